@@ -1,0 +1,778 @@
+/* filch.h - lightweight processes inside your own program. The whole public face, and the manual of record.
+ *
+ * A *process* is a small state machine with an identity (a pid) and a mailbox. You describe it by a filch_type: a step
+ * function, the size of its state, and optionally how to begin and how to end. A *scheduler* steps the processes that
+ * are ready on a handful of threads, or on yours (filch_tick). Processes talk by messages (filch_send) and ask for
+ * slow things by yielding commands (filch_yield), which command handlers complete (filch_complete).
+ *
+ *     filch_sched_create -> filch_spawn -> filch_send ... -> filch_sched_stop
+ *
+ * How to read the functions. Each one carries the same four lines:
+ *     Thread   who may call it
+ *     Blocks   whether it can make the caller wait
+ *     Owns     who frees what. *Takes*: the callee will free it. *Lends*: valid until the call returns. *Gives*: yours.
+ *     Errors   what can go wrong. On an error nothing has changed and nothing has leaked, unless it says otherwise.
+ * Every function that takes a pointer answers FILCH_EINVAL to NULL unless it says that NULL means something.
+ *
+ * The library prints nothing, installs no signal handler, never exits and has no global state: as many schedulers as
+ * you like live side by side. Compiles as C99, C11 and C++.
+ */
+#ifndef FILCH_H
+#define FILCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define FILCH_API __attribute__((visibility("default")))
+#define FILCH_MUST_USE __attribute__((warn_unused_result))
+#else
+#define FILCH_API
+#define FILCH_MUST_USE
+#endif
+
+#define FILCH_VERSION_MAJOR 0
+#define FILCH_VERSION_MINOR 1
+#define FILCH_VERSION_PATCH 0
+
+/* Times are nanoseconds of the monotonic clock, or spans of it. */
+#define FILCH_MICROSECONDS(n) ((uint64_t)(n) * 1000u)
+#define FILCH_MILLISECONDS(n) ((uint64_t)(n) * 1000000u)
+#define FILCH_SECONDS(n) ((uint64_t)(n) * 1000000000u)
+#define FILCH_FOREVER UINT64_MAX
+
+/* ---- errors ------------------------------------------------------------------------------------------------- */
+
+/* Zero is success. Codes below FILCH_EUSER are Filch's; codes from FILCH_EUSER up are yours, to return from a step or
+ * to pass to filch_complete: Filch carries them unchanged. */
+typedef int filch_err;
+
+#define FILCH_ERR_MAP(X)                                                                \
+    X(FILCH_OK, 0, "no error")                                                          \
+    X(FILCH_EINVAL, 1, "invalid argument")                                              \
+    X(FILCH_ENOMEM, 2, "out of memory")                                                 \
+    X(FILCH_EFULL, 3, "the mailbox or queue is full")                                   \
+    X(FILCH_ECLOSED, 4, "the scheduler is shutting down")                               \
+    X(FILCH_EDEAD, 5, "no such process: it has ended, or never was")                    \
+    X(FILCH_EFOREIGN, 6, "the pid belongs to another scheduler")                        \
+    X(FILCH_EMETHOD, 7, "the process type has no such method")                          \
+    X(FILCH_ECOMMAND, 8, "no handler is registered for this command")                   \
+    X(FILCH_EEXISTS, 9, "already registered")                                           \
+    X(FILCH_EFROZEN, 10, "the registry is in use and can no longer change")             \
+    X(FILCH_ETOOBIG, 11, "the payload is larger than the scheduler allows")             \
+    X(FILCH_ESTALE, 12, "this yield has already been completed")                        \
+    X(FILCH_ECANCELLED, 13, "cancelled")                                                \
+    X(FILCH_EKILLED, 14, "ended by force")                                              \
+    X(FILCH_EDEADLINE, 15, "the deadline has passed")                                   \
+    X(FILCH_EBUSY, 16, "still in use")                                                  \
+    X(FILCH_ESTATE, 17, "not possible here: wrong thread, or wrong moment")             \
+    X(FILCH_ELIMIT, 18, "a configured limit has been reached")                          \
+    X(FILCH_ENOSTATUS, 19, "the step returned without saying what comes next")          \
+    X(FILCH_ENOYIELD, 20, "the step chose to wait, but no yield is outstanding")        \
+    X(FILCH_EOVERFLOW, 21, "the process was ended because its mailbox overflowed")      \
+    X(FILCH_EDROPPED, 22, "the receiver's mailbox is full and its policy dropped this") \
+    X(FILCH_ESYS, 23, "the operating system refused")
+
+enum {
+#define FILCH_ERR_ENUM(name, value, text) name = value,
+    FILCH_ERR_MAP(FILCH_ERR_ENUM)
+#undef FILCH_ERR_ENUM
+    FILCH_EUSER = 1000
+};
+
+/* The sentence for a code, for people. Unknown codes get "unknown error", yours "application error".
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    lends a constant text that is never freed.
+ * Errors:  none; never NULL.
+ */
+FILCH_API const char *filch_err_text(filch_err err);
+
+/* The name of a code ("FILCH_EFULL"), for logs.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    lends a constant text that is never freed.
+ * Errors:  none; never NULL.
+ */
+FILCH_API const char *filch_err_name(filch_err err);
+
+/* The version of the library that is linked, as "0.1.0"; compare with FILCH_VERSION_*.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    lends a constant text that is never freed.
+ * Errors:  none.
+ */
+FILCH_API const char *filch_version(void);
+
+/* ---- handles and ids ---------------------------------------------------------------------------------------- */
+
+typedef struct filch_sched filch_sched;       /* a runtime: workers, processes, mailboxes */
+typedef struct filch_registry filch_registry; /* which handler serves which command */
+typedef struct filch_out filch_out;           /* what a step writes: a status and its yields */
+typedef struct filch_ctx filch_ctx;           /* where a process runs: its pid, scheduler and values */
+typedef struct filch_values filch_values;     /* named values that children inherit */
+
+/* Who a process is. Never reused: a pid that has died stays dead. {0, 0} is nobody. */
+typedef struct filch_pid {
+    uint64_t node;   /* which scheduler; option `node`, random by default */
+    uint64_t serial; /* which process in it */
+} filch_pid;
+
+/* Where a yield's answer goes. Copy it freely; it names one yield of one process and outlives both safely, but not
+ * the scheduler: see filch_sched_stop. The fields are Filch's own. */
+typedef struct filch_receiver {
+    filch_sched *sched;
+    uint64_t     key;
+    uint64_t     tag;
+} filch_receiver;
+
+/* ---- payloads ----------------------------------------------------------------------------------------------- */
+
+/* What travels in a message, a command, a completion or a result. Make one with the functions below and pass it by
+ * value; read it with the accessors. The fields are Filch's own.
+ *
+ *   made with                         what Filch does with it when you send it
+ *   filch_none/int/num/pid/ptr        carries the value itself; no allocation
+ *   filch_str/bytes                   copies the bytes once: up to 24 into the event itself, more into a shared block
+ *   filch_move                        takes the memory and frees it with your function; no copy
+ *   filch_share                       as filch_move, but reference counted: send it to many, keep it, no copy
+ *   event->data passed on             shares the block; no copy
+ *
+ * A filch_data made by str/bytes/move *lends* its memory until it is sent; one made by filch_share or filch_keep
+ * holds a reference, which filch_drop gives back. Passing a payload to send, yield, complete, done or spawn never
+ * takes that reference away: each of them takes one of its own. Only filch_move hands the memory over, and only when
+ * the call returns FILCH_OK. */
+typedef struct filch_data {
+    uint8_t kind;  /* what it is: FILCH_KIND_* */
+    uint8_t form;  /* where the bytes are */
+    uint8_t small; /* how many bytes sit right here */
+    uint8_t spare[5];
+    union {
+        int64_t   i;
+        double    d;
+        void     *ptr;
+        filch_pid pid;
+        uint8_t   bytes[24];
+        struct {
+            const void *at;
+            size_t      size;
+            void       *block;
+        } ref;
+        struct {
+            void  *at;
+            size_t size;
+            void (*free_fn)(void *user, void *bytes, size_t size);
+        } move;
+    } as;
+} filch_data;
+
+typedef enum filch_kind {
+    FILCH_KIND_NONE,
+    FILCH_KIND_INT,
+    FILCH_KIND_NUM,
+    FILCH_KIND_PID,
+    FILCH_KIND_PTR,
+    FILCH_KIND_TEXT,
+    FILCH_KIND_BYTES
+} filch_kind;
+
+/* Frees memory handed over by filch_move or filch_share. May run on any worker. `user` is what you gave filch_share,
+ * NULL for filch_move. */
+typedef void (*filch_free_fn)(void *user, void *bytes, size_t size);
+
+/* Payloads that carry a value. A pointer (filch_ptr) is passed as it is: what it points to stays yours.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    nothing to free.
+ * Errors:  none.
+ */
+FILCH_API filch_data filch_none(void);
+FILCH_API filch_data filch_int(int64_t value);
+FILCH_API filch_data filch_num(double value);
+FILCH_API filch_data filch_of_pid(filch_pid pid);
+FILCH_API filch_data filch_ptr(void *pointer);
+
+/* A text, or `size` bytes, to be copied once when sent. NULL text is an empty one; NULL bytes need size 0.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    lends `text`, `bytes`: they must stay until the payload has been sent.
+ * Errors:  none here; a NULL with a size is refused (FILCH_EINVAL) when sent.
+ */
+FILCH_API filch_data filch_str(const char *text);
+FILCH_API filch_data filch_bytes(const void *bytes, size_t size);
+
+/* Bytes that change hands without a copy. `free_fn` is called once, when the last reader is done; NULL means free().
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    the call that sends it takes `bytes` when it returns FILCH_OK; otherwise they are still yours.
+ * Errors:  none here; NULL bytes are refused (FILCH_EINVAL) when sent.
+ */
+FILCH_API filch_data filch_move(void *bytes, size_t size, filch_free_fn free_fn);
+
+/* Puts `bytes` under a reference count, so that one block can be sent to many. Give it back with filch_drop.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    takes `bytes` when it returns FILCH_OK; gives *out one reference.
+ * Errors:  FILCH_EINVAL  bytes or out is NULL      FILCH_ENOMEM
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_share(void *bytes, size_t size, filch_free_fn free_fn, void *user,
+                                               filch_data *out);
+
+/* Makes a payload that outlives the event or call it came from: shares blocks, copies lent bytes.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    gives *out one reference; return it with filch_drop. `data` may be the same object as `out`.
+ * Errors:  FILCH_EINVAL      FILCH_ENOMEM
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_keep(const filch_data *data, filch_data *out);
+
+/* Gives back what filch_share or filch_keep gave, and leaves `data` empty. NULL and empty payloads are fine.
+ *
+ * Thread:  any.                                                 Blocks:  never, unless your free function does.
+ * Owns:    takes the reference.
+ * Errors:  none.
+ */
+FILCH_API void filch_drop(filch_data *data);
+
+/* Reading a payload. Asking for the wrong kind is safe: 0, 0.0, nobody, NULL, "", size 0.
+ * filch_text is NUL-terminated for texts made by filch_str (also inside events); filch_raw also reads texts.
+ *
+ * Thread:  any that may read `data`.                            Blocks:  never.
+ * Owns:    lends; what is returned lives as long as `data`.
+ * Errors:  none. NULL reads as an empty payload.
+ */
+FILCH_API filch_kind  filch_kind_of(const filch_data *data);
+FILCH_API int64_t     filch_as_int(const filch_data *data);
+FILCH_API double      filch_as_num(const filch_data *data);
+FILCH_API filch_pid   filch_as_pid(const filch_data *data);
+FILCH_API void       *filch_as_ptr(const filch_data *data);
+FILCH_API const char *filch_text(const filch_data *data);
+FILCH_API const void *filch_raw(const filch_data *data);
+FILCH_API size_t      filch_size(const filch_data *data);
+
+/* ---- processes ---------------------------------------------------------------------------------------------- */
+
+typedef enum filch_event_type {
+    FILCH_EVENT_MESSAGE = 1, /* somebody sent `data`; a timer that fires is a message with the timer's `tag` */
+    FILCH_EVENT_YIELD = 2,   /* the yield tagged `tag` is complete: `data`, or why not in `error` */
+    FILCH_EVENT_CANCEL = 3,  /* please end: tidy up and return filch_done. Delivered before everything else */
+    FILCH_EVENT_DROPPED = 4  /* the mailbox policy dropped messages; `data` is how many since the last such event */
+} filch_event_type;
+
+/* One thing that happened. Lent for the duration of the step. */
+typedef struct filch_event {
+    int32_t    type;  /* filch_event_type */
+    filch_err  error; /* FILCH_OK, or why the yield failed */
+    uint64_t   tag;   /* which yield this answers */
+    filch_pid  from;  /* who sent it; nobody for threads outside, timers and handlers */
+    filch_data data;
+} filch_event;
+
+/* Prepares an instance in `self` (type->size zeroed bytes). `method` names the entry point, NULL the default one;
+ * answer FILCH_EMETHOD to a name you do not know. Runs in the caller of filch_spawn: its error is the spawn's. */
+typedef filch_err (*filch_init_fn)(void *self, const filch_ctx *ctx, const char *method, const filch_data *args);
+
+/* Advances the instance by the events that arrived. Ends by choosing a status with one of filch_continue, _wait,
+ * _idle, _done, _upgrade and returning its value. Returning any other error ends the process with that error.
+ * The first step of a process may come with no events. Never runs on two threads at once; must not block. */
+typedef filch_err (*filch_step_fn)(void *self, const filch_event *events, size_t count, filch_out *out);
+
+/* Releases what the instance holds. Called exactly once for each instance whose init succeeded, never during a step. */
+typedef void (*filch_close_fn)(void *self);
+
+/* A kind of process. Must outlive every scheduler that uses it: usually a static const. Zeroed fields are defaults. */
+typedef struct filch_type {
+    const char    *name; /* for reports; NULL reads as "?" */
+    size_t         size; /* bytes of state per instance; 0 is fine. Aligned for any type; up to 16 bytes cost nothing */
+    filch_init_fn  init; /* NULL: the zeroed state is ready; then a method is FILCH_EMETHOD and args are FILCH_EINVAL */
+    filch_step_fn  step; /* required */
+    filch_close_fn close;       /* NULL: nothing to release */
+    const void    *reserved[3]; /* NULL */
+} filch_type;
+
+/* What happens to a message for a mailbox that is at its limit. System events and yield completions never count. */
+typedef enum filch_overflow {
+    FILCH_OVERFLOW_FAIL,        /* the sender gets FILCH_EFULL */
+    FILCH_OVERFLOW_WAIT,        /* filch_send gets FILCH_EFULL; filch_yield_send completes when there is room */
+    FILCH_OVERFLOW_DROP_NEWEST, /* this message goes: the sender gets FILCH_EDROPPED, the receiver EVENT_DROPPED */
+    FILCH_OVERFLOW_DROP_OLDEST, /* the oldest goes: the sender gets FILCH_OK, the receiver EVENT_DROPPED */
+    FILCH_OVERFLOW_STOP         /* the receiver ends with FILCH_EOVERFLOW, the sender gets FILCH_EFULL */
+} filch_overflow;
+
+/* Told once when the process has ended: `error` is FILCH_OK with the `result` of filch_done, or why it failed. Runs on
+ * the worker that ended it, after close; must not block. May spawn and send. */
+typedef void (*filch_exit_fn)(void *user, filch_pid pid, filch_err error, const filch_data *result);
+
+typedef struct filch_spawn_options {
+    size_t         size;         /* sizeof(filch_spawn_options); a shorter, older struct works too */
+    const char    *method;       /* entry point, lent; NULL: the default */
+    filch_data     args;         /* for init, lent */
+    filch_values  *values;       /* inherited values; NULL: those of the spawning process, if any */
+    uint32_t       mailbox_max;  /* messages; 0: no limit */
+    uint32_t       overflow;     /* filch_overflow; used when a limit is set */
+    size_t         mailbox_bytes; /* payload bytes; 0: no limit */
+    filch_exit_fn  on_exit;      /* NULL: nobody waits for the result */
+    void          *on_exit_user;
+} filch_spawn_options;
+#define FILCH_SPAWN_OPTIONS_INIT { .size = sizeof(filch_spawn_options) }
+
+/* Starts a process of `type`. Its init runs now, in this thread; its first step follows on a worker.
+ * Called from inside a step, the child starts on the same worker. `pid` may be NULL if you do not need it.
+ *
+ * Thread:  any, also inside steps and handlers.                 Blocks:  never, unless init does.
+ * Owns:    lends `options`; *pid is a value.
+ * Errors:  FILCH_EINVAL   NULL, a type without step, bad options, args for a type without init
+ *          FILCH_EMETHOD  the type does not know the method     FILCH_ENOMEM
+ *          FILCH_ELIMIT   option `max_processes` is reached     FILCH_ECLOSED  the scheduler is stopping
+ *          and whatever init answers.
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_spawn(filch_sched *sched, const filch_type *type,
+                                               const filch_spawn_options *options, filch_pid *pid);
+
+/* Sends `data` to the process `to`, and makes it ready if it was idle.
+ *
+ * Messages from one sender to one receiver arrive in the order sent. Whether `to` ever reads it is not known here; if
+ * it ends first, the message is dropped and counted (filch_stats.undelivered).
+ *
+ * Thread:  any, also inside steps and handlers.                 Blocks:  never.
+ * Owns:    copies or shares `data` (see filch_data); takes the memory of a filch_move when it returns FILCH_OK.
+ * Errors:  FILCH_EDEAD     no such process (counted)            FILCH_EFOREIGN  a pid of another scheduler, no route
+ *          FILCH_EFULL     at the mailbox limit                 FILCH_EDROPPED  same, and the policy is drop newest
+ *          FILCH_ETOOBIG   over option `payload_max`            FILCH_ENOMEM    FILCH_EINVAL
+ *          FILCH_ECLOSED   stopping (sends from inside steps still work, so that processes can finish)
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data);
+
+/* Asks `pid` to end: a FILCH_EVENT_CANCEL, delivered before all other events and never refused by a full mailbox.
+ * Asking again before it was delivered changes nothing.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    nothing.
+ * Errors:  FILCH_EINVAL   FILCH_EDEAD   FILCH_EFOREIGN
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_cancel(filch_sched *sched, filch_pid pid);
+
+/* Ends `pid` by force, with FILCH_EKILLED: after the step it may be in, it is not stepped again, and is closed.
+ *
+ * Thread:  any, also from inside the process itself.            Blocks:  never; the end may come a little later.
+ * Owns:    nothing.
+ * Errors:  FILCH_EINVAL   FILCH_EDEAD   FILCH_EFOREIGN
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_terminate(filch_sched *sched, filch_pid pid);
+
+typedef enum filch_state {
+    FILCH_STATE_READY = 1, /* waits for a worker */
+    FILCH_STATE_RUNNING,   /* a worker is inside its step */
+    FILCH_STATE_BLOCKED,   /* waits for a yield */
+    FILCH_STATE_IDLE,      /* waits for any event */
+    FILCH_STATE_COMPLETE   /* over; soon gone */
+} filch_state;
+
+typedef struct filch_info {
+    size_t      size;  /* in: sizeof(filch_info) */
+    const char *name;  /* of its type; lent for as long as the type lives */
+    int32_t     state; /* filch_state, true at some moment during the call */
+    uint32_t    messages; /* waiting in its mailbox; only counted for a mailbox with a limit */
+    uint64_t    dropped;  /* by its mailbox policy so far */
+} filch_info;
+
+/* Looks at one process from outside.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    fills *info.
+ * Errors:  FILCH_EINVAL   FILCH_EDEAD   FILCH_EFOREIGN
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_inspect(filch_sched *sched, filch_pid pid, filch_info *info);
+
+/* ---- inside a step ------------------------------------------------------------------------------------------ */
+
+/* The statuses. The last one called in a step counts; return its value.
+ *   continue  ready again at once, behind others
+ *   wait      until one of its yields completes (or a cancel): messages queue up meanwhile
+ *   idle      until anything arrives
+ *   done      over; `result` goes to on_exit and whoever watches
+ * What the step yielded is dispatched after each of these, also after done.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    done copies or shares `result`, and takes a filch_move when it returns FILCH_OK.
+ * Errors:  FILCH_EINVAL out is NULL; done also FILCH_ENOMEM, FILCH_ETOOBIG. A step that returns these ends with them.
+ */
+FILCH_API filch_err filch_continue(filch_out *out);
+FILCH_API filch_err filch_wait(filch_out *out);
+FILCH_API filch_err filch_idle(filch_out *out);
+FILCH_API filch_err filch_done(filch_out *out, filch_data result);
+
+/* Goes on as another type: pid, mailbox and outstanding yields stay. The new instance's init runs now; when it fails
+ * the error comes back here, and the step may choose another status. The old instance is closed after the step.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never, unless init does.
+ * Owns:    lends `method` and `args`.
+ * Errors:  as filch_spawn.
+ */
+FILCH_API filch_err filch_upgrade(filch_out *out, const filch_type *type, const char *method, filch_data args);
+
+/* Asks for something slow: the handler registered for `command` gets `data` after the step, and the answer arrives as
+ * a FILCH_EVENT_YIELD with this `tag`. Any number may be outstanding; tags are yours and need not differ.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    copies or shares `data`; takes a filch_move when it returns FILCH_OK.
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ETOOBIG   (an unknown command is an error *event*, FILCH_ECOMMAND)
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_yield(filch_out *out, uint32_t command, uint64_t tag, filch_data data);
+
+/* The context of the process being stepped.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    lends it until the step returns.
+ * Errors:  NULL when out is NULL.
+ */
+FILCH_API const filch_ctx *filch_out_ctx(const filch_out *out);
+
+/* True when the step has sent a lot (option `send_budget`) or run long: return filch_continue soon and let the
+ * receivers run. Only advice, but good advice: a message that is read while it is warm costs a tenth.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    nothing.
+ * Errors:  0 when out is NULL.
+ */
+FILCH_API int filch_should_yield(const filch_out *out);
+
+/* ---- context ------------------------------------------------------------------------------------------------ */
+
+/* Where a process runs: its own pid, its scheduler, and the value inherited under `key` (an empty payload if none).
+ *
+ * Thread:  where the ctx was given to you.                      Blocks:  never.
+ * Owns:    lends; the value lives as long as the process.
+ * Errors:  nobody, NULL, an empty payload when ctx (or key) is NULL.
+ */
+FILCH_API filch_pid         filch_ctx_self(const filch_ctx *ctx);
+FILCH_API filch_sched      *filch_ctx_sched(const filch_ctx *ctx);
+FILCH_API const filch_data *filch_ctx_value(const filch_ctx *ctx, const char *key);
+
+/* Adds one named value in front of `parent` (NULL: none) and gives the longer chain. Chains never change, so they can
+ * be shared by any number of processes: pass one in filch_spawn_options.values and children inherit it.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    copies `key`, keeps `data` (as filch_keep), holds `parent`; gives *out one reference.
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_values_create(filch_values *parent, const char *key, filch_data data,
+                                                       filch_values **out);
+
+/* Gives back a reference to a chain. NULL is fine.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    takes the reference.
+ * Errors:  none.
+ */
+FILCH_API void filch_values_drop(filch_values *values);
+
+/* ---- commands ----------------------------------------------------------------------------------------------- */
+
+enum {
+    FILCH_CMD_SEND = 1,
+    FILCH_CMD_SLEEP = 10,
+    FILCH_CMD_TIMER = 11,
+    FILCH_CMD_TICKER = 12,
+    FILCH_CMD_TIMER_CANCEL = 13,
+    FILCH_CMD_WORK = 180,
+    FILCH_CMD_USER = 256 /* yours from here up */
+};
+
+/* Sleep: completes after `delay_ns`.
+ * Timer: completes at once with an id (filch_as_int), and sends one message with this `tag` after `delay_ns`.
+ * Ticker: the same every `period_ns` (> 0); ticks that were not read yet are merged, `data` is how many came due.
+ * Timer cancel: completes with 1 if the timer or ticker `id` was stopped before it fired (again), else 0.
+ * A sleep is never early. Timers die with their process.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    nothing.
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_yield_sleep(filch_out *out, uint64_t tag, uint64_t delay_ns);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_timer(filch_out *out, uint64_t tag, uint64_t delay_ns);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_ticker(filch_out *out, uint64_t tag, uint64_t period_ns);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_timer_cancel(filch_out *out, uint64_t tag, int64_t id);
+
+/* A function that may block, for the work pool. Its error and *result complete the yield. `result` is empty at first;
+ * lend it, move it or share it as you would for filch_complete. */
+typedef filch_err (*filch_work_fn)(void *arg, filch_data *result);
+
+/* Runs `fn(arg)` on the work pool (options `work_threads`, `work_queue`): completes with its result, or with
+ * FILCH_EFULL when the pool's queue is full, or FILCH_ECANCELLED when the scheduler stops before it began.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    lends `arg` until the yield completes. If the process may end before that, keep `arg` elsewhere.
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_yield_work(filch_out *out, uint64_t tag, filch_work_fn fn, void *arg);
+
+/* Sends like filch_send, but as a yield: completes when the message is in the mailbox. Where the receiver's policy is
+ * FILCH_OVERFLOW_WAIT, that is when there is room; senders are let in in the order they came.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    copies or shares `data`; takes a filch_move when it returns FILCH_OK.
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ETOOBIG   (a dead receiver is an error *event*)
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_yield_send(filch_out *out, uint64_t tag, filch_pid to, filch_data data);
+
+/* A yield, as its handler sees it. Lent until the handler returns; filch_keep what you need longer. */
+typedef struct filch_command {
+    uint32_t         id;
+    filch_pid        from;   /* who yielded it */
+    filch_pid        target; /* the pid it is about, where it has one */
+    filch_data       data;
+    const filch_ctx *ctx; /* of the process that yielded */
+} filch_command;
+
+/* Starts the work and returns at once; must not block. `user` is what was registered. Call filch_complete(receiver,
+ * tag, ...) once when the result is there: from any thread, later or right here. Returning an error completes the
+ * yield with that error. */
+typedef filch_err (*filch_handler_fn)(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver);
+
+/* A set of command handlers, holding the built-in ones to begin with. Pass it in filch_options.registry; the first
+ * scheduler that uses it freezes it. Several schedulers may share one.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    gives *out; return it with filch_registry_destroy. Schedulers hold a reference of their own.
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_registry_create(filch_registry **out);
+
+/* Registers `handler` for command `id` (1 up to UINT32_MAX).
+ *
+ * Thread:  one at a time.                                       Blocks:  never.
+ * Owns:    holds `user` until the registry and every scheduler using it are gone.
+ * Errors:  FILCH_EINVAL   FILCH_EEXISTS  the id is taken   FILCH_EFROZEN  a scheduler uses it   FILCH_ENOMEM
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_registry_add(filch_registry *registry, uint32_t id, filch_handler_fn handler,
+                                                      void *user);
+
+/* Gives back the registry. It goes away when the last scheduler using it does. NULL is fine.
+ *
+ * Thread:  any, once.                                           Blocks:  never.
+ * Owns:    takes it.
+ * Errors:  none.
+ */
+FILCH_API void filch_registry_destroy(filch_registry *registry);
+
+/* Answers a yield: the process gets a FILCH_EVENT_YIELD with `tag`, `data` and `error`.
+ *
+ * The first completion counts. A second one, and one for a process that has ended, do nothing and say so.
+ *
+ * Thread:  any, also inside the handler.                        Blocks:  never.
+ * Owns:    copies or shares `data`; takes a filch_move when it returns FILCH_OK.
+ * Errors:  FILCH_EINVAL  not a receiver, or not its tag   FILCH_ESTALE  already completed, or the process has ended
+ *          FILCH_EDEAD   the process ended meanwhile      FILCH_ENOMEM  no room to copy `data`; not completed
+ *          FILCH_ETOOBIG over `payload_max`; not completed
+ *          FILCH_ECLOSED the scheduler is closed
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_complete(filch_receiver receiver, uint64_t tag, filch_data data,
+                                                  filch_err error);
+
+/* ---- routing ------------------------------------------------------------------------------------------------ */
+
+/* A message on its way. */
+typedef struct filch_package {
+    filch_pid  to;
+    filch_pid  from;
+    filch_data data;
+} filch_package;
+
+/* Takes a package, or says why not. filch_deliver is one; option `route` is another, asked for pids of other nodes. */
+typedef filch_err (*filch_route_fn)(void *user, const filch_package *package);
+
+/* Delivers a package to a process of this scheduler, keeping its `from`. As a filch_route_fn its user is the
+ * scheduler, so one scheduler can be another's route.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    as filch_send.
+ * Errors:  as filch_send.
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_deliver(void *sched, const filch_package *package);
+
+/* ---- the scheduler ------------------------------------------------------------------------------------------ */
+
+/* Memory. One function: old == NULL allocates `size` bytes aligned for any type; size == 0 frees `old`, which has
+ * `old_size` bytes; otherwise resizes. Must be safe to call from all workers at once. NULL means out of memory. */
+typedef void *(*filch_alloc_fn)(void *user, void *old, size_t old_size, size_t size);
+
+/* Told when a step has taken longer than option `long_step_ns`: by the worker after the step, or by another one while
+ * it still runs (`finished` 0). Must not block. */
+typedef void (*filch_long_step_fn)(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished);
+
+#define FILCH_NO_WORKERS (-1)
+
+/* Settings. Zero means the default given here; set `size` (FILCH_OPTIONS_INIT does) and what you want to change. */
+typedef struct filch_options {
+    size_t             size;          /* sizeof(filch_options); a shorter, older struct works too */
+    int32_t            workers;       /* 0: one per CPU this program may use; FILCH_NO_WORKERS: you call filch_tick */
+    uint32_t           max_processes; /* alive at once; 0: 2^26 */
+    filch_alloc_fn     alloc;         /* NULL: malloc and free */
+    void              *alloc_user;
+    filch_registry    *registry;      /* NULL: the built-in commands */
+    uint64_t           node;          /* pids carry it; 0: random */
+    uint64_t           seed;          /* for random choices; 0: from the system */
+    size_t             payload_max;   /* bytes in one payload; 0: no limit */
+    uint32_t           batch_max;     /* events per step; 0: 64, at most 1024 */
+    uint32_t           send_budget;   /* sends per step before filch_should_yield says so; 0: 256 */
+    uint32_t           fair_every;    /* every so many steps the oldest goes first; 0: 8 */
+    uint32_t           global_batch;  /* moved from the global queue at once; 0: 16 */
+    uint32_t           spin_tight;    /* attempts with a pause; 0: 3 */
+    uint32_t           spin_yield;    /* then attempts that give up the time slice; 0: 12 */
+    uint32_t           spare;         /* 0 */
+    uint64_t           search_ns;     /* then one worker goes on searching so long before it sleeps; 0: 50 us */
+    uint64_t           long_step_ns;  /* steps that take longer are counted and reported; 0: not watched */
+    filch_long_step_fn on_long_step;
+    void              *on_long_step_user;
+    uint32_t           work_threads;  /* of the work pool, started when first needed; 0: 4 */
+    uint32_t           work_queue;    /* jobs that may wait for one; 0: 1024 */
+    filch_route_fn     route;         /* asked to take messages for pids of other nodes; NULL: FILCH_EFOREIGN */
+    void              *route_user;
+} filch_options;
+#define FILCH_OPTIONS_INIT { .size = sizeof(filch_options) }
+
+/* Starts a scheduler. `options` NULL means all defaults.
+ *
+ * Thread:  any.                                                 Blocks:  until its workers have started.
+ * Owns:    lends `options`; gives *out; return it with filch_sched_stop.
+ * Errors:  FILCH_EINVAL  unknown or impossible option   FILCH_ENOMEM   FILCH_ESYS  no thread to be had
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_sched_create(filch_sched **out, const filch_options *options);
+
+/* A process that did not end by itself. */
+typedef struct filch_straggler {
+    filch_pid   pid;
+    const char *name;    /* of its type */
+    int32_t     state;   /* filch_state when it was forced: BLOCKED, IDLE, READY; RUNNING if its step never returned */
+    uint32_t    waiting; /* how many yields were outstanding */
+    uint32_t    command; /* the oldest of them, 0 if none */
+    uint64_t    tag;     /* and its tag */
+} filch_straggler;
+
+/* What filch_sched_stop found. Free with filch_report_free. */
+typedef struct filch_report {
+    size_t           size;   /* in: sizeof(filch_report) */
+    uint64_t         ended;  /* ended by themselves after stop was called */
+    uint64_t         forced; /* closed by force at the deadline */
+    uint64_t         stuck;  /* steps and work functions that have not returned */
+    filch_straggler *stragglers; /* the forced and the stuck processes */
+    size_t           count;
+    size_t           omitted;       /* stragglers for which there was no memory */
+    void            *reserved[4];   /* Filch's own */
+} filch_report;
+#define FILCH_REPORT_INIT { .size = sizeof(filch_report) }
+
+/* Ends everything and frees the scheduler.
+ *
+ *   1. No new processes, and no messages from outside any more (FILCH_ECLOSED).
+ *   2. Every process gets a FILCH_EVENT_CANCEL.
+ *   3. Waits until all have ended, at most `deadline_ns` from now.
+ *   4. Those that have not are closed by force, with FILCH_ECANCELLED, and named in the report.
+ * A step that never returns cannot be interrupted: it is named, nothing it may touch is freed, and stop may be
+ * called again. With workers = FILCH_NO_WORKERS the caller's thread runs the processes meanwhile.
+ * `report` may be NULL.
+ *
+ * Thread:  any but a worker of this scheduler; one at a time.   Blocks:  until the deadline, and briefly after.
+ * Owns:    takes `sched` unless it returns FILCH_EBUSY, FILCH_ESTATE or FILCH_EINVAL; gives what *report holds.
+ * Errors:  FILCH_OK         all ended by themselves
+ *          FILCH_EDEADLINE  some had to be forced; everything is freed all the same
+ *          FILCH_EBUSY      a step or work function has not returned, or another stop is under way: still alive
+ *          FILCH_ESTATE     called from inside a step of this scheduler
+ */
+FILCH_API filch_err filch_sched_stop(filch_sched *sched, uint64_t deadline_ns, filch_report *report);
+
+/* As filch_sched_stop, but the handle itself stays valid and answers FILCH_ECLOSED, for programs whose other threads
+ * may still hold it or a receiver. A later filch_sched_stop frees it.
+ *
+ * Thread:  as filch_sched_stop.                                 Blocks:  as filch_sched_stop.
+ * Owns:    lends `sched`; gives what *report holds.
+ * Errors:  as filch_sched_stop.
+ */
+FILCH_API filch_err filch_sched_close(filch_sched *sched, uint64_t deadline_ns, filch_report *report);
+
+/* Frees what a report holds and empties it. NULL is fine.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    takes what *report holds, not the struct itself.
+ * Errors:  none.
+ */
+FILCH_API void filch_report_free(filch_report *report);
+
+/* ---- your own loop ------------------------------------------------------------------------------------------ */
+
+/* Runs ready processes and due timers on this thread: up to `steps` of them (0: until there is nothing to do right
+ * now, at most 65536). Gives the number run in *ran, if not NULL. For schedulers with workers = FILCH_NO_WORKERS.
+ *
+ * Thread:  one at a time, not inside a step.                    Blocks:  never, unless a step does.
+ * Owns:    nothing.
+ * Errors:  FILCH_EINVAL   FILCH_EBUSY  another thread ticks   FILCH_ESTATE  it has workers, or inside a step
+ *          FILCH_ECLOSED
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran);
+
+/* A file descriptor that becomes readable when filch_tick has something to do, for poll and friends. filch_tick
+ * clears it; do not read it yourself. For schedulers with workers = FILCH_NO_WORKERS.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    lends the descriptor until filch_sched_stop.
+ * Errors:  -1: NULL, or the scheduler has workers.
+ */
+FILCH_API int filch_wake_fd(filch_sched *sched);
+
+/* How long poll may sleep: 0 if something is ready, nanoseconds until the next timer, or FILCH_FOREVER.
+ *
+ * Thread:  the one that ticks.                                  Blocks:  never.
+ * Owns:    nothing.
+ * Errors:  FILCH_FOREVER: NULL, closed, or the scheduler has workers.
+ */
+FILCH_API uint64_t filch_next_timeout(filch_sched *sched);
+
+/* ---- watching ----------------------------------------------------------------------------------------------- */
+
+#define FILCH_WAIT_BUCKETS 32
+
+/* Counts since the scheduler started. Each is exact; together they are not one moment. */
+typedef struct filch_stats {
+    size_t   size;    /* in: sizeof(filch_stats) */
+    uint32_t workers; /* threads that step processes */
+    uint32_t asleep;  /* of them, now */
+    uint64_t alive;   /* processes */
+    uint64_t spawned;
+    uint64_t ended;
+    uint64_t failed; /* of them, with an error */
+    uint64_t steps;
+    uint64_t sent;        /* messages accepted */
+    uint64_t undelivered; /* to the dead: refused, or never read */
+    uint64_t refused;     /* by a full mailbox: FILCH_EFULL */
+    uint64_t dropped;     /* by a mailbox policy */
+    uint64_t yields;
+    uint64_t completions;
+    uint64_t late_completions; /* second ones, and those for the dead: ignored */
+    uint64_t steals;           /* successful */
+    uint64_t stolen;           /* processes moved by them */
+    uint64_t sleeps;           /* times a worker went to sleep */
+    uint64_t wakes;            /* times one was woken */
+    uint64_t long_steps;
+    uint64_t timers; /* armed now */
+    uint64_t queue_wait[FILCH_WAIT_BUCKETS]; /* sampled: how long ready processes waited; bucket i: < 2^(i+1) ns */
+} filch_stats;
+#define FILCH_STATS_INIT { .size = sizeof(filch_stats) }
+
+/* Reads the counters.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    fills *stats.
+ * Errors:  FILCH_EINVAL
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_sched_stats(filch_sched *sched, filch_stats *stats);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,17 @@
+/* assert.h - for what cannot happen. FLI_ASSERT stays on in every build: a broken invariant stops the program before
+ * it can do harm. Prints nothing: the trap's address names the line. */
+#ifndef FLI_BASE_ASSERT_H
+#define FLI_BASE_ASSERT_H
+
+#define FLI_ASSERT(condition)                              \
+    do {                                                   \
+        if (__builtin_expect(!(condition), 0)) __builtin_trap(); \
+    } while (0)
+
+#define FLI_LIKELY(condition) __builtin_expect(!!(condition), 1)
+#define FLI_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
+
+/* The struct that `member` at `at` is part of. */
+#define FLI_OUTER(type, member, at) ((type *)(void *)((char *)(at)-offsetof(type, member)))
+
+#endif

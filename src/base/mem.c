@@ -1,0 +1,64 @@
+/* mem.c - see mem.h. */
+#include "base/mem.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+static void *plain(void *user, void *old, size_t old_size, size_t size)
+{
+    (void)user;
+    (void)old_size;
+    if (size == 0) {
+        free(old);
+        return NULL;
+    }
+    return old == NULL ? malloc(size) : realloc(old, size);
+}
+
+void fli_mem_init(fli_mem *mem, filch_alloc_fn alloc, void *user)
+{
+    *mem = (fli_mem){ .alloc = alloc != NULL ? alloc : plain, .user = user };
+}
+
+void *fli_alloc(const fli_mem *mem, size_t size)
+{
+    FLI_ASSERT(size > 0);
+    return mem->alloc(mem->user, NULL, 0, size);
+}
+
+void *fli_zalloc(const fli_mem *mem, size_t size)
+{
+    void *at = fli_alloc(mem, size);
+    if (at != NULL) memset(at, 0, size);
+    return at;
+}
+
+void *fli_resize(const fli_mem *mem, void *old, size_t old_size, size_t size)
+{
+    FLI_ASSERT(size > 0);
+    return mem->alloc(mem->user, old, old == NULL ? 0 : old_size, size);
+}
+
+void fli_free(const fli_mem *mem, void *old, size_t size)
+{
+    if (old != NULL) (void)mem->alloc(mem->user, old, size, 0);
+}
+
+/* The pointer before the aligned address remembers where the allocation began. */
+void *fli_zalloc_aligned(const fli_mem *mem, size_t size, size_t align)
+{
+    size_t total = size + align + sizeof(void *);
+    char  *raw = fli_zalloc(mem, total);
+    if (raw == NULL) return NULL;
+    uintptr_t at = ((uintptr_t)raw + sizeof(void *) + align - 1) & ~(uintptr_t)(align - 1);
+    ((void **)at)[-1] = raw;
+    return (void *)at;
+}
+
+void fli_free_aligned(const fli_mem *mem, void *at, size_t size, size_t align)
+{
+    if (at != NULL) fli_free(mem, ((void **)at)[-1], size + align + sizeof(void *));
+}

@@ -1,0 +1,51 @@
+/* atomic.h - names for atomic operations. The only file that includes <stdatomic.h>.
+ *
+ * The order is part of the name, so that grep lists every ordering the runtime relies on:
+ *     rlx  relaxed        acq  acquire        rel  release        acqrel  both
+ * There is no sequentially consistent operation and no fence here: nothing in Filch needs one. Where two parties must
+ * not miss each other, both do a read-modify-write of the same word (sched/idle.c).
+ *
+ * Building with FLI_SIM_ATOMICS replaces this file's bodies by the simulator's; the names stay.
+ * The macros take the address of an FLI_ATOMIC(T) and work for any T that the machine can handle in one piece.
+ */
+#ifndef FLI_PORT_ATOMIC_H
+#define FLI_PORT_ATOMIC_H
+
+#include <stdatomic.h>
+
+#define FLI_ATOMIC(T) _Atomic(T)
+
+/* Nothing two workers write shares a line of this size: a cache line, and the neighbour the prefetcher drags along. */
+#define FLI_LINE 128
+
+#define fli_atomic_init(at, value) atomic_init((at), (value))
+
+#define fli_load_rlx(at) atomic_load_explicit((at), memory_order_relaxed)
+#define fli_load_acq(at) atomic_load_explicit((at), memory_order_acquire)
+
+#define fli_store_rlx(at, value) atomic_store_explicit((at), (value), memory_order_relaxed)
+#define fli_store_rel(at, value) atomic_store_explicit((at), (value), memory_order_release)
+
+#define fli_add_rlx(at, value) atomic_fetch_add_explicit((at), (value), memory_order_relaxed)
+#define fli_add_rel(at, value) atomic_fetch_add_explicit((at), (value), memory_order_release)
+#define fli_add_acqrel(at, value) atomic_fetch_add_explicit((at), (value), memory_order_acq_rel)
+#define fli_sub_acqrel(at, value) atomic_fetch_sub_explicit((at), (value), memory_order_acq_rel)
+#define fli_and_acqrel(at, value) atomic_fetch_and_explicit((at), (value), memory_order_acq_rel)
+
+#define fli_swap_acqrel(at, value) atomic_exchange_explicit((at), (value), memory_order_acq_rel)
+
+/* Compare and swap: true if *at was *expected and is now `wanted`; otherwise *expected is what was found (relaxed for
+ * cas_rlx and cas_acqrel, acquired for cas_acqrel_acq). The weak ones may fail for no reason: only in loops. */
+#define fli_cas_acqrel(at, expected, wanted) \
+    atomic_compare_exchange_strong_explicit((at), (expected), (wanted), memory_order_acq_rel, memory_order_relaxed)
+#define fli_cas_acqrel_acq(at, expected, wanted) \
+    atomic_compare_exchange_strong_explicit((at), (expected), (wanted), memory_order_acq_rel, memory_order_acquire)
+#define fli_cas_weak_acqrel(at, expected, wanted) \
+    atomic_compare_exchange_weak_explicit((at), (expected), (wanted), memory_order_acq_rel, memory_order_relaxed)
+#define fli_cas_weak_rlx(at, expected, wanted) \
+    atomic_compare_exchange_weak_explicit((at), (expected), (wanted), memory_order_relaxed, memory_order_relaxed)
+
+/* A counter with one writer: no read-modify-write, just a load and a store that readers cannot see torn. */
+#define fli_count(at, value) fli_store_rlx((at), fli_load_rlx(at) + (value))
+
+#endif

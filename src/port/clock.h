@@ -1,0 +1,17 @@
+/* clock.h - the monotonic clock, in nanoseconds. */
+#ifndef FLI_PORT_CLOCK_H
+#define FLI_PORT_CLOCK_H
+
+#include <stdint.h>
+
+#define FLI_NEVER UINT64_MAX
+
+uint64_t fli_clock_ns(void);
+
+/* `from_ns` + `span_ns`, or FLI_NEVER if that is past the end of time. */
+static inline uint64_t fli_clock_after(uint64_t from_ns, uint64_t span_ns)
+{
+    return span_ns > FLI_NEVER - from_ns ? FLI_NEVER : from_ns + span_ns;
+}
+
+#endif

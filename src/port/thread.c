@@ -1,0 +1,131 @@
+/* thread.c - threads, locks and condition variables over POSIX. See thread.h. */
+#include "port/thread.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/assert.h"
+
+__thread void *fli_here_slot __attribute__((tls_model("initial-exec")));
+
+filch_err fli_mutex_init(fli_mutex *mutex)
+{
+    return pthread_mutex_init(&mutex->posix, NULL) == 0 ? FILCH_OK : FILCH_ESYS;
+}
+
+void fli_mutex_fini(fli_mutex *mutex)
+{
+    FLI_ASSERT(pthread_mutex_destroy(&mutex->posix) == 0);
+}
+
+void fli_mutex_lock(fli_mutex *mutex)
+{
+    FLI_ASSERT(pthread_mutex_lock(&mutex->posix) == 0);
+}
+
+bool fli_mutex_try_lock(fli_mutex *mutex)
+{
+    int err = pthread_mutex_trylock(&mutex->posix);
+    FLI_ASSERT(err == 0 || err == EBUSY);
+    return err == 0;
+}
+
+void fli_mutex_unlock(fli_mutex *mutex)
+{
+    FLI_ASSERT(pthread_mutex_unlock(&mutex->posix) == 0);
+}
+
+filch_err fli_cond_init(fli_cond *cond)
+{
+    filch_err          err = FILCH_ESYS;
+    pthread_condattr_t attr;
+    if (pthread_condattr_init(&attr) != 0) return err;
+    if (pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 && pthread_cond_init(&cond->posix, &attr) == 0) {
+        err = FILCH_OK;
+    }
+    pthread_condattr_destroy(&attr);
+    return err;
+}
+
+void fli_cond_fini(fli_cond *cond)
+{
+    FLI_ASSERT(pthread_cond_destroy(&cond->posix) == 0);
+}
+
+void fli_cond_signal(fli_cond *cond)
+{
+    FLI_ASSERT(pthread_cond_signal(&cond->posix) == 0);
+}
+
+void fli_cond_broadcast(fli_cond *cond)
+{
+    FLI_ASSERT(pthread_cond_broadcast(&cond->posix) == 0);
+}
+
+void fli_cond_wait(fli_cond *cond, fli_mutex *mutex)
+{
+    FLI_ASSERT(pthread_cond_wait(&cond->posix, &mutex->posix) == 0);
+}
+
+bool fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns)
+{
+    /* Beyond what a time_t holds is for ever. */
+    if (until_ns >= (uint64_t)INT64_MAX) {
+        fli_cond_wait(cond, mutex);
+        return true;
+    }
+    struct timespec until = { .tv_sec = (time_t)(until_ns / 1000000000u), .tv_nsec = (long)(until_ns % 1000000000u) };
+    int             err = pthread_cond_timedwait(&cond->posix, &mutex->posix, &until);
+    FLI_ASSERT(err == 0 || err == ETIMEDOUT);
+    return err == 0;
+}
+
+/* What the new thread needs to know; freed by it. */
+typedef struct start {
+    void (*run)(void *arg);
+    void *arg;
+    char  name[16];
+} start;
+
+static void *begin(void *arg)
+{
+    start s = *(start *)arg;
+    free(arg);
+#if defined(__linux__)
+    (void)pthread_setname_np(pthread_self(), s.name);
+#endif
+    s.run(s.arg);
+    return NULL;
+}
+
+/* The name travels in a small malloc: the port has no allocator hooks, and pthread_create allocates far more. */
+filch_err fli_thread_start(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg)
+{
+    start *s = malloc(sizeof *s);
+    if (s == NULL) return FILCH_ENOMEM;
+    *s = (start){ .run = run, .arg = arg };
+    strncpy(s->name, name, sizeof s->name - 1);
+
+    sigset_t all, before;
+    sigfillset(&all);
+    bool masked = pthread_sigmask(SIG_SETMASK, &all, &before) == 0;
+    int  err = pthread_create(&thread->posix, NULL, begin, s);
+    if (masked) pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (err == 0) return FILCH_OK;
+    free(s);
+    return FILCH_ESYS;
+}
+
+void fli_thread_join(fli_thread *thread)
+{
+    FLI_ASSERT(pthread_join(thread->posix, NULL) == 0);
+}
+
+void fli_thread_yield(void)
+{
+    sched_yield();
+}

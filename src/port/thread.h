@@ -1,0 +1,73 @@
+/* thread.h - threads, locks, condition variables, and "where am I".
+ *
+ * Thin names over POSIX threads. Locks and conditions cannot fail once made: misuse is a broken invariant and stops
+ * the program (base/assert.h). Waiting uses the monotonic clock of port/clock.h.
+ */
+#ifndef FLI_PORT_THREAD_H
+#define FLI_PORT_THREAD_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <filch.h>
+
+typedef struct fli_mutex {
+    pthread_mutex_t posix;
+} fli_mutex;
+
+typedef struct fli_cond {
+    pthread_cond_t posix;
+} fli_cond;
+
+typedef struct fli_thread {
+    pthread_t posix;
+} fli_thread;
+
+filch_err fli_mutex_init(fli_mutex *mutex);
+void      fli_mutex_fini(fli_mutex *mutex);
+void      fli_mutex_lock(fli_mutex *mutex);
+bool      fli_mutex_try_lock(fli_mutex *mutex);
+void      fli_mutex_unlock(fli_mutex *mutex);
+
+filch_err fli_cond_init(fli_cond *cond);
+void      fli_cond_fini(fli_cond *cond);
+void      fli_cond_signal(fli_cond *cond);
+void      fli_cond_broadcast(fli_cond *cond);
+void      fli_cond_wait(fli_cond *cond, fli_mutex *mutex);
+/* Until signalled or until the monotonic clock reads `until_ns` (UINT64_MAX: for ever). False when the time is up. */
+bool fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns);
+
+/* Starts a thread that takes no signals, so that the host program's handlers never run on it. `name` up to 15 bytes. */
+filch_err fli_thread_start(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg);
+void      fli_thread_join(fli_thread *thread);
+
+void fli_thread_yield(void);
+/* What a tight loop does between two looks. */
+static inline void fli_thread_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* One pointer per thread: the worker this thread is being, or NULL for threads the runtime does not know.
+ * Kept behind functions because the simulator runs many workers on one thread. */
+#if defined(FLI_SIM)
+void *fli_here_get(void);
+void  fli_here_set(void *here);
+#else
+extern __thread void *fli_here_slot __attribute__((tls_model("initial-exec")));
+static inline void   *fli_here_get(void)
+{
+    return fli_here_slot;
+}
+static inline void fli_here_set(void *here)
+{
+    fli_here_slot = here;
+}
+#endif
+
+#endif

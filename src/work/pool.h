@@ -1,0 +1,51 @@
+/* pool.h - a bounded pool of threads for functions that block. Starts no thread until the first job; never more than
+ * its limit; jobs beyond the queue's limit are refused. Knows nothing of processes. */
+#ifndef FLI_WORK_POOL_H
+#define FLI_WORK_POOL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <filch.h>
+
+#include "base/mem.h"
+#include "port/thread.h"
+
+/* Part of whatever is to be run. The pool never frees it. */
+typedef struct fli_job {
+    struct fli_job *next;
+    void (*run)(struct fli_job *job);    /* on a pool thread; may block; the job may be freed inside */
+    void (*cancel)(struct fli_job *job); /* instead of run, on the thread that closes the pool */
+} fli_job;
+
+typedef struct fli_workpool {
+    fli_mutex   lock;
+    fli_cond    work;  /* a job was queued, or the pool closes */
+    fli_cond    quiet; /* a thread has left */
+    fli_mem     mem;
+    fli_thread *threads; /* under lock: thread_count of them are started, up to thread_max */
+    uint32_t    thread_max, thread_count, idle_count, left_count, busy_count;
+    uint32_t    queue_max, queue_count;
+    fli_job    *oldest, *newest;
+    bool        closed;
+} fli_workpool;
+
+filch_err fli_workpool_init(fli_workpool *pool, const fli_mem *mem, uint32_t thread_max, uint32_t queue_max);
+
+/* Takes `job` when it returns FILCH_OK: one of run and cancel will be called once.
+ * FILCH_EFULL, FILCH_ECLOSED, FILCH_ENOMEM, FILCH_ESYS (no thread could be started and none is running). */
+filch_err fli_workpool_submit(fli_workpool *pool, fli_job *job);
+
+/* No more jobs; those that have not begun are cancelled. Idle threads leave. May be called twice. */
+void fli_workpool_close(fli_workpool *pool);
+
+/* After close: waits until all threads have left, at most until `until_ns`. False: some job still runs. */
+bool fli_workpool_join(fli_workpool *pool, uint64_t until_ns);
+
+/* Jobs that are running now. */
+uint32_t fli_workpool_busy(fli_workpool *pool);
+
+/* After a join that returned true. */
+void fli_workpool_fini(fli_workpool *pool);
+
+#endif

@@ -1,0 +1,17 @@
+/* check.h - what every test needs: cmocka, and TEST(name), whose name is the promise it keeps. */
+#ifndef FILCH_TEST_CHECK_H
+#define FILCH_TEST_CHECK_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define TEST(name) static void name(void **cmocka_state __attribute__((unused)))
+#define ok(call) assert_int_equal((call), 0)
+#define same(got, want) assert_int_equal((got), (want))
+
+#endif
