@@ -111,7 +111,8 @@ TEST(garbage_means_no_limit)
 {
     static const char *const lines[] = { "", "\n", "lots\n", "200000\n", "-1 100000\n", "100000 -1\n", "0 100000\n",
                                          "100000 0\n", "100000x 100000\n", "99999999999999999999999 100000\n",
-                                         "18446744073709551615 1\n" };
+                                         "18446744073709551615 1\n", "100000 100000x\n",
+                                         "100000 99999999999999999999999\n" };
     put("/proc/self/cgroup", "0::/app\n");
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         put("/sys/fs/cgroup/app/cpu.max", lines[i]);
@@ -175,6 +176,7 @@ TEST(another_groups_mount_is_not_ours)
     put("/proc/self/mountinfo", "31 23 0:28 /docker/abc /theirs ro - cgroup2 cgroup rw\n"
                                 "32 23 0:28 / /sys/fs/cgroup ro - cgroup2 cgroup rw\n");
     put("/theirs/cpu.max", "100000 100000\n");
+    put("/theirsdef/cpu.max", "100000 100000\n");
     put("/sys/fs/cgroup/docker/abcdef/cpu.max", "300000 100000\n");
     quota_is(3);
 }
