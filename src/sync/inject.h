@@ -14,20 +14,24 @@
 
 typedef struct fli_inject {
     alignas(FLI_LINE) fli_mutex lock;
-    void  *oldest, *newest; /* plain: under lock */
+    void  *oldest, *newest; /* plain: under lock. `newest` means something only while `oldest` is not NULL */
     size_t link;            /* plain: set at init. Where in an item the pointer to the next one is */
-    /* How many. writes: under lock. reads: any, as a hint before taking the lock.  */
-    FLI_ATOMIC(size_t) count;
+    /* How many.  writes: under lock.  reads: any, as a hint before taking the lock.  PAIR inject.count
+     * On a line of its own: workers that only ask do not disturb those that hold the lock. */
+    alignas(FLI_LINE) FLI_ATOMIC(size_t) count;
 } fli_inject;
 
 /* `link` is the offset of a `void *` inside the items that belongs to the queue while they are in it. */
 filch_err fli_inject_init(fli_inject *queue, size_t link);
-void      fli_inject_fini(fli_inject *queue);
+/* Thread: nobody else uses it any more. Items still inside are forgotten. */
+void fli_inject_fini(fli_inject *queue);
 
+/* Thread: any. `item` is in no other queue that uses the same link. */
 void fli_inject_put(fli_inject *queue, void *item);
-/* Gives up to `max` of the oldest, oldest first; returns how many. */
+/* Thread: any. Gives up to `max` of the oldest, oldest first; returns how many. Takes no lock when there is nothing. */
 size_t fli_inject_take(fli_inject *queue, void **items, size_t max);
-/* A hint: exact only under quiescence, but never 0 for the thread that just put. */
+/* Thread: any. A hint: exact only under quiescence, but never 0 for a thread that knows of a put (its own, or one that
+ * happened before it looked) whose item nobody has taken. */
 size_t fli_inject_count(fli_inject *queue);
 
 #endif

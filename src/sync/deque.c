@@ -1,0 +1,222 @@
+/* deque.c - a worker's own run queue: the "tagged top" deque. One owner pushes and pops at the bottom, any number of
+ * thieves take from the top, up to half of it in one CAS, and the ring grows.
+ *
+ *     word = tag:32 | top:32      bottom:32      items have the indices top, top+1, ... bottom-1
+ *
+ *     push   slot[bottom] = item;  bottom = bottom+1 (release)
+ *     pop    bottom = bottom-1 (release);  word.tag += 1 (acq_rel);  ours if the top found is not above it,
+ *            otherwise bottom back to what it was (release)
+ *     steal  load word (acquire), bottom (acquire), ring (acquire);  copy n slots;  CAS word: top -> top+n (acq_rel)
+ *
+ * INVARIANT  an item is in at most one slot whose index lies in [top, bottom), and leaves it by one pop or one claim.
+ * INVARIANT  top <= bottom, except inside a pop that has lost its item to a thief: there top == bottom+1.
+ * INVARIANT  bottom - top never exceeds the slots of the current ring.
+ * INVARIANT  top and tag never go back; every store to bottom is release.
+ * Indices are 32 bits and wrap; "above" and "below" mean the sign of a difference, which is sound because there are
+ * never more than FLI_DEQUE_SLOTS_MAX items.
+ *
+ * Why no item is lost or doubled.
+ * 1. Pops (add) and claims (CAS) are read-modify-writes of one word: they stand in one order, and each sees exactly
+ *    what the one before it left.
+ * 2. A claim succeeds only if no pop and no other claim came between the thief's load of the word and its CAS. The pops
+ *    before that load: the load acquires from the word, and read-modify-writes do not break a release sequence, so the
+ *    thief's later load of bottom sees the bottom of the last of those pops, or a newer one. So the range it claims
+ *    holds no index that a pop has removed. This is what a deque whose pop leaves the word alone gets wrong: there the
+ *    owner can pop its way into the range, and the CAS still succeeds.
+ * 3. One pop may have lowered bottom without having added its tag yet. If the thief still saw the old bottom and its
+ *    claim comes first, the pop finds the new top in the word it adds to. The index is either below that top, then the
+ *    thief has it and the pop puts bottom back; or not, then the claim did not reach it. There is one owner, so there
+ *    is at most one such pop, and top is at most one above bottom.
+ * 4. Contents. A thief reads slots below a bottom that it acquired. Every store to bottom is release, the lowering
+ *    ones too, so whichever it read, all earlier pushes are visible: slot, ring, and what the item points to. A slot is
+ *    reused only after the owner has acquired a top above its index. A thief that saw the older word then fails its
+ *    CAS and throws away what it read; a thief whose CAS succeeded did its reads before that acquire. Slots are
+ *    relaxed atomics only so that the reads thrown away are legal.
+ * 5. Growth. The new ring holds all of [top, bottom) before it is published with release; the old one is not written
+ *    again and lives until fini. A thief with the old ring read a bottom from before the growth (the ring is loaded
+ *    after bottom, PAIR deque.bottom orders them), so all it can claim is in the old ring too.
+ * 6. Nothing needs a store to be ordered before a later load of another word; so there is no fence and no seq_cst.
+ *
+ * Wrapping of the tag. A wrong claim needs a thief stopped between its load and its CAS while the word goes round to
+ * the very same value: the pops in between are a multiple of 2^32, and so are the items claimed, and one of them is not
+ * zero. At 10 ns a pop that is 43 s at least, and then the thief must go on within one single pop of the 2^32: one
+ * pop later or earlier the CAS fails as it should. A worker is not stopped for that long in a machine that still
+ * works, and if it is (a debugger, a suspended guest), the owner's 43 s and the thief's last instruction have to meet
+ * within some nanoseconds. We accept that; the remedy would be a 128-bit word, at twice the price of a pop.
+ *
+ * Memory. Outgrown rings are kept because a thief may stand on one for as long as it likes. They stay bounded: each is
+ * half the size of the next, so all of them together are smaller than the current one, and that has fewer than twice
+ * the slots of the most items it was ever asked to hold at once. The ring does not shrink.
+ *
+ * Not done here: waking sleepers, choosing a victim, fairness between old and new items (the owner has take_oldest).
+ * Rejected: a pop without a read-modify-write and "steal half" by one CAS (unsound, point 2); the same with one CAS per
+ * stolen item and a fence in pop (sound; pop and steal both measured slower); top and bottom in one word (push pays a
+ * read-modify-write too); a fixed ring that spills into the global queue (a lock on the path of a spawn storm).
+ */
+#include "sync/deque.h"
+
+/* Whole lines, so that nothing of another worker's lies beside the slots. */
+static size_t ring_size(uint32_t slots)
+{
+    size_t size = offsetof(fli_ring, slots) + (size_t)slots * sizeof(((fli_ring *)NULL)->slots[0]);
+    return (size + FLI_LINE - 1) & ~(size_t)(FLI_LINE - 1);
+}
+
+/* Zeroed, because a late thief may read any slot before its CAS fails. */
+static fli_ring *ring_create(const fli_mem *mem, uint32_t slots, fli_ring *older)
+{
+    fli_ring *ring = fli_zalloc_aligned(mem, ring_size(slots), FLI_LINE);
+    if (ring == NULL) return NULL;
+    ring->mask = slots - 1;
+    ring->older = older;
+    return ring;
+}
+
+filch_err fli_deque_init(fli_deque *deque, const fli_mem *mem)
+{
+    fli_ring *ring = ring_create(mem, FLI_DEQUE_SLOTS, NULL);
+    if (ring == NULL) return FILCH_ENOMEM;
+    deque->mem = *mem;
+    fli_atomic_init(&deque->word, 0);
+    fli_atomic_init(&deque->bottom, 0);
+    fli_atomic_init(&deque->ring, ring);
+    return FILCH_OK;
+}
+
+void fli_deque_fini(fli_deque *deque)
+{
+    fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: nobody else is left */
+    while (ring != NULL) {
+        fli_ring *older = ring->older;
+        fli_free_aligned(&deque->mem, ring, ring_size(ring->mask + 1), FLI_LINE);
+        ring = older;
+    }
+}
+
+fli_ring *fli_deque_grow(fli_deque *deque)
+{
+    fli_ring *old = fli_load_rlx(&deque->ring);       /* relaxed: our own store */
+    uint32_t  bottom = fli_load_rlx(&deque->bottom); /* the same */
+    uint32_t  slots = old->mask + 1;
+    if (slots >= FLI_DEQUE_SLOTS_MAX) return NULL;
+    fli_ring *ring = ring_create(&deque->mem, slots * 2, old);
+    if (ring == NULL) return NULL;
+    /* Relaxed: top may move on while we copy, or be an old one here; then we copy a few items too many. */
+    uint32_t top = fli_deque_top(fli_load_rlx(&deque->word));
+    FLI_ASSERT(bottom - top <= slots);
+    for (uint32_t i = top; i != bottom; i++) {
+        fli_store_rlx(&ring->slots[i & ring->mask], fli_load_rlx(&old->slots[i & old->mask]));
+    }
+    /* PAIR deque.ring, release half: whoever finds the ring finds its mask and the items in it. */
+    fli_store_rel(&deque->ring, ring);
+    return ring;
+}
+
+/* What a thief has seen, and claims by the same word. */
+typedef struct sight {
+    uint64_t  word;
+    fli_ring *ring;
+    uint32_t  count;
+} sight;
+
+/* The three loads, in the order that points 2 and 5 need. FLI_STEAL_GOT: there is something to claim. */
+static fli_steal look(fli_deque *from, sight *seen)
+{
+    seen->word = fli_load_acq(&from->word);          /* PAIR deque.word, acquire half */
+    uint32_t bottom = fli_load_acq(&from->bottom); /* PAIR deque.bottom, acquire half */
+    seen->ring = fli_load_acq(&from->ring);          /* PAIR deque.ring, acquire half */
+    seen->count = bottom - fli_deque_top(seen->word);
+    /* -1: a pop that lost its item to a thief and has not put bottom back yet. */
+    if (seen->count == 0 || seen->count == UINT32_MAX) return FLI_STEAL_EMPTY;
+    /* More than fits: we were stopped between the loads while others went on. The word is out of date. */
+    if (seen->count > seen->ring->mask + 1) return FLI_STEAL_RETRY;
+    return FLI_STEAL_GOT;
+}
+
+/* The `nth` oldest of what was seen. Means nothing until the claim succeeds: the slot may be in use for another item. */
+static void *peek(const sight *seen, uint32_t nth)
+{
+    return fli_load_rlx(&seen->ring->slots[(fli_deque_top(seen->word) + nth) & seen->ring->mask]);
+}
+
+/* Takes the `count` oldest. False: somebody claimed or popped since the look. */
+static bool claim(fli_deque *from, sight *seen, uint32_t count)
+{
+    uint64_t tag = seen->word & ~(uint64_t)UINT32_MAX;
+    uint64_t wanted = tag | (uint32_t)(fli_deque_top(seen->word) + count);
+    /* PAIR deque.word, both halves: our reads of the slots come before the owner's reuse of them; a failure tells
+     * nothing and is not looked at. */
+    return fli_cas_acqrel(&from->word, &seen->word, wanted);
+}
+
+/* How many of `wanted` items can be pushed without failing. Grows for them as far as there is memory. */
+static uint32_t make_room(fli_deque *deque, uint32_t wanted)
+{
+    for (;;) {
+        uint32_t bottom = fli_load_rlx(&deque->bottom); /* relaxed: our own store */
+        /* PAIR deque.word, acquire half: as in push. */
+        uint32_t used = bottom - fli_deque_top(fli_load_acq(&deque->word));
+        uint32_t room = fli_load_rlx(&deque->ring)->mask + 1 - used;
+        if (room >= wanted) return wanted;
+        if (fli_deque_grow(deque) == NULL) return room;
+    }
+}
+
+fli_steal fli_deque_steal_half_into(fli_deque *from, fli_deque *into, void **first, uint32_t *count)
+{
+    FLI_ASSERT(from != into);
+    sight     seen;
+    fli_steal found = look(from, &seen);
+    if (found != FLI_STEAL_GOT) return found;
+    uint32_t n = seen.count - seen.count / 2;
+    if (n > FLI_DEQUE_STEAL_MAX) n = FLI_DEQUE_STEAL_MAX;
+    /* Before the claim: what is claimed must have a place. */
+    uint32_t rest = make_room(into, n - 1);
+
+    void     *oldest = peek(&seen, 0);
+    uint32_t  bottom = fli_load_rlx(&into->bottom); /* relaxed: our own stores, here and for the ring */
+    fli_ring *ring = fli_load_rlx(&into->ring);
+    /* Straight into free slots of `into`, the newest lowest. They are above its bottom: nobody takes them from there,
+     * and if the claim fails they stay the garbage they were. */
+    for (uint32_t i = 0; i < rest; i++) {
+        fli_store_rlx(&ring->slots[(bottom + i) & ring->mask], peek(&seen, rest - i));
+    }
+    if (!claim(from, &seen, rest + 1)) return FLI_STEAL_RETRY;
+    /* PAIR deque.bottom, release half: as in push, for all of them at once. */
+    if (rest > 0) fli_store_rel(&into->bottom, bottom + rest);
+    *first = oldest;
+    *count = rest + 1;
+    return FLI_STEAL_GOT;
+}
+
+fli_steal fli_deque_steal_one(fli_deque *from, void **item)
+{
+    sight     seen;
+    fli_steal found = look(from, &seen);
+    if (found != FLI_STEAL_GOT) return found;
+    void *oldest = peek(&seen, 0);
+    if (!claim(from, &seen, 1)) return FLI_STEAL_RETRY;
+    *item = oldest;
+    return FLI_STEAL_GOT;
+}
+
+/* The owner sees its own bottom and ring as they are, so a look is never out of date but for thieves. Each failed
+ * claim means that a thief took something: the loop ends after as many rounds as there are items. */
+void *fli_deque_take_oldest(fli_deque *deque)
+{
+    void     *item = NULL;
+    fli_steal found;
+    do {
+        found = fli_deque_steal_one(deque, &item);
+    } while (found == FLI_STEAL_RETRY);
+    return item;
+}
+
+uint32_t fli_deque_count(fli_deque *deque)
+{
+    /* PAIR deque.word, acquire half, and PAIR deque.bottom, acquire half: this way round, so that bottom is at least
+     * as new as top and an untouched item is always counted. */
+    uint32_t top = fli_deque_top(fli_load_acq(&deque->word));
+    int32_t  count = (int32_t)(fli_load_acq(&deque->bottom) - top);
+    return count > 0 ? (uint32_t)count : 0;
+}
