@@ -1,0 +1,4 @@
+# find_package(filch): gives filch::filch (shared) and filch::static.
+include(CMakeFindDependencyMacro)
+find_dependency(Threads)
+include(${CMAKE_CURRENT_LIST_DIR}/filchTargets.cmake)
