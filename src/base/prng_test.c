@@ -1,0 +1,76 @@
+/* prng_test.c - random numbers that repeat when asked to, and are spread well enough to choose victims by. */
+#include "base/prng.h"
+#include "support/check.h"
+
+TEST(the_same_seed_repeats)
+{
+    fli_prng a, b;
+    fli_prng_init(&a, 42);
+    fli_prng_init(&b, 42);
+    for (int i = 0; i < 1000; i++) assert_true(fli_prng_next(&a) == fli_prng_next(&b));
+}
+
+TEST(neighbouring_seeds_part_at_once)
+{
+    for (uint64_t seed = 0; seed < 1000; seed++) {
+        fli_prng a, b;
+        fli_prng_init(&a, seed);
+        fli_prng_init(&b, seed + 1);
+        int differ = __builtin_popcountll(fli_prng_next(&a) ^ fli_prng_next(&b));
+        assert_in_range(differ, 8, 56);
+    }
+}
+
+/* The one seed that mixes to zero, where xorshift would stay for ever. */
+TEST(no_seed_gets_stuck_at_zero)
+{
+    uint64_t stuck = (uint64_t)0 - 0x9e3779b97f4a7c15u;
+    assert_true(fli_prng_mix(stuck) == 0);
+    fli_prng prng;
+    fli_prng_init(&prng, stuck);
+    uint64_t first = fli_prng_next(&prng);
+    assert_true(first != 0);
+    assert_true(fli_prng_next(&prng) != first);
+}
+
+TEST(below_stays_below_and_reaches_everything_evenly)
+{
+    enum { DRAWS = 10000 };
+    for (uint32_t bound = 1; bound <= 16; bound++) {
+        uint32_t hits[16] = { 0 };
+        fli_prng prng;
+        fli_prng_init(&prng, bound);
+        for (int i = 0; i < DRAWS; i++) {
+            uint32_t drawn = fli_prng_below(&prng, bound);
+            assert_true(drawn < bound);
+            hits[drawn]++;
+        }
+        /* Seven standard deviations are below 30 % here. */
+        for (uint32_t i = 0; i < bound; i++) assert_in_range(hits[i], DRAWS / bound * 7 / 10, DRAWS / bound * 13 / 10 + 1);
+    }
+}
+
+TEST(below_copes_with_the_largest_bound)
+{
+    fli_prng prng;
+    fli_prng_init(&prng, 1);
+    uint32_t largest = 0;
+    for (int i = 0; i < 1000; i++) {
+        uint32_t drawn = fli_prng_below(&prng, UINT32_MAX);
+        assert_true(drawn < UINT32_MAX);
+        if (drawn > largest) largest = drawn;
+    }
+    assert_true(largest > UINT32_MAX / 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_same_seed_repeats),
+        cmocka_unit_test(neighbouring_seeds_part_at_once),
+        cmocka_unit_test(no_seed_gets_stuck_at_zero),
+        cmocka_unit_test(below_stays_below_and_reaches_everything_evenly),
+        cmocka_unit_test(below_copes_with_the_largest_bound),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

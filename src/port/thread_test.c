@@ -1,0 +1,287 @@
+/* thread_test.c - threads, locks and conditions do what their names say. Asserts stand in the main thread only: cmocka
+ * jumps out of a failed one. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "port/clock.h"
+#include "port/thread.h"
+#include "support/check.h"
+
+/* What a test's threads share. `turn` is guarded by `lock`. */
+typedef struct shared {
+    fli_mutex lock;
+    fli_cond  changed;
+    int       turn;
+    long      sum;
+    bool      got_lock;
+    void     *here;
+    sigset_t  mask;
+    char      name[16];
+} shared;
+
+static void shared_init(shared *s)
+{
+    memset(s, 0, sizeof *s);
+    ok(fli_mutex_init(&s->lock));
+    ok(fli_cond_init(&s->changed));
+}
+
+static void shared_fini(shared *s)
+{
+    fli_cond_fini(&s->changed);
+    fli_mutex_fini(&s->lock);
+}
+
+static void set_turn(shared *s, int turn)
+{
+    fli_mutex_lock(&s->lock);
+    s->turn = turn;
+    fli_cond_broadcast(&s->changed);
+    fli_mutex_unlock(&s->lock);
+}
+
+static void await_turn(shared *s, int turn)
+{
+    fli_mutex_lock(&s->lock);
+    while (s->turn != turn) fli_cond_wait(&s->changed, &s->lock);
+    fli_mutex_unlock(&s->lock);
+}
+
+/* ---- locks --------------------------------------------------------------------------------------------------- */
+
+enum { ROUNDS = 20000 };
+
+static void add_many(void *arg)
+{
+    shared *s = arg;
+    for (int i = 0; i < ROUNDS; i++) {
+        fli_mutex_lock(&s->lock);
+        long seen = s->sum;
+        if (i % 64 == 0) fli_thread_yield();
+        else fli_thread_pause();
+        s->sum = seen + 1;
+        fli_mutex_unlock(&s->lock);
+    }
+}
+
+TEST(a_mutex_lets_one_in_at_a_time)
+{
+    shared     s;
+    fli_thread threads[3];
+    shared_init(&s);
+    for (int i = 0; i < 3; i++) ok(fli_thread_start(&threads[i], "adder", add_many, &s));
+    for (int i = 0; i < 3; i++) fli_thread_join(&threads[i]);
+    same(s.sum, 3 * ROUNDS);
+    shared_fini(&s);
+}
+
+static void try_once(void *arg)
+{
+    shared *s = arg;
+    s->got_lock = fli_mutex_try_lock(&s->lock);
+    if (s->got_lock) fli_mutex_unlock(&s->lock);
+}
+
+TEST(try_lock_fails_only_while_somebody_holds_it)
+{
+    shared     s;
+    fli_thread thread;
+    shared_init(&s);
+    fli_mutex_lock(&s.lock);
+    ok(fli_thread_start(&thread, "trier", try_once, &s));
+    fli_thread_join(&thread);
+    assert_false(s.got_lock);
+    fli_mutex_unlock(&s.lock);
+    ok(fli_thread_start(&thread, "trier", try_once, &s));
+    fli_thread_join(&thread);
+    assert_true(s.got_lock);
+    shared_fini(&s);
+}
+
+/* ---- conditions ---------------------------------------------------------------------------------------------- */
+
+static void answer_turns(void *arg)
+{
+    shared *s = arg;
+    for (int i = 0; i < 100; i++) {
+        await_turn(s, 2 * i + 1);
+        set_turn(s, 2 * i + 2);
+    }
+}
+
+TEST(a_condition_passes_the_turn_to_and_fro)
+{
+    shared     s;
+    fli_thread thread;
+    shared_init(&s);
+    ok(fli_thread_start(&thread, "answerer", answer_turns, &s));
+    for (int i = 0; i < 100; i++) {
+        set_turn(&s, 2 * i + 1);
+        await_turn(&s, 2 * i + 2);
+    }
+    fli_thread_join(&thread);
+    shared_fini(&s);
+}
+
+TEST(a_timed_wait_ends_at_its_time_and_not_before)
+{
+    shared s;
+    shared_init(&s);
+    fli_mutex_lock(&s.lock);
+    uint64_t until = fli_clock_ns() + 3000000;
+    while (fli_cond_wait_until(&s.changed, &s.lock, until)) {} /* true: woken for no reason */
+    assert_true(fli_clock_ns() >= until);
+    assert_false(fli_mutex_try_lock(&s.lock)); /* it came back with the lock */
+    fli_mutex_unlock(&s.lock);
+    shared_fini(&s);
+}
+
+TEST(a_time_in_the_past_does_not_wait)
+{
+    shared s;
+    shared_init(&s);
+    fli_mutex_lock(&s.lock);
+    while (fli_cond_wait_until(&s.changed, &s.lock, 1)) {}
+    while (fli_cond_wait_until(&s.changed, &s.lock, 0)) {}
+    fli_mutex_unlock(&s.lock);
+    shared_fini(&s);
+}
+
+static void signal_once(void *arg)
+{
+    shared *s = arg;
+    fli_mutex_lock(&s->lock); /* only free once the main thread waits */
+    s->turn = 1;
+    fli_cond_signal(&s->changed);
+    fli_mutex_unlock(&s->lock);
+}
+
+static void wait_for_signal(uint64_t until_ns)
+{
+    shared     s;
+    fli_thread thread;
+    shared_init(&s);
+    fli_mutex_lock(&s.lock);
+    ok(fli_thread_start(&thread, "signaller", signal_once, &s));
+    bool in_time = true;
+    while (s.turn == 0 && in_time) in_time = fli_cond_wait_until(&s.changed, &s.lock, until_ns);
+    same(s.turn, 1);
+    assert_true(in_time);
+    fli_mutex_unlock(&s.lock);
+    fli_thread_join(&thread);
+    shared_fini(&s);
+}
+
+TEST(a_signal_ends_a_timed_wait)
+{
+    wait_for_signal(fli_clock_after(fli_clock_ns(), FILCH_SECONDS(1000)));
+}
+
+TEST(waiting_for_ever_is_a_time_too)
+{
+    wait_for_signal(UINT64_MAX);
+    wait_for_signal((uint64_t)INT64_MAX);
+    wait_for_signal((uint64_t)INT64_MAX - 1);
+}
+
+/* ---- threads ------------------------------------------------------------------------------------------------- */
+
+static void look_around(void *arg)
+{
+    shared *s = arg;
+    s->here = fli_here_get();
+    fli_here_set(arg);
+    pthread_sigmask(SIG_SETMASK, NULL, &s->mask);
+    pthread_getname_np(pthread_self(), s->name, sizeof s->name);
+}
+
+TEST(a_thread_takes_no_signals_and_its_starter_still_does)
+{
+    shared     s;
+    fli_thread thread;
+    sigset_t   before, after;
+    shared_init(&s);
+    pthread_sigmask(SIG_SETMASK, NULL, &before);
+    ok(fli_thread_start(&thread, "looker", look_around, &s));
+    fli_thread_join(&thread);
+    pthread_sigmask(SIG_SETMASK, NULL, &after);
+    static const int asked[] = { SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD, SIGALRM };
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        same(sigismember(&s.mask, asked[i]), 1);
+        same(sigismember(&after, asked[i]), sigismember(&before, asked[i]));
+        same(sigismember(&after, asked[i]), 0);
+    }
+    shared_fini(&s);
+}
+
+TEST(a_thread_has_its_name_as_far_as_it_fits)
+{
+    shared     s;
+    fli_thread thread;
+    shared_init(&s);
+    ok(fli_thread_start(&thread, "short", look_around, &s));
+    fli_thread_join(&thread);
+    assert_string_equal(s.name, "short");
+    ok(fli_thread_start(&thread, "a name that is too long", look_around, &s));
+    fli_thread_join(&thread);
+    assert_string_equal(s.name, "a name that is ");
+    shared_fini(&s);
+}
+
+TEST(every_thread_is_somewhere_of_its_own)
+{
+    shared     s;
+    fli_thread thread;
+    shared_init(&s);
+    assert_null(fli_here_get());
+    fli_here_set(&thread);
+    s.here = &s;
+    ok(fli_thread_start(&thread, "looker", look_around, &s));
+    fli_thread_join(&thread);
+    assert_null(s.here);
+    assert_ptr_equal(fli_here_get(), &thread);
+    fli_here_set(NULL);
+    shared_fini(&s);
+}
+
+/* A stack larger than the address space cannot be had. */
+TEST(a_thread_that_cannot_start_is_an_error)
+{
+    shared         s;
+    fli_thread     thread;
+    pthread_attr_t before, huge;
+    shared_init(&s);
+    ok(pthread_getattr_default_np(&before));
+    ok(pthread_attr_init(&huge));
+    ok(pthread_attr_setstacksize(&huge, (size_t)1 << 50));
+    ok(pthread_setattr_default_np(&huge));
+    filch_err err = fli_thread_start(&thread, "never", look_around, &s);
+    ok(pthread_setattr_default_np(&before));
+    same(err, FILCH_ESYS);
+    pthread_attr_destroy(&huge);
+    pthread_attr_destroy(&before);
+    sigset_t mask;
+    pthread_sigmask(SIG_SETMASK, NULL, &mask);
+    same(sigismember(&mask, SIGINT), 0);
+    shared_fini(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_mutex_lets_one_in_at_a_time),
+        cmocka_unit_test(try_lock_fails_only_while_somebody_holds_it),
+        cmocka_unit_test(a_condition_passes_the_turn_to_and_fro),
+        cmocka_unit_test(a_timed_wait_ends_at_its_time_and_not_before),
+        cmocka_unit_test(a_time_in_the_past_does_not_wait),
+        cmocka_unit_test(a_signal_ends_a_timed_wait),
+        cmocka_unit_test(waiting_for_ever_is_a_time_too),
+        cmocka_unit_test(a_thread_takes_no_signals_and_its_starter_still_does),
+        cmocka_unit_test(a_thread_has_its_name_as_far_as_it_fits),
+        cmocka_unit_test(every_thread_is_somewhere_of_its_own),
+        cmocka_unit_test(a_thread_that_cannot_start_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

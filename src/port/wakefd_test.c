@@ -1,0 +1,80 @@
+/* wakefd_test.c - a descriptor that poll sees exactly while it has been rung and not cleared. */
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "port/wakefd.h"
+#include "support/check.h"
+
+static bool readable(int fd)
+{
+    struct pollfd p = { .fd = fd, .events = POLLIN };
+    int           n = poll(&p, 1, 0);
+    assert_true(n >= 0);
+    return n == 1 && (p.revents & POLLIN) != 0;
+}
+
+TEST(many_rings_are_one_until_cleared)
+{
+    int fd = -1;
+    ok(fli_wakefd_open(&fd));
+    assert_false(readable(fd));
+    for (int i = 0; i < 100; i++) fli_wakefd_ring(fd);
+    assert_true(readable(fd));
+    fli_wakefd_clear(fd);
+    assert_false(readable(fd));
+    fli_wakefd_clear(fd); /* nothing to clear: returns at once */
+    assert_false(readable(fd));
+    fli_wakefd_ring(fd);
+    assert_true(readable(fd));
+    fli_wakefd_close(fd);
+}
+
+TEST(ringing_at_the_end_of_the_counter_does_not_block)
+{
+    int      fd = -1;
+    uint64_t most = UINT64_MAX - 1;
+    ok(fli_wakefd_open(&fd));
+    same(write(fd, &most, sizeof most), sizeof most);
+    fli_wakefd_ring(fd);
+    assert_true(readable(fd));
+    fli_wakefd_clear(fd);
+    assert_false(readable(fd));
+    fli_wakefd_close(fd);
+}
+
+TEST(child_programs_do_not_inherit_it)
+{
+    int fd = -1;
+    ok(fli_wakefd_open(&fd));
+    assert_true((fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
+    assert_true((fcntl(fd, F_GETFL) & O_NONBLOCK) != 0);
+    fli_wakefd_close(fd);
+    same(fcntl(fd, F_GETFD), -1);
+}
+
+TEST(no_descriptor_left_is_an_error_and_writes_nothing)
+{
+    struct rlimit before, none;
+    ok(getrlimit(RLIMIT_NOFILE, &before));
+    none = before;
+    none.rlim_cur = 0;
+    ok(setrlimit(RLIMIT_NOFILE, &none));
+    int       fd = -7;
+    filch_err err = fli_wakefd_open(&fd);
+    ok(setrlimit(RLIMIT_NOFILE, &before));
+    same(err, FILCH_ESYS);
+    same(fd, -7);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_rings_are_one_until_cleared),
+        cmocka_unit_test(ringing_at_the_end_of_the_counter_does_not_block),
+        cmocka_unit_test(child_programs_do_not_inherit_it),
+        cmocka_unit_test(no_descriptor_left_is_an_error_and_writes_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
