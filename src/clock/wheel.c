@@ -1,0 +1,181 @@
+/* wheel.c - a hierarchical timer wheel.
+ *
+ * Time is counted in ticks of 2^15 ns. Read a tick as a number with base-64 digits. Level L has one slot for each value
+ * of digit L; a timer sits at the level of the highest digit in which its tick differs from now_tick:
+ *
+ *     level 0   this very block of 64 ticks         a slot is one tick, 33 us
+ *     level 1   another block of these 4096         a slot is 64 ticks, 2.1 ms
+ *     ...
+ *     level 5   anything further                    a slot is 2^30 ticks, 9.8 hours
+ *
+ * So a lower level is always due before a higher one, and the first set bit of the lowest level in use is the next
+ * thing to happen: finding it takes one look per level, whatever the time between. When a slot above level 0 comes due,
+ * its timers move to lower levels (a cascade), each timer at most once per level.
+ *
+ * The top level alone is a ring: its slots are the next 63 values of tick >> 30, so nothing special happens where the
+ * higher digits change. A timer further away than that waits in the farthest of them and is placed anew from there.
+ *
+ * INVARIANT  a timer's tick is its due time rounded up, or the now_tick of its add if that was later.
+ * INVARIANT  no armed timer's tick is before now_tick, and now_tick is never after the latest time given to expire.
+ * INVARIANT  an armed timer is in the slot that its tick and now_tick give; beyond the reach, in one due earlier.
+ * INVARIANT  a bit in `used` is set exactly when that slot's list is not empty.
+ * INVARIANT  above level 0, the slot of now_tick itself is empty.
+ *
+ * The third one survives now_tick moving ahead because it never moves past the start of a slot in use without emptying
+ * it: between now_tick and that start, no digit that decides a timer's level or slot changes.
+ *
+ * A cascade moves a whole slot in one call: with 200,000 timers in one far slot, a single expire can take milliseconds.
+ * Rejected: a heap, a wheel that never cascades, a sorted list per slot; see docs/notes/0006.
+ */
+#include "clock/wheel.h"
+
+#include "base/assert.h"
+#include "port/clock.h"
+
+#define DIGIT_BITS 6u
+#define DIGIT_MASK (FLI_WHEEL_SLOTS - 1u)
+#define TOP (FLI_WHEEL_LEVELS - 1u)
+
+/* The end of time: UINT64_MAX rounded up. The only tick whose start is not a time that a uint64_t can hold. */
+#define LAST_TICK (1ull << (64 - FLI_WHEEL_TICK_BITS))
+
+_Static_assert(FLI_WHEEL_SLOTS == 1u << DIGIT_BITS, "a slot per value of a digit");
+
+/* The first tick that is not before `ns`. Shifts first: adding first would overflow near the end of time. */
+static uint64_t tick_up(uint64_t ns)
+{
+    uint64_t rest = ns & ((1ull << FLI_WHEEL_TICK_BITS) - 1);
+    return (ns >> FLI_WHEEL_TICK_BITS) + (rest != 0);
+}
+
+/* The last tick that has begun at `ns`. At the end of time all of them have. */
+static uint64_t tick_down(uint64_t ns)
+{
+    return ns == FLI_NEVER ? LAST_TICK : ns >> FLI_WHEEL_TICK_BITS;
+}
+
+void fli_wheel_init(fli_wheel *wheel, uint64_t now_ns)
+{
+    wheel->now_tick = tick_down(now_ns);
+    wheel->count = 0;
+    for (unsigned level = 0; level < FLI_WHEEL_LEVELS; level++) {
+        wheel->used[level] = 0;
+        for (unsigned slot = 0; slot < FLI_WHEEL_SLOTS; slot++) {
+            fli_timer *head = &wheel->slots[level][slot];
+            *head = (fli_timer){ .next = head, .prev = head };
+        }
+    }
+}
+
+/* Puts the timer at the end of the slot where `tick`, which is not before now_tick, belongs. */
+static void place(fli_wheel *wheel, fli_timer *timer, uint64_t tick)
+{
+    /* The highest bit that differs names the digit. Setting the lowest digit's bits makes "none differs" level 0. */
+    unsigned highest = 63u - (unsigned)__builtin_clzll((tick ^ wheel->now_tick) | DIGIT_MASK);
+    unsigned level = highest / DIGIT_BITS;
+    uint64_t column;
+    if (FLI_LIKELY(level < TOP)) {
+        column = tick >> (level * DIGIT_BITS);
+    } else {
+        level = TOP;
+        column = tick >> (TOP * DIGIT_BITS);
+        uint64_t farthest = (wheel->now_tick >> (TOP * DIGIT_BITS)) + DIGIT_MASK;
+        if (column > farthest) column = farthest;
+    }
+    unsigned   slot = (unsigned)column & DIGIT_MASK;
+    fli_timer *head = &wheel->slots[level][slot];
+    timer->place = (uint16_t)(level * FLI_WHEEL_SLOTS + slot);
+    timer->next = head;
+    timer->prev = head->prev;
+    head->prev->next = timer;
+    head->prev = timer;
+    wheel->used[level] |= 1ull << slot;
+}
+
+void fli_wheel_add(fli_wheel *wheel, fli_timer *timer, uint64_t due_ns)
+{
+    FLI_ASSERT(timer->next == NULL);
+    uint64_t tick = tick_up(due_ns);
+    timer->due_ns = due_ns;
+    place(wheel, timer, tick > wheel->now_tick ? tick : wheel->now_tick);
+    wheel->count++;
+}
+
+bool fli_wheel_remove(fli_wheel *wheel, fli_timer *timer)
+{
+    fli_timer *next = timer->next, *prev = timer->prev;
+    if (next == NULL) return false;
+    next->prev = prev;
+    prev->next = next;
+    /* Alone between twice the same neighbour: that is the head, and the slot is empty now. */
+    if (next == prev) wheel->used[timer->place / FLI_WHEEL_SLOTS] &= ~(1ull << (timer->place % FLI_WHEEL_SLOTS));
+    timer->next = timer->prev = NULL;
+    wheel->count--;
+    return true;
+}
+
+/* The slot that comes due first. */
+typedef struct turn {
+    unsigned level, slot;
+    uint64_t tick; /* its first one */
+} turn;
+
+/* False when the wheel is empty. */
+static bool first_turn(const fli_wheel *wheel, turn *first)
+{
+    unsigned level = 0;
+    while (wheel->used[level] == 0) {
+        if (++level == FLI_WHEEL_LEVELS) return false;
+    }
+    /* Turned so that the slot of now_tick is bit 0, the lowest bit is the nearest slot. Only the top level wraps. */
+    uint64_t column = wheel->now_tick >> (level * DIGIT_BITS);
+    unsigned here = (unsigned)column & DIGIT_MASK;
+    uint64_t used = wheel->used[level];
+    uint64_t turned = used >> here | used << ((FLI_WHEEL_SLOTS - here) & DIGIT_MASK);
+    column += (unsigned)__builtin_ctzll(turned);
+    *first = (turn){ .level = level, .slot = (unsigned)column & DIGIT_MASK, .tick = column << (level * DIGIT_BITS) };
+    return true;
+}
+
+/* Moves the timers of a slot that has come due to lower levels (from beyond the reach: to where they belong by now),
+ * in their order. */
+static void cascade(fli_wheel *wheel, const turn *due)
+{
+    fli_timer *head = &wheel->slots[due->level][due->slot];
+    fli_timer *timer = head->next;
+    /* Emptied before the first one is placed. None is placed back here: this is the slot of now_tick now, and that one
+     * stays empty above level 0. */
+    head->next = head->prev = head;
+    wheel->used[due->level] &= ~(1ull << due->slot);
+    while (timer != head) {
+        fli_timer *next = timer->next;
+        place(wheel, timer, tick_up(timer->due_ns));
+        timer = next;
+    }
+}
+
+fli_timer *fli_wheel_expire(fli_wheel *wheel, uint64_t now_ns)
+{
+    uint64_t until = tick_down(now_ns);
+    if (until < wheel->now_tick) return NULL;
+
+    turn due;
+    while (first_turn(wheel, &due) && due.tick <= until) {
+        wheel->now_tick = due.tick;
+        if (due.level == 0) {
+            fli_timer *timer = wheel->slots[0][due.slot].next;
+            (void)fli_wheel_remove(wheel, timer);
+            return timer;
+        }
+        cascade(wheel, &due);
+    }
+    wheel->now_tick = until;
+    return NULL;
+}
+
+uint64_t fli_wheel_next_ns(const fli_wheel *wheel)
+{
+    turn first;
+    if (!first_turn(wheel, &first) || first.tick >= LAST_TICK) return FLI_NEVER;
+    return first.tick << FLI_WHEEL_TICK_BITS;
+}

@@ -1,0 +1,540 @@
+/* wheel_test.c - the wheel against a list that is simply searched for its smallest entry, and its edges one by one. */
+#include "clock/wheel.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/prng.h"
+#include "port/clock.h"
+#include "support/check.h"
+
+#define TICK (1ull << FLI_WHEEL_TICK_BITS)
+#define LAST_TICK (1ull << (64 - FLI_WHEEL_TICK_BITS))
+#define TOP_SHIFT (6 * (FLI_WHEEL_LEVELS - 1))
+#define SECOND 1000000000ull
+#define HOUR (3600 * SECOND)
+#define YEAR (8766 * HOUR)
+
+static uint64_t up(uint64_t ns)
+{
+    return ns / TICK + (ns % TICK != 0);
+}
+
+static uint64_t down(uint64_t ns)
+{
+    return ns == UINT64_MAX ? LAST_TICK : ns / TICK;
+}
+
+/* Walks the whole wheel: bits and lists agree, every timer is where it says, none is in the past or overdue. */
+static void check_wheel(const fli_wheel *wheel)
+{
+    size_t count = 0;
+    for (unsigned level = 0; level < FLI_WHEEL_LEVELS; level++) {
+        for (unsigned slot = 0; slot < FLI_WHEEL_SLOTS; slot++) {
+            const fli_timer *head = &wheel->slots[level][slot];
+            assert_int_equal(head->next != head, wheel->used[level] >> slot & 1);
+            const fli_timer *prev = head;
+            for (const fli_timer *timer = head->next; timer != head; prev = timer, timer = timer->next) {
+                assert_ptr_equal(timer->prev, prev);
+                assert_int_equal(timer->place, level * FLI_WHEEL_SLOTS + slot);
+                if (level > 0) assert_int_not_equal(slot, wheel->now_tick >> (6 * level) & 63);
+                if (level > 0) assert_true(up(timer->due_ns) > wheel->now_tick);
+                count++;
+            }
+            assert_ptr_equal(head->prev, prev);
+        }
+    }
+    assert_int_equal(count, wheel->count);
+}
+
+/* ---- the model ---------------------------------------------------------------------------------------------- */
+
+#define ITEMS 256
+
+typedef struct item {
+    fli_timer timer;
+    bool      armed;
+    bool      from_afar; /* added from beyond the wheel's reach: its order within a tick is not promised */
+    uint64_t  due_ns, tick, serial;
+} item;
+
+typedef struct model {
+    fli_wheel wheel;
+    fli_prng  prng;
+    uint64_t  now_ns; /* the latest time given to expire */
+    uint64_t  tick;   /* of the last thing handed out, or of now_ns after a NULL */
+    uint64_t  serial;
+    item      items[ITEMS];
+} model;
+
+static const item *earliest(const model *m)
+{
+    const item *found = NULL;
+    for (size_t i = 0; i < ITEMS; i++) {
+        const item *it = &m->items[i];
+        if (!it->armed) continue;
+        if (found == NULL || it->tick < found->tick || (it->tick == found->tick && it->serial < found->serial)) found = it;
+    }
+    return found;
+}
+
+static size_t armed_count(const model *m)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < ITEMS; i++) count += m->items[i].armed;
+    return count;
+}
+
+/* From nothing to hours, every size of span as likely as the next. */
+static uint64_t random_span(model *m)
+{
+    unsigned bits = fli_prng_below(&m->prng, 45);
+    return fli_prng_next(&m->prng) & ((1ull << bits) - 1);
+}
+
+static uint64_t random_due(model *m)
+{
+    switch (fli_prng_below(&m->prng, 32)) {
+    case 0: return m->now_ns - (m->now_ns < SECOND ? 0 : random_span(m) % SECOND);
+    case 1: return m->now_ns;
+    case 2: return UINT64_MAX - random_span(m);
+    case 3: return fli_clock_after(m->now_ns, fli_prng_next(&m->prng) >> 8); /* up to two years */
+    case 4: return (m->tick + fli_prng_below(&m->prng, 200)) * TICK;        /* many in one tick */
+    default: return fli_clock_after(m->now_ns, random_span(m));
+    }
+}
+
+static void model_add(model *m, item *it, uint64_t due_ns)
+{
+    uint64_t tick = up(due_ns);
+    it->armed = true;
+    it->due_ns = due_ns;
+    it->tick = tick > m->tick ? tick : m->tick;
+    it->serial = m->serial++;
+    it->from_afar = (it->tick >> TOP_SHIFT) - (m->tick >> TOP_SHIFT) > 63;
+    fli_wheel_add(&m->wheel, &it->timer, due_ns);
+}
+
+static void model_remove(model *m, item *it)
+{
+    assert_int_equal(fli_wheel_remove(&m->wheel, &it->timer), it->armed);
+    assert_null(it->timer.next);
+    it->armed = false;
+}
+
+/* One call of expire. False when it gave NULL. */
+static bool model_expire(model *m, uint64_t now_ns)
+{
+    const item *want = earliest(m);
+    fli_timer  *timer = fli_wheel_expire(&m->wheel, now_ns);
+    if (down(now_ns) < m->tick) {
+        assert_null(timer);
+        return false;
+    }
+    if (timer == NULL) {
+        assert_true(want == NULL || want->tick > down(now_ns)); /* not lost, not late */
+        m->tick = down(now_ns);
+        return false;
+    }
+    item *it = FLI_OUTER(item, timer, timer);
+    assert_true(it->armed); /* not twice */
+    assert_null(timer->next);
+    assert_true(it->due_ns <= now_ns); /* not early */
+    assert_true(timer->due_ns == it->due_ns);
+    assert_non_null(want);
+    assert_true(it->tick == want->tick);
+    if (!it->from_afar && !want->from_afar) assert_ptr_equal(it, want);
+    it->armed = false;
+    m->tick = it->tick;
+    return true;
+}
+
+/* Not too late for any timer; exact for those in this block of 64 ticks. */
+static void model_check_next(const model *m)
+{
+    uint64_t    next_ns = fli_wheel_next_ns(&m->wheel);
+    const item *want = earliest(m);
+    if (want == NULL || want->tick >= LAST_TICK) {
+        if (want == NULL) assert_true(next_ns == FLI_NEVER);
+        return;
+    }
+    assert_true(next_ns <= want->tick * TICK);
+    assert_true(next_ns >= m->tick * TICK);
+    if (want->tick / 64 == m->tick / 64) assert_true(next_ns == want->tick * TICK);
+}
+
+static void model_sweep(model *m)
+{
+    /* Now and then the handler of an expiry adds or removes others, or itself, or the sweep is cut short. */
+    for (unsigned calls = 0; model_expire(m, m->now_ns); calls++) {
+        if (calls > 4 * ITEMS || fli_prng_below(&m->prng, 64) == 0) return;
+        item *it = &m->items[fli_prng_below(&m->prng, ITEMS)];
+        if (fli_prng_below(&m->prng, 4) != 0) continue;
+        if (it->armed) {
+            model_remove(m, it);
+        } else {
+            model_add(m, it, random_due(m));
+        }
+    }
+}
+
+static void run_model(uint64_t seed, uint64_t start_ns, unsigned operations)
+{
+    model *m = calloc(1, sizeof *m);
+    assert_non_null(m);
+    fli_prng_init(&m->prng, seed);
+    fli_wheel_init(&m->wheel, start_ns);
+    m->now_ns = start_ns;
+    m->tick = down(start_ns);
+    for (unsigned i = 0; i < operations; i++) {
+        item *it = &m->items[fli_prng_below(&m->prng, ITEMS)];
+        switch (fli_prng_below(&m->prng, 8)) {
+        case 0:
+        case 1:
+        case 2:
+        case 3:
+            if (!it->armed) model_add(m, it, random_due(m));
+            break;
+        case 4: model_remove(m, it); break;
+        case 5:
+            m->now_ns = fli_clock_after(m->now_ns, random_span(m));
+            model_sweep(m);
+            break;
+        case 6: /* exactly when the wheel asks for it */
+            if (fli_wheel_next_ns(&m->wheel) != FLI_NEVER && fli_wheel_next_ns(&m->wheel) > m->now_ns) {
+                m->now_ns = fli_wheel_next_ns(&m->wheel);
+            }
+            model_sweep(m);
+            break;
+        case 7: /* the clock goes back */
+            if (m->now_ns > HOUR) (void)model_expire(m, m->now_ns - random_span(m) % HOUR);
+            break;
+        }
+        model_check_next(m);
+        assert_int_equal(m->wheel.count, armed_count(m));
+        if (i % 64 == 0) check_wheel(&m->wheel);
+    }
+    m->now_ns = UINT64_MAX;
+    while (model_expire(m, UINT64_MAX)) {}
+    assert_int_equal(m->wheel.count, 0);
+    check_wheel(&m->wheel);
+    free(m);
+}
+
+TEST(agrees_with_a_searched_list_over_random_operations)
+{
+    for (uint64_t seed = 1; seed <= 8; seed++) run_model(seed, fli_prng_mix(seed) >> 16, 60000);
+}
+
+TEST(agrees_with_a_searched_list_from_time_zero)
+{
+    run_model(100, 0, 60000);
+}
+
+TEST(agrees_with_a_searched_list_at_the_end_of_time)
+{
+    for (uint64_t seed = 200; seed < 204; seed++) run_model(seed, UINT64_MAX - 50 * HOUR, 20000);
+}
+
+/* ---- edges -------------------------------------------------------------------------------------------------- */
+
+TEST(an_empty_wheel_never_wants_to_be_called)
+{
+    fli_wheel wheel;
+    fli_wheel_init(&wheel, 12345);
+    assert_true(fli_wheel_next_ns(&wheel) == FLI_NEVER);
+    assert_null(fli_wheel_expire(&wheel, 12345));
+    assert_null(fli_wheel_expire(&wheel, UINT64_MAX - 1));
+    assert_true(fli_wheel_next_ns(&wheel) == FLI_NEVER);
+}
+
+TEST(never_early_and_at_most_one_tick_late)
+{
+    /* Around the edges of ticks, slots and levels, from starts that are themselves at and off the edges. */
+    for (unsigned bits = FLI_WHEEL_TICK_BITS; bits < 60; bits++) {
+        for (int64_t off = -2; off <= 2; off++) {
+            for (uint64_t start_ns = TICK - 1; start_ns <= TICK + 1; start_ns++) {
+                uint64_t  due_ns = start_ns + (1ull << bits) + (uint64_t)off;
+                fli_wheel wheel;
+                fli_timer timer = { 0 };
+                fli_wheel_init(&wheel, start_ns);
+                fli_wheel_add(&wheel, &timer, due_ns);
+                assert_null(fli_wheel_expire(&wheel, due_ns - 1));
+                assert_true(fli_wheel_next_ns(&wheel) < due_ns + TICK);
+                assert_ptr_equal(fli_wheel_expire(&wheel, due_ns + TICK - 1), &timer);
+                assert_null(fli_wheel_expire(&wheel, due_ns + TICK - 1));
+            }
+        }
+    }
+}
+
+TEST(a_due_time_on_a_tick_is_handed_out_at_that_very_time)
+{
+    fli_wheel wheel;
+    fli_timer timer = { 0 };
+    fli_wheel_init(&wheel, 0);
+    fli_wheel_add(&wheel, &timer, 77 * TICK);
+    assert_null(fli_wheel_expire(&wheel, 77 * TICK - 1));
+    assert_ptr_equal(fli_wheel_expire(&wheel, 77 * TICK), &timer);
+}
+
+TEST(a_time_in_the_past_is_due_at_the_next_expire)
+{
+    fli_wheel wheel;
+    fli_timer old = { 0 }, oldest = { 0 };
+    fli_wheel_init(&wheel, HOUR);
+    fli_wheel_add(&wheel, &old, HOUR - SECOND);
+    fli_wheel_add(&wheel, &oldest, 0);
+    assert_true(fli_wheel_next_ns(&wheel) <= HOUR);
+    assert_ptr_equal(fli_wheel_expire(&wheel, HOUR), &old);
+    assert_ptr_equal(fli_wheel_expire(&wheel, HOUR), &oldest);
+    assert_null(fli_wheel_expire(&wheel, HOUR));
+}
+
+TEST(timers_of_one_tick_come_in_the_order_they_were_added)
+{
+    fli_wheel wheel;
+    fli_timer timers[5] = { 0 };
+    fli_wheel_init(&wheel, 0);
+    uint64_t due_ns = 4000 * TICK; /* level 1 at first, level 0 in the end */
+    fli_wheel_add(&wheel, &timers[0], due_ns);
+    fli_wheel_add(&wheel, &timers[1], due_ns - 1);
+    assert_null(fli_wheel_expire(&wheel, 3900 * TICK));
+    fli_wheel_add(&wheel, &timers[2], due_ns - 2);
+    assert_null(fli_wheel_expire(&wheel, 3999 * TICK));
+    fli_wheel_add(&wheel, &timers[3], due_ns);
+    fli_wheel_add(&wheel, &timers[4], due_ns - 1);
+    for (unsigned i = 0; i < 5; i++) assert_ptr_equal(fli_wheel_expire(&wheel, due_ns), &timers[i]);
+}
+
+TEST(a_clock_that_goes_back_hands_out_nothing_and_breaks_nothing)
+{
+    fli_wheel wheel;
+    fli_timer soon = { 0 }, past = { 0 }, far = { 0 };
+    fli_wheel_init(&wheel, HOUR);
+    assert_null(fli_wheel_expire(&wheel, HOUR + SECOND));
+    fli_wheel_add(&wheel, &past, HOUR);
+    fli_wheel_add(&wheel, &soon, HOUR + 2 * SECOND);
+    assert_null(fli_wheel_expire(&wheel, HOUR));
+    assert_null(fli_wheel_expire(&wheel, 0));
+    fli_wheel_add(&wheel, &far, 3 * HOUR);
+    check_wheel(&wheel);
+    assert_ptr_equal(fli_wheel_expire(&wheel, HOUR + SECOND), &past);
+    assert_null(fli_wheel_expire(&wheel, HOUR + SECOND));
+    assert_ptr_equal(fli_wheel_expire(&wheel, HOUR + 2 * SECOND + TICK), &soon);
+    assert_ptr_equal(fli_wheel_expire(&wheel, 3 * HOUR + TICK), &far);
+}
+
+TEST(times_at_the_end_of_time_do_not_overflow)
+{
+    static const uint64_t starts_ns[] = { 0, 1, HOUR, UINT64_MAX / 2, UINT64_MAX - HOUR, UINT64_MAX - 1 };
+    for (size_t s = 0; s < sizeof starts_ns / sizeof starts_ns[0]; s++) {
+        fli_wheel wheel;
+        fli_timer never = { 0 }, almost = { 0 }, last = { 0 };
+        fli_wheel_init(&wheel, starts_ns[s]);
+        fli_wheel_add(&wheel, &never, UINT64_MAX);
+        fli_wheel_add(&wheel, &almost, UINT64_MAX - 1);
+        fli_wheel_add(&wheel, &last, UINT64_MAX - 2 * TICK);
+        check_wheel(&wheel);
+        assert_true(fli_wheel_next_ns(&wheel) <= UINT64_MAX - TICK || starts_ns[s] > UINT64_MAX - TICK);
+        fli_timer *first = fli_wheel_expire(&wheel, UINT64_MAX - 1);
+        assert_ptr_equal(first, &last);
+        assert_null(fli_wheel_expire(&wheel, UINT64_MAX - 1));
+        /* What remains is due in the last tick, which begins after the last time there is. */
+        assert_true(fli_wheel_next_ns(&wheel) == FLI_NEVER);
+        assert_non_null(fli_wheel_expire(&wheel, UINT64_MAX));
+        assert_non_null(fli_wheel_expire(&wheel, UINT64_MAX));
+        assert_null(fli_wheel_expire(&wheel, UINT64_MAX));
+        assert_null(fli_wheel_expire(&wheel, HOUR));
+    }
+}
+
+TEST(timers_beyond_the_reach_come_at_their_time)
+{
+    fli_wheel wheel;
+    fli_timer timers[40] = { 0 };
+    fli_wheel_init(&wheel, 17 * HOUR);
+    for (unsigned i = 40; i-- > 0;) fli_wheel_add(&wheel, &timers[i], 17 * HOUR + (i + 1) * YEAR / 3);
+    for (unsigned i = 0; i < 40; i++) {
+        uint64_t due_ns = 17 * HOUR + (i + 1) * YEAR / 3;
+        assert_null(fli_wheel_expire(&wheel, due_ns - 1));
+        check_wheel(&wheel);
+        assert_ptr_equal(fli_wheel_expire(&wheel, due_ns + TICK), &timers[i]);
+    }
+}
+
+TEST(removal_works_from_every_place)
+{
+    /* A timer for every slot of every level, and three in some: the first, middle and last of a list. */
+    enum { COUNT = FLI_WHEEL_LEVELS * FLI_WHEEL_SLOTS * 3 };
+    static fli_timer timers[COUNT];
+    fli_wheel        wheel;
+    fli_prng         prng;
+    fli_prng_init(&prng, 5);
+    for (unsigned round = 0; round < 20; round++) {
+        memset(timers, 0, sizeof timers);
+        fli_wheel_init(&wheel, 0);
+        for (unsigned i = 0; i < COUNT; i++) {
+            unsigned level = i / 3 / FLI_WHEEL_SLOTS, slot = i / 3 % FLI_WHEEL_SLOTS;
+            fli_wheel_add(&wheel, &timers[i], ((uint64_t)slot << (6 * level)) * TICK);
+        }
+        for (unsigned level = 0; level < FLI_WHEEL_LEVELS; level++) {
+            assert_true(wheel.used[level] == (level == 0 ? UINT64_MAX : UINT64_MAX - 1));
+        }
+        unsigned order[COUNT];
+        for (unsigned i = 0; i < COUNT; i++) {
+            unsigned j = fli_prng_below(&prng, i + 1);
+            order[i] = order[j];
+            order[j] = i;
+        }
+        for (unsigned i = 0; i < COUNT; i++) {
+            assert_true(fli_wheel_remove(&wheel, &timers[order[i]]));
+            assert_false(fli_wheel_remove(&wheel, &timers[order[i]]));
+            if (i % 32 == 0) check_wheel(&wheel);
+        }
+        for (unsigned level = 0; level < FLI_WHEEL_LEVELS; level++) assert_true(wheel.used[level] == 0);
+        assert_int_equal(wheel.count, 0);
+        assert_null(fli_wheel_expire(&wheel, UINT64_MAX));
+    }
+}
+
+TEST(a_timer_that_is_due_can_still_be_removed_while_others_are_handed_out)
+{
+    fli_wheel wheel;
+    fli_timer timers[6] = { 0 };
+    fli_wheel_init(&wheel, 0);
+    for (unsigned i = 0; i < 6; i++) fli_wheel_add(&wheel, &timers[i], (i / 3) * 100 * TICK + TICK);
+    assert_ptr_equal(fli_wheel_expire(&wheel, SECOND), &timers[0]);
+    assert_false(fli_wheel_remove(&wheel, &timers[0])); /* handed out already */
+    assert_true(fli_wheel_remove(&wheel, &timers[1]));  /* of the same tick */
+    assert_true(fli_wheel_remove(&wheel, &timers[5]));  /* due, not yet cascaded */
+    assert_ptr_equal(fli_wheel_expire(&wheel, SECOND), &timers[2]);
+    assert_ptr_equal(fli_wheel_expire(&wheel, SECOND), &timers[3]);
+    assert_true(fli_wheel_remove(&wheel, &timers[4])); /* the last of its slot, cascaded */
+    assert_null(fli_wheel_expire(&wheel, SECOND));
+    assert_int_equal(wheel.count, 0);
+}
+
+TEST(a_ticker_can_be_added_again_inside_the_loop)
+{
+    fli_wheel wheel;
+    fli_timer ticker = { 0 }, end = { 0 };
+    uint64_t  period_ns = SECOND / 1000, seen = 0;
+    fli_wheel_init(&wheel, 0);
+    fli_wheel_add(&wheel, &ticker, period_ns);
+    fli_wheel_add(&wheel, &end, SECOND);
+    /* One sweep a whole second late: it catches up, each beat once, and `end` comes in its place. */
+    for (fli_timer *timer; (timer = fli_wheel_expire(&wheel, 2 * SECOND + TICK)) != NULL;) {
+        if (timer == &end) {
+            assert_int_equal(seen, 999);
+            continue;
+        }
+        assert_ptr_equal(timer, &ticker);
+        seen++;
+        assert_true(ticker.due_ns == seen * period_ns);
+        fli_wheel_add(&wheel, &ticker, ticker.due_ns + period_ns);
+    }
+    assert_int_equal(seen, 2000);
+    assert_int_equal(wheel.count, 1);
+}
+
+TEST(a_jump_over_five_hundred_years_ends)
+{
+    /* Tick by tick this would be 2^48 steps. */
+    fli_wheel wheel;
+    fli_timer first = { 0 }, second = { 0 };
+    fli_wheel_init(&wheel, 0);
+    assert_null(fli_wheel_expire(&wheel, 250 * YEAR));
+    fli_wheel_add(&wheel, &first, 250 * YEAR + SECOND);
+    fli_wheel_add(&wheel, &second, 250 * YEAR + HOUR);
+    assert_ptr_equal(fli_wheel_expire(&wheel, 500 * YEAR), &first);
+    assert_ptr_equal(fli_wheel_expire(&wheel, 500 * YEAR), &second);
+    assert_null(fli_wheel_expire(&wheel, 500 * YEAR));
+    check_wheel(&wheel);
+}
+
+TEST(sleeping_until_next_ns_wakes_at_most_once_a_level)
+{
+    fli_prng prng;
+    fli_prng_init(&prng, 9);
+    for (unsigned i = 0; i < 20000; i++) {
+        fli_wheel wheel;
+        fli_timer timer = { 0 };
+        uint64_t  now_ns = fli_prng_next(&prng) >> 8;
+        uint64_t  span_ns = fli_prng_next(&prng) >> (16 + fli_prng_below(&prng, 40));
+        uint64_t  due_ns = now_ns + span_ns, wakes = 1;
+        /* One more for each time the whole top level went round. */
+        uint64_t allowed = FLI_WHEEL_LEVELS + (up(span_ns) >> TOP_SHIFT) / 63 + 1;
+        fli_wheel_init(&wheel, now_ns);
+        fli_wheel_add(&wheel, &timer, due_ns);
+        for (;; wakes++) {
+            now_ns = fli_wheel_next_ns(&wheel);
+            if (fli_wheel_expire(&wheel, now_ns) != NULL) break;
+        }
+        assert_true(now_ns >= due_ns && now_ns - due_ns < TICK);
+        assert_true(wakes <= allowed);
+    }
+}
+
+static int by_due(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+TEST(two_hundred_thousand_timers_at_once_each_come_once_and_in_order)
+{
+    enum { COUNT = 200000 };
+    fli_timer *timers = calloc(COUNT, sizeof *timers);
+    uint64_t  *due_ns = calloc(COUNT, sizeof *due_ns);
+    assert_non_null(timers);
+    assert_non_null(due_ns);
+    fli_wheel wheel;
+    fli_prng  prng;
+    fli_prng_init(&prng, 3);
+    fli_wheel_init(&wheel, HOUR);
+    for (size_t i = 0; i < COUNT; i++) {
+        due_ns[i] = HOUR + fli_prng_next(&prng) % (i % 2 == 0 ? SECOND : 10 * HOUR);
+        fli_wheel_add(&wheel, &timers[i], due_ns[i]);
+    }
+    check_wheel(&wheel);
+    qsort(due_ns, COUNT, sizeof *due_ns, by_due);
+    size_t   seen = 0;
+    uint64_t now_ns = HOUR;
+    while (wheel.count > 0) {
+        now_ns = fli_clock_after(now_ns, seen < COUNT / 2 ? SECOND / 1000 : HOUR / 7);
+        for (fli_timer *timer; (timer = fli_wheel_expire(&wheel, now_ns)) != NULL; seen++) {
+            assert_true(timer->due_ns <= now_ns);
+            assert_int_equal(up(timer->due_ns), up(due_ns[seen]));
+        }
+        assert_true(seen == COUNT || up(due_ns[seen]) > down(now_ns));
+    }
+    assert_int_equal(seen, COUNT);
+    free(due_ns);
+    free(timers);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_empty_wheel_never_wants_to_be_called),
+        cmocka_unit_test(never_early_and_at_most_one_tick_late),
+        cmocka_unit_test(a_due_time_on_a_tick_is_handed_out_at_that_very_time),
+        cmocka_unit_test(a_time_in_the_past_is_due_at_the_next_expire),
+        cmocka_unit_test(timers_of_one_tick_come_in_the_order_they_were_added),
+        cmocka_unit_test(a_clock_that_goes_back_hands_out_nothing_and_breaks_nothing),
+        cmocka_unit_test(times_at_the_end_of_time_do_not_overflow),
+        cmocka_unit_test(timers_beyond_the_reach_come_at_their_time),
+        cmocka_unit_test(removal_works_from_every_place),
+        cmocka_unit_test(a_timer_that_is_due_can_still_be_removed_while_others_are_handed_out),
+        cmocka_unit_test(a_ticker_can_be_added_again_inside_the_loop),
+        cmocka_unit_test(a_jump_over_five_hundred_years_ends),
+        cmocka_unit_test(sleeping_until_next_ns_wakes_at_most_once_a_level),
+        cmocka_unit_test(agrees_with_a_searched_list_over_random_operations),
+        cmocka_unit_test(agrees_with_a_searched_list_from_time_zero),
+        cmocka_unit_test(agrees_with_a_searched_list_at_the_end_of_time),
+        cmocka_unit_test(two_hundred_thousand_timers_at_once_each_come_once_and_in_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
