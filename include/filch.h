@@ -650,7 +650,7 @@ typedef struct filch_straggler {
     const char *name;    /* of its type */
     int32_t     state;   /* filch_state when it was forced: BLOCKED, IDLE, READY; RUNNING if its step never returned */
     uint32_t    waiting; /* how many yields were outstanding */
-    uint32_t    command; /* the oldest of them, 0 if none */
+    uint32_t    command; /* of one of them, 0 if none */
     uint64_t    tag;     /* and its tag */
 } filch_straggler;
 

@@ -48,14 +48,20 @@ void fli_free(const fli_mem *mem, void *old, size_t size)
 }
 
 /* The pointer before the aligned address remembers where the allocation began. */
-void *fli_zalloc_aligned(const fli_mem *mem, size_t size, size_t align)
+void *fli_alloc_aligned(const fli_mem *mem, size_t size, size_t align)
 {
-    size_t total = size + align + sizeof(void *);
-    char  *raw = fli_zalloc(mem, total);
+    char *raw = fli_alloc(mem, size + align + sizeof(void *));
     if (raw == NULL) return NULL;
     uintptr_t at = ((uintptr_t)raw + sizeof(void *) + align - 1) & ~(uintptr_t)(align - 1);
     ((void **)at)[-1] = raw;
     return (void *)at;
+}
+
+void *fli_zalloc_aligned(const fli_mem *mem, size_t size, size_t align)
+{
+    void *at = fli_alloc_aligned(mem, size, align);
+    if (at != NULL) memset(at, 0, size);
+    return at;
 }
 
 void fli_free_aligned(const fli_mem *mem, void *at, size_t size, size_t align)

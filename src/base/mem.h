@@ -21,7 +21,8 @@ void *fli_resize(const fli_mem *mem, void *old, size_t old_size, size_t size);
 /* NULL is fine. */
 void fli_free(const fli_mem *mem, void *old, size_t size);
 
-/* `size` bytes aligned to `align` (a power of two), zeroed; freed with the same numbers. */
+/* `size` bytes aligned to `align` (a power of two); freed with the same numbers. */
+void *fli_alloc_aligned(const fli_mem *mem, size_t size, size_t align);
 void *fli_zalloc_aligned(const fli_mem *mem, size_t size, size_t align);
 void  fli_free_aligned(const fli_mem *mem, void *at, size_t size, size_t align);
 

@@ -1,0 +1,59 @@
+/* complete.c - filch_complete: the answer to a yield, from any thread.
+ *
+ * The life of a yield: (1) filch_yield takes a node and lists it with the process, PENDING; (2) after the step the
+ * worker calls the command's handler with a receiver that names the node and its generation; (3) the first completion
+ * claims the node by CAS, fills it, and posts it to its process like a message; (4) the next step gets it as an event,
+ * and the node goes back to the slab with a new generation. A second completion finds the stamp changed at (3); one
+ * for a process that has ended finds it changed by the end, or finds the process dead when it posts.
+ */
+#include <filch.h>
+
+#include "proc/data.h"
+#include "proc/mailbox.h"
+#include "proc/runtime.h"
+#include "proc/yields.h"
+
+static filch_err late(fli_runtime *rt, fli_local *here, filch_err err)
+{
+    FLI_TALLY(rt, here, late_completions, 1);
+    return err;
+}
+
+/* Hands over a claimed and filled node. */
+static filch_err hand_over(fli_runtime *rt, fli_local *here, fli_node *node)
+{
+    /* Inside its own handler the process is ours: no need to knock. */
+    if (here != NULL && here->dispatching && here->serial == node->peer) {
+        fli_mail_append(rt, &here->current->answers, node);
+        return FILCH_OK;
+    }
+    fli_proc *p = fli_proc_find(rt, node->peer);
+    return fli_mail_post(rt, here, p, fli_serial_gen(node->peer), node);
+}
+
+filch_err filch_complete(filch_receiver receiver, uint64_t tag, filch_data data, filch_err error)
+{
+    if (receiver.sched == NULL || receiver.key == 0 || tag != receiver.tag) return FILCH_EINVAL;
+    fli_runtime *rt = (fli_runtime *)receiver.sched;
+    fli_local   *here = fli_here(rt);
+    if (fli_load_acq(&rt->phase) == FLI_CLOSED) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire half */
+    if (!fli_yield_is_pending(rt, receiver.key)) return late(rt, here, FILCH_ESTALE);
+    filch_data owned = { .kind = FILCH_KIND_NONE };
+    filch_err  err = fli_data_own(&rt->mem, rt->payload_max, &data, &owned);
+    if (err != FILCH_OK) return err;
+    fli_node *node;
+    if (!fli_yield_claim(rt, receiver.key, &node)) {
+        fli_data_undo(&data, &owned);
+        return late(rt, here, FILCH_ESTALE);
+    }
+    fli_node_put_data(node, &owned);
+    node->error = error;
+    err = hand_over(rt, here, node);
+    if (err != FILCH_OK) {
+        fli_yield_drop(rt, here, node);
+        fli_data_undo(&data, &owned);
+        return late(rt, here, err);
+    }
+    FLI_TALLY(rt, here, completions, 1);
+    return FILCH_OK;
+}

@@ -1,0 +1,208 @@
+/* waitroom.c - see waitroom.h, and proc/limit.h for the WAITING bit.
+ *
+ * INVARIANT  while a mailbox's WAITING bit is up, or being raised or lowered, the door's lock is held or somebody
+ *            waits behind it: a sender raises it under the lock and queues under the same lock; the bit is lowered
+ *            under the lock when the last one has left.
+ * So nobody can wait unseen: whoever makes room sees the bit after the sender raised it (same word), takes the lock,
+ * and finds him queued. A process that ends closes its word first; a sender that comes later finds it dead.
+ */
+#include "dispatch/waitroom.h"
+
+#include "base/assert.h"
+#include "proc/data.h"
+#include "proc/limit.h"
+#include "proc/mailbox.h"
+#include "proc/send.h"
+
+struct fli_waiter {
+    fli_waiter    *next;
+    uint64_t       target; /* serial */
+    fli_node      *node;   /* the message */
+    filch_receiver receiver;
+    filch_err      outcome;
+};
+
+filch_err fli_waitroom_init(fli_waitroom *room)
+{
+    for (int i = 0; i < FLI_WAITROOM_DOORS; i++) {
+        room->doors[i].first = room->doors[i].last = NULL;
+        filch_err err = fli_mutex_init(&room->doors[i].lock);
+        if (err == FILCH_OK) continue;
+        while (i-- > 0) fli_mutex_fini(&room->doors[i].lock);
+        return err;
+    }
+    return FILCH_OK;
+}
+
+void fli_waitroom_fini(fli_waitroom *room)
+{
+    for (int i = 0; i < FLI_WAITROOM_DOORS; i++) {
+        FLI_ASSERT(room->doors[i].first == NULL);
+        fli_mutex_fini(&room->doors[i].lock);
+    }
+}
+
+static unsigned door_of(uint64_t serial)
+{
+    return fli_serial_slot(serial) % FLI_WAITROOM_DOORS;
+}
+
+/* Queues `waiter` if the mailbox is still full. FILCH_OK: it waits. FILCH_EFULL: it is not full any more, try again. */
+static filch_err queue(fli_waitroom *room, fli_proc *p, fli_waiter *waiter, uint32_t units)
+{
+    unsigned door = door_of(waiter->target);
+    fli_mutex_lock(&room->doors[door].lock);
+    fli_admit admit = fli_limit_wait(p, fli_serial_gen(waiter->target), units);
+    if (admit == FLI_ADMIT_FULL) {
+        waiter->next = NULL;
+        if (room->doors[door].last != NULL) room->doors[door].last->next = waiter;
+        else room->doors[door].first = waiter;
+        room->doors[door].last = waiter;
+    }
+    fli_mutex_unlock(&room->doors[door].lock);
+    if (admit == FLI_ADMIT_DEAD) return FILCH_EDEAD;
+    return admit == FLI_ADMIT_FULL ? FILCH_OK : FILCH_EFULL;
+}
+
+/* Sends or waits. FILCH_OK with *waits false: the message is in the mailbox. */
+static filch_err put_or_wait(fli_waitroom *room, fli_runtime *rt, fli_local *here, fli_proc *p, fli_waiter *waiter,
+                             bool *waits)
+{
+    uint32_t   gen = fli_serial_gen(waiter->target);
+    filch_data data = { .kind = FILCH_KIND_NONE };
+    fli_node_get_data(waiter->node, &data);
+    for (;;) {
+        filch_err err = fli_message_put(rt, here, p, gen, waiter->node, false);
+        if (err != FILCH_EFULL || p->overflow != FILCH_OVERFLOW_WAIT) return err;
+        err = queue(room, p, waiter, fli_limit_units(fli_data_bytes(&data)));
+        if (err == FILCH_EFULL) continue;
+        *waits = err == FILCH_OK;
+        return err;
+    }
+}
+
+filch_err fli_waitroom_send(fli_waitroom *room, fli_runtime *rt, const filch_command *command, filch_receiver receiver)
+{
+    fli_local *here = fli_here(rt);
+    fli_proc  *p;
+    filch_err  err = fli_pid_find(rt, command->target, &p);
+    /* A pid of elsewhere goes by the route, at once. */
+    if (err == FILCH_EFOREIGN) err = fli_send(rt, here, command->target, command->from, &command->data);
+    else if (err == FILCH_OK) goto local;
+    else fli_send_refused(rt, here, err);
+    return err == FILCH_OK ? filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK) : err;
+
+local:;
+    filch_data owned = { .kind = FILCH_KIND_NONE };
+    err = fli_data_own(&rt->mem, rt->payload_max, &command->data, &owned);
+    if (err != FILCH_OK) return err;
+    err = FILCH_ENOMEM;
+    fli_waiter *waiter = fli_alloc(&rt->mem, sizeof *waiter);
+    if (waiter == NULL) goto no_waiter;
+    *waiter = (fli_waiter){ .target = command->target.serial, .receiver = receiver };
+    waiter->node = fli_message_make(rt, here, command->from, &owned);
+    if (waiter->node == NULL) goto no_node;
+    bool waits = false;
+    err = put_or_wait(room, rt, here, p, waiter, &waits);
+    if (err != FILCH_OK) goto refused;
+    if (waits) return FILCH_OK;
+    fli_free(&rt->mem, waiter, sizeof *waiter);
+    return filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK);
+
+refused:
+    fli_send_refused(rt, here, err);
+    fli_node_give(rt, here, waiter->node);
+no_node:
+    fli_free(&rt->mem, waiter, sizeof *waiter);
+no_waiter:
+    fli_data_undo(&command->data, &owned);
+    return err;
+}
+
+/* Tells those that were let in or turned away. Outside the lock: completing may wake and queue. */
+static void tell(fli_runtime *rt, fli_local *here, fli_waiter *waiter)
+{
+    while (waiter != NULL) {
+        fli_waiter *next = waiter->next;
+        if (waiter->outcome != FILCH_OK) {
+            filch_data data = { .kind = FILCH_KIND_NONE };
+            fli_node_get_data(waiter->node, &data);
+            fli_data_free(&data);
+            fli_node_give(rt, here, waiter->node);
+            fli_send_refused(rt, here, waiter->outcome);
+        }
+        /* If the sender has ended meanwhile, nobody needs to know. */
+        (void)!filch_complete(waiter->receiver, waiter->receiver.tag, filch_none(), waiter->outcome);
+        fli_free(&rt->mem, waiter, sizeof *waiter);
+        waiter = next;
+    }
+}
+
+/* Takes out of the door's queue those for `serial` that `decide` has an outcome for. Stops at the first that it has
+ * none for: nobody overtakes. Returns them in order; *more says whether one is left. */
+static fli_waiter *pick(fli_waitroom *room, uint64_t serial, bool (*decide)(void *ctx, fli_waiter *waiter), void *ctx,
+                        bool *more)
+{
+    unsigned     door = door_of(serial);
+    fli_waiter  *picked = NULL, **picked_end = &picked, *last = NULL;
+    fli_waiter **at = &room->doors[door].first;
+    *more = false;
+    while (*at != NULL) {
+        fli_waiter *waiter = *at;
+        if (waiter->target != serial || *more || !decide(ctx, waiter)) {
+            *more |= waiter->target == serial;
+            last = waiter;
+            at = &waiter->next;
+            continue;
+        }
+        *at = waiter->next;
+        waiter->next = NULL;
+        *picked_end = waiter;
+        picked_end = &waiter->next;
+    }
+    room->doors[door].last = last;
+    return picked;
+}
+
+typedef struct admission {
+    fli_runtime *rt;
+    fli_local   *here;
+    fli_proc    *p;
+} admission;
+
+static bool try_admit(void *ctx, fli_waiter *waiter)
+{
+    admission *a = ctx;
+    waiter->outcome = fli_message_put(a->rt, a->here, a->p, fli_serial_gen(waiter->target), waiter->node, true);
+    return waiter->outcome != FILCH_EFULL;
+}
+
+static bool refuse(void *ctx, fli_waiter *waiter)
+{
+    (void)ctx;
+    waiter->outcome = FILCH_EDEAD;
+    return true;
+}
+
+void fli_waitroom_admit(fli_waitroom *room, fli_runtime *rt, fli_proc *p)
+{
+    admission a = { .rt = rt, .here = fli_here(rt), .p = p };
+    uint64_t  serial = fli_proc_serial(p);
+    unsigned  door = door_of(serial);
+    bool      more;
+    fli_mutex_lock(&room->doors[door].lock);
+    fli_waiter *admitted = pick(room, serial, try_admit, &a, &more);
+    if (!more) fli_limit_wait_over(p, fli_serial_gen(serial));
+    fli_mutex_unlock(&room->doors[door].lock);
+    tell(rt, a.here, admitted);
+}
+
+void fli_waitroom_refuse(fli_waitroom *room, fli_runtime *rt, uint64_t serial)
+{
+    unsigned door = door_of(serial);
+    bool     more;
+    fli_mutex_lock(&room->doors[door].lock);
+    fli_waiter *refused = pick(room, serial, refuse, NULL, &more);
+    fli_mutex_unlock(&room->doors[door].lock);
+    tell(rt, fli_here(rt), refused);
+}

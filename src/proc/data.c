@@ -1,0 +1,277 @@
+/* data.c - payloads: making, owning, sharing and reading them. See data.h and filch.h. */
+#include "proc/data.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "port/atomic.h"
+
+/* Bytes that several payloads share. A copy keeps them behind the header; moved bytes stay where they were. */
+typedef struct block {
+    /* Payloads that point here.  writes: any holder.  PAIR block.refs */
+    FLI_ATOMIC(uint32_t) refs;
+    fli_mem       mem;       /* plain from here: set before the block is shared */
+    size_t        allocated; /* bytes of this block, header included */
+    void         *bytes;
+    size_t        size;
+    filch_free_fn free_fn; /* for moved bytes; NULL for copies */
+    void         *user;
+} block;
+
+static void free_plainly(void *user, void *bytes, size_t size)
+{
+    (void)user;
+    (void)size;
+    free(bytes);
+}
+
+static block *block_create(const fli_mem *mem, size_t room)
+{
+    size_t total = sizeof(block) + room;
+    if (total < room) return NULL;
+    block *b = fli_alloc(mem, total);
+    if (b == NULL) return NULL;
+    *b = (block){ .mem = *mem, .allocated = total };
+    fli_atomic_init(&b->refs, 1);
+    return b;
+}
+
+static void block_free(block *b)
+{
+    fli_mem mem = b->mem;
+    fli_free(&mem, b, b->allocated);
+}
+
+static void block_drop(block *b)
+{
+    /* PAIR block.refs, both halves: every holder's last read comes before the one who frees. */
+    if (fli_sub_acqrel(&b->refs, 1) != 1) return;
+    if (b->free_fn != NULL) b->free_fn(b->user, b->bytes, b->size);
+    block_free(b);
+}
+
+static filch_data of_block(uint8_t kind, block *b)
+{
+    filch_data data = { .kind = kind, .form = FLI_FORM_BLOCK };
+    data.as.ref.at = b->bytes;
+    data.as.ref.size = b->size;
+    data.as.ref.block = b;
+    return data;
+}
+
+/* Copies `size` bytes, and the NUL behind a text. */
+static filch_err copy(const fli_mem *mem, uint8_t kind, const void *bytes, size_t size, filch_data *out)
+{
+    size_t nul = kind == FILCH_KIND_TEXT ? 1 : 0;
+    if (size + nul <= sizeof out->as.bytes) {
+        filch_data data = { .kind = kind, .form = FLI_FORM_INLINE, .small = (uint8_t)size };
+        if (size > 0) memcpy(data.as.bytes, bytes, size);
+        *out = data;
+        return FILCH_OK;
+    }
+    if (size > SIZE_MAX - 1) return FILCH_ENOMEM;
+    block *b = block_create(mem, size + nul);
+    if (b == NULL) return FILCH_ENOMEM;
+    b->bytes = b + 1;
+    b->size = size;
+    memcpy(b->bytes, bytes, size);
+    if (nul) ((char *)b->bytes)[size] = '\0';
+    *out = of_block(kind, b);
+    return FILCH_OK;
+}
+
+static filch_err adopt(const fli_mem *mem, void *bytes, size_t size, filch_free_fn free_fn, void *user, filch_data *out)
+{
+    block *b = block_create(mem, 0);
+    if (b == NULL) return FILCH_ENOMEM;
+    b->bytes = bytes;
+    b->size = size;
+    b->free_fn = free_fn != NULL ? free_fn : free_plainly;
+    b->user = user;
+    *out = of_block(FILCH_KIND_BYTES, b);
+    return FILCH_OK;
+}
+
+size_t fli_data_bytes(const filch_data *data)
+{
+    switch (data->form) {
+    case FLI_FORM_INLINE: return data->small;
+    case FLI_FORM_LENT:
+    case FLI_FORM_BLOCK: return data->as.ref.size;
+    case FLI_FORM_MOVE: return data->as.move.size;
+    default: return 0;
+    }
+}
+
+static bool is_sound(const filch_data *data)
+{
+    bool bytes = data->kind == FILCH_KIND_TEXT || data->kind == FILCH_KIND_BYTES;
+    switch (data->form) {
+    case FLI_FORM_VALUE: return data->kind <= FILCH_KIND_PTR;
+    case FLI_FORM_INLINE: return bytes && data->small <= sizeof data->as.bytes;
+    case FLI_FORM_LENT: return bytes && (data->as.ref.at != NULL || data->as.ref.size == 0);
+    case FLI_FORM_MOVE: return bytes && data->as.move.at != NULL;
+    case FLI_FORM_BLOCK: return bytes && data->as.ref.block != NULL;
+    default: return false;
+    }
+}
+
+filch_err fli_data_own(const fli_mem *mem, size_t max, const filch_data *in, filch_data *out)
+{
+    if (!is_sound(in)) return FILCH_EINVAL;
+    if (max != 0 && fli_data_bytes(in) > max) return FILCH_ETOOBIG;
+    switch (in->form) {
+    case FLI_FORM_LENT: return copy(mem, in->kind, in->as.ref.at, in->as.ref.size, out);
+    case FLI_FORM_MOVE: return adopt(mem, in->as.move.at, in->as.move.size, in->as.move.free_fn, NULL, out);
+    case FLI_FORM_BLOCK:
+        /* Relaxed: we hold a reference already, so the count cannot reach zero under us. */
+        fli_add_rlx(&((block *)in->as.ref.block)->refs, 1);
+        break;
+    default: break;
+    }
+    *out = *in;
+    return FILCH_OK;
+}
+
+void fli_data_free(filch_data *data)
+{
+    if (data->form == FLI_FORM_BLOCK) block_drop(data->as.ref.block);
+    *data = (filch_data){ .kind = FILCH_KIND_NONE };
+}
+
+void fli_data_undo(const filch_data *in, filch_data *out)
+{
+    if (in->form == FLI_FORM_MOVE) {
+        block_free(out->as.ref.block);
+        *out = (filch_data){ .kind = FILCH_KIND_NONE };
+    } else {
+        fli_data_free(out);
+    }
+}
+
+/* ---- public: making ---- */
+
+filch_data filch_none(void)
+{
+    return (filch_data){ .kind = FILCH_KIND_NONE };
+}
+
+filch_data filch_int(int64_t value)
+{
+    return (filch_data){ .kind = FILCH_KIND_INT, .as = { .i = value } };
+}
+
+filch_data filch_num(double value)
+{
+    return (filch_data){ .kind = FILCH_KIND_NUM, .as = { .d = value } };
+}
+
+filch_data filch_of_pid(filch_pid pid)
+{
+    return (filch_data){ .kind = FILCH_KIND_PID, .as = { .pid = pid } };
+}
+
+filch_data filch_ptr(void *pointer)
+{
+    return (filch_data){ .kind = FILCH_KIND_PTR, .as = { .ptr = pointer } };
+}
+
+static filch_data lend(uint8_t kind, const void *bytes, size_t size)
+{
+    filch_data data = { .kind = kind, .form = FLI_FORM_LENT };
+    data.as.ref.at = bytes;
+    data.as.ref.size = size;
+    data.as.ref.block = NULL;
+    return data;
+}
+
+filch_data filch_str(const char *text)
+{
+    return text == NULL ? lend(FILCH_KIND_TEXT, "", 0) : lend(FILCH_KIND_TEXT, text, strlen(text));
+}
+
+filch_data filch_bytes(const void *bytes, size_t size)
+{
+    return lend(FILCH_KIND_BYTES, bytes, size);
+}
+
+filch_data filch_move(void *bytes, size_t size, filch_free_fn free_fn)
+{
+    filch_data data = { .kind = FILCH_KIND_BYTES, .form = FLI_FORM_MOVE };
+    data.as.move.at = bytes;
+    data.as.move.size = size;
+    data.as.move.free_fn = free_fn;
+    return data;
+}
+
+/* Payloads that live outside a scheduler come from malloc: there is no scheduler whose hooks could be asked. */
+filch_err filch_share(void *bytes, size_t size, filch_free_fn free_fn, void *user, filch_data *out)
+{
+    if (bytes == NULL || out == NULL) return FILCH_EINVAL;
+    fli_mem mem;
+    fli_mem_init(&mem, NULL, NULL);
+    return adopt(&mem, bytes, size, free_fn, user, out);
+}
+
+filch_err filch_keep(const filch_data *data, filch_data *out)
+{
+    if (data == NULL || out == NULL) return FILCH_EINVAL;
+    fli_mem mem;
+    fli_mem_init(&mem, NULL, NULL);
+    return fli_data_own(&mem, 0, data, out);
+}
+
+void filch_drop(filch_data *data)
+{
+    if (data != NULL) fli_data_free(data);
+}
+
+/* ---- public: reading ---- */
+
+filch_kind filch_kind_of(const filch_data *data)
+{
+    return data == NULL ? FILCH_KIND_NONE : (filch_kind)data->kind;
+}
+
+int64_t filch_as_int(const filch_data *data)
+{
+    return filch_kind_of(data) == FILCH_KIND_INT ? data->as.i : 0;
+}
+
+double filch_as_num(const filch_data *data)
+{
+    return filch_kind_of(data) == FILCH_KIND_NUM ? data->as.d : 0.0;
+}
+
+filch_pid filch_as_pid(const filch_data *data)
+{
+    return filch_kind_of(data) == FILCH_KIND_PID ? data->as.pid : (filch_pid){ 0, 0 };
+}
+
+void *filch_as_ptr(const filch_data *data)
+{
+    return filch_kind_of(data) == FILCH_KIND_PTR ? data->as.ptr : NULL;
+}
+
+const void *filch_raw(const filch_data *data)
+{
+    filch_kind kind = filch_kind_of(data);
+    if (kind != FILCH_KIND_TEXT && kind != FILCH_KIND_BYTES) return NULL;
+    switch (data->form) {
+    case FLI_FORM_INLINE: return data->as.bytes;
+    case FLI_FORM_MOVE: return data->as.move.at;
+    default: return data->as.ref.at;
+    }
+}
+
+const char *filch_text(const filch_data *data)
+{
+    return filch_kind_of(data) == FILCH_KIND_TEXT ? filch_raw(data) : "";
+}
+
+size_t filch_size(const filch_data *data)
+{
+    return data == NULL ? 0 : fli_data_bytes(data);
+}

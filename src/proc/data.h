@@ -1,0 +1,41 @@
+/* data.h - payloads inside the runtime. A payload that travels *owns* its bytes: the value itself, up to 24 bytes right
+ * here, or a reference to a counted block. */
+#ifndef FLI_PROC_DATA_H
+#define FLI_PROC_DATA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <filch.h>
+
+#include "base/mem.h"
+
+/* filch_data.form */
+enum {
+    FLI_FORM_VALUE,  /* the union holds the value; nothing to free */
+    FLI_FORM_INLINE, /* `small` bytes in as.bytes; a text shorter than 24 has its NUL there */
+    FLI_FORM_LENT,   /* as.ref names somebody else's bytes */
+    FLI_FORM_MOVE,   /* as.move names bytes that change hands when the call succeeds */
+    FLI_FORM_BLOCK   /* as.ref names bytes in the counted block as.ref.block */
+};
+
+/* Makes an owned payload of `in`. FILCH_EINVAL: malformed. FILCH_ETOOBIG: more than `max` bytes (0: no limit).
+ * FILCH_ENOMEM. Inline, lent and moved bytes end up inline or in a block of `mem`. */
+FILCH_MUST_USE filch_err fli_data_own(const fli_mem *mem, size_t max, const filch_data *in, filch_data *out);
+
+/* Gives an owned payload back. */
+void fli_data_free(filch_data *data);
+
+/* Takes back fli_data_own(in -> out) when the call failed later on: a moved `in` is the caller's again. */
+void fli_data_undo(const filch_data *in, filch_data *out);
+
+/* Nothing to copy, count or free: the value itself. The common case, worth asking for inline. */
+static inline bool fli_data_is_plain(const filch_data *data)
+{
+    return data->form == FLI_FORM_VALUE;
+}
+
+/* Payload bytes, as limits count them: 0 for plain values. */
+size_t fli_data_bytes(const filch_data *data);
+
+#endif

@@ -1,0 +1,106 @@
+/* limit.c - see limit.h. All orders are relaxed: the word carries numbers only; messages travel by PAIR state.push. */
+#include "proc/limit.h"
+
+#include "base/assert.h"
+
+static bool is_of(uint64_t load, uint32_t gen)
+{
+    return (load >> FLI_LOAD_GEN_SHIFT) == (gen & 0xfffu);
+}
+
+void fli_limit_open(fli_proc *p, uint32_t gen)
+{
+    /* Both are published by fli_state_open. */
+    fli_store_rlx(&p->load, (uint64_t)(gen & 0xfffu) << FLI_LOAD_GEN_SHIFT);
+    fli_store_rlx(&p->drops, (uint64_t)gen << 32);
+}
+
+bool fli_limit_fits(const fli_proc *p, size_t bytes)
+{
+    if (p->mailbox_units == 0) return bytes / 16 < FLI_MAILBOX_UNITS_MAX;
+    return bytes <= (size_t)p->mailbox_units * 16;
+}
+
+/* Would one more be beyond `times` the limit? */
+static bool is_beyond(const fli_proc *p, uint64_t load, uint32_t units, uint32_t times)
+{
+    uint64_t count = (uint64_t)fli_load_count(load) + 1, sum = (uint64_t)fli_load_units(load) + units;
+    uint32_t max = p->mailbox_max != 0 ? p->mailbox_max : FLI_MAILBOX_MAX;
+    uint32_t units_max = p->mailbox_units != 0 ? p->mailbox_units : FLI_MAILBOX_UNITS_MAX;
+    return count > (uint64_t)max * times || sum > (uint64_t)units_max * times;
+}
+
+fli_admit fli_limit_enter(fli_proc *p, uint32_t gen, uint32_t units, bool queued)
+{
+    uint64_t load = fli_load_rlx(&p->load);
+    for (;;) {
+        if (!is_of(load, gen)) return FLI_ADMIT_DEAD;
+        if ((load & FLI_LOAD_WAITING) != 0 && !queued) return FLI_ADMIT_FULL;
+        bool over = is_beyond(p, load, units, 1);
+        if (over && (p->overflow != FILCH_OVERFLOW_DROP_OLDEST || is_beyond(p, load, units, 2))) return FLI_ADMIT_FULL;
+        if (fli_cas_weak_rlx(&p->load, &load, load + FLI_LOAD_COUNT_ONE + units)) {
+            return over ? FLI_ADMIT_OVER : FLI_ADMIT;
+        }
+    }
+}
+
+bool fli_limit_leave(fli_proc *p, uint32_t gen, uint32_t count, uint32_t units)
+{
+    uint64_t load = fli_load_rlx(&p->load);
+    do {
+        /* The process ended and took the room with it. */
+        if (!is_of(load, gen)) return false;
+        FLI_ASSERT(fli_load_count(load) >= count && fli_load_units(load) >= units);
+    } while (!fli_cas_weak_rlx(&p->load, &load, load - count * FLI_LOAD_COUNT_ONE - units));
+    return (load & FLI_LOAD_WAITING) != 0;
+}
+
+fli_admit fli_limit_wait(fli_proc *p, uint32_t gen, uint32_t units)
+{
+    uint64_t load = fli_load_rlx(&p->load);
+    for (;;) {
+        if (!is_of(load, gen)) return FLI_ADMIT_DEAD;
+        if ((load & FLI_LOAD_WAITING) != 0) return FLI_ADMIT_FULL;
+        if (!is_beyond(p, load, units, 1)) return FLI_ADMIT;
+        if (fli_cas_weak_rlx(&p->load, &load, load | FLI_LOAD_WAITING)) return FLI_ADMIT_FULL;
+    }
+}
+
+void fli_limit_wait_over(fli_proc *p, uint32_t gen)
+{
+    uint64_t load = fli_load_rlx(&p->load);
+    while (is_of(load, gen) && !fli_cas_weak_rlx(&p->load, &load, load & ~FLI_LOAD_WAITING)) {}
+}
+
+void fli_limit_overflowed(fli_proc *p, uint32_t gen)
+{
+    uint64_t load = fli_load_rlx(&p->load);
+    while (is_of(load, gen) && !fli_cas_weak_rlx(&p->load, &load, load | FLI_LOAD_OVERFLOWED)) {}
+}
+
+uint64_t fli_limit_close(fli_proc *p, uint32_t gen)
+{
+    return fli_swap_acqrel(&p->load, (uint64_t)((gen + 1) & 0xfffu) << FLI_LOAD_GEN_SHIFT);
+}
+
+uint32_t fli_limit_excess(fli_proc *p)
+{
+    uint64_t load = fli_load_rlx(&p->load);
+    uint32_t count = fli_load_count(load), max = p->mailbox_max;
+    if (max != 0 && count > max) return count - max;
+    /* Over in bytes only: one at a time, until it fits. */
+    return p->mailbox_units != 0 && fli_load_units(load) > p->mailbox_units ? 1 : 0;
+}
+
+void fli_limit_dropped(fli_proc *p, uint32_t gen, uint32_t n)
+{
+    uint64_t drops = fli_load_rlx(&p->drops);
+    while (drops >> 32 == gen && !fli_cas_weak_rlx(&p->drops, &drops, drops + n)) {}
+}
+
+uint32_t fli_limit_take_dropped(fli_proc *p)
+{
+    uint64_t drops = fli_load_rlx(&p->drops);
+    while ((uint32_t)drops != 0 && !fli_cas_weak_rlx(&p->drops, &drops, drops & ~(uint64_t)UINT32_MAX)) {}
+    return (uint32_t)drops;
+}

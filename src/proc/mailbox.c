@@ -1,0 +1,209 @@
+/* mailbox.c - see mailbox.h.
+ *
+ * INVARIANT  the node named by the head of the state word is never given back: if it were, it could come around and be
+ *            pushed here again, and the worker would take the new node for the one it has seen. The last node read
+ *            stays HELD until the head has moved on, or has been cleared by settling.
+ * INVARIANT  a private list is a ring: the list's handle is the newest node, whose `next` is the oldest.
+ */
+#include "proc/mailbox.h"
+
+#include "base/assert.h"
+#include "proc/data.h"
+#include "proc/limit.h"
+#include "proc/yields.h"
+
+filch_err fli_mail_post(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t gen, fli_node *node)
+{
+    bool wakes = (node->what & FLI_NODE_ANSWER) != 0;
+    switch (fli_state_push(&p->state, gen, node->self, &node->next, wakes)) {
+    case FLI_KNOCK_DEAD: return FILCH_EDEAD;
+    case FLI_KNOCK_WOKE: rt->hooks.ready(rt, here, p); break;
+    case FLI_KNOCK_NOTED: break;
+    }
+    return FILCH_OK;
+}
+
+void fli_mail_append(fli_runtime *rt, uint32_t *ring, fli_node *node)
+{
+    if (*ring == 0) {
+        node->next = node->self;
+    } else {
+        fli_node *newest = fli_node_at(rt, *ring);
+        node->next = newest->next;
+        newest->next = node->self;
+    }
+    *ring = node->self;
+}
+
+static fli_node *take_oldest(fli_runtime *rt, uint32_t *ring)
+{
+    fli_node *newest = fli_node_at(rt, *ring), *oldest = fli_node_at(rt, newest->next);
+    if (oldest == newest) *ring = 0;
+    else newest->next = oldest->next;
+    return oldest;
+}
+
+/* Gives a node back, or holds it if the head still names it. */
+static void let_go(fli_runtime *rt, fli_local *here, fli_proc *p, fli_node *node)
+{
+    if (node->self == p->seen) p->flags |= FLI_PROC_HELD;
+    else fli_node_give(rt, here, node);
+}
+
+static void free_payload(fli_node *node)
+{
+    filch_data data = { .kind = FILCH_KIND_NONE };
+    fli_node_get_data(node, &data);
+    fli_data_free(&data);
+}
+
+/* Puts the list `later` behind the list `ring`. */
+static void join(fli_runtime *rt, uint32_t *ring, uint32_t later)
+{
+    if (*ring != 0 && later != 0) {
+        fli_node *newest = fli_node_at(rt, *ring), *newest_later = fli_node_at(rt, later);
+        uint32_t  oldest = newest->next;
+        newest->next = newest_later->next;
+        newest_later->next = oldest;
+    }
+    if (later != 0) *ring = later;
+}
+
+/* Throws away the oldest messages of a drop-oldest mailbox until it is back within its limit. What does not count
+ * (a timer's message) is never thrown away. */
+static void trim(fli_runtime *rt, fli_local *here, fli_proc *p)
+{
+    uint32_t gen = fli_word_gen(fli_state_peek(&p->state)), spared = 0;
+    while (p->messages != 0 && fli_limit_excess(p) > 0) {
+        fli_node *node = take_oldest(rt, &p->messages);
+        if ((node->what & FLI_NODE_COUNTED) == 0) {
+            fli_mail_append(rt, &spared, node);
+            continue;
+        }
+        filch_data data = { .kind = FILCH_KIND_NONE };
+        fli_node_get_data(node, &data);
+        /* Nobody waits for room here: the policy is drop oldest. */
+        bool waiting = fli_limit_leave(p, gen, 1, fli_limit_units(fli_data_bytes(&data)));
+        FLI_ASSERT(!waiting);
+        fli_limit_dropped(p, gen, 1);
+        FLI_TALLY(rt, here, dropped, 1);
+        fli_data_free(&data);
+        let_go(rt, here, p, node);
+    }
+    join(rt, &spared, p->messages);
+    p->messages = spared;
+}
+
+void fli_mail_drain(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head)
+{
+    if (head == p->seen) return;
+    uint32_t held = fli_mail_held(p), at = head, stop = p->seen;
+    p->flags &= (uint8_t)~FLI_PROC_HELD;
+    p->seen = head;
+
+    /* The stack runs from new to old. Turn it around first, then append each node to its list. */
+    uint32_t turned = 0;
+    while (at != stop) {
+        fli_node *node = fli_node_at(rt, at);
+        uint32_t  older = node->next;
+        node->next = turned;
+        turned = at;
+        at = older;
+    }
+    while (turned != 0) {
+        fli_node *node = fli_node_at(rt, turned);
+        turned = node->next;
+        fli_mail_append(rt, (node->what & FLI_NODE_ANSWER) != 0 ? &p->answers : &p->messages, node);
+    }
+    /* The head has moved on from it. */
+    if (held != 0) fli_node_give(rt, here, fli_node_at(rt, held));
+    if (p->overflow == FILCH_OVERFLOW_DROP_OLDEST && (fli_state_peek(&p->state) & FLI_LIMITED) != 0) trim(rt, here, p);
+}
+
+static void fill(fli_runtime *rt, const fli_node *node, filch_event *event)
+{
+    bool answer = (node->what & FLI_NODE_ANSWER) != 0, foreign = (node->what & FLI_NODE_FOREIGN) != 0;
+    event->type = answer ? FILCH_EVENT_YIELD : FILCH_EVENT_MESSAGE;
+    event->error = answer ? node->error : FILCH_OK;
+    event->tag = foreign ? 0 : node->tag;
+    event->from = (filch_pid){ 0, 0 };
+    if (!answer && node->peer != 0) event->from = (filch_pid){ foreign ? node->tag : rt->node, node->peer };
+    if ((node->what & FLI_NODE_TICK) != 0) {
+        event->data = filch_int((int64_t)rt->hooks.ticks(rt, node->data[0]));
+        return;
+    }
+    fli_node_get_data(node, &event->data);
+}
+
+/* An event that needs no node. */
+static void fill_system(filch_event *event, filch_event_type type, filch_err error, filch_data data)
+{
+    *event = (filch_event){ .type = (int32_t)type, .error = error, .data = data };
+}
+
+uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event *events, uint32_t *nodes, uint32_t max)
+{
+    uint32_t n = 0;
+    if (cancel) {
+        nodes[n] = 0;
+        fill_system(&events[n++], FILCH_EVENT_CANCEL, FILCH_ECANCELLED, filch_none());
+    }
+    bool     messages = (p->flags & FLI_PROC_WAITING) == 0;
+    uint32_t dropped = messages && n < max && (fli_state_peek(&p->state) & FLI_LIMITED) != 0 ? fli_limit_take_dropped(p) : 0;
+    if (dropped != 0) {
+        p->dropped += dropped;
+        nodes[n] = 0;
+        fill_system(&events[n++], FILCH_EVENT_DROPPED, FILCH_OK, filch_int(dropped));
+    }
+    while (n < max && p->answers != 0) {
+        fli_node *node = take_oldest(rt, &p->answers);
+        fli_yield_close(rt, p, node);
+        nodes[n] = node->self;
+        fill(rt, node, &events[n++]);
+    }
+    while (n < max && p->messages != 0 && messages) {
+        fli_node *node = take_oldest(rt, &p->messages);
+        nodes[n] = node->self;
+        fill(rt, node, &events[n++]);
+    }
+    return n;
+}
+
+void fli_mail_release(fli_runtime *rt, fli_local *here, fli_proc *p, filch_event *events, const uint32_t *nodes,
+                      uint32_t count)
+{
+    uint32_t left = 0, units = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (nodes[i] == 0) continue;
+        fli_node *node = fli_node_at(rt, nodes[i]);
+        if ((node->what & FLI_NODE_COUNTED) != 0) {
+            left++;
+            units += fli_limit_units(fli_data_bytes(&events[i].data));
+        }
+        if (!fli_data_is_plain(&events[i].data)) fli_data_free(&events[i].data);
+        let_go(rt, here, p, node);
+    }
+    if (left > 0 && fli_limit_leave(p, fli_word_gen(fli_state_peek(&p->state)), left, units)) rt->hooks.room(rt, p);
+}
+
+uint32_t fli_mail_discard(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head)
+{
+    p->overflow = FILCH_OVERFLOW_FAIL; /* nothing left to trim */
+    fli_mail_drain(rt, here, p, head);
+    uint32_t held = fli_mail_held(p);
+    if (held != 0) fli_node_give(rt, here, fli_node_at(rt, held));
+    p->flags &= (uint8_t)~FLI_PROC_HELD;
+    p->seen = 0;
+    while (p->answers != 0) {
+        fli_node *node = take_oldest(rt, &p->answers);
+        free_payload(node);
+        fli_yield_drop(rt, here, node);
+    }
+    uint32_t unread = 0;
+    for (; p->messages != 0; unread++) {
+        fli_node *node = take_oldest(rt, &p->messages);
+        free_payload(node);
+        fli_node_give(rt, here, node);
+    }
+    return unread;
+}

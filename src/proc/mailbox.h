@@ -1,0 +1,41 @@
+/* mailbox.h - the events of one process. Any thread posts; the worker that owns the process drains and collects.
+ *
+ * Posted nodes form a stack behind the state word (newest first). Draining turns what is new around and appends it to
+ * one of two private lists, answers and messages, each in order of arrival. System events (cancel) are bits of the
+ * state word and need no node. Collecting fills the step's array: system events, then answers, then messages.
+ */
+#ifndef FLI_PROC_MAILBOX_H
+#define FLI_PROC_MAILBOX_H
+
+#include <filch.h>
+
+#include "proc/runtime.h"
+
+/* Pushes `node` to the process of that serial and has it queued if it was asleep. FILCH_EDEAD: the node is yours. */
+FILCH_MUST_USE filch_err fli_mail_post(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t gen, fli_node *node);
+
+/* Moves what is new, up to `head`, to the private lists. Trims a drop-oldest mailbox that is over its limit. */
+void fli_mail_drain(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head);
+
+/* Appends to a private list: an answer that needs no detour through the mailbox. */
+void fli_mail_append(fli_runtime *rt, uint32_t *ring, fli_node *node);
+
+/* Fills up to `max` events and notes their nodes in `nodes` (0 for events without one). `cancel`: put the cancel event
+ * first. Returns how many. */
+uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event *events, uint32_t *nodes, uint32_t max);
+
+/* After the step: frees the events' payloads and nodes, and gives back the room they took. */
+void fli_mail_release(fli_runtime *rt, fli_local *here, fli_proc *p, filch_event *events, const uint32_t *nodes,
+                      uint32_t count);
+
+/* Before settling: forgets the head. Returns the node that must be freed once settled (0 none). */
+static inline uint32_t fli_mail_held(const fli_proc *p)
+{
+    return (p->flags & FLI_PROC_HELD) != 0 ? p->seen : 0;
+}
+
+/* At the end: frees everything that was never read; returns how many messages that were. `head` is the last newest
+ * node, from fli_state_finish. */
+uint32_t fli_mail_discard(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head);
+
+#endif

@@ -1,0 +1,67 @@
+/* node.h - one event on its way to a process: a message, or the answer to a yield. 64 bytes, from a slab, named by a
+ * 32-bit handle so that a mailbox head fits beside the state in one word.
+ *
+ * A node has one owner at a time: the sender until it is pushed, then the receiving process, whose worker gives it
+ * back after the step. A yield's node is made with the yield and waits for its answer: `stamp` decides who may fill it.
+ *
+ *   FREE     nobody's answer. Messages never look at the stamp.
+ *   PENDING  the yield is out. Owner: whoever claims it first - a completion, or the process when it ends.
+ *   CLAIMED  a completion fills it and pushes it. Owner: that completion, then the process.
+ * The generation changes when a yield's node is given back, so a receiver kept for too long claims nothing. It is 30
+ * bits: a receiver that slept through exactly 2^30 reuses of one node would be believed.
+ */
+#ifndef FLI_PROC_NODE_H
+#define FLI_PROC_NODE_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <filch.h>
+
+#include "port/atomic.h"
+
+/* node->what: which list of the process it ends up in, and how to read it. */
+enum {
+    FLI_NODE_ANSWER = 1,  /* a completed yield; otherwise a message */
+    FLI_NODE_FOREIGN = 2, /* the sender lives on another node, named by `tag` */
+    FLI_NODE_TICK = 4,    /* from a ticker: how many ticks is read when it is delivered */
+    FLI_NODE_COUNTED = 8  /* takes up room in a mailbox with a limit */
+};
+
+enum { FLI_STAMP_FREE, FLI_STAMP_PENDING, FLI_STAMP_CLAIMED, FLI_STAMP_MASK = 3, FLI_STAMP_GENERATION = 4 };
+
+typedef struct fli_node {
+    uint32_t next; /* plain: handed over by the push (PAIR state.push), then the process's own */
+    uint32_t self; /* plain: set when made. Its own handle */
+    /* generation:30 | FREE, PENDING or CLAIMED:2.  writes: see above.  PAIR node.claim */
+    FLI_ATOMIC(uint32_t) stamp;
+    uint32_t index; /* of a yield: its place among the process's outstanding yields */
+    uint64_t peer;  /* of a message: the sender's serial; of a yield: its owner's serial */
+    uint64_t tag;
+    int32_t  error; /* of a yield that is out: the command id */
+    uint8_t  what;
+    uint8_t  kind, form, small; /* with `data`: a filch_data that owns its bytes */
+    uint64_t data[3];           /* of a yield that is out: [0] is what its handler wants back when it is abandoned */
+} fli_node;
+
+static_assert(sizeof(fli_node) == 64, "a node is one cache line");
+
+static inline void fli_node_put_data(fli_node *node, const filch_data *data)
+{
+    node->kind = data->kind;
+    node->form = data->form;
+    node->small = data->small;
+    memcpy(node->data, &data->as, sizeof node->data);
+}
+
+static inline void fli_node_get_data(const fli_node *node, filch_data *data)
+{
+    data->kind = node->kind;
+    data->form = node->form;
+    data->small = node->small;
+    memcpy(&data->as, node->data, sizeof node->data);
+}
+
+#endif

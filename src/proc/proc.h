@@ -1,0 +1,109 @@
+/* proc.h - one process: its control block. Two cache lines from a slab; the slab is the pid table.
+ *
+ * A pid's serial is generation:32 | slot:32. Looking one up is a bounds check and an address; whether it is still
+ * alive is decided by the generation in the state word, in the same CAS that delivers.
+ *
+ * Everything but `state`, `load`, `drops`, `running` and `type` is plain: it belongs to the worker that owns the
+ * process (ACTIVE, see state.h), and changes hands by PAIR state.settle and the run queues.
+ */
+#ifndef FLI_PROC_PROC_H
+#define FLI_PROC_PROC_H
+
+#include <assert.h>
+#include <stdalign.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <filch.h>
+
+#include "port/atomic.h"
+#include "proc/state.h"
+
+#define FLI_STATE_INLINE 16 /* bytes of user state inside the control block */
+#define FLI_YIELDS_FEW 2    /* outstanding yields without an allocation */
+
+/* proc->flags */
+enum {
+    FLI_PROC_HELD = 1,    /* the node `seen` has been read, and must be freed when the head moves on */
+    FLI_PROC_WAITING = 2, /* the last status was wait: deliver answers, let messages queue */
+    FLI_PROC_HUNGRY = 4,  /* step it even without events: it is new, or said continue */
+    FLI_PROC_TOLD = 8,    /* got its cancel from stop */
+    FLI_PROC_MANY = 16    /* yields.many is an allocated list */
+};
+
+/* What few processes need: allocated when needed, freed at exit. */
+typedef struct fli_ext {
+    filch_exit_fn on_exit;
+    void         *on_exit_user;
+    uint64_t     *timers; /* ids of timers and tickers it has armed; some may be over */
+    uint32_t      timer_count, timer_cap;
+} fli_ext;
+
+typedef struct fli_proc {
+    fli_state state;
+    uint32_t  seen; /* newest node already taken from the mailbox; 0 none */
+    uint32_t  slot; /* its own handle; set when made */
+    void     *self; /* the user's state */
+    /* writes: the owner, at spawn and upgrade. reads: any, for reports; relaxed, types are never freed under us. */
+    FLI_ATOMIC(const filch_type *) type;
+    uint32_t answers, messages; /* newest node of each list, a ring; 0 empty */
+    uint32_t yield_count;       /* outstanding */
+    uint32_t mailbox_max;       /* limit, messages; 0 none */
+    union {
+        uint32_t  few[FLI_YIELDS_FEW];
+        uint32_t *many; /* [0] is the capacity, then the handles */
+    } yields;
+    uint8_t flags;
+    uint8_t overflow; /* filch_overflow */
+    /* 1 while a step runs.  writes: the owner. reads: any, for reports; relaxed. */
+    FLI_ATOMIC(uint8_t) running;
+    uint8_t rest; /* filch_state before it was forced, for the report */
+    uint32_t mailbox_units; /* limit, payload in units of 16 bytes; 0 none */
+
+    /* Room taken in a mailbox with a limit: proc/limit.h. */
+    FLI_ATOMIC(uint64_t) load;
+    /* generation:32 | messages dropped and not yet reported:32. */
+    FLI_ATOMIC(uint64_t) drops;
+    filch_values *values;
+    fli_ext      *ext;
+    struct fli_proc *link; /* the global queue's */
+    uint64_t         dropped; /* reported so far */
+    alignas(16) uint8_t small[FLI_STATE_INLINE];
+} fli_proc;
+
+static_assert(offsetof(fli_proc, load) == 64 && sizeof(fli_proc) == 128, "a process is two cache lines");
+
+static inline uint64_t fli_serial(uint32_t gen, uint32_t slot)
+{
+    return ((uint64_t)gen << 32) | slot;
+}
+
+static inline uint32_t fli_serial_gen(uint64_t serial)
+{
+    return (uint32_t)(serial >> 32);
+}
+
+static inline uint32_t fli_serial_slot(uint64_t serial)
+{
+    return (uint32_t)serial;
+}
+
+/* The serial of a process that cannot end meanwhile. */
+static inline uint64_t fli_proc_serial(fli_proc *p)
+{
+    return fli_serial(fli_word_gen(fli_state_peek(&p->state)), p->slot);
+}
+
+static inline const filch_type *fli_proc_type(fli_proc *p)
+{
+    return fli_load_rlx(&p->type);
+}
+
+/* The type's name; never NULL. */
+static inline const char *fli_type_name(const filch_type *type)
+{
+    return type != NULL && type->name != NULL ? type->name : "?";
+}
+
+#endif

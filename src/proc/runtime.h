@@ -1,0 +1,106 @@
+/* runtime.h - what the lower rooms know of a scheduler: its memory, its name, its counters, and how to make a process
+ * ready. sched/sched.h puts this first in filch_sched, so a filch_sched is an fli_runtime. */
+#ifndef FLI_PROC_RUNTIME_H
+#define FLI_PROC_RUNTIME_H
+
+#include <stdalign.h>
+
+#include <filch.h>
+
+#include "base/mem.h"
+#include "observe/counters.h"
+#include "port/atomic.h"
+#include "port/thread.h"
+#include "proc/node.h"
+#include "proc/proc.h"
+#include "sync/slab.h"
+
+typedef struct fli_runtime fli_runtime;
+
+/* What a worker keeps for itself. First in sched's fli_worker; the thread finds it by fli_here. */
+typedef struct fli_local {
+    fli_runtime *rt;
+    fli_proc    *current;    /* being stepped, dispatched or closed; NULL between */
+    uint64_t     serial;     /* of `current`: what its sends carry as `from` */
+    bool         dispatching; /* answers to `current` may go straight to its own list */
+    uint32_t     sends;      /* in this step */
+    fli_magazine nodes, procs;
+    alignas(FLI_LINE) fli_counters counters;
+} fli_local;
+
+/* How far shutdown has come.  writes: stop. reads: any.  PAIR runtime.phase */
+enum { FLI_OPEN, FLI_CLOSING, FLI_CLOSED };
+
+/* What the lower rooms ask of the upper ones. sched fills it in before any process exists. */
+typedef struct fli_hooks {
+    /* Takes a process that just became ACTIVE; `here` is the calling worker of this runtime or NULL. */
+    void (*ready)(fli_runtime *rt, fli_local *here, fli_proc *p);
+    /* A yield or timer whose process has ended, by the number its handler left in the node. */
+    void (*abandon)(fli_runtime *rt, uint64_t cookie);
+    /* How many ticks a ticker's message stands for. */
+    uint64_t (*ticks)(fli_runtime *rt, uint64_t ticker);
+    /* There is room again in the mailbox of `p`, which the caller owns, and senders wait for it. */
+    void (*room)(fli_runtime *rt, fli_proc *p);
+    /* The process has ended, and senders wait for room in its mailbox. */
+    void (*no_room)(fli_runtime *rt, uint64_t serial);
+} fli_hooks;
+
+struct fli_runtime {
+    fli_mem         mem; /* plain: set at create, down to `phase` */
+    uint64_t        node;
+    size_t          payload_max;
+    fli_hooks       hooks;
+    filch_route_fn  route;
+    void           *route_user;
+    FLI_ATOMIC(uint32_t) phase;
+    fli_slab     nodes, procs;
+    fli_counters outside; /* counted by threads the runtime does not know, with read-modify-writes */
+};
+
+/* The calling thread's worker, if it is one of this runtime's; else NULL. */
+static inline fli_local *fli_here(const fli_runtime *rt)
+{
+    fli_local *here = fli_here_get();
+    return here != NULL && here->rt == rt ? here : NULL;
+}
+
+/* Adds to a counter, on the cheap if we are a worker. */
+#define FLI_TALLY(runtime, here, name, n)                               \
+    do {                                                                \
+        if ((here) != NULL) fli_count(&(here)->counters.name, (n));     \
+        else fli_add_rlx(&(runtime)->outside.name, (n));                \
+    } while (0)
+
+static inline fli_node *fli_node_at(fli_runtime *rt, uint32_t handle)
+{
+    return fli_slab_at(&rt->nodes, handle);
+}
+
+FILCH_MUST_USE static inline fli_node *fli_node_take(fli_runtime *rt, fli_local *here)
+{
+    uint32_t handle = fli_slab_take(&rt->nodes, here != NULL ? &here->nodes : NULL);
+    return handle != 0 ? fli_slab_at(&rt->nodes, handle) : NULL;
+}
+
+static inline void fli_node_give(fli_runtime *rt, fli_local *here, fli_node *node)
+{
+    fli_slab_give(&rt->nodes, here != NULL ? &here->nodes : NULL, node->self);
+}
+
+/* The control block a serial names, alive or not; NULL if there never was one. */
+static inline fli_proc *fli_proc_find(fli_runtime *rt, uint64_t serial)
+{
+    return fli_slab_find(&rt->procs, fli_serial_slot(serial));
+}
+
+/* FILCH_OK and the control block if `pid` is of this runtime and was alive a moment ago. */
+FILCH_MUST_USE static inline filch_err fli_pid_find(fli_runtime *rt, filch_pid pid, fli_proc **out)
+{
+    if (pid.node != rt->node) return pid.serial == 0 ? FILCH_EDEAD : FILCH_EFOREIGN;
+    fli_proc *p = fli_proc_find(rt, pid.serial);
+    if (p == NULL || !fli_word_lives(fli_state_peek(&p->state), fli_serial_gen(pid.serial))) return FILCH_EDEAD;
+    *out = p;
+    return FILCH_OK;
+}
+
+#endif

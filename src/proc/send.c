@@ -1,0 +1,156 @@
+/* send.c - filch_send and the receiver interface behind it. See send.h.
+ *
+ * The life of a message: (1) the pid leads to a control block; (2) the payload gets an owner: the value itself, inline
+ * bytes, or a counted block; (3) a node is taken from the worker's magazine and filled; (4) one CAS puts it in front of
+ * the mailbox, if the generation is still right; (5) if the process was asleep, the same CAS made it ACTIVE, and this
+ * thread queues it.
+ */
+#include "proc/send.h"
+
+#include "proc/data.h"
+#include "proc/limit.h"
+#include "proc/mailbox.h"
+
+fli_node *fli_message_make(fli_runtime *rt, fli_local *here, filch_pid from, const filch_data *owned)
+{
+    fli_node *node = fli_node_take(rt, here);
+    if (node == NULL) return NULL;
+    bool foreign = from.node != rt->node && from.serial != 0;
+    node->what = foreign ? FLI_NODE_FOREIGN : 0;
+    node->peer = from.serial;
+    node->tag = foreign ? from.node : 0;
+    fli_node_put_data(node, owned);
+    return node;
+}
+
+/* The mailbox is full: what its policy says. */
+static filch_err refuse(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t gen)
+{
+    switch (p->overflow) {
+    case FILCH_OVERFLOW_DROP_NEWEST:
+    case FILCH_OVERFLOW_DROP_OLDEST: /* twice over: its owner has not come to trim it */
+        fli_limit_dropped(p, gen, 1);
+        return FILCH_EDROPPED;
+    case FILCH_OVERFLOW_STOP:
+        fli_limit_overflowed(p, gen);
+        if (fli_state_raise(&p->state, gen, FLI_KILL) == FLI_KNOCK_WOKE) rt->hooks.ready(rt, here, p);
+        return FILCH_EFULL;
+    default: return FILCH_EFULL;
+    }
+}
+
+static filch_err put_limited(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t gen, fli_node *node, bool queued)
+{
+    filch_data data = { .kind = FILCH_KIND_NONE };
+    fli_node_get_data(node, &data);
+    size_t bytes = fli_data_bytes(&data);
+    if (!fli_limit_fits(p, bytes)) return FILCH_ETOOBIG;
+    uint32_t  units = fli_limit_units(bytes);
+    fli_admit admit = fli_limit_enter(p, gen, units, queued);
+    if (admit == FLI_ADMIT_DEAD) return FILCH_EDEAD;
+    if (admit == FLI_ADMIT_FULL) return refuse(rt, here, p, gen);
+    node->what |= FLI_NODE_COUNTED;
+    filch_err err = fli_mail_post(rt, here, p, gen, node);
+    if (err != FILCH_OK) {
+        /* Whoever waits there is told by the end of the process. */
+        (void)!fli_limit_leave(p, gen, 1, units);
+        return err;
+    }
+    if (admit == FLI_ADMIT_OVER && fli_state_rouse(&p->state, gen) == FLI_KNOCK_WOKE) rt->hooks.ready(rt, here, p);
+    return FILCH_OK;
+}
+
+filch_err fli_message_put(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t gen, fli_node *node, bool queued)
+{
+    filch_err err = (fli_state_peek(&p->state) & FLI_LIMITED) != 0 ? put_limited(rt, here, p, gen, node, queued)
+                                                                   : fli_mail_post(rt, here, p, gen, node);
+    if (err == FILCH_OK) FLI_TALLY(rt, here, sent, 1);
+    return err;
+}
+
+void fli_send_refused(fli_runtime *rt, fli_local *here, filch_err err)
+{
+    if (err == FILCH_EDEAD) FLI_TALLY(rt, here, undelivered, 1);
+    else if (err == FILCH_EFULL) FLI_TALLY(rt, here, refused, 1);
+    else if (err == FILCH_EDROPPED) FLI_TALLY(rt, here, dropped, 1);
+}
+
+static filch_err route(fli_runtime *rt, filch_pid to, filch_pid from, const filch_data *data)
+{
+    if (rt->route == NULL) return FILCH_EFOREIGN;
+    filch_package package = { .to = to, .from = from, .data = *data };
+    return rt->route(rt->route_user, &package);
+}
+
+filch_err fli_send(fli_runtime *rt, fli_local *here, filch_pid to, filch_pid from, const filch_data *data)
+{
+    fli_proc *p;
+    filch_err err = fli_pid_find(rt, to, &p);
+    if (err == FILCH_EFOREIGN) return route(rt, to, from, data);
+    if (err != FILCH_OK) goto refused;
+    filch_data owned = { .kind = FILCH_KIND_NONE };
+    err = fli_data_own(&rt->mem, rt->payload_max, data, &owned);
+    if (err != FILCH_OK) return err;
+    fli_node *node = fli_message_make(rt, here, from, &owned);
+    if (node == NULL) {
+        fli_data_undo(data, &owned);
+        return FILCH_ENOMEM;
+    }
+    err = fli_message_put(rt, here, p, fli_serial_gen(to.serial), node, false);
+    if (err == FILCH_OK) return FILCH_OK;
+    fli_node_give(rt, here, node);
+    fli_data_undo(data, &owned);
+refused:
+    fli_send_refused(rt, here, err);
+    return err;
+}
+
+filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data)
+{
+    if (sched == NULL) return FILCH_EINVAL;
+    fli_runtime *rt = (fli_runtime *)sched;
+    fli_local   *here = fli_here(rt);
+    if (here == NULL) {
+        if (fli_load_acq(&rt->phase) != FLI_OPEN) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire half */
+        return fli_send(rt, NULL, to, (filch_pid){ 0, 0 }, &data);
+    }
+    here->sends++;
+    filch_pid from = here->serial != 0 ? (filch_pid){ rt->node, here->serial } : (filch_pid){ 0, 0 };
+    return fli_send(rt, here, to, from, &data);
+}
+
+filch_err filch_deliver(void *sched, const filch_package *package)
+{
+    if (sched == NULL || package == NULL) return FILCH_EINVAL;
+    fli_runtime *rt = sched;
+    fli_local   *here = fli_here(rt);
+    if (here == NULL && fli_load_acq(&rt->phase) != FLI_OPEN) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire */
+    /* A scheduler does not route on what was routed to it: two of them could play ball for ever. */
+    if (package->to.node != rt->node) return FILCH_EFOREIGN;
+    return fli_send(rt, here, package->to, package->from, &package->data);
+}
+
+static filch_err raise_flag(filch_sched *sched, filch_pid pid, uint64_t flag)
+{
+    if (sched == NULL) return FILCH_EINVAL;
+    fli_runtime *rt = (fli_runtime *)sched;
+    fli_proc    *p;
+    filch_err    err = fli_pid_find(rt, pid, &p);
+    if (err != FILCH_OK) return err;
+    switch (fli_state_raise(&p->state, fli_serial_gen(pid.serial), flag)) {
+    case FLI_KNOCK_DEAD: return FILCH_EDEAD;
+    case FLI_KNOCK_WOKE: rt->hooks.ready(rt, fli_here(rt), p); break;
+    case FLI_KNOCK_NOTED: break;
+    }
+    return FILCH_OK;
+}
+
+filch_err filch_cancel(filch_sched *sched, filch_pid pid)
+{
+    return raise_flag(sched, pid, FLI_CANCEL);
+}
+
+filch_err filch_terminate(filch_sched *sched, filch_pid pid)
+{
+    return raise_flag(sched, pid, FLI_KILL);
+}

@@ -1,0 +1,181 @@
+/* state.h - the one word that says where a process is, and every move of it. Nobody else touches the word.
+ *
+ *   63        38 37   36     35      34    32 31                        0
+ *   generation   KILL CANCEL LIMITED state    newest node in the mailbox
+ *
+ *   FREE     no process. Owner: the slab, or the spawner preparing it.     -> ACTIVE, by spawn.
+ *   ACTIVE   ready or running: in exactly one run queue, or with the worker that took it from there.
+ *                                                                          -> IDLE BLOCKED DONE, by that worker.
+ *   IDLE     in no queue, no owner.                                        -> ACTIVE, by whoever brings any event.
+ *   BLOCKED  in no queue, no owner, a yield is out.                        -> ACTIVE, by a completion, cancel or kill.
+ *   DONE     in no queue, final. Owner: the worker that ended it.          -> FREE, by that worker.
+ *
+ * Observers see ACTIVE as Ready or Running by a byte beside it (fli_proc.running). The mailbox head serves as the
+ * wakeup flag: a worker lets go of a process only by a CAS that still finds the head it has already emptied. Whoever
+ * pushed in between made that CAS fail; whoever pushes after finds the process asleep and owns the wake.
+ *
+ * Each sender checks the generation in the same CAS that delivers: a stale pid cannot reach the slot's next owner.
+ */
+#ifndef FLI_PROC_STATE_H
+#define FLI_PROC_STATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <filch.h>
+
+#include "port/atomic.h"
+
+typedef FLI_ATOMIC(uint64_t) fli_state;
+
+enum { FLI_FREE, FLI_ACTIVE, FLI_IDLE, FLI_BLOCKED, FLI_DONE };
+
+#define FLI_STATE_SHIFT 32
+#define FLI_STATE_MASK (UINT64_C(7) << FLI_STATE_SHIFT)
+#define FLI_LIMITED (UINT64_C(1) << 35)
+#define FLI_CANCEL (UINT64_C(1) << 36)
+#define FLI_KILL (UINT64_C(1) << 37)
+#define FLI_GEN_SHIFT 38
+#define FLI_GEN_LAST ((1u << 26) - 1)
+
+static inline uint32_t fli_word_head(uint64_t word)
+{
+    return (uint32_t)word;
+}
+
+static inline unsigned fli_word_state(uint64_t word)
+{
+    return (unsigned)((word & FLI_STATE_MASK) >> FLI_STATE_SHIFT);
+}
+
+static inline uint32_t fli_word_gen(uint64_t word)
+{
+    return (uint32_t)(word >> FLI_GEN_SHIFT);
+}
+
+static inline uint64_t fli_word_make(uint32_t gen, unsigned state, uint64_t flags)
+{
+    return ((uint64_t)gen << FLI_GEN_SHIFT) | ((uint64_t)state << FLI_STATE_SHIFT) | flags;
+}
+
+/* Does this word belong to the living process of that generation? */
+static inline bool fli_word_lives(uint64_t word, uint32_t gen)
+{
+    unsigned state = fli_word_state(word);
+    return fli_word_gen(word) == gen && state != FLI_FREE && state != FLI_DONE;
+}
+
+/* A look from outside. Relaxed: whoever acts on it does so by a CAS that checks again. */
+static inline uint64_t fli_state_peek(fli_state *state)
+{
+    return fli_load_rlx(state);
+}
+
+/* A look by the worker that owns the process, before it reads new nodes. */
+static inline uint64_t fli_state_look(fli_state *state)
+{
+    return fli_load_acq(state); /* PAIR state.push, acquire half: the nodes behind the head are complete */
+}
+
+/* FREE -> ACTIVE. Thread: the spawner, who took the slot from the slab; nobody else can change a FREE word. */
+static inline void fli_state_open(fli_state *state, uint32_t gen, bool limited)
+{
+    /* PAIR state.push, release half: a sender that finds the process alive sees it complete. */
+    fli_store_rel(state, fli_word_make(gen, FLI_ACTIVE, limited ? FLI_LIMITED : 0));
+}
+
+/* What a knock did, and what the caller must do now. */
+typedef enum fli_knock {
+    FLI_KNOCK_DEAD,  /* no such process any more; nothing was changed */
+    FLI_KNOCK_NOTED, /* delivered; it is awake, or it does not wake for this */
+    FLI_KNOCK_WOKE   /* delivered, and it was asleep: queue it, you are the one */
+} fli_knock;
+
+/* Puts node `handle` in front of the mailbox. `next` is the node's link. `wakes_blocked`: whether this ends a wait. */
+FILCH_MUST_USE static inline fli_knock fli_state_push(fli_state *state, uint32_t gen, uint32_t handle, uint32_t *next,
+                                                      bool wakes_blocked)
+{
+    uint64_t word = fli_load_rlx(state);
+    for (;;) {
+        if (!fli_word_lives(word, gen)) return FLI_KNOCK_DEAD;
+        unsigned now = fli_word_state(word);
+        bool     wakes = now == FLI_IDLE || (now == FLI_BLOCKED && wakes_blocked);
+        uint64_t wanted = (word & ~(uint64_t)UINT32_MAX) | handle;
+        if (wakes) wanted = (wanted & ~FLI_STATE_MASK) | ((uint64_t)FLI_ACTIVE << FLI_STATE_SHIFT);
+        *next = fli_word_head(word);
+        /* PAIR state.push, release half: the node is complete before it can be found.
+         * PAIR state.settle, acquire half: what the last worker left in the process is seen by the one we wake. */
+        if (fli_cas_weak_acqrel(state, &word, wanted)) return wakes ? FLI_KNOCK_WOKE : FLI_KNOCK_NOTED;
+    }
+}
+
+/* Raises CANCEL or KILL. Needs no memory, so it cannot fail for lack of any. */
+FILCH_MUST_USE static inline fli_knock fli_state_raise(fli_state *state, uint32_t gen, uint64_t flag)
+{
+    uint64_t word = fli_load_rlx(state);
+    for (;;) {
+        if (!fli_word_lives(word, gen)) return FLI_KNOCK_DEAD;
+        if ((word & flag) != 0) return FLI_KNOCK_NOTED;
+        bool     wakes = fli_word_state(word) != FLI_ACTIVE;
+        uint64_t wanted = (word & ~FLI_STATE_MASK) | ((uint64_t)FLI_ACTIVE << FLI_STATE_SHIFT) | flag;
+        /* PAIR state.settle, acquire half: as in fli_state_push. */
+        if (fli_cas_weak_acqrel(state, &word, wanted)) return wakes ? FLI_KNOCK_WOKE : FLI_KNOCK_NOTED;
+    }
+}
+
+/* IDLE or BLOCKED -> ACTIVE without an event, to have the process look after its mailbox. */
+FILCH_MUST_USE static inline fli_knock fli_state_rouse(fli_state *state, uint32_t gen)
+{
+    uint64_t word = fli_load_rlx(state);
+    for (;;) {
+        if (!fli_word_lives(word, gen)) return FLI_KNOCK_DEAD;
+        if (fli_word_state(word) == FLI_ACTIVE) return FLI_KNOCK_NOTED;
+        uint64_t wanted = (word & ~FLI_STATE_MASK) | ((uint64_t)FLI_ACTIVE << FLI_STATE_SHIFT);
+        /* PAIR state.settle, acquire half: as in fli_state_push. */
+        if (fli_cas_weak_acqrel(state, &word, wanted)) return FLI_KNOCK_WOKE;
+    }
+}
+
+/* Lowers CANCEL. Thread: the worker that owns the process, about to deliver the event. */
+static inline void fli_state_take_cancel(fli_state *state)
+{
+    (void)fli_and_acqrel(state, ~FLI_CANCEL);
+}
+
+typedef enum fli_settle {
+    FLI_SETTLED,      /* asleep; the next one who knocks owns the wake. Do not touch the process any more */
+    FLI_SETTLE_KNOCKED /* somebody came meanwhile; it is still yours: look again */
+} fli_settle;
+
+/* ACTIVE -> `rest` (IDLE or BLOCKED), if nothing has come since `seen` was the newest node. Thread: the worker that
+ * owns the process, which has emptied the mailbox down to `seen` and put its own fields in order. */
+FILCH_MUST_USE static inline fli_settle fli_state_settle(fli_state *state, uint32_t seen, unsigned rest)
+{
+    uint64_t word = fli_load_rlx(state);
+    if (fli_word_head(word) != seen || (word & (FLI_CANCEL | FLI_KILL)) != 0) return FLI_SETTLE_KNOCKED;
+    uint64_t wanted = (word & ~(FLI_STATE_MASK | UINT32_MAX)) | ((uint64_t)rest << FLI_STATE_SHIFT);
+    /* One attempt, and rightly so: an ACTIVE word changes only by a new node or a raised flag, and both mean "look
+     * again". The strong form does not fail for no reason.
+     * PAIR state.settle, release half: our fields are in order for whoever wakes the process. */
+    return fli_cas_acqrel(state, &word, wanted) ? FLI_SETTLED : FLI_SETTLE_KNOCKED;
+}
+
+/* ACTIVE -> DONE. Returns the newest node, for the last emptying. Thread: the worker that owns the process. */
+static inline uint32_t fli_state_finish(fli_state *state)
+{
+    uint32_t gen = fli_word_gen(fli_load_rlx(state));
+    /* PAIR state.push, acquire half: nodes pushed until now are ours to free; later pushes find DONE. */
+    return fli_word_head(fli_swap_acqrel(state, fli_word_make(gen, FLI_DONE, 0)));
+}
+
+/* DONE -> FREE, with the next generation. False: the slot has used up its generations and must never be given back.
+ * A plain store will do: nobody changes a DONE word. */
+FILCH_MUST_USE static inline bool fli_state_free(fli_state *state)
+{
+    uint32_t gen = fli_word_gen(fli_load_rlx(state));
+    bool     more = gen < FLI_GEN_LAST;
+    fli_store_rel(state, fli_word_make(more ? gen + 1 : gen, FLI_FREE, 0)); /* PAIR state.push, release half */
+    return more;
+}
+
+#endif

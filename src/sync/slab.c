@@ -1,0 +1,154 @@
+/* slab.c - type-stable objects behind 32-bit handles. See slab.h.
+ *
+ * Memory comes in segments, each as large as all before it together, so 26 of them reach 2^32 handles and a handle
+ * finds its segment by the position of its highest bit. Memory that no handle has reached yet is never touched.
+ *
+ * INVARIANT  a handle is in exactly one place: with its user, in one magazine, or in the depot.
+ * INVARIANT  `spare` has room for every handle there is: giving back needs no memory.
+ *
+ * Rejected: a free list through the objects. Walking it under the lock touches one cold line per object; an array of
+ * handles moves 64 of them with one copy.
+ */
+#include "sync/slab.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+
+#define BATCH (FLI_MAGAZINE / 2)
+
+filch_err fli_slab_init(fli_slab *slab, const fli_mem *mem, size_t size, uint32_t max,
+                        void (*make)(void *object, uint32_t handle))
+{
+    FLI_ASSERT(size % 64 == 0);
+    memset(slab, 0, sizeof *slab);
+    slab->mem = *mem;
+    slab->size = size;
+    slab->make = make;
+    slab->max = max;
+    fli_atomic_init(&slab->fresh, 1);
+    return fli_mutex_init(&slab->lock);
+}
+
+/* How many handles segment i holds, and the first of them. */
+static uint32_t first_of(unsigned i)
+{
+    return i == 0 ? 0 : 1u << (FLI_SLAB_FIRST_BITS + i - 1);
+}
+
+static uint32_t length_of(unsigned i)
+{
+    return 1u << (i == 0 ? FLI_SLAB_FIRST_BITS : FLI_SLAB_FIRST_BITS + i - 1);
+}
+
+void fli_slab_fini(fli_slab *slab)
+{
+    for (unsigned i = 0; i < FLI_SLAB_SEGMENTS; i++) {
+        uintptr_t base = fli_load_rlx(&slab->base[i]);
+        if (base == 0) continue;
+        void *memory = (void *)(base + (uintptr_t)first_of(i) * slab->size);
+        fli_free_aligned(&slab->mem, memory, (size_t)length_of(i) * slab->size, FLI_LINE);
+    }
+    fli_free(&slab->mem, slab->spare, (size_t)slab->reach * sizeof *slab->spare);
+    fli_mutex_fini(&slab->lock);
+}
+
+/* Adds the next segment, and room in `spare` for its handles. */
+static bool extend_locked(fli_slab *slab)
+{
+    unsigned i = slab->reach == 0 ? 0 : fli_slab_segment(slab->reach);
+    if (i >= FLI_SLAB_SEGMENTS - 1) return false;
+    size_t    bytes = (size_t)length_of(i) * slab->size;
+    uint32_t  reach = first_of(i) + length_of(i);
+    uint32_t *spare = fli_resize(&slab->mem, slab->spare, (size_t)slab->reach * sizeof *spare,
+                                 (size_t)reach * sizeof *spare);
+    if (spare == NULL) return false;
+    slab->spare = spare;
+    void *memory = fli_alloc_aligned(&slab->mem, bytes, FLI_LINE);
+    if (memory == NULL) {
+        /* `spare` is now larger than `reach` says; give the difference back, or keep it if even that fails. */
+        if (slab->reach == 0) {
+            fli_free(&slab->mem, spare, (size_t)reach * sizeof *spare);
+            slab->spare = NULL;
+        } else {
+            spare = fli_resize(&slab->mem, spare, (size_t)reach * sizeof *spare,
+                               (size_t)slab->reach * sizeof *spare);
+            if (spare != NULL) slab->spare = spare;
+        }
+        return false;
+    }
+    fli_store_rlx(&slab->base[i], (uintptr_t)memory - (uintptr_t)first_of(i) * slab->size);
+    slab->reach = reach;
+    return true;
+}
+
+/* Makes up to `want` new handles; returns how many. */
+static uint32_t make_locked(fli_slab *slab, uint32_t *handles, uint32_t want)
+{
+    uint32_t fresh = fli_load_rlx(&slab->fresh), made = 0;
+    while (made < want && fresh <= slab->max) {
+        if (fresh >= slab->reach && !extend_locked(slab)) break;
+        void *object = fli_slab_at(slab, fresh);
+        memset(object, 0, slab->size);
+        if (slab->make != NULL) slab->make(object, fresh);
+        handles[made++] = fresh++;
+    }
+    /* PAIR slab.fresh, release half: segment and contents come before the permission to look. */
+    fli_store_rel(&slab->fresh, fresh);
+    return made;
+}
+
+static uint32_t take_locked(fli_slab *slab, uint32_t *handles, uint32_t want)
+{
+    uint32_t n = slab->spare_count < want ? slab->spare_count : want;
+    if (n == 0) return make_locked(slab, handles, want);
+    slab->spare_count -= n;
+    memcpy(handles, slab->spare + slab->spare_count, n * sizeof *handles);
+    return n;
+}
+
+uint32_t fli_slab_refill(fli_slab *slab, fli_magazine *magazine)
+{
+    uint32_t handle = 0;
+    fli_mutex_lock(&slab->lock);
+    if (magazine == NULL) {
+        if (take_locked(slab, &handle, 1) == 0) handle = 0;
+    } else {
+        FLI_ASSERT(magazine->count == 0);
+        magazine->count = take_locked(slab, magazine->handles, BATCH);
+        if (magazine->count > 0) handle = magazine->handles[--magazine->count];
+    }
+    fli_mutex_unlock(&slab->lock);
+    return handle;
+}
+
+static void give_locked(fli_slab *slab, const uint32_t *handles, uint32_t count)
+{
+    FLI_ASSERT(slab->spare_count + count <= slab->reach);
+    memcpy(slab->spare + slab->spare_count, handles, count * sizeof *handles);
+    slab->spare_count += count;
+}
+
+void fli_slab_spill(fli_slab *slab, fli_magazine *magazine, uint32_t handle)
+{
+    fli_mutex_lock(&slab->lock);
+    if (magazine != NULL) {
+        /* The older half goes: the newer handles name objects that are still warm. */
+        give_locked(slab, magazine->handles, BATCH);
+        magazine->count -= BATCH;
+        memmove(magazine->handles, magazine->handles + BATCH, magazine->count * sizeof handle);
+        magazine->handles[magazine->count++] = handle;
+    } else {
+        give_locked(slab, &handle, 1);
+    }
+    fli_mutex_unlock(&slab->lock);
+}
+
+void fli_slab_empty(fli_slab *slab, fli_magazine *magazine)
+{
+    if (magazine->count == 0) return;
+    fli_mutex_lock(&slab->lock);
+    give_locked(slab, magazine->handles, magazine->count);
+    magazine->count = 0;
+    fli_mutex_unlock(&slab->lock);
+}

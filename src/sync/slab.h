@@ -1,0 +1,108 @@
+/* slab.h - objects of one size, named by 32-bit handles, whose memory is never given back while the slab lives.
+ *
+ * Because the memory stays, anybody may look at an object through an old handle: what he finds may belong to somebody
+ * else by now, but it is an object, and the generation kept inside tells. That is how stale pids and late completions
+ * are answered without locks.
+ *
+ * Each worker keeps a *magazine* of spare handles and trades with the common depot in batches, so that taking and
+ * giving cost no atomic operation. A handle may be given back by another worker than the one that took it.
+ * Threads without a magazine pass NULL and go to the depot each time.
+ *
+ * Handle 0 is nothing. See slab.c for the layout.
+ */
+#ifndef FLI_SYNC_SLAB_H
+#define FLI_SYNC_SLAB_H
+
+#include <stdalign.h>
+#include <stdint.h>
+
+#include <filch.h>
+
+#include "base/mem.h"
+#include "port/atomic.h"
+#include "port/thread.h"
+
+#ifdef FLI_SMALL
+#define FLI_MAGAZINE 4
+#define FLI_SLAB_FIRST_BITS 2
+#else
+#define FLI_MAGAZINE 128
+#define FLI_SLAB_FIRST_BITS 9
+#endif
+#define FLI_SLAB_SEGMENTS (33 - FLI_SLAB_FIRST_BITS)
+
+/* Plain: belongs to one worker. */
+typedef struct fli_magazine {
+    uint32_t count;
+    uint32_t handles[FLI_MAGAZINE];
+} fli_magazine;
+
+typedef struct fli_slab {
+    /* Segment i's memory, minus the offset of its first handle.  writes: under lock, once.  reads: any, after `fresh`
+     * or with a handle that came to them by an acquire.  PAIR slab.fresh */
+    FLI_ATOMIC(uintptr_t) base[FLI_SLAB_SEGMENTS];
+    /* Handles below this have been made.  writes: under lock.  reads: any.  PAIR slab.fresh */
+    FLI_ATOMIC(uint32_t) fresh;
+    size_t  size;                              /* plain: set at init. Bytes per object */
+    void (*make)(void *object, uint32_t handle); /* plain: set at init */
+    fli_mem mem;                               /* plain: set at init */
+    alignas(FLI_LINE) fli_mutex lock;
+    /* Plain, under lock from here on. */
+    uint32_t  max;         /* handles that may ever be made */
+    uint32_t  reach;       /* handles the segments have room for */
+    uint32_t *spare;       /* given back; has room for `reach` handles, so giving back cannot fail */
+    uint32_t  spare_count;
+} fli_slab;
+
+/* `make` prepares a new object once, before anybody can name it; NULL leaves it zeroed. `max` is how many objects may
+ * exist. `size` is a multiple of 64: objects start on a cache line. */
+filch_err fli_slab_init(fli_slab *slab, const fli_mem *mem, size_t size, uint32_t max,
+                        void (*make)(void *object, uint32_t handle));
+/* Thread: nobody else uses it any more. */
+void fli_slab_fini(fli_slab *slab);
+
+/* Thread: the owner of `magazine`; any if NULL. 0: out of memory, or `max` reached. The object is as it was given. */
+FILCH_MUST_USE uint32_t fli_slab_refill(fli_slab *slab, fli_magazine *magazine);
+void                    fli_slab_spill(fli_slab *slab, fli_magazine *magazine, uint32_t handle);
+/* Returns everything in the magazine to the depot. */
+void fli_slab_empty(fli_slab *slab, fli_magazine *magazine);
+
+FILCH_MUST_USE static inline uint32_t fli_slab_take(fli_slab *slab, fli_magazine *magazine)
+{
+    if (magazine != NULL && magazine->count > 0) return magazine->handles[--magazine->count];
+    return fli_slab_refill(slab, magazine);
+}
+
+static inline void fli_slab_give(fli_slab *slab, fli_magazine *magazine, uint32_t handle)
+{
+    if (magazine != NULL && magazine->count < FLI_MAGAZINE) {
+        magazine->handles[magazine->count++] = handle;
+        return;
+    }
+    fli_slab_spill(slab, magazine, handle);
+}
+
+/* Segment 0 holds handles below 2^FIRST_BITS, segment i those from 2^(FIRST_BITS+i-1) up to twice that. */
+static inline unsigned fli_slab_segment(uint32_t handle)
+{
+    unsigned top = 31u - (unsigned)__builtin_clz(handle | ((1u << FLI_SLAB_FIRST_BITS) - 1));
+    return top + 1 - FLI_SLAB_FIRST_BITS;
+}
+
+/* The object of a handle that has been made. */
+static inline void *fli_slab_at(fli_slab *slab, uint32_t handle)
+{
+    /* Relaxed: whoever has the handle got it by an acquire that comes after the segment was stored. */
+    uintptr_t base = fli_load_rlx(&slab->base[fli_slab_segment(handle)]);
+    return (void *)(base + (uintptr_t)handle * slab->size);
+}
+
+/* The object of a handle from outside, which may be nonsense: then NULL. */
+static inline void *fli_slab_find(fli_slab *slab, uint32_t handle)
+{
+    /* PAIR slab.fresh, acquire half: a handle below `fresh` has its segment and has been made. */
+    if (handle == 0 || handle >= fli_load_acq(&slab->fresh)) return NULL;
+    return fli_slab_at(slab, handle);
+}
+
+#endif
