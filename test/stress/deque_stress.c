@@ -1,0 +1,330 @@
+/* deque_stress.c - the deque under real threads: every item is delivered exactly once.
+ *
+ *     deque_stress ITEMS THIEVES
+ *
+ * One owner pushes the numbers 1..ITEMS in bursts of random length and pops in bursts between them, now and then the
+ * oldest. Thieves take halves of the owner's deque, or of each other's, into their own deques and pop those. Most
+ * bursts are short: deques of a few items are where owner and thieves meet. Every 1024 bursts, if all thieves have
+ * moved on since the last time, the owner changes to a fresh deque, small again and with indices about to wrap: so
+ * growing and wrapping happen under the thieves' hands, and often.
+ *
+ * Whoever gets a number clears its bit in a map that begins full. A bit that is clear already was delivered twice; a
+ * bit that is left at the end was lost. Beside it each number has a plain byte that the owner writes before the push
+ * and the receiver reads: if the deque did not carry what happened before a push to the receiver, TSan would report
+ * it, and a weakly ordered machine might read an old byte. So the checks themselves use relaxed operations, and the
+ * last thief never goes to the owner: they must not lend the deque an order that it lacks. Memory: 9 bits an item.
+ *
+ * The first mistake ends the program: a deque that made one is not fit to be used further.
+ * Exit: 0 all well; 1 an item was doubled, lost, made up or overlooked; 2 wrong usage or no memory. A trap is an
+ * assertion of the deque itself.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/prng.h"
+#include "port/clock.h"
+#include "port/thread.h"
+#include "sync/deque.h"
+
+enum { THIEVES_MAX = 64 };
+
+#define SECOND_NS UINT64_C(1000000000)
+
+typedef struct player {
+    alignas(FLI_LINE) fli_deque deque; /* a thief's; the owner has game.deques */
+    /* The round in whose deque this thief steals.  writes: the thief.  reads: the owner.  PAIR game.left */
+    FLI_ATOMIC(uint32_t) round;
+    struct game *game;
+    uint32_t     who; /* 0: the owner */
+    fli_prng     prng;
+    uint64_t     delivered; /* plain: the player's own, read after it is joined; so are the others below */
+    uint64_t     steals, stolen, retries;
+} player;
+
+typedef struct game {
+    uint64_t              items;
+    uint32_t              thieves;
+    FLI_ATOMIC(uint64_t) *missing; /* one bit an item: still to come */
+    unsigned char        *notes;   /* plain: written before the push, read by who gets the item */
+    uint64_t              begun_ns, said_ns, growths; /* plain: the owner's */
+    bool                  terminal;
+    /* How often the owner has changed its deque; it uses deques[round % 2].  writes: the owner.  PAIR game.round */
+    alignas(FLI_LINE) FLI_ATOMIC(uint32_t) round;
+    /* 1: the owner's last deque is empty and no item comes any more.  writes: the owner.  PAIR game.over */
+    FLI_ATOMIC(uint32_t) over;
+    fli_deque            deques[2];
+    player               players[THIEVES_MAX + 1];
+} game;
+
+static unsigned char note_of(uint64_t item)
+{
+    return (unsigned char)(fli_prng_mix(item) | 1);
+}
+
+static void complain(const player *p, uint64_t item, const char *what)
+{
+    fprintf(stderr, "\ndeque: item %" PRIu64 " %s (%s %" PRIu32 ")\n", item, what, p->who == 0 ? "owner" : "thief",
+            p->who);
+    _exit(1);
+}
+
+static void no_memory(void)
+{
+    fprintf(stderr, "\ndeque: out of memory\n");
+    _exit(2);
+}
+
+static void deliver(player *p, void *got)
+{
+    game    *g = p->game;
+    uint64_t item = (uintptr_t)got;
+    if (item == 0 || item > g->items) complain(p, item, "was never pushed");
+    if (g->notes[item] != note_of(item)) complain(p, item, "came before what was written ahead of its push");
+    uint64_t bit = UINT64_C(1) << (item % 64);
+    /* Taking away a bit that is there clears it and no other. */
+    if ((fli_add_rlx(&g->missing[item / 64], (uint64_t)0 - bit) & bit) == 0) complain(p, item, "was delivered twice");
+    p->delivered++;
+}
+
+/* Mostly a few, sometimes many. */
+static uint32_t burst(player *p)
+{
+    uint32_t bits = fli_prng_below(&p->prng, 64) == 0 ? 11 : fli_prng_below(&p->prng, 6);
+    return 1 + fli_prng_below(&p->prng, UINT32_C(1) << bits);
+}
+
+static void say(game *g, uint64_t pushed)
+{
+    uint64_t now = fli_clock_ns();
+    if (now - g->said_ns < (g->terminal ? 1 : 20) * SECOND_NS) return;
+    g->said_ns = now;
+    printf("%sdeque: %" PRIu64 " of %" PRIu64 " pushed, %" PRIu64 " s%s", g->terminal ? "\r" : "", pushed, g->items,
+           (now - g->begun_ns) / SECOND_NS, g->terminal ? "" : "\n");
+    fflush(stdout);
+}
+
+static void drain(player *p, fli_deque *deque)
+{
+    for (void *got; (got = fli_deque_pop(deque)) != NULL;) deliver(p, got);
+}
+
+static void open_deque(fli_deque *deque, uint32_t first_index)
+{
+    fli_mem mem;
+    fli_mem_init(&mem, NULL, NULL);
+    if (fli_deque_init(deque, &mem) != FILCH_OK) no_memory();
+    fli_atomic_init(&deque->word, first_index);
+    fli_atomic_init(&deque->bottom, first_index);
+}
+
+static void close_deque(game *g, fli_deque *deque)
+{
+    for (fli_ring *ring = fli_load_rlx(&deque->ring)->older; ring != NULL; ring = ring->older) g->growths++;
+    fli_deque_fini(deque);
+}
+
+/* The owner goes on with a fresh deque, in the place of the one before the current. If a thief may still look at that
+ * one: another time. */
+static void next_round(player *p)
+{
+    game    *g = p->game;
+    uint32_t round = fli_load_rlx(&g->round); /* relaxed: our own store */
+    for (uint32_t i = 1; i <= g->thieves; i++) {
+        if (fli_load_acq(&g->players[i].round) != round) return; /* PAIR game.left, acquire half */
+    }
+    drain(p, &g->deques[round % 2]);
+    fli_deque *fresh = &g->deques[(round + 1) % 2];
+    close_deque(g, fresh);
+    open_deque(fresh, UINT32_MAX - fli_prng_below(&p->prng, 20000));
+    fli_store_rel(&g->round, round + 1); /* PAIR game.round, release half */
+}
+
+static void take_some(player *p, fli_deque *deque)
+{
+    bool oldest = fli_prng_below(&p->prng, 16) == 0;
+    for (uint32_t n = burst(p); n > 0; n--) {
+        void *got = oldest ? fli_deque_take_oldest(deque) : fli_deque_pop(deque);
+        if (got == NULL && oldest && (got = fli_deque_pop(deque)) != NULL) {
+            complain(p, (uintptr_t)got, "was overlooked by take_oldest");
+        }
+        if (got == NULL) return;
+        deliver(p, got);
+    }
+}
+
+static void owner(player *p)
+{
+    game    *g = p->game;
+    uint64_t pushed = 0;
+    for (uint32_t turn = 1; pushed < g->items; turn++) {
+        fli_deque *deque = &g->deques[fli_load_rlx(&g->round) % 2]; /* relaxed: our own store */
+        for (uint32_t n = burst(p); n > 0 && pushed < g->items; n--) {
+            pushed++;
+            g->notes[pushed] = note_of(pushed);
+            if (!fli_deque_push(deque, (void *)(uintptr_t)pushed)) no_memory();
+        }
+        take_some(p, deque);
+        if (turn % 1024 == 0) {
+            next_round(p);
+            say(g, pushed);
+        }
+    }
+    drain(p, &g->deques[fli_load_rlx(&g->round) % 2]);
+    fli_store_rel(&g->over, 1); /* PAIR game.over, release half: what is not delivered now is in a thief's hands */
+}
+
+/* Half the time the owner's, which is where the items come from; but the last of several thieves robs only thieves. */
+static fli_deque *victim(player *p, uint32_t round)
+{
+    game    *g = p->game;
+    uint32_t who = 1 + fli_prng_below(&p->prng, g->thieves);
+    bool     last = p->who == g->thieves && g->thieves > 1;
+    if (last && who == p->who) who = 1;
+    if (!last && (who == p->who || fli_prng_below(&p->prng, 2) == 0)) return &g->deques[round % 2];
+    return &g->players[who].deque;
+}
+
+static void thief(void *arg)
+{
+    player  *p = arg;
+    game    *g = p->game;
+    uint32_t misses = 0;
+    for (;;) {
+        /* Before the look: once it is over, nothing comes to us that we do not take ourselves. */
+        bool     over = fli_load_acq(&g->over) != 0; /* PAIR game.over, acquire half */
+        uint32_t round = fli_load_acq(&g->round);    /* PAIR game.round, acquire half */
+        fli_store_rel(&p->round, round);             /* PAIR game.left, release half: of earlier deques we are out */
+        void    *first;
+        uint32_t count;
+        switch (fli_deque_steal_half_into(victim(p, round), &p->deque, &first, &count)) {
+        case FLI_STEAL_GOT:
+            p->steals++;
+            p->stolen += count;
+            deliver(p, first);
+            /* Sometimes the loot lies about for a while, for other thieves to find. */
+            if (fli_prng_below(&p->prng, 16) == 0) fli_thread_yield();
+            drain(p, &p->deque);
+            misses = 0;
+            break;
+        case FLI_STEAL_RETRY:
+            p->retries++;
+            break;
+        case FLI_STEAL_EMPTY:
+            if (over) return;
+            if (++misses % 64 == 0) fli_thread_yield();
+            fli_thread_pause();
+            break;
+        }
+    }
+}
+
+/* Every bit is clear and the counts add up. */
+static bool check(game *g, uint64_t delivered)
+{
+    uint64_t lost = 0, example = 0;
+    for (uint64_t item = 1; item <= g->items; item++) {
+        if ((fli_load_rlx(&g->missing[item / 64]) >> (item % 64) & 1) == 0) continue;
+        if (lost++ == 0) example = item;
+    }
+    if (lost > 0) {
+        fprintf(stderr, "\ndeque: %" PRIu64 " items were lost, the first is %" PRIu64 "\n", lost, example);
+    } else if (delivered != g->items) {
+        fprintf(stderr, "\ndeque: %" PRIu64 " deliveries of %" PRIu64 " items\n", delivered, g->items);
+    }
+    return lost == 0 && delivered == g->items;
+}
+
+static void begin(game *g, uint64_t items, uint32_t thieves)
+{
+    g->items = items;
+    g->thieves = thieves;
+    g->terminal = isatty(STDOUT_FILENO) != 0;
+    size_t words = (size_t)(items / 64 + 1);
+    g->missing = malloc(words * sizeof *g->missing);
+    g->notes = calloc((size_t)items + 1, 1);
+    if (g->missing == NULL || g->notes == NULL) no_memory();
+    for (size_t i = 0; i < words; i++) fli_atomic_init(&g->missing[i], UINT64_MAX);
+    open_deque(&g->deques[0], 0);
+    open_deque(&g->deques[1], 0);
+    for (uint32_t i = 0; i <= thieves; i++) {
+        player *p = &g->players[i];
+        p->game = g;
+        p->who = i;
+        fli_prng_init(&p->prng, i);
+        open_deque(&p->deque, UINT32_MAX - 1000);
+    }
+    g->begun_ns = g->said_ns = fli_clock_ns();
+}
+
+static uint64_t play(game *g)
+{
+    fli_thread threads[THIEVES_MAX];
+    for (uint32_t i = 0; i < g->thieves; i++) {
+        if (fli_thread_start(&threads[i], "thief", thief, &g->players[i + 1]) != FILCH_OK) {
+            fprintf(stderr, "deque: cannot start a thread\n");
+            exit(2);
+        }
+    }
+    owner(&g->players[0]);
+    uint64_t delivered = g->players[0].delivered;
+    for (uint32_t i = 0; i < g->thieves; i++) {
+        fli_thread_join(&threads[i]);
+        delivered += g->players[i + 1].delivered;
+    }
+    return delivered;
+}
+
+static void end(game *g)
+{
+    close_deque(g, &g->deques[0]);
+    close_deque(g, &g->deques[1]);
+    for (uint32_t i = 0; i <= g->thieves; i++) fli_deque_fini(&g->players[i].deque);
+    free(g->notes);
+    free((void *)g->missing);
+}
+
+static void tell(game *g)
+{
+    uint64_t steals = 0, stolen = 0, retries = 0;
+    for (uint32_t i = 1; i <= g->thieves; i++) {
+        steals += g->players[i].steals;
+        stolen += g->players[i].stolen;
+        retries += g->players[i].retries;
+    }
+    printf("%sdeque: %" PRIu64 " steals moved %" PRIu64 " items, %" PRIu64 " claims came late; %" PRIu32
+           " deques grew %" PRIu64 " times\n",
+           g->terminal ? "\r" : "", steals, stolen, retries, fli_load_rlx(&g->round) + 1, g->growths);
+    printf("deque: %" PRIu64 " items, each delivered exactly once (%" PRIu32 " thieves, %.1f s)\n", g->items,
+           g->thieves, (double)(fli_clock_ns() - g->begun_ns) / (double)SECOND_NS);
+}
+
+/* False: not a number from 1 to `max`. */
+static bool parse(const char *text, uint64_t max, uint64_t *out)
+{
+    char *rest;
+    errno = 0;
+    unsigned long long value = strtoull(text, &rest, 10);
+    if (errno != 0 || rest == text || *rest != '\0' || value < 1 || value > max) return false;
+    *out = value;
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    static game g;
+    uint64_t    items, thieves;
+    if (argc != 3 || !parse(argv[1], UINT64_C(1) << 40, &items) || !parse(argv[2], THIEVES_MAX, &thieves)) {
+        fprintf(stderr, "usage: deque_stress ITEMS THIEVES   (at most 2^40 and %d; 9 bits of memory an item)\n",
+                THIEVES_MAX);
+        return 2;
+    }
+    begin(&g, items, (uint32_t)thieves);
+    uint64_t delivered = play(&g);
+    bool     well = check(&g, delivered);
+    end(&g);
+    if (well) tell(&g);
+    return well ? 0 : 1;
+}
