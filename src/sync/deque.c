@@ -38,11 +38,12 @@
  * 6. Nothing needs a store to be ordered before a later load of another word; so there is no fence and no seq_cst.
  *
  * Wrapping of the tag. A wrong claim needs a thief stopped between its load and its CAS while the word goes round to
- * the very same value: the pops in between are a multiple of 2^32, and so are the items claimed, and one of them is not
- * zero. At 10 ns a pop that is 43 s at least, and then the thief must go on within one single pop of the 2^32: one
- * pop later or earlier the CAS fails as it should. A worker is not stopped for that long in a machine that still
- * works, and if it is (a debugger, a suspended guest), the owner's 43 s and the thief's last instruction have to meet
- * within some nanoseconds. We accept that; the remedy would be a 128-bit word, at twice the price of a pop.
+ * the very same value: the pops in between are a multiple of 2^32, and so are the items claimed, and one of the two is
+ * not zero. With 2.3 ns for a push and a pop (a fast machine, and an owner that does nothing else) that is 10 s at
+ * least, and then the thief must go on while the word has just that one of its 2^32 values: a pop earlier or later the
+ * CAS fails as it should. A thief can be stopped for that long (a debugger, a suspended guest); that it also hits the
+ * one pop is a chance of one in four thousand million for each such stop. We accept that. The remedy would be a word of
+ * 128 bits, which not every machine can add to in one piece.
  *
  * Memory. Outgrown rings are kept because a thief may stand on one for as long as it likes. They stay bounded: each is
  * half the size of the next, so all of them together are smaller than the current one, and that has fewer than twice
@@ -95,7 +96,7 @@ void fli_deque_fini(fli_deque *deque)
 
 fli_ring *fli_deque_grow(fli_deque *deque)
 {
-    fli_ring *old = fli_load_rlx(&deque->ring);       /* relaxed: our own store */
+    fli_ring *old = fli_load_rlx(&deque->ring);      /* relaxed: our own store */
     uint32_t  bottom = fli_load_rlx(&deque->bottom); /* the same */
     uint32_t  slots = old->mask + 1;
     if (slots >= FLI_DEQUE_SLOTS_MAX) return NULL;
@@ -122,9 +123,9 @@ typedef struct sight {
 /* The three loads, in the order that points 2 and 5 need. FLI_STEAL_GOT: there is something to claim. */
 static fli_steal look(fli_deque *from, sight *seen)
 {
-    seen->word = fli_load_acq(&from->word);          /* PAIR deque.word, acquire half */
+    seen->word = fli_load_acq(&from->word);        /* PAIR deque.word, acquire half */
     uint32_t bottom = fli_load_acq(&from->bottom); /* PAIR deque.bottom, acquire half */
-    seen->ring = fli_load_acq(&from->ring);          /* PAIR deque.ring, acquire half */
+    seen->ring = fli_load_acq(&from->ring);        /* PAIR deque.ring, acquire half */
     seen->count = bottom - fli_deque_top(seen->word);
     /* -1: a pop that lost its item to a thief and has not put bottom back yet. */
     if (seen->count == 0 || seen->count == UINT32_MAX) return FLI_STEAL_EMPTY;
@@ -133,7 +134,7 @@ static fli_steal look(fli_deque *from, sight *seen)
     return FLI_STEAL_GOT;
 }
 
-/* The `nth` oldest of what was seen. Means nothing until the claim succeeds: the slot may be in use for another item. */
+/* The `nth` oldest of what was seen. Means nothing until the claim succeeds: the slot may hold another item by now. */
 static void *peek(const sight *seen, uint32_t nth)
 {
     return fli_load_rlx(&seen->ring->slots[(fli_deque_top(seen->word) + nth) & seen->ring->mask]);

@@ -84,8 +84,8 @@ TEST(count_is_exact_when_nobody_is_at_work)
 enum { PUTTERS = 3, TAKERS = 2, EACH = 20000 };
 
 typedef struct crowd {
-    fli_inject         queue;
-    thing              things[PUTTERS][EACH];
+    fli_inject queue;
+    thing      things[PUTTERS][EACH];
     FLI_ATOMIC(size_t) taken;
 } crowd;
 

@@ -45,18 +45,18 @@ typedef struct player {
 } player;
 
 typedef struct game {
-    uint64_t              items;
-    uint32_t              thieves;
-    FLI_ATOMIC(uint64_t) *missing; /* one bit an item: still to come */
-    unsigned char        *notes;   /* plain: written before the push, read by who gets the item */
-    uint64_t              begun_ns, said_ns, growths; /* plain: the owner's */
-    bool                  terminal;
+    uint64_t items;
+    uint32_t thieves;
+    FLI_ATOMIC(uint64_t) * missing;            /* one bit an item: still to come */
+    unsigned char *notes;                      /* plain: written before the push, read by who gets the item */
+    uint64_t       begun_ns, said_ns, growths; /* plain: the owner's */
+    bool           terminal;
     /* How often the owner has changed its deque; it uses deques[round % 2].  writes: the owner.  PAIR game.round */
     alignas(FLI_LINE) FLI_ATOMIC(uint32_t) round;
     /* 1: the owner's last deque is empty and no item comes any more.  writes: the owner.  PAIR game.over */
     FLI_ATOMIC(uint32_t) over;
-    fli_deque            deques[2];
-    player               players[THIEVES_MAX + 1];
+    fli_deque deques[2];
+    player    players[THIEVES_MAX + 1];
 } game;
 
 static unsigned char note_of(uint64_t item)
@@ -209,9 +209,7 @@ static void thief(void *arg)
             drain(p, &p->deque);
             misses = 0;
             break;
-        case FLI_STEAL_RETRY:
-            p->retries++;
-            break;
+        case FLI_STEAL_RETRY: p->retries++; break;
         case FLI_STEAL_EMPTY:
             if (over) return;
             if (++misses % 64 == 0) fli_thread_yield();
