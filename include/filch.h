@@ -391,7 +391,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_inspect(filch_sched *sched, filch_pid p
 /* ---- inside a step ------------------------------------------------------------------------------------------ */
 
 /* The statuses. The last one called in a step counts; return its value.
- *   continue  ready again at once, behind others
+ *   continue  ready again at once; others get their turn all the same (docs/ARCHITECTURE.md, fairness)
  *   wait      until one of its yields completes (or a cancel): messages queue up meanwhile
  *   idle      until anything arrives
  *   done      over; `result` goes to on_exit and whoever watches
@@ -432,8 +432,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield(filch_out *out, uint32_t command,
  */
 FILCH_API const filch_ctx *filch_out_ctx(const filch_out *out);
 
-/* True when the step has sent a lot (option `send_budget`) or run long: return filch_continue soon and let the
- * receivers run. Only advice, but good advice: a message that is read while it is warm costs a tenth.
+/* True when the step has sent a lot (option `send_budget`): return filch_continue soon and let the receivers run. Only advice, but good advice: a message that is read while it is warm costs a tenth.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    nothing.

@@ -151,7 +151,7 @@ uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event
     bool     messages = (p->flags & FLI_PROC_WAITING) == 0;
     uint32_t dropped = messages && n < max && (fli_state_peek(&p->state) & FLI_LIMITED) != 0 ? fli_limit_take_dropped(p) : 0;
     if (dropped != 0) {
-        p->dropped += dropped;
+        fli_count(&p->dropped, dropped);
         nodes[n] = 0;
         fill_system(&events[n++], FILCH_EVENT_DROPPED, FILCH_OK, filch_int(dropped));
     }

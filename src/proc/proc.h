@@ -68,7 +68,7 @@ typedef struct fli_proc {
     filch_values *values;
     fli_ext      *ext;
     struct fli_proc *link; /* the global queue's */
-    uint64_t         dropped; /* reported so far */
+    FLI_ATOMIC(uint64_t) dropped; /* told to it so far.  writes: the owner. reads: any, for reports */
     alignas(16) uint8_t small[FLI_STATE_INLINE];
 } fli_proc;
 

@@ -24,6 +24,7 @@ typedef struct fli_local {
     uint64_t     serial;     /* of `current`: what its sends carry as `from` */
     bool         dispatching; /* answers to `current` may go straight to its own list */
     uint32_t     sends;      /* in this step */
+    uint32_t     index;      /* of the worker, for what is kept once per worker */
     fli_magazine nodes, procs;
     alignas(FLI_LINE) fli_counters counters;
 } fli_local;

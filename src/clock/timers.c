@@ -1,0 +1,376 @@
+/* timers.c - see timers.h.
+ *
+ * An entry is one armed timer, from a slab; its id is generation:31 | handle:32. All its fields belong to the lock of
+ * its shard, except that `generation` and `shard` may be read without it to find that lock. Whoever holds the lock and
+ * finds the generation he came for has the right lock: the shard changes only with the generation.
+ *
+ *   FREE    in the slab.
+ *   ARMED   in the shard's wheel.                 -> FIRING by a worker that polls, FREE by cancel or abandon.
+ *   FIRING  with that worker, outside the lock.   -> FREE or (a ticker) ARMED, by that worker.
+ *   VOID    cancelled while FIRING.               -> FREE, by that worker.
+ *
+ * A ticker counts its ticks in `unread` and sends a message only for the first one; the message reads the count when
+ * it is delivered. So a process that does not keep up gets one message, not thousands.
+ */
+#include "clock/timers.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "port/clock.h"
+#include "proc/ext.h"
+#include "proc/mailbox.h"
+
+enum { FREE, ARMED, FIRING, VOID };
+
+/* Entries fired in one go, between two visits to the lock. */
+#define BATCH 64
+
+typedef struct entry {
+    fli_timer wheel;
+    /* Counts reuses.  writes: under the shard's lock. reads: any, relaxed; believed only under the lock. */
+    FLI_ATOMIC(uint32_t) generation;
+    FLI_ATOMIC(uint32_t) shard; /* as generation */
+    uint32_t self;
+    uint32_t command; /* FILCH_CMD_SLEEP, _TIMER or _TICKER */
+    uint8_t  phase;
+    bool     owes;      /* of a ticker: ticks are counted, but no message is under way */
+    uint64_t period_ns; /* of a ticker */
+    filch_receiver receiver; /* of a sleep */
+    uint64_t       serial;   /* of a timer or ticker: whom to tell */
+    uint64_t       tag;
+    fli_node      *node; /* of a timer or ticker: the first message it will send, taken when it is armed */
+    /* generation:32 | ticks not read yet:32.  writes: the firing worker, the reading owner.  relaxed: a number. */
+    FLI_ATOMIC(uint64_t) unread;
+} entry;
+
+static_assert(sizeof(entry) <= 192, "three cache lines");
+#define ENTRY_SIZE ((sizeof(entry) + 63) / 64 * 64)
+
+static void make_entry(void *object, uint32_t handle)
+{
+    entry *e = object;
+    e->self = handle;
+    fli_atomic_init(&e->generation, 1);
+}
+
+filch_err fli_timers_init(fli_timers *timers, fli_runtime *rt, uint32_t shard_count, uint64_t now_ns)
+{
+    size_t    bytes = shard_count * sizeof *timers->shards;
+    filch_err err = FILCH_ENOMEM;
+    *timers = (fli_timers){ .rt = rt, .shard_count = shard_count };
+    timers->shards = fli_zalloc_aligned(&rt->mem, bytes, FLI_LINE);
+    if (timers->shards == NULL) goto no_shards;
+    err = fli_slab_init(&timers->entries, &rt->mem, ENTRY_SIZE, UINT32_MAX - 1, make_entry);
+    if (err != FILCH_OK) goto no_slab;
+    for (uint32_t i = 0; i < shard_count; i++) {
+        fli_wheel_init(&timers->shards[i].wheel, now_ns);
+        fli_atomic_init(&timers->shards[i].next_ns, FLI_NEVER);
+        err = fli_mutex_init(&timers->shards[i].lock);
+        if (err == FILCH_OK) continue;
+        while (i-- > 0) fli_mutex_fini(&timers->shards[i].lock);
+        goto no_lock;
+    }
+    return FILCH_OK;
+no_lock:  fli_slab_fini(&timers->entries);
+no_slab:  fli_free_aligned(&rt->mem, timers->shards, bytes, FLI_LINE);
+no_shards: return err;
+}
+
+void fli_timers_fini(fli_timers *timers)
+{
+    for (uint32_t i = 0; i < timers->shard_count; i++) {
+        FLI_ASSERT(timers->shards[i].wheel.count == 0);
+        fli_mutex_fini(&timers->shards[i].lock);
+    }
+    fli_slab_fini(&timers->entries);
+    fli_free_aligned(&timers->rt->mem, timers->shards, timers->shard_count * sizeof *timers->shards, FLI_LINE);
+}
+
+static uint64_t id_of(entry *e)
+{
+    return ((uint64_t)fli_load_rlx(&e->generation) << 32) | e->self;
+}
+
+static void hint_locked(fli_timer_shard *shard)
+{
+    fli_store_rlx(&shard->next_ns, fli_wheel_next_ns(&shard->wheel));
+    fli_store_rlx(&shard->count, shard->wheel.count);
+}
+
+/* Back to the slab, with a new generation: 31 bits, never 0. */
+static void free_locked(fli_timers *timers, fli_timer_shard *shard, entry *e)
+{
+    uint32_t generation = fli_load_rlx(&e->generation);
+    e->phase = FREE;
+    fli_store_rlx(&e->generation, generation == INT32_MAX ? 1 : generation + 1);
+    fli_slab_give(&timers->entries, &shard->spare, e->self);
+}
+
+/* Finds the entry of `id` and locks its shard; NULL if it is over. */
+static entry *find_and_lock(fli_timers *timers, uint64_t id, fli_timer_shard **out)
+{
+    entry *e = fli_slab_find(&timers->entries, (uint32_t)id);
+    if (e == NULL) return NULL;
+    uint32_t shard = fli_load_rlx(&e->shard);
+    *out = &timers->shards[shard];
+    fli_mutex_lock(&(*out)->lock);
+    if (id_of(e) == id && fli_load_rlx(&e->shard) == shard && e->phase != FREE) return e;
+    fli_mutex_unlock(&(*out)->lock);
+    return NULL;
+}
+
+/* Stops it. True: before it fired (again). */
+static bool stop(fli_timers *timers, uint64_t id)
+{
+    fli_timer_shard *shard;
+    entry           *e = find_and_lock(timers, id, &shard);
+    if (e == NULL) return false;
+    bool      stopped = e->phase == ARMED || (e->phase == FIRING && e->command == FILCH_CMD_TICKER);
+    fli_node *node = NULL;
+    if (e->phase == ARMED) {
+        bool armed = fli_wheel_remove(&shard->wheel, &e->wheel);
+        FLI_ASSERT(armed);
+        node = e->node;
+        free_locked(timers, shard, e);
+        hint_locked(shard);
+    } else if (stopped) {
+        e->phase = VOID;
+    }
+    fli_mutex_unlock(&shard->lock);
+    if (node != NULL) fli_node_give(timers->rt, fli_here(timers->rt), node);
+    return stopped;
+}
+
+void fli_timers_abandon(fli_timers *timers, uint64_t id)
+{
+    (void)stop(timers, id);
+}
+
+uint64_t fli_timers_ticks(fli_timers *timers, uint64_t id)
+{
+    entry   *e = fli_slab_find(&timers->entries, (uint32_t)id);
+    uint64_t unread = e != NULL ? fli_load_rlx(&e->unread) : 0;
+    do {
+        if (unread >> 32 != id >> 32 || (uint32_t)unread == 0) return 1;
+    } while (!fli_cas_weak_rlx(&e->unread, &unread, unread & ~(uint64_t)UINT32_MAX));
+    return (uint32_t)unread;
+}
+
+/* Remembers the timer with its process, so that it dies with it. Room for one more is made first. */
+static bool remember(fli_timers *timers, fli_proc *p, uint64_t id)
+{
+    fli_runtime *rt = timers->rt;
+    fli_ext     *ext = fli_ext_get(rt, p);
+    if (ext == NULL) return false;
+    if (ext->timer_count == ext->timer_cap) {
+        /* Forget those that are over before asking for more room. */
+        uint32_t kept = 0;
+        for (uint32_t i = 0; i < ext->timer_count; i++) {
+            fli_timer_shard *shard;
+            if (find_and_lock(timers, ext->timers[i], &shard) == NULL) continue;
+            fli_mutex_unlock(&shard->lock);
+            ext->timers[kept++] = ext->timers[i];
+        }
+        ext->timer_count = kept;
+        if (kept * 2 >= ext->timer_cap) {
+            uint32_t  cap = ext->timer_cap == 0 ? 4 : ext->timer_cap * 2;
+            uint64_t *ids = fli_resize(&rt->mem, ext->timers, ext->timer_cap * sizeof *ids, cap * sizeof *ids);
+            if (ids == NULL) return false;
+            ext->timers = ids;
+            ext->timer_cap = cap;
+        }
+    }
+    ext->timers[ext->timer_count++] = id;
+    return true;
+}
+
+static entry *take(fli_timers *timers, uint32_t shard_index)
+{
+    fli_timer_shard *shard = &timers->shards[shard_index];
+    fli_mutex_lock(&shard->lock);
+    uint32_t handle = fli_slab_take(&timers->entries, &shard->spare);
+    fli_mutex_unlock(&shard->lock);
+    if (handle == 0) return NULL;
+    entry *e = fli_slab_at(&timers->entries, handle);
+    fli_store_rlx(&e->shard, shard_index);
+    return e;
+}
+
+static void arm(fli_timers *timers, entry *e, uint64_t due_ns)
+{
+    fli_timer_shard *shard = &timers->shards[fli_load_rlx(&e->shard)];
+    fli_mutex_lock(&shard->lock);
+    e->phase = ARMED;
+    fli_wheel_add(&shard->wheel, &e->wheel, due_ns);
+    hint_locked(shard);
+    fli_mutex_unlock(&shard->lock);
+}
+
+static void give(fli_timers *timers, entry *e)
+{
+    fli_timer_shard *shard = &timers->shards[fli_load_rlx(&e->shard)];
+    fli_mutex_lock(&shard->lock);
+    free_locked(timers, shard, e);
+    fli_mutex_unlock(&shard->lock);
+}
+
+static filch_err handle_sleep(fli_timers *timers, entry *e, filch_receiver receiver, uint64_t due_ns)
+{
+    e->receiver = receiver;
+    /* The yield remembers the timer, so that it dies with its process. Before arming: from then on it may complete. */
+    fli_node_at(timers->rt, (uint32_t)receiver.key)->data[0] = id_of(e);
+    arm(timers, e, due_ns);
+    return FILCH_OK;
+}
+
+static filch_err handle_timer(fli_timers *timers, fli_local *here, entry *e, const filch_command *command,
+                              filch_receiver receiver, uint64_t due_ns)
+{
+    uint64_t id = id_of(e);
+    e->node = fli_node_take(timers->rt, here);
+    if (e->node == NULL) return FILCH_ENOMEM;
+    if (!remember(timers, here->current, id)) {
+        fli_node_give(timers->rt, here, e->node);
+        return FILCH_ENOMEM;
+    }
+    e->serial = command->from.serial;
+    e->tag = receiver.tag;
+    fli_store_rlx(&e->unread, (uint64_t)fli_load_rlx(&e->generation) << 32);
+    arm(timers, e, due_ns);
+    /* Cannot fail: we are inside the handler, so the yield is out and the process is ours. */
+    return filch_complete(receiver, receiver.tag, filch_int((int64_t)id), FILCH_OK);
+}
+
+filch_err fli_timers_handle(fli_timers *timers, const filch_command *command, filch_receiver receiver)
+{
+    fli_local *here = fli_here(timers->rt);
+    if (filch_kind_of(&command->data) != FILCH_KIND_INT) return FILCH_EINVAL;
+    uint64_t value = (uint64_t)filch_as_int(&command->data);
+    if (command->id == FILCH_CMD_TIMER_CANCEL) {
+        return filch_complete(receiver, receiver.tag, filch_int(stop(timers, value) ? 1 : 0), FILCH_OK);
+    }
+    if (command->id == FILCH_CMD_TICKER && value == 0) return FILCH_EINVAL;
+    entry *e = take(timers, here->index);
+    if (e == NULL) return FILCH_ENOMEM;
+    e->command = command->id;
+    e->period_ns = command->id == FILCH_CMD_TICKER ? value : 0;
+    e->node = NULL;
+    e->owes = false;
+    uint64_t  due_ns = fli_clock_after(fli_clock_ns(), value);
+    filch_err err = command->id == FILCH_CMD_SLEEP ? handle_sleep(timers, e, receiver, due_ns)
+                                                   : handle_timer(timers, here, e, command, receiver, due_ns);
+    if (err != FILCH_OK) give(timers, e);
+    return err;
+}
+
+/* Sends the entry's message. False: nobody is there to read it, or (a ticker) there was no memory for it. */
+static bool tell(fli_timers *timers, fli_local *here, entry *e, uint8_t what, uint64_t data)
+{
+    fli_node *node = e->node != NULL ? e->node : fli_node_take(timers->rt, here);
+    e->node = NULL;
+    if (node == NULL) return false;
+    node->what = what;
+    node->peer = 0;
+    node->tag = e->tag;
+    filch_data payload = filch_int((int64_t)data);
+    fli_node_put_data(node, &payload);
+    fli_proc *p = fli_proc_find(timers->rt, e->serial);
+    if (fli_mail_post(timers->rt, here, p, fli_serial_gen(e->serial), node) == FILCH_OK) return true;
+    fli_node_give(timers->rt, here, node);
+    return false;
+}
+
+/* Counts `ticks`, and sends the message if none is under way. */
+static void tick(fli_timers *timers, fli_local *here, entry *e, uint64_t ticks)
+{
+    uint64_t id = id_of(e), unread = fli_load_rlx(&e->unread), sum;
+    do {
+        sum = (uint32_t)unread + ticks;
+        if (sum > UINT32_MAX) sum = UINT32_MAX;
+    } while (!fli_cas_weak_rlx(&e->unread, &unread, (unread & ~(uint64_t)UINT32_MAX) | sum));
+    /* Without memory for the message the ticks stay counted, and the next one tries again. */
+    if ((uint32_t)unread == 0 || e->owes) e->owes = !tell(timers, here, e, FLI_NODE_TICK, id);
+}
+
+/* Outside the lock. Returns when a ticker is due again, or FLI_NEVER. */
+static uint64_t fire(fli_timers *timers, fli_local *here, entry *e, uint64_t now_ns)
+{
+    switch (e->command) {
+    case FILCH_CMD_SLEEP:
+        /* An error means that the process has ended; so be it. */
+        (void)!filch_complete(e->receiver, e->receiver.tag, filch_none(), FILCH_OK);
+        return FLI_NEVER;
+    case FILCH_CMD_TIMER: (void)tell(timers, here, e, 0, 1); return FLI_NEVER;
+    default: {
+        uint64_t late = now_ns - e->wheel.due_ns, missed = late / e->period_ns;
+        tick(timers, here, e, 1 + missed);
+        return fli_clock_after(e->wheel.due_ns, (1 + missed) * e->period_ns);
+    }
+    }
+}
+
+/* After firing: back to the slab, or on to the next tick. */
+static void after_locked(fli_timers *timers, fli_timer_shard *shard, entry *e, uint64_t again_ns)
+{
+    if (e->phase == VOID || again_ns == FLI_NEVER) {
+        free_locked(timers, shard, e);
+        return;
+    }
+    e->phase = ARMED;
+    fli_wheel_add(&shard->wheel, &e->wheel, again_ns);
+}
+
+static uint32_t poll_shard(fli_timers *timers, fli_local *here, fli_timer_shard *shard, uint64_t now_ns)
+{
+    entry   *batch[BATCH];
+    uint64_t again_ns[BATCH];
+    uint32_t fired = 0, n;
+    do {
+        n = 0;
+        fli_mutex_lock(&shard->lock);
+        for (fli_timer *t; n < BATCH && (t = fli_wheel_expire(&shard->wheel, now_ns)) != NULL; n++) {
+            batch[n] = FLI_OUTER(entry, wheel, t);
+            batch[n]->phase = FIRING;
+        }
+        hint_locked(shard);
+        fli_mutex_unlock(&shard->lock);
+        for (uint32_t i = 0; i < n; i++) again_ns[i] = fire(timers, here, batch[i], now_ns);
+        if (n == 0) break;
+        fli_mutex_lock(&shard->lock);
+        for (uint32_t i = 0; i < n; i++) after_locked(timers, shard, batch[i], again_ns[i]);
+        hint_locked(shard);
+        fli_mutex_unlock(&shard->lock);
+        fired += n;
+    } while (n == BATCH);
+    return fired;
+}
+
+uint32_t fli_timers_poll(fli_timers *timers, uint64_t now_ns)
+{
+    fli_local *here = fli_here(timers->rt);
+    uint32_t   fired = 0;
+    for (uint32_t i = 0; i < timers->shard_count; i++) {
+        fli_timer_shard *shard = &timers->shards[i];
+        if (fli_load_rlx(&shard->next_ns) <= now_ns) fired += poll_shard(timers, here, shard, now_ns);
+    }
+    return fired;
+}
+
+uint64_t fli_timers_next_ns(const fli_timers *timers)
+{
+    uint64_t next = FLI_NEVER;
+    for (uint32_t i = 0; i < timers->shard_count; i++) {
+        uint64_t ns = fli_load_rlx(&timers->shards[i].next_ns);
+        if (ns < next) next = ns;
+    }
+    return next;
+}
+
+uint64_t fli_timers_count(const fli_timers *timers)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < timers->shard_count; i++) count += fli_load_rlx(&timers->shards[i].count);
+    return count;
+}

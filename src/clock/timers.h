@@ -1,0 +1,48 @@
+/* timers.h - the clock commands: sleep, timer, ticker, cancel timer. One wheel per worker, each with its lock; any
+ * worker may fire what is due in any of them. */
+#ifndef FLI_CLOCK_TIMERS_H
+#define FLI_CLOCK_TIMERS_H
+
+#include <stdalign.h>
+
+#include <filch.h>
+
+#include "clock/wheel.h"
+#include "proc/runtime.h"
+
+typedef struct fli_timer_shard {
+    alignas(FLI_LINE) fli_mutex lock;
+    fli_wheel    wheel;  /* plain: under lock */
+    fli_magazine spare;  /* plain: under lock. Entries of the slab, kept close */
+    /* When to look again.  writes: under lock.  reads: any, as a hint: relaxed. A worker that arms a timer looks again
+     * before it sleeps, so a hint that is read too old costs one look at most. */
+    FLI_ATOMIC(uint64_t) next_ns;
+    FLI_ATOMIC(uint64_t) count; /* armed. As next_ns */
+} fli_timer_shard;
+
+typedef struct fli_timers {
+    fli_runtime     *rt;
+    fli_timer_shard *shards;
+    uint32_t         shard_count;
+    fli_slab         entries;
+} fli_timers;
+
+filch_err fli_timers_init(fli_timers *timers, fli_runtime *rt, uint32_t shard_count, uint64_t now_ns);
+/* Thread: no process and no worker is left. */
+void fli_timers_fini(fli_timers *timers);
+
+/* The handler of all clock commands. Thread: the worker that dispatches. */
+filch_err fli_timers_handle(fli_timers *timers, const filch_command *command, filch_receiver receiver);
+
+/* Fires what is due at `now_ns`; returns how many. Thread: a worker. */
+uint32_t fli_timers_poll(fli_timers *timers, uint64_t now_ns);
+/* When the next timer may be due; FLI_NEVER if there is none. */
+uint64_t fli_timers_next_ns(const fli_timers *timers);
+uint64_t fli_timers_count(const fli_timers *timers);
+
+/* Stops a timer whose process has ended. Any id is fine. */
+void fli_timers_abandon(fli_timers *timers, uint64_t id);
+/* Takes the ticks that a ticker's message stands for; 1 if the ticker is gone. */
+uint64_t fli_timers_ticks(fli_timers *timers, uint64_t id);
+
+#endif

@@ -1,0 +1,51 @@
+/* builtin.c - the commands every scheduler knows. Their handlers find their scheduler through the receiver, so one
+ * registry serves any number of schedulers. */
+#include "clock/timers.h"
+#include "dispatch/registry.h"
+#include "sched/sched.h"
+#include "work/command.h"
+
+static filch_err on_send(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user;
+    (void)tag;
+    return fli_waitroom_send(&receiver.sched->waitroom, &receiver.sched->rt, command, receiver);
+}
+
+static filch_err on_clock(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user;
+    (void)tag;
+    return fli_timers_handle(&receiver.sched->timers, command, receiver);
+}
+
+static filch_err on_work(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user;
+    (void)tag;
+    return fli_work_handle(&receiver.sched->workpool, &receiver.sched->rt, command, receiver);
+}
+
+filch_err fli_builtin_registry(filch_registry **out)
+{
+    static const struct {
+        uint32_t         id;
+        filch_handler_fn handler;
+    } table[] = {
+        { FILCH_CMD_SEND, on_send },     { FILCH_CMD_SLEEP, on_clock },        { FILCH_CMD_TIMER, on_clock },
+        { FILCH_CMD_TICKER, on_clock },  { FILCH_CMD_TIMER_CANCEL, on_clock }, { FILCH_CMD_WORK, on_work },
+    };
+    filch_registry *registry;
+    filch_err       err = fli_registry_create(&registry);
+    for (size_t i = 0; err == FILCH_OK && i < sizeof table / sizeof table[0]; i++) {
+        err = filch_registry_add(registry, table[i].id, table[i].handler, NULL);
+        FLI_ASSERT(err == FILCH_OK); /* small ids need no memory */
+    }
+    if (err == FILCH_OK) *out = registry;
+    return err;
+}
+
+filch_err filch_registry_create(filch_registry **out)
+{
+    return out != NULL ? fli_builtin_registry(out) : FILCH_EINVAL;
+}

@@ -1,0 +1,309 @@
+/* create.c - a scheduler begins. In this order, and undone backwards:
+ *
+ *   1. options: read, checked, defaults filled in
+ *   2. memory for processes and events, queues, timers, work pool
+ *   3. worker structures, the guest included
+ *   4. threads; if one cannot be started, those that were are sent home
+ */
+#include <string.h>
+
+#include "port/clock.h"
+#include "port/cpu.h"
+#include "port/random.h"
+#include "port/wakefd.h"
+#include "sched/sched.h"
+
+#define WORKERS_MAX 1024
+
+static void fill_u32(uint32_t *field, uint32_t value)
+{
+    if (*field == 0) *field = value;
+}
+
+static void fill_u64(uint64_t *field, uint64_t value)
+{
+    if (*field == 0) *field = value;
+}
+
+/* Copies what the caller's struct has. A longer one, from a newer header, may not ask for more than we know. */
+static filch_err read_options(const filch_options *given, filch_options *opt)
+{
+    *opt = (filch_options)FILCH_OPTIONS_INIT;
+    if (given != NULL) {
+        if (given->size < sizeof given->size) return FILCH_EINVAL;
+        for (size_t i = sizeof *opt; i < given->size; i++) {
+            if (((const unsigned char *)given)[i] != 0) return FILCH_EINVAL;
+        }
+        memcpy(opt, given, given->size < sizeof *opt ? given->size : sizeof *opt);
+    }
+    fill_u32(&opt->max_processes, 1u << 26);
+    fill_u32(&opt->batch_max, 64);
+    fill_u32(&opt->send_budget, 256);
+    fill_u32(&opt->fair_every, 8);
+    fill_u32(&opt->global_batch, 16);
+    fill_u32(&opt->spin_tight, 3);
+    fill_u32(&opt->spin_yield, 12);
+    fill_u32(&opt->work_threads, 4);
+    fill_u32(&opt->work_queue, 1024);
+    fill_u64(&opt->search_ns, FILCH_MICROSECONDS(50));
+    if (opt->workers < FILCH_NO_WORKERS || opt->workers > WORKERS_MAX) return FILCH_EINVAL;
+    if (opt->batch_max > FLI_BATCH_MAX || opt->global_batch > FLI_GLOBAL_BATCH_MAX) return FILCH_EINVAL;
+    if (opt->max_processes > UINT32_MAX / 2 || opt->work_threads > WORKERS_MAX || opt->spare != 0) return FILCH_EINVAL;
+    fill_u64(&opt->node, fli_random_u64());
+    fill_u64(&opt->seed, fli_random_u64());
+    return FILCH_OK;
+}
+
+static void make_node(void *object, uint32_t handle)
+{
+    ((fli_node *)object)->self = handle;
+}
+
+static void make_proc(void *object, uint32_t handle)
+{
+    fli_proc *p = object;
+    p->slot = handle;
+    fli_store_rlx(&p->state, fli_word_make(1, FLI_FREE, 0));
+}
+
+static void on_abandon(fli_runtime *rt, uint64_t cookie)
+{
+    fli_timers_abandon(&((filch_sched *)rt)->timers, cookie);
+}
+
+static uint64_t on_ticks(fli_runtime *rt, uint64_t ticker)
+{
+    return fli_timers_ticks(&((filch_sched *)rt)->timers, ticker);
+}
+
+static void on_room(fli_runtime *rt, fli_proc *p)
+{
+    fli_waitroom_admit(&((filch_sched *)rt)->waitroom, rt, p);
+}
+
+static void on_no_room(fli_runtime *rt, uint64_t serial)
+{
+    fli_waitroom_refuse(&((filch_sched *)rt)->waitroom, rt, serial);
+}
+
+static filch_err runtime_init(filch_sched *sched, const fli_mem *mem)
+{
+    fli_runtime         *rt = &sched->rt;
+    const filch_options *opt = &sched->opt;
+    rt->mem = *mem;
+    rt->node = opt->node;
+    rt->payload_max = opt->payload_max;
+    rt->route = opt->route;
+    rt->route_user = opt->route_user;
+    rt->hooks = (fli_hooks){ .ready = fli_ready, .abandon = on_abandon, .ticks = on_ticks, .room = on_room,
+                             .no_room = on_no_room };
+    fli_atomic_init(&rt->phase, FLI_OPEN);
+    filch_err err = fli_slab_init(&rt->nodes, mem, sizeof(fli_node), UINT32_MAX - 1, make_node);
+    if (err != FILCH_OK) return err;
+    /* Spare slots in the workers' magazines come on top of those that may be alive. */
+    uint32_t slots = opt->max_processes + sched->victim_count * FLI_MAGAZINE;
+    err = fli_slab_init(&rt->procs, mem, sizeof(fli_proc), slots, make_proc);
+    if (err != FILCH_OK) fli_slab_fini(&rt->nodes);
+    return err;
+}
+
+static void runtime_fini(fli_runtime *rt)
+{
+    fli_slab_fini(&rt->procs);
+    fli_slab_fini(&rt->nodes);
+}
+
+static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **out)
+{
+    const fli_mem *mem = &sched->rt.mem;
+    uint32_t       batch = sched->opt.batch_max;
+    filch_err      err = FILCH_ENOMEM;
+    fli_worker    *w = fli_zalloc_aligned(mem, sizeof *w, FLI_LINE);
+    if (w == NULL) goto no_worker;
+    w->sched = sched;
+    w->local.rt = &sched->rt;
+    w->local.index = index;
+    w->clock_every = 1;
+    w->step_ns = 1;
+    fli_prng_init(&w->prng, sched->opt.seed + index);
+    w->events = fli_alloc(mem, batch * sizeof *w->events);
+    if (w->events == NULL) goto no_events;
+    w->nodes = fli_alloc(mem, batch * sizeof *w->nodes);
+    if (w->nodes == NULL) goto no_nodes;
+    w->sightings = fli_zalloc(mem, sched->victim_count * sizeof *w->sightings);
+    if (w->sightings == NULL) goto no_sightings;
+    err = fli_deque_init(&w->deque, mem);
+    if (err != FILCH_OK) goto no_deque;
+    err = fli_cond_init(&w->idle.rouse);
+    if (err != FILCH_OK) goto no_cond;
+    w->idle.watch_ns = FILCH_MILLISECONDS(1);
+    *out = w;
+    return FILCH_OK;
+no_cond:      fli_deque_fini(&w->deque);
+no_deque:     fli_free(mem, w->sightings, sched->victim_count * sizeof *w->sightings);
+no_sightings: fli_free(mem, w->nodes, batch * sizeof *w->nodes);
+no_nodes:     fli_free(mem, w->events, batch * sizeof *w->events);
+no_events:    fli_free_aligned(mem, w, sizeof *w, FLI_LINE);
+no_worker:    return err;
+}
+
+static void worker_destroy(filch_sched *sched, fli_worker *w)
+{
+    const fli_mem *mem = &sched->rt.mem;
+    uint32_t       batch = sched->opt.batch_max;
+    fli_cond_fini(&w->idle.rouse);
+    fli_deque_fini(&w->deque);
+    fli_free(mem, w->out.calls, w->out.call_room * sizeof *w->out.calls);
+    fli_free(mem, w->sightings, sched->victim_count * sizeof *w->sightings);
+    fli_free(mem, w->nodes, batch * sizeof *w->nodes);
+    fli_free(mem, w->events, batch * sizeof *w->events);
+    fli_free_aligned(mem, w, sizeof *w, FLI_LINE);
+}
+
+static void workers_destroy(filch_sched *sched, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) worker_destroy(sched, sched->workers[i]);
+    fli_free(&sched->rt.mem, sched->workers, sched->victim_count * sizeof *sched->workers);
+}
+
+static filch_err workers_create(filch_sched *sched)
+{
+    sched->workers = fli_zalloc(&sched->rt.mem, sched->victim_count * sizeof *sched->workers);
+    if (sched->workers == NULL) return FILCH_ENOMEM;
+    for (uint32_t i = 0; i < sched->victim_count; i++) {
+        filch_err err = worker_create(sched, i, &sched->workers[i]);
+        if (err == FILCH_OK) continue;
+        workers_destroy(sched, i);
+        return err;
+    }
+    sched->guest = sched->workers[sched->worker_count];
+    return FILCH_OK;
+}
+
+static filch_err stop_init(fli_stop *stop)
+{
+    filch_err err = fli_mutex_init(&stop->lock);
+    if (err != FILCH_OK) return err;
+    err = fli_cond_init(&stop->changed);
+    if (err != FILCH_OK) fli_mutex_fini(&stop->lock);
+    return err;
+}
+
+static void stop_fini(fli_stop *stop)
+{
+    fli_cond_fini(&stop->changed);
+    fli_mutex_fini(&stop->lock);
+}
+
+/* Everything but the threads and the registry. */
+static filch_err parts_init(filch_sched *sched, const fli_mem *mem)
+{
+    filch_err err = runtime_init(sched, mem);
+    if (err != FILCH_OK) goto no_runtime;
+    err = fli_inject_init(&sched->global, offsetof(fli_proc, link));
+    if (err != FILCH_OK) goto no_global;
+    err = fli_idle_init(&sched->idle);
+    if (err != FILCH_OK) goto no_idle;
+    err = fli_timers_init(&sched->timers, &sched->rt, sched->victim_count, fli_clock_ns());
+    if (err != FILCH_OK) goto no_timers;
+    err = fli_waitroom_init(&sched->waitroom);
+    if (err != FILCH_OK) goto no_waitroom;
+    err = fli_workpool_init(&sched->workpool, mem, sched->opt.work_threads, sched->opt.work_queue);
+    if (err != FILCH_OK) goto no_workpool;
+    err = stop_init(&sched->stop);
+    if (err != FILCH_OK) goto no_stop;
+    if (sched->worker_count == 0) err = fli_wakefd_open(&sched->wake_fd);
+    if (err != FILCH_OK) goto no_wakefd;
+    err = workers_create(sched);
+    if (err != FILCH_OK) goto no_workers;
+    return FILCH_OK;
+no_workers:
+    if (sched->wake_fd >= 0) fli_wakefd_close(sched->wake_fd);
+no_wakefd:   stop_fini(&sched->stop);
+no_stop:     fli_workpool_close(&sched->workpool);
+             fli_workpool_fini(&sched->workpool);
+no_workpool: fli_waitroom_fini(&sched->waitroom);
+no_waitroom: fli_timers_fini(&sched->timers);
+no_timers:   fli_idle_fini(&sched->idle);
+no_idle:     fli_inject_fini(&sched->global);
+no_global:   runtime_fini(&sched->rt);
+no_runtime:  return err;
+}
+
+/* Thread: nobody else knows the scheduler any more; its threads are gone. */
+void fli_sched_free(filch_sched *sched)
+{
+    fli_mem mem = sched->rt.mem;
+    workers_destroy(sched, sched->victim_count);
+    if (sched->wake_fd >= 0) fli_wakefd_close(sched->wake_fd);
+    stop_fini(&sched->stop);
+    fli_workpool_fini(&sched->workpool);
+    fli_waitroom_fini(&sched->waitroom);
+    fli_timers_fini(&sched->timers);
+    fli_idle_fini(&sched->idle);
+    fli_inject_fini(&sched->global);
+    runtime_fini(&sched->rt);
+    filch_registry_destroy(sched->registry);
+    fli_free_aligned(&mem, sched, sizeof *sched, FLI_LINE);
+}
+
+static filch_err threads_start(filch_sched *sched)
+{
+    for (uint32_t i = 0; i < sched->worker_count; i++) {
+        filch_err err = fli_thread_start(&sched->workers[i]->thread, "filch", fli_worker_run, sched->workers[i]);
+        if (err == FILCH_OK) continue;
+        fli_idle_leave(sched);
+        while (i-- > 0) fli_thread_join(&sched->workers[i]->thread);
+        return err;
+    }
+    return FILCH_OK;
+}
+
+static filch_err take_registry(filch_sched *sched)
+{
+    filch_registry *registry = sched->opt.registry;
+    if (registry == NULL) {
+        filch_err err = fli_builtin_registry(&registry);
+        if (err != FILCH_OK) return err;
+        fli_registry_use(registry);
+        filch_registry_destroy(registry); /* ours now holds it alone */
+    } else {
+        fli_registry_use(registry);
+    }
+    sched->registry = registry;
+    return FILCH_OK;
+}
+
+filch_err filch_sched_create(filch_sched **out, const filch_options *options)
+{
+    if (out == NULL) return FILCH_EINVAL;
+    filch_options opt;
+    filch_err     err = read_options(options, &opt);
+    if (err != FILCH_OK) return err;
+    fli_mem mem;
+    fli_mem_init(&mem, opt.alloc, opt.alloc_user);
+    filch_sched *sched = fli_zalloc_aligned(&mem, sizeof *sched, FLI_LINE);
+    if (sched == NULL) return FILCH_ENOMEM;
+    sched->opt = opt;
+    sched->wake_fd = -1;
+    if (opt.workers != FILCH_NO_WORKERS) sched->worker_count = opt.workers != 0 ? (uint32_t)opt.workers : fli_cpu_count();
+    if (sched->worker_count > WORKERS_MAX) sched->worker_count = WORKERS_MAX;
+    sched->victim_count = sched->worker_count + 1;
+    err = take_registry(sched);
+    if (err != FILCH_OK) goto no_registry;
+    err = parts_init(sched, &mem);
+    if (err != FILCH_OK) goto no_parts;
+    err = threads_start(sched);
+    if (err != FILCH_OK) goto no_threads;
+    *out = sched;
+    return FILCH_OK;
+no_threads:
+    fli_workpool_close(&sched->workpool);
+    fli_sched_free(sched);
+    return err;
+no_parts:
+    filch_registry_destroy(sched->registry);
+no_registry:
+    fli_free_aligned(&mem, sched, sizeof *sched, FLI_LINE);
+    return err;
+}

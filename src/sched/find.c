@@ -1,0 +1,121 @@
+/* find.c - where the next process comes from.
+ *
+ *   1. the own deque, newest first: it is warm, and what it talks to is near
+ *   2. the global queue: one, and up to `global_batch` more for the own deque
+ *   3. another worker, in random order: half of its deque in one CAS
+ *
+ * Fairness. That order alone starves: a process that always continues is always the newest. So every `fair_every`-th
+ * turn takes an *oldest* one instead, in turn from the own deque and from the global queue. A deque's oldest end only
+ * loses, so a process with n older ones in its deque is stepped within 2 * fair_every * (n + 1) turns of that worker;
+ * one with n before it in the global queue leaves that within the same number, and joins a deque with at most
+ * `global_batch` others moved along. In all, a ready process is stepped within
+ *
+ *     FLI_FAIR_BOUND(R) = 2 * fair_every * (R + 1 + global_batch)
+ *
+ * turns of its worker, R being the processes that are ready. The test `every_ready_process_is_stepped_within_the_bound`
+ * holds it to that.
+ *
+ * A thief leaves a single queued process alone if its worker is making progress: that one is about to run it, warm.
+ * It takes it when the worker has not finished a step for AGED_NS.
+ */
+#include "port/clock.h"
+#include "sched/sched.h"
+
+#define AGED_NS UINT64_C(20000)
+
+/* Takes from the global queue: the oldest for now, more for the own deque, so that the next oldest pops first. */
+static fli_proc *take_global(fli_worker *w, uint32_t more)
+{
+    filch_sched *sched = w->sched;
+    void        *batch[1 + FLI_GLOBAL_BATCH_MAX];
+    if (fli_inject_count(&sched->global) == 0) return NULL;
+    size_t n = fli_inject_take(&sched->global, batch, 1 + more);
+    for (size_t i = n; i-- > 1;) {
+        /* No memory to grow the deque: back it goes, to the end of the line. */
+        if (!fli_deque_push(&w->deque, batch[i])) fli_inject_put(&sched->global, batch[i]);
+    }
+    return n > 0 ? batch[0] : NULL;
+}
+
+/* Every so often the oldest goes first. */
+static fli_proc *take_oldest(fli_worker *w)
+{
+    bool      own_first = (w->turn / w->sched->opt.fair_every) % 2 == 0;
+    fli_proc *p = own_first ? fli_deque_take_oldest(&w->deque) : take_global(w, 0);
+    if (p != NULL) return p;
+    return own_first ? take_global(w, 0) : fli_deque_take_oldest(&w->deque);
+}
+
+fli_proc *fli_find_near(fli_worker *w)
+{
+    w->turn++;
+    fli_proc *p = NULL;
+    if (FLI_UNLIKELY(w->turn % w->sched->opt.fair_every == 0)) p = take_oldest(w);
+    if (p == NULL) p = fli_deque_pop(&w->deque);
+    if (p == NULL) p = take_global(w, w->sched->opt.global_batch);
+    return p;
+}
+
+/* Has the victim finished no step for a while? Remembers what it saw. */
+static bool is_stuck(fli_worker *w, uint32_t index, const fli_worker *victim)
+{
+    fli_sighting *seen = &w->sightings[index];
+    uint64_t      steps = fli_load_rlx(&victim->local.counters.steps);
+    if (seen->steps != steps || seen->since_ns == 0) {
+        *seen = (fli_sighting){ .steps = steps, .since_ns = w->clock_ns };
+        return false;
+    }
+    return w->clock_ns - seen->since_ns >= AGED_NS;
+}
+
+static fli_proc *steal(fli_worker *w, uint32_t index, bool any, bool *retry)
+{
+    fli_worker *victim = w->sched->workers[index];
+    uint32_t    queued = fli_deque_count(&victim->deque), count = 0;
+    if (queued == 0 || (queued == 1 && !any && !is_stuck(w, index, victim))) return NULL;
+    void *first = NULL;
+    switch (fli_deque_steal_half_into(&victim->deque, &w->deque, &first, &count)) {
+    case FLI_STEAL_EMPTY: return NULL;
+    case FLI_STEAL_RETRY: *retry = true; return NULL;
+    case FLI_STEAL_GOT: break;
+    }
+    fli_count(&w->local.counters.steals, 1);
+    fli_count(&w->local.counters.stolen, count);
+    return first;
+}
+
+/* Reports a step that is still running and should not be. Once per step, whoever notices first. */
+static void report_overdue(fli_worker *w, fli_worker *victim)
+{
+    const filch_options *opt = &w->sched->opt;
+    fli_shopwindow      *window = &victim->window;
+    uint64_t             serial = fli_load_rlx(&window->serial), began_ns = fli_load_rlx(&window->began_ns);
+    if (serial == 0 || began_ns == 0 || w->clock_ns < began_ns + opt->long_step_ns) return;
+    uint64_t reported = fli_load_rlx(&window->reported);
+    if (reported == began_ns || !fli_cas_acqrel(&window->reported, &reported, began_ns)) return;
+    if (opt->on_long_step == NULL) return;
+    opt->on_long_step(opt->on_long_step_user, (filch_pid){ w->sched->rt.node, serial },
+                      fli_type_name(fli_load_rlx(&window->type)), w->clock_ns - began_ns, 0);
+}
+
+fli_proc *fli_find_far(fli_worker *w, bool any, bool *retry)
+{
+    filch_sched *sched = w->sched;
+    uint32_t     n = sched->victim_count, start = fli_prng_below(&w->prng, n);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t index = start + i < n ? start + i : start + i - n;
+        if (sched->workers[index] == w) continue;
+        if (sched->opt.long_step_ns != 0) report_overdue(w, sched->workers[index]);
+        fli_proc *p = steal(w, index, any, retry);
+        if (p != NULL) return p;
+    }
+    return NULL;
+}
+
+bool fli_find_visible(filch_sched *sched)
+{
+    for (uint32_t i = 0; i < sched->victim_count; i++) {
+        if (fli_deque_count(&sched->workers[i]->deque) >= 2) return true;
+    }
+    return false;
+}

@@ -1,0 +1,56 @@
+/* finish.c - a process ends. In this order:
+ *
+ *   1. its yields become void: whoever completes one from now on is told so, and timers among them are stopped
+ *   2. the state word says DONE: nothing is delivered any more; what was never read is freed and counted
+ *   3. senders waiting for room in its mailbox are turned away
+ *   4. close, once; then its memory
+ *   5. on_exit hears the result
+ *   6. the slot goes back with the next generation: the pid is dead for ever
+ */
+#include "proc/data.h"
+#include "proc/ext.h"
+#include "proc/limit.h"
+#include "proc/mailbox.h"
+#include "proc/yields.h"
+#include "sched/sched.h"
+
+static void close_mailbox(fli_runtime *rt, fli_local *here, fli_proc *p, uint64_t serial, bool limited, bool *overflowed)
+{
+    uint32_t unread = fli_mail_discard(rt, here, p, fli_state_finish(&p->state));
+    if (unread > 0) fli_count(&here->counters.undelivered, unread);
+    if (!limited) return;
+    uint64_t load = fli_limit_close(p, fli_serial_gen(serial));
+    *overflowed = (load & FLI_LOAD_OVERFLOWED) != 0;
+    if ((load & FLI_LOAD_WAITING) != 0) rt->hooks.no_room(rt, serial);
+}
+
+void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
+{
+    filch_sched      *sched = w->sched;
+    fli_runtime      *rt = &sched->rt;
+    fli_local        *here = &w->local;
+    uint64_t          serial = here->serial;
+    const filch_type *type = fli_proc_type(p);
+    bool              limited = (fli_state_peek(&p->state) & FLI_LIMITED) != 0, overflowed = false;
+
+    fli_yield_abandon(rt, here, p);
+    for (uint32_t i = 0; p->ext != NULL && i < p->ext->timer_count; i++) {
+        fli_timers_abandon(&sched->timers, p->ext->timers[i]);
+    }
+    close_mailbox(rt, here, p, serial, limited, &overflowed);
+    if (overflowed && error == FILCH_EKILLED) error = FILCH_EOVERFLOW;
+
+    if (type->close != NULL) type->close(p->self);
+    fli_instance_free(sched, type, p->small, p->self);
+    if (p->ext != NULL && p->ext->on_exit != NULL) {
+        p->ext->on_exit(p->ext->on_exit_user, (filch_pid){ rt->node, serial }, error, result);
+    }
+    fli_data_free(result);
+    fli_ext_free(rt, p);
+    filch_values_drop(p->values);
+    p->values = NULL;
+    if (error != FILCH_OK) fli_count(&here->counters.failed, 1);
+    if (fli_state_free(&p->state)) fli_slab_give(&rt->procs, &here->procs, p->slot);
+    /* PAIR finish.ended, release half: when stop has counted this one, nothing of it is left. One writer: no RMW. */
+    fli_store_rel(&here->counters.ended, fli_load_rlx(&here->counters.ended) + 1);
+}

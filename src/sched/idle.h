@@ -1,0 +1,56 @@
+/* idle.h - running dry: who searches, who sleeps, and who is woken. See idle.c. */
+#ifndef FLI_SCHED_IDLE_H
+#define FLI_SCHED_IDLE_H
+
+#include <stdalign.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <filch.h>
+
+#include "port/atomic.h"
+#include "port/thread.h"
+
+struct fli_worker;
+struct fli_proc;
+
+/* A worker's place among the sleepers. Plain: under the idle lock, but for `watch_ns`, the worker's own. */
+typedef struct fli_sleeper {
+    struct fli_worker *next, *prev; /* among those asleep */
+    fli_cond           rouse;
+    bool               asleep;
+    uint64_t           watch_ns; /* how long it sleeps while it is the watch; doubles while nothing happens */
+} fli_sleeper;
+
+typedef struct fli_idle {
+    /* watched:1 | searching:16 | asleep:16.  writes: any worker or submitter, by add.  PAIR idle.word */
+    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) word;
+    alignas(FLI_LINE) fli_mutex lock;
+    /* Plain, under lock. */
+    struct fli_worker *sleepers; /* the one that fell asleep last is the first to be woken: its caches are warm */
+    struct fli_worker *watch;    /* the sleeper that wakes by itself for timers and stuck workers */
+    uint64_t           watch_until_ns;
+    struct fli_worker *second;   /* and the one that takes over if the watch is called to work */
+    bool               guarded; /* the watch's alarm also looks after working workers; `watched` in the word */
+    bool               leaving;
+} fli_idle;
+
+filch_err fli_idle_init(fli_idle *idle);
+void      fli_idle_fini(fli_idle *idle);
+
+/* Searches, sleeps, searches ... until there is a process to run. NULL: time to leave. Thread: a worker. */
+struct fli_proc *fli_idle_find(struct fli_worker *w);
+
+/* Something was put in the global queue by a thread that will not run it. Thread: any. */
+void fli_idle_submitted(filch_sched *sched);
+
+/* Something was put in the worker's own deque. Thread: that worker. */
+void fli_idle_pushed(struct fli_worker *w);
+
+/* Everybody out. Thread: stop, when no process is left. */
+void fli_idle_leave(filch_sched *sched);
+
+/* How many sleep. A hint. */
+uint32_t fli_idle_asleep(fli_idle *idle);
+
+#endif

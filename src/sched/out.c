@@ -1,0 +1,181 @@
+/* out.c - the calls a step may make on its filch_out. See out.h. */
+#include "sched/out.h"
+
+#include "proc/data.h"
+#include "proc/values.h"
+#include "proc/yields.h"
+#include "sched/sched.h"
+#include "work/command.h"
+
+void fli_out_begin(filch_out *out, fli_runtime *rt, fli_proc *p, uint64_t serial)
+{
+    out->ctx = (filch_ctx){ .self = { rt->node, serial }, .sched = (filch_sched *)rt, .values = p->values };
+    out->status = FLI_STATUS_NONE;
+    out->call_count = 0;
+}
+
+void fli_out_forget(filch_out *out)
+{
+    if (out->status == FLI_STATUS_DONE) fli_data_free(&out->result);
+    if (out->status == FLI_STATUS_UPGRADE) {
+        if (out->type->close != NULL) out->type->close(out->self);
+        fli_instance_free(out->ctx.sched, out->type, out->small, out->self);
+    }
+    out->status = FLI_STATUS_NONE;
+}
+
+void fli_out_drop_calls(filch_out *out)
+{
+    while (out->call_count > 0) fli_data_free(&out->calls[--out->call_count].data);
+}
+
+static filch_err choose(filch_out *out, fli_status status)
+{
+    if (out == NULL) return FILCH_EINVAL;
+    fli_out_forget(out);
+    out->status = status;
+    return FILCH_OK;
+}
+
+filch_err filch_continue(filch_out *out)
+{
+    return choose(out, FLI_STATUS_CONTINUE);
+}
+
+filch_err filch_wait(filch_out *out)
+{
+    return choose(out, FLI_STATUS_WAIT);
+}
+
+filch_err filch_idle(filch_out *out)
+{
+    return choose(out, FLI_STATUS_IDLE);
+}
+
+filch_err filch_done(filch_out *out, filch_data result)
+{
+    if (out == NULL) return FILCH_EINVAL;
+    fli_runtime *rt = &out->ctx.sched->rt;
+    filch_data   owned = filch_none();
+    filch_err    err = fli_data_own(&rt->mem, rt->payload_max, &result, &owned);
+    if (err != FILCH_OK) return err;
+    (void)choose(out, FLI_STATUS_DONE);
+    out->result = owned;
+    return FILCH_OK;
+}
+
+filch_err filch_upgrade(filch_out *out, const filch_type *type, const char *method, filch_data args)
+{
+    if (out == NULL || type == NULL || type->step == NULL) return FILCH_EINVAL;
+    /* A second upgrade in one step would need the room of the first: that one goes first. */
+    fli_out_forget(out);
+    void     *self = NULL;
+    filch_err err = fli_instance_make(out->ctx.sched, type, &out->ctx, method, &args, out->small, &self);
+    if (err != FILCH_OK) return err;
+    out->status = FLI_STATUS_UPGRADE;
+    out->type = type;
+    out->self = self;
+    return FILCH_OK;
+}
+
+static bool make_room(filch_out *out)
+{
+    if (out->call_count < out->call_room) return true;
+    const fli_mem *mem = &out->ctx.sched->rt.mem;
+    uint32_t       room = out->call_room == 0 ? 8 : out->call_room * 2;
+    fli_call      *calls = fli_resize(mem, out->calls, out->call_room * sizeof *calls, room * sizeof *calls);
+    if (calls == NULL) return false;
+    out->calls = calls;
+    out->call_room = room;
+    return true;
+}
+
+static filch_err yield_to(filch_out *out, uint32_t command, uint64_t tag, filch_pid target, const filch_data *data)
+{
+    if (out == NULL) return FILCH_EINVAL;
+    fli_runtime *rt = &out->ctx.sched->rt;
+    fli_local   *here = fli_here(rt);
+    if (here == NULL || here->current == NULL) return FILCH_ESTATE;
+    filch_data owned = filch_none();
+    filch_err  err = fli_data_own(&rt->mem, rt->payload_max, data, &owned);
+    if (err != FILCH_OK) return err;
+    fli_node *node = make_room(out) ? fli_yield_open(rt, here, here->current, command, tag) : NULL;
+    if (node == NULL) {
+        fli_data_undo(data, &owned);
+        return FILCH_ENOMEM;
+    }
+    out->calls[out->call_count++] = (fli_call){ .command = command, .node = node, .target = target, .data = owned };
+    return FILCH_OK;
+}
+
+filch_err filch_yield(filch_out *out, uint32_t command, uint64_t tag, filch_data data)
+{
+    return yield_to(out, command, tag, (filch_pid){ 0, 0 }, &data);
+}
+
+static filch_err yield_time(filch_out *out, uint32_t command, uint64_t tag, uint64_t span_ns)
+{
+    /* Beyond 292 years is for ever. */
+    return filch_yield(out, command, tag, filch_int(span_ns > INT64_MAX ? INT64_MAX : (int64_t)span_ns));
+}
+
+filch_err filch_yield_sleep(filch_out *out, uint64_t tag, uint64_t delay_ns)
+{
+    return yield_time(out, FILCH_CMD_SLEEP, tag, delay_ns);
+}
+
+filch_err filch_yield_timer(filch_out *out, uint64_t tag, uint64_t delay_ns)
+{
+    return yield_time(out, FILCH_CMD_TIMER, tag, delay_ns);
+}
+
+filch_err filch_yield_ticker(filch_out *out, uint64_t tag, uint64_t period_ns)
+{
+    if (period_ns == 0) return FILCH_EINVAL;
+    return yield_time(out, FILCH_CMD_TICKER, tag, period_ns);
+}
+
+filch_err filch_yield_timer_cancel(filch_out *out, uint64_t tag, int64_t id)
+{
+    return filch_yield(out, FILCH_CMD_TIMER_CANCEL, tag, filch_int(id));
+}
+
+filch_err filch_yield_work(filch_out *out, uint64_t tag, filch_work_fn fn, void *arg)
+{
+    if (fn == NULL) return FILCH_EINVAL;
+    return filch_yield(out, FILCH_CMD_WORK, tag, fli_work_pack(fn, arg));
+}
+
+filch_err filch_yield_send(filch_out *out, uint64_t tag, filch_pid to, filch_data data)
+{
+    return yield_to(out, FILCH_CMD_SEND, tag, to, &data);
+}
+
+const filch_ctx *filch_out_ctx(const filch_out *out)
+{
+    return out != NULL ? &out->ctx : NULL;
+}
+
+int filch_should_yield(const filch_out *out)
+{
+    if (out == NULL) return 0;
+    const fli_local *here = fli_here(&out->ctx.sched->rt);
+    return here != NULL && here->sends >= out->ctx.sched->opt.send_budget;
+}
+
+filch_pid filch_ctx_self(const filch_ctx *ctx)
+{
+    return ctx != NULL ? ctx->self : (filch_pid){ 0, 0 };
+}
+
+filch_sched *filch_ctx_sched(const filch_ctx *ctx)
+{
+    return ctx != NULL ? ctx->sched : NULL;
+}
+
+const filch_data *filch_ctx_value(const filch_ctx *ctx, const char *key)
+{
+    static const filch_data none = { .kind = FILCH_KIND_NONE };
+    const filch_data       *found = ctx != NULL && key != NULL ? fli_values_find(ctx->values, key) : NULL;
+    return found != NULL ? found : &none;
+}

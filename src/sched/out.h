@@ -1,0 +1,54 @@
+/* out.h - what a step writes: its status and its yields. One per worker, reused for every step. */
+#ifndef FLI_SCHED_OUT_H
+#define FLI_SCHED_OUT_H
+
+#include <stdalign.h>
+#include <stdint.h>
+
+#include <filch.h>
+
+#include "proc/runtime.h"
+
+struct filch_ctx {
+    filch_pid     self;
+    filch_sched  *sched;
+    filch_values *values;
+};
+
+typedef enum fli_status {
+    FLI_STATUS_NONE,
+    FLI_STATUS_CONTINUE,
+    FLI_STATUS_WAIT,
+    FLI_STATUS_IDLE,
+    FLI_STATUS_DONE,
+    FLI_STATUS_UPGRADE
+} fli_status;
+
+typedef struct fli_call {
+    uint32_t   command;
+    fli_node  *node; /* its yield */
+    filch_pid  target;
+    filch_data data; /* owned */
+} fli_call;
+
+struct filch_out {
+    filch_ctx         ctx;
+    fli_status        status;
+    filch_data        result; /* owned, with DONE */
+    const filch_type *type;   /* with UPGRADE: the new type and its instance */
+    void             *self;
+    alignas(16) uint8_t small[FLI_STATE_INLINE];
+    fli_call         *calls; /* allocated; grows, never shrinks */
+    uint32_t          call_count, call_room;
+};
+
+/* Ready for the next step. */
+void fli_out_begin(filch_out *out, fli_runtime *rt, fli_proc *p, uint64_t serial);
+
+/* Takes back whatever status was chosen, as if none had been. */
+void fli_out_forget(filch_out *out);
+
+/* Throws away what the step yielded: the data; the yields themselves end with the process. */
+void fli_out_drop_calls(filch_out *out);
+
+#endif

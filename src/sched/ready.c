@@ -1,0 +1,51 @@
+/* ready.c - a process became ready: where it is queued, and who is told.
+ *
+ * A worker queues on its own deque: what it just wrote to is warm. Everybody else uses the global queue. Both stay in
+ * sight of thieves; there is no private corner that only one worker may empty.
+ */
+#include "port/clock.h"
+#include "port/wakefd.h"
+#include "sched/sched.h"
+
+/* Every so many pushes, one process's wait in the queue is measured. */
+#define SAMPLE_EVERY 64
+
+static void sample(fli_worker *w, fli_proc *p)
+{
+    if (FLI_LIKELY(w->sample_in-- > 0)) return;
+    w->sample_in = SAMPLE_EVERY;
+    w->sample_serial = fli_proc_serial(p);
+    w->sample_ns = fli_clock_ns();
+}
+
+void fli_ready_here(fli_worker *w, fli_proc *p)
+{
+    sample(w, p);
+    if (FLI_LIKELY(fli_deque_push(&w->deque, p))) {
+        fli_idle_pushed(w);
+        return;
+    }
+    /* No memory to grow the deque: the global queue needs none. */
+    fli_inject_put(&w->sched->global, p);
+    fli_idle_submitted(w->sched);
+}
+
+/* Without workers: make the descriptor readable, once until the next tick. */
+static void ring(filch_sched *sched)
+{
+    /* PAIR tick.bell, both halves: what we queued is seen by the tick that finds the bell rung. */
+    if (!fli_swap_acqrel(&sched->rung, true)) fli_wakefd_ring(sched->wake_fd);
+    if (fli_load_rlx(&sched->rt.phase) == FLI_CLOSING) fli_stop_nudge(sched);
+}
+
+void fli_ready(fli_runtime *rt, fli_local *here, fli_proc *p)
+{
+    filch_sched *sched = (filch_sched *)rt;
+    if (here != NULL) {
+        fli_ready_here(fli_worker_of(here), p);
+        return;
+    }
+    fli_inject_put(&sched->global, p);
+    if (sched->worker_count > 0) fli_idle_submitted(sched);
+    else ring(sched);
+}

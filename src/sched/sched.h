@@ -1,0 +1,157 @@
+/* sched.h - the scheduler and its workers, as the files of this room see them. */
+#ifndef FLI_SCHED_SCHED_H
+#define FLI_SCHED_SCHED_H
+
+#include <stdalign.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <filch.h>
+
+#include "base/assert.h"
+#include "base/prng.h"
+#include "clock/timers.h"
+#include "dispatch/registry.h"
+#include "dispatch/waitroom.h"
+#include "port/thread.h"
+#include "proc/runtime.h"
+#include "sched/idle.h"
+#include "sched/out.h"
+#include "sync/deque.h"
+#include "sync/inject.h"
+#include "work/pool.h"
+
+typedef struct fli_worker fli_worker;
+
+#define FLI_GLOBAL_BATCH_MAX 256
+#define FLI_BATCH_MAX 1024
+/* Turns of its worker within which a ready process is stepped, R processes being ready. Argued in find.c. */
+#define FLI_FAIR_BOUND(opt, R) (2 * (uint64_t)(opt)->fair_every * ((uint64_t)(R) + 1 + (opt)->global_batch))
+
+/* What others may see of a worker while it works. */
+typedef struct fli_shopwindow {
+    /* writes: the worker. reads: any; relaxed, for reports and for deciding whether a queue is being worked on. */
+    FLI_ATOMIC(uint64_t) serial;           /* the process being stepped; 0 none */
+    FLI_ATOMIC(const filch_type *) type;   /* and its type */
+    FLI_ATOMIC(uint64_t) began_ns;         /* when, if steps are being watched */
+    FLI_ATOMIC(uint64_t) reported;         /* the `began_ns` last reported as overdue.  writes: any worker, by CAS */
+} fli_shopwindow;
+
+/* What a thief remembers of a victim that had a single process queued. */
+typedef struct fli_sighting {
+    uint64_t steps, since_ns;
+} fli_sighting;
+
+struct fli_worker {
+    fli_local    local; /* first: a worker is an fli_local */
+    filch_sched *sched;
+    fli_deque    deque;
+    alignas(FLI_LINE) fli_shopwindow window;
+
+    /* Plain from here: the worker's own, except `idle`, which is under the idle lock. */
+    alignas(FLI_LINE) fli_prng prng;
+    uint32_t      turn;        /* counts steps, for fairness */
+    uint32_t      clock_in;    /* steps until the clock is read again */
+    uint32_t      clock_every; /* adapts to how long steps take */
+    uint64_t      clock_ns;    /* last reading */
+    uint64_t      step_ns;     /* how long a step takes, roughly */
+    uint64_t      sample_serial, sample_ns; /* one queued process whose wait is being measured */
+    uint32_t      sample_in;
+    fli_sighting *sightings; /* by victim */
+    filch_event  *events;    /* batch_max of them */
+    uint32_t     *nodes;     /* as many */
+    filch_out     out;
+    fli_thread    thread;
+    fli_sleeper   idle;
+    FLI_ATOMIC(uint64_t) queue_wait[FILCH_WAIT_BUCKETS];
+};
+
+typedef struct fli_stop {
+    fli_mutex lock;
+    fli_cond  changed; /* a worker ran dry, or (no workers) something became ready */
+    /* Another stop is under way.  PAIR stop.turn */
+    FLI_ATOMIC(bool) busy;
+    /* The deadline has passed: every process is ended instead of stepped.  writes: stop. reads: workers; relaxed, the
+     * KILL flag that follows is what counts. */
+    FLI_ATOMIC(bool) force;
+    filch_straggler *stragglers; /* under lock, with the two below */
+    size_t           count, room, omitted;
+    uint64_t         forced;
+    bool             joined; /* the threads are gone */
+} fli_stop;
+
+struct filch_sched {
+    fli_runtime     rt;  /* first: a filch_sched is an fli_runtime */
+    filch_options   opt; /* plain: as given, with the defaults filled in */
+    filch_registry *registry;
+    uint32_t        worker_count; /* threads */
+    uint32_t        victim_count; /* worker_count + 1: with the guest */
+    fli_worker    **workers;
+    fli_worker     *guest; /* the last of `workers`: for filch_tick, and for the thread that stops */
+    int             wake_fd; /* -1 with workers */
+    /* A thread is inside filch_tick.  PAIR tick.turn */
+    FLI_ATOMIC(bool) ticking;
+    /* Something was queued since the last tick (no workers).  PAIR tick.bell */
+    FLI_ATOMIC(bool) rung;
+    fli_idle     idle;
+    fli_inject   global;
+    fli_timers   timers;
+    fli_waitroom waitroom;
+    fli_workpool workpool;
+    fli_stop     stop;
+};
+
+static inline fli_worker *fli_worker_of(fli_local *here)
+{
+    return (fli_worker *)here;
+}
+
+/* worker.c */
+void fli_worker_run(void *worker);
+/* Runs one ready process from near (own deque, global queue). False: there is none. */
+bool fli_worker_turn(fli_worker *w);
+/* Reads the clock and fires what is due. */
+void fli_worker_clock(fli_worker *w);
+
+/* find.c */
+fli_proc *fli_find_near(fli_worker *w);
+/* Looks at the other workers too. *retry: somebody was faster, look again before sleeping. `any`: also single
+ * processes that their worker is about to run. */
+fli_proc *fli_find_far(fli_worker *w, bool any, bool *retry);
+/* Is there anything a thief could take? */
+bool fli_find_visible(filch_sched *sched);
+
+/* ready.c */
+void fli_ready(fli_runtime *rt, fli_local *here, fli_proc *p);
+/* Queues a process on the worker's own deque. */
+void fli_ready_here(fli_worker *w, fli_proc *p);
+
+/* step.c */
+void fli_step(fli_worker *w, fli_proc *p);
+
+/* spawn.c */
+/* Makes an instance of `type`: memory, and init. Undone by fli_instance_free without close, or ended with. */
+filch_err fli_instance_make(filch_sched *sched, const filch_type *type, const filch_ctx *ctx, const char *method,
+                            const filch_data *args, void *small, void **out);
+void      fli_instance_free(filch_sched *sched, const filch_type *type, void *small, void *self);
+
+/* finish.c */
+/* Ends a process that the worker owns. Frees `result`. */
+void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result);
+
+/* stop.c */
+/* Notes a process that is ended by force. Thread: the worker that owns it. */
+void fli_stop_note(filch_sched *sched, fli_proc *p);
+/* Tells a waiting stop that something may have changed. */
+void fli_stop_nudge(filch_sched *sched);
+
+/* stats.c */
+uint64_t fli_stats_alive(filch_sched *sched);
+
+/* create.c */
+void fli_sched_free(filch_sched *sched);
+
+/* builtin.c */
+filch_err fli_builtin_registry(filch_registry **out);
+
+#endif

@@ -1,0 +1,130 @@
+/* spawn.c - a process begins. Everything that can fail comes first; then it exists. */
+#include <string.h>
+
+#include "proc/data.h"
+#include "proc/ext.h"
+#include "proc/limit.h"
+#include "proc/values.h"
+#include "sched/sched.h"
+
+filch_err fli_instance_make(filch_sched *sched, const filch_type *type, const filch_ctx *ctx, const char *method,
+                            const filch_data *args, void *small, void **out)
+{
+    if (type->init == NULL) {
+        if (method != NULL) return FILCH_EMETHOD;
+        if (args->kind != FILCH_KIND_NONE) return FILCH_EINVAL;
+    }
+    void *self = small;
+    if (type->size <= FLI_STATE_INLINE) {
+        memset(small, 0, FLI_STATE_INLINE);
+    } else {
+        self = fli_zalloc(&sched->rt.mem, type->size);
+        if (self == NULL) return FILCH_ENOMEM;
+    }
+    filch_err err = type->init != NULL ? type->init(self, ctx, method, args) : FILCH_OK;
+    if (err != FILCH_OK) {
+        fli_instance_free(sched, type, small, self);
+        return err;
+    }
+    *out = self;
+    return FILCH_OK;
+}
+
+void fli_instance_free(filch_sched *sched, const filch_type *type, void *small, void *self)
+{
+    if (self != small) fli_free(&sched->rt.mem, self, type->size);
+}
+
+/* An older caller's shorter struct leaves the rest at their defaults; a newer one must not ask for what we cannot do. */
+static filch_err read_options(const filch_spawn_options *given, filch_spawn_options *out)
+{
+    *out = (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT;
+    if (given == NULL) return FILCH_OK;
+    if (given->size < sizeof given->size) return FILCH_EINVAL;
+    for (size_t i = sizeof *out; i < given->size; i++) {
+        if (((const unsigned char *)given)[i] != 0) return FILCH_EINVAL;
+    }
+    memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
+    if (out->overflow > FILCH_OVERFLOW_STOP || out->mailbox_max > FLI_MAILBOX_MAX) return FILCH_EINVAL;
+    if (out->mailbox_bytes / 16 >= FLI_MAILBOX_UNITS_MAX) return FILCH_EINVAL;
+    return FILCH_OK;
+}
+
+/* The fields of a process that nobody knows yet. */
+static void set_up(fli_proc *p, const filch_type *type, void *self, const filch_spawn_options *opt, uint32_t gen)
+{
+    p->seen = p->answers = p->messages = 0;
+    p->self = self;
+    fli_store_rlx(&p->type, type);
+    p->yield_count = 0;
+    p->flags = FLI_PROC_HUNGRY;
+    p->rest = FILCH_STATE_READY;
+    p->mailbox_max = opt->mailbox_max;
+    p->mailbox_units = fli_limit_units(opt->mailbox_bytes);
+    p->overflow = (uint8_t)opt->overflow;
+    fli_store_rlx(&p->dropped, 0);
+    fli_limit_open(p, gen);
+}
+
+static filch_err set_ext(fli_runtime *rt, fli_proc *p, const filch_spawn_options *opt)
+{
+    p->ext = NULL;
+    if (opt->on_exit == NULL) return FILCH_OK;
+    fli_ext *ext = fli_ext_get(rt, p);
+    if (ext == NULL) return FILCH_ENOMEM;
+    ext->on_exit = opt->on_exit;
+    ext->on_exit_user = opt->on_exit_user;
+    return FILCH_OK;
+}
+
+/* A slot for a new process; 0 and the reason in *err. */
+static uint32_t take_slot(filch_sched *sched, fli_local *here, filch_err *err)
+{
+    fli_slab *procs = &sched->rt.procs;
+    /* Only when so many have been made can so many be alive. */
+    if (fli_load_rlx(&procs->fresh) > sched->opt.max_processes && fli_stats_alive(sched) >= sched->opt.max_processes) {
+        *err = FILCH_ELIMIT;
+        return 0;
+    }
+    *err = FILCH_ENOMEM;
+    return fli_slab_take(procs, here != NULL ? &here->procs : NULL);
+}
+
+filch_err filch_spawn(filch_sched *sched, const filch_type *type, const filch_spawn_options *options, filch_pid *pid)
+{
+    if (sched == NULL || type == NULL || type->step == NULL) return FILCH_EINVAL;
+    filch_spawn_options opt;
+    filch_err           err = read_options(options, &opt);
+    if (err != FILCH_OK) return err;
+    fli_runtime *rt = &sched->rt;
+    fli_local   *here = fli_here(rt);
+    if (fli_load_acq(&rt->phase) != FLI_OPEN) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire half */
+
+    uint32_t slot = take_slot(sched, here, &err);
+    if (slot == 0) return err;
+    fli_proc *p = fli_slab_at(&rt->procs, slot);
+    uint32_t  gen = fli_word_gen(fli_state_peek(&p->state));
+    err = set_ext(rt, p, &opt);
+    if (err != FILCH_OK) goto no_ext;
+    p->values = opt.values;
+    if (p->values == NULL && here != NULL && here->current != NULL) p->values = here->current->values;
+    (void)fli_values_hold(p->values);
+    filch_ctx ctx = { .self = { rt->node, fli_serial(gen, slot) }, .sched = sched, .values = p->values };
+    void     *self = NULL;
+    err = fli_instance_make(sched, type, &ctx, opt.method, &opt.args, p->small, &self);
+    if (err != FILCH_OK) goto no_self;
+
+    set_up(p, type, self, &opt, gen);
+    if (pid != NULL) *pid = ctx.self;
+    FLI_TALLY(rt, here, spawned, 1);
+    fli_state_open(&p->state, gen, opt.mailbox_max != 0 || opt.mailbox_bytes != 0);
+    fli_ready(rt, here, p);
+    return FILCH_OK;
+
+no_self:
+    filch_values_drop(p->values);
+    fli_ext_free(rt, p);
+no_ext:
+    fli_slab_give(&rt->procs, here != NULL ? &here->procs : NULL, slot);
+    return err;
+}

@@ -1,0 +1,77 @@
+/* stats.c - adding up what the workers counted, and looking at one process. */
+#include <string.h>
+
+#include "proc/limit.h"
+#include "sched/sched.h"
+
+/* Those that have ended are read first: a process is counted in `spawned` before it can end, so the difference is never
+ * negative, and zero only when nobody is left. */
+uint64_t fli_stats_alive(filch_sched *sched)
+{
+    uint64_t ended = 0, spawned = 0;
+    for (uint32_t i = 0; i < sched->victim_count; i++) {
+        /* PAIR finish.ended, acquire half */
+        ended += fli_load_acq(&sched->workers[i]->local.counters.ended);
+    }
+    for (uint32_t i = 0; i < sched->victim_count; i++) {
+        spawned += fli_load_acq(&sched->workers[i]->local.counters.spawned);
+    }
+    return spawned + fli_load_acq(&sched->rt.outside.spawned) - ended;
+}
+
+static void add_up(filch_stats *stats, fli_counters *counters)
+{
+#define X(name) stats->name += fli_load_rlx(&counters->name);
+    FLI_COUNTER_MAP(X)
+#undef X
+}
+
+filch_err filch_sched_stats(filch_sched *sched, filch_stats *out)
+{
+    if (sched == NULL || out == NULL || out->size < sizeof out->size) return FILCH_EINVAL;
+    filch_stats stats = { .size = out->size < sizeof stats ? out->size : sizeof stats };
+    stats.alive = fli_stats_alive(sched);
+    add_up(&stats, &sched->rt.outside);
+    for (uint32_t i = 0; i < sched->victim_count; i++) {
+        fli_worker *w = sched->workers[i];
+        add_up(&stats, &w->local.counters);
+        for (int b = 0; b < FILCH_WAIT_BUCKETS; b++) stats.queue_wait[b] += fli_load_rlx(&w->queue_wait[b]);
+    }
+    stats.workers = sched->worker_count;
+    stats.asleep = fli_idle_asleep(&sched->idle);
+    stats.timers = fli_timers_count(&sched->timers);
+    memcpy(out, &stats, stats.size);
+    return FILCH_OK;
+}
+
+static int32_t state_seen(uint64_t word, bool running)
+{
+    switch (fli_word_state(word)) {
+    case FLI_IDLE: return FILCH_STATE_IDLE;
+    case FLI_BLOCKED: return FILCH_STATE_BLOCKED;
+    case FLI_ACTIVE: return running ? FILCH_STATE_RUNNING : FILCH_STATE_READY;
+    default: return FILCH_STATE_COMPLETE;
+    }
+}
+
+filch_err filch_inspect(filch_sched *sched, filch_pid pid, filch_info *out)
+{
+    if (sched == NULL || out == NULL || out->size < sizeof out->size) return FILCH_EINVAL;
+    fli_proc *p;
+    filch_err err = fli_pid_find(&sched->rt, pid, &p);
+    if (err != FILCH_OK) return err;
+    uint64_t   drops = fli_load_rlx(&p->drops), dropped = fli_load_rlx(&p->dropped);
+    filch_info info = {
+        .size = out->size < sizeof info ? out->size : sizeof info,
+        .name = fli_type_name(fli_proc_type(p)),
+        .messages = fli_load_count(fli_load_rlx(&p->load)),
+        .dropped = dropped + (uint32_t)drops,
+    };
+    uint8_t  running = fli_load_rlx(&p->running);
+    uint64_t word = fli_state_look(&p->state);
+    /* Read last: if it is still the same process now, all of the above was its own. */
+    if (!fli_word_lives(word, fli_serial_gen(pid.serial))) return FILCH_EDEAD;
+    info.state = state_seen(word, running != 0);
+    memcpy(out, &info, info.size);
+    return FILCH_OK;
+}

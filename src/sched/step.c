@@ -1,0 +1,200 @@
+/* step.c - one process, one step: collect its events, call it, dispatch what it yielded, let go of it.
+ *
+ *   1. look at the state word: killed? cancelled? anything new in the mailbox?
+ *   2. collect up to batch_max events: system first, then answers, then (unless it waits) messages
+ *   3. call step
+ *   4. free the events, dispatch the yields
+ *   5. by the status: queue again, settle to idle or blocked, upgrade, or end
+ * From 1 to 5 the process is ACTIVE and this worker's own.
+ */
+#include <string.h>
+
+#include "port/clock.h"
+#include "proc/data.h"
+#include "proc/mailbox.h"
+#include "proc/yields.h"
+#include "sched/sched.h"
+
+/* Lets the process rest, unless something has come that it should see. */
+static void settle(fli_worker *w, fli_proc *p, unsigned rest)
+{
+    fli_runtime *rt = &w->sched->rt;
+    for (;;) {
+        bool has_work = p->answers != 0 || (rest == FLI_IDLE && p->messages != 0);
+        if (has_work) break;
+        /* Once settled it is somebody else's: put its fields in order first. */
+        uint32_t seen = p->seen, held = fli_mail_held(p);
+        uint8_t  flags = p->flags;
+        p->seen = 0;
+        p->flags &= (uint8_t)~FLI_PROC_HELD;
+        p->rest = rest == FLI_IDLE ? FILCH_STATE_IDLE : FILCH_STATE_BLOCKED;
+        if (fli_state_settle(&p->state, seen, rest) == FLI_SETTLED) {
+            if (held != 0) fli_node_give(rt, &w->local, fli_node_at(rt, held));
+            return;
+        }
+        p->seen = seen;
+        p->flags = flags;
+        uint64_t word = fli_state_look(&p->state);
+        if ((word & (FLI_CANCEL | FLI_KILL)) != 0) break;
+        fli_mail_drain(rt, &w->local, p, fli_word_head(word));
+    }
+    p->rest = FILCH_STATE_READY;
+    fli_ready_here(w, p);
+}
+
+/* Starts the work of every yield. An unknown command, and an error from its handler, become error events. */
+static void dispatch(fli_worker *w, filch_out *out)
+{
+    fli_runtime *rt = &w->sched->rt;
+    w->local.dispatching = true;
+    for (uint32_t i = 0; i < out->call_count; i++) {
+        fli_call      *call = &out->calls[i];
+        filch_receiver receiver = fli_yield_receiver(rt, call->node);
+        filch_command  command = { .id = call->command, .from = out->ctx.self, .target = call->target,
+                                   .data = call->data, .ctx = &out->ctx };
+        const fli_handler *handler = fli_registry_find(w->sched->registry, call->command);
+        filch_err          err = FILCH_ECOMMAND;
+        if (handler != NULL) err = handler->handle(handler->user, &command, receiver.tag, receiver);
+        /* A handler that completed and then returned an error said two things: the first one counts. */
+        if (err != FILCH_OK) (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
+        if (!fli_data_is_plain(&call->data)) fli_data_free(&call->data);
+    }
+    w->local.dispatching = false;
+    fli_count(&w->local.counters.yields, out->call_count);
+    out->call_count = 0;
+}
+
+/* Goes on as another type. */
+static void upgrade(fli_worker *w, fli_proc *p, filch_out *out)
+{
+    const filch_type *old = fli_proc_type(p);
+    if (old->close != NULL) old->close(p->self);
+    fli_instance_free(w->sched, old, p->small, p->self);
+    p->self = out->self;
+    if (out->self == out->small) {
+        memcpy(p->small, out->small, sizeof p->small);
+        p->self = p->small;
+    }
+    fli_store_rlx(&p->type, out->type);
+}
+
+static void watch_begin(fli_worker *w, fli_proc *p)
+{
+    fli_store_rlx(&w->window.type, fli_proc_type(p));
+    fli_store_rlx(&w->window.serial, w->local.serial);
+    if (w->sched->opt.long_step_ns != 0) fli_store_rlx(&w->window.began_ns, fli_clock_ns());
+}
+
+static void watch_end(fli_worker *w, fli_proc *p)
+{
+    const filch_options *opt = &w->sched->opt;
+    fli_store_rlx(&w->window.serial, 0);
+    if (FLI_LIKELY(opt->long_step_ns == 0)) return;
+    uint64_t took_ns = fli_clock_ns() - fli_load_rlx(&w->window.began_ns);
+    fli_store_rlx(&w->window.began_ns, 0);
+    if (took_ns < opt->long_step_ns) return;
+    fli_count(&w->local.counters.long_steps, 1);
+    if (opt->on_long_step == NULL) return;
+    opt->on_long_step(opt->on_long_step_user, (filch_pid){ w->sched->rt.node, w->local.serial },
+                      fli_type_name(fli_proc_type(p)), took_ns, 1);
+}
+
+/* Calls the step. The status is in w->out; an error ends the process. */
+static filch_err call(fli_worker *w, fli_proc *p, uint32_t count)
+{
+    fli_local *here = &w->local;
+    fli_out_begin(&w->out, &w->sched->rt, p, here->serial);
+    here->sends = 0;
+    p->rest = FILCH_STATE_READY;
+    fli_store_rlx(&p->running, 1);
+    watch_begin(w, p);
+    filch_err err = fli_proc_type(p)->step(p->self, w->events, count, &w->out);
+    watch_end(w, p);
+    fli_store_rlx(&p->running, 0);
+    fli_count(&here->counters.steps, 1);
+    if (count > 0) fli_mail_release(&w->sched->rt, here, p, w->events, w->nodes, count);
+    if (err == FILCH_OK && w->out.status == FLI_STATUS_NONE) err = FILCH_ENOSTATUS;
+    if (err == FILCH_OK && w->out.status == FLI_STATUS_WAIT && p->yield_count == 0) err = FILCH_ENOYIELD;
+    return err;
+}
+
+/* What comes after the step. */
+static void conclude(fli_worker *w, fli_proc *p, filch_err err)
+{
+    filch_out *out = &w->out;
+    filch_data result = filch_none();
+    if (err != FILCH_OK) {
+        fli_out_forget(out);
+        fli_out_drop_calls(out);
+        fli_finish(w, p, err, &result);
+        return;
+    }
+    if (out->call_count > 0) dispatch(w, out);
+    p->flags &= (uint8_t)~FLI_PROC_WAITING;
+    switch (out->status) {
+    case FLI_STATUS_WAIT:
+        p->flags |= FLI_PROC_WAITING;
+        settle(w, p, FLI_BLOCKED);
+        break;
+    case FLI_STATUS_IDLE: settle(w, p, FLI_IDLE); break;
+    case FLI_STATUS_DONE:
+        result = out->result;
+        out->status = FLI_STATUS_NONE;
+        fli_finish(w, p, FILCH_OK, &result);
+        break;
+    default:
+        if (out->status == FLI_STATUS_UPGRADE) upgrade(w, p, out);
+        out->status = FLI_STATUS_NONE;
+        p->flags |= FLI_PROC_HUNGRY;
+        fli_ready_here(w, p);
+        break;
+    }
+}
+
+/* Is a cancel due: asked for, or because everything ends? Stop's is given once. */
+static bool take_cancel(fli_worker *w, fli_proc *p, uint64_t word)
+{
+    bool cancel = (word & FLI_CANCEL) != 0;
+    if (cancel) fli_state_take_cancel(&p->state);
+    if (FLI_LIKELY(fli_load_rlx(&w->sched->rt.phase) == FLI_OPEN)) return cancel;
+    bool told = (p->flags & FLI_PROC_TOLD) != 0;
+    p->flags |= FLI_PROC_TOLD;
+    return !told;
+}
+
+static void measure_wait(fli_worker *w)
+{
+    uint64_t waited = fli_clock_ns() - w->sample_ns;
+    w->sample_serial = 0;
+    unsigned bucket = waited < 2 ? 0 : 63u - (unsigned)__builtin_clzll(waited);
+    fli_count(&w->queue_wait[bucket < FILCH_WAIT_BUCKETS ? bucket : FILCH_WAIT_BUCKETS - 1], 1);
+}
+
+void fli_step(fli_worker *w, fli_proc *p)
+{
+    fli_runtime *rt = &w->sched->rt;
+    fli_local   *here = &w->local;
+    uint64_t     word = fli_state_look(&p->state);
+    here->current = p;
+    here->serial = fli_serial(fli_word_gen(word), p->slot);
+    if (FLI_UNLIKELY(w->sample_serial == here->serial)) measure_wait(w);
+    if (FLI_UNLIKELY((word & FLI_KILL) != 0)) {
+        filch_data nothing = filch_none();
+        bool       forced = fli_load_rlx(&w->sched->stop.force);
+        if (forced) fli_stop_note(w->sched, p);
+        fli_finish(w, p, forced ? FILCH_ECANCELLED : FILCH_EKILLED, &nothing);
+    } else {
+        fli_mail_drain(rt, here, p, fli_word_head(word));
+        bool     cancel = take_cancel(w, p, word);
+        uint32_t count = fli_mail_collect(rt, p, cancel, w->events, w->nodes, w->sched->opt.batch_max);
+        if (count == 0 && (p->flags & FLI_PROC_HUNGRY) == 0) {
+            /* Called for something that needs no step: room in its mailbox, or a message while it waits. */
+            settle(w, p, (p->flags & FLI_PROC_WAITING) != 0 ? FLI_BLOCKED : FLI_IDLE);
+        } else {
+            p->flags &= (uint8_t)~FLI_PROC_HUNGRY;
+            conclude(w, p, call(w, p, count));
+        }
+    }
+    here->current = NULL;
+    here->serial = 0;
+}

@@ -1,0 +1,268 @@
+/* stop.c - everything ends. In this order:
+ *
+ *   1. phase CLOSING: no new processes, no messages from outside, no new blocking work
+ *   2. every process that lives gets a cancel: those asleep by the flag in their word, any that slip through by the
+ *      worker that steps them
+ *   3. wait until nobody is left, or the deadline
+ *   4. force: a kill for everybody left; workers end them instead of stepping them, and note them for the report.
+ *      The stopping thread helps, as the guest worker: it may be the only one that is not stuck in a step
+ *   5. those that are still there after a grace are inside a step that does not return: they are named, nothing is
+ *      freed, FILCH_EBUSY
+ *   6. otherwise the work pool and the workers leave; phase CLOSED
+ *   7. stop frees everything; close leaves that to a later stop
+ */
+#include <string.h>
+
+#include "port/clock.h"
+#include "port/wakefd.h"
+#include "proc/yields.h"
+#include "sched/sched.h"
+
+/* How long forced processes may take to go. */
+#define GRACE_NS FILCH_MILLISECONDS(100)
+#define LOOK_NS FILCH_MILLISECONDS(5)
+
+void fli_stop_nudge(filch_sched *sched)
+{
+    fli_mutex_lock(&sched->stop.lock);
+    fli_cond_broadcast(&sched->stop.changed);
+    fli_mutex_unlock(&sched->stop.lock);
+}
+
+/* ---- the report ---- */
+
+static void note_locked(filch_sched *sched, const filch_straggler *straggler)
+{
+    fli_stop *stop = &sched->stop;
+    if (stop->count == stop->room) {
+        size_t           room = stop->room == 0 ? 16 : stop->room * 2;
+        filch_straggler *list = fli_resize(&sched->rt.mem, stop->stragglers, stop->room * sizeof *list,
+                                           room * sizeof *list);
+        if (list == NULL) {
+            stop->omitted++;
+            return;
+        }
+        stop->stragglers = list;
+        stop->room = room;
+    }
+    stop->stragglers[stop->count++] = *straggler;
+}
+
+void fli_stop_note(filch_sched *sched, fli_proc *p)
+{
+    fli_runtime    *rt = &sched->rt;
+    filch_straggler straggler = {
+        .pid = { rt->node, fli_proc_serial(p) },
+        .name = fli_type_name(fli_proc_type(p)),
+        .state = p->rest,
+        .waiting = p->yield_count,
+    };
+    (void)fli_yield_first(rt, p, &straggler.command, &straggler.tag);
+    fli_mutex_lock(&sched->stop.lock);
+    sched->stop.forced++;
+    note_locked(sched, &straggler);
+    fli_mutex_unlock(&sched->stop.lock);
+}
+
+/* Names the steps that have not returned. */
+static uint64_t note_stuck(filch_sched *sched)
+{
+    uint64_t stuck = 0;
+    fli_mutex_lock(&sched->stop.lock);
+    for (uint32_t i = 0; i < sched->worker_count; i++) {
+        fli_shopwindow *window = &sched->workers[i]->window;
+        uint64_t        serial = fli_load_rlx(&window->serial);
+        if (serial == 0) continue;
+        filch_straggler straggler = { .pid = { sched->rt.node, serial },
+                                      .name = fli_type_name(fli_load_rlx(&window->type)),
+                                      .state = FILCH_STATE_RUNNING };
+        note_locked(sched, &straggler);
+        stuck++;
+    }
+    fli_mutex_unlock(&sched->stop.lock);
+    return stuck;
+}
+
+/* Moves the list into the caller's report, or throws it away. */
+static void hand_over(filch_sched *sched, uint64_t ended, uint64_t stuck, filch_report *out)
+{
+    fli_stop *stop = &sched->stop;
+    fli_mutex_lock(&stop->lock);
+    size_t bytes = stop->room * sizeof *stop->stragglers;
+    if (out == NULL) {
+        fli_free(&sched->rt.mem, stop->stragglers, bytes);
+    } else {
+        *out = (filch_report){ .size = out->size, .ended = ended > stop->forced ? ended - stop->forced : 0,
+                               .forced = stop->forced, .stuck = stuck, .stragglers = stop->stragglers,
+                               .count = stop->count, .omitted = stop->omitted };
+        memcpy(&out->reserved[0], &sched->rt.mem, sizeof sched->rt.mem);
+        memcpy(&out->reserved[2], &bytes, sizeof bytes);
+    }
+    stop->stragglers = NULL;
+    stop->count = stop->room = stop->omitted = 0;
+    fli_mutex_unlock(&stop->lock);
+}
+
+void filch_report_free(filch_report *report)
+{
+    if (report == NULL || report->size < sizeof *report) return;
+    if (report->stragglers != NULL) {
+        fli_mem mem;
+        size_t  bytes;
+        memcpy(&mem, &report->reserved[0], sizeof mem);
+        memcpy(&bytes, &report->reserved[2], sizeof bytes);
+        fli_free(&mem, report->stragglers, bytes);
+    }
+    *report = (filch_report)FILCH_REPORT_INIT;
+}
+
+/* ---- the steps ---- */
+
+/* Raises `flag` for every process that lives. */
+static void raise_all(filch_sched *sched, uint64_t flag)
+{
+    fli_runtime *rt = &sched->rt;
+    uint32_t     fresh = fli_load_acq(&rt->procs.fresh); /* PAIR slab.fresh, acquire half */
+    for (uint32_t slot = 1; slot < fresh; slot++) {
+        fli_proc *p = fli_slab_at(&rt->procs, slot);
+        uint32_t  gen = fli_word_gen(fli_state_peek(&p->state));
+        if (fli_state_raise(&p->state, gen, flag) == FLI_KNOCK_WOKE) fli_ready(rt, fli_here(rt), p);
+    }
+}
+
+/* Runs what is ready on this thread, as the guest. With `any`, also what other workers have queued. */
+static void help(filch_sched *sched, bool any)
+{
+    fli_worker *w = sched->guest;
+    void       *before = fli_here_get();
+    fli_here_set(&w->local);
+    fli_worker_clock(w);
+    for (;;) {
+        bool      retry = false;
+        fli_proc *p = NULL;
+        if (fli_worker_turn(w)) continue;
+        if (any) p = fli_find_far(w, true, &retry);
+        if (p != NULL) fli_step(w, p);
+        else if (!retry) break;
+    }
+    fli_here_set(before);
+}
+
+/* Waits for a nudge, at most until `until_ns`. True: nobody is left. */
+static bool wait_for_end(filch_sched *sched, uint64_t until_ns)
+{
+    fli_mutex_lock(&sched->stop.lock);
+    bool over = fli_stats_alive(sched) == 0;
+    if (!over) (void)fli_cond_wait_until(&sched->stop.changed, &sched->stop.lock, until_ns);
+    fli_mutex_unlock(&sched->stop.lock);
+    return over;
+}
+
+/* Until nobody is left or the deadline. Without workers, this thread does the work. */
+static void wait_politely(filch_sched *sched, uint64_t until_ns)
+{
+    while (fli_stats_alive(sched) > 0) {
+        uint64_t now_ns = fli_clock_ns(), wake_ns = until_ns;
+        if (now_ns >= until_ns) return;
+        if (sched->worker_count == 0) {
+            /* PAIR tick.bell, both halves: whoever queues after this sees CLOSING and nudges. */
+            if (fli_swap_acqrel(&sched->rung, false)) fli_wakefd_clear(sched->wake_fd);
+            help(sched, false);
+            if (fli_inject_count(&sched->global) > 0) continue;
+            uint64_t timer_ns = fli_timers_next_ns(&sched->timers);
+            if (timer_ns < wake_ns) wake_ns = timer_ns;
+        }
+        (void)wait_for_end(sched, wake_ns);
+    }
+}
+
+/* Kills what is left, and helps to bury it. True: nobody is left. */
+static bool force(filch_sched *sched)
+{
+    uint64_t until_ns = fli_clock_after(fli_clock_ns(), GRACE_NS);
+    fli_store_rlx(&sched->stop.force, true);
+    while (fli_stats_alive(sched) > 0) {
+        raise_all(sched, FLI_KILL);
+        help(sched, true);
+        uint64_t now_ns = fli_clock_ns();
+        if (fli_stats_alive(sched) == 0) break;
+        if (now_ns >= until_ns) return false;
+        (void)wait_for_end(sched, now_ns + LOOK_NS);
+    }
+    return true;
+}
+
+static void send_home(filch_sched *sched)
+{
+    if (sched->stop.joined) return;
+    fli_idle_leave(sched);
+    for (uint32_t i = 0; i < sched->worker_count; i++) fli_thread_join(&sched->workers[i]->thread);
+    sched->stop.joined = true;
+}
+
+/* From the first cancel to the last thread. FILCH_EBUSY: *stuck of them have not returned. */
+static filch_err end_all(filch_sched *sched, uint64_t deadline_ns, uint64_t *stuck)
+{
+    uint64_t until_ns = fli_clock_after(fli_clock_ns(), deadline_ns);
+    fli_store_rel(&sched->rt.phase, FLI_CLOSING); /* PAIR runtime.phase, release half */
+    /* A worker that goes to sleep after this knows, and nudges us; what one did before that, we see. */
+    fli_mutex_lock(&sched->idle.lock);
+    fli_mutex_unlock(&sched->idle.lock);
+    fli_workpool_close(&sched->workpool);
+    raise_all(sched, FLI_CANCEL);
+    wait_politely(sched, until_ns);
+    if (fli_stats_alive(sched) > 0 && !force(sched)) {
+        *stuck = note_stuck(sched);
+        return FILCH_EBUSY;
+    }
+    uint64_t grace_ns = fli_clock_after(fli_clock_ns(), GRACE_NS);
+    if (!fli_workpool_join(&sched->workpool, until_ns > grace_ns ? until_ns : grace_ns)) {
+        *stuck = fli_workpool_busy(&sched->workpool);
+        return FILCH_EBUSY;
+    }
+    send_home(sched);
+    fli_store_rel(&sched->rt.phase, FLI_CLOSED); /* PAIR runtime.phase, release half */
+    return FILCH_OK;
+}
+
+static uint64_t ended_so_far(filch_sched *sched)
+{
+    uint64_t ended = 0;
+    for (uint32_t i = 0; i < sched->victim_count; i++) ended += fli_load_acq(&sched->workers[i]->local.counters.ended);
+    return ended;
+}
+
+static filch_err shut(filch_sched *sched, uint64_t deadline_ns, filch_report *report)
+{
+    if (sched == NULL || (report != NULL && report->size < sizeof *report)) return FILCH_EINVAL;
+    if (fli_here(&sched->rt) != NULL) return FILCH_ESTATE;
+    /* PAIR stop.turn, acquire half: one at a time, and the next one sees what the last one did. */
+    if (fli_swap_acqrel(&sched->stop.busy, true)) return FILCH_EBUSY;
+    filch_err err = FILCH_OK;
+    uint64_t  stuck = 0, before = ended_so_far(sched);
+    if (fli_load_acq(&sched->rt.phase) != FLI_CLOSED) { /* PAIR runtime.phase, acquire half */
+        /* Without workers we are about to be the one who ticks. */
+        err = sched->worker_count == 0 && fli_swap_acqrel(&sched->ticking, true) ? FILCH_EBUSY : FILCH_OK;
+        if (err == FILCH_OK) {
+            err = end_all(sched, deadline_ns, &stuck);
+            fli_store_rel(&sched->ticking, false); /* PAIR tick.turn, release half */
+        }
+    }
+    if (err == FILCH_OK && sched->stop.forced > 0) err = FILCH_EDEADLINE;
+    hand_over(sched, ended_so_far(sched) - before, stuck, report);
+    if (err == FILCH_EDEADLINE) sched->stop.forced = 0; /* told */
+    fli_store_rel(&sched->stop.busy, false); /* PAIR stop.turn, release half */
+    return err;
+}
+
+filch_err filch_sched_close(filch_sched *sched, uint64_t deadline_ns, filch_report *report)
+{
+    return shut(sched, deadline_ns, report);
+}
+
+filch_err filch_sched_stop(filch_sched *sched, uint64_t deadline_ns, filch_report *report)
+{
+    filch_err err = shut(sched, deadline_ns, report);
+    if (err == FILCH_OK || err == FILCH_EDEADLINE) fli_sched_free(sched);
+    return err;
+}

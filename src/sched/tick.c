@@ -1,0 +1,55 @@
+/* tick.c - a scheduler without threads, run by its host's own loop.
+ *
+ * The bell. Whoever queues something from outside sets `rung` and, if it was not set, makes the descriptor readable.
+ * A tick clears the descriptor first and `rung` second: a ring in between is either swallowed together with what it
+ * announced, which this tick then runs, or comes after and makes the descriptor readable again. (PAIR tick.bell)
+ */
+#include "port/clock.h"
+#include "port/wakefd.h"
+#include "sched/sched.h"
+
+#define STEPS_MAX 65536
+
+static bool has_work(filch_sched *sched)
+{
+    return fli_deque_count(&sched->guest->deque) > 0 || fli_inject_count(&sched->global) > 0;
+}
+
+filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran)
+{
+    if (sched == NULL) return FILCH_EINVAL;
+    if (sched->worker_count > 0 || fli_here(&sched->rt) != NULL) return FILCH_ESTATE;
+    if (fli_load_acq(&sched->rt.phase) == FLI_CLOSED) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire half */
+    /* PAIR tick.turn, acquire half: what the last thread that ticked left is ours. */
+    if (fli_swap_acqrel(&sched->ticking, true)) return FILCH_EBUSY;
+    fli_worker *w = sched->guest;
+    void       *before = fli_here_get(); /* the host may itself be a worker of another scheduler */
+    fli_here_set(&w->local);
+
+    fli_wakefd_clear(sched->wake_fd);
+    (void)fli_swap_acqrel(&sched->rung, false); /* PAIR tick.bell, both halves */
+    fli_worker_clock(w);
+    uint32_t n = 0, most = steps != 0 && steps < STEPS_MAX ? steps : STEPS_MAX;
+    while (n < most && fli_worker_turn(w)) n++;
+    if (has_work(sched) && !fli_swap_acqrel(&sched->rung, true)) fli_wakefd_ring(sched->wake_fd);
+
+    fli_here_set(before);
+    fli_store_rel(&sched->ticking, false); /* PAIR tick.turn, release half */
+    if (ran != NULL) *ran = n;
+    return FILCH_OK;
+}
+
+int filch_wake_fd(filch_sched *sched)
+{
+    return sched != NULL ? sched->wake_fd : -1;
+}
+
+uint64_t filch_next_timeout(filch_sched *sched)
+{
+    if (sched == NULL || sched->worker_count > 0) return FILCH_FOREVER;
+    if (fli_load_acq(&sched->rt.phase) == FLI_CLOSED) return FILCH_FOREVER; /* PAIR runtime.phase, acquire half */
+    if (has_work(sched)) return 0;
+    uint64_t next_ns = fli_timers_next_ns(&sched->timers), now_ns = fli_clock_ns();
+    if (next_ns == FLI_NEVER) return FILCH_FOREVER;
+    return next_ns > now_ns ? next_ns - now_ns : 0;
+}

@@ -1,0 +1,48 @@
+/* worker.c - a worker's life: find a process, step it; now and then look at the clock; when dry, idle.c. */
+#include "port/clock.h"
+#include "sched/sched.h"
+
+/* The clock is read every clock_every steps, which adapts so that readings are about this far apart: close enough for
+ * timers, rare enough to cost nothing. */
+#define CLOCK_NEAR_NS UINT64_C(20000)
+#define CLOCK_FAR_NS UINT64_C(50000)
+#define CLOCK_EVERY_MAX 64
+
+void fli_worker_clock(fli_worker *w)
+{
+    w->clock_ns = fli_clock_ns();
+    (void)fli_timers_poll(&w->sched->timers, w->clock_ns);
+}
+
+static void clock_due(fli_worker *w)
+{
+    uint64_t before = w->clock_ns;
+    fli_worker_clock(w);
+    uint64_t passed = w->clock_ns - before;
+    w->step_ns = passed / w->clock_every + 1;
+    if (passed < CLOCK_NEAR_NS && w->clock_every < CLOCK_EVERY_MAX) w->clock_every *= 2;
+    else if (passed > CLOCK_FAR_NS && w->clock_every > 1) w->clock_every /= 2;
+    w->clock_in = w->clock_every;
+}
+
+bool fli_worker_turn(fli_worker *w)
+{
+    if (w->clock_in-- == 0) clock_due(w);
+    fli_proc *p = fli_find_near(w);
+    if (p == NULL) return false;
+    fli_step(w, p);
+    return true;
+}
+
+void fli_worker_run(void *worker)
+{
+    fli_worker *w = worker;
+    fli_here_set(&w->local);
+    for (;;) {
+        while (fli_worker_turn(w)) {}
+        fli_proc *p = fli_idle_find(w);
+        if (p == NULL) break;
+        fli_step(w, p);
+    }
+    fli_here_set(NULL);
+}

@@ -1,0 +1,74 @@
+/* command.c - see command.h. */
+#include "work/command.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "proc/data.h"
+
+typedef struct call {
+    filch_work_fn fn;
+    void         *arg;
+} call;
+
+typedef struct task {
+    fli_job        job;
+    fli_runtime   *rt;
+    filch_receiver receiver;
+    call           call;
+} task;
+
+/* Tells a packed call from any other pointer somebody may yield. */
+#define PACKED 0xc5
+
+filch_data fli_work_pack(filch_work_fn fn, void *arg)
+{
+    call       c = { .fn = fn, .arg = arg };
+    filch_data data = filch_ptr(NULL);
+    data.small = PACKED;
+    memcpy(&data.as, &c, sizeof c);
+    return data;
+}
+
+/* Completes with what the function left in `result`, and gives that back: completing took what it needed. */
+static void finish(task *t, filch_data *result, filch_err error)
+{
+    filch_err err = filch_complete(t->receiver, t->receiver.tag, *result, error);
+    /* A payload that cannot travel must not keep the process waiting: it gets the reason instead. */
+    if (err == FILCH_EINVAL || err == FILCH_ENOMEM || err == FILCH_ETOOBIG) {
+        (void)!filch_complete(t->receiver, t->receiver.tag, filch_none(), err);
+    }
+    if (result->form == FLI_FORM_BLOCK) fli_data_free(result);
+    if (result->form == FLI_FORM_MOVE && err != FILCH_OK && result->as.move.at != NULL) {
+        filch_data owned = filch_none();
+        if (filch_keep(result, &owned) == FILCH_OK) filch_drop(&owned);
+    }
+    fli_free(&t->rt->mem, t, sizeof *t);
+}
+
+static void run(fli_job *job)
+{
+    task      *t = FLI_OUTER(task, job, job);
+    filch_data result = filch_none();
+    filch_err  error = t->call.fn(t->call.arg, &result);
+    finish(t, &result, error);
+}
+
+static void cancel(fli_job *job)
+{
+    filch_data nothing = filch_none();
+    finish(FLI_OUTER(task, job, job), &nothing, FILCH_ECANCELLED);
+}
+
+filch_err fli_work_handle(fli_workpool *pool, fli_runtime *rt, const filch_command *command, filch_receiver receiver)
+{
+    call c;
+    memcpy(&c, &command->data.as, sizeof c);
+    if (command->data.kind != FILCH_KIND_PTR || command->data.small != PACKED || c.fn == NULL) return FILCH_EINVAL;
+    task *t = fli_alloc(&rt->mem, sizeof *t);
+    if (t == NULL) return FILCH_ENOMEM;
+    *t = (task){ .job = { .run = run, .cancel = cancel }, .rt = rt, .receiver = receiver, .call = c };
+    filch_err err = fli_workpool_submit(pool, &t->job);
+    if (err != FILCH_OK) fli_free(&rt->mem, t, sizeof *t);
+    return err == FILCH_ECLOSED ? FILCH_ECANCELLED : err;
+}

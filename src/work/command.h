@@ -1,0 +1,16 @@
+/* command.h - the work command: a function that blocks, run on the pool, whose result completes the yield. */
+#ifndef FLI_WORK_COMMAND_H
+#define FLI_WORK_COMMAND_H
+
+#include <filch.h>
+
+#include "proc/runtime.h"
+#include "work/pool.h"
+
+/* What filch_yield_work puts into the command. */
+filch_data fli_work_pack(filch_work_fn fn, void *arg);
+
+/* The handler of FILCH_CMD_WORK. */
+filch_err fli_work_handle(fli_workpool *pool, fli_runtime *rt, const filch_command *command, filch_receiver receiver);
+
+#endif
