@@ -1,12 +1,12 @@
 /* wheel.c - a hierarchical timer wheel.
  *
- * Time is counted in ticks of 2^15 ns. Read a tick as a number with base-64 digits. Level L has one slot for each value
+ * Time is counted in ticks of 2^16 ns. Read a tick as a number with base-64 digits. Level L has one slot for each value
  * of digit L; a timer sits at the level of the highest digit in which its tick differs from now_tick:
  *
- *     level 0   this very block of 64 ticks         a slot is one tick, 33 us
- *     level 1   another block of these 4096         a slot is 64 ticks, 2.1 ms
+ *     level 0   this very block of 64 ticks         a slot is one tick, 66 us
+ *     level 1   another block of these 4096         a slot is 64 ticks, 4.2 ms
  *     ...
- *     level 5   anything further                    a slot is 2^30 ticks, 9.8 hours
+ *     level 5   anything further                    a slot is 2^30 ticks, 19.5 hours
  *
  * So a lower level is always due before a higher one, and the first set bit of the lowest level in use is the next
  * thing to happen: finding it takes one look per level, whatever the time between. When a slot above level 0 comes due,
@@ -24,7 +24,7 @@
  * The third one survives now_tick moving ahead because it never moves past the start of a slot in use without emptying
  * it: between now_tick and that start, no digit that decides a timer's level or slot changes.
  *
- * A cascade moves a whole slot in one call: with 200,000 timers in one far slot, a single expire can take milliseconds.
+ * A cascade moves a whole slot in one call: with 200,000 timers in one far slot, a single expire takes a millisecond.
  * Rejected: a heap, a wheel that never cascades, a sorted list per slot; see docs/notes/0006.
  */
 #include "clock/wheel.h"

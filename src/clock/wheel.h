@@ -7,11 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* 2^15 ns, 33 us: rounding up to a tick makes a timer 16 us late on average, well under the 41-85 us that waking a
- * sleeping thread costs anyway. See docs/notes/0006. */
-#define FLI_WHEEL_TICK_BITS 15
+/* 2^16 ns, 66 us: rounding up to a tick makes a timer 33 us late on average, less than the 41-85 us that waking a
+ * sleeping thread costs anyway; 2^15 takes 1.3-1.8 times the CPU when timers are dense. See docs/notes/0006. */
+#define FLI_WHEEL_TICK_BITS 16
 
-#define FLI_WHEEL_LEVELS 6 /* reach 2^36 ticks, 26 days; timers beyond that work too, they are moved a little more */
+#define FLI_WHEEL_LEVELS 6 /* reach 2^36 ticks, 52 days; timers beyond that work too, they are moved a little more */
 #define FLI_WHEEL_SLOTS 64 /* one bit each in a word */
 
 /* Part of whatever is timed. Zeroed means not armed. Must not move while armed. */
@@ -46,7 +46,7 @@ bool fli_wheel_remove(fli_wheel *wheel, fli_timer *timer);
 fli_timer *fli_wheel_expire(fli_wheel *wheel, uint64_t now_ns);
 
 /* When to call expire again: the moment the earliest timer can be handed out, or for far timers an earlier moment at
- * which the wheel has to turn (at most LEVELS such moments per timer, and one more for each 26 days it is away).
+ * which the wheel has to turn (at most LEVELS such moments per timer, and one more for each 52 days it is away).
  * FLI_NEVER (UINT64_MAX) when empty. */
 uint64_t fli_wheel_next_ns(const fli_wheel *wheel);
 

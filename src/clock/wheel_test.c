@@ -74,7 +74,8 @@ static const item *earliest(const model *m)
     for (size_t i = 0; i < ITEMS; i++) {
         const item *it = &m->items[i];
         if (!it->armed) continue;
-        if (found == NULL || it->tick < found->tick || (it->tick == found->tick && it->serial < found->serial)) found = it;
+        if (found == NULL || it->tick < found->tick) found = it;
+        if (it->tick == found->tick && it->serial < found->serial) found = it;
     }
     return found;
 }
@@ -441,7 +442,7 @@ TEST(a_ticker_can_be_added_again_inside_the_loop)
 
 TEST(a_jump_over_five_hundred_years_ends)
 {
-    /* Tick by tick this would be 2^48 steps. */
+    /* Tick by tick this would be 2^47 steps. */
     fli_wheel wheel;
     fli_timer first = { 0 }, second = { 0 };
     fli_wheel_init(&wheel, 0);
