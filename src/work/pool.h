@@ -11,41 +11,50 @@
 #include "base/mem.h"
 #include "port/thread.h"
 
-/* Part of whatever is to be run. The pool never frees it. */
+/* Part of whatever is to be run. The pool never frees it, and does not touch it once run or cancel has begun. */
 typedef struct fli_job {
     struct fli_job *next;
-    void (*run)(struct fli_job *job);    /* on a pool thread; may block; the job may be freed inside */
-    void (*cancel)(struct fli_job *job); /* instead of run, on the thread that closes the pool */
+    void (*run)(struct fli_job *job);    /* on a pool thread; may block, may submit; the job may be freed inside */
+    void (*cancel)(struct fli_job *job); /* instead of run, on the thread that closes the pool; not under its lock */
 } fli_job;
 
+/* Everything below the conditions belongs to `lock`, and is plain because of it. */
 typedef struct fli_workpool {
     fli_mutex   lock;
     fli_cond    work;  /* a job was queued, or the pool closes */
     fli_cond    quiet; /* a thread has left */
     fli_mem     mem;
-    fli_thread *threads; /* under lock: thread_count of them are started, up to thread_max */
-    uint32_t    thread_max, thread_count, idle_count, left_count, busy_count;
-    uint32_t    queue_max, queue_count;
+    fli_thread *threads;      /* room for thread_max; the first thread_count are started and not yet joined */
+    uint32_t    thread_max;
+    uint32_t    thread_count;
+    uint32_t    busy_count;   /* of them, in a job */
+    uint32_t    left_count;   /* of them, gone; only after close */
+    uint32_t    queue_max;
+    uint64_t    queue_count;  /* jobs from oldest to newest */
     fli_job    *oldest, *newest;
     bool        closed;
 } fli_workpool;
 
+/* `queue_max`: how many jobs may wait while every thread has one. FILCH_EINVAL without threads, FILCH_ENOMEM,
+ * FILCH_ESYS; then there is nothing to undo. */
 filch_err fli_workpool_init(fli_workpool *pool, const fli_mem *mem, uint32_t thread_max, uint32_t queue_max);
 
 /* Takes `job` when it returns FILCH_OK: one of run and cancel will be called once.
- * FILCH_EFULL, FILCH_ECLOSED, FILCH_ENOMEM, FILCH_ESYS (no thread could be started and none is running). */
+ * FILCH_EFULL, FILCH_ECLOSED, FILCH_ENOMEM, FILCH_ESYS (no thread could be started and none is running).
+ * Any thread, also inside run and cancel. */
 filch_err fli_workpool_submit(fli_workpool *pool, fli_job *job);
 
-/* No more jobs; those that have not begun are cancelled. Idle threads leave. May be called twice. */
+/* No more jobs; those that have not begun are cancelled, oldest first. Idle threads leave. May be called twice. */
 void fli_workpool_close(fli_workpool *pool);
 
-/* After close: waits until all threads have left, at most until `until_ns`. False: some job still runs. */
+/* After close: waits until all threads have left, at most until `until_ns`, and joins them. False: some job still runs;
+ * call again later. */
 bool fli_workpool_join(fli_workpool *pool, uint64_t until_ns);
 
 /* Jobs that are running now. */
 uint32_t fli_workpool_busy(fli_workpool *pool);
 
-/* After a join that returned true. */
+/* After a join that returned true, or when there never was a job. */
 void fli_workpool_fini(fli_workpool *pool);
 
 #endif

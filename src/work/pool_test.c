@@ -1,0 +1,666 @@
+/* pool_test.c - the work pool. Includes pool.c itself, so that starting a thread can be counted and made to fail, and
+ * wake-ups can be counted. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "port/atomic.h"
+#include "port/clock.h"
+#include "port/thread.h"
+#include "support/check.h"
+
+static FLI_ATOMIC(unsigned) start_count; /* threads that the pool has started */
+static FLI_ATOMIC(unsigned) start_fails; /* so many more attempts fail */
+static FLI_ATOMIC(unsigned) wake_count;  /* pool threads that woke up */
+static char start_name[16];
+
+static filch_err start_or_fail(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg)
+{
+    if (fli_load_rlx(&start_fails) > 0) {
+        fli_store_rlx(&start_fails, fli_load_rlx(&start_fails) - 1);
+        return FILCH_ESYS;
+    }
+    strncpy(start_name, name, sizeof start_name - 1);
+    fli_add_rlx(&start_count, 1);
+    return fli_thread_start(thread, name, run, arg);
+}
+
+static void wait_and_count(fli_cond *cond, fli_mutex *mutex)
+{
+    fli_cond_wait(cond, mutex);
+    fli_add_rlx(&wake_count, 1);
+}
+
+#define fli_thread_start start_or_fail
+#define fli_cond_wait wait_and_count
+#include "work/pool.c"
+#undef fli_thread_start
+#undef fli_cond_wait
+
+/* ---- helpers ------------------------------------------------------------------------------------------------ */
+
+/* A job that counts what happens to it, and may have to wait: first until `meet` jobs are inside, then for the gate. */
+typedef struct gate {
+    fli_mutex lock;
+    fli_cond  changed;
+    unsigned  inside, inside_max, meet, ran, cancelled;
+    bool      open;
+} gate;
+
+typedef struct task {
+    fli_job       job;
+    gate         *gate;
+    fli_workpool *pool;
+    struct task  *then;    /* submitted from inside run */
+    filch_err     then_err;
+    unsigned      ran, cancelled;
+    unsigned      turn; /* when, among all of this gate */
+} task;
+
+static void gate_init(gate *g, unsigned meet, bool open)
+{
+    *g = (gate){ .meet = meet, .open = open };
+    ok(fli_mutex_init(&g->lock));
+    ok(fli_cond_init(&g->changed));
+}
+
+static void gate_fini(gate *g)
+{
+    fli_cond_fini(&g->changed);
+    fli_mutex_fini(&g->lock);
+}
+
+static void gate_open(gate *g)
+{
+    fli_mutex_lock(&g->lock);
+    g->open = true;
+    fli_cond_broadcast(&g->changed);
+    fli_mutex_unlock(&g->lock);
+}
+
+static void gate_wait_inside(gate *g, unsigned count)
+{
+    fli_mutex_lock(&g->lock);
+    while (g->inside < count) fli_cond_wait(&g->changed, &g->lock);
+    fli_mutex_unlock(&g->lock);
+}
+
+static void gate_wait_ran(gate *g, unsigned count)
+{
+    fli_mutex_lock(&g->lock);
+    while (g->ran < count) fli_cond_wait(&g->changed, &g->lock);
+    fli_mutex_unlock(&g->lock);
+}
+
+static void task_run(fli_job *job)
+{
+    task *t = FLI_OUTER(task, job, job);
+    gate *g = t->gate;
+    if (t->then != NULL) t->then_err = fli_workpool_submit(t->pool, &t->then->job);
+    fli_mutex_lock(&g->lock);
+    g->inside++;
+    if (g->inside > g->inside_max) g->inside_max = g->inside;
+    fli_cond_broadcast(&g->changed);
+    while (g->inside_max < g->meet || !g->open) fli_cond_wait(&g->changed, &g->lock);
+    g->inside--;
+    t->turn = g->ran++;
+    t->ran++;
+    fli_cond_broadcast(&g->changed);
+    fli_mutex_unlock(&g->lock);
+}
+
+static void task_cancel(fli_job *job)
+{
+    task *t = FLI_OUTER(task, job, job);
+    fli_mutex_lock(&t->gate->lock);
+    t->turn = t->gate->cancelled++;
+    t->cancelled++;
+    fli_mutex_unlock(&t->gate->lock);
+    /* Deadlocks if the pool still holds its lock. */
+    if (t->pool != NULL) same(fli_workpool_submit(t->pool, job), FILCH_ECLOSED);
+}
+
+static task task_for(gate *g)
+{
+    return (task){ .job = { .run = task_run, .cancel = task_cancel }, .gate = g };
+}
+
+static fli_mem plain_mem(void)
+{
+    fli_mem mem;
+    fli_mem_init(&mem, NULL, NULL);
+    return mem;
+}
+
+static void pool_init(fli_workpool *pool, uint32_t thread_max, uint32_t queue_max)
+{
+    fli_mem mem = plain_mem();
+    fli_store_rlx(&start_count, 0);
+    fli_store_rlx(&start_fails, 0);
+    ok(fli_workpool_init(pool, &mem, thread_max, queue_max));
+}
+
+static void pool_end(fli_workpool *pool)
+{
+    fli_workpool_close(pool);
+    assert_true(fli_workpool_join(pool, FLI_NEVER));
+    fli_workpool_fini(pool);
+}
+
+static void wait_not_busy(fli_workpool *pool)
+{
+    while (fli_workpool_busy(pool) > 0) fli_thread_yield();
+}
+
+/* ---- threads ------------------------------------------------------------------------------------------------ */
+
+TEST(starts_no_thread_before_the_first_job_and_one_for_it)
+{
+    fli_workpool pool;
+    gate         g;
+    pool_init(&pool, 4, 16);
+    gate_init(&g, 0, true);
+    assert_int_equal(fli_load_rlx(&start_count), 0);
+    for (unsigned i = 0; i < 50; i++) {
+        task t = task_for(&g);
+        ok(fli_workpool_submit(&pool, &t.job));
+        gate_wait_ran(&g, i + 1);
+        wait_not_busy(&pool);
+        assert_int_equal(t.ran, 1);
+    }
+    assert_int_equal(fli_load_rlx(&start_count), 1); /* one at a time needs no second */
+    assert_string_equal(start_name, "filch-work");
+    pool_end(&pool);
+    gate_fini(&g);
+}
+
+TEST(a_pool_without_jobs_closes_at_once)
+{
+    fli_workpool pool;
+    pool_init(&pool, 4, 16);
+    fli_workpool_close(&pool);
+    fli_workpool_close(&pool);
+    assert_true(fli_workpool_join(&pool, 0));
+    assert_true(fli_workpool_join(&pool, 0));
+    fli_workpool_fini(&pool);
+    pool_init(&pool, 4, 16);
+    fli_workpool_fini(&pool);
+    assert_int_equal(fli_load_rlx(&start_count), 0);
+}
+
+TEST(a_pool_needs_a_thread)
+{
+    fli_workpool pool;
+    fli_mem      mem = plain_mem();
+    same(fli_workpool_init(&pool, &mem, 0, 16), FILCH_EINVAL);
+}
+
+TEST(as_many_jobs_run_at_once_as_it_may_have_threads_and_never_more)
+{
+    enum { LIMIT = 3, JOBS = 60 };
+    fli_workpool pool;
+    pool_init(&pool, LIMIT, JOBS);
+    /* Round 1 finds no thread, the later ones find them asleep, or on their way there. Each needs LIMIT jobs inside at
+     * once before any of them can end: it hangs if a job waits behind another although a thread is free for it. */
+    for (unsigned round = 0; round < 200; round++) {
+        gate g;
+        task tasks[JOBS];
+        gate_init(&g, LIMIT, true);
+        for (unsigned i = 0; i < JOBS; i++) {
+            tasks[i] = task_for(&g);
+            ok(fli_workpool_submit(&pool, &tasks[i].job));
+        }
+        gate_wait_ran(&g, JOBS);
+        wait_not_busy(&pool); /* the last job's gate is in use until it returns */
+        assert_int_equal(g.inside_max, LIMIT);
+        for (unsigned i = 0; i < JOBS; i++) assert_int_equal(tasks[i].ran, 1);
+        gate_fini(&g);
+    }
+    assert_int_equal(fli_load_rlx(&start_count), LIMIT);
+    pool_end(&pool);
+}
+
+TEST(two_jobs_that_need_each_other_both_get_a_thread)
+{
+    fli_workpool pool;
+    pool_init(&pool, 2, 0);
+    for (unsigned round = 0; round < 2000; round++) {
+        gate g;
+        gate_init(&g, 2, true);
+        task a = task_for(&g), b = task_for(&g);
+        ok(fli_workpool_submit(&pool, &a.job));
+        ok(fli_workpool_submit(&pool, &b.job));
+        gate_wait_ran(&g, 2);
+        wait_not_busy(&pool);
+        gate_fini(&g);
+    }
+    pool_end(&pool);
+}
+
+TEST(one_job_wakes_one_thread)
+{
+    enum { THREADS = 4, JOBS = 1000 };
+    fli_workpool pool;
+    gate         g;
+    task         tasks[THREADS];
+    pool_init(&pool, THREADS, 16);
+    gate_init(&g, THREADS, true);
+    for (unsigned i = 0; i < THREADS; i++) {
+        tasks[i] = task_for(&g);
+        ok(fli_workpool_submit(&pool, &tasks[i].job));
+    }
+    gate_wait_ran(&g, THREADS);
+    wait_not_busy(&pool);
+    fli_store_rlx(&wake_count, 0);
+    for (unsigned i = 0; i < JOBS; i++) {
+        task t = task_for(&g);
+        ok(fli_workpool_submit(&pool, &t.job));
+        gate_wait_ran(&g, THREADS + i + 1);
+        wait_not_busy(&pool);
+    }
+    /* Waking all would be THREADS times as many; POSIX allows a few for no reason. */
+    assert_true(fli_load_rlx(&wake_count) < JOBS + JOBS / 4);
+    pool_end(&pool);
+    gate_fini(&g);
+}
+
+TEST(without_any_thread_the_job_stays_the_callers)
+{
+    fli_workpool pool;
+    gate         g;
+    pool_init(&pool, 2, 16);
+    gate_init(&g, 0, true);
+    task t = task_for(&g);
+    fli_store_rlx(&start_fails, 2);
+    same(fli_workpool_submit(&pool, &t.job), FILCH_ESYS);
+    same(fli_workpool_submit(&pool, &t.job), FILCH_ESYS);
+    ok(fli_workpool_submit(&pool, &t.job)); /* the system has recovered */
+    gate_wait_ran(&g, 1);
+    pool_end(&pool);
+    assert_int_equal(t.ran, 1);
+    assert_int_equal(t.cancelled, 0);
+    gate_fini(&g);
+}
+
+TEST(a_thread_that_cannot_be_started_is_fine_while_another_runs)
+{
+    fli_workpool pool;
+    gate         g;
+    pool_init(&pool, 2, 16);
+    gate_init(&g, 0, false);
+    task a = task_for(&g), b = task_for(&g), c = task_for(&g);
+    ok(fli_workpool_submit(&pool, &a.job));
+    gate_wait_inside(&g, 1);
+    fli_store_rlx(&start_fails, 1);
+    ok(fli_workpool_submit(&pool, &b.job)); /* refused a thread of its own: it waits */
+    assert_int_equal(fli_load_rlx(&start_fails), 0);
+    assert_int_equal(fli_workpool_busy(&pool), 1);
+    ok(fli_workpool_submit(&pool, &c.job)); /* tries again */
+    gate_wait_inside(&g, 2);
+    gate_open(&g);
+    gate_wait_ran(&g, 3);
+    pool_end(&pool);
+    assert_int_equal(a.ran + b.ran + c.ran, 3);
+    gate_fini(&g);
+}
+
+/* ---- the queue ---------------------------------------------------------------------------------------------- */
+
+TEST(jobs_run_in_the_order_they_were_submitted)
+{
+    enum { JOBS = 100 };
+    fli_workpool pool;
+    gate         g;
+    task         tasks[JOBS];
+    pool_init(&pool, 1, JOBS);
+    gate_init(&g, 0, true);
+    for (unsigned i = 0; i < JOBS; i++) {
+        tasks[i] = task_for(&g);
+        ok(fli_workpool_submit(&pool, &tasks[i].job));
+    }
+    gate_wait_ran(&g, JOBS);
+    for (unsigned i = 0; i < JOBS; i++) assert_int_equal(tasks[i].turn, i);
+    pool_end(&pool);
+    gate_fini(&g);
+}
+
+TEST(a_full_queue_refuses_and_changes_nothing)
+{
+    enum { THREADS = 2, QUEUE = 5 };
+    fli_workpool pool;
+    gate         g;
+    task         tasks[THREADS + QUEUE];
+    pool_init(&pool, THREADS, QUEUE);
+    gate_init(&g, 0, false);
+    for (unsigned i = 0; i < THREADS + QUEUE; i++) {
+        tasks[i] = task_for(&g);
+        ok(fli_workpool_submit(&pool, &tasks[i].job)); /* whether or not the threads have woken up */
+    }
+    fli_job marker;
+    task    extra = task_for(&g);
+    extra.job.next = &marker;
+    same(fli_workpool_submit(&pool, &extra.job), FILCH_EFULL);
+    gate_wait_inside(&g, THREADS);
+    same(fli_workpool_submit(&pool, &extra.job), FILCH_EFULL);
+    assert_ptr_equal(extra.job.next, &marker);
+    assert_int_equal(fli_workpool_busy(&pool), THREADS);
+    assert_int_equal(pool.queue_count, QUEUE);
+    gate_open(&g);
+    gate_wait_ran(&g, THREADS + QUEUE);
+    wait_not_busy(&pool);
+    ok(fli_workpool_submit(&pool, &extra.job)); /* there is room again */
+    gate_wait_ran(&g, THREADS + QUEUE + 1);
+    pool_end(&pool);
+    for (unsigned i = 0; i < THREADS + QUEUE; i++) assert_int_equal(tasks[i].ran, 1);
+    assert_int_equal(extra.ran, 1);
+    gate_fini(&g);
+}
+
+TEST(a_job_may_submit_another_from_inside)
+{
+    enum { JOBS = 500 };
+    fli_workpool pool;
+    gate         g;
+    task         tasks[JOBS];
+    pool_init(&pool, 1, 1); /* one thread: it is the one that submits and the one that will run it */
+    gate_init(&g, 0, true);
+    for (unsigned i = 0; i < JOBS; i++) {
+        tasks[i] = task_for(&g);
+        tasks[i].pool = &pool;
+        tasks[i].then = i + 1 < JOBS ? &tasks[i + 1] : NULL;
+    }
+    ok(fli_workpool_submit(&pool, &tasks[0].job));
+    gate_wait_ran(&g, JOBS);
+    pool_end(&pool);
+    for (unsigned i = 0; i < JOBS; i++) {
+        same(tasks[i].then_err, FILCH_OK);
+        assert_int_equal(tasks[i].ran, 1);
+    }
+    gate_fini(&g);
+}
+
+typedef struct own_job {
+    fli_job job;
+} own_job;
+
+static FLI_ATOMIC(unsigned) freed_count;
+
+static void free_itself(fli_job *job)
+{
+    free(FLI_OUTER(own_job, job, job));
+    fli_add_acqrel(&freed_count, 1);
+}
+
+TEST(a_job_may_free_itself_in_run_and_in_cancel)
+{
+    enum { JOBS = 2000 };
+    fli_workpool pool;
+    pool_init(&pool, 2, JOBS);
+    fli_store_rlx(&freed_count, 0);
+    for (unsigned i = 0; i < JOBS; i++) {
+        own_job *own = malloc(sizeof *own);
+        assert_non_null(own);
+        own->job = (fli_job){ .run = free_itself, .cancel = free_itself };
+        ok(fli_workpool_submit(&pool, &own->job));
+    }
+    pool_end(&pool);
+    assert_int_equal(fli_load_acq(&freed_count), JOBS);
+}
+
+/* ---- the end ------------------------------------------------------------------------------------------------ */
+
+TEST(close_cancels_what_has_not_begun_in_order_and_outside_the_lock)
+{
+    enum { JOBS = 20 };
+    fli_workpool pool;
+    gate         g;
+    task         tasks[JOBS];
+    pool_init(&pool, 1, JOBS);
+    gate_init(&g, 0, false);
+    task first = task_for(&g);
+    ok(fli_workpool_submit(&pool, &first.job));
+    gate_wait_inside(&g, 1);
+    for (unsigned i = 0; i < JOBS; i++) {
+        tasks[i] = task_for(&g);
+        tasks[i].pool = &pool; /* its cancel submits, and is refused */
+        ok(fli_workpool_submit(&pool, &tasks[i].job));
+    }
+    fli_workpool_close(&pool);
+    for (unsigned i = 0; i < JOBS; i++) {
+        assert_int_equal(tasks[i].cancelled, 1);
+        assert_int_equal(tasks[i].turn, i);
+    }
+    fli_workpool_close(&pool);
+    gate_open(&g);
+    pool_end(&pool);
+    assert_int_equal(first.ran, 1);
+    assert_int_equal(first.cancelled, 0);
+    assert_int_equal(g.ran, 1);
+    assert_int_equal(g.cancelled, JOBS);
+    gate_fini(&g);
+}
+
+TEST(a_closed_pool_refuses_jobs)
+{
+    fli_workpool pool;
+    gate         g;
+    pool_init(&pool, 1, 1);
+    gate_init(&g, 0, true);
+    task t = task_for(&g);
+    fli_workpool_close(&pool);
+    same(fli_workpool_submit(&pool, &t.job), FILCH_ECLOSED);
+    assert_true(fli_workpool_join(&pool, FLI_NEVER));
+    same(fli_workpool_submit(&pool, &t.job), FILCH_ECLOSED);
+    fli_workpool_fini(&pool);
+    assert_int_equal(t.ran + t.cancelled, 0);
+    assert_int_equal(fli_load_rlx(&start_count), 0);
+    gate_fini(&g);
+}
+
+TEST(join_gives_up_on_a_job_that_does_not_return_and_succeeds_when_it_has)
+{
+    fli_workpool pool;
+    gate         g;
+    pool_init(&pool, 3, 8);
+    gate_init(&g, 0, false);
+    task stuck = task_for(&g), other = task_for(&g);
+    ok(fli_workpool_submit(&pool, &stuck.job));
+    ok(fli_workpool_submit(&pool, &other.job));
+    gate_wait_inside(&g, 2);
+    fli_workpool_close(&pool);
+    assert_false(fli_workpool_join(&pool, 0));
+    uint64_t until_ns = fli_clock_after(fli_clock_ns(), FILCH_MILLISECONDS(5));
+    assert_false(fli_workpool_join(&pool, until_ns));
+    assert_true(fli_clock_ns() >= until_ns);
+    assert_int_equal(fli_workpool_busy(&pool), 2);
+    gate_open(&g);
+    assert_true(fli_workpool_join(&pool, FLI_NEVER));
+    assert_int_equal(fli_workpool_busy(&pool), 0);
+    fli_workpool_fini(&pool);
+    assert_int_equal(stuck.ran + other.ran, 2);
+    gate_fini(&g);
+}
+
+static void join_it(void *arg)
+{
+    FLI_ASSERT(fli_workpool_join(arg, FLI_NEVER));
+}
+
+TEST(two_threads_may_join_at_once)
+{
+    for (unsigned round = 0; round < 100; round++) {
+        fli_workpool pool;
+        gate         g;
+        fli_thread   other;
+        pool_init(&pool, 2, 2);
+        gate_init(&g, 0, true);
+        task a = task_for(&g), b = task_for(&g);
+        ok(fli_workpool_submit(&pool, &a.job));
+        ok(fli_workpool_submit(&pool, &b.job));
+        fli_workpool_close(&pool);
+        ok(fli_thread_start(&other, "joiner", join_it, &pool));
+        assert_true(fli_workpool_join(&pool, FLI_NEVER));
+        fli_thread_join(&other);
+        fli_workpool_fini(&pool);
+        assert_int_equal(a.ran + a.cancelled + b.ran + b.cancelled, 2);
+        gate_fini(&g);
+    }
+}
+
+/* Four threads submit while a fifth closes. */
+typedef struct rush_job {
+    fli_job              job;
+    FLI_ATOMIC(unsigned) ran, cancelled;
+    bool                 taken; /* by the pool; plain: its submitter is joined before anyone reads it */
+} rush_job;
+
+enum { RUSH_THREADS = 4, RUSH_JOBS = 25000 };
+
+typedef struct rush {
+    fli_workpool *pool;
+    rush_job     *jobs;
+} rush;
+
+static FLI_ATOMIC(unsigned) rush_submitted, rush_ran;
+
+static void rush_run(fli_job *job)
+{
+    fli_add_rlx(&FLI_OUTER(rush_job, job, job)->ran, 1);
+    fli_add_rlx(&rush_ran, 1);
+}
+
+static void rush_cancel(fli_job *job)
+{
+    fli_add_rlx(&FLI_OUTER(rush_job, job, job)->cancelled, 1);
+}
+
+static void rush_submit(void *arg)
+{
+    rush *r = arg;
+    for (unsigned i = 0; i < RUSH_JOBS; i++) {
+        rush_job *j = &r->jobs[i];
+        j->job = (fli_job){ .run = rush_run, .cancel = rush_cancel };
+        filch_err err;
+        while ((err = fli_workpool_submit(r->pool, &j->job)) == FILCH_EFULL) fli_thread_yield();
+        j->taken = err == FILCH_OK;
+        FLI_ASSERT(j->taken || err == FILCH_ECLOSED);
+        fli_add_rlx(&rush_submitted, 1);
+    }
+}
+
+/* Closes when so many were submitted, and of those so many have run. */
+static void rush_once(uint32_t thread_max, uint32_t queue_max, unsigned submitted, unsigned ran)
+{
+    fli_workpool pool;
+    rush         rushes[RUSH_THREADS];
+    fli_thread   threads[RUSH_THREADS];
+    rush_job    *jobs = calloc((size_t)RUSH_THREADS * RUSH_JOBS, sizeof *jobs);
+    assert_non_null(jobs);
+    pool_init(&pool, thread_max, queue_max);
+    fli_store_rlx(&rush_submitted, 0);
+    fli_store_rlx(&rush_ran, 0);
+    for (unsigned i = 0; i < RUSH_THREADS; i++) {
+        rushes[i] = (rush){ .pool = &pool, .jobs = jobs + (size_t)i * RUSH_JOBS };
+        ok(fli_thread_start(&threads[i], "rush", rush_submit, &rushes[i]));
+    }
+    while (fli_load_rlx(&rush_submitted) < submitted || fli_load_rlx(&rush_ran) < ran) fli_thread_yield();
+    fli_workpool_close(&pool);
+    assert_true(fli_workpool_join(&pool, FLI_NEVER));
+    unsigned taken = 0, ended = 0;
+    for (unsigned i = 0; i < RUSH_THREADS; i++) fli_thread_join(&threads[i]);
+    for (unsigned i = 0; i < RUSH_THREADS * RUSH_JOBS; i++) {
+        unsigned once = fli_load_rlx(&jobs[i].ran) + fli_load_rlx(&jobs[i].cancelled);
+        assert_int_equal(once, jobs[i].taken ? 1 : 0);
+        taken += jobs[i].taken;
+        ended += once;
+    }
+    assert_int_equal(taken, ended);
+    assert_true(taken >= submitted);
+    fli_workpool_fini(&pool);
+    free(jobs);
+}
+
+TEST(every_job_runs_or_is_cancelled_exactly_once_while_closing_in_the_middle)
+{
+    rush_once(4, 64, RUSH_THREADS * RUSH_JOBS / 2, 0);
+    rush_once(2, 100000, RUSH_THREADS * RUSH_JOBS / 2, 0);
+    rush_once(3, 0, 1000, 0);
+    rush_once(1, 1, 5000, 0);
+}
+
+TEST(every_job_runs_when_nobody_closes)
+{
+    rush_once(4, 1000, RUSH_THREADS * RUSH_JOBS, RUSH_THREADS * RUSH_JOBS);
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------- */
+
+typedef struct stingy {
+    unsigned calls, fail_at; /* the fail_at-th allocation fails; 0: none */
+    size_t   held;
+} stingy;
+
+static void *stingy_alloc(void *user, void *old, size_t old_size, size_t size)
+{
+    stingy *s = user;
+    if (size > 0 && ++s->calls == s->fail_at) return NULL;
+    s->held += size - old_size; /* wraps round and back */
+    if (size > 0) return realloc(old, size);
+    free(old);
+    return NULL;
+}
+
+TEST(init_leaves_nothing_behind_when_any_allocation_fails)
+{
+    bool failed = true;
+    for (unsigned fail_at = 1; failed; fail_at++) {
+        fli_workpool pool;
+        stingy       s = { .fail_at = fail_at };
+        fli_mem      mem;
+        fli_mem_init(&mem, stingy_alloc, &s);
+        filch_err err = fli_workpool_init(&pool, &mem, 4, 16);
+        failed = err != FILCH_OK;
+        if (failed) {
+            same(err, FILCH_ENOMEM);
+        } else {
+            /* From here on it asks for no memory. */
+            unsigned calls = s.calls;
+            gate     g;
+            gate_init(&g, 0, true);
+            task t = task_for(&g);
+            ok(fli_workpool_submit(&pool, &t.job));
+            gate_wait_ran(&g, 1);
+            pool_end(&pool);
+            gate_fini(&g);
+            assert_int_equal(s.calls, calls);
+            assert_true(fail_at > 1); /* it did fail before */
+        }
+        assert_int_equal(s.held, 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(starts_no_thread_before_the_first_job_and_one_for_it),
+        cmocka_unit_test(a_pool_without_jobs_closes_at_once),
+        cmocka_unit_test(a_pool_needs_a_thread),
+        cmocka_unit_test(as_many_jobs_run_at_once_as_it_may_have_threads_and_never_more),
+        cmocka_unit_test(two_jobs_that_need_each_other_both_get_a_thread),
+        cmocka_unit_test(one_job_wakes_one_thread),
+        cmocka_unit_test(without_any_thread_the_job_stays_the_callers),
+        cmocka_unit_test(a_thread_that_cannot_be_started_is_fine_while_another_runs),
+        cmocka_unit_test(jobs_run_in_the_order_they_were_submitted),
+        cmocka_unit_test(a_full_queue_refuses_and_changes_nothing),
+        cmocka_unit_test(a_job_may_submit_another_from_inside),
+        cmocka_unit_test(a_job_may_free_itself_in_run_and_in_cancel),
+        cmocka_unit_test(close_cancels_what_has_not_begun_in_order_and_outside_the_lock),
+        cmocka_unit_test(a_closed_pool_refuses_jobs),
+        cmocka_unit_test(join_gives_up_on_a_job_that_does_not_return_and_succeeds_when_it_has),
+        cmocka_unit_test(two_threads_may_join_at_once),
+        cmocka_unit_test(every_job_runs_or_is_cancelled_exactly_once_while_closing_in_the_middle),
+        cmocka_unit_test(every_job_runs_when_nobody_closes),
+        cmocka_unit_test(init_leaves_nothing_behind_when_any_allocation_fails),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
