@@ -101,7 +101,7 @@ static uint64_t random_due(model *m)
     case 1: return m->now_ns;
     case 2: return UINT64_MAX - random_span(m);
     case 3: return fli_clock_after(m->now_ns, fli_prng_next(&m->prng) >> 8); /* up to two years */
-    case 4: return (m->tick + fli_prng_below(&m->prng, 200)) * TICK;        /* many in one tick */
+    case 4: return (m->tick + fli_prng_below(&m->prng, 200)) * TICK;         /* many in one tick */
     default: return fli_clock_after(m->now_ns, random_span(m));
     }
 }

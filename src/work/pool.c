@@ -43,10 +43,14 @@ filch_err fli_workpool_init(fli_workpool *pool, const fli_mem *mem, uint32_t thr
     err = fli_cond_init(&pool->quiet);
     if (err != FILCH_OK) goto no_quiet;
     return FILCH_OK;
-no_quiet:   fli_cond_fini(&pool->work);
-no_work:    fli_mutex_fini(&pool->lock);
-no_lock:    fli_free(mem, pool->threads, bytes);
-no_threads: return err;
+no_quiet:
+    fli_cond_fini(&pool->work);
+no_work:
+    fli_mutex_fini(&pool->lock);
+no_lock:
+    fli_free(mem, pool->threads, bytes);
+no_threads:
+    return err;
 }
 
 void fli_workpool_fini(fli_workpool *pool)

@@ -24,13 +24,13 @@ typedef struct fli_workpool {
     fli_cond    work;  /* a job was queued, or the pool closes */
     fli_cond    quiet; /* a thread has left */
     fli_mem     mem;
-    fli_thread *threads;      /* room for thread_max; the first thread_count are started and not yet joined */
+    fli_thread *threads; /* room for thread_max; the first thread_count are started and not yet joined */
     uint32_t    thread_max;
     uint32_t    thread_count;
-    uint32_t    busy_count;   /* of them, in a job */
-    uint32_t    left_count;   /* of them, gone; only after close */
+    uint32_t    busy_count; /* of them, in a job */
+    uint32_t    left_count; /* of them, gone; only after close */
     uint32_t    queue_max;
-    uint64_t    queue_count;  /* jobs from oldest to newest */
+    uint64_t    queue_count; /* jobs from oldest to newest */
     fli_job    *oldest, *newest;
     bool        closed;
 } fli_workpool;

@@ -51,7 +51,7 @@ typedef struct task {
     fli_job       job;
     gate         *gate;
     fli_workpool *pool;
-    struct task  *then;    /* submitted from inside run */
+    struct task  *then; /* submitted from inside run */
     filch_err     then_err;
     unsigned      ran, cancelled;
     unsigned      turn; /* when, among all of this gate */
@@ -509,9 +509,9 @@ TEST(two_threads_may_join_at_once)
 
 /* Four threads submit while a fifth closes. */
 typedef struct rush_job {
-    fli_job              job;
+    fli_job job;
     FLI_ATOMIC(unsigned) ran, cancelled;
-    bool                 taken; /* by the pool; plain: its submitter is joined before anyone reads it */
+    bool taken; /* by the pool; plain: its submitter is joined before anyone reads it */
 } rush_job;
 
 enum { RUSH_THREADS = 4, RUSH_JOBS = 25000 };
