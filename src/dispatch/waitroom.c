@@ -73,7 +73,7 @@ static filch_err put_or_wait(fli_waitroom *room, fli_runtime *rt, fli_local *her
     fli_node_get_data(waiter->node, &data);
     for (;;) {
         filch_err err = fli_message_put(rt, here, p, gen, waiter->node, false);
-        if (err != FILCH_EFULL || p->overflow != FILCH_OVERFLOW_WAIT) return err;
+        if (err != FILCH_EFULL || fli_load_rlx(&p->overflow) != FILCH_OVERFLOW_WAIT) return err;
         err = queue(room, p, waiter, fli_limit_units(fli_data_bytes(&data)));
         if (err == FILCH_EFULL) continue;
         *waits = err == FILCH_OK;

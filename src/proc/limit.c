@@ -15,18 +15,20 @@ void fli_limit_open(fli_proc *p, uint32_t gen)
     fli_store_rlx(&p->drops, (uint64_t)gen << 32);
 }
 
-bool fli_limit_fits(const fli_proc *p, size_t bytes)
+bool fli_limit_fits(fli_proc *p, size_t bytes)
 {
-    if (p->mailbox_units == 0) return bytes / 16 < FLI_MAILBOX_UNITS_MAX;
-    return bytes <= (size_t)p->mailbox_units * 16;
+    uint32_t units = fli_load_rlx(&p->mailbox_units);
+    if (units == 0) return bytes / 16 < FLI_MAILBOX_UNITS_MAX;
+    return bytes <= (size_t)units * 16;
 }
 
 /* Would one more be beyond `times` the limit? */
-static bool is_beyond(const fli_proc *p, uint64_t load, uint32_t units, uint32_t times)
+static bool is_beyond(fli_proc *p, uint64_t load, uint32_t units, uint32_t times)
 {
     uint64_t count = (uint64_t)fli_load_count(load) + 1, sum = (uint64_t)fli_load_units(load) + units;
-    uint32_t max = p->mailbox_max != 0 ? p->mailbox_max : FLI_MAILBOX_MAX;
-    uint32_t units_max = p->mailbox_units != 0 ? p->mailbox_units : FLI_MAILBOX_UNITS_MAX;
+    uint32_t max = fli_load_rlx(&p->mailbox_max), units_max = fli_load_rlx(&p->mailbox_units);
+    if (max == 0) max = FLI_MAILBOX_MAX;
+    if (units_max == 0) units_max = FLI_MAILBOX_UNITS_MAX;
     return count > (uint64_t)max * times || sum > (uint64_t)units_max * times;
 }
 
@@ -37,7 +39,8 @@ fli_admit fli_limit_enter(fli_proc *p, uint32_t gen, uint32_t units, bool queued
         if (!is_of(load, gen)) return FLI_ADMIT_DEAD;
         if ((load & FLI_LOAD_WAITING) != 0 && !queued) return FLI_ADMIT_FULL;
         bool over = is_beyond(p, load, units, 1);
-        if (over && (p->overflow != FILCH_OVERFLOW_DROP_OLDEST || is_beyond(p, load, units, 2))) return FLI_ADMIT_FULL;
+        bool spares = fli_load_rlx(&p->overflow) == FILCH_OVERFLOW_DROP_OLDEST;
+        if (over && (!spares || is_beyond(p, load, units, 2))) return FLI_ADMIT_FULL;
         if (fli_cas_weak_rlx(&p->load, &load, load + FLI_LOAD_COUNT_ONE + units)) {
             return over ? FLI_ADMIT_OVER : FLI_ADMIT;
         }
@@ -86,10 +89,11 @@ uint64_t fli_limit_close(fli_proc *p, uint32_t gen)
 uint32_t fli_limit_excess(fli_proc *p)
 {
     uint64_t load = fli_load_rlx(&p->load);
-    uint32_t count = fli_load_count(load), max = p->mailbox_max;
+    uint32_t count = fli_load_count(load), max = fli_load_rlx(&p->mailbox_max);
     if (max != 0 && count > max) return count - max;
     /* Over in bytes only: one at a time, until it fits. */
-    return p->mailbox_units != 0 && fli_load_units(load) > p->mailbox_units ? 1 : 0;
+    uint32_t units_max = fli_load_rlx(&p->mailbox_units);
+    return units_max != 0 && fli_load_units(load) > units_max ? 1 : 0;
 }
 
 void fli_limit_dropped(fli_proc *p, uint32_t gen, uint32_t n)

@@ -58,7 +58,7 @@ typedef enum fli_admit {
 void fli_limit_open(fli_proc *p, uint32_t gen);
 
 /* Could a payload of so many bytes ever fit? */
-bool fli_limit_fits(const fli_proc *p, size_t bytes);
+bool fli_limit_fits(fli_proc *p, size_t bytes);
 
 /* Reserves room for one message. `queued`: the caller is next in the waiting room and overtakes nobody. */
 FILCH_MUST_USE fli_admit fli_limit_enter(fli_proc *p, uint32_t gen, uint32_t units, bool queued);

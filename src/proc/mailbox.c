@@ -117,7 +117,8 @@ void fli_mail_drain(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head
     }
     /* The head has moved on from it. */
     if (held != 0) fli_node_give(rt, here, fli_node_at(rt, held));
-    if (p->overflow == FILCH_OVERFLOW_DROP_OLDEST && (fli_state_peek(&p->state) & FLI_LIMITED) != 0) trim(rt, here, p);
+    bool drops = fli_load_rlx(&p->overflow) == FILCH_OVERFLOW_DROP_OLDEST;
+    if (drops && (fli_state_peek(&p->state) & FLI_LIMITED) != 0) trim(rt, here, p);
 }
 
 static void fill(fli_runtime *rt, const fli_node *node, filch_event *event)
@@ -188,7 +189,7 @@ void fli_mail_release(fli_runtime *rt, fli_local *here, fli_proc *p, filch_event
 
 uint32_t fli_mail_discard(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head)
 {
-    p->overflow = FILCH_OVERFLOW_FAIL; /* nothing left to trim */
+    fli_store_rlx(&p->overflow, FILCH_OVERFLOW_FAIL); /* nothing left to trim */
     fli_mail_drain(rt, here, p, head);
     uint32_t held = fli_mail_held(p);
     if (held != 0) fli_node_give(rt, here, fli_node_at(rt, held));

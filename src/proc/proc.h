@@ -3,7 +3,7 @@
  * A pid's serial is generation:32 | slot:32. Looking one up is a bounds check and an address; whether it is still
  * alive is decided by the generation in the state word, in the same CAS that delivers.
  *
- * Everything but `state`, `load`, `drops`, `running` and `type` is plain: it belongs to the worker that owns the
+ * What is not marked FLI_ATOMIC is plain: it belongs to the worker that owns the
  * process (ACTIVE, see state.h), and changes hands by PAIR state.settle and the run queues.
  */
 #ifndef FLI_PROC_PROC_H
@@ -49,17 +49,19 @@ typedef struct fli_proc {
     FLI_ATOMIC(const filch_type *) type;
     uint32_t answers, messages; /* newest node of each list, a ring; 0 empty */
     uint32_t yield_count;       /* outstanding */
-    uint32_t mailbox_max;       /* limit, messages; 0 none */
+    /* The mailbox's limit, and what happens there.  writes: the spawner.  reads: also senders with an old pid, while
+     * the slot changes hands: relaxed, what they do with it is checked by generation. */
+    FLI_ATOMIC(uint32_t) mailbox_max; /* messages; 0 none */
     union {
         uint32_t  few[FLI_YIELDS_FEW];
         uint32_t *many; /* [0] is the capacity, then the handles */
     } yields;
     uint8_t flags;
-    uint8_t overflow; /* filch_overflow */
+    FLI_ATOMIC(uint8_t) overflow; /* filch_overflow */
     /* 1 while a step runs.  writes: the owner. reads: any, for reports; relaxed. */
     FLI_ATOMIC(uint8_t) running;
     uint8_t rest; /* filch_state before it was forced, for the report */
-    uint32_t mailbox_units; /* limit, payload in units of 16 bytes; 0 none */
+    FLI_ATOMIC(uint32_t) mailbox_units; /* payload in units of 16 bytes; 0 none */
 
     /* Room taken in a mailbox with a limit: proc/limit.h. */
     FLI_ATOMIC(uint64_t) load;

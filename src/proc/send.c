@@ -26,7 +26,7 @@ fli_node *fli_message_make(fli_runtime *rt, fli_local *here, filch_pid from, con
 /* The mailbox is full: what its policy says. */
 static filch_err refuse(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t gen)
 {
-    switch (p->overflow) {
+    switch (fli_load_rlx(&p->overflow)) {
     case FILCH_OVERFLOW_DROP_NEWEST:
     case FILCH_OVERFLOW_DROP_OLDEST: /* twice over: its owner has not come to trim it */
         fli_limit_dropped(p, gen, 1);

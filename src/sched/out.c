@@ -19,7 +19,7 @@ void fli_out_forget(filch_out *out)
     if (out->status == FLI_STATUS_DONE) fli_data_free(&out->result);
     if (out->status == FLI_STATUS_UPGRADE) {
         if (out->type->close != NULL) out->type->close(out->self);
-        fli_instance_free(out->ctx.sched, out->type, out->small, out->self);
+        fli_instance_free(out->ctx.sched, out->type, NULL, out->self);
     }
     out->status = FLI_STATUS_NONE;
 }
@@ -70,7 +70,7 @@ filch_err filch_upgrade(filch_out *out, const filch_type *type, const char *meth
     /* A second upgrade in one step would need the room of the first: that one goes first. */
     fli_out_forget(out);
     void     *self = NULL;
-    filch_err err = fli_instance_make(out->ctx.sched, type, &out->ctx, method, &args, out->small, &self);
+    filch_err err = fli_instance_make(out->ctx.sched, type, &out->ctx, method, &args, NULL, &self);
     if (err != FILCH_OK) return err;
     out->status = FLI_STATUS_UPGRADE;
     out->type = type;

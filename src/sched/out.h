@@ -2,7 +2,6 @@
 #ifndef FLI_SCHED_OUT_H
 #define FLI_SCHED_OUT_H
 
-#include <stdalign.h>
 #include <stdint.h>
 
 #include <filch.h>
@@ -37,7 +36,6 @@ struct filch_out {
     filch_data        result; /* owned, with DONE */
     const filch_type *type;   /* with UPGRADE: the new type and its instance */
     void             *self;
-    alignas(16) uint8_t small[FLI_STATE_INLINE];
     fli_call         *calls; /* allocated; grows, never shrinks */
     uint32_t          call_count, call_room;
 };

@@ -130,7 +130,8 @@ void fli_ready_here(fli_worker *w, fli_proc *p);
 void fli_step(fli_worker *w, fli_proc *p);
 
 /* spawn.c */
-/* Makes an instance of `type`: memory, and init. Undone by fli_instance_free without close, or ended with. */
+/* Makes an instance of `type`: memory, and init. `small` is room for one of FLI_STATE_INLINE bytes that it may use, or
+ * NULL: an instance never moves, it may hold pointers into itself. */
 filch_err fli_instance_make(filch_sched *sched, const filch_type *type, const filch_ctx *ctx, const char *method,
                             const filch_data *args, void *small, void **out);
 void      fli_instance_free(filch_sched *sched, const filch_type *type, void *small, void *self);

@@ -7,6 +7,12 @@
 #include "proc/values.h"
 #include "sched/sched.h"
 
+/* What an instance takes when it is not inside the control block. */
+static size_t heap_size(const filch_type *type)
+{
+    return type->size > 0 ? type->size : 1;
+}
+
 filch_err fli_instance_make(filch_sched *sched, const filch_type *type, const filch_ctx *ctx, const char *method,
                             const filch_data *args, void *small, void **out)
 {
@@ -15,10 +21,10 @@ filch_err fli_instance_make(filch_sched *sched, const filch_type *type, const fi
         if (args->kind != FILCH_KIND_NONE) return FILCH_EINVAL;
     }
     void *self = small;
-    if (type->size <= FLI_STATE_INLINE) {
+    if (small != NULL && type->size <= FLI_STATE_INLINE) {
         memset(small, 0, FLI_STATE_INLINE);
     } else {
-        self = fli_zalloc(&sched->rt.mem, type->size);
+        self = fli_zalloc(&sched->rt.mem, heap_size(type));
         if (self == NULL) return FILCH_ENOMEM;
     }
     filch_err err = type->init != NULL ? type->init(self, ctx, method, args) : FILCH_OK;
@@ -32,7 +38,7 @@ filch_err fli_instance_make(filch_sched *sched, const filch_type *type, const fi
 
 void fli_instance_free(filch_sched *sched, const filch_type *type, void *small, void *self)
 {
-    if (self != small) fli_free(&sched->rt.mem, self, type->size);
+    if (self != small) fli_free(&sched->rt.mem, self, heap_size(type));
 }
 
 /* An older caller's shorter struct leaves the rest at their defaults; a newer one must not ask for what we cannot do. */
@@ -59,9 +65,9 @@ static void set_up(fli_proc *p, const filch_type *type, void *self, const filch_
     p->yield_count = 0;
     p->flags = FLI_PROC_HUNGRY;
     p->rest = FILCH_STATE_READY;
-    p->mailbox_max = opt->mailbox_max;
-    p->mailbox_units = fli_limit_units(opt->mailbox_bytes);
-    p->overflow = (uint8_t)opt->overflow;
+    fli_store_rlx(&p->mailbox_max, opt->mailbox_max);
+    fli_store_rlx(&p->mailbox_units, fli_limit_units(opt->mailbox_bytes));
+    fli_store_rlx(&p->overflow, (uint8_t)opt->overflow);
     fli_store_rlx(&p->dropped, 0);
     fli_limit_open(p, gen);
 }

@@ -7,8 +7,6 @@
  *   5. by the status: queue again, settle to idle or blocked, upgrade, or end
  * From 1 to 5 the process is ACTIVE and this worker's own.
  */
-#include <string.h>
-
 #include "port/clock.h"
 #include "proc/data.h"
 #include "proc/mailbox.h"
@@ -71,10 +69,6 @@ static void upgrade(fli_worker *w, fli_proc *p, filch_out *out)
     if (old->close != NULL) old->close(p->self);
     fli_instance_free(w->sched, old, p->small, p->self);
     p->self = out->self;
-    if (out->self == out->small) {
-        memcpy(p->small, out->small, sizeof p->small);
-        p->self = p->small;
-    }
     fli_store_rlx(&p->type, out->type);
 }
 
