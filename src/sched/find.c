@@ -112,10 +112,10 @@ fli_proc *fli_find_far(fli_worker *w, bool any, bool *retry)
     return NULL;
 }
 
-bool fli_find_visible(filch_sched *sched)
+bool fli_find_visible(filch_sched *sched, uint32_t queued)
 {
     for (uint32_t i = 0; i < sched->victim_count; i++) {
-        if (fli_deque_count(&sched->workers[i]->deque) >= 2) return true;
+        if (fli_deque_count(&sched->workers[i]->deque) >= queued) return true;
     }
     return false;
 }

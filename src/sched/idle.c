@@ -10,9 +10,9 @@
  * A failed steal is not "nothing": fli_find_far says retry, and the worker goes round again.
  *
  * No herd. A submitter wakes nobody while somebody searches, and one at most. The last searcher that finds work wakes
- * the next if there is more. A worker that pushes to its own deque only looks at the word (no read-modify-write): it
- * will run the process itself, so nothing can be lost; it wakes somebody only if it has more than it can do in the
- * time a wake takes, or if nobody watches over it.
+ * the next if there is more, or if anything is queued and nobody watches. A worker that pushes to its own deque only
+ * looks at the word (no read-modify-write): it will run the process itself, so nothing can be lost; it wakes somebody
+ * only if it has more than it can do in the time a wake takes, or if nobody watches over it.
  *
  * The watch. While anybody works or a timer runs, one sleeper sets an alarm: for the next timer, or after 1 ms (then
  * 2, 4, 8) to see whether a worker is stuck in a long step with processes queued behind it, and to take those. When
@@ -138,14 +138,17 @@ static void start_searching(fli_idle *idle)
     (void)fli_add_acqrel(&idle->word, SEARCHING_ONE); /* PAIR idle.word */
 }
 
-/* Work was found. The last searcher to leave wakes the next one if it has seen more than it took. */
+/* Work was found. The last searcher to leave wakes the next one if it has seen more than it took. A single process in
+ * a deque is left to its worker and the watch; where nobody watches, the next one comes for it too, or takes up the
+ * watch. Otherwise it would wait for as long as its worker stays in a step. */
 static void stop_searching(fli_worker *w)
 {
     filch_sched *sched = w->sched;
     uint64_t     word = fli_add_acqrel(&sched->idle.word, (uint64_t)0 - SEARCHING_ONE) - SEARCHING_ONE;
     w->idle.watch_ns = WATCH_FIRST_NS;
     if (searching_in(word) > 0 || asleep_in(word) == 0) return;
-    if (fli_inject_count(&sched->global) > 0 || fli_find_visible(sched)) wake_one(sched);
+    uint32_t worth = (word & WATCHED) != 0 ? 2 : 1;
+    if (fli_inject_count(&sched->global) > 0 || fli_find_visible(sched, worth)) wake_one(sched);
 }
 
 /* Until when `w`, counted asleep, may sleep: for ever, unless it takes up the watch. */
@@ -184,7 +187,7 @@ static bool sleep_on(fli_worker *w)
     add_sleeper_locked(idle, w);
     /* PAIR idle.word, both halves: from here on a submitter sees us asleep, or we see what it queued. */
     (void)fli_add_acqrel(&idle->word, ASLEEP_ONE - SEARCHING_ONE);
-    if (fli_inject_count(&sched->global) > 0 || fli_find_visible(sched) || idle->leaving) {
+    if (fli_inject_count(&sched->global) > 0 || fli_find_visible(sched, 2) || idle->leaving) {
         raise_locked(idle, w);
         fli_mutex_unlock(&idle->lock);
         return true;

@@ -118,8 +118,8 @@ fli_proc *fli_find_near(fli_worker *w);
 /* Looks at the other workers too. *retry: somebody was faster, look again before sleeping. `any`: also single
  * processes that their worker is about to run. */
 fli_proc *fli_find_far(fli_worker *w, bool any, bool *retry);
-/* Is there anything a thief could take? */
-bool fli_find_visible(filch_sched *sched);
+/* Does any worker have at least so many queued? Two: a thief could take one. */
+bool fli_find_visible(filch_sched *sched, uint32_t queued);
 
 /* ready.c */
 void fli_ready(fli_runtime *rt, fli_local *here, fli_proc *p);

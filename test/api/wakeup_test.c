@@ -1,0 +1,195 @@
+/* wakeup_test.c - what is ready gets a worker, even when those that know of it are busy.
+ *
+ * Steps here spin until other processes have run, so each of them needs a worker of its own at the same time. If
+ * nobody comes, the test gives up after LIMIT, lets everybody go, and fails.
+ */
+#include "port/atomic.h"
+#include "port/clock.h"
+#include "port/thread.h"
+#include "support/check.h"
+
+#include <filch.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LIMIT FILCH_SECONDS(30)
+#define LONG_STEP FILCH_MILLISECONDS(2)
+
+static uint64_t scaled(uint64_t count)
+{
+    const char *percent = getenv("FILCH_TEST_SCALE");
+    uint64_t    some = count * (percent != NULL ? strtoull(percent, NULL, 10) : 100) / 100;
+    return some > 0 ? some : 1;
+}
+
+/* All relaxed: only counts and flags, nothing else hangs on them. */
+static FLI_ATOMIC(uint32_t) arrived, left;
+static FLI_ATOMIC(bool) give_up, named_early;
+static FLI_ATOMIC(uint32_t) named_late;
+static uint32_t expected; /* plain: set before anything is spawned */
+
+static bool spin_until_all_arrived(void)
+{
+    while (fli_load_rlx(&arrived) < expected && !fli_load_rlx(&give_up)) fli_thread_yield();
+    return fli_load_rlx(&arrived) >= expected;
+}
+
+static bool wait_for(FLI_ATOMIC(uint32_t) * count, uint32_t wanted)
+{
+    uint64_t until = fli_clock_after(fli_clock_ns(), LIMIT);
+    while (fli_load_rlx(count) < wanted && fli_clock_ns() < until) fli_thread_yield();
+    bool came = fli_load_rlx(count) >= wanted;
+    fli_store_rlx(&give_up, !came);
+    return came;
+}
+
+static bool wait_until_asleep(filch_sched *sched)
+{
+    uint64_t    until = fli_clock_after(fli_clock_ns(), LIMIT);
+    filch_stats stats = FILCH_STATS_INIT;
+    do {
+        fli_thread_yield();
+        ok(filch_sched_stats(sched, &stats));
+    } while (stats.asleep < stats.workers && fli_clock_ns() < until);
+    return stats.asleep == stats.workers;
+}
+
+static void reset(uint32_t parties)
+{
+    expected = parties;
+    fli_store_rlx(&arrived, 0);
+    fli_store_rlx(&left, 0);
+    fli_store_rlx(&give_up, false);
+    fli_store_rlx(&named_early, false);
+    fli_store_rlx(&named_late, 0);
+}
+
+static filch_sched *start(int32_t workers, const filch_options *more)
+{
+    filch_options opt = FILCH_OPTIONS_INIT;
+    if (more != NULL) opt = *more;
+    opt.workers = workers;
+    filch_sched *sched = NULL;
+    ok(filch_sched_create(&sched, &opt));
+    return sched;
+}
+
+/* ---- meeting inside steps ---- */
+
+static filch_err guest_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    (void)fli_add_rlx(&arrived, 1);
+    (void)spin_until_all_arrived();
+    (void)fli_add_rlx(&left, 1);
+    return filch_done(out, filch_none());
+}
+
+static const filch_type guest = { .name = "guest", .step = guest_step };
+
+/* Invites the others, then waits for them like any of them. */
+static filch_err host_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    for (uint32_t i = 1; i < expected; i++) {
+        if (filch_spawn(sched, &guest, NULL, NULL) != FILCH_OK) return FILCH_ENOMEM;
+    }
+    return guest_step(self, events, count, out);
+}
+
+static const filch_type host = { .name = "host", .step = host_step };
+
+TEST(rest_of_the_queue_is_taken_from_a_worker_in_a_long_step)
+{
+    filch_sched *sched = start(2, NULL);
+    for (uint64_t i = 0; i < scaled(100); i++) {
+        reset(2);
+        ok(filch_spawn(sched, &host, NULL, NULL));
+        assert_true(wait_for(&left, 2));
+    }
+    ok(filch_sched_stop(sched, LIMIT, NULL));
+}
+
+/* The first thief takes a part and is itself caught in a step: somebody must come for the rest. */
+TEST(as_many_processes_as_workers_can_meet_inside_their_steps)
+{
+    for (int32_t workers = 3; workers <= 6; workers++) {
+        filch_sched *sched = start(workers, NULL);
+        for (uint64_t i = 0; i < scaled(20); i++) {
+            /* Sometimes everybody is fast asleep, sometimes still on the way there. */
+            if (i % 2 == 0) assert_true(wait_until_asleep(sched));
+            reset((uint32_t)workers);
+            ok(filch_spawn(sched, &host, NULL, NULL));
+            assert_true(wait_for(&left, expected));
+        }
+        ok(filch_sched_stop(sched, LIMIT, NULL));
+    }
+}
+
+/* The same, but they come from outside, by the global queue, of which a worker takes several at once. */
+TEST(processes_spawned_by_a_foreign_thread_can_meet_inside_their_steps)
+{
+    for (int32_t workers = 2; workers <= 5; workers++) {
+        filch_sched *sched = start(workers, NULL);
+        for (uint64_t i = 0; i < scaled(20); i++) {
+            if (i % 2 == 0) assert_true(wait_until_asleep(sched));
+            reset((uint32_t)workers);
+            for (uint32_t n = 0; n < expected; n++) ok(filch_spawn(sched, &guest, NULL, NULL));
+            assert_true(wait_for(&left, expected));
+        }
+        ok(filch_sched_stop(sched, LIMIT, NULL));
+    }
+}
+
+/* ---- long steps are named ---- */
+
+static void on_long_step(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished)
+{
+    const filch_pid *wanted = user;
+    if (strcmp(name, "sloth") != 0 || pid.serial != wanted->serial || took_ns < LONG_STEP) return;
+    if (finished != 0) (void)fli_add_rlx(&named_late, 1);
+    else fli_store_rlx(&named_early, true);
+}
+
+/* Stays in its step until it has been named for it. */
+static filch_err sloth_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events;
+    if (count == 0) return filch_idle(out);
+    while (!fli_load_rlx(&named_early) && !fli_load_rlx(&give_up)) fli_thread_yield();
+    (void)fli_add_rlx(&left, 1);
+    return filch_idle(out);
+}
+
+static const filch_type sloth = { .name = "sloth", .step = sloth_step };
+
+TEST(a_long_step_is_named_while_it_runs_and_counted_when_it_ends)
+{
+    filch_pid     pid = { 0, 0 };
+    filch_options opt = FILCH_OPTIONS_INIT;
+    opt.long_step_ns = LONG_STEP;
+    opt.on_long_step = on_long_step;
+    opt.on_long_step_user = &pid;
+    reset(0);
+    filch_sched *sched = start(2, &opt);
+    ok(filch_spawn(sched, &sloth, NULL, &pid));
+    ok(filch_send(sched, pid, filch_none()));
+    assert_true(wait_for(&left, 1));
+    assert_true(wait_for(&named_late, 1));
+    filch_stats stats = FILCH_STATS_INIT;
+    ok(filch_sched_stats(sched, &stats));
+    assert_true(stats.long_steps >= 1);
+    same(fli_load_rlx(&named_late), 1);
+    same(filch_sched_stop(sched, 0, NULL), FILCH_EDEADLINE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rest_of_the_queue_is_taken_from_a_worker_in_a_long_step),
+        cmocka_unit_test(as_many_processes_as_workers_can_meet_inside_their_steps),
+        cmocka_unit_test(processes_spawned_by_a_foreign_thread_can_meet_inside_their_steps),
+        cmocka_unit_test(a_long_step_is_named_while_it_runs_and_counted_when_it_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
