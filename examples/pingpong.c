@@ -1,0 +1,107 @@
+/* pingpong.c - two processes talk, and main waits for the result.
+ *
+ * New here: a process with an argument (init), one that answers whoever wrote to it (event.from), one that ends when
+ * it is asked to (FILCH_EVENT_CANCEL), and a thread that waits for a process to end (on_exit and a semaphore).
+ */
+#include <filch.h>
+#include <semaphore.h>
+#include <stdio.h>
+
+#define ROUNDS 5
+
+/* ---- ping: sends a number, waits for it to come back, and so on; its result is how often it came back ---- */
+
+struct ping {
+    filch_pid pong;
+    int       returned;
+};
+
+/* Runs inside filch_spawn. `self` is zeroed; an error from here is the spawn's error. */
+static filch_err ping_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    struct ping *ping = self;
+    (void)ctx;
+    if (method != NULL) return FILCH_EMETHOD; /* there is only one way to start it */
+    ping->pong = filch_as_pid(args);
+    return FILCH_OK;
+}
+
+static filch_err ping_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    struct ping *ping = self;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return FILCH_ECANCELLED; /* any error ends the process with it */
+        if (events[i].type == FILCH_EVENT_MESSAGE) ping->returned++;
+    }
+    if (ping->returned == ROUNDS) return filch_done(out, filch_int(ping->returned));
+
+    /* The first step comes without events: that is the moment to begin. */
+    int round = ping->returned + 1;
+    printf("ping %d\n", round);
+    filch_err err = filch_send(filch_ctx_sched(filch_out_ctx(out)), ping->pong, filch_int(round));
+    return err != FILCH_OK ? err : filch_idle(out);
+}
+
+static const filch_type ping = { .name = "ping", .size = sizeof(struct ping), .init = ping_init, .step = ping_step };
+
+/* ---- pong: sends everything back, until it is asked to end ---- */
+
+static filch_err pong_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self; /* it has no state: .size is 0 */
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        printf("     pong %d\n", (int)filch_as_int(&events[i].data));
+        filch_err err = filch_send(filch_ctx_sched(filch_out_ctx(out)), events[i].from, events[i].data);
+        if (err != FILCH_OK) return err;
+    }
+    return filch_idle(out);
+}
+
+static const filch_type pong = { .name = "pong", .step = pong_step };
+
+/* ---- main ---- */
+
+struct outcome {
+    sem_t     over;
+    filch_err error;
+    int64_t   result;
+};
+
+/* Runs on the worker that ended the process. It must not block; posting a semaphore does not. */
+static void on_exit_of_ping(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    struct outcome *outcome = user;
+    (void)pid;
+    outcome->error = error;
+    outcome->result = filch_as_int(result); /* `result` is only lent: take what you need */
+    sem_post(&outcome->over);
+}
+
+int main(void)
+{
+    struct outcome      outcome = { .error = FILCH_OK };
+    filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
+    filch_sched        *sched;
+    filch_pid           partner;
+
+    sem_init(&outcome.over, 0, 0);
+    filch_err err = filch_sched_create(&sched, NULL);
+    if (err == FILCH_OK) err = filch_spawn(sched, &pong, NULL, &partner);
+    if (err == FILCH_OK) {
+        options.args = filch_of_pid(partner);
+        options.on_exit = on_exit_of_ping;
+        options.on_exit_user = &outcome;
+        err = filch_spawn(sched, &ping, &options, NULL);
+    }
+    if (err != FILCH_OK) {
+        fprintf(stderr, "pingpong: %s\n", filch_err_text(err));
+        return 1;
+    }
+    while (sem_wait(&outcome.over) != 0) {} /* again if a signal came */
+
+    /* Ping is gone. Pong still sits there idle; stop asks it to end, and it does. */
+    err = filch_sched_stop(sched, FILCH_SECONDS(5), NULL);
+    printf("%d rounds\n", (int)outcome.result);
+    return err != FILCH_OK || outcome.error != FILCH_OK || outcome.result != ROUNDS;
+}
