@@ -1,6 +1,6 @@
 /* slab.c - type-stable objects behind 32-bit handles. See slab.h.
  *
- * Memory comes in segments, each as large as all before it together, so 26 of them reach 2^32 handles and a handle
+ * Memory comes in segments, each as large as all before it together, so 23 of them reach 2^31 handles and a handle
  * finds its segment by the position of its highest bit. Memory that no handle has reached yet is never touched.
  *
  * INVARIANT  a handle is in exactly one place: with its user, in one magazine, or in the depot.
@@ -60,23 +60,16 @@ static bool extend_locked(fli_slab *slab)
     if (i >= FLI_SLAB_SEGMENTS - 1) return false;
     size_t    bytes = (size_t)length_of(i) * slab->size;
     uint32_t  reach = first_of(i) + length_of(i);
+    void     *memory = fli_alloc_aligned(&slab->mem, bytes, FLI_LINE);
+    if (memory == NULL) return false;
+    /* Last: a segment can be given back as it came, a resize cannot be undone when there is no memory. */
     uint32_t *spare = fli_resize(&slab->mem, slab->spare, (size_t)slab->reach * sizeof *spare,
                                  (size_t)reach * sizeof *spare);
-    if (spare == NULL) return false;
-    slab->spare = spare;
-    void *memory = fli_alloc_aligned(&slab->mem, bytes, FLI_LINE);
-    if (memory == NULL) {
-        /* `spare` is now larger than `reach` says; give the difference back, or keep it if even that fails. */
-        if (slab->reach == 0) {
-            fli_free(&slab->mem, spare, (size_t)reach * sizeof *spare);
-            slab->spare = NULL;
-        } else {
-            spare = fli_resize(&slab->mem, spare, (size_t)reach * sizeof *spare,
-                               (size_t)slab->reach * sizeof *spare);
-            if (spare != NULL) slab->spare = spare;
-        }
+    if (spare == NULL) {
+        fli_free_aligned(&slab->mem, memory, bytes, FLI_LINE);
         return false;
     }
+    slab->spare = spare;
     fli_store_rlx(&slab->base[i], (uintptr_t)memory - (uintptr_t)first_of(i) * slab->size);
     slab->reach = reach;
     return true;

@@ -1,0 +1,308 @@
+/* slab_test.c - handles are unique, come back from any thread, and a slab that cannot grow is as it was. */
+#include "sync/slab.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/alloc.h"
+#include "support/check.h"
+#include "support/until.h"
+
+typedef struct thing {
+    uint32_t self;
+    uint32_t made; /* how often it was made */
+    uint32_t mark;
+    uint32_t fill[13];
+} thing;
+
+static void make_thing(void *object, uint32_t handle)
+{
+    thing *t = object;
+    t->self = handle;
+    t->made++;
+}
+
+static fli_mem mem_of(test_alloc *alloc)
+{
+    fli_mem mem;
+    fli_mem_init(&mem, test_alloc_fn, alloc);
+    return mem;
+}
+
+static void begin(fli_slab *slab, test_alloc *alloc, uint32_t max)
+{
+    fli_mem mem = mem_of(alloc);
+    ok(fli_slab_init(slab, &mem, sizeof(thing), max, make_thing));
+}
+
+static void end(fli_slab *slab, test_alloc *alloc)
+{
+    fli_slab_fini(slab);
+    test_alloc_balanced(alloc);
+}
+
+static uint32_t take(fli_slab *slab, fli_magazine *magazine)
+{
+    uint32_t handle = fli_slab_take(slab, magazine);
+    assert_int_not_equal(handle, 0);
+    return handle;
+}
+
+TEST(a_handle_names_its_own_object_which_was_made_once)
+{
+    test_alloc alloc = { 0 };
+    fli_slab   slab;
+    begin(&slab, &alloc, UINT32_MAX - 1);
+    /* Far enough for several segments, each as large as all before. */
+    for (uint32_t i = 1; i <= 5000; i++) {
+        uint32_t handle = take(&slab, NULL);
+        thing   *t = fli_slab_at(&slab, handle);
+        same((uintptr_t)t % 64, 0);
+        same(t->self, handle);
+        same(t->made, 1);
+        same(t->mark, 0);
+        t->mark = handle;
+        assert_ptr_equal(fli_slab_find(&slab, handle), t);
+    }
+    for (uint32_t handle = 1; handle <= 5000; handle++) same(((thing *)fli_slab_at(&slab, handle))->mark, handle);
+    end(&slab, &alloc);
+}
+
+TEST(no_handle_is_out_twice)
+{
+    enum { MANY = 3000 };
+    static uint8_t out[MANY * 2];
+    test_alloc     alloc = { 0 };
+    fli_slab       slab;
+    fli_magazine   magazine = { 0 };
+    uint32_t       held[MANY], count = 0, seed = 1;
+    memset(out, 0, sizeof out);
+    begin(&slab, &alloc, UINT32_MAX - 1);
+    for (int i = 0; i < 100000; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        fli_magazine *with = seed >> 31 != 0 ? &magazine : NULL;
+        /* Long runs of one kind, so that the magazine fills and empties. */
+        bool taking = count == 0 || (count < MANY && (i / 700) % 2 == 0);
+        if (taking) {
+            uint32_t handle = take(&slab, with);
+            assert_true(handle < MANY * 2);
+            same(out[handle]++, 0);
+            held[count++] = handle;
+        } else {
+            uint32_t at = (seed >> 8) % count, handle = held[at];
+            held[at] = held[--count];
+            out[handle]--;
+            fli_slab_give(&slab, with, handle);
+        }
+    }
+    end(&slab, &alloc);
+}
+
+TEST(an_object_comes_back_as_it_was_given)
+{
+    test_alloc alloc = { 0 };
+    fli_slab   slab;
+    begin(&slab, &alloc, 1);
+    uint32_t handle = take(&slab, NULL);
+    ((thing *)fli_slab_at(&slab, handle))->mark = 77;
+    fli_slab_give(&slab, NULL, handle);
+    same(take(&slab, NULL), handle);
+    same(((thing *)fli_slab_at(&slab, handle))->mark, 77);
+    same(((thing *)fli_slab_at(&slab, handle))->made, 1);
+    end(&slab, &alloc);
+}
+
+TEST(a_full_magazine_trades_its_older_half_for_room)
+{
+    test_alloc   alloc = { 0 };
+    fli_slab     slab;
+    fli_magazine ours = { 0 }, theirs = { 0 };
+    uint32_t     handles[FLI_MAGAZINE + 1];
+    begin(&slab, &alloc, FLI_MAGAZINE + 1);
+    for (int i = 0; i <= FLI_MAGAZINE; i++) handles[i] = take(&slab, NULL);
+    for (int i = 0; i <= FLI_MAGAZINE; i++) fli_slab_give(&slab, &ours, handles[i]);
+    same(ours.count, FLI_MAGAZINE / 2 + 1);
+    /* The newest is the next; the oldest half is there for others. */
+    same(take(&slab, &ours), handles[FLI_MAGAZINE]);
+    for (int i = 0; i < FLI_MAGAZINE / 2; i++) {
+        uint32_t handle = take(&slab, &theirs);
+        bool     older = false;
+        for (int k = 0; k < FLI_MAGAZINE / 2; k++) older |= handles[k] == handle;
+        assert_true(older);
+    }
+    same(fli_slab_take(&slab, &theirs), 0);
+    end(&slab, &alloc);
+}
+
+TEST(an_emptied_magazine_leaves_its_handles_to_others)
+{
+    test_alloc   alloc = { 0 };
+    fli_slab     slab;
+    fli_magazine magazine = { 0 };
+    begin(&slab, &alloc, FLI_MAGAZINE / 2);
+    uint32_t handle = take(&slab, &magazine);
+    fli_slab_give(&slab, &magazine, handle);
+    same(fli_slab_take(&slab, NULL), 0); /* all are in the magazine */
+    fli_slab_empty(&slab, &magazine);
+    same(magazine.count, 0);
+    for (int i = 0; i < FLI_MAGAZINE / 2; i++) (void)take(&slab, NULL);
+    same(fli_slab_take(&slab, NULL), 0);
+    end(&slab, &alloc);
+}
+
+TEST(there_are_never_more_than_max)
+{
+    for (uint32_t max = 1; max < 70; max++) {
+        test_alloc alloc = { 0 };
+        fli_slab   slab;
+        begin(&slab, &alloc, max);
+        for (uint32_t i = 0; i < max; i++) (void)take(&slab, NULL);
+        same(fli_slab_take(&slab, NULL), 0);
+        fli_slab_give(&slab, NULL, max);
+        same(fli_slab_take(&slab, NULL), max);
+        end(&slab, &alloc);
+    }
+}
+
+TEST(nonsense_handles_name_nothing)
+{
+    test_alloc alloc = { 0 };
+    fli_slab   slab;
+    begin(&slab, &alloc, UINT32_MAX - 1);
+    assert_null(fli_slab_find(&slab, 0));
+    assert_null(fli_slab_find(&slab, 1));
+    assert_null(fli_slab_find(&slab, UINT32_MAX));
+    uint32_t handle = take(&slab, NULL);
+    assert_non_null(fli_slab_find(&slab, handle));
+    assert_null(fli_slab_find(&slab, handle + 1));
+    for (unsigned bit = 8; bit < 32; bit++) assert_null(fli_slab_find(&slab, 1u << bit));
+    /* Given back, it can still be looked at. */
+    fli_slab_give(&slab, NULL, handle);
+    assert_non_null(fli_slab_find(&slab, handle));
+    end(&slab, &alloc);
+}
+
+TEST(growth_that_fails_changes_nothing)
+{
+    /* Each asking for memory fails once, in turn; what is out stays out, and the next attempt goes on. */
+    for (uint64_t nth = 1; nth <= 8; nth++) {
+        test_alloc alloc = { 0 };
+        fli_slab   slab;
+        uint32_t   taken = 0;
+        begin(&slab, &alloc, 3000);
+        test_alloc_fail(&alloc, nth, false);
+        for (int failed = 0; taken < 3000; failed++) {
+            size_t   bytes = atomic_load(&alloc.bytes);
+            uint32_t handle = fli_slab_take(&slab, NULL);
+            if (handle == 0) {
+                same(atomic_load(&alloc.bytes), bytes);
+                assert_true(failed < 5000);
+                continue;
+            }
+            same(handle, ++taken);
+        }
+        same(fli_slab_take(&slab, NULL), 0);
+        end(&slab, &alloc);
+    }
+}
+
+TEST(growth_that_fails_for_good_leaves_what_there_is_in_use)
+{
+    /* From the first, second or third asking of one growth on, everything is refused. */
+    for (uint64_t nth = 1; nth <= 3; nth++) {
+        test_alloc alloc = { 0 };
+        fli_slab   slab;
+        begin(&slab, &alloc, UINT32_MAX - 1);
+        uint32_t handle = take(&slab, NULL), last = handle;
+        while (last < (1u << FLI_SLAB_FIRST_BITS) - 1) last = take(&slab, NULL);
+        size_t bytes = atomic_load(&alloc.bytes);
+        test_alloc_fail(&alloc, nth, true);
+        if (fli_slab_take(&slab, NULL) == 0) {
+            same(atomic_load(&alloc.bytes), bytes);
+            fli_slab_give(&slab, NULL, handle);
+            same(take(&slab, NULL), handle);
+            test_alloc_fail(&alloc, 0, false);
+            same(take(&slab, NULL), last + 1);
+        }
+        end(&slab, &alloc);
+    }
+}
+
+/* ---- threads ---- */
+
+enum { HANDS = 3, SHELF = 64 };
+
+/* Threads take handles, put them on a common shelf, and give back what they find there: so a handle travels. */
+typedef struct exchange {
+    fli_slab slab;
+    FLI_ATOMIC(uint32_t) shelf[SHELF];
+    FLI_ATOMIC(bool) clash;
+    uint64_t rounds;
+} exchange;
+
+typedef struct hand {
+    exchange    *shop;
+    fli_thread   thread;
+    fli_magazine magazine;
+    uint32_t     number;
+    bool         plain; /* without a magazine */
+} hand;
+
+static void trade(void *arg)
+{
+    hand         *h = arg;
+    exchange     *shop = h->shop;
+    fli_magazine *magazine = h->plain ? NULL : &h->magazine;
+    for (uint64_t i = 0; i < shop->rounds; i++) {
+        uint32_t handle = fli_slab_take(&shop->slab, magazine);
+        thing   *t = fli_slab_at(&shop->slab, handle);
+        /* Plain fields: two owners at once are a race for the sanitizer and a wrong mark for us. */
+        if (t->self != handle || t->mark != 0) fli_store_rlx(&shop->clash, true);
+        t->mark = h->number;
+        uint32_t other = fli_swap_acqrel(&shop->shelf[(i * 7 + h->number) % SHELF], handle);
+        if (fli_slab_find(&shop->slab, (uint32_t)(i * 2654435761u)) == (void *)1) fli_store_rlx(&shop->clash, true);
+        if (other == 0) continue;
+        ((thing *)fli_slab_at(&shop->slab, other))->mark = 0;
+        fli_slab_give(&shop->slab, magazine, other);
+    }
+    if (magazine != NULL) fli_slab_empty(&shop->slab, magazine);
+}
+
+TEST(handles_given_back_by_other_threads_are_never_out_twice)
+{
+    test_alloc alloc = { 0 };
+    exchange   shop = { .rounds = scaled(300000) };
+    hand       hands[HANDS] = { 0 };
+    begin(&shop.slab, &alloc, UINT32_MAX - 1);
+    for (uint32_t i = 0; i < HANDS; i++) {
+        hands[i].shop = &shop;
+        hands[i].number = i + 1;
+        hands[i].plain = i == HANDS - 1;
+        ok(fli_thread_start(&hands[i].thread, "hand", trade, &hands[i]));
+    }
+    for (int i = 0; i < HANDS; i++) fli_thread_join(&hands[i].thread);
+    assert_false(fli_load_rlx(&shop.clash));
+    /* Nothing got lost: those on the shelf and those in the depot are all there ever were. */
+    uint32_t fresh = fli_load_rlx(&shop.slab.fresh), out = 0;
+    for (int i = 0; i < SHELF; i++) out += fli_load_rlx(&shop.shelf[i]) != 0;
+    same(out + shop.slab.spare_count, fresh - 1);
+    assert_true(fresh <= SHELF + HANDS * (FLI_MAGAZINE + 1));
+    end(&shop.slab, &alloc);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_handle_names_its_own_object_which_was_made_once),
+        cmocka_unit_test(no_handle_is_out_twice),
+        cmocka_unit_test(an_object_comes_back_as_it_was_given),
+        cmocka_unit_test(a_full_magazine_trades_its_older_half_for_room),
+        cmocka_unit_test(an_emptied_magazine_leaves_its_handles_to_others),
+        cmocka_unit_test(there_are_never_more_than_max),
+        cmocka_unit_test(nonsense_handles_name_nothing),
+        cmocka_unit_test(growth_that_fails_changes_nothing),
+        cmocka_unit_test(growth_that_fails_for_good_leaves_what_there_is_in_use),
+        cmocka_unit_test(handles_given_back_by_other_threads_are_never_out_twice),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
