@@ -364,12 +364,12 @@ static void tour_stop(filch_sched *sched)
     filch_report report = FILCH_REPORT_INIT;
     filch_err    err = FILCH_OK;
     heading("Stopping",
-            "Everybody is asked to end and gets 100 ms. 100 processes do. One does not, and the report names it.");
+            "Everybody is asked to end and gets 300 ms. 100 processes do. One does not, and the report names it.");
     for (int i = 0; i < 100 && err == FILCH_OK; i++) err = filch_spawn(sched, &polite, NULL, NULL);
     if (err == FILCH_OK) err = filch_spawn(sched, &stubborn, NULL, NULL);
     check_ok(err, "spawn");
     uint64_t began_ns = now_ns();
-    err = filch_sched_stop(sched, FILCH_MILLISECONDS(100), &report);
+    err = filch_sched_stop(sched, FILCH_MILLISECONDS(300), &report);
     check(err == FILCH_EDEADLINE, "stop says that the deadline passed");
     say("after %.0f ms: %llu ended by themselves, %llu by force", seconds_since(began_ns) * 1e3,
         (unsigned long long)report.ended, (unsigned long long)report.forced);
@@ -580,7 +580,7 @@ static uint64_t processes_wanted(int argc, char **argv)
 {
     const char *scale = getenv("FILCH_TEST_SCALE");
     if (argc > 1) return strtoull(argv[1], NULL, 10);
-    return scale != NULL ? 10000 * strtoull(scale, NULL, 10) : 1000000;
+    return scale != NULL && *scale != '\0' ? 10000 * strtoull(scale, NULL, 10) : 1000000;
 }
 
 int main(int argc, char **argv)
