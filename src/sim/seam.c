@@ -1,0 +1,187 @@
+/* seam.c - src/port once more, on the simulator's engine: threads, locks, clock, CPUs, descriptors, entropy. */
+#include "base/assert.h"
+#include "port/clock.h"
+#include "port/cpu.h"
+#include "port/random.h"
+#include "port/thread.h"
+#include "port/wakefd.h"
+#include "sim/engine.h"
+#include "sim/seam.h"
+
+filch_err fli_mutex_init(fli_mutex *mutex)
+{
+    *mutex = (fli_mutex){ .held = false };
+    return FILCH_OK;
+}
+
+void fli_mutex_fini(fli_mutex *mutex)
+{
+    if (mutex->held || mutex->waiters.first != NULL) fli_sim_fail("a lock was destroyed while in use");
+}
+
+void fli_mutex_lock(fli_mutex *mutex)
+{
+    fli_sim_point("mutex_lock");
+    while (mutex->held) (void)fli_sim_block(&mutex->waiters, UINT64_MAX, "mutex_lock");
+    mutex->held = true;
+}
+
+bool fli_mutex_try_lock(fli_mutex *mutex)
+{
+    fli_sim_point("mutex_try_lock");
+    if (mutex->held) return false;
+    mutex->held = true;
+    return true;
+}
+
+void fli_mutex_unlock(fli_mutex *mutex)
+{
+    if (!mutex->held) fli_sim_fail("a lock was released that nobody held");
+    mutex->held = false;
+    (void)fli_sim_wake(&mutex->waiters, false);
+    fli_sim_point("mutex_unlock");
+}
+
+filch_err fli_cond_init(fli_cond *cond)
+{
+    *cond = (fli_cond){ .waiters = { 0 } };
+    return FILCH_OK;
+}
+
+void fli_cond_fini(fli_cond *cond)
+{
+    if (cond->waiters.first != NULL) fli_sim_fail("a condition was destroyed while somebody waited on it");
+}
+
+void fli_cond_signal(fli_cond *cond)
+{
+    fli_sim_point("cond_signal");
+    (void)fli_sim_wake(&cond->waiters, false);
+}
+
+void fli_cond_broadcast(fli_cond *cond)
+{
+    fli_sim_point("cond_broadcast");
+    (void)fli_sim_wake(&cond->waiters, true);
+}
+
+bool fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns)
+{
+    bool called = true;
+    if (fli_sim_spurious()) {
+        fli_mutex_unlock(mutex);
+    } else {
+        /* Letting go of the lock and waiting are one step: no point in between. */
+        if (!mutex->held) fli_sim_fail("waiting on a condition without its lock");
+        mutex->held = false;
+        (void)fli_sim_wake(&mutex->waiters, false);
+        called = fli_sim_block(&cond->waiters, until_ns, "cond_wait");
+    }
+    fli_mutex_lock(mutex);
+    return called;
+}
+
+void fli_cond_wait(fli_cond *cond, fli_mutex *mutex)
+{
+    (void)fli_cond_wait_until(cond, mutex, UINT64_MAX);
+}
+
+filch_err fli_thread_start(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg)
+{
+    (void)name;
+    fli_sim_point("thread_start");
+    if (fli_sim_no_thread()) return FILCH_ESYS;
+    thread->index = fli_sim_thread_start(run, arg);
+    return FILCH_OK;
+}
+
+void fli_thread_join(fli_thread *thread)
+{
+    fli_sim_point("thread_join");
+    fli_sim_thread_join(thread->index);
+}
+
+void fli_thread_yield(void)
+{
+    fli_sim_yield("thread_yield");
+}
+
+void fli_thread_pause(void)
+{
+    fli_sim_yield("thread_pause");
+}
+
+void *fli_here_get(void)
+{
+    return fli_sim_here_get();
+}
+
+void fli_here_set(void *here)
+{
+    fli_sim_here_set(here);
+}
+
+uint64_t fli_clock_ns(void)
+{
+    fli_sim_point("clock");
+    return fli_sim_now_ns();
+}
+
+uint32_t fli_cpu_count(void)
+{
+    return 4;
+}
+
+uint32_t fli_cpu_quota(const char *root)
+{
+    (void)root;
+    return UINT32_MAX;
+}
+
+uint64_t fli_random_u64(void)
+{
+    return (((uint64_t)fli_sim_choose(UINT32_MAX) << 32) | fli_sim_choose(UINT32_MAX)) + 1;
+}
+
+/* A descriptor is a number here; whether it is readable is all there is to it. */
+static bool          readable[64];
+static fli_sim_queue pollers[64];
+static uint64_t      open_fds;
+
+filch_err fli_wakefd_open(int *out)
+{
+    for (int fd = 0; fd < 64; fd++) {
+        if (open_fds & (UINT64_C(1) << fd)) continue;
+        open_fds |= UINT64_C(1) << fd;
+        readable[fd] = false;
+        pollers[fd].first = NULL;
+        *out = fd;
+        return FILCH_OK;
+    }
+    return FILCH_ESYS;
+}
+
+void fli_wakefd_close(int fd)
+{
+    open_fds &= ~(UINT64_C(1) << fd);
+}
+
+void fli_wakefd_ring(int fd)
+{
+    fli_sim_point("wakefd_ring");
+    readable[fd] = true;
+    (void)fli_sim_wake(&pollers[fd], true);
+}
+
+void fli_wakefd_clear(int fd)
+{
+    fli_sim_point("wakefd_clear");
+    readable[fd] = false;
+}
+
+bool fli_sim_poll(int fd, uint64_t timeout_ns)
+{
+    fli_sim_point("poll");
+    if (!readable[fd]) (void)fli_sim_block(&pollers[fd], fli_clock_after(fli_sim_now_ns(), timeout_ns), "poll");
+    return readable[fd];
+}

@@ -1,0 +1,46 @@
+/* thread.h - the simulator's threads, locks and condition variables. Same names as src/port/thread.h. */
+#ifndef FLI_PORT_THREAD_H
+#define FLI_PORT_THREAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <filch.h>
+
+#include "sim/engine.h"
+
+typedef struct fli_mutex {
+    bool          held;
+    fli_sim_queue waiters;
+} fli_mutex;
+
+typedef struct fli_cond {
+    fli_sim_queue waiters;
+} fli_cond;
+
+typedef struct fli_thread {
+    uint32_t index;
+} fli_thread;
+
+filch_err fli_mutex_init(fli_mutex *mutex);
+void      fli_mutex_fini(fli_mutex *mutex);
+void      fli_mutex_lock(fli_mutex *mutex);
+bool      fli_mutex_try_lock(fli_mutex *mutex);
+void      fli_mutex_unlock(fli_mutex *mutex);
+
+filch_err fli_cond_init(fli_cond *cond);
+void      fli_cond_fini(fli_cond *cond);
+void      fli_cond_signal(fli_cond *cond);
+void      fli_cond_broadcast(fli_cond *cond);
+void      fli_cond_wait(fli_cond *cond, fli_mutex *mutex);
+bool      fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns);
+
+filch_err fli_thread_start(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg);
+void      fli_thread_join(fli_thread *thread);
+void      fli_thread_yield(void);
+void      fli_thread_pause(void);
+
+void *fli_here_get(void);
+void  fli_here_set(void *here);
+
+#endif

@@ -1,0 +1,199 @@
+/* simulate.c - runs workloads under many seeds: `simulate --seeds N` sweeps, `simulate --seed S --workload W` replays.
+ *
+ * Each schedule draws everything from its seed: workload, strategy, how often threads are switched, which faults there
+ * are. What was drawn is printed with a violation, and one command that runs it again exactly.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/prng.h"
+#include "sim/engine.h"
+#include "sim/workload.h"
+
+typedef struct plan {
+    uint64_t        first, seeds;
+    bool            one; /* replay a single seed */
+    uint32_t        workers, size;
+    int             strategy; /* -1: from the seed */
+    const workload *only;
+    bool            faults;
+    uint32_t        oom;
+    const char     *trace;
+    const char     *program;
+} plan;
+
+typedef struct job {
+    const workload *what;
+    uint32_t        workers, size;
+} job;
+
+static void run_job(void *arg)
+{
+    job *j = arg;
+    j->what->run(j->workers, j->size);
+}
+
+/* For the handler of fatal signals: which schedule was it? */
+static char replay[512];
+
+static void on_fatal(int number)
+{
+    char   line[640];
+    int    n = snprintf(line, sizeof line, "violation: signal %d (a broken invariant stops the program)\n  %s\n", number, replay);
+    (void)!write(STDERR_FILENO, line, (size_t)n);
+    _exit(1);
+}
+
+static void trace_line(void *user, uint64_t point, uint32_t thread, const char *what)
+{
+    fprintf(user, "%llu %u %s\n", (unsigned long long)point, thread, what);
+}
+
+static bool run_one(const plan *p, uint64_t seed, fli_sim_result *result)
+{
+    fli_prng prng;
+    fli_prng_init(&prng, seed);
+    fli_sim_config config = { .seed = seed };
+    job            j = { .what = p->only, .workers = p->workers, .size = p->size };
+    uint32_t       drawn = fli_prng_below(&prng, workload_count), coin = fli_prng_below(&prng, 2);
+    if (j.what == NULL) j.what = &workloads[drawn];
+    config.strategy = p->strategy >= 0 ? (fli_sim_strategy)p->strategy : coin ? FLI_SIM_PCT : FLI_SIM_RANDOM;
+    config.depth = 2 + fli_prng_below(&prng, 4);
+    config.length = 40 * (uint64_t)p->size + 1000;
+    if (p->faults) {
+        config.spurious = fli_prng_below(&prng, 3) == 0 ? 50 : 0;
+        config.weak_fail = fli_prng_below(&prng, 3) == 0 ? 20 : 0;
+        config.stall = fli_prng_below(&prng, 3) == 0 ? 5 : 0;
+        config.clock_jump = fli_prng_below(&prng, 4) == 0 ? 2 : 0;
+    }
+    FILE *trace = NULL;
+    if (p->trace != NULL) {
+        trace = fopen(p->trace, "w");
+        if (trace == NULL) {
+            perror(p->trace);
+            exit(2);
+        }
+        config.trace = true;
+        config.trace_line = trace_line;
+        config.trace_user = trace;
+    }
+    snprintf(replay, sizeof replay, "replay with: %s --seed %llu --workload %s --workers %u --size %u%s", p->program,
+             (unsigned long long)seed, j.what->name, p->workers, p->size, p->faults ? "" : " --no-faults");
+    workload_alloc_reset(0);
+    *result = fli_sim_run(&config, run_job, &j);
+    if (trace != NULL) fclose(trace);
+    if (result->verdict == FLI_SIM_OK) return true;
+    printf("violation: %s\n  workload %s, seed %llu, point %llu, %s\n  %s\n", result->why, j.what->name,
+           (unsigned long long)seed, (unsigned long long)result->points,
+           config.strategy == FLI_SIM_PCT ? "PCT" : "random walk", replay);
+    return false;
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int usage(const char *why, const char *what)
+{
+    if (why != NULL) fprintf(stderr, "simulate: %s%s%s\n", why, what != NULL ? ": " : "", what != NULL ? what : "");
+    fprintf(stderr, "usage: simulate [--seeds N] [--first S] [--seed S] [--workload NAME] [--workers N] [--size MESSAGES]\n"
+                    "                [--strategy random|pct] [--no-faults] [--trace FILE] [--hash]\nworkloads:\n");
+    for (unsigned i = 0; i < workload_count; i++) fprintf(stderr, "  %-8s %s\n", workloads[i].name, workloads[i].about);
+    return 2;
+}
+
+/* A whole number, or false. */
+static bool number(const char *text, uint64_t *out)
+{
+    char *end;
+    if (text == NULL || *text < '0' || *text > '9') return false;
+    *out = strtoull(text, &end, 10);
+    return *end == '\0';
+}
+
+int main(int argc, char **argv)
+{
+    plan     p = { .first = 1, .seeds = 1000, .workers = 4, .size = 1000, .strategy = -1, .faults = true };
+    bool     hash = false;
+    uint64_t value = 0;
+    p.program = argv[0];
+    for (int i = 1; i < argc; i++) {
+        const char *arg = argv[i], *next = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strcmp(arg, "--no-faults") == 0) {
+            p.faults = false;
+            continue;
+        }
+        if (strcmp(arg, "--hash") == 0) {
+            hash = true;
+            continue;
+        }
+        i++;
+        if (strcmp(arg, "--workload") == 0) {
+            for (unsigned k = 0; k < workload_count; k++) {
+                if (next != NULL && strcmp(next, workloads[k].name) == 0) p.only = &workloads[k];
+            }
+            if (p.only == NULL) return usage("no such workload", next);
+        } else if (strcmp(arg, "--strategy") == 0) {
+            if (next == NULL || (strcmp(next, "pct") != 0 && strcmp(next, "random") != 0)) return usage("no such strategy", next);
+            p.strategy = strcmp(next, "pct") == 0 ? FLI_SIM_PCT : FLI_SIM_RANDOM;
+        } else if (strcmp(arg, "--trace") == 0) {
+            if (next == NULL) return usage("--trace needs a file", NULL);
+            p.trace = next;
+        } else if (!number(next, &value)) {
+            return usage("not a number", next != NULL ? next : arg);
+        } else if (strcmp(arg, "--seeds") == 0) {
+            p.seeds = value;
+        } else if (strcmp(arg, "--first") == 0) {
+            p.first = value;
+        } else if (strcmp(arg, "--seed") == 0) {
+            p.first = value;
+            p.seeds = 1;
+            p.one = true;
+        } else if (strcmp(arg, "--workers") == 0 && value >= 1 && value <= 64) {
+            p.workers = (uint32_t)value;
+        } else if (strcmp(arg, "--size") == 0 && value >= 1 && value <= 10000000) {
+            p.size = (uint32_t)value;
+        } else {
+            return usage("unknown or out of range", arg);
+        }
+    }
+    signal(SIGILL, on_fatal);
+    signal(SIGSEGV, on_fatal);
+    signal(SIGTRAP, on_fatal);
+
+    double   began = seconds(), told = began;
+    bool     live = isatty(STDOUT_FILENO) != 0;
+    uint64_t violations = 0, points = 0, switches = 0, sum = 0;
+    for (uint64_t i = 0; i < p.seeds; i++) {
+        fli_sim_result result;
+        if (!run_one(&p, p.first + i, &result)) violations++;
+        points += result.points;
+        switches += result.switches;
+        sum = fli_prng_mix(sum ^ result.hash);
+        if (p.one || violations >= 10) {
+            p.seeds = i + 1;
+            break;
+        }
+        if (i % 16 == 15 && seconds() - told > (live ? 0.5 : 30.0)) {
+            told = seconds();
+            printf(live ? "\r%llu of %llu schedules, %llu violations " : "%llu of %llu schedules, %llu violations\n",
+                   (unsigned long long)i + 1, (unsigned long long)p.seeds, (unsigned long long)violations);
+            fflush(stdout);
+        }
+    }
+    double took = seconds() - began;
+    if (live) printf("\r");
+    if (hash) printf("hash %016llx\n", (unsigned long long)sum);
+    printf("%llu points, %llu switches, %.2f s, %u workers\n", (unsigned long long)points, (unsigned long long)switches, took,
+           p.workers);
+    printf("sim: %llu schedules, %llu violations, %.0f per second\n", (unsigned long long)p.seeds,
+           (unsigned long long)violations, (double)p.seeds / took);
+    return violations > 0 ? 1 : 0;
+}

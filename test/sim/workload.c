@@ -1,0 +1,813 @@
+/* workload.c - see workload.h. Each one is a closed program: when it ends, it knows how many messages there must have
+ * been, that every instance was closed once, and that every byte came back.
+ *
+ * All of it runs on virtual threads of one real one, so counters here are plain. */
+#include "sim/workload.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "port/thread.h"
+#include "sim/check.h"
+#include "sim/engine.h"
+#include "sim/seam.h"
+
+/* ---- memory ---- */
+
+static struct {
+    uint64_t live, calls;
+    uint32_t fail_per_mille;
+} heap;
+
+void workload_alloc_reset(uint32_t fail_per_mille)
+{
+    heap.live = heap.calls = 0;
+    heap.fail_per_mille = fail_per_mille;
+}
+
+uint64_t workload_alloc_live(void)
+{
+    return heap.live;
+}
+
+void *workload_alloc(void *user, void *old, size_t old_size, size_t size)
+{
+    (void)user;
+    heap.calls++;
+    if (size == 0) {
+        heap.live -= old_size;
+        free(old);
+        return NULL;
+    }
+    if (size > old_size && fli_sim_chance(heap.fail_per_mille)) return NULL;
+    void *at = realloc(old, size);
+    if (at != NULL) heap.live += size - old_size;
+    return at;
+}
+
+/* ---- what all of them share ---- */
+
+typedef struct world {
+    filch_sched *sched;
+    int64_t      opened, closed; /* instances */
+    int64_t      sent, got;      /* messages that were accepted, and read */
+    int64_t      asked, answered; /* yields */
+    int64_t      wanted;          /* messages or answers after which it is over */
+    uint32_t     size;
+} world;
+
+static world         now;
+static fli_sim_queue waiting; /* the first thread, until... */
+static bool          over;
+
+#define MUST(condition, why) \
+    do {                     \
+        if (!(condition)) fli_sim_fail(why); \
+    } while (0)
+
+static filch_options options_for(uint32_t workers)
+{
+    filch_options opt = FILCH_OPTIONS_INIT;
+    opt.workers = (int32_t)workers;
+    opt.alloc = workload_alloc;
+    opt.node = 1;
+    opt.seed = 1 + fli_sim_choose(1000);
+    /* A searching worker is a loop of points; a short ladder shows the same interleavings sooner. */
+    opt.spin_tight = 1;
+    opt.spin_yield = 1;
+    opt.search_ns = 1;
+    opt.batch_max = 1 + fli_sim_choose(8);
+    opt.fair_every = 1 + fli_sim_choose(8);
+    opt.work_threads = 2;
+    opt.work_queue = 4;
+    return opt;
+}
+
+static void begin(filch_options *opt, uint32_t size)
+{
+    now = (world){ .size = size };
+    over = false;
+    waiting.first = NULL;
+    MUST(filch_sched_create(&now.sched, opt) == FILCH_OK, "a scheduler could not be created");
+}
+
+/* Everything must be over and back. */
+static void end(uint64_t deadline_ns, filch_err wanted)
+{
+    fli_check_everything(now.sched);
+    filch_err err = filch_sched_stop(now.sched, deadline_ns, NULL);
+    MUST(err == wanted, "stop did not end as it should");
+    MUST(now.opened == now.closed, "an instance was not closed exactly once");
+    MUST(workload_alloc_live() == 0, "memory was left behind");
+}
+
+static filch_err open_instance(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)ctx;
+    (void)method;
+    if (filch_size(args) > 0) memcpy(self, filch_raw(args), filch_size(args));
+    now.opened++;
+    return FILCH_OK;
+}
+
+static void close_instance(void *self)
+{
+    (void)self;
+    now.closed++;
+}
+
+static filch_sched *sched_of(filch_out *out)
+{
+    return filch_ctx_sched(filch_out_ctx(out));
+}
+
+static filch_pid spawn(const filch_type *type, const void *args, size_t size)
+{
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    filch_pid           pid = { 0, 0 };
+    opt.args = filch_bytes(args, size);
+    MUST(filch_spawn(now.sched, type, &opt, &pid) == FILCH_OK, "a process could not be spawned");
+    return pid;
+}
+
+/* The first thread waits here until the workload says that it is over. If it never does, everybody waits in the end,
+ * and the engine calls that a lost wake-up. */
+static void say_over(void)
+{
+    over = true;
+    (void)fli_sim_wake(&waiting, true);
+}
+
+static void wait_until_over(void)
+{
+    while (!over) (void)fli_sim_block(&waiting, UINT64_MAX, "until over");
+}
+
+static bool wants_to_end(const filch_event *events, size_t count)
+{
+    return count > 0 && events[0].type == FILCH_EVENT_CANCEL;
+}
+
+/* ---- ring: a token goes round; every hop is one message ---- */
+
+struct hop {
+    filch_pid next;
+};
+
+static filch_err hop_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    struct hop *h = self;
+    if (wants_to_end(events, count)) return filch_done(out, filch_none());
+    for (size_t i = 0; i < count; i++) {
+        if (filch_kind_of(&events[i].data) == FILCH_KIND_PID) {
+            h->next = filch_as_pid(&events[i].data);
+            continue;
+        }
+        if (++now.got == now.wanted) say_over();
+        int64_t left = filch_as_int(&events[i].data);
+        if (left > 0) {
+            MUST(filch_send(sched_of(out), h->next, filch_int(left - 1)) == FILCH_OK, "a hop failed");
+            now.sent++;
+        }
+    }
+    return filch_idle(out);
+}
+
+static const filch_type hop = { .name = "hop", .size = sizeof(struct hop), .init = open_instance, .step = hop_step,
+                                .close = close_instance };
+
+static void run_ring(uint32_t workers, uint32_t size)
+{
+    enum { HOPS = 16, TOKENS = 4 };
+    filch_options opt = options_for(workers);
+    begin(&opt, size);
+    now.wanted = TOKENS * ((int64_t)(size / TOKENS) + 1);
+    filch_pid  ring[HOPS];
+    struct hop nobody = { { 0, 0 } };
+    for (int i = 0; i < HOPS; i++) ring[i] = spawn(&hop, &nobody, sizeof nobody);
+    for (int i = 0; i < HOPS; i++) {
+        MUST(filch_send(now.sched, ring[i], filch_of_pid(ring[(i + 1) % HOPS])) == FILCH_OK, "an introduction failed");
+    }
+    for (int i = 0; i < TOKENS; i++) {
+        MUST(filch_send(now.sched, ring[i * HOPS / TOKENS], filch_int(size / TOKENS)) == FILCH_OK, "no token");
+        now.sent++;
+    }
+    wait_until_over();
+    end(FILCH_SECONDS(10), FILCH_OK);
+}
+
+/* ---- storm: many senders, inside and outside, to few readers; each sender's order is kept ---- */
+
+enum { STORM_SENDERS = 12, STORM_OUTSIDE = 2, STORM_READERS = 3 };
+
+static struct {
+    filch_pid readers[STORM_READERS];
+    uint32_t  each;
+} storm;
+
+struct reader {
+    int64_t next[STORM_SENDERS + STORM_OUTSIDE];
+};
+
+static filch_err reader_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    struct reader *r = self;
+    if (wants_to_end(events, count)) return filch_done(out, filch_none());
+    for (size_t i = 0; i < count; i++) {
+        int64_t value = filch_as_int(&events[i].data), sender = value >> 32, number = value & 0xffffffff;
+        MUST(r->next[sender] == number, "a message was lost, doubled or overtaken");
+        r->next[sender]++;
+        if (++now.got == now.wanted) say_over();
+    }
+    return filch_idle(out);
+}
+
+static const filch_type reader = { .name = "reader", .size = sizeof(struct reader), .init = open_instance,
+                                   .step = reader_step, .close = close_instance };
+
+struct sender {
+    int64_t id, sent;
+};
+
+/* Message number k goes to reader k % READERS, which sees every READERS-th of them. */
+static void storm_send(int64_t id, int64_t k)
+{
+    int64_t value = (id << 32) | (k / STORM_READERS);
+    MUST(filch_send(now.sched, storm.readers[k % STORM_READERS], filch_int(value)) == FILCH_OK, "a send failed");
+    now.sent++;
+}
+
+static filch_err sender_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    struct sender *s = self;
+    if (wants_to_end(events, count)) return filch_done(out, filch_none());
+    for (int i = 0; i < 5 && s->sent < storm.each; i++) storm_send(s->id, s->sent++);
+    return s->sent < storm.each ? filch_continue(out) : filch_done(out, filch_none());
+}
+
+static const filch_type sender = { .name = "sender", .size = sizeof(struct sender), .init = open_instance,
+                                   .step = sender_step, .close = close_instance };
+
+static void storm_outside(void *arg)
+{
+    int64_t id = STORM_SENDERS + (int64_t)(intptr_t)arg;
+    for (int64_t k = 0; k < storm.each; k++) storm_send(id, k);
+}
+
+static void run_storm(uint32_t workers, uint32_t size)
+{
+    filch_options opt = options_for(workers);
+    fli_thread    outside[STORM_OUTSIDE];
+    begin(&opt, size);
+    storm.each = size / (STORM_SENDERS + STORM_OUTSIDE) + 1;
+    now.wanted = (int64_t)storm.each * (STORM_SENDERS + STORM_OUTSIDE);
+    for (int i = 0; i < STORM_READERS; i++) storm.readers[i] = spawn(&reader, NULL, 0);
+    for (int64_t i = 0; i < STORM_SENDERS; i++) {
+        struct sender s = { .id = i };
+        (void)spawn(&sender, &s, sizeof s);
+    }
+    for (int i = 0; i < STORM_OUTSIDE; i++) {
+        MUST(fli_thread_start(&outside[i], "outside", storm_outside, (void *)(intptr_t)i) == FILCH_OK, "no thread");
+    }
+    for (int i = 0; i < STORM_OUTSIDE; i++) fli_thread_join(&outside[i]);
+    wait_until_over();
+    end(FILCH_SECONDS(10), FILCH_OK);
+}
+
+/* ---- yields: answered inside the handler, by another thread, twice, late; waited for, or idled upon ---- */
+
+enum { YIELD_COMMAND = 300, YIELD_PROCS = 10, YIELD_POST = 32 };
+
+static struct {
+    filch_receiver post[YIELD_POST]; /* to be answered by the postman */
+    uint32_t       first, count;
+    bool           closed;
+    fli_mutex      lock;
+    fli_cond       filled;
+} desk;
+
+struct asker {
+    int64_t left;
+    uint64_t next_tag, outstanding;
+};
+
+static filch_err on_yield(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user;
+    switch (filch_as_int(&command->data)) {
+    case 0: return filch_complete(receiver, tag, filch_int((int64_t)tag), FILCH_OK);
+    case 1: return FILCH_EUSER + 1;
+    default: break;
+    }
+    fli_mutex_lock(&desk.lock);
+    bool full = desk.count == YIELD_POST;
+    if (!full) {
+        desk.post[(desk.first + desk.count++) % YIELD_POST] = receiver;
+        fli_cond_signal(&desk.filled);
+    }
+    fli_mutex_unlock(&desk.lock);
+    return full ? FILCH_EUSER + 1 : FILCH_OK;
+}
+
+static void postman(void *arg)
+{
+    (void)arg;
+    fli_mutex_lock(&desk.lock);
+    for (;;) {
+        while (desk.count == 0 && !desk.closed) fli_cond_wait(&desk.filled, &desk.lock);
+        if (desk.count == 0) break;
+        filch_receiver receiver = desk.post[desk.first];
+        desk.first = (desk.first + 1) % YIELD_POST;
+        desk.count--;
+        fli_mutex_unlock(&desk.lock);
+        filch_err once = filch_complete(receiver, receiver.tag, filch_int((int64_t)receiver.tag), FILCH_OK);
+        MUST(once == FILCH_OK, "a completion was refused");
+        filch_err twice = filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK);
+        MUST(twice == FILCH_ESTALE, "a second completion was not recognised");
+        fli_mutex_lock(&desk.lock);
+    }
+    fli_mutex_unlock(&desk.lock);
+}
+
+static filch_err asker_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    struct asker *a = self;
+    if (wants_to_end(events, count)) return filch_done(out, filch_none());
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type != FILCH_EVENT_YIELD) continue;
+        MUST(events[i].tag < a->next_tag && a->outstanding > 0, "an answer to nothing");
+        MUST(events[i].error == FILCH_EUSER + 1 || filch_as_int(&events[i].data) == (int64_t)events[i].tag, "wrong answer");
+        a->outstanding--;
+        if (++now.answered == now.wanted) say_over();
+    }
+    for (uint32_t n = fli_sim_choose(4); n > 0 && a->left > 0; n--, a->left--) {
+        MUST(filch_yield(out, YIELD_COMMAND, a->next_tag++, filch_int(fli_sim_choose(4))) == FILCH_OK, "no yield");
+        a->outstanding++;
+    }
+    if (a->outstanding > 0) return fli_sim_choose(2) ? filch_wait(out) : filch_idle(out);
+    return a->left > 0 ? filch_continue(out) : filch_idle(out);
+}
+
+static const filch_type asker = { .name = "asker", .size = sizeof(struct asker), .init = open_instance,
+                                  .step = asker_step, .close = close_instance };
+
+static void run_yields(uint32_t workers, uint32_t size)
+{
+    filch_options   opt = options_for(workers);
+    filch_registry *registry;
+    fli_thread      postmen[2];
+    MUST(filch_registry_create(&registry) == FILCH_OK, "no registry");
+    MUST(filch_registry_add(registry, YIELD_COMMAND, on_yield, NULL) == FILCH_OK, "no command");
+    opt.registry = registry;
+    desk.first = desk.count = 0;
+    desk.closed = false;
+    (void)fli_mutex_init(&desk.lock);
+    (void)fli_cond_init(&desk.filled);
+    begin(&opt, size);
+    now.wanted = (int64_t)(size / YIELD_PROCS + 1) * YIELD_PROCS;
+    for (int i = 0; i < 2; i++) MUST(fli_thread_start(&postmen[i], "post", postman, NULL) == FILCH_OK, "no thread");
+    for (int i = 0; i < YIELD_PROCS; i++) {
+        struct asker a = { .left = now.wanted / YIELD_PROCS };
+        (void)spawn(&asker, &a, sizeof a);
+    }
+    wait_until_over();
+    fli_mutex_lock(&desk.lock);
+    desk.closed = true;
+    fli_cond_broadcast(&desk.filled);
+    fli_mutex_unlock(&desk.lock);
+    for (int i = 0; i < 2; i++) fli_thread_join(&postmen[i]);
+    end(FILCH_SECONDS(10), FILCH_OK);
+    filch_registry_destroy(registry);
+}
+
+/* ---- clock: sleeps are never early; timers fire once or are cancelled; tickers count ---- */
+
+struct sleeper {
+    int64_t  left;
+    uint64_t asked_ns, due_ns;
+    int64_t  timer;
+    bool     timer_out, waiting;
+};
+
+static filch_err sleeper_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    struct sleeper *s = self;
+    if (wants_to_end(events, count)) return filch_done(out, filch_none());
+    uint64_t time_ns = fli_sim_now_ns();
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_YIELD && events[i].tag == 1) {
+            MUST(time_ns >= s->due_ns, "a sleep was early");
+            s->waiting = false;
+            if (++now.answered == now.wanted) say_over();
+        } else if (events[i].type == FILCH_EVENT_YIELD && events[i].tag == 2) {
+            s->timer = filch_as_int(&events[i].data);
+            s->timer_out = true;
+        } else if (events[i].type == FILCH_EVENT_YIELD && events[i].tag == 3) {
+            /* Stopped before it fired, or it has fired and its message is here or on its way. */
+            if (filch_as_int(&events[i].data) == 1) {
+                MUST(s->timer_out, "a timer was stopped after it had fired");
+                s->timer_out = false;
+            }
+        } else if (events[i].type == FILCH_EVENT_MESSAGE && events[i].tag == 2) {
+            MUST(s->timer_out, "a timer fired twice, or after it was stopped");
+            s->timer_out = false;
+        }
+    }
+    if (s->left > 0 && !s->waiting) {
+        uint64_t span = fli_sim_choose(3) == 0 ? 0 : fli_sim_choose(1000000);
+        s->left--;
+        s->waiting = true;
+        s->due_ns = time_ns + span;
+        MUST(filch_yield_sleep(out, 1, span) == FILCH_OK, "no sleep");
+        if (!s->timer_out && s->timer == 0) {
+            MUST(filch_yield_timer(out, 2, fli_sim_choose(1000000)) == FILCH_OK, "no timer");
+        } else if (s->timer != 0) {
+            MUST(filch_yield_timer_cancel(out, 3, s->timer) == FILCH_OK, "no cancel");
+            s->timer = 0;
+        }
+    }
+    return filch_idle(out);
+}
+
+static const filch_type sleeper = { .name = "sleeper", .size = sizeof(struct sleeper), .init = open_instance,
+                                    .step = sleeper_step, .close = close_instance };
+
+static filch_err ticked_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    int64_t *seen = self;
+    if (wants_to_end(events, count)) return filch_done(out, filch_none());
+    if (*seen == 0 && count == 0) MUST(filch_yield_ticker(out, 9, 50000) == FILCH_OK, "no ticker");
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type != FILCH_EVENT_MESSAGE) continue;
+        MUST(filch_as_int(&events[i].data) >= 1, "a tick of nothing");
+        *seen += filch_as_int(&events[i].data);
+    }
+    return filch_idle(out);
+}
+
+static const filch_type ticked = { .name = "ticked", .size = sizeof(int64_t), .init = open_instance,
+                                   .step = ticked_step, .close = close_instance };
+
+static void run_clock(uint32_t workers, uint32_t size)
+{
+    enum { SLEEPERS = 12 };
+    filch_options opt = options_for(workers);
+    begin(&opt, size);
+    now.wanted = (int64_t)(size / SLEEPERS / 4 + 1) * SLEEPERS;
+    for (int i = 0; i < SLEEPERS; i++) {
+        struct sleeper s = { .left = now.wanted / SLEEPERS };
+        (void)spawn(&sleeper, &s, sizeof s);
+    }
+    (void)spawn(&ticked, NULL, 0);
+    wait_until_over();
+    end(FILCH_SECONDS(10), FILCH_OK);
+}
+
+/* ---- churn: short lives, stale pids, kills, upgrades; nothing reaches the wrong process ---- */
+
+enum { CHURN_PIDS = 8 };
+
+static struct {
+    filch_pid pids[CHURN_PIDS]; /* some long dead */
+    int64_t   left;
+} churn;
+
+struct mayfly {
+    uint64_t serial; /* who I am */
+    int64_t  days;
+};
+
+static filch_err mayfly_step(void *self, const filch_event *events, size_t count, filch_out *out);
+static const filch_type mayfly = { .name = "mayfly", .size = sizeof(struct mayfly), .init = open_instance,
+                                   .step = mayfly_step, .close = close_instance };
+static const filch_type moth = { .name = "moth", .size = sizeof(struct mayfly) + 8, .init = open_instance,
+                                 .step = mayfly_step, .close = close_instance };
+
+static filch_err mayfly_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    struct mayfly *m = self;
+    filch_pid      me = filch_ctx_self(filch_out_ctx(out));
+    if (m->serial == 0) m->serial = me.serial;
+    MUST(m->serial == me.serial, "a process changed its identity");
+    if (wants_to_end(events, count)) return filch_done(out, filch_none());
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type != FILCH_EVENT_MESSAGE) continue;
+        MUST((uint64_t)filch_as_int(&events[i].data) == me.serial, "a message reached the wrong process");
+        now.got++;
+    }
+    churn.pids[fli_sim_choose(CHURN_PIDS)] = me;
+    filch_pid other = churn.pids[fli_sim_choose(CHURN_PIDS)];
+    filch_err err = filch_send(sched_of(out), other, filch_int((int64_t)other.serial));
+    MUST(err == FILCH_OK || err == FILCH_EDEAD, "a send answered something else");
+    if (fli_sim_choose(8) == 0) (void)!filch_terminate(sched_of(out), churn.pids[fli_sim_choose(CHURN_PIDS)]);
+    if (fli_sim_choose(8) == 0) (void)!filch_cancel(sched_of(out), churn.pids[fli_sim_choose(CHURN_PIDS)]);
+    if (churn.left > 0) {
+        churn.left--;
+        MUST(filch_spawn(sched_of(out), &mayfly, NULL, NULL) == FILCH_OK, "no child");
+        if (churn.left == 0) say_over();
+    }
+    if (m->days++ > 3) return filch_done(out, filch_none());
+    switch (fli_sim_choose(5)) {
+    case 0: return filch_done(out, filch_int(1));
+    case 1: return FILCH_EUSER;
+    case 2: return filch_upgrade(out, fli_sim_choose(2) ? &moth : &mayfly, NULL, filch_bytes(m, sizeof *m));
+    case 3: return filch_continue(out);
+    default: return filch_idle(out);
+    }
+}
+
+static void churn_outside(void *arg)
+{
+    (void)arg;
+    while (!over) {
+        filch_pid other = churn.pids[fli_sim_choose(CHURN_PIDS)];
+        filch_err err = filch_send(now.sched, other, filch_int((int64_t)other.serial));
+        MUST(err == FILCH_OK || err == FILCH_EDEAD, "a send answered something else");
+        if (churn.left > 0 && fli_sim_choose(4) == 0) {
+            churn.left--;
+            MUST(filch_spawn(now.sched, &mayfly, NULL, NULL) == FILCH_OK, "no process");
+            if (churn.left == 0) say_over();
+        }
+        fli_thread_yield();
+    }
+}
+
+static void run_churn(uint32_t workers, uint32_t size)
+{
+    filch_options opt = options_for(workers);
+    fli_thread    outside;
+    begin(&opt, size);
+    memset(&churn, 0, sizeof churn);
+    churn.left = size / 8 + 8;
+    for (int i = 0; i < 4; i++) (void)spawn(&mayfly, NULL, 0);
+    MUST(fli_thread_start(&outside, "outside", churn_outside, NULL) == FILCH_OK, "no thread");
+    fli_thread_join(&outside);
+    wait_until_over();
+    end(FILCH_SECONDS(10), FILCH_OK);
+}
+
+/* ---- limits: small mailboxes of every policy; nothing is lost without a word ---- */
+
+static struct {
+    filch_pid box[5];
+    int64_t   accepted[5], read[5], dropped[5];
+    int64_t   left;
+    int64_t   pushing; /* senders still at work */
+} limited;
+
+struct box {
+    int64_t policy;
+};
+
+static filch_err box_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    struct box *b = self;
+    if (wants_to_end(events, count)) return filch_done(out, filch_none());
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_DROPPED) limited.dropped[b->policy] += filch_as_int(&events[i].data);
+        if (events[i].type == FILCH_EVENT_MESSAGE) limited.read[b->policy]++;
+    }
+    return fli_sim_choose(3) == 0 ? filch_continue(out) : filch_idle(out);
+}
+
+static const filch_type box = { .name = "box", .size = sizeof(struct box), .init = open_instance, .step = box_step,
+                                .close = close_instance };
+
+struct pusher {
+    int64_t left, waits, waits_on;
+};
+
+static void count_send(int64_t policy, filch_err err)
+{
+    bool drops = policy == FILCH_OVERFLOW_DROP_NEWEST || policy == FILCH_OVERFLOW_DROP_OLDEST;
+    if (err == FILCH_OK) {
+        limited.accepted[policy]++;
+    } else if (err == FILCH_EDROPPED) {
+        MUST(drops, "dropped without a policy that says so");
+        limited.accepted[policy]++; /* and told to the reader as dropped */
+    } else {
+        MUST(err == FILCH_EFULL || (err == FILCH_EDEAD && policy == FILCH_OVERFLOW_STOP), "a send answered something else");
+    }
+}
+
+static filch_err pusher_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    struct pusher *p = self;
+    if (wants_to_end(events, count)) return filch_done(out, filch_none());
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type != FILCH_EVENT_YIELD) continue;
+        p->waits--;
+        MUST(events[i].error == FILCH_OK || events[i].tag == FILCH_OVERFLOW_STOP || events[i].error == FILCH_EFULL ||
+                 events[i].error == FILCH_EDROPPED,
+             "a waiting send failed");
+        count_send((int64_t)events[i].tag, events[i].error);
+    }
+    for (int i = 0; i < 3 && p->left > 0; i++, p->left--) {
+        int64_t policy = fli_sim_choose(5);
+        if (fli_sim_choose(2)) {
+            count_send(policy, filch_send(sched_of(out), limited.box[policy], filch_int(p->left)));
+        } else {
+            MUST(filch_yield_send(out, (uint64_t)policy, limited.box[policy], filch_int(p->left)) == FILCH_OK, "no yield");
+            p->waits++;
+        }
+    }
+    if (p->waits > 0) return filch_wait(out);
+    if (p->left > 0) return filch_continue(out);
+    if (--limited.pushing == 0) say_over();
+    return filch_done(out, filch_none());
+}
+
+static const filch_type pusher = { .name = "pusher", .size = sizeof(struct pusher), .init = open_instance,
+                                   .step = pusher_step, .close = close_instance };
+
+static void run_limits(uint32_t workers, uint32_t size)
+{
+    enum { PUSHERS = 6 };
+    filch_options opt = options_for(workers);
+    begin(&opt, size);
+    memset(&limited, 0, sizeof limited);
+    for (int64_t i = 0; i < 5; i++) {
+        struct box          b = { .policy = i };
+        filch_spawn_options spawn_opt = FILCH_SPAWN_OPTIONS_INIT;
+        spawn_opt.args = filch_bytes(&b, sizeof b);
+        spawn_opt.mailbox_max = 1 + fli_sim_choose(4);
+        spawn_opt.overflow = (uint32_t)i;
+        MUST(filch_spawn(now.sched, &box, &spawn_opt, &limited.box[i]) == FILCH_OK, "no box");
+    }
+    limited.pushing = PUSHERS;
+    for (int i = 0; i < PUSHERS; i++) {
+        struct pusher p = { .left = size / PUSHERS / 2 + 1 };
+        (void)spawn(&pusher, &p, sizeof p);
+    }
+    wait_until_over();
+    /* Stop empties the boxes: a cancel comes first, but a box that was told to end may have messages left. So ask for
+     * silence before: every box is idle and empty when its count says so. */
+    for (int i = 0; i < 5; i++) {
+        filch_info info = { .size = sizeof info };
+        while (filch_inspect(now.sched, limited.box[i], &info) == FILCH_OK &&
+               (info.messages > 0 || info.state != FILCH_STATE_IDLE)) {
+            fli_thread_yield();
+        }
+    }
+    for (int i = 0; i < 4; i++) {
+        /* A drop that was counted but not told yet waits for the next step: it shows in the counters. */
+        filch_info info = { .size = sizeof info };
+        MUST(filch_inspect(now.sched, limited.box[i], &info) == FILCH_OK, "a box is gone");
+        MUST(limited.accepted[i] == limited.read[i] + (int64_t)info.dropped, "a message went without a word");
+    }
+    end(FILCH_SECONDS(10), FILCH_OK);
+}
+
+/* ---- stop: closing in the middle of everything ---- */
+
+static struct {
+    bool     closed;
+    int64_t  outside_ok;
+    uint32_t stubborn;
+} closing;
+
+static filch_err stubborn_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    (void)events;
+    (void)count;
+    MUST(!closing.closed, "a step ran after stop had returned");
+    switch (fli_sim_choose(4)) {
+    case 0: return filch_continue(out);
+    case 1: MUST(filch_yield_sleep(out, 1, FILCH_SECONDS(100)) == FILCH_OK, "no sleep"); return filch_wait(out);
+    case 2: {
+        filch_err err = filch_spawn(sched_of(out), fli_sim_choose(2) ? &sender : &hop, NULL, NULL);
+        MUST(err == FILCH_OK || err == FILCH_ECLOSED, "a spawn answered something else");
+        return filch_idle(out);
+    }
+    default: return filch_idle(out);
+    }
+}
+
+static const filch_type stubborn = { .name = "stubborn", .init = open_instance, .step = stubborn_step,
+                                     .close = close_instance };
+
+static void closing_outside(void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < 50; i++) {
+        filch_pid pid;
+        filch_err err = filch_spawn(now.sched, &hop, NULL, &pid);
+        MUST(err == FILCH_OK || err == FILCH_ECLOSED, "a spawn answered something else");
+        if (err != FILCH_OK) continue;
+        closing.outside_ok++;
+        err = filch_send(now.sched, pid, filch_int(0));
+        MUST(err == FILCH_OK || err == FILCH_ECLOSED || err == FILCH_EDEAD, "a send answered something else");
+    }
+}
+
+static void run_stop(uint32_t workers, uint32_t size)
+{
+    filch_options opt = options_for(workers);
+    filch_report  report = FILCH_REPORT_INIT;
+    fli_thread    outside[2];
+    memset(&closing, 0, sizeof closing);
+    storm.each = 3;
+    begin(&opt, size);
+    storm.readers[0] = storm.readers[1] = storm.readers[2] = spawn(&hop, NULL, 0);
+    closing.stubborn = 1 + fli_sim_choose(6);
+    for (uint32_t i = 0; i < closing.stubborn; i++) (void)spawn(&stubborn, NULL, 0);
+    for (int i = 0; i < 2; i++) {
+        MUST(fli_thread_start(&outside[i], "outside", closing_outside, NULL) == FILCH_OK, "no thread");
+    }
+    filch_err err = filch_sched_close(now.sched, fli_sim_choose(3) * 100000, &report);
+    closing.closed = true;
+    MUST(err == FILCH_EDEADLINE, "stubborn processes were not forced");
+    MUST(report.forced >= closing.stubborn && report.stuck == 0, "the report is wrong");
+    MUST(report.count + report.omitted == report.forced, "a straggler is not named");
+    MUST(now.opened == now.closed, "an instance was not closed exactly once");
+    filch_report_free(&report);
+    for (int i = 0; i < 2; i++) fli_thread_join(&outside[i]);
+    end(0, FILCH_OK);
+}
+
+/* ---- tick: no workers; the first thread is the host's loop, others send ---- */
+
+static void run_tick(uint32_t workers, uint32_t size)
+{
+    (void)workers;
+    filch_options opt = options_for(1);
+    fli_thread    outside[STORM_OUTSIDE];
+    opt.workers = FILCH_NO_WORKERS;
+    begin(&opt, size);
+    storm.each = size / (2 + STORM_OUTSIDE) + 1;
+    now.wanted = (int64_t)storm.each * (2 + STORM_OUTSIDE);
+    for (int i = 0; i < STORM_READERS; i++) storm.readers[i] = spawn(&reader, NULL, 0);
+    for (int64_t i = 0; i < 2; i++) {
+        struct sender s = { .id = i };
+        (void)spawn(&sender, &s, sizeof s);
+    }
+    for (int i = 0; i < STORM_OUTSIDE; i++) {
+        MUST(fli_thread_start(&outside[i], "outside", storm_outside, (void *)(intptr_t)i) == FILCH_OK, "no thread");
+    }
+    int fd = filch_wake_fd(now.sched);
+    while (!over) {
+        uint32_t ran = 0;
+        MUST(filch_tick(now.sched, 1 + fli_sim_choose(20), &ran) == FILCH_OK, "a tick failed");
+        if (!over && filch_next_timeout(now.sched) != 0) (void)fli_sim_poll(fd, filch_next_timeout(now.sched));
+    }
+    for (int i = 0; i < STORM_OUTSIDE; i++) fli_thread_join(&outside[i]);
+    end(FILCH_SECONDS(10), FILCH_OK);
+}
+
+/* ---- work: blocking functions on the pool ---- */
+
+static filch_err blocking(void *arg, filch_data *result)
+{
+    for (uint32_t i = fli_sim_choose(4); i > 0; i--) fli_thread_yield();
+    *result = filch_int((int64_t)(intptr_t)arg);
+    return FILCH_OK;
+}
+
+static filch_err worker_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    struct asker *a = self;
+    if (wants_to_end(events, count)) return filch_done(out, filch_none());
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type != FILCH_EVENT_YIELD) continue;
+        bool full = events[i].error == FILCH_EFULL;
+        MUST(full || filch_as_int(&events[i].data) == (int64_t)events[i].tag, "the wrong result");
+        a->outstanding--;
+        if (++now.answered == now.wanted) say_over();
+    }
+    for (uint32_t n = 1 + fli_sim_choose(3); n > 0 && a->left > 0; n--, a->left--, a->outstanding++) {
+        uint64_t tag = a->next_tag++;
+        MUST(filch_yield_work(out, tag, blocking, (void *)(uintptr_t)tag) == FILCH_OK, "no yield");
+    }
+    return a->outstanding > 0 ? filch_wait(out) : filch_idle(out);
+}
+
+static const filch_type worker = { .name = "worker", .size = sizeof(struct asker), .init = open_instance,
+                                   .step = worker_step, .close = close_instance };
+
+static void run_work(uint32_t workers, uint32_t size)
+{
+    enum { ASKERS = 5 };
+    filch_options opt = options_for(workers);
+    begin(&opt, size);
+    now.wanted = (int64_t)(size / ASKERS / 4 + 1) * ASKERS;
+    for (int i = 0; i < ASKERS; i++) {
+        struct asker a = { .left = now.wanted / ASKERS };
+        (void)spawn(&worker, &a, sizeof a);
+    }
+    wait_until_over();
+    end(FILCH_SECONDS(10), FILCH_OK);
+}
+
+const workload workloads[] = {
+    { "ring", "tokens go round a ring", run_ring },
+    { "storm", "many senders, few readers, order kept", run_storm },
+    { "yields", "completions inside, outside, twice", run_yields },
+    { "clock", "sleeps, timers, tickers, cancels", run_clock },
+    { "churn", "short lives, stale pids, kills, upgrades", run_churn },
+    { "limits", "small mailboxes of every policy", run_limits },
+    { "stop", "closing in the middle of everything", run_stop },
+    { "tick", "no workers: the host's own loop", run_tick },
+    { "work", "blocking functions on the pool", run_work },
+};
+const unsigned workload_count = sizeof workloads / sizeof workloads[0];
