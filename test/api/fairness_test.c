@@ -1,0 +1,200 @@
+/* fairness_test.c - nobody starves: the bound of sched/find.c, held against the real thing.
+ *
+ * Every worker gets a hog: a process that always continues. The hogs meet inside their first step, so there is one on
+ * each worker; from then on no worker runs dry, so nobody steals and a process stays with its worker. Then OTHERS
+ * processes become ready in each queue there is: spawned by a hog inside its step (the deque of its worker), and by a
+ * foreign thread (the global queue). All that while the hogs stay in their step, so that no clock moves: the clock is
+ * the worker's own count of steps. Each process notes all clocks when it becomes ready, and reads the one of its worker
+ * when it is stepped.
+ *
+ * If somebody is never stepped at all, the hogs are called off after LIMIT, and the test fails.
+ */
+#include "port/clock.h"
+#include "sched/sched.h"
+#include "support/check.h"
+
+enum { OTHERS = 1000, WORKERS_MOST = 4, ROUNDS = 40 };
+
+#define LIMIT FILCH_SECONDS(30)
+
+/* Where a process of the crowd is queued, and what it saw. Plain: written by who spawns it, then by its steps only;
+ * the runtime orders these, and the test reads after the end of all. */
+typedef struct seat {
+    uint64_t ready_at[WORKERS_MOST]; /* the clocks when it became ready */
+    uint64_t waited;                 /* the most steps it ever waited */
+    uint32_t steps;
+} seat;
+
+typedef struct arena {
+    filch_sched *sched;
+    uint32_t     workers;
+    uint32_t     rounds;  /* steps that each of the crowd makes, continuing between them */
+    seat         seats[WORKERS_MOST + 1][OTHERS]; /* by queue: the workers' deques, then the global queue */
+    /* Relaxed, all: nothing but the count hangs on them. */
+    FLI_ATOMIC(uint32_t) hogs, settled, crowd_ended;
+    FLI_ATOMIC(bool) begin, go, over;
+} arena;
+
+static arena *the; /* plain: changes only between schedulers */
+
+static uint64_t clock_of(uint32_t worker)
+{
+    return fli_load_rlx(&the->sched->workers[worker]->local.counters.steps);
+}
+
+static uint32_t my_worker(void)
+{
+    return fli_here(&the->sched->rt)->index;
+}
+
+static void note_ready(seat *s)
+{
+    for (uint32_t i = 0; i < the->workers; i++) s->ready_at[i] = clock_of(i);
+}
+
+/* ---- the crowd ---- */
+
+typedef struct member {
+    seat *seat;
+} member;
+
+static filch_err member_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)ctx, (void)method;
+    ((member *)self)->seat = filch_as_ptr(args);
+    return FILCH_OK;
+}
+
+static filch_err member_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)events, (void)count;
+    seat    *s = ((member *)self)->seat;
+    uint32_t worker = my_worker();
+    uint64_t now = clock_of(worker), waited = now - s->ready_at[worker];
+    if (waited > s->waited) s->waited = waited;
+    if (++s->steps == the->rounds) {
+        (void)fli_add_rlx(&the->crowd_ended, 1);
+        return filch_done(out, filch_none());
+    }
+    note_ready(s);
+    return filch_continue(out);
+}
+
+static const filch_type member_type = { .name = "member", .size = sizeof(member), .init = member_init,
+                                        .step = member_step };
+
+static filch_err spawn_crowd(uint32_t queue)
+{
+    for (uint32_t i = 0; i < OTHERS; i++) {
+        seat *s = &the->seats[queue][i];
+        note_ready(s);
+        filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+        opt.args = filch_ptr(s);
+        filch_err err = filch_spawn(the->sched, &member_type, &opt, NULL);
+        if (err != FILCH_OK) return err;
+    }
+    return FILCH_OK;
+}
+
+/* ---- the hogs ---- */
+
+static filch_err hog_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)events, (void)count;
+    bool *settled = self;
+    if (!*settled) {
+        *settled = true;
+        (void)fli_add_rlx(&the->hogs, 1);
+        while (!fli_load_rlx(&the->begin)) fli_thread_yield();
+        filch_err err = spawn_crowd(my_worker());
+        if (err != FILCH_OK) return err;
+        (void)fli_add_rlx(&the->settled, 1);
+        while (!fli_load_rlx(&the->go)) fli_thread_yield();
+    }
+    return fli_load_rlx(&the->over) ? filch_done(out, filch_none()) : filch_continue(out);
+}
+
+static const filch_type hog_type = { .name = "hog", .size = sizeof(bool), .step = hog_step };
+
+/* ---- the test ---- */
+
+static void wait_for(FLI_ATOMIC(uint32_t) * count, uint32_t wanted)
+{
+    uint64_t until = fli_clock_after(fli_clock_ns(), LIMIT);
+    while (fli_load_rlx(count) < wanted && fli_clock_ns() < until) fli_thread_yield();
+}
+
+static void judge(uint32_t queue, uint64_t bound, const char *name)
+{
+    uint64_t most = 0;
+    uint32_t unserved = 0;
+    for (uint32_t i = 0; i < OTHERS; i++) {
+        const seat *s = &the->seats[queue][i];
+        if (s->steps < the->rounds) unserved++;
+        if (s->waited > most) most = s->waited;
+    }
+    print_message("%u workers, %u rounds, %s: longest wait %llu steps, bound %llu\n", the->workers, the->rounds, name,
+                  (unsigned long long)most, (unsigned long long)bound);
+    same(unserved, 0);
+    assert_true(most <= bound);
+}
+
+static void play(uint32_t workers, uint32_t rounds, uint32_t fair_every)
+{
+    filch_options opt = FILCH_OPTIONS_INIT;
+    opt.workers = (int32_t)workers;
+    opt.fair_every = fair_every;
+    the = test_calloc(1, sizeof *the);
+    assert_non_null(the);
+    the->workers = workers;
+    the->rounds = rounds;
+    ok(filch_sched_create(&the->sched, &opt));
+
+    const filch_options *full = &the->sched->opt;
+    /* Who never joins another queue waits only for those in its own. Who continues joins the deque of its worker,
+     * where everybody may be by then. */
+    uint64_t ready = rounds == 1 ? OTHERS + 1 : (uint64_t)(workers + 1) * OTHERS + workers;
+    uint64_t bound = FLI_FAIR_BOUND(full, ready);
+    for (uint32_t i = 0; i < workers; i++) ok(filch_spawn(the->sched, &hog_type, NULL, NULL));
+    wait_for(&the->hogs, workers);
+    same(fli_load_rlx(&the->hogs), workers);
+
+    fli_store_rlx(&the->begin, true);
+    wait_for(&the->settled, workers);
+    ok(spawn_crowd(workers));
+    fli_store_rlx(&the->go, true);
+    wait_for(&the->crowd_ended, (workers + 1) * OTHERS);
+    fli_store_rlx(&the->over, true);
+    ok(filch_sched_stop(the->sched, LIMIT, NULL));
+
+    for (uint32_t i = 0; i < workers; i++) judge(i, bound, "a deque");
+    judge(workers, bound, "the global queue");
+    test_free(the);
+    the = NULL;
+}
+
+TEST(every_ready_process_is_stepped_within_the_bound)
+{
+    for (uint32_t workers = 1; workers <= WORKERS_MOST; workers *= 2) play(workers, 1, 0);
+}
+
+TEST(a_crowd_of_continuing_processes_shares_the_workers_within_the_bound)
+{
+    for (uint32_t workers = 1; workers <= 2; workers++) play(workers, ROUNDS, 0);
+}
+
+TEST(fair_every_sets_the_bound)
+{
+    play(2, 1, 2);
+    play(1, 1, 61);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_ready_process_is_stepped_within_the_bound),
+        cmocka_unit_test(a_crowd_of_continuing_processes_shares_the_workers_within_the_bound),
+        cmocka_unit_test(fair_every_sets_the_bound),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

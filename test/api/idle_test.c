@@ -1,0 +1,220 @@
+/* idle_test.c - a runtime with nothing to do does nothing, and wakes no more than it needs.
+ *
+ * Silence is measured from outside: the kernel counts how often each thread gave up or lost its CPU, and a thread that
+ * sleeps through does neither. Threads that the sanitizers start are told from workers by name.
+ */
+#include "port/atomic.h"
+#include "port/clock.h"
+#include "port/cpu.h"
+#include "port/thread.h"
+#include "support/check.h"
+
+#include <dirent.h>
+#include <filch.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { WORKERS = 4 };
+
+#define LIMIT FILCH_SECONDS(60)
+#define SILENCE FILCH_SECONDS(5)
+
+static uint64_t scaled(uint64_t count)
+{
+    const char *percent = getenv("FILCH_TEST_SCALE");
+    return count * (percent != NULL ? strtoull(percent, NULL, 10) : 100) / 100;
+}
+
+/* What is measured here is that nothing happens while time passes, so time must pass: the one wait by the clock. */
+static void let_time_pass(uint64_t ns)
+{
+    struct timespec span = { .tv_sec = (time_t)(ns / FILCH_SECONDS(1)), .tv_nsec = (long)(ns % FILCH_SECONDS(1)) };
+    while (clock_nanosleep(CLOCK_MONOTONIC, 0, &span, &span) != 0) {}
+}
+
+/* Context switches of one thread so far; 0 if it is no worker. */
+static uint64_t switches_of(const char *task)
+{
+    char     path[300], line[256];
+    bool     worker = false;
+    uint64_t sum = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%s/status", task);
+    FILE *status = fopen(path, "r");
+    if (status == NULL) return 0;
+    while (fgets(line, sizeof line, status) != NULL) {
+        if (strcmp(line, "Name:\tfilch\n") == 0) worker = true;
+        char *at = strstr(line, "voluntary_ctxt_switches:");
+        if (at != NULL) sum += strtoull(strchr(at, ':') + 1, NULL, 10);
+    }
+    fclose(status);
+    return worker ? sum : 0;
+}
+
+typedef struct census {
+    uint64_t switches; /* of all workers */
+    uint32_t workers;
+} census;
+
+static census count_switches(void)
+{
+    census         now = { 0, 0 };
+    DIR           *tasks = opendir("/proc/self/task");
+    struct dirent *task;
+    assert_non_null(tasks);
+    while ((task = readdir(tasks)) != NULL) {
+        uint64_t switches = task->d_name[0] == '.' ? 0 : switches_of(task->d_name);
+        if (switches == 0) continue;
+        now.switches += switches;
+        now.workers++;
+    }
+    closedir(tasks);
+    return now;
+}
+
+static filch_stats stats_of(filch_sched *sched)
+{
+    filch_stats stats = FILCH_STATS_INIT;
+    ok(filch_sched_stats(sched, &stats));
+    return stats;
+}
+
+/* Until all are asleep and the last alarm has rung: an alarm is at most 8 ms away, so twice that without a switch. */
+static void settle(filch_sched *sched)
+{
+    uint64_t until = fli_clock_after(fli_clock_ns(), LIMIT), quiet_since = fli_clock_ns();
+    census   before = count_switches();
+    while (fli_clock_ns() - quiet_since < FILCH_MILLISECONDS(20)) {
+        assert_true(fli_clock_ns() < until);
+        fli_thread_yield();
+        filch_stats stats = stats_of(sched);
+        census      now = count_switches();
+        if (stats.asleep == stats.workers && now.switches == before.switches) continue;
+        before = now;
+        quiet_since = fli_clock_ns();
+    }
+}
+
+/* ---- something to do first ---- */
+
+/* Counts its messages; a negative one makes it sleep first, so that there was a timer. */
+static FLI_ATOMIC(uint64_t) served; /* relaxed: a count */
+
+static filch_err clerk_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    bool tired = false;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (events[i].type == FILCH_EVENT_MESSAGE && filch_as_int(&events[i].data) < 0) tired = true;
+        else (void)fli_add_rlx(&served, 1);
+    }
+    if (!tired) return filch_idle(out);
+    filch_err err = filch_yield_sleep(out, 0, FILCH_MILLISECONDS(3));
+    return err != FILCH_OK ? err : filch_wait(out);
+}
+
+static const filch_type clerk_type = { .name = "clerk", .step = clerk_step };
+
+static void wait_served(uint64_t wanted)
+{
+    uint64_t until = fli_clock_after(fli_clock_ns(), LIMIT);
+    while (fli_load_rlx(&served) < wanted) {
+        assert_true(fli_clock_ns() < until);
+        fli_thread_yield();
+    }
+}
+
+static filch_sched *start(uint32_t workers, filch_pid *clerks, uint32_t count)
+{
+    filch_options opt = FILCH_OPTIONS_INIT;
+    opt.workers = (int32_t)workers;
+    filch_sched *sched = NULL;
+    ok(filch_sched_create(&sched, &opt));
+    for (uint32_t i = 0; i < count; i++) ok(filch_spawn(sched, &clerk_type, NULL, &clerks[i]));
+    fli_store_rlx(&served, 0);
+    return sched;
+}
+
+/* ---- the tests ---- */
+
+TEST(an_idle_runtime_makes_no_context_switches)
+{
+    enum { CLERKS = 100, ROUNDS = 50 };
+    filch_pid    clerks[CLERKS];
+    filch_sched *sched = start(WORKERS, clerks, CLERKS);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        for (uint32_t i = 0; i < CLERKS; i++) ok(filch_send(sched, clerks[i], filch_int(round == 7 ? -1 : 1)));
+    }
+    wait_served(CLERKS * ROUNDS);
+    settle(sched);
+
+    filch_stats stats = stats_of(sched);
+    census      before = count_switches();
+    same(before.workers, WORKERS);
+    let_time_pass(scaled(SILENCE));
+    census      after = count_switches();
+    filch_stats still = stats_of(sched);
+    same(after.workers, WORKERS);
+    same(after.switches, before.switches);
+    same(still.wakes, stats.wakes);
+    same(still.sleeps, stats.sleeps);
+    same(still.asleep, WORKERS);
+    ok(filch_sched_stop(sched, LIMIT, NULL));
+}
+
+TEST(one_submission_wakes_one_worker)
+{
+    filch_pid    pid;
+    filch_sched *sched = start(WORKERS, &pid, 1);
+    for (uint64_t round = 1; round <= 20; round++) {
+        settle(sched);
+        filch_stats before = stats_of(sched);
+        ok(filch_send(sched, pid, filch_int(1)));
+        wait_served(round);
+        settle(sched);
+        filch_stats after = stats_of(sched);
+        same(after.wakes - before.wakes, 1);
+        /* The one that was woken went back to sleep; nobody else did. */
+        same(after.sleeps - before.sleeps, 1);
+    }
+    ok(filch_sched_stop(sched, LIMIT, NULL));
+}
+
+static uint32_t default_workers(void)
+{
+    filch_sched *sched = NULL;
+    ok(filch_sched_create(&sched, NULL));
+    uint32_t workers = stats_of(sched).workers;
+    ok(filch_sched_stop(sched, LIMIT, NULL));
+    return workers;
+}
+
+TEST(default_worker_count_follows_the_affinity_mask)
+{
+    cpu_set_t before, one;
+    same(sched_getaffinity(0, sizeof before, &before), 0);
+    size_t cpu = 0;
+    while (!CPU_ISSET(cpu, &before)) cpu++;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    same(sched_setaffinity(0, sizeof one, &one), 0);
+    uint32_t alone = default_workers();
+    same(sched_setaffinity(0, sizeof before, &before), 0);
+    same(alone, 1);
+    uint32_t usual = default_workers();
+    assert_in_range(usual, 1, CPU_COUNT(&before));
+    same(usual, fli_cpu_count());
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_idle_runtime_makes_no_context_switches),
+        cmocka_unit_test(one_submission_wakes_one_worker),
+        cmocka_unit_test(default_worker_count_follows_the_affinity_mask),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
