@@ -225,11 +225,13 @@ static fli_proc *attempt(fli_worker *w, bool *retry)
 static bool go_on(fli_worker *w, uint32_t attempts, uint64_t began_ns)
 {
     const filch_options *opt = &w->sched->opt;
+    /* However patient the options: nobody keeps stop waiting. */
+    if (fli_load_rlx(&w->sched->rt.phase) != FLI_OPEN) return false;
     if (attempts <= opt->spin_tight) {
         fli_thread_pause();
         return true;
     }
-    if (attempts > opt->spin_tight + opt->spin_yield) {
+    if (attempts > (uint64_t)opt->spin_tight + opt->spin_yield) {
         bool alone = searching_in(fli_load_rlx(&w->sched->idle.word)) == 1;
         if (!alone || w->clock_ns - began_ns > opt->search_ns) return false;
         fli_thread_pause();
