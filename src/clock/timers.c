@@ -121,12 +121,17 @@ static entry *find_and_lock(fli_timers *timers, uint64_t id, fli_timer_shard **o
     return NULL;
 }
 
-/* Stops it. True: before it fired (again). */
-static bool stop(fli_timers *timers, uint64_t id)
+/* Stops it. True: before it fired (again). `serial`: only if it is a timer or ticker of that process; 0: whatever. */
+static bool stop(fli_timers *timers, uint64_t id, uint64_t serial)
 {
     fli_timer_shard *shard;
     entry           *e = find_and_lock(timers, id, &shard);
     if (e == NULL) return false;
+    /* Ids can be guessed: nobody may stop the sleep or the timer of another. */
+    if (serial != 0 && (e->command == FILCH_CMD_SLEEP || e->serial != serial)) {
+        fli_mutex_unlock(&shard->lock);
+        return false;
+    }
     bool      stopped = e->phase == ARMED || (e->phase == FIRING && e->command == FILCH_CMD_TICKER);
     fli_node *node = NULL;
     if (e->phase == ARMED) {
@@ -145,7 +150,7 @@ static bool stop(fli_timers *timers, uint64_t id)
 
 void fli_timers_abandon(fli_timers *timers, uint64_t id)
 {
-    (void)stop(timers, id);
+    (void)stop(timers, id, 0);
 }
 
 uint64_t fli_timers_ticks(fli_timers *timers, uint64_t id)
@@ -249,7 +254,8 @@ filch_err fli_timers_handle(fli_timers *timers, const filch_command *command, fi
     if (filch_kind_of(&command->data) != FILCH_KIND_INT) return FILCH_EINVAL;
     uint64_t value = (uint64_t)filch_as_int(&command->data);
     if (command->id == FILCH_CMD_TIMER_CANCEL) {
-        return filch_complete(receiver, receiver.tag, filch_int(stop(timers, value) ? 1 : 0), FILCH_OK);
+        bool stopped = stop(timers, value, command->from.serial);
+        return filch_complete(receiver, receiver.tag, filch_int(stopped ? 1 : 0), FILCH_OK);
     }
     if (command->id == FILCH_CMD_TICKER && value == 0) return FILCH_EINVAL;
     entry *e = take(timers, here->index);
