@@ -105,7 +105,7 @@ size_t fli_data_bytes(const filch_data *data)
     }
 }
 
-static bool is_sound(const filch_data *data)
+bool fli_data_is_sound(const filch_data *data)
 {
     bool bytes = data->kind == FILCH_KIND_TEXT || data->kind == FILCH_KIND_BYTES;
     switch (data->form) {
@@ -120,7 +120,7 @@ static bool is_sound(const filch_data *data)
 
 filch_err fli_data_own(const fli_mem *mem, size_t max, const filch_data *in, filch_data *out)
 {
-    if (!is_sound(in)) return FILCH_EINVAL;
+    if (!fli_data_is_sound(in)) return FILCH_EINVAL;
     if (max != 0 && fli_data_bytes(in) > max) return FILCH_ETOOBIG;
     switch (in->form) {
     case FLI_FORM_LENT: return copy(mem, in->kind, in->as.ref.at, in->as.ref.size, out);
@@ -185,6 +185,11 @@ static filch_data lend(uint8_t kind, const void *bytes, size_t size)
     data.as.ref.size = size;
     data.as.ref.block = NULL;
     return data;
+}
+
+filch_data fli_data_lend(const filch_data *data)
+{
+    return data->form == FLI_FORM_MOVE ? lend(data->kind, data->as.move.at, data->as.move.size) : *data;
 }
 
 filch_data filch_str(const char *text)

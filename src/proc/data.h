@@ -23,6 +23,12 @@ enum {
  * FILCH_ENOMEM. Inline, lent and moved bytes end up inline or in a block of `mem`. */
 FILCH_MUST_USE filch_err fli_data_own(const fli_mem *mem, size_t max, const filch_data *in, filch_data *out);
 
+/* Is it one that our functions make? */
+bool fli_data_is_sound(const filch_data *data);
+
+/* The same payload without the offer to change hands: moved bytes become lent ones. */
+filch_data fli_data_lend(const filch_data *data);
+
 /* Gives an owned payload back. */
 void fli_data_free(filch_data *data);
 

@@ -29,6 +29,13 @@ void fli_out_drop_calls(filch_out *out)
     while (out->call_count > 0) fli_data_free(&out->calls[--out->call_count].data);
 }
 
+/* Are we inside the step that `out` was given to? A program may have kept the pointer. */
+static bool is_stepping(const filch_out *out)
+{
+    const fli_local *here = fli_here(&out->ctx.sched->rt);
+    return here != NULL && here->current != NULL && !here->dispatching && out == &((const fli_worker *)here)->out;
+}
+
 static filch_err choose(filch_out *out, fli_status status)
 {
     if (out == NULL) return FILCH_EINVAL;
@@ -67,12 +74,11 @@ filch_err filch_done(filch_out *out, filch_data result)
 filch_err filch_upgrade(filch_out *out, const filch_type *type, const char *method, filch_data args)
 {
     if (out == NULL || type == NULL || type->step == NULL) return FILCH_EINVAL;
-    /* A second upgrade in one step would need the room of the first: that one goes first. */
-    fli_out_forget(out);
+    if (!is_stepping(out)) return FILCH_ESTATE;
     void     *self = NULL;
     filch_err err = fli_instance_make(out->ctx.sched, type, &out->ctx, method, &args, NULL, &self);
     if (err != FILCH_OK) return err;
-    out->status = FLI_STATUS_UPGRADE;
+    (void)choose(out, FLI_STATUS_UPGRADE);
     out->type = type;
     out->self = self;
     return FILCH_OK;
@@ -95,7 +101,7 @@ static filch_err yield_to(filch_out *out, uint32_t command, uint64_t tag, filch_
     if (out == NULL) return FILCH_EINVAL;
     fli_runtime *rt = &out->ctx.sched->rt;
     fli_local   *here = fli_here(rt);
-    if (here == NULL || here->current == NULL) return FILCH_ESTATE;
+    if (!is_stepping(out)) return FILCH_ESTATE;
     filch_data owned = filch_none();
     filch_err  err = fli_data_own(&rt->mem, rt->payload_max, data, &owned);
     if (err != FILCH_OK) return err;

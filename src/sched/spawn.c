@@ -20,6 +20,9 @@ filch_err fli_instance_make(filch_sched *sched, const filch_type *type, const fi
         if (method != NULL) return FILCH_EMETHOD;
         if (args->kind != FILCH_KIND_NONE) return FILCH_EINVAL;
     }
+    if (!fli_data_is_sound(args)) return FILCH_EINVAL;
+    /* Lent, whatever it is: an init that keeps moved bytes gets a copy, and the caller's stay his. */
+    filch_data lent = fli_data_lend(args);
     void *self = small;
     if (small != NULL && type->size <= FLI_STATE_INLINE) {
         memset(small, 0, FLI_STATE_INLINE);
@@ -27,7 +30,7 @@ filch_err fli_instance_make(filch_sched *sched, const filch_type *type, const fi
         self = fli_zalloc(&sched->rt.mem, heap_size(type));
         if (self == NULL) return FILCH_ENOMEM;
     }
-    filch_err err = type->init != NULL ? type->init(self, ctx, method, args) : FILCH_OK;
+    filch_err err = type->init != NULL ? type->init(self, ctx, method, &lent) : FILCH_OK;
     if (err != FILCH_OK) {
         fli_instance_free(sched, type, small, self);
         return err;
@@ -96,6 +99,26 @@ static uint32_t take_slot(filch_sched *sched, fli_local *here, filch_err *err)
     return fli_slab_take(procs, here != NULL ? &here->procs : NULL);
 }
 
+/* The door for threads from outside: close must not overlook a process that is on its way in. Inside a step there is
+ * no need: the process that spawns is alive until it has counted its child. False: closed. */
+static void leave(filch_sched *sched, fli_local *here)
+{
+    if (here != NULL) return;
+    (void)fli_sub_acqrel(&sched->stop.spawning, 1); /* PAIR spawn.door, release half: we have been counted */
+    if (fli_load_acq(&sched->rt.phase) != FLI_OPEN) fli_stop_nudge(sched); /* PAIR runtime.phase, acquire half */
+}
+
+static bool enter(filch_sched *sched, fli_local *here)
+{
+    if (fli_load_acq(&sched->rt.phase) != FLI_OPEN) return false; /* PAIR runtime.phase, acquire half */
+    if (here != NULL) return true;
+    /* PAIR spawn.door, both halves: close sees us here, or we see that it has begun. */
+    (void)fli_add_acqrel(&sched->stop.spawning, 1);
+    if (fli_load_acq(&sched->rt.phase) == FLI_OPEN) return true; /* PAIR runtime.phase, acquire half */
+    leave(sched, here);
+    return false;
+}
+
 filch_err filch_spawn(filch_sched *sched, const filch_type *type, const filch_spawn_options *options, filch_pid *pid)
 {
     if (sched == NULL || type == NULL || type->step == NULL) return FILCH_EINVAL;
@@ -104,10 +127,10 @@ filch_err filch_spawn(filch_sched *sched, const filch_type *type, const filch_sp
     if (err != FILCH_OK) return err;
     fli_runtime *rt = &sched->rt;
     fli_local   *here = fli_here(rt);
-    if (fli_load_acq(&rt->phase) != FLI_OPEN) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire half */
+    if (!enter(sched, here)) return FILCH_ECLOSED;
 
     uint32_t slot = take_slot(sched, here, &err);
-    if (slot == 0) return err;
+    if (slot == 0) goto no_slot;
     fli_proc *p = fli_slab_at(&rt->procs, slot);
     uint32_t  gen = fli_word_gen(fli_state_peek(&p->state));
     err = set_ext(rt, p, &opt);
@@ -125,6 +148,7 @@ filch_err filch_spawn(filch_sched *sched, const filch_type *type, const filch_sp
     FLI_TALLY(rt, here, spawned, 1);
     fli_state_open(&p->state, gen, opt.mailbox_max != 0 || opt.mailbox_bytes != 0);
     fli_ready(rt, here, p);
+    leave(sched, here);
     return FILCH_OK;
 
 no_self:
@@ -132,5 +156,7 @@ no_self:
     fli_ext_free(rt, p);
 no_ext:
     fli_slab_give(&rt->procs, here != NULL ? &here->procs : NULL, slot);
+no_slot:
+    leave(sched, here);
     return err;
 }
