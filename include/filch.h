@@ -143,7 +143,7 @@ typedef struct filch_receiver {
  *   event->data passed on             shares the block; no copy
  *
  * A filch_data made by str/bytes/move *lends* its memory until it is sent; one made by filch_share or filch_keep
- * holds a reference, which filch_drop gives back. Passing a payload to send, yield, complete, done or spawn never
+ * holds a reference, which filch_drop gives back. Passing a payload to send, yield, complete or done never
  * takes that reference away: each of them takes one of its own. Only filch_move hands the memory over, and only when
  * the call returns FILCH_OK. */
 typedef struct filch_data {
@@ -310,7 +310,7 @@ typedef void (*filch_exit_fn)(void *user, filch_pid pid, filch_err error, const 
 typedef struct filch_spawn_options {
     size_t         size;         /* sizeof(filch_spawn_options); a shorter, older struct works too */
     const char    *method;       /* entry point, lent; NULL: the default */
-    filch_data     args;         /* for init, lent */
+    filch_data     args;         /* for init, lent: a filch_move stays yours */
     filch_values  *values;       /* inherited values; NULL: those of the spawning process, if any */
     uint32_t       mailbox_max;  /* messages; 0: no limit */
     uint32_t       overflow;     /* filch_overflow; used when a limit is set */
@@ -485,7 +485,7 @@ enum {
 /* Sleep: completes after `delay_ns`.
  * Timer: completes at once with an id (filch_as_int), and sends one message with this `tag` after `delay_ns`.
  * Ticker: the same every `period_ns` (> 0); ticks that were not read yet are merged, `data` is how many came due.
- * Timer cancel: completes with 1 if the timer or ticker `id` was stopped before it fired (again), else 0.
+ * Timer cancel: completes with 1 if its own timer or ticker `id` was stopped before it fired (again), else 0.
  * A sleep is never early. Timers die with their process.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
