@@ -1,0 +1,265 @@
+/* world.h - a scheduler to be tested, and actors: processes that play a function of the test and remember what they
+ * saw. Included by each program of this folder.
+ *
+ * The world counts every byte the scheduler asks for, and checks that each comes back with the size it was given out
+ * with: world_end fails if one is missing. Actors live in the test, so they can be read after their process has ended.
+ * A play runs on whatever thread steps it: it notes what it finds, and the test asserts.
+ */
+#ifndef FILCH_TEST_WORLD_H
+#define FILCH_TEST_WORLD_H
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <filch.h>
+
+#include "port/atomic.h"
+#include "port/clock.h"
+#include "port/thread.h"
+#include "support/check.h"
+
+#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
+
+typedef struct world {
+    filch_sched *sched;
+    bool         ticks; /* no workers: the test's thread runs everything */
+    FLI_ATOMIC(int64_t) bytes, blocks;
+    FLI_ATOMIC(bool) miscounted; /* a block came back with the wrong size */
+    FLI_ATOMIC(bool) deny;       /* no more memory */
+} world;
+
+/* In front of each block, as large as the strictest alignment. */
+typedef union world_block {
+    size_t      size;
+    max_align_t align;
+} world_block;
+
+static inline void *world_alloc(void *user, void *old, size_t old_size, size_t size)
+{
+    world       *w = user;
+    world_block *block = old != NULL ? (world_block *)old - 1 : NULL;
+    if (block != NULL && block->size != old_size) fli_store_rlx(&w->miscounted, true);
+    if (size == 0) {
+        fli_add_rlx(&w->bytes, -(int64_t)old_size);
+        fli_add_rlx(&w->blocks, -1);
+        free(block);
+        return NULL;
+    }
+    if (fli_load_rlx(&w->deny)) return NULL;
+    block = realloc(block, sizeof *block + size);
+    if (block == NULL) return NULL;
+    block->size = size;
+    fli_add_rlx(&w->bytes, (int64_t)size - (int64_t)old_size);
+    if (old == NULL) fli_add_rlx(&w->blocks, 1);
+    return block + 1;
+}
+
+/* Begins with options of the test's own; `workers` FILCH_NO_WORKERS lets the test's thread run everything. */
+static inline void world_begin_with(world *w, int32_t workers, filch_options opt)
+{
+    *w = (world){ .ticks = workers == FILCH_NO_WORKERS };
+    opt.workers = workers;
+    opt.alloc = world_alloc;
+    opt.alloc_user = w;
+    ok(filch_sched_create(&w->sched, &opt));
+}
+
+static inline void world_begin(world *w, int32_t workers)
+{
+    world_begin_with(w, workers, (filch_options)FILCH_OPTIONS_INIT);
+}
+
+/* Stops, expecting `expected`, and nothing left. */
+static inline void world_end_as(world *w, uint64_t deadline_ns, filch_err expected)
+{
+    same(filch_sched_stop(w->sched, deadline_ns, NULL), expected);
+    same(fli_load_rlx(&w->blocks), 0);
+    same(fli_load_rlx(&w->bytes), 0);
+    assert_false(fli_load_rlx(&w->miscounted));
+}
+
+static inline void world_end(world *w)
+{
+    world_end_as(w, FILCH_SECONDS(60), FILCH_OK);
+}
+
+/* Runs until there is nothing to do right now. Only without workers. */
+static inline uint32_t world_tick(world *w)
+{
+    uint32_t ran = 0, sum = 0;
+    do {
+        ok(filch_tick(w->sched, 0, &ran));
+        sum += ran;
+    } while (ran > 0);
+    return sum;
+}
+
+static inline void world_turn(world *w)
+{
+    if (w->ticks) (void)world_tick(w);
+    fli_thread_yield();
+}
+
+/* Waits for a condition, running the world meanwhile if need be. Two minutes are for ever. */
+#define UNTIL(w, condition)                                                \
+    do {                                                                   \
+        uint64_t give_up_ns = fli_clock_ns() + FILCH_SECONDS(120);         \
+        while (!(condition)) {                                             \
+            world_turn(w);                                                 \
+            if (fli_clock_ns() > give_up_ns) fail_msg("never: " #condition); \
+        }                                                                  \
+    } while (0)
+
+static inline filch_stats world_stats(world *w)
+{
+    filch_stats stats = FILCH_STATS_INIT;
+    ok(filch_sched_stats(w->sched, &stats));
+    return stats;
+}
+
+static inline filch_info world_inspect(world *w, filch_pid pid)
+{
+    filch_info info = { .size = sizeof info };
+    ok(filch_inspect(w->sched, pid, &info));
+    return info;
+}
+
+static inline bool same_pid(filch_pid a, filch_pid b)
+{
+    return a.node == b.node && a.serial == b.serial;
+}
+
+static inline bool is_nobody(filch_pid pid)
+{
+    return pid.node == 0 && pid.serial == 0;
+}
+
+/* How much of a loop to run: `full` at FILCH_TEST_SCALE 100, at least `least`. */
+static inline uint32_t world_scale(uint32_t full, uint32_t least)
+{
+    const char *percent = getenv("FILCH_TEST_SCALE");
+    uint64_t    n = percent != NULL ? (uint64_t)full * strtoul(percent, NULL, 10) / 100 : full;
+    return n > least ? (uint32_t)n : least;
+}
+
+/* ---- actors ---- */
+
+/* What an actor remembers of an event. */
+typedef struct sighting {
+    int32_t    type;
+    filch_err  error;
+    uint64_t   tag;
+    filch_pid  from;
+    filch_kind kind;
+    int64_t    number; /* filch_as_int */
+    uint32_t   step;   /* in which step, from 1 */
+} sighting;
+
+#define SIGHTINGS_MAX 64
+
+typedef struct actor actor;
+typedef filch_err (*play_fn)(actor *me, const filch_event *events, size_t count, filch_out *out);
+
+struct actor {
+    play_fn   play;
+    void     *user;  /* the play's own, as `stage` and `note` */
+    int64_t   stage;
+    filch_err note;
+    filch_pid pid;
+    uint32_t  steps;
+    size_t    count_max; /* events in one step */
+    sighting  seen[SIGHTINGS_MAX];
+    size_t    seen_count; /* in all, also those beyond the array */
+    uint32_t  inits, closes;
+    filch_err  exit_error;
+    filch_data result; /* kept */
+    FLI_ATOMIC(uint32_t) exits; /* written last: what comes before may be read once it is 1 */
+};
+
+static inline filch_err actor_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    actor *me = filch_as_ptr(args);
+    if (method != NULL) return FILCH_EMETHOD;
+    if (me == NULL) return FILCH_EINVAL;
+    *(actor **)self = me;
+    me->pid = filch_ctx_self(ctx);
+    me->inits++;
+    return FILCH_OK;
+}
+
+static inline filch_err actor_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    actor *me = *(actor **)self;
+    me->steps++;
+    if (count > me->count_max) me->count_max = count;
+    for (size_t i = 0; i < count; i++, me->seen_count++) {
+        if (me->seen_count >= SIGHTINGS_MAX) continue;
+        me->seen[me->seen_count] = (sighting){ .type = events[i].type, .error = events[i].error, .tag = events[i].tag,
+                                               .from = events[i].from, .kind = filch_kind_of(&events[i].data),
+                                               .number = filch_as_int(&events[i].data), .step = me->steps };
+    }
+    return me->play(me, events, count, out);
+}
+
+static inline void actor_close(void *self)
+{
+    (*(actor **)self)->closes++;
+}
+
+static inline void actor_exit(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    actor *me = user;
+    if (!same_pid(pid, me->pid)) error = FILCH_EUSER;
+    me->exit_error = error;
+    if (filch_keep(result, &me->result) != FILCH_OK) me->exit_error = FILCH_ENOMEM;
+    fli_add_rel(&me->exits, 1);
+}
+
+static const filch_type actor_type = {
+    .name = "actor", .size = sizeof(actor *), .init = actor_init, .step = actor_step, .close = actor_close
+};
+
+/* Starts `me`, which plays `play`. `opt` may set limits and values. */
+static inline void actor_start_with(world *w, actor *me, play_fn play, filch_spawn_options opt)
+{
+    me->play = play;
+    opt.args = filch_ptr(me);
+    opt.on_exit = actor_exit;
+    opt.on_exit_user = me;
+    ok(filch_spawn(w->sched, &actor_type, &opt, NULL));
+}
+
+static inline void actor_start(world *w, actor *me, play_fn play)
+{
+    actor_start_with(w, me, play, (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT);
+}
+
+static inline bool is_over(actor *me)
+{
+    return fli_load_acq(&me->exits) > 0;
+}
+
+/* Waits for the end of `me`, which comes with `error`; all is closed once. Gives back its result if it was kept. */
+static inline void actor_ends(world *w, actor *me, filch_err error)
+{
+    UNTIL(w, is_over(me));
+    same(me->exit_error, error);
+    same(me->inits, 1);
+    same(me->closes, 1);
+    same(fli_load_rlx(&me->exits), 1);
+    filch_drop(&me->result);
+}
+
+static inline bool has_cancel(const filch_event *events, size_t count)
+{
+    return count > 0 && events[0].type == FILCH_EVENT_CANCEL;
+}
+
+/* A play: idles, and ends when asked to. */
+static inline filch_err play_idle(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)me;
+    return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+#endif
