@@ -57,7 +57,7 @@ typedef struct world {
 } world;
 
 static world         now;
-static fli_sim_queue waiting; /* the first thread, until... */
+static fli_sim_queue waiting; /* the first thread, until it is over */
 static bool          over;
 
 #define MUST(condition, why) \
@@ -203,6 +203,7 @@ enum { STORM_SENDERS = 12, STORM_OUTSIDE = 2, STORM_READERS = 3 };
 static struct {
     filch_pid readers[STORM_READERS];
     uint32_t  each;
+    bool      may_die; /* the readers may end before they have read everything */
 } storm;
 
 struct reader {
@@ -233,7 +234,8 @@ struct sender {
 static void storm_send(int64_t id, int64_t k)
 {
     int64_t value = (id << 32) | (k / STORM_READERS);
-    MUST(filch_send(now.sched, storm.readers[k % STORM_READERS], filch_int(value)) == FILCH_OK, "a send failed");
+    filch_err err = filch_send(now.sched, storm.readers[k % STORM_READERS], filch_int(value));
+    MUST(err == FILCH_OK || (err == FILCH_EDEAD && storm.may_die), "a send failed");
     now.sent++;
 }
 
@@ -260,6 +262,7 @@ static void run_storm(uint32_t workers, uint32_t size)
     fli_thread    outside[STORM_OUTSIDE];
     begin(&opt, size);
     storm.each = size / (STORM_SENDERS + STORM_OUTSIDE) + 1;
+    storm.may_die = false;
     now.wanted = (int64_t)storm.each * (STORM_SENDERS + STORM_OUTSIDE);
     for (int i = 0; i < STORM_READERS; i++) storm.readers[i] = spawn(&reader, NULL, 0);
     for (int64_t i = 0; i < STORM_SENDERS; i++) {
@@ -503,7 +506,8 @@ static filch_err mayfly_step(void *self, const filch_event *events, size_t count
     if (fli_sim_choose(8) == 0) (void)!filch_cancel(sched_of(out), churn.pids[fli_sim_choose(CHURN_PIDS)]);
     if (churn.left > 0) {
         churn.left--;
-        MUST(filch_spawn(sched_of(out), &mayfly, NULL, NULL) == FILCH_OK, "no child");
+        err = filch_spawn(sched_of(out), &mayfly, NULL, NULL);
+        MUST(err == FILCH_OK || (err == FILCH_ECLOSED && over), "no child");
         if (churn.left == 0) say_over();
     }
     if (m->days++ > 3) return filch_done(out, filch_none());
@@ -708,6 +712,7 @@ static void run_stop(uint32_t workers, uint32_t size)
     fli_thread    outside[2];
     memset(&closing, 0, sizeof closing);
     storm.each = 3;
+    storm.may_die = true;
     begin(&opt, size);
     storm.readers[0] = storm.readers[1] = storm.readers[2] = spawn(&hop, NULL, 0);
     closing.stubborn = 1 + fli_sim_choose(6);
@@ -715,13 +720,19 @@ static void run_stop(uint32_t workers, uint32_t size)
     for (int i = 0; i < 2; i++) {
         MUST(fli_thread_start(&outside[i], "outside", closing_outside, NULL) == FILCH_OK, "no thread");
     }
-    filch_err err = filch_sched_close(now.sched, fli_sim_choose(3) * 100000, &report);
+    filch_err err;
+    uint64_t  forced = 0;
+    do {
+        /* A clock that jumps past the grace makes it give up: it may be asked again. */
+        err = filch_sched_close(now.sched, fli_sim_choose(3) * 100000, &report);
+        MUST(err == FILCH_EDEADLINE || err == FILCH_EBUSY, "stubborn processes were not forced");
+        MUST(report.count + report.omitted == report.forced + report.stuck, "a straggler is not named");
+        forced += report.forced;
+        filch_report_free(&report);
+    } while (err == FILCH_EBUSY);
     closing.closed = true;
-    MUST(err == FILCH_EDEADLINE, "stubborn processes were not forced");
-    MUST(report.forced >= closing.stubborn && report.stuck == 0, "the report is wrong");
-    MUST(report.count + report.omitted == report.forced, "a straggler is not named");
+    MUST(forced >= closing.stubborn, "the report is wrong");
     MUST(now.opened == now.closed, "an instance was not closed exactly once");
-    filch_report_free(&report);
     for (int i = 0; i < 2; i++) fli_thread_join(&outside[i]);
     end(0, FILCH_OK);
 }
@@ -736,6 +747,7 @@ static void run_tick(uint32_t workers, uint32_t size)
     opt.workers = FILCH_NO_WORKERS;
     begin(&opt, size);
     storm.each = size / (2 + STORM_OUTSIDE) + 1;
+    storm.may_die = false;
     now.wanted = (int64_t)storm.each * (2 + STORM_OUTSIDE);
     for (int i = 0; i < STORM_READERS; i++) storm.readers[i] = spawn(&reader, NULL, 0);
     for (int64_t i = 0; i < 2; i++) {
