@@ -71,13 +71,17 @@ typedef struct fli_stop {
     fli_cond  changed; /* a worker ran dry, or (no workers) something became ready */
     /* Another stop is under way.  PAIR stop.turn */
     FLI_ATOMIC(bool) busy;
-    /* The deadline has passed: every process is ended instead of stepped.  writes: stop. reads: workers; relaxed, the
-     * KILL flag that follows is what counts. */
+    /* The deadline has passed: every process is ended instead of stepped.  writes: stop. reads: workers; relaxed: the
+     * KILL flag that follows is what counts, and the stopping thread itself, which must not start a step. */
     FLI_ATOMIC(bool) force;
     filch_straggler *stragglers; /* under lock, with the two below */
     size_t           count, room, omitted;
-    uint64_t         forced;
-    bool             joined; /* the threads are gone */
+    uint64_t         forced;                  /* under lock; ended by force so far */
+    uint64_t         forced_told, polite_told; /* of those that ended, in earlier reports */
+    uint64_t         ended_before;            /* when the first stop began */
+    bool             joined;                  /* the threads are gone */
+    /* Threads from outside that are in filch_spawn.  writes: they.  PAIR spawn.door */
+    FLI_ATOMIC(uint32_t) spawning;
 } fli_stop;
 
 struct filch_sched {

@@ -164,6 +164,13 @@ static void measure_wait(fli_worker *w)
     fli_count(&w->queue_wait[bucket < FILCH_WAIT_BUCKETS ? bucket : FILCH_WAIT_BUCKETS - 1], 1);
 }
 
+/* Is it ended instead of stepped? One that was spawned while stop raised the KILL flags has none. */
+static bool must_end(fli_worker *w, uint64_t word)
+{
+    if (FLI_UNLIKELY((word & FLI_KILL) != 0)) return true;
+    return FLI_UNLIKELY(fli_load_rlx(&w->sched->rt.phase) != FLI_OPEN) && fli_load_rlx(&w->sched->stop.force);
+}
+
 void fli_step(fli_worker *w, fli_proc *p)
 {
     fli_runtime *rt = &w->sched->rt;
@@ -172,7 +179,7 @@ void fli_step(fli_worker *w, fli_proc *p)
     here->current = p;
     here->serial = fli_serial(fli_word_gen(word), p->slot);
     if (FLI_UNLIKELY(w->sample_serial == here->serial)) measure_wait(w);
-    if (FLI_UNLIKELY((word & FLI_KILL) != 0)) {
+    if (FLI_UNLIKELY(must_end(w, word))) {
         filch_data nothing = filch_none();
         bool       forced = fli_load_rlx(&w->sched->stop.force);
         if (forced) fli_stop_note(w->sched, p);

@@ -6,8 +6,8 @@
  *   3. wait until nobody is left, or the deadline
  *   4. force: a kill for everybody left; workers end them instead of stepping them, and note them for the report.
  *      The stopping thread helps, as the guest worker: it may be the only one that is not stuck in a step
- *   5. those that are still there after a grace are inside a step that does not return: they are named, nothing is
- *      freed, FILCH_EBUSY
+ *   5. those that are still there after a grace are inside a step (or, spawned from outside, an init) that does not
+ *      return: they are named, nothing is freed, FILCH_EBUSY
  *   6. otherwise the work pool and the workers leave; phase CLOSED
  *   7. stop frees everything; close leaves that to a later stop
  */
@@ -83,23 +83,35 @@ static uint64_t note_stuck(filch_sched *sched)
     return stuck;
 }
 
-/* Moves the list into the caller's report, or throws it away. */
-static void hand_over(filch_sched *sched, uint64_t ended, uint64_t stuck, filch_report *out)
+static uint64_t ended_so_far(filch_sched *sched)
+{
+    uint64_t ended = 0;
+    for (uint32_t i = 0; i < sched->victim_count; i++) ended += fli_load_acq(&sched->workers[i]->local.counters.ended);
+    return ended;
+}
+
+/* Moves the list into the caller's report, or throws it away. Each report tells what the one before it did not. */
+static void hand_over(filch_sched *sched, uint64_t stuck, filch_report *out)
 {
     fli_stop *stop = &sched->stop;
     fli_mutex_lock(&stop->lock);
     size_t bytes = stop->room * sizeof *stop->stragglers;
+    /* One that was forced is noted before it counts as ended: until then the difference is too small. */
+    uint64_t ended = ended_so_far(sched) - stop->ended_before, polite = ended > stop->forced ? ended - stop->forced : 0;
+    if (polite < stop->polite_told) polite = stop->polite_told;
     if (out == NULL) {
         fli_free(&sched->rt.mem, stop->stragglers, bytes);
     } else {
-        *out = (filch_report){ .size = out->size, .ended = ended > stop->forced ? ended - stop->forced : 0,
-                               .forced = stop->forced, .stuck = stuck, .stragglers = stop->stragglers,
-                               .count = stop->count, .omitted = stop->omitted };
+        *out = (filch_report){ .size = out->size, .ended = polite - stop->polite_told,
+                               .forced = stop->forced - stop->forced_told, .stuck = stuck,
+                               .stragglers = stop->stragglers, .count = stop->count, .omitted = stop->omitted };
         memcpy(&out->reserved[0], &sched->rt.mem, sizeof sched->rt.mem);
         memcpy(&out->reserved[2], &bytes, sizeof bytes);
     }
     stop->stragglers = NULL;
     stop->count = stop->room = stop->omitted = 0;
+    stop->polite_told = polite;
+    stop->forced_told = stop->forced;
     fli_mutex_unlock(&stop->lock);
 }
 
@@ -130,14 +142,22 @@ static void raise_all(filch_sched *sched, uint64_t flag)
     }
 }
 
-/* Runs what is ready on this thread, as the guest. With `any`, also what other workers have queued. */
-static void help(filch_sched *sched, bool any)
+/* Nobody lives, and nobody is being spawned from outside. */
+static bool is_empty(filch_sched *sched)
+{
+    /* PAIR spawn.door, acquire half: whoever has left the door is counted among the living. */
+    return fli_load_acq(&sched->stop.spawning) == 0 && fli_stats_alive(sched) == 0;
+}
+
+/* Runs what is ready on this thread, as the guest, but not beyond `until_ns`: there may be no end to it. With `any`,
+ * also what other workers have queued. */
+static void help(filch_sched *sched, bool any, uint64_t until_ns)
 {
     fli_worker *w = sched->guest;
     void       *before = fli_here_get();
     fli_here_set(&w->local);
     fli_worker_clock(w);
-    for (;;) {
+    while (fli_clock_ns() < until_ns) {
         bool      retry = false;
         fli_proc *p = NULL;
         if (fli_worker_turn(w)) continue;
@@ -148,31 +168,30 @@ static void help(filch_sched *sched, bool any)
     fli_here_set(before);
 }
 
-/* Waits for a nudge, at most until `until_ns`. True: nobody is left. */
-static bool wait_for_end(filch_sched *sched, uint64_t until_ns)
+/* Waits for a nudge, at most until `until_ns`. Whoever nudges takes the lock after what he has to tell happened: we
+ * see it here, or are asleep when he comes. */
+static void wait_for_nudge(filch_sched *sched, uint64_t until_ns)
 {
     fli_mutex_lock(&sched->stop.lock);
-    bool over = fli_stats_alive(sched) == 0;
-    if (!over) (void)fli_cond_wait_until(&sched->stop.changed, &sched->stop.lock, until_ns);
+    bool ready = sched->worker_count == 0 && fli_inject_count(&sched->global) > 0;
+    if (!ready && !is_empty(sched)) (void)fli_cond_wait_until(&sched->stop.changed, &sched->stop.lock, until_ns);
     fli_mutex_unlock(&sched->stop.lock);
-    return over;
 }
 
 /* Until nobody is left or the deadline. Without workers, this thread does the work. */
 static void wait_politely(filch_sched *sched, uint64_t until_ns)
 {
-    while (fli_stats_alive(sched) > 0) {
-        uint64_t now_ns = fli_clock_ns(), wake_ns = until_ns;
-        if (now_ns >= until_ns) return;
+    while (!is_empty(sched)) {
+        uint64_t wake_ns = until_ns;
+        if (fli_clock_ns() >= until_ns) return;
         if (sched->worker_count == 0) {
             /* PAIR tick.bell, both halves: whoever queues after this sees CLOSING and nudges. */
             if (fli_swap_acqrel(&sched->rung, false)) fli_wakefd_clear(sched->wake_fd);
-            help(sched, false);
-            if (fli_inject_count(&sched->global) > 0) continue;
+            help(sched, false, until_ns);
             uint64_t timer_ns = fli_timers_next_ns(&sched->timers);
             if (timer_ns < wake_ns) wake_ns = timer_ns;
         }
-        (void)wait_for_end(sched, wake_ns);
+        wait_for_nudge(sched, wake_ns);
     }
 }
 
@@ -181,13 +200,13 @@ static bool force(filch_sched *sched)
 {
     uint64_t until_ns = fli_clock_after(fli_clock_ns(), GRACE_NS);
     fli_store_rlx(&sched->stop.force, true);
-    while (fli_stats_alive(sched) > 0) {
+    while (!is_empty(sched)) {
         raise_all(sched, FLI_KILL);
-        help(sched, true);
+        help(sched, true, FLI_NEVER); /* what it finds is ended, not stepped */
         uint64_t now_ns = fli_clock_ns();
-        if (fli_stats_alive(sched) == 0) break;
+        if (is_empty(sched)) break;
         if (now_ns >= until_ns) return false;
-        (void)wait_for_end(sched, now_ns + LOOK_NS);
+        wait_for_nudge(sched, now_ns + LOOK_NS);
     }
     return true;
 }
@@ -208,11 +227,13 @@ static filch_err end_all(filch_sched *sched, uint64_t deadline_ns, uint64_t *stu
     /* A worker that goes to sleep after this knows, and nudges us; what one did before that, we see. */
     fli_mutex_lock(&sched->idle.lock);
     fli_mutex_unlock(&sched->idle.lock);
+    /* PAIR spawn.door, both halves: whoever comes to the door after this finds it closed; the others we wait for. */
+    (void)fli_add_acqrel(&sched->stop.spawning, 0);
     fli_workpool_close(&sched->workpool);
     raise_all(sched, FLI_CANCEL);
     wait_politely(sched, until_ns);
-    if (fli_stats_alive(sched) > 0 && !force(sched)) {
-        *stuck = note_stuck(sched);
+    if (!is_empty(sched) && !force(sched)) {
+        *stuck = note_stuck(sched) + fli_load_rlx(&sched->stop.spawning);
         return FILCH_EBUSY;
     }
     uint64_t grace_ns = fli_clock_after(fli_clock_ns(), GRACE_NS);
@@ -225,13 +246,6 @@ static filch_err end_all(filch_sched *sched, uint64_t deadline_ns, uint64_t *stu
     return FILCH_OK;
 }
 
-static uint64_t ended_so_far(filch_sched *sched)
-{
-    uint64_t ended = 0;
-    for (uint32_t i = 0; i < sched->victim_count; i++) ended += fli_load_acq(&sched->workers[i]->local.counters.ended);
-    return ended;
-}
-
 static filch_err shut(filch_sched *sched, uint64_t deadline_ns, filch_report *report)
 {
     if (sched == NULL || (report != NULL && report->size < sizeof *report)) return FILCH_EINVAL;
@@ -239,18 +253,19 @@ static filch_err shut(filch_sched *sched, uint64_t deadline_ns, filch_report *re
     /* PAIR stop.turn, acquire half: one at a time, and the next one sees what the last one did. */
     if (fli_swap_acqrel(&sched->stop.busy, true)) return FILCH_EBUSY;
     filch_err err = FILCH_OK;
-    uint64_t  stuck = 0, before = ended_so_far(sched);
-    if (fli_load_acq(&sched->rt.phase) != FLI_CLOSED) { /* PAIR runtime.phase, acquire half */
+    uint64_t  stuck = 0;
+    uint32_t  phase = fli_load_acq(&sched->rt.phase); /* PAIR runtime.phase, acquire half */
+    if (phase == FLI_OPEN) sched->stop.ended_before = ended_so_far(sched);
+    if (phase != FLI_CLOSED) {
         /* Without workers we are about to be the one who ticks. */
         err = sched->worker_count == 0 && fli_swap_acqrel(&sched->ticking, true) ? FILCH_EBUSY : FILCH_OK;
         if (err == FILCH_OK) {
             err = end_all(sched, deadline_ns, &stuck);
             fli_store_rel(&sched->ticking, false); /* PAIR tick.turn, release half */
         }
+        if (err == FILCH_OK && sched->stop.forced > 0) err = FILCH_EDEADLINE;
     }
-    if (err == FILCH_OK && sched->stop.forced > 0) err = FILCH_EDEADLINE;
-    hand_over(sched, ended_so_far(sched) - before, stuck, report);
-    if (err == FILCH_EDEADLINE) sched->stop.forced = 0; /* told */
+    hand_over(sched, stuck, report);
     fli_store_rel(&sched->stop.busy, false); /* PAIR stop.turn, release half */
     return err;
 }

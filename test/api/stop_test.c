@@ -1,0 +1,947 @@
+/* stop_test.c - everything ends: what filch_sched_stop and filch_sched_close promise, with processes of every temper
+ * and threads that keep calling. */
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <filch.h>
+
+#include "port/thread.h"
+#include "support/alloc.h"
+#include "support/check.h"
+#include "support/until.h"
+
+enum { HOLD = FILCH_CMD_USER }; /* a command whose handler keeps the receiver and does nothing */
+
+/* What the processes of a test did. Emptied by begin(). */
+static struct {
+    atomic_uint_fast64_t opened, closed, steps, cancels, exits, exit_error;
+    atomic_uint_fast64_t moved, freed; /* memory handed over by filch_move, and freed by it */
+    atomic_bool          inside, release;
+    atomic_int           code[8];
+    atomic_bool          held;
+    filch_receiver       receiver; /* of the last HOLD; read after `held` */
+    filch_pid            peer;
+    test_alloc           alloc;
+} seen;
+
+/* Larger than what fits into a control block, so that every instance is an allocation. */
+typedef struct instance {
+    uint64_t state, filler[7];
+} instance;
+
+static filch_err open_instance(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)ctx, (void)method, (void)args;
+    ((instance *)self)->state = 1;
+    atomic_fetch_add(&seen.opened, 1);
+    return FILCH_OK;
+}
+
+static void close_instance(void *self)
+{
+    instance *me = self;
+    if (me->state == 1) atomic_fetch_add(&seen.closed, 1); /* twice would be noticed: the state is gone */
+    me->state = 0;
+}
+
+static bool has(const filch_event *events, size_t count, int32_t type)
+{
+    bool found = false;
+    for (size_t i = 0; i < count; i++) found |= events[i].type == type;
+    return found;
+}
+
+static bool cancelled(const filch_event *events, size_t count)
+{
+    bool cancel = has(events, count, FILCH_EVENT_CANCEL);
+    atomic_fetch_add(&seen.steps, 1);
+    if (cancel) atomic_fetch_add(&seen.cancels, 1);
+    return cancel;
+}
+
+/* ---- tempers ---- */
+
+static filch_err polite_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    return cancelled(events, count) ? filch_done(out, filch_int(7)) : filch_idle(out);
+}
+
+static filch_err deaf_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    (void)cancelled(events, count);
+    return filch_idle(out);
+}
+
+static filch_err blocked_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    instance *me = self;
+    (void)cancelled(events, count);
+    if (has(events, count, FILCH_EVENT_YIELD)) return filch_done(out, filch_none());
+    if (me->filler[0]++ == 0) ok(filch_yield(out, HOLD, 77, filch_none()));
+    return filch_wait(out);
+}
+
+static filch_err busy_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    (void)cancelled(events, count);
+    return filch_continue(out);
+}
+
+static const filch_type polite = {
+    .name = "polite", .size = sizeof(instance), .init = open_instance, .step = polite_step, .close = close_instance
+};
+static const filch_type deaf = {
+    .name = "deaf", .size = sizeof(instance), .init = open_instance, .step = deaf_step, .close = close_instance
+};
+static const filch_type blocked = {
+    .name = "blocked", .size = sizeof(instance), .init = open_instance, .step = blocked_step, .close = close_instance
+};
+static const filch_type busy = {
+    .name = "busy", .size = sizeof(instance), .init = open_instance, .step = busy_step, .close = close_instance
+};
+
+/* Ends each time, and starts the next one first. */
+static filch_err        breeder_step(void *self, const filch_event *events, size_t count, filch_out *out);
+static const filch_type breeder = {
+    .name = "breeder", .size = sizeof(instance), .init = open_instance, .step = breeder_step, .close = close_instance
+};
+static filch_err breeder_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    (void)cancelled(events, count);
+    filch_err err = filch_spawn(filch_ctx_sched(filch_out_ctx(out)), &breeder, NULL, NULL);
+    return err == FILCH_OK || err == FILCH_ECLOSED ? filch_done(out, filch_none()) : err;
+}
+
+/* Its first step does not return before the test says so; then it uses all that it has. */
+static filch_err stuck_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    instance *me = self;
+    (void)cancelled(events, count);
+    atomic_store(&seen.inside, true);
+    while (!atomic_load(&seen.release)) fli_thread_yield();
+    me->filler[0] = me->state;
+    const filch_ctx *ctx = filch_out_ctx(out);
+    filch_err        err = filch_send(filch_ctx_sched(ctx), filch_ctx_self(ctx), filch_str("still here, and well fed"));
+    return err == FILCH_OK ? filch_idle(out) : err;
+}
+
+static const filch_type stuck = {
+    .name = "stuck", .size = sizeof(instance), .init = open_instance, .step = stuck_step, .close = close_instance
+};
+
+/* ---- the frame of a test ---- */
+
+static filch_err hold(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user, (void)command, (void)tag;
+    seen.receiver = receiver;
+    atomic_store(&seen.held, true);
+    return FILCH_OK;
+}
+
+static void on_exit_count(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    (void)user, (void)pid, (void)result;
+    atomic_fetch_add(&seen.exits, 1);
+    atomic_store(&seen.exit_error, (uint64_t)error);
+}
+
+static filch_sched *begin(int32_t workers)
+{
+    memset(&seen, 0, sizeof seen);
+    filch_registry *registry;
+    ok(filch_registry_create(&registry));
+    ok(filch_registry_add(registry, HOLD, hold, NULL));
+    filch_options options = FILCH_OPTIONS_INIT;
+    options.workers = workers;
+    options.registry = registry;
+    options.alloc = test_alloc_fn;
+    options.alloc_user = &seen.alloc;
+    options.work_threads = 1;
+    filch_sched *sched;
+    ok(filch_sched_create(&sched, &options));
+    filch_registry_destroy(registry);
+    return sched;
+}
+
+static filch_pid start(filch_sched *sched, const filch_type *type)
+{
+    filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
+    filch_pid           pid = { 0, 0 };
+    options.on_exit = on_exit_count;
+    ok(filch_spawn(sched, type, &options, &pid));
+    return pid;
+}
+
+static int32_t state_of(filch_sched *sched, filch_pid pid)
+{
+    filch_info info = { .size = sizeof info };
+    return filch_inspect(sched, pid, &info) == FILCH_OK ? info.state : FILCH_STATE_COMPLETE;
+}
+
+static const filch_straggler *find(const filch_report *report, filch_pid pid)
+{
+    for (size_t i = 0; i < report->count; i++) {
+        if (report->stragglers[i].pid.serial == pid.serial) return &report->stragglers[i];
+    }
+    fail_msg("the report does not name process %#llx", (unsigned long long)pid.serial);
+    return NULL;
+}
+
+static void end(void)
+{
+    same(atomic_load(&seen.closed), atomic_load(&seen.opened));
+    test_alloc_balanced(&seen.alloc);
+}
+
+static unsigned thread_count(void)
+{
+    unsigned n = 0;
+    DIR     *dir = opendir("/proc/self/task");
+    if (dir == NULL) return 0;
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) n += entry->d_name[0] != '.';
+    closedir(dir);
+    return n;
+}
+
+/* ---- those that end by themselves ---- */
+
+static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2, 5 };
+#define EACH_WORKER_COUNT(w) for (size_t w = 0; w < sizeof worker_counts / sizeof *worker_counts; w++)
+
+TEST(stopping_an_empty_scheduler_gives_everything_back)
+{
+    EACH_WORKER_COUNT(w)
+    {
+        filch_report report = FILCH_REPORT_INIT;
+        same(filch_sched_stop(begin(worker_counts[w]), FILCH_SECONDS(10), &report), FILCH_OK);
+        assert_true(report.ended == 0 && report.forced == 0 && report.stuck == 0 && report.count == 0);
+        filch_report_free(&report);
+        end();
+    }
+}
+
+TEST(processes_that_end_on_cancel_are_counted_and_stop_is_ok)
+{
+    EACH_WORKER_COUNT(w)
+    {
+        filch_sched *sched = begin(worker_counts[w]);
+        for (int i = 0; i < 300; i++) (void)start(sched, &polite);
+        filch_report report = FILCH_REPORT_INIT;
+        same(filch_sched_stop(sched, FILCH_SECONDS(30), &report), FILCH_OK);
+        assert_true(report.ended == 300 && report.forced == 0 && report.stuck == 0 && report.count == 0);
+        filch_report_free(&report);
+        same(atomic_load(&seen.cancels), 300);
+        same(atomic_load(&seen.exits), 300);
+        same(atomic_load(&seen.exit_error), FILCH_OK);
+        end();
+    }
+}
+
+TEST(processes_that_keep_spawning_do_not_outlive_stop)
+{
+    EACH_WORKER_COUNT(w)
+    {
+        filch_sched *sched = begin(worker_counts[w]);
+        for (int i = 0; i < 4; i++) ok(filch_spawn(sched, &breeder, NULL, NULL));
+        if (worker_counts[w] > 0) until(atomic_load(&seen.steps) > 100);
+        else ok(filch_tick(sched, 100, NULL));
+        same(filch_sched_stop(sched, FILCH_SECONDS(30), NULL), FILCH_OK);
+        end();
+    }
+}
+
+/* ---- those that do not ---- */
+
+TEST(report_names_each_straggler_and_what_it_waited_for)
+{
+    EACH_WORKER_COUNT(w)
+    {
+        filch_sched *sched = begin(worker_counts[w]);
+        filch_pid    idle = start(sched, &deaf), waits = start(sched, &blocked);
+        if (worker_counts[w] > 0) {
+            until(state_of(sched, idle) == FILCH_STATE_IDLE && state_of(sched, waits) == FILCH_STATE_BLOCKED);
+        } else {
+            ok(filch_tick(sched, 0, NULL));
+        }
+        filch_pid runs = start(sched, &busy);
+        (void)start(sched, &polite);
+        filch_report report = FILCH_REPORT_INIT;
+        same(filch_sched_stop(sched, FILCH_MILLISECONDS(30), &report), FILCH_EDEADLINE);
+        same(report.ended, 1);
+        same(report.forced, 3);
+        same(report.stuck, 0);
+        same(report.count, 3);
+        same(report.omitted, 0);
+
+        const filch_straggler *s = find(&report, idle);
+        assert_string_equal(s->name, "deaf");
+        same(s->state, FILCH_STATE_IDLE);
+        assert_true(s->waiting == 0 && s->command == 0);
+        s = find(&report, waits);
+        assert_string_equal(s->name, "blocked");
+        same(s->state, FILCH_STATE_BLOCKED);
+        assert_true(s->waiting == 1 && s->command == HOLD && s->tag == 77);
+        s = find(&report, runs);
+        assert_string_equal(s->name, "busy");
+        same(s->state, FILCH_STATE_READY);
+        filch_report_free(&report);
+        assert_null(report.stragglers);
+        end();
+    }
+}
+
+TEST(forced_processes_are_closed_once_and_told_that_they_were_cancelled)
+{
+    EACH_WORKER_COUNT(w)
+    {
+        filch_sched *sched = begin(worker_counts[w]);
+        for (int i = 0; i < 40; i++) (void)start(sched, i % 2 == 0 ? &deaf : &blocked);
+        filch_report report = FILCH_REPORT_INIT;
+        same(filch_sched_stop(sched, FILCH_MILLISECONDS(5), &report), FILCH_EDEADLINE);
+        assert_true(report.ended == 0 && report.forced == 40 && report.count == 40);
+        filch_report_free(&report);
+        same(atomic_load(&seen.exits), 40);
+        same(atomic_load(&seen.exit_error), FILCH_ECANCELLED);
+        end();
+    }
+}
+
+TEST(stop_delivers_its_cancel_once)
+{
+    EACH_WORKER_COUNT(w)
+    {
+        filch_sched *sched = begin(worker_counts[w]);
+        for (int i = 0; i < 10; i++) (void)start(sched, &deaf);
+        for (int i = 0; i < 10; i++) (void)start(sched, &blocked);
+        (void)start(sched, &busy);
+        same(filch_sched_stop(sched, FILCH_MILLISECONDS(40), NULL), FILCH_EDEADLINE);
+        same(atomic_load(&seen.cancels), 21);
+        end();
+    }
+}
+
+TEST(deadline_zero_ends_everything_at_once)
+{
+    EACH_WORKER_COUNT(w)
+    {
+        filch_sched *sched = begin(worker_counts[w]);
+        for (int i = 0; i < 50; i++) (void)start(sched, i % 2 == 0 ? &polite : &busy);
+        filch_report report = FILCH_REPORT_INIT;
+        same(filch_sched_stop(sched, 0, &report), FILCH_EDEADLINE);
+        same(report.ended + report.forced, 50);
+        assert_true(report.forced >= 25);
+        same(report.count, report.forced);
+        filch_report_free(&report);
+        end();
+    }
+}
+
+TEST(no_step_runs_and_no_thread_is_left_after_stop)
+{
+    unsigned     threads = thread_count();
+    filch_sched *sched = begin(3);
+    for (int i = 0; i < 20; i++) ok(filch_spawn(sched, i % 2 == 0 ? &busy : &breeder, NULL, NULL));
+    until(atomic_load(&seen.steps) > 1000);
+    same(filch_sched_stop(sched, FILCH_MILLISECONDS(20), NULL), FILCH_EDEADLINE);
+    uint64_t steps = atomic_load(&seen.steps);
+    until(thread_count() == threads); /* a joined thread may stay listed for a moment */
+    same(atomic_load(&seen.steps), steps);
+    end();
+}
+
+static filch_err timed_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    instance *me = self;
+    if (cancelled(events, count)) return filch_done(out, filch_none());
+    if (me->filler[0]++ == 0) {
+        ok(filch_yield_sleep(out, 1, FILCH_SECONDS(3600)));
+        ok(filch_yield_timer(out, 2, FILCH_SECONDS(3600)));
+        ok(filch_yield_ticker(out, 3, FILCH_SECONDS(3600)));
+        ok(filch_yield_ticker(out, 4, FILCH_MILLISECONDS(1)));
+    }
+    return filch_idle(out);
+}
+
+static const filch_type timed = {
+    .name = "timed", .size = sizeof(instance), .init = open_instance, .step = timed_step, .close = close_instance
+};
+
+TEST(timers_do_not_keep_stop_waiting)
+{
+    EACH_WORKER_COUNT(w)
+    {
+        filch_sched *sched = begin(worker_counts[w]);
+        for (int i = 0; i < 10; i++) (void)start(sched, &timed);
+        filch_stats stats = FILCH_STATS_INIT;
+        if (worker_counts[w] < 0) ok(filch_tick(sched, 0, NULL));
+        until(filch_sched_stats(sched, &stats) == FILCH_OK && stats.timers >= 30);
+        uint64_t began_ns = fli_clock_ns();
+        same(filch_sched_stop(sched, FILCH_SECONDS(600), NULL), FILCH_OK);
+        assert_true(fli_clock_ns() - began_ns < FILCH_SECONDS(60));
+        end();
+    }
+}
+
+/* ---- a step that does not return ---- */
+
+TEST(step_that_never_returns_is_named_and_left_alone_until_a_later_stop)
+{
+    filch_sched *sched = begin(2);
+    filch_pid    pid = start(sched, &stuck);
+    until(atomic_load(&seen.inside));
+    (void)start(sched, &polite);
+    filch_pid forced = start(sched, &deaf);
+
+    filch_report report = FILCH_REPORT_INIT;
+    uint64_t     began_ns = fli_clock_ns();
+    same(filch_sched_stop(sched, FILCH_MILLISECONDS(50), &report), FILCH_EBUSY);
+    uint64_t took_ns = fli_clock_ns() - began_ns;
+    assert_true(took_ns >= FILCH_MILLISECONDS(50) && took_ns < FILCH_SECONDS(20));
+    assert_true(report.ended == 1 && report.forced == 1 && report.stuck == 1 && report.count == 2);
+    const filch_straggler *s = find(&report, pid);
+    assert_string_equal(s->name, "stuck");
+    same(s->state, FILCH_STATE_RUNNING);
+    same(find(&report, forced)->state, FILCH_STATE_IDLE);
+    filch_report_free(&report);
+    same(atomic_load(&seen.closed), 2);
+
+    /* Asked again while nothing has changed: the same answer, and nobody is counted twice. */
+    report = (filch_report)FILCH_REPORT_INIT;
+    same(filch_sched_stop(sched, 0, &report), FILCH_EBUSY);
+    assert_true(report.ended == 0 && report.forced == 0 && report.stuck == 1 && report.count == 1);
+    filch_report_free(&report);
+
+    atomic_store(&seen.release, true);
+    report = (filch_report)FILCH_REPORT_INIT;
+    same(filch_sched_stop(sched, FILCH_SECONDS(30), &report), FILCH_EDEADLINE);
+    assert_true(report.ended == 0 && report.forced == 1 && report.stuck == 0 && report.count == 1);
+    same(find(&report, pid)->pid.serial, pid.serial);
+    filch_report_free(&report);
+    end();
+}
+
+TEST(one_stuck_step_does_not_keep_the_others_from_ending)
+{
+    filch_sched *sched = begin(1); /* its only worker is stuck: the stopping thread must do the rest */
+    (void)start(sched, &stuck);
+    until(atomic_load(&seen.inside));
+    for (int i = 0; i < 100; i++) (void)start(sched, &deaf);
+    filch_report report = FILCH_REPORT_INIT;
+    same(filch_sched_close(sched, 0, &report), FILCH_EBUSY);
+    assert_true(report.forced == 100 && report.stuck == 1 && report.count == 101);
+    filch_report_free(&report);
+    same(atomic_load(&seen.closed), 100);
+    atomic_store(&seen.release, true);
+    same(filch_sched_stop(sched, FILCH_SECONDS(30), NULL), FILCH_EDEADLINE);
+    end();
+}
+
+/* ---- blocking work ---- */
+
+static filch_err work_stuck(void *arg, filch_data *result)
+{
+    (void)arg;
+    atomic_store(&seen.inside, true);
+    while (!atomic_load(&seen.release)) fli_thread_yield();
+    *result = filch_int(1);
+    return FILCH_OK;
+}
+
+/* Yields work; keeps waiting for it after a cancel, and ends with its error. */
+static filch_err worker_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    instance *me = self;
+    (void)cancelled(events, count);
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_YIELD)
+            return events[i].error != 0 ? events[i].error : filch_done(out, filch_none());
+    }
+    if (me->filler[0]++ == 0) ok(filch_yield_work(out, 5, work_stuck, NULL));
+    return filch_wait(out);
+}
+
+static const filch_type works = {
+    .name = "works", .size = sizeof(instance), .init = open_instance, .step = worker_step, .close = close_instance
+};
+
+TEST(work_function_that_does_not_return_counts_as_stuck)
+{
+    EACH_WORKER_COUNT(w)
+    {
+        filch_sched *sched = begin(worker_counts[w]);
+        filch_pid    pid = start(sched, &works);
+        if (worker_counts[w] < 0) ok(filch_tick(sched, 0, NULL));
+        until(atomic_load(&seen.inside));
+        filch_report report = FILCH_REPORT_INIT;
+        same(filch_sched_stop(sched, FILCH_MILLISECONDS(20), &report), FILCH_EBUSY);
+        assert_true(report.stuck == 1 && report.forced == 1 && report.count == 1);
+        const filch_straggler *s = find(&report, pid);
+        same(s->state, FILCH_STATE_BLOCKED);
+        assert_true(s->command == FILCH_CMD_WORK && s->tag == 5);
+        filch_report_free(&report);
+        atomic_store(&seen.release, true);
+        same(filch_sched_stop(sched, FILCH_SECONDS(30), NULL), FILCH_EDEADLINE);
+        end();
+    }
+}
+
+TEST(work_that_has_not_begun_is_cancelled)
+{
+    EACH_WORKER_COUNT(w)
+    {
+        filch_sched *sched = begin(worker_counts[w]); /* one pool thread */
+        (void)start(sched, &works);
+        if (worker_counts[w] < 0) ok(filch_tick(sched, 0, NULL));
+        until(atomic_load(&seen.inside));
+        filch_pid queued = start(sched, &works);
+        if (worker_counts[w] < 0) ok(filch_tick(sched, 0, NULL));
+        until(state_of(sched, queued) == FILCH_STATE_BLOCKED);
+        same(filch_sched_close(sched, FILCH_MILLISECONDS(20), NULL), FILCH_EBUSY);
+        /* The queued one ended by itself, with the error of its yield. The other one was forced. */
+        same(atomic_load(&seen.exits), 2);
+        filch_stats stats = FILCH_STATS_INIT;
+        ok(filch_sched_stats(sched, &stats));
+        same(stats.completions, 1);
+        same(stats.alive, 0);
+        atomic_store(&seen.release, true);
+        same(filch_sched_stop(sched, FILCH_SECONDS(30), NULL), FILCH_EDEADLINE);
+        end();
+    }
+}
+
+/* ---- who may stop, and when ---- */
+
+static filch_err stops_handler(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user, (void)command;
+    atomic_store(&seen.code[2], filch_sched_stop(receiver.sched, 0, NULL));
+    return filch_complete(receiver, tag, filch_none(), FILCH_OK);
+}
+
+static filch_err stops_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    if (has(events, count, FILCH_EVENT_YIELD)) return filch_done(out, filch_none());
+    atomic_store(&seen.code[0], filch_sched_stop(sched, 0, NULL));
+    atomic_store(&seen.code[1], filch_sched_close(sched, FILCH_SECONDS(1), NULL));
+    ok(filch_yield(out, HOLD, 1, filch_none()));
+    return filch_wait(out);
+}
+
+static void stops_on_exit(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    (void)pid, (void)error, (void)result;
+    atomic_store(&seen.code[3], filch_sched_stop(user, 0, NULL));
+    atomic_store(&seen.inside, true);
+}
+
+TEST(stop_from_inside_is_refused)
+{
+    static const filch_type stops = { .name = "stops", .step = stops_step };
+    EACH_WORKER_COUNT(w)
+    {
+        memset(&seen, 0, sizeof seen);
+        filch_options options = FILCH_OPTIONS_INIT;
+        options.workers = worker_counts[w];
+        ok(filch_registry_create(&options.registry));
+        ok(filch_registry_add(options.registry, HOLD, stops_handler, NULL));
+        filch_sched *sched;
+        ok(filch_sched_create(&sched, &options));
+        filch_registry_destroy(options.registry);
+        filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
+        spawn.on_exit = stops_on_exit;
+        spawn.on_exit_user = sched;
+        ok(filch_spawn(sched, &stops, &spawn, NULL));
+        if (worker_counts[w] < 0) ok(filch_tick(sched, 0, NULL));
+        until(atomic_load(&seen.inside));
+        for (int i = 0; i < 4; i++) same(atomic_load(&seen.code[i]), FILCH_ESTATE);
+        same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
+    }
+}
+
+TEST(bad_arguments_to_stop_change_nothing)
+{
+    filch_sched *sched = begin(1);
+    filch_report report = { .size = 1 };
+    same(filch_sched_stop(NULL, 0, NULL), FILCH_EINVAL);
+    same(filch_sched_close(NULL, 0, NULL), FILCH_EINVAL);
+    same(filch_sched_stop(sched, 0, &report), FILCH_EINVAL);
+    filch_report_free(NULL);
+    (void)start(sched, &polite);
+    same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
+    end();
+}
+
+typedef struct closing {
+    filch_sched *sched;
+    uint64_t     deadline_ns;
+    filch_err    err;
+    filch_report report;
+    fli_thread   thread;
+} closing;
+
+static void close_in_background(void *arg)
+{
+    closing *c = arg;
+    c->report = (filch_report)FILCH_REPORT_INIT;
+    c->err = filch_sched_close(c->sched, c->deadline_ns, &c->report);
+}
+
+static void close_begin(closing *c, filch_sched *sched, uint64_t deadline_ns)
+{
+    *c = (closing){ .sched = sched, .deadline_ns = deadline_ns };
+    ok(fli_thread_start(&c->thread, "closer", close_in_background, c));
+}
+
+static filch_err close_end(closing *c)
+{
+    fli_thread_join(&c->thread);
+    filch_report_free(&c->report);
+    return c->err;
+}
+
+static filch_err refuse_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)self, (void)ctx, (void)method, (void)args;
+    return FILCH_EUSER;
+}
+
+/* A way to ask whether the scheduler is open without changing anything. */
+static bool is_open(filch_sched *sched)
+{
+    static const filch_type refuses = { .init = refuse_init, .step = polite_step };
+    return filch_spawn(sched, &refuses, NULL, NULL) != FILCH_ECLOSED;
+}
+
+TEST(second_thread_that_stops_is_told_busy)
+{
+    EACH_WORKER_COUNT(w)
+    {
+        filch_sched *sched = begin(worker_counts[w]);
+        (void)start(sched, &blocked);
+        if (worker_counts[w] < 0) ok(filch_tick(sched, 0, NULL));
+        until(atomic_load(&seen.held));
+        closing c;
+        close_begin(&c, sched, FILCH_SECONDS(60));
+        until(!is_open(sched));
+        same(filch_sched_close(sched, 0, NULL), FILCH_EBUSY);
+        same(filch_sched_stop(sched, FILCH_SECONDS(60), NULL), FILCH_EBUSY);
+        if (worker_counts[w] < 0) same(filch_tick(sched, 0, NULL), FILCH_EBUSY);
+        ok(filch_complete(seen.receiver, 77, filch_none(), FILCH_OK));
+        same(close_end(&c), FILCH_OK);
+        same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
+        end();
+    }
+}
+
+TEST(calls_while_closing_and_after_answer_what_they_should)
+{
+    EACH_WORKER_COUNT(w)
+    {
+        filch_sched *sched = begin(worker_counts[w]);
+        filch_pid    pid = start(sched, &blocked);
+        if (worker_counts[w] < 0) ok(filch_tick(sched, 0, NULL));
+        until(atomic_load(&seen.held));
+        closing c;
+        close_begin(&c, sched, FILCH_SECONDS(60));
+        until(!is_open(sched));
+        filch_package package = { .to = pid, .data = filch_int(1) };
+        same(filch_send(sched, pid, filch_int(1)), FILCH_ECLOSED);
+        same(filch_deliver(sched, &package), FILCH_ECLOSED);
+        same(filch_spawn(sched, &polite, NULL, NULL), FILCH_ECLOSED);
+        same(filch_cancel(sched, pid), FILCH_OK);
+        assert_true(state_of(sched, pid) != FILCH_STATE_COMPLETE);
+        until(state_of(sched, pid) == FILCH_STATE_BLOCKED);
+        same(filch_complete(seen.receiver, 77, filch_none(), FILCH_OK), FILCH_OK);
+        same(close_end(&c), FILCH_OK);
+
+        same(filch_send(sched, pid, filch_int(1)), FILCH_ECLOSED);
+        same(filch_deliver(sched, &package), FILCH_ECLOSED);
+        same(filch_spawn(sched, &polite, NULL, NULL), FILCH_ECLOSED);
+        same(filch_complete(seen.receiver, 77, filch_none(), FILCH_OK), FILCH_ECLOSED);
+        same(filch_cancel(sched, pid), FILCH_EDEAD);
+        same(filch_terminate(sched, pid), FILCH_EDEAD);
+        if (worker_counts[w] < 0) {
+            same(filch_tick(sched, 0, NULL), FILCH_ECLOSED);
+            assert_true(filch_next_timeout(sched) == FILCH_FOREVER);
+        }
+        filch_stats stats = FILCH_STATS_INIT;
+        ok(filch_sched_stats(sched, &stats));
+        assert_true(stats.alive == 0 && stats.spawned == 1 && stats.ended == 1);
+        filch_report report = FILCH_REPORT_INIT;
+        same(filch_sched_close(sched, 0, &report), FILCH_OK); /* once more, and nothing happens */
+        assert_true(report.ended == 0 && report.forced == 0 && report.count == 0);
+        filch_report_free(&report);
+        same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
+        end();
+    }
+}
+
+/* On cancel: tries what a process may still do, and then asks for blocking work. */
+static filch_err last_words_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type != FILCH_EVENT_YIELD) continue;
+        atomic_store(&seen.code[3], events[i].error);
+        return filch_done(out, filch_none());
+    }
+    if (!cancelled(events, count)) return filch_idle(out);
+    atomic_store(&seen.code[0], filch_spawn(sched, &polite, NULL, NULL));
+    atomic_store(&seen.code[1], filch_send(sched, filch_ctx_self(filch_out_ctx(out)), filch_int(1)));
+    atomic_store(&seen.code[2], filch_send(sched, seen.peer, filch_str("farewell")));
+    ok(filch_yield_work(out, 9, work_stuck, NULL));
+    return filch_wait(out);
+}
+
+TEST(processes_may_still_send_while_closing_but_not_spawn_or_block)
+{
+    static const filch_type last_words = { .name = "last words", .step = last_words_step };
+    EACH_WORKER_COUNT(w)
+    {
+        filch_sched *sched = begin(worker_counts[w]);
+        seen.peer = start(sched, &blocked);
+        if (worker_counts[w] < 0) ok(filch_tick(sched, 0, NULL));
+        until(atomic_load(&seen.held));
+        for (int i = 0; i < 4; i++) atomic_store(&seen.code[i], -1);
+        (void)start(sched, &last_words);
+        same(filch_sched_close(sched, FILCH_MILLISECONDS(200), NULL), FILCH_EDEADLINE); /* the peer stays */
+        same(atomic_load(&seen.code[0]), FILCH_ECLOSED);
+        same(atomic_load(&seen.code[1]), FILCH_OK);
+        same(atomic_load(&seen.code[2]), FILCH_OK);
+        same(atomic_load(&seen.code[3]), FILCH_ECANCELLED);
+        same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
+        end();
+    }
+}
+
+/* ---- threads that keep calling ---- */
+
+static filch_err slow_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    atomic_store(&seen.inside, true);
+    while (!atomic_load(&seen.release)) fli_thread_yield();
+    return open_instance(self, ctx, method, args);
+}
+
+static const filch_type slow_to_start = {
+    .name = "slow to start", .size = sizeof(instance), .init = slow_init, .step = polite_step, .close = close_instance
+};
+
+static void spawn_slowly(void *sched)
+{
+    atomic_store(&seen.code[0], filch_spawn(sched, &slow_to_start, NULL, NULL));
+}
+
+TEST(spawn_that_began_before_close_is_waited_for_and_ended)
+{
+    EACH_WORKER_COUNT(w)
+    {
+        filch_sched *sched = begin(worker_counts[w]);
+        fli_thread   spawner;
+        ok(fli_thread_start(&spawner, "spawner", spawn_slowly, sched));
+        until(atomic_load(&seen.inside));
+        closing c;
+        close_begin(&c, sched, FILCH_SECONDS(60));
+        until(!is_open(sched));
+        atomic_store(&seen.release, true);
+        same(close_end(&c), FILCH_OK);
+        fli_thread_join(&spawner);
+        same(atomic_load(&seen.code[0]), FILCH_OK);
+        same(atomic_load(&seen.cancels), 1);
+        same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
+        end();
+    }
+}
+
+TEST(spawn_whose_init_does_not_return_keeps_the_scheduler_alive)
+{
+    EACH_WORKER_COUNT(w)
+    {
+        filch_sched *sched = begin(worker_counts[w]);
+        fli_thread   spawner;
+        ok(fli_thread_start(&spawner, "spawner", spawn_slowly, sched));
+        until(atomic_load(&seen.inside));
+        filch_report report = FILCH_REPORT_INIT;
+        same(filch_sched_close(sched, FILCH_MILLISECONDS(10), &report), FILCH_EBUSY);
+        same(report.stuck, 1);
+        filch_report_free(&report);
+        atomic_store(&seen.release, true);
+        fli_thread_join(&spawner);
+        same(atomic_load(&seen.code[0]), FILCH_OK);
+        filch_err err = filch_sched_stop(sched, FILCH_SECONDS(30), NULL);
+        assert_true(err == FILCH_OK || err == FILCH_EDEADLINE);
+        end();
+    }
+}
+
+static const filch_type slow_then_busy = {
+    .name = "slow, then busy", .size = sizeof(instance), .init = slow_init, .step = busy_step, .close = close_instance
+};
+
+static void spawn_slow_then_busy(void *sched)
+{
+    atomic_store(&seen.code[0], filch_spawn(sched, &slow_then_busy, NULL, NULL));
+}
+
+TEST(process_that_arrives_after_the_deadline_is_ended_without_a_step)
+{
+    EACH_WORKER_COUNT(w)
+    {
+        filch_sched *sched = begin(worker_counts[w]);
+        fli_thread   spawner;
+        ok(fli_thread_start(&spawner, "spawner", spawn_slow_then_busy, sched));
+        until(atomic_load(&seen.inside));
+        closing c;
+        close_begin(&c, sched, 0);
+        until(!is_open(sched));
+        atomic_store(&seen.release, true);
+        filch_err err = close_end(&c);
+        if (err == FILCH_EBUSY) err = filch_sched_close(sched, FILCH_SECONDS(30), NULL); /* a slow machine */
+        same(err, FILCH_EDEADLINE);
+        fli_thread_join(&spawner);
+        if (worker_counts[w] < 0) same(atomic_load(&seen.steps), 0);
+        same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
+        end();
+    }
+}
+
+typedef struct stormer {
+    filch_sched *sched;
+    fli_thread   thread;
+    uint64_t     accepted, closed, dead, other;
+} stormer;
+
+static void free_moved(void *user, void *bytes, size_t size)
+{
+    (void)user, (void)size;
+    atomic_fetch_add(&seen.freed, 1);
+    free(bytes);
+}
+
+static void tally(stormer *s, filch_err err)
+{
+    if (err == FILCH_OK) s->accepted++;
+    else if (err == FILCH_ECLOSED) s->closed++;
+    else if (err == FILCH_EDEAD) s->dead++;
+    else s->other++;
+}
+
+/* Spawns and sends until it has been told often enough that everything is closed. */
+static void storm(void *arg)
+{
+    stormer  *s = arg;
+    filch_pid pid = { 0, 0 };
+    for (uint64_t i = 0; s->closed < 200; i++) {
+        filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
+        options.on_exit = on_exit_count;
+        filch_err err = filch_spawn(s->sched, &polite, &options, &pid);
+        tally(s, err);
+        if (err == FILCH_OK) atomic_fetch_add(&seen.moved, 1); /* counts spawns that on_exit must answer */
+        void *bytes = malloc(40);
+        err = bytes != NULL ? filch_send(s->sched, pid, filch_move(bytes, 40, free_moved)) : FILCH_OK;
+        tally(s, err);
+        if (err != FILCH_OK) free_moved(NULL, bytes, 40);
+        tally(s, filch_send(s->sched, pid, filch_bytes(&(uint64_t[8]){ i }, 64)));
+        if (i % 4 == 0) (void)!filch_cancel(s->sched, pid);
+        if (i % 16 == 0) (void)!filch_terminate(s->sched, pid);
+        s->other += i > UINT32_MAX; /* never ends otherwise */
+    }
+    atomic_fetch_add(&seen.exit_error, s->other);
+}
+
+static void storm_once(int32_t workers, uint64_t deadline_ns)
+{
+    stormer      stormers[3];
+    filch_sched *sched = begin(workers);
+    uint64_t     sent = 0;
+    for (int i = 0; i < 3; i++) {
+        stormers[i] = (stormer){ .sched = sched };
+        ok(fli_thread_start(&stormers[i].thread, "storm", storm, &stormers[i]));
+    }
+    if (workers < 0) {
+        until(filch_tick(sched, 100, NULL) == FILCH_OK && atomic_load(&seen.opened) > 50);
+    } else {
+        until(atomic_load(&seen.opened) > 50);
+    }
+    filch_err err = filch_sched_close(sched, deadline_ns, NULL);
+    while (err == FILCH_EBUSY) err = filch_sched_close(sched, deadline_ns, NULL); /* a spawner was kept off its CPU */
+    assert_true(err == FILCH_OK || err == FILCH_EDEADLINE);
+    uint64_t steps = atomic_load(&seen.steps);
+    for (int i = 0; i < 3; i++) {
+        fli_thread_join(&stormers[i].thread);
+        same(stormers[i].other, 0);
+        sent += stormers[i].accepted + stormers[i].closed + stormers[i].dead;
+    }
+    assert_true(sent > 0);
+    same(atomic_load(&seen.steps), steps);
+    same(atomic_load(&seen.exits), atomic_load(&seen.moved));
+    same(atomic_load(&seen.exits), atomic_load(&seen.opened));
+    filch_stats stats = FILCH_STATS_INIT;
+    ok(filch_sched_stats(sched, &stats));
+    same(stats.alive, 0);
+    same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
+    end();
+}
+
+TEST(close_in_a_storm_of_calls_loses_and_leaks_nothing)
+{
+    uint64_t rounds = scaled(150);
+    for (uint64_t i = 0; i < rounds; i++) {
+        EACH_WORKER_COUNT(w) storm_once(worker_counts[w], i % 3 == 0 ? 0 : FILCH_SECONDS(30));
+    }
+}
+
+TEST(a_thousand_lives_leave_nothing_behind)
+{
+    unsigned threads = thread_count();
+    uint64_t rounds = scaled(1000);
+    for (uint64_t i = 0; i < rounds; i++) {
+        filch_sched *sched = begin(i % 4 == 0 ? FILCH_NO_WORKERS : (int32_t)(i % 3 + 1));
+        (void)start(sched, &polite);
+        if (i % 2 == 0) (void)start(sched, &timed);
+        if (i % 5 == 0) (void)start(sched, &blocked);
+        filch_err err = filch_sched_stop(sched, i % 5 == 0 ? 0 : FILCH_SECONDS(30), NULL);
+        same(err, i % 5 == 0 ? FILCH_EDEADLINE : FILCH_OK);
+        end();
+    }
+    until(thread_count() == threads);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stopping_an_empty_scheduler_gives_everything_back),
+        cmocka_unit_test(processes_that_end_on_cancel_are_counted_and_stop_is_ok),
+        cmocka_unit_test(processes_that_keep_spawning_do_not_outlive_stop),
+        cmocka_unit_test(report_names_each_straggler_and_what_it_waited_for),
+        cmocka_unit_test(forced_processes_are_closed_once_and_told_that_they_were_cancelled),
+        cmocka_unit_test(stop_delivers_its_cancel_once),
+        cmocka_unit_test(deadline_zero_ends_everything_at_once),
+        cmocka_unit_test(no_step_runs_and_no_thread_is_left_after_stop),
+        cmocka_unit_test(timers_do_not_keep_stop_waiting),
+        cmocka_unit_test(step_that_never_returns_is_named_and_left_alone_until_a_later_stop),
+        cmocka_unit_test(one_stuck_step_does_not_keep_the_others_from_ending),
+        cmocka_unit_test(work_function_that_does_not_return_counts_as_stuck),
+        cmocka_unit_test(work_that_has_not_begun_is_cancelled),
+        cmocka_unit_test(stop_from_inside_is_refused),
+        cmocka_unit_test(bad_arguments_to_stop_change_nothing),
+        cmocka_unit_test(second_thread_that_stops_is_told_busy),
+        cmocka_unit_test(calls_while_closing_and_after_answer_what_they_should),
+        cmocka_unit_test(processes_may_still_send_while_closing_but_not_spawn_or_block),
+        cmocka_unit_test(spawn_that_began_before_close_is_waited_for_and_ended),
+        cmocka_unit_test(spawn_whose_init_does_not_return_keeps_the_scheduler_alive),
+        cmocka_unit_test(process_that_arrives_after_the_deadline_is_ended_without_a_step),
+        cmocka_unit_test(close_in_a_storm_of_calls_loses_and_leaks_nothing),
+        cmocka_unit_test(a_thousand_lives_leave_nothing_behind),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

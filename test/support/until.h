@@ -1,0 +1,55 @@
+/* until.h - waiting for a condition, and how long loops should be. */
+#ifndef FILCH_TEST_UNTIL_H
+#define FILCH_TEST_UNTIL_H
+
+#include <poll.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "port/clock.h"
+#include "support/check.h"
+
+/* Generous: it only matters when the condition never comes, and sanitizers and valgrind are slow. */
+#define UNTIL_NS UINT64_C(60000000000)
+
+/* Between two looks: gives up the time slice, and after a while a fifth of a millisecond. */
+static inline void until_pause(unsigned looks)
+{
+    struct timespec brief = { .tv_nsec = 200000 };
+    if (looks < 200) sched_yield();
+    else (void)ppoll(NULL, 0, &brief, NULL);
+}
+
+/* True as soon as look(ctx) is; false when the time is up. For threads other than the test's own. */
+static inline bool until_or_late(bool (*look)(void *ctx), void *ctx)
+{
+    uint64_t end_ns = fli_clock_ns() + UNTIL_NS;
+    for (unsigned looks = 0; !look(ctx); looks++) {
+        if (fli_clock_ns() > end_ns) return false;
+        until_pause(looks);
+    }
+    return true;
+}
+
+/* Waits until `condition` holds; fails the test when the time is up. Only on the test's own thread. */
+#define until(condition)                                                          \
+    do {                                                                          \
+        uint64_t until_end_ns = fli_clock_ns() + UNTIL_NS;                        \
+        for (unsigned looks = 0; !(condition); looks++) {                         \
+            if (fli_clock_ns() > until_end_ns) fail_msg("never: %s", #condition); \
+            until_pause(looks);                                                   \
+        }                                                                         \
+    } while (0)
+
+/* `count`, by the percentage in FILCH_TEST_SCALE; at least 1. */
+static inline uint64_t scaled(uint64_t count)
+{
+    const char *percent = getenv("FILCH_TEST_SCALE");
+    uint64_t    n = percent != NULL ? count * strtoull(percent, NULL, 10) / 100 : count;
+    return n > 0 ? n : 1;
+}
+
+#endif
