@@ -33,7 +33,7 @@ static filch_err ping_step(void *self, const filch_event *events, size_t count, 
         if (events[i].type == FILCH_EVENT_CANCEL) return FILCH_ECANCELLED; /* any error ends the process with it */
         if (events[i].type == FILCH_EVENT_MESSAGE) ping->returned++;
     }
-    if (ping->returned == ROUNDS) return filch_done(out, filch_int(ping->returned));
+    if (ping->returned >= ROUNDS) return filch_done(out, filch_int(ping->returned));
 
     /* The first step comes without events: that is the moment to begin. */
     int round = ping->returned + 1;
