@@ -224,6 +224,7 @@ static void dispatch(void)
     grant_for_strategy();
     if (to == from) return;
     sim.result.switches++;
+    if (sim.config.check_every != 0 && sim.result.switches % sim.config.check_every == 0) sim.config.check();
     if (fli_sim_chance(sim.config.stall)) from->stalled_until = points() + 1000 + fli_sim_choose(20000);
     sim.current = to;
     fli_fiber_switch(&from->fiber, &to->fiber);

@@ -21,7 +21,6 @@ typedef struct plan {
     int             strategy; /* -1: from the seed */
     const workload *only;
     bool            faults;
-    uint32_t        oom;
     const char     *trace;
     const char     *program;
 } plan;
@@ -70,6 +69,8 @@ static bool run_one(const plan *p, uint64_t seed, fli_sim_result *result)
         config.stall = fli_prng_below(&prng, 3) == 0 ? 5 : 0;
         config.clock_jump = fli_prng_below(&prng, 4) == 0 ? 2 : 0;
     }
+    config.check = workload_check;
+    config.check_every = fli_prng_below(&prng, 16) == 0 ? 1 : 64;
     FILE *trace = NULL;
     if (p->trace != NULL) {
         trace = fopen(p->trace, "w");

@@ -54,6 +54,7 @@ typedef struct world {
     int64_t      asked, answered; /* yields */
     int64_t      wanted;          /* messages or answers after which it is over */
     uint32_t     size;
+    bool         ending; /* what it holds is being freed */
 } world;
 
 static world         now;
@@ -88,13 +89,21 @@ static void begin(filch_options *opt, uint32_t size)
     now = (world){ .size = size };
     over = false;
     waiting.first = NULL;
-    MUST(filch_sched_create(&now.sched, opt) == FILCH_OK, "a scheduler could not be created");
+    filch_sched *sched;
+    MUST(filch_sched_create(&sched, opt) == FILCH_OK, "a scheduler could not be created");
+    now.sched = sched;
+}
+
+void workload_check(void)
+{
+    if (now.sched != NULL && !now.ending) fli_check_everything(now.sched);
 }
 
 /* Everything must be over and back. */
 static void end(uint64_t deadline_ns, filch_err wanted)
 {
-    fli_check_everything(now.sched);
+    workload_check();
+    now.ending = true;
     filch_err err = filch_sched_stop(now.sched, deadline_ns, NULL);
     MUST(err == wanted, "stop did not end as it should");
     MUST(now.opened == now.closed, "an instance was not closed exactly once");
@@ -811,6 +820,105 @@ static void run_work(uint32_t workers, uint32_t size)
     end(FILCH_SECONDS(10), FILCH_OK);
 }
 
+/* ---- poor: memory runs out again and again; every call says so and nothing breaks ---- */
+
+enum { POOR_COMMAND = 301 };
+
+static struct {
+    filch_pid pids[CHURN_PIDS];
+    int64_t   left;
+} poor;
+
+static bool is_poor(filch_err err)
+{
+    return err == FILCH_OK || err == FILCH_ENOMEM || err == FILCH_EDEAD || (err == FILCH_ECLOSED && over);
+}
+
+static filch_err on_poor(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user;
+    (void)command;
+    char      large[100] = { 0 };
+    filch_err err = filch_complete(receiver, tag, filch_bytes(large, sizeof large), FILCH_OK);
+    MUST(err == FILCH_OK || err == FILCH_ENOMEM, "a completion answered something else");
+    return err;
+}
+
+static filch_err poor_step(void *self, const filch_event *events, size_t count, filch_out *out);
+static const filch_type pauper = { .name = "pauper", .size = 40, .init = open_instance, .step = poor_step,
+                                   .close = close_instance };
+
+static filch_err poor_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    if (wants_to_end(events, count)) return filch_done(out, filch_none());
+    char large[60] = { 0 };
+    poor.pids[fli_sim_choose(CHURN_PIDS)] = filch_ctx_self(filch_out_ctx(out));
+    filch_pid other = poor.pids[fli_sim_choose(CHURN_PIDS)];
+    MUST(is_poor(filch_send(sched_of(out), other, filch_bytes(large, sizeof large))), "a send answered something else");
+    if (poor.left > 0) {
+        MUST(is_poor(filch_spawn(sched_of(out), &pauper, NULL, NULL)), "a spawn answered something else");
+        if (--poor.left == 0) say_over();
+    }
+    filch_err err = FILCH_OK;
+    bool      yielded = false;
+    for (uint32_t n = fli_sim_choose(5); n > 0; n--) {
+        switch (fli_sim_choose(5)) {
+        case 0: err = filch_yield_sleep(out, n, fli_sim_choose(100000)); break;
+        case 1: err = filch_yield_timer(out, n, fli_sim_choose(100000)); break;
+        case 2: err = filch_yield_work(out, n, blocking, NULL); break;
+        case 3: err = filch_yield_send(out, n, other, filch_bytes(large, sizeof large)); break;
+        default: err = filch_yield(out, POOR_COMMAND, n, filch_bytes(large, sizeof large)); break;
+        }
+        MUST(err == FILCH_OK || err == FILCH_ENOMEM, "a yield answered something else");
+        yielded = yielded || err == FILCH_OK;
+    }
+    switch (fli_sim_choose(6)) {
+    case 0: return filch_done(out, filch_bytes(large, sizeof large));
+    case 1: return filch_upgrade(out, &pauper, NULL, filch_none());
+    case 2: return yielded ? filch_wait(out) : filch_continue(out);
+    case 3: return filch_idle(out);
+    default: return filch_continue(out);
+    }
+}
+
+static void run_poor(uint32_t workers, uint32_t size)
+{
+    filch_options   opt = options_for(workers);
+    filch_registry *registry;
+    filch_sched    *sched = NULL;
+    MUST(filch_registry_create(&registry) == FILCH_OK, "no registry");
+    MUST(filch_registry_add(registry, POOR_COMMAND, on_poor, NULL) == FILCH_OK, "no command");
+    opt.registry = registry;
+    now = (world){ .size = size };
+    over = false;
+    waiting.first = NULL;
+    memset(&poor, 0, sizeof poor);
+    workload_alloc_reset(fli_sim_choose(100));
+    for (int i = 0; i < 20 && sched == NULL; i++) {
+        filch_err err = filch_sched_create(&sched, &opt);
+        MUST(err == FILCH_OK || err == FILCH_ENOMEM, "create answered something else");
+        if (err != FILCH_OK) MUST(workload_alloc_live() == 0, "a failed create left memory behind");
+    }
+    if (sched != NULL) {
+        now.sched = sched;
+        poor.left = size / 20 + 10;
+        for (int i = 0; i < 200 && !over; i++) {
+            MUST(is_poor(filch_spawn(sched, &pauper, NULL, &poor.pids[0])), "a spawn answered something else");
+            fli_thread_yield();
+        }
+        now.ending = true;
+        over = true;
+        filch_err err;
+        do err = filch_sched_stop(sched, FILCH_MILLISECONDS(50), NULL);
+        while (err == FILCH_EBUSY);
+        MUST(err == FILCH_OK || err == FILCH_EDEADLINE, "stop answered something else");
+        MUST(now.opened == now.closed, "an instance was not closed exactly once");
+        MUST(workload_alloc_live() == 0, "memory was left behind");
+    }
+    filch_registry_destroy(registry);
+}
+
 const workload workloads[] = {
     { "ring", "tokens go round a ring", run_ring },
     { "storm", "many senders, few readers, order kept", run_storm },
@@ -821,5 +929,6 @@ const workload workloads[] = {
     { "stop", "closing in the middle of everything", run_stop },
     { "tick", "no workers: the host's own loop", run_tick },
     { "work", "blocking functions on the pool", run_work },
+    { "poor", "memory runs out again and again", run_poor },
 };
 const unsigned workload_count = sizeof workloads / sizeof workloads[0];

@@ -17,6 +17,9 @@ typedef struct workload {
 extern const workload workloads[];
 extern const unsigned workload_count;
 
+/* Looks at everything the running workload's scheduler holds (sim/check.h). No point of the simulation. */
+void workload_check(void);
+
 /* The allocator of the running workload: counts, and fails when the seed says so. */
 void    *workload_alloc(void *user, void *old, size_t old_size, size_t size);
 void     workload_alloc_reset(uint32_t fail_per_mille);
