@@ -22,14 +22,24 @@ bool fli_limit_fits(fli_proc *p, size_t bytes)
     return bytes <= (size_t)units * 16;
 }
 
+/* The limits that count: its own, or what the word can hold. */
+static uint32_t count_max(fli_proc *p)
+{
+    uint32_t max = fli_load_rlx(&p->mailbox_max);
+    return max != 0 ? max : FLI_MAILBOX_MAX;
+}
+
+static uint32_t units_max(fli_proc *p)
+{
+    uint32_t max = fli_load_rlx(&p->mailbox_units);
+    return max != 0 ? max : FLI_MAILBOX_UNITS_MAX;
+}
+
 /* Would one more be beyond `times` the limit? */
 static bool is_beyond(fli_proc *p, uint64_t load, uint32_t units, uint32_t times)
 {
     uint64_t count = (uint64_t)fli_load_count(load) + 1, sum = (uint64_t)fli_load_units(load) + units;
-    uint32_t max = fli_load_rlx(&p->mailbox_max), units_max = fli_load_rlx(&p->mailbox_units);
-    if (max == 0) max = FLI_MAILBOX_MAX;
-    if (units_max == 0) units_max = FLI_MAILBOX_UNITS_MAX;
-    return count > (uint64_t)max * times || sum > (uint64_t)units_max * times;
+    return count > (uint64_t)count_max(p) * times || sum > (uint64_t)units_max(p) * times;
 }
 
 fli_admit fli_limit_enter(fli_proc *p, uint32_t gen, uint32_t units, bool queued)
@@ -89,17 +99,20 @@ uint64_t fli_limit_close(fli_proc *p, uint32_t gen)
 uint32_t fli_limit_excess(fli_proc *p)
 {
     uint64_t load = fli_load_rlx(&p->load);
-    uint32_t count = fli_load_count(load), max = fli_load_rlx(&p->mailbox_max);
-    if (max != 0 && count > max) return count - max;
+    uint32_t count = fli_load_count(load), max = count_max(p);
+    if (count > max) return count - max;
     /* Over in bytes only: one at a time, until it fits. */
-    uint32_t units_max = fli_load_rlx(&p->mailbox_units);
-    return units_max != 0 && fli_load_units(load) > units_max ? 1 : 0;
+    return fli_load_units(load) > units_max(p) ? 1 : 0;
 }
 
 void fli_limit_dropped(fli_proc *p, uint32_t gen, uint32_t n)
 {
-    uint64_t drops = fli_load_rlx(&p->drops);
-    while (drops >> 32 == gen && !fli_cas_weak_rlx(&p->drops, &drops, drops + n)) {}
+    uint64_t drops = fli_load_rlx(&p->drops), sum;
+    do {
+        if (drops >> 32 != gen) return;
+        /* A process that never looks: 2^32 - 1 stands for all of them, the generation is not disturbed. */
+        sum = (uint64_t)(uint32_t)drops + n > UINT32_MAX ? drops | UINT32_MAX : drops + n;
+    } while (!fli_cas_weak_rlx(&p->drops, &drops, sum));
 }
 
 uint32_t fli_limit_take_dropped(fli_proc *p)

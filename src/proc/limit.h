@@ -27,8 +27,9 @@
 #define FLI_LOAD_OVERFLOWED (UINT64_C(1) << 51)
 #define FLI_LOAD_GEN_SHIFT 52
 
-/* Drop-oldest lets a mailbox run up to twice its limit before its owner trims it, so limits are half of the fields. */
-#define FLI_MAILBOX_MAX (1u << 23)
+/* Drop-oldest lets a mailbox run up to twice its limit before its owner trims it, so limits are less than half of what
+ * the fields hold. They also bound what was given no limit of its own. */
+#define FLI_MAILBOX_MAX ((1u << 23) - 1)
 #define FLI_MAILBOX_UNITS_MAX (1u << 24)
 
 static inline uint32_t fli_load_count(uint64_t load)

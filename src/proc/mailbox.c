@@ -149,8 +149,11 @@ uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event
         nodes[n] = 0;
         fill_system(&events[n++], FILCH_EVENT_CANCEL, FILCH_ECANCELLED, filch_none());
     }
-    bool     messages = (p->flags & FLI_PROC_WAITING) == 0;
-    uint32_t dropped = messages && n < max && (fli_state_peek(&p->state) & FLI_LIMITED) != 0 ? fli_limit_take_dropped(p) : 0;
+    bool messages = (p->flags & FLI_PROC_WAITING) == 0;
+    bool limited = (fli_state_peek(&p->state) & FLI_LIMITED) != 0;
+    /* News of drops leave room for an event that is there: in a flood there would be nothing else in small batches. */
+    bool     room = n + 1 < max || (n < max && p->answers == 0 && p->messages == 0);
+    uint32_t dropped = messages && limited && room ? fli_limit_take_dropped(p) : 0;
     if (dropped != 0) {
         fli_count(&p->dropped, dropped);
         nodes[n] = 0;
@@ -189,8 +192,7 @@ void fli_mail_release(fli_runtime *rt, fli_local *here, fli_proc *p, filch_event
 
 uint32_t fli_mail_discard(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head)
 {
-    fli_store_rlx(&p->overflow, FILCH_OVERFLOW_FAIL); /* nothing left to trim */
-    fli_mail_drain(rt, here, p, head);
+    fli_mail_drain(rt, here, p, head); /* trims nothing: the word of a process that is over says of no limit */
     uint32_t held = fli_mail_held(p);
     if (held != 0) fli_node_give(rt, here, fli_node_at(rt, held));
     p->flags &= (uint8_t)~FLI_PROC_HELD;

@@ -1,0 +1,245 @@
+/* limit_test.c - the word that says how full a mailbox is: who comes in, who waits, and what its edges hold. */
+#include "proc/limit.h"
+
+#include "port/thread.h"
+#include "support/check.h"
+#include "support/until.h"
+
+#define GEN 4101u /* more than the word's 12 bits: 5 in there */
+
+static fli_proc *open_proc(fli_proc *p, uint32_t gen, uint32_t max, uint32_t units, filch_overflow overflow)
+{
+    *p = (fli_proc){ .slot = 1 };
+    fli_store_rlx(&p->mailbox_max, max);
+    fli_store_rlx(&p->mailbox_units, units);
+    fli_store_rlx(&p->overflow, (uint8_t)overflow);
+    fli_limit_open(p, gen);
+    return p;
+}
+
+#define expect_load(p, want_count, want_units)                     \
+    do {                                                           \
+        uint64_t load_ = fli_load_rlx(&(p)->load);                 \
+        same(fli_load_count(load_), (want_count));                 \
+        same(fli_load_units(load_), (want_units));                 \
+    } while (0)
+
+TEST(a_mailbox_takes_as_many_messages_as_its_limit)
+{
+    fli_proc proc, *p = open_proc(&proc, GEN, 3, 0, FILCH_OVERFLOW_FAIL);
+    for (int i = 0; i < 3; i++) same(fli_limit_enter(p, GEN, 2, false), FLI_ADMIT);
+    expect_load(p, 3, 6);
+    same(fli_limit_enter(p, GEN, 0, false), FLI_ADMIT_FULL);
+    assert_false(fli_limit_leave(p, GEN, 2, 4));
+    expect_load(p, 1, 2);
+    same(fli_limit_enter(p, GEN, 0, false), FLI_ADMIT);
+}
+
+TEST(a_mailbox_takes_as_many_bytes_as_its_limit)
+{
+    fli_proc proc, *p = open_proc(&proc, GEN, 0, 10, FILCH_OVERFLOW_FAIL);
+    assert_true(fli_limit_fits(p, 160));
+    assert_false(fli_limit_fits(p, 161));
+    same(fli_limit_units(0), 0);
+    same(fli_limit_units(1), 1);
+    same(fli_limit_units(16), 1);
+    same(fli_limit_units(17), 2);
+    same(fli_limit_enter(p, GEN, 6, false), FLI_ADMIT);
+    same(fli_limit_enter(p, GEN, 5, false), FLI_ADMIT_FULL);
+    same(fli_limit_enter(p, GEN, 4, false), FLI_ADMIT);
+    same(fli_limit_enter(p, GEN, 1, false), FLI_ADMIT_FULL);
+    same(fli_limit_enter(p, GEN, 0, false), FLI_ADMIT); /* no bytes, no room needed */
+    expect_load(p, 3, 10);
+}
+
+TEST(a_stale_sender_is_told_so_and_changes_nothing)
+{
+    fli_proc proc, *p = open_proc(&proc, GEN, 1, 0, FILCH_OVERFLOW_WAIT);
+    uint64_t before = fli_load_rlx(&p->load);
+    for (uint32_t gen = GEN - 2; gen <= GEN + 2; gen++) {
+        if (gen == GEN) continue;
+        same(fli_limit_enter(p, gen, 1, true), FLI_ADMIT_DEAD);
+        same(fli_limit_wait(p, gen, 1), FLI_ADMIT_DEAD);
+        assert_false(fli_limit_leave(p, gen, 1, 1));
+        fli_limit_overflowed(p, gen);
+        fli_limit_wait_over(p, gen);
+        fli_limit_dropped(p, gen, 1);
+    }
+    /* The same 12 bits, but another process: drops know the whole generation. */
+    fli_limit_dropped(p, GEN + 4096, 1);
+    same(fli_load_rlx(&p->load), before);
+    same(fli_limit_take_dropped(p), 0);
+}
+
+TEST(nobody_overtakes_those_who_wait)
+{
+    fli_proc proc, *p = open_proc(&proc, GEN, 2, 0, FILCH_OVERFLOW_WAIT);
+    same(fli_limit_wait(p, GEN, 1), FLI_ADMIT); /* there is room: no reason to wait */
+    same(fli_limit_enter(p, GEN, 1, false), FLI_ADMIT);
+    same(fli_limit_enter(p, GEN, 1, false), FLI_ADMIT);
+    same(fli_limit_wait(p, GEN, 1), FLI_ADMIT_FULL);
+    same(fli_limit_wait(p, GEN, 1), FLI_ADMIT_FULL);
+    assert_true(fli_limit_leave(p, GEN, 1, 1)); /* whoever makes room hears of them */
+    same(fli_limit_enter(p, GEN, 1, false), FLI_ADMIT_FULL);
+    same(fli_limit_wait(p, GEN, 1), FLI_ADMIT_FULL);
+    same(fli_limit_enter(p, GEN, 1, true), FLI_ADMIT);
+    same(fli_limit_enter(p, GEN, 1, true), FLI_ADMIT_FULL);
+    fli_limit_wait_over(p, GEN);
+    assert_false(fli_limit_leave(p, GEN, 1, 1));
+    same(fli_limit_enter(p, GEN, 1, false), FLI_ADMIT);
+}
+
+TEST(drop_oldest_lets_in_up_to_twice_the_limit)
+{
+    fli_proc proc, *p = open_proc(&proc, GEN, 2, 0, FILCH_OVERFLOW_DROP_OLDEST);
+    same(fli_limit_enter(p, GEN, 0, false), FLI_ADMIT);
+    same(fli_limit_enter(p, GEN, 0, false), FLI_ADMIT);
+    same(fli_limit_excess(p), 0);
+    same(fli_limit_enter(p, GEN, 0, false), FLI_ADMIT_OVER);
+    same(fli_limit_enter(p, GEN, 0, false), FLI_ADMIT_OVER);
+    same(fli_limit_enter(p, GEN, 0, false), FLI_ADMIT_FULL);
+    same(fli_limit_excess(p), 2);
+    assert_false(fli_limit_leave(p, GEN, 2, 0));
+    same(fli_limit_excess(p), 0);
+}
+
+TEST(too_many_bytes_are_in_excess_until_they_fit)
+{
+    fli_proc proc, *p = open_proc(&proc, GEN, 0, 10, FILCH_OVERFLOW_DROP_OLDEST);
+    same(fli_limit_enter(p, GEN, 8, false), FLI_ADMIT);
+    same(fli_limit_enter(p, GEN, 8, false), FLI_ADMIT_OVER);
+    same(fli_limit_excess(p), 1);
+    assert_false(fli_limit_leave(p, GEN, 1, 8));
+    same(fli_limit_excess(p), 0);
+}
+
+/* A blocked process with a limit in bytes, and millions of messages without any: the count must not run over into the
+ * bits beside it. */
+TEST(the_largest_mailbox_stays_inside_its_word)
+{
+    const uint32_t limits[] = { FLI_MAILBOX_MAX, 0 };
+    for (int i = 0; i < 2; i++) {
+        fli_proc proc, *p = open_proc(&proc, GEN, limits[i], FLI_MAILBOX_UNITS_MAX, FILCH_OVERFLOW_DROP_OLDEST);
+        uint64_t over = 0;
+        for (fli_admit admit; (admit = fli_limit_enter(p, GEN, 1, false)) != FLI_ADMIT_FULL;) {
+            if (admit == FLI_ADMIT_OVER && over++ == 0) {
+                /* From here on in one stride, to the last few. */
+                fli_store_rlx(&p->load, fli_load_rlx(&p->load) + (FLI_MAILBOX_MAX - 10) * FLI_LOAD_COUNT_ONE);
+            }
+        }
+        uint64_t load = fli_load_rlx(&p->load);
+        same(load & (FLI_LOAD_WAITING | FLI_LOAD_OVERFLOWED), 0);
+        same(fli_load_count(load), 2 * (uint64_t)FLI_MAILBOX_MAX);
+        same(load >> FLI_LOAD_GEN_SHIFT, GEN & 0xfffu);
+        same(fli_limit_excess(p), FLI_MAILBOX_MAX);
+    }
+    /* The same for bytes, which are not counted one by one. */
+    fli_proc proc, *p = open_proc(&proc, GEN, 0, 0, FILCH_OVERFLOW_DROP_OLDEST);
+    same(fli_limit_enter(p, GEN, FLI_MAILBOX_UNITS_MAX, false), FLI_ADMIT);
+    same(fli_limit_enter(p, GEN, FLI_MAILBOX_UNITS_MAX, false), FLI_ADMIT_OVER);
+    same(fli_limit_enter(p, GEN, 1, false), FLI_ADMIT_FULL);
+    expect_load(p, 2, 2 * FLI_MAILBOX_UNITS_MAX);
+    assert_false(fli_limit_fits(p, (size_t)FLI_MAILBOX_UNITS_MAX * 16));
+}
+
+TEST(closing_says_how_it_ended_and_lets_nobody_in)
+{
+    fli_proc proc, *p = open_proc(&proc, GEN, 1, 0, FILCH_OVERFLOW_STOP);
+    same(fli_limit_enter(p, GEN, 3, false), FLI_ADMIT);
+    fli_limit_overflowed(p, GEN);
+    same(fli_limit_wait(p, GEN, 0), FLI_ADMIT_FULL);
+    uint64_t last = fli_limit_close(p, GEN);
+    same(last & (FLI_LOAD_OVERFLOWED | FLI_LOAD_WAITING), FLI_LOAD_OVERFLOWED | FLI_LOAD_WAITING);
+    same(fli_limit_enter(p, GEN, 0, false), FLI_ADMIT_DEAD);
+    assert_false(fli_limit_leave(p, GEN, 1, 3)); /* a sender that found it dead gives back what is not there any more */
+    fli_limit_open(p, GEN + 1);
+    expect_load(p, 0, 0);
+    same(fli_limit_enter(p, GEN + 1, 0, false), FLI_ADMIT);
+}
+
+TEST(the_generation_may_wrap)
+{
+    fli_proc proc, *p = open_proc(&proc, 0xfff, 1, 0, FILCH_OVERFLOW_FAIL);
+    (void)fli_limit_close(p, 0xfff);
+    fli_limit_open(p, 0x1000);
+    same(fli_limit_enter(p, 0xfff, 0, false), FLI_ADMIT_DEAD);
+    same(fli_limit_enter(p, 0x1000, 0, false), FLI_ADMIT);
+}
+
+TEST(drops_are_taken_once_and_never_run_over)
+{
+    fli_proc proc, *p = open_proc(&proc, GEN, 1, 0, FILCH_OVERFLOW_DROP_NEWEST);
+    fli_limit_dropped(p, GEN, 2);
+    fli_limit_dropped(p, GEN, 1);
+    same(fli_limit_take_dropped(p), 3);
+    same(fli_limit_take_dropped(p), 0);
+    fli_limit_dropped(p, GEN, UINT32_MAX - 1);
+    fli_limit_dropped(p, GEN, 1);
+    fli_limit_dropped(p, GEN, 5);
+    same(fli_limit_take_dropped(p), UINT32_MAX);
+    fli_limit_dropped(p, GEN, 1);
+    same(fli_limit_take_dropped(p), 1);
+}
+
+/* ---- threads ---- */
+
+enum { THREADS = 3, MAX = 4 };
+
+typedef struct crowd {
+    fli_proc proc;
+    FLI_ATOMIC(int32_t) inside;
+    FLI_ATOMIC(bool) broken;
+    FLI_ATOMIC(uint64_t) drops;
+    uint64_t rounds;
+} crowd;
+
+static void come_and_go(void *arg)
+{
+    crowd *c = arg;
+    for (uint64_t i = 0; i < c->rounds; i++) {
+        if (fli_limit_enter(&c->proc, GEN, 2, false) != FLI_ADMIT) {
+            fli_limit_dropped(&c->proc, GEN, 1);
+            fli_add_rlx(&c->drops, 1);
+            fli_thread_yield();
+            continue;
+        }
+        if (fli_add_acqrel(&c->inside, 1) >= MAX) fli_store_rlx(&c->broken, true);
+        (void)fli_sub_acqrel(&c->inside, 1);
+        if (fli_limit_leave(&c->proc, GEN, 1, 2)) fli_store_rlx(&c->broken, true);
+    }
+}
+
+TEST(no_more_come_in_than_the_limit_whoever_comes_at_once)
+{
+    static crowd c;
+    fli_thread   threads[THREADS];
+    (void)open_proc(&c.proc, GEN, MAX, 0, FILCH_OVERFLOW_FAIL);
+    c.rounds = scaled(500000);
+    /* One less than threads, so that somebody is refused now and then. */
+    same(fli_limit_enter(&c.proc, GEN, 0, false), FLI_ADMIT);
+    same(fli_limit_enter(&c.proc, GEN, 0, false), FLI_ADMIT);
+    fli_store_rlx(&c.inside, 2);
+    for (int i = 0; i < THREADS; i++) ok(fli_thread_start(&threads[i], "guest", come_and_go, &c));
+    for (int i = 0; i < THREADS; i++) fli_thread_join(&threads[i]);
+    assert_false(fli_load_rlx(&c.broken));
+    expect_load(&c.proc, 2, 0);
+    same(fli_limit_take_dropped(&c.proc), fli_load_rlx(&c.drops));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_mailbox_takes_as_many_messages_as_its_limit),
+        cmocka_unit_test(a_mailbox_takes_as_many_bytes_as_its_limit),
+        cmocka_unit_test(a_stale_sender_is_told_so_and_changes_nothing),
+        cmocka_unit_test(nobody_overtakes_those_who_wait),
+        cmocka_unit_test(drop_oldest_lets_in_up_to_twice_the_limit),
+        cmocka_unit_test(too_many_bytes_are_in_excess_until_they_fit),
+        cmocka_unit_test(the_largest_mailbox_stays_inside_its_word),
+        cmocka_unit_test(closing_says_how_it_ended_and_lets_nobody_in),
+        cmocka_unit_test(the_generation_may_wrap),
+        cmocka_unit_test(drops_are_taken_once_and_never_run_over),
+        cmocka_unit_test(no_more_come_in_than_the_limit_whoever_comes_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

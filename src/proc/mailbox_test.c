@@ -1,0 +1,666 @@
+/* mailbox_test.c - events come in order and by lane, nodes go back exactly once, and never while the head names them. */
+#include "proc/mailbox.h"
+
+#include <stdlib.h>
+
+#include "proc/data.h"
+#include "proc/send.h"
+#include "support/bench_runtime.h"
+#include "support/until.h"
+
+static const filch_pid nobody = { 0, 0 };
+
+static void send_int(bench *b, fli_proc *p, int64_t value)
+{
+    filch_data data = filch_int(value);
+    ok(fli_send(&b->rt, &b->here, bench_pid(p), nobody, &data));
+}
+
+/* A yield, answered at once. */
+static void answer(bench *b, fli_proc *p, uint64_t tag)
+{
+    fli_node *node = fli_yield_open(&b->rt, &b->here, p, 300, tag);
+    assert_non_null(node);
+    filch_receiver receiver = fli_yield_receiver(&b->rt, node);
+    ok(filch_complete(receiver, tag, filch_int((int64_t)tag * 10), FILCH_OK));
+}
+
+typedef struct batch {
+    filch_event events[BENCH_EVENTS];
+    uint32_t    nodes[BENCH_EVENTS];
+    uint32_t    count;
+} batch;
+
+static void collect(bench *b, fli_proc *p, bool cancel, uint32_t max, batch *got)
+{
+    got->count = fli_mail_collect(&b->rt, p, cancel, got->events, got->nodes, max);
+}
+
+static void release(bench *b, fli_proc *p, batch *got)
+{
+    fli_mail_release(&b->rt, &b->here, p, got->events, got->nodes, got->count);
+}
+
+/* Drains, collects everything, checks that it is these messages, and releases them. */
+static void expect_messages(bench *b, fli_proc *p, int64_t from, int64_t to)
+{
+    batch got;
+    bench_drain(b, p);
+    collect(b, p, false, BENCH_EVENTS, &got);
+    same(got.count, to - from + 1);
+    for (uint32_t i = 0; i < got.count; i++) {
+        same(got.events[i].type, FILCH_EVENT_MESSAGE);
+        same(filch_as_int(&got.events[i].data), from + i);
+    }
+    release(b, p, &got);
+}
+
+TEST(messages_come_in_the_order_sent)
+{
+    bench b;
+    bench_begin(&b);
+    fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    for (int i = 1; i <= 5; i++) send_int(&b, p, i);
+    expect_messages(&b, p, 1, 5);
+    for (int i = 6; i <= 7; i++) send_int(&b, p, i);
+    bench_drain(&b, p);
+    for (int i = 8; i <= 10; i++) send_int(&b, p, i);
+    expect_messages(&b, p, 6, 10);
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+TEST(a_batch_takes_no_more_than_there_is_room_for_and_the_rest_stays_in_order)
+{
+    bench b;
+    batch got;
+    bench_begin(&b);
+    fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    for (int i = 1; i <= 7; i++) send_int(&b, p, i);
+    bench_drain(&b, p);
+    for (int i = 1; i <= 6; i += 3) {
+        collect(&b, p, false, 3, &got);
+        same(got.count, 3);
+        for (int k = 0; k < 3; k++) same(filch_as_int(&got.events[k].data), i + k);
+        release(&b, p, &got);
+    }
+    collect(&b, p, false, 3, &got);
+    same(got.count, 1);
+    release(&b, p, &got);
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+TEST(cancel_comes_before_answers_and_answers_before_messages)
+{
+    bench b;
+    batch got;
+    bench_begin(&b);
+    fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    send_int(&b, p, 1);
+    answer(&b, p, 21);
+    send_int(&b, p, 2);
+    answer(&b, p, 22);
+    bench_drain(&b, p);
+    collect(&b, p, true, BENCH_EVENTS, &got);
+    same(got.count, 5);
+    same(got.events[0].type, FILCH_EVENT_CANCEL);
+    same(got.events[0].error, FILCH_ECANCELLED);
+    for (int i = 0; i < 2; i++) {
+        same(got.events[1 + i].type, FILCH_EVENT_YIELD);
+        same(got.events[1 + i].tag, 21 + i);
+        same(filch_as_int(&got.events[1 + i].data), (21 + i) * 10);
+        same(got.events[3 + i].type, FILCH_EVENT_MESSAGE);
+        same(filch_as_int(&got.events[3 + i].data), 1 + i);
+    }
+    release(&b, p, &got);
+    same(p->yield_count, 0);
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+TEST(a_waiting_process_gets_answers_only_and_its_messages_later)
+{
+    bench b;
+    batch got;
+    bench_begin(&b);
+    fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    p->flags |= FLI_PROC_WAITING;
+    send_int(&b, p, 1);
+    answer(&b, p, 5);
+    bench_drain(&b, p);
+    collect(&b, p, false, BENCH_EVENTS, &got);
+    same(got.count, 1);
+    same(got.events[0].type, FILCH_EVENT_YIELD);
+    release(&b, p, &got);
+    p->flags &= (uint8_t)~FLI_PROC_WAITING;
+    send_int(&b, p, 2);
+    expect_messages(&b, p, 1, 2);
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+TEST(senders_are_named_and_strangers_keep_their_node)
+{
+    bench b;
+    batch got;
+    bench_begin(&b);
+    fli_proc  *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    filch_data data = filch_none();
+    filch_pid  near = { BENCH_NODE, 11 }, far = { 123, 12 };
+    ok(fli_send(&b.rt, &b.here, bench_pid(p), nobody, &data));
+    ok(fli_send(&b.rt, &b.here, bench_pid(p), near, &data));
+    ok(fli_send(&b.rt, &b.here, bench_pid(p), far, &data));
+    bench_drain(&b, p);
+    collect(&b, p, false, BENCH_EVENTS, &got);
+    same(got.count, 3);
+    assert_memory_equal(&got.events[0].from, &nobody, sizeof nobody);
+    assert_memory_equal(&got.events[1].from, &near, sizeof near);
+    assert_memory_equal(&got.events[2].from, &far, sizeof far);
+    for (int i = 0; i < 3; i++) same(got.events[i].tag, 0);
+    release(&b, p, &got);
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+/* Were it given back, it could come around as the next message: then the head would look as if nothing had come. */
+TEST(the_node_the_head_names_is_never_given_back)
+{
+    bench b;
+    bench_begin(&b);
+    fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    send_int(&b, p, 1);
+    uint32_t head = fli_word_head(fli_state_peek(&p->state));
+    expect_messages(&b, p, 1, 1);
+    same(bench_nodes_out(&b), 1);
+    same(fli_mail_held(p), head);
+    /* Not even when it is looked at again and again. */
+    bench_drain(&b, p);
+    same(bench_nodes_out(&b), 1);
+    send_int(&b, p, 2);
+    assert_int_not_equal(fli_word_head(fli_state_peek(&p->state)), head);
+    expect_messages(&b, p, 2, 2);
+    /* The head has moved on: the first one is free, the second is held. */
+    same(bench_nodes_out(&b), 1);
+    assert_int_not_equal(fli_mail_held(p), head);
+    assert_true(bench_settle(&b, p, FLI_IDLE));
+    same(bench_nodes_out(&b), 0);
+    same(fli_mail_held(p), 0);
+    send_int(&b, p, 3);
+    same(fli_load_rlx(&b.woken), 1);
+    expect_messages(&b, p, 3, 3);
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+/* The head may also be a message that waits in the private list, or an answer that has been read. */
+TEST(a_head_that_is_still_to_be_read_is_given_back_once)
+{
+    bench b;
+    batch got;
+    bench_begin(&b);
+    fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    p->flags |= FLI_PROC_WAITING;
+    fli_node      *yield = fli_yield_open(&b.rt, &b.here, p, 300, 9);
+    filch_receiver receiver = fli_yield_receiver(&b.rt, yield);
+    send_int(&b, p, 1);
+    bench_drain(&b, p);
+    same(fli_mail_held(p), 0);
+    assert_true(bench_settle(&b, p, FLI_BLOCKED));
+    same(bench_nodes_out(&b), 2);
+    send_int(&b, p, 2); /* does not wake it */
+    same(fli_load_rlx(&b.woken), 0);
+    ok(filch_complete(receiver, 9, filch_none(), FILCH_OK));
+    same(fli_load_rlx(&b.woken), 1);
+    bench_drain(&b, p);
+    collect(&b, p, false, BENCH_EVENTS, &got);
+    same(got.count, 1);
+    release(&b, p, &got);
+    same(fli_mail_held(p), yield->self);
+    p->flags &= (uint8_t)~FLI_PROC_WAITING;
+    expect_messages(&b, p, 1, 2);
+    same(bench_nodes_out(&b), 1);
+    assert_true(bench_settle(&b, p, FLI_IDLE));
+    same(bench_nodes_out(&b), 0);
+    send_int(&b, p, 3);
+    same(bench_finish(&b, p), 1);
+    bench_end(&b);
+}
+
+TEST(what_came_while_it_settled_is_drained_and_kept)
+{
+    bench b;
+    bench_begin(&b);
+    fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    send_int(&b, p, 1);
+    expect_messages(&b, p, 1, 1);
+    send_int(&b, p, 2); /* between the last look and the settling */
+    assert_false(bench_settle(&b, p, FLI_IDLE));
+    same(fli_load_rlx(&b.woken), 0); /* nobody else was told to wake it */
+    expect_messages(&b, p, 2, 2);
+    assert_true(bench_settle(&b, p, FLI_IDLE));
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+/* ---- mailboxes with a limit ---- */
+
+TEST(reading_makes_room)
+{
+    bench b;
+    bench_begin(&b);
+    fli_proc  *p = bench_spawn(&b, 2, 0, FILCH_OVERFLOW_FAIL);
+    filch_data data = filch_int(0);
+    send_int(&b, p, 1);
+    send_int(&b, p, 2);
+    same(fli_send(&b.rt, &b.here, bench_pid(p), nobody, &data), FILCH_EFULL);
+    same(fli_load_rlx(&b.here.counters.refused), 1);
+    expect_messages(&b, p, 1, 2);
+    same(fli_load_count(fli_load_rlx(&p->load)), 0);
+    send_int(&b, p, 3);
+    expect_messages(&b, p, 3, 3);
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+TEST(bytes_count_and_come_back_as_they_went_in)
+{
+    bench b;
+    batch got;
+    char  text[100];
+    memset(text, 'x', sizeof text);
+    bench_begin(&b);
+    fli_proc  *p = bench_spawn(&b, 0, 7, FILCH_OVERFLOW_FAIL); /* 112 bytes */
+    filch_data large = filch_bytes(text, 100), huge = filch_bytes(text, 113);
+    char       more[113] = { 0 };
+    huge = filch_bytes(more, sizeof more);
+    same(fli_send(&b.rt, &b.here, bench_pid(p), nobody, &huge), FILCH_ETOOBIG);
+    ok(fli_send(&b.rt, &b.here, bench_pid(p), nobody, &large));
+    same(fli_send(&b.rt, &b.here, bench_pid(p), nobody, &large), FILCH_EFULL);
+    same(fli_load_units(fli_load_rlx(&p->load)), 7);
+    bench_drain(&b, p);
+    collect(&b, p, false, BENCH_EVENTS, &got);
+    same(got.count, 1);
+    same(filch_size(&got.events[0].data), 100);
+    release(&b, p, &got);
+    same(fli_load_units(fli_load_rlx(&p->load)), 0);
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+/* A message as a timer sends it: it takes up no room. */
+static void send_uncounted(bench *b, fli_proc *p, int64_t value)
+{
+    filch_data data = filch_int(value);
+    fli_node  *node = fli_message_make(&b->rt, &b->here, nobody, &data);
+    assert_non_null(node);
+    ok(fli_mail_post(&b->rt, &b->here, p, bench_gen(p), node));
+}
+
+TEST(drop_oldest_keeps_the_newest_and_spares_what_does_not_count)
+{
+    bench b;
+    batch got;
+    bench_begin(&b);
+    fli_proc *p = bench_spawn(&b, 3, 0, FILCH_OVERFLOW_DROP_OLDEST);
+    send_int(&b, p, 1);
+    send_uncounted(&b, p, 100);
+    send_int(&b, p, 2);
+    send_int(&b, p, 3);
+    send_uncounted(&b, p, 101);
+    send_int(&b, p, 4);
+    send_int(&b, p, 5);
+    bench_drain(&b, p);
+    same(fli_load_count(fli_load_rlx(&p->load)), 3);
+    same(fli_load_rlx(&b.here.counters.dropped), 2);
+    collect(&b, p, false, BENCH_EVENTS, &got);
+    const int64_t want[] = { 100, 3, 101, 4, 5 };
+    same(got.count, 1 + 5);
+    same(got.events[0].type, FILCH_EVENT_DROPPED);
+    same(filch_as_int(&got.events[0].data), 2);
+    for (int i = 0; i < 5; i++) same(filch_as_int(&got.events[1 + i].data), want[i]);
+    release(&b, p, &got);
+    same(fli_load_count(fli_load_rlx(&p->load)), 0);
+    same(fli_load_rlx(&p->dropped), 2);
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+/* Twice over its limit it takes no more, so that a process that does not run cannot be filled without end. */
+TEST(drop_oldest_refuses_when_nobody_comes_to_trim)
+{
+    bench b;
+    bench_begin(&b);
+    fli_proc  *p = bench_spawn(&b, 4, 0, FILCH_OVERFLOW_DROP_OLDEST);
+    filch_data data = filch_int(0);
+    for (int i = 0; i < 8; i++) send_int(&b, p, i);
+    same(fli_send(&b.rt, &b.here, bench_pid(p), nobody, &data), FILCH_EDROPPED);
+    bench_drain(&b, p);
+    same(fli_limit_take_dropped(p), 5);
+    expect_messages(&b, p, 4, 7);
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+TEST(a_blocked_drop_oldest_mailbox_is_roused_to_trim)
+{
+    bench b;
+    bench_begin(&b);
+    fli_proc *p = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_DROP_OLDEST);
+    assert_true(bench_settle(&b, p, FLI_BLOCKED));
+    send_int(&b, p, 1);
+    same(fli_load_rlx(&b.woken), 0);
+    send_int(&b, p, 2);
+    same(fli_load_rlx(&b.woken), 1);
+    bench_drain(&b, p);
+    same(fli_limit_take_dropped(p), 1);
+    expect_messages(&b, p, 2, 2);
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+TEST(a_trimmed_head_is_held_too)
+{
+    bench b;
+    bench_begin(&b);
+    fli_proc *p = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_DROP_OLDEST);
+    send_int(&b, p, 1);
+    bench_drain(&b, p);
+    /* A sender has reserved room and not pushed yet: the only message goes, and it is the head. */
+    same(fli_limit_enter(p, bench_gen(p), 0, false), FLI_ADMIT_OVER);
+    send_uncounted(&b, p, 2);
+    uint32_t head = fli_word_head(fli_state_peek(&p->state));
+    bench_drain(&b, p);
+    same(p->seen, head);
+    same(bench_nodes_out(&b), 1);
+    assert_false(fli_limit_leave(p, bench_gen(p), 1, 0));
+    (void)fli_limit_take_dropped(p);
+    expect_messages(&b, p, 2, 2);
+    same(bench_nodes_out(&b), 1);
+    assert_true(bench_settle(&b, p, FLI_IDLE));
+    same(bench_nodes_out(&b), 0);
+    send_int(&b, p, 3);
+    same(bench_finish(&b, p), 1);
+    bench_end(&b);
+}
+
+/* Otherwise a process that steps by one event, in a flood, would hear of nothing but drops. */
+TEST(news_of_drops_leaves_room_for_an_event)
+{
+    bench b;
+    batch got;
+    bench_begin(&b);
+    fli_proc  *p = bench_spawn(&b, 2, 0, FILCH_OVERFLOW_DROP_NEWEST);
+    filch_data data = filch_int(0);
+    send_int(&b, p, 1);
+    send_int(&b, p, 2);
+    for (int i = 1; i <= 2; i++) {
+        same(fli_send(&b.rt, &b.here, bench_pid(p), nobody, &data), FILCH_EDROPPED);
+        bench_drain(&b, p);
+        collect(&b, p, false, 1, &got);
+        same(got.count, 1);
+        same(got.events[0].type, FILCH_EVENT_MESSAGE);
+        release(&b, p, &got);
+        if (i == 1) send_int(&b, p, 3);
+    }
+    same(fli_limit_take_dropped(p), 2);
+    expect_messages(&b, p, 3, 3);
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+TEST(drops_are_told_once_nothing_else_is_there)
+{
+    bench b;
+    batch got;
+    bench_begin(&b);
+    fli_proc  *p = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_DROP_NEWEST);
+    filch_data data = filch_int(0);
+    send_int(&b, p, 1);
+    same(fli_send(&b.rt, &b.here, bench_pid(p), nobody, &data), FILCH_EDROPPED);
+    bench_drain(&b, p);
+    collect(&b, p, false, 1, &got);
+    same(got.events[0].type, FILCH_EVENT_MESSAGE);
+    release(&b, p, &got);
+    collect(&b, p, false, 1, &got);
+    same(got.count, 1);
+    same(got.events[0].type, FILCH_EVENT_DROPPED);
+    same(filch_as_int(&got.events[0].data), 1);
+    release(&b, p, &got);
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+TEST(whoever_waits_for_room_is_called_when_there_is_some)
+{
+    bench b;
+    bench_begin(&b);
+    fli_proc *p = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT);
+    send_int(&b, p, 1);
+    same(fli_limit_wait(p, bench_gen(p), 0), FLI_ADMIT_FULL);
+    expect_messages(&b, p, 1, 1);
+    same(b.room, 1);
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+/* ---- the end ---- */
+
+static void count_free(void *user, void *bytes, size_t size)
+{
+    (void)size;
+    ++*(int *)user;
+    free(bytes);
+}
+
+TEST(the_end_frees_what_was_never_read)
+{
+    bench b;
+    int   freed = 0;
+    bench_begin(&b);
+    fli_proc  *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    filch_data shared;
+    ok(filch_share(malloc(8), 8, count_free, &freed, &shared));
+    for (int i = 0; i < 3; i++) ok(fli_send(&b.rt, &b.here, bench_pid(p), nobody, &shared));
+    bench_drain(&b, p);
+    for (int i = 0; i < 2; i++) ok(fli_send(&b.rt, &b.here, bench_pid(p), nobody, &shared));
+    fli_node *yield = fli_yield_open(&b.rt, &b.here, p, 300, 1);
+    ok(filch_complete(fli_yield_receiver(&b.rt, yield), 1, shared, FILCH_OK));
+    filch_drop(&shared);
+    same(freed, 0);
+    same(bench_finish(&b, p), 5);
+    same(freed, 1);
+    bench_end(&b);
+}
+
+TEST(a_message_to_the_dead_is_the_senders_again)
+{
+    bench b;
+    bench_begin(&b);
+    fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    filch_pid pid = bench_pid(p);
+    same(bench_finish(&b, p), 0);
+    char      *bytes = malloc(40);
+    filch_data data = filch_move(bytes, 40, NULL);
+    same(fli_send(&b.rt, &b.here, pid, nobody, &data), FILCH_EDEAD);
+    free(bytes);
+    same(fli_load_rlx(&b.here.counters.undelivered), 1);
+    /* The slot's next owner is somebody else. */
+    fli_proc *next = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    assert_ptr_equal(next, p);
+    same(fli_send(&b.rt, &b.here, pid, nobody, &data), FILCH_EDEAD);
+    same(bench_finish(&b, next), 0);
+    bench_end(&b);
+}
+
+/* ---- threads ---- */
+
+enum { SENDERS = 3 };
+
+typedef struct sender {
+    bench     *b;
+    fli_proc  *p;
+    uint32_t   index;
+    uint64_t   rounds;
+    fli_local  here;
+    fli_thread thread;
+    FLI_ATOMIC(bool) *queued;
+    FLI_ATOMIC(uint32_t) *sending;
+    uint64_t refused, dropped;
+} sender;
+
+static FLI_ATOMIC(bool) stress_queued;
+static FLI_ATOMIC(uint64_t) stress_doubles;
+
+static void queue_it(fli_runtime *rt, fli_local *here, fli_proc *p)
+{
+    (void)rt;
+    (void)here;
+    (void)p;
+    if (fli_swap_acqrel(&stress_queued, true)) fli_add_rlx(&stress_doubles, 1);
+}
+
+static void send_many(void *arg)
+{
+    sender *s = arg;
+    s->here.rt = &s->b->rt;
+    fli_here_set(&s->here);
+    for (uint64_t i = 0; i < s->rounds;) {
+        /* Sender in the upper bits, its own count below; every seventh payload needs a block. */
+        char       bytes[40];
+        int64_t    value = (int64_t)((uint64_t)s->index << 40 | i);
+        filch_data data = filch_int(value);
+        if (i % 7 == 0) {
+            memset(bytes, 0, sizeof bytes);
+            memcpy(bytes, &value, sizeof value);
+            data = filch_bytes(bytes, sizeof bytes);
+        }
+        filch_err err = fli_send(&s->b->rt, &s->here, bench_pid(s->p), nobody, &data);
+        if (err == FILCH_EFULL || err == FILCH_EDROPPED) {
+            s->refused += err == FILCH_EFULL;
+            s->dropped += err == FILCH_EDROPPED;
+            fli_thread_yield();
+            if (err == FILCH_EFULL) continue;
+        } else if (err != FILCH_OK) {
+            fli_add_rlx(&stress_doubles, 1000);
+        }
+        i++;
+    }
+    fli_slab_empty(&s->b->rt.nodes, &s->here.nodes);
+    fli_here_set(NULL);
+    (void)fli_sub_acqrel(s->sending, 1);
+}
+
+static int64_t value_of(const filch_data *data)
+{
+    int64_t value = filch_as_int(data);
+    if (filch_kind_of(data) == FILCH_KIND_BYTES) memcpy(&value, filch_raw(data), sizeof value);
+    return value;
+}
+
+/* Senders against one owner, under a policy. Each sender's messages arrive in order; with `whole`, all of them. */
+static void stress(uint32_t max, filch_overflow overflow, uint64_t rounds, bool whole)
+{
+    bench         b;
+    static sender senders[SENDERS];
+    FLI_ATOMIC(uint32_t) sending = SENDERS;
+    int64_t  last[SENDERS] = { -1, -1, -1 };
+    uint64_t read = 0, told = 0, accepted = 0;
+    bench_begin(&b);
+    b.rt.hooks.ready = queue_it;
+    fli_proc *p = bench_spawn(&b, max, 0, overflow);
+    fli_store_rlx(&stress_queued, true);
+    fli_store_rlx(&stress_doubles, 0);
+    for (uint32_t i = 0; i < SENDERS; i++) {
+        memset(&senders[i], 0, sizeof senders[i]);
+        senders[i].b = &b;
+        senders[i].p = p;
+        senders[i].index = i;
+        senders[i].rounds = rounds;
+        senders[i].sending = &sending;
+        ok(fli_thread_start(&senders[i].thread, "sender", send_many, &senders[i]));
+    }
+    while (fli_load_acq(&sending) > 0 || fli_load_acq(&stress_queued)) {
+        if (!fli_load_acq(&stress_queued)) {
+            fli_thread_yield();
+            continue;
+        }
+        fli_store_rel(&stress_queued, false);
+        do {
+            batch got;
+            bench_drain(&b, p);
+            collect(&b, p, false, 16, &got);
+            for (uint32_t i = 0; i < got.count; i++) {
+                if (got.events[i].type == FILCH_EVENT_DROPPED) {
+                    told += (uint64_t)filch_as_int(&got.events[i].data);
+                    continue;
+                }
+                int64_t value = value_of(&got.events[i].data), number = value & ((INT64_C(1) << 40) - 1);
+                int     who = (int)(value >> 40);
+                assert_in_range(who, 0, SENDERS - 1);
+                if (whole) same(number, last[who] + 1);
+                assert_true(number > last[who]);
+                last[who] = number;
+                read++;
+            }
+            release(&b, p, &got);
+        } while (p->messages != 0 || !bench_settle(&b, p, FLI_IDLE));
+    }
+    for (int i = 0; i < SENDERS; i++) {
+        fli_thread_join(&senders[i].thread);
+        accepted += rounds - senders[i].dropped;
+        told -= senders[i].dropped; /* those that were refused are told to both sides */
+    }
+    same(fli_load_rlx(&stress_doubles), 0);
+    told += fli_limit_take_dropped(p);
+    same(read + told, accepted);
+    if (whole) same(read, SENDERS * rounds);
+    same(fli_load_rlx(&p->load) << 12, 0);
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+TEST(no_message_is_lost_between_senders_and_a_settling_owner)
+{
+    stress(0, FILCH_OVERFLOW_FAIL, scaled(200000), true);
+}
+
+TEST(a_full_mailbox_refuses_and_loses_nothing)
+{
+    stress(8, FILCH_OVERFLOW_FAIL, scaled(50000), true);
+}
+
+TEST(every_drop_is_counted_once)
+{
+    stress(8, FILCH_OVERFLOW_DROP_OLDEST, scaled(100000), false);
+    stress(8, FILCH_OVERFLOW_DROP_NEWEST, scaled(100000), false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(messages_come_in_the_order_sent),
+        cmocka_unit_test(a_batch_takes_no_more_than_there_is_room_for_and_the_rest_stays_in_order),
+        cmocka_unit_test(cancel_comes_before_answers_and_answers_before_messages),
+        cmocka_unit_test(a_waiting_process_gets_answers_only_and_its_messages_later),
+        cmocka_unit_test(senders_are_named_and_strangers_keep_their_node),
+        cmocka_unit_test(the_node_the_head_names_is_never_given_back),
+        cmocka_unit_test(a_head_that_is_still_to_be_read_is_given_back_once),
+        cmocka_unit_test(what_came_while_it_settled_is_drained_and_kept),
+        cmocka_unit_test(reading_makes_room),
+        cmocka_unit_test(bytes_count_and_come_back_as_they_went_in),
+        cmocka_unit_test(drop_oldest_keeps_the_newest_and_spares_what_does_not_count),
+        cmocka_unit_test(drop_oldest_refuses_when_nobody_comes_to_trim),
+        cmocka_unit_test(a_blocked_drop_oldest_mailbox_is_roused_to_trim),
+        cmocka_unit_test(a_trimmed_head_is_held_too),
+        cmocka_unit_test(news_of_drops_leaves_room_for_an_event),
+        cmocka_unit_test(drops_are_told_once_nothing_else_is_there),
+        cmocka_unit_test(whoever_waits_for_room_is_called_when_there_is_some),
+        cmocka_unit_test(the_end_frees_what_was_never_read),
+        cmocka_unit_test(a_message_to_the_dead_is_the_senders_again),
+        cmocka_unit_test(no_message_is_lost_between_senders_and_a_settling_owner),
+        cmocka_unit_test(a_full_mailbox_refuses_and_loses_nothing),
+        cmocka_unit_test(every_drop_is_counted_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

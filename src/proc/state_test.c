@@ -1,0 +1,300 @@
+/* state_test.c - every move of the state word, what it answers, and that no wake-up is lost between threads. */
+#include "proc/state.h"
+
+#include "port/thread.h"
+#include "support/check.h"
+#include "support/until.h"
+
+#define GEN 5u
+
+static uint64_t at(unsigned state, uint64_t flags, uint32_t head)
+{
+    return fli_word_make(GEN, state, flags) | head;
+}
+
+#define expect_word(state, want_state, want_flags, want_head)                                            \
+    do {                                                                                                 \
+        uint64_t word_ = fli_state_peek(&(state));                                                       \
+        same(fli_word_state(word_), (want_state));                                                       \
+        same(word_ & (FLI_LIMITED | FLI_CANCEL | FLI_KILL), (want_flags));                               \
+        same(fli_word_head(word_), (want_head));                                                         \
+        same(fli_word_gen(word_), GEN);                                                                  \
+    } while (0)
+
+static const unsigned lively[] = { FLI_ACTIVE, FLI_IDLE, FLI_BLOCKED };
+
+TEST(a_new_process_is_active_with_an_empty_mailbox)
+{
+    fli_state state = at(FLI_FREE, 0, 0);
+    fli_state_open(&state, GEN, false);
+    expect_word(state, FLI_ACTIVE, 0, 0);
+    state = at(FLI_FREE, 0, 0);
+    fli_state_open(&state, GEN, true);
+    expect_word(state, FLI_ACTIVE, FLI_LIMITED, 0);
+}
+
+TEST(a_message_wakes_the_idle_and_only_queues_for_others)
+{
+    uint32_t  next = 99;
+    fli_state state = at(FLI_ACTIVE, FLI_LIMITED, 3);
+    same(fli_state_push(&state, GEN, 8, &next, false), FLI_KNOCK_NOTED);
+    same(next, 3);
+    expect_word(state, FLI_ACTIVE, FLI_LIMITED, 8);
+
+    state = at(FLI_BLOCKED, 0, 0);
+    same(fli_state_push(&state, GEN, 8, &next, false), FLI_KNOCK_NOTED);
+    same(next, 0);
+    expect_word(state, FLI_BLOCKED, 0, 8);
+
+    state = at(FLI_IDLE, FLI_LIMITED, 0);
+    same(fli_state_push(&state, GEN, 8, &next, false), FLI_KNOCK_WOKE);
+    expect_word(state, FLI_ACTIVE, FLI_LIMITED, 8);
+}
+
+TEST(an_answer_wakes_the_idle_and_the_blocked)
+{
+    uint32_t next;
+    for (int i = 0; i < 3; i++) {
+        fli_state state = at(lively[i], 0, 0);
+        same(fli_state_push(&state, GEN, 8, &next, true), lively[i] == FLI_ACTIVE ? FLI_KNOCK_NOTED : FLI_KNOCK_WOKE);
+        expect_word(state, FLI_ACTIVE, 0, 8);
+    }
+}
+
+TEST(a_cancel_or_kill_wakes_whoever_sleeps_and_counts_once)
+{
+    const uint64_t flags[] = { FLI_CANCEL, FLI_KILL };
+    for (int f = 0; f < 2; f++) {
+        for (int i = 0; i < 3; i++) {
+            fli_state state = at(lively[i], 0, 4);
+            same(fli_state_raise(&state, GEN, flags[f]), lively[i] == FLI_ACTIVE ? FLI_KNOCK_NOTED : FLI_KNOCK_WOKE);
+            expect_word(state, FLI_ACTIVE, flags[f], 4);
+            same(fli_state_raise(&state, GEN, flags[f]), FLI_KNOCK_NOTED);
+            expect_word(state, FLI_ACTIVE, flags[f], 4);
+        }
+    }
+    fli_state state = at(FLI_IDLE, 0, 0);
+    same(fli_state_raise(&state, GEN, FLI_CANCEL), FLI_KNOCK_WOKE);
+    same(fli_state_raise(&state, GEN, FLI_KILL), FLI_KNOCK_NOTED);
+    expect_word(state, FLI_ACTIVE, FLI_CANCEL | FLI_KILL, 0);
+    fli_state_take_cancel(&state);
+    expect_word(state, FLI_ACTIVE, FLI_KILL, 0);
+}
+
+TEST(rousing_wakes_without_an_event)
+{
+    for (int i = 0; i < 3; i++) {
+        fli_state state = at(lively[i], FLI_LIMITED, 6);
+        same(fli_state_rouse(&state, GEN), lively[i] == FLI_ACTIVE ? FLI_KNOCK_NOTED : FLI_KNOCK_WOKE);
+        expect_word(state, FLI_ACTIVE, FLI_LIMITED, 6);
+    }
+}
+
+/* Nobody with another generation, and nobody at all once it is over, changes anything. */
+TEST(a_stale_pid_reaches_nobody)
+{
+    for (unsigned s = FLI_FREE; s <= FLI_DONE; s++) {
+        for (uint32_t gen = GEN - 1; gen <= GEN + 1; gen++) {
+            if (gen == GEN && s != FLI_FREE && s != FLI_DONE) continue;
+            fli_state state = at(s, 0, 0);
+            uint64_t  before = fli_state_peek(&state);
+            uint32_t  next;
+            same(fli_state_push(&state, gen, 8, &next, true), FLI_KNOCK_DEAD);
+            same(fli_state_raise(&state, gen, FLI_CANCEL), FLI_KNOCK_DEAD);
+            same(fli_state_raise(&state, gen, FLI_KILL), FLI_KNOCK_DEAD);
+            same(fli_state_rouse(&state, gen), FLI_KNOCK_DEAD);
+            assert_false(fli_word_lives(before, gen));
+            same(fli_state_peek(&state), before);
+        }
+    }
+}
+
+/* A pid's generation has more bits than the word: none of the upper ones may be taken for nothing. */
+TEST(a_generation_that_does_not_fit_reaches_nobody)
+{
+    fli_state state = at(FLI_IDLE, 0, 0);
+    for (unsigned bit = 26; bit < 32; bit++) same(fli_state_rouse(&state, GEN | 1u << bit), FLI_KNOCK_DEAD);
+    expect_word(state, FLI_IDLE, 0, 0);
+}
+
+TEST(settling_lets_go_and_forgets_the_head)
+{
+    fli_state state = at(FLI_ACTIVE, FLI_LIMITED, 9);
+    same(fli_state_settle(&state, 9, FLI_IDLE), FLI_SETTLED);
+    expect_word(state, FLI_IDLE, FLI_LIMITED, 0);
+    state = at(FLI_ACTIVE, 0, 0);
+    same(fli_state_settle(&state, 0, FLI_BLOCKED), FLI_SETTLED);
+    expect_word(state, FLI_BLOCKED, 0, 0);
+}
+
+TEST(settling_is_refused_when_something_came)
+{
+    uint32_t  next;
+    fli_state state = at(FLI_ACTIVE, 0, 9);
+    same(fli_state_push(&state, GEN, 10, &next, false), FLI_KNOCK_NOTED);
+    same(fli_state_settle(&state, 9, FLI_IDLE), FLI_SETTLE_KNOCKED);
+    expect_word(state, FLI_ACTIVE, 0, 10);
+    same(fli_state_settle(&state, 10, FLI_IDLE), FLI_SETTLED);
+
+    const uint64_t flags[] = { FLI_CANCEL, FLI_KILL };
+    for (int f = 0; f < 2; f++) {
+        state = at(FLI_ACTIVE, 0, 9);
+        same(fli_state_raise(&state, GEN, flags[f]), FLI_KNOCK_NOTED);
+        same(fli_state_settle(&state, 9, FLI_BLOCKED), FLI_SETTLE_KNOCKED);
+        expect_word(state, FLI_ACTIVE, flags[f], 9);
+    }
+    state = at(FLI_ACTIVE, FLI_CANCEL, 9);
+    fli_state_take_cancel(&state);
+    same(fli_state_settle(&state, 9, FLI_IDLE), FLI_SETTLED);
+}
+
+TEST(finishing_hands_over_the_last_nodes_and_closes_the_door)
+{
+    uint32_t  next;
+    fli_state state = at(FLI_ACTIVE, FLI_CANCEL | FLI_LIMITED, 12);
+    same(fli_state_finish(&state), 12);
+    expect_word(state, FLI_DONE, 0, 0);
+    same(fli_state_push(&state, GEN, 8, &next, true), FLI_KNOCK_DEAD);
+    assert_true(fli_state_free(&state));
+    same(fli_word_state(fli_state_peek(&state)), FLI_FREE);
+    same(fli_word_gen(fli_state_peek(&state)), GEN + 1);
+}
+
+TEST(the_last_generation_of_a_slot_is_never_used_again)
+{
+    fli_state state = fli_word_make(FLI_GEN_LAST - 1, FLI_DONE, 0);
+    assert_true(fli_state_free(&state));
+    fli_state_open(&state, FLI_GEN_LAST, false);
+    (void)fli_state_finish(&state);
+    assert_false(fli_state_free(&state));
+    same(fli_word_gen(fli_state_peek(&state)), FLI_GEN_LAST);
+    same(fli_state_rouse(&state, FLI_GEN_LAST), FLI_KNOCK_DEAD);
+}
+
+/* ---- threads ---- */
+
+enum { PUSHERS = 3, NODES = 64 };
+
+/* Pushers push nodes of their own and wait until they come back. Whoever is told WOKE puts the process on the "queue",
+ * which must be empty; the owner takes it from there, empties the stack, and settles. */
+typedef struct arena {
+    fli_state state;
+    FLI_ATOMIC(bool) queued;
+    FLI_ATOMIC(uint64_t) doubles; /* wakes while it was queued or running */
+    FLI_ATOMIC(uint64_t) sleeps, wakes;
+    FLI_ATOMIC(uint32_t) pushing; /* pushers still at work */
+    uint32_t next[1 + PUSHERS * NODES]; /* plain: handed over by the push */
+    FLI_ATOMIC(bool) back[1 + PUSHERS * NODES];
+    uint64_t seen[1 + PUSHERS * NODES]; /* plain: what the pusher wrote into the node */
+    uint64_t expected[PUSHERS];        /* plain: the owner's. Next number of each pusher */
+    bool     disorder;
+    uint64_t rounds, taken;
+} arena;
+
+typedef struct pusher {
+    arena     *a;
+    uint32_t   index;
+    fli_thread thread;
+} pusher;
+
+static void push_many(void *arg)
+{
+    pusher *me = arg;
+    arena  *a = me->a;
+    for (uint64_t i = 0; i < a->rounds; i++) {
+        uint32_t node = 1 + me->index * NODES + (uint32_t)(i % NODES);
+        while (!fli_load_acq(&a->back[node])) fli_thread_yield();
+        fli_store_rlx(&a->back[node], false);
+        a->seen[node] = i;
+        fli_knock knock = i % 16 == 3 ? fli_state_rouse(&a->state, GEN) : FLI_KNOCK_NOTED;
+        for (int k = 0; k < 2; k++) {
+            if (knock == FLI_KNOCK_WOKE) {
+                fli_add_rlx(&a->wakes, 1);
+                if (fli_swap_acqrel(&a->queued, true)) fli_add_rlx(&a->doubles, 1);
+            }
+            if (k == 0) knock = fli_state_push(&a->state, GEN, node, &a->next[node], true);
+        }
+    }
+    (void)fli_sub_acqrel(&a->pushing, 1);
+}
+
+/* Takes everything newer than `seen`; oldest first. `held` is given back when the head has moved on. */
+static void empty(arena *a, uint32_t head, uint32_t *seen)
+{
+    uint32_t turned = 0, stop = *seen;
+    if (head == stop) return;
+    for (uint32_t node = head; node != stop;) {
+        uint32_t older = a->next[node];
+        a->next[node] = turned;
+        turned = node;
+        node = older;
+    }
+    if (stop != 0) fli_store_rel(&a->back[stop], true);
+    while (turned != 0) {
+        uint32_t node = turned, who = (node - 1) / NODES;
+        turned = a->next[node];
+        if (a->seen[node] != a->expected[who]++) a->disorder = true;
+        a->taken++;
+        if (node != head) fli_store_rel(&a->back[node], true);
+    }
+    *seen = head;
+}
+
+static void own(arena *a)
+{
+    while (fli_load_acq(&a->pushing) > 0 || fli_load_acq(&a->queued)) {
+        if (!fli_load_acq(&a->queued)) {
+            fli_thread_yield();
+            continue;
+        }
+        fli_store_rel(&a->queued, false);
+        uint32_t seen = 0;
+        unsigned rest = a->taken % 2 == 0 ? FLI_IDLE : FLI_BLOCKED;
+        for (;;) {
+            empty(a, fli_word_head(fli_state_look(&a->state)), &seen);
+            if (fli_state_settle(&a->state, seen, rest) == FLI_SETTLED) break;
+        }
+        fli_add_rlx(&a->sleeps, 1);
+        if (seen != 0) fli_store_rel(&a->back[seen], true);
+    }
+}
+
+TEST(each_sleep_has_one_waker_and_no_node_is_lost)
+{
+    static arena a;
+    pusher       pushers[PUSHERS];
+    a = (arena){ .rounds = scaled(2000000) };
+    fli_store_rlx(&a.state, fli_word_make(GEN, FLI_ACTIVE, 0));
+    fli_store_rlx(&a.queued, true);
+    fli_store_rlx(&a.pushing, PUSHERS);
+    for (int i = 1; i <= PUSHERS * NODES; i++) fli_store_rlx(&a.back[i], true);
+    for (uint32_t i = 0; i < PUSHERS; i++) {
+        pushers[i] = (pusher){ .a = &a, .index = i };
+        ok(fli_thread_start(&pushers[i].thread, "pusher", push_many, &pushers[i]));
+    }
+    own(&a);
+    for (int i = 0; i < PUSHERS; i++) fli_thread_join(&pushers[i].thread);
+    same(a.taken, PUSHERS * a.rounds);
+    assert_false(a.disorder);
+    same(fli_load_rlx(&a.doubles), 0);
+    same(fli_load_rlx(&a.sleeps), fli_load_rlx(&a.wakes) + 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_new_process_is_active_with_an_empty_mailbox),
+        cmocka_unit_test(a_message_wakes_the_idle_and_only_queues_for_others),
+        cmocka_unit_test(an_answer_wakes_the_idle_and_the_blocked),
+        cmocka_unit_test(a_cancel_or_kill_wakes_whoever_sleeps_and_counts_once),
+        cmocka_unit_test(rousing_wakes_without_an_event),
+        cmocka_unit_test(a_stale_pid_reaches_nobody),
+        cmocka_unit_test(a_generation_that_does_not_fit_reaches_nobody),
+        cmocka_unit_test(settling_lets_go_and_forgets_the_head),
+        cmocka_unit_test(settling_is_refused_when_something_came),
+        cmocka_unit_test(finishing_hands_over_the_last_nodes_and_closes_the_door),
+        cmocka_unit_test(the_last_generation_of_a_slot_is_never_used_again),
+        cmocka_unit_test(each_sleep_has_one_waker_and_no_node_is_lost),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

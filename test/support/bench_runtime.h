@@ -1,0 +1,162 @@
+/* bench_runtime.h - a runtime without a scheduler, for tests of the lower rooms: memory, slabs, counters, and hooks that
+ * only write down what was asked of them. The test plays the worker that owns the processes. */
+#ifndef FILCH_TEST_BENCH_RUNTIME_H
+#define FILCH_TEST_BENCH_RUNTIME_H
+
+#include <string.h>
+
+#include "proc/limit.h"
+#include "proc/mailbox.h"
+#include "proc/runtime.h"
+#include "proc/yields.h"
+#include "support/alloc.h"
+#include "support/check.h"
+
+#define BENCH_NODE 77u
+#define BENCH_EVENTS 64
+
+typedef struct bench {
+    fli_runtime rt; /* first: the hooks find the bench by it */
+    test_alloc  alloc;
+    fli_local   here;
+    /* What the hooks were told. */
+    FLI_ATOMIC(uint64_t) woken;
+    FLI_ATOMIC(uint64_t) abandoned;
+    uint64_t  cookie, room, no_room, ticks;
+    fli_proc *last_woken;
+} bench;
+
+static inline void bench_on_ready(fli_runtime *rt, fli_local *here, fli_proc *p)
+{
+    bench *b = (bench *)rt;
+    fli_add_rlx(&b->woken, 1);
+    if (here != NULL) b->last_woken = p;
+}
+
+static inline void bench_on_abandon(fli_runtime *rt, uint64_t cookie)
+{
+    bench *b = (bench *)rt;
+    fli_add_rlx(&b->abandoned, 1);
+    b->cookie = cookie;
+}
+
+static inline uint64_t bench_on_ticks(fli_runtime *rt, uint64_t ticker)
+{
+    return ((bench *)rt)->ticks + ticker;
+}
+
+static inline void bench_on_room(fli_runtime *rt, fli_proc *p)
+{
+    (void)p;
+    ((bench *)rt)->room++;
+}
+
+static inline void bench_on_no_room(fli_runtime *rt, uint64_t serial)
+{
+    (void)serial;
+    ((bench *)rt)->no_room++;
+}
+
+static inline void bench_make_node(void *object, uint32_t handle)
+{
+    ((fli_node *)object)->self = handle;
+}
+
+static inline void bench_make_proc(void *object, uint32_t handle)
+{
+    fli_proc *p = object;
+    p->slot = handle;
+    fli_store_rlx(&p->state, fli_word_make(1, FLI_FREE, 0));
+}
+
+static inline void bench_begin(bench *b)
+{
+    memset(b, 0, sizeof *b);
+    fli_mem_init(&b->rt.mem, test_alloc_fn, &b->alloc);
+    b->rt.node = BENCH_NODE;
+    b->rt.hooks = (fli_hooks){ .ready = bench_on_ready, .abandon = bench_on_abandon, .ticks = bench_on_ticks,
+                               .room = bench_on_room, .no_room = bench_on_no_room };
+    b->here.rt = &b->rt;
+    ok(fli_slab_init(&b->rt.nodes, &b->rt.mem, sizeof(fli_node), UINT32_MAX - 1, bench_make_node));
+    ok(fli_slab_init(&b->rt.procs, &b->rt.mem, sizeof(fli_proc), 1000, bench_make_proc));
+    fli_here_set(&b->here);
+}
+
+/* How many nodes are in use: not in the depot, and not in our magazine. */
+static inline uint32_t bench_nodes_out(bench *b)
+{
+    return fli_load_rlx(&b->rt.nodes.fresh) - 1 - b->rt.nodes.spare_count - b->here.nodes.count;
+}
+
+/* Every node is back, and every byte. */
+static inline void bench_end(bench *b)
+{
+    same(bench_nodes_out(b), 0);
+    fli_here_set(NULL);
+    fli_slab_fini(&b->rt.procs);
+    fli_slab_fini(&b->rt.nodes);
+    test_alloc_balanced(&b->alloc);
+}
+
+/* A process, ACTIVE and ours, as after filch_spawn. `max` 0 and `units` 0: no limit. */
+static inline fli_proc *bench_spawn(bench *b, uint32_t max, uint32_t units, filch_overflow overflow)
+{
+    uint32_t slot = fli_slab_take(&b->rt.procs, &b->here.procs);
+    assert_int_not_equal(slot, 0);
+    fli_proc *p = fli_slab_at(&b->rt.procs, slot);
+    uint32_t  gen = fli_word_gen(fli_state_peek(&p->state));
+    p->seen = p->answers = p->messages = p->yield_count = 0;
+    p->flags = 0;
+    fli_store_rlx(&p->mailbox_max, max);
+    fli_store_rlx(&p->mailbox_units, units);
+    fli_store_rlx(&p->overflow, (uint8_t)overflow);
+    fli_store_rlx(&p->dropped, 0);
+    fli_limit_open(p, gen);
+    fli_state_open(&p->state, gen, max != 0 || units != 0);
+    return p;
+}
+
+static inline uint32_t bench_gen(fli_proc *p)
+{
+    return fli_word_gen(fli_state_peek(&p->state));
+}
+
+static inline filch_pid bench_pid(fli_proc *p)
+{
+    return (filch_pid){ BENCH_NODE, fli_proc_serial(p) };
+}
+
+/* Moves what is new to the private lists. */
+static inline void bench_drain(bench *b, fli_proc *p)
+{
+    fli_mail_drain(&b->rt, &b->here, p, fli_word_head(fli_state_look(&p->state)));
+}
+
+/* As a worker does it: settles, and gives the held node back. False: somebody knocked, it is still ours. */
+static inline bool bench_settle(bench *b, fli_proc *p, unsigned rest)
+{
+    uint32_t seen = p->seen, held = fli_mail_held(p);
+    uint8_t  flags = p->flags;
+    p->seen = 0;
+    p->flags &= (uint8_t)~FLI_PROC_HELD;
+    if (fli_state_settle(&p->state, seen, rest) == FLI_SETTLED) {
+        if (held != 0) fli_node_give(&b->rt, &b->here, fli_node_at(&b->rt, held));
+        return true;
+    }
+    p->seen = seen;
+    p->flags = flags;
+    return false;
+}
+
+/* Ends it: yields, mailbox, limit, slot. Returns how many messages were never read. */
+static inline uint32_t bench_finish(bench *b, fli_proc *p)
+{
+    uint32_t gen = bench_gen(p);
+    fli_yield_abandon(&b->rt, &b->here, p);
+    uint32_t unread = fli_mail_discard(&b->rt, &b->here, p, fli_state_finish(&p->state));
+    (void)fli_limit_close(p, gen);
+    if (fli_state_free(&p->state)) fli_slab_give(&b->rt.procs, &b->here.procs, p->slot);
+    return unread;
+}
+
+#endif
