@@ -1,0 +1,343 @@
+/* wakeup_stress.c - no wake-up is lost: messages to a process that is going idle at that very moment.
+ *
+ *     wakeup_stress SENDS
+ *
+ * A receiver handles one message, says so in a counter, and goes idle. A sender waits for that counter and sends the
+ * next message at once, so that it meets the receiver, and the receiver's worker, somewhere on their way to rest. Both
+ * dawdle for a random moment now and then: over many rounds the message falls before, into and after every point of
+ * that way. A wake-up that is lost shows as standing still: after LIMIT without a message handled the program tells
+ * what it sees and ends.
+ *
+ * The sends are shared out among all combinations of
+ *     the sender      a foreign thread, or a process that runs on another worker if there is one
+ *     the workers     1, 2, 4
+ *     besides         nothing; or now and then a cancel, which must arrive as well, and a timer, which must fire
+ *     the workers'    patience: as usual; or none, so that they sleep at every opportunity. That is slow (a sleep and a
+ *                     wake each time), so it gets a tenth of the sends
+ *
+ * Exit: 0 all well; 1 something was lost, doubled or made up; 2 wrong usage, or the runtime refused.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdalign.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filch.h>
+
+#include "base/prng.h"
+#include "port/atomic.h"
+#include "port/clock.h"
+#include "port/thread.h"
+
+#define LIMIT FILCH_SECONDS(60)
+#define PATIENCE FILCH_MICROSECONDS(100)
+#define ONE_IN 64 /* how often there is a cancel, and how often a timer */
+
+enum { TIMER_TAG = 7 };
+
+typedef struct variant {
+    int32_t workers;
+    bool    process; /* the sender is one */
+    bool    busy;    /* cancels and timers */
+    bool    hasty;   /* workers sleep at once */
+} variant;
+
+typedef struct game {
+    variant      v;
+    uint64_t     sends;
+    filch_sched *sched;
+    filch_pid    receiver;
+    uint32_t     seed;
+    fli_mutex    lock;
+    fli_cond     ended;
+    bool         over; /* under lock */
+    /* Relaxed, all of them: the checks must not lend the runtime an order that it lacks. One writer each. */
+    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) sent; /* by the sender, as the next one */
+    FLI_ATOMIC(uint64_t) cancels;
+    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) handled; /* by the receiver, as the next four */
+    FLI_ATOMIC(uint64_t) cancelled;
+    FLI_ATOMIC(uint64_t) armed;
+    FLI_ATOMIC(uint64_t) fired;
+} game;
+
+static uint64_t sleeps_seen; /* plain: the main thread's */
+
+/* ---- telling ---- */
+
+static const char *state_name(int32_t state)
+{
+    static const char *const names[] = { "?", "ready", "running", "blocked", "idle", "complete" };
+    return state > 0 && state <= FILCH_STATE_COMPLETE ? names[state] : names[0];
+}
+
+static void describe(FILE *to, const game *g)
+{
+    fprintf(to, "%" PRId32 " workers, sent by a %s%s%s", g->v.workers, g->v.process ? "process" : "thread",
+            g->v.busy ? ", with cancels and timers" : "", g->v.hasty ? ", hasty sleepers" : "");
+}
+
+static void complain(game *g, const char *what)
+{
+    filch_stats stats = FILCH_STATS_INIT;
+    filch_info  info = { .size = sizeof info };
+    filch_err   err = filch_inspect(g->sched, g->receiver, &info);
+    (void)!filch_sched_stats(g->sched, &stats);
+    fprintf(stderr, "\nwakeup: %s (", what);
+    describe(stderr, g);
+    fprintf(stderr, ")\n  sent %" PRIu64 ", handled %" PRIu64 "; cancels %" PRIu64 ", seen %" PRIu64 "; timers %" PRIu64
+            ", fired %" PRIu64 "\n",
+            fli_load_rlx(&g->sent), fli_load_rlx(&g->handled), fli_load_rlx(&g->cancels), fli_load_rlx(&g->cancelled),
+            fli_load_rlx(&g->armed), fli_load_rlx(&g->fired));
+    fprintf(stderr, "  receiver: %s, %s\n", filch_err_name(err), state_name(info.state));
+    fprintf(stderr, "  workers %" PRIu32 ", asleep %" PRIu32 ", sleeps %" PRIu64 ", wakes %" PRIu64 ", steps %" PRIu64
+            ", timers %" PRIu64 ", alive %" PRIu64 "\n",
+            stats.workers, stats.asleep, stats.sleeps, stats.wakes, stats.steps, stats.timers, stats.alive);
+    _exit(1);
+}
+
+static void refuse(const char *what, filch_err err)
+{
+    fprintf(stderr, "\nwakeup: %s: %s\n", what, filch_err_text(err));
+    _exit(2);
+}
+
+static void must(const char *what, filch_err err)
+{
+    if (err != FILCH_OK) refuse(what, err);
+}
+
+/* ---- the receiver ---- */
+
+typedef struct player {
+    game    *game;
+    fli_prng prng;
+    bool     tired; /* a sender's: nobody came for the receiver */
+} player;
+
+static filch_err player_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)ctx, (void)method;
+    player *p = self;
+    p->game = filch_as_ptr(args);
+    fli_prng_init(&p->prng, p->game->seed++);
+    return FILCH_OK;
+}
+
+/* Mostly for no longer than it takes to settle a process; one time in `rarely` for up to about as long as it takes a
+ * worker to fall asleep. Short ones are likelier, so that every length of time has its share. */
+static void dawdle(fli_prng *prng, uint32_t rarely)
+{
+    uint32_t bits = fli_prng_below(prng, rarely) == 0 ? 5 + fli_prng_below(prng, 6) : fli_prng_below(prng, 5);
+    for (uint32_t n = fli_prng_below(prng, UINT32_C(1) << bits); n > 0; n--) fli_thread_pause();
+}
+
+static void finish(game *g)
+{
+    fli_mutex_lock(&g->lock);
+    g->over = true;
+    fli_cond_signal(&g->ended);
+    fli_mutex_unlock(&g->lock);
+}
+
+static void take(game *g, const filch_event *event)
+{
+    switch (event->type) {
+    case FILCH_EVENT_CANCEL: fli_count(&g->cancelled, 1); break;
+    case FILCH_EVENT_YIELD:
+        if (event->tag != TIMER_TAG) complain(g, "an answer to no question");
+        if (event->error != FILCH_OK) refuse("timer", event->error);
+        break;
+    case FILCH_EVENT_MESSAGE:
+        if (event->tag == TIMER_TAG) {
+            fli_count(&g->fired, 1);
+            break;
+        }
+        if (filch_as_int(&event->data) != (int64_t)fli_load_rlx(&g->handled)) complain(g, "a message out of order");
+        fli_count(&g->handled, 1);
+        break;
+    default: complain(g, "an event that nobody caused");
+    }
+}
+
+static bool has_all(game *g)
+{
+    return fli_load_rlx(&g->handled) == g->sends && fli_load_rlx(&g->fired) == fli_load_rlx(&g->armed) &&
+           fli_load_rlx(&g->cancelled) == fli_load_rlx(&g->cancels);
+}
+
+static filch_err receiver_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    player *p = self;
+    game   *g = p->game;
+    for (size_t i = 0; i < count; i++) take(g, &events[i]);
+    if (has_all(g)) {
+        finish(g);
+        return filch_idle(out);
+    }
+    if (g->v.busy && fli_prng_below(&p->prng, ONE_IN) == 0) {
+        filch_err err = filch_yield_timer(out, TIMER_TAG, fli_prng_below(&p->prng, 100000));
+        if (err != FILCH_OK) refuse("timer", err);
+        fli_count(&g->armed, 1);
+    }
+    dawdle(&p->prng, 256);
+    return filch_idle(out);
+}
+
+static const filch_type receiver_type = { .name = "receiver", .size = sizeof(player), .init = player_init,
+                                          .step = receiver_step };
+
+/* ---- the senders ---- */
+
+/* Sends the next one if the last has been handled. */
+static bool try_send(game *g, fli_prng *prng)
+{
+    uint64_t sent = fli_load_rlx(&g->sent);
+    if (fli_load_rlx(&g->handled) != sent || fli_load_rlx(&g->cancelled) != fli_load_rlx(&g->cancels)) return false;
+    /* On a crowded machine the worker needs our CPU to get to its sleep. */
+    for (uint32_t n = g->v.hasty ? fli_prng_below(prng, 4) : 0; n > 0; n--) fli_thread_yield();
+    dawdle(prng, g->v.hasty ? 2 : 256);
+    bool cancel = g->v.busy && fli_prng_below(prng, ONE_IN) == 0, cancel_first = fli_prng_below(prng, 2) == 0;
+    if (cancel) fli_count(&g->cancels, 1);
+    if (cancel && cancel_first) must("cancel", filch_cancel(g->sched, g->receiver));
+    fli_count(&g->sent, 1);
+    must("send", filch_send(g->sched, g->receiver, filch_int((int64_t)sent)));
+    if (cancel && !cancel_first) must("cancel", filch_cancel(g->sched, g->receiver));
+    return true;
+}
+
+static bool has_sent_all(game *g)
+{
+    return fli_load_rlx(&g->sent) == g->sends;
+}
+
+static void thread_sender(void *arg)
+{
+    game    *g = arg;
+    fli_prng prng;
+    fli_prng_init(&prng, g->seed + 1000);
+    for (uint32_t misses = 0; !has_sent_all(g);) {
+        if (try_send(g, &prng)) misses = 0;
+        else if (++misses % 256 == 0) fli_thread_yield();
+        else fli_thread_pause();
+    }
+}
+
+/* Stays in its step for long enough that another worker comes for the receiver, and then meets it there as long as its
+ * messages arrive before the receiver has come to rest. When nobody comes it steps aside until the receiver has run. */
+static filch_err sender_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)events, (void)count;
+    player  *p = self;
+    game    *g = p->game;
+    uint64_t until = 0;
+    if (try_send(g, &p->prng)) p->tired = g->v.workers == 1;
+    for (uint32_t misses = 1; !p->tired && !has_sent_all(g); misses++) {
+        if (try_send(g, &p->prng)) {
+            misses = 0;
+            until = 0;
+        } else if (misses % 64 == 0) {
+            uint64_t now = fli_clock_ns();
+            if (until == 0) until = now + PATIENCE;
+            p->tired = now >= until;
+        }
+        fli_thread_pause();
+    }
+    return has_sent_all(g) ? filch_done(out, filch_none()) : filch_continue(out);
+}
+
+static const filch_type sender_type = { .name = "sender", .size = sizeof(player), .init = player_init,
+                                        .step = sender_step };
+
+/* ---- one variant ---- */
+
+/* Until the receiver has it all. Complains when nothing was handled for LIMIT. */
+static void watch(game *g)
+{
+    uint64_t before = UINT64_MAX, until = 0;
+    fli_mutex_lock(&g->lock);
+    while (!g->over) {
+        uint64_t seen = fli_load_rlx(&g->handled) + fli_load_rlx(&g->fired);
+        if (seen != before) until = fli_clock_after(fli_clock_ns(), LIMIT);
+        else if (fli_clock_ns() >= until) complain(g, "standing still: a wake-up was lost");
+        before = seen;
+        (void)fli_cond_wait_until(&g->ended, &g->lock, until);
+    }
+    fli_mutex_unlock(&g->lock);
+}
+
+static filch_pid spawn(game *g, const filch_type *type)
+{
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    filch_pid           pid;
+    opt.args = filch_ptr(g);
+    must("spawn", filch_spawn(g->sched, type, &opt, &pid));
+    return pid;
+}
+
+static void play(const variant *v, uint64_t sends, uint32_t seed)
+{
+    game          g = { .v = *v, .sends = sends, .seed = seed };
+    filch_options opt = FILCH_OPTIONS_INIT;
+    fli_thread    thread;
+    uint64_t      begun_ns = fli_clock_ns();
+    opt.workers = v->workers;
+    opt.seed = seed + 1;
+    if (v->hasty) {
+        opt.spin_tight = opt.spin_yield = 1;
+        opt.search_ns = 1;
+    }
+    must("lock", fli_mutex_init(&g.lock));
+    must("condition", fli_cond_init(&g.ended));
+    must("create", filch_sched_create(&g.sched, &opt));
+    g.receiver = spawn(&g, &receiver_type);
+    if (v->process) (void)spawn(&g, &sender_type);
+    else must("thread", fli_thread_start(&thread, "sender", thread_sender, &g));
+    watch(&g);
+    if (!v->process) fli_thread_join(&thread);
+
+    filch_stats stats = FILCH_STATS_INIT;
+    must("stats", filch_sched_stats(g.sched, &stats));
+    sleeps_seen += stats.sleeps;
+    describe(stdout, &g);
+    printf(": %" PRIu64 " sends, %" PRIu64 " sleeps, %" PRIu64 " wakes, %.1f s\n", sends, stats.sleeps, stats.wakes,
+           (double)(fli_clock_ns() - begun_ns) / 1e9);
+    fflush(stdout);
+    must("terminate", filch_terminate(g.sched, g.receiver));
+    must("stop", filch_sched_stop(g.sched, LIMIT, NULL));
+    fli_cond_fini(&g.ended);
+    fli_mutex_fini(&g.lock);
+}
+
+static bool parse(const char *text, uint64_t max, uint64_t *out)
+{
+    char *rest;
+    errno = 0;
+    unsigned long long value = strtoull(text, &rest, 10);
+    if (errno != 0 || rest == text || *rest != '\0' || value < 1 || value > max) return false;
+    *out = value;
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    enum { VARIANTS = 24 };
+    uint64_t sends, begun_ns = fli_clock_ns(), played = 0;
+    if (argc != 2 || !parse(argv[1], UINT64_C(1) << 40, &sends)) {
+        fprintf(stderr, "usage: wakeup_stress SENDS\n");
+        return 2;
+    }
+    for (uint32_t i = 0; i < VARIANTS; i++) {
+        variant  v = { .workers = 1 << (i / 8), .process = i % 2 != 0, .busy = i / 2 % 2 != 0, .hasty = i / 4 % 2 != 0 };
+        uint64_t share = sends / (VARIANTS / 2) * (v.hasty ? 1 : 9) / 10;
+        /* What the division left over goes to the last. */
+        if (i == VARIANTS - 1 || share == 0) share = i == VARIANTS - 1 && sends > played ? sends - played : 1;
+        play(&v, share, i);
+        played += share;
+    }
+    printf("wakeup: %" PRIu64 " sends, none overlooked; workers slept %" PRIu64 " times (%.1f s)\n", played, sleeps_seen,
+           (double)(fli_clock_ns() - begun_ns) / 1e9);
+    return 0;
+}
