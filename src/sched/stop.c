@@ -18,8 +18,10 @@
 #include "proc/yields.h"
 #include "sched/sched.h"
 
-/* How long forced processes may take to go. */
+/* How long forced processes may take to go. If no step is seen to run all that time, the machine is busy, not we: then
+ * it may take longer. */
 #define GRACE_NS FILCH_MILLISECONDS(100)
+#define GRACE_LONG_NS FILCH_SECONDS(2)
 #define LOOK_NS FILCH_MILLISECONDS(5)
 
 void fli_stop_nudge(filch_sched *sched)
@@ -62,6 +64,14 @@ void fli_stop_note(filch_sched *sched, fli_proc *p)
     sched->stop.forced++;
     note_locked(sched, &straggler);
     fli_mutex_unlock(&sched->stop.lock);
+}
+
+/* How many steps, and inits of processes from outside, are running. */
+static uint64_t count_stuck(filch_sched *sched)
+{
+    uint64_t stuck = fli_load_rlx(&sched->stop.spawning);
+    for (uint32_t i = 0; i < sched->worker_count; i++) stuck += fli_load_rlx(&sched->workers[i]->window.serial) != 0;
+    return stuck;
 }
 
 /* Names the steps that have not returned. */
@@ -198,14 +208,14 @@ static void wait_politely(filch_sched *sched, uint64_t until_ns)
 /* Kills what is left, and helps to bury it. True: nobody is left. */
 static bool force(filch_sched *sched)
 {
-    uint64_t until_ns = fli_clock_after(fli_clock_ns(), GRACE_NS);
+    uint64_t began_ns = fli_clock_ns();
     fli_store_rlx(&sched->stop.force, true);
     while (!is_empty(sched)) {
         raise_all(sched, FLI_KILL);
         help(sched, true, FLI_NEVER); /* what it finds is ended, not stepped */
         uint64_t now_ns = fli_clock_ns();
         if (is_empty(sched)) break;
-        if (now_ns >= until_ns) return false;
+        if (now_ns - began_ns >= (count_stuck(sched) > 0 ? GRACE_NS : GRACE_LONG_NS)) return false;
         wait_for_nudge(sched, now_ns + LOOK_NS);
     }
     return true;

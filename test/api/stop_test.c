@@ -19,8 +19,8 @@ static struct {
     atomic_uint_fast64_t moved, freed; /* memory handed over by filch_move, and freed by it */
     atomic_bool          inside, release;
     atomic_int           code[8];
-    atomic_bool          held;
-    filch_receiver       receiver; /* of the last HOLD; read after `held` */
+    atomic_bool          holding, held;
+    filch_receiver       receiver; /* of the first HOLD; read after `held` */
     filch_pid            peer;
     test_alloc           alloc;
 } seen;
@@ -139,6 +139,7 @@ static const filch_type stuck = {
 static filch_err hold(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     (void)user, (void)command, (void)tag;
+    if (atomic_exchange(&seen.holding, true)) return FILCH_OK;
     seen.receiver = receiver;
     atomic_store(&seen.held, true);
     return FILCH_OK;
