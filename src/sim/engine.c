@@ -63,6 +63,11 @@ static uint64_t points(void)
     return sim.granted - fli_sim_credit;
 }
 
+uint64_t fli_sim_points(void)
+{
+    return points();
+}
+
 uint32_t fli_sim_choose(uint32_t bound)
 {
     return fli_prng_below(&sim.prng, bound);

@@ -70,6 +70,8 @@ bool fli_sim_chance(uint32_t per_mille);
 bool fli_sim_weak_fails(void);
 bool fli_sim_spurious(void);
 bool fli_sim_no_thread(void);
+/* How many points there have been in this run. */
+uint64_t fli_sim_points(void);
 /* Are we inside a run? Outside, points do nothing. */
 bool fli_sim_running(void);
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,6 +24,7 @@ typedef struct plan {
     bool            faults;
     const char     *trace;
     const char     *program;
+    bool            quiet; /* a try of the shrinker: say nothing */
 } plan;
 
 typedef struct job {
@@ -38,12 +40,33 @@ static void run_job(void *arg)
 
 /* For the handler of fatal signals: which schedule was it? */
 static char replay[512];
+static int  tell = -1; /* in a try of the shrinker: where to say how far it came */
+
+/* What to run again to look for a shorter one. */
+static struct {
+    char seed[24], workers[16], size[16];
+} failed_as;
+
+static const workload *last_run; /* what the last schedule ran */
+static const char     *program_name;
+static bool            replaying, with_faults;
 
 static void on_fatal(int number)
 {
-    char   line[640];
-    int    n = snprintf(line, sizeof line, "violation: signal %d (a broken invariant stops the program)\n  %s\n", number, replay);
+    char line[640];
+    if (tell >= 0) {
+        uint64_t points = fli_sim_points();
+        (void)!write(tell, &points, sizeof points);
+        _exit(1);
+    }
+    int n = snprintf(line, sizeof line, "violation: signal %d (a broken invariant stops the program)\n  %s\n", number, replay);
     (void)!write(STDERR_FILENO, line, (size_t)n);
+    /* This process is broken: a fresh one looks for a shorter schedule. It must hear of its own signals. */
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    if (!replaying) execl("/proc/self/exe", program_name, "--shrink", failed_as.seed, "--workload", last_run->name, "--workers",
+                          failed_as.workers, "--size", failed_as.size, with_faults ? NULL : "--no-faults", NULL);
     _exit(1);
 }
 
@@ -84,14 +107,68 @@ static bool run_one(const plan *p, uint64_t seed, fli_sim_result *result)
     }
     snprintf(replay, sizeof replay, "replay with: %s --seed %llu --workload %s --workers %u --size %u%s", p->program,
              (unsigned long long)seed, j.what->name, p->workers, p->size, p->faults ? "" : " --no-faults");
+    last_run = j.what;
+    snprintf(failed_as.seed, sizeof failed_as.seed, "%llu", (unsigned long long)seed);
+    snprintf(failed_as.workers, sizeof failed_as.workers, "%u", p->workers);
+    snprintf(failed_as.size, sizeof failed_as.size, "%u", p->size);
     workload_alloc_reset(0);
     *result = fli_sim_run(&config, run_job, &j);
     if (trace != NULL) fclose(trace);
     if (result->verdict == FLI_SIM_OK) return true;
+    if (p->quiet) return false;
     printf("violation: %s\n  workload %s, seed %llu, point %llu, %s\n  %s\n", result->why, j.what->name,
            (unsigned long long)seed, (unsigned long long)result->points,
            config.strategy == FLI_SIM_PCT ? "PCT" : "random walk", replay);
     return false;
+}
+
+/* How many points a schedule takes until its violation; 0 if it has none. In a child: it may not survive. */
+static uint64_t points_of(const plan *p, uint64_t seed)
+{
+    int   ends[2];
+    pid_t child;
+    if (pipe(ends) != 0 || (child = fork()) < 0) return 0;
+    if (child == 0) {
+        fli_sim_result result;
+        tell = ends[1];
+        bool     fine = run_one(p, seed, &result);
+        uint64_t points = fine ? 0 : result.points;
+        (void)!write(ends[1], &points, sizeof points);
+        _exit(fine ? 0 : 1);
+    }
+    close(ends[1]);
+    uint64_t points = 0;
+    int      status = 0;
+    bool     told = read(ends[0], &points, sizeof points) == (ssize_t)sizeof points;
+    close(ends[0]);
+    (void)waitpid(child, &status, 0);
+    return told ? points : 0;
+}
+
+/* Looks for a shorter schedule that fails: fewer workers, fewer messages, other seeds. Prints the shortest. */
+static void shrink(const plan *failed, uint64_t seed)
+{
+    plan     best = *failed, tried = *failed;
+    uint64_t best_seed = seed, best_points = UINT64_MAX;
+    uint32_t tries = 0;
+    best.quiet = tried.quiet = true;
+    for (uint32_t workers = failed->workers; workers >= 1; workers = workers > 2 ? 2 : workers - 1) {
+        for (uint32_t size = failed->size; size >= 8; size /= 2) {
+            tried.workers = workers;
+            tried.size = size;
+            for (uint64_t k = 0; k < 60 && tries < 3000; k++, tries++) {
+                uint64_t points = points_of(&tried, seed + k);
+                if (points == 0 || points >= best_points) continue;
+                best = tried;
+                best_seed = seed + k;
+                best_points = points;
+            }
+        }
+    }
+    if (best_points == UINT64_MAX) return;
+    printf("  shorter: %llu points, %s --seed %llu --workload %s --workers %u --size %u%s\n",
+           (unsigned long long)best_points, best.program, (unsigned long long)best_seed, best.only->name, best.workers,
+           best.size, best.faults ? "" : " --no-faults");
 }
 
 static double seconds(void)
@@ -122,7 +199,7 @@ static bool number(const char *text, uint64_t *out)
 int main(int argc, char **argv)
 {
     plan     p = { .first = 1, .seeds = 1000, .workers = 4, .size = 1000, .strategy = -1, .faults = true };
-    bool     hash = false;
+    bool     hash = false, shrink_only = false;
     uint64_t value = 0;
     p.program = argv[0];
     for (int i = 1; i < argc; i++) {
@@ -157,6 +234,9 @@ int main(int argc, char **argv)
             p.first = value;
             p.seeds = 1;
             p.one = true;
+        } else if (strcmp(arg, "--shrink") == 0) {
+            p.first = value;
+            shrink_only = true;
         } else if (strcmp(arg, "--workers") == 0 && value >= 1 && value <= 64) {
             p.workers = (uint32_t)value;
         } else if (strcmp(arg, "--size") == 0 && value >= 1 && value <= 10000000) {
@@ -165,16 +245,29 @@ int main(int argc, char **argv)
             return usage("unknown or out of range", arg);
         }
     }
+    program_name = p.program;
+    replaying = p.one;
+    with_faults = p.faults;
     signal(SIGILL, on_fatal);
     signal(SIGSEGV, on_fatal);
     signal(SIGTRAP, on_fatal);
 
+    if (shrink_only) {
+        if (p.only == NULL) return usage("--shrink needs --workload", NULL);
+        shrink(&p, p.first);
+        return 1;
+    }
     double   began = seconds(), told = began;
     bool     live = isatty(STDOUT_FILENO) != 0;
     uint64_t violations = 0, points = 0, switches = 0, sum = 0;
     for (uint64_t i = 0; i < p.seeds; i++) {
         fli_sim_result result;
-        if (!run_one(&p, p.first + i, &result)) violations++;
+        if (!run_one(&p, p.first + i, &result) && violations++ == 0 && !p.one) {
+            plan one = p;
+            one.only = last_run;
+            fflush(stdout);
+            shrink(&one, p.first + i);
+        }
         points += result.points;
         switches += result.switches;
         sum = fli_prng_mix(sum ^ result.hash);
