@@ -1,0 +1,350 @@
+/* mailbox_stress.c - many senders, one mailbox: every message arrives exactly once, each sender's in the order sent.
+ *
+ *     mailbox_stress MESSAGES SENDERS
+ *
+ * SENDERS foreign threads and as many processes send to one receiver. Each numbers its messages; the receiver expects
+ * from each sender exactly the next number, so a message that is lost, doubled or overtaken is noticed at once. Most
+ * messages are a plain value, some are bytes inside the event, some bytes in a block of their own.
+ *
+ * Two rounds. *Open*, nine tenths of the messages: the mailbox has no limit. So that it does not eat all memory, nobody
+ * is further ahead of the receiver than WINDOW messages; processes go idle then and are woken by a message back.
+ * *Limited*, the rest: room for LIMITED messages; threads try again when it is full, processes wait for room
+ * (filch_yield_send), several messages at a time.
+ *
+ * After LIMIT without a message the program tells what it sees and ends.
+ * Exit: 0 all well; 1 a message was lost, doubled, overtaken or damaged; 2 wrong usage, or the runtime refused.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdalign.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <filch.h>
+
+#include "port/atomic.h"
+#include "port/clock.h"
+#include "port/thread.h"
+
+enum { SENDERS_MAX = 64, WINDOW = 2048, LIMITED = 64, AT_ONCE = 16 };
+
+#define LIMIT FILCH_SECONDS(60)
+#define SECOND_NS UINT64_C(1000000000)
+#define NUMBER_BITS 48
+
+typedef struct sender {
+    /* How many of its messages have been read, rounded down.  writes: the receiver, reads: a thread's own; relaxed. */
+    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) read;
+    struct game *game;
+    uint64_t     who;
+    uint64_t     sent;  /* plain: its own */
+    uint64_t     acked; /* the same: a process's */
+    filch_pid    pid;   /* of a process; plain: set before it is told to begin */
+    uint64_t     next;  /* plain: the receiver's. The number it expects */
+} sender;
+
+typedef struct game {
+    bool         limited;
+    uint32_t     threads; /* senders [0, threads); the processes follow */
+    uint32_t     senders;
+    uint64_t     each, total; /* messages */
+    filch_sched *sched;
+    filch_pid    receiver;
+    uint64_t     begun_ns;
+    bool         terminal;
+    fli_mutex    lock;
+    fli_cond     ended;
+    bool         over; /* under lock */
+    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) seen; /* writes: the receiver.  reads: the watch; relaxed */
+    sender all[2 * SENDERS_MAX];
+} game;
+
+/* ---- telling ---- */
+
+static void complain(game *g, uint64_t who, uint64_t number, const char *what)
+{
+    filch_stats stats = FILCH_STATS_INIT;
+    filch_info  info = { .size = sizeof info };
+    filch_err   err = filch_inspect(g->sched, g->receiver, &info);
+    (void)!filch_sched_stats(g->sched, &stats);
+    fprintf(stderr, "\nmailbox (%s): %s; sender %" PRIu64 " (a %s), number %" PRIu64 ", expected %" PRIu64 "\n",
+            g->limited ? "limited" : "open", what, who, who < g->threads ? "thread" : "process", number,
+            who < g->senders ? g->all[who].next : 0);
+    fprintf(stderr, "  %" PRIu64 " of %" PRIu64 " read; receiver %s, state %" PRId32 "; workers %" PRIu32
+            ", asleep %" PRIu32 ", sent %" PRIu64 ", refused %" PRIu64 ", undelivered %" PRIu64 "\n",
+            fli_load_rlx(&g->seen), g->total, filch_err_name(err), info.state, stats.workers, stats.asleep, stats.sent,
+            stats.refused, stats.undelivered);
+    _exit(1);
+}
+
+static void must(const char *what, filch_err err)
+{
+    if (err == FILCH_OK) return;
+    fprintf(stderr, "\nmailbox: %s: %s\n", what, filch_err_text(err));
+    _exit(2);
+}
+
+/* ---- messages ---- */
+
+/* Bytes that say whether they are whole. */
+typedef struct note {
+    uint64_t value, inverse;
+    uint64_t more[3]; /* of a large one: value + 1, + 2, + 3 */
+} note;
+
+enum { NOTE_SMALL = offsetof(note, more) };
+
+/* The next message of `s`. Bytes are made in *room. */
+static filch_data make(const sender *s, note *room)
+{
+    uint64_t value = s->who << NUMBER_BITS | s->sent;
+    if (s->sent % 8 != 0) return filch_int((int64_t)value);
+    *room = (note){ value, ~value, { value + 1, value + 2, value + 3 } };
+    return filch_bytes(room, s->sent % 16 == 0 ? sizeof *room : NOTE_SMALL);
+}
+
+/* What the message says; complains about damage. */
+static uint64_t value_of(game *g, const filch_data *data)
+{
+    if (filch_kind_of(data) == FILCH_KIND_INT) return (uint64_t)filch_as_int(data);
+    note   got = { 0 };
+    size_t size = filch_size(data);
+    if (size != sizeof got && size != NOTE_SMALL) complain(g, UINT64_MAX, size, "a message of a wrong size");
+    memcpy(&got, filch_raw(data), size);
+    bool whole = got.inverse == ~got.value;
+    for (uint64_t i = 0; size == sizeof got && i < 3; i++) whole = whole && got.more[i] == got.value + 1 + i;
+    if (!whole) complain(g, got.value >> NUMBER_BITS, got.value, "a damaged message");
+    return got.value;
+}
+
+/* ---- the receiver ---- */
+
+static filch_err init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)ctx, (void)method;
+    *(void **)self = filch_as_ptr(args);
+    return FILCH_OK;
+}
+
+static void check_from(game *g, const sender *s, const filch_event *event)
+{
+    filch_pid from = event->from;
+    bool      right = s->who < g->threads ? from.serial == 0 : from.serial == s->pid.serial && from.node == s->pid.node;
+    if (!right) complain(g, s->who, s->next, "a message under a wrong name");
+}
+
+/* Tells the sender how far we are: a thread looks, a process is told. */
+static void acknowledge(game *g, sender *s)
+{
+    fli_store_rlx(&s->read, s->next);
+    if (!g->limited && s->who >= g->threads) must("ack", filch_send(g->sched, s->pid, filch_int((int64_t)s->next)));
+}
+
+static void take(game *g, const filch_event *event)
+{
+    if (event->type != FILCH_EVENT_MESSAGE) complain(g, UINT64_MAX, 0, "an event that nobody caused");
+    uint64_t value = value_of(g, &event->data);
+    uint64_t who = value >> NUMBER_BITS, number = value & ((UINT64_C(1) << NUMBER_BITS) - 1);
+    if (who >= g->senders || number >= g->each) complain(g, who, number, "a message that nobody sent");
+    sender *s = &g->all[who];
+    check_from(g, s, event);
+    if (number != s->next) complain(g, who, number, number < s->next ? "came twice, or late" : "others are missing");
+    s->next++;
+    if (s->next % (WINDOW / 2) == 0) acknowledge(g, s);
+}
+
+static filch_err receiver_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    game *g = *(game **)self;
+    if (count > 0 && events[0].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+    for (size_t i = 0; i < count; i++) take(g, &events[i]);
+    fli_count(&g->seen, count);
+    if (count > 0 && fli_load_rlx(&g->seen) == g->total) {
+        fli_mutex_lock(&g->lock);
+        g->over = true;
+        fli_cond_signal(&g->ended);
+        fli_mutex_unlock(&g->lock);
+    }
+    return filch_idle(out);
+}
+
+static const filch_type receiver_type = { .name = "receiver", .size = sizeof(void *), .init = init,
+                                          .step = receiver_step };
+
+/* ---- the senders ---- */
+
+static void thread_run(void *arg)
+{
+    sender *s = arg;
+    game   *g = s->game;
+    note    room;
+    while (s->sent < g->each) {
+        while (!g->limited && s->sent - fli_load_rlx(&s->read) >= WINDOW) fli_thread_yield();
+        filch_err err = filch_send(g->sched, g->receiver, make(s, &room));
+        if (err == FILCH_OK) {
+            s->sent++;
+        } else if (g->limited && err == FILCH_EFULL) {
+            fli_thread_yield();
+        } else {
+            must("send", err);
+        }
+    }
+}
+
+static filch_err send_open(sender *s, filch_out *out)
+{
+    game *g = s->game;
+    note  room;
+    while (s->sent < g->each && s->sent - s->acked < WINDOW) {
+        if (filch_should_yield(out)) return filch_continue(out);
+        must("send", filch_send(g->sched, g->receiver, make(s, &room)));
+        s->sent++;
+    }
+    return filch_idle(out);
+}
+
+static filch_err send_limited(sender *s, filch_out *out)
+{
+    game *g = s->game;
+    note  room;
+    if (s->acked < s->sent) return filch_wait(out);
+    if (s->sent == g->each) return filch_idle(out);
+    for (uint32_t i = 0; i < AT_ONCE && s->sent < g->each; i++) {
+        must("send", filch_yield_send(out, s->sent, g->receiver, make(s, &room)));
+        s->sent++;
+    }
+    return filch_wait(out);
+}
+
+/* `acked` is how many the receiver has read, or how many have found room. */
+static filch_err sender_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    sender *s = *(sender **)self;
+    if (count == 0 && s->sent == 0) return filch_idle(out); /* until told to begin */
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (events[i].type == FILCH_EVENT_MESSAGE) s->acked = (uint64_t)filch_as_int(&events[i].data);
+        if (events[i].type != FILCH_EVENT_YIELD) continue;
+        must("waiting for room", events[i].error);
+        s->acked++;
+    }
+    return s->game->limited ? send_limited(s, out) : send_open(s, out);
+}
+
+static const filch_type sender_type = { .name = "sender", .size = sizeof(void *), .init = init, .step = sender_step };
+
+/* ---- one round ---- */
+
+static void say(const game *g, uint64_t seen)
+{
+    if (!g->terminal) return;
+    printf("\rmailbox: %" PRIu64 " of %" PRIu64 " read, %" PRIu64 " s", seen, g->total,
+           (fli_clock_ns() - g->begun_ns) / SECOND_NS);
+    fflush(stdout);
+}
+
+static void watch(game *g)
+{
+    uint64_t before = UINT64_MAX, limit = 0;
+    fli_mutex_lock(&g->lock);
+    while (!g->over) {
+        uint64_t now = fli_clock_ns(), seen = fli_load_rlx(&g->seen);
+        if (seen != before) limit = fli_clock_after(now, LIMIT);
+        else if (now >= limit) complain(g, UINT64_MAX, 0, "standing still");
+        before = seen;
+        say(g, seen);
+        (void)fli_cond_wait_until(&g->ended, &g->lock, now + SECOND_NS);
+    }
+    fli_mutex_unlock(&g->lock);
+}
+
+static filch_pid spawn(game *g, const filch_type *type, void *arg, uint32_t mailbox_max)
+{
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    filch_pid           pid;
+    opt.args = filch_ptr(arg);
+    opt.mailbox_max = mailbox_max;
+    opt.overflow = FILCH_OVERFLOW_WAIT;
+    must("spawn", filch_spawn(g->sched, type, &opt, &pid));
+    return pid;
+}
+
+static void check(game *g)
+{
+    filch_stats stats = FILCH_STATS_INIT;
+    must("stats", filch_sched_stats(g->sched, &stats));
+    for (uint32_t i = 0; i < g->senders; i++) {
+        if (g->all[i].next != g->each) complain(g, i, g->all[i].next, "not all were read");
+    }
+    if (stats.undelivered != 0 || stats.dropped != 0) complain(g, UINT64_MAX, 0, "the runtime dropped something");
+}
+
+static void play(game *g)
+{
+    filch_options opt = FILCH_OPTIONS_INIT;
+    fli_thread    threads[SENDERS_MAX];
+    opt.workers = 2;
+    g->total = g->each * g->senders;
+    g->begun_ns = fli_clock_ns();
+    must("lock", fli_mutex_init(&g->lock));
+    must("condition", fli_cond_init(&g->ended));
+    must("create", filch_sched_create(&g->sched, &opt));
+    g->receiver = spawn(g, &receiver_type, g, g->limited ? LIMITED : 0);
+    for (uint32_t i = 0; i < g->senders; i++) {
+        sender *s = &g->all[i];
+        s->game = g;
+        s->who = i;
+        if (i < g->threads) must("thread", fli_thread_start(&threads[i], "sender", thread_run, s));
+        else s->pid = spawn(g, &sender_type, s, 0);
+    }
+    for (uint32_t i = g->threads; i < g->senders; i++) must("begin", filch_send(g->sched, g->all[i].pid, filch_int(0)));
+    watch(g);
+    for (uint32_t i = 0; i < g->threads; i++) fli_thread_join(&threads[i]);
+    must("stop", filch_sched_close(g->sched, LIMIT, NULL));
+    check(g);
+    must("stop", filch_sched_stop(g->sched, 0, NULL));
+    fli_cond_fini(&g->ended);
+    fli_mutex_fini(&g->lock);
+    double seconds = (double)(fli_clock_ns() - g->begun_ns) / (double)SECOND_NS;
+    printf("%s%s mailbox: %" PRIu64 " messages, %.1f s, %.0f ns each\n", g->terminal ? "\r" : "",
+           g->limited ? "limited" : "open", g->total, seconds, seconds * 1e9 / (double)g->total);
+    fflush(stdout);
+}
+
+static bool parse(const char *text, uint64_t max, uint64_t *out)
+{
+    char *rest;
+    errno = 0;
+    unsigned long long value = strtoull(text, &rest, 10);
+    if (errno != 0 || rest == text || *rest != '\0' || value < 1 || value > max) return false;
+    *out = value;
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    static game games[2];
+    uint64_t    messages, senders, total = 0, begun_ns = fli_clock_ns();
+    if (argc != 3 || !parse(argv[1], UINT64_C(1) << 40, &messages) || !parse(argv[2], SENDERS_MAX, &senders)) {
+        fprintf(stderr, "usage: mailbox_stress MESSAGES SENDERS   (at most 2^40, and %d of each kind)\n", SENDERS_MAX);
+        return 2;
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        game *g = &games[i];
+        g->limited = i == 1;
+        g->terminal = isatty(STDOUT_FILENO) != 0;
+        g->threads = (uint32_t)senders;
+        g->senders = 2 * g->threads;
+        g->each = messages / 10 * (g->limited ? 1 : 9) / g->senders + 1;
+        play(g);
+        total += g->total;
+    }
+    printf("mailbox: %" PRIu64 " messages, each read exactly once and in order (%" PRIu64 " threads, %" PRIu64
+           " processes, %.1f s)\n",
+           total, senders, senders, (double)(fli_clock_ns() - begun_ns) / (double)SECOND_NS);
+    return 0;
+}
