@@ -28,6 +28,13 @@ uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event
 void fli_mail_release(fli_runtime *rt, fli_local *here, fli_proc *p, filch_event *events, const uint32_t *nodes,
                       uint32_t count);
 
+/* Has anything been drained, or dropped, that a process about to rest so would have to hear of first? */
+static inline bool fli_mail_waits(fli_proc *p, unsigned rest)
+{
+    if (p->answers != 0) return true;
+    return rest == FLI_IDLE && (p->messages != 0 || (uint32_t)fli_load_rlx(&p->drops) != 0);
+}
+
 /* Before settling: forgets the head. Returns the node that must be freed once settled (0 none). */
 static inline uint32_t fli_mail_held(const fli_proc *p)
 {

@@ -168,8 +168,8 @@ static inline uint32_t fli_state_finish(fli_state *state)
     return fli_word_head(fli_swap_acqrel(state, fli_word_make(gen, FLI_DONE, 0)));
 }
 
-/* DONE -> FREE, with the next generation. False: the slot has used up its generations and must never be given back.
- * A plain store will do: nobody changes a DONE word. */
+/* DONE -> FREE, with the next generation; also for a FREE slot whose spawn failed. False: the slot has used up its
+ * generations and must never be given back. A plain store will do: nobody changes a DONE or FREE word. */
 FILCH_MUST_USE static inline bool fli_state_free(fli_state *state)
 {
     uint32_t gen = fli_word_gen(fli_load_rlx(state));

@@ -154,6 +154,8 @@ filch_err filch_spawn(filch_sched *sched, const filch_type *type, const filch_sp
 no_self:
     filch_values_drop(p->values);
     fli_ext_free(rt, p);
+    /* Its init knew the pid and may have told others: nobody else gets it. */
+    if (!fli_state_free(&p->state)) goto no_slot;
 no_ext:
     fli_slab_give(&rt->procs, here != NULL ? &here->procs : NULL, slot);
 no_slot:

@@ -18,8 +18,7 @@ static void settle(fli_worker *w, fli_proc *p, unsigned rest)
 {
     fli_runtime *rt = &w->sched->rt;
     for (;;) {
-        bool has_work = p->answers != 0 || (rest == FLI_IDLE && p->messages != 0);
-        if (has_work) break;
+        if (fli_mail_waits(p, rest)) break;
         /* Once settled it is somebody else's: put its fields in order first. */
         uint32_t seen = p->seen, held = fli_mail_held(p);
         uint8_t  flags = p->flags;

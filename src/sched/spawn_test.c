@@ -1,0 +1,85 @@
+/* spawn_test.c - what a failed spawn leaves behind: nothing, and no pid that somebody else could get. */
+#include "sched/sched.h"
+
+#include "support/alloc.h"
+#include "support/check.h"
+
+static filch_pid seen_by_init;
+static filch_err answer_of_init;
+
+static filch_err on_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)self;
+    (void)method;
+    (void)args;
+    seen_by_init = filch_ctx_self(ctx);
+    return answer_of_init;
+}
+
+static filch_err on_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+    }
+    return filch_idle(out);
+}
+
+static const filch_type type = { .name = "fussy", .size = 100, .init = on_init, .step = on_step };
+
+/* An init may hand its pid to others before it fails. They must not reach whoever is spawned next. */
+TEST(the_pid_of_a_failed_spawn_is_never_given_to_another)
+{
+    test_alloc    alloc = { 0 };
+    filch_options options = FILCH_OPTIONS_INIT;
+    filch_sched  *sched;
+    filch_pid     pid;
+    options.workers = FILCH_NO_WORKERS;
+    options.alloc = test_alloc_fn;
+    options.alloc_user = &alloc;
+    ok(filch_sched_create(&sched, &options));
+    answer_of_init = FILCH_EUSER + 1;
+    same(filch_spawn(sched, &type, NULL, &pid), FILCH_EUSER + 1);
+    filch_pid failed = seen_by_init;
+    same(filch_send(sched, failed, filch_int(1)), FILCH_EDEAD);
+    answer_of_init = FILCH_OK;
+    ok(filch_spawn(sched, &type, NULL, &pid));
+    assert_memory_equal(&pid, &seen_by_init, sizeof pid);
+    assert_int_not_equal(pid.serial, failed.serial);
+    same(filch_send(sched, failed, filch_int(1)), FILCH_EDEAD);
+    same(filch_cancel(sched, failed), FILCH_EDEAD);
+    ok(filch_send(sched, pid, filch_int(1)));
+    ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
+    test_alloc_balanced(&alloc);
+}
+
+/* A slot whose generations are used up by failed spawns is put aside, as one used up by processes. */
+TEST(a_slot_without_generations_is_put_aside)
+{
+    filch_options options = FILCH_OPTIONS_INIT;
+    filch_sched  *sched;
+    filch_pid     pid;
+    options.workers = FILCH_NO_WORKERS;
+    ok(filch_sched_create(&sched, &options));
+    answer_of_init = FILCH_EUSER;
+    same(filch_spawn(sched, &type, NULL, &pid), FILCH_EUSER);
+    uint32_t  slot = fli_serial_slot(seen_by_init.serial);
+    fli_proc *p = fli_slab_at(&sched->rt.procs, slot);
+    fli_store_rlx(&p->state, fli_word_make(FLI_GEN_LAST, FLI_FREE, 0));
+    same(filch_spawn(sched, &type, NULL, &pid), FILCH_EUSER);
+    same(fli_serial_slot(seen_by_init.serial), slot);
+    same(fli_serial_gen(seen_by_init.serial), FLI_GEN_LAST);
+    answer_of_init = FILCH_OK;
+    ok(filch_spawn(sched, &type, NULL, &pid));
+    assert_int_not_equal(fli_serial_slot(pid.serial), slot);
+    ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_pid_of_a_failed_spawn_is_never_given_to_another),
+        cmocka_unit_test(a_slot_without_generations_is_put_aside),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
