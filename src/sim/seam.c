@@ -140,7 +140,8 @@ uint32_t fli_cpu_quota(const char *root)
 
 uint64_t fli_random_u64(void)
 {
-    return (((uint64_t)fli_sim_choose(UINT32_MAX) << 32) | fli_sim_choose(UINT32_MAX)) + 1;
+    uint64_t high = fli_sim_choose(UINT32_MAX), low = fli_sim_choose(UINT32_MAX); /* in this order, on every compiler */
+    return ((high << 32) | low) + 1;
 }
 
 /* A descriptor is a number here; whether it is readable is all there is to it. */
