@@ -164,6 +164,7 @@ static uint64_t alarm_locked(fli_worker *w)
     }
     /* Earlier than the watch would wake: take over. The old one finds out when its alarm rings. */
     if (idle->watch == NULL || idle->watch == w || until < idle->watch_until_ns) {
+        if (idle->second == w) idle->second = NULL; /* nobody stands in for himself */
         if (until != FLI_NEVER) set_watch_locked(idle, w, until, guards);
         else if (idle->watch == w) set_watch_locked(idle, NULL, FLI_NEVER, false);
         return until;
