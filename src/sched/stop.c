@@ -155,10 +155,8 @@ static void raise_all(filch_sched *sched, uint64_t flag)
 /* Nobody lives, and nobody is being spawned from outside. */
 static bool is_empty(filch_sched *sched)
 {
-    /* PAIR spawn.door, both halves: adds nothing, but a load could be answered before our phase is seen, and then we
-     * would miss each other. Whoever enters before this is counted here; whoever enters after it sees the phase; whoever
-     * has left is counted among the living. */
-    return fli_add_acqrel(&sched->stop.spawning, 0) == 0 && fli_stats_alive(sched) == 0;
+    /* PAIR spawn.door, acquire half: whoever has left the door is counted among the living. */
+    return fli_load_acq(&sched->stop.spawning) == 0 && fli_stats_alive(sched) == 0;
 }
 
 /* Runs what is ready on this thread, as the guest, but not beyond `until_ns`: there may be no end to it. With `any`,
