@@ -1,0 +1,418 @@
+/* tick_test.c - a scheduler without threads, run by its host's own loop. */
+#include <dirent.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include <filch.h>
+
+#include "port/thread.h"
+#include "support/check.h"
+#include "support/until.h"
+
+enum { HOLD = FILCH_CMD_USER };
+
+static struct {
+    atomic_uint_fast64_t steps, messages, cancels;
+    atomic_bool          inside, release, held, sent;
+    filch_receiver       receiver;
+    filch_err            code[4];
+    uint64_t             on_thread, elsewhere; /* steps on the test's own thread, and on others */
+    pthread_t            home;
+    uint64_t             slept, fired, ticks;
+    filch_pid            pid;
+} seen;
+
+static void here(void)
+{
+    if (pthread_equal(pthread_self(), seen.home)) seen.on_thread++;
+    else seen.elsewhere++;
+    atomic_fetch_add(&seen.steps, 1);
+}
+
+static filch_err hold(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user, (void)command, (void)tag;
+    seen.receiver = receiver;
+    atomic_store(&seen.held, true);
+    return FILCH_OK;
+}
+
+static filch_sched *begin(int32_t workers)
+{
+    memset(&seen, 0, sizeof seen);
+    seen.home = pthread_self();
+    filch_options options = FILCH_OPTIONS_INIT;
+    options.workers = workers;
+    ok(filch_registry_create(&options.registry));
+    ok(filch_registry_add(options.registry, HOLD, hold, NULL));
+    filch_sched *sched;
+    ok(filch_sched_create(&sched, &options));
+    filch_registry_destroy(options.registry);
+    return sched;
+}
+
+static unsigned thread_count(void)
+{
+    unsigned n = 0;
+    DIR     *dir = opendir("/proc/self/task");
+    if (dir == NULL) return 0;
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) n += entry->d_name[0] != '.';
+    closedir(dir);
+    return n;
+}
+
+static bool is_readable(filch_sched *sched)
+{
+    struct pollfd fd = { .fd = filch_wake_fd(sched), .events = POLLIN };
+    return poll(&fd, 1, 0) == 1 && (fd.revents & POLLIN) != 0;
+}
+
+/* Sleeps in poll as a host would: until the descriptor is readable or the next timer. */
+static void host_waits(filch_sched *sched)
+{
+    uint64_t        ns = filch_next_timeout(sched);
+    struct pollfd   fd = { .fd = filch_wake_fd(sched), .events = POLLIN };
+    struct timespec span = { .tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u) };
+    if (ns > FILCH_SECONDS(60)) span = (struct timespec){ .tv_sec = 60 };
+    assert_true(ppoll(&fd, 1, &span, NULL) >= 0);
+}
+
+static filch_err counting_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    here();
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (events[i].type == FILCH_EVENT_MESSAGE) atomic_fetch_add(&seen.messages, 1);
+    }
+    return filch_idle(out);
+}
+
+static const filch_type counting = { .name = "counting", .step = counting_step };
+
+static filch_err busy_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    here();
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+    }
+    return filch_continue(out);
+}
+
+static const filch_type busy = { .name = "busy", .step = busy_step };
+
+/* ---- a day in the life of a host ---- */
+
+/* Spawns a child, writes to it, sleeps, and is rung by a timer and three times by a ticker. */
+typedef struct day {
+    uint64_t  began_ns, slept, fired, ticks;
+    filch_pid child;
+} day;
+
+static filch_err day_begins(day *d, filch_out *out)
+{
+    d->began_ns = fli_clock_ns();
+    filch_err err = filch_spawn(filch_ctx_sched(filch_out_ctx(out)), &counting, NULL, &d->child);
+    if (err == FILCH_OK) err = filch_yield_sleep(out, 1, FILCH_MILLISECONDS(3));
+    if (err == FILCH_OK) err = filch_yield_timer(out, 2, FILCH_MILLISECONDS(5));
+    if (err == FILCH_OK) err = filch_yield_ticker(out, 3, FILCH_MILLISECONDS(2));
+    return err == FILCH_OK ? filch_idle(out) : err;
+}
+
+static filch_err day_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    day         *d = self;
+    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    here();
+    if (d->began_ns == 0) return day_begins(d, out);
+    for (size_t i = 0; i < count; i++) {
+        const filch_event *e = &events[i];
+        uint64_t           after_ns = fli_clock_ns() - d->began_ns;
+        if (e->type == FILCH_EVENT_YIELD && e->tag == 1) d->slept += after_ns >= FILCH_MILLISECONDS(3);
+        if (e->type == FILCH_EVENT_MESSAGE && e->tag == 2) d->fired += after_ns >= FILCH_MILLISECONDS(5);
+        if (e->type == FILCH_EVENT_MESSAGE && e->tag == 3) d->ticks += (uint64_t)filch_as_int(&e->data);
+        filch_err err = filch_send(sched, d->child, filch_int((int64_t)i));
+        if (err != FILCH_OK) return err;
+    }
+    if (d->slept == 0 || d->fired == 0 || d->ticks < 3) return filch_idle(out);
+    seen.slept += d->slept;
+    seen.fired += d->fired;
+    seen.ticks += d->ticks;
+    (void)!filch_cancel(sched, d->child);
+    return filch_done(out, filch_none());
+}
+
+TEST(host_loop_runs_everything_without_a_thread)
+{
+    static const filch_type day_type = { .name = "day", .size = sizeof(day), .step = day_step };
+    unsigned                threads = thread_count();
+    filch_sched            *sched = begin(FILCH_NO_WORKERS);
+    filch_stats             stats = FILCH_STATS_INIT;
+    assert_true(filch_wake_fd(sched) >= 0);
+    assert_true(filch_next_timeout(sched) == FILCH_FOREVER);
+    for (int i = 0; i < 5; i++) ok(filch_spawn(sched, &day_type, NULL, NULL));
+    assert_true(filch_next_timeout(sched) == 0);
+    uint64_t laps = 0;
+    do {
+        host_waits(sched);
+        ok(filch_tick(sched, 0, NULL));
+        same(thread_count(), threads);
+        ok(filch_sched_stats(sched, &stats));
+        laps++;
+    } while (stats.alive > 0);
+    same(seen.slept, 5);
+    same(seen.fired, 5);
+    assert_true(seen.ticks >= 15);
+    same(seen.elsewhere, 0);
+    same(stats.workers, 0);
+    same(stats.timers, 0);
+    assert_true(filch_next_timeout(sched) == FILCH_FOREVER);
+    /* The loop slept in between: it did not turn without something to do. */
+    assert_true(laps < 2000);
+    same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
+    same(thread_count(), threads);
+}
+
+/* ---- the descriptor ---- */
+
+static void send_one(void *arg)
+{
+    filch_sched *sched = arg;
+    seen.code[0] = filch_send(sched, seen.pid, filch_int(1));
+}
+
+TEST(descriptor_becomes_readable_when_another_thread_sends)
+{
+    filch_sched *sched = begin(FILCH_NO_WORKERS);
+    ok(filch_spawn(sched, &counting, NULL, &seen.pid));
+    assert_true(is_readable(sched));
+    ok(filch_tick(sched, 0, NULL));
+    uint64_t rounds = scaled(300);
+    for (uint64_t i = 1; i <= rounds; i++) {
+        assert_false(is_readable(sched));
+        assert_true(filch_next_timeout(sched) == FILCH_FOREVER);
+        fli_thread thread;
+        ok(fli_thread_start(&thread, "sender", send_one, sched));
+        host_waits(sched); /* at most a minute */
+        assert_true(is_readable(sched));
+        fli_thread_join(&thread);
+        same(seen.code[0], FILCH_OK);
+        ok(filch_tick(sched, 0, NULL));
+        same(atomic_load(&seen.messages), i);
+    }
+    same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
+}
+
+static void send_many(void *arg)
+{
+    filch_sched *sched = arg;
+    uint64_t     count = scaled(100000);
+    for (uint64_t i = 0; i < count && seen.code[0] == FILCH_OK; i++) {
+        seen.code[0] = filch_send(sched, seen.pid, filch_int(1));
+        if (i % 64 == 0) fli_thread_yield();
+    }
+    atomic_store(&seen.sent, true);
+}
+
+TEST(no_ring_is_lost_while_others_send_and_the_host_sleeps)
+{
+    filch_sched *sched = begin(FILCH_NO_WORKERS);
+    uint64_t     count = scaled(100000), began_ns = fli_clock_ns();
+    fli_thread   thread;
+    ok(filch_spawn(sched, &counting, NULL, &seen.pid));
+    ok(fli_thread_start(&thread, "sender", send_many, sched));
+    while (atomic_load(&seen.messages) < count) {
+        host_waits(sched); /* a lost ring would sleep here for a minute */
+        ok(filch_tick(sched, 3, NULL));
+    }
+    fli_thread_join(&thread);
+    same(seen.code[0], FILCH_OK);
+    assert_true(fli_clock_ns() - began_ns < FILCH_SECONDS(55));
+    same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
+}
+
+TEST(tick_keeps_to_its_limit_and_stays_readable_while_work_is_left)
+{
+    filch_sched *sched = begin(FILCH_NO_WORKERS);
+    uint32_t     ran = 99;
+    ok(filch_tick(sched, 5, &ran));
+    same(ran, 0);
+    for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &counting, NULL, NULL));
+    ok(filch_tick(sched, 4, &ran));
+    same(ran, 4);
+    same(atomic_load(&seen.steps), 4);
+    assert_true(is_readable(sched) && filch_next_timeout(sched) == 0);
+    ok(filch_tick(sched, 1, NULL));
+    assert_true(is_readable(sched) && filch_next_timeout(sched) == 0);
+    ok(filch_tick(sched, 100, &ran));
+    same(ran, 5);
+    assert_false(is_readable(sched));
+    assert_true(filch_next_timeout(sched) == FILCH_FOREVER);
+
+    ok(filch_spawn(sched, &busy, NULL, NULL));
+    ok(filch_tick(sched, 7, &ran));
+    same(ran, 7);
+    assert_true(is_readable(sched));
+    ok(filch_tick(sched, 0, &ran)); /* "until there is nothing to do" has an end, too */
+    same(ran, 65536);
+    assert_true(is_readable(sched));
+    same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
+}
+
+TEST(next_timeout_is_the_time_to_the_next_timer)
+{
+    static const filch_type day_type = { .name = "day", .size = sizeof(day), .step = day_step };
+    filch_sched            *sched = begin(FILCH_NO_WORKERS);
+    ok(filch_spawn(sched, &day_type, NULL, NULL));
+    ok(filch_tick(sched, 1, NULL));
+    while (filch_next_timeout(sched) == 0) ok(filch_tick(sched, 0, NULL));
+    uint64_t ns = filch_next_timeout(sched);
+    assert_true(ns <= FILCH_MILLISECONDS(2) + FILCH_MICROSECONDS(200)); /* the ticker, and a wheel's tick */
+    same(filch_sched_stop(sched, 0, NULL), FILCH_EDEADLINE);
+}
+
+/* ---- who may tick ---- */
+
+static filch_err lingering_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    atomic_store(&seen.inside, true);
+    while (!atomic_load(&seen.release)) fli_thread_yield();
+    return filch_done(out, filch_none());
+}
+
+static void tick_elsewhere(void *arg)
+{
+    seen.code[0] = filch_tick(arg, 0, NULL);
+}
+
+TEST(second_thread_that_ticks_is_told_busy)
+{
+    static const filch_type lingering = { .name = "lingering", .step = lingering_step };
+    filch_sched            *sched = begin(FILCH_NO_WORKERS);
+    fli_thread              thread;
+    ok(filch_spawn(sched, &lingering, NULL, NULL));
+    ok(fli_thread_start(&thread, "ticker", tick_elsewhere, sched));
+    until(atomic_load(&seen.inside));
+    uint32_t ran = 99;
+    same(filch_tick(sched, 0, &ran), FILCH_EBUSY);
+    same(ran, 99);
+    same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_EBUSY); /* that thread is inside a step */
+    atomic_store(&seen.release, true);
+    fli_thread_join(&thread);
+    same(seen.code[0], FILCH_OK);
+    ok(filch_tick(sched, 0, NULL)); /* the turn can pass from thread to thread */
+    same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
+}
+
+static filch_err ticking_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    seen.code[0] = filch_tick(filch_ctx_sched(filch_out_ctx(out)), 0, NULL);
+    atomic_store(&seen.inside, true);
+    return filch_done(out, filch_none());
+}
+
+static const filch_type ticking = { .name = "ticking", .step = ticking_step };
+
+TEST(tick_inside_a_step_is_refused)
+{
+    filch_sched *sched = begin(FILCH_NO_WORKERS);
+    ok(filch_spawn(sched, &ticking, NULL, NULL));
+    ok(filch_tick(sched, 0, NULL));
+    same(seen.code[0], FILCH_ESTATE);
+    same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
+}
+
+TEST(scheduler_with_workers_is_not_ticked)
+{
+    filch_sched *sched = begin(1);
+    same(filch_tick(sched, 0, NULL), FILCH_ESTATE);
+    same(filch_wake_fd(sched), -1);
+    assert_true(filch_next_timeout(sched) == FILCH_FOREVER);
+    ok(filch_spawn(sched, &ticking, NULL, NULL));
+    until(atomic_load(&seen.inside));
+    same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
+    same(seen.code[0], FILCH_ESTATE);
+    same(filch_tick(NULL, 0, NULL), FILCH_EINVAL);
+    same(filch_wake_fd(NULL), -1);
+    assert_true(filch_next_timeout(NULL) == FILCH_FOREVER);
+}
+
+/* ---- stop, on the caller's thread ---- */
+
+/* Waits for an answer; a cancel does not impress it. */
+static filch_err waiting_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    uint64_t *steps = self;
+    here();
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) atomic_fetch_add(&seen.cancels, 1);
+        if (events[i].type == FILCH_EVENT_YIELD) return filch_done(out, filch_none());
+    }
+    filch_err err = (*steps)++ == 0 ? filch_yield(out, HOLD, 1, filch_none()) : FILCH_OK;
+    return err == FILCH_OK ? filch_wait(out) : err;
+}
+
+static const filch_type waiting = { .name = "waiting", .size = sizeof(uint64_t), .step = waiting_step };
+
+static bool was_cancelled(void *ctx)
+{
+    (void)ctx;
+    return atomic_load(&seen.cancels) > 0;
+}
+
+/* Answers a little after the cancel: at another moment each round, to meet stop on its way to sleep. */
+static void complete_after_cancel(void *arg)
+{
+    uint64_t round = *(uint64_t *)arg;
+    atomic_store(&seen.inside, true);
+    for (int i = 0; i < 100000 && !was_cancelled(NULL); i++) fli_thread_pause();
+    bool in_time = until_or_late(was_cancelled, NULL);
+    for (uint64_t i = 0; i < round % 64; i++) fli_thread_pause();
+    seen.code[0] = in_time ? filch_complete(seen.receiver, 1, filch_none(), FILCH_OK) : FILCH_EDEADLINE;
+}
+
+TEST(stop_runs_processes_to_their_end_and_hears_answers_from_other_threads)
+{
+    uint64_t rounds = scaled(500), began_ns = fli_clock_ns();
+    for (uint64_t i = 0; i < rounds; i++) {
+        filch_sched *sched = begin(FILCH_NO_WORKERS);
+        fli_thread   thread;
+        ok(filch_spawn(sched, &waiting, NULL, NULL));
+        ok(filch_spawn(sched, &counting, NULL, NULL)); /* not yet stepped when stop comes */
+        ok(filch_tick(sched, 2, NULL));
+        assert_true(atomic_load(&seen.held));
+        ok(fli_thread_start(&thread, "answer", complete_after_cancel, &i));
+        until(atomic_load(&seen.inside));
+        filch_report report = FILCH_REPORT_INIT;
+        /* Close, because the other thread may still be on its way out of filch_complete. */
+        same(filch_sched_close(sched, FILCH_SECONDS(60), &report), FILCH_OK);
+        same(report.ended, 2);
+        filch_report_free(&report);
+        fli_thread_join(&thread);
+        same(seen.code[0], FILCH_OK);
+        same(seen.elsewhere, 0);
+        same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
+        /* An answer that stop sleeps through would cost a minute. */
+        assert_true(fli_clock_ns() - began_ns < FILCH_SECONDS(55));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(host_loop_runs_everything_without_a_thread),
+        cmocka_unit_test(descriptor_becomes_readable_when_another_thread_sends),
+        cmocka_unit_test(no_ring_is_lost_while_others_send_and_the_host_sleeps),
+        cmocka_unit_test(tick_keeps_to_its_limit_and_stays_readable_while_work_is_left),
+        cmocka_unit_test(next_timeout_is_the_time_to_the_next_timer),
+        cmocka_unit_test(second_thread_that_ticks_is_told_busy),
+        cmocka_unit_test(tick_inside_a_step_is_refused),
+        cmocka_unit_test(scheduler_with_workers_is_not_ticked),
+        cmocka_unit_test(stop_runs_processes_to_their_end_and_hears_answers_from_other_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
