@@ -23,15 +23,13 @@ static uint64_t scaled(uint64_t count)
 }
 
 /* All relaxed: only counts and flags, nothing else hangs on them. */
-static FLI_ATOMIC(uint32_t) arrived, left;
+static FLI_ATOMIC(uint32_t) expected, arrived, left;
 static FLI_ATOMIC(bool) give_up, named_early;
 static FLI_ATOMIC(uint32_t) named_late;
-static uint32_t expected; /* plain: set before anything is spawned */
 
-static bool spin_until_all_arrived(void)
+static void spin_until_all_arrived(void)
 {
-    while (fli_load_rlx(&arrived) < expected && !fli_load_rlx(&give_up)) fli_thread_yield();
-    return fli_load_rlx(&arrived) >= expected;
+    while (fli_load_rlx(&arrived) < fli_load_rlx(&expected) && !fli_load_rlx(&give_up)) fli_thread_yield();
 }
 
 static bool wait_for(FLI_ATOMIC(uint32_t) * count, uint32_t wanted)
@@ -56,7 +54,7 @@ static bool wait_until_asleep(filch_sched *sched)
 
 static void reset(uint32_t parties)
 {
-    expected = parties;
+    fli_store_rlx(&expected, parties);
     fli_store_rlx(&arrived, 0);
     fli_store_rlx(&left, 0);
     fli_store_rlx(&give_up, false);
@@ -80,7 +78,7 @@ static filch_err guest_step(void *self, const filch_event *events, size_t count,
 {
     (void)self, (void)events, (void)count;
     (void)fli_add_rlx(&arrived, 1);
-    (void)spin_until_all_arrived();
+    spin_until_all_arrived();
     (void)fli_add_rlx(&left, 1);
     return filch_done(out, filch_none());
 }
@@ -91,7 +89,7 @@ static const filch_type guest = { .name = "guest", .step = guest_step };
 static filch_err host_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
-    for (uint32_t i = 1; i < expected; i++) {
+    for (uint32_t i = 1; i < fli_load_rlx(&expected); i++) {
         if (filch_spawn(sched, &guest, NULL, NULL) != FILCH_OK) return FILCH_ENOMEM;
     }
     return guest_step(self, events, count, out);
@@ -120,7 +118,7 @@ TEST(as_many_processes_as_workers_can_meet_inside_their_steps)
             if (i % 2 == 0) assert_true(wait_until_asleep(sched));
             reset((uint32_t)workers);
             ok(filch_spawn(sched, &host, NULL, NULL));
-            assert_true(wait_for(&left, expected));
+            assert_true(wait_for(&left, (uint32_t)workers));
         }
         ok(filch_sched_stop(sched, LIMIT, NULL));
     }
@@ -134,8 +132,8 @@ TEST(processes_spawned_by_a_foreign_thread_can_meet_inside_their_steps)
         for (uint64_t i = 0; i < scaled(20); i++) {
             if (i % 2 == 0) assert_true(wait_until_asleep(sched));
             reset((uint32_t)workers);
-            for (uint32_t n = 0; n < expected; n++) ok(filch_spawn(sched, &guest, NULL, NULL));
-            assert_true(wait_for(&left, expected));
+            for (int32_t n = 0; n < workers; n++) ok(filch_spawn(sched, &guest, NULL, NULL));
+            assert_true(wait_for(&left, (uint32_t)workers));
         }
         ok(filch_sched_stop(sched, LIMIT, NULL));
     }
