@@ -139,7 +139,8 @@ static uint32_t pending_of(uint64_t key)
 bool fli_yield_is_pending(fli_runtime *rt, uint64_t key)
 {
     fli_node *node = fli_slab_find(&rt->nodes, (uint32_t)key);
-    return node != NULL && fli_load_rlx(&node->stamp) == pending_of(key);
+    /* A generation has 30 bits; a key with more was not made here. */
+    return node != NULL && key >> 62 == 0 && fli_load_rlx(&node->stamp) == pending_of(key);
 }
 
 bool fli_yield_claim(fli_runtime *rt, uint64_t key, fli_node **out)
