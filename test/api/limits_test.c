@@ -1,0 +1,657 @@
+/* limits_test.c - mailboxes with a limit: five policies, seen by the sender, by the receiver, and from outside. */
+#include "api/world.h"
+
+static world w;
+
+static filch_spawn_options limited(uint32_t overflow, uint32_t max, size_t bytes)
+{
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    opt.overflow = overflow;
+    opt.mailbox_max = max;
+    opt.mailbox_bytes = bytes;
+    return opt;
+}
+
+static void actor_stop(actor *a)
+{
+    ok(filch_cancel(w.sched, a->pid));
+    actor_ends(&w, a, FILCH_OK);
+}
+
+/* Sends the numbers [from, from + n), expecting one answer for all. */
+static void send_numbers(actor *to, int from, int n, filch_err expected)
+{
+    for (int i = 0; i < n; i++) same(filch_send(w.sched, to->pid, filch_int(from + i)), expected);
+}
+
+/* ---- each policy, from both sides ---- */
+
+TEST(fail_and_wait_answer_full_to_a_plain_send)
+{
+    static const uint32_t policies[] = { FILCH_OVERFLOW_FAIL, FILCH_OVERFLOW_WAIT };
+    for (size_t i = 0; i < COUNT_OF(policies); i++) {
+        actor a = { .stage = 0 };
+        world_begin(&w, FILCH_NO_WORKERS);
+        actor_start_with(&w, &a, play_idle, limited(policies[i], 10, 0));
+        send_numbers(&a, 0, 10, FILCH_OK);
+        same(world_inspect(&w, a.pid).messages, 10);
+        send_numbers(&a, 10, 5, FILCH_EFULL);
+        same(world_inspect(&w, a.pid).messages, 10);
+        filch_stats stats = world_stats(&w);
+        same(stats.sent, 10);
+        same(stats.refused, 5);
+        same(stats.dropped, 0);
+        (void)world_tick(&w);
+        same(world_inspect(&w, a.pid).messages, 0);
+        same(a.seen_count, 10); /* nothing dropped, nothing to tell */
+        send_numbers(&a, 20, 10, FILCH_OK); /* there is room again */
+        actor_stop(&a);
+        world_end(&w);
+    }
+}
+
+TEST(drop_newest_tells_the_sender_at_once_and_the_receiver_how_many)
+{
+    actor a = { .stage = 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start_with(&w, &a, play_idle, limited(FILCH_OVERFLOW_DROP_NEWEST, 3, 0));
+    send_numbers(&a, 0, 3, FILCH_OK);
+    send_numbers(&a, 3, 4, FILCH_EDROPPED);
+    filch_info info = world_inspect(&w, a.pid);
+    same(info.messages, 3);
+    same(info.dropped, 4);
+    (void)world_tick(&w);
+    same(a.seen_count, 4);
+    same(a.seen[0].type, FILCH_EVENT_DROPPED);
+    same(a.seen[0].kind, FILCH_KIND_INT);
+    same(a.seen[0].number, 4);
+    for (int i = 0; i < 3; i++) same(a.seen[1 + i].number, i); /* the oldest stay */
+    filch_stats stats = world_stats(&w);
+    same(stats.sent, 3);
+    same(stats.dropped, 4);
+    same(stats.refused, 0);
+    same(world_inspect(&w, a.pid).dropped, 4); /* still, after it was told */
+
+    send_numbers(&a, 10, 3, FILCH_OK);
+    send_numbers(&a, 13, 1, FILCH_EDROPPED);
+    (void)world_tick(&w);
+    same(a.seen[4].type, FILCH_EVENT_DROPPED);
+    same(a.seen[4].number, 1); /* since the last such event */
+    same(world_inspect(&w, a.pid).dropped, 5);
+    actor_stop(&a);
+    world_end(&w);
+}
+
+TEST(drop_oldest_takes_the_new_and_tells_the_receiver_how_many)
+{
+    actor a = { .stage = 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start_with(&w, &a, play_idle, limited(FILCH_OVERFLOW_DROP_OLDEST, 5, 0));
+    send_numbers(&a, 0, 9, FILCH_OK);
+    (void)world_tick(&w);
+    same(a.seen_count, 6);
+    same(a.seen[0].type, FILCH_EVENT_DROPPED);
+    same(a.seen[0].number, 4);
+    for (int i = 0; i < 5; i++) same(a.seen[1 + i].number, 4 + i); /* the newest stay */
+    same(world_stats(&w).dropped, 4);
+    same(world_inspect(&w, a.pid).dropped, 4);
+    same(world_inspect(&w, a.pid).messages, 0);
+    actor_stop(&a);
+    world_end(&w);
+}
+
+TEST(stop_ends_the_receiver_with_overflow)
+{
+    actor a = { .stage = 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start_with(&w, &a, play_idle, limited(FILCH_OVERFLOW_STOP, 4, 0));
+    (void)world_tick(&w);
+    send_numbers(&a, 0, 4, FILCH_OK);
+    send_numbers(&a, 4, 1, FILCH_EFULL);
+    actor_ends(&w, &a, FILCH_EOVERFLOW);
+    same(a.steps, 1); /* not stepped again */
+    filch_stats stats = world_stats(&w);
+    same(stats.refused, 1);
+    same(stats.undelivered, 4);
+    same(stats.failed, 1);
+    send_numbers(&a, 5, 1, FILCH_EDEAD);
+    world_end(&w);
+}
+
+/* ---- bytes ---- */
+
+TEST(a_limit_in_bytes_counts_payloads_and_gives_the_room_back)
+{
+    static char bytes[1000];
+    actor       a = { .stage = 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start_with(&w, &a, play_idle, limited(FILCH_OVERFLOW_FAIL, 0, 1600));
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 100; i++) ok(filch_send(w.sched, a.pid, filch_bytes(bytes, 16)));
+        same(filch_send(w.sched, a.pid, filch_bytes(bytes, 16)), FILCH_EFULL);
+        same(filch_send(w.sched, a.pid, filch_bytes(bytes, 1)), FILCH_EFULL);
+        ok(filch_send(w.sched, a.pid, filch_int(1))); /* plain values weigh nothing */
+        same(world_inspect(&w, a.pid).messages, 101);
+        (void)world_tick(&w);
+        same(world_inspect(&w, a.pid).messages, 0);
+        ok(filch_send(w.sched, a.pid, filch_bytes(bytes, 1000)));
+        same(filch_send(w.sched, a.pid, filch_bytes(bytes, 1000)), FILCH_EFULL);
+        ok(filch_send(w.sched, a.pid, filch_bytes(bytes, 592)));
+        (void)world_tick(&w);
+    }
+    actor_stop(&a);
+    world_end(&w);
+}
+
+TEST(drop_oldest_in_bytes_drops_until_the_newest_fit)
+{
+    static char bytes[64];
+    actor       a = { .stage = 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start_with(&w, &a, play_idle, limited(FILCH_OVERFLOW_DROP_OLDEST, 0, 64));
+    for (int i = 0; i < 4; i++) ok(filch_send(w.sched, a.pid, filch_bytes(bytes, 16)));
+    ok(filch_send(w.sched, a.pid, filch_bytes(bytes, 64)));
+    (void)world_tick(&w);
+    same(a.seen_count, 2);
+    same(a.seen[0].type, FILCH_EVENT_DROPPED);
+    same(a.seen[0].number, 4);
+    same(a.seen[1].kind, FILCH_KIND_BYTES);
+    actor_stop(&a);
+    world_end(&w);
+}
+
+static filch_err play_send_big(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    static char bytes[4096];
+    actor      *to = me->user;
+    if (me->stage++ == 0) {
+        filch_err err = filch_yield_send(out, 3, to->pid, filch_bytes(bytes, sizeof bytes));
+        return err == FILCH_OK ? filch_wait(out) : err;
+    }
+    return count == 1 && events[0].type == FILCH_EVENT_YIELD ? events[0].error : FILCH_EUSER;
+}
+
+TEST(a_payload_that_can_never_fit_is_too_big_under_every_policy)
+{
+    static char bytes[4096];
+    for (uint32_t policy = FILCH_OVERFLOW_FAIL; policy <= FILCH_OVERFLOW_STOP; policy++) {
+        actor a = { .stage = 0 }, b = { .user = &a };
+        world_begin(&w, FILCH_NO_WORKERS);
+        actor_start_with(&w, &a, play_idle, limited(policy, 0, 1024));
+        same(filch_send(w.sched, a.pid, filch_bytes(bytes, sizeof bytes)), FILCH_ETOOBIG);
+        actor_start(&w, &b, play_send_big);
+        actor_ends(&w, &b, FILCH_ETOOBIG); /* told in the event */
+        same(world_inspect(&w, a.pid).messages, 0);
+        same(world_inspect(&w, a.pid).dropped, 0);
+        ok(filch_send(w.sched, a.pid, filch_bytes(bytes, 1024))); /* just fits */
+        actor_stop(&a);
+        world_end(&w);
+    }
+}
+
+static filch_err play_send_one(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    actor *to = me->user;
+    if (me->stage++ == 0) {
+        filch_err err = filch_yield_send(out, 3, to->pid, filch_int(99));
+        return err == FILCH_OK ? filch_wait(out) : err;
+    }
+    if (count != 1 || events[0].type != FILCH_EVENT_YIELD || events[0].tag != 3) return FILCH_EUSER;
+    return events[0].error != FILCH_OK ? events[0].error : filch_done(out, filch_none());
+}
+
+TEST(a_yielded_send_to_nobody_is_an_error_event)
+{
+    actor a = { .stage = 0 }, b = { .user = &a };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_idle);
+    actor_stop(&a);
+    actor_start(&w, &b, play_send_one);
+    actor_ends(&w, &b, FILCH_EDEAD);
+    same(world_stats(&w).undelivered, 1);
+    actor c = { .user = &a };
+    a.pid.node++;
+    actor_start(&w, &c, play_send_one);
+    actor_ends(&w, &c, FILCH_EFOREIGN);
+    world_end(&w);
+}
+
+/* ---- what passes a full mailbox ---- */
+
+static filch_receiver answer_to;
+
+static filch_err handle_keep(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user, (void)command, (void)tag;
+    answer_to = receiver;
+    return FILCH_OK;
+}
+
+static void begin_with_handler(int32_t workers)
+{
+    filch_registry *registry;
+    ok(filch_registry_create(&registry));
+    ok(filch_registry_add(registry, FILCH_CMD_USER, handle_keep, NULL));
+    filch_options opt = FILCH_OPTIONS_INIT;
+    opt.registry = registry;
+    world_begin_with(&w, workers, opt);
+    filch_registry_destroy(registry);
+}
+
+/* Waits for its yield; idles afterwards. */
+static filch_err play_wait(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_YIELD) me->stage = 2;
+        if (events[i].type == FILCH_EVENT_CANCEL && me->stage == 2) return filch_done(out, filch_none());
+    }
+    if (me->stage == 0) {
+        me->stage = 1;
+        me->note = filch_yield(out, FILCH_CMD_USER, 1, filch_none());
+    }
+    return me->stage == 1 ? filch_wait(out) : filch_idle(out);
+}
+
+TEST(a_yielded_send_hears_the_policy_in_its_event)
+{
+    static const struct {
+        uint32_t  policy;
+        filch_err error;
+    } cases[] = { { FILCH_OVERFLOW_FAIL, FILCH_EFULL },
+                  { FILCH_OVERFLOW_DROP_NEWEST, FILCH_EDROPPED },
+                  { FILCH_OVERFLOW_DROP_OLDEST, FILCH_OK },
+                  { FILCH_OVERFLOW_STOP, FILCH_EFULL } };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        actor a = { .stage = 0 }, b = { .user = &a };
+        begin_with_handler(FILCH_NO_WORKERS);
+        actor_start_with(&w, &a, play_wait, limited(cases[i].policy, 1, 0));
+        (void)world_tick(&w);
+        send_numbers(&a, 0, 1, FILCH_OK);
+        actor_start(&w, &b, play_send_one);
+        actor_ends(&w, &b, cases[i].error);
+        filch_stats stats = world_stats(&w);
+        same(stats.refused, cases[i].error == FILCH_EFULL ? 1 : 0);
+        if (cases[i].policy == FILCH_OVERFLOW_STOP) {
+            actor_ends(&w, &a, FILCH_EOVERFLOW);
+        } else {
+            same(stats.dropped, cases[i].policy == FILCH_OVERFLOW_FAIL ? 0 : 1);
+            ok(filch_complete(answer_to, 1, filch_none(), FILCH_OK));
+            (void)world_tick(&w);
+            same(a.seen[a.seen_count - 1].number, cases[i].policy == FILCH_OVERFLOW_DROP_OLDEST ? 99 : 0);
+            actor_stop(&a);
+        }
+        world_end(&w);
+    }
+}
+
+TEST(cancels_and_completions_pass_a_full_mailbox)
+{
+    for (uint32_t policy = FILCH_OVERFLOW_FAIL; policy <= FILCH_OVERFLOW_DROP_NEWEST; policy++) {
+        actor a = { .stage = 0 };
+        begin_with_handler(FILCH_NO_WORKERS);
+        actor_start_with(&w, &a, play_wait, limited(policy, 1, 0));
+        (void)world_tick(&w);
+        send_numbers(&a, 0, 1, FILCH_OK);
+        send_numbers(&a, 1, 1, policy == FILCH_OVERFLOW_DROP_NEWEST ? FILCH_EDROPPED : FILCH_EFULL);
+        ok(filch_cancel(w.sched, a.pid));
+        (void)world_tick(&w);
+        same(a.seen_count, 1);
+        same(a.seen[0].type, FILCH_EVENT_CANCEL);
+        ok(filch_complete(answer_to, 1, filch_int(5), FILCH_OK));
+        (void)world_tick(&w);
+        same(a.seen[1].type, FILCH_EVENT_YIELD);
+        same(a.seen[1].number, 5);
+        same(a.seen[a.seen_count - 1].type, FILCH_EVENT_MESSAGE);
+        same(world_inspect(&w, a.pid).messages, 0);
+        actor_stop(&a);
+        world_end(&w);
+    }
+}
+
+/* A timer is armed, then the process waits while its mailbox is full. */
+static filch_err play_timer_then_wait(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (me->stage == 0) {
+        me->note |= filch_yield_timer(out, 77, 0);
+        me->note |= filch_yield(out, FILCH_CMD_USER, 1, filch_none());
+        me->stage = 1;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_YIELD && events[i].tag == 1) me->stage = 2;
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+    }
+    return me->stage == 1 ? filch_wait(out) : filch_idle(out);
+}
+
+TEST(a_timers_message_passes_a_full_mailbox_and_is_never_dropped)
+{
+    static const uint32_t policies[] = { FILCH_OVERFLOW_FAIL, FILCH_OVERFLOW_DROP_OLDEST };
+    for (size_t k = 0; k < COUNT_OF(policies); k++) {
+        actor a = { .stage = 0 };
+        begin_with_handler(FILCH_NO_WORKERS);
+        actor_start_with(&w, &a, play_timer_then_wait, limited(policies[k], 2, 0));
+        (void)world_tick(&w);
+        send_numbers(&a, 0, 2, FILCH_OK);
+        UNTIL(&w, world_stats(&w).timers == 0); /* it fired into the full mailbox */
+        if (policies[k] == FILCH_OVERFLOW_DROP_OLDEST) {
+            for (int i = 0; i < 20; i++) {
+                send_numbers(&a, 10 + i, 1, FILCH_OK);
+                (void)world_tick(&w);
+            }
+        }
+        ok(filch_complete(answer_to, 1, filch_none(), FILCH_OK));
+        (void)world_tick(&w);
+        uint32_t timers = 0, messages = 0;
+        for (size_t i = 0; i < a.seen_count; i++) {
+            timers += a.seen[i].type == FILCH_EVENT_MESSAGE && a.seen[i].tag == 77;
+            messages += a.seen[i].type == FILCH_EVENT_MESSAGE && a.seen[i].tag == 0;
+        }
+        same(timers, 1);
+        same(messages, 2);
+        actor_stop(&a);
+        world_end(&w);
+    }
+}
+
+TEST(drop_oldest_trims_while_the_receiver_is_blocked)
+{
+    actor a = { .stage = 0 };
+    begin_with_handler(FILCH_NO_WORKERS);
+    actor_start_with(&w, &a, play_wait, limited(FILCH_OVERFLOW_DROP_OLDEST, 4, 0));
+    (void)world_tick(&w);
+    for (int i = 0; i < 100; i++) {
+        send_numbers(&a, i, 1, FILCH_OK);
+        (void)world_tick(&w);
+        assert_true(world_inspect(&w, a.pid).messages <= 4);
+        same(world_inspect(&w, a.pid).state, FILCH_STATE_BLOCKED);
+    }
+    same(a.steps, 1);
+    same(world_inspect(&w, a.pid).dropped, 96);
+    ok(filch_complete(answer_to, 1, filch_none(), FILCH_OK));
+    (void)world_tick(&w);
+    same(a.seen[0].type, FILCH_EVENT_YIELD);
+    same(a.seen[1].type, FILCH_EVENT_DROPPED);
+    same(a.seen[1].number, 96);
+    for (int i = 0; i < 4; i++) same(a.seen[2 + i].number, 96 + i);
+    same(a.seen_count, 6);
+    actor_stop(&a);
+    world_end(&w);
+}
+
+/* ---- senders that wait for room ---- */
+
+/* Sends `user`'s actor its own number by filch_yield_send until it has sent `stage` of them; ends with the last
+ * answer's error. */
+typedef struct pusher {
+    actor  *to;
+    int64_t number, times, sent;
+} pusher;
+
+static filch_err play_push(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    pusher *p = me->user;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_YIELD && events[i].error != FILCH_OK) return events[i].error;
+    }
+    if (p->sent++ == p->times) return filch_done(out, filch_none());
+    filch_err err = filch_yield_send(out, 1, p->to->pid, filch_int(p->number * 1000000 + p->sent - 1));
+    return err == FILCH_OK ? filch_wait(out) : err;
+}
+
+TEST(senders_wait_for_room_and_are_let_in_in_the_order_they_came)
+{
+    enum { SENDERS = 20 };
+    static actor  senders[SENDERS];
+    static pusher pushers[SENDERS];
+    actor         a = { .stage = 0 };
+    memset(senders, 0, sizeof senders);
+    begin_with_handler(FILCH_NO_WORKERS);
+    actor_start_with(&w, &a, play_wait, limited(FILCH_OVERFLOW_WAIT, 3, 0));
+    (void)world_tick(&w);
+    for (int i = 0; i < SENDERS; i++) {
+        pushers[i] = (pusher){ .to = &a, .number = i, .times = 1 };
+        senders[i].user = &pushers[i];
+        actor_start(&w, &senders[i], play_push);
+        (void)world_tick(&w); /* one after the other, so that the order is known */
+    }
+    for (int i = 0; i < SENDERS; i++) {
+        assert_true(is_over(&senders[i]) == (i < 3));
+        if (i >= 3) same(world_inspect(&w, senders[i].pid).state, FILCH_STATE_BLOCKED);
+    }
+    same(world_inspect(&w, a.pid).messages, 3);
+    send_numbers(&a, 0, 1, FILCH_EFULL); /* nobody overtakes */
+    same(world_stats(&w).refused, 1);    /* those that wait were not refused */
+    ok(filch_complete(answer_to, 1, filch_none(), FILCH_OK));
+    (void)world_tick(&w);
+    for (int i = 0; i < SENDERS; i++) actor_ends(&w, &senders[i], FILCH_OK);
+    same(a.seen_count, 1 + SENDERS);
+    for (int i = 0; i < SENDERS; i++) {
+        same(a.seen[1 + i].number, i * 1000000);
+        assert_true(same_pid(a.seen[1 + i].from, senders[i].pid));
+    }
+    assert_true(a.count_max <= 3);
+    same(world_inspect(&w, a.pid).messages, 0);
+    send_numbers(&a, 0, 3, FILCH_OK); /* open to all again */
+    actor_stop(&a);
+    world_end(&w);
+}
+
+TEST(senders_that_wait_are_told_when_the_receiver_dies)
+{
+    enum { SENDERS = 5 };
+    static actor  senders[SENDERS];
+    static pusher pushers[SENDERS];
+    actor         a = { .stage = 0 };
+    memset(senders, 0, sizeof senders);
+    begin_with_handler(FILCH_NO_WORKERS);
+    actor_start_with(&w, &a, play_wait, limited(FILCH_OVERFLOW_WAIT, 1, 0));
+    for (int i = 0; i < SENDERS; i++) {
+        pushers[i] = (pusher){ .to = &a, .number = i, .times = 2 };
+        senders[i].user = &pushers[i];
+        actor_start(&w, &senders[i], play_push);
+    }
+    (void)world_tick(&w);
+    same(world_stats(&w).alive, 1 + SENDERS);
+    ok(filch_terminate(w.sched, a.pid));
+    actor_ends(&w, &a, FILCH_EKILLED);
+    for (int i = 0; i < SENDERS; i++) actor_ends(&w, &senders[i], FILCH_EDEAD);
+    same(world_stats(&w).undelivered, SENDERS + 1); /* the waiting, and the one that was in */
+    world_end(&w);
+}
+
+TEST(a_sender_that_dies_while_it_waits_does_no_harm)
+{
+    actor  a = { .stage = 0 }, b = { .stage = 0 }, c = { .stage = 0 };
+    pusher first = { .to = &a, .number = 1, .times = 1 }, second = { .to = &a, .number = 2, .times = 1 };
+    b.user = &first;
+    c.user = &second;
+    begin_with_handler(FILCH_NO_WORKERS);
+    actor_start_with(&w, &a, play_wait, limited(FILCH_OVERFLOW_WAIT, 1, 0));
+    (void)world_tick(&w);
+    send_numbers(&a, 7, 1, FILCH_OK);
+    actor_start(&w, &b, play_push);
+    (void)world_tick(&w);
+    actor_start(&w, &c, play_push);
+    (void)world_tick(&w);
+    ok(filch_terminate(w.sched, b.pid));
+    actor_ends(&w, &b, FILCH_EKILLED);
+    ok(filch_complete(answer_to, 1, filch_none(), FILCH_OK));
+    actor_ends(&w, &c, FILCH_OK);
+    (void)world_tick(&w);
+    /* The message of the dead was sent while it lived: it may arrive, in its turn. */
+    same(a.seen[1].number, 7);
+    same(a.seen[a.seen_count - 1].number, 2000000);
+    same(world_inspect(&w, a.pid).messages, 0);
+    actor_stop(&a);
+    world_end(&w);
+}
+
+TEST(stop_ends_senders_and_receivers_that_wait_for_each_other)
+{
+    actor  a = { .stage = 0 }, b = { .stage = 0 };
+    pusher push = { .to = &a, .number = 1, .times = 1000 };
+    b.user = &push;
+    begin_with_handler(2);
+    actor_start_with(&w, &a, play_wait, limited(FILCH_OVERFLOW_WAIT, 1, 0));
+    actor_start(&w, &b, play_push);
+    UNTIL(&w, world_inspect(&w, b.pid).state == FILCH_STATE_BLOCKED && world_stats(&w).yields >= 3);
+    world_end_as(&w, 0, FILCH_EDEADLINE); /* neither listens to a cancel */
+    same(a.exit_error, FILCH_ECANCELLED);
+    assert_true(b.exit_error == FILCH_EDEAD || b.exit_error == FILCH_ECANCELLED);
+    same(a.closes, 1);
+    same(b.closes, 1);
+}
+
+/* ---- many at once ---- */
+
+/* Counts what it gets from each sender, and that each keeps its order. */
+enum { CROWD = 8 };
+
+typedef struct tally {
+    int64_t  next[CROWD];
+    int64_t  received, dropped, out_of_order;
+    uint32_t max_seen;
+} tally;
+
+static filch_err play_tally(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    tally   *t = me->user;
+    uint32_t messages = 0;
+    bool     over = false;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) over = true;
+        if (events[i].type == FILCH_EVENT_DROPPED) t->dropped += filch_as_int(&events[i].data);
+        if (events[i].type != FILCH_EVENT_MESSAGE) continue;
+        int64_t number = filch_as_int(&events[i].data), sender = number / 1000000, k = number % 1000000;
+        if (k < t->next[sender]) t->out_of_order++;
+        t->next[sender] = k + 1;
+        t->received++;
+        messages++;
+    }
+    if (messages > t->max_seen) t->max_seen = messages;
+    return over ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+TEST(a_crowd_waits_for_room_on_all_workers_and_nobody_is_lost)
+{
+    static actor  senders[CROWD];
+    static pusher pushers[CROWD];
+    uint32_t      times = world_scale(20000, 200);
+    tally         t = { .received = 0 };
+    actor         a = { .user = &t };
+    memset(senders, 0, sizeof senders);
+    world_begin(&w, 4);
+    actor_start_with(&w, &a, play_tally, limited(FILCH_OVERFLOW_WAIT, 3, 0));
+    for (int i = 0; i < CROWD; i++) {
+        pushers[i] = (pusher){ .to = &a, .number = i, .times = times };
+        senders[i].user = &pushers[i];
+        actor_start(&w, &senders[i], play_push);
+    }
+    for (int i = 0; i < CROWD; i++) actor_ends(&w, &senders[i], FILCH_OK);
+    UNTIL(&w, world_inspect(&w, a.pid).messages == 0);
+    actor_stop(&a);
+    same(t.received, (int64_t)times * CROWD);
+    same(t.out_of_order, 0);
+    for (int i = 0; i < CROWD; i++) same(t.next[i], times);
+    assert_true(t.max_seen <= 3);
+    same(world_stats(&w).refused, 0);
+    same(world_stats(&w).sent, (int64_t)times * CROWD);
+    world_end(&w);
+}
+
+/* Sends by filch_send, and counts the answers. */
+typedef struct shouter {
+    actor   *to;
+    int64_t  number, times, sent, accepted, full, dropped, other;
+} shouter;
+
+static filch_err play_shout(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    shouter *s = me->user;
+    (void)events, (void)count;
+    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    for (int i = 0; i < 10 && s->sent < s->times; i++, s->sent++) {
+        switch (filch_send(sched, s->to->pid, filch_int(s->number * 1000000 + s->sent))) {
+        case FILCH_OK: s->accepted++; break;
+        case FILCH_EFULL: s->full++; break;
+        case FILCH_EDROPPED: s->dropped++; break;
+        default: s->other++; break;
+        }
+    }
+    return s->sent < s->times ? filch_continue(out) : filch_done(out, filch_none());
+}
+
+TEST(every_message_to_a_full_mailbox_is_accounted_for)
+{
+    static const uint32_t policies[] = { FILCH_OVERFLOW_FAIL, FILCH_OVERFLOW_WAIT, FILCH_OVERFLOW_DROP_NEWEST,
+                                         FILCH_OVERFLOW_DROP_OLDEST };
+    static actor   senders[CROWD];
+    static shouter shouters[CROWD];
+    for (size_t k = 0; k < COUNT_OF(policies); k++) {
+        uint32_t times = world_scale(20000, 200);
+        tally    t = { .received = 0 };
+        actor    a = { .user = &t };
+        memset(senders, 0, sizeof senders);
+        world_begin(&w, 4);
+        actor_start_with(&w, &a, play_tally, limited(policies[k], 20, 0));
+        for (int i = 0; i < CROWD; i++) {
+            shouters[i] = (shouter){ .to = &a, .number = i, .times = times };
+            senders[i].user = &shouters[i];
+            actor_start(&w, &senders[i], play_shout);
+        }
+        shouter sum = { .to = NULL };
+        for (int i = 0; i < CROWD; i++) {
+            actor_ends(&w, &senders[i], FILCH_OK);
+            sum.accepted += shouters[i].accepted;
+            sum.full += shouters[i].full;
+            sum.dropped += shouters[i].dropped;
+            sum.other += shouters[i].other;
+        }
+        /* One more, so that it hears of drops after its last message. */
+        UNTIL(&w, world_inspect(&w, a.pid).messages == 0);
+        ok(filch_send(w.sched, a.pid, filch_int(999999)));
+        UNTIL(&w, world_inspect(&w, a.pid).messages == 0);
+        int64_t dropped = (int64_t)world_inspect(&w, a.pid).dropped;
+        actor_stop(&a);
+        t.received--;
+        filch_stats stats = world_stats(&w);
+        same(sum.other, 0);
+        same(sum.accepted + sum.full + sum.dropped, (int64_t)times * CROWD);
+        same(stats.sent, sum.accepted + 1);
+        same(stats.refused, sum.full);
+        same(stats.dropped, dropped);
+        same(t.dropped, dropped); /* what it was told is what was dropped */
+        same(t.out_of_order, 0);
+        if (policies[k] == FILCH_OVERFLOW_DROP_OLDEST) same(t.received, sum.accepted - (dropped - sum.dropped));
+        else same(t.received, sum.accepted);
+        if (policies[k] == FILCH_OVERFLOW_DROP_NEWEST) same(dropped, sum.dropped);
+        assert_true(t.max_seen <= 20);
+        same(stats.undelivered, 0);
+        world_end(&w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fail_and_wait_answer_full_to_a_plain_send),
+        cmocka_unit_test(drop_newest_tells_the_sender_at_once_and_the_receiver_how_many),
+        cmocka_unit_test(drop_oldest_takes_the_new_and_tells_the_receiver_how_many),
+        cmocka_unit_test(stop_ends_the_receiver_with_overflow),
+        cmocka_unit_test(a_limit_in_bytes_counts_payloads_and_gives_the_room_back),
+        cmocka_unit_test(drop_oldest_in_bytes_drops_until_the_newest_fit),
+        cmocka_unit_test(a_payload_that_can_never_fit_is_too_big_under_every_policy),
+        cmocka_unit_test(a_yielded_send_hears_the_policy_in_its_event),
+        cmocka_unit_test(a_yielded_send_to_nobody_is_an_error_event),
+        cmocka_unit_test(cancels_and_completions_pass_a_full_mailbox),
+        cmocka_unit_test(a_timers_message_passes_a_full_mailbox_and_is_never_dropped),
+        cmocka_unit_test(drop_oldest_trims_while_the_receiver_is_blocked),
+        cmocka_unit_test(senders_wait_for_room_and_are_let_in_in_the_order_they_came),
+        cmocka_unit_test(senders_that_wait_are_told_when_the_receiver_dies),
+        cmocka_unit_test(a_sender_that_dies_while_it_waits_does_no_harm),
+        cmocka_unit_test(stop_ends_senders_and_receivers_that_wait_for_each_other),
+        cmocka_unit_test(a_crowd_waits_for_room_on_all_workers_and_nobody_is_lost),
+        cmocka_unit_test(every_message_to_a_full_mailbox_is_accounted_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

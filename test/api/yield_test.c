@@ -1,0 +1,433 @@
+/* yield_test.c - commands and their handlers: what they are told, who may answer, when, how often. */
+#include "api/world.h"
+
+enum { CMD_KEEP = FILCH_CMD_USER, CMD_AT_ONCE, CMD_FAILS, CMD_BOTH, CMD_LOOK, CMD_SMALL = 255, CMD_LARGE = INT32_MAX };
+#define CMD_LARGEST UINT32_MAX
+
+static world w;
+
+/* ---- handlers ---- */
+
+#define KEPT_MAX 10000
+
+static filch_receiver kept[KEPT_MAX];
+static FLI_ATOMIC(uint32_t) kept_count;
+
+static filch_err handle_keep(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user, (void)command, (void)tag;
+    kept[fli_load_rlx(&kept_count)] = receiver;
+    fli_add_rel(&kept_count, 1);
+    return FILCH_OK;
+}
+
+static filch_err handle_at_once(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user;
+    return filch_complete(receiver, tag, command->data, FILCH_OK);
+}
+
+static filch_err handle_fails(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user, (void)command, (void)tag, (void)receiver;
+    return FILCH_EUSER + 4;
+}
+
+/* Answers, and then returns an error as well. */
+static filch_err handle_both(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user, (void)command;
+    (void)!filch_complete(receiver, tag, filch_int(1), FILCH_OK);
+    return FILCH_EUSER;
+}
+
+typedef struct look {
+    void         *user;
+    filch_command command;
+    filch_data    data; /* kept */
+    filch_pid     ctx_self;
+    filch_sched  *ctx_sched;
+    uint64_t      tag;
+    int64_t       value; /* inherited under "key" */
+} look;
+
+static look last_look;
+
+static filch_err handle_look(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    last_look = (look){ .user = user, .command = *command, .tag = tag, .ctx_self = filch_ctx_self(command->ctx),
+                        .ctx_sched = filch_ctx_sched(command->ctx),
+                        .value = filch_as_int(filch_ctx_value(command->ctx, "key")) };
+    filch_err err = filch_keep(&command->data, &last_look.data);
+    return err == FILCH_OK ? filch_complete(receiver, tag, filch_none(), FILCH_OK) : err;
+}
+
+static void begin(int32_t workers)
+{
+    static const struct {
+        uint32_t         id;
+        filch_handler_fn handler;
+    } table[] = { { CMD_KEEP, handle_keep },   { CMD_AT_ONCE, handle_at_once }, { CMD_FAILS, handle_fails },
+                  { CMD_BOTH, handle_both },   { CMD_LOOK, handle_look },       { CMD_SMALL, handle_look },
+                  { CMD_LARGE, handle_look },  { CMD_LARGEST, handle_look } };
+    filch_registry *registry;
+    ok(filch_registry_create(&registry));
+    for (size_t i = 0; i < COUNT_OF(table); i++) {
+        ok(filch_registry_add(registry, table[i].id, table[i].handler, (void *)(uintptr_t)table[i].id));
+    }
+    filch_options opt = FILCH_OPTIONS_INIT;
+    opt.registry = registry;
+    fli_store_rlx(&kept_count, 0);
+    world_begin_with(&w, workers, opt);
+    filch_registry_destroy(registry);
+}
+
+/* ---- plays ---- */
+
+/* Yields the command `stage` once, with the payload `user`, and ends with the error of its answer, or its data. */
+static filch_err play_ask(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (events[i].type != FILCH_EVENT_YIELD) continue;
+        return events[i].error != FILCH_OK ? events[i].error : filch_done(out, events[i].data);
+    }
+    filch_data data = me->user != NULL ? *(filch_data *)me->user : filch_int(31);
+    filch_err  err = filch_yield(out, (uint32_t)me->stage, UINT64_MAX - 5, data);
+    return err == FILCH_OK ? filch_wait(out) : err;
+}
+
+TEST(a_handler_may_answer_at_once)
+{
+    actor a = { .stage = CMD_AT_ONCE };
+    begin(FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_ask);
+    UNTIL(&w, is_over(&a));
+    same(filch_as_int(&a.result), 31);
+    same(a.seen[0].type, FILCH_EVENT_YIELD);
+    assert_true(a.seen[0].tag == UINT64_MAX - 5);
+    actor_ends(&w, &a, FILCH_OK);
+    filch_stats stats = world_stats(&w);
+    same(stats.yields, 1);
+    same(stats.completions, 1);
+    same(stats.late_completions, 0);
+    world_end(&w);
+}
+
+TEST(errors_of_handlers_and_unknown_commands_are_events)
+{
+    static const struct {
+        uint32_t  command;
+        filch_err error;
+    } cases[] = { { CMD_FAILS, FILCH_EUSER + 4 }, { CMD_LOOK + 1, FILCH_ECOMMAND }, { 0, FILCH_ECOMMAND },
+                  { 2, FILCH_ECOMMAND },          { 1 << 20, FILCH_ECOMMAND },      { CMD_BOTH, FILCH_OK } };
+    begin(FILCH_NO_WORKERS);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        actor a = { .stage = cases[i].command };
+        actor_start(&w, &a, play_ask);
+        UNTIL(&w, is_over(&a));
+        same(a.seen_count, 1); /* one answer, also from a handler that gave two */
+        actor_ends(&w, &a, cases[i].error);
+    }
+    same(world_stats(&w).completions, COUNT_OF(cases));
+    same(world_stats(&w).late_completions, 1);
+    world_end(&w);
+}
+
+TEST(built_in_commands_refuse_data_they_do_not_understand)
+{
+    static const struct {
+        uint32_t  command;
+        filch_err error;
+    } cases[] = { { FILCH_CMD_SLEEP, FILCH_EINVAL },        { FILCH_CMD_TIMER, FILCH_EINVAL },
+                  { FILCH_CMD_TICKER, FILCH_EINVAL },       { FILCH_CMD_WORK, FILCH_EINVAL },
+                  { FILCH_CMD_TIMER_CANCEL, FILCH_EINVAL }, { FILCH_CMD_SEND, FILCH_EDEAD } };
+    begin(FILCH_NO_WORKERS);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        filch_data data = filch_str("not what it wants");
+        actor      a = { .stage = cases[i].command, .user = &data };
+        actor_start(&w, &a, play_ask);
+        actor_ends(&w, &a, cases[i].error);
+    }
+    filch_data zero = filch_int(0);
+    actor      a = { .stage = FILCH_CMD_TICKER, .user = &zero };
+    actor_start(&w, &a, play_ask);
+    actor_ends(&w, &a, FILCH_EINVAL);
+    same(world_stats(&w).timers, 0);
+    world_end(&w);
+}
+
+TEST(a_handler_is_told_who_asks_for_what)
+{
+    static const uint32_t ids[] = { CMD_LOOK, CMD_SMALL, CMD_LARGE, CMD_LARGEST };
+    filch_values         *values;
+    ok(filch_values_create(NULL, "key", filch_int(5), &values));
+    begin(FILCH_NO_WORKERS);
+    for (size_t i = 0; i < COUNT_OF(ids); i++) {
+        filch_data          text = filch_str("lent to the handler, and long enough for a block");
+        actor               a = { .stage = ids[i], .user = &text };
+        filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+        opt.values = values;
+        actor_start_with(&w, &a, play_ask, opt);
+        actor_ends(&w, &a, FILCH_OK);
+        assert_true(last_look.user == (void *)(uintptr_t)ids[i]); /* found by its own id */
+        same(last_look.command.id, ids[i]);
+        assert_true(same_pid(last_look.command.from, a.pid));
+        assert_true(is_nobody(last_look.command.target));
+        assert_true(last_look.tag == UINT64_MAX - 5);
+        assert_true(same_pid(last_look.ctx_self, a.pid));
+        assert_ptr_equal(last_look.ctx_sched, w.sched);
+        same(last_look.value, 5);
+        assert_string_equal(filch_text(&last_look.data), "lent to the handler, and long enough for a block");
+        filch_drop(&last_look.data);
+    }
+    filch_values_drop(values);
+    world_end(&w);
+}
+
+/* ---- answering from outside ---- */
+
+TEST(the_first_answer_counts)
+{
+    actor a = { .stage = CMD_KEEP };
+    begin(FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_ask);
+    (void)world_tick(&w);
+    same(fli_load_acq(&kept_count), 1);
+    filch_receiver to = kept[0];
+    same(filch_complete(to, 7, filch_int(0), FILCH_OK), FILCH_EINVAL); /* not its tag */
+    same(filch_complete(to, to.tag, filch_bytes(NULL, 1), FILCH_OK), FILCH_EINVAL);
+    same(world_stats(&w).completions, 0);
+    ok(filch_complete(to, to.tag, filch_int(1), FILCH_OK));
+    same(filch_complete(to, to.tag, filch_int(2), FILCH_OK), FILCH_ESTALE);
+    UNTIL(&w, is_over(&a));
+    same(filch_as_int(&a.result), 1);
+    same(a.seen_count, 1);
+    actor_ends(&w, &a, FILCH_OK);
+    filch_data moved = filch_move(malloc(50), 50, NULL);
+    same(filch_complete(to, to.tag, moved, FILCH_OK), FILCH_ESTALE); /* after its end; the memory is still ours */
+    free((void *)filch_raw(&moved));
+    filch_stats stats = world_stats(&w);
+    same(stats.completions, 1);
+    same(stats.late_completions, 2);
+    world_end(&w);
+}
+
+TEST(receivers_that_never_were_are_refused)
+{
+    actor a = { .stage = CMD_KEEP };
+    begin(FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_ask);
+    (void)world_tick(&w);
+    static const uint64_t wrong[] = { 1, 2, UINT64_MAX, UINT32_MAX, UINT64_C(1) << 32, UINT64_C(1) << 63 };
+    for (size_t i = 0; i < COUNT_OF(wrong); i++) {
+        filch_receiver to = kept[0];
+        to.key += wrong[i];
+        if (to.key == 0) continue;
+        filch_err err = filch_complete(to, to.tag, filch_int(9), FILCH_OK);
+        assert_true(err == FILCH_ESTALE || err == FILCH_EINVAL);
+    }
+    same(world_stats(&w).completions, 0);
+    ok(filch_complete(kept[0], kept[0].tag, filch_int(1), FILCH_EUSER + 1));
+    actor_ends(&w, &a, FILCH_EUSER + 1); /* an error of ours is carried as it is */
+    world_end(&w);
+}
+
+TEST(an_answer_for_the_dead_does_nothing)
+{
+    actor a = { .stage = CMD_KEEP };
+    begin(FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_ask);
+    (void)world_tick(&w);
+    ok(filch_terminate(w.sched, a.pid));
+    actor_ends(&w, &a, FILCH_EKILLED);
+    same(filch_complete(kept[0], kept[0].tag, filch_int(1), FILCH_OK), FILCH_ESTALE);
+    /* Its event may be in use again; the old receiver does not reach the new owner. */
+    actor b = { .stage = CMD_KEEP };
+    actor_start(&w, &b, play_ask);
+    (void)world_tick(&w);
+    same(filch_complete(kept[0], kept[0].tag, filch_int(1), FILCH_OK), FILCH_ESTALE);
+    same(b.seen_count, 0);
+    ok(filch_complete(kept[1], kept[1].tag, filch_int(2), FILCH_OK));
+    actor_ends(&w, &b, FILCH_OK);
+    same(world_stats(&w).late_completions, 2);
+    world_end(&w);
+}
+
+/* Yields and says done in the same step. */
+static filch_err play_last_words(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)events, (void)count;
+    me->note = filch_yield(out, CMD_LOOK, 3, filch_int(8));
+    return filch_done(out, filch_none());
+}
+
+TEST(what_the_last_step_yields_is_dispatched_too)
+{
+    actor a = { .stage = 0 };
+    begin(FILCH_NO_WORKERS);
+    last_look = (look){ .tag = 0 };
+    actor_start(&w, &a, play_last_words);
+    actor_ends(&w, &a, FILCH_OK);
+    same(last_look.tag, 3);
+    same(filch_as_int(&last_look.data), 8);
+    assert_true(same_pid(last_look.command.from, a.pid));
+    world_end(&w);
+}
+
+/* ---- many ---- */
+
+typedef struct crowd {
+    uint32_t n, answered, repeated, wrong;
+    uint8_t  seen[KEPT_MAX];
+} crowd;
+
+static filch_err play_crowd(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    crowd *c = me->user;
+    if (me->stage++ == 0) {
+        for (uint64_t tag = 0; tag < c->n; tag++) {
+            filch_err err = filch_yield(out, CMD_KEEP, tag, filch_int((int64_t)tag));
+            if (err != FILCH_OK) return err;
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        uint64_t tag = events[i].tag;
+        if (events[i].type != FILCH_EVENT_YIELD || tag >= c->n || filch_as_int(&events[i].data) != -(int64_t)tag) {
+            c->wrong++;
+            continue;
+        }
+        if (c->seen[tag]++ != 0) c->repeated++;
+        c->answered++;
+    }
+    return c->answered < c->n ? filch_wait(out) : filch_done(out, filch_none());
+}
+
+static void crowd_begin(actor *a, crowd *c, int32_t workers)
+{
+    memset(c, 0, sizeof *c);
+    c->n = world_scale(KEPT_MAX, 100);
+    a->user = c;
+    begin(workers);
+    actor_start(&w, a, play_crowd);
+    UNTIL(&w, fli_load_acq(&kept_count) == c->n);
+}
+
+static void crowd_end(actor *a, crowd *c)
+{
+    actor_ends(&w, a, FILCH_OK);
+    same(c->answered, c->n);
+    same(c->repeated + c->wrong, 0);
+    same(world_stats(&w).yields, c->n);
+    same(world_stats(&w).completions, c->n);
+    world_end(&w);
+}
+
+TEST(thousands_of_yields_of_one_step_are_answered_in_any_order)
+{
+    static crowd c;
+    actor        a = { .stage = 0 };
+    crowd_begin(&a, &c, FILCH_NO_WORKERS);
+    /* A fixed shuffle: 7919 is a prime that divides none of the counts. */
+    for (uint64_t i = 0; i < c.n; i++) {
+        filch_receiver to = kept[i * 7919 % c.n];
+        ok(filch_complete(to, to.tag, filch_int(-(int64_t)to.tag), FILCH_OK));
+        if (i % 97 == 0) (void)world_tick(&w);
+    }
+    crowd_end(&a, &c);
+}
+
+static FLI_ATOMIC(uint32_t) next_answer, wins;
+
+/* Two threads answer every yield; one of them wins each. */
+static void answer_all(void *arg)
+{
+    const crowd *c = arg;
+    for (uint32_t i = 0; i < c->n; i++) {
+        filch_err err = filch_complete(kept[i], kept[i].tag, filch_int(-(int64_t)kept[i].tag), FILCH_OK);
+        if (err == FILCH_OK) fli_add_rlx(&wins, 1);
+        else if (err != FILCH_ESTALE && err != FILCH_EDEAD) fli_add_rlx(&next_answer, 1);
+    }
+}
+
+TEST(threads_that_race_to_answer_give_one_answer_each)
+{
+    static crowd c;
+    actor        a = { .stage = 0 };
+    fli_thread   threads[3];
+    fli_store_rlx(&wins, 0);
+    fli_store_rlx(&next_answer, 0);
+    crowd_begin(&a, &c, 2);
+    for (size_t i = 0; i < COUNT_OF(threads); i++) ok(fli_thread_start(&threads[i], "answer", answer_all, &c));
+    for (size_t i = 0; i < COUNT_OF(threads); i++) fli_thread_join(&threads[i]);
+    same(fli_load_rlx(&wins), c.n);
+    same(fli_load_rlx(&next_answer), 0);
+    same(world_stats(&w).late_completions, 2 * c.n);
+    crowd_end(&a, &c);
+}
+
+TEST(answers_that_race_with_the_end_of_the_process_harm_nobody)
+{
+    static crowd c;
+    for (int round = 0; round < 5; round++) {
+        actor      a = { .stage = 0 };
+        fli_thread thread;
+        fli_store_rlx(&wins, 0);
+        fli_store_rlx(&next_answer, 0);
+        crowd_begin(&a, &c, 2);
+        ok(fli_thread_start(&thread, "answer", answer_all, &c));
+        UNTIL(&w, fli_load_rlx(&wins) > c.n / 8);
+        filch_err err = filch_terminate(w.sched, a.pid);
+        fli_thread_join(&thread);
+        UNTIL(&w, is_over(&a));
+        assert_true(err == FILCH_OK || err == FILCH_EDEAD);
+        same(fli_load_rlx(&next_answer), 0);
+        same(world_stats(&w).completions + world_stats(&w).late_completions, c.n);
+        same(a.closes, 1);
+        world_end(&w);
+    }
+}
+
+static filch_err play_same_tags(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)events;
+    for (int64_t i = 0; me->stage == 0 && i < 5; i++) me->note |= filch_yield(out, CMD_KEEP, 1, filch_int(i));
+    me->stage += (int64_t)count;
+    return me->stage < 5 ? filch_wait(out) : filch_done(out, filch_none());
+}
+
+TEST(tags_need_not_differ)
+{
+    actor a = { .stage = 0 };
+    begin(FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_same_tags);
+    (void)world_tick(&w);
+    same(fli_load_acq(&kept_count), 5);
+    for (uint32_t i = 5; i-- > 0;) ok(filch_complete(kept[i], 1, filch_int(i), FILCH_OK));
+    actor_ends(&w, &a, FILCH_OK);
+    same(a.note, FILCH_OK);
+    for (int i = 0; i < 5; i++) {
+        same(a.seen[i].tag, 1);
+        same(a.seen[i].number, 4 - i); /* in the order they were answered */
+    }
+    world_end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_handler_may_answer_at_once),
+        cmocka_unit_test(errors_of_handlers_and_unknown_commands_are_events),
+        cmocka_unit_test(built_in_commands_refuse_data_they_do_not_understand),
+        cmocka_unit_test(a_handler_is_told_who_asks_for_what),
+        cmocka_unit_test(the_first_answer_counts),
+        cmocka_unit_test(receivers_that_never_were_are_refused),
+        cmocka_unit_test(an_answer_for_the_dead_does_nothing),
+        cmocka_unit_test(what_the_last_step_yields_is_dispatched_too),
+        cmocka_unit_test(thousands_of_yields_of_one_step_are_answered_in_any_order),
+        cmocka_unit_test(threads_that_race_to_answer_give_one_answer_each),
+        cmocka_unit_test(answers_that_race_with_the_end_of_the_process_harm_nobody),
+        cmocka_unit_test(tags_need_not_differ),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
