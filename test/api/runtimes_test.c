@@ -1,0 +1,368 @@
+/* runtimes_test.c - several schedulers in one program: strangers to each other unless somebody introduces them. */
+#include <stdatomic.h>
+#include <string.h>
+
+#include <filch.h>
+
+#include "support/alloc.h"
+#include "support/check.h"
+#include "support/until.h"
+
+enum { HOW_MANY = 4, WHERE = FILCH_CMD_USER };
+
+static struct {
+    atomic_uint_fast64_t echoed, answers, wrong;
+    atomic_int           code;
+    atomic_bool          done;
+    filch_pid            partner;
+    filch_sched         *other;
+    uint64_t             rounds;
+    test_alloc           alloc[HOW_MANY];
+} seen;
+
+static filch_sched *make(int32_t workers, test_alloc *alloc, filch_registry *registry, filch_route_fn route, void *user)
+{
+    filch_options options = FILCH_OPTIONS_INIT;
+    options.workers = workers;
+    options.alloc = alloc != NULL ? test_alloc_fn : NULL;
+    options.alloc_user = alloc;
+    options.registry = registry;
+    options.route = route;
+    options.route_user = user;
+    filch_sched *sched;
+    ok(filch_sched_create(&sched, &options));
+    return sched;
+}
+
+/* Answers each message to where it came from, with what it said. */
+static filch_err echo_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    bool cancelled = false;
+    (void)self;
+    for (size_t i = 0; i < count; i++) {
+        cancelled |= events[i].type == FILCH_EVENT_CANCEL;
+        if (events[i].type != FILCH_EVENT_MESSAGE) continue;
+        atomic_fetch_add(&seen.echoed, 1);
+        if (events[i].from.serial == 0) continue;
+        filch_err err = filch_send(filch_ctx_sched(filch_out_ctx(out)), events[i].from, events[i].data);
+        if (err != FILCH_OK) atomic_fetch_add(&seen.wrong, 1);
+    }
+    return cancelled ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+static const filch_type echo = { .name = "echo", .step = echo_step };
+
+TEST(pids_of_one_scheduler_are_foreign_to_the_others)
+{
+    memset(&seen, 0, sizeof seen);
+    filch_sched *sched[HOW_MANY];
+    filch_pid    pid[HOW_MANY];
+    for (int i = 0; i < HOW_MANY; i++) {
+        sched[i] = make(i % 2 == 0 ? FILCH_NO_WORKERS : 1, NULL, NULL, NULL, NULL);
+        ok(filch_spawn(sched[i], &echo, NULL, &pid[i]));
+    }
+    for (int i = 0; i < HOW_MANY; i++) {
+        for (int j = 0; j < HOW_MANY; j++) {
+            filch_info info = { .size = sizeof info };
+            filch_err  want = i == j ? FILCH_OK : FILCH_EFOREIGN;
+            same(filch_send(sched[i], pid[j], filch_str("a text of more than twenty-four bytes")), want);
+            same(filch_inspect(sched[i], pid[j], &info), want);
+            if (i == j) continue;
+            assert_true(pid[i].node != pid[j].node);
+            same(filch_cancel(sched[i], pid[j]), FILCH_EFOREIGN);
+            same(filch_terminate(sched[i], pid[j]), FILCH_EFOREIGN);
+            same(filch_deliver(sched[i], &(filch_package){ .to = pid[j] }), FILCH_EFOREIGN);
+        }
+    }
+    for (int i = 0; i < HOW_MANY; i++) same(filch_sched_stop(sched[i], FILCH_SECONDS(30), NULL), FILCH_OK);
+    same(atomic_load(&seen.echoed), HOW_MANY);
+}
+
+/* ---- routes ---- */
+
+/* Sends `rounds` messages to its partner elsewhere, one after the other, and checks what comes back. */
+typedef struct caller {
+    int64_t next;
+    uint8_t filler[64];
+} caller;
+
+static filch_err caller_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    caller      *c = self;
+    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type != FILCH_EVENT_MESSAGE) continue;
+        bool right = events[i].from.node == seen.partner.node && events[i].from.serial == seen.partner.serial;
+        if (filch_size(&events[i].data) == sizeof c->filler) {
+            right &= memcmp(filch_raw(&events[i].data), c->filler, sizeof c->filler) == 0;
+        } else {
+            right &= filch_as_int(&events[i].data) == c->next - 1;
+        }
+        atomic_fetch_add(right ? &seen.answers : &seen.wrong, 1);
+    }
+    if (count == 0 || events[0].type == FILCH_EVENT_MESSAGE) {
+        if ((uint64_t)c->next == seen.rounds) {
+            atomic_store(&seen.done, true);
+            return filch_done(out, filch_none());
+        }
+        memset(c->filler, (int)(c->next & 0xff), sizeof c->filler);
+        filch_data data = c->next % 2 == 0 ? filch_int(c->next) : filch_bytes(c->filler, sizeof c->filler);
+        c->next++;
+        filch_err err = filch_send(sched, seen.partner, data);
+        if (err != FILCH_OK) return err;
+    }
+    return filch_idle(out);
+}
+
+static const filch_type calling = { .name = "caller", .size = sizeof(caller), .step = caller_step };
+
+/* Two schedulers, each the other's route: the second one is only known after the first exists. */
+static filch_err to_other(void *user, const filch_package *package)
+{
+    return filch_deliver(*(filch_sched **)user, package);
+}
+
+static void call_across(int32_t workers_a, int32_t workers_b)
+{
+    memset(&seen, 0, sizeof seen);
+    seen.rounds = scaled(20000);
+    filch_sched *b = NULL, *a = make(workers_a, &seen.alloc[0], NULL, to_other, &b);
+    b = make(workers_b, &seen.alloc[1], NULL, filch_deliver, a);
+    ok(filch_spawn(b, &echo, NULL, &seen.partner));
+    ok(filch_spawn(a, &calling, NULL, NULL));
+    while (!atomic_load(&seen.done)) {
+        if (workers_a < 0) ok(filch_tick(a, 0, NULL));
+        if (workers_b < 0) ok(filch_tick(b, 0, NULL));
+        if (workers_a > 0 && workers_b > 0) until(atomic_load(&seen.done));
+    }
+    same(atomic_load(&seen.answers), seen.rounds);
+    same(atomic_load(&seen.wrong), 0);
+    /* From outside, through the route: no sender to answer. */
+    ok(filch_send(a, seen.partner, filch_int(1)));
+    same(filch_send(a, (filch_pid){ seen.partner.node, seen.partner.serial + 77 }, filch_int(1)), FILCH_EDEAD);
+    same(filch_send(a, (filch_pid){ seen.partner.node + 1, seen.partner.serial }, filch_int(1)), FILCH_EFOREIGN);
+    same(filch_sched_close(a, FILCH_SECONDS(30), NULL), FILCH_OK);
+    same(filch_sched_stop(b, FILCH_SECONDS(30), NULL), FILCH_OK);
+    same(filch_sched_stop(a, 0, NULL), FILCH_OK);
+    test_alloc_balanced(&seen.alloc[0]);
+    test_alloc_balanced(&seen.alloc[1]);
+}
+
+TEST(routed_messages_go_both_ways_and_keep_their_sender)
+{
+    call_across(FILCH_NO_WORKERS, FILCH_NO_WORKERS);
+    call_across(FILCH_NO_WORKERS, 1);
+    call_across(1, FILCH_NO_WORKERS);
+    call_across(1, 1);
+    call_across(2, 2);
+}
+
+TEST(route_to_a_scheduler_that_is_closing_is_told_closed)
+{
+    memset(&seen, 0, sizeof seen);
+    filch_sched *b = make(1, NULL, NULL, NULL, NULL), *a = make(FILCH_NO_WORKERS, NULL, NULL, filch_deliver, b);
+    ok(filch_spawn(b, &echo, NULL, &seen.partner));
+    ok(filch_send(a, seen.partner, filch_int(1)));
+    same(filch_sched_close(b, FILCH_SECONDS(30), NULL), FILCH_OK);
+    same(filch_send(a, seen.partner, filch_int(1)), FILCH_ECLOSED);
+    same(filch_sched_stop(a, FILCH_SECONDS(30), NULL), FILCH_OK);
+    same(filch_sched_stop(b, FILCH_SECONDS(30), NULL), FILCH_OK);
+    same(atomic_load(&seen.echoed), 1);
+}
+
+/* As caller, with filch_yield_send: the route's answer completes the yield. */
+static filch_err yielder_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    if (count == 0) {
+        filch_err err = filch_yield_send(out, 1, seen.partner, filch_int(5));
+        return err == FILCH_OK ? filch_wait(out) : err;
+    }
+    if (events[0].type == FILCH_EVENT_YIELD) {
+        atomic_store(&seen.code, events[0].error);
+        return events[0].error != FILCH_OK ? filch_done(out, filch_none()) : filch_idle(out);
+    }
+    if (events[0].type == FILCH_EVENT_MESSAGE && filch_as_int(&events[0].data) == 5) atomic_store(&seen.done, true);
+    return filch_done(out, filch_none());
+}
+
+TEST(yielded_sends_are_routed_too)
+{
+    static const filch_type yielder = { .name = "yielder", .step = yielder_step };
+    memset(&seen, 0, sizeof seen);
+    filch_sched *b = NULL, *a = make(FILCH_NO_WORKERS, NULL, NULL, to_other, &b);
+    b = make(FILCH_NO_WORKERS, NULL, NULL, filch_deliver, a);
+    atomic_store(&seen.code, -1);
+    ok(filch_spawn(b, &echo, NULL, &seen.partner));
+    ok(filch_spawn(a, &yielder, NULL, NULL));
+    for (int i = 0; i < 4; i++) {
+        ok(filch_tick(a, 0, NULL));
+        ok(filch_tick(b, 0, NULL));
+    }
+    same(atomic_load(&seen.code), FILCH_OK);
+    assert_true(atomic_load(&seen.done));
+    same(filch_sched_close(b, FILCH_SECONDS(30), NULL), FILCH_OK);
+    ok(filch_spawn(a, &yielder, NULL, NULL));
+    ok(filch_tick(a, 0, NULL));
+    same(atomic_load(&seen.code), FILCH_ECLOSED); /* b's answer, as the yield's error */
+    same(filch_sched_stop(a, FILCH_SECONDS(30), NULL), FILCH_OK);
+    same(filch_sched_stop(b, 0, NULL), FILCH_OK);
+}
+
+/* ---- one registry ---- */
+
+static filch_err where(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    atomic_uint_fast64_t *calls = user;
+    atomic_fetch_add(calls, 1);
+    if (filch_ctx_sched(command->ctx) != receiver.sched) return FILCH_EUSER;
+    return filch_complete(receiver, tag, filch_of_pid(command->from), FILCH_OK);
+}
+
+/* Asks for its own pid, sleeps a moment, and ends. */
+static filch_err asker_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    if (count == 0) {
+        filch_err err = filch_yield(out, WHERE, 1, filch_none());
+        if (err == FILCH_OK) err = filch_yield_sleep(out, 2, FILCH_MICROSECONDS(100));
+        return err == FILCH_OK ? filch_wait(out) : err;
+    }
+    for (size_t i = 0; i < count; i++) {
+        filch_pid me = filch_ctx_self(filch_out_ctx(out)), told = filch_as_pid(&events[i].data);
+        if (events[i].error != FILCH_OK) return events[i].error;
+        if (events[i].tag == 1 && (told.node != me.node || told.serial != me.serial)) atomic_fetch_add(&seen.wrong, 1);
+        if (events[i].tag == 2) {
+            atomic_fetch_add(&seen.answers, 1);
+            return filch_done(out, filch_none());
+        }
+    }
+    return filch_wait(out);
+}
+
+TEST(schedulers_share_a_registry_and_the_last_one_frees_it)
+{
+    static const filch_type asker = { .name = "asker", .step = asker_step };
+    memset(&seen, 0, sizeof seen);
+    atomic_uint_fast64_t calls = 0;
+    filch_registry      *registry;
+    filch_sched         *sched[HOW_MANY];
+    ok(filch_registry_create(&registry));
+    ok(filch_registry_add(registry, WHERE, where, &calls));
+    for (int i = 0; i < HOW_MANY; i++)
+        sched[i] = make(i == 0 ? FILCH_NO_WORKERS : i, &seen.alloc[i], registry, NULL, NULL);
+    same(filch_registry_add(registry, WHERE + 1, where, &calls), FILCH_EFROZEN);
+    filch_registry_destroy(registry);
+    for (int n = 0; n < 100; n++) {
+        for (int i = 0; i < HOW_MANY; i++) ok(filch_spawn(sched[i], &asker, NULL, NULL));
+    }
+    while (atomic_load(&seen.answers) < 100 * HOW_MANY) {
+        ok(filch_tick(sched[0], 0, NULL));
+        until_pause(1000);
+    }
+    same(atomic_load(&calls), 100 * HOW_MANY);
+    same(atomic_load(&seen.wrong), 0);
+    for (int i = 0; i < HOW_MANY; i++) {
+        same(filch_sched_stop(sched[i], FILCH_SECONDS(30), NULL), FILCH_OK);
+        test_alloc_balanced(&seen.alloc[i]);
+    }
+}
+
+/* ---- one inside the other ---- */
+
+/* A host that is itself a process: each of its steps ticks the other scheduler, and talks to both. */
+static filch_err host_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    uint64_t    *laps = self;
+    filch_sched *mine = filch_ctx_sched(filch_out_ctx(out));
+    uint32_t     ran = 0;
+    (void)events, (void)count;
+    if (filch_tick(seen.other, 0, &ran) != FILCH_OK) atomic_fetch_add(&seen.wrong, 1);
+    /* Back here we are who we were: our own sends carry our pid, our tick is refused, our yields work. */
+    if (filch_tick(mine, 0, NULL) != FILCH_ESTATE) atomic_fetch_add(&seen.wrong, 1);
+    if (filch_send(mine, filch_ctx_self(filch_out_ctx(out)), filch_int(1)) != FILCH_OK)
+        atomic_fetch_add(&seen.wrong, 1);
+    if (filch_send(seen.other, seen.partner, filch_int(1)) != FILCH_OK) atomic_fetch_add(&seen.wrong, 1);
+    if (++*laps == seen.rounds) {
+        atomic_store(&seen.done, true);
+        return filch_done(out, filch_none());
+    }
+    filch_err err = filch_yield_sleep(out, 1, 0);
+    return err == FILCH_OK ? filch_idle(out) : err;
+}
+
+/* Lives in the inner scheduler and knows the outer one only as a stranger would. */
+static filch_err inner_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    filch_err err = echo_step(self, events, count, out);
+    filch_err stop = filch_sched_stop(filch_ctx_sched(filch_out_ctx(out)), 0, NULL);
+    if (stop != FILCH_ESTATE) atomic_fetch_add(&seen.wrong, 1);
+    return err;
+}
+
+TEST(scheduler_can_be_ticked_inside_a_step_of_another)
+{
+    static const filch_type host = { .name = "host", .size = sizeof(uint64_t), .step = host_step };
+    static const filch_type inner = { .name = "inner", .step = inner_step };
+    for (int32_t workers = FILCH_NO_WORKERS; workers <= 2; workers += workers < 0 ? 2 : 1) {
+        memset(&seen, 0, sizeof seen);
+        seen.rounds = scaled(5000);
+        filch_sched *outer = make(workers, &seen.alloc[0], NULL, NULL, NULL);
+        seen.other = make(FILCH_NO_WORKERS, &seen.alloc[1], NULL, NULL, NULL);
+        ok(filch_spawn(seen.other, &inner, NULL, &seen.partner));
+        ok(filch_spawn(outer, &host, NULL, NULL));
+        if (workers < 0)
+            while (!atomic_load(&seen.done)) ok(filch_tick(outer, 0, NULL));
+        else until(atomic_load(&seen.done));
+        same(filch_sched_stop(outer, FILCH_SECONDS(30), NULL), FILCH_OK);
+        same(filch_sched_stop(seen.other, FILCH_SECONDS(30), NULL), FILCH_OK);
+        same(atomic_load(&seen.wrong), 0);
+        assert_true(atomic_load(&seen.echoed) + 1 >= seen.rounds);
+        test_alloc_balanced(&seen.alloc[0]);
+        test_alloc_balanced(&seen.alloc[1]);
+    }
+}
+
+/* ---- memory ---- */
+
+TEST(each_scheduler_uses_its_own_allocator_and_only_that)
+{
+    memset(&seen, 0, sizeof seen);
+    filch_sched *sched[2] = { make(1, &seen.alloc[0], NULL, NULL, NULL), make(1, &seen.alloc[1], NULL, NULL, NULL) };
+    filch_pid    pid;
+    uint64_t     before = atomic_load(&seen.alloc[0].asked);
+    size_t       bytes = atomic_load(&seen.alloc[0].bytes);
+    char         text[1000];
+    memset(text, 'x', sizeof text);
+    ok(filch_spawn(sched[1], &echo, NULL, &pid));
+    for (int i = 0; i < 1000; i++) ok(filch_send(sched[1], pid, filch_bytes(text, sizeof text)));
+    until(atomic_load(&seen.echoed) == 1000);
+    assert_true(atomic_load(&seen.alloc[1].asked) >= 1000);
+    same(atomic_load(&seen.alloc[0].asked), before);
+    same(atomic_load(&seen.alloc[0].bytes), bytes);
+
+    /* One that has no memory left does not trouble the other. */
+    test_alloc_fail(&seen.alloc[0], 1, true);
+    ok(filch_send(sched[1], pid, filch_bytes(text, sizeof text)));
+    same(filch_spawn(sched[0], &echo, NULL, NULL), FILCH_ENOMEM);
+    test_alloc_fail(&seen.alloc[0], 0, false);
+    ok(filch_spawn(sched[0], &echo, NULL, NULL));
+    for (int i = 0; i < 2; i++) {
+        same(filch_sched_stop(sched[i], FILCH_SECONDS(30), NULL), FILCH_OK);
+        test_alloc_balanced(&seen.alloc[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pids_of_one_scheduler_are_foreign_to_the_others),
+        cmocka_unit_test(routed_messages_go_both_ways_and_keep_their_sender),
+        cmocka_unit_test(route_to_a_scheduler_that_is_closing_is_told_closed),
+        cmocka_unit_test(yielded_sends_are_routed_too),
+        cmocka_unit_test(schedulers_share_a_registry_and_the_last_one_frees_it),
+        cmocka_unit_test(scheduler_can_be_ticked_inside_a_step_of_another),
+        cmocka_unit_test(each_scheduler_uses_its_own_allocator_and_only_that),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
