@@ -264,7 +264,7 @@ filch_err fli_timers_handle(fli_timers *timers, const filch_command *command, fi
     e->period_ns = command->id == FILCH_CMD_TICKER ? value : 0;
     e->node = NULL;
     e->owes = false;
-    uint64_t  due_ns = fli_clock_after(fli_clock_ns(), value);
+    uint64_t  due_ns = fli_clock_after(fli_now(timers->rt), value);
     filch_err err = command->id == FILCH_CMD_SLEEP ? handle_sleep(timers, e, receiver, due_ns)
                                                    : handle_timer(timers, here, e, command, receiver, due_ns);
     if (err != FILCH_OK) give(timers, e);

@@ -7,9 +7,11 @@
 
 #include <filch.h>
 
+#include "base/assert.h"
 #include "base/mem.h"
 #include "observe/counters.h"
 #include "port/atomic.h"
+#include "port/clock.h"
 #include "port/thread.h"
 #include "proc/node.h"
 #include "proc/proc.h"
@@ -46,8 +48,21 @@ typedef struct fli_hooks {
     void (*no_room)(fli_runtime *rt, uint64_t serial);
 } fli_hooks;
 
+/* What a simulation (sched/simulate.c) decides and wants to hear of. Ordinary runtimes have none. */
+typedef struct fli_simulator {
+    uint64_t now_ns; /* its clock. Plain: one thread runs the simulation */
+    /* Somebody is about to act on other processes: they may go first. `here` is NULL on threads that have no business
+     * here. False: refused, and `call` is named in the report. Thread: any. */
+    bool (*point)(fli_runtime *rt, fli_local *here, const char *call);
+    /* A message was sent, or not. */
+    void (*sent)(fli_runtime *rt, filch_pid from, filch_pid to, const filch_data *data, filch_err err);
+    /* The yield of `command` has been answered: `node` is claimed and filled. True: takes it, to hand it over later. */
+    bool (*answered)(fli_runtime *rt, fli_node *node, uint32_t command);
+} fli_simulator;
+
 struct fli_runtime {
     fli_mem         mem; /* plain: set at create, down to `phase` */
+    fli_simulator  *sim; /* NULL: threads and the real clock */
     uint64_t        node;
     size_t          payload_max;
     fli_hooks       hooks;
@@ -63,6 +78,12 @@ static inline fli_local *fli_here(const fli_runtime *rt)
 {
     fli_local *here = fli_here_get();
     return here != NULL && here->rt == rt ? here : NULL;
+}
+
+/* The runtime's time. */
+static inline uint64_t fli_now(const fli_runtime *rt)
+{
+    return FLI_LIKELY(rt->sim == NULL) ? fli_clock_ns() : rt->sim->now_ns;
 }
 
 /* Adds to a counter, on the cheap if we are a worker. */

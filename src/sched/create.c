@@ -7,7 +7,6 @@
  */
 #include <string.h>
 
-#include "port/clock.h"
 #include "port/cpu.h"
 #include "port/random.h"
 #include "port/wakefd.h"
@@ -204,7 +203,7 @@ static filch_err parts_init(filch_sched *sched, const fli_mem *mem)
     if (err != FILCH_OK) goto no_global;
     err = fli_idle_init(&sched->idle);
     if (err != FILCH_OK) goto no_idle;
-    err = fli_timers_init(&sched->timers, &sched->rt, sched->victim_count, fli_clock_ns());
+    err = fli_timers_init(&sched->timers, &sched->rt, sched->victim_count, fli_now(&sched->rt));
     if (err != FILCH_OK) goto no_timers;
     err = fli_waitroom_init(&sched->waitroom);
     if (err != FILCH_OK) goto no_waitroom;

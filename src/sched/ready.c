@@ -3,7 +3,6 @@
  * A worker queues on its own deque: what it just wrote to is warm. Everybody else uses the global queue. Both stay in
  * sight of thieves; there is no private corner that only one worker may empty.
  */
-#include "port/clock.h"
 #include "port/wakefd.h"
 #include "sched/sched.h"
 
@@ -15,7 +14,7 @@ static void sample(fli_worker *w, fli_proc *p)
     if (FLI_LIKELY(w->sample_in-- > 0)) return;
     w->sample_in = SAMPLE_EVERY;
     w->sample_serial = fli_proc_serial(p);
-    w->sample_ns = fli_clock_ns();
+    w->sample_ns = fli_now(&w->sched->rt);
 }
 
 void fli_ready_here(fli_worker *w, fli_proc *p)

@@ -7,7 +7,6 @@
  *   5. by the status: queue again, settle to idle or blocked, upgrade, or end
  * From 1 to 5 the process is ACTIVE and this worker's own.
  */
-#include "port/clock.h"
 #include "proc/data.h"
 #include "proc/mailbox.h"
 #include "proc/yields.h"
@@ -75,7 +74,7 @@ static void watch_begin(fli_worker *w, fli_proc *p)
 {
     fli_store_rlx(&w->window.type, fli_proc_type(p));
     fli_store_rlx(&w->window.serial, w->local.serial);
-    if (w->sched->opt.long_step_ns != 0) fli_store_rlx(&w->window.began_ns, fli_clock_ns());
+    if (w->sched->opt.long_step_ns != 0) fli_store_rlx(&w->window.began_ns, fli_now(&w->sched->rt));
 }
 
 static void watch_end(fli_worker *w, fli_proc *p)
@@ -83,7 +82,7 @@ static void watch_end(fli_worker *w, fli_proc *p)
     const filch_options *opt = &w->sched->opt;
     fli_store_rlx(&w->window.serial, 0);
     if (FLI_LIKELY(opt->long_step_ns == 0)) return;
-    uint64_t took_ns = fli_clock_ns() - fli_load_rlx(&w->window.began_ns);
+    uint64_t took_ns = fli_now(&w->sched->rt) - fli_load_rlx(&w->window.began_ns);
     fli_store_rlx(&w->window.began_ns, 0);
     if (took_ns < opt->long_step_ns) return;
     fli_count(&w->local.counters.long_steps, 1);
@@ -157,7 +156,7 @@ static bool take_cancel(fli_worker *w, fli_proc *p, uint64_t word)
 
 static void measure_wait(fli_worker *w)
 {
-    uint64_t waited = fli_clock_ns() - w->sample_ns;
+    uint64_t waited = fli_now(&w->sched->rt) - w->sample_ns;
     w->sample_serial = 0;
     unsigned bucket = waited < 2 ? 0 : 63u - (unsigned)__builtin_clzll(waited);
     fli_count(&w->queue_wait[bucket < FILCH_WAIT_BUCKETS ? bucket : FILCH_WAIT_BUCKETS - 1], 1);

@@ -1,5 +1,4 @@
 /* worker.c - a worker's life: find a process, step it; now and then look at the clock; when dry, idle.c. */
-#include "port/clock.h"
 #include "sched/sched.h"
 
 /* The clock is read every clock_every steps, which adapts so that readings are about this far apart: close enough for
@@ -10,7 +9,7 @@
 
 void fli_worker_clock(fli_worker *w)
 {
-    w->clock_ns = fli_clock_ns();
+    w->clock_ns = fli_now(&w->sched->rt);
     (void)fli_timers_poll(&w->sched->timers, w->clock_ns);
 }
 
