@@ -1,0 +1,374 @@
+/* yields_test.c - a yield is answered once, by whoever comes first; late answers find nothing, and nothing leaks. */
+#include "proc/yields.h"
+
+#include <stdlib.h>
+
+#include "proc/data.h"
+#include "support/bench_runtime.h"
+#include "support/until.h"
+
+static fli_node *open_yield(bench *b, fli_proc *p, uint64_t tag)
+{
+    fli_node *node = fli_yield_open(&b->rt, &b->here, p, 300, tag);
+    assert_non_null(node);
+    return node;
+}
+
+/* Reads all answers, as a step would. Returns how many. */
+static uint32_t read_answers(bench *b, fli_proc *p)
+{
+    filch_event events[BENCH_EVENTS];
+    uint32_t    nodes[BENCH_EVENTS];
+    bench_drain(b, p);
+    uint32_t count = fli_mail_collect(&b->rt, p, false, events, nodes, BENCH_EVENTS);
+    fli_mail_release(&b->rt, &b->here, p, events, nodes, count);
+    return count;
+}
+
+TEST(the_first_answer_counts_and_the_second_is_told_so)
+{
+    bench b;
+    bench_begin(&b);
+    fli_proc      *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    filch_receiver receiver = fli_yield_receiver(&b.rt, open_yield(&b, p, 7));
+    assert_true(fli_yield_is_pending(&b.rt, receiver.key));
+    ok(filch_complete(receiver, 7, filch_int(1), FILCH_OK));
+    assert_false(fli_yield_is_pending(&b.rt, receiver.key));
+    same(filch_complete(receiver, 7, filch_int(2), FILCH_OK), FILCH_ESTALE);
+    same(read_answers(&b, p), 1);
+    same(filch_complete(receiver, 7, filch_int(3), FILCH_OK), FILCH_ESTALE);
+    same(fli_load_rlx(&b.here.counters.completions), 1);
+    same(fli_load_rlx(&b.here.counters.late_completions), 2);
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+TEST(a_wrong_receiver_is_refused)
+{
+    bench b;
+    bench_begin(&b);
+    fli_proc      *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    filch_receiver good = fli_yield_receiver(&b.rt, open_yield(&b, p, 7)), bad = good;
+    same(filch_complete(good, 8, filch_none(), FILCH_OK), FILCH_EINVAL);
+    bad.sched = NULL;
+    same(filch_complete(bad, 7, filch_none(), FILCH_OK), FILCH_EINVAL);
+    bad = good;
+    bad.key = 0;
+    same(filch_complete(bad, 7, filch_none(), FILCH_OK), FILCH_EINVAL);
+    for (unsigned bit = 0; bit < 64; bit++) {
+        bad.key = good.key ^ UINT64_C(1) << bit;
+        same(filch_complete(bad, 7, filch_none(), FILCH_OK), (uint32_t)bad.key == 0 && bad.key == 0 ? FILCH_EINVAL
+                                                                                                    : FILCH_ESTALE);
+    }
+    ok(filch_complete(good, 7, filch_none(), FILCH_OK));
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+/* A node goes round: an old receiver must not answer the yield, or touch the message, that has it now. */
+TEST(an_old_receiver_never_answers_a_later_yield)
+{
+    bench b;
+    bench_begin(&b);
+    fli_proc      *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    filch_receiver old[50];
+    for (int i = 0; i < 50; i++) {
+        fli_node *node = open_yield(&b, p, 7);
+        old[i] = fli_yield_receiver(&b.rt, node);
+        for (int k = 0; k < i; k++) {
+            assert_int_not_equal(old[k].key, old[i].key);
+            same(filch_complete(old[k], 7, filch_none(), FILCH_OK), FILCH_ESTALE);
+        }
+        assert_true(fli_yield_is_pending(&b.rt, old[i].key));
+        if (i % 2 == 0) {
+            fli_yield_undo(&b.rt, &b.here, p, node);
+            continue;
+        }
+        ok(filch_complete(old[i], 7, filch_none(), FILCH_OK));
+        same(read_answers(&b, p), 1);
+        assert_true(bench_settle(&b, p, FLI_IDLE));
+        same(fli_state_rouse(&p->state, bench_gen(p)), FLI_KNOCK_WOKE);
+    }
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+TEST(any_number_may_be_out_and_end_in_any_order)
+{
+    enum { MANY = 100 };
+    bench b;
+    bench_begin(&b);
+    fli_proc      *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    filch_receiver receivers[MANY];
+    for (uint64_t i = 0; i < MANY; i++) receivers[i] = fli_yield_receiver(&b.rt, open_yield(&b, p, i));
+    same(p->yield_count, MANY);
+    for (uint64_t i = 0; i < MANY; i++) {
+        uint64_t at = i * 37 % MANY;
+        ok(filch_complete(receivers[at], at, filch_none(), FILCH_OK));
+        if (i % 10 == 0) assert_in_range(read_answers(&b, p), 1, 10);
+    }
+    same(read_answers(&b, p), 9);
+    same(p->yield_count, 0);
+    /* And again with what was allocated. */
+    for (uint64_t i = 0; i < MANY; i++) (void)open_yield(&b, p, i);
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+TEST(one_or_two_cost_no_allocation)
+{
+    bench b;
+    bench_begin(&b);
+    fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    fli_yield_undo(&b.rt, &b.here, p, open_yield(&b, p, 0));
+    uint64_t asked = atomic_load(&b.alloc.asked);
+    for (uint64_t i = 0; i < FLI_YIELDS_FEW; i++) (void)open_yield(&b, p, i);
+    same(atomic_load(&b.alloc.asked), asked);
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+TEST(no_memory_for_a_yield_changes_nothing)
+{
+    bench b;
+    bench_begin(&b);
+    fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    for (uint64_t i = 0; i < FLI_YIELDS_FEW; i++) (void)open_yield(&b, p, i);
+    test_alloc_fail(&b.alloc, 1, true);
+    assert_null(fli_yield_open(&b.rt, &b.here, p, 300, 9));
+    same(p->yield_count, FLI_YIELDS_FEW);
+    test_alloc_fail(&b.alloc, 0, false);
+    (void)open_yield(&b, p, 9);
+    same(p->yield_count, FLI_YIELDS_FEW + 1);
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+TEST(the_end_voids_what_is_out_and_tells_the_handler_that_asked)
+{
+    bench b;
+    bench_begin(&b);
+    fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    fli_node *with = open_yield(&b, p, 1);
+    with->data[0] = 4711;
+    filch_receiver receiver = fli_yield_receiver(&b.rt, with), other = fli_yield_receiver(&b.rt, open_yield(&b, p, 2));
+    uint32_t       command = 0;
+    uint64_t       tag = 0;
+    assert_true(fli_yield_first(&b.rt, p, &command, &tag));
+    same(command, 300);
+    same(tag, 1);
+    assert_true(fli_yield_is_pending(&b.rt, receiver.key)); /* only looked at */
+    same(bench_finish(&b, p), 0);
+    same(fli_load_rlx(&b.abandoned), 1);
+    same(b.cookie, 4711);
+    same(filch_complete(receiver, 1, filch_none(), FILCH_OK), FILCH_ESTALE);
+    same(filch_complete(other, 2, filch_none(), FILCH_OK), FILCH_ESTALE);
+    bench_end(&b);
+}
+
+TEST(a_yield_that_is_being_answered_is_not_named_in_the_report)
+{
+    bench b;
+    bench_begin(&b);
+    fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    uint32_t  command = 0;
+    uint64_t  tag = 0;
+    assert_false(fli_yield_first(&b.rt, p, &command, &tag));
+    ok(filch_complete(fli_yield_receiver(&b.rt, open_yield(&b, p, 1)), 1, filch_none(), FILCH_OK));
+    assert_false(fli_yield_first(&b.rt, p, &command, &tag));
+    (void)open_yield(&b, p, 2);
+    assert_true(fli_yield_first(&b.rt, p, &command, &tag));
+    same(tag, 2);
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+/* Claimed before the end, handed over after it: the completion finds nobody and frees the node itself. */
+TEST(an_answer_that_comes_after_the_end_is_freed_by_whoever_brings_it)
+{
+    bench b;
+    bench_begin(&b);
+    fli_proc      *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    filch_receiver receiver = fli_yield_receiver(&b.rt, open_yield(&b, p, 1));
+    fli_node      *node;
+    uint32_t       gen = bench_gen(p);
+    assert_true(fli_yield_claim(&b.rt, receiver.key, &node));
+    fli_node *again;
+    assert_false(fli_yield_claim(&b.rt, receiver.key, &again));
+    same(bench_finish(&b, p), 0);
+    same(bench_nodes_out(&b), 1);
+    same(fli_mail_post(&b.rt, &b.here, p, gen, node), FILCH_EDEAD);
+    fli_yield_drop(&b.rt, &b.here, node);
+    bench_end(&b);
+}
+
+/* Inside its own handler the process is ours: the answer goes to its list without a knock, in order. */
+TEST(an_answer_from_inside_the_handler_needs_no_knock)
+{
+    bench b;
+    bench_begin(&b);
+    fli_proc      *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    filch_receiver receiver = fli_yield_receiver(&b.rt, open_yield(&b, p, 1));
+    b.here.current = p;
+    b.here.serial = fli_proc_serial(p);
+    b.here.dispatching = true;
+    ok(filch_complete(receiver, 1, filch_none(), FILCH_OK));
+    b.here.dispatching = false;
+    same(fli_word_head(fli_state_peek(&p->state)), 0);
+    same(read_answers(&b, p), 1);
+    same(fli_mail_held(p), 0);
+    same(bench_nodes_out(&b), 0);
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+TEST(an_answer_that_cannot_be_copied_leaves_the_yield_out)
+{
+    bench b;
+    bench_begin(&b);
+    fli_proc      *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    filch_receiver receiver = fli_yield_receiver(&b.rt, open_yield(&b, p, 1));
+    char           bytes[64] = { 0 };
+    test_alloc_fail(&b.alloc, 1, true);
+    same(filch_complete(receiver, 1, filch_bytes(bytes, sizeof bytes), FILCH_OK), FILCH_ENOMEM);
+    test_alloc_fail(&b.alloc, 0, false);
+    b.rt.payload_max = 63;
+    same(filch_complete(receiver, 1, filch_bytes(bytes, sizeof bytes), FILCH_OK), FILCH_ETOOBIG);
+    same(filch_complete(receiver, 1, filch_bytes(NULL, 5), FILCH_OK), FILCH_EINVAL);
+    b.rt.payload_max = 0;
+    ok(filch_complete(receiver, 1, filch_bytes(bytes, sizeof bytes), FILCH_OK));
+    same(read_answers(&b, p), 1);
+    fli_store_rel(&b.rt.phase, FLI_CLOSED);
+    same(filch_complete(receiver, 1, filch_none(), FILCH_OK), FILCH_ECLOSED);
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+/* ---- threads ---- */
+
+enum { OUT = 8, ANSWERERS = 2 };
+
+/* The owner opens yields and ends the process at some moment; two threads answer all of them, over and over. */
+typedef struct race {
+    bench b;
+    FLI_ATOMIC(uint64_t) keys[OUT];
+    FLI_ATOMIC(bool) over;
+    FLI_ATOMIC(uint64_t) accepted, refused;
+    FLI_ATOMIC(bool) wrong;
+} race;
+
+typedef struct answerer {
+    race      *r;
+    fli_local  here;
+    fli_thread thread;
+} answerer;
+
+static FLI_ATOMIC(int64_t) blocks; /* payloads that are alive */
+
+static void on_free(void *user, void *bytes, size_t size)
+{
+    (void)user;
+    (void)size;
+    free(bytes);
+    (void)fli_sub_acqrel(&blocks, 1);
+}
+
+static void answer_all(void *arg)
+{
+    answerer *a = arg;
+    race     *r = a->r;
+    a->here.rt = &r->b.rt;
+    fli_here_set(&a->here);
+    for (uint64_t i = 0; !fli_load_acq(&r->over); i++) {
+        uint64_t key = fli_load_acq(&r->keys[i % OUT]);
+        if (key == 0) {
+            if (i % OUT == 0) fli_thread_yield();
+            continue;
+        }
+        filch_receiver receiver = { .sched = (filch_sched *)&r->b.rt, .key = key, .tag = i % OUT };
+        void          *bytes = malloc(32);
+        (void)fli_add_acqrel(&blocks, 1);
+        filch_err err = filch_complete(receiver, i % OUT, filch_move(bytes, 32, on_free), FILCH_OK);
+        if (err == FILCH_OK) {
+            fli_add_rlx(&r->accepted, 1);
+        } else {
+            if (err != FILCH_ESTALE && err != FILCH_EDEAD) fli_store_rlx(&r->wrong, true);
+            on_free(NULL, bytes, 32); /* still ours */
+            fli_add_rlx(&r->refused, 1);
+        }
+    }
+    fli_slab_empty(&r->b.rt.nodes, &a->here.nodes);
+    fli_here_set(NULL);
+}
+
+TEST(answers_that_race_with_the_end_are_delivered_or_refused_and_leak_nothing)
+{
+    static race     r;
+    static answerer answerers[ANSWERERS];
+    uint64_t        rounds = scaled(12000), read = 0, discarded = 0;
+    memset(&r, 0, sizeof r);
+    bench_begin(&r.b);
+    fli_store_rlx(&blocks, 0);
+    for (int i = 0; i < ANSWERERS; i++) {
+        memset(&answerers[i], 0, sizeof answerers[i]);
+        answerers[i].r = &r;
+        ok(fli_thread_start(&answerers[i].thread, "answerer", answer_all, &answerers[i]));
+    }
+    for (uint64_t round = 0; round < rounds; round++) {
+        fli_proc *p = bench_spawn(&r.b, 0, 0, FILCH_OVERFLOW_FAIL);
+        for (uint64_t i = 0; i < OUT; i++) {
+            fli_node *node = open_yield(&r.b, p, i);
+            fli_store_rel(&r.keys[i], fli_yield_receiver(&r.b.rt, node).key);
+        }
+        for (uint64_t k = 0; k < round % 4; k++) {
+            if (k == 1) fli_thread_yield();
+            uint32_t command;
+            uint64_t tag;
+            (void)fli_yield_first(&r.b.rt, p, &command, &tag);
+            read += read_answers(&r.b, p);
+            assert_true(p->yield_count <= OUT);
+        }
+        /* bench_finish, but with a look at what was answered and not read. */
+        uint32_t gen = bench_gen(p);
+        fli_yield_abandon(&r.b.rt, &r.b.here, p);
+        uint32_t head = fli_state_finish(&p->state);
+        fli_mail_drain(&r.b.rt, &r.b.here, p, head);
+        if (p->answers != 0) {
+            uint32_t at = p->answers;
+            do {
+                discarded++;
+                at = fli_node_at(&r.b.rt, at)->next;
+            } while (at != p->answers);
+        }
+        same(fli_mail_discard(&r.b.rt, &r.b.here, p, head), 0);
+        (void)fli_limit_close(p, gen);
+        assert_true(fli_state_free(&p->state));
+        fli_slab_give(&r.b.rt.procs, &r.b.here.procs, p->slot);
+    }
+    fli_store_rel(&r.over, true);
+    for (int i = 0; i < ANSWERERS; i++) fli_thread_join(&answerers[i].thread);
+    assert_false(fli_load_rlx(&r.wrong));
+    same(fli_load_rlx(&r.accepted), read + discarded);
+    same(fli_load_rlx(&blocks), 0);
+    assert_true(fli_load_rlx(&r.refused) > 0);
+    bench_end(&r.b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_answer_counts_and_the_second_is_told_so),
+        cmocka_unit_test(a_wrong_receiver_is_refused),
+        cmocka_unit_test(an_old_receiver_never_answers_a_later_yield),
+        cmocka_unit_test(any_number_may_be_out_and_end_in_any_order),
+        cmocka_unit_test(one_or_two_cost_no_allocation),
+        cmocka_unit_test(no_memory_for_a_yield_changes_nothing),
+        cmocka_unit_test(the_end_voids_what_is_out_and_tells_the_handler_that_asked),
+        cmocka_unit_test(a_yield_that_is_being_answered_is_not_named_in_the_report),
+        cmocka_unit_test(an_answer_that_comes_after_the_end_is_freed_by_whoever_brings_it),
+        cmocka_unit_test(an_answer_from_inside_the_handler_needs_no_knock),
+        cmocka_unit_test(an_answer_that_cannot_be_copied_leaves_the_yield_out),
+        cmocka_unit_test(answers_that_race_with_the_end_are_delivered_or_refused_and_leak_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
