@@ -1,0 +1,447 @@
+/* clock_test.c - sleeps, timers and tickers: never early, never lost, gone with their process. */
+#include "api/world.h"
+
+static world w;
+
+static void actor_stop(actor *a)
+{
+    ok(filch_cancel(w.sched, a->pid));
+    actor_ends(&w, a, FILCH_OK);
+}
+
+/* ---- sleep ---- */
+
+typedef struct nap {
+    uint64_t delay_ns, began_ns, woke_ns;
+} nap;
+
+static filch_err play_nap(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    nap *n = me->user;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (events[i].type != FILCH_EVENT_YIELD) continue;
+        n->woke_ns = fli_clock_ns();
+        return events[i].error != FILCH_OK ? events[i].error : filch_done(out, filch_none());
+    }
+    n->began_ns = fli_clock_ns();
+    filch_err err = filch_yield_sleep(out, 4, n->delay_ns);
+    return err == FILCH_OK ? filch_wait(out) : err;
+}
+
+TEST(a_sleep_is_never_early)
+{
+    static const uint64_t delays[] = { 0, 1, 1000, 65535, 65536, 65537, 999999, 1000000, 3333333, 20000000 };
+    static actor          a[COUNT_OF(delays)];
+    static nap            naps[COUNT_OF(delays)];
+    for (int32_t workers = FILCH_NO_WORKERS; workers <= 2; workers += 3) {
+        memset(a, 0, sizeof a);
+        world_begin(&w, workers);
+        for (size_t i = 0; i < COUNT_OF(delays); i++) {
+            naps[i] = (nap){ .delay_ns = delays[i] };
+            a[i].user = &naps[i];
+            actor_start(&w, &a[i], play_nap);
+        }
+        for (size_t i = 0; i < COUNT_OF(delays); i++) {
+            actor_ends(&w, &a[i], FILCH_OK);
+            assert_true(naps[i].woke_ns - naps[i].began_ns >= delays[i]);
+            same(a[i].seen[0].tag, 4);
+            same(a[i].seen[0].error, FILCH_OK);
+        }
+        same(world_stats(&w).timers, 0);
+        world_end(&w);
+    }
+}
+
+TEST(sleeps_for_ever_end_with_their_process)
+{
+    static const uint64_t delays[] = { UINT64_MAX, FILCH_FOREVER - 1, (uint64_t)INT64_MAX + 1, INT64_MAX,
+                                       UINT64_C(1) << 62, FILCH_SECONDS(86400) * 365 };
+    static actor          a[COUNT_OF(delays)];
+    static nap            naps[COUNT_OF(delays)];
+    memset(a, 0, sizeof a);
+    world_begin(&w, FILCH_NO_WORKERS);
+    for (size_t i = 0; i < COUNT_OF(delays); i++) {
+        naps[i] = (nap){ .delay_ns = delays[i] };
+        a[i].user = &naps[i];
+        actor_start(&w, &a[i], play_nap);
+    }
+    (void)world_tick(&w);
+    same(world_stats(&w).timers, COUNT_OF(delays));
+    assert_true(filch_next_timeout(w.sched) > FILCH_SECONDS(1));
+    for (size_t i = 0; i < COUNT_OF(delays); i++) {
+        assert_false(is_over(&a[i]));
+        same(world_inspect(&w, a[i].pid).state, FILCH_STATE_BLOCKED);
+        actor_stop(&a[i]);
+        same(world_stats(&w).timers, COUNT_OF(delays) - 1 - i);
+    }
+    assert_true(filch_next_timeout(w.sched) == FILCH_FOREVER);
+    world_end(&w);
+}
+
+TEST(a_multitude_of_sleepers_all_wake)
+{
+    uint32_t n = world_scale(100000, 1000);
+    actor   *a = calloc(n, sizeof *a);
+    nap     *naps = calloc(n, sizeof *naps);
+    world_begin(&w, 2);
+    for (uint32_t i = 0; i < n; i++) {
+        naps[i].delay_ns = UINT64_C(7919) * i % FILCH_MILLISECONDS(50);
+        a[i].user = &naps[i];
+        actor_start(&w, &a[i], play_nap);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        actor_ends(&w, &a[i], FILCH_OK);
+        assert_true(naps[i].woke_ns - naps[i].began_ns >= naps[i].delay_ns);
+    }
+    same(world_stats(&w).timers, 0);
+    same(world_stats(&w).completions, n);
+    world_end(&w);
+    free(naps);
+    free(a);
+}
+
+/* ---- timers, tickers, and stopping them ---- */
+
+enum { TAG_TIMER = 11, TAG_TICKER, TAG_CANCEL };
+
+/* Does what the messages say: arms and stops timers. */
+enum { DO_TIMER = 1, DO_TICKER, DO_CANCEL };
+
+typedef struct desk {
+    int64_t  id;        /* of the last timer or ticker */
+    int64_t  cancelled; /* the last answer to a cancel; -1 none yet */
+    uint32_t timers, ticks_events;
+    int64_t  ticks;
+    uint64_t armed_ns, last_ns;
+    uint32_t wrong;
+} desk;
+
+typedef struct order {
+    int      what;
+    uint64_t ns;
+    int64_t  id;
+} order;
+
+static filch_err obey(actor *me, const filch_event *event, filch_out *out)
+{
+    const order *o = filch_as_ptr(&event->data);
+    desk        *d = me->user;
+    d->armed_ns = fli_clock_ns();
+    switch (o->what) {
+    case DO_TIMER: return filch_yield_timer(out, TAG_TIMER, o->ns);
+    case DO_TICKER: return filch_yield_ticker(out, TAG_TICKER, o->ns);
+    default: return filch_yield_timer_cancel(out, TAG_CANCEL, o->id);
+    }
+}
+
+static filch_err play_desk(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    desk *d = me->user;
+    for (size_t i = 0; i < count; i++) {
+        const filch_event *e = &events[i];
+        int64_t            number = filch_as_int(&e->data);
+        filch_err          err = FILCH_OK;
+        if (e->type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (e->type == FILCH_EVENT_YIELD && e->tag == TAG_CANCEL) d->cancelled = number;
+        else if (e->type == FILCH_EVENT_YIELD) d->id = number;
+        else if (e->tag == 0) err = obey(me, e, out);
+        else if (e->tag == TAG_TIMER) d->timers++;
+        else if (e->tag == TAG_TICKER) d->ticks_events++, d->ticks += number;
+        if (e->type == FILCH_EVENT_MESSAGE && e->tag != 0) {
+            d->last_ns = fli_clock_ns();
+            if (!is_nobody(e->from) || number < 1) d->wrong++;
+        }
+        if (err != FILCH_OK || e->error != FILCH_OK) d->wrong++;
+    }
+    return filch_idle(out);
+}
+
+static void give_order(actor *a, int what, uint64_t ns, int64_t id)
+{
+    static order orders[64];
+    static size_t next;
+    order       *o = &orders[next++ % COUNT_OF(orders)];
+    desk        *d = a->user;
+    *o = (order){ .what = what, .ns = ns, .id = id };
+    if (what == DO_CANCEL) d->cancelled = -1;
+    else d->id = 0;
+    ok(filch_send(w.sched, a->pid, filch_ptr(o)));
+    (void)world_tick(&w);
+    (void)world_tick(&w);
+}
+
+/* What a cancel of `id` answers. */
+static int64_t cancel(actor *a, int64_t id)
+{
+    give_order(a, DO_CANCEL, 0, id);
+    desk *d = a->user;
+    UNTIL(&w, d->cancelled >= 0);
+    return d->cancelled;
+}
+
+TEST(a_timer_gives_its_id_at_once_and_its_message_in_time)
+{
+    desk  d = { .id = 0 };
+    actor a = { .user = &d };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_desk);
+    static const uint64_t delays[] = { 0, 1, 100000, 5000000 };
+    for (size_t i = 0; i < COUNT_OF(delays); i++) {
+        give_order(&a, DO_TIMER, delays[i], 0);
+        UNTIL(&w, d.timers == i + 1);
+        assert_true(d.id != 0);
+        assert_true(d.last_ns - d.armed_ns >= delays[i]);
+        same(cancel(&a, d.id), 0); /* it has fired */
+        same(world_stats(&w).timers, 0);
+    }
+    same(d.wrong, 0);
+    actor_stop(&a);
+    world_end(&w);
+}
+
+TEST(a_timer_stopped_in_time_never_fires)
+{
+    desk  d = { .id = 0 };
+    actor a = { .user = &d };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_desk);
+    give_order(&a, DO_TIMER, FILCH_SECONDS(3600), 0);
+    same(world_stats(&w).timers, 1);
+    int64_t id = d.id;
+    same(cancel(&a, id), 1);
+    same(cancel(&a, id), 0); /* twice */
+    same(world_stats(&w).timers, 0);
+    give_order(&a, DO_TIMER, FILCH_SECONDS(3600), 0); /* may well use the same memory */
+    assert_true(d.id != id);
+    same(cancel(&a, id), 0); /* the old id does not reach the new timer */
+    same(world_stats(&w).timers, 1);
+    same(cancel(&a, d.id), 1);
+    same(d.timers, 0);
+    same(d.wrong, 0);
+    actor_stop(&a);
+    world_end(&w);
+}
+
+TEST(nobody_stops_the_timer_or_the_sleep_of_another)
+{
+    desk  d = { .id = 0 }, e = { .id = 0 };
+    nap   n = { .delay_ns = FILCH_MILLISECONDS(30) };
+    actor a = { .user = &d }, b = { .user = &e }, c = { .user = &n };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_desk);
+    actor_start(&w, &b, play_desk);
+    actor_start(&w, &c, play_nap);
+    give_order(&a, DO_TIMER, FILCH_MILLISECONDS(30), 0);
+    int64_t timer = d.id;
+    give_order(&a, DO_TICKER, FILCH_SECONDS(3600), 0);
+    same(world_stats(&w).timers, 3);
+    same(cancel(&b, timer), 0);
+    same(cancel(&b, d.id), 0);
+    /* Ids are numbers, and numbers can be guessed. */
+    for (int64_t k = -3; k < 20; k++) {
+        for (int64_t generation = 0; generation < 4; generation++) same(cancel(&b, (generation << 32) + k), 0);
+    }
+    static const int64_t wild[] = { INT64_MAX, INT64_MIN, -1, UINT32_MAX, INT64_C(0x7fffffff00000001) };
+    for (size_t i = 0; i < COUNT_OF(wild); i++) same(cancel(&b, wild[i]), 0);
+    actor_ends(&w, &c, FILCH_OK); /* it sleeps and wakes all the same */
+    UNTIL(&w, d.timers == 1);
+    same(cancel(&a, d.id), 1);
+    actor_stop(&a);
+    actor_stop(&b);
+    same(world_stats(&w).timers, 0);
+    world_end(&w);
+}
+
+TEST(a_ticker_ticks_on_time_until_it_is_stopped)
+{
+    desk  d = { .id = 0 };
+    actor a = { .user = &d };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_desk);
+    give_order(&a, DO_TICKER, FILCH_MILLISECONDS(1), 0);
+    uint64_t armed_ns = d.armed_ns;
+    int64_t  id = d.id;
+    UNTIL(&w, d.ticks >= 20);
+    /* Never more than have come due; and it does not drift: none is missing either. */
+    assert_true((uint64_t)d.ticks <= (d.last_ns - armed_ns) / FILCH_MILLISECONDS(1));
+    same(world_stats(&w).timers, 1);
+    same(cancel(&a, id), 1);
+    same(cancel(&a, id), 0);
+    same(world_stats(&w).timers, 0);
+    (void)world_tick(&w);
+    int64_t ticks = d.ticks;
+    UNTIL(&w, fli_clock_ns() > d.last_ns + FILCH_MILLISECONDS(5));
+    same(d.ticks, ticks);
+    same(d.wrong, 0);
+    actor_stop(&a);
+    world_end(&w);
+}
+
+TEST(ticks_that_were_not_read_are_merged_and_counted)
+{
+    desk  d = { .id = 0 };
+    actor a = { .user = &d };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_desk);
+    give_order(&a, DO_TICKER, FILCH_MILLISECONDS(1), 0);
+    uint64_t armed_ns = d.armed_ns;
+    /* Nobody ticks the scheduler for a while: many come due. */
+    while (fli_clock_ns() < armed_ns + FILCH_MILLISECONDS(25)) fli_thread_yield();
+    uint32_t events = d.ticks_events;
+    uint64_t before_ns = fli_clock_ns();
+    (void)world_tick(&w);
+    assert_true(d.ticks_events - events <= 2); /* one for all, and one more may just have come */
+    uint64_t due = (before_ns - armed_ns) / FILCH_MILLISECONDS(1);
+    assert_true((uint64_t)d.ticks + 1 >= due); /* armed a little later than ordered */
+    assert_true((uint64_t)d.ticks <= (d.last_ns - armed_ns) / FILCH_MILLISECONDS(1));
+    same(d.wrong, 0);
+    actor_stop(&a);
+    world_end(&w);
+}
+
+static filch_receiver answer_to;
+
+static filch_err handle_keep(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user, (void)command, (void)tag;
+    answer_to = receiver;
+    return FILCH_OK;
+}
+
+/* A ticker runs while the process waits for something else. */
+static filch_err play_busy(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    desk *d = me->user;
+    if (me->stage == 0) {
+        me->stage = 1;
+        me->note |= filch_yield_ticker(out, TAG_TICKER, FILCH_MICROSECONDS(200));
+        me->note |= filch_yield(out, FILCH_CMD_USER, 1, filch_none());
+        d->armed_ns = fli_clock_ns();
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (events[i].type == FILCH_EVENT_YIELD && events[i].tag == 1) me->stage = 2;
+        if (events[i].type == FILCH_EVENT_MESSAGE) d->ticks_events++, d->ticks += filch_as_int(&events[i].data);
+    }
+    return me->stage == 1 ? filch_wait(out) : filch_idle(out);
+}
+
+TEST(a_waiting_process_finds_one_message_for_all_ticks)
+{
+    filch_registry *registry;
+    ok(filch_registry_create(&registry));
+    ok(filch_registry_add(registry, FILCH_CMD_USER, handle_keep, NULL));
+    filch_options opt = FILCH_OPTIONS_INIT;
+    opt.registry = registry;
+    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    filch_registry_destroy(registry);
+    desk  d = { .id = 0 };
+    actor a = { .user = &d };
+    actor_start(&w, &a, play_busy);
+    (void)world_tick(&w);
+    UNTIL(&w, fli_clock_ns() > d.armed_ns + FILCH_MILLISECONDS(10)); /* ticking all the while */
+    same(d.ticks_events, 0);
+    ok(filch_complete(answer_to, 1, filch_none(), FILCH_OK));
+    UNTIL(&w, d.ticks_events > 0);
+    assert_true(d.ticks >= 40); /* 50 have come due */
+    assert_true(d.ticks_events <= 3);
+    same(a.note, 0);
+    actor_stop(&a);
+    same(world_stats(&w).timers, 0);
+    world_end(&w);
+}
+
+/* ---- they die with their process ---- */
+
+static filch_err play_arm_many(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (me->stage++ > 0) return play_idle(me, events, count, out);
+    for (uint64_t i = 0; i < 100; i++) {
+        me->note |= filch_yield_timer(out, i, FILCH_SECONDS(1000 + i));
+        me->note |= filch_yield_ticker(out, i, FILCH_SECONDS(1000 + i));
+        me->note |= filch_yield_sleep(out, i, FILCH_SECONDS(1000 + i));
+    }
+    return filch_idle(out);
+}
+
+TEST(timers_tickers_and_sleeps_die_with_their_process)
+{
+    actor a = { .stage = 0 }, b = { .stage = 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_arm_many);
+    actor_start(&w, &b, play_arm_many);
+    (void)world_tick(&w);
+    same(a.note, 0);
+    same(world_stats(&w).timers, 600);
+    ok(filch_terminate(w.sched, a.pid));
+    actor_ends(&w, &a, FILCH_EKILLED);
+    same(world_stats(&w).timers, 300);
+    actor_stop(&b);
+    same(world_stats(&w).timers, 0);
+    world_end(&w);
+}
+
+/* Arms a ticker of the shortest period and ends at once, again and again, while others fire. */
+static filch_err play_fleeting(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)events;
+    if (me->stage == 0) {
+        me->note |= filch_yield_ticker(out, 1, 1);
+        me->note |= filch_yield_timer(out, 2, 0);
+    }
+    me->stage += (int64_t)count;
+    return me->stage >= 6 ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+TEST(processes_that_end_while_their_timers_fire_leave_none_behind)
+{
+    uint32_t n = world_scale(5000, 100);
+    actor   *a = calloc(n, sizeof *a);
+    world_begin(&w, 3);
+    for (uint32_t i = 0; i < n; i++) actor_start(&w, &a[i], play_fleeting);
+    for (uint32_t i = 0; i < n; i++) {
+        actor_ends(&w, &a[i], FILCH_OK);
+        same(a[i].note, 0);
+    }
+    UNTIL(&w, world_stats(&w).timers == 0);
+    world_end(&w);
+    free(a);
+}
+
+static filch_err play_bad_period(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)events, (void)count;
+    me->note = filch_yield_ticker(out, 1, 0);
+    return filch_done(out, filch_none());
+}
+
+TEST(a_ticker_needs_a_period)
+{
+    actor a = { .stage = 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_bad_period);
+    actor_ends(&w, &a, FILCH_OK);
+    same(a.note, FILCH_EINVAL);
+    same(world_stats(&w).yields, 0);
+    world_end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_sleep_is_never_early),
+        cmocka_unit_test(sleeps_for_ever_end_with_their_process),
+        cmocka_unit_test(a_multitude_of_sleepers_all_wake),
+        cmocka_unit_test(a_timer_gives_its_id_at_once_and_its_message_in_time),
+        cmocka_unit_test(a_timer_stopped_in_time_never_fires),
+        cmocka_unit_test(nobody_stops_the_timer_or_the_sleep_of_another),
+        cmocka_unit_test(a_ticker_ticks_on_time_until_it_is_stopped),
+        cmocka_unit_test(ticks_that_were_not_read_are_merged_and_counted),
+        cmocka_unit_test(a_waiting_process_finds_one_message_for_all_ticks),
+        cmocka_unit_test(timers_tickers_and_sleeps_die_with_their_process),
+        cmocka_unit_test(processes_that_end_while_their_timers_fire_leave_none_behind),
+        cmocka_unit_test(a_ticker_needs_a_period),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

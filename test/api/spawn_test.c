@@ -1,0 +1,426 @@
+/* spawn_test.c - how processes begin and end: init, entry points, limits, pids, on_exit. */
+#include "api/world.h"
+
+static world w;
+
+/* ---- init ---- */
+
+typedef struct probe {
+    void        *thread; /* a name for the thread that ran init */
+    const char  *method;
+    filch_data   args;
+    filch_pid    self;
+    filch_sched *sched;
+    bool         zeroed, aligned;
+    size_t       size;
+    uint32_t     inits, steps, closes;
+    filch_err    answer;
+    void        *at[3]; /* where init, step and close found the instance */
+} probe;
+
+static probe       p;
+static const char *thread_name(void)
+{
+    static __thread char mark;
+    return &mark;
+}
+
+static filch_err probe_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    p.thread = (void *)(uintptr_t)thread_name();
+    p.method = method;
+    p.args = *args;
+    p.self = filch_ctx_self(ctx);
+    p.sched = filch_ctx_sched(ctx);
+    p.zeroed = true;
+    for (size_t i = 0; i < p.size; i++) p.zeroed &= ((unsigned char *)self)[i] == 0;
+    if (p.size > 0) memset(self, 0xab, p.size);
+    p.aligned = (uintptr_t)self % _Alignof(max_align_t) == 0;
+    p.at[0] = self;
+    p.inits++;
+    return p.answer;
+}
+
+static filch_err probe_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)events, (void)count;
+    for (size_t i = 0; i < p.size; i++) p.zeroed &= ((unsigned char *)self)[i] == 0xab;
+    p.at[1] = self;
+    p.steps++;
+    return filch_done(out, filch_none());
+}
+
+static void probe_close(void *self)
+{
+    p.at[2] = self;
+    p.closes++;
+}
+
+TEST(init_finds_zeroed_aligned_memory_that_stays_where_it_is)
+{
+    static const size_t sizes[] = { 0, 1, 8, 15, 16, 17, 24, 128, 4096, 1 << 20 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    for (int round = 0; round < 3; round++) {
+        for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+            filch_type type = { .name = "probe", .size = sizes[i], .init = probe_init, .step = probe_step,
+                                .close = probe_close };
+            filch_pid  pid = { 0, 0 };
+            p = (probe){ .size = sizes[i] };
+            ok(filch_spawn(w.sched, &type, NULL, &pid));
+            same(p.inits, 1); /* now, in this thread */
+            assert_ptr_equal(p.thread, thread_name());
+            same(p.steps, 0);
+            assert_true(p.zeroed && p.aligned);
+            assert_true(same_pid(p.self, pid));
+            assert_ptr_equal(p.sched, w.sched);
+            assert_null(p.method);
+            same(filch_kind_of(&p.args), FILCH_KIND_NONE);
+            (void)world_tick(&w);
+            same(p.steps, 1);
+            same(p.closes, 1);
+            assert_true(p.zeroed);
+            assert_ptr_equal(p.at[0], p.at[1]);
+            assert_ptr_equal(p.at[0], p.at[2]);
+        }
+    }
+    world_end(&w);
+}
+
+TEST(init_gets_method_and_args_as_they_were_given)
+{
+    static const filch_type type = { .init = probe_init, .step = probe_step, .close = probe_close };
+    static const char       method[] = "second door";
+    char                    text[100] = "arguments are lent: the very same bytes";
+    filch_data all[] = { filch_int(3), filch_num(1.5), filch_ptr(text), filch_str(text), filch_bytes(text, 50) };
+    world_begin(&w, FILCH_NO_WORKERS);
+    for (size_t i = 0; i < COUNT_OF(all); i++) {
+        filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+        opt.method = method;
+        opt.args = all[i];
+        p = (probe){ .size = 0 };
+        ok(filch_spawn(w.sched, &type, &opt, NULL)); /* nobody needs the pid */
+        assert_ptr_equal(p.method, method);
+        assert_memory_equal(&p.args, &all[i], sizeof all[i]);
+    }
+    (void)world_tick(&w);
+    world_end(&w);
+}
+
+static filch_err keeper_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)ctx, (void)method;
+    return filch_keep(args, self);
+}
+
+static void keeper_close(void *self)
+{
+    filch_drop(self);
+}
+
+static filch_err keeper_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)events, (void)count;
+    return filch_done(out, *(filch_data *)self);
+}
+
+static void free_never(void *user, void *bytes, size_t size)
+{
+    (void)user, (void)bytes, (void)size;
+    abort();
+}
+
+TEST(moved_arguments_are_lent_like_all_others)
+{
+    static const filch_type type = { .size = sizeof(filch_data), .init = keeper_init, .step = keeper_step,
+                                     .close = keeper_close };
+    char                bytes[64] = "on the stack: whoever frees this is wrong";
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    opt.args = filch_move(bytes, sizeof bytes, free_never);
+    world_begin(&w, FILCH_NO_WORKERS);
+    ok(filch_spawn(w.sched, &type, &opt, NULL)); /* init keeps them: a copy */
+    memset(bytes, 0, sizeof bytes);
+    (void)world_tick(&w);
+    same(world_stats(&w).ended, 1);
+    world_end(&w);
+}
+
+TEST(an_init_that_fails_leaves_nothing_behind)
+{
+    static const size_t sizes[] = { 0, 16, 1000 };
+    actor               a = { .stage = 0 };
+    filch_values       *values;
+    ok(filch_values_create(NULL, "key", filch_int(1), &values));
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_idle); /* so that the first blocks are there */
+    (void)world_tick(&w);
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        filch_type type = { .size = sizes[i], .init = probe_init, .step = probe_step, .close = probe_close };
+        filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+        opt.on_exit = actor_exit;
+        opt.on_exit_user = &a;
+        opt.values = values;
+        opt.mailbox_max = 5;
+        p = (probe){ .size = sizes[i], .answer = FILCH_EUSER + (int)i };
+        filch_pid   pid = { 8, 9 };
+        filch_stats before = world_stats(&w);
+        int64_t     blocks = fli_load_rlx(&w.blocks), bytes = fli_load_rlx(&w.bytes);
+        for (int k = 0; k < 100; k++) same(filch_spawn(w.sched, &type, &opt, &pid), FILCH_EUSER + (int)i);
+        same(p.inits, 100);
+        same(p.closes, 0);
+        assert_true(pid.node == 8 && pid.serial == 9);
+        same(world_tick(&w), 0);
+        same(p.steps, 0);
+        filch_stats after = world_stats(&w);
+        assert_memory_equal(&before, &after, sizeof before);
+        same(fli_load_rlx(&w.blocks), blocks);
+        same(fli_load_rlx(&w.bytes), bytes);
+        same(filch_send(w.sched, p.self, filch_none()), FILCH_EDEAD);
+    }
+    same(fli_load_rlx(&a.exits), 0);
+    filch_values_drop(values);
+    world_end(&w);
+}
+
+TEST(a_type_without_init_has_no_methods_and_no_arguments)
+{
+    static const filch_type type = { .size = 64, .step = probe_step };
+    world_begin(&w, FILCH_NO_WORKERS);
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    filch_pid           pid;
+    opt.method = "main";
+    same(filch_spawn(w.sched, &type, &opt, &pid), FILCH_EMETHOD);
+    opt.method = NULL;
+    opt.args = filch_int(0);
+    same(filch_spawn(w.sched, &type, &opt, &pid), FILCH_EINVAL);
+    opt.method = "main"; /* a type that knows no such name says so itself */
+    opt.args = filch_ptr(&w);
+    same(filch_spawn(w.sched, &actor_type, &opt, &pid), FILCH_EMETHOD);
+    same(world_stats(&w).spawned, 0);
+    p = (probe){ .zeroed = true };
+    ok(filch_spawn(w.sched, &type, NULL, &pid));
+    assert_string_equal(world_inspect(&w, pid).name, "?"); /* it has no name either */
+    (void)world_tick(&w);
+    same(world_stats(&w).ended, 1);
+    world_end(&w);
+}
+
+/* ---- limits and pids ---- */
+
+TEST(no_more_than_max_processes_are_alive)
+{
+    enum { MAX = 5 };
+    static actor  a[MAX + 1];
+    filch_options opt = FILCH_OPTIONS_INIT;
+    opt.max_processes = MAX;
+    memset(a, 0, sizeof a);
+    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    filch_spawn_options more = FILCH_SPAWN_OPTIONS_INIT;
+    more.args = filch_ptr(&a[MAX]);
+    a[MAX].play = play_idle;
+    for (int round = 0; round < 100; round++) {
+        for (int i = 0; i < MAX; i++) {
+            a[i] = (actor){ .stage = 0 };
+            actor_start(&w, &a[i], play_idle);
+        }
+        for (int i = 0; i < 3; i++) same(filch_spawn(w.sched, &actor_type, &more, NULL), FILCH_ELIMIT);
+        same(a[MAX].inits, 0); /* refused before init */
+        same(world_stats(&w).alive, MAX);
+        for (int i = 0; i < MAX; i++) {
+            ok(filch_cancel(w.sched, a[i].pid));
+            actor_ends(&w, &a[i], FILCH_OK);
+        }
+    }
+    world_end(&w);
+}
+
+static FLI_ATOMIC(uint32_t) began, refused_by_limit, went_wrong;
+
+static filch_err forever_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+static const filch_type forever = { .name = "forever", .step = forever_step };
+
+static void spawn_many(void *arg)
+{
+    for (uint32_t i = *(uint32_t *)arg; i > 0; i--) {
+        switch (filch_spawn(w.sched, &forever, NULL, NULL)) {
+        case FILCH_OK: fli_add_rlx(&began, 1); break;
+        case FILCH_ELIMIT: fli_add_rlx(&refused_by_limit, 1); break;
+        default: fli_add_rlx(&went_wrong, 1); break;
+        }
+    }
+}
+
+TEST(threads_that_spawn_at_once_stay_within_max_processes)
+{
+    for (int round = 0; round < 20; round++) {
+        fli_thread    threads[4];
+        uint32_t      each = 100;
+        filch_options opt = FILCH_OPTIONS_INIT;
+        opt.max_processes = 50;
+        fli_store_rlx(&began, 0);
+        fli_store_rlx(&refused_by_limit, 0);
+        fli_store_rlx(&went_wrong, 0);
+        world_begin_with(&w, 2, opt);
+        for (size_t i = 0; i < COUNT_OF(threads); i++) ok(fli_thread_start(&threads[i], "spawn", spawn_many, &each));
+        for (size_t i = 0; i < COUNT_OF(threads); i++) fli_thread_join(&threads[i]);
+        /* Those that ask at the same moment may all be let in: at most one too many for each thread but one. */
+        uint32_t n = fli_load_rlx(&began);
+        assert_true(n >= 50 && n < 50 + COUNT_OF(threads));
+        same(fli_load_rlx(&refused_by_limit), COUNT_OF(threads) * each - n);
+        same(fli_load_rlx(&went_wrong), 0);
+        world_end(&w);
+    }
+}
+
+TEST(a_pid_that_has_died_stays_dead)
+{
+    uint32_t   n = world_scale(50000, 500);
+    filch_pid *pids = calloc(n, sizeof *pids);
+    static const filch_type brief = { .step = probe_step };
+    p = (probe){ .size = 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    for (uint32_t i = 0; i < n; i++) {
+        ok(filch_spawn(w.sched, &brief, NULL, &pids[i]));
+        (void)world_tick(&w);
+        assert_true(pids[i].serial != 0);
+        if (i > 0) assert_false(same_pid(pids[i], pids[i - 1]));
+    }
+    actor a = { .stage = 0 };
+    actor_start(&w, &a, play_idle); /* lives in memory the others had */
+    (void)world_tick(&w);
+    for (uint32_t i = 0; i < n; i++) {
+        assert_false(same_pid(pids[i], a.pid));
+        same(filch_send(w.sched, pids[i], filch_int(1)), FILCH_EDEAD);
+        if (i % 100 == 0) same(filch_terminate(w.sched, pids[i]), FILCH_EDEAD);
+    }
+    same(a.seen_count, 0);
+    same(world_stats(&w).undelivered, n);
+    world_end(&w);
+    free(pids);
+}
+
+/* ---- inside steps, handlers and on_exit ---- */
+
+/* Spawns two of its kind until the tree is deep enough. */
+typedef struct twig {
+    int64_t depth;
+} twig;
+
+static filch_err twig_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)ctx, (void)method;
+    ((twig *)self)->depth = filch_as_int(args);
+    return FILCH_OK;
+}
+
+static filch_err twig_step(void *self, const filch_event *events, size_t count, filch_out *out);
+static const filch_type twig_type = { .name = "twig", .size = sizeof(twig), .init = twig_init, .step = twig_step };
+
+static filch_err twig_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    const twig *t = self;
+    (void)events, (void)count;
+    for (int i = 0; t->depth > 0 && i < 2; i++) {
+        filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+        opt.args = filch_int(t->depth - 1);
+        filch_err err = filch_spawn(filch_ctx_sched(filch_out_ctx(out)), &twig_type, &opt, NULL);
+        if (err != FILCH_OK) return err;
+    }
+    return filch_done(out, filch_none());
+}
+
+TEST(a_tree_of_processes_grows_on_all_workers)
+{
+    int64_t depth = 4;
+    while ((UINT32_C(2) << depth) < world_scale(100000, 100)) depth++;
+    uint64_t all = (UINT64_C(2) << depth) - 1;
+    world_begin(&w, 4);
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    opt.args = filch_int(depth);
+    ok(filch_spawn(w.sched, &twig_type, &opt, NULL));
+    UNTIL(&w, world_stats(&w).ended == all);
+    filch_stats stats = world_stats(&w);
+    same(stats.spawned, all);
+    same(stats.failed, 0);
+    same(stats.alive, 0);
+    world_end(&w);
+}
+
+/* A process that is started again by its own on_exit. */
+typedef struct phoenix {
+    filch_sched *sched;
+    actor       *watcher;
+    FLI_ATOMIC(uint32_t) lives;
+    uint32_t  times, closes, early, wrong;
+    filch_pid last;
+} phoenix;
+
+static phoenix bird;
+
+static filch_err phoenix_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    return filch_done(out, filch_int(6));
+}
+
+static void phoenix_close(void *self)
+{
+    (void)self;
+    bird.closes++;
+}
+
+static const filch_type phoenix_type = { .size = 40, .step = phoenix_step, .close = phoenix_close };
+
+static void rise(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    (void)user;
+    uint32_t lives = fli_load_rlx(&bird.lives) + 1;
+    if (bird.closes != lives) bird.early++; /* after close */
+    if (error != FILCH_OK || filch_as_int(result) != 6 || same_pid(pid, bird.last)) bird.wrong++;
+    if (filch_send(bird.sched, pid, filch_none()) != FILCH_EDEAD) bird.wrong++; /* it is over */
+    if (filch_send(bird.sched, bird.watcher->pid, filch_int(lives)) != FILCH_OK) bird.wrong++;
+    bird.last = pid;
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    opt.on_exit = rise;
+    if (lives < bird.times && filch_spawn(bird.sched, &phoenix_type, &opt, NULL) != FILCH_OK) bird.wrong++;
+    fli_store_rel(&bird.lives, lives);
+}
+
+TEST(on_exit_comes_once_after_close_and_may_spawn_and_send)
+{
+    actor watcher = { .stage = 0 };
+    world_begin(&w, 2);
+    bird = (phoenix){ .sched = w.sched, .watcher = &watcher, .times = world_scale(5000, 100) };
+    actor_start(&w, &watcher, play_idle);
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    opt.on_exit = rise;
+    ok(filch_spawn(w.sched, &phoenix_type, &opt, NULL));
+    UNTIL(&w, fli_load_acq(&bird.lives) == bird.times);
+    UNTIL(&w, world_stats(&w).alive == 1);
+    ok(filch_cancel(w.sched, watcher.pid));
+    actor_ends(&w, &watcher, FILCH_OK);
+    same(bird.early + bird.wrong, 0);
+    same(bird.closes, bird.times);
+    world_end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(init_finds_zeroed_aligned_memory_that_stays_where_it_is),
+        cmocka_unit_test(init_gets_method_and_args_as_they_were_given),
+        cmocka_unit_test(moved_arguments_are_lent_like_all_others),
+        cmocka_unit_test(an_init_that_fails_leaves_nothing_behind),
+        cmocka_unit_test(a_type_without_init_has_no_methods_and_no_arguments),
+        cmocka_unit_test(no_more_than_max_processes_are_alive),
+        cmocka_unit_test(threads_that_spawn_at_once_stay_within_max_processes),
+        cmocka_unit_test(a_pid_that_has_died_stays_dead),
+        cmocka_unit_test(a_tree_of_processes_grows_on_all_workers),
+        cmocka_unit_test(on_exit_comes_once_after_close_and_may_spawn_and_send),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
