@@ -1,0 +1,420 @@
+/* oom_test.c - memory runs out at every place where it is asked for, one after the other. Each call says so, nothing
+ * leaks, nobody waits for ever, and when there is memory again everything works. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <filch.h>
+
+#include "support/alloc.h"
+#include "support/check.h"
+#include "support/until.h"
+
+enum { ECHO = FILCH_CMD_USER, LATER, LARGE = 100, CHILDREN = 300, DEAF = 20, LATER_MAX = 64 };
+
+static struct {
+    atomic_uint_fast64_t wrong; /* answers that are neither fine nor out of memory */
+    atomic_int           wrong_code;
+    atomic_uint_fast64_t no_memory; /* answers that are */
+    atomic_uint_fast64_t opened, closed, lives, exits, heard;
+    atomic_uint_fast64_t moved, freed;
+    filch_pid            sink;
+    uint64_t             deaf; /* of them there are */
+    filch_data           shared;
+    filch_receiver       later[LATER_MAX];
+    atomic_uint          later_count;
+    test_alloc           alloc;
+} seen;
+
+/* ---- answers ---- */
+
+static bool fine(filch_err err)
+{
+    if (err == FILCH_ENOMEM) {
+        atomic_fetch_add(&seen.no_memory, 1);
+    } else if (err != FILCH_OK) {
+        atomic_fetch_add(&seen.wrong, 1);
+        atomic_store(&seen.wrong_code, err);
+    }
+    return err == FILCH_OK;
+}
+
+static void free_moved(void *user, void *bytes, size_t size)
+{
+    (void)user;
+    memset(bytes, 0, size);
+    atomic_fetch_add(&seen.freed, 1);
+    free(bytes);
+}
+
+/* Bytes to hand over. They come from malloc itself, which has always some. */
+static filch_data to_move(void)
+{
+    void *bytes = calloc(1, LARGE);
+    if (bytes == NULL) abort();
+    atomic_fetch_add(&seen.moved, 1);
+    return filch_move(bytes, LARGE, free_moved);
+}
+
+/* If the call took them they are its own; otherwise still ours. */
+static bool took(filch_err err, filch_data moved)
+{
+    if (err != FILCH_OK) free_moved(NULL, moved.as.move.at, LARGE);
+    return fine(err);
+}
+
+/* ---- processes ---- */
+
+static filch_err open_instance(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)self;
+    if (method != NULL && strcmp(method, "loud") != 0) return FILCH_EMETHOD;
+    if (method != NULL && filch_size(args) != LARGE) return FILCH_EINVAL;
+    if (filch_as_int(filch_ctx_value(ctx, "answer")) != 42) return FILCH_EUSER;
+    atomic_fetch_add(&seen.opened, 1);
+    return FILCH_OK;
+}
+
+static void close_instance(void *self)
+{
+    (void)self;
+    atomic_fetch_add(&seen.closed, 1);
+}
+
+static const char large[LARGE] = "large enough not to fit into an event";
+
+static filch_err end_with(filch_out *out, filch_data result)
+{
+    return fine(filch_done(out, result)) ? FILCH_OK : filch_done(out, filch_none());
+}
+
+/* What a life goes on as. */
+static filch_err afterlife_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    filch_data moved = to_move();
+    return took(filch_done(out, moved), moved) ? FILCH_OK : filch_done(out, filch_none());
+}
+
+static const filch_type afterlife = {
+    .name = "afterlife", .size = 64, .init = open_instance, .step = afterlife_step, .close = close_instance
+};
+
+static filch_err child_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    return filch_done(out, filch_none());
+}
+
+static const filch_type child = { .name = "child", .step = child_step };
+
+static filch_err work(void *arg, filch_data *result)
+{
+    (void)arg;
+    *result = to_move(); /* given away, whatever becomes of it */
+    return FILCH_OK;
+}
+
+enum { TAG_TIMER = 100, TAG_TICKER, TAG_TICKER_END };
+
+typedef struct life {
+    bool     begun, ticker_armed, ticker_over;
+    unsigned yields, timers, tries;
+    int64_t  ticker;
+    uint64_t filler[4];
+} life;
+
+static void life_sends(filch_sched *sched, filch_pid self)
+{
+    (void)fine(filch_send(sched, self, filch_int(1)));
+    (void)fine(filch_send(sched, self, filch_bytes(large, LARGE)));
+    (void)fine(filch_send(sched, self, seen.shared));
+    filch_data moved = to_move();
+    (void)took(filch_send(sched, self, moved), moved);
+}
+
+static filch_err life_begins(life *l, filch_out *out)
+{
+    const filch_ctx *ctx = filch_out_ctx(out);
+    filch_sched     *sched = filch_ctx_sched(ctx);
+    l->begun = true;
+    for (uint64_t i = 0; i < 20; i++) {
+        l->yields += fine(filch_yield(out, i % 2 == 0 ? ECHO : LATER, i, filch_bytes(large, i < 4 ? LARGE : 4)));
+    }
+    filch_data moved = to_move();
+    l->yields += took(filch_yield(out, ECHO, 20, moved), moved);
+    l->yields += fine(filch_yield_sleep(out, 21, FILCH_MICROSECONDS(200)));
+    l->yields += fine(filch_yield_work(out, 22, work, NULL));
+    l->yields += fine(filch_yield_timer(out, TAG_TIMER, FILCH_MICROSECONDS(300)));
+    l->yields += fine(filch_yield_ticker(out, TAG_TICKER, FILCH_MICROSECONDS(100)));
+    for (uint64_t i = 0; i < 4; i++) {
+        l->yields += fine(filch_yield_send(out, 30 + i, seen.sink, filch_bytes(large, LARGE)));
+    }
+    life_sends(sched, filch_ctx_self(ctx));
+    for (int i = 0; i < CHILDREN; i++) (void)fine(filch_spawn(sched, &child, NULL, NULL));
+    return filch_continue(out); /* perhaps nothing of it worked, and nothing will come */
+}
+
+static void life_hears(life *l, const filch_event *e, filch_out *out)
+{
+    if (e->type == FILCH_EVENT_MESSAGE) {
+        if (e->tag == TAG_TIMER) l->timers--;
+        if (e->tag != TAG_TICKER || l->ticker_over) return;
+        /* Give up after a while: a ticker ends with its process anyway. */
+        bool asked = fine(filch_yield_timer_cancel(out, TAG_TICKER_END, l->ticker));
+        l->yields += asked;
+        l->ticker_over = asked || ++l->tries > 10;
+        return;
+    }
+    if (e->type != FILCH_EVENT_YIELD) return;
+    l->yields--;
+    if (!fine(e->error)) return;
+    if (e->tag == TAG_TIMER) l->timers++;
+    if (e->tag == TAG_TICKER) {
+        l->ticker_armed = true;
+        l->ticker = filch_as_int(&e->data);
+    }
+}
+
+static filch_err life_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    life *l = self;
+    if (!l->begun) return life_begins(l, out);
+    for (size_t i = 0; i < count; i++) life_hears(l, &events[i], out);
+    if (l->yields > 0 || l->timers > 0 || (l->ticker_armed && !l->ticker_over)) return filch_idle(out);
+    if (fine(filch_upgrade(out, &afterlife, "loud", filch_bytes(large, LARGE)))) return FILCH_OK;
+    return end_with(out, filch_bytes(large, LARGE));
+}
+
+static const filch_type living = {
+    .name = "life", .size = sizeof(life), .init = open_instance, .step = life_step, .close = close_instance
+};
+
+static filch_err listen_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    bool cancelled = false;
+    (void)self;
+    for (size_t i = 0; i < count; i++) {
+        cancelled |= events[i].type == FILCH_EVENT_CANCEL;
+        if (events[i].type == FILCH_EVENT_MESSAGE) atomic_fetch_add(&seen.heard, 1);
+    }
+    return cancelled ? end_with(out, filch_str("a farewell of more than twenty-four bytes")) : filch_idle(out);
+}
+
+static const filch_type listening = { .name = "listening", .step = listen_step };
+
+static filch_err deaf_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    return filch_idle(out);
+}
+
+static const filch_type deaf = { .name = "deaf", .step = deaf_step };
+
+/* ---- commands ---- */
+
+static filch_err echo(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user;
+    if (filch_size(&command->data) < 4) return FILCH_EINVAL;
+    return filch_complete(receiver, tag, filch_bytes(large, LARGE), FILCH_OK);
+}
+
+static filch_err later(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user, (void)command, (void)tag;
+    unsigned at = atomic_load(&seen.later_count);
+    if (at == LATER_MAX) return FILCH_EFULL;
+    seen.later[at] = receiver; /* one process at a time yields these */
+    atomic_store(&seen.later_count, at + 1);
+    return FILCH_OK;
+}
+
+/* From the test's thread: with much, or if there is no memory for that, with little. */
+static void complete_some(unsigned *done)
+{
+    for (unsigned n = atomic_load(&seen.later_count); *done < n; ++*done) {
+        filch_receiver receiver = seen.later[*done];
+        if (fine(filch_complete(receiver, receiver.tag, filch_bytes(large, LARGE), FILCH_OK))) continue;
+        if (filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK) != FILCH_OK)
+            atomic_fetch_add(&seen.wrong, 1);
+    }
+}
+
+/* ---- the run ---- */
+
+static void count_exit(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    (void)user, (void)pid, (void)result;
+    if (error != FILCH_OK) {
+        atomic_fetch_add(&seen.wrong, 1);
+        atomic_store(&seen.wrong_code, error);
+    }
+    atomic_fetch_add(&seen.exits, 1);
+}
+
+static void spawn_everybody(filch_sched *sched, filch_values *values)
+{
+    filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
+    options.mailbox_max = 1;
+    options.overflow = FILCH_OVERFLOW_WAIT;
+    seen.sink = (filch_pid){ 0, 0 };
+    if (!fine(filch_spawn(sched, &listening, &options, &seen.sink))) return;
+    for (int i = 0; i < DEAF; i++) seen.deaf += fine(filch_spawn(sched, &deaf, NULL, NULL));
+    options = (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT;
+    options.method = "loud";
+    options.args = filch_bytes(large, LARGE);
+    options.values = values;
+    options.on_exit = count_exit;
+    filch_pid pid;
+    if (!fine(filch_spawn(sched, &living, &options, &pid))) return;
+    atomic_fetch_add(&seen.lives, 1);
+    (void)fine(filch_send(sched, pid, filch_str("small")));
+    (void)fine(filch_send(sched, pid, filch_bytes(large, LARGE)));
+    (void)fine(filch_send(sched, pid, seen.shared));
+    filch_data moved = to_move();
+    (void)took(filch_send(sched, pid, moved), moved);
+}
+
+typedef struct plan {
+    int32_t  workers;
+    uint64_t nth;       /* which asking for memory is refused */
+    bool     and_after; /* and all that follow */
+    bool     recovers;  /* there is memory again before stop */
+} plan;
+
+/* There is memory: a process starts, gets its mail, and answers a cancel. */
+static void works_again(filch_sched *sched, int32_t workers)
+{
+    filch_pid pid;
+    uint64_t  heard = atomic_load(&seen.heard);
+    ok(filch_spawn(sched, &listening, NULL, &pid));
+    ok(filch_send(sched, pid, filch_bytes(large, LARGE)));
+    until((workers > 0 || filch_tick(sched, 0, NULL) == FILCH_OK) && atomic_load(&seen.heard) == heard + 1);
+    ok(filch_cancel(sched, pid));
+    until((workers > 0 || filch_tick(sched, 0, NULL) == FILCH_OK) && filch_cancel(sched, pid) == FILCH_EDEAD);
+}
+
+static void stop_with_report(filch_sched *sched)
+{
+    filch_report report = FILCH_REPORT_INIT;
+    /* A moment, so that those who end by themselves do. */
+    filch_err err = filch_sched_stop(sched, seen.deaf > 0 ? FILCH_MILLISECONDS(2) : FILCH_SECONDS(30), &report);
+    uint64_t  forced = report.forced, named = report.count + report.omitted;
+    filch_report_free(&report);
+    while (err == FILCH_EBUSY) err = filch_sched_stop(sched, FILCH_SECONDS(1), NULL); /* a busy machine */
+    same(err, seen.deaf > 0 ? FILCH_EDEADLINE : FILCH_OK);
+    same(forced, named);
+}
+
+/* Runs everything until only those who wait for stop are left. */
+static void until_quiet(filch_sched *sched, int32_t workers)
+{
+    uint64_t    staying = seen.deaf + (seen.sink.serial != 0);
+    filch_stats stats = FILCH_STATS_INIT;
+    until((workers > 0 || filch_tick(sched, 0, NULL) == FILCH_OK) && filch_sched_stats(sched, &stats) == FILCH_OK &&
+          stats.alive == staying);
+}
+
+static void everything_once(filch_sched *sched, const plan *p, filch_values *values)
+{
+    unsigned completed = 0;
+    spawn_everybody(sched, values);
+    until((p->workers > 0 || filch_tick(sched, 0, NULL) == FILCH_OK) &&
+          (complete_some(&completed), atomic_load(&seen.exits) == atomic_load(&seen.lives)));
+    until_quiet(sched, p->workers);
+    if (p->recovers) {
+        test_alloc_fail(&seen.alloc, 0, false);
+        works_again(sched, p->workers);
+        until_quiet(sched, p->workers);
+    }
+    stop_with_report(sched);
+}
+
+/* One run. True: the asking that should be refused came. */
+static bool run(const plan *p)
+{
+    memset(&seen, 0, sizeof seen);
+    filch_options options = FILCH_OPTIONS_INIT;
+    options.workers = p->workers;
+    options.alloc = test_alloc_fn;
+    options.alloc_user = &seen.alloc;
+    options.work_threads = 1;
+    ok(filch_registry_create(&options.registry));
+    ok(filch_registry_add(options.registry, ECHO, echo, NULL));
+    ok(filch_registry_add(options.registry, LATER, later, NULL));
+    filch_values *values;
+    ok(filch_values_create(NULL, "answer", filch_int(42), &values));
+    void *bytes = calloc(1, LARGE);
+    atomic_fetch_add(&seen.moved, 1);
+    ok(filch_share(bytes, LARGE, free_moved, NULL, &seen.shared));
+
+    test_alloc_fail(&seen.alloc, p->nth, p->and_after);
+    filch_sched *sched = NULL;
+    if (fine(filch_sched_create(&sched, &options))) everything_once(sched, p, values);
+    else assert_null(sched);
+
+    filch_drop(&seen.shared);
+    filch_values_drop(values);
+    filch_registry_destroy(options.registry);
+    bool refused = atomic_load(&seen.alloc.refused) > 0;
+    if (atomic_load(&seen.wrong) != 0) print_error("unexpected: %s\n", filch_err_name(atomic_load(&seen.wrong_code)));
+    same(atomic_load(&seen.wrong), 0);
+    same(atomic_load(&seen.closed), atomic_load(&seen.opened));
+    same(atomic_load(&seen.freed), atomic_load(&seen.moved));
+    test_alloc_balanced(&seen.alloc);
+    if (!refused) same(atomic_load(&seen.no_memory), 0);
+    return refused;
+}
+
+/* Fails asking 1, 2, 3, ... until a run asks less often. */
+static void sweep(plan p)
+{
+    uint64_t share = scaled(100), stride = share >= 100 ? 1 : share >= 10 ? 2 : 13;
+    for (p.nth = 1; run(&p); p.nth += stride) {}
+    assert_true(p.nth > 20); /* it did ask */
+}
+
+TEST(without_failures_nothing_is_refused)
+{
+    for (int32_t workers = FILCH_NO_WORKERS; workers <= 2; workers++) {
+        plan p = { .workers = workers, .recovers = true };
+        if (workers != 0) assert_false(run(&p));
+        if (workers != 0) same(atomic_load(&seen.lives), 1);
+    }
+}
+
+TEST(any_single_failure_is_an_answer_and_leaves_nothing_behind)
+{
+    sweep((plan){ .workers = FILCH_NO_WORKERS });
+    sweep((plan){ .workers = FILCH_NO_WORKERS, .recovers = true });
+}
+
+TEST(memory_that_runs_out_for_good_is_an_answer_and_leaves_nothing_behind)
+{
+    sweep((plan){ .workers = FILCH_NO_WORKERS, .and_after = true });
+}
+
+TEST(everything_works_again_when_there_is_memory_again)
+{
+    sweep((plan){ .workers = FILCH_NO_WORKERS, .and_after = true, .recovers = true });
+}
+
+TEST(workers_survive_it_too)
+{
+    sweep((plan){ .workers = 1, .recovers = true });
+    sweep((plan){ .workers = 2, .and_after = true });
+    sweep((plan){ .workers = 2, .and_after = true, .recovers = true });
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_failures_nothing_is_refused),
+        cmocka_unit_test(any_single_failure_is_an_answer_and_leaves_nothing_behind),
+        cmocka_unit_test(memory_that_runs_out_for_good_is_an_answer_and_leaves_nothing_behind),
+        cmocka_unit_test(everything_works_again_when_there_is_memory_again),
+        cmocka_unit_test(workers_survive_it_too),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
