@@ -1,0 +1,401 @@
+/* waitroom_test.c - senders wait for room in the order they came, are all let in or told, and nobody waits unseen. */
+#include "dispatch/waitroom.h"
+
+#include <stdlib.h>
+
+#include "support/bench_runtime.h"
+#include "support/until.h"
+
+/* One room for all tests; the hooks find it here. */
+static fli_waitroom room;
+
+static void on_room(fli_runtime *rt, fli_proc *p)
+{
+    ((bench *)rt)->room++;
+    fli_waitroom_admit(&room, rt, p);
+}
+
+static void on_no_room(fli_runtime *rt, uint64_t serial)
+{
+    ((bench *)rt)->no_room++;
+    fli_waitroom_refuse(&room, rt, serial);
+}
+
+static void begin(bench *b)
+{
+    bench_begin(b);
+    b->rt.hooks.room = on_room;
+    b->rt.hooks.no_room = on_no_room;
+    ok(fli_waitroom_init(&room));
+}
+
+static void end(bench *b)
+{
+    fli_waitroom_fini(&room); /* asserts that nobody is left */
+    bench_end(b);
+}
+
+/* As finish does it: those who wait are told. */
+static void finish(bench *b, fli_proc *p)
+{
+    uint64_t serial = fli_proc_serial(p);
+    fli_yield_abandon(&b->rt, &b->here, p);
+    (void)fli_mail_discard(&b->rt, &b->here, p, fli_state_finish(&p->state));
+    if ((fli_limit_close(p, fli_serial_gen(serial)) & FLI_LOAD_WAITING) != 0) on_no_room(&b->rt, serial);
+    assert_true(fli_state_free(&p->state));
+    fli_slab_give(&b->rt.procs, &b->here.procs, p->slot);
+}
+
+/* `from` yields a send; its handler's answer. */
+static filch_err yield_send(bench *b, fli_proc *from, filch_pid to, filch_data data, uint64_t tag)
+{
+    fli_node *node = fli_yield_open(&b->rt, &b->here, from, FILCH_CMD_SEND, tag);
+    assert_non_null(node);
+    filch_command command = { .id = FILCH_CMD_SEND, .from = bench_pid(from), .target = to, .data = data };
+    return fli_waitroom_send(&room, &b->rt, &command, fli_yield_receiver(&b->rt, node));
+}
+
+/* Reads up to `max` events; the data of the i-th message into values[i]. */
+static uint32_t read_some(bench *b, fli_proc *p, uint32_t max, filch_event *events)
+{
+    static filch_event lent[BENCH_EVENTS];
+    uint32_t           nodes[BENCH_EVENTS];
+    bench_drain(b, p);
+    uint32_t count = fli_mail_collect(&b->rt, p, false, lent, nodes, max);
+    if (events != NULL) memcpy(events, lent, count * sizeof *events);
+    fli_mail_release(&b->rt, &b->here, p, lent, nodes, count);
+    return count;
+}
+
+static void expect_one(bench *b, fli_proc *p, int64_t value)
+{
+    filch_event event;
+    same(read_some(b, p, 1, &event), 1);
+    same(event.type, FILCH_EVENT_MESSAGE);
+    same(filch_as_int(&event.data), value);
+}
+
+static void expect_answer(bench *b, fli_proc *p, uint64_t tag, filch_err error)
+{
+    filch_event event;
+    same(read_some(b, p, 1, &event), 1);
+    same(event.type, FILCH_EVENT_YIELD);
+    same(event.tag, tag);
+    same(event.error, error);
+}
+
+TEST(where_there_is_room_a_yielded_send_completes_at_once)
+{
+    bench b;
+    begin(&b);
+    fli_proc *to = bench_spawn(&b, 2, 0, FILCH_OVERFLOW_WAIT), *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    fli_proc *free_one = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    ok(yield_send(&b, from, bench_pid(to), filch_int(1), 5));
+    expect_answer(&b, from, 5, FILCH_OK);
+    expect_one(&b, to, 1);
+    ok(yield_send(&b, from, bench_pid(free_one), filch_int(2), 6));
+    expect_answer(&b, from, 6, FILCH_OK);
+    expect_one(&b, free_one, 2);
+    finish(&b, to);
+    finish(&b, from);
+    finish(&b, free_one);
+    end(&b);
+}
+
+TEST(senders_are_let_in_in_the_order_they_came)
+{
+    bench b;
+    begin(&b);
+    fli_proc *to = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT), *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    for (int i = 0; i < 5; i++) ok(yield_send(&b, from, bench_pid(to), filch_int(i), (uint64_t)i));
+    expect_answer(&b, from, 0, FILCH_OK);
+    same(read_some(&b, from, 1, NULL), 0); /* the others wait */
+    /* A plain send does not overtake them, even in the moment when there is room. */
+    same(filch_send((filch_sched *)&b.rt, bench_pid(to), filch_int(99)), FILCH_EFULL);
+    for (int i = 0; i < 5; i++) {
+        expect_one(&b, to, i);
+        if (i < 4) expect_answer(&b, from, (uint64_t)i + 1, FILCH_OK);
+    }
+    same(fli_load_rlx(&to->load) & FLI_LOAD_WAITING, 0);
+    ok(filch_send((filch_sched *)&b.rt, bench_pid(to), filch_int(100)));
+    expect_one(&b, to, 100);
+    finish(&b, to);
+    finish(&b, from);
+    end(&b);
+}
+
+TEST(several_are_let_in_when_there_is_room_for_several)
+{
+    bench b;
+    begin(&b);
+    fli_proc *to = bench_spawn(&b, 3, 0, FILCH_OVERFLOW_WAIT), *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    for (int i = 0; i < 8; i++) ok(yield_send(&b, from, bench_pid(to), filch_int(i), (uint64_t)i));
+    same(read_some(&b, from, 10, NULL), 3);
+    same(read_some(&b, to, 3, NULL), 3);
+    same(read_some(&b, from, 10, NULL), 3);
+    same(fli_load_rlx(&to->load) & FLI_LOAD_WAITING, FLI_LOAD_WAITING); /* two are left */
+    same(read_some(&b, to, 10, NULL), 3);
+    same(read_some(&b, from, 10, NULL), 2);
+    same(fli_load_rlx(&to->load) & FLI_LOAD_WAITING, 0);
+    finish(&b, to);
+    finish(&b, from);
+    end(&b);
+}
+
+/* A large one at the head of the line holds up the small ones behind it, until it fits. */
+TEST(a_small_message_does_not_overtake_a_large_one)
+{
+    bench b;
+    char  bytes[160] = { 0 };
+    begin(&b);
+    fli_proc *to = bench_spawn(&b, 0, 10, FILCH_OVERFLOW_WAIT), *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    ok(yield_send(&b, from, bench_pid(to), filch_bytes(bytes, 64), 1));
+    ok(yield_send(&b, from, bench_pid(to), filch_bytes(bytes, 32), 2));
+    ok(yield_send(&b, from, bench_pid(to), filch_bytes(bytes, 160), 3)); /* fits only alone */
+    ok(yield_send(&b, from, bench_pid(to), filch_int(4), 4));
+    same(yield_send(&b, from, bench_pid(to), filch_bytes(bytes, 0), 5), FILCH_OK);
+    same(read_some(&b, from, 10, NULL), 2);
+    same(read_some(&b, to, 1, NULL), 1);
+    same(read_some(&b, from, 10, NULL), 0);
+    same(read_some(&b, to, 1, NULL), 1);
+    same(read_some(&b, from, 10, NULL), 3);
+    filch_event events[4];
+    same(read_some(&b, to, 4, events), 3);
+    same(filch_as_int(&events[1].data), 4);
+    finish(&b, to);
+    finish(&b, from);
+    end(&b);
+}
+
+TEST(those_who_wait_are_told_when_the_receiver_ends)
+{
+    bench b;
+    begin(&b);
+    fli_proc *to = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT), *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    /* Somebody else behind the same door waits on. */
+    fli_proc *rest[FLI_WAITROOM_DOORS], *other = NULL;
+    for (int i = 0; i < FLI_WAITROOM_DOORS; i++) {
+        rest[i] = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT);
+        if (rest[i]->slot % FLI_WAITROOM_DOORS == to->slot % FLI_WAITROOM_DOORS) other = rest[i];
+    }
+    assert_non_null(other);
+    for (uint64_t i = 0; i < 3; i++) {
+        ok(yield_send(&b, from, bench_pid(to), filch_str("a text that needs a block of its own"), i));
+        ok(yield_send(&b, from, bench_pid(other), filch_int(1), 10 + i));
+    }
+    same(read_some(&b, from, 10, NULL), 2);
+    finish(&b, to);
+    same(b.no_room, 1);
+    expect_answer(&b, from, 1, FILCH_EDEAD);
+    expect_answer(&b, from, 2, FILCH_EDEAD);
+    same(read_some(&b, from, 10, NULL), 0);
+    same(fli_load_rlx(&b.here.counters.undelivered), 2);
+    same(read_some(&b, other, 1, NULL), 1);
+    expect_answer(&b, from, 11, FILCH_OK);
+    for (int i = 0; i < FLI_WAITROOM_DOORS; i++) finish(&b, rest[i]);
+    expect_answer(&b, from, 12, FILCH_EDEAD);
+    finish(&b, from);
+    end(&b);
+}
+
+/* The slot's next owner gets neither the messages nor the blame. */
+TEST(a_reused_slot_inherits_nobody_who_waited)
+{
+    bench b;
+    begin(&b);
+    fli_proc *to = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT), *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    filch_pid old = bench_pid(to);
+    ok(yield_send(&b, from, old, filch_int(1), 1));
+    ok(yield_send(&b, from, old, filch_int(2), 2));
+    finish(&b, to);
+    fli_proc *next = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT);
+    assert_ptr_equal(next, to);
+    same(fli_load_rlx(&next->load) & FLI_LOAD_WAITING, 0);
+    same(read_some(&b, next, 1, NULL), 0);
+    same(yield_send(&b, from, old, filch_int(3), 3), FILCH_EDEAD);
+    ok(yield_send(&b, from, bench_pid(next), filch_int(4), 4));
+    expect_one(&b, next, 4);
+    finish(&b, next);
+    finish(&b, from);
+    end(&b);
+}
+
+TEST(a_sender_that_ended_still_has_its_message_delivered)
+{
+    bench b;
+    begin(&b);
+    fli_proc *to = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT), *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    ok(yield_send(&b, from, bench_pid(to), filch_int(1), 1));
+    ok(yield_send(&b, from, bench_pid(to), filch_int(2), 2));
+    finish(&b, from);
+    expect_one(&b, to, 1);
+    expect_one(&b, to, 2);
+    same(fli_load_rlx(&b.here.counters.late_completions), 1);
+    finish(&b, to);
+    end(&b);
+}
+
+TEST(a_process_may_wait_for_room_in_its_own_mailbox)
+{
+    bench b;
+    begin(&b);
+    fli_proc *p = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT);
+    ok(yield_send(&b, p, bench_pid(p), filch_int(1), 1));
+    ok(yield_send(&b, p, bench_pid(p), filch_int(2), 2));
+    expect_answer(&b, p, 1, FILCH_OK);
+    expect_one(&b, p, 1);
+    expect_answer(&b, p, 2, FILCH_OK);
+    expect_one(&b, p, 2);
+    finish(&b, p);
+    end(&b);
+}
+
+TEST(other_policies_do_not_wait)
+{
+    bench b;
+    begin(&b);
+    fli_proc *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    fli_proc *fails = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_FAIL), *drops = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_DROP_NEWEST);
+    ok(yield_send(&b, from, bench_pid(fails), filch_int(1), 1));
+    same(yield_send(&b, from, bench_pid(fails), filch_int(2), 2), FILCH_EFULL);
+    ok(yield_send(&b, from, bench_pid(drops), filch_int(1), 3));
+    same(yield_send(&b, from, bench_pid(drops), filch_int(2), 4), FILCH_EDROPPED);
+    char bytes[32] = { 0 };
+    same(fli_load_rlx(&b.here.counters.refused), 1);
+    same(fli_load_rlx(&b.here.counters.dropped), 1);
+    same(yield_send(&b, from, (filch_pid){ 5, 5 }, filch_int(1), 5), FILCH_EFOREIGN);
+    same(yield_send(&b, from, bench_pid(fails), filch_bytes(NULL, 3), 6), FILCH_EINVAL);
+    b.rt.payload_max = 31;
+    same(yield_send(&b, from, bench_pid(fails), filch_bytes(bytes, 32), 7), FILCH_ETOOBIG);
+    finish(&b, fails);
+    finish(&b, drops);
+    finish(&b, from);
+    end(&b);
+}
+
+TEST(no_memory_to_wait_is_an_error_and_leaks_nothing)
+{
+    char bytes[64] = { 0 };
+    for (uint64_t nth = 1; nth <= 3; nth++) {
+        bench b;
+        begin(&b);
+        fli_proc *to = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT), *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+        ok(yield_send(&b, from, bench_pid(to), filch_int(1), 1));
+        test_alloc_fail(&b.alloc, nth, true);
+        filch_err err = yield_send(&b, from, bench_pid(to), filch_bytes(bytes, 64), 2);
+        assert_true(err == FILCH_ENOMEM || (err == FILCH_OK && nth == 3));
+        test_alloc_fail(&b.alloc, 0, false);
+        finish(&b, to);
+        finish(&b, from);
+        end(&b);
+    }
+}
+
+/* ---- threads ---- */
+
+enum { SENDERS = 2, LIVES = 40 };
+
+/* Senders yield one send after the other to whoever owns the slot; the owner reads a little and ends, again and again.
+ * Everybody must be told. */
+typedef struct crowd {
+    bench b;
+    FLI_ATOMIC(uint64_t) target; /* serial */
+    FLI_ATOMIC(bool) over;
+    FLI_ATOMIC(uint64_t) delivered, dead;
+} crowd;
+
+typedef struct sender {
+    crowd     *c;
+    fli_proc  *p;
+    fli_local  here;
+    fli_thread thread;
+} sender;
+
+static void send_on(void *arg)
+{
+    sender *s = arg;
+    crowd  *c = s->c;
+    s->here.rt = &c->b.rt;
+    fli_here_set(&s->here);
+    for (uint64_t tag = 1; !fli_load_acq(&c->over); tag++) {
+        fli_node      *node = fli_yield_open(&c->b.rt, &s->here, s->p, FILCH_CMD_SEND, tag);
+        filch_receiver receiver = fli_yield_receiver(&c->b.rt, node);
+        filch_command  command = { .id = FILCH_CMD_SEND, .from = bench_pid(s->p),
+                                   .target = { BENCH_NODE, fli_load_acq(&c->target) }, .data = filch_int((int64_t)tag) };
+        filch_err err = fli_waitroom_send(&room, &c->b.rt, &command, receiver);
+        if (err != FILCH_OK) (void)!filch_complete(receiver, tag, filch_none(), err);
+        /* Waits for the answer, as a blocked process would. */
+        filch_event event;
+        uint32_t    at, count = 0;
+        while (count == 0) {
+            fli_mail_drain(&c->b.rt, &s->here, s->p, fli_word_head(fli_state_look(&s->p->state)));
+            count = fli_mail_collect(&c->b.rt, s->p, false, &event, &at, 1);
+            if (count == 0) fli_thread_yield();
+        }
+        if (event.error == FILCH_OK) fli_add_rlx(&c->delivered, 1);
+        else fli_add_rlx(&c->dead, 1);
+        fli_mail_release(&c->b.rt, &s->here, s->p, &event, &at, 1);
+    }
+    /* Its own end, with its own magazine. */
+    fli_yield_abandon(&c->b.rt, &s->here, s->p);
+    (void)fli_mail_discard(&c->b.rt, &s->here, s->p, fli_state_finish(&s->p->state));
+    fli_slab_empty(&c->b.rt.nodes, &s->here.nodes);
+    fli_here_set(NULL);
+}
+
+TEST(nobody_waits_unseen_while_receivers_come_and_go)
+{
+    static crowd  c;
+    static sender senders[SENDERS];
+    uint64_t      lives = scaled(LIVES * 500), read = 0, unread = 0;
+    memset(&c, 0, sizeof c);
+    begin(&c.b);
+    for (int i = 0; i < SENDERS; i++) {
+        memset(&senders[i], 0, sizeof senders[i]);
+        senders[i].c = &c;
+        senders[i].p = bench_spawn(&c.b, 0, 0, FILCH_OVERFLOW_FAIL);
+    }
+    fli_proc *p = bench_spawn(&c.b, 1, 0, FILCH_OVERFLOW_WAIT);
+    fli_store_rel(&c.target, fli_proc_serial(p));
+    for (int i = 0; i < SENDERS; i++) ok(fli_thread_start(&senders[i].thread, "sender", send_on, &senders[i]));
+    for (uint64_t life = 0; life < lives; life++) {
+        for (uint64_t k = 0; k < 3 + life % 5; k++) {
+            read += read_some(&c.b, p, 1, NULL);
+            if (k % 2 == 0) fli_thread_yield();
+        }
+        uint64_t serial = fli_proc_serial(p);
+        fli_yield_abandon(&c.b.rt, &c.b.here, p);
+        unread += fli_mail_discard(&c.b.rt, &c.b.here, p, fli_state_finish(&p->state));
+        if ((fli_limit_close(p, fli_serial_gen(serial)) & FLI_LOAD_WAITING) != 0) on_no_room(&c.b.rt, serial);
+        assert_true(fli_state_free(&p->state));
+        fli_slab_give(&c.b.rt.procs, &c.b.here.procs, p->slot);
+        p = bench_spawn(&c.b, 1, 0, FILCH_OVERFLOW_WAIT);
+        fli_store_rel(&c.target, fli_proc_serial(p));
+    }
+    fli_store_rel(&c.over, true);
+    /* The last one ends when nobody can be waiting for it any more. */
+    uint64_t serial = fli_proc_serial(p);
+    unread += fli_mail_discard(&c.b.rt, &c.b.here, p, fli_state_finish(&p->state));
+    if ((fli_limit_close(p, fli_serial_gen(serial)) & FLI_LOAD_WAITING) != 0) on_no_room(&c.b.rt, serial);
+    for (int i = 0; i < SENDERS; i++) fli_thread_join(&senders[i].thread);
+    same(fli_load_rlx(&c.delivered), read + unread);
+    end(&c.b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(where_there_is_room_a_yielded_send_completes_at_once),
+        cmocka_unit_test(senders_are_let_in_in_the_order_they_came),
+        cmocka_unit_test(several_are_let_in_when_there_is_room_for_several),
+        cmocka_unit_test(a_small_message_does_not_overtake_a_large_one),
+        cmocka_unit_test(those_who_wait_are_told_when_the_receiver_ends),
+        cmocka_unit_test(a_reused_slot_inherits_nobody_who_waited),
+        cmocka_unit_test(a_sender_that_ended_still_has_its_message_delivered),
+        cmocka_unit_test(a_process_may_wait_for_room_in_its_own_mailbox),
+        cmocka_unit_test(other_policies_do_not_wait),
+        cmocka_unit_test(no_memory_to_wait_is_an_error_and_leaks_nothing),
+        cmocka_unit_test(nobody_waits_unseen_while_receivers_come_and_go),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
