@@ -92,6 +92,7 @@ static bool run_one(const plan *p, uint64_t seed, fli_sim_result *result)
         config.stall = fli_prng_below(&prng, 3) == 0 ? 5 : 0;
         config.clock_jump = fli_prng_below(&prng, 4) == 0 ? 2 : 0;
     }
+    if (p->quiet) config.point_max = 1000000;
     config.check = workload_check;
     config.check_every = fli_prng_below(&prng, 16) == 0 ? 1 : 64;
     FILE *trace = NULL;
@@ -122,6 +123,13 @@ static bool run_one(const plan *p, uint64_t seed, fli_sim_result *result)
     return false;
 }
 
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 /* How many points a schedule takes until its violation; 0 if it has none. In a child: it may not survive. */
 static uint64_t points_of(const plan *p, uint64_t seed)
 {
@@ -131,6 +139,7 @@ static uint64_t points_of(const plan *p, uint64_t seed)
     if (child == 0) {
         fli_sim_result result;
         tell = ends[1];
+        alarm(2); /* one that goes round without a point is no shorter schedule */
         bool     fine = run_one(p, seed, &result);
         uint64_t points = fine ? 0 : result.points;
         (void)!write(ends[1], &points, sizeof points);
@@ -145,18 +154,20 @@ static uint64_t points_of(const plan *p, uint64_t seed)
     return told ? points : 0;
 }
 
+#define SHRINK_SECONDS 10
+
 /* Looks for a shorter schedule that fails: fewer workers, fewer messages, other seeds. Prints the shortest. */
 static void shrink(const plan *failed, uint64_t seed)
 {
     plan     best = *failed, tried = *failed;
     uint64_t best_seed = seed, best_points = UINT64_MAX;
-    uint32_t tries = 0;
+    double   began = seconds();
     best.quiet = tried.quiet = true;
     for (uint32_t workers = failed->workers; workers >= 1; workers = workers > 2 ? 2 : workers - 1) {
         for (uint32_t size = failed->size; size >= 8; size /= 2) {
             tried.workers = workers;
             tried.size = size;
-            for (uint64_t k = 0; k < 60 && tries < 3000; k++, tries++) {
+            for (uint64_t k = 0; k < 60 && seconds() - began < SHRINK_SECONDS; k++) {
                 uint64_t points = points_of(&tried, seed + k);
                 if (points == 0 || points >= best_points) continue;
                 best = tried;
@@ -169,13 +180,6 @@ static void shrink(const plan *failed, uint64_t seed)
     printf("  shorter: %llu points, %s --seed %llu --workload %s --workers %u --size %u%s\n",
            (unsigned long long)best_points, best.program, (unsigned long long)best_seed, best.only->name, best.workers,
            best.size, best.faults ? "" : " --no-faults");
-}
-
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static int usage(const char *why, const char *what)
