@@ -1,0 +1,512 @@
+/* timers_test.c - sleeps, timers and tickers against a clock that the test moves: never early, never doubled, and gone
+ * when they are cancelled or their process is. */
+#include "clock/timers.h"
+
+#include "port/clock.h"
+#include "proc/ext.h"
+#include "support/bench_runtime.h"
+#include "support/until.h"
+
+#define TICK_NS (UINT64_C(1) << FLI_WHEEL_TICK_BITS)
+#define HOUR_NS FILCH_SECONDS(3600)
+
+/* One set of timers for all tests; the hooks find it here. */
+static fli_timers timers;
+
+/* What the `ready` hook does in the middle of firing. */
+static void (*while_firing)(bench *b);
+
+static void on_abandon(fli_runtime *rt, uint64_t cookie)
+{
+    fli_add_rlx(&((bench *)rt)->abandoned, 1);
+    fli_timers_abandon(&timers, cookie);
+}
+
+static uint64_t on_ticks(fli_runtime *rt, uint64_t ticker)
+{
+    (void)rt;
+    return fli_timers_ticks(&timers, ticker);
+}
+
+static void on_ready(fli_runtime *rt, fli_local *here, fli_proc *p)
+{
+    bench_on_ready(rt, here, p);
+    if (while_firing != NULL) while_firing((bench *)rt);
+}
+
+static void begin(bench *b)
+{
+    bench_begin(b);
+    b->rt.hooks.abandon = on_abandon;
+    b->rt.hooks.ticks = on_ticks;
+    b->rt.hooks.ready = on_ready;
+    while_firing = NULL;
+    ok(fli_timers_init(&timers, &b->rt, 2, fli_clock_ns()));
+}
+
+static void end(bench *b)
+{
+    same(fli_timers_count(&timers), 0);
+    same(fli_timers_next_ns(&timers), FLI_NEVER);
+    fli_timers_fini(&timers);
+    bench_end(b);
+}
+
+static fli_proc *spawn(bench *b)
+{
+    fli_proc *p = bench_spawn(b, 0, 0, FILCH_OVERFLOW_FAIL);
+    p->ext = NULL;
+    return p;
+}
+
+static void finish(bench *b, fli_proc *p)
+{
+    fli_yield_abandon(&b->rt, &b->here, p);
+    for (uint32_t i = 0; p->ext != NULL && i < p->ext->timer_count; i++) fli_timers_abandon(&timers, p->ext->timers[i]);
+    (void)fli_mail_discard(&b->rt, &b->here, p, fli_state_finish(&p->state));
+    fli_ext_free(&b->rt, p);
+    assert_true(fli_state_free(&p->state));
+    fli_slab_give(&b->rt.procs, &b->here.procs, p->slot);
+}
+
+/* The worker dispatches a clock command that `p` has yielded. */
+static filch_err command(bench *b, fli_proc *p, uint32_t id, int64_t value, uint64_t tag)
+{
+    fli_node *node = fli_yield_open(&b->rt, &b->here, p, id, tag);
+    assert_non_null(node);
+    filch_receiver receiver = fli_yield_receiver(&b->rt, node);
+    filch_command  order = { .id = id, .from = bench_pid(p), .data = filch_int(value) };
+    b->here.current = p;
+    b->here.serial = fli_proc_serial(p);
+    b->here.dispatching = true;
+    filch_err err = fli_timers_handle(&timers, &order, receiver);
+    if (err != FILCH_OK) (void)!filch_complete(receiver, tag, filch_none(), err);
+    b->here.dispatching = false;
+    b->here.current = NULL;
+    b->here.serial = 0;
+    return err;
+}
+
+/* Reads one event; false if there is none. */
+static bool read_one(bench *b, fli_proc *p, filch_event *event)
+{
+    uint32_t node;
+    bench_drain(b, p);
+    if (fli_mail_collect(&b->rt, p, false, event, &node, 1) == 0) return false;
+    fli_mail_release(&b->rt, &b->here, p, event, &node, 1);
+    return true;
+}
+
+static int64_t expect_answer(bench *b, fli_proc *p, uint64_t tag)
+{
+    filch_event event;
+    assert_true(read_one(b, p, &event));
+    same(event.type, FILCH_EVENT_YIELD);
+    same(event.tag, tag);
+    same(event.error, FILCH_OK);
+    return filch_as_int(&event.data);
+}
+
+static void expect_message(bench *b, fli_proc *p, uint64_t tag, int64_t value)
+{
+    filch_event event;
+    assert_true(read_one(b, p, &event));
+    same(event.type, FILCH_EVENT_MESSAGE);
+    same(event.tag, tag);
+    same(event.from.serial, 0);
+    same(filch_as_int(&event.data), value);
+}
+
+static void expect_nothing(bench *b, fli_proc *p)
+{
+    filch_event event;
+    assert_false(read_one(b, p, &event));
+}
+
+/* Arms a timer or ticker and gives its id. */
+static int64_t arm(bench *b, fli_proc *p, uint32_t id, uint64_t span_ns, uint64_t tag)
+{
+    ok(command(b, p, id, (int64_t)span_ns, tag));
+    int64_t timer = expect_answer(b, p, tag);
+    assert_true(timer > 0);
+    return timer;
+}
+
+static int64_t cancel(bench *b, fli_proc *p, int64_t id)
+{
+    ok(command(b, p, FILCH_CMD_TIMER_CANCEL, id, 999));
+    return expect_answer(b, p, 999);
+}
+
+TEST(a_sleep_is_never_early_and_at_most_a_tick_late)
+{
+    bench b;
+    begin(&b);
+    fli_proc *p = spawn(&b);
+    uint64_t  before_ns = fli_clock_ns();
+    ok(command(&b, p, FILCH_CMD_SLEEP, (int64_t)HOUR_NS, 3));
+    uint64_t after_ns = fli_clock_ns();
+    same(fli_timers_count(&timers), 1);
+    assert_true(fli_timers_next_ns(&timers) <= after_ns + HOUR_NS + TICK_NS);
+    same(fli_timers_poll(&timers, before_ns + HOUR_NS - 1), 0);
+    expect_nothing(&b, p);
+    same(fli_timers_poll(&timers, after_ns + HOUR_NS + TICK_NS), 1);
+    (void)expect_answer(&b, p, 3);
+    same(fli_timers_poll(&timers, after_ns + 2 * HOUR_NS), 0);
+    finish(&b, p);
+    end(&b);
+}
+
+TEST(a_timer_answers_with_its_id_and_sends_one_message)
+{
+    bench b;
+    begin(&b);
+    fli_proc *p = spawn(&b);
+    int64_t   id = arm(&b, p, FILCH_CMD_TIMER, HOUR_NS, 8);
+    same(fli_timers_poll(&timers, fli_clock_ns() + HOUR_NS + TICK_NS), 1);
+    expect_message(&b, p, 8, 1);
+    expect_nothing(&b, p);
+    same(cancel(&b, p, id), 0); /* it has fired */
+    finish(&b, p);
+    end(&b);
+}
+
+TEST(a_timer_wakes_the_idle)
+{
+    bench b;
+    begin(&b);
+    fli_proc *p = spawn(&b);
+    (void)arm(&b, p, FILCH_CMD_TIMER, HOUR_NS, 8);
+    assert_true(bench_settle(&b, p, FLI_IDLE));
+    same(fli_timers_poll(&timers, fli_clock_ns() + HOUR_NS + TICK_NS), 1);
+    same(fli_load_rlx(&b.woken), 1);
+    expect_message(&b, p, 8, 1);
+    finish(&b, p);
+    end(&b);
+}
+
+/* The ticks stay where the first one put them, however late somebody looks. */
+TEST(a_ticker_keeps_its_phase_and_merges_what_was_missed)
+{
+    bench b;
+    begin(&b);
+    fli_proc *p = spawn(&b);
+    int64_t   id = arm(&b, p, FILCH_CMD_TICKER, HOUR_NS, 4);
+    uint64_t  start_ns = fli_clock_ns();
+    same(fli_timers_poll(&timers, start_ns + HOUR_NS + TICK_NS), 1);
+    expect_message(&b, p, 4, 1);
+    /* Half an hour late for the second: it comes alone, and the third is due half an hour later. */
+    same(fli_timers_poll(&timers, start_ns + 2 * HOUR_NS + HOUR_NS / 2), 1);
+    expect_message(&b, p, 4, 1);
+    same(fli_timers_poll(&timers, start_ns + 3 * HOUR_NS - FILCH_SECONDS(60)), 0);
+    same(fli_timers_poll(&timers, start_ns + 3 * HOUR_NS + TICK_NS), 1);
+    expect_message(&b, p, 4, 1);
+    /* Four hours of nothing: one message, which stands for all that came due. */
+    same(fli_timers_poll(&timers, start_ns + 7 * HOUR_NS + TICK_NS), 1);
+    expect_message(&b, p, 4, 4);
+    expect_nothing(&b, p);
+    /* Ticks that nobody reads are one message. */
+    for (uint64_t i = 8; i < 12; i++) same(fli_timers_poll(&timers, start_ns + i * HOUR_NS + TICK_NS), 1);
+    expect_message(&b, p, 4, 4);
+    expect_nothing(&b, p);
+    same(cancel(&b, p, id), 1);
+    finish(&b, p);
+    end(&b);
+}
+
+TEST(what_is_cancelled_never_fires)
+{
+    const uint32_t kinds[] = { FILCH_CMD_TIMER, FILCH_CMD_TICKER };
+    bench          b;
+    begin(&b);
+    fli_proc *p = spawn(&b);
+    for (int i = 0; i < 2; i++) {
+        int64_t id = arm(&b, p, kinds[i], HOUR_NS, 1);
+        same(fli_timers_count(&timers), 1);
+        same(cancel(&b, p, id), 1);
+        same(cancel(&b, p, id), 0);
+        same(fli_timers_count(&timers), 0);
+        same(fli_timers_poll(&timers, fli_clock_ns() + 5 * HOUR_NS), 0);
+        expect_nothing(&b, p);
+        /* Its entry is used again: the old id does not reach the new one. */
+        int64_t next = arm(&b, p, kinds[i], HOUR_NS, 2);
+        assert_int_not_equal(next, id);
+        same(cancel(&b, p, id), 0);
+        same(cancel(&b, p, next), 1);
+    }
+    finish(&b, p);
+    end(&b);
+}
+
+TEST(nonsense_ids_stop_nothing)
+{
+    bench b;
+    begin(&b);
+    fli_proc *p = spawn(&b), *other = spawn(&b);
+    int64_t   id = arm(&b, p, FILCH_CMD_TIMER, HOUR_NS, 1);
+    ok(command(&b, p, FILCH_CMD_SLEEP, (int64_t)HOUR_NS, 2));
+    const int64_t ids[] = { 0, 1, -1, INT64_MAX, INT64_MIN, id + 1, id - 1, id + (INT64_C(1) << 32) };
+    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) same(cancel(&b, p, ids[i]), 0);
+    same(cancel(&b, other, id), 0); /* somebody else's */
+    same(fli_timers_count(&timers), 2);
+    same(command(&b, p, FILCH_CMD_TICKER, 0, 7), FILCH_EINVAL);
+    filch_event event;
+    assert_true(read_one(&b, p, &event));
+    same(event.error, FILCH_EINVAL);
+    finish(&b, other);
+    finish(&b, p);
+    end(&b);
+}
+
+/* ---- while firing ---- */
+
+static fli_proc *firing_proc;
+static int64_t   firing_id;
+
+static void abandon_it(bench *b)
+{
+    (void)b;
+    fli_timers_abandon(&timers, (uint64_t)firing_id);
+}
+
+/* The hook runs between the two visits to the lock: the entry is FIRING. */
+TEST(a_ticker_cancelled_while_it_fires_is_gone)
+{
+    bench b;
+    begin(&b);
+    fli_proc *p = spawn(&b);
+    firing_id = arm(&b, p, FILCH_CMD_TICKER, HOUR_NS, 6);
+    assert_true(bench_settle(&b, p, FLI_IDLE));
+    while_firing = abandon_it;
+    uint64_t start_ns = fli_clock_ns();
+    same(fli_timers_poll(&timers, start_ns + HOUR_NS + TICK_NS), 1);
+    while_firing = NULL;
+    same(fli_timers_count(&timers), 0);
+    expect_message(&b, p, 6, 1); /* was under way */
+    same(fli_timers_poll(&timers, start_ns + 9 * HOUR_NS), 0);
+    expect_nothing(&b, p);
+    same(cancel(&b, p, firing_id), 0);
+    finish(&b, p);
+    end(&b);
+}
+
+TEST(a_timer_abandoned_while_it_fires_does_no_harm)
+{
+    bench b;
+    begin(&b);
+    fli_proc *p = spawn(&b);
+    firing_id = arm(&b, p, FILCH_CMD_TIMER, HOUR_NS, 6);
+    assert_true(bench_settle(&b, p, FLI_IDLE));
+    while_firing = abandon_it;
+    same(fli_timers_poll(&timers, fli_clock_ns() + HOUR_NS + TICK_NS), 1);
+    while_firing = NULL;
+    expect_message(&b, p, 6, 1);
+    finish(&b, p);
+    end(&b);
+}
+
+static void finish_it(bench *b)
+{
+    while_firing = NULL;
+    finish(b, firing_proc);
+}
+
+TEST(a_process_that_ends_while_its_ticker_fires_takes_it_along)
+{
+    bench b;
+    begin(&b);
+    firing_proc = spawn(&b);
+    (void)arm(&b, firing_proc, FILCH_CMD_TICKER, HOUR_NS, 6);
+    (void)arm(&b, firing_proc, FILCH_CMD_TICKER, HOUR_NS * 3 / 2, 7);
+    ok(command(&b, firing_proc, FILCH_CMD_SLEEP, (int64_t)HOUR_NS, 8));
+    assert_true(bench_settle(&b, firing_proc, FLI_IDLE));
+    while_firing = finish_it;
+    assert_in_range(fli_timers_poll(&timers, fli_clock_ns() + HOUR_NS + TICK_NS), 1, 2);
+    same(fli_timers_count(&timers), 0);
+    end(&b);
+}
+
+/* ---- the end of a process, and of memory ---- */
+
+TEST(timers_die_with_their_process)
+{
+    bench b;
+    begin(&b);
+    fli_proc *p = spawn(&b);
+    for (uint64_t i = 0; i < 20; i++) {
+        (void)arm(&b, p, i % 2 == 0 ? FILCH_CMD_TIMER : FILCH_CMD_TICKER, HOUR_NS + i, i);
+        ok(command(&b, p, FILCH_CMD_SLEEP, (int64_t)HOUR_NS, 100 + i));
+    }
+    same(fli_timers_count(&timers), 40);
+    finish(&b, p);
+    same(fli_timers_count(&timers), 0);
+    same(fli_timers_poll(&timers, fli_clock_ns() + 9 * HOUR_NS), 0);
+    end(&b);
+}
+
+TEST(a_process_remembers_only_timers_that_are_armed)
+{
+    bench b;
+    begin(&b);
+    fli_proc *p = spawn(&b);
+    for (int i = 0; i < 1000; i++) same(cancel(&b, p, arm(&b, p, FILCH_CMD_TIMER, HOUR_NS, 1)), 1);
+    assert_true(p->ext->timer_cap <= 8);
+    finish(&b, p);
+    end(&b);
+}
+
+TEST(no_memory_for_a_timer_leaves_nothing_behind)
+{
+    const uint32_t kinds[] = { FILCH_CMD_SLEEP, FILCH_CMD_TIMER, FILCH_CMD_TICKER };
+    for (int kind = 0; kind < 3; kind++) {
+        for (uint64_t nth = 1; nth <= 6; nth++) {
+            bench b;
+            begin(&b);
+            fli_proc *p = spawn(&b);
+            fli_yield_undo(&b.rt, &b.here, p, fli_yield_open(&b.rt, &b.here, p, 1, 1));
+            test_alloc_fail(&b.alloc, nth, false);
+            filch_err err = command(&b, p, kinds[kind], (int64_t)HOUR_NS, 5);
+            test_alloc_fail(&b.alloc, 0, false);
+            same(fli_timers_count(&timers), err == FILCH_OK ? 1 : 0);
+            if (err != FILCH_OK) same(err, FILCH_ENOMEM);
+            finish(&b, p);
+            end(&b);
+        }
+    }
+}
+
+TEST(many_due_at_once_all_fire)
+{
+    bench b;
+    begin(&b);
+    fli_proc *p = spawn(&b);
+    for (uint64_t i = 0; i < 300; i++) {
+        b.here.index = (uint32_t)(i % 2); /* both wheels */
+        ok(command(&b, p, FILCH_CMD_SLEEP, (int64_t)HOUR_NS, i));
+    }
+    same(fli_timers_count(&timers), 300);
+    same(fli_timers_poll(&timers, fli_clock_ns() + HOUR_NS + TICK_NS), 300);
+    filch_event event;
+    for (int i = 0; i < 300; i++) assert_true(read_one(&b, p, &event));
+    expect_nothing(&b, p);
+    finish(&b, p);
+    end(&b);
+}
+
+TEST(a_timer_for_ever_is_armed_and_can_be_stopped)
+{
+    bench b;
+    begin(&b);
+    fli_proc *p = spawn(&b);
+    int64_t   timer = arm(&b, p, FILCH_CMD_TIMER, INT64_MAX, 1), ticker = arm(&b, p, FILCH_CMD_TICKER, INT64_MAX, 2);
+    same(fli_timers_poll(&timers, fli_clock_ns() + 1000 * HOUR_NS), 0);
+    same(cancel(&b, p, timer), 1);
+    same(cancel(&b, p, ticker), 1);
+    finish(&b, p);
+    end(&b);
+}
+
+/* ---- threads ---- */
+
+enum { POLLERS = 2 };
+
+typedef struct poller {
+    bench     *b;
+    fli_local  here;
+    fli_thread thread;
+} poller;
+
+static FLI_ATOMIC(bool) polled_enough;
+
+static void poll_on(void *arg)
+{
+    poller *me = arg;
+    me->here.rt = &me->b->rt;
+    fli_here_set(&me->here);
+    while (!fli_load_acq(&polled_enough)) {
+        (void)fli_timers_poll(&timers, fli_clock_ns());
+        fli_thread_yield();
+    }
+    fli_slab_empty(&me->b->rt.nodes, &me->here.nodes);
+    fli_here_set(NULL);
+}
+
+/* Reads until the answer comes, which gives an int; counts the timers' messages that come before it. */
+static int64_t answer_of(bench *b, fli_proc *p, uint64_t *heard)
+{
+    filch_event event;
+    for (;;) {
+        assert_true(read_one(b, p, &event));
+        if (event.type == FILCH_EVENT_YIELD) return filch_as_int(&event.data);
+        *heard += event.tag == FILCH_CMD_TIMER;
+    }
+}
+
+/* Pollers fire while the owner arms and cancels, and others end: each timer is stopped or heard of, never both and never
+ * neither. */
+TEST(each_timer_fires_or_is_stopped_whoever_polls)
+{
+    static bench  b;
+    static poller pollers[POLLERS];
+    uint64_t      rounds = scaled(50000), armed = 0, stopped = 0, heard = 0, nobody = 0;
+    filch_event   event;
+    begin(&b);
+    fli_store_rlx(&polled_enough, false);
+    for (int i = 0; i < POLLERS; i++) {
+        memset(&pollers[i], 0, sizeof pollers[i]);
+        pollers[i].b = &b;
+        ok(fli_thread_start(&pollers[i].thread, "poller", poll_on, &pollers[i]));
+    }
+    fli_proc *p = spawn(&b);
+    for (uint64_t i = 0; i < rounds; i++) {
+        int64_t span_ns = (int64_t)(1000 + i % 7 * 20000);
+        b.here.index = (uint32_t)(i % 2);
+        if (i % 5 == 0) {
+            /* A ticker and a sleep that die with their process, perhaps while they fire. */
+            fli_proc *q = spawn(&b);
+            ok(command(&b, q, FILCH_CMD_TICKER, span_ns, FILCH_CMD_TICKER));
+            ok(command(&b, q, FILCH_CMD_SLEEP, span_ns, FILCH_CMD_SLEEP));
+            if (i % 3 == 0) (void)answer_of(&b, q, &nobody);
+            finish(&b, q);
+            continue;
+        }
+        bool timer = i % 3 != 0;
+        ok(command(&b, p, timer ? FILCH_CMD_TIMER : FILCH_CMD_TICKER, span_ns, timer ? FILCH_CMD_TIMER : FILCH_CMD_TICKER));
+        int64_t id = answer_of(&b, p, &heard);
+        armed += timer;
+        if (timer && i % 4 == 1) continue;
+        ok(command(&b, p, FILCH_CMD_TIMER_CANCEL, id, FILCH_CMD_TIMER_CANCEL));
+        int64_t gone = answer_of(&b, p, &heard);
+        if (timer) stopped += (uint64_t)gone;
+        else same(gone, 1); /* a ticker always has another tick to come */
+    }
+    until(fli_timers_count(&timers) == 0);
+    fli_store_rel(&polled_enough, true);
+    for (int i = 0; i < POLLERS; i++) fli_thread_join(&pollers[i].thread);
+    while (read_one(&b, p, &event)) heard += event.tag == FILCH_CMD_TIMER;
+    same(heard + stopped, armed);
+    finish(&b, p);
+    end(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_sleep_is_never_early_and_at_most_a_tick_late),
+        cmocka_unit_test(a_timer_answers_with_its_id_and_sends_one_message),
+        cmocka_unit_test(a_timer_wakes_the_idle),
+        cmocka_unit_test(a_ticker_keeps_its_phase_and_merges_what_was_missed),
+        cmocka_unit_test(what_is_cancelled_never_fires),
+        cmocka_unit_test(nonsense_ids_stop_nothing),
+        cmocka_unit_test(a_ticker_cancelled_while_it_fires_is_gone),
+        cmocka_unit_test(a_timer_abandoned_while_it_fires_does_no_harm),
+        cmocka_unit_test(a_process_that_ends_while_its_ticker_fires_takes_it_along),
+        cmocka_unit_test(timers_die_with_their_process),
+        cmocka_unit_test(a_process_remembers_only_timers_that_are_armed),
+        cmocka_unit_test(no_memory_for_a_timer_leaves_nothing_behind),
+        cmocka_unit_test(many_due_at_once_all_fire),
+        cmocka_unit_test(a_timer_for_ever_is_armed_and_can_be_stopped),
+        cmocka_unit_test(each_timer_fires_or_is_stopped_whoever_polls),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
