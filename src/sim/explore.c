@@ -1,0 +1,613 @@
+/* explore.c - the search: who goes on, what is read, one execution after the other. See weak.h.
+ *
+ * An execution is the list of choices made in it. The next one repeats all of them but for the last that has something
+ * left to try (depth first; nothing is kept of an execution but its choices). Threads are fibers; whoever reaches a
+ * point does the choosing.
+ *
+ * Two reductions, both of which leave out only executions that come to the same as others:
+ *   Points only where it matters. An operation on a location that no other thread ever writes disturbs nobody and is
+ *   disturbed by nobody: others that load it can still find the value from before. Who writes where is learnt on the
+ *   way; when that turns out to be more than was believed, the search begins anew.
+ *   Sleep sets. When all that begins with thread T at a point has been explored, T stays asleep in the other branches
+ *   until somebody writes where T's operation looks. A sleeping *load* wakes only for the stores that are new: to find
+ *   an old one after the new store is the same as to have loaded before it.
+ * With a bound on preemptions there are no sleep sets: the execution that stands for the others may be one beyond it.
+ *
+ * INVARIANT  an unlock needs no point: while it is held nobody else's operation depends on it (there is no try_lock).
+ */
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/prng.h"
+#include "port/clock.h"
+#include "port/thread.h"
+#include "sim/fiber.h"
+#include "sim/weak.h"
+
+#define STACK_SIZE (128u << 10)
+#define NODES_MAX 4096
+#define POINTS_MAX 5000 /* an execution with more goes round for ever */
+#define OUTCOMES 4096
+#define BIT(t) (1u << (t))
+
+enum { UNUSED, READY, WAITING, ENDED };
+enum { RUN_ENDED, RUN_CUT, RUN_VIOLATION };
+
+typedef struct thread {
+    fli_fiber     fiber;
+    void        (*run)(void);
+    void         *here;
+    uint64_t      until_ns; /* of a wait */
+    uint32_t      at;       /* where its operation is */
+    uint32_t      cond;     /* what it waits for */
+    uint32_t      fresh;    /* asleep with a load: wakes for stores from this one on */
+    fli_weak_kind kind;
+    uint8_t       state;
+    bool          timed_out;
+} thread;
+
+/* A choice. `left`: threads still to try (for a thread), or how many there are (for a value). */
+typedef struct node {
+    bool     is_thread;
+    uint8_t  chosen;
+    uint16_t left, done;
+} node;
+
+static struct {
+    fli_weak_config         config;
+    const fli_weak_program *program;
+    fli_weak_result         result;
+    thread                  threads[FLI_WEAK_THREADS + 1];
+    uint32_t                count;
+    fli_fiber               outside, beginning;
+    node                    nodes[NODES_MAX];
+    uint32_t                height, depth;
+    uint32_t                asleep;
+    uint32_t                preemptions, spurious, points;
+    bool                    starting;
+    const char             *script;   /* the rest of the choices to repeat, or NULL */
+    size_t                  recorded; /* choices written to result.choices */
+    int                     verdict;
+    const char             *why;
+    uint64_t                now_ns, outcome;
+    uint64_t                outcomes[OUTCOMES];
+    /* Learnt: who writes and who touches each location. */
+    uint8_t writers[FLI_WEAK_ARENA], users[FLI_WEAK_ARENA];
+    bool    learnt;
+} x;
+
+uint32_t fli_weak_self;
+bool     fli_weak_running, fli_weak_tracing;
+
+/* ---- ending ---- */
+
+static void leave(int verdict, const char *why)
+{
+    x.verdict = verdict;
+    x.why = why;
+    uint32_t self = fli_weak_self;
+    fli_weak_running = false;
+    fli_weak_self = 0;
+    fli_fiber_switch(self != 0 ? &x.threads[self].fiber : &x.beginning, &x.outside);
+    __builtin_trap();
+}
+
+void fli_weak_fail(const char *why)
+{
+    FLI_WEAK_NOTE("VIOLATION: %s", why);
+    leave(RUN_VIOLATION, why);
+    __builtin_trap();
+}
+
+void fli_weak_must(bool holds, const char *what)
+{
+    if (holds) return;
+    if (fli_weak_self != 0) fli_weak_fail(what);
+    if (x.verdict == RUN_VIOLATION) return;
+    x.verdict = RUN_VIOLATION;
+    x.why = what;
+    FLI_WEAK_NOTE("VIOLATION: %s", what);
+}
+
+/* A broken FLI_ASSERT traps; a mutant may also follow a bad pointer. */
+static void on_trap(int number)
+{
+    if (fli_weak_self != 0) fli_weak_fail(number == SIGILL ? "a broken assertion" : "a bad pointer");
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+void fli_weak_note(const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    printf("    %*s%u  ", 4 * (int)fli_weak_self, "", fli_weak_self);
+    vprintf(format, list);
+    printf("\n");
+    va_end(list);
+}
+
+void fli_weak_loose(void)
+{
+    x.result.loose++;
+}
+
+void fli_weak_outcome(uint64_t value)
+{
+    x.outcome = fli_prng_mix(x.outcome ^ value);
+}
+
+/* ---- choosing ---- */
+
+static node *new_node(bool is_thread, uint32_t left)
+{
+    FLI_ASSERT(x.depth == x.height && x.height < NODES_MAX);
+    x.nodes[x.height] = (node){ .is_thread = is_thread, .left = (uint16_t)left };
+    return &x.nodes[x.height++];
+}
+
+/* The text of an execution: for every operation the digit of its thread, and after it the letter of the value found, if
+ * there were several. It does not depend on what was learnt. */
+static void record(char letter)
+{
+    if (!fli_weak_tracing || x.recorded + 1 >= sizeof x.result.choices) return;
+    x.result.choices[x.recorded++] = letter;
+    x.result.choices[x.recorded] = 0;
+}
+
+static uint32_t scripted(char base)
+{
+    char letter = *x.script;
+    if (letter == 0) return 0;
+    x.script++;
+    return (uint32_t)(letter - base);
+}
+
+static uint32_t choose(uint32_t count)
+{
+    if (x.script != NULL) return scripted('a');
+    if (count == 1) return 0;
+    if (x.depth == x.height) new_node(false, count);
+    node *n = &x.nodes[x.depth++];
+    FLI_ASSERT(!n->is_thread && n->left == count);
+    return n->chosen;
+}
+
+uint32_t fli_weak_choose(uint32_t count, uint32_t all)
+{
+    if (all == 1) return 0;
+    uint32_t chosen = choose(count);
+    FLI_ASSERT(chosen < count);
+    record((char)('a' + chosen));
+    return chosen;
+}
+
+bool fli_weak_spurious(void)
+{
+    if (x.spurious >= x.config.spurious || fli_weak_choose(2, 2) == 0) return false;
+    x.spurious++;
+    return true;
+}
+
+static bool can_go(const thread *t)
+{
+    if (t->state != READY) return false;
+    return t->kind != FLI_WEAK_KIND_LOCK || ((const fli_mutex *)fli_weak_at(t->at))->holder == 0;
+}
+
+static bool is_awake(uint32_t i)
+{
+    const thread *t = &x.threads[i];
+    if ((x.asleep & BIT(i)) == 0) return true;
+    return t->kind == FLI_WEAK_KIND_LOAD && fli_weak_stores(t->at) > t->fresh;
+}
+
+/* Nobody can go: time passes until the first alarm. False: there is none. */
+static bool ring_alarm(void)
+{
+    thread *first = NULL;
+    for (uint32_t i = 1; i <= x.count; i++) {
+        thread *t = &x.threads[i];
+        if (t->state != WAITING || t->until_ns == FLI_NEVER) continue;
+        if (first == NULL || t->until_ns < first->until_ns) first = t;
+    }
+    if (first == NULL) return false;
+    if (first->until_ns > x.now_ns) x.now_ns = first->until_ns;
+    first->timed_out = true;
+    first->state = READY;
+    return true;
+}
+
+/* Puts to sleep those that have been explored here, goes on with `chosen`, and wakes those that it disturbs. Gives the
+ * oldest store that the chosen one's load is to find. */
+static uint32_t commit(uint32_t chosen, uint32_t done)
+{
+    thread *c = &x.threads[chosen];
+    for (uint32_t i = 1; i <= x.count; i++) {
+        if ((done & BIT(i)) == 0) continue;
+        x.asleep |= BIT(i);
+        x.threads[i].fresh = fli_weak_stores(x.threads[i].at);
+    }
+    uint32_t fresh = (x.asleep & BIT(chosen)) != 0 ? c->fresh : 0;
+    x.asleep &= ~BIT(chosen);
+    for (uint32_t i = 1; i <= x.count && c->kind != FLI_WEAK_KIND_LOAD; i++) {
+        if (x.threads[i].kind != FLI_WEAK_KIND_LOAD && x.threads[i].at == c->at) x.asleep &= ~BIT(i);
+    }
+    return fresh;
+}
+
+static uint32_t lowest(uint32_t mask)
+{
+    return (uint32_t)__builtin_ctz(mask);
+}
+
+/* Who goes on; *fresh as from commit. 0: all have ended. */
+static uint32_t decide(uint32_t *fresh)
+{
+    uint32_t able = 0, alive = 0, options = 0, self = fli_weak_self;
+    do {
+        alive = able = 0;
+        for (uint32_t i = 1; i <= x.count; i++) {
+            if (x.threads[i].state != ENDED) alive |= BIT(i);
+            if (can_go(&x.threads[i])) able |= BIT(i);
+        }
+        if (alive == 0) return 0;
+    } while (able == 0 && ring_alarm());
+    if (able == 0) fli_weak_fail("nobody can go on: a lost wake-up");
+    if (x.script != NULL) {
+        uint32_t next = scripted('0');
+        return (able & BIT(next)) != 0 ? next : lowest(able);
+    }
+    for (uint32_t i = 1; i <= x.count; i++) {
+        if ((able & BIT(i)) != 0 && is_awake(i)) options |= BIT(i);
+    }
+    if (options == 0) leave(RUN_CUT, NULL);
+    bool bounded = x.config.bound >= 0;
+    if (bounded && x.preemptions >= (uint32_t)x.config.bound && (options & BIT(self)) != 0) options = BIT(self);
+    uint32_t chosen, done = 0;
+    if ((options & (options - 1)) == 0) {
+        chosen = lowest(options);
+    } else {
+        if (x.depth == x.height) {
+            node *n = new_node(true, options);
+            n->chosen = (uint8_t)((options & BIT(self)) != 0 ? self : lowest(options));
+        }
+        node *n = &x.nodes[x.depth++];
+        FLI_ASSERT(n->is_thread && (n->left | n->done) == options);
+        chosen = n->chosen;
+        done = bounded || x.config.plain ? 0 : n->done;
+    }
+    if (chosen != self && (able & BIT(self)) != 0) x.preemptions++;
+    if (++x.points > POINTS_MAX) fli_weak_fail("it goes round for ever");
+    *fresh = commit(chosen, done);
+    return chosen;
+}
+
+/* Gives the turn to whoever is chosen; comes back when it is ours. */
+static uint32_t pass(void)
+{
+    uint32_t       self = fli_weak_self, fresh = 0;
+    static uint32_t handed; /* to the one chosen */
+    if (x.starting) {
+        fli_weak_self = 0;
+        fli_fiber_switch(&x.threads[self].fiber, &x.outside);
+        fli_weak_self = self;
+        return handed;
+    }
+    uint32_t chosen = decide(&fresh);
+    if (chosen != 0) record((char)('0' + chosen));
+    if (chosen == self) return fresh;
+    handed = fresh;
+    fli_weak_self = chosen;
+    fli_fiber_switch(self != 0 ? &x.threads[self].fiber : &x.beginning,
+                     chosen != 0 ? &x.threads[chosen].fiber : &x.outside);
+    fli_weak_self = self;
+    return handed;
+}
+
+/* Learns who uses a location. Does anybody else write it? */
+static bool is_shared(uint32_t at, bool writes)
+{
+    uint8_t self = (uint8_t)BIT(fli_weak_self);
+    if (writes && (x.writers[at] & self) == 0) {
+        x.writers[at] |= self;
+        if ((x.users[at] & ~self) != 0) x.learnt = true;
+    }
+    x.users[at] |= self;
+    return (x.writers[at] & ~self) != 0 || x.config.plain || x.script != NULL;
+}
+
+uint32_t fli_weak_point(fli_weak_kind kind, const volatile void *at)
+{
+    uint32_t offset = fli_weak_offset(at);
+    FLI_ASSERT(offset != UINT32_MAX);
+    if (!is_shared(offset, kind != FLI_WEAK_KIND_LOAD)) {
+        record((char)('0' + fli_weak_self));
+        return 0;
+    }
+    thread *t = &x.threads[fli_weak_self];
+    t->kind = kind;
+    t->at = offset;
+    return pass();
+}
+
+/* ---- locks and conditions (the seam's port/thread.h) ---- */
+
+filch_err fli_mutex_init(fli_mutex *mutex)
+{
+    *mutex = (fli_mutex){ 0 };
+    return FILCH_OK;
+}
+
+void fli_mutex_fini(fli_mutex *mutex)
+{
+    FLI_ASSERT(mutex->holder == 0);
+}
+
+/* Waits until the mutex is free and takes it. */
+static void lock(fli_mutex *mutex)
+{
+    (void)fli_weak_point(FLI_WEAK_KIND_LOCK, mutex);
+    FLI_ASSERT(mutex->holder == 0);
+    mutex->holder = fli_weak_self;
+    fli_weak_acquire(&mutex->clock);
+    FLI_WEAK_NOTE("lock +%u", fli_weak_offset(mutex));
+}
+
+void fli_mutex_lock(fli_mutex *mutex)
+{
+    if (fli_weak_running) lock(mutex);
+}
+
+void fli_mutex_unlock(fli_mutex *mutex)
+{
+    if (!fli_weak_running) return;
+    FLI_ASSERT(mutex->holder == fli_weak_self);
+    mutex->holder = 0;
+    fli_weak_release(&mutex->clock);
+    FLI_WEAK_NOTE("unlock +%u", fli_weak_offset(mutex));
+}
+
+filch_err fli_cond_init(fli_cond *cond)
+{
+    *cond = (fli_cond){ 0 };
+    return FILCH_OK;
+}
+
+void fli_cond_fini(fli_cond *cond)
+{
+    (void)cond;
+}
+
+static void wake(fli_cond *cond, bool all)
+{
+    if (!fli_weak_running) return;
+    (void)fli_weak_point(FLI_WEAK_KIND_SIGNAL, cond);
+    uint32_t waiters[FLI_WEAK_THREADS], n = 0;
+    for (uint32_t i = 1; i <= x.count; i++) {
+        if (x.threads[i].state == WAITING && x.threads[i].cond == fli_weak_offset(cond)) waiters[n++] = i;
+    }
+    FLI_WEAK_NOTE("signal +%u: %u wait", fli_weak_offset(cond), n);
+    if (n == 0) return;
+    uint32_t one = all ? 0 : fli_weak_choose(n, n);
+    for (uint32_t i = 0; i < n; i++) {
+        if (all || i == one) x.threads[waiters[i]].state = READY;
+    }
+}
+
+void fli_cond_signal(fli_cond *cond)
+{
+    wake(cond, false);
+}
+
+void fli_cond_broadcast(fli_cond *cond)
+{
+    wake(cond, true);
+}
+
+bool fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns)
+{
+    (void)fli_weak_point(FLI_WEAK_KIND_SIGNAL, cond);
+    thread *t = &x.threads[fli_weak_self];
+    FLI_WEAK_NOTE("wait +%u", fli_weak_offset(cond));
+    fli_mutex_unlock(mutex);
+    (void)is_shared(fli_weak_offset(mutex), true);
+    t->state = WAITING;
+    t->cond = fli_weak_offset(cond);
+    t->until_ns = until_ns;
+    t->timed_out = false;
+    t->kind = FLI_WEAK_KIND_LOCK;
+    t->at = fli_weak_offset(mutex);
+    (void)pass();
+    FLI_ASSERT(mutex->holder == 0);
+    mutex->holder = fli_weak_self;
+    fli_weak_acquire(&mutex->clock);
+    FLI_WEAK_NOTE("%s, lock +%u", t->timed_out ? "time is up" : "woken", fli_weak_offset(mutex));
+    return !t->timed_out;
+}
+
+void fli_cond_wait(fli_cond *cond, fli_mutex *mutex)
+{
+    (void)fli_cond_wait_until(cond, mutex, FLI_NEVER);
+}
+
+void fli_thread_yield(void) {}
+void fli_thread_pause(void) {}
+
+void *fli_here_get(void)
+{
+    return x.threads[fli_weak_self].here;
+}
+
+void fli_here_set(void *here)
+{
+    x.threads[fli_weak_self].here = here;
+}
+
+uint64_t fli_clock_ns(void)
+{
+    return x.now_ns;
+}
+
+/* ---- executions ---- */
+
+static void run_thread(void *arg)
+{
+    thread *t = arg;
+    t->run();
+    t->state = ENDED;
+    FLI_WEAK_NOTE("ends");
+    (void)pass();
+    __builtin_trap();
+}
+
+static void begin(void *arg)
+{
+    (void)arg;
+    (void)pass();
+    __builtin_trap();
+}
+
+static void run_once(void)
+{
+    fli_weak_memory_begin();
+    x.depth = x.preemptions = x.spurious = x.points = x.asleep = 0;
+    x.verdict = RUN_ENDED;
+    x.why = NULL;
+    x.now_ns = 1000000000;
+    x.outcome = 0;
+    x.recorded = 0;
+    for (uint32_t i = 1; i <= x.count; i++) {
+        thread *t = &x.threads[i];
+        t->state = READY;
+        t->here = NULL;
+        fli_fiber_reset(&t->fiber, run_thread, t);
+    }
+    fli_weak_running = x.starting = true;
+    for (uint32_t i = 1; i <= x.count && fli_weak_running; i++) {
+        fli_weak_self = i;
+        fli_fiber_switch(&x.outside, &x.threads[i].fiber);
+    }
+    x.starting = false;
+    if (fli_weak_running) {
+        /* The first choice is made as if by somebody who has ended. */
+        fli_fiber_reset(&x.beginning, begin, NULL);
+        fli_weak_self = 0;
+        fli_fiber_switch(&x.outside, &x.beginning);
+    }
+    fli_weak_running = false;
+    fli_weak_self = 0;
+    x.result.points += x.points;
+    if (x.verdict == RUN_ENDED && x.program->check != NULL) x.program->check();
+}
+
+/* Goes to the next execution. False: there is none. */
+static bool advance(void)
+{
+    while (x.height > 0) {
+        node *n = &x.nodes[x.height - 1];
+        if (!n->is_thread && n->chosen + 1u < n->left) {
+            n->chosen++;
+            return true;
+        }
+        if (n->is_thread) {
+            n->done |= (uint16_t)BIT(n->chosen);
+            n->left &= (uint16_t)~BIT(n->chosen);
+            if (n->left != 0) {
+                n->chosen = (uint8_t)lowest(n->left);
+                return true;
+            }
+        }
+        x.height--;
+    }
+    return false;
+}
+
+static void note_outcome(void)
+{
+    uint64_t key = x.outcome | 1;
+    for (uint32_t i = (uint32_t)key % OUTCOMES, n = 0; n < OUTCOMES; i = (i + 1) % OUTCOMES, n++) {
+        if (x.outcomes[i] == key) return;
+        if (x.outcomes[i] != 0) continue;
+        x.outcomes[i] = key;
+        x.result.outcomes++;
+        return;
+    }
+}
+
+/* Once more, and told in detail. */
+static void show(void)
+{
+    fli_weak_tracing = true;
+    run_once();
+    fli_weak_tracing = false;
+    FLI_ASSERT(x.verdict == RUN_VIOLATION || x.script != NULL);
+}
+
+/* Somebody writes where nobody thought he would: what was left out because of that has to be looked at. */
+static void begin_anew(void)
+{
+    x.learnt = false;
+    x.height = 0;
+    x.result = (fli_weak_result){ 0 };
+    memset(x.outcomes, 0, sizeof x.outcomes);
+}
+
+static void search(void)
+{
+    for (;;) {
+        run_once();
+        if (x.learnt && x.verdict != RUN_VIOLATION) {
+            begin_anew();
+            continue;
+        }
+        if (x.verdict == RUN_CUT) x.result.cut++;
+        else x.result.executions++;
+        if (x.verdict == RUN_ENDED) note_outcome();
+        if (x.verdict == RUN_VIOLATION) {
+            x.result.why = x.why;
+            show();
+            return;
+        }
+        if (x.config.limit != 0 && x.result.executions >= x.config.limit) return;
+        if (!advance()) break;
+    }
+    x.result.complete = true;
+}
+
+fli_weak_result fli_weak_explore(const fli_weak_program *program, const fli_weak_config *config)
+{
+    struct sigaction action = { .sa_handler = on_trap, .sa_flags = SA_NODEFER };
+    (void)sigaction(SIGILL, &action, NULL);
+    (void)sigaction(SIGSEGV, &action, NULL);
+    x.config = *config;
+    x.program = program;
+    x.result = (fli_weak_result){ 0 };
+    x.height = 0;
+    x.learnt = false;
+    memset(x.writers, 0, sizeof x.writers);
+    memset(x.users, 0, sizeof x.users);
+    memset(x.outcomes, 0, sizeof x.outcomes);
+    fli_weak_memory_clear();
+    program->setup();
+    fli_weak_memory_snapshot();
+    if (x.beginning.stack == NULL) FLI_ASSERT(fli_fiber_init(&x.beginning, STACK_SIZE, begin, NULL));
+    for (x.count = 0; x.count < FLI_WEAK_THREADS && program->threads[x.count] != NULL; x.count++) {
+        thread *t = &x.threads[x.count + 1];
+        t->run = program->threads[x.count];
+        if (t->fiber.stack == NULL) FLI_ASSERT(fli_fiber_init(&t->fiber, STACK_SIZE, run_thread, t));
+    }
+    x.script = config->replay;
+    if (x.script != NULL) {
+        show();
+        x.result.why = x.verdict == RUN_VIOLATION ? x.why : NULL;
+        x.result.executions = 1;
+    } else {
+        search();
+    }
+    return x.result;
+}

@@ -1,0 +1,485 @@
+/* weak_memory.c - what a load may find, and whether plain memory is used in an orderly way. See weak.h.
+ *
+ * Each atomic location keeps all its stores, in modification order, which is the order in which they were executed.
+ * A store remembers who made it and when (an entry of that thread's vector clock), and what whoever acquires it learns:
+ * the clock of the releasing thread, or, for a read-modify-write, also what the store before it carried: that is the
+ * release sequence. A blind store begins a new one, even of the same thread (the rule of C++20, which promises less
+ * than C11).
+ *
+ * INVARIANT  memory itself always holds the newest store.
+ * A thread may find store i unless it knows of a later one: it happened before (its clock says so), the thread itself
+ * has found or made a later one, or a thread has found a later one in a read that happened before.
+ *
+ * Plain memory: each byte remembers the last write and the last read of each thread. Two accesses, one of them a write,
+ * must be ordered by happens-before. Atomic accesses count as reads here: they must not meet an unordered plain write
+ * (initialisation, or freeing).
+ */
+#include <string.h>
+
+#include "base/assert.h"
+#include "sim/weak.h"
+
+#define HISTORY 64
+#define LOCATIONS 1024
+#define READS 24
+#define THREAD_ROOM (32u << 10)
+#define SETUP_ROOM (FLI_WEAK_ARENA - (FLI_WEAK_THREADS + 1) * THREAD_ROOM)
+
+typedef struct store {
+    uint64_t       value;
+    fli_weak_clock carries;
+    uint16_t       clock;
+    uint8_t        thread;
+} store;
+
+/* `index` was found at that time. */
+typedef struct found {
+    uint16_t clock, index;
+} found;
+
+typedef struct location {
+    uint32_t offset, count;
+    uint8_t  found_count[FLI_WEAK_THREADS + 1];
+    found    found[FLI_WEAK_THREADS + 1][READS];
+    store    stores[HISTORY];
+} location;
+
+/* What happened to one byte of plain memory, in the execution `stamp`. */
+typedef struct shadow {
+    uint32_t stamp;
+    uint16_t write_clock;
+    uint8_t  write_thread;
+    bool     freed;
+    uint16_t reads[FLI_WEAK_THREADS + 1];
+} shadow;
+
+static _Alignas(4096) unsigned char arena[FLI_WEAK_ARENA];
+static unsigned char saved[SETUP_ROOM];
+static uint32_t      used[FLI_WEAK_THREADS + 1]; /* of the room of each thread; 0: of setup */
+static uint32_t      setup_used;
+static shadow        shadows[FLI_WEAK_ARENA];
+static uint32_t      stamp;
+static location      locations[LOCATIONS];
+static uint32_t      location_count;
+static uint16_t      location_at[FLI_WEAK_ARENA];
+
+fli_weak_clock fli_weak_clocks[FLI_WEAK_THREADS + 1];
+
+uint32_t fli_weak_offset(const volatile void *at)
+{
+    uintptr_t offset = (uintptr_t)at - (uintptr_t)arena;
+    return offset < FLI_WEAK_ARENA ? (uint32_t)offset : UINT32_MAX;
+}
+
+void *fli_weak_at(uint32_t offset)
+{
+    return arena + offset;
+}
+
+/* ---- room ---- */
+
+void fli_weak_memory_clear(void)
+{
+    memset(arena, 0, sizeof arena);
+    memset(used, 0, sizeof used);
+    setup_used = 0;
+}
+
+void fli_weak_memory_snapshot(void)
+{
+    setup_used = used[0];
+    memcpy(saved, arena, setup_used);
+}
+
+void fli_weak_memory_begin(void)
+{
+    memcpy(arena, saved, setup_used);
+    memset(used, 0, sizeof used);
+    used[0] = setup_used;
+    location_count = 0;
+    stamp++;
+    memset(fli_weak_clocks, 0, sizeof fli_weak_clocks);
+    for (uint32_t t = 1; t <= FLI_WEAK_THREADS; t++) fli_weak_clocks[t].at[t] = 1;
+}
+
+/* Each thread has its own room, so that addresses do not depend on who comes first. */
+void *fli_weak_new(size_t size)
+{
+    uint32_t self = fli_weak_self, room = self == 0 ? SETUP_ROOM : THREAD_ROOM;
+    uint32_t base = self == 0 ? 0 : SETUP_ROOM + (self - 1) * THREAD_ROOM;
+    uint32_t whole = ((uint32_t)size + 127) & ~127u;
+    FLI_ASSERT(used[self] + whole <= room);
+    void *at = arena + base + used[self];
+    used[self] += whole;
+    if (self != 0) memset(at, 0, whole);
+    return at;
+}
+
+/* ---- plain memory ---- */
+
+static shadow *shadow_of(uint32_t offset)
+{
+    shadow *s = &shadows[offset];
+    if (s->stamp != stamp) *s = (shadow){ .stamp = stamp };
+    return s;
+}
+
+static void race(uint32_t offset, uint32_t other, const char *why, const void *from)
+{
+    FLI_WEAK_NOTE("plain memory at +%u: thread %u and thread %u, nothing orders them (code at %p)", offset, other,
+                  fli_weak_self, from);
+    fli_weak_fail(why);
+}
+
+static void check_write(const shadow *s, uint32_t offset, const void *from)
+{
+    const fli_weak_clock *now = &fli_weak_clocks[fli_weak_self];
+    if (s->freed) fli_weak_fail("memory is used after it was freed");
+    if (s->write_clock > now->at[s->write_thread]) race(offset, s->write_thread, "a data race", from);
+}
+
+static void plain_read(uint32_t offset, const void *from)
+{
+    shadow *s = shadow_of(offset);
+    check_write(s, offset, from);
+    s->reads[fli_weak_self] = fli_weak_clocks[fli_weak_self].at[fli_weak_self];
+}
+
+static void plain_write(uint32_t offset, const void *from)
+{
+    shadow               *s = shadow_of(offset);
+    const fli_weak_clock *now = &fli_weak_clocks[fli_weak_self];
+    check_write(s, offset, from);
+    for (uint32_t t = 1; t <= FLI_WEAK_THREADS; t++) {
+        if (s->reads[t] > now->at[t]) race(offset, t, "a data race (read and write)", from);
+    }
+    memset(s->reads, 0, sizeof s->reads);
+    s->write_thread = (uint8_t)fli_weak_self;
+    s->write_clock = now->at[fli_weak_self];
+}
+
+static void plain(const void *at, size_t size, size_t stride, bool write, const void *from)
+{
+    if (!fli_weak_running) return;
+    uint32_t offset = fli_weak_offset(at);
+    if (offset == UINT32_MAX) return;
+    for (size_t i = 0; i < size; i += stride) {
+        if (write) plain_write(offset + (uint32_t)i, from);
+        else plain_read(offset + (uint32_t)i, from);
+    }
+}
+
+void *fli_weak_alloc(void *user, void *old, size_t old_size, size_t size)
+{
+    (void)user;
+    void *at = NULL;
+    if (size > 0) at = fli_weak_new(size);
+    if (old == NULL) return at;
+    if (at != NULL) {
+        plain(old, old_size, 1, false, __builtin_return_address(0));
+        memcpy(at, old, old_size < size ? old_size : size);
+    }
+    plain(old, old_size, 1, true, __builtin_return_address(0));
+    if (fli_weak_running) {
+        for (size_t i = 0; i < old_size; i++) shadow_of(fli_weak_offset(old) + (uint32_t)i)->freed = true;
+    }
+    return at;
+}
+
+/* What -fsanitize=thread makes of plain accesses. Wide ones also mark their second half: fields may be written
+ * together and read apart. */
+#define HOOK(name, size, stride, write)                                          \
+    void name(void *at);                                                         \
+    void name(void *at)                                                          \
+    {                                                                            \
+        plain(at, size, stride, write, __builtin_return_address(0));             \
+    }
+#define HOOKS(size, stride)                        \
+    HOOK(__tsan_read##size, size, stride, false)   \
+    HOOK(__tsan_write##size, size, stride, true)   \
+    HOOK(__tsan_unaligned_read##size, size, 1, false) \
+    HOOK(__tsan_unaligned_write##size, size, 1, true)
+HOOKS(1, 1)
+HOOKS(2, 2)
+HOOKS(4, 4)
+HOOKS(8, 4)
+HOOKS(16, 4)
+
+void  __tsan_init(void);
+void  __tsan_func_entry(void *from);
+void  __tsan_func_exit(void);
+void  __tsan_read_range(void *at, size_t size);
+void  __tsan_write_range(void *at, size_t size);
+void *fli_weak_memset(void *at, int value, size_t size);
+void *fli_weak_memcpy(void *to, const void *from, size_t size);
+void *fli_weak_memmove(void *to, const void *from, size_t size);
+void *__tsan_memset(void *at, int value, size_t size);
+void *__tsan_memcpy(void *to, const void *from, size_t size);
+void *__tsan_memmove(void *to, const void *from, size_t size);
+
+void __tsan_init(void) {}
+void __tsan_func_entry(void *from)
+{
+    (void)from;
+}
+void __tsan_func_exit(void) {}
+void __tsan_read_range(void *at, size_t size)
+{
+    plain(at, size, 1, false, __builtin_return_address(0));
+}
+void __tsan_write_range(void *at, size_t size)
+{
+    plain(at, size, 1, true, __builtin_return_address(0));
+}
+
+/* The parts are compiled with memset and its kin renamed to these. */
+void *fli_weak_memset(void *at, int value, size_t size)
+{
+    plain(at, size, 1, true, __builtin_return_address(0));
+    return memset(at, value, size);
+}
+void *fli_weak_memmove(void *to, const void *from, size_t size)
+{
+    plain(from, size, 1, false, __builtin_return_address(0));
+    plain(to, size, 1, true, __builtin_return_address(0));
+    return memmove(to, from, size);
+}
+void *fli_weak_memcpy(void *to, const void *from, size_t size)
+{
+    return fli_weak_memmove(to, from, size);
+}
+void *__tsan_memset(void *at, int value, size_t size)
+{
+    return fli_weak_memset(at, value, size);
+}
+void *__tsan_memcpy(void *to, const void *from, size_t size)
+{
+    return fli_weak_memmove(to, from, size);
+}
+void *__tsan_memmove(void *to, const void *from, size_t size)
+{
+    return fli_weak_memmove(to, from, size);
+}
+
+/* ---- clocks ---- */
+
+static void join(fli_weak_clock *into, const fli_weak_clock *from)
+{
+    for (int i = 0; i < 8; i++) {
+        if (from->at[i] > into->at[i]) into->at[i] = from->at[i];
+    }
+}
+
+void fli_weak_acquire(const fli_weak_clock *from)
+{
+    join(&fli_weak_clocks[fli_weak_self], from);
+}
+
+/* What comes after this is not part of what was handed on. */
+void fli_weak_release(fli_weak_clock *into)
+{
+    fli_weak_clock *now = &fli_weak_clocks[fli_weak_self];
+    join(into, now);
+    now->at[fli_weak_self]++;
+    FLI_ASSERT(now->at[fli_weak_self] < UINT16_MAX);
+}
+
+/* ---- atomic memory ---- */
+
+static uint64_t get(const volatile void *at, size_t size)
+{
+    switch (size) {
+    case 1: return *(const volatile uint8_t *)at;
+    case 2: return *(const volatile uint16_t *)at;
+    case 4: return *(const volatile uint32_t *)at;
+    default: FLI_ASSERT(size == 8); return *(const volatile uint64_t *)at;
+    }
+}
+
+static void put(volatile void *at, size_t size, uint64_t value)
+{
+    switch (size) {
+    case 1: *(volatile uint8_t *)at = (uint8_t)value; break;
+    case 2: *(volatile uint16_t *)at = (uint16_t)value; break;
+    case 4: *(volatile uint32_t *)at = (uint32_t)value; break;
+    default: FLI_ASSERT(size == 8); *(volatile uint64_t *)at = value; break;
+    }
+}
+
+static uint64_t cut_to(size_t size, uint64_t value)
+{
+    return size == 8 ? value : value & ((UINT64_C(1) << (size * 8)) - 1);
+}
+
+static location *known(uint32_t offset)
+{
+    uint32_t i = location_at[offset];
+    return i < location_count && locations[i].offset == offset ? &locations[i] : NULL;
+}
+
+uint32_t fli_weak_stores(uint32_t offset)
+{
+    const location *l = known(offset);
+    return l != NULL ? l->count : 1;
+}
+
+/* The location, with what lies in memory as its first store. */
+static location *location_of(const volatile void *at, size_t size)
+{
+    uint32_t offset = fli_weak_offset(at);
+    FLI_ASSERT(offset != UINT32_MAX);
+    plain_read(offset, __builtin_return_address(0));
+    location *l = known(offset);
+    if (l != NULL) return l;
+    FLI_ASSERT(location_count < LOCATIONS);
+    location_at[offset] = (uint16_t)location_count;
+    l = &locations[location_count++];
+    l->offset = offset;
+    l->count = 1;
+    memset(l->found_count, 0, sizeof l->found_count);
+    l->stores[0] = (store){ .value = get(at, size) };
+    return l;
+}
+
+void fli_weak_init(volatile void *at, size_t size, uint64_t value)
+{
+    plain((const void *)at, size, size, true, __builtin_return_address(0));
+    put(at, size, value);
+    uint32_t offset = fli_weak_offset(at);
+    if (fli_weak_running && offset != UINT32_MAX && known(offset) != NULL) known(offset)->offset = UINT32_MAX;
+}
+
+static bool knows(const fli_weak_clock *now, const store *s)
+{
+    return s->clock <= now->at[s->thread];
+}
+
+/* The oldest store that the running thread may still find. */
+static uint32_t oldest(const location *l)
+{
+    const fli_weak_clock *now = &fli_weak_clocks[fli_weak_self];
+    uint32_t              from = l->count - 1;
+    while (from > 0 && !knows(now, &l->stores[from])) from--;
+    if (from == l->count - 1) return from;
+    for (uint32_t t = 1; t <= FLI_WEAK_THREADS; t++) {
+        uint32_t i = l->found_count[t];
+        while (i > 0 && l->found[t][i - 1].clock > now->at[t]) i--;
+        if (i > 0 && l->found[t][i - 1].index > from) from = l->found[t][i - 1].index;
+    }
+    return from;
+}
+
+static void remember(location *l, uint32_t index)
+{
+    uint32_t n = l->found_count[fli_weak_self];
+    found   *list = l->found[fli_weak_self];
+    if (n > 0 && list[n - 1].index >= index) return;
+    FLI_ASSERT(n < READS);
+    list[n] = (found){ .clock = fli_weak_clocks[fli_weak_self].at[fli_weak_self], .index = (uint16_t)index };
+    l->found_count[fli_weak_self] = (uint8_t)(n + 1);
+}
+
+static uint64_t find(location *l, uint32_t index, int order)
+{
+    const store *s = &l->stores[index];
+    remember(l, index);
+    if ((order & FLI_WEAK_ACQ) != 0) fli_weak_acquire(&s->carries);
+    return s->value;
+}
+
+/* A new store. `before`: what the release sequence goes on from, for a read-modify-write. */
+static void append(location *l, volatile void *at, size_t size, uint64_t value, int order, bool rmw)
+{
+    if (l->count == HISTORY) fli_weak_fail("more stores to one location than the explorer has room for");
+    const store *before = &l->stores[l->count - 1];
+    if (!rmw && !knows(&fli_weak_clocks[fli_weak_self], before)) fli_weak_loose();
+    store *s = &l->stores[l->count++];
+    *s = (store){ .value = cut_to(size, value), .thread = (uint8_t)fli_weak_self,
+                  .clock = fli_weak_clocks[fli_weak_self].at[fli_weak_self] };
+    if (rmw) s->carries = before->carries;
+    put(at, size, value);
+    if ((order & FLI_WEAK_REL) != 0) fli_weak_release(&s->carries);
+}
+
+uint64_t fli_weak_load(const volatile void *at, size_t size, int order, const char *where)
+{
+    if (!fli_weak_running) return get(at, size);
+    uint32_t  fresh = fli_weak_point(FLI_WEAK_KIND_LOAD, at);
+    location *l = location_of(at, size);
+    uint32_t  from = oldest(l), all = l->count - from;
+    if (fresh > from) from = fresh;
+    uint32_t index = l->count - 1 - fli_weak_choose(l->count - from, all);
+    uint64_t value = find(l, index, order);
+    FLI_WEAK_NOTE("%s = %#lx%s", where, (unsigned long)value, index + 1 == l->count ? "" : "   (an old value)");
+    return value;
+}
+
+void fli_weak_store(volatile void *at, size_t size, uint64_t value, int order, const char *where)
+{
+    if (!fli_weak_running) {
+        put(at, size, value);
+        return;
+    }
+    (void)fli_weak_point(FLI_WEAK_KIND_WRITE, at);
+    location *l = location_of(at, size);
+    append(l, at, size, value, order, false);
+    FLI_WEAK_NOTE("%s := %#lx", where, (unsigned long)cut_to(size, value));
+}
+
+static uint64_t compute(int what, uint64_t old, uint64_t value)
+{
+    switch (what) {
+    case FLI_WEAK_ADD: return old + value;
+    case FLI_WEAK_SUB: return old - value;
+    case FLI_WEAK_AND: return old & value;
+    default: return value;
+    }
+}
+
+uint64_t fli_weak_rmw(volatile void *at, size_t size, int what, uint64_t value, int order, const char *where)
+{
+    if (!fli_weak_running) {
+        uint64_t old = get(at, size);
+        put(at, size, compute(what, old, value));
+        return old;
+    }
+    (void)fli_weak_point(FLI_WEAK_KIND_WRITE, at);
+    location *l = location_of(at, size);
+    uint64_t  old = find(l, l->count - 1, order);
+    append(l, at, size, compute(what, old, value), order, true);
+    FLI_WEAK_NOTE("%s: %#lx := %#lx", where, (unsigned long)old, (unsigned long)l->stores[l->count - 1].value);
+    return old;
+}
+
+/* Succeeds only on the newest. May fail on any that it could load, if that is another value than expected; a weak one
+ * also for no reason. */
+bool fli_weak_cas(volatile void *at, size_t size, void *expected, uint64_t wanted, int order, int fail_order,
+                  bool may_fail, const char *where)
+{
+    uint64_t want = get(expected, size);
+    if (!fli_weak_running) {
+        uint64_t old = get(at, size);
+        if (old == want) put(at, size, wanted);
+        else put(expected, size, old);
+        return old == want;
+    }
+    (void)fli_weak_point(FLI_WEAK_KIND_WRITE, at);
+    location *l = location_of(at, size);
+    uint32_t  candidates[HISTORY + 1], n = 0, newest = l->count - 1;
+    if (l->stores[newest].value == want) candidates[n++] = HISTORY; /* success */
+    for (uint32_t i = newest + 1; i-- > oldest(l);) {
+        if (l->stores[i].value != want) candidates[n++] = i;
+    }
+    uint32_t chosen = candidates[fli_weak_choose(n, n)];
+    if (chosen == HISTORY && may_fail && fli_weak_spurious()) chosen = newest;
+    if (chosen == HISTORY) {
+        (void)find(l, newest, order);
+        append(l, at, size, wanted, order, true);
+        FLI_WEAK_NOTE("%s: %#lx := %#lx", where, (unsigned long)want, (unsigned long)cut_to(size, wanted));
+        return true;
+    }
+    uint64_t value = find(l, chosen, fail_order);
+    put(expected, size, value);
+    FLI_WEAK_NOTE("%s: no, found %#lx%s", where, (unsigned long)value, chosen == newest ? "" : " (an old value)");
+    return false;
+}

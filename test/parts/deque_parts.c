@@ -1,0 +1,242 @@
+/* deque_parts.c - the real deque (sync/deque.h, deque.c) by an owner and up to three thieves. Every item goes out
+ * exactly once, and with what its maker wrote into it: an item is a plain number, so a claim that nothing orders after
+ * the push is a data race. Four slots, so that the ring grows and slots are used again. */
+#include "parts.h"
+#include "sync/deque.h"
+
+#define ITEMS 12
+
+typedef struct item {
+    uint32_t value, taken;
+} item;
+
+typedef struct table {
+    fli_deque deque, loot[3]; /* loot: what thieves that take half put it into */
+    item      items[ITEMS];
+    uint32_t  made;           /* the owner's */
+    uint32_t  got[FLI_WEAK_THREADS + 1];
+} table;
+
+static table *t;
+
+static void setup(void)
+{
+    fli_mem mem;
+    fli_mem_init(&mem, fli_weak_alloc, NULL);
+    t = fli_weak_new(sizeof *t);
+    (void)!fli_deque_init(&t->deque, &mem);
+    for (int i = 0; i < 3; i++) (void)!fli_deque_init(&t->loot[i], &mem);
+}
+
+static void push(void)
+{
+    item *it = &t->items[t->made++];
+    it->value = 100 + t->made;
+    must(fli_deque_push(&t->deque, it), "there is room");
+}
+
+/* The taker owns the item: plain reads and writes of it must be in order. */
+static void take(void *at)
+{
+    item *it = at;
+    must(it != NULL && it >= t->items && it < t->items + ITEMS, "what comes out is an item");
+    must(it->value == 101 + (uint32_t)(it - t->items), "the item holds what was put in");
+    must(it->taken++ == 0, "no item comes out twice");
+    t->got[fli_weak_self]++;
+}
+
+static void pop(void)
+{
+    void *at = fli_deque_pop(&t->deque);
+    if (at != NULL) take(at);
+}
+
+static void oldest(void)
+{
+    void *at = fli_deque_take_oldest(&t->deque);
+    if (at != NULL) take(at);
+}
+
+static fli_steal one_from(fli_deque *from)
+{
+    void     *at = NULL;
+    fli_steal found = fli_deque_steal_one(from, &at);
+    if (found == FLI_STEAL_GOT) take(at);
+    return found;
+}
+
+static void steal_one(void)
+{
+    (void)one_from(&t->deque);
+}
+
+static void steal_two(void)
+{
+    steal_one();
+    steal_one();
+}
+
+/* Takes half, then empties what came into its own deque. */
+static void half_into(fli_deque *into)
+{
+    void    *first = NULL;
+    uint32_t count = 0;
+    if (fli_deque_steal_half_into(&t->deque, into, &first, &count) != FLI_STEAL_GOT) return;
+    take(first);
+    void *at;
+    while ((at = fli_deque_pop(into)) != NULL) take(at);
+}
+
+static void steal_half(void)
+{
+    half_into(&t->loot[fli_weak_self % 3]);
+}
+
+/* Takes half into loot[0], from where a third one steals. */
+static void fence(void)
+{
+    void    *first = NULL;
+    uint32_t count = 0;
+    if (fli_deque_steal_half_into(&t->deque, &t->loot[0], &first, &count) == FLI_STEAL_GOT) take(first);
+    void *at = fli_deque_pop(&t->loot[0]);
+    if (at != NULL) take(at);
+}
+
+static void rob(void)
+{
+    (void)one_from(&t->loot[0]);
+    (void)one_from(&t->loot[0]);
+}
+
+/* Whatever is left is taken now; then everything is out, once. */
+static void check(void)
+{
+    void *at;
+    for (int i = -1; i < 3; i++) {
+        fli_deque *from = i < 0 ? &t->deque : &t->loot[i];
+        uint32_t   n = fli_deque_count(from), left = 0;
+        while ((at = fli_deque_pop(from)) != NULL) {
+            take(at);
+            left++;
+        }
+        must(n == left, "the count is exact when all is quiet");
+    }
+    for (uint32_t i = 0; i < t->made; i++) must(t->items[i].taken == 1, "no item is lost");
+    for (uint32_t i = 0; i <= FLI_WEAK_THREADS; i++) fli_weak_outcome(t->got[i]);
+}
+
+static void own_push_pop(void)
+{
+    push();
+    push();
+    pop();
+    pop();
+}
+
+static void own_last(void)
+{
+    push();
+    pop();
+    push();
+    pop();
+}
+
+/* Four items are there; the owner pops into the range that thieves are about to claim, and pushes again. */
+static void setup_four(void)
+{
+    setup();
+    for (int i = 0; i < 4; i++) push();
+}
+
+static void own_pop_pop_push(void)
+{
+    pop();
+    pop();
+    push();
+    pop();
+}
+
+static void own_pop_three(void)
+{
+    pop();
+    pop();
+    pop();
+    push();
+}
+
+/* The fifth push grows the ring while thieves are in it. */
+static void own_grow(void)
+{
+    push();
+    push();
+    pop();
+}
+
+static void own_oldest(void)
+{
+    oldest();
+    push();
+    pop();
+    oldest();
+}
+
+/* The slot of an item that a thief took is used again. */
+static void own_reuse(void)
+{
+    push();
+    push();
+    push();
+    push();
+    push();
+}
+
+static void setup_two(void)
+{
+    setup();
+    push();
+    push();
+}
+
+static void ask(void)
+{
+    /* Two are there and stay: nobody takes them here. */
+    must(fli_deque_count(&t->deque) >= 2, "an untouched item is always counted");
+}
+
+static void own_push_count(void)
+{
+    push();
+    pop();
+    push();
+    pop();
+}
+
+const fli_weak_program parts_deque[] = {
+    { .name = "deque_push_pop_1", .promise = "push, push, pop, pop; a thief", .setup = setup,
+      .threads = { own_push_pop, steal_two }, .check = check },
+    { .name = "deque_push_pop_2", .promise = "push, push, pop, pop; two thieves", .setup = setup,
+      .threads = { own_push_pop, steal_one, steal_one }, .check = check },
+    { .name = "deque_push_pop_3", .promise = "push, push, pop, pop; three thieves", .setup = setup,
+      .threads = { own_push_pop, steal_one, steal_one, steal_one }, .check = check },
+    { .name = "deque_last_item", .promise = "the only item, twice; two thieves", .setup = setup,
+      .threads = { own_last, steal_two, steal_one }, .check = check },
+    { .name = "deque_half_1", .promise = "four items, three pops and a push; a thief takes half", .setup = setup_four,
+      .threads = { own_pop_three, steal_half }, .check = check },
+    { .name = "deque_half_2", .promise = "four items, pops and a push; two thieves take half", .setup = setup_four,
+      .threads = { own_pop_pop_push, steal_half, steal_half }, .check = check },
+    { .name = "deque_half_and_one", .promise = "four items, pops and a push; one takes half, two take one",
+      .setup = setup_four, .threads = { own_pop_pop_push, steal_half, steal_one, steal_one }, .check = check },
+    { .name = "deque_grow_1", .promise = "four items, the ring grows; a thief takes half and one", .setup = setup_four,
+      .threads = { own_grow, steal_half, steal_one }, .check = check },
+    { .name = "deque_grow_3", .promise = "four items, the ring grows; three thieves", .setup = setup_four,
+      .threads = { own_grow, steal_one, steal_one, steal_half }, .check = check },
+    { .name = "deque_oldest", .promise = "the owner takes the oldest; two thieves", .setup = setup_two,
+      .threads = { own_oldest, steal_one, steal_one }, .check = check },
+    { .name = "deque_reuse", .promise = "slots are used again while a thief reads them", .setup = setup_two,
+      .threads = { own_reuse, steal_two, steal_one }, .check = check },
+    { .name = "deque_chain", .promise = "stolen from a thief", .setup = setup_four,
+      .threads = { own_grow, fence, rob }, .check = check },
+    { .name = "deque_count", .promise = "who asks counts all that nobody takes", .setup = setup_two,
+      .threads = { own_push_count, ask, ask }, .check = check },
+    { 0 },
+};

@@ -1,0 +1,217 @@
+/* litmus.c - the explorer itself: small programs whose outcomes under C11 are known. Each counts its outcomes, and
+ * fails on one that is not allowed; explore.c knows how many there must be. */
+#include "parts.h"
+#include "port/atomic.h"
+#include "port/thread.h"
+
+typedef struct words {
+    FLI_ATOMIC(uint32_t) a, b;
+    FLI_ATOMIC(uint64_t) c;
+    uint32_t  plain, r[4];
+    fli_mutex lock;
+    fli_cond  cond;
+} words;
+
+static words *w;
+
+static void setup(void)
+{
+    w = fli_weak_new(sizeof *w);
+    (void)fli_mutex_init(&w->lock);
+    (void)fli_cond_init(&w->cond);
+}
+
+static void tell(void)
+{
+    for (int i = 0; i < 4; i++) fli_weak_outcome(w->r[i] + 10);
+}
+
+/* Store buffering: each may miss the other's store. All four outcomes. */
+static void sb_1(void)
+{
+    fli_store_rel(&w->a, 1);
+    w->r[0] = fli_load_acq(&w->b);
+}
+static void sb_2(void)
+{
+    fli_store_rel(&w->b, 1);
+    w->r[1] = fli_load_acq(&w->a);
+}
+
+/* The same by read-modify-writes of one word: one of them sees the other. */
+static void one_1(void)
+{
+    fli_store_rlx(&w->a, 1);
+    (void)fli_add_acqrel(&w->c, 1);
+    w->r[0] = fli_load_rlx(&w->b);
+}
+static void one_2(void)
+{
+    fli_store_rlx(&w->b, 1);
+    (void)fli_add_acqrel(&w->c, 1);
+    w->r[1] = fli_load_rlx(&w->a);
+}
+static void one_check(void)
+{
+    must(w->r[0] == 1 || w->r[1] == 1, "one of the two sees the other");
+    tell();
+}
+
+/* Message passing. */
+static void mp_1(void)
+{
+    w->plain = 7;
+    fli_store_rel(&w->a, 1);
+}
+static void mp_2(void)
+{
+    w->r[0] = fli_load_acq(&w->a);
+    if (w->r[0] == 1) must(w->plain == 7, "what was released is seen");
+}
+
+/* Through a relaxed read-modify-write of a third thread: the release sequence goes on. */
+static void mp_3(void)
+{
+    (void)fli_add_rlx(&w->a, 1);
+}
+static void mp_4(void)
+{
+    w->r[0] = fli_load_acq(&w->a);
+    if (w->r[0] == 2 && fli_load_rlx(&w->b) == 1) w->r[1] = w->plain;
+}
+static void mp_5(void)
+{
+    w->plain = 7;
+    fli_store_rlx(&w->b, 1);
+    (void)fli_add_rel(&w->a, 1);
+}
+
+/* Independent reads of independent writes: the readers may disagree on the order. 16 outcomes. */
+static void iriw_1(void)
+{
+    fli_store_rel(&w->a, 1);
+}
+static void iriw_2(void)
+{
+    fli_store_rel(&w->b, 1);
+}
+static void iriw_3(void)
+{
+    w->r[0] = fli_load_acq(&w->a);
+    w->r[1] = fli_load_acq(&w->b);
+}
+static void iriw_4(void)
+{
+    w->r[2] = fli_load_acq(&w->b);
+    w->r[3] = fli_load_acq(&w->a);
+}
+
+/* One location: reads never go back, whoever reads. */
+static void co_1(void)
+{
+    fli_store_rlx(&w->a, 1);
+    fli_store_rlx(&w->a, 2);
+}
+static void co_2(void)
+{
+    w->r[0] = fli_load_rlx(&w->a);
+    fli_store_rel(&w->b, 1);
+}
+static void co_3(void)
+{
+    w->r[2] = fli_load_acq(&w->b);
+    w->r[1] = fli_load_rlx(&w->a);
+    if (w->r[2] == 1) must(w->r[1] >= w->r[0], "a read that happened before has seen no more");
+}
+
+/* A condition: a waiter under the lock is never missed. */
+static void cond_1(void)
+{
+    fli_mutex_lock(&w->lock);
+    while (w->plain == 0) fli_cond_wait(&w->cond, &w->lock);
+    fli_mutex_unlock(&w->lock);
+}
+static void cond_2(void)
+{
+    fli_mutex_lock(&w->lock);
+    w->plain = 1;
+    fli_mutex_unlock(&w->lock);
+    fli_cond_signal(&w->cond);
+}
+
+/* Three counters, one lock: 3! orders, nothing else. */
+static void count_up(void)
+{
+    fli_mutex_lock(&w->lock);
+    w->r[0] = w->r[0] * 4 + fli_weak_self;
+    fli_mutex_unlock(&w->lock);
+}
+
+/* What must not go unseen. */
+static void bad_mp_1(void)
+{
+    w->plain = 7;
+    fli_store_rlx(&w->a, 1);
+}
+static void bad_mp_2(void)
+{
+    if (fli_load_rlx(&w->a) == 1) w->r[0] = w->plain;
+}
+static void bad_sb_check(void)
+{
+    must(w->r[0] == 1 || w->r[1] == 1, "one of the two sees the other");
+}
+/* A blind store ends the release sequence, also one of the same thread. */
+static void bad_seq_1(void)
+{
+    w->plain = 7;
+    fli_store_rel(&w->a, 1);
+    fli_store_rlx(&w->a, 2);
+}
+static void bad_seq_2(void)
+{
+    if (fli_load_acq(&w->a) == 2) w->r[0] = w->plain;
+}
+/* Looks before the lock, waits inside. */
+static void bad_cond_1(void)
+{
+    if (fli_load_acq(&w->a) != 0) return;
+    fli_mutex_lock(&w->lock);
+    fli_cond_wait(&w->cond, &w->lock);
+    fli_mutex_unlock(&w->lock);
+}
+static void bad_cond_2(void)
+{
+    fli_store_rel(&w->a, 1);
+    fli_mutex_lock(&w->lock);
+    fli_cond_signal(&w->cond);
+    fli_mutex_unlock(&w->lock);
+}
+static void bad_free_1(void)
+{
+    uint32_t *mine = fli_weak_new(sizeof *mine);
+    fli_store_rel(&w->c, (uint64_t)(uintptr_t)mine);
+    (void)fli_weak_alloc(NULL, mine, sizeof *mine, 0);
+}
+static void bad_free_2(void)
+{
+    uint32_t *his = (uint32_t *)(uintptr_t)fli_load_acq(&w->c);
+    if (his != NULL) w->r[0] = *his;
+}
+
+const fli_weak_program parts_litmus[] = {
+    { .name = "litmus_store_buffering", .promise = "4 outcomes", .setup = setup, .threads = { sb_1, sb_2 }, .check = tell },
+    { .name = "litmus_one_word", .promise = "3 outcomes", .setup = setup, .threads = { one_1, one_2 }, .check = one_check },
+    { .name = "litmus_message", .promise = "2 outcomes", .setup = setup, .threads = { mp_1, mp_2 }, .check = tell },
+    { .name = "litmus_release_sequence", .promise = "3 outcomes", .setup = setup, .threads = { mp_5, mp_3, mp_4 }, .check = tell },
+    { .name = "litmus_iriw", .promise = "16 outcomes", .setup = setup, .threads = { iriw_1, iriw_2, iriw_3, iriw_4 }, .check = tell },
+    { .name = "litmus_coherence", .promise = "15 outcomes", .setup = setup, .threads = { co_1, co_2, co_3 }, .check = tell },
+    { .name = "litmus_condition", .promise = "1 outcome", .setup = setup, .threads = { cond_1, cond_2 }, .check = tell },
+    { .name = "litmus_lock", .promise = "6 outcomes", .setup = setup, .threads = { count_up, count_up, count_up }, .check = tell },
+    { .name = "litmus_bad_message", .promise = "a violation", .setup = setup, .threads = { bad_mp_1, bad_mp_2 } },
+    { .name = "litmus_bad_buffering", .promise = "a violation", .setup = setup, .threads = { sb_1, sb_2 }, .check = bad_sb_check },
+    { .name = "litmus_bad_sequence", .promise = "a violation", .setup = setup, .threads = { bad_seq_1, bad_seq_2 } },
+    { .name = "litmus_bad_condition", .promise = "a violation", .setup = setup, .threads = { bad_cond_1, bad_cond_2 } },
+    { .name = "litmus_bad_free", .promise = "a violation", .setup = setup, .threads = { bad_free_1, bad_free_2 } },
+    { 0 },
+};
