@@ -35,6 +35,7 @@ enum { SENDERS_MAX = 64, WINDOW = 2048, LIMITED = 64, AT_ONCE = 16 };
 #define LIMIT FILCH_SECONDS(60)
 #define SECOND_NS UINT64_C(1000000000)
 #define NUMBER_BITS 48
+#define NOBODY UINT64_MAX
 
 typedef struct sender {
     /* How many of its messages have been read, rounded down.  writes: the receiver, reads: a thread's own; relaxed. */
@@ -71,9 +72,11 @@ static void complain(game *g, uint64_t who, uint64_t number, const char *what)
     filch_info  info = { .size = sizeof info };
     filch_err   err = filch_inspect(g->sched, g->receiver, &info);
     (void)!filch_sched_stats(g->sched, &stats);
-    fprintf(stderr, "\nmailbox (%s): %s; sender %" PRIu64 " (a %s), number %" PRIu64 ", expected %" PRIu64 "\n",
-            g->limited ? "limited" : "open", what, who, who < g->threads ? "thread" : "process", number,
-            who < g->senders ? g->all[who].next : 0);
+    fprintf(stderr, "\nmailbox (%s): %s\n", g->limited ? "limited" : "open", what);
+    if (who < g->senders) {
+        fprintf(stderr, "  sender %" PRIu64 " (a %s), number %" PRIu64 ", expected %" PRIu64 "\n", who,
+                who < g->threads ? "thread" : "process", number, g->all[who].next);
+    }
     fprintf(stderr, "  %" PRIu64 " of %" PRIu64 " read; receiver %s, state %" PRId32 "; workers %" PRIu32
             ", asleep %" PRIu32 ", sent %" PRIu64 ", refused %" PRIu64 ", undelivered %" PRIu64 "\n",
             fli_load_rlx(&g->seen), g->total, filch_err_name(err), info.state, stats.workers, stats.asleep, stats.sent,
@@ -113,7 +116,7 @@ static uint64_t value_of(game *g, const filch_data *data)
     if (filch_kind_of(data) == FILCH_KIND_INT) return (uint64_t)filch_as_int(data);
     note   got = { 0 };
     size_t size = filch_size(data);
-    if (size != sizeof got && size != NOTE_SMALL) complain(g, UINT64_MAX, size, "a message of a wrong size");
+    if (size != sizeof got && size != NOTE_SMALL) complain(g, NOBODY, 0, "a message of a wrong size");
     memcpy(&got, filch_raw(data), size);
     bool whole = got.inverse == ~got.value;
     for (uint64_t i = 0; size == sizeof got && i < 3; i++) whole = whole && got.more[i] == got.value + 1 + i;
@@ -146,7 +149,7 @@ static void acknowledge(game *g, sender *s)
 
 static void take(game *g, const filch_event *event)
 {
-    if (event->type != FILCH_EVENT_MESSAGE) complain(g, UINT64_MAX, 0, "an event that nobody caused");
+    if (event->type != FILCH_EVENT_MESSAGE) complain(g, NOBODY, 0, "an event that nobody caused");
     uint64_t value = value_of(g, &event->data);
     uint64_t who = value >> NUMBER_BITS, number = value & ((UINT64_C(1) << NUMBER_BITS) - 1);
     if (who >= g->senders || number >= g->each) complain(g, who, number, "a message that nobody sent");
@@ -254,7 +257,7 @@ static void watch(game *g)
     while (!g->over) {
         uint64_t now = fli_clock_ns(), seen = fli_load_rlx(&g->seen);
         if (seen != before) limit = fli_clock_after(now, LIMIT);
-        else if (now >= limit) complain(g, UINT64_MAX, 0, "standing still");
+        else if (now >= limit) complain(g, NOBODY, 0, "standing still");
         before = seen;
         say(g, seen);
         (void)fli_cond_wait_until(&g->ended, &g->lock, now + SECOND_NS);
@@ -280,7 +283,7 @@ static void check(game *g)
     for (uint32_t i = 0; i < g->senders; i++) {
         if (g->all[i].next != g->each) complain(g, i, g->all[i].next, "not all were read");
     }
-    if (stats.undelivered != 0 || stats.dropped != 0) complain(g, UINT64_MAX, 0, "the runtime dropped something");
+    if (stats.undelivered != 0 || stats.dropped != 0) complain(g, NOBODY, 0, "the runtime dropped something");
 }
 
 static void play(game *g)
