@@ -1,0 +1,307 @@
+/* find_test.c - where the next process comes from: newest first, the oldest now and then, batches from the global queue,
+ * half of a neighbour's. On a scheduler without threads, so that every turn is ours. */
+#include "sched/sched.h"
+
+#include "port/clock.h"
+#include "support/check.h"
+
+enum { MANY = 64 };
+
+/* Who was stepped, in order. */
+static int64_t order[4096];
+static size_t  stepped;
+
+typedef struct one {
+    int64_t number;
+    bool    goes_on; /* continues for ever */
+} one;
+
+static filch_err on_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    one *me = self;
+    (void)ctx;
+    me->goes_on = method != NULL;
+    me->number = filch_as_int(args);
+    return FILCH_OK;
+}
+
+static filch_err on_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    one *me = self;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+    }
+    if (stepped < sizeof order / sizeof order[0]) order[stepped++] = me->number;
+    return me->goes_on ? filch_continue(out) : filch_idle(out);
+}
+
+static const filch_type type = { .name = "one", .size = sizeof(one), .init = on_init, .step = on_step };
+
+static filch_pid spawn(filch_sched *sched, int64_t number, bool goes_on)
+{
+    filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
+    filch_pid           pid;
+    options.method = goes_on ? "for ever" : NULL;
+    options.args = filch_int(number);
+    ok(filch_spawn(sched, &type, &options, &pid));
+    return pid;
+}
+
+static filch_sched *begin(uint32_t fair_every, uint32_t global_batch)
+{
+    filch_options options = FILCH_OPTIONS_INIT;
+    filch_sched  *sched;
+    options.workers = FILCH_NO_WORKERS;
+    options.fair_every = fair_every;
+    options.global_batch = global_batch;
+    options.seed = 1;
+    ok(filch_sched_create(&sched, &options));
+    stepped = 0;
+    return sched;
+}
+
+static void end(filch_sched *sched)
+{
+    ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
+}
+
+static void run(filch_sched *sched, uint32_t steps)
+{
+    uint32_t ran;
+    ok(filch_tick(sched, steps, &ran));
+    same(ran, steps);
+}
+
+TEST(the_global_queue_gives_one_and_sixteen_more)
+{
+    filch_sched *sched = begin(1000000, 0);
+    for (int i = 0; i < 40; i++) (void)spawn(sched, i, false);
+    same(fli_inject_count(&sched->global), 40);
+    run(sched, 1);
+    same(fli_deque_count(&sched->guest->deque), 16);
+    same(fli_inject_count(&sched->global), 40 - 17);
+    run(sched, 16);
+    same(fli_deque_count(&sched->guest->deque), 0);
+    same(fli_inject_count(&sched->global), 40 - 17);
+    run(sched, 1);
+    same(fli_inject_count(&sched->global), 40 - 34);
+    run(sched, 22);
+    /* First come, first served, also through the deque. */
+    for (int i = 0; i < 40; i++) same(order[i], i);
+    end(sched);
+}
+
+TEST(the_own_deque_gives_the_newest_first)
+{
+    filch_sched *sched = begin(1000000, 0);
+    filch_pid    pids[4];
+    for (int i = 0; i < 4; i++) pids[i] = spawn(sched, i, false);
+    run(sched, 4);
+    stepped = 0;
+    /* As if a step had sent to them: queued by the worker itself. */
+    fli_here_set(&sched->guest->local);
+    for (int i = 0; i < 4; i++) ok(filch_send(sched, pids[i], filch_int(0)));
+    fli_here_set(NULL);
+    (void)spawn(sched, 4, false); /* in the global queue: comes after the own ones */
+    run(sched, 5);
+    const int64_t want[] = { 3, 2, 1, 0, 4 };
+    for (int i = 0; i < 5; i++) same(order[i], want[i]);
+    end(sched);
+}
+
+/* Two that go on for ever, by turns the newest. Every fourth turn the oldest comes: from the global queue, then own. */
+TEST(every_so_many_turns_the_oldest_goes_first)
+{
+    filch_sched *sched = begin(4, 0);
+    (void)spawn(sched, 0, true);
+    run(sched, 1); /* turn 1: 0, which goes back to the own deque */
+    for (int i = 1; i <= 3; i++) (void)spawn(sched, i, false);
+    run(sched, 11);
+    /* Turns 4 and 12 look at the global queue first, turn 8 at the own deque, which holds 0 alone. */
+    const int64_t want[] = { 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2 };
+    for (int i = 0; i < 12; i++) same(order[i], want[i]);
+    end(sched);
+}
+
+TEST(where_the_queue_whose_turn_it_is_has_nothing_the_other_gives)
+{
+    filch_sched *sched = begin(4, 0);
+    (void)spawn(sched, 0, true);
+    (void)spawn(sched, 1, true);
+    run(sched, 16);
+    /* All in the own deque by now. Turn 4 would be the global queue's: the oldest of the own deque comes instead. */
+    size_t ones = 0;
+    for (size_t i = 0; i < 16; i++) ones += order[i] == 1;
+    assert_in_range(ones, 4, 12);
+    end(sched);
+}
+
+TEST(nobody_waits_longer_than_the_bound)
+{
+    const uint32_t shapes[][2] = { { 1, 1 }, { 2, 4 }, { 8, 16 }, { 16, 3 } };
+    for (size_t s = 0; s < 4; s++) {
+        for (uint32_t ready = 1; ready <= MANY; ready *= 4) {
+            filch_sched *sched = begin(shapes[s][0], shapes[s][1]);
+            for (uint32_t i = 0; i < ready; i++) (void)spawn(sched, i, true);
+            uint64_t bound = FLI_FAIR_BOUND(&sched->opt, ready), last[MANY] = { 0 }, turn = 0;
+            while (turn < bound * 4) {
+                stepped = 0;
+                run(sched, 1000);
+                for (size_t i = 0; i < 1000; i++) {
+                    turn++;
+                    assert_true(turn - last[order[i]] <= bound);
+                    last[order[i]] = turn;
+                }
+            }
+            for (uint32_t i = 0; i < ready; i++) assert_true(turn - last[i] <= bound);
+            end(sched);
+        }
+    }
+}
+
+/* ---- thieves ---- */
+
+/* A second worker, made by hand, who steals from the guest. */
+typedef struct den {
+    filch_sched  *sched;
+    fli_worker   *thief;
+    fli_worker   *both[2], **before;
+    fli_sighting  sightings[2];
+} den;
+
+static void den_begin(den *d)
+{
+    *d = (den){ .sched = begin(1000000, 0) };
+    filch_sched *sched = d->sched;
+    d->thief = fli_zalloc_aligned(&sched->rt.mem, sizeof *d->thief, FLI_LINE);
+    assert_non_null(d->thief);
+    d->thief->sched = sched;
+    d->thief->local.rt = &sched->rt;
+    d->thief->local.index = 1;
+    d->thief->sightings = d->sightings;
+    d->thief->clock_ns = 1000;
+    fli_prng_init(&d->thief->prng, 7);
+    ok(fli_deque_init(&d->thief->deque, &sched->rt.mem));
+    d->both[0] = sched->guest;
+    d->both[1] = d->thief;
+    d->before = sched->workers;
+    sched->workers = d->both;
+    sched->victim_count = 2;
+}
+
+/* What the thief has goes back to the guest. */
+static void den_end(den *d)
+{
+    filch_sched *sched = d->sched;
+    for (fli_proc *p; (p = fli_deque_pop(&d->thief->deque)) != NULL;) fli_ready(&sched->rt, NULL, p);
+    sched->workers = d->before;
+    sched->victim_count = 1;
+    fli_deque_fini(&d->thief->deque);
+    fli_free_aligned(&sched->rt.mem, d->thief, sizeof *d->thief, FLI_LINE);
+    end(sched);
+}
+
+static int64_t number_of(fli_proc *p)
+{
+    return ((one *)p->self)->number;
+}
+
+/* Puts processes 0 up to n - 1 into the guest's deque, 0 the oldest. */
+static void fill(den *d, int n)
+{
+    filch_sched *sched = d->sched;
+    for (int i = 0; i < n; i++) (void)spawn(sched, i, false);
+    void *batch[MANY];
+    same(fli_inject_take(&sched->global, batch, MANY), n);
+    for (int i = 0; i < n; i++) assert_true(fli_deque_push(&sched->guest->deque, batch[i]));
+}
+
+TEST(a_thief_takes_the_older_half_and_runs_the_oldest_first)
+{
+    for (int n = 2; n < 20; n++) {
+        den  d;
+        bool retry = false;
+        den_begin(&d);
+        fill(&d, n);
+        int       half = n - n / 2;
+        fli_proc *p = fli_find_far(d.thief, false, &retry);
+        assert_non_null(p);
+        assert_false(retry);
+        same(number_of(p), 0);
+        same(fli_deque_count(&d.thief->deque), half - 1);
+        same(fli_deque_count(&d.sched->guest->deque), n - half);
+        same(fli_load_rlx(&d.thief->local.counters.steals), 1);
+        same(fli_load_rlx(&d.thief->local.counters.stolen), half);
+        fli_ready(&d.sched->rt, NULL, p);
+        for (int i = 1; i < half; i++) {
+            p = fli_deque_pop(&d.thief->deque);
+            same(number_of(p), i);
+            fli_ready(&d.sched->rt, NULL, p);
+        }
+        den_end(&d);
+    }
+}
+
+TEST(a_thief_finds_nothing_where_there_is_nothing)
+{
+    den  d;
+    bool retry = false;
+    den_begin(&d);
+    assert_null(fli_find_far(d.thief, true, &retry));
+    assert_false(retry);
+    assert_false(fli_find_visible(d.sched, 1));
+    fill(&d, 1);
+    assert_true(fli_find_visible(d.sched, 1));
+    assert_false(fli_find_visible(d.sched, 2));
+    den_end(&d);
+}
+
+/* Its worker is about to run it, and has it warm. */
+TEST(a_single_process_is_left_to_its_worker_while_that_one_gets_on)
+{
+    den       d;
+    bool      retry = false;
+    fli_proc *p;
+    den_begin(&d);
+    fill(&d, 1);
+    for (int i = 0; i < 10; i++) {
+        d.thief->clock_ns += 1000000;
+        fli_count(&d.sched->guest->local.counters.steps, 1);
+        assert_null(fli_find_far(d.thief, false, &retry));
+    }
+    /* The worker stands still: not at once, but after 20 us. */
+    d.thief->clock_ns += 19999;
+    assert_null(fli_find_far(d.thief, false, &retry));
+    d.thief->clock_ns += 1;
+    assert_non_null(p = fli_find_far(d.thief, false, &retry));
+    fli_ready(&d.sched->rt, NULL, p);
+    den_end(&d);
+}
+
+TEST(a_single_process_is_taken_at_once_by_a_stop)
+{
+    den  d;
+    bool retry = false;
+    den_begin(&d);
+    fill(&d, 1);
+    fli_proc *p = fli_find_far(d.thief, true, &retry);
+    assert_non_null(p);
+    fli_ready(&d.sched->rt, NULL, p);
+    den_end(&d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_global_queue_gives_one_and_sixteen_more),
+        cmocka_unit_test(the_own_deque_gives_the_newest_first),
+        cmocka_unit_test(every_so_many_turns_the_oldest_goes_first),
+        cmocka_unit_test(where_the_queue_whose_turn_it_is_has_nothing_the_other_gives),
+        cmocka_unit_test(nobody_waits_longer_than_the_bound),
+        cmocka_unit_test(a_thief_takes_the_older_half_and_runs_the_oldest_first),
+        cmocka_unit_test(a_thief_finds_nothing_where_there_is_nothing),
+        cmocka_unit_test(a_single_process_is_left_to_its_worker_while_that_one_gets_on),
+        cmocka_unit_test(a_single_process_is_taken_at_once_by_a_stop),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
