@@ -28,7 +28,7 @@ typedef struct seat {
 typedef struct arena {
     filch_sched *sched;
     uint32_t     workers;
-    uint32_t     rounds;  /* steps that each of the crowd makes, continuing between them */
+    uint32_t     rounds;                          /* steps that each of the crowd makes, continuing between them */
     seat         seats[WORKERS_MOST + 1][OTHERS]; /* by queue: the workers' deques, then the global queue */
     /* Relaxed, all: nothing but the count hangs on them. */
     FLI_ATOMIC(uint32_t) hogs, settled, crowd_ended;
@@ -80,8 +80,9 @@ static filch_err member_step(void *self, const filch_event *events, size_t count
     return filch_continue(out);
 }
 
-static const filch_type member_type = { .name = "member", .size = sizeof(member), .init = member_init,
-                                        .step = member_step };
+static const filch_type member_type = {
+    .name = "member", .size = sizeof(member), .init = member_init, .step = member_step
+};
 
 static filch_err spawn_crowd(uint32_t queue)
 {

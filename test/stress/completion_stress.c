@@ -2,10 +2,11 @@
  *
  *     completion_stress YIELDS
  *
- * Processes yield a few commands at a time and then wait, or go idle. The handler decides by chance who answers: itself,
- * on the spot; one of two answering threads, which spin on the receivers they are handed; or both threads at once,
- * for the same receiver. So answers arrive before, while and after the worker lets go of the process. Of two answers
- * one must be accepted and the other told FILCH_ESTALE; each process ticks off its tags and must see every one once.
+ * Processes yield a few commands at a time and then wait, or go idle. The handler decides by chance who answers:
+ * itself, on the spot; one of two answering threads, which spin on the receivers they are handed; or both threads at
+ * once, for the same receiver. So answers arrive before, while and after the worker lets go of the process. Of two
+ * answers one must be accepted and the other told FILCH_ESTALE; each process ticks off its tags and must see every one
+ * once.
  *
  * A receiver travels in a slot: the handler fills it and raises a flag for each thread that shall answer. When no slot
  * is free the handler answers itself, so nobody ever waits for one. An answer that is lost shows as standing still:
@@ -39,6 +40,8 @@ typedef struct slot {
     alignas(FLI_LINE) FLI_ATOMIC(uint32_t) asked;
     /* Answers given: accepted ones count 1, stale ones 256.  writes: the threads.  PAIR slot.given */
     FLI_ATOMIC(uint32_t) given;
+    /* Threads about to answer.  writes: the threads, by add; reset with `given`.  Relaxed: only to be there together */
+    FLI_ATOMIC(uint32_t) here;
     uint32_t       expected; /* plain, as the rest: by PAIR slot.asked */
     filch_receiver receiver;
     int64_t        value;
@@ -47,9 +50,9 @@ typedef struct slot {
 typedef struct asker {
     struct game *game;
     uint32_t     who;
-    fli_prng     prng;        /* of its steps */
+    fli_prng     prng;         /* of its steps */
     fli_prng     handler_prng; /* of the handler, which runs on the same worker but not inside the step */
-    uint32_t     missing;     /* a bit for each tag that is not answered yet */
+    uint32_t     missing;      /* a bit for each tag that is not answered yet */
     uint64_t     asked, answered;
 } asker;
 
@@ -63,7 +66,9 @@ typedef struct game {
     uint32_t     left; /* askers; under lock */
     FLI_ATOMIC(bool) over;
     /* Relaxed: for the watch and the report.  writes: each asker its own. */
-    struct { alignas(FLI_LINE) FLI_ATOMIC(uint64_t) n; } answered[ASKERS];
+    struct {
+        alignas(FLI_LINE) FLI_ATOMIC(uint64_t) n;
+    } answered[ASKERS];
     /* How answers came.  writes: by add, relaxed. */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) on_the_spot;
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) by_thread;
@@ -89,7 +94,8 @@ static void complain(game *g, const char *what)
 {
     filch_stats stats = FILCH_STATS_INIT;
     (void)!filch_sched_stats(g->sched, &stats);
-    fprintf(stderr, "\ncompletion: %s\n  %" PRIu64 " of %" PRIu64 " answered; workers %" PRIu32 ", asleep %" PRIu32
+    fprintf(stderr,
+            "\ncompletion: %s\n  %" PRIu64 " of %" PRIu64 " answered; workers %" PRIu32 ", asleep %" PRIu32
             ", yields %" PRIu64 ", completions %" PRIu64 ", late %" PRIu64 "\n ",
             what, progress(g), g->yields * ASKERS, stats.workers, stats.asleep, stats.yields, stats.completions,
             stats.late_completions);
@@ -166,8 +172,9 @@ static filch_err asker_step(void *self, const filch_event *events, size_t count,
     return fli_prng_below(&a->prng, 4) == 0 ? filch_idle(out) : filch_wait(out);
 }
 
-static const filch_type asker_type = { .name = "asker", .size = sizeof(asker *), .init = asker_init,
-                                       .step = asker_step };
+static const filch_type asker_type = {
+    .name = "asker", .size = sizeof(asker *), .init = asker_init, .step = asker_step
+};
 
 /* ---- those who answer ---- */
 
@@ -210,10 +217,18 @@ static filch_err handle(void *user, const filch_command *command, uint64_t tag, 
     return FILCH_OK;
 }
 
+/* Two that shall answer at once wait for each other, but not for long: the other one may not be running. */
+static void meet(slot *s)
+{
+    (void)fli_add_rlx(&s->here, 1);
+    for (uint32_t n = 0; n < 500 && fli_load_rlx(&s->here) < 2; n++) fli_thread_pause();
+}
+
 /* Answers, and checks the sum when it was the last of those asked. */
 static void answer(game *g, slot *s)
 {
-    uint32_t  expected = s->expected;
+    uint32_t expected = s->expected;
+    if (expected == 2) meet(s);
     filch_err err = filch_complete(s->receiver, s->receiver.tag, filch_int(s->value), FILCH_OK);
     if (err != FILCH_OK && err != FILCH_ESTALE) complain(g, filch_err_text(err));
     /* PAIR slot.given, both halves: whoever comes last has the other's answer, too. */
@@ -221,6 +236,7 @@ static void answer(game *g, slot *s)
     if (given % 256 + given / 256 < expected) return;
     if (given % 256 != 1) complain(g, given % 256 == 0 ? "no answer was accepted" : "two answers were accepted");
     (void)fli_add_rlx(expected == 2 ? &g->doubled : &g->by_thread, 1);
+    fli_store_rlx(&s->here, 0);
     fli_store_rel(&s->given, 0); /* PAIR slot.given, release half: free again */
 }
 

@@ -59,7 +59,7 @@ typedef struct game {
     bool         terminal;
     fli_mutex    lock;
     fli_cond     ended;
-    bool         over; /* under lock */
+    bool         over;                           /* under lock */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) seen; /* writes: the receiver.  reads: the watch; relaxed */
     sender all[2 * SENDERS_MAX];
 } game;
@@ -77,8 +77,9 @@ static void complain(game *g, uint64_t who, uint64_t number, const char *what)
         fprintf(stderr, "  sender %" PRIu64 " (a %s), number %" PRIu64 ", expected %" PRIu64 "\n", who,
                 who < g->threads ? "thread" : "process", number, g->all[who].next);
     }
-    fprintf(stderr, "  %" PRIu64 " of %" PRIu64 " read; receiver %s, state %" PRId32 "; workers %" PRIu32
-            ", asleep %" PRIu32 ", sent %" PRIu64 ", refused %" PRIu64 ", undelivered %" PRIu64 "\n",
+    fprintf(stderr,
+            "  %" PRIu64 " of %" PRIu64 " read; receiver %s, state %" PRId32 "; workers %" PRIu32 ", asleep %" PRIu32
+            ", sent %" PRIu64 ", refused %" PRIu64 ", undelivered %" PRIu64 "\n",
             fli_load_rlx(&g->seen), g->total, filch_err_name(err), info.state, stats.workers, stats.asleep, stats.sent,
             stats.refused, stats.undelivered);
     _exit(1);
@@ -175,8 +176,9 @@ static filch_err receiver_step(void *self, const filch_event *events, size_t cou
     return filch_idle(out);
 }
 
-static const filch_type receiver_type = { .name = "receiver", .size = sizeof(void *), .init = init,
-                                          .step = receiver_step };
+static const filch_type receiver_type = {
+    .name = "receiver", .size = sizeof(void *), .init = init, .step = receiver_step
+};
 
 /* ---- the senders ---- */
 

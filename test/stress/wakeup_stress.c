@@ -87,12 +87,14 @@ static void complain(game *g, const char *what)
     (void)!filch_sched_stats(g->sched, &stats);
     fprintf(stderr, "\nwakeup: %s (", what);
     describe(stderr, g);
-    fprintf(stderr, ")\n  sent %" PRIu64 ", handled %" PRIu64 "; cancels %" PRIu64 ", seen %" PRIu64 "; timers %" PRIu64
+    fprintf(stderr,
+            ")\n  sent %" PRIu64 ", handled %" PRIu64 "; cancels %" PRIu64 ", seen %" PRIu64 "; timers %" PRIu64
             ", fired %" PRIu64 "\n",
             fli_load_rlx(&g->sent), fli_load_rlx(&g->handled), fli_load_rlx(&g->cancels), fli_load_rlx(&g->cancelled),
             fli_load_rlx(&g->armed), fli_load_rlx(&g->fired));
     fprintf(stderr, "  receiver: %s, %s\n", filch_err_name(err), state_name(info.state));
-    fprintf(stderr, "  workers %" PRIu32 ", asleep %" PRIu32 ", sleeps %" PRIu64 ", wakes %" PRIu64 ", steps %" PRIu64
+    fprintf(stderr,
+            "  workers %" PRIu32 ", asleep %" PRIu32 ", sleeps %" PRIu64 ", wakes %" PRIu64 ", steps %" PRIu64
             ", timers %" PRIu64 ", alive %" PRIu64 "\n",
             stats.workers, stats.asleep, stats.sleeps, stats.wakes, stats.steps, stats.timers, stats.alive);
     _exit(1);
@@ -186,8 +188,9 @@ static filch_err receiver_step(void *self, const filch_event *events, size_t cou
     return filch_idle(out);
 }
 
-static const filch_type receiver_type = { .name = "receiver", .size = sizeof(player), .init = player_init,
-                                          .step = receiver_step };
+static const filch_type receiver_type = {
+    .name = "receiver", .size = sizeof(player), .init = player_init, .step = receiver_step
+};
 
 /* ---- the senders ---- */
 
@@ -248,8 +251,9 @@ static filch_err sender_step(void *self, const filch_event *events, size_t count
     return has_sent_all(g) ? filch_done(out, filch_none()) : filch_continue(out);
 }
 
-static const filch_type sender_type = { .name = "sender", .size = sizeof(player), .init = player_init,
-                                        .step = sender_step };
+static const filch_type sender_type = {
+    .name = "sender", .size = sizeof(player), .init = player_init, .step = sender_step
+};
 
 /* ---- one variant ---- */
 
@@ -330,14 +334,14 @@ int main(int argc, char **argv)
         return 2;
     }
     for (uint32_t i = 0; i < VARIANTS; i++) {
-        variant  v = { .workers = 1 << (i / 8), .process = i % 2 != 0, .busy = i / 2 % 2 != 0, .hasty = i / 4 % 2 != 0 };
+        variant v = { .workers = 1 << (i / 8), .process = i % 2 != 0, .busy = i / 2 % 2 != 0, .hasty = i / 4 % 2 != 0 };
         uint64_t share = sends / (VARIANTS / 2) * (v.hasty ? 1 : 9) / 10;
         /* What the division left over goes to the last. */
         if (i == VARIANTS - 1 || share == 0) share = i == VARIANTS - 1 && sends > played ? sends - played : 1;
         play(&v, share, i);
         played += share;
     }
-    printf("wakeup: %" PRIu64 " sends, none overlooked; workers slept %" PRIu64 " times (%.1f s)\n", played, sleeps_seen,
-           (double)(fli_clock_ns() - begun_ns) / 1e9);
+    printf("wakeup: %" PRIu64 " sends, none overlooked; workers slept %" PRIu64 " times (%.1f s)\n", played,
+           sleeps_seen, (double)(fli_clock_ns() - begun_ns) / 1e9);
     return 0;
 }
