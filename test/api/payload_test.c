@@ -148,7 +148,7 @@ TEST(up_to_24_bytes_sit_in_the_event_and_more_in_one_block)
     world_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_keep);
     (void)world_tick(&w);
-    ok(filch_send(w.sched, a.pid, filch_int(1))); /* so that there is a node to spare */
+    for (int i = 0; i < SHELF; i++) ok(filch_send(w.sched, a.pid, filch_int(1))); /* so that there are events to spare */
     (void)world_tick(&w);
     shelf_clear(&s);
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
