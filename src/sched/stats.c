@@ -69,7 +69,8 @@ filch_err filch_inspect(filch_sched *sched, filch_pid pid, filch_info *out)
     };
     uint8_t  running = fli_load_rlx(&p->running);
     uint64_t word = fli_state_look(&p->state);
-    /* Read last: if it is still the same process now, all of the above was its own. */
+    /* Looked at again: if it is another process by now, so may be the above. All relaxed, so a weak machine may still mix
+     * two owners of the slot; it is a report, nothing acts on it. */
     if (!fli_word_lives(word, fli_serial_gen(pid.serial))) return FILCH_EDEAD;
     info.state = state_seen(word, running != 0);
     memcpy(out, &info, info.size);

@@ -1,0 +1,240 @@
+/* stats_test.c - what is counted is counted once, an old caller's struct is filled as far as it goes, and nobody who
+ * looks from outside sees more or fewer alive than there are. */
+#include "sched/sched.h"
+
+#include <string.h>
+
+#include "support/check.h"
+#include "support/until.h"
+
+static filch_err on_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (events[i].type != FILCH_EVENT_MESSAGE) continue;
+        switch (filch_as_int(&events[i].data)) {
+        case 1: return filch_done(out, filch_none());
+        case 2: return FILCH_EUSER;
+        case 3:
+            ok(filch_yield_sleep(out, 1, FILCH_SECONDS(1000)));
+            return filch_wait(out);
+        case 4:
+            ok(filch_yield(out, 4000, 1, filch_none())); /* nobody knows it: an error event */
+            return filch_wait(out);
+        default: break;
+        }
+    }
+    return filch_idle(out);
+}
+
+static const filch_type type = { .name = "counted", .step = on_step };
+
+static filch_sched *begin(void)
+{
+    filch_options options = FILCH_OPTIONS_INIT;
+    filch_sched  *sched;
+    options.workers = FILCH_NO_WORKERS;
+    ok(filch_sched_create(&sched, &options));
+    return sched;
+}
+
+static filch_stats stats_of(filch_sched *sched)
+{
+    filch_stats stats = FILCH_STATS_INIT;
+    ok(filch_sched_stats(sched, &stats));
+    return stats;
+}
+
+static void tick(filch_sched *sched)
+{
+    ok(filch_tick(sched, 0, NULL));
+}
+
+TEST(lives_steps_and_messages_are_counted)
+{
+    filch_sched *sched = begin();
+    filch_pid    pids[4];
+    for (int i = 0; i < 4; i++) ok(filch_spawn(sched, &type, NULL, &pids[i]));
+    filch_stats stats = stats_of(sched);
+    same(stats.spawned, 4);
+    same(stats.alive, 4);
+    same(stats.steps, 0);
+    same(stats.workers, 0);
+    tick(sched);
+    same(stats_of(sched).steps, 4);
+    ok(filch_send(sched, pids[0], filch_int(1)));
+    ok(filch_send(sched, pids[1], filch_int(2)));
+    ok(filch_send(sched, pids[2], filch_int(3)));
+    ok(filch_send(sched, pids[3], filch_int(4)));
+    tick(sched);
+    same(filch_send(sched, pids[0], filch_int(0)), FILCH_EDEAD);
+    ok(filch_terminate(sched, pids[2]));
+    tick(sched);
+    stats = stats_of(sched);
+    same(stats.spawned, 4);
+    same(stats.ended, 3);
+    same(stats.failed, 2); /* by its own error, and by force */
+    same(stats.alive, 1);
+    same(stats.sent, 4);
+    same(stats.undelivered, 1);
+    same(stats.yields, 2);
+    same(stats.completions, 1);
+    same(stats.timers, 0); /* died with its process */
+    same(stats.steps, 4 + 4 + 1);
+    ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
+}
+
+TEST(refused_and_dropped_messages_are_counted)
+{
+    filch_sched        *sched = begin();
+    filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
+    filch_pid           fails, drops;
+    filch_info          info = { .size = sizeof info };
+    options.mailbox_max = 1;
+    ok(filch_spawn(sched, &type, &options, &fails));
+    options.overflow = FILCH_OVERFLOW_DROP_NEWEST;
+    ok(filch_spawn(sched, &type, &options, &drops));
+    for (int i = 0; i < 3; i++) {
+        same(filch_send(sched, fails, filch_int(0)), i == 0 ? FILCH_OK : FILCH_EFULL);
+        same(filch_send(sched, drops, filch_int(0)), i == 0 ? FILCH_OK : FILCH_EDROPPED);
+    }
+    same(stats_of(sched).refused, 2);
+    same(stats_of(sched).dropped, 2);
+    ok(filch_inspect(sched, drops, &info));
+    same(info.messages, 1);
+    same(info.dropped, 2); /* also before it was told */
+    tick(sched);
+    ok(filch_inspect(sched, drops, &info));
+    same(info.messages, 0);
+    same(info.dropped, 2);
+    ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
+}
+
+TEST(an_observer_sees_the_state)
+{
+    filch_sched *sched = begin();
+    filch_pid    pid;
+    filch_info   info = { .size = sizeof info };
+    ok(filch_spawn(sched, &type, NULL, &pid));
+    ok(filch_inspect(sched, pid, &info));
+    same(info.state, FILCH_STATE_READY);
+    assert_string_equal(info.name, "counted");
+    tick(sched);
+    ok(filch_inspect(sched, pid, &info));
+    same(info.state, FILCH_STATE_IDLE);
+    ok(filch_send(sched, pid, filch_int(3)));
+    ok(filch_inspect(sched, pid, &info));
+    same(info.state, FILCH_STATE_READY);
+    tick(sched);
+    ok(filch_inspect(sched, pid, &info));
+    same(info.state, FILCH_STATE_BLOCKED);
+    same(stats_of(sched).timers, 1);
+    ok(filch_terminate(sched, pid));
+    tick(sched);
+    info.state = 77;
+    same(filch_inspect(sched, pid, &info), FILCH_EDEAD);
+    same(info.state, 77);
+    ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
+}
+
+TEST(an_older_callers_shorter_struct_is_filled_as_far_as_it_goes)
+{
+    filch_sched *sched = begin();
+    filch_pid    pid;
+    ok(filch_spawn(sched, &type, NULL, &pid));
+    union {
+        filch_stats   stats;
+        filch_info    info;
+        unsigned char bytes[sizeof(filch_stats) + 64];
+    } u;
+    memset(&u, 0xee, sizeof u);
+    u.stats.size = offsetof(filch_stats, ended);
+    ok(filch_sched_stats(sched, &u.stats));
+    same(u.stats.spawned, 1);
+    for (size_t i = offsetof(filch_stats, ended); i < sizeof u; i++) same(u.bytes[i], 0xee);
+    memset(&u, 0xee, sizeof u);
+    u.info.size = offsetof(filch_info, state);
+    ok(filch_inspect(sched, pid, &u.info));
+    assert_string_equal(u.info.name, "counted");
+    for (size_t i = offsetof(filch_info, state); i < sizeof u; i++) same(u.bytes[i], 0xee);
+    /* A newer caller's longer one: no more than we know is written. */
+    memset(&u, 0xee, sizeof u);
+    u.stats.size = sizeof(filch_stats) + 64;
+    ok(filch_sched_stats(sched, &u.stats));
+    same(u.stats.size, sizeof(filch_stats));
+    for (size_t i = sizeof(filch_stats); i < sizeof u; i++) same(u.bytes[i], 0xee);
+    u.stats.size = sizeof u.stats.size - 1;
+    same(filch_sched_stats(sched, &u.stats), FILCH_EINVAL);
+    same(filch_sched_stats(sched, NULL), FILCH_EINVAL);
+    same(filch_sched_stats(NULL, &u.stats), FILCH_EINVAL);
+    same(filch_inspect(sched, pid, NULL), FILCH_EINVAL);
+    ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
+}
+
+/* ---- threads ---- */
+
+/* Each has two children until the depth is used up, and ends at once. */
+static filch_err on_branch(void *self, const filch_event *events, size_t count, filch_out *out);
+static filch_err on_branch_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args);
+static const filch_type branch = { .name = "branch", .size = 8, .init = on_branch_init, .step = on_branch };
+
+static filch_err on_branch_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)ctx;
+    (void)method;
+    *(int64_t *)self = filch_as_int(args);
+    return FILCH_OK;
+}
+
+static filch_err on_branch(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    int64_t depth = *(int64_t *)self;
+    (void)events;
+    (void)count;
+    filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
+    options.args = filch_int(depth - 1);
+    for (int i = 0; i < 2 && depth > 0; i++) {
+        filch_err err = filch_spawn(filch_ctx_sched(filch_out_ctx(out)), &branch, &options, NULL);
+        if (err != FILCH_OK) return err;
+    }
+    return filch_done(out, filch_none());
+}
+
+TEST(whoever_counts_the_living_never_sees_too_few)
+{
+    filch_options options = FILCH_OPTIONS_INIT;
+    filch_sched  *sched;
+    filch_pid     root;
+    options.workers = 2;
+    ok(filch_sched_create(&sched, &options));
+    ok(filch_spawn(sched, &type, NULL, &root)); /* lives throughout */
+    uint64_t lives = 0, rounds = scaled(60);
+    for (uint64_t round = 0; round < rounds; round++) {
+        filch_spawn_options tree = FILCH_SPAWN_OPTIONS_INIT;
+        tree.args = filch_int(10);
+        ok(filch_spawn(sched, &branch, &tree, NULL));
+        lives += (1u << 11) - 1;
+        for (uint64_t alive = 0; alive != 1;) {
+            alive = stats_of(sched).alive;
+            assert_in_range(alive, 1, 1 << 12); /* not 0, and not below */
+        }
+        /* Only the root is left: so the whole tree has come and gone. */
+        filch_stats stats = stats_of(sched);
+        same(stats.spawned, lives + 1);
+        same(stats.ended, lives);
+    }
+    ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lives_steps_and_messages_are_counted),
+        cmocka_unit_test(refused_and_dropped_messages_are_counted),
+        cmocka_unit_test(an_observer_sees_the_state),
+        cmocka_unit_test(an_older_callers_shorter_struct_is_filled_as_far_as_it_goes),
+        cmocka_unit_test(whoever_counts_the_living_never_sees_too_few),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
