@@ -442,8 +442,8 @@ static int64_t answer_of(bench *b, fli_proc *p, uint64_t *heard)
     }
 }
 
-/* Pollers fire while the owner arms and cancels, and others end: each timer is stopped or heard of, never both and never
- * neither. */
+/* Pollers fire while the owner arms and cancels, and others end: each timer is stopped or heard of, never both and
+ * never neither. */
 TEST(each_timer_fires_or_is_stopped_whoever_polls)
 {
     static bench  b;
@@ -471,7 +471,8 @@ TEST(each_timer_fires_or_is_stopped_whoever_polls)
             continue;
         }
         bool timer = i % 3 != 0;
-        ok(command(&b, p, timer ? FILCH_CMD_TIMER : FILCH_CMD_TICKER, span_ns, timer ? FILCH_CMD_TIMER : FILCH_CMD_TICKER));
+        ok(command(&b, p, timer ? FILCH_CMD_TIMER : FILCH_CMD_TICKER, span_ns,
+                   timer ? FILCH_CMD_TIMER : FILCH_CMD_TICKER));
         int64_t id = answer_of(&b, p, &heard);
         armed += timer;
         if (timer && i % 4 == 1) continue;

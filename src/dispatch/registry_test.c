@@ -97,8 +97,8 @@ TEST(bad_arguments_are_refused)
 
 TEST(a_new_registry_knows_the_built_in_commands)
 {
-    const uint32_t  ids[] = { FILCH_CMD_SEND, FILCH_CMD_SLEEP, FILCH_CMD_TIMER, FILCH_CMD_TICKER,
-                              FILCH_CMD_TIMER_CANCEL, FILCH_CMD_WORK };
+    const uint32_t  ids[] = { FILCH_CMD_SEND,   FILCH_CMD_SLEEP,        FILCH_CMD_TIMER,
+                              FILCH_CMD_TICKER, FILCH_CMD_TIMER_CANCEL, FILCH_CMD_WORK };
     filch_registry *registry;
     ok(filch_registry_create(&registry));
     for (int i = 0; i < 6; i++) same(filch_registry_add(registry, ids[i], handle, NULL), FILCH_EEXISTS);

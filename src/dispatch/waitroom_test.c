@@ -255,7 +255,8 @@ TEST(other_policies_do_not_wait)
     bench b;
     begin(&b);
     fli_proc *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
-    fli_proc *fails = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_FAIL), *drops = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_DROP_NEWEST);
+    fli_proc *fails = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_FAIL),
+             *drops = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_DROP_NEWEST);
     ok(yield_send(&b, from, bench_pid(fails), filch_int(1), 1));
     same(yield_send(&b, from, bench_pid(fails), filch_int(2), 2), FILCH_EFULL);
     ok(yield_send(&b, from, bench_pid(drops), filch_int(1), 3));
@@ -320,9 +321,11 @@ static void send_on(void *arg)
     for (uint64_t tag = 1; !fli_load_acq(&c->over); tag++) {
         fli_node      *node = fli_yield_open(&c->b.rt, &s->here, s->p, FILCH_CMD_SEND, tag);
         filch_receiver receiver = fli_yield_receiver(&c->b.rt, node);
-        filch_command  command = { .id = FILCH_CMD_SEND, .from = bench_pid(s->p),
-                                   .target = { BENCH_NODE, fli_load_acq(&c->target) }, .data = filch_int((int64_t)tag) };
-        filch_err err = fli_waitroom_send(&room, &c->b.rt, &command, receiver);
+        filch_command  command = { .id = FILCH_CMD_SEND,
+                                   .from = bench_pid(s->p),
+                                   .target = { BENCH_NODE, fli_load_acq(&c->target) },
+                                   .data = filch_int((int64_t)tag) };
+        filch_err      err = fli_waitroom_send(&room, &c->b.rt, &command, receiver);
         if (err != FILCH_OK) (void)!filch_complete(receiver, tag, filch_none(), err);
         /* Waits for the answer, as a blocked process would. */
         filch_event event;

@@ -46,8 +46,8 @@ static void on_free(void *user, void *bytes, size_t size)
 
 TEST(values_travel_without_memory)
 {
-    int       here = 0;
-    filch_pid pid = { 3, 4 };
+    int        here = 0;
+    filch_pid  pid = { 3, 4 };
     filch_data values[] = { filch_none(), filch_int(-7), filch_num(2.5), filch_of_pid(pid), filch_ptr(&here) };
     for (size_t i = 0; i < 5; i++) {
         assert_true(fli_data_is_plain(&values[i]));
@@ -104,8 +104,12 @@ TEST(nothing_at_all_is_a_payload_too)
 TEST(what_is_malformed_is_refused)
 {
     filch_data bad[] = {
-        filch_bytes(NULL, 1), filch_move(NULL, 5, NULL), { .kind = FILCH_KIND_BYTES + 1 }, { .form = 9 },
-        { .kind = FILCH_KIND_TEXT, .form = FLI_FORM_VALUE }, { .kind = FILCH_KIND_INT, .form = FLI_FORM_LENT },
+        filch_bytes(NULL, 1),
+        filch_move(NULL, 5, NULL),
+        { .kind = FILCH_KIND_BYTES + 1 },
+        { .form = 9 },
+        { .kind = FILCH_KIND_TEXT, .form = FLI_FORM_VALUE },
+        { .kind = FILCH_KIND_INT, .form = FLI_FORM_LENT },
         { .kind = FILCH_KIND_TEXT, .form = FLI_FORM_INLINE, .small = 25 },
         { .kind = FILCH_KIND_BYTES, .form = FLI_FORM_BLOCK },
     };
@@ -226,7 +230,7 @@ TEST(shared_bytes_live_as_long_as_their_last_holder)
 
 TEST(what_is_kept_outlives_what_was_lent)
 {
-    char text[] = "a text that is longer than an event can hold";
+    char       text[] = "a text that is longer than an event can hold";
     filch_data lent = filch_str(text);
     same(filch_keep(NULL, &lent), FILCH_EINVAL);
     same(filch_keep(&lent, NULL), FILCH_EINVAL);
@@ -239,7 +243,7 @@ TEST(what_is_kept_outlives_what_was_lent)
 
 TEST(asking_for_the_wrong_kind_is_safe)
 {
-    filch_data all[] = { filch_none(), filch_int(1),        filch_num(1),           filch_of_pid((filch_pid){ 1, 1 }),
+    filch_data all[] = { filch_none(),    filch_int(1),      filch_num(1),           filch_of_pid((filch_pid){ 1, 1 }),
                          filch_ptr(&mem), filch_str("text"), filch_bytes("bytes", 5) };
     for (int i = 0; i < 7; i++) {
         if (i != FILCH_KIND_INT) same(filch_as_int(&all[i]), 0);

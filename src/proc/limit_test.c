@@ -17,11 +17,11 @@ static fli_proc *open_proc(fli_proc *p, uint32_t gen, uint32_t max, uint32_t uni
     return p;
 }
 
-#define expect_load(p, want_count, want_units)                     \
-    do {                                                           \
-        uint64_t load_ = fli_load_rlx(&(p)->load);                 \
-        same(fli_load_count(load_), (want_count));                 \
-        same(fli_load_units(load_), (want_units));                 \
+#define expect_load(p, want_count, want_units)     \
+    do {                                           \
+        uint64_t load_ = fli_load_rlx(&(p)->load); \
+        same(fli_load_count(load_), (want_count)); \
+        same(fli_load_units(load_), (want_units)); \
     } while (0)
 
 TEST(a_mailbox_takes_as_many_messages_as_its_limit)

@@ -22,7 +22,8 @@ void fli_mail_append(fli_runtime *rt, uint32_t *ring, fli_node *node);
 
 /* Fills up to `max` events and notes their nodes in `nodes` (0 for events without one). `cancel`: put the cancel event
  * first. Returns how many. */
-uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event *events, uint32_t *nodes, uint32_t max);
+uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event *events, uint32_t *nodes,
+                          uint32_t max);
 
 /* After the step: frees the events' payloads and nodes, and gives back the room they took. */
 void fli_mail_release(fli_runtime *rt, fli_local *here, fli_proc *p, filch_event *events, const uint32_t *nodes,

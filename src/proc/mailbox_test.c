@@ -1,4 +1,5 @@
-/* mailbox_test.c - events come in order and by lane, nodes go back exactly once, and never while the head names them. */
+/* mailbox_test.c - events come in order and by lane, nodes go back exactly once, and never while the head names them.
+ */
 #include "proc/mailbox.h"
 
 #include <stdlib.h>
@@ -504,8 +505,8 @@ typedef struct sender {
     uint64_t   rounds;
     fli_local  here;
     fli_thread thread;
-    FLI_ATOMIC(bool) *queued;
-    FLI_ATOMIC(uint32_t) *sending;
+    FLI_ATOMIC(bool) * queued;
+    FLI_ATOMIC(uint32_t) * sending;
     uint64_t refused, dropped;
 } sender;
 

@@ -12,13 +12,13 @@ static uint64_t at(unsigned state, uint64_t flags, uint32_t head)
     return fli_word_make(GEN, state, flags) | head;
 }
 
-#define expect_word(state, want_state, want_flags, want_head)                                            \
-    do {                                                                                                 \
-        uint64_t word_ = fli_state_peek(&(state));                                                       \
-        same(fli_word_state(word_), (want_state));                                                       \
-        same(word_ & (FLI_LIMITED | FLI_CANCEL | FLI_KILL), (want_flags));                               \
-        same(fli_word_head(word_), (want_head));                                                         \
-        same(fli_word_gen(word_), GEN);                                                                  \
+#define expect_word(state, want_state, want_flags, want_head)             \
+    do {                                                                  \
+        uint64_t word_ = fli_state_peek(&(state));                        \
+        same(fli_word_state(word_), (want_state));                        \
+        same(word_ &(FLI_LIMITED | FLI_CANCEL | FLI_KILL), (want_flags)); \
+        same(fli_word_head(word_), (want_head));                          \
+        same(fli_word_gen(word_), GEN);                                   \
     } while (0)
 
 static const unsigned lively[] = { FLI_ACTIVE, FLI_IDLE, FLI_BLOCKED };
@@ -182,11 +182,11 @@ typedef struct arena {
     FLI_ATOMIC(bool) queued;
     FLI_ATOMIC(uint64_t) doubles; /* wakes while it was queued or running */
     FLI_ATOMIC(uint64_t) sleeps, wakes;
-    FLI_ATOMIC(uint32_t) pushing; /* pushers still at work */
+    FLI_ATOMIC(uint32_t) pushing;       /* pushers still at work */
     uint32_t next[1 + PUSHERS * NODES]; /* plain: handed over by the push */
     FLI_ATOMIC(bool) back[1 + PUSHERS * NODES];
     uint64_t seen[1 + PUSHERS * NODES]; /* plain: what the pusher wrote into the node */
-    uint64_t expected[PUSHERS];        /* plain: the owner's. Next number of each pusher */
+    uint64_t expected[PUSHERS];         /* plain: the owner's. Next number of each pusher */
     bool     disorder;
     uint64_t rounds, taken;
 } arena;

@@ -57,8 +57,8 @@ TEST(a_wrong_receiver_is_refused)
     same(filch_complete(bad, 7, filch_none(), FILCH_OK), FILCH_EINVAL);
     for (unsigned bit = 0; bit < 64; bit++) {
         bad.key = good.key ^ UINT64_C(1) << bit;
-        same(filch_complete(bad, 7, filch_none(), FILCH_OK), (uint32_t)bad.key == 0 && bad.key == 0 ? FILCH_EINVAL
-                                                                                                    : FILCH_ESTALE);
+        same(filch_complete(bad, 7, filch_none(), FILCH_OK),
+             (uint32_t)bad.key == 0 && bad.key == 0 ? FILCH_EINVAL : FILCH_ESTALE);
     }
     ok(filch_complete(good, 7, filch_none(), FILCH_OK));
     same(bench_finish(&b, p), 0);

@@ -1,5 +1,5 @@
-/* find_test.c - where the next process comes from: newest first, the oldest now and then, batches from the global queue,
- * half of a neighbour's. On a scheduler without threads, so that every turn is ours. */
+/* find_test.c - where the next process comes from: newest first, the oldest now and then, batches from the global
+ * queue, half of a neighbour's. On a scheduler without threads, so that every turn is ours. */
 #include "sched/sched.h"
 
 #include "port/clock.h"
@@ -163,10 +163,10 @@ TEST(nobody_waits_longer_than_the_bound)
 
 /* A second worker, made by hand, who steals from the guest. */
 typedef struct den {
-    filch_sched  *sched;
-    fli_worker   *thief;
-    fli_worker   *both[2], **before;
-    fli_sighting  sightings[2];
+    filch_sched *sched;
+    fli_worker  *thief;
+    fli_worker  *both[2], **before;
+    fli_sighting sightings[2];
 } den;
 
 static void den_begin(den *d)

@@ -16,9 +16,7 @@ static filch_err on_step(void *self, const filch_event *events, size_t count, fi
         switch (filch_as_int(&events[i].data)) {
         case 1: return filch_done(out, filch_none());
         case 2: return FILCH_EUSER;
-        case 3:
-            ok(filch_yield_sleep(out, 1, FILCH_SECONDS(1000)));
-            return filch_wait(out);
+        case 3: ok(filch_yield_sleep(out, 1, FILCH_SECONDS(1000))); return filch_wait(out);
         case 4:
             ok(filch_yield(out, 4000, 1, filch_none())); /* nobody knows it: an error event */
             return filch_wait(out);
@@ -175,8 +173,8 @@ TEST(an_older_callers_shorter_struct_is_filled_as_far_as_it_goes)
 /* ---- threads ---- */
 
 /* Each has two children until the depth is used up, and ends at once. */
-static filch_err on_branch(void *self, const filch_event *events, size_t count, filch_out *out);
-static filch_err on_branch_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args);
+static filch_err        on_branch(void *self, const filch_event *events, size_t count, filch_out *out);
+static filch_err        on_branch_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args);
 static const filch_type branch = { .name = "branch", .size = 8, .init = on_branch_init, .step = on_branch };
 
 static filch_err on_branch_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)

@@ -58,13 +58,13 @@ static bool extend_locked(fli_slab *slab)
 {
     unsigned i = slab->reach == 0 ? 0 : fli_slab_segment(slab->reach);
     if (i >= FLI_SLAB_SEGMENTS - 1) return false;
-    size_t    bytes = (size_t)length_of(i) * slab->size;
-    uint32_t  reach = first_of(i) + length_of(i);
-    void     *memory = fli_alloc_aligned(&slab->mem, bytes, FLI_LINE);
+    size_t   bytes = (size_t)length_of(i) * slab->size;
+    uint32_t reach = first_of(i) + length_of(i);
+    void    *memory = fli_alloc_aligned(&slab->mem, bytes, FLI_LINE);
     if (memory == NULL) return false;
     /* Last: a segment can be given back as it came, a resize cannot be undone when there is no memory. */
-    uint32_t *spare = fli_resize(&slab->mem, slab->spare, (size_t)slab->reach * sizeof *spare,
-                                 (size_t)reach * sizeof *spare);
+    uint32_t *spare =
+        fli_resize(&slab->mem, slab->spare, (size_t)slab->reach * sizeof *spare, (size_t)reach * sizeof *spare);
     if (spare == NULL) {
         fli_free_aligned(&slab->mem, memory, bytes, FLI_LINE);
         return false;

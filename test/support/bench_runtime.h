@@ -1,5 +1,5 @@
-/* bench_runtime.h - a runtime without a scheduler, for tests of the lower rooms: memory, slabs, counters, and hooks that
- * only write down what was asked of them. The test plays the worker that owns the processes. */
+/* bench_runtime.h - a runtime without a scheduler, for tests of the lower rooms: memory, slabs, counters, and hooks
+ * that only write down what was asked of them. The test plays the worker that owns the processes. */
 #ifndef FILCH_TEST_BENCH_RUNTIME_H
 #define FILCH_TEST_BENCH_RUNTIME_H
 
@@ -74,8 +74,11 @@ static inline void bench_begin(bench *b)
     memset(b, 0, sizeof *b);
     fli_mem_init(&b->rt.mem, test_alloc_fn, &b->alloc);
     b->rt.node = BENCH_NODE;
-    b->rt.hooks = (fli_hooks){ .ready = bench_on_ready, .abandon = bench_on_abandon, .ticks = bench_on_ticks,
-                               .room = bench_on_room, .no_room = bench_on_no_room };
+    b->rt.hooks = (fli_hooks){ .ready = bench_on_ready,
+                               .abandon = bench_on_abandon,
+                               .ticks = bench_on_ticks,
+                               .room = bench_on_room,
+                               .no_room = bench_on_no_room };
     b->here.rt = &b->rt;
     ok(fli_slab_init(&b->rt.nodes, &b->rt.mem, sizeof(fli_node), UINT32_MAX - 1, bench_make_node));
     ok(fli_slab_init(&b->rt.procs, &b->rt.mem, sizeof(fli_proc), 1000, bench_make_proc));
