@@ -770,6 +770,147 @@ typedef struct filch_stats {
  */
 FILCH_API FILCH_MUST_USE filch_err filch_sched_stats(filch_sched *sched, filch_stats *stats);
 
+/* ---- simulation --------------------------------------------------------------------------------------------- */
+
+/* Runs *your* processes under a seed: who is stepped next, who steals, when time passes and what goes wrong is drawn
+ * from it, on one thread, with virtual time and no sleeping. The same seed gives the same run. See docs/SIMULATION.md.
+ *
+ * A step may also be interrupted where it calls filch_send, filch_spawn or filch_complete: other workers take turns
+ * there, as they would on another CPU. What a step does between two such calls is not divided further. */
+
+/* Begins a run (spawns, sends), or looks at what came of it. An error from it is a violation. */
+typedef filch_err (*filch_sim_fn)(filch_sched *sched, void *user);
+
+/* Something from outside that happens later: see filch_sim_later. */
+typedef void (*filch_sim_later_fn)(filch_sched *sched, void *arg);
+
+typedef enum filch_sim_verdict {
+    FILCH_SIM_OK,      /* nothing to complain about */
+    FILCH_SIM_FAILED,  /* filch_sim_fail, or the scenario or check returned an error */
+    FILCH_SIM_BLOCKED, /* a process waits for a yield that nobody can complete any more */
+    FILCH_SIM_ENDLESS, /* more than `steps_max` steps */
+    FILCH_SIM_REFUSED  /* a call that would not be the same twice; `text` names it */
+} filch_sim_verdict;
+
+/* Settings. Zero means the default given here. Rates are per mille, and their default is never. */
+typedef struct filch_sim_options {
+    size_t               size;    /* sizeof(filch_sim_options); a shorter, older struct works too */
+    uint64_t             seed;    /* any number */
+    uint32_t             workers; /* virtual ones, at most 64; 0: 4 */
+    uint32_t             chart_events; /* remembered for the chart, the last ones; 0: 200 */
+    filch_sim_fn         check;   /* called when nothing is left to do, before everything is stopped; NULL: none */
+    const filch_options *sched;   /* for the scheduler, but workers, node and seed; NULL: defaults. What is left zero
+                                     may be drawn from the seed: batch_max, fair_every, global_batch */
+    uint64_t             steps_max;   /* 0: 1 million */
+    uint64_t             time_max_ns; /* virtual time: the run is over then, as tickers would never be; 0: 1 hour */
+    uint64_t             stop_ns;     /* virtual time that processes get to end when cancelled; 0: 5 s */
+    uint32_t             blocked_ok;  /* 1: processes that wait for ever are no violation */
+    uint32_t             whole_steps; /* 1: steps are never interrupted */
+    /* What goes wrong, once the scenario has returned. */
+    uint32_t             no_memory;     /* of the scheduler's allocations fail */
+    uint32_t             late_answer;   /* of completions arrive later: up to `late_ns` (but those of the clock) */
+    uint32_t             double_answer; /* of completions come a second time, and do nothing */
+    uint32_t             handler_error; /* of yields fail: work with FILCH_EFULL, your commands with FILCH_ESYS */
+    uint32_t             stall;         /* of turns, before which a worker falls asleep for long */
+    uint32_t             clock_jump;    /* of turns, before which the clock jumps ahead: up to `jump_ns` */
+    uint64_t             late_ns;       /* 0: 10 ms */
+    uint64_t             jump_ns;       /* 0: 1 s */
+} filch_sim_options;
+#define FILCH_SIM_OPTIONS_INIT { .size = sizeof(filch_sim_options) }
+
+/* What a run was like. Free with filch_sim_report_free. */
+typedef struct filch_sim_report {
+    size_t   size;    /* in: sizeof(filch_sim_report) */
+    uint64_t seed;    /* of the last run: with a violation, the one to replay */
+    uint64_t runs;    /* how many there were */
+    int32_t  verdict; /* filch_sim_verdict */
+    char     text[196]; /* what was wrong; "" if nothing */
+    uint64_t hash;    /* of all that happened: equal for equal runs, whatever the compiler */
+    uint64_t steps;
+    uint64_t time_ns; /* virtual */
+    uint64_t forced;  /* processes that did not end when cancelled */
+    uint64_t interrupted; /* steps, in the middle; and how often each fault happened: */
+    uint64_t no_memory, late_answers, double_answers, handler_errors, stalls, clock_jumps;
+    char    *chart;   /* who sent what to whom, as text: one line per event, one column per process. NULL: no memory */
+    void    *reserved[4]; /* Filch's own */
+} filch_sim_report;
+#define FILCH_SIM_REPORT_INIT { .size = sizeof(filch_sim_report) }
+
+/* One run: `scenario(sched, user)`, then steps until nothing is left to do, then options->check, then stop.
+ * `options` NULL means all defaults. FILCH_OK says that there was a run; how it went is in *report.
+ *
+ * Everything happens on this thread, work functions too. A scheduler in simulation refuses filch_tick, filch_wake_fd,
+ * filch_next_timeout, filch_sched_stop and filch_sched_close, and every call from other threads: FILCH_ESTATE, and the
+ * run ends with FILCH_SIM_REFUSED.
+ *
+ * Thread:  any; a run inside a run is fine.                     Blocks:  until the run is over.
+ * Owns:    lends `options`; gives what *report holds.
+ * Errors:  FILCH_EINVAL  NULL scenario or report, impossible options   FILCH_ENOMEM
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_sim_run(const filch_sim_options *options, filch_sim_fn scenario, void *user,
+                                                 filch_sim_report *report);
+
+/* Runs with the seeds `first`, `first` + 1, ... until one ends with a violation, at most `count` of them.
+ * *report is that of the last run. options->seed does not matter.
+ *
+ * Thread:  as filch_sim_run.                                    Blocks:  until the last run is over.
+ * Owns:    as filch_sim_run.
+ * Errors:  as filch_sim_run; also FILCH_EINVAL  count is 0
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_sim_sweep(const filch_sim_options *options, uint64_t first, uint64_t count,
+                                                   filch_sim_fn scenario, void *user, filch_sim_report *report);
+
+/* Frees what a report holds and empties it. NULL is fine.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    takes what *report holds, not the struct itself.
+ * Errors:  none.
+ */
+FILCH_API void filch_sim_report_free(filch_sim_report *report);
+
+/* This must not be: ends the run as FILCH_SIM_FAILED with `text`, once the step, handler or check has returned. The
+ * first one counts. Nothing happens in ordinary schedulers, so it may stay in the program.
+ *
+ * Thread:  where the simulation runs you.                       Blocks:  never.
+ * Owns:    copies `text`, as much as fits.
+ * Errors:  FILCH_EINVAL   FILCH_ESTATE  not in a simulation
+ */
+FILCH_API filch_err filch_sim_fail(filch_sched *sched, const char *text);
+
+/* Writes a line of your own into the chart. Nothing happens in ordinary schedulers.
+ *
+ * Thread:  where the simulation runs you.                       Blocks:  never.
+ * Owns:    copies `text`, up to 63 bytes.
+ * Errors:  FILCH_EINVAL   FILCH_ESTATE  not in a simulation
+ */
+FILCH_API filch_err filch_sim_note(filch_sched *sched, const char *text);
+
+/* Calls `fn(sched, arg)` in `delay_ns` of virtual time or a little later, as something from outside: for messages from
+ * elsewhere, and for handlers that complete later. Called exactly once, at the latest when the run ends.
+ *
+ * Thread:  where the simulation runs you.                       Blocks:  never.
+ * Owns:    lends `arg` until `fn` has been called.
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ESTATE  not in a simulation   FILCH_ECLOSED  the run is stopping
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_sim_later(filch_sched *sched, uint64_t delay_ns, filch_sim_later_fn fn,
+                                                   void *arg);
+
+/* A number below `bound`, drawn from the seed, for choices of your own.
+ *
+ * Thread:  where the simulation runs you.                       Blocks:  never.
+ * Owns:    nothing.
+ * Errors:  0: NULL, bound 0, or not in a simulation.
+ */
+FILCH_API uint32_t filch_sim_draw(filch_sched *sched, uint32_t bound);
+
+/* The scheduler's time: virtual in a simulation, from 0; otherwise the monotonic clock.
+ *
+ * Thread:  any; in a simulation, where it runs you.             Blocks:  never.
+ * Owns:    nothing.
+ * Errors:  0: NULL.
+ */
+FILCH_API uint64_t filch_sim_now(filch_sched *sched);
+
 #ifdef __cplusplus
 }
 #endif

@@ -36,6 +36,7 @@ filch_err filch_complete(filch_receiver receiver, uint64_t tag, filch_data data,
     if (receiver.sched == NULL || receiver.key == 0 || tag != receiver.tag) return FILCH_EINVAL;
     fli_runtime *rt = (fli_runtime *)receiver.sched;
     fli_local   *here = fli_here(rt);
+    if (rt->sim != NULL && !rt->sim->point(rt, here, "filch_complete")) return FILCH_ESTATE;
     if (fli_load_acq(&rt->phase) == FLI_CLOSED) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire half */
     if (!fli_yield_is_pending(rt, receiver.key)) return late(rt, here, FILCH_ESTALE);
     filch_data owned = { .kind = FILCH_KIND_NONE };
@@ -47,8 +48,10 @@ filch_err filch_complete(filch_receiver receiver, uint64_t tag, filch_data data,
         return late(rt, here, FILCH_ESTALE);
     }
     fli_node_put_data(node, &owned);
+    uint32_t command = (uint32_t)node->error;
     node->error = error;
-    err = hand_over(rt, here, node);
+    bool held = FLI_UNLIKELY(rt->sim != NULL) && rt->sim->answered(rt, node, command);
+    if (!held) err = hand_over(rt, here, node);
     if (err != FILCH_OK) {
         fli_yield_drop(rt, here, node);
         fli_data_undo(&data, &owned);

@@ -105,17 +105,29 @@ refused:
     return err;
 }
 
+/* The same in a simulation, where all are on one thread. Between processes it is outside. */
+static filch_err send_simulated(fli_runtime *rt, fli_local *here, filch_pid to, filch_pid from, const filch_data *data,
+                                const char *call)
+{
+    if (!rt->sim->point(rt, here, call)) return FILCH_ESTATE;
+    if (here->current == NULL && fli_load_rlx(&rt->phase) != FLI_OPEN) return FILCH_ECLOSED;
+    filch_err err = fli_send(rt, here, to, from, data);
+    rt->sim->sent(rt, from, to, data, err);
+    return err;
+}
+
 filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data)
 {
     if (sched == NULL) return FILCH_EINVAL;
     fli_runtime *rt = (fli_runtime *)sched;
     fli_local   *here = fli_here(rt);
-    if (here == NULL) {
-        if (fli_load_acq(&rt->phase) != FLI_OPEN) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire half */
-        return fli_send(rt, NULL, to, (filch_pid){ 0, 0 }, &data);
+    filch_pid    from = { 0, 0 };
+    if (here != NULL) {
+        here->sends++;
+        if (here->serial != 0) from = (filch_pid){ rt->node, here->serial };
     }
-    here->sends++;
-    filch_pid from = here->serial != 0 ? (filch_pid){ rt->node, here->serial } : (filch_pid){ 0, 0 };
+    if (FLI_UNLIKELY(rt->sim != NULL)) return send_simulated(rt, here, to, from, &data, "filch_send");
+    if (here == NULL && fli_load_acq(&rt->phase) != FLI_OPEN) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire */
     return fli_send(rt, here, to, from, &data);
 }
 
@@ -124,16 +136,20 @@ filch_err filch_deliver(void *sched, const filch_package *package)
     if (sched == NULL || package == NULL) return FILCH_EINVAL;
     fli_runtime *rt = sched;
     fli_local   *here = fli_here(rt);
+    if (rt->sim != NULL && package->to.node == rt->node) {
+        return send_simulated(rt, here, package->to, package->from, &package->data, "filch_deliver");
+    }
     if (here == NULL && fli_load_acq(&rt->phase) != FLI_OPEN) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire */
     /* A scheduler does not route on what was routed to it: two of them could play ball for ever. */
     if (package->to.node != rt->node) return FILCH_EFOREIGN;
     return fli_send(rt, here, package->to, package->from, &package->data);
 }
 
-static filch_err raise_flag(filch_sched *sched, filch_pid pid, uint64_t flag)
+static filch_err raise_flag(filch_sched *sched, filch_pid pid, uint64_t flag, const char *call)
 {
     if (sched == NULL) return FILCH_EINVAL;
     fli_runtime *rt = (fli_runtime *)sched;
+    if (rt->sim != NULL && !rt->sim->point(rt, fli_here(rt), call)) return FILCH_ESTATE;
     fli_proc    *p;
     filch_err    err = fli_pid_find(rt, pid, &p);
     if (err != FILCH_OK) return err;
@@ -147,10 +163,10 @@ static filch_err raise_flag(filch_sched *sched, filch_pid pid, uint64_t flag)
 
 filch_err filch_cancel(filch_sched *sched, filch_pid pid)
 {
-    return raise_flag(sched, pid, FLI_CANCEL);
+    return raise_flag(sched, pid, FLI_CANCEL, "filch_cancel");
 }
 
 filch_err filch_terminate(filch_sched *sched, filch_pid pid)
 {
-    return raise_flag(sched, pid, FLI_KILL);
+    return raise_flag(sched, pid, FLI_KILL, "filch_terminate");
 }

@@ -209,6 +209,7 @@ static filch_err parts_init(filch_sched *sched, const fli_mem *mem)
     if (err != FILCH_OK) goto no_waitroom;
     err = fli_workpool_init(&sched->workpool, mem, sched->opt.work_threads, sched->opt.work_queue);
     if (err != FILCH_OK) goto no_workpool;
+    sched->workpool.by_hand = sched->rt.sim != NULL;
     err = stop_init(&sched->stop);
     if (err != FILCH_OK) goto no_stop;
     if (sched->worker_count == 0) err = fli_wakefd_open(&sched->wake_fd);
@@ -273,9 +274,8 @@ static filch_err take_registry(filch_sched *sched)
     return FILCH_OK;
 }
 
-filch_err filch_sched_create(filch_sched **out, const filch_options *options)
+filch_err fli_sched_make(filch_sched **out, const filch_options *options, fli_simulator *sim)
 {
-    if (out == NULL) return FILCH_EINVAL;
     filch_options opt;
     filch_err     err = read_options(options, &opt);
     if (err != FILCH_OK) return err;
@@ -284,6 +284,7 @@ filch_err filch_sched_create(filch_sched **out, const filch_options *options)
     filch_sched *sched = fli_zalloc_aligned(&mem, sizeof *sched, FLI_LINE);
     if (sched == NULL) return FILCH_ENOMEM;
     sched->opt = opt;
+    sched->rt.sim = sim;
     sched->wake_fd = -1;
     if (opt.workers != FILCH_NO_WORKERS) sched->worker_count = opt.workers != 0 ? (uint32_t)opt.workers : fli_cpu_count();
     if (sched->worker_count > WORKERS_MAX) sched->worker_count = WORKERS_MAX;
@@ -292,7 +293,7 @@ filch_err filch_sched_create(filch_sched **out, const filch_options *options)
     if (err != FILCH_OK) goto no_registry;
     err = parts_init(sched, &mem);
     if (err != FILCH_OK) goto no_parts;
-    err = threads_start(sched);
+    if (sim == NULL) err = threads_start(sched);
     if (err != FILCH_OK) goto no_threads;
     *out = sched;
     return FILCH_OK;
@@ -305,4 +306,9 @@ no_parts:
 no_registry:
     fli_free_aligned(&mem, sched, sizeof *sched, FLI_LINE);
     return err;
+}
+
+filch_err filch_sched_create(filch_sched **out, const filch_options *options)
+{
+    return out != NULL ? fli_sched_make(out, options, NULL) : FILCH_EINVAL;
 }

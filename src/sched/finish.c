@@ -13,6 +13,7 @@
 #include "proc/mailbox.h"
 #include "proc/yields.h"
 #include "sched/sched.h"
+#include "sched/simulate.h"
 
 static void close_mailbox(fli_runtime *rt, fli_local *here, fli_proc *p, uint64_t serial, bool limited, bool *overflowed)
 {
@@ -39,6 +40,7 @@ void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
     }
     close_mailbox(rt, here, p, serial, limited, &overflowed);
     if (overflowed && error == FILCH_EKILLED) error = FILCH_EOVERFLOW;
+    if (FLI_UNLIKELY(rt->sim != NULL)) fli_simulate_ended(sched, serial, error, result);
 
     if (type->close != NULL) type->close(p->self);
     fli_instance_free(sched, type, p->small, p->self);

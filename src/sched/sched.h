@@ -149,11 +149,18 @@ void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
 void fli_stop_note(filch_sched *sched, fli_proc *p);
 /* Tells a waiting stop that something may have changed. */
 void fli_stop_nudge(filch_sched *sched);
+/* The steps of a stop, for a simulation that takes the turns in between itself: no more work, cancels for all; kills
+ * for all; over, nobody is left. The last returns how many had to be forced. */
+void     fli_stop_begin(filch_sched *sched);
+void     fli_stop_force(filch_sched *sched);
+uint64_t fli_stop_over(filch_sched *sched);
 
 /* stats.c */
 uint64_t fli_stats_alive(filch_sched *sched);
 
 /* create.c */
+/* filch_sched_create; with `sim`, a scheduler for a simulation: its workers have no threads. */
+filch_err fli_sched_make(filch_sched **out, const filch_options *options, fli_simulator *sim);
 void fli_sched_free(filch_sched *sched);
 
 /* builtin.c */

@@ -6,6 +6,7 @@
 #include "proc/limit.h"
 #include "proc/values.h"
 #include "sched/sched.h"
+#include "sched/simulate.h"
 
 /* What an instance takes when it is not inside the control block. */
 static size_t heap_size(const filch_type *type)
@@ -127,6 +128,7 @@ filch_err filch_spawn(filch_sched *sched, const filch_type *type, const filch_sp
     if (err != FILCH_OK) return err;
     fli_runtime *rt = &sched->rt;
     fli_local   *here = fli_here(rt);
+    if (FLI_UNLIKELY(rt->sim != NULL) && !rt->sim->point(rt, here, "filch_spawn")) return FILCH_ESTATE;
     if (!enter(sched, here)) return FILCH_ECLOSED;
 
     uint32_t slot = take_slot(sched, here, &err);
@@ -146,6 +148,7 @@ filch_err filch_spawn(filch_sched *sched, const filch_type *type, const filch_sp
     set_up(p, type, self, &opt, gen);
     if (pid != NULL) *pid = ctx.self;
     FLI_TALLY(rt, here, spawned, 1);
+    if (FLI_UNLIKELY(rt->sim != NULL)) fli_simulate_spawned(sched, here, ctx.self.serial, type);
     fli_state_open(&p->state, gen, opt.mailbox_max != 0 || opt.mailbox_bytes != 0);
     fli_ready(rt, here, p);
     leave(sched, here);

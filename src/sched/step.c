@@ -11,6 +11,7 @@
 #include "proc/mailbox.h"
 #include "proc/yields.h"
 #include "sched/sched.h"
+#include "sched/simulate.h"
 
 /* Lets the process rest, unless something has come that it should see. */
 static void settle(fli_worker *w, fli_proc *p, unsigned rest)
@@ -50,7 +51,8 @@ static void dispatch(fli_worker *w, filch_out *out)
                                    .data = call->data, .ctx = &out->ctx };
         const fli_handler *handler = fli_registry_find(w->sched->registry, call->command);
         filch_err          err = FILCH_ECOMMAND;
-        if (handler != NULL) err = handler->handle(handler->user, &command, receiver.tag, receiver);
+        if (FLI_UNLIKELY(rt->sim != NULL)) err = fli_simulate_handle(w, handler, &command, receiver);
+        else if (handler != NULL) err = handler->handle(handler->user, &command, receiver.tag, receiver);
         /* A handler that completed and then returned an error said two things: the first one counts. */
         if (err != FILCH_OK) (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
         if (!fli_data_is_plain(&call->data)) fli_data_free(&call->data);
@@ -100,7 +102,8 @@ static filch_err call(fli_worker *w, fli_proc *p, uint32_t count)
     p->rest = FILCH_STATE_READY;
     fli_store_rlx(&p->running, 1);
     watch_begin(w, p);
-    filch_err err = fli_proc_type(p)->step(p->self, w->events, count, &w->out);
+    filch_err err = FLI_LIKELY(w->sched->rt.sim == NULL) ? fli_proc_type(p)->step(p->self, w->events, count, &w->out)
+                                                         : fli_simulate_step(w, p, count);
     watch_end(w, p);
     fli_store_rlx(&p->running, 0);
     fli_count(&here->counters.steps, 1);

@@ -17,6 +17,7 @@
 #include "port/wakefd.h"
 #include "proc/yields.h"
 #include "sched/sched.h"
+#include "sched/simulate.h"
 
 /* How long forced processes may take to go. If no step is seen to run all that time, the machine is busy, not we: then
  * it may take longer. */
@@ -229,10 +230,9 @@ static void send_home(filch_sched *sched)
     sched->stop.joined = true;
 }
 
-/* From the first cancel to the last thread. FILCH_EBUSY: *stuck of them have not returned. */
-static filch_err end_all(filch_sched *sched, uint64_t deadline_ns, uint64_t *stuck)
+/* The first cancel. */
+void fli_stop_begin(filch_sched *sched)
 {
-    uint64_t until_ns = fli_clock_after(fli_clock_ns(), deadline_ns);
     fli_store_rel(&sched->rt.phase, FLI_CLOSING); /* PAIR runtime.phase, release half */
     /* A worker that goes to sleep after this knows, and nudges us; what one did before that, we see. */
     fli_mutex_lock(&sched->idle.lock);
@@ -241,6 +241,13 @@ static filch_err end_all(filch_sched *sched, uint64_t deadline_ns, uint64_t *stu
     (void)fli_add_acqrel(&sched->stop.spawning, 0);
     fli_workpool_close(&sched->workpool);
     raise_all(sched, FLI_CANCEL);
+}
+
+/* From the first cancel to the last thread. FILCH_EBUSY: *stuck of them have not returned. */
+static filch_err end_all(filch_sched *sched, uint64_t deadline_ns, uint64_t *stuck)
+{
+    uint64_t until_ns = fli_clock_after(fli_clock_ns(), deadline_ns);
+    fli_stop_begin(sched);
     wait_politely(sched, until_ns);
     if (!is_empty(sched) && !force(sched)) {
         *stuck = note_stuck(sched) + fli_load_rlx(&sched->stop.spawning);
@@ -256,9 +263,25 @@ static filch_err end_all(filch_sched *sched, uint64_t deadline_ns, uint64_t *stu
     return FILCH_OK;
 }
 
-static filch_err shut(filch_sched *sched, uint64_t deadline_ns, filch_report *report)
+void fli_stop_force(filch_sched *sched)
+{
+    fli_store_rlx(&sched->stop.force, true);
+    raise_all(sched, FLI_KILL);
+}
+
+uint64_t fli_stop_over(filch_sched *sched)
+{
+    uint64_t forced = sched->stop.forced;
+    FLI_ASSERT(is_empty(sched));
+    hand_over(sched, 0, NULL);
+    fli_store_rel(&sched->rt.phase, FLI_CLOSED); /* PAIR runtime.phase, release half */
+    return forced;
+}
+
+static filch_err shut(filch_sched *sched, uint64_t deadline_ns, filch_report *report, const char *call)
 {
     if (sched == NULL || (report != NULL && report->size < sizeof *report)) return FILCH_EINVAL;
+    if (fli_simulate_refuses(sched, call)) return FILCH_ESTATE;
     if (fli_here(&sched->rt) != NULL) return FILCH_ESTATE;
     /* PAIR stop.turn, acquire half: one at a time, and the next one sees what the last one did. */
     if (fli_swap_acqrel(&sched->stop.busy, true)) return FILCH_EBUSY;
@@ -282,12 +305,12 @@ static filch_err shut(filch_sched *sched, uint64_t deadline_ns, filch_report *re
 
 filch_err filch_sched_close(filch_sched *sched, uint64_t deadline_ns, filch_report *report)
 {
-    return shut(sched, deadline_ns, report);
+    return shut(sched, deadline_ns, report, "filch_sched_close");
 }
 
 filch_err filch_sched_stop(filch_sched *sched, uint64_t deadline_ns, filch_report *report)
 {
-    filch_err err = shut(sched, deadline_ns, report);
+    filch_err err = shut(sched, deadline_ns, report, "filch_sched_stop");
     if (err == FILCH_OK || err == FILCH_EDEADLINE) fli_sched_free(sched);
     return err;
 }

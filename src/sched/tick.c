@@ -7,6 +7,7 @@
 #include "port/clock.h"
 #include "port/wakefd.h"
 #include "sched/sched.h"
+#include "sched/simulate.h"
 
 #define STEPS_MAX 65536
 
@@ -18,6 +19,7 @@ static bool has_work(filch_sched *sched)
 filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran)
 {
     if (sched == NULL) return FILCH_EINVAL;
+    if (fli_simulate_refuses(sched, "filch_tick")) return FILCH_ESTATE;
     if (sched->worker_count > 0 || fli_here(&sched->rt) != NULL) return FILCH_ESTATE;
     if (fli_load_acq(&sched->rt.phase) == FLI_CLOSED) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire half */
     /* PAIR tick.turn, acquire half: what the last thread that ticked left is ours. */
@@ -41,12 +43,14 @@ filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran)
 
 int filch_wake_fd(filch_sched *sched)
 {
-    return sched != NULL ? sched->wake_fd : -1;
+    if (sched == NULL || fli_simulate_refuses(sched, "filch_wake_fd")) return -1;
+    return sched->wake_fd;
 }
 
 uint64_t filch_next_timeout(filch_sched *sched)
 {
-    if (sched == NULL || sched->worker_count > 0) return FILCH_FOREVER;
+    if (sched == NULL || fli_simulate_refuses(sched, "filch_next_timeout")) return FILCH_FOREVER;
+    if (sched->worker_count > 0) return FILCH_FOREVER;
     if (fli_load_acq(&sched->rt.phase) == FLI_CLOSED) return FILCH_FOREVER; /* PAIR runtime.phase, acquire half */
     if (has_work(sched)) return 0;
     uint64_t next_ns = fli_timers_next_ns(&sched->timers), now_ns = fli_clock_ns();

@@ -62,14 +62,39 @@ void fli_workpool_fini(fli_workpool *pool)
     fli_free(&pool->mem, pool->threads, pool->thread_max * sizeof *pool->threads);
 }
 
-static fli_job *pop_locked(fli_workpool *pool)
+/* Takes the nth job out of the queue. */
+static fli_job *pop_locked(fli_workpool *pool, uint64_t nth)
 {
-    fli_job *job = pool->oldest;
-    pool->oldest = job->next;
-    if (pool->oldest == NULL) pool->newest = NULL;
+    fli_job *before = NULL, *job = pool->oldest;
+    for (; nth > 0; nth--) {
+        before = job;
+        job = job->next;
+    }
+    if (before == NULL) pool->oldest = job->next;
+    else before->next = job->next;
+    if (pool->newest == job) pool->newest = before;
     pool->queue_count--;
     job->next = NULL;
     return job;
+}
+
+static void run_locked(fli_workpool *pool, uint64_t nth)
+{
+    fli_job *job = pop_locked(pool, nth);
+    pool->busy_count++;
+    fli_mutex_unlock(&pool->lock);
+    job->run(job); /* may free it */
+    fli_mutex_lock(&pool->lock);
+    pool->busy_count--;
+}
+
+bool fli_workpool_run(fli_workpool *pool, uint64_t nth)
+{
+    fli_mutex_lock(&pool->lock);
+    bool there = nth < pool->queue_count;
+    if (there) run_locked(pool, nth);
+    fli_mutex_unlock(&pool->lock);
+    return there;
 }
 
 /* The life of a pool thread. */
@@ -80,12 +105,7 @@ static void serve(void *arg)
     for (;;) {
         while (pool->queue_count == 0 && !pool->closed) fli_cond_wait(&pool->work, &pool->lock);
         if (pool->queue_count == 0) break;
-        fli_job *job = pop_locked(pool);
-        pool->busy_count++;
-        fli_mutex_unlock(&pool->lock);
-        job->run(job); /* may free it */
-        fli_mutex_lock(&pool->lock);
-        pool->busy_count--;
+        run_locked(pool, 0);
     }
     pool->left_count++;
     fli_cond_broadcast(&pool->quiet);
@@ -96,6 +116,7 @@ static void serve(void *arg)
  * looks at the queue. Starting under the lock holds others up for some 40 us, but only thread_max times in all. */
 static filch_err provide_thread_locked(fli_workpool *pool)
 {
+    if (pool->by_hand) return FILCH_OK;
     uint32_t free_count = pool->thread_count - pool->busy_count - pool->left_count;
     if (pool->queue_count < free_count || pool->thread_count == pool->thread_max) return FILCH_OK;
     filch_err err = fli_thread_start(&pool->threads[pool->thread_count], "filch-work", serve, pool);

@@ -33,6 +33,7 @@ typedef struct fli_workpool {
     uint64_t    queue_count; /* jobs from oldest to newest */
     fli_job    *oldest, *newest;
     bool        closed;
+    bool        by_hand; /* set right after init: no threads, somebody calls fli_workpool_run */
 } fli_workpool;
 
 /* `queue_max`: how many jobs may wait while every thread has one. FILCH_EINVAL without threads, FILCH_ENOMEM,
@@ -50,6 +51,9 @@ void fli_workpool_close(fli_workpool *pool);
 /* After close: waits until all threads have left, at most until `until_ns`, and joins them. False: some job still runs;
  * call again later. */
 bool fli_workpool_join(fli_workpool *pool, uint64_t until_ns);
+
+/* Of a pool by hand: runs the nth queued job (0: the oldest) on this thread. False: there are not so many. */
+bool fli_workpool_run(fli_workpool *pool, uint64_t nth);
 
 /* Jobs that are running now. */
 uint32_t fli_workpool_busy(fli_workpool *pool);
