@@ -1,4 +1,4 @@
-/* spawn_test.c - what a failed spawn leaves behind: nothing, and no pid that somebody else could get. */
+/* failed_spawn_test.c - what a failed spawn leaves behind: nothing, and no pid that somebody else could get. */
 #include "sched/sched.h"
 
 #include "support/alloc.h"
