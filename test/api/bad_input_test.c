@@ -3,7 +3,7 @@
 
 #include "api/world.h"
 
-static world w;
+static world       w;
 static filch_stats before;
 
 static void begin_calm(void)
@@ -20,10 +20,10 @@ static void nothing_changed(void)
     assert_memory_equal(&now, &before, sizeof now);
 }
 
-#define REFUSED(call, why)  \
-    do {                    \
+#define REFUSED(call, why)   \
+    do {                     \
         same((call), (why)); \
-        nothing_changed();  \
+        nothing_changed();   \
     } while (0)
 
 static filch_err never_called(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
@@ -381,7 +381,7 @@ TEST(a_registry_takes_each_id_once_and_nothing_once_in_use)
     ok(filch_registry_create(&registry));
     same(filch_registry_add(registry, 0, never_called, NULL), FILCH_EINVAL);
     same(filch_registry_add(registry, FILCH_CMD_USER, NULL, NULL), FILCH_EINVAL);
-    const uint32_t built_in[] = { FILCH_CMD_SEND,  FILCH_CMD_SLEEP,        FILCH_CMD_TIMER,
+    const uint32_t built_in[] = { FILCH_CMD_SEND,   FILCH_CMD_SLEEP,        FILCH_CMD_TIMER,
                                   FILCH_CMD_TICKER, FILCH_CMD_TIMER_CANCEL, FILCH_CMD_WORK };
     for (size_t i = 0; i < COUNT_OF(built_in); i++) {
         same(filch_registry_add(registry, built_in[i], never_called, NULL), FILCH_EEXISTS);
@@ -413,9 +413,19 @@ TEST(a_registry_takes_each_id_once_and_nothing_once_in_use)
 /* One of each sort that no function makes. */
 static const struct {
     uint8_t kind, form, small;
-} malformed[] = { { 255, 0, 0 }, { FILCH_KIND_BYTES + 1, 0, 0 }, { FILCH_KIND_TEXT, 0, 0 },  { FILCH_KIND_BYTES, 0, 0 },
-                  { 0, 255, 0 }, { FILCH_KIND_BYTES, 9, 0 },     { FILCH_KIND_BYTES, 1, 25 }, { FILCH_KIND_INT, 1, 1 },
-                  { FILCH_KIND_INT, 2, 0 }, { 255, 3, 0 }, { 255, 4, 0 }, { FILCH_KIND_BYTES, 3, 0 }, { FILCH_KIND_BYTES, 4, 0 } };
+} malformed[] = { { 255, 0, 0 },
+                  { FILCH_KIND_BYTES + 1, 0, 0 },
+                  { FILCH_KIND_TEXT, 0, 0 },
+                  { FILCH_KIND_BYTES, 0, 0 },
+                  { 0, 255, 0 },
+                  { FILCH_KIND_BYTES, 9, 0 },
+                  { FILCH_KIND_BYTES, 1, 25 },
+                  { FILCH_KIND_INT, 1, 1 },
+                  { FILCH_KIND_INT, 2, 0 },
+                  { 255, 3, 0 },
+                  { 255, 4, 0 },
+                  { FILCH_KIND_BYTES, 3, 0 },
+                  { FILCH_KIND_BYTES, 4, 0 } };
 
 static filch_data bad_data(size_t i)
 {
@@ -427,9 +437,9 @@ static filch_err play_bad_payloads(actor *me, const filch_event *events, size_t 
 {
     if (me->stage++ > 0) return play_idle(me, events, count, out);
     for (size_t i = 0; i < COUNT_OF(malformed) + 2; i++) {
-        filch_data bad = i < COUNT_OF(malformed)         ? bad_data(i)
+        filch_data bad = i < COUNT_OF(malformed)    ? bad_data(i)
                          : i == COUNT_OF(malformed) ? filch_bytes(NULL, 1)
-                                                         : filch_move(NULL, 1, NULL);
+                                                    : filch_move(NULL, 1, NULL);
         if (filch_yield(out, FILCH_CMD_USER, 1, bad) != FILCH_EINVAL) me->note = 10 + (int)i;
         if (filch_yield_send(out, 1, me->pid, bad) != FILCH_EINVAL) me->note = 100 + (int)i;
         if (filch_done(out, bad) != FILCH_EINVAL) me->note = 200 + (int)i;
@@ -448,7 +458,7 @@ static filch_err init_takes_anything(void *self, const filch_ctx *ctx, const cha
 TEST(malformed_payloads_are_refused_everywhere)
 {
     static const filch_type takes_anything = { .name = "any", .init = init_takes_anything, .step = step_never };
-    actor a = { .stage = 0 };
+    actor                   a = { .stage = 0 };
     begin_calm();
     actor_start(&w, &a, play_bad_payloads);
     (void)world_tick(&w);
@@ -456,9 +466,9 @@ TEST(malformed_payloads_are_refused_everywhere)
     before = world_stats(&w);
     same(before.yields, 0);
     for (size_t i = 0; i < COUNT_OF(malformed) + 2; i++) {
-        filch_data bad = i < COUNT_OF(malformed)         ? bad_data(i)
+        filch_data bad = i < COUNT_OF(malformed)    ? bad_data(i)
                          : i == COUNT_OF(malformed) ? filch_bytes(NULL, 1)
-                                                         : filch_move(NULL, 1, NULL);
+                                                    : filch_move(NULL, 1, NULL);
         filch_data kept = filch_int(5);
         REFUSED(filch_send(w.sched, a.pid, bad), FILCH_EINVAL);
         filch_package package = { .to = a.pid, .data = bad };
@@ -617,8 +627,8 @@ TEST(a_second_thread_that_ticks_or_stops_is_told_busy)
     while (fli_load_acq(&turn) != 1) fli_thread_yield();
     same(filch_tick(w.sched, 0, NULL), FILCH_EBUSY);
     same(filch_sched_stop(w.sched, 0, NULL), FILCH_EBUSY);
-    filch_pid pid;
-    actor     b = { .play = play_idle };
+    filch_pid           pid;
+    actor               b = { .play = play_idle };
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.args = filch_ptr(&b);
     ok(filch_spawn(w.sched, &actor_type, &opt, &pid)); /* that stop has not closed anything */
@@ -707,9 +717,9 @@ TEST(without_memory_every_call_says_so_and_nothing_is_lost)
 
 TEST(every_code_has_a_name_and_a_sentence)
 {
-#define ROW(name, value, text)                          \
-    same(name, value);                                  \
-    assert_string_equal(filch_err_name(name), #name);   \
+#define ROW(name, value, text)                        \
+    same(name, value);                                \
+    assert_string_equal(filch_err_name(name), #name); \
     assert_string_equal(filch_err_text(name), text);
     FILCH_ERR_MAP(ROW)
 #undef ROW

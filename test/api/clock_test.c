@@ -55,8 +55,8 @@ TEST(a_sleep_is_never_early)
 
 TEST(sleeps_for_ever_end_with_their_process)
 {
-    static const uint64_t delays[] = { UINT64_MAX, FILCH_FOREVER - 1, (uint64_t)INT64_MAX + 1, INT64_MAX,
-                                       UINT64_C(1) << 62, FILCH_SECONDS(86400) * 365 };
+    static const uint64_t delays[] = { UINT64_MAX, FILCH_FOREVER - 1, (uint64_t)INT64_MAX + 1,
+                                       INT64_MAX,  UINT64_C(1) << 62, FILCH_SECONDS(86400) * 365 };
     static actor          a[COUNT_OF(delays)];
     static nap            naps[COUNT_OF(delays)];
     memset(a, 0, sizeof a);
@@ -159,10 +159,10 @@ static filch_err play_desk(actor *me, const filch_event *events, size_t count, f
 
 static void give_order(actor *a, int what, uint64_t ns, int64_t id)
 {
-    static order orders[64];
+    static order  orders[64];
     static size_t next;
-    order       *o = &orders[next++ % COUNT_OF(orders)];
-    desk        *d = a->user;
+    order        *o = &orders[next++ % COUNT_OF(orders)];
+    desk         *d = a->user;
     *o = (order){ .what = what, .ns = ns, .id = id };
     if (what == DO_CANCEL) d->cancelled = -1;
     else d->id = 0;

@@ -15,10 +15,12 @@ typedef struct view {
 
 static view look(const filch_ctx *ctx)
 {
-    view v = { .self = filch_ctx_self(ctx), .sched = filch_ctx_sched(ctx),
-               .a = filch_as_int(filch_ctx_value(ctx, "a")), .b = filch_as_int(filch_ctx_value(ctx, "b")),
-               .missing = filch_kind_of(filch_ctx_value(ctx, "no such key")),
-               .null = filch_kind_of(filch_ctx_value(ctx, NULL)) };
+    view        v = { .self = filch_ctx_self(ctx),
+                      .sched = filch_ctx_sched(ctx),
+                      .a = filch_as_int(filch_ctx_value(ctx, "a")),
+                      .b = filch_as_int(filch_ctx_value(ctx, "b")),
+                      .missing = filch_kind_of(filch_ctx_value(ctx, "no such key")),
+                      .null = filch_kind_of(filch_ctx_value(ctx, NULL)) };
     const char *text = filch_text(filch_ctx_value(ctx, "text"));
     for (size_t i = 0; i + 1 < sizeof v.text && text[i] != '\0'; i++) v.text[i] = text[i];
     return v;
@@ -42,8 +44,10 @@ static filch_err diary_init(void *self, const filch_ctx *ctx, const char *method
     return FILCH_OK;
 }
 
-static filch_err diary_step(void *self, const filch_event *events, size_t count, filch_out *out);
-static const filch_type diary_type = { .name = "diary", .size = sizeof(diary *), .init = diary_init, .step = diary_step };
+static filch_err        diary_step(void *self, const filch_event *events, size_t count, filch_out *out);
+static const filch_type diary_type = {
+    .name = "diary", .size = sizeof(diary *), .init = diary_init, .step = diary_step
+};
 
 static filch_err diary_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {

@@ -43,7 +43,7 @@ TEST(fail_and_wait_answer_full_to_a_plain_send)
         same(stats.dropped, 0);
         (void)world_tick(&w);
         same(world_inspect(&w, a.pid).messages, 0);
-        same(a.seen_count, 10); /* nothing dropped, nothing to tell */
+        same(a.seen_count, 10);             /* nothing dropped, nothing to tell */
         send_numbers(&a, 20, 10, FILCH_OK); /* there is room again */
         actor_stop(&a);
         world_end(&w);
@@ -561,8 +561,8 @@ TEST(a_crowd_waits_for_room_on_all_workers_and_nobody_is_lost)
 
 /* Sends by filch_send, and counts the answers. */
 typedef struct shouter {
-    actor   *to;
-    int64_t  number, times, sent, accepted, full, dropped, other;
+    actor  *to;
+    int64_t number, times, sent, accepted, full, dropped, other;
 } shouter;
 
 static filch_err play_shout(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -585,8 +585,8 @@ TEST(every_message_to_a_full_mailbox_is_accounted_for)
 {
     static const uint32_t policies[] = { FILCH_OVERFLOW_FAIL, FILCH_OVERFLOW_WAIT, FILCH_OVERFLOW_DROP_NEWEST,
                                          FILCH_OVERFLOW_DROP_OLDEST };
-    static actor   senders[CROWD];
-    static shouter shouters[CROWD];
+    static actor          senders[CROWD];
+    static shouter        shouters[CROWD];
     for (size_t k = 0; k < COUNT_OF(policies); k++) {
         uint32_t times = world_scale(20000, 200);
         tally    t = { .received = 0 };

@@ -44,8 +44,8 @@ static filch_data moved(void)
 #define SHELF 16
 
 typedef struct shelf {
-    filch_data kept[SHELF];
-    uint32_t   count;
+    filch_data  kept[SHELF];
+    uint32_t    count;
     const void *raw[SHELF]; /* where the bytes were inside the event */
     bool        inline_bytes[SHELF], terminated[SHELF];
 } shelf;
@@ -148,7 +148,8 @@ TEST(up_to_24_bytes_sit_in_the_event_and_more_in_one_block)
     world_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_keep);
     (void)world_tick(&w);
-    for (int i = 0; i < SHELF; i++) ok(filch_send(w.sched, a.pid, filch_int(1))); /* so that there are events to spare */
+    for (int i = 0; i < SHELF; i++)
+        ok(filch_send(w.sched, a.pid, filch_int(1))); /* so that there are events to spare */
     (void)world_tick(&w);
     shelf_clear(&s);
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
@@ -176,7 +177,7 @@ TEST(the_wrong_kind_reads_as_nothing)
 {
     int        thing = 0;
     filch_pid  pid = { 1, 2 };
-    filch_data all[] = { filch_none(),      filch_int(5),   filch_num(5.5),         filch_of_pid(pid),
+    filch_data all[] = { filch_none(),      filch_int(5),   filch_num(5.5),       filch_of_pid(pid),
                          filch_ptr(&thing), filch_str("x"), filch_bytes("xy", 2), filch_move(&thing, 3, NULL) };
     for (size_t i = 0; i < COUNT_OF(all); i++) {
         filch_kind kind = filch_kind_of(&all[i]);
@@ -428,7 +429,7 @@ TEST(keeping_copies_what_was_lent_and_takes_what_was_moved)
 /* ---- through yields, completions and results ---- */
 
 static FLI_ATOMIC(uint32_t) handled;
-static filch_data           echo_kept;
+static filch_data echo_kept;
 
 /* Answers with what it got, and keeps it. */
 static filch_err handle_echo(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)

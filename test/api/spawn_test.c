@@ -62,9 +62,10 @@ TEST(init_finds_zeroed_aligned_memory_that_stays_where_it_is)
     world_begin(&w, FILCH_NO_WORKERS);
     for (int round = 0; round < 3; round++) {
         for (size_t i = 0; i < COUNT_OF(sizes); i++) {
-            filch_type type = { .name = "probe", .size = sizes[i], .init = probe_init, .step = probe_step,
-                                .close = probe_close };
-            filch_pid  pid = { 0, 0 };
+            filch_type type = {
+                .name = "probe", .size = sizes[i], .init = probe_init, .step = probe_step, .close = probe_close
+            };
+            filch_pid pid = { 0, 0 };
             p = (probe){ .size = sizes[i] };
             ok(filch_spawn(w.sched, &type, NULL, &pid));
             same(p.inits, 1); /* now, in this thread */
@@ -131,8 +132,9 @@ static void free_never(void *user, void *bytes, size_t size)
 
 TEST(moved_arguments_are_lent_like_all_others)
 {
-    static const filch_type type = { .size = sizeof(filch_data), .init = keeper_init, .step = keeper_step,
-                                     .close = keeper_close };
+    static const filch_type type = {
+        .size = sizeof(filch_data), .init = keeper_init, .step = keeper_step, .close = keeper_close
+    };
     char                bytes[64] = "on the stack: whoever frees this is wrong";
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.args = filch_move(bytes, sizeof bytes, free_never);
@@ -154,7 +156,7 @@ TEST(an_init_that_fails_leaves_nothing_behind)
     actor_start(&w, &a, play_idle); /* so that the first blocks are there */
     (void)world_tick(&w);
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
-        filch_type type = { .size = sizes[i], .init = probe_init, .step = probe_step, .close = probe_close };
+        filch_type          type = { .size = sizes[i], .init = probe_init, .step = probe_step, .close = probe_close };
         filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
         opt.on_exit = actor_exit;
         opt.on_exit_user = &a;
@@ -278,8 +280,8 @@ TEST(threads_that_spawn_at_once_stay_within_max_processes)
 
 TEST(a_pid_that_has_died_stays_dead)
 {
-    uint32_t   n = world_scale(50000, 500);
-    filch_pid *pids = calloc(n, sizeof *pids);
+    uint32_t                n = world_scale(50000, 500);
+    filch_pid              *pids = calloc(n, sizeof *pids);
     static const filch_type brief = { .step = probe_step };
     p = (probe){ .size = 0 };
     world_begin(&w, FILCH_NO_WORKERS);
@@ -317,7 +319,7 @@ static filch_err twig_init(void *self, const filch_ctx *ctx, const char *method,
     return FILCH_OK;
 }
 
-static filch_err twig_step(void *self, const filch_event *events, size_t count, filch_out *out);
+static filch_err        twig_step(void *self, const filch_event *events, size_t count, filch_out *out);
 static const filch_type twig_type = { .name = "twig", .size = sizeof(twig), .init = twig_init, .step = twig_step };
 
 static filch_err twig_step(void *self, const filch_event *events, size_t count, filch_out *out)

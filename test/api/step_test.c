@@ -18,9 +18,7 @@ static filch_err play_statuses(actor *me, const filch_event *events, size_t coun
     case 0: return filch_continue(out);
     case 1: return filch_continue(out);
     case 2: return filch_idle(out);
-    case 3:
-        me->note = filch_yield_sleep(out, 5, 0);
-        return filch_wait(out);
+    case 3: me->note = filch_yield_sleep(out, 5, 0); return filch_wait(out);
     default: return filch_done(out, filch_int(77));
     }
 }
@@ -113,9 +111,12 @@ TEST(a_step_that_fails_ends_with_its_error)
         play_fn   play;
         int64_t   stage;
         filch_err error;
-    } cases[] = { { play_returns, FILCH_EUSER + 5, FILCH_EUSER + 5 }, { play_returns, FILCH_ENOMEM, FILCH_ENOMEM },
-                  { play_returns, -7, -7 },                           { play_returns, FILCH_OK, FILCH_ENOSTATUS },
-                  { play_waits_for_nothing, 0, FILCH_ENOYIELD },      { play_fails_after_done, 0, FILCH_EUSER + 3 } };
+    } cases[] = { { play_returns, FILCH_EUSER + 5, FILCH_EUSER + 5 },
+                  { play_returns, FILCH_ENOMEM, FILCH_ENOMEM },
+                  { play_returns, -7, -7 },
+                  { play_returns, FILCH_OK, FILCH_ENOSTATUS },
+                  { play_waits_for_nothing, 0, FILCH_ENOYIELD },
+                  { play_fails_after_done, 0, FILCH_EUSER + 3 } };
     static actor a[COUNT_OF(cases)];
     memset(a, 0, sizeof a);
     world_begin(&w, FILCH_NO_WORKERS);
@@ -144,9 +145,16 @@ TEST(every_kind_of_result_reaches_on_exit)
     static const char long_text[] = "a text that does not fit into an event";
     int               thing = 0;
     filch_pid         pid = { 3, 4 };
-    filch_data        all[] = { filch_none(), filch_int(-1), filch_num(0.5), filch_of_pid(pid), filch_ptr(&thing),
-                                filch_str("short"), filch_str(long_text), filch_bytes(long_text, 30),
-                                filch_move(malloc(50), 50, NULL), filch_none() };
+    filch_data        all[] = { filch_none(),
+                                filch_int(-1),
+                                filch_num(0.5),
+                                filch_of_pid(pid),
+                                filch_ptr(&thing),
+                                filch_str("short"),
+                                filch_str(long_text),
+                                filch_bytes(long_text, 30),
+                                filch_move(malloc(50), 50, NULL),
+                                filch_none() };
     ok(filch_share(malloc(60), 60, NULL, NULL, &all[9]));
     world_begin(&w, FILCH_NO_WORKERS);
     for (size_t i = 0; i < COUNT_OF(all); i++) {
@@ -325,7 +333,7 @@ TEST(an_idle_process_with_yields_out_is_woken_by_either)
     ok(filch_complete(receivers[0], 1, filch_int(1), FILCH_OK));
     (void)world_tick(&w);
     same(a.steps, 4);
-    const int32_t types[] = { FILCH_EVENT_MESSAGE, FILCH_EVENT_YIELD, FILCH_EVENT_YIELD, FILCH_EVENT_MESSAGE };
+    const int32_t  types[] = { FILCH_EVENT_MESSAGE, FILCH_EVENT_YIELD, FILCH_EVENT_YIELD, FILCH_EVENT_MESSAGE };
     const uint64_t tags[] = { 0, 3, 1, 0 };
     same(a.seen_count, 4);
     for (size_t i = 0; i < 4; i++) {
@@ -366,8 +374,8 @@ static filch_err second_step(void *self, const filch_event *events, size_t count
     if (s->me != s) s->a->note = 50; /* an instance does not move */
     if (upgraded->closes != 1) s->a->note = 51;
     for (size_t i = 0; i < count; i++) {
-        s->a->seen[s->a->seen_count++] = (sighting){ .type = events[i].type, .tag = events[i].tag,
-                                                     .number = filch_as_int(&events[i].data) };
+        s->a->seen[s->a->seen_count++] =
+            (sighting){ .type = events[i].type, .tag = events[i].tag, .number = filch_as_int(&events[i].data) };
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_int(1000));
     }
     return filch_idle(out);
@@ -380,8 +388,9 @@ static void second_close(void *self)
     s->a->closes++;
 }
 
-static const filch_type second_type = { .name = "second", .size = sizeof(second), .init = second_init,
-                                        .step = second_step, .close = second_close };
+static const filch_type second_type = {
+    .name = "second", .size = sizeof(second), .init = second_init, .step = second_step, .close = second_close
+};
 
 static filch_err play_upgrade(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
@@ -459,7 +468,8 @@ static filch_err play_kill_self(actor *me, const filch_event *events, size_t cou
 
 TEST(terminate_ends_a_process_in_any_state_without_another_step)
 {
-    actor ready = { .stage = 0 }, idle = { .stage = 0 }, blocked = { .stage = 0 }, self[2] = { { .stage = 0 }, { .stage = 1 } };
+    actor ready = { .stage = 0 }, idle = { .stage = 0 }, blocked = { .stage = 0 },
+          self[2] = { { .stage = 0 }, { .stage = 1 } };
     begin_with_handler();
     actor_start(&w, &idle, play_idle);
     actor_start(&w, &blocked, play_wait);
@@ -503,7 +513,7 @@ static filch_err play_sends_a_lot(actor *me, const filch_event *events, size_t c
 
 TEST(should_yield_speaks_up_when_the_send_budget_is_spent)
 {
-    actor a = { .stage = 0 }, b = { .user = &a };
+    actor         a = { .stage = 0 }, b = { .user = &a };
     filch_options opt = FILCH_OPTIONS_INIT;
     opt.send_budget = 10;
     world_begin_with(&w, FILCH_NO_WORKERS, opt);

@@ -87,8 +87,14 @@ TEST(every_kind_of_result_comes_back)
 {
     static const char text[] = "lent by the function, copied before it is told";
     close_gate();
-    filch_data all[] = { filch_none(), filch_int(-9), filch_num(2.5), filch_ptr(&gate), filch_str(text),
-                         filch_bytes(text, 10), filch_move(malloc(30), 30, count_free), filch_none() };
+    filch_data all[] = { filch_none(),
+                         filch_int(-9),
+                         filch_num(2.5),
+                         filch_ptr(&gate),
+                         filch_str(text),
+                         filch_bytes(text, 10),
+                         filch_move(malloc(30), 30, count_free),
+                         filch_none() };
     ok(filch_share(malloc(40), 40, count_free, NULL, &all[7]));
     for (int32_t workers = FILCH_NO_WORKERS; workers <= 1; workers += 2) {
         if (workers > 0) {
@@ -133,9 +139,10 @@ TEST(a_result_that_cannot_travel_becomes_an_error)
     opt.payload_max = 64;
     world_begin_with(&w, 1, opt);
     static char big[65];
-    filch_data  bad[] = { filch_bytes(big, sizeof big), filch_bytes(NULL, 1), { .kind = 99 },
-                          filch_move(malloc(65), 65, count_free) };
-    filch_err   errors[] = { FILCH_ETOOBIG, FILCH_EINVAL, FILCH_EINVAL, FILCH_ETOOBIG };
+    filch_data  bad[] = {
+         filch_bytes(big, sizeof big), filch_bytes(NULL, 1), { .kind = 99 }, filch_move(malloc(65), 65, count_free)
+    };
+    filch_err errors[] = { FILCH_ETOOBIG, FILCH_EINVAL, FILCH_EINVAL, FILCH_ETOOBIG };
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         task  t = { job_answer, &bad[i] };
         actor a = { .user = &t };
@@ -223,10 +230,10 @@ TEST(the_pool_takes_as_many_as_its_threads_and_queue_hold)
 
 TEST(jobs_of_many_processes_all_come_back)
 {
-    uint32_t   n = world_scale(20000, 100);
-    actor     *a = calloc(n, sizeof *a);
-    filch_data answer = filch_int(12);
-    task       t = { job_answer, &answer };
+    uint32_t      n = world_scale(20000, 100);
+    actor        *a = calloc(n, sizeof *a);
+    filch_data    answer = filch_int(12);
+    task          t = { job_answer, &answer };
     filch_options opt = FILCH_OPTIONS_INIT;
     opt.work_queue = UINT32_MAX;
     world_begin_with(&w, 2, opt);

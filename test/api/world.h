@@ -101,13 +101,13 @@ static inline void world_turn(world *w)
 }
 
 /* Waits for a condition, running the world meanwhile if need be. Two minutes are for ever. */
-#define UNTIL(w, condition)                                                \
-    do {                                                                   \
-        uint64_t give_up_ns = fli_clock_ns() + FILCH_SECONDS(120);         \
-        while (!(condition)) {                                             \
-            world_turn(w);                                                 \
+#define UNTIL(w, condition)                                                  \
+    do {                                                                     \
+        uint64_t give_up_ns = fli_clock_ns() + FILCH_SECONDS(120);           \
+        while (!(condition)) {                                               \
+            world_turn(w);                                                   \
             if (fli_clock_ns() > give_up_ns) fail_msg("never: " #condition); \
-        }                                                                  \
+        }                                                                    \
     } while (0)
 
 static inline filch_stats world_stats(world *w)
@@ -161,18 +161,18 @@ typedef struct actor actor;
 typedef filch_err (*play_fn)(actor *me, const filch_event *events, size_t count, filch_out *out);
 
 struct actor {
-    play_fn   play;
-    void     *user;  /* the play's own, as `stage` and `note` */
-    int64_t   stage;
-    filch_err note;
-    filch_pid pid;
-    uint32_t  steps;
-    size_t    count_max; /* events in one step */
-    sighting  seen[SIGHTINGS_MAX];
-    size_t    seen_count; /* in all, also those beyond the array */
-    uint32_t  inits, closes;
+    play_fn    play;
+    void      *user; /* the play's own, as `stage` and `note` */
+    int64_t    stage;
+    filch_err  note;
+    filch_pid  pid;
+    uint32_t   steps;
+    size_t     count_max; /* events in one step */
+    sighting   seen[SIGHTINGS_MAX];
+    size_t     seen_count; /* in all, also those beyond the array */
+    uint32_t   inits, closes;
     filch_err  exit_error;
-    filch_data result; /* kept */
+    filch_data result;          /* kept */
     FLI_ATOMIC(uint32_t) exits; /* written last: what comes before may be read once it is 1 */
 };
 
@@ -194,9 +194,13 @@ static inline filch_err actor_step(void *self, const filch_event *events, size_t
     if (count > me->count_max) me->count_max = count;
     for (size_t i = 0; i < count; i++, me->seen_count++) {
         if (me->seen_count >= SIGHTINGS_MAX) continue;
-        me->seen[me->seen_count] = (sighting){ .type = events[i].type, .error = events[i].error, .tag = events[i].tag,
-                                               .from = events[i].from, .kind = filch_kind_of(&events[i].data),
-                                               .number = filch_as_int(&events[i].data), .step = me->steps };
+        me->seen[me->seen_count] = (sighting){ .type = events[i].type,
+                                               .error = events[i].error,
+                                               .tag = events[i].tag,
+                                               .from = events[i].from,
+                                               .kind = filch_kind_of(&events[i].data),
+                                               .number = filch_as_int(&events[i].data),
+                                               .step = me->steps };
     }
     return me->play(me, events, count, out);
 }

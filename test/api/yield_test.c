@@ -55,7 +55,10 @@ static look last_look;
 
 static filch_err handle_look(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
-    last_look = (look){ .user = user, .command = *command, .tag = tag, .ctx_self = filch_ctx_self(command->ctx),
+    last_look = (look){ .user = user,
+                        .command = *command,
+                        .tag = tag,
+                        .ctx_self = filch_ctx_self(command->ctx),
                         .ctx_sched = filch_ctx_sched(command->ctx),
                         .value = filch_as_int(filch_ctx_value(command->ctx, "key")) };
     filch_err err = filch_keep(&command->data, &last_look.data);
@@ -67,9 +70,9 @@ static void begin(int32_t workers)
     static const struct {
         uint32_t         id;
         filch_handler_fn handler;
-    } table[] = { { CMD_KEEP, handle_keep },   { CMD_AT_ONCE, handle_at_once }, { CMD_FAILS, handle_fails },
-                  { CMD_BOTH, handle_both },   { CMD_LOOK, handle_look },       { CMD_SMALL, handle_look },
-                  { CMD_LARGE, handle_look },  { CMD_LARGEST, handle_look } };
+    } table[] = { { CMD_KEEP, handle_keep },  { CMD_AT_ONCE, handle_at_once }, { CMD_FAILS, handle_fails },
+                  { CMD_BOTH, handle_both },  { CMD_LOOK, handle_look },       { CMD_SMALL, handle_look },
+                  { CMD_LARGE, handle_look }, { CMD_LARGEST, handle_look } };
     filch_registry *registry;
     ok(filch_registry_create(&registry));
     for (size_t i = 0; i < COUNT_OF(table); i++) {
