@@ -28,47 +28,49 @@ static uint64_t scaled(uint64_t count)
     return count * (percent != NULL ? strtoull(percent, NULL, 10) : 100) / 100;
 }
 
-/* What is measured here is that nothing happens while time passes, so time must pass: the one wait by the clock. */
+/* What is measured here is that nothing happens while time passes, so time must pass: the only waits by the clock. */
 static void let_time_pass(uint64_t ns)
 {
     struct timespec span = { .tv_sec = (time_t)(ns / FILCH_SECONDS(1)), .tv_nsec = (long)(ns % FILCH_SECONDS(1)) };
     while (clock_nanosleep(CLOCK_MONOTONIC, 0, &span, &span) != 0) {}
 }
 
-/* Context switches of one thread so far; 0 if it is no worker. */
-static uint64_t switches_of(const char *task)
+/* All workers together, as the kernel sees them. */
+typedef struct census {
+    uint64_t switches; /* so far */
+    uint32_t workers;
+    uint32_t asleep; /* of them, in the kernel: not just waiting for a CPU */
+} census;
+
+static void add_thread(census *sum, const char *task)
 {
     char     path[300], line[256];
-    bool     worker = false;
-    uint64_t sum = 0;
+    bool     worker = false, asleep = false;
+    uint64_t switches = 0;
     snprintf(path, sizeof path, "/proc/self/task/%s/status", task);
     FILE *status = fopen(path, "r");
-    if (status == NULL) return 0;
+    if (status == NULL) return;
     while (fgets(line, sizeof line, status) != NULL) {
         if (strcmp(line, "Name:\tfilch\n") == 0) worker = true;
-        char *at = strstr(line, "voluntary_ctxt_switches:");
-        if (at != NULL) sum += strtoull(strchr(at, ':') + 1, NULL, 10);
+        if (strncmp(line, "State:\tS", 8) == 0) asleep = true;
+        char *at = strstr(line, "voluntary_ctxt_switches:"); /* matches "nonvoluntary" as well */
+        if (at != NULL) switches += strtoull(strchr(at, ':') + 1, NULL, 10);
     }
     fclose(status);
-    return worker ? sum : 0;
+    if (!worker) return;
+    sum->switches += switches;
+    sum->workers++;
+    if (asleep) sum->asleep++;
 }
-
-typedef struct census {
-    uint64_t switches; /* of all workers */
-    uint32_t workers;
-} census;
 
 static census count_switches(void)
 {
-    census         now = { 0, 0 };
+    census         now = { 0, 0, 0 };
     DIR           *tasks = opendir("/proc/self/task");
     struct dirent *task;
     assert_non_null(tasks);
     while ((task = readdir(tasks)) != NULL) {
-        uint64_t switches = task->d_name[0] == '.' ? 0 : switches_of(task->d_name);
-        if (switches == 0) continue;
-        now.switches += switches;
-        now.workers++;
+        if (task->d_name[0] != '.') add_thread(&now, task->d_name);
     }
     closedir(tasks);
     return now;
@@ -81,19 +83,17 @@ static filch_stats stats_of(filch_sched *sched)
     return stats;
 }
 
-/* Until all are asleep and the last alarm has rung: an alarm is at most 8 ms away, so twice that without a switch. */
+/* Until all are asleep and the last alarm has rung: it is at most 8 ms away, so nothing may happen for twice that. */
 static void settle(filch_sched *sched)
 {
-    uint64_t until = fli_clock_after(fli_clock_ns(), LIMIT), quiet_since = fli_clock_ns();
-    census   before = count_switches();
-    while (fli_clock_ns() - quiet_since < FILCH_MILLISECONDS(20)) {
-        assert_true(fli_clock_ns() < until);
-        fli_thread_yield();
-        filch_stats stats = stats_of(sched);
+    uint64_t until = fli_clock_after(fli_clock_ns(), LIMIT);
+    for (;;) {
+        census before = count_switches();
+        let_time_pass(FILCH_MILLISECONDS(20));
         census      now = count_switches();
-        if (stats.asleep == stats.workers && now.switches == before.switches) continue;
-        before = now;
-        quiet_since = fli_clock_ns();
+        filch_stats stats = stats_of(sched);
+        if (stats.asleep == stats.workers && now.asleep == now.workers && now.switches == before.switches) return;
+        assert_true(fli_clock_ns() < until);
     }
 }
 
