@@ -299,7 +299,8 @@ typedef enum filch_overflow {
     FILCH_OVERFLOW_FAIL,        /* the sender gets FILCH_EFULL */
     FILCH_OVERFLOW_WAIT,        /* filch_send gets FILCH_EFULL; filch_yield_send completes when there is room */
     FILCH_OVERFLOW_DROP_NEWEST, /* this message goes: the sender gets FILCH_EDROPPED, the receiver EVENT_DROPPED */
-    FILCH_OVERFLOW_DROP_OLDEST, /* the oldest goes: the sender gets FILCH_OK, the receiver EVENT_DROPPED */
+    FILCH_OVERFLOW_DROP_OLDEST, /* the oldest goes: the sender gets FILCH_OK, the receiver EVENT_DROPPED. While the
+                                   receiver is busy up to twice the limit may wait; beyond that as DROP_NEWEST */
     FILCH_OVERFLOW_STOP         /* the receiver ends with FILCH_EOVERFLOW, the sender gets FILCH_EFULL */
 } filch_overflow;
 
@@ -314,7 +315,7 @@ typedef struct filch_spawn_options {
     filch_values  *values;       /* inherited values; NULL: those of the spawning process, if any */
     uint32_t       mailbox_max;  /* messages; 0: no limit */
     uint32_t       overflow;     /* filch_overflow; used when a limit is set */
-    size_t         mailbox_bytes; /* payload bytes; 0: no limit */
+    size_t         mailbox_bytes; /* payload bytes, each payload rounded up to 16; 0: no limit */
     filch_exit_fn  on_exit;      /* NULL: nobody waits for the result */
     void          *on_exit_user;
 } filch_spawn_options;
@@ -342,7 +343,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn(filch_sched *sched, const filch_t
  * Owns:    copies or shares `data` (see filch_data); takes the memory of a filch_move when it returns FILCH_OK.
  * Errors:  FILCH_EDEAD     no such process (counted)            FILCH_EFOREIGN  a pid of another scheduler, no route
  *          FILCH_EFULL     at the mailbox limit                 FILCH_EDROPPED  same, and the policy is drop newest
- *          FILCH_ETOOBIG   over option `payload_max`            FILCH_ENOMEM    FILCH_EINVAL
+ *          FILCH_ETOOBIG   over option `payload_max`, or over all that the mailbox may hold
+ *          FILCH_ENOMEM    FILCH_EINVAL
  *          FILCH_ECLOSED   stopping (sends from inside steps still work, so that processes can finish)
  */
 FILCH_API FILCH_MUST_USE filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data);
@@ -498,7 +500,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_ticker(filch_out *out, uint64_t t
 FILCH_API FILCH_MUST_USE filch_err filch_yield_timer_cancel(filch_out *out, uint64_t tag, int64_t id);
 
 /* A function that may block, for the work pool. Its error and *result complete the yield. `result` is empty at first;
- * lend it, move it or share it as you would for filch_complete. */
+ * lend it, move it or share it as you would for filch_complete; a reference you leave in it is handed over. */
 typedef filch_err (*filch_work_fn)(void *arg, filch_data *result);
 
 /* Runs `fn(arg)` on the work pool (options `work_threads`, `work_queue`): completes with its result, or with
@@ -610,7 +612,7 @@ typedef void (*filch_long_step_fn)(void *user, filch_pid pid, const char *name, 
 typedef struct filch_options {
     size_t             size;          /* sizeof(filch_options); a shorter, older struct works too */
     int32_t            workers;       /* 0: one per CPU this program may use; FILCH_NO_WORKERS: you call filch_tick */
-    uint32_t           max_processes; /* alive at once; 0: 2^26 */
+    uint32_t           max_processes; /* alive at once; threads that spawn at the same moment may add one each. 0: 2^26 */
     filch_alloc_fn     alloc;         /* NULL: malloc and free */
     void              *alloc_user;
     filch_registry    *registry;      /* NULL: the built-in commands */
