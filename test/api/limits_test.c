@@ -100,6 +100,53 @@ TEST(drop_oldest_takes_the_new_and_tells_the_receiver_how_many)
     world_end(&w);
 }
 
+TEST(drop_oldest_turns_the_newest_away_at_twice_the_limit)
+{
+    actor a = { .stage = 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start_with(&w, &a, play_idle, limited(FILCH_OVERFLOW_DROP_OLDEST, 5, 0));
+    send_numbers(&a, 0, 10, FILCH_OK); /* nobody has come to trim it yet */
+    same(world_inspect(&w, a.pid).messages, 10);
+    send_numbers(&a, 10, 3, FILCH_EDROPPED);
+    (void)world_tick(&w);
+    same(a.seen_count, 6);
+    same(a.seen[0].type, FILCH_EVENT_DROPPED);
+    same(a.seen[0].number, 8);
+    for (int i = 0; i < 5; i++) same(a.seen[1 + i].number, 5 + i);
+    same(world_stats(&w).dropped, 8);
+    actor_stop(&a);
+    world_end(&w);
+}
+
+static FLI_ATOMIC(int) inside;
+
+static filch_err play_held(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (count > 0 && events[0].type == FILCH_EVENT_MESSAGE && me->stage++ == 0) {
+        fli_store_rel(&inside, 1);
+        while (fli_load_acq(&inside) != 2) fli_thread_yield();
+    }
+    return play_idle(me, events, count, out);
+}
+
+TEST(a_drop_during_its_step_is_told_before_it_rests)
+{
+    actor a = { .stage = 0 };
+    fli_store_rel(&inside, 0);
+    world_begin(&w, 1);
+    actor_start_with(&w, &a, play_held, limited(FILCH_OVERFLOW_DROP_NEWEST, 1, 0));
+    UNTIL(&w, world_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
+    send_numbers(&a, 0, 1, FILCH_OK);
+    while (fli_load_acq(&inside) != 1) fli_thread_yield();
+    send_numbers(&a, 1, 2, FILCH_EDROPPED); /* the one it reads still takes up the room */
+    fli_store_rel(&inside, 2);
+    UNTIL(&w, world_stats(&w).steps == 3); /* no further message is needed */
+    actor_stop(&a);
+    same(a.seen[1].type, FILCH_EVENT_DROPPED);
+    same(a.seen[1].number, 2);
+    world_end(&w);
+}
+
 TEST(stop_ends_the_receiver_with_overflow)
 {
     actor a = { .stage = 0 };
@@ -227,15 +274,19 @@ static filch_err handle_keep(void *user, const filch_command *command, uint64_t 
     return FILCH_OK;
 }
 
-static void begin_with_handler(int32_t workers)
+static void begin_with_handler_and(int32_t workers, filch_options opt)
 {
     filch_registry *registry;
     ok(filch_registry_create(&registry));
     ok(filch_registry_add(registry, FILCH_CMD_USER, handle_keep, NULL));
-    filch_options opt = FILCH_OPTIONS_INIT;
     opt.registry = registry;
     world_begin_with(&w, workers, opt);
     filch_registry_destroy(registry);
+}
+
+static void begin_with_handler(int32_t workers)
+{
+    begin_with_handler_and(workers, (filch_options)FILCH_OPTIONS_INIT);
 }
 
 /* Waits for its yield; idles afterwards. */
@@ -432,6 +483,51 @@ TEST(senders_wait_for_room_and_are_let_in_in_the_order_they_came)
     assert_true(a.count_max <= 3);
     same(world_inspect(&w, a.pid).messages, 0);
     send_numbers(&a, 0, 3, FILCH_OK); /* open to all again */
+    actor_stop(&a);
+    world_end(&w);
+}
+
+static filch_err play_send_bytes(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    static char bytes[64];
+    actor      *to = me->user;
+    (void)events;
+    if (count > 0) return filch_done(out, filch_none());
+    filch_err err = filch_yield_send(out, 1, to->pid, filch_bytes(bytes, (size_t)me->stage));
+    return err == FILCH_OK ? filch_wait(out) : err;
+}
+
+/* Notes the sizes of what it gets; waits for an answer first. */
+static filch_err play_sizes(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    size_t *sizes = me->user;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_MESSAGE) sizes[me->note++] = filch_size(&events[i].data);
+    }
+    return play_wait(me, events, count, out);
+}
+
+TEST(a_small_message_does_not_overtake_a_large_one_that_waits)
+{
+    static char   bytes[16];
+    size_t        sizes[8] = { 0 };
+    actor         a = { .user = sizes }, large = { .user = &a, .stage = 64 }, small = { .user = &a, .stage = 16 };
+    filch_options opt = FILCH_OPTIONS_INIT;
+    opt.batch_max = 1; /* room comes back a little at a time */
+    begin_with_handler_and(FILCH_NO_WORKERS, opt);
+    actor_start_with(&w, &a, play_sizes, limited(FILCH_OVERFLOW_WAIT, 0, 64));
+    (void)world_tick(&w);
+    for (int i = 0; i < 4; i++) ok(filch_send(w.sched, a.pid, filch_bytes(bytes, 16)));
+    actor_start(&w, &large, play_send_bytes);
+    (void)world_tick(&w);
+    actor_start(&w, &small, play_send_bytes);
+    (void)world_tick(&w);
+    ok(filch_complete(answer_to, 1, filch_none(), FILCH_OK));
+    actor_ends(&w, &large, FILCH_OK);
+    actor_ends(&w, &small, FILCH_OK);
+    UNTIL(&w, a.note == 6);
+    static const size_t expected[] = { 16, 16, 16, 16, 64, 16 };
+    assert_memory_equal(sizes, expected, sizeof expected);
     actor_stop(&a);
     world_end(&w);
 }
@@ -637,6 +733,8 @@ int main(void)
         cmocka_unit_test(fail_and_wait_answer_full_to_a_plain_send),
         cmocka_unit_test(drop_newest_tells_the_sender_at_once_and_the_receiver_how_many),
         cmocka_unit_test(drop_oldest_takes_the_new_and_tells_the_receiver_how_many),
+        cmocka_unit_test(drop_oldest_turns_the_newest_away_at_twice_the_limit),
+        cmocka_unit_test(a_drop_during_its_step_is_told_before_it_rests),
         cmocka_unit_test(stop_ends_the_receiver_with_overflow),
         cmocka_unit_test(a_limit_in_bytes_counts_payloads_and_gives_the_room_back),
         cmocka_unit_test(drop_oldest_in_bytes_drops_until_the_newest_fit),
@@ -647,6 +745,7 @@ int main(void)
         cmocka_unit_test(a_timers_message_passes_a_full_mailbox_and_is_never_dropped),
         cmocka_unit_test(drop_oldest_trims_while_the_receiver_is_blocked),
         cmocka_unit_test(senders_wait_for_room_and_are_let_in_in_the_order_they_came),
+        cmocka_unit_test(a_small_message_does_not_overtake_a_large_one_that_waits),
         cmocka_unit_test(senders_that_wait_are_told_when_the_receiver_dies),
         cmocka_unit_test(a_sender_that_dies_while_it_waits_does_no_harm),
         cmocka_unit_test(stop_ends_senders_and_receivers_that_wait_for_each_other),
