@@ -52,7 +52,11 @@ static filch_err queue(fli_waitroom *room, fli_proc *p, fli_waiter *waiter, uint
 {
     unsigned door = door_of(waiter->target);
     fli_mutex_lock(&room->doors[door].lock);
-    fli_admit admit = fli_limit_wait(p, fli_serial_gen(waiter->target), units);
+    uint32_t  gen = fli_serial_gen(waiter->target);
+    fli_admit admit = fli_limit_wait(p, gen, units);
+    /* The limit's word knows 12 bits of the generation, the state all of them: nobody waits for a stranger, who would
+     * never call him. A bit raised in vain is lowered by the next one who makes room. */
+    if (!fli_word_lives(fli_state_look(&p->state), gen)) admit = FLI_ADMIT_DEAD;
     if (admit == FLI_ADMIT_FULL) {
         waiter->next = NULL;
         if (room->doors[door].last != NULL) room->doors[door].last->next = waiter;
