@@ -124,7 +124,8 @@ filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data)
     filch_pid    from = { 0, 0 };
     if (here != NULL) {
         here->sends++;
-        if (here->serial != 0) from = (filch_pid){ rt->node, here->serial };
+        /* A handler runs between steps and speaks for nobody. */
+        if (here->serial != 0 && !here->dispatching) from = (filch_pid){ rt->node, here->serial };
     }
     if (FLI_UNLIKELY(rt->sim != NULL)) return send_simulated(rt, here, to, from, &data, "filch_send");
     if (here == NULL && fli_load_acq(&rt->phase) != FLI_OPEN) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire */
