@@ -294,7 +294,7 @@ static void put_data(sheet *page, const fli_chart_line *line)
     case FILCH_KIND_PTR: put(page, "a pointer"); break;
     case FILCH_KIND_TEXT: put(page, "\"%s%s\"", line->text, line->cut ? "..." : ""); break;
     case FILCH_KIND_BYTES: put(page, "%llu bytes", (unsigned long long)line->number); break;
-    default: put(page, "nothing"); break;
+    default: put(page, "an empty message"); break;
     }
 }
 
@@ -320,6 +320,7 @@ static void put_error(sheet *page, filch_err error)
 static void put_outcome(sheet *page, const fli_chart_line *line)
 {
     if (line->error != FILCH_OK) put_error(page, line->error);
+    else if (line->data_kind == FILCH_KIND_NONE) put(page, "ok");
     else put_data(page, line);
 }
 
