@@ -612,7 +612,7 @@ typedef void (*filch_long_step_fn)(void *user, filch_pid pid, const char *name, 
 typedef struct filch_options {
     size_t             size;          /* sizeof(filch_options); a shorter, older struct works too */
     int32_t            workers;       /* 0: one per CPU this program may use; FILCH_NO_WORKERS: you call filch_tick */
-    uint32_t           max_processes; /* alive at once; threads that spawn at the same moment may add one each. 0: 2^26 */
+    uint32_t           max_processes; /* alive at once, one more for each thread that spawns just then; 0: 2^26 */
     filch_alloc_fn     alloc;         /* NULL: malloc and free */
     void              *alloc_user;
     filch_registry    *registry;      /* NULL: the built-in commands */
