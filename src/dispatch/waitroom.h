@@ -24,7 +24,7 @@ void fli_waitroom_fini(fli_waitroom *room);
 /* The handler of FILCH_CMD_SEND for this room's runtime: sends now, or waits here. */
 filch_err fli_waitroom_send(fli_waitroom *room, fli_runtime *rt, const filch_command *command, filch_receiver receiver);
 
-/* Lets in as many as fit. Thread: the worker that owns `p`. */
+/* Lets in as many as fit into the mailbox of whoever lives in `p` now. Thread: any. */
 void fli_waitroom_admit(fli_waitroom *room, fli_runtime *rt, fli_proc *p);
 
 /* Turns everybody away who waits for the process of that serial: FILCH_EDEAD. */

@@ -151,6 +151,12 @@ void fli_data_undo(const filch_data *in, filch_data *out)
     }
 }
 
+void fli_data_free_moved(const filch_data *data)
+{
+    filch_free_fn free_fn = data->as.move.free_fn != NULL ? data->as.move.free_fn : free_plainly;
+    free_fn(NULL, data->as.move.at, data->as.move.size);
+}
+
 /* ---- public: making ---- */
 
 filch_data filch_none(void)

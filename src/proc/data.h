@@ -35,10 +35,19 @@ void fli_data_free(filch_data *data);
 /* Takes back fli_data_own(in -> out) when the call failed later on: a moved `in` is the caller's again. */
 void fli_data_undo(const filch_data *in, filch_data *out);
 
+/* Frees the bytes of a filch_move that nobody took. */
+void fli_data_free_moved(const filch_data *data);
+
 /* Nothing to copy, count or free: the value itself. The common case, worth asking for inline. */
 static inline bool fli_data_is_plain(const filch_data *data)
 {
     return data->form == FLI_FORM_VALUE;
+}
+
+/* A sound payload that is its own owner. */
+static inline bool fli_data_is_value(const filch_data *data)
+{
+    return data->form == FLI_FORM_VALUE && data->kind <= FILCH_KIND_PTR;
 }
 
 /* Payload bytes, as limits count them: 0 for plain values. */

@@ -42,7 +42,7 @@ typedef struct fli_hooks {
     void (*abandon)(fli_runtime *rt, uint64_t cookie);
     /* How many ticks a ticker's message stands for. */
     uint64_t (*ticks)(fli_runtime *rt, uint64_t ticker);
-    /* There is room again in the mailbox of `p`, which the caller owns, and senders wait for it. */
+    /* There is room again in the mailbox of `p`, and senders wait for it. */
     void (*room)(fli_runtime *rt, fli_proc *p);
     /* The process has ended, and senders wait for room in its mailbox. */
     void (*no_room)(fli_runtime *rt, uint64_t serial);

@@ -7,6 +7,7 @@
  */
 #include "proc/send.h"
 
+#include "base/assert.h"
 #include "proc/data.h"
 #include "proc/limit.h"
 #include "proc/mailbox.h"
@@ -52,8 +53,10 @@ static filch_err put_limited(fli_runtime *rt, fli_local *here, fli_proc *p, uint
     node->what |= FLI_NODE_COUNTED;
     filch_err err = fli_mail_post(rt, here, p, gen, node);
     if (err != FILCH_OK) {
-        /* Whoever waits there is told by the end of the process. */
-        (void)!fli_limit_leave(p, gen, 1, units);
+        /* Whoever waits there is told by the end of the process. But the room may have been a stranger's, if our pid is
+         * so old that the word's 12 bits have come round: then somebody may have queued because of us. Not while we
+         * are called in ourselves: the door is locked. */
+        if (fli_limit_leave(p, gen, 1, units) && !queued) rt->hooks.room(rt, p);
         return err;
     }
     if (admit == FLI_ADMIT_OVER && fli_state_rouse(&p->state, gen) == FLI_KNOCK_WOKE) rt->hooks.ready(rt, here, p);
@@ -88,9 +91,11 @@ filch_err fli_send(fli_runtime *rt, fli_local *here, filch_pid to, filch_pid fro
     filch_err err = fli_pid_find(rt, to, &p);
     if (err == FILCH_EFOREIGN) return route(rt, to, from, data);
     if (err != FILCH_OK) goto refused;
-    filch_data owned = { .kind = FILCH_KIND_NONE };
-    err = fli_data_own(&rt->mem, rt->payload_max, data, &owned);
-    if (err != FILCH_OK) return err;
+    filch_data owned = *data;
+    if (FLI_UNLIKELY(!fli_data_is_value(data))) {
+        err = fli_data_own(&rt->mem, rt->payload_max, data, &owned);
+        if (err != FILCH_OK) return err;
+    }
     fli_node *node = fli_message_make(rt, here, from, &owned);
     if (node == NULL) {
         fli_data_undo(data, &owned);

@@ -122,6 +122,7 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     w->sched = sched;
     w->local.rt = &sched->rt;
     w->local.index = index;
+    w->fair_in = sched->opt.fair_every;
     w->clock_every = 1;
     w->step_ns = 1;
     fli_prng_init(&w->prng, sched->opt.seed + index);

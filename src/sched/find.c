@@ -44,7 +44,9 @@ static fli_proc *take_global(fli_worker *w, uint32_t more)
 /* Every so often the oldest goes first. */
 static fli_proc *take_oldest(fli_worker *w)
 {
-    bool      own_first = (w->turn / w->sched->opt.fair_every) % 2 == 0;
+    bool      own_first = w->own_first;
+    w->own_first = !own_first;
+    w->fair_in = w->sched->opt.fair_every;
     fli_proc *p = own_first ? fli_deque_take_oldest(&w->deque) : take_global(w, 0);
     if (p != NULL) return p;
     return own_first ? take_global(w, 0) : fli_deque_take_oldest(&w->deque);
@@ -52,9 +54,8 @@ static fli_proc *take_oldest(fli_worker *w)
 
 fli_proc *fli_find_near(fli_worker *w)
 {
-    w->turn++;
     fli_proc *p = NULL;
-    if (FLI_UNLIKELY(w->turn % w->sched->opt.fair_every == 0)) p = take_oldest(w);
+    if (FLI_UNLIKELY(--w->fair_in == 0)) p = take_oldest(w);
     if (p == NULL) p = fli_deque_pop(&w->deque);
     if (p == NULL) p = take_global(w, w->sched->opt.global_batch);
     return p;

@@ -17,7 +17,8 @@
  * The watch. While anybody works or a timer runs, one sleeper sets an alarm: for the next timer, or after 1 ms (then
  * 2, 4, 8) to see whether a worker is stuck in a long step with processes queued behind it, and to take those. When
  * nobody works and no timer runs there is no alarm: an idle runtime makes no system call at all. A second sleeper
- * stands in for the watch, one millisecond later, because the watch itself may be called to work.
+ * stands in for the watch, one millisecond later, because the watch itself may be called to work. (One gap is left: a worker woken out of total silence that arms
+ * a timer and then blocks inside a handler, which handlers must not do, keeps that timer waiting.)
  */
 #include "sched/idle.h"
 

@@ -50,7 +50,8 @@ struct fli_worker {
 
     /* Plain from here: the worker's own, except `idle`, which is under the idle lock. */
     alignas(FLI_LINE) fli_prng prng;
-    uint32_t      turn;        /* counts steps, for fairness */
+    uint32_t      fair_in;     /* turns until an oldest process goes first */
+    bool          own_first;   /* and whose: the own deque's, or the global queue's */
     uint32_t      clock_in;    /* steps until the clock is read again */
     uint32_t      clock_every; /* adapts to how long steps take */
     uint64_t      clock_ns;    /* last reading */

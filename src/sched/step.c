@@ -107,7 +107,12 @@ static filch_err call(fli_worker *w, fli_proc *p, uint32_t count)
     watch_end(w, p);
     fli_store_rlx(&p->running, 0);
     fli_count(&here->counters.steps, 1);
-    if (count > 0) fli_mail_release(&w->sched->rt, here, p, w->events, w->nodes, count);
+    /* A single plain message is what the head names, and is held. */
+    if (count == 1 && w->nodes[0] == p->seen && fli_mail_is_plain(&w->sched->rt, &w->events[0], w->nodes[0])) {
+        p->flags |= FLI_PROC_HELD;
+    } else if (count > 0) {
+        fli_mail_release(&w->sched->rt, here, p, w->events, w->nodes, count);
+    }
     if (err == FILCH_OK && w->out.status == FLI_STATUS_NONE) err = FILCH_ENOSTATUS;
     if (err == FILCH_OK && w->out.status == FLI_STATUS_WAIT && p->yield_count == 0) err = FILCH_ENOYIELD;
     return err;
@@ -185,6 +190,9 @@ void fli_step(fli_worker *w, fli_proc *p)
         bool       forced = fli_load_rlx(&w->sched->stop.force);
         if (forced) fli_stop_note(w->sched, p);
         fli_finish(w, p, forced ? FILCH_ECANCELLED : FILCH_EKILLED, &nothing);
+    } else if (FLI_LIKELY((word & (FLI_CANCEL | FLI_LIMITED)) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN &&
+                          fli_mail_single(rt, p, word, &w->events[0], &w->nodes[0]))) {
+        conclude(w, p, call(w, p, 1));
     } else {
         fli_mail_drain(rt, here, p, fli_word_head(word));
         bool     cancel = take_cancel(w, p, word);

@@ -40,8 +40,7 @@ static void finish(task *t, filch_data *result, filch_err error)
     }
     if (result->form == FLI_FORM_BLOCK) fli_data_free(result);
     if (result->form == FLI_FORM_MOVE && err != FILCH_OK && result->as.move.at != NULL) {
-        filch_data owned = filch_none();
-        if (filch_keep(result, &owned) == FILCH_OK) filch_drop(&owned);
+        fli_data_free_moved(result);
     }
     fli_free(&t->rt->mem, t, sizeof *t);
 }
