@@ -186,6 +186,33 @@ void *fli_weak_alloc(void *user, void *old, size_t old_size, size_t size)
     return at;
 }
 
+/* For files that use malloc: the parts are compiled with it renamed to these. The size stands in front. */
+void *fli_weak_malloc(size_t size);
+void *fli_weak_realloc(void *old, size_t size);
+void  fli_weak_free(void *old);
+
+void *fli_weak_malloc(size_t size)
+{
+    size_t *at = fli_weak_new(size + 128);
+    *at = size;
+    return (unsigned char *)at + 128;
+}
+
+void *fli_weak_realloc(void *old, size_t size)
+{
+    size_t old_size = *(size_t *)(void *)((unsigned char *)old - 128);
+    void  *at = fli_weak_malloc(size);
+    plain(old, old_size, 1, false, __builtin_return_address(0));
+    memcpy(at, old, old_size < size ? old_size : size);
+    fli_weak_free(old);
+    return at;
+}
+
+void fli_weak_free(void *old)
+{
+    if (old != NULL) (void)fli_weak_alloc(NULL, old, *(size_t *)(void *)((unsigned char *)old - 128), 0);
+}
+
 /* What -fsanitize=thread makes of plain accesses. Wide ones also mark their second half: fields may be written
  * together and read apart. */
 #define HOOK(name, size, stride, write)                                          \

@@ -11,7 +11,7 @@
 
 #include "parts.h"
 
-static const fli_weak_program *const rooms[] = { parts_litmus, parts_deque };
+static const fli_weak_program *const rooms[] = { parts_litmus, parts_deque, parts_proc, parts_yield, parts_limit, parts_sync, parts_sched };
 
 static double seconds(void)
 {
@@ -62,6 +62,7 @@ int main(int argc, char **argv)
 {
     fli_weak_config config = { .bound = -1, .spurious = 0 };
     const char     *part = "";
+    setvbuf(stdout, NULL, _IOLBF, 0);
     bool            list = false;
     for (int i = 1; i < argc; i++) {
         const char *next = i + 1 < argc ? argv[i + 1] : "";

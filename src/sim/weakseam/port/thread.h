@@ -36,6 +36,7 @@ void      fli_cond_wait(fli_cond *cond, fli_mutex *mutex);
 /* Time passes only when nobody can go on. */
 bool      fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns);
 
+void fli_thread_join(fli_thread *thread);
 void fli_thread_yield(void);
 void fli_thread_pause(void);
 

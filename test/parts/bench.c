@@ -1,0 +1,215 @@
+/* bench.c - see bench.h. */
+#include "bench.h"
+
+#include <string.h>
+
+bench *b;
+
+static void on_ready(fli_runtime *rt, fli_local *here, fli_proc *p)
+{
+    (void)rt, (void)here;
+    b->woke[fli_weak_self]++;
+    bench_drive(p);
+}
+
+static void on_abandon(fli_runtime *rt, uint64_t cookie)
+{
+    (void)rt, (void)cookie;
+}
+
+static uint64_t on_ticks(fli_runtime *rt, uint64_t ticker)
+{
+    (void)rt;
+    return ticker;
+}
+
+static void on_room(fli_runtime *rt, fli_proc *p)
+{
+    fli_waitroom_admit(&b->room, rt, p);
+}
+
+static void on_no_room(fli_runtime *rt, uint64_t serial)
+{
+    fli_waitroom_refuse(&b->room, rt, serial);
+}
+
+static void make_node(void *object, uint32_t handle)
+{
+    ((fli_node *)object)->self = handle;
+}
+
+static void make_proc(void *object, uint32_t handle)
+{
+    fli_proc *p = object;
+    p->slot = handle;
+    fli_store_rlx(&p->state, fli_word_make(1, FLI_FREE, 0));
+}
+
+void bench_setup(void)
+{
+    b = fli_weak_new(sizeof *b);
+    fli_mem_init(&b->rt.mem, fli_weak_alloc, NULL);
+    b->rt.node = BENCH_NODE;
+    b->rt.hooks.ready = on_ready;
+    b->rt.hooks.abandon = on_abandon;
+    b->rt.hooks.ticks = on_ticks;
+    b->rt.hooks.room = on_room;
+    b->rt.hooks.no_room = on_no_room;
+    (void)!fli_slab_init(&b->rt.nodes, &b->rt.mem, sizeof(fli_node), 1000, make_node);
+    (void)!fli_slab_init(&b->rt.procs, &b->rt.mem, sizeof(fli_proc), 1000, make_proc);
+    (void)!fli_waitroom_init(&b->room);
+    /* Each thread has spare nodes, so that the depot's lock does not come in between. */
+    for (uint32_t i = 0; i <= FLI_WEAK_THREADS; i++) {
+        fli_local *here = &b->here[i];
+        here->rt = &b->rt;
+        here->index = i;
+        fli_slab_give(&b->rt.nodes, &here->nodes, fli_slab_take(&b->rt.nodes, &here->nodes));
+    }
+    b->here[0].procs.count = 0;
+}
+
+fli_local *bench_here(void)
+{
+    fli_local *here = &b->here[fli_weak_self];
+    if (fli_weak_self != 0) fli_here_set(here);
+    return here;
+}
+
+fli_proc *bench_spawn(uint32_t mailbox_max, filch_overflow overflow)
+{
+    uint32_t  slot = fli_slab_take(&b->rt.procs, &bench_here()->procs);
+    fli_proc *p = fli_slab_at(&b->rt.procs, slot);
+    uint32_t  gen = fli_word_gen(fli_state_peek(&p->state));
+    p->seen = p->answers = p->messages = p->yield_count = 0;
+    p->flags = 0;
+    fli_store_rlx(&p->mailbox_max, mailbox_max);
+    fli_store_rlx(&p->mailbox_units, 0);
+    fli_store_rlx(&p->overflow, (uint8_t)overflow);
+    memset(bench_life_of(p), 0, sizeof(bench_life));
+    fli_limit_open(p, gen);
+    fli_state_open(&p->state, gen, mailbox_max != 0);
+    return p;
+}
+
+bench_life *bench_life_of(fli_proc *p)
+{
+    must(p->slot < 8, "few processes");
+    return &b->lives[p->slot];
+}
+
+filch_pid bench_pid(fli_proc *p)
+{
+    return (filch_pid){ BENCH_NODE, fli_proc_serial(p) };
+}
+
+uint32_t bench_sum(const uint32_t *by_thread)
+{
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i <= FLI_WEAK_THREADS; i++) sum += by_thread[i];
+    return sum;
+}
+
+static void receive(bench_life *life, const filch_event *event)
+{
+    switch (event->type) {
+    case FILCH_EVENT_CANCEL: life->cancels++; return;
+    case FILCH_EVENT_YIELD:
+        life->answers++;
+        life->answer = event->data.kind == FILCH_KIND_INT ? event->data.as.i : -1;
+        life->answer_error = (uint32_t)event->error;
+        return;
+    default: break;
+    }
+    uint32_t sender = (uint32_t)event->data.as.i / 16, n = (uint32_t)event->data.as.i % 16;
+    must(event->type == FILCH_EVENT_MESSAGE && sender <= FLI_WEAK_THREADS, "a message arrives as it was sent");
+    must(n > life->last[sender], "messages of one sender keep their order, and none comes twice");
+    life->last[sender] = n;
+    life->received++;
+}
+
+bool bench_settle(fli_proc *p, unsigned rest)
+{
+    uint32_t    seen = p->seen, held = fli_mail_held(p);
+    uint8_t     flags = p->flags;
+    bench_life *life = bench_life_of(p);
+    p->seen = 0;
+    p->flags &= (uint8_t)~FLI_PROC_HELD;
+    life->inside--;
+    if (fli_state_settle(&p->state, seen, rest) == FLI_SETTLED) {
+        if (held != 0) fli_node_give(&b->rt, bench_here(), fli_node_at(&b->rt, held));
+        b->slept[fli_weak_self]++;
+        return true;
+    }
+    life->inside++;
+    p->seen = seen;
+    p->flags = flags;
+    return false;
+}
+
+void bench_finish(fli_proc *p)
+{
+    fli_local *here = bench_here();
+    uint64_t   serial = fli_proc_serial(p);
+    bool       limited = (fli_state_peek(&p->state) & FLI_LIMITED) != 0;
+    bench_life *life = bench_life_of(p);
+    fli_yield_abandon(&b->rt, here, p);
+    b->unread[fli_weak_self] += fli_mail_discard(&b->rt, here, p, fli_state_finish(&p->state));
+    if (limited && (fli_limit_close(p, fli_serial_gen(serial)) & FLI_LOAD_WAITING) != 0) on_no_room(&b->rt, serial);
+    life->ended = true;
+    life->inside--;
+    if (fli_state_free(&p->state)) fli_slab_give(&b->rt.procs, &here->procs, p->slot);
+}
+
+void bench_drive(fli_proc *p)
+{
+    fli_local  *here = bench_here();
+    bench_life *life = bench_life_of(p);
+    filch_event events[4];
+    uint32_t    nodes[4];
+    must(life->inside++ == 0, "a process is with one worker at a time");
+    for (;;) {
+        uint64_t word = fli_state_look(&p->state);
+        must(fli_word_state(word) == FLI_ACTIVE, "whoever works on it finds it active");
+        if ((word & FLI_KILL) != 0) {
+            bench_finish(p);
+            return;
+        }
+        fli_mail_drain(&b->rt, here, p, fli_word_head(word));
+        if ((word & FLI_CANCEL) != 0) fli_state_take_cancel(&p->state);
+        uint32_t n = fli_mail_collect(&b->rt, p, (word & FLI_CANCEL) != 0, events, nodes, 4);
+        for (uint32_t i = 0; i < n; i++) receive(life, &events[i]);
+        fli_mail_release(&b->rt, here, p, events, nodes, n);
+        if (p->yield_count == 0) p->flags &= (uint8_t)~FLI_PROC_WAITING;
+        bool waits = (p->flags & FLI_PROC_WAITING) != 0;
+        if (p->answers != 0 || (p->messages != 0 && !waits)) continue;
+        if (bench_settle(p, waits ? FLI_BLOCKED : FLI_IDLE)) return;
+    }
+}
+
+void bench_send(filch_pid to, uint32_t n)
+{
+    filch_data data = filch_int((int64_t)(fli_weak_self * 16 + n));
+    filch_err  err = fli_send(&b->rt, bench_here(), to, (filch_pid){ 0, 0 }, &data);
+    if (err == FILCH_OK) b->accepted[fli_weak_self]++;
+    else b->refused[fli_weak_self]++;
+    must(err == FILCH_OK || err == FILCH_EDEAD || err == FILCH_EFULL, "a send is accepted or refused");
+}
+
+void bench_check_nodes(void)
+{
+    uint32_t made = fli_load_rlx(&b->rt.nodes.fresh) - 1;
+    bool     seen[64] = { 0 };
+    uint32_t found = 0;
+    for (uint32_t i = 0; i <= FLI_WEAK_THREADS; i++) {
+        const fli_magazine *m = &b->here[i].nodes;
+        for (uint32_t k = 0; k < m->count; k++, found++) {
+            must(!seen[m->handles[k]], "no node is given back twice");
+            seen[m->handles[k]] = true;
+        }
+    }
+    for (uint32_t k = 0; k < b->rt.nodes.spare_count; k++, found++) {
+        must(!seen[b->rt.nodes.spare[k]], "no node is given back twice");
+        seen[b->rt.nodes.spare[k]] = true;
+    }
+    must(found == made, "every node is given back");
+}

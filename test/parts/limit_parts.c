@@ -1,0 +1,143 @@
+/* limit_parts.c - a mailbox with room for one, and senders that wait for room: the WAITING bit and the waiting room
+ * against the owner that reads, and against the end. Nobody waits for ever, nobody is admitted twice. */
+#include "bench.h"
+
+static struct {
+    fli_proc *p;        /* the full one */
+    filch_pid pid;
+    fli_proc *senders[2]; /* they wait by a yield */
+    filch_receiver receivers[2];
+} *s;
+
+static struct pass {
+    filch_err said[FLI_WEAK_THREADS + 1];
+} *pass;
+
+static void setup_with(filch_overflow overflow)
+{
+    bench_setup();
+    pass = fli_weak_new(sizeof *pass);
+    s = fli_weak_new(sizeof *s);
+    s->p = bench_spawn(1, overflow);
+    s->pid = bench_pid(s->p);
+    for (int i = 0; i < 2; i++) {
+        s->senders[i] = bench_spawn(0, FILCH_OVERFLOW_FAIL);
+        s->receivers[i] = fli_yield_receiver(&b->rt, fli_yield_open(&b->rt, &b->here[i + 2], s->senders[i], 5, 9));
+        s->senders[i]->flags |= FLI_PROC_WAITING;
+    }
+    bench_send(s->pid, 1);
+    b->accepted[0] = 1;
+}
+
+static void setup(void)
+{
+    setup_with(FILCH_OVERFLOW_WAIT);
+}
+
+static void setup_fail(void)
+{
+    setup_with(FILCH_OVERFLOW_FAIL);
+}
+
+static void drive(void)
+{
+    bench_drive(s->p);
+}
+
+static void end(void)
+{
+    bench_life_of(s->p)->inside++;
+    bench_finish(s->p);
+}
+
+/* What FILCH_CMD_SEND does for a process in its step; then the process waits for the answer. */
+static void send_and_wait(int which, uint32_t n)
+{
+    fli_local    *here = bench_here();
+    filch_command command = { .id = 5, .target = s->pid, .data = filch_int((int64_t)(fli_weak_self * 16 + n)) };
+    here->current = s->senders[which];
+    here->serial = fli_proc_serial(s->senders[which]);
+    here->dispatching = true;
+    filch_err err = fli_waitroom_send(&b->room, &b->rt, &command, s->receivers[which]);
+    if (err != FILCH_OK) (void)!filch_complete(s->receivers[which], 9, filch_none(), err);
+    here->dispatching = false;
+    here->current = NULL;
+    here->serial = 0;
+    bench_drive(s->senders[which]);
+}
+
+static void sender_1(void)
+{
+    send_and_wait(0, 1);
+}
+
+static void sender_2(void)
+{
+    send_and_wait(1, 1);
+}
+
+static void try_send(void)
+{
+    bench_send(s->pid, 1);
+}
+
+/* Every sender that took part was answered once; what was accepted was read. */
+static void check_senders(int count, bool ended)
+{
+    uint32_t ok = 0;
+    for (int i = 0; i < count; i++) {
+        const bench_life *life = bench_life_of(s->senders[i]);
+        must(life->answers == 1, "a sender that waits for room is answered, once");
+        must(life->answer_error == FILCH_OK || (ended && life->answer_error == (uint32_t)FILCH_EDEAD), "with what happened");
+        ok += life->answer_error == FILCH_OK;
+        bench_life_of(s->senders[i])->inside++;
+        bench_finish(s->senders[i]);
+    }
+    const bench_life *life = bench_life_of(s->p);
+    must(life->received + bench_sum(b->unread) == ok + bench_sum(b->accepted), "what was accepted is read, or counted as unread");
+    for (int i = 0; i < FLI_WAITROOM_DOORS; i++) must(b->room.doors[i].first == NULL, "nobody is left in the waiting room");
+    uint64_t load = fli_load_rlx(&s->p->load);
+    must(fli_load_count(load) == 0 && (load & FLI_LOAD_WAITING) == 0, "the room is given back");
+    fli_weak_outcome(ok * 16 + life->received);
+}
+
+static void check_1(void)
+{
+    check_senders(1, false);
+}
+
+static void check_2(void)
+{
+    check_senders(2, false);
+}
+
+static void check_1_ended(void)
+{
+    check_senders(1, true);
+}
+
+static void check_2_ended(void)
+{
+    check_senders(2, true);
+}
+
+static void check_fail(void)
+{
+    must(bench_life_of(s->p)->received == bench_sum(b->accepted), "what was accepted is read");
+    must(fli_load_count(fli_load_rlx(&s->p->load)) == 0, "the room is given back");
+    fli_weak_outcome(bench_sum(b->accepted));
+}
+
+const fli_weak_program parts_limit[] = {
+    { .name = "limit_full", .promise = "two senders that do not wait, and the owner reads", .setup = setup_fail,
+      .threads = { drive, try_send, try_send }, .check = check_fail },
+    { .name = "limit_wait_1", .promise = "one waits for room, the owner reads", .setup = setup,
+      .threads = { drive, sender_1 }, .check = check_1 },
+    { .name = "limit_wait_end", .promise = "one waits for room, the process ends", .setup = setup,
+      .threads = { end, sender_1 }, .check = check_1_ended },
+    { .name = "limit_wait_2", .promise = "two wait for room, the owner reads", .setup = setup,
+      .threads = { drive, sender_1, sender_2 }, .check = check_2 },
+    { .name = "limit_wait_2_end", .promise = "two wait for room, the process ends", .setup = setup,
+      .threads = { end, sender_1, sender_2 }, .check = check_2_ended },
+    { 0 },
+};

@@ -1,0 +1,218 @@
+/* proc_parts.c - mailbox and state word: senders, cancel and kill against the owner that drains, settles and ends. */
+#include "bench.h"
+
+static struct {
+    fli_proc *p;
+    filch_pid pid;
+} *s; /* made in setup, and only read after */
+
+/* What the threads of a program pass on. */
+static struct pass {
+    FLI_ATOMIC(uint64_t) serial;
+    uint32_t raised[FLI_WEAK_THREADS + 1];
+} *pass;
+
+static void setup(void)
+{
+    bench_setup();
+    pass = fli_weak_new(sizeof *pass);
+    s = fli_weak_new(sizeof *s);
+    s->p = bench_spawn(0, FILCH_OVERFLOW_FAIL);
+    s->pid = bench_pid(s->p);
+}
+
+static void setup_asleep(void)
+{
+    setup();
+    bench_drive(s->p);
+}
+
+static void drive(void)
+{
+    bench_drive(s->p);
+}
+
+static void send_one(void)
+{
+    bench_send(s->pid, 1);
+}
+
+static void send_two(void)
+{
+    bench_send(s->pid, 1);
+    bench_send(s->pid, 2);
+}
+
+static void send_three(void)
+{
+    send_two();
+    bench_send(s->pid, 3);
+}
+
+static void raise_flag(uint64_t flag)
+{
+    switch (fli_state_raise(&s->p->state, fli_serial_gen(s->pid.serial), flag)) {
+    case FLI_KNOCK_WOKE: b->rt.hooks.ready(&b->rt, bench_here(), s->p); break;
+    case FLI_KNOCK_NOTED: break;
+    case FLI_KNOCK_DEAD: return;
+    }
+    pass->raised[fli_weak_self]++;
+}
+
+static void cancel(void)
+{
+    raise_flag(FLI_CANCEL);
+}
+
+static void kill(void)
+{
+    raise_flag(FLI_KILL);
+}
+
+static void rouse(void)
+{
+    if (fli_state_rouse(&s->p->state, fli_serial_gen(s->pid.serial)) == FLI_KNOCK_WOKE) {
+        b->rt.hooks.ready(&b->rt, bench_here(), s->p);
+    }
+}
+
+static void tell(const bench_life *life)
+{
+    fli_weak_outcome(life->received + 16 * life->cancels + 64 * bench_sum(b->woke));
+}
+
+/* Nothing was lost, and it sleeps. */
+static void check_asleep(void)
+{
+    const bench_life *life = bench_life_of(s->p);
+    uint64_t          word = fli_state_peek(&s->p->state);
+    must(fli_word_state(word) == FLI_IDLE && fli_word_head(word) == 0, "in the end it sleeps, and its mailbox is empty");
+    must(life->received == bench_sum(b->accepted), "every message arrives");
+    must(bench_sum(b->refused) == 0, "a living process takes messages");
+    must((word & (FLI_CANCEL | FLI_KILL)) == 0, "a raised flag is seen");
+    bench_check_nodes();
+    tell(life);
+}
+
+/* For every sleep but the last there is one who woke it. */
+static void check_wakes(void)
+{
+    check_asleep();
+    must(bench_sum(b->woke) + 1 == bench_sum(b->slept), "every sleep ends by one waker");
+}
+
+static void check_cancel(void)
+{
+    check_wakes();
+    uint32_t raised = bench_sum(pass->raised), got = bench_life_of(s->p)->cancels;
+    must(got >= 1 && got <= raised, "a cancel is delivered; two may come as one");
+}
+
+static void check_killed(void)
+{
+    const bench_life *life = bench_life_of(s->p);
+    uint64_t          word = fli_state_peek(&s->p->state);
+    must(life->ended && life->inside == 0, "a killed process ends");
+    must(fli_word_state(word) == FLI_FREE && fli_word_gen(word) == fli_serial_gen(s->pid.serial) + 1, "its slot is free");
+    must(fli_word_head(word) == 0, "nothing is delivered to a slot that is free");
+    must(life->received + bench_sum(b->unread) == bench_sum(b->accepted), "every message is read, or counted as unread");
+    bench_check_nodes();
+    tell(life);
+}
+
+/* ---- stale pids: the slot goes to another process ---- */
+
+/* Ends the first and starts another in the same slot; tells its pid. */
+static void replace(void)
+{
+    uint32_t slot = s->p->slot;
+    bench_life_of(s->p)->inside++;
+    bench_finish(s->p);
+    fli_proc *next = bench_spawn(0, FILCH_OVERFLOW_FAIL);
+    must(next->slot == slot, "the slot is used again");
+    bench_life_of(next)->last[2] = 15; /* whatever thread 2 sends is not for this one */
+    fli_store_rel(&pass->serial, fli_proc_serial(next));
+    bench_drive(next);
+}
+
+static void send_new(void)
+{
+    uint64_t serial = fli_load_acq(&pass->serial);
+    if (serial != 0) bench_send((filch_pid){ BENCH_NODE, serial }, 1);
+}
+
+static void cancel_old(void)
+{
+    cancel();
+    fli_proc *p = fli_proc_find(&b->rt, s->pid.serial);
+    must(p == s->p, "an old pid still leads to its slot");
+}
+
+static void check_replaced(void)
+{
+    const bench_life *life = bench_life_of(s->p);
+    uint64_t          word = fli_state_peek(&s->p->state);
+    must(fli_word_state(word) == FLI_IDLE && fli_word_head(word) == 0, "the next owner sleeps");
+    must(life->received == b->accepted[3], "the next owner gets what is for him, and nothing else");
+    must(life->cancels == 0 && (word & FLI_CANCEL) == 0, "an old cancel does not reach the next owner");
+    must(bench_sum(b->unread) == b->accepted[2], "what reached the first one was counted as unread");
+    bench_check_nodes();
+    tell(life);
+}
+
+/* The slot changes hands through the depot: another thread starts the next process. */
+static void end_to_depot(void)
+{
+    fli_local *here = bench_here();
+    bench_life_of(s->p)->inside++;
+    bench_finish(s->p);
+    fli_slab_empty(&b->rt.procs, &here->procs);
+}
+
+static void spawn_from_depot(void)
+{
+    uint32_t slot = s->p->slot, other = fli_slab_take(&b->rt.procs, NULL);
+    fli_slab_give(&b->rt.procs, &bench_here()->procs, other);
+    if (other != slot) return;
+    fli_proc *next = bench_spawn(0, FILCH_OVERFLOW_FAIL);
+    bench_life_of(next)->last[2] = 15;
+    bench_drive(next);
+}
+
+static void check_moved(void)
+{
+    uint64_t word = fli_state_peek(&s->p->state);
+    must(fli_word_head(word) == 0, "nothing is left in the mailbox");
+    must(bench_life_of(s->p)->received == 0, "the next owner gets nothing that was not for him");
+    must(bench_sum(b->unread) == b->accepted[2], "what reached the first one was counted as unread");
+    bench_check_nodes();
+    fli_weak_outcome(fli_word_state(word) * 16 + b->accepted[2]);
+}
+
+const fli_weak_program parts_proc[] = {
+    { .name = "mailbox_1", .promise = "the owner settles; three messages of one sender", .setup = setup,
+      .threads = { drive, send_three }, .check = check_wakes },
+    { .name = "mailbox_2", .promise = "the owner settles; two senders", .setup = setup,
+      .threads = { drive, send_two, send_one }, .check = check_wakes },
+    { .name = "mailbox_3", .promise = "the owner settles; three senders", .setup = setup,
+      .threads = { drive, send_one, send_one, send_one }, .check = check_wakes },
+    { .name = "mailbox_asleep", .promise = "three senders find it asleep: one of them wakes it", .setup = setup_asleep,
+      .threads = { send_one, send_one, send_one }, .check = check_wakes },
+    { .name = "mailbox_rouse", .promise = "roused without an event, and a sender", .setup = setup,
+      .threads = { drive, rouse, send_one }, .check = check_wakes },
+    { .name = "cancel_1", .promise = "cancel against settling and a sender", .setup = setup,
+      .threads = { drive, cancel, send_one }, .check = check_cancel },
+    { .name = "cancel_2", .promise = "two cancels", .setup = setup_asleep,
+      .threads = { cancel, cancel, send_one }, .check = check_cancel },
+    { .name = "kill_1", .promise = "kill against settling and a sender", .setup = setup,
+      .threads = { drive, kill, send_two }, .check = check_killed },
+    { .name = "kill_2", .promise = "kill and cancel of one that sleeps", .setup = setup_asleep,
+      .threads = { kill, cancel, send_one }, .check = check_killed },
+    { .name = "slot_reused", .promise = "a stale pid never reaches the slot's next owner", .setup = setup,
+      .threads = { replace, send_two, send_new }, .check = check_replaced },
+    { .name = "slot_stale_cancel", .promise = "a stale cancel never reaches the slot's next owner", .setup = setup,
+      .threads = { replace, cancel_old, send_new }, .check = check_replaced },
+    { .name = "slot_moved", .promise = "the slot goes to another thread's process", .setup = setup,
+      .threads = { end_to_depot, send_one, spawn_from_depot }, .check = check_moved },
+    { 0 },
+};

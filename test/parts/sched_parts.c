@@ -1,0 +1,355 @@
+/* sched_parts.c - the scheduler's own words: the idle word (real sched/idle.c, find.c, ready.c), the bell of a scheduler
+ * without threads (tick.c), and the door of spawn against stop (spawn.c, stop.c). What they need of other rooms and is
+ * not part of the question is below: steps that only count, no timers, no pool of threads. */
+#include "parts.h"
+#include "port/wakefd.h"
+#include "sched/sched.h"
+#include "sched/simulate.h"
+
+typedef struct world {
+    filch_sched sched;
+    fli_worker  workers[3];
+    fli_worker *list[3];
+    fli_proc    procs[3];
+    int         payload[3]; /* plain: written before a process is queued, read by who runs it */
+    fli_mutex   lock;
+    fli_cond    changed;
+    uint32_t    done; /* under lock */
+    FLI_ATOMIC(uint32_t) readable; /* the descriptor */
+    uint32_t  ticks[FLI_WEAK_THREADS + 1], ran[FLI_WEAK_THREADS + 1];
+    filch_err said[FLI_WEAK_THREADS + 1];
+    bool      ends; /* a step ends its process: for stop */
+} world;
+
+static world *w;
+
+/* ---- what is left out ---- */
+
+uint64_t fli_timers_next_ns(const fli_timers *timers)
+{
+    (void)timers;
+    return FLI_NEVER;
+}
+uint64_t fli_timers_count(const fli_timers *timers)
+{
+    (void)timers;
+    return 0;
+}
+void fli_workpool_close(fli_workpool *pool)
+{
+    (void)pool;
+}
+bool fli_workpool_join(fli_workpool *pool, uint64_t until_ns)
+{
+    (void)pool, (void)until_ns;
+    return true;
+}
+uint32_t fli_workpool_busy(fli_workpool *pool)
+{
+    (void)pool;
+    return 0;
+}
+void fli_sched_free(filch_sched *sched)
+{
+    (void)sched;
+}
+
+bool fli_simulate_refuses(filch_sched *sched, const char *call)
+{
+    (void)sched, (void)call;
+    return false;
+}
+void fli_simulate_spawned(filch_sched *sched, const fli_local *here, uint64_t serial, const filch_type *of)
+{
+    (void)sched, (void)here, (void)serial, (void)of;
+}
+
+/* A descriptor orders nothing: relaxed. */
+void fli_wakefd_ring(int fd)
+{
+    (void)fd;
+    (void)fli_swap_rlx(&w->readable, 1);
+}
+void fli_wakefd_clear(int fd)
+{
+    (void)fd;
+    (void)fli_swap_rlx(&w->readable, 0);
+}
+
+void fli_worker_clock(fli_worker *worker)
+{
+    worker->clock_ns = fli_clock_ns();
+}
+
+/* As in finish.c, for a process that has nothing. */
+static void finish(fli_worker *worker, fli_proc *p)
+{
+    (void)fli_state_finish(&p->state);
+    if (fli_state_free(&p->state)) fli_slab_give(&w->sched.rt.procs, &worker->local.procs, p->slot);
+    fli_store_rel(&worker->local.counters.ended, fli_load_rlx(&worker->local.counters.ended) + 1);
+}
+
+void fli_step(fli_worker *worker, fli_proc *p)
+{
+    if (w->ends) {
+        must(fli_word_state(fli_state_look(&p->state)) == FLI_ACTIVE, "what is run is active");
+        finish(worker, p);
+        return;
+    }
+    int *payload = p->self;
+    must((*payload)++ == 7, "a process is run once, and with what was put into it");
+    w->ran[fli_weak_self]++;
+}
+
+bool fli_worker_turn(fli_worker *worker)
+{
+    fli_proc *p = fli_find_near(worker);
+    if (p == NULL) return false;
+    fli_step(worker, p);
+    return true;
+}
+
+/* ---- setup ---- */
+
+static void make_proc(void *object, uint32_t handle)
+{
+    fli_proc *p = object;
+    p->slot = handle;
+    fli_store_rlx(&p->state, fli_word_make(1, FLI_FREE, 0));
+}
+
+static void setup_with(uint32_t workers)
+{
+    w = fli_weak_new(sizeof *w);
+    filch_sched *sched = &w->sched;
+    fli_mem_init(&sched->rt.mem, fli_weak_alloc, NULL);
+    sched->rt.node = 1;
+    sched->rt.hooks.ready = fli_ready;
+    sched->opt.fair_every = 8;
+    sched->opt.global_batch = 1;
+    sched->opt.max_processes = 100;
+    sched->worker_count = workers;
+    sched->victim_count = workers + 1;
+    sched->workers = w->list;
+    (void)!fli_slab_init(&sched->rt.procs, &sched->rt.mem, sizeof(fli_proc), 1000, make_proc);
+    (void)!fli_inject_init(&sched->global, offsetof(fli_proc, link));
+    (void)!fli_idle_init(&sched->idle);
+    (void)!fli_mutex_init(&sched->stop.lock);
+    (void)!fli_cond_init(&sched->stop.changed);
+    for (uint32_t i = 0; i <= workers; i++) {
+        fli_worker *worker = &w->workers[i];
+        w->list[i] = worker;
+        worker->local.rt = &sched->rt;
+        worker->sched = sched;
+        worker->sightings = fli_weak_new(3 * sizeof(fli_sighting));
+        worker->sample_in = 1000;
+        (void)!fli_deque_init(&worker->deque, &sched->rt.mem);
+        (void)!fli_cond_init(&worker->idle.rouse);
+        worker->idle.watch_ns = 1000000;
+    }
+    sched->guest = w->list[workers];
+    (void)!fli_mutex_init(&w->lock);
+    (void)!fli_cond_init(&w->changed);
+    for (int i = 0; i < 3; i++) w->procs[i].self = &w->payload[i];
+}
+
+static void setup_1(void)
+{
+    setup_with(1);
+}
+static void setup_2(void)
+{
+    setup_with(2);
+}
+static void setup_tick(void)
+{
+    setup_with(0);
+}
+static void setup_stop(void)
+{
+    setup_with(0);
+    w->ends = true;
+    w->sched.rt.payload_max = 1000;
+}
+
+/* ---- idle ---- */
+
+static void run(fli_worker *worker, fli_proc *p)
+{
+    fli_step(worker, p);
+    fli_mutex_lock(&w->lock);
+    w->done++;
+    fli_mutex_unlock(&w->lock);
+    fli_cond_signal(&w->changed);
+}
+
+static void work(void)
+{
+    fli_worker *worker = w->list[fli_weak_self - 1];
+    fli_here_set(&worker->local);
+    for (;;) {
+        fli_proc *p = fli_idle_find(worker);
+        if (p == NULL) return;
+        run(worker, p);
+        while ((p = fli_find_near(worker)) != NULL) run(worker, p);
+    }
+}
+
+static void submit(int i)
+{
+    w->payload[i] = 7;
+    fli_ready(&w->sched.rt, fli_here(&w->sched.rt), &w->procs[i]);
+}
+
+/* Sends everybody home when so many have been run. */
+static void wait_for(uint32_t count)
+{
+    fli_mutex_lock(&w->lock);
+    while (w->done < count) fli_cond_wait(&w->changed, &w->lock);
+    fli_mutex_unlock(&w->lock);
+    fli_idle_leave(&w->sched);
+}
+
+static void submit_one(void)
+{
+    submit(0);
+    wait_for(1);
+}
+
+static void submit_two(void)
+{
+    submit(0);
+    submit(1);
+    wait_for(2);
+}
+
+static void submit_other(void)
+{
+    submit(1);
+}
+
+static void submit_and_wait_2(void)
+{
+    submit(0);
+    wait_for(2);
+}
+
+/* A worker in a step that makes two ready, then runs dry itself. */
+static void push_and_work(void)
+{
+    fli_here_set(&w->list[fli_weak_self - 1]->local);
+    submit(0);
+    submit(1);
+    fli_worker *worker = w->list[fli_weak_self - 1];
+    fli_proc   *p;
+    while ((p = fli_find_near(worker)) != NULL) run(worker, p);
+    work();
+}
+
+static void wait_2(void)
+{
+    wait_for(2);
+}
+
+static void check_idle(void)
+{
+    uint64_t word = fli_load_rlx(&w->sched.idle.word);
+    must((word & 0xffffffff) == 0, "nobody is counted any more");
+    for (int i = 0; i < 3; i++) must(w->payload[i] == 0 || w->payload[i] == 8, "what was queued was run");
+    fli_weak_outcome(w->ran[1] * 16 + w->ran[2]);
+}
+
+/* ---- the bell ---- */
+
+static void tick(void)
+{
+    uint32_t  n = 0;
+    filch_err err = filch_tick(&w->sched, 0, &n);
+    must(err == FILCH_OK || err == FILCH_EBUSY, "a tick runs, or another one does");
+    w->ticks[fli_weak_self] += n;
+}
+
+static void tick_twice(void)
+{
+    tick();
+    tick();
+}
+
+static void tick_one_step(void)
+{
+    (void)!filch_tick(&w->sched, 1, NULL);
+}
+
+static void submit_0(void)
+{
+    submit(0);
+}
+
+static void submit_both(void)
+{
+    submit(0);
+    submit(1);
+}
+
+static void check_bell(void)
+{
+    bool left = fli_inject_count(&w->sched.global) > 0 || fli_deque_count(&w->sched.guest->deque) > 0;
+    if (left) must(fli_load_rlx(&w->readable) == 1, "while something is queued the descriptor is readable");
+    fli_weak_outcome(left);
+}
+
+/* ---- the door ---- */
+
+static filch_err no_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count, (void)out;
+    return FILCH_OK;
+}
+
+static const filch_type type = { .name = "part", .step = no_step };
+
+static void spawn(void)
+{
+    w->said[fli_weak_self] = filch_spawn(&w->sched, &type, NULL, NULL);
+    must(w->said[fli_weak_self] == FILCH_OK || w->said[fli_weak_self] == FILCH_ECLOSED, "spawn says whether it is closed");
+}
+
+static void stop(void)
+{
+    filch_err err = filch_sched_close(&w->sched, FILCH_FOREVER, NULL);
+    must(err == FILCH_OK, "stop waits until nobody is left");
+    must(fli_stats_alive(&w->sched) == 0, "after stop nobody lives");
+    must(fli_inject_count(&w->sched.global) == 0, "after stop nothing is queued");
+    w->said[fli_weak_self] = err;
+}
+
+static void check_door(void)
+{
+    must(fli_stats_alive(&w->sched) == 0, "after stop nobody comes in");
+    must(fli_inject_count(&w->sched.global) == 0, "after stop nothing is queued");
+    fli_weak_outcome((uint64_t)w->said[2] * 64 + (uint64_t)w->said[3]);
+}
+
+const fli_weak_program parts_sched[] = {
+    { .name = "idle_1", .promise = "a submit while the only worker goes to sleep", .setup = setup_1,
+      .threads = { work, submit_one }, .check = check_idle },
+    { .name = "idle_1_twice", .promise = "two submits while the only worker goes to sleep", .setup = setup_1,
+      .threads = { work, submit_two }, .check = check_idle },
+    { .name = "idle_2", .promise = "a submit while two workers go to sleep", .setup = setup_2,
+      .threads = { work, work, submit_one }, .check = check_idle },
+    { .name = "idle_2_submitters", .promise = "two submitters, two workers", .setup = setup_2,
+      .threads = { work, work, submit_and_wait_2, submit_other }, .check = check_idle },
+    { .name = "idle_push", .promise = "a worker queues for itself while the other goes to sleep", .setup = setup_2,
+      .threads = { push_and_work, work, wait_2 }, .check = check_idle },
+    { .name = "tick_bell", .promise = "two ticks, two who queue", .setup = setup_tick,
+      .threads = { tick_twice, submit_0, submit_other }, .check = check_bell },
+    { .name = "tick_one_step", .promise = "a tick that stops after one step", .setup = setup_tick,
+      .threads = { tick_one_step, submit_both }, .check = check_bell },
+    { .name = "tick_turn", .promise = "two threads tick, one queues", .setup = setup_tick,
+      .threads = { tick, tick, submit_0 }, .check = check_bell },
+    { .name = "spawn_door_1", .promise = "a spawn from outside against stop", .setup = setup_stop,
+      .threads = { stop, spawn }, .check = check_door },
+    { .name = "spawn_door_2", .promise = "two spawns from outside against stop", .setup = setup_stop,
+      .threads = { stop, spawn, spawn }, .check = check_door },
+    { 0 },
+};

@@ -1,0 +1,257 @@
+/* sync_parts.c - the slab that grows while others look things up in it, the global queue, and the registry's holders. */
+#include "dispatch/registry.h"
+#include "parts.h"
+#include "sync/inject.h"
+#include "sync/slab.h"
+
+typedef struct thing {
+    uint32_t handle; /* plain: written when made */
+    uint32_t value;
+    uint8_t  rest[56];
+} thing;
+
+typedef struct letter {
+    uint32_t value;
+    void    *next;
+} letter;
+
+typedef struct table {
+    fli_slab     slab;
+    fli_magazine magazines[FLI_WEAK_THREADS + 1];
+    fli_inject   queue;
+    letter       letters[4];
+    FLI_ATOMIC(uint32_t) handle; /* passes a handle on */
+    FLI_ATOMIC(uint32_t) told;
+    uint32_t taken[FLI_WEAK_THREADS + 1], sum[FLI_WEAK_THREADS + 1], found;
+    filch_registry *registry;
+} table;
+
+static table *t;
+
+static void make(void *object, uint32_t handle)
+{
+    ((thing *)object)->handle = handle;
+}
+
+static void setup(void)
+{
+    fli_mem mem;
+    fli_mem_init(&mem, fli_weak_alloc, NULL);
+    t = fli_weak_new(sizeof *t);
+    (void)!fli_slab_init(&t->slab, &mem, sizeof(thing), 100, make);
+    (void)!fli_inject_init(&t->queue, offsetof(letter, next));
+}
+
+/* ---- slab: segments of 4, 4, 8 ---- */
+
+static uint32_t take(fli_magazine *magazine)
+{
+    uint32_t handle = fli_slab_take(&t->slab, magazine);
+    must(handle != 0, "there is memory");
+    thing *it = fli_slab_at(&t->slab, handle);
+    must(it->handle == handle, "a handle leads to its object");
+    it->value = fli_weak_self;
+    return handle;
+}
+
+static void grow(void)
+{
+    for (int i = 0; i < 5; i++) (void)take(NULL);
+}
+
+static void look_up(void)
+{
+    for (uint32_t handle = 5; handle >= 3; handle--) {
+        thing *it = fli_slab_find(&t->slab, handle);
+        if (it == NULL) continue;
+        must(it->handle == handle, "a handle from outside leads to an object that was made");
+        t->found++;
+    }
+}
+
+static void look_up_one(void)
+{
+    thing *it = fli_slab_find(&t->slab, 4);
+    if (it != NULL) must(it->handle == 4, "a handle from outside leads to an object that was made");
+}
+
+static void take_four(void)
+{
+    for (int i = 0; i < 4; i++) (void)take(NULL);
+}
+
+/* A handle that was passed on needs no look at `fresh`. */
+static void pass_on(void)
+{
+    uint32_t handle = 0;
+    for (int i = 0; i < 4; i++) handle = take(NULL);
+    fli_store_rel(&t->handle, handle);
+}
+
+static void use_passed(void)
+{
+    uint32_t handle = fli_load_acq(&t->handle);
+    if (handle == 0) return;
+    thing *it = fli_slab_at(&t->slab, handle);
+    must(it->handle == handle && it->value == 1, "a handle that was passed on leads to its object");
+}
+
+/* Taking and giving by magazines: a handle has one user. */
+static void trade(void)
+{
+    fli_magazine *mine = &t->magazines[fli_weak_self];
+    uint32_t      first = take(mine), second = take(mine), third = take(mine);
+    must(first != second && second != third && first != third, "a handle has one user");
+    fli_slab_give(&t->slab, mine, first);
+    fli_slab_give(&t->slab, mine, second);
+    fli_slab_give(&t->slab, mine, third);
+    fli_slab_empty(&t->slab, mine);
+}
+
+static void check_slab(void)
+{
+    fli_weak_outcome(fli_load_rlx(&t->slab.fresh) * 16 + t->found);
+}
+
+static void check_trade(void)
+{
+    must(t->slab.spare_count == fli_load_rlx(&t->slab.fresh) - 1, "every handle is given back");
+    fli_weak_outcome(t->slab.spare_count);
+}
+
+/* ---- the global queue ---- */
+
+static void put(uint32_t i)
+{
+    t->letters[i].value = 100 + i;
+    fli_inject_put(&t->queue, &t->letters[i]);
+}
+
+static void put_two(void)
+{
+    put(0);
+    put(1);
+    fli_store_rel(&t->told, 1);
+}
+
+static void put_one(void)
+{
+    put(2);
+}
+
+static void take_some(void)
+{
+    void  *items[2];
+    size_t n = fli_inject_take(&t->queue, items, 2);
+    for (size_t i = 0; i < n; i++) {
+        letter *it = items[i];
+        must(it->value == 100 + (uint32_t)(it - t->letters), "a queued item holds what was put in");
+        t->taken[fli_weak_self]++;
+        t->sum[fli_weak_self] += it->value;
+        it->value = 0;
+    }
+}
+
+/* Told of two, and nobody takes: they are counted. */
+static void ask(void)
+{
+    if (fli_load_acq(&t->told) == 1) must(fli_inject_count(&t->queue) >= 2, "a put that one knows of is counted");
+}
+
+/* Whoever sees the count sees what came before the put. */
+static void ask_first(void)
+{
+    if (fli_inject_count(&t->queue) >= 1) t->sum[fli_weak_self] = fli_load_rlx(&t->handle);
+    if (fli_inject_count(&t->queue) >= 1) must(fli_load_rlx(&t->handle) == 7, "what came before a put is seen with its count");
+}
+
+static void prepare_and_put(void)
+{
+    fli_store_rlx(&t->handle, 7);
+    put(0);
+}
+
+static void check_queue(void)
+{
+    fli_weak_self = 0;
+    take_some();
+    take_some();
+    uint32_t taken = 0, sum = 0;
+    for (uint32_t i = 0; i <= FLI_WEAK_THREADS; i++) taken += t->taken[i], sum += t->sum[i];
+    must(taken == 3 && sum == 303, "every item comes out once");
+    fli_weak_outcome(t->taken[0]);
+}
+
+/* ---- registry ---- */
+
+static filch_err handler(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user, (void)command, (void)tag, (void)receiver;
+    return FILCH_OK;
+}
+
+static void setup_registry(void)
+{
+    setup();
+    (void)!fli_registry_create(&t->registry);
+    must(filch_registry_add(t->registry, 5, handler, NULL) == FILCH_OK, "a handler is added");
+    must(filch_registry_add(t->registry, 5000, handler, NULL) == FILCH_OK, "a handler is added");
+    fli_registry_use(t->registry);
+    fli_registry_use(t->registry);
+}
+
+static void hold(void)
+{
+    must(fli_registry_find(t->registry, 5) != NULL && fli_registry_find(t->registry, 5000) != NULL, "handlers are found");
+    must(filch_registry_add(t->registry, 6, handler, NULL) == FILCH_EFROZEN, "a registry in use takes no more");
+    filch_registry_destroy(t->registry);
+}
+
+/* A program adds its last handler and freezes; another thread that finds the registry frozen finds that handler. */
+static void setup_freeze(void)
+{
+    setup();
+    (void)!fli_registry_create(&t->registry);
+    must(filch_registry_add(t->registry, 5, handler, NULL) == FILCH_OK, "a handler is added");
+}
+
+static void add_and_freeze(void)
+{
+    must(filch_registry_add(t->registry, 5000, handler, NULL) == FILCH_OK, "a handler is added");
+    fli_registry_use(t->registry);
+}
+
+/* An id that is there already: adding it again changes nothing, and says whether the registry is frozen. */
+static void ask_frozen(void)
+{
+    if (filch_registry_add(t->registry, 5, handler, NULL) != FILCH_EFROZEN) return;
+    must(fli_registry_find(t->registry, 5000) != NULL, "a frozen registry is complete");
+    t->found++;
+}
+
+static void check_frozen(void)
+{
+    fli_weak_outcome(t->found);
+}
+
+const fli_weak_program parts_sync[] = {
+    { .name = "slab_grow_1", .promise = "handles are looked up while the slab grows", .setup = setup,
+      .threads = { grow, look_up }, .check = check_slab },
+    { .name = "slab_grow_2", .promise = "two grow it, one looks up", .setup = setup,
+      .threads = { take_four, take_four, look_up_one }, .check = check_slab },
+    { .name = "slab_pass", .promise = "a handle is passed on", .setup = setup,
+      .threads = { pass_on, use_passed, look_up_one }, .check = check_slab },
+    { .name = "slab_trade", .promise = "three magazines trade with the depot", .setup = setup,
+      .threads = { trade, trade, trade }, .check = check_trade },
+    { .name = "inject_take", .promise = "two put, one takes", .setup = setup,
+      .threads = { put_two, put_one, take_some }, .check = check_queue },
+    { .name = "inject_count", .promise = "a put that one knows of is counted", .setup = setup,
+      .threads = { put_two, ask, put_one } },
+    { .name = "inject_before", .promise = "what came before a put is seen with its count", .setup = setup,
+      .threads = { prepare_and_put, ask_first } },
+    { .name = "registry_freeze", .promise = "a frozen registry is complete", .setup = setup_freeze,
+      .threads = { add_and_freeze, ask_frozen }, .check = check_frozen },
+    { .name = "registry_holders", .promise = "the last of three holders frees it", .setup = setup_registry,
+      .threads = { hold, hold, hold } },
+    { 0 },
+};

@@ -1,0 +1,203 @@
+/* yield_parts.c - the stamp of a yield's node: two completers against each other and against the end of the process.
+ * One wins; the node is filled by him alone and given back once. */
+#include "bench.h"
+
+static struct {
+    fli_proc      *p;
+    filch_receiver receiver; /* handed to the completers by the program itself */
+} *s;
+
+static struct pass {
+    /* The key of a yield opened by a thread. Relaxed on both sides: a host that hands receivers on carelessly. */
+    FLI_ATOMIC(uint64_t) key;
+    uint32_t ok[FLI_WEAK_THREADS + 1], late[FLI_WEAK_THREADS + 1];
+    uint32_t named;
+} *pass;
+
+static void setup(void)
+{
+    bench_setup();
+    pass = fli_weak_new(sizeof *pass);
+    s = fli_weak_new(sizeof *s);
+    s->p = bench_spawn(0, FILCH_OVERFLOW_FAIL);
+}
+
+static void setup_open(void)
+{
+    setup();
+    fli_node *node = fli_yield_open(&b->rt, &b->here[1], s->p, 5, 9);
+    s->receiver = fli_yield_receiver(&b->rt, node);
+    s->p->flags |= FLI_PROC_WAITING;
+}
+
+/* It is asleep: blocked on the yield. */
+static void setup_blocked(void)
+{
+    setup_open();
+    bench_drive(s->p);
+}
+
+static void drive(void)
+{
+    bench_drive(s->p);
+}
+
+static void complete(filch_receiver receiver)
+{
+    (void)bench_here();
+    filch_err err = filch_complete(receiver, receiver.tag, filch_int((int64_t)fli_weak_self), FILCH_OK);
+    must(err == FILCH_OK || err == FILCH_ESTALE || err == FILCH_EDEAD, "a completion is taken, or it is late");
+    if (err == FILCH_OK) pass->ok[fli_weak_self]++;
+    else pass->late[fli_weak_self]++;
+}
+
+static void complete_it(void)
+{
+    complete(s->receiver);
+}
+
+static void cancel(void)
+{
+    if (fli_state_raise(&s->p->state, fli_word_gen(fli_state_peek(&s->p->state)), FLI_CANCEL) == FLI_KNOCK_WOKE) {
+        b->rt.hooks.ready(&b->rt, bench_here(), s->p);
+    }
+}
+
+static void check_answered(void)
+{
+    const bench_life *life = bench_life_of(s->p);
+    must(bench_sum(pass->ok) == 1, "exactly one completion wins");
+    must(life->answers == 1 && life->answer_error == FILCH_OK, "the process gets one answer");
+    must(pass->ok[life->answer] == 1, "it is the winner's");
+    must(fli_word_state(fli_state_peek(&s->p->state)) == FLI_IDLE && s->p->yield_count == 0, "then it waits for nothing");
+    must(bench_sum(b->woke) + 1 == bench_sum(b->slept), "every sleep ends by one waker");
+    bench_check_nodes();
+    fli_weak_outcome((uint64_t)life->answer * 16 + bench_sum(b->woke));
+}
+
+/* Ends with the yield out, then uses its nodes for something else: all of them, with plain writes. */
+static void end_and_reuse(void)
+{
+    fli_local *here = bench_here();
+    bench_life_of(s->p)->inside++;
+    bench_finish(s->p);
+    uint32_t taken[2];
+    for (int i = 0; i < 2; i++) {
+        fli_node *node = fli_node_take(&b->rt, here);
+        node->error = 1;
+        node->tag = 1;
+        node->data[0] = 1;
+        taken[i] = node->self;
+    }
+    for (int i = 0; i < 2; i++) fli_node_give(&b->rt, here, fli_node_at(&b->rt, taken[i]));
+}
+
+/* Ends, and opens a yield of another process with the same node: the old receiver must not complete it. */
+static void end_and_open(void)
+{
+    fli_local *here = bench_here();
+    bench_life_of(s->p)->inside++;
+    bench_finish(s->p);
+    fli_proc *next = bench_spawn(0, FILCH_OVERFLOW_FAIL);
+    (void)!fli_yield_open(&b->rt, here, next, 6, 9);
+    (void)!fli_yield_open(&b->rt, here, next, 7, 9);
+    bench_life_of(next)->inside++;
+    next->flags |= FLI_PROC_WAITING;
+    must(next->answers == 0, "a new yield has no answer");
+    fli_mail_drain(&b->rt, here, next, fli_word_head(fli_state_look(&next->state)));
+    must(next->answers == 0, "an old receiver does not complete another yield");
+    bench_finish(next);
+}
+
+/* Stop names what it waits for, then ends it. */
+static void name_and_end(void)
+{
+    uint32_t command = 0;
+    uint64_t tag = 0;
+    if (fli_yield_first(&b->rt, s->p, &command, &tag)) {
+        must(command == 5 && tag == 9, "the yield that is out is named as it is");
+        pass->named++;
+    }
+    end_and_reuse();
+}
+
+/* Only looks at it, and goes on: whoever completes may win, or hear that it is late. */
+static void name_only(void)
+{
+    uint32_t command = 0;
+    uint64_t tag = 0;
+    if (fli_yield_first(&b->rt, s->p, &command, &tag)) must(command == 5 && tag == 9, "the yield is named as it is");
+}
+
+static void check_named(void)
+{
+    must(bench_sum(pass->ok) <= 1, "at most one completion wins");
+    bench_life_of(s->p)->inside++;
+    bench_finish(s->p);
+    bench_check_nodes();
+    fli_weak_outcome(bench_sum(pass->ok));
+}
+
+static void check_ended(void)
+{
+    must(bench_sum(pass->ok) <= 1, "at most one completion wins");
+    bench_check_nodes();
+    fli_weak_outcome(bench_sum(pass->ok) * 16 + pass->named);
+}
+
+/* Opens the yield itself; the receiver travels by a relaxed word. */
+static void open_and_drive(void)
+{
+    fli_local *here = bench_here();
+    fli_node  *node = fli_yield_open(&b->rt, here, s->p, 5, 9);
+    s->p->flags |= FLI_PROC_WAITING;
+    fli_store_rlx(&pass->key, fli_yield_receiver(&b->rt, node).key);
+    bench_drive(s->p);
+}
+
+static void complete_key(void)
+{
+    uint64_t key = fli_load_rlx(&pass->key);
+    if (key != 0) complete((filch_receiver){ .sched = (filch_sched *)&b->rt, .key = key, .tag = 9 });
+}
+
+static void check_open(void)
+{
+    /* Whoever is careless may hear that he is late; that is all that may happen to him. */
+    must(bench_sum(pass->ok) <= 1, "at most one completion wins");
+    if (bench_sum(pass->ok) == 1) check_answered();
+}
+
+/* Yields one after the other: a node is reused for the next, and the completer of the first comes too late. */
+static void answer_and_again(void)
+{
+    bench_drive(s->p);
+}
+
+static void complete_then_again(void)
+{
+    complete_it();
+    complete_it();
+}
+
+const fli_weak_program parts_yield[] = {
+    { .name = "yield_two_completers", .promise = "two completions of a process that goes to sleep", .setup = setup_open,
+      .threads = { drive, complete_it, complete_it }, .check = check_answered },
+    { .name = "yield_asleep", .promise = "three completions of a process that sleeps", .setup = setup_blocked,
+      .threads = { complete_it, complete_it, complete_it }, .check = check_answered },
+    { .name = "yield_cancel", .promise = "completions and a cancel", .setup = setup_blocked,
+      .threads = { complete_it, cancel, complete_it }, .check = check_answered },
+    { .name = "yield_abandon", .promise = "two completions against the end; the node is used again", .setup = setup_open,
+      .threads = { end_and_reuse, complete_it, complete_it }, .check = check_ended },
+    { .name = "yield_reopened", .promise = "an old receiver does not complete another yield", .setup = setup_open,
+      .threads = { end_and_open, complete_it, complete_it }, .check = check_ended },
+    { .name = "yield_named", .promise = "named, and ended, against two completions", .setup = setup_open,
+      .threads = { name_and_end, complete_it, complete_it }, .check = check_ended },
+    { .name = "yield_named_only", .promise = "named, and left to those who complete it", .setup = setup_open,
+      .threads = { name_only, complete_it, complete_it }, .check = check_named },
+    { .name = "yield_careless", .promise = "the receiver travels relaxed", .setup = setup,
+      .threads = { open_and_drive, complete_key, complete_key }, .check = check_open },
+    { .name = "yield_twice", .promise = "the winner tries again", .setup = setup_open,
+      .threads = { answer_and_again, complete_then_again, complete_it }, .check = check_answered },
+    { 0 },
+};
