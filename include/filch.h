@@ -350,7 +350,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn(filch_sched *sched, const filch_t
 FILCH_API FILCH_MUST_USE filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data);
 
 /* Asks `pid` to end: a FILCH_EVENT_CANCEL, delivered before all other events and never refused by a full mailbox.
- * Asking again before it was delivered changes nothing.
+ * Asking again before it was delivered changes nothing, nor does asking while filch_sched_stop is asking everybody.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
@@ -413,7 +413,7 @@ FILCH_API filch_err filch_done(filch_out *out, filch_data result);
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never, unless init does.
  * Owns:    lends `method` and `args`.
- * Errors:  as filch_spawn.
+ * Errors:  as filch_spawn, and FILCH_ESTATE outside of that step.
  */
 FILCH_API filch_err filch_upgrade(filch_out *out, const filch_type *type, const char *method, filch_data args);
 
@@ -422,7 +422,8 @@ FILCH_API filch_err filch_upgrade(filch_out *out, const filch_type *type, const 
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies or shares `data`; takes a filch_move when it returns FILCH_OK.
- * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ETOOBIG   (an unknown command is an error *event*, FILCH_ECOMMAND)
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ETOOBIG   FILCH_ESTATE  outside of that step
+ *          (an unknown command is an error *event*, FILCH_ECOMMAND)
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield(filch_out *out, uint32_t command, uint64_t tag, filch_data data);
 
@@ -434,7 +435,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield(filch_out *out, uint32_t command,
  */
 FILCH_API const filch_ctx *filch_out_ctx(const filch_out *out);
 
-/* True when the step has sent a lot (option `send_budget`): return filch_continue soon and let the receivers run. Only advice, but good advice: a message that is read while it is warm costs a tenth.
+/* True when the step has sent a lot (option `send_budget`): return filch_continue soon and let the receivers run. Only
+ * advice, but good advice: a message that is read while it is warm costs a tenth.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    nothing.
@@ -599,7 +601,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_deliver(void *sched, const filch_packag
 /* ---- the scheduler ------------------------------------------------------------------------------------------ */
 
 /* Memory. One function: old == NULL allocates `size` bytes aligned for any type; size == 0 frees `old`, which has
- * `old_size` bytes; otherwise resizes. Must be safe to call from all workers at once. NULL means out of memory. */
+ * `old_size` bytes; otherwise resizes. Must be safe to call from all workers at once. NULL means out of memory.
+ * Payloads that outlive the scheduler (filch_keep, or routed to another one) go back to it when they are dropped: it
+ * and its `alloc_user` must live that long. */
 typedef void *(*filch_alloc_fn)(void *user, void *old, size_t old_size, size_t size);
 
 /* Told when a step has taken longer than option `long_step_ns`: by the worker after the step, or by another one while

@@ -192,6 +192,7 @@ static void wait_for_nudge(filch_sched *sched, uint64_t until_ns)
 /* Until nobody is left or the deadline. Without workers, this thread does the work. */
 static void wait_politely(filch_sched *sched, uint64_t until_ns)
 {
+    bool again = true;
     while (!is_empty(sched)) {
         uint64_t wake_ns = until_ns;
         if (fli_clock_ns() >= until_ns) return;
@@ -203,6 +204,10 @@ static void wait_politely(filch_sched *sched, uint64_t until_ns)
             if (timer_ns < wake_ns) wake_ns = timer_ns;
         }
         wait_for_nudge(sched, wake_ns);
+        /* A process that was spawned inside a step while we went round may have been missed, and its worker may not
+         * have heard yet that everything ends. Now it has, so one more round finds it. Who was told is not told again. */
+        if (again) raise_all(sched, FLI_CANCEL);
+        again = false;
     }
 }
 
