@@ -1,0 +1,249 @@
+/* blackbox_test.c - a recording says what was put in, and nothing else passes for one. */
+#include "observe/blackbox.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/alloc.h"
+#include "support/check.h"
+
+#define CHECKSUM_SIZE 8
+
+static fli_box_head some_head(void)
+{
+    return (fli_box_head){ .type_name = "clerk", .state_size = 48, .pid = { 7, 9 }, .error = FILCH_EUSER + 3,
+                           .lost = true, .missing = 5, .steps = 2, .payload_max = 4096, .send_budget = 256 };
+}
+
+/* A recording with a piece of every kind. Give it back with fli_box_writer_fini. */
+static void write_all(fli_box_writer *w, const fli_mem *mem)
+{
+    fli_box_head head = some_head();
+    filch_data   args = filch_str("first"), value = filch_num(2.5);
+    char         large[100];
+    memset(large, 'x', sizeof large);
+    filch_event events[] = {
+        { .type = FILCH_EVENT_MESSAGE, .from = { 7, 1 }, .data = filch_int(-42) },
+        { .type = FILCH_EVENT_YIELD, .error = FILCH_EDEAD, .tag = UINT64_MAX, .data = filch_of_pid((filch_pid){ 3, 4 }) },
+        { .type = FILCH_EVENT_MESSAGE, .data = filch_bytes(large, sizeof large) },
+        { .type = FILCH_EVENT_MESSAGE, .data = filch_ptr(large) },
+    };
+    filch_data      sent = filch_str("hello");
+    fli_box_act     act = { .kind = FLI_ACT_SEND, .pid = { 7, 1 }, .data = fli_box_digest_of(&sent), .answer = FILCH_EFULL };
+    fli_box_act     spawn = { .kind = FLI_ACT_SPAWN, .pid = { 7, 11 }, .name = "child" };
+    fli_box_outcome idle = { .status = 3, .acts = 2 }, failed = { .error = FILCH_EUSER + 3 };
+
+    fli_box_writer_init(w, mem);
+    fli_box_put_head(w, &head);
+    fli_box_put_birth(w, "loud", &args, 100);
+    fli_box_put_value(w, "speed", &value, 100);
+    fli_box_put_born(w);
+    fli_box_put_step(w, 3);
+    for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) fli_box_put_event(w, &events[i], 10);
+    fli_box_put_act(w, &act);
+    fli_box_put_act(w, &spawn);
+    fli_box_put_outcome(w, &idle);
+    fli_box_put_step(w, 0);
+    fli_box_put_outcome(w, &failed);
+    fli_box_put_end(w);
+}
+
+static filch_err open_box(fli_box_reader *r, const void *bytes, size_t size)
+{
+    char      text[160] = "";
+    filch_err err = fli_box_open(r, bytes, size, text, sizeof text);
+    same(text[0] == '\0', err == FILCH_OK); /* an error never comes without words */
+    return err;
+}
+
+/* Makes the checksum fit again. The hash is the format's own, spelled out once more: a promise to files on disk. */
+static void seal(uint8_t *bytes, size_t size)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < size - CHECKSUM_SIZE; i++) hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+    for (size_t i = 0; i < CHECKSUM_SIZE; i++) bytes[size - CHECKSUM_SIZE + i] = (uint8_t)(hash >> (8 * i));
+}
+
+TEST(what_was_written_is_read)
+{
+    fli_mem        mem;
+    fli_box_writer w;
+    fli_box_reader r;
+    fli_box_item   item;
+    fli_mem_init(&mem, NULL, NULL);
+    write_all(&w, &mem);
+    assert_false(w.failed);
+    ok(open_box(&r, w.bytes, w.size));
+    assert_string_equal(r.head.type_name, "clerk");
+    same(r.head.state_size, 48);
+    same(r.head.pid.node, 7);
+    same(r.head.pid.serial, 9);
+    same(r.head.error, FILCH_EUSER + 3);
+    assert_true(r.head.lost);
+    same(r.head.missing, 5);
+    same(r.head.steps, 2);
+    same(r.head.payload_max, 4096);
+    same(r.head.send_budget, 256);
+    assert_string_equal(r.method, "loud");
+    assert_string_equal(filch_text(&r.args), "first");
+
+    same(fli_box_next(&r, &item), FLI_BOX_VALUE);
+    assert_string_equal(item.name, "speed");
+    assert_true(filch_as_num(&item.event.data) == 2.5);
+    same(fli_box_next(&r, &item), FLI_BOX_BORN);
+    same(fli_box_next(&r, &item), FLI_BOX_STEP);
+    same(item.waiting, 3);
+    same(fli_box_next(&r, &item), FLI_BOX_EVENT);
+    same(filch_as_int(&item.event.data), -42);
+    same(item.event.from.serial, 1);
+    same(fli_box_next(&r, &item), FLI_BOX_EVENT);
+    same(item.event.type, FILCH_EVENT_YIELD);
+    same(item.event.error, FILCH_EDEAD);
+    assert_true(item.event.tag == UINT64_MAX);
+    same(filch_as_pid(&item.event.data).serial, 4);
+    same(fli_box_next(&r, &item), FLI_BOX_EVENT);
+    same(filch_size(&item.event.data), 10);
+    same(item.cut, 90);
+    assert_memory_equal(filch_raw(&item.event.data), "xxxxxxxxxx", 10);
+    same(fli_box_next(&r, &item), FLI_BOX_EVENT);
+    same(filch_kind_of(&item.event.data), FILCH_KIND_PTR);
+    same(fli_box_next(&r, &item), FLI_BOX_ACT);
+    same(item.act.kind, FLI_ACT_SEND);
+    same(item.act.answer, FILCH_EFULL);
+    same(item.act.data.size, 5);
+    same(fli_box_next(&r, &item), FLI_BOX_ACT);
+    assert_string_equal(item.act.name, "child");
+    same(fli_box_next(&r, &item), FLI_BOX_OUTCOME);
+    same(item.outcome.acts, 2);
+    same(fli_box_next(&r, &item), FLI_BOX_STEP);
+    same(fli_box_next(&r, &item), FLI_BOX_OUTCOME);
+    same(item.outcome.error, FILCH_EUSER + 3);
+    same(fli_box_next(&r, &item), FLI_BOX_END);
+    same(fli_box_next(&r, &item), FLI_BOX_END);
+    fli_box_writer_fini(&w);
+}
+
+TEST(every_truncation_is_refused)
+{
+    fli_mem        mem;
+    fli_box_writer w;
+    fli_box_reader r;
+    fli_mem_init(&mem, NULL, NULL);
+    write_all(&w, &mem);
+    for (size_t size = 0; size < w.size; size++) {
+        uint8_t *part = malloc(size + 1); /* its own block, so that a read beyond the end is seen */
+        memcpy(part, w.bytes, size);
+        same(open_box(&r, part, size), FILCH_EINVAL);
+        free(part);
+    }
+    uint8_t *more = calloc(1, w.size + 1);
+    memcpy(more, w.bytes, w.size);
+    same(open_box(&r, more, w.size + 1), FILCH_EINVAL);
+    free(more);
+    fli_box_writer_fini(&w);
+}
+
+TEST(every_flipped_bit_is_noticed)
+{
+    fli_mem        mem;
+    fli_box_writer w;
+    fli_box_reader r;
+    fli_mem_init(&mem, NULL, NULL);
+    write_all(&w, &mem);
+    for (size_t bit = 0; bit < w.size * 8; bit++) {
+        w.bytes[bit / 8] ^= (uint8_t)(1u << (bit % 8));
+        same(open_box(&r, w.bytes, w.size), FILCH_EINVAL);
+        w.bytes[bit / 8] ^= (uint8_t)(1u << (bit % 8));
+    }
+    ok(open_box(&r, w.bytes, w.size));
+    fli_box_writer_fini(&w);
+}
+
+/* Somebody who can compute the checksum may write what he likes: it is read to its end, or refused. */
+TEST(a_forged_recording_is_never_read_beyond_its_end)
+{
+    fli_mem        mem;
+    fli_box_writer w;
+    fli_box_reader r;
+    fli_box_item   item;
+    size_t         refused = 0, read = 0;
+    fli_mem_init(&mem, NULL, NULL);
+    write_all(&w, &mem);
+    uint8_t *forged = malloc(w.size);
+    for (size_t i = 0; i < w.size - CHECKSUM_SIZE; i++) {
+        static const uint8_t values[] = { 0, 1, 2, 7, 127, 128, 255 };
+        for (size_t v = 0; v < sizeof values; v++) {
+            memcpy(forged, w.bytes, w.size);
+            forged[i] = values[v];
+            seal(forged, w.size);
+            if (open_box(&r, forged, w.size) != FILCH_OK) {
+                refused++;
+                continue;
+            }
+            while (fli_box_next(&r, &item) != FLI_BOX_END) read += filch_size(&item.event.data) + 1;
+            assert_false(r.bad);
+        }
+    }
+    free(forged);
+    assert_true(refused > 0 && read > 0);
+    fli_box_writer_fini(&w);
+}
+
+TEST(another_format_is_named)
+{
+    fli_mem        mem;
+    fli_box_writer w;
+    fli_box_reader r;
+    char           text[200] = "";
+    fli_mem_init(&mem, NULL, NULL);
+    write_all(&w, &mem);
+    w.bytes[8] = 77;
+    seal(w.bytes, w.size);
+    same(fli_box_open(&r, w.bytes, w.size, text, sizeof text), FILCH_EINVAL);
+    assert_non_null(strstr(text, "format 77"));
+    fli_box_writer_fini(&w);
+}
+
+TEST(a_writer_without_memory_says_so_and_leaks_nothing)
+{
+    uint64_t asked = 1;
+    for (uint64_t nth = 1; nth <= asked; nth++) {
+        test_alloc     alloc = { 0 };
+        fli_mem        mem;
+        fli_box_writer w;
+        fli_mem_init(&mem, test_alloc_fn, &alloc);
+        if (nth > 1) test_alloc_fail(&alloc, nth - 1, false);
+        write_all(&w, &mem);
+        if (nth == 1) asked += alloc.asked;
+        same(w.failed, nth > 1);
+        fli_box_writer_fini(&w);
+        test_alloc_balanced(&alloc);
+    }
+    assert_true(asked > 2);
+}
+
+TEST(digests_tell_payloads_apart_but_not_pointers)
+{
+    int        a, b;
+    filch_data one = filch_int(1), two = filch_int(2), real = filch_num(1), text = filch_str("1"),
+               bytes = filch_bytes("1", 1), here = filch_ptr(&a), there = filch_ptr(&b);
+    assert_true(fli_box_digest_of(&one).hash != fli_box_digest_of(&two).hash);
+    assert_true(fli_box_digest_of(&one).kind != fli_box_digest_of(&real).kind);
+    assert_true(fli_box_digest_of(&text).kind != fli_box_digest_of(&bytes).kind);
+    assert_true(fli_box_digest_of(&text).hash == fli_box_digest_of(&bytes).hash);
+    assert_true(fli_box_digest_of(&here).hash == fli_box_digest_of(&there).hash);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_written_is_read),
+        cmocka_unit_test(every_truncation_is_refused),
+        cmocka_unit_test(every_flipped_bit_is_noticed),
+        cmocka_unit_test(a_forged_recording_is_never_read_beyond_its_end),
+        cmocka_unit_test(another_format_is_named),
+        cmocka_unit_test(a_writer_without_memory_says_so_and_leaks_nothing),
+        cmocka_unit_test(digests_tell_payloads_apart_but_not_pointers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
