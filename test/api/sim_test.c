@@ -367,6 +367,134 @@ TEST(the_same_processes_run_on_threads)
     filch_registry_destroy(m.registry);
 }
 
+/* ---- chaos: everything a process can do, as the seed has it ---- */
+
+#define CHAOS_PIDS 32
+
+typedef struct chaos {
+    filch_pid pids[CHAOS_PIDS];
+    int       begun, ended;
+} chaos;
+
+static filch_err chaos_play(player *me, const filch_event *events, size_t count, filch_out *out);
+static filch_err chaos_step(void *self, const filch_event *events, size_t count, filch_out *out);
+
+static void on_exit_of_chaos(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    chaos *c = user;
+    (void)pid;
+    (void)error;
+    (void)result;
+    c->ended++;
+}
+
+static const filch_type chaos_type = { .name = "changed", .size = sizeof(player), .init = player_init,
+                                       .step = chaos_step };
+
+static void chaos_enter(filch_sched *sched, chaos *c)
+{
+    player              new_one = { .play = chaos_play, .stage = c };
+    filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
+    options.args = filch_bytes(&new_one, sizeof new_one);
+    options.on_exit = on_exit_of_chaos;
+    options.on_exit_user = c;
+    options.mailbox_max = filch_sim_draw(sched, 4);
+    options.overflow = filch_sim_draw(sched, 5);
+    filch_pid pid;
+    if (c->begun - c->ended >= 20 || filch_spawn(sched, &player_type, &options, &pid) != FILCH_OK) return;
+    c->begun++;
+    c->pids[filch_sim_draw(sched, CHAOS_PIDS)] = pid;
+}
+
+static void chaos_act(chaos *c, filch_out *out)
+{
+    filch_sched *sched = sched_of(out);
+    filch_pid    other = c->pids[filch_sim_draw(sched, CHAOS_PIDS)];
+    uint64_t     tag = filch_sim_draw(sched, 5), span_ns = filch_sim_draw(sched, 1000000) + 1;
+    filch_data   text = filch_str("a text that is too long to fit into a node");
+    switch (filch_sim_draw(sched, 14)) {
+    case 0: (void)!filch_send(sched, other, filch_int(1)); break;
+    case 1: (void)!filch_send(sched, other, text); break;
+    case 2: (void)!filch_yield_send(out, tag, other, text); break;
+    case 3: (void)!filch_yield_sleep(out, tag, span_ns); break;
+    case 4: (void)!filch_yield_timer(out, tag, span_ns); break;
+    case 5: (void)!filch_yield_ticker(out, tag, span_ns); break;
+    case 6: (void)!filch_yield_timer_cancel(out, tag, (int64_t)((1ull << 32) | (tag + 1))); break;
+    case 7: (void)!filch_yield(out, COMMAND_SLOW, tag, text); break;
+    case 8: (void)!filch_yield(out, COMMAND_NEVER, tag, text); break;
+    case 9: (void)!filch_yield(out, COMMAND_NEVER + 1, tag, filch_none()); break;
+    case 10: (void)!filch_yield(out, COMMAND_NOW, tag, filch_none()); break;
+    case 11: chaos_enter(sched, c); break;
+    case 12: (void)!filch_cancel(sched, other); break;
+    default:
+        if (tag == 0) (void)!filch_terminate(sched, other);
+        break;
+    }
+}
+
+static filch_err chaos_play(player *me, const filch_event *events, size_t count, filch_out *out)
+{
+    chaos       *c = me->stage;
+    filch_sched *sched = sched_of(out);
+    if (is_cancel(events, count) && filch_sim_draw(sched, 3) > 0) return filch_done(out, filch_none());
+    for (uint32_t n = filch_sim_draw(sched, 4); n > 0; n--) chaos_act(c, out);
+    switch (filch_sim_draw(sched, 40)) {
+    case 0: return filch_done(out, filch_str("a result that is too long to fit into a node"));
+    case 1: return FILCH_EUSER;
+    case 2: return filch_upgrade(out, &chaos_type, NULL, filch_bytes(me, sizeof *me)) == FILCH_OK ? 0 : FILCH_EUSER;
+    case 3: return FILCH_OK; /* whatever was chosen last: nothing */
+    default: break;
+    }
+    uint32_t status = filch_sim_draw(sched, 10);
+    if (status == 0) return filch_continue(out);
+    return status < 4 ? filch_wait(out) : filch_idle(out);
+}
+
+static filch_err chaos_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    return player_step(self, events, count, out);
+}
+
+static filch_err start_chaos(filch_sched *sched, void *user)
+{
+    chaos *c = user;
+    *c = (chaos){ .begun = 0 };
+    for (int i = 0; i < 12; i++) chaos_enter(sched, c);
+    return FILCH_OK;
+}
+
+TEST(chaos_is_survived_and_is_the_same_twice)
+{
+    chaos  c;
+    market m;
+    market_begin(&m);
+    test_alloc        alloc = { 0 };
+    filch_options     sched = { .size = sizeof sched, .registry = m.registry, .alloc = test_alloc_fn, .alloc_user = &alloc };
+    filch_sim_options options = FILCH_SIM_OPTIONS_INIT;
+    options.sched = &sched;
+    options.blocked_ok = 1;
+    options.time_max_ns = FILCH_MILLISECONDS(20);
+    all_faults(&options);
+    uint64_t seeds = scaled(1000), interrupted = 0;
+    for (options.seed = 1; options.seed <= seeds; options.seed++) {
+        options.workers = 1 + (uint32_t)options.seed % 8;
+        options.no_memory = options.seed % 2 == 0 ? 0 : 20;
+        options.jump_ns = FILCH_MILLISECONDS(2);
+        filch_sim_report a = run(&options, start_chaos, &c);
+        if (a.verdict != FILCH_SIM_OK) fail_msg("seed %d: %s\n%s", (int)options.seed, a.text, a.chart);
+        same(c.begun, c.ended);
+        filch_sim_report b = run(&options, start_chaos, &c);
+        same(a.hash, b.hash);
+        assert_string_equal(a.chart, b.chart);
+        interrupted += a.interrupted;
+        filch_sim_report_free(&a);
+        filch_sim_report_free(&b);
+        test_alloc_balanced(&alloc);
+    }
+    assert_true(interrupted > 0);
+    filch_registry_destroy(m.registry);
+}
+
 /* ---- bugs are found ---- */
 
 /* Two clients add to a counter by reading it and writing it back. */
@@ -1110,6 +1238,7 @@ int main(void)
         cmocka_unit_test(pids_are_the_same_each_time),
         cmocka_unit_test(no_message_is_lost_whatever_goes_wrong),
         cmocka_unit_test(the_same_processes_run_on_threads),
+        cmocka_unit_test(chaos_is_survived_and_is_the_same_twice),
         cmocka_unit_test(a_lost_update_is_found_replayed_and_gone_when_fixed),
         cmocka_unit_test(a_step_is_interrupted_between_two_sends),
         cmocka_unit_test(a_process_that_waits_for_ever_is_a_violation),
