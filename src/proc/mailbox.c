@@ -11,17 +11,6 @@
 #include "proc/limit.h"
 #include "proc/yields.h"
 
-filch_err fli_mail_post(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t gen, fli_node *node)
-{
-    bool wakes = (node->what & FLI_NODE_ANSWER) != 0;
-    switch (fli_state_push(&p->state, gen, node->self, &node->next, wakes)) {
-    case FLI_KNOCK_DEAD: return FILCH_EDEAD;
-    case FLI_KNOCK_WOKE: rt->hooks.ready(rt, here, p); break;
-    case FLI_KNOCK_NOTED: break;
-    }
-    return FILCH_OK;
-}
-
 void fli_mail_append(fli_runtime *rt, uint32_t *ring, fli_node *node)
 {
     if (*ring == 0) {

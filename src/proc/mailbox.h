@@ -13,7 +13,17 @@
 #include "proc/runtime.h"
 
 /* Pushes `node` to the process of that serial and has it queued if it was asleep. FILCH_EDEAD: the node is yours. */
-FILCH_MUST_USE filch_err fli_mail_post(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t gen, fli_node *node);
+FILCH_MUST_USE static inline filch_err fli_mail_post(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t gen,
+                                                     fli_node *node)
+{
+    bool wakes = (node->what & FLI_NODE_ANSWER) != 0;
+    switch (fli_state_push(&p->state, gen, node->self, &node->next, wakes)) {
+    case FLI_KNOCK_DEAD: return FILCH_EDEAD;
+    case FLI_KNOCK_WOKE: rt->hooks.ready(rt, here, p); break;
+    case FLI_KNOCK_NOTED: break;
+    }
+    return FILCH_OK;
+}
 
 /* Moves what is new, up to `head`, to the private lists. Trims a drop-oldest mailbox that is over its limit. */
 void fli_mail_drain(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head);

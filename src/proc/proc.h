@@ -29,7 +29,8 @@ enum {
     FLI_PROC_WAITING = 2, /* the last status was wait: deliver answers, let messages queue */
     FLI_PROC_HUNGRY = 4,  /* step it even without events: it is new, or said continue */
     FLI_PROC_TOLD = 8,    /* got its cancel from stop */
-    FLI_PROC_MANY = 16    /* yields.many is an allocated list */
+    FLI_PROC_MANY = 16,   /* yields.many is an allocated list */
+    FLI_PROC_TAPED = 32   /* ext->recorder writes down its steps */
 };
 
 /* What few processes need: allocated when needed, freed at exit. */
@@ -38,6 +39,7 @@ typedef struct fli_ext {
     void         *on_exit_user;
     uint64_t     *timers; /* ids of timers and tickers it has armed; some may be over */
     uint32_t      timer_count, timer_cap;
+    struct fli_recorder *recorder; /* sched/record.c's; NULL: no black box */
 } fli_ext;
 
 typedef struct fli_proc {

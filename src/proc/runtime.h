@@ -19,17 +19,30 @@
 
 typedef struct fli_runtime fli_runtime;
 
+typedef struct fli_local fli_local;
+
+/* Stands between the process being stepped and all others: sched/record.c writes down what it does, sched/replay.c
+ * answers in their place. Each function is called instead of the public one it is named after. Most steps have none. */
+typedef struct fli_tape {
+    filch_err (*send)(fli_local *here, const filch_package *package, bool deliver);
+    filch_err (*raise)(fli_local *here, filch_pid pid, uint64_t flag);
+    filch_err (*yield)(fli_local *here, filch_out *out, uint32_t command, uint64_t tag, filch_pid target,
+                       const filch_data *data);
+    filch_err (*spawn)(fli_local *here, const filch_type *type, const filch_spawn_options *options, filch_pid *pid);
+} fli_tape;
+
 /* What a worker keeps for itself. First in sched's fli_worker; the thread finds it by fli_here. */
-typedef struct fli_local {
+struct fli_local {
     fli_runtime *rt;
     fli_proc    *current;    /* being stepped, dispatched or closed; NULL between */
     uint64_t     serial;     /* of `current`: what its sends carry as `from` */
     bool         dispatching; /* answers to `current` may go straight to its own list */
     uint32_t     sends;      /* in this step */
     uint32_t     index;      /* of the worker, for what is kept once per worker */
+    fli_tape    *tape;       /* of the step that runs; NULL almost always */
     fli_magazine nodes, procs;
     alignas(FLI_LINE) fli_counters counters;
-} fli_local;
+};
 
 /* How far shutdown has come.  writes: stop. reads: any.  PAIR runtime.phase */
 enum { FLI_OPEN, FLI_CLOSING, FLI_CLOSED };
@@ -95,13 +108,13 @@ static inline uint64_t fli_now(const fli_runtime *rt)
 
 static inline fli_node *fli_node_at(fli_runtime *rt, uint32_t handle)
 {
-    return fli_slab_at(&rt->nodes, handle);
+    return fli_slab_at_size(&rt->nodes, handle, sizeof(fli_node));
 }
 
 FILCH_MUST_USE static inline fli_node *fli_node_take(fli_runtime *rt, fli_local *here)
 {
     uint32_t handle = fli_slab_take(&rt->nodes, here != NULL ? &here->nodes : NULL);
-    return handle != 0 ? fli_slab_at(&rt->nodes, handle) : NULL;
+    return handle != 0 ? fli_node_at(rt, handle) : NULL;
 }
 
 static inline void fli_node_give(fli_runtime *rt, fli_local *here, fli_node *node)

@@ -12,7 +12,7 @@
 #include "proc/limit.h"
 #include "proc/mailbox.h"
 
-fli_node *fli_message_make(fli_runtime *rt, fli_local *here, filch_pid from, const filch_data *owned)
+static inline fli_node *make(fli_runtime *rt, fli_local *here, filch_pid from, const filch_data *owned)
 {
     fli_node *node = fli_node_take(rt, here);
     if (node == NULL) return NULL;
@@ -22,6 +22,11 @@ fli_node *fli_message_make(fli_runtime *rt, fli_local *here, filch_pid from, con
     node->tag = foreign ? from.node : 0;
     fli_node_put_data(node, owned);
     return node;
+}
+
+fli_node *fli_message_make(fli_runtime *rt, fli_local *here, filch_pid from, const filch_data *owned)
+{
+    return make(rt, here, from, owned);
 }
 
 /* The mailbox is full: what its policy says. */
@@ -63,12 +68,17 @@ static filch_err put_limited(fli_runtime *rt, fli_local *here, fli_proc *p, uint
     return FILCH_OK;
 }
 
-filch_err fli_message_put(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t gen, fli_node *node, bool queued)
+static inline filch_err put(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t gen, fli_node *node, bool queued)
 {
     filch_err err = (fli_state_peek(&p->state) & FLI_LIMITED) != 0 ? put_limited(rt, here, p, gen, node, queued)
                                                                    : fli_mail_post(rt, here, p, gen, node);
     if (err == FILCH_OK) FLI_TALLY(rt, here, sent, 1);
     return err;
+}
+
+filch_err fli_message_put(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t gen, fli_node *node, bool queued)
+{
+    return put(rt, here, p, gen, node, queued);
 }
 
 void fli_send_refused(fli_runtime *rt, fli_local *here, filch_err err)
@@ -85,28 +95,43 @@ static filch_err route(fli_runtime *rt, filch_pid to, filch_pid from, const filc
     return rt->route(rt->route_user, &package);
 }
 
+/* A payload that needs an owner first: bytes, or something malformed. */
+static filch_err send_owned(fli_runtime *rt, fli_local *here, fli_proc *p, filch_pid to, filch_pid from,
+                            const filch_data *data)
+{
+    filch_data owned = { .kind = FILCH_KIND_NONE };
+    filch_err  err = fli_data_own(&rt->mem, rt->payload_max, data, &owned);
+    if (err != FILCH_OK) return err;
+    fli_node *node = make(rt, here, from, &owned);
+    err = node != NULL ? put(rt, here, p, fli_serial_gen(to.serial), node, false) : FILCH_ENOMEM;
+    if (err == FILCH_OK) return FILCH_OK;
+    if (node != NULL) fli_node_give(rt, here, node);
+    fli_data_undo(data, &owned);
+    return err;
+}
+
+static filch_err not_sent(fli_runtime *rt, fli_local *here, filch_err err, filch_pid to, filch_pid from,
+                          const filch_data *data)
+{
+    if (err == FILCH_EFOREIGN) return route(rt, to, from, data);
+    fli_send_refused(rt, here, err);
+    return err;
+}
+
 filch_err fli_send(fli_runtime *rt, fli_local *here, filch_pid to, filch_pid from, const filch_data *data)
 {
     fli_proc *p;
     filch_err err = fli_pid_find(rt, to, &p);
-    if (err == FILCH_EFOREIGN) return route(rt, to, from, data);
-    if (err != FILCH_OK) goto refused;
-    filch_data owned = *data;
-    if (FLI_UNLIKELY(!fli_data_is_value(data))) {
-        err = fli_data_own(&rt->mem, rt->payload_max, data, &owned);
-        if (err != FILCH_OK) return err;
+    if (FLI_UNLIKELY(err != FILCH_OK)) return not_sent(rt, here, err, to, from, data);
+    if (FLI_LIKELY(fli_data_is_value(data))) {
+        fli_node *node = make(rt, here, from, data);
+        if (FLI_UNLIKELY(node == NULL)) return FILCH_ENOMEM;
+        err = put(rt, here, p, fli_serial_gen(to.serial), node, false);
+        if (FLI_UNLIKELY(err != FILCH_OK)) fli_node_give(rt, here, node);
+    } else {
+        err = send_owned(rt, here, p, to, from, data);
     }
-    fli_node *node = fli_message_make(rt, here, from, &owned);
-    if (node == NULL) {
-        fli_data_undo(data, &owned);
-        return FILCH_ENOMEM;
-    }
-    err = fli_message_put(rt, here, p, fli_serial_gen(to.serial), node, false);
-    if (err == FILCH_OK) return FILCH_OK;
-    fli_node_give(rt, here, node);
-    fli_data_undo(data, &owned);
-refused:
-    fli_send_refused(rt, here, err);
+    if (FLI_UNLIKELY(err != FILCH_OK)) fli_send_refused(rt, here, err);
     return err;
 }
 
@@ -131,6 +156,7 @@ filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data)
         here->sends++;
         /* A handler runs between steps and speaks for nobody. */
         if (here->serial != 0 && !here->dispatching) from = (filch_pid){ rt->node, here->serial };
+        if (FLI_UNLIKELY(here->tape != NULL)) return here->tape->send(here, &(filch_package){ to, from, data }, false);
     }
     if (FLI_UNLIKELY(rt->sim != NULL)) return send_simulated(rt, here, to, from, &data, "filch_send");
     if (here == NULL && fli_load_acq(&rt->phase) != FLI_OPEN) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire */
@@ -142,6 +168,7 @@ filch_err filch_deliver(void *sched, const filch_package *package)
     if (sched == NULL || package == NULL) return FILCH_EINVAL;
     fli_runtime *rt = sched;
     fli_local   *here = fli_here(rt);
+    if (FLI_UNLIKELY(here != NULL && here->tape != NULL)) return here->tape->send(here, package, true);
     if (rt->sim != NULL && package->to.node == rt->node) {
         return send_simulated(rt, here, package->to, package->from, &package->data, "filch_deliver");
     }
@@ -155,13 +182,15 @@ static filch_err raise_flag(filch_sched *sched, filch_pid pid, uint64_t flag, co
 {
     if (sched == NULL) return FILCH_EINVAL;
     fli_runtime *rt = (fli_runtime *)sched;
-    if (rt->sim != NULL && !rt->sim->point(rt, fli_here(rt), call)) return FILCH_ESTATE;
+    fli_local   *here = fli_here(rt);
+    if (FLI_UNLIKELY(here != NULL && here->tape != NULL)) return here->tape->raise(here, pid, flag);
+    if (rt->sim != NULL && !rt->sim->point(rt, here, call)) return FILCH_ESTATE;
     fli_proc    *p;
     filch_err    err = fli_pid_find(rt, pid, &p);
     if (err != FILCH_OK) return err;
     switch (fli_state_raise(&p->state, fli_serial_gen(pid.serial), flag)) {
     case FLI_KNOCK_DEAD: return FILCH_EDEAD;
-    case FLI_KNOCK_WOKE: rt->hooks.ready(rt, fli_here(rt), p); break;
+    case FLI_KNOCK_WOKE: rt->hooks.ready(rt, here, p); break;
     case FLI_KNOCK_NOTED: break;
     }
     return FILCH_OK;

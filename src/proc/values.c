@@ -62,6 +62,13 @@ void filch_values_drop(filch_values *values)
     }
 }
 
+const filch_values *fli_values_link(const filch_values *values, const char **key, const filch_data **data)
+{
+    *key = values->key;
+    *data = &values->data;
+    return values->parent;
+}
+
 const filch_data *fli_values_find(const filch_values *values, const char *key)
 {
     for (; values != NULL; values = values->parent) {

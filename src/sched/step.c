@@ -10,6 +10,7 @@
 #include "proc/data.h"
 #include "proc/mailbox.h"
 #include "proc/yields.h"
+#include "sched/record.h"
 #include "sched/sched.h"
 #include "sched/simulate.h"
 
@@ -93,6 +94,12 @@ static void watch_end(fli_worker *w, fli_proc *p)
                       fli_type_name(fli_proc_type(p)), took_ns, 1);
 }
 
+filch_err fli_step_call(fli_worker *w, fli_proc *p, uint32_t count)
+{
+    return FLI_LIKELY(w->sched->rt.sim == NULL) ? fli_proc_type(p)->step(p->self, w->events, count, &w->out)
+                                                : fli_simulate_step(w, p, count);
+}
+
 /* Calls the step. The status is in w->out; an error ends the process. */
 static filch_err call(fli_worker *w, fli_proc *p, uint32_t count)
 {
@@ -102,8 +109,8 @@ static filch_err call(fli_worker *w, fli_proc *p, uint32_t count)
     p->rest = FILCH_STATE_READY;
     fli_store_rlx(&p->running, 1);
     watch_begin(w, p);
-    filch_err err = FLI_LIKELY(w->sched->rt.sim == NULL) ? fli_proc_type(p)->step(p->self, w->events, count, &w->out)
-                                                         : fli_simulate_step(w, p, count);
+    bool      taped = (p->flags & FLI_PROC_TAPED) != 0;
+    filch_err err = FLI_UNLIKELY(taped) ? fli_record_step(w, p, count) : fli_step_call(w, p, count);
     watch_end(w, p);
     fli_store_rlx(&p->running, 0);
     fli_count(&here->counters.steps, 1);
@@ -113,20 +120,21 @@ static filch_err call(fli_worker *w, fli_proc *p, uint32_t count)
     } else if (count > 0) {
         fli_mail_release(&w->sched->rt, here, p, w->events, w->nodes, count);
     }
-    if (err == FILCH_OK && w->out.status == FLI_STATUS_NONE) err = FILCH_ENOSTATUS;
-    if (err == FILCH_OK && w->out.status == FLI_STATUS_WAIT && p->yield_count == 0) err = FILCH_ENOYIELD;
-    return err;
+    if (FLI_UNLIKELY(err != FILCH_OK)) return err;
+    if (FLI_UNLIKELY(w->out.status == FLI_STATUS_NONE)) return FILCH_ENOSTATUS;
+    if (w->out.status == FLI_STATUS_WAIT && p->yield_count == 0) return FILCH_ENOYIELD;
+    return FILCH_OK;
 }
 
 /* What comes after the step. */
 static void conclude(fli_worker *w, fli_proc *p, filch_err err)
 {
     filch_out *out = &w->out;
-    filch_data result = filch_none();
-    if (err != FILCH_OK) {
+    if (FLI_UNLIKELY(err != FILCH_OK)) {
+        filch_data nothing = filch_none();
         fli_out_forget(out);
         fli_out_drop_calls(out);
-        fli_finish(w, p, err, &result);
+        fli_finish(w, p, err, &nothing);
         return;
     }
     if (out->call_count > 0) dispatch(w, out);
@@ -138,9 +146,8 @@ static void conclude(fli_worker *w, fli_proc *p, filch_err err)
         break;
     case FLI_STATUS_IDLE: settle(w, p, FLI_IDLE); break;
     case FLI_STATUS_DONE:
-        result = out->result;
         out->status = FLI_STATUS_NONE;
-        fli_finish(w, p, FILCH_OK, &result);
+        fli_finish(w, p, FILCH_OK, &out->result);
         break;
     default:
         if (out->status == FLI_STATUS_UPGRADE) upgrade(w, p, out);

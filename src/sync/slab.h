@@ -89,12 +89,17 @@ static inline unsigned fli_slab_segment(uint32_t handle)
     return top + 1 - FLI_SLAB_FIRST_BITS;
 }
 
-/* The object of a handle that has been made. */
-static inline void *fli_slab_at(fli_slab *slab, uint32_t handle)
+/* The object of a handle that has been made. `size` is the slab's, for those who know it: a shift instead of a product. */
+static inline void *fli_slab_at_size(fli_slab *slab, uint32_t handle, size_t size)
 {
     /* Relaxed: whoever has the handle got it by an acquire that comes after the segment was stored. */
     uintptr_t base = fli_load_rlx(&slab->base[fli_slab_segment(handle)]);
-    return (void *)(base + (uintptr_t)handle * slab->size);
+    return (void *)(base + (uintptr_t)handle * size);
+}
+
+static inline void *fli_slab_at(fli_slab *slab, uint32_t handle)
+{
+    return fli_slab_at_size(slab, handle, slab->size);
 }
 
 /* The object of a handle from outside, which may be nonsense: then NULL. */
