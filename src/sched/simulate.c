@@ -56,7 +56,8 @@ typedef struct occupant {
     uint32_t gen, number;
 } occupant;
 
-typedef enum stage { SETTING_UP, RUNNING, STOPPING, OVER } stage;
+/* Faults and interruptions are for RUNNING alone; from OVER on, nothing is written down. */
+typedef enum stage { SETTING_UP, RUNNING, CHECKING, STOPPING, OVER } stage;
 
 typedef struct simulation {
     fli_simulator     face; /* first: rt.sim points here */
@@ -561,6 +562,7 @@ static void run(simulation *sim, filch_sim_fn scenario, void *user)
     sim->stage = RUNNING;
     bool quiet = play(sim, sim->opt.time_max_ns);
     if (quiet && sim->opt.blocked_ok == 0) look_for_blocked(sim);
+    sim->stage = CHECKING;
     if (sim->opt.check != NULL && goes_on(sim)) call_user(sim, sim->opt.check, user, "check");
     (void)goes_on(sim);
     sim->report.time_ns = sim->face.now_ns;

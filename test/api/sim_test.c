@@ -321,7 +321,8 @@ TEST(no_message_is_lost_whatever_goes_wrong)
     market                m;
     market_begin(&m);
     test_alloc        alloc = { 0 };
-    filch_options     sched = { .size = sizeof sched, .registry = m.registry, .alloc = test_alloc_fn, .alloc_user = &alloc };
+    filch_options     sched = { .size = sizeof sched, .registry = m.registry, .alloc = test_alloc_fn,
+                                .alloc_user = &alloc };
     filch_sim_options options = market_options(&sched);
     for (int faults = 0; faults < 2; faults++) {
         if (faults > 0) all_faults(&options);
@@ -469,7 +470,8 @@ TEST(chaos_is_survived_and_is_the_same_twice)
     market m;
     market_begin(&m);
     test_alloc        alloc = { 0 };
-    filch_options     sched = { .size = sizeof sched, .registry = m.registry, .alloc = test_alloc_fn, .alloc_user = &alloc };
+    filch_options     sched = { .size = sizeof sched, .registry = m.registry, .alloc = test_alloc_fn,
+                                .alloc_user = &alloc };
     filch_sim_options options = FILCH_SIM_OPTIONS_INIT;
     options.sched = &sched;
     options.blocked_ok = 1;
@@ -771,7 +773,8 @@ static filch_err sleeper_play(player *me, const filch_event *events, size_t coun
     sleeper_log *log = me->stage;
     if (is_cancel(events, count)) return filch_done(out, filch_none());
     for (size_t i = 0; i < count; i++) {
-        if (events[i].type == FILCH_EVENT_YIELD && events[i].tag < 4) log->woke_ns[events[i].tag] = filch_sim_now(sched_of(out));
+        uint64_t now_ns = filch_sim_now(sched_of(out));
+        if (events[i].type == FILCH_EVENT_YIELD && events[i].tag < 4) log->woke_ns[events[i].tag] = now_ns;
         if (events[i].type == FILCH_EVENT_MESSAGE && events[i].tag == 9) log->ticks += filch_as_int(&events[i].data);
     }
     if (me->state++ > 0) return filch_idle(out);
@@ -932,7 +935,8 @@ TEST(a_run_that_gets_no_memory_leaves_nothing_behind)
     market m;
     market_begin(&m);
     test_alloc        alloc = { 0 };
-    filch_options     sched = { .size = sizeof sched, .registry = m.registry, .alloc = test_alloc_fn, .alloc_user = &alloc };
+    filch_options     sched = { .size = sizeof sched, .registry = m.registry, .alloc = test_alloc_fn,
+                                .alloc_user = &alloc };
     filch_sim_options options = market_options(&sched);
     options.no_memory = 1;
     uint64_t refused = 0, created = 0;
