@@ -1,0 +1,59 @@
+/* bytes.h - an input, read byte by byte, and what a fuzzer says when it finds something. When the bytes are used up
+ * there are only zeros. */
+#ifndef FILCH_FUZZ_BYTES_H
+#define FILCH_FUZZ_BYTES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct fuzz_bytes {
+    const uint8_t *at;
+    size_t         left;
+} fuzz_bytes;
+
+/* What libFuzzer calls, and replay_main.c where there is none. */
+int LLVMFuzzerTestOneInput(const uint8_t *at, size_t size);
+
+static inline uint8_t fuzz_byte(fuzz_bytes *in)
+{
+    if (in->left == 0) return 0;
+    in->left--;
+    return *in->at++;
+}
+
+/* 0 .. bound-1. */
+static inline uint32_t fuzz_below(fuzz_bytes *in, uint32_t bound)
+{
+    return bound > 0 ? fuzz_byte(in) % bound : 0;
+}
+
+/* As many bytes as are there, then zeros. */
+static inline void fuzz_fill(fuzz_bytes *in, void *to, size_t size)
+{
+    size_t n = size < in->left ? size : in->left;
+    memset(to, 0, size);
+    if (n > 0) memcpy(to, in->at, n);
+    in->at += n;
+    in->left -= n;
+}
+
+static inline uint64_t fuzz_u64(fuzz_bytes *in)
+{
+    uint64_t value;
+    fuzz_fill(in, &value, sizeof value);
+    return value;
+}
+
+#define MUST(condition, why)                                                  \
+    do {                                                                      \
+        if (!(condition)) {                                                   \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, (why));        \
+            abort();                                                          \
+        }                                                                     \
+    } while (0)
+
+#endif

@@ -1,0 +1,771 @@
+/* fuzz_api.c - bytes become calls of the public API, and a model says what each must answer (model.h).
+ *
+ * One scheduler without workers, one thread, a clock that only the input moves: an input is always the same run. The
+ * host reads its next operation from the input, and so does every step, handler, close and on_exit when it is called:
+ * the processes' scripts lie between the host's operations, in the order in which they happen to run.
+ */
+#include <filch.h>
+
+#include "fuzz/model.h"
+#include "fuzz/still_clock.h"
+
+enum { OWN = FILCH_CMD_USER, KEPT = 4, CHAINS = 3, NODE = 7 };
+enum { ACTIONS_MAX = 8 }; /* of one step */
+
+static fuzz_bytes in;
+
+/* Payloads that outlive what they came from. */
+static struct {
+    content    says;
+    filch_data data;
+} kept[KEPT];
+
+static struct {
+    filch_values *values;
+    int64_t       value;
+} chains[CHAINS];
+
+/* What the next init is given and has to do. */
+static struct {
+    const parcel *args;
+    const char   *method;
+    bool          fails;
+    uint32_t      number; /* of the instance it has made; 0 none */
+    filch_pid     pid;
+    int64_t       value;
+} birth;
+
+static uint64_t  seed; /* makes payloads differ */
+static uint64_t  long_steps;
+static filch_out *stale; /* what a step was once given */
+
+static filch_err step(void *self, const filch_event *events, size_t count, filch_out *out);
+
+/* ---- instances ---- */
+
+typedef struct instance {
+    uint64_t serial;
+    uint32_t number, magic;
+    uint8_t  more[]; /* by the type: each is the number */
+} instance;
+
+enum { MAGIC = 0x11f3, SMALL = sizeof(instance), MIDDLE = 24, LARGE = 300 };
+
+static filch_err open_sized(instance *self, size_t size, const filch_ctx *ctx, const char *method,
+                            const filch_data *args)
+{
+    for (size_t i = 0; i < size; i++) MUST(((const char *)self)[i] == 0, "the state does not begin as zeros");
+    MUST(method == birth.method, "another method");
+    MUST(parcel_is(&birth.args->says, args), "other args");
+    MUST(filch_ctx_sched(ctx) == now.sched, "another scheduler");
+    if (method != NULL && strcmp(method, "known") != 0) return FILCH_EMETHOD;
+    if (birth.fails) return FILCH_EUSER + 7;
+    birth.pid = filch_ctx_self(ctx);
+    birth.value = filch_as_int(filch_ctx_value(ctx, "v"));
+    birth.number = (uint32_t)++now.opened;
+    *self = (instance){ .serial = birth.pid.serial, .number = birth.number, .magic = MAGIC };
+    memset((char *)self + sizeof *self, (uint8_t)birth.number, size - sizeof *self);
+    return FILCH_OK;
+}
+
+static life *check_instance(const instance *self, size_t size)
+{
+    MUST(self->magic == MAGIC, "this is not an instance");
+    for (size_t i = 0; i < size - sizeof *self; i++) {
+        MUST(self->more[i] == (uint8_t)self->number, "the state has been damaged");
+    }
+    int index = model_find((filch_pid){ NODE, self->serial });
+    MUST(index != NOBODY, "an instance of nobody");
+    return &now.lives[index];
+}
+
+static void send_something(void);
+
+static void close_sized(instance *self, size_t size)
+{
+    life *l = check_instance(self, size);
+    self->magic = 0;
+    model_closed(self->number, l);
+    if (l->alive || fuzz_below(&in, 4) != 3) return;
+    now.buried = (int)(l - now.lives);
+    send_something();
+    now.buried = NOBODY;
+}
+
+#define TYPE(name, SIZE)                                                                                         \
+    static filch_err open_##name(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)   \
+    {                                                                                                            \
+        return open_sized(self, SIZE, ctx, method, args);                                                        \
+    }                                                                                                            \
+    static void close_##name(void *self)                                                                         \
+    {                                                                                                            \
+        close_sized(self, SIZE);                                                                                 \
+    }                                                                                                            \
+    static filch_err step_##name(void *self, const filch_event *events, size_t count, filch_out *out)            \
+    {                                                                                                            \
+        life *l = check_instance(self, SIZE);                                                                    \
+        MUST(l->instance == ((instance *)self)->number && !l->bare, "a step of another instance");               \
+        return step(self, events, count, out);                                                                   \
+    }
+TYPE(small, SMALL)
+TYPE(middle, MIDDLE)
+TYPE(large, LARGE)
+
+static const filch_type types[] = {
+    { .name = "small", .size = SMALL, .init = open_small, .step = step_small, .close = close_small },
+    { .name = "middle", .size = MIDDLE, .init = open_middle, .step = step_middle, .close = close_middle },
+    { .name = "large", .size = LARGE, .init = open_large, .step = step_large, .close = close_large },
+    { .name = "bare", .step = step },
+};
+static const filch_type *const bare = &types[3];
+
+/* ---- what anybody can do ---- */
+
+/* A pid from anywhere. Gives its life, or NOBODY and what a message to it must be answered. */
+static int choose_pid(filch_pid *pid, filch_err *otherwise)
+{
+    uint8_t choice = fuzz_byte(&in);
+    *otherwise = FILCH_EDEAD;
+    if (choice % 8 != 7 && now.life_count > 0) {
+        int index = (choice / 8 + choice) % now.life_count;
+        *pid = now.lives[index].pid;
+        return index;
+    }
+    uint64_t known = now.life_count > 0 ? now.lives[0].pid.serial : 1;
+    switch (choice / 8 % 6) {
+    case 0: *pid = (filch_pid){ 0, 0 }; break;
+    case 1: *pid = (filch_pid){ NODE, 0 }; break;
+    case 2: *pid = (filch_pid){ NODE, UINT64_MAX }; break;
+    case 3: *pid = (filch_pid){ NODE, known + ((uint64_t)fuzz_byte(&in) << 32) }; break;
+    case 4: *pid = (filch_pid){ NODE, fuzz_byte(&in) }; break;
+    default:
+        *pid = (filch_pid){ NODE + 1, known };
+        *otherwise = FILCH_EFOREIGN;
+    }
+    return model_find(*pid);
+}
+
+/* Something to send: new, kept, or the event's own. */
+static void choose_parcel(parcel *p)
+{
+    uint32_t choice = fuzz_below(&in, 8);
+    if (choice == 3 && now.heard != NULL) {
+        p->moved = NULL;
+        p->says = now.heard_says;
+        p->data = now.heard->data;
+        return;
+    }
+    if (choice >= 4 && choice < 4 + KEPT && kept[choice - 4].data.kind != FILCH_KIND_NONE) {
+        p->moved = NULL;
+        p->says = kept[choice - 4].says;
+        p->data = kept[choice - 4].data;
+        return;
+    }
+    parcel_pack(p, &in, ++seed);
+}
+
+static void send_something(void)
+{
+    filch_pid pid;
+    filch_err otherwise;
+    parcel    p;
+    if (!model_has_room()) return;
+    int to = choose_pid(&pid, &otherwise);
+    choose_parcel(&p);
+    uint64_t  refused = now.alloc.refused;
+    filch_err err = filch_send(now.sched, pid, p.data);
+    model_sent(to, otherwise, &p.says, err, refused);
+    parcel_sent(&p, err == FILCH_OK);
+}
+
+static void deliver_something(void)
+{
+    filch_pid pid, from;
+    filch_err otherwise, unused;
+    parcel    p;
+    if (!model_has_room()) return;
+    int to = choose_pid(&pid, &otherwise);
+    now.as = choose_pid(&from, &unused);
+    now.posing = true;
+    if (now.as == NOBODY) from = (filch_pid){ 0, 0 };
+    choose_parcel(&p);
+    filch_package package = { .to = pid, .from = from, .data = p.data };
+    /* A package for nobody is not for this node. */
+    if (pid.node != NODE) otherwise = FILCH_EFOREIGN;
+    uint64_t  refused = now.alloc.refused;
+    filch_err err = filch_deliver(now.sched, &package);
+    model_sent(to, otherwise, &p.says, err, refused);
+    parcel_sent(&p, err == FILCH_OK);
+    now.posing = false;
+}
+
+static void order_something(bool cancel)
+{
+    filch_pid pid;
+    filch_err otherwise;
+    int       to = choose_pid(&pid, &otherwise);
+    filch_err err = cancel ? filch_cancel(now.sched, pid) : filch_terminate(now.sched, pid);
+    if (to == NOBODY || !now.lives[to].alive) {
+        MUST(err == (to == NOBODY ? otherwise : FILCH_EDEAD), "an order to nobody");
+        return;
+    }
+    MUST(err == FILCH_OK, "an order was refused");
+    if (cancel) now.lives[to].cancel = true;
+    else now.lives[to].doomed = true;
+}
+
+static void inspect_something(void)
+{
+    filch_pid  pid;
+    filch_err  otherwise;
+    filch_info info = { .size = sizeof info };
+    int        to = choose_pid(&pid, &otherwise);
+    filch_err  err = filch_inspect(now.sched, pid, &info);
+    bool       alive = to != NOBODY && now.lives[to].alive;
+    MUST(err == (alive ? FILCH_OK : to == NOBODY ? otherwise : FILCH_EDEAD), "alive, or not");
+    if (alive) model_inspected(to, &info);
+}
+
+static void on_exit_of(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    int index = model_find(pid);
+    MUST(user == &in && index != NOBODY, "the end of a process that never was");
+    model_exit(&now.lives[index], error, result);
+    now.buried = index;
+    if (fuzz_below(&in, 4) == 3) send_something();
+    now.buried = NOBODY;
+}
+
+/* Method and args for an init; `bare` types take none. Gives what a spawn of `type` must answer, if nothing else is
+ * wrong. */
+static filch_err choose_birth(parcel *args, const filch_type *type)
+{
+    uint8_t choice = fuzz_byte(&in);
+    birth.number = 0;
+    birth.args = args;
+    birth.method = choice % 4 == 1 ? "known" : choice % 16 == 2 ? "strange" : NULL;
+    birth.fails = choice / 16 == 1;
+    *args = (parcel){ .data = filch_none() };
+    if (choice / 64 == 1) parcel_pack(args, &in, ++seed);
+    if (type == bare) {
+        if (birth.method != NULL) return FILCH_EMETHOD;
+        return args->says.kind == FILCH_KIND_NONE ? FILCH_OK : FILCH_EINVAL;
+    }
+    if (birth.method != NULL && strcmp(birth.method, "known") != 0) return FILCH_EMETHOD;
+    return birth.fails ? FILCH_EUSER + 7 : FILCH_OK;
+}
+
+static void choose_limits(life *l, filch_spawn_options *opt)
+{
+    static const uint16_t bytes[] = { 0, 1, 16, 17, 100, 1000 };
+    uint8_t               choice = fuzz_byte(&in);
+    if (choice % 2 == 0) return;
+    l->overflow = opt->overflow = choice / 2 % 5;
+    l->max = opt->mailbox_max = choice / 16 % 4;
+    l->bytes = opt->mailbox_bytes = choice / 64 == 3 ? bytes[fuzz_below(&in, 6)] : 0;
+}
+
+static void spawn_something(void)
+{
+    if (now.life_count == LIVES) return;
+    const filch_type   *type = &types[fuzz_below(&in, 4)];
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    life                l = { .first = -1, .last = -1, .alive = true, .bare = type == bare, .name = type->name };
+    parcel              args;
+    filch_err           wanted = choose_birth(&args, type);
+    uint8_t             choice = fuzz_byte(&in);
+    choose_limits(&l, &opt);
+    l.hears = l.bare || choice % 2 == 0;
+    if (l.hears) {
+        opt.on_exit = on_exit_of;
+        opt.on_exit_user = &in;
+    }
+    int64_t inherited = now.current != NOBODY ? now.lives[now.current].value : 0;
+    if (choice / 2 % 4 < CHAINS && chains[choice / 2 % 4].values != NULL) {
+        opt.values = chains[choice / 2 % 4].values;
+        inherited = chains[choice / 2 % 4].value;
+    }
+    opt.method = birth.method;
+    opt.args = args.data;
+
+    uint64_t  refused = now.alloc.refused, alive = now.spawned - now.ended;
+    filch_pid pid = { 1, 1 };
+    filch_err err = filch_spawn(now.sched, type, &opt, &pid);
+    parcel_sent(&args, false); /* args are lent: moved bytes stay ours */
+    if (now.closing) {
+        MUST(err == FILCH_ECLOSED, "a process was born while closing");
+        return;
+    }
+    if (err == FILCH_ENOMEM && model_poor(refused)) return;
+    if (now.opt.max_processes != 0 && alive >= now.opt.max_processes) wanted = FILCH_ELIMIT;
+    MUST(err == wanted, "a spawn with another answer");
+    if (err != FILCH_OK) {
+        MUST(pid.node == 1 && pid.serial == 1, "a failed spawn gave a pid");
+        return;
+    }
+    MUST(pid.node == NODE && model_find(pid) == NOBODY, "a pid was used again");
+    l.pid = pid;
+    l.value = inherited;
+    if (!l.bare) {
+        MUST(birth.number != 0 && birth.pid.serial == pid.serial && birth.value == inherited, "another birth");
+        l.instance = birth.number;
+    }
+    now.spawned++;
+    now.lives[now.life_count++] = l;
+}
+
+/* Answers a question whose handler is over; again, and with a wrong tag, too. */
+static void complete_something(void)
+{
+    if (now.question_count == 0) return;
+    question *q = &now.questions[fuzz_byte(&in) % now.question_count];
+    if (q->what != ASK_OWN || !q->dispatched) return;
+    parcel    p;
+    uint8_t   choice = fuzz_byte(&in);
+    filch_err error = choice % 4 == 1 ? FILCH_EUSER + 1 : FILCH_OK;
+    choose_parcel(&p);
+    if (choice / 4 % 8 == 1) {
+        MUST(filch_complete(q->receiver, q->tag + 1, p.data, error) == FILCH_EINVAL, "a completion with a wrong tag");
+        parcel_sent(&p, false);
+        return;
+    }
+    uint64_t  refused = now.alloc.refused;
+    filch_err err = filch_complete(q->receiver, q->tag, p.data, error);
+    model_completed(q, &p.says, error, err, refused);
+    parcel_sent(&p, err == FILCH_OK);
+}
+
+/* Shares, keeps, drops. */
+static void keep_something(void)
+{
+    uint32_t   slot = fuzz_below(&in, KEPT);
+    filch_data fresh;
+    content    fresh_says;
+    if (now.heard != NULL) {
+        fresh_says = now.heard_says;
+        MUST(filch_keep(&now.heard->data, &fresh) == FILCH_OK, "a payload could not be kept");
+    } else if (fuzz_below(&in, 2) == 0) {
+        fresh_says = (content){ .kind = FILCH_KIND_BYTES, .size = fuzz_byte(&in), .seed = ++seed };
+        MUST(parcel_share(fresh_says, &fresh), "a payload could not be shared");
+    } else {
+        parcel p;
+        parcel_pack(&p, &in, ++seed);
+        MUST(filch_keep(&p.data, &fresh) == FILCH_OK, "a payload could not be kept");
+        parcel_sent(&p, true);
+        fresh_says = p.says;
+    }
+    filch_drop(&kept[slot].data);
+    kept[slot].data = fresh;
+    kept[slot].says = fresh_says;
+    MUST(parcel_is(&fresh_says, &kept[slot].data), "what was kept is another");
+}
+
+static void link_something(void)
+{
+    uint32_t      slot = fuzz_below(&in, CHAINS), parent = fuzz_below(&in, CHAINS + 1);
+    bool          hides = fuzz_below(&in, 2) == 0;
+    filch_values *before = parent < CHAINS ? chains[parent].values : NULL, *longer = NULL;
+    int64_t       value = (int64_t)++seed;
+    MUST(filch_values_create(before, hides ? "v" : "w", filch_int(value), &longer) == FILCH_OK, "no values");
+    if (!hides) value = before != NULL ? chains[parent].value : 0;
+    filch_values_drop(chains[slot].values);
+    chains[slot].values = longer;
+    chains[slot].value = value;
+}
+
+/* ---- handlers ---- */
+
+static filch_err complete_now(question *q)
+{
+    parcel    p;
+    filch_err error = fuzz_below(&in, 4) == 0 ? FILCH_EUSER + 4 : FILCH_OK;
+    choose_parcel(&p);
+    uint64_t  refused = now.alloc.refused;
+    filch_err err = filch_complete(q->receiver, q->tag, p.data, error);
+    model_completed(q, &p.says, error, err, refused);
+    parcel_sent(&p, err == FILCH_OK);
+    return err;
+}
+
+/* Returns an error: the runtime answers with it, unless there is an answer already. */
+static filch_err fail_with(question *q, filch_err error)
+{
+    content nothing = { .kind = FILCH_KIND_NONE };
+    model_completed(q, &nothing, error, q->stage == STAGE_OPEN ? FILCH_OK : FILCH_ESTALE, now.alloc.refused);
+    return error;
+}
+
+static filch_err on_own(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    question *q = &now.questions[tag];
+    MUST(user == &in && tag < (uint64_t)now.question_count && q->what == ASK_OWN, "a command that nobody gave");
+    MUST(!q->dispatched && q->stage == STAGE_OPEN && receiver.tag == tag, "a command was given twice");
+    MUST(command->id == OWN && parcel_is(&q->says, &command->data), "another command");
+    MUST(model_find(command->from) == q->life, "a command from somebody else");
+    MUST(filch_yield(stale, OWN, 1, filch_none()) == FILCH_ESTATE, "a yield outside of a step");
+    q->dispatched = true;
+    q->receiver = receiver;
+    filch_err err = FILCH_OK;
+    now.dispatching = true;
+    switch (fuzz_below(&in, 8)) {
+    case 1: (void)complete_now(q); break;
+    case 2:
+        (void)complete_now(q);
+        err = fail_with(q, FILCH_EUSER + 2);
+        break;
+    case 3: err = fail_with(q, FILCH_EUSER + 3); break;
+    case 4: send_something(); break;
+    case 5:
+        (void)complete_now(q);
+        (void)complete_now(q);
+        break;
+    case 6: complete_something(); break;
+    default: break;
+    }
+    now.dispatching = false;
+    return err;
+}
+
+/* ---- steps ---- */
+
+static uint64_t choose_span(void)
+{
+    static const uint64_t spans[] = { 0, 1, 4999, 5000, 70000, 1000000, FILCH_SECONDS(3600), FILCH_FOREVER };
+    return spans[fuzz_below(&in, 8)];
+}
+
+/* Notes a question, if the yield was accepted. */
+static question *asked(errand what, uint64_t tag, filch_err err, uint64_t refused)
+{
+    if (err == FILCH_ENOMEM && model_poor(refused)) return NULL;
+    MUST(err == FILCH_OK, "a yield was refused");
+    return model_asked(what, tag);
+}
+
+static void ask_parcel(filch_out *out, errand what)
+{
+    parcel    p;
+    filch_pid pid = { 0, 0 };
+    filch_err otherwise = FILCH_OK, err;
+    int       to = what == ASK_SEND ? choose_pid(&pid, &otherwise) : NOBODY;
+    uint64_t  tag = model_next_tag(what), refused = now.alloc.refused;
+    /* What is asked to be sent arrives some time: the model has to recognise it. */
+    if (what == ASK_SEND) parcel_pack(&p, &in, ++seed);
+    else choose_parcel(&p);
+    if (what == ASK_SEND && !parcel_is_unique(&p)) {
+        parcel_sent(&p, false);
+        p.says = (content){ .kind = FILCH_KIND_INT, .seed = seed };
+        p.data = filch_int((int64_t)seed);
+    }
+    if (what == ASK_SEND) err = filch_yield_send(out, tag, pid, p.data);
+    else err = filch_yield(out, what == ASK_OWN ? OWN : OWN + 1u + fuzz_byte(&in), tag, p.data);
+    parcel_sent(&p, err == FILCH_OK);
+    if (now.opt.payload_max != 0 && p.says.size > now.opt.payload_max) {
+        MUST(err == FILCH_ETOOBIG, "a command beyond payload_max");
+        return;
+    }
+    question *q = asked(what, tag, err, refused);
+    if (q == NULL) return;
+    q->says = p.says;
+    if (what == ASK_SEND) model_asked_send(q, to, otherwise, &p.says);
+}
+
+static void ask_clock(filch_out *out, errand what)
+{
+    uint64_t  tag = model_next_tag(what), refused = now.alloc.refused, span_ns = choose_span();
+    filch_err err;
+    if (what == ASK_SLEEP) err = filch_yield_sleep(out, tag, span_ns);
+    else if (what == ASK_TIMER) err = filch_yield_timer(out, tag, span_ns);
+    else err = filch_yield_ticker(out, tag, span_ns);
+    if (what == ASK_TICKER && span_ns == 0) {
+        MUST(err == FILCH_EINVAL, "a ticker without a period");
+        return;
+    }
+    question *q = asked(what, tag, err, refused);
+    if (q != NULL) q->span_ns = span_ns;
+}
+
+static void ask_cancel(filch_out *out)
+{
+    int64_t  id = 0;
+    uint8_t  choice = fuzz_byte(&in);
+    uint64_t tag = model_next_tag(ASK_CANCEL), refused = now.alloc.refused;
+    if (choice % 8 == 7) id = (int64_t)fuzz_u64(&in);
+    /* The newest timer whose id is known, or one before it. */
+    for (int i = now.question_count - 1, skip = choice % 8 % 4; choice % 8 != 7 && i >= 0; i--) {
+        const question *q = &now.questions[i];
+        if ((q->what != ASK_TIMER && q->what != ASK_TICKER) || q->id == 0 || skip-- > 0) continue;
+        id = q->id;
+        break;
+    }
+    question *q = asked(ASK_CANCEL, tag, filch_yield_timer_cancel(out, tag, id), refused);
+    if (q != NULL) q->id = id;
+}
+
+/* Goes on as another type, unless the step thinks better of it. */
+static bool upgrade(life *l, filch_out *out)
+{
+    const filch_type *type = &types[fuzz_below(&in, l->hears ? 4 : 3)];
+    parcel            args;
+    filch_err         wanted = choose_birth(&args, type);
+    uint64_t          refused = now.alloc.refused;
+    filch_err         err = filch_upgrade(out, type, birth.method, args.data);
+    parcel_sent(&args, false);
+    if (err == FILCH_ENOMEM && model_poor(refused)) return false;
+    MUST(err == wanted, "an upgrade with another answer");
+    if (err != FILCH_OK) return false;
+    MUST(type == bare || birth.pid.serial == l->pid.serial, "an upgrade changed the pid");
+    l->next_instance = birth.number;
+    l->next_bare = type == bare;
+    l->next_name = type->name;
+    return true;
+}
+
+static void misuse_inside(filch_out *out)
+{
+    filch_report report = FILCH_REPORT_INIT;
+    MUST(filch_tick(now.sched, 1, NULL) == FILCH_ESTATE, "a tick inside a step");
+    MUST(filch_sched_stop(now.sched, 0, &report) == FILCH_ESTATE, "a stop inside a step");
+    MUST(filch_sched_close(now.sched, 0, NULL) == FILCH_ESTATE, "a close inside a step");
+    MUST(filch_upgrade(out, NULL, NULL, filch_none()) == FILCH_EINVAL, "an upgrade to nothing");
+    MUST(filch_yield(out, OWN, 1, filch_bytes(NULL, 5)) == FILCH_EINVAL, "a payload of nothing");
+    MUST(filch_yield(NULL, OWN, 1, filch_none()) == FILCH_EINVAL, "a yield of nobody");
+}
+
+static void act(filch_out *out)
+{
+    bool room = model_has_room();
+    switch (fuzz_below(&in, 16)) {
+    case 0:
+    case 1: send_something(); break;
+    case 2: spawn_something(); break;
+    case 3: order_something(true); break;
+    case 4: order_something(false); break;
+    case 5: if (room) ask_parcel(out, ASK_OWN); break;
+    case 6: if (room) ask_parcel(out, ASK_SEND); break;
+    case 7: if (room) ask_parcel(out, ASK_UNKNOWN); break;
+    case 8: if (room) ask_clock(out, ASK_SLEEP); break;
+    case 9: if (room) ask_clock(out, ASK_TIMER); break;
+    case 10: if (room) ask_clock(out, ASK_TICKER); break;
+    case 11: if (room) ask_cancel(out); break;
+    case 12: complete_something(); break;
+    case 13: inspect_something(); break;
+    case 14:
+        if (now.heard != NULL) keep_something();
+        else misuse_inside(out);
+        break;
+    default: deliver_something(); break;
+    }
+}
+
+static rest choose_done(life *l, filch_out *out, rest status)
+{
+    parcel p;
+    choose_parcel(&p);
+    uint64_t  refused = now.alloc.refused;
+    filch_err err = filch_done(out, p.data);
+    parcel_sent(&p, err == FILCH_OK);
+    if (err == FILCH_ENOMEM && model_poor(refused)) return status;
+    if (now.opt.payload_max != 0 && p.says.size > now.opt.payload_max) {
+        MUST(err == FILCH_ETOOBIG, "a result beyond payload_max");
+        return status;
+    }
+    MUST(err == FILCH_OK, "done was refused");
+    l->end_result = p.says;
+    return REST_DONE;
+}
+
+/* One status; the last one counts. */
+static rest choose_status(life *l, filch_out *out, bool cancelled, rest before)
+{
+    uint8_t choice = fuzz_byte(&in);
+    /* Whoever is asked to end mostly does. */
+    if (cancelled && choice < 192) return choose_done(l, out, before);
+    switch (choice % 8) {
+    case 1: (void)filch_wait(out); return REST_WAIT;
+    case 2: (void)filch_continue(out); return in.left > 0 ? REST_CONTINUE : ((void)filch_idle(out), REST_IDLE);
+    case 3: return choose_done(l, out, before);
+    case 4: return upgrade(l, out) ? REST_UPGRADE : before;
+    default: (void)filch_idle(out); return REST_IDLE;
+    }
+}
+
+static filch_err step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    const filch_ctx *ctx = filch_out_ctx(out);
+    int              index = model_find(filch_ctx_self(ctx));
+    MUST(index != NOBODY, "a step of nobody");
+    life *l = &now.lives[index];
+    (void)self;
+    MUST(filch_ctx_sched(ctx) == now.sched, "another scheduler");
+    MUST(filch_as_int(filch_ctx_value(ctx, "v")) == l->value, "another inherited value");
+    stale = out;
+    bool cancelled = count > 0 && events[0].type == FILCH_EVENT_CANCEL;
+    model_step_begin(l, events, count);
+    for (uint32_t i = fuzz_below(&in, ACTIONS_MAX); i > 0; i--) act(out);
+    rest    status = choose_status(l, out, cancelled, REST_NONE);
+    uint8_t choice = fuzz_byte(&in);
+    if (choice % 8 == 1) status = choose_status(l, out, cancelled, status);
+    filch_err err = choice / 8 == 1 ? FILCH_EUSER + 9 : FILCH_OK;
+    model_step_end(l, err, status);
+    return err;
+}
+
+/* ---- the host ---- */
+
+static void tick(uint32_t steps, uint32_t *ran)
+{
+    filch_err err = filch_tick(now.sched, steps, ran);
+    MUST(err == (now.closed ? FILCH_ECLOSED : FILCH_OK), "a tick with another answer");
+    MUST(now.closed || steps == 0 || *ran <= steps, "more steps than asked for");
+}
+
+/* Until nothing is ready; then everything that can have happened must have. A ticker that is faster than its process
+ * never lets it come to that. */
+static void settle(void)
+{
+    uint64_t since_ns = 0;
+    for (uint32_t i = 0, ran = 1; ran > 0; i++) {
+        if (i == 32) return;
+        since_ns = still_clock_ns;
+        tick(256, &ran);
+    }
+    model_calm(since_ns);
+}
+
+static void look_around(void)
+{
+    filch_stats stats = FILCH_STATS_INIT;
+    uint8_t     choice = fuzz_byte(&in);
+    stats.size = choice < 64 ? choice : sizeof stats;
+    MUST(filch_sched_stats(now.sched, &stats) == (stats.size < 8 ? FILCH_EINVAL : FILCH_OK), "stats of an odd size");
+    MUST(filch_wake_fd(now.sched) >= 0, "no descriptor");
+    (void)filch_next_timeout(now.sched);
+    MUST(filch_sched_stats(NULL, &stats) == FILCH_EINVAL && filch_tick(NULL, 1, NULL) == FILCH_EINVAL, "of nobody");
+    MUST(filch_send(NULL, (filch_pid){ NODE, 1 }, filch_none()) == FILCH_EINVAL, "a message by nobody");
+}
+
+/* Memory runs out, once or from now on; or there is enough again. */
+static void starve(void)
+{
+    uint8_t choice = fuzz_byte(&in);
+    test_alloc_fail(&now.alloc, choice % 4 == 0 ? 0 : 1u + choice / 8, choice % 4 == 3);
+}
+
+static void close_all(void)
+{
+    filch_report report = FILCH_REPORT_INIT;
+    uint64_t     alive = now.spawned - now.ended, deadline_ns = fuzz_below(&in, 2) == 0 ? FILCH_MILLISECONDS(1) : 0;
+    now.closing = true;
+    filch_err err = filch_sched_close(now.sched, deadline_ns, &report);
+    now.closed = true;
+    MUST(err == (report.forced > 0 ? FILCH_EDEADLINE : FILCH_OK), "a close with another answer");
+    MUST(report.ended + report.forced == alive && report.stuck == 0, "the report is miscounted");
+    MUST(report.count + report.omitted == report.forced, "stragglers are missing");
+    for (size_t i = 0; i < report.count; i++) {
+        MUST(model_find(report.stragglers[i].pid) != NOBODY, "a straggler that never was");
+    }
+    filch_report_free(&report);
+    model_over();
+}
+
+static void operate(void)
+{
+    uint32_t ran = 0;
+    switch (fuzz_below(&in, 20)) {
+    case 0:
+    case 1: spawn_something(); break;
+    case 2:
+    case 3: send_something(); break;
+    case 4:
+    case 5: tick(1 + fuzz_below(&in, 8), &ran); break;
+    case 6:
+    case 7: if (!now.closed) settle(); break;
+    case 8: order_something(true); break;
+    case 9: order_something(false); break;
+    case 10:
+    case 11: complete_something(); break;
+    case 12: still_clock_ns += fuzz_below(&in, 4) == 0 ? FILCH_MILLISECONDS(10) : 30000; break;
+    case 13: inspect_something(); break;
+    case 14: look_around(); break;
+    case 15: starve(); break;
+    case 16: keep_something(); break;
+    case 17: link_something(); break;
+    case 18: deliver_something(); break;
+    default: if (!now.closed && fuzz_below(&in, 8) == 7) close_all();
+    }
+}
+
+static void on_long_step(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished)
+{
+    int index = model_find(pid);
+    MUST(user == &in && index != NOBODY && took_ns > 0 && finished == 1, "a strange long step");
+    (void)name;
+    long_steps++;
+}
+
+static void choose_options(filch_registry *registry)
+{
+    static const uint16_t batches[] = { 0, 1, 2, 3, 8, 64 }, payloads[] = { 0, 0, 16, 64, 200, 1024 };
+    uint8_t               choice = fuzz_byte(&in);
+    now.opt = (filch_options)FILCH_OPTIONS_INIT;
+    now.opt.workers = FILCH_NO_WORKERS;
+    now.opt.alloc = test_alloc_fn;
+    now.opt.alloc_user = &now.alloc;
+    now.opt.registry = registry;
+    now.opt.node = NODE;
+    now.opt.seed = 1;
+    now.opt.batch_max = batches[choice % 6];
+    now.opt.payload_max = payloads[choice / 6 % 6];
+    now.opt.max_processes = choice % 16 == 1 ? 3 : 0;
+    choice = fuzz_byte(&in);
+    now.opt.fair_every = choice % 4;
+    now.opt.global_batch = choice / 4 % 4;
+    now.opt.send_budget = choice / 16 % 4;
+    if (choice / 64 == 1) {
+        now.opt.long_step_ns = 1;
+        now.opt.on_long_step = on_long_step;
+        now.opt.on_long_step_user = &in;
+    }
+    if (choice / 64 == 2) starve();
+}
+
+static void clean_up(void)
+{
+    for (int i = 0; i < KEPT; i++) filch_drop(&kept[i].data);
+    for (int i = 0; i < CHAINS; i++) {
+        filch_values_drop(chains[i].values);
+        chains[i].values = NULL;
+        chains[i].value = 0;
+    }
+    MUST(now.opened == now.shut, "an instance was not closed exactly once");
+    MUST(parcels.moved == parcels.freed && parcels.shared == parcels.unshared, "a payload was not freed exactly once");
+    MUST(now.alloc.bytes == 0 && now.alloc.blocks == 0 && now.alloc.wrong == 0, "memory was left behind");
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *at, size_t size)
+{
+    filch_registry *registry;
+    in = (fuzz_bytes){ at, size < 4096 ? size : 4096 };
+    seed = long_steps = 0;
+    model_begin();
+    MUST(filch_registry_create(&registry) == FILCH_OK, "no registry");
+    MUST(filch_registry_add(registry, OWN, on_own, &in) == FILCH_OK, "no command");
+    choose_options(registry);
+    filch_err err = filch_sched_create(&now.sched, &now.opt);
+    MUST(err == FILCH_OK || (err == FILCH_ENOMEM && now.alloc.refused > 0), "create answered something else");
+    if (err == FILCH_OK) {
+        while (in.left > 0) operate();
+        if (!now.closed) settle();
+        if (!now.closed) close_all();
+        send_something();
+        spawn_something();
+        complete_something();
+        MUST(filch_next_timeout(now.sched) == FILCH_FOREVER, "a timeout after closing");
+        MUST(long_steps == 0 || long_steps == now.steps, "long steps are miscounted");
+        MUST(filch_sched_stop(now.sched, 0, NULL) == FILCH_OK, "stop after close");
+    }
+    filch_registry_destroy(registry);
+    clean_up();
+    return 0;
+}

@@ -1,0 +1,228 @@
+/* fuzz_options.c - every struct that is passed in, with arbitrary fields and arbitrary sizes: options, spawn options,
+ * stats, info, report. Impossible ones are refused; the others work; nothing is read or written beyond the size told.
+ *
+ * A struct lies at the end of a block of exactly its size, so that the address sanitizer sees a byte too many. Pointers
+ * to functions and objects are ours or NULL; numbers of threads are kept small, and so is what is allocated at once.
+ */
+#include <stddef.h>
+
+#include <filch.h>
+
+#include "fuzz/bytes.h"
+#include "support/alloc.h"
+
+enum { MORE = 64, WORKERS_MOST = 3 };
+
+static test_alloc alloc;
+static uint64_t   exits;
+
+static void on_long_step(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished)
+{
+    (void)user, (void)pid, (void)name, (void)took_ns, (void)finished;
+}
+
+static filch_err on_route(void *user, const filch_package *package)
+{
+    (void)user, (void)package;
+    return FILCH_EUSER;
+}
+
+static void on_exit_of(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    (void)user, (void)pid, (void)error, (void)result;
+    exits++;
+}
+
+static filch_err step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+    }
+    return filch_idle(out);
+}
+
+static const filch_type type = { .name = "any", .step = step };
+
+/* A copy of the first `size` bytes of `from`, zeros or rubbish after its `known` bytes, in a block of its own. */
+static void *cut(const void *from, size_t known, size_t size, uint8_t rubbish)
+{
+    uint8_t *at = malloc(size > 0 ? size : 1);
+    if (at == NULL) abort();
+    memcpy(at, from, size < known ? size : known);
+    if (size > known) {
+        memset(at + known, 0, size - known);
+        at[size - 1] = rubbish;
+    }
+    return at;
+}
+
+/* Mostly the right size, sometimes none, a shorter one, or a longer one. A shorter struct of those that are read ends
+ * between two fields, as an older one would: half a pointer cannot be told from a whole one. */
+static size_t choose_size(fuzz_bytes *in, size_t right, size_t step)
+{
+    uint8_t choice = fuzz_byte(in);
+    if (choice % 4 != 3) return right;
+    size_t size = (size_t)fuzz_byte(in) * (right + MORE) / 255;
+    return size < right && size >= sizeof(size_t) ? size / step * step : size;
+}
+
+/* ---- options ---- */
+
+static void tame(filch_options *opt, fuzz_bytes *in)
+{
+    /* Impossible numbers stay: they must be refused. Possible ones are made small. */
+    if (opt->workers >= 0 && opt->workers <= 1024) opt->workers = 1 + opt->workers % WORKERS_MOST;
+    if (fuzz_below(in, 8) != 0) opt->workers = FILCH_NO_WORKERS;
+    if (opt->work_queue > 64) opt->work_queue %= 64;
+    if (fuzz_below(in, 8) != 0) opt->spare = 0;
+    opt->batch_max %= fuzz_below(in, 8) == 0 ? 2048 : 65;
+    opt->global_batch %= fuzz_below(in, 8) == 0 ? 512 : 64;
+    if (fuzz_below(in, 4) != 0) opt->max_processes %= 1000;
+    if (fuzz_below(in, 4) != 0) opt->work_threads %= 8;
+    opt->alloc = test_alloc_fn;
+    opt->alloc_user = &alloc;
+    opt->registry = NULL;
+    opt->on_long_step = opt->on_long_step != NULL ? on_long_step : NULL;
+    opt->route = opt->route != NULL ? on_route : NULL;
+    opt->search_ns %= FILCH_MILLISECONDS(1);
+    opt->spin_tight %= 100;
+    opt->spin_yield %= 100;
+}
+
+static bool is_possible(const filch_options *opt, size_t size, uint8_t rubbish)
+{
+    filch_options read = FILCH_OPTIONS_INIT; /* what a shorter struct says */
+    if (size < sizeof opt->size) return false;
+    memcpy(&read, opt, size < sizeof read ? size : sizeof read);
+    if (size > sizeof *opt && rubbish != 0) return false;
+    if (read.workers < FILCH_NO_WORKERS || read.workers > 1024) return false;
+    if (read.batch_max > 1024 || read.global_batch > 256 || read.spare != 0) return false;
+    return read.max_processes <= UINT32_MAX / 2 && read.work_threads <= 1024;
+}
+
+/* A scheduler, or NULL; and how many processes it may have. */
+static filch_sched *create(fuzz_bytes *in, uint64_t *most)
+{
+    filch_options opt;
+    filch_sched  *sched = NULL;
+    fuzz_fill(in, &opt, sizeof opt);
+    tame(&opt, in);
+    size_t size = choose_size(in, sizeof opt, 8);
+    /* Without `alloc` the books would not balance; without `workers` there would be one per CPU. */
+    if (size >= sizeof opt.size && size < offsetof(filch_options, registry)) size = offsetof(filch_options, registry);
+    uint8_t rubbish = fuzz_below(in, 4) == 0 ? fuzz_byte(in) : 0;
+    opt.size = size;
+    filch_options *given = cut(&opt, sizeof opt, size < sizeof opt.size ? sizeof opt.size : size, rubbish);
+    given->size = size;
+    filch_err err = filch_sched_create(&sched, given);
+    free(given);
+    MUST(err == (is_possible(&opt, size, rubbish) ? FILCH_OK : FILCH_EINVAL), "create with another answer");
+    *most = opt.max_processes != 0 ? opt.max_processes : 1u << 26;
+    MUST((err == FILCH_OK) == (sched != NULL), "a scheduler without a success, or the other way round");
+    return sched;
+}
+
+/* ---- spawn options ---- */
+
+static void spawn(fuzz_bytes *in, filch_sched *sched, uint64_t *alive, uint64_t *listened, uint64_t most)
+{
+    filch_spawn_options opt;
+    fuzz_fill(in, &opt, sizeof opt);
+    opt.method = fuzz_below(in, 8) == 0 ? "any" : NULL;
+    if (fuzz_below(in, 8) != 0) opt.args = filch_none();
+    opt.args.as.ref.at = NULL;
+    opt.args.as.ref.block = NULL;
+    opt.values = NULL;
+    if (fuzz_below(in, 4) != 0) opt.overflow %= 6;
+    if (fuzz_below(in, 4) != 0) opt.mailbox_max %= 1u << 24;
+    if (fuzz_below(in, 4) != 0) opt.mailbox_bytes %= (size_t)1 << 30;
+    opt.on_exit = opt.on_exit != NULL ? on_exit_of : NULL;
+    size_t              size = choose_size(in, sizeof opt, 8);
+    uint8_t             rubbish = fuzz_below(in, 4) == 0 ? fuzz_byte(in) : 0;
+    filch_spawn_options read = FILCH_SPAWN_OPTIONS_INIT;
+    opt.size = size;
+    filch_spawn_options *given = cut(&opt, sizeof opt, size < sizeof opt.size ? sizeof opt.size : size, rubbish);
+    given->size = size;
+    memcpy(&read, &opt, size < sizeof read ? size : sizeof read);
+    filch_pid pid;
+    filch_err err = filch_spawn(sched, &type, given, &pid);
+    free(given);
+    bool wrong = size < sizeof opt.size || (size > sizeof opt && rubbish != 0);
+    wrong = wrong || read.overflow > FILCH_OVERFLOW_STOP;
+    if (wrong) MUST(err == FILCH_EINVAL, "impossible spawn options were taken");
+    /* How large a limit may be is the library's to say; small ones must work. */
+    bool large = read.mailbox_max >= 1u << 22 || read.mailbox_bytes >= 1u << 27;
+    if (read.method != NULL || read.args.kind != FILCH_KIND_NONE || read.args.form != 0) {
+        MUST(err != FILCH_OK, "a type without init took a method or args");
+        return;
+    }
+    if (!wrong && !large) MUST(err == (*alive < most ? FILCH_OK : FILCH_ELIMIT), "a spawn with another answer");
+    if (err != FILCH_OK) return;
+    (*alive)++;
+    *listened += read.on_exit != NULL;
+    filch_err sent = filch_send(sched, pid, filch_int(1));
+    MUST(sent == FILCH_OK, "the first message was refused");
+}
+
+/* ---- what is filled in ---- */
+
+static void look(fuzz_bytes *in, filch_sched *sched)
+{
+    filch_stats  stats = FILCH_STATS_INIT;
+    filch_info   info = { .size = sizeof info };
+    size_t       size = choose_size(in, sizeof stats, 1), info_size = choose_size(in, sizeof info, 1);
+    filch_stats *given = cut(&stats, sizeof stats, size < sizeof stats.size ? sizeof stats.size : size, 0);
+    filch_info  *asked = cut(&info, sizeof info, info_size < sizeof info.size ? sizeof info.size : info_size, 0);
+    given->size = size;
+    asked->size = info_size;
+    MUST(filch_sched_stats(sched, given) == (size < sizeof stats.size ? FILCH_EINVAL : FILCH_OK), "stats");
+    MUST(size < sizeof stats.size || given->size <= sizeof stats, "stats told more than there is");
+    filch_pid pid = { fuzz_u64(in), fuzz_u64(in) };
+    filch_err err = filch_inspect(sched, pid, asked);
+    MUST(err != FILCH_OK || info_size >= sizeof info.size, "inspect of no size");
+    free(given);
+    free(asked);
+}
+
+static void stop(fuzz_bytes *in, filch_sched *sched, uint64_t alive)
+{
+    filch_report report;
+    fuzz_fill(in, &report, sizeof report);
+    size_t        size = choose_size(in, sizeof report, 1);
+    filch_report *given = cut(&report, sizeof report, size < sizeof report.size ? sizeof report.size : size, 1);
+    given->size = size;
+    filch_err err = filch_sched_stop(sched, FILCH_SECONDS(10), given);
+    if (size < sizeof report) {
+        MUST(err == FILCH_EINVAL, "a report that is too small");
+        filch_report_free(given);
+        err = filch_sched_stop(sched, FILCH_SECONDS(10), NULL);
+    } else {
+        MUST(given->ended == alive && given->forced == 0 && given->count == 0, "the report is miscounted");
+        filch_report_free(given);
+    }
+    MUST(err == FILCH_OK, "no end");
+    free(given);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *at, size_t size)
+{
+    fuzz_bytes in = { at, size };
+    uint64_t   alive = 0, listened = 0;
+    memset(&alloc, 0, sizeof alloc);
+    exits = 0;
+    uint64_t     most;
+    filch_sched *sched = create(&in, &most);
+    if (sched != NULL) {
+        while (in.left > 0) {
+            if (fuzz_below(&in, 4) == 0) look(&in, sched);
+            else if (alive < 50) spawn(&in, sched, &alive, &listened, most);
+            else break;
+        }
+        if (filch_wake_fd(sched) >= 0) MUST(filch_tick(sched, 0, NULL) == FILCH_OK, "a tick failed");
+        stop(&in, sched, alive);
+    }
+    MUST(exits == listened, "ends nobody was told of");
+    MUST(alloc.bytes == 0 && alloc.blocks == 0 && alloc.wrong == 0, "memory was left behind");
+    return 0;
+}

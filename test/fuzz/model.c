@@ -1,0 +1,613 @@
+/* model.c - see model.h. */
+#include "fuzz/model.h"
+
+#include "fuzz/still_clock.h"
+
+/* A timer is late by the wheel's tick and a few looks at the clock, not by this. */
+#define LATE_NS FILCH_MILLISECONDS(1)
+
+world now;
+
+void model_begin(void)
+{
+    memset(&now, 0, sizeof now);
+    memset(&parcels, 0, sizeof parcels);
+    now.letter_free = -1;
+    now.current = now.buried = NOBODY;
+    still_clock_ns = 0;
+}
+
+int model_find(filch_pid pid)
+{
+    for (int i = now.life_count - 1; i >= 0; i--) {
+        if (now.lives[i].pid.serial == pid.serial && now.lives[i].pid.node == pid.node) return i;
+    }
+    return NOBODY;
+}
+
+bool model_inside(void)
+{
+    return now.current != NOBODY || now.dispatching || now.buried != NOBODY;
+}
+
+bool model_poor(uint64_t refused_before)
+{
+    return now.alloc.refused != refused_before;
+}
+
+bool model_has_room(void)
+{
+    return (now.letter_free >= 0 || now.letter_count < LETTERS) && now.question_count < QUESTIONS;
+}
+
+/* ---- letters ---- */
+
+static uint32_t units(size_t bytes)
+{
+    return (uint32_t)((bytes + 15) / 16);
+}
+
+static int letter_add(life *to, letter what)
+{
+    int index = now.letter_free;
+    if (index >= 0) now.letter_free = now.letters[index].next;
+    else index = now.letter_count++;
+    what.next = -1;
+    now.letters[index] = what;
+    if (to->first < 0) to->first = index;
+    else now.letters[to->last].next = index;
+    to->last = index;
+    return index;
+}
+
+static void letter_remove(life *to, int index)
+{
+    int before = -1;
+    for (int i = to->first; i != index; i = now.letters[i].next) before = i;
+    int after = now.letters[index].next;
+    if (before < 0) to->first = after;
+    else now.letters[before].next = after;
+    if (to->last == index) to->last = before;
+    if (now.letters[index].question >= 0) now.questions[now.letters[index].question].letter = -1;
+    now.letters[index].next = now.letter_free;
+    now.letter_free = index;
+}
+
+/* How full a mailbox is: at least, and at most. */
+typedef struct load {
+    uint32_t count, count_most, units, units_most;
+    bool     maybes;
+} load;
+
+static load load_of(const life *l)
+{
+    load sum = { .count_most = l->in_hand, .units_most = l->in_hand_units };
+    for (int i = l->first; i >= 0; i = now.letters[i].next) {
+        uint32_t n = units(now.letters[i].says.size);
+        sum.count_most++;
+        sum.units_most += n;
+        sum.maybes |= now.letters[i].maybe;
+        /* What drop oldest has thrown away already, we learn later. */
+        if (now.letters[i].maybe || l->overflow == FILCH_OVERFLOW_DROP_OLDEST) continue;
+        sum.count++;
+        sum.units += n;
+    }
+    return sum;
+}
+
+/* Is one more beyond the limit? */
+static bool is_over(const life *l, uint32_t count, uint32_t sum, size_t size)
+{
+    return (l->max != 0 && count + 1 > l->max) || (l->bytes != 0 && sum + units(size) > units(l->bytes));
+}
+
+/* Could the policy of `l` give this answer to a message, and may it? */
+static void check_admission(life *l, const content *says, filch_err err)
+{
+    load sum = load_of(l);
+    bool limited = l->max != 0 || l->bytes != 0;
+    bool must_fail = limited && is_over(l, sum.count, sum.units, says->size);
+    bool may_fail = limited && (is_over(l, sum.count_most, sum.units_most, says->size) || sum.maybes);
+    bool too_big = l->bytes != 0 && says->size > (size_t)units(l->bytes) * 16;
+    MUST((err == FILCH_ETOOBIG) == too_big, "too big for its mailbox, or not");
+    if (too_big) return;
+    if (err == FILCH_OK) {
+        MUST(!must_fail || l->overflow == FILCH_OVERFLOW_DROP_OLDEST, "a message beyond the limit was accepted");
+        return;
+    }
+    MUST(may_fail, "a message within the limit was refused");
+    bool drops = l->overflow == FILCH_OVERFLOW_DROP_NEWEST || l->overflow == FILCH_OVERFLOW_DROP_OLDEST;
+    MUST(err == (drops ? FILCH_EDROPPED : FILCH_EFULL), "refused, but not as the policy says");
+}
+
+static void count_refusal(life *l, filch_err err)
+{
+    if (err == FILCH_EDEAD) now.to_dead++;
+    if (err == FILCH_EFULL) now.refused++;
+    if (err == FILCH_EDROPPED) {
+        now.dropped++;
+        l->dropped++;
+    }
+    if (err == FILCH_EFULL && l->overflow == FILCH_OVERFLOW_STOP) l->doomed = true;
+}
+
+void model_sent(int to, filch_err otherwise, const content *says, filch_err err, uint64_t refused_before)
+{
+    if (!model_inside() && now.closing) {
+        MUST(err == FILCH_ECLOSED, "a message from outside after closing");
+        return;
+    }
+    if (err == FILCH_ENOMEM && model_poor(refused_before)) return;
+    if (to == NOBODY || !now.lives[to].alive) {
+        MUST(err == (to == NOBODY ? otherwise : FILCH_EDEAD), "a message to nobody");
+        if (err == FILCH_EDEAD) now.to_dead++;
+        return;
+    }
+    life *l = &now.lives[to];
+    bool  too_big = now.opt.payload_max != 0 && says->size > now.opt.payload_max;
+    if (too_big) {
+        MUST(err == FILCH_ETOOBIG, "a payload beyond payload_max was accepted");
+        return;
+    }
+    check_admission(l, says, err);
+    count_refusal(l, err);
+    if (err != FILCH_OK) return;
+    now.sent++;
+    int from = now.dispatching ? NOBODY : now.buried != NOBODY ? now.buried : now.current;
+    if (now.posing) from = now.as;
+    (void)letter_add(l, (letter){ .from = from, .any_from = now.buried != NOBODY, .says = *says, .question = -1 });
+}
+
+/* Drop oldest has thrown away what came before `index` on the same way. */
+static void skip_dropped(life *l, int index)
+{
+    const letter came = now.letters[index];
+    for (int i = l->first, next; i != index; i = next) {
+        const letter *at = &now.letters[i];
+        next = at->next;
+        /* A maybe was refused, or is gone too: its sender will be told which. */
+        if (at->from != came.from || at->asked != came.asked || at->maybe) continue;
+        l->dropped++;
+        letter_remove(l, i);
+    }
+}
+
+/* Each sender's letters come in the order sent. What a sender sends and what it asks to be sent are two ways: the
+ * second leaves after the step. */
+static void read_letter(life *l, const filch_event *event)
+{
+    int  from = event->from.serial == 0 ? NOBODY : model_find(event->from);
+    bool passed[2] = { false, false };
+    MUST(event->from.serial == 0 || from != NOBODY, "a message from a process that never was");
+    for (int i = l->first; i >= 0; i = now.letters[i].next) {
+        letter *at = &now.letters[i];
+        bool    his = at->from == from || (at->any_from && from == NOBODY);
+        if (!his || passed[at->asked]) continue;
+        if (!parcel_is(&at->says, &event->data)) {
+            passed[at->asked] = !at->maybe && l->overflow != FILCH_OVERFLOW_DROP_OLDEST;
+            continue;
+        }
+        if (l->overflow == FILCH_OVERFLOW_DROP_OLDEST) skip_dropped(l, i);
+        if (at->maybe) now.sent++;
+        now.read++;
+        now.heard = event;
+        now.heard_says = at->says;
+        l->in_hand++;
+        l->in_hand_units += units(at->says.size);
+        letter_remove(l, i);
+        return;
+    }
+    MUST(false, "a message that nobody sent, or that was overtaken");
+}
+
+/* ---- questions ---- */
+
+uint64_t model_next_tag(errand what)
+{
+    uint64_t tag = (uint64_t)now.question_count;
+    return what == ASK_TIMER || what == ASK_TICKER ? tag | TAG_TIMER : tag;
+}
+
+question *model_asked(errand what, uint64_t tag)
+{
+    question *q = &now.questions[now.question_count++];
+    *q = (question){ .life = now.current, .what = what, .tag = tag, .letter = -1, .to = NOBODY,
+                     .asked_ns = still_clock_ns };
+    q->armed = what == ASK_SLEEP || what == ASK_TIMER || what == ASK_TICKER;
+    now.lives[now.current].outstanding++;
+    return q;
+}
+
+void model_asked_send(question *q, int to, filch_err otherwise, const content *says)
+{
+    q->to = to;
+    q->otherwise = otherwise;
+    q->says = *says;
+    if (to == NOBODY || !now.lives[to].alive) return;
+    now.lives[to].asked_to = true;
+    q->letter = letter_add(&now.lives[to], (letter){ .from = q->life, .asked = true, .maybe = true, .says = *says,
+                                                     .question = (int)(q - now.questions) });
+}
+
+void model_completed(question *q, const content *says, filch_err error, filch_err err, uint64_t refused_before)
+{
+    if (now.closed) {
+        MUST(err == FILCH_ECLOSED, "a completion after closing");
+        return;
+    }
+    if (err == FILCH_ENOMEM && model_poor(refused_before)) return;
+    if (q->stage != STAGE_OPEN) {
+        MUST(err == FILCH_ESTALE || err == FILCH_EDEAD, "a late completion was taken");
+        now.late++;
+        return;
+    }
+    if (now.opt.payload_max != 0 && says->size > now.opt.payload_max) {
+        MUST(err == FILCH_ETOOBIG, "an answer beyond payload_max was taken");
+        return;
+    }
+    MUST(err == FILCH_OK, "a completion was refused");
+    q->stage = STAGE_ANSWERED;
+    q->says = *says;
+    q->error = error;
+}
+
+/* The timer or ticker of `l` with this id, or NULL. */
+static question *timer_of(const life *l, int64_t id)
+{
+    for (int i = 0; i < now.question_count; i++) {
+        question *q = &now.questions[i];
+        bool      timer = q->what == ASK_TIMER || q->what == ASK_TICKER;
+        if (timer && q->id == id && &now.lives[q->life] == l && id != 0) return q;
+    }
+    return NULL;
+}
+
+static bool is_due(const question *q, uint64_t ns)
+{
+    return q->span_ns < ns && q->asked_ns + q->span_ns <= ns;
+}
+
+static void read_cancel(life *l, const question *q, const filch_event *event)
+{
+    int64_t   answer = filch_as_int(&event->data);
+    question *timer = timer_of(l, q->id);
+    MUST(event->error == FILCH_OK && (answer == 0 || answer == 1), "a strange answer to a cancel");
+    if (answer == 1) {
+        MUST(timer != NULL && timer->armed, "stopped a timer that was not there");
+        timer->armed = false;
+        timer->stopped = true;
+        return;
+    }
+    bool sure = timer != NULL && timer->armed && (timer->what == ASK_TICKER || !is_due(timer, still_clock_ns));
+    MUST(!sure, "a timer that was there could not be stopped");
+}
+
+static void read_sending(question *q, const filch_event *event)
+{
+    life *to = q->to != NOBODY ? &now.lives[q->to] : NULL;
+    bool  poor = now.alloc.refused > 0;
+    if (event->error == FILCH_OK) {
+        MUST(to != NULL, "a message to nobody was sent");
+        if (q->letter < 0) return;
+        now.letters[q->letter].maybe = false;
+        now.letters[q->letter].question = -1;
+        q->letter = -1;
+        now.sent++;
+        return;
+    }
+    if (to == NULL) {
+        MUST(event->error == q->otherwise || (poor && event->error == FILCH_ENOMEM), "a message to nobody");
+        if (event->error == FILCH_EDEAD) now.to_dead++;
+        return;
+    }
+    MUST(q->letter >= 0 || !to->alive, "a message was refused, and arrived");
+    bool drops = to->overflow == FILCH_OVERFLOW_DROP_NEWEST || to->overflow == FILCH_OVERFLOW_DROP_OLDEST;
+    switch (event->error) {
+    case FILCH_EDEAD: MUST(!to->alive, "a living process was called dead"); break;
+    case FILCH_EFULL: MUST(!drops && to->overflow != FILCH_OVERFLOW_WAIT, "full, but the policy says otherwise"); break;
+    case FILCH_EDROPPED: MUST(drops, "dropped, but the policy says otherwise"); break;
+    case FILCH_ETOOBIG: MUST(to->bytes != 0 && q->says.size > to->bytes, "too big, but it is not"); break;
+    default: MUST(event->error == FILCH_ENOMEM && poor, "a message was refused for no reason"); break;
+    }
+    count_refusal(to, event->error);
+    if (q->letter >= 0) letter_remove(to, q->letter);
+}
+
+static void read_answer(life *l, const filch_event *event)
+{
+    uint64_t  index = event->tag & ~TAG_TIMER;
+    question *q = &now.questions[index];
+    bool      poor = now.alloc.refused > 0 && event->error == FILCH_ENOMEM;
+    MUST(index < (uint64_t)now.question_count && q->tag == event->tag, "an answer to nothing");
+    MUST(&now.lives[q->life] == l, "somebody else's answer");
+    MUST(q->stage == STAGE_OPEN || q->stage == STAGE_ANSWERED, "answered twice");
+    MUST(event->from.serial == 0, "an answer from somebody");
+    switch (q->what) {
+    case ASK_OWN:
+        MUST(q->stage == STAGE_ANSWERED, "an answer that nobody gave");
+        MUST(q->error == event->error && parcel_is(&q->says, &event->data), "another answer than was given");
+        break;
+    case ASK_UNKNOWN: MUST(event->error == FILCH_ECOMMAND, "an unknown command was answered"); break;
+    case ASK_SLEEP:
+        MUST(poor || event->error == FILCH_OK, "a sleep failed");
+        MUST(poor || is_due(q, still_clock_ns), "a sleep was early");
+        q->armed = false;
+        break;
+    case ASK_TIMER:
+    case ASK_TICKER:
+        MUST(poor || event->error == FILCH_OK, "a timer failed");
+        q->id = filch_as_int(&event->data);
+        if (poor) q->armed = false;
+        MUST(poor || q->id != 0, "a timer without an id");
+        break;
+    case ASK_CANCEL: read_cancel(l, q, event); break;
+    case ASK_SEND: read_sending(q, event); break;
+    }
+    q->stage = STAGE_READ;
+    l->outstanding--;
+    now.answered++;
+}
+
+static void read_timer(life *l, const filch_event *event)
+{
+    uint64_t  index = event->tag & ~TAG_TIMER;
+    question *q = &now.questions[index];
+    MUST(index < (uint64_t)now.question_count && q->tag == event->tag && &now.lives[q->life] == l, "a strange timer");
+    MUST(event->from.serial == 0 && filch_kind_of(&event->data) == FILCH_KIND_INT, "a timer's message is another");
+    MUST(q->armed || (q->what == ASK_TICKER && q->stopped), "a timer fired twice, or after it was stopped");
+    int64_t ticks = filch_as_int(&event->data);
+    MUST(ticks >= 1 && (q->what == ASK_TICKER || ticks == 1), "a timer that fired no time");
+    q->ticks += (uint64_t)ticks;
+    MUST(q->asked_ns + q->ticks * q->span_ns <= still_clock_ns, "a timer was early");
+    q->stopped = false;
+    if (q->what == ASK_TIMER) q->armed = false;
+}
+
+/* ---- steps ---- */
+
+void model_step_begin(life *l, const filch_event *events, size_t count)
+{
+    bool answers = false;
+    MUST(l->alive && !l->stepping && now.current == NOBODY, "a step of one that is dead, or inside a step");
+    MUST(!l->doomed, "a step after the end was ordered");
+    MUST(count <= (now.opt.batch_max != 0 ? now.opt.batch_max : 64), "more events than batch_max");
+    MUST(!l->cancel || now.closing || (count > 0 && events[0].type == FILCH_EVENT_CANCEL), "a cancel did not come first");
+    l->stepping = true;
+    now.current = (int)(l - now.lives);
+    now.question_fresh = now.question_count;
+    now.heard = NULL;
+    now.steps++;
+    for (size_t i = 0; i < count; i++) {
+        switch (events[i].type) {
+        case FILCH_EVENT_MESSAGE:
+            if ((events[i].tag & TAG_TIMER) != 0) read_timer(l, &events[i]);
+            else read_letter(l, &events[i]);
+            break;
+        case FILCH_EVENT_YIELD:
+            answers = true;
+            read_answer(l, &events[i]);
+            break;
+        case FILCH_EVENT_CANCEL:
+            answers = true;
+            MUST(i == 0 && (l->cancel || now.closing), "a cancel that nobody asked for, or a late one");
+            l->cancel = false;
+            break;
+        case FILCH_EVENT_DROPPED:
+            MUST(filch_as_int(&events[i].data) > 0, "nothing was dropped");
+            l->told += (uint64_t)filch_as_int(&events[i].data);
+            break;
+        default: MUST(false, "an event of no type");
+        }
+    }
+    MUST(l->rest != REST_IDLE || count > 0, "an idle process was stepped for nothing");
+    MUST(l->rest != REST_WAIT || answers, "a waiting process was stepped without an answer");
+}
+
+/* What was asked in this step will never be dispatched. */
+static void forget_fresh(life *l)
+{
+    for (int i = now.question_fresh; i < now.question_count; i++) {
+        question *q = &now.questions[i];
+        q->stage = STAGE_VOID;
+        q->armed = false;
+        l->outstanding--;
+        if (q->letter >= 0) letter_remove(&now.lives[q->to], q->letter);
+    }
+}
+
+void model_step_end(life *l, filch_err err, rest status)
+{
+    if (err == FILCH_OK && status == REST_NONE) err = FILCH_ENOSTATUS;
+    if (err == FILCH_OK && status == REST_WAIT && l->outstanding == 0) err = FILCH_ENOYIELD;
+    if (err != FILCH_OK) forget_fresh(l);
+    else now.asked += (uint64_t)(now.question_count - now.question_fresh);
+    l->in_hand = l->in_hand_units = 0;
+    l->stepping = false;
+    l->rest = status == REST_UPGRADE ? REST_CONTINUE : status;
+    now.current = NOBODY;
+    now.heard = NULL;
+    if (err != FILCH_OK || status == REST_DONE) {
+        l->ends = true;
+        l->end_error = err;
+        if (err != FILCH_OK) l->end_result = (content){ .kind = FILCH_KIND_NONE };
+    } else if (status == REST_UPGRADE) {
+        l->upgrading = !l->bare;
+        if (l->bare) l->instance = l->next_instance;
+        if (l->bare) l->next_instance = 0;
+        l->bare = l->next_bare;
+        l->name = l->next_name;
+    }
+}
+
+/* ---- ends ---- */
+
+static void bury(life *l)
+{
+    int self = (int)(l - now.lives);
+    l->alive = false;
+    now.ended++;
+    if (!l->ends || l->end_error != FILCH_OK) now.failed++;
+    while (l->first >= 0) {
+        if (now.letters[l->first].maybe) {
+            now.sent_maybe++;
+            now.vague = true;
+        }
+        letter_remove(l, l->first);
+    }
+    for (int i = 0; i < now.question_count; i++) {
+        question *q = &now.questions[i];
+        if (q->life != self) continue;
+        q->armed = false;
+        if (q->stage != STAGE_READ && q->what == ASK_SEND) now.vague = true;
+        if (q->stage != STAGE_READ) q->stage = STAGE_VOID;
+    }
+}
+
+void model_closed(uint32_t instance, life *l)
+{
+    now.shut++;
+    if (l->stepping || instance == l->next_instance) {
+        if (l->upgrading) MUST(false, "the new instance was closed, not the old one");
+        MUST(instance == l->next_instance, "an instance was closed during its step");
+        l->next_instance = 0;
+        return;
+    }
+    MUST(instance == l->instance, "an instance was closed twice");
+    l->instance = 0;
+    if (!l->upgrading) {
+        bury(l);
+        return;
+    }
+    l->upgrading = false;
+    l->instance = l->next_instance;
+    l->next_instance = 0;
+}
+
+void model_exit(life *l, filch_err error, const filch_data *result)
+{
+    MUST(l->exits++ == 0, "told twice of one end");
+    MUST(l->alive == l->bare, "told of an end before close");
+    if (l->ends) {
+        MUST(error == l->end_error, "an end with another error");
+        MUST(parcel_is(&l->end_result, result), "an end with another result");
+    } else {
+        bool stops = l->overflow == FILCH_OVERFLOW_STOP && (l->max != 0 || l->bytes != 0);
+        bool killed = l->doomed && (error == FILCH_EKILLED || (error == FILCH_EOVERFLOW && stops));
+        bool overflowed = error == FILCH_EOVERFLOW && stops && l->asked_to;
+        MUST(killed || overflowed || (now.closing && error == FILCH_ECANCELLED), "an end without a cause");
+        MUST(filch_kind_of(result) == FILCH_KIND_NONE, "a forced end with a result");
+    }
+    if (l->alive) bury(l);
+}
+
+/* ---- quiet ---- */
+
+static void calm_letters(life *l)
+{
+    bool maybes = false;
+    for (int i = l->first, next; i >= 0; i = next) {
+        letter *at = &now.letters[i];
+        next = at->next;
+        if (at->maybe) {
+            MUST(now.questions[at->question].stage == STAGE_VOID, "a sender waits for room that is there");
+            maybes = true;
+            now.sent_maybe++;
+            now.vague = true;
+        } else {
+            MUST(l->overflow == FILCH_OVERFLOW_DROP_OLDEST && (l->max != 0 || l->bytes != 0), "a message was lost");
+            l->dropped++;
+        }
+        letter_remove(l, i);
+    }
+    if (maybes) l->dropped = l->told;
+    MUST(l->dropped == l->told || now.vague, "told of other drops than there were");
+    l->dropped = l->told;
+}
+
+static void calm_questions(uint64_t since_ns, uint64_t *armed, uint64_t *armed_most)
+{
+    for (int i = 0; i < now.question_count; i++) {
+        const question *q = &now.questions[i];
+        const life     *l = &now.lives[q->life];
+        if (!l->alive || q->stage == STAGE_VOID) continue;
+        MUST(q->stage != STAGE_ANSWERED, "an answer was lost");
+        if (q->stage == STAGE_OPEN && q->what != ASK_OWN && q->what != ASK_SLEEP) {
+            bool waits = q->what == ASK_SEND && q->to != NOBODY && now.lives[q->to].alive &&
+                         now.lives[q->to].overflow == FILCH_OVERFLOW_WAIT && now.lives[q->to].rest == REST_WAIT;
+            MUST(waits, "a built-in command did not answer");
+        }
+        if (q->stage == STAGE_OPEN && q->what == ASK_OWN) MUST(q->dispatched, "a handler was not called");
+        if (!q->armed) continue;
+        bool due = is_due(q, since_ns > LATE_NS ? since_ns - LATE_NS : 0) && q->what != ASK_TICKER;
+        MUST(!due || (q->what == ASK_TIMER && l->rest == REST_WAIT), "a timer did not fire");
+        (*armed_most)++;
+        if (q->what == ASK_TICKER || q->what == ASK_SLEEP || !is_due(q, still_clock_ns)) (*armed)++;
+        else if (l->rest != REST_WAIT) (*armed)++;
+    }
+}
+
+static void calm_stats(uint64_t armed, uint64_t armed_most)
+{
+    filch_stats stats = FILCH_STATS_INIT;
+    MUST(filch_sched_stats(now.sched, &stats) == FILCH_OK, "no stats");
+    MUST(stats.spawned == now.spawned && stats.ended == now.ended && stats.failed == now.failed, "lives are miscounted");
+    MUST(stats.alive == now.spawned - now.ended, "the living are miscounted");
+    MUST(stats.steps == now.steps && stats.yields == now.asked, "steps or yields are miscounted");
+    MUST(stats.completions >= now.answered && stats.late_completions >= now.late, "completions are miscounted");
+    MUST(stats.timers >= armed && stats.timers <= armed_most, "timers are miscounted");
+    MUST(now.opt.long_step_ns == 0 || stats.long_steps == now.steps, "long steps are miscounted");
+    if (now.vague) return;
+    MUST(stats.sent >= now.sent && stats.refused >= now.refused, "messages are miscounted");
+    MUST(stats.dropped >= now.dropped && stats.undelivered >= now.to_dead, "refusals are miscounted");
+}
+
+void model_calm(uint64_t since_ns)
+{
+    uint64_t armed = 0, armed_most = 0;
+    for (int i = 0; i < now.life_count; i++) {
+        life      *l = &now.lives[i];
+        filch_info info = { .size = sizeof info };
+        filch_err  err = filch_inspect(now.sched, l->pid, &info);
+        MUST(err == (l->alive ? FILCH_OK : FILCH_EDEAD), "alive, or not");
+        MUST(l->alive || l->exits == (l->hears ? 1 : 0), "an end that nobody was told of");
+        if (!l->alive) continue;
+        MUST(!l->doomed && !l->cancel, "an order was not carried out");
+        MUST(l->rest == REST_IDLE || l->rest == REST_WAIT, "a ready process was forgotten");
+        MUST(info.state == (l->rest == REST_IDLE ? FILCH_STATE_IDLE : FILCH_STATE_BLOCKED), "another state");
+        if (l->rest == REST_IDLE) calm_letters(l);
+        else MUST(l->outstanding > 0, "waits for nothing");
+    }
+    calm_questions(since_ns, &armed, &armed_most);
+    calm_stats(armed, armed_most);
+    if (armed_most == 0) MUST(filch_next_timeout(now.sched) == FILCH_FOREVER, "a timeout for nothing");
+}
+
+void model_inspected(int index, const filch_info *info)
+{
+    const life *l = &now.lives[index];
+    load        sum = load_of(l);
+    MUST(strcmp(info->name, l->name) == 0, "another name");
+    MUST(l->stepping == (info->state == FILCH_STATE_RUNNING), "running, or not");
+    if (l->max == 0 && l->bytes == 0) return;
+    MUST(info->messages >= sum.count && info->messages <= sum.count_most, "the mailbox is miscounted");
+}
+
+void model_over(void)
+{
+    filch_stats stats = FILCH_STATS_INIT;
+    MUST(filch_sched_stats(now.sched, &stats) == FILCH_OK, "no stats");
+    calm_stats(0, 0);
+    MUST(now.spawned == now.ended, "somebody is left");
+    for (int i = 0; i < now.life_count; i++) {
+        MUST(!now.lives[i].alive && now.lives[i].exits == (now.lives[i].hears ? 1 : 0), "an end nobody was told of");
+    }
+    if (now.vague) return;
+    uint64_t timers = 0;
+    for (int i = 0; i < now.question_count; i++) {
+        timers += now.questions[i].what == ASK_TIMER || now.questions[i].what == ASK_TICKER;
+    }
+    /* Accepted is read, or never read, or thrown away. A timer's message that was not read is undelivered too. */
+    MUST(stats.sent == now.sent && stats.refused == now.refused, "messages are miscounted");
+    uint64_t gone = now.read + (stats.undelivered - now.to_dead) + (stats.dropped - now.dropped);
+    MUST(gone >= now.sent && gone <= now.sent + timers, "messages have vanished, or multiplied");
+}

@@ -1,0 +1,720 @@
+/* soak.c - everything at once, for as long as you like.
+ *
+ *     soak SECONDS [WORKERS]
+ *
+ * One scheduler lives all the time. In it: *ledgers*, which check each sender's order; *boxes* with small mailboxes of
+ * every policy; *talkers*, which send, sleep, ask for work and for answers from other threads; and a *crowd* of short
+ * lives that write to each other, go on as another type, and are cancelled and killed by threads from outside. Beside
+ * it small schedulers of all kinds are created, filled, and stopped in the middle of what they do.
+ *
+ * All along nothing may be lost: messages accepted = read + never read by the dead + thrown away by policy; instances
+ * opened = closed; yields answered once; memory and resident size do not grow after a while.
+ * After LIMIT without a message the program tells what it sees and ends.
+ * Exit: 0 all well; 1 a violation; 2 wrong usage, or the machine refused.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <filch.h>
+
+#include "base/prng.h"
+#include "port/atomic.h"
+#include "port/clock.h"
+#include "port/thread.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+enum { LEDGERS = 4, BOXES = 10, TALKERS = 32, CROWD = 200, OUTSIDE = 2, POSTMEN = 2, SENDERS = TALKERS + OUTSIDE };
+enum { ANSWER = FILCH_CMD_USER, DESK = 512, WINDOW = 4096, BOX_MAX = 8 };
+
+#define LIMIT FILCH_SECONDS(60)
+#define NODE 1
+
+/* Counts of the one world. Relaxed: numbers only, compared when everybody has left. */
+#define COUNTS(X)                                                                                                \
+    X(opened) X(closed) X(born) X(exits) X(sent) X(read) X(dead) X(full) X(dropped) X(told) X(asked) X(answered) \
+    X(completed) X(late)
+
+typedef struct counts {
+#define X(name) FLI_ATOMIC(uint64_t) name;
+    COUNTS(X)
+#undef X
+} counts;
+
+static counts            now;
+static filch_sched      *town;
+static FLI_ATOMIC(bool)  over;      /* no new lives, no messages from outside */
+static FLI_ATOMIC(bool)  post_over; /* no more answers */
+static filch_pid         ledgers[LEDGERS];
+static FLI_ATOMIC(uint64_t) boxes[BOXES], crowd[CROWD];   /* serials; those who die are replaced */
+static FLI_ATOMIC(uint64_t) ahead[LEDGERS];               /* messages sent to a ledger and not read */
+static FLI_ATOMIC(uint64_t) side_messages, side_rounds;
+static FLI_ATOMIC(size_t)   town_bytes, side_bytes;
+
+static struct {
+    fli_mutex      lock;
+    fli_cond       filled;
+    filch_receiver post[DESK];
+    uint32_t       first, count;
+} desk;
+
+/* ---- telling ---- */
+
+#define ADD(name, n) fli_add_rlx(&now.name, (uint64_t)(n))
+#define GET(name) fli_load_rlx(&now.name)
+
+static void complain(const char *what)
+{
+    filch_stats stats = FILCH_STATS_INIT;
+    if (town != NULL) (void)!filch_sched_stats(town, &stats);
+    fprintf(stderr, "\nsoak: %s\n ", what);
+#define X(name) fprintf(stderr, " " #name " %" PRIu64, GET(name));
+    COUNTS(X)
+#undef X
+    fprintf(stderr, "\n  spawned %" PRIu64 " ended %" PRIu64 " sent %" PRIu64 " undelivered %" PRIu64 " refused %" PRIu64
+            " dropped %" PRIu64 " yields %" PRIu64 " completions %" PRIu64 " late %" PRIu64 " asleep %" PRIu32 "\n",
+            stats.spawned, stats.ended, stats.sent, stats.undelivered, stats.refused, stats.dropped, stats.yields,
+            stats.completions, stats.late_completions, stats.asleep);
+    _exit(1);
+}
+
+#define MUST(condition, why)               \
+    do {                                   \
+        if (!(condition)) complain(why);   \
+    } while (0)
+
+static void machine(const char *what, filch_err err)
+{
+    if (err == FILCH_OK) return;
+    fprintf(stderr, "\nsoak: %s: %s\n", what, filch_err_text(err));
+    _exit(2);
+}
+
+/* ---- memory ---- */
+
+static void *count_alloc(void *user, void *old, size_t old_size, size_t size)
+{
+    FLI_ATOMIC(size_t) *bytes = user;
+    if (size == 0) {
+        free(old);
+        fli_sub_acqrel(bytes, old_size);
+        return NULL;
+    }
+    void *at = realloc(old, size);
+    if (at == NULL) return NULL;
+    fli_add_rlx(bytes, size);
+    fli_sub_acqrel(bytes, old_size);
+    return at;
+}
+
+static size_t resident(void)
+{
+    size_t total = 0, pages = 0;
+    FILE  *file = fopen("/proc/self/statm", "r");
+    if (file == NULL) return 0;
+    if (fscanf(file, "%zu %zu", &total, &pages) != 2) pages = 0;
+    fclose(file);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* ---- messages ---- */
+
+static void note_sent(filch_err err)
+{
+    switch (err) {
+    case FILCH_OK: ADD(sent, 1); break;
+    case FILCH_EDEAD: ADD(dead, 1); break;
+    case FILCH_EFULL: ADD(full, 1); break;
+    case FILCH_EDROPPED: ADD(dropped, 1); break;
+    case FILCH_ECLOSED: MUST(fli_load_rlx(&over), "closed, but it is not"); break;
+    default: complain(filch_err_name(err));
+    }
+}
+
+static void post(filch_pid to, filch_data data)
+{
+    note_sent(filch_send(town, to, data));
+}
+
+static filch_pid pid_at(FLI_ATOMIC(uint64_t) *slot)
+{
+    return (filch_pid){ NODE, fli_load_rlx(slot) };
+}
+
+/* The next number of `sender` for a ledger. False: the ledger is far behind. */
+static bool enter_ledger(uint64_t sender, uint32_t which, uint64_t *number)
+{
+    if (fli_load_rlx(&ahead[which]) >= WINDOW) return false;
+    fli_add_rlx(&ahead[which], 1);
+    post(ledgers[which], filch_int((int64_t)(sender << 48 | (*number)++)));
+    return true;
+}
+
+static char large[200]; /* never written: for payloads that need a block */
+
+static filch_data any_payload(fli_prng *prng)
+{
+    switch (fli_prng_below(prng, 4)) {
+    case 0: return filch_int(1);
+    case 1: return filch_bytes(large, 20);
+    case 2: return filch_bytes(large, 1 + fli_prng_below(prng, sizeof large));
+    default: return filch_str("a text that is longer than what fits into an event");
+    }
+}
+
+/* ---- the desk: questions that other threads answer ---- */
+
+static filch_err on_answer(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user;
+    if (filch_as_int(&command->data) % 4 == 0) {
+        ADD(completed, 1);
+        return filch_complete(receiver, tag, filch_int((int64_t)tag), FILCH_OK);
+    }
+    fli_mutex_lock(&desk.lock);
+    bool full = desk.count == DESK;
+    if (!full) desk.post[(desk.first + desk.count++) % DESK] = receiver;
+    fli_cond_signal(&desk.filled);
+    fli_mutex_unlock(&desk.lock);
+    if (!full) return FILCH_OK;
+    ADD(completed, 1);
+    return FILCH_EUSER + 1;
+}
+
+static void answer(filch_receiver receiver)
+{
+    filch_err once = filch_complete(receiver, receiver.tag, filch_int((int64_t)receiver.tag), FILCH_OK);
+    if (once == FILCH_OK) {
+        ADD(completed, 1);
+        filch_err twice = filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK);
+        MUST(twice == FILCH_ESTALE || twice == FILCH_ECLOSED, "a second completion was taken");
+        if (twice == FILCH_ESTALE) ADD(late, 1);
+    } else {
+        MUST(once == FILCH_ESTALE || once == FILCH_EDEAD || once == FILCH_ECLOSED, "a completion was refused");
+        if (once != FILCH_ECLOSED) ADD(late, 1);
+    }
+}
+
+static void postman(void *arg)
+{
+    (void)arg;
+    fli_mutex_lock(&desk.lock);
+    for (;;) {
+        while (desk.count == 0 && !fli_load_rlx(&post_over)) fli_cond_wait(&desk.filled, &desk.lock);
+        if (desk.count == 0) break;
+        filch_receiver receiver = desk.post[desk.first];
+        desk.first = (desk.first + 1) % DESK;
+        desk.count--;
+        fli_mutex_unlock(&desk.lock);
+        answer(receiver);
+        fli_mutex_lock(&desk.lock);
+    }
+    fli_mutex_unlock(&desk.lock);
+}
+
+/* ---- lives ---- */
+
+static void close_one(void *self)
+{
+    (void)self;
+    ADD(closed, 1);
+}
+
+static filch_err open_one(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)ctx, (void)method;
+    *(uint64_t *)self = (uint64_t)filch_as_int(args);
+    ADD(opened, 1);
+    return FILCH_OK;
+}
+
+static bool is_cancelled(const filch_event *events, size_t count)
+{
+    return count > 0 && events[0].type == FILCH_EVENT_CANCEL;
+}
+
+/* Reads what is there. Gives how many yields were answered. */
+static uint32_t read_mail(const filch_event *events, size_t count)
+{
+    uint32_t answers = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_MESSAGE) ADD(read, 1);
+        if (events[i].type == FILCH_EVENT_DROPPED) ADD(told, filch_as_int(&events[i].data));
+        answers += events[i].type == FILCH_EVENT_YIELD;
+    }
+    ADD(answered, answers);
+    return answers;
+}
+
+typedef struct ledger {
+    uint64_t which;
+    uint64_t next[SENDERS];
+} ledger;
+
+static filch_err ledger_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    ledger *l = self;
+    (void)read_mail(events, count);
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type != FILCH_EVENT_MESSAGE) continue;
+        uint64_t value = (uint64_t)filch_as_int(&events[i].data), sender = value >> 48;
+        MUST(sender < SENDERS && (value & 0xffffffffffff) == l->next[sender], "lost, doubled or overtaken");
+        l->next[sender]++;
+        fli_sub_acqrel(&ahead[l->which], 1);
+    }
+    return is_cancelled(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+static const filch_type ledger_type = { .name = "ledger", .size = sizeof(ledger), .init = open_one,
+                                        .step = ledger_step, .close = close_one };
+
+/* Reads, and now and then sleeps on a full mailbox. */
+static filch_err box_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    uint64_t *steps = self;
+    (void)read_mail(events, count);
+    if (is_cancelled(events, count)) return filch_done(out, filch_none());
+    if (++*steps % 64 != 0) return filch_idle(out);
+    machine("sleep", filch_yield_sleep(out, 1, FILCH_MICROSECONDS(200)));
+    ADD(asked, 1);
+    return filch_wait(out);
+}
+
+static const filch_type box_type = { .name = "box", .size = sizeof(uint64_t), .init = open_one, .step = box_step,
+                                     .close = close_one };
+
+typedef struct talker {
+    uint64_t id;
+    fli_prng prng;
+    uint64_t numbers[LEDGERS];
+    uint64_t asked, due_ns; /* of the sleep that is out */
+    uint32_t outstanding;
+    bool     ending;
+} talker;
+
+enum { TAG_ANSWER, TAG_SLEEP, TAG_SEND, TAG_WORK, TAGS };
+
+static filch_err do_work(void *arg, filch_data *result)
+{
+    *result = filch_int((int64_t)(intptr_t)arg);
+    return FILCH_OK;
+}
+
+static void take_answer(talker *t, const filch_event *event)
+{
+    MUST(event->tag / TAGS <= t->asked && t->outstanding > 0, "an answer to nothing");
+    t->outstanding--;
+    switch (event->tag % TAGS) {
+    case TAG_SEND: note_sent(event->error); break;
+    case TAG_SLEEP: MUST(fli_clock_ns() >= t->due_ns && event->error == FILCH_OK, "a sleep was early"); break;
+    case TAG_WORK:
+        if (event->error == FILCH_EFULL || event->error == FILCH_ECANCELLED) break;
+        MUST(filch_as_int(&event->data) == (int64_t)event->tag, "another result");
+        break;
+    default:
+        MUST(event->error == FILCH_EUSER + 1 || filch_as_int(&event->data) == (int64_t)event->tag, "another answer");
+    }
+}
+
+static void ask(talker *t, filch_out *out, unsigned what)
+{
+    uint64_t tag = ++t->asked * TAGS + what, span_ns = fli_prng_below(&t->prng, 300000);
+    uint32_t box = fli_prng_below(&t->prng, BOXES);
+    switch (what) {
+    case TAG_ANSWER: machine("yield", filch_yield(out, ANSWER, tag, filch_int(fli_prng_below(&t->prng, 8)))); break;
+    case TAG_SEND: machine("yield", filch_yield_send(out, tag, pid_at(&boxes[box]), any_payload(&t->prng))); break;
+    case TAG_WORK: machine("yield", filch_yield_work(out, tag, do_work, (void *)(uintptr_t)tag)); break;
+    default:
+        t->due_ns = fli_clock_ns() + span_ns;
+        machine("yield", filch_yield_sleep(out, tag, span_ns));
+    }
+    t->outstanding++;
+    ADD(asked, 1);
+}
+
+static filch_err talker_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    talker *t = self;
+    if (t->prng.state == 0) fli_prng_init(&t->prng, t->id);
+    (void)read_mail(events, count);
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_YIELD) take_answer(t, &events[i]);
+    }
+    t->ending = t->ending || is_cancelled(events, count);
+    if (t->ending) return t->outstanding > 0 ? filch_wait(out) : filch_done(out, filch_none());
+    bool slow = false, sleeps = false;
+    for (uint32_t n = 1 + fli_prng_below(&t->prng, 4); n > 0; n--) {
+        uint32_t which = fli_prng_below(&t->prng, LEDGERS);
+        switch (fli_prng_below(&t->prng, 8)) {
+        case 0: ask(t, out, TAG_ANSWER); break;
+        case 1: ask(t, out, TAG_SEND); break;
+        case 2: if (fli_prng_below(&t->prng, 8) == 0) ask(t, out, TAG_WORK); break;
+        case 3: post(pid_at(&boxes[fli_prng_below(&t->prng, BOXES)]), any_payload(&t->prng)); break;
+        case 4: post(pid_at(&crowd[fli_prng_below(&t->prng, CROWD)]), any_payload(&t->prng)); break;
+        default: slow |= !enter_ledger(t->id, which, &t->numbers[which]); break;
+        }
+    }
+    /* One sleep at a time: due_ns is of that one. */
+    if (t->outstanding == 0 && (slow || fli_prng_below(&t->prng, 16) == 0)) {
+        ask(t, out, TAG_SLEEP);
+        sleeps = true;
+    }
+    if (t->outstanding == 0) return filch_continue(out);
+    return sleeps || fli_prng_below(&t->prng, 2) == 0 ? filch_wait(out) : filch_idle(out);
+}
+
+static const filch_type talker_type = { .name = "talker", .size = sizeof(talker), .init = open_one,
+                                        .step = talker_step, .close = close_one };
+
+/* ---- the crowd ---- */
+
+typedef struct face {
+    uint64_t slot;
+    fli_prng prng;
+    char     more[64]; /* too large for the control block */
+} face;
+
+static void replace(void *user, filch_pid pid, filch_err error, const filch_data *result);
+
+static filch_err spawn(const filch_type *type, uint64_t arg, uint32_t overflow, filch_exit_fn on_exit, void *user,
+                       filch_pid *pid)
+{
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    opt.args = filch_int((int64_t)arg);
+    opt.mailbox_max = overflow != UINT32_MAX ? BOX_MAX : 0;
+    opt.overflow = overflow != UINT32_MAX ? overflow : 0;
+    opt.on_exit = on_exit;
+    opt.on_exit_user = user;
+    filch_err err = filch_spawn(town, type, &opt, pid);
+    if (err == FILCH_OK) ADD(born, 1);
+    return err;
+}
+
+static const filch_type face_type, other_type;
+
+static filch_err face_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    face *f = self;
+    if (f->prng.state == 0) fli_prng_init(&f->prng, fli_clock_ns() + f->slot);
+    (void)read_mail(events, count);
+    if (is_cancelled(events, count)) return filch_done(out, filch_bytes(large, 50));
+    switch (fli_prng_below(&f->prng, 16)) {
+    case 0: return filch_done(out, filch_none());
+    case 1: return FILCH_EUSER + 2;
+    case 2: return filch_upgrade(out, fli_prng_below(&f->prng, 2) == 0 ? &face_type : &other_type, NULL,
+                                 filch_int((int64_t)f->slot));
+    case 3: return filch_wait(out); /* for nothing: an error */
+    case 4:
+    case 5:
+        machine("yield", filch_yield(out, ANSWER, 7, filch_int(fli_prng_below(&f->prng, 8))));
+        ADD(asked, 1);
+        return filch_wait(out);
+    case 6:
+        machine("yield", filch_yield_sleep(out, 8, fli_prng_below(&f->prng, 100000)));
+        ADD(asked, 1);
+        return filch_idle(out);
+    case 7: return filch_continue(out);
+    default: break;
+    }
+    for (int i = 0; i < 3; i++) post(pid_at(&crowd[fli_prng_below(&f->prng, CROWD)]), any_payload(&f->prng));
+    return filch_idle(out);
+}
+
+static const filch_type face_type = { .name = "face", .size = sizeof(face), .init = open_one, .step = face_step,
+                                      .close = close_one };
+static const filch_type other_type = { .name = "other", .size = sizeof(face) + 500, .init = open_one,
+                                       .step = face_step, .close = close_one };
+
+static void spawn_face(uint64_t slot)
+{
+    filch_pid pid;
+    filch_err err = spawn(&face_type, slot, UINT32_MAX, replace, (void *)(uintptr_t)slot, &pid);
+    if (err == FILCH_OK) fli_store_rlx(&crowd[slot], pid.serial);
+    else MUST(err == FILCH_ECLOSED && fli_load_rlx(&over), "a face could not be born");
+}
+
+static void replace_box(void *user, filch_pid pid, filch_err error, const filch_data *result);
+
+static void spawn_box(uint64_t slot)
+{
+    filch_pid pid;
+    filch_err err = spawn(&box_type, slot, (uint32_t)(slot % 5), replace_box, (void *)(uintptr_t)slot, &pid);
+    if (err == FILCH_OK) fli_store_rlx(&boxes[slot], pid.serial);
+    else MUST(err == FILCH_ECLOSED && fli_load_rlx(&over), "a box could not be born");
+}
+
+static void replace(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    (void)pid, (void)error, (void)result;
+    ADD(exits, 1);
+    spawn_face((uintptr_t)user);
+}
+
+static void replace_box(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    (void)pid, (void)result;
+    bool stops = (uintptr_t)user % 5 == FILCH_OVERFLOW_STOP;
+    MUST(error == FILCH_OK || (stops && error == FILCH_EOVERFLOW), "a box ended for no reason");
+    ADD(exits, 1);
+    spawn_box((uintptr_t)user);
+}
+
+/* ---- threads from outside ---- */
+
+static void outsider(void *arg)
+{
+    uint64_t id = TALKERS + (uint64_t)(uintptr_t)arg, numbers[LEDGERS] = { 0 };
+    fli_prng prng;
+    fli_prng_init(&prng, id);
+    while (!fli_load_rlx(&over)) {
+        uint32_t which = fli_prng_below(&prng, LEDGERS), one = fli_prng_below(&prng, CROWD);
+        switch (fli_prng_below(&prng, 32)) {
+        case 0: (void)!filch_cancel(town, pid_at(&crowd[one])); break;
+        case 1: (void)!filch_terminate(town, pid_at(&crowd[one])); break;
+        case 2: post(pid_at(&boxes[fli_prng_below(&prng, BOXES)]), any_payload(&prng)); break;
+        case 3: fli_thread_yield(); break;
+        /* Faces that were idle for long need somebody to speak to them. */
+        case 4:
+        case 5: post(pid_at(&crowd[one]), any_payload(&prng)); break;
+        default: if (!enter_ledger(id, which, &numbers[which])) fli_thread_yield(); break;
+        }
+    }
+}
+
+/* ---- small schedulers, created and stopped ---- */
+
+typedef struct guest {
+    uint64_t seed;
+    fli_prng prng;
+    int64_t  timer;
+} guest;
+
+static FLI_ATOMIC(uint64_t) guests_opened, guests_closed;
+
+static filch_err open_guest(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)ctx, (void)method;
+    ((guest *)self)->seed = (uint64_t)filch_as_int(args);
+    fli_add_rlx(&guests_opened, 1);
+    return FILCH_OK;
+}
+
+static void close_guest(void *self)
+{
+    (void)self;
+    fli_add_rlx(&guests_closed, 1);
+}
+
+static filch_err guest_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    guest *g = self;
+    if (g->prng.state == 0) fli_prng_init(&g->prng, g->seed);
+    fli_add_rlx(&side_messages, count);
+    /* One in eight does not listen: stop has to use force. */
+    if (is_cancelled(events, count) && g->seed % 8 != 0) return filch_done(out, filch_none());
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_YIELD && events[i].tag == 2) g->timer = filch_as_int(&events[i].data);
+    }
+    uint64_t span_ns = fli_prng_below(&g->prng, 500000);
+    switch (fli_prng_below(&g->prng, 12)) {
+    case 0: machine("yield", filch_yield_timer(out, 2, span_ns)); break;
+    case 1: machine("yield", filch_yield_ticker(out, 2, span_ns + 50000)); break;
+    case 2: machine("yield", filch_yield_timer_cancel(out, 3, g->timer)); break;
+    case 3: machine("yield", filch_yield_work(out, 4, do_work, NULL)); break;
+    case 4: machine("yield", filch_yield_sleep(out, 5, span_ns * 1000)); break; /* longer than we live */
+    case 5: return filch_continue(out);
+    case 6: return fli_prng_below(&g->prng, 4) == 0 ? filch_done(out, filch_none()) : filch_idle(out);
+    default: return filch_idle(out);
+    }
+    return fli_prng_below(&g->prng, 2) == 0 ? filch_wait(out) : filch_idle(out);
+}
+
+static const filch_type guest_type = { .name = "guest", .size = sizeof(guest), .init = open_guest, .step = guest_step,
+                                       .close = close_guest };
+
+static void side_round(fli_prng *prng)
+{
+    enum { GUESTS = 100 };
+    filch_options opt = FILCH_OPTIONS_INIT;
+    filch_sched  *sched;
+    filch_pid     pids[GUESTS];
+    filch_report  report = FILCH_REPORT_INIT;
+    opt.workers = (int32_t)fli_prng_below(prng, 4) - 1;
+    if (opt.workers == 0) opt.workers = 4;
+    opt.alloc = count_alloc;
+    opt.alloc_user = &side_bytes;
+    opt.work_threads = 1 + fli_prng_below(prng, 3);
+    machine("create", filch_sched_create(&sched, &opt));
+    for (int i = 0; i < GUESTS; i++) {
+        filch_spawn_options spawn_opt = FILCH_SPAWN_OPTIONS_INIT;
+        spawn_opt.args = filch_int((int64_t)fli_prng_next(prng) & 0xffffff);
+        machine("spawn", filch_spawn(sched, &guest_type, &spawn_opt, &pids[i]));
+    }
+    for (int i = 0; i < 2000; i++) {
+        filch_err err = filch_send(sched, pids[fli_prng_below(prng, GUESTS)], any_payload(prng));
+        MUST(err == FILCH_OK || err == FILCH_EDEAD, "a guest could not be reached");
+        if (opt.workers < 0 && i % 16 == 0) machine("tick", filch_tick(sched, 20, NULL));
+        if (i % 64 == 0) fli_thread_yield();
+    }
+    uint64_t deadline_ns = fli_prng_below(prng, 3) == 0 ? 0 : FILCH_MILLISECONDS(fli_prng_below(prng, 20));
+    filch_err err;
+    do err = filch_sched_stop(sched, deadline_ns, &report);
+    while (err == FILCH_EBUSY && (filch_report_free(&report), true));
+    MUST(err == FILCH_OK || err == FILCH_EDEADLINE, "stop answered something else");
+    MUST(report.count + report.omitted == report.forced, "stragglers are missing");
+    filch_report_free(&report);
+    MUST(fli_load_rlx(&guests_opened) == fli_load_rlx(&guests_closed), "a guest was not closed exactly once");
+    MUST(fli_load_acq(&side_bytes) == 0, "a scheduler left memory behind");
+    fli_add_rlx(&side_rounds, 1);
+}
+
+/* ---- the whole ---- */
+
+static void town_create(int32_t workers)
+{
+    filch_options   opt = FILCH_OPTIONS_INIT;
+    filch_registry *registry;
+    machine("registry", filch_registry_create(&registry));
+    machine("registry", filch_registry_add(registry, ANSWER, on_answer, NULL));
+    opt.workers = workers;
+    opt.registry = registry;
+    opt.node = NODE;
+    opt.alloc = count_alloc;
+    opt.alloc_user = &town_bytes;
+    machine("create", filch_sched_create(&town, &opt));
+    filch_registry_destroy(registry);
+    filch_pid pid;
+    for (uint64_t i = 0; i < LEDGERS; i++) machine("spawn", spawn(&ledger_type, i, UINT32_MAX, NULL, NULL, &ledgers[i]));
+    for (uint64_t i = 0; i < BOXES; i++) spawn_box(i);
+    for (uint64_t i = 0; i < CROWD; i++) spawn_face(i);
+    for (uint64_t i = 0; i < TALKERS; i++) machine("spawn", spawn(&talker_type, i, UINT32_MAX, NULL, NULL, &pid));
+}
+
+/* Everybody has left; the handle still answers. */
+static void check_books(void)
+{
+    filch_stats stats = FILCH_STATS_INIT;
+    machine("stats", filch_sched_stats(town, &stats));
+    MUST(stats.alive == 0 && stats.spawned == GET(born) && stats.ended == GET(born), "lives are miscounted");
+    MUST(GET(opened) == GET(closed), "an instance was not closed exactly once");
+    MUST(stats.sent == GET(sent) && stats.refused == GET(full), "messages are miscounted");
+    uint64_t unread = stats.undelivered - GET(dead), trimmed = stats.dropped - GET(dropped);
+    MUST(stats.undelivered >= GET(dead) && stats.dropped >= GET(dropped), "refusals are miscounted");
+    MUST(GET(sent) == GET(read) + unread + trimmed, "messages have vanished, or multiplied");
+    MUST(GET(told) <= stats.dropped, "told of more drops than there were");
+    MUST(stats.yields == GET(asked) && GET(answered) <= stats.completions, "yields are miscounted");
+    MUST(stats.completions <= stats.yields && stats.late_completions >= GET(late), "completions are miscounted");
+    MUST(stats.timers == 0, "timers are left");
+}
+
+typedef struct memory {
+    size_t warm_bytes, warm_resident; /* the most seen while warming up */
+} memory;
+
+/* Peaks come and go; what grows passes any bound. */
+static void watch_memory(memory *m, bool warm)
+{
+    size_t bytes = fli_load_rlx(&town_bytes), pages = resident();
+    if (!warm) {
+        if (bytes > m->warm_bytes) m->warm_bytes = bytes;
+        if (pages > m->warm_resident) m->warm_resident = pages;
+        return;
+    }
+    MUST(bytes <= m->warm_bytes * 2 + (8u << 20), "the scheduler's memory grows");
+    MUST(SANITIZED || pages <= m->warm_resident * 2 + (32u << 20), "the resident size grows");
+}
+
+static void tell_progress(uint64_t began_ns, bool live)
+{
+    fprintf(stderr, "%ssoak: %4" PRIu64 " s, %" PRIu64 " messages, %" PRIu64 " lives, %" PRIu64
+            " schedulers, %zu KB, resident %zu MB%s",
+            live ? "\r" : "", (fli_clock_ns() - began_ns) / FILCH_SECONDS(1), GET(read), GET(born),
+            fli_load_rlx(&side_rounds), fli_load_rlx(&town_bytes) / 1024, resident() >> 20, live ? "\033[K" : "\n");
+}
+
+static void run(uint64_t seconds)
+{
+    uint64_t began_ns = fli_clock_ns(), end_ns = began_ns + FILCH_SECONDS(seconds);
+    uint64_t warm_ns = began_ns + FILCH_SECONDS(seconds) / 4, tell_ns = began_ns + FILCH_SECONDS(60);
+    uint64_t look_ns = began_ns, moved_ns = began_ns, read_before = 0;
+    bool     live = isatty(2) == 1;
+    memory   m = { 0 };
+    fli_prng prng;
+    fli_prng_init(&prng, 1);
+    for (uint64_t now_ns = began_ns; now_ns < end_ns; now_ns = fli_clock_ns()) {
+        side_round(&prng);
+        if (GET(read) != read_before) moved_ns = now_ns;
+        MUST(now_ns - moved_ns < LIMIT, "no message for a minute");
+        read_before = GET(read);
+        if (now_ns < look_ns) continue;
+        look_ns += FILCH_SECONDS(1) / 4;
+        watch_memory(&m, now_ns > warm_ns);
+        if (live || now_ns >= tell_ns) tell_progress(began_ns, live);
+        if (now_ns >= tell_ns) tell_ns += FILCH_SECONDS(60);
+    }
+    if (live) fputs("\r\033[K", stderr);
+}
+
+static void stop_all(fli_thread *outside, fli_thread *postmen)
+{
+    filch_report report = FILCH_REPORT_INIT;
+    fli_store_rlx(&over, true);
+    for (int i = 0; i < OUTSIDE; i++) fli_thread_join(&outside[i]);
+    filch_err err = filch_sched_close(town, LIMIT, &report);
+    MUST(err == FILCH_OK && report.forced == 0, "not everybody has ended");
+    filch_report_free(&report);
+    fli_mutex_lock(&desk.lock);
+    fli_store_rlx(&post_over, true);
+    fli_cond_broadcast(&desk.filled);
+    fli_mutex_unlock(&desk.lock);
+    for (int i = 0; i < POSTMEN; i++) fli_thread_join(&postmen[i]);
+    check_books();
+    MUST(filch_sched_stop(town, 0, NULL) == FILCH_OK, "stop after close");
+    town = NULL;
+    MUST(fli_load_acq(&town_bytes) == 0, "memory was left behind");
+}
+
+static bool parse(const char *text, uint64_t most, uint64_t *out)
+{
+    char *end;
+    errno = 0;
+    *out = strtoull(text, &end, 10);
+    return errno == 0 && end != text && *end == '\0' && *out <= most;
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t   seconds = 0, workers = 0;
+    fli_thread outside[OUTSIDE], postmen[POSTMEN];
+    bool       good = argc >= 2 && argc <= 3 && parse(argv[1], 1u << 30, &seconds);
+    if (!good || (argc == 3 && !parse(argv[2], 1024, &workers))) {
+        fprintf(stderr, "usage: soak SECONDS [WORKERS]\n");
+        return 2;
+    }
+    if (seconds == 0) seconds = 1;
+    machine("lock", fli_mutex_init(&desk.lock));
+    machine("condition", fli_cond_init(&desk.filled));
+    town_create((int32_t)workers);
+    for (int i = 0; i < POSTMEN; i++) machine("thread", fli_thread_start(&postmen[i], "postman", postman, NULL));
+    for (intptr_t i = 0; i < OUTSIDE; i++) {
+        machine("thread", fli_thread_start(&outside[i], "outside", outsider, (void *)i));
+    }
+    run(seconds);
+    stop_all(outside, postmen);
+    printf("soak: %" PRIu64 " s, %" PRIu64 " messages, no violations\n", seconds, GET(read) + fli_load_rlx(&side_messages));
+    return 0;
+}
