@@ -661,9 +661,13 @@ static void close_all(void)
     now.closed = true;
     MUST(err == (report.forced > 0 ? FILCH_EDEADLINE : FILCH_OK), "a close with another answer");
     MUST(report.ended + report.forced == alive && report.stuck == 0, "the report is miscounted");
+    MUST(report.forced >= now.forced && report.forced <= now.forced_most, "force is miscounted");
     MUST(report.count + report.omitted == report.forced, "stragglers are missing");
     for (size_t i = 0; i < report.count; i++) {
-        MUST(model_find(report.stragglers[i].pid) != NOBODY, "a straggler that never was");
+        int index = model_find(report.stragglers[i].pid);
+        MUST(index != NOBODY && !now.lives[index].ends, "a straggler that is none");
+        MUST(report.stragglers[i].waiting == now.lives[index].outstanding, "a straggler's yields are miscounted");
+        MUST(strcmp(report.stragglers[i].name, now.lives[index].name) == 0, "another straggler's name");
     }
     filch_report_free(&report);
     model_over();

@@ -446,6 +446,10 @@ static void bury(life *l)
     int self = (int)(l - now.lives);
     l->alive = false;
     now.ended++;
+    if (now.closing && !l->ends) {
+        now.forced_most++;
+        now.forced += !l->doomed && !l->asked_to;
+    }
     if (!l->ends || l->end_error != FILCH_OK) now.failed++;
     while (l->first >= 0) {
         if (now.letters[l->first].maybe) {
