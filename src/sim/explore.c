@@ -581,7 +581,7 @@ static void search(void)
         if (x.verdict == RUN_ENDED) note_outcome();
         if (x.verdict == RUN_VIOLATION) {
             x.result.why = x.why;
-            show();
+            if (!x.config.quiet) show();
             return;
         }
         if (x.config.limit != 0 && x.result.executions >= x.config.limit) return;

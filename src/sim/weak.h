@@ -29,6 +29,9 @@ typedef struct fli_weak_program {
     void (*threads[FLI_WEAK_THREADS])(void);
     /* After all threads have ended: is everything as it must be? May be NULL. */
     void (*check)(void);
+    /* Too large for every day: 0 all executions, otherwise those with so many preemptions; `rare`: not at all. */
+    int32_t bound;
+    bool    rare;
 } fli_weak_program;
 
 typedef struct fli_weak_config {
@@ -36,6 +39,7 @@ typedef struct fli_weak_config {
     uint32_t    spurious; /* weak compare-and-swaps that fail for no reason, in one execution */
     uint64_t    limit;    /* executions at most; 0: all */
     const char *replay;   /* choices of the one execution to run, or NULL */
+    bool        quiet;    /* do not print the execution that is wrong */
     bool        plain;    /* leave out the reduction: every interleaving, also those that come to the same */
 } fli_weak_config;
 
@@ -52,6 +56,20 @@ typedef struct fli_weak_result {
 
 fli_weak_result fli_weak_explore(const fli_weak_program *program, const fli_weak_config *config);
 
+/* ---- breaking things on purpose ---- */
+
+/* One place in the code with an order stronger than relaxed, as it was met. */
+typedef struct fli_weak_site {
+    const char *where;
+    int         order;
+    bool        used; /* since this was last set to false */
+} fli_weak_site;
+
+/* The nth place met so far; NULL: there are not so many. */
+fli_weak_site *fli_weak_site_at(uint32_t n);
+/* From now on the operations at this place have that order instead. `where` NULL: as they are written. */
+void fli_weak_weaken(const char *where, int order);
+
 /* ---- for programs ---- */
 
 /* Zeroed memory that the explorer knows. Everything that two threads touch must lie in such. */
@@ -67,7 +85,7 @@ extern uint32_t fli_weak_self;
 
 /* ---- for the seam ---- */
 
-enum { FLI_WEAK_RLX, FLI_WEAK_ACQ, FLI_WEAK_REL, FLI_WEAK_ACQREL };
+enum { FLI_WEAK_RLX = 0, FLI_WEAK_ACQ, FLI_WEAK_REL, FLI_WEAK_ACQREL };
 enum { FLI_WEAK_ADD, FLI_WEAK_SUB, FLI_WEAK_AND, FLI_WEAK_SWAP };
 
 uint64_t fli_weak_load(const volatile void *at, size_t size, int order, const char *where);

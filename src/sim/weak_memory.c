@@ -311,6 +311,60 @@ void fli_weak_release(fli_weak_clock *into)
     FLI_ASSERT(now->at[fli_weak_self] < UINT16_MAX);
 }
 
+/* ---- orders ---- */
+
+#define SITES 512
+#define SITE_SLOTS 2048
+
+static fli_weak_site sites[SITES];
+static uint32_t      site_count;
+/* By the address of the text, of which there is one in every file that includes a header. */
+static struct {
+    const char *where;
+    uint32_t    site;
+} site_slots[SITE_SLOTS];
+static const char *weak_where;
+static int         weak_order;
+
+static uint32_t site_of(const char *where, int order)
+{
+    for (uint32_t i = 0; i < site_count; i++) {
+        if (strcmp(sites[i].where, where) == 0) return i;
+    }
+    FLI_ASSERT(site_count < SITES);
+    sites[site_count] = (fli_weak_site){ .where = where, .order = order };
+    return site_count++;
+}
+
+/* The order of an operation: as written, or as it was weakened. */
+static int order_at(const char *where, int order)
+{
+    if (order == FLI_WEAK_RLX) return order;
+    uint32_t i = (uint32_t)((uintptr_t)where >> 3) % SITE_SLOTS;
+    while (site_slots[i].where != where) {
+        if (site_slots[i].where == NULL) {
+            site_slots[i].where = where;
+            site_slots[i].site = site_of(where, order);
+        } else {
+            i = (i + 1) % SITE_SLOTS;
+        }
+    }
+    fli_weak_site *site = &sites[site_slots[i].site];
+    site->used = true;
+    return site->where == weak_where ? weak_order : order;
+}
+
+fli_weak_site *fli_weak_site_at(uint32_t n)
+{
+    return n < site_count ? &sites[n] : NULL;
+}
+
+void fli_weak_weaken(const char *where, int order)
+{
+    weak_where = where != NULL ? sites[site_of(where, order)].where : NULL;
+    weak_order = order;
+}
+
 /* ---- atomic memory ---- */
 
 static uint64_t get(const volatile void *at, size_t size)
@@ -436,7 +490,7 @@ uint64_t fli_weak_load(const volatile void *at, size_t size, int order, const ch
     uint32_t  from = oldest(l), all = l->count - from;
     if (fresh > from) from = fresh;
     uint32_t index = l->count - 1 - fli_weak_choose(l->count - from, all);
-    uint64_t value = find(l, index, order);
+    uint64_t value = find(l, index, order_at(where, order));
     FLI_WEAK_NOTE("%s = %#lx%s", where, (unsigned long)value, index + 1 == l->count ? "" : "   (an old value)");
     return value;
 }
@@ -449,7 +503,7 @@ void fli_weak_store(volatile void *at, size_t size, uint64_t value, int order, c
     }
     (void)fli_weak_point(FLI_WEAK_KIND_WRITE, at);
     location *l = location_of(at, size);
-    append(l, at, size, value, order, false);
+    append(l, at, size, value, order_at(where, order), false);
     FLI_WEAK_NOTE("%s := %#lx", where, (unsigned long)cut_to(size, value));
 }
 
@@ -472,7 +526,8 @@ uint64_t fli_weak_rmw(volatile void *at, size_t size, int what, uint64_t value, 
     }
     (void)fli_weak_point(FLI_WEAK_KIND_WRITE, at);
     location *l = location_of(at, size);
-    uint64_t  old = find(l, l->count - 1, order);
+    order = order_at(where, order);
+    uint64_t old = find(l, l->count - 1, order);
     append(l, at, size, compute(what, old, value), order, true);
     FLI_WEAK_NOTE("%s: %#lx := %#lx", where, (unsigned long)old, (unsigned long)l->stores[l->count - 1].value);
     return old;
@@ -497,6 +552,7 @@ bool fli_weak_cas(volatile void *at, size_t size, void *expected, uint64_t wante
     for (uint32_t i = newest + 1; i-- > oldest(l);) {
         if (l->stores[i].value != want) candidates[n++] = i;
     }
+    order = order_at(where, order);
     uint32_t chosen = candidates[fli_weak_choose(n, n)];
     if (chosen == HISTORY && may_fail && fli_weak_spurious()) chosen = newest;
     if (chosen == HISTORY) {

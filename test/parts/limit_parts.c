@@ -136,8 +136,8 @@ const fli_weak_program parts_limit[] = {
     { .name = "limit_wait_end", .promise = "one waits for room, the process ends", .setup = setup,
       .threads = { end, sender_1 }, .check = check_1_ended },
     { .name = "limit_wait_2", .promise = "two wait for room, the owner reads", .setup = setup,
-      .threads = { drive, sender_1, sender_2 }, .check = check_2 },
+      .threads = { drive, sender_1, sender_2 }, .check = check_2, .bound = 1, .rare = true },
     { .name = "limit_wait_2_end", .promise = "two wait for room, the process ends", .setup = setup,
-      .threads = { end, sender_1, sender_2 }, .check = check_2_ended },
+      .threads = { end, sender_1, sender_2 }, .check = check_2_ended, .bound = 1 },
     { 0 },
 };

@@ -195,7 +195,7 @@ const fli_weak_program parts_proc[] = {
     { .name = "mailbox_2", .promise = "the owner settles; two senders", .setup = setup,
       .threads = { drive, send_two, send_one }, .check = check_wakes },
     { .name = "mailbox_3", .promise = "the owner settles; three senders", .setup = setup,
-      .threads = { drive, send_one, send_one, send_one }, .check = check_wakes },
+      .threads = { drive, send_one, send_one, send_one }, .check = check_wakes, .rare = true },
     { .name = "mailbox_asleep", .promise = "three senders find it asleep: one of them wakes it", .setup = setup_asleep,
       .threads = { send_one, send_one, send_one }, .check = check_wakes },
     { .name = "mailbox_rouse", .promise = "roused without an event, and a sender", .setup = setup,

@@ -1,5 +1,5 @@
-/* thread.h - the explorer's locks and condition variables. Same names as src/port/thread.h; threads are part of the
- * program (sim/weak.h) and are not started from inside. */
+/* thread.h - the explorer's locks and condition variables. Same names as src/port/thread.h. There is no try_lock: see
+ * sim/explore.c. */
 #ifndef FLI_PORT_THREAD_H
 #define FLI_PORT_THREAD_H
 
@@ -36,7 +36,9 @@ void      fli_cond_wait(fli_cond *cond, fli_mutex *mutex);
 /* Time passes only when nobody can go on. */
 bool      fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns);
 
-void fli_thread_join(fli_thread *thread);
+/* Only so that files compile: threads are part of the program, and none is started inside. */
+filch_err fli_thread_start(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg);
+void      fli_thread_join(fli_thread *thread);
 void fli_thread_yield(void);
 void fli_thread_pause(void);
 
