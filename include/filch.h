@@ -318,6 +318,8 @@ typedef struct filch_spawn_options {
     size_t         mailbox_bytes; /* payload bytes, each payload rounded up to 16; 0: no limit */
     filch_exit_fn  on_exit;      /* NULL: nobody waits for the result */
     void          *on_exit_user;
+    uint32_t       blackbox;     /* keep the events of so many last steps; 0: as option `blackbox` of the scheduler */
+    uint32_t       spare;        /* 0 */
 } filch_spawn_options;
 #define FILCH_SPAWN_OPTIONS_INIT { .size = sizeof(filch_spawn_options) }
 
@@ -610,6 +612,11 @@ typedef void *(*filch_alloc_fn)(void *user, void *old, size_t old_size, size_t s
  * it still runs (`finished` 0). Must not block. */
 typedef void (*filch_long_step_fn)(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished);
 
+/* Told when a process with a black box has ended with an error other than FILCH_ECANCELLED and FILCH_EKILLED: `bytes`
+ * are for filch_blackbox_replay. They are lent: write them to a file, say. NULL and 0 when there was no memory for them.
+ * Runs on the worker that ended it, after close and before on_exit. */
+typedef void (*filch_blackbox_fn)(void *user, filch_pid pid, filch_err error, const void *bytes, size_t size);
+
 #define FILCH_NO_WORKERS (-1)
 
 /* Settings. Zero means the default given here; set `size` (FILCH_OPTIONS_INIT does) and what you want to change. */
@@ -638,6 +645,10 @@ typedef struct filch_options {
     uint32_t           work_queue;    /* jobs that may wait for one; 0: 1024 */
     filch_route_fn     route;         /* asked to take messages for pids of other nodes; NULL: FILCH_EFOREIGN */
     void              *route_user;
+    filch_blackbox_fn  on_blackbox;   /* NULL: no black boxes at all */
+    void              *on_blackbox_user;
+    uint32_t           blackbox;      /* of each process keep the events of so many last steps; 0: none */
+    uint32_t           spare_too;     /* 0 */
 } filch_options;
 #define FILCH_OPTIONS_INIT { .size = sizeof(filch_options) }
 
@@ -916,6 +927,60 @@ FILCH_API uint32_t filch_sim_draw(filch_sched *sched, uint32_t bound);
  * Errors:  0: NULL.
  */
 FILCH_API uint64_t filch_sim_now(filch_sched *sched);
+
+/* ---- black box ---------------------------------------------------------------------------------------------- */
+
+/* A process may keep what it was given in its last steps, and what it did: option `blackbox`, of the scheduler for all
+ * or of filch_spawn for one. When it fails, on_blackbox gets the recording, and filch_blackbox_replay feeds it to one
+ * instance alone, on your thread, where a debugger can look. See docs/BLACKBOX.md.
+ *
+ * Kept are at most so many steps, and at most 1 MiB; of a payload the first 4096 bytes, of `args` 65536. */
+#define FILCH_BLACKBOX_STEPS 256         /* enough for most: 20 KB for steps that get one small message each */
+#define FILCH_BLACKBOX_MAX 1048576       /* more is FILCH_EINVAL */
+#define FILCH_BLACKBOX_OFF UINT32_MAX    /* for filch_spawn_options: not this one */
+
+/* Gives what to use for a pointer that was recorded: `was` is where it pointed then. `step` is 0 for the args and
+ * inherited values. */
+typedef void *(*filch_blackbox_pointer_fn)(void *user, uint64_t step, void *was);
+
+/* How a replay went. */
+typedef struct filch_blackbox_report {
+    size_t    size;     /* in: sizeof(filch_blackbox_report) */
+    /* in: pointers mean nothing in another run. NULL: the replay ends before the step that would be given one, with
+     * FILCH_OK and a text; pointers among the inherited values read as NULL */
+    filch_blackbox_pointer_fn pointer;
+    void     *pointer_user;
+    filch_pid pid;      /* who it was; also what the instance hears when it asks */
+    filch_err recorded; /* how it ended then */
+    filch_err error;    /* how the replay ended: FILCH_OK if no step failed */
+    uint64_t  steps;    /* in the recording */
+    uint64_t  fed;      /* of them, replayed */
+    uint64_t  missing;  /* earlier ones that were not kept: see `partial` */
+    uint64_t  differs;  /* the first step (from 1) that did something else than recorded, told in `text`; 0: none */
+    uint64_t  cut;      /* payloads that were longer than what was kept of them */
+    uint64_t  pointers; /* met in the recording */
+    uint32_t  again;    /* 1: it failed again, with the same error */
+    uint32_t  partial;  /* 1: the instance begins anew where the recorded one had already lived through `missing` steps.
+                           Right for a type whose steps do not depend on earlier ones; otherwise expect differences */
+    uint32_t  lost;     /* 1: partial because memory ran out */
+    char      text[260]; /* the first difference, or why there was no replay; "" if there is nothing to say */
+} filch_blackbox_report;
+#define FILCH_BLACKBOX_REPORT_INIT { .size = sizeof(filch_blackbox_report) }
+
+/* Makes one instance of `type`, with the recorded method, args and values, and calls its step with the recorded events,
+ * one step after the other. What it sends, spawns, cancels and yields is compared with the recording and answered from
+ * there, but not done. FILCH_OK says that there was a replay; how it went is in *report.
+ *
+ * A step that looks at anything but its state, its events and its context (the clock, a global, filch_inspect) may
+ * differ. What init sends is answered with FILCH_OK, and what it spawns with a pid that is nobody's.
+ *
+ * Thread:  any.                                                 Blocks:  until the last step has returned.
+ * Owns:    lends `bytes`; fills *report.
+ * Errors:  FILCH_EINVAL  NULL, not a recording, damaged, cut short, of another format, type name or state size:
+ *                        report->text says which   FILCH_ENOMEM   FILCH_ESYS
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_blackbox_replay(const void *bytes, size_t size, const filch_type *type,
+                                                         filch_blackbox_report *report);
 
 #ifdef __cplusplus
 }

@@ -9,6 +9,7 @@
 #define SIZE_AT (MAGIC_SIZE + 8) /* where the size of all is */
 #define HEAD_MIN (SIZE_AT + 8)
 #define CHECKSUM_SIZE 8
+#define HASHED_MAX 4096 /* bytes of a payload that a digest looks at: a long one must not cost a step much */
 #define LIBRARY ((FILCH_VERSION_MAJOR << 16) | (FILCH_VERSION_MINOR << 8) | FILCH_VERSION_PATCH)
 
 static void write_number(uint8_t *at, uint64_t value, size_t size)
@@ -62,7 +63,8 @@ fli_box_digest fli_box_digest_of(const filch_data *data)
     case FILCH_KIND_NUM: digest.hash = hash_number(digest.hash, bits_of(filch_as_num(data))); break;
     case FILCH_KIND_PID: digest.hash = hash_number(hash_number(digest.hash, pid.node), pid.serial); break;
     default:
-        if (has_bytes(digest.kind)) digest.hash = hash_bytes(digest.hash, filch_raw(data), filch_size(data));
+        if (!has_bytes(digest.kind)) break;
+        digest.hash = hash_bytes(digest.hash, filch_raw(data), digest.size < HASHED_MAX ? digest.size : HASHED_MAX);
         break;
     }
     return digest;

@@ -48,6 +48,7 @@ static filch_err read_options(const filch_options *given, filch_options *opt)
     if (opt->workers < FILCH_NO_WORKERS || opt->workers > WORKERS_MAX) return FILCH_EINVAL;
     if (opt->batch_max > FLI_BATCH_MAX || opt->global_batch > FLI_GLOBAL_BATCH_MAX) return FILCH_EINVAL;
     if (opt->max_processes > UINT32_MAX / 2 || opt->work_threads > WORKERS_MAX || opt->spare != 0) return FILCH_EINVAL;
+    if (opt->blackbox > FILCH_BLACKBOX_MAX || opt->spare_too != 0) return FILCH_EINVAL;
     fill_u64(&opt->node, fli_random_u64());
     fill_u64(&opt->seed, fli_random_u64());
     return FILCH_OK;

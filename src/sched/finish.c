@@ -4,7 +4,7 @@
  *   2. the state word says DONE: nothing is delivered any more; what was never read is freed and counted
  *   3. senders waiting for room in its mailbox are turned away
  *   4. close, once; then its memory
- *   5. on_exit hears the result
+ *   5. on_blackbox hears of a failure, if the process has one; on_exit hears the result
  *   6. the slot goes back with the next generation: the pid is dead for ever
  */
 #include "proc/data.h"
@@ -12,6 +12,7 @@
 #include "proc/limit.h"
 #include "proc/mailbox.h"
 #include "proc/yields.h"
+#include "sched/record.h"
 #include "sched/sched.h"
 #include "sched/simulate.h"
 
@@ -44,6 +45,7 @@ void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
 
     if (type->close != NULL) type->close(p->self);
     fli_instance_free(sched, type, p->small, p->self);
+    if (FLI_UNLIKELY((p->flags & FLI_PROC_TAPED) != 0)) fli_record_ended(sched, p, serial, error);
     if (p->ext != NULL && p->ext->on_exit != NULL) {
         p->ext->on_exit(p->ext->on_exit_user, (filch_pid){ rt->node, serial }, error, result);
     }

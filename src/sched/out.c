@@ -96,12 +96,13 @@ static bool make_room(filch_out *out)
     return true;
 }
 
-static filch_err yield_to(filch_out *out, uint32_t command, uint64_t tag, filch_pid target, const filch_data *data)
+filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pid target, const filch_data *data)
 {
     if (out == NULL) return FILCH_EINVAL;
     fli_runtime *rt = &out->ctx.sched->rt;
     fli_local   *here = fli_here(rt);
     if (!is_stepping(out)) return FILCH_ESTATE;
+    if (FLI_UNLIKELY(here->tape != NULL)) return here->tape->yield(here, out, command, tag, target, data);
     filch_data owned = filch_none();
     filch_err  err = fli_data_own(&rt->mem, rt->payload_max, data, &owned);
     if (err != FILCH_OK) return err;
@@ -116,7 +117,7 @@ static filch_err yield_to(filch_out *out, uint32_t command, uint64_t tag, filch_
 
 filch_err filch_yield(filch_out *out, uint32_t command, uint64_t tag, filch_data data)
 {
-    return yield_to(out, command, tag, (filch_pid){ 0, 0 }, &data);
+    return fli_out_yield(out, command, tag, (filch_pid){ 0, 0 }, &data);
 }
 
 static filch_err yield_time(filch_out *out, uint32_t command, uint64_t tag, uint64_t span_ns)
@@ -154,7 +155,7 @@ filch_err filch_yield_work(filch_out *out, uint64_t tag, filch_work_fn fn, void 
 
 filch_err filch_yield_send(filch_out *out, uint64_t tag, filch_pid to, filch_data data)
 {
-    return yield_to(out, FILCH_CMD_SEND, tag, to, &data);
+    return fli_out_yield(out, FILCH_CMD_SEND, tag, to, &data);
 }
 
 const filch_ctx *filch_out_ctx(const filch_out *out)

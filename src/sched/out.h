@@ -43,6 +43,17 @@ struct filch_out {
 /* Ready for the next step. */
 void fli_out_begin(filch_out *out, fli_runtime *rt, fli_proc *p, uint64_t serial);
 
+/* What a step that returned `err` comes to: it must have said what comes next, and may wait only for a yield. */
+static inline filch_err fli_out_verdict(const filch_out *out, uint32_t yield_count, filch_err err)
+{
+    if (FLI_UNLIKELY(err != FILCH_OK)) return err;
+    if (FLI_UNLIKELY(out->status == FLI_STATUS_NONE)) return FILCH_ENOSTATUS;
+    return out->status == FLI_STATUS_WAIT && yield_count == 0 ? FILCH_ENOYIELD : FILCH_OK;
+}
+
+/* filch_yield, about a pid. */
+filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pid target, const filch_data *data);
+
 /* Takes back whatever status was chosen, as if none had been. */
 void fli_out_forget(filch_out *out);
 

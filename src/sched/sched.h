@@ -133,6 +133,8 @@ void fli_ready_here(fli_worker *w, fli_proc *p);
 
 /* step.c */
 void fli_step(fli_worker *w, fli_proc *p);
+/* The call itself, with the first `count` of w->events. */
+filch_err fli_step_call(fli_worker *w, fli_proc *p, uint32_t count);
 
 /* spawn.c */
 /* Makes an instance of `type`: memory, and init. `small` is room for one of FLI_STATE_INLINE bytes that it may use, or

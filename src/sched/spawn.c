@@ -5,6 +5,7 @@
 #include "proc/ext.h"
 #include "proc/limit.h"
 #include "proc/values.h"
+#include "sched/record.h"
 #include "sched/sched.h"
 #include "sched/simulate.h"
 
@@ -57,6 +58,8 @@ static filch_err read_options(const filch_spawn_options *given, filch_spawn_opti
     memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
     if (out->overflow > FILCH_OVERFLOW_STOP || out->mailbox_max > FLI_MAILBOX_MAX) return FILCH_EINVAL;
     if (out->mailbox_bytes / 16 >= FLI_MAILBOX_UNITS_MAX) return FILCH_EINVAL;
+    if (out->blackbox > FILCH_BLACKBOX_MAX && out->blackbox != FILCH_BLACKBOX_OFF) return FILCH_EINVAL;
+    if (out->spare != 0) return FILCH_EINVAL;
     return FILCH_OK;
 }
 
@@ -68,6 +71,7 @@ static void set_up(fli_proc *p, const filch_type *type, void *self, const filch_
     fli_store_rlx(&p->type, type);
     p->yield_count = 0;
     p->flags = FLI_PROC_HUNGRY;
+    if (p->ext != NULL && p->ext->recorder != NULL) p->flags |= FLI_PROC_TAPED;
     p->rest = FILCH_STATE_READY;
     fli_store_rlx(&p->mailbox_max, opt->mailbox_max);
     fli_store_rlx(&p->mailbox_units, fli_limit_units(opt->mailbox_bytes));
@@ -128,6 +132,7 @@ filch_err filch_spawn(filch_sched *sched, const filch_type *type, const filch_sp
     if (err != FILCH_OK) return err;
     fli_runtime *rt = &sched->rt;
     fli_local   *here = fli_here(rt);
+    if (FLI_UNLIKELY(here != NULL && here->tape != NULL)) return here->tape->spawn(here, type, &opt, pid);
     if (FLI_UNLIKELY(rt->sim != NULL) && !rt->sim->point(rt, here, "filch_spawn")) return FILCH_ESTATE;
     if (!enter(sched, here)) return FILCH_ECLOSED;
 
@@ -142,6 +147,8 @@ filch_err filch_spawn(filch_sched *sched, const filch_type *type, const filch_sp
     (void)fli_values_hold(p->values);
     filch_ctx ctx = { .self = { rt->node, fli_serial(gen, slot) }, .sched = sched, .values = p->values };
     void     *self = NULL;
+    err = fli_record_begin(sched, p, type, &opt);
+    if (err != FILCH_OK) goto no_self;
     err = fli_instance_make(sched, type, &ctx, opt.method, &opt.args, p->small, &self);
     if (err != FILCH_OK) goto no_self;
 
@@ -156,6 +163,7 @@ filch_err filch_spawn(filch_sched *sched, const filch_type *type, const filch_sp
 
 no_self:
     filch_values_drop(p->values);
+    fli_record_drop(rt, p);
     fli_ext_free(rt, p);
     /* Its init knew the pid and may have told others: nobody else gets it. */
     if (!fli_state_free(&p->state)) goto no_slot;

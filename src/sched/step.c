@@ -120,10 +120,7 @@ static filch_err call(fli_worker *w, fli_proc *p, uint32_t count)
     } else if (count > 0) {
         fli_mail_release(&w->sched->rt, here, p, w->events, w->nodes, count);
     }
-    if (FLI_UNLIKELY(err != FILCH_OK)) return err;
-    if (FLI_UNLIKELY(w->out.status == FLI_STATUS_NONE)) return FILCH_ENOSTATUS;
-    if (w->out.status == FLI_STATUS_WAIT && p->yield_count == 0) return FILCH_ENOYIELD;
-    return FILCH_OK;
+    return fli_out_verdict(&w->out, p->yield_count, err);
 }
 
 /* What comes after the step. */

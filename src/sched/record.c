@@ -1,0 +1,288 @@
+/* record.c - the black box: what a process was given in its last steps and what it did, kept while it lives.
+ *
+ * A recorder keeps each step as a piece of a recording (observe/blackbox.h), the oldest first. The oldest go when there
+ * are more than asked for, or more than BYTES_MAX. A step's events are written before it is called. What it does to
+ * others comes through fli_tape while it runs: the call is done as ever, and its answer written down.
+ *
+ * INVARIANT  the steps that are kept are the last ones, without a gap.
+ * INVARIANT  nothing here makes a step fail. Without memory all steps so far are forgotten, and `lost` says so.
+ *
+ * Everything belongs to the worker that owns the process. Not done here: writing files; that is the program's.
+ */
+#include "sched/record.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "proc/data.h"
+#include "proc/ext.h"
+#include "proc/send.h"
+#include "proc/values.h"
+
+#define BYTES_MAX ((size_t)1 << 20)
+#define PAYLOAD_MAX 4096
+#define ARGS_MAX 65536
+/* Together these keep one step below BYTES_MAX: 1024 events, each of them with its payload cut short once there is much
+ * already, and so many acts. More are counted only. */
+#define MUCH ((size_t)256 << 10)
+#define PAYLOAD_LEAST 64
+#define ACTS_MAX 4096
+
+/* One step, in front of its bytes. */
+typedef struct reel {
+    struct reel      *next; /* the step after it */
+    const filch_type *upgrade; /* what the process was from then on; NULL: what it had been */
+    size_t            size, room; /* of all of this; what was allocated */
+} reel;
+
+typedef struct fli_recorder {
+    fli_tape          face; /* first: local.tape points here */
+    const filch_type *type; /* in the oldest step that is kept */
+    bool              reborn; /* by an upgrade in a step that is gone: `birth` does not count any more */
+    bool              lost;
+    uint32_t          step_max, step_count;
+    size_t            bytes; /* in reels */
+    uint64_t          missing;
+    reel             *oldest, *newest;
+    fli_box_writer    birth, values, step;
+    uint64_t          acts; /* of this step */
+} fli_recorder;
+
+/* ---- what a process does ---- */
+
+static fli_box_digest digest_of(const filch_data *data)
+{
+    return fli_data_is_sound(data) ? fli_box_digest_of(data) : (fli_box_digest){ .kind = FILCH_KIND_NONE };
+}
+
+fli_box_act fli_act_send(const filch_package *package, bool deliver)
+{
+    return (fli_box_act){ .kind = deliver ? FLI_ACT_DELIVER : FLI_ACT_SEND, .pid = package->to,
+                          .data = digest_of(&package->data) };
+}
+
+fli_box_act fli_act_raise(filch_pid pid, uint64_t flag)
+{
+    return (fli_box_act){ .kind = flag == FLI_KILL ? FLI_ACT_TERMINATE : FLI_ACT_CANCEL, .pid = pid };
+}
+
+fli_box_act fli_act_yield(uint32_t command, uint64_t tag, filch_pid target, const filch_data *data)
+{
+    /* Work is a function and its argument: two pointers that would be others in another run. */
+    fli_box_digest digest = command == FILCH_CMD_WORK ? (fli_box_digest){ .kind = FILCH_KIND_PTR } : digest_of(data);
+    return (fli_box_act){ .kind = FLI_ACT_YIELD, .command = command, .tag = tag, .pid = target, .data = digest };
+}
+
+fli_box_act fli_act_spawn(const filch_type *type, const filch_spawn_options *options)
+{
+    return (fli_box_act){ .kind = FLI_ACT_SPAWN, .data = digest_of(&options->args), .name = fli_type_name(type) };
+}
+
+fli_box_outcome fli_outcome_of(const filch_out *out, filch_err error, uint64_t acts)
+{
+    fli_box_outcome outcome = { .error = error, .acts = acts };
+    if (error != FILCH_OK) return outcome;
+    outcome.status = (uint8_t)out->status;
+    if (out->status == FLI_STATUS_DONE) outcome.result = digest_of(&out->result);
+    if (out->status == FLI_STATUS_UPGRADE) outcome.name = fli_type_name(out->type);
+    return outcome;
+}
+
+/* ---- the tape: does as ever, and writes it down ---- */
+
+static fli_recorder *pause(fli_local *here)
+{
+    fli_recorder *rec = (fli_recorder *)here->tape;
+    here->tape = NULL;
+    return rec;
+}
+
+static filch_err resume(fli_local *here, fli_recorder *rec, fli_box_act *act, filch_err answer)
+{
+    here->tape = &rec->face;
+    act->answer = answer;
+    if (rec->acts++ < ACTS_MAX) fli_box_put_act(&rec->step, act);
+    return answer;
+}
+
+static filch_err on_send(fli_local *here, const filch_package *package, bool deliver)
+{
+    fli_recorder *rec = pause(here);
+    fli_box_act   act = fli_act_send(package, deliver);
+    if (deliver) return resume(here, rec, &act, filch_deliver(here->rt, package));
+    here->sends--; /* it will be counted again */
+    return resume(here, rec, &act, filch_send((filch_sched *)here->rt, package->to, package->data));
+}
+
+static filch_err on_raise(fli_local *here, filch_pid pid, uint64_t flag)
+{
+    fli_recorder *rec = pause(here);
+    fli_box_act   act = fli_act_raise(pid, flag);
+    filch_sched  *sched = (filch_sched *)here->rt;
+    return resume(here, rec, &act, flag == FLI_KILL ? filch_terminate(sched, pid) : filch_cancel(sched, pid));
+}
+
+static filch_err on_yield(fli_local *here, filch_out *out, uint32_t command, uint64_t tag, filch_pid target,
+                          const filch_data *data)
+{
+    fli_recorder *rec = pause(here);
+    fli_box_act   act = fli_act_yield(command, tag, target, data);
+    return resume(here, rec, &act, fli_out_yield(out, command, tag, target, data));
+}
+
+static filch_err on_spawn(fli_local *here, const filch_type *type, const filch_spawn_options *options, filch_pid *pid)
+{
+    fli_recorder *rec = pause(here);
+    fli_box_act   act = fli_act_spawn(type, options);
+    filch_err     err = filch_spawn((filch_sched *)here->rt, type, options, &act.pid);
+    if (err == FILCH_OK && pid != NULL) *pid = act.pid;
+    return resume(here, rec, &act, err);
+}
+
+static const fli_tape recording = { .send = on_send, .raise = on_raise, .yield = on_yield, .spawn = on_spawn };
+
+/* ---- steps ---- */
+
+static void drop_oldest(const fli_mem *mem, fli_recorder *rec)
+{
+    reel *old = rec->oldest;
+    rec->oldest = old->next;
+    if (old->next == NULL) rec->newest = NULL;
+    if (old->upgrade != NULL) {
+        rec->type = old->upgrade;
+        rec->reborn = true;
+    }
+    rec->bytes -= old->room;
+    rec->step_count--;
+    rec->missing++;
+    fli_free(mem, old, old->room);
+}
+
+static void step_begin(fli_recorder *rec, const fli_worker *w, const fli_proc *p, uint32_t count)
+{
+    fli_box_writer *step = &rec->step;
+    rec->acts = 0;
+    fli_box_put(step, NULL, sizeof(reel));
+    fli_box_put_step(step, p->yield_count);
+    for (uint32_t i = 0; i < count; i++) {
+        fli_box_put_event(step, &w->events[i], step->size < MUCH ? PAYLOAD_MAX : PAYLOAD_LEAST);
+    }
+}
+
+/* What was written becomes the newest reel. */
+static void step_end(fli_recorder *rec, const filch_out *out, filch_err err)
+{
+    fli_box_writer *step = &rec->step;
+    const fli_mem  *mem = step->mem;
+    fli_box_outcome outcome = fli_outcome_of(out, err, rec->acts);
+    fli_box_put_outcome(step, &outcome);
+    if (step->failed) {
+        while (rec->oldest != NULL) drop_oldest(mem, rec);
+        fli_box_writer_fini(step);
+        rec->missing++;
+        rec->lost = true;
+        /* The step that is gone may have been one of change. */
+        if (err == FILCH_OK && out->status == FLI_STATUS_UPGRADE) rec->type = out->type;
+        if (err == FILCH_OK && out->status == FLI_STATUS_UPGRADE) rec->reborn = true;
+        return;
+    }
+    reel  *made = (reel *)(void *)step->bytes, *less = fli_resize(mem, made, step->room, step->size);
+    size_t room = less != NULL ? step->size : step->room;
+    if (less != NULL) made = less;
+    *made = (reel){ .size = step->size, .room = room };
+    if (err == FILCH_OK && out->status == FLI_STATUS_UPGRADE) made->upgrade = out->type;
+    fli_box_writer_init(step, mem);
+
+    if (rec->newest != NULL) rec->newest->next = made;
+    else rec->oldest = made;
+    rec->newest = made;
+    rec->step_count++;
+    rec->bytes += room;
+    while (rec->oldest != made && (rec->step_count > rec->step_max || rec->bytes > BYTES_MAX)) drop_oldest(mem, rec);
+}
+
+filch_err fli_record_step(fli_worker *w, fli_proc *p, uint32_t count)
+{
+    fli_recorder *rec = p->ext->recorder;
+    step_begin(rec, w, p, count);
+    w->local.tape = &rec->face;
+    filch_err err = fli_step_call(w, p, count);
+    w->local.tape = NULL;
+    step_end(rec, &w->out, fli_out_verdict(&w->out, p->yield_count, err));
+    return err;
+}
+
+/* ---- the beginning and the end ---- */
+
+static uint32_t steps_wanted(const filch_sched *sched, const filch_spawn_options *opt)
+{
+    if (sched->opt.on_blackbox == NULL || opt->blackbox == FILCH_BLACKBOX_OFF) return 0;
+    return opt->blackbox != 0 ? opt->blackbox : sched->opt.blackbox;
+}
+
+filch_err fli_record_begin(filch_sched *sched, fli_proc *p, const filch_type *type, const filch_spawn_options *opt)
+{
+    fli_runtime *rt = &sched->rt;
+    uint32_t     step_max = steps_wanted(sched, opt);
+    if (step_max == 0 || !fli_data_is_sound(&opt->args)) return FILCH_OK; /* unsound ones are refused in a moment */
+    fli_ext *ext = fli_ext_get(rt, p);
+    if (ext == NULL) return FILCH_ENOMEM;
+    fli_recorder *rec = fli_zalloc(&rt->mem, sizeof *rec);
+    if (rec == NULL) return FILCH_ENOMEM;
+    ext->recorder = rec;
+    rec->face = recording;
+    rec->type = type;
+    rec->step_max = step_max;
+    fli_box_writer_init(&rec->birth, &rt->mem);
+    fli_box_writer_init(&rec->values, &rt->mem);
+    fli_box_writer_init(&rec->step, &rt->mem);
+    fli_box_put_birth(&rec->birth, opt->method, &opt->args, ARGS_MAX);
+    for (const filch_values *at = p->values; at != NULL;) {
+        const char       *key;
+        const filch_data *data;
+        at = fli_values_link(at, &key, &data);
+        fli_box_put_value(&rec->values, key, data, PAYLOAD_MAX);
+    }
+    fli_box_put_born(&rec->values);
+    return rec->birth.failed || rec->values.failed ? FILCH_ENOMEM : FILCH_OK;
+}
+
+void fli_record_drop(fli_runtime *rt, fli_proc *p)
+{
+    fli_recorder *rec = p->ext != NULL ? p->ext->recorder : NULL;
+    if (rec == NULL) return;
+    while (rec->oldest != NULL) drop_oldest(&rt->mem, rec);
+    fli_box_writer_fini(&rec->birth);
+    fli_box_writer_fini(&rec->values);
+    fli_box_writer_fini(&rec->step);
+    fli_free(&rt->mem, rec, sizeof *rec);
+    p->ext->recorder = NULL;
+}
+
+static void hand_out(filch_sched *sched, const fli_recorder *rec, filch_pid pid, filch_err error)
+{
+    fli_box_head head = { .type_name = fli_type_name(rec->type), .state_size = rec->type->size, .pid = pid,
+                          .error = error, .lost = rec->lost, .missing = rec->missing, .steps = rec->step_count,
+                          .payload_max = sched->opt.payload_max, .send_budget = sched->opt.send_budget };
+    fli_box_writer whole;
+    filch_data     nothing = filch_none();
+    fli_box_writer_init(&whole, &sched->rt.mem);
+    fli_box_put_head(&whole, &head);
+    if (rec->reborn) fli_box_put_birth(&whole, NULL, &nothing, 0);
+    else fli_box_put(&whole, rec->birth.bytes, rec->birth.size);
+    fli_box_put(&whole, rec->values.bytes, rec->values.size);
+    for (const reel *at = rec->oldest; at != NULL; at = at->next) {
+        fli_box_put(&whole, at + 1, at->size - sizeof *at);
+    }
+    fli_box_put_end(&whole);
+    sched->opt.on_blackbox(sched->opt.on_blackbox_user, pid, error, whole.failed ? NULL : whole.bytes,
+                           whole.failed ? 0 : whole.size);
+    fli_box_writer_fini(&whole);
+}
+
+void fli_record_ended(filch_sched *sched, fli_proc *p, uint64_t serial, filch_err error)
+{
+    bool failed = error != FILCH_OK && error != FILCH_ECANCELLED && error != FILCH_EKILLED;
+    if (failed) hand_out(sched, p->ext->recorder, (filch_pid){ sched->rt.node, serial }, error);
+    fli_record_drop(&sched->rt, p);
+}

@@ -1,0 +1,454 @@
+/* replay.c - one process, played again from its black box: filch_blackbox_replay.
+ *
+ *   1. the recording is checked from the first to the last byte
+ *   2. a scheduler without threads, for its context: nothing ever runs in it
+ *   3. one instance, by the recorded method, args and values
+ *   4. step after step with the recorded events, on the caller's thread. What it does to others comes here through
+ *      fli_tape: it is compared with what was recorded next, answered as it was then, and goes no further
+ *   5. close, once
+ *
+ * After a difference the replay goes on, as long as the instance does: whether it fails again is worth knowing. What it
+ * then does has no recorded answer, or the next one of its kind.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proc/data.h"
+#include "proc/values.h"
+#include "sched/record.h"
+
+typedef struct replay {
+    fli_tape               face; /* first: local.tape points here */
+    fli_mem                mem;
+    fli_box_reader         reader;
+    fli_box_item           next; /* inside a step: the act or outcome that comes next in the recording */
+    filch_blackbox_report *report;
+    filch_sched           *sched;
+    fli_worker            *worker;
+    filch_values          *values;
+    fli_proc               proc; /* stands for it where a process has to be; nobody can reach it */
+    const filch_type      *type;
+    void                  *self;
+    filch_event           *events;
+    uint32_t               event_count, event_room;
+    bool                   aside;  /* in init or close, which are not recorded */
+    uint64_t               acts;   /* of this step */
+    uint32_t               yields; /* of them, accepted */
+    uint64_t               nobody; /* the last serial made up for a child */
+} replay;
+
+/* ---- words ---- */
+
+static const char *const act_names[] = {
+    [FLI_ACT_SEND] = "send",   [FLI_ACT_DELIVER] = "deliver", [FLI_ACT_YIELD] = "yield",
+    [FLI_ACT_SPAWN] = "spawn", [FLI_ACT_CANCEL] = "cancel",   [FLI_ACT_TERMINATE] = "terminate",
+};
+
+static const char *const kind_names[] = {
+    [FILCH_KIND_NONE] = "nothing", [FILCH_KIND_INT] = "an int",  [FILCH_KIND_NUM] = "a num",     [FILCH_KIND_PID] = "a pid",
+    [FILCH_KIND_PTR] = "a pointer", [FILCH_KIND_TEXT] = "a text", [FILCH_KIND_BYTES] = "bytes",
+};
+
+#define WORDS 100
+
+static const char *say_act(const fli_box_act *act, char words[WORDS])
+{
+    const char *what = act_names[act->kind];
+    const char *kind = kind_names[act->data.kind];
+    unsigned    hash = (unsigned)(act->data.hash & 0xffffu);
+    if (act->kind == FLI_ACT_SPAWN) {
+        snprintf(words, WORDS, "%s %.30s with %s (#%04x)", what, act->name, kind, hash);
+    } else if (act->kind == FLI_ACT_YIELD) {
+        snprintf(words, WORDS, "%s %" PRIu32 " tag %" PRIu64 " with %s (%" PRIu64 " bytes, #%04x)", what, act->command,
+                 act->tag, kind, act->data.size, hash);
+    } else {
+        snprintf(words, WORDS, "%s to %" PRIx64 ".%" PRIx64 " of %s (%" PRIu64 " bytes, #%04x)", what, act->pid.node,
+                 act->pid.serial, kind, act->data.size, hash);
+    }
+    return words;
+}
+
+static const char *say_outcome(const fli_box_outcome *outcome, char words[WORDS])
+{
+    static const char *const names[] = { "none", "continue", "wait", "idle", "done", "upgrade" };
+    if (outcome->error != FILCH_OK) {
+        snprintf(words, WORDS, "error %d (%.60s)", outcome->error, filch_err_text(outcome->error));
+    } else if (outcome->status == FLI_STATUS_DONE) {
+        snprintf(words, WORDS, "done with %s (%" PRIu64 " bytes, #%04x)", kind_names[outcome->result.kind],
+                 outcome->result.size, (unsigned)(outcome->result.hash & 0xffffu));
+    } else {
+        const char *name = outcome->status < sizeof names / sizeof names[0] ? names[outcome->status] : "?";
+        snprintf(words, WORDS, "%s%s%.40s", name, outcome->name != NULL && outcome->name[0] != '\0' ? " to " : "",
+                 outcome->name != NULL ? outcome->name : "");
+    }
+    return words;
+}
+
+/* Notes a difference in the step being fed. The first one counts. */
+static void differs(replay *rp, const char *then, const char *now)
+{
+    filch_blackbox_report *report = rp->report;
+    if (report->differs != 0) return;
+    report->differs = report->fed;
+    snprintf(report->text, sizeof report->text, "step %" PRIu64 ": recorded %s, now %s", report->fed, then, now);
+}
+
+static bool same_digest(const fli_box_digest *a, const fli_box_digest *b)
+{
+    return a->kind == b->kind && a->size == b->size && (a->kind == FILCH_KIND_PTR || a->hash == b->hash);
+}
+
+static bool same_name(const char *a, const char *b)
+{
+    return strcmp(a != NULL ? a : "", b != NULL ? b : "") == 0;
+}
+
+static bool same_act(const fli_box_act *a, const fli_box_act *b)
+{
+    bool pids = a->kind == FLI_ACT_SPAWN || (a->pid.node == b->pid.node && a->pid.serial == b->pid.serial);
+    return a->kind == b->kind && pids && a->command == b->command && a->tag == b->tag &&
+           same_digest(&a->data, &b->data) && same_name(a->name, b->name);
+}
+
+/* ---- the tape: answers as it was recorded ---- */
+
+/* What was answered to `act`. `pid` is for a child's. */
+static filch_err answer(replay *rp, const fli_box_act *act, filch_pid *pid)
+{
+    char then[WORDS], now[WORDS];
+    if (rp->aside) return FILCH_OK;
+    rp->acts++;
+    if (rp->next.kind == FLI_BOX_OUTCOME) {
+        /* More were done than were kept, or more than were done. */
+        if (rp->acts > rp->next.outcome.acts) differs(rp, "nothing more", say_act(act, now));
+        return FILCH_OK;
+    }
+    fli_box_act was = rp->next.act;
+    if (!same_act(&was, act)) differs(rp, say_act(&was, then), say_act(act, now));
+    if (was.kind != act->kind) return FILCH_OK;
+    (void)fli_box_next(&rp->reader, &rp->next);
+    if (was.kind == FLI_ACT_SPAWN) *pid = was.pid;
+    return was.answer;
+}
+
+/* A call that is answered with FILCH_OK takes what was moved to it. */
+static filch_err take(replay *rp, const filch_data *data, filch_err err)
+{
+    if (err != FILCH_OK) return err;
+    filch_data owned = filch_none();
+    err = fli_data_own(&rp->mem, rp->sched->rt.payload_max, data, &owned);
+    if (err == FILCH_OK) fli_data_free(&owned);
+    return err;
+}
+
+static filch_err on_send(fli_local *here, const filch_package *package, bool deliver)
+{
+    replay     *rp = (replay *)here->tape;
+    fli_box_act act = fli_act_send(package, deliver);
+    return take(rp, &package->data, answer(rp, &act, NULL));
+}
+
+static filch_err on_raise(fli_local *here, filch_pid pid, uint64_t flag)
+{
+    fli_box_act act = fli_act_raise(pid, flag);
+    return answer((replay *)here->tape, &act, NULL);
+}
+
+static filch_err on_yield(fli_local *here, filch_out *out, uint32_t command, uint64_t tag, filch_pid target,
+                          const filch_data *data)
+{
+    replay     *rp = (replay *)here->tape;
+    fli_box_act act = fli_act_yield(command, tag, target, data);
+    (void)out;
+    filch_err err = take(rp, data, answer(rp, &act, NULL));
+    if (err == FILCH_OK) rp->yields++;
+    return err;
+}
+
+static filch_err on_spawn(fli_local *here, const filch_type *type, const filch_spawn_options *options, filch_pid *pid)
+{
+    replay     *rp = (replay *)here->tape;
+    fli_box_act act = fli_act_spawn(type, options);
+    filch_pid   child = { rp->report->pid.node, UINT64_MAX - rp->nobody };
+    filch_err   err = answer(rp, &act, &child);
+    if (child.serial == UINT64_MAX - rp->nobody) rp->nobody++;
+    if (err == FILCH_OK && pid != NULL) *pid = child;
+    return err;
+}
+
+static const fli_tape replaying = { .send = on_send, .raise = on_raise, .yield = on_yield, .spawn = on_spawn };
+
+/* ---- payloads ---- */
+
+/* Makes an owned payload of a recorded one. *stop: it is a pointer, and there is nothing to put in its place. */
+static filch_err bring_back(replay *rp, const filch_data *recorded, uint64_t cut, filch_data *out, bool *stop)
+{
+    filch_blackbox_report *report = rp->report;
+    if (cut > 0) report->cut++;
+    if (filch_kind_of(recorded) != FILCH_KIND_PTR) return fli_data_own(&rp->mem, 0, recorded, out);
+    report->pointers++;
+    *stop = report->pointer == NULL;
+    void *was = filch_as_ptr(recorded);
+    *out = filch_ptr(*stop ? NULL : report->pointer(report->pointer_user, report->fed, was));
+    return FILCH_OK;
+}
+
+typedef struct heirloom {
+    const char *key;
+    filch_data  data; /* owned */
+} heirloom;
+
+/* Reads the inherited values, up to BORN. */
+static filch_err read_values(replay *rp, heirloom **all, uint32_t *count, uint32_t *room)
+{
+    fli_box_item item;
+    while (fli_box_next(&rp->reader, &item) == FLI_BOX_VALUE) {
+        if (*count == *room) {
+            uint32_t  more = *room == 0 ? 8 : *room * 2;
+            heirloom *grown = fli_resize(&rp->mem, *all, *room * sizeof *grown, more * sizeof *grown);
+            if (grown == NULL) return FILCH_ENOMEM;
+            *all = grown;
+            *room = more;
+        }
+        heirloom *one = &(*all)[*count];
+        bool      none = false; /* then it reads as NULL */
+        one->key = item.name;
+        filch_err err = bring_back(rp, &item.event.data, item.cut, &one->data, &none);
+        if (err != FILCH_OK) return err;
+        (*count)++;
+    }
+    return FILCH_OK;
+}
+
+/* They are recorded from the newest to the oldest, and made the other way round. */
+static filch_err make_values(replay *rp)
+{
+    heirloom *all = NULL;
+    uint32_t  count = 0, room = 0;
+    filch_err err = read_values(rp, &all, &count, &room);
+    while (count-- > 0) {
+        filch_values *longer = NULL;
+        if (err == FILCH_OK) err = filch_values_create(rp->values, all[count].key, all[count].data, &longer);
+        fli_data_free(&all[count].data);
+        if (longer == NULL) continue;
+        filch_values_drop(rp->values);
+        rp->values = longer;
+    }
+    fli_free(&rp->mem, all, room * sizeof *all);
+    return err;
+}
+
+static bool event_room(replay *rp)
+{
+    if (rp->event_count < rp->event_room) return true;
+    uint32_t     room = rp->event_room == 0 ? 64 : rp->event_room * 2;
+    filch_event *all = fli_resize(&rp->mem, rp->events, rp->event_room * sizeof *all, room * sizeof *all);
+    if (all == NULL) return false;
+    rp->events = all;
+    rp->event_room = room;
+    return true;
+}
+
+/* The events of a step; leaves what comes after them in rp->next. */
+static filch_err read_events(replay *rp, bool *stop)
+{
+    fli_box_item *item = &rp->next;
+    while (fli_box_next(&rp->reader, item) == FLI_BOX_EVENT) {
+        if (!event_room(rp)) return FILCH_ENOMEM;
+        filch_event *event = &rp->events[rp->event_count];
+        bool         pointer = false;
+        *event = item->event;
+        filch_err err = bring_back(rp, &item->event.data, item->cut, &event->data, &pointer);
+        if (err != FILCH_OK) return err;
+        rp->event_count++;
+        *stop = *stop || pointer;
+    }
+    return FILCH_OK;
+}
+
+static void free_events(replay *rp)
+{
+    while (rp->event_count > 0) fli_data_free(&rp->events[--rp->event_count].data);
+}
+
+/* ---- the life of the instance ---- */
+
+static void close_instance(replay *rp)
+{
+    if (rp->self == NULL) return;
+    rp->aside = true;
+    if (rp->type->close != NULL) rp->type->close(rp->self);
+    rp->aside = false;
+    fli_instance_free(rp->sched, rp->type, NULL, rp->self);
+    rp->self = NULL;
+}
+
+/* *stop: there is none, and why is in the report. */
+static filch_err make_instance(replay *rp, bool *stop)
+{
+    filch_blackbox_report *report = rp->report;
+    filch_data             args = filch_none();
+    filch_err              err = make_values(rp);
+    if (err == FILCH_OK) err = bring_back(rp, &rp->reader.args, rp->reader.args_cut, &args, stop);
+    if (err != FILCH_OK) return err;
+    if (*stop) {
+        snprintf(report->text, sizeof report->text, "not begun: its args are a pointer, and report.pointer is NULL");
+        return FILCH_OK;
+    }
+    rp->proc.values = rp->values;
+    filch_ctx ctx = { .self = report->pid, .sched = rp->sched, .values = rp->values };
+    rp->aside = true;
+    report->error = fli_instance_make(rp->sched, rp->type, &ctx, rp->reader.method, &args, NULL, &rp->self);
+    rp->aside = false;
+    fli_data_free(&args);
+    if (report->error == FILCH_OK) return FILCH_OK;
+    *stop = true;
+    snprintf(report->text, sizeof report->text, "init failed with error %d (%s)", report->error,
+             filch_err_text(report->error));
+    return FILCH_OK;
+}
+
+/* Compares what the step came to with what it came to then, which is in rp->next. */
+static void compare_outcome(replay *rp, const fli_box_outcome *now)
+{
+    char words[WORDS], more[WORDS];
+    if (rp->next.kind == FLI_BOX_ACT) {
+        differs(rp, say_act(&rp->next.act, words), say_outcome(now, more));
+        while (rp->next.kind == FLI_BOX_ACT) (void)fli_box_next(&rp->reader, &rp->next);
+    }
+    const fli_box_outcome *then = &rp->next.outcome;
+    bool equal = then->error == now->error && then->status == now->status && same_digest(&then->result, &now->result) &&
+                 same_name(then->name, now->name);
+    if (!equal) differs(rp, say_outcome(then, words), say_outcome(now, more));
+    else if (then->acts != now->acts) differs(rp, "more sends, yields or the like", "fewer");
+}
+
+static void change_type(replay *rp, filch_out *out)
+{
+    close_instance(rp);
+    rp->type = out->type;
+    rp->self = out->self;
+    out->status = FLI_STATUS_NONE;
+}
+
+/* Feeds the step that begins in the recording here. *stop: it was the last one. */
+static filch_err feed(replay *rp, uint32_t waiting, bool *stop)
+{
+    filch_blackbox_report *report = rp->report;
+    fli_worker            *w = rp->worker;
+    report->fed++;
+    filch_err err = read_events(rp, stop);
+    if (err != FILCH_OK) return err;
+    if (*stop) {
+        snprintf(report->text, sizeof report->text, "ended before step %" PRIu64 ": it was given a pointer, and "
+                 "report.pointer is NULL", report->fed);
+        report->fed--;
+        return FILCH_OK;
+    }
+    fli_out_begin(&w->out, &rp->sched->rt, &rp->proc, w->local.serial);
+    w->local.sends = 0;
+    rp->acts = rp->yields = 0;
+    err = rp->type->step(rp->self, rp->events, rp->event_count, &w->out);
+    err = fli_out_verdict(&w->out, waiting + rp->yields, err);
+    free_events(rp);
+
+    fli_box_outcome now = fli_outcome_of(&w->out, err, rp->acts);
+    compare_outcome(rp, &now);
+    report->error = err;
+    *stop = err != FILCH_OK || w->out.status == FLI_STATUS_DONE;
+    if (err == FILCH_OK && w->out.status == FLI_STATUS_UPGRADE) change_type(rp, &w->out);
+    fli_out_forget(&w->out);
+    return FILCH_OK;
+}
+
+static filch_err play(replay *rp)
+{
+    bool         stop = false;
+    fli_box_item item;
+    filch_err    err = make_instance(rp, &stop);
+    while (err == FILCH_OK && !stop && fli_box_next(&rp->reader, &item) == FLI_BOX_STEP) {
+        err = feed(rp, item.waiting, &stop);
+    }
+    free_events(rp);
+    close_instance(rp);
+    return err;
+}
+
+/* Plays inside a scheduler of its own. */
+static filch_err play_alone(replay *rp)
+{
+    const fli_box_head *head = &rp->reader.head;
+    filch_options       opt = FILCH_OPTIONS_INIT;
+    opt.workers = FILCH_NO_WORKERS;
+    opt.node = head->pid.node;
+    opt.payload_max = (size_t)head->payload_max;
+    opt.send_budget = head->send_budget;
+    filch_err err = fli_sched_make(&rp->sched, &opt, NULL);
+    if (err != FILCH_OK) return err;
+    rp->worker = rp->sched->guest;
+    fli_local *here = &rp->worker->local;
+    void      *before = fli_here_get(); /* the caller may be a worker of another scheduler */
+    here->current = &rp->proc;
+    here->serial = head->pid.serial;
+    here->tape = &rp->face;
+    fli_here_set(here);
+    err = play(rp);
+    here->tape = NULL;
+    here->current = NULL;
+    here->serial = 0;
+    fli_here_set(before);
+    filch_err stopped = filch_sched_stop(rp->sched, 0, NULL);
+    FLI_ASSERT(stopped == FILCH_OK); /* nobody ever lived there */
+    return err;
+}
+
+/* ---- the public face ---- */
+
+static filch_err open_recording(replay *rp, const void *bytes, size_t size)
+{
+    filch_blackbox_report *report = rp->report;
+    const fli_box_head    *head = &rp->reader.head;
+    filch_err              err = fli_box_open(&rp->reader, bytes, size, report->text, sizeof report->text);
+    if (err != FILCH_OK) return err;
+    if (strcmp(head->type_name, fli_type_name(rp->type)) != 0) {
+        snprintf(report->text, sizeof report->text, "a recording of type %.80s, not %.80s", head->type_name,
+                 fli_type_name(rp->type));
+        return FILCH_EINVAL;
+    }
+    if (head->state_size != rp->type->size) {
+        snprintf(report->text, sizeof report->text, "recorded with %" PRIu64 " bytes of state; now %.80s has %zu",
+                 head->state_size, fli_type_name(rp->type), rp->type->size);
+        return FILCH_EINVAL;
+    }
+    report->pid = head->pid;
+    report->recorded = head->error;
+    report->steps = head->steps;
+    report->missing = head->missing;
+    report->partial = head->missing > 0;
+    report->lost = head->lost;
+    return FILCH_OK;
+}
+
+filch_err filch_blackbox_replay(const void *bytes, size_t size, const filch_type *type, filch_blackbox_report *report)
+{
+    if (report == NULL || report->size < sizeof *report) return FILCH_EINVAL;
+    *report = (filch_blackbox_report){ .size = report->size, .pointer = report->pointer,
+                                       .pointer_user = report->pointer_user };
+    if (bytes == NULL || type == NULL || type->step == NULL) return FILCH_EINVAL;
+    fli_mem mem;
+    fli_mem_init(&mem, NULL, NULL);
+    replay *rp = fli_zalloc_aligned(&mem, sizeof *rp, FLI_LINE);
+    if (rp == NULL) return FILCH_ENOMEM;
+    rp->face = replaying;
+    rp->mem = mem;
+    rp->report = report;
+    rp->type = type;
+    filch_err err = open_recording(rp, bytes, size);
+    if (err == FILCH_OK) err = play_alone(rp);
+    report->again = err == FILCH_OK && report->error != FILCH_OK && report->fed > 0 && report->error == report->recorded;
+    filch_values_drop(rp->values);
+    fli_free(&mem, rp->events, rp->event_room * sizeof *rp->events);
+    fli_free_aligned(&mem, rp, sizeof *rp, FLI_LINE);
+    return err;
+}

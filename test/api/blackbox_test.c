@@ -1,0 +1,858 @@
+/* blackbox_test.c - a process that failed is recorded, and fails again when it is played alone. */
+#include "world.h"
+
+#include <stdio.h>
+
+#include "support/alloc.h"
+
+#define BROKEN (FILCH_EUSER + 7)
+#define LARGE 5000
+
+/* ---- where recordings end up ---- */
+
+typedef struct shelf {
+    FLI_ATOMIC(uint32_t) count;
+    filch_pid pid;
+    filch_err error;
+    uint8_t  *bytes; /* of the last one */
+    size_t    size;
+} shelf;
+
+static void on_blackbox(void *user, filch_pid pid, filch_err error, const void *bytes, size_t size)
+{
+    shelf *s = user;
+    s->pid = pid;
+    s->error = error;
+    free(s->bytes);
+    s->bytes = bytes != NULL ? malloc(size) : NULL;
+    if (s->bytes != NULL) memcpy(s->bytes, bytes, size);
+    s->size = size;
+    fli_add_rel(&s->count, 1);
+}
+
+static filch_options options_for(shelf *s)
+{
+    filch_options opt = FILCH_OPTIONS_INIT;
+    opt.on_blackbox = on_blackbox;
+    opt.on_blackbox_user = s;
+    opt.blackbox = FILCH_BLACKBOX_STEPS;
+    return opt;
+}
+
+/* ---- a clerk: does what it is told, remembers a little, and breaks when told so ---- */
+
+typedef struct clerk {
+    uint64_t  sum; /* of all it has heard: a wrong event long ago shows in what it sends */
+    filch_pid friend, child;
+    int64_t   speed;
+    filch_err last; /* what the last call answered */
+} clerk;
+
+static filch_err child_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+static const filch_type child_type = { .name = "child", .step = child_step };
+
+static filch_err clerk_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    clerk *me = self;
+    if (method != NULL && strcmp(method, "careful") != 0) return FILCH_EMETHOD;
+    me->friend = filch_as_pid(args);
+    me->speed = filch_as_int(filch_ctx_value(ctx, "speed")) + (method != NULL);
+    return FILCH_OK;
+}
+
+static void free_block(void *user, void *bytes, size_t size)
+{
+    (void)user;
+    (void)size;
+    free(bytes);
+}
+
+static const filch_type retired_type;
+
+static filch_err clerk_does(clerk *me, const char *what, filch_out *out)
+{
+    const filch_ctx *ctx = filch_out_ctx(out);
+    filch_sched     *sched = filch_ctx_sched(ctx);
+    if (strcmp(what, "send") == 0) me->last = filch_send(sched, me->friend, filch_int((int64_t)me->sum + me->speed));
+    if (strcmp(what, "many") == 0) {
+        for (int i = 0; i < 5000 && !me->last; i++) me->last = filch_send(sched, filch_ctx_self(ctx), filch_none());
+    }
+    if (strcmp(what, "budget") == 0) {
+        int n = 0;
+        while (!filch_should_yield(out)) n += filch_send(sched, me->friend, filch_none()) == FILCH_OK;
+        me->sum += (uint64_t)n;
+    }
+    if (strcmp(what, "move") == 0) {
+        void *bytes = calloc(1, LARGE);
+        me->last = filch_send(sched, me->friend, filch_move(bytes, LARGE, free_block));
+        if (me->last != FILCH_OK) free(bytes);
+    }
+    if (strcmp(what, "spawn") == 0) me->last = filch_spawn(sched, &child_type, NULL, &me->child);
+    if (strcmp(what, "kill") == 0) me->last = filch_terminate(sched, me->child);
+    if (strcmp(what, "cancel") == 0) me->last = filch_cancel(sched, me->child);
+    if (strcmp(what, "tell") == 0) me->last = filch_send(sched, me->child, filch_of_pid(filch_ctx_self(ctx)));
+    if (strcmp(what, "doze") == 0) me->last = filch_yield_sleep(out, me->sum, 1);
+    if (strcmp(what, "deliver") == 0) {
+        filch_package package = { .to = me->friend, .from = me->friend, .data = filch_str("from a friend") };
+        me->last = filch_deliver(sched, &package);
+    }
+    if (strcmp(what, "retire") == 0) return filch_upgrade(out, &retired_type, NULL, filch_int((int64_t)me->sum));
+    if (strcmp(what, "break") == 0) return BROKEN;
+    if (strcmp(what, "forget") == 0) return FILCH_OK; /* no status */
+    return filch_idle(out);
+}
+
+static filch_err clerk_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    clerk    *me = self;
+    filch_err err = count == 0 ? filch_idle(out) : FILCH_OK;
+    for (size_t i = 0; i < count; i++) {
+        const filch_event *event = &events[i];
+        const uint8_t     *raw = filch_raw(&event->data);
+        if (event->type == FILCH_EVENT_CANCEL) return filch_done(out, filch_int((int64_t)me->sum));
+        me->sum = me->sum * 31 + (uint64_t)filch_as_int(&event->data) + event->tag + (uint64_t)event->error;
+        for (size_t b = 0; b < filch_size(&event->data); b++) me->sum = me->sum * 31 + raw[b];
+        err = clerk_does(me, filch_text(&event->data), out);
+        me->sum += (uint64_t)me->last;
+    }
+    return err;
+}
+
+static const filch_type clerk_type = { .name = "clerk", .size = sizeof(clerk), .init = clerk_init, .step = clerk_step };
+
+/* What a clerk becomes. */
+static filch_err retired_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    *(int64_t *)self = filch_as_int(args);
+    (void)method;
+    return filch_send(filch_ctx_sched(ctx), filch_ctx_self(ctx), filch_str("a first day of rest"));
+}
+
+static filch_err retired_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(filch_text(&events[i].data), "break") == 0) return BROKEN;
+        *(int64_t *)self += 1;
+    }
+    return filch_idle(out);
+}
+
+static const filch_type retired_type = { .name = "retired", .size = sizeof(int64_t), .init = retired_init,
+                                         .step = retired_step };
+
+/* ---- helpers ---- */
+
+/* Tells the clerk one thing after the other; each is a step of its own. */
+static void tell(world *w, filch_pid pid, const char *const *what)
+{
+    for (; *what != NULL; what++) {
+        ok(filch_send(w->sched, pid, filch_str(*what)));
+        UNTIL(w, filch_next_timeout(w->sched) == FILCH_FOREVER);
+    }
+}
+
+#define TELL(w, pid, ...) tell(w, pid, (const char *const[]){ __VA_ARGS__, NULL })
+
+static filch_blackbox_report replay(const shelf *s, const filch_type *type, filch_err expected)
+{
+    filch_blackbox_report report = FILCH_BLACKBOX_REPORT_INIT;
+    same(filch_blackbox_replay(s->bytes, s->size, type, &report), expected);
+    return report;
+}
+
+/* It fails again in the same way, with nothing else to say. */
+static filch_blackbox_report fails_again(const shelf *s, const filch_type *type, filch_err error)
+{
+    filch_blackbox_report report = replay(s, type, FILCH_OK);
+    assert_string_equal(report.text, "");
+    same(report.differs, 0);
+    same(report.fed, report.steps);
+    same(report.recorded, error);
+    same(report.error, error);
+    same(report.again, 1);
+    assert_true(same_pid(report.pid, s->pid));
+    return report;
+}
+
+/* A scheduler with a clerk and a friend for it. */
+typedef struct office {
+    world     w;
+    shelf     shelf;
+    filch_pid clerk, friend;
+} office;
+
+static void office_open_with(office *o, filch_options opt, filch_spawn_options how)
+{
+    world_begin_with(&o->w, FILCH_NO_WORKERS, opt);
+    ok(filch_spawn(o->w.sched, &child_type, NULL, &o->friend));
+    if (how.args.kind == FILCH_KIND_NONE) how.args = filch_of_pid(o->friend);
+    ok(filch_spawn(o->w.sched, &clerk_type, &how, &o->clerk));
+    (void)world_tick(&o->w); /* its first step, without events */
+}
+
+static void office_open(office *o)
+{
+    *o = (office){ .clerk = { 0, 0 } };
+    office_open_with(o, options_for(&o->shelf), (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT);
+}
+
+static void office_close(office *o)
+{
+    world_end(&o->w);
+    free(o->shelf.bytes);
+}
+
+/* ---- tests ---- */
+
+TEST(a_process_that_failed_fails_again_when_played_alone)
+{
+    office o;
+    office_open(&o);
+    TELL(&o.w, o.clerk, "hello", "send", "doze", "spawn", "tell", "deliver", "cancel", "tell", "move", "budget", "break");
+    same(fli_load_acq(&o.shelf.count), 1);
+    same(o.shelf.error, BROKEN);
+    assert_true(same_pid(o.shelf.pid, o.clerk));
+    filch_blackbox_report report = fails_again(&o.shelf, &clerk_type, BROKEN);
+    same(report.steps, 13); /* the first without events, and one for the end of the doze */
+    same(report.partial, 0);
+    same(report.cut, 0);
+    same(report.pointers, 0);
+    office_close(&o);
+}
+
+TEST(a_replay_answers_as_the_world_did)
+{
+    office o;
+    office_open(&o);
+    ok(filch_terminate(o.w.sched, o.friend));
+    (void)world_tick(&o.w);
+    /* The friend is dead and the child will be: each answer goes into the sum, and from there into what is sent. */
+    TELL(&o.w, o.clerk, "send", "spawn", "kill", "tell", "send", "break");
+    (void)fails_again(&o.shelf, &clerk_type, BROKEN);
+    office_close(&o);
+}
+
+TEST(a_step_that_forgets_its_status_is_recorded_as_what_it_came_to)
+{
+    office o;
+    office_open(&o);
+    TELL(&o.w, o.clerk, "send", "forget");
+    (void)fails_again(&o.shelf, &clerk_type, FILCH_ENOSTATUS);
+    office_close(&o);
+}
+
+static filch_err impatient_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    if (count == 0) (void)!filch_yield_sleep(out, 1, 1);
+    if (count > 0 && events[0].type == FILCH_EVENT_YIELD) return filch_wait(out); /* for nothing */
+    return filch_wait(out);
+}
+
+TEST(a_wait_for_a_yield_is_not_taken_for_one_without)
+{
+    const filch_type type = { .name = "impatient", .step = impatient_step };
+    shelf            s = { .size = 0 };
+    world            w;
+    world_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
+    ok(filch_spawn(w.sched, &type, NULL, NULL));
+    UNTIL(&w, fli_load_acq(&s.count) == 1);
+    same(fails_again(&s, &type, FILCH_ENOYIELD).steps, 2);
+    world_end(&w);
+    free(s.bytes);
+}
+
+TEST(method_args_and_inherited_values_come_back)
+{
+    office        o = { .clerk = { 0, 0 } };
+    filch_values *first = NULL, *values = NULL;
+    ok(filch_values_create(NULL, "speed", filch_int(1), &first));
+    ok(filch_values_create(first, "speed", filch_int(40), &values)); /* the newer one counts */
+    filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
+    how.values = values;
+    how.method = "careful";
+    office_open_with(&o, options_for(&o.shelf), how);
+    filch_values_drop(values);
+    filch_values_drop(first);
+    TELL(&o.w, o.clerk, "send", "break");
+    (void)fails_again(&o.shelf, &clerk_type, BROKEN);
+    office_close(&o);
+}
+
+TEST(a_replay_follows_an_upgrade)
+{
+    office o;
+    office_open(&o);
+    TELL(&o.w, o.clerk, "send", "retire", "nap", "break");
+    (void)fails_again(&o.shelf, &clerk_type, BROKEN);
+    office_close(&o);
+}
+
+TEST(a_recording_that_begins_after_an_upgrade_is_one_of_the_new_type)
+{
+    office              o = { .clerk = { 0, 0 } };
+    filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
+    how.blackbox = 2;
+    office_open_with(&o, options_for(&o.shelf), how);
+    TELL(&o.w, o.clerk, "retire", "nap", "nap", "nap", "break");
+    same(replay(&o.shelf, &clerk_type, FILCH_EINVAL).fed, 0);
+    filch_blackbox_report report = fails_again(&o.shelf, &retired_type, BROKEN);
+    same(report.partial, 1);
+    same(report.steps, 2);
+    office_close(&o);
+}
+
+/* A clerk who sums up in another way. */
+static filch_err clumsy_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    ((clerk *)self)->sum++;
+    return clerk_step(self, events, count, out);
+}
+
+static filch_err brave_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    if (count > 0 && strcmp(filch_text(&events[0].data), "break") == 0) return filch_done(out, filch_none());
+    return clerk_step(self, events, count, out);
+}
+
+static filch_err silent_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    if (count > 0 && strcmp(filch_text(&events[0].data), "send") == 0) return filch_idle(out);
+    return clerk_step(self, events, count, out);
+}
+
+static filch_err chatty_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    const filch_ctx *ctx = filch_out_ctx(out);
+    if (count > 0) (void)!filch_send(filch_ctx_sched(ctx), filch_ctx_self(ctx), filch_str("oh"));
+    return clerk_step(self, events, count, out);
+}
+
+TEST(the_first_difference_is_named)
+{
+    office     o;
+    filch_type other = clerk_type;
+    office_open(&o);
+    TELL(&o.w, o.clerk, "hello", "send", "break");
+
+    other.step = clumsy_step;
+    filch_blackbox_report report = replay(&o.shelf, &other, FILCH_OK);
+    same(report.differs, 3);
+    same(report.again, 1); /* and yet */
+    assert_non_null(strstr(report.text, "step 3: recorded send to"));
+
+    other.step = brave_step;
+    report = replay(&o.shelf, &other, FILCH_OK);
+    same(report.differs, 4);
+    same(report.again, 0);
+    same(report.error, FILCH_OK);
+    assert_non_null(strstr(report.text, "recorded error 1007"));
+    assert_non_null(strstr(report.text, "now done"));
+
+    other.step = silent_step;
+    report = replay(&o.shelf, &other, FILCH_OK);
+    same(report.differs, 3);
+    assert_non_null(strstr(report.text, "now idle"));
+
+    other.step = chatty_step;
+    report = replay(&o.shelf, &other, FILCH_OK);
+    same(report.differs, 2);
+    assert_non_null(strstr(report.text, "recorded nothing more, now send"));
+    office_close(&o);
+}
+
+TEST(a_ring_that_was_too_short_says_so)
+{
+    office              o = { .clerk = { 0, 0 } };
+    filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
+    how.blackbox = 3;
+    office_open_with(&o, options_for(&o.shelf), how);
+    TELL(&o.w, o.clerk, "one", "two", "three", "send", "break");
+    filch_blackbox_report report = replay(&o.shelf, &clerk_type, FILCH_OK);
+    same(report.partial, 1);
+    same(report.lost, 0);
+    same(report.missing, 3);
+    same(report.steps, 3);
+    same(report.fed, 3);
+    same(report.again, 1);
+    same(report.differs, 2); /* the sum is another: its beginning is missing */
+    office_close(&o);
+}
+
+TEST(only_failures_are_recorded)
+{
+    office o;
+    office_open(&o);
+    TELL(&o.w, o.clerk, "spawn");
+    ok(filch_cancel(o.w.sched, o.clerk)); /* done */
+    ok(filch_terminate(o.w.sched, o.friend));
+    (void)world_tick(&o.w);
+    same(fli_load_acq(&o.shelf.count), 0);
+    office_close(&o);
+
+    /* Forced by stop. */
+    shelf s = { .size = 0 };
+    world w;
+    actor deaf = { .play = NULL };
+    world_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
+    actor_start(&w, &deaf, play_idle);
+    (void)world_tick(&w);
+    world_end(&w);
+    same(fli_load_acq(&s.count), 0);
+}
+
+TEST(one_that_overflowed_is_recorded_too)
+{
+    office              o = { .clerk = { 0, 0 } };
+    filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
+    how.mailbox_max = 1;
+    how.overflow = FILCH_OVERFLOW_STOP;
+    office_open_with(&o, options_for(&o.shelf), how);
+    TELL(&o.w, o.clerk, "send");
+    ok(filch_send(o.w.sched, o.clerk, filch_none()));
+    same(filch_send(o.w.sched, o.clerk, filch_none()), FILCH_EFULL);
+    (void)world_tick(&o.w);
+    same(o.shelf.error, FILCH_EOVERFLOW);
+    filch_blackbox_report report = replay(&o.shelf, &clerk_type, FILCH_OK);
+    same(report.differs, 0);
+    same(report.recorded, FILCH_EOVERFLOW);
+    same(report.error, FILCH_OK); /* no step of it failed */
+    same(report.again, 0);
+    office_close(&o);
+}
+
+TEST(nothing_is_recorded_unless_asked_for)
+{
+    /* Nobody listens. */
+    office        o = { .clerk = { 0, 0 } };
+    filch_options opt = options_for(&o.shelf);
+    opt.on_blackbox = NULL;
+    office_open_with(&o, opt, (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT);
+    TELL(&o.w, o.clerk, "send", "break");
+    same(fli_load_acq(&o.shelf.count), 0);
+    office_close(&o);
+
+    /* Not by default. */
+    o = (office){ .clerk = { 0, 0 } };
+    opt = options_for(&o.shelf);
+    opt.blackbox = 0;
+    office_open_with(&o, opt, (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT);
+    TELL(&o.w, o.clerk, "send", "break");
+    same(fli_load_acq(&o.shelf.count), 0);
+    office_close(&o);
+
+    /* Not this one. */
+    o = (office){ .clerk = { 0, 0 } };
+    filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
+    how.blackbox = FILCH_BLACKBOX_OFF;
+    office_open_with(&o, options_for(&o.shelf), how);
+    TELL(&o.w, o.clerk, "send", "break");
+    same(fli_load_acq(&o.shelf.count), 0);
+    office_close(&o);
+}
+
+TEST(long_payloads_are_cut_and_it_is_said)
+{
+    office o;
+    char  *large = calloc(1, LARGE);
+    office_open(&o);
+    ok(filch_send(o.w.sched, o.clerk, filch_bytes(large, LARGE)));
+    TELL(&o.w, o.clerk, "break");
+    filch_blackbox_report report = replay(&o.shelf, &clerk_type, FILCH_OK);
+    same(report.cut, 1);
+    same(report.again, 1);
+    free(large);
+    office_close(&o);
+}
+
+TEST(what_is_kept_has_a_bound)
+{
+    office              o = { .clerk = { 0, 0 } };
+    filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
+    char               *large = calloc(1, LARGE);
+    how.blackbox = FILCH_BLACKBOX_MAX;
+    office_open_with(&o, options_for(&o.shelf), how);
+    (void)world_tick(&o.w);
+    int64_t before = fli_load_rlx(&o.w.bytes), most = 0;
+    for (uint32_t i = 0; i < 2000; i++) {
+        ok(filch_send(o.w.sched, o.clerk, filch_bytes(large, LARGE)));
+        if (i % 100 != 0) (void)world_tick(&o.w); /* mostly one by one, sometimes many at once */
+        int64_t now = fli_load_rlx(&o.w.bytes);
+        if (now > most) most = now;
+    }
+    assert_true(most - before < (3 << 20));
+    TELL(&o.w, o.clerk, "many");
+    TELL(&o.w, o.clerk, "break");
+    assert_true(o.shelf.size < (2 << 20));
+    filch_blackbox_report report = replay(&o.shelf, &clerk_type, FILCH_OK);
+    same(report.partial, 1);
+    same(report.lost, 0);
+    same(report.again, 1);
+    free(large);
+    office_close(&o);
+}
+
+TEST(a_step_that_does_very_much_is_replayed_all_the_same)
+{
+    office o;
+    office_open(&o);
+    ok(filch_send(o.w.sched, o.clerk, filch_str("many"))); /* 5000 messages to itself: more than are written down */
+    (void)world_tick(&o.w);
+    TELL(&o.w, o.clerk, "break");
+    (void)fails_again(&o.shelf, &clerk_type, BROKEN);
+    office_close(&o);
+}
+
+static filch_err reader_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    for (size_t i = 0; i < count; i++) {
+        const int *number = filch_as_ptr(&events[i].data);
+        if (number != NULL && *number == 13) return BROKEN;
+    }
+    return filch_idle(out);
+}
+
+static void *give_number(void *user, uint64_t step, void *was)
+{
+    assert_non_null(was);
+    assert_true(step > 0);
+    return user;
+}
+
+TEST(a_replay_ends_where_a_pointer_is_needed)
+{
+    const filch_type type = { .name = "reader", .step = reader_step };
+    shelf            s = { .size = 0 };
+    world            w;
+    filch_pid        pid;
+    int              fine = 1, bad = 13;
+    world_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
+    ok(filch_spawn(w.sched, &type, NULL, &pid));
+    ok(filch_send(w.sched, pid, filch_int(5)));
+    (void)world_tick(&w);
+    ok(filch_send(w.sched, pid, filch_ptr(&fine)));
+    (void)world_tick(&w);
+    ok(filch_send(w.sched, pid, filch_ptr(&bad)));
+    (void)world_tick(&w);
+    same(fli_load_acq(&s.count), 1);
+    filch_blackbox_report report = replay(&s, &type, FILCH_OK);
+    same(report.fed, 1);
+    same(report.steps, 3);
+    same(report.pointers, 1);
+    same(report.again, 0);
+    assert_non_null(strstr(report.text, "pointer"));
+
+    report = (filch_blackbox_report){ .size = sizeof report, .pointer = give_number, .pointer_user = &bad };
+    ok(filch_blackbox_replay(s.bytes, s.size, &type, &report));
+    same(report.fed, 2); /* our bad number is met a step earlier */
+    same(report.error, BROKEN);
+    same(report.differs, 2);
+    same(report.pointers, 1);
+    world_end(&w);
+    free(s.bytes);
+}
+
+static filch_err play_fail(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)events;
+    (void)out;
+    return count > 0 ? me->note : filch_idle(out);
+}
+
+static void *give_actor(void *user, uint64_t step, void *was)
+{
+    same(step, 0);
+    assert_non_null(was);
+    return user;
+}
+
+TEST(args_that_are_a_pointer_can_be_replaced)
+{
+    shelf s = { .size = 0 };
+    world w;
+    actor ill = { .note = BROKEN }, again = { .play = play_fail, .note = BROKEN };
+    world_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
+    actor_start(&w, &ill, play_fail);
+    ok(filch_send(w.sched, ill.pid, filch_none()));
+    actor_ends(&w, &ill, BROKEN);
+    filch_blackbox_report report = replay(&s, &actor_type, FILCH_OK);
+    same(report.fed, 0);
+    assert_non_null(strstr(report.text, "args"));
+
+    report = (filch_blackbox_report){ .size = sizeof report, .pointer = give_actor, .pointer_user = &again };
+    ok(filch_blackbox_replay(s.bytes, s.size, &actor_type, &report));
+    same(report.again, 1);
+    same(again.inits, 1);
+    same(again.closes, 1);
+    assert_true(same_pid(again.pid, ill.pid));
+    world_end(&w);
+    free(s.bytes);
+}
+
+TEST(bad_input_is_refused_with_words)
+{
+    office                o;
+    filch_type            other = clerk_type;
+    filch_blackbox_report report = FILCH_BLACKBOX_REPORT_INIT;
+    office_open(&o);
+    TELL(&o.w, o.clerk, "send", "spawn", "doze", "break");
+    for (size_t size = 0; size < o.shelf.size; size++) {
+        same(filch_blackbox_replay(o.shelf.bytes, size, &clerk_type, &report), FILCH_EINVAL);
+        assert_true(report.text[0] != '\0');
+    }
+    other.name = "cleric";
+    assert_non_null(strstr(replay(&o.shelf, &other, FILCH_EINVAL).text, "type clerk, not cleric"));
+    other = clerk_type;
+    other.size++;
+    assert_non_null(strstr(replay(&o.shelf, &other, FILCH_EINVAL).text, "bytes of state"));
+    o.shelf.bytes[o.shelf.size / 2] ^= 4;
+    assert_non_null(strstr(replay(&o.shelf, &clerk_type, FILCH_EINVAL).text, "damaged"));
+
+    other.step = NULL;
+    same(filch_blackbox_replay(NULL, 100, &clerk_type, &report), FILCH_EINVAL);
+    same(filch_blackbox_replay(o.shelf.bytes, o.shelf.size, NULL, &report), FILCH_EINVAL);
+    same(filch_blackbox_replay(o.shelf.bytes, o.shelf.size, &other, &report), FILCH_EINVAL);
+    same(filch_blackbox_replay(o.shelf.bytes, o.shelf.size, &clerk_type, NULL), FILCH_EINVAL);
+    report.size = 8;
+    same(filch_blackbox_replay(o.shelf.bytes, o.shelf.size, &clerk_type, &report), FILCH_EINVAL);
+
+    filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
+    how.blackbox = FILCH_BLACKBOX_MAX + 1;
+    same(filch_spawn(o.w.sched, &child_type, &how, NULL), FILCH_EINVAL);
+    filch_options opt = FILCH_OPTIONS_INIT;
+    filch_sched  *sched = NULL;
+    opt.blackbox = FILCH_BLACKBOX_MAX + 1;
+    same(filch_sched_create(&sched, &opt), FILCH_EINVAL);
+    office_close(&o);
+}
+
+static filch_err fussy_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    filch_err err = clerk_init(self, ctx, method, args);
+    return err != FILCH_OK ? err : BROKEN;
+}
+
+static filch_err busy_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    filch_sched *sched = filch_ctx_sched(ctx);
+    filch_pid    child;
+    filch_err    err = clerk_init(self, ctx, method, args);
+    if (err == FILCH_OK) err = filch_spawn(sched, &child_type, NULL, &child);
+    if (err == FILCH_OK) err = filch_send(sched, child, filch_none());
+    return err;
+}
+
+TEST(init_is_part_of_a_replay)
+{
+    office     o;
+    filch_type other = clerk_type;
+    office_open(&o);
+    TELL(&o.w, o.clerk, "send", "break");
+    other.init = fussy_init;
+    filch_blackbox_report report = replay(&o.shelf, &other, FILCH_OK);
+    same(report.fed, 0);
+    same(report.again, 0);
+    assert_non_null(strstr(report.text, "init failed"));
+    other.init = busy_init; /* what it does is not recorded, and harms nobody */
+    report = replay(&o.shelf, &other, FILCH_OK);
+    same(report.again, 1);
+    same(report.differs, 0);
+    office_close(&o);
+}
+
+/* ---- memory runs out ---- */
+
+TEST(a_step_does_not_fail_because_its_recording_has_no_memory)
+{
+    office o;
+    office_open(&o);
+    TELL(&o.w, o.clerk, "one", "two");
+    fli_store_rlx(&o.w.deny, true);
+    TELL(&o.w, o.clerk, "send");
+    same(world_inspect(&o.w, o.clerk).state, FILCH_STATE_IDLE);
+    fli_store_rlx(&o.w.deny, false);
+    TELL(&o.w, o.clerk, "three", "break");
+    filch_blackbox_report report = replay(&o.shelf, &clerk_type, FILCH_OK);
+    same(report.lost, 1);
+    same(report.partial, 1);
+    same(report.missing, 4);
+    same(report.steps, 2);
+    same(report.again, 1);
+    office_close(&o);
+
+    /* Not even for the last one: it is told without bytes. */
+    office_open(&o);
+    TELL(&o.w, o.clerk, "one");
+    fli_store_rlx(&o.w.deny, true);
+    TELL(&o.w, o.clerk, "break");
+    fli_store_rlx(&o.w.deny, false);
+    same(fli_load_acq(&o.shelf.count), 1);
+    same(o.shelf.error, BROKEN);
+    assert_null(o.shelf.bytes);
+    same(o.shelf.size, 0);
+    office_close(&o);
+}
+
+/* One asking after the other is refused. The clerk says what it says without a black box, or is not spawned. */
+TEST(any_refused_allocation_costs_at_most_the_recording)
+{
+    bool refused = true;
+    for (uint64_t nth = 1; refused; nth++) {
+        test_alloc    alloc = { 0 };
+        shelf         s = { .size = 0 };
+        filch_options opt = options_for(&s);
+        filch_sched  *sched = NULL;
+        filch_pid     pid = { 0, 0 };
+        uint32_t      ran;
+        opt.workers = FILCH_NO_WORKERS;
+        opt.alloc = test_alloc_fn;
+        opt.alloc_user = &alloc;
+        ok(filch_sched_create(&sched, &opt));
+        /* So that messages and processes need no memory any more. */
+        ok(filch_spawn(sched, &child_type, NULL, &pid));
+        for (int i = 0; i < 20; i++) ok(filch_send(sched, pid, filch_none()));
+        ok(filch_tick(sched, 0, &ran));
+        uint64_t before = alloc.refused;
+        test_alloc_fail(&alloc, nth, false);
+        filch_err err = filch_spawn(sched, &clerk_type, NULL, &pid);
+        if (err == FILCH_OK) {
+            ok(filch_send(sched, pid, filch_str("one")));
+            ok(filch_tick(sched, 0, &ran));
+            ok(filch_send(sched, pid, filch_str("break")));
+            ok(filch_tick(sched, 0, &ran));
+            same(fli_load_acq(&s.count), 1);
+            same(s.error, BROKEN);
+            filch_blackbox_report report = FILCH_BLACKBOX_REPORT_INIT;
+            if (s.bytes != NULL) report = replay(&s, &clerk_type, FILCH_OK);
+            if (s.bytes != NULL) same(report.again == 1 && report.partial == 0, report.lost == 0);
+        } else {
+            same(err, FILCH_ENOMEM);
+        }
+        refused = alloc.refused > before;
+        if (!refused) assert_non_null(s.bytes);
+        test_alloc_fail(&alloc, 0, false);
+        ok(filch_sched_stop(sched, FILCH_SECONDS(60), NULL));
+        test_alloc_balanced(&alloc);
+        free(s.bytes);
+        assert_true(nth < 1000);
+    }
+}
+
+/* ---- many at once, and in a simulation ---- */
+
+typedef struct archive {
+    FLI_ATOMIC(uint32_t) good, bad;
+} archive;
+
+/* Replays right where the process has ended, on its worker. */
+static void replay_at_once(void *user, filch_pid pid, filch_err error, const void *bytes, size_t size)
+{
+    archive              *a = user;
+    filch_blackbox_report report = FILCH_BLACKBOX_REPORT_INIT;
+    filch_err             err = filch_blackbox_replay(bytes, size, &clerk_type, &report);
+    bool good = err == FILCH_OK && report.again == 1 && report.differs == 0 && error == BROKEN && same_pid(report.pid, pid);
+    if (!good) print_message("%s: %s\n", filch_err_name(err), report.text);
+    fli_add_rlx(good ? &a->good : &a->bad, 1);
+}
+
+static const char *const words[] = { "hello", "send", "doze", "spawn", "tell", "deliver", "cancel", "move", "kill" };
+
+TEST(what_failed_among_many_on_many_workers_fails_again_alone)
+{
+    archive       a = { .good = 0 };
+    world         w;
+    filch_pid     friend, pids[100];
+    filch_options opt = FILCH_OPTIONS_INIT;
+    uint32_t      rounds = world_scale(40, 2);
+    opt.on_blackbox = replay_at_once;
+    opt.on_blackbox_user = &a;
+    opt.blackbox = 4096;
+    world_begin_with(&w, 4, opt);
+    filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
+    how.blackbox = FILCH_BLACKBOX_OFF;
+    ok(filch_spawn(w.sched, &child_type, &how, &friend));
+    how = (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT;
+    how.args = filch_of_pid(friend);
+    for (uint32_t round = 1; round <= rounds; round++) {
+        for (size_t i = 0; i < COUNT_OF(pids); i++) ok(filch_spawn(w.sched, &clerk_type, &how, &pids[i]));
+        for (size_t n = 0; n < 30; n++) {
+            for (size_t i = 0; i < COUNT_OF(pids); i++) {
+                ok(filch_send(w.sched, pids[i], filch_str(words[(n * 7 + i) % COUNT_OF(words)])));
+            }
+        }
+        for (size_t i = 0; i < COUNT_OF(pids); i++) ok(filch_send(w.sched, pids[i], filch_str("break")));
+        UNTIL(&w, fli_load_rlx(&a.good) + fli_load_rlx(&a.bad) == round * COUNT_OF(pids));
+    }
+    same(fli_load_rlx(&a.bad), 0);
+    world_end(&w);
+}
+
+static filch_err scenario(filch_sched *sched, void *user)
+{
+    filch_pid friend, pid;
+    filch_err err = filch_spawn(sched, &child_type, NULL, &friend);
+    (void)user;
+    for (int i = 0; i < 10 && err == FILCH_OK; i++) {
+        filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
+        how.args = filch_of_pid(friend);
+        err = filch_spawn(sched, &clerk_type, &how, &pid);
+        for (size_t n = 0; n < COUNT_OF(words) && err == FILCH_OK; n++) err = filch_send(sched, pid, filch_str(words[n]));
+        if (err == FILCH_OK) err = filch_send(sched, pid, filch_str("break"));
+    }
+    return err;
+}
+
+TEST(what_failed_in_a_simulation_fails_again_alone)
+{
+    archive           a = { .good = 0 };
+    filch_options     sched = FILCH_OPTIONS_INIT;
+    filch_sim_options opt = FILCH_SIM_OPTIONS_INIT;
+    filch_sim_report  report = FILCH_SIM_REPORT_INIT;
+    uint32_t          runs = world_scale(300, 5);
+    sched.on_blackbox = replay_at_once;
+    sched.on_blackbox_user = &a;
+    sched.blackbox = FILCH_BLACKBOX_STEPS;
+    opt.sched = &sched;
+    opt.late_answer = 100;
+    ok(filch_sim_sweep(&opt, 1, runs, scenario, NULL, &report));
+    same(report.verdict, FILCH_SIM_OK);
+    filch_sim_report_free(&report);
+    same(fli_load_rlx(&a.good), runs * 10);
+    same(fli_load_rlx(&a.bad), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_process_that_failed_fails_again_when_played_alone),
+        cmocka_unit_test(a_replay_answers_as_the_world_did),
+        cmocka_unit_test(a_step_that_forgets_its_status_is_recorded_as_what_it_came_to),
+        cmocka_unit_test(a_wait_for_a_yield_is_not_taken_for_one_without),
+        cmocka_unit_test(method_args_and_inherited_values_come_back),
+        cmocka_unit_test(a_replay_follows_an_upgrade),
+        cmocka_unit_test(a_recording_that_begins_after_an_upgrade_is_one_of_the_new_type),
+        cmocka_unit_test(the_first_difference_is_named),
+        cmocka_unit_test(a_ring_that_was_too_short_says_so),
+        cmocka_unit_test(only_failures_are_recorded),
+        cmocka_unit_test(one_that_overflowed_is_recorded_too),
+        cmocka_unit_test(nothing_is_recorded_unless_asked_for),
+        cmocka_unit_test(long_payloads_are_cut_and_it_is_said),
+        cmocka_unit_test(what_is_kept_has_a_bound),
+        cmocka_unit_test(a_step_that_does_very_much_is_replayed_all_the_same),
+        cmocka_unit_test(a_replay_ends_where_a_pointer_is_needed),
+        cmocka_unit_test(args_that_are_a_pointer_can_be_replaced),
+        cmocka_unit_test(bad_input_is_refused_with_words),
+        cmocka_unit_test(init_is_part_of_a_replay),
+        cmocka_unit_test(a_step_does_not_fail_because_its_recording_has_no_memory),
+        cmocka_unit_test(any_refused_allocation_costs_at_most_the_recording),
+        cmocka_unit_test(what_failed_among_many_on_many_workers_fails_again_alone),
+        cmocka_unit_test(what_failed_in_a_simulation_fails_again_alone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
