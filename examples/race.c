@@ -61,8 +61,9 @@ static filch_err account_step(void *self, const filch_event *events, size_t coun
     return me->byes == CASHIERS ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-static const filch_type account = { .name = "account", .size = sizeof(struct account), .init = account_init,
-                                    .step = account_step };
+static const filch_type account = {
+    .name = "account", .size = sizeof(struct account), .init = account_init, .step = account_step
+};
 
 /* ---- a cashier: waits, pays in, and again ---- */
 
@@ -119,8 +120,9 @@ static filch_err cashier_step(void *self, const filch_event *events, size_t coun
     }
 }
 
-static const filch_type cashier = { .name = "cashier", .size = sizeof(struct cashier), .init = cashier_init,
-                                    .step = cashier_step };
+static const filch_type cashier = {
+    .name = "cashier", .size = sizeof(struct cashier), .init = cashier_init, .step = cashier_step
+};
 
 /* ---- opening the bank: the same for threads and for the simulator ---- */
 

@@ -39,7 +39,19 @@ typedef struct fli_chart_event {
     const char       *text; /* lent; NULL none */
 } fli_chart_event;
 
-typedef struct fli_chart_line fli_chart_line;
+#define FLI_CHART_SHOWN 64 /* bytes of a text that are kept */
+
+/* The same, kept. */
+typedef struct fli_chart_line {
+    uint64_t time_ns, tag;
+    uint32_t from, to, command;
+    int32_t  error;
+    uint8_t  kind;      /* fli_chart_kind */
+    uint8_t  data_kind; /* filch_kind */
+    bool     cut;       /* there was more text */
+    uint64_t number;    /* of an int, num or pid its bits; of bytes how many */
+    char     text[FLI_CHART_SHOWN];
+} fli_chart_line;
 
 typedef struct fli_chart {
     fli_mem         mem;

@@ -21,10 +21,10 @@ struct player;
 typedef filch_err (*play_fn)(struct player *me, const filch_event *events, size_t count, filch_out *out);
 
 typedef struct player {
-    play_fn   play;
-    void     *stage; /* what all players of a test share */
-    int64_t   role;
-    int64_t   state;
+    play_fn play;
+    void   *stage; /* what all players of a test share */
+    int64_t role;
+    int64_t state;
 } player;
 
 static filch_err player_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -41,8 +41,9 @@ static filch_err player_step(void *self, const filch_event *events, size_t count
     return me->play(me, events, count, out);
 }
 
-static const filch_type player_type = { .name = "player", .size = sizeof(player), .init = player_init,
-                                        .step = player_step };
+static const filch_type player_type = {
+    .name = "player", .size = sizeof(player), .init = player_init, .step = player_step
+};
 
 static filch_err enter(filch_sched *sched, play_fn play, void *stage, int64_t role, filch_pid *pid)
 {
@@ -320,9 +321,10 @@ TEST(no_message_is_lost_whatever_goes_wrong)
     static const uint32_t workers[] = { 1, 2, 4, 17, 64 };
     market                m;
     market_begin(&m);
-    test_alloc        alloc = { 0 };
-    filch_options     sched = { .size = sizeof sched, .registry = m.registry, .alloc = test_alloc_fn,
-                                .alloc_user = &alloc };
+    test_alloc    alloc = { 0 };
+    filch_options sched = {
+        .size = sizeof sched, .registry = m.registry, .alloc = test_alloc_fn, .alloc_user = &alloc
+    };
     filch_sim_options options = market_options(&sched);
     for (int faults = 0; faults < 2; faults++) {
         if (faults > 0) all_faults(&options);
@@ -389,8 +391,9 @@ static void on_exit_of_chaos(void *user, filch_pid pid, filch_err error, const f
     c->ended++;
 }
 
-static const filch_type chaos_type = { .name = "changed", .size = sizeof(player), .init = player_init,
-                                       .step = chaos_step };
+static const filch_type chaos_type = {
+    .name = "changed", .size = sizeof(player), .init = player_init, .step = chaos_step
+};
 
 static void chaos_enter(filch_sched *sched, chaos *c)
 {
@@ -469,9 +472,10 @@ TEST(chaos_is_survived_and_is_the_same_twice)
     chaos  c;
     market m;
     market_begin(&m);
-    test_alloc        alloc = { 0 };
-    filch_options     sched = { .size = sizeof sched, .registry = m.registry, .alloc = test_alloc_fn,
-                                .alloc_user = &alloc };
+    test_alloc    alloc = { 0 };
+    filch_options sched = {
+        .size = sizeof sched, .registry = m.registry, .alloc = test_alloc_fn, .alloc_user = &alloc
+    };
     filch_sim_options options = FILCH_SIM_OPTIONS_INIT;
     options.sched = &sched;
     options.blocked_ok = 1;
@@ -524,9 +528,9 @@ static filch_err counter_play(player *me, const filch_event *events, size_t coun
 
 static filch_err client_play(player *me, const filch_event *events, size_t count, filch_out *out)
 {
-    counter    *c = me->stage;
-    filch_data  ask = filch_none();
-    filch_err   err;
+    counter   *c = me->stage;
+    filch_data ask = filch_none();
+    filch_err  err;
     if (is_cancel(events, count)) return filch_done(out, filch_none());
     if (me->state++ == 0) {
         /* Long after the other. */
@@ -747,8 +751,12 @@ TEST(a_violation_is_reported_from_everywhere)
     options.sched = &sched;
     options.check = failing_check;
     static const char *const places[][2] = {
-        { "step", "in a step" },       { "work", "in work" },     { "handler", "in a handler" },
-        { "check", "in the check" },   { "cancel", "in cancel" }, { "scenario", "the scenario returned 1005" },
+        { "step", "in a step" },
+        { "work", "in work" },
+        { "handler", "in a handler" },
+        { "check", "in the check" },
+        { "cancel", "in cancel" },
+        { "scenario", "the scenario returned 1005" },
         { "check error", "the check returned 5: no such process" },
     };
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
@@ -934,9 +942,10 @@ TEST(a_run_that_gets_no_memory_leaves_nothing_behind)
 {
     market m;
     market_begin(&m);
-    test_alloc        alloc = { 0 };
-    filch_options     sched = { .size = sizeof sched, .registry = m.registry, .alloc = test_alloc_fn,
-                                .alloc_user = &alloc };
+    test_alloc    alloc = { 0 };
+    filch_options sched = {
+        .size = sizeof sched, .registry = m.registry, .alloc = test_alloc_fn, .alloc_user = &alloc
+    };
     filch_sim_options options = market_options(&sched);
     options.no_memory = 1;
     uint64_t refused = 0, created = 0;
@@ -1106,9 +1115,9 @@ static filch_err intruded_scenario(filch_sched *sched, void *user)
 
 TEST(calls_from_other_threads_are_refused_by_name)
 {
-    static const char *const names[] = { "filch_send",    "filch_spawn",    "filch_cancel",   "filch_terminate",
-                                         "filch_deliver", "filch_complete", "filch_sim_fail", "filch_sim_later",
-                                         "filch_tick" };
+    static const char *const names[] = { "filch_send",      "filch_spawn",     "filch_cancel",
+                                         "filch_terminate", "filch_deliver",   "filch_complete",
+                                         "filch_sim_fail",  "filch_sim_later", "filch_tick" };
     for (int call = 0; call < 9; call++) {
         intruder i = { .call = call, .answer = FILCH_OK };
         char     words[64];
@@ -1137,12 +1146,12 @@ TEST(bad_input_is_refused)
     filch_sim_report small = { .size = 8 };
     same(filch_sim_run(NULL, do_nothing, NULL, &small), FILCH_EINVAL);
 
-#define REFUSES(field, value)                                                      \
-    do {                                                                           \
-        filch_sim_options bad = FILCH_SIM_OPTIONS_INIT;                            \
-        bad.field = (value);                                                       \
-        same(filch_sim_run(&bad, do_nothing, NULL, &report), FILCH_EINVAL);        \
-        assert_null(report.chart);                                                 \
+#define REFUSES(field, value)                                               \
+    do {                                                                    \
+        filch_sim_options bad = FILCH_SIM_OPTIONS_INIT;                     \
+        bad.field = (value);                                                \
+        same(filch_sim_run(&bad, do_nothing, NULL, &report), FILCH_EINVAL); \
+        assert_null(report.chart);                                          \
     } while (0)
     REFUSES(size, 0);
     REFUSES(workers, 65);
@@ -1213,9 +1222,9 @@ TEST(a_run_inside_a_run_is_fine)
 
 TEST(the_chart_shows_who_sent_what_to_whom)
 {
-    counter           c = { .fixed = true };
-    filch_sim_options options = FILCH_SIM_OPTIONS_INIT;
-    filch_sim_report  report = run(&options, start_counting, &c);
+    counter                  c = { .fixed = true };
+    filch_sim_options        options = FILCH_SIM_OPTIONS_INIT;
+    filch_sim_report         report = run(&options, start_counting, &c);
     static const char *const lines[] = {
         " outside  player#1  player#2  player#3",
         "    o-------->+                          outside spawns player#1\n",

@@ -1,0 +1,163 @@
+/* simulate_turn.c - the turns of a simulated run. See simulation.h.
+ *
+ * A turn: time passes a little; a worker is drawn, and for this turn this thread is that worker (fli_here); it fires
+ * the timers that are due, and finds and steps one process, by the real code. Or something comes from outside instead.
+ *
+ * Steps are interrupted. Where a process acts on others (fli_simulator.point), other workers may take turns first,
+ * nested on the same stack; the interrupted worker is busy meanwhile, as it would be on a CPU of its own. No lock is
+ * ever held at such a point. What this cannot show is two steps that interrupt each other by turns: a nested turn
+ * always ends before the outer step goes on. src/sim explores those, for the runtime itself.
+ */
+#include <stdio.h>
+
+#include "sched/simulation.h"
+
+/* Interrupted steps on one stack. */
+#define DEPTH_MAX 8
+
+bool fli_simulate_refuses(filch_sched *sched, const char *call)
+{
+    if (FLI_LIKELY(sched->rt.sim == NULL)) return false;
+    fli_simulation *sim = fli_simulation_of(&sched->rt);
+    if (fli_here(&sched->rt) == NULL) fli_store_rlx(&sim->refused_elsewhere, call);
+    else if (fli_load_rlx(&sim->refused) == NULL) fli_store_rlx(&sim->refused, call);
+    return true;
+}
+
+bool fli_simulation_goes_on(fli_simulation *sim)
+{
+    const char *call = fli_load_rlx(&sim->refused), *elsewhere = fli_load_rlx(&sim->refused_elsewhere);
+    if (sim->report.verdict == FILCH_SIM_OK && (call != NULL || elsewhere != NULL)) {
+        char text[sizeof sim->report.text];
+        snprintf(text, sizeof text, "%s cannot be simulated%s", call != NULL ? call : elsewhere,
+                 call != NULL ? "" : " from another thread");
+        fli_simulation_verdict(sim, FILCH_SIM_REFUSED, text);
+    }
+    if (sim->report.verdict == FILCH_SIM_OK && sim->report.steps >= sim->opt.steps_max) {
+        fli_simulation_verdict(sim, FILCH_SIM_ENDLESS, "steps_max is reached, and there is still something to do");
+    }
+    return sim->report.verdict == FILCH_SIM_OK;
+}
+
+/* A worker that is not in the middle of a step and, if there is one, not stalled. */
+static fli_worker *draw_worker(fli_simulation *sim)
+{
+    uint32_t workers = sim->opt.workers, awake[FLI_SIMULATED_WORKERS_MAX], idle[FLI_SIMULATED_WORKERS_MAX],
+             awake_count = 0, idle_count = 0;
+    for (uint32_t i = 0; i < workers; i++) {
+        if (sim->busy[i]) continue;
+        idle[idle_count++] = i;
+        if (sim->stalled_until[i] <= sim->turns) awake[awake_count++] = i;
+    }
+    if (idle_count == 0) return NULL;
+    uint32_t drawn = fli_draw_below(sim, awake_count > 0 ? awake_count : idle_count);
+    return sim->sched->workers[awake_count > 0 ? awake[drawn] : idle[drawn]];
+}
+
+/* As a worker finds one, but for the order, which the seed may change. */
+static fli_proc *find(fli_simulation *sim, fli_worker *w)
+{
+    bool      retry = false;
+    fli_proc *p = NULL;
+    uint32_t  way = fli_draw_below(sim, 100);
+    if (way < sim->oldest) p = fli_deque_take_oldest(&w->deque);
+    else if (way < sim->oldest + sim->far) p = fli_find_far(w, true, &retry);
+    if (p == NULL) p = fli_find_near(w);
+    if (p == NULL) p = fli_find_far(w, true, &retry);
+    return p;
+}
+
+static void bad_luck(fli_simulation *sim)
+{
+    if (sim->stage != FLI_STAGE_RUN) return;
+    if (fli_draw_chance(sim, sim->opt.clock_jump)) {
+        uint64_t jump_ns = fli_draw_span(sim, sim->opt.jump_ns);
+        sim->face.now_ns = fli_clock_after(sim->face.now_ns, jump_ns);
+        sim->report.clock_jumps++;
+        fli_simulation_fault(sim, "the clock jumps");
+    }
+    if (fli_draw_chance(sim, sim->opt.stall)) {
+        uint32_t index = fli_draw_below(sim, sim->opt.workers);
+        sim->stalled_until[index] = sim->turns + 10 + fli_draw_below(sim, 500);
+        sim->report.stalls++;
+        fli_simulation_fault(sim, "a worker stalls");
+    }
+}
+
+/* Runs one of the jobs that would be with a thread of the pool. */
+static void run_job(fli_simulation *sim)
+{
+    fli_workpool *pool = &sim->sched->workpool;
+    uint64_t      threads = pool->thread_max;
+    uint32_t      nth = fli_draw_below(sim, (uint32_t)(pool->queue_count < threads ? pool->queue_count : threads));
+    fli_here_set(&sim->sched->guest->local);
+    (void)fli_workpool_run(pool, nth);
+}
+
+/* Something from outside. */
+static void outside_happens(fli_simulation *sim, uint32_t due)
+{
+    uint32_t nth = fli_draw_below(sim, due);
+    fli_here_set(&sim->sched->guest->local);
+    fli_simulation_happen(sim, nth);
+}
+
+bool fli_simulation_turn(fli_simulation *sim)
+{
+    filch_sched *sched = sim->sched;
+    sim->turns++;
+    sim->face.now_ns = fli_clock_after(sim->face.now_ns, 1 + fli_draw_below(sim, sim->pace_ns));
+    bad_luck(sim);
+    fli_worker *w = draw_worker(sim);
+    if (w == NULL) return false;
+    fli_here_set(&w->local);
+    fli_worker_clock(w);
+    uint32_t due = fli_simulation_due(sim);
+    uint64_t jobs = sched->workpool.queue_count;
+    if (due > 0 && fli_draw_below(sim, 4) == 0) {
+        outside_happens(sim, due);
+        return true;
+    }
+    if (jobs > 0 && fli_draw_below(sim, 4) == 0) {
+        run_job(sim);
+        return true;
+    }
+    fli_proc *p = find(sim, w);
+    if (p != NULL) {
+        sim->busy[w->local.index] = true;
+        fli_step(w, p);
+        sim->busy[w->local.index] = false;
+        return true;
+    }
+    if (due > 0) outside_happens(sim, due);
+    else if (jobs > 0) run_job(sim);
+    return due > 0 || jobs > 0;
+}
+
+bool fli_simulation_point(fli_runtime *rt, fli_local *here, const char *call)
+{
+    fli_simulation *sim = fli_simulation_of(rt);
+    if (here == NULL) return !fli_simulate_refuses((filch_sched *)rt, call);
+    if (here->current == NULL || sim->stage != FLI_STAGE_RUN || sim->depth == DEPTH_MAX) return true;
+    if (sim->report.verdict != FILCH_SIM_OK || !fli_draw_chance(sim, sim->interrupt)) return true;
+    uint32_t turns = 1 + fli_draw_below(sim, 6);
+    sim->depth++;
+    sim->report.interrupted++;
+    while (turns-- > 0 && fli_simulation_goes_on(sim) && fli_simulation_turn(sim)) {}
+    sim->depth--;
+    fli_here_set(here);
+    return true;
+}
+
+bool fli_simulation_play(fli_simulation *sim, uint64_t until_ns)
+{
+    while (fli_simulation_goes_on(sim) && sim->face.now_ns < until_ns) {
+        if (fli_simulation_turn(sim)) continue;
+        uint64_t timer_ns = fli_timers_next_ns(&sim->sched->timers), next_ns = fli_simulation_next_ns(sim);
+        if (timer_ns < next_ns) next_ns = timer_ns;
+        if (next_ns == FLI_NEVER) return true;
+        if (next_ns > until_ns) next_ns = until_ns;
+        if (next_ns > sim->face.now_ns) sim->face.now_ns = next_ns;
+    }
+    return false;
+}

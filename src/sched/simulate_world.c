@@ -1,0 +1,158 @@
+/* simulate_world.c - what comes from outside in a simulated run: answers that are late or come twice, handlers that
+ * fail, memory that is not there, and what the program itself has put off (filch_sim_later). See simulation.h. */
+#include <string.h>
+
+#include "proc/data.h"
+#include "proc/mailbox.h"
+#include "proc/yields.h"
+#include "sched/simulation.h"
+
+bool fli_simulation_add(fli_simulation *sim, fli_pending item)
+{
+    if (sim->pending_count == sim->pending_room) {
+        uint32_t     room = sim->pending_room == 0 ? 16 : sim->pending_room * 2;
+        fli_pending *all = fli_resize(&sim->mem, sim->pending, sim->pending_room * sizeof *all, room * sizeof *all);
+        if (all == NULL) return false;
+        sim->pending = all;
+        sim->pending_room = room;
+    }
+    sim->pending[sim->pending_count++] = item;
+    return true;
+}
+
+uint32_t fli_simulation_due(const fli_simulation *sim)
+{
+    uint32_t due = 0;
+    for (uint32_t i = 0; i < sim->pending_count; i++) due += sim->pending[i].due_ns <= sim->face.now_ns;
+    return due;
+}
+
+uint64_t fli_simulation_next_ns(const fli_simulation *sim)
+{
+    uint64_t next = FLI_NEVER;
+    for (uint32_t i = 0; i < sim->pending_count; i++) {
+        if (sim->pending[i].due_ns < next) next = sim->pending[i].due_ns;
+    }
+    return next;
+}
+
+/* Posts an answer that was held back. Its process may have ended meanwhile. */
+static void post(fli_simulation *sim, fli_node *node)
+{
+    fli_runtime *rt = &sim->sched->rt;
+    fli_local   *here = fli_here(rt);
+    fli_proc    *p = fli_proc_find(rt, node->peer);
+    if (fli_mail_post(rt, here, p, fli_serial_gen(node->peer), node) == FILCH_OK) return;
+    filch_data data = filch_none();
+    fli_node_get_data(node, &data);
+    fli_data_free(&data);
+    fli_yield_drop(rt, here, node);
+    FLI_TALLY(rt, here, late_completions, 1);
+}
+
+/* The nth of those that are due, in the order they were added. */
+void fli_simulation_happen(fli_simulation *sim, uint32_t nth)
+{
+    uint32_t i = 0;
+    for (;; i++) {
+        if (sim->pending[i].due_ns <= sim->face.now_ns && nth-- == 0) break;
+    }
+    fli_pending item = sim->pending[i];
+    memmove(&sim->pending[i], &sim->pending[i + 1], (--sim->pending_count - i) * sizeof item);
+    if (item.kind == FLI_PENDING_LATER) item.fn(sim->sched, item.arg);
+    else if (item.kind == FLI_PENDING_ANSWER) post(sim, item.node);
+    else FLI_ASSERT(filch_complete(item.receiver, item.receiver.tag, filch_none(), FILCH_OK) != FILCH_OK);
+}
+
+void fli_simulation_settle(fli_simulation *sim)
+{
+    fli_here_set(&sim->sched->guest->local);
+    while (sim->pending_count > 0) {
+        sim->pending[0].due_ns = 0;
+        fli_simulation_happen(sim, 0);
+    }
+}
+
+static bool is_of_the_clock(uint32_t command)
+{
+    return command == FILCH_CMD_TIMER || command == FILCH_CMD_TICKER || command == FILCH_CMD_TIMER_CANCEL;
+}
+
+/* The first answer counts, also when it is late: it has claimed its node, and is only slow to post it. */
+bool fli_simulation_answered(fli_runtime *rt, fli_node *node, uint32_t command)
+{
+    fli_simulation *sim = fli_simulation_of(rt);
+    filch_data      data = filch_none();
+    uint64_t        now_ns = sim->face.now_ns;
+    fli_node_get_data(node, &data);
+    fli_simulation_note(sim, (fli_chart_event){ .kind = FLI_CHART_ANSWER,
+                                                .to = fli_simulation_number(sim, node->peer),
+                                                .tag = node->tag,
+                                                .error = node->error,
+                                                .data = &data,
+                                                .command = command });
+    if (sim->stage != FLI_STAGE_RUN) return false;
+    if (fli_draw_chance(sim, sim->opt.double_answer)) {
+        filch_receiver receiver = fli_yield_receiver(rt, node);
+        uint64_t       due_ns = fli_clock_after(now_ns, fli_draw_span(sim, sim->opt.late_ns));
+        if (fli_simulation_add(sim,
+                               (fli_pending){ .kind = FLI_PENDING_AGAIN, .due_ns = due_ns, .receiver = receiver })) {
+            sim->report.double_answers++;
+            fli_simulation_fault(sim, "this answer will come twice");
+        }
+    }
+    if (is_of_the_clock(command) || !fli_draw_chance(sim, sim->opt.late_answer)) return false;
+    uint64_t due_ns = fli_clock_after(now_ns, fli_draw_span(sim, sim->opt.late_ns));
+    if (!fli_simulation_add(sim, (fli_pending){ .kind = FLI_PENDING_ANSWER, .due_ns = due_ns, .node = node }))
+        return false;
+    sim->report.late_answers++;
+    fli_simulation_fault(sim, "this answer will be late");
+    return true;
+}
+
+/* ---- faults ---- */
+
+void fli_faulty_let_go(fli_faulty_mem *faulty)
+{
+    /* PAIR simulate.blocks, both halves: whoever frees this comes after all others. */
+    if (fli_sub_acqrel(&faulty->blocks, 1) != 1) return;
+    fli_mem mem = faulty->mem;
+    fli_free(&mem, faulty, sizeof *faulty);
+}
+
+void *fli_faulty_alloc(void *user, void *old, size_t old_size, size_t size)
+{
+    fli_faulty_mem *faulty = user;
+    if (size == 0) {
+        (void)faulty->mem.alloc(faulty->mem.user, old, old_size, 0);
+        fli_faulty_let_go(faulty);
+        return NULL;
+    }
+    fli_simulation *sim = faulty->sim;
+    if (sim != NULL && sim->stage == FLI_STAGE_RUN && fli_draw_chance(sim, sim->opt.no_memory)) {
+        sim->report.no_memory++;
+        fli_simulation_fault(sim, "no memory");
+        return NULL;
+    }
+    void *at = faulty->mem.alloc(faulty->mem.user, old, old_size, size);
+    if (at != NULL && old == NULL) fli_add_rlx(&faulty->blocks, 1);
+    return at;
+}
+
+filch_err fli_simulate_handle(fli_worker *w, const fli_handler *handler, const filch_command *command,
+                              filch_receiver receiver)
+{
+    fli_simulation *sim = fli_simulation_of(&w->sched->rt);
+    fli_simulation_note(sim, (fli_chart_event){ .kind = FLI_CHART_YIELD,
+                                                .from = fli_simulation_number(sim, command->from.serial),
+                                                .tag = receiver.tag,
+                                                .command = command->id });
+    if (handler == NULL) return FILCH_ECOMMAND;
+    bool may_fail = command->id == FILCH_CMD_WORK || command->id >= FILCH_CMD_USER;
+    if (may_fail && sim->stage == FLI_STAGE_RUN && fli_draw_chance(sim, sim->opt.handler_error)) {
+        sim->report.handler_errors++;
+        fli_simulation_fault(sim, "its handler fails");
+        return command->id == FILCH_CMD_WORK ? FILCH_EFULL : FILCH_ESYS;
+    }
+    return handler->handle(handler->user, command, receiver.tag, receiver);
+}
