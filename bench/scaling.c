@@ -1,0 +1,104 @@
+/* scaling.c - 10,000 to 10,000,000 idle processes, or as many as --size says: bytes each, time to create each, time to
+ * send each one message. One line for each number; all three should stay as they are, but for cache misses.
+ * The value is the nanoseconds per message. */
+#include "bench.h"
+
+#include <stdlib.h>
+
+#define PER_STEP 256
+
+static bench      b;
+static filch_pid *crowd;
+
+static filch_err listener_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    return count > 0 && events[0].type == FILCH_EVENT_CANCEL ? FILCH_ECANCELLED : filch_idle(out);
+}
+
+static const filch_type listener = { .name = "listener", .step = listener_step };
+
+struct progress {
+    uint64_t done;
+};
+
+static filch_err creator_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    struct progress *p = self;
+    (void)events;
+    if (count > 0) return FILCH_ECANCELLED;
+    for (int i = 0; i < PER_STEP && p->done < b.size; i++, p->done++) {
+        filch_err err = filch_spawn(bench_here(out), &listener, NULL, &crowd[p->done]);
+        if (err != FILCH_OK) return err;
+    }
+    return p->done < b.size ? filch_continue(out) : filch_done(out, filch_none());
+}
+
+static filch_err caller_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    struct progress *p = self;
+    (void)events;
+    if (count > 0) return FILCH_ECANCELLED;
+    while (p->done < b.size) {
+        filch_err err = filch_send(bench_here(out), crowd[p->done], filch_int(1));
+        if (err != FILCH_OK) return err;
+        p->done++;
+        if (filch_should_yield(out)) return filch_continue(out);
+    }
+    return filch_done(out, filch_none());
+}
+
+static const filch_type creator = { .name = "creator", .size = sizeof(struct progress), .step = creator_step };
+static const filch_type caller = { .name = "caller", .size = sizeof(struct progress), .step = caller_step };
+
+/* Until so many steps were run. */
+static uint64_t wait_steps(uint64_t steps)
+{
+    filch_stats stats = FILCH_STATS_INIT;
+    for (;;) {
+        bench_must(filch_sched_stats(b.sched, &stats), "stats");
+        if (stats.steps >= steps) return stats.steps;
+        if (b.workers == 0) bench_quiet(&b);
+        else bench_sleep_ns(500000);
+    }
+}
+
+static void measure(uint64_t count)
+{
+    b.size = count;
+    crowd = bench_alloc(count, sizeof *crowd);
+    for (uint64_t i = 0; i < count; i++) crowd[i].serial = 1; /* its pages are not the processes' */
+    bench_start(&b, NULL);
+    bench_quiet(&b);
+    uint64_t rss = bench_rss_bytes(), steps = (count + PER_STEP - 1) / PER_STEP;
+    bench_begin(&b);
+    bench_spawn(&b, &creator, filch_none());
+    bench_wait_ended(&b, 1);
+    (void)wait_steps(count + steps);
+    bench_end(&b, count);
+    bench_quiet(&b);
+    bench_extra(&b, "bytes", ((double)bench_rss_bytes() - (double)rss) / (double)count);
+    bench_extra(&b, "create_ns", (double)b.took_ns / (double)count);
+    filch_stats stats = FILCH_STATS_INIT;
+    bench_must(filch_sched_stats(b.sched, &stats), "stats");
+    bench_begin(&b);
+    bench_spawn(&b, &caller, filch_none());
+    bench_wait_ended(&b, 2);
+    (void)wait_steps(stats.steps + count + 1);
+    bench_end(&b, count);
+    bench_must(filch_sched_stats(b.sched, &stats), "stats");
+    bench_must(filch_sched_stop(b.sched, FILCH_SECONDS(600), NULL) == FILCH_EBUSY ? FILCH_EBUSY : FILCH_OK, "stop");
+    b.sched = NULL;
+    free(crowd);
+    bench_must(stats.sent == count && stats.undelivered == 0 ? FILCH_OK : FILCH_ESTATE, "not every message arrived");
+    bench_print(&b);
+}
+
+int main(int argc, char **argv)
+{
+    bench_open(&b, "scaling", UINT64_MAX, argc, argv);
+    if (b.size != UINT64_MAX) measure(b.size);
+    else
+        for (uint64_t count = 10000; count <= 10000000; count *= 10) measure(count);
+    return 0;
+}
