@@ -185,11 +185,11 @@ static void look(fuzz_bytes *in, filch_sched *sched)
     free(asked);
 }
 
-static void stop(fuzz_bytes *in, filch_sched *sched, uint64_t alive)
+/* `rubbish` is what the report holds before, `size` how large it is said to be. */
+static void stop(filch_sched *sched, uint64_t alive, uint8_t rubbish, size_t size)
 {
     filch_report report;
-    fuzz_fill(in, &report, sizeof report);
-    size_t        size = choose_size(in, sizeof report, 1);
+    memset(&report, rubbish, sizeof report);
     filch_report *given = cut(&report, sizeof report, size < sizeof report.size ? sizeof report.size : size, 1);
     given->size = size;
     filch_err err = filch_sched_stop(sched, FILCH_SECONDS(10), given);
@@ -212,6 +212,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *at, size_t size)
     memset(&alloc, 0, sizeof alloc);
     exits = 0;
     uint64_t     most;
+    uint8_t      rubbish = fuzz_byte(&in);
+    size_t       report_size = choose_size(&in, sizeof(filch_report), 1);
     filch_sched *sched = create(&in, &most);
     if (sched != NULL) {
         while (in.left > 0) {
@@ -220,7 +222,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *at, size_t size)
             else break;
         }
         if (filch_wake_fd(sched) >= 0) MUST(filch_tick(sched, 0, NULL) == FILCH_OK, "a tick failed");
-        stop(&in, sched, alive);
+        stop(sched, alive, rubbish, report_size);
     }
     MUST(exits == listened, "ends nobody was told of");
     MUST(alloc.bytes == 0 && alloc.blocks == 0 && alloc.wrong == 0, "memory was left behind");
