@@ -301,7 +301,7 @@ static uint32_t pass(void)
     }
     uint32_t chosen = decide(&fresh);
     if (chosen != 0) record((char)('0' + chosen));
-    if (chosen == self) return fresh;
+    if (chosen == self && chosen != 0) return fresh;
     handed = fresh;
     fli_weak_self = chosen;
     fli_fiber_switch(self != 0 ? &x.threads[self].fiber : &x.beginning,

@@ -112,7 +112,10 @@ uint32_t bench_sum(const uint32_t *by_thread)
 static void receive(bench_life *life, const filch_event *event)
 {
     switch (event->type) {
-    case FILCH_EVENT_CANCEL: life->cancels++; return;
+    case FILCH_EVENT_CANCEL:
+        life->cancels++;
+        if (b->noted) must(b->note == 7, "what came before a cancel is seen");
+        return;
     case FILCH_EVENT_YIELD:
         life->answers++;
         life->answer = event->data.kind == FILCH_KIND_INT ? event->data.as.i : -1;
@@ -171,6 +174,7 @@ void bench_drive(fli_proc *p)
         uint64_t word = fli_state_look(&p->state);
         must(fli_word_state(word) == FLI_ACTIVE, "whoever works on it finds it active");
         if ((word & FLI_KILL) != 0) {
+            if (b->noted) must(b->note == 7, "what came before a kill is seen");
             bench_finish(p);
             return;
         }

@@ -30,6 +30,8 @@ typedef struct bench {
     bench_life   lives[8];                 /* by slot */
     uint32_t     woke[FLI_WEAK_THREADS + 1]; /* by thread: how often it was the one to wake */
     uint32_t     slept[FLI_WEAK_THREADS + 1];
+    uint32_t     note;  /* plain: what somebody left before he cancelled or killed */
+    bool         noted; /* set up: it is read by who gets that */
     uint32_t     unread[FLI_WEAK_THREADS + 1];
     uint32_t     accepted[FLI_WEAK_THREADS + 1], refused[FLI_WEAK_THREADS + 1];
 } bench;

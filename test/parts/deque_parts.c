@@ -211,6 +211,28 @@ static void own_push_count(void)
     pop();
 }
 
+/* Takes the oldest only when it has seen that there is another one: the deque is never empty. */
+static void setup_one(void)
+{
+    setup();
+    push();
+}
+
+static void own_push_one(void)
+{
+    push();
+}
+
+static void steal_if_two(void)
+{
+    if (fli_deque_count(&t->deque) >= 2) steal_one();
+}
+
+static void ask_never_empty(void)
+{
+    must(fli_deque_count(&t->deque) >= 1, "a deque that is never empty is not found empty");
+}
+
 const fli_weak_program parts_deque[] = {
     { .name = "deque_push_pop_1", .promise = "push, push, pop, pop; a thief", .setup = setup,
       .threads = { own_push_pop, steal_two }, .check = check },
@@ -238,5 +260,7 @@ const fli_weak_program parts_deque[] = {
       .threads = { own_grow, fence, rob }, .check = check },
     { .name = "deque_count", .promise = "who asks counts all that nobody takes", .setup = setup_two,
       .threads = { own_push_count, ask, ask }, .check = check },
+    { .name = "deque_never_empty", .promise = "a deque that is never empty is not found empty", .setup = setup_one,
+      .threads = { own_push_one, steal_if_two, ask_never_empty }, .check = check },
     { 0 },
 };

@@ -4,6 +4,7 @@
 static struct {
     fli_proc *p;
     filch_pid pid;
+    filch_type *type;
 } *s; /* made in setup, and only read after */
 
 /* What the threads of a program pass on. */
@@ -19,6 +20,12 @@ static void setup(void)
     s = fli_weak_new(sizeof *s);
     s->p = bench_spawn(0, FILCH_OVERFLOW_FAIL);
     s->pid = bench_pid(s->p);
+}
+
+static void setup_noted(void)
+{
+    setup();
+    b->noted = true;
 }
 
 static void setup_asleep(void)
@@ -62,6 +69,19 @@ static void raise_flag(uint64_t flag)
 static void cancel(void)
 {
     raise_flag(FLI_CANCEL);
+}
+
+/* Leaves a note first. The step that gets the cancel reads it. */
+static void note_and_cancel(void)
+{
+    b->note = 7;
+    raise_flag(FLI_CANCEL);
+}
+
+static void note_and_kill(void)
+{
+    b->note = 7;
+    raise_flag(FLI_KILL);
 }
 
 static void kill(void)
@@ -179,6 +199,35 @@ static void spawn_from_depot(void)
     bench_drive(next);
 }
 
+/* A process begins while stop goes through the slots: whoever finds it alive can tell its name. */
+static void setup_free(void)
+{
+    setup();
+    s->type = fli_weak_new(sizeof *s->type);
+    bench_life_of(s->p)->inside++;
+    bench_finish(s->p);
+    b->here[1].procs = b->here[0].procs; /* the slot is with the thread that will open it */
+    b->here[0].procs.count = 0;
+}
+
+static void open(void)
+{
+    s->type->name = "named";
+    fli_store_rlx(&s->p->type, s->type);
+    bench_drive(bench_spawn(0, FILCH_OVERFLOW_FAIL));
+}
+
+static void find_and_name(void)
+{
+    uint32_t gen = fli_word_gen(fli_state_peek(&s->p->state));
+    switch (fli_state_raise(&s->p->state, gen, FLI_CANCEL)) {
+    case FLI_KNOCK_DEAD: return;
+    case FLI_KNOCK_WOKE: b->rt.hooks.ready(&b->rt, bench_here(), s->p); break;
+    case FLI_KNOCK_NOTED: break;
+    }
+    must(fli_type_name(fli_proc_type(s->p))[0] == 'n', "who finds it alive can tell its name");
+}
+
 static void check_moved(void)
 {
     uint64_t word = fli_state_peek(&s->p->state);
@@ -204,6 +253,10 @@ const fli_weak_program parts_proc[] = {
       .threads = { drive, cancel, send_one }, .check = check_cancel },
     { .name = "cancel_2", .promise = "two cancels", .setup = setup_asleep,
       .threads = { cancel, cancel, send_one }, .check = check_cancel },
+    { .name = "cancel_note", .promise = "what came before a cancel is seen by the step that gets it", .setup = setup_noted,
+      .threads = { drive, note_and_cancel, send_one }, .check = check_cancel },
+    { .name = "kill_note", .promise = "what came before a kill is seen by the end", .setup = setup_noted,
+      .threads = { drive, note_and_kill, send_one }, .check = check_killed },
     { .name = "kill_1", .promise = "kill against settling and a sender", .setup = setup,
       .threads = { drive, kill, send_two }, .check = check_killed },
     { .name = "kill_2", .promise = "kill and cancel of one that sleeps", .setup = setup_asleep,
@@ -212,6 +265,8 @@ const fli_weak_program parts_proc[] = {
       .threads = { replace, send_two, send_new }, .check = check_replaced },
     { .name = "slot_stale_cancel", .promise = "a stale cancel never reaches the slot's next owner", .setup = setup,
       .threads = { replace, cancel_old, send_new }, .check = check_replaced },
+    { .name = "slot_opened", .promise = "who finds a new process alive finds it complete", .setup = setup_free,
+      .threads = { open, find_and_name } },
     { .name = "slot_moved", .promise = "the slot goes to another thread's process", .setup = setup,
       .threads = { end_to_depot, send_one, spawn_from_depot }, .check = check_moved },
     { 0 },
