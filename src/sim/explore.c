@@ -38,14 +38,14 @@ enum { UNUSED, READY, WAITING, ENDED };
 enum { RUN_ENDED, RUN_CUT, RUN_VIOLATION };
 
 typedef struct thread {
-    fli_fiber     fiber;
-    void        (*run)(void);
+    fli_fiber fiber;
+    void (*run)(void);
     void         *here;
     uint64_t      until_ns; /* of a wait */
     uint64_t      ticks;
-    uint32_t      at;       /* where its operation is */
-    uint32_t      cond;     /* what it waits for */
-    uint32_t      fresh;    /* asleep with a load: wakes for stores from this one on */
+    uint32_t      at;    /* where its operation is */
+    uint32_t      cond;  /* what it waits for */
+    uint32_t      fresh; /* asleep with a load: wakes for stores from this one on */
     fli_weak_kind kind;
     uint8_t       state;
     bool          timed_out;
@@ -291,7 +291,7 @@ static uint32_t decide(uint32_t *fresh)
 /* Gives the turn to whoever is chosen; comes back when it is ours. */
 static uint32_t pass(void)
 {
-    uint32_t       self = fli_weak_self, fresh = 0;
+    uint32_t        self = fli_weak_self, fresh = 0;
     static uint32_t handed; /* to the one chosen */
     if (x.starting) {
         fli_weak_self = 0;
@@ -436,8 +436,12 @@ void fli_cond_wait(fli_cond *cond, fli_mutex *mutex)
     (void)fli_cond_wait_until(cond, mutex, FLI_NEVER);
 }
 
-void fli_thread_yield(void) {}
-void fli_thread_pause(void) {}
+void fli_thread_yield(void)
+{
+}
+void fli_thread_pause(void)
+{
+}
 
 void *fli_here_get(void)
 {

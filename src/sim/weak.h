@@ -44,13 +44,13 @@ typedef struct fli_weak_config {
 } fli_weak_config;
 
 typedef struct fli_weak_result {
-    uint64_t    executions; /* that ran to their end */
-    uint64_t    cut;        /* begun, and found to be the same as one that was explored before */
-    uint64_t    points;     /* operations in all of them */
-    uint64_t    loose;      /* blind stores that nothing orders after an earlier store: see the note */
-    uint64_t    outcomes;   /* different ones, by fli_weak_outcome */
-    bool        complete;   /* nothing was left out but for bound and spurious */
-    const char *why;        /* the first violation, or NULL */
+    uint64_t    executions;    /* that ran to their end */
+    uint64_t    cut;           /* begun, and found to be the same as one that was explored before */
+    uint64_t    points;        /* operations in all of them */
+    uint64_t    loose;         /* blind stores that nothing orders after an earlier store: see the note */
+    uint64_t    outcomes;      /* different ones, by fli_weak_outcome */
+    bool        complete;      /* nothing was left out but for bound and spurious */
+    const char *why;           /* the first violation, or NULL */
     char        choices[4096]; /* of that execution; it has been printed */
 } fli_weak_result;
 
@@ -102,34 +102,39 @@ typedef struct fli_weak_clock {
 
 /* ---- between explore.c and weak_memory.c ---- */
 
-typedef enum fli_weak_kind { FLI_WEAK_KIND_LOAD, FLI_WEAK_KIND_WRITE, FLI_WEAK_KIND_LOCK, FLI_WEAK_KIND_SIGNAL } fli_weak_kind;
+typedef enum fli_weak_kind {
+    FLI_WEAK_KIND_LOAD,
+    FLI_WEAK_KIND_WRITE,
+    FLI_WEAK_KIND_LOCK,
+    FLI_WEAK_KIND_SIGNAL
+} fli_weak_kind;
 
 /* Inside an execution? Outside, operations are plain. */
-extern bool fli_weak_running;
+extern bool           fli_weak_running;
 extern fli_weak_clock fli_weak_clocks[FLI_WEAK_THREADS + 1];
 
 /* An operation is about to happen: others may go first. Gives the oldest store that a load has to consider: those
  * before it have been explored. */
 uint32_t fli_weak_point(fli_weak_kind kind, const volatile void *at);
 /* One of `count`, all of them in turn. There were `all`, of which the others have been explored. */
-uint32_t fli_weak_choose(uint32_t count, uint32_t all);
-bool     fli_weak_spurious(void);
-void     fli_weak_fail(const char *why) __attribute__((noreturn));
-void     fli_weak_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void     fli_weak_loose(void);
+uint32_t    fli_weak_choose(uint32_t count, uint32_t all);
+bool        fli_weak_spurious(void);
+void        fli_weak_fail(const char *why) __attribute__((noreturn));
+void        fli_weak_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void        fli_weak_loose(void);
 extern bool fli_weak_tracing;
-#define FLI_WEAK_NOTE(...)                                  \
-    do {                                                    \
-        if (fli_weak_tracing) fli_weak_note(__VA_ARGS__);   \
+#define FLI_WEAK_NOTE(...)                                \
+    do {                                                  \
+        if (fli_weak_tracing) fli_weak_note(__VA_ARGS__); \
     } while (0)
 
-void     fli_weak_memory_begin(void);    /* of an execution */
-void     fli_weak_memory_snapshot(void); /* this is how every execution begins */
-void     fli_weak_memory_clear(void);    /* of a program */
+void     fli_weak_memory_begin(void);              /* of an execution */
+void     fli_weak_memory_snapshot(void);           /* this is how every execution begins */
+void     fli_weak_memory_clear(void);              /* of a program */
 uint32_t fli_weak_offset(const volatile void *at); /* of memory from fli_weak_new; UINT32_MAX: it is not */
 void    *fli_weak_at(uint32_t offset);
-uint32_t fli_weak_stores(uint32_t offset);         /* how many there have been to this location */
-void     fli_weak_release(fli_weak_clock *into);   /* the running thread hands on what it knows */
+uint32_t fli_weak_stores(uint32_t offset);       /* how many there have been to this location */
+void     fli_weak_release(fli_weak_clock *into); /* the running thread hands on what it knows */
 void     fli_weak_acquire(const fli_weak_clock *from);
 
 #define FLI_WEAK_ARENA (512u << 10)

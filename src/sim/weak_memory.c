@@ -215,15 +215,15 @@ void fli_weak_free(void *old)
 
 /* What -fsanitize=thread makes of plain accesses. Wide ones also mark their second half: fields may be written
  * together and read apart. */
-#define HOOK(name, size, stride, write)                                          \
-    void name(void *at);                                                         \
-    void name(void *at)                                                          \
-    {                                                                            \
-        plain(at, size, stride, write, __builtin_return_address(0));             \
+#define HOOK(name, size, stride, write)                              \
+    void name(void *at);                                             \
+    void name(void *at)                                              \
+    {                                                                \
+        plain(at, size, stride, write, __builtin_return_address(0)); \
     }
-#define HOOKS(size, stride)                        \
-    HOOK(__tsan_read##size, size, stride, false)   \
-    HOOK(__tsan_write##size, size, stride, true)   \
+#define HOOKS(size, stride)                           \
+    HOOK(__tsan_read##size, size, stride, false)      \
+    HOOK(__tsan_write##size, size, stride, true)      \
     HOOK(__tsan_unaligned_read##size, size, 1, false) \
     HOOK(__tsan_unaligned_write##size, size, 1, true)
 HOOKS(1, 1)
@@ -244,12 +244,16 @@ void *__tsan_memset(void *at, int value, size_t size);
 void *__tsan_memcpy(void *to, const void *from, size_t size);
 void *__tsan_memmove(void *to, const void *from, size_t size);
 
-void __tsan_init(void) {}
+void __tsan_init(void)
+{
+}
 void __tsan_func_entry(void *from)
 {
     (void)from;
 }
-void __tsan_func_exit(void) {}
+void __tsan_func_exit(void)
+{
+}
 void __tsan_read_range(void *at, size_t size)
 {
     plain(at, size, 1, false, __builtin_return_address(0));
@@ -383,7 +387,10 @@ static void put(volatile void *at, size_t size, uint64_t value)
     case 1: *(volatile uint8_t *)at = (uint8_t)value; break;
     case 2: *(volatile uint16_t *)at = (uint16_t)value; break;
     case 4: *(volatile uint32_t *)at = (uint32_t)value; break;
-    default: FLI_ASSERT(size == 8); *(volatile uint64_t *)at = value; break;
+    default:
+        FLI_ASSERT(size == 8);
+        *(volatile uint64_t *)at = value;
+        break;
     }
 }
 
@@ -475,7 +482,8 @@ static void append(location *l, volatile void *at, size_t size, uint64_t value, 
     const store *before = &l->stores[l->count - 1];
     if (!rmw && !knows(&fli_weak_clocks[fli_weak_self], before)) fli_weak_loose();
     store *s = &l->stores[l->count++];
-    *s = (store){ .value = cut_to(size, value), .thread = (uint8_t)fli_weak_self,
+    *s = (store){ .value = cut_to(size, value),
+                  .thread = (uint8_t)fli_weak_self,
                   .clock = fli_weak_clocks[fli_weak_self].at[fli_weak_self] };
     if (rmw) s->carries = before->carries;
     put(at, size, value);

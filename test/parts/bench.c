@@ -151,9 +151,9 @@ bool bench_settle(fli_proc *p, unsigned rest)
 
 void bench_finish(fli_proc *p)
 {
-    fli_local *here = bench_here();
-    uint64_t   serial = fli_proc_serial(p);
-    bool       limited = (fli_state_peek(&p->state) & FLI_LIMITED) != 0;
+    fli_local  *here = bench_here();
+    uint64_t    serial = fli_proc_serial(p);
+    bool        limited = (fli_state_peek(&p->state) & FLI_LIMITED) != 0;
     bench_life *life = bench_life_of(p);
     fli_yield_abandon(&b->rt, here, p);
     b->unread[fli_weak_self] += fli_mail_discard(&b->rt, here, p, fli_state_finish(&p->state));

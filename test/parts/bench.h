@@ -16,7 +16,7 @@
 
 /* What a process has done. Plain: its own, handed over with it. */
 typedef struct bench_life {
-    uint32_t inside;   /* workers at it this moment */
+    uint32_t inside;                     /* workers at it this moment */
     uint32_t last[FLI_WEAK_THREADS + 1]; /* by sender: the number of its last message */
     uint32_t received, cancels, answers, answer_error;
     int64_t  answer;
@@ -27,7 +27,7 @@ typedef struct bench {
     fli_runtime  rt; /* first: hooks find the bench by it */
     fli_local    here[FLI_WEAK_THREADS + 1];
     fli_waitroom room;
-    bench_life   lives[8];                 /* by slot */
+    bench_life   lives[8];                   /* by slot */
     uint32_t     woke[FLI_WEAK_THREADS + 1]; /* by thread: how often it was the one to wake */
     uint32_t     slept[FLI_WEAK_THREADS + 1];
     uint32_t     note;  /* plain: what somebody left before he cancelled or killed */
@@ -52,8 +52,8 @@ bool bench_settle(fli_proc *p, unsigned rest);
 /* Sends number `n` of this thread's messages. */
 void bench_send(filch_pid to, uint32_t n);
 /* Every node is where it belongs, once: in a magazine or in the depot. */
-void bench_check_nodes(void);
-uint32_t bench_sum(const uint32_t *by_thread);
+void        bench_check_nodes(void);
+uint32_t    bench_sum(const uint32_t *by_thread);
 bench_life *bench_life_of(fli_proc *p);
 
 #endif

@@ -16,7 +16,8 @@
 
 #include "parts.h"
 
-static const fli_weak_program *const rooms[] = { parts_litmus, parts_deque, parts_proc, parts_yield, parts_limit, parts_sync, parts_sched };
+static const fli_weak_program *const rooms[] = { parts_litmus, parts_deque, parts_proc, parts_yield,
+                                                 parts_limit,  parts_sync,  parts_sched };
 
 #define BY_PROGRAM INT32_MIN
 
@@ -42,21 +43,23 @@ static bool must_fail(const fli_weak_program *program)
 /* A litmus test says how many outcomes there are. */
 static const char *wrong(const fli_weak_program *program, const fli_weak_config *config, const fli_weak_result *result)
 {
-    if (strncmp(program->name, "litmus_", 7) != 0 || must_fail(program) || config->bound >= 0 || !result->complete) return NULL;
+    if (strncmp(program->name, "litmus_", 7) != 0 || must_fail(program) || config->bound >= 0 || !result->complete)
+        return NULL;
     return result->outcomes == strtoull(program->promise, NULL, 10) ? NULL : "not the outcomes that it should have";
 }
 
 static const char *bounded(const fli_weak_config *config, const fli_weak_result *result)
 {
     static char text[64];
-    if (config->bound >= 0) snprintf(text, sizeof text, ", %d preemptions%s", config->bound, result->complete ? "" : ", not all");
+    if (config->bound >= 0)
+        snprintf(text, sizeof text, ", %d preemptions%s", config->bound, result->complete ? "" : ", not all");
     else snprintf(text, sizeof text, "%s", result->complete || result->why != NULL ? "" : ", not all");
     return text;
 }
 
 static void run(const fli_weak_program *program, const fli_weak_config *given)
 {
-    fli_weak_config  for_it = *given, *config = &for_it;
+    fli_weak_config for_it = *given, *config = &for_it;
     if (for_it.bound == BY_PROGRAM) for_it.bound = program->bound == 0 ? -1 : program->bound + (more ? 1 : 0);
     for_it.quiet = must_fail(program);
     double          began = seconds();
@@ -137,7 +140,8 @@ static int mutants(const char *part)
             fli_weak_weaken(NULL, 0);
             if (by != NULL) caught++;
             else survived++;
-            printf("%-9s %-70s to %s  %s\n", by != NULL ? "caught" : "SURVIVES", short_where(site.where), order_name(order), by != NULL ? by : "");
+            printf("%-9s %-70s to %s  %s\n", by != NULL ? "caught" : "SURVIVES", short_where(site.where),
+                   order_name(order), by != NULL ? by : "");
         }
     }
     printf("mutants: %u caught, %u survive\n", caught, survived);
@@ -149,7 +153,7 @@ int main(int argc, char **argv)
     fli_weak_config config = { .bound = BY_PROGRAM };
     const char     *part = "";
     setvbuf(stdout, NULL, _IOLBF, 0);
-    bool            list = false, mutate = false;
+    bool list = false, mutate = false;
     for (int i = 1; i < argc; i++) {
         const char *next = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "--list") == 0) list = true;
@@ -162,8 +166,10 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--limit") == 0) config.limit = strtoull(next, NULL, 10), i++;
         else if (strcmp(argv[i], "--replay") == 0) config.replay = next, i++;
         else {
-            fprintf(stderr, "usage: explore [--part NAME] [--long] [--bound N] [--spurious N] [--limit N] [--plain] [--mutants] "
-                            "[--replay CHOICES] [--list]\n");
+            fprintf(
+                stderr,
+                "usage: explore [--part NAME] [--long] [--bound N] [--spurious N] [--limit N] [--plain] [--mutants] "
+                "[--replay CHOICES] [--list]\n");
             return 2;
         }
     }
@@ -179,7 +185,8 @@ int main(int argc, char **argv)
     if (list) return 0;
     printf("parts: %lu executions, %lu violations, %.0f per second", (unsigned long)sum.executions,
            (unsigned long)sum.violations, (double)sum.executions / (sum.time > 1e-9 ? sum.time : 1e-9));
-    if (sum.incomplete > 0) printf("; %lu of %lu programs not to their end", (unsigned long)sum.incomplete, (unsigned long)sum.programs);
+    if (sum.incomplete > 0)
+        printf("; %lu of %lu programs not to their end", (unsigned long)sum.incomplete, (unsigned long)sum.programs);
     printf("\n");
     return sum.violations > 0 || sum.programs == 0 ? 1 : 0;
 }

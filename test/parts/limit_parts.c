@@ -3,15 +3,15 @@
 #include "bench.h"
 
 static struct {
-    fli_proc *p;        /* the full one */
-    filch_pid pid;
-    fli_proc *senders[2]; /* they wait by a yield */
+    fli_proc      *p; /* the full one */
+    filch_pid      pid;
+    fli_proc      *senders[2]; /* they wait by a yield */
     filch_receiver receivers[2];
-} *s;
+} * s;
 
 static struct pass {
     filch_err said[FLI_WEAK_THREADS + 1];
-} *pass;
+} * pass;
 
 static void setup_with(filch_overflow overflow)
 {
@@ -88,14 +88,17 @@ static void check_senders(int count, bool ended)
     for (int i = 0; i < count; i++) {
         const bench_life *life = bench_life_of(s->senders[i]);
         must(life->answers == 1, "a sender that waits for room is answered, once");
-        must(life->answer_error == FILCH_OK || (ended && life->answer_error == (uint32_t)FILCH_EDEAD), "with what happened");
+        must(life->answer_error == FILCH_OK || (ended && life->answer_error == (uint32_t)FILCH_EDEAD),
+             "with what happened");
         ok += life->answer_error == FILCH_OK;
         bench_life_of(s->senders[i])->inside++;
         bench_finish(s->senders[i]);
     }
     const bench_life *life = bench_life_of(s->p);
-    must(life->received + bench_sum(b->unread) == ok + bench_sum(b->accepted), "what was accepted is read, or counted as unread");
-    for (int i = 0; i < FLI_WAITROOM_DOORS; i++) must(b->room.doors[i].first == NULL, "nobody is left in the waiting room");
+    must(life->received + bench_sum(b->unread) == ok + bench_sum(b->accepted),
+         "what was accepted is read, or counted as unread");
+    for (int i = 0; i < FLI_WAITROOM_DOORS; i++)
+        must(b->room.doors[i].first == NULL, "nobody is left in the waiting room");
     uint64_t load = fli_load_rlx(&s->p->load);
     must(fli_load_count(load) == 0 && (load & FLI_LOAD_WAITING) == 0, "the room is given back");
     fli_weak_outcome(ok * 16 + life->received);
@@ -129,15 +132,33 @@ static void check_fail(void)
 }
 
 const fli_weak_program parts_limit[] = {
-    { .name = "limit_full", .promise = "two senders that do not wait, and the owner reads", .setup = setup_fail,
-      .threads = { drive, try_send, try_send }, .check = check_fail },
-    { .name = "limit_wait_1", .promise = "one waits for room, the owner reads", .setup = setup,
-      .threads = { drive, sender_1 }, .check = check_1 },
-    { .name = "limit_wait_end", .promise = "one waits for room, the process ends", .setup = setup,
-      .threads = { end, sender_1 }, .check = check_1_ended },
-    { .name = "limit_wait_2", .promise = "two wait for room, the owner reads", .setup = setup,
-      .threads = { drive, sender_1, sender_2 }, .check = check_2, .bound = 1, .rare = true },
-    { .name = "limit_wait_2_end", .promise = "two wait for room, the process ends", .setup = setup,
-      .threads = { end, sender_1, sender_2 }, .check = check_2_ended, .bound = 1 },
+    { .name = "limit_full",
+      .promise = "two senders that do not wait, and the owner reads",
+      .setup = setup_fail,
+      .threads = { drive, try_send, try_send },
+      .check = check_fail },
+    { .name = "limit_wait_1",
+      .promise = "one waits for room, the owner reads",
+      .setup = setup,
+      .threads = { drive, sender_1 },
+      .check = check_1 },
+    { .name = "limit_wait_end",
+      .promise = "one waits for room, the process ends",
+      .setup = setup,
+      .threads = { end, sender_1 },
+      .check = check_1_ended },
+    { .name = "limit_wait_2",
+      .promise = "two wait for room, the owner reads",
+      .setup = setup,
+      .threads = { drive, sender_1, sender_2 },
+      .check = check_2,
+      .bound = 1,
+      .rare = true },
+    { .name = "limit_wait_2_end",
+      .promise = "two wait for room, the process ends",
+      .setup = setup,
+      .threads = { end, sender_1, sender_2 },
+      .check = check_2_ended,
+      .bound = 1 },
     { 0 },
 };

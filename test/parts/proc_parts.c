@@ -2,16 +2,16 @@
 #include "bench.h"
 
 static struct {
-    fli_proc *p;
-    filch_pid pid;
+    fli_proc   *p;
+    filch_pid   pid;
     filch_type *type;
-} *s; /* made in setup, and only read after */
+} * s; /* made in setup, and only read after */
 
 /* What the threads of a program pass on. */
 static struct pass {
     FLI_ATOMIC(uint64_t) serial;
     uint32_t raised[FLI_WEAK_THREADS + 1];
-} *pass;
+} * pass;
 
 static void setup(void)
 {
@@ -106,7 +106,8 @@ static void check_asleep(void)
 {
     const bench_life *life = bench_life_of(s->p);
     uint64_t          word = fli_state_peek(&s->p->state);
-    must(fli_word_state(word) == FLI_IDLE && fli_word_head(word) == 0, "in the end it sleeps, and its mailbox is empty");
+    must(fli_word_state(word) == FLI_IDLE && fli_word_head(word) == 0,
+         "in the end it sleeps, and its mailbox is empty");
     must(life->received == bench_sum(b->accepted), "every message arrives");
     must(bench_sum(b->refused) == 0, "a living process takes messages");
     must((word & (FLI_CANCEL | FLI_KILL)) == 0, "a raised flag is seen");
@@ -133,9 +134,11 @@ static void check_killed(void)
     const bench_life *life = bench_life_of(s->p);
     uint64_t          word = fli_state_peek(&s->p->state);
     must(life->ended && life->inside == 0, "a killed process ends");
-    must(fli_word_state(word) == FLI_FREE && fli_word_gen(word) == fli_serial_gen(s->pid.serial) + 1, "its slot is free");
+    must(fli_word_state(word) == FLI_FREE && fli_word_gen(word) == fli_serial_gen(s->pid.serial) + 1,
+         "its slot is free");
     must(fli_word_head(word) == 0, "nothing is delivered to a slot that is free");
-    must(life->received + bench_sum(b->unread) == bench_sum(b->accepted), "every message is read, or counted as unread");
+    must(life->received + bench_sum(b->unread) == bench_sum(b->accepted),
+         "every message is read, or counted as unread");
     bench_check_nodes();
     tell(life);
 }
@@ -239,35 +242,80 @@ static void check_moved(void)
 }
 
 const fli_weak_program parts_proc[] = {
-    { .name = "mailbox_1", .promise = "the owner settles; three messages of one sender", .setup = setup,
-      .threads = { drive, send_three }, .check = check_wakes },
-    { .name = "mailbox_2", .promise = "the owner settles; two senders", .setup = setup,
-      .threads = { drive, send_two, send_one }, .check = check_wakes },
-    { .name = "mailbox_3", .promise = "the owner settles; three senders", .setup = setup,
-      .threads = { drive, send_one, send_one, send_one }, .check = check_wakes, .rare = true },
-    { .name = "mailbox_asleep", .promise = "three senders find it asleep: one of them wakes it", .setup = setup_asleep,
-      .threads = { send_one, send_one, send_one }, .check = check_wakes },
-    { .name = "mailbox_rouse", .promise = "roused without an event, and a sender", .setup = setup,
-      .threads = { drive, rouse, send_one }, .check = check_wakes },
-    { .name = "cancel_1", .promise = "cancel against settling and a sender", .setup = setup,
-      .threads = { drive, cancel, send_one }, .check = check_cancel },
-    { .name = "cancel_2", .promise = "two cancels", .setup = setup_asleep,
-      .threads = { cancel, cancel, send_one }, .check = check_cancel },
-    { .name = "cancel_note", .promise = "what came before a cancel is seen by the step that gets it", .setup = setup_noted,
-      .threads = { drive, note_and_cancel, send_one }, .check = check_cancel },
-    { .name = "kill_note", .promise = "what came before a kill is seen by the end", .setup = setup_noted,
-      .threads = { drive, note_and_kill, send_one }, .check = check_killed },
-    { .name = "kill_1", .promise = "kill against settling and a sender", .setup = setup,
-      .threads = { drive, kill, send_two }, .check = check_killed },
-    { .name = "kill_2", .promise = "kill and cancel of one that sleeps", .setup = setup_asleep,
-      .threads = { kill, cancel, send_one }, .check = check_killed },
-    { .name = "slot_reused", .promise = "a stale pid never reaches the slot's next owner", .setup = setup,
-      .threads = { replace, send_two, send_new }, .check = check_replaced },
-    { .name = "slot_stale_cancel", .promise = "a stale cancel never reaches the slot's next owner", .setup = setup,
-      .threads = { replace, cancel_old, send_new }, .check = check_replaced },
-    { .name = "slot_opened", .promise = "who finds a new process alive finds it complete", .setup = setup_free,
+    { .name = "mailbox_1",
+      .promise = "the owner settles; three messages of one sender",
+      .setup = setup,
+      .threads = { drive, send_three },
+      .check = check_wakes },
+    { .name = "mailbox_2",
+      .promise = "the owner settles; two senders",
+      .setup = setup,
+      .threads = { drive, send_two, send_one },
+      .check = check_wakes },
+    { .name = "mailbox_3",
+      .promise = "the owner settles; three senders",
+      .setup = setup,
+      .threads = { drive, send_one, send_one, send_one },
+      .check = check_wakes,
+      .rare = true },
+    { .name = "mailbox_asleep",
+      .promise = "three senders find it asleep: one of them wakes it",
+      .setup = setup_asleep,
+      .threads = { send_one, send_one, send_one },
+      .check = check_wakes },
+    { .name = "mailbox_rouse",
+      .promise = "roused without an event, and a sender",
+      .setup = setup,
+      .threads = { drive, rouse, send_one },
+      .check = check_wakes },
+    { .name = "cancel_1",
+      .promise = "cancel against settling and a sender",
+      .setup = setup,
+      .threads = { drive, cancel, send_one },
+      .check = check_cancel },
+    { .name = "cancel_2",
+      .promise = "two cancels",
+      .setup = setup_asleep,
+      .threads = { cancel, cancel, send_one },
+      .check = check_cancel },
+    { .name = "cancel_note",
+      .promise = "what came before a cancel is seen by the step that gets it",
+      .setup = setup_noted,
+      .threads = { drive, note_and_cancel, send_one },
+      .check = check_cancel },
+    { .name = "kill_note",
+      .promise = "what came before a kill is seen by the end",
+      .setup = setup_noted,
+      .threads = { drive, note_and_kill, send_one },
+      .check = check_killed },
+    { .name = "kill_1",
+      .promise = "kill against settling and a sender",
+      .setup = setup,
+      .threads = { drive, kill, send_two },
+      .check = check_killed },
+    { .name = "kill_2",
+      .promise = "kill and cancel of one that sleeps",
+      .setup = setup_asleep,
+      .threads = { kill, cancel, send_one },
+      .check = check_killed },
+    { .name = "slot_reused",
+      .promise = "a stale pid never reaches the slot's next owner",
+      .setup = setup,
+      .threads = { replace, send_two, send_new },
+      .check = check_replaced },
+    { .name = "slot_stale_cancel",
+      .promise = "a stale cancel never reaches the slot's next owner",
+      .setup = setup,
+      .threads = { replace, cancel_old, send_new },
+      .check = check_replaced },
+    { .name = "slot_opened",
+      .promise = "who finds a new process alive finds it complete",
+      .setup = setup_free,
       .threads = { open, find_and_name } },
-    { .name = "slot_moved", .promise = "the slot goes to another thread's process", .setup = setup,
-      .threads = { end_to_depot, send_one, spawn_from_depot }, .check = check_moved },
+    { .name = "slot_moved",
+      .promise = "the slot goes to another thread's process",
+      .setup = setup,
+      .threads = { end_to_depot, send_one, spawn_from_depot },
+      .check = check_moved },
     { 0 },
 };

@@ -1,6 +1,6 @@
-/* sched_parts.c - the scheduler's own words: the idle word (real sched/idle.c, find.c, ready.c), the bell of a scheduler
- * without threads (tick.c), and the door of spawn against stop (spawn.c, stop.c). What they need of other rooms and is
- * not part of the question is below: steps that only count, no timers, no pool of threads. */
+/* sched_parts.c - the scheduler's own words: the idle word (real sched/idle.c, find.c, ready.c), the bell of a
+ * scheduler without threads (tick.c), and the door of spawn against stop (spawn.c, stop.c). What they need of other
+ * rooms and is not part of the question is below: steps that only count, no timers, no pool of threads. */
 #include "parts.h"
 #include "port/wakefd.h"
 #include "sched/sched.h"
@@ -14,11 +14,12 @@ typedef struct world {
     int         payload[3]; /* plain: written before a process is queued, read by who runs it */
     fli_mutex   lock;
     fli_cond    changed;
-    uint32_t    done; /* under lock */
+    uint32_t    done;              /* under lock */
     FLI_ATOMIC(uint32_t) readable; /* the descriptor */
     uint32_t  ticks[FLI_WEAK_THREADS + 1], ran[FLI_WEAK_THREADS + 1];
     filch_err said[FLI_WEAK_THREADS + 1];
     bool      ends; /* a step ends its process: for stop */
+    fli_proc *last; /* the only process */
 } world;
 
 static world *w;
@@ -323,7 +324,8 @@ static const filch_type type = { .name = "part", .step = no_step };
 static void spawn(void)
 {
     w->said[fli_weak_self] = filch_spawn(&w->sched, &type, NULL, NULL);
-    must(w->said[fli_weak_self] == FILCH_OK || w->said[fli_weak_self] == FILCH_ECLOSED, "spawn says whether it is closed");
+    must(w->said[fli_weak_self] == FILCH_OK || w->said[fli_weak_self] == FILCH_ECLOSED,
+         "spawn says whether it is closed");
 }
 
 static void stop(void)
@@ -342,26 +344,91 @@ static void check_door(void)
     fli_weak_outcome((uint64_t)w->said[2] * 64 + (uint64_t)w->said[3]);
 }
 
+/* ---- the end of a process, as stop counts it ---- */
+
+static void setup_ended(void)
+{
+    setup_with(1);
+    w->ends = true;
+    uint32_t slot = fli_slab_take(&w->sched.rt.procs, &w->list[0]->local.procs);
+    w->last = fli_slab_at(&w->sched.rt.procs, slot);
+    fli_state_open(&w->last->state, 1, false);
+    fli_store_rlx(&w->list[0]->local.counters.spawned, 1);
+}
+
+/* The last step of the only process, and then its end. */
+static void last_step(void)
+{
+    w->payload[0] = 7;
+    fli_step(w->list[0], w->last);
+}
+
+static void count_living(void)
+{
+    uint64_t alive = fli_stats_alive(&w->sched);
+    must(alive <= 1, "nobody is counted who never was");
+    if (alive == 0) must(w->payload[0] == 7 && w->list[0]->local.procs.count > 0, "of one that ended nothing is left");
+}
+
 const fli_weak_program parts_sched[] = {
-    { .name = "idle_1", .promise = "a submit while the only worker goes to sleep", .setup = setup_1,
-      .threads = { work, submit_one }, .check = check_idle },
-    { .name = "idle_1_twice", .promise = "two submits while the only worker goes to sleep", .setup = setup_1,
-      .threads = { work, submit_two }, .check = check_idle },
-    { .name = "idle_2", .promise = "a submit while two workers go to sleep", .setup = setup_2,
-      .threads = { work, work, submit_one }, .check = check_idle, .bound = 2 },
-    { .name = "idle_2_submitters", .promise = "two submitters, two workers", .setup = setup_2,
-      .threads = { work, work, submit_and_wait_2, submit_other }, .check = check_idle, .bound = 1, .rare = true },
-    { .name = "idle_push", .promise = "a worker queues for itself while the other goes to sleep", .setup = setup_2,
-      .threads = { push_and_work, work, wait_2 }, .check = check_idle, .bound = 1 },
-    { .name = "tick_bell", .promise = "two ticks, two who queue", .setup = setup_tick,
-      .threads = { tick_twice, submit_0, submit_other }, .check = check_bell },
-    { .name = "tick_one_step", .promise = "a tick that stops after one step", .setup = setup_tick,
-      .threads = { tick_one_step, submit_both }, .check = check_bell },
-    { .name = "tick_turn", .promise = "two threads tick, one queues", .setup = setup_tick,
-      .threads = { tick, tick, submit_0 }, .check = check_bell },
-    { .name = "spawn_door_1", .promise = "a spawn from outside against stop", .setup = setup_stop,
-      .threads = { stop, spawn }, .check = check_door },
-    { .name = "spawn_door_2", .promise = "two spawns from outside against stop", .setup = setup_stop,
-      .threads = { stop, spawn, spawn }, .check = check_door, .bound = 1 },
+    { .name = "idle_1",
+      .promise = "a submit while the only worker goes to sleep",
+      .setup = setup_1,
+      .threads = { work, submit_one },
+      .check = check_idle },
+    { .name = "idle_1_twice",
+      .promise = "two submits while the only worker goes to sleep",
+      .setup = setup_1,
+      .threads = { work, submit_two },
+      .check = check_idle },
+    { .name = "idle_2",
+      .promise = "a submit while two workers go to sleep",
+      .setup = setup_2,
+      .threads = { work, work, submit_one },
+      .check = check_idle,
+      .bound = 2 },
+    { .name = "idle_2_submitters",
+      .promise = "two submitters, two workers",
+      .setup = setup_2,
+      .threads = { work, work, submit_and_wait_2, submit_other },
+      .check = check_idle,
+      .bound = 1,
+      .rare = true },
+    { .name = "idle_push",
+      .promise = "a worker queues for itself while the other goes to sleep",
+      .setup = setup_2,
+      .threads = { push_and_work, work, wait_2 },
+      .check = check_idle,
+      .bound = 1 },
+    { .name = "tick_bell",
+      .promise = "two ticks, two who queue",
+      .setup = setup_tick,
+      .threads = { tick_twice, submit_0, submit_other },
+      .check = check_bell },
+    { .name = "tick_one_step",
+      .promise = "a tick that stops after one step",
+      .setup = setup_tick,
+      .threads = { tick_one_step, submit_both },
+      .check = check_bell },
+    { .name = "tick_turn",
+      .promise = "two threads tick, one queues",
+      .setup = setup_tick,
+      .threads = { tick, tick, submit_0 },
+      .check = check_bell },
+    { .name = "finish_ended",
+      .promise = "when stop has counted one as ended, nothing of it is left",
+      .setup = setup_ended,
+      .threads = { last_step, count_living } },
+    { .name = "spawn_door_1",
+      .promise = "a spawn from outside against stop",
+      .setup = setup_stop,
+      .threads = { stop, spawn },
+      .check = check_door },
+    { .name = "spawn_door_2",
+      .promise = "two spawns from outside against stop",
+      .setup = setup_stop,
+      .threads = { stop, spawn, spawn },
+      .check = check_door,
+      .bound = 1 },
     { 0 },
 };

@@ -1,4 +1,5 @@
-/* sync_parts.c - the slab that grows while others look things up in it, the global queue, and the registry's holders. */
+/* sync_parts.c - the slab that grows while others look things up in it, the global queue, and the registry's holders.
+ */
 #include "dispatch/registry.h"
 #include "parts.h"
 #include "sync/inject.h"
@@ -22,7 +23,7 @@ typedef struct table {
     letter       letters[4];
     FLI_ATOMIC(uint32_t) handle; /* passes a handle on */
     FLI_ATOMIC(uint32_t) told;
-    uint32_t taken[FLI_WEAK_THREADS + 1], sum[FLI_WEAK_THREADS + 1], found;
+    uint32_t        taken[FLI_WEAK_THREADS + 1], sum[FLI_WEAK_THREADS + 1], found;
     filch_registry *registry;
 } table;
 
@@ -162,7 +163,8 @@ static void ask(void)
 static void ask_first(void)
 {
     if (fli_inject_count(&t->queue) >= 1) t->sum[fli_weak_self] = fli_load_rlx(&t->handle);
-    if (fli_inject_count(&t->queue) >= 1) must(fli_load_rlx(&t->handle) == 7, "what came before a put is seen with its count");
+    if (fli_inject_count(&t->queue) >= 1)
+        must(fli_load_rlx(&t->handle) == 7, "what came before a put is seen with its count");
 }
 
 static void prepare_and_put(void)
@@ -202,7 +204,8 @@ static void setup_registry(void)
 
 static void hold(void)
 {
-    must(fli_registry_find(t->registry, 5) != NULL && fli_registry_find(t->registry, 5000) != NULL, "handlers are found");
+    must(fli_registry_find(t->registry, 5) != NULL && fli_registry_find(t->registry, 5000) != NULL,
+         "handlers are found");
     must(filch_registry_add(t->registry, 6, handler, NULL) == FILCH_EFROZEN, "a registry in use takes no more");
     filch_registry_destroy(t->registry);
 }
@@ -235,23 +238,47 @@ static void check_frozen(void)
 }
 
 const fli_weak_program parts_sync[] = {
-    { .name = "slab_grow_1", .promise = "handles are looked up while the slab grows", .setup = setup,
-      .threads = { grow, look_up }, .check = check_slab },
-    { .name = "slab_grow_2", .promise = "two grow it, one looks up", .setup = setup,
-      .threads = { take_four, take_four, look_up_one }, .check = check_slab },
-    { .name = "slab_pass", .promise = "a handle is passed on", .setup = setup,
-      .threads = { pass_on, use_passed, look_up_one }, .check = check_slab },
-    { .name = "slab_trade", .promise = "three magazines trade with the depot", .setup = setup,
-      .threads = { trade, trade, trade }, .check = check_trade },
-    { .name = "inject_take", .promise = "two put, one takes", .setup = setup,
-      .threads = { put_two, put_one, take_some }, .check = check_queue },
-    { .name = "inject_count", .promise = "a put that one knows of is counted", .setup = setup,
+    { .name = "slab_grow_1",
+      .promise = "handles are looked up while the slab grows",
+      .setup = setup,
+      .threads = { grow, look_up },
+      .check = check_slab },
+    { .name = "slab_grow_2",
+      .promise = "two grow it, one looks up",
+      .setup = setup,
+      .threads = { take_four, take_four, look_up_one },
+      .check = check_slab },
+    { .name = "slab_pass",
+      .promise = "a handle is passed on",
+      .setup = setup,
+      .threads = { pass_on, use_passed, look_up_one },
+      .check = check_slab },
+    { .name = "slab_trade",
+      .promise = "three magazines trade with the depot",
+      .setup = setup,
+      .threads = { trade, trade, trade },
+      .check = check_trade },
+    { .name = "inject_take",
+      .promise = "two put, one takes",
+      .setup = setup,
+      .threads = { put_two, put_one, take_some },
+      .check = check_queue },
+    { .name = "inject_count",
+      .promise = "a put that one knows of is counted",
+      .setup = setup,
       .threads = { put_two, ask, put_one } },
-    { .name = "inject_before", .promise = "what came before a put is seen with its count", .setup = setup,
+    { .name = "inject_before",
+      .promise = "what came before a put is seen with its count",
+      .setup = setup,
       .threads = { prepare_and_put, ask_first } },
-    { .name = "registry_freeze", .promise = "a frozen registry is complete", .setup = setup_freeze,
-      .threads = { add_and_freeze, ask_frozen }, .check = check_frozen },
-    { .name = "registry_holders", .promise = "the last of three holders frees it", .setup = setup_registry,
+    { .name = "registry_freeze",
+      .promise = "a frozen registry is complete",
+      .setup = setup_freeze,
+      .threads = { add_and_freeze, ask_frozen },
+      .check = check_frozen },
+    { .name = "registry_holders",
+      .promise = "the last of three holders frees it",
+      .setup = setup_registry,
       .threads = { hold, hold, hold } },
     { 0 },
 };

@@ -5,14 +5,14 @@
 static struct {
     fli_proc      *p;
     filch_receiver receiver; /* handed to the completers by the program itself */
-} *s;
+} * s;
 
 static struct pass {
     /* The key of a yield opened by a thread. Relaxed on both sides: a host that hands receivers on carelessly. */
     FLI_ATOMIC(uint64_t) key;
     uint32_t ok[FLI_WEAK_THREADS + 1], late[FLI_WEAK_THREADS + 1];
     uint32_t named;
-} *pass;
+} * pass;
 
 static void setup(void)
 {
@@ -69,7 +69,8 @@ static void check_answered(void)
     must(bench_sum(pass->ok) == 1, "exactly one completion wins");
     must(life->answers == 1 && life->answer_error == FILCH_OK, "the process gets one answer");
     must(pass->ok[life->answer] == 1, "it is the winner's");
-    must(fli_word_state(fli_state_peek(&s->p->state)) == FLI_IDLE && s->p->yield_count == 0, "then it waits for nothing");
+    must(fli_word_state(fli_state_peek(&s->p->state)) == FLI_IDLE && s->p->yield_count == 0,
+         "then it waits for nothing");
     must(bench_sum(b->woke) + 1 == bench_sum(b->slept), "every sleep ends by one waker");
     bench_check_nodes();
     fli_weak_outcome((uint64_t)life->answer * 16 + bench_sum(b->woke));
@@ -181,23 +182,50 @@ static void complete_then_again(void)
 }
 
 const fli_weak_program parts_yield[] = {
-    { .name = "yield_two_completers", .promise = "two completions of a process that goes to sleep", .setup = setup_open,
-      .threads = { drive, complete_it, complete_it }, .check = check_answered },
-    { .name = "yield_asleep", .promise = "three completions of a process that sleeps", .setup = setup_blocked,
-      .threads = { complete_it, complete_it, complete_it }, .check = check_answered },
-    { .name = "yield_cancel", .promise = "completions and a cancel", .setup = setup_blocked,
-      .threads = { complete_it, cancel, complete_it }, .check = check_answered },
-    { .name = "yield_abandon", .promise = "two completions against the end; the node is used again", .setup = setup_open,
-      .threads = { end_and_reuse, complete_it, complete_it }, .check = check_ended },
-    { .name = "yield_reopened", .promise = "an old receiver does not complete another yield", .setup = setup_open,
-      .threads = { end_and_open, complete_it, complete_it }, .check = check_ended },
-    { .name = "yield_named", .promise = "named, and ended, against two completions", .setup = setup_open,
-      .threads = { name_and_end, complete_it, complete_it }, .check = check_ended },
-    { .name = "yield_named_only", .promise = "named, and left to those who complete it", .setup = setup_open,
-      .threads = { name_only, complete_it, complete_it }, .check = check_named },
-    { .name = "yield_careless", .promise = "the receiver travels relaxed", .setup = setup,
-      .threads = { open_and_drive, complete_key, complete_key }, .check = check_open },
-    { .name = "yield_twice", .promise = "the winner tries again", .setup = setup_open,
-      .threads = { answer_and_again, complete_then_again, complete_it }, .check = check_answered },
+    { .name = "yield_two_completers",
+      .promise = "two completions of a process that goes to sleep",
+      .setup = setup_open,
+      .threads = { drive, complete_it, complete_it },
+      .check = check_answered },
+    { .name = "yield_asleep",
+      .promise = "three completions of a process that sleeps",
+      .setup = setup_blocked,
+      .threads = { complete_it, complete_it, complete_it },
+      .check = check_answered },
+    { .name = "yield_cancel",
+      .promise = "completions and a cancel",
+      .setup = setup_blocked,
+      .threads = { complete_it, cancel, complete_it },
+      .check = check_answered },
+    { .name = "yield_abandon",
+      .promise = "two completions against the end; the node is used again",
+      .setup = setup_open,
+      .threads = { end_and_reuse, complete_it, complete_it },
+      .check = check_ended },
+    { .name = "yield_reopened",
+      .promise = "an old receiver does not complete another yield",
+      .setup = setup_open,
+      .threads = { end_and_open, complete_it, complete_it },
+      .check = check_ended },
+    { .name = "yield_named",
+      .promise = "named, and ended, against two completions",
+      .setup = setup_open,
+      .threads = { name_and_end, complete_it, complete_it },
+      .check = check_ended },
+    { .name = "yield_named_only",
+      .promise = "named, and left to those who complete it",
+      .setup = setup_open,
+      .threads = { name_only, complete_it, complete_it },
+      .check = check_named },
+    { .name = "yield_careless",
+      .promise = "the receiver travels relaxed",
+      .setup = setup,
+      .threads = { open_and_drive, complete_key, complete_key },
+      .check = check_open },
+    { .name = "yield_twice",
+      .promise = "the winner tries again",
+      .setup = setup_open,
+      .threads = { answer_and_again, complete_then_again, complete_it },
+      .check = check_answered },
     { 0 },
 };

@@ -28,7 +28,7 @@
 #define fli_store_rlx(at, value) FLI_WEAK_STORE("store_rlx", at, value, RLX)
 #define fli_store_rel(at, value) FLI_WEAK_STORE("store_rel", at, value, REL)
 
-#define FLI_WEAK_RMW(name, at, what, value, order)                                                          \
+#define FLI_WEAK_RMW(name, at, what, value, order)                                                            \
     FLI_WEAK_AS(at, fli_weak_rmw((at), sizeof *(at), FLI_WEAK_##what, FLI_WEAK_BITS(value), FLI_WEAK_##order, \
                                  FLI_WEAK_HERE(name, at)))
 #define fli_add_rlx(at, value) FLI_WEAK_RMW("add_rlx", at, ADD, value, RLX)
@@ -38,12 +38,14 @@
 #define fli_and_acqrel(at, value) FLI_WEAK_RMW("and_acqrel", at, AND, value, ACQREL)
 #define fli_swap_acqrel(at, value) FLI_WEAK_RMW("swap_acqrel", at, SWAP, value, ACQREL)
 
-#define FLI_WEAK_CAS(name, at, expected, wanted, order, fail_order, may_fail)                                        \
+#define FLI_WEAK_CAS(name, at, expected, wanted, order, fail_order, may_fail)                                    \
     fli_weak_cas((at), sizeof *(at), (expected), FLI_WEAK_BITS(wanted), FLI_WEAK_##order, FLI_WEAK_##fail_order, \
                  may_fail, FLI_WEAK_HERE(name, at))
 #define fli_cas_acqrel(at, expected, wanted) FLI_WEAK_CAS("cas_acqrel", at, expected, wanted, ACQREL, RLX, false)
-#define fli_cas_acqrel_acq(at, expected, wanted) FLI_WEAK_CAS("cas_acqrel_acq", at, expected, wanted, ACQREL, ACQ, false)
-#define fli_cas_weak_acqrel(at, expected, wanted) FLI_WEAK_CAS("cas_weak_acqrel", at, expected, wanted, ACQREL, RLX, true)
+#define fli_cas_acqrel_acq(at, expected, wanted) \
+    FLI_WEAK_CAS("cas_acqrel_acq", at, expected, wanted, ACQREL, ACQ, false)
+#define fli_cas_weak_acqrel(at, expected, wanted) \
+    FLI_WEAK_CAS("cas_weak_acqrel", at, expected, wanted, ACQREL, RLX, true)
 #define fli_cas_weak_rlx(at, expected, wanted) FLI_WEAK_CAS("cas_weak_rlx", at, expected, wanted, RLX, RLX, true)
 
 /* For mutants: half of an order that the code has whole. The code itself does not use these. */

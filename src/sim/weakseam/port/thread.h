@@ -34,13 +34,13 @@ void      fli_cond_signal(fli_cond *cond);
 void      fli_cond_broadcast(fli_cond *cond);
 void      fli_cond_wait(fli_cond *cond, fli_mutex *mutex);
 /* Time passes only when nobody can go on. */
-bool      fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns);
+bool fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns);
 
 /* Only so that files compile: threads are part of the program, and none is started inside. */
 filch_err fli_thread_start(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg);
 void      fli_thread_join(fli_thread *thread);
-void fli_thread_yield(void);
-void fli_thread_pause(void);
+void      fli_thread_yield(void);
+void      fli_thread_pause(void);
 
 void *fli_here_get(void);
 void  fli_here_set(void *here);
