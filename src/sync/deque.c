@@ -145,8 +145,8 @@ static bool claim(fli_deque *from, sight *seen, uint32_t count)
 {
     uint64_t tag = seen->word & ~(uint64_t)UINT32_MAX;
     uint64_t wanted = tag | (uint32_t)(fli_deque_top(seen->word) + count);
-    /* PAIR deque.word, both halves: our reads of the slots come before the owner's reuse of them; a failure tells
-     * nothing and is not looked at. */
+    /* PAIR deque.word, both halves: our reads of the slots come before the owner's reuse of them, and whoever sees the
+     * new top sees the bottom that we saw (fli_deque_count needs that); a failure tells nothing and is not looked at. */
     return fli_cas_acqrel(&from->word, &seen->word, wanted);
 }
 
