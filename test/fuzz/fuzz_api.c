@@ -448,6 +448,8 @@ static void ask_parcel(filch_out *out, errand what)
     filch_pid pid = { 0, 0 };
     filch_err otherwise = FILCH_OK, err;
     int       to = what == ASK_SEND ? choose_pid(&pid, &otherwise) : NOBODY;
+    /* It leaves after the step: by then a pid that was only guessed may have been born. */
+    if (to == NOBODY && pid.node == NODE) pid.serial = UINT64_MAX;
     uint64_t  tag = model_next_tag(what), refused = now.alloc.refused;
     /* What is asked to be sent arrives some time: the model has to recognise it. */
     if (what == ASK_SEND) parcel_pack(&p, &in, ++seed);

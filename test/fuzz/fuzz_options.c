@@ -21,6 +21,11 @@ static void on_long_step(void *user, filch_pid pid, const char *name, uint64_t t
     (void)user, (void)pid, (void)name, (void)took_ns, (void)finished;
 }
 
+static void on_blackbox(void *user, filch_pid pid, filch_err error, const void *bytes, size_t size)
+{
+    (void)user, (void)pid, (void)error, (void)bytes, (void)size;
+}
+
 static filch_err on_route(void *user, const filch_package *package)
 {
     (void)user, (void)package;
@@ -69,6 +74,12 @@ static size_t choose_size(fuzz_bytes *in, size_t right, size_t step)
 
 /* ---- options ---- */
 
+/* Small, or impossible. */
+static uint32_t choose_blackbox(fuzz_bytes *in, uint32_t any)
+{
+    return fuzz_below(in, 8) == 0 ? any | FILCH_BLACKBOX_MAX << 1 : any % 16;
+}
+
 static void tame(filch_options *opt, fuzz_bytes *in)
 {
     /* Impossible numbers stay: they must be refused. Possible ones are made small. */
@@ -85,6 +96,9 @@ static void tame(filch_options *opt, fuzz_bytes *in)
     opt->registry = NULL;
     opt->on_long_step = opt->on_long_step != NULL ? on_long_step : NULL;
     opt->route = opt->route != NULL ? on_route : NULL;
+    opt->on_blackbox = opt->on_blackbox != NULL ? on_blackbox : NULL;
+    if (fuzz_below(in, 8) != 0) opt->spare_too = 0;
+    opt->blackbox = choose_blackbox(in, opt->blackbox);
     opt->search_ns %= FILCH_MILLISECONDS(1);
     opt->spin_tight %= 100;
     opt->spin_yield %= 100;
@@ -98,6 +112,7 @@ static bool is_possible(const filch_options *opt, size_t size, uint8_t rubbish)
     if (size > sizeof *opt && rubbish != 0) return false;
     if (read.workers < FILCH_NO_WORKERS || read.workers > 1024) return false;
     if (read.batch_max > 1024 || read.global_batch > 256 || read.spare != 0) return false;
+    if (read.blackbox > FILCH_BLACKBOX_MAX || read.spare_too != 0) return false;
     return read.max_processes <= UINT32_MAX / 2 && read.work_threads <= 1024;
 }
 
@@ -137,6 +152,8 @@ static void spawn(fuzz_bytes *in, filch_sched *sched, uint64_t *alive, uint64_t 
     if (fuzz_below(in, 4) != 0) opt.overflow %= 6;
     if (fuzz_below(in, 4) != 0) opt.mailbox_max %= 1u << 24;
     if (fuzz_below(in, 4) != 0) opt.mailbox_bytes %= (size_t)1 << 30;
+    opt.blackbox = choose_blackbox(in, opt.blackbox);
+    if (fuzz_below(in, 8) != 0) opt.spare = 0;
     opt.on_exit = opt.on_exit != NULL ? on_exit_of : NULL;
     size_t              size = choose_size(in, sizeof opt, 8);
     uint8_t             rubbish = fuzz_below(in, 4) == 0 ? fuzz_byte(in) : 0;
@@ -150,6 +167,7 @@ static void spawn(fuzz_bytes *in, filch_sched *sched, uint64_t *alive, uint64_t 
     free(given);
     bool wrong = size < sizeof opt.size || (size > sizeof opt && rubbish != 0);
     wrong = wrong || read.overflow > FILCH_OVERFLOW_STOP;
+    wrong = wrong || (read.blackbox > FILCH_BLACKBOX_MAX && read.blackbox != FILCH_BLACKBOX_OFF) || read.spare != 0;
     if (wrong) MUST(err == FILCH_EINVAL, "impossible spawn options were taken");
     /* How large a limit may be is the library's to say; small ones must work. */
     bool large = read.mailbox_max >= 1u << 22 || read.mailbox_bytes >= 1u << 27;
