@@ -219,7 +219,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *at, size_t size)
     opt.alloc_user = &alloc;
     opt.node = opt.seed = 1;
     opt.payload_max = fuzz_byte(&in) * 8u;
-    MUST(filch_sched_create(&sched, &opt) == FILCH_OK && filch_spawn(sched, &taker, NULL, &pid) == FILCH_OK, "no taker");
+    MUST(filch_sched_create(&sched, &opt) == FILCH_OK, "no scheduler");
+    MUST(filch_spawn(sched, &taker, NULL, &pid) == FILCH_OK, "no taker");
     while (in.left > 0) operate(&in, sched, pid, opt.payload_max, shelf);
     test_alloc_fail(&alloc, 0, false);
     for (int i = 0; i < SHELF; i++) filch_drop(&shelf[i]);

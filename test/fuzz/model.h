@@ -90,7 +90,7 @@ typedef struct world {
     uint64_t       opened, shut; /* instances */
     uint64_t       forced, forced_most; /* ends that stop must have forced, and may have */
     uint64_t       spawned, ended, failed, steps, asked, answered, late;
-    uint64_t       sent, read, to_dead, refused, dropped; /* letters, as far as we know; dropped: as the sender was told */
+    uint64_t       sent, read, to_dead, refused, dropped; /* letters, as far as we know */
     uint64_t       sent_maybe; /* asked sends of which we never heard how they ended */
     bool           vague;      /* there were such: messages cannot be counted exactly */
     life           lives[LIVES];

@@ -85,8 +85,8 @@ static void complain(const char *what)
 #define X(name) fprintf(stderr, " " #name " %" PRIu64, GET(name));
     COUNTS(X)
 #undef X
-    fprintf(stderr, "\n  spawned %" PRIu64 " ended %" PRIu64 " sent %" PRIu64 " undelivered %" PRIu64 " refused %" PRIu64
-            " dropped %" PRIu64 " yields %" PRIu64 " completions %" PRIu64 " late %" PRIu64 " asleep %" PRIu32 "\n",
+    fprintf(stderr, "\n  spawned %" PRIu64 " ended %" PRIu64 " sent %" PRIu64 " undelivered %" PRIu64
+            " refused %" PRIu64 " dropped %" PRIu64 " yields %" PRIu64 " completions %" PRIu64 " late %" PRIu64 " asleep %" PRIu32 "\n",
             stats.spawned, stats.ended, stats.sent, stats.undelivered, stats.refused, stats.dropped, stats.yields,
             stats.completions, stats.late_completions, stats.asleep);
     _exit(1);
@@ -598,7 +598,9 @@ static void town_create(int32_t workers)
     machine("create", filch_sched_create(&town, &opt));
     filch_registry_destroy(registry);
     filch_pid pid;
-    for (uint64_t i = 0; i < LEDGERS; i++) machine("spawn", spawn(&ledger_type, i, UINT32_MAX, NULL, NULL, &ledgers[i]));
+    for (uint64_t i = 0; i < LEDGERS; i++) {
+        machine("spawn", spawn(&ledger_type, i, UINT32_MAX, NULL, NULL, &ledgers[i]));
+    }
     for (uint64_t i = 0; i < BOXES; i++) spawn_box(i);
     for (uint64_t i = 0; i < CROWD; i++) spawn_face(i);
     for (uint64_t i = 0; i < TALKERS; i++) machine("spawn", spawn(&talker_type, i, UINT32_MAX, NULL, NULL, &pid));
@@ -715,6 +717,7 @@ int main(int argc, char **argv)
     }
     run(seconds);
     stop_all(outside, postmen);
-    printf("soak: %" PRIu64 " s, %" PRIu64 " messages, no violations\n", seconds, GET(read) + fli_load_rlx(&side_messages));
+    uint64_t messages = GET(read) + fli_load_rlx(&side_messages);
+    printf("soak: %" PRIu64 " s, %" PRIu64 " messages, no violations\n", seconds, messages);
     return 0;
 }
