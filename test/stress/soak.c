@@ -85,8 +85,9 @@ static void complain(const char *what)
 #define X(name) fprintf(stderr, " " #name " %" PRIu64, GET(name));
     COUNTS(X)
 #undef X
-    fprintf(stderr, "\n  spawned %" PRIu64 " ended %" PRIu64 " sent %" PRIu64 " undelivered %" PRIu64
-            " refused %" PRIu64 " dropped %" PRIu64 " yields %" PRIu64 " completions %" PRIu64 " late %" PRIu64 " asleep %" PRIu32 "\n",
+    fprintf(stderr,
+            "\n  spawned %" PRIu64 " ended %" PRIu64 " sent %" PRIu64 " undelivered %" PRIu64 " refused %" PRIu64
+            " dropped %" PRIu64 "\n  yields %" PRIu64 " completions %" PRIu64 " late %" PRIu64 " asleep %" PRIu32 "\n",
             stats.spawned, stats.ended, stats.sent, stats.undelivered, stats.refused, stats.dropped, stats.yields,
             stats.completions, stats.late_completions, stats.asleep);
     _exit(1);
