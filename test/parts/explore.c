@@ -3,8 +3,8 @@
  *     explore [--part NAME] [--long] [--bound N] [--spurious N] [--limit N] [--plain] [--replay CHOICES]
  *             [--mutants] [--list]
  *
- * --part takes the beginning of a name. Without --long, large programs run with a bound on preemptions, or not at all;
- * with it the bound is one more, and weak compare-and-swaps fail once for no reason. --bound -1: no bound.
+ * --part takes a name, or the beginning of several. Without --long, large programs run with a bound on preemptions, or
+ * not at all; with it the bound is one more, and weak compare-and-swaps fail once for no reason. --bound -1: no bound.
  * --mutants weakens every order in src/ by one step at a time and says which program sees it (--part: only files and
  * lines that contain the text).
  * Exit 1: a violation; its execution is printed, and how to see it again.
@@ -34,6 +34,17 @@ static struct {
     uint64_t executions, violations, programs, incomplete;
     double   time;
 } sum;
+
+/* A whole name means that program, anything else all that begin so. */
+static bool is_asked(const fli_weak_program *program, const char *part)
+{
+    for (size_t r = 0; r < sizeof rooms / sizeof rooms[0]; r++) {
+        for (const fli_weak_program *other = rooms[r]; other->name != NULL; other++) {
+            if (strcmp(other->name, part) == 0) return other == program;
+        }
+    }
+    return strncmp(program->name, part, strlen(part)) == 0;
+}
 
 static bool must_fail(const fli_weak_program *program)
 {
@@ -176,7 +187,7 @@ int main(int argc, char **argv)
     if (mutate) return mutants(part);
     for (size_t r = 0; r < sizeof rooms / sizeof rooms[0]; r++) {
         for (const fli_weak_program *program = rooms[r]; program->name != NULL; program++) {
-            if (strncmp(program->name, part, strlen(part)) != 0) continue;
+            if (!is_asked(program, part)) continue;
             if (program->rare && !more && *part == 0 && !list) continue;
             if (list) printf("%-26s %s\n", program->name, program->promise);
             else run(program, &config);
