@@ -1,8 +1,8 @@
 /* blackbox.c - a process fails in the field; its recording is saved, and it fails again at the desk.
  *
- * The till adds up what it is told and tells the ledger. It has a bug that shows with the seventh message. Its scheduler
- * keeps a black box for every process, and writes the one that failed to a file. Afterwards the program is its own
- * developer: it reads the file and replays the till alone, on the main thread. A breakpoint in till_step would stop
+ * The till adds up what it is told and tells the ledger. It has a bug that shows with the seventh message. Its
+ * scheduler keeps a black box for each process, and writes the one that failed to a file. Afterwards the program is its
+ * own developer: it reads the file and replays the till alone, on the main thread. A breakpoint in till_step would stop
  * there, with the very same events. Last, it shows what a repaired till does with the recording.
  */
 #include <filch.h>

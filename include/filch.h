@@ -613,7 +613,7 @@ typedef void *(*filch_alloc_fn)(void *user, void *old, size_t old_size, size_t s
 typedef void (*filch_long_step_fn)(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished);
 
 /* Told when a process with a black box has ended with an error other than FILCH_ECANCELLED and FILCH_EKILLED: `bytes`
- * are for filch_blackbox_replay. They are lent: write them to a file, say. NULL and 0 when there was no memory for them.
+ * are for filch_blackbox_replay. They are lent: write them to a file, say. NULL and 0 when there was no memory.
  * Runs on the worker that ended it, after close and before on_exit. */
 typedef void (*filch_blackbox_fn)(void *user, filch_pid pid, filch_err error, const void *bytes, size_t size);
 
@@ -935,7 +935,7 @@ FILCH_API uint64_t filch_sim_now(filch_sched *sched);
  * instance alone, on your thread, where a debugger can look. See docs/BLACKBOX.md.
  *
  * Kept are at most so many steps, and at most 1 MiB; of a payload the first 4096 bytes, of `args` 65536. */
-#define FILCH_BLACKBOX_STEPS 256         /* enough for most: 20 KB for steps that get one small message each */
+#define FILCH_BLACKBOX_STEPS 256         /* enough for most: 50 KB for steps that get a small message and send one */
 #define FILCH_BLACKBOX_MAX 1048576       /* more is FILCH_EINVAL */
 #define FILCH_BLACKBOX_OFF UINT32_MAX    /* for filch_spawn_options: not this one */
 

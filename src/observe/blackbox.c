@@ -9,12 +9,18 @@
 #define SIZE_AT (MAGIC_SIZE + 8) /* where the size of all is */
 #define HEAD_MIN (SIZE_AT + 8)
 #define CHECKSUM_SIZE 8
+#define ROOM_FIRST 256 /* a step with a small message or two */
 #define HASHED_MAX 4096 /* bytes of a payload that a digest looks at: a long one must not cost a step much */
 #define LIBRARY ((FILCH_VERSION_MAJOR << 16) | (FILCH_VERSION_MINOR << 8) | FILCH_VERSION_PATCH)
 
-static void write_number(uint8_t *at, uint64_t value, size_t size)
+/* The lowest byte first. The loop would do everywhere; where numbers already lie so, a copy is one instruction. */
+static inline void write_number(uint8_t *at, uint64_t value, size_t size)
 {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    memcpy(at, &value, size);
+#else
     for (size_t i = 0; i < size; i++) at[i] = (uint8_t)(value >> (8 * i));
+#endif
 }
 
 static uint64_t read_number(const uint8_t *at, size_t size)
@@ -83,11 +89,10 @@ void fli_box_writer_fini(fli_box_writer *w)
     *w = (fli_box_writer){ .mem = w->mem };
 }
 
-static bool make_room(fli_box_writer *w, size_t size)
+static bool grow(fli_box_writer *w, size_t size)
 {
     if (w->failed) return false;
-    if (size <= w->room - w->size) return true;
-    size_t   wanted = w->size + size, room = w->room < 128 ? 128 : w->room;
+    size_t wanted = w->size + size, room = w->room < ROOM_FIRST ? ROOM_FIRST : w->room;
     while (room < wanted) room *= 2;
     uint8_t *bytes = w->bytes == NULL ? fli_alloc(w->mem, room) : fli_resize(w->mem, w->bytes, w->room, room);
     w->failed = bytes == NULL;
@@ -95,6 +100,11 @@ static bool make_room(fli_box_writer *w, size_t size)
     w->bytes = bytes;
     w->room = room;
     return true;
+}
+
+static inline bool make_room(fli_box_writer *w, size_t size)
+{
+    return (!w->failed && size <= w->room - w->size) || grow(w, size);
 }
 
 void fli_box_put(fli_box_writer *w, const void *bytes, size_t size)
@@ -105,11 +115,11 @@ void fli_box_put(fli_box_writer *w, const void *bytes, size_t size)
     w->size += size;
 }
 
-static void put_number(fli_box_writer *w, uint64_t value, size_t size)
+static inline void put_number(fli_box_writer *w, uint64_t value, size_t size)
 {
-    uint8_t bytes[8];
-    write_number(bytes, value, size);
-    fli_box_put(w, bytes, size);
+    if (!make_room(w, size)) return;
+    write_number(w->bytes + w->size, value, size);
+    w->size += size;
 }
 
 static void put_u8(fli_box_writer *w, unsigned value)

@@ -2,7 +2,8 @@
  * time while the process lives (sched/record.c), read when one step after the other is played again (sched/replay.c).
  *
  *   recording  "FILCHBOX", format:u32, library:u32, size of all:u64, head, birth, step..., END, checksum:u64
- *   head       type name, state size, pid, error at the end, steps missing at the front, lost, settings that steps notice
+ *   head       type name, state size, pid, error at the end, lost, steps missing at the front, steps, settings that
+ *              steps notice
  *   birth      method, args, inherited values: the newest first
  *   step       STEP with the yields that are out, EVENT..., ACT..., OUTCOME
  * Numbers are little-endian, texts are a u32 length, the bytes and a NUL. The checksum notices every change of a single

@@ -20,18 +20,20 @@ static void write_all(fli_box_writer *w, const fli_mem *mem)
 {
     fli_box_head head = some_head();
     filch_data   args = filch_str("first"), value = filch_num(2.5);
+    filch_pid    somebody = { 3, 4 };
     char         large[100];
     memset(large, 'x', sizeof large);
     filch_event events[] = {
         { .type = FILCH_EVENT_MESSAGE, .from = { 7, 1 }, .data = filch_int(-42) },
-        { .type = FILCH_EVENT_YIELD, .error = FILCH_EDEAD, .tag = UINT64_MAX, .data = filch_of_pid((filch_pid){ 3, 4 }) },
+        { .type = FILCH_EVENT_YIELD, .error = FILCH_EDEAD, .tag = UINT64_MAX, .data = filch_of_pid(somebody) },
         { .type = FILCH_EVENT_MESSAGE, .data = filch_bytes(large, sizeof large) },
         { .type = FILCH_EVENT_MESSAGE, .data = filch_ptr(large) },
     };
     filch_data      sent = filch_str("hello");
-    fli_box_act     act = { .kind = FLI_ACT_SEND, .pid = { 7, 1 }, .data = fli_box_digest_of(&sent), .answer = FILCH_EFULL };
+    fli_box_act     act = { .kind = FLI_ACT_SEND, .pid = { 7, 1 }, .answer = FILCH_EFULL };
     fli_box_act     spawn = { .kind = FLI_ACT_SPAWN, .pid = { 7, 11 }, .name = "child" };
     fli_box_outcome idle = { .status = 3, .acts = 2 }, failed = { .error = FILCH_EUSER + 3 };
+    act.data = fli_box_digest_of(&sent);
 
     fli_box_writer_init(w, mem);
     fli_box_put_head(w, &head);
@@ -204,6 +206,69 @@ TEST(another_format_is_named)
     fli_box_writer_fini(&w);
 }
 
+/* Each piece may stand only where it makes sense, whatever the checksum says. */
+TEST(pieces_in_the_wrong_order_are_refused)
+{
+    fli_mem         mem;
+    fli_box_head    head = some_head();
+    filch_data      nothing = filch_none();
+    filch_event     event = { .type = FILCH_EVENT_MESSAGE, .data = filch_none() };
+    fli_box_act     act = { .kind = FLI_ACT_SEND };
+    fli_box_outcome outcome = { .status = 1 };
+    /* s: a step begins, e: event, a: act, o: outcome, b: the end of the values, v: a value, x: the end of all */
+    static const struct {
+        const char *order;
+        uint64_t    steps;
+        bool        sound;
+    } cases[] = {
+        { "bx", 0, true },      { "bsox", 1, true },   { "bseeaaox", 1, true }, { "vvbsosox", 2, true },
+        { "x", 0, false },      { "bsox", 2, false },  { "bsx", 1, false },     { "bseax", 1, false },
+        { "bsaeox", 1, false }, { "beox", 0, false },  { "bssox", 2, false },   { "bsovx", 1, false },
+        { "bsoox", 1, false },  { "bsobx", 1, false }, { "bsoxx", 1, false },   { "bso", 1, false },
+        { "sox", 1, false },
+    };
+    fli_mem_init(&mem, NULL, NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fli_box_writer w;
+        fli_box_reader r;
+        uint8_t        end = FLI_BOX_END;
+        head.steps = cases[i].steps;
+        fli_box_writer_init(&w, &mem);
+        fli_box_put_head(&w, &head);
+        fli_box_put_birth(&w, NULL, &nothing, 0);
+        for (const char *piece = cases[i].order; *piece != '\0'; piece++) {
+            if (*piece == 's') fli_box_put_step(&w, 0);
+            if (*piece == 'e') fli_box_put_event(&w, &event, 0);
+            if (*piece == 'a') fli_box_put_act(&w, &act);
+            if (*piece == 'o') fli_box_put_outcome(&w, &outcome);
+            if (*piece == 'b') fli_box_put_born(&w);
+            if (*piece == 'v') fli_box_put_value(&w, "k", &nothing, 0);
+            if (*piece == 'x') fli_box_put(&w, &end, 1);
+        }
+        fli_box_put_end(&w); /* one END too many: the checksum goes there */
+        w.size--;
+        memset(w.bytes + 16, 0, 8);
+        w.bytes[16] = (uint8_t)w.size;
+        w.bytes[17] = (uint8_t)(w.size >> 8);
+        seal(w.bytes, w.size);
+        same(open_box(&r, w.bytes, w.size), cases[i].sound ? FILCH_OK : FILCH_EINVAL);
+        fli_box_writer_fini(&w);
+    }
+}
+
+TEST(a_recording_that_was_cut_short_is_called_so)
+{
+    fli_mem        mem;
+    fli_box_writer w;
+    fli_box_reader r;
+    char           text[200] = "";
+    fli_mem_init(&mem, NULL, NULL);
+    write_all(&w, &mem);
+    same(fli_box_open(&r, w.bytes, w.size - 1, text, sizeof text), FILCH_EINVAL);
+    assert_non_null(strstr(text, "are here"));
+    fli_box_writer_fini(&w);
+}
+
 TEST(a_writer_without_memory_says_so_and_leaks_nothing)
 {
     uint64_t asked = 1;
@@ -242,6 +307,8 @@ int main(void)
         cmocka_unit_test(every_flipped_bit_is_noticed),
         cmocka_unit_test(a_forged_recording_is_never_read_beyond_its_end),
         cmocka_unit_test(another_format_is_named),
+        cmocka_unit_test(pieces_in_the_wrong_order_are_refused),
+        cmocka_unit_test(a_recording_that_was_cut_short_is_called_so),
         cmocka_unit_test(a_writer_without_memory_says_so_and_leaks_nothing),
         cmocka_unit_test(digests_tell_payloads_apart_but_not_pointers),
     };

@@ -24,7 +24,7 @@ typedef struct fli_local fli_local;
 /* Stands between the process being stepped and all others: sched/record.c writes down what it does, sched/replay.c
  * answers in their place. Each function is called instead of the public one it is named after. Most steps have none. */
 typedef struct fli_tape {
-    filch_err (*send)(fli_local *here, const filch_package *package, bool deliver);
+    filch_err (*send)(fli_local *here, filch_pid to, filch_pid from, const filch_data *data, bool deliver);
     filch_err (*raise)(fli_local *here, filch_pid pid, uint64_t flag);
     filch_err (*yield)(fli_local *here, filch_out *out, uint32_t command, uint64_t tag, filch_pid target,
                        const filch_data *data);

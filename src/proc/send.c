@@ -156,7 +156,7 @@ filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data)
         here->sends++;
         /* A handler runs between steps and speaks for nobody. */
         if (here->serial != 0 && !here->dispatching) from = (filch_pid){ rt->node, here->serial };
-        if (FLI_UNLIKELY(here->tape != NULL)) return here->tape->send(here, &(filch_package){ to, from, data }, false);
+        if (FLI_UNLIKELY(here->tape != NULL)) return here->tape->send(here, to, from, &data, false);
     }
     if (FLI_UNLIKELY(rt->sim != NULL)) return send_simulated(rt, here, to, from, &data, "filch_send");
     if (here == NULL && fli_load_acq(&rt->phase) != FLI_OPEN) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire */
@@ -168,7 +168,9 @@ filch_err filch_deliver(void *sched, const filch_package *package)
     if (sched == NULL || package == NULL) return FILCH_EINVAL;
     fli_runtime *rt = sched;
     fli_local   *here = fli_here(rt);
-    if (FLI_UNLIKELY(here != NULL && here->tape != NULL)) return here->tape->send(here, package, true);
+    if (FLI_UNLIKELY(here != NULL && here->tape != NULL)) {
+        return here->tape->send(here, package->to, package->from, &package->data, true);
+    }
     if (rt->sim != NULL && package->to.node == rt->node) {
         return send_simulated(rt, here, package->to, package->from, &package->data, "filch_deliver");
     }

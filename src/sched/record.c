@@ -8,6 +8,9 @@
  * INVARIANT  nothing here makes a step fail. Without memory all steps so far are forgotten, and `lost` says so.
  *
  * Everything belongs to the worker that owns the process. Not done here: writing files; that is the program's.
+ *
+ * What it costs, in a ping-pong on one thread: without a recorder 45.4 ns per message and step, 45.3 with these hooks
+ * taken out; 7 of 735 instructions. With one, 205 ns; a third of what it takes more is malloc and free.
  */
 #include "sched/record.h"
 
@@ -55,10 +58,9 @@ static fli_box_digest digest_of(const filch_data *data)
     return fli_data_is_sound(data) ? fli_box_digest_of(data) : (fli_box_digest){ .kind = FILCH_KIND_NONE };
 }
 
-fli_box_act fli_act_send(const filch_package *package, bool deliver)
+fli_box_act fli_act_send(filch_pid to, const filch_data *data, bool deliver)
 {
-    return (fli_box_act){ .kind = deliver ? FLI_ACT_DELIVER : FLI_ACT_SEND, .pid = package->to,
-                          .data = digest_of(&package->data) };
+    return (fli_box_act){ .kind = deliver ? FLI_ACT_DELIVER : FLI_ACT_SEND, .pid = to, .data = digest_of(data) };
 }
 
 fli_box_act fli_act_raise(filch_pid pid, uint64_t flag)
@@ -105,13 +107,16 @@ static filch_err resume(fli_local *here, fli_recorder *rec, fli_box_act *act, fi
     return answer;
 }
 
-static filch_err on_send(fli_local *here, const filch_package *package, bool deliver)
+static filch_err on_send(fli_local *here, filch_pid to, filch_pid from, const filch_data *data, bool deliver)
 {
     fli_recorder *rec = pause(here);
-    fli_box_act   act = fli_act_send(package, deliver);
-    if (deliver) return resume(here, rec, &act, filch_deliver(here->rt, package));
+    fli_box_act   act = fli_act_send(to, data, deliver);
+    if (deliver) {
+        filch_package package = { .to = to, .from = from, .data = *data };
+        return resume(here, rec, &act, filch_deliver(here->rt, &package));
+    }
     here->sends--; /* it will be counted again */
-    return resume(here, rec, &act, filch_send((filch_sched *)here->rt, package->to, package->data));
+    return resume(here, rec, &act, filch_send((filch_sched *)here->rt, to, *data));
 }
 
 static filch_err on_raise(fli_local *here, filch_pid pid, uint64_t flag)
@@ -186,9 +191,11 @@ static void step_end(fli_recorder *rec, const filch_out *out, filch_err err)
         if (err == FILCH_OK && out->status == FLI_STATUS_UPGRADE) rec->reborn = true;
         return;
     }
-    reel  *made = (reel *)(void *)step->bytes, *less = fli_resize(mem, made, step->room, step->size);
-    size_t room = less != NULL ? step->size : step->room;
+    size_t room = step->room;
+    reel  *made = (reel *)(void *)step->bytes, *less = NULL;
+    if (room / 4 > step->size / 3) less = fli_resize(mem, made, room, step->size); /* more than a quarter to spare */
     if (less != NULL) made = less;
+    if (less != NULL) room = step->size;
     *made = (reel){ .size = step->size, .room = room };
     if (err == FILCH_OK && out->status == FLI_STATUS_UPGRADE) made->upgrade = out->type;
     fli_box_writer_init(step, mem);

@@ -19,7 +19,7 @@ void fli_record_ended(filch_sched *sched, fli_proc *p, uint64_t serial, filch_er
 void fli_record_drop(fli_runtime *rt, fli_proc *p);
 
 /* What a process is about to do, without the answer. The same words for recording and replay. */
-fli_box_act fli_act_send(const filch_package *package, bool deliver);
+fli_box_act fli_act_send(filch_pid to, const filch_data *data, bool deliver);
 fli_box_act fli_act_raise(filch_pid pid, uint64_t flag);
 fli_box_act fli_act_yield(uint32_t command, uint64_t tag, filch_pid target, const filch_data *data);
 fli_box_act fli_act_spawn(const filch_type *type, const filch_spawn_options *options);

@@ -46,8 +46,9 @@ static const char *const act_names[] = {
 };
 
 static const char *const kind_names[] = {
-    [FILCH_KIND_NONE] = "nothing", [FILCH_KIND_INT] = "an int",  [FILCH_KIND_NUM] = "a num",     [FILCH_KIND_PID] = "a pid",
-    [FILCH_KIND_PTR] = "a pointer", [FILCH_KIND_TEXT] = "a text", [FILCH_KIND_BYTES] = "bytes",
+    [FILCH_KIND_NONE] = "nothing", [FILCH_KIND_INT] = "an int",    [FILCH_KIND_NUM] = "a num",
+    [FILCH_KIND_PID] = "a pid",    [FILCH_KIND_PTR] = "a pointer", [FILCH_KIND_TEXT] = "a text",
+    [FILCH_KIND_BYTES] = "bytes",
 };
 
 #define WORDS 100
@@ -142,11 +143,12 @@ static filch_err take(replay *rp, const filch_data *data, filch_err err)
     return err;
 }
 
-static filch_err on_send(fli_local *here, const filch_package *package, bool deliver)
+static filch_err on_send(fli_local *here, filch_pid to, filch_pid from, const filch_data *data, bool deliver)
 {
     replay     *rp = (replay *)here->tape;
-    fli_box_act act = fli_act_send(package, deliver);
-    return take(rp, &package->data, answer(rp, &act, NULL));
+    fli_box_act act = fli_act_send(to, data, deliver);
+    (void)from;
+    return take(rp, data, answer(rp, &act, NULL));
 }
 
 static filch_err on_raise(fli_local *here, filch_pid pid, uint64_t flag)
@@ -446,7 +448,8 @@ filch_err filch_blackbox_replay(const void *bytes, size_t size, const filch_type
     rp->type = type;
     filch_err err = open_recording(rp, bytes, size);
     if (err == FILCH_OK) err = play_alone(rp);
-    report->again = err == FILCH_OK && report->error != FILCH_OK && report->fed > 0 && report->error == report->recorded;
+    bool failed = err == FILCH_OK && report->fed > 0 && report->error != FILCH_OK;
+    report->again = failed && report->error == report->recorded;
     filch_values_drop(rp->values);
     fli_free(&mem, rp->events, rp->event_room * sizeof *rp->events);
     fli_free_aligned(&mem, rp, sizeof *rp, FLI_LINE);
