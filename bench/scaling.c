@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 
+/* So many in one step: also what filch_should_yield advises for sends. */
 #define PER_STEP 256
 
 static bench      b;
@@ -51,16 +52,26 @@ static filch_err caller_step(void *self, const filch_event *events, size_t count
 static const filch_type creator = { .name = "creator", .size = sizeof(struct progress), .step = creator_step };
 static const filch_type caller = { .name = "caller", .size = sizeof(struct progress), .step = caller_step };
 
-/* Until so many steps were run. */
-static uint64_t wait_steps(uint64_t steps)
+static filch_stats stats_now(void)
 {
     filch_stats stats = FILCH_STATS_INIT;
-    for (;;) {
-        bench_must(filch_sched_stats(b.sched, &stats), "stats");
-        if (stats.steps >= steps) return stats.steps;
+    bench_must(filch_sched_stats(b.sched, &stats), "stats");
+    return stats;
+}
+
+/* Spawns `type` and waits until it has ended and every process of the crowd has made a step: one in 100 of the time
+ * that takes at least is how long it looks away. */
+static void let(const filch_type *type)
+{
+    filch_stats before = stats_now(), now = before;
+    bench_begin(&b);
+    bench_spawn(&b, type, filch_none());
+    while (now.ended == before.ended || now.steps < before.steps + b.size + b.size / PER_STEP) {
         if (b.workers == 0) bench_quiet(&b);
-        else bench_sleep_ns(500000);
+        else bench_sleep_ns(b.size < 500000 ? b.size : 500000);
+        now = stats_now();
     }
+    bench_end(&b, b.size);
 }
 
 static void measure(uint64_t count)
@@ -70,24 +81,14 @@ static void measure(uint64_t count)
     for (uint64_t i = 0; i < count; i++) crowd[i].serial = 1; /* its pages are not the processes' */
     bench_start(&b, NULL);
     bench_quiet(&b);
-    uint64_t rss = bench_rss_bytes(), steps = (count + PER_STEP - 1) / PER_STEP;
-    bench_begin(&b);
-    bench_spawn(&b, &creator, filch_none());
-    bench_wait_ended(&b, 1);
-    (void)wait_steps(count + steps);
-    bench_end(&b, count);
+    uint64_t rss = bench_rss_bytes();
+    let(&creator);
     bench_quiet(&b);
     bench_extra(&b, "bytes", ((double)bench_rss_bytes() - (double)rss) / (double)count);
     bench_extra(&b, "create_ns", (double)b.took_ns / (double)count);
-    filch_stats stats = FILCH_STATS_INIT;
-    bench_must(filch_sched_stats(b.sched, &stats), "stats");
-    bench_begin(&b);
-    bench_spawn(&b, &caller, filch_none());
-    bench_wait_ended(&b, 2);
-    (void)wait_steps(stats.steps + count + 1);
-    bench_end(&b, count);
-    bench_must(filch_sched_stats(b.sched, &stats), "stats");
-    bench_must(filch_sched_stop(b.sched, FILCH_SECONDS(600), NULL) == FILCH_EBUSY ? FILCH_EBUSY : FILCH_OK, "stop");
+    let(&caller);
+    filch_stats stats = stats_now();
+    (void)filch_sched_stop(b.sched, FILCH_SECONDS(600), NULL);
     b.sched = NULL;
     free(crowd);
     bench_must(stats.sent == count && stats.undelivered == 0 ? FILCH_OK : FILCH_ESTATE, "not every message arrived");

@@ -3,6 +3,7 @@
  * message, while a worker still looks for work. */
 #include "bench.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 
 static bench             b;
@@ -43,6 +44,7 @@ static void run(filch_pid to, bool asleep)
         if (b.workers == 0) bench_quiet(&b);
         while (atomic_load_explicit(&seen, memory_order_acquire) == i) {
             if (asleep) bench_sleep_ns(50000);
+            else sched_yield(); /* the worker may be waiting for our CPU */
         }
     }
 }
