@@ -14,11 +14,12 @@
 struct fli_worker;
 struct fli_proc;
 
-/* A worker's place among the sleepers. Plain: under the idle lock, but for `watch_ns`, the worker's own. */
+/* A worker's place among the sleepers. Plain: under the idle lock, but for `watch_ns` and `alarmed_at`, the worker's own. */
 typedef struct fli_sleeper {
     struct fli_worker *next, *prev; /* among those asleep */
     fli_cond           rouse;
     bool               asleep;
+    uint64_t           alarmed_at; /* the worker's own: its count of steps when the alarm last woke it; 0: it was called */
     uint64_t           watch_ns; /* how long it sleeps while it is the watch; doubles while nothing happens */
 } fli_sleeper;
 

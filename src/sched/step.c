@@ -151,6 +151,8 @@ static void conclude(fli_worker *w, fli_proc *p, filch_err err)
         out->status = FLI_STATUS_NONE;
         p->flags |= FLI_PROC_HUNGRY;
         fli_ready_here(w, p);
+        /* It would be the newest, and run again at once; whom it sent to would wait. The oldest goes first. */
+        w->fair_in = 1;
         break;
     }
 }
