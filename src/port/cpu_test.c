@@ -193,6 +193,65 @@ TEST(v1_and_v2_together_take_the_smaller)
     quota_is(3);
 }
 
+TEST(a_mount_line_that_makes_no_sense_is_passed_over)
+{
+    put("/proc/self/cgroup", "0::/app\n");
+    put("/proc/self/mountinfo", "31 23 0:28 / /a rw shared:1\n" /* no dash */
+                                "32 23 0:28 / /b rw -\n"
+                                "33 23 0:28 / /c rw - cgroup2\n"
+                                "34 23 0:28 / /d rw - cgroup2 none\n"
+                                "35 23 0:28 / /not\\9octal rw - cgroup2 none rw\n");
+    for (const char *at = "abcd"; *at != '\0'; at++) {
+        char path[] = "/?/app/cpu.max";
+        path[1] = *at;
+        put(path, "100000 100000\n");
+    }
+    put("/not\\9octal/app/cpu.max", "600000 100000\n");
+    quota_is(6);
+}
+
+TEST(the_usual_place_will_do_if_no_mount_is_ours)
+{
+    put("/proc/self/cgroup", "0::/app\n");
+    put("/proc/self/mountinfo", "31 23 0:28 /else /theirs rw - cgroup2 none rw\n");
+    put("/theirs/cpu.max", "100000 100000\n");
+    put("/sys/fs/cgroup/app/cpu.max", "300000 100000\n");
+    quota_is(3);
+}
+
+/* Seen from a namespace of another group: "/../else". The tree that we can see has no such folder. */
+TEST(a_group_outside_of_what_we_see_falls_back_to_the_top)
+{
+    put("/proc/self/cgroup", "0::/../else\n");
+    put("/proc/self/mountinfo", "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 none rw\n");
+    put("/sys/fs/else/cpu.max", "100000 100000\n");
+    put("/sys/fs/cgroup/cpu.max", "400000 100000\n");
+    quota_is(4);
+}
+
+TEST(a_hierarchy_without_controllers_and_with_another_number_is_not_v2)
+{
+    put("/proc/self/cgroup", "7::/app\n");
+    put("/sys/fs/cgroup/app/cpu.max", "100000 100000\n");
+    quota_is(NO_LIMIT);
+}
+
+TEST(paths_longer_than_the_system_takes_mean_no_limit)
+{
+    static char line[9000];
+    memset(line, 'x', sizeof line - 1);
+    memcpy(line, "0::/", 4);
+    put("/proc/self/cgroup", line);
+    put("/sys/fs/cgroup/cpu.max", "100000 100000\n");
+    quota_is(NO_LIMIT);
+    /* A group that just fits, and whose files do not. */
+    line[4096 - strlen(root) - strlen("/sys/fs/cgroup") + 1] = '\0';
+    put("/proc/self/cgroup", line);
+    quota_is(1);
+    memset(line, 'x', sizeof line - 1);
+    same(fli_cpu_quota(line), NO_LIMIT);
+}
+
 /* In a child, so that the test program keeps its own mask. Exit 0: one CPU counted while confined to one. */
 TEST(count_follows_the_affinity_mask)
 {
@@ -238,6 +297,11 @@ int main(void)
         with_root(a_mount_that_begins_at_our_group_is_understood),
         with_root(another_groups_mount_is_not_ours),
         with_root(v1_and_v2_together_take_the_smaller),
+        with_root(a_mount_line_that_makes_no_sense_is_passed_over),
+        with_root(the_usual_place_will_do_if_no_mount_is_ours),
+        with_root(a_group_outside_of_what_we_see_falls_back_to_the_top),
+        with_root(a_hierarchy_without_controllers_and_with_another_number_is_not_v2),
+        with_root(paths_longer_than_the_system_takes_mean_no_limit),
         cmocka_unit_test(count_follows_the_affinity_mask),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,499 @@
+/* no_resources_test.c - the system refuses: locks, condition variables, threads, descriptors, memory of malloc, entropy.
+ * Each refusal is an answer and leaves nothing behind, whichever of the many comes first.
+ *
+ * The linker puts the functions below in place of the system's (--wrap in test/CMakeLists.txt). They keep count of what
+ * is held, and refuse the n-th asking for one kind of thing. */
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <filch.h>
+
+#include "port/cpu.h"
+#include "port/random.h"
+#include "port/wakefd.h"
+#include "support/check.h"
+#include "support/until.h"
+
+/* ---- a system that refuses ---- */
+
+typedef enum thing { LOCK, CONDITION, ATTRIBUTE, THREAD, DESCRIPTOR, MEMORY, MASK, ENTROPY, CPUS, CALL, THINGS } thing;
+
+static struct {
+    atomic_int  held[THINGS];
+    atomic_int  what;    /* what is refused */
+    atomic_long left;    /* askings until then; 0 never */
+    atomic_int  refused; /* times */
+} sys;
+
+static bool refuses(thing t)
+{
+    if (atomic_load(&sys.what) != (int)t || atomic_load(&sys.left) <= 0) return false;
+    if (atomic_fetch_sub(&sys.left, 1) != 1) return false;
+    atomic_fetch_add(&sys.refused, 1);
+    return true;
+}
+
+static bool gets(thing t)
+{
+    if (refuses(t)) return false;
+    atomic_fetch_add(&sys.held[t], 1);
+    return true;
+}
+
+static void gives_back(thing t)
+{
+    atomic_fetch_sub(&sys.held[t], 1);
+}
+
+/* The n-th asking for `t` is refused. */
+static void refuse(thing t, long nth)
+{
+    atomic_store(&sys.refused, 0);
+    atomic_store(&sys.what, (int)t);
+    atomic_store(&sys.left, nth);
+}
+
+/* No more; whether there was one. */
+static bool was_refused(void)
+{
+    atomic_store(&sys.left, 0);
+    return atomic_load(&sys.refused) > 0;
+}
+
+/* Declares the real function and begins the one in its place. */
+#define INSTEAD(type, name, ...) \
+    type __real_##name(__VA_ARGS__); \
+    type __wrap_##name(__VA_ARGS__); \
+    type __wrap_##name(__VA_ARGS__)
+
+INSTEAD(int, pthread_mutex_init, pthread_mutex_t *mutex, const pthread_mutexattr_t *attr)
+{
+    return gets(LOCK) ? __real_pthread_mutex_init(mutex, attr) : ENOMEM;
+}
+
+INSTEAD(int, pthread_mutex_destroy, pthread_mutex_t *mutex)
+{
+    gives_back(LOCK);
+    return __real_pthread_mutex_destroy(mutex);
+}
+
+INSTEAD(int, pthread_cond_init, pthread_cond_t *cond, const pthread_condattr_t *attr)
+{
+    return gets(CONDITION) ? __real_pthread_cond_init(cond, attr) : ENOMEM;
+}
+
+INSTEAD(int, pthread_cond_destroy, pthread_cond_t *cond)
+{
+    gives_back(CONDITION);
+    return __real_pthread_cond_destroy(cond);
+}
+
+INSTEAD(int, pthread_condattr_init, pthread_condattr_t *attr)
+{
+    return gets(ATTRIBUTE) ? __real_pthread_condattr_init(attr) : ENOMEM;
+}
+
+INSTEAD(int, pthread_condattr_destroy, pthread_condattr_t *attr)
+{
+    gives_back(ATTRIBUTE);
+    return __real_pthread_condattr_destroy(attr);
+}
+
+INSTEAD(int, pthread_create, pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
+{
+    return gets(THREAD) ? __real_pthread_create(thread, attr, run, arg) : EAGAIN;
+}
+
+INSTEAD(int, pthread_join, pthread_t thread, void **result)
+{
+    gives_back(THREAD);
+    return __real_pthread_join(thread, result);
+}
+
+INSTEAD(int, eventfd, unsigned count, int flags)
+{
+    if (gets(DESCRIPTOR)) return __real_eventfd(count, flags);
+    errno = EMFILE;
+    return -1;
+}
+
+INSTEAD(int, close, int fd)
+{
+    gives_back(DESCRIPTOR);
+    return __real_close(fd);
+}
+
+INSTEAD(void *, malloc, size_t size)
+{
+    return gets(MEMORY) ? __real_malloc(size) : NULL;
+}
+
+INSTEAD(void *, realloc, void *old, size_t size)
+{
+    if (old == NULL) return __wrap_malloc(size);
+    return refuses(MEMORY) ? NULL : __real_realloc(old, size);
+}
+
+INSTEAD(void, free, void *old)
+{
+    if (old != NULL) gives_back(MEMORY);
+    __real_free(old);
+}
+
+INSTEAD(int, pthread_sigmask, int how, const sigset_t *set, sigset_t *before)
+{
+    return refuses(MASK) ? EINVAL : __real_pthread_sigmask(how, set, before);
+}
+
+static bool only_zeros;
+
+INSTEAD(ssize_t, getrandom, void *bytes, size_t size, unsigned flags)
+{
+    if (only_zeros) return memset(bytes, 0, size), (ssize_t)size;
+    if (!refuses(ENTROPY)) return __real_getrandom(bytes, size, flags);
+    errno = EAGAIN;
+    return -1;
+}
+
+static bool no_cpus;
+
+INSTEAD(int, sched_getaffinity, pid_t pid, size_t size, cpu_set_t *mask)
+{
+    if (no_cpus) return memset(mask, 0, size), 0;
+    if (!refuses(CPUS)) return __real_sched_getaffinity(pid, size, mask);
+    errno = EINVAL;
+    return -1;
+}
+
+INSTEAD(ssize_t, write, int fd, const void *bytes, size_t size)
+{
+    if (!refuses(CALL)) return __real_write(fd, bytes, size);
+    errno = EINTR;
+    return -1;
+}
+
+INSTEAD(ssize_t, read, int fd, void *bytes, size_t size)
+{
+    if (!refuses(CALL)) return __real_read(fd, bytes, size);
+    errno = EINTR;
+    return -1;
+}
+
+/* ---- what is held ---- */
+
+typedef struct books {
+    int held[THINGS];
+} books;
+
+static books now(void)
+{
+    books b;
+    for (int i = 0; i < THINGS; i++) b.held[i] = atomic_load(&sys.held[i]);
+    return b;
+}
+
+static void same_books(books before)
+{
+    books after = now();
+    for (int i = 0; i < THINGS; i++) same(after.held[i], before.held[i]);
+}
+
+/* ---- creating ---- */
+
+/* True: a refusal came, and it was the answer. */
+static bool create_without(int32_t workers, thing t, long nth)
+{
+    filch_options opt = FILCH_OPTIONS_INIT;
+    filch_sched  *sched = NULL;
+    books         before = now();
+    opt.workers = workers;
+    refuse(t, nth);
+    filch_err err = filch_sched_create(&sched, &opt);
+    bool      refused = was_refused();
+    if (refused) {
+        assert_null(sched);
+        assert_true(err == FILCH_ESYS || err == FILCH_ENOMEM);
+        same(err == FILCH_ENOMEM, t == MEMORY);
+    } else {
+        ok(err);
+        ok(filch_sched_stop(sched, FILCH_SECONDS(60), NULL));
+    }
+    same_books(before);
+    return refused;
+}
+
+static void create_sweep(int32_t workers, thing t, long least)
+{
+    long nth = 1;
+    while (create_without(workers, t, nth)) nth++;
+    assert_true(nth > least);
+}
+
+TEST(a_scheduler_without_locks_or_conditions_is_not_created_and_leaves_nothing)
+{
+    create_sweep(2, LOCK, 5);
+    create_sweep(2, CONDITION, 5);
+    create_sweep(2, ATTRIBUTE, 5);
+    create_sweep(FILCH_NO_WORKERS, LOCK, 5);
+    create_sweep(FILCH_NO_WORKERS, CONDITION, 3);
+}
+
+TEST(a_scheduler_without_its_threads_is_not_created_and_those_that_ran_are_gone)
+{
+    create_sweep(1, THREAD, 1);
+    create_sweep(4, THREAD, 4);
+}
+
+TEST(a_scheduler_without_workers_and_without_descriptors_is_not_created)
+{
+    create_sweep(FILCH_NO_WORKERS, DESCRIPTOR, 1);
+}
+
+TEST(a_scheduler_without_memory_of_malloc_is_not_created_and_leaves_nothing)
+{
+    create_sweep(2, MEMORY, 10);
+    create_sweep(FILCH_NO_WORKERS, MEMORY, 10);
+}
+
+TEST(threads_start_even_if_signals_cannot_be_blocked)
+{
+    books         before = now();
+    filch_options opt = FILCH_OPTIONS_INIT;
+    filch_sched  *sched = NULL;
+    opt.workers = 1;
+    refuse(MASK, 1);
+    ok(filch_sched_create(&sched, &opt));
+    assert_true(was_refused());
+    ok(filch_sched_stop(sched, FILCH_SECONDS(60), NULL));
+    same_books(before);
+}
+
+/* ---- registries and values live on malloc ---- */
+
+static filch_err handle(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user, (void)command;
+    return filch_complete(receiver, tag, filch_none(), FILCH_OK);
+}
+
+TEST(a_registry_without_memory_says_so_and_keeps_what_it_has)
+{
+    enum { FIRST = 1000, MANY = 100 };
+    bool refused = true;
+    for (long nth = 1; refused; nth++) {
+        books           before = now();
+        filch_registry *registry = NULL;
+        refuse(MEMORY, nth);
+        filch_err err = filch_registry_create(&registry);
+        for (uint32_t i = 0; i < MANY && err == FILCH_OK; i++) {
+            err = filch_registry_add(registry, FIRST + i, handle, NULL);
+            if (err != FILCH_ENOMEM) continue;
+            /* Those before are there, this one is not, and now it can be added. */
+            if (i > 0) same(filch_registry_add(registry, FIRST + i - 1, handle, NULL), FILCH_EEXISTS);
+            err = filch_registry_add(registry, FIRST + i, handle, NULL);
+        }
+        refused = was_refused();
+        if (registry == NULL) same(err, FILCH_ENOMEM);
+        else ok(err);
+        filch_registry_destroy(registry);
+        same_books(before);
+    }
+}
+
+TEST(values_without_memory_say_so)
+{
+    static const char large[100] = "more than fits in an event";
+    bool              refused = true;
+    for (long nth = 1; refused; nth++) {
+        books         before = now();
+        filch_values *values = NULL;
+        refuse(MEMORY, nth);
+        filch_err err = filch_values_create(NULL, "key", filch_bytes(large, sizeof large), &values);
+        refused = was_refused();
+        same(err, refused ? FILCH_ENOMEM : FILCH_OK);
+        same(values == NULL, refused);
+        filch_values_drop(values);
+        same_books(before);
+    }
+}
+
+/* ---- replaying ---- */
+
+#define BROKEN (FILCH_EUSER + 3)
+
+static struct {
+    void  *bytes;
+    size_t size;
+} box;
+
+static void on_blackbox(void *user, filch_pid pid, filch_err error, const void *bytes, size_t size)
+{
+    (void)user, (void)pid, (void)error;
+    box.bytes = bytes != NULL ? malloc(size) : NULL;
+    box.size = size;
+    if (box.bytes != NULL) memcpy(box.bytes, bytes, size);
+}
+
+static const char page[200] = "a page that needs memory wherever it goes";
+
+static filch_err brief_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    return filch_done(out, filch_none());
+}
+
+static const filch_type brief_type = { .name = "brief", .step = brief_step };
+
+static filch_err busy_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)self;
+    bool whole = method == NULL && filch_size(args) == sizeof page && filch_size(filch_ctx_value(ctx, "a")) == sizeof page;
+    return whole ? FILCH_OK : FILCH_EINVAL;
+}
+
+/* Does one of everything; what was answered decides nothing. */
+static filch_err busy_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    const filch_ctx *ctx = filch_out_ctx(out);
+    filch_sched     *sched = filch_ctx_sched(ctx);
+    (void)self;
+    if (count > 0 && strcmp(filch_text(&events[count - 1].data), "break") == 0) return BROKEN;
+    if (count < 10) return filch_idle(out); /* echoes of our own */
+    (void)!filch_send(sched, filch_ctx_self(ctx), filch_bytes(page, sizeof page));
+    (void)!filch_yield_send(out, 1, filch_ctx_self(ctx), filch_bytes(page, sizeof page));
+    (void)!filch_spawn(sched, &brief_type, NULL, NULL);
+    return filch_idle(out);
+}
+
+static const filch_type busy_type = { .name = "busy", .size = 64, .init = busy_init, .step = busy_step };
+
+/* Records a process with `many` inherited values and as many events in one step. */
+static void record(uint32_t many)
+{
+    filch_options       opt = FILCH_OPTIONS_INIT;
+    filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
+    filch_sched        *sched = NULL;
+    filch_pid           pid;
+    opt.workers = FILCH_NO_WORKERS;
+    opt.batch_max = 2 * many;
+    opt.blackbox = FILCH_BLACKBOX_STEPS;
+    opt.on_blackbox = on_blackbox;
+    ok(filch_sched_create(&sched, &opt));
+    for (uint32_t i = 0; i < many; i++) {
+        filch_values *longer = NULL;
+        char          key[2] = { (char)('a' + i % 20), '\0' };
+        ok(filch_values_create(how.values, key, filch_bytes(page, sizeof page), &longer));
+        filch_values_drop(how.values);
+        how.values = longer;
+    }
+    how.args = filch_bytes(page, sizeof page);
+    ok(filch_spawn(sched, &busy_type, &how, &pid));
+    filch_values_drop(how.values);
+    ok(filch_tick(sched, 1, NULL));
+    for (uint32_t i = 0; i < many; i++) ok(filch_send(sched, pid, filch_bytes(page, sizeof page)));
+    until(filch_tick(sched, 0, NULL) == FILCH_OK && filch_next_timeout(sched) == FILCH_FOREVER);
+    ok(filch_send(sched, pid, filch_str("break")));
+    until(filch_tick(sched, 0, NULL) == FILCH_OK && filch_next_timeout(sched) == FILCH_FOREVER);
+    ok(filch_sched_stop(sched, FILCH_SECONDS(60), NULL));
+    assert_non_null(box.bytes);
+}
+
+/* True: a refusal came. The replay then says that it could not, or names what went another way. */
+static bool replay_without(thing t, long nth)
+{
+    filch_blackbox_report report = FILCH_BLACKBOX_REPORT_INIT;
+    books                 before = now();
+    refuse(t, nth);
+    filch_err err = filch_blackbox_replay(box.bytes, box.size, &busy_type, &report);
+    bool      refused = was_refused();
+    if (!refused) {
+        ok(err);
+        assert_string_equal(report.text, "");
+        same(report.again, 1);
+    } else if (err == FILCH_OK) {
+        assert_true(report.again || report.text[0] != '\0');
+    } else {
+        same(err, t == MEMORY ? FILCH_ENOMEM : FILCH_ESYS);
+        same(report.again, 0);
+    }
+    same_books(before);
+    return refused;
+}
+
+TEST(a_replay_without_memory_or_locks_is_an_answer_and_leaves_nothing)
+{
+    record(70); /* more events and values than there is room for at first */
+    for (thing t = LOCK; t <= MEMORY; t++) {
+        long nth = 1, stride = t == MEMORY && scaled(100) < 10 ? 7 : 1;
+        while (replay_without(t, nth)) nth += stride;
+        assert_true(nth > 1 || t == THREAD);
+    }
+    free(box.bytes);
+}
+
+/* ---- small things ---- */
+
+TEST(a_seed_is_there_without_entropy_and_never_zero)
+{
+    refuse(ENTROPY, 1);
+    assert_true(fli_random_u64() != 0);
+    assert_true(was_refused());
+    only_zeros = true;
+    assert_true(fli_random_u64() != 0);
+    only_zeros = false;
+}
+
+TEST(there_is_one_cpu_where_the_system_names_none)
+{
+    refuse(CPUS, 1);
+    same(fli_cpu_count(), 1);
+    assert_true(was_refused());
+    no_cpus = true;
+    same(fli_cpu_count(), 1);
+    no_cpus = false;
+}
+
+TEST(a_ring_that_a_signal_interrupts_rings_all_the_same)
+{
+    int      fd;
+    uint64_t rings = 0;
+    ok(fli_wakefd_open(&fd));
+    refuse(CALL, 1);
+    fli_wakefd_ring(fd);
+    assert_true(was_refused());
+    same(__real_read(fd, &rings, sizeof rings), sizeof rings);
+    same(rings, 1);
+    fli_wakefd_ring(fd);
+    refuse(CALL, 1);
+    fli_wakefd_clear(fd);
+    assert_true(was_refused());
+    same(__real_read(fd, &rings, sizeof rings), -1);
+    same(errno, EAGAIN);
+    fli_wakefd_close(fd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_scheduler_without_locks_or_conditions_is_not_created_and_leaves_nothing),
+        cmocka_unit_test(a_scheduler_without_its_threads_is_not_created_and_those_that_ran_are_gone),
+        cmocka_unit_test(a_scheduler_without_workers_and_without_descriptors_is_not_created),
+        cmocka_unit_test(a_scheduler_without_memory_of_malloc_is_not_created_and_leaves_nothing),
+        cmocka_unit_test(threads_start_even_if_signals_cannot_be_blocked),
+        cmocka_unit_test(a_registry_without_memory_says_so_and_keeps_what_it_has),
+        cmocka_unit_test(values_without_memory_say_so),
+        cmocka_unit_test(a_replay_without_memory_or_locks_is_an_answer_and_leaves_nothing),
+        cmocka_unit_test(a_seed_is_there_without_entropy_and_never_zero),
+        cmocka_unit_test(there_is_one_cpu_where_the_system_names_none),
+        cmocka_unit_test(a_ring_that_a_signal_interrupts_rings_all_the_same),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
