@@ -55,6 +55,7 @@ filch_err fli_idle_init(fli_idle *idle)
     fli_atomic_init(&idle->word, 0);
     idle->sleepers = idle->watch = idle->second = NULL;
     idle->watch_until_ns = FLI_NEVER;
+    fli_atomic_init(&idle->second_until_ns, FLI_NEVER);
     idle->guarded = idle->leaving = false;
     return fli_mutex_init(&idle->lock);
 }
@@ -89,6 +90,13 @@ static void set_watch_locked(fli_idle *idle, fli_worker *w, uint64_t until_ns, b
     idle->guarded = guards;
 }
 
+/* Makes `w` the stand-in of the watch, or nobody. */
+static void set_second_locked(fli_idle *idle, fli_worker *w, uint64_t until_ns)
+{
+    idle->second = w;
+    fli_store_rlx(&idle->second_until_ns, until_ns);
+}
+
 /* Takes `w` from among the sleepers: it searches now. */
 static void raise_locked(fli_idle *idle, fli_worker *w)
 {
@@ -96,7 +104,7 @@ static void raise_locked(fli_idle *idle, fli_worker *w)
     else idle->sleepers = w->idle.next;
     if (w->idle.next != NULL) w->idle.next->idle.prev = w->idle.prev;
     w->idle.asleep = false;
-    if (idle->second == w) idle->second = NULL;
+    if (idle->second == w) set_second_locked(idle, NULL, FLI_NEVER);
     if (idle->watch == w) set_watch_locked(idle, NULL, FLI_NEVER, false);
     (void)fli_add_acqrel(&idle->word, SEARCHING_ONE - ASLEEP_ONE); /* PAIR idle.word */
 }
@@ -125,14 +133,24 @@ void fli_idle_submitted(filch_sched *sched)
     if (asleep_in(word) > 0 && searching_in(word) == 0) wake_one(sched);
 }
 
+/* Will a sleeper look after us before long, by himself? */
+static bool is_watched(const fli_worker *w, uint64_t word)
+{
+    return (word & WATCHED) != 0 || fli_load_rlx(&w->sched->idle.second_until_ns) < w->clock_ns + WATCH_LAST_NS;
+}
+
+/* Have we more than we can do in the time a wake takes? */
+static bool is_worth_a_wake(fli_worker *w)
+{
+    uint32_t queued = fli_deque_count(&w->deque);
+    return queued >= 2 && queued * w->step_ns >= WORTH_A_WAKE_NS;
+}
+
 void fli_idle_pushed(fli_worker *w)
 {
     uint64_t word = fli_load_rlx(&w->sched->idle.word);
     if (FLI_LIKELY(asleep_in(word) == 0 || searching_in(word) > 0)) return;
-    if ((word & WATCHED) != 0) {
-        uint32_t queued = fli_deque_count(&w->deque);
-        if (queued < 2 || queued * w->step_ns < WORTH_A_WAKE_NS) return;
-    }
+    if (is_watched(w, word) && !is_worth_a_wake(w)) return;
     wake_one(w->sched);
 }
 
@@ -150,8 +168,10 @@ static void stop_searching(fli_worker *w)
     uint64_t     word = fli_add_acqrel(&sched->idle.word, (uint64_t)0 - SEARCHING_ONE) - SEARCHING_ONE;
     w->idle.watch_ns = WATCH_FIRST_NS;
     if (searching_in(word) > 0 || asleep_in(word) == 0) return;
-    uint32_t worth = (word & WATCHED) != 0 ? 2 : 1;
-    if (fli_inject_count(&sched->global) > 0 || fli_find_visible(sched, worth)) wake_one(sched);
+    bool watched = is_watched(w, word), more = fli_find_visible(sched, watched ? 2 : 1);
+    /* What the alarm brought is ours alone: a few timers are not worth a second worker. */
+    if (watched && w->idle.alarmed_at != 0) more = is_worth_a_wake(w);
+    if (more || fli_inject_count(&sched->global) > 0) wake_one(sched);
 }
 
 /* Until when `w`, counted asleep, may sleep: for ever, unless it takes up the watch. */
@@ -167,16 +187,17 @@ static uint64_t alarm_locked(fli_worker *w)
     }
     /* Earlier than the watch would wake: take over. The old one finds out when its alarm rings. */
     if (idle->watch == NULL || idle->watch == w || until < idle->watch_until_ns) {
-        if (idle->second == w) idle->second = NULL; /* nobody stands in for himself */
+        if (idle->second == w) set_second_locked(idle, NULL, FLI_NEVER); /* nobody stands in for himself */
         if (until != FLI_NEVER) set_watch_locked(idle, w, until, guards);
         else if (idle->watch == w) set_watch_locked(idle, NULL, FLI_NEVER, false);
         return until;
     }
     if (timer != FLI_NEVER && (idle->second == NULL || idle->second == w)) {
-        idle->second = w;
-        return fli_clock_after(idle->watch_until_ns, SECOND_LATER_NS);
+        uint64_t later = fli_clock_after(idle->watch_until_ns, SECOND_LATER_NS);
+        set_second_locked(idle, w, later);
+        return later;
     }
-    if (idle->second == w) idle->second = NULL;
+    if (idle->second == w) set_second_locked(idle, NULL, FLI_NEVER);
     return FLI_NEVER;
 }
 

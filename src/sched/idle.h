@@ -31,6 +31,9 @@ typedef struct fli_idle {
     struct fli_worker *sleepers; /* the one that fell asleep last is the first to be woken: its caches are warm */
     struct fli_worker *watch;    /* the sleeper that wakes by itself for timers and stuck workers */
     uint64_t           watch_until_ns;
+    /* When the stand-in's alarm rings; FLI_NEVER: there is none.  writes: under lock.  reads: workers, relaxed: a hint
+     * that is a little old makes them wake somebody too many, or leaves it to an alarm that has just rung. */
+    FLI_ATOMIC(uint64_t) second_until_ns;
     struct fli_worker *second;   /* and the one that takes over if the watch is called to work */
     bool               guarded; /* the watch's alarm also looks after working workers; `watched` in the word */
     bool               leaving;
