@@ -213,7 +213,7 @@ TEST(options_of_an_older_or_newer_header_are_understood)
 
 TEST(impossible_options_are_refused)
 {
-    filch_options wild[8];
+    filch_options wild[9];
     for (size_t i = 0; i < COUNT_OF(wild); i++) wild[i] = (filch_options)FILCH_OPTIONS_INIT;
     wild[0].workers = -2;
     wild[1].workers = INT32_MAX;
@@ -223,6 +223,7 @@ TEST(impossible_options_are_refused)
     wild[5].max_processes = UINT32_MAX;
     wild[6].work_threads = UINT32_MAX;
     wild[7].spare = 1;
+    wild[8].spare_too = 1;
     for (size_t i = 0; i < COUNT_OF(wild); i++) {
         world calm = { .sched = NULL };
         wild[i].alloc = world_alloc;
@@ -293,6 +294,9 @@ TEST(spawn_options_of_an_older_or_newer_header_are_understood)
     opt.overflow = FILCH_OVERFLOW_STOP + 1;
     REFUSED(filch_spawn(w.sched, &actor_type, &opt, NULL), FILCH_EINVAL);
     opt.overflow = 0;
+    opt.spare = 1;
+    REFUSED(filch_spawn(w.sched, &actor_type, &opt, NULL), FILCH_EINVAL);
+    opt.spare = 0;
     opt.mailbox_max = UINT32_MAX;
     REFUSED(filch_spawn(w.sched, &actor_type, &opt, NULL), FILCH_EINVAL);
     opt.mailbox_max = 0;

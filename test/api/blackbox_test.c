@@ -806,6 +806,215 @@ TEST(any_refused_allocation_costs_at_most_the_recording)
     }
 }
 
+/* ---- each kind of difference ---- */
+
+static int odd; /* what the odd one does another way; 0 while it is recorded */
+
+enum {
+    ODD_TAG = 1, ODD_COMMAND, ODD_AWAY_SLEEP, ODD_KIND, ODD_SIZE, ODD_TO, ODD_NODE, ODD_SPAWN_TYPE, ODD_SPAWN_ARGS,
+    ODD_SPAWN_SEND, ODD_STATUS, ODD_UPGRADE, ODD_NO_UPGRADE, ODD_ERROR
+};
+
+static filch_err any_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)self, (void)ctx, (void)method, (void)args;
+    return FILCH_OK;
+}
+
+static filch_err odd_step(void *self, const filch_event *events, size_t count, filch_out *out);
+
+static const filch_type nephew_type = { .name = "nephew", .init = any_init, .step = child_step };
+static const filch_type niece_type = { .name = "niece", .init = any_init, .step = child_step };
+static const filch_type odd_type = { .name = "odd", .step = odd_step };
+static const filch_type older_type = { .name = "older", .step = odd_step };
+static const filch_type wiser_type = { .name = "wiser", .step = odd_step };
+
+static filch_err no_work(void *arg, filch_data *result)
+{
+    (void)arg, (void)result;
+    return FILCH_OK;
+}
+
+static filch_err odd_sends(filch_sched *sched, filch_pid self)
+{
+    filch_pid to = self;
+    if (odd == ODD_TO) to.serial++;
+    if (odd == ODD_NODE) to.node++;
+    if (odd == ODD_KIND) return filch_send(sched, to, filch_num(8));
+    if (odd == ODD_SIZE) return filch_send(sched, to, filch_str("longer than a number"));
+    return filch_send(sched, to, filch_int(8));
+}
+
+static filch_err odd_spawns(filch_sched *sched, filch_pid self)
+{
+    filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
+    how.args = filch_int(odd == ODD_SPAWN_ARGS ? 2 : 1);
+    if (odd == ODD_SPAWN_SEND) return filch_send(sched, self, filch_none());
+    return filch_spawn(sched, odd == ODD_SPAWN_TYPE ? &niece_type : &nephew_type, &how, NULL);
+}
+
+static filch_err odd_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    const filch_ctx *ctx = filch_out_ctx(out);
+    const char      *what = count > 0 ? filch_text(&events[0].data) : "";
+    (void)self;
+    if (strcmp(what, "yield") == 0) {
+        uint64_t tag = odd == ODD_TAG ? 2 : 1;
+        if (odd == ODD_COMMAND) return filch_yield_timer(out, tag, 1) == FILCH_OK ? filch_wait(out) : FILCH_EUSER;
+        if (odd != ODD_AWAY_SLEEP && filch_yield_sleep(out, tag, 1) != FILCH_OK) return FILCH_EUSER;
+        return odd == ODD_AWAY_SLEEP ? filch_idle(out) : filch_wait(out);
+    }
+    if (strcmp(what, "work") == 0)
+        return filch_yield_work(out, 3, no_work, NULL) == FILCH_OK ? filch_wait(out) : FILCH_EUSER;
+    /* Refused by both; there is nothing to recognise it by. */
+    if (strcmp(what, "unsound") == 0)
+        (void)!filch_send(filch_ctx_sched(ctx), filch_ctx_self(ctx), filch_bytes(NULL, 3));
+    if (strcmp(what, "send") == 0) (void)!odd_sends(filch_ctx_sched(ctx), filch_ctx_self(ctx));
+    if (strcmp(what, "spawn") == 0) (void)!odd_spawns(filch_ctx_sched(ctx), filch_ctx_self(ctx));
+    if (strcmp(what, "grow") == 0 && odd != ODD_NO_UPGRADE)
+        return filch_upgrade(out, odd == ODD_UPGRADE ? &wiser_type : &older_type, NULL, filch_none());
+    if (strcmp(what, "break") == 0) return odd == ODD_ERROR ? BROKEN + 1 : BROKEN;
+    if (strcmp(what, "rest") == 0 && odd == ODD_STATUS) return filch_continue(out);
+    return filch_idle(out);
+}
+
+TEST(each_kind_of_difference_is_told_in_words)
+{
+    static const struct {
+        int         odd;
+        uint64_t    step;
+        const char *then, *now;
+    } all[] = {
+        { ODD_TAG, 2, "recorded yield 10 tag 1 with an int", "now yield 10 tag 2 with an int" },
+        { ODD_COMMAND, 2, "recorded yield 10 tag 1", "now yield 11 tag 1" },
+        { ODD_AWAY_SLEEP, 2, "recorded yield 10 tag 1", "now idle" },
+        { ODD_KIND, 7, "of an int", "of a num" },
+        { ODD_SIZE, 7, "of an int", "of a text (20 bytes" },
+        { ODD_TO, 7, "recorded send to", "now send to" },
+        { ODD_NODE, 7, "recorded send to", "now send to" },
+        { ODD_SPAWN_TYPE, 9, "recorded spawn nephew with an int", "now spawn niece with an int" },
+        { ODD_SPAWN_ARGS, 9, "recorded spawn nephew with an int", "now spawn nephew with an int" },
+        { ODD_SPAWN_SEND, 9, "recorded spawn nephew", "now send to" },
+        { ODD_STATUS, 10, "recorded idle", "now continue" },
+        { ODD_UPGRADE, 11, "recorded upgrade to older", "now upgrade to wiser" },
+        { ODD_NO_UPGRADE, 11, "recorded upgrade to older", "now idle" },
+        { ODD_ERROR, 13, "recorded error 1007", "now error 1008" },
+    };
+    shelf     s = { .size = 0 };
+    world     w;
+    filch_pid pid;
+    world_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
+    ok(filch_spawn(w.sched, &odd_type, NULL, &pid));
+    (void)world_tick(&w);
+    TELL(&w, pid, "yield"); /* two steps each */
+    ok(filch_send(w.sched, pid, filch_str("work")));
+    UNTIL(&w, world_inspect(&w, pid).state == FILCH_STATE_IDLE);
+    TELL(&w, pid, "unsound", "send", "spawn", "rest", "grow", "break");
+    assert_string_equal(fails_again(&s, &odd_type, BROKEN).text, "");
+    for (size_t i = 0; i < COUNT_OF(all); i++) {
+        odd = all[i].odd;
+        filch_blackbox_report report = replay(&s, &odd_type, FILCH_OK);
+        odd = 0;
+        if (report.differs != all[i].step || strstr(report.text, all[i].then) == NULL ||
+            strstr(report.text, all[i].now) == NULL) {
+            fail_msg("%zu: %s", i, report.text);
+        }
+        same(report.again, all[i].odd != ODD_ERROR);
+    }
+    world_end(&w);
+    free(s.bytes);
+}
+
+static filch_err gives_in_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    return has_cancel(events, count) ? FILCH_ECANCELLED : filch_idle(out);
+}
+
+TEST(one_that_answers_a_cancel_with_cancelled_has_not_failed)
+{
+    const filch_type type = { .name = "gives in", .step = gives_in_step };
+    shelf            s = { .size = 0 };
+    world            w;
+    filch_pid        pid;
+    world_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
+    ok(filch_spawn(w.sched, &type, NULL, &pid));
+    (void)world_tick(&w);
+    ok(filch_cancel(w.sched, pid));
+    (void)world_tick(&w);
+    same(filch_cancel(w.sched, pid), FILCH_EDEAD);
+    same(fli_load_acq(&s.count), 0);
+    /* Args that make no sense are refused with a recording as without. */
+    filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
+    how.args = filch_bytes(NULL, 3);
+    same(filch_spawn(w.sched, &nephew_type, &how, NULL), FILCH_EINVAL);
+    world_end(&w);
+}
+
+TEST(of_very_many_long_payloads_in_one_step_little_is_kept)
+{
+    office        o = { .clerk = { 0, 0 } };
+    filch_options opt = options_for(&o.shelf);
+    char         *large = calloc(1, LARGE);
+    opt.batch_max = 500;
+    office_open_with(&o, opt, (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT);
+    for (uint32_t i = 0; i < opt.batch_max; i++) ok(filch_send(o.w.sched, o.clerk, filch_bytes(large, LARGE)));
+    (void)world_tick(&o.w);
+    TELL(&o.w, o.clerk, "break");
+    assert_true(o.shelf.size < 512 << 10); /* and not 500 times 4096 */
+    filch_blackbox_report report = replay(&o.shelf, &clerk_type, FILCH_OK);
+    same(report.cut, opt.batch_max);
+    same(report.fed, 3);
+    same(report.again, 1);
+    free(large);
+    office_close(&o);
+}
+
+/* Refused while it changes its type: the change happens or fails, and if it is not in the recording, that is one of the
+ * new type. */
+TEST(a_change_of_type_that_is_lost_begins_a_recording_of_the_new_type)
+{
+    bool refused = true, begun_anew = false;
+    for (uint64_t nth = 1; refused; nth++) {
+        test_alloc    alloc = { 0 };
+        shelf         s = { .size = 0 };
+        filch_options opt = options_for(&s);
+        filch_sched  *sched = NULL;
+        filch_pid     pid = { 0, 0 };
+        opt.workers = FILCH_NO_WORKERS;
+        opt.alloc = test_alloc_fn;
+        opt.alloc_user = &alloc;
+        ok(filch_sched_create(&sched, &opt));
+        ok(filch_spawn(sched, &clerk_type, NULL, &pid));
+        ok(filch_send(sched, pid, filch_str("one")));
+        ok(filch_tick(sched, 0, NULL));
+        ok(filch_send(sched, pid, filch_str("retire")));
+        test_alloc_fail(&alloc, nth, false);
+        ok(filch_tick(sched, 0, NULL));
+        refused = alloc.refused > 0;
+        test_alloc_fail(&alloc, 0, false);
+        if (fli_load_acq(&s.count) == 0) {
+            ok(filch_send(sched, pid, filch_str("break")));
+            ok(filch_tick(sched, 0, NULL));
+            same(s.error, BROKEN);
+            filch_blackbox_report report = FILCH_BLACKBOX_REPORT_INIT;
+            filch_err err = filch_blackbox_replay(s.bytes, s.size, &clerk_type, &report);
+            if (err == FILCH_EINVAL) report = replay(&s, &retired_type, FILCH_OK);
+            else ok(err);
+            begun_anew |= err == FILCH_EINVAL && report.lost != 0;
+            same(report.again, 1);
+        } else {
+            same(s.error, FILCH_ENOMEM);
+        }
+        same(fli_load_acq(&s.count), 1);
+        ok(filch_sched_stop(sched, FILCH_SECONDS(60), NULL));
+        test_alloc_balanced(&alloc);
+        free(s.bytes);
+        assert_true(nth < 1000);
+    }
+    assert_true(begun_anew);
+}
+
 /* ---- many at once, and in a simulation ---- */
 
 typedef struct archive {
@@ -918,6 +1127,10 @@ int main(void)
         cmocka_unit_test(init_is_part_of_a_replay),
         cmocka_unit_test(a_step_does_not_fail_because_its_recording_has_no_memory),
         cmocka_unit_test(any_refused_allocation_costs_at_most_the_recording),
+        cmocka_unit_test(each_kind_of_difference_is_told_in_words),
+        cmocka_unit_test(one_that_answers_a_cancel_with_cancelled_has_not_failed),
+        cmocka_unit_test(of_very_many_long_payloads_in_one_step_little_is_kept),
+        cmocka_unit_test(a_change_of_type_that_is_lost_begins_a_recording_of_the_new_type),
         cmocka_unit_test(what_failed_among_many_on_many_workers_fails_again_alone),
         cmocka_unit_test(what_failed_in_a_simulation_fails_again_alone),
     };

@@ -413,6 +413,125 @@ TEST(workers_survive_it_too)
     sweep((plan){ .workers = 2, .and_after = true, .recovers = true });
 }
 
+/* ---- the last events ---- */
+
+/* Takes all the room for events there is, but for a few, by yields that nobody answers; then asks for everything that
+ * needs such room. */
+static struct {
+    bool            no_blocks; /* small blocks there are, but not those that events come in */
+    uint64_t        hold_max;  /* so many are taken; UINT64_MAX: all */
+    bool            asks;
+    bool            asked, armed, all_held;
+    uint64_t        open, ticks;
+    filch_receiver *held;
+    uint64_t        held_count, held_room;
+} last;
+
+static void *few_blocks(void *user, void *old, size_t old_size, size_t size)
+{
+    return last.no_blocks && size >= 4096 ? NULL : test_alloc_fn(user, old, old_size, size);
+}
+
+static filch_err hold(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user, (void)command, (void)tag;
+    if (last.held_count == last.held_room) {
+        last.held_room = last.held_room * 2 + 64;
+        last.held = realloc(last.held, last.held_room * sizeof *last.held);
+        if (last.held == NULL) abort();
+    }
+    last.held[last.held_count++] = receiver;
+    return FILCH_OK;
+}
+
+static void ask_for_everything(filch_out *out)
+{
+    last.asked = true;
+    last.open += fine(filch_yield_ticker(out, TAG_TICKER, FILCH_MICROSECONDS(50)));
+    last.open += fine(filch_yield_timer(out, TAG_TIMER, 1));
+    last.open += fine(filch_yield_send(out, 30, seen.sink, filch_bytes(large, LARGE)));
+    last.open += fine(filch_yield_send(out, 31, seen.sink, filch_none()));
+    last.open += fine(filch_yield_sleep(out, 32, 1));
+    for (int i = 0; i < 2; i++) send_one_kind(filch_ctx_sched(filch_out_ctx(out)), seen.sink, i);
+    (void)fine(filch_send(filch_ctx_sched(filch_out_ctx(out)), seen.sink, filch_int(1)));
+}
+
+static filch_err greedy_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    if (count == 0 && !last.no_blocks) { /* one timer, so that there is a block of those too */
+        last.no_blocks = filch_yield_sleep(out, 0, 1) != FILCH_OK;
+        return filch_wait(out);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (events[i].type == FILCH_EVENT_MESSAGE && events[i].tag == TAG_TICKER) last.ticks++;
+        if (events[i].type != FILCH_EVENT_YIELD) continue;
+        if (!last.all_held) last.no_blocks = true;
+        if (events[i].tag == 0) continue; /* the first timer, or one of those that were held */
+        last.open--;
+        if (fine(events[i].error) && events[i].tag == TAG_TICKER) last.armed = true;
+    }
+    for (int i = 0; i < 8 && last.held_count + (uint64_t)i < last.hold_max && !last.all_held; i++) {
+        last.all_held = filch_yield(out, LATER, 0, filch_none()) != FILCH_OK;
+    }
+    if (!last.all_held && last.held_count < last.hold_max) return filch_continue(out);
+    last.all_held = true;
+    if (last.asks && !last.asked) ask_for_everything(out);
+    return filch_idle(out);
+}
+
+static const filch_type greedy = { .name = "greedy", .step = greedy_step };
+
+/* Gives how many could be held. */
+static uint64_t with_few_events(uint64_t hold_max, bool asks)
+{
+    memset(&seen, 0, sizeof seen);
+    memset(&last, 0, sizeof last);
+    last.hold_max = hold_max;
+    last.asks = asks;
+    filch_options options = FILCH_OPTIONS_INIT;
+    filch_sched  *sched;
+    filch_pid     pid;
+    options.workers = FILCH_NO_WORKERS;
+    options.alloc = few_blocks;
+    options.alloc_user = &seen.alloc;
+    ok(filch_registry_create(&options.registry));
+    ok(filch_registry_add(options.registry, LATER, hold, NULL));
+    ok(filch_sched_create(&sched, &options));
+    filch_registry_destroy(options.registry);
+    ok(filch_spawn(sched, &listening, NULL, &seen.sink));
+    ok(filch_spawn(sched, &listening, NULL, &pid));
+    ok(filch_send(sched, pid, filch_none())); /* so that there are blocks of each kind */
+    ok(filch_cancel(sched, pid));
+    ok(filch_tick(sched, 0, NULL));
+    ok(filch_spawn(sched, &greedy, NULL, &pid));
+    until(filch_tick(sched, 0, NULL) == FILCH_OK && last.all_held && last.open == 0);
+    uint64_t held = last.held_count, ticks = last.ticks;
+    last.no_blocks = false;
+    for (uint64_t i = 0; i < held; i++) ok(filch_complete(last.held[i], 0, filch_none(), FILCH_OK));
+    until(filch_tick(sched, 0, NULL) == FILCH_OK && (!last.armed || last.ticks > ticks));
+    ok(filch_cancel(sched, pid));
+    ok(filch_cancel(sched, seen.sink));
+    ok(filch_sched_stop(sched, FILCH_SECONDS(60), NULL));
+    same(atomic_load(&seen.wrong), 0);
+    test_alloc_balanced(&seen.alloc);
+    free(last.held);
+    return held;
+}
+
+TEST(the_last_events_are_shared_out_and_each_yield_is_answered)
+{
+    uint64_t all = with_few_events(UINT64_MAX, false), answers = 0;
+    assert_true(all > 16);
+    for (uint64_t spare = 0; spare <= 16; spare++) {
+        same(with_few_events(all - spare, true), all - spare);
+        if (spare == 0) assert_true(atomic_load(&seen.no_memory) > 0);
+        answers += atomic_load(&seen.no_memory) > 0;
+    }
+    assert_true(answers < 17); /* with 16 left all went well */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -421,6 +540,7 @@ int main(void)
         cmocka_unit_test(memory_that_runs_out_for_good_is_an_answer_and_leaves_nothing_behind),
         cmocka_unit_test(everything_works_again_when_there_is_memory_again),
         cmocka_unit_test(workers_survive_it_too),
+        cmocka_unit_test(the_last_events_are_shared_out_and_each_yield_is_answered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

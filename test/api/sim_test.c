@@ -1172,6 +1172,22 @@ TEST(bad_input_is_refused)
     sched = (filch_options){ .size = sizeof sched, .batch_max = 5000 };
     REFUSES(sched, &sched);
 
+    struct {
+        filch_sim_options known;
+        unsigned char     later[8];
+    } newer = { .known = FILCH_SIM_OPTIONS_INIT };
+    newer.known.size = sizeof newer;
+    newer.later[7] = 1; /* something that this library does not know */
+    same(filch_sim_run(&newer.known, do_nothing, NULL, &report), FILCH_EINVAL);
+    newer.later[7] = 0;
+    ok(filch_sim_run(&newer.known, do_nothing, NULL, &report));
+    filch_sim_report_free(&report);
+    sched = (filch_options){ .size = sizeof sched, .fair_every = 3, .global_batch = 2 }; /* then they are not drawn */
+    options.sched = &sched;
+    ok(filch_sim_run(&options, do_nothing, NULL, &report));
+    filch_sim_report_free(&report);
+    options.sched = NULL;
+
     /* Zero workers are the default; 64 are fine; a shorter struct is an older one. */
     ok(filch_sim_run(&options, do_nothing, NULL, &report));
     filch_sim_report_free(&report);
@@ -1204,6 +1220,8 @@ static filch_err odd_calls(filch_sched *sched, void *user)
     same(filch_sim_draw(sched, 0), 0);
     same(filch_sim_draw(sched, 1), 0);
     for (int i = 0; i < 100; i++) assert_true(filch_sim_draw(sched, 7) < 7);
+    filch_package package = { .to = { 12345, 1 } };
+    same(filch_deliver(sched, &package), FILCH_EFOREIGN);
     /* A run in a run, and threads beside it. */
     expect(NULL, do_nothing, NULL, FILCH_SIM_OK, "");
     filch_sched *threads;

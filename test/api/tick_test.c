@@ -257,6 +257,8 @@ TEST(tick_keeps_to_its_limit_and_stays_readable_while_work_is_left)
     assert_true(is_readable(sched));
     ok(filch_tick(sched, 0, &ran)); /* "until there is nothing to do" has an end, too */
     same(ran, 65536);
+    ok(filch_tick(sched, UINT32_MAX, &ran)); /* so has more than anybody could mean */
+    same(ran, 65536);
     assert_true(is_readable(sched));
     same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
 }
@@ -375,6 +377,31 @@ static void complete_after_cancel(void *arg)
     seen.code[0] = in_time ? filch_complete(seen.receiver, 1, filch_none(), FILCH_OK) : FILCH_EDEADLINE;
 }
 
+/* When cancelled, tidies up for a moment first. */
+static filch_err tidy_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    if (count == 0) return filch_idle(out);
+    if (events[0].type != FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+    filch_err err = filch_yield_sleep(out, 1, FILCH_MILLISECONDS(2));
+    return err == FILCH_OK ? filch_wait(out) : err;
+}
+
+TEST(stop_without_workers_rings_the_timers_of_those_who_tidy_up)
+{
+    const filch_type type = { .name = "tidy", .step = tidy_step };
+    filch_sched     *sched = begin(FILCH_NO_WORKERS);
+    filch_report     report = FILCH_REPORT_INIT;
+    uint64_t         began_ns = fli_clock_ns();
+    ok(filch_spawn(sched, &type, NULL, NULL));
+    ok(filch_tick(sched, 0, NULL));
+    same(filch_sched_stop(sched, FILCH_SECONDS(50), &report), FILCH_OK);
+    same(report.ended, 1);
+    same(report.forced, 0);
+    assert_true(fli_clock_ns() - began_ns < FILCH_SECONDS(40)); /* not at the deadline */
+    filch_report_free(&report);
+}
+
 TEST(stop_runs_processes_to_their_end_and_hears_answers_from_other_threads)
 {
     uint64_t rounds = scaled(500), began_ns = fli_clock_ns();
@@ -412,6 +439,7 @@ int main(void)
         cmocka_unit_test(second_thread_that_ticks_is_told_busy),
         cmocka_unit_test(tick_inside_a_step_is_refused),
         cmocka_unit_test(scheduler_with_workers_is_not_ticked),
+        cmocka_unit_test(stop_without_workers_rings_the_timers_of_those_who_tidy_up),
         cmocka_unit_test(stop_runs_processes_to_their_end_and_hears_answers_from_other_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -181,6 +181,24 @@ TEST(a_long_step_is_named_while_it_runs_and_counted_when_it_ends)
     same(filch_sched_stop(sched, 0, NULL), FILCH_EDEADLINE);
 }
 
+TEST(long_steps_are_counted_without_anybody_to_name_them_to_and_short_ones_are_not)
+{
+    filch_options opt = FILCH_OPTIONS_INIT;
+    filch_stats   stats = FILCH_STATS_INIT;
+    for (int i = 0; i < 2; i++) {
+        filch_sched *sched = NULL;
+        opt.workers = FILCH_NO_WORKERS;
+        opt.long_step_ns = i == 0 ? 1 : FILCH_SECONDS(3600);
+        reset(0);
+        ok(filch_sched_create(&sched, &opt));
+        ok(filch_spawn(sched, &sloth, NULL, NULL));
+        ok(filch_tick(sched, 1, NULL));
+        ok(filch_sched_stats(sched, &stats));
+        same(stats.long_steps, i == 0 ? 1 : 0);
+        same(filch_sched_stop(sched, 0, NULL), FILCH_EDEADLINE);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -188,6 +206,7 @@ int main(void)
         cmocka_unit_test(as_many_processes_as_workers_can_meet_inside_their_steps),
         cmocka_unit_test(processes_spawned_by_a_foreign_thread_can_meet_inside_their_steps),
         cmocka_unit_test(a_long_step_is_named_while_it_runs_and_counted_when_it_ends),
+        cmocka_unit_test(long_steps_are_counted_without_anybody_to_name_them_to_and_short_ones_are_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
