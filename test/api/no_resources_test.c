@@ -1,4 +1,4 @@
-/* no_resources_test.c - the system refuses: locks, condition variables, threads, descriptors, memory of malloc, entropy.
+/* no_resources_test.c - the system refuses: locks, conditions, threads, descriptors, memory of malloc, entropy.
  * Each refusal is an answer and leaves nothing behind, whichever of the many comes first.
  *
  * The linker puts the functions below in place of the system's (--wrap in test/CMakeLists.txt). They keep count of what
@@ -355,8 +355,8 @@ static const filch_type brief_type = { .name = "brief", .step = brief_step };
 static filch_err busy_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)self;
-    bool whole = method == NULL && filch_size(args) == sizeof page && filch_size(filch_ctx_value(ctx, "a")) == sizeof page;
-    return whole ? FILCH_OK : FILCH_EINVAL;
+    bool whole = filch_size(args) == sizeof page && filch_size(filch_ctx_value(ctx, "a")) == sizeof page;
+    return method == NULL && whole ? FILCH_OK : FILCH_EINVAL;
 }
 
 /* Does one of everything; what was answered decides nothing. */
