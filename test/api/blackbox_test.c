@@ -1001,7 +1001,8 @@ TEST(a_change_of_type_that_is_lost_begins_a_recording_of_the_new_type)
             filch_err err = filch_blackbox_replay(s.bytes, s.size, &clerk_type, &report);
             if (err == FILCH_EINVAL) report = replay(&s, &retired_type, FILCH_OK);
             else ok(err);
-            begun_anew |= err == FILCH_EINVAL && report.lost != 0;
+            same(err == FILCH_EINVAL, report.lost != 0);
+            begun_anew |= report.lost != 0;
             same(report.again, 1);
         } else {
             same(s.error, FILCH_ENOMEM);
