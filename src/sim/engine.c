@@ -15,6 +15,7 @@
 #define STACK_SIZE (256u << 10)
 #define POINT_NS 20 /* virtual time that passes at every point */
 #define CHANGES_MAX 16
+#define FAIR_AFTER 20 /* PCT: times `length` points, after which the rest of the run is a random walk */
 #define FOREVER UINT64_MAX
 #define EPOCH_NS UINT64_C(1000000000) /* when a run begins */
 
@@ -215,6 +216,9 @@ static thread *pick(void)
 static void dispatch(void)
 {
     thread *from = sim.current;
+    if (points() > sim.config.point_max) leave(FLI_SIM_ENDLESS, "too many points: somebody goes round for ever");
+    /* Priorities may starve a thread for ever, if the others never rest; a real system does not. */
+    if (points() > FAIR_AFTER * sim.config.length) sim.config.strategy = FLI_SIM_RANDOM;
     (void)ring_alarms(sim.time_base_ns + points() * POINT_NS);
     thread *to = pick();
     while (to == NULL) {
@@ -263,7 +267,6 @@ void fli_sim_decide(const char *what)
             return;
         }
     }
-    if (points() > sim.config.point_max) leave(FLI_SIM_ENDLESS, "too many points: somebody goes round for ever");
     if (sim.config.strategy == FLI_SIM_PCT) change_priorities();
     dispatch();
 }
@@ -274,7 +277,6 @@ void fli_sim_yield(const char *what)
     if (!sim.running) return;
     /* The one with the highest priority would look again for ever. */
     if (sim.config.strategy == FLI_SIM_PCT) demote(sim.current);
-    if (points() > sim.config.point_max) leave(FLI_SIM_ENDLESS, "too many points: somebody goes round for ever");
     dispatch();
 }
 

@@ -202,7 +202,7 @@ static void run_ring(uint32_t workers, uint32_t size)
         now.sent++;
     }
     wait_until_over();
-    end(FILCH_SECONDS(10), FILCH_OK);
+    end(FILCH_FOREVER, FILCH_OK);
 }
 
 /* ---- storm: many senders, inside and outside, to few readers; each sender's order is kept ---- */
@@ -283,7 +283,7 @@ static void run_storm(uint32_t workers, uint32_t size)
     }
     for (int i = 0; i < STORM_OUTSIDE; i++) fli_thread_join(&outside[i]);
     wait_until_over();
-    end(FILCH_SECONDS(10), FILCH_OK);
+    end(FILCH_FOREVER, FILCH_OK);
 }
 
 /* ---- yields: answered inside the handler, by another thread, twice, late; waited for, or idled upon ---- */
@@ -388,7 +388,7 @@ static void run_yields(uint32_t workers, uint32_t size)
     fli_cond_broadcast(&desk.filled);
     fli_mutex_unlock(&desk.lock);
     for (int i = 0; i < 2; i++) fli_thread_join(&postmen[i]);
-    end(FILCH_SECONDS(10), FILCH_OK);
+    end(FILCH_FOREVER, FILCH_OK);
     filch_registry_destroy(registry);
 }
 
@@ -472,7 +472,7 @@ static void run_clock(uint32_t workers, uint32_t size)
     }
     (void)spawn(&ticked, NULL, 0);
     wait_until_over();
-    end(FILCH_SECONDS(10), FILCH_OK);
+    end(FILCH_FOREVER, FILCH_OK);
 }
 
 /* ---- churn: short lives, stale pids, kills, upgrades; nothing reaches the wrong process ---- */
@@ -556,7 +556,7 @@ static void run_churn(uint32_t workers, uint32_t size)
     MUST(fli_thread_start(&outside, "outside", churn_outside, NULL) == FILCH_OK, "no thread");
     fli_thread_join(&outside);
     wait_until_over();
-    end(FILCH_SECONDS(10), FILCH_OK);
+    end(FILCH_FOREVER, FILCH_OK);
 }
 
 /* ---- limits: small mailboxes of every policy; nothing is lost without a word ---- */
@@ -668,7 +668,7 @@ static void run_limits(uint32_t workers, uint32_t size)
         MUST(filch_inspect(now.sched, limited.box[i], &info) == FILCH_OK, "a box is gone");
         MUST(limited.accepted[i] == limited.read[i] + (int64_t)info.dropped, "a message went without a word");
     }
-    end(FILCH_SECONDS(10), FILCH_OK);
+    end(FILCH_FOREVER, FILCH_OK);
 }
 
 /* ---- stop: closing in the middle of everything ---- */
@@ -775,7 +775,7 @@ static void run_tick(uint32_t workers, uint32_t size)
         if (!over && filch_next_timeout(now.sched) != 0) (void)fli_sim_poll(fd, filch_next_timeout(now.sched));
     }
     for (int i = 0; i < STORM_OUTSIDE; i++) fli_thread_join(&outside[i]);
-    end(FILCH_SECONDS(10), FILCH_OK);
+    end(FILCH_FOREVER, FILCH_OK);
 }
 
 /* ---- work: blocking functions on the pool ---- */
@@ -819,7 +819,7 @@ static void run_work(uint32_t workers, uint32_t size)
         (void)spawn(&worker, &a, sizeof a);
     }
     wait_until_over();
-    end(FILCH_SECONDS(10), FILCH_OK);
+    end(FILCH_FOREVER, FILCH_OK);
 }
 
 /* ---- poor: memory runs out again and again; every call says so and nothing breaks ---- */
