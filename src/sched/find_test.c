@@ -13,14 +13,14 @@ static size_t  stepped;
 
 typedef struct one {
     int64_t number;
-    bool    goes_on; /* continues for ever */
+    int     goes_on; /* 0: rests; 'm': wakes itself by a message, for ever; 'c': continues for ever */
 } one;
 
 static filch_err on_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     one *me = self;
     (void)ctx;
-    me->goes_on = method != NULL;
+    me->goes_on = method != NULL ? method[0] : 0;
     me->number = filch_as_int(args);
     return FILCH_OK;
 }
@@ -32,7 +32,9 @@ static filch_err on_step(void *self, const filch_event *events, size_t count, fi
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
     }
     if (stepped < sizeof order / sizeof order[0]) order[stepped++] = me->number;
-    return me->goes_on ? filch_continue(out) : filch_idle(out);
+    const filch_ctx *ctx = filch_out_ctx(out);
+    if (me->goes_on == 'm') ok(filch_send(filch_ctx_sched(ctx), filch_ctx_self(ctx), filch_none()));
+    return me->goes_on == 'c' ? filch_continue(out) : filch_idle(out);
 }
 
 static const filch_type type = { .name = "one", .size = sizeof(one), .init = on_init, .step = on_step };
@@ -41,7 +43,7 @@ static filch_pid spawn(filch_sched *sched, int64_t number, bool goes_on)
 {
     filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
     filch_pid           pid;
-    options.method = goes_on ? "for ever" : NULL;
+    options.method = goes_on ? "messages" : NULL;
     options.args = filch_int(number);
     ok(filch_spawn(sched, &type, &options, &pid));
     return pid;
@@ -120,6 +122,21 @@ TEST(every_so_many_turns_the_oldest_goes_first)
     /* Turns 4 and 12 look at the global queue first, turn 8 at the own deque, which holds 0 alone. */
     const int64_t want[] = { 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2 };
     for (int i = 0; i < 12; i++) same(order[i], want[i]);
+    end(sched);
+}
+
+/* One that continues is behind whoever was there before: by turns the oldest of the global queue and its own deque. */
+TEST(whoever_continues_lets_the_oldest_go_first)
+{
+    filch_sched        *sched = begin(1000000, 0);
+    filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
+    options.method = "continues";
+    ok(filch_spawn(sched, &type, &options, NULL));
+    run(sched, 1);
+    for (int i = 1; i <= 3; i++) (void)spawn(sched, i, false);
+    run(sched, 7);
+    const int64_t want[] = { 0, 1, 0, 0, 2, 0, 0, 3 };
+    for (int i = 0; i < 8; i++) same(order[i], want[i]);
     end(sched);
 }
 
@@ -296,6 +313,7 @@ int main(void)
         cmocka_unit_test(the_global_queue_gives_one_and_sixteen_more),
         cmocka_unit_test(the_own_deque_gives_the_newest_first),
         cmocka_unit_test(every_so_many_turns_the_oldest_goes_first),
+        cmocka_unit_test(whoever_continues_lets_the_oldest_go_first),
         cmocka_unit_test(where_the_queue_whose_turn_it_is_has_nothing_the_other_gives),
         cmocka_unit_test(nobody_waits_longer_than_the_bound),
         cmocka_unit_test(a_thief_takes_the_older_half_and_runs_the_oldest_first),

@@ -33,7 +33,11 @@ static void settle(fli_worker *w, fli_proc *p, unsigned rest)
         p->seen = seen;
         p->flags = flags;
         uint64_t word = fli_state_look(&p->state);
-        if ((word & (FLI_CANCEL | FLI_KILL)) != 0) break;
+        if ((word & (FLI_CANCEL | FLI_KILL)) != 0) {
+            /* It was about to rest: if this is its end, that is what the report says. */
+            fli_ready_here(w, p);
+            return;
+        }
         fli_mail_drain(rt, &w->local, p, fli_word_head(word));
     }
     p->rest = FILCH_STATE_READY;
