@@ -5,7 +5,7 @@
  * There is no sequentially consistent operation and no fence here: nothing in Filch needs one. Where two parties must
  * not miss each other, both do a read-modify-write of the same word (sched/idle.c).
  *
- * Building with FLI_SIM_ATOMICS replaces this file's bodies by the simulator's; the names stay.
+ * The simulator and the explorer bring files of their own with the same names (src/sim), found first by their builds.
  * The macros take the address of an FLI_ATOMIC(T) and work for any T that the machine can handle in one piece.
  */
 #ifndef FLI_PORT_ATOMIC_H

@@ -55,10 +55,6 @@ static inline void fli_thread_pause(void)
 
 /* One pointer per thread: the worker this thread is being, or NULL for threads the runtime does not know.
  * Kept behind functions because the simulator runs many workers on one thread. */
-#if defined(FLI_SIM)
-void *fli_here_get(void);
-void  fli_here_set(void *here);
-#else
 extern __thread void *fli_here_slot __attribute__((tls_model("initial-exec")));
 static inline void   *fli_here_get(void)
 {
@@ -68,6 +64,5 @@ static inline void fli_here_set(void *here)
 {
     fli_here_slot = here;
 }
-#endif
 
 #endif
