@@ -69,13 +69,6 @@ void fli_yield_close(fli_runtime *rt, fli_proc *p, fli_node *node)
     retire(node);
 }
 
-void fli_yield_undo(fli_runtime *rt, fli_local *here, fli_proc *p, fli_node *node)
-{
-    unlist(rt, p, node);
-    retire(node);
-    fli_node_give(rt, here, node);
-}
-
 /* Claims by stamp; the expected one names the generation. */
 static bool claim(fli_node *node, uint32_t pending)
 {

@@ -13,9 +13,6 @@ FILCH_MUST_USE fli_node *fli_yield_open(fli_runtime *rt, fli_local *here, fli_pr
 /* The yield behind `node` is over: CLAIMED by a completion and now delivered. Thread: the owner. */
 void fli_yield_close(fli_runtime *rt, fli_proc *p, fli_node *node);
 
-/* Takes a PENDING yield back before anybody could know of it. Thread: the owner. */
-void fli_yield_undo(fli_runtime *rt, fli_local *here, fli_proc *p, fli_node *node);
-
 /* Makes all outstanding yields void, at the end of the process: late completions find them gone. Must come before
  * fli_state_finish: while the process lives, the nodes of yields being completed cannot be anybody else's.
  * Thread: the owner. */

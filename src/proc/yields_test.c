@@ -73,15 +73,14 @@ TEST(an_old_receiver_never_answers_a_later_yield)
     fli_proc      *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     filch_receiver old[50];
     for (int i = 0; i < 50; i++) {
-        fli_node *node = open_yield(&b, p, 7);
-        old[i] = fli_yield_receiver(&b.rt, node);
+        old[i] = fli_yield_receiver(&b.rt, open_yield(&b, p, 7));
         for (int k = 0; k < i; k++) {
             assert_int_not_equal(old[k].key, old[i].key);
             same(filch_complete(old[k], 7, filch_none(), FILCH_OK), FILCH_ESTALE);
         }
         assert_true(fli_yield_is_pending(&b.rt, old[i].key));
         if (i % 2 == 0) {
-            fli_yield_undo(&b.rt, &b.here, p, node);
+            fli_yield_abandon(&b.rt, &b.here, p);
             continue;
         }
         ok(filch_complete(old[i], 7, filch_none(), FILCH_OK));
@@ -120,7 +119,8 @@ TEST(one_or_two_cost_no_allocation)
     bench b;
     bench_begin(&b);
     fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
-    fli_yield_undo(&b.rt, &b.here, p, open_yield(&b, p, 0));
+    (void)open_yield(&b, p, 0); /* the first node of all */
+    fli_yield_abandon(&b.rt, &b.here, p);
     uint64_t asked = atomic_load(&b.alloc.asked);
     for (uint64_t i = 0; i < FLI_YIELDS_FEW; i++) (void)open_yield(&b, p, i);
     same(atomic_load(&b.alloc.asked), asked);
