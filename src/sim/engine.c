@@ -15,6 +15,7 @@
 #define STACK_SIZE (256u << 10)
 #define POINT_NS 20 /* virtual time that passes at every point */
 #define CHANGES_MAX 16
+#define LOOK_EVERY 512 /* points after which we look at the alarms, if there is nothing else to choose */
 #define FAIR_AFTER 20 /* PCT: times `length` points, after which the rest of the run is a random walk */
 #define FOREVER UINT64_MAX
 #define EPOCH_NS UINT64_C(1000000000) /* when a run begins */
@@ -31,16 +32,30 @@ typedef struct fli_sim_thread {
     uint64_t  until_ns;
     uint64_t  stalled_until; /* points; not chosen before, if there is anybody else */
     uint64_t  priority;      /* PCT */
+    struct set *in;          /* READY: `ready` or `stalled`; BLOCKED with an alarm: `timed` */
+    uint32_t  place;         /* there */
     uint8_t   state;
     bool      timed_out;
     fli_sim_queue joiners;
 } thread;
+
+/* Some of the threads, in an order that only depends on the run. */
+typedef struct set {
+    thread  *at[THREADS_MAX];
+    uint32_t count;
+} set;
 
 static struct {
     fli_sim_config config;
     fli_prng       prng;
     thread         threads[THREADS_MAX];
     uint32_t       count, alive;
+    set            ready;   /* PCT: a heap, the highest priority first */
+    set            stalled; /* ready, and not to be chosen if there is anybody else */
+    set            timed;   /* blocked, with an alarm */
+    uint64_t       stall_ends; /* points: none of `stalled` is over before */
+    uint64_t       alarm_ns;   /* none of `timed` rings before */
+    bool           alone; /* random walk: the one that runs is the only one that can */
     thread        *current;
     fli_fiber      outside; /* the caller of fli_sim_run */
     bool           running;
@@ -129,9 +144,11 @@ void fli_sim_fail(const char *why)
 
 /* ---- choosing ---- */
 
+/* One multiplication: this is done at every choice. */
 static void mix(uint64_t value)
 {
-    sim.result.hash = fli_prng_mix(sim.result.hash ^ value);
+    uint64_t hash = (sim.result.hash ^ value) * UINT64_C(0x9e3779b97f4a7c15);
+    sim.result.hash = hash ^ (hash >> 29);
 }
 
 /* Grants credit until the next decision. */
@@ -153,88 +170,167 @@ static void grant_for_strategy(void)
         uint64_t done = points();
         /* Look at least every so often: timers of blocked threads come due by the passing of points. */
         uint64_t until = sim.next_change > done ? sim.next_change - done : 1;
-        grant(until < 512 ? until : 512);
+        grant(until < LOOK_EVERY ? until : LOOK_EVERY);
+        return;
+    }
+    /* There is no choice until it wakes somebody (add_ready) or an alarm rings. */
+    sim.alone = sim.ready.count + sim.stalled.count == 1;
+    if (sim.alone) {
+        uint64_t now_ns = sim.time_base_ns + points() * POINT_NS;
+        uint64_t until = sim.alarm_ns > now_ns ? (sim.alarm_ns - now_ns - 1) / POINT_NS + 1 : 1;
+        grant(until < LOOK_EVERY ? until : LOOK_EVERY);
         return;
     }
     /* Between 1 and 2 * mean - 1. */
     grant(1 + (uint64_t)fli_sim_choose(2 * sim.config.switch_mean - 1));
 }
 
-static void unqueue(thread *t)
+/* ---- who can run ---- */
+
+static void set_place(set *s, uint32_t place, thread *t)
+{
+    s->at[place] = t;
+    t->place = place;
+}
+
+/* The heap of PCT: nobody is below one of lower priority. */
+static void rise(set *s, thread *t)
+{
+    uint32_t at = t->place;
+    for (; at > 0 && s->at[(at - 1) / 2]->priority < t->priority; at = (at - 1) / 2) set_place(s, at, s->at[(at - 1) / 2]);
+    set_place(s, at, t);
+}
+
+static void sink(set *s, thread *t)
+{
+    uint32_t at = t->place;
+    for (uint32_t below = 2 * at + 1; below < s->count; below = 2 * at + 1) {
+        if (below + 1 < s->count && s->at[below + 1]->priority > s->at[below]->priority) below++;
+        if (s->at[below]->priority <= t->priority) break;
+        set_place(s, at, s->at[below]);
+        at = below;
+    }
+    set_place(s, at, t);
+}
+
+static void set_add(set *s, thread *t)
+{
+    t->in = s;
+    set_place(s, s->count++, t);
+    if (s == &sim.ready && sim.config.strategy == FLI_SIM_PCT) rise(s, t);
+}
+
+static void set_remove(thread *t)
+{
+    set    *s = t->in;
+    thread *last = s->at[--s->count];
+    t->in = NULL;
+    if (last == t) return;
+    set_place(s, t->place, last);
+    if (s != &sim.ready || sim.config.strategy != FLI_SIM_PCT) return;
+    rise(s, last);
+    sink(s, last);
+}
+
+static void add_ready(thread *t)
+{
+    bool was_alone = sim.alone;
+    sim.alone = false;
+    if (sim.config.strategy == FLI_SIM_PCT || t->stalled_until <= points()) {
+        set_add(&sim.ready, t);
+    } else {
+        set_add(&sim.stalled, t);
+        if (t->stalled_until < sim.stall_ends) sim.stall_ends = t->stalled_until;
+    }
+    if (was_alone) grant_for_strategy();
+}
+
+/* It waits no longer. */
+static void unblock(thread *t)
 {
     thread **at = &t->queue->first;
     while (*at != t) at = &(*at)->next;
     *at = t->next;
     t->queue = NULL;
+    if (t->in != NULL) set_remove(t);
+    t->state = READY;
+    add_ready(t);
 }
 
-/* Those whose alarm has rung become ready. Returns the next alarm. */
-static uint64_t ring_alarms(uint64_t now_ns)
+/* Those whose alarm has rung become ready. */
+static void ring_alarms(uint64_t now_ns)
 {
     uint64_t next = FOREVER;
-    for (uint32_t i = 0; i < sim.count; i++) {
-        thread *t = &sim.threads[i];
-        if (t->state != BLOCKED || t->until_ns == FOREVER) continue;
+    for (uint32_t i = 0; i < sim.timed.count;) {
+        thread *t = sim.timed.at[i];
         if (t->until_ns <= now_ns) {
-            unqueue(t);
+            unblock(t); /* somebody else is in its place now */
             t->timed_out = true;
-            t->state = READY;
-        } else if (t->until_ns < next) {
-            next = t->until_ns;
+            continue;
         }
+        if (t->until_ns < next) next = t->until_ns;
+        i++;
     }
-    return next;
+    sim.alarm_ns = next;
+}
+
+/* Those that have stalled for long enough can be chosen like the others. */
+static void end_stalls(uint64_t now)
+{
+    uint64_t next = FOREVER;
+    for (uint32_t i = 0; i < sim.stalled.count;) {
+        thread *t = sim.stalled.at[i];
+        if (t->stalled_until <= now) {
+            set_remove(t);
+            set_add(&sim.ready, t);
+            continue;
+        }
+        if (t->stalled_until < next) next = t->stalled_until;
+        i++;
+    }
+    sim.stall_ends = next;
 }
 
 /* A thread that can run, by the strategy; NULL if there is none. */
 static thread *pick(void)
 {
-    uint64_t now = points();
-    thread  *best = NULL;
-    uint32_t ready = 0;
-    bool     best_stalled = false;
-    for (uint32_t i = 0; i < sim.count; i++) {
-        thread *t = &sim.threads[i];
-        if (t->state != READY) continue;
-        bool stalled = t->stalled_until > now;
-        if (sim.config.strategy == FLI_SIM_PCT) {
-            if (best == NULL || t->priority > best->priority) best = t;
-            continue;
-        }
-        if (best != NULL && stalled && !best_stalled) continue;
-        if (best != NULL && best_stalled && !stalled) ready = 0;
-        /* Each of the k seen so far is kept with the same chance. */
-        if (fli_sim_choose(++ready) == 0) {
-            best = t;
-            best_stalled = stalled;
-        }
-    }
-    return best;
+    set *from = sim.ready.count > 0 ? &sim.ready : &sim.stalled;
+    if (from->count == 0) return NULL;
+    return from->at[sim.config.strategy == FLI_SIM_PCT ? 0 : fli_sim_choose(from->count)];
+}
+
+static void stall(thread *t)
+{
+    t->stalled_until = points() + 1000 + fli_sim_choose(20000);
+    if (t->state != READY) return; /* once it is, then */
+    set_remove(t);
+    add_ready(t);
 }
 
 /* Goes on with whoever can run. */
 static void dispatch(void)
 {
-    thread *from = sim.current;
-    if (points() > sim.config.point_max) leave(FLI_SIM_ENDLESS, "too many points: somebody goes round for ever");
+    thread  *from = sim.current, *to;
+    uint64_t now = points();
+    sim.alone = false;
+    if (now > sim.config.point_max) leave(FLI_SIM_ENDLESS, "too many points: somebody goes round for ever");
     /* Priorities may starve a thread for ever, if the others never rest; a real system does not. */
-    if (points() > FAIR_AFTER * sim.config.length) sim.config.strategy = FLI_SIM_RANDOM;
-    (void)ring_alarms(sim.time_base_ns + points() * POINT_NS);
-    thread *to = pick();
-    while (to == NULL) {
-        uint64_t next = ring_alarms(0);
-        if (next == FOREVER) leave(FLI_SIM_DEADLOCK, "nobody can run and nobody has an alarm: a wake-up was lost");
+    if (now > FAIR_AFTER * sim.config.length) sim.config.strategy = FLI_SIM_RANDOM;
+    if (now >= sim.stall_ends) end_stalls(now);
+    if (sim.time_base_ns + now * POINT_NS >= sim.alarm_ns) ring_alarms(sim.time_base_ns + now * POINT_NS);
+    while ((to = pick()) == NULL) {
+        ring_alarms(0);
+        if (sim.alarm_ns == FOREVER) leave(FLI_SIM_DEADLOCK, "nobody can run and nobody has an alarm: a wake-up was lost");
         /* Everybody waits: time jumps. */
-        sim.time_base_ns = next - points() * POINT_NS;
-        (void)ring_alarms(next);
-        to = pick();
+        sim.time_base_ns = sim.alarm_ns - now * POINT_NS;
+        ring_alarms(sim.alarm_ns);
     }
-    mix((uint64_t)(to - sim.threads) + (points() << 8));
+    mix((uint64_t)(to - sim.threads) + (now << 8));
     grant_for_strategy();
     if (to == from) return;
     sim.result.switches++;
     if (sim.config.check_every != 0 && sim.result.switches % sim.config.check_every == 0) sim.config.check();
-    if (fli_sim_chance(sim.config.stall)) from->stalled_until = points() + 1000 + fli_sim_choose(20000);
+    if (sim.config.strategy == FLI_SIM_RANDOM && fli_sim_chance(sim.config.stall)) stall(from);
     sim.current = to;
     fli_fiber_switch(&from->fiber, &to->fiber);
 }
@@ -242,6 +338,7 @@ static void dispatch(void)
 static void demote(thread *t)
 {
     t->priority = --sim.lowest;
+    sink(&sim.ready, t);
 }
 
 /* The change points of PCT that have been passed. */
@@ -284,12 +381,17 @@ bool fli_sim_block(fli_sim_queue *queue, uint64_t until_ns, const char *what)
 {
     thread *t = sim.current;
     (void)what;
+    set_remove(t);
     t->state = BLOCKED;
     t->timed_out = false;
     t->until_ns = until_ns;
     t->queue = queue;
     t->next = queue->first;
     queue->first = t;
+    if (until_ns != FOREVER) {
+        set_add(&sim.timed, t);
+        if (until_ns < sim.alarm_ns) sim.alarm_ns = until_ns;
+    }
     dispatch();
     return !t->timed_out;
 }
@@ -302,15 +404,10 @@ bool fli_sim_wake(fli_sim_queue *queue, bool all)
         for (thread *t = queue->first; t != NULL; t = t->next) n++;
         thread *t = queue->first;
         for (k = fli_sim_choose(n); k > 0; k--) t = t->next;
-        unqueue(t);
-        t->state = READY;
+        unblock(t);
         return true;
     }
-    while (queue->first != NULL) {
-        thread *t = queue->first;
-        unqueue(t);
-        t->state = READY;
-    }
+    while (queue->first != NULL) unblock(queue->first);
     return true;
 }
 
@@ -320,6 +417,7 @@ static void begin(void *arg)
 {
     thread *t = arg;
     t->run(t->arg);
+    set_remove(t);
     t->state = ENDED;
     sim.alive--;
     (void)fli_sim_wake(&t->joiners, true);
@@ -338,6 +436,7 @@ uint32_t fli_sim_thread_start(void (*run)(void *arg), void *arg)
     if (t->fiber.stack == NULL) FLI_ASSERT(fli_fiber_init(&t->fiber, STACK_SIZE, begin, t));
     else fli_fiber_reset(&t->fiber, begin, t);
     t->priority = (UINT64_C(1) << 63) + (fli_prng_next(&sim.prng) >> 2);
+    add_ready(t);
     sim.alive++;
     return index;
 }
@@ -359,6 +458,9 @@ static void set_up(const fli_sim_config *config)
     fli_prng_init(&sim.prng, config->seed);
     if (sim.config.switch_mean == 0) sim.config.switch_mean = 1u << fli_sim_choose(9);
     sim.count = sim.alive = 0;
+    sim.ready.count = sim.stalled.count = sim.timed.count = 0;
+    sim.stall_ends = sim.alarm_ns = FOREVER;
+    sim.alone = false;
     sim.granted = fli_sim_credit = 0;
     sim.time_base_ns = EPOCH_NS;
     sim.result = (fli_sim_result){ .verdict = FLI_SIM_OK };

@@ -1,10 +1,9 @@
 /* check.c - the invariants, as they must hold at every point of a run:
  *
- *   - a process is in at most one run queue, in at most one place of it, and then it is ACTIVE
- *   - a worker's current process is in no run queue, unless it has just been put there again
- *   - an IDLE or BLOCKED process is in no run queue and is nobody's current one
+ *   - a process is in at most one run queue, in at most one place of it, and then it is ACTIVE (so one that is IDLE or
+ *     BLOCKED is in none)
  *   - the nodes behind a mailbox head, down to what has been seen, end; none is in two mailboxes
- *   - a sleeping worker's deque is empty; the counts in the idle word are those of the list
+ *   - a sleeping worker's deque is empty and it has no process in hand; the counts in the idle word are those of the list
  */
 #include "sim/check.h"
 
@@ -21,52 +20,88 @@
         if (!(condition)) fli_sim_fail(why); \
     } while (0)
 
+/* What this walk has come by. A mark is the number of the walk that made it, so that nothing has to be wiped in between:
+ * with little to look at, that would be most of the work. */
 typedef struct marks {
-    uint32_t slots, nodes;
-    uint8_t *queued; /* by slot: in how many places */
-    uint8_t *posted; /* by node: in how many mailboxes */
+    uint32_t *by; /* by slot or node: the last walk that saw it */
+    uint32_t  room, count;
 } marks;
 
-static void mark_queued(marks *m, const fli_proc *p)
+static marks    queued; /* processes in run queues */
+static marks    posted; /* nodes in mailboxes */
+static uint32_t walk;
+
+/* The run queues and the sleepers are looked at every time. The mailboxes are so, too, as long as there are few slots;
+ * otherwise so often that there are about this many for each time. */
+#define SLOTS_PER_WALK 64
+static uint32_t since_procs;
+
+static void marks_for(marks *m, uint32_t count)
 {
-    MUST(p->slot != 0 && p->slot < m->slots, "a run queue holds something that is no process");
-    MUST(m->queued[p->slot]++ == 0, "a process is queued twice");
+    m->count = count;
+    if (count <= m->room) return;
+    uint32_t room = count * 2;
+    m->by = realloc(m->by, room * sizeof *m->by);
+    MUST(m->by != NULL, "no memory for the checker itself");
+    memset(m->by + m->room, 0, (room - m->room) * sizeof *m->by);
+    m->room = room;
+}
+
+/* False: it has been here before. */
+static bool mark(marks *m, uint32_t at)
+{
+    bool first = m->by[at] != walk;
+    m->by[at] = walk;
+    return first;
+}
+
+static void mark_queued(const fli_proc *p)
+{
+    MUST(p->slot != 0 && p->slot < queued.count, "a run queue holds something that is no process");
+    MUST(mark(&queued, p->slot), "a process is queued twice");
     MUST(fli_word_state(PEEK(&p->state)) == FLI_ACTIVE, "a process is queued and not active");
 }
 
-static void walk_deque(marks *m, fli_deque *deque)
+static void walk_deque(fli_deque *deque)
 {
-    uint32_t  top = fli_deque_top(PEEK(&deque->word)), bottom = PEEK(&deque->bottom);
+    uint32_t top = fli_deque_top(PEEK(&deque->word)), bottom = PEEK(&deque->bottom);
+    if (top == bottom) return;
     fli_ring *ring = PEEK(&deque->ring);
     MUST((int32_t)(bottom - top) >= -1 && (int32_t)(bottom - top) <= (int32_t)ring->mask + 1, "a deque's ends have crossed");
-    for (uint32_t i = top; (int32_t)(bottom - i) > 0; i++) mark_queued(m, PEEK(&ring->slots[i & ring->mask]));
+    for (uint32_t i = top; (int32_t)(bottom - i) > 0; i++) mark_queued(PEEK(&ring->slots[i & ring->mask]));
 }
 
-static void walk_global(marks *m, const fli_inject *queue)
+static void walk_global(const fli_inject *queue)
 {
     if (queue->lock.held) return; /* being changed */
-    for (fli_proc *p = queue->oldest; p != NULL; p = p->link) mark_queued(m, p);
+    for (fli_proc *p = queue->oldest; p != NULL; p = p->link) mark_queued(p);
 }
 
-static void walk_mailbox(marks *m, filch_sched *sched, fli_proc *p)
+static void walk_mailbox(filch_sched *sched, const fli_proc *p)
 {
-    uint32_t at = fli_word_head(PEEK(&p->state)), n = 0;
-    unsigned state = fli_word_state(PEEK(&p->state));
-    if (state == FLI_FREE || state == FLI_DONE) return;
-    /* While its worker reads it, `seen` may be on its way; then only the end of the chain is known. */
-    if (state == FLI_ACTIVE) return;
-    while (at != 0 && at != p->seen) {
-        MUST(at < m->nodes && n++ < m->nodes, "a mailbox does not end");
-        MUST(m->posted[at]++ == 0, "a node is in two mailboxes");
+    for (uint32_t at = fli_word_head(PEEK(&p->state)); at != 0 && at != p->seen;) {
+        MUST(at < posted.count, "a mailbox holds something that is no node");
+        MUST(mark(&posted, at), "a node is in two mailboxes, or twice in one");
         uintptr_t base = PEEK(&sched->rt.nodes.base[fli_slab_segment(at)]);
         at = ((fli_node *)(base + (uintptr_t)at * sched->rt.nodes.size))->next;
     }
 }
 
-static fli_proc *proc_at(filch_sched *sched, uint32_t slot)
+static void walk_procs(filch_sched *sched)
 {
-    uintptr_t base = PEEK(&sched->rt.procs.base[fli_slab_segment(slot)]);
-    return (fli_proc *)(base + (uintptr_t)slot * sched->rt.procs.size);
+    fli_slab *procs = &sched->rt.procs;
+    uint32_t  segment = UINT32_MAX;
+    uintptr_t base = 0;
+    for (uint32_t slot = 1; slot < queued.count; slot++) {
+        if (fli_slab_segment(slot) != segment) {
+            segment = fli_slab_segment(slot);
+            base = PEEK(&procs->base[segment]);
+        }
+        const fli_proc *p = (const fli_proc *)(base + (uintptr_t)slot * procs->size);
+        unsigned        state = fli_word_state(PEEK(&p->state));
+        /* While its worker reads it, `seen` may be on its way; then only the end of the chain is known. */
+        if (state == FLI_IDLE || state == FLI_BLOCKED) walk_mailbox(sched, p);
+    }
 }
 
 static void walk_sleepers(filch_sched *sched)
@@ -84,15 +119,25 @@ static void walk_sleepers(filch_sched *sched)
     MUST(idle->watch == NULL || idle->watch->idle.asleep, "the watch is awake");
 }
 
-void fli_check_everything(filch_sched *sched)
+void fli_check_begin(void)
 {
-    marks m = { .slots = PEEK(&sched->rt.procs.fresh), .nodes = PEEK(&sched->rt.nodes.fresh) };
-    m.queued = calloc(m.slots, 1);
-    m.posted = calloc(m.nodes, 1);
-    for (uint32_t i = 0; i < sched->victim_count; i++) walk_deque(&m, &sched->workers[i]->deque);
-    walk_global(&m, &sched->global);
-    for (uint32_t slot = 1; slot < m.slots; slot++) walk_mailbox(&m, sched, proc_at(sched, slot));
+    since_procs = UINT32_MAX;
+}
+
+void fli_check_everything(filch_sched *sched, bool all)
+{
+    marks_for(&queued, PEEK(&sched->rt.procs.fresh));
+    marks_for(&posted, PEEK(&sched->rt.nodes.fresh));
+    if (++walk == 0) { /* after 2^32 walks: the marks of the first would count again */
+        memset(queued.by, 0, queued.room * sizeof *queued.by);
+        memset(posted.by, 0, posted.room * sizeof *posted.by);
+        walk = 1;
+    }
+    for (uint32_t i = 0; i < sched->victim_count; i++) walk_deque(&sched->workers[i]->deque);
+    walk_global(&sched->global);
+    if (all || since_procs++ >= queued.count / SLOTS_PER_WALK) {
+        since_procs = 0;
+        walk_procs(sched);
+    }
     walk_sleepers(sched);
-    free(m.queued);
-    free(m.posted);
 }

@@ -112,7 +112,7 @@ static bool run_one(const plan *p, uint64_t seed, fli_sim_result *result)
     snprintf(failed_as.seed, sizeof failed_as.seed, "%llu", (unsigned long long)seed);
     snprintf(failed_as.workers, sizeof failed_as.workers, "%u", p->workers);
     snprintf(failed_as.size, sizeof failed_as.size, "%u", p->size);
-    workload_alloc_reset(0);
+    workload_reset();
     *result = fli_sim_run(&config, run_job, &j);
     if (trace != NULL) fclose(trace);
     if (result->verdict == FLI_SIM_OK) return true;

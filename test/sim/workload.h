@@ -17,6 +17,9 @@ typedef struct workload {
 extern const workload workloads[];
 extern const unsigned workload_count;
 
+/* Before each run: nothing is left of the one before. */
+void workload_reset(void);
+
 /* Looks at everything the running workload's scheduler holds (sim/check.h). No point of the simulation. */
 void workload_check(void);
 
