@@ -1,0 +1,181 @@
+// messages.cpp - the benchmarks that are about messages.
+#include "peer.hpp"
+
+#include <memory>
+
+using namespace caf;
+
+void pingpong(actor_system &system, Watch &watch, uint64_t size)
+{
+    Over     over;
+    uint64_t answered = 0;
+    actor    pong = system.spawn([&](event_based_actor *self) -> behavior {
+        return { [&answered, self](uint64_t left) {
+            answered++;
+            self->send(actor_cast<actor>(self->current_sender()), left);
+        } };
+    });
+    settle();
+    watch.begin();
+    system.spawn([&, pong](event_based_actor *self) -> behavior {
+        self->send(pong, size);
+        return { [&over, &answered, self, pong](uint64_t left) {
+            if (left == 1) over.tell(answered);
+            else self->send(pong, left - 1);
+        } };
+    });
+    uint64_t counted = over.wait();
+    watch.end(2 * size);
+    watch.expect("round trips", counted, size);
+}
+
+// The token is the number of hops left; an actor instead closes the circle.
+static behavior member(event_based_actor *self, Over *over, actor next)
+{
+    auto rounds = std::make_shared<uint64_t>(0);
+    auto to = std::make_shared<actor>(next);
+    return { [=](uint64_t left) {
+                if (left % 1000 == 0) ++*rounds; // always the same member: the ring has as many
+                if (left == 0) over->tell(*rounds);
+                else self->send(*to, left - 1);
+            },
+             [=](const actor &first) { *to = first; } };
+}
+
+void ring(actor_system &system, Watch &watch, uint64_t size)
+{
+    const int    processes = 1000;
+    Over         over;
+    actor        last = system.spawn(member, &over, actor{}), next = last;
+    scoped_actor outside{ system };
+    for (int i = 1; i < processes; i++) next = system.spawn(member, &over, next);
+    outside->send(last, next);
+    settle();
+    watch.begin();
+    outside->send(next, size);
+    uint64_t rounds = over.wait();
+    watch.end(size);
+    watch.expect("rounds", rounds, size / processes + 1);
+}
+
+// Adds up what it gets; after `count` messages it tells the sum.
+static behavior counter(event_based_actor *, Over *over, uint64_t count)
+{
+    auto seen = std::make_shared<uint64_t>(0), sum = std::make_shared<uint64_t>(0);
+    return { [=](uint64_t number) {
+        *sum += number;
+        if (++*seen == count) over->tell(*sum);
+    } };
+}
+
+// So many sends, then a message to itself: otherwise one actor would fill the memory before anybody reads.
+static const uint64_t per_step = 200;
+
+void counting(actor_system &system, Watch &watch, uint64_t size)
+{
+    Over  over;
+    actor to = system.spawn(counter, &over, size);
+    settle();
+    watch.begin();
+    actor producer = system.spawn([to, size](event_based_actor *self) -> behavior {
+        return { [=](uint64_t first) {
+            uint64_t until = std::min(first + per_step, size);
+            for (uint64_t number = first; number < until; number++) self->send(to, number);
+            if (until < size) self->send(self, until);
+        } };
+    });
+    anon_send(producer, uint64_t{ 0 });
+    uint64_t sum = over.wait();
+    watch.end(size);
+    watch.expect("the sum", sum, size * (size - 1) / 2);
+}
+
+void fanin(actor_system &system, Watch &watch, uint64_t size)
+{
+    const uint64_t     producers = 100;
+    Over               over;
+    std::vector<actor> senders;
+    actor              to = system.spawn(counter, &over, producers * size);
+    for (uint64_t i = 0; i < producers; i++)
+        senders.push_back(system.spawn([to, size](event_based_actor *self) -> behavior {
+            return { [=](uint64_t first) {
+                uint64_t until = std::min(first + per_step, size);
+                for (uint64_t sent = first; sent < until; sent++) self->send(to, uint64_t{ 1 });
+                if (until < size) self->send(self, until);
+            } };
+        }));
+    settle();
+    watch.begin();
+    for (auto &sender : senders) anon_send(sender, uint64_t{ 0 });
+    uint64_t received = over.wait();
+    watch.end(producers * size);
+    watch.expect("messages", received, producers * size);
+}
+
+enum Letter : int32_t { PING, PONG, START };
+
+// CAF counts references to actors: the shared list keeps them, a talker only looks.
+static behavior talker(event_based_actor *self, uint64_t me, const std::vector<actor> *everybody, actor judge,
+                       uint64_t size)
+{
+    auto random = std::make_shared<uint64_t>(me * 7919 + 1), ponged = std::make_shared<uint64_t>(0);
+    auto ping_someone = [=] {
+        uint64_t other = me;
+        while (other == me) other = random_next(*random) % everybody->size();
+        self->send((*everybody)[other], int32_t{ PING });
+    };
+    return { [=](int32_t letter) {
+        if (letter == PING) self->send(actor_cast<actor>(self->current_sender()), int32_t{ PONG });
+        else if (letter == START) ping_someone();
+        else if (++*ponged == size) self->send(judge, *ponged);
+        else ping_someone();
+    } };
+}
+
+void big(actor_system &system, Watch &watch, uint64_t size)
+{
+    const uint64_t     processes = 500;
+    Over               over;
+    std::vector<actor> everybody;
+    actor              judge = system.spawn(counter, &over, processes);
+    everybody.reserve(processes);
+    for (uint64_t i = 0; i < processes; i++)
+        everybody.push_back(system.spawn(talker, i, &everybody, judge, size));
+    settle();
+    watch.begin();
+    for (auto &to : everybody) anon_send(to, int32_t{ START });
+    uint64_t pongs = over.wait();
+    watch.end(2 * processes * size);
+    watch.expect("pongs", pongs, processes * size);
+}
+
+void forkjoin(actor_system &system, Watch &watch, uint64_t size)
+{
+    const uint64_t     processes = 10000;
+    Over               over;
+    std::vector<actor> joiners;
+    actor              judge = system.spawn(counter, &over, processes);
+    for (uint64_t i = 0; i < processes; i++)
+        joiners.push_back(system.spawn([judge, size](event_based_actor *self) -> behavior {
+            auto seen = std::make_shared<uint64_t>(0);
+            return { [=](uint64_t one) {
+                *seen += one;
+                if (*seen < size) return;
+                self->send(judge, *seen);
+                self->quit();
+            } };
+        }));
+    settle();
+    watch.begin();
+    actor forker = system.spawn([&joiners, size](event_based_actor *self) -> behavior {
+        return { [&joiners, size, self](uint64_t first) {
+            uint64_t until = std::min(first + per_step, processes * size);
+            for (uint64_t sent = first; sent < until; sent++) self->send(joiners[sent % processes], uint64_t{ 1 });
+            if (until < processes * size) self->send(self, until);
+        } };
+    });
+    anon_send(forker, uint64_t{ 0 });
+    uint64_t total = over.wait();
+    watch.end(processes * size);
+    watch.expect("messages", total, processes * size);
+}

@@ -1,0 +1,12 @@
+%% bench_outside.erl - the Erlang side of bench_outside.c: a thread that is not one of Erlang's own.
+-module(bench_outside).
+-export([load/1, send_later/3, seen/1]).
+-nifs([send_later/3, seen/1]).
+
+load(Folder) -> erlang:load_nif(filename:join(Folder, "bench_outside"), 0).
+
+%% A thread sleeps SpanNs and sends the time to Pid, Count times; each time it waits for seen/1.
+send_later(_Pid, _Count, _SpanNs) -> erlang:nif_error(not_loaded).
+
+%% How many ns ago a message was sent; the thread may go on.
+seen(_SentAt) -> erlang:nif_error(not_loaded).
