@@ -2,20 +2,22 @@
  *
  *     completion_stress YIELDS
  *
- * Processes yield a few commands at a time and then wait, or go idle. The handler decides by chance who answers:
- * itself, on the spot; one of two answering threads, which spin on the receivers they are handed; or both threads at
- * once, for the same receiver. So answers arrive before, while and after the worker lets go of the process. Of two
- * answers one must be accepted and the other told FILCH_ESTALE; each process ticks off its tags and must see every one
- * once.
+ * Processes yield a few commands at a time and then wait, or go idle, until all are answered. The handler decides by
+ * chance who answers: itself, on the spot; one of two answering threads, which spin on the receivers they are handed;
+ * or both threads at once, for the same receiver. So answers arrive before, while and after the worker lets go of the
+ * process. Of two answers one must be accepted and the other told FILCH_ESTALE; each process ticks off its tags and
+ * must see every one once.
  *
- * A receiver travels in a slot: the handler fills it and raises a flag for each thread that shall answer. When no slot
- * is free the handler answers itself, so nobody ever waits for one. An answer that is lost shows as standing still:
- * after LIMIT without one the program tells what it sees and ends.
+ * A receiver travels in a slot: the handler fills it and raises a bit for each thread that shall answer. When no slot
+ * is free the handler answers itself, so nobody ever waits for one. Two that shall answer at once wait for each other,
+ * briefly: how often they met is in the report. There are many processes, so that a thread which has its turn on a
+ * crowded machine finds much to do. An answer that is lost shows as standing still: after STRESS_LIMIT without one the
+ * program tells what it sees and ends.
  *
  * Exit: 0 all well; 1 an answer was lost, doubled or made up; 2 wrong usage, or the runtime refused.
  */
-#include <errno.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <stdalign.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -28,24 +30,31 @@
 #include "port/atomic.h"
 #include "port/clock.h"
 #include "port/thread.h"
+#include "support/stress.h"
 
-enum { ASKERS = 16, SLOTS = 8, AT_ONCE = 5, THREADS = 2, COMMAND = FILCH_CMD_USER };
+enum { ASKERS = 64, SLOTS = 16, AT_ONCE = 8, THREADS = 2, COMMAND = FILCH_CMD_USER };
 
-#define LIMIT FILCH_SECONDS(60)
+#define EVERY_SLOT ((UINT64_C(1) << SLOTS) - 1)
 
 /* A receiver on its way to the answering threads. */
 typedef struct slot {
-    /* One bit for each thread that shall answer.  writes: the handler, by store; the threads take theirs by and.
-     * PAIR slot.asked */
-    alignas(FLI_LINE) FLI_ATOMIC(uint32_t) asked;
     /* Answers given: accepted ones count 1, stale ones 256.  writes: the threads.  PAIR slot.given */
-    FLI_ATOMIC(uint32_t) given;
-    /* Threads about to answer.  writes: the threads, by add; reset with `given`.  Relaxed: only to be there together */
+    alignas(FLI_LINE) FLI_ATOMIC(uint32_t) given;
+    /* Threads about to answer: those here count 1, those that do not wait for the other 16.  writes: the threads, by
+     * add; reset with `given`.  Relaxed: only to be there together */
     FLI_ATOMIC(uint32_t) here;
     uint32_t       expected; /* plain, as the rest: by PAIR slot.asked */
     filch_receiver receiver;
     int64_t        value;
 } slot;
+
+/* The slots of one asker. */
+typedef struct box {
+    /* A bit for each slot that thread 0 shall answer, and above them those of thread 1.  writes: the handler adds, the
+     * threads take theirs by and.  PAIR slot.asked */
+    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) asked;
+    slot slots[SLOTS];
+} box;
 
 typedef struct asker {
     struct game *game;
@@ -60,10 +69,8 @@ typedef struct game {
     uint64_t     yields; /* of each asker */
     filch_sched *sched;
     filch_pid    pids[ASKERS];
-    slot         slots[ASKERS][SLOTS];
-    fli_mutex    lock;
-    fli_cond     ended;
-    uint32_t     left; /* askers; under lock */
+    box          boxes[ASKERS];
+    stress_watch watch;
     FLI_ATOMIC(bool) over;
     /* Relaxed: for the watch and the report.  writes: each asker its own. */
     struct {
@@ -73,6 +80,7 @@ typedef struct game {
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) on_the_spot;
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) by_thread;
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) doubled;
+    FLI_ATOMIC(uint64_t) met; /* of those */
 } game;
 
 /* ---- telling ---- */
@@ -82,12 +90,6 @@ static uint64_t progress(game *g)
     uint64_t sum = 0;
     for (uint32_t i = 0; i < ASKERS; i++) sum += fli_load_rlx(&g->answered[i].n);
     return sum;
-}
-
-static const char *state_name(int32_t state)
-{
-    static const char *const names[] = { "gone", "ready", "running", "blocked", "idle", "complete" };
-    return state >= 0 && state <= FILCH_STATE_COMPLETE ? names[state] : "?";
 }
 
 static void complain(game *g, const char *what)
@@ -102,17 +104,10 @@ static void complain(game *g, const char *what)
     for (uint32_t i = 0; i < ASKERS; i++) {
         filch_info info = { .size = sizeof info };
         (void)!filch_inspect(g->sched, g->pids[i], &info);
-        fprintf(stderr, " %s:%" PRIu64, state_name(info.state), fli_load_rlx(&g->answered[i].n));
+        fprintf(stderr, " %s:%" PRIu64, stress_state_name(info.state), fli_load_rlx(&g->answered[i].n));
     }
     fprintf(stderr, "\n");
     _exit(1);
-}
-
-static void must(const char *what, filch_err err)
-{
-    if (err == FILCH_OK) return;
-    fprintf(stderr, "\ncompletion: %s: %s\n", what, filch_err_text(err));
-    _exit(2);
 }
 
 /* ---- those who ask ---- */
@@ -146,26 +141,19 @@ static void take(asker *a, const filch_event *event)
     fli_store_rlx(&g->answered[a->who].n, a->answered);
 }
 
-static void leave(game *g)
-{
-    fli_mutex_lock(&g->lock);
-    if (--g->left == 0) fli_cond_signal(&g->ended);
-    fli_mutex_unlock(&g->lock);
-}
-
 static filch_err asker_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     asker *a = *(asker **)self;
     game  *g = a->game;
     for (size_t i = 0; i < count; i++) take(a, &events[i]);
     if (a->answered == g->yields) {
-        leave(g);
+        stress_watch_leave(&g->watch);
         return filch_done(out, filch_none());
     }
     if (a->missing == 0) {
-        uint32_t n = 1 + fli_prng_below(&a->prng, AT_ONCE);
+        uint32_t n = 1 + fli_prng_below(&a->prng, 1 + fli_prng_below(&a->prng, AT_ONCE)); /* mostly few */
         for (uint32_t tag = 0; tag < n && a->asked < g->yields; tag++) {
-            must("yield", filch_yield(out, COMMAND, tag, filch_int(value_of(a, a->asked++))));
+            stress_must("yield", filch_yield(out, COMMAND, tag, filch_int(value_of(a, a->asked++))));
             a->missing |= UINT32_C(1) << tag;
         }
     }
@@ -185,18 +173,20 @@ static void dawdle(fli_prng *prng)
     for (uint32_t n = fli_prng_below(prng, UINT32_C(1) << fli_prng_below(prng, 6)); n > 0; n--) fli_thread_pause();
 }
 
-/* The first free slot of this asker, filled; NULL if there is none. */
-static slot *fill(game *g, const asker *a, filch_receiver receiver, int64_t value)
+/* The first free slot of this asker, filled; SLOTS if there is none. */
+static uint32_t fill(box *of, filch_receiver receiver, int64_t value, uint32_t expected)
 {
+    uint64_t asked = fli_load_acq(&of->asked); /* PAIR slot.asked, acquire half: the threads have read it, ... */
     for (uint32_t i = 0; i < SLOTS; i++) {
-        slot *s = &g->slots[a->who][i];
-        /* PAIR slot.asked and PAIR slot.given, acquire halves: the threads have read it for the last time. */
-        if (fli_load_acq(&s->asked) != 0 || fli_load_acq(&s->given) != 0) continue;
+        slot *s = &of->slots[i];
+        if (((asked | asked >> SLOTS) >> i & 1) != 0) continue;
+        if (fli_load_acq(&s->given) != 0) continue; /* PAIR slot.given, acquire half: ... and for the last time */
         s->receiver = receiver;
         s->value = value;
-        return s;
+        s->expected = expected;
+        return i;
     }
-    return NULL;
+    return SLOTS;
 }
 
 static filch_err handle(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
@@ -204,31 +194,40 @@ static filch_err handle(void *user, const filch_command *command, uint64_t tag, 
     game    *g = user;
     int64_t  value = filch_as_int(&command->data);
     asker   *a = &askers[value % ASKERS];
+    box     *of = &g->boxes[a->who];
     uint32_t who = fli_prng_below(&a->handler_prng, 1 << THREADS); /* nobody: on the spot */
-    slot    *s = who != 0 ? fill(g, a, receiver, value) : NULL;
-    if (s == NULL) {
+    uint32_t at = who != 0 ? fill(of, receiver, value, who == 3 ? 2 : 1) : SLOTS;
+    if (at == SLOTS) {
         if (who != 0) fli_thread_yield(); /* the threads are behind: lend them our CPU */
         (void)fli_add_rlx(&g->on_the_spot, 1);
         return filch_complete(receiver, tag, filch_int(value), FILCH_OK);
     }
-    s->expected = who == 3 ? 2 : 1;
-    fli_store_rel(&s->asked, who); /* PAIR slot.asked, release half */
+    uint64_t bits = ((uint64_t)(who & 1) | (uint64_t)(who >> 1) << SLOTS) << at;
+    (void)fli_add_rel(&of->asked, bits); /* PAIR slot.asked, release half; both are clear, so it sets them */
     dawdle(&a->handler_prng);
     return FILCH_OK;
 }
 
-/* Two that shall answer at once wait for each other, but not for long: the other one may not be running. */
-static void meet(slot *s)
+/* Two that shall answer at once wait for each other, but not for long: the other one may not be running. True: it is
+ * here now. `patient`: wait at all. */
+static bool meet(slot *s, bool patient)
 {
-    (void)fli_add_rlx(&s->here, 1);
-    for (uint32_t n = 0; n < 500 && fli_load_rlx(&s->here) < 2; n++) fli_thread_pause();
+    uint32_t before = fli_add_rlx(&s->here, patient ? 1 : 17);
+    if (before != 0 || !patient) return before == 1;
+    for (uint32_t n = 0; n < 4000; n++) {
+        if (fli_load_rlx(&s->here) != 1) return true;
+        fli_thread_pause();
+    }
+    return fli_add_rlx(&s->here, 16) != 1;
 }
 
 /* Answers, and checks the sum when it was the last of those asked. */
-static void answer(game *g, slot *s)
+static void answer(game *g, slot *s, bool *patient)
 {
     uint32_t expected = s->expected;
-    if (expected == 2) meet(s);
+    /* Once in vain is enough for this round. */
+    if (expected == 2) *patient = meet(s, *patient);
+    bool      met = expected == 2 && *patient;
     filch_err err = filch_complete(s->receiver, s->receiver.tag, filch_int(s->value), FILCH_OK);
     if (err != FILCH_OK && err != FILCH_ESTALE) complain(g, filch_err_text(err));
     /* PAIR slot.given, both halves: whoever comes last has the other's answer, too. */
@@ -236,36 +235,54 @@ static void answer(game *g, slot *s)
     if (given % 256 + given / 256 < expected) return;
     if (given % 256 != 1) complain(g, given % 256 == 0 ? "no answer was accepted" : "two answers were accepted");
     (void)fli_add_rlx(expected == 2 ? &g->doubled : &g->by_thread, 1);
+    if (met) (void)fli_add_rlx(&g->met, 1);
     fli_store_rlx(&s->here, 0);
     fli_store_rel(&s->given, 0); /* PAIR slot.given, release half: free again */
 }
 
 typedef struct answerer {
     game    *game;
-    uint32_t bit;
+    uint32_t who;
 } answerer;
 
-static bool answer_some(game *g, uint32_t bit, fli_prng *prng)
+static bool answer_some(game *g, uint32_t who, fli_prng *prng)
 {
-    bool any = false;
-    for (uint32_t i = 0; i < ASKERS * SLOTS; i++) {
-        slot *s = &g->slots[i / SLOTS][i % SLOTS];
-        if ((fli_load_acq(&s->asked) & bit) == 0) continue; /* PAIR slot.asked, acquire half */
-        if (fli_prng_below(prng, 8) == 0) dawdle(prng);
-        any = true;
-        answer(g, s);
-        (void)fli_and_acqrel(&s->asked, ~bit); /* PAIR slot.asked, release half: not ours any more */
+    bool any = false, patient = true;
+    for (uint32_t i = 0; i < ASKERS; i++) {
+        box     *of = &g->boxes[i];
+        uint64_t mine = fli_load_acq(&of->asked) >> (who * SLOTS) & EVERY_SLOT; /* PAIR slot.asked, acquire half */
+        for (; mine != 0; mine &= mine - 1) {
+            uint32_t at = (uint32_t)__builtin_ctzll(mine);
+            if (fli_prng_below(prng, 8) == 0) dawdle(prng);
+            any = true;
+            answer(g, &of->slots[at], &patient);
+            /* PAIR slot.asked, release half: not ours any more. */
+            (void)fli_and_acqrel(&of->asked, ~(UINT64_C(1) << (who * SLOTS + at)));
+        }
     }
     return any;
+}
+
+/* Each thread has a CPU of its own, if there are two: on one they would take turns, and never meet. */
+static void part(uint32_t who)
+{
+    cpu_set_t allowed, mine;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < THREADS) return;
+    CPU_ZERO(&mine);
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (CPU_ISSET(cpu, &allowed) && who-- == 0) CPU_SET(cpu, &mine);
+    }
+    (void)sched_setaffinity(0, sizeof mine, &mine); /* refused: as the system likes */
 }
 
 static void answerer_run(void *arg)
 {
     answerer *me = arg;
     fli_prng  prng;
-    fli_prng_init(&prng, me->bit);
+    part(me->who);
+    fli_prng_init(&prng, me->who);
     for (uint32_t misses = 0; !fli_load_rlx(&me->game->over);) {
-        if (answer_some(me->game, me->bit, &prng)) misses = 0;
+        if (answer_some(me->game, me->who, &prng)) misses = 0;
         else if (++misses % 16 == 0) fli_thread_yield();
         else fli_thread_pause();
     }
@@ -275,16 +292,10 @@ static void answerer_run(void *arg)
 
 static void watch(game *g)
 {
-    uint64_t before = UINT64_MAX, until = 0;
-    fli_mutex_lock(&g->lock);
-    while (g->left > 0) {
-        uint64_t seen = progress(g);
-        if (seen != before) until = fli_clock_after(fli_clock_ns(), LIMIT);
-        else if (fli_clock_ns() >= until) complain(g, "standing still: an answer was lost");
-        before = seen;
-        (void)fli_cond_wait_until(&g->ended, &g->lock, until);
+    stress_news news;
+    while ((news = stress_watch_wait(&g->watch, progress(g))) != STRESS_OVER) {
+        if (news == STRESS_STANDS_STILL) complain(g, "standing still: an answer was lost");
     }
-    fli_mutex_unlock(&g->lock);
 }
 
 static void spawn_askers(game *g)
@@ -297,14 +308,14 @@ static void spawn_askers(game *g)
     for (uint32_t i = 0; i < ASKERS; i++) {
         filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
         opt.args = filch_ptr(&askers[i]);
-        must("spawn", filch_spawn(g->sched, &asker_type, &opt, &g->pids[i]));
+        stress_must("spawn", filch_spawn(g->sched, &asker_type, &opt, &g->pids[i]));
     }
 }
 
 static void check(game *g, uint64_t total)
 {
     filch_stats stats = FILCH_STATS_INIT;
-    must("stats", filch_sched_stats(g->sched, &stats));
+    stress_must("stats", filch_sched_stats(g->sched, &stats));
     if (stats.yields != total || stats.completions != total) complain(g, "the runtime counted differently");
     if (stats.late_completions != fli_load_rlx(&g->doubled)) complain(g, "a second answer was not counted as late");
 }
@@ -317,50 +328,37 @@ static uint64_t play(game *g, int32_t workers, uint64_t yields)
     answerer        answerers[THREADS];
     uint64_t        begun_ns = fli_clock_ns();
     g->yields = yields / ASKERS + 1;
-    g->left = ASKERS;
-    must("registry", filch_registry_create(&registry));
-    must("registry", filch_registry_add(registry, COMMAND, handle, g));
+    stress_must("registry", filch_registry_create(&registry));
+    stress_must("registry", filch_registry_add(registry, COMMAND, handle, g));
     opt.workers = workers;
     opt.registry = registry;
-    must("lock", fli_mutex_init(&g->lock));
-    must("condition", fli_cond_init(&g->ended));
-    must("create", filch_sched_create(&g->sched, &opt));
+    stress_watch_init(&g->watch, ASKERS);
+    stress_must("create", filch_sched_create(&g->sched, &opt));
     for (uint32_t i = 0; i < THREADS; i++) {
-        answerers[i] = (answerer){ g, UINT32_C(1) << i };
-        must("thread", fli_thread_start(&threads[i], "answerer", answerer_run, &answerers[i]));
+        answerers[i] = (answerer){ g, i };
+        stress_must("thread", fli_thread_start(&threads[i], "answerer", answerer_run, &answerers[i]));
     }
     spawn_askers(g);
     watch(g);
     fli_store_rlx(&g->over, true);
     for (uint32_t i = 0; i < THREADS; i++) fli_thread_join(&threads[i]);
     check(g, g->yields * ASKERS);
-    must("stop", filch_sched_stop(g->sched, LIMIT, NULL));
+    stress_must("stop", filch_sched_stop(g->sched, STRESS_LIMIT, NULL));
     filch_registry_destroy(registry);
-    fli_cond_fini(&g->ended);
-    fli_mutex_fini(&g->lock);
+    stress_watch_fini(&g->watch);
     printf("%" PRId32 " workers: %" PRIu64 " answered on the spot, %" PRIu64 " by a thread, %" PRIu64
-           " by two at once, %.1f s\n",
+           " by two, who met %" PRIu64 " times, %.1f s\n",
            workers, fli_load_rlx(&g->on_the_spot), fli_load_rlx(&g->by_thread), fli_load_rlx(&g->doubled),
-           (double)(fli_clock_ns() - begun_ns) / 1e9);
+           fli_load_rlx(&g->met), (double)(fli_clock_ns() - begun_ns) / 1e9);
     fflush(stdout);
     return g->yields * ASKERS;
-}
-
-static bool parse(const char *text, uint64_t max, uint64_t *out)
-{
-    char *rest;
-    errno = 0;
-    unsigned long long value = strtoull(text, &rest, 10);
-    if (errno != 0 || rest == text || *rest != '\0' || value < 1 || value > max) return false;
-    *out = value;
-    return true;
 }
 
 int main(int argc, char **argv)
 {
     static game games[3];
     uint64_t    yields, total = 0, begun_ns = fli_clock_ns();
-    if (argc != 2 || !parse(argv[1], UINT64_C(1) << 40, &yields)) {
+    if (argc != 2 || !stress_parse(argv[1], 1, UINT64_C(1) << 40, &yields)) {
         fprintf(stderr, "usage: completion_stress YIELDS\n");
         return 2;
     }

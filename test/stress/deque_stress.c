@@ -18,7 +18,6 @@
  * Exit: 0 all well; 1 an item was doubled, lost, made up or overlooked; 2 wrong usage or no memory. A trap is an
  * assertion of the deque itself.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +26,7 @@
 #include "base/prng.h"
 #include "port/clock.h"
 #include "port/thread.h"
+#include "support/stress.h"
 #include "sync/deque.h"
 
 enum { THIEVES_MAX = 64 };
@@ -299,22 +299,12 @@ static void tell(game *g)
            g->thieves, (double)(fli_clock_ns() - g->begun_ns) / (double)SECOND_NS);
 }
 
-/* False: not a number from 1 to `max`. */
-static bool parse(const char *text, uint64_t max, uint64_t *out)
-{
-    char *rest;
-    errno = 0;
-    unsigned long long value = strtoull(text, &rest, 10);
-    if (errno != 0 || rest == text || *rest != '\0' || value < 1 || value > max) return false;
-    *out = value;
-    return true;
-}
-
 int main(int argc, char **argv)
 {
     static game g;
     uint64_t    items, thieves;
-    if (argc != 3 || !parse(argv[1], UINT64_C(1) << 40, &items) || !parse(argv[2], THIEVES_MAX, &thieves)) {
+    if (argc != 3 || !stress_parse(argv[1], 1, UINT64_C(1) << 40, &items) ||
+        !stress_parse(argv[2], 1, THIEVES_MAX, &thieves)) {
         fprintf(stderr, "usage: deque_stress ITEMS THIEVES   (at most 2^40 and %d; 9 bits of memory an item)\n",
                 THIEVES_MAX);
         return 2;

@@ -11,10 +11,9 @@
  * *Limited*, the rest: room for LIMITED messages; threads try again when it is full, processes wait for room
  * (filch_yield_send), several messages at a time.
  *
- * After LIMIT without a message the program tells what it sees and ends.
+ * After STRESS_LIMIT without a message the program tells what it sees and ends.
  * Exit: 0 all well; 1 a message was lost, doubled, overtaken or damaged; 2 wrong usage, or the runtime refused.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdalign.h>
 #include <stdbool.h>
@@ -29,10 +28,10 @@
 #include "port/atomic.h"
 #include "port/clock.h"
 #include "port/thread.h"
+#include "support/stress.h"
 
 enum { SENDERS_MAX = 64, WINDOW = 2048, LIMITED = 64, AT_ONCE = 16 };
 
-#define LIMIT FILCH_SECONDS(60)
 #define SECOND_NS UINT64_C(1000000000)
 #define NUMBER_BITS 48
 #define NOBODY UINT64_MAX
@@ -57,9 +56,7 @@ typedef struct game {
     filch_pid    receiver;
     uint64_t     begun_ns;
     bool         terminal;
-    fli_mutex    lock;
-    fli_cond     ended;
-    bool         over;                           /* under lock */
+    stress_watch watch;
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) seen; /* writes: the receiver.  reads: the watch; relaxed */
     sender all[2 * SENDERS_MAX];
 } game;
@@ -78,18 +75,11 @@ static void complain(game *g, uint64_t who, uint64_t number, const char *what)
                 who < g->threads ? "thread" : "process", number, g->all[who].next);
     }
     fprintf(stderr,
-            "  %" PRIu64 " of %" PRIu64 " read; receiver %s, state %" PRId32 "; workers %" PRIu32 ", asleep %" PRIu32
+            "  %" PRIu64 " of %" PRIu64 " read; receiver %s, %s; workers %" PRIu32 ", asleep %" PRIu32
             ", sent %" PRIu64 ", refused %" PRIu64 ", undelivered %" PRIu64 "\n",
-            fli_load_rlx(&g->seen), g->total, filch_err_name(err), info.state, stats.workers, stats.asleep, stats.sent,
-            stats.refused, stats.undelivered);
+            fli_load_rlx(&g->seen), g->total, filch_err_name(err), stress_state_name(info.state), stats.workers,
+            stats.asleep, stats.sent, stats.refused, stats.undelivered);
     _exit(1);
-}
-
-static void must(const char *what, filch_err err)
-{
-    if (err == FILCH_OK) return;
-    fprintf(stderr, "\nmailbox: %s: %s\n", what, filch_err_text(err));
-    _exit(2);
 }
 
 /* ---- messages ---- */
@@ -145,7 +135,8 @@ static void check_from(game *g, const sender *s, const filch_event *event)
 static void acknowledge(game *g, sender *s)
 {
     fli_store_rlx(&s->read, s->next);
-    if (!g->limited && s->who >= g->threads) must("ack", filch_send(g->sched, s->pid, filch_int((int64_t)s->next)));
+    if (g->limited || s->who < g->threads) return;
+    stress_must("ack", filch_send(g->sched, s->pid, filch_int((int64_t)s->next)));
 }
 
 static void take(game *g, const filch_event *event)
@@ -167,12 +158,7 @@ static filch_err receiver_step(void *self, const filch_event *events, size_t cou
     if (count > 0 && events[0].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
     for (size_t i = 0; i < count; i++) take(g, &events[i]);
     fli_count(&g->seen, count);
-    if (count > 0 && fli_load_rlx(&g->seen) == g->total) {
-        fli_mutex_lock(&g->lock);
-        g->over = true;
-        fli_cond_signal(&g->ended);
-        fli_mutex_unlock(&g->lock);
-    }
+    if (count > 0 && fli_load_rlx(&g->seen) == g->total) stress_watch_leave(&g->watch);
     return filch_idle(out);
 }
 
@@ -195,7 +181,7 @@ static void thread_run(void *arg)
         } else if (g->limited && err == FILCH_EFULL) {
             fli_thread_yield();
         } else {
-            must("send", err);
+            stress_must("send", err);
         }
     }
 }
@@ -206,7 +192,7 @@ static filch_err send_open(sender *s, filch_out *out)
     note  room;
     while (s->sent < g->each && s->sent - s->acked < WINDOW) {
         if (filch_should_yield(out)) return filch_continue(out);
-        must("send", filch_send(g->sched, g->receiver, make(s, &room)));
+        stress_must("send", filch_send(g->sched, g->receiver, make(s, &room)));
         s->sent++;
     }
     return filch_idle(out);
@@ -219,7 +205,7 @@ static filch_err send_limited(sender *s, filch_out *out)
     if (s->acked < s->sent) return filch_wait(out);
     if (s->sent == g->each) return filch_idle(out);
     for (uint32_t i = 0; i < AT_ONCE && s->sent < g->each; i++) {
-        must("send", filch_yield_send(out, s->sent, g->receiver, make(s, &room)));
+        stress_must("send", filch_yield_send(out, s->sent, g->receiver, make(s, &room)));
         s->sent++;
     }
     return filch_wait(out);
@@ -234,7 +220,7 @@ static filch_err sender_step(void *self, const filch_event *events, size_t count
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
         if (events[i].type == FILCH_EVENT_MESSAGE) s->acked = (uint64_t)filch_as_int(&events[i].data);
         if (events[i].type != FILCH_EVENT_YIELD) continue;
-        must("waiting for room", events[i].error);
+        stress_must("waiting for room", events[i].error);
         s->acked++;
     }
     return s->game->limited ? send_limited(s, out) : send_open(s, out);
@@ -254,17 +240,11 @@ static void say(const game *g, uint64_t seen)
 
 static void watch(game *g)
 {
-    uint64_t before = UINT64_MAX, limit = 0;
-    fli_mutex_lock(&g->lock);
-    while (!g->over) {
-        uint64_t now = fli_clock_ns(), seen = fli_load_rlx(&g->seen);
-        if (seen != before) limit = fli_clock_after(now, LIMIT);
-        else if (now >= limit) complain(g, NOBODY, 0, "standing still");
-        before = seen;
-        say(g, seen);
-        (void)fli_cond_wait_until(&g->ended, &g->lock, now + SECOND_NS);
+    stress_news news;
+    while ((news = stress_watch_wait(&g->watch, fli_load_rlx(&g->seen))) != STRESS_OVER) {
+        if (news == STRESS_STANDS_STILL) complain(g, NOBODY, 0, "standing still");
+        say(g, fli_load_rlx(&g->seen));
     }
-    fli_mutex_unlock(&g->lock);
 }
 
 static filch_pid spawn(game *g, const filch_type *type, void *arg, uint32_t mailbox_max)
@@ -274,14 +254,14 @@ static filch_pid spawn(game *g, const filch_type *type, void *arg, uint32_t mail
     opt.args = filch_ptr(arg);
     opt.mailbox_max = mailbox_max;
     opt.overflow = FILCH_OVERFLOW_WAIT;
-    must("spawn", filch_spawn(g->sched, type, &opt, &pid));
+    stress_must("spawn", filch_spawn(g->sched, type, &opt, &pid));
     return pid;
 }
 
 static void check(game *g)
 {
     filch_stats stats = FILCH_STATS_INIT;
-    must("stats", filch_sched_stats(g->sched, &stats));
+    stress_must("stats", filch_sched_stats(g->sched, &stats));
     for (uint32_t i = 0; i < g->senders; i++) {
         if (g->all[i].next != g->each) complain(g, i, g->all[i].next, "not all were read");
     }
@@ -295,46 +275,37 @@ static void play(game *g)
     opt.workers = 2;
     g->total = g->each * g->senders;
     g->begun_ns = fli_clock_ns();
-    must("lock", fli_mutex_init(&g->lock));
-    must("condition", fli_cond_init(&g->ended));
-    must("create", filch_sched_create(&g->sched, &opt));
+    stress_watch_init(&g->watch, 1);
+    stress_must("create", filch_sched_create(&g->sched, &opt));
     g->receiver = spawn(g, &receiver_type, g, g->limited ? LIMITED : 0);
     for (uint32_t i = 0; i < g->senders; i++) {
         sender *s = &g->all[i];
         s->game = g;
         s->who = i;
-        if (i < g->threads) must("thread", fli_thread_start(&threads[i], "sender", thread_run, s));
+        if (i < g->threads) stress_must("thread", fli_thread_start(&threads[i], "sender", thread_run, s));
         else s->pid = spawn(g, &sender_type, s, 0);
     }
-    for (uint32_t i = g->threads; i < g->senders; i++) must("begin", filch_send(g->sched, g->all[i].pid, filch_int(0)));
+    for (uint32_t i = g->threads; i < g->senders; i++) {
+        stress_must("begin", filch_send(g->sched, g->all[i].pid, filch_int(0)));
+    }
     watch(g);
     for (uint32_t i = 0; i < g->threads; i++) fli_thread_join(&threads[i]);
-    must("stop", filch_sched_close(g->sched, LIMIT, NULL));
+    stress_must("stop", filch_sched_close(g->sched, STRESS_LIMIT, NULL));
     check(g);
-    must("stop", filch_sched_stop(g->sched, 0, NULL));
-    fli_cond_fini(&g->ended);
-    fli_mutex_fini(&g->lock);
+    stress_must("stop", filch_sched_stop(g->sched, 0, NULL));
+    stress_watch_fini(&g->watch);
     double seconds = (double)(fli_clock_ns() - g->begun_ns) / (double)SECOND_NS;
     printf("%s%s mailbox: %" PRIu64 " messages, %.1f s, %.0f ns each\n", g->terminal ? "\r" : "",
            g->limited ? "limited" : "open", g->total, seconds, seconds * 1e9 / (double)g->total);
     fflush(stdout);
 }
 
-static bool parse(const char *text, uint64_t max, uint64_t *out)
-{
-    char *rest;
-    errno = 0;
-    unsigned long long value = strtoull(text, &rest, 10);
-    if (errno != 0 || rest == text || *rest != '\0' || value < 1 || value > max) return false;
-    *out = value;
-    return true;
-}
-
 int main(int argc, char **argv)
 {
     static game games[2];
     uint64_t    messages, senders, total = 0, begun_ns = fli_clock_ns();
-    if (argc != 3 || !parse(argv[1], UINT64_C(1) << 40, &messages) || !parse(argv[2], SENDERS_MAX, &senders)) {
+    if (argc != 3 || !stress_parse(argv[1], 1, UINT64_C(1) << 40, &messages) ||
+        !stress_parse(argv[2], 1, SENDERS_MAX, &senders)) {
         fprintf(stderr, "usage: mailbox_stress MESSAGES SENDERS   (at most 2^40, and %d of each kind)\n", SENDERS_MAX);
         return 2;
     }

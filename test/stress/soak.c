@@ -9,10 +9,9 @@
  *
  * All along nothing may be lost: messages accepted = read + never read by the dead + thrown away by policy; instances
  * opened = closed; yields answered once; memory and resident size do not grow after a while.
- * After LIMIT without a message the program tells what it sees and ends.
+ * After STRESS_LIMIT without a message the program tells what it sees and ends.
  * Exit: 0 all well; 1 a violation; 2 wrong usage, or the machine refused.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -26,6 +25,7 @@
 #include "port/atomic.h"
 #include "port/clock.h"
 #include "port/thread.h"
+#include "support/stress.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
@@ -41,7 +41,6 @@
 enum { LEDGERS = 4, BOXES = 10, TALKERS = 32, CROWD = 200, OUTSIDE = 2, POSTMEN = 2, SENDERS = TALKERS + OUTSIDE };
 enum { ANSWER = FILCH_CMD_USER, DESK = 512, WINDOW = 4096, BOX_MAX = 8 };
 
-#define LIMIT FILCH_SECONDS(60)
 #define NODE 1
 
 /* Counts of the one world. Relaxed: numbers only, compared when everybody has left. */
@@ -97,13 +96,6 @@ static void complain(const char *what)
     do {                                   \
         if (!(condition)) complain(why);   \
     } while (0)
-
-static void machine(const char *what, filch_err err)
-{
-    if (err == FILCH_OK) return;
-    fprintf(stderr, "\nsoak: %s: %s\n", what, filch_err_text(err));
-    _exit(2);
-}
 
 /* ---- memory ---- */
 
@@ -290,7 +282,7 @@ static filch_err box_step(void *self, const filch_event *events, size_t count, f
     (void)read_mail(events, count);
     if (is_cancelled(events, count)) return filch_done(out, filch_none());
     if (++*steps % 64 != 0) return filch_idle(out);
-    machine("sleep", filch_yield_sleep(out, 1, FILCH_MICROSECONDS(200)));
+    stress_must("sleep", filch_yield_sleep(out, 1, FILCH_MICROSECONDS(200)));
     ADD(asked, 1);
     return filch_wait(out);
 }
@@ -336,12 +328,12 @@ static void ask(talker *t, filch_out *out, unsigned what)
     uint64_t tag = ++t->asked * TAGS + what, span_ns = fli_prng_below(&t->prng, 300000);
     uint32_t box = fli_prng_below(&t->prng, BOXES);
     switch (what) {
-    case TAG_ANSWER: machine("yield", filch_yield(out, ANSWER, tag, filch_int(fli_prng_below(&t->prng, 8)))); break;
-    case TAG_SEND: machine("yield", filch_yield_send(out, tag, pid_at(&boxes[box]), any_payload(&t->prng))); break;
-    case TAG_WORK: machine("yield", filch_yield_work(out, tag, do_work, (void *)(uintptr_t)tag)); break;
+    case TAG_ANSWER: stress_must("yield", filch_yield(out, ANSWER, tag, filch_int(fli_prng_below(&t->prng, 8)))); break;
+    case TAG_SEND: stress_must("yield", filch_yield_send(out, tag, pid_at(&boxes[box]), any_payload(&t->prng))); break;
+    case TAG_WORK: stress_must("yield", filch_yield_work(out, tag, do_work, (void *)(uintptr_t)tag)); break;
     default:
         t->due_ns = fli_clock_ns() + span_ns;
-        machine("yield", filch_yield_sleep(out, tag, span_ns));
+        stress_must("yield", filch_yield_sleep(out, tag, span_ns));
     }
     t->outstanding++;
     ADD(asked, 1);
@@ -421,11 +413,11 @@ static filch_err face_step(void *self, const filch_event *events, size_t count, 
     case 3: return filch_wait(out); /* for nothing: an error */
     case 4:
     case 5:
-        machine("yield", filch_yield(out, ANSWER, 7, filch_int(fli_prng_below(&f->prng, 8))));
+        stress_must("yield", filch_yield(out, ANSWER, 7, filch_int(fli_prng_below(&f->prng, 8))));
         ADD(asked, 1);
         return filch_wait(out);
     case 6:
-        machine("yield", filch_yield_sleep(out, 8, fli_prng_below(&f->prng, 100000)));
+        stress_must("yield", filch_yield_sleep(out, 8, fli_prng_below(&f->prng, 100000)));
         ADD(asked, 1);
         return filch_idle(out);
     case 7: return filch_continue(out);
@@ -532,11 +524,11 @@ static filch_err guest_step(void *self, const filch_event *events, size_t count,
     }
     uint64_t span_ns = fli_prng_below(&g->prng, 500000);
     switch (fli_prng_below(&g->prng, 12)) {
-    case 0: machine("yield", filch_yield_timer(out, 2, span_ns)); break;
-    case 1: machine("yield", filch_yield_ticker(out, 2, span_ns + 50000)); break;
-    case 2: machine("yield", filch_yield_timer_cancel(out, 3, g->timer)); break;
-    case 3: machine("yield", filch_yield_work(out, 4, do_work, NULL)); break;
-    case 4: machine("yield", filch_yield_sleep(out, 5, span_ns * 1000)); break; /* longer than we live */
+    case 0: stress_must("yield", filch_yield_timer(out, 2, span_ns)); break;
+    case 1: stress_must("yield", filch_yield_ticker(out, 2, span_ns + 50000)); break;
+    case 2: stress_must("yield", filch_yield_timer_cancel(out, 3, g->timer)); break;
+    case 3: stress_must("yield", filch_yield_work(out, 4, do_work, NULL)); break;
+    case 4: stress_must("yield", filch_yield_sleep(out, 5, span_ns * 1000)); break; /* longer than we live */
     case 5: return filch_continue(out);
     case 6: return fli_prng_below(&g->prng, 4) == 0 ? filch_done(out, filch_none()) : filch_idle(out);
     default: return filch_idle(out);
@@ -559,16 +551,16 @@ static void side_round(fli_prng *prng)
     opt.alloc = count_alloc;
     opt.alloc_user = &side_bytes;
     opt.work_threads = 1 + fli_prng_below(prng, 3);
-    machine("create", filch_sched_create(&sched, &opt));
+    stress_must("create", filch_sched_create(&sched, &opt));
     for (int i = 0; i < GUESTS; i++) {
         filch_spawn_options spawn_opt = FILCH_SPAWN_OPTIONS_INIT;
         spawn_opt.args = filch_int((int64_t)fli_prng_next(prng) & 0xffffff);
-        machine("spawn", filch_spawn(sched, &guest_type, &spawn_opt, &pids[i]));
+        stress_must("spawn", filch_spawn(sched, &guest_type, &spawn_opt, &pids[i]));
     }
     for (int i = 0; i < 2000; i++) {
         filch_err err = filch_send(sched, pids[fli_prng_below(prng, GUESTS)], any_payload(prng));
         MUST(err == FILCH_OK || err == FILCH_EDEAD, "a guest could not be reached");
-        if (opt.workers < 0 && i % 16 == 0) machine("tick", filch_tick(sched, 20, NULL));
+        if (opt.workers < 0 && i % 16 == 0) stress_must("tick", filch_tick(sched, 20, NULL));
         if (i % 64 == 0) fli_thread_yield();
     }
     uint64_t deadline_ns = fli_prng_below(prng, 3) == 0 ? 0 : FILCH_MILLISECONDS(fli_prng_below(prng, 20));
@@ -589,29 +581,29 @@ static void town_create(int32_t workers)
 {
     filch_options   opt = FILCH_OPTIONS_INIT;
     filch_registry *registry;
-    machine("registry", filch_registry_create(&registry));
-    machine("registry", filch_registry_add(registry, ANSWER, on_answer, NULL));
+    stress_must("registry", filch_registry_create(&registry));
+    stress_must("registry", filch_registry_add(registry, ANSWER, on_answer, NULL));
     opt.workers = workers;
     opt.registry = registry;
     opt.node = NODE;
     opt.alloc = count_alloc;
     opt.alloc_user = &town_bytes;
-    machine("create", filch_sched_create(&town, &opt));
+    stress_must("create", filch_sched_create(&town, &opt));
     filch_registry_destroy(registry);
     filch_pid pid;
     for (uint64_t i = 0; i < LEDGERS; i++) {
-        machine("spawn", spawn(&ledger_type, i, UINT32_MAX, NULL, NULL, &ledgers[i]));
+        stress_must("spawn", spawn(&ledger_type, i, UINT32_MAX, NULL, NULL, &ledgers[i]));
     }
     for (uint64_t i = 0; i < BOXES; i++) spawn_box(i);
     for (uint64_t i = 0; i < CROWD; i++) spawn_face(i);
-    for (uint64_t i = 0; i < TALKERS; i++) machine("spawn", spawn(&talker_type, i, UINT32_MAX, NULL, NULL, &pid));
+    for (uint64_t i = 0; i < TALKERS; i++) stress_must("spawn", spawn(&talker_type, i, UINT32_MAX, NULL, NULL, &pid));
 }
 
 /* Everybody has left; the handle still answers. */
 static void check_books(void)
 {
     filch_stats stats = FILCH_STATS_INIT;
-    machine("stats", filch_sched_stats(town, &stats));
+    stress_must("stats", filch_sched_stats(town, &stats));
     MUST(stats.alive == 0 && stats.spawned == GET(born) && stats.ended == GET(born), "lives are miscounted");
     MUST(GET(opened) == GET(closed), "an instance was not closed exactly once");
     MUST(stats.sent == GET(sent) && stats.refused == GET(full), "messages are miscounted");
@@ -661,7 +653,7 @@ static void run(uint64_t seconds)
     for (uint64_t now_ns = began_ns; now_ns < end_ns; now_ns = fli_clock_ns()) {
         side_round(&prng);
         if (GET(read) != read_before) moved_ns = now_ns;
-        MUST(now_ns - moved_ns < LIMIT, "no message for a minute");
+        MUST(now_ns - moved_ns < STRESS_LIMIT, "no message for a minute");
         read_before = GET(read);
         if (now_ns < look_ns) continue;
         look_ns += FILCH_SECONDS(1) / 4;
@@ -677,7 +669,7 @@ static void stop_all(fli_thread *outside, fli_thread *postmen)
     filch_report report = FILCH_REPORT_INIT;
     fli_store_rlx(&over, true);
     for (int i = 0; i < OUTSIDE; i++) fli_thread_join(&outside[i]);
-    filch_err err = filch_sched_close(town, LIMIT, &report);
+    filch_err err = filch_sched_close(town, STRESS_LIMIT, &report);
     MUST(err == FILCH_OK && report.forced == 0, "not everybody has ended");
     filch_report_free(&report);
     fli_mutex_lock(&desk.lock);
@@ -691,30 +683,22 @@ static void stop_all(fli_thread *outside, fli_thread *postmen)
     MUST(fli_load_acq(&town_bytes) == 0, "memory was left behind");
 }
 
-static bool parse(const char *text, uint64_t most, uint64_t *out)
-{
-    char *end;
-    errno = 0;
-    *out = strtoull(text, &end, 10);
-    return errno == 0 && end != text && *end == '\0' && *out <= most;
-}
-
 int main(int argc, char **argv)
 {
     uint64_t   seconds = 0, workers = 0;
     fli_thread outside[OUTSIDE], postmen[POSTMEN];
-    bool       good = argc >= 2 && argc <= 3 && parse(argv[1], 1u << 30, &seconds);
-    if (!good || (argc == 3 && !parse(argv[2], 1024, &workers))) {
+    bool       good = argc >= 2 && argc <= 3 && stress_parse(argv[1], 0, 1u << 30, &seconds);
+    if (!good || (argc == 3 && !stress_parse(argv[2], 0, 1024, &workers))) {
         fprintf(stderr, "usage: soak SECONDS [WORKERS]\n");
         return 2;
     }
     if (seconds == 0) seconds = 1;
-    machine("lock", fli_mutex_init(&desk.lock));
-    machine("condition", fli_cond_init(&desk.filled));
+    stress_must("lock", fli_mutex_init(&desk.lock));
+    stress_must("condition", fli_cond_init(&desk.filled));
     town_create((int32_t)workers);
-    for (int i = 0; i < POSTMEN; i++) machine("thread", fli_thread_start(&postmen[i], "postman", postman, NULL));
+    for (int i = 0; i < POSTMEN; i++) stress_must("thread", fli_thread_start(&postmen[i], "postman", postman, NULL));
     for (intptr_t i = 0; i < OUTSIDE; i++) {
-        machine("thread", fli_thread_start(&outside[i], "outside", outsider, (void *)i));
+        stress_must("thread", fli_thread_start(&outside[i], "outside", outsider, (void *)i));
     }
     run(seconds);
     stop_all(outside, postmen);

@@ -5,8 +5,8 @@
  * A receiver handles one message, says so in a counter, and goes idle. A sender waits for that counter and sends the
  * next message at once, so that it meets the receiver, and the receiver's worker, somewhere on their way to rest. Both
  * dawdle for a random moment now and then: over many rounds the message falls before, into and after every point of
- * that way. A wake-up that is lost shows as standing still: after LIMIT without a message handled the program tells
- * what it sees and ends.
+ * that way. A wake-up that is lost shows as standing still: after STRESS_LIMIT without a message handled the program
+ * tells what it sees and ends.
  *
  * The sends are shared out among all combinations of
  *     the sender      a foreign thread, or a process that runs on another worker if there is one
@@ -17,7 +17,6 @@
  *
  * Exit: 0 all well; 1 something was lost, doubled or made up; 2 wrong usage, or the runtime refused.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdalign.h>
 #include <stdbool.h>
@@ -31,8 +30,8 @@
 #include "port/atomic.h"
 #include "port/clock.h"
 #include "port/thread.h"
+#include "support/stress.h"
 
-#define LIMIT FILCH_SECONDS(60)
 #define PATIENCE FILCH_MICROSECONDS(100)
 #define ONE_IN 64 /* how often there is a cancel, and how often a timer */
 
@@ -51,9 +50,7 @@ typedef struct game {
     filch_sched *sched;
     filch_pid    receiver;
     uint32_t     seed;
-    fli_mutex    lock;
-    fli_cond     ended;
-    bool         over; /* under lock */
+    stress_watch watch;
     /* Relaxed, all of them: the checks must not lend the runtime an order that it lacks. One writer each. */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) sent; /* by the sender, as the next one */
     FLI_ATOMIC(uint64_t) cancels;
@@ -66,12 +63,6 @@ typedef struct game {
 static uint64_t sleeps_seen; /* plain: the main thread's */
 
 /* ---- telling ---- */
-
-static const char *state_name(int32_t state)
-{
-    static const char *const names[] = { "?", "ready", "running", "blocked", "idle", "complete" };
-    return state > 0 && state <= FILCH_STATE_COMPLETE ? names[state] : names[0];
-}
 
 static void describe(FILE *to, const game *g)
 {
@@ -92,23 +83,12 @@ static void complain(game *g, const char *what)
             ", fired %" PRIu64 "\n",
             fli_load_rlx(&g->sent), fli_load_rlx(&g->handled), fli_load_rlx(&g->cancels), fli_load_rlx(&g->cancelled),
             fli_load_rlx(&g->armed), fli_load_rlx(&g->fired));
-    fprintf(stderr, "  receiver: %s, %s\n", filch_err_name(err), state_name(info.state));
+    fprintf(stderr, "  receiver: %s, %s\n", filch_err_name(err), stress_state_name(info.state));
     fprintf(stderr,
             "  workers %" PRIu32 ", asleep %" PRIu32 ", sleeps %" PRIu64 ", wakes %" PRIu64 ", steps %" PRIu64
             ", timers %" PRIu64 ", alive %" PRIu64 "\n",
             stats.workers, stats.asleep, stats.sleeps, stats.wakes, stats.steps, stats.timers, stats.alive);
     _exit(1);
-}
-
-static void refuse(const char *what, filch_err err)
-{
-    fprintf(stderr, "\nwakeup: %s: %s\n", what, filch_err_text(err));
-    _exit(2);
-}
-
-static void must(const char *what, filch_err err)
-{
-    if (err != FILCH_OK) refuse(what, err);
 }
 
 /* ---- the receiver ---- */
@@ -136,21 +116,13 @@ static void dawdle(fli_prng *prng, uint32_t rarely)
     for (uint32_t n = fli_prng_below(prng, UINT32_C(1) << bits); n > 0; n--) fli_thread_pause();
 }
 
-static void finish(game *g)
-{
-    fli_mutex_lock(&g->lock);
-    g->over = true;
-    fli_cond_signal(&g->ended);
-    fli_mutex_unlock(&g->lock);
-}
-
 static void take(game *g, const filch_event *event)
 {
     switch (event->type) {
     case FILCH_EVENT_CANCEL: fli_count(&g->cancelled, 1); break;
     case FILCH_EVENT_YIELD:
         if (event->tag != TIMER_TAG) complain(g, "an answer to no question");
-        if (event->error != FILCH_OK) refuse("timer", event->error);
+        stress_must("timer", event->error);
         break;
     case FILCH_EVENT_MESSAGE:
         if (event->tag == TIMER_TAG) {
@@ -176,12 +148,11 @@ static filch_err receiver_step(void *self, const filch_event *events, size_t cou
     game   *g = p->game;
     for (size_t i = 0; i < count; i++) take(g, &events[i]);
     if (has_all(g)) {
-        finish(g);
+        stress_watch_leave(&g->watch);
         return filch_idle(out);
     }
     if (g->v.busy && fli_prng_below(&p->prng, ONE_IN) == 0) {
-        filch_err err = filch_yield_timer(out, TIMER_TAG, fli_prng_below(&p->prng, 100000));
-        if (err != FILCH_OK) refuse("timer", err);
+        stress_must("timer", filch_yield_timer(out, TIMER_TAG, fli_prng_below(&p->prng, 100000)));
         fli_count(&g->armed, 1);
     }
     dawdle(&p->prng, 256);
@@ -204,10 +175,10 @@ static bool try_send(game *g, fli_prng *prng)
     dawdle(prng, g->v.hasty ? 2 : 256);
     bool cancel = g->v.busy && fli_prng_below(prng, ONE_IN) == 0, cancel_first = fli_prng_below(prng, 2) == 0;
     if (cancel) fli_count(&g->cancels, 1);
-    if (cancel && cancel_first) must("cancel", filch_cancel(g->sched, g->receiver));
+    if (cancel && cancel_first) stress_must("cancel", filch_cancel(g->sched, g->receiver));
     fli_count(&g->sent, 1);
-    must("send", filch_send(g->sched, g->receiver, filch_int((int64_t)sent)));
-    if (cancel && !cancel_first) must("cancel", filch_cancel(g->sched, g->receiver));
+    stress_must("send", filch_send(g->sched, g->receiver, filch_int((int64_t)sent)));
+    if (cancel && !cancel_first) stress_must("cancel", filch_cancel(g->sched, g->receiver));
     return true;
 }
 
@@ -257,19 +228,13 @@ static const filch_type sender_type = {
 
 /* ---- one variant ---- */
 
-/* Until the receiver has it all. Complains when nothing was handled for LIMIT. */
+/* Until the receiver has it all. */
 static void watch(game *g)
 {
-    uint64_t before = UINT64_MAX, until = 0;
-    fli_mutex_lock(&g->lock);
-    while (!g->over) {
-        uint64_t seen = fli_load_rlx(&g->handled) + fli_load_rlx(&g->fired);
-        if (seen != before) until = fli_clock_after(fli_clock_ns(), LIMIT);
-        else if (fli_clock_ns() >= until) complain(g, "standing still: a wake-up was lost");
-        before = seen;
-        (void)fli_cond_wait_until(&g->ended, &g->lock, until);
+    stress_news news;
+    while ((news = stress_watch_wait(&g->watch, fli_load_rlx(&g->handled) + fli_load_rlx(&g->fired))) != STRESS_OVER) {
+        if (news == STRESS_STANDS_STILL) complain(g, "standing still: a wake-up was lost");
     }
-    fli_mutex_unlock(&g->lock);
 }
 
 static filch_pid spawn(game *g, const filch_type *type)
@@ -277,7 +242,7 @@ static filch_pid spawn(game *g, const filch_type *type)
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     filch_pid           pid;
     opt.args = filch_ptr(g);
-    must("spawn", filch_spawn(g->sched, type, &opt, &pid));
+    stress_must("spawn", filch_spawn(g->sched, type, &opt, &pid));
     return pid;
 }
 
@@ -293,43 +258,31 @@ static void play(const variant *v, uint64_t sends, uint32_t seed)
         opt.spin_tight = opt.spin_yield = 1;
         opt.search_ns = 1;
     }
-    must("lock", fli_mutex_init(&g.lock));
-    must("condition", fli_cond_init(&g.ended));
-    must("create", filch_sched_create(&g.sched, &opt));
+    stress_watch_init(&g.watch, 1);
+    stress_must("create", filch_sched_create(&g.sched, &opt));
     g.receiver = spawn(&g, &receiver_type);
     if (v->process) (void)spawn(&g, &sender_type);
-    else must("thread", fli_thread_start(&thread, "sender", thread_sender, &g));
+    else stress_must("thread", fli_thread_start(&thread, "sender", thread_sender, &g));
     watch(&g);
     if (!v->process) fli_thread_join(&thread);
 
     filch_stats stats = FILCH_STATS_INIT;
-    must("stats", filch_sched_stats(g.sched, &stats));
+    stress_must("stats", filch_sched_stats(g.sched, &stats));
     sleeps_seen += stats.sleeps;
     describe(stdout, &g);
     printf(": %" PRIu64 " sends, %" PRIu64 " sleeps, %" PRIu64 " wakes, %.1f s\n", sends, stats.sleeps, stats.wakes,
            (double)(fli_clock_ns() - begun_ns) / 1e9);
     fflush(stdout);
-    must("terminate", filch_terminate(g.sched, g.receiver));
-    must("stop", filch_sched_stop(g.sched, LIMIT, NULL));
-    fli_cond_fini(&g.ended);
-    fli_mutex_fini(&g.lock);
-}
-
-static bool parse(const char *text, uint64_t max, uint64_t *out)
-{
-    char *rest;
-    errno = 0;
-    unsigned long long value = strtoull(text, &rest, 10);
-    if (errno != 0 || rest == text || *rest != '\0' || value < 1 || value > max) return false;
-    *out = value;
-    return true;
+    stress_must("terminate", filch_terminate(g.sched, g.receiver));
+    stress_must("stop", filch_sched_stop(g.sched, STRESS_LIMIT, NULL));
+    stress_watch_fini(&g.watch);
 }
 
 int main(int argc, char **argv)
 {
     enum { VARIANTS = 24 };
     uint64_t sends, begun_ns = fli_clock_ns(), played = 0;
-    if (argc != 2 || !parse(argv[1], UINT64_C(1) << 40, &sends)) {
+    if (argc != 2 || !stress_parse(argv[1], 1, UINT64_C(1) << 40, &sends)) {
         fprintf(stderr, "usage: wakeup_stress SENDS\n");
         return 2;
     }

@@ -1,0 +1,99 @@
+/* stress.h - what the stress programs share: how they read their arguments, refuse, name a state, and notice that
+ * nothing moves any more. */
+#ifndef FILCH_TEST_STRESS_H
+#define FILCH_TEST_STRESS_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filch.h>
+
+#include "port/clock.h"
+#include "port/thread.h"
+
+/* Without any progress for so long, something is lost. */
+#define STRESS_LIMIT FILCH_SECONDS(60)
+
+/* False: not a number from `min` to `max`. */
+static inline bool stress_parse(const char *text, uint64_t min, uint64_t max, uint64_t *out)
+{
+    char *rest;
+    errno = 0;
+    unsigned long long value = strtoull(text, &rest, 10);
+    /* strtoull takes signs and blanks, too. */
+    if (errno != 0 || *text < '0' || *text > '9' || *rest != '\0' || value < min || value > max) return false;
+    *out = value;
+    return true;
+}
+
+/* The machine or the runtime refuses what it should not: the program cannot say anything about Filch. Exit code 2. */
+static inline void stress_must(const char *what, filch_err err)
+{
+    if (err == FILCH_OK) return;
+    fprintf(stderr, "\n%s: %s: %s\n", program_invocation_short_name, what, filch_err_text(err));
+    _exit(2);
+}
+
+/* filch_info.state in a word; `gone` is what an inspection that found nobody leaves. */
+static inline const char *stress_state_name(int32_t state)
+{
+    static const char *const names[] = { "gone", "ready", "running", "blocked", "idle", "complete" };
+    return state >= 0 && state <= FILCH_STATE_COMPLETE ? names[state] : "?";
+}
+
+/* ---- the watch ---- */
+
+/* The main thread waits here until the players are through, and looks every second whether they get on. */
+typedef struct stress_watch {
+    fli_mutex lock;
+    fli_cond  ended;
+    uint32_t  left;     /* players; under lock */
+    uint64_t  seen;     /* plain, as the next: the main thread's. The progress it saw last */
+    uint64_t  until_ns; /* when that is too long ago; 0: it has not looked yet */
+} stress_watch;
+
+typedef enum stress_news { STRESS_OVER, STRESS_MOVES, STRESS_STANDS_STILL } stress_news;
+
+static inline void stress_watch_init(stress_watch *watch, uint32_t players)
+{
+    *watch = (stress_watch){ .left = players };
+    stress_must("lock", fli_mutex_init(&watch->lock));
+    stress_must("condition", fli_cond_init(&watch->ended));
+}
+
+static inline void stress_watch_fini(stress_watch *watch)
+{
+    fli_cond_fini(&watch->ended);
+    fli_mutex_fini(&watch->lock);
+}
+
+/* A player is through. Thread: any. */
+static inline void stress_watch_leave(stress_watch *watch)
+{
+    fli_mutex_lock(&watch->lock);
+    if (--watch->left == 0) fli_cond_signal(&watch->ended);
+    fli_mutex_unlock(&watch->lock);
+}
+
+/* Waits a second, or until all are through. `progress` is any number that changes when they get on. */
+static inline stress_news stress_watch_wait(stress_watch *watch, uint64_t progress)
+{
+    uint64_t    now_ns = fli_clock_ns();
+    stress_news news = STRESS_MOVES;
+    if (watch->until_ns == 0 || progress != watch->seen) watch->until_ns = fli_clock_after(now_ns, STRESS_LIMIT);
+    else if (now_ns >= watch->until_ns) news = STRESS_STANDS_STILL;
+    watch->seen = progress;
+    fli_mutex_lock(&watch->lock);
+    if (watch->left > 0 && news == STRESS_MOVES) {
+        (void)fli_cond_wait_until(&watch->ended, &watch->lock, fli_clock_after(now_ns, FILCH_SECONDS(1)));
+    }
+    if (watch->left == 0) news = STRESS_OVER;
+    fli_mutex_unlock(&watch->lock);
+    return news;
+}
+
+#endif
