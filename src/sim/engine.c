@@ -322,6 +322,7 @@ static void dispatch(void)
         ring_alarms(0);
         if (sim.alarm_ns == FOREVER) leave(FLI_SIM_DEADLOCK, "nobody can run and nobody has an alarm: a wake-up was lost");
         /* Everybody waits: time jumps. */
+        if (sim.config.rest != NULL) sim.config.rest();
         sim.time_base_ns = sim.alarm_ns - now * POINT_NS;
         ring_alarms(sim.alarm_ns);
     }

@@ -35,6 +35,7 @@ typedef struct fli_sim_config {
     uint32_t         clock_jump;    /* of 1000 readings before which the clock jumps ahead */
     uint32_t         check_every;   /* calls `check` at every so many switches; 0: never */
     void           (*check)(void);  /* looks at everything; must not reach a point */
+    void           (*rest)(void);   /* the same, when everybody waits and time is about to jump; NULL: nothing */
     bool             trace;         /* write every point to `trace_line` */
     void (*trace_line)(void *user, uint64_t point, uint32_t thread, const char *what);
     void *trace_user;

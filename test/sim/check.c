@@ -4,6 +4,10 @@
  *     BLOCKED is in none)
  *   - the nodes behind a mailbox head, down to what has been seen, end; none is in two mailboxes
  *   - a sleeping worker's deque is empty and it has no process in hand; the counts in the idle word are those of the list
+ *
+ * And when every thread waits, so that only an alarm can go on: the global queue is empty if a worker sleeps. The watch
+ * would find what is in it, a millisecond late; a wake-up that was lost must not hide behind that. (A deque may hold
+ * something: that is left to its worker, which waits inside a step, and to the watch.)
  */
 #include "sim/check.h"
 
@@ -140,4 +144,11 @@ void fli_check_everything(filch_sched *sched, bool all)
         walk_procs(sched);
     }
     walk_sleepers(sched);
+}
+
+void fli_check_rest(filch_sched *sched)
+{
+    if (PEEK(&sched->global.count) > 0 && sched->idle.sleepers != NULL) {
+        fli_sim_fail("work waits for an alarm, and a worker sleeps: a wake-up was lost");
+    }
 }

@@ -14,4 +14,7 @@ void fli_check_begin(void);
  * work; touches nothing and is no point itself. */
 void fli_check_everything(filch_sched *sched, bool all);
 
+/* The same, when every thread waits and the next thing to happen is an alarm: nobody sleeps on work. */
+void fli_check_rest(filch_sched *sched);
+
 #endif

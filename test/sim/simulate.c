@@ -94,6 +94,7 @@ static bool run_one(const plan *p, uint64_t seed, fli_sim_result *result)
     }
     if (p->quiet) config.point_max = 1000000;
     config.check = workload_check;
+    config.rest = workload_rest;
     config.check_every = fli_prng_below(&prng, 16) == 0 ? 1 : 64;
     FILE *trace = NULL;
     if (p->trace != NULL) {

@@ -105,6 +105,11 @@ void workload_check(void)
     if (now.sched != NULL && !now.ending) fli_check_everything(now.sched, false);
 }
 
+void workload_rest(void)
+{
+    if (now.sched != NULL && !now.ending) fli_check_rest(now.sched);
+}
+
 /* Everything must be over and back. */
 static void end(uint64_t deadline_ns, filch_err wanted)
 {

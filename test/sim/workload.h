@@ -22,6 +22,8 @@ void workload_reset(void);
 
 /* Looks at everything the running workload's scheduler holds (sim/check.h). No point of the simulation. */
 void workload_check(void);
+/* The same, when everybody waits. */
+void workload_rest(void);
 
 /* The allocator of the running workload: counts, and fails when the seed says so. */
 void    *workload_alloc(void *user, void *old, size_t old_size, size_t size);
