@@ -51,10 +51,17 @@ typedef struct instance {
 
 enum { MAGIC = 0x11f3, SMALL = sizeof(instance), MIDDLE = 24, LARGE = 300 };
 
+/* By memcmp: a loop in here would be counted round by round, and take a tenth of the time. */
+static bool is_all(const void *at, size_t size, uint8_t value)
+{
+    const uint8_t *bytes = at;
+    return size == 0 || (bytes[0] == value && memcmp(bytes, bytes + 1, size - 1) == 0);
+}
+
 static filch_err open_sized(instance *self, size_t size, const filch_ctx *ctx, const char *method,
                             const filch_data *args)
 {
-    for (size_t i = 0; i < size; i++) MUST(((const char *)self)[i] == 0, "the state does not begin as zeros");
+    MUST(is_all(self, size, 0), "the state does not begin as zeros");
     MUST(method == birth.method, "another method");
     MUST(parcel_is(&birth.args->says, args), "other args");
     MUST(filch_ctx_sched(ctx) == now.sched, "another scheduler");
@@ -71,9 +78,7 @@ static filch_err open_sized(instance *self, size_t size, const filch_ctx *ctx, c
 static life *check_instance(const instance *self, size_t size)
 {
     MUST(self->magic == MAGIC, "this is not an instance");
-    for (size_t i = 0; i < size - sizeof *self; i++) {
-        MUST(self->more[i] == (uint8_t)self->number, "the state has been damaged");
-    }
+    MUST(is_all(self->more, size - sizeof *self, (uint8_t)self->number), "the state has been damaged");
     int index = model_find((filch_pid){ NODE, self->serial });
     MUST(index != NOBODY, "an instance of nobody");
     return &now.lives[index];
@@ -628,7 +633,7 @@ static void settle(void)
 {
     uint64_t since_ns = 0;
     for (uint32_t i = 0, ran = 1; ran > 0; i++) {
-        if (i == 32) return;
+        if (i == 4) return;
         since_ns = still_clock_ns;
         tick(256, &ran);
     }
