@@ -75,7 +75,9 @@ typedef int filch_err;
     X(FILCH_ENOYIELD, 20, "the step chose to wait, but no yield is outstanding")        \
     X(FILCH_EOVERFLOW, 21, "the process was ended because its mailbox overflowed")      \
     X(FILCH_EDROPPED, 22, "the receiver's mailbox is full and its policy dropped this") \
-    X(FILCH_ESYS, 23, "the operating system refused")
+    X(FILCH_ESYS, 23, "the operating system refused")                                   \
+    X(FILCH_ELINK, 24, "a linked process has failed")                                   \
+    X(FILCH_EDENIED, 25, "the policy does not allow it")
 
 enum {
 #define FILCH_ERR_ENUM(name, value, text) name = value,
@@ -259,16 +261,22 @@ FILCH_API size_t      filch_size(const filch_data *data);
 typedef enum filch_event_type {
     FILCH_EVENT_MESSAGE = 1, /* somebody sent `data`; a timer that fires is a message with the timer's `tag` */
     FILCH_EVENT_YIELD = 2,   /* the yield tagged `tag` is complete: `data`, or why not in `error` */
-    FILCH_EVENT_CANCEL = 3,  /* please end: tidy up and return filch_done. Delivered before everything else */
-    FILCH_EVENT_DROPPED = 4  /* the mailbox policy dropped messages; `data` is how many since the last such event */
+    FILCH_EVENT_CANCEL = 3,  /* please end: tidy up and return filch_done. Delivered before everything else. `error` is
+                                why; filch_cancel_with also tells who (`from`) and how long (`data`: ns, 0 no limit) */
+    FILCH_EVENT_DROPPED = 4, /* the mailbox policy dropped messages; `data` is how many since the last such event */
+    /* Notices. They come before messages and, like answers, also to a process that waits. */
+    FILCH_EVENT_EXIT = 5,      /* the monitored `from` has ended: `data` is its result, or `error` why it failed */
+    FILCH_EVENT_LINK_DOWN = 6, /* the linked `from` has failed, with `error`; only to those that trap links */
+    FILCH_EVENT_JOINED = 7,    /* `from` has joined a group; `data` is the group's name */
+    FILCH_EVENT_LEFT = 8       /* and left it, or ended */
 } filch_event_type;
 
 /* One thing that happened. Lent for the duration of the step. */
 typedef struct filch_event {
     int32_t    type;  /* filch_event_type */
-    filch_err  error; /* FILCH_OK, or why the yield failed */
-    uint64_t   tag;   /* which yield this answers */
-    filch_pid  from;  /* who sent it; nobody for threads outside, timers and handlers */
+    filch_err  error; /* FILCH_OK, or why the yield, or the process of a notice, failed */
+    uint64_t   tag;   /* which yield this answers; of a notice, the tag of filch_monitor or filch_watch */
+    filch_pid  from;  /* who sent it, or whom a notice is about; nobody for threads outside, timers and handlers */
     filch_data data;
 } filch_event;
 
@@ -320,17 +328,33 @@ typedef struct filch_spawn_options {
     void          *on_exit_user;
     uint32_t       blackbox;     /* keep the events of so many last steps; 0: as option `blackbox` of the scheduler */
     uint32_t       spare;        /* 0 */
+    const char    *name;         /* registered for it (filch_register) before anybody can reach it, lent; NULL: none */
+    const filch_data *messages;  /* what it finds in its mailbox, lent as `args` are; they take no room in it */
+    size_t         message_count;
+    uint64_t       tag;          /* of the EXIT event that FILCH_SPAWN_MONITOR brings */
+    uint32_t       relations;    /* FILCH_SPAWN_*, with the process that spawns; 0: none */
+    uint32_t       spare_too;    /* 0 */
 } filch_spawn_options;
 #define FILCH_SPAWN_OPTIONS_INIT { .size = sizeof(filch_spawn_options) }
 
+enum {
+    FILCH_SPAWN_MONITOR = 1, /* the process that spawns monitors it */
+    FILCH_SPAWN_LINK = 2,    /* and is linked with it */
+    FILCH_SPAWN_TRAP = 4,    /* the new process traps links from the beginning */
+    FILCH_SPAWN_ALL = 7
+};
+
 /* Starts a process of `type`. Its init runs now, in this thread; its first step follows on a worker.
  * Called from inside a step, the child starts on the same worker. `pid` may be NULL if you do not need it.
+ * Names and relations are there before its first step, and before anybody else can reach it.
  *
  * Thread:  any, also inside steps and handlers.                 Blocks:  never, unless init does.
  * Owns:    lends `options`; *pid is a value.
  * Errors:  FILCH_EINVAL   NULL, a type without step, bad options, args for a type without init
  *          FILCH_EMETHOD  the type does not know the method     FILCH_ENOMEM
  *          FILCH_ELIMIT   option `max_processes` is reached     FILCH_ECLOSED  the scheduler is stopping
+ *          FILCH_EEXISTS  the name is taken                     FILCH_ETOOBIG  a first message
+ *          FILCH_ESTATE   relations, but not inside a step
  *          and whatever init answers.
  */
 FILCH_API FILCH_MUST_USE filch_err filch_spawn(filch_sched *sched, const filch_type *type,
@@ -480,11 +504,28 @@ FILCH_API void filch_values_drop(filch_values *values);
 
 enum {
     FILCH_CMD_SEND = 1,
+    FILCH_CMD_SPAWN = 2,
+    FILCH_CMD_TERMINATE = 3,
+    FILCH_CMD_CANCEL = 4,
+    FILCH_CMD_MONITOR = 5,
+    FILCH_CMD_UNMONITOR = 6,
+    FILCH_CMD_LINK = 7,
+    FILCH_CMD_UNLINK = 8,
+    FILCH_CMD_EXEC = 9,
     FILCH_CMD_SLEEP = 10,
     FILCH_CMD_TIMER = 11,
     FILCH_CMD_TICKER = 12,
     FILCH_CMD_TIMER_CANCEL = 13,
     FILCH_CMD_WORK = 180,
+    FILCH_CMD_JOIN = 200,
+    FILCH_CMD_LEAVE = 201,
+    FILCH_CMD_MEMBERS = 202,
+    FILCH_CMD_BROADCAST = 203,
+    FILCH_CMD_WATCH = 204,
+    FILCH_CMD_UNWATCH = 205,
+    FILCH_CMD_REGISTER = 206,
+    FILCH_CMD_UNREGISTER = 207,
+    FILCH_CMD_SEND_NAME = 208,
     FILCH_CMD_USER = 256 /* yours from here up */
 };
 
@@ -578,6 +619,177 @@ FILCH_API void filch_registry_destroy(filch_registry *registry);
  */
 FILCH_API FILCH_MUST_USE filch_err filch_complete(filch_receiver receiver, uint64_t tag, filch_data data,
                                                   filch_err error);
+
+/* ---- relations ---------------------------------------------------------------------------------------------- */
+
+/* Processes watch each other, hang together, and have names. Each of these is a call, for any thread, and most are also
+ * a yield, whose answer has what the call would return: `error`, and in `data` what it gives. Relations survive
+ * filch_upgrade and are gone when a process ends. Notices (FILCH_EVENT_EXIT, _LINK_DOWN) need no memory when they are
+ * sent: they were provided for when the relation was made.
+ *
+ * Looking at relations (filch_whereis, filch_members) is not recorded by a black box. */
+
+/* Has the process `watcher` told when `target` ends: a FILCH_EVENT_EXIT with this `tag`. If it has ended already the
+ * event comes at once, with FILCH_EDEAD. A process may monitor another several times and gets as many events. *ref, if
+ * not NULL, is for filch_unmonitor.
+ *
+ * Thread:  any; inside a step `watcher` is usually filch_ctx_self.      Blocks:  never.
+ * Owns:    nothing.
+ * Errors:  FILCH_EINVAL  NULL, nobody, or itself   FILCH_EDEAD  the watcher has ended   FILCH_ENOMEM
+ *          FILCH_EFOREIGN   FILCH_EDENIED
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_monitor(filch_sched *sched, filch_pid watcher, filch_pid target, uint64_t tag,
+                                                 uint64_t *ref);
+
+/* Ends a monitor. After FILCH_OK its event does not come.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    nothing.
+ * Errors:  FILCH_EINVAL   FILCH_EFOREIGN
+ *          FILCH_ESTALE  there is none: its event has been sent, or it has been ended before
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_unmonitor(filch_sched *sched, filch_pid watcher, uint64_t ref);
+
+/* Ties two processes together. When one fails (ends with an error), the other ends too, with FILCH_ELINK and the error
+ * as its result (filch_as_int); and so on along the links, the first error being passed on. A process that traps links
+ * gets a FILCH_EVENT_LINK_DOWN instead. When one ends well, the link is gone and nothing happens. Two processes
+ * have one link at most: linking again is FILCH_OK and changes nothing. A link with the dead is a link with one that
+ * failed with FILCH_EDEAD.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    nothing.
+ * Errors:  FILCH_EINVAL  nobody, or itself   FILCH_EDEAD  both have ended   FILCH_ENOMEM   FILCH_EFOREIGN   FILCH_EDENIED
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_link(filch_sched *sched, filch_pid a, filch_pid b);
+
+/* Unties them.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    nothing.
+ * Errors:  FILCH_EINVAL   FILCH_EFOREIGN   FILCH_ESTALE  they are not linked (any more)
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_unlink(filch_sched *sched, filch_pid a, filch_pid b);
+
+/* From now on this process is told of links that are down (`on` not 0), or ends with them.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    nothing.
+ * Errors:  FILCH_EINVAL   FILCH_ESTATE  outside of that step
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_trap_links(filch_out *out, int on);
+
+/* As filch_cancel, with a `reason` (the event's `error`), which must not be FILCH_OK, and a deadline: a process that
+ * still lives `deadline_ns` from now is ended as by filch_terminate. FILCH_FOREVER: there is none.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    nothing.
+ * Errors:  FILCH_EINVAL   FILCH_EDEAD   FILCH_EFOREIGN   FILCH_ENOMEM   FILCH_EDENIED
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_cancel_with(filch_sched *sched, filch_pid pid, filch_err reason,
+                                                     uint64_t deadline_ns);
+
+/* Gives `pid` a name (1 to 255 bytes) in this scheduler. It may have several; a name has one process, until that ends.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    copies `name`.
+ * Errors:  FILCH_EINVAL   FILCH_EEXISTS  the name is taken   FILCH_EDEAD   FILCH_EFOREIGN   FILCH_ENOMEM   FILCH_EDENIED
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_register(filch_sched *sched, const char *name, filch_pid pid);
+
+/* Takes a name away; looks up who has it; sends to whoever has it.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    lends `name`; filch_send_name as filch_send.
+ * Errors:  FILCH_EINVAL   FILCH_EDEAD  nobody has this name; filch_send_name also as filch_send.
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_unregister(filch_sched *sched, const char *name);
+FILCH_API FILCH_MUST_USE filch_err filch_whereis(filch_sched *sched, const char *name, filch_pid *pid);
+FILCH_API FILCH_MUST_USE filch_err filch_send_name(filch_sched *sched, const char *name, filch_data data);
+
+/* The same as yields, for the process that yields: it is the watcher, or one side of the link. Answered with
+ * spawn     the pid: filch_as_pid
+ * exec      the result of the new process, or its error, when it has ended
+ * monitor   the number for unmonitor: filch_as_int. The EXIT event has the same tag
+ * the rest  nothing
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    spawn and exec copy what `options` lends; `type` must stay.
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ETOOBIG   FILCH_ESTATE; the others come with the answer.
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_yield_spawn(filch_out *out, uint64_t tag, const filch_type *type,
+                                                     const filch_spawn_options *options);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_exec(filch_out *out, uint64_t tag, const filch_type *type,
+                                                    const filch_spawn_options *options);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_terminate(filch_out *out, uint64_t tag, filch_pid pid);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_cancel(filch_out *out, uint64_t tag, filch_pid pid, filch_err reason,
+                                                      uint64_t deadline_ns);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_monitor(filch_out *out, uint64_t tag, filch_pid pid);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_unmonitor(filch_out *out, uint64_t tag, uint64_t ref);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_link(filch_out *out, uint64_t tag, filch_pid pid);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_unlink(filch_out *out, uint64_t tag, filch_pid pid);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_register(filch_out *out, uint64_t tag, const char *name);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_unregister(filch_out *out, uint64_t tag, const char *name);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_send_name(filch_out *out, uint64_t tag, const char *name,
+                                                         filch_data data);
+
+/* ---- groups ------------------------------------------------------------------------------------------------- */
+
+/* Processes of one scheduler under a common name (1 to 255 bytes). A group is there while it has members or watchers;
+ * one that nobody knows is empty.
+ *
+ * Joins, or leaves, once: a process that joined several times is a member as often until it has left as often.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    copies `group`.
+ * Errors:  FILCH_EINVAL   FILCH_EDEAD   FILCH_EFOREIGN  a process of elsewhere   FILCH_ENOMEM
+ *          FILCH_ESTALE   leave: it is not a member
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_join(filch_sched *sched, const char *group, filch_pid pid);
+FILCH_API FILCH_MUST_USE filch_err filch_leave(filch_sched *sched, const char *group, filch_pid pid);
+
+/* Has `watcher` told of each join and leave from now on: FILCH_EVENT_JOINED and _LEFT with this `tag`, in the order they
+ * happen. Until unwatched as often as it was watched.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    copies `group`.
+ * Errors:  as filch_join; FILCH_ESTALE  unwatch: it does not watch
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_watch(filch_sched *sched, const char *group, filch_pid watcher, uint64_t tag);
+FILCH_API FILCH_MUST_USE filch_err filch_unwatch(filch_sched *sched, const char *group, filch_pid watcher);
+
+/* The members, in the order they joined: up to `room` of them in `pids`, and how many there are in *count.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    fills `pids`, which may be NULL if `room` is 0, and *count.
+ * Errors:  FILCH_EINVAL
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_members(filch_sched *sched, const char *group, filch_pid *pids, size_t room,
+                                                 size_t *count);
+
+/* Sends `data` to every member, as often as it has joined, without copying it more than once. *sent, if not NULL, is how
+ * many took it: those with a full mailbox and those that have just ended do not, and are counted as for filch_send.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    as filch_send.
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ETOOBIG
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_broadcast(filch_sched *sched, const char *group, filch_data data,
+                                                   uint64_t *sent);
+
+/* The same as yields, for the process that yields. Members is answered with the pids as bytes (an array of filch_pid),
+ * broadcast with how many took it: filch_as_int.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    broadcast as filch_yield.
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ETOOBIG   FILCH_ESTATE; the others come with the answer.
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_yield_join(filch_out *out, uint64_t tag, const char *group);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_leave(filch_out *out, uint64_t tag, const char *group);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_watch(filch_out *out, uint64_t tag, const char *group);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_unwatch(filch_out *out, uint64_t tag, const char *group);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_members(filch_out *out, uint64_t tag, const char *group);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_broadcast(filch_out *out, uint64_t tag, const char *group,
+                                                         filch_data data);
 
 /* ---- routing ------------------------------------------------------------------------------------------------ */
 
@@ -718,6 +930,19 @@ FILCH_API filch_err filch_sched_close(filch_sched *sched, uint64_t deadline_ns, 
  * Errors:  none.
  */
 FILCH_API void filch_report_free(filch_report *report);
+
+/* ---- hosts -------------------------------------------------------------------------------------------------- */
+
+/* What somebody wants to do to a process of another host. */
+typedef struct filch_access {
+    uint32_t     command;   /* FILCH_CMD_SEND, _TERMINATE, _CANCEL, _MONITOR, _LINK, _UNLINK, _REGISTER, _SPAWN ... */
+    filch_pid    who;       /* the process that does it; nobody: a thread from outside, or a handler */
+    filch_sched *from, *to; /* the host that is asked, and the one it is about */
+    filch_pid    target;    /* nobody for a spawn */
+} filch_access;
+
+/* May this be? Not 0: yes. Must not block, nor call the schedulers. */
+typedef int (*filch_policy_fn)(void *user, const filch_access *access);
 
 /* ---- your own loop ------------------------------------------------------------------------------------------ */
 

@@ -33,7 +33,7 @@ typedef struct entry {
     FLI_ATOMIC(uint32_t) generation;
     FLI_ATOMIC(uint32_t) shard; /* as generation */
     uint32_t self;
-    uint32_t command; /* FILCH_CMD_SLEEP, _TIMER or _TICKER */
+    uint32_t command; /* FILCH_CMD_SLEEP, _TIMER, _TICKER, or _TERMINATE */
     uint8_t  phase;
     bool     owes;      /* of a ticker: ticks are counted, but no message is under way */
     uint64_t period_ns; /* of a ticker */
@@ -128,7 +128,8 @@ static bool stop(fli_timers *timers, uint64_t id, uint64_t serial)
     entry           *e = find_and_lock(timers, id, &shard);
     if (e == NULL) return false;
     /* Ids can be guessed: nobody may stop the sleep or the timer of another. */
-    if (serial != 0 && (e->command == FILCH_CMD_SLEEP || e->serial != serial)) {
+    bool own = (e->command == FILCH_CMD_TIMER || e->command == FILCH_CMD_TICKER) && e->serial == serial;
+    if (serial != 0 && !own) {
         fli_mutex_unlock(&shard->lock);
         return false;
     }
@@ -271,6 +272,28 @@ filch_err fli_timers_handle(fli_timers *timers, const filch_command *command, fi
     return err;
 }
 
+uint64_t fli_timers_kill(fli_timers *timers, uint64_t serial, uint64_t delay_ns)
+{
+    fli_local *here = fli_here(timers->rt);
+    entry     *e = take(timers, here != NULL ? here->index : 0);
+    if (e == NULL) return 0;
+    uint64_t id = id_of(e);
+    e->command = FILCH_CMD_TERMINATE;
+    e->period_ns = 0;
+    e->node = NULL;
+    e->owes = false;
+    e->serial = serial;
+    arm(timers, e, fli_clock_after(fli_now(timers->rt), delay_ns));
+    return id;
+}
+
+static void kill(fli_timers *timers, fli_local *here, uint64_t serial)
+{
+    fli_runtime *rt = timers->rt;
+    fli_proc    *p = fli_proc_find(rt, serial);
+    if (fli_state_raise(&p->state, fli_serial_gen(serial), FLI_KILL) == FLI_KNOCK_WOKE) rt->hooks.ready(rt, here, p);
+}
+
 /* Sends the entry's message. False: nobody is there to read it, or (a ticker) there was no memory for it. */
 static bool tell(fli_timers *timers, fli_local *here, entry *e, uint8_t what, uint64_t data)
 {
@@ -309,6 +332,7 @@ static uint64_t fire(fli_timers *timers, fli_local *here, entry *e, uint64_t now
         (void)!filch_complete(e->receiver, e->receiver.tag, filch_none(), FILCH_OK);
         return FLI_NEVER;
     case FILCH_CMD_TIMER: (void)tell(timers, here, e, 0, 1); return FLI_NEVER;
+    case FILCH_CMD_TERMINATE: kill(timers, here, e->serial); return FLI_NEVER;
     default: {
         uint64_t late = now_ns - e->wheel.due_ns, missed = late / e->period_ns;
         tick(timers, here, e, 1 + missed);

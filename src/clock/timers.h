@@ -40,6 +40,10 @@ uint32_t fli_timers_poll(fli_timers *timers, uint64_t now_ns);
 uint64_t fli_timers_next_ns(const fli_timers *timers);
 uint64_t fli_timers_count(const fli_timers *timers);
 
+/* Has the process of `serial` ended by force (FLI_KILL) in `delay_ns`. Gives the timer's id; 0: no memory. Stop it with
+ * fli_timers_abandon when the process ends. Thread: any; one outside has to wake somebody who looks at the clock. */
+FILCH_MUST_USE uint64_t fli_timers_kill(fli_timers *timers, uint64_t serial, uint64_t delay_ns);
+
 /* Stops a timer whose process has ended. Any id is fine. */
 void fli_timers_abandon(fli_timers *timers, uint64_t id);
 /* Takes the ticks that a ticker's message stands for; 1 if the ticker is gone. */

@@ -219,6 +219,7 @@ void fli_box_put_act(fli_box_writer *w, const fli_box_act *act)
     put_digest(w, &act->data);
     put_text(w, act->name != NULL ? act->name : "");
     put_u32(w, (uint32_t)act->answer);
+    if (act->kind == FLI_ACT_RELATE) put_u64(w, act->given);
 }
 
 void fli_box_put_outcome(fli_box_writer *w, const fli_box_outcome *outcome)
@@ -381,7 +382,8 @@ static void take_act(fli_box_reader *r, fli_box_act *act)
     act->data = take_digest(r);
     act->name = take_text(r);
     act->answer = take_err(r);
-    if (act->kind < FLI_ACT_SEND || act->kind > FLI_ACT_TERMINATE) r->bad = true;
+    act->given = act->kind == FLI_ACT_RELATE ? take_u64(r) : 0;
+    if (act->kind < FLI_ACT_SEND || act->kind > FLI_ACT_RELATE) r->bad = true;
 }
 
 static void take_outcome(fli_box_reader *r, fli_box_outcome *outcome)

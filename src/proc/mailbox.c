@@ -23,6 +23,44 @@ void fli_mail_append(fli_runtime *rt, uint32_t *ring, fli_node *node)
     *ring = node->self;
 }
 
+/* Puts a node before all others of the list. */
+static void prepend(fli_runtime *rt, uint32_t *ring, fli_node *node)
+{
+    uint32_t newest = *ring;
+    fli_mail_append(rt, ring, node);
+    if (newest != 0) *ring = newest;
+}
+
+static bool is_notice(const fli_node *node, filch_event_type type)
+{
+    return (node->what & FLI_NODE_SYSTEM) != 0 && (node->index & ((1u << FLI_NOTICE_HOST) - 1)) == (uint32_t)type;
+}
+
+/* A notice joins the answers; a cancel comes first; a link that is down may be the end. */
+static void sort_notice(fli_runtime *rt, fli_proc *p, fli_node *node)
+{
+    if (is_notice(node, FILCH_EVENT_CANCEL)) {
+        prepend(rt, &p->answers, node);
+        return;
+    }
+    bool traps = (p->flags & FLI_PROC_TRAPS) != 0;
+    if (is_notice(node, FILCH_EVENT_LINK_DOWN) && !traps) p->flags |= FLI_PROC_DOWN;
+    fli_mail_append(rt, &p->answers, node);
+}
+
+filch_err fli_mail_link_reason(fli_runtime *rt, const fli_proc *p)
+{
+    fli_node *newest = fli_node_at(rt, p->answers), *node = newest;
+    do {
+        node = fli_node_at(rt, node->next);
+        if (!is_notice(node, FILCH_EVENT_LINK_DOWN)) continue;
+        filch_data data = { .kind = FILCH_KIND_NONE };
+        fli_node_get_data(node, &data);
+        return node->error == FILCH_ELINK ? (filch_err)filch_as_int(&data) : node->error;
+    } while (node != newest);
+    return FILCH_OK;
+}
+
 static fli_node *take_oldest(fli_runtime *rt, uint32_t *ring)
 {
     fli_node *newest = fli_node_at(rt, *ring), *oldest = fli_node_at(rt, newest->next);
@@ -100,7 +138,8 @@ void fli_mail_drain(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head
     while (turned != 0) {
         fli_node *node = fli_node_at(rt, turned);
         turned = node->next;
-        fli_mail_append(rt, (node->what & FLI_NODE_ANSWER) != 0 ? &p->answers : &p->messages, node);
+        if (FLI_UNLIKELY((node->what & FLI_NODE_SYSTEM) != 0)) sort_notice(rt, p, node);
+        else fli_mail_append(rt, (node->what & FLI_NODE_ANSWER) != 0 ? &p->answers : &p->messages, node);
     }
     /* The head has moved on from it. */
     if (held != 0) fli_node_give(rt, here, fli_node_at(rt, held));
@@ -123,6 +162,17 @@ static void fill(fli_runtime *rt, const fli_node *node, filch_event *event)
     fli_node_get_data(node, &event->data);
 }
 
+static void fill_notice(fli_runtime *rt, const fli_node *node, filch_event *event)
+{
+    uint32_t host = node->index >> FLI_NOTICE_HOST;
+    uint64_t home = host == 0 ? rt->node : rt->model_ops->node_of(rt, host - 1);
+    event->type = (int32_t)(node->index & ((1u << FLI_NOTICE_HOST) - 1));
+    event->error = node->error;
+    event->tag = node->tag;
+    event->from = node->peer != 0 ? (filch_pid){ home, node->peer } : (filch_pid){ 0, 0 };
+    fli_node_get_data(node, &event->data);
+}
+
 /* An event that needs no node. */
 static void fill_system(filch_event *event, filch_event_type type, filch_err error, filch_data data)
 {
@@ -136,6 +186,12 @@ uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event
         nodes[n] = 0;
         fill_system(&events[n++], FILCH_EVENT_CANCEL, FILCH_ECANCELLED, filch_none());
     }
+    while (n < max && p->answers != 0) {
+        fli_node *oldest = fli_node_at(rt, fli_node_at(rt, p->answers)->next);
+        if (!is_notice(oldest, FILCH_EVENT_CANCEL)) break;
+        nodes[n] = take_oldest(rt, &p->answers)->self;
+        fill_notice(rt, oldest, &events[n++]);
+    }
     bool messages = (p->flags & FLI_PROC_WAITING) == 0;
     bool limited = (fli_state_peek(&p->state) & FLI_LIMITED) != 0;
     /* News of drops leave room for an event that is there: in a flood there would be nothing else in small batches. */
@@ -148,8 +204,12 @@ uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event
     }
     while (n < max && p->answers != 0) {
         fli_node *node = take_oldest(rt, &p->answers);
-        fli_yield_close(rt, p, node);
         nodes[n] = node->self;
+        if (FLI_UNLIKELY((node->what & FLI_NODE_SYSTEM) != 0)) {
+            fill_notice(rt, node, &events[n++]);
+            continue;
+        }
+        fli_yield_close(rt, p, node);
         fill(rt, node, &events[n++]);
     }
     while (n < max && p->messages != 0 && messages) {
@@ -177,9 +237,9 @@ void fli_mail_release(fli_runtime *rt, fli_local *here, fli_proc *p, filch_event
     if (left > 0 && fli_limit_leave(p, fli_word_gen(fli_state_peek(&p->state)), left, units)) rt->hooks.room(rt, p);
 }
 
-uint32_t fli_mail_discard(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head)
+uint32_t fli_mail_discard(fli_runtime *rt, fli_local *here, fli_proc *p, uint64_t last)
 {
-    fli_mail_drain(rt, here, p, head); /* trims nothing: the word of a process that is over says of no limit */
+    fli_mail_drain(rt, here, p, fli_word_head(last)); /* trims nothing: the word of a process that is over says of no limit */
     uint32_t held = fli_mail_held(p);
     if (held != 0) fli_node_give(rt, here, fli_node_at(rt, held));
     p->flags &= (uint8_t)~FLI_PROC_HELD;
@@ -187,7 +247,8 @@ uint32_t fli_mail_discard(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_
     while (p->answers != 0) {
         fli_node *node = take_oldest(rt, &p->answers);
         free_payload(node);
-        fli_yield_drop(rt, here, node);
+        if ((node->what & FLI_NODE_SYSTEM) != 0) fli_node_give(rt, here, node);
+        else fli_yield_drop(rt, here, node);
     }
     uint32_t unread = 0;
     for (; p->messages != 0; unread++) {

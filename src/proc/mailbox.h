@@ -1,8 +1,9 @@
 /* mailbox.h - the events of one process. Any thread posts; the worker that owns the process drains and collects.
  *
  * Posted nodes form a stack behind the state word (newest first). Draining turns what is new around and appends it to
- * one of two private lists, answers and messages, each in order of arrival. System events (cancel) are bits of the
- * state word and need no node. Collecting fills the step's array: system events, then answers, then messages.
+ * one of two private lists, answers and messages, each in order of arrival. Notices of the model (an exit, a link that
+ * is down) travel among the answers; a cancel with a reason goes before them. The plain cancel is a bit of the state word
+ * and needs no node. Collecting fills the step's array: cancels, then answers and notices, then messages.
  */
 #ifndef FLI_PROC_MAILBOX_H
 #define FLI_PROC_MAILBOX_H
@@ -16,7 +17,7 @@
 FILCH_MUST_USE static inline filch_err fli_mail_post(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t gen,
                                                      fli_node *node)
 {
-    bool wakes = (node->what & FLI_NODE_ANSWER) != 0;
+    bool wakes = (node->what & (FLI_NODE_ANSWER | FLI_NODE_SYSTEM)) != 0;
     switch (fli_state_push(&p->state, gen, node->self, &node->next, wakes)) {
     case FLI_KNOCK_DEAD: return FILCH_EDEAD;
     case FLI_KNOCK_WOKE: rt->hooks.ready(rt, here, p); break;
@@ -76,8 +77,11 @@ static inline uint32_t fli_mail_held(const fli_proc *p)
     return (p->flags & FLI_PROC_HELD) != 0 ? p->seen : 0;
 }
 
-/* At the end: frees everything that was never read; returns how many messages that were. `head` is the last newest
- * node, from fli_state_finish. */
-uint32_t fli_mail_discard(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head);
+/* Why the process goes down with a linked one (FLI_PROC_DOWN): how the first of those failed that began it. */
+filch_err fli_mail_link_reason(fli_runtime *rt, const fli_proc *p);
+
+/* At the end: frees everything that was never read; returns how many messages that were. `last` is the last word, from
+ * fli_state_finish. */
+uint32_t fli_mail_discard(fli_runtime *rt, fli_local *here, fli_proc *p, uint64_t last);
 
 #endif

@@ -27,18 +27,22 @@ enum {
     FLI_NODE_ANSWER = 1,  /* a completed yield; otherwise a message */
     FLI_NODE_FOREIGN = 2, /* the sender lives on another node, named by `tag` */
     FLI_NODE_TICK = 4,    /* from a ticker: how many ticks is read when it is delivered */
-    FLI_NODE_COUNTED = 8  /* takes up room in a mailbox with a limit */
+    FLI_NODE_COUNTED = 8, /* takes up room in a mailbox with a limit */
+    FLI_NODE_SYSTEM = 16  /* a notice (src/model): `index` is its filch_event_type, and above FLI_NOTICE_HOST where
+                             the process it is about lives, if not here */
 };
 
 enum { FLI_STAMP_FREE, FLI_STAMP_PENDING, FLI_STAMP_CLAIMED, FLI_STAMP_MASK = 3, FLI_STAMP_GENERATION = 4 };
+
+#define FLI_NOTICE_HOST 8 /* bits: a host's number plus one */
 
 typedef struct fli_node {
     uint32_t next; /* plain: handed over by the push (PAIR state.push), then the process's own */
     uint32_t self; /* plain: set when made. Its own handle */
     /* generation:30 | FREE, PENDING or CLAIMED:2.  writes: see above.  PAIR node.claim */
     FLI_ATOMIC(uint32_t) stamp;
-    uint32_t index; /* of a yield: its place among the process's outstanding yields */
-    uint64_t peer;  /* of a message: the sender's serial; of a yield: its owner's serial */
+    uint32_t index; /* of a yield: its place among the process's outstanding yields; of a notice: what it says */
+    uint64_t peer;  /* of a message: the sender's serial; of a yield: its owner's; of a notice: whom it is about */
     uint64_t tag;
     int32_t  error; /* of a yield that is out: the command id */
     uint8_t  what;

@@ -30,7 +30,9 @@ enum {
     FLI_PROC_HUNGRY = 4,  /* step it even without events: it is new, or said continue */
     FLI_PROC_TOLD = 8,    /* got its cancel from stop */
     FLI_PROC_MANY = 16,   /* yields.many is an allocated list */
-    FLI_PROC_TAPED = 32   /* ext->recorder writes down its steps */
+    FLI_PROC_TAPED = 32,  /* ext->recorder writes down its steps */
+    FLI_PROC_TRAPS = 64,  /* hears of linked processes that failed, instead of ending with them */
+    FLI_PROC_DOWN = 128   /* one has failed, and it does not trap: it ends */
 };
 
 /* What few processes need: allocated when needed, freed at exit. */

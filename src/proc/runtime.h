@@ -21,6 +21,44 @@ typedef struct fli_runtime fli_runtime;
 
 typedef struct fli_local fli_local;
 
+/* Something asked of the model: by a call, or by a yield. What is not needed is zero. */
+typedef struct fli_request {
+    uint32_t          op;     /* FILCH_CMD_* */
+    filch_err         reason; /* of a cancel */
+    filch_pid         who;    /* the one that watches, joins, is named, or asks */
+    filch_pid         target;
+    uint64_t          tag;    /* of a monitor or watch; of an unmonitor what the monitor gave; of a cancel its deadline */
+    const char       *name;   /* of a process or group */
+    const filch_data *data;
+    uint64_t          given;  /* out: of a monitor, its number; of a broadcast, how many got it */
+} fli_request;
+
+/* What a process is born with, besides its options. */
+typedef struct fli_birth {
+    uint32_t        relations; /* FILCH_SPAWN_* with `parent` */
+    uint64_t        tag;
+    filch_pid       parent;
+    const char     *name;
+    const filch_receiver *exec; /* gets the result when it ends */
+} fli_birth;
+
+/* What the lower rooms ask of src/model. It defines the table below; they never include its headers. */
+typedef struct fli_model_ops {
+    /* A WATCHED process has ended, with this result. Its slot is not free yet. */
+    void (*ended)(fli_runtime *rt, uint64_t serial, filch_err error, const filch_data *result);
+    /* Makes the relations of a process that is complete but not open yet, and opens it. An error: it is not open. */
+    filch_err (*birth)(fli_runtime *rt, fli_proc *p, uint64_t serial, const fli_birth *birth, bool limited);
+    filch_err (*relate)(fli_runtime *rt, fli_request *request);
+    /* The handler of the model's commands. */
+    filch_err (*handle)(fli_runtime *rt, const filch_command *command, filch_receiver receiver);
+    /* The node of another host: filch_pid.node. */
+    uint64_t (*node_of)(fli_runtime *rt, uint32_t host);
+    /* Thread: no process is left. */
+    void (*fini)(fli_runtime *rt);
+} fli_model_ops;
+
+extern const fli_model_ops fli_model_table;
+
 /* Stands between the process being stepped and all others: sched/record.c writes down what it does, sched/replay.c
  * answers in their place. Each function is called instead of the public one it is named after. Most steps have none. */
 typedef struct fli_tape {
@@ -29,6 +67,7 @@ typedef struct fli_tape {
     filch_err (*yield)(fli_local *here, filch_out *out, uint32_t command, uint64_t tag, filch_pid target,
                        const filch_data *data);
     filch_err (*spawn)(fli_local *here, const filch_type *type, const filch_spawn_options *options, filch_pid *pid);
+    filch_err (*relate)(fli_local *here, struct fli_request *request);
 } fli_tape;
 
 /* What a worker keeps for itself. First in sched's fli_worker; the thread finds it by fli_here. */
@@ -81,6 +120,10 @@ struct fli_runtime {
     fli_hooks       hooks;
     filch_route_fn  route;
     void           *route_user;
+    const fli_model_ops *model_ops; /* &fli_model_table; NULL in tests of lower rooms */
+    uint32_t             host;      /* which one of its model */
+    /* src/model's own.  writes: once, by whoever needs it first.  PAIR runtime.model */
+    FLI_ATOMIC(struct fli_model *) model;
     FLI_ATOMIC(uint32_t) phase;
     fli_slab     nodes, procs;
     fli_counters outside; /* counted by threads the runtime does not know, with read-modify-writes */

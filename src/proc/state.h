@@ -1,7 +1,7 @@
 /* state.h - the one word that says where a process is, and every move of it. Nobody else touches the word.
  *
- *   63        38 37   36     35      34    32 31                        0
- *   generation   KILL CANCEL LIMITED state    newest node in the mailbox
+ *   63        39 38      37   36     35      34    32 31                        0
+ *   generation   WATCHED KILL CANCEL LIMITED state    newest node in the mailbox
  *
  *   FREE     no process. Owner: the slab, or the spawner preparing it.     -> ACTIVE, by spawn.
  *   ACTIVE   ready or running: in exactly one run queue, or with the worker that took it from there.
@@ -15,6 +15,9 @@
  * pushed in between made that CAS fail; whoever pushes after finds the process asleep and owns the wake.
  *
  * Each sender checks the generation in the same CAS that delivers: a stale pid cannot reach the slot's next owner.
+ *
+ * WATCHED: somebody is to be told of the end (src/model). Whoever raises it holds the lock of the process's slot there
+ * and lists himself before he lets go; whoever ends the process sees the bit in what the swap to DONE returns.
  */
 #ifndef FLI_PROC_STATE_H
 #define FLI_PROC_STATE_H
@@ -35,8 +38,9 @@ enum { FLI_FREE, FLI_ACTIVE, FLI_IDLE, FLI_BLOCKED, FLI_DONE };
 #define FLI_LIMITED (UINT64_C(1) << 35)
 #define FLI_CANCEL (UINT64_C(1) << 36)
 #define FLI_KILL (UINT64_C(1) << 37)
-#define FLI_GEN_SHIFT 38
-#define FLI_GEN_LAST ((1u << 26) - 1)
+#define FLI_WATCHED (UINT64_C(1) << 38)
+#define FLI_GEN_SHIFT 39
+#define FLI_GEN_LAST ((1u << 25) - 1)
 
 static inline uint32_t fli_word_head(uint64_t word)
 {
@@ -82,6 +86,13 @@ static inline void fli_state_open(fli_state *state, uint32_t gen, bool limited)
 {
     /* PAIR state.push, release half: a sender that finds the process alive sees it complete. */
     fli_store_rel(state, fli_word_make(gen, FLI_ACTIVE, limited ? FLI_LIMITED : 0));
+}
+
+/* The same for one that has relations from the beginning. Thread: the spawner, under the lock of its slot. */
+static inline void fli_state_open_watched(fli_state *state, uint32_t gen, bool limited)
+{
+    /* PAIR state.push, release half: as in fli_state_open. */
+    fli_store_rel(state, fli_word_make(gen, FLI_ACTIVE, FLI_WATCHED | (limited ? FLI_LIMITED : 0)));
 }
 
 /* What a knock did, and what the caller must do now. */
@@ -136,6 +147,19 @@ FILCH_MUST_USE static inline fli_knock fli_state_rouse(fli_state *state, uint32_
     }
 }
 
+/* Raises WATCHED. False: no such process any more. Wakes nobody. Thread: any, under the lock of the slot. */
+FILCH_MUST_USE static inline bool fli_state_watch(fli_state *state, uint32_t gen)
+{
+    uint64_t word = fli_load_rlx(state);
+    do {
+        if (!fli_word_lives(word, gen)) return false;
+        /* It may end this moment; but then it comes to the lock that we hold. */
+        if ((word & FLI_WATCHED) != 0) return true;
+        /* PAIR state.watch, release half: whoever ends the process with the bit finds the model. */
+    } while (!fli_cas_weak_acqrel(state, &word, word | FLI_WATCHED));
+    return true;
+}
+
 /* Lowers CANCEL. Thread: the worker that owns the process, about to deliver the event. */
 static inline void fli_state_take_cancel(fli_state *state)
 {
@@ -155,17 +179,19 @@ FILCH_MUST_USE static inline fli_settle fli_state_settle(fli_state *state, uint3
     if (fli_word_head(word) != seen || (word & (FLI_CANCEL | FLI_KILL)) != 0) return FLI_SETTLE_KNOCKED;
     uint64_t wanted = (word & ~(FLI_STATE_MASK | UINT32_MAX)) | ((uint64_t)rest << FLI_STATE_SHIFT);
     /* One attempt, and rightly so: an ACTIVE word changes only by a new node or a raised flag, and both mean "look
-     * again". The strong form does not fail for no reason.
+     * again" (WATCHED does not, and the look is in vain). The strong form does not fail for no reason.
      * PAIR state.settle, release half: our fields are in order for whoever wakes the process. */
     return fli_cas_acqrel(state, &word, wanted) ? FLI_SETTLED : FLI_SETTLE_KNOCKED;
 }
 
-/* ACTIVE -> DONE. Returns the newest node, for the last emptying. Thread: the worker that owns the process. */
-static inline uint32_t fli_state_finish(fli_state *state)
+/* ACTIVE -> DONE. Returns the last word: its head is the newest node, for the last emptying, and WATCHED says whether
+ * the model has to hear of it. Thread: the worker that owns the process. */
+static inline uint64_t fli_state_finish(fli_state *state)
 {
     uint32_t gen = fli_word_gen(fli_load_rlx(state));
-    /* PAIR state.push, acquire half: nodes pushed until now are ours to free; later pushes find DONE. */
-    return fli_word_head(fli_swap_acqrel(state, fli_word_make(gen, FLI_DONE, 0)));
+    /* PAIR state.push, acquire half: nodes pushed until now are ours to free; later pushes find DONE.
+     * PAIR state.watch, acquire half. */
+    return fli_swap_acqrel(state, fli_word_make(gen, FLI_DONE, 0));
 }
 
 /* DONE -> FREE, with the next generation; also for a FREE slot whose spawn failed. False: the slot has used up its

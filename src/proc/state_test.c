@@ -152,7 +152,7 @@ TEST(finishing_hands_over_the_last_nodes_and_closes_the_door)
 {
     uint32_t  next;
     fli_state state = at(FLI_ACTIVE, FLI_CANCEL | FLI_LIMITED, 12);
-    same(fli_state_finish(&state), 12);
+    same(fli_word_head(fli_state_finish(&state)), 12);
     expect_word(state, FLI_DONE, 0, 0);
     same(fli_state_push(&state, GEN, 8, &next, true), FLI_KNOCK_DEAD);
     assert_true(fli_state_free(&state));

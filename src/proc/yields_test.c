@@ -331,8 +331,8 @@ TEST(answers_that_race_with_the_end_are_delivered_or_refused_and_leak_nothing)
         /* bench_finish, but with a look at what was answered and not read. */
         uint32_t gen = bench_gen(p);
         fli_yield_abandon(&r.b.rt, &r.b.here, p);
-        uint32_t head = fli_state_finish(&p->state);
-        fli_mail_drain(&r.b.rt, &r.b.here, p, head);
+        uint64_t last = fli_state_finish(&p->state);
+        fli_mail_drain(&r.b.rt, &r.b.here, p, fli_word_head(last));
         if (p->answers != 0) {
             uint32_t at = p->answers;
             do {
@@ -340,7 +340,7 @@ TEST(answers_that_race_with_the_end_are_delivered_or_refused_and_leak_nothing)
                 at = fli_node_at(&r.b.rt, at)->next;
             } while (at != p->answers);
         }
-        same(fli_mail_discard(&r.b.rt, &r.b.here, p, head), 0);
+        same(fli_mail_discard(&r.b.rt, &r.b.here, p, last), 0);
         (void)fli_limit_close(p, gen);
         assert_true(fli_state_free(&p->state));
         fli_slab_give(&r.b.rt.procs, &r.b.here.procs, p->slot);

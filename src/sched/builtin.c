@@ -26,6 +26,14 @@ static filch_err on_work(void *user, const filch_command *command, uint64_t tag,
     return fli_work_handle(&receiver.sched->workpool, &receiver.sched->rt, command, receiver);
 }
 
+static filch_err on_model(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user;
+    (void)tag;
+    fli_runtime *rt = &receiver.sched->rt;
+    return rt->model_ops->handle(rt, command, receiver);
+}
+
 filch_err fli_builtin_registry(filch_registry **out)
 {
     static const struct {
@@ -34,6 +42,12 @@ filch_err fli_builtin_registry(filch_registry **out)
     } table[] = {
         { FILCH_CMD_SEND, on_send },     { FILCH_CMD_SLEEP, on_clock },        { FILCH_CMD_TIMER, on_clock },
         { FILCH_CMD_TICKER, on_clock },  { FILCH_CMD_TIMER_CANCEL, on_clock }, { FILCH_CMD_WORK, on_work },
+        { FILCH_CMD_SPAWN, on_model },   { FILCH_CMD_TERMINATE, on_model },    { FILCH_CMD_CANCEL, on_model },
+        { FILCH_CMD_MONITOR, on_model }, { FILCH_CMD_UNMONITOR, on_model },    { FILCH_CMD_LINK, on_model },
+        { FILCH_CMD_UNLINK, on_model },  { FILCH_CMD_EXEC, on_model },         { FILCH_CMD_JOIN, on_model },
+        { FILCH_CMD_LEAVE, on_model },   { FILCH_CMD_MEMBERS, on_model },      { FILCH_CMD_BROADCAST, on_model },
+        { FILCH_CMD_WATCH, on_model },   { FILCH_CMD_UNWATCH, on_model },      { FILCH_CMD_REGISTER, on_model },
+        { FILCH_CMD_UNREGISTER, on_model }, { FILCH_CMD_SEND_NAME, on_model },
     };
     filch_registry *registry;
     filch_err       err = fli_registry_create(&registry);

@@ -95,6 +95,7 @@ static filch_err runtime_init(filch_sched *sched, const fli_mem *mem)
     rt->payload_max = opt->payload_max;
     rt->route = opt->route;
     rt->route_user = opt->route_user;
+    rt->model_ops = &fli_model_table;
     rt->hooks = (fli_hooks){ .ready = fli_ready, .abandon = on_abandon, .ticks = on_ticks, .room = on_room,
                              .no_room = on_no_room };
     fli_atomic_init(&rt->phase, FLI_OPEN);
@@ -109,6 +110,7 @@ static filch_err runtime_init(filch_sched *sched, const fli_mem *mem)
 
 static void runtime_fini(fli_runtime *rt)
 {
+    rt->model_ops->fini(rt);
     fli_slab_fini(&rt->procs);
     fli_slab_fini(&rt->nodes);
 }

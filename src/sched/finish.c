@@ -4,7 +4,7 @@
  *   2. the state word says DONE: nothing is delivered any more; what was never read is freed and counted
  *   3. senders waiting for room in its mailbox are turned away
  *   4. close, once; then its memory
- *   5. on_blackbox hears of a failure, if the process has one; on_exit hears the result
+ *   5. on_blackbox hears of a failure, if the process has one; on_exit hears the result; so does whoever watches it
  *   6. the slot goes back with the next generation: the pid is dead for ever
  */
 #include "proc/data.h"
@@ -16,14 +16,17 @@
 #include "sched/sched.h"
 #include "sched/simulate.h"
 
-static void close_mailbox(fli_runtime *rt, fli_local *here, fli_proc *p, uint64_t serial, bool limited, bool *overflowed)
+/* True: somebody watches it. */
+static bool close_mailbox(fli_runtime *rt, fli_local *here, fli_proc *p, uint64_t serial, bool limited, bool *overflowed)
 {
-    uint32_t unread = fli_mail_discard(rt, here, p, fli_state_finish(&p->state));
+    uint64_t last = fli_state_finish(&p->state);
+    uint32_t unread = fli_mail_discard(rt, here, p, last);
     if (unread > 0) fli_count(&here->counters.undelivered, unread);
-    if (!limited) return;
+    if (!limited) return (last & FLI_WATCHED) != 0;
     uint64_t load = fli_limit_close(p, fli_serial_gen(serial));
     *overflowed = (load & FLI_LOAD_OVERFLOWED) != 0;
     if ((load & FLI_LOAD_WAITING) != 0) rt->hooks.no_room(rt, serial);
+    return (last & FLI_WATCHED) != 0;
 }
 
 void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
@@ -39,7 +42,7 @@ void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
     for (uint32_t i = 0; p->ext != NULL && i < p->ext->timer_count; i++) {
         fli_timers_abandon(&sched->timers, p->ext->timers[i]);
     }
-    close_mailbox(rt, here, p, serial, limited, &overflowed);
+    bool watched = close_mailbox(rt, here, p, serial, limited, &overflowed);
     if (overflowed && error == FILCH_EKILLED) error = FILCH_EOVERFLOW;
     if (FLI_UNLIKELY(rt->sim != NULL)) fli_simulate_ended(sched, serial, error, result);
 
@@ -49,6 +52,7 @@ void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
     if (p->ext != NULL && p->ext->on_exit != NULL) {
         p->ext->on_exit(p->ext->on_exit_user, (filch_pid){ rt->node, serial }, error, result);
     }
+    if (FLI_UNLIKELY(watched)) rt->model_ops->ended(rt, serial, error, result);
     fli_data_free(result);
     fli_ext_free(rt, p);
     filch_values_drop(p->values);

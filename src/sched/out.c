@@ -29,8 +29,7 @@ void fli_out_drop_calls(filch_out *out)
     while (out->call_count > 0) fli_data_free(&out->calls[--out->call_count].data);
 }
 
-/* Are we inside the step that `out` was given to? A program may have kept the pointer. */
-static bool is_stepping(const filch_out *out)
+bool fli_out_is_stepping(const filch_out *out)
 {
     const fli_local *here = fli_here(&out->ctx.sched->rt);
     return here != NULL && here->current != NULL && !here->dispatching && out == &((const fli_worker *)here)->out;
@@ -74,7 +73,7 @@ filch_err filch_done(filch_out *out, filch_data result)
 filch_err filch_upgrade(filch_out *out, const filch_type *type, const char *method, filch_data args)
 {
     if (out == NULL || type == NULL || type->step == NULL) return FILCH_EINVAL;
-    if (!is_stepping(out)) return FILCH_ESTATE;
+    if (!fli_out_is_stepping(out)) return FILCH_ESTATE;
     void     *self = NULL;
     filch_err err = fli_instance_make(out->ctx.sched, type, &out->ctx, method, &args, NULL, &self);
     if (err != FILCH_OK) return err;
@@ -101,7 +100,7 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
     if (out == NULL) return FILCH_EINVAL;
     fli_runtime *rt = &out->ctx.sched->rt;
     fli_local   *here = fli_here(rt);
-    if (!is_stepping(out)) return FILCH_ESTATE;
+    if (!fli_out_is_stepping(out)) return FILCH_ESTATE;
     if (FLI_UNLIKELY(here->tape != NULL)) return here->tape->yield(here, out, command, tag, target, data);
     filch_data owned = filch_none();
     filch_err  err = fli_data_own(&rt->mem, rt->payload_max, data, &owned);

@@ -51,6 +51,9 @@ static inline filch_err fli_out_verdict(const filch_out *out, uint32_t yield_cou
     return out->status == FLI_STATUS_WAIT && yield_count == 0 ? FILCH_ENOYIELD : FILCH_OK;
 }
 
+/* Are we inside the step that `out` was given to? A program may have kept the pointer. */
+bool fli_out_is_stepping(const filch_out *out);
+
 /* filch_yield, about a pid. */
 filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pid target, const filch_data *data);
 

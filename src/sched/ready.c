@@ -37,6 +37,12 @@ static void ring(filch_sched *sched)
     if (fli_load_rlx(&sched->rt.phase) == FLI_CLOSING) fli_stop_nudge(sched);
 }
 
+void fli_ready_nudge(filch_sched *sched)
+{
+    if (sched->worker_count > 0) fli_idle_submitted(sched);
+    else ring(sched);
+}
+
 void fli_ready(fli_runtime *rt, fli_local *here, fli_proc *p)
 {
     filch_sched *sched = (filch_sched *)rt;

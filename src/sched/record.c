@@ -70,9 +70,18 @@ fli_box_act fli_act_raise(filch_pid pid, uint64_t flag)
 
 fli_box_act fli_act_yield(uint32_t command, uint64_t tag, filch_pid target, const filch_data *data)
 {
-    /* Work is a function and its argument: two pointers that would be others in another run. */
-    fli_box_digest digest = command == FILCH_CMD_WORK ? (fli_box_digest){ .kind = FILCH_KIND_PTR } : digest_of(data);
+    /* Work is a function and its argument, a spawn has a type: pointers that would be others in another run. */
+    bool           pointers = command == FILCH_CMD_WORK || command == FILCH_CMD_SPAWN || command == FILCH_CMD_EXEC;
+    fli_box_digest digest = pointers ? (fli_box_digest){ .kind = FILCH_KIND_PTR } : digest_of(data);
     return (fli_box_act){ .kind = FLI_ACT_YIELD, .command = command, .tag = tag, .pid = target, .data = digest };
+}
+
+fli_box_act fli_act_relate(const fli_request *request)
+{
+    fli_box_act act = { .kind = FLI_ACT_RELATE, .command = request->op, .tag = request->tag, .pid = request->target,
+                        .name = request->name };
+    if (request->data != NULL) act.data = digest_of(request->data);
+    return act;
 }
 
 fli_box_act fli_act_spawn(const filch_type *type, const filch_spawn_options *options)
@@ -144,7 +153,18 @@ static filch_err on_spawn(fli_local *here, const filch_type *type, const filch_s
     return resume(here, rec, &act, err);
 }
 
-static const fli_tape recording = { .send = on_send, .raise = on_raise, .yield = on_yield, .spawn = on_spawn };
+static filch_err on_relate(fli_local *here, fli_request *request)
+{
+    fli_recorder *rec = pause(here);
+    fli_box_act   act = fli_act_relate(request);
+    filch_err     err = here->rt->model_ops->relate(here->rt, request);
+    act.given = request->given;
+    return resume(here, rec, &act, err);
+}
+
+static const fli_tape recording = {
+    .send = on_send, .raise = on_raise, .yield = on_yield, .spawn = on_spawn, .relate = on_relate
+};
 
 /* ---- steps ---- */
 

@@ -43,6 +43,7 @@ typedef struct replay {
 static const char *const act_names[] = {
     [FLI_ACT_SEND] = "send",   [FLI_ACT_DELIVER] = "deliver", [FLI_ACT_YIELD] = "yield",
     [FLI_ACT_SPAWN] = "spawn", [FLI_ACT_CANCEL] = "cancel",   [FLI_ACT_TERMINATE] = "terminate",
+    [FLI_ACT_RELATE] = "relation",
 };
 
 static const char *const kind_names[] = {
@@ -60,6 +61,9 @@ static const char *say_act(const fli_box_act *act, char words[WORDS])
     unsigned    hash = (unsigned)(act->data.hash & 0xffffu);
     if (act->kind == FLI_ACT_SPAWN) {
         snprintf(words, WORDS, "%s %.30s with %s (#%04x)", what, act->name, kind, hash);
+    } else if (act->kind == FLI_ACT_RELATE) {
+        snprintf(words, WORDS, "%s %" PRIu32 " with %" PRIx64 ".%" PRIx64 " %.30s", what, act->command, act->pid.node,
+                 act->pid.serial, act->name);
     } else if (act->kind == FLI_ACT_YIELD) {
         snprintf(words, WORDS, "%s %" PRIu32 " tag %" PRIu64 " with %s (%" PRIu64 " bytes, #%04x)", what, act->command,
                  act->tag, kind, act->data.size, hash);
@@ -114,8 +118,8 @@ static bool same_act(const fli_box_act *a, const fli_box_act *b)
 
 /* ---- the tape: answers as it was recorded ---- */
 
-/* What was answered to `act`. `pid` is for a child's. */
-static filch_err answer(replay *rp, const fli_box_act *act, filch_pid *pid)
+/* What was answered to `act`. `pid` is for a child's; `given` for the number of a relation. */
+static filch_err answer(replay *rp, const fli_box_act *act, filch_pid *pid, uint64_t *given)
 {
     char then[WORDS], now[WORDS];
     if (rp->aside) return FILCH_OK;
@@ -130,6 +134,7 @@ static filch_err answer(replay *rp, const fli_box_act *act, filch_pid *pid)
     if (was.kind != act->kind) return FILCH_OK;
     (void)fli_box_next(&rp->reader, &rp->next);
     if (was.kind == FLI_ACT_SPAWN) *pid = was.pid;
+    if (was.kind == FLI_ACT_RELATE) *given = was.given;
     return was.answer;
 }
 
@@ -148,13 +153,13 @@ static filch_err on_send(fli_local *here, filch_pid to, filch_pid from, const fi
     replay     *rp = (replay *)here->tape;
     fli_box_act act = fli_act_send(to, data, deliver);
     (void)from;
-    return take(rp, data, answer(rp, &act, NULL));
+    return take(rp, data, answer(rp, &act, NULL, NULL));
 }
 
 static filch_err on_raise(fli_local *here, filch_pid pid, uint64_t flag)
 {
     fli_box_act act = fli_act_raise(pid, flag);
-    return answer((replay *)here->tape, &act, NULL);
+    return answer((replay *)here->tape, &act, NULL, NULL);
 }
 
 static filch_err on_yield(fli_local *here, filch_out *out, uint32_t command, uint64_t tag, filch_pid target,
@@ -163,7 +168,7 @@ static filch_err on_yield(fli_local *here, filch_out *out, uint32_t command, uin
     replay     *rp = (replay *)here->tape;
     fli_box_act act = fli_act_yield(command, tag, target, data);
     (void)out;
-    filch_err err = take(rp, data, answer(rp, &act, NULL));
+    filch_err err = take(rp, data, answer(rp, &act, NULL, NULL));
     if (err == FILCH_OK) rp->yields++;
     return err;
 }
@@ -173,13 +178,24 @@ static filch_err on_spawn(fli_local *here, const filch_type *type, const filch_s
     replay     *rp = (replay *)here->tape;
     fli_box_act act = fli_act_spawn(type, options);
     filch_pid   child = { rp->report->pid.node, UINT64_MAX - rp->nobody };
-    filch_err   err = answer(rp, &act, &child);
+    filch_err   err = answer(rp, &act, &child, NULL);
     if (child.serial == UINT64_MAX - rp->nobody) rp->nobody++;
     if (err == FILCH_OK && pid != NULL) *pid = child;
     return err;
 }
 
-static const fli_tape replaying = { .send = on_send, .raise = on_raise, .yield = on_yield, .spawn = on_spawn };
+static filch_err on_relate(fli_local *here, fli_request *request)
+{
+    replay     *rp = (replay *)here->tape;
+    fli_box_act act = fli_act_relate(request);
+    if (act.name == NULL) act.name = "";
+    filch_err err = answer(rp, &act, NULL, &request->given);
+    return request->data != NULL ? take(rp, request->data, err) : err;
+}
+
+static const fli_tape replaying = {
+    .send = on_send, .raise = on_raise, .yield = on_yield, .spawn = on_spawn, .relate = on_relate
+};
 
 /* ---- payloads ---- */
 

@@ -131,6 +131,9 @@ void fli_ready(fli_runtime *rt, fli_local *here, fli_proc *p);
 /* Queues a process on the worker's own deque. */
 void fli_ready_here(fli_worker *w, fli_proc *p);
 
+/* Has somebody look at the clock: a timer was armed. Thread: any. */
+void fli_ready_nudge(filch_sched *sched);
+
 /* step.c */
 void fli_step(fli_worker *w, fli_proc *p);
 /* The call itself, with the first `count` of w->events. */
@@ -142,6 +145,12 @@ filch_err fli_step_call(fli_worker *w, fli_proc *p, uint32_t count);
 filch_err fli_instance_make(filch_sched *sched, const filch_type *type, const filch_ctx *ctx, const char *method,
                             const filch_data *args, void *small, void **out);
 void      fli_instance_free(filch_sched *sched, const filch_type *type, void *small, void *self);
+
+/* filch_spawn with options that have been read. `relations` NULL: none. */
+filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spawn_options *opt, const fli_birth *birth,
+                    filch_pid *pid);
+/* An older caller's shorter struct leaves the rest at their defaults; a newer one must not ask for what we cannot do. */
+filch_err fli_spawn_options_read(const filch_spawn_options *given, filch_spawn_options *out);
 
 /* finish.c */
 /* Ends a process that the worker owns. Frees `result`. */

@@ -4,6 +4,8 @@
 #include "proc/data.h"
 #include "proc/ext.h"
 #include "proc/limit.h"
+#include "proc/mailbox.h"
+#include "proc/send.h"
 #include "proc/values.h"
 #include "sched/record.h"
 #include "sched/sched.h"
@@ -46,8 +48,7 @@ void fli_instance_free(filch_sched *sched, const filch_type *type, void *small, 
     if (self != small) fli_free(&sched->rt.mem, self, heap_size(type));
 }
 
-/* An older caller's shorter struct leaves the rest at their defaults; a newer one must not ask for what we cannot do. */
-static filch_err read_options(const filch_spawn_options *given, filch_spawn_options *out)
+filch_err fli_spawn_options_read(const filch_spawn_options *given, filch_spawn_options *out)
 {
     *out = (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT;
     if (given == NULL) return FILCH_OK;
@@ -59,7 +60,9 @@ static filch_err read_options(const filch_spawn_options *given, filch_spawn_opti
     if (out->overflow > FILCH_OVERFLOW_STOP || out->mailbox_max > FLI_MAILBOX_MAX) return FILCH_EINVAL;
     if (out->mailbox_bytes / 16 >= FLI_MAILBOX_UNITS_MAX) return FILCH_EINVAL;
     if (out->blackbox > FILCH_BLACKBOX_MAX && out->blackbox != FILCH_BLACKBOX_OFF) return FILCH_EINVAL;
-    if (out->spare != 0) return FILCH_EINVAL;
+    if (out->spare != 0 || out->spare_too != 0 || (out->relations & ~(uint32_t)FILCH_SPAWN_ALL) != 0) return FILCH_EINVAL;
+    if ((out->messages == NULL && out->message_count != 0) || out->message_count > UINT32_MAX) return FILCH_EINVAL;
+    if (out->name != NULL && out->name[0] == '\0') return FILCH_EINVAL;
     return FILCH_OK;
 }
 
@@ -71,6 +74,7 @@ static void set_up(fli_proc *p, const filch_type *type, void *self, const filch_
     fli_store_rlx(&p->type, type);
     p->yield_count = 0;
     p->flags = FLI_PROC_HUNGRY;
+    if ((opt->relations & FILCH_SPAWN_TRAP) != 0) p->flags |= FLI_PROC_TRAPS;
     if (p->ext != NULL && p->ext->recorder != NULL) p->flags |= FLI_PROC_TAPED;
     p->rest = FILCH_STATE_READY;
     fli_store_rlx(&p->mailbox_max, opt->mailbox_max);
@@ -124,43 +128,71 @@ static bool enter(filch_sched *sched, fli_local *here)
     return false;
 }
 
-filch_err filch_spawn(filch_sched *sched, const filch_type *type, const filch_spawn_options *options, filch_pid *pid)
+/* The messages that it finds in its mailbox. They take no room there. Thread: the spawner; the process is his own. */
+static filch_err put_first(fli_runtime *rt, fli_local *here, fli_proc *p, filch_pid from, const filch_spawn_options *opt)
 {
-    if (sched == NULL || type == NULL || type->step == NULL) return FILCH_EINVAL;
-    filch_spawn_options opt;
-    filch_err           err = read_options(options, &opt);
-    if (err != FILCH_OK) return err;
+    for (size_t i = 0; i < opt->message_count; i++) {
+        filch_data owned = filch_none(), lent = fli_data_lend(&opt->messages[i]);
+        filch_err  err = fli_data_own(&rt->mem, rt->payload_max, &lent, &owned);
+        if (err != FILCH_OK) return err;
+        fli_node *node = fli_message_make(rt, here, from, &owned);
+        if (node == NULL) {
+            fli_data_free(&owned);
+            return FILCH_ENOMEM;
+        }
+        fli_mail_append(rt, &p->messages, node);
+    }
+    return FILCH_OK;
+}
+
+filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spawn_options *opt, const fli_birth *birth,
+                    filch_pid *pid)
+{
     fli_runtime *rt = &sched->rt;
     fli_local   *here = fli_here(rt);
-    if (FLI_UNLIKELY(here != NULL && here->tape != NULL)) return here->tape->spawn(here, type, &opt, pid);
-    if (FLI_UNLIKELY(rt->sim != NULL) && !rt->sim->point(rt, here, "filch_spawn")) return FILCH_ESTATE;
+    filch_err    err;
     if (!enter(sched, here)) return FILCH_ECLOSED;
 
     uint32_t slot = take_slot(sched, here, &err);
     if (slot == 0) goto no_slot;
     fli_proc *p = fli_slab_at(&rt->procs, slot);
     uint32_t  gen = fli_word_gen(fli_state_peek(&p->state));
-    err = set_ext(rt, p, &opt);
+    err = set_ext(rt, p, opt);
     if (err != FILCH_OK) goto no_ext;
-    p->values = opt.values;
+    p->values = opt->values;
     if (p->values == NULL && here != NULL && here->current != NULL) p->values = here->current->values;
     (void)fli_values_hold(p->values);
     filch_ctx ctx = { .self = { rt->node, fli_serial(gen, slot) }, .sched = sched, .values = p->values };
     void     *self = NULL;
-    err = fli_record_begin(sched, p, type, &opt);
+    err = fli_record_begin(sched, p, type, opt);
     if (err != FILCH_OK) goto no_self;
-    err = fli_instance_make(sched, type, &ctx, opt.method, &opt.args, p->small, &self);
+    err = fli_instance_make(sched, type, &ctx, opt->method, &opt->args, p->small, &self);
     if (err != FILCH_OK) goto no_self;
 
-    set_up(p, type, self, &opt, gen);
-    if (pid != NULL) *pid = ctx.self;
+    set_up(p, type, self, opt, gen);
+    filch_pid from = { 0, 0 };
+    if (here != NULL && here->serial != 0) from = (filch_pid){ rt->node, here->serial };
+    err = put_first(rt, here, p, from, opt);
+    if (err != FILCH_OK) goto no_birth;
     FLI_TALLY(rt, here, spawned, 1);
     if (FLI_UNLIKELY(rt->sim != NULL)) fli_simulate_spawned(sched, here, ctx.self.serial, type);
-    fli_state_open(&p->state, gen, opt.mailbox_max != 0 || opt.mailbox_bytes != 0);
+    bool limited = opt->mailbox_max != 0 || opt->mailbox_bytes != 0;
+    if (FLI_LIKELY(birth == NULL)) fli_state_open(&p->state, gen, limited);
+    else err = rt->model_ops->birth(rt, p, ctx.self.serial, birth, limited);
+    if (err != FILCH_OK) goto no_relations;
+    if (pid != NULL) *pid = ctx.self;
     fli_ready(rt, here, p);
     leave(sched, here);
     return FILCH_OK;
 
+no_relations:
+    FLI_TALLY(rt, here, spawned, (uint64_t)0 - 1);
+    filch_data nothing = filch_none();
+    if (FLI_UNLIKELY(rt->sim != NULL)) fli_simulate_ended(sched, ctx.self.serial, err, &nothing);
+no_birth:
+    (void)fli_mail_discard(rt, here, p, 0);
+    if (type->close != NULL) type->close(self);
+    fli_instance_free(sched, type, p->small, self);
 no_self:
     filch_values_drop(p->values);
     fli_record_drop(rt, p);
@@ -172,4 +204,24 @@ no_ext:
 no_slot:
     leave(sched, here);
     return err;
+}
+
+filch_err filch_spawn(filch_sched *sched, const filch_type *type, const filch_spawn_options *options, filch_pid *pid)
+{
+    if (sched == NULL || type == NULL || type->step == NULL) return FILCH_EINVAL;
+    filch_spawn_options opt;
+    filch_err           err = fli_spawn_options_read(options, &opt);
+    if (err != FILCH_OK) return err;
+    fli_runtime *rt = &sched->rt;
+    fli_local   *here = fli_here(rt);
+    if (FLI_UNLIKELY(here != NULL && here->tape != NULL)) return here->tape->spawn(here, type, &opt, pid);
+    if (FLI_UNLIKELY(rt->sim != NULL) && !rt->sim->point(rt, here, "filch_spawn")) return FILCH_ESTATE;
+    uint32_t relations = opt.relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK);
+    if (FLI_LIKELY(relations == 0 && opt.name == NULL)) return fli_spawn(sched, type, &opt, NULL, pid);
+    /* Only a process can watch, and a handler speaks for nobody. */
+    bool inside = here != NULL && here->serial != 0 && !here->dispatching;
+    if (relations != 0 && !inside) return FILCH_ESTATE;
+    fli_birth birth = { .relations = relations, .tag = opt.tag, .name = opt.name };
+    if (inside) birth.parent = (filch_pid){ rt->node, here->serial };
+    return fli_spawn(sched, type, &opt, &birth, pid);
 }

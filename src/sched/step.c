@@ -187,6 +187,13 @@ static bool must_end(fli_worker *w, uint64_t word)
     return FLI_UNLIKELY(fli_load_rlx(&w->sched->rt.phase) != FLI_OPEN) && fli_load_rlx(&w->sched->stop.force);
 }
 
+/* A linked process has failed, and this one does not trap that. */
+static void go_down(fli_worker *w, fli_proc *p)
+{
+    filch_data reason = filch_int(fli_mail_link_reason(&w->sched->rt, p));
+    fli_finish(w, p, FILCH_ELINK, &reason);
+}
+
 void fli_step(fli_worker *w, fli_proc *p)
 {
     fli_runtime *rt = &w->sched->rt;
@@ -205,6 +212,10 @@ void fli_step(fli_worker *w, fli_proc *p)
         conclude(w, p, call(w, p, 1));
     } else {
         fli_mail_drain(rt, here, p, fli_word_head(word));
+        if (FLI_UNLIKELY((p->flags & FLI_PROC_DOWN) != 0)) {
+            go_down(w, p);
+            goto over;
+        }
         bool     cancel = take_cancel(w, p, word);
         uint32_t count = fli_mail_collect(rt, p, cancel, w->events, w->nodes, w->sched->opt.batch_max);
         if (count == 0 && (p->flags & FLI_PROC_HUNGRY) == 0) {
@@ -215,6 +226,7 @@ void fli_step(fli_worker *w, fli_proc *p)
             conclude(w, p, call(w, p, count));
         }
     }
+over:
     here->current = NULL;
     here->serial = 0;
 }

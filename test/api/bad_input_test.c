@@ -727,7 +727,7 @@ TEST(every_code_has_a_name_and_a_sentence)
     assert_string_equal(filch_err_text(name), text);
     FILCH_ERR_MAP(ROW)
 #undef ROW
-    const filch_err unknown[] = { FILCH_ESYS + 1, FILCH_EUSER - 1, -1, INT32_MIN };
+    const filch_err unknown[] = { FILCH_EDENIED + 1, FILCH_EUSER - 1, -1, INT32_MIN };
     for (size_t i = 0; i < COUNT_OF(unknown); i++) {
         assert_string_equal(filch_err_text(unknown[i]), "unknown error");
         assert_non_null(filch_err_name(unknown[i]));

@@ -1,0 +1,492 @@
+/* bonds.c - monitors and links: making them, ending them, and what the end of a process does to them. See model.h.
+ *
+ * INVARIANT  a bond that is listed has all its ends listed, each with a process that is WATCHED and whose end has not
+ *            passed through fli_ended yet.
+ * INVARIANT  a bond is taken out of its lists under the locks of all its ends, and belongs to whoever took it out.
+ *
+ * Why nothing is lost: whoever makes a bond raises WATCHED and lists it under the stripe's lock. A process ends by a swap
+ * of its state word. If the swap comes first, raising fails, and the maker sends the notice himself. If it comes second,
+ * it returns the bit, and fli_ended waits for the lock and finds the bond. Why nothing is doubled: taking the bond out
+ * happens once.
+ */
+#include "base/assert.h"
+#include "base/prng.h"
+#include "model/model.h"
+#include "proc/data.h"
+#include "proc/mailbox.h"
+
+/* ---- stripes ---- */
+
+static unsigned stripe_of(uint32_t host, uint64_t serial)
+{
+    return (unsigned)(fli_serial_slot(serial) + host * 7) % FLI_STRIPES;
+}
+
+static unsigned stripe_of_end(const fli_end *end)
+{
+    return stripe_of(end->host, end->serial);
+}
+
+static void lock_two(fli_model *m, unsigned a, unsigned b)
+{
+    unsigned low = a < b ? a : b, high = a < b ? b : a;
+    fli_mutex_lock(&m->stripes[low].lock);
+    if (high != low) fli_mutex_lock(&m->stripes[high].lock);
+}
+
+static void unlock_two(fli_model *m, unsigned a, unsigned b)
+{
+    fli_mutex_unlock(&m->stripes[a].lock);
+    if (b != a) fli_mutex_unlock(&m->stripes[b].lock);
+}
+
+void fli_stripe_lock(fli_model *m, const fli_end *end)
+{
+    fli_mutex_lock(&m->stripes[stripe_of_end(end)].lock);
+}
+
+void fli_stripe_unlock(fli_model *m, const fli_end *end)
+{
+    fli_mutex_unlock(&m->stripes[stripe_of_end(end)].lock);
+}
+
+void fli_stripes_lock(fli_model *m, const fli_end *a, const fli_end *b)
+{
+    lock_two(m, stripe_of_end(a), stripe_of_end(b));
+}
+
+void fli_stripes_unlock(fli_model *m, const fli_end *a, const fli_end *b)
+{
+    unlock_two(m, stripe_of_end(a), stripe_of_end(b));
+}
+
+/* ---- lists ---- */
+
+static fli_bond *bond_at(fli_model *m, uint32_t place)
+{
+    return fli_slab_at_size(&m->bonds, place / 2, sizeof(fli_bond));
+}
+
+static uint32_t host_of(fli_bond *bond, unsigned which)
+{
+    return (fli_load_rlx(&bond->hosts) >> (16 * which)) & 0xffffu;
+}
+
+/* How many slots the segments before this one hold. */
+static uint32_t segment_first(unsigned segment)
+{
+    return segment == 0 ? 0 : 1u << (FLI_SLAB_FIRST_BITS + segment - 1);
+}
+
+static uint32_t segment_length(unsigned segment)
+{
+    return segment == 0 ? 1u << FLI_SLAB_FIRST_BITS : segment_first(segment);
+}
+
+/* Makes room for the head of a slot. */
+static filch_err make_heads(fli_model *m, const fli_end *end)
+{
+    fli_host *host = fli_host_at(m, end->host);
+    unsigned  segment = fli_slab_segment(fli_serial_slot(end->serial));
+    if (fli_proc_find(end->rt, end->serial) == NULL) return FILCH_OK; /* a pid that never was: nothing will be listed */
+    if (fli_load_acq(&host->heads[segment]) != NULL) return FILCH_OK; /* PAIR host.heads, acquire half */
+    filch_err err = FILCH_OK;
+    fli_mutex_lock(&m->grow);
+    if (fli_load_rlx(&host->heads[segment]) == NULL) {
+        uint32_t *heads = fli_zalloc(&m->mem, segment_length(segment) * sizeof *heads);
+        if (heads == NULL) err = FILCH_ENOMEM;
+        else fli_store_rel(&host->heads[segment], heads); /* PAIR host.heads, release half */
+    }
+    fli_mutex_unlock(&m->grow);
+    return err;
+}
+
+/* The head of the list of a process that has, or is about to have, bonds. Under its stripe's lock. */
+static uint32_t *head_of(fli_model *m, uint32_t host, uint64_t serial)
+{
+    uint32_t  slot = fli_serial_slot(serial);
+    unsigned  segment = fli_slab_segment(slot);
+    uint32_t *heads = fli_load_acq(&fli_host_at(m, host)->heads[segment]); /* PAIR host.heads, acquire half */
+    return &heads[slot - segment_first(segment)];
+}
+
+void fli_bond_list(fli_model *m, fli_bond *bond, unsigned which)
+{
+    uint32_t *head = head_of(m, host_of(bond, which), fli_load_rlx(&bond->serial[which]));
+    uint32_t  place = bond->self * 2 + which, first = *head;
+    if (first == 0) {
+        bond->next[which] = bond->prev[which] = place;
+        *head = place;
+        return;
+    }
+    fli_bond *oldest = bond_at(m, first);
+    uint32_t  last = oldest->prev[first & 1];
+    bond->next[which] = first;
+    bond->prev[which] = last;
+    bond_at(m, last)->next[last & 1] = place;
+    oldest->prev[first & 1] = place;
+}
+
+void fli_bond_unlist(fli_model *m, fli_bond *bond, unsigned which)
+{
+    uint32_t *head = head_of(m, host_of(bond, which), fli_load_rlx(&bond->serial[which]));
+    uint32_t  place = bond->self * 2 + which, next = bond->next[which], prev = bond->prev[which];
+    if (next == place) {
+        *head = 0;
+        return;
+    }
+    bond_at(m, next)->prev[next & 1] = prev;
+    bond_at(m, prev)->next[prev & 1] = next;
+    if (*head == place) *head = next;
+}
+
+/* ---- bonds ---- */
+
+static bool is_double(const fli_bond *bond)
+{
+    return bond->kind == FLI_BOND_MONITOR || bond->kind == FLI_BOND_LINK;
+}
+
+/* Takes the node that will tell `end`. */
+static bool provide(fli_bond *bond, unsigned which, const fli_end *end)
+{
+    fli_node *node = fli_node_take(end->rt, fli_here(end->rt));
+    if (node != NULL) bond->node[which] = node->self;
+    return node != NULL;
+}
+
+/* Takes the node out of the bond; `to` is its runtime. */
+static fli_node *take_node(fli_bond *bond, unsigned which, fli_runtime *to)
+{
+    fli_node *node = fli_node_at(to, bond->node[which]);
+    bond->node[which] = 0;
+    return node;
+}
+
+filch_err fli_bond_make(fli_model *m, fli_bond_kind kind, const fli_end *a, const fli_end *b, fli_bond **out)
+{
+    filch_err err = make_heads(m, a);
+    if (err == FILCH_OK && b != NULL) err = make_heads(m, b);
+    if (err != FILCH_OK) return err;
+    uint32_t handle = fli_slab_take(&m->bonds, NULL);
+    if (handle == 0) return FILCH_ENOMEM;
+    fli_bond *bond = bond_at(m, handle * 2);
+    bond->kind = kind;
+    bond->tag = 0;
+    bond->node[0] = bond->node[1] = 0;
+    fli_store_rlx(&bond->serial[0], a->serial);
+    fli_store_rlx(&bond->serial[1], b != NULL ? b->serial : 0);
+    fli_store_rlx(&bond->hosts, a->host | (b != NULL ? b->host : a->host) << 16);
+    /* A monitor tells end 0; a link whoever is left: on one host one node does for both. */
+    bool provided = !is_double(bond) || provide(bond, 0, a);
+    if (provided && kind == FLI_BOND_LINK && a->host != b->host) provided = provide(bond, 1, b);
+    if (!provided) {
+        fli_bond_free(m, bond);
+        return FILCH_ENOMEM;
+    }
+    *out = bond;
+    return FILCH_OK;
+}
+
+void fli_bond_retire(fli_bond *bond)
+{
+    fli_store_rlx(&bond->gen, fli_load_rlx(&bond->gen) + 1);
+}
+
+/* Nodes go back to the host they came from, which the caller keeps from going away, if it is not gone already. */
+void fli_bond_free(fli_model *m, fli_bond *bond)
+{
+    for (unsigned which = 0; which < 2; which++) {
+        if (bond->node[which] == 0) continue;
+        fli_runtime *rt = fli_load_acq(&fli_host_at(m, host_of(bond, which))->rt); /* PAIR host.open, acquire half */
+        fli_node_give(rt, fli_here(rt), take_node(bond, which, rt));
+    }
+    fli_slab_give(&m->bonds, NULL, bond->self);
+}
+
+bool fli_end_watch(const fli_end *end)
+{
+    fli_proc *p = fli_proc_find(end->rt, end->serial);
+    return p != NULL && fli_state_watch(&p->state, fli_serial_gen(end->serial));
+}
+
+static void list_both(fli_model *m, fli_bond *bond)
+{
+    fli_bond_list(m, bond, 0);
+    fli_bond_list(m, bond, 1);
+}
+
+static void unlist_both(fli_model *m, fli_bond *bond)
+{
+    fli_bond_unlist(m, bond, 0);
+    fli_bond_unlist(m, bond, 1);
+    fli_bond_retire(bond);
+}
+
+bool fli_bond_has_list(fli_model *m, const fli_end *end)
+{
+    unsigned segment = fli_slab_segment(fli_serial_slot(end->serial));
+    fli_proc *p = fli_proc_find(end->rt, end->serial);
+    if (p == NULL || !fli_word_lives(fli_state_peek(&p->state), fli_serial_gen(end->serial))) return false;
+    return fli_load_acq(&fli_host_at(m, end->host)->heads[segment]) != NULL; /* PAIR host.heads, acquire half */
+}
+
+fli_bond *fli_bond_of_group(fli_model *m, const fli_end *end, fli_bond_kind kind, const void *group)
+{
+    uint32_t first = *head_of(m, end->host, end->serial), at = first;
+    while (at != 0) {
+        fli_bond *bond = bond_at(m, at);
+        at = bond->prev[at & 1];
+        bond = bond_at(m, at);
+        if (bond->kind == (uint32_t)kind && fli_load_rlx(&bond->serial[1]) == (uintptr_t)group) return bond;
+        if (at == first) break;
+    }
+    return NULL;
+}
+
+/* ---- monitors ---- */
+
+filch_err fli_monitor(fli_model *m, const fli_end *watcher, const fli_end *target, uint64_t tag, uint64_t *ref)
+{
+    fli_bond *bond;
+    filch_err err = fli_bond_make(m, FLI_BOND_MONITOR, watcher, target, &bond);
+    if (err != FILCH_OK) return err;
+    bond->tag = tag;
+    fli_stripes_lock(m, watcher, target);
+    bool watches = fli_end_watch(watcher), lives = watches && fli_end_watch(target);
+    if (lives) list_both(m, bond);
+    *ref = lives ? fli_bond_ref(bond) : 0;
+    fli_stripes_unlock(m, watcher, target);
+    if (lives) return FILCH_OK;
+    if (watches) {
+        fli_node *node = take_node(bond, 0, watcher->rt);
+        fli_notice_fill(node, FILCH_EVENT_EXIT, watcher->rt, target, tag, FILCH_EDEAD, NULL);
+        fli_notice_post(watcher->rt, watcher->serial, node);
+    }
+    fli_bond_free(m, bond);
+    return watches ? FILCH_OK : FILCH_EDEAD;
+}
+
+/* Is it still the bond that `ref` named, of this watcher? Under his stripe's lock the answer stays true. */
+static bool is_monitor_of(fli_bond *bond, const fli_end *watcher, uint64_t ref)
+{
+    return fli_bond_ref(bond) == ref && fli_load_rlx(&bond->serial[0]) == watcher->serial &&
+           host_of(bond, 0) == watcher->host;
+}
+
+filch_err fli_unmonitor(fli_model *m, const fli_end *watcher, uint64_t ref)
+{
+    fli_bond *bond = fli_slab_find(&m->bonds, (uint32_t)ref);
+    if (bond == NULL) return FILCH_ESTALE;
+    /* The other end may be read too early: then the lock is the wrong one, but so is the generation. */
+    unsigned mine = stripe_of_end(watcher), other = stripe_of(host_of(bond, 1), fli_load_rlx(&bond->serial[1]));
+    lock_two(m, mine, other);
+    bool found = is_monitor_of(bond, watcher, ref) && bond->kind == FLI_BOND_MONITOR &&
+                 stripe_of(host_of(bond, 1), fli_load_rlx(&bond->serial[1])) == other;
+    if (found) unlist_both(m, bond);
+    unlock_two(m, mine, other);
+    if (found) fli_bond_free(m, bond);
+    return found ? FILCH_OK : FILCH_ESTALE;
+}
+
+/* ---- links ---- */
+
+/* The link between two processes, or NULL. Both lists are walked in step: it costs the shorter one. */
+static fli_bond *find_link(fli_model *m, const fli_end *a, const fli_end *b)
+{
+    const fli_end *ends[2] = { a, b };
+    uint32_t       first[2], at[2];
+    for (int i = 0; i < 2; i++) {
+        first[i] = at[i] = *head_of(m, ends[i]->host, ends[i]->serial);
+        if (first[i] == 0) return NULL;
+    }
+    for (;;) {
+        for (int i = 0; i < 2; i++) {
+            fli_bond      *bond = bond_at(m, at[i]);
+            unsigned       far = !(at[i] & 1);
+            const fli_end *other = ends[!i];
+            if (bond->kind == FLI_BOND_LINK && fli_load_rlx(&bond->serial[far]) == other->serial &&
+                host_of(bond, far) == other->host) {
+                return bond;
+            }
+            at[i] = bond->next[at[i] & 1];
+            if (at[i] == first[i]) return NULL;
+        }
+    }
+}
+
+/* Tells `to` that it was linked with one that failed. */
+static void tell_down(fli_bond *bond, unsigned which, const fli_end *to, const fli_end *about, filch_err error,
+                      const filch_data *data)
+{
+    fli_node *node = take_node(bond, bond->node[which] != 0 ? which : 0, to->rt);
+    fli_notice_fill(node, FILCH_EVENT_LINK_DOWN, to->rt, about, 0, error, error == FILCH_ELINK ? data : NULL);
+    fli_notice_post(to->rt, to->serial, node);
+}
+
+filch_err fli_link(fli_model *m, const fli_end *a, const fli_end *b)
+{
+    fli_bond *bond;
+    filch_err err = fli_bond_make(m, FLI_BOND_LINK, a, b, &bond);
+    if (err != FILCH_OK) return err;
+    fli_stripes_lock(m, a, b);
+    bool a_lives = fli_end_watch(a), b_lives = fli_end_watch(b), both = a_lives && b_lives;
+    bool linked = both && find_link(m, a, b) == NULL;
+    if (linked) list_both(m, bond);
+    fli_stripes_unlock(m, a, b);
+    if (linked) return FILCH_OK;
+    if (!both && a_lives) tell_down(bond, 0, a, b, FILCH_EDEAD, NULL);
+    if (!both && b_lives) tell_down(bond, 1, b, a, FILCH_EDEAD, NULL);
+    fli_bond_free(m, bond);
+    return a_lives || b_lives ? FILCH_OK : FILCH_EDEAD;
+}
+
+filch_err fli_unlink(fli_model *m, const fli_end *a, const fli_end *b)
+{
+    fli_stripes_lock(m, a, b);
+    fli_bond *bond = fli_bond_has_list(m, a) && fli_bond_has_list(m, b) ? find_link(m, a, b) : NULL;
+    if (bond != NULL) unlist_both(m, bond);
+    fli_stripes_unlock(m, a, b);
+    if (bond != NULL) fli_bond_free(m, bond);
+    return bond != NULL ? FILCH_OK : FILCH_ESTALE;
+}
+
+/* ---- the end of a process ---- */
+
+/* Locks `mine`, and, if the first bond of the list has a second end, that one's stripe too. *other is that stripe, or
+ * `mine`. NULL: the list is empty. */
+static fli_bond *lock_first(fli_model *m, const fli_end *me, unsigned mine, unsigned *which, unsigned *other)
+{
+    fli_mutex_lock(&m->stripes[mine].lock);
+    for (;;) {
+        uint32_t *head = head_of(m, me->host, me->serial), first = *head;
+        *other = mine;
+        if (first == 0) return NULL;
+        fli_bond *bond = bond_at(m, first);
+        *which = first & 1;
+        if (is_double(bond)) *other = stripe_of(host_of(bond, !*which), fli_load_rlx(&bond->serial[!*which]));
+        if (*other == mine || fli_mutex_try_lock(&m->stripes[*other].lock)) return bond;
+        fli_mutex_unlock(&m->stripes[mine].lock);
+        lock_two(m, mine, *other);
+        /* It may be gone meanwhile. It cannot have come back: nobody makes bonds with the dead. */
+        if (*head == first) return bond;
+        fli_mutex_unlock(&m->stripes[*other].lock);
+    }
+}
+
+/* Tells the other end, if it is to be told. Thread: whoever took the bond out. The other's host stays meanwhile. */
+static void conclude(fli_bond *bond, unsigned which, const fli_end *me, const fli_end *other, filch_err error,
+                     const filch_data *result)
+{
+    if (bond->kind == FLI_BOND_LINK && error != FILCH_OK) tell_down(bond, !which, other, me, error, result);
+    if (bond->kind == FLI_BOND_MONITOR && which == 1) {
+        fli_node *node = take_node(bond, 0, other->rt);
+        fli_notice_fill(node, FILCH_EVENT_EXIT, other->rt, me, bond->tag, error, result);
+        fli_notice_post(other->rt, other->serial, node);
+    }
+}
+
+static void answer_exec(fli_bond *bond, fli_runtime *rt, filch_err error, const filch_data *result)
+{
+    filch_receiver receiver = { .sched = (filch_sched *)rt, .key = fli_load_rlx(&bond->serial[1]), .tag = bond->tag };
+    /* If nobody waits any more, so be it. */
+    (void)!filch_complete(receiver, receiver.tag, *result, error);
+}
+
+/* A bond with one end. Under the stripe's lock; the bond is out of its list. */
+static void release_single(fli_model *m, fli_bond *bond)
+{
+    if (bond->kind == FLI_BOND_NAME) fli_name_forget(m, bond);
+    if (bond->kind == FLI_BOND_MEMBER || bond->kind == FLI_BOND_WATCHER) fli_group_forget(m, bond);
+}
+
+void fli_ended(fli_runtime *rt, uint64_t serial, filch_err error, const filch_data *result)
+{
+    fli_model *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
+    fli_end    me = { .rt = rt, .host = rt->host, .serial = serial };
+    unsigned   mine = stripe_of_end(&me), which, other;
+    for (;;) {
+        fli_end   far = me;
+        fli_bond *bond = lock_first(m, &me, mine, &which, &other);
+        if (bond == NULL) break;
+        bool single = !is_double(bond);
+        if (single) {
+            fli_bond_unlist(m, bond, which);
+            fli_bond_retire(bond);
+            release_single(m, bond);
+        } else {
+            far.host = host_of(bond, !which);
+            far.serial = fli_load_rlx(&bond->serial[!which]);
+            fli_host *host = fli_host_at(m, far.host);
+            far.rt = fli_load_acq(&host->rt); /* PAIR host.open, acquire half */
+            /* It has not ended, so its host is there; from now on because of this. PAIR host.pins, both halves */
+            if (far.rt != rt) (void)fli_add_acqrel(&host->pins, 1);
+            unlist_both(m, bond);
+        }
+        unlock_two(m, mine, other);
+        if (bond->kind == FLI_BOND_EXEC) answer_exec(bond, rt, error, result);
+        else if (bond->kind == FLI_BOND_DEADLINE) fli_timers_abandon(&((filch_sched *)rt)->timers, bond->tag);
+        else if (!single) conclude(bond, which, &me, &far, error, result);
+        fli_bond_free(m, bond);
+        fli_leave_end(m, rt, &far);
+    }
+    fli_mutex_unlock(&m->stripes[mine].lock);
+}
+
+/* ---- the beginning of a process ---- */
+
+typedef struct cradle {
+    fli_bond *monitor, *link, *name, *exec;
+} cradle;
+
+static void cradle_free(fli_model *m, cradle *c)
+{
+    if (c->monitor != NULL) fli_bond_free(m, c->monitor);
+    if (c->link != NULL) fli_bond_free(m, c->link);
+    if (c->name != NULL) fli_name_unmake(m, c->name);
+    if (c->exec != NULL) fli_bond_free(m, c->exec);
+}
+
+static filch_err cradle_make(fli_model *m, fli_runtime *rt, const fli_birth *birth, const fli_end *child,
+                             const fli_end *parent, cradle *c)
+{
+    filch_err err = FILCH_OK;
+    if ((birth->relations & FILCH_SPAWN_MONITOR) != 0) err = fli_bond_make(m, FLI_BOND_MONITOR, parent, child, &c->monitor);
+    if (err == FILCH_OK && c->monitor != NULL) c->monitor->tag = birth->tag;
+    if (err == FILCH_OK && (birth->relations & FILCH_SPAWN_LINK) != 0) {
+        err = fli_bond_make(m, FLI_BOND_LINK, parent, child, &c->link);
+    }
+    if (err == FILCH_OK && birth->name != NULL) err = fli_name_make(m, rt, birth->name, child, &c->name);
+    if (err == FILCH_OK && birth->exec != NULL) err = fli_bond_make(m, FLI_BOND_EXEC, child, NULL, &c->exec);
+    if (err == FILCH_OK && c->exec != NULL) {
+        c->exec->tag = birth->exec->tag;
+        fli_store_rlx(&c->exec->serial[1], birth->exec->key);
+    }
+    return err;
+}
+
+filch_err fli_birth_make(fli_model *m, fli_runtime *rt, fli_proc *p, uint64_t serial, const fli_birth *birth,
+                         bool limited)
+{
+    fli_end   child = { .rt = rt, .host = rt->host, .serial = serial }, parent = child;
+    cradle    c = { 0 };
+    filch_err err = FILCH_OK;
+    if (birth->relations != 0) parent.serial = birth->parent.serial;
+    err = cradle_make(m, rt, birth, &child, &parent, &c);
+    if (err != FILCH_OK) {
+        cradle_free(m, &c);
+        return err;
+    }
+    fli_stripes_lock(m, &child, &parent);
+    if (birth->relations != 0 && !fli_end_watch(&parent)) err = FILCH_EDEAD;
+    if (err == FILCH_OK && c.name != NULL) err = fli_name_list(m, c.name);
+    if (err == FILCH_OK) {
+        if (c.monitor != NULL) list_both(m, c.monitor);
+        if (c.link != NULL) list_both(m, c.link);
+        if (c.exec != NULL) fli_bond_list(m, c.exec, 0);
+        fli_state_open_watched(&p->state, fli_serial_gen(serial), limited);
+    }
+    fli_stripes_unlock(m, &child, &parent);
+    if (err != FILCH_OK) cradle_free(m, &c);
+    return err;
+}

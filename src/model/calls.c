@@ -1,0 +1,374 @@
+/* calls.c - the public face of the model: each call becomes a request, each yield too, and both are done in one place.
+ *
+ * A call asks the tape (black box) and the simulator first. A yield has been asked when it was yielded. */
+#include <string.h>
+
+#include "model/model.h"
+#include "proc/data.h"
+#include "sched/out.h"
+
+/* ---- doing it ---- */
+
+/* Requests about two processes: `who` and `target`. */
+static filch_err relate_two(fli_model *m, fli_runtime *rt, fli_request *request, const fli_end *who, const fli_end *target)
+{
+    switch (request->op) {
+    case FILCH_CMD_MONITOR: return fli_monitor(m, who, target, request->tag, &request->given);
+    case FILCH_CMD_LINK: return fli_link(m, who, target);
+    default: (void)rt; return fli_unlink(m, who, target);
+    }
+}
+
+static filch_err relate_pair(fli_model *m, fli_runtime *rt, fli_request *request)
+{
+    fli_end   who, target;
+    filch_pid a = request->who, b = request->target;
+    if (a.node == b.node && a.serial == b.serial) return FILCH_EINVAL;
+    filch_err err = fli_enter_end(m, rt, a, &who);
+    if (err != FILCH_OK) return err;
+    err = fli_enter_end(m, rt, b, &target);
+    if (err == FILCH_OK) {
+        err = fli_may(m, rt, request->op, &who, b);
+        if (err == FILCH_OK) err = fli_may(m, rt, request->op, &target, b);
+        if (err == FILCH_OK) err = relate_two(m, rt, request, &who, &target);
+        fli_leave_end(m, rt, &target);
+    }
+    fli_leave_end(m, rt, &who);
+    return err;
+}
+
+static filch_err end_by_force(const fli_end *end)
+{
+    fli_proc *p = fli_proc_find(end->rt, end->serial);
+    if (p == NULL) return FILCH_EDEAD;
+    switch (fli_state_raise(&p->state, fli_serial_gen(end->serial), FLI_KILL)) {
+    case FLI_KNOCK_DEAD: return FILCH_EDEAD;
+    case FLI_KNOCK_WOKE: end->rt->hooks.ready(end->rt, fli_here(end->rt), p); break;
+    case FLI_KNOCK_NOTED: break;
+    }
+    return FILCH_OK;
+}
+
+/* Requests about one process, entered as `end`. */
+static filch_err relate_one(fli_model *m, fli_runtime *rt, fli_request *request, const fli_end *end)
+{
+    switch (request->op) {
+    case FILCH_CMD_TERMINATE: return end_by_force(end);
+    case FILCH_CMD_CANCEL: return fli_cancel_with(m, rt, end, request->reason, request->tag);
+    case FILCH_CMD_UNMONITOR: return fli_unmonitor(m, end, request->tag);
+    case FILCH_CMD_REGISTER: return fli_name_add(m, rt, request->name, end);
+    case FILCH_CMD_JOIN: return fli_group_join(m, rt, request->name, end);
+    case FILCH_CMD_LEAVE: return fli_group_leave(m, rt, request->name, end);
+    case FILCH_CMD_WATCH: return fli_group_watch(m, rt, request->name, end, request->tag);
+    default: return fli_group_unwatch(m, rt, request->name, end);
+    }
+}
+
+static filch_err send_name(fli_model *m, fli_runtime *rt, const fli_request *request)
+{
+    filch_pid pid;
+    filch_err err = fli_name_find(m, rt, request->name, &pid);
+    return err == FILCH_OK ? filch_send((filch_sched *)rt, pid, *request->data) : err;
+}
+
+filch_err fli_relate(fli_runtime *rt, fli_request *request)
+{
+    fli_model *m;
+    fli_end    end;
+    filch_pid  pid = request->target;
+    filch_err  err = fli_model_get(rt, &m);
+    if (err != FILCH_OK) return err;
+    switch (request->op) {
+    case FILCH_CMD_MONITOR:
+    case FILCH_CMD_LINK:
+    case FILCH_CMD_UNLINK: return relate_pair(m, rt, request);
+    case FILCH_CMD_UNREGISTER: return fli_name_remove(m, rt, request->name);
+    case FILCH_CMD_SEND_NAME: return send_name(m, rt, request);
+    case FILCH_CMD_BROADCAST: return fli_group_broadcast(m, rt, request->name, request->data, &request->given);
+    case FILCH_CMD_UNMONITOR: pid = request->who; break;
+    default: break;
+    }
+    err = fli_enter_end(m, rt, pid, &end);
+    if (err != FILCH_OK) return err;
+    err = fli_may(m, rt, request->op, &end, pid);
+    if (err == FILCH_OK) err = relate_one(m, rt, request, &end);
+    fli_leave_end(m, rt, &end);
+    return err;
+}
+
+/* ---- calls ---- */
+
+static filch_err ask(filch_sched *sched, fli_request *request, const char *call)
+{
+    if (sched == NULL) return FILCH_EINVAL;
+    fli_runtime *rt = &sched->rt;
+    fli_local   *here = fli_here(rt);
+    if (FLI_UNLIKELY(here != NULL && here->tape != NULL)) return here->tape->relate(here, request);
+    if (FLI_UNLIKELY(rt->sim != NULL) && !rt->sim->point(rt, here, call)) return FILCH_ESTATE;
+    if (here == NULL && fli_load_acq(&rt->phase) == FLI_CLOSED) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire */
+    return fli_relate(rt, request);
+}
+
+filch_err filch_monitor(filch_sched *sched, filch_pid watcher, filch_pid target, uint64_t tag, uint64_t *ref)
+{
+    fli_request request = { .op = FILCH_CMD_MONITOR, .who = watcher, .target = target, .tag = tag };
+    filch_err   err = ask(sched, &request, "filch_monitor");
+    if (err == FILCH_OK && ref != NULL) *ref = request.given;
+    return err;
+}
+
+filch_err filch_unmonitor(filch_sched *sched, filch_pid watcher, uint64_t ref)
+{
+    fli_request request = { .op = FILCH_CMD_UNMONITOR, .who = watcher, .tag = ref };
+    return ask(sched, &request, "filch_unmonitor");
+}
+
+filch_err filch_link(filch_sched *sched, filch_pid a, filch_pid b)
+{
+    fli_request request = { .op = FILCH_CMD_LINK, .who = a, .target = b };
+    return ask(sched, &request, "filch_link");
+}
+
+filch_err filch_unlink(filch_sched *sched, filch_pid a, filch_pid b)
+{
+    fli_request request = { .op = FILCH_CMD_UNLINK, .who = a, .target = b };
+    return ask(sched, &request, "filch_unlink");
+}
+
+filch_err filch_trap_links(filch_out *out, int on)
+{
+    if (out == NULL) return FILCH_EINVAL;
+    if (!fli_out_is_stepping(out)) return FILCH_ESTATE;
+    fli_proc *p = fli_here(&out->ctx.sched->rt)->current;
+    if (on) p->flags |= FLI_PROC_TRAPS;
+    else p->flags &= (uint8_t)~FLI_PROC_TRAPS;
+    return FILCH_OK;
+}
+
+filch_err filch_cancel_with(filch_sched *sched, filch_pid pid, filch_err reason, uint64_t deadline_ns)
+{
+    fli_request request = { .op = FILCH_CMD_CANCEL, .target = pid, .reason = reason, .tag = deadline_ns };
+    if (reason == FILCH_OK) return FILCH_EINVAL;
+    return ask(sched, &request, "filch_cancel_with");
+}
+
+filch_err filch_register(filch_sched *sched, const char *name, filch_pid pid)
+{
+    fli_request request = { .op = FILCH_CMD_REGISTER, .target = pid, .name = name };
+    return fli_name_is_sound(name) ? ask(sched, &request, "filch_register") : FILCH_EINVAL;
+}
+
+filch_err filch_unregister(filch_sched *sched, const char *name)
+{
+    fli_request request = { .op = FILCH_CMD_UNREGISTER, .name = name };
+    return fli_name_is_sound(name) ? ask(sched, &request, "filch_unregister") : FILCH_EINVAL;
+}
+
+filch_err filch_send_name(filch_sched *sched, const char *name, filch_data data)
+{
+    fli_request request = { .op = FILCH_CMD_SEND_NAME, .name = name, .data = &data };
+    return fli_name_is_sound(name) ? ask(sched, &request, "filch_send_name") : FILCH_EINVAL;
+}
+
+filch_err filch_join(filch_sched *sched, const char *group, filch_pid pid)
+{
+    fli_request request = { .op = FILCH_CMD_JOIN, .target = pid, .name = group };
+    return fli_name_is_sound(group) ? ask(sched, &request, "filch_join") : FILCH_EINVAL;
+}
+
+filch_err filch_leave(filch_sched *sched, const char *group, filch_pid pid)
+{
+    fli_request request = { .op = FILCH_CMD_LEAVE, .target = pid, .name = group };
+    return fli_name_is_sound(group) ? ask(sched, &request, "filch_leave") : FILCH_EINVAL;
+}
+
+filch_err filch_watch(filch_sched *sched, const char *group, filch_pid watcher, uint64_t tag)
+{
+    fli_request request = { .op = FILCH_CMD_WATCH, .target = watcher, .name = group, .tag = tag };
+    return fli_name_is_sound(group) ? ask(sched, &request, "filch_watch") : FILCH_EINVAL;
+}
+
+filch_err filch_unwatch(filch_sched *sched, const char *group, filch_pid watcher)
+{
+    fli_request request = { .op = FILCH_CMD_UNWATCH, .target = watcher, .name = group };
+    return fli_name_is_sound(group) ? ask(sched, &request, "filch_unwatch") : FILCH_EINVAL;
+}
+
+filch_err filch_broadcast(filch_sched *sched, const char *group, filch_data data, uint64_t *sent)
+{
+    fli_request request = { .op = FILCH_CMD_BROADCAST, .name = group, .data = &data };
+    if (!fli_name_is_sound(group)) return FILCH_EINVAL;
+    filch_err err = ask(sched, &request, "filch_broadcast");
+    if (err == FILCH_OK && sent != NULL) *sent = request.given;
+    return err;
+}
+
+/* Looking is not an act: neither tape nor simulator is asked. The model may be there or not. */
+static fli_model *look(filch_sched *sched)
+{
+    return fli_load_acq(&sched->rt.model); /* PAIR runtime.model, acquire half */
+}
+
+filch_err filch_whereis(filch_sched *sched, const char *name, filch_pid *pid)
+{
+    if (sched == NULL || pid == NULL || !fli_name_is_sound(name)) return FILCH_EINVAL;
+    fli_model *m = look(sched);
+    return m != NULL ? fli_name_find(m, &sched->rt, name, pid) : FILCH_EDEAD;
+}
+
+filch_err filch_members(filch_sched *sched, const char *group, filch_pid *pids, size_t room, size_t *count)
+{
+    if (sched == NULL || count == NULL || !fli_name_is_sound(group) || (pids == NULL && room > 0)) return FILCH_EINVAL;
+    fli_model *m = look(sched);
+    if (m != NULL) return fli_group_members(m, &sched->rt, group, pids, room, count);
+    *count = 0;
+    return FILCH_OK;
+}
+
+/* ---- yields ---- */
+
+/* What a cancel's yield carries. */
+typedef struct cancel_order {
+    int64_t  reason;
+    uint64_t deadline_ns;
+} cancel_order;
+
+filch_err filch_yield_terminate(filch_out *out, uint64_t tag, filch_pid pid)
+{
+    filch_data nothing = filch_none();
+    return fli_out_yield(out, FILCH_CMD_TERMINATE, tag, pid, &nothing);
+}
+
+filch_err filch_yield_cancel(filch_out *out, uint64_t tag, filch_pid pid, filch_err reason, uint64_t deadline_ns)
+{
+    cancel_order order = { .reason = reason, .deadline_ns = deadline_ns };
+    filch_data   data = filch_bytes(&order, sizeof order);
+    return reason != FILCH_OK ? fli_out_yield(out, FILCH_CMD_CANCEL, tag, pid, &data) : FILCH_EINVAL;
+}
+
+filch_err filch_yield_monitor(filch_out *out, uint64_t tag, filch_pid pid)
+{
+    filch_data nothing = filch_none();
+    return fli_out_yield(out, FILCH_CMD_MONITOR, tag, pid, &nothing);
+}
+
+filch_err filch_yield_unmonitor(filch_out *out, uint64_t tag, uint64_t ref)
+{
+    return filch_yield(out, FILCH_CMD_UNMONITOR, tag, filch_int((int64_t)ref));
+}
+
+filch_err filch_yield_link(filch_out *out, uint64_t tag, filch_pid pid)
+{
+    filch_data nothing = filch_none();
+    return fli_out_yield(out, FILCH_CMD_LINK, tag, pid, &nothing);
+}
+
+filch_err filch_yield_unlink(filch_out *out, uint64_t tag, filch_pid pid)
+{
+    filch_data nothing = filch_none();
+    return fli_out_yield(out, FILCH_CMD_UNLINK, tag, pid, &nothing);
+}
+
+static filch_err yield_name(filch_out *out, uint32_t command, uint64_t tag, const char *name)
+{
+    return fli_name_is_sound(name) ? filch_yield(out, command, tag, filch_str(name)) : FILCH_EINVAL;
+}
+
+filch_err filch_yield_register(filch_out *out, uint64_t tag, const char *name)
+{
+    return yield_name(out, FILCH_CMD_REGISTER, tag, name);
+}
+
+filch_err filch_yield_unregister(filch_out *out, uint64_t tag, const char *name)
+{
+    return yield_name(out, FILCH_CMD_UNREGISTER, tag, name);
+}
+
+filch_err filch_yield_join(filch_out *out, uint64_t tag, const char *group)
+{
+    return yield_name(out, FILCH_CMD_JOIN, tag, group);
+}
+
+filch_err filch_yield_leave(filch_out *out, uint64_t tag, const char *group)
+{
+    return yield_name(out, FILCH_CMD_LEAVE, tag, group);
+}
+
+filch_err filch_yield_members(filch_out *out, uint64_t tag, const char *group)
+{
+    return yield_name(out, FILCH_CMD_MEMBERS, tag, group);
+}
+
+filch_err filch_yield_watch(filch_out *out, uint64_t tag, const char *group)
+{
+    return yield_name(out, FILCH_CMD_WATCH, tag, group);
+}
+
+filch_err filch_yield_unwatch(filch_out *out, uint64_t tag, const char *group)
+{
+    return yield_name(out, FILCH_CMD_UNWATCH, tag, group);
+}
+
+/* ---- handlers ---- */
+
+static filch_err handle_members(fli_runtime *rt, const char *name, filch_receiver receiver)
+{
+    filch_sched *sched = (filch_sched *)rt;
+    size_t       count = 0, room = 0;
+    filch_pid   *pids = NULL;
+    filch_err    err;
+    do {
+        fli_free(&rt->mem, pids, room * sizeof *pids);
+        room = count;
+        pids = room > 0 ? fli_alloc(&rt->mem, room * sizeof *pids) : NULL;
+        if (room > 0 && pids == NULL) return FILCH_ENOMEM;
+        err = filch_members(sched, name, pids, room, &count);
+    } while (err == FILCH_OK && count > room);
+    if (err == FILCH_OK) {
+        err = filch_complete(receiver, receiver.tag, filch_bytes(pids, count * sizeof *pids), FILCH_OK);
+    }
+    fli_free(&rt->mem, pids, room * sizeof *pids);
+    return err;
+}
+
+/* Makes the request of a command. False: its data are not what they should be. */
+static bool read_command(const filch_command *command, uint64_t tag, fli_request *request)
+{
+    const filch_data *data = &command->data;
+    *request = (fli_request){ .op = command->id, .who = command->from, .target = command->target, .tag = tag };
+    switch (command->id) {
+    case FILCH_CMD_TERMINATE:
+    case FILCH_CMD_MONITOR:
+    case FILCH_CMD_LINK:
+    case FILCH_CMD_UNLINK: return true;
+    case FILCH_CMD_UNMONITOR: request->tag = (uint64_t)filch_as_int(data); return true;
+    case FILCH_CMD_CANCEL: {
+        cancel_order order;
+        if (filch_size(data) != sizeof order) return false;
+        memcpy(&order, filch_raw(data), sizeof order);
+        request->reason = (filch_err)order.reason;
+        request->tag = order.deadline_ns;
+        return request->reason != FILCH_OK;
+    }
+    default: break;
+    }
+    /* The rest is about the process itself, and a name or group. */
+    request->target = command->from;
+    request->name = filch_text(data);
+    return filch_kind_of(data) == FILCH_KIND_TEXT && fli_name_is_sound(request->name);
+}
+
+filch_err fli_handle(fli_runtime *rt, const filch_command *command, filch_receiver receiver)
+{
+    fli_request request;
+    if (command->id == FILCH_CMD_SPAWN || command->id == FILCH_CMD_EXEC) return fli_parcel_spawn(rt, command, receiver);
+    if (command->id == FILCH_CMD_BROADCAST || command->id == FILCH_CMD_SEND_NAME) {
+        return fli_letter_send(rt, command, receiver);
+    }
+    if (!read_command(command, receiver.tag, &request)) return FILCH_EINVAL;
+    if (command->id == FILCH_CMD_MEMBERS) return handle_members(rt, request.name, receiver);
+    filch_err err = fli_relate(rt, &request);
+    if (err != FILCH_OK) return err;
+    bool gives = command->id == FILCH_CMD_MONITOR;
+    return filch_complete(receiver, receiver.tag, gives ? filch_int((int64_t)request.given) : filch_none(), FILCH_OK);
+}

@@ -1,0 +1,299 @@
+/* groups.c - named sets of processes, and those who watch them come and go.
+ *
+ * A group is an entry of its host's table, made by the first member or watcher and freed with the last. Members are in
+ * the order they joined; a process that joins several times is there as often. Everything is under the table's lock;
+ * the place of a member or watcher is kept by a bond, so the end of the process finds it. News are posted under the
+ * lock too: every watcher sees them in the same order.
+ *
+ * News of a member that leaves because it ends must not need memory. So a group keeps a *reserve* of nodes, as many as
+ * it has members times watchers. Joining and watching add to it, or are refused.
+ *
+ * INVARIANT  reserve_count == member_count * watcher_count
+ */
+#include "base/assert.h"
+#include "model/model.h"
+#include "proc/data.h"
+#include "proc/send.h"
+
+typedef struct place {
+    struct place *next, *prev; /* a ring with the list's head */
+    struct group *group;
+    uint64_t      serial, tag;
+} place;
+
+typedef struct group {
+    fli_entry  entry;
+    fli_runtime *rt;
+    filch_data name;              /* owned: what the events carry */
+    place      members, watchers; /* heads */
+    uint64_t   member_count, watcher_count, reserve_count;
+    uint32_t   reserve; /* nodes, linked by `next` */
+} group;
+
+/* ---- groups ---- */
+
+static fli_table *table_of(fli_model *m, const fli_runtime *rt)
+{
+    return &fli_host_at(m, rt->host)->groups;
+}
+
+static group *group_make(fli_model *m, fli_runtime *rt, fli_table *table, const char *name)
+{
+    group *g = fli_entry_make(&m->mem, sizeof *g, name);
+    if (g == NULL) return NULL;
+    filch_data text = filch_str(name);
+    if (fli_data_own(&rt->mem, 0, &text, &g->name) != FILCH_OK) {
+        fli_entry_free(&m->mem, g);
+        return NULL;
+    }
+    g->rt = rt;
+    g->members.next = g->members.prev = &g->members;
+    g->watchers.next = g->watchers.prev = &g->watchers;
+    fli_table_add(&m->mem, table, g);
+    return g;
+}
+
+static void group_free_if_empty(fli_model *m, fli_table *table, group *g)
+{
+    if (g->member_count > 0 || g->watcher_count > 0) return;
+    FLI_ASSERT(g->reserve_count == 0);
+    fli_table_remove(table, g);
+    fli_data_free(&g->name);
+    fli_entry_free(&m->mem, g);
+}
+
+static void enlist(place *head, place *p)
+{
+    p->next = head;
+    p->prev = head->prev;
+    head->prev->next = p;
+    head->prev = p;
+}
+
+static void delist(place *p)
+{
+    p->prev->next = p->next;
+    p->next->prev = p->prev;
+}
+
+/* ---- the reserve ---- */
+
+static fli_node *reserve_take(group *g)
+{
+    FLI_ASSERT(g->reserve_count > 0);
+    fli_node *node = fli_node_at(g->rt, g->reserve);
+    g->reserve = node->next;
+    g->reserve_count--;
+    return node;
+}
+
+static void reserve_shrink(group *g, uint64_t count)
+{
+    while (count-- > 0) fli_node_give(g->rt, fli_here(g->rt), reserve_take(g));
+}
+
+/* Adds `count` nodes, or none. */
+static filch_err reserve_grow(group *g, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        fli_node *node = fli_node_take(g->rt, fli_here(g->rt));
+        if (node == NULL) {
+            reserve_shrink(g, i);
+            return FILCH_ENOMEM;
+        }
+        node->next = g->reserve;
+        g->reserve = node->self;
+        g->reserve_count++;
+    }
+    return FILCH_OK;
+}
+
+/* Tells every watcher, with nodes of the reserve. */
+static void tell(fli_model *m, group *g, filch_event_type type, uint64_t serial)
+{
+    (void)m;
+    fli_end about = { .rt = g->rt, .host = g->rt->host, .serial = serial };
+    for (place *w = g->watchers.next; w != &g->watchers; w = w->next) {
+        fli_node *node = reserve_take(g);
+        fli_notice_fill(node, type, g->rt, &about, w->tag, FILCH_OK, &g->name);
+        fli_notice_post(g->rt, w->serial, node);
+    }
+}
+
+/* ---- coming and going ---- */
+
+static filch_err add_member(fli_model *m, group *g, place *p)
+{
+    filch_err err = reserve_grow(g, 2 * g->watcher_count);
+    if (err != FILCH_OK) return err;
+    tell(m, g, FILCH_EVENT_JOINED, p->serial);
+    enlist(&g->members, p);
+    g->member_count++;
+    return FILCH_OK;
+}
+
+static filch_err add_watcher(fli_model *m, group *g, place *p)
+{
+    (void)m;
+    filch_err err = reserve_grow(g, g->member_count);
+    if (err != FILCH_OK) return err;
+    enlist(&g->watchers, p);
+    g->watcher_count++;
+    return FILCH_OK;
+}
+
+static filch_err add(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end, fli_bond_kind kind, uint64_t tag)
+{
+    if (!fli_name_is_sound(name)) return FILCH_EINVAL;
+    if (end->rt != rt) return FILCH_EFOREIGN;
+    place *p = fli_zalloc(&m->mem, sizeof *p);
+    if (p == NULL) return FILCH_ENOMEM;
+    p->serial = end->serial;
+    p->tag = tag;
+    fli_bond *bond;
+    filch_err err = fli_bond_make(m, kind, end, NULL, &bond);
+    if (err != FILCH_OK) {
+        fli_free(&m->mem, p, sizeof *p);
+        return err;
+    }
+    fli_table *table = table_of(m, rt);
+    fli_stripe_lock(m, end);
+    fli_mutex_lock(&table->lock);
+    group *g = NULL;
+    err = fli_end_watch(end) ? FILCH_OK : FILCH_EDEAD;
+    if (err == FILCH_OK) {
+        g = fli_table_find(table, name);
+        if (g == NULL) g = group_make(m, rt, table, name);
+        if (g == NULL) err = FILCH_ENOMEM;
+    }
+    if (g != NULL) {
+        p->group = g;
+        err = kind == FLI_BOND_MEMBER ? add_member(m, g, p) : add_watcher(m, g, p);
+    }
+    if (err == FILCH_OK) {
+        bond->tag = (uintptr_t)p;
+        fli_store_rlx(&bond->serial[1], (uintptr_t)g);
+        fli_bond_list(m, bond, 0);
+    } else if (g != NULL) {
+        group_free_if_empty(m, table, g);
+    }
+    fli_mutex_unlock(&table->lock);
+    fli_stripe_unlock(m, end);
+    if (err == FILCH_OK) return FILCH_OK;
+    fli_bond_free(m, bond);
+    fli_free(&m->mem, p, sizeof *p);
+    return err;
+}
+
+/* Takes a member or watcher out of its group. Under the stripe's and the table's lock. */
+static void drop_locked(fli_model *m, fli_table *table, fli_bond *bond)
+{
+    place *p = (place *)(uintptr_t)bond->tag;
+    group *g = p->group;
+    delist(p);
+    if (bond->kind == FLI_BOND_MEMBER) {
+        g->member_count--;
+        tell(m, g, FILCH_EVENT_LEFT, p->serial);
+    } else {
+        g->watcher_count--;
+        reserve_shrink(g, g->member_count);
+    }
+    group_free_if_empty(m, table, g);
+    fli_free(&m->mem, p, sizeof *p);
+}
+
+void fli_group_forget(fli_model *m, fli_bond *bond)
+{
+    fli_table *table = table_of(m, ((place *)(uintptr_t)bond->tag)->group->rt);
+    fli_mutex_lock(&table->lock);
+    drop_locked(m, table, bond);
+    fli_mutex_unlock(&table->lock);
+}
+
+static filch_err drop(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end, fli_bond_kind kind)
+{
+    if (!fli_name_is_sound(name)) return FILCH_EINVAL;
+    if (end->rt != rt) return FILCH_EFOREIGN;
+    fli_table *table = table_of(m, rt);
+    fli_bond  *bond = NULL;
+    fli_stripe_lock(m, end);
+    fli_mutex_lock(&table->lock);
+    group *g = fli_table_find(table, name);
+    /* A process in a group has bonds, so it has a list to look into, if it lives. */
+    if (g != NULL && fli_bond_has_list(m, end)) bond = fli_bond_of_group(m, end, kind, g);
+    if (bond != NULL) {
+        fli_bond_unlist(m, bond, 0);
+        fli_bond_retire(bond);
+        drop_locked(m, table, bond);
+    }
+    fli_mutex_unlock(&table->lock);
+    fli_stripe_unlock(m, end);
+    if (bond != NULL) fli_bond_free(m, bond);
+    return bond != NULL ? FILCH_OK : FILCH_ESTALE;
+}
+
+filch_err fli_group_join(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end)
+{
+    return add(m, rt, name, end, FLI_BOND_MEMBER, 0);
+}
+
+filch_err fli_group_leave(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end)
+{
+    return drop(m, rt, name, end, FLI_BOND_MEMBER);
+}
+
+filch_err fli_group_watch(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end, uint64_t tag)
+{
+    return add(m, rt, name, end, FLI_BOND_WATCHER, tag);
+}
+
+filch_err fli_group_unwatch(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end)
+{
+    return drop(m, rt, name, end, FLI_BOND_WATCHER);
+}
+
+/* ---- members ---- */
+
+filch_err fli_group_members(fli_model *m, fli_runtime *rt, const char *name, filch_pid *pids, size_t room, size_t *count)
+{
+    if (!fli_name_is_sound(name)) return FILCH_EINVAL;
+    fli_table *table = table_of(m, rt);
+    size_t     n = 0;
+    fli_mutex_lock(&table->lock);
+    const group *g = fli_table_find(table, name);
+    if (g != NULL) {
+        for (const place *p = g->members.next; p != &g->members; p = p->next, n++) {
+            if (n < room) pids[n] = (filch_pid){ rt->node, p->serial };
+        }
+    }
+    fli_mutex_unlock(&table->lock);
+    *count = n;
+    return FILCH_OK;
+}
+
+filch_err fli_group_broadcast(fli_model *m, fli_runtime *rt, const char *name, const filch_data *data, uint64_t *sent)
+{
+    size_t     count = 0, room = 0;
+    filch_pid *pids = NULL;
+    filch_err  err = FILCH_OK;
+    /* Members may come while we make room for them. */
+    do {
+        fli_free(&rt->mem, pids, room * sizeof *pids);
+        room = count;
+        pids = room > 0 ? fli_alloc(&rt->mem, room * sizeof *pids) : NULL;
+        if (room > 0 && pids == NULL) return FILCH_ENOMEM;
+        err = fli_group_members(m, rt, name, pids, room, &count);
+    } while (err == FILCH_OK && count > room);
+    filch_data owned = filch_none();
+    if (err == FILCH_OK) err = fli_data_own(&rt->mem, rt->payload_max, data, &owned);
+    if (err == FILCH_OK) {
+        fli_local *here = fli_here(rt);
+        filch_pid  from = { 0, 0 };
+        if (here != NULL && here->serial != 0) from = (filch_pid){ rt->node, here->serial };
+        *sent = 0;
+        for (size_t i = 0; i < count; i++) *sent += fli_send(rt, here, pids[i], from, &owned) == FILCH_OK;
+        fli_data_free(&owned);
+    }
+    fli_free(&rt->mem, pids, room * sizeof *pids);
+    return err;
+}

@@ -1,0 +1,91 @@
+/* letter.c - a payload with a name on it: broadcast to a group, or send to a name, as a yield. The letter travels as the
+ * command's data and is freed with it. */
+#include <string.h>
+
+#include "model/model.h"
+#include "proc/data.h"
+
+/* What a letter begins with: any other payload is refused. */
+static const char seal;
+
+typedef struct letter {
+    const char *seal;
+    fli_mem     mem;
+    size_t      size; /* of all of this, with the name behind it */
+    filch_data  data; /* owned */
+    char        name[];
+} letter;
+
+static void letter_free(void *user, void *bytes, size_t size)
+{
+    letter *l = bytes;
+    fli_mem mem = l->mem;
+    (void)user;
+    (void)size;
+    fli_data_free(&l->data);
+    fli_free(&mem, l, l->size);
+}
+
+static filch_err yield_letter(filch_out *out, uint32_t command, uint64_t tag, const char *name, filch_data data)
+{
+    if (out == NULL || !fli_name_is_sound(name)) return FILCH_EINVAL;
+    const fli_runtime *rt = &out->ctx.sched->rt;
+    size_t             size = sizeof(letter) + strlen(name) + 1;
+    letter            *l = fli_alloc(&rt->mem, size);
+    if (l == NULL) return FILCH_ENOMEM;
+    l->seal = &seal;
+    l->mem = rt->mem;
+    l->size = size;
+    memcpy(l->name, name, size - sizeof *l);
+    filch_err err = fli_data_own(&rt->mem, rt->payload_max, &data, &l->data);
+    if (err != FILCH_OK) {
+        fli_free(&rt->mem, l, size);
+        return err;
+    }
+    filch_data sent = filch_none();
+    err = filch_share(l, sizeof l->seal, letter_free, NULL, &sent);
+    if (err == FILCH_OK) err = filch_yield(out, command, tag, sent);
+    if (err == FILCH_OK) {
+        filch_drop(&sent);
+        return FILCH_OK;
+    }
+    /* A moved payload is the caller's again. */
+    fli_data_undo(&data, &l->data);
+    l->data = filch_none();
+    if (filch_size(&sent) > 0) filch_drop(&sent);
+    else letter_free(NULL, l, size);
+    return err;
+}
+
+filch_err filch_yield_broadcast(filch_out *out, uint64_t tag, const char *group, filch_data data)
+{
+    return yield_letter(out, FILCH_CMD_BROADCAST, tag, group, data);
+}
+
+filch_err filch_yield_send_name(filch_out *out, uint64_t tag, const char *name, filch_data data)
+{
+    return yield_letter(out, FILCH_CMD_SEND_NAME, tag, name, data);
+}
+
+/* The handler speaks for nobody, a process that sends does. */
+static filch_err send_as(fli_runtime *rt, const filch_command *command, const letter *l)
+{
+    filch_pid pid;
+    filch_err err = filch_whereis((filch_sched *)rt, l->name, &pid);
+    if (err != FILCH_OK) return err;
+    filch_package package = { .to = pid, .from = command->from, .data = l->data };
+    return filch_deliver(rt, &package);
+}
+
+filch_err fli_letter_send(fli_runtime *rt, const filch_command *command, filch_receiver receiver)
+{
+    const letter *l = filch_raw(&command->data);
+    if (filch_size(&command->data) != sizeof l->seal || l->seal != &seal) return FILCH_EINVAL;
+    if (command->id == FILCH_CMD_SEND_NAME) {
+        filch_err err = send_as(rt, command, l);
+        return err == FILCH_OK ? filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK) : err;
+    }
+    fli_request request = { .op = FILCH_CMD_BROADCAST, .name = l->name, .data = &l->data };
+    filch_err   err = fli_relate(rt, &request);
+    return err == FILCH_OK ? filch_complete(receiver, receiver.tag, filch_int((int64_t)request.given), FILCH_OK) : err;
+}

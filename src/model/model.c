@@ -1,0 +1,217 @@
+/* model.c - the model itself: made when first needed, shared by the hosts of a node, gone with the last of them.
+ *
+ * INVARIANT  a host that others use (pins > 0) has its runtime: fini takes the runtime out first, then waits for them.
+ */
+#include "model/model.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+
+static void make_bond(void *object, uint32_t handle)
+{
+    fli_bond *bond = object;
+    bond->self = handle;
+    fli_store_rlx(&bond->gen, 1);
+}
+
+static filch_err stripes_init(fli_model *m)
+{
+    for (int i = 0; i < FLI_STRIPES; i++) {
+        filch_err err = fli_mutex_init(&m->stripes[i].lock);
+        if (err == FILCH_OK) continue;
+        while (i-- > 0) fli_mutex_fini(&m->stripes[i].lock);
+        return err;
+    }
+    return FILCH_OK;
+}
+
+filch_err fli_model_create(const fli_mem *mem, fli_model **out)
+{
+    filch_err  err = FILCH_ENOMEM;
+    fli_model *m = fli_zalloc_aligned(mem, sizeof *m, FLI_LINE);
+    if (m == NULL) goto no_model;
+    m->mem = *mem;
+    fli_atomic_init(&m->refs, 1);
+    err = fli_slab_init(&m->bonds, mem, sizeof(fli_bond), UINT32_MAX / 2 - 1, make_bond);
+    if (err != FILCH_OK) goto no_slab;
+    err = fli_mutex_init(&m->grow);
+    if (err != FILCH_OK) goto no_grow;
+    err = stripes_init(m);
+    if (err != FILCH_OK) goto no_stripes;
+    *out = m;
+    return FILCH_OK;
+no_stripes: fli_mutex_fini(&m->grow);
+no_grow:    fli_slab_fini(&m->bonds);
+no_slab:    fli_free_aligned(mem, m, sizeof *m, FLI_LINE);
+no_model:   return err;
+}
+
+void fli_model_drop(fli_model *m)
+{
+    /* PAIR model.refs, both halves: what every holder did comes before the one who frees. */
+    if (fli_sub_acqrel(&m->refs, 1) != 1) return;
+    fli_mem mem = m->mem;
+    FLI_ASSERT(m->bonds.spare_count + 1 == fli_load_rlx(&m->bonds.fresh)); /* every relation is over */
+    for (int i = 0; i < FLI_HOSTS_MAX; i++) fli_free(&mem, fli_load_rlx(&m->hosts[i]), sizeof(fli_host));
+    for (int i = 0; i < FLI_STRIPES; i++) fli_mutex_fini(&m->stripes[i].lock);
+    fli_mutex_fini(&m->grow);
+    fli_slab_fini(&m->bonds);
+    fli_free_aligned(&mem, m, sizeof *m, FLI_LINE);
+}
+
+/* ---- hosts ---- */
+
+static filch_err host_create(fli_model *m, fli_runtime *rt, fli_host **out)
+{
+    fli_host *host = fli_zalloc(&m->mem, sizeof *host);
+    if (host == NULL) return FILCH_ENOMEM;
+    int       made = 0;
+    filch_err err = fli_table_init(&host->groups);
+    if (err != FILCH_OK) goto no_groups;
+    for (; made < FLI_NAME_SHARDS; made++) {
+        err = fli_table_init(&host->names[made]);
+        if (err != FILCH_OK) goto no_names;
+    }
+    fli_atomic_init(&host->rt, rt);
+    fli_atomic_init(&host->node, rt->node);
+    *out = host;
+    return FILCH_OK;
+no_names:
+    while (made-- > 0) fli_table_fini(&m->mem, &host->names[made]);
+    fli_table_fini(&m->mem, &host->groups);
+no_groups:
+    fli_free(&m->mem, host, sizeof *host);
+    return err;
+}
+
+filch_err fli_model_add(fli_model *m, fli_runtime *rt, uint32_t *number)
+{
+    fli_host *host;
+    filch_err err = host_create(m, rt, &host);
+    if (err != FILCH_OK) return err;
+    uint32_t i = 0;
+    fli_mutex_lock(&m->grow);
+    while (i < FLI_HOSTS_MAX && fli_load_rlx(&m->hosts[i]) != NULL) i++;
+    if (i < FLI_HOSTS_MAX) fli_store_rel(&m->hosts[i], host); /* PAIR host.open, release half */
+    fli_mutex_unlock(&m->grow);
+    if (i == FLI_HOSTS_MAX) {
+        for (int k = 0; k < FLI_NAME_SHARDS; k++) fli_table_fini(&m->mem, &host->names[k]);
+        fli_table_fini(&m->mem, &host->groups);
+        fli_free(&m->mem, host, sizeof *host);
+        return FILCH_ELIMIT;
+    }
+    fli_add_rlx(&m->refs, 1); /* relaxed: the caller holds one */
+    *number = i;
+    return FILCH_OK;
+}
+
+filch_err fli_model_get(fli_runtime *rt, fli_model **out)
+{
+    fli_model *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
+    if (FLI_LIKELY(m != NULL)) {
+        *out = m;
+        return FILCH_OK;
+    }
+    fli_model *made;
+    uint32_t   number;
+    filch_err  err = fli_model_create(&rt->mem, &made);
+    if (err != FILCH_OK) return err;
+    err = fli_model_add(made, rt, &number); /* the first: 0, as rt->host says */
+    /* PAIR runtime.model, both halves: one of those that come first wins. */
+    if (err == FILCH_OK && fli_cas_acqrel_acq(&rt->model, &m, made)) {
+        fli_model_drop(made); /* the host holds it */
+        *out = made;
+        return FILCH_OK;
+    }
+    if (err == FILCH_OK) {
+        fli_host *host = fli_load_rlx(&made->hosts[0]);
+        for (int k = 0; k < FLI_NAME_SHARDS; k++) fli_table_fini(&made->mem, &host->names[k]);
+        fli_table_fini(&made->mem, &host->groups);
+        fli_model_drop(made);
+        *out = m;
+    }
+    fli_model_drop(made);
+    return err;
+}
+
+static void on_fini(fli_runtime *rt)
+{
+    fli_model *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
+    if (m == NULL) return;
+    fli_host *host = fli_host_at(m, rt->host);
+    fli_store_rel(&host->rt, NULL); /* PAIR host.open, release half */
+    /* PAIR host.pins, both halves: whoever comes after this finds no runtime; the others are waited for. */
+    while (fli_add_acqrel(&host->pins, 0) != 0) fli_thread_yield();
+    fli_names_fini(m, rt);
+    for (int i = 0; i < FLI_NAME_SHARDS; i++) fli_table_fini(&m->mem, &host->names[i]);
+    fli_table_fini(&m->mem, &host->groups);
+    for (unsigned i = 0; i < FLI_SLAB_SEGMENTS; i++) {
+        uint32_t length = 1u << (i == 0 ? FLI_SLAB_FIRST_BITS : FLI_SLAB_FIRST_BITS + i - 1);
+        fli_free(&m->mem, fli_load_rlx(&host->heads[i]), length * sizeof(uint32_t));
+        fli_store_rlx(&host->heads[i], NULL);
+    }
+    fli_model_drop(m);
+}
+
+filch_err fli_enter_end(fli_model *m, fli_runtime *rt, filch_pid pid, fli_end *out)
+{
+    if (pid.serial == 0) return FILCH_EINVAL;
+    if (FLI_LIKELY(pid.node == rt->node)) {
+        *out = (fli_end){ .rt = rt, .host = rt->host, .serial = pid.serial };
+        return FILCH_OK;
+    }
+    for (uint32_t i = 0; i < FLI_HOSTS_MAX; i++) {
+        fli_host *host = fli_host_at(m, i);
+        if (host == NULL) break;
+        if (fli_load_rlx(&host->node) != pid.node) continue;
+        /* PAIR host.pins, both halves: fini sees us, or we see that it has begun. */
+        (void)fli_add_acqrel(&host->pins, 1);
+        fli_runtime *far = fli_load_acq(&host->rt); /* PAIR host.open, acquire half */
+        if (far != NULL) {
+            *out = (fli_end){ .rt = far, .host = i, .serial = pid.serial };
+            return FILCH_OK;
+        }
+        (void)fli_sub_acqrel(&host->pins, 1); /* PAIR host.pins, release half */
+        return FILCH_EDEAD;
+    }
+    return FILCH_EFOREIGN;
+}
+
+void fli_leave_end(fli_model *m, const fli_runtime *rt, const fli_end *end)
+{
+    /* PAIR host.pins, release half: what we did there is done. */
+    if (end->rt != rt) (void)fli_sub_acqrel(&fli_host_at(m, end->host)->pins, 1);
+}
+
+filch_err fli_may(fli_model *m, fli_runtime *rt, uint32_t op, const fli_end *end, filch_pid target)
+{
+    if (FLI_LIKELY(end->rt == rt)) return FILCH_OK;
+    if (m->policy == NULL) return FILCH_EDENIED;
+    filch_access access = { .command = op, .from = (filch_sched *)rt, .to = (filch_sched *)end->rt, .target = target };
+    fli_local *here = fli_here(rt);
+    if (here != NULL && here->serial != 0) access.who = (filch_pid){ rt->node, here->serial };
+    return m->policy(m->policy_user, &access) ? FILCH_OK : FILCH_EDENIED;
+}
+
+static uint64_t on_node_of(fli_runtime *rt, uint32_t host)
+{
+    fli_model *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
+    return fli_load_rlx(&fli_host_at(m, host)->node);
+}
+
+static filch_err on_birth(fli_runtime *rt, fli_proc *p, uint64_t serial, const fli_birth *birth, bool limited)
+{
+    fli_model *m;
+    filch_err  err = fli_model_get(rt, &m);
+    return err == FILCH_OK ? fli_birth_make(m, rt, p, serial, birth, limited) : err;
+}
+
+const fli_model_ops fli_model_table = {
+    .ended = fli_ended,
+    .birth = on_birth,
+    .relate = fli_relate,
+    .handle = fli_handle,
+    .node_of = on_node_of,
+    .fini = on_fini,
+};

@@ -1,0 +1,206 @@
+/* model.h - many processes: who watches whom, who hangs together, who has which name. See docs/notes/0030-relations.md.
+ *
+ * A *model* serves one scheduler, or all hosts of a node. It is made when it is first needed.
+ *
+ * A *bond* is one relation. It is listed with each process it is about (its ends), so that the end of either finds it.
+ * Everything about the bonds of a process is under the lock of its *stripe*; a bond with two ends changes under both.
+ *
+ * Locks are taken in this order: stripes, the lower number first; then those of names and groups (table.h); nothing else
+ * is taken under them but the slabs' and the allocator's.
+ */
+#ifndef FLI_MODEL_MODEL_H
+#define FLI_MODEL_MODEL_H
+
+#include <stdalign.h>
+
+#include <filch.h>
+
+#include "model/table.h"
+#include "proc/runtime.h"
+#include "sched/sched.h"
+
+#ifdef FLI_SMALL
+#define FLI_STRIPES 4
+#else
+#define FLI_STRIPES 64
+#endif
+#define FLI_HOSTS_MAX 256
+#define FLI_NAME_SHARDS 16
+
+typedef enum fli_bond_kind {
+    FLI_BOND_MONITOR = 1, /* end 0 watches end 1 */
+    FLI_BOND_LINK,        /* both ends alike */
+    /* With one end: */
+    FLI_BOND_NAME,     /* `tag` is its entry among the names of host serial[1] */
+    FLI_BOND_EXEC,     /* serial[1] and `tag` name the yield that waits for the result, of the host of end 1 */
+    FLI_BOND_DEADLINE, /* `tag` is the timer that ends the process */
+    FLI_BOND_MEMBER,   /* serial[1] is its group, `tag` its place there */
+    FLI_BOND_WATCHER   /* the same */
+} fli_bond_kind;
+
+/* A place in a process's list is a bond and one of its ends: handle * 2 + end; 0 is nowhere. */
+typedef struct fli_bond {
+    /* Counts the uses: it changes when the bond is taken out of its lists. Three fields are read without the lock, to
+     * find it: relaxed, and believed only when the generation is right under the lock that they led to. */
+    FLI_ATOMIC(uint32_t) gen;
+    uint32_t self;
+    FLI_ATOMIC(uint64_t) serial[2];
+    FLI_ATOMIC(uint32_t) hosts; /* of end 0, and shifted by 16 of end 1 */
+    uint32_t next[2], prev[2];  /* rings, in the order they were made */
+    uint32_t node[2]; /* for the notice to either end; on one host the first does for both */
+    uint32_t kind;
+    uint64_t tag;
+} fli_bond;
+
+static_assert(sizeof(fli_bond) == 64, "a bond is one cache line");
+
+/* One scheduler of the model. */
+typedef struct fli_host {
+    /* NULL: none, or gone.  PAIR host.open */
+    FLI_ATOMIC(fli_runtime *) rt;
+    FLI_ATOMIC(uint64_t) node; /* of its pids; stays when it is gone, for notices that are still to be read */
+    /* Threads of other hosts that are using `rt`.  PAIR host.pins */
+    FLI_ATOMIC(uint32_t) pins;
+    /* The first bond of each process, by slot, in segments as the slab's.  writes: under `grow`, once.  PAIR host.heads */
+    FLI_ATOMIC(uint32_t *) heads[FLI_SLAB_SEGMENTS];
+    fli_table names[FLI_NAME_SHARDS]; /* by hash */
+    fli_table groups;
+} fli_host;
+
+typedef struct fli_model {
+    fli_mem mem;
+    /* Hosts that hold it, and the node.  PAIR model.refs */
+    FLI_ATOMIC(uint32_t) refs;
+    fli_slab  bonds;
+    fli_mutex grow; /* of heads, and of hosts */
+    filch_policy_fn policy; /* plain: set before the second host; NULL: nothing is allowed between hosts */
+    void           *policy_user;
+    /* By number; made when a host comes, and kept until the end.  PAIR host.open */
+    FLI_ATOMIC(fli_host *) hosts[FLI_HOSTS_MAX];
+    struct {
+        alignas(FLI_LINE) fli_mutex lock;
+    } stripes[FLI_STRIPES];
+} fli_model;
+
+/* A process, found by its pid. */
+typedef struct fli_end {
+    fli_runtime *rt;
+    uint32_t     host;
+    uint64_t     serial;
+} fli_end;
+
+/* ---- model.c ---- */
+
+filch_err fli_model_create(const fli_mem *mem, fli_model **out);
+void      fli_model_drop(fli_model *m);
+/* Adds a host. FILCH_ELIMIT: there are FLI_HOSTS_MAX already. */
+filch_err fli_model_add(fli_model *m, fli_runtime *rt, uint32_t *host);
+/* The model of `rt`, made if need be. */
+FILCH_MUST_USE filch_err fli_model_get(fli_runtime *rt, fli_model **out);
+
+static inline fli_host *fli_host_at(fli_model *m, uint32_t host)
+{
+    return fli_load_acq(&m->hosts[host]); /* PAIR host.open, acquire half */
+}
+
+/* Finds the host of `pid` and keeps it from going away until fli_leave_end. Says nothing about the process. */
+FILCH_MUST_USE filch_err fli_enter_end(fli_model *m, fli_runtime *rt, filch_pid pid, fli_end *out);
+void                     fli_leave_end(fli_model *m, const fli_runtime *rt, const fli_end *end);
+/* May a process of `rt`, or a thread that uses it, do `op` to one of the host of `end`? FILCH_EDENIED. */
+FILCH_MUST_USE filch_err fli_may(fli_model *m, fli_runtime *rt, uint32_t op, const fli_end *end, filch_pid target);
+
+/* ---- bonds.c ---- */
+
+FILCH_MUST_USE filch_err fli_bond_make(fli_model *m, fli_bond_kind kind, const fli_end *a, const fli_end *b,
+                                       fli_bond **out);
+/* Gives back one that is in no list, with its nodes. */
+void fli_bond_free(fli_model *m, fli_bond *bond);
+
+void fli_stripe_lock(fli_model *m, const fli_end *end);
+void fli_stripe_unlock(fli_model *m, const fli_end *end);
+void fli_stripes_lock(fli_model *m, const fli_end *a, const fli_end *b);
+void fli_stripes_unlock(fli_model *m, const fli_end *a, const fli_end *b);
+
+/* Raises WATCHED. False: it is dead. Under the stripe's lock. */
+FILCH_MUST_USE bool fli_end_watch(const fli_end *end);
+/* Lists end `which` of the bond with its process; takes it out again. Under the stripe's lock. */
+void fli_bond_list(fli_model *m, fli_bond *bond, unsigned which);
+void fli_bond_unlist(fli_model *m, fli_bond *bond, unsigned which);
+/* Could the process have bonds, alive or not? Under the stripe's lock. */
+bool fli_bond_has_list(fli_model *m, const fli_end *end);
+/* The newest bond of the process of this kind and group, or NULL. Under the stripe's lock. */
+fli_bond *fli_bond_of_group(fli_model *m, const fli_end *end, fli_bond_kind kind, const void *group);
+/* From now on nobody finds it by its number. Under the locks of its ends. */
+void fli_bond_retire(fli_bond *bond);
+
+filch_err fli_monitor(fli_model *m, const fli_end *watcher, const fli_end *target, uint64_t tag, uint64_t *ref);
+filch_err fli_unmonitor(fli_model *m, const fli_end *watcher, uint64_t ref);
+filch_err fli_link(fli_model *m, const fli_end *a, const fli_end *b);
+filch_err fli_unlink(fli_model *m, const fli_end *a, const fli_end *b);
+filch_err fli_birth_make(fli_model *m, fli_runtime *rt, fli_proc *p, uint64_t serial, const fli_birth *birth,
+                         bool limited);
+void      fli_ended(fli_runtime *rt, uint64_t serial, filch_err error, const filch_data *result);
+
+static inline uint64_t fli_bond_ref(fli_bond *bond)
+{
+    return ((uint64_t)fli_load_rlx(&bond->gen) << 32) | bond->self;
+}
+
+/* ---- notice.c ---- */
+
+/* What a notice says. `about` NULL: nobody. The payload is shared, never copied: `data` owns its bytes. */
+void fli_notice_fill(fli_node *node, filch_event_type type, const fli_runtime *to, const fli_end *about, uint64_t tag,
+                     filch_err error, const filch_data *data);
+/* Hands it over; if the process has ended, it is freed. */
+void fli_notice_post(fli_runtime *to, uint64_t serial, fli_node *node);
+
+/* ---- names.c ---- */
+
+filch_err fli_name_add(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end);
+filch_err fli_name_remove(fli_model *m, fli_runtime *rt, const char *name);
+filch_err fli_name_find(fli_model *m, fli_runtime *rt, const char *name, filch_pid *pid);
+/* In two steps, for a process that is being born: make the entry and its bond; list both. Under the stripe's lock. */
+filch_err fli_name_make(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end, fli_bond **out);
+filch_err fli_name_list(fli_model *m, fli_bond *bond);
+void      fli_name_unmake(fli_model *m, fli_bond *bond);
+/* Its process has ended: takes the name out of its table. Under the stripe's lock; the bond is out of its list. */
+void fli_name_forget(fli_model *m, fli_bond *bond);
+
+/* The names that processes of other hosts have here go. Thread: no process of the host is left. */
+void fli_names_fini(fli_model *m, fli_runtime *rt);
+
+/* ---- groups.c ---- */
+
+filch_err fli_group_join(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end);
+filch_err fli_group_leave(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end);
+filch_err fli_group_watch(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end, uint64_t tag);
+filch_err fli_group_unwatch(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end);
+/* Up to `room` members, in the order they joined; *count is how many there are. */
+filch_err fli_group_members(fli_model *m, fli_runtime *rt, const char *name, filch_pid *pids, size_t room,
+                            size_t *count);
+/* Sends to each; *sent is how many took it. */
+filch_err fli_group_broadcast(fli_model *m, fli_runtime *rt, const char *name, const filch_data *data, uint64_t *sent);
+/* As fli_name_forget, for a member or watcher. */
+void fli_group_forget(fli_model *m, fli_bond *bond);
+/* ---- cancel.c ---- */
+
+filch_err fli_cancel_with(fli_model *m, fli_runtime *rt, const fli_end *end, filch_err reason, uint64_t deadline_ns);
+
+/* ---- parcel.c ---- */
+
+/* The handlers of FILCH_CMD_SPAWN and _EXEC. */
+filch_err fli_parcel_spawn(fli_runtime *rt, const filch_command *command, filch_receiver receiver);
+
+/* ---- letter.c ---- */
+
+/* The handlers of FILCH_CMD_BROADCAST and _SEND_NAME. */
+filch_err fli_letter_send(fli_runtime *rt, const filch_command *command, filch_receiver receiver);
+
+/* ---- calls.c ---- */
+
+/* Does what is asked, without asking the tape or the simulator. */
+filch_err fli_relate(fli_runtime *rt, fli_request *request);
+/* The handler of the model's commands. */
+filch_err fli_handle(fli_runtime *rt, const filch_command *command, filch_receiver receiver);
+
+#endif

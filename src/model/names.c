@@ -1,0 +1,165 @@
+/* names.c - one process per name, per scheduler. An entry of a table, and a bond that the end of the process finds.
+ *
+ * INVARIANT  an entry is in its table exactly while its bond is listed: both change under the stripe of the process and,
+ *            inside it, the table's lock.
+ */
+#include "base/assert.h"
+#include "model/model.h"
+
+typedef struct named {
+    fli_entry entry;
+    filch_pid pid;
+    uint64_t  ref; /* of the bond */
+} named;
+
+static fli_table *table_of(fli_model *m, uint32_t host, uint64_t hash)
+{
+    return &fli_host_at(m, host)->names[(hash >> 32) % FLI_NAME_SHARDS];
+}
+
+static named *named_of(const fli_bond *bond)
+{
+    return (named *)(uintptr_t)bond->tag;
+}
+
+static fli_table *table_of_bond(fli_model *m, fli_bond *bond)
+{
+    return table_of(m, (uint32_t)fli_load_rlx(&bond->serial[1]), named_of(bond)->entry.hash);
+}
+
+filch_err fli_name_make(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end, fli_bond **out)
+{
+    if (!fli_name_is_sound(name)) return FILCH_EINVAL;
+    named *n = fli_entry_make(&m->mem, sizeof *n, name);
+    if (n == NULL) return FILCH_ENOMEM;
+    fli_bond *bond;
+    filch_err err = fli_bond_make(m, FLI_BOND_NAME, end, NULL, &bond);
+    if (err != FILCH_OK) {
+        fli_entry_free(&m->mem, n);
+        return err;
+    }
+    bond->tag = (uintptr_t)n;
+    fli_store_rlx(&bond->serial[1], rt->host);
+    n->pid = (filch_pid){ end->rt->node, end->serial };
+    n->ref = fli_bond_ref(bond);
+    *out = bond;
+    return FILCH_OK;
+}
+
+void fli_name_unmake(fli_model *m, fli_bond *bond)
+{
+    fli_entry_free(&m->mem, named_of(bond));
+    fli_bond_free(m, bond);
+}
+
+filch_err fli_name_list(fli_model *m, fli_bond *bond)
+{
+    named     *n = named_of(bond);
+    fli_table *table = table_of_bond(m, bond);
+    filch_err  err = FILCH_OK;
+    fli_mutex_lock(&table->lock);
+    if (fli_table_find(table, n->entry.name) != NULL) err = FILCH_EEXISTS;
+    else fli_table_add(&m->mem, table, n);
+    fli_mutex_unlock(&table->lock);
+    if (err == FILCH_OK) fli_bond_list(m, bond, 0);
+    return err;
+}
+
+void fli_name_forget(fli_model *m, fli_bond *bond)
+{
+    named     *n = named_of(bond);
+    fli_table *table = table_of_bond(m, bond);
+    fli_mutex_lock(&table->lock);
+    fli_table_remove(table, n);
+    fli_mutex_unlock(&table->lock);
+    fli_entry_free(&m->mem, n);
+}
+
+filch_err fli_name_add(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end)
+{
+    fli_bond *bond;
+    filch_err err = fli_name_make(m, rt, name, end, &bond);
+    if (err != FILCH_OK) return err;
+    fli_stripe_lock(m, end);
+    err = fli_end_watch(end) ? fli_name_list(m, bond) : FILCH_EDEAD;
+    fli_stripe_unlock(m, end);
+    if (err != FILCH_OK) fli_name_unmake(m, bond);
+    return err;
+}
+
+/* Who has the name, and by which bond. */
+static filch_err look_up(fli_model *m, uint32_t host, const char *name, filch_pid *pid, uint64_t *ref)
+{
+    fli_table *table = table_of(m, host, fli_name_hash(name));
+    fli_mutex_lock(&table->lock);
+    const named *n = fli_table_find(table, name);
+    if (n != NULL) *pid = n->pid;
+    if (n != NULL) *ref = n->ref;
+    fli_mutex_unlock(&table->lock);
+    return n != NULL ? FILCH_OK : FILCH_EDEAD;
+}
+
+filch_err fli_name_find(fli_model *m, fli_runtime *rt, const char *name, filch_pid *pid)
+{
+    uint64_t ref;
+    if (!fli_name_is_sound(name)) return FILCH_EINVAL;
+    return look_up(m, rt->host, name, pid, &ref);
+}
+
+/* Takes away the name that was found with `ref`. False: it is gone already, or somebody else's. */
+static bool take_away(fli_model *m, const fli_end *end, uint64_t ref)
+{
+    fli_bond *bond = fli_slab_find(&m->bonds, (uint32_t)ref);
+    fli_stripe_lock(m, end);
+    /* Under this lock a bond of this process keeps its generation. */
+    bool found = bond != NULL && fli_bond_ref(bond) == ref;
+    if (found) {
+        fli_bond_unlist(m, bond, 0);
+        fli_bond_retire(bond);
+        fli_name_forget(m, bond);
+    }
+    fli_stripe_unlock(m, end);
+    if (found) fli_bond_free(m, bond);
+    return found;
+}
+
+filch_err fli_name_remove(fli_model *m, fli_runtime *rt, const char *name)
+{
+    filch_pid pid;
+    uint64_t  ref;
+    fli_end   end;
+    if (!fli_name_is_sound(name)) return FILCH_EINVAL;
+    filch_err err = look_up(m, rt->host, name, &pid, &ref);
+    if (err == FILCH_OK) err = fli_enter_end(m, rt, pid, &end);
+    if (err != FILCH_OK) return err;
+    err = take_away(m, &end, ref) ? FILCH_OK : FILCH_EDEAD;
+    fli_leave_end(m, rt, &end);
+    return err;
+}
+
+/* The first name of a table. */
+static bool first_of(fli_table *table, filch_pid *pid, uint64_t *ref)
+{
+    const named *n = NULL;
+    fli_mutex_lock(&table->lock);
+    for (uint32_t i = 0; n == NULL && i < table->room; i++) n = (const named *)table->buckets[i];
+    if (n != NULL) *pid = n->pid;
+    if (n != NULL) *ref = n->ref;
+    fli_mutex_unlock(&table->lock);
+    return n != NULL;
+}
+
+void fli_names_fini(fli_model *m, fli_runtime *rt)
+{
+    fli_host *host = fli_host_at(m, rt->host);
+    for (int i = 0; i < FLI_NAME_SHARDS; i++) {
+        filch_pid pid;
+        uint64_t  ref;
+        fli_end   end;
+        while (first_of(&host->names[i], &pid, &ref)) {
+            if (fli_enter_end(m, rt, pid, &end) != FILCH_OK) continue; /* ending: it forgets the name itself */
+            (void)take_away(m, &end, ref);
+            fli_leave_end(m, rt, &end);
+        }
+    }
+}

@@ -1,0 +1,35 @@
+/* notice.c - what a process is told by the model. The node was reserved when the relation was made. See mailbox.h for
+ * the lane it travels in. */
+#include "base/assert.h"
+#include "model/model.h"
+#include "proc/data.h"
+#include "proc/mailbox.h"
+
+void fli_notice_fill(fli_node *node, filch_event_type type, const fli_runtime *to, const fli_end *about, uint64_t tag,
+                     filch_err error, const filch_data *data)
+{
+    filch_data shared = filch_none();
+    if (data != NULL) {
+        /* An owned payload is a value, inline, or a counted block: one more reference needs no memory. */
+        filch_err err = fli_data_own(&to->mem, 0, data, &shared);
+        FLI_ASSERT(err == FILCH_OK);
+    }
+    node->what = FLI_NODE_SYSTEM;
+    node->index = (uint32_t)type;
+    if (about != NULL && about->rt != to) node->index |= (about->host + 1) << FLI_NOTICE_HOST;
+    node->peer = about != NULL ? about->serial : 0;
+    node->tag = tag;
+    node->error = error;
+    fli_node_put_data(node, &shared);
+}
+
+void fli_notice_post(fli_runtime *to, uint64_t serial, fli_node *node)
+{
+    fli_local *here = fli_here(to);
+    fli_proc  *p = fli_proc_find(to, serial);
+    if (p != NULL && fli_mail_post(to, here, p, fli_serial_gen(serial), node) == FILCH_OK) return;
+    filch_data data = { .kind = FILCH_KIND_NONE };
+    fli_node_get_data(node, &data);
+    fli_data_free(&data);
+    fli_node_give(to, here, node);
+}

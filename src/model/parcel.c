@@ -1,0 +1,126 @@
+/* parcel.c - spawn and exec as yields: everything the options lend goes into a parcel, which travels as the command's
+ * data and is opened by the handler. It is freed with that data, whether or not the handler was ever called. */
+#include <string.h>
+
+#include "model/model.h"
+#include "proc/data.h"
+#include "proc/values.h"
+#include "sched/out.h"
+
+/* What a parcel begins with: any other payload is refused. */
+static const char seal;
+
+typedef struct parcel {
+    const char         *seal;
+    fli_mem             mem;
+    const filch_type   *type;
+    filch_spawn_options opt; /* everything in it is the parcel's own */
+    size_t              size; /* of all of this, with the texts and messages behind it */
+} parcel;
+
+static void parcel_free(void *user, void *bytes, size_t size)
+{
+    parcel *box = bytes;
+    fli_mem mem = box->mem;
+    (void)user;
+    (void)size;
+    filch_data *messages = (filch_data *)(uintptr_t)box->opt.messages;
+    for (size_t i = 0; i < box->opt.message_count; i++) fli_data_free(&messages[i]);
+    fli_data_free(&box->opt.args);
+    filch_values_drop(box->opt.values);
+    fli_free(&mem, box, box->size);
+}
+
+static size_t text_size(const char *text)
+{
+    return text != NULL ? strlen(text) + 1 : 0;
+}
+
+static const char *put_text(char **at, const char *text)
+{
+    if (text == NULL) return NULL;
+    size_t size = text_size(text);
+    char  *copy = memcpy(*at, text, size);
+    *at += size;
+    return copy;
+}
+
+/* Packs the options. Payloads are kept as they are lent: a moved one stays the caller's. */
+static filch_err pack(const fli_runtime *rt, const filch_type *type, const filch_spawn_options *opt, parcel **out)
+{
+    if (opt->message_count > SIZE_MAX / 2 / sizeof(filch_data)) return FILCH_ENOMEM;
+    size_t  size = sizeof(parcel) + opt->message_count * sizeof(filch_data) + text_size(opt->method) + text_size(opt->name);
+    parcel *box = fli_zalloc(&rt->mem, size);
+    if (box == NULL) return FILCH_ENOMEM;
+    filch_data *messages = (filch_data *)(box + 1);
+    char       *texts = (char *)(messages + opt->message_count);
+    box->seal = &seal;
+    box->mem = rt->mem;
+    box->type = type;
+    box->size = size;
+    box->opt = *opt;
+    box->opt.method = put_text(&texts, opt->method);
+    box->opt.name = put_text(&texts, opt->name);
+    box->opt.messages = messages;
+    box->opt.message_count = 0;
+    box->opt.values = NULL;
+    filch_data lent = fli_data_lend(&opt->args);
+    filch_err  err = fli_data_own(&rt->mem, rt->payload_max, &lent, &box->opt.args);
+    if (err != FILCH_OK) box->opt.args = filch_none();
+    for (size_t i = 0; err == FILCH_OK && i < opt->message_count; i++) {
+        lent = fli_data_lend(&opt->messages[i]);
+        err = fli_data_own(&rt->mem, rt->payload_max, &lent, &messages[i]);
+        if (err == FILCH_OK) box->opt.message_count++;
+    }
+    if (err == FILCH_OK) box->opt.values = fli_values_hold(opt->values);
+    if (err != FILCH_OK) parcel_free(NULL, box, size);
+    else *out = box;
+    return err;
+}
+
+static filch_err yield_parcel(filch_out *out, uint32_t command, uint64_t tag, const filch_type *type,
+                              const filch_spawn_options *options)
+{
+    if (out == NULL || type == NULL || type->step == NULL) return FILCH_EINVAL;
+    filch_spawn_options opt;
+    filch_err           err = fli_spawn_options_read(options, &opt);
+    if (err != FILCH_OK) return err;
+    parcel *box;
+    err = pack(&out->ctx.sched->rt, type, &opt, &box);
+    if (err != FILCH_OK) return err;
+    filch_data data = filch_none();
+    /* Only the seal counts as its bytes: limits are for what is inside. */
+    err = filch_share(box, sizeof box->seal, parcel_free, NULL, &data);
+    if (err != FILCH_OK) {
+        parcel_free(NULL, box, box->size);
+        return err;
+    }
+    err = filch_yield(out, command, tag, data);
+    filch_drop(&data);
+    return err;
+}
+
+filch_err filch_yield_spawn(filch_out *out, uint64_t tag, const filch_type *type, const filch_spawn_options *options)
+{
+    return yield_parcel(out, FILCH_CMD_SPAWN, tag, type, options);
+}
+
+filch_err filch_yield_exec(filch_out *out, uint64_t tag, const filch_type *type, const filch_spawn_options *options)
+{
+    return yield_parcel(out, FILCH_CMD_EXEC, tag, type, options);
+}
+
+filch_err fli_parcel_spawn(fli_runtime *rt, const filch_command *command, filch_receiver receiver)
+{
+    const parcel *box = filch_raw(&command->data);
+    if (filch_size(&command->data) != sizeof box->seal || box->seal != &seal) return FILCH_EINVAL;
+    uint32_t      relations = box->opt.relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK);
+    bool          exec = command->id == FILCH_CMD_EXEC;
+    fli_birth birth = { .relations = relations, .tag = box->opt.tag, .parent = command->from, .name = box->opt.name,
+                        .exec = exec ? &receiver : NULL };
+    bool      plain = relations == 0 && birth.name == NULL && !exec;
+    filch_pid pid;
+    filch_err err = fli_spawn((filch_sched *)rt, box->type, &box->opt, plain ? NULL : &birth, &pid);
+    if (err != FILCH_OK || exec) return err;
+    return filch_complete(receiver, receiver.tag, filch_of_pid(pid), FILCH_OK);
+}

@@ -1,0 +1,272 @@
+/* groups_test.c - groups: who is in them, who gets what is sent to them, who is told; and what an upgrade keeps. */
+#include "api/world.h"
+
+#define FAILURE (FILCH_EUSER + 9)
+
+/* Ends with the error it is sent, or well for 0. */
+static filch_err play_told(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)me;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (events[i].type != FILCH_EVENT_MESSAGE || filch_kind_of(&events[i].data) != FILCH_KIND_INT) continue;
+        filch_err err = (filch_err)filch_as_int(&events[i].data);
+        return err != FILCH_OK ? err : filch_done(out, filch_none());
+    }
+    return filch_idle(out);
+}
+
+static size_t count_of(world *w, const char *group)
+{
+    size_t count = 99;
+    ok(filch_members(w->sched, group, NULL, 0, &count));
+    return count;
+}
+
+TEST(members_are_there_as_often_as_they_joined_and_in_that_order)
+{
+    world     w;
+    actor     a = { 0 }, b = { 0 };
+    filch_pid pids[4];
+    size_t    count;
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_told);
+    actor_start(&w, &b, play_told);
+    same(count_of(&w, "g"), 0);
+    ok(filch_join(w.sched, "g", a.pid));
+    ok(filch_join(w.sched, "g", b.pid));
+    ok(filch_join(w.sched, "g", a.pid));
+    ok(filch_join(w.sched, "another", a.pid));
+    ok(filch_members(w.sched, "g", pids, 4, &count));
+    same(count, 3);
+    assert_true(same_pid(pids[0], a.pid) && same_pid(pids[1], b.pid) && same_pid(pids[2], a.pid));
+    ok(filch_members(w.sched, "g", pids, 1, &count));
+    same(count, 3);
+    ok(filch_leave(w.sched, "g", a.pid));
+    ok(filch_members(w.sched, "g", pids, 4, &count));
+    same(count, 2); /* the last one goes first */
+    assert_true(same_pid(pids[0], a.pid) && same_pid(pids[1], b.pid));
+    ok(filch_leave(w.sched, "g", a.pid));
+    same(filch_leave(w.sched, "g", a.pid), FILCH_ESTALE);
+    same(filch_leave(w.sched, "nowhere", a.pid), FILCH_ESTALE);
+    ok(filch_send(w.sched, b.pid, filch_int(0)));
+    actor_ends(&w, &b, FILCH_OK);
+    same(count_of(&w, "g"), 0);
+    same(count_of(&w, "another"), 1);
+    same(filch_join(w.sched, "g", b.pid), FILCH_EDEAD);
+    same(count_of(&w, "g"), 0);
+    world_end(&w);
+}
+
+TEST(a_broadcast_reaches_every_member_and_is_copied_once)
+{
+    enum { MEMBERS = 10, SIZE = 100000 };
+    world    w;
+    actor    a[MEMBERS] = { { 0 } };
+    uint64_t sent = 0;
+    char    *bytes = malloc(SIZE);
+    memset(bytes, 'b', SIZE);
+    world_begin(&w, FILCH_NO_WORKERS);
+    for (int i = 0; i < MEMBERS; i++) {
+        actor_start(&w, &a[i], play_told);
+        ok(filch_join(w.sched, "g", a[i].pid));
+    }
+    world_tick(&w);
+    int64_t before = fli_load_rlx(&w.bytes);
+    ok(filch_broadcast(w.sched, "g", filch_bytes(bytes, SIZE), &sent));
+    same(sent, MEMBERS);
+    assert_true(fli_load_rlx(&w.bytes) - before < 2 * SIZE);
+    world_tick(&w);
+    for (int i = 0; i < MEMBERS; i++) same(a[i].seen_count, 1);
+    /* Moved memory changes hands, also when nobody is there. */
+    ok(filch_broadcast(w.sched, "nobody", filch_move(bytes, SIZE, NULL), &sent));
+    same(sent, 0);
+    world_end(&w);
+}
+
+TEST(watchers_hear_of_joins_and_leaves_in_order)
+{
+    world w;
+    actor watcher = { 0 }, late = { 0 }, a = { 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &watcher, play_told);
+    actor_start(&w, &late, play_told);
+    actor_start(&w, &a, play_told);
+    ok(filch_watch(w.sched, "a group with a name that does not fit into an event", watcher.pid, 6));
+    const char *g = "a group with a name that does not fit into an event";
+    ok(filch_join(w.sched, g, a.pid));
+    ok(filch_watch(w.sched, g, late.pid, 7));
+    ok(filch_join(w.sched, g, a.pid));
+    ok(filch_leave(w.sched, g, a.pid));
+    ok(filch_send(w.sched, a.pid, filch_int(FAILURE)));
+    actor_ends(&w, &a, FAILURE);
+    world_tick(&w);
+    static const int32_t types[] = { FILCH_EVENT_JOINED, FILCH_EVENT_JOINED, FILCH_EVENT_LEFT, FILCH_EVENT_LEFT };
+    same(watcher.seen_count, 4);
+    same(late.seen_count, 3);
+    for (size_t i = 0; i < 4; i++) {
+        same(watcher.seen[i].type, types[i]);
+        same(watcher.seen[i].tag, 6);
+        same(watcher.seen[i].kind, FILCH_KIND_TEXT);
+        assert_true(same_pid(watcher.seen[i].from, a.pid));
+        if (i < 3) same(late.seen[i].type, types[i + 1]);
+    }
+    ok(filch_unwatch(w.sched, g, watcher.pid));
+    same(filch_unwatch(w.sched, g, watcher.pid), FILCH_ESTALE);
+    ok(filch_join(w.sched, g, late.pid));
+    world_tick(&w);
+    same(watcher.seen_count, 4);
+    same(late.seen_count, 4); /* it hears of itself */
+    world_end(&w);
+}
+
+static filch_err play_group_yields(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    if (me->stage++ == 0) {
+        me->note |= filch_yield_watch(out, 1, "g");
+        me->note |= filch_yield_join(out, 2, "g");
+        me->note |= filch_yield_members(out, 3, "g");
+        me->note |= filch_yield_broadcast(out, 4, "g", filch_int(5));
+        me->note |= filch_yield_leave(out, 5, "g");
+        me->note |= filch_yield_leave(out, 6, "g");
+        me->note |= filch_yield_unwatch(out, 7, "g");
+        me->note |= filch_yield_members(out, 8, "g");
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type != FILCH_EVENT_YIELD) continue;
+        if (events[i].tag == 3 && filch_size(&events[i].data) != sizeof(filch_pid)) me->note = FILCH_EUSER;
+        if (events[i].tag == 8 && filch_size(&events[i].data) != 0) me->note = FILCH_EUSER + 1;
+        if (events[i].tag == 4 && filch_as_int(&events[i].data) != 1) me->note = FILCH_EUSER + 2;
+        if (events[i].error != (events[i].tag == 6 ? FILCH_ESTALE : FILCH_OK)) me->note = FILCH_EUSER + 3;
+    }
+    return filch_idle(out);
+}
+
+TEST(groups_can_be_yielded)
+{
+    world w;
+    actor me = { 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &me, play_group_yields);
+    world_tick(&w);
+    ok(me.note);
+    same(me.seen_count, 8 + 2 + 1); /* answers, JOINED and LEFT, the broadcast */
+    same(count_of(&w, "g"), 0);
+    world_end(&w);
+}
+
+/* ---- upgrade ---- */
+
+static struct {
+    uint32_t  inits, closes;
+    filch_err init_says;
+} second;
+
+static filch_err second_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)ctx;
+    (void)method;
+    (void)args;
+    second.inits++;
+    *(int *)self = 2;
+    return second.init_says;
+}
+
+static filch_err second_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    if (*(int *)self != 2) return FILCH_EUSER;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_LINK_DOWN) return filch_done(out, filch_int(events[i].error));
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+    }
+    return filch_idle(out);
+}
+
+static void second_close(void *self)
+{
+    (void)self;
+    second.closes++;
+}
+
+static const filch_type second_type = {
+    .name = "second", .size = sizeof(int), .init = second_init, .step = second_step, .close = second_close
+};
+
+static filch_err play_upgrade(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (count > 0 && events[0].type == FILCH_EVENT_MESSAGE) return filch_upgrade(out, &second_type, NULL, filch_none());
+    me->note = filch_trap_links(out, 1);
+    return play_idle(me, events, count, out);
+}
+
+TEST(an_upgrade_keeps_names_groups_monitors_links_and_traps)
+{
+    world     w;
+    actor     me = { 0 }, watcher = { 0 }, linked = { 0 };
+    filch_pid found;
+    memset(&second, 0, sizeof second);
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &me, play_upgrade);
+    actor_start(&w, &watcher, play_told);
+    actor_start(&w, &linked, play_told);
+    ok(filch_monitor(w.sched, watcher.pid, me.pid, 3, NULL));
+    ok(filch_link(w.sched, me.pid, linked.pid));
+    ok(filch_register(w.sched, "me", me.pid));
+    ok(filch_join(w.sched, "g", me.pid));
+    world_tick(&w);
+    ok(filch_send(w.sched, me.pid, filch_int(1)));
+    world_tick(&w);
+    same(second.inits, 1);
+    same(me.closes, 1);
+    assert_string_equal(world_inspect(&w, me.pid).name, "second");
+    ok(filch_whereis(w.sched, "me", &found));
+    assert_true(same_pid(found, me.pid));
+    same(count_of(&w, "g"), 1);
+    same(watcher.seen_count, 0);
+    ok(filch_send(w.sched, linked.pid, filch_int(FAILURE)));
+    UNTIL(&w, is_over(&me));
+    same(filch_as_int(&me.result), FAILURE);
+    world_tick(&w);
+    same(watcher.seen_count, 1);
+    same(watcher.seen[0].type, FILCH_EVENT_EXIT);
+    same(watcher.seen[0].number, FAILURE);
+    same(second.closes, 1);
+    same(me.closes, 1);
+    same(filch_whereis(w.sched, "me", &found), FILCH_EDEAD);
+    world_end(&w);
+}
+
+TEST(an_upgrade_that_fails_ends_the_process_with_that_error_and_its_watchers_see_it)
+{
+    world w;
+    actor me = { 0 }, watcher = { 0 };
+    memset(&second, 0, sizeof second);
+    second.init_says = FAILURE;
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &me, play_upgrade);
+    actor_start(&w, &watcher, play_told);
+    ok(filch_monitor(w.sched, watcher.pid, me.pid, 3, NULL));
+    world_tick(&w);
+    ok(filch_send(w.sched, me.pid, filch_int(1)));
+    actor_ends(&w, &me, FAILURE); /* closed once */
+    world_tick(&w);
+    same(second.inits, 1);
+    same(second.closes, 0); /* an init that failed has nothing to close */
+    same(watcher.seen[0].type, FILCH_EVENT_EXIT);
+    same(watcher.seen[0].error, FAILURE);
+    world_end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(members_are_there_as_often_as_they_joined_and_in_that_order),
+        cmocka_unit_test(a_broadcast_reaches_every_member_and_is_copied_once),
+        cmocka_unit_test(watchers_hear_of_joins_and_leaves_in_order),
+        cmocka_unit_test(groups_can_be_yielded),
+        cmocka_unit_test(an_upgrade_keeps_names_groups_monitors_links_and_traps),
+        cmocka_unit_test(an_upgrade_that_fails_ends_the_process_with_that_error_and_its_watchers_see_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
