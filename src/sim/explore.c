@@ -13,6 +13,9 @@
  *   an old one after the new store is the same as to have loaded before it.
  * With a bound on preemptions there are no sleep sets: the execution that stands for the others may be one beyond it.
  *
+ * Walks draw every choice instead: how often to switch once for each walk, then at each point whether, and to whom.
+ * Loads find any value that they may. A walk is told from others by a hash of its choices.
+ *
  * INVARIANT  an unlock needs no point: while it is held nobody else's operation depends on it (there is no try_lock).
  */
 #include <signal.h>
@@ -32,6 +35,8 @@
 #define NODES_MAX 4096
 #define POINTS_MAX 5000 /* an execution with more goes round for ever */
 #define OUTCOMES 4096
+#define PROGRESS_EVERY 65536 /* executions */
+#define WORN_AFTER 100000 /* walks, after which it ends if most are like earlier ones */
 #define BIT(t) (1u << (t))
 
 enum { UNUSED, READY, WAITING, ENDED };
@@ -76,6 +81,12 @@ static struct {
     const char             *why;
     uint64_t                now_ns, outcome;
     uint64_t                outcomes[OUTCOMES];
+    bool                    walking;
+    fli_prng                prng;
+    uint32_t                stay;  /* a walk: of 256, how often the same thread goes on */
+    uint64_t                path;  /* hash of its choices */
+    uint64_t               *paths; /* of all walks so far: a hash set */
+    uint64_t                paths_mask;
     /* Learnt: who writes and who touches each location. */
     uint8_t writers[FLI_WEAK_ARENA], users[FLI_WEAK_ARENA];
     bool    learnt;
@@ -168,10 +179,18 @@ static uint32_t scripted(char base)
     return (uint32_t)(letter - base);
 }
 
+/* A choice of a walk becomes part of its path. */
+static uint32_t drawn(uint32_t chosen)
+{
+    x.path = fli_prng_mix(x.path ^ chosen);
+    return chosen;
+}
+
 static uint32_t choose(uint32_t count)
 {
     if (x.script != NULL) return scripted('a');
     if (count == 1) return 0;
+    if (x.walking) return drawn(fli_prng_below(&x.prng, count));
     if (x.depth == x.height) new_node(false, count);
     node *n = &x.nodes[x.depth++];
     FLI_ASSERT(!n->is_thread && n->left == count);
@@ -246,6 +265,16 @@ static uint32_t lowest(uint32_t mask)
     return (uint32_t)__builtin_ctz(mask);
 }
 
+/* The next of a walk. */
+static uint32_t draw_thread(uint32_t options, uint32_t self)
+{
+    if ((options & BIT(self)) != 0 && fli_prng_below(&x.prng, 256) < x.stay) return drawn(self);
+    for (uint32_t skip = fli_prng_below(&x.prng, (uint32_t)__builtin_popcount(options)); skip > 0; skip--) {
+        options &= options - 1;
+    }
+    return drawn(lowest(options));
+}
+
 /* Who goes on; *fresh as from commit. 0: all have ended. */
 static uint32_t decide(uint32_t *fresh)
 {
@@ -272,6 +301,8 @@ static uint32_t decide(uint32_t *fresh)
     uint32_t chosen, done = 0;
     if ((options & (options - 1)) == 0) {
         chosen = lowest(options);
+    } else if (x.walking) {
+        chosen = draw_thread(options, self);
     } else {
         if (x.depth == x.height) {
             node *n = new_node(true, options);
@@ -572,6 +603,12 @@ static void begin_anew(void)
     memset(x.outcomes, 0, sizeof x.outcomes);
 }
 
+static void tell_progress(void)
+{
+    uint64_t done = x.result.executions + x.result.cut;
+    if (x.config.progress != NULL && done % PROGRESS_EVERY == 0) x.config.progress(x.program, x.result.executions);
+}
+
 static void search(void)
 {
     for (;;) {
@@ -580,6 +617,7 @@ static void search(void)
             begin_anew();
             continue;
         }
+        tell_progress();
         if (x.verdict == RUN_CUT) x.result.cut++;
         else x.result.executions++;
         if (x.verdict == RUN_ENDED) note_outcome();
@@ -594,6 +632,57 @@ static void search(void)
     x.result.complete = true;
 }
 
+/* False: an earlier walk made the same choices. */
+static bool note_path(void)
+{
+    uint64_t key = x.path | 1;
+    for (uint64_t i = key >> 8 & x.paths_mask;; i = (i + 1) & x.paths_mask) {
+        if (x.paths[i] == key) return false;
+        if (x.paths[i] != 0) continue;
+        x.paths[i] = key;
+        return true;
+    }
+}
+
+/* One walk, from these numbers. One that learns where others write was too coarse: it is taken again. */
+static void walk_once(fli_prng from)
+{
+    do {
+        x.prng = from;
+        x.path = 0;
+        x.learnt = false;
+        run_once();
+    } while (x.learnt);
+}
+
+static void walk(void)
+{
+    uint64_t room = 64;
+    while (room < 2 * x.config.walks) room *= 2;
+    x.paths_mask = room - 1;
+    x.paths = calloc(room, sizeof *x.paths);
+    FLI_ASSERT(x.paths != NULL);
+    fli_prng_init(&x.prng, x.config.seed);
+    for (uint64_t i = 0; i < x.config.walks && x.result.why == NULL; i++) {
+        x.stay = 256 - (256u >> fli_prng_below(&x.prng, 5));
+        fli_prng from = x.prng;
+        walk_once(from);
+        x.result.executions++;
+        x.result.distinct += note_path();
+        tell_progress();
+        if (x.verdict == RUN_ENDED) note_outcome();
+        if (x.verdict != RUN_VIOLATION) {
+            if (i >= WORN_AFTER && 2 * x.result.distinct < i) break;
+            continue;
+        }
+        x.result.why = x.why;
+        if (x.config.quiet) break;
+        x.prng = from;
+        show();
+    }
+    free(x.paths);
+}
+
 fli_weak_result fli_weak_explore(const fli_weak_program *program, const fli_weak_config *config)
 {
     struct sigaction action = { .sa_handler = on_trap, .sa_flags = SA_NODEFER };
@@ -604,6 +693,7 @@ fli_weak_result fli_weak_explore(const fli_weak_program *program, const fli_weak
     x.result = (fli_weak_result){ 0 };
     x.height = 0;
     x.learnt = false;
+    x.walking = config->walks > 0 && config->replay == NULL;
     memset(x.writers, 0, sizeof x.writers);
     memset(x.users, 0, sizeof x.users);
     memset(x.outcomes, 0, sizeof x.outcomes);
@@ -621,8 +711,11 @@ fli_weak_result fli_weak_explore(const fli_weak_program *program, const fli_weak
         show();
         x.result.why = x.verdict == RUN_VIOLATION ? x.why : NULL;
         x.result.executions = 1;
+    } else if (x.walking) {
+        walk();
     } else {
         search();
+        x.result.distinct = x.result.executions;
     }
     return x.result;
 }

@@ -1,4 +1,5 @@
-/* weak.h - every execution of a small closed program under a weak memory model, one after the other.
+/* weak.h - every execution of a small closed program under a weak memory model, one after the other; or, where there
+ * are too many, random ones of them.
  *
  * A program is a setup and a few threads, compiled against src/sim/weakseam/port: the same fli_ names, and each atomic
  * operation is simulated by the rules of C11 for the order in its name. Two things are open in a program, and all of
@@ -41,6 +42,10 @@ typedef struct fli_weak_config {
     const char *replay;   /* choices of the one execution to run, or NULL */
     bool        quiet;    /* do not print the execution that is wrong */
     bool        plain;    /* leave out the reduction: every interleaving, also those that come to the same */
+    uint64_t    walks;    /* so many random executions instead of all, fewer if they only repeat; 0: all */
+    uint64_t    seed;     /* of those */
+    /* Called now and then with what there is so far; may be NULL. */
+    void (*progress)(const struct fli_weak_program *program, uint64_t executions);
 } fli_weak_config;
 
 typedef struct fli_weak_result {
@@ -48,6 +53,7 @@ typedef struct fli_weak_result {
     uint64_t    cut;           /* begun, and found to be the same as one that was explored before */
     uint64_t    points;        /* operations in all of them */
     uint64_t    loose;         /* blind stores that nothing orders after an earlier store: see the note */
+    uint64_t    distinct;      /* executions of which no two made the same choices */
     uint64_t    outcomes;      /* different ones, by fli_weak_outcome */
     bool        complete;      /* nothing was left out but for bound and spurious */
     const char *why;           /* the first violation, or NULL */

@@ -169,6 +169,17 @@ static void plain(const void *at, size_t size, size_t stride, bool write, const 
     }
 }
 
+/* Freeing is a write to all of it. Most bytes of a large block have not been touched in this execution. */
+static void retire(const void *at, size_t size, const void *from)
+{
+    uint32_t offset = fli_weak_offset(at);
+    if (!fli_weak_running || offset == UINT32_MAX) return;
+    for (uint32_t i = offset; i < offset + size; i++) {
+        if (shadows[i].stamp == stamp) plain_write(i, from);
+        shadows[i] = (shadow){ .stamp = stamp, .freed = true };
+    }
+}
+
 void *fli_weak_alloc(void *user, void *old, size_t old_size, size_t size)
 {
     (void)user;
@@ -179,10 +190,7 @@ void *fli_weak_alloc(void *user, void *old, size_t old_size, size_t size)
         plain(old, old_size, 1, false, __builtin_return_address(0));
         memcpy(at, old, old_size < size ? old_size : size);
     }
-    plain(old, old_size, 1, true, __builtin_return_address(0));
-    if (fli_weak_running) {
-        for (size_t i = 0; i < old_size; i++) shadow_of(fli_weak_offset(old) + (uint32_t)i)->freed = true;
-    }
+    retire(old, old_size, __builtin_return_address(0));
     return at;
 }
 

@@ -1,10 +1,13 @@
 /* explore.c - the driver: runs the programs, all executions of each, and prints what came out.
  *
- *     explore [--part NAME] [--long] [--bound N] [--spurious N] [--limit N] [--plain] [--replay CHOICES]
- *             [--mutants] [--list]
+ *     explore [--part NAME] [--long] [--total N] [--bound N] [--spurious N] [--limit N] [--plain] [--walks N]
+ *             [--seed S] [--replay CHOICES] [--mutants] [--list]
  *
  * --part takes a name, or the beginning of several. Without --long, large programs run with a bound on preemptions, or
  * not at all; with it the bound is one more, and weak compare-and-swaps fail once for no reason. --bound -1: no bound.
+ * --total N goes on until there have been N executions (--long alone: 100 million): first the programs as above, then
+ * each without the reduction as far as PLAIN_MAX, then random walks of those that did not come to their end. A table of
+ * all that comes last. --walks N: only random walks, N of each.
  * --mutants weakens every order in src/ by one step at a time and says which program sees it (--part: only files and
  * lines that contain the text).
  * Exit 1: a violation; its execution is printed, and how to see it again.
@@ -13,7 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "base/assert.h"
 #include "parts.h"
 
 static const fli_weak_program *const rooms[] = { parts_litmus, parts_deque, parts_proc, parts_yield,
@@ -23,17 +28,31 @@ static const fli_weak_program *const rooms[] = { parts_litmus, parts_deque, part
 
 static bool more; /* --long */
 
+#define LONG_TOTAL UINT64_C(100000000)
+#define ALL_MAX UINT64_C(20000000)  /* of one program in the first pass of a total */
+#define PLAIN_MAX UINT64_C(1000000) /* in the second */
+#define WALKS_MAX UINT64_C(20000000)
+
+/* Of this process: what others do on the machine does not count. */
 static double seconds(void)
 {
-    struct timespec now;
-    timespec_get(&now, TIME_UTC);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+    return (double)clock() / CLOCKS_PER_SEC;
 }
 
 static struct {
-    uint64_t executions, violations, programs, incomplete;
+    uint64_t executions, repeated, violations, programs, incomplete;
     double   time;
 } sum;
+
+/* For the table. */
+static struct row {
+    const fli_weak_program *program;
+    char                    mode[48];
+    fli_weak_result         result;
+    double                  took;
+} rows[256];
+static uint32_t row_count;
+static uint64_t total; /* --total; 0: one pass, a line for each program at once */
 
 /* A whole name means that program, anything else all that begin so. */
 static bool is_asked(const fli_weak_program *program, const char *part)
@@ -68,7 +87,35 @@ static const char *bounded(const fli_weak_config *config, const fli_weak_result 
     return text;
 }
 
-static void run(const fli_weak_program *program, const fli_weak_config *given)
+/* How far we are, on a terminal twice a second, otherwise every half minute. */
+static void tell(const fli_weak_program *program, uint64_t executions)
+{
+    static time_t told;
+    static double told_s;
+    bool          live = isatty(STDOUT_FILENO) != 0;
+    time_t        now = time(NULL);
+    if (live ? seconds() - told_s < 0.5 : now - told < 30) return;
+    told = now;
+    told_s = seconds();
+    printf(live ? "\r%-26s %11lu of %lu executions, %lu violations " : "%-26s %11lu of %lu executions, %lu violations\n",
+           program->name, (unsigned long)(sum.executions - sum.repeated + executions), (unsigned long)total,
+           (unsigned long)sum.violations);
+    fflush(stdout);
+}
+
+static const char *mode_of(const fli_weak_config *config)
+{
+    if (config->walks > 0) return "walks";
+    return config->plain ? "no reduction" : "reduced";
+}
+
+static double rate(const fli_weak_result *result, double took)
+{
+    return (double)(result->executions + result->cut) / (took > 1e-9 ? took : 1e-9);
+}
+
+/* False: it did not come to its end. */
+static bool run(const fli_weak_program *program, const fli_weak_config *given)
 {
     fli_weak_config for_it = *given, *config = &for_it;
     if (for_it.bound == BY_PROGRAM) for_it.bound = program->bound == 0 ? -1 : program->bound + (more ? 1 : 0);
@@ -80,16 +127,85 @@ static void run(const fli_weak_program *program, const fli_weak_config *given)
     if (must_fail(program)) why = why != NULL ? NULL : "nobody saw that it is wrong";
     sum.programs++;
     sum.executions += result.executions;
+    sum.repeated += config->replay == NULL ? result.executions - result.distinct : 0;
     sum.time += took;
     sum.incomplete += !must_fail(program) && !result.complete && why == NULL && config->replay == NULL;
-    printf("%-26s %9lu executions, %lu cut, %lu outcomes, %.0f per second%s%s  (%s)\n", program->name,
-           (unsigned long)result.executions, (unsigned long)result.cut, (unsigned long)result.outcomes,
-           (double)(result.executions + result.cut) / (took > 1e-9 ? took : 1e-9), bounded(config, &result),
-           result.loose > 0 ? ", loose stores" : "", program->promise);
-    if (why == NULL) return;
+    if (total > 0) {
+        FLI_ASSERT(row_count < sizeof rows / sizeof rows[0]);
+        struct row *row = &rows[row_count++];
+        *row = (struct row){ .program = program, .result = result, .took = took };
+        snprintf(row->mode, sizeof row->mode, "%s%s", mode_of(config), config->walks > 0 ? "" : bounded(config, &result));
+    } else {
+        printf("%-26s %9lu executions, %lu cut, %lu outcomes, %.0f per second%s%s  (%s)\n", program->name,
+               (unsigned long)result.executions, (unsigned long)result.cut, (unsigned long)result.outcomes,
+               rate(&result, took), bounded(config, &result), result.loose > 0 ? ", loose stores" : "",
+               program->promise);
+    }
+    if (why == NULL) return result.complete;
     sum.violations++;
     printf("%s: VIOLATION: %s\n", program->name, why);
     if (result.choices[0] != 0) printf("replay: explore --part %s --replay %s\n", program->name, result.choices);
+    return true; /* there is no more to find in it for now */
+}
+
+/* The programs that are asked for, at most `max`. */
+static uint32_t asked(const fli_weak_program **programs, uint32_t max, const char *part, bool rare)
+{
+    uint32_t count = 0;
+    for (size_t r = 0; r < sizeof rooms / sizeof rooms[0]; r++) {
+        for (const fli_weak_program *program = rooms[r]; program->name != NULL; program++) {
+            if (!is_asked(program, part) || (program->rare && !rare)) continue;
+            FLI_ASSERT(count < max);
+            programs[count++] = program;
+        }
+    }
+    return count;
+}
+
+static void print_table(void)
+{
+    double slowest = 0;
+    printf("\n%-26s %-30s %11s %11s %9s %9s %11s\n", "program", "mode", "executions", "different", "outcomes", "seconds",
+           "per second");
+    for (uint32_t i = 0; i < row_count; i++) {
+        const struct row *row = &rows[i];
+        printf("%-26s %-30s %11lu %11lu %9lu %9.2f ", row->program->name, row->mode, (unsigned long)row->result.executions,
+               (unsigned long)row->result.distinct, (unsigned long)row->result.outcomes, row->took);
+        /* The clock is too coarse for the small ones. */
+        if (row->took < 0.05) {
+            printf("%11s\n", "-");
+            continue;
+        }
+        double per_second = rate(&row->result, row->took);
+        if (slowest == 0 || per_second < slowest) slowest = per_second;
+        printf("%11.0f\n", per_second);
+    }
+    printf("\nthe slowest: %.0f per second of processor time\n", slowest);
+}
+
+/* All that is asked for, until there have been `total` executions that differ. */
+static void run_total(const fli_weak_program *const *programs, uint32_t count, const fli_weak_config *given)
+{
+    const fli_weak_program *open[128];
+    uint32_t                open_count = 0;
+    fli_weak_config         all = *given, plain = *given, walks = *given;
+    all.limit = ALL_MAX;
+    for (uint32_t i = 0; i < count; i++) (void)run(programs[i], &all);
+    plain.plain = true;
+    plain.bound = -1;
+    plain.limit = PLAIN_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!must_fail(programs[i]) && !run(programs[i], &plain)) open[open_count++] = programs[i];
+    }
+    walks.bound = -1;
+    for (uint32_t i = 0; i < open_count && sum.executions - sum.repeated < total; i++) {
+        uint64_t share = (total - (sum.executions - sum.repeated)) / (open_count - i) + 1;
+        walks.walks = share < WALKS_MAX ? share : WALKS_MAX;
+        (void)run(open[i], &walks);
+    }
+    sum.incomplete = open_count;
+    sum.programs = count;
+    print_table();
 }
 
 /* ---- mutants: every order that is not relaxed, one weaker at a time ---- */
@@ -174,28 +290,33 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--part") == 0) part = next, i++;
         else if (strcmp(argv[i], "--bound") == 0) config.bound = atoi(next), i++;
         else if (strcmp(argv[i], "--spurious") == 0) config.spurious = (uint32_t)atoi(next), i++;
+        else if (strcmp(argv[i], "--total") == 0) total = strtoull(next, NULL, 10), i++;
+        else if (strcmp(argv[i], "--walks") == 0) config.walks = strtoull(next, NULL, 10), i++;
+        else if (strcmp(argv[i], "--seed") == 0) config.seed = strtoull(next, NULL, 10), i++;
         else if (strcmp(argv[i], "--limit") == 0) config.limit = strtoull(next, NULL, 10), i++;
         else if (strcmp(argv[i], "--replay") == 0) config.replay = next, i++;
         else {
             fprintf(
                 stderr,
-                "usage: explore [--part NAME] [--long] [--bound N] [--spurious N] [--limit N] [--plain] [--mutants] "
-                "[--replay CHOICES] [--list]\n");
+                "usage: explore [--part NAME] [--long] [--total N] [--bound N] [--spurious N] [--limit N] [--plain]\n"
+                "               [--walks N] [--seed S] [--mutants] [--replay CHOICES] [--list]\n");
             return 2;
         }
     }
     if (mutate) return mutants(part);
-    for (size_t r = 0; r < sizeof rooms / sizeof rooms[0]; r++) {
-        for (const fli_weak_program *program = rooms[r]; program->name != NULL; program++) {
-            if (!is_asked(program, part)) continue;
-            if (program->rare && !more && *part == 0 && !list) continue;
-            if (list) printf("%-26s %s\n", program->name, program->promise);
-            else run(program, &config);
-        }
+    if (more && *part == 0 && total == 0) total = LONG_TOTAL;
+    const fli_weak_program *programs[128];
+    uint32_t                count = asked(programs, 128, part, more || *part != 0 || list || total > 0);
+    config.progress = total > 0 ? tell : NULL;
+    if (total > 0 && !list) run_total(programs, count, &config);
+    for (uint32_t i = 0; i < count && (total == 0 || list); i++) {
+        if (list) printf("%-26s %s\n", programs[i]->name, programs[i]->promise);
+        else (void)run(programs[i], &config);
     }
     if (list) return 0;
     printf("parts: %lu executions, %lu violations, %.0f per second", (unsigned long)sum.executions,
            (unsigned long)sum.violations, (double)sum.executions / (sum.time > 1e-9 ? sum.time : 1e-9));
+    if (sum.repeated > 0) printf("; %lu walks were like an earlier one", (unsigned long)sum.repeated);
     if (sum.incomplete > 0)
         printf("; %lu of %lu programs not to their end", (unsigned long)sum.incomplete, (unsigned long)sum.programs);
     printf("\n");

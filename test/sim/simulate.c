@@ -18,7 +18,8 @@
 typedef struct plan {
     uint64_t        first, seeds;
     bool            one; /* replay a single seed */
-    uint32_t        workers, size;
+    uint32_t        workers; /* 0: from the seed */
+    uint32_t        size;
     int             strategy; /* -1: from the seed */
     const workload *only;
     bool            faults;
@@ -47,7 +48,9 @@ static struct {
     char seed[24], workers[16], size[16];
 } failed_as;
 
-static const workload *last_run; /* what the last schedule ran */
+static const workload *last_run; /* what the last schedule ran, and with how many workers */
+static uint32_t        last_workers;
+static uint64_t        ran_with[64 + 1]; /* schedules by number of workers */
 static const char     *program_name;
 static bool            replaying, with_faults;
 
@@ -75,12 +78,19 @@ static void trace_line(void *user, uint64_t point, uint32_t thread, const char *
     fprintf(user, "%llu %u %s\n", (unsigned long long)point, thread, what);
 }
 
+/* Many workers take long to start and to stop, so they come up less often. */
+static uint32_t draw_workers(fli_prng *prng)
+{
+    static const uint32_t numbers[16] = { 2, 2, 2, 2, 2, 4, 4, 4, 4, 4, 4, 16, 16, 16, 16, 64 };
+    return numbers[fli_prng_below(prng, 16)];
+}
+
 static bool run_one(const plan *p, uint64_t seed, fli_sim_result *result)
 {
     fli_prng prng;
     fli_prng_init(&prng, seed);
     fli_sim_config config = { .seed = seed };
-    job            j = { .what = p->only, .workers = p->workers, .size = p->size };
+    job            j = { .what = p->only, .size = p->size };
     uint32_t       drawn = fli_prng_below(&prng, workload_count), coin = fli_prng_below(&prng, 2);
     if (j.what == NULL) j.what = &workloads[drawn];
     config.strategy = p->strategy >= 0 ? (fli_sim_strategy)p->strategy : coin ? FLI_SIM_PCT : FLI_SIM_RANDOM;
@@ -96,6 +106,9 @@ static bool run_one(const plan *p, uint64_t seed, fli_sim_result *result)
     config.check = workload_check;
     config.rest = workload_rest;
     config.check_every = fli_prng_below(&prng, 16) == 0 ? 1 : 64;
+    uint32_t some = draw_workers(&prng); /* the last draw: the others are the same when the number is given */
+    j.workers = last_workers = p->workers != 0 ? p->workers : some;
+    ran_with[j.workers]++;
     FILE *trace = NULL;
     if (p->trace != NULL) {
         trace = fopen(p->trace, "w");
@@ -108,10 +121,10 @@ static bool run_one(const plan *p, uint64_t seed, fli_sim_result *result)
         config.trace_user = trace;
     }
     snprintf(replay, sizeof replay, "replay with: %s --seed %llu --workload %s --workers %u --size %u%s", p->program,
-             (unsigned long long)seed, j.what->name, p->workers, p->size, p->faults ? "" : " --no-faults");
+             (unsigned long long)seed, j.what->name, j.workers, p->size, p->faults ? "" : " --no-faults");
     last_run = j.what;
     snprintf(failed_as.seed, sizeof failed_as.seed, "%llu", (unsigned long long)seed);
-    snprintf(failed_as.workers, sizeof failed_as.workers, "%u", p->workers);
+    snprintf(failed_as.workers, sizeof failed_as.workers, "%u", j.workers);
     snprintf(failed_as.size, sizeof failed_as.size, "%u", p->size);
     workload_reset();
     *result = fli_sim_run(&config, run_job, &j);
@@ -129,6 +142,12 @@ static double seconds(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* What the rate is counted by: what others do on the machine is not our doing. */
+static double processor_seconds(void)
+{
+    return (double)clock() / CLOCKS_PER_SEC;
 }
 
 /* How many points a schedule takes until its violation; 0 if it has none. In a child: it may not survive. */
@@ -186,7 +205,7 @@ static void shrink(const plan *failed, uint64_t seed)
 static int usage(const char *why, const char *what)
 {
     if (why != NULL) fprintf(stderr, "simulate: %s%s%s\n", why, what != NULL ? ": " : "", what != NULL ? what : "");
-    fprintf(stderr, "usage: simulate [--seeds N] [--first S] [--seed S] [--workload NAME] [--workers N] [--size MESSAGES]\n"
+    fprintf(stderr, "usage: simulate [--seeds N] [--first S] [--seed S] [--workload NAME] [--workers N|any] [--size MESSAGES]\n"
                     "                [--strategy random|pct] [--no-faults] [--trace FILE] [--hash]\nworkloads:\n");
     for (unsigned i = 0; i < workload_count; i++) fprintf(stderr, "  %-8s %s\n", workloads[i].name, workloads[i].about);
     return 2;
@@ -226,6 +245,8 @@ int main(int argc, char **argv)
         } else if (strcmp(arg, "--strategy") == 0) {
             if (next == NULL || (strcmp(next, "pct") != 0 && strcmp(next, "random") != 0)) return usage("no such strategy", next);
             p.strategy = strcmp(next, "pct") == 0 ? FLI_SIM_PCT : FLI_SIM_RANDOM;
+        } else if (strcmp(arg, "--workers") == 0 && next != NULL && strcmp(next, "any") == 0) {
+            p.workers = 0;
         } else if (strcmp(arg, "--trace") == 0) {
             if (next == NULL) return usage("--trace needs a file", NULL);
             p.trace = next;
@@ -262,7 +283,7 @@ int main(int argc, char **argv)
         shrink(&p, p.first);
         return 1;
     }
-    double   began = seconds(), told = began;
+    double   began = seconds(), told = began, worked = processor_seconds();
     bool     live = isatty(STDOUT_FILENO) != 0;
     uint64_t violations = 0, points = 0, switches = 0, sum = 0;
     for (uint64_t i = 0; i < p.seeds; i++) {
@@ -270,6 +291,7 @@ int main(int argc, char **argv)
         if (!run_one(&p, p.first + i, &result) && violations++ == 0 && !p.one) {
             plan one = p;
             one.only = last_run;
+            one.workers = last_workers;
             fflush(stdout);
             shrink(&one, p.first + i);
         }
@@ -288,11 +310,17 @@ int main(int argc, char **argv)
         }
     }
     double took = seconds() - began;
+    worked = processor_seconds() - worked;
     if (live) printf("\r");
     if (hash) printf("hash %016llx\n", (unsigned long long)sum);
-    printf("%llu points, %llu switches, %.2f s, %u workers\n", (unsigned long long)points, (unsigned long long)switches, took,
-           p.workers);
+    printf("%llu points, %llu switches, %.2f s (%.2f s of processor time)", (unsigned long long)points,
+           (unsigned long long)switches, took, worked);
+    for (uint32_t n = 1; n <= 64; n++) {
+        if (p.workers == 0 && ran_with[n] > 0) printf(", %llu with %u workers", (unsigned long long)ran_with[n], n);
+    }
+    if (p.workers != 0) printf(", %u workers", p.workers);
+    printf("\n");
     printf("sim: %llu schedules, %llu violations, %.0f per second\n", (unsigned long long)p.seeds,
-           (unsigned long long)violations, (double)p.seeds / took);
+           (unsigned long long)violations, (double)p.seeds / (worked > 1e-9 ? worked : 1e-9));
     return violations > 0 ? 1 : 0;
 }
