@@ -312,7 +312,8 @@ typedef enum filch_overflow {
     FILCH_OVERFLOW_STOP         /* the receiver ends with FILCH_EOVERFLOW, the sender gets FILCH_EFULL */
 } filch_overflow;
 
-/* Told once when the process has ended: `error` is FILCH_OK with the `result` of filch_done, or why it failed. Runs on
+/* Told once when the process has ended: `error` is FILCH_OK with the `result` of filch_done, or why it failed, with the
+ * detail of filch_fail if it gave one. Runs on
  * the worker that ended it, after close; must not block. May spawn and send. */
 typedef void (*filch_exit_fn)(void *user, filch_pid pid, filch_err error, const filch_data *result);
 
@@ -433,6 +434,15 @@ FILCH_API filch_err filch_continue(filch_out *out);
 FILCH_API filch_err filch_wait(filch_out *out);
 FILCH_API filch_err filch_idle(filch_out *out);
 FILCH_API filch_err filch_done(filch_out *out, filch_data result);
+
+/* Over, with `error` (yours, or one of Filch's): what a step returns that fails and can say why. on_exit gets `detail` as
+ * the result. Without memory for it, or where it is too large, the error goes alone.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    copies or shares `detail`. Not for a filch_move: nobody could tell whether it was taken.
+ * Errors:  `error` itself, to be returned from the step; FILCH_EINVAL  out is NULL, or error is FILCH_OK.
+ */
+FILCH_API filch_err filch_fail(filch_out *out, filch_err error, filch_data detail);
 
 /* Goes on as another type: pid, mailbox and outstanding yields stay. The new instance's init runs now; when it fails
  * the error comes back here, and the step may choose another status. The old instance is closed after the step.

@@ -16,7 +16,7 @@ void fli_out_begin(filch_out *out, fli_runtime *rt, fli_proc *p, uint64_t serial
 
 void fli_out_forget(filch_out *out)
 {
-    if (out->status == FLI_STATUS_DONE) fli_data_free(&out->result);
+    if (out->status == FLI_STATUS_DONE || out->status == FLI_STATUS_FAIL) fli_data_free(&out->result);
     if (out->status == FLI_STATUS_UPGRADE) {
         if (out->type->close != NULL) out->type->close(out->self);
         fli_instance_free(out->ctx.sched, out->type, NULL, out->self);
@@ -68,6 +68,15 @@ filch_err filch_done(filch_out *out, filch_data result)
     (void)choose(out, FLI_STATUS_DONE);
     out->result = owned;
     return FILCH_OK;
+}
+
+filch_err filch_fail(filch_out *out, filch_err error, filch_data detail)
+{
+    if (out == NULL || error == FILCH_OK) return FILCH_EINVAL;
+    /* The detail is a courtesy: without memory for it the error alone has to do. */
+    if (filch_done(out, detail) == FILCH_OK) out->status = FLI_STATUS_FAIL;
+    else fli_out_forget(out);
+    return error;
 }
 
 filch_err filch_upgrade(filch_out *out, const filch_type *type, const char *method, filch_data args)

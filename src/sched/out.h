@@ -20,7 +20,8 @@ typedef enum fli_status {
     FLI_STATUS_WAIT,
     FLI_STATUS_IDLE,
     FLI_STATUS_DONE,
-    FLI_STATUS_UPGRADE
+    FLI_STATUS_UPGRADE,
+    FLI_STATUS_FAIL /* with an error: filch_fail */
 } fli_status;
 
 typedef struct fli_call {
@@ -33,7 +34,7 @@ typedef struct fli_call {
 struct filch_out {
     filch_ctx         ctx;
     fli_status        status;
-    filch_data        result; /* owned, with DONE */
+    filch_data        result; /* owned, with DONE and FAIL */
     const filch_type *type;   /* with UPGRADE: the new type and its instance */
     void             *self;
     fli_call         *calls; /* allocated; grows, never shrinks */
@@ -47,7 +48,8 @@ void fli_out_begin(filch_out *out, fli_runtime *rt, fli_proc *p, uint64_t serial
 static inline filch_err fli_out_verdict(const filch_out *out, uint32_t yield_count, filch_err err)
 {
     if (FLI_UNLIKELY(err != FILCH_OK)) return err;
-    if (FLI_UNLIKELY(out->status == FLI_STATUS_NONE)) return FILCH_ENOSTATUS;
+    /* NONE, or FAIL without the error that belongs to it: in one comparison. */
+    if (FLI_UNLIKELY((unsigned)out->status - 1u >= FLI_STATUS_FAIL - 1u)) return FILCH_ENOSTATUS;
     return out->status == FLI_STATUS_WAIT && yield_count == 0 ? FILCH_ENOYIELD : FILCH_OK;
 }
 

@@ -76,7 +76,7 @@ static const char *say_act(const fli_box_act *act, char words[WORDS])
 
 static const char *say_outcome(const fli_box_outcome *outcome, char words[WORDS])
 {
-    static const char *const names[] = { "none", "continue", "wait", "idle", "done", "upgrade" };
+    static const char *const names[] = { "none", "continue", "wait", "idle", "done", "upgrade", "fail" };
     if (outcome->error != FILCH_OK) {
         snprintf(words, WORDS, "error %d (%.60s)", outcome->error, filch_err_text(outcome->error));
     } else if (outcome->status == FLI_STATUS_DONE) {

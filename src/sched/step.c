@@ -132,10 +132,14 @@ static void conclude(fli_worker *w, fli_proc *p, filch_err err)
 {
     filch_out *out = &w->out;
     if (FLI_UNLIKELY(err != FILCH_OK)) {
-        filch_data nothing = filch_none();
+        filch_data detail = filch_none();
+        if (out->status == FLI_STATUS_FAIL) {
+            detail = out->result;
+            out->status = FLI_STATUS_NONE;
+        }
         fli_out_forget(out);
         fli_out_drop_calls(out);
-        fli_finish(w, p, err, &nothing);
+        fli_finish(w, p, err, &detail);
         return;
     }
     if (out->call_count > 0) dispatch(w, out);

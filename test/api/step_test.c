@@ -132,6 +132,36 @@ TEST(a_step_that_fails_ends_with_its_error)
     world_end(&w);
 }
 
+static filch_err play_fails_with_words(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)events, (void)count;
+    if (me->stage == 1) return filch_fail(out, FILCH_EUSER + 4, filch_str("a text that is too long for the event itself"));
+    if (me->stage == 2) (void)filch_fail(out, FILCH_EUSER + 4, filch_str("changed its mind"));
+    if (me->stage == 2) return filch_done(out, filch_int(1));
+    me->note = filch_fail(out, FILCH_OK, filch_none()) == FILCH_EINVAL && filch_fail(NULL, 7, filch_none()) == FILCH_EINVAL;
+    (void)filch_fail(out, FILCH_EUSER + 4, filch_str("but no error"));
+    return FILCH_OK;
+}
+
+TEST(a_step_that_fails_may_say_why)
+{
+    static actor a[3];
+    memset(a, 0, sizeof a);
+    world_begin(&w, FILCH_NO_WORKERS);
+    for (int i = 0; i < 3; i++) {
+        a[i].stage = i;
+        actor_start(&w, &a[i], play_fails_with_words);
+        UNTIL(&w, is_over(&a[i]));
+    }
+    assert_string_equal(filch_text(&a[1].result), "a text that is too long for the event itself");
+    actor_ends(&w, &a[1], FILCH_EUSER + 4);
+    same(filch_as_int(&a[2].result), 1);
+    actor_ends(&w, &a[2], FILCH_OK);
+    same(a[0].note, 1);
+    actor_ends(&w, &a[0], FILCH_ENOSTATUS);
+    world_end(&w);
+}
+
 /* ---- results ---- */
 
 static filch_err play_result(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -566,6 +596,7 @@ int main(void)
         cmocka_unit_test(continue_goes_on_idle_rests_wait_waits_and_done_ends),
         cmocka_unit_test(the_last_status_counts),
         cmocka_unit_test(a_step_that_fails_ends_with_its_error),
+        cmocka_unit_test(a_step_that_fails_may_say_why),
         cmocka_unit_test(every_kind_of_result_reaches_on_exit),
         cmocka_unit_test(a_step_gets_at_most_batch_max_events),
         cmocka_unit_test(a_cancel_overtakes_all_messages_however_many),
