@@ -1,0 +1,167 @@
+/* filch_lua.h - processes written in Lua 5.4, on a filch scheduler.
+ *
+ * Each Lua process is a lua_State of its own: own memory limit, own collector, stepped by whichever worker is free. It
+ * is written straight down (`local message = process.receive()`) and waits without holding a thread. What the process
+ * finds there (process, time, channel, ...) is described in docs/lua.
+ *
+ *     filch_lua_create -> filch_lua_load_file -> filch_lua_spawn ... -> filch_sched_stop -> filch_lua_destroy
+ *
+ * The functions carry the same four lines as those of filch.h.
+ *
+ * Isolation is against mistakes: loops, leaks, deep recursion, wrong messages. It is not a wall against hostile code,
+ * for which use a program of the operating system each.
+ */
+#ifndef FILCH_LUA_H
+#define FILCH_LUA_H
+
+#include <filch.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct lua_State;
+
+typedef struct filch_lua      filch_lua;      /* what Lua processes share: compiled code, settings, a watchdog */
+typedef struct filch_lua_code filch_lua_code; /* a compiled chunk, to start processes from */
+
+/* How a Lua process ends, besides FILCH_OK, FILCH_ECANCELLED and FILCH_EKILLED. on_exit's result then holds the text:
+ * message and traceback. */
+enum {
+    FILCH_LUA_EERROR = FILCH_EUSER + 501, /* a Lua error that nobody caught */
+    FILCH_LUA_EMEMORY = FILCH_EUSER + 502, /* over its memory limit */
+    FILCH_LUA_ESYNTAX = FILCH_EUSER + 503, /* the chunk does not compile */
+    FILCH_LUA_EFILE = FILCH_EUSER + 504    /* the file cannot be read */
+};
+
+/* Takes text that a process printed or logged, `size` bytes with the newline. Called on workers, several at once. */
+typedef void (*filch_lua_write_fn)(void *user, const char *text, size_t size);
+
+/* Told when a process has failed: `text` is the message and the traceback, lent; `name` what kind it is. Called on workers,
+ * several at once. Not for processes that were cancelled or killed. */
+typedef void (*filch_lua_failure_fn)(void *user, filch_pid pid, const char *name, filch_err error, const char *text,
+                                     size_t size);
+
+/* Adds functions of your own: called for each new state inside a protected call, with the global table on top of the
+ * stack. See filch_lua_self and friends for what they may use. */
+typedef void (*filch_lua_open_fn)(struct lua_State *L, void *user);
+
+/* What processes may use besides what is always there. */
+enum {
+    FILCH_LUA_MAY_ENV = 1 /* os.getenv */
+};
+
+#define FILCH_LUA_NO_SIGNAL (-1)
+
+/* Settings. Zero means the default given here. */
+typedef struct filch_lua_options {
+    size_t             size;       /* sizeof(filch_lua_options); a shorter, older struct works too */
+    size_t             memory_max; /* bytes that one process may hold; 0: 64 MiB */
+    uint64_t           slice_ns;   /* a step that runs longer is interrupted and goes on later; 0: 5 ms */
+    uint64_t           runaway_ns; /* where it cannot be interrupted (inside table.sort, say) it fails then; 0: 2 s */
+    int32_t            signal;     /* sent to a worker's thread to interrupt it; 0: SIGURG. FILCH_LUA_NO_SIGNAL: steps
+                                      are only interrupted where they call functions of ours or ask for memory */
+    uint32_t           rights;     /* FILCH_LUA_MAY_*, added up */
+    const char        *path;       /* where `require` looks, as "lib/?.lua;lib/?/init.lua"; copied; NULL: "./?.lua" */
+    filch_lua_write_fn print;      /* NULL: standard output */
+    void              *print_user;
+    filch_lua_write_fn log;        /* NULL: standard error */
+    void              *log_user;
+    filch_lua_failure_fn on_failure; /* NULL: on_exit of filch_lua_spawn hears of it, nobody else */
+    void              *on_failure_user;
+    filch_lua_open_fn  open;       /* NULL: nothing of your own */
+    void              *open_user;
+} filch_lua_options;
+#define FILCH_LUA_OPTIONS_INIT { .size = sizeof(filch_lua_options) }
+
+/* Sets up a host for Lua processes. It may serve any number of schedulers. `options` NULL means all defaults.
+ *
+ * With `signal` it installs a handler for that signal, once for the whole program, and restores the former one with the
+ * last host. It starts one thread, which sleeps while no Lua code runs.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    lends `options`; gives *out; return it with filch_lua_destroy.
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ESYS  no thread, or the signal is taken
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options);
+
+/* Frees the host. The schedulers that its processes ran on must have been stopped: they refer to it.
+ *
+ * Thread:  any, once.                                           Blocks:  until its thread has ended.
+ * Owns:    takes `lua` unless it returns an error.
+ * Errors:  FILCH_EINVAL   FILCH_EBUSY  a Lua process is still alive, or code has not been dropped
+ */
+FILCH_API filch_err filch_lua_destroy(filch_lua *lua);
+
+/* Compiles a chunk: `size` bytes of text, named `name` in messages (NULL: "chunk"), or a file. Bytecode is refused. The
+ * same text under the same name is compiled once. When it fails, `text` (may be NULL) gets why.
+ *
+ * Thread:  any.                                                 Blocks:  load_file while it reads.
+ * Owns:    lends; gives *out; return it with filch_lua_code_drop.
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_LUA_ESYNTAX   FILCH_LUA_EFILE
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_lua_load(filch_lua *lua, const char *chunk, size_t size, const char *name,
+                                                  filch_lua_code **out, char *text, size_t text_size);
+FILCH_API FILCH_MUST_USE filch_err filch_lua_load_file(filch_lua *lua, const char *path, filch_lua_code **out,
+                                                       char *text, size_t text_size);
+
+/* Gives code back. Processes started from it are not concerned. NULL is fine.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    takes the reference.
+ * Errors:  none.
+ */
+FILCH_API void filch_lua_code_drop(filch_lua *lua, filch_lua_code *code);
+
+typedef struct filch_lua_spawn_options {
+    size_t            size;       /* sizeof(filch_lua_spawn_options); a shorter, older struct works too */
+    const char       *method;     /* the chunk returns a table, and this function of it goes on; NULL: the chunk is all */
+    const filch_data *args;       /* what the chunk (or the method) is called with, lent */
+    size_t            arg_count;
+    size_t            memory_max; /* 0: as the host's */
+    const filch_spawn_options *spawn; /* mailbox, on_exit, values; method and args there must be empty; NULL: defaults */
+} filch_lua_spawn_options;
+#define FILCH_LUA_SPAWN_OPTIONS_INIT { .size = sizeof(filch_lua_spawn_options) }
+
+/* Starts a process that runs `code`. It ends when the chunk returns, with what it returned.
+ *
+ * Thread:  any, also inside steps.                              Blocks:  never.
+ * Owns:    lends everything; the process holds `code` itself.
+ * Errors:  FILCH_EINVAL   FILCH_LUA_EMEMORY  the limit is too small to begin   and those of filch_spawn
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_lua_spawn(filch_lua *lua, filch_sched *sched, filch_lua_code *code,
+                                                   const filch_lua_spawn_options *options, filch_pid *pid);
+
+/* ---- for functions of your own (option `open`) ---------------------------------------------------------------- */
+
+/* The process that `L` belongs to, and its scheduler.
+ *
+ * Thread:  inside a function that Lua calls.                    Blocks:  never.
+ * Owns:    nothing.
+ * Errors:  nobody, NULL: L is NULL or no state of a Lua process.
+ */
+FILCH_API filch_pid    filch_lua_self(struct lua_State *L);
+FILCH_API filch_sched *filch_lua_sched(struct lua_State *L);
+
+/* Pushes what a payload holds as a Lua value: what process.receive gives for it.
+ *
+ * Thread:  inside a function that Lua calls.                    Blocks:  never.
+ * Owns:    lends `data`.
+ * Errors:  raises a Lua error when memory runs out. NULL is nil.
+ */
+FILCH_API void filch_lua_push(struct lua_State *L, const filch_data *data);
+
+/* The Lua value at `index` as a payload that outlives the call: what process.send sends.
+ *
+ * Thread:  inside a function that Lua calls.                    Blocks:  never.
+ * Owns:    gives *out one reference; return it with filch_drop.
+ * Errors:  FILCH_EINVAL  it cannot be sent: `text` (may be NULL) gets what and where   FILCH_ENOMEM
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_lua_pack(struct lua_State *L, int index, filch_data *out, char *text,
+                                                  size_t text_size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,225 @@
+/* base.c - the global functions that stock Lua's cannot serve: those that print, load code, catch errors or could break
+ * out of the limits.
+ *
+ * A process that has run out of its memory ends: pcall and friends pass that error on instead of catching it.
+ */
+#include <lauxlib.h>
+#include <string.h>
+
+#include "lua/code.h"
+#include "lua/host.h"
+#include "lua/libs.h"
+#include "lua/proc.h"
+
+/* ---- print -------------------------------------------------------------------------------------------------- */
+
+static int base_print(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_self(L);
+    int           n = lua_gettop(L);
+    luaL_Buffer   line;
+    luaL_buffinit(L, &line);
+    for (int i = 1; i <= n; i++) {
+        if (i > 1) luaL_addchar(&line, '\t');
+        luaL_tolstring(L, i, NULL);
+        luaL_addvalue(&line);
+    }
+    luaL_addchar(&line, '\n');
+    luaL_pushresult(&line);
+    size_t      size;
+    const char *text = lua_tolstring(L, -1, &size);
+    p->lua->opt.print(p->lua->opt.print_user, text, size);
+    return 0;
+}
+
+/* ---- errors ------------------------------------------------------------------------------------------------- */
+
+/* After a protected call: is this an error that nobody may catch? */
+static bool is_final(lua_State *L, int status)
+{
+    fli_lua_proc *p = fli_lua_self(L);
+    if (status == LUA_ERRMEM) p->out_of_memory = true;
+    return p->out_of_memory || p->exiting;
+}
+
+static int finish_pcall(lua_State *L, int status, lua_KContext extra)
+{
+    if (status == LUA_OK || status == LUA_YIELD) return lua_gettop(L) - (int)extra;
+    if (is_final(L, status)) return lua_error(L);
+    lua_pushboolean(L, 0);
+    lua_pushvalue(L, -2);
+    return 2;
+}
+
+static int base_pcall(lua_State *L)
+{
+    luaL_checkany(L, 1);
+    lua_pushboolean(L, 1);
+    lua_insert(L, 1);
+    return finish_pcall(L, lua_pcallk(L, lua_gettop(L) - 2, LUA_MULTRET, 0, 0, finish_pcall), 0);
+}
+
+/* The message handler that stands before the user's, its upvalue: nothing of Lua runs for an error that is final. */
+static int handle(lua_State *L)
+{
+    if (fli_lua_self(L)->out_of_memory || fli_lua_self(L)->exiting) return 1;
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, 1, 1);
+    return 1;
+}
+
+static int base_xpcall(lua_State *L)
+{
+    int n = lua_gettop(L);
+    luaL_checktype(L, 2, LUA_TFUNCTION);
+    lua_pushboolean(L, 1);
+    lua_pushvalue(L, 1);
+    lua_rotate(L, 3, 2);
+    lua_pushvalue(L, 2);
+    lua_pushcclosure(L, handle, 1);
+    lua_replace(L, 2);
+    return finish_pcall(L, lua_pcallk(L, n - 2, LUA_MULTRET, 2, 2, finish_pcall), 2);
+}
+
+/* ---- metatables --------------------------------------------------------------------------------------------- */
+
+static int base_setmetatable(lua_State *L)
+{
+    int type = lua_type(L, 2);
+    luaL_checktype(L, 1, LUA_TTABLE);
+    luaL_argexpected(L, type == LUA_TNIL || type == LUA_TTABLE, 2, "nil or table");
+    if (luaL_getmetafield(L, 1, "__metatable") != LUA_TNIL) {
+        return luaL_error(L, "cannot change a protected metatable");
+    }
+    if (type == LUA_TTABLE) {
+        /* A finalizer runs when the collector likes, where nothing can stop it. */
+        lua_pushliteral(L, "__gc");
+        if (lua_rawget(L, 2) != LUA_TNIL) return luaL_error(L, "a metatable cannot have __gc here: use <close>");
+    }
+    lua_pushglobaltable(L);
+    if (lua_rawequal(L, 1, -1)) fli_lua_libs_fill(L);
+    lua_settop(L, 2);
+    lua_setmetatable(L, 1);
+    return 1;
+}
+
+/* ---- code --------------------------------------------------------------------------------------------------- */
+
+/* Puts together what a reader function gives, on top of the stack. */
+static void read_pieces(lua_State *L)
+{
+    luaL_Buffer all;
+    luaL_buffinit(L, &all);
+    for (;;) {
+        lua_pushvalue(L, 1);
+        lua_call(L, 0, 1);
+        size_t size = 0;
+        if (lua_isnil(L, -1)) break;
+        if (lua_type(L, -1) != LUA_TSTRING) luaL_error(L, "reader function must return a string");
+        lua_tolstring(L, -1, &size);
+        if (size == 0) break;
+        luaL_addvalue(&all);
+    }
+    lua_pop(L, 1);
+    luaL_pushresult(&all);
+}
+
+/* As stock Lua's, but for text only: bytecode from outside can do anything. */
+static int base_load(lua_State *L)
+{
+    const char *mode = luaL_optstring(L, 3, "t");
+    bool        has_env = !lua_isnone(L, 4);
+    const char *name = luaL_optstring(L, 2, lua_type(L, 1) == LUA_TSTRING ? lua_tostring(L, 1) : "=(load)");
+    if (strchr(mode, 't') == NULL) {
+        lua_pushnil(L);
+        lua_pushliteral(L, "only text can be loaded");
+        return 2;
+    }
+    if (lua_type(L, 1) == LUA_TSTRING) {
+        lua_pushvalue(L, 1);
+    } else {
+        luaL_checktype(L, 1, LUA_TFUNCTION);
+        read_pieces(L);
+    }
+    size_t      size;
+    const char *text = lua_tolstring(L, -1, &size);
+    if (luaL_loadbufferx(L, text, size, name, "t") != LUA_OK) {
+        lua_pushnil(L);
+        lua_insert(L, -2);
+        return 2;
+    }
+    if (has_env) {
+        lua_pushvalue(L, 4);
+        if (lua_setupvalue(L, -2, 1) == NULL) lua_pop(L, 1);
+    }
+    return 1;
+}
+
+static const char modules_key;
+
+static int finish_require(lua_State *L, int status, lua_KContext ctx)
+{
+    (void)status;
+    (void)ctx;
+    /* 1 name, 2 the modules, 3 what it returned */
+    if (lua_isnil(L, 3)) {
+        lua_pushboolean(L, 1);
+        lua_replace(L, 3);
+    }
+    lua_pushvalue(L, 1);
+    lua_pushvalue(L, 3);
+    lua_rawset(L, 2);
+    return 1;
+}
+
+static int base_require(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_self(L);
+    const char   *name = luaL_checkstring(L, 1);
+    lua_settop(L, 1);
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &modules_key) != LUA_TTABLE) {
+        lua_settop(L, 1);
+        lua_createtable(L, 0, 2);
+        lua_pushvalue(L, -1);
+        lua_rawsetp(L, LUA_REGISTRYINDEX, &modules_key);
+    }
+    lua_pushvalue(L, 1);
+    if (lua_rawget(L, 2) != LUA_TNIL) return 1;
+    lua_pop(L, 1);
+    if (fli_lua_push_named(L, name, NULL)) return 1;
+    fli_lua_code *code = NULL;
+    char          text[512];
+    filch_err     err = fli_lua_code_module(p->lua, name, &code, text, sizeof text);
+    if (err != FILCH_OK) return luaL_error(L, "%s", text);
+    int status = fli_lua_code_push(L, code);
+    fli_lua_code_drop(code);
+    if (status != LUA_OK) return lua_error(L);
+    lua_pushvalue(L, 1);
+    lua_callk(L, 1, 1, 0, finish_require);
+    return finish_require(L, LUA_OK, 0);
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------- */
+
+/* How much there is, and a collection by hand; the collector's settings are the host's. */
+static int base_collectgarbage(lua_State *L)
+{
+    static const char *const names[] = { "collect", "count", "step", NULL };
+    switch (luaL_checkoption(L, 1, "collect", names)) {
+    case 1: lua_pushnumber(L, (lua_Number)fli_lua_self(L)->heap.used / 1024); return 1;
+    case 2: lua_pushboolean(L, lua_gc(L, LUA_GCSTEP, 0)); return 1;
+    default: lua_gc(L, LUA_GCCOLLECT); lua_pushinteger(L, 0); return 1;
+    }
+}
+
+const fli_lua_member fli_lua_base_members[] = {
+    { .name = "print", .fn = base_print },
+    { .name = "pcall", .fn = base_pcall },
+    { .name = "xpcall", .fn = base_xpcall },
+    { .name = "setmetatable", .fn = base_setmetatable },
+    { .name = "load", .fn = base_load },
+    { .name = "require", .fn = base_require },
+    { .name = "collectgarbage", .fn = base_collectgarbage },
+    { .name = NULL },
+};

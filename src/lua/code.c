@@ -1,0 +1,304 @@
+/* code.c - see code.h. The cache keeps at most CODES_MAX; those that nobody uses go first. */
+#include "lua/code.h"
+
+#include <lauxlib.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lua/codec.h"
+#include "lua/host.h"
+#include "lua/proc.h"
+
+enum { CODES_MAX = 4096, KINDS_MAX = 4096 };
+
+static uint64_t hash_of(const void *bytes, size_t size)
+{
+    const uint8_t *at = bytes;
+    uint64_t       hash = UINT64_C(0xCBF29CE484222325) ^ size;
+    for (; size >= 8; size -= 8, at += 8) {
+        uint64_t word;
+        memcpy(&word, at, sizeof word);
+        hash = (hash ^ word) * UINT64_C(0x9E3779B97F4A7C15);
+        hash ^= hash >> 29;
+    }
+    for (; size > 0; size--) hash = (hash ^ *at++) * UINT64_C(0x100000001B3);
+    return hash ^ (hash >> 32);
+}
+
+/* ---- kinds -------------------------------------------------------------------------------------------------- */
+
+static fli_lua_kind *add_kind(struct filch_lua *lua, const char *name)
+{
+    for (fli_lua_kind *kind = lua->kinds; kind != NULL; kind = kind->next) {
+        if (strcmp(kind->name, name) == 0) return kind;
+    }
+    fli_lua_kind *kind = lua->kind_count < KINDS_MAX ? malloc(sizeof *kind) : NULL;
+    if (kind == NULL) return NULL;
+    snprintf(kind->name, sizeof kind->name, "%s", name);
+    kind->type = (filch_type){ .name = kind->name, .size = sizeof(void *), .init = fli_lua_init, .step = fli_lua_step,
+                               .close = fli_lua_close };
+    kind->next = lua->kinds;
+    lua->kinds = kind;
+    lua->kind_count++;
+    return kind;
+}
+
+/* "counter.lua", or "counter.lua:12" for a function inside. Under the lock. NULL: no memory. */
+static fli_lua_kind *kind_of(struct filch_lua *lua, lua_State *L)
+{
+    lua_Debug ar;
+    char      name[64];
+    lua_pushvalue(L, -1);
+    lua_getinfo(L, ">S", &ar);
+    const char *slash = strrchr(ar.short_src, '/');
+    const char *base = slash != NULL ? slash + 1 : ar.short_src;
+    if (ar.linedefined > 0) snprintf(name, sizeof name, "%.50s:%d", base, ar.linedefined);
+    else snprintf(name, sizeof name, "%.60s", base);
+    fli_lua_kind *kind = add_kind(lua, name);
+    return kind != NULL ? kind : add_kind(lua, "lua");
+}
+
+/* ---- the cache ---------------------------------------------------------------------------------------------- */
+
+static fli_lua_code **bucket_of(struct filch_lua *lua, uint64_t hash)
+{
+    return &lua->code[hash % FLI_LUA_BUCKETS];
+}
+
+/* Makes room: code that only the cache holds. */
+static void evict(struct filch_lua *lua)
+{
+    for (size_t i = 0; i < FLI_LUA_BUCKETS; i++) {
+        for (fli_lua_code **at = &lua->code[i]; *at != NULL;) {
+            fli_lua_code *code = *at;
+            if (fli_load_acq(&code->refs) > 1) { /* PAIR lua.code, acquire half */
+                at = &code->next;
+                continue;
+            }
+            *at = code->next;
+            free(code);
+            lua->code_count--;
+        }
+    }
+}
+
+static fli_lua_code *find(struct filch_lua *lua, uint64_t hash, const fli_lua_bytes *bytes, int env)
+{
+    for (fli_lua_code *code = *bucket_of(lua, hash); code != NULL; code = code->next) {
+        if (code->hash == hash && code->size == bytes->size && code->env == env &&
+            memcmp(code->bytes, bytes->at, bytes->size) == 0) {
+            return code;
+        }
+    }
+    return NULL;
+}
+
+static fli_lua_code *add(struct filch_lua *lua, lua_State *L, uint64_t hash, const fli_lua_bytes *bytes, int env)
+{
+    lua_Debug ar;
+    if (lua->code_count >= CODES_MAX) evict(lua);
+    fli_lua_code *code = malloc(sizeof *code + bytes->size);
+    fli_lua_kind *kind = code != NULL ? kind_of(lua, L) : NULL;
+    if (kind == NULL) {
+        free(code);
+        return NULL;
+    }
+    lua_pushvalue(L, -1);
+    lua_getinfo(L, ">u", &ar);
+    *code = (fli_lua_code){ .next = *bucket_of(lua, hash), .hash = hash, .kind = kind, .env = env,
+                            .upvalues = ar.nups, .size = bytes->size };
+    fli_atomic_init(&code->refs, 1);
+    memcpy(code->bytes, bytes->at, bytes->size);
+    *bucket_of(lua, hash) = code;
+    lua->code_count++;
+    return code;
+}
+
+static int write_piece(lua_State *L, const void *piece, size_t size, void *bytes)
+{
+    (void)L;
+    return fli_lua_bytes_add(bytes, piece, size) ? 0 : 1;
+}
+
+filch_err fli_lua_code_of(struct filch_lua *lua, lua_State *L, int env, fli_lua_code **out)
+{
+    fli_lua_bytes bytes;
+    fli_lua_bytes_init(&bytes, SIZE_MAX / 4);
+    filch_err err = lua_dump(L, write_piece, &bytes, 0) == 0 ? FILCH_OK : FILCH_ENOMEM;
+    if (err == FILCH_OK) {
+        uint64_t hash = hash_of(bytes.at, bytes.size);
+        fli_mutex_lock(&lua->lock);
+        fli_lua_code *code = find(lua, hash, &bytes, env);
+        if (code == NULL) code = add(lua, L, hash, &bytes, env);
+        if (code != NULL) fli_lua_code_hold(code);
+        else err = FILCH_ENOMEM;
+        fli_mutex_unlock(&lua->lock);
+        if (err == FILCH_OK) *out = code;
+    }
+    fli_lua_bytes_fini(&bytes);
+    return err;
+}
+
+void fli_lua_code_hold(fli_lua_code *code)
+{
+    fli_add_rlx(&code->refs, 1);
+}
+
+void fli_lua_code_drop(fli_lua_code *code)
+{
+    /* PAIR lua.code, release half: what we read of it is behind us when it is freed. The cache keeps one. */
+    if (code != NULL) (void)fli_sub_acqrel(&code->refs, 1);
+}
+
+void fli_lua_code_fini(struct filch_lua *lua)
+{
+    for (size_t i = 0; i < FLI_LUA_BUCKETS; i++) {
+        while (lua->code[i] != NULL) {
+            fli_lua_code *code = lua->code[i];
+            lua->code[i] = code->next;
+            free(code);
+        }
+    }
+    while (lua->kinds != NULL) {
+        fli_lua_kind *kind = lua->kinds;
+        lua->kinds = kind->next;
+        free(kind);
+    }
+}
+
+/* ---- compiling ---------------------------------------------------------------------------------------------- */
+
+static void tell(char *text, size_t size, const char *what)
+{
+    if (text != NULL && size > 0) snprintf(text, size, "%s", what);
+}
+
+filch_err fli_lua_code_text(struct filch_lua *lua, const char *chunk, size_t size, const char *name, fli_lua_code **out,
+                            char *text, size_t text_size)
+{
+    lua_State *L = luaL_newstate();
+    if (L == NULL) return FILCH_ENOMEM;
+    *(void **)lua_getextraspace(L) = NULL;
+    /* A file may begin with #!: that line is a comment, and still counts. */
+    if (size > 0 && chunk[0] == '#') {
+        const char *end = memchr(chunk, '\n', size);
+        size_t      skip = end != NULL ? (size_t)(end - chunk) : size;
+        chunk += skip;
+        size -= skip;
+    }
+    int       status = luaL_loadbufferx(L, chunk, size, name, "t");
+    filch_err err = status == LUA_OK ? FILCH_OK : status == LUA_ERRMEM ? FILCH_ENOMEM : FILCH_LUA_ESYNTAX;
+    if (err == FILCH_OK) err = fli_lua_code_of(lua, L, 1, out);
+    else tell(text, text_size, lua_tostring(L, -1));
+    lua_close(L);
+    return err;
+}
+
+static char *read_all(FILE *file, size_t *size)
+{
+    size_t room = 16384;
+    char  *all = malloc(room);
+    *size = 0;
+    while (all != NULL) {
+        *size += fread(all + *size, 1, room - *size, file);
+        if (*size < room) break;
+        room *= 2;
+        char *more = realloc(all, room);
+        if (more == NULL) free(all);
+        all = more;
+    }
+    return all;
+}
+
+filch_err fli_lua_code_file(struct filch_lua *lua, const char *path, fli_lua_code **out, char *text, size_t text_size)
+{
+    char  name[1024];
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        snprintf(name, sizeof name, "cannot open %s", path);
+        tell(text, text_size, name);
+        return FILCH_LUA_EFILE;
+    }
+    size_t    size;
+    char     *all = read_all(file, &size);
+    bool      readable = ferror(file) == 0;
+    filch_err err = all == NULL ? FILCH_ENOMEM : FILCH_LUA_EFILE;
+    fclose(file);
+    snprintf(name, sizeof name, "@%s", path);
+    if (all != NULL && readable) err = fli_lua_code_text(lua, all, size, name, out, text, text_size);
+    else if (all != NULL) tell(text, text_size, "cannot read the file");
+    free(all);
+    return err;
+}
+
+/* The n-th template of the path with the module's name put in; false: there is no n-th. */
+static bool module_file(const char *templates, unsigned n, const char *name, char *path, size_t room)
+{
+    for (; n > 0; n--) {
+        templates = strchr(templates, ';');
+        if (templates == NULL) return false;
+        templates++;
+    }
+    size_t used = 0;
+    for (; *templates != '\0' && *templates != ';'; templates++) {
+        const char *piece = *templates == '?' ? name : NULL;
+        if (piece == NULL) {
+            if (used + 1 < room) path[used++] = *templates;
+            continue;
+        }
+        for (; *piece != '\0'; piece++) {
+            if (used + 1 < room) path[used++] = *piece == '.' ? '/' : *piece;
+        }
+    }
+    path[used] = '\0';
+    return true;
+}
+
+static bool is_module_name(const char *name)
+{
+    size_t size = strlen(name);
+    if (size == 0 || size > 128 || strstr(name, "..") != NULL || name[0] == '.') return false;
+    for (size_t i = 0; i < size; i++) {
+        char c = name[i];
+        if (!(c == '_' || c == '-' || c == '.' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+              (c >= 'A' && c <= 'Z'))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+filch_err fli_lua_code_module(struct filch_lua *lua, const char *name, fli_lua_code **out, char *text, size_t text_size)
+{
+    char   path[1024], told[512];
+    size_t used = (size_t)snprintf(told, sizeof told, "module '%.64s' not found:", name);
+    if (!is_module_name(name)) {
+        tell(text, text_size, "a module's name has letters, digits, '_', '-' and single dots");
+        return FILCH_LUA_EFILE;
+    }
+    for (unsigned n = 0; module_file(lua->path, n, name, path, sizeof path); n++) {
+        FILE *file = fopen(path, "rb");
+        if (file != NULL) {
+            fclose(file);
+            return fli_lua_code_file(lua, path, out, text, text_size);
+        }
+        if (used < sizeof told) used += (size_t)snprintf(told + used, sizeof told - used, " no file '%s'", path);
+    }
+    tell(text, text_size, told);
+    return FILCH_LUA_EFILE;
+}
+
+int fli_lua_code_push(lua_State *L, const fli_lua_code *code)
+{
+    int status = luaL_loadbufferx(L, code->bytes, code->size, code->kind->name, "b");
+    if (status != LUA_OK || code->env == 1 || code->upvalues == 0) return status;
+    /* Lua put the globals into the first one. */
+    lua_pushnil(L);
+    lua_setupvalue(L, -2, 1);
+    if (code->env != 0) {
+        lua_pushglobaltable(L);
+        lua_setupvalue(L, -2, code->env);
+    }
+    return status;
+}

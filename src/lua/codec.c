@@ -1,0 +1,592 @@
+/* codec.c - see codec.h. Writing recurses over tables and keeps its way in a chain of frames, to name it and to notice
+ * a table that contains itself. */
+#include "lua/codec.h"
+
+#include <lauxlib.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lua/libs.h"
+#include "lua/proc.h"
+
+const uint8_t fli_lua_mark[FLI_LUA_MARK_SIZE] = { 0xF1, 0x1C, 0x4C, 0x01 };
+
+enum {
+    NIL,
+    NO,
+    YES,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    NUM,
+    STR8,
+    STR32,
+    TABLE8,
+    TABLE32,
+    PID,
+    LIBRARY,
+    MEMBER,
+    REQUEST = 0x10,
+    REPLY,
+    FAILURE,
+    SMALL = 0x40,
+    SHORT = 0x80,
+    MIDDLE = 0xC0
+};
+
+/* From here on memory changes hands instead of being copied. */
+enum { MOVE_SIZE = 16384 };
+
+/* ---- bytes -------------------------------------------------------------------------------------------------- */
+
+void fli_lua_bytes_init(fli_lua_bytes *bytes, size_t max)
+{
+    bytes->at = bytes->first;
+    bytes->size = 0;
+    bytes->room = sizeof bytes->first;
+    bytes->max = max;
+    bytes->by_name = false;
+}
+
+void fli_lua_bytes_fini(fli_lua_bytes *bytes)
+{
+    if (bytes->at != bytes->first) free(bytes->at);
+}
+
+static bool grow(fli_lua_bytes *bytes, size_t more)
+{
+    if (more > bytes->max || bytes->size > bytes->max - more) return false;
+    size_t room = bytes->room * 2;
+    while (room < bytes->size + more) room *= 2;
+    uint8_t *at = realloc(bytes->at != bytes->first ? bytes->at : NULL, room);
+    if (at == NULL) return false;
+    if (bytes->at == bytes->first) memcpy(at, bytes->first, bytes->size);
+    bytes->at = at;
+    bytes->room = room;
+    return true;
+}
+
+static inline bool make_room(fli_lua_bytes *bytes, size_t more)
+{
+    return bytes->room - bytes->size >= more || grow(bytes, more);
+}
+
+bool fli_lua_bytes_add(fli_lua_bytes *bytes, const void *from, size_t size)
+{
+    if (!make_room(bytes, size)) return false;
+    if (size > 0) memcpy(bytes->at + bytes->size, from, size);
+    bytes->size += size;
+    return true;
+}
+
+filch_data fli_lua_bytes_data(fli_lua_bytes *bytes)
+{
+    return bytes->size < MOVE_SIZE ? filch_bytes(bytes->at, bytes->size) : filch_move(bytes->at, bytes->size, NULL);
+}
+
+void fli_lua_bytes_sent(fli_lua_bytes *bytes, bool taken)
+{
+    if (taken && bytes->size >= MOVE_SIZE) bytes->at = bytes->first;
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------------- */
+
+/* One table on the way to the value being written. Its key is on the Lua stack, at `key`. */
+typedef struct frame {
+    const struct frame *up;
+    const void         *table;
+    int                 key;
+} frame;
+
+typedef struct writer {
+    lua_State       *L;
+    fli_lua_bytes   *bytes;
+    const char      *root;
+    fli_lua_refusal *why;
+} writer;
+
+static bool is_name(const char *text, size_t size)
+{
+    if (size == 0 || size > 40 || (text[0] >= '0' && text[0] <= '9')) return false;
+    for (size_t i = 0; i < size; i++) {
+        char c = text[i];
+        if (!(c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))) return false;
+    }
+    return true;
+}
+
+static void write_key(lua_State *L, int key, char *text, size_t room)
+{
+    size_t      size;
+    const char *name;
+    switch (lua_type(L, key)) {
+    case LUA_TSTRING:
+        name = lua_tolstring(L, key, &size);
+        if (is_name(name, size)) snprintf(text, room, ".%s", name);
+        else snprintf(text, room, "[\"%.40s\"]", name);
+        return;
+    case LUA_TNUMBER:
+        if (lua_isinteger(L, key)) snprintf(text, room, "[%lld]", lua_tointeger(L, key));
+        else snprintf(text, room, "[%.14g]", lua_tonumber(L, key));
+        return;
+    case LUA_TBOOLEAN: snprintf(text, room, "[%s]", lua_toboolean(L, key) ? "true" : "false"); return;
+    default: snprintf(text, room, "[%s]", lua_typename(L, lua_type(L, key)));
+    }
+}
+
+static void write_path(lua_State *L, const frame *at, char *text, size_t room)
+{
+    if (at == NULL || room < 2) return;
+    write_path(L, at->up, text, room);
+    size_t used = strlen(text);
+    write_key(L, at->key, text + used, room - used);
+}
+
+/* Says why, with the path; always false. */
+static bool refuse(const writer *w, const frame *at, const char *what)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s", w->root);
+    write_path(w->L, at, path, sizeof path);
+    snprintf(w->why->text, sizeof w->why->text, "%s: %s", path, what);
+    return false;
+}
+
+static bool refuse_size(const writer *w, const frame *at)
+{
+    return refuse(w, at, "there is not enough memory to send it");
+}
+
+static inline void put(fli_lua_bytes *bytes, const void *from, size_t size)
+{
+    memcpy(bytes->at + bytes->size, from, size);
+    bytes->size += size;
+}
+
+static inline void put_tag(fli_lua_bytes *bytes, unsigned tag)
+{
+    bytes->at[bytes->size++] = (uint8_t)tag;
+}
+
+/* Room for 9 bytes was made. */
+static void put_int(fli_lua_bytes *bytes, int64_t value)
+{
+    if (value >= 0 && value < 128) {
+        put_tag(bytes, value < 64 ? SMALL + (unsigned)value : MIDDLE + (unsigned)value - 64);
+    } else if (value == (int8_t)value) {
+        put_tag(bytes, INT8);
+        put_tag(bytes, (unsigned)value & 0xFF);
+    } else if (value == (int16_t)value) {
+        int16_t v = (int16_t)value;
+        put_tag(bytes, INT16);
+        put(bytes, &v, sizeof v);
+    } else if (value == (int32_t)value) {
+        int32_t v = (int32_t)value;
+        put_tag(bytes, INT32);
+        put(bytes, &v, sizeof v);
+    } else {
+        put_tag(bytes, INT64);
+        put(bytes, &value, sizeof value);
+    }
+}
+
+static bool write_string(const writer *w, int index, const frame *at)
+{
+    size_t         size;
+    const char    *text = lua_tolstring(w->L, index, &size);
+    fli_lua_bytes *bytes = w->bytes;
+    if (size > UINT32_MAX || !make_room(bytes, size + 5)) return refuse_size(w, at);
+    if (size < 64) {
+        put_tag(bytes, SHORT + (unsigned)size);
+    } else if (size < 256) {
+        put_tag(bytes, STR8);
+        put_tag(bytes, (unsigned)size);
+    } else {
+        uint32_t n = (uint32_t)size;
+        put_tag(bytes, STR32);
+        put(bytes, &n, sizeof n);
+    }
+    put(bytes, text, size);
+    return true;
+}
+
+static bool write_pid(const writer *w, filch_pid pid, const frame *at)
+{
+    if (!make_room(w->bytes, 17)) return refuse_size(w, at);
+    put_tag(w->bytes, PID);
+    put(w->bytes, &pid.node, 8);
+    put(w->bytes, &pid.serial, 8);
+    return true;
+}
+
+/* A library, or a function out of one, by its name. False: it is neither; nothing was written. */
+static bool write_by_name(const writer *w, int index)
+{
+    const char *library, *field;
+    if (!w->bytes->by_name || !fli_lua_name_of(w->L, index, &library, &field)) return false;
+    size_t size = strlen(library), field_size = field != NULL ? strlen(field) : 0;
+    if (!make_room(w->bytes, size + field_size + 3)) return false;
+    put_tag(w->bytes, field != NULL ? MEMBER : LIBRARY);
+    put_tag(w->bytes, (unsigned)size);
+    put(w->bytes, library, size);
+    if (field == NULL) return true;
+    put_tag(w->bytes, (unsigned)field_size);
+    put(w->bytes, field, field_size);
+    return true;
+}
+
+static bool write_value(const writer *w, int index, const frame *at, unsigned depth);
+
+/* Puts the counts in front of what was written from `start`; few of them fit into the room that was left. */
+static bool write_counts(const writer *w, size_t start, size_t values, size_t pairs, const frame *at)
+{
+    fli_lua_bytes *bytes = w->bytes;
+    if (values < 256 && pairs < 256) {
+        bytes->at[start] = TABLE8;
+        bytes->at[start + 1] = (uint8_t)values;
+        bytes->at[start + 2] = (uint8_t)pairs;
+        return true;
+    }
+    uint32_t counts[2] = { (uint32_t)values, (uint32_t)pairs };
+    if (values > UINT32_MAX || pairs > UINT32_MAX || !make_room(bytes, 6)) return refuse_size(w, at);
+    memmove(bytes->at + start + 9, bytes->at + start + 3, bytes->size - start - 3);
+    bytes->at[start] = TABLE32;
+    memcpy(bytes->at + start + 1, counts, sizeof counts);
+    bytes->size += 6;
+    return true;
+}
+
+/* In one pass: the keys 1, 2, ... come first and in order when they are in the array part. As soon as another one
+ * comes, the rest are pairs. */
+static bool write_table(const writer *w, int index, const frame *up, unsigned depth)
+{
+    lua_State  *L = w->L;
+    const void *table = lua_topointer(L, index);
+    for (const frame *at = up; at != NULL; at = at->up) {
+        if (at->table == table) return refuse(w, up, "the table contains itself and cannot be sent");
+    }
+    if (depth >= FLI_LUA_DEPTH_MAX) return refuse(w, up, "nested too deep to be sent");
+    if (!lua_checkstack(L, 4) || !make_room(w->bytes, 3)) return refuse_size(w, up);
+    size_t start = w->bytes->size, values = 0, pairs = 0;
+    w->bytes->size += 3;
+    lua_pushnil(L);
+    frame here = { .up = up, .table = table, .key = lua_gettop(L) };
+    while (lua_next(L, index) != 0) {
+        bool in_order = pairs == 0 && lua_isinteger(L, here.key) && lua_tointeger(L, here.key) == (lua_Integer)values + 1;
+        if (!in_order && !write_value(w, here.key, &here, depth + 1)) return false;
+        if (!write_value(w, here.key + 1, &here, depth + 1)) return false;
+        if (in_order) values++;
+        else pairs++;
+        lua_settop(L, here.key);
+    }
+    return write_counts(w, start, values, pairs, up);
+}
+
+static bool write_value(const writer *w, int index, const frame *at, unsigned depth)
+{
+    lua_State *L = w->L;
+    filch_pid  pid;
+    char       text[64];
+    if (!make_room(w->bytes, 9)) return refuse_size(w, at);
+    int type = lua_type(L, index);
+    switch (type) {
+    case LUA_TNIL: put_tag(w->bytes, NIL); return true;
+    case LUA_TBOOLEAN: put_tag(w->bytes, lua_toboolean(L, index) ? YES : NO); return true;
+    case LUA_TNUMBER:
+        if (lua_isinteger(L, index)) {
+            put_int(w->bytes, lua_tointeger(L, index));
+        } else {
+            double number = lua_tonumber(L, index);
+            put_tag(w->bytes, NUM);
+            put(w->bytes, &number, sizeof number);
+        }
+        return true;
+    case LUA_TSTRING: return write_string(w, index, at);
+    case LUA_TTABLE: return write_by_name(w, index) || write_table(w, index, at, depth);
+    default:
+        if (fli_lua_to_pid(L, index, &pid)) return write_pid(w, pid, at);
+        if (type == LUA_TFUNCTION && write_by_name(w, index)) return true;
+        snprintf(text, sizeof text, "a %s cannot be sent", type == LUA_TTHREAD ? "coroutine" : lua_typename(L, type));
+        return refuse(w, at, text);
+    }
+}
+
+bool fli_lua_encode(lua_State *L, int index, const char *root, fli_lua_bytes *bytes, fli_lua_refusal *why)
+{
+    writer w = { .L = L, .bytes = bytes, .root = root, .why = why };
+    int    top = lua_gettop(L);
+    bool   fine = write_value(&w, lua_absindex(L, index), NULL, 0);
+    lua_settop(L, top);
+    return fine;
+}
+
+static bool has_mark(const void *bytes, size_t size)
+{
+    return size > FLI_LUA_MARK_SIZE && memcmp(bytes, fli_lua_mark, FLI_LUA_MARK_SIZE) == 0;
+}
+
+bool fli_lua_pack(lua_State *L, int index, const char *root, fli_lua_bytes *bytes, filch_data *out,
+                  fli_lua_refusal *why)
+{
+    filch_pid   pid;
+    size_t      size;
+    const char *text;
+    switch (lua_type(L, index)) {
+    case LUA_TNIL: *out = filch_none(); return true;
+    case LUA_TNUMBER:
+        *out = lua_isinteger(L, index) ? filch_int(lua_tointeger(L, index)) : filch_num(lua_tonumber(L, index));
+        return true;
+    case LUA_TSTRING:
+        text = lua_tolstring(L, index, &size);
+        if (has_mark(text, size)) break;
+        *out = filch_bytes(text, size);
+        return true;
+    case LUA_TLIGHTUSERDATA:
+    case LUA_TUSERDATA:
+        if (!fli_lua_to_pid(L, index, &pid)) break;
+        *out = filch_of_pid(pid);
+        return true;
+    default: break;
+    }
+    put(bytes, fli_lua_mark, FLI_LUA_MARK_SIZE);
+    if (!fli_lua_encode(L, index, root, bytes, why)) return false;
+    *out = fli_lua_bytes_data(bytes);
+    return true;
+}
+
+bool fli_lua_envelope(fli_lua_bytes *bytes, fli_lua_sort sort, uint64_t id)
+{
+    uint8_t head[FLI_LUA_MARK_SIZE + 9];
+    memcpy(head, fli_lua_mark, FLI_LUA_MARK_SIZE);
+    head[FLI_LUA_MARK_SIZE] = (uint8_t)(REQUEST + sort - FLI_LUA_REQUEST);
+    memcpy(head + FLI_LUA_MARK_SIZE + 1, &id, sizeof id);
+    return fli_lua_bytes_add(bytes, head, sizeof head);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------------- */
+
+static bool take(const uint8_t **at, const uint8_t *end, void *into, size_t size)
+{
+    if ((size_t)(end - *at) < size) return false;
+    memcpy(into, *at, size);
+    *at += size;
+    return true;
+}
+
+static bool read_string(lua_State *L, const uint8_t **at, const uint8_t *end, size_t size)
+{
+    if ((size_t)(end - *at) < size) return false;
+    lua_pushlstring(L, (const char *)*at, size);
+    *at += size;
+    return true;
+}
+
+static bool read_value(lua_State *L, const uint8_t **at, const uint8_t *end, unsigned depth);
+
+static bool is_key(lua_State *L, int index)
+{
+    if (lua_isnil(L, index)) return false;
+    return lua_type(L, index) != LUA_TNUMBER || lua_isinteger(L, index) || lua_tonumber(L, index) == lua_tonumber(L, index);
+}
+
+static bool read_table(lua_State *L, const uint8_t **at, const uint8_t *end, size_t values, size_t pairs, unsigned depth)
+{
+    size_t left = (size_t)(end - *at);
+    /* Every value takes a byte at least: so counts that lie are found before memory is asked for. */
+    if (depth >= FLI_LUA_DEPTH_MAX || values > left || pairs > (left - values) / 2 || !lua_checkstack(L, 4)) return false;
+    if (values > INT32_MAX || pairs > INT32_MAX) return false;
+    lua_createtable(L, (int)values, (int)pairs);
+    for (size_t i = 1; i <= values; i++) {
+        if (!read_value(L, at, end, depth + 1)) return false;
+        lua_rawseti(L, -2, (lua_Integer)i);
+    }
+    for (size_t i = 0; i < pairs; i++) {
+        if (!read_value(L, at, end, depth + 1) || !is_key(L, -1)) return false;
+        if (!read_value(L, at, end, depth + 1)) return false;
+        lua_rawset(L, -3);
+    }
+    return true;
+}
+
+static bool read_name(const uint8_t **at, const uint8_t *end, char name[256])
+{
+    uint8_t size;
+    if (!take(at, end, &size, 1) || !take(at, end, name, size)) return false;
+    name[size] = '\0';
+    return true;
+}
+
+static bool read_by_name(lua_State *L, const uint8_t **at, const uint8_t *end, bool member)
+{
+    char library[256], field[256];
+    if (!read_name(at, end, library) || (member && !read_name(at, end, field))) return false;
+    return fli_lua_push_named(L, library, member ? field : NULL);
+}
+
+static bool read_value(lua_State *L, const uint8_t **at, const uint8_t *end, unsigned depth)
+{
+    if (*at == end) return false;
+    uint8_t tag = *(*at)++;
+    if (tag >= MIDDLE) return lua_pushinteger(L, tag - MIDDLE + 64), true;
+    if (tag >= SHORT) return read_string(L, at, end, tag - SHORT);
+    if (tag >= SMALL) return lua_pushinteger(L, tag - SMALL), true;
+    switch (tag) {
+    case NIL: lua_pushnil(L); return true;
+    case NO: lua_pushboolean(L, 0); return true;
+    case YES: lua_pushboolean(L, 1); return true;
+#define READ_NUMBER(tag_name, type, push)                \
+    case tag_name: {                                     \
+        type value;                                      \
+        if (!take(at, end, &value, sizeof value)) break; \
+        push(L, value);                                  \
+        return true;                                     \
+    }
+    READ_NUMBER(INT8, int8_t, lua_pushinteger)
+    READ_NUMBER(INT16, int16_t, lua_pushinteger)
+    READ_NUMBER(INT32, int32_t, lua_pushinteger)
+    READ_NUMBER(INT64, int64_t, lua_pushinteger)
+    READ_NUMBER(NUM, double, lua_pushnumber)
+#undef READ_NUMBER
+    case STR8: {
+        uint8_t size;
+        return take(at, end, &size, 1) && read_string(L, at, end, size);
+    }
+    case STR32: {
+        uint32_t size;
+        return take(at, end, &size, 4) && read_string(L, at, end, size);
+    }
+    case TABLE8: {
+        uint8_t counts[2];
+        return take(at, end, counts, 2) && read_table(L, at, end, counts[0], counts[1], depth);
+    }
+    case TABLE32: {
+        uint32_t counts[2];
+        return take(at, end, counts, 8) && read_table(L, at, end, counts[0], counts[1], depth);
+    }
+    case PID: {
+        filch_pid pid;
+        if (!take(at, end, &pid.node, 8) || !take(at, end, &pid.serial, 8)) return false;
+        fli_lua_push_pid(L, pid);
+        return true;
+    }
+    case LIBRARY: return read_by_name(L, at, end, false);
+    case MEMBER: return read_by_name(L, at, end, true);
+    default: break;
+    }
+    return false;
+}
+
+bool fli_lua_decode(lua_State *L, const uint8_t **at, const uint8_t *end)
+{
+    int top = lua_gettop(L);
+    if (lua_checkstack(L, 4) && read_value(L, at, end, 0)) return true;
+    lua_settop(L, top);
+    return false;
+}
+
+fli_lua_sort fli_lua_sort_of(const filch_data *data, uint64_t *id)
+{
+    if (filch_kind_of(data) != FILCH_KIND_BYTES) return FLI_LUA_VALUE;
+    const uint8_t *bytes = filch_raw(data);
+    size_t         size = filch_size(data);
+    if (size < FLI_LUA_MARK_SIZE + 10 || !has_mark(bytes, size)) return FLI_LUA_VALUE;
+    uint8_t tag = bytes[FLI_LUA_MARK_SIZE];
+    if (tag < REQUEST || tag > FAILURE) return FLI_LUA_VALUE;
+    memcpy(id, bytes + FLI_LUA_MARK_SIZE + 1, sizeof *id);
+    return FLI_LUA_REQUEST + (tag - REQUEST);
+}
+
+static void unpack_bytes(lua_State *L, const filch_data *data)
+{
+    const uint8_t *bytes = filch_raw(data);
+    size_t         size = filch_size(data);
+    if (size > 0 && has_mark(bytes, size)) {
+        uint64_t       id;
+        const uint8_t *at = bytes + FLI_LUA_MARK_SIZE, *end = bytes + size;
+        if (fli_lua_sort_of(data, &id) != FLI_LUA_VALUE) at += 9;
+        if (fli_lua_decode(L, &at, end)) {
+            if (at == end) return;
+            lua_pop(L, 1);
+        }
+    }
+    lua_pushlstring(L, size > 0 ? (const char *)bytes : "", size);
+}
+
+void fli_lua_unpack(lua_State *L, const filch_data *data)
+{
+    switch (filch_kind_of(data)) {
+    case FILCH_KIND_NONE: lua_pushnil(L); return;
+    case FILCH_KIND_INT: lua_pushinteger(L, filch_as_int(data)); return;
+    case FILCH_KIND_NUM: lua_pushnumber(L, filch_as_num(data)); return;
+    case FILCH_KIND_PID: fli_lua_push_pid(L, filch_as_pid(data)); return;
+    case FILCH_KIND_PTR: {
+        void **box = lua_newuserdatauv(L, sizeof *box, 0);
+        *box = filch_as_ptr(data);
+        return;
+    }
+    default: unpack_bytes(L, data);
+    }
+}
+
+/* ---- pids ---------------------------------------------------------------------------------------------------- */
+
+/* Its address is the registry's key for the metatable of pids of other schedulers. */
+static const char far_key;
+
+static int far_equal(lua_State *L)
+{
+    filch_pid a, b;
+    bool      both = fli_lua_to_pid(L, 1, &a) && fli_lua_to_pid(L, 2, &b);
+    lua_pushboolean(L, both && a.node == b.node && a.serial == b.serial);
+    return 1;
+}
+
+static void push_far(lua_State *L, filch_pid pid)
+{
+    *(filch_pid *)lua_newuserdatauv(L, sizeof pid, 0) = pid;
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &far_key) == LUA_TNIL) {
+        lua_pop(L, 1);
+        lua_createtable(L, 0, 3);
+        lua_pushcfunction(L, far_equal);
+        lua_setfield(L, -2, "__eq");
+        lua_pushcfunction(L, fli_lua_pid_text);
+        lua_setfield(L, -2, "__tostring");
+        lua_pushboolean(L, 0);
+        lua_setfield(L, -2, "__metatable");
+        lua_pushvalue(L, -1);
+        lua_rawsetp(L, LUA_REGISTRYINDEX, &far_key);
+    }
+    lua_setmetatable(L, -2);
+}
+
+/* Allocates nothing, so that it cannot fail. */
+static bool is_far(lua_State *L, int index)
+{
+    if (lua_type(L, index) != LUA_TUSERDATA || !lua_checkstack(L, 2) || !lua_getmetatable(L, index)) return false;
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &far_key);
+    bool far = lua_rawequal(L, -1, -2);
+    lua_pop(L, 2);
+    return far;
+}
+
+void fli_lua_push_pid(lua_State *L, filch_pid pid)
+{
+    const fli_lua_proc *p = fli_lua_self(L);
+    if (pid.node == 0 && pid.serial == 0) lua_pushnil(L);
+    else if (p != NULL && pid.node == p->self.node) lua_pushlightuserdata(L, (void *)(uintptr_t)pid.serial);
+    else push_far(L, pid);
+}
+
+bool fli_lua_to_pid(lua_State *L, int index, filch_pid *pid)
+{
+    if (lua_islightuserdata(L, index)) {
+        const fli_lua_proc *p = fli_lua_self(L);
+        *pid = (filch_pid){ p != NULL ? p->self.node : 0, (uint64_t)(uintptr_t)lua_touserdata(L, index) };
+        return true;
+    }
+    if (!is_far(L, index)) return false;
+    *pid = *(const filch_pid *)lua_touserdata(L, index);
+    return true;
+}

@@ -1,0 +1,186 @@
+/* coroutines.c - coroutine.resume, wrap, yield and status, for a state whose tasks wait and are preempted.
+ *
+ * When a task waits inside a coroutine, the yield has to pass through whoever resumed that coroutine, out to the step,
+ * and later the other way in again. Here resume and wrap tell such a yield from the program's own (fli_lua_proc.why)
+ * and pass it on.
+ */
+#include <lauxlib.h>
+#include <string.h>
+
+#include "lua/libs.h"
+#include "lua/proc.h"
+
+/* Resumes `co` with `nargs` values on its stack. The results are on its stack; their number, or -1 and an error. A
+ * yield that is not the program's is passed outward: then this does not return, and `k` is called later. */
+static int resume(lua_State *L, lua_State *co, int nargs, lua_KContext ctx, lua_KFunction k)
+{
+    fli_lua_proc *p = fli_lua_self(L);
+    bool          passes = lua_isyieldable(L);
+    int           results = 0;
+    if (!passes) p->no_yield++;
+    p->why = FLI_LUA_BY_USER;
+    p->running = co;
+    int status = lua_resume(co, L, nargs, &results);
+    p->running = L;
+    if (!passes) p->no_yield--;
+    if (status == LUA_YIELD && p->why != FLI_LUA_BY_USER) {
+        fli_lua_set_away(co, true);
+        return lua_yieldk(L, 0, ctx, k);
+    }
+    if (status == LUA_OK || status == LUA_YIELD) return results;
+    if (status == LUA_ERRMEM) p->out_of_memory = true;
+    if (p->out_of_memory || p->exiting) {
+        lua_xmove(co, L, 1);
+        lua_error(L);
+    }
+    return -1;
+}
+
+static bool can_resume(lua_State *L, lua_State *co, const char **why)
+{
+    lua_Debug frame;
+    *why = NULL;
+    if (fli_lua_is_away(co) || co == L) *why = "cannot resume non-suspended coroutine";
+    else if (lua_status(co) == LUA_OK && lua_getstack(co, 0, &frame)) *why = "cannot resume non-suspended coroutine";
+    else if (lua_status(co) == LUA_OK && lua_gettop(co) == 0) *why = "cannot resume dead coroutine";
+    else if (lua_status(co) != LUA_OK && lua_status(co) != LUA_YIELD) *why = "cannot resume dead coroutine";
+    return *why == NULL;
+}
+
+/* Moves `results` from co's stack to L's. */
+static int move_results(lua_State *L, lua_State *co, int results)
+{
+    if (!lua_checkstack(L, results + 1)) {
+        lua_pop(co, results);
+        return luaL_error(L, "too many results to resume");
+    }
+    lua_xmove(co, L, results);
+    return results;
+}
+
+static int pass_args(lua_State *L, lua_State *co, int nargs)
+{
+    if (!lua_checkstack(co, nargs)) return luaL_error(L, "too many arguments to resume");
+    lua_xmove(L, co, nargs);
+    return nargs;
+}
+
+/* ---- resume ------------------------------------------------------------------------------------------------- */
+
+static int go_on_resume(lua_State *L, int status, lua_KContext ctx);
+
+static int run_resume(lua_State *L, lua_State *co, int nargs)
+{
+    int results = resume(L, co, nargs, 0, go_on_resume);
+    lua_pushboolean(L, results >= 0);
+    if (results < 0) {
+        lua_xmove(co, L, 1);
+        return 2;
+    }
+    return 1 + move_results(L, co, results);
+}
+
+static int go_on_resume(lua_State *L, int status, lua_KContext ctx)
+{
+    (void)status;
+    (void)ctx;
+    lua_State *co = lua_tothread(L, 1);
+    fli_lua_set_away(co, false);
+    return run_resume(L, co, 0);
+}
+
+static lua_State *check_thread(lua_State *L)
+{
+    lua_State *co = lua_tothread(L, 1);
+    luaL_argexpected(L, co, 1, "coroutine");
+    return co;
+}
+
+static int coroutine_resume(lua_State *L)
+{
+    lua_State  *co = check_thread(L);
+    const char *why;
+    if (!can_resume(L, co, &why)) {
+        lua_pushboolean(L, 0);
+        lua_pushstring(L, why);
+        return 2;
+    }
+    return run_resume(L, co, pass_args(L, co, lua_gettop(L) - 1));
+}
+
+/* ---- wrap --------------------------------------------------------------------------------------------------- */
+
+static int go_on_wrap(lua_State *L, int status, lua_KContext ctx);
+
+static int run_wrap(lua_State *L, lua_State *co, int nargs)
+{
+    int results = resume(L, co, nargs, 0, go_on_wrap);
+    if (results >= 0) return move_results(L, co, results);
+    (void)lua_resetthread(co); /* closes its variables; leaves the error, or that of closing */
+    lua_xmove(co, L, 1);
+    if (lua_type(L, -1) == LUA_TSTRING) {
+        luaL_where(L, 1);
+        lua_insert(L, -2);
+        lua_concat(L, 2);
+    }
+    return lua_error(L);
+}
+
+static int go_on_wrap(lua_State *L, int status, lua_KContext ctx)
+{
+    (void)status;
+    (void)ctx;
+    lua_State *co = lua_tothread(L, lua_upvalueindex(1));
+    fli_lua_set_away(co, false);
+    return run_wrap(L, co, 0);
+}
+
+static int call_wrapped(lua_State *L)
+{
+    lua_State  *co = lua_tothread(L, lua_upvalueindex(1));
+    const char *why;
+    if (!can_resume(L, co, &why)) return luaL_error(L, "%s", why);
+    return run_wrap(L, co, pass_args(L, co, lua_gettop(L)));
+}
+
+static int coroutine_wrap(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    lua_State *co = lua_newthread(L);
+    lua_pushvalue(L, 1);
+    lua_xmove(L, co, 1);
+    lua_pushcclosure(L, call_wrapped, 1);
+    return 1;
+}
+
+/* ---- the rest ----------------------------------------------------------------------------------------------- */
+
+static int coroutine_yield(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_self(L);
+    if (p->current != NULL && L == p->current->L) return luaL_error(L, "attempt to yield from outside a coroutine");
+    p->why = FLI_LUA_BY_USER;
+    return lua_yield(L, lua_gettop(L));
+}
+
+static int coroutine_status(lua_State *L)
+{
+    lua_State  *co = check_thread(L);
+    lua_Debug   frame;
+    const char *text = "dead";
+    if (co == L) text = "running";
+    else if (fli_lua_is_away(co)) text = "normal";
+    else if (lua_status(co) == LUA_YIELD) text = "suspended";
+    else if (lua_status(co) == LUA_OK && lua_getstack(co, 0, &frame)) text = "normal";
+    else if (lua_status(co) == LUA_OK && lua_gettop(co) > 0) text = "suspended";
+    lua_pushstring(L, text);
+    return 1;
+}
+
+const fli_lua_member fli_lua_coroutine_members[] = {
+    { .library = "coroutine", .name = "resume", .fn = coroutine_resume },
+    { .library = "coroutine", .name = "wrap", .fn = coroutine_wrap },
+    { .library = "coroutine", .name = "yield", .fn = coroutine_yield },
+    { .library = "coroutine", .name = "status", .fn = coroutine_status },
+    { .name = NULL },
+};

@@ -1,0 +1,52 @@
+/* host.h - what all Lua processes of a filch_lua share. */
+#ifndef FLI_LUA_HOST_H
+#define FLI_LUA_HOST_H
+
+#include <filch_lua.h>
+#include <stdalign.h>
+#include <stdbool.h>
+
+#include "lua/libs.h"
+#include "port/atomic.h"
+#include "port/thread.h"
+
+struct filch_lua_code;
+struct fli_lua_runner;
+struct fli_lua_kind;
+
+enum { FLI_LUA_POOLS = 8, FLI_LUA_POOLED = 64, FLI_LUA_BUCKETS = 256 };
+
+/* First chunks of ended processes, for the next. Each thread has its own favourite among the pools. */
+typedef struct fli_lua_pool {
+    alignas(FLI_LINE) fli_mutex lock;
+    unsigned count;
+    void    *chunks[FLI_LUA_POOLED];
+} fli_lua_pool;
+
+struct filch_lua {
+    filch_lua_options opt; /* complete: no zero means a default any more */
+    char             *path;
+    fli_lua_names     names;
+    uint64_t          seed;
+
+    fli_mutex            lock;      /* of code and kinds */
+    struct filch_lua_code *code[FLI_LUA_BUCKETS];
+    size_t               code_count;
+    struct fli_lua_kind *kinds;
+    size_t               kind_count;
+
+    fli_lua_pool pools[FLI_LUA_POOLS];
+
+    /* How many processes there are.  writes and reads: any thread that starts or ends one. Only counts. */
+    FLI_ATOMIC(uint64_t) alive;
+};
+
+/* A chunk of FLI_LUA_CHUNK bytes, used or new. NULL: no memory. */
+void *fli_lua_chunk_take(struct filch_lua *lua);
+void  fli_lua_chunk_give(struct filch_lua *lua, void *chunk);
+
+
+/* The seed for a process started from outside: in a simulation drawn from its seed. */
+uint64_t fli_lua_seed(struct filch_lua *lua, filch_sched *sched);
+
+#endif

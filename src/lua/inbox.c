@@ -1,0 +1,92 @@
+/* inbox.c - the messages of a Lua process: those of this step's events, lent, and older ones that were kept.
+ *
+ * INVARIANT  messages are taken, kept or answered in the order of the events: those before event_at are done with. All
+ *            that are kept are older than all that are not.
+ */
+#include <string.h>
+
+#include "lua/proc.h"
+
+/* The next message among the events that is not an answer. Answers that nobody waits for any more are dropped. */
+static const filch_event *next_new(fli_lua_proc *p)
+{
+    for (; p->event_at < p->event_count; p->event_at++) {
+        const filch_event *event = &p->events[p->event_at];
+        uint64_t           id;
+        if (event->type != FILCH_EVENT_MESSAGE) continue;
+        fli_lua_sort sort = fli_lua_sort_of(&event->data, &id);
+        if (sort != FLI_LUA_REPLY && sort != FLI_LUA_FAILURE) return event;
+        (void)fli_lua_answer(p, id, &event->data, FILCH_OK, sort == FLI_LUA_FAILURE);
+    }
+    return NULL;
+}
+
+bool fli_lua_inbox_peek(fli_lua_proc *p, const filch_data **data, filch_pid *from)
+{
+    if (p->saved != NULL) {
+        *data = &p->saved->data;
+        *from = p->saved->from;
+        return true;
+    }
+    const filch_event *event = next_new(p);
+    if (event == NULL) return false;
+    *data = &event->data;
+    *from = event->from;
+    return true;
+}
+
+void fli_lua_inbox_take(fli_lua_proc *p)
+{
+    if (p->saved != NULL) fli_lua_inbox_remove(p, &p->saved);
+    else p->event_at++;
+}
+
+bool fli_lua_inbox_keep(fli_lua_proc *p, filch_err *err)
+{
+    const filch_event *event = next_new(p);
+    *err = FILCH_OK;
+    if (event == NULL) return false;
+    fli_lua_saved *saved = fli_lua_heap_resize(&p->heap, NULL, 0, sizeof *saved);
+    *err = saved != NULL ? filch_keep(&event->data, &saved->data) : FILCH_ENOMEM;
+    if (*err != FILCH_OK) {
+        if (saved != NULL) fli_lua_heap_resize(&p->heap, saved, sizeof *saved, 0);
+        return false;
+    }
+    saved->next = NULL;
+    saved->from = event->from;
+    *p->saved_end = saved;
+    p->saved_end = &saved->next;
+    p->event_at++;
+    return true;
+}
+
+void fli_lua_inbox_remove(fli_lua_proc *p, fli_lua_place at)
+{
+    fli_lua_saved *saved = *at;
+    *at = saved->next;
+    if (saved->next == NULL) p->saved_end = at;
+    p->removals++;
+    filch_drop(&saved->data);
+    fli_lua_heap_resize(&p->heap, saved, sizeof *saved, 0);
+}
+
+filch_err fli_lua_inbox_answers(fli_lua_proc *p)
+{
+    bool any = false;
+    for (size_t i = p->event_at; i < p->event_count && !any; i++) {
+        uint64_t     id;
+        fli_lua_sort sort = p->events[i].type == FILCH_EVENT_MESSAGE ? fli_lua_sort_of(&p->events[i].data, &id)
+                                                                     : FLI_LUA_VALUE;
+        any = sort == FLI_LUA_REPLY || sort == FLI_LUA_FAILURE;
+    }
+    filch_err err = FILCH_OK;
+    while (any && fli_lua_inbox_keep(p, &err)) {}
+    return err;
+}
+
+filch_err fli_lua_inbox_end(fli_lua_proc *p)
+{
+    filch_err err;
+    while (fli_lua_inbox_keep(p, &err)) {}
+    return err;
+}

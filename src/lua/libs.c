@@ -1,0 +1,389 @@
+/* libs.c - see libs.h. */
+#include "lua/libs.h"
+
+#include <lauxlib.h>
+#include <lualib.h>
+#include <string.h>
+
+#include "lua/host.h"
+#include "lua/proc.h"
+
+/* Of stock Lua: what can neither reach outside, nor break the state, nor run for long inside C. The others are ours
+ * (base.c, strings.c, tables.c) or left out: io, os but the clock, debug, package, string.dump, collectgarbage. */
+static const char *const stock[] = {
+    "_G.assert", "_G.error", "_G.getmetatable", "_G.ipairs", "_G.next", "_G.pairs", "_G.rawequal", "_G.rawget", "_G.rawlen",
+    "_G.rawset", "_G.select", "_G.tonumber", "_G.tostring", "_G.type", "_G._VERSION",
+    "coroutine.close", "coroutine.create", "coroutine.isyieldable", "coroutine.running",
+    "string.byte", "string.char", "string.find", "string.format", "string.gmatch", "string.gsub", "string.len",
+    "string.lower", "string.match", "string.pack", "string.packsize", "string.reverse", "string.sub", "string.unpack",
+    "string.upper",
+    "table.concat", "table.pack", "table.sort", "table.unpack",
+    "math.abs", "math.acos", "math.asin", "math.atan", "math.ceil", "math.cos", "math.deg", "math.exp", "math.floor",
+    "math.fmod", "math.huge", "math.log", "math.max", "math.maxinteger", "math.min", "math.mininteger", "math.modf",
+    "math.pi", "math.rad", "math.sin", "math.sqrt", "math.tan", "math.tointeger", "math.type", "math.ult",
+    "utf8.char", "utf8.charpattern", "utf8.codepoint", "utf8.codes", "utf8.len", "utf8.offset",
+    "os.clock", "os.date", "os.difftime", "os.time", "debug.traceback",
+};
+
+static bool add(fli_lua_names *names, const fli_lua_member *member)
+{
+    if (names->count == FLI_LUA_MEMBERS_MAX) return false;
+    names->members[names->count++] = *member;
+    return true;
+}
+
+static bool add_all(fli_lua_names *names, const fli_lua_member *members)
+{
+    for (; members->name != NULL; members++) {
+        if (!add(names, members)) return false;
+    }
+    return true;
+}
+
+/* Library names live as long as the program: they are ours, or literals of `stock`. */
+static const char *library_name(const char *stock_name, size_t size)
+{
+    static const char *const known[] = { "coroutine", "string", "table", "math", "utf8", "os", "debug" };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (strlen(known[i]) == size && memcmp(known[i], stock_name, size) == 0) return known[i];
+    }
+    return NULL; /* _G */
+}
+
+/* The functions of stock Lua are static there; a state that has opened its libraries tells where they are. */
+static int harvest(lua_State *L)
+{
+    fli_lua_names *names = lua_touserdata(L, 1);
+    luaL_openlibs(L);
+    for (size_t i = 0; i < sizeof stock / sizeof stock[0]; i++) {
+        const char    *dot = strchr(stock[i], '.');
+        fli_lua_member member = { .library = library_name(stock[i], (size_t)(dot - stock[i])), .name = dot + 1 };
+        lua_getglobal(L, member.library != NULL ? member.library : "_G");
+        lua_getfield(L, -1, member.name);
+        if (lua_iscfunction(L, -1)) member.fn = lua_tocfunction(L, -1);
+        else if (lua_isinteger(L, -1)) member.is_integer = true, member.integer = lua_tointeger(L, -1);
+        else if (lua_type(L, -1) == LUA_TNUMBER) member.is_number = true, member.number = lua_tonumber(L, -1);
+        else if (strcmp(member.name, "charpattern") == 0) member.text = "[\0-\x7F\xC2-\xFD][\x80-\xBF]*";
+        else if (strcmp(member.name, "_VERSION") == 0) member.text = LUA_VERSION;
+        else return luaL_error(L, "stock Lua has no %s", stock[i]);
+        if (!add(names, &member)) return luaL_error(L, "too many names");
+        lua_settop(L, 1);
+    }
+    return 0;
+}
+
+bool fli_lua_names_init(fli_lua_names *names, unsigned rights)
+{
+    (void)rights;
+    names->count = 0;
+    bool fine = add_all(names, fli_lua_base_members) && add_all(names, fli_lua_process_members) &&
+                add_all(names, fli_lua_time_members) && add_all(names, fli_lua_log_members) &&
+                add_all(names, fli_lua_random_members) && add_all(names, fli_lua_table_members) &&
+                add_all(names, fli_lua_coroutine_members);
+    lua_State *L = fine ? luaL_newstate() : NULL;
+    if (L == NULL) return false;
+    lua_pushcfunction(L, harvest);
+    lua_pushlightuserdata(L, names);
+    fine = lua_pcall(L, 1, 0, 0) == LUA_OK;
+    lua_close(L);
+    return fine;
+}
+
+static const fli_lua_names *names_of(lua_State *L)
+{
+    return &fli_lua_self(L)->lua->names;
+}
+
+static bool is_in(const fli_lua_member *member, const char *library)
+{
+    if (member->library == NULL || library == NULL) return member->library == library;
+    return strcmp(member->library, library) == 0;
+}
+
+static const fli_lua_member *find(const fli_lua_names *names, const char *library, const char *name)
+{
+    for (size_t i = 0; i < names->count; i++) {
+        const fli_lua_member *member = &names->members[i];
+        if (strcmp(member->name, name) == 0 && is_in(member, library)) return member;
+    }
+    return NULL;
+}
+
+/* The library's own name, which lives as long as the program. */
+static const char *find_library(const fli_lua_names *names, const char *library)
+{
+    for (size_t i = 0; i < names->count; i++) {
+        const char *own = names->members[i].library;
+        if (own != NULL && strcmp(own, library) == 0) return own;
+    }
+    return NULL;
+}
+
+static void push_member(lua_State *L, const fli_lua_member *member)
+{
+    if (member->fn != NULL) lua_pushcfunction(L, member->fn);
+    else if (member->is_integer) lua_pushinteger(L, member->integer);
+    else if (member->is_number) lua_pushnumber(L, member->number);
+    else if (strcmp(member->name, "charpattern") == 0) lua_pushlstring(L, member->text, 14);
+    else lua_pushstring(L, member->text);
+}
+
+/* ---- libraries ------------------------------------------------------------------------------------------------ */
+
+/* Its address is the registry's key for the table of libraries, by name. */
+static const char loaded_key;
+
+static void push_loaded(lua_State *L)
+{
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &loaded_key) == LUA_TTABLE) return;
+    lua_pop(L, 1);
+    lua_createtable(L, 0, 4);
+    lua_pushvalue(L, -1);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &loaded_key);
+}
+
+/* __index of a library; its name is the upvalue. */
+static int library_index(lua_State *L)
+{
+    if (lua_type(L, 2) != LUA_TSTRING) return 0;
+    const fli_lua_member *member = find(names_of(L), lua_touserdata(L, lua_upvalueindex(1)), lua_tostring(L, 2));
+    if (member == NULL) return 0;
+    push_member(L, member);
+    lua_pushvalue(L, 2);
+    lua_pushvalue(L, -2);
+    lua_rawset(L, 1);
+    return 1;
+}
+
+static void fill_library(lua_State *L, int table, const char *library)
+{
+    const fli_lua_names *names = names_of(L);
+    for (size_t i = 0; i < names->count; i++) {
+        if (!is_in(&names->members[i], library)) continue;
+        lua_pushstring(L, names->members[i].name);
+        if (lua_rawget(L, table) == LUA_TNIL) {
+            lua_pushstring(L, names->members[i].name);
+            push_member(L, &names->members[i]);
+            lua_rawset(L, table);
+        }
+        lua_pop(L, 1);
+    }
+}
+
+/* __pairs of a library: whoever lists it wants to see everything. */
+static int library_pairs(lua_State *L)
+{
+    fill_library(L, 1, lua_touserdata(L, lua_upvalueindex(1)));
+    fli_lua_push_named(L, "", "next");
+    lua_pushvalue(L, 1);
+    return 2;
+}
+
+/* Pushes the library `name` (one of our own strings). */
+static void push_library(lua_State *L, const char *name)
+{
+    push_loaded(L);
+    if (lua_getfield(L, -1, name) == LUA_TNIL) {
+        lua_pop(L, 1);
+        lua_createtable(L, 0, 0);
+        lua_createtable(L, 0, 2);
+        lua_pushlightuserdata(L, (void *)(uintptr_t)name);
+        lua_pushcclosure(L, library_index, 1);
+        lua_setfield(L, -2, "__index");
+        lua_pushlightuserdata(L, (void *)(uintptr_t)name);
+        lua_pushcclosure(L, library_pairs, 1);
+        lua_setfield(L, -2, "__pairs");
+        lua_setmetatable(L, -2);
+        lua_pushvalue(L, -1);
+        lua_setfield(L, -3, name);
+    }
+    lua_remove(L, -2);
+}
+
+bool fli_lua_push_named(lua_State *L, const char *library, const char *field)
+{
+    const fli_lua_names *names = names_of(L);
+    if (!lua_checkstack(L, 6)) return false;
+    if (field == NULL) {
+        const char *own = find_library(names, library);
+        if (strcmp(library, "_G") == 0) {
+            lua_pushglobaltable(L);
+            return true;
+        }
+        if (own == NULL) return false;
+        push_library(L, own);
+        return true;
+    }
+    const fli_lua_member *member = find(names, library[0] != '\0' ? library : NULL, field);
+    if (member == NULL) return false;
+    push_member(L, member);
+    return true;
+}
+
+static bool name_of_table(lua_State *L, int index, const char **library)
+{
+    lua_pushglobaltable(L);
+    bool globals = lua_rawequal(L, -1, index);
+    lua_pop(L, 1);
+    if (globals) {
+        *library = "_G";
+        return true;
+    }
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &loaded_key) != LUA_TTABLE) return lua_pop(L, 1), false;
+    int loaded = lua_gettop(L);
+    lua_pushnil(L);
+    while (lua_next(L, loaded) != 0) {
+        if (lua_rawequal(L, -1, index)) {
+            *library = find_library(names_of(L), lua_tostring(L, -2));
+            lua_settop(L, loaded - 1);
+            return *library != NULL;
+        }
+        lua_pop(L, 1);
+    }
+    lua_settop(L, loaded - 1);
+    return false;
+}
+
+bool fli_lua_name_of(lua_State *L, int index, const char **library, const char **field)
+{
+    *field = NULL;
+    if (!lua_checkstack(L, 4)) return false;
+    if (lua_istable(L, index)) return name_of_table(L, index, library);
+    lua_CFunction fn = lua_tocfunction(L, index);
+    if (fn == NULL) return false;
+    if (lua_getupvalue(L, index, 1) != NULL) return lua_pop(L, 1), false;
+    const fli_lua_names *names = names_of(L);
+    for (size_t i = 0; i < names->count; i++) {
+        if (names->members[i].fn != fn) continue;
+        *library = names->members[i].library != NULL ? names->members[i].library : "";
+        *field = names->members[i].name;
+        return true;
+    }
+    return false;
+}
+
+/* ---- globals -------------------------------------------------------------------------------------------------- */
+
+/* __index of _G. */
+static int global_index(lua_State *L)
+{
+    if (lua_type(L, 2) != LUA_TSTRING) return 0;
+    const char           *name = lua_tostring(L, 2);
+    const fli_lua_names  *names = names_of(L);
+    const fli_lua_member *member = find(names, NULL, name);
+    const char           *library = member == NULL ? find_library(names, name) : NULL;
+    if (member != NULL) push_member(L, member);
+    else if (library != NULL) push_library(L, library);
+    else if (strcmp(name, "_G") == 0) lua_pushvalue(L, 1);
+    else return 0;
+    lua_pushvalue(L, 2);
+    lua_pushvalue(L, -2);
+    lua_rawset(L, 1);
+    return 1;
+}
+
+void fli_lua_libs_fill(lua_State *L)
+{
+    const fli_lua_names *names = names_of(L);
+    lua_pushglobaltable(L);
+    int globals = lua_gettop(L);
+    fill_library(L, globals, NULL);
+    for (size_t i = 0; i < names->count; i++) {
+        if (names->members[i].library == NULL) continue;
+        lua_getfield(L, globals, names->members[i].library); /* by __index */
+        lua_pop(L, 1);
+    }
+    lua_getfield(L, globals, "_G");
+    lua_settop(L, globals - 1);
+}
+
+/* __pairs of _G. */
+static int global_pairs(lua_State *L)
+{
+    fli_lua_libs_fill(L);
+    fli_lua_push_named(L, "", "next");
+    lua_pushvalue(L, 1);
+    return 2;
+}
+
+/* ---- strings and pids as objects --------------------------------------------------------------------------------- */
+
+/* Arithmetic on strings ("10" + 1) is a matter of their metatable. Stock Lua's converts and computes; so do we. */
+static bool to_number(lua_State *L, int index)
+{
+    if (lua_type(L, index) == LUA_TNUMBER) {
+        lua_pushvalue(L, index);
+        return true;
+    }
+    size_t      size;
+    const char *text = lua_tolstring(L, index, &size);
+    return text != NULL && lua_type(L, index) == LUA_TSTRING && lua_stringtonumber(L, text) == size + 1;
+}
+
+static int arithmetic(lua_State *L, int op, const char *event)
+{
+    lua_settop(L, 2);
+    if (to_number(L, 1) && to_number(L, 2)) {
+        lua_arith(L, op);
+        return 1;
+    }
+    lua_settop(L, 2);
+    if (lua_type(L, 2) == LUA_TSTRING || luaL_getmetafield(L, 2, event) == LUA_TNIL) {
+        return luaL_error(L, "attempt to perform arithmetic on a %s value", luaL_typename(L, to_number(L, 1) ? 2 : 1));
+    }
+    lua_insert(L, -3);
+    lua_call(L, 2, 1);
+    return 1;
+}
+
+#define ARITHMETIC(name, op)                \
+    static int string_##name(lua_State *L)  \
+    {                                       \
+        return arithmetic(L, op, "__" #name); \
+    }
+ARITHMETIC(add, LUA_OPADD)
+ARITHMETIC(sub, LUA_OPSUB)
+ARITHMETIC(mul, LUA_OPMUL)
+ARITHMETIC(mod, LUA_OPMOD)
+ARITHMETIC(pow, LUA_OPPOW)
+ARITHMETIC(div, LUA_OPDIV)
+ARITHMETIC(idiv, LUA_OPIDIV)
+
+static int string_unm(lua_State *L)
+{
+    lua_settop(L, 1);
+    if (!to_number(L, 1)) return luaL_error(L, "attempt to perform arithmetic on a string value");
+    lua_arith(L, LUA_OPUNM);
+    return 1;
+}
+
+static const luaL_Reg string_events[] = { { "__add", string_add }, { "__sub", string_sub },   { "__mul", string_mul },
+                                          { "__mod", string_mod }, { "__pow", string_pow },   { "__div", string_div },
+                                          { "__unm", string_unm }, { "__idiv", string_idiv }, { NULL, NULL } };
+
+void fli_lua_libs_install(lua_State *L)
+{
+    lua_pushglobaltable(L);
+    lua_createtable(L, 0, 2);
+    lua_pushcfunction(L, global_index);
+    lua_setfield(L, -2, "__index");
+    lua_pushcfunction(L, global_pairs);
+    lua_setfield(L, -2, "__pairs");
+    lua_setmetatable(L, -2);
+    lua_pop(L, 1);
+
+    lua_pushliteral(L, "");
+    lua_createtable(L, 0, 9);
+    luaL_setfuncs(L, string_events, 0);
+    push_library(L, find_library(names_of(L), "string"));
+    lua_setfield(L, -2, "__index");
+    lua_setmetatable(L, -2);
+    lua_pop(L, 1);
+
+    lua_pushlightuserdata(L, NULL);
+    lua_createtable(L, 0, 1);
+    lua_pushcfunction(L, fli_lua_pid_text);
+    lua_setfield(L, -2, "__tostring");
+    lua_setmetatable(L, -2);
+    lua_pop(L, 1);
+}

@@ -1,0 +1,249 @@
+/* proc.c - a Lua process as the scheduler sees it: init, step, close. See proc.h.
+ *
+ * A step, in this order:
+ *   1. answers and notices wake the tasks that wait for them; messages stay where they are until a task asks
+ *   2. ready tasks are resumed, one after the other, until none is ready or one has been interrupted
+ *   3. messages that nobody took are kept: the events are only lent
+ *   4. if a deadline is nearer than the sleeps that are outstanding, another is yielded
+ *   5. the status: continue if a task is ready, idle if one waits for a message, wait if all wait for answers
+ */
+#include "lua/proc.h"
+
+#include <lauxlib.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/prng.h"
+#include "lua/code.h"
+#include "lua/host.h"
+#include "lua/libs.h"
+
+/* ---- beginning ---------------------------------------------------------------------------------------------- */
+
+static int return_all(lua_State *L, int status, lua_KContext ctx)
+{
+    (void)status;
+    (void)ctx;
+    return lua_gettop(L);
+}
+
+/* The chunk has returned: on with the function of that name in its table. */
+static int call_method(lua_State *L, int status, lua_KContext nargs)
+{
+    (void)status;
+    const char *name = lua_tostring(L, lua_upvalueindex(1));
+    bool        optional = lua_toboolean(L, lua_upvalueindex(2));
+    if (!lua_istable(L, -1)) {
+        return optional ? 1 : luaL_error(L, "the chunk returned no table with a function '%s'", name);
+    }
+    if (lua_getfield(L, -1, name) != LUA_TFUNCTION) {
+        if (optional) return lua_pop(L, 1), 1;
+        return luaL_error(L, "the chunk has no function '%s'", name);
+    }
+    lua_replace(L, 1);
+    lua_settop(L, 1 + (int)nargs);
+    lua_callk(L, (int)nargs, LUA_MULTRET, 0, return_all);
+    return lua_gettop(L);
+}
+
+/* The body of a process with a method. Upvalues: its name, and whether it may be missing. The arguments: the chunk, then
+ * what both the chunk and the method get. */
+static int run_method(lua_State *L)
+{
+    int nargs = lua_gettop(L) - 1;
+    luaL_checkstack(L, nargs + 4, "too many arguments");
+    for (int i = 1; i <= nargs + 1; i++) lua_pushvalue(L, i);
+    lua_callk(L, nargs, 1, nargs, call_method);
+    return call_method(L, LUA_OK, nargs);
+}
+
+/* Sets the upvalues of the function on top, and pushes the arguments above it. */
+static bool push_start(lua_State *L, const fli_lua_start *start)
+{
+    const uint8_t *at = start->bytes, *end = start->size > 0 ? at + start->size : at;
+    int            function = lua_gettop(L);
+    for (int i = 1; start->bytes != NULL && i <= start->code->upvalues; i++) {
+        if (i == start->code->env) continue;
+        if (!fli_lua_decode(L, &at, end)) return false;
+        lua_setupvalue(L, function, i);
+    }
+    luaL_checkstack(L, (int)start->arg_count + 4, "too many arguments");
+    for (size_t i = 0; i < start->arg_count; i++) {
+        if (start->bytes == NULL) fli_lua_unpack(L, &start->args[i]);
+        else if (!fli_lua_decode(L, &at, end)) return false;
+    }
+    return true;
+}
+
+/* Everything of the beginning that may raise. Returns what the main task begins with. */
+static int begin(lua_State *L)
+{
+    const fli_lua_start *start = lua_touserdata(L, 1);
+    struct filch_lua    *lua = start->lua;
+    lua_settop(L, 0);
+    fli_lua_libs_install(L);
+    if (lua->opt.open != NULL) {
+        lua_pushglobaltable(L);
+        lua->opt.open(L, lua->opt.open_user);
+        lua_settop(L, 0);
+    }
+    if (start->method != NULL) {
+        lua_pushstring(L, start->method);
+        lua_pushboolean(L, start->method_optional);
+        lua_pushcclosure(L, run_method, 2);
+    }
+    if (fli_lua_code_push(L, start->code) != LUA_OK) return lua_error(L);
+    if (!push_start(L, start)) return luaL_error(L, "the arguments cannot be read");
+    return lua_gettop(L);
+}
+
+static void set_fields(fli_lua_proc *p, const fli_lua_start *start, const filch_ctx *ctx)
+{
+    p->lua = start->lua;
+    p->code = start->code;
+    p->sched = filch_ctx_sched(ctx);
+    p->self = filch_ctx_self(ctx);
+    p->ready_end = &p->ready;
+    p->saved_end = &p->saved;
+    for (int i = 0; i < FLI_LUA_SLEEPS; i++) p->sleeps[i] = FLI_LUA_NEVER;
+    p->next_tag = FLI_LUA_FIRST_TAG;
+    p->seed = start->seed;
+}
+
+/* A beginning that failed leaves nothing behind. */
+static filch_err refuse(fli_lua_proc *p, const fli_lua_start *start, int status, const char *text)
+{
+    if (start->text != NULL && start->text_size > 0) snprintf(start->text, start->text_size, "%s", text);
+    fli_lua_heap_fini(&p->heap);
+    fli_lua_chunk_give(start->lua, p);
+    return status == LUA_ERRMEM ? FILCH_LUA_EMEMORY : FILCH_LUA_EERROR;
+}
+
+filch_err fli_lua_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    const fli_lua_start *start = filch_as_ptr(args);
+    if (method != NULL) return FILCH_EMETHOD;
+    if (start == NULL) return FILCH_EINVAL;
+    fli_lua_proc *p = fli_lua_chunk_take(start->lua);
+    if (p == NULL) return FILCH_ENOMEM;
+    memset(p, 0, sizeof *p);
+    fli_lua_heap_init(&p->heap, (char *)(p + 1), FLI_LUA_CHUNK - sizeof *p, start->memory_max);
+    set_fields(p, start, ctx);
+    p->L = lua_newstate(fli_lua_heap_alloc, &p->heap);
+    if (p->L == NULL) return refuse(p, start, LUA_ERRMEM, "not enough memory");
+    *(void **)lua_getextraspace(p->L) = p;
+    lua_pushcfunction(p->L, begin);
+    lua_pushlightuserdata(p->L, (void *)(uintptr_t)start);
+    int status = lua_pcall(p->L, 1, LUA_MULTRET, 0);
+    if (status != LUA_OK) return refuse(p, start, status, lua_tostring(p->L, -1));
+    p->main.L = p->L;
+    p->main.nargs = lua_gettop(p->L) - 1;
+    fli_lua_wake(p, &p->main);
+    fli_lua_code_hold(p->code);
+    fli_add_rlx(&p->lua->alive, 1);
+    *(fli_lua_proc **)self = p;
+    return FILCH_OK;
+}
+
+void fli_lua_close(void *self)
+{
+    fli_lua_proc     *p = *(fli_lua_proc **)self;
+    struct filch_lua *lua = p->lua;
+    for (fli_lua_saved *saved = p->saved; saved != NULL; saved = saved->next) filch_drop(&saved->data);
+    for (fli_lua_task *task = p->tasks; task != NULL; task = task->next) filch_drop(&task->answer);
+    filch_drop(&p->main.answer);
+    filch_drop(&p->result);
+    fli_lua_code_drop(p->code);
+    fli_lua_heap_fini(&p->heap);
+    fli_lua_chunk_give(lua, p);
+    /* PAIR lua.alive, release half: when destroy reads zero, nothing of this process is left. */
+    (void)fli_add_rel(&lua->alive, (uint64_t)-1);
+}
+
+/* ---- stepping ----------------------------------------------------------------------------------------------- */
+
+/* An event that is not a message. */
+static void take_event(fli_lua_proc *p, const filch_event *event)
+{
+    if (event->type == FILCH_EVENT_CANCEL) {
+        p->cancelled = true;
+        fli_lua_wake(p, &p->main);
+    } else if (event->type == FILCH_EVENT_YIELD) {
+        p->yields--;
+        if (event->tag == FLI_LUA_ALARM_TAG) fli_lua_alarms_ring(p);
+        else (void)fli_lua_answer(p, event->tag, &event->data, event->error, false);
+    }
+}
+
+static filch_err take_events(fli_lua_proc *p)
+{
+    bool messages = false;
+    for (size_t i = 0; i < p->event_count; i++) {
+        if (p->events[i].type == FILCH_EVENT_MESSAGE) messages = true;
+        else take_event(p, &p->events[i]);
+    }
+    if (!messages) return FILCH_OK;
+    if (p->main.inbox) fli_lua_wake(p, &p->main);
+    for (fli_lua_task *task = p->tasks; task != NULL; task = task->next) {
+        if (task->inbox) fli_lua_wake(p, task);
+    }
+    return p->reply_tasks > 0 ? fli_lua_inbox_answers(p) : FILCH_OK;
+}
+
+static fli_lua_task *next_ready(fli_lua_proc *p)
+{
+    fli_lua_task *task = p->ready;
+    if (task == NULL) return NULL;
+    p->ready = task->next_ready;
+    if (p->ready == NULL) p->ready_end = &p->ready;
+    return task;
+}
+
+/* Resumes one task. *over: the process has ended, as the result says. */
+static filch_err resume(fli_lua_proc *p, fli_lua_task *task, bool *over)
+{
+    int results = 0, nargs = task->nargs;
+    task->state = FLI_LUA_RUNNING;
+    task->nargs = 0;
+    p->current = task;
+    p->running = task->L;
+    int status = lua_resume(task->L, NULL, nargs, &results);
+    p->running = NULL;
+    if (status == LUA_YIELD) {
+        if (p->why == FLI_LUA_BY_PAUSE) {
+            task->state = FLI_LUA_PARKED;
+            fli_lua_wake(p, task);
+        }
+        return FILCH_OK;
+    }
+    *over = true;
+    return status == LUA_OK ? fli_lua_end_done(p, results) : fli_lua_end_failed(p, task, status);
+}
+
+static filch_err rest(fli_lua_proc *p)
+{
+    filch_err err = fli_lua_inbox_end(p);
+    if (err == FILCH_OK) err = fli_lua_alarms_set(p);
+    if (err != FILCH_OK) return filch_fail(p->out, FILCH_LUA_EMEMORY, filch_str("not enough memory to keep messages"));
+    if (p->ready != NULL) return filch_continue(p->out);
+    bool messages_matter = p->inbox_tasks > 0 || p->reply_tasks > 0;
+    return p->yields > 0 && !messages_matter ? filch_wait(p->out) : filch_idle(p->out);
+}
+
+filch_err fli_lua_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    fli_lua_proc *p = *(fli_lua_proc **)self;
+    bool          over = false, paused = false;
+    p->out = out;
+    p->events = events;
+    p->event_count = count;
+    p->event_at = 0;
+    filch_err err = take_events(p);
+    for (fli_lua_task *task; err == FILCH_OK && !over && !paused && (task = next_ready(p)) != NULL;) {
+        err = resume(p, task, &over);
+        paused = p->why == FLI_LUA_BY_PAUSE;
+    }
+    if (!over && err == FILCH_OK) err = rest(p);
+    p->out = NULL;
+    return err;
+}

@@ -1,0 +1,200 @@
+/* proc.h - one Lua process: its state, its tasks, and what they wait for.
+ *
+ * A process is one lua_State and one or more *tasks*: the main one, which is the state's own thread, and those started
+ * with task.spawn, each a coroutine. A call that has to wait parks its task (fli_lua_park) and yields; the step goes on
+ * with another task that is ready, and returns when there is none.
+ *
+ * A task that is woken looks again whether it has what it waited for: waking is a hint, never a promise.
+ *
+ *   proc.c   init, step, close          tasks.c   parking, waking, deadlines
+ *   inbox.c  messages, taken or kept    ending.c  results, errors and their texts
+ */
+#ifndef FLI_LUA_PROC_H
+#define FLI_LUA_PROC_H
+
+#include <filch.h>
+#include <lua.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "lua/codec.h"
+#include "lua/heap.h"
+
+struct filch_lua;
+struct filch_lua_code;
+
+#define FLI_LUA_NEVER UINT64_MAX
+
+enum { FLI_LUA_SLEEPS = 4, FLI_LUA_ALARM_TAG = 1, FLI_LUA_FIRST_TAG = 16 };
+
+typedef enum fli_lua_task_state { FLI_LUA_PARKED, FLI_LUA_READY, FLI_LUA_RUNNING } fli_lua_task_state;
+
+struct fli_lua_saved;
+
+typedef struct fli_lua_task {
+    lua_State           *L;
+    struct fli_lua_task *next, *prev; /* all of the process but the main one */
+    struct fli_lua_task *next_ready;
+    uint8_t              state;    /* fli_lua_task_state */
+    bool                 inbox;    /* parked for a message */
+    bool                 late;     /* its deadline has passed */
+    bool                 answered; /* `answer` is there, and what was wrong in `error` */
+    bool                 refused;  /* the answer is the text of a failed request */
+    int                  nargs;    /* values on its stack to begin with */
+    filch_err            error;
+    uint32_t             alarm;    /* place among the alarms, from 1; 0 none */
+    uint64_t             alarm_ns; /* its deadline */
+    uint64_t             awaits;   /* the tag of the yield or request that it waits for; 0 none */
+    filch_data           answer;   /* kept */
+    /* Of a receive with a pattern: the kept messages before this place did not match, unless some were removed since. */
+    struct fli_lua_saved **scanned;
+    uint64_t               scanned_removals;
+} fli_lua_task;
+
+/* A message kept for later: nobody wanted it yet. */
+typedef struct fli_lua_saved {
+    struct fli_lua_saved *next;
+    filch_pid             from;
+    filch_data            data;
+} fli_lua_saved;
+
+/* Why lua_resume came back. */
+typedef enum fli_lua_why { FLI_LUA_BY_USER, FLI_LUA_BY_PARK, FLI_LUA_BY_PAUSE } fli_lua_why;
+
+typedef struct fli_lua_proc {
+    fli_lua_heap           heap;
+    struct filch_lua      *lua;
+    struct filch_lua_code *code;
+    filch_sched           *sched;
+    filch_pid              self;
+    lua_State             *L; /* the main task's */
+
+    /* During a step. */
+    filch_out         *out;
+    const filch_event *events;
+    size_t             event_count, event_at; /* the events before have been dealt with */
+    fli_lua_task      *current;
+    lua_State         *running;  /* the innermost coroutine of it */
+    uint8_t            why;      /* fli_lua_why */
+    unsigned           no_yield; /* resumed coroutines through which no yield can pass */
+
+    bool cancelled;              /* asked to end, and not told yet */
+    bool out_of_memory, exiting; /* errors that nobody may catch */
+    bool random_ready;
+
+    fli_lua_task   main;
+    fli_lua_task  *tasks;
+    fli_lua_task  *ready, **ready_end;
+    fli_lua_saved *saved, **saved_end;
+    uint64_t       removals; /* of kept messages */
+    fli_lua_task **alarms; /* a heap by alarm_ns */
+    uint32_t       alarm_count, alarm_room;
+    uint64_t       sleeps[FLI_LUA_SLEEPS]; /* for when sleeps are outstanding, ascending; FLI_LUA_NEVER: none */
+    uint64_t       next_tag;
+    uint32_t       inbox_tasks;  /* parked for a message */
+    uint32_t       reply_tasks;  /* parked for a reply, which comes as a message */
+    uint32_t       yields;       /* outstanding */
+    filch_data     result;       /* kept, with `exiting` */
+    uint64_t       seed, random[4];
+} fli_lua_proc;
+
+/* The process that L belongs to. The lowest bit of the word is for coroutines: see fli_lua_set_away. */
+static inline fli_lua_proc *fli_lua_self(lua_State *L)
+{
+    return (fli_lua_proc *)(*(uintptr_t *)lua_getextraspace(L) & ~(uintptr_t)1);
+}
+
+/* A coroutine inside which a task waits. It looks suspended to Lua, but only the task may resume it. */
+static inline bool fli_lua_is_away(lua_State *L)
+{
+    return (*(uintptr_t *)lua_getextraspace(L) & 1) != 0;
+}
+static inline void fli_lua_set_away(lua_State *L, bool away)
+{
+    *(uintptr_t *)lua_getextraspace(L) = (uintptr_t)fli_lua_self(L) | (away ? 1 : 0);
+}
+
+/* ---- tasks.c ------------------------------------------------------------------------------------------------- */
+
+/* The process inside its step, or a Lua error: a module's top level may run elsewhere. */
+fli_lua_proc *fli_lua_here(lua_State *L);
+
+uint64_t fli_lua_now(const fli_lua_proc *p);
+/* `span_ns` from now. */
+uint64_t fli_lua_until(const fli_lua_proc *p, uint64_t span_ns);
+
+/* Parks the running task until it is woken or `until_ns`; then `k` goes on. Raises when no yield can pass. */
+int fli_lua_park(lua_State *L, uint64_t until_ns, lua_KContext ctx, lua_KFunction k);
+
+/* Lets other processes run if one should, and if a yield can pass; then `k` goes on. Returns otherwise. */
+void fli_lua_pause(lua_State *L, lua_KContext ctx, lua_KFunction k);
+
+/* Makes a parked task ready. */
+void fli_lua_wake(fli_lua_proc *p, fli_lua_task *task);
+
+/* What a call that waits begins with: a cancel is told here. Forgets an earlier deadline. */
+void fli_lua_wait_begin(lua_State *L, fli_lua_proc *p);
+/* And ends with. */
+void fli_lua_wait_end(fli_lua_proc *p);
+/* Raises "cancelled" if that has not been told. */
+void fli_lua_check_cancel(lua_State *L, fli_lua_proc *p);
+
+/* Wakes whose deadline has passed. */
+void fli_lua_alarms_ring(fli_lua_proc *p);
+/* Yields a sleep if the nearest deadline needs one. */
+filch_err fli_lua_alarms_set(fli_lua_proc *p);
+
+/* The answer to `tag`: wakes its task. Takes over what `data` refers to by keeping it. False: nobody waits for it. */
+bool fli_lua_answer(fli_lua_proc *p, uint64_t tag, const filch_data *data, filch_err error, bool refused);
+
+/* ---- inbox.c ------------------------------------------------------------------------------------------------- */
+
+/* The oldest message that nobody has taken, lent until the next call. False: none. */
+bool fli_lua_inbox_peek(fli_lua_proc *p, const filch_data **data, filch_pid *from);
+/* Takes that one out. */
+void fli_lua_inbox_take(fli_lua_proc *p);
+/* The place of a message among those kept, for a search: begins at &p->saved. */
+typedef fli_lua_saved **fli_lua_place;
+/* Keeps the next of the new messages, so that it can be looked at in its place. False: there is none, or no memory
+ * (then *err says so). */
+bool fli_lua_inbox_keep(fli_lua_proc *p, filch_err *err);
+/* Takes one of those kept. */
+void fli_lua_inbox_remove(fli_lua_proc *p, fli_lua_place place);
+/* Gives answers among the new messages to the tasks that wait for them. */
+filch_err fli_lua_inbox_answers(fli_lua_proc *p);
+/* Keeps whatever is left of the events. */
+filch_err fli_lua_inbox_end(fli_lua_proc *p);
+
+/* ---- ending.c ------------------------------------------------------------------------------------------------ */
+
+/* The main task has returned `count` values, on top of its stack. */
+filch_err fli_lua_end_done(fli_lua_proc *p, int count);
+/* A task has failed with `status`; the error is on top of its stack. */
+filch_err fli_lua_end_failed(fli_lua_proc *p, fli_lua_task *task, int status);
+
+/* ---- proc.c -------------------------------------------------------------------------------------------------- */
+
+/* What a spawn passes to init, through filch_ptr. */
+typedef struct fli_lua_start {
+    struct filch_lua      *lua;
+    struct filch_lua_code *code;
+    const char            *method;
+    bool                   method_optional; /* the chunk may be all */
+    size_t                 memory_max;
+    uint64_t               seed;
+    const filch_data      *args; /* from C */
+    size_t                 arg_count;
+    const uint8_t         *bytes; /* from Lua: the upvalues but that for the globals, then arg_count values */
+    size_t                 size;
+    char                  *text; /* where a failed start tells why; may be NULL */
+    size_t                 text_size;
+} fli_lua_start;
+
+/* filch_type's functions; `self` holds one pointer. */
+filch_err fli_lua_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args);
+filch_err fli_lua_step(void *self, const filch_event *events, size_t count, filch_out *out);
+void      fli_lua_close(void *self);
+
+int fli_lua_pid_text(lua_State *L); /* tostring of a pid */
+
+#endif

@@ -1,0 +1,12 @@
+/* times.h - spans of time as Lua programs write them: seconds as a number, or a text as "1.5s", "200ms", "2m". */
+#ifndef FLI_LUA_TIMES_H
+#define FLI_LUA_TIMES_H
+
+#include <lua.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The span at `index` in nanoseconds; raises a Lua error if it is none. Infinity is FLI_LUA_NEVER. */
+uint64_t fli_lua_check_span(lua_State *L, int index);
+
+#endif

@@ -1,0 +1,287 @@
+/* lua_process_test.c - Lua processes: starting, sending, receiving, asking, waiting, ending. */
+#include "lua/world.h"
+
+static world w;
+
+static int open_world(void **state)
+{
+    (void)state;
+    world_open(&w, 2, NULL);
+    return 0;
+}
+
+static int close_world(void **state)
+{
+    (void)state;
+    world_close(&w);
+    return 0;
+}
+
+TEST(the_first_program_greets)
+{
+    world_passes(&w, "local greeter = process.spawn(function()\n"
+                     "  for i = 1, 3 do print('hello, ' .. process.receive()) end\n"
+                     "end)\n"
+                     "for _, name in ipairs { 'world', 'moon', 'sun' } do process.send(greeter, name) end\n");
+    until(world_alive(&w) == 0);
+    assert_string_equal(w.printed, "hello, world\nhello, moon\nhello, sun\n");
+}
+
+TEST(every_kind_of_value_arrives_as_it_was_sent)
+{
+    world_passes(
+        &w, "local echo = process.spawn(function() while true do local m, from = process.receive() process.reply(from, m) end end)\n"
+            "local values = { false, true, 0, 1, 63, 64, 127, 128, -1, -128, -129, 32767, 32768, -2147483648, 2147483648,\n"
+            "  math.maxinteger, math.mininteger, 0.5, -0.0, 1/0, -1/0, '', 'x', ('y'):rep(63), ('y'):rep(64), ('z'):rep(255),\n"
+            "  ('z'):rep(256), ('q'):rep(100000), '\\xff\\xfe\\0', '\\xF1\\x1C\\x4C\\x01\\x0A', process.self(), {}, {1,2,3}, {a=1},\n"
+            "  {1,2,nil,4}, {[1]='a',[3]='c',x={y={z={}}}}, {[true]=false,[1.5]=2}, {[process.self()]=1} }\n"
+            "local function same(a, b)\n"
+            "  if type(a) ~= 'table' or type(b) ~= 'table' then return a == b and math.type(a) == math.type(b) end\n"
+            "  for k, v in pairs(a) do if not same(v, b[k]) then return false end end\n"
+            "  for k in pairs(b) do if a[k] == nil then return false end end\n"
+            "  return true\n"
+            "end\n"
+            "for i, value in ipairs(values) do\n"
+            "  local got = process.request(echo, value)\n"
+            "  if not same(value, got) then error(i .. ': ' .. tostring(value) .. ' came back as ' .. tostring(got)) end\n"
+            "end\n"
+            "assert(process.request(echo, nil) == nil)\n"
+            "local nan = process.request(echo, 0/0) assert(nan ~= nan)\n");
+}
+
+TEST(what_cannot_be_sent_is_named_with_its_path)
+{
+    world_passes(
+        &w, "local me = process.self()\n"
+            "local function why(value) local fine, text = pcall(process.send, me, value) assert(not fine) return text end\n"
+            "local function is(value, text) local got = why(value) if not got:find(text, 1, true) then error(got) end end\n"
+            "is({ users = { 1, 2, { callback = print } } }, 'message.users[3].callback: a function cannot be sent')\n"
+            "is({ ['a b'] = { [true] = coroutine.create(print) } }, 'message[\"a b\"][true]: a coroutine cannot be sent')\n"
+            "is(print, 'message: a function cannot be sent')\n"
+            "is({ [print] = 1 }, 'message[function]: a function cannot be sent')\n"
+            "local loop = { inner = {} } loop.inner.outer = loop\n"
+            "is(loop, 'message.inner.outer: the table contains itself')\n"
+            "local deep = {} for i = 1, 200 do deep = { deep } end\n"
+            "is(deep, 'nested too deep')\n"
+            "assert(not pcall(process.spawn, function() end, print))\n"
+            "local fine, text = pcall(process.spawn, function() return why end)\n"
+            "assert(not fine and text:find(\"upvalue 'why': a function cannot be sent\", 1, true), text)\n");
+}
+
+TEST(a_spawned_function_takes_values_and_libraries_along)
+{
+    world_passes(&w, "local me, greeting, list, insert, tools = process.self(), 'hello', { 1, 2 }, table.insert, string\n"
+                     "process.spawn(function(more)\n"
+                     "  insert(list, more)\n"
+                     "  process.send(me, { tools.upper(greeting), #list, list[3] })\n"
+                     "end, 7)\n"
+                     "local m = process.receive()\n"
+                     "assert(m[1] == 'HELLO' and m[2] == 3 and m[3] == 7)\n"
+                     "assert(#list == 2)\n");
+}
+
+TEST(a_module_is_spawned_by_name)
+{
+    world_passes(&w, "local pid = process.spawn('counter', 10)\n"
+                     "process.send(pid, { 'add', 5 })\n"
+                     "assert(process.request(pid, 'get') == 15)\n"
+                     "local counter = require 'counter'\n"
+                     "assert(counter == require 'counter' and type(counter.main) == 'function')\n"
+                     "local fine, why = pcall(process.spawn, 'no_such_module')\n"
+                     "assert(not fine and why:find('no_such_module', 1, true))\n"
+                     "assert(not pcall(process.spawn, '../etc/passwd.x'))\n"
+                     "process.terminate(pid)\n");
+}
+
+TEST(receive_waits_for_what_matches_and_keeps_the_rest_in_order)
+{
+    world_passes(&w, "local me = process.self()\n"
+                     "for i = 1, 5 do process.send(me, { kind = i % 2 == 0 and 'even' or 'odd', i = i }) end\n"
+                     "process.send(me, 'text')\n"
+                     "assert(process.receive({ kind = 'even' }).i == 2)\n"
+                     "assert(process.receive(function(m) return m == 'text' end) == 'text')\n"
+                     "assert(process.receive({ kind = 'even', i = function(i) return i > 2 end }).i == 4)\n"
+                     "for _, i in ipairs { 1, 3, 5 } do assert(process.receive().i == i) end\n"
+                     "local m, why = process.receive({ kind = 'even' }, 0.01)\n"
+                     "assert(m == nil and why == 'timeout')\n"
+                     "assert(select(2, process.receive(0)) == 'timeout')\n");
+}
+
+TEST(a_request_fails_by_time_by_death_and_by_refusal)
+{
+    world_passes(&w, "local mute = process.spawn(function() process.receive('10s') process.receive() end)\n"
+                     "local a, why = process.request(mute, 1, '20ms')\n"
+                     "assert(a == nil and why == 'timeout')\n"
+                     "local no = process.spawn(function() local _, from = process.receive() process.reply(from, nil, 'no!') end)\n"
+                     "a, why = process.request(no, 1)\n"
+                     "assert(a == nil and why == 'no!')\n"
+                     "while process.alive(no) do time.sleep(0.001) end\n"
+                     "a, why = process.request(no, 1)\n"
+                     "assert(a == nil and why:find('no such process', 1, true), why)\n"
+                     "process.terminate(mute)\n");
+}
+
+TEST(waiting_passes_through_pcall_metamethods_iterators_and_coroutines)
+{
+    world_passes(
+        &w, "local function slow(x) time.sleep('1ms') return x end\n"
+            "assert(select(2, pcall(slow, 1)) == 1)\n"
+            "assert(select(2, xpcall(slow, print, 2)) == 2)\n"
+            "assert(select(2, pcall(pcall, slow, 3)) == true)\n"
+            "local o = setmetatable({}, { __index = function(_, k) return slow(k) end, __add = function(a, b) return slow(9) end,\n"
+            "  __eq = function() return slow(true) end, __call = function(_, x) return slow(x) end,\n"
+            "  __lt = function() return slow(true) end, __concat = function() return slow('c') end,\n"
+            "  __len = function() return slow(4) end, __close = function() slow() end })\n"
+            "assert(o.k == 'k' and o + 1 == 9 and o(5) == 5 and o < o and o .. 'x' == 'c' and #o == 4)\n"
+            "do local closed <close> = o end\n"
+            "local n = 0\n"
+            "for i in function(_, i) i = (i or 0) + 1 return slow(i <= 3 and i or nil) end do n = n + i end\n"
+            "assert(n == 6)\n"
+            "local produce = coroutine.wrap(function() for i = 1, 3 do coroutine.yield(slow(i)) end return 'end' end)\n"
+            "assert(produce() == 1 and produce() == 2 and produce() == 3 and produce() == 'end')\n"
+            "local inner = coroutine.create(function(a) local b = coroutine.yield(slow(a) + 1) error('oh ' .. slow(b)) end)\n"
+            "local outer = coroutine.create(function() return coroutine.resume(inner, 1) end)\n"
+            "local a, b, c = coroutine.resume(outer)\n"
+            "assert(a == true and b == true and c == 2)\n"
+            "local fine, text = coroutine.resume(inner, 'x')\n"
+            "assert(not fine and text:find('oh x', 1, true))\n"
+            "assert(coroutine.status(inner) == 'dead')\n"
+            "local fine2, text2 = pcall(table.sort, { 3, 2, 1 }, function(x, y) slow() return x < y end)\n"
+            "assert(not fine2 and text2:find('cannot wait here', 1, true), text2)\n");
+}
+
+TEST(errors_carry_file_line_and_traceback)
+{
+    world_run(&w, "local function inner(x)\n"
+                  "  return x.field\n"
+                  "end\n"
+                  "local function outer() return 1 + inner(nil) end\n"
+                  "outer()\n");
+    same(w.error, FILCH_LUA_EERROR);
+    has_text(w.text, "test:2: attempt to index a nil value (local 'x')");
+    has_text(w.text, "stack traceback:");
+    has_text(w.text, "test:4: in ");
+    has_text(w.text, "main chunk");
+}
+
+TEST(error_objects_of_every_type_are_told)
+{
+    static const char *const cases[][2] = {
+        { "error('plain', 0)", "plain" },
+        { "error(42)", "42" },
+        { "error(nil)", "nil" },
+        { "error(true)", "true" },
+        { "error({ message = 'in a table' })", "in a table" },
+        { "error({})", "(error object is a table value)" },
+        { "error(setmetatable({}, { __tostring = function() return 'told' end }))", "told" },
+        { "error(setmetatable({}, { __tostring = function() error('again') end }))", "cannot be told" },
+        { "error(print)", "function" },
+        { "error(process.self())", "<" },
+        { "local f <close> = setmetatable({}, { __close = function() error('while closing') end }) error('first')",
+          "while closing" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        world_run(&w, cases[i][0]);
+        same(w.error, FILCH_LUA_EERROR);
+        has_text(w.text, cases[i][1]);
+    }
+}
+
+TEST(the_result_of_a_process_is_what_it_returns)
+{
+    world_passes(&w, "return 42");
+    same(w.kind, FILCH_KIND_INT);
+    same(w.number, 42);
+    world_passes(&w, "process.spawn(function() end) pcall(process.exit, 'done') error('not reached')");
+    assert_string_equal(w.text, "done");
+    world_passes(&w, "coroutine.wrap(function() process.exit(7) end)()");
+    same(w.number, 7);
+    world_run(&w, "return print");
+    same(w.error, FILCH_LUA_EERROR);
+    has_text(w.text, "result: a function cannot be sent");
+}
+
+TEST(a_cancelled_process_hears_of_it_where_it_waits)
+{
+    filch_pid pid = world_start(&w, "local fine, why = pcall(process.receive) assert(not fine and why == 'cancelled')\n"
+                                    "time.sleep('1ms') return 'tidied up'", 0);
+    ok(filch_cancel(w.sched, pid));
+    until(atomic_load(&w.over));
+    ok(w.error);
+    assert_string_equal(w.text, "tidied up");
+    pid = world_start(&w, "time.sleep(3600)", 0);
+    ok(filch_cancel(w.sched, pid));
+    until(atomic_load(&w.over));
+    same(w.error, FILCH_ECANCELLED);
+}
+
+TEST(many_short_timeouts_leave_no_timers_behind)
+{
+    world_passes(&w, "local me = process.self()\n"
+                     "for i = 1, 2000 do process.send(me, i) assert(process.receive(3600) == i) end\n"
+                     "for i = 1, 20 do process.receive('1ms') process.send(me, i) assert(process.receive(3600) == i) end\n");
+    filch_stats stats = FILCH_STATS_INIT;
+    ok(filch_sched_stats(w.sched, &stats));
+    assert_true(stats.yields < 100);
+}
+
+TEST(what_is_dangerous_is_not_there)
+{
+    world_passes(&w, "assert(io == nil and package == nil and dofile == nil and loadfile == nil)\n"
+                     "assert(os.execute == nil and os.exit == nil and os.remove == nil and string.dump == nil)\n"
+                     "assert(debug.sethook == nil and debug.getregistry == nil and debug.traceback)\n"
+                     "assert(load('\\27Lua') == nil and load(string.char(27) .. 'x', 'n', 'b') == nil)\n"
+                     "assert(not pcall(setmetatable, {}, { __gc = print }))\n"
+                     "assert(pairs and os.time and utf8.len('x') == 1 and math.pi > 3)\n"
+                     "local names = 0 for k in pairs(string) do names = names + 1 end assert(names > 15)\n"
+                     "local all = 0 for k in pairs(_G) do all = all + 1 end assert(all > 30)\n"
+                     "assert('10' + 1 == 11 and '3' * '4' == 12 and -'2' == -2 and 10 .. '' == '10')\n"
+                     "assert(not pcall(function() return 'x' + 1 end))\n"
+                     "setmetatable(_G, { __index = function(_, k) error('undefined ' .. k, 2) end })\n"
+                     "assert(not pcall(function() return nothing end) and print)\n");
+}
+
+TEST(functions_of_lua_that_use_big_lengths_are_bounded)
+{
+    world_passes(&w, "assert(string.rep('', 1 << 50) == '')\n"
+                     "assert(not pcall(table.move, {}, 1, 1 << 50, 2))\n"
+                     "local liar = setmetatable({}, { __len = function() return 1 << 50 end })\n"
+                     "assert(not pcall(table.insert, liar, 1, 0))\n"
+                     "assert(not pcall(table.remove, liar, 1))\n"
+                     "local t = { 1, 2, 3 } table.insert(t, 4) table.insert(t, 1, 0)\n"
+                     "assert(table.concat(t, ',') == '0,1,2,3,4' and table.remove(t) == 4 and table.remove(t, 1) == 0)\n"
+                     "assert(table.concat(table.move(t, 1, 3, 2), ',') == '1,1,2,3' and table.remove({}) == nil)\n"
+                     "assert(string.rep('ab', 3, '-') == 'ab-ab-ab' and string.rep('x', 1) == 'x')\n");
+}
+
+TEST(a_string_longer_than_the_memory_ends_the_process)
+{
+    world_run(&w, "pcall(string.rep, 'x', 1 << 40) error('not reached')");
+    same(w.error, FILCH_LUA_EMEMORY);
+    has_text(w.text, "not enough memory: the process may hold 67108864 bytes");
+    has_text(w.text, "test:1:");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define T(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+        T(the_first_program_greets),
+        T(every_kind_of_value_arrives_as_it_was_sent),
+        T(what_cannot_be_sent_is_named_with_its_path),
+        T(a_spawned_function_takes_values_and_libraries_along),
+        T(a_module_is_spawned_by_name),
+        T(receive_waits_for_what_matches_and_keeps_the_rest_in_order),
+        T(a_request_fails_by_time_by_death_and_by_refusal),
+        T(waiting_passes_through_pcall_metamethods_iterators_and_coroutines),
+        T(errors_carry_file_line_and_traceback),
+        T(error_objects_of_every_type_are_told),
+        T(the_result_of_a_process_is_what_it_returns),
+        T(a_cancelled_process_hears_of_it_where_it_waits),
+        T(many_short_timeouts_leave_no_timers_behind),
+        T(what_is_dangerous_is_not_there),
+        T(functions_of_lua_that_use_big_lengths_are_bounded),
+        T(a_string_longer_than_the_memory_ends_the_process),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,116 @@
+/* world.h - a scheduler, a Lua host, and what came of the first process: for the tests of Lua processes. */
+#ifndef FILCH_TEST_LUA_WORLD_H
+#define FILCH_TEST_LUA_WORLD_H
+
+#include <filch_lua.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/check.h"
+#include "support/until.h"
+
+enum { WORLD_TEXT = 16384 };
+
+typedef struct world {
+    filch_sched *sched;
+    filch_lua   *lua;
+    filch_err    error; /* of the first process, with its text or result */
+    filch_kind   kind;
+    int64_t      number;
+    double       real;
+    char         text[WORLD_TEXT];
+    size_t       size;
+    atomic_int   over;
+    char         printed[WORLD_TEXT];
+    atomic_size_t printed_size;
+} world;
+
+static inline void world_print(void *user, const char *text, size_t size)
+{
+    world *w = user;
+    size_t at = atomic_fetch_add(&w->printed_size, size);
+    if (at + size < WORLD_TEXT) memcpy(w->printed + at, text, size);
+}
+
+static inline void world_ended(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    world *w = user;
+    (void)pid;
+    w->error = error;
+    w->kind = filch_kind_of(result);
+    w->number = filch_as_int(result);
+    w->real = filch_as_num(result);
+    w->size = filch_size(result);
+    if (w->size > 0 && w->size < WORLD_TEXT) memcpy(w->text, filch_raw(result), w->size);
+    w->text[w->size < WORLD_TEXT ? w->size : 0] = '\0';
+    atomic_store(&w->over, 1);
+}
+
+/* `options` may be NULL; print is set here. */
+static inline void world_open(world *w, int32_t workers, const filch_lua_options *options)
+{
+    memset(w, 0, sizeof *w);
+    filch_lua_options lua = FILCH_LUA_OPTIONS_INIT;
+    if (options != NULL) lua = *options;
+    lua.print = world_print;
+    lua.print_user = w;
+    if (lua.path == NULL) lua.path = LUA_TEST_FOLDER "/?.lua";
+    filch_options sched = FILCH_OPTIONS_INIT;
+    sched.workers = workers;
+    ok(filch_lua_create(&w->lua, &lua));
+    ok(filch_sched_create(&w->sched, &sched));
+}
+
+static inline filch_pid world_start(world *w, const char *chunk, size_t memory_max)
+{
+    char            why[512] = "";
+    filch_lua_code *code = NULL;
+    if (filch_lua_load(w->lua, chunk, strlen(chunk), "test", &code, why, sizeof why) != FILCH_OK) fail_msg("%s", why);
+    filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
+    filch_lua_spawn_options how = FILCH_LUA_SPAWN_OPTIONS_INIT;
+    filch_pid               pid = { 0, 0 };
+    spawn.on_exit = world_ended;
+    spawn.on_exit_user = w;
+    how.spawn = &spawn;
+    how.memory_max = memory_max;
+    atomic_store(&w->over, 0);
+    ok(filch_lua_spawn(w->lua, w->sched, code, &how, &pid));
+    filch_lua_code_drop(w->lua, code);
+    return pid;
+}
+
+/* Runs the chunk as a process and waits for its end. */
+static inline void world_run(world *w, const char *chunk)
+{
+    (void)world_start(w, chunk, 0);
+    until(atomic_load(&w->over));
+}
+
+/* The chunk must come to its end; what it was wrong with is the test's failure. */
+static inline void world_passes(world *w, const char *chunk)
+{
+    world_run(w, chunk);
+    if (w->error != FILCH_OK) fail_msg("%s: %s", filch_err_name(w->error), w->text);
+}
+
+static inline uint64_t world_alive(world *w)
+{
+    filch_stats stats = FILCH_STATS_INIT;
+    ok(filch_sched_stats(w->sched, &stats));
+    return stats.alive;
+}
+
+static inline void world_close(world *w)
+{
+    (void)filch_sched_stop(w->sched, FILCH_SECONDS(5), NULL);
+    ok(filch_lua_destroy(w->lua));
+}
+
+#define has_text(text, part)                                                        \
+    do {                                                                            \
+        if (strstr((text), (part)) == NULL) fail_msg("'%s' is not in: %s", part, text); \
+    } while (0)
+
+#endif
