@@ -16,7 +16,8 @@
  * Walks draw every choice instead: how often to switch once for each walk, then at each point whether, and to whom.
  * Loads find any value that they may. A walk is told from others by a hash of its choices.
  *
- * INVARIANT  an unlock needs no point: while it is held nobody else's operation depends on it (there is no try_lock).
+ * INVARIANT  an unlock needs no point: while it is held nobody else's operation depends on it. A program that tries
+ *            locks is the exception, because there one can find it held; all its unlocks are points (`tries`).
  */
 #include <signal.h>
 #include <stdarg.h>
@@ -89,6 +90,7 @@ static struct {
     uint64_t                paths_mask;
     /* Learnt: who writes and who touches each location. */
     uint8_t writers[FLI_WEAK_ARENA], users[FLI_WEAK_ARENA];
+    bool    tries; /* somebody tries locks */
     bool    learnt;
 } x;
 
@@ -395,13 +397,35 @@ void fli_mutex_lock(fli_mutex *mutex)
     if (fli_weak_running) lock(mutex);
 }
 
-void fli_mutex_unlock(fli_mutex *mutex)
+bool fli_mutex_try_lock(fli_mutex *mutex)
 {
-    if (!fli_weak_running) return;
+    if (!fli_weak_running) return true;
+    if (!x.tries) x.tries = x.learnt = true;
+    (void)fli_weak_point(FLI_WEAK_KIND_WRITE, mutex);
+    if (mutex->holder != 0) {
+        FLI_WEAK_NOTE("try lock +%u: held", fli_weak_offset(mutex));
+        return false;
+    }
+    mutex->holder = fli_weak_self;
+    fli_weak_acquire(&mutex->clock);
+    FLI_WEAK_NOTE("try lock +%u", fli_weak_offset(mutex));
+    return true;
+}
+
+static void let_go(fli_mutex *mutex)
+{
     FLI_ASSERT(mutex->holder == fli_weak_self);
     mutex->holder = 0;
     fli_weak_release(&mutex->clock);
     FLI_WEAK_NOTE("unlock +%u", fli_weak_offset(mutex));
+}
+
+void fli_mutex_unlock(fli_mutex *mutex)
+{
+    if (!fli_weak_running) return;
+    if (x.tries || x.script != NULL) (void)fli_weak_point(FLI_WEAK_KIND_WRITE, mutex);
+    else record((char)('0' + fli_weak_self));
+    let_go(mutex);
 }
 
 filch_err fli_cond_init(fli_cond *cond)
@@ -446,7 +470,7 @@ bool fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns)
     (void)fli_weak_point(FLI_WEAK_KIND_SIGNAL, cond);
     thread *t = &x.threads[fli_weak_self];
     FLI_WEAK_NOTE("wait +%u", fli_weak_offset(cond));
-    fli_mutex_unlock(mutex);
+    let_go(mutex);
     (void)is_shared(fli_weak_offset(mutex), true);
     t->state = WAITING;
     t->cond = fli_weak_offset(cond);
@@ -692,7 +716,7 @@ fli_weak_result fli_weak_explore(const fli_weak_program *program, const fli_weak
     x.program = program;
     x.result = (fli_weak_result){ 0 };
     x.height = 0;
-    x.learnt = false;
+    x.learnt = x.tries = false;
     x.walking = config->walks > 0 && config->replay == NULL;
     memset(x.writers, 0, sizeof x.writers);
     memset(x.users, 0, sizeof x.users);

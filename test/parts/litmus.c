@@ -147,6 +147,17 @@ static void count_up(void)
     fli_mutex_unlock(&w->lock);
 }
 
+/* A lock that is tried: before the other, after it, or while it is held. */
+static void try_up(void)
+{
+    if (!fli_mutex_try_lock(&w->lock)) {
+        w->r[1] = 1;
+        return;
+    }
+    w->r[0] = w->r[0] * 4 + fli_weak_self;
+    fli_mutex_unlock(&w->lock);
+}
+
 /* What must not go unseen. */
 static void bad_mp_1(void)
 {
@@ -235,6 +246,11 @@ const fli_weak_program parts_litmus[] = {
       .promise = "6 outcomes",
       .setup = setup,
       .threads = { count_up, count_up, count_up },
+      .check = tell },
+    { .name = "litmus_try_lock",
+      .promise = "3 outcomes",
+      .setup = setup,
+      .threads = { count_up, try_up },
       .check = tell },
     { .name = "litmus_bad_message", .promise = "a violation", .setup = setup, .threads = { bad_mp_1, bad_mp_2 } },
     { .name = "litmus_bad_buffering",

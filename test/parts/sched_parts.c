@@ -64,6 +64,10 @@ void fli_simulate_spawned(filch_sched *sched, const fli_local *here, uint64_t se
 {
     (void)sched, (void)here, (void)serial, (void)of;
 }
+void fli_simulate_ended(filch_sched *sched, uint64_t serial, filch_err error, const filch_data *result)
+{
+    (void)sched, (void)serial, (void)error, (void)result;
+}
 
 filch_err fli_record_begin(filch_sched *sched, fli_proc *p, const filch_type *of, const filch_spawn_options *opt);
 void      fli_record_drop(fli_runtime *rt, fli_proc *p);

@@ -1,5 +1,4 @@
-/* thread.h - the explorer's locks and condition variables. Same names as src/port/thread.h. There is no try_lock: see
- * sim/explore.c. */
+/* thread.h - the explorer's locks and condition variables. Same names as src/port/thread.h. */
 #ifndef FLI_PORT_THREAD_H
 #define FLI_PORT_THREAD_H
 
@@ -26,6 +25,7 @@ typedef struct fli_thread {
 filch_err fli_mutex_init(fli_mutex *mutex);
 void      fli_mutex_fini(fli_mutex *mutex);
 void      fli_mutex_lock(fli_mutex *mutex);
+bool      fli_mutex_try_lock(fli_mutex *mutex);
 void      fli_mutex_unlock(fli_mutex *mutex);
 
 filch_err fli_cond_init(fli_cond *cond);
