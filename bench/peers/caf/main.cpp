@@ -2,8 +2,8 @@
 //
 //     peer NAME [--run K] [--size N]
 //
-// A process is an event-based actor. Two scheduler threads. The policy is the shared queue: with the default, stealing,
-// a million spawns take minutes, because a thief walks the whole queue of its victim under a lock.
+// A process is an event-based actor. Two scheduler threads. The policy is the shared queue: under the default, stealing,
+// a million spawns had not ended after 20 s of CPU time, against 1.5 s under this one.
 #include "peer.hpp"
 
 #include <algorithm>
