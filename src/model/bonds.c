@@ -393,11 +393,43 @@ static void answer_exec(fli_bond *bond, fli_runtime *rt, filch_err error, const 
     (void)!filch_complete(receiver, receiver.tag, *result, error);
 }
 
-/* A bond with one end. Under the stripe's lock; the bond is out of its list. */
-static void release_single(fli_model *m, fli_bond *bond)
+/* Names, groups and deadlines go first: whoever hears of the end finds the name free. */
+static void release_singles(fli_model *m, const fli_end *me, unsigned mine)
 {
-    if (bond->kind == FLI_BOND_NAME) fli_name_forget(m, bond);
-    if (bond->kind == FLI_BOND_MEMBER || bond->kind == FLI_BOND_WATCHER) fli_group_forget(m, bond);
+    uint32_t released = 0; /* places, linked by `next` */
+    fli_mutex_lock(&m->stripes[mine].lock);
+    uint32_t at = *head_of(m, me->host, me->serial), last = at != 0 ? bond_at(m, at)->prev[at & 1] : 0;
+    for (bool more = at != 0; more;) {
+        fli_bond *bond = bond_at(m, at);
+        uint32_t  place = at;
+        more = at != last;
+        at = bond->next[at & 1];
+        if (is_double(bond) || bond->kind == FLI_BOND_EXEC) continue;
+        fli_bond_unlist(m, bond, 0);
+        fli_bond_retire(bond);
+        if (bond->kind == FLI_BOND_NAME) fli_name_forget(m, bond);
+        else if (bond->kind != FLI_BOND_DEADLINE) fli_group_forget(m, bond);
+        bond->next[0] = released;
+        released = place;
+    }
+    fli_mutex_unlock(&m->stripes[mine].lock);
+    while (released != 0) {
+        fli_bond *bond = bond_at(m, released);
+        released = bond->next[0];
+        if (bond->kind == FLI_BOND_DEADLINE) fli_timers_abandon(&((filch_sched *)me->rt)->timers, bond->tag);
+        fli_bond_free(m, bond);
+    }
+}
+
+/* The far end of a bond that is about to be taken out. It has not ended, so its host is there; from now on because we
+ * pin it. Under both locks. */
+static fli_end enter_far(fli_model *m, const fli_end *me, fli_bond *bond, unsigned which)
+{
+    fli_end   far = { .host = host_of(bond, which), .serial = fli_load_rlx(&bond->serial[which]) };
+    fli_host *host = fli_host_at(m, far.host);
+    far.rt = fli_load_acq(&host->rt); /* PAIR host.open, acquire half */
+    if (far.rt != me->rt) (void)fli_add_acqrel(&host->pins, 1); /* PAIR host.pins, both halves */
+    return far;
 }
 
 void fli_ended(fli_runtime *rt, uint64_t serial, filch_err error, const filch_data *result)
@@ -405,28 +437,21 @@ void fli_ended(fli_runtime *rt, uint64_t serial, filch_err error, const filch_da
     fli_model *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
     fli_end    me = { .rt = rt, .host = rt->host, .serial = serial };
     unsigned   mine = stripe_of_end(&me), which, other;
+    release_singles(m, &me, mine);
     for (;;) {
         fli_end   far = me;
         fli_bond *bond = lock_first(m, &me, mine, &which, &other);
         if (bond == NULL) break;
-        bool single = !is_double(bond);
-        if (single) {
+        if (is_double(bond)) {
+            far = enter_far(m, &me, bond, !which);
+            unlist_both(m, bond);
+        } else {
             fli_bond_unlist(m, bond, which);
             fli_bond_retire(bond);
-            release_single(m, bond);
-        } else {
-            far.host = host_of(bond, !which);
-            far.serial = fli_load_rlx(&bond->serial[!which]);
-            fli_host *host = fli_host_at(m, far.host);
-            far.rt = fli_load_acq(&host->rt); /* PAIR host.open, acquire half */
-            /* It has not ended, so its host is there; from now on because of this. PAIR host.pins, both halves */
-            if (far.rt != rt) (void)fli_add_acqrel(&host->pins, 1);
-            unlist_both(m, bond);
         }
         unlock_two(m, mine, other);
-        if (bond->kind == FLI_BOND_EXEC) answer_exec(bond, rt, error, result);
-        else if (bond->kind == FLI_BOND_DEADLINE) fli_timers_abandon(&((filch_sched *)rt)->timers, bond->tag);
-        else if (!single) conclude(bond, which, &me, &far, error, result);
+        if (is_double(bond)) conclude(bond, which, &me, &far, error, result);
+        else answer_exec(bond, rt, error, result);
         fli_bond_free(m, bond);
         fli_leave_end(m, rt, &far);
     }

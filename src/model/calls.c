@@ -5,6 +5,7 @@
 
 #include "model/model.h"
 #include "proc/data.h"
+#include "proc/mailbox.h"
 #include "sched/out.h"
 
 /* ---- doing it ---- */
@@ -139,9 +140,15 @@ filch_err filch_trap_links(filch_out *out, int on)
 {
     if (out == NULL) return FILCH_EINVAL;
     if (!fli_out_is_stepping(out)) return FILCH_ESTATE;
-    fli_proc *p = fli_here(&out->ctx.sched->rt)->current;
-    if (on) p->flags |= FLI_PROC_TRAPS;
-    else p->flags &= (uint8_t)~FLI_PROC_TRAPS;
+    fli_runtime *rt = &out->ctx.sched->rt;
+    fli_proc    *p = fli_here(rt)->current;
+    if (on) {
+        p->flags |= FLI_PROC_TRAPS;
+        return FILCH_OK;
+    }
+    p->flags &= (uint8_t)~FLI_PROC_TRAPS;
+    /* One that it would have heard of in its next step: now it ends. */
+    if (p->answers != 0 && fli_mail_link_reason(rt, p) != FILCH_OK) p->flags |= FLI_PROC_DOWN;
     return FILCH_OK;
 }
 

@@ -234,10 +234,19 @@ no_global:   runtime_fini(&sched->rt);
 no_runtime:  return err;
 }
 
+/* Every event that was ever made has been read, or freed with its process. */
+static void check_nodes(filch_sched *sched)
+{
+    fli_slab *nodes = &sched->rt.nodes;
+    for (uint32_t i = 0; i < sched->victim_count; i++) fli_slab_empty(nodes, &sched->workers[i]->local.nodes);
+    FLI_ASSERT(nodes->spare_count + 1 == fli_load_rlx(&nodes->fresh));
+}
+
 /* Thread: nobody else knows the scheduler any more; its threads are gone. */
 void fli_sched_free(filch_sched *sched)
 {
     fli_mem mem = sched->rt.mem;
+    check_nodes(sched);
     workers_destroy(sched, sched->victim_count);
     if (sched->wake_fd >= 0) fli_wakefd_close(sched->wake_fd);
     stop_fini(&sched->stop);

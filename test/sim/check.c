@@ -3,6 +3,7 @@
  *   - a process is in at most one run queue, in at most one place of it, and then it is ACTIVE (so one that is IDLE or
  *     BLOCKED is in none)
  *   - the nodes behind a mailbox head, down to what has been seen, end; none is in two mailboxes
+ *   - a process with relations is WATCHED, each is listed with it, and the lists are whole
  *   - a sleeping worker's deque is empty and it has no process in hand; the counts in the idle word are those of the list
  *
  * And when every thread waits, so that only an alarm can go on: the global queue is empty if a worker sleeps. The watch
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/model.h"
 #include "sched/sched.h"
 #include "sim/engine.h"
 
@@ -108,6 +110,50 @@ static void walk_procs(filch_sched *sched)
     }
 }
 
+static fli_bond *bond_at(fli_model *m, uint32_t place)
+{
+    uintptr_t base = PEEK(&m->bonds.base[fli_slab_segment(place / 2)]);
+    return (fli_bond *)(base + (uintptr_t)(place / 2) * sizeof(fli_bond));
+}
+
+/* The relations of the process in `slot`, whose lock nobody holds. */
+static void walk_bonds(filch_sched *sched, fli_model *m, uint32_t slot, uint32_t first)
+{
+    uintptr_t base = PEEK(&sched->rt.procs.base[fli_slab_segment(slot)]);
+    uint64_t  word = PEEK(&((fli_proc *)(base + (uintptr_t)slot * sched->rt.procs.size))->state);
+    unsigned  state = fli_word_state(word);
+    MUST(state != FLI_FREE, "nobody has relations");
+    MUST(state == FLI_DONE || (word & FLI_WATCHED) != 0, "a process has relations, and its end would not find them");
+    uint32_t at = first, n = 0, most = PEEK(&m->bonds.fresh) * 2;
+    do {
+        fli_bond *bond = bond_at(m, at);
+        uint32_t  next = bond->next[at & 1];
+        MUST(n++ < most && bond->self == at / 2, "a list of relations does not end");
+        MUST(fli_serial_slot(PEEK(&bond->serial[at & 1])) == slot, "a relation is listed with a stranger");
+        MUST(fli_serial_gen(PEEK(&bond->serial[at & 1])) == fli_word_gen(word), "a relation has outlived its process");
+        MUST(bond_at(m, next)->prev[next & 1] == at, "a list of relations is broken");
+        at = next;
+    } while (at != first);
+}
+
+static void walk_relations(filch_sched *sched)
+{
+    fli_model *m = PEEK(&sched->rt.model);
+    if (m == NULL) return;
+    for (int i = 0; i < FLI_STRIPES; i++) {
+        if (m->stripes[i].lock.held) return; /* being changed */
+    }
+    fli_host *host = PEEK(&m->hosts[0]);
+    uint32_t  fresh = PEEK(&sched->rt.procs.fresh);
+    for (uint32_t slot = 1; slot < fresh; slot++) {
+        unsigned  segment = fli_slab_segment(slot);
+        uint32_t *heads = PEEK(&host->heads[segment]);
+        if (heads == NULL) continue;
+        uint32_t first = heads[slot - (segment == 0 ? 0 : 1u << (FLI_SLAB_FIRST_BITS + segment - 1))];
+        if (first != 0) walk_bonds(sched, m, slot, first);
+    }
+}
+
 static void walk_sleepers(filch_sched *sched)
 {
     fli_idle *idle = &sched->idle;
@@ -142,6 +188,7 @@ void fli_check_everything(filch_sched *sched, bool all)
     if (all || since_procs++ >= queued.count / SLOTS_PER_WALK) {
         since_procs = 0;
         walk_procs(sched);
+        walk_relations(sched);
     }
     walk_sleepers(sched);
 }

@@ -936,6 +936,272 @@ static void run_poor(uint32_t workers, uint32_t size)
     filch_registry_destroy(registry);
 }
 
+/* ---- relations: monitor, link, unlink, names, groups, exits of all kinds, in all orders ---- */
+
+/* A villager lives a few steps and does something to the others in each. The registrar monitors every one of them, from
+ * its birth or later, and has a new one born for each that ends; when it has heard of the last end, it is over. A notice
+ * that gets lost keeps somebody waiting for ever, one that comes twice is recognised by its tag. */
+enum { VILLAGE = 10, VILLAGE_NAMES = 3, MONITORS_MAX = 4096, OWN_MONITORS = 4 };
+
+typedef enum monitor_state { MONITOR_OPEN = 1, MONITOR_FIRED, MONITOR_ENDED } monitor_state;
+
+static struct {
+    filch_pid registrar, pids[VILLAGE];
+    int64_t   born, ended, limit;
+    int64_t   joined, left; /* as the registrar hears of it */
+    struct {
+        filch_pid target;
+        uint8_t   state;
+    } monitors[MONITORS_MAX];
+    uint64_t monitor_count;
+} village;
+
+struct villager {
+    int64_t days;
+    struct {
+        uint64_t id, ref;
+    } own[OWN_MONITORS];
+    filch_pid spouse; /* linked with it from birth, and nobody else knows it: it waits for a word of its end */
+    bool      traps;
+};
+
+static const filch_type villager, burgher;
+
+static filch_pid anybody(void)
+{
+    return village.pids[fli_sim_choose(VILLAGE)];
+}
+
+static bool is_gone(filch_err err)
+{
+    return err == FILCH_OK || err == FILCH_EDEAD || err == FILCH_EINVAL || err == FILCH_ESTALE;
+}
+
+/* Has one more villager born, and the registrar told of its end, by either way. */
+static void give_birth(void)
+{
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    struct villager     v = { 0 };
+    static const char  *names[VILLAGE_NAMES] = { "miller", "smith", "baker" };
+    filch_pid           pid;
+    bool                at_birth = fli_sim_choose(2) == 0;
+    filch_data          first = filch_int(1);
+    opt.args = filch_bytes(&v, sizeof v);
+    opt.relations = at_birth ? FILCH_SPAWN_MONITOR : 0;
+    opt.messages = &first;
+    opt.message_count = fli_sim_choose(2);
+    if (fli_sim_choose(3) == 0) opt.name = names[fli_sim_choose(VILLAGE_NAMES)];
+    filch_err err = filch_spawn(now.sched, &villager, &opt, &pid);
+    if (err == FILCH_EEXISTS) {
+        opt.name = NULL;
+        err = filch_spawn(now.sched, &villager, &opt, &pid);
+    }
+    MUST(err == FILCH_OK, "no villager");
+    village.born++;
+    village.pids[fli_sim_choose(VILLAGE)] = pid;
+    if (!at_birth) MUST(filch_monitor(now.sched, village.registrar, pid, 0, NULL) == FILCH_OK, "not watched");
+}
+
+static filch_err registrar_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    int64_t *steps = self;
+    (void)out;
+    if (wants_to_end(events, count)) return filch_done(out, filch_none());
+    if ((*steps)++ == 0) {
+        village.registrar = filch_ctx_self(filch_out_ctx(out));
+        MUST(filch_watch(now.sched, "square", village.registrar, 9) == FILCH_OK, "no watch");
+        for (int i = 0; i < VILLAGE; i++) give_birth();
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_JOINED) village.joined++;
+        if (events[i].type == FILCH_EVENT_LEFT) village.left++;
+        MUST(village.left <= village.joined, "somebody left who had not joined");
+        if (events[i].type != FILCH_EVENT_EXIT) continue;
+        MUST(events[i].tag == 0, "an exit with somebody else's tag");
+        village.ended++;
+        if (village.born < village.limit) give_birth();
+    }
+    MUST(village.ended <= village.born, "more have ended than were born");
+    if (village.ended == village.limit && village.joined == village.left) say_over();
+    return filch_idle(out);
+}
+
+static const filch_type registrar = { .name = "registrar", .size = 8, .init = open_instance, .step = registrar_step,
+                                      .close = close_instance };
+
+static void monitor_somebody(struct villager *v, filch_pid me, filch_pid target)
+{
+    if (village.monitor_count == MONITORS_MAX) return;
+    for (int i = 0; i < OWN_MONITORS; i++) {
+        if (v->own[i].id != 0) continue;
+        uint64_t id = ++village.monitor_count;
+        village.monitors[id - 1].target = target;
+        village.monitors[id - 1].state = MONITOR_OPEN;
+        filch_err err = filch_monitor(now.sched, me, target, id, &v->own[i].ref);
+        MUST(err == FILCH_OK || err == FILCH_EINVAL, "a monitor answered something else"); /* itself, or nobody */
+        if (err == FILCH_OK) v->own[i].id = id;
+        return;
+    }
+}
+
+static void unmonitor_somebody(struct villager *v, filch_pid me)
+{
+    int i = (int)fli_sim_choose(OWN_MONITORS);
+    if (v->own[i].id == 0) return;
+    uint8_t  *state = &village.monitors[v->own[i].id - 1].state;
+    filch_err err = filch_unmonitor(now.sched, me, v->own[i].ref);
+    MUST(err == FILCH_OK || err == FILCH_ESTALE, "an unmonitor answered something else");
+    MUST(err == FILCH_ESTALE || *state == MONITOR_OPEN, "a monitor that had fired was ended");
+    if (err != FILCH_OK) return;
+    *state = MONITOR_ENDED;
+    v->own[i].id = 0;
+}
+
+static void hear_of_exit(struct villager *v, const filch_event *event)
+{
+    uint64_t id = event->tag;
+    MUST(id > 0 && id <= village.monitor_count, "an exit with a tag that was never given");
+    filch_pid target = village.monitors[id - 1].target;
+    MUST(village.monitors[id - 1].state == MONITOR_OPEN, "an exit came twice, or after unmonitor");
+    MUST(event->from.serial == target.serial && event->from.node == target.node, "an exit of somebody else");
+    village.monitors[id - 1].state = MONITOR_FIRED;
+    for (int i = 0; i < OWN_MONITORS; i++) {
+        if (v->own[i].id == id) v->own[i].id = 0;
+    }
+}
+
+/* A spouse fails, or says goodbye and ends well. */
+static filch_err spouse_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    filch_pid *other = self;
+    if (wants_to_end(events, count)) return filch_done(out, filch_none());
+    switch (fli_sim_choose(4)) {
+    case 0: return FILCH_EUSER + 3;
+    case 1:
+        (void)!filch_send(now.sched, *other, filch_int(7)); /* it may have ended before us */
+        return filch_done(out, filch_none());
+    case 2:
+        MUST(filch_terminate(now.sched, filch_ctx_self(filch_out_ctx(out))) == FILCH_OK, "no terminate");
+        return filch_idle(out);
+    default: return filch_continue(out);
+    }
+}
+
+static const filch_type spouse = { .name = "spouse", .size = sizeof(filch_pid), .init = open_instance,
+                                   .step = spouse_step, .close = close_instance };
+
+static void marry(struct villager *v, filch_pid me)
+{
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    opt.args = filch_bytes(&me, sizeof me);
+    opt.relations = FILCH_SPAWN_LINK;
+    MUST(filch_spawn(now.sched, &spouse, &opt, &v->spouse) == FILCH_OK, "no spouse");
+}
+
+static void do_something(struct villager *v, filch_pid me, filch_out *out)
+{
+    static const char *names[VILLAGE_NAMES] = { "miller", "smith", "baker" };
+    const char        *name = names[fli_sim_choose(VILLAGE_NAMES)];
+    filch_sched       *sched = now.sched;
+    filch_err          err = FILCH_OK;
+    switch (fli_sim_choose(16)) {
+    case 0:
+    case 1: monitor_somebody(v, me, anybody()); break;
+    case 2: unmonitor_somebody(v, me); break;
+    case 3:
+    case 4: err = filch_link(sched, me, anybody()); break;
+    case 5: err = filch_unlink(sched, me, anybody()); break;
+    case 6:
+        v->traps = !v->traps;
+        err = filch_trap_links(out, v->traps);
+        break;
+    case 7: err = filch_register(sched, name, me); break;
+    case 8: err = filch_unregister(sched, name); break;
+    case 9: err = filch_send_name(sched, name, filch_int(1)); break;
+    case 10: err = filch_join(sched, "square", me); break;
+    case 11: err = filch_leave(sched, "square", me); break;
+    case 12: err = filch_broadcast(sched, "square", filch_int(2), NULL); break;
+    case 13: err = filch_terminate(sched, anybody()); break;
+    case 14: err = filch_cancel_with(sched, anybody(), FILCH_EUSER + 5, fli_sim_choose(50000)); break;
+    default: err = filch_link(sched, anybody(), anybody()); break;
+    }
+    MUST(is_gone(err) || err == FILCH_EEXISTS, "a relation answered something else");
+}
+
+static filch_err villager_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    struct villager *v = self;
+    filch_pid        me = filch_ctx_self(filch_out_ctx(out));
+    bool             asked = false;
+    for (size_t i = 0; i < count; i++) {
+        asked = asked || events[i].type == FILCH_EVENT_CANCEL;
+        if (events[i].type == FILCH_EVENT_EXIT) hear_of_exit(v, &events[i]);
+        if (events[i].type != FILCH_EVENT_LINK_DOWN) continue;
+        MUST(v->traps, "a link is down, and who does not trap hears of it");
+        MUST(events[i].error != FILCH_OK, "a link is down without a reason");
+        bool widowed = v->spouse.serial != 0 && events[i].from.serial == v->spouse.serial;
+        if (widowed) return filch_done(out, filch_none());
+    }
+    if (asked && fli_sim_choose(2) == 0) return filch_done(out, filch_none());
+    for (size_t i = 0; v->spouse.serial != 0 && i < count; i++) {
+        bool word = events[i].type == FILCH_EVENT_MESSAGE && events[i].from.serial == v->spouse.serial;
+        if (word) return filch_done(out, filch_none());
+    }
+    if (v->spouse.serial != 0) return filch_idle(out);
+    v->days++;
+    for (uint32_t n = fli_sim_choose(3); n > 0; n--) do_something(v, me, out);
+    if (v->days > 6) return fli_sim_choose(2) ? filch_done(out, filch_int(1)) : FILCH_EUSER + 1;
+    switch (fli_sim_choose(12)) {
+    case 0: return filch_done(out, filch_int(1));
+    case 1: return FILCH_EUSER + 2;
+    case 2: return filch_upgrade(out, fli_sim_choose(2) ? &villager : &burgher, NULL, filch_bytes(v, sizeof *v));
+    case 3:
+        MUST(filch_yield_sleep(out, 1, 1 + fli_sim_choose(20000)) == FILCH_OK, "no sleep");
+        return filch_wait(out);
+    case 4: marry(v, me); return filch_idle(out);
+    default: return filch_continue(out);
+    }
+}
+
+static const filch_type villager = { .name = "villager", .size = sizeof(struct villager), .init = open_instance,
+                                     .step = villager_step, .close = close_instance };
+static const filch_type burgher = { .name = "burgher", .size = sizeof(struct villager) + 8, .init = open_instance,
+                                    .step = villager_step, .close = close_instance };
+
+/* A thread that is no process meddles. */
+static void meddler(void *arg)
+{
+    (void)arg;
+    while (!over) {
+        MUST(is_gone(filch_link(now.sched, anybody(), anybody())), "a link answered something else");
+        MUST(is_gone(filch_unlink(now.sched, anybody(), anybody())), "an unlink answered something else");
+        if (fli_sim_choose(4) == 0) MUST(is_gone(filch_join(now.sched, "square", anybody())), "no join");
+        if (fli_sim_choose(8) == 0) MUST(is_gone(filch_terminate(now.sched, anybody())), "no terminate");
+        fli_thread_yield();
+    }
+}
+
+static void run_relations(uint32_t workers, uint32_t size)
+{
+    filch_options opt = options_for(workers);
+    fli_thread    outside;
+    filch_pid     found;
+    size_t        members;
+    begin(&opt, size);
+    memset(&village, 0, sizeof village);
+    village.limit = VILLAGE + size / 10;
+    (void)spawn(&registrar, NULL, 0);
+    MUST(fli_thread_start(&outside, "outside", meddler, NULL) == FILCH_OK, "no thread");
+    fli_thread_join(&outside);
+    wait_until_over();
+    static const char *names[VILLAGE_NAMES] = { "miller", "smith", "baker" };
+    for (int i = 0; i < VILLAGE_NAMES; i++) {
+        MUST(filch_whereis(now.sched, names[i], &found) == FILCH_EDEAD, "the dead have a name");
+    }
+    MUST(filch_members(now.sched, "square", NULL, 0, &members) == FILCH_OK && members == 0, "the dead are members");
+    end(FILCH_FOREVER, FILCH_OK);
+}
+
 const workload workloads[] = {
     { "ring", "tokens go round a ring", run_ring },
     { "storm", "many senders, few readers, order kept", run_storm },
@@ -947,5 +1213,6 @@ const workload workloads[] = {
     { "tick", "no workers: the host's own loop", run_tick },
     { "work", "blocking functions on the pool", run_work },
     { "poor", "memory runs out again and again", run_poor },
+    { "relations", "monitors, links, names, groups, exits", run_relations },
 };
 const unsigned workload_count = sizeof workloads / sizeof workloads[0];
