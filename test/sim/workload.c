@@ -572,9 +572,13 @@ static void run_churn(uint32_t workers, uint32_t size)
 
 /* ---- limits: small mailboxes of every policy; nothing is lost without a word ---- */
 
+/* Beside one box of each policy there is a mortal one, which those who wait for room may outlive: it ends every now and
+ * then, and another takes its place. */
+enum { POLICIES = 5, MORTAL = POLICIES, ALL_BOXES };
+
 static struct {
-    filch_pid box[5];
-    int64_t   accepted[5], read[5], dropped[5];
+    filch_pid box[ALL_BOXES];
+    int64_t   accepted[ALL_BOXES], read[ALL_BOXES], dropped[ALL_BOXES];
     int64_t   left;
     int64_t   pushing; /* senders still at work */
 } limited;
@@ -582,6 +586,8 @@ static struct {
 struct box {
     int64_t policy;
 };
+
+static void spawn_limited(int64_t policy);
 
 static filch_err box_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -591,15 +597,34 @@ static filch_err box_step(void *self, const filch_event *events, size_t count, f
         if (events[i].type == FILCH_EVENT_DROPPED) limited.dropped[b->policy] += filch_as_int(&events[i].data);
         if (events[i].type == FILCH_EVENT_MESSAGE) limited.read[b->policy]++;
     }
+    if (b->policy == MORTAL && limited.pushing > 0 && fli_sim_choose(4) == 0) {
+        spawn_limited(MORTAL);
+        return filch_done(out, filch_none());
+    }
     return fli_sim_choose(3) == 0 ? filch_continue(out) : filch_idle(out);
 }
 
 static const filch_type box = { .name = "box", .size = sizeof(struct box), .init = open_instance, .step = box_step,
                                 .close = close_instance };
 
+static void spawn_limited(int64_t policy)
+{
+    struct box          b = { .policy = policy };
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    opt.args = filch_bytes(&b, sizeof b);
+    opt.mailbox_max = 1 + fli_sim_choose(4);
+    opt.overflow = policy == MORTAL ? FILCH_OVERFLOW_WAIT : (uint32_t)policy;
+    MUST(filch_spawn(now.sched, &box, &opt, &limited.box[policy]) == FILCH_OK, "no box");
+}
+
 struct pusher {
     int64_t left, waits, waits_on;
 };
+
+static bool can_end(int64_t policy)
+{
+    return policy == FILCH_OVERFLOW_STOP || policy == MORTAL;
+}
 
 static void count_send(int64_t policy, filch_err err)
 {
@@ -610,7 +635,7 @@ static void count_send(int64_t policy, filch_err err)
         MUST(drops, "dropped without a policy that says so");
         limited.accepted[policy]++; /* and told to the reader as dropped */
     } else {
-        MUST(err == FILCH_EFULL || (err == FILCH_EDEAD && policy == FILCH_OVERFLOW_STOP), "a send answered something else");
+        MUST(err == FILCH_EFULL || (err == FILCH_EDEAD && can_end(policy)), "a send answered something else");
     }
 }
 
@@ -621,13 +646,13 @@ static filch_err pusher_step(void *self, const filch_event *events, size_t count
     for (size_t i = 0; i < count; i++) {
         if (events[i].type != FILCH_EVENT_YIELD) continue;
         p->waits--;
-        MUST(events[i].error == FILCH_OK || events[i].tag == FILCH_OVERFLOW_STOP || events[i].error == FILCH_EFULL ||
+        MUST(events[i].error == FILCH_OK || can_end((int64_t)events[i].tag) || events[i].error == FILCH_EFULL ||
                  events[i].error == FILCH_EDROPPED,
              "a waiting send failed");
         count_send((int64_t)events[i].tag, events[i].error);
     }
     for (int i = 0; i < 3 && p->left > 0; i++, p->left--) {
-        int64_t policy = fli_sim_choose(5);
+        int64_t policy = fli_sim_choose(ALL_BOXES);
         if (fli_sim_choose(2)) {
             count_send(policy, filch_send(sched_of(out), limited.box[policy], filch_int(p->left)));
         } else {
@@ -650,15 +675,8 @@ static void run_limits(uint32_t workers, uint32_t size)
     filch_options opt = options_for(workers);
     begin(&opt, size);
     memset(&limited, 0, sizeof limited);
-    for (int64_t i = 0; i < 5; i++) {
-        struct box          b = { .policy = i };
-        filch_spawn_options spawn_opt = FILCH_SPAWN_OPTIONS_INIT;
-        spawn_opt.args = filch_bytes(&b, sizeof b);
-        spawn_opt.mailbox_max = 1 + fli_sim_choose(4);
-        spawn_opt.overflow = (uint32_t)i;
-        MUST(filch_spawn(now.sched, &box, &spawn_opt, &limited.box[i]) == FILCH_OK, "no box");
-    }
     limited.pushing = PUSHERS;
+    for (int64_t i = 0; i < ALL_BOXES; i++) spawn_limited(i);
     for (int i = 0; i < PUSHERS; i++) {
         struct pusher p = { .left = size / PUSHERS / 2 + 1 };
         (void)spawn(&pusher, &p, sizeof p);
@@ -666,7 +684,7 @@ static void run_limits(uint32_t workers, uint32_t size)
     wait_until_over();
     /* Stop empties the boxes: a cancel comes first, but a box that was told to end may have messages left. So ask for
      * silence before: every box is idle and empty when its count says so. */
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < POLICIES; i++) {
         filch_info info = { .size = sizeof info };
         while (filch_inspect(now.sched, limited.box[i], &info) == FILCH_OK &&
                (info.messages > 0 || info.state != FILCH_STATE_IDLE)) {
