@@ -15,7 +15,8 @@
 #include "fuzz/still_clock.h"
 #include "support/alloc.h"
 
-enum { OWN = FILCH_CMD_USER, BOX_MAX = 1 << 16, ACTS_MAX = 16, MESSAGE_MAX = 32, MESSAGES_MAX = 40 };
+enum { OWN = FILCH_CMD_USER, BOX_MAX = 2 << 20, ACTS_MAX = 16, MESSAGE_MAX = 32, MESSAGES_MAX = 40,
+       STEPS = 64 };
 
 #define BROKEN (FILCH_EUSER + 7)
 
@@ -27,7 +28,7 @@ static struct {
     uint8_t   bytes[BOX_MAX];
     size_t    size;
     uint32_t  count;
-    bool      bad; /* there was none, or one too large for us */
+    bool      none; /* there was no memory for it */
     filch_pid pid;
     filch_err error;
 } box;
@@ -38,9 +39,10 @@ static void on_blackbox(void *user, filch_pid pid, filch_err error, const void *
     box.count++;
     box.pid = pid;
     box.error = error;
-    box.bad = bytes == NULL || size > BOX_MAX;
-    box.size = box.bad ? 0 : size;
-    if (box.size > 0) memcpy(box.bytes, bytes, size);
+    box.none = bytes == NULL;
+    box.size = size;
+    MUST(size <= BOX_MAX && (size > 0) == (bytes != NULL), "a recording without end, or without bytes");
+    if (size > 0) memcpy(box.bytes, bytes, size);
 }
 
 /* ---- the clerk ---- */
@@ -317,7 +319,7 @@ static void live(fuzz_bytes *in)
     opt.payload_max = choice / 4 % 4 == 1 ? 12 : 0;
     opt.send_budget = choice / 16 % 4;
     opt.batch_max = choice / 64 % 4;
-    how.blackbox = fuzz_below(in, 4) == 0 ? 1 + fuzz_below(in, 8) : FILCH_BLACKBOX_STEPS;
+    how.blackbox = fuzz_below(in, 4) == 0 ? 1 + fuzz_below(in, 8) : STEPS;
     how.method = choice % 8 == 5 ? "careful" : NULL;
     how.values = make_values(choice);
     MUST(filch_sched_create(&sched, &opt) == FILCH_OK, "no scheduler");
@@ -327,12 +329,12 @@ static void live(fuzz_bytes *in)
     if (starve % 8 == 7) test_alloc_fail(&alloc, 1u + starve / 8, starve >= 128);
     for (int i = 0; in->left > 0 && box.count == 0 && i < MESSAGES_MAX; i++) send_orders(in, sched, pid, &pointers);
     bool poor = alloc.refused > 0;
-    if (box.count > 0 && !box.bad) {
+    if (box.count > 0 && !box.none) {
         replay_faithfully(poor, pointers);
         replay_damaged(in, choice % 2 == 0);
     }
     test_alloc_fail(&alloc, 0, false);
-    MUST(box.count <= 1 && (!box.bad || poor), "a recording too many, or none");
+    MUST(box.count <= 1 && (!box.none || poor), "a recording too many, or none");
     filch_err err = filch_sched_stop(sched, FILCH_MILLISECONDS(1), NULL);
     MUST(err == FILCH_OK || err == FILCH_EDEADLINE, "no end");
     filch_registry_destroy(registry);
@@ -345,7 +347,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *at, size_t size)
     static uint8_t whole[4096 + 64];
     memset(&alloc, 0, sizeof alloc);
     box.count = 0;
-    box.bad = false;
+    box.none = false;
     moved = freed = still_clock_ns = 0;
     switch (fuzz_below(&in, 8)) {
     case 0: replay_anything(in.at, in.left, true); break;

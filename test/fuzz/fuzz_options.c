@@ -4,6 +4,7 @@
  * A struct lies at the end of a block of exactly its size, so that the address sanitizer sees a byte too many. Pointers
  * to functions and objects are ours or NULL; numbers of threads are kept small, and so is what is allocated at once.
  */
+#include <stdatomic.h>
 #include <stddef.h>
 
 #include <filch.h>
@@ -11,10 +12,10 @@
 #include "fuzz/bytes.h"
 #include "support/alloc.h"
 
-enum { MORE = 64, WORKERS_MOST = 3 };
+enum { MORE = 64, WORKERS_MOST = 3, NAMES = 3, FIRST = 3, FIRST_SIZE = 40 };
 
-static test_alloc alloc;
-static uint64_t   exits;
+static test_alloc           alloc;
+static atomic_uint_fast64_t exits; /* workers call on_exit, several at once */
 
 static void on_long_step(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished)
 {
@@ -116,8 +117,8 @@ static bool is_possible(const filch_options *opt, size_t size, uint8_t rubbish)
     return read.max_processes <= UINT32_MAX / 2 && read.work_threads <= 1024;
 }
 
-/* A scheduler, or NULL; and how many processes it may have. */
-static filch_sched *create(fuzz_bytes *in, uint64_t *most)
+/* A scheduler, or NULL; and how many processes it may have, and how large a payload. */
+static filch_sched *create(fuzz_bytes *in, uint64_t *most, size_t *payload_max)
 {
     filch_options opt;
     filch_sched  *sched = NULL;
@@ -134,13 +135,71 @@ static filch_sched *create(fuzz_bytes *in, uint64_t *most)
     free(given);
     MUST(err == (is_possible(&opt, size, rubbish) ? FILCH_OK : FILCH_EINVAL), "create with another answer");
     *most = opt.max_processes != 0 ? opt.max_processes : 1u << 26;
+    *payload_max = size >= offsetof(filch_options, payload_max) + sizeof opt.payload_max ? opt.payload_max : 0;
     MUST((err == FILCH_OK) == (sched != NULL), "a scheduler without a success, or the other way round");
     return sched;
 }
 
 /* ---- spawn options ---- */
 
-static void spawn(fuzz_bytes *in, filch_sched *sched, uint64_t *alive, uint64_t *listened, uint64_t most)
+/* What has been spawned. */
+static struct {
+    uint64_t alive, listened, most;
+    size_t   payload_max;
+    bool     taken[NAMES];
+} books;
+
+static const char *const names[NAMES] = { "a", "another", "" };
+static filch_data        first[FIRST]; /* messages */
+
+/* A name, messages and relations; the rest of them is what the input says. Gives the index of the name, or -1. */
+static int choose_more(fuzz_bytes *in, filch_spawn_options *opt)
+{
+    static const char bytes[FIRST_SIZE];
+    int               name = (int)fuzz_below(in, 8);
+    opt->name = name < NAMES ? names[name] : NULL;
+    first[0] = filch_int(1);
+    first[1] = filch_bytes(bytes, FIRST_SIZE);
+    first[2] = filch_bytes(NULL, FIRST_SIZE); /* refused */
+    opt->messages = fuzz_below(in, 4) == 0 ? first : NULL;
+    if (fuzz_below(in, 8) != 0) opt->message_count = opt->messages != NULL ? opt->message_count % (FIRST + 1) : 0;
+    else opt->message_count = opt->messages != NULL ? (size_t)UINT32_MAX + 1 + opt->message_count % 8 : 1;
+    if (fuzz_below(in, 8) != 0) opt->relations &= FILCH_SPAWN_TRAP;
+    if (fuzz_below(in, 8) != 0) opt->spare_too = 0;
+    return name < NAMES ? name : -1;
+}
+
+/* Not even the struct makes sense. */
+static bool is_wrong(const filch_spawn_options *read, size_t size, uint8_t rubbish)
+{
+    if (size < sizeof read->size || (size > sizeof *read && rubbish != 0)) return true;
+    if (read->overflow > FILCH_OVERFLOW_STOP || read->spare != 0 || read->spare_too != 0) return true;
+    if (read->blackbox > FILCH_BLACKBOX_MAX && read->blackbox != FILCH_BLACKBOX_OFF) return true;
+    if (read->relations > FILCH_SPAWN_ALL || read->message_count > UINT32_MAX) return true;
+    return (read->messages == NULL && read->message_count > 0) || (read->name != NULL && read->name[0] == '\0');
+}
+
+/* There is at least one reason to refuse it, and this is one. */
+static bool is_reason(const filch_spawn_options *read, int name, filch_err err)
+{
+    switch (err) {
+    case FILCH_ELIMIT: return books.alive >= books.most;
+    case FILCH_EEXISTS: return read->name != NULL && books.taken[name];
+    case FILCH_ESTATE: return (read->relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK)) != 0;
+    case FILCH_ETOOBIG: return read->message_count > 1 && books.payload_max != 0 && books.payload_max < FIRST_SIZE;
+    case FILCH_EINVAL: return read->message_count > 2;
+    default: return false;
+    }
+}
+
+static bool is_refused(const filch_spawn_options *read, int name)
+{
+    return is_reason(read, name, FILCH_ELIMIT) || is_reason(read, name, FILCH_EEXISTS) ||
+           is_reason(read, name, FILCH_ESTATE) || is_reason(read, name, FILCH_ETOOBIG) ||
+           is_reason(read, name, FILCH_EINVAL);
+}
+
+static void spawn(fuzz_bytes *in, filch_sched *sched)
 {
     filch_spawn_options opt;
     fuzz_fill(in, &opt, sizeof opt);
@@ -155,6 +214,7 @@ static void spawn(fuzz_bytes *in, filch_sched *sched, uint64_t *alive, uint64_t 
     opt.blackbox = choose_blackbox(in, opt.blackbox);
     if (fuzz_below(in, 8) != 0) opt.spare = 0;
     opt.on_exit = opt.on_exit != NULL ? on_exit_of : NULL;
+    int                 name = choose_more(in, &opt);
     size_t              size = choose_size(in, sizeof opt, 8);
     uint8_t             rubbish = fuzz_below(in, 4) == 0 ? fuzz_byte(in) : 0;
     filch_spawn_options read = FILCH_SPAWN_OPTIONS_INIT;
@@ -165,9 +225,7 @@ static void spawn(fuzz_bytes *in, filch_sched *sched, uint64_t *alive, uint64_t 
     filch_pid pid;
     filch_err err = filch_spawn(sched, &type, given, &pid);
     free(given);
-    bool wrong = size < sizeof opt.size || (size > sizeof opt && rubbish != 0);
-    wrong = wrong || read.overflow > FILCH_OVERFLOW_STOP;
-    wrong = wrong || (read.blackbox > FILCH_BLACKBOX_MAX && read.blackbox != FILCH_BLACKBOX_OFF) || read.spare != 0;
+    bool wrong = is_wrong(&read, size, rubbish);
     if (wrong) MUST(err == FILCH_EINVAL, "impossible spawn options were taken");
     /* How large a limit may be is the library's to say; small ones must work. */
     bool large = read.mailbox_max >= 1u << 22 || read.mailbox_bytes >= 1u << 27;
@@ -175,10 +233,13 @@ static void spawn(fuzz_bytes *in, filch_sched *sched, uint64_t *alive, uint64_t 
         MUST(err != FILCH_OK, "a type without init took a method or args");
         return;
     }
-    if (!wrong && !large) MUST(err == (*alive < most ? FILCH_OK : FILCH_ELIMIT), "a spawn with another answer");
+    if (!wrong && !large) {
+        MUST(err == FILCH_OK ? !is_refused(&read, name) : is_reason(&read, name, err), "a spawn with another answer");
+    }
     if (err != FILCH_OK) return;
-    (*alive)++;
-    *listened += read.on_exit != NULL;
+    books.alive++;
+    books.listened += read.on_exit != NULL;
+    if (read.name != NULL) books.taken[name] = true;
     filch_err sent = filch_send(sched, pid, filch_int(1));
     MUST(sent == FILCH_OK, "the first message was refused");
 }
@@ -226,23 +287,22 @@ static void stop(filch_sched *sched, uint64_t alive, uint8_t rubbish, size_t siz
 int LLVMFuzzerTestOneInput(const uint8_t *at, size_t size)
 {
     fuzz_bytes in = { at, size };
-    uint64_t   alive = 0, listened = 0;
     memset(&alloc, 0, sizeof alloc);
+    memset(&books, 0, sizeof books);
     exits = 0;
-    uint64_t     most;
     uint8_t      rubbish = fuzz_byte(&in);
     size_t       report_size = choose_size(&in, sizeof(filch_report), 1);
-    filch_sched *sched = create(&in, &most);
+    filch_sched *sched = create(&in, &books.most, &books.payload_max);
     if (sched != NULL) {
         while (in.left > 0) {
             if (fuzz_below(&in, 4) == 0) look(&in, sched);
-            else if (alive < 50) spawn(&in, sched, &alive, &listened, most);
+            else if (books.alive < 50) spawn(&in, sched);
             else break;
         }
         if (filch_wake_fd(sched) >= 0) MUST(filch_tick(sched, 0, NULL) == FILCH_OK, "a tick failed");
-        stop(sched, alive, rubbish, report_size);
+        stop(sched, books.alive, rubbish, report_size);
     }
-    MUST(exits == listened, "ends nobody was told of");
+    MUST(exits == books.listened, "ends nobody was told of");
     MUST(alloc.bytes == 0 && alloc.blocks == 0 && alloc.wrong == 0, "memory was left behind");
     return 0;
 }
