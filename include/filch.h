@@ -182,6 +182,10 @@ typedef enum filch_kind {
     FILCH_KIND_BYTES
 } filch_kind;
 
+/* Payloads as constants, for descriptions that are data: filch_spawn_options.args of a filch_child, say. */
+#define FILCH_INT_INIT(n) { .kind = FILCH_KIND_INT, .as = { .i = (n) } }
+#define FILCH_PTR_INIT(p) { .kind = FILCH_KIND_PTR, .as = { .ptr = (p) } }
+
 /* Frees memory handed over by filch_move or filch_share. May run on any worker. `user` is what you gave filch_share,
  * NULL for filch_move. */
 typedef void (*filch_free_fn)(void *user, void *bytes, size_t size);
@@ -340,7 +344,7 @@ typedef struct filch_spawn_options {
 
 enum {
     FILCH_SPAWN_MONITOR = 1, /* the process that spawns monitors it */
-    FILCH_SPAWN_LINK = 2,    /* and is linked with it */
+    FILCH_SPAWN_LINK = 2,    /* and is linked with it; of both, LINK_DOWN comes before EXIT */
     FILCH_SPAWN_TRAP = 4,    /* the new process traps links from the beginning */
     FILCH_SPAWN_ALL = 7
 };
@@ -800,6 +804,102 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_unwatch(filch_out *out, uint64_t 
 FILCH_API FILCH_MUST_USE filch_err filch_yield_members(filch_out *out, uint64_t tag, const char *group);
 FILCH_API FILCH_MUST_USE filch_err filch_yield_broadcast(filch_out *out, uint64_t tag, const char *group,
                                                          filch_data data);
+
+/* ---- supervision -------------------------------------------------------------------------------------------- */
+
+/* A supervisor is a process that starts others, its children, in order; starts them again when they end; and stops them
+ * in reverse order when it ends. Children may be supervisors: a tree, described by constants.
+ *
+ *     static const filch_child children[] = {
+ *         { .id = "store", .type = &store },
+ *         { .id = "fetch", .type = &fetch, .restart = FILCH_TRANSIENT, .stop_ns = FILCH_SECONDS(1) },
+ *     };
+ *     static const filch_supervisor tree = { .strategy = FILCH_REST_FOR_ONE, .children = children, .child_count = 2 };
+ *     filch_supervise(sched, &tree, NULL, &pid);
+ *
+ * Stopping a child is filch_cancel_with, with FILCH_ECANCELLED and its `stop_ns`; then force. One is stopped at a time.
+ * When a supervisor is ended by force, its children go with it: they are linked. */
+typedef enum filch_strategy {
+    FILCH_ONE_FOR_ONE, /* whoever ends is started again */
+    FILCH_ONE_FOR_ALL, /* all are stopped, and started again */
+    FILCH_REST_FOR_ONE /* it and those after it are */
+} filch_strategy;
+
+typedef enum filch_restart {
+    FILCH_PERMANENT, /* is started again whenever it ends */
+    FILCH_TRANSIENT, /* when it fails; having ended well it is done, also when others are started again */
+    FILCH_TEMPORARY  /* never, and is forgotten */
+} filch_restart;
+
+#define FILCH_CHILD_ID_MAX 63
+#define FILCH_NO_RESTARTS UINT32_MAX
+
+struct filch_supervisor;
+
+/* What it points to must live as long as the supervisor. */
+typedef struct filch_child {
+    const char                    *id;         /* 1 to 63 bytes, unlike its siblings' */
+    const filch_type              *type;       /* NULL for a supervisor */
+    const struct filch_supervisor *supervisor; /* a subtree, instead of a type */
+    const filch_spawn_options     *options;    /* for each start; NULL: none. A name is free again at each */
+    uint64_t stop_ns; /* how long it may take to end; 0: 5 s, for a supervisor as long as it takes */
+    uint32_t restart; /* filch_restart */
+    uint32_t spare;   /* 0 */
+} filch_child;
+
+/* Zero means the default given here. */
+typedef struct filch_supervisor {
+    uint32_t strategy;  /* filch_strategy */
+    uint32_t intensity; /* restarts within `period_ns`; one more, and the supervisor stops all and ends with FILCH_ELIMIT,
+                           for its own supervisor to deal with. 0: 3; FILCH_NO_RESTARTS: none; at most 10000 */
+    uint64_t period_ns; /* 0: 5 s */
+    /* How long to wait before a restart: at first `backoff_ns`, then each time `backoff_percent` of that, up to
+     * `backoff_max_ns`; a child that ran for `stable_ns` begins anew. Each is moved by up to half of `jitter` to either
+     * side, the same in the same run of a simulation. */
+    uint64_t backoff_ns;      /* 0: not at all */
+    uint64_t backoff_max_ns;  /* 0: 30 s */
+    uint64_t stable_ns;       /* 0: 5 s */
+    uint32_t backoff_percent; /* 0: 200 */
+    uint32_t jitter;          /* per mille */
+    const filch_child *children;
+    size_t             child_count;
+    uint64_t           spare; /* 0 */
+} filch_supervisor;
+
+/* The process type. Its `args` are filch_ptr to a filch_supervisor. */
+FILCH_API extern const filch_type filch_supervisor_type;
+
+/* Starts a supervisor, whose first step starts its children. If one cannot be started, those before it are stopped, and
+ * the supervisor ends with that error. `options` may give it a name, on_exit and so on; its args are `spec`.
+ *
+ * Thread:  any, also inside steps.                              Blocks:  never.
+ * Owns:    lends `spec` until the supervisor has ended; otherwise as filch_spawn.
+ * Errors:  FILCH_EINVAL   FILCH_EEXISTS  two children have one id; and as filch_spawn
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_supervise(filch_sched *sched, const filch_supervisor *spec,
+                                                   const filch_spawn_options *options, filch_pid *pid);
+
+/* One child of a supervisor: see filch_child_list. */
+typedef struct filch_child_info {
+    char      id[FILCH_CHILD_ID_MAX + 1];
+    filch_pid pid;      /* nobody while it is down */
+    uint32_t  running;
+    uint32_t  restarts; /* since it was last stable */
+} filch_child_info;
+
+/* Children that come later, and go. Each of these is a message to the supervisor; asked from inside a step, it answers
+ * with a message:
+ *   start  the pid (filch_as_pid), or an error (filch_as_int). The child comes last in the order
+ *   stop   FILCH_OK once it has ended and is forgotten, FILCH_EDEAD if there is none of this id (filch_as_int)
+ *   list   all children in order: bytes, an array of filch_child_info
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    start copies *child and the args in its options; what else it points to must outlive the supervisor.
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM; and as filch_send.
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_child_start(filch_sched *sched, filch_pid supervisor, const filch_child *child);
+FILCH_API FILCH_MUST_USE filch_err filch_child_stop(filch_sched *sched, filch_pid supervisor, const char *id);
+FILCH_API FILCH_MUST_USE filch_err filch_child_list(filch_sched *sched, filch_pid supervisor);
 
 /* ---- routing ------------------------------------------------------------------------------------------------ */
 

@@ -506,8 +506,9 @@ filch_err fli_birth_make(fli_model *m, fli_runtime *rt, fli_proc *p, uint64_t se
     if (birth->relations != 0 && !fli_end_watch(&parent)) err = FILCH_EDEAD;
     if (err == FILCH_OK && c.name != NULL) err = fli_name_list(m, c.name);
     if (err == FILCH_OK) {
-        if (c.monitor != NULL) list_both(m, c.monitor);
+        /* In this order: notices come in the order of the list, and the EXIT is the last word. */
         if (c.link != NULL) list_both(m, c.link);
+        if (c.monitor != NULL) list_both(m, c.monitor);
         if (c.exec != NULL) fli_bond_list(m, c.exec, 0);
         fli_state_open_watched(&p->state, fli_serial_gen(serial), limited);
     }

@@ -207,10 +207,17 @@ static filch_err on_birth(fli_runtime *rt, fli_proc *p, uint64_t serial, const f
     return err == FILCH_OK ? fli_birth_make(m, rt, p, serial, birth, limited) : err;
 }
 
+static bool on_is_named(fli_runtime *rt, const char *name)
+{
+    filch_pid pid;
+    return filch_whereis((filch_sched *)rt, name, &pid) == FILCH_OK;
+}
+
 const fli_model_ops fli_model_table = {
     .ended = fli_ended,
     .birth = on_birth,
     .relate = fli_relate,
+    .is_named = on_is_named,
     .handle = fli_handle,
     .node_of = on_node_of,
     .fini = on_fini,

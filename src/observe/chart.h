@@ -19,6 +19,7 @@ typedef enum fli_chart_kind {
     FLI_CHART_RESULT, /* `to` is stepped with the answer to its yield `tag` */
     FLI_CHART_CANCEL, /* `to` is stepped with a cancel */
     FLI_CHART_DROPS,  /* `to` is told of dropped messages */
+    FLI_CHART_NOTICE, /* `to` is stepped with a notice about `from`: `command` is the event's type */
     FLI_CHART_YIELD,  /* `from` yields `command` with `tag` */
     FLI_CHART_ANSWER, /* somebody completes the yield `tag` of `to` */
     FLI_CHART_EXIT,   /* `from` ends, with `data` or `error` */

@@ -69,7 +69,7 @@ static bool has_sender(const fli_chart_line *line)
 
 static bool has_receiver(const fli_chart_line *line)
 {
-    return line->kind <= FLI_CHART_DROPS || line->kind == FLI_CHART_ANSWER;
+    return line->kind <= FLI_CHART_NOTICE || line->kind == FLI_CHART_ANSWER;
 }
 
 static const fli_chart_line *line_at(const fli_chart *chart, uint64_t index)
@@ -116,6 +116,7 @@ static char mark_of(const fli_chart_line *line)
     case FLI_CHART_GET:
     case FLI_CHART_RESULT:
     case FLI_CHART_CANCEL:
+    case FLI_CHART_NOTICE:
     case FLI_CHART_DROPS: return '*';
     case FLI_CHART_YIELD: return '?';
     case FLI_CHART_ANSWER: return '=';
@@ -185,6 +186,8 @@ static void put_command(sheet *page, uint32_t command)
     case FILCH_CMD_TICKER: put(page, "a ticker"); break;
     case FILCH_CMD_TIMER_CANCEL: put(page, "a timer's end"); break;
     case FILCH_CMD_WORK: put(page, "work"); break;
+    case FILCH_CMD_SPAWN: put(page, "a spawn"); break;
+    case FILCH_CMD_EXEC: put(page, "an exec"); break;
     default: put(page, "command %u", command); break;
     }
 }
@@ -200,6 +203,17 @@ static void put_outcome(sheet *page, const fli_chart_line *line)
     if (line->error != FILCH_OK) put_error(page, line->error);
     else if (line->data_kind == FILCH_KIND_NONE) put(page, "ok");
     else put_data(page, line);
+}
+
+static void put_notice(sheet *page, const fli_chart_line *line, const char *from, const char *to)
+{
+    switch (line->command) {
+    case FILCH_EVENT_EXIT: put(page, "%s hears that %s has ended: ", to, from); break;
+    case FILCH_EVENT_LINK_DOWN: put(page, "%s hears that its link with %s is down: ", to, from); break;
+    case FILCH_EVENT_JOINED: put(page, "%s hears that %s has joined ", to, from); break;
+    default: put(page, "%s hears that %s has left ", to, from); break;
+    }
+    put_outcome(page, line);
 }
 
 /* The same in words. */
@@ -229,6 +243,7 @@ static void put_sentence(const fli_chart *chart, sheet *page, const fli_chart_li
         put_outcome(page, line);
         break;
     case FLI_CHART_CANCEL: put(page, "%s is asked to end", to); break;
+    case FLI_CHART_NOTICE: put_notice(page, line, from, to); break;
     case FLI_CHART_DROPS:
         put(page, "%s hears of dropped messages: ", to);
         put_data(page, line);

@@ -49,6 +49,8 @@ typedef struct fli_model_ops {
     /* Makes the relations of a process that is complete but not open yet, and opens it. An error: it is not open. */
     filch_err (*birth)(fli_runtime *rt, fli_proc *p, uint64_t serial, const fli_birth *birth, bool limited);
     filch_err (*relate)(fli_runtime *rt, fli_request *request);
+    /* Does a process have this name? */
+    bool (*is_named)(fli_runtime *rt, const char *name);
     /* The handler of the model's commands. */
     filch_err (*handle)(fli_runtime *rt, const filch_command *command, filch_receiver receiver);
     /* The node of another host: filch_pid.node. */

@@ -81,10 +81,15 @@ static void note_event(fli_simulation *sim, uint32_t number, const filch_event *
         [FILCH_EVENT_YIELD] = FLI_CHART_RESULT,
         [FILCH_EVENT_CANCEL] = FLI_CHART_CANCEL,
         [FILCH_EVENT_DROPPED] = FLI_CHART_DROPS,
+        [FILCH_EVENT_EXIT] = FLI_CHART_NOTICE,
+        [FILCH_EVENT_LINK_DOWN] = FLI_CHART_NOTICE,
+        [FILCH_EVENT_JOINED] = FLI_CHART_NOTICE,
+        [FILCH_EVENT_LEFT] = FLI_CHART_NOTICE,
     };
     fli_simulation_note(sim, (fli_chart_event){ .kind = kinds[event->type],
                                                 .from = fli_simulation_number(sim, event->from.serial),
                                                 .to = number,
+                                                .command = event->type > FILCH_EVENT_DROPPED ? (uint32_t)event->type : 0,
                                                 .tag = event->tag,
                                                 .error = event->error,
                                                 .data = &event->data });

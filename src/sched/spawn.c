@@ -152,6 +152,9 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
     fli_local   *here = fli_here(rt);
     filch_err    err;
     if (!enter(sched, here)) return FILCH_ECLOSED;
+    /* Asked again when it is born; but mostly this spares an init that would be in vain. */
+    err = FILCH_EEXISTS;
+    if (birth != NULL && birth->name != NULL && rt->model_ops->is_named(rt, birth->name)) goto no_slot;
 
     uint32_t slot = take_slot(sched, here, &err);
     if (slot == 0) goto no_slot;

@@ -1,0 +1,515 @@
+/* supervisor_test.c - supervisors: who is started again, in which order, how often, and when they give up. Mostly in
+ * virtual time (filch_sim_run); the last part lets faults rain on a tree for five minutes of it. */
+#include <stdio.h>
+
+#include "api/world.h"
+
+#define FAILURE (FILCH_EUSER + 3)
+
+/* ---- a diary of starts and ends, by child ---- */
+
+enum { DIARY_MAX = 4096, KIDS = 16 };
+
+static struct {
+    char      entries[DIARY_MAX][4]; /* "+a": a was started, "-a": it was closed */
+    size_t    count;
+    filch_pid pids[KIDS]; /* the last of each */
+    uint64_t  times_ns[DIARY_MAX];
+    int       alive;
+    int       refuse[KIDS]; /* inits that fail */
+    filch_err gone; /* how the supervisor ended */
+    int       goings;
+    filch_sched *sched;
+} diary;
+
+static void diary_note(char sign, char who, filch_sched *sched)
+{
+    if (diary.count == DIARY_MAX) return;
+    diary.times_ns[diary.count] = filch_sim_now(sched);
+    snprintf(diary.entries[diary.count++], 4, "%c%c", sign, who);
+}
+
+/* All entries from the nth on, with blanks between. */
+static const char *diary_from(size_t n)
+{
+    static char text[DIARY_MAX * 4];
+    text[0] = '\0';
+    for (; n < diary.count; n++) {
+        strcat(text, text[0] != '\0' ? " " : "");
+        strcat(text, diary.entries[n]);
+    }
+    return text;
+}
+
+struct child {
+    filch_sched *sched;
+    char         who;
+    bool         stubborn; /* does not end when asked */
+};
+
+static filch_err child_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    struct child *c = self;
+    int64_t       which = filch_as_int(args);
+    (void)method;
+    c->sched = filch_ctx_sched(ctx);
+    c->who = (char)('a' + (which & 15));
+    c->stubborn = which >= 16;
+    if (diary.refuse[which & 15] > 0) {
+        diary.refuse[which & 15]--;
+        return FAILURE;
+    }
+    diary.pids[which & 15] = filch_ctx_self(ctx);
+    diary.alive++;
+    diary_note('+', c->who, c->sched);
+    return FILCH_OK;
+}
+
+/* A message ends it: 0 well, otherwise with that error. */
+static filch_err child_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    const struct child *c = self;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL && !c->stubborn) return filch_done(out, filch_none());
+        if (events[i].type != FILCH_EVENT_MESSAGE) continue;
+        filch_err err = (filch_err)filch_as_int(&events[i].data);
+        return err != FILCH_OK ? err : filch_done(out, filch_none());
+    }
+    return filch_idle(out);
+}
+
+static void child_close(void *self)
+{
+    const struct child *c = self;
+    diary.alive--;
+    diary_note('-', c->who, c->sched);
+}
+
+static const filch_type child_type = {
+    .name = "child", .size = sizeof(struct child), .init = child_init, .step = child_step, .close = child_close
+};
+
+#define OPTIONS(n) { .size = sizeof(filch_spawn_options), .args = FILCH_INT_INIT(n) }
+static const filch_spawn_options args_of[] = { OPTIONS(0), OPTIONS(1), OPTIONS(2), OPTIONS(3), OPTIONS(17) };
+#define ARGS(n) &args_of[n]
+
+static void on_gone(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    (void)user;
+    (void)pid;
+    (void)result;
+    diary.gone = error;
+    diary.goings++;
+}
+
+static filch_pid supervise(filch_sched *sched, const filch_supervisor *spec)
+{
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    filch_pid           pid = { 0, 0 };
+    memset(&diary, 0, sizeof diary);
+    opt.on_exit = on_gone;
+    ok(filch_supervise(sched, spec, &opt, &pid));
+    return pid;
+}
+
+static const filch_child three[] = {
+    { .id = "a", .type = &child_type, .options = ARGS(0) },
+    { .id = "b", .type = &child_type, .options = ARGS(1) },
+    { .id = "c", .type = &child_type, .options = ARGS(2) },
+};
+
+static void tell(world *w, int which, int64_t what)
+{
+    ok(filch_send(w->sched, diary.pids[which], filch_int(what)));
+    world_tick(w);
+}
+
+static void fails_with(uint32_t strategy, const char *expected)
+{
+    const filch_supervisor spec = { .strategy = strategy, .children = three, .child_count = 3 };
+    world                  w;
+    world_begin(&w, FILCH_NO_WORKERS);
+    filch_pid pid = supervise(w.sched, &spec);
+    world_tick(&w);
+    assert_string_equal(diary_from(0), "+a +b +c");
+    tell(&w, 1, FAILURE);
+    assert_string_equal(diary_from(3), expected);
+    same(diary.alive, 3);
+    size_t before = diary.count;
+    ok(filch_cancel(w.sched, pid));
+    world_tick(&w);
+    assert_string_equal(diary_from(before), "-c -b -a"); /* in reverse */
+    same(diary.goings, 1);
+    same(diary.gone, FILCH_OK);
+    world_end(&w);
+}
+
+TEST(one_for_one_starts_whoever_ended)
+{
+    fails_with(FILCH_ONE_FOR_ONE, "-b +b");
+}
+
+TEST(one_for_all_stops_the_others_in_reverse_and_starts_all_in_order)
+{
+    fails_with(FILCH_ONE_FOR_ALL, "-b -c -a +a +b +c");
+}
+
+TEST(rest_for_one_stops_and_starts_those_after_it)
+{
+    fails_with(FILCH_REST_FOR_ONE, "-b -c +b +c");
+}
+
+TEST(permanent_transient_and_temporary)
+{
+    static const filch_child kids[] = {
+        { .id = "a", .type = &child_type, .options = ARGS(0), .restart = FILCH_PERMANENT },
+        { .id = "b", .type = &child_type, .options = ARGS(1), .restart = FILCH_TRANSIENT },
+        { .id = "c", .type = &child_type, .options = ARGS(2), .restart = FILCH_TEMPORARY },
+    };
+    static const filch_supervisor spec = { .children = kids, .child_count = 3, .intensity = 10 };
+    world                         w;
+    world_begin(&w, FILCH_NO_WORKERS);
+    (void)supervise(w.sched, &spec);
+    world_tick(&w);
+    tell(&w, 0, 0);
+    tell(&w, 0, FAILURE);
+    tell(&w, 1, FAILURE);
+    tell(&w, 1, 0);
+    tell(&w, 2, FAILURE);
+    assert_string_equal(diary_from(3), "-a +a -a +a -b +b -b -c");
+    world_end(&w);
+}
+
+TEST(one_restart_too_many_ends_the_supervisor_and_its_children)
+{
+    static const filch_supervisor spec = { .children = three, .child_count = 3, .intensity = 2 };
+    static const filch_supervisor none = { .children = three, .child_count = 3, .intensity = FILCH_NO_RESTARTS };
+    world                         w;
+    world_begin(&w, FILCH_NO_WORKERS);
+    (void)supervise(w.sched, &spec);
+    world_tick(&w);
+    for (int i = 0; i < 3; i++) tell(&w, 0, FAILURE);
+    assert_string_equal(diary_from(3), "-a +a -a +a -a -c -b");
+    same(diary.gone, FILCH_ELIMIT);
+    same(world_stats(&w).alive, 0);
+    (void)supervise(w.sched, &none);
+    world_tick(&w);
+    tell(&w, 2, FAILURE);
+    assert_string_equal(diary_from(3), "-c -b -a");
+    same(diary.gone, FILCH_ELIMIT);
+    world_end(&w);
+}
+
+TEST(a_child_that_cannot_start_ends_the_beginning)
+{
+    static const filch_supervisor spec = { .children = three, .child_count = 3 };
+    world                         w;
+    world_begin(&w, FILCH_NO_WORKERS);
+    (void)supervise(w.sched, &spec);
+    diary.refuse[2] = 1;
+    world_tick(&w);
+    assert_string_equal(diary_from(0), "+a +b -b -a");
+    same(diary.gone, FAILURE);
+    /* Later it is tried again, as often as the intensity allows. */
+    (void)supervise(w.sched, &spec);
+    world_tick(&w);
+    diary.refuse[1] = 2;
+    tell(&w, 1, FAILURE);
+    assert_string_equal(diary_from(0), "+a +b +c -b +b");
+    same(diary.goings, 0);
+    diary.refuse[1] = 100;
+    tell(&w, 1, FAILURE);
+    same(diary.gone, FILCH_ELIMIT);
+    same(diary.alive, 0);
+    world_end(&w);
+}
+
+TEST(a_name_is_free_again_for_each_start)
+{
+    filch_spawn_options named = FILCH_SPAWN_OPTIONS_INIT;
+    named.args = filch_int(0);
+    named.name = "the one";
+    const filch_child      kids[] = { { .id = "a", .type = &child_type, .options = &named } };
+    const filch_supervisor spec = { .children = kids, .child_count = 1, .intensity = 1000 };
+    world                  w;
+    world_begin(&w, FILCH_NO_WORKERS);
+    (void)supervise(w.sched, &spec);
+    world_tick(&w);
+    for (int i = 0; i < 100; i++) {
+        ok(filch_send_name(w.sched, "the one", filch_int(FAILURE)));
+        world_tick(&w);
+    }
+    same(diary.count, 201);
+    same(diary.goings, 0);
+    world_end(&w);
+}
+
+/* ---- in virtual time ---- */
+
+static const filch_supervisor slow = { .children = three, .child_count = 1, .intensity = 100,
+                                       .period_ns = FILCH_SECONDS(1000), .backoff_ns = FILCH_MILLISECONDS(100),
+                                       .backoff_percent = 300, .backoff_max_ns = FILCH_SECONDS(2),
+                                       .stable_ns = FILCH_SECONDS(60) };
+
+static void fail_a(filch_sched *sched, void *arg)
+{
+    (void)arg;
+    (void)!filch_send(sched, diary.pids[0], filch_int(FAILURE));
+}
+
+static filch_err slow_scenario(filch_sched *sched, void *user)
+{
+    (void)supervise(sched, user);
+    /* Six failures right after each start, then one after a stable time. */
+    static const uint32_t at_ms[] = { 1000, 2000, 3000, 5000, 8000, 11000, 90000 };
+    for (size_t i = 0; i < COUNT_OF(at_ms); i++) {
+        if (filch_sim_later(sched, FILCH_MILLISECONDS(at_ms[i]), fail_a, NULL) != FILCH_OK) return FILCH_ENOMEM;
+    }
+    return FILCH_OK;
+}
+
+/* How long after the nth end the next start was. */
+static uint64_t waited_ns(size_t nth)
+{
+    return diary.times_ns[2 + 2 * nth] - diary.times_ns[1 + 2 * nth];
+}
+
+TEST(back_off_grows_by_its_factor_to_its_cap_and_a_stable_time_resets_it)
+{
+    filch_sim_report  report = FILCH_SIM_REPORT_INIT;
+    filch_sim_options opt = FILCH_SIM_OPTIONS_INIT;
+    filch_options     sched = FILCH_OPTIONS_INIT;
+    opt.seed = 5;
+    opt.sched = &sched;
+    opt.time_max_ns = FILCH_SECONDS(200);
+    ok(filch_sim_run(&opt, slow_scenario, (void *)(uintptr_t)&slow, &report));
+    same(report.verdict, FILCH_SIM_OK);
+    static const uint64_t expected_ms[] = { 100, 300, 900, 2000, 2000, 2000, 100 };
+    assert_true(diary.count >= 15);
+    for (size_t i = 0; i < COUNT_OF(expected_ms); i++) {
+        uint64_t wait_ns = waited_ns(i), least = FILCH_MILLISECONDS(expected_ms[i]);
+        assert_true(wait_ns >= least && wait_ns < least + least / 10 + FILCH_MILLISECONDS(5));
+    }
+    filch_sim_report_free(&report);
+}
+
+TEST(jitter_stays_within_its_share_and_is_the_same_for_the_same_seed)
+{
+    filch_supervisor jittery = slow;
+    uint64_t         first[7];
+    bool             any = false;
+    jittery.jitter = 500;
+    for (int run = 0; run < 2; run++) {
+        filch_sim_report  report = FILCH_SIM_REPORT_INIT;
+        filch_sim_options opt = FILCH_SIM_OPTIONS_INIT;
+        opt.seed = 9;
+        opt.time_max_ns = FILCH_SECONDS(200);
+        ok(filch_sim_run(&opt, slow_scenario, &jittery, &report));
+        static const uint64_t middle_ms[] = { 100, 300, 900, 2000, 2000, 2000, 100 };
+        for (size_t i = 0; i < 7; i++) {
+            uint64_t wait_ns = waited_ns(i), middle = FILCH_MILLISECONDS(middle_ms[i]);
+            assert_true(wait_ns >= middle - middle / 4 && wait_ns <= middle + middle / 4 + FILCH_MILLISECONDS(50));
+            any = any || wait_ns > middle + middle / 20 || wait_ns < middle - middle / 20;
+            if (run == 0) first[i] = wait_ns;
+            else same(first[i], wait_ns);
+        }
+        filch_sim_report_free(&report);
+    }
+    assert_true(any);
+}
+
+static const filch_child stubborn_kids[] = {
+    { .id = "a", .type = &child_type, .options = ARGS(0) },
+    { .id = "b", .type = &child_type, .options = ARGS(4), .stop_ns = FILCH_SECONDS(3) },
+    { .id = "c", .type = &child_type, .options = ARGS(2) },
+};
+static const filch_supervisor stubborn = { .children = stubborn_kids, .child_count = 3 };
+static filch_pid stubborn_pid;
+
+static void cancel_it(filch_sched *sched, void *arg)
+{
+    (void)arg;
+    (void)!filch_cancel(sched, stubborn_pid);
+}
+
+static filch_err stubborn_scenario(filch_sched *sched, void *user)
+{
+    stubborn_pid = supervise(sched, user);
+    return filch_sim_later(sched, FILCH_SECONDS(10), cancel_it, NULL);
+}
+
+TEST(a_child_that_does_not_end_is_forced_at_its_deadline)
+{
+    filch_sim_report report = FILCH_SIM_REPORT_INIT;
+    ok(filch_sim_run(NULL, stubborn_scenario, (void *)(uintptr_t)&stubborn, &report));
+    same(report.verdict, FILCH_SIM_OK);
+    assert_string_equal(diary_from(3), "-c -b -a");
+    uint64_t took_ns = diary.times_ns[4] - diary.times_ns[3];
+    assert_true(took_ns >= FILCH_SECONDS(3) && took_ns < FILCH_SECONDS(4));
+    same(diary.gone, FILCH_OK);
+    filch_sim_report_free(&report);
+}
+
+/* ---- trees ---- */
+
+static const filch_child inner_kids[] = {
+    { .id = "b", .type = &child_type, .options = ARGS(1) },
+    { .id = "c", .type = &child_type, .options = ARGS(2) },
+};
+static const filch_supervisor inner = { .children = inner_kids, .child_count = 2, .intensity = 1 };
+static const filch_child      outer_kids[] = {
+    { .id = "a", .type = &child_type, .options = ARGS(0) },
+    { .id = "inner", .supervisor = &inner },
+    { .id = "d", .type = &child_type, .options = ARGS(3) },
+};
+static const filch_supervisor outer = { .strategy = FILCH_REST_FOR_ONE, .children = outer_kids, .child_count = 3 };
+
+TEST(a_subtree_that_gives_up_is_started_again_by_its_supervisor)
+{
+    world w;
+    world_begin(&w, FILCH_NO_WORKERS);
+    filch_pid pid = supervise(w.sched, &outer);
+    world_tick(&w);
+    assert_string_equal(diary_from(0), "+a +b +c +d"); /* each when those before it are up, subtrees too */
+    size_t before = diary.count;
+    tell(&w, 2, FAILURE);
+    assert_string_equal(diary_from(before), "-c +c");
+    before = diary.count;
+    tell(&w, 2, FAILURE); /* once too often: the subtree, and what comes after it */
+    assert_string_equal(diary_from(before), "-c -b -d +b +c +d");
+    before = diary.count;
+    ok(filch_cancel(w.sched, pid));
+    world_tick(&w);
+    assert_string_equal(diary_from(before), "-d -c -b -a");
+    same(diary.gone, FILCH_OK);
+    world_end(&w);
+}
+
+TEST(a_supervisor_that_is_killed_takes_its_tree_along)
+{
+    world w;
+    world_begin(&w, FILCH_NO_WORKERS);
+    filch_pid pid = supervise(w.sched, &outer);
+    world_tick(&w);
+    ok(filch_terminate(w.sched, pid));
+    world_tick(&w);
+    same(diary.gone, FILCH_EKILLED);
+    same(diary.alive, 0);
+    same(world_stats(&w).alive, 0);
+    world_end(&w);
+}
+
+/* ---- children that come later ---- */
+
+static struct {
+    filch_pid   supervisor;
+    filch_child child;
+    int64_t     answers[8];
+    filch_pid   started;
+    size_t      count, listed;
+    char        ids[64];
+} clerk;
+
+static filch_err play_clerk(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    for (size_t i = 0; i < count; i++) {
+        const filch_data *data = &events[i].data;
+        if (filch_kind_of(data) == FILCH_KIND_PID) clerk.started = filch_as_pid(data);
+        if (filch_kind_of(data) == FILCH_KIND_BYTES) {
+            const filch_child_info *list = filch_raw(data);
+            clerk.listed = filch_size(data) / sizeof *list;
+            for (size_t k = 0; k < clerk.listed; k++) strcat(clerk.ids, list[k].id);
+        }
+        if (filch_kind_of(data) == FILCH_KIND_INT) clerk.answers[clerk.count % 8] = filch_as_int(data);
+        if (filch_kind_of(data) == FILCH_KIND_INT) clerk.count++;
+    }
+    switch (me->stage++) {
+    case 0: me->note |= filch_child_start(sched, clerk.supervisor, &clerk.child); break;
+    case 1: me->note |= filch_child_start(sched, clerk.supervisor, &clerk.child); break; /* the id is taken */
+    case 2: me->note |= filch_child_list(sched, clerk.supervisor); break;
+    case 3: me->note |= filch_child_stop(sched, clerk.supervisor, "late"); break;
+    case 4: me->note |= filch_child_stop(sched, clerk.supervisor, "late"); break;
+    default: break;
+    }
+    return filch_idle(out);
+}
+
+TEST(children_come_and_go_by_message)
+{
+    static const filch_supervisor spec = { .children = three, .child_count = 2 };
+    filch_spawn_options           opt = FILCH_SPAWN_OPTIONS_INIT;
+    world                         w;
+    actor                         me = { 0 };
+    memset(&clerk, 0, sizeof clerk);
+    opt.args = filch_int(5);
+    clerk.child = (filch_child){ .id = "late", .type = &child_type, .options = &opt };
+    world_begin(&w, FILCH_NO_WORKERS);
+    clerk.supervisor = supervise(w.sched, &spec);
+    world_tick(&w);
+    actor_start(&w, &me, play_clerk);
+    world_tick(&w);
+    ok(me.note);
+    same(clerk.listed, 3);
+    assert_string_equal(clerk.ids, "ablate");
+    assert_true(same_pid(clerk.started, diary.pids[5]));
+    same(clerk.count, 3);
+    same(clerk.answers[0], FILCH_EEXISTS);
+    same(clerk.answers[1], FILCH_OK);
+    same(clerk.answers[2], FILCH_EDEAD);
+    assert_string_equal(diary_from(0), "+a +b +f -f");
+    /* From outside, and restarted like the others. */
+    ok(filch_child_start(w.sched, clerk.supervisor, &clerk.child));
+    world_tick(&w);
+    tell(&w, 5, FAILURE);
+    assert_string_equal(diary_from(4), "+f -f +f");
+    /* What is no order is ignored. */
+    ok(filch_send(w.sched, clerk.supervisor, filch_str("hello")));
+    world_tick(&w);
+    same(diary.goings, 0);
+    world_end(&w);
+}
+
+TEST(descriptions_that_make_no_sense_are_refused)
+{
+    static const filch_child      twins[] = { { .id = "a", .type = &child_type, .options = ARGS(0) },
+                                              { .id = "a", .type = &child_type, .options = ARGS(0) } };
+    static const filch_child      nameless[] = { { .type = &child_type } }, typeless[] = { { .id = "a" } };
+    static const filch_supervisor bad[] = {
+        { .children = nameless, .child_count = 1 }, { .children = typeless, .child_count = 1 },
+        { .child_count = 1 },                       { .strategy = 3 },
+        { .intensity = 10001 },                     { .jitter = 1001 },
+    };
+    static const filch_supervisor same_ids = { .children = twins, .child_count = 2 };
+    world                         w;
+    world_begin(&w, FILCH_NO_WORKERS);
+    for (size_t i = 0; i < COUNT_OF(bad); i++) same(filch_supervise(w.sched, &bad[i], NULL, NULL), FILCH_EINVAL);
+    same(filch_supervise(w.sched, &same_ids, NULL, NULL), FILCH_EEXISTS);
+    same(filch_supervise(w.sched, NULL, NULL, NULL), FILCH_EINVAL);
+    same(filch_child_start(w.sched, (filch_pid){ 0, 0 }, &typeless[0]), FILCH_EINVAL);
+    same(filch_child_stop(w.sched, (filch_pid){ 0, 0 }, ""), FILCH_EINVAL);
+    same(filch_child_list(NULL, (filch_pid){ 0, 0 }), FILCH_EINVAL);
+    world_end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_for_one_starts_whoever_ended),
+        cmocka_unit_test(one_for_all_stops_the_others_in_reverse_and_starts_all_in_order),
+        cmocka_unit_test(rest_for_one_stops_and_starts_those_after_it),
+        cmocka_unit_test(permanent_transient_and_temporary),
+        cmocka_unit_test(one_restart_too_many_ends_the_supervisor_and_its_children),
+        cmocka_unit_test(a_child_that_cannot_start_ends_the_beginning),
+        cmocka_unit_test(a_name_is_free_again_for_each_start),
+        cmocka_unit_test(back_off_grows_by_its_factor_to_its_cap_and_a_stable_time_resets_it),
+        cmocka_unit_test(jitter_stays_within_its_share_and_is_the_same_for_the_same_seed),
+        cmocka_unit_test(a_child_that_does_not_end_is_forced_at_its_deadline),
+        cmocka_unit_test(a_subtree_that_gives_up_is_started_again_by_its_supervisor),
+        cmocka_unit_test(a_supervisor_that_is_killed_takes_its_tree_along),
+        cmocka_unit_test(children_come_and_go_by_message),
+        cmocka_unit_test(descriptions_that_make_no_sense_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
