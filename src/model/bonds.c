@@ -320,7 +320,7 @@ static void tell_down(fli_bond *bond, unsigned which, const fli_end *to, const f
                       const filch_data *data)
 {
     fli_node *node = take_node(bond, bond->node[which] != 0 ? which : 0, to->rt);
-    fli_notice_fill(node, FILCH_EVENT_LINK_DOWN, to->rt, about, 0, error, error == FILCH_ELINK ? data : NULL);
+    fli_notice_fill(node, FILCH_EVENT_LINK_DOWN, to->rt, about, 0, error, data);
     fli_notice_post(to->rt, to->serial, node);
 }
 
