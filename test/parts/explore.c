@@ -29,8 +29,9 @@ static const fli_weak_program *const rooms[] = { parts_litmus, parts_deque, part
 static bool more; /* --long */
 
 #define LONG_TOTAL UINT64_C(100000000)
-#define ALL_MAX UINT64_C(20000000)  /* of one program in the first pass of a total */
-#define PLAIN_MAX UINT64_C(1000000) /* in the second */
+#define ALL_MAX UINT64_C(20000000)    /* of one program in the first pass of a total */
+#define BOUNDED_MAX UINT64_C(2000000) /* the same with a bound on preemptions: walks see more of those */
+#define PLAIN_MAX UINT64_C(1000000)   /* in the second */
 #define WALKS_MAX UINT64_C(20000000)
 
 /* Of this process: what others do on the machine does not count. */
@@ -189,8 +190,10 @@ static void run_total(const fli_weak_program *const *programs, uint32_t count, c
     const fli_weak_program *open[128];
     uint32_t                open_count = 0;
     fli_weak_config         all = *given, plain = *given, walks = *given;
-    all.limit = ALL_MAX;
-    for (uint32_t i = 0; i < count; i++) (void)run(programs[i], &all);
+    for (uint32_t i = 0; i < count; i++) {
+        all.limit = programs[i]->bound == 0 ? ALL_MAX : BOUNDED_MAX;
+        (void)run(programs[i], &all);
+    }
     plain.plain = true;
     plain.bound = -1;
     plain.limit = PLAIN_MAX;
