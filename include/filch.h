@@ -317,8 +317,7 @@ typedef enum filch_overflow {
 } filch_overflow;
 
 /* Told once when the process has ended: `error` is FILCH_OK with the `result` of filch_done, or why it failed, with the
- * detail of filch_fail if it gave one. Runs on
- * the worker that ended it, after close; must not block. May spawn and send. */
+ * detail of filch_fail if it gave one. Runs on the worker that ended it, after close; must not block. May spawn and send. */
 typedef void (*filch_exit_fn)(void *user, filch_pid pid, filch_err error, const filch_data *result);
 
 typedef struct filch_spawn_options {
@@ -1254,6 +1253,14 @@ FILCH_API FILCH_MUST_USE filch_err filch_sim_later(filch_sched *sched, uint64_t 
  * Errors:  0: NULL, bound 0, or not in a simulation.
  */
 FILCH_API uint32_t filch_sim_draw(filch_sched *sched, uint32_t bound);
+
+/* Whether this scheduler is a simulation's: for code that waits for the world outside, and must not there.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    nothing.
+ * Errors:  0: NULL, or an ordinary scheduler; otherwise 1.
+ */
+FILCH_API int filch_sim_active(const filch_sched *sched);
 
 /* The scheduler's time: virtual in a simulation, from 0; otherwise the monotonic clock.
  *

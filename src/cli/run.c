@@ -96,6 +96,7 @@ static void wait_until_over(program *p)
 int cli_run(int argc, char **argv)
 {
     program p = { .first = FILCH_OK };
+    setvbuf(stdout, NULL, _IOLBF, 0); /* lines are seen when they are printed, whoever reads */
     char    text[1024] = "";
     if (argc < 1) {
         fputs("filch: run what? usage: filch run FILE [ARGUMENT...]\n", stderr);

@@ -46,6 +46,7 @@ static int finish_pcall(lua_State *L, int status, lua_KContext extra)
 {
     if (status == LUA_OK || status == LUA_YIELD) return lua_gettop(L) - (int)extra;
     if (is_final(L, status)) return lua_error(L);
+    fli_lua_self(L)->runaway = false;
     lua_pushboolean(L, 0);
     lua_pushvalue(L, -2);
     return 2;
@@ -59,10 +60,12 @@ static int base_pcall(lua_State *L)
     return finish_pcall(L, lua_pcallk(L, lua_gettop(L) - 2, LUA_MULTRET, 0, 0, finish_pcall), 0);
 }
 
-/* The message handler that stands before the user's, its upvalue: nothing of Lua runs for an error that is final. */
+/* The message handler that stands before the user's, its upvalue: nothing of Lua runs for an error that is final, nor for
+ * one raised by the hook, inside which nothing could interrupt it. */
 static int handle(lua_State *L)
 {
-    if (fli_lua_self(L)->out_of_memory || fli_lua_self(L)->exiting) return 1;
+    const fli_lua_proc *p = fli_lua_self(L);
+    if (p->out_of_memory || p->exiting || p->runaway) return 1;
     lua_pushvalue(L, lua_upvalueindex(1));
     lua_insert(L, 1);
     lua_call(L, 1, 1);

@@ -167,6 +167,18 @@ void *fli_lua_heap_resize(fli_lua_heap *heap, void *old, size_t old_size, size_t
     return block;
 }
 
+bool fli_lua_heap_charge(fli_lua_heap *heap, size_t size)
+{
+    if (heap->max - heap->used < size) return false;
+    heap->used += size;
+    return true;
+}
+
+void fli_lua_heap_discharge(fli_lua_heap *heap, size_t size)
+{
+    heap->used -= size;
+}
+
 void *fli_lua_heap_alloc(void *heap, void *old, size_t old_size, size_t size)
 {
     /* Without an old block Lua tells there what kind of object it will be. */

@@ -50,6 +50,10 @@ void fli_lua_heap_fini(fli_lua_heap *heap);
 /* Memory like realloc, with the old size; size 0 frees. NULL: the limit, or malloc's. */
 void *fli_lua_heap_resize(fli_lua_heap *heap, void *old, size_t old_size, size_t size);
 
+/* Counts memory from elsewhere against the limit, and no longer. False: it would be too much. */
+bool fli_lua_heap_charge(fli_lua_heap *heap, size_t size);
+void fli_lua_heap_discharge(fli_lua_heap *heap, size_t size);
+
 /* The same as a lua_Alloc; `heap` is the user pointer. */
 void *fli_lua_heap_alloc(void *heap, void *old, size_t old_size, size_t size);
 

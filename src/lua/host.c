@@ -102,6 +102,8 @@ filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options)
         err = fli_mutex_init(&lua->pools[pools].lock);
         if (err != FILCH_OK) goto no_pools;
     }
+    err = fli_lua_watch_init(lua);
+    if (err != FILCH_OK) goto no_pools;
     *out = lua;
     return FILCH_OK;
 no_pools:
@@ -116,6 +118,7 @@ filch_err filch_lua_destroy(filch_lua *lua)
 {
     if (lua == NULL) return FILCH_EINVAL;
     if (fli_load_acq(&lua->alive) != 0) return FILCH_EBUSY; /* PAIR lua.alive, acquire half */
+    fli_lua_watch_fini(lua);
     free_pools(lua, FLI_LUA_POOLS);
     fli_lua_code_fini(lua);
     fli_mutex_fini(&lua->lock);
@@ -174,7 +177,7 @@ filch_err filch_lua_spawn(filch_lua *lua, filch_sched *sched, filch_lua_code *co
 
 uint64_t fli_lua_seed(struct filch_lua *lua, filch_sched *sched)
 {
-    if (filch_sim_note(sched, "") == FILCH_ESTATE) return lua->seed;
+    if (!filch_sim_active(sched)) return lua->seed;
     return (uint64_t)filch_sim_draw(sched, UINT32_MAX) << 32 | filch_sim_draw(sched, UINT32_MAX);
 }
 

@@ -7,11 +7,11 @@
 #include <stdbool.h>
 
 #include "lua/libs.h"
+#include "lua/watch.h"
 #include "port/atomic.h"
 #include "port/thread.h"
 
 struct filch_lua_code;
-struct fli_lua_runner;
 struct fli_lua_kind;
 
 enum { FLI_LUA_POOLS = 8, FLI_LUA_POOLED = 64, FLI_LUA_BUCKETS = 256 };
@@ -35,7 +35,8 @@ struct filch_lua {
     struct fli_lua_kind *kinds;
     size_t               kind_count;
 
-    fli_lua_pool pools[FLI_LUA_POOLS];
+    fli_lua_pool  pools[FLI_LUA_POOLS];
+    fli_lua_watch watch;
 
     /* How many processes there are.  writes and reads: any thread that starts or ends one. Only counts. */
     FLI_ATOMIC(uint64_t) alive;

@@ -46,10 +46,13 @@ bool fli_lua_inbox_keep(fli_lua_proc *p, filch_err *err)
     const filch_event *event = next_new(p);
     *err = FILCH_OK;
     if (event == NULL) return false;
+    *err = FILCH_ENOMEM;
+    if (!fli_lua_heap_charge(&p->heap, filch_size(&event->data))) return false;
     fli_lua_saved *saved = fli_lua_heap_resize(&p->heap, NULL, 0, sizeof *saved);
-    *err = saved != NULL ? filch_keep(&event->data, &saved->data) : FILCH_ENOMEM;
+    if (saved != NULL) *err = filch_keep(&event->data, &saved->data);
     if (*err != FILCH_OK) {
         if (saved != NULL) fli_lua_heap_resize(&p->heap, saved, sizeof *saved, 0);
+        fli_lua_heap_discharge(&p->heap, filch_size(&event->data));
         return false;
     }
     saved->next = NULL;
@@ -66,6 +69,7 @@ void fli_lua_inbox_remove(fli_lua_proc *p, fli_lua_place at)
     *at = saved->next;
     if (saved->next == NULL) p->saved_end = at;
     p->removals++;
+    fli_lua_heap_discharge(&p->heap, filch_size(&saved->data));
     filch_drop(&saved->data);
     fli_lua_heap_resize(&p->heap, saved, sizeof *saved, 0);
 }

@@ -108,6 +108,7 @@ static void set_fields(fli_lua_proc *p, const fli_lua_start *start, const filch_
     for (int i = 0; i < FLI_LUA_SLEEPS; i++) p->sleeps[i] = FLI_LUA_NEVER;
     p->next_tag = FLI_LUA_FIRST_TAG;
     p->seed = start->seed;
+    p->simulated = filch_sim_active(p->sched);
 }
 
 /* A beginning that failed leaves nothing behind. */
@@ -136,6 +137,7 @@ filch_err fli_lua_init(void *self, const filch_ctx *ctx, const char *method, con
     lua_pushlightuserdata(p->L, (void *)(uintptr_t)start);
     int status = lua_pcall(p->L, 1, LUA_MULTRET, 0);
     if (status != LUA_OK) return refuse(p, start, status, lua_tostring(p->L, -1));
+    if (p->simulated) fli_lua_watch_count(p->L);
     p->main.L = p->L;
     p->main.nargs = lua_gettop(p->L) - 1;
     fli_lua_wake(p, &p->main);
@@ -238,11 +240,14 @@ filch_err fli_lua_step(void *self, const filch_event *events, size_t count, filc
     p->events = events;
     p->event_count = count;
     p->event_at = 0;
+    fli_lua_proc *before;
+    fli_lua_watch_begin(p, &before);
     filch_err err = take_events(p);
     for (fli_lua_task *task; err == FILCH_OK && !over && !paused && (task = next_ready(p)) != NULL;) {
         err = resume(p, task, &over);
         paused = p->why == FLI_LUA_BY_PAUSE;
     }
+    fli_lua_watch_end(p, before);
     if (!over && err == FILCH_OK) err = rest(p);
     p->out = NULL;
     return err;

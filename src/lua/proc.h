@@ -74,13 +74,16 @@ typedef struct fli_lua_proc {
     const filch_event *events;
     size_t             event_count, event_at; /* the events before have been dealt with */
     fli_lua_task      *current;
-    lua_State         *running;  /* the innermost coroutine of it */
+    lua_State *volatile running; /* the innermost coroutine of it; also read by a signal handler of this thread */
+    struct fli_lua_runner *runner;  /* of this thread; NULL: nobody watches */
+    uint32_t           unyielding;  /* hooks that could not yield, in a simulation */
     uint8_t            why;      /* fli_lua_why */
     unsigned           no_yield; /* resumed coroutines through which no yield can pass */
 
     bool cancelled;              /* asked to end, and not told yet */
     bool out_of_memory, exiting; /* errors that nobody may catch */
-    bool random_ready;
+    bool runaway;                /* the hook has raised an error: no handler runs for it */
+    bool random_ready, simulated;
 
     fli_lua_task   main;
     fli_lua_task  *tasks;

@@ -12,6 +12,7 @@
 #include "lua/libs.h"
 #include "lua/proc.h"
 #include "lua/times.h"
+#include "lua/watch.h"
 
 #define DEFAULT_TIMEOUT_NS FILCH_SECONDS(5)
 
@@ -118,7 +119,7 @@ static int return_one(lua_State *L, int status, lua_KContext ctx)
 static int sent(lua_State *L, fli_lua_proc *p, filch_err err)
 {
     int results = answer(L, err);
-    if (filch_should_yield(p->out) && err == FILCH_OK) fli_lua_pause(L, 0, return_one);
+    if (err == FILCH_OK && (filch_should_yield(p->out) || fli_lua_is_late(p->runner))) fli_lua_pause(L, 0, return_one);
     return results;
 }
 
@@ -233,6 +234,7 @@ static bool take_match(lua_State *L, fli_lua_proc *p)
             return true;
         }
     } while (fli_lua_inbox_keep(p, &err));
+    if (err == FILCH_ENOMEM) p->out_of_memory = true;
     if (err != FILCH_OK) luaL_error(L, "%s", filch_err_text(err));
     return false;
 }

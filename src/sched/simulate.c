@@ -296,6 +296,11 @@ uint32_t filch_sim_draw(filch_sched *sched, uint32_t bound)
     return sim != NULL && bound > 0 ? fli_draw_below(sim, bound) : 0;
 }
 
+int filch_sim_active(const filch_sched *sched)
+{
+    return sched != NULL && sched->rt.sim != NULL;
+}
+
 uint64_t filch_sim_now(filch_sched *sched)
 {
     return sched != NULL ? fli_now(&sched->rt) : 0;

@@ -199,6 +199,7 @@ static filch_err trader_play(player *me, const filch_event *events, size_t count
 
 static filch_err open_market(filch_sched *sched, void *user)
 {
+    if (!filch_sim_active(sched) || filch_sim_active(NULL)) return FILCH_EINVAL;
     market         *m = user;
     filch_registry *registry = m->registry;
     *m = (market){ .registry = registry };

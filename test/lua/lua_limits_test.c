@@ -1,0 +1,195 @@
+/* lua_limits_test.c - no Lua process can stop the others: loops, recursion, memory bombs. One worker, so that a process
+ * that kept it would be noticed. */
+#include "lua/world.h"
+
+/* The thread sanitizer delivers signals where a thread calls into libc, so there its loops do. */
+#if defined(__SANITIZE_THREAD__)
+#define SPIN "time.ns()"
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define SPIN "time.ns()"
+#endif
+#endif
+#ifndef SPIN
+#define SPIN ""
+#endif
+#define LOOP "while true do " SPIN " end"
+
+static world w;
+
+static int open_world(void **state)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    (void)state;
+    options.slice_ns = FILCH_MILLISECONDS(2);
+    options.runaway_ns = FILCH_MILLISECONDS(50);
+    options.memory_max = 4 << 20;
+    world_open(&w, 1, &options);
+    return 0;
+}
+
+static int close_world(void **state)
+{
+    (void)state;
+    world_close(&w);
+    return 0;
+}
+
+TEST(endless_loops_of_every_kind_are_interrupted_and_go_on)
+{
+    /* Each begins by saying so; the first process gets its turn again and again, and ends them. */
+    world_passes(
+        &w, "local me = process.self()\n"
+            "local hogs = {\n"
+            "  function() process.send(me, 1) " LOOP " end,\n"
+            "  function() process.send(me, 1) while true do pcall(function() " LOOP " end) end end,\n"
+            "  function() process.send(me, 1) local o = setmetatable({}, { __index = function() " LOOP " end }) return o.x end,\n"
+            "  function() process.send(me, 1) coroutine.wrap(function() coroutine.wrap(function() " LOOP " end)() end)() end,\n"
+            "  function() process.send(me, 1) local function f() " SPIN " return f() end f() end,\n"
+            "  function() process.send(me, 1) for _ in function() return 1 end do " SPIN " end end,\n"
+            "  function() process.send(me, 1) local t = {} while true do t = { t and 1 } " SPIN " end end,\n"
+            "  function() process.send(me, 1) local c <close> = setmetatable({}, { __close = function() " LOOP " end }) end,\n"
+            "  function() process.send(me, 1) while true do local s = 'x' .. math.random() " SPIN " end end,\n"
+            "}\n"
+            "local pids = {}\n"
+            "for i, hog in ipairs(hogs) do pids[i] = process.spawn(hog) end\n"
+            "for i = 1, #hogs do process.receive() end\n"
+            "for i = 1, 10 do time.sleep('1ms') end\n"
+            "for i, pid in ipairs(pids) do assert(process.alive(pid), i) process.terminate(pid) end\n");
+    until(world_alive(&w) == 0);
+}
+
+TEST(an_interrupted_computation_has_the_right_result)
+{
+    world_passes(&w, "local me = process.self()\n"
+                     "local function fib(n) if n < 2 then return n end return fib(n - 1) + fib(n - 2) end\n"
+                     "for i = 1, 3 do process.spawn(function()\n"
+                     "  local function f(n) if n < 2 then return n end return f(n - 1) + f(n - 2) end\n"
+                     "  local s = 0 for i in coroutine.wrap(function() for i = 1, 200000 do coroutine.yield(i) end end) do s = s + i end\n"
+                     "  process.send(me, { f(25), s })\n"
+                     "end) end\n"
+                     "for i = 1, 3 do local m = process.receive() assert(m[1] == 75025 and m[2] == 20000100000) end\n");
+}
+
+TEST(where_it_cannot_be_interrupted_a_loop_fails_after_a_while)
+{
+    static const char *const loops[] = {
+        "table.sort({ 3, 2, 1 }, function() " LOOP " end)",
+        "string.gsub('x', 'x', function() " LOOP " end)",
+        "table.sort({ 3, 2, 1 }, function() coroutine.wrap(function() " LOOP " end)() end)",
+        "error(select(2, xpcall(error, function() " LOOP " end)))",
+        "table.sort({ 3, 2, 1 }, function() error(select(2, xpcall(function() " LOOP " end, function() " LOOP " end))) end)",
+        "assert(load(function() " LOOP " end))",
+    };
+    for (size_t i = 0; i < sizeof loops / sizeof loops[0]; i++) {
+        world_run(&w, loops[i]);
+        same(w.error, FILCH_LUA_EERROR);
+        has_text(w.text, "ran for too long");
+    }
+}
+
+/* A million active calls need more memory than the others here have, and time: interrupting goes over all of them. */
+static world deep;
+
+static void roomy(const char *chunk)
+{
+    (void)world_start(&deep, chunk, (size_t)256 << 20);
+    until(atomic_load(&deep.over));
+}
+
+TEST(endless_recursion_ends_with_an_error)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    options.slice_ns = FILCH_MILLISECONDS(200);
+    world_open(&deep, 1, &options);
+    roomy("local function f() return 1 + f() end\n"
+          "local fine, why = pcall(f)\n"
+          "assert(not fine and why:find('stack overflow', 1, true), why)\n");
+    ok(deep.error);
+    roomy("local function f() return 1 + f() end f()");
+    same(deep.error, FILCH_LUA_EERROR);
+    has_text(deep.text, "stack overflow");
+    has_text(deep.text, "(skipping ");
+    roomy("local o = setmetatable({}, {}) getmetatable(o).__index = function(t, k) return t[k .. 'x'] end return o.x");
+    same(deep.error, FILCH_LUA_EERROR);
+    roomy("local function f(s) return s:gsub('.', f) end f('x')");
+    same(deep.error, FILCH_LUA_EERROR);
+    has_text(deep.text, "C stack overflow");
+    roomy("local function f() return coroutine.wrap(f)() end f()");
+    same(deep.error, FILCH_LUA_EERROR);
+    has_text(deep.text, "C stack overflow");
+    roomy("return load(('('):rep(1000) .. '1' .. (')'):rep(1000))()");
+    same(deep.error, FILCH_LUA_EERROR);
+    world_close(&deep);
+}
+
+TEST(memory_bombs_end_their_process_and_nobody_else)
+{
+    static const char *const bombs[] = {
+        "local t = {} while true do t[#t + 1] = {} end",
+        "local s = 'x' while true do s = s .. s end",
+        "return ('x'):rep(1 << 30)",
+        "local t = {} pcall(function() while true do t[#t + 1] = {} end end) return 'caught'",
+        "local t = {} coroutine.wrap(function() while true do t[#t + 1] = {} end end)()",
+        "local t = {} while true do t[#t + 1] = coroutine.create(print) end",
+        "local t = {} for i = 1, 1 << 30 do t[i] = i end",
+        "return table.concat({ ('x'):rep(3 << 20), ('x'):rep(3 << 20) })",
+        "local me = process.self() local s = ('x'):rep(1 << 20) for i = 1, 100 do process.send(me, i .. s) end\n"
+        "process.receive(function() return false end, 1)",
+        "xpcall(function() local t = {} while true do t[#t + 1] = {} end end, function() " LOOP " end)",
+        "return { ('x'):rep(4096), string.pack('s', ('y'):rep(8 << 20)) }",
+    };
+    world_passes(&w, "process.spawn(function() while true do time.sleep('1ms') end end)");
+    for (size_t i = 0; i < sizeof bombs / sizeof bombs[0]; i++) {
+        world_run(&w, bombs[i]);
+        if (w.error != FILCH_LUA_EMEMORY) fail_msg("%zu: %s %s", i, filch_err_name(w.error), w.text);
+        has_text(w.text, "not enough memory");
+        same(world_alive(&w), 1);
+    }
+}
+
+TEST(a_limit_that_is_too_small_to_begin_is_told)
+{
+    filch_lua_code         *code = NULL;
+    filch_lua_spawn_options how = FILCH_LUA_SPAWN_OPTIONS_INIT;
+    ok(filch_lua_load(w.lua, "return 1", 8, NULL, &code, NULL, 0));
+    for (how.memory_max = 1; how.memory_max < 16384; how.memory_max += 97) {
+        filch_err err = filch_lua_spawn(w.lua, w.sched, code, &how, NULL);
+        if (err != FILCH_OK) same(err, FILCH_LUA_EMEMORY);
+    }
+    until(world_alive(&w) == 0);
+    filch_lua_code_drop(w.lua, code);
+}
+
+TEST(large_messages_arrive_whole)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    static world      large;
+    options.memory_max = (size_t)512 << 20;
+    world_open(&large, 2, &options);
+    world_passes(&large, "local echo = process.spawn(function() while true do local m, from = process.receive() process.reply(from, m) end end)\n"
+                         "local s = ('0123456789'):rep(1000000)\n"
+                         "assert(process.request(echo, s, 60) == s)\n"
+                         "local t = {} for i = 1, 1000000 do t[i] = i end\n"
+                         "local u = process.request(echo, t, 60)\n"
+                         "assert(#u == 1000000 and u[1] == 1 and u[1000000] == 1000000)\n"
+                         "local h = {} for i = 1, 100000 do h['k' .. i] = { i } end\n"
+                         "h = process.request(echo, h, 60) for i = 1, 100000 do assert(h['k' .. i][1] == i) end\n"
+                         "process.terminate(echo)\n");
+    world_close(&large);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define T(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+        T(endless_loops_of_every_kind_are_interrupted_and_go_on),
+        T(an_interrupted_computation_has_the_right_result),
+        T(where_it_cannot_be_interrupted_a_loop_fails_after_a_while),
+        T(endless_recursion_ends_with_an_error),
+        T(memory_bombs_end_their_process_and_nobody_else),
+        T(a_limit_that_is_too_small_to_begin_is_told),
+        T(large_messages_arrive_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
