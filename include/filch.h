@@ -117,6 +117,7 @@ typedef struct filch_registry filch_registry; /* which handler serves which comm
 typedef struct filch_out filch_out;           /* what a step writes: a status and its yields */
 typedef struct filch_ctx filch_ctx;           /* where a process runs: its pid, scheduler and values */
 typedef struct filch_values filch_values;     /* named values that children inherit */
+typedef struct filch_node filch_node;         /* several schedulers that know each other */
 
 /* Who a process is. Never reused: a pid that has died stays dead. {0, 0} is nobody. */
 typedef struct filch_pid {
@@ -611,6 +612,14 @@ FILCH_API FILCH_MUST_USE filch_err filch_registry_create(filch_registry **out);
 FILCH_API FILCH_MUST_USE filch_err filch_registry_add(filch_registry *registry, uint32_t id, filch_handler_fn handler,
                                                       void *user);
 
+/* Takes the handler of `id` out again, also a built-in one: yields of it are then answered with FILCH_ECOMMAND.
+ *
+ * Thread:  one at a time.                                       Blocks:  never.
+ * Owns:    nothing.
+ * Errors:  FILCH_EINVAL   FILCH_ECOMMAND  there is none   FILCH_EFROZEN  a scheduler uses it
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_registry_remove(filch_registry *registry, uint32_t id);
+
 /* Gives back the registry. It goes away when the last scheduler using it does. NULL is fine.
  *
  * Thread:  any, once.                                           Blocks:  never.
@@ -970,6 +979,7 @@ typedef struct filch_options {
     void              *on_blackbox_user;
     uint32_t           blackbox;      /* of each process keep the events of so many last steps; 0: none */
     uint32_t           spare_too;     /* 0 */
+    size_t             memory_max;    /* bytes it may hold, of what `alloc` gives; 0: no limit. Beyond: FILCH_ENOMEM */
 } filch_options;
 #define FILCH_OPTIONS_INIT { .size = sizeof(filch_options) }
 
@@ -1042,7 +1052,14 @@ FILCH_API void filch_report_free(filch_report *report);
 
 /* ---- hosts -------------------------------------------------------------------------------------------------- */
 
-/* What somebody wants to do to a process of another host. */
+/* Several schedulers in one program may form a *node* and are then its *hosts*. Each has its own workers, limits
+ * (max_processes, memory_max) and commands (registry). A pid tells which host a process is of (filch_pid.node); sends,
+ * terminate, cancel, monitors, links and names reach the processes of other hosts by it, if the node's policy says so. Without
+ * a policy nothing passes from one host to another. Inside a host everything is allowed, and nobody is asked.
+ *
+ * The handle of a host is a right of its own: what is asked of it is asked as from outside.
+ *
+ * What somebody wants to do to a process of another host: */
 typedef struct filch_access {
     uint32_t     command;   /* FILCH_CMD_SEND, _TERMINATE, _CANCEL, _MONITOR, _LINK, _UNLINK, _REGISTER, _SPAWN ... */
     filch_pid    who;       /* the process that does it; nobody: a thread from outside, or a handler */
@@ -1052,6 +1069,49 @@ typedef struct filch_access {
 
 /* May this be? Not 0: yes. Must not block, nor call the schedulers. */
 typedef int (*filch_policy_fn)(void *user, const filch_access *access);
+
+typedef struct filch_node_options {
+    size_t          size;   /* sizeof(filch_node_options); a shorter, older struct works too */
+    filch_alloc_fn  alloc;  /* for relations and names; NULL: malloc and free */
+    void           *alloc_user;
+    filch_policy_fn policy; /* NULL: nothing between hosts */
+    void           *policy_user;
+} filch_node_options;
+#define FILCH_NODE_OPTIONS_INIT { .size = sizeof(filch_node_options) }
+
+/* A node without hosts. `options` NULL means all defaults.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    lends `options`; gives *out; return it with filch_node_destroy.
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ESYS
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_node_create(filch_node **out, const filch_node_options *options);
+
+/* Starts a scheduler as a host of `node`. Its option `route` is asked for pids that are of no host.
+ *
+ * Thread:  any.                                                 Blocks:  until its workers have started.
+ * Owns:    as filch_sched_create.
+ * Errors:  as filch_sched_create; FILCH_EEXISTS  a host has this `node` already   FILCH_ELIMIT  256 hosts, ever
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_node_add(filch_node *node, const filch_options *options, filch_sched **out);
+
+/* Gives back the node. Its hosts go on, and stop when they are stopped. NULL is fine.
+ *
+ * Thread:  any, once.                                           Blocks:  never.
+ * Owns:    takes it.
+ * Errors:  none.
+ */
+FILCH_API void filch_node_destroy(filch_node *node);
+
+/* As filch_spawn, on the host whose pids have this `node`. Relations are with the process that spawns, wherever it is.
+ *
+ * Thread:  any, also inside steps.                              Blocks:  never, unless init does.
+ * Owns:    as filch_spawn.
+ * Errors:  as filch_spawn; FILCH_EFOREIGN  no such host   FILCH_EDEAD  it is gone   FILCH_EDENIED
+ *          FILCH_ESTATE   from a process with a black box
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_spawn_on(filch_sched *sched, uint64_t node, const filch_type *type,
+                                                  const filch_spawn_options *options, filch_pid *pid);
 
 /* ---- your own loop ------------------------------------------------------------------------------------------ */
 

@@ -76,8 +76,19 @@ filch_err filch_registry_add(filch_registry *registry, uint32_t id, filch_handle
         return FILCH_OK;
     }
     if (registry->row_count * 2 >= registry->row_room && !grow(registry)) return FILCH_ENOMEM;
-    *place(registry->rows, registry->row_room, id) = (row){ .id = id, .handler = entry };
-    registry->row_count++;
+    row *at = place(registry->rows, registry->row_room, id);
+    if (at->id == 0) registry->row_count++; /* one that was taken out has kept its row */
+    *at = (row){ .id = id, .handler = entry };
+    return FILCH_OK;
+}
+
+filch_err filch_registry_remove(filch_registry *registry, uint32_t id)
+{
+    if (registry == NULL || id == 0) return FILCH_EINVAL;
+    if (fli_load_acq(&registry->frozen)) return FILCH_EFROZEN; /* PAIR registry.freeze, acquire half */
+    if (fli_registry_find(registry, id) == NULL) return FILCH_ECOMMAND;
+    if (id < SMALL_IDS) registry->small[id] = (fli_handler){ NULL, NULL };
+    else place(registry->rows, registry->row_room, id)->handler = (fli_handler){ NULL, NULL };
     return FILCH_OK;
 }
 
@@ -86,7 +97,7 @@ const fli_handler *fli_registry_find(const filch_registry *registry, uint32_t id
     if (id < SMALL_IDS) return registry->small[id].handle != NULL ? &registry->small[id] : NULL;
     if (registry->row_room == 0) return NULL;
     const row *found = place(registry->rows, registry->row_room, id);
-    return found->id == id ? &found->handler : NULL;
+    return found->id == id && found->handler.handle != NULL ? &found->handler : NULL;
 }
 
 void fli_registry_use(filch_registry *registry)

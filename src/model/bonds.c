@@ -495,11 +495,12 @@ filch_err fli_birth_make(fli_model *m, fli_runtime *rt, fli_proc *p, uint64_t se
 {
     fli_end   child = { .rt = rt, .host = rt->host, .serial = serial }, parent = child;
     cradle    c = { 0 };
-    filch_err err = FILCH_OK;
-    if (birth->relations != 0) parent.serial = birth->parent.serial;
+    filch_err err = birth->relations != 0 ? fli_enter_end(m, rt, birth->parent, &parent) : FILCH_OK;
+    if (err != FILCH_OK) return err;
     err = cradle_make(m, rt, birth, &child, &parent, &c);
     if (err != FILCH_OK) {
         cradle_free(m, &c);
+        fli_leave_end(m, rt, &parent);
         return err;
     }
     fli_stripes_lock(m, &child, &parent);
@@ -514,5 +515,6 @@ filch_err fli_birth_make(fli_model *m, fli_runtime *rt, fli_proc *p, uint64_t se
     }
     fli_stripes_unlock(m, &child, &parent);
     if (err != FILCH_OK) cradle_free(m, &c);
+    fli_leave_end(m, rt, &parent);
     return err;
 }

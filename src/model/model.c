@@ -91,15 +91,18 @@ filch_err fli_model_add(fli_model *m, fli_runtime *rt, uint32_t *number)
     filch_err err = host_create(m, rt, &host);
     if (err != FILCH_OK) return err;
     uint32_t i = 0;
+    bool     known = false;
     fli_mutex_lock(&m->grow);
-    while (i < FLI_HOSTS_MAX && fli_load_rlx(&m->hosts[i]) != NULL) i++;
-    if (i < FLI_HOSTS_MAX) fli_store_rel(&m->hosts[i], host); /* PAIR host.open, release half */
+    for (fli_host *other; i < FLI_HOSTS_MAX && (other = fli_load_rlx(&m->hosts[i])) != NULL; i++) {
+        known = known || fli_load_rlx(&other->node) == rt->node;
+    }
+    if (i < FLI_HOSTS_MAX && !known) fli_store_rel(&m->hosts[i], host); /* PAIR host.open, release half */
     fli_mutex_unlock(&m->grow);
-    if (i == FLI_HOSTS_MAX) {
+    if (i == FLI_HOSTS_MAX || known) {
         for (int k = 0; k < FLI_NAME_SHARDS; k++) fli_table_fini(&m->mem, &host->names[k]);
         fli_table_fini(&m->mem, &host->groups);
         fli_free(&m->mem, host, sizeof *host);
-        return FILCH_ELIMIT;
+        return known ? FILCH_EEXISTS : FILCH_ELIMIT;
     }
     fli_add_rlx(&m->refs, 1); /* relaxed: the caller holds one */
     *number = i;

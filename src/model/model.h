@@ -63,6 +63,8 @@ typedef struct fli_host {
     FLI_ATOMIC(uint32_t) pins;
     /* The first bond of each process, by slot, in segments as the slab's.  writes: under `grow`, once.  PAIR host.heads */
     FLI_ATOMIC(uint32_t *) heads[FLI_SLAB_SEGMENTS];
+    filch_route_fn route; /* plain: set before it is used. For pids of no host; NULL: none */
+    void          *route_user;
     fli_table names[FLI_NAME_SHARDS]; /* by hash */
     fli_table groups;
 } fli_host;

@@ -189,6 +189,11 @@ static filch_err raise_flag(filch_sched *sched, filch_pid pid, uint64_t flag, co
     if (rt->sim != NULL && !rt->sim->point(rt, here, call)) return FILCH_ESTATE;
     fli_proc    *p;
     filch_err    err = fli_pid_find(rt, pid, &p);
+    if (err == FILCH_EFOREIGN && fli_load_rlx(&rt->model) != NULL) {
+        fli_request request = { .op = flag == FLI_KILL ? FILCH_CMD_TERMINATE : FILCH_CMD_CANCEL, .target = pid,
+                                .reason = FILCH_ECANCELLED, .tag = FILCH_FOREVER };
+        return rt->model_ops->relate(rt, &request);
+    }
     if (err != FILCH_OK) return err;
     switch (fli_state_raise(&p->state, fli_serial_gen(pid.serial), flag)) {
     case FLI_KNOCK_DEAD: return FILCH_EDEAD;

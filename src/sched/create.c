@@ -10,6 +10,7 @@
 #include "port/cpu.h"
 #include "port/random.h"
 #include "port/wakefd.h"
+#include "sched/cap.h"
 #include "sched/sched.h"
 
 #define WORKERS_MAX 1024
@@ -258,6 +259,7 @@ void fli_sched_free(filch_sched *sched)
     runtime_fini(&sched->rt);
     filch_registry_destroy(sched->registry);
     fli_free_aligned(&mem, sched, sizeof *sched, FLI_LINE);
+    fli_cap_drop(&mem);
 }
 
 static filch_err threads_start(filch_sched *sched)
@@ -294,8 +296,13 @@ filch_err fli_sched_make(filch_sched **out, const filch_options *options, fli_si
     if (err != FILCH_OK) return err;
     fli_mem mem;
     fli_mem_init(&mem, opt.alloc, opt.alloc_user);
+    if (opt.memory_max != 0) err = fli_cap_create(&mem, opt.memory_max);
+    if (err != FILCH_OK) return err;
     filch_sched *sched = fli_zalloc_aligned(&mem, sizeof *sched, FLI_LINE);
-    if (sched == NULL) return FILCH_ENOMEM;
+    if (sched == NULL) {
+        fli_cap_drop(&mem);
+        return FILCH_ENOMEM;
+    }
     sched->opt = opt;
     sched->rt.sim = sim;
     sched->wake_fd = -1;
@@ -318,6 +325,7 @@ no_parts:
     filch_registry_destroy(sched->registry);
 no_registry:
     fli_free_aligned(&mem, sched, sizeof *sched, FLI_LINE);
+    fli_cap_drop(&mem);
     return err;
 }
 

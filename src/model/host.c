@@ -1,0 +1,121 @@
+/* host.c - several schedulers in one program, behind one node: filch_node_*. Each is a host of one model (model.h).
+ *
+ * What processes do to those of other hosts goes through their own scheduler, by the pid: sends by its route, the rest by
+ * the model. The policy is asked each time, with the host it comes from and the one it is about; inside a host it is not.
+ */
+#include <string.h>
+
+#include "model/model.h"
+#include "proc/send.h"
+
+static fli_model *model_of(filch_node *node)
+{
+    return (fli_model *)node;
+}
+
+filch_err filch_node_create(filch_node **out, const filch_node_options *options)
+{
+    filch_node_options opt = FILCH_NODE_OPTIONS_INIT;
+    if (out == NULL) return FILCH_EINVAL;
+    if (options != NULL) {
+        if (options->size < sizeof options->size) return FILCH_EINVAL;
+        for (size_t i = sizeof opt; i < options->size; i++) {
+            if (((const unsigned char *)options)[i] != 0) return FILCH_EINVAL;
+        }
+        memcpy(&opt, options, options->size < sizeof opt ? options->size : sizeof opt);
+    }
+    fli_mem    mem;
+    fli_model *m;
+    fli_mem_init(&mem, opt.alloc, opt.alloc_user);
+    filch_err err = fli_model_create(&mem, &m);
+    if (err != FILCH_OK) return err;
+    m->policy = opt.policy;
+    m->policy_user = opt.policy_user;
+    *out = (filch_node *)m;
+    return FILCH_OK;
+}
+
+void filch_node_destroy(filch_node *node)
+{
+    if (node != NULL) fli_model_drop(model_of(node));
+}
+
+/* A filch_route_fn: a message that a host cannot deliver itself. */
+static filch_err route(void *user, const filch_package *package)
+{
+    fli_runtime *rt = user;
+    fli_model   *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
+    fli_end      end;
+    filch_err    err = fli_enter_end(m, rt, package->to, &end);
+    if (err == FILCH_EFOREIGN) {
+        const fli_host *host = fli_host_at(m, rt->host);
+        return host->route != NULL ? host->route(host->route_user, package) : FILCH_EFOREIGN;
+    }
+    if (err != FILCH_OK) return err;
+    err = fli_may(m, rt, FILCH_CMD_SEND, &end, package->to);
+    if (err == FILCH_OK) err = filch_deliver(end.rt, package);
+    fli_leave_end(m, rt, &end);
+    return err;
+}
+
+/* Makes `rt`, which nobody else knows yet, a host. */
+static filch_err attach(fli_model *m, fli_runtime *rt, const filch_options *opt)
+{
+    uint32_t  number;
+    filch_err err = fli_model_add(m, rt, &number);
+    if (err != FILCH_OK) return err;
+    fli_host *host = fli_host_at(m, number);
+    host->route = opt->route;
+    host->route_user = opt->route_user;
+    rt->host = number;
+    rt->route = route;
+    rt->route_user = rt;
+    fli_store_rel(&rt->model, m); /* PAIR runtime.model, release half */
+    return FILCH_OK;
+}
+
+filch_err filch_node_add(filch_node *node, const filch_options *options, filch_sched **out)
+{
+    if (node == NULL || out == NULL) return FILCH_EINVAL;
+    filch_sched *sched;
+    filch_err    err = filch_sched_create(&sched, options);
+    if (err != FILCH_OK) return err;
+    err = attach(model_of(node), &sched->rt, &sched->opt);
+    if (err != FILCH_OK) {
+        (void)filch_sched_stop(sched, 0, NULL);
+        return err;
+    }
+    *out = sched;
+    return FILCH_OK;
+}
+
+filch_err filch_spawn_on(filch_sched *sched, uint64_t node, const filch_type *type, const filch_spawn_options *options,
+                         filch_pid *pid)
+{
+    if (sched == NULL || type == NULL || type->step == NULL) return FILCH_EINVAL;
+    fli_runtime *rt = &sched->rt;
+    if (node == rt->node) return filch_spawn(sched, type, options, pid);
+    filch_spawn_options opt;
+    fli_model          *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
+    fli_end             end;
+    filch_err           err = fli_spawn_options_read(options, &opt);
+    if (err != FILCH_OK) return err;
+    if (m == NULL) return FILCH_EFOREIGN;
+    fli_local *here = fli_here(rt);
+    if (here != NULL && here->tape != NULL) return FILCH_ESTATE; /* a recording knows one scheduler */
+    bool     inside = here != NULL && here->serial != 0 && !here->dispatching;
+    uint32_t relations = opt.relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK);
+    if (relations != 0 && !inside) return FILCH_ESTATE;
+    err = fli_enter_end(m, rt, (filch_pid){ node, 1 }, &end); /* any process there */
+    if (err != FILCH_OK) return err;
+    err = fli_may(m, rt, FILCH_CMD_SPAWN, &end, (filch_pid){ 0, 0 });
+    if (err == FILCH_OK) {
+        fli_birth birth = { .relations = relations, .tag = opt.tag, .name = opt.name };
+        if (inside) birth.parent = (filch_pid){ rt->node, here->serial };
+        if (opt.values == NULL && inside) opt.values = here->current->values;
+        bool plain = relations == 0 && opt.name == NULL;
+        err = fli_spawn((filch_sched *)end.rt, type, &opt, plain ? NULL : &birth, pid);
+    }
+    fli_leave_end(m, rt, &end);
+    return err;
+}

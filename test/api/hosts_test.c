@@ -1,0 +1,368 @@
+/* hosts_test.c - several schedulers behind one node: what passes between them, and what the policy says to it. */
+#include <stdio.h>
+
+#include "api/world.h"
+
+#define FAILURE (FILCH_EUSER + 5)
+
+enum { HOSTS = 3 };
+
+typedef struct city {
+    filch_node *node;
+    world       hosts[HOSTS];
+    uint64_t    allowed; /* bits by command; of 200 and up all or none */
+    FLI_ATOMIC(uint32_t) asked;
+    filch_access last;
+} city;
+
+static int decide(void *user, const filch_access *access)
+{
+    city *c = user;
+    fli_add_rlx(&c->asked, 1);
+    if (c->hosts[0].ticks) c->last = *access; /* one thread: a plain struct will do */
+    return access->command < 64 ? (c->allowed >> access->command & 1) != 0 : c->allowed != 0;
+}
+
+static void city_begin(city *c, int32_t workers, bool policy)
+{
+    filch_node_options opt = FILCH_NODE_OPTIONS_INIT;
+    memset(c, 0, sizeof *c);
+    opt.policy = policy ? decide : NULL;
+    opt.policy_user = c;
+    c->allowed = UINT64_MAX;
+    ok(filch_node_create(&c->node, &opt));
+    for (int i = 0; i < HOSTS; i++) {
+        filch_options sched = FILCH_OPTIONS_INIT;
+        world        *w = &c->hosts[i];
+        w->ticks = workers == FILCH_NO_WORKERS;
+        sched.workers = workers;
+        sched.alloc = world_alloc;
+        sched.alloc_user = w;
+        sched.node = 100 + (uint64_t)i;
+        ok(filch_node_add(c->node, &sched, &w->sched));
+    }
+}
+
+static void city_tick(city *c)
+{
+    for (int round = 0; round < 10; round++) {
+        for (int i = 0; i < HOSTS; i++) {
+            if (c->hosts[i].sched != NULL) world_tick(&c->hosts[i]);
+        }
+    }
+}
+
+/* Payloads of one host may be held by processes of another: memory is counted when all have stopped. */
+static void city_end(city *c)
+{
+    filch_node_destroy(c->node);
+    for (int i = 0; i < HOSTS; i++) {
+        if (c->hosts[i].sched != NULL) ok(filch_sched_stop(c->hosts[i].sched, FILCH_SECONDS(60), NULL));
+    }
+    for (int i = 0; i < HOSTS; i++) {
+        same(fli_load_rlx(&c->hosts[i].bytes), 0);
+        assert_false(fli_load_rlx(&c->hosts[i].miscounted));
+    }
+}
+
+static filch_err play_told(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)me;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (events[i].type != FILCH_EVENT_MESSAGE) continue;
+        int64_t n = filch_as_int(&events[i].data);
+        return n != 0 ? (filch_err)n : filch_done(out, filch_str("a result that is longer than an event can hold"));
+    }
+    return filch_idle(out);
+}
+
+static filch_err play_trap(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    me->note = filch_trap_links(out, 1);
+    return play_idle(me, events, count, out);
+}
+
+TEST(sends_monitors_and_links_reach_other_hosts)
+{
+    city  c;
+    actor watcher = { 0 }, trapper = { 0 }, target = { 0 }, linked = { 0 }, good = { 0 };
+    city_begin(&c, FILCH_NO_WORKERS, true);
+    filch_sched *home = c.hosts[0].sched;
+    actor_start(&c.hosts[0], &watcher, play_told);
+    actor_start(&c.hosts[0], &trapper, play_trap);
+    actor_start(&c.hosts[1], &target, play_told);
+    actor_start(&c.hosts[2], &linked, play_told);
+    actor_start(&c.hosts[2], &good, play_told);
+    city_tick(&c);
+    ok(filch_monitor(home, watcher.pid, target.pid, 3, NULL));
+    ok(filch_monitor(home, watcher.pid, good.pid, 4, NULL));
+    ok(filch_link(home, trapper.pid, target.pid));
+    ok(filch_link(home, linked.pid, target.pid)); /* both of elsewhere */
+    ok(filch_send(home, good.pid, filch_int(0)));
+    ok(filch_send(home, target.pid, filch_int(FAILURE)));
+    city_tick(&c);
+    same(watcher.seen_count, 2);
+    for (size_t i = 0; i < 2; i++) {
+        const sighting *s = &watcher.seen[i];
+        same(s->type, FILCH_EVENT_EXIT);
+        assert_true(same_pid(s->from, s->tag == 3 ? target.pid : good.pid));
+        same(s->error, s->tag == 3 ? FAILURE : FILCH_OK);
+        same(s->kind, s->tag == 3 ? FILCH_KIND_NONE : FILCH_KIND_TEXT);
+    }
+    same(trapper.seen_count, 1);
+    same(trapper.seen[0].type, FILCH_EVENT_LINK_DOWN);
+    assert_true(same_pid(trapper.seen[0].from, target.pid));
+    actor_ends(&c.hosts[1], &target, FAILURE);
+    same(filch_as_int(&linked.result), FAILURE);
+    actor_ends(&c.hosts[2], &linked, FILCH_ELINK);
+    filch_drop(&good.result);
+    city_end(&c);
+}
+
+TEST(without_a_policy_nothing_passes_and_inside_a_host_everything)
+{
+    city  c;
+    actor a = { 0 }, b = { 0 }, there = { 0 };
+    city_begin(&c, FILCH_NO_WORKERS, false);
+    filch_sched *home = c.hosts[0].sched;
+    actor_start(&c.hosts[0], &a, play_told);
+    actor_start(&c.hosts[0], &b, play_told);
+    actor_start(&c.hosts[1], &there, play_told);
+    same(filch_send(home, there.pid, filch_int(0)), FILCH_EDENIED);
+    same(filch_monitor(home, a.pid, there.pid, 0, NULL), FILCH_EDENIED);
+    same(filch_link(home, a.pid, there.pid), FILCH_EDENIED);
+    same(filch_terminate(home, there.pid), FILCH_EDENIED);
+    same(filch_cancel(home, there.pid), FILCH_EDENIED);
+    same(filch_cancel_with(home, there.pid, FAILURE, 0), FILCH_EDENIED);
+    same(filch_register(home, "there", there.pid), FILCH_EDENIED);
+    same(filch_spawn_on(home, 101, &actor_type, NULL, NULL), FILCH_EDENIED);
+    ok(filch_monitor(home, a.pid, b.pid, 0, NULL));
+    ok(filch_link(home, a.pid, b.pid));
+    ok(filch_register(home, "b", b.pid));
+    same(filch_send(home, (filch_pid){ 55, 1 }, filch_none()), FILCH_EFOREIGN);
+    same(filch_monitor(home, a.pid, (filch_pid){ 55, 1 }, 0, NULL), FILCH_EFOREIGN);
+    city_end(&c);
+}
+
+TEST(the_policy_decides_by_command_host_and_process)
+{
+    city  c;
+    actor a = { 0 }, there = { 0 };
+    city_begin(&c, FILCH_NO_WORKERS, true);
+    filch_sched *home = c.hosts[0].sched;
+    actor_start(&c.hosts[0], &a, play_told);
+    actor_start(&c.hosts[1], &there, play_told);
+    c.allowed = UINT64_C(1) << FILCH_CMD_MONITOR;
+    ok(filch_monitor(home, a.pid, there.pid, 0, NULL));
+    same(c.last.command, FILCH_CMD_MONITOR);
+    assert_ptr_equal(c.last.from, home);
+    assert_ptr_equal(c.last.to, c.hosts[1].sched);
+    assert_true(same_pid(c.last.target, there.pid));
+    assert_true(is_nobody(c.last.who));
+    same(filch_send(home, there.pid, filch_int(0)), FILCH_EDENIED);
+    same(c.last.command, FILCH_CMD_SEND);
+    same(filch_link(home, a.pid, there.pid), FILCH_EDENIED);
+    c.allowed = UINT64_C(1) << FILCH_CMD_TERMINATE;
+    ok(filch_terminate(home, there.pid));
+    actor_ends(&c.hosts[1], &there, FILCH_EKILLED);
+    same(filch_terminate(home, there.pid), FILCH_EDEAD);
+    city_end(&c);
+}
+
+static struct {
+    filch_pid child;
+    filch_err err;
+    uint32_t  relations;
+    actor     plays;
+} colony;
+
+static filch_err play_founder(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (me->stage++ == 0) {
+        filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+        filch_data          first = filch_int(FAILURE);
+        colony.plays.play = play_told;
+        opt.args = filch_ptr(&colony.plays);
+        opt.relations = colony.relations;
+        opt.name = "colony";
+        opt.tag = 8;
+        opt.messages = &first;
+        opt.message_count = 1;
+        colony.err = filch_spawn_on(filch_ctx_sched(filch_out_ctx(out)), 102, &actor_type, &opt, &colony.child);
+        return filch_idle(out);
+    }
+    return play_idle(me, events, count, out);
+}
+
+TEST(a_child_on_another_host_is_watched_and_linked)
+{
+    city  c;
+    actor founder = { 0 };
+    city_begin(&c, FILCH_NO_WORKERS, true);
+    memset(&colony, 0, sizeof colony);
+    colony.relations = FILCH_SPAWN_MONITOR;
+    actor_start(&c.hosts[0], &founder, play_founder);
+    city_tick(&c);
+    ok(colony.err);
+    same(colony.child.node, 102);
+    same(founder.seen_count, 1);
+    same(founder.seen[0].type, FILCH_EVENT_EXIT);
+    same(founder.seen[0].error, FAILURE);
+    same(founder.seen[0].tag, 8);
+    assert_true(same_pid(founder.seen[0].from, colony.child));
+    same(filch_spawn_on(c.hosts[0].sched, 55, &actor_type, NULL, NULL), FILCH_EFOREIGN);
+    city_end(&c);
+}
+
+TEST(names_of_processes_elsewhere_are_released_by_either_end)
+{
+    city      c;
+    actor     there = { 0 };
+    filch_pid found;
+    city_begin(&c, FILCH_NO_WORKERS, true);
+    actor_start(&c.hosts[1], &there, play_told);
+    ok(filch_register(c.hosts[0].sched, "there", there.pid));
+    ok(filch_register(c.hosts[2].sched, "there", there.pid));
+    same(filch_whereis(c.hosts[1].sched, "there", &found), FILCH_EDEAD);
+    ok(filch_whereis(c.hosts[0].sched, "there", &found));
+    assert_true(same_pid(found, there.pid));
+    /* The host of the name goes: the process does not notice. */
+    ok(filch_sched_stop(c.hosts[2].sched, FILCH_SECONDS(10), NULL));
+    c.hosts[2].sched = NULL;
+    ok(filch_send_name(c.hosts[0].sched, "there", filch_int(FAILURE)));
+    city_tick(&c);
+    actor_ends(&c.hosts[1], &there, FAILURE);
+    same(filch_whereis(c.hosts[0].sched, "there", &found), FILCH_EDEAD);
+    city_end(&c);
+}
+
+TEST(a_host_that_stops_tells_those_who_watch_its_processes)
+{
+    city  c;
+    actor watcher = { 0 }, target = { 0 };
+    city_begin(&c, FILCH_NO_WORKERS, true);
+    actor_start(&c.hosts[0], &watcher, play_told);
+    actor_start(&c.hosts[1], &target, play_told);
+    ok(filch_monitor(c.hosts[0].sched, watcher.pid, target.pid, 2, NULL));
+    ok(filch_sched_stop(c.hosts[1].sched, FILCH_SECONDS(10), NULL));
+    c.hosts[1].sched = NULL;
+    city_tick(&c);
+    same(watcher.seen_count, 1);
+    same(watcher.seen[0].type, FILCH_EVENT_EXIT);
+    assert_true(same_pid(watcher.seen[0].from, target.pid));
+    same(filch_send(c.hosts[0].sched, target.pid, filch_int(0)), FILCH_EDEAD);
+    same(filch_monitor(c.hosts[0].sched, watcher.pid, target.pid, 2, NULL), FILCH_EDEAD);
+    /* Its number is not given out again. */
+    filch_options opt = FILCH_OPTIONS_INIT;
+    filch_sched  *again;
+    opt.node = 101;
+    opt.workers = FILCH_NO_WORKERS;
+    same(filch_node_add(c.node, &opt, &again), FILCH_EEXISTS);
+    city_end(&c);
+}
+
+/* ---- limits and commands of a host ---- */
+
+static filch_err play_forbidden(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (me->stage++ == 0) {
+        me->note = filch_yield_sleep(out, 1, 0);
+        me->note |= filch_yield_work(out, 2, NULL, NULL) == FILCH_EINVAL ? FILCH_OK : FILCH_EUSER;
+        return filch_wait(out);
+    }
+    return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+static filch_err nothing_handler(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user;
+    (void)command;
+    return filch_complete(receiver, tag, filch_none(), FILCH_OK);
+}
+
+TEST(commands_can_be_taken_away_from_a_host)
+{
+    filch_registry *registry;
+    filch_options   opt = FILCH_OPTIONS_INIT;
+    world           w;
+    actor           a = { 0 };
+    ok(filch_registry_create(&registry));
+    ok(filch_registry_remove(registry, FILCH_CMD_SLEEP));
+    same(filch_registry_remove(registry, FILCH_CMD_SLEEP), FILCH_ECOMMAND);
+    ok(filch_registry_add(registry, 1000, nothing_handler, NULL));
+    ok(filch_registry_remove(registry, 1000));
+    same(filch_registry_remove(registry, 1000), FILCH_ECOMMAND);
+    ok(filch_registry_add(registry, 1000, nothing_handler, NULL));
+    same(filch_registry_remove(NULL, 1), FILCH_EINVAL);
+    same(filch_registry_remove(registry, 0), FILCH_EINVAL);
+    opt.registry = registry;
+    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    same(filch_registry_remove(registry, FILCH_CMD_TIMER), FILCH_EFROZEN);
+    actor_start(&w, &a, play_forbidden);
+    world_tick(&w);
+    ok(a.note);
+    same(a.seen_count, 1);
+    same(a.seen[0].error, FILCH_ECOMMAND);
+    filch_registry_destroy(registry);
+    world_end(&w);
+}
+
+TEST(a_host_holds_no_more_memory_than_it_may)
+{
+    filch_options opt = FILCH_OPTIONS_INIT;
+    world         w;
+    actor         a = { 0 };
+    static char   large[100000];
+    filch_err     err = FILCH_OK;
+    uint32_t      sent = 0;
+    opt.memory_max = 3000000;
+    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    actor_start(&w, &a, play_idle);
+    ok(filch_send(w.sched, a.pid, filch_bytes(large, sizeof large)));
+    while (err == FILCH_OK && sent < 100) {
+        err = filch_send(w.sched, a.pid, filch_bytes(large, sizeof large));
+        sent++;
+    }
+    same(err, FILCH_ENOMEM);
+    assert_true(sent < 30);
+    assert_true(fli_load_rlx(&w.bytes) <= 3000000 + 4096);
+    world_tick(&w);
+    ok(filch_send(w.sched, a.pid, filch_bytes(large, sizeof large))); /* there is room again */
+    world_tick(&w);
+    world_end(&w);
+    opt.memory_max = 1000;
+    opt.workers = FILCH_NO_WORKERS;
+    same(filch_sched_create(&w.sched, &opt), FILCH_ENOMEM);
+}
+
+TEST(nodes_and_their_options_are_checked)
+{
+    filch_node        *node;
+    filch_node_options opt = FILCH_NODE_OPTIONS_INIT;
+    filch_sched       *sched;
+    same(filch_node_create(NULL, NULL), FILCH_EINVAL);
+    opt.size = 1;
+    same(filch_node_create(&node, &opt), FILCH_EINVAL);
+    ok(filch_node_create(&node, NULL));
+    same(filch_node_add(NULL, NULL, &sched), FILCH_EINVAL);
+    same(filch_node_add(node, NULL, NULL), FILCH_EINVAL);
+    filch_node_destroy(node);
+    filch_node_destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sends_monitors_and_links_reach_other_hosts),
+        cmocka_unit_test(without_a_policy_nothing_passes_and_inside_a_host_everything),
+        cmocka_unit_test(the_policy_decides_by_command_host_and_process),
+        cmocka_unit_test(a_child_on_another_host_is_watched_and_linked),
+        cmocka_unit_test(names_of_processes_elsewhere_are_released_by_either_end),
+        cmocka_unit_test(a_host_that_stops_tells_those_who_watch_its_processes),
+        cmocka_unit_test(commands_can_be_taken_away_from_a_host),
+        cmocka_unit_test(a_host_holds_no_more_memory_than_it_may),
+        cmocka_unit_test(nodes_and_their_options_are_checked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
