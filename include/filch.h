@@ -77,7 +77,16 @@ typedef int filch_err;
     X(FILCH_EDROPPED, 22, "the receiver's mailbox is full and its policy dropped this") \
     X(FILCH_ESYS, 23, "the operating system refused")                                   \
     X(FILCH_ELINK, 24, "a linked process has failed")                                   \
-    X(FILCH_EDENIED, 25, "the policy does not allow it")
+    X(FILCH_EDENIED, 25, "the policy does not allow it")                                       \
+    X(FILCH_ESTREAM, 60, "no such stream: closed, given away, or not yours")            \
+    X(FILCH_EEND, 61, "the stream has ended")                                           \
+    X(FILCH_ERESET, 62, "the other side of the connection is gone")                     \
+    X(FILCH_EREFUSED, 63, "nobody accepts connections there")                           \
+    X(FILCH_EINUSE, 64, "the address is in use, or not of this machine")                \
+    X(FILCH_ENOHOST, 65, "the host is unknown, or cannot be reached")                   \
+    X(FILCH_EFILES, 66, "out of file descriptors")                                      \
+    X(FILCH_ENOFILE, 67, "no such file or directory")                                   \
+    X(FILCH_EACCESS, 68, "permission denied")
 
 enum {
 #define FILCH_ERR_ENUM(name, value, text) name = value,
@@ -530,6 +539,24 @@ enum {
     FILCH_CMD_TIMER = 11,
     FILCH_CMD_TICKER = 12,
     FILCH_CMD_TIMER_CANCEL = 13,
+    FILCH_CMD_CONNECT = 30,
+    FILCH_CMD_LISTEN = 31,
+    FILCH_CMD_ACCEPT = 32,
+    FILCH_CMD_RESOLVE = 33,
+    FILCH_CMD_DATAGRAM = 34,
+    FILCH_CMD_SEND_TO = 35,
+    FILCH_CMD_RECEIVE_FROM = 36,
+    FILCH_CMD_READ = 50,
+    FILCH_CMD_WRITE = 51,
+    FILCH_CMD_CLOSE = 52,
+    FILCH_CMD_SEEK = 53,
+    FILCH_CMD_OPEN = 54,
+    FILCH_CMD_SHUTDOWN = 55,
+    FILCH_CMD_IO_CANCEL = 56,
+    FILCH_CMD_RUN = 150,
+    FILCH_CMD_EXIT = 151,
+    FILCH_CMD_KILL = 152,
+    FILCH_CMD_SIGNALS = 153,
     FILCH_CMD_WORK = 180,
     FILCH_CMD_JOIN = 200,
     FILCH_CMD_LEAVE = 201,
@@ -1141,6 +1168,265 @@ FILCH_API int filch_wake_fd(filch_sched *sched);
  * Errors:  FILCH_FOREVER: NULL, closed, or the scheduler has workers.
  */
 FILCH_API uint64_t filch_next_timeout(filch_sched *sched);
+
+/* ---- I/O ---------------------------------------------------------------------------------------------------- */
+
+/* Sockets, files, programs and signals, as yields. The worker that runs the process makes the call right away; only if
+ * the system says "not now" does the yield wait, for the descriptor, on no thread at all. Whichever worker hears that it
+ * is ready makes the call there and steps the process next. Files and names block, so they go to the work pool.
+ *
+ * A *stream* names something open. It belongs to the process that opened it and is closed when that process ends; give
+ * it to another with filch_stream_give. An id that is closed, given away, or somebody else's is FILCH_ESTREAM, however
+ * often its slot is used again. One read and one write may be outstanding per stream; another is FILCH_EBUSY.
+ *
+ * A failure is the error of the event. Where the system said why, data is its error number (filch_as_int, errno).
+ *   FILCH_EEND       the other side has ended what it writes. data: the bytes before the end, of a read for more
+ *   FILCH_ERESET     the other side is gone; what was written may be lost
+ *   FILCH_EDEADLINE  timeout_ns has passed. A read keeps what came for the next one. A write may have written a part:
+ *                    close the stream
+ *   FILCH_ECANCELLED by filch_yield_io_cancel, by closing the stream, or by stop
+ *   FILCH_ESTREAM  FILCH_EBUSY  FILCH_EREFUSED  FILCH_EINUSE  FILCH_ENOHOST  FILCH_EFILES  FILCH_ENOFILE  FILCH_EACCESS
+ *   FILCH_ESYS       something else
+ * Timeouts: FILCH_FOREVER waits, 0 takes what is there and does not wait at all.
+ *
+ * Peers that vanish raise no signal (no SIGPIPE). In simulation (filch_sim_run) real I/O is refused: FILCH_ESTATE, and the
+ * run ends with FILCH_SIM_REFUSED; register handlers of your own for these ids (filch_registry_remove, _add), and
+ * read what they are asked with filch_io_read. A library built without I/O (FILCH_IO=OFF) answers FILCH_ECOMMAND. */
+typedef struct filch_stream {
+    uint64_t id; /* 0: none */
+} filch_stream;
+
+/* A stream as a payload, and back: {0} if it is none.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    nothing: sending the number gives nobody the stream, see filch_stream_give.
+ * Errors:  none.
+ */
+FILCH_API filch_data   filch_of_stream(filch_stream stream);
+FILCH_API filch_stream filch_as_stream(const filch_data *data);
+
+enum {
+    FILCH_SOCKET_SHARED_PORT = 1, /* several listeners on one port (SO_REUSEPORT) */
+    FILCH_SOCKET_GATHER = 2,      /* let the system wait for more to send (Nagle); otherwise it sends at once */
+    FILCH_SOCKET_KEEPALIVE = 4,
+    FILCH_SOCKET_BROADCAST = 8
+};
+
+typedef struct filch_socket_options {
+    size_t   size;       /* sizeof(filch_socket_options); a shorter, older struct works too */
+    uint64_t timeout_ns; /* of a connect; 0: as long as the system waits */
+    uint32_t backlog;    /* of a listener: connections that may wait to be accepted; 0: 1024 */
+    uint32_t flags;      /* FILCH_SOCKET_*; a listener's are those of what it accepts */
+} filch_socket_options;
+#define FILCH_SOCKET_OPTIONS_INIT { .size = sizeof(filch_socket_options) }
+
+/* Addresses: "127.0.0.1:80", "[::1]:80", "*:80" (every IPv4 address of this machine), "[::]:80", "unix:/path",
+ * "unix:@name" (Linux, no file). Port 0 lets the system choose: see filch_stream_address. Names are for
+ * filch_yield_resolve.
+ * Connect, listen, datagram: complete with the stream (filch_as_stream). A unix path is not removed on close.
+ * Accept: completes with the stream of the next connection. Out of descriptors it says FILCH_EFILES; the next accept then
+ * waits a little (10 ms, then twice that, up to 1 s), so a loop that tries again does not spin.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    copies `address` and `options` (NULL: defaults).
+ * Errors:  FILCH_EINVAL  not an address, unknown options   FILCH_ENOMEM   FILCH_ESTATE  outside of that step
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_yield_connect(filch_out *out, uint64_t tag, const char *address,
+                                                       const filch_socket_options *options);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_listen(filch_out *out, uint64_t tag, const char *address,
+                                                      const filch_socket_options *options);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_accept(filch_out *out, uint64_t tag, filch_stream listener,
+                                                      uint64_t timeout_ns);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_datagram(filch_out *out, uint64_t tag, const char *address,
+                                                        const filch_socket_options *options);
+
+/* One datagram, whole: to `address`; completes with its size. From anybody: completes with its bytes, at most `most` of
+ * them (0: 65536), the rest of it is lost; who sent it is filch_stream_address of FILCH_ADDRESS_SENDER until the next.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    copies `address` and the bytes of `data`, once.
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ETOOBIG   FILCH_ESTATE  outside of that step
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_yield_send_to(filch_out *out, uint64_t tag, filch_stream stream,
+                                                       const char *address, filch_data data, uint64_t timeout_ns);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_receive_from(filch_out *out, uint64_t tag, filch_stream stream, size_t most,
+                                                            uint64_t timeout_ns);
+
+/* Looks up `host` ("example.org", NULL: this machine) and `service` ("80", "http"): completes with a text of addresses
+ * for filch_yield_connect, one a line, best first; or FILCH_ENOHOST. On the work pool, as the system's resolver blocks.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    copies both texts.
+ * Errors:  FILCH_EINVAL  both NULL, or over 255 bytes   FILCH_ENOMEM   FILCH_ESTATE  outside of that step
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_yield_resolve(filch_out *out, uint64_t tag, const char *host,
+                                                       const char *service);
+
+/* Read: whatever is there, at most `most` bytes (0: 65536). Exactly: `size` bytes (0 is FILCH_EINVAL). Until: up to and with the first
+ * `delimiter` of 1 to 8 bytes, at most `limit` bytes with it; more is FILCH_ETOOBIG and stays for the next read.
+ * Completes with the bytes. Up to 24 are in the event; more are a shared block, the one they were received in: filch_keep
+ * and sending it on copy nothing. A part that is kept keeps the whole block, up to 64 KiB.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    copies `delimiter`.
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ETOOBIG  over `payload_max`   FILCH_ESTATE  outside of that step
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_yield_read(filch_out *out, uint64_t tag, filch_stream stream, size_t most,
+                                                    uint64_t timeout_ns);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_read_exactly(filch_out *out, uint64_t tag, filch_stream stream, size_t size,
+                                                            uint64_t timeout_ns);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_read_until(filch_out *out, uint64_t tag, filch_stream stream,
+                                                          const void *delimiter, size_t delimiter_size, size_t limit,
+                                                          uint64_t timeout_ns);
+
+/* Writes all of `data`: completes with its size when the system has taken the last byte, so a slow reader slows the
+ * writer. One write is one call to the system, if it takes all: gather small ones.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    copies or shares `data`; takes a filch_move when it returns FILCH_OK. filch_share is written without a copy.
+ * Errors:  FILCH_EINVAL  no bytes to write   FILCH_ENOMEM   FILCH_ETOOBIG   FILCH_ESTATE  outside of that step
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_yield_write(filch_out *out, uint64_t tag, filch_stream stream, filch_data data,
+                                                     uint64_t timeout_ns);
+
+/* Shutdown: the other side reads the end; reading goes on. Close: gone, once; what is outstanding there is cancelled.
+ * Io cancel: the reads, writes and accepts outstanding there complete with FILCH_ECANCELLED (those at the work pool do
+ * not); completes with how many. What a step yields is done in order: one step can cancel, write and close.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    close takes the stream.
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ESTATE  outside of that step
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_yield_shutdown(filch_out *out, uint64_t tag, filch_stream stream);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_close(filch_out *out, uint64_t tag, filch_stream stream);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_io_cancel(filch_out *out, uint64_t tag, filch_stream stream);
+
+/* Sends the stream itself to another process of this scheduler: a message from you whose data it passes to
+ * filch_stream_take. A message that is never taken closes the stream when it is freed. Take: the stream is yours now.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    give takes the stream when it returns FILCH_OK; take gives it to you, once.
+ * Errors:  FILCH_EINVAL  NULL, or data is no stream   FILCH_ESTREAM  not yours, or taken already   FILCH_ENOMEM
+ *          FILCH_EBUSY  a read or write is outstanding   FILCH_EFOREIGN   FILCH_ESTATE  outside of that step
+ *          give also as filch_send
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_stream_give(filch_out *out, filch_stream stream, filch_pid to);
+FILCH_API FILCH_MUST_USE filch_err filch_stream_take(filch_out *out, const filch_data *data, filch_stream *stream);
+
+typedef enum filch_address_of {
+    FILCH_ADDRESS_LOCAL,
+    FILCH_ADDRESS_PEER,
+    FILCH_ADDRESS_SENDER /* of the datagram received last */
+} filch_address_of;
+
+/* Writes an address of the stream, as text with its NUL, into text[0 .. room). "" if it has none.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    fills `text`.
+ * Errors:  FILCH_EINVAL   FILCH_ESTREAM   FILCH_ETOOBIG  128 bytes are always enough   FILCH_ESYS  not a socket
+ *          FILCH_ESTATE  outside of that step
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_stream_address(filch_out *out, filch_stream stream, filch_address_of which,
+                                                        char *text, size_t room);
+
+enum {
+    FILCH_OPEN_READ = 1,
+    FILCH_OPEN_WRITE = 2,
+    FILCH_OPEN_CREATE = 4,   /* if it is not there; readable and writable for the owner, readable for others */
+    FILCH_OPEN_EMPTY = 8,    /* throw away what it holds */
+    FILCH_OPEN_APPEND = 16,  /* every write goes to the end */
+    FILCH_OPEN_NEW = 32      /* with CREATE: fail with FILCH_EEXISTS if it is there */
+};
+
+/* A file, on the work pool: completes with its stream. filch_yield_read, _read_exactly, _write and _close work on it (one
+ * at a time; timeouts do not apply, and read_until is FILCH_EINVAL); the end of the file is FILCH_EEND.
+ * Seek: moves to `offset` from `whence` (0 the beginning, 1 here, 2 the end); completes with where that is.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    copies `path`.
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ESTATE  outside of that step
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_yield_open(filch_out *out, uint64_t tag, const char *path, uint32_t flags);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_seek(filch_out *out, uint64_t tag, filch_stream stream, int64_t offset,
+                                                    int whence);
+
+enum {
+    FILCH_RUN_INPUT = 1,  /* a pipe to what it reads; otherwise it reads nothing */
+    FILCH_RUN_OUTPUT = 2, /* a pipe from what it writes; otherwise that goes where yours goes */
+    FILCH_RUN_ERRORS = 4, /* a pipe from its complaints; the same */
+    FILCH_RUN_MERGE = 8   /* complaints go where its output goes */
+};
+
+/* A program that runs. */
+typedef struct filch_program {
+    filch_stream self;   /* for filch_yield_exit and _kill; closing it kills the program */
+    filch_stream input;  /* each {0} unless asked for */
+    filch_stream output;
+    filch_stream errors;
+    int64_t      pid; /* the system's */
+} filch_program;
+
+/* Run: starts argv[0] (looked up in PATH) with your environment and working directory, no signal blocked or ignored
+ * that was not ignored before, and no descriptors but 0, 1 and 2; completes with a filch_program, read by
+ * filch_as_program. On the work pool.
+ * Exit: completes when it has ended, with its exit status, or with -n if signal n ended it; any number of times.
+ * Kill: sends it the signal `number`. A program that has not ended when its owner does, or when `self` is closed, is
+ * killed (SIGKILL) and buried.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    copies `argv`, which ends with NULL.
+ * Errors:  FILCH_EINVAL  no argv[0], unknown flags   FILCH_ENOMEM   FILCH_ESTATE  outside of that step
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_yield_run(filch_out *out, uint64_t tag, const char *const *argv,
+                                                   uint32_t flags);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_exit(filch_out *out, uint64_t tag, filch_stream program,
+                                                    uint64_t timeout_ns);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_kill(filch_out *out, uint64_t tag, filch_stream program, int number);
+
+/* What filch_yield_run completed with.
+ *
+ * Thread:  any that may read `data`.                            Blocks:  never.
+ * Owns:    fills *program.
+ * Errors:  FILCH_EINVAL  NULL, or something else; *program is empty then
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_as_program(const filch_data *data, filch_program *program);
+
+/* Signals as events: completes with a stream; each filch_yield_read of it completes with the number of one signal that
+ * came (filch_as_int). The library blocks nothing and handles nothing: *your* program must block these signals
+ * (pthread_sigmask) in its first thread, before it starts others; Filch's own threads block all of them already. A signal
+ * that some thread does not block goes there and is never seen here.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    copies `numbers`.
+ * Errors:  FILCH_EINVAL  none, over 64, or not signals   FILCH_ENOMEM   FILCH_ESTATE  outside of that step
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_yield_signals(filch_out *out, uint64_t tag, const int *numbers, size_t count);
+
+/* What an I/O command asks for, for handlers of your own (in simulation, say). */
+typedef struct filch_io_request {
+    size_t       size;      /* in: sizeof(filch_io_request) */
+    filch_stream stream;
+    uint64_t     timeout_ns;
+    uint64_t     most;      /* bytes to read; of exactly: their number; of until: the limit */
+    uint32_t     how;       /* of a read: 0 some, 1 exactly, 2 until. Otherwise flags */
+    uint32_t     backlog;
+    int64_t      number;    /* of seek: the offset, `how` its whence; of kill: the signal */
+    uint8_t      delimiter[8];
+    size_t       delimiter_size;
+    const char  *text;      /* address, host, path; argv joined with one NUL each, `text_size` in all */
+    size_t       text_size;
+    const char  *service;
+    const void  *bytes;     /* to be written */
+    size_t       byte_count;
+} filch_io_request;
+
+/* Reads the request of a command with the id of an I/O command.
+ *
+ * Thread:  inside the handler.                                  Blocks:  never.
+ * Owns:    fills *request; what it points to is lent with the command.
+ * Errors:  FILCH_EINVAL  NULL, not an I/O command, or not made by the functions above
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_io_read(const filch_command *command, filch_io_request *request);
 
 /* ---- watching ----------------------------------------------------------------------------------------------- */
 

@@ -24,6 +24,9 @@
 
 enum { FREE, ARMED, FIRING, VOID };
 
+/* Instead of a command: an alarm inside the runtime. */
+#define ALARM 0
+
 /* Entries fired in one go, between two visits to the lock. */
 #define BATCH 64
 
@@ -33,13 +36,13 @@ typedef struct entry {
     FLI_ATOMIC(uint32_t) generation;
     FLI_ATOMIC(uint32_t) shard; /* as generation */
     uint32_t self;
-    uint32_t command; /* FILCH_CMD_SLEEP, _TIMER, _TICKER, or _TERMINATE */
+    uint32_t command; /* FILCH_CMD_SLEEP, _TIMER, _TICKER, or _TERMINATE; ALARM */
     uint8_t  phase;
     bool     owes;      /* of a ticker: ticks are counted, but no message is under way */
     uint64_t period_ns; /* of a ticker */
     filch_receiver receiver; /* of a sleep */
     uint64_t       serial;   /* of a timer or ticker: whom to tell */
-    uint64_t       tag;
+    uint64_t       tag;      /* of an alarm: the cookie */
     fli_node      *node; /* of a timer or ticker: the first message it will send, taken when it is armed */
     /* generation:32 | ticks not read yet:32.  writes: the firing worker, the reading owner.  relaxed: a number. */
     FLI_ATOMIC(uint64_t) unread;
@@ -272,6 +275,21 @@ filch_err fli_timers_handle(fli_timers *timers, const filch_command *command, fi
     return err;
 }
 
+uint64_t fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie)
+{
+    fli_local *here = fli_here(timers->rt);
+    entry     *e = take(timers, here != NULL ? here->index : 0);
+    if (e == NULL) return 0;
+    e->command = ALARM;
+    e->period_ns = e->serial = 0;
+    e->tag = cookie;
+    e->node = NULL;
+    e->owes = false;
+    uint64_t id = id_of(e);
+    arm(timers, e, due_ns);
+    return id;
+}
+
 uint64_t fli_timers_kill(fli_timers *timers, uint64_t serial, uint64_t delay_ns)
 {
     fli_local *here = fli_here(timers->rt);
@@ -331,6 +349,7 @@ static uint64_t fire(fli_timers *timers, fli_local *here, entry *e, uint64_t now
         /* An error means that the process has ended; so be it. */
         (void)!filch_complete(e->receiver, e->receiver.tag, filch_none(), FILCH_OK);
         return FLI_NEVER;
+    case ALARM: timers->rt->hooks.alarm(timers->rt, e->tag); return FLI_NEVER;
     case FILCH_CMD_TIMER: (void)tell(timers, here, e, 0, 1); return FLI_NEVER;
     case FILCH_CMD_TERMINATE: kill(timers, here, e->serial); return FLI_NEVER;
     default: {

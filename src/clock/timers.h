@@ -44,6 +44,10 @@ uint64_t fli_timers_count(const fli_timers *timers);
  * fli_timers_abandon when the process ends. Thread: any; one outside has to wake somebody who looks at the clock. */
 FILCH_MUST_USE uint64_t fli_timers_kill(fli_timers *timers, uint64_t serial, uint64_t delay_ns);
 
+/* Sets an alarm: hooks.alarm(cookie) at `due_ns`. Gives an id for fli_timers_abandon, which may come too late; 0: no
+ * memory. Thread: any. */
+FILCH_MUST_USE uint64_t fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie);
+
 /* Stops a timer whose process has ended. Any id is fine. */
 void fli_timers_abandon(fli_timers *timers, uint64_t id);
 /* Takes the ticks that a ticker's message stands for; 1 if the ticker is gone. */

@@ -61,6 +61,45 @@ static filch_data of_block(uint8_t kind, block *b)
     return data;
 }
 
+void *fli_block_make(const fli_mem *mem, size_t room, uint8_t **bytes)
+{
+    block *b = block_create(mem, room);
+    if (b == NULL) return NULL;
+    b->bytes = b + 1;
+    b->size = room;
+    *bytes = b->bytes;
+    return b;
+}
+
+void fli_block_hold(void *block_)
+{
+    fli_add_rlx(&((block *)block_)->refs, 1); /* relaxed: the caller holds a reference */
+}
+
+void fli_block_drop(void *block_)
+{
+    block_drop(block_);
+}
+
+bool fli_block_is_ours(void *block_)
+{
+    return fli_load_acq(&((block *)block_)->refs) == 1; /* PAIR block.refs: the last reads of all others come before */
+}
+
+filch_free_fn fli_block_free_fn(void *block_)
+{
+    return ((block *)block_)->free_fn;
+}
+
+filch_data fli_block_cut(void *block_, const void *at, size_t size)
+{
+    filch_data data = { .kind = FILCH_KIND_BYTES, .form = FLI_FORM_BLOCK };
+    data.as.ref.at = at;
+    data.as.ref.size = size;
+    data.as.ref.block = block_;
+    return data;
+}
+
 /* Copies `size` bytes, and the NUL behind a text. */
 static filch_err copy(const fli_mem *mem, uint8_t kind, const void *bytes, size_t size, filch_data *out)
 {

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <filch.h>
 
@@ -37,6 +38,18 @@ void fli_data_undo(const filch_data *in, filch_data *out);
 
 /* Frees the bytes of a filch_move that nobody took. */
 void fli_data_free_moved(const filch_data *data);
+
+/* A counted block to be filled from the system, with one reference: `room` bytes, and where they begin. NULL: no memory.
+ * Payloads are cut out of it without a copy; whoever holds one keeps the whole block. */
+void *fli_block_make(const fli_mem *mem, size_t room, uint8_t **bytes);
+void  fli_block_hold(void *block);
+void  fli_block_drop(void *block);
+/* Does nobody else hold it? Then what it held may be written over. */
+bool fli_block_is_ours(void *block);
+/* The function that frees its bytes, by which the room that made it knows it again; NULL for copies. */
+filch_free_fn fli_block_free_fn(void *block);
+/* `size` bytes of it at `at`, for a call that takes a reference of its own; this one has none. */
+filch_data fli_block_cut(void *block, const void *at, size_t size);
 
 /* Nothing to copy, count or free: the value itself. The common case, worth asking for inline. */
 static inline bool fli_data_is_plain(const filch_data *data)

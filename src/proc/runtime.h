@@ -94,6 +94,8 @@ typedef struct fli_hooks {
     void (*ready)(fli_runtime *rt, fli_local *here, fli_proc *p);
     /* A yield or timer whose process has ended, by the number its handler left in the node. */
     void (*abandon)(fli_runtime *rt, uint64_t cookie);
+    /* An alarm that one of them has set rings, with the number it left. */
+    void (*alarm)(fli_runtime *rt, uint64_t cookie);
     /* How many ticks a ticker's message stands for. */
     uint64_t (*ticks)(fli_runtime *rt, uint64_t ticker);
     /* There is room again in the mailbox of `p`, and senders wait for it. */

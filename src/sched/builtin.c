@@ -3,6 +3,7 @@
 #include "clock/timers.h"
 #include "dispatch/registry.h"
 #include "sched/sched.h"
+#include "sched/simulate.h"
 #include "work/command.h"
 
 static filch_err on_send(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
@@ -34,6 +35,15 @@ static filch_err on_model(void *user, const filch_command *command, uint64_t tag
     return rt->model_ops->handle(rt, command, receiver);
 }
 
+/* Real descriptors have no place in a run that must be the same each time. */
+static filch_err on_io(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user;
+    (void)tag;
+    if (fli_simulate_refuses(receiver.sched, "I/O")) return FILCH_ESTATE;
+    return fli_io_handle(&receiver.sched->io, command, receiver);
+}
+
 filch_err fli_builtin_registry(filch_registry **out)
 {
     static const struct {
@@ -49,11 +59,21 @@ filch_err fli_builtin_registry(filch_registry **out)
         { FILCH_CMD_WATCH, on_model },   { FILCH_CMD_UNWATCH, on_model },      { FILCH_CMD_REGISTER, on_model },
         { FILCH_CMD_UNREGISTER, on_model }, { FILCH_CMD_SEND_NAME, on_model },
     };
+    static const uint32_t io[] = {
+        FILCH_CMD_CONNECT, FILCH_CMD_LISTEN, FILCH_CMD_ACCEPT, FILCH_CMD_RESOLVE,   FILCH_CMD_DATAGRAM,  FILCH_CMD_SEND_TO,
+        FILCH_CMD_READ,    FILCH_CMD_WRITE,  FILCH_CMD_CLOSE,  FILCH_CMD_SEEK,      FILCH_CMD_OPEN,      FILCH_CMD_SHUTDOWN,
+        FILCH_CMD_RUN,     FILCH_CMD_EXIT,   FILCH_CMD_KILL,   FILCH_CMD_IO_CANCEL, FILCH_CMD_SIGNALS,
+        FILCH_CMD_RECEIVE_FROM,
+    };
     filch_registry *registry;
     filch_err       err = fli_registry_create(&registry);
     for (size_t i = 0; err == FILCH_OK && i < sizeof table / sizeof table[0]; i++) {
         err = filch_registry_add(registry, table[i].id, table[i].handler, NULL);
         FLI_ASSERT(err == FILCH_OK); /* small ids need no memory */
+    }
+    for (size_t i = 0; err == FILCH_OK && i < sizeof io / sizeof io[0]; i++) {
+        err = filch_registry_add(registry, io[i], on_io, NULL);
+        FLI_ASSERT(err == FILCH_OK);
     }
     if (err == FILCH_OK) *out = registry;
     return err;

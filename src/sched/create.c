@@ -72,6 +72,11 @@ static void on_abandon(fli_runtime *rt, uint64_t cookie)
     fli_timers_abandon(&((filch_sched *)rt)->timers, cookie);
 }
 
+static void on_alarm(fli_runtime *rt, uint64_t cookie)
+{
+    fli_io_alarm(&((filch_sched *)rt)->io, cookie);
+}
+
 static uint64_t on_ticks(fli_runtime *rt, uint64_t ticker)
 {
     return fli_timers_ticks(&((filch_sched *)rt)->timers, ticker);
@@ -97,8 +102,8 @@ static filch_err runtime_init(filch_sched *sched, const fli_mem *mem)
     rt->route = opt->route;
     rt->route_user = opt->route_user;
     rt->model_ops = &fli_model_table;
-    rt->hooks = (fli_hooks){ .ready = fli_ready, .abandon = on_abandon, .ticks = on_ticks, .room = on_room,
-                             .no_room = on_no_room };
+    rt->hooks = (fli_hooks){ .ready = fli_ready, .abandon = on_abandon, .alarm = on_alarm, .ticks = on_ticks,
+                             .room = on_room, .no_room = on_no_room };
     fli_atomic_init(&rt->phase, FLI_OPEN);
     filch_err err = fli_slab_init(&rt->nodes, mem, sizeof(fli_node), UINT32_MAX - 1, make_node);
     if (err != FILCH_OK) return err;
@@ -199,6 +204,23 @@ static void stop_fini(fli_stop *stop)
     fli_mutex_fini(&stop->lock);
 }
 
+/* How the host of a scheduler without workers is called. With I/O the poller has a bell, and can itself be polled. */
+static filch_err bell_open(filch_sched *sched)
+{
+    filch_err err = fli_io_open(&sched->io);
+    sched->wake_fd = err == FILCH_OK ? fli_io_bell(&sched->io) : -1;
+    sched->poll_fd = err == FILCH_OK ? fli_io_fd(&sched->io) : -1;
+    if (err != FILCH_ECOMMAND) return err;
+    err = fli_wakefd_open(&sched->wake_fd);
+    sched->poll_fd = sched->wake_fd;
+    return err;
+}
+
+static void bell_close(filch_sched *sched)
+{
+    if (sched->wake_fd >= 0 && sched->poll_fd == sched->wake_fd) fli_wakefd_close(sched->wake_fd);
+}
+
 /* Everything but the threads and the registry. */
 static filch_err parts_init(filch_sched *sched, const fli_mem *mem)
 {
@@ -215,17 +237,20 @@ static filch_err parts_init(filch_sched *sched, const fli_mem *mem)
     err = fli_workpool_init(&sched->workpool, mem, sched->opt.work_threads, sched->opt.work_queue);
     if (err != FILCH_OK) goto no_workpool;
     sched->workpool.by_hand = sched->rt.sim != NULL;
+    err = fli_io_init(&sched->io, &sched->rt, &sched->timers, &sched->workpool, sched->victim_count);
+    if (err != FILCH_OK) goto no_io;
     err = stop_init(&sched->stop);
     if (err != FILCH_OK) goto no_stop;
-    if (sched->worker_count == 0) err = fli_wakefd_open(&sched->wake_fd);
+    if (sched->worker_count == 0) err = bell_open(sched);
     if (err != FILCH_OK) goto no_wakefd;
     err = workers_create(sched);
     if (err != FILCH_OK) goto no_workers;
     return FILCH_OK;
 no_workers:
-    if (sched->wake_fd >= 0) fli_wakefd_close(sched->wake_fd);
+    bell_close(sched);
 no_wakefd:   stop_fini(&sched->stop);
-no_stop:     fli_workpool_close(&sched->workpool);
+no_stop:     fli_io_fini(&sched->io);
+no_io:       fli_workpool_close(&sched->workpool);
              fli_workpool_fini(&sched->workpool);
 no_workpool: fli_waitroom_fini(&sched->waitroom);
 no_waitroom: fli_timers_fini(&sched->timers);
@@ -249,8 +274,9 @@ void fli_sched_free(filch_sched *sched)
     fli_mem mem = sched->rt.mem;
     check_nodes(sched);
     workers_destroy(sched, sched->victim_count);
-    if (sched->wake_fd >= 0) fli_wakefd_close(sched->wake_fd);
+    bell_close(sched);
     stop_fini(&sched->stop);
+    fli_io_fini(&sched->io);
     fli_workpool_fini(&sched->workpool);
     fli_waitroom_fini(&sched->waitroom);
     fli_timers_fini(&sched->timers);
@@ -305,7 +331,7 @@ filch_err fli_sched_make(filch_sched **out, const filch_options *options, fli_si
     }
     sched->opt = opt;
     sched->rt.sim = sim;
-    sched->wake_fd = -1;
+    sched->wake_fd = sched->poll_fd = -1;
     if (opt.workers != FILCH_NO_WORKERS) sched->worker_count = opt.workers != 0 ? (uint32_t)opt.workers : fli_cpu_count();
     if (sched->worker_count > WORKERS_MAX) sched->worker_count = WORKERS_MAX;
     sched->victim_count = sched->worker_count + 1;

@@ -1,6 +1,7 @@
 /* finish.c - a process ends. In this order:
  *
- *   1. its yields become void: whoever completes one from now on is told so, and timers among them are stopped
+ *   1. its yields become void: whoever completes one from now on is told so, and timers among them are stopped; its
+ *      streams are closed
  *   2. the state word says DONE: nothing is delivered any more; what was never read is freed and counted
  *   3. senders waiting for room in its mailbox are turned away
  *   4. close, once; then its memory
@@ -42,6 +43,7 @@ void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
     for (uint32_t i = 0; p->ext != NULL && i < p->ext->timer_count; i++) {
         fli_timers_abandon(&sched->timers, p->ext->timers[i]);
     }
+    fli_io_release(&sched->io, p);
     bool watched = close_mailbox(rt, here, p, serial, limited, &overflowed);
     if (overflowed && error == FILCH_EKILLED) error = FILCH_EOVERFLOW;
     if (FLI_UNLIKELY(rt->sim != NULL)) fli_simulate_ended(sched, serial, error, result);

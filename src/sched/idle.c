@@ -17,7 +17,15 @@
  * The watch. While anybody works or a timer runs, one sleeper sets an alarm: for the next timer, or after 1 ms (then
  * 2, 4, 8) to see whether a worker is stuck in a long step with processes queued behind it, and to take those. When
  * nobody works and no timer runs there is no alarm: an idle runtime makes no system call at all. A second sleeper
- * stands in for the watch, one millisecond later, because the watch itself may be called to work. (One gap is left: a worker woken out of total silence that arms
+ * stands in for the watch, one millisecond later, because the watch itself may be called to work.
+ *
+ * Descriptors. While any is waited for, one sleeper, the *poller*, sleeps in the system's poll call with its alarm, and
+ * is woken by its bell. Who falls asleep takes the place if it is free: so when everybody sleeps, it is taken. Whoever
+ * takes a worker from among the sleepers does so under the lock, and sees there which way it sleeps; the bell stays rung
+ * until the poller itself has heard it. What is reported the poller delivers to its own deque: no other thread is
+ * involved. Workers that work look at the descriptors when they look at the clock, and searchers each time.
+ *
+ * (One gap is left: a worker woken out of total silence that arms
  * a timer and then blocks inside a handler, which handlers must not do, keeps that timer waiting.)
  */
 #include "sched/idle.h"
@@ -53,7 +61,7 @@ static uint32_t searching_in(uint64_t word)
 filch_err fli_idle_init(fli_idle *idle)
 {
     fli_atomic_init(&idle->word, 0);
-    idle->sleepers = idle->watch = idle->second = NULL;
+    idle->sleepers = idle->watch = idle->second = idle->poller = NULL;
     idle->watch_until_ns = FLI_NEVER;
     fli_atomic_init(&idle->second_until_ns, FLI_NEVER);
     idle->guarded = idle->leaving = false;
@@ -109,20 +117,35 @@ static void raise_locked(fli_idle *idle, fli_worker *w)
     (void)fli_add_acqrel(&idle->word, SEARCHING_ONE - ASLEEP_ONE); /* PAIR idle.word */
 }
 
-/* Wakes one sleeper, unless somebody searches already. The watch is the last to be called. */
+/* Ends the sleep of `w`, which has been raised; `polls`: it was the poller then. Outside the lock. */
+static void call(filch_sched *sched, fli_worker *w, bool polls)
+{
+    if (polls) fli_io_ring(&sched->io);
+    else fli_cond_signal(&w->idle.rouse);
+}
+
+/* Who is woken: the one that fell asleep last, but the watch and the poller after all others. */
+static fli_worker *choose_locked(fli_idle *idle)
+{
+    for (fli_worker *w = idle->sleepers; w != NULL; w = w->idle.next) {
+        if (w != idle->watch && w != idle->poller) return w;
+    }
+    fli_worker *w = idle->sleepers;
+    return w != NULL && w == idle->watch && w->idle.next != NULL ? w->idle.next : w;
+}
+
+/* Wakes one sleeper, unless somebody searches already. */
 static void wake_one(filch_sched *sched)
 {
     fli_idle   *idle = &sched->idle;
     fli_worker *w = NULL;
     fli_mutex_lock(&idle->lock);
-    if (searching_in(fli_load_rlx(&idle->word)) == 0) {
-        w = idle->sleepers;
-        if (w != NULL && w == idle->watch && w->idle.next != NULL) w = w->idle.next;
-        if (w != NULL) raise_locked(idle, w);
-    }
+    if (searching_in(fli_load_rlx(&idle->word)) == 0) w = choose_locked(idle);
+    bool polls = w != NULL && w == idle->poller;
+    if (w != NULL) raise_locked(idle, w);
     fli_mutex_unlock(&idle->lock);
     if (w == NULL) return;
-    fli_cond_signal(&w->idle.rouse);
+    call(sched, w, polls);
     FLI_TALLY(&sched->rt, fli_here(&sched->rt), wakes, 1);
 }
 
@@ -207,12 +230,25 @@ typedef enum wake {
     LEAVE   /* everybody goes home */
 } wake;
 
+/* Sleeps as the poller: without the lock, in the system. True: its time is up. */
+static bool wait_in_poller(fli_worker *w, uint64_t until_ns, fli_io_batch *batch)
+{
+    fli_idle *idle = &w->sched->idle;
+    idle->poller = w;
+    fli_mutex_unlock(&idle->lock);
+    fli_io_collect(&w->sched->io, until_ns, batch);
+    fli_mutex_lock(&idle->lock);
+    idle->poller = NULL;
+    return w->idle.asleep && batch->count == 0 && until_ns != FLI_NEVER && fli_clock_ns() >= until_ns;
+}
+
 /* Sleeps until woken, until the alarm, or until there is something after all. Comes back searching. */
 static wake sleep_on(fli_worker *w)
 {
     filch_sched *sched = w->sched;
     fli_idle    *idle = &sched->idle;
     wake         why = CALLED;
+    fli_io_batch batch = { .count = 0 };
     fli_mutex_lock(&idle->lock);
     add_sleeper_locked(idle, w);
     /* PAIR idle.word, both halves: from here on a submitter sees us asleep, or we see what it queued. */
@@ -227,13 +263,24 @@ static wake sleep_on(fli_worker *w)
     if (fli_load_rlx(&sched->rt.phase) == FLI_CLOSING) fli_stop_nudge(sched);
     while (w->idle.asleep) {
         uint64_t until = alarm_locked(w);
-        if (fli_cond_wait_until(&w->idle.rouse, &idle->lock, until) || !w->idle.asleep) continue;
-        if (fli_clock_ns() < until) continue;
+        bool     late;
+        if (fli_io_watches(&sched->io) && idle->poller == NULL) {
+            late = wait_in_poller(w, until, &batch);
+            if (batch.count > 0) {
+                /* Called by the world, if not by somebody else meanwhile. */
+                if (w->idle.asleep) raise_locked(idle, w);
+                break;
+            }
+        } else {
+            late = !fli_cond_wait_until(&w->idle.rouse, &idle->lock, until) && w->idle.asleep && fli_clock_ns() >= until;
+        }
+        if (!late) continue;
         raise_locked(idle, w);
         why = ALARM;
     }
     if (idle->leaving) why = LEAVE;
     fli_mutex_unlock(&idle->lock);
+    fli_io_deliver(&sched->io, &batch);
     return why;
 }
 
@@ -309,7 +356,7 @@ void fli_idle_leave(filch_sched *sched)
     while (idle->sleepers != NULL) {
         fli_worker *w = idle->sleepers;
         raise_locked(idle, w);
-        fli_cond_signal(&w->idle.rouse);
+        call(sched, w, w == idle->poller);
     }
     fli_mutex_unlock(&idle->lock);
 }

@@ -35,6 +35,7 @@ typedef struct fli_idle {
      * that is a little old makes them wake somebody too many, or leaves it to an alarm that has just rung. */
     FLI_ATOMIC(uint64_t) second_until_ns;
     struct fli_worker *second;   /* and the one that takes over if the watch is called to work */
+    struct fli_worker *poller;   /* the sleeper that waits for descriptors, not on its condition */
     bool               guarded; /* the watch's alarm also looks after working workers; `watched` in the word */
     bool               leaving;
 } fli_idle;

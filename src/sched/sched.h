@@ -13,6 +13,7 @@
 #include "clock/timers.h"
 #include "dispatch/registry.h"
 #include "dispatch/waitroom.h"
+#include "io/io.h"
 #include "port/thread.h"
 #include "proc/runtime.h"
 #include "sched/idle.h"
@@ -93,7 +94,8 @@ struct filch_sched {
     uint32_t        victim_count; /* worker_count + 1: with the guest */
     fli_worker    **workers;
     fli_worker     *guest; /* the last of `workers`: for filch_tick, and for the thread that stops */
-    int             wake_fd; /* -1 with workers */
+    int             wake_fd; /* rung and cleared; -1 with workers */
+    int             poll_fd; /* what the host polls: the same, or with I/O the poller that it is part of */
     /* A thread is inside filch_tick.  PAIR tick.turn */
     FLI_ATOMIC(bool) ticking;
     /* Something was queued since the last tick (no workers).  PAIR tick.bell */
@@ -103,6 +105,7 @@ struct filch_sched {
     fli_timers   timers;
     fli_waitroom waitroom;
     fli_workpool workpool;
+    fli_io       io;
     fli_stop     stop;
 };
 

@@ -202,6 +202,9 @@ static void wait_politely(filch_sched *sched, uint64_t until_ns)
             help(sched, false, until_ns);
             uint64_t timer_ns = fli_timers_next_ns(&sched->timers);
             if (timer_ns < wake_ns) wake_ns = timer_ns;
+            /* Descriptors do not nudge: look at them now and then. */
+            uint64_t look_ns = fli_io_watches(&sched->io) ? fli_clock_ns() + LOOK_NS : wake_ns;
+            if (look_ns < wake_ns) wake_ns = look_ns;
         }
         wait_for_nudge(sched, wake_ns);
         /* A process that was spawned inside a step while we went round may have been missed, and its worker may not

@@ -44,7 +44,7 @@ filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran)
 int filch_wake_fd(filch_sched *sched)
 {
     if (sched == NULL || fli_simulate_refuses(sched, "filch_wake_fd")) return -1;
-    return sched->wake_fd;
+    return sched->poll_fd;
 }
 
 uint64_t filch_next_timeout(filch_sched *sched)

@@ -11,6 +11,7 @@ void fli_worker_clock(fli_worker *w)
 {
     w->clock_ns = fli_now(&w->sched->rt);
     (void)fli_timers_poll(&w->sched->timers, w->clock_ns);
+    if (FLI_UNLIKELY(fli_io_watches(&w->sched->io))) fli_io_poll(&w->sched->io);
 }
 
 static void clock_due(fli_worker *w)

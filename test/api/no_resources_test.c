@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -121,6 +122,13 @@ INSTEAD(int, pthread_join, pthread_t thread, void **result)
 INSTEAD(int, eventfd, unsigned count, int flags)
 {
     if (gets(DESCRIPTOR)) return __real_eventfd(count, flags);
+    errno = EMFILE;
+    return -1;
+}
+
+INSTEAD(int, epoll_create1, int flags)
+{
+    if (gets(DESCRIPTOR)) return __real_epoll_create1(flags);
     errno = EMFILE;
     return -1;
 }

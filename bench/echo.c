@@ -1,0 +1,187 @@
+/* echo.c - loopback: clients send 64 bytes, servers send them back. An operation is one round trip.
+ *
+ * --size N round trips in all; CONNECTIONS (environment, 1) connections share them, PIPELINE (1) of them are in flight on each.
+ * Client and server are processes of the same scheduler: a round trip is two writes, two reads, and both ends' waits.
+ * With IDLE (environment) set to a number there are so many connections that do nothing, and the line says what each
+ * takes in this program's memory: both its ends, each with its process, and what is waited for there. The system's own
+ * buffers are not in it. */
+#include "bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#define BYTES 64
+
+static bench    b;
+static uint64_t connections, pipeline, idle_connections, per_client;
+static char     address[128];
+static uint64_t over, rounds_done, accepted;
+
+static filch_err must(filch_err err, const char *what)
+{
+    if (err != FILCH_OK) fprintf(stderr, "echo: %s: %s\n", what, filch_err_text(err));
+    return err;
+}
+
+/* ---- server: one process per connection, which it is given ---- */
+
+struct server {
+    filch_stream stream;
+};
+
+static filch_err server_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    struct server *s = self;
+    for (size_t i = 0; i < count; i++) {
+        filch_err err = FILCH_OK;
+        if (events[i].type == FILCH_EVENT_CANCEL) return FILCH_ECANCELLED;
+        if (events[i].type == FILCH_EVENT_MESSAGE) {
+            err = filch_stream_take(out, &events[i].data, &s->stream);
+            if (err == FILCH_OK) err = filch_yield_read(out, 1, s->stream, 0, FILCH_FOREVER);
+        } else if (events[i].error != FILCH_OK) {
+            return filch_done(out, filch_none()); /* the client is done */
+        } else if (events[i].tag == 1) {
+            /* What was read is written from where it was received. */
+            err = filch_yield_write(out, 2, s->stream, events[i].data, FILCH_FOREVER);
+            if (err == FILCH_OK) err = filch_yield_read(out, 1, s->stream, 0, FILCH_FOREVER);
+        }
+        if (err != FILCH_OK) return must(err, "server");
+    }
+    return filch_idle(out);
+}
+
+static const filch_type server_type = { .name = "server", .size = sizeof(struct server), .step = server_step };
+
+struct listener {
+    filch_stream stream;
+};
+
+static filch_err client_start(filch_sched *sched);
+
+static filch_err listener_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    struct listener *l = self;
+    filch_err        err = FILCH_OK;
+    if (count == 0) {
+        err = filch_yield_listen(out, 1, "127.0.0.1:0", NULL);
+        return err == FILCH_OK ? filch_idle(out) : err;
+    }
+    for (size_t i = 0; i < count && err == FILCH_OK; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return FILCH_ECANCELLED;
+        if (events[i].error != FILCH_OK) return must(events[i].error, "listener");
+        if (events[i].tag == 1) {
+            l->stream = filch_as_stream(&events[i].data);
+            err = filch_stream_address(out, l->stream, FILCH_ADDRESS_LOCAL, address, sizeof address);
+            if (err == FILCH_OK) err = client_start(bench_here(out));
+        } else {
+            filch_pid server;
+            err = filch_spawn(bench_here(out), &server_type, NULL, &server);
+            if (err == FILCH_OK) err = filch_stream_give(out, filch_as_stream(&events[i].data), server);
+            if (++accepted < connections && err == FILCH_OK) err = client_start(bench_here(out));
+        }
+        if (err == FILCH_OK) err = filch_yield_accept(out, 2, l->stream, FILCH_FOREVER);
+    }
+    return err == FILCH_OK ? filch_idle(out) : must(err, "listener");
+}
+
+static const filch_type listener_type = {
+    .name = "listener", .size = sizeof(struct listener), .step = listener_step
+};
+
+/* ---- client ---- */
+
+struct client {
+    filch_stream stream;
+    uint64_t     left, got;
+};
+
+static filch_err client_done(filch_out *out)
+{
+    if (__atomic_add_fetch(&over, 1, __ATOMIC_ACQ_REL) == connections) bench_over(&b);
+    return filch_done(out, filch_none());
+}
+
+static filch_err client_write(struct client *c, filch_out *out, uint64_t count)
+{
+    static const char bytes[BYTES * 1024];
+    return filch_yield_write(out, 2, c->stream, filch_bytes(bytes, count * BYTES), FILCH_FOREVER);
+}
+
+static filch_err client_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    struct client *c = self;
+    filch_err      err = FILCH_OK;
+    if (count == 0) {
+        c->left = per_client;
+        err = filch_yield_connect(out, 1, address, NULL);
+        return err == FILCH_OK ? filch_idle(out) : must(err, "client");
+    }
+    for (size_t i = 0; i < count && err == FILCH_OK; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return FILCH_ECANCELLED;
+        if (events[i].error != FILCH_OK) return must(events[i].error, "client");
+        if (events[i].tag == 1) {
+            c->stream = filch_as_stream(&events[i].data);
+            if (idle_connections > 0) {
+                if (__atomic_add_fetch(&over, 1, __ATOMIC_ACQ_REL) == connections) bench_over(&b);
+            } else {
+                err = client_write(c, out, pipeline);
+            }
+            if (err == FILCH_OK) err = filch_yield_read(out, 3, c->stream, 0, FILCH_FOREVER);
+        } else if (events[i].tag == 3) {
+            c->got += filch_size(&events[i].data);
+            uint64_t rounds = c->got / BYTES;
+            c->got %= BYTES;
+            __atomic_add_fetch(&rounds_done, rounds, __ATOMIC_RELAXED);
+            c->left -= rounds < c->left ? rounds : c->left;
+            if (c->left == 0) return client_done(out);
+            if (rounds > 0) err = client_write(c, out, rounds);
+            if (err == FILCH_OK) err = filch_yield_read(out, 3, c->stream, 0, FILCH_FOREVER);
+        }
+    }
+    return err == FILCH_OK ? filch_idle(out) : must(err, "client");
+}
+
+static const filch_type client_type = { .name = "client", .size = sizeof(struct client), .step = client_step };
+
+static filch_err client_start(filch_sched *sched)
+{
+    return filch_spawn(sched, &client_type, NULL, NULL);
+}
+
+static uint64_t number(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name);
+    uint64_t    value = text != NULL ? strtoull(text, NULL, 10) : otherwise;
+    return value > 0 ? value : otherwise;
+}
+
+int main(int argc, char **argv)
+{
+    bench_open(&b, "echo", 200000, argc, argv);
+    idle_connections = number("IDLE", 0);
+    connections = idle_connections > 0 ? idle_connections : number("CONNECTIONS", 1);
+    pipeline = number("PIPELINE", 1);
+    if (pipeline > 1024) pipeline = 1024;
+    per_client = b.size / connections;
+    if (per_client < pipeline) per_client = pipeline;
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &files);
+    }
+    bench_start(&b, NULL);
+    uint64_t rss = bench_rss_bytes();
+    bench_begin(&b);
+    bench_spawn(&b, &listener_type, filch_none());
+    bench_wait(&b);
+    bench_end(&b, idle_connections > 0 ? connections : per_client * connections);
+    if (idle_connections > 0) {
+        bench_value(&b, (double)(bench_rss_bytes() - rss) / (double)connections, "bytes");
+        return bench_close(&b, true);
+    }
+    bench_extra(&b, "connections", (double)connections);
+    bench_extra(&b, "pipeline", (double)pipeline);
+    return bench_close(&b, rounds_done >= per_client * connections);
+}

@@ -1,0 +1,114 @@
+/* file.c - files. The system cannot say when a file is ready, and reading one may block: every operation is a job for the
+ * work pool, one at a time per file. While the job runs the stream's reading way is BUSY and the job holds it; so a file
+ * is closed only after its job, whatever becomes of the process. */
+#include "io/stream.h"
+#include "port/desc.h"
+#include "proc/data.h"
+
+/* The request once more: its payload is held by the operation. */
+static filch_io_request request_of(const fli_op *op)
+{
+    filch_command    command = { .id = op->command, .data = op->as.data };
+    filch_io_request request = { .size = sizeof request };
+    filch_err        err = filch_io_read(&command, &request);
+    FLI_ASSERT(err == FILCH_OK); /* it has been read before */
+    return request;
+}
+
+static fli_outcome open_file(fli_stream *s, const fli_op *op)
+{
+    filch_io_request request = request_of(op);
+    int              fd = fli_desc_open(request.text, request.how);
+    if (fd < 0) return fli_outcome_failed(fd);
+    s->fd = fd;
+    return (fli_outcome){ .data = filch_int((int64_t)fli_stream_id(s)), .ready = true };
+}
+
+/* What was read ahead has to be forgotten where the position matters. */
+static int64_t unread(fli_stream *s)
+{
+    int64_t n = s->rest.size > 0 ? fli_desc_seek(s->fd, -(int64_t)s->rest.size, 1) : 0;
+    fli_rest_drop(s);
+    return n;
+}
+
+static fli_outcome seek_file(fli_stream *s, const fli_op *op)
+{
+    filch_io_request request = request_of(op);
+    int64_t          n = unread(s);
+    if (n >= 0) n = fli_desc_seek(s->fd, request.number, (int)request.how);
+    if (n < 0) return fli_outcome_failed(n);
+    return (fli_outcome){ .data = filch_int(n), .ready = true };
+}
+
+static fli_outcome write_file(fli_io *io, fli_stream *s, fli_op *op)
+{
+    int64_t n = unread(s);
+    return n < 0 ? fli_outcome_failed(n) : fli_write_try(io, s, op);
+}
+
+static fli_stream *stream_of(fli_job *job)
+{
+    return FLI_OUTER(fli_stream, job, job);
+}
+
+static void run(fli_job *job)
+{
+    fli_stream *s = stream_of(job);
+    fli_op     *op = &s->ops[FLI_READING];
+    fli_io     *io = s->io;
+    fli_outcome outcome;
+    switch (op->command) {
+    case FILCH_CMD_OPEN: outcome = open_file(s, op); break;
+    case FILCH_CMD_SEEK: outcome = seek_file(s, op); break;
+    case FILCH_CMD_WRITE: outcome = write_file(io, s, op); break;
+    default: outcome = fli_read_try(io, s, op); break;
+    }
+    /* Some special files answer like sockets, and cannot be waited for here. */
+    if (outcome.again) outcome = fli_outcome_err(FILCH_ESYS);
+    fli_op_settle(io, s, FLI_READING, outcome);
+}
+
+static void cancel(fli_job *job)
+{
+    fli_stream *s = stream_of(job);
+    fli_op_settle(s->io, s, FLI_READING, fli_outcome_err(FILCH_ECANCELLED));
+}
+
+void fli_op_submit(fli_io *io, fli_stream *s, void (*job_run)(fli_job *job), void (*job_cancel)(fli_job *job))
+{
+    s->job = (fli_job){ .run = job_run, .cancel = job_cancel };
+    s->io = io;
+    filch_err err = fli_workpool_submit(io->pool, &s->job);
+    if (err == FILCH_OK) return;
+    fli_op_settle(io, s, FLI_READING, fli_outcome_err(err == FILCH_ECLOSED ? FILCH_ECANCELLED : err));
+}
+
+filch_err fli_file_handle(fli_io *io, const filch_command *command, const filch_io_request *request,
+                          filch_receiver receiver)
+{
+    filch_io_request copy = *request;
+    filch_err        err = FILCH_OK;
+    fli_stream      *s = NULL;
+    bool             unused;
+    if (command->id == FILCH_CMD_OPEN) {
+        err = fli_stream_make(io, command->from.serial, NULL, -1, FLI_STREAM_FILE, &s);
+        if (err != FILCH_OK) return err;
+        copy.stream.id = fli_stream_id(s);
+    } else {
+        s = fli_stream_find(io, request->stream.id, command->from.serial);
+        if (s == NULL) return FILCH_ESTREAM;
+        if (s->kind != FLI_STREAM_FILE) return FILCH_EINVAL;
+    }
+    copy.timeout_ns = FILCH_FOREVER;
+    fli_op *op = fli_op_begin(io, command, &copy, receiver, FLI_READING, &s, &unused, &err);
+    if (op == NULL) return err;
+    if (command->id == FILCH_CMD_READ) {
+        fli_op_ask(op, request);
+    } else {
+        op->as.data = command->data;
+        fli_op_hold(io, op);
+    }
+    fli_op_submit(io, s, run, cancel);
+    return FILCH_OK;
+}

@@ -1,0 +1,292 @@
+/* op.c - the life of an operation: begun by the process's own worker, tried at once, and if the system says "not now"
+ * left ARMED for whoever hears better news.
+ *
+ *   1. begin: the stream is the process's, and nothing else is out that way: the worker holds the way, BUSY
+ *   2. try: the system call. It is skipped when nothing has been reported since the last one said "not now"
+ *   3. not now: an alarm if there is a timeout, then arm. From here on it is anybody's who takes it
+ *   4. a report, the alarm, a cancel or a close takes it: back to 2, or to 5
+ *   5. settle: let go of the stream, then complete the yield. In this order: the process may begin the next operation
+ *      the moment it hears, on another worker. And the stream may be gone once it is let go: nothing of it is touched
+ *
+ * An alarm may ring for an operation that is over, and find the next one: it looks at the time and lets that one be.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "io/stream.h"
+#include "port/clock.h"
+#include "proc/data.h"
+
+/* In the alarm's cookie, above the stream's id. */
+#define WRITING_COOKIE (UINT64_C(1) << 63)
+
+filch_err fli_io_error(int number)
+{
+    switch (number) {
+    case ENOMEM:
+    case ENOBUFS: return FILCH_ENOMEM;
+    case ECONNRESET:
+    case EPIPE:
+    case ENOTCONN:
+    case ECONNABORTED: return FILCH_ERESET;
+    case ECONNREFUSED: return FILCH_EREFUSED;
+    case ETIMEDOUT: return FILCH_EDEADLINE;
+    case EADDRINUSE:
+    case EADDRNOTAVAIL: return FILCH_EINUSE;
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case EHOSTDOWN:
+    case ENETDOWN: return FILCH_ENOHOST;
+    case EMFILE:
+    case ENFILE: return FILCH_EFILES;
+    case ENOENT:
+    case ENOTDIR: return FILCH_ENOFILE;
+    case EACCES:
+    case EPERM:
+    case EROFS: return FILCH_EACCESS;
+    case EEXIST: return FILCH_EEXISTS;
+    case EMSGSIZE: return FILCH_ETOOBIG;
+    case EAGAIN: return FILCH_EFULL;
+    default: return FILCH_ESYS;
+    }
+}
+
+fli_outcome fli_outcome_failed(int64_t negative)
+{
+    int number = (int)-negative;
+    if (number == EAGAIN) return fli_outcome_again();
+    /* Whoever tries again hears it again. */
+    return (fli_outcome){ .err = fli_io_error(number), .data = filch_int(number), .ready = true };
+}
+
+void fli_op_tell(filch_receiver receiver, filch_err err, filch_data data)
+{
+    filch_err told = filch_complete(receiver, receiver.tag, data, err);
+    /* An answer that cannot travel must not keep the process waiting: it gets the reason instead. */
+    if (told == FILCH_ENOMEM || told == FILCH_ETOOBIG) {
+        (void)!filch_complete(receiver, receiver.tag, filch_none(), told);
+    }
+}
+
+/* An opening that did not come about, or not in time: the process never had the stream. */
+static void forget(fli_io *io, fli_stream *s)
+{
+    uint64_t serial = fli_load_rlx(&s->owner);
+    if (serial != 0) (void)fli_stream_close(io, s, serial);
+}
+
+static bool opens(const fli_op *op)
+{
+    return op->command == FILCH_CMD_CONNECT || op->command == FILCH_CMD_OPEN || op->command == FILCH_CMD_RUN;
+}
+
+void fli_op_ask(fli_op *op, const filch_io_request *request)
+{
+    op->how = (uint8_t)request->how;
+    op->most = request->most;
+    op->delimiter_size = (uint8_t)request->delimiter_size;
+    memcpy(op->as.delimiter, request->delimiter, sizeof op->as.delimiter);
+}
+
+void fli_op_settle(fli_io *io, fli_stream *s, fli_way way, fli_outcome outcome)
+{
+    fli_op        *op = &s->ops[way];
+    filch_receiver receiver = op->receiver;
+    uint64_t       timer = op->timer;
+    filch_data     written = filch_none();
+    op->timer = 0;
+    if (op->owns) written = op->as.data;
+    op->owns = false;
+    if (outcome.err != FILCH_OK && opens(op)) forget(io, s);
+    bool last = fli_turn_leave(&s->turn, way, outcome.ready);
+    if (last) fli_stream_gone(io, s);
+    if (timer != 0) fli_timers_abandon(io->timers, timer);
+    fli_op_tell(receiver, outcome.err, outcome.data);
+    if (outcome.owns) fli_data_free(&outcome.data);
+    fli_data_free(&written);
+}
+
+static fli_outcome attempt(fli_io *io, fli_stream *s, fli_op *op)
+{
+    switch (op->command) {
+    case FILCH_CMD_READ: return s->kind == FLI_STREAM_SIGNALS ? fli_signals_try(io, s, op) : fli_read_try(io, s, op);
+    case FILCH_CMD_WRITE: return fli_write_try(io, s, op);
+    case FILCH_CMD_ACCEPT: return fli_accept_try(io, s, op);
+    case FILCH_CMD_CONNECT: return fli_connect_try(io, s, op);
+    case FILCH_CMD_RECEIVE_FROM: return fli_receive_from_try(io, s, op);
+    case FILCH_CMD_SEND_TO: return fli_send_to_try(io, s, op);
+    default: return fli_exit_try(io, s, op);
+    }
+}
+
+/* Before it waits: an alarm for its end, or for when it may try again. FILCH_EDEADLINE: it is over already. */
+static filch_err set_alarm(fli_io *io, fli_stream *s, fli_way way)
+{
+    fli_op  *op = &s->ops[way];
+    uint64_t when_ns = op->due_ns;
+    if (op->at_once) return FILCH_EDEADLINE;
+    if (op->command == FILCH_CMD_ACCEPT && s->resume_ns != 0 && s->resume_ns < when_ns) when_ns = s->resume_ns;
+    if (when_ns == FLI_NEVER || op->timer != 0) return FILCH_OK;
+    uint64_t cookie = fli_stream_id(s) | (way == FLI_WRITING ? WRITING_COOKIE : 0);
+    op->timer = fli_timers_alarm(io->timers, when_ns, cookie);
+    return op->timer != 0 ? FILCH_OK : FILCH_ENOMEM;
+}
+
+void fli_op_run(fli_io *io, fli_stream *s, fli_way way, bool try_first)
+{
+    fli_op *op = &s->ops[way];
+    for (bool tries = try_first;; tries = true) {
+        if (tries) {
+            fli_outcome outcome = attempt(io, s, op);
+            if (!outcome.again) {
+                fli_op_settle(io, s, way, outcome);
+                return;
+            }
+        }
+        filch_err err = set_alarm(io, s, way);
+        fli_arm   arm = err == FILCH_OK ? fli_turn_arm(&s->turn, way) : FLI_ARM_CANCELLED;
+        if (err == FILCH_OK && arm == FLI_ARM_DONE) return;
+        if (arm == FLI_ARM_AGAIN) continue;
+        if (arm == FLI_ARM_EXPIRED) {
+            if (fli_clock_ns() < op->due_ns) continue; /* of an operation before this one */
+            err = FILCH_EDEADLINE;
+        }
+        if (err == FILCH_OK) err = FILCH_ECANCELLED;
+        fli_op_settle(io, s, way, fli_outcome_err(err));
+        return;
+    }
+}
+
+fli_op *fli_op_begin(fli_io *io, const filch_command *command, const filch_io_request *request, filch_receiver receiver,
+                     fli_way way, fli_stream **out, bool *try_first, filch_err *err)
+{
+    fli_stream *s = fli_stream_find(io, request->stream.id, command->from.serial);
+    fli_begin   begin = FLI_BEGIN_GONE;
+    if (s != NULL) begin = fli_turn_begin(&s->turn, (uint32_t)(request->stream.id >> 32), way);
+    if (begin == FLI_BEGIN_GONE || begin == FLI_BEGIN_BUSY) {
+        *err = begin == FLI_BEGIN_GONE ? FILCH_ESTREAM : FILCH_EBUSY;
+        return NULL;
+    }
+    fli_op *op = &s->ops[way];
+    *op = (fli_op){ .receiver = receiver, .command = command->id, .due_ns = FLI_NEVER };
+    op->at_once = request->timeout_ns == 0;
+    if (request->timeout_ns != FILCH_FOREVER && !op->at_once) {
+        op->due_ns = fli_clock_after(fli_clock_ns(), request->timeout_ns);
+    }
+    *out = s;
+    *try_first = begin == FLI_BEGIN_TRY || op->at_once || (way == FLI_READING && s->rest.size > 0);
+    return op;
+}
+
+void fli_io_alarm(fli_io *io, uint64_t cookie)
+{
+    fli_way     way = (cookie & WRITING_COOKIE) != 0 ? FLI_WRITING : FLI_READING;
+    uint64_t    id = cookie & ~WRITING_COOKIE;
+    fli_stream *s = fli_slab_at(&io->streams, (uint32_t)id);
+    if (!fli_turn_stop(&s->turn, (uint32_t)(id >> 32), way, FLI_TURN_EXPIRED)) return;
+    fli_op *op = &s->ops[way];
+    if (fli_clock_ns() >= op->due_ns) {
+        fli_op_settle(io, s, way, fli_outcome_err(FILCH_EDEADLINE));
+        return;
+    }
+    /* Time to try again; or this alarm was for an operation before, and trying does no harm. Its own alarm, if it has
+     * one, may be this very one. */
+    if (op->timer != 0) fli_timers_abandon(io->timers, op->timer);
+    op->timer = 0;
+    fli_op_run(io, s, way, true);
+}
+
+static void report(fli_io *io, const fli_poll_report *what)
+{
+    fli_stream *s = fli_slab_find(&io->streams, (uint32_t)what->number);
+    if (s == NULL) return;
+    unsigned ours = fli_turn_report(&s->turn, (uint32_t)(what->number >> 32), what->in, what->out, what->ended);
+    if ((ours & 1u << FLI_READING) != 0) fli_op_run(io, s, FLI_READING, true);
+    if ((ours & 1u << FLI_WRITING) != 0) fli_op_run(io, s, FLI_WRITING, true);
+}
+
+void fli_io_collect(fli_io *io, uint64_t until_ns, fli_io_batch *batch)
+{
+    batch->count = fli_poller_wait(&io->poller, until_ns, batch->reports, FLI_IO_BATCH);
+}
+
+void fli_io_deliver(fli_io *io, const fli_io_batch *batch)
+{
+    for (uint32_t i = 0; i < batch->count; i++) report(io, &batch->reports[i]);
+}
+
+void fli_io_poll(fli_io *io)
+{
+    fli_io_batch batch;
+    do {
+        fli_io_collect(io, 0, &batch);
+        fli_io_deliver(io, &batch);
+    } while (batch.count == FLI_IO_BATCH);
+}
+
+/* ---- commands on a stream that need no waiting ---- */
+
+static filch_err handle_cancel(fli_io *io, fli_stream *s, uint32_t gen, filch_receiver receiver)
+{
+    int64_t count = 0;
+    for (int way = FLI_READING; way <= FLI_WRITING; way++) {
+        uint64_t word = fli_turn_look(&s->turn);
+        if (fli_turn_phase(word, (fli_way)way) == FLI_TURN_QUIET || s->kind == FLI_STREAM_FILE) continue;
+        count++;
+        if (!fli_turn_stop(&s->turn, gen, (fli_way)way, FLI_TURN_CANCELLED)) continue;
+        fli_op_settle(io, s, (fli_way)way, fli_outcome_err(FILCH_ECANCELLED));
+    }
+    fli_op_tell(receiver, FILCH_OK, filch_int(count));
+    return FILCH_OK;
+}
+
+static filch_err handle_stream(fli_io *io, const filch_command *command, const filch_io_request *request,
+                               filch_receiver receiver)
+{
+    fli_stream *s = fli_stream_find(io, request->stream.id, command->from.serial);
+    if (s == NULL) return FILCH_ESTREAM;
+    switch (command->id) {
+    case FILCH_CMD_IO_CANCEL: return handle_cancel(io, s, (uint32_t)(request->stream.id >> 32), receiver);
+    case FILCH_CMD_CLOSE:
+        if (!fli_stream_close(io, s, command->from.serial)) return FILCH_ESTREAM;
+        fli_op_tell(receiver, FILCH_OK, filch_none());
+        return FILCH_OK;
+    default: { /* FILCH_CMD_SHUTDOWN */
+        if (s->kind != FLI_STREAM_SOCKET) return FILCH_EINVAL;
+        int why = fli_net_shutdown(s->fd);
+        fli_op_tell(receiver, why == 0 ? FILCH_OK : fli_io_error(-why), why == 0 ? filch_none() : filch_int(-why));
+        return FILCH_OK;
+    }
+    }
+}
+
+filch_err fli_io_handle(fli_io *io, const filch_command *command, filch_receiver receiver)
+{
+    filch_io_request request = { .size = sizeof request };
+    filch_err        err = filch_io_read(command, &request);
+    if (err != FILCH_OK) return err;
+    switch (command->id) {
+    case FILCH_CMD_CLOSE:
+    case FILCH_CMD_SHUTDOWN:
+    case FILCH_CMD_IO_CANCEL: return handle_stream(io, command, &request, receiver);
+    default: return fli_socket_handle(io, command, &request, receiver);
+    }
+}
+
+filch_err fli_io_address(fli_io *io, fli_local *here, filch_stream stream, filch_address_of which, char *text,
+                         size_t room)
+{
+    fli_stream *s = fli_stream_find(io, stream.id, here->serial);
+    fli_address address = { .size = 0 };
+    if (s == NULL) return FILCH_ESTREAM;
+    if (which == FILCH_ADDRESS_SENDER) {
+        /* The owner's between two operations; while one is out it may change. */
+        if (fli_turn_phase(fli_turn_look(&s->turn), FLI_READING) != FLI_TURN_QUIET) return FILCH_EBUSY;
+        address = s->sender;
+    } else {
+        if (s->kind > FLI_STREAM_DATAGRAM) return FILCH_ESYS;
+        int why = fli_net_address(s->fd, which == FILCH_ADDRESS_PEER, &address);
+        if (why != 0) return fli_io_error(-why);
+    }
+    return fli_address_write(&address, text, room) < room ? FILCH_OK : FILCH_ETOOBIG;
+}

@@ -1,0 +1,213 @@
+/* program.c - other programs, and signals.
+ *
+ * Starting one blocks until it runs, so it is a job for the work pool. The program's stream is made before, without a
+ * descriptor, and held BUSY by the job; the pipes become streams of the same process if that still lives then. A program
+ * is killed and buried when its stream is closed. */
+#include <errno.h>
+#include <string.h>
+
+#include "io/stream.h"
+#include "port/desc.h"
+#include "port/program.h"
+#include "proc/data.h"
+
+/* ---- starting ---- */
+
+/* The joined arguments as a list that ends with NULL; NULL: no memory. */
+static char **split(fli_io *io, const filch_io_request *request, size_t *size)
+{
+    size_t count = 0, i = 0;
+    for (size_t at = 0; at < request->text_size; at += strlen(request->text + at) + 1) count++;
+    *size = (count + 1) * sizeof(char *);
+    char **argv = fli_alloc(&io->rt->mem, *size);
+    if (argv == NULL) return NULL;
+    for (size_t at = 0; at < request->text_size; at += strlen(request->text + at) + 1) {
+        argv[i++] = (char *)(uintptr_t)(request->text + at); /* posix_spawn does not write to them */
+    }
+    argv[i] = NULL;
+    return argv;
+}
+
+static int start(fli_io *io, const fli_op *op, fli_program *program)
+{
+    filch_command    command = { .id = FILCH_CMD_RUN, .data = op->as.data };
+    filch_io_request request = { .size = sizeof request };
+    size_t           size;
+    if (filch_io_read(&command, &request) != FILCH_OK) return -EINVAL;
+    char **argv = split(io, &request, &size);
+    if (argv == NULL) return -ENOMEM;
+    int why = fli_program_start(argv, request.how, program);
+    fli_free(&io->rt->mem, argv, size);
+    return why;
+}
+
+/* A pipe of ours becomes a stream beside the program's. */
+static filch_err add_pipe(fli_io *io, fli_stream *s, uint64_t serial, int fd, filch_stream *out)
+{
+    fli_stream *pipe = NULL;
+    if (fd < 0) return FILCH_OK;
+    filch_err err = fli_stream_make(io, serial, s, fd, FLI_STREAM_PIPE, &pipe);
+    if (err == FILCH_OK) out->id = fli_stream_id(pipe);
+    return err;
+}
+
+static void forget(fli_io *io, uint64_t serial, filch_stream stream)
+{
+    fli_stream *s = stream.id != 0 ? fli_stream_find(io, stream.id, serial) : NULL;
+    if (s != NULL) (void)fli_stream_close(io, s, serial);
+}
+
+static fli_outcome begin(fli_io *io, fli_stream *s, filch_program *told)
+{
+    uint64_t    serial = fli_load_rlx(&s->owner);
+    fli_program program;
+    int         why = start(io, &s->ops[FLI_READING], &program);
+    if (why != 0) return fli_outcome_failed(why);
+    s->pid = program.pid;
+    s->fd = program.fd;
+    *told = (filch_program){ .self = { fli_stream_id(s) }, .pid = program.pid };
+    filch_err err = s->fd >= 0 ? fli_stream_watch(io, s) : FILCH_OK;
+    /* Each takes its descriptor, whatever happens. */
+    filch_err in = add_pipe(io, s, serial, program.input, &told->input);
+    filch_err out = add_pipe(io, s, serial, program.output, &told->output);
+    filch_err errors = add_pipe(io, s, serial, program.errors, &told->errors);
+    if (err == FILCH_OK) err = in != FILCH_OK ? in : out != FILCH_OK ? out : errors;
+    if (err == FILCH_OK) return (fli_outcome){ .data = filch_bytes(told, sizeof *told), .ready = true };
+    forget(io, serial, told->input);
+    forget(io, serial, told->output);
+    forget(io, serial, told->errors);
+    return fli_outcome_err(err);
+}
+
+static void run(fli_job *job)
+{
+    fli_stream   *s = FLI_OUTER(fli_stream, job, job);
+    filch_program told;
+    fli_op_settle(s->io, s, FLI_READING, begin(s->io, s, &told));
+}
+
+static void cancel(fli_job *job)
+{
+    fli_stream *s = FLI_OUTER(fli_stream, job, job);
+    fli_op_settle(s->io, s, FLI_READING, fli_outcome_err(FILCH_ECANCELLED));
+}
+
+static filch_err handle_run(fli_io *io, const filch_command *command, filch_io_request request, filch_receiver receiver)
+{
+    fli_stream *s;
+    bool        unused;
+    filch_err   err = fli_stream_make(io, command->from.serial, NULL, -1, FLI_STREAM_PROGRAM, &s);
+    if (err != FILCH_OK) return err;
+    request.stream.id = fli_stream_id(s);
+    request.timeout_ns = FILCH_FOREVER;
+    fli_op *op = fli_op_begin(io, command, &request, receiver, FLI_READING, &s, &unused, &err);
+    FLI_ASSERT(op != NULL); /* nobody else knows it */
+    op->as.data = command->data;
+    fli_op_hold(io, op);
+    fli_op_submit(io, s, run, cancel);
+    return FILCH_OK;
+}
+
+/* ---- its end ---- */
+
+static fli_outcome status_of(fli_stream *s, bool wait)
+{
+    int32_t status = 0;
+    int     ended = fli_program_status(s->pid, wait, &status);
+    if (ended == 0) return fli_outcome_again();
+    if (ended < 0) return fli_outcome_failed(ended);
+    return (fli_outcome){ .data = filch_int(status), .ready = true };
+}
+
+fli_outcome fli_exit_try(fli_io *io, fli_stream *s, fli_op *op)
+{
+    (void)io, (void)op;
+    return status_of(s, false);
+}
+
+/* Where the system has no descriptor for a program a thread of the pool waits. */
+static void wait_run(fli_job *job)
+{
+    fli_stream *s = FLI_OUTER(fli_stream, job, job);
+    fli_op_settle(s->io, s, FLI_READING, status_of(s, true));
+}
+
+bool fli_exit_submit(fli_io *io, fli_stream *s)
+{
+    if (s->kind != FLI_STREAM_PROGRAM || s->fd >= 0) return false;
+    fli_op_submit(io, s, wait_run, cancel);
+    return true;
+}
+
+typedef struct burial {
+    fli_job job;
+    fli_mem mem;
+    int64_t pid;
+} burial;
+
+static void bury(fli_job *job)
+{
+    burial *b = FLI_OUTER(burial, job, job);
+    fli_mem mem = b->mem;
+    (void)fli_program_bury(b->pid, true);
+    fli_free(&mem, b, sizeof *b);
+}
+
+void fli_program_end(fli_io *io, fli_stream *s)
+{
+    if (s->pid == 0 || fli_program_bury(s->pid, false)) return;
+    /* Killed, but not dead yet: a thread of the pool waits for that. Without one we do: it will not be long. */
+    burial *b = fli_alloc(&io->rt->mem, sizeof *b);
+    if (b != NULL) *b = (burial){ .job = { .run = bury, .cancel = bury }, .mem = io->rt->mem, .pid = s->pid };
+    if (b != NULL && fli_workpool_submit(io->pool, &b->job) == FILCH_OK) return;
+    if (b != NULL) fli_free(&io->rt->mem, b, sizeof *b);
+    (void)fli_program_bury(s->pid, true);
+}
+
+static filch_err handle_kill(fli_io *io, const filch_command *command, const filch_io_request *request,
+                             filch_receiver receiver)
+{
+    fli_stream *s = fli_stream_find(io, request->stream.id, command->from.serial);
+    if (s == NULL) return FILCH_ESTREAM;
+    if (s->kind != FLI_STREAM_PROGRAM || s->pid == 0) return FILCH_EINVAL;
+    int why = fli_program_kill(s->pid, (int)request->number);
+    fli_op_tell(receiver, why == 0 ? FILCH_OK : fli_io_error(-why), why == 0 ? filch_none() : filch_int(-why));
+    return FILCH_OK;
+}
+
+/* ---- signals ---- */
+
+fli_outcome fli_signals_try(fli_io *io, fli_stream *s, fli_op *op)
+{
+    (void)io, (void)op;
+    int number = fli_desc_read_signal(s->fd);
+    if (number < 0) return fli_outcome_failed(number);
+    return (fli_outcome){ .data = filch_int(number), .ready = true };
+}
+
+static filch_err handle_signals(fli_io *io, const filch_command *command, const filch_io_request *request,
+                                filch_receiver receiver)
+{
+    int         numbers[64];
+    fli_stream *s;
+    if (request->byte_count == 0 || request->byte_count > sizeof numbers) return FILCH_EINVAL;
+    memcpy(numbers, request->bytes, request->byte_count);
+    int fd = fli_desc_signals(numbers, request->byte_count / sizeof numbers[0]);
+    if (fd < 0) {
+        fli_op_tell(receiver, fli_io_error(-fd), filch_int(-fd));
+        return FILCH_OK;
+    }
+    filch_err err = fli_stream_make(io, command->from.serial, NULL, fd, FLI_STREAM_SIGNALS, &s);
+    if (err == FILCH_OK) fli_op_tell(receiver, FILCH_OK, filch_int((int64_t)fli_stream_id(s)));
+    return err;
+}
+
+filch_err fli_program_handle(fli_io *io, const filch_command *command, const filch_io_request *request,
+                             filch_receiver receiver)
+{
+    switch (command->id) {
+    case FILCH_CMD_RUN: return handle_run(io, command, *request, receiver);
+    case FILCH_CMD_KILL: return handle_kill(io, command, request, receiver);
+    default: return handle_signals(io, command, request, receiver);
+    }
+}

@@ -1,0 +1,199 @@
+/* read.c - bytes come in: some of them, exactly so many, or up to a delimiter.
+ *
+ * Where they are put. Each worker has a block of 64 KiB into which it receives, one read behind the other; the process
+ * gets the part that was filled, and a reference. When nobody holds any part the block is used from its beginning again,
+ * so a server whose steps do not keep what they read goes on in the same warm memory, without an allocation.
+ *
+ * What is received beyond what was asked for stays with the stream, in the same block. When more has to follow it, the
+ * bytes so far move to a block of the stream's own: the one copy a byte may see. From there on it is received in place.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "io/stream.h"
+#include "port/desc.h"
+#include "proc/data.h"
+
+#define BLOCK_BYTES ((size_t)65536)
+/* A read gets at least this much room; less at the end of a block is left unused. */
+#define LEAST_BYTES ((size_t)16384)
+/* As much as fits into an event without a block. */
+#define INLINE_BYTES sizeof((filch_data *)NULL)->as.bytes
+/* A read of exactly so many, or less, gets its memory at once; more grows as it comes. */
+#define TRUST_BYTES ((size_t)262144)
+
+uint8_t *fli_io_room(fli_io *io, size_t least, size_t *room, void **block)
+{
+    fli_io_local *local = &io->locals[fli_here(io->rt)->index];
+    if (local->block != NULL && fli_block_is_ours(local->block)) local->used = 0;
+    if (local->block == NULL || BLOCK_BYTES - local->used < least) {
+        uint8_t *bytes;
+        void    *fresh = fli_block_make(&io->rt->mem, BLOCK_BYTES, &bytes);
+        if (fresh == NULL) return NULL;
+        if (local->block != NULL) fli_block_drop(local->block);
+        *local = (fli_io_local){ .block = fresh, .bytes = bytes };
+    }
+    *room = BLOCK_BYTES - local->used;
+    *block = local->block;
+    return local->bytes + local->used;
+}
+
+void fli_io_filled(fli_io *io, size_t size)
+{
+    /* Parts begin at words. */
+    fli_io_local *local = &io->locals[fli_here(io->rt)->index];
+    local->used += (size + 7) & ~(size_t)7;
+    if (local->used > BLOCK_BYTES) local->used = BLOCK_BYTES;
+}
+
+void fli_rest_drop(fli_stream *s)
+{
+    if (s->rest.block != NULL) fli_block_drop(s->rest.block);
+    s->rest = (fli_rest){ .block = NULL };
+}
+
+static int64_t receive(fli_stream *s, void *bytes, size_t room)
+{
+    int64_t n = s->kind == FLI_STREAM_SOCKET ? fli_net_receive(s->fd, bytes, room) : fli_desc_read(s->fd, bytes, room);
+    /* Fewer than there was room for: the system has no more for now. It would report it. */
+    s->more = n == 0 || n == (int64_t)room;
+    return n;
+}
+
+static fli_outcome ended(void)
+{
+    return (fli_outcome){ .err = FILCH_EEND, .ready = true };
+}
+
+/* ---- some: the short way, nothing left from before ---- */
+
+static fli_outcome read_some(fli_io *io, fli_stream *s, fli_op *op)
+{
+    size_t   room;
+    void    *block;
+    uint8_t *at = fli_io_room(io, LEAST_BYTES, &room, &block);
+    if (at == NULL) return fli_outcome_err(FILCH_ENOMEM);
+    if (room > op->most) room = (size_t)op->most;
+    int64_t n = receive(s, at, room);
+    if (n < 0) return fli_outcome_failed(n);
+    if (n == 0) return ended();
+    size_t size = (size_t)n;
+    fli_outcome outcome = { .ready = s->more };
+    if (size <= INLINE_BYTES) {
+        outcome.data = filch_bytes(at, size); /* copied into the event; the room is used again */
+    } else {
+        outcome.data = fli_block_cut(block, at, size); /* this worker holds it until its next read */
+        fli_io_filled(io, size);
+    }
+    return outcome;
+}
+
+/* ---- what is left from before ---- */
+
+/* The first `size` bytes of the rest, as a payload of its own. */
+static fli_outcome cut(fli_stream *s, size_t size, filch_err err)
+{
+    fli_rest   *rest = &s->rest;
+    fli_outcome outcome = { .ready = s->more, .err = err };
+    if (size == 0) return outcome;
+    fli_block_hold(rest->block);
+    outcome.data = fli_block_cut(rest->block, rest->at, size);
+    outcome.owns = true;
+    rest->at += size;
+    rest->size -= size;
+    if (rest->room > 0) rest->room -= size;
+    if (rest->size == 0) fli_rest_drop(s);
+    return outcome;
+}
+
+/* Sees to it that more can be received behind the rest: the block is the stream's own and has room. */
+static bool make_room(fli_io *io, fli_stream *s, size_t want)
+{
+    fli_rest *rest = &s->rest;
+    if (rest->room > rest->size) return true;
+    size_t cap = want <= TRUST_BYTES ? want : rest->size * 2;
+    if (cap < LEAST_BYTES) cap = LEAST_BYTES;
+    if (cap > want && want > TRUST_BYTES) cap = want;
+    uint8_t *bytes;
+    void    *block = fli_block_make(&io->rt->mem, cap, &bytes);
+    if (block == NULL) return false;
+    if (rest->size > 0) memcpy(bytes, rest->at, rest->size);
+    if (rest->block != NULL) fli_block_drop(rest->block);
+    *rest = (fli_rest){ .block = block, .at = bytes, .size = rest->size, .room = cap };
+    return true;
+}
+
+/* Receives more behind the rest. FILCH_OK with `again` false: there is more now. `want`: bytes in all. */
+static fli_outcome fetch(fli_io *io, fli_stream *s, size_t want)
+{
+    fli_rest *rest = &s->rest;
+    size_t    room;
+    void     *block = NULL;
+    uint8_t  *at;
+    /* Threads of the work pool have no block that they share among streams. */
+    bool own = rest->size > 0 || want > LEAST_BYTES || fli_here(io->rt) == NULL;
+    if (own) {
+        if (!make_room(io, s, want)) return fli_outcome_err(FILCH_ENOMEM);
+        at = rest->at + rest->size;
+        room = rest->room - rest->size;
+    } else {
+        at = fli_io_room(io, LEAST_BYTES, &room, &block);
+        if (at == NULL) return fli_outcome_err(FILCH_ENOMEM);
+    }
+    int64_t n = receive(s, at, room);
+    if (n <= 0 && rest->size == 0) fli_rest_drop(s); /* nobody waits with an empty block */
+    if (n < 0) return fli_outcome_failed(n);
+    if (n == 0) return cut(s, rest->size, FILCH_EEND);
+    if (!own) {
+        fli_rest_drop(s);
+        fli_block_hold(block);
+        *rest = (fli_rest){ .block = block, .at = at };
+        fli_io_filled(io, (size_t)n);
+    }
+    rest->size += (size_t)n;
+    return (fli_outcome){ .err = FILCH_OK };
+}
+
+/* Where the delimiter ends in the rest; 0: it is not there. Remembers how far it has looked. */
+static size_t find(const fli_rest *rest, fli_op *op)
+{
+    size_t size = op->delimiter_size, from = op->done >= size ? (size_t)op->done - size + 1 : 0;
+    if (rest->size < size) return 0;
+    const uint8_t *found = memmem(rest->at + from, rest->size - from, op->as.delimiter, size);
+    op->done = rest->size;
+    return found != NULL ? (size_t)(found - rest->at) + size : 0;
+}
+
+static fli_outcome read_until(fli_io *io, fli_stream *s, fli_op *op)
+{
+    for (;;) {
+        size_t end = find(&s->rest, op);
+        if (end > 0 && end <= op->most) return cut(s, end, FILCH_OK);
+        if (end > 0 || s->rest.size >= op->most) return (fli_outcome){ .err = FILCH_ETOOBIG, .ready = true };
+        /* Room for twice what there is, so that lines that come in small pieces are copied a few times, not often. */
+        size_t want = s->rest.size * 2 < LEAST_BYTES ? LEAST_BYTES : s->rest.size * 2;
+        fli_outcome outcome = fetch(io, s, want);
+        if (outcome.again || outcome.err != FILCH_OK) return outcome;
+    }
+}
+
+static fli_outcome read_exactly(fli_io *io, fli_stream *s, fli_op *op)
+{
+    while (s->rest.size < op->most) {
+        fli_outcome outcome = fetch(io, s, (size_t)op->most);
+        if (outcome.again || outcome.err != FILCH_OK) return outcome;
+    }
+    return cut(s, (size_t)op->most, FILCH_OK);
+}
+
+fli_outcome fli_read_try(fli_io *io, fli_stream *s, fli_op *op)
+{
+    if (op->how == FLI_READ_EXACTLY) return read_exactly(io, s, op);
+    if (op->how == FLI_READ_UNTIL) return read_until(io, s, op);
+    if (s->rest.size == 0 && fli_here(io->rt) != NULL) return read_some(io, s, op);
+    if (s->rest.size == 0) {
+        fli_outcome outcome = fetch(io, s, (size_t)op->most);
+        if (outcome.again || outcome.err != FILCH_OK) return outcome;
+    }
+    return cut(s, s->rest.size < op->most ? s->rest.size : (size_t)op->most, FILCH_OK);
+}

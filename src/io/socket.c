@@ -1,0 +1,230 @@
+/* socket.c - the socket commands, and reading and writing on what they opened.
+ *
+ * Out of descriptors: accepting fails, and would fail again at once, while the connections wait in the system's queue and
+ * no new report comes. So the process is told, and the listener rests: an accept that comes too early waits for an alarm
+ * at `resume_ns` and tries then. Each failure doubles the rest, a success ends it.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "io/stream.h"
+#include "port/clock.h"
+#include "port/desc.h"
+#include "proc/data.h"
+#include "proc/ext.h"
+
+#define BACKOFF_FIRST_NS FILCH_MILLISECONDS(10)
+#define BACKOFF_LAST_NS FILCH_SECONDS(1)
+#define TEXT_MAX 4096
+
+/* ---- opening ---- */
+
+/* Says why the system refused, if it did; otherwise makes the stream. */
+static fli_stream *make(fli_io *io, const filch_command *command, int fd, fli_stream_kind kind, filch_receiver receiver,
+                        filch_err *err)
+{
+    fli_stream *s = NULL;
+    *err = FILCH_OK;
+    if (fd < 0) {
+        fli_op_tell(receiver, fli_io_error(-fd), filch_int(-fd));
+        return NULL;
+    }
+    *err = fli_stream_make(io, command->from.serial, NULL, fd, kind, &s);
+    return s;
+}
+
+static filch_err handle_open(fli_io *io, const filch_command *command, const filch_io_request *request,
+                             filch_receiver receiver)
+{
+    fli_address address;
+    filch_err   err;
+    if (!fli_address_read(&address, request->text)) return FILCH_EINVAL;
+    bool listens = command->id == FILCH_CMD_LISTEN;
+    int  fd = listens ? fli_net_listen(&address, request->backlog, request->how)
+                      : fli_net_datagram(&address, request->how);
+    fli_stream *s = make(io, command, fd, listens ? FLI_STREAM_LISTENER : FLI_STREAM_DATAGRAM, receiver, &err);
+    if (s == NULL) return err;
+    s->flags = (uint8_t)request->how;
+    fli_op_tell(receiver, FILCH_OK, filch_int((int64_t)fli_stream_id(s)));
+    return FILCH_OK;
+}
+
+static filch_err handle_connect(fli_io *io, const filch_command *command, filch_io_request *request,
+                                filch_receiver receiver)
+{
+    fli_address address;
+    filch_err   err;
+    bool        pending, try_first;
+    if (!fli_address_read(&address, request->text)) return FILCH_EINVAL;
+    int         fd = fli_net_connect(&address, request->how, &pending);
+    fli_stream *s = make(io, command, fd, FLI_STREAM_SOCKET, receiver, &err);
+    if (s == NULL) return err;
+    if (!pending) {
+        fli_op_tell(receiver, FILCH_OK, filch_int((int64_t)fli_stream_id(s)));
+        return FILCH_OK;
+    }
+    request->stream.id = fli_stream_id(s);
+    fli_op *op = fli_op_begin(io, command, request, receiver, FLI_WRITING, &s, &try_first, &err);
+    FLI_ASSERT(op != NULL); /* nobody else knows it */
+    fli_op_run(io, s, FLI_WRITING, true);
+    return FILCH_OK;
+}
+
+fli_outcome fli_connect_try(fli_io *io, fli_stream *s, fli_op *op)
+{
+    (void)io, (void)op;
+    int why = fli_net_connected(s->fd);
+    if (why == -EAGAIN) return fli_outcome_again();
+    if (why == 0) return (fli_outcome){ .data = filch_int((int64_t)fli_stream_id(s)), .ready = true };
+    return fli_outcome_failed(why);
+}
+
+fli_outcome fli_accept_try(fli_io *io, fli_stream *s, fli_op *op)
+{
+    (void)op;
+    uint64_t serial = fli_load_rlx(&s->owner);
+    if (s->resume_ns != 0 && fli_clock_ns() < s->resume_ns) return fli_outcome_again();
+    int         fd = fli_net_accept(s->fd, s->flags);
+    fli_stream *fresh = NULL;
+    filch_err   err = FILCH_OK;
+    if (fd == -EAGAIN) {
+        s->resume_ns = s->backoff_ns = 0;
+        return fli_outcome_again();
+    }
+    if (fd >= 0) err = serial != 0 ? fli_stream_make(io, serial, s, fd, FLI_STREAM_SOCKET, &fresh) : FILCH_ECANCELLED;
+    if (fd >= 0 && serial == 0) fli_desc_close(fd);
+    if (fd >= 0 && err == FILCH_OK) {
+        s->resume_ns = s->backoff_ns = 0;
+        return (fli_outcome){ .data = filch_int((int64_t)fli_stream_id(fresh)), .ready = true };
+    }
+    fli_outcome outcome = fd < 0 ? fli_outcome_failed(fd) : fli_outcome_err(err);
+    s->backoff_ns = s->backoff_ns == 0 ? BACKOFF_FIRST_NS : s->backoff_ns * 2;
+    if (s->backoff_ns > BACKOFF_LAST_NS) s->backoff_ns = BACKOFF_LAST_NS;
+    s->resume_ns = fli_clock_after(fli_clock_ns(), s->backoff_ns);
+    return outcome;
+}
+
+/* ---- datagrams ---- */
+
+fli_outcome fli_receive_from_try(fli_io *io, fli_stream *s, fli_op *op)
+{
+    size_t   room;
+    void    *block;
+    uint8_t *at = fli_io_room(io, op->most < 65536 ? (size_t)op->most : 65536, &room, &block);
+    if (at == NULL) return fli_outcome_err(FILCH_ENOMEM);
+    if (room > op->most) room = (size_t)op->most;
+    int64_t n = fli_net_receive_from(s->fd, at, room, &s->sender);
+    if (n == -ECONNREFUSED) return (fli_outcome){ .err = FILCH_EREFUSED, .data = filch_int(ECONNREFUSED), .ready = true };
+    if (n < 0) return fli_outcome_failed(n);
+    fli_outcome outcome = { .data = fli_block_cut(block, at, (size_t)n), .ready = true };
+    if (n <= (int64_t)sizeof outcome.data.as.bytes) outcome.data = filch_bytes(at, (size_t)n);
+    else fli_io_filled(io, (size_t)n);
+    return outcome;
+}
+
+/* ---- names, on the work pool ---- */
+
+typedef struct lookup {
+    fli_job        job;
+    fli_io        *io;
+    filch_receiver receiver;
+    char          *host, *service; /* NULL: not given */
+    size_t         size;           /* of this, with the texts behind it */
+} lookup;
+
+static void lookup_end(lookup *l, filch_err err, filch_data data)
+{
+    fli_op_tell(l->receiver, err, data);
+    fli_free(&l->io->rt->mem, l, l->size);
+}
+
+static void lookup_run(fli_job *job)
+{
+    lookup   *l = FLI_OUTER(lookup, job, job);
+    char      text[TEXT_MAX];
+    size_t    size;
+    filch_err err = fli_net_resolve(l->host, l->service, text, sizeof text, &size);
+    lookup_end(l, err, err == FILCH_OK ? filch_str(text) : filch_none());
+}
+
+static void lookup_cancel(fli_job *job)
+{
+    lookup_end(FLI_OUTER(lookup, job, job), FILCH_ECANCELLED, filch_none());
+}
+
+static filch_err handle_resolve(fli_io *io, const filch_io_request *request, filch_receiver receiver)
+{
+    size_t  service_size = request->service != NULL ? strlen(request->service) + 1 : 0;
+    size_t  size = sizeof(lookup) + request->text_size + service_size;
+    lookup *l = fli_alloc(&io->rt->mem, size);
+    if (l == NULL) return FILCH_ENOMEM;
+    char *texts = (char *)(l + 1);
+    *l = (lookup){ .job = { .run = lookup_run, .cancel = lookup_cancel }, .io = io, .receiver = receiver, .size = size };
+    if (request->text != NULL) l->host = memcpy(texts, request->text, request->text_size);
+    if (service_size > 0) l->service = memcpy(texts + request->text_size, request->service, service_size);
+    filch_err err = fli_workpool_submit(io->pool, &l->job);
+    if (err != FILCH_OK) fli_free(&io->rt->mem, l, size);
+    return err == FILCH_ECLOSED ? FILCH_ECANCELLED : err;
+}
+
+/* ---- what waits for a descriptor ---- */
+
+/* Can this be done with that? */
+static bool fits(const fli_stream *s, uint32_t command)
+{
+    switch (command) {
+    case FILCH_CMD_ACCEPT: return s->kind == FLI_STREAM_LISTENER;
+    case FILCH_CMD_RECEIVE_FROM:
+    case FILCH_CMD_SEND_TO: return s->kind == FLI_STREAM_DATAGRAM;
+    case FILCH_CMD_READ:
+        return s->kind == FLI_STREAM_SOCKET || s->kind == FLI_STREAM_PIPE || s->kind == FLI_STREAM_SIGNALS;
+    case FILCH_CMD_EXIT: return s->kind == FLI_STREAM_PROGRAM;
+    default: return s->kind == FLI_STREAM_SOCKET || s->kind == FLI_STREAM_PIPE;
+    }
+}
+
+static filch_err handle_wait(fli_io *io, const filch_command *command, const filch_io_request *request,
+                             filch_receiver receiver)
+{
+    bool        writes = command->id == FILCH_CMD_WRITE || command->id == FILCH_CMD_SEND_TO, try_first;
+    fli_way     way = writes ? FLI_WRITING : FLI_READING;
+    fli_stream *s = fli_stream_find(io, request->stream.id, command->from.serial);
+    filch_err   err = FILCH_ESTREAM;
+    if (s == NULL) return FILCH_ESTREAM;
+    bool file = s->kind == FLI_STREAM_FILE;
+    if (file && (command->id == FILCH_CMD_READ || command->id == FILCH_CMD_WRITE)) {
+        return fli_file_handle(io, command, request, receiver);
+    }
+    if (!fits(s, command->id)) return FILCH_EINVAL;
+    fli_op *op = fli_op_begin(io, command, request, receiver, way, &s, &try_first, &err);
+    if (op == NULL) return err;
+    if (writes) {
+        op->as.data = command->data;
+    } else {
+        fli_op_ask(op, request);
+    }
+    if (fli_exit_submit(io, s)) return FILCH_OK;
+    /* Writing is ready unless the system has said otherwise; only then is a report worth waiting for. */
+    fli_op_run(io, s, way, try_first || writes);
+    return FILCH_OK;
+}
+
+filch_err fli_socket_handle(fli_io *io, const filch_command *command, const filch_io_request *request,
+                            filch_receiver receiver)
+{
+    filch_io_request copy = *request;
+    /* Streams are kept in the process's ext. */
+    if (fli_ext_get(io->rt, fli_here(io->rt)->current) == NULL) return FILCH_ENOMEM;
+    switch (command->id) {
+    case FILCH_CMD_CONNECT: return handle_connect(io, command, &copy, receiver);
+    case FILCH_CMD_LISTEN:
+    case FILCH_CMD_DATAGRAM: return handle_open(io, command, request, receiver);
+    case FILCH_CMD_RESOLVE: return handle_resolve(io, request, receiver);
+    case FILCH_CMD_OPEN:
+    case FILCH_CMD_SEEK: return fli_file_handle(io, command, request, receiver);
+    case FILCH_CMD_RUN:
+    case FILCH_CMD_KILL:
+    case FILCH_CMD_SIGNALS: return fli_program_handle(io, command, request, receiver);
+    default: return handle_wait(io, command, request, receiver);
+    }
+}

@@ -1,0 +1,345 @@
+/* stream.c - streams: whose they are, how they open, and how they close exactly once.
+ *
+ * A process's streams are a list that begins in its ext; it is kept under one of FLI_IO_STRIPES locks, chosen by pid,
+ * because a worker that accepts a connection for a process adds to the list while the process is somewhere else.
+ *
+ * Closing. (1) whoever takes the stream off its owner's list is the one to close it; (2) the turn says CLOSING, and what
+ * was waiting is settled as cancelled; (3) the last one to let go of the turn removes it from the poller, closes the
+ * descriptor, and gives the slot back with the next generation (turn.h).
+ *
+ * On its way from one process to another a stream belongs to a *parcel*, the payload of the message.
+ */
+
+#include "io/stream.h"
+#include "port/desc.h"
+#include "proc/data.h"
+#include "proc/ext.h"
+#include "proc/send.h"
+
+static fli_mutex *stripe_of(fli_io *io, uint64_t serial)
+{
+    return &io->stripes[fli_serial_slot(serial) % FLI_IO_STRIPES];
+}
+
+static fli_stream *at(fli_io *io, uint32_t handle)
+{
+    return fli_slab_at(&io->streams, handle);
+}
+
+/* ---- whose it is ---- */
+
+/* Under the stripe of `serial`, whose process lives and has an ext. */
+static void link_locked(fli_io *io, fli_stream *s, uint64_t serial)
+{
+    fli_ext *ext = fli_proc_find(io->rt, serial)->ext;
+    s->prev = 0;
+    s->next = ext->streams;
+    if (s->next != 0) at(io, s->next)->prev = s->self;
+    ext->streams = s->self;
+    fli_store_rlx(&s->owner, serial);
+}
+
+static void unlink_locked(fli_io *io, fli_stream *s, uint64_t serial)
+{
+    fli_ext *ext = fli_proc_find(io->rt, serial)->ext;
+    if (s->prev != 0) at(io, s->prev)->next = s->next;
+    else ext->streams = s->next;
+    if (s->next != 0) at(io, s->next)->prev = s->prev;
+    fli_store_rlx(&s->owner, 0);
+}
+
+/* Puts `s` on the list of `serial`, if that still owns `beside`. */
+static bool own(fli_io *io, fli_stream *s, uint64_t serial, fli_stream *beside)
+{
+    fli_mutex *stripe = stripe_of(io, serial);
+    fli_mutex_lock(stripe);
+    bool ours = beside == NULL || fli_load_rlx(&beside->owner) == serial;
+    if (ours) link_locked(io, s, serial);
+    fli_mutex_unlock(stripe);
+    return ours;
+}
+
+static bool disown(fli_io *io, fli_stream *s, uint64_t serial)
+{
+    fli_mutex *stripe = stripe_of(io, serial);
+    fli_mutex_lock(stripe);
+    bool ours = fli_load_rlx(&s->owner) == serial;
+    if (ours) unlink_locked(io, s, serial);
+    fli_mutex_unlock(stripe);
+    return ours;
+}
+
+fli_stream *fli_stream_find(fli_io *io, uint64_t id, uint64_t serial)
+{
+    fli_stream *s = fli_slab_find(&io->streams, (uint32_t)id);
+    if (s == NULL || !fli_turn_is_open(fli_turn_look(&s->turn), (uint32_t)(id >> 32))) return NULL;
+    return fli_load_rlx(&s->owner) == serial ? s : NULL;
+}
+
+/* ---- opening ---- */
+
+/* Only for what can be waited for; a file cannot, and is not. */
+filch_err fli_stream_watch(fli_io *io, fli_stream *s)
+{
+    filch_err err = fli_io_open(io);
+    if (err != FILCH_OK) return err;
+    int why = fli_poller_add(&io->poller, s->fd, fli_stream_id(s));
+    if (why != 0) return fli_io_error(why);
+    s->in_poller = true;
+    (void)fli_add_acqrel(&io->watched, 1); /* PAIR io.watched, release half */
+    return FILCH_OK;
+}
+
+static void free_slot(fli_io *io, fli_stream *s)
+{
+    if (fli_turn_free(&s->turn)) fli_slab_give(&io->streams, NULL, s->self);
+}
+
+/* Gone: nobody else can be here. */
+static void finish(fli_io *io, fli_stream *s)
+{
+    if (s->in_poller) {
+        fli_poller_remove(&io->poller, s->fd);
+        (void)fli_sub_acqrel(&io->watched, 1);
+    }
+    if (s->kind == FLI_STREAM_PROGRAM) fli_program_end(io, s);
+    if (s->fd >= 0) fli_desc_close(s->fd);
+    fli_rest_drop(s);
+    free_slot(io, s);
+}
+
+filch_err fli_stream_make(fli_io *io, uint64_t serial, fli_stream *beside, int fd, fli_stream_kind kind,
+                          fli_stream **out)
+{
+    filch_err err = FILCH_ENOMEM;
+    uint32_t  handle = fli_slab_take(&io->streams, NULL);
+    if (handle == 0) goto no_slot;
+    fli_stream *s = at(io, handle);
+    s->fd = fd;
+    s->kind = (uint8_t)kind;
+    s->flags = 0;
+    s->in_poller = s->more = false;
+    s->pid = 0;
+    s->rest = (fli_rest){ .block = NULL };
+    s->resume_ns = s->backoff_ns = 0;
+    s->sender.size = 0;
+    fli_store_rlx(&s->owner, 0);
+    /* Open first: a report for a stream that is not would be lost. Nobody can name it yet. */
+    fli_turn_open(&s->turn);
+    err = kind == FLI_STREAM_FILE || fd < 0 ? FILCH_OK : fli_stream_watch(io, s);
+    if (err != FILCH_OK) goto no_watch;
+    if (!own(io, s, serial, beside)) {
+        fli_stream_shut(io, s, fli_turn_gen(fli_load_rlx(&s->turn)));
+        return FILCH_EDEAD;
+    }
+    *out = s;
+    return FILCH_OK;
+no_watch: free_slot(io, s);
+no_slot:  if (fd >= 0) fli_desc_close(fd);
+    return err;
+}
+
+/* ---- closing ---- */
+
+void fli_stream_shut(fli_io *io, fli_stream *s, uint32_t gen)
+{
+    unsigned ours;
+    if (!fli_turn_close(&s->turn, gen, &ours)) return;
+    for (int way = FLI_READING; way <= FLI_WRITING; way++) {
+        if ((ours & 1u << way) != 0) fli_op_settle(io, s, (fli_way)way, fli_outcome_err(FILCH_ECANCELLED));
+    }
+    if (fli_turn_closed(&s->turn)) finish(io, s);
+}
+
+bool fli_stream_close(fli_io *io, fli_stream *s, uint64_t serial)
+{
+    uint32_t gen = fli_turn_gen(fli_load_rlx(&s->turn));
+    if (!disown(io, s, serial)) return false;
+    fli_stream_shut(io, s, gen);
+    return true;
+}
+
+/* The last one lets go of it: op.c. */
+void fli_stream_gone(fli_io *io, fli_stream *s)
+{
+    finish(io, s);
+}
+
+void fli_io_release(fli_io *io, fli_proc *p)
+{
+    if (p->ext == NULL || p->ext->streams == 0) return;
+    fli_mutex *stripe = stripe_of(io, fli_proc_serial(p));
+    fli_mutex_lock(stripe);
+    uint32_t first = p->ext->streams;
+    p->ext->streams = 0;
+    for (uint32_t i = first; i != 0; i = at(io, i)->next) fli_store_rlx(&at(io, i)->owner, 0);
+    fli_mutex_unlock(stripe);
+    /* Without an owner nobody else changes the links. */
+    while (first != 0) {
+        fli_stream *s = at(io, first);
+        first = s->next;
+        fli_stream_shut(io, s, fli_turn_gen(fli_load_rlx(&s->turn)));
+    }
+}
+
+/* ---- from one process to another ---- */
+
+typedef struct fli_parcel {
+    fli_io            *io; /* NULL: the scheduler is gone */
+    fli_mem            mem;
+    uint64_t           id;
+    struct fli_parcel *next, *prev; /* under io->lock */
+    /* Somebody has taken it.  writes: the taker, by swap.  PAIR io.parcel */
+    FLI_ATOMIC(bool) taken;
+} fli_parcel;
+
+static void parcel_free(void *user, void *bytes, size_t size)
+{
+    fli_parcel *parcel = bytes;
+    fli_io     *io = parcel->io;
+    fli_mem     mem = parcel->mem;
+    (void)user;
+    if (io != NULL) {
+        fli_mutex_lock(&io->lock);
+        if (parcel->prev != NULL) parcel->prev->next = parcel->next;
+        else io->parcels = parcel->next;
+        if (parcel->next != NULL) parcel->next->prev = parcel->prev;
+        fli_mutex_unlock(&io->lock);
+        if (!fli_swap_acqrel(&parcel->taken, true)) { /* PAIR io.parcel, both halves: one of us has it */
+            fli_stream_shut(io, at(io, (uint32_t)parcel->id), (uint32_t)(parcel->id >> 32));
+        }
+    }
+    fli_free(&mem, parcel, size);
+}
+
+static filch_err parcel_make(fli_io *io, uint64_t id, filch_data *out)
+{
+    fli_parcel *parcel = fli_alloc(&io->rt->mem, sizeof *parcel);
+    if (parcel == NULL) return FILCH_ENOMEM;
+    *parcel = (fli_parcel){ .io = io, .mem = io->rt->mem, .id = id };
+    fli_atomic_init(&parcel->taken, true); /* not on its way yet: freeing it changes nothing */
+    fli_mutex_lock(&io->lock);
+    parcel->next = io->parcels;
+    if (parcel->next != NULL) parcel->next->prev = parcel;
+    io->parcels = parcel;
+    fli_mutex_unlock(&io->lock);
+    filch_data moved = filch_move(parcel, sizeof *parcel, parcel_free);
+    filch_err  err = fli_data_own(&io->rt->mem, 0, &moved, out);
+    if (err != FILCH_OK) parcel_free(NULL, parcel, sizeof *parcel);
+    return err;
+}
+
+static bool is_quiet(fli_stream *s)
+{
+    uint64_t word = fli_turn_look(&s->turn);
+    return fli_turn_phase(word, FLI_READING) == FLI_TURN_QUIET && fli_turn_phase(word, FLI_WRITING) == FLI_TURN_QUIET;
+}
+
+filch_err fli_io_give(fli_io *io, fli_local *here, filch_stream stream, filch_pid to)
+{
+    fli_stream *s = fli_stream_find(io, stream.id, here->serial);
+    if (s == NULL) return FILCH_ESTREAM;
+    if (to.node != io->rt->node) return to.serial == 0 ? FILCH_EDEAD : FILCH_EFOREIGN;
+    if (!is_quiet(s)) return FILCH_EBUSY;
+    filch_data data = filch_none();
+    filch_err  err = parcel_make(io, stream.id, &data);
+    if (err != FILCH_OK) return err;
+    fli_parcel *parcel = (fli_parcel *)filch_raw(&data);
+    /* Ours alone until it is sent: only we could have operations begin on it. */
+    bool ours = disown(io, s, here->serial);
+    FLI_ASSERT(ours);
+    fli_store_rel(&parcel->taken, false); /* PAIR io.parcel, release half */
+    err = filch_send((filch_sched *)io->rt, to, data);
+    if (err != FILCH_OK) {
+        fli_store_rel(&parcel->taken, true); /* PAIR io.parcel, release half */
+        ours = own(io, s, here->serial, NULL);
+        FLI_ASSERT(ours);
+    }
+    fli_data_free(&data);
+    return err;
+}
+
+filch_err fli_io_take(fli_io *io, fli_local *here, const filch_data *data, filch_stream *stream)
+{
+    if (data->form != FLI_FORM_BLOCK || fli_block_free_fn(data->as.ref.block) != parcel_free) return FILCH_EINVAL;
+    fli_parcel *parcel = (fli_parcel *)filch_raw(data);
+    if (parcel->io != io) return FILCH_EFOREIGN;
+    if (fli_ext_get(io->rt, here->current) == NULL) return FILCH_ENOMEM;
+    if (fli_swap_acqrel(&parcel->taken, true)) return FILCH_ESTREAM; /* PAIR io.parcel, both halves */
+    (void)own(io, at(io, (uint32_t)parcel->id), here->serial, NULL);
+    stream->id = parcel->id;
+    return FILCH_OK;
+}
+
+/* ---- beginning and end of the room ---- */
+
+static void make(void *object, uint32_t handle)
+{
+    fli_stream *s = object;
+    s->self = handle;
+    fli_store_rlx(&s->turn, UINT64_C(1) << FLI_TURN_GEN_SHIFT);
+}
+
+filch_err fli_io_open(fli_io *io)
+{
+    if (fli_load_acq(&io->open)) return FILCH_OK; /* PAIR io.open, acquire half */
+    filch_err err = FILCH_OK;
+    fli_mutex_lock(&io->lock);
+    if (!fli_load_rlx(&io->open)) {
+        err = fli_poller_open(&io->poller);
+        if (err == FILCH_OK) fli_store_rel(&io->open, true); /* PAIR io.open, release half */
+    }
+    fli_mutex_unlock(&io->lock);
+    return err;
+}
+
+filch_err fli_io_init(fli_io *io, fli_runtime *rt, fli_timers *timers, fli_workpool *pool, uint32_t local_count)
+{
+    uint32_t  stripes = 0;
+    filch_err err = FILCH_ENOMEM;
+    io->rt = rt;
+    io->timers = timers;
+    io->pool = pool;
+    io->local_count = local_count;
+    io->poller = (fli_poller){ .epoll = -1, .bell = -1 };
+    io->parcels = NULL;
+    fli_atomic_init(&io->open, false);
+    fli_atomic_init(&io->watched, 0);
+    io->locals = fli_zalloc_aligned(&rt->mem, local_count * sizeof *io->locals, FLI_LINE);
+    if (io->locals == NULL) goto no_locals;
+    err = fli_slab_init(&io->streams, &rt->mem, FLI_STREAM_SIZE, INT32_MAX, make);
+    if (err != FILCH_OK) goto no_streams;
+    err = fli_mutex_init(&io->lock);
+    if (err != FILCH_OK) goto no_lock;
+    for (; stripes < FLI_IO_STRIPES; stripes++) {
+        err = fli_mutex_init(&io->stripes[stripes]);
+        if (err != FILCH_OK) goto no_stripe;
+    }
+    return FILCH_OK;
+no_stripe:
+    while (stripes-- > 0) fli_mutex_fini(&io->stripes[stripes]);
+    fli_mutex_fini(&io->lock);
+no_lock:    fli_slab_fini(&io->streams);
+no_streams: fli_free_aligned(&rt->mem, io->locals, local_count * sizeof *io->locals, FLI_LINE);
+no_locals:  return err;
+}
+
+void fli_io_fini(fli_io *io)
+{
+    /* Parcels that somebody kept: what is in them is closed now, and their last holder finds nobody. */
+    for (fli_parcel *parcel = io->parcels; parcel != NULL; parcel = parcel->next) {
+        if (!fli_swap_acqrel(&parcel->taken, true)) { /* PAIR io.parcel, both halves */
+            fli_stream_shut(io, at(io, (uint32_t)parcel->id), (uint32_t)(parcel->id >> 32));
+        }
+        parcel->io = NULL;
+    }
+    FLI_ASSERT(fli_load_rlx(&io->watched) == 0);
+    for (uint32_t i = 0; i < io->local_count; i++) {
+        if (io->locals[i].block != NULL) fli_block_drop(io->locals[i].block);
+    }
+    fli_poller_close(&io->poller);
+    for (uint32_t i = 0; i < FLI_IO_STRIPES; i++) fli_mutex_fini(&io->stripes[i]);
+    fli_mutex_fini(&io->lock);
+    fli_slab_fini(&io->streams);
+    fli_free_aligned(&io->rt->mem, io->locals, io->local_count * sizeof *io->locals, FLI_LINE);
+}

@@ -1,0 +1,161 @@
+/* stream.h - one open thing and the operations that are out on it, as the files of this room see it. */
+#ifndef FLI_IO_STREAM_H
+#define FLI_IO_STREAM_H
+
+#include "io/io.h"
+#include "io/turn.h"
+#include "port/net.h"
+
+typedef enum fli_stream_kind {
+    FLI_STREAM_SOCKET,
+    FLI_STREAM_LISTENER,
+    FLI_STREAM_DATAGRAM,
+    FLI_STREAM_PIPE,
+    FLI_STREAM_FILE,    /* not in the poller: its operations run on the work pool */
+    FLI_STREAM_PROGRAM, /* a pidfd */
+    FLI_STREAM_SIGNALS
+} fli_stream_kind;
+
+/* An operation that is out. Plain: belongs to whoever holds its way of the stream (turn.h). */
+typedef struct fli_op {
+    filch_receiver receiver;
+    uint32_t       command;    /* FILCH_CMD_* */
+    uint8_t        how;        /* of a read */
+    uint8_t        delimiter_size;
+    bool           at_once;    /* the timeout is 0 */
+    uint64_t       due_ns;     /* FLI_NEVER: no timeout */
+    uint64_t       timer;      /* 0: none is armed */
+    uint64_t       most;       /* of a read */
+    uint64_t       done;       /* of a write: bytes written; of a read until: bytes searched */
+    union {
+        uint8_t    delimiter[8];
+        filch_data data; /* of a write: owned once it waits */
+    } as;
+    bool owns; /* as.data */
+} fli_op;
+
+/* Bytes that were received and not yet read. Plain, as the reading operation. */
+typedef struct fli_rest {
+    void    *block; /* one reference; NULL: no bytes */
+    uint8_t *at;
+    size_t   size;
+    size_t   room; /* from `at` on, if the block is this stream's own; 0: bytes of others follow */
+} fli_rest;
+
+typedef struct fli_stream {
+    fli_turn turn;
+    uint32_t self; /* plain: set when made */
+    int      fd;   /* plain: set before it is opened, changed by nobody until it is gone */
+    uint8_t  kind;
+    uint8_t  flags;      /* of a listener: for what it accepts */
+    bool     in_poller;
+    bool     more;       /* the last read filled all the room it had.  Plain, as the reading operation */
+    int64_t  pid;        /* of a program; 0: it has not begun */
+    /* Whose it is; 0: on its way, or closing.  writes: under the owner's stripe.  reads: any, relaxed: a stranger's look
+     * that comes too early or too late finds a number that is not his. */
+    FLI_ATOMIC(uint64_t) owner;
+    uint32_t next, prev; /* plain, under the owner's stripe: its streams */
+    fli_op   ops[2];     /* by way */
+    fli_rest rest;
+    uint64_t resume_ns;  /* of a listener out of descriptors: not before */
+    uint64_t backoff_ns;
+    fli_job     job;     /* of a file or a program: what the work pool does for it */
+    fli_io     *io;      /* for that job */
+    fli_address sender;  /* of the last datagram; plain, as the reading operation */
+} fli_stream;
+
+#define FLI_STREAM_SIZE ((sizeof(fli_stream) + 63) / 64 * 64)
+
+/* What an attempt came to. */
+typedef struct fli_outcome {
+    bool       again;   /* not now */
+    bool       ready;   /* the system may have more: the next operation tries first */
+    bool       owns;    /* `data` holds a reference */
+    filch_err  err;
+    filch_data data;
+} fli_outcome;
+
+/* ---- stream.c: opening, finding, closing ---- */
+
+static inline uint64_t fli_stream_id(fli_stream *s)
+{
+    return (uint64_t)fli_turn_gen(fli_load_rlx(&s->turn)) << 32 | s->self;
+}
+
+/* A stream over `fd` (-1: it gets one later), of the process with `serial`, if that still owns `beside` (NULL: the caller is its owner). Takes
+ * `fd` whatever happens. FILCH_ENOMEM, FILCH_ESYS, FILCH_EDEAD. */
+FILCH_MUST_USE filch_err fli_stream_make(fli_io *io, uint64_t serial, fli_stream *beside, int fd, fli_stream_kind kind,
+                                         fli_stream **out);
+/* Has the poller report on it. Thread: whoever holds one of its ways. */
+FILCH_MUST_USE filch_err fli_stream_watch(fli_io *io, fli_stream *s);
+/* The stream `id`, if the process with `serial` owns it. */
+fli_stream *fli_stream_find(fli_io *io, uint64_t id, uint64_t serial);
+/* Takes it from its owner and closes it. False: it was not his any more. Thread: any. */
+bool fli_stream_close(fli_io *io, fli_stream *s, uint64_t serial);
+/* Closes one that has no owner. */
+void fli_stream_shut(fli_io *io, fli_stream *s, uint32_t gen);
+
+/* The last one to let go of a closing stream calls this. */
+void fli_stream_gone(fli_io *io, fli_stream *s);
+
+/* ---- op.c: the life of an operation ---- */
+
+/* Begins an operation on `s` for the command: fills in what all have in common. NULL and *err: it cannot. */
+fli_op *fli_op_begin(fli_io *io, const filch_command *command, const filch_io_request *request, filch_receiver receiver,
+                     fli_way way, fli_stream **out, bool *try_first, filch_err *err);
+/* What a read wants. */
+void fli_op_ask(fli_op *op, const filch_io_request *request);
+/* The payload must outlive the command: a share in it. Needs no memory: it is owned already. */
+void fli_op_hold(fli_io *io, fli_op *op);
+/* Has the work pool go on with the operation that is out on the reading way. */
+void fli_op_submit(fli_io *io, fli_stream *s, void (*job_run)(fli_job *job), void (*job_cancel)(fli_job *job));
+/* Tries, and waits if the system says so; completes the yield. */
+void fli_op_run(fli_io *io, fli_stream *s, fli_way way, bool try_first);
+/* The operation is over: lets go of the stream, then tells the process. */
+void fli_op_settle(fli_io *io, fli_stream *s, fli_way way, fli_outcome outcome);
+/* Completes with what an outcome says, without a stream. */
+void fli_op_tell(filch_receiver receiver, filch_err err, filch_data data);
+
+/* The code for a system's error number, and an outcome that carries both. */
+filch_err   fli_io_error(int number);
+fli_outcome fli_outcome_failed(int64_t negative);
+static inline fli_outcome fli_outcome_err(filch_err err)
+{
+    return (fli_outcome){ .err = err, .ready = true }; /* what was reported and not looked at is not forgotten */
+}
+static inline fli_outcome fli_outcome_again(void)
+{
+    return (fli_outcome){ .again = true };
+}
+
+/* ---- attempts: one try each, by the holder of the way ---- */
+
+fli_outcome fli_read_try(fli_io *io, fli_stream *s, fli_op *op);
+void        fli_rest_drop(fli_stream *s);
+fli_outcome fli_write_try(fli_io *io, fli_stream *s, fli_op *op);
+fli_outcome fli_accept_try(fli_io *io, fli_stream *s, fli_op *op);
+fli_outcome fli_connect_try(fli_io *io, fli_stream *s, fli_op *op);
+fli_outcome fli_receive_from_try(fli_io *io, fli_stream *s, fli_op *op);
+fli_outcome fli_send_to_try(fli_io *io, fli_stream *s, fli_op *op);
+fli_outcome fli_exit_try(fli_io *io, fli_stream *s, fli_op *op);
+fli_outcome fli_signals_try(fli_io *io, fli_stream *s, fli_op *op);
+
+/* Room to receive into, at least `least` bytes, behind what this worker received before. NULL: no memory. */
+uint8_t *fli_io_room(fli_io *io, size_t least, size_t *room, void **block);
+/* So many of them were filled. */
+void fli_io_filled(fli_io *io, size_t size);
+
+/* ---- handlers ---- */
+
+filch_err fli_socket_handle(fli_io *io, const filch_command *command, const filch_io_request *request,
+                            filch_receiver receiver);
+filch_err fli_file_handle(fli_io *io, const filch_command *command, const filch_io_request *request,
+                          filch_receiver receiver);
+filch_err fli_program_handle(fli_io *io, const filch_command *command, const filch_io_request *request,
+                             filch_receiver receiver);
+/* The program's stream is gone: it is killed and buried if it still runs. */
+void fli_program_end(fli_io *io, fli_stream *s);
+/* The operation waits for the end of a program that has no descriptor: the work pool does. False: it has one. */
+bool fli_exit_submit(fli_io *io, fli_stream *s);
+
+#endif

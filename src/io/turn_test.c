@@ -1,0 +1,147 @@
+/* turn_test.c - the word that says whose turn it is with a stream: every move, and the races between them in both orders. */
+#include "io/turn.h"
+
+#include "support/check.h"
+
+static fli_turn turn;
+enum { GEN = 5 };
+
+static void begin(void)
+{
+    fli_store_rlx(&turn, (uint64_t)GEN << FLI_TURN_GEN_SHIFT);
+    fli_turn_open(&turn);
+}
+
+/* An operation that has been tried once, in vain. */
+static void begin_armed(fli_way way)
+{
+    begin();
+    same(fli_turn_begin(&turn, GEN, way), FLI_BEGIN_TRY);
+    same(fli_turn_arm(&turn, way), FLI_ARM_DONE);
+}
+
+TEST(a_new_stream_is_worth_a_try_both_ways)
+{
+    begin();
+    same(fli_turn_begin(&turn, GEN, FLI_READING), FLI_BEGIN_TRY);
+    same(fli_turn_begin(&turn, GEN, FLI_WRITING), FLI_BEGIN_TRY);
+    same(fli_turn_begin(&turn, GEN, FLI_READING), FLI_BEGIN_BUSY);
+}
+
+TEST(after_not_now_the_next_one_waits_until_something_is_reported)
+{
+    begin();
+    same(fli_turn_begin(&turn, GEN, FLI_READING), FLI_BEGIN_TRY);
+    assert_false(fli_turn_leave(&turn, FLI_READING, false));
+    same(fli_turn_begin(&turn, GEN, FLI_READING), FLI_BEGIN_WAIT);
+    assert_false(fli_turn_leave(&turn, FLI_READING, false));
+    same(fli_turn_report(&turn, GEN, true, false, false), 0);
+    same(fli_turn_begin(&turn, GEN, FLI_READING), FLI_BEGIN_TRY);
+}
+
+TEST(a_report_takes_what_waits_and_only_that)
+{
+    begin_armed(FLI_READING);
+    same(fli_turn_report(&turn, GEN, false, true, false), 0);
+    same(fli_turn_report(&turn, GEN, true, true, false), 1u << FLI_READING);
+    same(fli_turn_report(&turn, GEN, true, true, false), 0); /* somebody has it */
+}
+
+TEST(a_report_between_the_try_and_the_wait_is_not_lost)
+{
+    begin();
+    same(fli_turn_begin(&turn, GEN, FLI_WRITING), FLI_BEGIN_TRY);
+    same(fli_turn_report(&turn, GEN, false, true, false), 0);
+    same(fli_turn_arm(&turn, FLI_WRITING), FLI_ARM_AGAIN);
+    same(fli_turn_arm(&turn, FLI_WRITING), FLI_ARM_DONE);
+}
+
+TEST(an_end_that_is_reported_once_stays_to_be_read)
+{
+    begin_armed(FLI_READING);
+    same(fli_turn_report(&turn, GEN, true, false, true), 1u << FLI_READING);
+    assert_false(fli_turn_leave(&turn, FLI_READING, false)); /* the last bytes, fewer than there was room for */
+    same(fli_turn_begin(&turn, GEN, FLI_READING), FLI_BEGIN_TRY);
+}
+
+TEST(an_alarm_or_cancel_takes_what_waits_or_leaves_word_for_who_is_busy)
+{
+    begin_armed(FLI_READING);
+    assert_true(fli_turn_stop(&turn, GEN, FLI_READING, FLI_TURN_EXPIRED));
+    assert_false(fli_turn_stop(&turn, GEN, FLI_READING, FLI_TURN_EXPIRED));
+    same(fli_turn_arm(&turn, FLI_READING), FLI_ARM_EXPIRED);
+    same(fli_turn_arm(&turn, FLI_READING), FLI_ARM_DONE); /* looked at, and not for this one */
+    same(fli_turn_report(&turn, GEN, true, false, false), 1u << FLI_READING);
+    assert_false(fli_turn_stop(&turn, GEN, FLI_READING, FLI_TURN_CANCELLED));
+    same(fli_turn_arm(&turn, FLI_READING), FLI_ARM_CANCELLED);
+    assert_false(fli_turn_leave(&turn, FLI_READING, true));
+    assert_false(fli_turn_stop(&turn, GEN, FLI_READING, FLI_TURN_CANCELLED)); /* nothing is out */
+    same(fli_turn_begin(&turn, GEN, FLI_READING), FLI_BEGIN_TRY);
+    same(fli_turn_arm(&turn, FLI_READING), FLI_ARM_DONE); /* and nothing is left of it */
+}
+
+TEST(the_last_one_to_let_go_closes)
+{
+    unsigned ours;
+    begin_armed(FLI_READING); /* the closer settles what waits */
+    assert_true(fli_turn_close(&turn, GEN, &ours));
+    same(ours, 1u << FLI_READING);
+    assert_false(fli_turn_close(&turn, GEN, &ours)); /* one closes */
+    assert_false(fli_turn_leave(&turn, FLI_READING, false));
+    assert_true(fli_turn_closed(&turn));
+
+    begin(); /* somebody is inside a system call */
+    same(fli_turn_begin(&turn, GEN, FLI_WRITING), FLI_BEGIN_TRY);
+    assert_true(fli_turn_close(&turn, GEN, &ours));
+    same(ours, 0);
+    same(fli_turn_arm(&turn, FLI_WRITING), FLI_ARM_CLOSING);
+    assert_false(fli_turn_closed(&turn));
+    assert_true(fli_turn_leave(&turn, FLI_WRITING, true));
+
+    begin(); /* he leaves first */
+    same(fli_turn_begin(&turn, GEN, FLI_WRITING), FLI_BEGIN_TRY);
+    assert_true(fli_turn_close(&turn, GEN, &ours));
+    assert_false(fli_turn_leave(&turn, FLI_WRITING, true));
+    assert_true(fli_turn_closed(&turn));
+}
+
+TEST(a_closing_stream_begins_nothing_and_an_old_generation_reaches_nothing)
+{
+    unsigned ours;
+    begin();
+    assert_true(fli_turn_close(&turn, GEN, &ours));
+    same(fli_turn_begin(&turn, GEN, FLI_READING), FLI_BEGIN_GONE);
+    same(fli_turn_report(&turn, GEN, true, true, true), 0);
+    assert_true(fli_turn_closed(&turn));
+    assert_true(fli_turn_free(&turn));
+    same(fli_turn_begin(&turn, GEN, FLI_READING), FLI_BEGIN_GONE);
+    same(fli_turn_begin(&turn, GEN + 1, FLI_READING), FLI_BEGIN_GONE); /* not open yet */
+    fli_turn_open(&turn);
+    same(fli_turn_begin(&turn, GEN, FLI_READING), FLI_BEGIN_GONE);
+    same(fli_turn_report(&turn, GEN, true, true, false), 0);
+    assert_false(fli_turn_stop(&turn, GEN, FLI_READING, FLI_TURN_EXPIRED));
+    assert_false(fli_turn_close(&turn, GEN, &ours));
+    same(fli_turn_begin(&turn, GEN + 1, FLI_READING), FLI_BEGIN_TRY);
+}
+
+TEST(a_slot_without_generations_is_put_aside)
+{
+    fli_store_rlx(&turn, (uint64_t)FLI_TURN_GEN_LAST << FLI_TURN_GEN_SHIFT);
+    assert_false(fli_turn_free(&turn));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_new_stream_is_worth_a_try_both_ways),
+        cmocka_unit_test(after_not_now_the_next_one_waits_until_something_is_reported),
+        cmocka_unit_test(a_report_takes_what_waits_and_only_that),
+        cmocka_unit_test(a_report_between_the_try_and_the_wait_is_not_lost),
+        cmocka_unit_test(an_end_that_is_reported_once_stays_to_be_read),
+        cmocka_unit_test(an_alarm_or_cancel_takes_what_waits_or_leaves_word_for_who_is_busy),
+        cmocka_unit_test(the_last_one_to_let_go_closes),
+        cmocka_unit_test(a_closing_stream_begins_nothing_and_an_old_generation_reaches_nothing),
+        cmocka_unit_test(a_slot_without_generations_is_put_aside),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

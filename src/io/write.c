@@ -1,0 +1,61 @@
+/* write.c - bytes go out: all of them, in as many pieces as the system takes.
+ *
+ * The first try writes from where the payload is. Only if the system does not take all of it at once does the operation
+ * get a share in it, to go on later; a payload in a yield is owned already, so that needs no memory and cannot fail.
+ */
+#include <errno.h>
+
+#include "base/assert.h"
+#include "io/stream.h"
+#include "port/desc.h"
+#include "proc/data.h"
+
+static int64_t put(fli_stream *s, const void *bytes, size_t size)
+{
+    return s->kind == FLI_STREAM_SOCKET ? fli_net_send(s->fd, bytes, size) : fli_desc_write(s->fd, bytes, size);
+}
+
+void fli_op_hold(fli_io *io, fli_op *op)
+{
+    if (op->owns) return;
+    filch_data owned = filch_none();
+    filch_err  err = fli_data_own(&io->rt->mem, 0, &op->as.data, &owned);
+    FLI_ASSERT(err == FILCH_OK); /* inline bytes and blocks: nothing is allocated */
+    op->as.data = owned;
+    op->owns = true;
+}
+
+fli_outcome fli_write_try(fli_io *io, fli_stream *s, fli_op *op)
+{
+    const uint8_t *bytes = filch_raw(&op->as.data);
+    size_t         size = filch_size(&op->as.data);
+    while (op->done < size) {
+        size_t  left = size - (size_t)op->done;
+        int64_t n = put(s, bytes + op->done, left);
+        if (n < 0) {
+            fli_op_hold(io, op);
+            return fli_outcome_failed(n);
+        }
+        op->done += (uint64_t)n;
+    }
+    return (fli_outcome){ .data = filch_int((int64_t)size), .ready = true };
+}
+
+fli_outcome fli_send_to_try(fli_io *io, fli_stream *s, fli_op *op)
+{
+    /* The request once more: the address and the bytes are in the payload. */
+    filch_command    command = { .id = FILCH_CMD_SEND_TO, .data = op->as.data };
+    filch_io_request request = { .size = sizeof request };
+    fli_address      to;
+    if (filch_io_read(&command, &request) != FILCH_OK || !fli_address_read(&to, request.text)) {
+        return fli_outcome_err(FILCH_EINVAL);
+    }
+    int64_t n = fli_net_send_to(s->fd, request.bytes, request.byte_count, &to);
+    /* An earlier datagram that found nobody: this one was not sent, and is next. */
+    if (n == -ECONNREFUSED) n = fli_net_send_to(s->fd, request.bytes, request.byte_count, &to);
+    if (n < 0) {
+        fli_op_hold(io, op);
+        return fli_outcome_failed(n);
+    }
+    return (fli_outcome){ .data = filch_int(n), .ready = true };
+}

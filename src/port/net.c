@@ -1,0 +1,282 @@
+/* net.c - sockets and addresses over POSIX. See net.h. */
+#include "port/net.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+
+_Static_assert(sizeof(struct sockaddr_un) <= sizeof((fli_address *)NULL)->bytes, "every kind of address fits");
+
+/* ---- addresses ---- */
+
+static void put(fli_address *address, const void *system, size_t size)
+{
+    memset(address->bytes, 0, sizeof address->bytes);
+    memcpy(address->bytes, system, size);
+    address->size = (uint32_t)size;
+}
+
+static bool read_unix(fli_address *address, const char *path)
+{
+    struct sockaddr_un at = { .sun_family = AF_UNIX };
+    size_t             size = strlen(path);
+    if (size == 0 || size >= sizeof at.sun_path) return false;
+    memcpy(at.sun_path, path, size);
+    bool abstract = path[0] == '@';
+    if (abstract) at.sun_path[0] = '\0';
+    if (abstract && size == 1) return false;
+    put(address, &at, offsetof(struct sockaddr_un, sun_path) + size + (abstract ? 0 : 1));
+    return true;
+}
+
+static bool read_port(const char *text, in_port_t *port)
+{
+    char         *end;
+    unsigned long value;
+    if (text[0] < '0' || text[0] > '9' || strlen(text) > 5) return false;
+    value = strtoul(text, &end, 10);
+    if (*end != '\0' || value > 65535) return false;
+    *port = htons((uint16_t)value);
+    return true;
+}
+
+bool fli_address_read(fli_address *address, const char *text)
+{
+    if (strncmp(text, "unix:", 5) == 0) return read_unix(address, text + 5);
+    const char *colon = strrchr(text, ':');
+    char        host[INET6_ADDRSTRLEN];
+    in_port_t   port;
+    if (colon == NULL || !read_port(colon + 1, &port)) return false;
+    bool   six = text[0] == '[' && colon[-1] == ']';
+    size_t size = (size_t)(colon - text) - (six ? 2 : 0);
+    if (size == 0 || size >= sizeof host || (six && colon - text < 3)) return false;
+    memcpy(host, text + (six ? 1 : 0), size);
+    host[size] = '\0';
+    struct sockaddr_in6 at6 = { .sin6_family = AF_INET6, .sin6_port = port };
+    struct sockaddr_in  at4 = { .sin_family = AF_INET, .sin_port = port };
+    if (!six && strcmp(host, "*") == 0) put(address, &at4, sizeof at4);
+    else if (six && inet_pton(AF_INET6, host, &at6.sin6_addr) == 1) put(address, &at6, sizeof at6);
+    else if (!six && inet_pton(AF_INET, host, &at4.sin_addr) == 1) put(address, &at4, sizeof at4);
+    else return false;
+    return true;
+}
+
+size_t fli_address_write(const fli_address *address, char *text, size_t room)
+{
+    char                    host[INET6_ADDRSTRLEN] = "";
+    struct sockaddr_storage any = { .ss_family = AF_UNSPEC };
+    int                     n = 0;
+    if (room > 0) text[0] = '\0';
+    memcpy(&any, address->bytes, address->size < sizeof any ? address->size : sizeof any);
+    if (any.ss_family == AF_INET) {
+        struct sockaddr_in at;
+        memcpy(&at, address->bytes, sizeof at);
+        (void)inet_ntop(AF_INET, &at.sin_addr, host, sizeof host);
+        n = snprintf(text, room, "%s:%u", host, ntohs(at.sin_port));
+    } else if (any.ss_family == AF_INET6) {
+        struct sockaddr_in6 at;
+        memcpy(&at, address->bytes, sizeof at);
+        (void)inet_ntop(AF_INET6, &at.sin6_addr, host, sizeof host);
+        n = snprintf(text, room, "[%s]:%u", host, ntohs(at.sin6_port));
+    } else if (any.ss_family == AF_UNIX && address->size > offsetof(struct sockaddr_un, sun_path)) {
+        struct sockaddr_un at;
+        memset(&at, 0, sizeof at);
+        memcpy(&at, address->bytes, address->size);
+        int  size = (int)(address->size - offsetof(struct sockaddr_un, sun_path));
+        bool abstract = at.sun_path[0] == '\0';
+        n = abstract ? snprintf(text, room, "unix:@%.*s", size - 1, at.sun_path + 1)
+                     : snprintf(text, room, "unix:%.*s", size, at.sun_path);
+    }
+    return n > 0 ? (size_t)n : 0;
+}
+
+filch_err fli_net_resolve(const char *host, const char *service, char *text, size_t room, size_t *size)
+{
+    struct addrinfo  hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM }, *all = NULL;
+    int              why = getaddrinfo(host, service, &hints, &all);
+    size_t           used = 0;
+    if (why == EAI_MEMORY) return FILCH_ENOMEM;
+    if (why != 0) return FILCH_ENOHOST;
+    for (struct addrinfo *one = all; one != NULL; one = one->ai_next) {
+        fli_address address;
+        if (one->ai_addrlen > sizeof address.bytes) continue;
+        put(&address, one->ai_addr, one->ai_addrlen);
+        char   line[128];
+        size_t n = fli_address_write(&address, line, sizeof line);
+        if (used + n + 2 > room) {
+            freeaddrinfo(all);
+            return FILCH_ETOOBIG;
+        }
+        if (used > 0) text[used++] = '\n';
+        memcpy(text + used, line, n);
+        used += n;
+    }
+    freeaddrinfo(all);
+    text[used] = '\0';
+    *size = used;
+    return used > 0 ? FILCH_OK : FILCH_ENOHOST;
+}
+
+/* ---- sockets ---- */
+
+static sa_family_t family_of(const fli_address *address)
+{
+    sa_family_t family;
+    memcpy(&family, address->bytes + offsetof(struct sockaddr, sa_family), sizeof family);
+    return family;
+}
+
+static const struct sockaddr *system_of(const fli_address *address)
+{
+    return (const struct sockaddr *)(const void *)address->bytes;
+}
+
+/* Settings that a socket can do without: a system that does not know them is no reason to fail. */
+static void set_up(int fd, sa_family_t family, bool stream, uint32_t flags)
+{
+    int on = 1;
+    if (family != AF_UNIX && stream && (flags & FILCH_SOCKET_GATHER) == 0) {
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    }
+    if ((flags & FILCH_SOCKET_KEEPALIVE) != 0) (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    if ((flags & FILCH_SOCKET_BROADCAST) != 0) (void)setsockopt(fd, SOL_SOCKET, SO_BROADCAST, &on, sizeof on);
+    if ((flags & FILCH_SOCKET_SHARED_PORT) != 0) (void)setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
+}
+
+static int make(const fli_address *address, int type)
+{
+    int fd = socket(family_of(address), type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    return fd >= 0 ? fd : -errno;
+}
+
+/* Closes, and answers with the error there was before. */
+static int give_up(int fd)
+{
+    int why = errno;
+    (void)close(fd);
+    return -why;
+}
+
+int fli_net_listen(const fli_address *address, uint32_t backlog, uint32_t flags)
+{
+    int fd = make(address, SOCK_STREAM), on = 1;
+    if (fd < 0) return fd;
+    set_up(fd, family_of(address), true, flags);
+    /* A server that starts again must not wait for its old connections to time out. */
+    if (family_of(address) != AF_UNIX) (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(fd, system_of(address), address->size) != 0) return give_up(fd);
+    if (listen(fd, backlog < INT32_MAX ? (int)backlog : INT32_MAX) != 0) return give_up(fd);
+    return fd;
+}
+
+int fli_net_connect(const fli_address *address, uint32_t flags, bool *pending)
+{
+    int fd = make(address, SOCK_STREAM);
+    if (fd < 0) return fd;
+    set_up(fd, family_of(address), true, flags);
+    *pending = false;
+    if (connect(fd, system_of(address), address->size) == 0) return fd;
+    /* EINTR: a connect that was interrupted goes on by itself. */
+    if (errno != EINPROGRESS && errno != EINTR) return give_up(fd);
+    *pending = true;
+    return fd;
+}
+
+int fli_net_accept(int listener, uint32_t flags)
+{
+    int fd;
+    /* ECONNABORTED: that one has gone; the next may be fine. */
+    do fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    while (fd < 0 && (errno == EINTR || errno == ECONNABORTED));
+    if (fd < 0) return -errno;
+    int       family = AF_UNIX;
+    socklen_t size = sizeof family;
+    (void)getsockopt(listener, SOL_SOCKET, SO_DOMAIN, &family, &size);
+    set_up(fd, (sa_family_t)family, true, flags & ~(uint32_t)FILCH_SOCKET_SHARED_PORT);
+    return fd;
+}
+
+int fli_net_datagram(const fli_address *address, uint32_t flags)
+{
+    int fd = make(address, SOCK_DGRAM);
+    if (fd < 0) return fd;
+    set_up(fd, family_of(address), false, flags);
+    if (bind(fd, system_of(address), address->size) != 0) return give_up(fd);
+    return fd;
+}
+
+int fli_net_connected(int fd)
+{
+    int       why = 0;
+    socklen_t size = sizeof why;
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &size) != 0) return -errno;
+    if (why != 0) return -why;
+    /* Writable is not yet connected for every kind of socket: ask who is there. */
+    struct sockaddr_storage peer;
+    size = sizeof peer;
+    return getpeername(fd, (struct sockaddr *)&peer, &size) == 0 ? 0 : errno == ENOTCONN ? -EAGAIN : -errno;
+}
+
+int fli_net_shutdown(int fd)
+{
+    return shutdown(fd, SHUT_WR) == 0 ? 0 : -errno;
+}
+
+int fli_net_address(int fd, bool peer, fli_address *address)
+{
+    struct sockaddr_storage at;
+    socklen_t               size = sizeof at;
+    memset(&at, 0, sizeof at);
+    int failed = peer ? getpeername(fd, (struct sockaddr *)&at, &size) : getsockname(fd, (struct sockaddr *)&at, &size);
+    if (failed != 0) return -errno;
+    if (size > sizeof address->bytes) size = sizeof address->bytes;
+    put(address, &at, size);
+    return 0;
+}
+
+int64_t fli_net_receive(int fd, void *bytes, size_t room)
+{
+    ssize_t n;
+    do n = recv(fd, bytes, room, 0);
+    while (n < 0 && errno == EINTR);
+    return n >= 0 ? n : -errno;
+}
+
+int64_t fli_net_send(int fd, const void *bytes, size_t size)
+{
+    ssize_t n;
+    do n = send(fd, bytes, size, MSG_NOSIGNAL);
+    while (n < 0 && errno == EINTR);
+    return n >= 0 ? n : -errno;
+}
+
+int64_t fli_net_receive_from(int fd, void *bytes, size_t room, fli_address *from)
+{
+    struct sockaddr_storage at;
+    socklen_t               size = sizeof at;
+    ssize_t                 n;
+    memset(&at, 0, sizeof at);
+    do n = recvfrom(fd, bytes, room, 0, (struct sockaddr *)&at, &size);
+    while (n < 0 && errno == EINTR);
+    if (n < 0) return -errno;
+    put(from, &at, size < sizeof from->bytes ? size : sizeof from->bytes);
+    return n;
+}
+
+int64_t fli_net_send_to(int fd, const void *bytes, size_t size, const fli_address *to)
+{
+    ssize_t n;
+    do n = sendto(fd, bytes, size, MSG_NOSIGNAL, system_of(to), to->size);
+    while (n < 0 && errno == EINTR);
+    return n >= 0 ? n : -errno;
+}

@@ -1,0 +1,109 @@
+/* poller.c - epoll and an eventfd. See poller.h. */
+#include "port/poller.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "port/clock.h"
+#include "port/wakefd.h"
+
+#define REPORTS_MAX 128
+
+filch_err fli_poller_open(fli_poller *poller)
+{
+    int       epoll = epoll_create1(EPOLL_CLOEXEC), bell = -1;
+    filch_err err = FILCH_ESYS;
+    if (epoll < 0) goto no_epoll;
+    err = fli_wakefd_open(&bell);
+    if (err != FILCH_OK) goto no_bell;
+    /* Level triggered: it goes on ringing until somebody has collected it. */
+    struct epoll_event event = { .events = EPOLLIN, .data = { .u64 = FLI_POLLER_BELL } };
+    err = FILCH_ESYS;
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, bell, &event) != 0) goto no_place;
+    *poller = (fli_poller){ .epoll = epoll, .bell = bell };
+    return FILCH_OK;
+no_place: fli_wakefd_close(bell);
+no_bell:  (void)close(epoll);
+no_epoll: return err;
+}
+
+void fli_poller_close(fli_poller *poller)
+{
+    if (poller->epoll < 0) return;
+    fli_wakefd_close(poller->bell);
+    (void)close(poller->epoll);
+    poller->epoll = poller->bell = -1;
+}
+
+int fli_poller_add(fli_poller *poller, int fd, uint64_t number)
+{
+    struct epoll_event event = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data = { .u64 = number } };
+    return epoll_ctl(poller->epoll, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : errno;
+}
+
+void fli_poller_remove(fli_poller *poller, int fd)
+{
+    struct epoll_event unused = { .events = 0 };
+    /* It may never have been added (a file). */
+    (void)epoll_ctl(poller->epoll, EPOLL_CTL_DEL, fd, &unused);
+}
+
+/* Milliseconds, rounded up: never early by more than the caller's own second look. */
+static int span_ms(uint64_t until_ns)
+{
+    if (until_ns == 0) return 0;
+    if (until_ns == FLI_NEVER) return -1;
+    uint64_t now_ns = fli_clock_ns(), ms = until_ns > now_ns ? (until_ns - now_ns + 999999u) / 1000000u : 0;
+    return ms > INT32_MAX ? INT32_MAX : (int)ms;
+}
+
+/* With nanoseconds where the system has that (Linux 5.11), so that timers are as exact as on a condition. */
+static int wait_for(int epoll, struct epoll_event *events, int max, uint64_t until_ns)
+{
+#if defined(__linux__) && defined(__GLIBC_PREREQ)
+#if __GLIBC_PREREQ(2, 35)
+    if (until_ns != 0 && until_ns != FLI_NEVER) {
+        uint64_t        now_ns = fli_clock_ns(), span_ns = until_ns > now_ns ? until_ns - now_ns : 0;
+        struct timespec span = { .tv_sec = (time_t)(span_ns / 1000000000u), .tv_nsec = (long)(span_ns % 1000000000u) };
+        int             n = span_ns < UINT64_C(1000000000000000) ? epoll_pwait2(epoll, events, max, &span, NULL) : -1;
+        if (n >= 0 || errno == EINTR) return n;
+    }
+#endif
+#endif
+    return epoll_wait(epoll, events, max, span_ms(until_ns));
+}
+
+uint32_t fli_poller_wait(fli_poller *poller, uint64_t until_ns, fli_poll_report *reports, uint32_t max)
+{
+    struct epoll_event events[REPORTS_MAX];
+    int                n = wait_for(poller->epoll, events, (int)(max < REPORTS_MAX ? max : REPORTS_MAX), until_ns);
+    FLI_ASSERT(n >= 0 || errno == EINTR);
+    uint32_t count = 0;
+    for (int i = 0; i < n; i++) {
+        uint32_t what = events[i].events;
+        if (events[i].data.u64 == FLI_POLLER_BELL) {
+            /* Rung for one who waits: whoever only looks must not take it from him. */
+            if (until_ns != 0) fli_wakefd_clear(poller->bell);
+            continue;
+        }
+        bool gone = (what & (EPOLLHUP | EPOLLERR)) != 0, ended = gone || (what & EPOLLRDHUP) != 0;
+        reports[count++] = (fli_poll_report){ .number = events[i].data.u64,
+                                              .in = ended || (what & EPOLLIN) != 0,
+                                              .out = gone || (what & EPOLLOUT) != 0,
+                                              .ended = ended };
+    }
+    return count;
+}
+
+void fli_poller_ring(fli_poller *poller)
+{
+    fli_wakefd_ring(poller->bell);
+}
+
+int fli_poller_fd(const fli_poller *poller)
+{
+    return poller->epoll;
+}

@@ -1,0 +1,409 @@
+/* out_io.c - the I/O yields: what they ask for becomes the data of a command, and back (filch_io_read).
+ *
+ * The stream and the timeout travel as the command's target. A read's few numbers are 24 bytes, which fit into the event;
+ * a write's data is the payload itself; everything with a text in it is a block that begins with a `letter`.
+ * Needs nothing of the machine: it is there in a library without I/O too.
+ */
+#include <string.h>
+
+#include "proc/data.h"
+#include "sched/sched.h"
+#include "sched/simulate.h"
+
+#define ADDRESS_MAX 128
+#define NAME_MAX_BYTES 255
+#define SIGNALS_MAX 64
+#define SIGNAL_NUMBER_MAX 64
+#define READ_MOST 65536
+
+/* A read, in the event itself. */
+typedef struct order {
+    uint64_t most;
+    uint8_t  mark, how, delimiter_size, spare[5];
+    uint8_t  delimiter[8];
+} order;
+
+_Static_assert(sizeof(order) == sizeof((filch_data *)NULL)->as.bytes, "fits, and fills it");
+
+/* Everything that has a text: `text_size` bytes with a NUL, `service_size` the same or 0, then bytes. */
+typedef struct letter {
+    uint32_t mark, how;
+    uint32_t backlog, text_size, service_size, spare;
+    int64_t  number;
+    uint64_t byte_count;
+} letter;
+
+#define MARK 0xf1u
+
+static filch_err yield_plain(filch_out *out, uint32_t command, uint64_t tag, filch_stream stream, uint64_t timeout_ns,
+                             const filch_data *data)
+{
+    return fli_out_yield(out, command, tag, (filch_pid){ stream.id, timeout_ns }, data);
+}
+
+static filch_err yield_order(filch_out *out, uint32_t command, uint64_t tag, filch_stream stream, uint64_t timeout_ns,
+                             order what)
+{
+    what.mark = MARK;
+    filch_data data = filch_bytes(&what, sizeof what);
+    return yield_plain(out, command, tag, stream, timeout_ns, &data);
+}
+
+static filch_err yield_letter(filch_out *out, uint32_t command, uint64_t tag, filch_stream stream, uint64_t timeout_ns,
+                              letter what, const char *text, const char *service, const void *bytes)
+{
+    if (out == NULL) return FILCH_EINVAL;
+    fli_runtime *rt = &out->ctx.sched->rt;
+    uint8_t     *at;
+    size_t       size = sizeof what + what.text_size + what.service_size + what.byte_count;
+    if (size < what.byte_count) return FILCH_ETOOBIG;
+    void *block = fli_block_make(&rt->mem, size, &at);
+    if (block == NULL) return FILCH_ENOMEM;
+    what.mark = MARK;
+    memcpy(at, &what, sizeof what);
+    if (what.text_size > 0) memcpy(at + sizeof what, text, what.text_size);
+    if (what.service_size > 0) memcpy(at + sizeof what + what.text_size, service, what.service_size);
+    if (what.byte_count > 0) memcpy(at + size - what.byte_count, bytes, what.byte_count);
+    filch_data data = fli_block_cut(block, at, size);
+    filch_err  err = yield_plain(out, command, tag, stream, timeout_ns, &data);
+    fli_block_drop(block);
+    return err;
+}
+
+/* The length with its NUL; 0: there is none, or it is longer than `max`. */
+static uint32_t measure(const char *text, size_t max)
+{
+    if (text == NULL) return 0;
+    size_t size = strnlen(text, max + 1);
+    return size > max ? 0 : (uint32_t)size + 1;
+}
+
+/* ---- sockets ---- */
+
+static filch_err read_options(const filch_socket_options *given, filch_socket_options *out)
+{
+    const uint32_t known = FILCH_SOCKET_SHARED_PORT | FILCH_SOCKET_GATHER | FILCH_SOCKET_KEEPALIVE |
+                           FILCH_SOCKET_BROADCAST;
+    *out = (filch_socket_options)FILCH_SOCKET_OPTIONS_INIT;
+    if (given != NULL) {
+        if (given->size < sizeof given->size) return FILCH_EINVAL;
+        for (size_t i = sizeof *out; i < given->size; i++) {
+            if (((const unsigned char *)given)[i] != 0) return FILCH_EINVAL;
+        }
+        memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
+    }
+    if (out->timeout_ns == 0) out->timeout_ns = FILCH_FOREVER;
+    if (out->backlog == 0) out->backlog = 1024;
+    return (out->flags & ~known) == 0 ? FILCH_OK : FILCH_EINVAL;
+}
+
+static filch_err yield_address(filch_out *out, uint32_t command, uint64_t tag, const char *address,
+                               const filch_socket_options *options)
+{
+    filch_socket_options opt;
+    uint32_t             size = measure(address, ADDRESS_MAX);
+    filch_err            err = size > 1 ? read_options(options, &opt) : FILCH_EINVAL;
+    if (err != FILCH_OK) return err;
+    letter what = { .how = opt.flags, .backlog = opt.backlog, .text_size = size };
+    return yield_letter(out, command, tag, (filch_stream){ 0 }, opt.timeout_ns, what, address, NULL, NULL);
+}
+
+filch_err filch_yield_connect(filch_out *out, uint64_t tag, const char *address, const filch_socket_options *options)
+{
+    return yield_address(out, FILCH_CMD_CONNECT, tag, address, options);
+}
+
+filch_err filch_yield_listen(filch_out *out, uint64_t tag, const char *address, const filch_socket_options *options)
+{
+    return yield_address(out, FILCH_CMD_LISTEN, tag, address, options);
+}
+
+filch_err filch_yield_datagram(filch_out *out, uint64_t tag, const char *address, const filch_socket_options *options)
+{
+    return yield_address(out, FILCH_CMD_DATAGRAM, tag, address, options);
+}
+
+filch_err filch_yield_accept(filch_out *out, uint64_t tag, filch_stream listener, uint64_t timeout_ns)
+{
+    filch_data nothing = filch_none();
+    return yield_plain(out, FILCH_CMD_ACCEPT, tag, listener, timeout_ns, &nothing);
+}
+
+filch_err filch_yield_send_to(filch_out *out, uint64_t tag, filch_stream stream, const char *address, filch_data data,
+                              uint64_t timeout_ns)
+{
+    uint32_t size = measure(address, ADDRESS_MAX);
+    if (size <= 1 || !fli_data_is_sound(&data) || (filch_raw(&data) == NULL && filch_size(&data) > 0)) {
+        return FILCH_EINVAL;
+    }
+    letter    what = { .text_size = size, .byte_count = filch_size(&data) };
+    filch_err err = yield_letter(out, FILCH_CMD_SEND_TO, tag, stream, timeout_ns, what, address, NULL, filch_raw(&data));
+    /* The bytes have been copied: what was moved here is not needed any more. */
+    if (err == FILCH_OK && data.form == FLI_FORM_MOVE) fli_data_free_moved(&data);
+    return err;
+}
+
+filch_err filch_yield_receive_from(filch_out *out, uint64_t tag, filch_stream stream, size_t most, uint64_t timeout_ns)
+{
+    order what = { .most = most != 0 ? most : READ_MOST };
+    return yield_order(out, FILCH_CMD_RECEIVE_FROM, tag, stream, timeout_ns, what);
+}
+
+filch_err filch_yield_resolve(filch_out *out, uint64_t tag, const char *host, const char *service)
+{
+    uint32_t host_size = measure(host, NAME_MAX_BYTES), service_size = measure(service, NAME_MAX_BYTES);
+    if ((host == NULL && service == NULL) || (host != NULL && host_size == 0)) return FILCH_EINVAL;
+    if (service != NULL && service_size == 0) return FILCH_EINVAL;
+    letter what = { .text_size = host_size, .service_size = service_size };
+    return yield_letter(out, FILCH_CMD_RESOLVE, tag, (filch_stream){ 0 }, FILCH_FOREVER, what, host, service, NULL);
+}
+
+/* ---- streams ---- */
+
+/* What is read has to fit into a payload. */
+static filch_err yield_read(filch_out *out, uint64_t tag, filch_stream stream, uint64_t timeout_ns, order what)
+{
+    if (out == NULL) return FILCH_EINVAL;
+    size_t max = out->ctx.sched->rt.payload_max;
+    if (what.how == FLI_READ_SOME && max != 0 && what.most > max) what.most = max;
+    if (what.how != FLI_READ_SOME && max != 0 && what.most > max) return FILCH_ETOOBIG;
+    return yield_order(out, FILCH_CMD_READ, tag, stream, timeout_ns, what);
+}
+
+filch_err filch_yield_read(filch_out *out, uint64_t tag, filch_stream stream, size_t most, uint64_t timeout_ns)
+{
+    return yield_read(out, tag, stream, timeout_ns,
+                      (order){ .most = most != 0 ? most : READ_MOST, .how = FLI_READ_SOME });
+}
+
+filch_err filch_yield_read_exactly(filch_out *out, uint64_t tag, filch_stream stream, size_t size, uint64_t timeout_ns)
+{
+    if (size == 0) return FILCH_EINVAL;
+    return yield_read(out, tag, stream, timeout_ns, (order){ .most = size, .how = FLI_READ_EXACTLY });
+}
+
+filch_err filch_yield_read_until(filch_out *out, uint64_t tag, filch_stream stream, const void *delimiter,
+                                 size_t delimiter_size, size_t limit, uint64_t timeout_ns)
+{
+    order what = { .most = limit, .how = FLI_READ_UNTIL, .delimiter_size = (uint8_t)delimiter_size };
+    if (delimiter == NULL || delimiter_size == 0 || delimiter_size > sizeof what.delimiter) return FILCH_EINVAL;
+    if (limit < delimiter_size) return FILCH_EINVAL;
+    memcpy(what.delimiter, delimiter, delimiter_size);
+    return yield_read(out, tag, stream, timeout_ns, what);
+}
+
+filch_err filch_yield_write(filch_out *out, uint64_t tag, filch_stream stream, filch_data data, uint64_t timeout_ns)
+{
+    if (data.kind != FILCH_KIND_BYTES && data.kind != FILCH_KIND_TEXT) return FILCH_EINVAL;
+    return yield_plain(out, FILCH_CMD_WRITE, tag, stream, timeout_ns, &data);
+}
+
+static filch_err yield_bare(filch_out *out, uint32_t command, uint64_t tag, filch_stream stream)
+{
+    filch_data nothing = filch_none();
+    return yield_plain(out, command, tag, stream, FILCH_FOREVER, &nothing);
+}
+
+filch_err filch_yield_shutdown(filch_out *out, uint64_t tag, filch_stream stream)
+{
+    return yield_bare(out, FILCH_CMD_SHUTDOWN, tag, stream);
+}
+
+filch_err filch_yield_close(filch_out *out, uint64_t tag, filch_stream stream)
+{
+    return yield_bare(out, FILCH_CMD_CLOSE, tag, stream);
+}
+
+filch_err filch_yield_io_cancel(filch_out *out, uint64_t tag, filch_stream stream)
+{
+    return yield_bare(out, FILCH_CMD_IO_CANCEL, tag, stream);
+}
+
+/* ---- files, programs, signals ---- */
+
+filch_err filch_yield_open(filch_out *out, uint64_t tag, const char *path, uint32_t flags)
+{
+    const uint32_t known = FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE | FILCH_OPEN_EMPTY |
+                           FILCH_OPEN_APPEND | FILCH_OPEN_NEW;
+    uint32_t       size = measure(path, 4095);
+    if (size <= 1 || (flags & ~known) != 0 || (flags & (FILCH_OPEN_READ | FILCH_OPEN_WRITE)) == 0) return FILCH_EINVAL;
+    if ((flags & FILCH_OPEN_WRITE) == 0 && (flags & ~(uint32_t)FILCH_OPEN_READ) != 0) return FILCH_EINVAL;
+    letter what = { .how = flags, .text_size = size };
+    return yield_letter(out, FILCH_CMD_OPEN, tag, (filch_stream){ 0 }, FILCH_FOREVER, what, path, NULL, NULL);
+}
+
+filch_err filch_yield_seek(filch_out *out, uint64_t tag, filch_stream stream, int64_t offset, int whence)
+{
+    if (whence < 0 || whence > 2) return FILCH_EINVAL;
+    letter what = { .how = (uint32_t)whence, .number = offset };
+    return yield_letter(out, FILCH_CMD_SEEK, tag, stream, FILCH_FOREVER, what, NULL, NULL, NULL);
+}
+
+filch_err filch_yield_run(filch_out *out, uint64_t tag, const char *const *argv, uint32_t flags)
+{
+    const uint32_t known = FILCH_RUN_INPUT | FILCH_RUN_OUTPUT | FILCH_RUN_ERRORS | FILCH_RUN_MERGE;
+    if (out == NULL || argv == NULL || argv[0] == NULL || argv[0][0] == '\0') return FILCH_EINVAL;
+    if ((flags & ~known) != 0 || (flags & (FILCH_RUN_ERRORS | FILCH_RUN_MERGE)) == (FILCH_RUN_ERRORS | FILCH_RUN_MERGE)) {
+        return FILCH_EINVAL;
+    }
+    size_t size = 0;
+    for (size_t i = 0; argv[i] != NULL; i++) size += strlen(argv[i]) + 1;
+    if (size > UINT32_MAX / 2) return FILCH_ETOOBIG;
+    fli_runtime *rt = &out->ctx.sched->rt;
+    char        *joined = fli_alloc(&rt->mem, size), *at = joined;
+    if (joined == NULL) return FILCH_ENOMEM;
+    for (size_t i = 0; argv[i] != NULL; i++) at = stpcpy(at, argv[i]) + 1;
+    letter    what = { .how = flags, .text_size = (uint32_t)size };
+    filch_err err = yield_letter(out, FILCH_CMD_RUN, tag, (filch_stream){ 0 }, FILCH_FOREVER, what, joined, NULL, NULL);
+    fli_free(&rt->mem, joined, size);
+    return err;
+}
+
+filch_err filch_yield_exit(filch_out *out, uint64_t tag, filch_stream program, uint64_t timeout_ns)
+{
+    filch_data nothing = filch_none();
+    return yield_plain(out, FILCH_CMD_EXIT, tag, program, timeout_ns, &nothing);
+}
+
+filch_err filch_yield_kill(filch_out *out, uint64_t tag, filch_stream program, int number)
+{
+    if (number < 1 || number > SIGNAL_NUMBER_MAX) return FILCH_EINVAL;
+    letter what = { .number = number };
+    return yield_letter(out, FILCH_CMD_KILL, tag, program, FILCH_FOREVER, what, NULL, NULL, NULL);
+}
+
+filch_err filch_yield_signals(filch_out *out, uint64_t tag, const int *numbers, size_t count)
+{
+    if (numbers == NULL || count == 0 || count > SIGNALS_MAX) return FILCH_EINVAL;
+    for (size_t i = 0; i < count; i++) {
+        if (numbers[i] < 1 || numbers[i] > SIGNAL_NUMBER_MAX) return FILCH_EINVAL;
+    }
+    letter what = { .byte_count = count * sizeof *numbers };
+    return yield_letter(out, FILCH_CMD_SIGNALS, tag, (filch_stream){ 0 }, FILCH_FOREVER, what, NULL, NULL, numbers);
+}
+
+/* ---- without a yield ---- */
+
+/* A recorded step is replayed without its streams: what it asks here is not on the tape. */
+static filch_err may_ask(const filch_out *out)
+{
+    if (out == NULL) return FILCH_EINVAL;
+    if (!fli_out_is_stepping(out)) return FILCH_ESTATE;
+    return fli_simulate_refuses(out->ctx.sched, "I/O") ? FILCH_ESTATE : FILCH_OK;
+}
+
+filch_err filch_stream_give(filch_out *out, filch_stream stream, filch_pid to)
+{
+    filch_err err = may_ask(out);
+    return err == FILCH_OK ? fli_io_give(&out->ctx.sched->io, fli_here(&out->ctx.sched->rt), stream, to) : err;
+}
+
+filch_err filch_stream_take(filch_out *out, const filch_data *data, filch_stream *stream)
+{
+    filch_err err = data != NULL && stream != NULL ? may_ask(out) : FILCH_EINVAL;
+    return err == FILCH_OK ? fli_io_take(&out->ctx.sched->io, fli_here(&out->ctx.sched->rt), data, stream) : err;
+}
+
+filch_err filch_stream_address(filch_out *out, filch_stream stream, filch_address_of which, char *text, size_t room)
+{
+    filch_err err = text != NULL && room > 0 && (unsigned)which <= FILCH_ADDRESS_SENDER ? may_ask(out) : FILCH_EINVAL;
+    if (err != FILCH_OK) return err;
+    return fli_io_address(&out->ctx.sched->io, fli_here(&out->ctx.sched->rt), stream, which, text, room);
+}
+
+/* ---- reading them ---- */
+
+filch_data filch_of_stream(filch_stream stream)
+{
+    return filch_int((int64_t)stream.id);
+}
+
+filch_stream filch_as_stream(const filch_data *data)
+{
+    return (filch_stream){ (uint64_t)filch_as_int(data) };
+}
+
+filch_err filch_as_program(const filch_data *data, filch_program *program)
+{
+    if (program == NULL) return FILCH_EINVAL;
+    memset(program, 0, sizeof *program);
+    if (filch_kind_of(data) != FILCH_KIND_BYTES || filch_size(data) != sizeof *program) return FILCH_EINVAL;
+    memcpy(program, filch_raw(data), sizeof *program);
+    return FILCH_OK;
+}
+
+static filch_err open_order(const filch_data *data, filch_io_request *request)
+{
+    order what;
+    if (filch_kind_of(data) != FILCH_KIND_BYTES || filch_size(data) != sizeof what) return FILCH_EINVAL;
+    memcpy(&what, filch_raw(data), sizeof what);
+    if (what.mark != MARK || what.how > FLI_READ_UNTIL || what.delimiter_size > sizeof what.delimiter) {
+        return FILCH_EINVAL;
+    }
+    request->most = what.most;
+    request->how = what.how;
+    request->delimiter_size = what.delimiter_size;
+    memcpy(request->delimiter, what.delimiter, sizeof what.delimiter);
+    return FILCH_OK;
+}
+
+static filch_err open_letter(const filch_data *data, filch_io_request *request)
+{
+    letter what;
+    size_t size = filch_size(data);
+    if (filch_kind_of(data) != FILCH_KIND_BYTES || size < sizeof what) return FILCH_EINVAL;
+    const char *at = filch_raw(data);
+    memcpy(&what, at, sizeof what);
+    uint64_t texts = (uint64_t)what.text_size + what.service_size;
+    if (what.mark != MARK || texts > size - sizeof what || what.byte_count != size - sizeof what - texts) {
+        return FILCH_EINVAL;
+    }
+    const char *text = at + sizeof what, *service = text + what.text_size;
+    if (what.text_size > 0 && text[what.text_size - 1] != '\0') return FILCH_EINVAL;
+    if (what.service_size > 0 && service[what.service_size - 1] != '\0') return FILCH_EINVAL;
+    request->how = what.how;
+    request->backlog = what.backlog;
+    request->number = what.number;
+    request->text = what.text_size > 0 ? text : NULL;
+    request->text_size = what.text_size;
+    request->service = what.service_size > 0 ? service : NULL;
+    request->bytes = service + what.service_size;
+    request->byte_count = what.byte_count;
+    return FILCH_OK;
+}
+
+filch_err filch_io_read(const filch_command *command, filch_io_request *request)
+{
+    if (command == NULL || request == NULL || request->size < sizeof *request) return FILCH_EINVAL;
+    *request = (filch_io_request){ .size = request->size,
+                                   .stream = { command->target.node },
+                                   .timeout_ns = command->target.serial };
+    const filch_data *data = &command->data;
+    switch (command->id) {
+    case FILCH_CMD_READ:
+    case FILCH_CMD_RECEIVE_FROM: return open_order(data, request);
+    case FILCH_CMD_WRITE:
+        request->bytes = filch_raw(data);
+        request->byte_count = filch_size(data);
+        return request->bytes != NULL || data->kind >= FILCH_KIND_TEXT ? FILCH_OK : FILCH_EINVAL;
+    case FILCH_CMD_CONNECT:
+    case FILCH_CMD_LISTEN:
+    case FILCH_CMD_DATAGRAM:
+    case FILCH_CMD_SEND_TO:
+    case FILCH_CMD_OPEN:
+    case FILCH_CMD_RUN: {
+        filch_err err = open_letter(data, request);
+        return err == FILCH_OK && request->text == NULL ? FILCH_EINVAL : err;
+    }
+    case FILCH_CMD_RESOLVE:
+    case FILCH_CMD_SEEK:
+    case FILCH_CMD_KILL:
+    case FILCH_CMD_SIGNALS: return open_letter(data, request);
+    case FILCH_CMD_ACCEPT:
+    case FILCH_CMD_CLOSE:
+    case FILCH_CMD_SHUTDOWN:
+    case FILCH_CMD_IO_CANCEL:
+    case FILCH_CMD_EXIT: return FILCH_OK;
+    default: return FILCH_EINVAL;
+    }
+}

@@ -1,0 +1,469 @@
+/* io_other_test.c - datagrams, names, files, programs and signals; commands in a simulation; and what all of them do with
+ * nonsense. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "api/io_script.h"
+
+static world w;
+static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
+
+#define EACH_WORLD(body)                                            \
+    for (size_t each = 0; each < COUNT_OF(worker_counts); each++) { \
+        world_begin(&w, worker_counts[each]);                       \
+        body;                                                       \
+        world_end(&w);                                              \
+    }
+
+/* ---- datagrams ---- */
+
+TEST(datagrams_arrive_whole_and_tell_who_sent_them)
+{
+    EACH_WORLD({
+        script server = SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_ADDRESS, DO_RECEIVE_FROM(0), DO_RECEIVE_FROM(4),
+                               DO_TIMEOUT(FILCH_MILLISECONDS(5)), DO_RECEIVE_FROM(0));
+        script_start(&w, &server);
+        UNTIL(&w, is_ready(&server));
+        script client = SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_ADDRESS,
+                               DO_SEND_TO(server.local, "a datagram that is longer than an event"),
+                               DO_SEND_TO(server.local, "truncated"), DO_SEND_TO("nonsense", "x"));
+        script_start(&w, &client);
+        script_ends(&w, &client);
+        script_ends(&w, &server);
+        same(client.result[2].number, 39);
+        same(client.result[4].error, FILCH_EINVAL);
+        assert_string_equal(server.result[2].bytes, "a datagram that is longer than an event");
+        assert_string_equal(server.result[3].bytes, "trun");
+        same(server.result[5].error, FILCH_EDEADLINE);
+        assert_string_equal(server.sender, client.local);
+    })
+}
+
+TEST(what_does_not_fit_the_kind_of_stream_is_refused)
+{
+    EACH_WORLD({
+        script s = SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_READ(0), DO_WRITE("x"), DO_ACCEPT, DO_SHUTDOWN, DO_SEEK(0, 0), DO_EXIT,
+                          DO_KILL(9), DO_LISTEN("127.0.0.1:0"), DO_READ(0), DO_WRITE("x"), DO_SEND_TO("127.0.0.1:9", "x"),
+                          DO_RECEIVE_FROM(0));
+        script_start(&w, &s);
+        script_ends(&w, &s);
+        for (int i = 1; i <= 12; i++) {
+            if (i != 8) same(s.result[i].error, FILCH_EINVAL);
+        }
+    })
+}
+
+/* ---- names ---- */
+
+TEST(a_number_resolves_to_itself_and_an_unknown_name_to_nothing)
+{
+    EACH_WORLD({
+        script s = SCRIPT(DO_RESOLVE("127.0.0.1", "80"), DO_RESOLVE("no-such-host.invalid", "80"), DO_RESOLVE("::1", "443"),
+                          DO_RESOLVE(NULL, NULL));
+        script_start(&w, &s);
+        script_ends(&w, &s);
+        same(s.result[0].error, FILCH_OK);
+        assert_string_equal(s.result[0].bytes, "127.0.0.1:80");
+        same(s.result[1].error, FILCH_ENOHOST);
+        assert_string_equal(s.result[2].bytes, "[::1]:443");
+        same(s.result[3].error, FILCH_EINVAL);
+    })
+}
+
+/* ---- files ---- */
+
+TEST(files_are_written_read_and_sought)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/filch-io-test-%d", (int)getpid());
+    EACH_WORLD({
+        (void)unlink(path);
+        script s = SCRIPT(DO_OPEN(path, FILCH_OPEN_READ), DO_OPEN(path, FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE),
+                          DO_WRITE("line one\nline two, which is longer than an event\n"), DO_SEEK(5, 0), DO_UNTIL("\n", 99),
+                          DO_SEEK(0, 1), DO_EXACTLY(40), DO_EXACTLY(40), DO_READ(0), DO_SEEK(-4, 2), DO_READ(0), DO_SEEK(-1, 0),
+                          DO_OPEN(path, FILCH_OPEN_WRITE | FILCH_OPEN_CREATE | FILCH_OPEN_NEW), DO_SHUTDOWN, DO_CLOSE);
+        script_start(&w, &s);
+        script_ends(&w, &s);
+        same(s.result[0].error, FILCH_ENOFILE);
+        same(s.result[0].number, ENOENT);
+        same(s.result[2].number, 49);
+        same(s.result[3].number, 5);
+        assert_string_equal(s.result[4].bytes, "one\n");
+        same(s.result[5].number, 9); /* where the reader is, whatever was read ahead */
+        assert_string_equal(s.result[6].bytes, "line two, which is longer than an event\n");
+        same(s.result[7].error, FILCH_EEND);
+        same(s.result[8].error, FILCH_EEND);
+        assert_string_equal(s.result[10].bytes, "ent\n");
+        same(s.result[11].error, FILCH_ESYS);
+        same(s.result[11].number, EINVAL);
+        same(s.result[12].error, FILCH_EEXISTS);
+        same(s.result[13].error, FILCH_EINVAL);
+        same(s.result[14].error, FILCH_OK);
+    })
+    ok(unlink(path));
+}
+
+TEST(a_large_file_is_read_in_one_piece)
+{
+    enum { LARGE = 3 << 20 };
+    char  path[64];
+    char *bytes = malloc(LARGE);
+    for (size_t i = 0; i < LARGE; i++) bytes[i] = (char)(i * 7);
+    snprintf(path, sizeof path, "/tmp/filch-io-large-%d", (int)getpid());
+    world_begin(&w, 2);
+    script s = SCRIPT(DO_OPEN(path, FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE), DO_WRITE_LOTS(bytes, LARGE),
+                      DO_SEEK(0, 0), DO_EXACTLY(LARGE), DO_KEEP);
+    script_start(&w, &s);
+    UNTIL(&w, script_is_over(&s));
+    same(filch_size(&s.kept[0]), LARGE);
+    assert_memory_equal(filch_raw(&s.kept[0]), bytes, LARGE);
+    filch_drop(&s.kept[0]);
+    script_ends(&w, &s);
+    world_end(&w);
+    free(bytes);
+    ok(unlink(path));
+}
+
+TEST(a_process_that_ends_while_its_file_is_read_closes_it_once)
+{
+    int before = open_descriptors();
+    EACH_WORLD({
+        for (uint32_t i = 0; i < world_scale(50, 5); i++) {
+            script s = SCRIPT(DO_OPEN("/dev/zero", FILCH_OPEN_READ), DO_EXACTLY(1 << 20), DO_EXACTLY(1 << 20));
+            script_start(&w, &s);
+            if (i % 2 == 0) UNTIL(&w, script_stage(&s) >= 1);
+            (void)!filch_terminate(w.sched, s.actor.pid);
+            script_ends(&w, &s);
+        }
+    })
+    same(open_descriptors(), before);
+}
+
+/* ---- programs ---- */
+
+static const char *const cat[] = { "cat", NULL }, *const no_such[] = { "no-such-program-anywhere", NULL },
+                         *const dies[] = { "sh", "-c", "echo out; echo err >&2; exit 7", NULL },
+                         *const merged[] = { "sh", "-c", "echo out; echo err >&2", NULL },
+                         *const sleeps[] = { "sleep", "1000", NULL },
+                         *const prints[] = { "sh", "-c", "head -c 10485760 /dev/zero", NULL },
+                         *const masks[] = { "sh", "-c", "grep SigBlk /proc/self/status; ls /proc/self/fd | wc -l", NULL };
+
+TEST(a_program_reads_writes_complains_and_ends)
+{
+    EACH_WORLD({
+        script s = SCRIPT(DO_RUN(dies, FILCH_RUN_OUTPUT | FILCH_RUN_ERRORS), DO_USE_OUTPUT, DO_UNTIL("\n", 99), DO_USE_ERRORS,
+                          DO_UNTIL("\n", 99), DO_READ(0), DO_USE_PROGRAM, DO_EXIT, DO_EXIT, DO_RUN(no_such, 0),
+                          DO_RUN(cat, FILCH_RUN_INPUT | FILCH_RUN_OUTPUT), DO_USE_INPUT, DO_WRITE("through a pipe\n"),
+                          DO_CLOSE, DO_USE_OUTPUT, DO_UNTIL("\n", 99), DO_READ(0), DO_USE_PROGRAM, DO_EXIT);
+        script_start(&w, &s);
+        script_ends(&w, &s);
+        assert_string_equal(s.result[2].bytes, "out\n");
+        assert_string_equal(s.result[4].bytes, "err\n");
+        same(s.result[5].error, FILCH_EEND);
+        same(s.result[7].number, 7);
+        same(s.result[8].number, 7); /* any number of times */
+        same(s.result[9].error, FILCH_ENOFILE);
+        assert_string_equal(s.result[15].bytes, "through a pipe\n");
+        same(s.result[16].error, FILCH_EEND);
+        same(s.result[18].error, FILCH_OK);
+        same(s.result[18].number, 0);
+    })
+}
+
+TEST(a_program_begins_with_no_signal_blocked_and_nothing_open_but_its_three)
+{
+    world_begin(&w, 1);
+    script s = SCRIPT(DO_RUN(masks, FILCH_RUN_OUTPUT), DO_USE_OUTPUT, DO_UNTIL("\n", 99), DO_UNTIL("\n", 99),
+                      DO_RUN(merged, FILCH_RUN_OUTPUT | FILCH_RUN_MERGE), DO_USE_OUTPUT, DO_EXACTLY(8));
+    script_start(&w, &s);
+    script_ends(&w, &s);
+    assert_string_equal(s.result[2].bytes, "SigBlk:\t0000000000000000\n");
+    same(atoi(s.result[3].bytes), 4); /* and the one that ls looks with */
+    assert_string_equal(s.result[6].bytes, "out\nerr\n");
+    world_end(&w);
+}
+
+TEST(a_program_that_is_killed_says_by_which_signal)
+{
+    EACH_WORLD({
+        script s = SCRIPT(DO_RUN(sleeps, 0), DO_TIMEOUT(FILCH_MILLISECONDS(5)), DO_EXIT, DO_TIMEOUT(FILCH_FOREVER),
+                          DO_KILL(SIGTERM), DO_EXIT);
+        script_start(&w, &s);
+        script_ends(&w, &s);
+        same(s.result[2].error, FILCH_EDEADLINE);
+        same(s.result[4].error, FILCH_OK);
+        same(s.result[5].number, -SIGTERM);
+    })
+}
+
+TEST(a_program_does_not_outlive_the_process_that_started_it)
+{
+    EACH_WORLD({
+        script s = SCRIPT(DO_RUN(sleeps, FILCH_RUN_INPUT), DO_EXIT);
+        script_start(&w, &s);
+        UNTIL(&w, script_stage(&s) == 1);
+        int64_t pid = s.program.pid;
+        ok(kill((pid_t)pid, 0));
+        ok(filch_cancel(w.sched, s.actor.pid));
+        script_ends(&w, &s);
+        UNTIL(&w, kill((pid_t)pid, 0) != 0); /* dead, and buried */
+        same(errno, ESRCH);
+    })
+}
+
+TEST(ten_megabytes_of_a_programs_output_arrive)
+{
+    world_begin(&w, 2);
+    script s = SCRIPT(DO_RUN(prints, FILCH_RUN_OUTPUT), DO_USE_OUTPUT, DO_EXACTLY(10485760), DO_READ(0), DO_USE_PROGRAM, DO_EXIT);
+    script_start(&w, &s);
+    script_ends(&w, &s);
+    same(s.result[2].size, 10485760);
+    same(s.result[3].error, FILCH_EEND);
+    same(s.result[5].number, 0);
+    world_end(&w);
+}
+
+TEST(writing_to_a_program_that_is_gone_is_an_error_and_not_a_signal)
+{
+    EACH_WORLD({
+        script s = SCRIPT(DO_RUN(merged, FILCH_RUN_INPUT | FILCH_RUN_OUTPUT | FILCH_RUN_ERRORS), DO_EXIT, DO_USE_INPUT, DO_WRITE("anybody?"));
+        script_start(&w, &s);
+        script_ends(&w, &s);
+        same(s.result[3].error, FILCH_ERESET);
+        same(s.result[3].number, EPIPE);
+    })
+}
+
+/* ---- signals ---- */
+
+TEST(signals_that_the_program_blocks_arrive_as_events)
+{
+    static const int numbers[] = { SIGUSR1, SIGUSR2 }, wrong[] = { 0 };
+    sigset_t         set;
+    sigset_t         before;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigaddset(&set, SIGUSR2);
+    ok(pthread_sigmask(SIG_BLOCK, &set, &before));
+    EACH_WORLD({
+        script s = SCRIPT(DO_SIGNALS(wrong, 1), DO_SIGNALS(numbers, 2), DO_READ(0), DO_READ(0), DO_TIMEOUT(FILCH_MILLISECONDS(5)),
+                          DO_READ(0));
+        script_start(&w, &s);
+        UNTIL(&w, script_stage(&s) == 2);
+        ok(kill(getpid(), SIGUSR1));
+        UNTIL(&w, script_stage(&s) == 3);
+        ok(kill(getpid(), SIGUSR2));
+        script_ends(&w, &s);
+        same(s.result[0].error, FILCH_EINVAL);
+        same(s.result[2].number, SIGUSR1);
+        same(s.result[3].number, SIGUSR2);
+        same(s.result[5].error, FILCH_EDEADLINE);
+    })
+    ok(pthread_sigmask(SIG_SETMASK, &before, NULL));
+}
+
+/* ---- nonsense ---- */
+
+static filch_err play_nonsense(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    filch_stream      none = { 0 };
+    filch_data        bytes = filch_bytes("x", 1);
+    char              text[8];
+    const char *const empty[] = { NULL };
+    const char *const blank[] = { "", NULL };
+    int               number = 65;
+    (void)events, (void)count;
+    filch_socket_options bad = { .size = 1 };
+    filch_socket_options worse = { .size = sizeof worse, .flags = 1u << 30 };
+    char                 longer[600];
+    memset(longer, 'a', sizeof longer);
+    longer[sizeof longer - 1] = '\0';
+    const filch_err got[] = {
+        filch_yield_connect(NULL, 0, "127.0.0.1:1", NULL), filch_yield_connect(out, 0, NULL, NULL),
+        filch_yield_connect(out, 0, "", NULL),             filch_yield_connect(out, 0, longer, NULL),
+        filch_yield_connect(out, 0, "127.0.0.1:1", &bad),  filch_yield_listen(out, 0, "127.0.0.1:1", &worse),
+        filch_yield_listen(out, 0, NULL, NULL),            filch_yield_accept(NULL, 0, none, 0),
+        filch_yield_datagram(NULL, 0, "127.0.0.1:1", NULL), filch_yield_send_to(out, 0, none, NULL, bytes, 0),
+        filch_yield_send_to(out, 0, none, "127.0.0.1:1", filch_bytes(NULL, 5), 0),
+        filch_yield_receive_from(NULL, 0, none, 0, 0),     filch_yield_resolve(out, 0, NULL, NULL),
+        filch_yield_resolve(out, 0, longer, NULL),         filch_yield_read(NULL, 0, none, 0, 0),
+        filch_yield_read_exactly(out, 0, none, 0, 0),      filch_yield_read_until(out, 0, none, NULL, 1, 10, 0),
+        filch_yield_read_until(out, 0, none, "x", 0, 10, 0), filch_yield_read_until(out, 0, none, "123456789", 9, 10, 0),
+        filch_yield_read_until(out, 0, none, "ab", 2, 1, 0), filch_yield_write(out, 0, none, filch_int(5), 0),
+        filch_yield_write(NULL, 0, none, bytes, 0),        filch_yield_write(out, 0, none, filch_bytes(NULL, 5), 0),
+        filch_yield_shutdown(NULL, 0, none),               filch_yield_close(NULL, 0, none),
+        filch_yield_io_cancel(NULL, 0, none),              filch_yield_open(out, 0, NULL, FILCH_OPEN_READ),
+        filch_yield_open(out, 0, "", FILCH_OPEN_READ),     filch_yield_open(out, 0, "/tmp", 0),
+        filch_yield_open(out, 0, "/tmp", FILCH_OPEN_READ | FILCH_OPEN_EMPTY), filch_yield_seek(out, 0, none, 0, 3),
+        filch_yield_seek(out, 0, none, 0, -1),             filch_yield_run(out, 0, NULL, 0),
+        filch_yield_run(out, 0, empty, 0),                 filch_yield_run(out, 0, blank, 0),
+        filch_yield_run(out, 0, cat, 1u << 20),            filch_yield_run(NULL, 0, cat, 0),
+        filch_yield_run(out, 0, cat, FILCH_RUN_ERRORS | FILCH_RUN_MERGE), filch_yield_exit(NULL, 0, none, 0),
+        filch_yield_kill(out, 0, none, 0),                 filch_yield_kill(out, 0, none, 65),
+        filch_yield_signals(out, 0, NULL, 1),              filch_yield_signals(out, 0, &number, 1),
+        filch_yield_signals(out, 0, &number, 0),           filch_stream_give(NULL, none, (filch_pid){ 0, 0 }),
+        filch_stream_take(out, NULL, &none),               filch_stream_take(out, &bytes, NULL),
+        filch_stream_take(out, &bytes, &none),             filch_stream_address(out, none, FILCH_ADDRESS_LOCAL, NULL, 8),
+        filch_stream_address(out, none, FILCH_ADDRESS_LOCAL, text, 0),
+    };
+    for (size_t i = 0; i < COUNT_OF(got); i++) {
+        if (got[i] != FILCH_EINVAL) me->stage = (int64_t)i + 1;
+    }
+    me->note = filch_stream_address(out, none, FILCH_ADDRESS_LOCAL, text, sizeof text);
+    return filch_done(out, filch_none());
+}
+
+TEST(nonsense_is_refused_before_anything_happens)
+{
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor a = { .user = NULL };
+    actor_start(&w, &a, play_nonsense);
+    actor_ends(&w, &a, FILCH_OK);
+    same(a.stage, 0);
+    same(a.note, FILCH_ESTREAM);
+    same(world_stats(&w).yields, 0);
+    filch_program program;
+    filch_data    number = filch_int(3);
+    same(filch_as_program(NULL, &program), FILCH_EINVAL);
+    same(filch_as_program(&number, &program), FILCH_EINVAL);
+    same(filch_as_program(&number, NULL), FILCH_EINVAL);
+    same(filch_as_stream(NULL).id, 0);
+    filch_data stream = filch_of_stream((filch_stream){ 77 });
+    same(filch_as_stream(&stream).id, 77);
+    filch_command    command = { .id = FILCH_CMD_READ, .data = filch_str("not an order") };
+    filch_io_request request = { .size = sizeof request };
+    same(filch_io_read(NULL, &request), FILCH_EINVAL);
+    same(filch_io_read(&command, NULL), FILCH_EINVAL);
+    for (uint32_t id = 0; id < 256; id++) {
+        command.id = id;
+        bool bare = id == FILCH_CMD_WRITE || id == FILCH_CMD_ACCEPT || id == FILCH_CMD_CLOSE || id == FILCH_CMD_SHUTDOWN ||
+                    id == FILCH_CMD_IO_CANCEL || id == FILCH_CMD_EXIT;
+        same(filch_io_read(&command, &request), bare ? FILCH_OK : FILCH_EINVAL);
+    }
+    world_end(&w);
+}
+
+static filch_err play_raw(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)me;
+    if (has_cancel(events, count)) return FILCH_ECANCELLED;
+    if (me->steps == 1) {
+        for (uint32_t id = 30; id < 160; id++) {
+            bool ours = (id >= 30 && id <= 36) || (id >= 50 && id <= 56) || (id >= 150 && id <= 153);
+            if (!ours) continue;
+            if (filch_yield(out, id, id, filch_str("made by hand, and longer than what fits into an event")) == FILCH_OK) {
+                me->stage++;
+            }
+        }
+        return filch_idle(out);
+    }
+    for (size_t i = 0; i < count; i++) {
+        me->stage--;
+        if (events[i].error != FILCH_EINVAL && events[i].error != FILCH_ESTREAM) me->note = events[i].error;
+    }
+    return me->stage == 0 ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+TEST(commands_made_by_hand_are_refused)
+{
+    EACH_WORLD({
+        actor a = { .user = NULL };
+        actor_start(&w, &a, play_raw);
+        actor_ends(&w, &a, FILCH_OK);
+        same(a.note, FILCH_OK);
+    })
+}
+
+/* ---- in a simulation ---- */
+
+static filch_err step_simulated(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    filch_err *seen = *(filch_err **)self;
+    if (count > 0 && events[0].type == FILCH_EVENT_CANCEL) return FILCH_ECANCELLED;
+    if (count > 0) {
+        *seen = events[0].error != FILCH_OK ? events[0].error : (filch_err)filch_as_int(&events[0].data);
+        return filch_done(out, filch_none());
+    }
+    filch_err err = filch_yield_read_until(out, 1, (filch_stream){ 42 }, "\n", 1, 100, FILCH_SECONDS(1));
+    return err == FILCH_OK ? filch_wait(out) : err;
+}
+
+static filch_err init_simulated(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)ctx, (void)method;
+    *(void **)self = filch_as_ptr(args);
+    return FILCH_OK;
+}
+
+static const filch_type simulated = {
+    .name = "simulated", .size = sizeof(void *), .init = init_simulated, .step = step_simulated
+};
+
+static filch_err scenario(filch_sched *sched, void *user)
+{
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    opt.args = filch_ptr(user);
+    return filch_spawn(sched, &simulated, &opt, NULL);
+}
+
+static filch_err own_read(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    filch_io_request request = { .size = sizeof request };
+    (void)user;
+    filch_err err = filch_io_read(command, &request);
+    if (err != FILCH_OK) return err;
+    bool right = request.stream.id == 42 && request.how == 2 && request.most == 100 && request.delimiter_size == 1 &&
+                 request.delimiter[0] == '\n' && request.timeout_ns == FILCH_SECONDS(1);
+    return filch_complete(receiver, tag, filch_int(right ? 77 : 78), FILCH_OK);
+}
+
+TEST(a_simulation_refuses_real_io_and_takes_handlers_of_your_own)
+{
+    filch_err        seen = FILCH_OK;
+    filch_sim_report report = FILCH_SIM_REPORT_INIT;
+    ok(filch_sim_run(NULL, scenario, &seen, &report));
+    same(report.verdict, FILCH_SIM_REFUSED);
+    assert_non_null(strstr(report.text, "I/O"));
+    filch_sim_report_free(&report);
+
+    filch_options     sched = FILCH_OPTIONS_INIT;
+    filch_sim_options opt = FILCH_SIM_OPTIONS_INIT;
+    ok(filch_registry_create(&sched.registry));
+    ok(filch_registry_remove(sched.registry, FILCH_CMD_READ));
+    ok(filch_registry_add(sched.registry, FILCH_CMD_READ, own_read, NULL));
+    opt.sched = &sched;
+    report = (filch_sim_report)FILCH_SIM_REPORT_INIT;
+    ok(filch_sim_run(&opt, scenario, &seen, &report));
+    same(report.verdict, FILCH_SIM_OK);
+    same(seen, 77);
+    filch_sim_report_free(&report);
+    filch_registry_destroy(sched.registry);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(datagrams_arrive_whole_and_tell_who_sent_them),
+        cmocka_unit_test(what_does_not_fit_the_kind_of_stream_is_refused),
+        cmocka_unit_test(a_number_resolves_to_itself_and_an_unknown_name_to_nothing),
+        cmocka_unit_test(files_are_written_read_and_sought),
+        cmocka_unit_test(a_large_file_is_read_in_one_piece),
+        cmocka_unit_test(a_process_that_ends_while_its_file_is_read_closes_it_once),
+        cmocka_unit_test(a_program_reads_writes_complains_and_ends),
+        cmocka_unit_test(a_program_begins_with_no_signal_blocked_and_nothing_open_but_its_three),
+        cmocka_unit_test(a_program_that_is_killed_says_by_which_signal),
+        cmocka_unit_test(a_program_does_not_outlive_the_process_that_started_it),
+        cmocka_unit_test(ten_megabytes_of_a_programs_output_arrive),
+        cmocka_unit_test(writing_to_a_program_that_is_gone_is_an_error_and_not_a_signal),
+        cmocka_unit_test(signals_that_the_program_blocks_arrive_as_events),
+        cmocka_unit_test(nonsense_is_refused_before_anything_happens),
+        cmocka_unit_test(commands_made_by_hand_are_refused),
+        cmocka_unit_test(a_simulation_refuses_real_io_and_takes_handlers_of_your_own),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,599 @@
+/* io_tcp_test.c - connections over loopback: listening, accepting, connecting, reading and writing; peers that go away,
+ * readers that are slow, ports that are taken. Each process is a script: what to yield next, and what came of it. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "api/io_script.h"
+
+static world w;
+static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2 };
+
+/* Runs `body` with every number of workers. */
+#define EACH_WORLD(body)                                        \
+    for (size_t each = 0; each < COUNT_OF(worker_counts); each++) { \
+        world_begin(&w, worker_counts[each]);                   \
+        body;                                                   \
+        world_end(&w);                                          \
+    }
+
+/* ---- a peer that is not Filch ---- */
+
+static int peer_connect(uint16_t port)
+{
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port),
+                              .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    ok(connect(fd, (struct sockaddr *)&at, sizeof at));
+    return fd;
+}
+
+static int peer_listen(uint16_t *port, int backlog)
+{
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    socklen_t          size = sizeof at;
+    int                fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    ok(bind(fd, (struct sockaddr *)&at, sizeof at));
+    ok(listen(fd, backlog));
+    ok(getsockname(fd, (struct sockaddr *)&at, &size));
+    *port = ntohs(at.sin_port);
+    return fd;
+}
+
+/* Closes so that the other side hears "reset". */
+static void peer_reset(int fd)
+{
+    struct linger now = { .l_onoff = 1, .l_linger = 0 };
+    ok(setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now));
+    ok(close(fd));
+}
+
+/* Reads until the end, running the world meanwhile. */
+static size_t peer_drain(int fd, size_t at_least)
+{
+    char   bytes[65536];
+    size_t sum = 0;
+    while (sum < at_least) {
+        struct pollfd one = { .fd = fd, .events = POLLIN };
+        if (poll(&one, 1, w.ticks ? 0 : 100) == 0) {
+            world_turn(&w);
+            continue;
+        }
+        ssize_t n = recv(fd, bytes, sizeof bytes, 0);
+        if (n <= 0) break;
+        sum += (size_t)n;
+    }
+    return sum;
+}
+
+static uint16_t port_of(const script *s)
+{
+    const char *colon = strrchr(s->local, ':');
+    assert_non_null(colon);
+    return (uint16_t)atoi(colon + 1);
+}
+
+/* ---- an echo server and its clients ---- */
+
+/* Listens, tells its address, accepts once, and then does what the rest of its script says with that connection. */
+#define SERVE DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT
+
+TEST(what_is_written_is_read_and_the_end_is_told)
+{
+    EACH_WORLD({
+        script server = SCRIPT(SERVE, DO_READ(0), DO_WRITE_BACK, DO_READ(0), DO_CLOSE);
+        script_start(&w, &server);
+        UNTIL(&w, is_ready(&server));
+        script client = SCRIPT(DO_CONNECT(server.local), DO_WRITE("hello, loopback: longer than an event"), DO_READ(0),
+                               DO_SHUTDOWN, DO_READ(0));
+        script_start(&w, &client);
+        script_ends(&w, &client);
+        script_ends(&w, &server);
+        assert_string_equal(client.result[2].bytes, "hello, loopback: longer than an event");
+        same(client.result[1].number, 37);
+        same(server.result[5].error, FILCH_EEND); /* the client's half is closed, the other is open */
+        same(client.result[4].error, FILCH_EEND);
+    })
+}
+
+TEST(a_peer_that_resets_is_an_error_and_not_a_signal)
+{
+    EACH_WORLD({
+        script server = SCRIPT(SERVE, DO_READ(0), DO_READ(0), DO_WRITE("x"), DO_WRITE("y"));
+        script_start(&w, &server);
+        UNTIL(&w, is_ready(&server));
+        int fd = peer_connect(port_of(&server));
+        same(send(fd, "a", 1, 0), 1);
+        UNTIL(&w, script_stage(&server) == 4); /* waits for more */
+        peer_reset(fd);
+        script_ends(&w, &server);
+        same(server.result[4].error, FILCH_ERESET);
+        same(server.result[4].number, ECONNRESET);
+        same(server.result[6].error, FILCH_ERESET);
+        same(server.result[6].number, EPIPE); /* and the program still runs */
+    })
+}
+
+TEST(a_write_completes_only_when_a_slow_reader_has_made_room)
+{
+    enum { LOTS = 8 << 20 };
+    char *lots = malloc(LOTS);
+    memset(lots, 'x', LOTS);
+    EACH_WORLD({
+        script server = SCRIPT(SERVE, DO_WRITE_LOTS(lots, LOTS));
+        script_start(&w, &server);
+        UNTIL(&w, is_ready(&server));
+        int fd = peer_connect(port_of(&server));
+        UNTIL(&w, script_stage(&server) == 3);
+        for (int i = 0; i < 100; i++) world_turn(&w);
+        same(script_stage(&server), 3); /* 8 MiB do not fit into the system's buffers */
+        same(peer_drain(fd, LOTS), LOTS);
+        script_ends(&w, &server);
+        same(server.result[3].error, FILCH_OK);
+        same(server.result[3].number, LOTS);
+        close(fd);
+    })
+    free(lots);
+}
+
+TEST(nobody_listening_is_refused_and_a_taken_port_is_in_use)
+{
+    EACH_WORLD({
+        script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT);
+        script_start(&w, &server);
+        UNTIL(&w, is_ready(&server));
+        script second = SCRIPT(DO_LISTEN(server.local));
+        script_start(&w, &second);
+        script_ends(&w, &second);
+        same(second.result[0].error, FILCH_EINUSE);
+        same(second.result[0].number, EADDRINUSE);
+        ok(filch_cancel(w.sched, server.actor.pid));
+        script_ends(&w, &server); /* and its port is free again */
+        script late = SCRIPT(DO_CONNECT(server.local));
+        script_start(&w, &late);
+        script_ends(&w, &late);
+        same(late.result[0].error, FILCH_EREFUSED);
+        same(late.result[0].number, ECONNREFUSED);
+    })
+}
+
+TEST(a_listener_that_ended_leaves_its_port_to_the_next)
+{
+    EACH_WORLD({
+        script first = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS);
+        script_start(&w, &first);
+        script_ends(&w, &first);
+        script second = SCRIPT(DO_LISTEN(first.local), DO_ADDRESS);
+        script_start(&w, &second);
+        script_ends(&w, &second);
+        same(second.result[0].error, FILCH_OK);
+        assert_string_equal(first.local, second.local);
+    })
+}
+
+/* ---- time ---- */
+
+TEST(each_kind_of_wait_ends_when_its_time_is_up)
+{
+    enum { LOTS = 8 << 20 };
+    char *lots = calloc(1, LOTS);
+    EACH_WORLD({
+        script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_TIMEOUT(FILCH_MILLISECONDS(5)), DO_ACCEPT,
+                               DO_TIMEOUT(FILCH_FOREVER), DO_ACCEPT, DO_TIMEOUT(FILCH_MILLISECONDS(5)), DO_READ(0),
+                               DO_UNTIL("\n", 100), DO_EXACTLY(10), DO_WRITE_LOTS(lots, LOTS), DO_TIMEOUT(0), DO_READ(0));
+        script_start(&w, &server);
+        UNTIL(&w, script_stage(&server) == 5);
+        int fd = peer_connect(port_of(&server));
+        script_ends(&w, &server);
+        same(server.result[3].error, FILCH_EDEADLINE);
+        same(server.result[5].error, FILCH_OK);
+        for (int i = 7; i <= 10; i++) same(server.result[i].error, FILCH_EDEADLINE);
+        same(server.result[12].error, FILCH_EDEADLINE); /* at once */
+        close(fd);
+    })
+    free(lots);
+}
+
+TEST(bytes_that_came_before_the_time_was_up_are_kept_for_the_next_read)
+{
+    EACH_WORLD({
+        script server = SCRIPT(SERVE, DO_TIMEOUT(FILCH_MILLISECONDS(20)), DO_EXACTLY(10), DO_READ(0));
+        script_start(&w, &server);
+        UNTIL(&w, is_ready(&server));
+        int fd = peer_connect(port_of(&server));
+        same(send(fd, "half", 4, 0), 4);
+        script_ends(&w, &server);
+        same(server.result[4].error, FILCH_EDEADLINE);
+        same(server.result[5].error, FILCH_OK);
+        assert_string_equal(server.result[5].bytes, "half");
+        close(fd);
+    })
+}
+
+TEST(a_connect_that_nobody_answers_times_out_and_leaves_nothing_behind)
+{
+    uint16_t port;
+    int      listener = peer_listen(&port, 0), full[8], count = 0;
+    /* A queue that is full: the system drops what comes, as a host that does not answer. */
+    for (; count < 8; count++) {
+        struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port),
+                                  .sin_addr = { htonl(INADDR_LOOPBACK) } };
+        full[count] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        (void)!connect(full[count], (struct sockaddr *)&at, sizeof at);
+    }
+    char address[32];
+    snprintf(address, sizeof address, "127.0.0.1:%u", port);
+    EACH_WORLD({
+        script client = SCRIPT(DO_CONNECT_WITHIN(address, FILCH_MILLISECONDS(20)));
+        int    before = open_descriptors();
+        script_start(&w, &client);
+        UNTIL(&w, script_stage(&client) == 1);
+        same(client.result[0].error, FILCH_EDEADLINE);
+        script_ends(&w, &client);
+        assert_true(open_descriptors() <= before + 2); /* the poller itself, once */
+    })
+    while (count-- > 0) close(full[count]);
+    close(listener);
+}
+
+/* ---- reading in pieces ---- */
+
+TEST(until_and_exactly_cut_a_stream_into_what_was_asked_for)
+{
+    EACH_WORLD({
+        script server = SCRIPT(SERVE, DO_UNTIL("\r\n", 100), DO_UNTIL("\r\n", 100), DO_EXACTLY(3), DO_READ(2), DO_EXACTLY(30),
+                               DO_UNTIL("!", 5), DO_READ(0), DO_UNTIL("!", 100));
+        script_start(&w, &server);
+        UNTIL(&w, is_ready(&server));
+        int fd = peer_connect(port_of(&server));
+        same(send(fd, "one\r", 4, 0), 4);
+        UNTIL(&w, script_stage(&server) == 3);
+        const char *rest = "\ntwo is longer than the twenty-four of an event\r\nabcdefgh";
+        same(send(fd, rest, strlen(rest), 0), (ssize_t)strlen(rest));
+        UNTIL(&w, script_stage(&server) == 7);
+        same(send(fd, "ijklmnopqrstuvwxyz0123456789too long", 36, 0), 36);
+        UNTIL(&w, script_stage(&server) == 10);
+        same(send(fd, "rest", 4, 0), 4);
+        close(fd);
+        script_ends(&w, &server);
+        assert_string_equal(server.result[3].bytes, "one\r\n");
+        assert_string_equal(server.result[4].bytes, "two is longer than the twenty-four of an event\r\n");
+        assert_string_equal(server.result[5].bytes, "abc");
+        assert_string_equal(server.result[6].bytes, "de");
+        assert_string_equal(server.result[7].bytes, "fghijklmnopqrstuvwxyz012345678");
+        same(server.result[8].error, FILCH_ETOOBIG);
+        assert_string_equal(server.result[9].bytes, "9too long");
+        same(server.result[10].error, FILCH_EEND); /* with what came before the end */
+        assert_string_equal(server.result[10].bytes, "rest");
+    })
+}
+
+TEST(a_block_may_be_kept_and_is_not_written_over)
+{
+    EACH_WORLD({
+        script server = SCRIPT(SERVE, DO_EXACTLY(40), DO_KEEP, DO_EXACTLY(40), DO_KEEP, DO_EXACTLY(40000));
+        script_start(&w, &server);
+        UNTIL(&w, is_ready(&server));
+        int fd = peer_connect(port_of(&server));
+        for (int i = 0; i < 2; i++) {
+            char bytes[40];
+            memset(bytes, 'a' + i, sizeof bytes);
+            same(send(fd, bytes, sizeof bytes, 0), (ssize_t)sizeof bytes);
+            UNTIL(&w, script_stage(&server) >= 5 + 2 * (uint32_t)i);
+        }
+        char *many = malloc(40000);
+        memset(many, 'z', 40000);
+        same(send(fd, many, 40000, 0), 40000);
+        free(many);
+        UNTIL(&w, script_is_over(&server));
+        for (int i = 0; i < 2; i++) {
+            same(filch_size(&server.kept[i]), 40);
+            for (int k = 0; k < 40; k++) same(((const char *)filch_raw(&server.kept[i]))[k], 'a' + i);
+            filch_drop(&server.kept[i]);
+        }
+        script_ends(&w, &server);
+        same(server.result[7].size, 40000);
+        close(fd);
+    })
+}
+
+/* ---- whose it is ---- */
+
+TEST(ids_that_are_closed_foreign_or_made_up_name_nothing)
+{
+    EACH_WORLD({
+        script server = SCRIPT(SERVE, DO_READ(0));
+        script_start(&w, &server);
+        UNTIL(&w, is_ready(&server));
+        int fd = peer_connect(port_of(&server));
+        UNTIL(&w, script_stage(&server) == 3);
+        script thief = SCRIPT(DO_USE(server.stream), DO_READ(0), DO_WRITE("mine now"), DO_SHUTDOWN, DO_CLOSE, DO_CANCEL,
+                              DO_ACCEPT, DO_USE((filch_stream){ 0 }), DO_READ(0), DO_USE((filch_stream){ UINT64_MAX }),
+                              DO_READ(0), DO_USE((filch_stream){ 1 }), DO_READ(0),
+                              DO_USE((filch_stream){ UINT64_C(1) << 32 | 0xffffff }), DO_READ(0));
+        script_start(&w, &thief);
+        script_ends(&w, &thief);
+        for (int i = 1; i <= 6; i++) same(thief.result[i].error, FILCH_ESTREAM);
+        for (int i = 8; i <= 14; i += 2) same(thief.result[i].error, FILCH_ESTREAM);
+        same(send(fd, "still his", 9, 0), 9);
+        script_ends(&w, &server);
+        assert_string_equal(server.result[3].bytes, "still his");
+        close(fd);
+    })
+}
+
+TEST(a_closed_stream_is_gone_however_often_its_slot_is_used_again)
+{
+    EACH_WORLD({
+        script one = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_CLOSE, DO_CLOSE, DO_READ(0));
+        script_start(&w, &one);
+        script_ends(&w, &one);
+        same(one.result[1].error, FILCH_OK);
+        same(one.result[2].error, FILCH_ESTREAM);
+        same(one.result[3].error, FILCH_ESTREAM);
+        script two = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_USE(one.stream), DO_ACCEPT, DO_CLOSE);
+        script_start(&w, &two);
+        script_ends(&w, &two);
+        same(two.result[2].error, FILCH_ESTREAM);
+        same(two.result[3].error, FILCH_ESTREAM);
+    })
+}
+
+TEST(a_stream_that_is_given_belongs_to_the_other_alone)
+{
+    EACH_WORLD({
+        script taker = SCRIPT(DO_TAKE, DO_READ(0), DO_WRITE("taken"));
+        script_start(&w, &taker);
+        script server = SCRIPT(SERVE, DO_GIVE(taker.actor.pid), DO_READ(0));
+        script_start(&w, &server);
+        UNTIL(&w, is_ready(&server));
+        int fd = peer_connect(port_of(&server));
+        script_ends(&w, &server);
+        same(server.result[3].error, FILCH_OK);
+        same(server.result[4].error, FILCH_ESTREAM);
+        same(send(fd, "over to you", 11, 0), 11);
+        script_ends(&w, &taker);
+        assert_string_equal(taker.result[1].bytes, "over to you");
+        char got[8] = "";
+        same(recv(fd, got, 5, MSG_WAITALL), 5);
+        assert_string_equal(got, "taken");
+        same(recv(fd, got, 1, 0), 0); /* closed with its owner */
+        close(fd);
+    })
+}
+
+TEST(a_stream_that_is_given_to_one_who_never_takes_it_is_closed)
+{
+    EACH_WORLD({
+        actor deaf = { .user = NULL };
+        actor_start(&w, &deaf, play_idle);
+        script server = SCRIPT(SERVE, DO_GIVE(deaf.pid));
+        script_start(&w, &server);
+        UNTIL(&w, is_ready(&server));
+        int  fd = peer_connect(port_of(&server));
+        char got;
+        script_ends(&w, &server);
+        while (recv(fd, &got, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN) world_turn(&w);
+        same(recv(fd, &got, 1, 0), 0);
+        close(fd);
+        ok(filch_cancel(w.sched, deaf.pid));
+        actor_ends(&w, &deaf, FILCH_OK);
+    })
+}
+
+TEST(what_cannot_be_given_stays)
+{
+    EACH_WORLD({
+        script server = SCRIPT(SERVE, DO_GIVE((filch_pid){ 0, 0 }), DO_GIVE((filch_pid){ 5, 5 }), DO_READ(0));
+        script_start(&w, &server);
+        UNTIL(&w, is_ready(&server));
+        int fd = peer_connect(port_of(&server));
+        same(send(fd, "mine", 4, 0), 4);
+        script_ends(&w, &server);
+        same(server.result[3].error, FILCH_EDEAD);
+        same(server.result[4].error, FILCH_EFOREIGN);
+        assert_string_equal(server.result[5].bytes, "mine");
+        close(fd);
+    })
+}
+
+/* ---- ends in the middle ---- */
+
+TEST(what_waits_is_cancelled_by_cancel_and_by_close)
+{
+    EACH_WORLD({
+        script server = SCRIPT(SERVE, DO_READ_AND(FILCH_CMD_IO_CANCEL), DO_READ_AND(FILCH_CMD_CLOSE));
+        script_start(&w, &server);
+        UNTIL(&w, is_ready(&server));
+        int fd = peer_connect(port_of(&server));
+        script_ends(&w, &server);
+        same(server.result[3].error, FILCH_ECANCELLED);
+        same(server.extra[3].number, 1);
+        same(server.result[4].error, FILCH_ECANCELLED);
+        same(server.extra[4].error, FILCH_OK);
+        close(fd);
+    })
+}
+
+TEST(a_second_read_while_one_is_out_is_busy)
+{
+    EACH_WORLD({
+        script server = SCRIPT(SERVE, DO_READ_AND(FILCH_CMD_READ));
+        script_start(&w, &server);
+        UNTIL(&w, is_ready(&server));
+        int fd = peer_connect(port_of(&server));
+        UNTIL(&w, fli_load_acq(&server.extra_seen) > 0);
+        same(server.extra[3].error, FILCH_EBUSY);
+        same(send(fd, "a", 1, 0), 1);
+        script_ends(&w, &server);
+        assert_string_equal(server.result[3].bytes, "a");
+        close(fd);
+    })
+}
+
+TEST(a_process_that_dies_in_the_middle_of_everything_closes_once)
+{
+    EACH_WORLD({
+        for (uint32_t round = 0; round < world_scale(50, 5); round++) {
+            script server = SCRIPT(SERVE, DO_READ(0));
+            script_start(&w, &server);
+            UNTIL(&w, is_ready(&server));
+            int fd = peer_connect(port_of(&server));
+            if (round % 2 == 0) UNTIL(&w, script_stage(&server) == 3);
+            same(send(fd, "x", 1, 0), 1);
+            (void)!filch_terminate(w.sched, server.actor.pid);
+            UNTIL(&w, script_is_over(&server));
+            char got;
+            ssize_t n;
+            while ((n = recv(fd, &got, 1, MSG_DONTWAIT)) < 0 && errno == EAGAIN) world_turn(&w);
+            assert_true(n <= 0);
+            close(fd);
+        }
+    })
+}
+
+TEST(stop_ends_what_waits_for_the_world)
+{
+    for (size_t each = 0; each < COUNT_OF(worker_counts); each++) {
+        int before = open_descriptors();
+        world_begin(&w, worker_counts[each]);
+        script server = SCRIPT(SERVE, DO_READ(0));
+        script_start(&w, &server);
+        UNTIL(&w, is_ready(&server));
+        int fd = peer_connect(port_of(&server));
+        UNTIL(&w, script_stage(&server) == 3);
+        world_end(&w);
+        same(server.actor.exit_error, FILCH_ECANCELLED);
+        close(fd);
+        same(open_descriptors(), before);
+    }
+}
+
+/* ---- out of descriptors, in a child that can afford it ---- */
+
+TEST(out_of_descriptors_is_told_and_does_not_spin)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        struct rlimit limit = { .rlim_cur = 64, .rlim_max = 64 };
+        if (setrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(10);
+        world_begin(&w, 1);
+        script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_USE_LISTENER, DO_ACCEPT, DO_USE_LISTENER,
+                               DO_ACCEPT, DO_USE_LISTENER, DO_ACCEPT);
+        script_start(&w, &server);
+        UNTIL(&w, is_ready(&server));
+        int fd = peer_connect(port_of(&server));
+        UNTIL(&w, script_stage(&server) == 4);
+        int hoard[64], count = 0, one, second = socket(AF_INET, SOCK_STREAM, 0);
+        while ((one = dup(fd)) >= 0) hoard[count++] = one;
+        struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port_of(&server)),
+                                  .sin_addr = { htonl(INADDR_LOOPBACK) } };
+        uint64_t began = fli_clock_ns();
+        if (connect(second, (struct sockaddr *)&at, sizeof at) != 0) _exit(11);
+        UNTIL(&w, script_stage(&server) == 8); /* told twice, with a rest between */
+        if (server.result[4].error != FILCH_EFILES || server.result[6].error != FILCH_EFILES) _exit(12);
+        if (server.result[4].number != EMFILE) _exit(13);
+        if (fli_clock_ns() - began < FILCH_MILLISECONDS(10)) _exit(14);
+        if (world_stats(&w).steps > 100) _exit(15);
+        while (count > 0) close(hoard[--count]);
+        UNTIL(&w, script_is_over(&server)); /* and then it is accepted after all */
+        if (server.result[8].error != FILCH_OK) _exit(16);
+        _exit(0);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    same(WEXITSTATUS(status), 0);
+}
+
+/* ---- unix sockets ---- */
+
+TEST(unix_sockets_work_the_same)
+{
+    EACH_WORLD({
+        char address[64];
+        snprintf(address, sizeof address, "unix:@filch-test-%d-%zu", (int)getpid(), each);
+        script server = SCRIPT(DO_LISTEN(address), DO_ADDRESS, DO_ACCEPT, DO_UNTIL("\n", 64), DO_WRITE_BACK);
+        script_start(&w, &server);
+        UNTIL(&w, is_ready(&server));
+        assert_string_equal(server.local, address);
+        script client = SCRIPT(DO_CONNECT(address), DO_WRITE("by name\n"), DO_READ(0), DO_READ(0));
+        script_start(&w, &client);
+        script_ends(&w, &client);
+        script_ends(&w, &server);
+        assert_string_equal(client.result[2].bytes, "by name\n");
+        same(client.result[3].error, FILCH_EEND);
+        script nobody = SCRIPT(DO_CONNECT("unix:/nonexistent/filch"), DO_CONNECT(address));
+        script_start(&w, &nobody);
+        script_ends(&w, &nobody);
+        same(nobody.result[0].error, FILCH_ENOFILE);
+        same(nobody.result[1].error, FILCH_EREFUSED);
+    })
+}
+
+/* ---- an idle world ---- */
+
+TEST(waiting_for_a_connection_uses_no_processor)
+{
+    world_begin(&w, 2);
+    script server = SCRIPT(SERVE, DO_READ(0));
+    script_start(&w, &server);
+    UNTIL(&w, is_ready(&server));
+    /* Alarms that were set while there was still work ring once more; after that there must be a silence. */
+    bool silent = false;
+    for (int i = 0; i < 100 && !silent; i++) {
+        filch_stats   before = world_stats(&w);
+        struct rusage then;
+        struct rusage now;
+        struct pollfd none = { .fd = -1 };
+        getrusage(RUSAGE_SELF, &then);
+        (void)poll(&none, 1, 50);
+        getrusage(RUSAGE_SELF, &now);
+        filch_stats after = world_stats(&w);
+        silent = after.asleep == 2 && after.sleeps == before.sleeps && now.ru_nvcsw - then.ru_nvcsw <= 1;
+    }
+    assert_true(silent);
+    int fd = peer_connect(port_of(&server)); /* and it is awake at once */
+    same(send(fd, "hi", 2, 0), 2);
+    script_ends(&w, &server);
+    close(fd);
+    world_end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_written_is_read_and_the_end_is_told),
+        cmocka_unit_test(a_peer_that_resets_is_an_error_and_not_a_signal),
+        cmocka_unit_test(a_write_completes_only_when_a_slow_reader_has_made_room),
+        cmocka_unit_test(nobody_listening_is_refused_and_a_taken_port_is_in_use),
+        cmocka_unit_test(a_listener_that_ended_leaves_its_port_to_the_next),
+        cmocka_unit_test(each_kind_of_wait_ends_when_its_time_is_up),
+        cmocka_unit_test(bytes_that_came_before_the_time_was_up_are_kept_for_the_next_read),
+        cmocka_unit_test(a_connect_that_nobody_answers_times_out_and_leaves_nothing_behind),
+        cmocka_unit_test(until_and_exactly_cut_a_stream_into_what_was_asked_for),
+        cmocka_unit_test(a_block_may_be_kept_and_is_not_written_over),
+        cmocka_unit_test(ids_that_are_closed_foreign_or_made_up_name_nothing),
+        cmocka_unit_test(a_closed_stream_is_gone_however_often_its_slot_is_used_again),
+        cmocka_unit_test(a_stream_that_is_given_belongs_to_the_other_alone),
+        cmocka_unit_test(a_stream_that_is_given_to_one_who_never_takes_it_is_closed),
+        cmocka_unit_test(what_cannot_be_given_stays),
+        cmocka_unit_test(what_waits_is_cancelled_by_cancel_and_by_close),
+        cmocka_unit_test(a_second_read_while_one_is_out_is_busy),
+        cmocka_unit_test(a_process_that_dies_in_the_middle_of_everything_closes_once),
+        cmocka_unit_test(stop_ends_what_waits_for_the_world),
+        cmocka_unit_test(out_of_descriptors_is_told_and_does_not_spin),
+        cmocka_unit_test(unix_sockets_work_the_same),
+        cmocka_unit_test(waiting_for_a_connection_uses_no_processor),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
