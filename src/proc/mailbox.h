@@ -38,26 +38,20 @@ uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event
                           uint32_t max);
 
 /* The common case, without a list: one message from a process of this runtime has come to one that has nothing else on
- * its mind. True: it is in *event, its node in *handle. */
+ * its mind. True: it is in *event, its node in *handle; the process itself has not been told (`seen`). */
 static inline bool fli_mail_single(fli_runtime *rt, fli_proc *p, uint64_t word, filch_event *event, uint32_t *handle)
 {
     uint32_t head = fli_word_head(word);
     if (head == 0 || (p->seen | p->answers | p->messages | p->flags) != 0) return false;
     fli_node *node = fli_node_at(rt, head);
     if (node->next != 0 || node->what != 0) return false;
-    p->seen = *handle = head;
+    *handle = head;
     event->type = FILCH_EVENT_MESSAGE;
     event->error = FILCH_OK;
     event->tag = node->tag;
     event->from = (filch_pid){ node->peer != 0 ? rt->node : 0, node->peer };
     fli_node_get_data(node, &event->data);
     return true;
-}
-
-/* Is there nothing to free or to give back behind this event but its node? */
-static inline bool fli_mail_is_plain(fli_runtime *rt, const filch_event *event, uint32_t handle)
-{
-    return handle != 0 && event->data.form == FLI_FORM_VALUE && (fli_node_at(rt, handle)->what & FLI_NODE_COUNTED) == 0;
 }
 
 /* After the step: frees the events' payloads and nodes, and gives back the room they took. */

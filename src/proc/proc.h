@@ -63,9 +63,8 @@ typedef struct fli_proc {
     } yields;
     uint8_t flags;
     FLI_ATOMIC(uint8_t) overflow; /* filch_overflow */
-    /* 1 while a step runs.  writes: the owner. reads: any, for reports; relaxed. */
-    FLI_ATOMIC(uint8_t) running;
-    uint8_t rest; /* filch_state before it was forced, for the report */
+    uint8_t rest; /* filch_state before it was last woken, for the report if it is forced */
+    uint8_t spare;
     FLI_ATOMIC(uint32_t) mailbox_units; /* payload in units of 16 bytes; 0 none */
 
     /* Room taken in a mailbox with a limit: proc/limit.h. */

@@ -77,6 +77,7 @@ struct fli_local {
     fli_runtime *rt;
     fli_proc    *current;    /* being stepped, dispatched or closed; NULL between */
     uint64_t     serial;     /* of `current`: what its sends carry as `from` */
+    uint64_t     speaks;     /* the same, while its sends need no second look: no tape, no simulation, no handler; or 0 */
     bool         dispatching; /* answers to `current` may go straight to its own list */
     uint32_t     sends;      /* in this step */
     uint32_t     index;      /* of the worker, for what is kept once per worker */

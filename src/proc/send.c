@@ -146,7 +146,8 @@ static filch_err send_simulated(fli_runtime *rt, fli_local *here, filch_pid to, 
     return err;
 }
 
-filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data)
+/* Any send: from outside, from a handler, under a tape or in a simulation; of bytes; to anybody. */
+static __attribute__((noinline)) filch_err send_any(filch_sched *sched, filch_pid to, const filch_data *data)
 {
     if (sched == NULL) return FILCH_EINVAL;
     fli_runtime *rt = (fli_runtime *)sched;
@@ -156,11 +157,39 @@ filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data)
         here->sends++;
         /* A handler runs between steps and speaks for nobody. */
         if (here->serial != 0 && !here->dispatching) from = (filch_pid){ rt->node, here->serial };
-        if (FLI_UNLIKELY(here->tape != NULL)) return here->tape->send(here, to, from, &data, false);
+        if (FLI_UNLIKELY(here->tape != NULL)) return here->tape->send(here, to, from, data, false);
     }
-    if (FLI_UNLIKELY(rt->sim != NULL)) return send_simulated(rt, here, to, from, &data, "filch_send");
+    if (FLI_UNLIKELY(rt->sim != NULL)) return send_simulated(rt, here, to, from, data, "filch_send");
     if (here == NULL && fli_load_acq(&rt->phase) != FLI_OPEN) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire */
-    return fli_send(rt, here, to, from, &data);
+    return fli_send(rt, here, to, from, data);
+}
+
+/* Most sends: from a step, a value, to a living neighbour whose mailbox has no limit. Everything else: send_any. */
+filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data)
+{
+    fli_local *here = fli_here_get();
+    if (FLI_UNLIKELY(here == NULL || here->rt != (fli_runtime *)sched || here->speaks == 0)) {
+        return send_any(sched, to, &data);
+    }
+    fli_runtime *rt = here->rt;
+    fli_proc    *p = to.node == rt->node ? fli_proc_find(rt, to.serial) : NULL;
+    if (FLI_UNLIKELY(p == NULL || !fli_data_is_value(&data) || here->nodes.count == 0)) return send_any(sched, to, &data);
+    uint64_t word = fli_state_peek(&p->state);
+    uint32_t gen = fli_serial_gen(to.serial);
+    if (FLI_UNLIKELY((word & FLI_LIMITED) != 0 || !fli_word_lives(word, gen))) return send_any(sched, to, &data);
+    fli_node *node = fli_node_take(rt, here);
+    node->peer = here->speaks;
+    node->tag = 0;
+    node->what = 0;
+    fli_node_put_data(node, &data);
+    switch (fli_state_push(&p->state, gen, node->self, &node->next, false)) {
+    case FLI_KNOCK_DEAD: fli_node_give(rt, here, node); return send_any(sched, to, &data);
+    case FLI_KNOCK_WOKE: rt->hooks.ready(rt, here, p); break;
+    case FLI_KNOCK_NOTED: break;
+    }
+    here->sends++;
+    fli_count(&here->counters.sent, 1);
+    return FILCH_OK;
 }
 
 filch_err filch_deliver(void *sched, const filch_package *package)

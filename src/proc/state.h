@@ -10,7 +10,7 @@
  *   BLOCKED  in no queue, no owner, a yield is out.                        -> ACTIVE, by a completion, cancel or kill.
  *   DONE     in no queue, final. Owner: the worker that ended it.          -> FREE, by that worker.
  *
- * Observers see ACTIVE as Ready or Running by a byte beside it (fli_proc.running). The mailbox head serves as the
+ * Observers see ACTIVE as Running if a worker shows the process in its window, else as Ready. The mailbox head serves as the
  * wakeup flag: a worker lets go of a process only by a CAS that still finds the head it has already emptied. Whoever
  * pushed in between made that CAS fail; whoever pushes after finds the process asleep and owns the wake.
  *
@@ -181,6 +181,14 @@ FILCH_MUST_USE static inline fli_settle fli_state_settle(fli_state *state, uint3
     /* One attempt, and rightly so: an ACTIVE word changes only by a new node or a raised flag, and both mean "look
      * again" (WATCHED does not, and the look is in vain). The strong form does not fail for no reason.
      * PAIR state.settle, release half: our fields are in order for whoever wakes the process. */
+    return fli_cas_acqrel(state, &word, wanted) ? FLI_SETTLED : FLI_SETTLE_KNOCKED;
+}
+
+/* The same, for a worker that has looked at `word` and has read everything behind it. */
+FILCH_MUST_USE static inline fli_settle fli_state_settle_from(fli_state *state, uint64_t word, unsigned rest)
+{
+    uint64_t wanted = (word & ~(FLI_STATE_MASK | UINT32_MAX)) | ((uint64_t)rest << FLI_STATE_SHIFT);
+    /* As above; a flag or a node that has come since makes it fail. PAIR state.settle, release half */
     return fli_cas_acqrel(state, &word, wanted) ? FLI_SETTLED : FLI_SETTLE_KNOCKED;
 }
 

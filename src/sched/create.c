@@ -131,6 +131,7 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     w->sched = sched;
     w->local.rt = &sched->rt;
     w->local.index = index;
+    fli_out_init(&w->out, &sched->rt);
     w->fair_in = sched->opt.fair_every;
     w->clock_every = 1;
     w->step_ns = 1;

@@ -7,11 +7,9 @@
 #include "sched/sched.h"
 #include "work/command.h"
 
-void fli_out_begin(filch_out *out, fli_runtime *rt, fli_proc *p, uint64_t serial)
+void fli_out_init(filch_out *out, fli_runtime *rt)
 {
-    out->ctx = (filch_ctx){ .self = { rt->node, serial }, .sched = (filch_sched *)rt, .values = p->values };
-    out->status = FLI_STATUS_NONE;
-    out->call_count = 0;
+    *out = (filch_out){ .ctx = { .self = { .node = rt->node }, .sched = (filch_sched *)rt } };
 }
 
 void fli_out_forget(filch_out *out)

@@ -41,8 +41,16 @@ struct filch_out {
     uint32_t          call_count, call_room;
 };
 
-/* Ready for the next step. */
-void fli_out_begin(filch_out *out, fli_runtime *rt, fli_proc *p, uint64_t serial);
+/* Once per worker. */
+void fli_out_init(filch_out *out, fli_runtime *rt);
+
+/* Ready for the next step. The last one has left no calls. */
+static inline void fli_out_begin(filch_out *out, const fli_proc *p, uint64_t serial)
+{
+    out->ctx.self.serial = serial;
+    out->ctx.values = p->values;
+    out->status = FLI_STATUS_NONE;
+}
 
 /* What a step that returned `err` comes to: it must have said what comes next, and may wait only for a yield. */
 static inline filch_err fli_out_verdict(const filch_out *out, uint32_t yield_count, filch_err err)

@@ -44,6 +44,15 @@ filch_err filch_sched_stats(filch_sched *sched, filch_stats *out)
     return FILCH_OK;
 }
 
+/* Does a worker step the process of this serial? */
+static bool is_running(filch_sched *sched, uint64_t serial)
+{
+    for (uint32_t i = 0; i < sched->victim_count; i++) {
+        if (fli_load_rlx(&sched->workers[i]->window.serial) == serial) return true;
+    }
+    return false;
+}
+
 static int32_t state_seen(uint64_t word, bool running)
 {
     switch (fli_word_state(word)) {
@@ -67,12 +76,11 @@ filch_err filch_inspect(filch_sched *sched, filch_pid pid, filch_info *out)
         .messages = fli_load_count(fli_load_rlx(&p->load)),
         .dropped = dropped + (uint32_t)drops,
     };
-    uint8_t  running = fli_load_rlx(&p->running);
     uint64_t word = fli_state_look(&p->state);
     /* Looked at again: if it is another process by now, so may be the above. All relaxed, so a weak machine may still mix
      * two owners of the slot; it is a report, nothing acts on it. */
     if (!fli_word_lives(word, fli_serial_gen(pid.serial))) return FILCH_EDEAD;
-    info.state = state_seen(word, running != 0);
+    info.state = state_seen(word, is_running(sched, pid.serial));
     memcpy(out, &info, info.size);
     return FILCH_OK;
 }

@@ -105,32 +105,26 @@ filch_err fli_step_call(fli_worker *w, fli_proc *p, uint32_t count)
 }
 
 /* Calls the step. The status is in w->out; an error ends the process. */
-static filch_err call(fli_worker *w, fli_proc *p, uint32_t count)
+static inline filch_err call(fli_worker *w, fli_proc *p, uint32_t count)
 {
     fli_local *here = &w->local;
-    fli_out_begin(&w->out, &w->sched->rt, p, here->serial);
+    fli_out_begin(&w->out, p, here->serial);
     here->sends = 0;
-    p->rest = FILCH_STATE_READY;
-    fli_store_rlx(&p->running, 1);
+    here->speaks = FLI_LIKELY(w->sched->rt.sim == NULL) ? here->serial : 0;
     watch_begin(w, p);
     bool      taped = (p->flags & FLI_PROC_TAPED) != 0;
     filch_err err = FLI_UNLIKELY(taped) ? fli_record_step(w, p, count) : fli_step_call(w, p, count);
     watch_end(w, p);
-    fli_store_rlx(&p->running, 0);
+    here->speaks = 0;
     fli_count(&here->counters.steps, 1);
-    /* A single plain message is what the head names, and is held. */
-    if (count == 1 && w->nodes[0] == p->seen && fli_mail_is_plain(&w->sched->rt, &w->events[0], w->nodes[0])) {
-        p->flags |= FLI_PROC_HELD;
-    } else if (count > 0) {
-        fli_mail_release(&w->sched->rt, here, p, w->events, w->nodes, count);
-    }
-    return fli_out_verdict(&w->out, p->yield_count, err);
+    return err;
 }
 
 /* What comes after the step. */
 static void conclude(fli_worker *w, fli_proc *p, filch_err err)
 {
     filch_out *out = &w->out;
+    err = fli_out_verdict(out, p->yield_count, err);
     if (FLI_UNLIKELY(err != FILCH_OK)) {
         filch_data detail = filch_none();
         if (out->status == FLI_STATUS_FAIL) {
@@ -158,6 +152,7 @@ static void conclude(fli_worker *w, fli_proc *p, filch_err err)
         if (out->status == FLI_STATUS_UPGRADE) upgrade(w, p, out);
         out->status = FLI_STATUS_NONE;
         p->flags |= FLI_PROC_HUNGRY;
+        p->rest = FILCH_STATE_READY;
         fli_ready_here(w, p);
         /* It would be the newest, and run again at once; whom it sent to would wait. The oldest goes first. */
         w->fair_in = 1;
@@ -198,6 +193,55 @@ static void go_down(fli_worker *w, fli_proc *p)
     fli_finish(w, p, FILCH_ELINK, &reason);
 }
 
+/* Most steps: one message from a neighbour to a process that had nothing else on its mind, and goes idle again. */
+static inline void step_single(fli_worker *w, fli_proc *p, uint64_t word)
+{
+    fli_runtime *rt = &w->sched->rt;
+    filch_err    err = call(w, p, 1);
+    bool         plain = w->events[0].data.form == FLI_FORM_VALUE;
+    if (FLI_LIKELY(err == FILCH_OK && w->out.status == FLI_STATUS_IDLE && w->out.call_count == 0 && plain)) {
+        p->rest = FILCH_STATE_IDLE;
+        if (FLI_LIKELY(fli_state_settle_from(&p->state, word, FLI_IDLE) == FLI_SETTLED)) {
+            fli_node_give(rt, &w->local, fli_node_at(rt, w->nodes[0]));
+            return;
+        }
+    }
+    p->seen = w->nodes[0];
+    if (plain) p->flags |= FLI_PROC_HELD;
+    else fli_mail_release(rt, &w->local, p, w->events, w->nodes, 1);
+    conclude(w, p, err);
+}
+
+/* Any step, or the end instead of one. */
+static __attribute__((noinline)) void step_any(fli_worker *w, fli_proc *p, uint64_t word)
+{
+    fli_runtime *rt = &w->sched->rt;
+    fli_local   *here = &w->local;
+    if (FLI_UNLIKELY(must_end(w, word))) {
+        filch_data nothing = filch_none();
+        bool       forced = fli_load_rlx(&w->sched->stop.force);
+        if (forced) fli_stop_note(w->sched, p);
+        fli_finish(w, p, forced ? FILCH_ECANCELLED : FILCH_EKILLED, &nothing);
+        return;
+    }
+    fli_mail_drain(rt, here, p, fli_word_head(word));
+    if (FLI_UNLIKELY((p->flags & FLI_PROC_DOWN) != 0)) {
+        go_down(w, p);
+        return;
+    }
+    bool     cancel = take_cancel(w, p, word);
+    uint32_t count = fli_mail_collect(rt, p, cancel, w->events, w->nodes, w->sched->opt.batch_max);
+    if (count == 0 && (p->flags & FLI_PROC_HUNGRY) == 0) {
+        /* Called for something that needs no step: room in its mailbox, or a message while it waits. */
+        settle(w, p, (p->flags & FLI_PROC_WAITING) != 0 ? FLI_BLOCKED : FLI_IDLE);
+        return;
+    }
+    p->flags &= (uint8_t)~FLI_PROC_HUNGRY;
+    filch_err err = call(w, p, count);
+    if (count > 0) fli_mail_release(rt, here, p, w->events, w->nodes, count);
+    conclude(w, p, err);
+}
+
 void fli_step(fli_worker *w, fli_proc *p)
 {
     fli_runtime *rt = &w->sched->rt;
@@ -206,31 +250,12 @@ void fli_step(fli_worker *w, fli_proc *p)
     here->current = p;
     here->serial = fli_serial(fli_word_gen(word), p->slot);
     if (FLI_UNLIKELY(w->sample_serial == here->serial)) measure_wait(w);
-    if (FLI_UNLIKELY(must_end(w, word))) {
-        filch_data nothing = filch_none();
-        bool       forced = fli_load_rlx(&w->sched->stop.force);
-        if (forced) fli_stop_note(w->sched, p);
-        fli_finish(w, p, forced ? FILCH_ECANCELLED : FILCH_EKILLED, &nothing);
-    } else if (FLI_LIKELY((word & (FLI_CANCEL | FLI_LIMITED)) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN &&
-                          fli_mail_single(rt, p, word, &w->events[0], &w->nodes[0]))) {
-        conclude(w, p, call(w, p, 1));
+    if (FLI_LIKELY((word & (FLI_KILL | FLI_CANCEL | FLI_LIMITED)) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN &&
+                   fli_mail_single(rt, p, word, &w->events[0], &w->nodes[0]))) {
+        step_single(w, p, word);
     } else {
-        fli_mail_drain(rt, here, p, fli_word_head(word));
-        if (FLI_UNLIKELY((p->flags & FLI_PROC_DOWN) != 0)) {
-            go_down(w, p);
-            goto over;
-        }
-        bool     cancel = take_cancel(w, p, word);
-        uint32_t count = fli_mail_collect(rt, p, cancel, w->events, w->nodes, w->sched->opt.batch_max);
-        if (count == 0 && (p->flags & FLI_PROC_HUNGRY) == 0) {
-            /* Called for something that needs no step: room in its mailbox, or a message while it waits. */
-            settle(w, p, (p->flags & FLI_PROC_WAITING) != 0 ? FLI_BLOCKED : FLI_IDLE);
-        } else {
-            p->flags &= (uint8_t)~FLI_PROC_HUNGRY;
-            conclude(w, p, call(w, p, count));
-        }
+        step_any(w, p, word);
     }
-over:
     here->current = NULL;
     here->serial = 0;
 }
