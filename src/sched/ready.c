@@ -17,16 +17,36 @@ static void sample(fli_worker *w, fli_proc *p)
     w->sample_ns = fli_now(&w->sched->rt);
 }
 
+/* No memory to grow the deque: the global queue needs none. */
+static void submit(fli_worker *w, fli_proc *p)
+{
+    fli_inject_put(&w->sched->global, p);
+    fli_idle_submitted(w->sched);
+}
+
 void fli_ready_here(fli_worker *w, fli_proc *p)
 {
     sample(w, p);
-    if (FLI_LIKELY(fli_deque_push(&w->deque, p))) {
-        fli_idle_pushed(w);
-        return;
+    if (FLI_LIKELY(fli_deque_push(&w->deque, p))) fli_idle_pushed(w);
+    else submit(w, p);
+}
+
+void fli_ready_again(fli_worker *w, fli_proc *p)
+{
+    uint32_t mark = w->mark;
+    if (fli_deque_mark(&w->deque) == mark) {
+        if (w->local.sends == 0 || fli_deque_count(&w->deque) == 0) {
+            /* It would be the newest, and run again at once. The oldest goes first. */
+            fli_ready_here(w, p);
+            w->fair_in = 1;
+            return;
+        }
+        /* It sent to somebody who was ready already, and who is likely the newest. */
+        mark--;
     }
-    /* No memory to grow the deque: the global queue needs none. */
-    fli_inject_put(&w->sched->global, p);
-    fli_idle_submitted(w->sched);
+    sample(w, p);
+    if (FLI_LIKELY(fli_deque_push_under(&w->deque, p, mark))) fli_idle_pushed(w);
+    else submit(w, p);
 }
 
 /* Without workers: make the descriptor readable, once until the next tick. */

@@ -51,6 +51,7 @@ struct fli_worker {
 
     /* Plain from here: the worker's own, except `idle`, which is under the idle lock. */
     alignas(FLI_LINE) fli_prng prng;
+    uint32_t      mark;        /* of the deque, when this step began */
     uint32_t      fair_in;     /* turns until an oldest process goes first */
     bool          own_first;   /* and whose: the own deque's, or the global queue's */
     uint32_t      clock_in;    /* steps until the clock is read again */
@@ -133,6 +134,8 @@ bool fli_find_visible(filch_sched *sched, uint32_t queued);
 void fli_ready(fli_runtime *rt, fli_local *here, fli_proc *p);
 /* Queues a process on the worker's own deque. */
 void fli_ready_here(fli_worker *w, fli_proc *p);
+/* The same for one that goes on by itself: those that its step made ready go first. */
+void fli_ready_again(fli_worker *w, fli_proc *p);
 
 /* Has somebody look at the clock: a timer was armed. Thread: any. */
 void fli_ready_nudge(filch_sched *sched);

@@ -110,6 +110,7 @@ static inline filch_err call(fli_worker *w, fli_proc *p, uint32_t count)
     fli_local *here = &w->local;
     fli_out_begin(&w->out, p, here->serial);
     here->sends = 0;
+    w->mark = fli_deque_mark(&w->deque);
     here->speaks = FLI_LIKELY(w->sched->rt.sim == NULL) ? here->serial : 0;
     watch_begin(w, p);
     bool      taped = (p->flags & FLI_PROC_TAPED) != 0;
@@ -153,9 +154,7 @@ static void conclude(fli_worker *w, fli_proc *p, filch_err err)
         out->status = FLI_STATUS_NONE;
         p->flags |= FLI_PROC_HUNGRY;
         p->rest = FILCH_STATE_READY;
-        fli_ready_here(w, p);
-        /* It would be the newest, and run again at once; whom it sent to would wait. The oldest goes first. */
-        w->fair_in = 1;
+        fli_ready_again(w, p);
         break;
     }
 }

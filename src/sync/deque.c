@@ -6,10 +6,13 @@
  *     push   slot[bottom] = item;  bottom = bottom+1 (release)
  *     pop    bottom = bottom-1 (release);  word.tag += 1 (acq_rel);  ours if the top found is not above it,
  *            otherwise bottom back to what it was (release)
+ *     under  bottom = mark (release);  word.tag += 1 (acq_rel);  slots from there, or from the top found if that is
+ *            above it, move up by one;  bottom = old bottom+1 (release): a pop of many, and a push of them and one more
  *     steal  load word (acquire), bottom (acquire), ring (acquire);  copy n slots;  CAS word: top -> top+n (acq_rel)
  *
  * INVARIANT  an item is in at most one slot whose index lies in [top, bottom), and leaves it by one pop or one claim.
- * INVARIANT  top <= bottom, except inside a pop that has lost its item to a thief: there top == bottom+1.
+ * INVARIANT  top <= bottom, except inside a pop that has lost its item to a thief: there top == bottom+1; and inside
+ *            push_under, where it may have lost several.
  * INVARIANT  bottom - top never exceeds the slots of the current ring.
  * INVARIANT  top and tag never go back; every store to bottom is release.
  * Indices are 32 bits and wrap; "above" and "below" mean the sign of a difference, which is sound because there are
@@ -127,7 +130,8 @@ static fli_steal look(fli_deque *from, sight *seen)
     uint32_t bottom = fli_load_acq(&from->bottom); /* PAIR deque.bottom, acquire half */
     seen->ring = fli_load_acq(&from->ring);        /* PAIR deque.ring, acquire half */
     seen->count = bottom - fli_deque_top(seen->word);
-    /* -1: a pop that lost its item to a thief and has not put bottom back yet. */
+    /* -1: a pop that lost its item to a thief and has not put bottom back yet. (More below zero: push_under has; there
+     * will be something in a moment: that comes to a retry.) */
     if (seen->count == 0 || seen->count == UINT32_MAX) return FLI_STEAL_EMPTY;
     /* More than fits: we were stopped between the loads while others went on. The word is out of date. */
     if (seen->count > seen->ring->mask + 1) return FLI_STEAL_RETRY;
@@ -211,6 +215,27 @@ void *fli_deque_take_oldest(fli_deque *deque)
         found = fli_deque_steal_one(deque, &item);
     } while (found == FLI_STEAL_RETRY);
     return item;
+}
+
+/* Takes all that is above the mark by one lowering of bottom, as a pop takes one, moves it up, and gives it back. */
+bool fli_deque_push_under(fli_deque *deque, void *item, uint32_t mark)
+{
+    FLI_ASSERT(item != NULL);
+    uint32_t bottom = fli_load_rlx(&deque->bottom); /* relaxed: our own store */
+    if (bottom == mark) return fli_deque_push(deque, item);
+    if (make_room(deque, 1) == 0) return false;
+    fli_store_rel(&deque->bottom, mark); /* PAIR deque.bottom, release half: as in pop */
+    /* PAIR deque.word, both halves: as in pop. */
+    uint32_t top = fli_deque_top(fli_add_acqrel(&deque->word, FLI_DEQUE_TAG_ONE));
+    /* What thieves have taken of it is gone: the rest begins at top. */
+    uint32_t  from = (int32_t)(top - mark) > 0 ? top : mark;
+    fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: our own store, as are the slots */
+    for (uint32_t i = bottom; i != from; i--) {
+        fli_store_rlx(&ring->slots[i & ring->mask], fli_load_rlx(&ring->slots[(i - 1) & ring->mask]));
+    }
+    fli_store_rlx(&ring->slots[from & ring->mask], item);
+    fli_store_rel(&deque->bottom, bottom + 1); /* PAIR deque.bottom, release half: as in push */
+    return true;
 }
 
 uint32_t fli_deque_count(fli_deque *deque)

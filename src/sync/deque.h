@@ -63,6 +63,10 @@ void fli_deque_fini(fli_deque *deque);
 FILCH_MUST_USE static inline bool fli_deque_push(fli_deque *deque, void *item);
 /* Thread: the owner. The newest item, or NULL. Wait-free: one read-modify-write, none if it looks empty. */
 FILCH_MUST_USE static inline void *fli_deque_pop(fli_deque *deque);
+/* Thread: the owner. Where the next push goes: for fli_deque_push_under. */
+FILCH_MUST_USE static inline uint32_t fli_deque_mark(fli_deque *deque);
+/* Thread: the owner. As push, but under all that was pushed since `mark`: those pop first. Nothing was popped since. */
+FILCH_MUST_USE bool fli_deque_push_under(fli_deque *deque, void *item, uint32_t mark);
 /* Thread: the owner. The oldest item; NULL only if there is none. */
 FILCH_MUST_USE void *fli_deque_take_oldest(fli_deque *deque);
 
@@ -106,6 +110,11 @@ static inline bool fli_deque_push(fli_deque *deque, void *item)
     /* PAIR deque.bottom, release half: whoever sees the new bottom sees the slot, the ring and what the item holds. */
     fli_store_rel(&deque->bottom, bottom + 1);
     return true;
+}
+
+static inline uint32_t fli_deque_mark(fli_deque *deque)
+{
+    return fli_load_rlx(&deque->bottom); /* relaxed: our own store */
 }
 
 static inline void *fli_deque_pop(fli_deque *deque)
