@@ -171,12 +171,10 @@ typedef enum fli_settle {
     FLI_SETTLE_KNOCKED /* somebody came meanwhile; it is still yours: look again */
 } fli_settle;
 
-/* ACTIVE -> `rest` (IDLE or BLOCKED), if nothing has come since `seen` was the newest node. Thread: the worker that
- * owns the process, which has emptied the mailbox down to `seen` and put its own fields in order. */
-FILCH_MUST_USE static inline fli_settle fli_state_settle(fli_state *state, uint32_t seen, unsigned rest)
+/* ACTIVE -> `rest` (IDLE or BLOCKED), if nothing has come since the worker looked at `word`. Thread: the worker that owns
+ * the process, which has read everything behind that word and put its own fields in order. */
+FILCH_MUST_USE static inline fli_settle fli_state_settle_from(fli_state *state, uint64_t word, unsigned rest)
 {
-    uint64_t word = fli_load_rlx(state);
-    if (fli_word_head(word) != seen || (word & (FLI_CANCEL | FLI_KILL)) != 0) return FLI_SETTLE_KNOCKED;
     uint64_t wanted = (word & ~(FLI_STATE_MASK | UINT32_MAX)) | ((uint64_t)rest << FLI_STATE_SHIFT);
     /* One attempt, and rightly so: an ACTIVE word changes only by a new node or a raised flag, and both mean "look
      * again" (WATCHED does not, and the look is in vain). The strong form does not fail for no reason.
@@ -184,12 +182,12 @@ FILCH_MUST_USE static inline fli_settle fli_state_settle(fli_state *state, uint3
     return fli_cas_acqrel(state, &word, wanted) ? FLI_SETTLED : FLI_SETTLE_KNOCKED;
 }
 
-/* The same, for a worker that has looked at `word` and has read everything behind it. */
-FILCH_MUST_USE static inline fli_settle fli_state_settle_from(fli_state *state, uint64_t word, unsigned rest)
+/* The same, if nothing has come since `seen` was the newest node. */
+FILCH_MUST_USE static inline fli_settle fli_state_settle(fli_state *state, uint32_t seen, unsigned rest)
 {
-    uint64_t wanted = (word & ~(FLI_STATE_MASK | UINT32_MAX)) | ((uint64_t)rest << FLI_STATE_SHIFT);
-    /* As above; a flag or a node that has come since makes it fail. PAIR state.settle, release half */
-    return fli_cas_acqrel(state, &word, wanted) ? FLI_SETTLED : FLI_SETTLE_KNOCKED;
+    uint64_t word = fli_load_rlx(state);
+    if (fli_word_head(word) != seen || (word & (FLI_CANCEL | FLI_KILL)) != 0) return FLI_SETTLE_KNOCKED;
+    return fli_state_settle_from(state, word, rest);
 }
 
 /* ACTIVE -> DONE. Returns the last word: its head is the newest node, for the last emptying, and WATCHED says whether

@@ -140,6 +140,65 @@ TEST(owner_can_take_the_oldest)
     end(&d, &h);
 }
 
+TEST(what_is_pushed_under_comes_after_those_pushed_since_the_mark)
+{
+    fli_deque d;
+    heap      h;
+    begin(&d, &h);
+    push(&d, 1, 1);
+    uint32_t mark = fli_deque_mark(&d);
+    push(&d, 3, 4);
+    assert_true(fli_deque_push_under(&d, item(2), mark));
+    same(fli_deque_count(&d), 4);
+    same(pop(&d), 4);
+    same(pop(&d), 3);
+    same(pop(&d), 2);
+    same(pop(&d), 1);
+    /* Nothing since the mark: a push. */
+    assert_true(fli_deque_push_under(&d, item(5), fli_deque_mark(&d)));
+    same(pop(&d), 5);
+    same(pop(&d), 0);
+    end(&d, &h);
+}
+
+TEST(what_thieves_took_from_above_the_mark_is_not_given_back)
+{
+    fli_deque d;
+    heap      h;
+    for (uint32_t stolen = 1; stolen <= 3; stolen++) {
+        begin(&d, &h);
+        uint32_t mark = fli_deque_mark(&d);
+        push(&d, 1, 3);
+        for (uint32_t i = 1; i <= stolen; i++) same(steal_one(&d), i);
+        assert_true(fli_deque_push_under(&d, item(9), mark));
+        for (uint32_t i = 3; i > stolen; i--) same(pop(&d), i);
+        same(pop(&d), 9);
+        same(pop(&d), 0);
+        end(&d, &h);
+    }
+}
+
+TEST(push_under_grows_a_full_ring_and_without_memory_changes_nothing)
+{
+    fli_deque d;
+    heap      h;
+    begin(&d, &h);
+    push(&d, 1, FLI_DEQUE_SLOTS - 2);
+    uint32_t mark = fli_deque_mark(&d);
+    push(&d, FLI_DEQUE_SLOTS - 1, FLI_DEQUE_SLOTS);
+    h.dry = true;
+    assert_false(fli_deque_push_under(&d, item(9999), mark));
+    same(fli_deque_count(&d), FLI_DEQUE_SLOTS);
+    h.dry = false;
+    assert_true(fli_deque_push_under(&d, item(9999), mark));
+    same(pop(&d), FLI_DEQUE_SLOTS);
+    same(pop(&d), FLI_DEQUE_SLOTS - 1);
+    same(pop(&d), 9999);
+    for (uintptr_t i = FLI_DEQUE_SLOTS - 2; i >= 1; i--) same(pop(&d), i);
+    same(pop(&d), 0);
+    end(&d, &h);
+}
+
 TEST(count_follows_every_operation)
 {
     fli_deque d;
@@ -500,6 +559,9 @@ int main(void)
         cmocka_unit_test(owner_gets_the_newest_first),
         cmocka_unit_test(thieves_get_the_oldest_first),
         cmocka_unit_test(owner_can_take_the_oldest),
+        cmocka_unit_test(what_is_pushed_under_comes_after_those_pushed_since_the_mark),
+        cmocka_unit_test(what_thieves_took_from_above_the_mark_is_not_given_back),
+        cmocka_unit_test(push_under_grows_a_full_ring_and_without_memory_changes_nothing),
         cmocka_unit_test(count_follows_every_operation),
         cmocka_unit_test(growth_keeps_every_item_and_the_order),
         cmocka_unit_test(a_full_ring_that_is_emptied_is_used_again_without_growing),

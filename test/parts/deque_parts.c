@@ -180,6 +180,20 @@ static void own_oldest(void)
     oldest();
 }
 
+/* Three are pushed, and one more under the last two: those come out first. */
+static void own_under(void)
+{
+    push();
+    uint32_t mark = fli_deque_mark(&t->deque);
+    push();
+    push();
+    item *it = &t->items[t->made++];
+    it->value = 100 + t->made;
+    must(fli_deque_push_under(&t->deque, it, mark), "there is room");
+    pop();
+    pop();
+}
+
 /* The slot of an item that a thief took is used again. */
 static void own_reuse(void)
 {
@@ -283,6 +297,16 @@ const fli_weak_program parts_deque[] = {
       .promise = "the owner takes the oldest; two thieves",
       .setup = setup_two,
       .threads = { own_oldest, steal_one, steal_one },
+      .check = check },
+    { .name = "deque_under_1",
+      .promise = "one goes under the newest two; a thief takes two",
+      .setup = setup,
+      .threads = { own_under, steal_two },
+      .check = check },
+    { .name = "deque_under_2",
+      .promise = "one goes under the newest two; two thieves",
+      .setup = setup,
+      .threads = { own_under, steal_half, steal_one },
       .check = check },
     { .name = "deque_reuse",
       .promise = "slots are used again while a thief reads them",
