@@ -73,7 +73,9 @@ static void walk_deque(fli_deque *deque)
     uint32_t top = fli_deque_top(PEEK(&deque->word)), bottom = PEEK(&deque->bottom);
     if (top == bottom) return;
     fli_ring *ring = PEEK(&deque->ring);
-    MUST((int32_t)(bottom - top) >= -1 && (int32_t)(bottom - top) <= (int32_t)ring->mask + 1, "a deque's ends have crossed");
+    /* Bottom may be below top for a moment: a pop that lost its item, or a push under what thieves have taken. */
+    int32_t slots = (int32_t)ring->mask + 1, count = (int32_t)(bottom - top);
+    MUST(count >= -slots && count <= slots, "a deque's ends have crossed");
     for (uint32_t i = top; (int32_t)(bottom - i) > 0; i++) mark_queued(PEEK(&ring->slots[i & ring->mask]));
 }
 
