@@ -1,0 +1,236 @@
+/* relations_stress.c - monitors, links, names and groups made and broken while their processes end, on two hosts.
+ *
+ *     relations_stress LIVES
+ *
+ * Citizens of two hosts live a few steps. In each they do something to others they happen to know, of either host:
+ * monitor, link, unlink, name, join, terminate, cancel. A census on each host is told of the end of every citizen of both
+ * hosts, by monitors made at birth or later: when both have heard of all LIVES, each exactly once, the first part is
+ * over. The second part is a storm: 10,000 processes in a ring of links with chords; one fails, and all must end.
+ *
+ * Exit: 0 all well; 1 a notice was lost or doubled; 2 wrong usage, or the runtime refused.
+ */
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <filch.h>
+
+#include "base/prng.h"
+#include "port/atomic.h"
+#include "port/clock.h"
+#include "support/stress.h"
+
+enum { HOSTS = 2, KNOWN = 64, CROWD = 200, STORM = 10000 };
+
+static struct {
+    filch_node  *node;
+    filch_sched *hosts[HOSTS];
+    filch_pid    census[HOSTS];
+    FLI_ATOMIC(uint64_t) known[KNOWN]; /* serials; the host is the index modulo HOSTS */
+    FLI_ATOMIC(uint64_t) born, heard[HOSTS], doubled, ended;
+    uint8_t *told[HOSTS]; /* by number of birth. Each is its census's own */
+    uint64_t lives;
+} town;
+
+typedef struct citizen {
+    fli_prng prng;
+    int      host, days;
+} citizen;
+
+static const filch_type citizen_type;
+
+static filch_pid somebody(fli_prng *prng)
+{
+    uint32_t i = fli_prng_below(prng, KNOWN);
+    return (filch_pid){ 100 + i % HOSTS, fli_load_rlx(&town.known[i]) };
+}
+
+/* A citizen more, on `host`; both hosts hear of its end. */
+static void give_birth(int host, uint64_t seed)
+{
+    uint64_t number = fli_add_rlx(&town.born, 1);
+    if (number >= town.lives) return;
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    filch_pid           pid;
+    struct {
+        uint64_t seed;
+        int64_t  host;
+    } args = { seed ^ fli_prng_mix(number), host };
+    opt.args = filch_bytes(&args, sizeof args);
+    stress_must("spawn", filch_spawn(town.hosts[host], &citizen_type, &opt, &pid));
+    fli_store_rlx(&town.known[(number * HOSTS + (uint64_t)host) % KNOWN], pid.serial);
+    for (int i = 0; i < HOSTS; i++) {
+        stress_must("monitor", filch_monitor(town.hosts[i], town.census[i], pid, number, NULL));
+    }
+}
+
+static filch_err citizen_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    citizen       *c = self;
+    const int64_t *given = filch_raw(args);
+    (void)ctx;
+    (void)method;
+    fli_prng_init(&c->prng, (uint64_t)given[0]);
+    c->host = (int)given[1];
+    return FILCH_OK;
+}
+
+static void act(citizen *c, filch_pid me, filch_out *out)
+{
+    static const char *const names[] = { "mayor", "clerk", "guard" };
+    filch_sched             *sched = town.hosts[c->host];
+    const char              *name = names[fli_prng_below(&c->prng, 3)];
+    filch_pid                other = somebody(&c->prng);
+    uint64_t                 ref;
+    filch_err                err = FILCH_OK;
+    switch (fli_prng_below(&c->prng, 12)) {
+    case 0:
+        err = filch_monitor(sched, me, other, 1, &ref);
+        if (err == FILCH_OK && fli_prng_below(&c->prng, 2) == 0) err = filch_unmonitor(sched, me, ref);
+        break;
+    case 1: err = filch_link(sched, me, other); break;
+    case 2: err = filch_link(sched, other, somebody(&c->prng)); break;
+    case 3: err = filch_unlink(sched, me, other); break;
+    case 4: err = filch_trap_links(out, (int)fli_prng_below(&c->prng, 2)); break;
+    case 5: err = filch_register(sched, name, me); break;
+    case 6: err = filch_unregister(sched, name); break;
+    case 7: err = filch_join(sched, "square", me); break;
+    case 8: err = filch_broadcast(sched, "square", filch_int(1), NULL); break;
+    case 9: err = filch_terminate(sched, other); break;
+    case 10: err = filch_cancel_with(sched, other, FILCH_EUSER, FILCH_MICROSECONDS(fli_prng_below(&c->prng, 2000))); break;
+    default: err = filch_watch(sched, "square", me, 2); break;
+    }
+    if (err == FILCH_ENOMEM) stress_must("a relation", err);
+}
+
+static filch_err citizen_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    citizen *c = self;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+    }
+    for (uint32_t n = fli_prng_below(&c->prng, 4); n > 0; n--) act(c, filch_ctx_self(filch_out_ctx(out)), out);
+    if (c->days++ > 4) return fli_prng_below(&c->prng, 2) ? FILCH_EUSER + 1 : filch_done(out, filch_none());
+    return fli_prng_below(&c->prng, 10) == 0 ? FILCH_EUSER + 2 : filch_continue(out);
+}
+
+static const filch_type citizen_type = {
+    .name = "citizen", .size = sizeof(citizen), .init = citizen_init, .step = citizen_step
+};
+
+/* Hears of every end, and has the next one born. */
+static filch_err census_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    int64_t  *steps = self;
+    filch_pid me = filch_ctx_self(filch_out_ctx(out));
+    int       host = (int)(me.node - 100);
+    (*steps)++;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (events[i].type == FILCH_EVENT_MESSAGE) {
+            for (int n = 0; n < CROWD / HOSTS; n++) give_birth(host, (uint64_t)n);
+        }
+        if (events[i].type != FILCH_EVENT_EXIT) continue;
+        if (town.told[host][events[i].tag]++ != 0) fli_add_rlx(&town.doubled, 1);
+        fli_add_rlx(&town.heard[host], 1);
+        if (events[i].from.node == me.node) give_birth(host, (uint64_t)*steps);
+    }
+    return filch_idle(out);
+}
+
+static const filch_type census_type = { .name = "census", .size = 8, .step = census_step };
+
+static int allow(void *user, const filch_access *access)
+{
+    (void)user;
+    (void)access;
+    return 1;
+}
+
+/* Waits until `count` reaches `wanted`; false when it stands still. */
+static bool reaches(FLI_ATOMIC(uint64_t) *count, uint64_t wanted)
+{
+    uint64_t seen = 0, since_ns = fli_clock_ns();
+    for (;;) {
+        uint64_t now = fli_load_rlx(count);
+        if (now >= wanted) return true;
+        if (now != seen) since_ns = fli_clock_ns();
+        seen = now;
+        if (fli_clock_ns() - since_ns > STRESS_LIMIT) return false;
+        fli_thread_yield();
+    }
+}
+
+/* ---- the storm ---- */
+
+static void on_end(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    (void)user;
+    (void)pid;
+    bool first = error == FILCH_EUSER + 9, other = error == FILCH_ELINK && filch_as_int(result) == FILCH_EUSER + 9;
+    if (first || other) fli_add_rlx(&town.ended, 1);
+}
+
+static filch_err bystander_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    return count > 0 && events[0].type == FILCH_EVENT_MESSAGE ? FILCH_EUSER + 9 : filch_idle(out);
+}
+
+static const filch_type bystander = { .name = "bystander", .step = bystander_step };
+
+static bool storm(void)
+{
+    static filch_pid pids[STORM];
+    fli_prng         prng;
+    fli_prng_init(&prng, 7);
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    opt.on_exit = on_end;
+    for (int i = 0; i < STORM; i++) stress_must("spawn", filch_spawn(town.hosts[i % HOSTS], &bystander, &opt, &pids[i]));
+    for (int i = 0; i < STORM; i++) {
+        stress_must("link", filch_link(town.hosts[0], pids[i], pids[(i + 1) % STORM]));
+        uint32_t far = fli_prng_below(&prng, STORM);
+        if (far != (uint32_t)i) stress_must("link", filch_link(town.hosts[1], pids[i], pids[far]));
+    }
+    uint64_t began_ns = fli_clock_ns();
+    stress_must("send", filch_send(town.hosts[STORM / 2 % HOSTS], pids[STORM / 2], filch_int(1)));
+    bool all = reaches(&town.ended, STORM);
+    printf("storm: %" PRIu64 " of %d ended in %.1f ms\n", fli_load_rlx(&town.ended), STORM,
+           (double)(fli_clock_ns() - began_ns) / 1e6);
+    return all;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2 || !stress_parse(argv[1], 1, UINT64_C(1) << 32, &town.lives)) {
+        fprintf(stderr, "usage: relations_stress LIVES\n");
+        return 2;
+    }
+    filch_node_options opt = FILCH_NODE_OPTIONS_INIT;
+    opt.policy = allow;
+    stress_must("node", filch_node_create(&town.node, &opt));
+    for (int i = 0; i < HOSTS; i++) {
+        filch_options sched = FILCH_OPTIONS_INIT;
+        sched.node = 100 + (uint64_t)i;
+        sched.workers = 2;
+        town.told[i] = calloc(town.lives, 1);
+        stress_must("host", filch_node_add(town.node, &sched, &town.hosts[i]));
+    }
+    for (int i = 0; i < HOSTS; i++) stress_must("spawn", filch_spawn(town.hosts[i], &census_type, NULL, &town.census[i]));
+    for (int i = 0; i < HOSTS; i++) stress_must("send", filch_send(town.hosts[i], town.census[i], filch_int(1)));
+    bool fine = true;
+    for (int i = 0; i < HOSTS; i++) {
+        bool heard = reaches(&town.heard[i], town.lives);
+        if (!heard) fprintf(stderr, "host %d heard of %" PRIu64 " ends\n", i, fli_load_rlx(&town.heard[i]));
+        fine = fine && heard;
+    }
+    if (fli_load_rlx(&town.doubled) > 0) fprintf(stderr, "%" PRIu64 " heard twice\n", fli_load_rlx(&town.doubled));
+    fine = fine && fli_load_rlx(&town.doubled) == 0;
+    printf("%" PRIu64 " lives, each end heard of on %d hosts\n", town.lives, HOSTS);
+    fine = fine && storm();
+    filch_node_destroy(town.node);
+    for (int i = 0; i < HOSTS; i++) (void)filch_sched_stop(town.hosts[i], FILCH_SECONDS(10), NULL);
+    for (int i = 0; i < HOSTS; i++) free(town.told[i]);
+    return fine ? 0 : 1;
+}
