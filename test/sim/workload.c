@@ -881,6 +881,23 @@ static filch_err poor_step(void *self, const filch_event *events, size_t count, 
 static const filch_type pauper = { .name = "pauper", .size = 40, .init = open_instance, .step = poor_step,
                                    .close = close_instance };
 
+/* Any relation, with or without memory for it. */
+static void poor_relation(filch_pid me, filch_pid other)
+{
+    filch_err err = FILCH_OK;
+    switch (fli_sim_choose(8)) {
+    case 0: err = filch_monitor(now.sched, me, other, 1, NULL); break;
+    case 1: err = filch_link(now.sched, me, other); break;
+    case 2: err = filch_register(now.sched, "poor", me); break;
+    case 3: err = filch_join(now.sched, "poor", me); break;
+    case 4: err = filch_watch(now.sched, "poor", me, 1); break;
+    case 5: err = filch_cancel_with(now.sched, other, FILCH_EUSER, fli_sim_choose(100000)); break;
+    default: break;
+    }
+    MUST(err == FILCH_OK || err == FILCH_ENOMEM || err == FILCH_EDEAD || err == FILCH_EINVAL || err == FILCH_EEXISTS,
+         "a relation answered something else");
+}
+
 static filch_err poor_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -893,6 +910,7 @@ static filch_err poor_step(void *self, const filch_event *events, size_t count, 
         MUST(is_poor(filch_spawn(sched_of(out), &pauper, NULL, NULL)), "a spawn answered something else");
         if (--poor.left == 0) say_over();
     }
+    poor_relation(filch_ctx_self(filch_out_ctx(out)), other);
     filch_err err = FILCH_OK;
     bool      yielded = false;
     for (uint32_t n = fli_sim_choose(5); n > 0; n--) {

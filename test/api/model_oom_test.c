@@ -1,0 +1,195 @@
+/* model_oom_test.c - relations without memory: notices come all the same; every call says that there is none, and leaves
+ * nothing behind. */
+#include <stdio.h>
+
+#include "api/world.h"
+#include "support/alloc.h"
+
+#define FAILURE (FILCH_EUSER + 2)
+
+static filch_err play_told(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)me;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (events[i].type != FILCH_EVENT_MESSAGE) continue;
+        filch_err err = (filch_err)filch_as_int(&events[i].data);
+        return err != FILCH_OK ? err : filch_done(out, filch_none());
+    }
+    return filch_idle(out);
+}
+
+TEST(notices_come_also_when_there_is_no_memory_left)
+{
+    enum { WATCHERS = 20 };
+    world w;
+    actor watchers[WATCHERS] = { { 0 } }, target = { 0 }, linked = { 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &target, play_told);
+    actor_start(&w, &linked, play_told);
+    ok(filch_link(w.sched, target.pid, linked.pid));
+    ok(filch_register(w.sched, "target", target.pid));
+    ok(filch_join(w.sched, "group", target.pid));
+    for (int i = 0; i < WATCHERS; i++) {
+        actor_start(&w, &watchers[i], play_told);
+        ok(filch_monitor(w.sched, watchers[i].pid, target.pid, 1, NULL));
+        ok(filch_watch(w.sched, "group", watchers[i].pid, 2));
+    }
+    world_tick(&w);
+    fli_store_rlx(&w.deny, true);
+    ok(filch_terminate(w.sched, target.pid));
+    world_tick(&w);
+    fli_store_rlx(&w.deny, false);
+    for (int i = 0; i < WATCHERS; i++) {
+        same(watchers[i].seen_count, 2);
+        same(watchers[i].seen[0].type, FILCH_EVENT_LEFT); /* groups and names first */
+        same(watchers[i].seen[1].type, FILCH_EVENT_EXIT);
+        same(watchers[i].seen[1].error, FILCH_EKILLED);
+    }
+    actor_ends(&w, &linked, FILCH_ELINK);
+    world_end(&w);
+}
+
+/* ---- one allocation after the other fails ---- */
+
+static struct {
+    actor     child, yields;
+    filch_pid first;
+    uint32_t  refused;
+} sweep;
+
+static bool fine(filch_err err)
+{
+    if (err == FILCH_ENOMEM) sweep.refused++;
+    else if (err != FILCH_OK && err != FILCH_ESTALE && err != FILCH_EDEAD) fail_msg("%s", filch_err_name(err));
+    return err == FILCH_OK;
+}
+
+/* Yields everything that can be yielded, then ends when asked. */
+static filch_err play_yields(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    filch_data          first = filch_str("a first message that does not fit into an event");
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_YIELD) (void)fine(events[i].error);
+    }
+    if (me->stage++ > 0) return filch_idle(out);
+    sweep.child.play = play_told;
+    opt.args = filch_ptr(&sweep.child);
+    opt.messages = &first;
+    opt.message_count = 1;
+    opt.relations = FILCH_SPAWN_MONITOR;
+    opt.name = "child";
+    (void)fine(filch_spawn(filch_ctx_sched(filch_out_ctx(out)), &actor_type, &opt, NULL));
+    opt.name = NULL;
+    (void)fine(filch_yield_spawn(out, 1, &actor_type, &opt));
+    (void)fine(filch_yield_monitor(out, 3, sweep.first));
+    (void)fine(filch_yield_join(out, 4, "group"));
+    (void)fine(filch_yield_watch(out, 5, "group"));
+    (void)fine(filch_yield_broadcast(out, 6, "group", first));
+    (void)fine(filch_yield_members(out, 7, "group"));
+    (void)fine(filch_yield_register(out, 8, "yields"));
+    (void)fine(filch_yield_cancel(out, 9, sweep.first, FAILURE, FILCH_SECONDS(100)));
+    return filch_idle(out);
+}
+
+/* Everything once, with the nth allocation refused. True: there was no nth. */
+static bool run_with(uint64_t nth)
+{
+    test_alloc    memory = { 0 };
+    filch_options opt = FILCH_OPTIONS_INIT;
+    filch_sched  *sched;
+    world         w = { .ticks = true };
+    actor         a = { 0 }, b = { 0 };
+    uint64_t      ref;
+    char          name[16];
+    memset(&sweep, 0, sizeof sweep);
+    opt.workers = FILCH_NO_WORKERS;
+    opt.alloc = test_alloc_fn;
+    opt.alloc_user = &memory;
+    ok(filch_sched_create(&sched, &opt));
+    w.sched = sched;
+    actor_start(&w, &a, play_told);
+    actor_start(&w, &b, play_told);
+    sweep.first = b.pid;
+    test_alloc_fail(&memory, nth, nth % 2 == 0);
+    for (int i = 0; i < 20; i++) {
+        if (fine(filch_monitor(sched, a.pid, b.pid, 1, &ref)) && i % 2 == 0) (void)fine(filch_unmonitor(sched, a.pid, ref));
+        (void)fine(filch_link(sched, a.pid, b.pid));
+        if (i % 2 == 0) (void)fine(filch_unlink(sched, a.pid, b.pid));
+        (void)fine(filch_join(sched, "group", a.pid));
+        (void)fine(filch_watch(sched, "group", b.pid, 2));
+        snprintf(name, sizeof name, "name %d", i);
+        (void)fine(filch_register(sched, name, a.pid));
+        if (i % 2 == 0) (void)fine(filch_unregister(sched, name));
+    }
+    (void)fine(filch_broadcast(sched, "group", filch_str("a message that does not fit into an event"), NULL));
+    (void)fine(filch_cancel_with(sched, a.pid, FAILURE, FILCH_SECONDS(10)));
+    sweep.yields.play = play_yields;
+    filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
+    how.args = filch_ptr(&sweep.yields);
+    (void)fine(filch_spawn(sched, &actor_type, &how, NULL));
+    world_tick(&w);
+    bool over = atomic_load(&memory.refused) == 0;
+    test_alloc_fail(&memory, 0, false);
+    ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
+    filch_drop(&a.result);
+    filch_drop(&b.result);
+    test_alloc_balanced(&memory);
+    return over;
+}
+
+TEST(any_single_refusal_is_an_answer_and_leaves_nothing_behind)
+{
+    uint64_t nth = 1, step = world_scale(100, 1) >= 100 ? 1 : 7;
+    while (!run_with(nth)) nth += step;
+    assert_true(nth > 50);
+}
+
+/* ---- many ---- */
+
+/* Bytes that `count` monitors of one hub, and as many links with it, hold. */
+static int64_t bytes_of(uint32_t count)
+{
+    world      w;
+    actor      hub = { 0 };
+    filch_pid *pids = malloc(count * sizeof *pids);
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &hub, play_told);
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    actor               other = { .play = play_told };
+    opt.args = filch_ptr(&other);
+    for (uint32_t i = 0; i < count; i++) ok(filch_spawn(w.sched, &actor_type, &opt, &pids[i]));
+    world_tick(&w);
+    int64_t before = fli_load_rlx(&w.bytes);
+    for (uint32_t i = 0; i < count; i++) {
+        ok(filch_monitor(w.sched, hub.pid, pids[i], i, NULL));
+        ok(filch_link(w.sched, pids[i], hub.pid));
+    }
+    int64_t held = fli_load_rlx(&w.bytes) - before;
+    ok(filch_send(w.sched, hub.pid, filch_int(FAILURE)));
+    while (world_stats(&w).alive > 0) world_tick(&w);
+    same(hub.exit_error, FAILURE);
+    world_end(&w);
+    free(pids);
+    return held;
+}
+
+TEST(a_hub_with_many_relations_costs_each_the_same)
+{
+    uint32_t few = world_scale(4096, 64), many = few * 16;
+    int64_t  little = bytes_of(few), much = bytes_of(many);
+    assert_true(much < little * 32); /* slabs grow by doubling */
+    assert_true(much / (2 * (int64_t)many) < 400);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(notices_come_also_when_there_is_no_memory_left),
+        cmocka_unit_test(any_single_refusal_is_an_answer_and_leaves_nothing_behind),
+        cmocka_unit_test(a_hub_with_many_relations_costs_each_the_same),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
