@@ -12,6 +12,10 @@
 #include "lua/proc.h"
 #include "port/random.h"
 
+static const char prelude_text[] = {
+#include "lua/prelude.inc"
+};
+
 /* ---- chunks ------------------------------------------------------------------------------------------------- */
 
 /* Threads differ in where this lies; that is all it is for. */
@@ -102,10 +106,13 @@ filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options)
         err = fli_mutex_init(&lua->pools[pools].lock);
         if (err != FILCH_OK) goto no_pools;
     }
-    err = fli_lua_watch_init(lua);
+    err = fli_lua_code_text(lua, prelude_text, sizeof prelude_text, "=prelude.lua", &lua->prelude, NULL, 0);
     if (err != FILCH_OK) goto no_pools;
+    err = fli_lua_watch_init(lua);
+    if (err != FILCH_OK) goto no_watch;
     *out = lua;
     return FILCH_OK;
+no_watch: fli_lua_code_fini(lua);
 no_pools:
     free_pools(lua, pools);
     fli_mutex_fini(&lua->lock);

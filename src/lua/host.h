@@ -29,6 +29,8 @@ struct filch_lua {
     fli_lua_names     names;
     uint64_t          seed;
 
+    struct filch_lua_code *prelude; /* prelude.lua */
+
     fli_mutex            lock;      /* of code and kinds */
     struct filch_lua_code *code[FLI_LUA_BUCKETS];
     size_t               code_count;

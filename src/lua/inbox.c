@@ -21,17 +21,16 @@ static const filch_event *next_new(fli_lua_proc *p)
     return NULL;
 }
 
-bool fli_lua_inbox_peek(fli_lua_proc *p, const filch_data **data, filch_pid *from)
+bool fli_lua_inbox_peek(fli_lua_proc *p, fli_lua_message *message)
 {
-    if (p->saved != NULL) {
-        *data = &p->saved->data;
-        *from = p->saved->from;
+    const fli_lua_saved *saved = p->saved;
+    if (saved != NULL) {
+        *message = (fli_lua_message){ &saved->data, saved->from, saved->type, saved->error };
         return true;
     }
     const filch_event *event = next_new(p);
     if (event == NULL) return false;
-    *data = &event->data;
-    *from = event->from;
+    *message = (fli_lua_message){ &event->data, event->from, FILCH_EVENT_MESSAGE, FILCH_OK };
     return true;
 }
 
@@ -41,24 +40,39 @@ void fli_lua_inbox_take(fli_lua_proc *p)
     else p->event_at++;
 }
 
+static filch_err keep(fli_lua_proc *p, const filch_event *event)
+{
+    filch_err err = FILCH_ENOMEM;
+    size_t    size = filch_size(&event->data);
+    if (!fli_lua_heap_charge(&p->heap, size)) return err;
+    fli_lua_saved *saved = fli_lua_heap_resize(&p->heap, NULL, 0, sizeof *saved);
+    if (saved != NULL) err = filch_keep(&event->data, &saved->data);
+    if (err != FILCH_OK) {
+        if (saved != NULL) fli_lua_heap_resize(&p->heap, saved, sizeof *saved, 0);
+        fli_lua_heap_discharge(&p->heap, size);
+        return err;
+    }
+    saved->next = NULL;
+    saved->from = event->from;
+    saved->type = event->type;
+    saved->error = event->error;
+    *p->saved_end = saved;
+    p->saved_end = &saved->next;
+    return FILCH_OK;
+}
+
+filch_err fli_lua_inbox_notice(fli_lua_proc *p, const filch_event *event)
+{
+    return keep(p, event);
+}
+
 bool fli_lua_inbox_keep(fli_lua_proc *p, filch_err *err)
 {
     const filch_event *event = next_new(p);
     *err = FILCH_OK;
     if (event == NULL) return false;
-    *err = FILCH_ENOMEM;
-    if (!fli_lua_heap_charge(&p->heap, filch_size(&event->data))) return false;
-    fli_lua_saved *saved = fli_lua_heap_resize(&p->heap, NULL, 0, sizeof *saved);
-    if (saved != NULL) *err = filch_keep(&event->data, &saved->data);
-    if (*err != FILCH_OK) {
-        if (saved != NULL) fli_lua_heap_resize(&p->heap, saved, sizeof *saved, 0);
-        fli_lua_heap_discharge(&p->heap, filch_size(&event->data));
-        return false;
-    }
-    saved->next = NULL;
-    saved->from = event->from;
-    *p->saved_end = saved;
-    p->saved_end = &saved->next;
+    *err = keep(p, event);
+    if (*err != FILCH_OK) return false;
     p->event_at++;
     return true;
 }

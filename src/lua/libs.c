@@ -5,6 +5,7 @@
 #include <lualib.h>
 #include <string.h>
 
+#include "lua/code.h"
 #include "lua/host.h"
 #include "lua/proc.h"
 
@@ -23,6 +24,19 @@ static const char *const stock[] = {
     "math.pi", "math.rad", "math.sin", "math.sqrt", "math.tan", "math.tointeger", "math.type", "math.ult",
     "utf8.char", "utf8.charpattern", "utf8.codepoint", "utf8.codes", "utf8.len", "utf8.offset",
     "os.clock", "os.date", "os.difftime", "os.time", "debug.traceback",
+};
+
+static const fli_lua_member prelude_members[] = {
+    { .library = "task", .name = "spawn", .prelude = true },
+    { .library = "task", .name = "all", .prelude = true },
+    { .library = "task", .name = "any", .prelude = true },
+    { .library = "channel", .name = "new", .prelude = true },
+    { .library = "channel", .name = "select", .prelude = true },
+    { .library = "channel", .name = "inbox", .prelude = true },
+    { .library = "time", .name = "after", .prelude = true },
+    { .library = "time", .name = "every", .prelude = true },
+    { .library = "time", .name = "cancel", .prelude = true },
+    { .name = NULL },
 };
 
 static bool add(fli_lua_names *names, const fli_lua_member *member)
@@ -77,6 +91,7 @@ bool fli_lua_names_init(fli_lua_names *names, unsigned rights)
     (void)rights;
     names->count = 0;
     bool fine = add_all(names, fli_lua_base_members) && add_all(names, fli_lua_process_members) &&
+                add_all(names, fli_lua_relation_members) && add_all(names, prelude_members) &&
                 add_all(names, fli_lua_time_members) && add_all(names, fli_lua_log_members) &&
                 add_all(names, fli_lua_random_members) && add_all(names, fli_lua_table_members) &&
                 add_all(names, fli_lua_coroutine_members);
@@ -119,9 +134,29 @@ static const char *find_library(const fli_lua_names *names, const char *library)
     return NULL;
 }
 
+/* Its address is the registry's key for what prelude.lua returned. */
+static const char prelude_key;
+
+static void push_prelude(lua_State *L, const fli_lua_member *member)
+{
+    luaL_checkstack(L, 12, NULL);
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &prelude_key) != LUA_TTABLE) {
+        lua_pop(L, 1);
+        if (fli_lua_code_push(L, fli_lua_self(L)->lua->prelude) != LUA_OK) lua_error(L);
+        lua_call(L, fli_lua_prelude_arguments(L), 1);
+        lua_pushvalue(L, -1);
+        lua_rawsetp(L, LUA_REGISTRYINDEX, &prelude_key);
+    }
+    lua_getfield(L, -1, member->library);
+    lua_getfield(L, -1, member->name);
+    lua_replace(L, -3);
+    lua_pop(L, 1);
+}
+
 static void push_member(lua_State *L, const fli_lua_member *member)
 {
-    if (member->fn != NULL) lua_pushcfunction(L, member->fn);
+    if (member->prelude) push_prelude(L, member);
+    else if (member->fn != NULL) lua_pushcfunction(L, member->fn);
     else if (member->is_integer) lua_pushinteger(L, member->integer);
     else if (member->is_number) lua_pushnumber(L, member->number);
     else if (strcmp(member->name, "charpattern") == 0) lua_pushlstring(L, member->text, 14);

@@ -11,10 +11,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* One name of one library; library NULL: a global. Without fn it is the number, or if that is no number the text. */
+/* One name of one library; library NULL: a global. Without fn it is the number, or if that is no number the text. Those of
+ * `prelude` are written in Lua: prelude.lua. */
 typedef struct fli_lua_member {
     const char   *library, *name;
     lua_CFunction fn;
+    bool          prelude;
     bool          is_integer, is_number;
     lua_Integer   integer;
     lua_Number    number;
@@ -45,6 +47,7 @@ bool fli_lua_push_named(lua_State *L, const char *library, const char *field);
 /* The tables of our own names, each ended by a NULL name. */
 extern const fli_lua_member fli_lua_base_members[];
 extern const fli_lua_member fli_lua_process_members[];
+extern const fli_lua_member fli_lua_relation_members[];
 extern const fli_lua_member fli_lua_time_members[];
 extern const fli_lua_member fli_lua_log_members[];
 extern const fli_lua_member fli_lua_random_members[];

@@ -164,27 +164,38 @@ void fli_lua_close(void *self)
 
 /* ---- stepping ----------------------------------------------------------------------------------------------- */
 
-/* An event that is not a message. */
-static void take_event(fli_lua_proc *p, const filch_event *event)
+/* An event that is not a message. *notice: one more among the messages. */
+static filch_err take_event(fli_lua_proc *p, const filch_event *event, bool *notice)
 {
-    if (event->type == FILCH_EVENT_CANCEL) {
-        p->cancelled = true;
+    switch (event->type) {
+    case FILCH_EVENT_CANCEL:
+        p->main.cancelled = true;
         fli_lua_wake(p, &p->main);
-    } else if (event->type == FILCH_EVENT_YIELD) {
+        return FILCH_OK;
+    case FILCH_EVENT_YIELD:
         p->yields--;
         if (event->tag == FLI_LUA_ALARM_TAG) fli_lua_alarms_ring(p);
         else (void)fli_lua_answer(p, event->tag, &event->data, event->error, false);
+        return FILCH_OK;
+    case FILCH_EVENT_EXIT:
+        /* Of one that watched for a call's sake nobody else wants to know. */
+        if (event->tag != 0) return (void)fli_lua_exited(p, event->tag, event), FILCH_OK;
+        break;
+    default: break;
     }
+    *notice = true;
+    return fli_lua_inbox_notice(p, event);
 }
 
 static filch_err take_events(fli_lua_proc *p)
 {
-    bool messages = false;
-    for (size_t i = 0; i < p->event_count; i++) {
+    bool      messages = false;
+    filch_err err = FILCH_OK;
+    for (size_t i = 0; i < p->event_count && err == FILCH_OK; i++) {
         if (p->events[i].type == FILCH_EVENT_MESSAGE) messages = true;
-        else take_event(p, &p->events[i]);
+        else err = take_event(p, &p->events[i], &messages);
     }
-    if (!messages) return FILCH_OK;
+    if (!messages || err != FILCH_OK) return err;
     if (p->main.inbox) fli_lua_wake(p, &p->main);
     for (fli_lua_task *task = p->tasks; task != NULL; task = task->next) {
         if (task->inbox) fli_lua_wake(p, task);
@@ -216,6 +227,10 @@ static filch_err resume(fli_lua_proc *p, fli_lua_task *task, bool *over)
             task->state = FLI_LUA_PARKED;
             fli_lua_wake(p, task);
         }
+        return FILCH_OK;
+    }
+    if (status == LUA_OK && task != &p->main) {
+        fli_lua_task_end(p, task);
         return FILCH_OK;
     }
     *over = true;

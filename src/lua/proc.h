@@ -39,23 +39,29 @@ typedef struct fli_lua_task {
     bool                 inbox;    /* parked for a message */
     bool                 late;     /* its deadline has passed */
     bool                 answered; /* `answer` is there, and what was wrong in `error` */
-    bool                 refused;  /* the answer is the text of a failed request */
+    bool                 refused;  /* the answer is the words of a refusal */
+    bool                 asks;     /* what it waits for is a reply, not the other one's end */
+    bool                 cancelled; /* asked to end, and not told yet */
+    bool                 over;     /* nothing left to run */
     int                  nargs;    /* values on its stack to begin with */
     filch_err            error;
     uint32_t             alarm;    /* place among the alarms, from 1; 0 none */
     uint64_t             alarm_ns; /* its deadline */
     uint64_t             awaits;   /* the tag of the yield or request that it waits for; 0 none */
+    uint64_t             ref;      /* of the monitor that goes with it; 0 none */
     filch_data           answer;   /* kept */
     /* Of a receive with a pattern: the kept messages before this place did not match, unless some were removed since. */
     struct fli_lua_saved **scanned;
     uint64_t               scanned_removals;
 } fli_lua_task;
 
-/* A message kept for later: nobody wanted it yet. */
+/* A message kept for later: nobody wanted it yet. Notices (a monitored process has ended) are kept among them. */
 typedef struct fli_lua_saved {
     struct fli_lua_saved *next;
     filch_pid             from;
     filch_data            data;
+    int32_t               type; /* FILCH_EVENT_MESSAGE, or of the notice */
+    filch_err             error;
 } fli_lua_saved;
 
 /* Why lua_resume came back. */
@@ -80,7 +86,6 @@ typedef struct fli_lua_proc {
     uint8_t            why;      /* fli_lua_why */
     unsigned           no_yield; /* resumed coroutines through which no yield can pass */
 
-    bool cancelled;              /* asked to end, and not told yet */
     bool out_of_memory, exiting; /* errors that nobody may catch */
     bool runaway;                /* the hook has raised an error: no handler runs for it */
     bool random_ready, simulated;
@@ -142,6 +147,14 @@ void fli_lua_wait_end(fli_lua_proc *p);
 /* Raises "cancelled" if that has not been told. */
 void fli_lua_check_cancel(lua_State *L, fli_lua_proc *p);
 
+/* A task that has come to its end. */
+void fli_lua_task_over(fli_lua_proc *p, fli_lua_task *task);
+
+/* The same for one of prelude.lua, which may then be collected. */
+void fli_lua_task_end(fli_lua_proc *p, fli_lua_task *task);
+/* Pushes what prelude.lua is called with; how many. */
+int fli_lua_prelude_arguments(lua_State *L);
+
 /* Wakes whose deadline has passed. */
 void fli_lua_alarms_ring(fli_lua_proc *p);
 /* Yields a sleep if the nearest deadline needs one. */
@@ -149,11 +162,21 @@ filch_err fli_lua_alarms_set(fli_lua_proc *p);
 
 /* The answer to `tag`: wakes its task. Takes over what `data` refers to by keeping it. False: nobody waits for it. */
 bool fli_lua_answer(fli_lua_proc *p, uint64_t tag, const filch_data *data, filch_err error, bool refused);
+/* Whom a monitor watched for the sake of `tag` has ended. False: nobody waits for it. */
+bool fli_lua_exited(fli_lua_proc *p, uint64_t tag, const filch_event *event);
 
 /* ---- inbox.c ------------------------------------------------------------------------------------------------- */
 
 /* The oldest message that nobody has taken, lent until the next call. False: none. */
-bool fli_lua_inbox_peek(fli_lua_proc *p, const filch_data **data, filch_pid *from);
+typedef struct fli_lua_message {
+    const filch_data *data;
+    filch_pid         from;
+    int32_t           type;
+    filch_err         error;
+} fli_lua_message;
+bool fli_lua_inbox_peek(fli_lua_proc *p, fli_lua_message *message);
+/* Keeps a notice among the messages. */
+filch_err fli_lua_inbox_notice(fli_lua_proc *p, const filch_event *event);
 /* Takes that one out. */
 void fli_lua_inbox_take(fli_lua_proc *p);
 /* The place of a message among those kept, for a search: begins at &p->saved. */
@@ -199,5 +222,13 @@ filch_err fli_lua_step(void *self, const filch_event *events, size_t count, filc
 void      fli_lua_close(void *self);
 
 int fli_lua_pid_text(lua_State *L); /* tostring of a pid */
+
+/* ---- process.c ----------------------------------------------------------------------------------------------- */
+
+/* The pid at `index`: of a pid, a request, or a name. Raises if it is none of them. */
+filch_pid fli_lua_check_pid(lua_State *L, int index);
+/* What a function of Lua returns: true, or nil and the words for `err`. */
+int fli_lua_return(lua_State *L, filch_err err);
+int fli_lua_return_error(lua_State *L, filch_err err);
 
 #endif

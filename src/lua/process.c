@@ -35,12 +35,17 @@ static const request *to_request(lua_State *L, int index)
     return is ? lua_touserdata(L, index) : NULL;
 }
 
-static filch_pid check_pid(lua_State *L, int index)
+filch_pid fli_lua_check_pid(lua_State *L, int index)
 {
     filch_pid      pid = { 0, 0 };
     const request *from = to_request(L, index);
     if (from != NULL) return from->from;
-    if (!fli_lua_to_pid(L, index, &pid)) luaL_typeerror(L, index, "pid");
+    if (fli_lua_to_pid(L, index, &pid)) return pid;
+    if (lua_type(L, index) != LUA_TSTRING) luaL_typeerror(L, index, "pid or name");
+    /* A name that nobody has is a pid that nobody has: the call says so. */
+    if (filch_whereis(fli_lua_here(L)->sched, lua_tostring(L, index), &pid) != FILCH_OK) {
+        pid = (filch_pid){ fli_lua_self(L)->self.node, UINT64_MAX };
+    }
     return pid;
 }
 
@@ -90,19 +95,26 @@ static int process_self(lua_State *L)
     return 1;
 }
 
-/* nil and why. */
-static int answer_error(lua_State *L, filch_err err)
+int fli_lua_return_error(lua_State *L, filch_err err)
 {
     lua_pushnil(L);
     lua_pushstring(L, filch_err_text(err));
     return 2;
 }
 
-static int answer(lua_State *L, filch_err err)
+int fli_lua_return(lua_State *L, filch_err err)
 {
-    if (err != FILCH_OK) return answer_error(L, err);
+    if (err != FILCH_OK) return fli_lua_return_error(L, err);
     lua_pushboolean(L, 1);
     return 1;
+}
+
+/* The words for a process that failed: those it left, or those for the error. */
+static void push_words(lua_State *L, const filch_data *data, filch_err error)
+{
+    bool words = filch_kind_of(data) == FILCH_KIND_TEXT || filch_kind_of(data) == FILCH_KIND_BYTES;
+    if (words && filch_size(data) > 0) lua_pushlstring(L, filch_raw(data), filch_size(data));
+    else lua_pushstring(L, filch_err_text(error));
 }
 
 /* ---- send --------------------------------------------------------------------------------------------------- */
@@ -118,7 +130,7 @@ static int return_one(lua_State *L, int status, lua_KContext ctx)
 /* After a send: whoever has sent a lot lets the receivers run. */
 static int sent(lua_State *L, fli_lua_proc *p, filch_err err)
 {
-    int results = answer(L, err);
+    int results = fli_lua_return(L, err);
     if (err == FILCH_OK && (filch_should_yield(p->out) || fli_lua_is_late(p->runner))) fli_lua_pause(L, 0, return_one);
     return results;
 }
@@ -126,7 +138,7 @@ static int sent(lua_State *L, fli_lua_proc *p, filch_err err)
 static int process_send(lua_State *L)
 {
     fli_lua_proc   *p = fli_lua_here(L);
-    filch_pid       to = check_pid(L, 1);
+    filch_pid       to = fli_lua_check_pid(L, 1);
     fli_lua_bytes   bytes;
     fli_lua_refusal why;
     filch_data      data;
@@ -200,14 +212,43 @@ static void push_from(lua_State *L, const filch_data *data, filch_pid from)
     else fli_lua_push_pid(L, from);
 }
 
+/* { event = "exit", pid = , result = } or { ..., error = words }, and so on. */
+static void push_notice(lua_State *L, const fli_lua_message *message)
+{
+    static const char *const names[] = { "dropped", "exit", "link_down", "joined", "left" };
+    int32_t                  which = message->type - FILCH_EVENT_DROPPED;
+    lua_createtable(L, 0, 3);
+    lua_pushstring(L, which >= 0 && which < 5 ? names[which] : "?");
+    lua_setfield(L, -2, "event");
+    fli_lua_push_pid(L, message->from);
+    lua_setfield(L, -2, "pid");
+    if (message->error != FILCH_OK) {
+        push_words(L, message->data, message->error);
+        lua_setfield(L, -2, "error");
+        return;
+    }
+    fli_lua_unpack(L, message->data);
+    lua_setfield(L, -2, message->type == FILCH_EVENT_EXIT ? "result" : which == 0 ? "count" : "group");
+}
+
+/* Pushes a message and its sender. */
+static void push_message(lua_State *L, const fli_lua_message *message)
+{
+    if (message->type == FILCH_EVENT_MESSAGE) {
+        fli_lua_unpack(L, message->data);
+        push_from(L, message->data, message->from);
+    } else {
+        push_notice(L, message);
+        fli_lua_push_pid(L, message->from);
+    }
+}
+
 /* Takes the oldest message, if there is one: pushes it and its sender. */
 static bool take_oldest(lua_State *L, fli_lua_proc *p)
 {
-    const filch_data *data;
-    filch_pid         from;
-    if (!fli_lua_inbox_peek(p, &data, &from)) return false;
-    fli_lua_unpack(L, data);
-    push_from(L, data, from);
+    fli_lua_message message;
+    if (!fli_lua_inbox_peek(p, &message)) return false;
+    push_message(L, &message);
     fli_lua_inbox_take(p);
     return true;
 }
@@ -223,12 +264,11 @@ static bool take_match(lua_State *L, fli_lua_proc *p)
         for (; *task->scanned != NULL; task->scanned = &(*task->scanned)->next) {
             fli_lua_saved *saved = *task->scanned;
             int            top = lua_gettop(L);
-            fli_lua_unpack(L, &saved->data);
+            push_message(L, &(fli_lua_message){ &saved->data, saved->from, saved->type, saved->error });
             if (!matches(L, 1, top + 1, 0)) {
                 lua_settop(L, top);
                 continue;
             }
-            push_from(L, &saved->data, saved->from);
             fli_lua_inbox_remove(p, task->scanned);
             task->scanned = NULL;
             return true;
@@ -285,23 +325,30 @@ static int process_receive(lua_State *L)
 
 /* ---- request and reply ---------------------------------------------------------------------------------------- */
 
-static int end_request(lua_State *L, fli_lua_proc *p)
+/* What a task waits for that somebody else has to answer: forgets it. */
+static void forget_answer(fli_lua_proc *p)
 {
     fli_lua_task *task = p->current;
     p->reply_tasks--;
     task->awaits = 0;
     fli_lua_wait_end(p);
-    if (!task->answered) {
-        lua_pushnil(L);
-        lua_pushliteral(L, "timeout");
-        return 2;
-    }
+    /* An EXIT that is under way already finds nobody who waits for it, and its tag says that it is no notice. */
+    if (task->ref != 0) (void)!filch_unmonitor(p->sched, p->self, task->ref);
+    task->ref = 0;
+}
+
+static int push_answer(lua_State *L, fli_lua_task *task)
+{
     task->answered = false;
-    if (task->error != FILCH_OK) return answer_error(L, task->error);
-    if (task->refused) lua_pushnil(L);
-    fli_lua_unpack(L, &task->answer);
+    int results = 1;
+    if (task->error != FILCH_OK || task->refused) {
+        lua_pushnil(L);
+        results = 2;
+    }
+    if (task->error != FILCH_OK) push_words(L, &task->answer, task->error);
+    else fli_lua_unpack(L, &task->answer);
     filch_drop(&task->answer);
-    return task->refused ? 2 : 1;
+    return results;
 }
 
 static int go_on_request(lua_State *L, int status, lua_KContext until_ns)
@@ -309,23 +356,39 @@ static int go_on_request(lua_State *L, int status, lua_KContext until_ns)
     (void)status;
     fli_lua_proc *p = fli_lua_here(L);
     fli_lua_task *task = p->current;
-    if (p->cancelled && task == &p->main) {
-        p->reply_tasks--;
-        task->awaits = 0;
+    if (task->cancelled) {
+        forget_answer(p);
         filch_drop(&task->answer);
-        task->answered = false;
-        fli_lua_wait_end(p);
         fli_lua_check_cancel(L, p);
     }
-    if (task->answered || task->late) return end_request(L, p);
+    if (task->answered) {
+        forget_answer(p);
+        return push_answer(L, task);
+    }
+    if (task->late) {
+        forget_answer(p);
+        lua_pushnil(L);
+        lua_pushliteral(L, "timeout");
+        return 2;
+    }
     return fli_lua_park(L, (uint64_t)until_ns, until_ns, go_on_request);
+}
+
+/* Parks until the answer tagged `tag` is there. */
+static int await_answer(lua_State *L, fli_lua_proc *p, uint64_t tag, uint64_t until)
+{
+    p->current->awaits = tag;
+    p->current->asks = true;
+    p->current->answered = false;
+    p->reply_tasks++;
+    return go_on_request(L, LUA_OK, (lua_KContext)until);
 }
 
 /* process.request(pid, message [, timeout]) -> answer | nil, why. */
 static int process_request(lua_State *L)
 {
     fli_lua_proc   *p = fli_lua_here(L);
-    filch_pid       to = check_pid(L, 1);
+    filch_pid       to = fli_lua_check_pid(L, 1);
     uint64_t        span = lua_isnoneornil(L, 3) ? DEFAULT_TIMEOUT_NS : fli_lua_check_span(L, 3);
     uint64_t        until = fli_lua_until(p, span), id = p->next_tag++;
     fli_lua_refusal why;
@@ -333,11 +396,10 @@ static int process_request(lua_State *L)
     fli_lua_wait_begin(L, p);
     filch_err err = send_envelope(L, p, to, FLI_LUA_REQUEST, id, 2, &why);
     if (why.text[0] != '\0') return luaL_error(L, "%s", why.text);
-    if (err != FILCH_OK) return answer_error(L, err);
-    p->current->awaits = id;
-    p->current->answered = false;
-    p->reply_tasks++;
-    return go_on_request(L, LUA_OK, (lua_KContext)until);
+    if (err != FILCH_OK) return fli_lua_return_error(L, err);
+    p->current->ref = 0;
+    if (filch_monitor(p->sched, p->self, to, id, &p->current->ref) != FILCH_OK) p->current->ref = 0;
+    return await_answer(L, p, id, until);
 }
 
 /* process.reply(from, answer) or process.reply(from, nil, why). */
@@ -401,6 +463,11 @@ static void read_option(lua_State *L, start_plan *plan, const char *name)
         plan->spawn.mailbox_max = (uint32_t)lua_tointeger(L, -1);
     } else if (strcmp(name, "mailbox_bytes") == 0) {
         plan->spawn.mailbox_bytes = check_size(L, -1, name);
+    } else if (strcmp(name, "name") == 0) {
+        plan->spawn.name = luaL_checkstring(L, -1); /* stays in the table */
+    } else if (strcmp(name, "monitor") == 0 || strcmp(name, "link") == 0 || strcmp(name, "trap") == 0) {
+        uint32_t flag = name[0] == 'm' ? FILCH_SPAWN_MONITOR : name[0] == 'l' ? FILCH_SPAWN_LINK : FILCH_SPAWN_TRAP;
+        if (lua_toboolean(L, -1)) plan->spawn.relations |= flag;
     } else if (strcmp(name, "overflow") == 0) {
         plan->spawn.overflow = overflow_of(L, -1);
     } else {
@@ -472,7 +539,7 @@ static filch_err plan_name(lua_State *L, fli_lua_proc *p, int index, fli_lua_sta
 }
 
 /* Starts what the plan says; nothing in here raises but at the end. */
-static int spawn(lua_State *L, fli_lua_proc *p, const start_plan *plan)
+static filch_pid spawn(lua_State *L, fli_lua_proc *p, const start_plan *plan)
 {
     fli_lua_bytes       bytes;
     fli_lua_refusal     why = { "" };
@@ -498,24 +565,74 @@ static int spawn(lua_State *L, fli_lua_proc *p, const start_plan *plan)
     }
     fli_lua_code_drop(start.code);
     fli_lua_bytes_fini(&bytes);
-    if (err != FILCH_OK || !sendable) return luaL_error(L, "%s", why.text[0] != '\0' ? why.text : filch_err_text(err));
-    fli_lua_push_pid(L, pid);
-    return 1;
+    if (err != FILCH_OK || !sendable) luaL_error(L, "%s", why.text[0] != '\0' ? why.text : filch_err_text(err));
+    return pid;
 }
 
-/* process.spawn(function or name, args...) or process.spawn{ function or name, args...; options } -> pid. */
-static int process_spawn(lua_State *L)
+/* The arguments of a spawn, whichever it is. */
+static filch_pid spawn_with(lua_State *L, uint32_t relations, uint64_t tag)
 {
     fli_lua_proc *p = fli_lua_here(L);
     start_plan    plan = { .target = 1, .last = lua_gettop(L), .memory_max = p->heap.max,
                            .spawn = FILCH_SPAWN_OPTIONS_INIT };
     if (lua_istable(L, 1)) read_table(L, &plan);
+    plan.spawn.relations |= relations;
+    plan.spawn.tag = tag;
     bool is_function = lua_isfunction(L, plan.target) && !lua_iscfunction(L, plan.target);
     if (!is_function && lua_type(L, plan.target) != LUA_TSTRING) {
-        return luaL_typeerror(L, plan.target, "Lua function, or name of a module or file");
+        luaL_typeerror(L, plan.target, "Lua function, or name of a module or file");
     }
     luaL_checkstack(L, 8, NULL);
     return spawn(L, p, &plan);
+}
+
+/* process.spawn(function or name, args...) or process.spawn{ function or name, args...; options } -> pid. */
+static int process_spawn(lua_State *L)
+{
+    fli_lua_push_pid(L, spawn_with(L, 0, 0));
+    return 1;
+}
+
+static int process_spawn_monitored(lua_State *L)
+{
+    fli_lua_push_pid(L, spawn_with(L, FILCH_SPAWN_MONITOR, 0));
+    return 1;
+}
+
+static int process_spawn_linked(lua_State *L)
+{
+    fli_lua_push_pid(L, spawn_with(L, FILCH_SPAWN_LINK, 0));
+    return 1;
+}
+
+static int go_on_exec(lua_State *L, int status, lua_KContext ctx)
+{
+    (void)status;
+    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_task *task = p->current;
+    if (task->cancelled) {
+        forget_answer(p);
+        filch_drop(&task->answer);
+        fli_lua_check_cancel(L, p);
+    }
+    if (!task->answered) return fli_lua_park(L, FLI_LUA_NEVER, ctx, go_on_exec);
+    forget_answer(p);
+    return push_answer(L, task);
+}
+
+/* process.exec(as spawn) -> its result | nil, why it failed. Waits for its end. */
+static int process_exec(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_here(L);
+    uint64_t      tag = p->next_tag++;
+    fli_lua_wait_begin(L, p);
+    (void)spawn_with(L, FILCH_SPAWN_MONITOR, tag);
+    p->current->awaits = tag;
+    p->current->asks = false;
+    p->current->answered = false;
+    p->current->ref = 0;
+    p->reply_tasks++;
+    return go_on_exec(L, LUA_OK, 0);
 }
 
 /* ---- ending ------------------------------------------------------------------------------------------------- */
@@ -543,33 +660,16 @@ static int process_exit(lua_State *L)
     return lua_error(L);
 }
 
-static int process_cancel(lua_State *L)
-{
-    return answer(L, filch_cancel(fli_lua_here(L)->sched, check_pid(L, 1)));
-}
-
-static int process_terminate(lua_State *L)
-{
-    return answer(L, filch_terminate(fli_lua_here(L)->sched, check_pid(L, 1)));
-}
-
-static int process_alive(lua_State *L)
-{
-    filch_info info = { .size = sizeof info };
-    lua_pushboolean(L, filch_inspect(fli_lua_here(L)->sched, check_pid(L, 1), &info) == FILCH_OK);
-    return 1;
-}
-
 const fli_lua_member fli_lua_process_members[] = {
     { .library = "process", .name = "self", .fn = process_self },
     { .library = "process", .name = "spawn", .fn = process_spawn },
+    { .library = "process", .name = "spawn_monitored", .fn = process_spawn_monitored },
+    { .library = "process", .name = "spawn_linked", .fn = process_spawn_linked },
+    { .library = "process", .name = "exec", .fn = process_exec },
     { .library = "process", .name = "send", .fn = process_send },
     { .library = "process", .name = "receive", .fn = process_receive },
     { .library = "process", .name = "request", .fn = process_request },
     { .library = "process", .name = "reply", .fn = process_reply },
     { .library = "process", .name = "exit", .fn = process_exit },
-    { .library = "process", .name = "cancel", .fn = process_cancel },
-    { .library = "process", .name = "terminate", .fn = process_terminate },
-    { .library = "process", .name = "alive", .fn = process_alive },
     { .name = NULL },
 };
