@@ -6,7 +6,7 @@
 
 #include "bench.h"
 
-static bench b;
+static bench             b;
 static _Atomic(uint64_t) bytes;
 
 static void *counting_alloc(void *user, void *old, size_t old_size, size_t size)

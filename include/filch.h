@@ -457,7 +457,7 @@ FILCH_API filch_err filch_done(filch_out *out, filch_data result);
  */
 FILCH_API filch_err filch_fail(filch_out *out, filch_err error, filch_data detail);
 
-/* Goes on as another type: pid, mailbox and outstanding yields stay. The new instance's init runs now; when it fails
+/* Goes on as another type: pid, mailbox, outstanding yields and all relations stay. The new instance's init runs now; when it fails
  * the error comes back here, and the step may choose another status. The old instance is closed after the step.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never, unless init does.
@@ -514,6 +514,31 @@ FILCH_API const filch_data *filch_ctx_value(const filch_ctx *ctx, const char *ke
  */
 FILCH_API FILCH_MUST_USE filch_err filch_values_create(filch_values *parent, const char *key, filch_data data,
                                                        filch_values **out);
+
+/* Adds a deadline in front of `parent` (NULL: none): a time of filch_sim_now. Whoever is spawned with this chain is asked
+ * to end (FILCH_EVENT_CANCEL) when it comes, or at once if it has passed. Of several, the earliest counts.
+ * filch_ctx_deadline is for steps and handlers that want to be done by then: FILCH_FOREVER if there is none.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    holds `parent`; gives *out one reference.
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM; filch_ctx_deadline: FILCH_FOREVER for NULL
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_values_deadline(filch_values *parent, uint64_t at_ns, filch_values **out);
+FILCH_API uint64_t                 filch_ctx_deadline(const filch_ctx *ctx);
+
+/* Adds a scope in front of `parent` (NULL: none): something that can be cancelled as a whole. filch_values_cancel asks
+ * every process that was spawned with this chain, or a longer one, to end (FILCH_EVENT_CANCEL), on whatever scheduler;
+ * who is spawned with it later is asked at once. filch_ctx_cancelled is the `reason`, for steps and handlers that look
+ * from time to time: FILCH_OK while nothing is cancelled. Cancelling twice changes nothing.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    holds `parent`; gives *out one reference. Cancelling lends `scope`.
+ * Errors:  FILCH_EINVAL  also: not a scope, reason is FILCH_OK   FILCH_ENOMEM   FILCH_ESYS;
+ *          filch_ctx_cancelled: FILCH_OK for NULL
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_values_scope(filch_values *parent, filch_values **out);
+FILCH_API FILCH_MUST_USE filch_err filch_values_cancel(filch_values *scope, filch_err reason);
+FILCH_API filch_err                filch_ctx_cancelled(const filch_ctx *ctx);
 
 /* Gives back a reference to a chain. NULL is fine.
  *
@@ -707,7 +732,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_unmonitor(filch_sched *sched, filch_pid
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
- * Errors:  FILCH_EINVAL  nobody, or itself   FILCH_EDEAD  both have ended   FILCH_ENOMEM   FILCH_EFOREIGN   FILCH_EDENIED
+ * Errors:  FILCH_EINVAL  nobody, or itself   FILCH_EDEAD  both have ended   FILCH_ENOMEM   FILCH_EFOREIGN
+ *          FILCH_EDENIED
  */
 FILCH_API FILCH_MUST_USE filch_err filch_link(filch_sched *sched, filch_pid a, filch_pid b);
 
@@ -741,7 +767,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_cancel_with(filch_sched *sched, filch_p
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    copies `name`.
- * Errors:  FILCH_EINVAL   FILCH_EEXISTS  the name is taken   FILCH_EDEAD   FILCH_EFOREIGN   FILCH_ENOMEM   FILCH_EDENIED
+ * Errors:  FILCH_EINVAL   FILCH_EEXISTS  the name is taken   FILCH_EDEAD   FILCH_EFOREIGN   FILCH_ENOMEM
+ *          FILCH_EDENIED
  */
 FILCH_API FILCH_MUST_USE filch_err filch_register(filch_sched *sched, const char *name, filch_pid pid);
 
@@ -796,8 +823,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_send_name(filch_out *out, uint64_
 FILCH_API FILCH_MUST_USE filch_err filch_join(filch_sched *sched, const char *group, filch_pid pid);
 FILCH_API FILCH_MUST_USE filch_err filch_leave(filch_sched *sched, const char *group, filch_pid pid);
 
-/* Has `watcher` told of each join and leave from now on: FILCH_EVENT_JOINED and _LEFT with this `tag`, in the order they
- * happen. Until unwatched as often as it was watched.
+/* Has `watcher` told of each join and leave from now on: FILCH_EVENT_JOINED and _LEFT with this `tag`, in the order
+ * they happen. Until unwatched as often as it was watched.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    copies `group`.
@@ -815,8 +842,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_unwatch(filch_sched *sched, const char 
 FILCH_API FILCH_MUST_USE filch_err filch_members(filch_sched *sched, const char *group, filch_pid *pids, size_t room,
                                                  size_t *count);
 
-/* Sends `data` to every member, as often as it has joined, without copying it more than once. *sent, if not NULL, is how
- * many took it: those with a full mailbox and those that have just ended do not, and are counted as for filch_send.
+/* Sends `data` to every member, as often as it has joined, without copying it more than once. *sent, if not NULL, is
+ * how many took it: those with a full mailbox and those that have just ended do not, and are counted as for filch_send.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    as filch_send.
@@ -885,8 +912,8 @@ typedef struct filch_child {
 /* Zero means the default given here. */
 typedef struct filch_supervisor {
     uint32_t strategy;  /* filch_strategy */
-    uint32_t intensity; /* restarts within `period_ns`; one more, and the supervisor stops all and ends with FILCH_ELIMIT,
-                           for its own supervisor to deal with. 0: 3; FILCH_NO_RESTARTS: none; at most 10000 */
+    uint32_t intensity; /* restarts within `period_ns`; one more, and the supervisor stops all and ends with
+                           FILCH_ELIMIT, for its own supervisor to deal with. 0: 3; FILCH_NO_RESTARTS: none; at most 10000 */
     uint64_t period_ns; /* 0: 5 s */
     /* How long to wait before a restart: at first `backoff_ns`, then each time `backoff_percent` of that, up to
      * `backoff_max_ns`; a child that ran for `stable_ns` begins anew. Each is moved by up to half of `jitter` to either
@@ -932,7 +959,8 @@ typedef struct filch_child_info {
  * Owns:    start copies *child and the args in its options; what else it points to must outlive the supervisor.
  * Errors:  FILCH_EINVAL   FILCH_ENOMEM; and as filch_send.
  */
-FILCH_API FILCH_MUST_USE filch_err filch_child_start(filch_sched *sched, filch_pid supervisor, const filch_child *child);
+FILCH_API FILCH_MUST_USE filch_err filch_child_start(filch_sched *sched, filch_pid supervisor,
+                                                     const filch_child *child);
 FILCH_API FILCH_MUST_USE filch_err filch_child_stop(filch_sched *sched, filch_pid supervisor, const char *id);
 FILCH_API FILCH_MUST_USE filch_err filch_child_list(filch_sched *sched, filch_pid supervisor);
 
@@ -1081,8 +1109,8 @@ FILCH_API void filch_report_free(filch_report *report);
 
 /* Several schedulers in one program may form a *node* and are then its *hosts*. Each has its own workers, limits
  * (max_processes, memory_max) and commands (registry). A pid tells which host a process is of (filch_pid.node); sends,
- * terminate, cancel, monitors, links and names reach the processes of other hosts by it, if the node's policy says so. Without
- * a policy nothing passes from one host to another. Inside a host everything is allowed, and nobody is asked.
+ * terminate, cancel, monitors, links and names reach the processes of other hosts by it, if the node's policy says so.
+ * Without a policy nothing passes from one host to another. Inside a host everything is allowed, and nobody is asked.
  *
  * The handle of a host is a right of its own: what is asked of it is asked as from outside.
  *

@@ -36,7 +36,7 @@ typedef struct entry {
     FLI_ATOMIC(uint32_t) generation;
     FLI_ATOMIC(uint32_t) shard; /* as generation */
     uint32_t self;
-    uint32_t command; /* FILCH_CMD_SLEEP, _TIMER, _TICKER, or _TERMINATE; ALARM */
+    uint32_t command; /* FILCH_CMD_SLEEP, _TIMER, _TICKER, _TERMINATE, _CANCEL; ALARM */
     uint8_t  phase;
     bool     owes;      /* of a ticker: ticks are counted, but no message is under way */
     uint64_t period_ns; /* of a ticker */
@@ -290,13 +290,13 @@ uint64_t fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie)
     return id;
 }
 
-uint64_t fli_timers_kill(fli_timers *timers, uint64_t serial, uint64_t delay_ns)
+uint64_t fli_timers_raise(fli_timers *timers, uint64_t serial, uint64_t delay_ns, uint64_t flag)
 {
     fli_local *here = fli_here(timers->rt);
     entry     *e = take(timers, here != NULL ? here->index : 0);
     if (e == NULL) return 0;
     uint64_t id = id_of(e);
-    e->command = FILCH_CMD_TERMINATE;
+    e->command = flag == FLI_KILL ? FILCH_CMD_TERMINATE : FILCH_CMD_CANCEL;
     e->period_ns = 0;
     e->node = NULL;
     e->owes = false;
@@ -305,11 +305,11 @@ uint64_t fli_timers_kill(fli_timers *timers, uint64_t serial, uint64_t delay_ns)
     return id;
 }
 
-static void kill(fli_timers *timers, fli_local *here, uint64_t serial)
+static void raise_flag(fli_timers *timers, fli_local *here, uint64_t serial, uint64_t flag)
 {
     fli_runtime *rt = timers->rt;
     fli_proc    *p = fli_proc_find(rt, serial);
-    if (fli_state_raise(&p->state, fli_serial_gen(serial), FLI_KILL) == FLI_KNOCK_WOKE) rt->hooks.ready(rt, here, p);
+    if (fli_state_raise(&p->state, fli_serial_gen(serial), flag) == FLI_KNOCK_WOKE) rt->hooks.ready(rt, here, p);
 }
 
 /* Sends the entry's message. False: nobody is there to read it, or (a ticker) there was no memory for it. */
@@ -351,7 +351,8 @@ static uint64_t fire(fli_timers *timers, fli_local *here, entry *e, uint64_t now
         return FLI_NEVER;
     case ALARM: timers->rt->hooks.alarm(timers->rt, e->tag); return FLI_NEVER;
     case FILCH_CMD_TIMER: (void)tell(timers, here, e, 0, 1); return FLI_NEVER;
-    case FILCH_CMD_TERMINATE: kill(timers, here, e->serial); return FLI_NEVER;
+    case FILCH_CMD_TERMINATE: raise_flag(timers, here, e->serial, FLI_KILL); return FLI_NEVER;
+    case FILCH_CMD_CANCEL: raise_flag(timers, here, e->serial, FLI_CANCEL); return FLI_NEVER;
     default: {
         uint64_t late = now_ns - e->wheel.due_ns, missed = late / e->period_ns;
         tick(timers, here, e, 1 + missed);

@@ -40,9 +40,9 @@ uint32_t fli_timers_poll(fli_timers *timers, uint64_t now_ns);
 uint64_t fli_timers_next_ns(const fli_timers *timers);
 uint64_t fli_timers_count(const fli_timers *timers);
 
-/* Has the process of `serial` ended by force (FLI_KILL) in `delay_ns`. Gives the timer's id; 0: no memory. Stop it with
+/* Raises FLI_KILL or FLI_CANCEL of the process of `serial` in `delay_ns`. Gives the timer's id; 0: no memory. Stop it with
  * fli_timers_abandon when the process ends. Thread: any; one outside has to wake somebody who looks at the clock. */
-FILCH_MUST_USE uint64_t fli_timers_kill(fli_timers *timers, uint64_t serial, uint64_t delay_ns);
+FILCH_MUST_USE uint64_t fli_timers_raise(fli_timers *timers, uint64_t serial, uint64_t delay_ns, uint64_t flag);
 
 /* Sets an alarm: hooks.alarm(cookie) at `due_ns`. Gives an id for fli_timers_abandon, which may come too late; 0: no
  * memory. Thread: any. */

@@ -4,10 +4,10 @@
  *            passed through fli_ended yet.
  * INVARIANT  a bond is taken out of its lists under the locks of all its ends, and belongs to whoever took it out.
  *
- * Why nothing is lost: whoever makes a bond raises WATCHED and lists it under the stripe's lock. A process ends by a swap
- * of its state word. If the swap comes first, raising fails, and the maker sends the notice himself. If it comes second,
- * it returns the bit, and fli_ended waits for the lock and finds the bond. Why nothing is doubled: taking the bond out
- * happens once.
+ * Why nothing is lost: whoever makes a bond raises WATCHED and lists it under the stripe's lock. A process ends by a
+ * swap of its state word. If the swap comes first, raising fails, and the maker sends the notice himself. If it comes
+ * second, it returns the bit, and fli_ended waits for the lock and finds the bond. Why nothing is doubled: taking the
+ * bond out happens once.
  */
 #include "base/assert.h"
 #include "base/prng.h"
@@ -225,7 +225,7 @@ static void unlist_both(fli_model *m, fli_bond *bond)
 
 bool fli_bond_has_list(fli_model *m, const fli_end *end)
 {
-    unsigned segment = fli_slab_segment(fli_serial_slot(end->serial));
+    unsigned  segment = fli_slab_segment(fli_serial_slot(end->serial));
     fli_proc *p = fli_proc_find(end->rt, end->serial);
     if (p == NULL || !fli_word_lives(fli_state_peek(&p->state), fli_serial_gen(end->serial))) return false;
     return fli_load_acq(&fli_host_at(m, end->host)->heads[segment]) != NULL; /* PAIR host.heads, acquire half */
@@ -408,7 +408,7 @@ static void release_singles(fli_model *m, const fli_end *me, unsigned mine)
         fli_bond_unlist(m, bond, 0);
         fli_bond_retire(bond);
         if (bond->kind == FLI_BOND_NAME) fli_name_forget(m, bond);
-        else if (bond->kind != FLI_BOND_DEADLINE) fli_group_forget(m, bond);
+        else if (bond->kind == FLI_BOND_MEMBER || bond->kind == FLI_BOND_WATCHER) fli_group_forget(m, bond);
         bond->next[0] = released;
         released = place;
     }
@@ -417,7 +417,8 @@ static void release_singles(fli_model *m, const fli_end *me, unsigned mine)
         fli_bond *bond = bond_at(m, released);
         released = bond->next[0];
         if (bond->kind == FLI_BOND_DEADLINE) fli_timers_abandon(&((filch_sched *)me->rt)->timers, bond->tag);
-        fli_bond_free(m, bond);
+        if (bond->kind == FLI_BOND_SCOPE) fli_context_free(m, bond);
+        else fli_bond_free(m, bond);
     }
 }
 
@@ -427,7 +428,7 @@ static fli_end enter_far(fli_model *m, const fli_end *me, fli_bond *bond, unsign
 {
     fli_end   far = { .host = host_of(bond, which), .serial = fli_load_rlx(&bond->serial[which]) };
     fli_host *host = fli_host_at(m, far.host);
-    far.rt = fli_load_acq(&host->rt); /* PAIR host.open, acquire half */
+    far.rt = fli_load_acq(&host->rt);                           /* PAIR host.open, acquire half */
     if (far.rt != me->rt) (void)fli_add_acqrel(&host->pins, 1); /* PAIR host.pins, both halves */
     return far;
 }
@@ -462,10 +463,12 @@ void fli_ended(fli_runtime *rt, uint64_t serial, filch_err error, const filch_da
 
 typedef struct cradle {
     fli_bond *monitor, *link, *name, *exec;
+    fli_bond *context; /* linked by next[0] */
 } cradle;
 
-static void cradle_free(fli_model *m, cradle *c)
+static void cradle_free(fli_model *m, fli_runtime *rt, cradle *c)
 {
+    fli_context_undo(m, rt, c->context);
     if (c->monitor != NULL) fli_bond_free(m, c->monitor);
     if (c->link != NULL) fli_bond_free(m, c->link);
     if (c->name != NULL) fli_name_unmake(m, c->name);
@@ -476,7 +479,8 @@ static filch_err cradle_make(fli_model *m, fli_runtime *rt, const fli_birth *bir
                              const fli_end *parent, cradle *c)
 {
     filch_err err = FILCH_OK;
-    if ((birth->relations & FILCH_SPAWN_MONITOR) != 0) err = fli_bond_make(m, FLI_BOND_MONITOR, parent, child, &c->monitor);
+    if ((birth->relations & FILCH_SPAWN_MONITOR) != 0)
+        err = fli_bond_make(m, FLI_BOND_MONITOR, parent, child, &c->monitor);
     if (err == FILCH_OK && c->monitor != NULL) c->monitor->tag = birth->tag;
     if (err == FILCH_OK && (birth->relations & FILCH_SPAWN_LINK) != 0) {
         err = fli_bond_make(m, FLI_BOND_LINK, parent, child, &c->link);
@@ -487,6 +491,7 @@ static filch_err cradle_make(fli_model *m, fli_runtime *rt, const fli_birth *bir
         c->exec->tag = birth->exec->tag;
         fli_store_rlx(&c->exec->serial[1], birth->exec->key);
     }
+    if (err == FILCH_OK && birth->values != NULL) err = fli_context_make(m, child, birth->values, &c->context);
     return err;
 }
 
@@ -499,7 +504,7 @@ filch_err fli_birth_make(fli_model *m, fli_runtime *rt, fli_proc *p, uint64_t se
     if (err != FILCH_OK) return err;
     err = cradle_make(m, rt, birth, &child, &parent, &c);
     if (err != FILCH_OK) {
-        cradle_free(m, &c);
+        cradle_free(m, rt, &c);
         fli_leave_end(m, rt, &parent);
         return err;
     }
@@ -511,10 +516,15 @@ filch_err fli_birth_make(fli_model *m, fli_runtime *rt, fli_proc *p, uint64_t se
         if (c.link != NULL) list_both(m, c.link);
         if (c.monitor != NULL) list_both(m, c.monitor);
         if (c.exec != NULL) fli_bond_list(m, c.exec, 0);
+        for (fli_bond *bond = c.context, *next; bond != NULL; bond = next) {
+            next = fli_bond_at(m, bond->next[0]);
+            fli_bond_list(m, bond, 0);
+        }
         fli_state_open_watched(&p->state, fli_serial_gen(serial), limited);
     }
     fli_stripes_unlock(m, &child, &parent);
-    if (err != FILCH_OK) cradle_free(m, &c);
+    if (err != FILCH_OK) cradle_free(m, rt, &c);
+    else if (birth->values != NULL) fli_context_begin(&child, birth->values);
     fli_leave_end(m, rt, &parent);
     return err;
 }

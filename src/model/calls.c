@@ -11,7 +11,8 @@
 /* ---- doing it ---- */
 
 /* Requests about two processes: `who` and `target`. */
-static filch_err relate_two(fli_model *m, fli_runtime *rt, fli_request *request, const fli_end *who, const fli_end *target)
+static filch_err relate_two(fli_model *m, fli_runtime *rt, fli_request *request, const fli_end *who,
+                            const fli_end *target)
 {
     switch (request->op) {
     case FILCH_CMD_MONITOR: return fli_monitor(m, who, target, request->tag, &request->given);

@@ -1,5 +1,5 @@
-/* cancel.c - please end, for this reason, by then. The event is a notice; the deadline is a timer that kills, and a bond
- * that stops it when the process ends before. */
+/* cancel.c - please end, for this reason, by then. The event is a notice; the deadline is a timer that kills, and a
+ * bond that stops it when the process ends before. */
 #include "base/assert.h"
 #include "model/model.h"
 
@@ -10,7 +10,7 @@ static filch_err set_deadline(fli_model *m, const fli_end *end, uint64_t deadlin
     fli_bond   *bond;
     filch_err   err = fli_bond_make(m, FLI_BOND_DEADLINE, end, NULL, &bond);
     if (err != FILCH_OK) return err;
-    uint64_t id = fli_timers_kill(timers, end->serial, deadline_ns);
+    uint64_t id = fli_timers_raise(timers, end->serial, deadline_ns, FLI_KILL);
     if (id == 0) {
         fli_bond_free(m, bond);
         return FILCH_ENOMEM;
@@ -35,7 +35,7 @@ filch_err fli_cancel_with(fli_model *m, fli_runtime *rt, const fli_end *end, fil
     fli_end    me = { .rt = rt, .host = rt->host, .serial = here != NULL ? here->serial : 0 };
     fli_proc  *p = fli_proc_find(end->rt, end->serial);
     if (p == NULL || !fli_word_lives(fli_state_peek(&p->state), fli_serial_gen(end->serial))) return FILCH_EDEAD;
-    fli_node  *node = fli_node_take(end->rt, fli_here(end->rt));
+    fli_node *node = fli_node_take(end->rt, fli_here(end->rt));
     if (node == NULL) return FILCH_ENOMEM;
     filch_data left = filch_int(deadline_ns > INT64_MAX ? 0 : (int64_t)deadline_ns);
     filch_err  err = deadline_ns != FILCH_FOREVER ? set_deadline(m, end, deadline_ns) : FILCH_OK;

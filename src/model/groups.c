@@ -22,12 +22,12 @@ typedef struct place {
 } place;
 
 typedef struct group {
-    fli_entry  entry;
+    fli_entry    entry;
     fli_runtime *rt;
-    filch_data name;              /* owned: what the events carry */
-    place      members, watchers; /* heads */
-    uint64_t   member_count, watcher_count, reserve_count;
-    uint32_t   reserve; /* nodes, linked by `next` */
+    filch_data   name;              /* owned: what the events carry */
+    place        members, watchers; /* heads */
+    uint64_t     member_count, watcher_count, reserve_count;
+    uint32_t     reserve; /* nodes, linked by `next` */
 } group;
 
 /* ---- groups ---- */
@@ -142,7 +142,8 @@ static filch_err add_watcher(fli_model *m, group *g, place *p)
     return FILCH_OK;
 }
 
-static filch_err add(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end, fli_bond_kind kind, uint64_t tag)
+static filch_err add(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end, fli_bond_kind kind,
+                     uint64_t tag)
 {
     if (!fli_name_is_sound(name)) return FILCH_EINVAL;
     if (end->rt != rt) return FILCH_EFOREIGN;
@@ -254,7 +255,8 @@ filch_err fli_group_unwatch(fli_model *m, fli_runtime *rt, const char *name, con
 
 /* ---- members ---- */
 
-filch_err fli_group_members(fli_model *m, fli_runtime *rt, const char *name, filch_pid *pids, size_t room, size_t *count)
+filch_err fli_group_members(fli_model *m, fli_runtime *rt, const char *name, filch_pid *pids, size_t room,
+                            size_t *count)
 {
     if (!fli_name_is_sound(name)) return FILCH_EINVAL;
     fli_table *table = table_of(m, rt);

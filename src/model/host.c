@@ -1,7 +1,8 @@
 /* host.c - several schedulers in one program, behind one node: filch_node_*. Each is a host of one model (model.h).
  *
- * What processes do to those of other hosts goes through their own scheduler, by the pid: sends by its route, the rest by
- * the model. The policy is asked each time, with the host it comes from and the one it is about; inside a host it is not.
+ * What processes do to those of other hosts goes through their own scheduler, by the pid: sends by its route, the rest
+ * by the model. The policy is asked each time, with the host it comes from and the one it is about; inside a host it is
+ * not.
  */
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* letter.c - a payload with a name on it: broadcast to a group, or send to a name, as a yield. The letter travels as the
- * command's data and is freed with it. */
+/* letter.c - a payload with a name on it: broadcast to a group, or send to a name, as a yield. The letter travels as
+ * the command's data and is freed with it. */
 #include <string.h>
 
 #include "model/model.h"

@@ -41,10 +41,14 @@ filch_err fli_model_create(const fli_mem *mem, fli_model **out)
     if (err != FILCH_OK) goto no_stripes;
     *out = m;
     return FILCH_OK;
-no_stripes: fli_mutex_fini(&m->grow);
-no_grow:    fli_slab_fini(&m->bonds);
-no_slab:    fli_free_aligned(mem, m, sizeof *m, FLI_LINE);
-no_model:   return err;
+no_stripes:
+    fli_mutex_fini(&m->grow);
+no_grow:
+    fli_slab_fini(&m->bonds);
+no_slab:
+    fli_free_aligned(mem, m, sizeof *m, FLI_LINE);
+no_model:
+    return err;
 }
 
 void fli_model_drop(fli_model *m)
@@ -192,7 +196,7 @@ filch_err fli_may(fli_model *m, fli_runtime *rt, uint32_t op, const fli_end *end
     if (FLI_LIKELY(end->rt == rt)) return FILCH_OK;
     if (m->policy == NULL) return FILCH_EDENIED;
     filch_access access = { .command = op, .from = (filch_sched *)rt, .to = (filch_sched *)end->rt, .target = target };
-    fli_local *here = fli_here(rt);
+    fli_local   *here = fli_here(rt);
     if (here != NULL && here->serial != 0) access.who = (filch_pid){ rt->node, here->serial };
     return m->policy(m->policy_user, &access) ? FILCH_OK : FILCH_EDENIED;
 }

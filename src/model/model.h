@@ -5,8 +5,8 @@
  * A *bond* is one relation. It is listed with each process it is about (its ends), so that the end of either finds it.
  * Everything about the bonds of a process is under the lock of its *stripe*; a bond with two ends changes under both.
  *
- * Locks are taken in this order: stripes, the lower number first; then those of names and groups (table.h); nothing else
- * is taken under them but the slabs' and the allocator's.
+ * Locks are taken in this order: stripes, the lower number first; then those of names and groups (table.h); nothing
+ * else is taken under them but the slabs' and the allocator's.
  */
 #ifndef FLI_MODEL_MODEL_H
 #define FLI_MODEL_MODEL_H
@@ -33,9 +33,10 @@ typedef enum fli_bond_kind {
     /* With one end: */
     FLI_BOND_NAME,     /* `tag` is its entry among the names of host serial[1] */
     FLI_BOND_EXEC,     /* serial[1] and `tag` name the yield that waits for the result, of the host of end 1 */
-    FLI_BOND_DEADLINE, /* `tag` is the timer that ends the process */
+    FLI_BOND_DEADLINE, /* `tag` is the timer that ends the process, or asks it to end */
     FLI_BOND_MEMBER,   /* serial[1] is its group, `tag` its place there */
-    FLI_BOND_WATCHER   /* the same */
+    FLI_BOND_WATCHER,  /* the same */
+    FLI_BOND_SCOPE     /* serial[1] is the scope, `tag` its tenant */
 } fli_bond_kind;
 
 /* A place in a process's list is a bond and one of its ends: handle * 2 + end; 0 is nowhere. */
@@ -47,7 +48,7 @@ typedef struct fli_bond {
     FLI_ATOMIC(uint64_t) serial[2];
     FLI_ATOMIC(uint32_t) hosts; /* of end 0, and shifted by 16 of end 1 */
     uint32_t next[2], prev[2];  /* rings, in the order they were made */
-    uint32_t node[2]; /* for the notice to either end; on one host the first does for both */
+    uint32_t node[2];           /* for the notice to either end; on one host the first does for both */
     uint32_t kind;
     uint64_t tag;
 } fli_bond;
@@ -61,20 +62,21 @@ typedef struct fli_host {
     FLI_ATOMIC(uint64_t) node; /* of its pids; stays when it is gone, for notices that are still to be read */
     /* Threads of other hosts that are using `rt`.  PAIR host.pins */
     FLI_ATOMIC(uint32_t) pins;
-    /* The first bond of each process, by slot, in segments as the slab's.  writes: under `grow`, once.  PAIR host.heads */
+    /* The first bond of each process, by slot, in segments as the slab's.  writes: under `grow`, once.  PAIR host.heads
+     */
     FLI_ATOMIC(uint32_t *) heads[FLI_SLAB_SEGMENTS];
     filch_route_fn route; /* plain: set before it is used. For pids of no host; NULL: none */
     void          *route_user;
-    fli_table names[FLI_NAME_SHARDS]; /* by hash */
-    fli_table groups;
+    fli_table      names[FLI_NAME_SHARDS]; /* by hash */
+    fli_table      groups;
 } fli_host;
 
 typedef struct fli_model {
     fli_mem mem;
     /* Hosts that hold it, and the node.  PAIR model.refs */
     FLI_ATOMIC(uint32_t) refs;
-    fli_slab  bonds;
-    fli_mutex grow; /* of heads, and of hosts */
+    fli_slab        bonds;
+    fli_mutex       grow;   /* of heads, and of hosts */
     filch_policy_fn policy; /* plain: set before the second host; NULL: nothing is allowed between hosts */
     void           *policy_user;
     /* By number; made when a host comes, and kept until the end.  PAIR host.open */
@@ -115,6 +117,11 @@ FILCH_MUST_USE filch_err fli_may(fli_model *m, fli_runtime *rt, uint32_t op, con
 
 FILCH_MUST_USE filch_err fli_bond_make(fli_model *m, fli_bond_kind kind, const fli_end *a, const fli_end *b,
                                        fli_bond **out);
+/* The bond of a place; NULL for nowhere. */
+static inline fli_bond *fli_bond_at(fli_model *m, uint32_t place)
+{
+    return place != 0 ? fli_slab_at_size(&m->bonds, place / 2, sizeof(fli_bond)) : NULL;
+}
 /* Gives back one that is in no list, with its nodes. */
 void fli_bond_free(fli_model *m, fli_bond *bond);
 
@@ -187,6 +194,17 @@ void fli_group_forget(fli_model *m, fli_bond *bond);
 /* ---- cancel.c ---- */
 
 filch_err fli_cancel_with(fli_model *m, fli_runtime *rt, const fli_end *end, filch_err reason, uint64_t deadline_ns);
+
+/* ---- context.c ---- */
+
+/* The bonds of a process with the deadline and scopes of its values, linked by next[0]; it has entered the scopes. */
+filch_err fli_context_make(fli_model *m, const fli_end *end, filch_values *values, fli_bond **out);
+/* Takes them back. */
+void fli_context_undo(fli_model *m, fli_runtime *rt, fli_bond *bonds);
+/* The process is open now: if it is late already, it is asked to end. */
+void fli_context_begin(fli_end *end, filch_values *values);
+/* Leaves a scope. The bond is in no list. */
+void fli_context_free(fli_model *m, fli_bond *bond);
 
 /* ---- parcel.c ---- */
 

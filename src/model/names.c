@@ -1,7 +1,7 @@
 /* names.c - one process per name, per scheduler. An entry of a table, and a bond that the end of the process finds.
  *
- * INVARIANT  an entry is in its table exactly while its bond is listed: both change under the stripe of the process and,
- *            inside it, the table's lock.
+ * INVARIANT  an entry is in its table exactly while its bond is listed: both change under the stripe of the process
+ * and, inside it, the table's lock.
  */
 #include "base/assert.h"
 #include "model/model.h"

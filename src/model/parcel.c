@@ -14,7 +14,7 @@ typedef struct parcel {
     const char         *seal;
     fli_mem             mem;
     const filch_type   *type;
-    filch_spawn_options opt; /* everything in it is the parcel's own */
+    filch_spawn_options opt;  /* everything in it is the parcel's own */
     size_t              size; /* of all of this, with the texts and messages behind it */
 } parcel;
 
@@ -49,7 +49,8 @@ static const char *put_text(char **at, const char *text)
 static filch_err pack(const fli_runtime *rt, const filch_type *type, const filch_spawn_options *opt, parcel **out)
 {
     if (opt->message_count > SIZE_MAX / 2 / sizeof(filch_data)) return FILCH_ENOMEM;
-    size_t  size = sizeof(parcel) + opt->message_count * sizeof(filch_data) + text_size(opt->method) + text_size(opt->name);
+    size_t size =
+        sizeof(parcel) + opt->message_count * sizeof(filch_data) + text_size(opt->method) + text_size(opt->name);
     parcel *box = fli_zalloc(&rt->mem, size);
     if (box == NULL) return FILCH_ENOMEM;
     filch_data *messages = (filch_data *)(box + 1);
@@ -114,9 +115,12 @@ filch_err fli_parcel_spawn(fli_runtime *rt, const filch_command *command, filch_
 {
     const parcel *box = filch_raw(&command->data);
     if (filch_size(&command->data) != sizeof box->seal || box->seal != &seal) return FILCH_EINVAL;
-    uint32_t      relations = box->opt.relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK);
-    bool          exec = command->id == FILCH_CMD_EXEC;
-    fli_birth birth = { .relations = relations, .tag = box->opt.tag, .parent = command->from, .name = box->opt.name,
+    uint32_t  relations = box->opt.relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK);
+    bool      exec = command->id == FILCH_CMD_EXEC;
+    fli_birth birth = { .relations = relations,
+                        .tag = box->opt.tag,
+                        .parent = command->from,
+                        .name = box->opt.name,
                         .exec = exec ? &receiver : NULL };
     bool      plain = relations == 0 && birth.name == NULL && !exec;
     filch_pid pid;

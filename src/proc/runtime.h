@@ -40,6 +40,7 @@ typedef struct fli_birth {
     filch_pid       parent;
     const char     *name;
     const filch_receiver *exec; /* gets the result when it ends */
+    filch_values   *values; /* with a deadline or scopes; NULL: none */
 } fli_birth;
 
 /* What the lower rooms ask of src/model. It defines the table below; they never include its headers. */

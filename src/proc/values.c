@@ -6,12 +6,26 @@
 
 #include "base/mem.h"
 #include "port/atomic.h"
+#include "port/thread.h"
+
+#define DEADLINE_KEY "filch.deadline"
+#define SCOPE_KEY "filch.scope"
+
+/* What a scope has besides. */
+typedef struct scope {
+    fli_mutex  lock;
+    fli_tenant tenants; /* head of a ring; under lock */
+    /* FILCH_OK while it is not cancelled.  writes: under lock, once.  reads: any; relaxed, a number */
+    FLI_ATOMIC(filch_err) reason;
+} scope;
 
 struct filch_values {
     /* Holders: processes, longer chains, the program.  PAIR values.refs */
     FLI_ATOMIC(uint32_t) refs;
     filch_values *parent; /* plain from here: never changes */
     filch_data    data;
+    scope        *scope;    /* NULL: it is none */
+    bool          special;  /* it, or an older one, is a deadline or a scope */
     size_t        key_size; /* with its NUL */
     char          key[];
 };
@@ -23,9 +37,8 @@ static fli_mem plain(void)
     return mem;
 }
 
-filch_err filch_values_create(filch_values *parent, const char *key, filch_data data, filch_values **out)
+static filch_err create(filch_values *parent, const char *key, filch_data data, filch_values **out)
 {
-    if (key == NULL || out == NULL) return FILCH_EINVAL;
     fli_mem       mem = plain();
     size_t        key_size = strlen(key) + 1;
     filch_values *values = fli_alloc(&mem, sizeof *values + key_size);
@@ -37,10 +50,46 @@ filch_err filch_values_create(filch_values *parent, const char *key, filch_data 
     }
     fli_atomic_init(&values->refs, 1);
     values->parent = fli_values_hold(parent);
+    values->scope = NULL;
+    /* By its key: a replay makes its values from what was recorded. */
+    values->special = fli_values_is_special(parent) || strcmp(key, DEADLINE_KEY) == 0;
     values->key_size = key_size;
     memcpy(values->key, key, key_size);
     *out = values;
     return FILCH_OK;
+}
+
+filch_err filch_values_create(filch_values *parent, const char *key, filch_data data, filch_values **out)
+{
+    return key != NULL && out != NULL ? create(parent, key, data, out) : FILCH_EINVAL;
+}
+
+filch_err filch_values_deadline(filch_values *parent, uint64_t at_ns, filch_values **out)
+{
+    if (out == NULL) return FILCH_EINVAL;
+    return create(parent, DEADLINE_KEY, filch_int(at_ns > INT64_MAX ? INT64_MAX : (int64_t)at_ns), out);
+}
+
+filch_err filch_values_scope(filch_values *parent, filch_values **out)
+{
+    if (out == NULL) return FILCH_EINVAL;
+    fli_mem       mem = plain();
+    filch_err     err = FILCH_ENOMEM;
+    filch_values *values;
+    scope        *made = fli_zalloc(&mem, sizeof *made);
+    if (made == NULL) goto no_scope;
+    err = fli_mutex_init(&made->lock);
+    if (err != FILCH_OK) goto no_lock;
+    err = create(parent, SCOPE_KEY, filch_none(), &values);
+    if (err != FILCH_OK) goto no_values;
+    made->tenants.next = made->tenants.prev = &made->tenants;
+    values->scope = made;
+    values->special = true;
+    *out = values;
+    return FILCH_OK;
+no_values: fli_mutex_fini(&made->lock);
+no_lock:   fli_free(&mem, made, sizeof *made);
+no_scope:  return err;
 }
 
 filch_values *fli_values_hold(filch_values *values)
@@ -57,6 +106,10 @@ void filch_values_drop(filch_values *values)
     while (values != NULL && fli_sub_acqrel(&values->refs, 1) == 1) {
         filch_values *parent = values->parent;
         filch_drop(&values->data);
+        if (values->scope != NULL) {
+            fli_mutex_fini(&values->scope->lock);
+            fli_free(&mem, values->scope, sizeof *values->scope);
+        }
         fli_free(&mem, values, sizeof *values + values->key_size);
         values = parent;
     }
@@ -75,4 +128,69 @@ const filch_data *fli_values_find(const filch_values *values, const char *key)
         if (strcmp(values->key, key) == 0) return &values->data;
     }
     return NULL;
+}
+
+bool fli_values_is_special(const filch_values *values)
+{
+    return values != NULL && values->special;
+}
+
+uint64_t fli_values_deadline(const filch_values *values)
+{
+    uint64_t earliest = FILCH_FOREVER;
+    for (; fli_values_is_special(values); values = values->parent) {
+        bool deadline = strcmp(values->key, DEADLINE_KEY) == 0 && filch_kind_of(&values->data) == FILCH_KIND_INT;
+        if (deadline && (uint64_t)values->data.as.i < earliest) earliest = (uint64_t)values->data.as.i;
+    }
+    return earliest;
+}
+
+filch_values *fli_scope_first(filch_values *values)
+{
+    while (fli_values_is_special(values) && values->scope == NULL) values = values->parent;
+    return fli_values_is_special(values) ? values : NULL;
+}
+
+filch_values *fli_scope_next(filch_values *values)
+{
+    return fli_scope_first(values->parent);
+}
+
+void fli_scope_enter(filch_values *values, fli_tenant *tenant)
+{
+    scope *s = values->scope;
+    fli_mutex_lock(&s->lock);
+    tenant->next = &s->tenants;
+    tenant->prev = s->tenants.prev;
+    tenant->prev->next = tenant;
+    s->tenants.prev = tenant;
+    fli_mutex_unlock(&s->lock);
+}
+
+void fli_scope_leave(filch_values *values, fli_tenant *tenant)
+{
+    fli_mutex_lock(&values->scope->lock);
+    tenant->prev->next = tenant->next;
+    tenant->next->prev = tenant->prev;
+    fli_mutex_unlock(&values->scope->lock);
+}
+
+filch_err fli_scope_cancelled(filch_values *values, bool sure)
+{
+    scope *s = values->scope;
+    if (sure) fli_mutex_lock(&s->lock);
+    filch_err reason = fli_load_rlx(&s->reason);
+    if (sure) fli_mutex_unlock(&s->lock);
+    return reason;
+}
+
+bool fli_scope_cancel(filch_values *values, filch_err reason, void (*each)(const fli_tenant *tenant))
+{
+    scope *s = values->scope;
+    fli_mutex_lock(&s->lock);
+    bool first = fli_load_rlx(&s->reason) == FILCH_OK;
+    if (first) fli_store_rlx(&s->reason, reason);
+    for (fli_tenant *t = s->tenants.next; first && t != &s->tenants; t = t->next) each(t);
+    fli_mutex_unlock(&s->lock);
+    return first;
 }

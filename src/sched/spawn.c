@@ -179,7 +179,13 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
     if (err != FILCH_OK) goto no_birth;
     FLI_TALLY(rt, here, spawned, 1);
     if (FLI_UNLIKELY(rt->sim != NULL)) fli_simulate_spawned(sched, here, ctx.self.serial, type);
-    bool limited = opt->mailbox_max != 0 || opt->mailbox_bytes != 0;
+    bool      limited = opt->mailbox_max != 0 || opt->mailbox_bytes != 0;
+    fli_birth with_values;
+    if (FLI_UNLIKELY(fli_values_is_special(p->values))) {
+        with_values = birth != NULL ? *birth : (fli_birth){ .relations = 0 };
+        with_values.values = p->values;
+        birth = &with_values;
+    }
     if (FLI_LIKELY(birth == NULL)) fli_state_open(&p->state, gen, limited);
     else err = rt->model_ops->birth(rt, p, ctx.self.serial, birth, limited);
     if (err != FILCH_OK) goto no_relations;

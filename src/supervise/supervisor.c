@@ -1,10 +1,10 @@
 /* supervisor.c - a process that keeps others running: filch_supervisor_type. A guest: it uses filch.h and nothing else.
  *
- * What should be is in the list of children: each one wanted or not. What is, is in their state. Every step takes in the
- * events and then brings the second closer to the first (reconcile): it stops, from the last to the first and one at a
- * time, whoever has to stop; when nobody has to, it starts, from the first to the last, whoever is wanted and down. A
- * restart of one is a note to start it; a restart of all is a note to stop the others too; the end is a note to stop all
- * and to want nobody. There is no other order of events to get wrong.
+ * What should be is in the list of children: each one wanted or not. What is, is in their state. Every step takes in
+ * the events and then brings the second closer to the first (reconcile): it stops, from the last to the first and one
+ * at a time, whoever has to stop; when nobody has to, it starts, from the first to the last, whoever is wanted and
+ * down. A restart of one is a note to start it; a restart of all is a note to stop the others too; the end is a note to
+ * stop all and to want nobody. There is no other order of events to get wrong.
  *
  * A child that is a supervisor says when its own children are up; only then the next one is started.
  *
@@ -37,28 +37,28 @@ typedef struct kid {
     filch_data  args; /* of a child that came later: kept */
     filch_pid   pid;
     uint64_t    started_ns;
-    uint32_t    id;     /* never used again */
-    uint32_t    turn;   /* of its sleeps: an older one does not count */
-    uint32_t    streak; /* restarts since it was last stable */
-    uint8_t     state;  /* kid_state */
+    uint32_t    id;                              /* never used again */
+    uint32_t    turn;                            /* of its sleeps: an older one does not count */
+    uint32_t    streak;                          /* restarts since it was last stable */
+    uint8_t     state;                           /* kid_state */
     bool        wanted, must_stop, held, leaves; /* held: until its sleep is over. leaves: when it is down, it goes */
-    bool        late;   /* was not in the description */
-    bool        begun;  /* has been started once */
-    bool        ready;  /* a supervisor: its children are up */
-    filch_pid   asker;  /* is told when it has left */
+    bool        late;                            /* was not in the description */
+    bool        begun;                           /* has been started once */
+    bool        ready;                           /* a supervisor: its children are up */
+    filch_pid   asker;                           /* is told when it has left */
 } kid;
 
 typedef struct supervisor {
     const filch_supervisor *spec;
-    kid      *kids;
-    size_t    count, room;
-    uint32_t  ids, turn;
-    uint64_t *restarts; /* when they were: a ring of `intensity` */
-    uint32_t  restart_first, restart_count, intensity;
-    bool      held; /* nobody is started until the sleep is over: one for all, rest for one */
-    bool      ending;
-    filch_pid parent; /* waits to hear that all are up; nobody: it has, or there is none */
-    filch_err error;  /* to end with */
+    kid                    *kids;
+    size_t                  count, room;
+    uint32_t                ids, turn;
+    uint64_t               *restarts; /* when they were: a ring of `intensity` */
+    uint32_t                restart_first, restart_count, intensity;
+    bool                    held; /* nobody is started until the sleep is over: one for all, rest for one */
+    bool                    ending;
+    filch_pid               parent; /* waits to hear that all are up; nobody: it has, or there is none */
+    filch_err               error;  /* to end with */
 } supervisor;
 
 /* ---- orders from others ---- */

@@ -1,5 +1,5 @@
-/* model_oom_test.c - relations without memory: notices come all the same; every call says that there is none, and leaves
- * nothing behind. */
+/* model_oom_test.c - relations without memory: notices come all the same; every call says that there is none, and
+ * leaves nothing behind. */
 #include <stdio.h>
 
 #include "api/world.h"
@@ -115,7 +115,8 @@ static bool run_with(uint64_t nth)
     sweep.first = b.pid;
     test_alloc_fail(&memory, nth, nth % 2 == 0);
     for (int i = 0; i < 20; i++) {
-        if (fine(filch_monitor(sched, a.pid, b.pid, 1, &ref)) && i % 2 == 0) (void)fine(filch_unmonitor(sched, a.pid, ref));
+        if (fine(filch_monitor(sched, a.pid, b.pid, 1, &ref)) && i % 2 == 0)
+            (void)fine(filch_unmonitor(sched, a.pid, ref));
         (void)fine(filch_link(sched, a.pid, b.pid));
         if (i % 2 == 0) (void)fine(filch_unlink(sched, a.pid, b.pid));
         (void)fine(filch_join(sched, "group", a.pid));
@@ -130,10 +131,23 @@ static bool run_with(uint64_t nth)
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     how.args = filch_ptr(&sweep.yields);
     (void)fine(filch_spawn(sched, &actor_type, &how, NULL));
+    /* In two scopes, with a deadline: these come from malloc, what a process needs to be in them does not. */
+    filch_values *scope, *inner, *deadline;
+    actor         third = { .play = play_told };
+    ok(filch_values_scope(NULL, &scope));
+    ok(filch_values_scope(scope, &inner));
+    ok(filch_values_deadline(inner, filch_sim_now(sched) + FILCH_SECONDS(1000), &deadline));
+    how.args = filch_ptr(&third);
+    how.values = deadline;
+    (void)fine(filch_spawn(sched, &actor_type, &how, NULL));
     world_tick(&w);
     bool over = atomic_load(&memory.refused) == 0;
     test_alloc_fail(&memory, 0, false);
+    ok(filch_values_cancel(scope, FAILURE));
     ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
+    filch_values_drop(scope);
+    filch_values_drop(inner);
+    filch_values_drop(deadline);
     filch_drop(&a.result);
     filch_drop(&b.result);
     test_alloc_balanced(&memory);

@@ -336,18 +336,18 @@ TEST(thousands_of_names_are_found_and_all_are_released)
 /* ---- spawning with relations ---- */
 
 static struct {
-    actor     child;
-    filch_pid pid;
-    uint32_t  relations;
+    actor       child;
+    filch_pid   pid;
+    uint32_t    relations;
     const char *name;
-    filch_err err;
+    filch_err   err;
 } birth;
 
 static filch_err play_parent(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ == 0) {
         filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
-        filch_data          first[3] = { filch_int(1), filch_str("a text that needs more than 24 bytes"), filch_int(-FAILURE) };
+        filch_data first[3] = { filch_int(1), filch_str("a text that needs more than 24 bytes"), filch_int(-FAILURE) };
         birth.child.play = play_told;
         opt.args = filch_ptr(&birth.child);
         opt.relations = birth.relations;
@@ -422,7 +422,8 @@ TEST(first_messages_come_first_and_in_order)
     world               w;
     actor               a = { 0 };
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
-    filch_data first[3] = { filch_int(1), filch_str("a text that needs more than its twenty-four bytes"), filch_int(3) };
+    filch_data          first[3] = { filch_int(1), filch_str("a text that needs more than its twenty-four bytes"),
+                                     filch_int(3) };
     world_begin(&w, FILCH_NO_WORKERS);
     opt.messages = first;
     opt.message_count = 3;
@@ -446,9 +447,9 @@ TEST(first_messages_come_first_and_in_order)
 /* ---- as yields ---- */
 
 static struct {
-    actor child;
+    actor     child;
     filch_pid target;
-    int64_t order; /* what the child is told */
+    int64_t   order; /* what the child is told */
     filch_err err;
 } errand;
 
@@ -560,7 +561,7 @@ TEST(every_relation_can_be_yielded)
 static filch_err play_bad_parcels(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)count;
-    static const uint32_t commands[] = { FILCH_CMD_SPAWN, FILCH_CMD_EXEC, FILCH_CMD_CANCEL, FILCH_CMD_JOIN,
+    static const uint32_t commands[] = { FILCH_CMD_SPAWN,     FILCH_CMD_EXEC,      FILCH_CMD_CANCEL,  FILCH_CMD_JOIN,
                                          FILCH_CMD_BROADCAST, FILCH_CMD_SEND_NAME, FILCH_CMD_REGISTER };
     if (me->stage++ == 0) {
         for (size_t i = 0; i < COUNT_OF(commands); i++) {

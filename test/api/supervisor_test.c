@@ -11,14 +11,14 @@
 enum { DIARY_MAX = 4096, KIDS = 16 };
 
 static struct {
-    char      entries[DIARY_MAX][4]; /* "+a": a was started, "-a": it was closed */
-    size_t    count;
-    filch_pid pids[KIDS]; /* the last of each */
-    uint64_t  times_ns[DIARY_MAX];
-    int       alive;
-    int       refuse[KIDS]; /* inits that fail */
-    filch_err gone; /* how the supervisor ended */
-    int       goings;
+    char         entries[DIARY_MAX][4]; /* "+a": a was started, "-a": it was closed */
+    size_t       count;
+    filch_pid    pids[KIDS]; /* the last of each */
+    uint64_t     times_ns[DIARY_MAX];
+    int          alive;
+    int          refuse[KIDS]; /* inits that fail */
+    filch_err    gone;         /* how the supervisor ended */
+    int          goings;
     filch_sched *sched;
 } diary;
 
@@ -89,7 +89,10 @@ static const filch_type child_type = {
     .name = "child", .size = sizeof(struct child), .init = child_init, .step = child_step, .close = child_close
 };
 
-#define OPTIONS(n) { .size = sizeof(filch_spawn_options), .args = FILCH_INT_INIT(n) }
+#define OPTIONS(n)                                                     \
+    {                                                                  \
+        .size = sizeof(filch_spawn_options), .args = FILCH_INT_INIT(n) \
+    }
 static const filch_spawn_options args_of[] = { OPTIONS(0), OPTIONS(1), OPTIONS(2), OPTIONS(3), OPTIONS(17) };
 #define ARGS(n) &args_of[n]
 
@@ -246,9 +249,13 @@ TEST(a_name_is_free_again_for_each_start)
 
 /* ---- in virtual time ---- */
 
-static const filch_supervisor slow = { .children = three, .child_count = 1, .intensity = 100,
-                                       .period_ns = FILCH_SECONDS(1000), .backoff_ns = FILCH_MILLISECONDS(100),
-                                       .backoff_percent = 300, .backoff_max_ns = FILCH_SECONDS(2),
+static const filch_supervisor slow = { .children = three,
+                                       .child_count = 1,
+                                       .intensity = 100,
+                                       .period_ns = FILCH_SECONDS(1000),
+                                       .backoff_ns = FILCH_MILLISECONDS(100),
+                                       .backoff_percent = 300,
+                                       .backoff_max_ns = FILCH_SECONDS(2),
                                        .stable_ns = FILCH_SECONDS(60) };
 
 static void fail_a(filch_sched *sched, void *arg)
@@ -324,7 +331,7 @@ static const filch_child stubborn_kids[] = {
     { .id = "c", .type = &child_type, .options = ARGS(2) },
 };
 static const filch_supervisor stubborn = { .children = stubborn_kids, .child_count = 3 };
-static filch_pid stubborn_pid;
+static filch_pid              stubborn_pid;
 
 static void cancel_it(filch_sched *sched, void *arg)
 {
@@ -358,9 +365,9 @@ static const filch_child inner_kids[] = {
 };
 static const filch_supervisor inner = { .children = inner_kids, .child_count = 2, .intensity = 1 };
 static const filch_child      outer_kids[] = {
-    { .id = "a", .type = &child_type, .options = ARGS(0) },
-    { .id = "inner", .supervisor = &inner },
-    { .id = "d", .type = &child_type, .options = ARGS(3) },
+         { .id = "a", .type = &child_type, .options = ARGS(0) },
+         { .id = "inner", .supervisor = &inner },
+         { .id = "d", .type = &child_type, .options = ARGS(3) },
 };
 static const filch_supervisor outer = { .strategy = FILCH_REST_FOR_ONE, .children = outer_kids, .child_count = 3 };
 
@@ -477,9 +484,12 @@ TEST(descriptions_that_make_no_sense_are_refused)
                                               { .id = "a", .type = &child_type, .options = ARGS(0) } };
     static const filch_child      nameless[] = { { .type = &child_type } }, typeless[] = { { .id = "a" } };
     static const filch_supervisor bad[] = {
-        { .children = nameless, .child_count = 1 }, { .children = typeless, .child_count = 1 },
-        { .child_count = 1 },                       { .strategy = 3 },
-        { .intensity = 10001 },                     { .jitter = 1001 },
+        { .children = nameless, .child_count = 1 },
+        { .children = typeless, .child_count = 1 },
+        { .child_count = 1 },
+        { .strategy = 3 },
+        { .intensity = 10001 },
+        { .jitter = 1001 },
     };
     static const filch_supervisor same_ids = { .children = twins, .child_count = 2 };
     world                         w;

@@ -977,8 +977,8 @@ static void run_poor(uint32_t workers, uint32_t size)
 /* ---- relations: monitor, link, unlink, names, groups, exits of all kinds, in all orders ---- */
 
 /* A villager lives a few steps and does something to the others in each. The registrar monitors every one of them, from
- * its birth or later, and has a new one born for each that ends; when it has heard of the last end, it is over. A notice
- * that gets lost keeps somebody waiting for ever, one that comes twice is recognised by its tag. */
+ * its birth or later, and has a new one born for each that ends; when it has heard of the last end, it is over. A
+ * notice that gets lost keeps somebody waiting for ever, one that comes twice is recognised by its tag. */
 enum { VILLAGE = 10, VILLAGE_NAMES = 3, MONITORS_MAX = 4096, OWN_MONITORS = 4 };
 
 typedef enum monitor_state { MONITOR_OPEN = 1, MONITOR_FIRED, MONITOR_ENDED } monitor_state;

@@ -3,9 +3,9 @@
  *     relations_stress LIVES
  *
  * Citizens of two hosts live a few steps. In each they do something to others they happen to know, of either host:
- * monitor, link, unlink, name, join, terminate, cancel. A census on each host is told of the end of every citizen of both
- * hosts, by monitors made at birth or later: when both have heard of all LIVES, each exactly once, the first part is
- * over. The second part is a storm: 10,000 processes in a ring of links with chords; one fails, and all must end.
+ * monitor, link, unlink, name, join, terminate, cancel. A census on each host is told of the end of every citizen of
+ * both hosts, by monitors made at birth or later: when both have heard of all LIVES, each exactly once, the first part
+ * is over. The second part is a storm: 10,000 processes in a ring of links with chords; one fails, and all must end.
  *
  * Exit: 0 all well; 1 a notice was lost or doubled; 2 wrong usage, or the runtime refused.
  */
@@ -98,7 +98,9 @@ static void act(citizen *c, filch_pid me, filch_out *out)
     case 7: err = filch_join(sched, "square", me); break;
     case 8: err = filch_broadcast(sched, "square", filch_int(1), NULL); break;
     case 9: err = filch_terminate(sched, other); break;
-    case 10: err = filch_cancel_with(sched, other, FILCH_EUSER, FILCH_MICROSECONDS(fli_prng_below(&c->prng, 2000))); break;
+    case 10:
+        err = filch_cancel_with(sched, other, FILCH_EUSER, FILCH_MICROSECONDS(fli_prng_below(&c->prng, 2000)));
+        break;
     default: err = filch_watch(sched, "square", me, 2); break;
     }
     if (err == FILCH_ENOMEM) stress_must("a relation", err);
@@ -149,7 +151,7 @@ static int allow(void *user, const filch_access *access)
 }
 
 /* Waits until `count` reaches `wanted`; false when it stands still. */
-static bool reaches(FLI_ATOMIC(uint64_t) *count, uint64_t wanted)
+static bool reaches(FLI_ATOMIC(uint64_t) * count, uint64_t wanted)
 {
     uint64_t seen = 0, since_ns = fli_clock_ns();
     for (;;) {
@@ -187,7 +189,8 @@ static bool storm(void)
     fli_prng_init(&prng, 7);
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.on_exit = on_end;
-    for (int i = 0; i < STORM; i++) stress_must("spawn", filch_spawn(town.hosts[i % HOSTS], &bystander, &opt, &pids[i]));
+    for (int i = 0; i < STORM; i++)
+        stress_must("spawn", filch_spawn(town.hosts[i % HOSTS], &bystander, &opt, &pids[i]));
     for (int i = 0; i < STORM; i++) {
         stress_must("link", filch_link(town.hosts[0], pids[i], pids[(i + 1) % STORM]));
         uint32_t far = fli_prng_below(&prng, STORM);
@@ -217,7 +220,8 @@ int main(int argc, char **argv)
         town.told[i] = calloc(town.lives, 1);
         stress_must("host", filch_node_add(town.node, &sched, &town.hosts[i]));
     }
-    for (int i = 0; i < HOSTS; i++) stress_must("spawn", filch_spawn(town.hosts[i], &census_type, NULL, &town.census[i]));
+    for (int i = 0; i < HOSTS; i++)
+        stress_must("spawn", filch_spawn(town.hosts[i], &census_type, NULL, &town.census[i]));
     for (int i = 0; i < HOSTS; i++) stress_must("send", filch_send(town.hosts[i], town.census[i], filch_int(1)));
     bool fine = true;
     for (int i = 0; i < HOSTS; i++) {

@@ -2,8 +2,9 @@
  * was described, or have given up as it was told to. Takes the number of seeds, and optionally the first one.
  *
  * The tree: a root, and under it one supervisor of each strategy with three workers each. The weather kills workers and
- * supervisors, makes workers fail, and makes them deaf, so that they only end by force. Half of the trees may restart as
- * often as they like; the other half gives up soon. Some of them meet refused memory, stalls and a jumping clock too. */
+ * supervisors, makes workers fail, and makes them deaf, so that they only end by force. Half of the trees may restart
+ * as often as they like; the other half gives up soon. Some of them meet refused memory, stalls and a jumping clock
+ * too. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -75,11 +76,15 @@ static const filch_type worker_type = {
 
 /* ---- the tree ---- */
 
-#define NAMED(n, text) { .size = sizeof(filch_spawn_options), .name = text, .args = FILCH_INT_INIT(n) }
-static const char *const names[WORKERS] = { "one 1", "one 2", "one 3", "all 1", "all 2", "all 3", "rest 1", "rest 2", "rest 3" };
-static const char *const branch_names[BRANCHES] = { "ones", "alls", "rests" };
+#define NAMED(n, text)                                                               \
+    {                                                                                \
+        .size = sizeof(filch_spawn_options), .name = text, .args = FILCH_INT_INIT(n) \
+    }
+static const char *const         names[WORKERS] = { "one 1", "one 2",  "one 3",  "all 1", "all 2",
+                                                    "all 3", "rest 1", "rest 2", "rest 3" };
+static const char *const         branch_names[BRANCHES] = { "ones", "alls", "rests" };
 static const filch_spawn_options worker_options[WORKERS] = {
-    NAMED(0, "one 1"), NAMED(1, "one 2"), NAMED(2, "one 3"),  NAMED(3, "all 1"), NAMED(4, "all 2"),
+    NAMED(0, "one 1"), NAMED(1, "one 2"),  NAMED(2, "one 3"),  NAMED(3, "all 1"),  NAMED(4, "all 2"),
     NAMED(5, "all 3"), NAMED(6, "rest 1"), NAMED(7, "rest 2"), NAMED(8, "rest 3"),
 };
 static const filch_spawn_options branch_options[BRANCHES] = { NAMED(0, "ones"), NAMED(0, "alls"), NAMED(0, "rests") };
@@ -93,19 +98,26 @@ static void plant(tree *t, bool patient)
 {
     memset(t, 0, sizeof *t);
     for (int i = 0; i < WORKERS; i++) {
-        t->leaves[i] = (filch_child){ .id = names[i], .type = &worker_type, .options = &worker_options[i],
-                                      .stop_ns = FILCH_MILLISECONDS(500) };
+        t->leaves[i] = (filch_child){
+            .id = names[i], .type = &worker_type, .options = &worker_options[i], .stop_ns = FILCH_MILLISECONDS(500)
+        };
     }
     for (uint32_t i = 0; i < BRANCHES; i++) {
-        t->supervisors[i] = (filch_supervisor){ .strategy = i, .intensity = patient ? 10000 : 3,
-                                                .period_ns = FILCH_SECONDS(10), .backoff_ns = FILCH_MILLISECONDS(10),
-                                                .backoff_max_ns = FILCH_SECONDS(2), .jitter = 300,
-                                                .children = &t->leaves[i * LEAVES], .child_count = LEAVES };
-        t->branches[i] = (filch_child){ .id = branch_names[i], .supervisor = &t->supervisors[i],
-                                        .options = &branch_options[i] };
+        t->supervisors[i] = (filch_supervisor){ .strategy = i,
+                                                .intensity = patient ? 10000 : 3,
+                                                .period_ns = FILCH_SECONDS(10),
+                                                .backoff_ns = FILCH_MILLISECONDS(10),
+                                                .backoff_max_ns = FILCH_SECONDS(2),
+                                                .jitter = 300,
+                                                .children = &t->leaves[i * LEAVES],
+                                                .child_count = LEAVES };
+        t->branches[i] =
+            (filch_child){ .id = branch_names[i], .supervisor = &t->supervisors[i], .options = &branch_options[i] };
     }
-    t->root = (filch_supervisor){ .intensity = patient ? 10000 : 2, .period_ns = FILCH_SECONDS(30),
-                                  .children = t->branches, .child_count = BRANCHES };
+    t->root = (filch_supervisor){ .intensity = patient ? 10000 : 2,
+                                  .period_ns = FILCH_SECONDS(30),
+                                  .children = t->branches,
+                                  .child_count = BRANCHES };
 }
 
 /* ---- the weather ---- */
@@ -158,7 +170,8 @@ static filch_err check(filch_sched *sched, void *user)
         /* A root that cannot even begin says so. */
         bool poor = run.poor && run.gone == FILCH_ENOMEM;
         if (run.patient && !poor) return filch_sim_fail(sched, "a tree gave up that may restart as often as it likes");
-        if (run.goings > 1 || (run.gone != FILCH_ELIMIT && !poor)) return filch_sim_fail(sched, "it gave up for a wrong reason");
+        if (run.goings > 1 || (run.gone != FILCH_ELIMIT && !poor))
+            return filch_sim_fail(sched, "it gave up for a wrong reason");
         if (run.instances != 0) return filch_sim_fail(sched, "the tree is gone, and workers are left");
         return FILCH_OK;
     }
@@ -167,7 +180,8 @@ static filch_err check(filch_sched *sched, void *user)
         if (filch_whereis(sched, names[i], &pid) != FILCH_OK) return filch_sim_fail(sched, "a worker has no name");
     }
     for (int i = 0; i < BRANCHES; i++) {
-        if (filch_whereis(sched, branch_names[i], &pid) != FILCH_OK) return filch_sim_fail(sched, "a branch is missing");
+        if (filch_whereis(sched, branch_names[i], &pid) != FILCH_OK)
+            return filch_sim_fail(sched, "a branch is missing");
     }
     return FILCH_OK;
 }
@@ -191,7 +205,8 @@ static bool weather(uint64_t seed)
     bool fine = report.verdict == FILCH_SIM_OK && run.instances == 0;
     if (!fine) {
         fprintf(stderr, "seed %" PRIu64 ": %s; %d instances left\n%s\n", seed,
-                report.text[0] != '\0' ? report.text : "stopped", run.instances, report.chart != NULL ? report.chart : "");
+                report.text[0] != '\0' ? report.text : "stopped", run.instances,
+                report.chart != NULL ? report.chart : "");
     }
     all.starts += run.starts;
     all.faults += run.faults;

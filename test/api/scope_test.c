@@ -1,0 +1,233 @@
+/* scope_test.c - deadlines and scopes in the context that children inherit. */
+#include "api/world.h"
+
+#define REASON (FILCH_EUSER + 4)
+
+/* Spawns a child like itself `stage` times deep, then idles until it is asked to end. */
+static struct {
+    FLI_ATOMIC(uint32_t) alive, asked;
+    FLI_ATOMIC(int) reason;
+    FLI_ATOMIC(uint64_t) deadline_ns;
+} family;
+
+static const filch_type heir;
+
+static filch_err heir_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)ctx;
+    (void)method;
+    *(int64_t *)self = filch_as_int(args);
+    fli_add_rlx(&family.alive, 1);
+    return FILCH_OK;
+}
+
+static void heir_close(void *self)
+{
+    (void)self;
+    fli_add_rel(&family.alive, (uint32_t)0 - 1);
+}
+
+static filch_err heir_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    int64_t *left = self;
+    if (has_cancel(events, count)) {
+        fli_add_rlx(&family.asked, 1);
+        fli_store_rlx(&family.reason, filch_ctx_cancelled(filch_out_ctx(out)));
+        return filch_done(out, filch_none());
+    }
+    fli_store_rlx(&family.deadline_ns, filch_ctx_deadline(filch_out_ctx(out)));
+    if (*left > 0) {
+        filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+        opt.args = filch_int(*left - 1);
+        filch_err err = filch_spawn(filch_ctx_sched(filch_out_ctx(out)), &heir, &opt, NULL);
+        if (err != FILCH_OK) return err;
+        *left = 0;
+    }
+    return filch_idle(out);
+}
+
+static const filch_type heir = {
+    .name = "heir", .size = sizeof(int64_t), .init = heir_init, .step = heir_step, .close = heir_close
+};
+
+static void found(filch_sched *sched, filch_values *values, int64_t depth)
+{
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    opt.args = filch_int(depth);
+    opt.values = values;
+    ok(filch_spawn(sched, &heir, &opt, NULL));
+}
+
+static uint32_t alive(void)
+{
+    return fli_load_acq(&family.alive);
+}
+
+TEST(cancelling_a_scope_reaches_everybody_who_inherited_it_and_nobody_else)
+{
+    world         w, other;
+    filch_values *outer, *inner;
+    memset(&family, 0, sizeof family);
+    world_begin(&w, FILCH_NO_WORKERS);
+    world_begin(&other, FILCH_NO_WORKERS);
+    ok(filch_values_scope(NULL, &outer));
+    ok(filch_values_scope(outer, &inner));
+    found(w.sched, outer, 3);     /* four in the outer one */
+    found(w.sched, inner, 4);     /* five in both */
+    found(other.sched, inner, 0); /* one elsewhere */
+    found(w.sched, NULL, 1);      /* two in none */
+    world_tick(&w);
+    world_tick(&other);
+    same(alive(), 12);
+    ok(filch_values_cancel(inner, REASON));
+    world_tick(&w);
+    world_tick(&other);
+    same(alive(), 6);
+    same(fli_load_rlx(&family.asked), 6);
+    same(fli_load_rlx(&family.reason), REASON);
+    ok(filch_values_cancel(inner, REASON + 1)); /* changes nothing */
+    found(w.sched, inner, 2);                   /* too late: asked before it has children */
+    world_tick(&w);
+    same(alive(), 6);
+    same(fli_load_rlx(&family.reason), REASON);
+    ok(filch_values_cancel(outer, REASON + 2));
+    world_tick(&w);
+    same(alive(), 2);
+    filch_values_drop(outer);
+    filch_values_drop(inner);
+    world_end(&w);
+    world_end(&other);
+    same(alive(), 0);
+}
+
+TEST(a_deadline_is_seen_by_all_and_asks_them_to_end)
+{
+    world         w;
+    filch_values *late, *early;
+    memset(&family, 0, sizeof family);
+    world_begin(&w, FILCH_NO_WORKERS);
+    uint64_t now_ns = filch_sim_now(w.sched), at_ns = now_ns + FILCH_MILLISECONDS(20);
+    ok(filch_values_deadline(NULL, at_ns, &early));
+    ok(filch_values_deadline(early, now_ns + FILCH_SECONDS(1000), &late)); /* the earlier one counts */
+    found(w.sched, late, 2);
+    world_tick(&w);
+    same(fli_load_rlx(&family.deadline_ns), at_ns);
+    UNTIL(&w, alive() == 0);
+    assert_true(filch_sim_now(w.sched) >= at_ns);
+    same(fli_load_rlx(&family.asked), 3);
+    same(fli_load_rlx(&family.reason), FILCH_OK); /* late, not cancelled */
+    found(w.sched, late, 2);                      /* later still: at once */
+    world_tick(&w);
+    same(alive(), 0);
+    same(world_stats(&w).timers, 0);
+    filch_values_drop(late);
+    filch_values_drop(early);
+    world_end(&w);
+}
+
+TEST(whoever_ends_before_its_deadline_leaves_no_timer_behind)
+{
+    world         w;
+    filch_values *values;
+    memset(&family, 0, sizeof family);
+    world_begin(&w, FILCH_NO_WORKERS);
+    ok(filch_values_deadline(NULL, filch_sim_now(w.sched) + FILCH_SECONDS(1000), &values));
+    found(w.sched, values, 3);
+    world_tick(&w);
+    same(world_stats(&w).timers, 4);
+    filch_values_drop(values);
+    world_end(&w);
+    same(alive(), 0);
+}
+
+/* What a handler sees of it. */
+static filch_err on_look(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user;
+    filch_err reason = filch_ctx_cancelled(command->ctx);
+    bool      bounded = filch_ctx_deadline(command->ctx) != FILCH_FOREVER;
+    return filch_complete(receiver, tag, filch_int(reason * 10 + bounded), FILCH_OK);
+}
+
+static filch_err play_look(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    me->note |= filch_yield(out, FILCH_CMD_USER, 1, filch_none());
+    return has_cancel(events, count) && me->stage++ > 0 ? filch_done(out, filch_none()) : filch_wait(out);
+}
+
+TEST(handlers_see_deadline_and_cancellation)
+{
+    filch_registry     *registry;
+    filch_options       opt = FILCH_OPTIONS_INIT;
+    filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
+    filch_values       *scope, *both;
+    world               w;
+    actor               a = { 0 };
+    ok(filch_registry_create(&registry));
+    ok(filch_registry_add(registry, FILCH_CMD_USER, on_look, NULL));
+    opt.registry = registry;
+    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    ok(filch_values_scope(NULL, &scope));
+    ok(filch_values_deadline(scope, filch_sim_now(w.sched) + FILCH_SECONDS(1000), &both));
+    how.values = both;
+    actor_start_with(&w, &a, play_look, how);
+    ok(filch_tick(w.sched, 2, NULL));
+    ok(filch_values_cancel(scope, REASON));
+    ok(filch_tick(w.sched, 3, NULL));
+    ok(a.note);
+    same(a.seen[0].number, 1);
+    assert_true(a.seen_count >= 3);
+    same(a.seen[a.seen_count - 1].number, REASON * 10 + 1);
+    filch_values_drop(scope);
+    filch_values_drop(both);
+    filch_registry_destroy(registry);
+    world_end(&w);
+}
+
+/* A thread cancels while others have children. */
+TEST(nobody_slips_into_a_scope_that_is_being_cancelled)
+{
+    uint32_t rounds = world_scale(300, 10);
+    world    w;
+    memset(&family, 0, sizeof family);
+    world_begin(&w, 2);
+    for (uint32_t i = 0; i < rounds; i++) {
+        filch_values *scope;
+        ok(filch_values_scope(NULL, &scope));
+        for (int k = 0; k < 4; k++) found(w.sched, scope, 50);
+        if (i % 3 > 0) UNTIL(&w, fli_load_rlx(&family.alive) > i % 3 * 20);
+        ok(filch_values_cancel(scope, REASON));
+        UNTIL(&w, alive() == 0);
+        filch_values_drop(scope);
+    }
+    world_end(&w);
+}
+
+TEST(scopes_and_deadlines_are_checked)
+{
+    filch_values *scope, *plain;
+    same(filch_values_scope(NULL, NULL), FILCH_EINVAL);
+    same(filch_values_deadline(NULL, 1, NULL), FILCH_EINVAL);
+    ok(filch_values_scope(NULL, &scope));
+    ok(filch_values_create(scope, "a", filch_int(1), &plain));
+    same(filch_values_cancel(plain, REASON), FILCH_EINVAL);
+    same(filch_values_cancel(NULL, REASON), FILCH_EINVAL);
+    same(filch_values_cancel(scope, FILCH_OK), FILCH_EINVAL);
+    same(filch_ctx_deadline(NULL), FILCH_FOREVER);
+    same(filch_ctx_cancelled(NULL), FILCH_OK);
+    filch_values_drop(plain);
+    filch_values_drop(scope);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cancelling_a_scope_reaches_everybody_who_inherited_it_and_nobody_else),
+        cmocka_unit_test(a_deadline_is_seen_by_all_and_asks_them_to_end),
+        cmocka_unit_test(whoever_ends_before_its_deadline_leaves_no_timer_behind),
+        cmocka_unit_test(handlers_see_deadline_and_cancellation),
+        cmocka_unit_test(nobody_slips_into_a_scope_that_is_being_cancelled),
+        cmocka_unit_test(scopes_and_deadlines_are_checked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
