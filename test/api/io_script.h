@@ -14,7 +14,7 @@
 typedef enum verb {
     END, LISTEN, CONNECT, DATAGRAM, ADDRESS, ACCEPT, READ, EXACTLY, UNTIL_, WRITE, WRITE_BACK, SHUTDOWN, CLOSE, CANCEL, USE,
     USE_LISTENER, GIVE, TAKE, KEEP, TIMEOUT, READ_AND, SEND_TO, RECEIVE_FROM, RESOLVE, OPEN, SEEK, RUN, EXIT, KILL, SIGNALS,
-    USE_INPUT, USE_OUTPUT, USE_ERRORS, USE_PROGRAM
+    USE_INPUT, USE_OUTPUT, USE_ERRORS, USE_PROGRAM, PAUSE
 } verb;
 
 typedef struct line {
@@ -59,6 +59,7 @@ typedef struct line {
 #define DO_EXIT { .what = EXIT }
 #define DO_KILL(n) { .what = KILL, .number = (n) }
 #define DO_SIGNALS(list, n) { .what = SIGNALS, .numbers = (list), .size = (n) }
+#define DO_PAUSE { .what = PAUSE } /* until a message comes */
 #define DO_USE_INPUT { .what = USE_INPUT }
 #define DO_USE_OUTPUT { .what = USE_OUTPUT }
 #define DO_USE_ERRORS { .what = USE_ERRORS }
@@ -137,6 +138,7 @@ static inline filch_err begin_line(script *s, const line *l, uint32_t at, filch_
         if (l->number == FILCH_CMD_CLOSE) return filch_yield_close(out, TAG_EXTRA + at, s->stream);
         if (l->number == FILCH_CMD_READ) return filch_yield_read(out, TAG_EXTRA + at, s->stream, 0, s->timeout_ns);
         return filch_yield_io_cancel(out, TAG_EXTRA + at, s->stream);
+    case PAUSE:
     case TAKE: return FILCH_OK; /* waits for the message */
     case ADDRESS:
         s->result[at].error = filch_stream_address(out, s->stream, FILCH_ADDRESS_LOCAL, s->local, sizeof s->local);
@@ -190,6 +192,9 @@ static inline filch_err play_script(actor *me, const filch_event *events, size_t
             s->result[at].error = filch_stream_take(out, &events[i].data, &s->stream);
             filch_stream again;
             if (filch_stream_take(out, &events[i].data, &again) != FILCH_ESTREAM) s->result[at].error = FILCH_EUSER;
+            on = true;
+            at++;
+        } else if (events[i].type == FILCH_EVENT_MESSAGE && s->lines[at].what == PAUSE) {
             on = true;
             at++;
         } else if (events[i].tag >= TAG_EXTRA) {
