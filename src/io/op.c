@@ -132,6 +132,13 @@ static filch_err set_alarm(fli_io *io, fli_stream *s, fli_way way)
     return op->timer != 0 ? FILCH_OK : FILCH_ENOMEM;
 }
 
+/* A report has been taken note of, and its READY cleared. A read that is answered by what is left from before does not ask
+ * the system: then the report is still news for the next one. */
+static void heard(fli_stream *s, fli_way way)
+{
+    if (way == FLI_READING) s->more = true;
+}
+
 void fli_op_run(fli_io *io, fli_stream *s, fli_way way, bool try_first)
 {
     fli_op *op = &s->ops[way];
@@ -146,7 +153,10 @@ void fli_op_run(fli_io *io, fli_stream *s, fli_way way, bool try_first)
         filch_err err = set_alarm(io, s, way);
         fli_arm   arm = err == FILCH_OK ? fli_turn_arm(&s->turn, way) : FLI_ARM_CANCELLED;
         if (err == FILCH_OK && arm == FLI_ARM_DONE) return;
-        if (arm == FLI_ARM_AGAIN) continue;
+        if (arm == FLI_ARM_AGAIN) {
+            heard(s, way);
+            continue;
+        }
         if (arm == FLI_ARM_EXPIRED) {
             if (fli_clock_ns() < op->due_ns) continue; /* of an operation before this one */
             err = FILCH_EDEADLINE;
@@ -173,6 +183,7 @@ fli_op *fli_op_begin(fli_io *io, const filch_command *command, const filch_io_re
     if (request->timeout_ns != FILCH_FOREVER && !op->at_once) {
         op->due_ns = fli_clock_after(fli_clock_ns(), request->timeout_ns);
     }
+    if (begin == FLI_BEGIN_TRY) heard(s, way);
     *out = s;
     *try_first = begin == FLI_BEGIN_TRY || op->at_once || (way == FLI_READING && s->rest.size > 0);
     return op;
@@ -201,7 +212,10 @@ static void report(fli_io *io, const fli_poll_report *what)
     fli_stream *s = fli_slab_find(&io->streams, (uint32_t)what->number);
     if (s == NULL) return;
     unsigned ours = fli_turn_report(&s->turn, (uint32_t)(what->number >> 32), what->in, what->out, what->ended);
-    if ((ours & 1u << FLI_READING) != 0) fli_op_run(io, s, FLI_READING, true);
+    if ((ours & 1u << FLI_READING) != 0) {
+        heard(s, FLI_READING);
+        fli_op_run(io, s, FLI_READING, true);
+    }
     if ((ours & 1u << FLI_WRITING) != 0) fli_op_run(io, s, FLI_WRITING, true);
 }
 

@@ -49,7 +49,7 @@ typedef struct fli_stream {
     uint8_t  kind;
     uint8_t  flags;      /* of a listener: for what it accepts */
     bool     in_poller;
-    bool     more;       /* the last read filled all the room it had.  Plain, as the reading operation */
+    bool     more;       /* the system may have more than was received.  Plain, as the reading operation */
     int64_t  pid;        /* of a program; 0: it has not begun */
     /* Whose it is; 0: on its way, or closing.  writes: under the owner's stripe.  reads: any, relaxed: a stranger's look
      * that comes too early or too late finds a number that is not his. */

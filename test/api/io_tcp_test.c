@@ -279,6 +279,27 @@ TEST(until_and_exactly_cut_a_stream_into_what_was_asked_for)
     })
 }
 
+TEST(bytes_that_come_while_earlier_ones_are_still_being_cut_up_are_not_forgotten)
+{
+    EACH_WORLD({
+        script server = SCRIPT(SERVE, DO_EXACTLY(10), DO_PAUSE, DO_EXACTLY(10), DO_READ(0), DO_READ(0));
+        script_start(&w, &server);
+        UNTIL(&w, is_ready(&server));
+        int fd = peer_connect(port_of(&server));
+        same(send(fd, "0123456789abcdefghijXYZ", 23, 0), 23);
+        UNTIL(&w, script_stage(&server) == 4);
+        same(send(fd, "later", 5, 0), 5); /* reported now, while nobody reads */
+        for (int i = 0; i < 20; i++) world_turn(&w);
+        UNTIL(&w, w.ticks || world_stats(&w).asleep > 0);
+        ok(filch_send(w.sched, server.actor.pid, filch_none()));
+        script_ends(&w, &server);
+        assert_string_equal(server.result[5].bytes, "abcdefghij");
+        assert_string_equal(server.result[6].bytes, "XYZ");
+        assert_string_equal(server.result[7].bytes, "later");
+        close(fd);
+    })
+}
+
 TEST(a_block_may_be_kept_and_is_not_written_over)
 {
     EACH_WORLD({
@@ -583,6 +604,7 @@ int main(void)
         cmocka_unit_test(bytes_that_came_before_the_time_was_up_are_kept_for_the_next_read),
         cmocka_unit_test(a_connect_that_nobody_answers_times_out_and_leaves_nothing_behind),
         cmocka_unit_test(until_and_exactly_cut_a_stream_into_what_was_asked_for),
+        cmocka_unit_test(bytes_that_come_while_earlier_ones_are_still_being_cut_up_are_not_forgotten),
         cmocka_unit_test(a_block_may_be_kept_and_is_not_written_over),
         cmocka_unit_test(ids_that_are_closed_foreign_or_made_up_name_nothing),
         cmocka_unit_test(a_closed_stream_is_gone_however_often_its_slot_is_used_again),
