@@ -1,0 +1,449 @@
+/* await_test.c - filch_await.h: steps that return in the middle and go on there. */
+#include <stdbool.h>
+#include <stdlib.h>
+
+/* The header's memory, which tests can take away. */
+static bool no_memory;
+static void *test_realloc(void *old, size_t size)
+{
+    return no_memory ? NULL : realloc(old, size);
+}
+#define realloc test_realloc
+#include <filch_await.h>
+#undef realloc
+
+#include "world.h"
+
+enum { CMD_DOUBLE = FILCH_CMD_USER, CMD_LATER };
+
+/* An actor's state: it lives in the test, so it can be looked at. */
+typedef struct script {
+    filch_await    at;
+    int64_t        got[16];
+    int            count;
+    filch_err      errors[4];
+    char           text[128];
+    filch_receiver later[4]; /* asked with CMD_LATER, by the number asked with */
+} script;
+
+static void note(script *s, int64_t number)
+{
+    if (s->count < 16) s->got[s->count++] = number;
+}
+
+/* The arguments of a play, as FILCH_BEGIN wants them. */
+#define BEGIN(me)                 \
+    script      *s = (me)->user;  \
+    filch_await *at = &s->at;     \
+    FILCH_BEGIN(at, events, count, out)
+
+static filch_err on_double(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user;
+    return filch_complete(receiver, tag, filch_int(2 * filch_as_int(&command->data)), FILCH_OK);
+}
+
+/* Is answered by the test, with answer(). */
+static filch_err on_later(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)tag;
+    ((script *)user)->later[filch_as_int(&command->data)] = receiver;
+    return FILCH_OK;
+}
+
+static void answer(script *s, int which)
+{
+    ok(filch_complete(s->later[which], s->later[which].tag, filch_int(which), FILCH_OK));
+}
+
+/* A world on the test's own thread, with the two commands. */
+static void begin(world *w, script *s)
+{
+    filch_options options = FILCH_OPTIONS_INIT;
+    ok(filch_registry_create(&options.registry));
+    ok(filch_registry_add(options.registry, CMD_DOUBLE, on_double, NULL));
+    ok(filch_registry_add(options.registry, CMD_LATER, on_later, s));
+    world_begin_with(w, FILCH_NO_WORKERS, options);
+    filch_registry_destroy(options.registry);
+}
+
+static void end(world *w, script *s)
+{
+    filch_await_drop(&s->at); /* a type's close would have done it */
+    world_end(w);
+}
+
+static void saw(const script *s, int count, const int64_t *wanted)
+{
+    same(s->count, count);
+    for (int i = 0; i < count; i++) same(s->got[i], wanted[i]);
+}
+#define SAW(s, ...) saw((s), (int)COUNT_OF(((int64_t[]){ __VA_ARGS__ })), (int64_t[]){ __VA_ARGS__ })
+
+/* ---- yields ---- */
+
+static filch_err play_doubles(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    BEGIN(me);
+    while (s->count < 3) {
+        FILCH_AWAIT(at, filch_yield(out, CMD_DOUBLE, at->tag, filch_int(s->count + 10)));
+        note(s, filch_as_int(at->data));
+    }
+    FILCH_END(at);
+}
+
+TEST(an_await_goes_on_with_the_answer_of_its_yield)
+{
+    world  w;
+    script s = { .count = 0 };
+    actor  a = { .user = &s };
+    begin(&w, &s);
+    actor_start(&w, &a, play_doubles);
+    actor_ends(&w, &a, FILCH_OK);
+    SAW(&s, 20, 22, 24);
+    same(a.steps, 4);            /* one to begin with, one for each answer */
+    assert_null(s.at.held);      /* nothing was put aside, no memory was taken */
+    end(&w, &s);
+}
+
+static filch_err play_errors(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    BEGIN(me);
+    FILCH_AWAIT(at, filch_yield_ticker(out, at->tag, 0)); /* cannot be made */
+    s->errors[0] = at->error;
+    note(s, at->event == NULL && at->data == NULL && filch_as_int(at->data) == 0);
+    FILCH_AWAIT(at, filch_yield(out, FILCH_CMD_USER + 99, at->tag, filch_none())); /* nobody handles it */
+    s->errors[1] = at->error;
+    FILCH_AWAIT(at, filch_yield(out, CMD_DOUBLE, at->tag, filch_int(4)));
+    s->errors[2] = at->error;
+    note(s, filch_as_int(at->data));
+    FILCH_END(at);
+}
+
+TEST(an_await_ends_with_the_error_of_its_yield_also_if_it_could_not_be_made)
+{
+    world  w;
+    script s = { .errors = { -1, -1, -1 } };
+    actor  a = { .user = &s };
+    begin(&w, &s);
+    actor_start(&w, &a, play_errors);
+    actor_ends(&w, &a, FILCH_OK);
+    same(s.errors[0], FILCH_EINVAL);
+    same(s.errors[1], FILCH_ECOMMAND);
+    same(s.errors[2], FILCH_OK);
+    SAW(&s, 1, 8);
+    end(&w, &s);
+}
+
+static filch_err play_two_at_once(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    BEGIN(me);
+    for (int i = 0; i < 3; i++) {
+        filch_err err = filch_yield(out, CMD_LATER, (uint64_t)i, filch_int(i));
+        if (err != FILCH_OK) return err;
+    }
+    FILCH_AWAIT_TAG(at, 1);
+    note(s, filch_as_int(at->data));
+    FILCH_AWAIT_YIELD(at);
+    note(s, (int64_t)at->event->tag);
+    FILCH_AWAIT_YIELD(at);
+    note(s, (int64_t)at->event->tag);
+    FILCH_END(at);
+}
+
+TEST(answers_to_several_yields_are_found_in_any_order)
+{
+    static const int orders[][3] = { { 0, 1, 2 }, { 2, 1, 0 }, { 1, 0, 2 }, { 2, 0, 1 } };
+    for (size_t i = 0; i < COUNT_OF(orders); i++) {
+        for (int together = 0; together < 2; together++) { /* in one batch, or one at a time */
+            world  w;
+            script s = { .count = 0 };
+            actor  a = { .user = &s };
+            begin(&w, &s);
+            actor_start(&w, &a, play_two_at_once);
+            (void)world_tick(&w);
+            for (int k = 0; k < 3; k++) {
+                answer(&s, orders[i][k]);
+                if (!together) (void)world_tick(&w);
+            }
+            actor_ends(&w, &a, FILCH_OK);
+            int others[2], n = 0;
+            for (int k = 0; k < 3; k++) {
+                if (orders[i][k] != 1) others[n++] = orders[i][k];
+            }
+            SAW(&s, 1, others[0], others[1]); /* those held come in the order of their arrival */
+            end(&w, &s);
+        }
+    }
+}
+
+static filch_err play_no_yield(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    BEGIN(me);
+    FILCH_AWAIT_YIELD(at);
+    FILCH_END(at);
+}
+
+TEST(awaiting_a_yield_that_nobody_made_is_an_error_and_not_a_silence)
+{
+    world  w;
+    script s = { .count = 0 };
+    actor  a = { .user = &s };
+    begin(&w, &s);
+    actor_start(&w, &a, play_no_yield);
+    actor_ends(&w, &a, FILCH_ENOYIELD);
+    end(&w, &s);
+}
+
+/* ---- messages ---- */
+
+static filch_err play_one_at_a_time(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    BEGIN(me);
+    while (s->count < 12) {
+        FILCH_AWAIT_MESSAGE(at);
+        note(s, filch_as_int(at->data));
+        FILCH_AWAIT(at, filch_yield(out, CMD_DOUBLE, at->tag, filch_int(s->got[s->count - 1])));
+        note(s, filch_as_int(at->data));
+    }
+    FILCH_END(at);
+}
+
+TEST(messages_of_one_batch_wait_in_order_while_a_yield_is_awaited)
+{
+    world  w;
+    script s = { .count = 0 };
+    actor  a = { .user = &s };
+    begin(&w, &s);
+    actor_start(&w, &a, play_one_at_a_time);
+    (void)world_tick(&w);
+    for (int i = 1; i <= 6; i++) ok(filch_send(w.sched, a.pid, filch_int(i)));
+    actor_ends(&w, &a, FILCH_OK);
+    same(a.count_max, 6); /* they did come together */
+    SAW(&s, 1, 2, 2, 4, 3, 6, 4, 8, 5, 10, 6, 12);
+    end(&w, &s);
+}
+
+static filch_err play_pass_on(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    BEGIN(me);
+    FILCH_AWAIT(at, filch_yield(out, CMD_LATER, at->tag, filch_int(0)));
+    FILCH_AWAIT_MESSAGE(at);
+    FILCH_AWAIT_MESSAGE(at);
+    /* What is lent by the last await can go into the call of the next. */
+    FILCH_AWAIT(at, filch_yield_send(out, at->tag, *(filch_pid *)s->text, *at->data));
+    s->errors[0] = at->error;
+    FILCH_END(at);
+}
+
+static filch_err play_listen(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    BEGIN(me);
+    FILCH_AWAIT_MESSAGE(at);
+    memcpy(s->text, filch_raw(at->data), filch_size(at->data));
+    note(s, (int64_t)filch_size(at->data));
+    FILCH_END(at);
+}
+
+TEST(what_was_held_is_whole_and_lent_until_the_next_await)
+{
+    world  w;
+    script s = { .count = 0 }, t = { .count = 0 };
+    actor  a = { .user = &s }, b = { .user = &t };
+    char   large[100];
+    begin(&w, &s);
+    actor_start(&w, &b, play_listen);
+    memcpy(s.text, &b.pid, sizeof b.pid);
+    actor_start(&w, &a, play_pass_on);
+    /* Both messages are in the first batch, before the yield is made: they are held. */
+    memset(large, 'x', sizeof large);
+    ok(filch_send(w.sched, a.pid, filch_bytes(large, 50)));
+    ok(filch_send(w.sched, a.pid, filch_bytes(large, sizeof large)));
+    (void)world_tick(&w);
+    memset(large, 'y', sizeof large);
+    answer(&s, 0);
+    actor_ends(&w, &a, FILCH_OK);
+    actor_ends(&w, &b, FILCH_OK);
+    same(s.errors[0], FILCH_OK);
+    SAW(&t, 100);
+    for (int i = 0; i < 100; i++) same(t.text[i], 'x');
+    filch_await_drop(&t.at);
+    end(&w, &s);
+}
+
+TEST(a_process_that_ends_with_events_held_leaves_no_memory_behind)
+{
+    world  w;
+    script s = { .count = 0 };
+    actor  a = { .user = &s };
+    char   large[100] = "";
+    begin(&w, &s);
+    actor_start(&w, &a, play_pass_on);
+    for (int i = 0; i < 20; i++) ok(filch_send(w.sched, a.pid, filch_bytes(large, sizeof large)));
+    (void)world_tick(&w);
+    assert_true(s.at.held_count > 0);
+    ok(filch_cancel(w.sched, a.pid));
+    actor_ends(&w, &a, FILCH_ECANCELLED);
+    end(&w, &s); /* counts every byte */
+}
+
+TEST(without_memory_to_hold_an_event_the_process_ends_and_says_so)
+{
+    world  w;
+    script s = { .count = 0 };
+    actor  a = { .user = &s };
+    begin(&w, &s);
+    actor_start(&w, &a, play_pass_on);
+    ok(filch_send(w.sched, a.pid, filch_int(1)));
+    no_memory = true;
+    actor_ends(&w, &a, FILCH_ENOMEM);
+    no_memory = false;
+    end(&w, &s);
+}
+
+static filch_err play_any(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    BEGIN(me);
+    if (filch_yield(out, CMD_LATER, 7, filch_int(0)) != FILCH_OK) return FILCH_ENOMEM;
+    while (s->count < 3) {
+        FILCH_AWAIT_EVENT(at);
+        note(s, at->event->type);
+    }
+    FILCH_END(at);
+}
+
+static filch_err play_end(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)me;
+    (void)events;
+    return count > 0 ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+TEST(the_next_event_of_any_kind_can_be_awaited)
+{
+    world  w;
+    script s = { .count = 0 };
+    actor  a = { .user = &s }, b = { .stage = 0 };
+    begin(&w, &s);
+    actor_start(&w, &a, play_any);
+    actor_start(&w, &b, play_end);
+    ok(filch_monitor(w.sched, a.pid, b.pid, 1, NULL));
+    (void)world_tick(&w);
+    ok(filch_send(w.sched, a.pid, filch_none()));
+    (void)world_tick(&w);
+    answer(&s, 0);
+    (void)world_tick(&w);
+    ok(filch_send(w.sched, b.pid, filch_none()));
+    actor_ends(&w, &b, FILCH_OK);
+    actor_ends(&w, &a, FILCH_OK);
+    SAW(&s, FILCH_EVENT_MESSAGE, FILCH_EVENT_YIELD, FILCH_EVENT_EXIT);
+    end(&w, &s);
+}
+
+/* ---- being asked to end ---- */
+
+static filch_err play_for_ever(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    BEGIN(me);
+    for (;;) {
+        FILCH_AWAIT_MESSAGE(at);
+        note(s, filch_as_int(at->data));
+    }
+    FILCH_END(at);
+}
+
+TEST(a_cancel_ends_it_with_its_reason_wherever_it_stands)
+{
+    world  w;
+    script s = { .count = 0 };
+    actor  a = { .user = &s };
+    begin(&w, &s);
+    actor_start(&w, &a, play_for_ever);
+    ok(filch_send(w.sched, a.pid, filch_int(1)));
+    (void)world_tick(&w);
+    ok(filch_cancel_with(w.sched, a.pid, FILCH_EUSER + 5, FILCH_FOREVER));
+    actor_ends(&w, &a, FILCH_EUSER + 5);
+    SAW(&s, 1);
+    end(&w, &s);
+}
+
+static filch_err play_tidy(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    BEGIN(me);
+    FILCH_AWAIT_MESSAGE(at);
+    note(s, filch_as_int(at->data));
+    FILCH_FINALLY(at);
+    note(s, at->reason == FILCH_OK ? 50 : 51);
+    FILCH_AWAIT(at, filch_yield(out, CMD_LATER, at->tag, filch_int(0)));
+    note(s, 52);
+    FILCH_END(at);
+}
+
+TEST(finally_runs_when_asked_to_end_and_may_await_while_further_cancels_are_ignored)
+{
+    world  w;
+    script s = { .count = 0 };
+    actor  a = { .user = &s };
+    begin(&w, &s);
+    actor_start(&w, &a, play_tidy);
+    (void)world_tick(&w);
+    ok(filch_cancel(w.sched, a.pid));
+    (void)world_tick(&w);
+    ok(filch_cancel(w.sched, a.pid));
+    (void)world_tick(&w);
+    SAW(&s, 51);
+    answer(&s, 0);
+    actor_ends(&w, &a, FILCH_ECANCELLED);
+    SAW(&s, 51, 52);
+    end(&w, &s);
+}
+
+TEST(finally_runs_once_when_the_body_arrives_there_by_itself)
+{
+    world  w;
+    script s = { .count = 0 };
+    actor  a = { .user = &s };
+    begin(&w, &s);
+    actor_start(&w, &a, play_tidy);
+    ok(filch_send(w.sched, a.pid, filch_int(9)));
+    (void)world_tick(&w);
+    ok(filch_cancel(w.sched, a.pid)); /* comes too late to change anything */
+    (void)world_tick(&w);
+    answer(&s, 0);
+    actor_ends(&w, &a, FILCH_OK);
+    SAW(&s, 9, 50, 52);
+    end(&w, &s);
+}
+
+/* ---- mistakes ---- */
+
+TEST(a_state_that_was_not_zeroed_is_refused)
+{
+    world  w;
+    script s = { .at = { .line = 3 } };
+    actor  a = { .user = &s };
+    begin(&w, &s);
+    actor_start(&w, &a, play_doubles);
+    actor_ends(&w, &a, FILCH_ESTATE);
+    end(&w, &s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_await_goes_on_with_the_answer_of_its_yield),
+        cmocka_unit_test(an_await_ends_with_the_error_of_its_yield_also_if_it_could_not_be_made),
+        cmocka_unit_test(answers_to_several_yields_are_found_in_any_order),
+        cmocka_unit_test(awaiting_a_yield_that_nobody_made_is_an_error_and_not_a_silence),
+        cmocka_unit_test(messages_of_one_batch_wait_in_order_while_a_yield_is_awaited),
+        cmocka_unit_test(what_was_held_is_whole_and_lent_until_the_next_await),
+        cmocka_unit_test(a_process_that_ends_with_events_held_leaves_no_memory_behind),
+        cmocka_unit_test(without_memory_to_hold_an_event_the_process_ends_and_says_so),
+        cmocka_unit_test(the_next_event_of_any_kind_can_be_awaited),
+        cmocka_unit_test(a_cancel_ends_it_with_its_reason_wherever_it_stands),
+        cmocka_unit_test(finally_runs_when_asked_to_end_and_may_await_while_further_cancels_are_ignored),
+        cmocka_unit_test(finally_runs_once_when_the_body_arrives_there_by_itself),
+        cmocka_unit_test(a_state_that_was_not_zeroed_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
