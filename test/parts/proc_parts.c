@@ -241,6 +241,55 @@ static void check_moved(void)
     fli_weak_outcome(fli_word_state(word) * 16 + b->accepted[2]);
 }
 
+/* ---- WATCHED: the end of a process and those who watch it, as src/model does it ---- */
+
+static struct watch {
+    fli_mutex lock;                /* of the slot */
+    uint32_t  listed, told_by_end; /* under lock */
+    uint32_t  told_at_once[FLI_WEAK_THREADS + 1];
+} * watch;
+
+static void setup_watched(void)
+{
+    setup();
+    watch = fli_weak_new(sizeof *watch);
+    (void)fli_mutex_init(&watch->lock);
+}
+
+static void watch_it(void)
+{
+    fli_mutex_lock(&watch->lock);
+    if (fli_state_watch(&s->p->state, fli_serial_gen(s->pid.serial))) watch->listed++;
+    else watch->told_at_once[fli_weak_self]++;
+    fli_mutex_unlock(&watch->lock);
+}
+
+static void end_watched(void)
+{
+    uint64_t last = fli_state_finish(&s->p->state);
+    if ((last & FLI_WATCHED) != 0) {
+        fli_mutex_lock(&watch->lock);
+        watch->told_by_end += watch->listed;
+        watch->listed = 0;
+        fli_mutex_unlock(&watch->lock);
+    }
+    (void)!fli_state_free(&s->p->state);
+}
+
+static void check_watched(void)
+{
+    uint32_t at_once = bench_sum(watch->told_at_once);
+    must(watch->listed == 0, "nobody waits for the end of one that is gone");
+    must(watch->told_by_end + at_once == 2, "everybody who watches is told once");
+    fli_weak_outcome(watch->told_by_end);
+}
+
+static void check_watched_asleep(void)
+{
+    check_wakes();
+    must(watch->listed == 1 && (fli_state_peek(&s->p->state) & FLI_WATCHED) != 0, "it is watched");
+}
+
 const fli_weak_program parts_proc[] = {
     { .name = "mailbox_1",
       .promise = "the owner settles; three messages of one sender",
@@ -298,6 +347,16 @@ const fli_weak_program parts_proc[] = {
       .setup = setup_asleep,
       .threads = { kill, cancel, send_one },
       .check = check_killed },
+    { .name = "watch_end",
+      .promise = "who watches is told, once: by the end, or at once because it came first",
+      .setup = setup_watched,
+      .threads = { end_watched, watch_it, watch_it },
+      .check = check_watched },
+    { .name = "watch_settle",
+      .promise = "being watched keeps nobody from sleeping, and no message waits for it",
+      .setup = setup_watched,
+      .threads = { drive, watch_it, send_one },
+      .check = check_watched_asleep },
     { .name = "slot_reused",
       .promise = "a stale pid never reaches the slot's next owner",
       .setup = setup,
