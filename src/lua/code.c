@@ -9,6 +9,7 @@
 #include "lua/codec.h"
 #include "lua/host.h"
 #include "lua/proc.h"
+#include "lua/state.h"
 
 enum { CODES_MAX = 4096, KINDS_MAX = 4096 };
 
@@ -66,6 +67,12 @@ static fli_lua_code **bucket_of(struct filch_lua *lua, uint64_t hash)
     return &lua->code[hash % FLI_LUA_BUCKETS];
 }
 
+static void free_code(fli_lua_code *code)
+{
+    fli_lua_template_free(fli_load_rlx(&code->template));
+    free(code);
+}
+
 /* Makes room: code that only the cache holds. */
 static void evict(struct filch_lua *lua)
 {
@@ -77,7 +84,7 @@ static void evict(struct filch_lua *lua)
                 continue;
             }
             *at = code->next;
-            free(code);
+            free_code(code);
             lua->code_count--;
         }
     }
@@ -109,6 +116,8 @@ static fli_lua_code *add(struct filch_lua *lua, lua_State *L, uint64_t hash, con
     *code = (fli_lua_code){ .next = *bucket_of(lua, hash), .hash = hash, .kind = kind, .env = env,
                             .upvalues = ar.nups, .size = bytes->size };
     fli_atomic_init(&code->refs, 1);
+    fli_atomic_init(&code->starts, 0);
+    fli_atomic_init(&code->template, NULL);
     memcpy(code->bytes, bytes->at, bytes->size);
     *bucket_of(lua, hash) = code;
     lua->code_count++;
@@ -140,6 +149,63 @@ filch_err fli_lua_code_of(struct filch_lua *lua, lua_State *L, int env, fli_lua_
     return err;
 }
 
+/* ---- what a process has started before ------------------------------------------------------------------------------- */
+
+enum { KNOWN = 8 };
+
+/* By prototype, which stays where it is: one closure of it is anchored in the registry. */
+typedef struct fli_lua_known {
+    const void   *protos[KNOWN];
+    fli_lua_code *codes[KNOWN];
+    unsigned      next;
+} fli_lua_known;
+
+static const void *proto_of(const struct filch_lua *lua, lua_State *L)
+{
+    const void *const *closure = lua_topointer(L, -1);
+    return lua->proto_word != 0 ? closure[lua->proto_word] : NULL;
+}
+
+/* Remembers it instead of the oldest. Without memory it is just not remembered. */
+static void remember(fli_lua_proc *p, lua_State *L, const void *proto, fli_lua_code *code)
+{
+    fli_lua_known *known = p->known;
+    if (known == NULL) {
+        known = fli_lua_heap_resize(&p->heap, NULL, 0, sizeof *known);
+        if (known == NULL) return;
+        *known = (fli_lua_known){ .next = 0 };
+        p->known = known;
+    }
+    unsigned at = known->next++ % KNOWN;
+    fli_lua_code_drop(known->codes[at]);
+    known->codes[at] = NULL;
+    lua_pushvalue(L, -1);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, (const char *)known + at); /* may raise: then it is not known */
+    known->protos[at] = proto;
+    known->codes[at] = code;
+    fli_lua_code_hold(code);
+}
+
+filch_err fli_lua_code_known(fli_lua_proc *p, lua_State *L, int env, fli_lua_code **out)
+{
+    const void    *proto = proto_of(p->lua, L);
+    fli_lua_known *known = p->known;
+    for (unsigned i = 0; known != NULL && proto != NULL && i < KNOWN; i++) {
+        if (known->protos[i] != proto || known->codes[i] == NULL || known->codes[i]->env != env) continue;
+        *out = known->codes[i];
+        fli_lua_code_hold(*out);
+        return FILCH_OK;
+    }
+    filch_err err = fli_lua_code_of(p->lua, L, env, out);
+    if (err == FILCH_OK && proto != NULL) remember(p, L, proto, *out);
+    return err;
+}
+
+void fli_lua_code_forget(fli_lua_proc *p)
+{
+    for (unsigned i = 0; p->known != NULL && i < KNOWN; i++) fli_lua_code_drop(p->known->codes[i]);
+}
+
 void fli_lua_code_hold(fli_lua_code *code)
 {
     fli_add_rlx(&code->refs, 1);
@@ -157,7 +223,7 @@ void fli_lua_code_fini(struct filch_lua *lua)
         while (lua->code[i] != NULL) {
             fli_lua_code *code = lua->code[i];
             lua->code[i] = code->next;
-            free(code);
+            free_code(code);
         }
     }
     while (lua->kinds != NULL) {

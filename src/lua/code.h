@@ -7,6 +7,8 @@
 
 #include "port/atomic.h"
 
+struct fli_lua_proc;
+
 /* What a kind of process is called in reports. Kept until the host goes: schedulers refer to it. */
 typedef struct fli_lua_kind {
     struct fli_lua_kind *next;
@@ -19,6 +21,9 @@ typedef struct filch_lua_code {
     uint64_t               hash;
     /* The cache's own, processes, callers.  writes: whoever has one; only under the host's lock from 1 to 2. */
     FLI_ATOMIC(size_t) refs;
+    /* How often it was started, up to 2, and then what copies are made from.  writes: the one that counted to 2. */
+    FLI_ATOMIC(uint32_t) starts;
+    FLI_ATOMIC(struct fli_lua_template *) template;
     fli_lua_kind *kind;
     int           env;      /* which upvalue is the globals, from 1; 0 none */
     int           upvalues; /* how many there are */
@@ -29,6 +34,12 @@ typedef struct filch_lua_code {
 /* The function on top of L's stack as code, from the cache or new. It stays on the stack. `env`: which upvalue is the
  * globals. Gives *out one reference. */
 filch_err fli_lua_code_of(struct filch_lua *lua, lua_State *L, int env, fli_lua_code **out);
+
+/* The same, by way of a short memory of the process: a function that it starts again and again is not written out each
+ * time. */
+filch_err fli_lua_code_known(struct fli_lua_proc *p, lua_State *L, int env, fli_lua_code **out);
+/* Gives back what that memory holds. */
+void fli_lua_code_forget(struct fli_lua_proc *p);
 
 /* Compiles text, or a file, or the file of a module along the path. Gives *out one reference; `text` gets why not. */
 filch_err fli_lua_code_text(struct filch_lua *lua, const char *chunk, size_t size, const char *name, fli_lua_code **out,

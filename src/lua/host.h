@@ -14,7 +14,7 @@
 struct filch_lua_code;
 struct fli_lua_kind;
 
-enum { FLI_LUA_POOLS = 8, FLI_LUA_POOLED = 64, FLI_LUA_BUCKETS = 256 };
+enum { FLI_LUA_POOLS = 8, FLI_LUA_POOLED = 256, FLI_LUA_BUCKETS = 256 };
 
 /* First chunks of ended processes, for the next. Each thread has its own favourite among the pools. */
 typedef struct fli_lua_pool {
@@ -27,7 +27,8 @@ struct filch_lua {
     filch_lua_options opt; /* complete: no zero means a default any more */
     char             *path;
     fli_lua_names     names;
-    uint64_t          seed;
+    uint64_t          seed;        /* what everything random begins with, but in a simulation */
+    size_t            seed_offset, proto_word; /* see state.h */
 
     struct filch_lua_code *prelude; /* prelude.lua */
 

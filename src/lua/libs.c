@@ -39,10 +39,44 @@ static const fli_lua_member prelude_members[] = {
     { .name = NULL },
 };
 
+static const char *find_library(const fli_lua_names *names, const char *library)
+{
+    for (size_t i = 0; i < names->library_count; i++) {
+        if (strcmp(names->libraries[i], library) == 0) return names->libraries[i];
+    }
+    return NULL;
+}
+
+/* Where to look first. `library` is one of names->libraries, or NULL. */
+static size_t place_of(const char *library, const char *name)
+{
+    uint64_t hash = (uint64_t)(uintptr_t)library * UINT64_C(0x9E3779B97F4A7C15);
+    for (; *name != '\0'; name++) hash = (hash ^ (uint8_t)*name) * UINT64_C(0x100000001B3);
+    return (hash ^ hash >> 32) % FLI_LUA_PLACES;
+}
+
+/* The member, or the free place for it. */
+static size_t find_place(const fli_lua_names *names, const char *library, const char *name)
+{
+    size_t place = place_of(library, name);
+    for (; names->places[place] != 0; place = (place + 1) % FLI_LUA_PLACES) {
+        const fli_lua_member *member = &names->members[names->places[place] - 1];
+        if (member->library == library && strcmp(member->name, name) == 0) break;
+    }
+    return place;
+}
+
 static bool add(fli_lua_names *names, const fli_lua_member *member)
 {
+    const char *library = member->library != NULL ? find_library(names, member->library) : NULL;
     if (names->count == FLI_LUA_MEMBERS_MAX) return false;
-    names->members[names->count++] = *member;
+    if (library == NULL && member->library != NULL) {
+        if (names->library_count == FLI_LUA_LIBRARIES_MAX) return false;
+        library = names->libraries[names->library_count++] = member->library;
+    }
+    names->members[names->count] = *member;
+    names->members[names->count].library = library;
+    names->places[find_place(names, library, member->name)] = (uint16_t)++names->count;
     return true;
 }
 
@@ -89,7 +123,7 @@ static int harvest(lua_State *L)
 bool fli_lua_names_init(fli_lua_names *names, unsigned rights)
 {
     (void)rights;
-    names->count = 0;
+    *names = (fli_lua_names){ .count = 0 };
     bool fine = add_all(names, fli_lua_base_members) && add_all(names, fli_lua_process_members) &&
                 add_all(names, fli_lua_relation_members) && add_all(names, prelude_members) &&
                 add_all(names, fli_lua_time_members) && add_all(names, fli_lua_log_members) &&
@@ -109,29 +143,11 @@ static const fli_lua_names *names_of(lua_State *L)
     return &fli_lua_self(L)->lua->names;
 }
 
-static bool is_in(const fli_lua_member *member, const char *library)
-{
-    if (member->library == NULL || library == NULL) return member->library == library;
-    return strcmp(member->library, library) == 0;
-}
-
+/* `library` is one of names->libraries, or NULL for the globals. */
 static const fli_lua_member *find(const fli_lua_names *names, const char *library, const char *name)
 {
-    for (size_t i = 0; i < names->count; i++) {
-        const fli_lua_member *member = &names->members[i];
-        if (strcmp(member->name, name) == 0 && is_in(member, library)) return member;
-    }
-    return NULL;
-}
-
-/* The library's own name, which lives as long as the program. */
-static const char *find_library(const fli_lua_names *names, const char *library)
-{
-    for (size_t i = 0; i < names->count; i++) {
-        const char *own = names->members[i].library;
-        if (own != NULL && strcmp(own, library) == 0) return own;
-    }
-    return NULL;
+    uint16_t number = names->places[find_place(names, library, name)];
+    return number != 0 ? &names->members[number - 1] : NULL;
 }
 
 /* Its address is the registry's key for what prelude.lua returned. */
@@ -194,7 +210,7 @@ static void fill_library(lua_State *L, int table, const char *library)
 {
     const fli_lua_names *names = names_of(L);
     for (size_t i = 0; i < names->count; i++) {
-        if (!is_in(&names->members[i], library)) continue;
+        if (names->members[i].library != library) continue;
         lua_pushstring(L, names->members[i].name);
         if (lua_rawget(L, table) == LUA_TNIL) {
             lua_pushstring(L, names->members[i].name);
@@ -249,7 +265,8 @@ bool fli_lua_push_named(lua_State *L, const char *library, const char *field)
         push_library(L, own);
         return true;
     }
-    const fli_lua_member *member = find(names, library[0] != '\0' ? library : NULL, field);
+    const char           *own = library[0] != '\0' ? find_library(names, library) : NULL;
+    const fli_lua_member *member = own != NULL || library[0] == '\0' ? find(names, own, field) : NULL;
     if (member == NULL) return false;
     push_member(L, member);
     return true;

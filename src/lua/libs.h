@@ -10,6 +10,7 @@
 #include <lua.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* One name of one library; library NULL: a global. Without fn it is the number, or if that is no number the text. Those of
  * `prelude` are written in Lua: prelude.lua. */
@@ -23,11 +24,14 @@ typedef struct fli_lua_member {
     const char   *text;
 } fli_lua_member;
 
-enum { FLI_LUA_MEMBERS_MAX = 256 };
+enum { FLI_LUA_MEMBERS_MAX = 256, FLI_LUA_LIBRARIES_MAX = 24, FLI_LUA_PLACES = 1024 };
 
 typedef struct fli_lua_names {
     fli_lua_member members[FLI_LUA_MEMBERS_MAX];
     size_t         count;
+    const char    *libraries[FLI_LUA_LIBRARIES_MAX]; /* members refer to these very strings */
+    size_t         library_count;
+    uint16_t       places[FLI_LUA_PLACES]; /* by hash: number of the member, from 1 */
 } fli_lua_names;
 
 /* Collects the names: ours, and of stock Lua those that are safe. Uses a state of its own. False: no memory. */

@@ -16,7 +16,8 @@
 #include "base/prng.h"
 #include "lua/code.h"
 #include "lua/host.h"
-#include "lua/libs.h"
+#include "lua/state.h"
+#include "lua/watch.h"
 
 /* ---- beginning ---------------------------------------------------------------------------------------------- */
 
@@ -75,26 +76,30 @@ static bool push_start(lua_State *L, const fli_lua_start *start)
     return true;
 }
 
-/* Everything of the beginning that may raise. Returns what the main task begins with. */
+/* The arguments of the main task, and before them its function if that is not the code's. The code's function is at 1,
+ * `start` at 2. */
 static int begin(lua_State *L)
 {
-    const fli_lua_start *start = lua_touserdata(L, 1);
-    struct filch_lua    *lua = start->lua;
-    lua_settop(L, 0);
-    fli_lua_libs_install(L);
-    if (lua->opt.open != NULL) {
-        lua_pushglobaltable(L);
-        lua->opt.open(L, lua->opt.open_user);
-        lua_settop(L, 0);
-    }
+    const fli_lua_start *start = lua_touserdata(L, 2);
+    lua_settop(L, 1);
     if (start->method != NULL) {
         lua_pushstring(L, start->method);
         lua_pushboolean(L, start->method_optional);
         lua_pushcclosure(L, run_method, 2);
+        lua_insert(L, 1);
     }
-    if (fli_lua_code_push(L, start->code) != LUA_OK) return lua_error(L);
     if (!push_start(L, start)) return luaL_error(L, "the arguments cannot be read");
     return lua_gettop(L);
+}
+
+/* The stack of a new state holds the function; afterwards, what the main task begins with. */
+static int push_beginning(lua_State *L, const fli_lua_start *start)
+{
+    if (start->method == NULL && start->size == 0 && start->arg_count == 0) return LUA_OK;
+    lua_pushcfunction(L, begin);
+    lua_insert(L, 1);
+    lua_pushlightuserdata(L, (void *)(uintptr_t)start);
+    return lua_pcall(L, 2, LUA_MULTRET, 0);
 }
 
 static void set_fields(fli_lua_proc *p, const fli_lua_start *start, const filch_ctx *ctx)
@@ -115,8 +120,7 @@ static void set_fields(fli_lua_proc *p, const fli_lua_start *start, const filch_
 static filch_err refuse(fli_lua_proc *p, const fli_lua_start *start, int status, const char *text)
 {
     if (start->text != NULL && start->text_size > 0) snprintf(start->text, start->text_size, "%s", text);
-    fli_lua_heap_fini(&p->heap);
-    fli_lua_chunk_give(start->lua, p);
+    if (p != NULL) fli_lua_state_free(start->lua, p);
     return status == LUA_ERRMEM ? FILCH_LUA_EMEMORY : FILCH_LUA_EERROR;
 }
 
@@ -125,17 +129,13 @@ filch_err fli_lua_init(void *self, const filch_ctx *ctx, const char *method, con
     const fli_lua_start *start = filch_as_ptr(args);
     if (method != NULL) return FILCH_EMETHOD;
     if (start == NULL) return FILCH_EINVAL;
-    fli_lua_proc *p = fli_lua_chunk_take(start->lua);
-    if (p == NULL) return FILCH_ENOMEM;
-    memset(p, 0, sizeof *p);
-    fli_lua_heap_init(&p->heap, (char *)(p + 1), FLI_LUA_CHUNK - sizeof *p, start->memory_max);
+    int      status;
+    bool     simulated = filch_sim_active(filch_ctx_sched(ctx));
+    uint32_t seed = (uint32_t)(simulated ? start->seed : start->lua->seed);
+    fli_lua_proc *p = fli_lua_state_for(start->lua, start->code, start->memory_max, seed, &status);
+    if (p == NULL) return refuse(p, start, LUA_ERRMEM, "not enough memory");
     set_fields(p, start, ctx);
-    p->L = lua_newstate(fli_lua_heap_alloc, &p->heap);
-    if (p->L == NULL) return refuse(p, start, LUA_ERRMEM, "not enough memory");
-    *(void **)lua_getextraspace(p->L) = p;
-    lua_pushcfunction(p->L, begin);
-    lua_pushlightuserdata(p->L, (void *)(uintptr_t)start);
-    int status = lua_pcall(p->L, 1, LUA_MULTRET, 0);
+    if (status == LUA_OK) status = push_beginning(p->L, start);
     if (status != LUA_OK) return refuse(p, start, status, lua_tostring(p->L, -1));
     if (p->simulated) fli_lua_watch_count(p->L);
     p->main.L = p->L;
@@ -156,8 +156,8 @@ void fli_lua_close(void *self)
     filch_drop(&p->main.answer);
     filch_drop(&p->result);
     fli_lua_code_drop(p->code);
-    fli_lua_heap_fini(&p->heap);
-    fli_lua_chunk_give(lua, p);
+    fli_lua_code_forget(p);
+    fli_lua_state_free(lua, p);
     /* PAIR lua.alive, release half: when destroy reads zero, nothing of this process is left. */
     (void)fli_add_rel(&lua->alive, (uint64_t)-1);
 }

@@ -74,6 +74,7 @@ typedef struct fli_lua_proc {
     filch_sched           *sched;
     filch_pid              self;
     lua_State             *L; /* the main task's */
+    size_t                 chunk; /* bytes of the first chunk, of which this is the beginning */
 
     /* During a step. */
     filch_out         *out;
@@ -103,6 +104,7 @@ typedef struct fli_lua_proc {
     uint32_t       reply_tasks;  /* parked for a reply, which comes as a message */
     uint32_t       yields;       /* outstanding */
     filch_data     result;       /* kept, with `exiting` */
+    struct fli_lua_known *known; /* functions that it has started */
     uint64_t       seed, random[4];
 } fli_lua_proc;
 

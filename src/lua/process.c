@@ -511,7 +511,7 @@ static filch_err plan_function(lua_State *L, fli_lua_proc *p, int index, fli_lua
 {
     int env = find_env(L, index);
     lua_pushvalue(L, index);
-    filch_err err = fli_lua_code_of(p->lua, L, env, &start->code);
+    filch_err err = fli_lua_code_known(p, L, env, &start->code);
     lua_pop(L, 1);
     if (err != FILCH_OK) return err;
     const char *name;
