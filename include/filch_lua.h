@@ -132,6 +132,19 @@ typedef struct filch_lua_spawn_options {
 FILCH_API FILCH_MUST_USE filch_err filch_lua_spawn(filch_lua *lua, filch_sched *sched, filch_lua_code *code,
                                                    const filch_lua_spawn_options *options, filch_pid *pid);
 
+/* Runs `code` as the first process of a simulation, with the seeds sim->seed, + 1, ... until a run ends with a violation, at
+ * most `count` of them: filch_sim_sweep for Lua programs. A run fails when its first process fails or never ends, or when
+ * the program calls sim.fail. math.random, the order of pairs over string keys and all clocks follow the seed.
+ * `options` and `sim` may be NULL; options->spawn and sim->check must be.
+ *
+ * Thread:  as filch_sim_sweep.                                  Blocks:  until the last run is over.
+ * Owns:    lends everything; gives what *report holds: filch_sim_report_free.
+ * Errors:  as filch_sim_sweep
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_lua_sim(filch_lua *lua, filch_lua_code *code,
+                                                 const filch_lua_spawn_options *options, const filch_sim_options *sim,
+                                                 uint64_t count, filch_sim_report *report);
+
 /* ---- for functions of your own (option `open`) ---------------------------------------------------------------- */
 
 /* The process that `L` belongs to, and its scheduler.

@@ -23,7 +23,7 @@ static const char *const stock[] = {
     "math.fmod", "math.huge", "math.log", "math.max", "math.maxinteger", "math.min", "math.mininteger", "math.modf",
     "math.pi", "math.rad", "math.sin", "math.sqrt", "math.tan", "math.tointeger", "math.type", "math.ult",
     "utf8.char", "utf8.charpattern", "utf8.codepoint", "utf8.codes", "utf8.len", "utf8.offset",
-    "os.clock", "os.date", "os.difftime", "os.time", "debug.traceback",
+    "os.difftime", "debug.traceback",
 };
 
 static const fli_lua_member prelude_members[] = {
@@ -117,6 +117,14 @@ static int harvest(lua_State *L)
         if (!add(names, &member)) return luaL_error(L, "too many names");
         lua_settop(L, 1);
     }
+    static const char *const clocks[] = { "time", "date", "clock" };
+    lua_CFunction           *into[] = { &names->stock_time, &names->stock_date, &names->stock_clock };
+    lua_getglobal(L, "os");
+    for (int i = 0; i < 3; i++) {
+        lua_getfield(L, 2, clocks[i]);
+        *into[i] = lua_tocfunction(L, -1);
+        if (*into[i] == NULL) return luaL_error(L, "stock Lua has no os.%s", clocks[i]);
+    }
     return 0;
 }
 
@@ -126,7 +134,7 @@ bool fli_lua_names_init(fli_lua_names *names, unsigned rights)
     *names = (fli_lua_names){ .count = 0 };
     bool fine = add_all(names, fli_lua_base_members) && add_all(names, fli_lua_process_members) &&
                 add_all(names, fli_lua_relation_members) && add_all(names, prelude_members) &&
-                add_all(names, fli_lua_time_members) && add_all(names, fli_lua_log_members) &&
+                add_all(names, fli_lua_time_members) && add_all(names, fli_lua_log_members) && add_all(names, fli_lua_sim_members) &&
                 add_all(names, fli_lua_random_members) && add_all(names, fli_lua_table_members) &&
                 add_all(names, fli_lua_coroutine_members);
     lua_State *L = fine ? luaL_newstate() : NULL;

@@ -32,6 +32,7 @@ typedef struct fli_lua_names {
     const char    *libraries[FLI_LUA_LIBRARIES_MAX]; /* members refer to these very strings */
     size_t         library_count;
     uint16_t       places[FLI_LUA_PLACES]; /* by hash: number of the member, from 1 */
+    lua_CFunction  stock_time, stock_date, stock_clock;
 } fli_lua_names;
 
 /* Collects the names: ours, and of stock Lua those that are safe. Uses a state of its own. False: no memory. */
@@ -54,6 +55,7 @@ extern const fli_lua_member fli_lua_process_members[];
 extern const fli_lua_member fli_lua_relation_members[];
 extern const fli_lua_member fli_lua_time_members[];
 extern const fli_lua_member fli_lua_log_members[];
+extern const fli_lua_member fli_lua_sim_members[];
 extern const fli_lua_member fli_lua_random_members[];
 extern const fli_lua_member fli_lua_table_members[];
 extern const fli_lua_member fli_lua_coroutine_members[];

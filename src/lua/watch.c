@@ -10,8 +10,8 @@
 #include "port/interrupt.h"
 #include "port/random.h"
 
-/* In a simulation: instructions until a step is interrupted. */
-enum { COUNTED = 50000 };
+/* In a simulation: instructions until a step is interrupted, and how often that may be impossible. */
+enum { COUNTED = 2000, UNYIELDING_MAX = 10000 };
 
 /* What this thread runs, for the handler; and its runner, as long as the host is the same. */
 static __thread struct {
@@ -33,8 +33,9 @@ static void hook(lua_State *L, lua_Debug *ar)
         lua_yield(L, 0);
         return;
     }
-    uint64_t slices = counted ? ++p->unyielding : fli_load_rlx(&p->runner->late);
-    if (slices * p->lua->opt.slice_ns <= p->lua->opt.runaway_ns) return; /* the next signal looks again */
+    bool may_go_on = counted ? ++p->unyielding < UNYIELDING_MAX
+                             : fli_load_rlx(&p->runner->late) * p->lua->opt.slice_ns <= p->lua->opt.runaway_ns;
+    if (may_go_on) return; /* the next signal looks again */
     p->runaway = true;
     luaL_error(L, "ran for too long where it cannot be interrupted");
 }
