@@ -37,7 +37,7 @@ static bool is_notice(const fli_node *node, filch_event_type type)
 }
 
 /* A notice joins the answers; a cancel comes first; a link that is down may be the end. */
-static void sort_notice(fli_runtime *rt, fli_proc *p, fli_node *node)
+static __attribute__((noinline)) void sort_notice(fli_runtime *rt, fli_proc *p, fli_node *node)
 {
     if (is_notice(node, FILCH_EVENT_CANCEL)) {
         prepend(rt, &p->answers, node);
@@ -162,7 +162,8 @@ static void fill(fli_runtime *rt, const fli_node *node, filch_event *event)
     fli_node_get_data(node, &event->data);
 }
 
-static void fill_notice(fli_runtime *rt, const fli_node *node, filch_event *event)
+/* Apart, as all about notices: few processes get any, and the others should not notice. */
+static __attribute__((noinline)) void fill_notice(fli_runtime *rt, const fli_node *node, filch_event *event)
 {
     uint32_t host = node->index >> FLI_NOTICE_HOST;
     uint64_t home = host == 0 ? rt->node : rt->model_ops->node_of(rt, host - 1);
@@ -179,6 +180,19 @@ static void fill_system(filch_event *event, filch_event_type type, filch_err err
     *event = (filch_event){ .type = (int32_t)type, .error = error, .data = data };
 }
 
+/* A cancel with a reason is the first of the answers; here it also comes before news of drops. */
+static __attribute__((noinline)) uint32_t collect_cancels(fli_runtime *rt, fli_proc *p, filch_event *events,
+                                                          uint32_t *nodes, uint32_t n, uint32_t max)
+{
+    while (n < max && p->answers != 0) {
+        fli_node *oldest = fli_node_at(rt, fli_node_at(rt, p->answers)->next);
+        if (!is_notice(oldest, FILCH_EVENT_CANCEL)) break;
+        nodes[n] = take_oldest(rt, &p->answers)->self;
+        fill_notice(rt, oldest, &events[n++]);
+    }
+    return n;
+}
+
 uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event *events, uint32_t *nodes, uint32_t max)
 {
     uint32_t n = 0;
@@ -186,18 +200,13 @@ uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event
         nodes[n] = 0;
         fill_system(&events[n++], FILCH_EVENT_CANCEL, FILCH_ECANCELLED, filch_none());
     }
-    while (n < max && p->answers != 0) {
-        fli_node *oldest = fli_node_at(rt, fli_node_at(rt, p->answers)->next);
-        if (!is_notice(oldest, FILCH_EVENT_CANCEL)) break;
-        nodes[n] = take_oldest(rt, &p->answers)->self;
-        fill_notice(rt, oldest, &events[n++]);
-    }
     bool messages = (p->flags & FLI_PROC_WAITING) == 0;
     bool limited = (fli_state_peek(&p->state) & FLI_LIMITED) != 0;
     /* News of drops leave room for an event that is there: in a flood there would be nothing else in small batches. */
     bool     room = n + 1 < max || (n < max && p->answers == 0 && p->messages == 0);
     uint32_t dropped = messages && limited && room ? fli_limit_take_dropped(p) : 0;
     if (dropped != 0) {
+        n = collect_cancels(rt, p, events, nodes, n, max - 1);
         fli_count(&p->dropped, dropped);
         nodes[n] = 0;
         fill_system(&events[n++], FILCH_EVENT_DROPPED, FILCH_OK, filch_int(dropped));
@@ -239,7 +248,8 @@ void fli_mail_release(fli_runtime *rt, fli_local *here, fli_proc *p, filch_event
 
 uint32_t fli_mail_discard(fli_runtime *rt, fli_local *here, fli_proc *p, uint64_t last)
 {
-    fli_mail_drain(rt, here, p, fli_word_head(last)); /* trims nothing: the word of a process that is over says of no limit */
+    fli_mail_drain(rt, here, p,
+                   fli_word_head(last)); /* trims nothing: the word of a process that is over says of no limit */
     uint32_t held = fli_mail_held(p);
     if (held != 0) fli_node_give(rt, here, fli_node_at(rt, held));
     p->flags &= (uint8_t)~FLI_PROC_HELD;
