@@ -2,15 +2,21 @@
  *
  * --size N round trips in all; CONNECTIONS (environment, 1) connections share them, PIPELINE (1) of them are in flight on each.
  * Client and server are processes of the same scheduler: a round trip is two writes, two reads, and both ends' waits.
- * With IDLE (environment) set to a number there are so many connections that do nothing, and the line says what each
- * takes in this program's memory: both its ends, each with its process, and what is waited for there. The system's own
- * buffers are not in it. */
+ * With IDLE (environment) set to a number there are so many connections that do nothing, from another program, and the line
+ * says what each takes in this program's memory: its process, its stream, and the read that waits there. What the system
+ * keeps for a socket is not in it. */
 #include "bench.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define BYTES 64
 
@@ -74,12 +80,14 @@ static filch_err listener_step(void *self, const filch_event *events, size_t cou
         if (events[i].tag == 1) {
             l->stream = filch_as_stream(&events[i].data);
             err = filch_stream_address(out, l->stream, FILCH_ADDRESS_LOCAL, address, sizeof address);
-            if (err == FILCH_OK) err = client_start(bench_here(out));
+            if (err == FILCH_OK && idle_connections == 0) err = client_start(bench_here(out));
+            if (idle_connections > 0) bench_over(&b);
         } else {
             filch_pid server;
             err = filch_spawn(bench_here(out), &server_type, NULL, &server);
             if (err == FILCH_OK) err = filch_stream_give(out, filch_as_stream(&events[i].data), server);
-            if (++accepted < connections && err == FILCH_OK) err = client_start(bench_here(out));
+            uint64_t now = __atomic_add_fetch(&accepted, 1, __ATOMIC_RELEASE);
+            if (idle_connections == 0 && now < connections && err == FILCH_OK) err = client_start(bench_here(out));
         }
         if (err == FILCH_OK) err = filch_yield_accept(out, 2, l->stream, FILCH_FOREVER);
     }
@@ -123,11 +131,7 @@ static filch_err client_step(void *self, const filch_event *events, size_t count
         if (events[i].error != FILCH_OK) return must(events[i].error, "client");
         if (events[i].tag == 1) {
             c->stream = filch_as_stream(&events[i].data);
-            if (idle_connections > 0) {
-                if (__atomic_add_fetch(&over, 1, __ATOMIC_ACQ_REL) == connections) bench_over(&b);
-            } else {
-                err = client_write(c, out, pipeline);
-            }
+            err = client_write(c, out, pipeline);
             if (err == FILCH_OK) err = filch_yield_read(out, 3, c->stream, 0, FILCH_FOREVER);
         } else if (events[i].tag == 3) {
             c->got += filch_size(&events[i].data);
@@ -157,6 +161,41 @@ static uint64_t number(const char *name, uint64_t otherwise)
     return value > 0 ? value : otherwise;
 }
 
+/* Another program that connects so many times and then does nothing. */
+static pid_t crowd(void)
+{
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    const char        *colon = strrchr(address, ':');
+    at.sin_port = htons((uint16_t)atoi(colon != NULL ? colon + 1 : "0"));
+    pid_t child = fork();
+    if (child != 0) return child;
+    for (uint64_t i = 0; i < connections; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        if (fd < 0 || connect(fd, (struct sockaddr *)&at, sizeof at) != 0) _exit(1);
+    }
+    (void)pause();
+    _exit(0);
+}
+
+static int idle_crowd(void)
+{
+    bench_spawn(&b, &listener_type, filch_none());
+    bench_wait(&b);
+    uint64_t rss = bench_rss_bytes();
+    bench_begin(&b);
+    pid_t child = crowd();
+    while (child > 0 && __atomic_load_n(&accepted, __ATOMIC_ACQUIRE) < connections && waitpid(child, NULL, WNOHANG) == 0) {
+        bench_sleep_ns(1000000);
+    }
+    bool all = __atomic_load_n(&accepted, __ATOMIC_ACQUIRE) == connections;
+    if (all) bench_quiet(&b);
+    bench_end(&b, connections);
+    bench_value(&b, (double)(bench_rss_bytes() - rss) / (double)connections, "bytes");
+    bench_extra(&b, "connections", (double)connections);
+    if (child > 0 && all) (void)kill(child, SIGKILL);
+    return bench_close(&b, all);
+}
+
 int main(int argc, char **argv)
 {
     bench_open(&b, "echo", 200000, argc, argv);
@@ -172,15 +211,11 @@ int main(int argc, char **argv)
         (void)setrlimit(RLIMIT_NOFILE, &files);
     }
     bench_start(&b, NULL);
-    uint64_t rss = bench_rss_bytes();
+    if (idle_connections > 0) return idle_crowd();
     bench_begin(&b);
     bench_spawn(&b, &listener_type, filch_none());
     bench_wait(&b);
-    bench_end(&b, idle_connections > 0 ? connections : per_client * connections);
-    if (idle_connections > 0) {
-        bench_value(&b, (double)(bench_rss_bytes() - rss) / (double)connections, "bytes");
-        return bench_close(&b, true);
-    }
+    bench_end(&b, per_client * connections);
     bench_extra(&b, "connections", (double)connections);
     bench_extra(&b, "pipeline", (double)pipeline);
     return bench_close(&b, rounds_done >= per_client * connections);

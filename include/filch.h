@@ -1290,8 +1290,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_receive_from(filch_out *out, uint
 FILCH_API FILCH_MUST_USE filch_err filch_yield_resolve(filch_out *out, uint64_t tag, const char *host,
                                                        const char *service);
 
-/* Read: whatever is there, at most `most` bytes (0: 65536). Exactly: `size` bytes (0 is FILCH_EINVAL). Until: up to and with the first
- * `delimiter` of 1 to 8 bytes, at most `limit` bytes with it; more is FILCH_ETOOBIG and stays for the next read.
+/* Read: whatever is there, at most `most` bytes (0: 65536). Exactly: `size` bytes, at least 1. Until: up
+ * to and with the first `delimiter` of 1 to 8 bytes, at most `limit` bytes with it; more is FILCH_ETOOBIG and stays for
+ * the next read.
  * Completes with the bytes. Up to 24 are in the event; more are a shared block, the one they were received in: filch_keep
  * and sending it on copy nothing. A part that is kept keeps the whole block, up to 64 KiB.
  *
@@ -1366,8 +1367,8 @@ enum {
     FILCH_OPEN_NEW = 32      /* with CREATE: fail with FILCH_EEXISTS if it is there */
 };
 
-/* A file, on the work pool: completes with its stream. filch_yield_read, _read_exactly, _write and _close work on it (one
- * at a time; timeouts do not apply, and read_until is FILCH_EINVAL); the end of the file is FILCH_EEND.
+/* A file, on the work pool: completes with its stream. Reads, writes and close work on it, one at a time; timeouts do not
+ * apply; the end of the file is FILCH_EEND.
  * Seek: moves to `offset` from `whence` (0 the beginning, 1 here, 2 the end); completes with where that is.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.

@@ -563,6 +563,44 @@ TEST(unix_sockets_work_the_same)
     })
 }
 
+/* ---- the host's own loop ---- */
+
+static bool is_readable(int fd)
+{
+    struct pollfd one = { .fd = fd, .events = POLLIN };
+    return poll(&one, 1, 0) == 1;
+}
+
+TEST(the_hosts_descriptor_is_readable_when_a_stream_has_news)
+{
+    world_begin(&w, FILCH_NO_WORKERS);
+    script server = SCRIPT(SERVE, DO_READ(0), DO_TIMEOUT(FILCH_SECONDS(30)), DO_READ(0));
+    int    wake = filch_wake_fd(w.sched);
+    script_start(&w, &server);
+    assert_true(is_readable(wake));
+    (void)world_tick(&w);
+    assert_false(is_readable(wake));
+    assert_true(filch_next_timeout(w.sched) == FILCH_FOREVER);
+    int fd = peer_connect(port_of(&server));
+    assert_true(is_readable(wake));
+    (void)world_tick(&w);
+    (void)world_tick(&w); /* a new stream is writable, which is news too */
+    assert_false(is_readable(wake));
+    same(send(fd, "hello", 5, 0), 5);
+    assert_true(is_readable(wake));
+    (void)world_tick(&w);
+    same(script_stage(&server), 5);
+    assert_string_equal(server.result[3].bytes, "hello");
+    assert_false(is_readable(wake));
+    uint64_t ns = filch_next_timeout(w.sched); /* the timeout of the read that waits */
+    assert_true(ns > FILCH_SECONDS(20) && ns <= FILCH_SECONDS(30));
+    close(fd);
+    assert_true(is_readable(wake));
+    script_ends(&w, &server);
+    same(server.result[5].error, FILCH_EEND);
+    world_end(&w);
+}
+
 /* ---- an idle world ---- */
 
 TEST(waiting_for_a_connection_uses_no_processor)
@@ -617,6 +655,7 @@ int main(void)
         cmocka_unit_test(stop_ends_what_waits_for_the_world),
         cmocka_unit_test(out_of_descriptors_is_told_and_does_not_spin),
         cmocka_unit_test(unix_sockets_work_the_same),
+        cmocka_unit_test(the_hosts_descriptor_is_readable_when_a_stream_has_news),
         cmocka_unit_test(waiting_for_a_connection_uses_no_processor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
