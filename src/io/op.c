@@ -17,6 +17,9 @@
 #include "port/clock.h"
 #include "proc/data.h"
 
+/* How often a program without a descriptor is asked whether it has ended, while somebody waits for that. */
+#define LOOK_NS FILCH_MILLISECONDS(10)
+
 /* In the alarm's cookie, above the stream's id. */
 #define WRITING_COOKIE (UINT64_C(1) << 63)
 
@@ -125,6 +128,11 @@ static filch_err set_alarm(fli_io *io, fli_stream *s, fli_way way)
     fli_op  *op = &s->ops[way];
     uint64_t when_ns = op->due_ns;
     if (op->at_once) return FILCH_EDEADLINE;
+    /* A program that the system has no descriptor for: nobody reports its end, so it is asked now and then. */
+    if (op->command == FILCH_CMD_EXIT && s->fd < 0) {
+        uint64_t look_ns = fli_clock_ns() + LOOK_NS;
+        if (look_ns < when_ns) when_ns = look_ns;
+    }
     if (op->command == FILCH_CMD_ACCEPT && s->resume_ns != 0 && s->resume_ns < when_ns) when_ns = s->resume_ns;
     if (when_ns == FLI_NEVER || op->timer != 0) return FILCH_OK;
     uint64_t cookie = fli_stream_id(s) | (way == FLI_WRITING ? WRITING_COOKIE : 0);

@@ -110,33 +110,14 @@ static filch_err handle_run(fli_io *io, const filch_command *command, filch_io_r
 
 /* ---- its end ---- */
 
-static fli_outcome status_of(fli_stream *s, bool wait)
+fli_outcome fli_exit_try(fli_io *io, fli_stream *s, fli_op *op)
 {
     int32_t status = 0;
-    int     ended = fli_program_status(s->pid, wait, &status);
+    (void)io, (void)op;
+    int ended = fli_program_status(s->pid, &status);
     if (ended == 0) return fli_outcome_again();
     if (ended < 0) return fli_outcome_failed(ended);
     return (fli_outcome){ .data = filch_int(status), .ready = true };
-}
-
-fli_outcome fli_exit_try(fli_io *io, fli_stream *s, fli_op *op)
-{
-    (void)io, (void)op;
-    return status_of(s, false);
-}
-
-/* Where the system has no descriptor for a program a thread of the pool waits. */
-static void wait_run(fli_job *job)
-{
-    fli_stream *s = FLI_OUTER(fli_stream, job, job);
-    fli_op_settle(s->io, s, FLI_READING, status_of(s, true));
-}
-
-bool fli_exit_submit(fli_io *io, fli_stream *s)
-{
-    if (s->kind != FLI_STREAM_PROGRAM || s->fd >= 0) return false;
-    fli_op_submit(io, s, wait_run, cancel);
-    return true;
 }
 
 typedef struct burial {

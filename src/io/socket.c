@@ -203,7 +203,6 @@ static filch_err handle_wait(fli_io *io, const filch_command *command, const fil
     } else {
         fli_op_ask(op, request);
     }
-    if (fli_exit_submit(io, s)) return FILCH_OK;
     /* Writing is ready unless the system has said otherwise; only then is a report worth waiting for. */
     fli_op_run(io, s, way, try_first || writes);
     return FILCH_OK;

@@ -155,7 +155,5 @@ filch_err fli_program_handle(fli_io *io, const filch_command *command, const fil
                              filch_receiver receiver);
 /* The program's stream is gone: it is killed and buried if it still runs. */
 void fli_program_end(fli_io *io, fli_stream *s);
-/* The operation waits for the end of a program that has no descriptor: the work pool does. False: it has one. */
-bool fli_exit_submit(fli_io *io, fli_stream *s);
 
 #endif

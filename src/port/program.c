@@ -120,11 +120,11 @@ int fli_program_start(char *const *argv, uint32_t flags, fli_program *out)
     return 0;
 }
 
-int fli_program_status(int64_t pid, bool wait, int32_t *status)
+int fli_program_status(int64_t pid, int32_t *status)
 {
     siginfo_t info = { .si_pid = 0 };
     int       n;
-    do n = waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT | (wait ? 0 : WNOHANG));
+    do n = waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT | WNOHANG);
     while (n != 0 && errno == EINTR);
     if (n != 0) return -errno;
     if (info.si_pid == 0) return 0;

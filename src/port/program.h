@@ -17,7 +17,7 @@ typedef struct fli_program {
 int fli_program_start(char *const *argv, uint32_t flags, fli_program *out);
 
 /* Has it ended? 1: yes, *status is its exit status, or -n for signal n; 0: no. It stays to be asked again. */
-int fli_program_status(int64_t pid, bool wait, int32_t *status);
+int fli_program_status(int64_t pid, int32_t *status);
 
 int fli_program_kill(int64_t pid, int number);
 

@@ -1,0 +1,196 @@
+/* io_parts.c - whose turn it is with a stream (io/turn.h): a process that reads, workers that hear reports, an alarm, and the
+ * one who closes. Nothing that was reported is left waiting, an operation is settled once, and the descriptor is closed
+ * once, by nobody else's hands in it.
+ *
+ * The socket is a number of bytes. The system adds them before it reports; looking at them is relaxed, so that only the
+ * turn can have brought the news. The descriptor and the operation are plain memory: a race on them is a violation. */
+#include "io/turn.h"
+#include "parts.h"
+
+enum { GEN = 3, OPERATION = 7 };
+
+static struct {
+    fli_turn turn;
+    FLI_ATOMIC(uint32_t) bytes[2]; /* by way */
+    uint32_t fd, operation[2];     /* plain */
+    uint32_t got[FLI_WEAK_THREADS + 1], stopped[FLI_WEAK_THREADS + 1], gone[FLI_WEAK_THREADS + 1];
+} * s;
+
+static void setup(void)
+{
+    s = fli_weak_new(sizeof *s);
+    fli_atomic_init(&s->turn, (uint64_t)GEN << FLI_TURN_GEN_SHIFT);
+    fli_turn_open(&s->turn);
+    s->fd = 5;
+}
+
+static uint32_t sum(const uint32_t *counts)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i <= FLI_WEAK_THREADS; i++) n += counts[i];
+    return n;
+}
+
+static void leave(fli_way way)
+{
+    if (!fli_turn_leave(&s->turn, way, false)) return;
+    s->fd = 0;
+    s->gone[fli_weak_self]++;
+}
+
+/* A try: true if there was something. */
+static bool try_it(fli_way way)
+{
+    must(s->fd == 5, "the descriptor is open while somebody uses it");
+    return fli_load_rlx(&s->bytes[way]) > 0;
+}
+
+/* What fli_op_run does. */
+static void run(fli_way way)
+{
+    for (;;) {
+        if (try_it(way)) {
+            must(s->operation[way] == OPERATION, "the operation is complete for whoever takes it");
+            s->got[fli_weak_self]++;
+            leave(way);
+            return;
+        }
+        fli_arm arm = fli_turn_arm(&s->turn, way);
+        if (arm == FLI_ARM_DONE) return;
+        if (arm == FLI_ARM_AGAIN) continue;
+        s->stopped[fli_weak_self]++;
+        leave(way);
+        return;
+    }
+}
+
+static void begin(fli_way way)
+{
+    fli_begin what = fli_turn_begin(&s->turn, GEN, way);
+    if (what == FLI_BEGIN_GONE) {
+        s->stopped[fli_weak_self]++;
+        return;
+    }
+    must(what == FLI_BEGIN_TRY, "nothing else is out that way");
+    s->operation[way] = OPERATION;
+    run(way);
+}
+
+static void read_it(void)
+{
+    begin(FLI_READING);
+}
+
+static void write_it(void)
+{
+    begin(FLI_WRITING);
+}
+
+static void hear(bool in, bool out)
+{
+    unsigned ours = fli_turn_report(&s->turn, GEN, in, out, false);
+    if ((ours & 1u << FLI_READING) != 0) run(FLI_READING);
+    if ((ours & 1u << FLI_WRITING) != 0) run(FLI_WRITING);
+}
+
+static void arrive(void)
+{
+    fli_store_rlx(&s->bytes[FLI_READING], 1);
+    hear(true, false);
+}
+
+static void arrive_both(void)
+{
+    fli_store_rlx(&s->bytes[FLI_READING], 1);
+    fli_store_rlx(&s->bytes[FLI_WRITING], 1);
+    hear(true, true);
+}
+
+/* A report that says more than there is. */
+static void false_alarm(void)
+{
+    hear(true, true);
+}
+
+static void ring(void)
+{
+    if (!fli_turn_stop(&s->turn, GEN, FLI_READING, FLI_TURN_EXPIRED)) return;
+    s->stopped[fli_weak_self]++;
+    leave(FLI_READING);
+}
+
+static void close_it(void)
+{
+    unsigned ours;
+    if (!fli_turn_close(&s->turn, GEN, &ours)) return;
+    for (int way = FLI_READING; way <= FLI_WRITING; way++) {
+        if ((ours & 1u << way) == 0) continue;
+        s->stopped[fli_weak_self]++;
+        leave((fli_way)way);
+    }
+    if (!fli_turn_closed(&s->turn)) return;
+    s->fd = 0;
+    s->gone[fli_weak_self]++;
+}
+
+static void check_read(void)
+{
+    must(sum(s->got) == 1, "what was reported is read, once");
+    must(s->fd == 5, "and nobody closes");
+}
+
+static void check_read_or_late(void)
+{
+    must(sum(s->got) + sum(s->stopped) == 1, "the operation is settled, once");
+    fli_weak_outcome(sum(s->got));
+}
+
+static void check_closed(void)
+{
+    must(sum(s->gone) == 1 && s->fd == 0, "it is closed, once");
+    must(sum(s->got) + sum(s->stopped) == 1, "the operation is settled, once");
+    fli_weak_outcome(sum(s->got));
+}
+
+static void check_closed_both(void)
+{
+    must(sum(s->gone) == 1 && s->fd == 0, "it is closed, once");
+    must(sum(s->got) + sum(s->stopped) == 2, "each operation is settled, once");
+    fli_weak_outcome(sum(s->got));
+}
+
+const fli_weak_program parts_io[] = {
+    { .name = "io_report",
+      .promise = "a report between the try and the wait",
+      .setup = setup,
+      .threads = { read_it, arrive },
+      .check = check_read },
+    { .name = "io_reports",
+      .promise = "two who hear reports, one of them in vain",
+      .setup = setup,
+      .threads = { read_it, arrive, false_alarm },
+      .check = check_read },
+    { .name = "io_alarm",
+      .promise = "a report against the alarm",
+      .setup = setup,
+      .threads = { read_it, arrive, ring },
+      .check = check_read_or_late },
+    { .name = "io_close",
+      .promise = "a report against the one who closes",
+      .setup = setup,
+      .threads = { read_it, arrive, close_it },
+      .check = check_closed },
+    { .name = "io_close_twice",
+      .promise = "two who close, and a report",
+      .setup = setup,
+      .threads = { read_it, close_it, close_it, false_alarm },
+      .check = check_closed,
+      .bound = 2 },
+    { .name = "io_close_both",
+      .promise = "reading and writing, a report for both, and the one who closes",
+      .setup = setup,
+      .threads = { read_it, write_it, arrive_both, close_it },
+      .check = check_closed_both,
+      .bound = 1 },
+    { 0 },
+};
