@@ -1,113 +1,126 @@
-/* run.c - `filch run FILE [ARGUMENT...]`: a Lua program, from its first line until nothing can happen any more.
+/* run.c - `filch run FILE|FOLDER [ARGUMENT...]`: a Lua program, from its first line until nothing can happen any more.
  *
  * The file is the first process, called with the arguments. The program ends when all processes have ended, or when
  * those that are left only wait for each other: no timer, no answer outstanding, nothing to read. It fails if the first
- * process failed; what others die of is told on standard error.
+ * process failed, or is one of those that wait for ever; what others die of is told on standard error.
  */
 #include "cli/run.h"
 
-#include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-typedef struct program {
-    filch_sched    *sched;
-    filch_lua      *lua;
-    filch_lua_code *code;
-    char            path[1024];
-    filch_err       first; /* how the first process ended; read when all workers are at rest */
-} program;
+#include "cli/program.h"
+#include "cli/tell.h"
 
-static int complain(const char *what, const char *text)
+enum { WORKERS = 1, MEMORY, SLICE, STOP_AFTER, STATS, ENV };
+
+const cli_option cli_run_options[] = {
+    { "--workers", "N", "one per CPU", "threads that run processes", WORKERS },
+    { "--memory", "SIZE", "64M", "what one process may hold", MEMORY },
+    { "--slice", "TIME", "5ms", "a process that runs longer is interrupted and goes on later", SLICE },
+    { "--stop-after", "TIME", "5s", "how long processes get to end when the program is stopped", STOP_AFTER },
+    { "--stats", NULL, "off", "the scheduler's counters at the end, on standard error", STATS },
+    { "--env", NULL, "off", "let processes read the environment: os.getenv", ENV },
+    { NULL, NULL, NULL, NULL, 0 },
+};
+
+typedef struct settings {
+    cli_program program;
+    cli_source  source;
+    const char *name; /* as it was given */
+    char      **args;
+    int         arg_count;
+    bool        stats;
+} settings;
+
+static bool take_option(settings *set, const cli_args *args, int which)
 {
-    fprintf(stderr, "filch: %s%s%s\n", what, text[0] != '\0' ? ": " : "", text);
-    return 1;
+    uint64_t number;
+    switch (which) {
+    case WORKERS:
+        if (!cli_value_number(args, 1, 1024, &number)) return false;
+        set->program.workers = (int32_t)number;
+        return true;
+    case MEMORY: return cli_value_size(args, &set->program.lua_options.memory_max);
+    case SLICE: return cli_value_time(args, &set->program.lua_options.slice_ns);
+    case STOP_AFTER: return cli_value_time(args, &set->program.stop_ns);
+    case STATS: set->stats = true; return true;
+    case ENV: set->program.lua_options.rights |= FILCH_LUA_MAY_ENV; return true;
+    default: return false; /* CLI_BAD: has been told */
+    }
 }
 
-static void first_ended(void *user, filch_pid pid, filch_err error, const filch_data *result)
+static bool read_line(settings *set, const cli_command *self, int argc, char **argv)
 {
-    (void)pid;
-    (void)result;
-    ((program *)user)->first = error;
+    cli_args args = { .command = self, .argv = argv, .argc = argc };
+    for (int what; (what = cli_next(&args)) != CLI_END;) {
+        if (what == CLI_OPERAND) {
+            set->name = args.value;
+            set->args = argv + args.at;
+            set->arg_count = argc - args.at;
+            return true;
+        }
+        if (!take_option(set, &args, what)) return false;
+    }
+    cli_error("run: which program?");
+    cli_hint("filch run FILE|FOLDER [ARGUMENT...]; `filch new NAME` makes one to start from");
+    return false;
 }
 
-static void failed(void *user, filch_pid pid, const char *name, filch_err error, const char *text, size_t size)
+static void tell_stats(filch_sched *sched)
 {
-    (void)user;
-    (void)pid;
-    (void)error;
-    fprintf(stderr, "filch: %s: %.*s\n", name, (int)size, text);
+    filch_stats s = FILCH_STATS_INIT;
+    if (filch_sched_stats(sched, &s) != FILCH_OK) return;
+    fprintf(stderr,
+            "filch: workers %u, processes %llu (%llu failed), steps %llu, messages %llu (%llu undelivered, %llu refused, "
+            "%llu dropped), yields %llu, steals %llu (%llu processes), sleeps %llu\n",
+            s.workers, (unsigned long long)s.spawned, (unsigned long long)s.failed, (unsigned long long)s.steps,
+            (unsigned long long)s.sent, (unsigned long long)s.undelivered, (unsigned long long)s.refused,
+            (unsigned long long)s.dropped, (unsigned long long)s.yields, (unsigned long long)s.steals,
+            (unsigned long long)s.stolen, (unsigned long long)s.sleeps);
 }
 
-/* Modules are looked for beside the program. */
-static void set_path(program *p, const char *file)
+/* The exit code of a program that has come to its end, or to a signal. */
+static int judge(const settings *set)
 {
-    const char *slash = strrchr(file, '/');
-    int         size = slash != NULL ? (int)(slash - file) : 1;
-    const char *folder = slash != NULL ? file : ".";
-    snprintf(p->path, sizeof p->path, "%.*s/?.lua;%.*s/?/init.lua", size, folder, size, folder);
+    const cli_program *p = &set->program;
+    if (p->signal != 0) return CLI_BY_SIGNAL + p->signal;
+    if (!p->first_over) {
+        cli_error("%s waits, and nothing can happen any more: no message, no timer, no answer is under way", set->source.file);
+        cli_hint("everybody else has ended, or waits too; a timeout in process.receive would be an end");
+        return CLI_FAILED;
+    }
+    if (p->first == FILCH_EKILLED) cli_error("%s was ended by force", set->source.file);
+    return p->first == FILCH_OK ? CLI_OK : CLI_FAILED;
 }
 
-static filch_err start(program *p, const char *file, char **argv, int argc, char *text, size_t text_size)
+static int start(settings *set)
 {
-    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
-    set_path(p, file);
-    options.path = p->path;
-    options.on_failure = failed;
-    filch_err err = filch_lua_create(&p->lua, &options);
-    if (err == FILCH_OK) err = filch_lua_load_file(p->lua, file, &p->code, text, text_size);
-    if (err == FILCH_OK) err = filch_sched_create(&p->sched, NULL);
-    if (err != FILCH_OK) return err;
-    filch_data *args = calloc((size_t)argc + 1, sizeof *args);
-    if (args == NULL) return FILCH_ENOMEM;
-    for (int i = 0; i < argc; i++) args[i] = filch_str(argv[i]);
-    filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
-    filch_lua_spawn_options how = FILCH_LUA_SPAWN_OPTIONS_INIT;
-    spawn.on_exit = first_ended;
-    spawn.on_exit_user = p;
-    how.spawn = &spawn;
-    how.args = args;
-    how.arg_count = (size_t)argc;
-    err = filch_lua_spawn(p->lua, p->sched, p->code, &how, NULL);
+    filch_data     *args = calloc((size_t)set->arg_count + 1, sizeof *args);
+    filch_lua_code *code = NULL;
+    if (args == NULL) return cli_error("out of memory"), CLI_REFUSED;
+    for (int i = 0; i < set->arg_count; i++) args[i] = filch_str(set->args[i]);
+    int result = cli_source_load(&set->source, set->program.lua, &code);
+    if (result == CLI_OK) result = cli_program_start(&set->program, code, args, (size_t)set->arg_count, NULL);
+    filch_lua_code_drop(set->program.lua, code);
     free(args);
-    return err;
+    return result;
 }
 
-/* Everybody asleep, no timer, no answer to come: what is left waits for ever. */
-static int is_quiet(const filch_stats *stats)
+int cli_run(const cli_command *self, int argc, char **argv)
 {
-    return stats->asleep == stats->workers && stats->timers == 0 && stats->yields == stats->completions;
-}
-
-/* Returns when nothing can happen any more. */
-static void wait_until_over(program *p)
-{
-    uint64_t steps = 0;
-    for (int pause_ms = 1;; pause_ms = pause_ms < 16 ? pause_ms * 2 : 16) {
-        filch_stats stats = FILCH_STATS_INIT;
-        if (filch_sched_stats(p->sched, &stats) != FILCH_OK || stats.alive == 0) return;
-        if (is_quiet(&stats) && stats.steps == steps) return;
-        steps = stats.steps;
-        (void)poll(NULL, 0, pause_ms);
+    settings set = { .program = { .lua_options = FILCH_LUA_OPTIONS_INIT, .stop_ns = FILCH_SECONDS(5) } };
+    if (!read_line(&set, self, argc, argv)) return CLI_USAGE;
+    int result = cli_source_find(&set.source, set.name);
+    if (result != CLI_OK) return result;
+    set.program.lua_options.path = set.source.path;
+    result = cli_program_open(&set.program, true);
+    if (result != CLI_OK) return result;
+    result = start(&set);
+    if (result == CLI_OK) {
+        cli_program_wait(&set.program);
+        result = judge(&set);
     }
-}
-
-int cli_run(int argc, char **argv)
-{
-    program p = { .first = FILCH_OK };
-    setvbuf(stdout, NULL, _IOLBF, 0); /* lines are seen when they are printed, whoever reads */
-    char    text[1024] = "";
-    if (argc < 1) {
-        fputs("filch: run what? usage: filch run FILE [ARGUMENT...]\n", stderr);
-        return 2;
-    }
-    filch_err err = start(&p, argv[0], argv + 1, argc - 1, text, sizeof text);
-    if (err == FILCH_OK) wait_until_over(&p);
-    if (p.sched != NULL) (void)filch_sched_stop(p.sched, FILCH_SECONDS(5), NULL);
-    fflush(stdout);
-    filch_lua_code_drop(p.lua, p.code);
-    if (p.lua != NULL) (void)filch_lua_destroy(p.lua);
-    if (err != FILCH_OK) return complain(text[0] != '\0' ? text : argv[0], text[0] != '\0' ? "" : filch_err_text(err));
-    return p.first == FILCH_OK || p.first == FILCH_ECANCELLED ? 0 : 1;
+    if (set.stats) tell_stats(set.program.sched);
+    cli_program_close(&set.program, set.program.signal != 0);
+    return result;
 }

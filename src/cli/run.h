@@ -2,9 +2,9 @@
 #ifndef FILCH_CLI_RUN_H
 #define FILCH_CLI_RUN_H
 
-#include <filch_lua.h>
+#include "cli/args.h"
 
-/* Runs the Lua program argv[0] with the arguments behind it. The exit code of the program. */
-int cli_run(int argc, char **argv);
+extern const cli_option cli_run_options[];
+int cli_run(const cli_command *self, int argc, char **argv);
 
 #endif

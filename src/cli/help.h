@@ -1,0 +1,16 @@
+/* help.h - the command `filch help`. */
+#ifndef FILCH_CLI_HELP_H
+#define FILCH_CLI_HELP_H
+
+#include <stdio.h>
+
+#include "cli/args.h"
+
+int cli_help(const cli_command *self, int argc, char **argv);
+
+/* What there is, in short. */
+void cli_help_all(FILE *file);
+/* Tells that there is no such command; gives the exit code. */
+int cli_no_command(const char *word);
+
+#endif

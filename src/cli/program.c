@@ -1,0 +1,183 @@
+/* program.c - see program.h.
+ *
+ * A signal, and the first process's end, each put a byte into a pipe that the main thread waits at. That nothing can
+ * happen any more is nobody's event: for that the main thread looks at the counters, ever more seldom while the program
+ * runs on (at last five times a second), and the program ends that much later than it could.
+ */
+#include "cli/program.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/tell.h"
+
+enum { FIRST_OVER = 'x', PAUSE_MAX_MS = 200 };
+
+static volatile sig_atomic_t bell = -1; /* where the handler rings */
+
+static void ring(int descriptor, char what)
+{
+    int kept = errno;
+    /* A pipe that is full has been rung at often enough. */
+    while (write(descriptor, &what, 1) < 0 && errno == EINTR) {}
+    errno = kept;
+}
+
+static void on_signal(int number)
+{
+    ring((int)bell, (char)number);
+}
+
+static void first_ended(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    cli_program *p = user;
+    (void)pid;
+    (void)result;
+    p->first = error;
+    ring(p->bell[1], FIRST_OVER);
+}
+
+static void failed(void *user, filch_pid pid, const char *name, filch_err error, const char *text, size_t size)
+{
+    char who[64];
+    (void)user;
+    (void)error;
+    cli_error("%s %s failed: %.*s", name, cli_pid_text(pid, who, sizeof who), (int)size, text);
+}
+
+static bool open_bell(cli_program *p)
+{
+    if (pipe(p->bell) != 0) return false;
+    for (int i = 0; i < 2; i++) {
+        (void)fcntl(p->bell[i], F_SETFD, FD_CLOEXEC);
+        (void)fcntl(p->bell[i], F_SETFL, O_NONBLOCK);
+    }
+    return true;
+}
+
+void cli_program_hear(void)
+{
+    struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART | (int)SA_RESETHAND };
+    sigemptyset(&action.sa_mask);
+    (void)sigaction(SIGINT, &action, NULL);
+    (void)sigaction(SIGTERM, &action, NULL);
+}
+
+int cli_program_open(cli_program *p, bool signals)
+{
+    filch_options options = FILCH_OPTIONS_INIT;
+    options.workers = p->workers;
+    p->lua_options.on_failure = failed;
+    p->lua_options.on_failure_user = p;
+    setvbuf(stdout, NULL, _IOLBF, 0); /* lines are seen when they are printed, whoever reads */
+    filch_err err = open_bell(p) ? FILCH_OK : FILCH_ESYS;
+    if (err != FILCH_OK) goto no_bell;
+    bell = p->bell[1];
+    if (signals) cli_program_hear();
+    err = filch_lua_create(&p->lua, &p->lua_options);
+    if (err != FILCH_OK) goto no_lua;
+    err = filch_sched_create(&p->sched, &options);
+    if (err != FILCH_OK) goto no_sched;
+    return CLI_OK;
+no_sched: (void)filch_lua_destroy(p->lua);
+no_lua: close(p->bell[0]), close(p->bell[1]);
+no_bell:
+    cli_error("cannot start: %s", filch_err_text(err));
+    return CLI_REFUSED;
+}
+
+int cli_program_start(cli_program *p, filch_lua_code *code, const filch_data *args, size_t arg_count, filch_pid *pid)
+{
+    filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
+    filch_lua_spawn_options how = FILCH_LUA_SPAWN_OPTIONS_INIT;
+    spawn.on_exit = first_ended;
+    spawn.on_exit_user = p;
+    how.spawn = &spawn;
+    how.args = args;
+    how.arg_count = arg_count;
+    filch_err err = filch_lua_spawn(p->lua, p->sched, code, &how, pid);
+    if (err == FILCH_OK) return CLI_OK;
+    cli_error("the first process cannot be started: %s",
+              err == FILCH_LUA_EMEMORY ? "--memory is too little for it" : filch_err_text(err));
+    return CLI_NOT_STARTED;
+}
+
+void cli_program_listen(cli_program *p, int pause_ms)
+{
+    char          bytes[64];
+    struct pollfd wait = { .fd = p->bell[0], .events = POLLIN };
+    if (poll(&wait, 1, pause_ms) <= 0) return;
+    ssize_t count = read(p->bell[0], bytes, sizeof bytes);
+    for (ssize_t i = 0; i < count; i++) {
+        if (bytes[i] == FIRST_OVER) p->first_over = true;
+        else if (bytes[i] >= 'a') p->answer = bytes[i];
+        else if (p->signal == 0) p->signal = bytes[i];
+    }
+}
+
+bool cli_program_is_quiet(const filch_stats *stats)
+{
+    return stats->asleep == stats->workers && stats->timers == 0 && stats->yields == stats->completions;
+}
+
+void cli_program_wait(cli_program *p)
+{
+    uint64_t steps = UINT64_MAX;
+    /* An eighth of the time so far: a short program is not kept waiting, a long one not disturbed. */
+    for (int pause_ms = 1, passed_ms = 0; p->signal == 0; passed_ms += pause_ms) {
+        filch_stats stats = FILCH_STATS_INIT;
+        if (filch_sched_stats(p->sched, &stats) != FILCH_OK) return;
+        bool over = stats.alive == 0 || (cli_program_is_quiet(&stats) && stats.steps == steps);
+        steps = stats.steps;
+        pause_ms = passed_ms / 8 < 1 ? 1 : passed_ms / 8 < PAUSE_MAX_MS ? passed_ms / 8 : PAUSE_MAX_MS;
+        cli_program_listen(p, over ? 0 : pause_ms);
+        if (over) return;
+    }
+}
+
+static void tell_stragglers(const filch_report *report)
+{
+    static const char *const states[] = { [FILCH_STATE_READY] = "was ready to run", [FILCH_STATE_RUNNING] = "was running",
+                                          [FILCH_STATE_BLOCKED] = "waited for an answer",
+                                          [FILCH_STATE_IDLE] = "waited for a message" };
+    for (size_t i = 0; i < report->count; i++) {
+        const filch_straggler *s = &report->stragglers[i];
+        char                   who[64];
+        fprintf(stderr, "    %s %s: %s\n", cli_pid_text(s->pid, who, sizeof who), s->name,
+                s->state >= FILCH_STATE_READY && s->state <= FILCH_STATE_IDLE ? states[s->state] : "was ending");
+    }
+    if (report->omitted > 0) fprintf(stderr, "    and %llu more\n", (unsigned long long)report->omitted);
+}
+
+static void tell_report(const cli_program *p, const filch_report *report)
+{
+    const char *why = p->signal == SIGINT ? "SIGINT" : p->signal == SIGTERM ? "SIGTERM" : "the end";
+    cli_error("stopped by %s: %llu processes ended by themselves, %llu by force after %.3g s", why,
+              (unsigned long long)report->ended, (unsigned long long)(report->forced + report->stuck),
+              (double)p->stop_ns / 1e9);
+}
+
+void cli_program_close(cli_program *p, bool report)
+{
+    filch_report found = FILCH_REPORT_INIT;
+    filch_err    err = filch_sched_stop(p->sched, p->stop_ns, &found);
+    fflush(stdout);
+    if (report || found.forced + found.stuck > 0) {
+        tell_report(p, &found);
+        tell_stragglers(&found);
+    }
+    filch_report_free(&found);
+    /* A step that does not return may still use all of it. */
+    if (err != FILCH_EBUSY) {
+        (void)filch_lua_destroy(p->lua);
+        cli_program_listen(p, 0);
+        bell = -1;
+        close(p->bell[0]);
+        close(p->bell[1]);
+    }
+}

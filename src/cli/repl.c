@@ -1,0 +1,240 @@
+/* repl.c - `filch repl`: lines are read, run in one process that lives on, and their values shown.
+ *
+ * The main thread reads. What it reads goes through a process of its own, the terminal, to the one that evaluates
+ * (repl.lua), because answers need somebody to go to; the terminal puts each answer into the pipe that the main thread
+ * waits at. Ctrl-C cancels what is being evaluated, and ends the program where nothing is.
+ */
+#include "cli/repl.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/program.h"
+#include "cli/tell.h"
+
+enum { WORKERS = 1, MEMORY };
+
+const cli_option cli_repl_options[] = {
+    { "--workers", "N", "one per CPU", "threads that run processes", WORKERS },
+    { "--memory", "SIZE", "64M", "what one process may hold", MEMORY },
+    { NULL, NULL, NULL, NULL, 0 },
+};
+
+static const char evaluator[] = {
+#include "cli/repl.inc"
+};
+
+/* ---- the terminal's process ----------------------------------------------------------------------------------------- */
+
+typedef struct terminal {
+    filch_pid evaluates;
+    int       answers; /* descriptor: 'd'one, 'f'ailed, 'm'ore */
+} terminal;
+
+static filch_err terminal_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)ctx;
+    if (method != NULL) return FILCH_EMETHOD;
+    *(terminal *)self = *(const terminal *)filch_as_ptr(args);
+    return FILCH_OK;
+}
+
+/* Its first letter. */
+static void answer(const terminal *t, const char *word)
+{
+    while (write(t->answers, word, 1) < 0 && errno == EINTR) {}
+}
+
+static filch_err terminal_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    const terminal *t = self;
+    filch_sched    *sched = filch_ctx_sched(filch_out_ctx(out));
+    bool            over = false;
+    for (size_t i = 0; i < count; i++) {
+        const filch_event *event = &events[i];
+        if (event->type == FILCH_EVENT_CANCEL) over = true;
+        if (event->type != FILCH_EVENT_MESSAGE) continue;
+        if (event->from.serial == t->evaluates.serial) answer(t, filch_raw(&event->data));
+        else if (filch_send(sched, t->evaluates, event->data) != FILCH_OK) answer(t, "x");
+    }
+    return over ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+static const filch_type terminal_type = { .name = "terminal", .size = sizeof(terminal), .init = terminal_init,
+                                          .step = terminal_step };
+
+/* ---- reading ------------------------------------------------------------------------------------------------------- */
+
+typedef struct repl {
+    cli_program program;
+    filch_pid   terminal, evaluates;
+    char       *text; /* \1 and the lines that belong together */
+    size_t      size;
+    char       *read; /* of standard input, and how much of it is the line before */
+    size_t      read_size, read_room, line_size;
+    bool        talks, failed; /* talks: with somebody at a terminal */
+} repl;
+
+/* Adds a line. False: no memory. */
+static bool add_line(repl *r, const char *line, size_t size)
+{
+    char *more = realloc(r->text, r->size + size + 2);
+    if (more == NULL) return false;
+    if (r->size == 0) more[r->size++] = '\1';
+    memcpy(more + r->size, line, size);
+    r->text = more;
+    r->size += size;
+    return true;
+}
+
+/* Waits for the answer to what has been sent; ctrl-C asks it to end. 'x': the evaluating process is gone. */
+static char await(repl *r)
+{
+    for (;;) {
+        cli_program_listen(&r->program, -1);
+        if (r->program.answer != 0) {
+            char got = r->program.answer;
+            r->program.answer = 0;
+            return got;
+        }
+        if (r->program.first_over) return 'x';
+        if (r->program.signal == SIGTERM) return 'x';
+        if (r->program.signal == SIGINT) {
+            r->program.signal = 0;
+            cli_program_hear();
+            (void)!filch_cancel(r->program.sched, r->evaluates);
+        }
+    }
+}
+
+static bool evaluate(repl *r)
+{
+    if (filch_send(r->program.sched, r->terminal, filch_bytes(r->text, r->size)) != FILCH_OK) return false;
+    char how = await(r);
+    if (how == 'm') return add_line(r, "\n", 1);
+    if (how == 'f') r->failed = true;
+    r->size = 0;
+    return how != 'x';
+}
+
+static void prompt(const repl *r)
+{
+    if (!r->talks) return;
+    fputs(r->size == 0 ? "> " : ">> ", stdout);
+    fflush(stdout);
+}
+
+/* Waits for more of standard input, or a signal. False: it has ended, or a signal has come. */
+static bool read_more(repl *r)
+{
+    struct pollfd waits[2] = { { .fd = STDIN_FILENO, .events = POLLIN }, { .fd = r->program.bell[0], .events = POLLIN } };
+    while (r->program.signal == 0 && !r->program.first_over) {
+        if (poll(waits, 2, -1) < 0) continue;
+        if (waits[1].revents != 0) cli_program_listen(&r->program, 0);
+        if (waits[0].revents == 0) continue;
+        if (r->read_size + 1 >= r->read_room) { /* one for the end of the last line */
+            char *more = realloc(r->read, r->read_room * 2 + 4096);
+            if (more == NULL) return false;
+            r->read = more;
+            r->read_room = r->read_room * 2 + 4096;
+        }
+        ssize_t size = read(STDIN_FILENO, r->read + r->read_size, r->read_room - r->read_size - 1);
+        if (size < 0 && errno == EINTR) continue;
+        if (size <= 0) return false;
+        r->read_size += (size_t)size;
+        return true;
+    }
+    return false;
+}
+
+/* The next line without its end, lent until the next call. NULL: there is none, or a signal has come. */
+static char *next_line(repl *r)
+{
+    r->read_size -= r->line_size;
+    if (r->line_size > 0) memmove(r->read, r->read + r->line_size, r->read_size);
+    r->line_size = 0;
+    char *end = NULL;
+    do {
+        if (r->read_size > 0) end = memchr(r->read, '\n', r->read_size);
+    } while (end == NULL && read_more(r));
+    if (r->program.signal != 0 || r->read_size == 0) return NULL;
+    if (end == NULL) end = r->read + r->read_size++; /* the last one: read_more has left room */
+    r->line_size = (size_t)(end - r->read) + 1;
+    *end = '\0';
+    if (end > r->read && end[-1] == '\r') end[-1] = '\0';
+    return r->read;
+}
+
+static void read_lines(repl *r)
+{
+    bool goes_on = true;
+    prompt(r);
+    for (char *line; goes_on && (line = next_line(r)) != NULL; prompt(r)) {
+        if (line[0] == '\0' && r->size == 0) continue;
+        if (r->size == 0 && (strcmp(line, "exit") == 0 || strcmp(line, "quit") == 0)) break;
+        goes_on = add_line(r, line, strlen(line)) && evaluate(r);
+    }
+    if (r->program.signal != 0) return;
+    if (r->size > 0) {
+        cli_error("the last line is not finished");
+        r->failed = true;
+    } else if (r->talks) {
+        putchar('\n');
+    }
+}
+
+static bool read_options(repl *r, const cli_command *self, int argc, char **argv)
+{
+    cli_args args = { .command = self, .argv = argv, .argc = argc };
+    uint64_t number;
+    for (int what; (what = cli_next(&args)) != CLI_END;) {
+        if (what == CLI_OPERAND) cli_error("repl: takes no '%s'", args.value);
+        if (what == WORKERS) {
+            if (!cli_value_number(&args, 1, 1024, &number)) return false;
+            r->program.workers = (int32_t)number;
+        } else if (what != MEMORY || !cli_value_size(&args, &r->program.lua_options.memory_max)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int start(repl *r)
+{
+    filch_lua_code *code = NULL;
+    char            text[256] = "";
+    if (filch_lua_load(r->program.lua, evaluator, sizeof evaluator, "repl.lua", &code, text, sizeof text) != FILCH_OK) {
+        return cli_error("%s", text), CLI_REFUSED;
+    }
+    int result = cli_program_start(&r->program, code, NULL, 0, &r->evaluates);
+    filch_lua_code_drop(r->program.lua, code);
+    terminal            ends = { .evaluates = r->evaluates, .answers = r->program.bell[1] };
+    filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
+    spawn.args = filch_ptr(&ends);
+    if (result == CLI_OK && filch_spawn(r->program.sched, &terminal_type, &spawn, &r->terminal) != FILCH_OK) result = CLI_REFUSED;
+    return result;
+}
+
+int cli_repl(const cli_command *self, int argc, char **argv)
+{
+    repl r = { .program = { .lua_options = FILCH_LUA_OPTIONS_INIT, .stop_ns = FILCH_SECONDS(1) }, .talks = isatty(0) != 0 };
+    if (!read_options(&r, self, argc, argv)) return CLI_USAGE;
+    int result = cli_program_open(&r.program, true);
+    if (result != CLI_OK) return result;
+    result = start(&r);
+    if (result == CLI_OK) {
+        if (r.talks) printf("filch %s. A line is run by a process that lives on; ctrl-D or exit ends it.\n", filch_version());
+        read_lines(&r);
+        if (r.program.signal != 0) result = CLI_BY_SIGNAL + r.program.signal;
+        else if (r.program.first_over || (r.failed && !r.talks)) result = CLI_FAILED;
+    }
+    (void)!filch_terminate(r.program.sched, r.evaluates); /* it takes a cancel for one of the line it evaluates */
+    cli_program_close(&r.program, false);
+    free(r.text);
+    free(r.read);
+    return result;
+}

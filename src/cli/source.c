@@ -1,0 +1,102 @@
+/* source.c - finding and compiling a program; what is wrong with it is told with its place, the line and a hint. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli/program.h"
+#include "cli/tell.h"
+
+static int missing(const char *file, int why)
+{
+    cli_error("%s: %s", file, strerror(why));
+    if (why == ENOENT) cli_hint("is the path right? `filch new NAME` makes a program to start from");
+    return CLI_NOT_STARTED;
+}
+
+static bool is_folder(const char *name)
+{
+    struct stat st;
+    return stat(name, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* Bytecode can do anything to the interpreter: it is not even given to it. Only files can be looked at and put back. */
+static bool is_bytecode(const char *file)
+{
+    struct stat st;
+    FILE       *in = stat(file, &st) == 0 && S_ISREG(st.st_mode) ? fopen(file, "rb") : NULL;
+    int         first = in != NULL ? getc(in) : EOF;
+    if (in != NULL) fclose(in);
+    return first == 0x1B;
+}
+
+int cli_source_find(cli_source *source, const char *name)
+{
+    struct stat st;
+    size_t      size = strlen(name);
+    while (size > 1 && name[size - 1] == '/') size--;
+    if (size == 0 || size > CLI_PATH_MAX / 2) {
+        cli_error("%s: this is no path", name);
+        return CLI_USAGE;
+    }
+    bool folder = is_folder(name);
+    snprintf(source->file, sizeof source->file, folder ? "%.*s/main.lua" : "%.*s", (int)size, name);
+    if (stat(source->file, &st) != 0) {
+        if (!folder) return missing(source->file, errno);
+        cli_error("%s: there is no main.lua in it", name);
+        cli_hint("a folder is run by its main.lua; name another file if it begins elsewhere");
+        return CLI_NOT_STARTED;
+    }
+    if (is_bytecode(source->file)) {
+        cli_error("%s: is bytecode, and only source is run", source->file);
+        cli_hint("give the .lua file that it was compiled from");
+        return CLI_NOT_STARTED;
+    }
+    const char *slash = strrchr(source->file, '/');
+    int         length = slash == NULL ? 1 : slash == source->file ? 0 : (int)(slash - source->file);
+    const char *root = slash == NULL ? "." : source->file;
+    snprintf(source->path, sizeof source->path, "%.*s/?.lua;%.*s/?/init.lua", length, root, length, root);
+    return CLI_OK;
+}
+
+/* Shows line `number` of the file, if it has one. */
+static void show_line(const char *file, long number)
+{
+    char  line[160];
+    FILE *in = fopen(file, "r");
+    if (in == NULL) return;
+    for (long at = 1; fgets(line, sizeof line, in) != NULL;) {
+        bool whole = strchr(line, '\n') != NULL;
+        if (at == number) {
+            line[strcspn(line, "\r\n")] = '\0';
+            fprintf(stderr, "%s%6ld |%s %s\n", cli_ink_on(stderr, CLI_FAINT), number, cli_ink_on(stderr, CLI_PLAIN), line);
+            break;
+        }
+        if (whole) at++;
+    }
+    fclose(in);
+}
+
+static const char *hint_for(const char *text)
+{
+    if (strstr(text, "near <eof>") != NULL) return "something that was opened is not closed: an `end`, a bracket, a quote";
+    if (strstr(text, "unfinished") != NULL) return "a quote or a long bracket is not closed";
+    return "nothing was started; mend the line and run it again";
+}
+
+int cli_source_load(const cli_source *source, filch_lua *lua, filch_lua_code **code)
+{
+    char      text[2048] = "";
+    filch_err err = filch_lua_load_file(lua, source->file, code, text, sizeof text);
+    if (err == FILCH_OK) return CLI_OK;
+    if (err == FILCH_LUA_ESYNTAX) cli_error("%s", text);
+    else cli_error("%s: %s", source->file, text[0] != '\0' ? text : filch_err_text(err));
+    if (err == FILCH_LUA_ESYNTAX) {
+        /* "file:12: what"; a long file name is cut in front, so look behind it. */
+        const char *colon = strstr(text, ".lua:");
+        long        number = colon != NULL ? strtol(colon + 5, NULL, 10) : 0;
+        if (number > 0) show_line(source->file, number);
+        cli_hint("%s", hint_for(text));
+    }
+    return err == FILCH_ENOMEM ? CLI_REFUSED : CLI_NOT_STARTED;
+}

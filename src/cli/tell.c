@@ -1,0 +1,79 @@
+/* tell.c - see tell.h. */
+#include "cli/tell.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const char *cli_ink_on(FILE *file, cli_ink ink)
+{
+    static const char *const codes[] = { "\033[0m", "\033[31m", "\033[32m", "\033[2m", "\033[1m" };
+    const char              *no = getenv("NO_COLOR"), *term = getenv("TERM");
+    if ((no != NULL && no[0] != '\0') || term == NULL || strcmp(term, "dumb") == 0 || !isatty(fileno(file))) return "";
+    return codes[ink];
+}
+
+void cli_error(const char *format, ...)
+{
+    char    text[8192];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    fprintf(stderr, "%sfilch:%s %s\n", cli_ink_on(stderr, CLI_RED), cli_ink_on(stderr, CLI_PLAIN), text);
+}
+
+void cli_hint(const char *format, ...)
+{
+    char    text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    fprintf(stderr, "%shint: %s%s\n", cli_ink_on(stderr, CLI_FAINT), text, cli_ink_on(stderr, CLI_PLAIN));
+}
+
+const char *cli_pid_text(filch_pid pid, char *text, size_t size)
+{
+    snprintf(text, size, "<%u.%u>", (unsigned)(pid.serial & UINT32_MAX), (unsigned)(pid.serial >> 32));
+    return text;
+}
+
+/* How many letters have to be changed, added, left out, or swapped with their neighbour. */
+static size_t distance(const char *a, const char *b)
+{
+    enum { LONGEST = 24 };
+    size_t rows[3][LONGEST + 1], n = strlen(a), m = strlen(b);
+    if (n > LONGEST || m > LONGEST) return LONGEST;
+    for (size_t j = 0; j <= m; j++) rows[0][j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        size_t *row = rows[i % 3], *above = rows[(i + 2) % 3], *above2 = rows[(i + 1) % 3];
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            size_t best = above[j - 1] + (a[i - 1] != b[j - 1]);
+            if (above[j] + 1 < best) best = above[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && above2[j - 2] + 1 < best) {
+                best = above2[j - 2] + 1;
+            }
+            row[j] = best;
+        }
+    }
+    return rows[n % 3][m];
+}
+
+const char *cli_nearest(const char *word, const char *const *texts, size_t count, size_t stride)
+{
+    const char *nearest = NULL;
+    size_t      best = 3; /* letters: beyond two it is another word */
+    for (size_t i = 0; i < count; i++) {
+        const char *text = *(const char *const *)((const char *)texts + i * stride);
+        size_t      far = distance(word, text);
+        if (far < best && far < strlen(text)) {
+            best = far;
+            nearest = text;
+        }
+    }
+    return nearest;
+}

@@ -1,0 +1,407 @@
+/* test.c - `filch test FILE|FOLDER...`: runs Lua programs in the simulator, each under many seeds.
+ *
+ * A file that returns a table is a set of tests, one per function; any other file is one test by itself. A test is the
+ * first process of a run. It fails when that process fails, when it still waits when nothing can happen any more, or
+ * when the run does not come to an end. What a run prints is kept, and shown when it fails, or when there is only one
+ * (--seed). The names of the tests are asked of the file itself, by a small program that loads it.
+ */
+#include "cli/test.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli/output.h"
+#include "cli/program.h"
+#include "cli/tell.h"
+
+enum { SEEDS = 1, SEED, ONLY, WORKERS, STEPS, STALL, CLOCK_JUMP, CHART, LIST };
+
+const cli_option cli_test_options[] = {
+    { "--seeds", "N", "100", "try each test with the seeds 1 to N", SEEDS },
+    { "--seed", "S", "all of them", "run with this seed alone, and show what it prints", SEED },
+    { "--only", "TEST", "every test", "run this test alone", ONLY },
+    { "--workers", "N", "4", "simulated workers, at most 64", WORKERS },
+    { "--steps", "N", "100000", "a run with more steps has failed: it does not end", STEPS },
+    { "--stall", "N", "20", "of 1000 turns, before which a worker falls asleep for long", STALL },
+    { "--clock-jump", "N", "0", "of 1000 turns, before which the clock jumps ahead by up to a second", CLOCK_JUMP },
+    { "--chart", "N", "40", "how many events of a failed run to show, the last ones; 0: none", CHART },
+    { "--list", NULL, "off", "list the tests, and run none", LIST },
+    { NULL, NULL, NULL, NULL, 0 },
+};
+
+/* Answers the names of the tests in a file, one per line; nothing if it is a test by itself. */
+static const char lister[] = "local source, name = ...\n"
+                             "local tests, names = assert(load(source, '@' .. name))(), {}\n"
+                             "if type(tests) ~= 'table' then return nil end\n"
+                             "for name, test in pairs(tests) do\n"
+                             "  if type(name) == 'string' and type(test) == 'function' then names[#names + 1] = name end\n"
+                             "end\n"
+                             "table.sort(names)\n"
+                             "return table.concat(names, '\\n')\n";
+
+typedef struct settings {
+    filch_sim_options sim;
+    uint64_t          seeds, seed;
+    bool              one_seed, list;
+    uint32_t          chart;
+    const char       *only;
+    uint64_t          tests, runs, failed, files;
+} settings;
+
+/* One file, and the run of it that is under way. */
+typedef struct bench {
+    settings       *set;
+    cli_source      source;
+    filch_lua      *lua;
+    filch_lua_code *code;
+    const char     *test; /* a function of it; NULL: the file itself */
+    const filch_data *args;
+    size_t          arg_count;
+    filch_sched    *sched;
+    filch_pid       first;
+    bool            over, waited; /* waited: for ever */
+    filch_err       error;
+    cli_output      printed, result; /* what the first process left: its words, or why it failed */
+} bench;
+
+/* ---- one run ---------------------------------------------------------------------------------------------------- */
+
+static void keep_print(void *user, const char *text, size_t size)
+{
+    cli_output_add(&((bench *)user)->printed, text, size);
+}
+
+static void keep_failure(void *user, filch_pid pid, const char *name, filch_err error, const char *text, size_t size)
+{
+    bench *b = user;
+    char   who[64];
+    (void)error;
+    if (pid.serial == b->first.serial) return; /* that is the test's own failure */
+    cli_output_print(&b->printed, "%s %s failed: %.*s\n", name, cli_pid_text(pid, who, sizeof who), (int)size,
+                     text);
+}
+
+static void first_ended(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    bench *b = user;
+    char   line[160];
+    (void)pid;
+    if (b->waited) return;
+    b->over = true;
+    b->error = error;
+    cli_output_clear(&b->result);
+    if (filch_size(result) > 0) cli_output_add(&b->result, filch_raw(result), filch_size(result));
+    if (error == FILCH_OK) return;
+    if (b->result.size == 0) cli_output_print(&b->result, "%s", filch_err_text(error));
+    const char *end = memchr(b->result.text, '\n', b->result.size);
+    snprintf(line, sizeof line, "%.*s", (int)(end != NULL ? (size_t)(end - b->result.text) : b->result.size), b->result.text);
+    (void)filch_sim_fail(b->sched, line);
+}
+
+static filch_err begin(filch_sched *sched, void *user)
+{
+    bench                  *b = user;
+    filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
+    filch_lua_spawn_options how = FILCH_LUA_SPAWN_OPTIONS_INIT;
+    b->sched = sched;
+    b->over = b->waited = false;
+    b->first = (filch_pid){ 0, 0 };
+    b->error = FILCH_OK;
+    cli_output_clear(&b->printed);
+    cli_output_clear(&b->result);
+    spawn.on_exit = first_ended;
+    spawn.on_exit_user = b;
+    how.spawn = &spawn;
+    how.method = b->test;
+    how.args = b->args;
+    how.arg_count = b->arg_count;
+    return filch_lua_spawn(b->lua, sched, b->code, &how, &b->first);
+}
+
+/* Called when nothing is left to do. */
+static filch_err look(filch_sched *sched, void *user)
+{
+    bench *b = user;
+    if (b->over) return FILCH_OK;
+    b->waited = true;
+    return filch_sim_fail(sched, "the test waits, and nothing can happen any more");
+}
+
+/* ---- one test ----------------------------------------------------------------------------------------------------- */
+
+/* As the one word of a shell. */
+static void print_word(const char *word)
+{
+    if (word[0] != '\0' && word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./")] == '\0') {
+        fputs(word, stdout);
+        return;
+    }
+    putchar('\'');
+    for (; *word != '\0'; word++) {
+        if (*word == '\'') fputs("'\\''", stdout);
+        else putchar(*word);
+    }
+    putchar('\'');
+}
+
+static void print_replay(const bench *b, uint64_t seed)
+{
+    const filch_sim_options *sim = &b->set->sim;
+    printf("  replay: filch test ");
+    print_word(b->source.file);
+    if (b->test != NULL) printf(" --only "), print_word(b->test);
+    printf(" --seed %llu", (unsigned long long)seed);
+    if (sim->workers != 4) printf(" --workers %u", sim->workers);
+    if (sim->steps_max != 100000) printf(" --steps %llu", (unsigned long long)sim->steps_max);
+    if (sim->stall != 20) printf(" --stall %u", sim->stall);
+    if (sim->clock_jump != 0) printf(" --clock-jump %u", sim->clock_jump);
+    printf("\n");
+}
+
+static void print_indented(const char *text, size_t size)
+{
+    const char *at = text, *end = text + size;
+    while (at < end) {
+        const char *line = memchr(at, '\n', (size_t)(end - at));
+        size_t      length = line != NULL ? (size_t)(line - at) : (size_t)(end - at);
+        printf("    %.*s\n", (int)length, at);
+        at += length + 1;
+    }
+}
+
+static void print_failure(const bench *b, const filch_sim_report *report)
+{
+    printf("%sFAIL%s %s%s%s, seed %llu: %s\n", cli_ink_on(stdout, CLI_RED), cli_ink_on(stdout, CLI_PLAIN), b->source.file,
+           b->test != NULL ? " " : "", b->test != NULL ? b->test : "", (unsigned long long)report->seed, report->text);
+    if (b->result.size > 0 && b->error != FILCH_OK) print_indented(b->result.text, b->result.size);
+    if (b->printed.size > 0) printf("  it printed:\n"), print_indented(b->printed.text, b->printed.size);
+    if (b->set->chart > 0 && report->chart != NULL) {
+        printf("  the last %u events:\n", b->set->chart);
+        print_indented(report->chart, strlen(report->chart));
+    }
+    print_replay(b, report->seed);
+}
+
+static bool run_test(bench *b)
+{
+    settings        *set = b->set;
+    filch_sim_report report = FILCH_SIM_REPORT_INIT;
+    const char      *name = b->test != NULL ? b->test : b->source.file;
+    set->tests++;
+    filch_err err = filch_sim_sweep(&set->sim, set->one_seed ? set->seed : 1, set->one_seed ? 1 : set->seeds, begin, b, &report);
+    if (err != FILCH_OK) {
+        cli_error("%s: %s", name, filch_err_text(err));
+        return false;
+    }
+    set->runs += report.runs;
+    bool fine = report.verdict == FILCH_SIM_OK;
+    if (fine) {
+        if (set->one_seed && b->printed.size > 0) fwrite(b->printed.text, 1, b->printed.size, stdout);
+        printf("%sok%s   %s%s%s, %llu seed%s", cli_ink_on(stdout, CLI_GREEN), cli_ink_on(stdout, CLI_PLAIN), b->source.file,
+               b->test != NULL ? " " : "", b->test != NULL ? b->test : "", (unsigned long long)report.runs,
+               report.runs == 1 ? "" : "s");
+        if (set->one_seed) printf(", run %016llx", (unsigned long long)report.hash);
+        printf("\n");
+    } else {
+        print_failure(b, &report);
+        set->failed++;
+    }
+    filch_sim_report_free(&report);
+    return true;
+}
+
+/* ---- one file ------------------------------------------------------------------------------------------------------- */
+
+static char *read_file(const char *file)
+{
+    struct stat st;
+    FILE       *in = stat(file, &st) == 0 ? fopen(file, "rb") : NULL;
+    char       *text = in != NULL ? calloc(1, (size_t)st.st_size + 1) : NULL;
+    if (text != NULL && fread(text, 1, (size_t)st.st_size, in) != (size_t)st.st_size) text[0] = '\0';
+    if (in != NULL) fclose(in);
+    return text;
+}
+
+/* The names of the tests, in b->result; empty if the file is a test by itself, or does not even load. */
+static void list_tests(bench *b)
+{
+    filch_sim_report report = FILCH_SIM_REPORT_INIT;
+    filch_lua_code  *listing = NULL, *code = b->code;
+    char            *text = read_file(b->source.file);
+    cli_output_clear(&b->result);
+    if (text == NULL || filch_lua_load(b->lua, lister, sizeof lister - 1, "list", &listing, NULL, 0) != FILCH_OK) {
+        free(text);
+        return;
+    }
+    const char *source = text[0] == '#' ? text + strcspn(text, "\n") : text;
+    filch_data  args[2] = { filch_str(source), filch_str(b->source.file) };
+    b->code = listing;
+    b->test = NULL;
+    b->args = args;
+    b->arg_count = 2;
+    b->set->sim.seed = b->set->one_seed ? b->set->seed : 1;
+    if (filch_sim_run(&b->set->sim, begin, b, &report) == FILCH_OK) filch_sim_report_free(&report);
+    if (!b->over || b->error != FILCH_OK) cli_output_clear(&b->result);
+    b->code = code;
+    b->args = NULL;
+    b->arg_count = 0;
+    filch_lua_code_drop(b->lua, listing);
+    free(text);
+}
+
+/* Runs the tests whose names `names` holds, one per line; it is taken apart. False: the machine refused. */
+static bool run_each(bench *b, char *names)
+{
+    for (char *rest, *name = strtok_r(names, "\n", &rest); name != NULL; name = strtok_r(NULL, "\n", &rest)) {
+        b->test = name;
+        if (b->set->only != NULL && strcmp(name, b->set->only) != 0) continue;
+        if (b->set->list) printf("%s %s\n", b->source.file, name), b->set->tests++;
+        else if (!run_test(b)) return false;
+    }
+    return true;
+}
+
+static bool run_tests(bench *b)
+{
+    list_tests(b);
+    if (b->result.size == 0) {
+        b->test = NULL;
+        if (b->set->only != NULL) return true;
+        if (b->set->list) return printf("%s\n", b->source.file), b->set->tests++, true;
+        return run_test(b);
+    }
+    char *names = strndup(b->result.text, b->result.size);
+    bool  fine = names != NULL && run_each(b, names);
+    free(names);
+    return fine;
+}
+
+static int test_file(settings *set, const char *name)
+{
+    bench b = { .set = set };
+    int   result = cli_source_find(&b.source, name);
+    if (result != CLI_OK) return result;
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    options.path = b.source.path;
+    options.signal = FILCH_LUA_NO_SIGNAL; /* in simulations instructions are counted */
+    options.print = options.log = keep_print;
+    options.print_user = options.log_user = options.on_failure_user = &b;
+    options.on_failure = keep_failure;
+    filch_err err = filch_lua_create(&b.lua, &options);
+    if (err != FILCH_OK) return cli_error("cannot start: %s", filch_err_text(err)), CLI_REFUSED;
+    result = cli_source_load(&b.source, b.lua, &b.code);
+    if (result == CLI_OK && !run_tests(&b)) result = CLI_REFUSED;
+    set->files++;
+    filch_lua_code_drop(b.lua, b.code);
+    (void)filch_lua_destroy(b.lua);
+    cli_output_free(&b.printed);
+    cli_output_free(&b.result);
+    return result;
+}
+
+static int is_test_file(const struct dirent *entry)
+{
+    static const char ending[] = "_test.lua";
+    size_t            size = strlen(entry->d_name), length = sizeof ending - 1;
+    return size > length && strcmp(entry->d_name + size - length, ending) == 0;
+}
+
+/* Every NAME_test.lua in the folder, by name. */
+static int test_folder(settings *set, const char *folder)
+{
+    struct dirent **entries;
+    int             result = CLI_OK, count = scandir(folder, &entries, is_test_file, alphasort);
+    if (count < 0) return cli_error("%s: %s", folder, strerror(errno)), CLI_NOT_STARTED;
+    for (int i = 0; i < count; i++) {
+        char file[CLI_PATH_MAX];
+        snprintf(file, sizeof file, "%s%s%s", strcmp(folder, ".") == 0 ? "" : folder, strcmp(folder, ".") == 0 ? "" : "/",
+                 entries[i]->d_name);
+        if (result == CLI_OK) result = test_file(set, file);
+        free(entries[i]);
+    }
+    free(entries);
+    if (count > 0) return result;
+    cli_error("%s: there is no file in it whose name ends with _test.lua", folder);
+    return CLI_NOT_STARTED;
+}
+
+static int test_operand(settings *set, const char *name)
+{
+    struct stat st;
+    return stat(name, &st) == 0 && S_ISDIR(st.st_mode) ? test_folder(set, name) : test_file(set, name);
+}
+
+/* ---- the command line --------------------------------------------------------------------------------------------- */
+
+static bool take_option(settings *set, const cli_args *args, int which)
+{
+    uint64_t number = 0;
+    switch (which) {
+    case SEEDS: return cli_value_number(args, 1, UINT64_MAX, &set->seeds);
+    case SEED: set->one_seed = true; return cli_value_number(args, 0, UINT64_MAX, &set->seed);
+    case ONLY: set->only = args->value; return true;
+    case WORKERS:
+        if (!cli_value_number(args, 1, 64, &number)) return false;
+        set->sim.workers = (uint32_t)number;
+        return true;
+    case STEPS: return cli_value_number(args, 1, UINT64_MAX, &set->sim.steps_max);
+    case STALL:
+        if (!cli_value_number(args, 0, 1000, &number)) return false;
+        set->sim.stall = (uint32_t)number;
+        return true;
+    case CLOCK_JUMP:
+        if (!cli_value_number(args, 0, 1000, &number)) return false;
+        set->sim.clock_jump = (uint32_t)number;
+        return true;
+    case CHART:
+        if (!cli_value_number(args, 0, 100000, &number)) return false;
+        set->chart = (uint32_t)number;
+        set->sim.chart_events = number > 0 ? (uint32_t)number : 1;
+        return true;
+    case LIST: set->list = true; return true;
+    default: return false;
+    }
+}
+
+/* Operands are moved to the front of argv. Their number, or -1. */
+static int read_line(settings *set, const cli_command *self, int argc, char **argv)
+{
+    cli_args args = { .command = self, .argv = argv, .argc = argc };
+    int      operands = 0;
+    for (int what; (what = cli_next(&args)) != CLI_END;) {
+        if (what == CLI_OPERAND) argv[operands++] = argv[args.at - 1];
+        else if (!take_option(set, &args, what)) return -1;
+    }
+    if (operands == 0) {
+        cli_error("test: which file or folder?");
+        cli_hint("filch test FILE|FOLDER...; in a folder it runs every file whose name ends with _test.lua");
+        return -1;
+    }
+    return operands;
+}
+
+int cli_test(const cli_command *self, int argc, char **argv)
+{
+    settings set = { .sim = FILCH_SIM_OPTIONS_INIT, .seeds = 100, .chart = 40 };
+    set.sim.workers = 4;
+    set.sim.chart_events = 40;
+    set.sim.check = look;
+    set.sim.steps_max = 100000;
+    set.sim.stall = 20;
+    int result = CLI_OK, operands = read_line(&set, self, argc, argv);
+    if (operands < 0) return CLI_USAGE;
+    for (int i = 0; i < operands && result == CLI_OK; i++) result = test_operand(&set, argv[i]);
+    if (result != CLI_OK) return result;
+    if (set.tests == 0) {
+        if (set.only != NULL) cli_error("test: there is no test '%s'", set.only);
+        else cli_error("test: there are no tests");
+        return CLI_NOT_STARTED;
+    }
+    if (set.list) return CLI_OK;
+    printf("%llu test%s, %llu run%s, %llu failed\n", (unsigned long long)set.tests, set.tests == 1 ? "" : "s",
+           (unsigned long long)set.runs, set.runs == 1 ? "" : "s", (unsigned long long)set.failed);
+    return set.failed == 0 ? CLI_OK : CLI_FAILED;
+}
