@@ -61,6 +61,13 @@ typedef struct supervisor {
     filch_err               error;  /* to end with */
 } supervisor;
 
+/* Zeroed. */
+static void *get(size_t size)
+{
+    void *at = malloc(size);
+    return at != NULL ? memset(at, 0, size) : NULL;
+}
+
 /* ---- orders from others ---- */
 
 typedef enum order_kind { ORDER_START, ORDER_STOP, ORDER_LIST } order_kind;
@@ -114,7 +121,7 @@ static bool child_is_sound(const filch_child *child)
 filch_err filch_child_start(filch_sched *sched, filch_pid pid, const filch_child *child)
 {
     if (sched == NULL || child == NULL || !child_is_sound(child)) return FILCH_EINVAL;
-    order *o = calloc(1, sizeof *o);
+    order *o = get(sizeof *o);
     if (o == NULL) return FILCH_ENOMEM;
     o->kind = ORDER_START;
     o->child = *child;
@@ -129,7 +136,7 @@ filch_err filch_child_start(filch_sched *sched, filch_pid pid, const filch_child
 
 static filch_err send_plain(filch_sched *sched, filch_pid pid, order_kind kind, const char *id)
 {
-    order *o = calloc(1, sizeof *o);
+    order *o = get(sizeof *o);
     if (o == NULL) return FILCH_ENOMEM;
     o->kind = kind;
     o->args = filch_none();
@@ -162,8 +169,10 @@ static filch_err add(supervisor *s, const filch_child *spec, kid **out)
     if (find_id(s, spec->id) != NULL) return FILCH_EEXISTS;
     if (s->count == s->room) {
         size_t room = s->room == 0 ? 8 : s->room * 2;
-        kid   *kids = realloc(s->kids, room * sizeof *kids);
+        kid   *kids = get(room * sizeof *kids);
         if (kids == NULL) return FILCH_ENOMEM;
+        if (s->count > 0) memcpy(kids, s->kids, s->count * sizeof *kids);
+        free(s->kids);
         s->kids = kids;
         s->room = room;
     }
@@ -449,7 +458,7 @@ static void obey_stop(supervisor *s, const order *o, filch_pid asker, filch_out 
 
 static void obey_list(supervisor *s, filch_pid asker, filch_out *out)
 {
-    filch_child_info *list = calloc(s->count > 0 ? s->count : 1, sizeof *list);
+    filch_child_info *list = get((s->count > 0 ? s->count : 1) * sizeof *list);
     if (list == NULL) {
         tell(out, asker, filch_int(FILCH_ENOMEM));
         return;

@@ -144,6 +144,12 @@ INSTEAD(void *, malloc, size_t size)
     return gets(MEMORY) ? __real_malloc(size) : NULL;
 }
 
+/* A compiler may make one of malloc and memset. */
+INSTEAD(void *, calloc, size_t count, size_t size)
+{
+    return gets(MEMORY) ? __real_calloc(count, size) : NULL;
+}
+
 INSTEAD(void *, realloc, void *old, size_t size)
 {
     if (old == NULL) return __wrap_malloc(size);
@@ -342,6 +348,71 @@ static struct {
     size_t size;
 } box;
 
+/* ---- relations: nodes, supervisors, scopes ---- */
+
+static filch_err resting_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    return count > 0 && events[0].type == FILCH_EVENT_CANCEL ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+static const filch_type resting = { .name = "resting", .step = resting_step };
+
+static filch_err relate_everything(filch_sched *sched, filch_pid a, filch_pid b)
+{
+    static const filch_child      child = { .id = "child", .type = &resting };
+    static const filch_supervisor tree = { .children = &child, .child_count = 1 };
+    static const filch_child      late = { .id = "late", .type = &resting };
+    filch_node                   *node = NULL;
+    filch_values                 *scope = NULL;
+    filch_pid                     pid;
+    filch_err                     err = filch_monitor(sched, a, b, 1, NULL);
+    if (err == FILCH_OK) err = filch_node_create(&node, NULL);
+    if (err == FILCH_OK) err = filch_values_scope(NULL, &scope);
+    if (err == FILCH_OK) err = filch_supervise(sched, &tree, NULL, &pid);
+    if (err == FILCH_OK) err = filch_child_start(sched, pid, &late);
+    if (err == FILCH_OK) err = filch_child_list(sched, pid);
+    filch_values_drop(scope);
+    filch_node_destroy(node);
+    return err;
+}
+
+/* True: a refusal came, and it was the answer. */
+static bool relate_without(thing t, long nth)
+{
+    filch_options opt = FILCH_OPTIONS_INIT;
+    filch_sched  *sched;
+    filch_pid     a, b;
+    uint32_t      ran;
+    books         before = now();
+    opt.workers = FILCH_NO_WORKERS;
+    ok(filch_sched_create(&sched, &opt));
+    ok(filch_spawn(sched, &resting, NULL, &a));
+    ok(filch_spawn(sched, &resting, NULL, &b));
+    refuse(t, nth);
+    filch_err err = relate_everything(sched, a, b);
+    bool      refused = was_refused();
+    refuse(t, 0);
+    if (refused) assert_true(err == FILCH_ESYS || err == FILCH_ENOMEM);
+    else ok(err);
+    ok(filch_monitor(sched, a, b, 1, NULL)); /* now it can be */
+    do ok(filch_tick(sched, 0, &ran));
+    while (ran > 0);
+    ok(filch_sched_stop(sched, FILCH_SECONDS(60), NULL));
+    same_books(before);
+    return refused;
+}
+
+TEST(relations_without_locks_or_memory_say_so_and_leave_nothing)
+{
+    static const thing things[] = { LOCK, MEMORY };
+    for (size_t i = 0; i < sizeof things / sizeof things[0]; i++) {
+        long nth = 1;
+        while (relate_without(things[i], nth)) nth++;
+        assert_true(nth > 5);
+    }
+}
+
 static void on_blackbox(void *user, filch_pid pid, filch_err error, const void *bytes, size_t size)
 {
     (void)user, (void)pid, (void)error;
@@ -498,6 +569,7 @@ int main(void)
         cmocka_unit_test(threads_start_even_if_signals_cannot_be_blocked),
         cmocka_unit_test(a_registry_without_memory_says_so_and_keeps_what_it_has),
         cmocka_unit_test(values_without_memory_say_so),
+        cmocka_unit_test(relations_without_locks_or_memory_say_so_and_leave_nothing),
         cmocka_unit_test(a_replay_without_memory_or_locks_is_an_answer_and_leaves_nothing),
         cmocka_unit_test(a_seed_is_there_without_entropy_and_never_zero),
         cmocka_unit_test(there_is_one_cpu_where_the_system_names_none),
