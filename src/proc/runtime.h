@@ -56,7 +56,7 @@ typedef struct fli_model_ops {
     filch_err (*handle)(fli_runtime *rt, const filch_command *command, filch_receiver receiver);
     /* The node of another host: filch_pid.node. */
     uint64_t (*node_of)(fli_runtime *rt, uint32_t host);
-    /* Thread: no process is left. */
+    /* The scheduler goes away: when this returns, no other host uses it any more. Thread: no process is left. */
     void (*fini)(fli_runtime *rt);
 } fli_model_ops;
 

@@ -116,7 +116,6 @@ static filch_err runtime_init(filch_sched *sched, const fli_mem *mem)
 
 static void runtime_fini(fli_runtime *rt)
 {
-    rt->model_ops->fini(rt);
     fli_slab_fini(&rt->procs);
     fli_slab_fini(&rt->nodes);
 }
@@ -273,6 +272,7 @@ static void check_nodes(filch_sched *sched)
 void fli_sched_free(filch_sched *sched)
 {
     fli_mem mem = sched->rt.mem;
+    sched->rt.model_ops->fini(&sched->rt); /* first: other hosts may still be using the rest */
     check_nodes(sched);
     workers_destroy(sched, sched->victim_count);
     bell_close(sched);

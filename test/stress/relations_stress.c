@@ -6,6 +6,8 @@
  * monitor, link, unlink, name, join, terminate, cancel. A census on each host is told of the end of every citizen of
  * both hosts, by monitors made at birth or later: when both have heard of all LIVES, each exactly once, the first part
  * is over. The second part is a storm: 10,000 processes in a ring of links with chords; one fails, and all must end.
+ * In the third part hosts come and go, while threads of the others send to, watch and name their processes: each
+ * monitor that was accepted brings one EXIT.
  *
  * Exit: 0 all well; 1 a notice was lost or doubled; 2 wrong usage, or the runtime refused.
  */
@@ -204,6 +206,101 @@ static bool storm(void)
     return all;
 }
 
+/* ---- hosts that come and go ---- */
+
+enum { VISITS = 12, GUESTS = 64, MEDDLERS = 2 };
+
+static struct {
+    FLI_ATOMIC(uint64_t) serials[GUESTS], node; /* of the host that is there now */
+    FLI_ATOMIC(uint64_t) watched, told;
+    FLI_ATOMIC(bool) over;
+    filch_pid watcher;
+} visit;
+
+static filch_err watcher_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    uint64_t exits = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        exits += events[i].type == FILCH_EVENT_EXIT;
+    }
+    fli_add_rlx(&visit.told, exits);
+    return filch_idle(out);
+}
+
+static const filch_type watcher_type = { .name = "watcher", .step = watcher_step };
+
+/* A thread of the program that uses the first host, and means processes of one that may be gone. */
+static void meddle(void *arg)
+{
+    fli_prng prng;
+    fli_prng_init(&prng, (uint64_t)(uintptr_t)arg);
+    while (!fli_load_rlx(&visit.over)) {
+        /* Not faster than the watcher reads. */
+        if (fli_load_rlx(&visit.watched) - fli_load_rlx(&visit.told) > 1000) {
+            fli_thread_yield();
+            continue;
+        }
+        filch_pid guest = { fli_load_rlx(&visit.node), fli_load_rlx(&visit.serials[fli_prng_below(&prng, GUESTS)]) };
+        filch_err err = FILCH_OK;
+        switch (fli_prng_below(&prng, 5)) {
+        case 0:
+            err = filch_monitor(town.hosts[0], visit.watcher, guest, 1, NULL);
+            if (err == FILCH_OK) fli_add_rlx(&visit.watched, 1);
+            break;
+        case 1: err = filch_send(town.hosts[0], guest, filch_int(2)); break;
+        case 2: err = filch_terminate(town.hosts[0], guest); break;
+        case 3: err = filch_register(town.hosts[0], "guest", guest); break;
+        default: err = filch_unregister(town.hosts[0], "guest"); break;
+        }
+        if (err == FILCH_ENOMEM) stress_must("meddling", err);
+    }
+}
+
+static filch_err guest_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+    }
+    return filch_idle(out);
+}
+
+static const filch_type guest_type = { .name = "guest", .step = guest_step };
+
+static bool visits(void)
+{
+    fli_thread meddlers[MEDDLERS];
+    stress_must("spawn", filch_spawn(town.hosts[0], &watcher_type, NULL, &visit.watcher));
+    fli_store_rlx(&visit.node, 1);
+    for (int i = 0; i < MEDDLERS; i++) {
+        stress_must("thread", fli_thread_start(&meddlers[i], "meddle", meddle, (void *)(uintptr_t)(i + 1)));
+    }
+    for (uint64_t n = 0; n < VISITS; n++) {
+        filch_options opt = FILCH_OPTIONS_INIT;
+        filch_sched  *host;
+        filch_pid     pid;
+        opt.node = 1000 + n;
+        opt.workers = 1;
+        stress_must("host", filch_node_add(town.node, &opt, &host));
+        fli_store_rlx(&visit.node, opt.node);
+        for (int i = 0; i < 4 * GUESTS; i++) {
+            stress_must("spawn", filch_spawn(host, &guest_type, NULL, &pid));
+            fli_store_rlx(&visit.serials[i % GUESTS], pid.serial);
+            fli_thread_yield();
+        }
+        stress_must("stop", filch_sched_stop(host, FILCH_SECONDS(60), NULL));
+    }
+    fli_store_rlx(&visit.over, true);
+    for (int i = 0; i < MEDDLERS; i++) fli_thread_join(&meddlers[i]);
+    uint64_t watched = fli_load_rlx(&visit.watched);
+    bool     all = reaches(&visit.told, watched) && fli_load_rlx(&visit.told) == watched;
+    printf("visits: %d hosts came and went, %" PRIu64 " of %" PRIu64 " exits heard\n", VISITS,
+           fli_load_rlx(&visit.told), watched);
+    return all;
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2 || !stress_parse(argv[1], 1, UINT64_C(1) << 32, &town.lives)) {
@@ -233,6 +330,7 @@ int main(int argc, char **argv)
     fine = fine && fli_load_rlx(&town.doubled) == 0;
     printf("%" PRIu64 " lives, each end heard of on %d hosts\n", town.lives, HOSTS);
     fine = fine && storm();
+    fine = fine && visits();
     filch_node_destroy(town.node);
     for (int i = 0; i < HOSTS; i++) (void)filch_sched_stop(town.hosts[i], FILCH_SECONDS(10), NULL);
     for (int i = 0; i < HOSTS; i++) free(town.told[i]);
