@@ -639,6 +639,85 @@ TEST(a_cancel_without_a_deadline_waits_for_ever)
     world_end_as(&w, 0, FILCH_EDEADLINE);
 }
 
+/* ---- black boxes ---- */
+
+static struct {
+    void     *bytes;
+    size_t    size;
+    filch_pid other;
+    uint64_t  refs[2]; /* as given then, and in the replay */
+    int       run;
+} taped;
+
+static void keep_box(void *user, filch_pid pid, filch_err error, const void *bytes, size_t size)
+{
+    (void)user;
+    (void)pid;
+    (void)error;
+    taped.bytes = malloc(size);
+    taped.size = size;
+    memcpy(taped.bytes, bytes, size);
+}
+
+/* Relates to another in every way, and fails when that one ends. */
+static filch_err taped_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    int64_t     *steps = self;
+    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    filch_pid    me = filch_ctx_self(filch_out_ctx(out));
+    filch_err    err = FILCH_OK;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_EXIT) return events[i].error;
+    }
+    if ((*steps)++ == 0) {
+        uint64_t ref;
+        err |= filch_monitor(sched, me, taped.other, 4, &taped.refs[taped.run]);
+        err |= filch_monitor(sched, me, taped.other, 5, &ref);
+        err |= filch_unmonitor(sched, me, ref);
+        err |= filch_register(sched, "taped", me);
+        err |= filch_join(sched, "taped", me);
+        err |= filch_broadcast(sched, "taped", filch_int(3), NULL);
+        err |= filch_send_name(sched, "taped", filch_str("a message to itself, longer than an event can hold"));
+        err |= filch_cancel_with(sched, taped.other, FAILURE, FILCH_SECONDS(100));
+    }
+    return err != FILCH_OK ? FILCH_EUSER : filch_idle(out);
+}
+
+static const filch_type taped_type = { .name = "taped", .size = sizeof(int64_t), .step = taped_step };
+
+/* Ends with an error when it is asked to end. */
+static filch_err play_sulks(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)me;
+    return has_cancel(events, count) ? events[0].error : filch_idle(out);
+}
+
+TEST(a_process_with_relations_fails_again_when_played_alone)
+{
+    filch_options         opt = FILCH_OPTIONS_INIT;
+    filch_blackbox_report report = FILCH_BLACKBOX_REPORT_INIT;
+    world                 w;
+    actor                 other = { 0 };
+    memset(&taped, 0, sizeof taped);
+    opt.on_blackbox = keep_box;
+    opt.blackbox = 100;
+    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    actor_start_with(&w, &other, play_sulks,
+                     (filch_spawn_options){ .size = sizeof(filch_spawn_options), .blackbox = FILCH_BLACKBOX_OFF });
+    taped.other = other.pid;
+    ok(filch_spawn(w.sched, &taped_type, NULL, NULL));
+    world_tick(&w);
+    assert_non_null(taped.bytes);
+    taped.run = 1;
+    ok(filch_blackbox_replay(taped.bytes, taped.size, &taped_type, &report));
+    assert_string_equal(report.text, "");
+    same(report.again, 1);
+    same(report.error, FAILURE);
+    assert_true(taped.refs[0] != 0 && taped.refs[0] == taped.refs[1]); /* answered as it was then */
+    free(taped.bytes);
+    world_end(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -665,6 +744,7 @@ int main(void)
         cmocka_unit_test(a_cancel_tells_who_why_and_how_long_and_comes_first),
         cmocka_unit_test(after_its_deadline_a_cancelled_process_is_ended),
         cmocka_unit_test(a_cancel_without_a_deadline_waits_for_ever),
+        cmocka_unit_test(a_process_with_relations_fails_again_when_played_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
