@@ -434,7 +434,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_inspect(filch_sched *sched, filch_pid p
 
 /* The statuses. The last one called in a step counts; return its value.
  *   continue  ready again at once; others get their turn all the same (docs/ARCHITECTURE.md, fairness)
- *   wait      until one of its yields completes (or a cancel): messages queue up meanwhile
+ *   wait      until one of its yields completes (or a cancel or notice comes): messages queue up meanwhile
  *   idle      until anything arrives
  *   done      over; `result` goes to on_exit and whoever watches
  * What the step yielded is dispatched after each of these, also after done.
@@ -784,7 +784,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_send_name(filch_sched *sched, const cha
 
 /* The same as yields, for the process that yields: it is the watcher, or one side of the link. Answered with
  * spawn     the pid: filch_as_pid
- * exec      the result of the new process, or its error, when it has ended
+ * exec      the result of the new process, or its error, when it has ended; it goes on if whoever waits for it ends
  * monitor   the number for unmonitor: filch_as_int. The EXIT event has the same tag
  * the rest  nothing
  *
