@@ -23,6 +23,7 @@ typedef struct script {
     int            count;
     filch_err      errors[4];
     char           text[128];
+    filch_pid      to;
     filch_receiver later[4]; /* asked with CMD_LATER, by the number asked with */
 } script;
 
@@ -231,7 +232,7 @@ static filch_err play_pass_on(actor *me, const filch_event *events, size_t count
     FILCH_AWAIT_MESSAGE(at);
     FILCH_AWAIT_MESSAGE(at);
     /* What is lent by the last await can go into the call of the next. */
-    FILCH_AWAIT(at, filch_yield_send(out, at->tag, *(filch_pid *)s->text, *at->data));
+    FILCH_AWAIT(at, filch_yield_send(out, at->tag, s->to, *at->data));
     s->errors[0] = at->error;
     FILCH_END(at);
 }
@@ -253,7 +254,7 @@ TEST(what_was_held_is_whole_and_lent_until_the_next_await)
     char   large[100];
     begin(&w, &s);
     actor_start(&w, &b, play_listen);
-    memcpy(s.text, &b.pid, sizeof b.pid);
+    s.to = b.pid;
     actor_start(&w, &a, play_pass_on);
     /* Both messages are in the first batch, before the yield is made: they are held. */
     memset(large, 'x', sizeof large);

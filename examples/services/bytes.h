@@ -1,0 +1,67 @@
+/* bytes.h - a row of bytes that grows. All zero is an empty one and holds no memory. */
+#ifndef SERVICE_BYTES_H
+#define SERVICE_BYTES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct bytes {
+    char  *at;
+    size_t size, room;
+    bool   failed; /* memory ran out: something is missing at the end */
+    bool   lent;   /* `at` is somebody else's memory: good until it is full */
+} bytes;
+
+/* Room for `size` more at the end, or NULL. Takes nothing yet: add to b->size what was used. */
+static inline char *bytes_room(bytes *b, size_t size)
+{
+    if (b->room - b->size < size) {
+        size_t room = b->room < 512 ? 1024 : b->room * 2;
+        if (room < b->size + size) room = b->size + size;
+        char *more = realloc(b->lent ? NULL : b->at, room);
+        if (more == NULL) {
+            b->failed = true;
+            return NULL;
+        }
+        if (b->lent) memcpy(more, b->at, b->size);
+        b->lent = false;
+        b->at = more;
+        b->room = room;
+    }
+    return b->at + b->size;
+}
+
+static inline void bytes_add(bytes *b, const void *from, size_t size)
+{
+    char *to = bytes_room(b, size);
+    if (to == NULL || size == 0) return;
+    memcpy(to, from, size);
+    b->size += size;
+}
+
+static inline void bytes_text(bytes *b, const char *text)
+{
+    bytes_add(b, text, strlen(text));
+}
+
+static inline void bytes_free(bytes *b)
+{
+    if (!b->lent) free(b->at);
+    *b = (bytes){ .at = NULL };
+}
+
+/* The first `size` are done with. An empty row gives its memory back. */
+static inline void bytes_eat(bytes *b, size_t size)
+{
+    if (size == b->size) {
+        bytes_free(b);
+        return;
+    }
+    memmove(b->at, b->at + size, b->size - size);
+    b->size -= size;
+}
+
+#endif

@@ -1,0 +1,255 @@
+/* kv.c - a key-value service that speaks the Redis protocol: redis-cli and redis-benchmark can talk to it.
+ *
+ *     build/examples/kv --port 6380 &
+ *     redis-cli -p 6380 set greeting hello
+ *
+ * PING ECHO GET SET DEL EXISTS INCR DECR INCRBY DECRBY DBSIZE FLUSHALL SELECT 0 QUIT, and as much of COMMAND and CONFIG as
+ * clients ask for when they begin. DEBUG PANIC makes the connection's process fail, to show that nobody else minds.
+ * Nothing expires and nothing is written to disk: it is an example, and the whole service is resp.c, table.c and this.
+ *
+ * All requests in what was read are answered with one write (service.h, connection.c); the table is table.c.
+ */
+#include <ctype.h>
+#include <stdio.h>
+
+#include "resp.h"
+#include "service.h"
+
+/* What a command does with its arguments, args[0] being its name. */
+typedef service_next (*command_fn)(const resp_request *r, bytes *out);
+
+typedef struct command {
+    const char *name;
+    int         least, most; /* arguments with the name; most 0: any number */
+    command_fn  run;
+} command;
+
+static bool is_word(slice text, const char *word)
+{
+    size_t i = 0;
+    for (; i < text.size && word[i] != '\0'; i++) {
+        if (toupper((unsigned char)text.at[i]) != word[i]) return false;
+    }
+    return i == text.size && word[i] == '\0';
+}
+
+static service_next do_ping(const resp_request *r, bytes *out)
+{
+    if (r->count == 1) resp_simple(out, "PONG");
+    else resp_bulk(out, r->args[1]);
+    return SERVICE_READ;
+}
+
+static service_next do_echo(const resp_request *r, bytes *out)
+{
+    resp_bulk(out, r->args[1]);
+    return SERVICE_READ;
+}
+
+static service_next do_get(const resp_request *r, bytes *out)
+{
+    if (table_get(r->args[1], out, resp_bulk_head)) resp_end(out);
+    else resp_nothing(out);
+    return SERVICE_READ;
+}
+
+static service_next do_set(const resp_request *r, bytes *out)
+{
+    if (r->count > 3) resp_error(out, "syntax error"); /* no options here */
+    else if (table_set(r->args[1], r->args[2])) resp_simple(out, "OK");
+    else resp_error(out, "out of memory");
+    return SERVICE_READ;
+}
+
+static service_next for_each(const resp_request *r, bytes *out, bool (*what)(slice key))
+{
+    int64_t count = 0;
+    for (int i = 1; i < r->count; i++) count += what(r->args[i]);
+    resp_number(out, count);
+    return SERVICE_READ;
+}
+
+static service_next do_del(const resp_request *r, bytes *out)
+{
+    return for_each(r, out, table_delete);
+}
+
+static service_next do_exists(const resp_request *r, bytes *out)
+{
+    return for_each(r, out, table_has);
+}
+
+static service_next add(slice key, int64_t by, bytes *out)
+{
+    int64_t result;
+    switch (table_add(key, by, &result)) {
+    case TABLE_SUM: resp_number(out, result); break;
+    case TABLE_NO_NUMBER: resp_error(out, "value is not an integer or out of range"); break;
+    case TABLE_TOO_LARGE: resp_error(out, "increment or decrement would overflow"); break;
+    case TABLE_NO_MEMORY: resp_error(out, "out of memory"); break;
+    }
+    return SERVICE_READ;
+}
+
+static service_next do_incr(const resp_request *r, bytes *out)
+{
+    return add(r->args[1], 1, out);
+}
+
+static service_next do_decr(const resp_request *r, bytes *out)
+{
+    return add(r->args[1], -1, out);
+}
+
+/* A number as an argument; `sign` is -1 to take it away. */
+static service_next add_argument(const resp_request *r, bytes *out, int sign)
+{
+    char  text[24] = "", *end = text;
+    slice number = r->args[2];
+    long long by = 0;
+    if (number.size > 0 && number.size < 20 && !isspace((unsigned char)number.at[0])) {
+        memcpy(text, number.at, number.size);
+        by = strtoll(text, &end, 10);
+    }
+    if (end == text || *end != '\0' || strlen(text) != number.size) {
+        resp_error(out, "value is not an integer or out of range");
+        return SERVICE_READ;
+    }
+    return add(r->args[1], by * sign, out);
+}
+
+static service_next do_incrby(const resp_request *r, bytes *out)
+{
+    return add_argument(r, out, 1);
+}
+
+static service_next do_decrby(const resp_request *r, bytes *out)
+{
+    return add_argument(r, out, -1);
+}
+
+static service_next do_dbsize(const resp_request *r, bytes *out)
+{
+    (void)r;
+    resp_number(out, (int64_t)table_count());
+    return SERVICE_READ;
+}
+
+static service_next do_flushall(const resp_request *r, bytes *out)
+{
+    (void)r;
+    table_clear();
+    resp_simple(out, "OK");
+    return SERVICE_READ;
+}
+
+static service_next do_select(const resp_request *r, bytes *out)
+{
+    if (r->args[1].size == 1 && r->args[1].at[0] == '0') resp_simple(out, "OK");
+    else resp_error(out, "DB index is out of range");
+    return SERVICE_READ;
+}
+
+static service_next do_quit(const resp_request *r, bytes *out)
+{
+    (void)r;
+    resp_simple(out, "OK");
+    return SERVICE_CLOSE;
+}
+
+/* redis-cli asks for the commands to complete names; it is content with none. */
+static service_next do_command(const resp_request *r, bytes *out)
+{
+    (void)r;
+    resp_array(out, 0);
+    return SERVICE_READ;
+}
+
+/* redis-benchmark asks how the data is saved: it is not. */
+static service_next do_config(const resp_request *r, bytes *out)
+{
+    if (!is_word(r->args[1], "GET") || r->count != 3) {
+        resp_error(out, "CONFIG has GET and one name here, and nothing can be set");
+        return SERVICE_READ;
+    }
+    bool save = is_word(r->args[2], "SAVE"), append = is_word(r->args[2], "APPENDONLY");
+    resp_array(out, save || append ? 2 : 0);
+    if (save || append) {
+        resp_bulk(out, r->args[2]);
+        resp_bulk(out, save ? (slice){ "", 0 } : (slice){ "no", 2 });
+    }
+    return SERVICE_READ;
+}
+
+static service_next do_debug(const resp_request *r, bytes *out)
+{
+    if (is_word(r->args[1], "PANIC")) return SERVICE_FAIL;
+    resp_error(out, "DEBUG has PANIC here");
+    return SERVICE_READ;
+}
+
+/* The common ones first: they are looked through in order. */
+static const command commands[] = {
+    { "GET", 2, 2, do_get },          { "SET", 3, 0, do_set },          { "INCR", 2, 2, do_incr },
+    { "PING", 1, 2, do_ping },        { "DEL", 2, 0, do_del },          { "EXISTS", 2, 0, do_exists },
+    { "DECR", 2, 2, do_decr },        { "INCRBY", 3, 3, do_incrby },    { "DECRBY", 3, 3, do_decrby },
+    { "ECHO", 2, 2, do_echo },        { "DBSIZE", 1, 1, do_dbsize },    { "FLUSHALL", 1, 2, do_flushall },
+    { "SELECT", 2, 2, do_select },    { "QUIT", 1, 0, do_quit },        { "COMMAND", 1, 0, do_command },
+    { "CONFIG", 2, 0, do_config },    { "DEBUG", 2, 0, do_debug },
+};
+
+/* "unknown command 'x'", with the part of the name that can be printed. */
+static void unknown(slice name, bytes *out)
+{
+    char shown[65];
+    size_t size = name.size < sizeof shown - 1 ? name.size : sizeof shown - 1;
+    for (size_t i = 0; i < size; i++) shown[i] = (char)(isprint((unsigned char)name.at[i]) ? name.at[i] : '?');
+    shown[size] = '\0';
+    char text[128];
+    snprintf(text, sizeof text, "unknown command '%s'", shown);
+    resp_error(out, text);
+}
+
+static service_next run(const resp_request *r, bytes *out)
+{
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        const command *c = &commands[i];
+        if (!is_word(r->args[0], c->name)) continue;
+        if (r->count >= c->least && (c->most == 0 || r->count <= c->most)) return c->run(r, out);
+        char text[96];
+        snprintf(text, sizeof text, "wrong number of arguments for '%s' command", c->name);
+        for (char *at = text; *at != '\0'; at++) *at = (char)tolower((unsigned char)*at);
+        resp_error(out, text);
+        return SERVICE_READ;
+    }
+    unknown(r->args[0], out);
+    return SERVICE_READ;
+}
+
+static service_next answer(uint64_t *memory, const char *in, size_t size, size_t *used, bytes *reply)
+{
+    static _Thread_local resp_request request; /* too large for the stack of a step */
+    const char *error = NULL;
+    (void)memory;
+    for (;;) {
+        int64_t took = resp_read(in + *used, size - *used, &request, &error);
+        if (took == 0) return SERVICE_READ;
+        if (took < 0) {
+            resp_error(reply, error);
+            return SERVICE_CLOSE; /* nobody knows where the next request begins */
+        }
+        *used += (size_t)took;
+        service_next next = request.count > 0 ? run(&request, reply) : SERVICE_READ;
+        if (next != SERVICE_READ) return next;
+        if (reply->size >= SERVICE_REPLY_BYTES) return SERVICE_AGAIN;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const service kv = { .name = "kv", .answer = answer };
+    if (!table_open()) return 1;
+    int code = service_run(&kv, argc, argv);
+    table_close();
+    return code;
+}

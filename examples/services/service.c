@@ -1,0 +1,224 @@
+/* service.c - the acceptor, the watch for signals, and the supervisor over them; see service.h for the picture. */
+#include "service.h"
+
+#include <filch_await.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/resource.h>
+
+#include "connection.h"
+
+#define CHILDREN_MAX 8
+
+/* There is one service in a program. Written before the scheduler starts, or under the rule that stands beside it. */
+static struct {
+    const service *what;
+    char           address[64]; /* the acceptor alone: once it listens, with the port it got */
+    bool           listening;   /* the same */
+    sem_t          over;
+    int            code; /* written before `over` is posted the first time that matters, read after */
+} here;
+
+static void finish(int code)
+{
+    if (code != 0) here.code = code;
+    sem_post(&here.over);
+}
+
+static void complain(const char *what, filch_err err)
+{
+    fprintf(stderr, "%s: %s: %s\n", here.what->name, what, filch_err_text(err));
+}
+
+/* ---- acceptor ---- */
+
+struct acceptor {
+    filch_await  at;
+    filch_stream listener;
+};
+
+static filch_err welcome(filch_out *out, filch_stream stream)
+{
+    const service      *what = here.what;
+    filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
+    filch_pid           pid;
+    if (what->connection_options != NULL) how = *what->connection_options;
+    how.relations |= FILCH_SPAWN_MONITOR; /* to hear how it ends */
+    if (what->connection == NULL) how.args = filch_ptr((void *)(uintptr_t)what);
+    filch_err err = filch_spawn(filch_ctx_sched(filch_out_ctx(out)),
+                                what->connection != NULL ? what->connection : &connection_type, &how, &pid);
+    return err == FILCH_OK ? filch_stream_give(out, stream, pid) : err;
+}
+
+/* A connection that cannot be served is closed; the others go on. */
+static filch_err accepted(filch_out *out, const filch_event *event)
+{
+    filch_err err = event->error;
+    if (err == FILCH_ESTREAM || err == FILCH_ECANCELLED) return err; /* the listener itself is gone */
+    if (err == FILCH_OK) {
+        filch_stream stream = filch_as_stream(&event->data);
+        err = welcome(out, stream);
+        if (err != FILCH_OK && filch_yield_close(out, 0, stream) != FILCH_OK) return err;
+    }
+    if (err != FILCH_OK) complain("a connection could not be taken", err);
+    return FILCH_OK;
+}
+
+/* The address with the port that was chosen: a restarted acceptor must come back to the same. */
+static filch_err announce(filch_out *out, filch_stream listener)
+{
+    filch_err err = filch_stream_address(out, listener, FILCH_ADDRESS_LOCAL, here.address, sizeof here.address);
+    if (err != FILCH_OK || here.listening) return err;
+    here.listening = true;
+    printf("listening on %s\n", here.address);
+    fflush(stdout);
+    return FILCH_OK;
+}
+
+static filch_err acceptor_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    enum { ACCEPT = 1 };
+    struct acceptor *a = self;
+    filch_await     *at = &a->at;
+    filch_err        err = FILCH_OK;
+    FILCH_BEGIN(at, events, count, out);
+    FILCH_AWAIT(at, filch_yield_listen(out, at->tag, here.address, NULL));
+    if (at->error != FILCH_OK) {
+        complain(here.address, at->error);
+        if (here.listening) return at->error; /* it has worked before: the supervisor tries again */
+        finish(1);
+        return filch_done(out, filch_none());
+    }
+    a->listener = filch_as_stream(at->data);
+    err = announce(out, a->listener);
+    if (err == FILCH_OK) err = filch_yield_accept(out, ACCEPT, a->listener, FILCH_FOREVER);
+    while (err == FILCH_OK) {
+        FILCH_AWAIT_EVENT(at);
+        if (at->event->type == FILCH_EVENT_YIELD && at->event->tag == ACCEPT) {
+            err = accepted(out, at->event);
+            if (err == FILCH_OK) err = filch_yield_accept(out, ACCEPT, a->listener, FILCH_FOREVER);
+        } else if (at->event->type == FILCH_EVENT_EXIT && at->error != FILCH_OK && at->error != FILCH_ECANCELLED) {
+            complain("a connection failed", at->error);
+        }
+    }
+    return err;
+    FILCH_END(at);
+}
+
+static const filch_type acceptor = {
+    .name = "acceptor", .size = sizeof(struct acceptor), .step = acceptor_step, .close = filch_await_close
+};
+
+/* ---- watch ---- */
+
+struct watch {
+    filch_await  at;
+    filch_stream signals;
+};
+
+static filch_err watch_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    static const int numbers[] = { SIGINT, SIGTERM };
+    struct watch    *w = self;
+    filch_await     *at = &w->at;
+    FILCH_BEGIN(at, events, count, out);
+    FILCH_AWAIT(at, filch_yield_signals(out, at->tag, numbers, 2));
+    w->signals = filch_as_stream(at->data);
+    FILCH_AWAIT(at, filch_yield_read(out, at->tag, w->signals, 0, FILCH_FOREVER));
+    if (at->error != FILCH_OK) complain("signals", at->error);
+    finish(at->error == FILCH_OK ? 0 : 1);
+    FILCH_END(at);
+}
+
+static const filch_type watch = {
+    .name = "watch", .size = sizeof(struct watch), .step = watch_step, .close = filch_await_close
+};
+
+/* ---- the program ---- */
+
+/* Only when restarts did not help, or at the end. */
+static void on_exit_of_supervisor(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    (void)user;
+    (void)pid;
+    (void)result;
+    if (error == FILCH_OK || error == FILCH_ECANCELLED) return;
+    complain("giving up", error);
+    finish(1);
+}
+
+static bool number(const char *text, unsigned long most, unsigned long *out)
+{
+    char *end;
+    *out = text != NULL ? strtoul(text, &end, 10) : 0;
+    return text != NULL && text[0] >= '0' && text[0] <= '9' && *end == '\0' && *out <= most;
+}
+
+static bool options_read(int argc, char **argv, unsigned long *port, unsigned long *workers)
+{
+    *port = *workers = 0;
+    for (int i = 1; i < argc; i += 2) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        bool        fine = (strcmp(argv[i], "--port") == 0 && number(value, 65535, port)) ||
+                    (strcmp(argv[i], "--workers") == 0 && number(value, 1024, workers));
+        if (fine) continue;
+        fprintf(stderr, "usage: %s [--port N] [--workers N]\n", here.what->name);
+        return false;
+    }
+    return true;
+}
+
+/* A connection is a descriptor: as many as the system lets us have. */
+static void raise_limit(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+    files.rlim_cur = files.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &files);
+}
+
+static filch_err start(filch_sched *sched, filch_supervisor *tree, filch_child *children)
+{
+    filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
+    size_t              count = here.what->child_count;
+    for (size_t i = 0; i < count; i++) children[i] = here.what->children[i];
+    children[count] = (filch_child){ .id = "acceptor", .type = &acceptor, .restart = FILCH_TRANSIENT };
+    *tree = (filch_supervisor){ .children = children, .child_count = count + 1, .backoff_ns = FILCH_MILLISECONDS(50) };
+    how.on_exit = on_exit_of_supervisor;
+    filch_err err = filch_supervise(sched, tree, &how, NULL);
+    return err == FILCH_OK ? filch_spawn(sched, &watch, NULL, NULL) : err;
+}
+
+int service_run(const service *what, int argc, char **argv)
+{
+    unsigned long    port, workers;
+    sigset_t         signals;
+    filch_child      children[CHILDREN_MAX + 1];
+    filch_supervisor tree;
+    filch_sched     *sched;
+    filch_options    options = FILCH_OPTIONS_INIT;
+    here.what = what;
+    if (what->child_count > CHILDREN_MAX || !options_read(argc, argv, &port, &workers)) return 2;
+    /* Blocked before any thread is started, so that they come as events and in no other way. */
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    raise_limit();
+    sem_init(&here.over, 0, 0);
+    snprintf(here.address, sizeof here.address, "127.0.0.1:%lu", port);
+    options.workers = (int32_t)workers;
+    filch_err err = filch_sched_create(&sched, &options);
+    if (err != FILCH_OK) {
+        complain("no scheduler", err);
+        return 1;
+    }
+    err = start(sched, &tree, children);
+    if (err != FILCH_OK) complain("no service", err);
+    while (err == FILCH_OK && sem_wait(&here.over) != 0) {}
+    filch_err stopped = filch_sched_stop(sched, FILCH_SECONDS(5), NULL);
+    if (stopped != FILCH_OK) complain("stopping", stopped);
+    return err != FILCH_OK || stopped != FILCH_OK ? 1 : here.code;
+}

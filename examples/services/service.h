@@ -1,0 +1,48 @@
+/* service.h - what the servers of this folder have in common: one process per connection, under a supervisor, and an end
+ * when the system asks for one.
+ *
+ *     supervisor                        starts again what fails, and ends the program when that does not help
+ *       acceptor                        listens, starts a connection for each that comes, hears how they end
+ *       (children of the service's own)
+ *     connection, connection, ...       not the supervisor's children: nobody starts a lost connection again
+ *     watch                             waits for SIGINT and SIGTERM
+ *
+ * A connection that fails closes its socket and is named in a line on stderr; nobody else notices.
+ */
+#ifndef SERVICE_H
+#define SERVICE_H
+
+#include <filch.h>
+
+#include "bytes.h"
+
+/* What comes after an answer. */
+typedef enum service_next {
+    SERVICE_READ,  /* everything that is complete has been answered */
+    SERVICE_AGAIN, /* the reply is long enough: write it, then ask again with what is left */
+    SERVICE_CLOSE, /* write it, and that is all */
+    SERVICE_FAIL   /* the connection's process ends with an error */
+} service_next;
+
+/* Answers all requests that are complete in in[0 .. size), in order, by adding to `reply`; *used is how many bytes they
+ * were. `memory` is a number per connection, 0 at first. Runs inside a step: it must not block. */
+typedef service_next (*service_answer_fn)(uint64_t *memory, const char *in, size_t size, size_t *used, bytes *reply);
+
+typedef struct service {
+    const char        *name;
+    service_answer_fn  answer;     /* requests and replies; NULL: `connection` does everything */
+    uint64_t           patience_ns; /* how long a connection may say nothing; 0: for ever */
+    const filch_type  *connection; /* its first message is its stream; NULL: made of `answer` */
+    const filch_spawn_options *connection_options; /* NULL: none */
+    const filch_child *children;   /* more for the supervisor, before the acceptor */
+    size_t             child_count;
+} service;
+
+/* The most a reply should grow to before it is written: see SERVICE_AGAIN. */
+#define SERVICE_REPLY_BYTES ((size_t)1 << 20)
+
+/* Runs the service until SIGINT or SIGTERM: --port N (0: any), --workers N (0: one per CPU). Prints `listening on
+ * 127.0.0.1:N`. Returns the program's exit code: 0 when it was asked to end and all went well. */
+int service_run(const service *what, int argc, char **argv);
+
+#endif

@@ -1,0 +1,175 @@
+"""running - a service as its tests see it: the real program, started on a port of the system's choice, and sockets to it.
+
+Nothing here waits by the clock: reads wait for bytes, ends wait for the process, and both fail after PATIENCE seconds.
+"""
+import os
+import re
+import resource
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import unittest
+
+PATIENCE = 60
+PLAIN = os.environ.get("FILCH_TEST_SCALE", "100") == "100"  # no sanitizer, which needs memory and time of its own
+
+
+def scale(full, least):
+    """How much of a loop to run."""
+    return max(least, full * int(os.environ.get("FILCH_TEST_SCALE", "100")) // 100)
+
+
+class Client:
+    """One connection, with what was read and not yet asked for."""
+
+    def __init__(self, port, receive_bytes=0):
+        self.socket = socket.socket()
+        self.socket.settimeout(PATIENCE)
+        if receive_bytes:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        self.socket.connect(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.rest = b""
+
+    def send(self, data):
+        self.socket.sendall(data)
+
+    def more(self):
+        """Some more bytes; b"" at the end, also if the other side was not polite about it."""
+        try:
+            return self.socket.recv(65536)
+        except ConnectionError:
+            return b""
+
+    def exactly(self, size):
+        while len(self.rest) < size:
+            got = self.more()
+            if not got:
+                raise AssertionError(f"the connection ended after {self.rest!r}")
+            self.rest += got
+        got, self.rest = self.rest[:size], self.rest[size:]
+        return got
+
+    def until(self, end):
+        while end not in self.rest:
+            got = self.more()
+            if not got:
+                raise AssertionError(f"the connection ended after {self.rest!r}")
+            self.rest += got
+        size = self.rest.index(end) + len(end)
+        return self.exactly(size)
+
+    def line(self):
+        return self.until(b"\n")
+
+    def all(self):
+        """Everything until the other side closes."""
+        while True:
+            got = self.more()
+            if not got:
+                break
+            self.rest += got
+        got, self.rest = self.rest, b""
+        return got
+
+    def half_close(self):
+        self.socket.shutdown(socket.SHUT_WR)
+
+    def reset(self):
+        """Gone without a goodbye: the other side gets a reset."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+
+    def close(self):
+        self.socket.close()
+
+
+class Service:
+    """The program, from its start to its end."""
+
+    def __init__(self, program, *arguments):
+        self.process = subprocess.Popen([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.first = self.process.stdout.readline()
+        found = re.fullmatch(r"listening on 127\.0\.0\.1:(\d+)\n", self.first)
+        self.port = int(found[1]) if found else 0
+
+    def stop(self, number=signal.SIGTERM):
+        """Asks it to end; (exit code, what it complained about)."""
+        self.process.send_signal(number)
+        return self.end()
+
+    def end(self):
+        _, complaints = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, complaints
+
+
+class ServiceTest(unittest.TestCase):
+    """One service for each test, which must end well, and tell of no more failures than the test expects."""
+    program = None
+    failures = 0
+
+    def setUp(self):
+        self.service = Service(self.program, "--port", "0")
+        self.assertNotEqual(self.service.port, 0, self.service.first)
+        self.clients = []
+
+    def client(self, receive_bytes=0):
+        client = Client(self.service.port, receive_bytes)
+        self.clients.append(client)
+        return client
+
+    def tearDown(self):
+        for client in self.clients:
+            client.close()
+        code, complaints = self.service.stop()
+        self.assertEqual((code, complaints.count("a connection failed")), (0, self.failures), complaints)
+
+
+class Common:
+    """What every service promises; mixed into the tests of each."""
+
+    def test_a_port_that_is_taken_is_told_and_is_an_error(self):
+        second = Service(self.program, "--port", str(self.service.port))
+        code, complaints = second.end()
+        self.assertEqual((code, second.first), (1, ""))
+        self.assertIn(f"127.0.0.1:{self.service.port}: the address is in use", complaints)
+
+    def test_options_that_mean_nothing_are_refused(self):
+        for arguments in (["--port"], ["--port", "65536"], ["--port", "x"], ["--port", "-1"], ["--verbose", "1"]):
+            other = Service(self.program, *arguments)
+            code, complaints = other.end()
+            self.assertEqual((code, other.first), (2, ""), arguments)
+            self.assertIn("usage:", complaints)
+
+    def test_both_signals_stop_it_with_connections_open(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            other = Service(self.program, "--port", "0")
+            clients = [Client(other.port) for _ in range(10)]
+            self.greet(clients[0])
+            self.assertEqual(other.stop(number), (0, ""))
+            for client in clients:
+                client.all()  # every one of them is closed
+                client.close()
+
+    def test_it_listens_again_on_the_port_it_had(self):
+        code, _ = self.service.stop()
+        self.assertEqual(code, 0)
+        self.service = Service(self.program, "--port", str(self.service.port))
+        self.assertIn("listening on", self.service.first)
+        self.greet(self.client())
+
+    def test_a_thousand_connections_come_and_go(self):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
+        clients = [Client(self.service.port) for _ in range(1000)]
+        self.greet(clients[0])
+        for i, client in enumerate(clients):
+            client.reset() if i % 2 else client.close()
+        self.greet(self.client())
+
+
+def main():
+    ServiceTest.program = sys.argv.pop(1)
+    unittest.main(module="__main__", verbosity=1)
