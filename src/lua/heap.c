@@ -18,11 +18,11 @@ static unsigned class_of(size_t size, size_t *room)
         *room = (class + 1) * (size_t)FLI_LUA_GRAIN;
         return class;
     }
-    unsigned doubling = 63u - (unsigned)__builtin_clzll(size - 1); /* 9, 10, 11 */
+    unsigned doubling = 63u - (unsigned)__builtin_clzll(size - 1); /* 8, 9, 10, 11 */
     size_t   quarter = (size_t)1 << (doubling - 2);
     unsigned part = (unsigned)((size - 1) / quarter) - 4;
     *room = (part + 5) * quarter;
-    return 32 + (doubling - 9) * 4 + part;
+    return 32 + (doubling - 8) * 4 + part;
 }
 
 void fli_lua_heap_init(fli_lua_heap *heap, char *at, size_t size, size_t max)

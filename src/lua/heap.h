@@ -14,10 +14,10 @@
 #include <stdint.h>
 
 enum {
-    FLI_LUA_GRAIN = 16,           /* blocks are multiples of this; malloc's alignment */
-    FLI_LUA_FINE_MAX = 512,       /* up to here one list per multiple */
+    FLI_LUA_GRAIN = 8,            /* blocks are multiples of this: all that Lua's objects need */
+    FLI_LUA_FINE_MAX = 256,       /* up to here one list per multiple */
     FLI_LUA_BLOCK_MAX = 4096,     /* up to here four lists per doubling; beyond, malloc */
-    FLI_LUA_CLASSES = 32 + 4 * 3, /* 16..512, then (512, 4096] */
+    FLI_LUA_CLASSES = 32 + 4 * 4, /* 8..256, then (256, 4096] */
     FLI_LUA_CHUNK = 8176,         /* the first chunk: with malloc's own 16 bytes two pages */
 };
 

@@ -12,7 +12,7 @@
 /* Of stock Lua: what can neither reach outside, nor break the state, nor run for long inside C. The others are ours
  * (base.c, strings.c, tables.c) or left out: io, os but the clock, debug, package, string.dump, collectgarbage. */
 static const char *const stock[] = {
-    "_G.assert", "_G.error", "_G.getmetatable", "_G.ipairs", "_G.next", "_G.pairs", "_G.rawequal", "_G.rawget", "_G.rawlen",
+    "_G.assert", "_G.error", "_G.getmetatable", "_G.ipairs", "_G.next", "_G.rawequal", "_G.rawget", "_G.rawlen",
     "_G.rawset", "_G.select", "_G.tonumber", "_G.tostring", "_G.type", "_G._VERSION",
     "coroutine.close", "coroutine.create", "coroutine.isyieldable", "coroutine.running",
     "string.byte", "string.char", "string.find", "string.format", "string.gmatch", "string.gsub", "string.len",
@@ -132,9 +132,10 @@ bool fli_lua_names_init(fli_lua_names *names, unsigned rights)
 {
     (void)rights;
     *names = (fli_lua_names){ .count = 0 };
-    bool fine = add_all(names, fli_lua_base_members) && add_all(names, fli_lua_process_members) &&
+    bool fine = add_all(names, fli_lua_base_members) && add_all(names, fli_lua_pairs_members) && add_all(names, fli_lua_process_members) &&
                 add_all(names, fli_lua_relation_members) && add_all(names, prelude_members) &&
                 add_all(names, fli_lua_time_members) && add_all(names, fli_lua_log_members) && add_all(names, fli_lua_sim_members) &&
+                add_all(names, fli_lua_json_members) &&
                 add_all(names, fli_lua_random_members) && add_all(names, fli_lua_table_members) &&
                 add_all(names, fli_lua_coroutine_members);
     lua_State *L = fine ? luaL_newstate() : NULL;
@@ -229,15 +230,6 @@ static void fill_library(lua_State *L, int table, const char *library)
     }
 }
 
-/* __pairs of a library: whoever lists it wants to see everything. */
-static int library_pairs(lua_State *L)
-{
-    fill_library(L, 1, lua_touserdata(L, lua_upvalueindex(1)));
-    fli_lua_push_named(L, "", "next");
-    lua_pushvalue(L, 1);
-    return 2;
-}
-
 /* Pushes the library `name` (one of our own strings). */
 static void push_library(lua_State *L, const char *name)
 {
@@ -245,13 +237,10 @@ static void push_library(lua_State *L, const char *name)
     if (lua_getfield(L, -1, name) == LUA_TNIL) {
         lua_pop(L, 1);
         lua_createtable(L, 0, 0);
-        lua_createtable(L, 0, 2);
+        lua_createtable(L, 0, 1);
         lua_pushlightuserdata(L, (void *)(uintptr_t)name);
         lua_pushcclosure(L, library_index, 1);
         lua_setfield(L, -2, "__index");
-        lua_pushlightuserdata(L, (void *)(uintptr_t)name);
-        lua_pushcclosure(L, library_pairs, 1);
-        lua_setfield(L, -2, "__pairs");
         lua_setmetatable(L, -2);
         lua_pushvalue(L, -1);
         lua_setfield(L, -3, name);
@@ -357,14 +346,37 @@ void fli_lua_libs_fill(lua_State *L)
     lua_settop(L, globals - 1);
 }
 
-/* __pairs of _G. */
-static int global_pairs(lua_State *L)
+static int return_three(lua_State *L, int status, lua_KContext ctx)
 {
-    fli_lua_libs_fill(L);
+    (void)L, (void)status, (void)ctx;
+    return 3;
+}
+
+static const char *library_of(lua_State *L, int index)
+{
+    const char *library = NULL;
+    return name_of_table(L, index, &library) ? library : NULL;
+}
+
+/* pairs: as stock Lua's, but who lists a library or _G sees all that is there. */
+static int base_pairs(lua_State *L)
+{
+    luaL_checkany(L, 1);
+    if (luaL_getmetafield(L, 1, "__pairs") != LUA_TNIL) {
+        lua_pushvalue(L, 1);
+        lua_callk(L, 1, 3, 0, return_three);
+        return 3;
+    }
+    const char *library = lua_istable(L, 1) ? library_of(L, 1) : NULL;
+    if (library != NULL && strcmp(library, "_G") == 0) fli_lua_libs_fill(L);
+    else if (library != NULL) fill_library(L, 1, library);
     fli_lua_push_named(L, "", "next");
     lua_pushvalue(L, 1);
-    return 2;
+    lua_pushnil(L);
+    return 3;
 }
+
+const fli_lua_member fli_lua_pairs_members[] = { { .name = "pairs", .fn = base_pairs }, { .name = NULL } };
 
 /* ---- strings and pids as objects --------------------------------------------------------------------------------- */
 
@@ -421,21 +433,32 @@ static const luaL_Reg string_events[] = { { "__add", string_add }, { "__sub", st
                                           { "__mod", string_mod }, { "__pow", string_pow },   { "__div", string_div },
                                           { "__unm", string_unm }, { "__idiv", string_idiv }, { NULL, NULL } };
 
+/* __index of strings, until the first time: then it is the library itself. */
+static int string_index(lua_State *L)
+{
+    push_library(L, find_library(names_of(L), "string"));
+    lua_getmetatable(L, 1);
+    lua_pushvalue(L, -2);
+    lua_setfield(L, -2, "__index");
+    lua_pop(L, 1);
+    lua_pushvalue(L, 2);
+    lua_gettable(L, -2);
+    return 1;
+}
+
 void fli_lua_libs_install(lua_State *L)
 {
     lua_pushglobaltable(L);
-    lua_createtable(L, 0, 2);
+    lua_createtable(L, 0, 1);
     lua_pushcfunction(L, global_index);
     lua_setfield(L, -2, "__index");
-    lua_pushcfunction(L, global_pairs);
-    lua_setfield(L, -2, "__pairs");
     lua_setmetatable(L, -2);
     lua_pop(L, 1);
 
     lua_pushliteral(L, "");
     lua_createtable(L, 0, 9);
     luaL_setfuncs(L, string_events, 0);
-    push_library(L, find_library(names_of(L), "string"));
+    lua_pushcfunction(L, string_index);
     lua_setfield(L, -2, "__index");
     lua_setmetatable(L, -2);
     lua_pop(L, 1);

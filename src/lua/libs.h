@@ -51,11 +51,13 @@ bool fli_lua_push_named(lua_State *L, const char *library, const char *field);
 
 /* The tables of our own names, each ended by a NULL name. */
 extern const fli_lua_member fli_lua_base_members[];
+extern const fli_lua_member fli_lua_pairs_members[];
 extern const fli_lua_member fli_lua_process_members[];
 extern const fli_lua_member fli_lua_relation_members[];
 extern const fli_lua_member fli_lua_time_members[];
 extern const fli_lua_member fli_lua_log_members[];
 extern const fli_lua_member fli_lua_sim_members[];
+extern const fli_lua_member fli_lua_json_members[];
 extern const fli_lua_member fli_lua_random_members[];
 extern const fli_lua_member fli_lua_table_members[];
 extern const fli_lua_member fli_lua_coroutine_members[];

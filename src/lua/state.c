@@ -230,6 +230,7 @@ static size_t build_image(struct filch_lua *lua, const fli_lua_code *code, char 
     fli_lua_proc *p = state_in(lua, chunk, size, SIZE_MAX / 2, (uint32_t)lua->seed);
     size_t        used = 0;
     if (p != NULL && furnish_state(p, code) == LUA_OK && p->heap.chunks == NULL && p->heap.bigs == NULL) {
+        lua_gc(p->L, LUA_GCCOLLECT); /* what was only needed to get here */
         used = ((size_t)(p->heap.at - chunk) + 7) & ~(size_t)7;
     }
     if (used == 0) fli_lua_heap_fini(&((fli_lua_proc *)(void *)chunk)->heap);

@@ -262,6 +262,23 @@ TEST(a_string_longer_than_the_memory_ends_the_process)
     has_text(w.text, "test:1:");
 }
 
+TEST(json_is_written_and_read)
+{
+    world_passes(
+        &w, "local function is(a, b) if a ~= b then error(tostring(a) .. ' is not ' .. tostring(b), 2) end end\n"
+            "is(json.encode({ 1, 2.5, 'x', true, { a = 1 } }), '[1,2.5,\"x\",true,{\"a\":1}]')\n"
+            "is(json.encode('q\"\\\\\\n\\t\\1\xc3\xa4'), '\"q\\\\\"\\\\\\\\\\\\n\\\\t\\\\u0001\xc3\xa4\"')\n"
+            "is(json.encode({}), '{}') is(json.encode(nil), 'null') is(json.encode(2.0), '2.0') is(json.encode({ [7] = 'x' }), '{\"7\":\"x\"}')\n"
+            "for _, bad in ipairs { print, 0/0, { [{}] = 1 }, { f = print } } do assert(not pcall(json.encode, bad)) end\n"
+            "local loop = {} loop.x = loop assert(not pcall(json.encode, loop))\n"
+            "local v = json.decode(' { \"a\" : [ 1 , -2.5e3, \"\\\\u00e4\\\\ud83d\\\\ude00\\\\n\" , null, true ] , \"b\" : { } } ')\n"
+            "is(v.a[1], 1) is(math.type(v.a[1]), 'integer') is(v.a[2], -2500.0) is(v.a[3], '\xc3\xa4\xf0\x9f\x98\x80\\n') is(v.a[5], true) is(next(v.b), nil)\n"
+            "is(json.decode(json.encode(math.maxinteger)), math.maxinteger) is(json.decode(json.encode(0.1)), 0.1)\n"
+            "for _, bad in ipairs { '', '{', '[1,]', '{\"a\"}', '01', '1.', 'tru', '\"a', '\"\\\\x\"', '\"\\\\ud800\"', '1 2', '[1 2]', ('['):rep(200), '-', '.5', '\"\\1\"' } do\n"
+            "  local value, why = json.decode(bad) if value ~= nil or not why:find('^byte %d+: ') then error(bad .. ' ' .. tostring(why)) end\n"
+            "end\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +299,7 @@ int main(void)
         T(what_is_dangerous_is_not_there),
         T(functions_of_lua_that_use_big_lengths_are_bounded),
         T(a_string_longer_than_the_memory_ends_the_process),
+        T(json_is_written_and_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

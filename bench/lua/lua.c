@@ -1,0 +1,185 @@
+/* lua.c - what Lua processes cost: one line each, with what must be reached and what we aim at (us, or bytes).
+ *
+ *     lua [--workers N] [--size N]
+ *
+ * The times are taken by the programs themselves, on the scheduler's clock. One worker unless told otherwise: what is
+ * measured is the path of a message or a start, not how two cores share it.
+ */
+#include <filch_lua.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "bench.h"
+
+static bench      b;
+static filch_lua *lua;
+static double     result;
+static filch_err  failed;
+
+static void ended(void *user, filch_pid pid, filch_err error, const filch_data *data)
+{
+    (void)user, (void)pid;
+    failed = error;
+    result = filch_kind_of(data) == FILCH_KIND_INT ? (double)filch_as_int(data) : filch_as_num(data);
+    if (error != FILCH_OK) fprintf(stderr, "%.*s\n", (int)filch_size(data), filch_size(data) > 0 ? (const char *)filch_raw(data) : "");
+    bench_over(&b);
+}
+
+/* Runs the chunk with the size as its argument; gives the number that it returns. */
+static double run(const char *chunk)
+{
+    filch_lua_code         *code;
+    char                    why[256] = "";
+    filch_data              args[1] = { filch_int((int64_t)b.size) };
+    filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
+    filch_lua_spawn_options how = FILCH_LUA_SPAWN_OPTIONS_INIT;
+    if (filch_lua_load(lua, chunk, strlen(chunk), "bench", &code, why, sizeof why) != FILCH_OK) fprintf(stderr, "%s\n", why);
+    spawn.on_exit = ended;
+    how.spawn = &spawn;
+    how.args = args;
+    how.arg_count = 1;
+    bench_must(filch_lua_spawn(lua, b.sched, code, &how, NULL), "spawn");
+    bench_wait(&b);
+    bench_must(failed, "run");
+    filch_lua_code_drop(lua, code);
+    return result;
+}
+
+static void open_host(int32_t signal_number)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    options.signal = signal_number;
+    options.memory_max = (size_t)256 << 20;
+    bench_must(filch_lua_create(&lua, &options), "host");
+    bench_start(&b, NULL);
+}
+
+static void close_host(void)
+{
+    (void)filch_sched_stop(b.sched, FILCH_SECONDS(10), NULL);
+    b.sched = NULL;
+    bench_must(filch_lua_destroy(lua), "destroy");
+}
+
+static void print(const char *name, double value, const char *unit, double must, double aim)
+{
+    b.name = name;
+    bench_value(&b, value, unit);
+    bench_extra(&b, "must", must);
+    bench_extra(&b, "aim", aim);
+    bench_print(&b);
+}
+
+static const char pingpong[] =
+    "local n, message = ...\n"
+    "local pong = process.spawn(function() while true do local m, from = process.receive() process.send(from, m) end end)\n"
+    "for i = 1, 1000 do process.send(pong, i) process.receive() end\n"
+    "local t = time.ns()\n"
+    "for i = 1, n do process.send(pong, i) process.receive() end\n"
+    "t = time.ns() - t\n"
+    "process.terminate(pong)\n"
+    "return t / n\n";
+
+static const char tables[] =
+    "local n = ...\n"
+    "local pong = process.spawn(function() while true do local m, from = process.receive() process.send(from, m) end end)\n"
+    "local message = { id = 1, name = 'abc', price = 1.5, ok = true, tag = 'xyz' }\n"
+    "for i = 1, 1000 do process.send(pong, message) process.receive() end\n"
+    "local t = time.ns()\n"
+    "for i = 1, n do process.send(pong, message) process.receive() end\n"
+    "t = time.ns() - t\n"
+    "process.terminate(pong)\n"
+    "return t / n\n";
+
+static const char ring[] =
+    "local n = ...\n"
+    "local to, all = process.self(), {}\n"
+    "for i = 1, 502 do local next_one = to to = process.spawn(function() while true do process.send(next_one, process.receive()) end end) all[i] = to end\n"
+    "local rounds = math.max(1, n // 503)\n"
+    "process.send(to, 0) process.receive()\n"
+    "local t = time.ns()\n"
+    "for i = 1, rounds do process.send(to, i) process.receive() end\n"
+    "t = time.ns() - t\n"
+    "for _, pid in ipairs(all) do process.terminate(pid) end\n"
+    "return t / (rounds * 503)\n";
+
+static const char starts[] =
+    "local n, me = ..., process.self()\n"
+    "local function run(n) for i = 1, n, 50 do\n"
+    "  for j = 1, 50 do process.spawn(function() process.send(me, 1) end) end\n"
+    "  for j = 1, 50 do process.receive() end\n"
+    "end end\n"
+    "run(1000)\n"
+    "local t = time.ns()\n"
+    "run(n)\n"
+    "return (time.ns() - t) / n\n";
+
+static const char crowd[] =
+    "local n, me = ..., process.self()\n"
+    "for i = 1, n do process.spawn(function() process.send(me, 1) while true do local m, from = process.receive() process.send(from, m) end end)\n"
+    "  process.receive() end\n"
+    "return n\n";
+
+static const char fib[] = "local function f(n) if n < 2 then return n end return f(n - 1) + f(n - 2) end\n"
+                          "local t = time.ns() f(30) return time.ns() - t\n";
+
+/* Two that never wait take turns: how long the longest turn was, as they see it on the clock. */
+static const char loops[] =
+    "local me = process.self()\n"
+    "for i = 1, 2 do process.spawn(function()\n"
+    "  local ns = time.ns\n"
+    "  local start = ns() local last, began, worst = start, start, 0\n"
+    "  while last - start < 500000000 do\n"
+    "    for k = 1, 1000 do end\n"
+    "    local now = ns()\n"
+    "    if now - last > 1000000 then worst = math.max(worst, last - began) began = now end\n"
+    "    last = now\n"
+    "  end\n"
+    "  process.send(me, worst)\n"
+    "end) end\n"
+    "local a = process.receive() local b = process.receive()\n"
+    "return math.max(a, b)\n";
+
+static void measure_idle(void)
+{
+    uint64_t size = b.size;
+    b.size = size / 10 > 0 ? size / 10 : 1;
+    (void)run("return 1");
+    uint64_t before = bench_rss_bytes();
+    (void)run(crowd);
+    print("lua_idle", (double)(bench_rss_bytes() - before) / (double)b.size, "bytes", 12 * 1024, 8.5 * 1024);
+    b.size = size;
+}
+
+/* What the watchdog costs a process that only computes; the best of five each, in turn. */
+static void measure_overhead(void)
+{
+    double with = 0, without = 0;
+    for (int i = 0; i < 5; i++) {
+        for (int watched = 0; watched < 2; watched++) {
+            open_host(watched ? 0 : FILCH_LUA_NO_SIGNAL);
+            double took = run(fib), *best = watched ? &with : &without;
+            if (*best == 0 || took < *best) *best = took;
+            close_host();
+        }
+    }
+    print("lua_watch", (with / without - 1) * 100, "%", 1, 0.5);
+}
+
+int main(int argc, char **argv)
+{
+    bench_open(&b, "lua", 200000, argc, argv);
+    bool told = false;
+    for (int i = 1; i < argc; i++) told |= strcmp(argv[i], "--workers") == 0;
+    if (!told) b.workers = 1;
+    open_host(0);
+    print("lua_pingpong", run(pingpong) / 1e3, "us", 0.6, 0.4);
+    print("lua_table", run(tables) / 1e3, "us", 1.6, 1.2);
+    print("lua_ring", run(ring) / 1e3, "us", 0.4, 0.25);
+    print("lua_spawn", run(starts) / 1e3, "us", 10, 1.5);
+    print("lua_turn", run(loops) / 1e6, "ms", 20, 11);
+    measure_idle();
+    close_host();
+    measure_overhead();
+    return 0;
+}
