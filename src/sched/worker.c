@@ -21,6 +21,7 @@ static void clock_due(fli_worker *w)
     uint64_t passed = w->clock_ns - before;
     w->step_ns = passed / w->clock_every + 1;
     if (passed < CLOCK_NEAR_NS && w->clock_every < CLOCK_EVERY_MAX) w->clock_every *= 2;
+    else if (passed > 64 * CLOCK_FAR_NS) w->clock_every = 1; /* steps have become long: timers are late already */
     else if (passed > CLOCK_FAR_NS && w->clock_every > 1) w->clock_every /= 2;
     w->clock_in = w->clock_every;
 }
