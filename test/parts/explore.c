@@ -32,7 +32,9 @@ static bool more; /* --long */
 #define ALL_MAX UINT64_C(20000000)    /* of one program in the first pass of a total */
 #define BOUNDED_MAX UINT64_C(2000000) /* the same with a bound on preemptions: walks see more of those */
 #define PLAIN_MAX UINT64_C(1000000)   /* in the second */
-#define WALKS_MAX UINT64_C(20000000)
+#define WALKS_MAX UINT64_C(40000000)
+#define PROBE_WALKS 20000
+#define AGAIN_MAX 8
 
 /* Of this process: what others do on the machine does not count. */
 static double seconds(void)
@@ -184,6 +186,34 @@ static void print_table(void)
     printf("\nthe slowest: %.0f per second of processor time\n", slowest);
 }
 
+/* Executions to go. */
+static uint64_t missing(void)
+{
+    uint64_t done = sum.executions - sum.repeated;
+    return done < total ? total - done : 0;
+}
+
+/* Those that soon repeat themselves come first: what they leave of their share goes to the ones after them. A few walks
+ * of each tell; they are the first of its share, and do not count twice. */
+static void sort_by_room(const fli_weak_program **programs, uint32_t count, const fli_weak_config *given)
+{
+    uint64_t        room[128];
+    fli_weak_config probe = *given;
+    probe.walks = PROBE_WALKS;
+    probe.quiet = true;
+    for (uint32_t i = 0; i < count; i++) {
+        const fli_weak_program *program = programs[i];
+        uint64_t                distinct = fli_weak_explore(program, &probe).distinct;
+        uint32_t                at = i;
+        for (; at > 0 && room[at - 1] > distinct; at--) {
+            programs[at] = programs[at - 1];
+            room[at] = room[at - 1];
+        }
+        programs[at] = program;
+        room[at] = distinct;
+    }
+}
+
 /* All that is asked for, until there have been `total` executions that differ. */
 static void run_total(const fli_weak_program *const *programs, uint32_t count, const fli_weak_config *given)
 {
@@ -201,10 +231,17 @@ static void run_total(const fli_weak_program *const *programs, uint32_t count, c
         if (!must_fail(programs[i]) && !run(programs[i], &plain)) open[open_count++] = programs[i];
     }
     walks.bound = -1;
-    for (uint32_t i = 0; i < open_count && sum.executions - sum.repeated < total; i++) {
-        uint64_t share = (total - (sum.executions - sum.repeated)) / (open_count - i) + 1;
+    sort_by_room(open, open_count, &walks);
+    for (uint32_t i = 0; i < open_count && missing() > 0; i++) {
+        uint64_t share = missing() / (open_count - i) + 1;
         walks.walks = share < WALKS_MAX ? share : WALKS_MAX;
         (void)run(open[i], &walks);
+    }
+    /* The last one, which has the most room, makes up for what was repeated: from other seeds, and a little more. */
+    for (int again = 0; again < AGAIN_MAX && open_count > 0 && missing() > 0 && sum.violations == 0; again++) {
+        walks.seed++;
+        walks.walks = missing() + missing() / 4 + 1000;
+        (void)run(open[open_count - 1], &walks);
     }
     sum.incomplete = open_count;
     sum.programs = count;
