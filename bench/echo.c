@@ -1,18 +1,18 @@
 /* echo.c - loopback: clients send 64 bytes, servers send them back. An operation is one round trip.
  *
- * --size N round trips in all; CONNECTIONS (environment, 1) connections share them, PIPELINE (1) of them are in flight on each.
- * Client and server are processes of the same scheduler: a round trip is two writes, two reads, and both ends' waits.
- * With IDLE (environment) set to a number there are so many connections that do nothing, from another program, and the line
- * says what each takes in this program's memory: its process, its stream, and the read that waits there. What the system
- * keeps for a socket is not in it. */
+ * --size N round trips in all; CONNECTIONS (environment, 1) connections share them, PIPELINE (1) of them are in flight
+ * on each. Client and server are processes of the same scheduler: a round trip is two writes, two reads, and both ends'
+ * waits. With IDLE (environment) set to a number there are so many connections that do nothing, from another program,
+ * and the line says what each takes in this program's memory: its process, its stream, and the read that waits there.
+ * What the system keeps for a socket is not in it. */
 #include "bench.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -94,9 +94,7 @@ static filch_err listener_step(void *self, const filch_event *events, size_t cou
     return err == FILCH_OK ? filch_idle(out) : must(err, "listener");
 }
 
-static const filch_type listener_type = {
-    .name = "listener", .size = sizeof(struct listener), .step = listener_step
-};
+static const filch_type listener_type = { .name = "listener", .size = sizeof(struct listener), .step = listener_step };
 
 /* ---- client ---- */
 
@@ -184,7 +182,8 @@ static int idle_crowd(void)
     uint64_t rss = bench_rss_bytes();
     bench_begin(&b);
     pid_t child = crowd();
-    while (child > 0 && __atomic_load_n(&accepted, __ATOMIC_ACQUIRE) < connections && waitpid(child, NULL, WNOHANG) == 0) {
+    while (child > 0 && __atomic_load_n(&accepted, __ATOMIC_ACQUIRE) < connections &&
+           waitpid(child, NULL, WNOHANG) == 0) {
         bench_sleep_ns(1000000);
     }
     bool all = __atomic_load_n(&accepted, __ATOMIC_ACQUIRE) == connections;

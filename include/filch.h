@@ -1200,8 +1200,8 @@ FILCH_API uint64_t filch_next_timeout(filch_sched *sched);
 /* ---- I/O ---------------------------------------------------------------------------------------------------- */
 
 /* Sockets, files, programs and signals, as yields. The worker that runs the process makes the call right away; only if
- * the system says "not now" does the yield wait, for the descriptor, on no thread at all. Whichever worker hears that it
- * is ready makes the call there and steps the process next. Files and names block, so they go to the work pool.
+ * the system says "not now" does the yield wait, for the descriptor, on no thread at all. Whichever worker hears that
+ * it is ready makes the call there and steps the process next. Files and names block, so they go to the work pool.
  *
  * A *stream* names something open. It belongs to the process that opened it and is closed when that process ends; give
  * it to another with filch_stream_give. An id that is closed, given away, or somebody else's is FILCH_ESTREAM, however
@@ -1217,9 +1217,11 @@ FILCH_API uint64_t filch_next_timeout(filch_sched *sched);
  *   FILCH_ESYS       something else
  * Timeouts: FILCH_FOREVER waits, 0 takes what is there and does not wait at all.
  *
- * Peers that vanish raise no signal (no SIGPIPE). In simulation (filch_sim_run) real I/O is refused: FILCH_ESTATE, and the
- * run ends with FILCH_SIM_REFUSED; register handlers of your own for these ids (filch_registry_remove, _add), and
- * read what they are asked with filch_io_read. A library built without I/O (FILCH_IO=OFF) answers FILCH_ECOMMAND. */
+ * Peers that vanish raise no signal (no SIGPIPE). In simulation (filch_sim_run) real I/O is refused: FILCH_ESTATE, and
+ * the run ends with FILCH_SIM_REFUSED; register handlers of your own for these ids (filch_registry_remove, _add), and
+ * read what they are asked with filch_io_read. A library built without I/O (FILCH_IO=OFF) answers FILCH_ECOMMAND.
+ * filch_stream_* are calls, not yields: a black box does not record them, and in a replay they answer FILCH_ESTREAM or
+ * FILCH_EINVAL. */
 typedef struct filch_stream {
     uint64_t id; /* 0: none */
 } filch_stream;
@@ -1252,8 +1254,8 @@ typedef struct filch_socket_options {
  * "unix:@name" (Linux, no file). Port 0 lets the system choose: see filch_stream_address. Names are for
  * filch_yield_resolve.
  * Connect, listen, datagram: complete with the stream (filch_as_stream). A unix path is not removed on close.
- * Accept: completes with the stream of the next connection. Out of descriptors it says FILCH_EFILES; the next accept then
- * waits a little (10 ms, then twice that, up to 1 s), so a loop that tries again does not spin.
+ * Accept: completes with the stream of the next connection. Out of descriptors it says FILCH_EFILES; the next accept
+ * then waits a little (10 ms, then twice that, up to 1 s), so a loop that tries again does not spin.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `address` and `options` (NULL: defaults).
@@ -1277,8 +1279,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_datagram(filch_out *out, uint64_t
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_send_to(filch_out *out, uint64_t tag, filch_stream stream,
                                                        const char *address, filch_data data, uint64_t timeout_ns);
-FILCH_API FILCH_MUST_USE filch_err filch_yield_receive_from(filch_out *out, uint64_t tag, filch_stream stream, size_t most,
-                                                            uint64_t timeout_ns);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_receive_from(filch_out *out, uint64_t tag, filch_stream stream,
+                                                            size_t most, uint64_t timeout_ns);
 
 /* Looks up `host` ("example.org", NULL: this machine) and `service` ("80", "http"): completes with a text of addresses
  * for filch_yield_connect, one a line, best first; or FILCH_ENOHOST. On the work pool, as the system's resolver blocks.
@@ -1293,8 +1295,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_resolve(filch_out *out, uint64_t 
 /* Read: whatever is there, at most `most` bytes (0: 65536). Exactly: `size` bytes, at least 1. Until: up
  * to and with the first `delimiter` of 1 to 8 bytes, at most `limit` bytes with it; more is FILCH_ETOOBIG and stays for
  * the next read.
- * Completes with the bytes. Up to 24 are in the event; more are a shared block, the one they were received in: filch_keep
- * and sending it on copy nothing. A part that is kept keeps the whole block, up to 64 KiB.
+ * Completes with the bytes. Up to 24 are in the event; more are a shared block, the one they were received in:
+ * filch_keep and sending it on copy nothing. A part that is kept keeps the whole block, up to 64 KiB.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `delimiter`.
@@ -1302,8 +1304,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_resolve(filch_out *out, uint64_t 
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_read(filch_out *out, uint64_t tag, filch_stream stream, size_t most,
                                                     uint64_t timeout_ns);
-FILCH_API FILCH_MUST_USE filch_err filch_yield_read_exactly(filch_out *out, uint64_t tag, filch_stream stream, size_t size,
-                                                            uint64_t timeout_ns);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_read_exactly(filch_out *out, uint64_t tag, filch_stream stream,
+                                                            size_t size, uint64_t timeout_ns);
 FILCH_API FILCH_MUST_USE filch_err filch_yield_read_until(filch_out *out, uint64_t tag, filch_stream stream,
                                                           const void *delimiter, size_t delimiter_size, size_t limit,
                                                           uint64_t timeout_ns);
@@ -1361,14 +1363,15 @@ FILCH_API FILCH_MUST_USE filch_err filch_stream_address(filch_out *out, filch_st
 enum {
     FILCH_OPEN_READ = 1,
     FILCH_OPEN_WRITE = 2,
-    FILCH_OPEN_CREATE = 4,   /* if it is not there; readable and writable for the owner, readable for others */
-    FILCH_OPEN_EMPTY = 8,    /* throw away what it holds */
-    FILCH_OPEN_APPEND = 16,  /* every write goes to the end */
-    FILCH_OPEN_NEW = 32      /* with CREATE: fail with FILCH_EEXISTS if it is there */
+    FILCH_OPEN_CREATE = 4,  /* if it is not there; readable and writable for the owner, readable for others */
+    FILCH_OPEN_EMPTY = 8,   /* throw away what it holds */
+    FILCH_OPEN_APPEND = 16, /* every write goes to the end */
+    FILCH_OPEN_NEW = 32     /* with CREATE: fail with FILCH_EEXISTS if it is there */
 };
 
-/* A file, on the work pool: completes with its stream. Reads, writes and close work on it, one at a time; timeouts do not
- * apply; the end of the file is FILCH_EEND.
+/* A file, on the work pool: completes with its stream. Reads, writes and close work on it, one at a time; timeouts do
+ * not apply; the end of the file is FILCH_EEND. A path that blocks (a FIFO) keeps a thread of the pool until it
+ * answers.
  * Seek: moves to `offset` from `whence` (0 the beginning, 1 here, 2 the end); completes with where that is.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
@@ -1388,8 +1391,8 @@ enum {
 
 /* A program that runs. */
 typedef struct filch_program {
-    filch_stream self;   /* for filch_yield_exit and _kill; closing it kills the program */
-    filch_stream input;  /* each {0} unless asked for */
+    filch_stream self;  /* for filch_yield_exit and _kill; closing it kills the program */
+    filch_stream input; /* each {0} unless asked for */
     filch_stream output;
     filch_stream errors;
     int64_t      pid; /* the system's */
@@ -1422,8 +1425,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_as_program(const filch_data *data, filc
 
 /* Signals as events: completes with a stream; each filch_yield_read of it completes with the number of one signal that
  * came (filch_as_int). The library blocks nothing and handles nothing: *your* program must block these signals
- * (pthread_sigmask) in its first thread, before it starts others; Filch's own threads block all of them already. A signal
- * that some thread does not block goes there and is never seen here.
+ * (pthread_sigmask) in its first thread, before it starts others; Filch's own threads block all of them already. A
+ * signal that some thread does not block goes there and is never seen here.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `numbers`.
@@ -1433,19 +1436,19 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_signals(filch_out *out, uint64_t 
 
 /* What an I/O command asks for, for handlers of your own (in simulation, say). */
 typedef struct filch_io_request {
-    size_t       size;      /* in: sizeof(filch_io_request) */
+    size_t       size; /* in: sizeof(filch_io_request) */
     filch_stream stream;
     uint64_t     timeout_ns;
-    uint64_t     most;      /* bytes to read; of exactly: their number; of until: the limit */
-    uint32_t     how;       /* of a read: 0 some, 1 exactly, 2 until. Otherwise flags */
+    uint64_t     most; /* bytes to read; of exactly: their number; of until: the limit */
+    uint32_t     how;  /* of a read: 0 some, 1 exactly, 2 until. Otherwise flags */
     uint32_t     backlog;
-    int64_t      number;    /* of seek: the offset, `how` its whence; of kill: the signal */
+    int64_t      number; /* of seek: the offset, `how` its whence; of kill: the signal */
     uint8_t      delimiter[8];
     size_t       delimiter_size;
-    const char  *text;      /* address, host, path; argv joined with one NUL each, `text_size` in all */
+    const char  *text; /* address, host, path; argv joined with one NUL each, `text_size` in all */
     size_t       text_size;
     const char  *service;
-    const void  *bytes;     /* to be written */
+    const void  *bytes; /* to be written */
     size_t       byte_count;
 } filch_io_request;
 

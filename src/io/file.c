@@ -1,6 +1,6 @@
-/* file.c - files. The system cannot say when a file is ready, and reading one may block: every operation is a job for the
- * work pool, one at a time per file. While the job runs the stream's reading way is BUSY and the job holds it; so a file
- * is closed only after its job, whatever becomes of the process. */
+/* file.c - files. The system cannot say when a file is ready, and reading one may block: every operation is a job for
+ * the work pool, one at a time per file. While the job runs the stream's reading way is BUSY and the job holds it; so a
+ * file is closed only after its job, whatever becomes of the process. */
 #include "io/stream.h"
 #include "port/desc.h"
 #include "proc/data.h"

@@ -1,8 +1,8 @@
 /* io.h - sockets, files, programs and signals for processes: what the scheduler knows of this room.
  *
- * The scheduler hands it commands (fli_io_handle), asks it now and then what descriptors have become ready (fli_io_poll),
- * lets one sleeping worker wait in it (the same, with a time), and tells it when a process with streams ends.
- * Built without I/O (FLI_IO 0, also in the simulator) everything here is empty.
+ * The scheduler hands it commands (fli_io_handle), asks it now and then what descriptors have become ready
+ * (fli_io_poll), lets one sleeping worker wait in it (the same, with a time), and tells it when a process with streams
+ * ends. Built without I/O (FLI_IO 0, also in the simulator) everything here is empty.
  */
 #ifndef FLI_IO_IO_H
 #define FLI_IO_IO_H
@@ -56,11 +56,11 @@ typedef struct fli_io {
     fli_poller    poller; /* written once, before `open` */
     /* The poller is there.  writes: under lock, once.  PAIR io.open */
     FLI_ATOMIC(bool) open;
-    /* Streams in the poller.  writes: any, by add.  reads: workers, as a hint: whoever opens the first one wakes a worker
-     * or is one, which looks again before it sleeps.  PAIR io.watched */
+    /* Streams in the poller.  writes: any, by add.  reads: workers, as a hint: whoever opens the first one wakes a
+     * worker or is one, which looks again before it sleeps.  PAIR io.watched */
     FLI_ATOMIC(uint32_t) watched;
-    fli_mutex          lock; /* opening the poller; `parcels` */
-    struct fli_parcel *parcels; /* under lock: streams on their way from one process to another */
+    fli_mutex          lock;                    /* opening the poller; `parcels` */
+    struct fli_parcel *parcels;                 /* under lock: streams on their way from one process to another */
     fli_mutex          stripes[FLI_IO_STRIPES]; /* the lists of streams of the processes, by pid */
 } fli_io;
 

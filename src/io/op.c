@@ -140,8 +140,8 @@ static filch_err set_alarm(fli_io *io, fli_stream *s, fli_way way)
     return op->timer != 0 ? FILCH_OK : FILCH_ENOMEM;
 }
 
-/* A report has been taken note of, and its READY cleared. A read that is answered by what is left from before does not ask
- * the system: then the report is still news for the next one. */
+/* A report has been taken note of, and its READY cleared. A read that is answered by what is left from before does not
+ * ask the system: then the report is still news for the next one. */
 static void heard(fli_stream *s, fli_way way)
 {
     if (way == FLI_READING) s->more = true;

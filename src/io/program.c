@@ -1,8 +1,8 @@
 /* program.c - other programs, and signals.
  *
  * Starting one blocks until it runs, so it is a job for the work pool. The program's stream is made before, without a
- * descriptor, and held BUSY by the job; the pipes become streams of the same process if that still lives then. A program
- * is killed and buried when its stream is closed. */
+ * descriptor, and held BUSY by the job; the pipes become streams of the same process if that still lives then. A
+ * program is killed and buried when its stream is closed. */
 #include <errno.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* read.c - bytes come in: some of them, exactly so many, or up to a delimiter.
  *
  * Where they are put. Each worker has a block of 64 KiB into which it receives, one read behind the other; the process
- * gets the part that was filled, and a reference. When nobody holds any part the block is used from its beginning again,
- * so a server whose steps do not keep what they read goes on in the same warm memory, without an allocation.
+ * gets the part that was filled, and a reference. When nobody holds any part the block is used from its beginning
+ * again, so a server whose steps do not keep what they read goes on in the same warm memory, without an allocation.
  *
  * What is received beyond what was asked for stays with the stream, in the same block. When more has to follow it, the
  * bytes so far move to a block of the stream's own: the one copy a byte may see. From there on it is received in place.
@@ -77,7 +77,7 @@ static fli_outcome read_some(fli_io *io, fli_stream *s, fli_op *op)
     int64_t n = receive(s, at, room);
     if (n < 0) return fli_outcome_failed(n);
     if (n == 0) return ended();
-    size_t size = (size_t)n;
+    size_t      size = (size_t)n;
     fli_outcome outcome = { .ready = s->more };
     if (size <= INLINE_BYTES) {
         outcome.data = filch_bytes(at, size); /* copied into the event; the room is used again */
@@ -171,7 +171,7 @@ static fli_outcome read_until(fli_io *io, fli_stream *s, fli_op *op)
         if (end > 0 && end <= op->most) return cut(s, end, FILCH_OK);
         if (end > 0 || s->rest.size >= op->most) return (fli_outcome){ .err = FILCH_ETOOBIG, .ready = true };
         /* Room for twice what there is, so that lines that come in small pieces are copied a few times, not often. */
-        size_t want = s->rest.size * 2 < LEAST_BYTES ? LEAST_BYTES : s->rest.size * 2;
+        size_t      want = s->rest.size * 2 < LEAST_BYTES ? LEAST_BYTES : s->rest.size * 2;
         fli_outcome outcome = fetch(io, s, want);
         if (outcome.again || outcome.err != FILCH_OK) return outcome;
     }

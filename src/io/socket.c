@@ -1,8 +1,8 @@
 /* socket.c - the socket commands, and reading and writing on what they opened.
  *
- * Out of descriptors: accepting fails, and would fail again at once, while the connections wait in the system's queue and
- * no new report comes. So the process is told, and the listener rests: an accept that comes too early waits for an alarm
- * at `resume_ns` and tries then. Each failure doubles the rest, a success ends it.
+ * Out of descriptors: accepting fails, and would fail again at once, while the connections wait in the system's queue
+ * and no new report comes. So the process is told, and the listener rests: an accept that comes too early waits for an
+ * alarm at `resume_ns` and tries then. Each failure doubles the rest, a success ends it.
  */
 #include <errno.h>
 #include <string.h>
@@ -40,8 +40,8 @@ static filch_err handle_open(fli_io *io, const filch_command *command, const fil
     filch_err   err;
     if (!fli_address_read(&address, request->text)) return FILCH_EINVAL;
     bool listens = command->id == FILCH_CMD_LISTEN;
-    int  fd = listens ? fli_net_listen(&address, request->backlog, request->how)
-                      : fli_net_datagram(&address, request->how);
+    int  fd =
+        listens ? fli_net_listen(&address, request->backlog, request->how) : fli_net_datagram(&address, request->how);
     fli_stream *s = make(io, command, fd, listens ? FLI_STREAM_LISTENER : FLI_STREAM_DATAGRAM, receiver, &err);
     if (s == NULL) return err;
     s->flags = (uint8_t)request->how;
@@ -114,7 +114,8 @@ fli_outcome fli_receive_from_try(fli_io *io, fli_stream *s, fli_op *op)
     if (at == NULL) return fli_outcome_err(FILCH_ENOMEM);
     if (room > op->most) room = (size_t)op->most;
     int64_t n = fli_net_receive_from(s->fd, at, room, &s->sender);
-    if (n == -ECONNREFUSED) return (fli_outcome){ .err = FILCH_EREFUSED, .data = filch_int(ECONNREFUSED), .ready = true };
+    if (n == -ECONNREFUSED)
+        return (fli_outcome){ .err = FILCH_EREFUSED, .data = filch_int(ECONNREFUSED), .ready = true };
     if (n < 0) return fli_outcome_failed(n);
     fli_outcome outcome = { .data = fli_block_cut(block, at, (size_t)n), .ready = true };
     if (n <= (int64_t)sizeof outcome.data.as.bytes) outcome.data = filch_bytes(at, (size_t)n);
@@ -159,7 +160,8 @@ static filch_err handle_resolve(fli_io *io, const filch_io_request *request, fil
     lookup *l = fli_alloc(&io->rt->mem, size);
     if (l == NULL) return FILCH_ENOMEM;
     char *texts = (char *)(l + 1);
-    *l = (lookup){ .job = { .run = lookup_run, .cancel = lookup_cancel }, .io = io, .receiver = receiver, .size = size };
+    *l =
+        (lookup){ .job = { .run = lookup_run, .cancel = lookup_cancel }, .io = io, .receiver = receiver, .size = size };
     if (request->text != NULL) l->host = memcpy(texts, request->text, request->text_size);
     if (service_size > 0) l->service = memcpy(texts + request->text_size, request->service, service_size);
     filch_err err = fli_workpool_submit(io->pool, &l->job);

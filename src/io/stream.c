@@ -3,9 +3,9 @@
  * A process's streams are a list that begins in its ext; it is kept under one of FLI_IO_STRIPES locks, chosen by pid,
  * because a worker that accepts a connection for a process adds to the list while the process is somewhere else.
  *
- * Closing. (1) whoever takes the stream off its owner's list is the one to close it; (2) the turn says CLOSING, and what
- * was waiting is settled as cancelled; (3) the last one to let go of the turn removes it from the poller, closes the
- * descriptor, and gives the slot back with the next generation (turn.h).
+ * Closing. (1) whoever takes the stream off its owner's list is the one to close it; (2) the turn says CLOSING, and
+ * what was waiting is settled as cancelled; (3) the last one to let go of the turn removes it from the poller, closes
+ * the descriptor, and gives the slot back with the next generation (turn.h).
  *
  * On its way from one process to another a stream belongs to a *parcel*, the payload of the message.
  */
@@ -134,8 +134,10 @@ filch_err fli_stream_make(fli_io *io, uint64_t serial, fli_stream *beside, int f
     }
     *out = s;
     return FILCH_OK;
-no_watch: free_slot(io, s);
-no_slot:  if (fd >= 0) fli_desc_close(fd);
+no_watch:
+    free_slot(io, s);
+no_slot:
+    if (fd >= 0) fli_desc_close(fd);
     return err;
 }
 
@@ -319,9 +321,12 @@ filch_err fli_io_init(fli_io *io, fli_runtime *rt, fli_timers *timers, fli_workp
 no_stripe:
     while (stripes-- > 0) fli_mutex_fini(&io->stripes[stripes]);
     fli_mutex_fini(&io->lock);
-no_lock:    fli_slab_fini(&io->streams);
-no_streams: fli_free_aligned(&rt->mem, io->locals, local_count * sizeof *io->locals, FLI_LINE);
-no_locals:  return err;
+no_lock:
+    fli_slab_fini(&io->streams);
+no_streams:
+    fli_free_aligned(&rt->mem, io->locals, local_count * sizeof *io->locals, FLI_LINE);
+no_locals:
+    return err;
 }
 
 void fli_io_fini(fli_io *io)

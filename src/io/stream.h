@@ -19,14 +19,14 @@ typedef enum fli_stream_kind {
 /* An operation that is out. Plain: belongs to whoever holds its way of the stream (turn.h). */
 typedef struct fli_op {
     filch_receiver receiver;
-    uint32_t       command;    /* FILCH_CMD_* */
-    uint8_t        how;        /* of a read */
+    uint32_t       command; /* FILCH_CMD_* */
+    uint8_t        how;     /* of a read */
     uint8_t        delimiter_size;
-    bool           at_once;    /* the timeout is 0 */
-    uint64_t       due_ns;     /* FLI_NEVER: no timeout */
-    uint64_t       timer;      /* 0: none is armed */
-    uint64_t       most;       /* of a read */
-    uint64_t       done;       /* of a write: bytes written; of a read until: bytes searched */
+    bool           at_once; /* the timeout is 0 */
+    uint64_t       due_ns;  /* FLI_NEVER: no timeout */
+    uint64_t       timer;   /* 0: none is armed */
+    uint64_t       most;    /* of a read */
+    uint64_t       done;    /* of a write: bytes written; of a read until: bytes searched */
     union {
         uint8_t    delimiter[8];
         filch_data data; /* of a write: owned once it waits */
@@ -47,30 +47,30 @@ typedef struct fli_stream {
     uint32_t self; /* plain: set when made */
     int      fd;   /* plain: set before it is opened, changed by nobody until it is gone */
     uint8_t  kind;
-    uint8_t  flags;      /* of a listener: for what it accepts */
+    uint8_t  flags; /* of a listener: for what it accepts */
     bool     in_poller;
-    bool     more;       /* the system may have more than was received.  Plain, as the reading operation */
-    int64_t  pid;        /* of a program; 0: it has not begun */
-    /* Whose it is; 0: on its way, or closing.  writes: under the owner's stripe.  reads: any, relaxed: a stranger's look
-     * that comes too early or too late finds a number that is not his. */
+    bool     more; /* the system may have more than was received.  Plain, as the reading operation */
+    int64_t  pid;  /* of a program; 0: it has not begun */
+    /* Whose it is; 0: on its way, or closing.  writes: under the owner's stripe.  reads: any, relaxed: a stranger's
+     * look that comes too early or too late finds a number that is not his. */
     FLI_ATOMIC(uint64_t) owner;
-    uint32_t next, prev; /* plain, under the owner's stripe: its streams */
-    fli_op   ops[2];     /* by way */
-    fli_rest rest;
-    uint64_t resume_ns;  /* of a listener out of descriptors: not before */
-    uint64_t backoff_ns;
-    fli_job     job;     /* of a file or a program: what the work pool does for it */
-    fli_io     *io;      /* for that job */
-    fli_address sender;  /* of the last datagram; plain, as the reading operation */
+    uint32_t    next, prev; /* plain, under the owner's stripe: its streams */
+    fli_op      ops[2];     /* by way */
+    fli_rest    rest;
+    uint64_t    resume_ns; /* of a listener out of descriptors: not before */
+    uint64_t    backoff_ns;
+    fli_job     job;    /* of a file or a program: what the work pool does for it */
+    fli_io     *io;     /* for that job */
+    fli_address sender; /* of the last datagram; plain, as the reading operation */
 } fli_stream;
 
 #define FLI_STREAM_SIZE ((sizeof(fli_stream) + 63) / 64 * 64)
 
 /* What an attempt came to. */
 typedef struct fli_outcome {
-    bool       again;   /* not now */
-    bool       ready;   /* the system may have more: the next operation tries first */
-    bool       owns;    /* `data` holds a reference */
+    bool       again; /* not now */
+    bool       ready; /* the system may have more: the next operation tries first */
+    bool       owns;  /* `data` holds a reference */
     filch_err  err;
     filch_data data;
 } fli_outcome;
@@ -82,8 +82,8 @@ static inline uint64_t fli_stream_id(fli_stream *s)
     return (uint64_t)fli_turn_gen(fli_load_rlx(&s->turn)) << 32 | s->self;
 }
 
-/* A stream over `fd` (-1: it gets one later), of the process with `serial`, if that still owns `beside` (NULL: the caller is its owner). Takes
- * `fd` whatever happens. FILCH_ENOMEM, FILCH_ESYS, FILCH_EDEAD. */
+/* A stream over `fd` (-1: it gets one later), of the process with `serial`, if that still owns `beside` (NULL: the
+ * caller is its owner). Takes `fd` whatever happens. FILCH_ENOMEM, FILCH_ESYS, FILCH_EDEAD. */
 FILCH_MUST_USE filch_err fli_stream_make(fli_io *io, uint64_t serial, fli_stream *beside, int fd, fli_stream_kind kind,
                                          fli_stream **out);
 /* Has the poller report on it. Thread: whoever holds one of its ways. */
@@ -117,8 +117,8 @@ void fli_op_settle(fli_io *io, fli_stream *s, fli_way way, fli_outcome outcome);
 void fli_op_tell(filch_receiver receiver, filch_err err, filch_data data);
 
 /* The code for a system's error number, and an outcome that carries both. */
-filch_err   fli_io_error(int number);
-fli_outcome fli_outcome_failed(int64_t negative);
+filch_err                 fli_io_error(int number);
+fli_outcome               fli_outcome_failed(int64_t negative);
 static inline fli_outcome fli_outcome_err(filch_err err)
 {
     return (fli_outcome){ .err = err, .ready = true }; /* what was reported and not looked at is not forgotten */

@@ -15,8 +15,8 @@
  * same CAS. So a report comes before the question, which then sees what was reported; or after, and then it finds the
  * operation ARMED and takes it, or BUSY and leaves READY, and arming fails.
  *
- * ENDED says that the other side has ended what it writes. A report tells that once, maybe together with the last bytes:
- * from then on there is always something to read, if only the end.
+ * ENDED says that the other side has ended what it writes. A report tells that once, maybe together with the last
+ * bytes: from then on there is always something to read, if only the end.
  *
  * A descriptor is closed by the last one who lets go after CLOSING: nobody is inside a system call with it.
  */
@@ -107,9 +107,9 @@ FILCH_MUST_USE static inline fli_begin fli_turn_begin(fli_turn *turn, uint32_t g
 }
 
 typedef enum fli_arm {
-    FLI_ARM_DONE,     /* ARMED: hands off */
-    FLI_ARM_AGAIN,    /* a report came meanwhile: still yours, try again */
-    FLI_ARM_EXPIRED,  /* still yours: settle it with an error */
+    FLI_ARM_DONE,    /* ARMED: hands off */
+    FLI_ARM_AGAIN,   /* a report came meanwhile: still yours, try again */
+    FLI_ARM_EXPIRED, /* still yours: settle it with an error */
     FLI_ARM_CANCELLED,
     FLI_ARM_CLOSING
 } fli_arm;
@@ -140,8 +140,8 @@ FILCH_MUST_USE static inline bool fli_turn_leave(fli_turn *turn, fli_way way, bo
 {
     uint64_t word = fli_load_rlx(turn);
     for (;;) {
-        uint64_t wanted = fli_turn_with(word, way, FLI_TURN_QUIET) &
-                          ~fli_turn_bits(way, FLI_TURN_EXPIRED | FLI_TURN_CANCELLED);
+        uint64_t wanted =
+            fli_turn_with(word, way, FLI_TURN_QUIET) & ~fli_turn_bits(way, FLI_TURN_EXPIRED | FLI_TURN_CANCELLED);
         bool ended = way == FLI_READING && (word & FLI_TURN_ENDED) != 0;
         if (ready || ended) wanted |= fli_turn_bits(way, FLI_TURN_READY);
         /* PAIR io.turn, both halves. */
@@ -153,8 +153,7 @@ FILCH_MUST_USE static inline bool fli_turn_leave(fli_turn *turn, fli_way way, bo
 }
 
 /* The descriptor may be ready. Returns the ways (1 << way) that are now BUSY and ours to try; 0 also if it is old. */
-FILCH_MUST_USE static inline unsigned fli_turn_report(fli_turn *turn, uint32_t gen, bool in, bool out,
-                                                      bool ended)
+FILCH_MUST_USE static inline unsigned fli_turn_report(fli_turn *turn, uint32_t gen, bool in, bool out, bool ended)
 {
     uint64_t word = fli_load_rlx(turn);
     for (;;) {

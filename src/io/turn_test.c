@@ -1,4 +1,5 @@
-/* turn_test.c - the word that says whose turn it is with a stream: every move, and the races between them in both orders. */
+/* turn_test.c - the word that says whose turn it is with a stream: every move, and the races between them in both
+ * orders. */
 #include "io/turn.h"
 
 #include "support/check.h"

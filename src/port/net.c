@@ -102,9 +102,9 @@ size_t fli_address_write(const fli_address *address, char *text, size_t room)
 
 filch_err fli_net_resolve(const char *host, const char *service, char *text, size_t room, size_t *size)
 {
-    struct addrinfo  hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM }, *all = NULL;
-    int              why = getaddrinfo(host, service, &hints, &all);
-    size_t           used = 0;
+    struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM }, *all = NULL;
+    int             why = getaddrinfo(host, service, &hints, &all);
+    size_t          used = 0;
     if (why == EAI_MEMORY) return FILCH_ENOMEM;
     if (why != 0) return FILCH_ENOHOST;
     for (struct addrinfo *one = all; one != NULL; one = one->ai_next) {

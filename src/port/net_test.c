@@ -7,8 +7,9 @@
 
 TEST(addresses_come_back_as_they_were_read)
 {
-    static const char *const all[] = { "127.0.0.1:80", "0.0.0.0:0", "255.255.255.255:65535", "[::1]:443", "[fe80::1]:1",
-                                       "unix:/tmp/a b", "unix:@name", "unix:relative" };
+    static const char *const all[] = { "127.0.0.1:80", "0.0.0.0:0",    "255.255.255.255:65535",
+                                       "[::1]:443",    "[fe80::1]:1",  "unix:/tmp/a b",
+                                       "unix:@name",   "unix:relative" };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         fli_address address;
         char        text[128], shorter[4];
@@ -27,10 +28,30 @@ TEST(addresses_come_back_as_they_were_read)
 
 TEST(what_is_no_address_is_refused)
 {
-    static const char *const all[] = { "", ":", ":80", "80", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1",
-                                       "127.0.0.1:80x", "127.0.0.1:999999999999", "127.0.0:80", "localhost:80", "[::1]", "[]:80",
-                                       "[::1:80", "::1:80", "[::g]:80", "[:80", "unix:", "unix:@", "*", "256.0.0.1:1",
-                                       "[127.0.0.1]:80", "[0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0]:1" };
+    static const char *const all[] = { "",
+                                       ":",
+                                       ":80",
+                                       "80",
+                                       "127.0.0.1",
+                                       "127.0.0.1:",
+                                       "127.0.0.1:65536",
+                                       "127.0.0.1:-1",
+                                       "127.0.0.1:80x",
+                                       "127.0.0.1:999999999999",
+                                       "127.0.0:80",
+                                       "localhost:80",
+                                       "[::1]",
+                                       "[]:80",
+                                       "[::1:80",
+                                       "::1:80",
+                                       "[::g]:80",
+                                       "[:80",
+                                       "unix:",
+                                       "unix:@",
+                                       "*",
+                                       "256.0.0.1:1",
+                                       "[127.0.0.1]:80",
+                                       "[0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0]:1" };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         fli_address address;
         if (fli_address_read(&address, all[i])) fail_msg("taken for an address: %s", all[i]);

@@ -25,9 +25,12 @@ filch_err fli_poller_open(fli_poller *poller)
     if (epoll_ctl(epoll, EPOLL_CTL_ADD, bell, &event) != 0) goto no_place;
     *poller = (fli_poller){ .epoll = epoll, .bell = bell };
     return FILCH_OK;
-no_place: fli_wakefd_close(bell);
-no_bell:  (void)close(epoll);
-no_epoll: return err;
+no_place:
+    fli_wakefd_close(bell);
+no_bell:
+    (void)close(epoll);
+no_epoll:
+    return err;
 }
 
 void fli_poller_close(fli_poller *poller)

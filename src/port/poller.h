@@ -23,7 +23,7 @@ typedef struct fli_poller {
 typedef struct fli_poll_report {
     uint64_t number;
     bool     in, out; /* worth a try */
-    bool     ended;   /* the other side has gone, or ended what it writes: there is an end to be read behind the bytes */
+    bool     ended; /* the other side has gone, or ended what it writes: there is an end to be read behind the bytes */
 } fli_poll_report;
 
 /* FILCH_ESYS: no descriptors left; then there is nothing to undo. */

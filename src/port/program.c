@@ -111,8 +111,9 @@ int fli_program_start(char *const *argv, uint32_t flags, fli_program *out)
         close_side(&all, 1);
         return why;
     }
-    *out = (fli_program){ .pid = pid, .fd = -1, .input = all.ends[0][1], .output = all.ends[1][1],
-                          .errors = all.ends[2][1] };
+    *out = (fli_program){
+        .pid = pid, .fd = -1, .input = all.ends[0][1], .output = all.ends[1][1], .errors = all.ends[2][1]
+    };
 #if defined(SYS_pidfd_open)
     long fd = syscall(SYS_pidfd_open, pid, 0); /* closed on exec by itself */
     if (fd >= 0) out->fd = (int)fd;

@@ -1,4 +1,5 @@
-/* program.h - other programs: starting one, waiting for its end, killing it. Answers as net.h: negative error numbers. */
+/* program.h - other programs: starting one, waiting for its end, killing it. Answers as net.h: negative error numbers.
+ */
 #ifndef FLI_PORT_PROGRAM_H
 #define FLI_PORT_PROGRAM_H
 
@@ -7,8 +8,8 @@
 
 typedef struct fli_program {
     int64_t pid;
-    int     fd;     /* readable when it has ended; -1: the system has no such thing */
-    int     input;  /* our ends of its pipes; -1: not asked for. None of them blocks */
+    int     fd;    /* readable when it has ended; -1: the system has no such thing */
+    int     input; /* our ends of its pipes; -1: not asked for. None of them blocks */
     int     output;
     int     errors;
 } fli_program;

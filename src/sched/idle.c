@@ -21,8 +21,8 @@
  *
  * Descriptors. While any is waited for, one sleeper, the *poller*, sleeps in the system's poll call with its alarm, and
  * is woken by its bell. Who falls asleep takes the place if it is free: so when everybody sleeps, it is taken. Whoever
- * takes a worker from among the sleepers does so under the lock, and sees there which way it sleeps; the bell stays rung
- * until the poller itself has heard it. What is reported the poller delivers to its own deque: no other thread is
+ * takes a worker from among the sleepers does so under the lock, and sees there which way it sleeps; the bell stays
+ * rung until the poller itself has heard it. What is reported the poller delivers to its own deque: no other thread is
  * involved. Workers that work look at the descriptors when they look at the clock, and searchers each time.
  *
  * (One gap is left: a worker woken out of total silence that arms
@@ -272,7 +272,8 @@ static wake sleep_on(fli_worker *w)
                 break;
             }
         } else {
-            late = !fli_cond_wait_until(&w->idle.rouse, &idle->lock, until) && w->idle.asleep && fli_clock_ns() >= until;
+            bool called = fli_cond_wait_until(&w->idle.rouse, &idle->lock, until);
+            late = !called && w->idle.asleep && fli_clock_ns() >= until;
         }
         if (!late) continue;
         raise_locked(idle, w);

@@ -1,7 +1,7 @@
 /* out_io.c - the I/O yields: what they ask for becomes the data of a command, and back (filch_io_read).
  *
- * The stream and the timeout travel as the command's target. A read's few numbers are 24 bytes, which fit into the event;
- * a write's data is the payload itself; everything with a text in it is a block that begins with a `letter`.
+ * The stream and the timeout travel as the command's target. A read's few numbers are 24 bytes, which fit into the
+ * event; a write's data is the payload itself; everything with a text in it is a block that begins with a `letter`.
  * Needs nothing of the machine: it is there in a library without I/O too.
  */
 #include <string.h>
@@ -82,8 +82,8 @@ static uint32_t measure(const char *text, size_t max)
 
 static filch_err read_options(const filch_socket_options *given, filch_socket_options *out)
 {
-    const uint32_t known = FILCH_SOCKET_SHARED_PORT | FILCH_SOCKET_GATHER | FILCH_SOCKET_KEEPALIVE |
-                           FILCH_SOCKET_BROADCAST;
+    const uint32_t known =
+        FILCH_SOCKET_SHARED_PORT | FILCH_SOCKET_GATHER | FILCH_SOCKET_KEEPALIVE | FILCH_SOCKET_BROADCAST;
     *out = (filch_socket_options)FILCH_SOCKET_OPTIONS_INIT;
     if (given != NULL) {
         if (given->size < sizeof given->size) return FILCH_EINVAL;
@@ -137,7 +137,8 @@ filch_err filch_yield_send_to(filch_out *out, uint64_t tag, filch_stream stream,
         return FILCH_EINVAL;
     }
     letter    what = { .text_size = size, .byte_count = filch_size(&data) };
-    filch_err err = yield_letter(out, FILCH_CMD_SEND_TO, tag, stream, timeout_ns, what, address, NULL, filch_raw(&data));
+    filch_err err =
+        yield_letter(out, FILCH_CMD_SEND_TO, tag, stream, timeout_ns, what, address, NULL, filch_raw(&data));
     /* The bytes have been copied: what was moved here is not needed any more. */
     if (err == FILCH_OK && data.form == FLI_FORM_MOVE) fli_data_free_moved(&data);
     return err;
@@ -223,9 +224,9 @@ filch_err filch_yield_io_cancel(filch_out *out, uint64_t tag, filch_stream strea
 
 filch_err filch_yield_open(filch_out *out, uint64_t tag, const char *path, uint32_t flags)
 {
-    const uint32_t known = FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE | FILCH_OPEN_EMPTY |
-                           FILCH_OPEN_APPEND | FILCH_OPEN_NEW;
-    uint32_t       size = measure(path, 4095);
+    const uint32_t known =
+        FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE | FILCH_OPEN_EMPTY | FILCH_OPEN_APPEND | FILCH_OPEN_NEW;
+    uint32_t size = measure(path, 4095);
     if (size <= 1 || (flags & ~known) != 0 || (flags & (FILCH_OPEN_READ | FILCH_OPEN_WRITE)) == 0) return FILCH_EINVAL;
     if ((flags & FILCH_OPEN_WRITE) == 0 && (flags & ~(uint32_t)FILCH_OPEN_READ) != 0) return FILCH_EINVAL;
     letter what = { .how = flags, .text_size = size };
@@ -243,7 +244,8 @@ filch_err filch_yield_run(filch_out *out, uint64_t tag, const char *const *argv,
 {
     const uint32_t known = FILCH_RUN_INPUT | FILCH_RUN_OUTPUT | FILCH_RUN_ERRORS | FILCH_RUN_MERGE;
     if (out == NULL || argv == NULL || argv[0] == NULL || argv[0][0] == '\0') return FILCH_EINVAL;
-    if ((flags & ~known) != 0 || (flags & (FILCH_RUN_ERRORS | FILCH_RUN_MERGE)) == (FILCH_RUN_ERRORS | FILCH_RUN_MERGE)) {
+    if ((flags & ~known) != 0 ||
+        (flags & (FILCH_RUN_ERRORS | FILCH_RUN_MERGE)) == (FILCH_RUN_ERRORS | FILCH_RUN_MERGE)) {
         return FILCH_EINVAL;
     }
     size_t size = 0;

@@ -1,5 +1,6 @@
-/* io_oom_test.c - memory runs out at every place where I/O asks for it, one after the other. Whoever asked is told so or never
- * notices; nothing leaks, no descriptor stays open, nobody waits for ever; and with memory again everything works. */
+/* io_oom_test.c - memory runs out at every place where I/O asks for it, one after the other. Whoever asked is told so
+ * or never notices; nothing leaks, no descriptor stays open, nobody waits for ever; and with memory again everything
+ * works. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,7 +11,8 @@
 static const char *const echoes[] = { "sh", "-c", "cat", NULL };
 static const int         numbers[] = { 10 };
 
-/* Runs everything once; gives how often memory was asked for. `nth`: that asking is refused, and all that follow if so said. */
+/* Runs everything once; gives how often memory was asked for. `nth`: that asking is refused, and all that follow if so
+ * said. */
 static uint64_t run_all(uint64_t nth, bool and_after, bool *refused)
 {
     static test_alloc alloc;
@@ -24,22 +26,25 @@ static uint64_t run_all(uint64_t nth, bool and_after, bool *refused)
     opt.alloc = test_alloc_fn;
     opt.alloc_user = &alloc;
     ok(filch_sched_create(&w.sched, &opt));
-    script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_TIMEOUT(FILCH_SECONDS(1)), DO_UNTIL("\n", 100000),
-                           DO_EXACTLY(50000), DO_WRITE_BACK, DO_READ(0), DO_USE_LISTENER, DO_CLOSE);
+    script server =
+        SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_TIMEOUT(FILCH_SECONDS(1)), DO_UNTIL("\n", 100000),
+               DO_EXACTLY(50000), DO_WRITE_BACK, DO_READ(0), DO_USE_LISTENER, DO_CLOSE);
     script_start(&w, &server);
     UNTIL(&w, is_ready(&server) || script_is_over(&server));
     uint64_t asked = atomic_load(&alloc.asked);
     test_alloc_fail(&alloc, nth, and_after);
 
-    script client = SCRIPT(DO_CONNECT(server.local), DO_TIMEOUT(FILCH_SECONDS(1)), DO_WRITE("a line that is longer than an event\n"),
-                           DO_WRITE_LOTS(lots, 50000), DO_TIMEOUT(FILCH_MILLISECONDS(20)), DO_EXACTLY(50000), DO_CLOSE);
-    script other = SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_ADDRESS, DO_TIMEOUT(FILCH_MILLISECONDS(20)),
-                          DO_SEND_TO("127.0.0.1:9", "to nobody, and longer than an event"), DO_RECEIVE_FROM(0),
-                          DO_RESOLVE("127.0.0.1", "1"), DO_OPEN(path, FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE),
-                          DO_WRITE("to a file, and longer than an event"), DO_SEEK(0, 0), DO_EXACTLY(30), DO_CLOSE,
-                          DO_RUN(echoes, FILCH_RUN_INPUT | FILCH_RUN_OUTPUT), DO_USE_INPUT, DO_WRITE("x"), DO_CLOSE, DO_USE_OUTPUT,
-                          DO_EXACTLY(1), DO_USE_PROGRAM, DO_EXIT, DO_SIGNALS(numbers, 1));
-    bool spawned[2];
+    script client = SCRIPT(DO_CONNECT(server.local), DO_TIMEOUT(FILCH_SECONDS(1)),
+                           DO_WRITE("a line that is longer than an event\n"), DO_WRITE_LOTS(lots, 50000),
+                           DO_TIMEOUT(FILCH_MILLISECONDS(20)), DO_EXACTLY(50000), DO_CLOSE);
+    script other =
+        SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_ADDRESS, DO_TIMEOUT(FILCH_MILLISECONDS(20)),
+               DO_SEND_TO("127.0.0.1:9", "to nobody, and longer than an event"), DO_RECEIVE_FROM(0),
+               DO_RESOLVE("127.0.0.1", "1"), DO_OPEN(path, FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE),
+               DO_WRITE("to a file, and longer than an event"), DO_SEEK(0, 0), DO_EXACTLY(30), DO_CLOSE,
+               DO_RUN(echoes, FILCH_RUN_INPUT | FILCH_RUN_OUTPUT), DO_USE_INPUT, DO_WRITE("x"), DO_CLOSE, DO_USE_OUTPUT,
+               DO_EXACTLY(1), DO_USE_PROGRAM, DO_EXIT, DO_SIGNALS(numbers, 1));
+    bool    spawned[2];
     script *both[2] = { &client, &other };
     for (int i = 0; i < 2; i++) {
         filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;

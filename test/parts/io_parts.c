@@ -1,6 +1,6 @@
-/* io_parts.c - whose turn it is with a stream (io/turn.h): a process that reads, workers that hear reports, an alarm, and the
- * one who closes. Nothing that was reported is left waiting, an operation is settled once, and the descriptor is closed
- * once, by nobody else's hands in it.
+/* io_parts.c - whose turn it is with a stream (io/turn.h): a process that reads, workers that hear reports, an alarm,
+ * and the one who closes. Nothing that was reported is left waiting, an operation is settled once, and the descriptor
+ * is closed once, by nobody else's hands in it.
  *
  * The socket is a number of bytes. The system adds them before it reports; looking at them is relaxed, so that only the
  * turn can have brought the news. The descriptor and the operation are plain memory: a race on them is a violation. */

@@ -2,14 +2,15 @@
  *
  *     io_stress LIVES
  *
- * A crowd of clients connects over a unix socket; each writes rounds of random size whose bytes follow from a number, and a
- * server process, which was *given* the connection, sends them back. Clients check every byte. Reads are some, exactly, or with
- * a timeout so short that it often rings in the middle; some reads are cancelled while they wait. Some clients end in the
- * middle of a round, some are killed from outside at any moment, and so are servers. The shares of LIVES go to 1, 2 and 4
- * workers, patient and hasty (they sleep at every opportunity: each report has to wake the one in the poller).
+ * A crowd of clients connects over a unix socket; each writes rounds of random size whose bytes follow from a number,
+ * and a server process, which was *given* the connection, sends them back. Clients check every byte. Reads are some,
+ * exactly, or with a timeout so short that it often rings in the middle; some reads are cancelled while they wait. Some
+ * clients end in the middle of a round, some are killed from outside at any moment, and so are servers. The shares of
+ * LIVES go to 1, 2 and 4 workers, patient and hasty (they sleep at every opportunity: each report has to wake the one
+ * in the poller).
  *
- * A report that is lost shows as standing still: STRESS_LIMIT without progress. At the end every process is gone and the
- * program has as many descriptors as before.
+ * A report that is lost shows as standing still: STRESS_LIMIT without progress. At the end every process is gone and
+ * the program has as many descriptors as before.
  *
  * Exit: 0 all well; 1 something was lost, mixed up or left open; 2 wrong usage, or the runtime refused.
  */
@@ -103,9 +104,7 @@ static filch_err listener_step(void *self, const filch_event *events, size_t cou
     return err == FILCH_OK ? filch_idle(out) : err;
 }
 
-static const filch_type listener_type = {
-    .name = "listener", .size = sizeof(filch_stream), .step = listener_step
-};
+static const filch_type listener_type = { .name = "listener", .size = sizeof(filch_stream), .step = listener_step };
 
 /* ---- clients ---- */
 
@@ -221,7 +220,8 @@ static const filch_type client_type = { .name = "client", .size = sizeof(client)
 static void client_exit(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     (void)user, (void)pid, (void)result;
-    if (error != FILCH_OK && error != FILCH_EKILLED && error != FILCH_ECANCELLED) wrong("a client fails", (uint64_t)error, 0);
+    if (error != FILCH_OK && error != FILCH_EKILLED && error != FILCH_ECANCELLED)
+        wrong("a client fails", (uint64_t)error, 0);
     uint64_t ended = fli_add_rlx(&g.ended, 1) + 1;
     if (ended + CROWD > g.lives) {
         stress_watch_leave(&g.watch);
@@ -274,8 +274,10 @@ static bool play(uint64_t lives, int32_t workers, bool hasty)
     if (fli_load_rlx(&g.wrong) > 0) return false;
     filch_err err = filch_sched_stop(g.sched, FILCH_SECONDS(60), NULL);
     if (err != FILCH_OK) wrong("stop", (uint64_t)err, 0);
-    if (open_descriptors() != before) wrong("descriptors are left open", (uint64_t)open_descriptors(), (uint64_t)before);
-    printf("%d workers%s: %" PRIu64 " lives, %" PRIu64 " rounds, %" PRIu64 " timeouts, %" PRIu64 " cancelled, %" PRIu64 " killed\n",
+    if (open_descriptors() != before)
+        wrong("descriptors are left open", (uint64_t)open_descriptors(), (uint64_t)before);
+    printf("%d workers%s: %" PRIu64 " lives, %" PRIu64 " rounds, %" PRIu64 " timeouts, %" PRIu64 " cancelled, %" PRIu64
+           " killed\n",
            workers, hasty ? ", hasty" : "", fli_load_rlx(&g.ended), fli_load_rlx(&g.rounds), fli_load_rlx(&g.timeouts),
            fli_load_rlx(&g.cancels), fli_load_rlx(&g.kills));
     stress_watch_fini(&g.watch);
