@@ -38,10 +38,15 @@ filch_err filch_complete(filch_receiver receiver, uint64_t tag, filch_data data,
     fli_local   *here = fli_here(rt);
     if (rt->sim != NULL && !rt->sim->point(rt, here, "filch_complete")) return FILCH_ESTATE;
     if (fli_load_acq(&rt->phase) == FLI_CLOSED) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire half */
-    if (!fli_yield_is_pending(rt, receiver.key)) return late(rt, here, FILCH_ESTALE);
-    filch_data owned = { .kind = FILCH_KIND_NONE };
-    filch_err  err = fli_data_own(&rt->mem, rt->payload_max, &data, &owned);
-    if (err != FILCH_OK) return err;
+    filch_data owned;
+    filch_err  err = FILCH_OK;
+    if (FLI_LIKELY(fli_data_is_value(&data))) {
+        owned = data;
+    } else {
+        if (!fli_yield_is_pending(rt, receiver.key)) return late(rt, here, FILCH_ESTALE);
+        err = fli_data_own(&rt->mem, rt->payload_max, &data, &owned);
+        if (err != FILCH_OK) return err;
+    }
     fli_node *node;
     if (!fli_yield_claim(rt, receiver.key, &node)) {
         fli_data_undo(&data, &owned);

@@ -12,6 +12,7 @@
 
 #include "proc/data.h"
 #include "proc/runtime.h"
+#include "proc/yields.h"
 
 /* Pushes `node` to the process of that serial and has it queued if it was asleep. FILCH_EDEAD: the node is yours. */
 FILCH_MUST_USE static inline filch_err fli_mail_post(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t gen,
@@ -50,6 +51,24 @@ static inline bool fli_mail_single(fli_runtime *rt, fli_proc *p, uint64_t word, 
     event->error = FILCH_OK;
     event->tag = node->tag;
     event->from = (filch_pid){ node->peer != 0 ? rt->node : 0, node->peer };
+    fli_node_get_data(node, &event->data);
+    return true;
+}
+
+/* The other common case: a process waits for its one yield, and the handler has answered it at once. True: as above. */
+static inline bool fli_mail_answer(fli_runtime *rt, fli_proc *p, uint64_t word, filch_event *event, uint32_t *handle)
+{
+    if (p->answers == 0 || p->yield_count != 1 || (p->flags & ~FLI_PROC_HELD) != FLI_PROC_WAITING) return false;
+    fli_node *node = fli_node_at(rt, p->answers);
+    if (node->next != node->self || node->what != FLI_NODE_ANSWER) return false; /* several, or a notice */
+    if (fli_word_head(word) != p->seen || node->self == p->seen) return false;   /* something new, or it came by post */
+    p->answers = 0;
+    fli_yield_close(rt, p, node);
+    *handle = node->self;
+    event->type = FILCH_EVENT_YIELD;
+    event->error = node->error;
+    event->tag = node->tag;
+    event->from = (filch_pid){ 0, 0 };
     fli_node_get_data(node, &event->data);
     return true;
 }

@@ -124,16 +124,16 @@ filch_receiver fli_yield_receiver(fli_runtime *rt, fli_node *node)
     };
 }
 
+/* The stamp of a yield that is still out. A generation has 30 bits; a key with more was not made here: no stamp. */
 static uint32_t pending_of(uint64_t key)
 {
-    return (uint32_t)(key >> 32) * FLI_STAMP_GENERATION + FLI_STAMP_PENDING;
+    return key >> 62 == 0 ? (uint32_t)(key >> 32) * FLI_STAMP_GENERATION + FLI_STAMP_PENDING : FLI_STAMP_MASK;
 }
 
 bool fli_yield_is_pending(fli_runtime *rt, uint64_t key)
 {
     fli_node *node = fli_slab_find(&rt->nodes, (uint32_t)key);
-    /* A generation has 30 bits; a key with more was not made here. */
-    return node != NULL && key >> 62 == 0 && fli_load_rlx(&node->stamp) == pending_of(key);
+    return node != NULL && fli_load_rlx(&node->stamp) == pending_of(key);
 }
 
 bool fli_yield_claim(fli_runtime *rt, uint64_t key, fli_node **out)

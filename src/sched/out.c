@@ -24,7 +24,7 @@ void fli_out_forget(filch_out *out)
 
 void fli_out_drop_calls(filch_out *out)
 {
-    while (out->call_count > 0) fli_data_free(&out->calls[--out->call_count].data);
+    while (out->call_count > 0) fli_data_free(&out->calls[--out->call_count].command.data);
 }
 
 bool fli_out_is_stepping(const filch_out *out)
@@ -109,15 +109,20 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
     fli_local   *here = fli_here(rt);
     if (!fli_out_is_stepping(out)) return FILCH_ESTATE;
     if (FLI_UNLIKELY(here->tape != NULL)) return here->tape->yield(here, out, command, tag, target, data);
-    filch_data owned = filch_none();
-    filch_err  err = fli_data_own(&rt->mem, rt->payload_max, data, &owned);
+    if (FLI_UNLIKELY(!make_room(out))) return FILCH_ENOMEM;
+    fli_call *call = &out->calls[out->call_count];
+    filch_err err = fli_data_own_fast(&rt->mem, rt->payload_max, data, &call->command.data);
     if (err != FILCH_OK) return err;
-    fli_node *node = make_room(out) ? fli_yield_open(rt, here, here->current, command, tag) : NULL;
-    if (node == NULL) {
-        fli_data_undo(data, &owned);
+    call->node = fli_yield_open(rt, here, here->current, command, tag);
+    if (FLI_UNLIKELY(call->node == NULL)) {
+        fli_data_undo(data, &call->command.data);
         return FILCH_ENOMEM;
     }
-    out->calls[out->call_count++] = (fli_call){ .command = command, .node = node, .target = target, .data = owned };
+    call->command.id = command;
+    call->command.from = out->ctx.self;
+    call->command.target = target;
+    call->command.ctx = &out->ctx;
+    out->call_count++;
     return FILCH_OK;
 }
 

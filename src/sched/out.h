@@ -25,10 +25,8 @@ typedef enum fli_status {
 } fli_status;
 
 typedef struct fli_call {
-    uint32_t   command;
-    fli_node  *node; /* its yield */
-    filch_pid  target;
-    filch_data data; /* owned */
+    fli_node     *node;    /* its yield */
+    filch_command command; /* as the handler gets it; its data is owned */
 } fli_call;
 
 struct filch_out {

@@ -51,6 +51,8 @@ struct fli_worker {
 
     /* Plain from here: the worker's own, except `idle`, which is under the idle lock. */
     alignas(FLI_LINE) fli_prng prng;
+    fli_proc     *again;       /* the process just stepped, to be stepped again at once; NULL */
+    bool          repeats;     /* may it? A worker with a thread of its own may: nobody counts its steps */
     uint32_t      mark;        /* of the deque, when this step began */
     uint32_t      fair_in;     /* turns until an oldest process goes first */
     bool          own_first;   /* and whose: the own deque's, or the global queue's */

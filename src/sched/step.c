@@ -41,6 +41,13 @@ static void settle(fli_worker *w, fli_proc *p, unsigned rest)
         fli_mail_drain(rt, &w->local, p, fli_word_head(word));
     }
     p->rest = FILCH_STATE_READY;
+    /* It would be the newest, and the next: no need to queue it, unless an oldest one or the clock is due. */
+    if (w->repeats && w->fair_in > 1 && w->clock_in > 0) {
+        w->fair_in--;
+        w->clock_in--;
+        w->again = p;
+        return;
+    }
     fli_ready_here(w, p);
 }
 
@@ -50,17 +57,15 @@ static void dispatch(fli_worker *w, filch_out *out)
     fli_runtime *rt = &w->sched->rt;
     w->local.dispatching = true;
     for (uint32_t i = 0; i < out->call_count; i++) {
-        fli_call      *call = &out->calls[i];
-        filch_receiver receiver = fli_yield_receiver(rt, call->node);
-        filch_command  command = { .id = call->command, .from = out->ctx.self, .target = call->target,
-                                   .data = call->data, .ctx = &out->ctx };
-        const fli_handler *handler = fli_registry_find(w->sched->registry, call->command);
+        fli_call          *call = &out->calls[i];
+        filch_receiver     receiver = fli_yield_receiver(rt, call->node);
+        const fli_handler *handler = fli_registry_find(w->sched->registry, call->command.id);
         filch_err          err = FILCH_ECOMMAND;
-        if (FLI_UNLIKELY(rt->sim != NULL)) err = fli_simulate_handle(w, handler, &command, receiver);
-        else if (handler != NULL) err = handler->handle(handler->user, &command, receiver.tag, receiver);
+        if (FLI_UNLIKELY(rt->sim != NULL)) err = fli_simulate_handle(w, handler, &call->command, receiver);
+        else if (handler != NULL) err = handler->handle(handler->user, &call->command, receiver.tag, receiver);
         /* A handler that completed and then returned an error said two things: the first one counts. */
         if (err != FILCH_OK) (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
-        if (!fli_data_is_plain(&call->data)) fli_data_free(&call->data);
+        if (!fli_data_is_plain(&call->command.data)) fli_data_free(&call->command.data);
     }
     w->local.dispatching = false;
     fli_count(&w->local.counters.yields, out->call_count);
@@ -211,6 +216,16 @@ static inline void step_single(fli_worker *w, fli_proc *p, uint64_t word)
     conclude(w, p, err);
 }
 
+/* The other common one: the answer to its only yield. */
+static void step_answer(fli_worker *w, fli_proc *p)
+{
+    fli_runtime *rt = &w->sched->rt;
+    filch_err    err = call(w, p, 1);
+    if (!fli_data_is_plain(&w->events[0].data)) fli_data_free(&w->events[0].data);
+    fli_node_give(rt, &w->local, fli_node_at(rt, w->nodes[0]));
+    conclude(w, p, err);
+}
+
 /* Any step, or the end instead of one. */
 static __attribute__((noinline)) void step_any(fli_worker *w, fli_proc *p, uint64_t word)
 {
@@ -241,7 +256,7 @@ static __attribute__((noinline)) void step_any(fli_worker *w, fli_proc *p, uint6
     conclude(w, p, err);
 }
 
-void fli_step(fli_worker *w, fli_proc *p)
+static inline void step_once(fli_worker *w, fli_proc *p)
 {
     fli_runtime *rt = &w->sched->rt;
     fli_local   *here = &w->local;
@@ -249,12 +264,19 @@ void fli_step(fli_worker *w, fli_proc *p)
     here->current = p;
     here->serial = fli_serial(fli_word_gen(word), p->slot);
     if (FLI_UNLIKELY(w->sample_serial == here->serial)) measure_wait(w);
-    if (FLI_LIKELY((word & (FLI_KILL | FLI_CANCEL | FLI_LIMITED)) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN &&
-                   fli_mail_single(rt, p, word, &w->events[0], &w->nodes[0]))) {
-        step_single(w, p, word);
-    } else {
-        step_any(w, p, word);
-    }
+    bool calm = (word & (FLI_KILL | FLI_CANCEL | FLI_LIMITED)) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN;
+    if (FLI_LIKELY(calm && fli_mail_single(rt, p, word, &w->events[0], &w->nodes[0]))) step_single(w, p, word);
+    else if (calm && fli_mail_answer(rt, p, word, &w->events[0], &w->nodes[0])) step_answer(w, p);
+    else step_any(w, p, word);
     here->current = NULL;
     here->serial = 0;
+}
+
+void fli_step(fli_worker *w, fli_proc *p)
+{
+    do {
+        w->again = NULL;
+        step_once(w, p);
+        p = w->again;
+    } while (FLI_UNLIKELY(p != NULL));
 }

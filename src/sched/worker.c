@@ -39,6 +39,7 @@ void fli_worker_run(void *worker)
 {
     fli_worker *w = worker;
     fli_here_set(&w->local);
+    w->repeats = w->sched->rt.sim == NULL;
     for (;;) {
         while (fli_worker_turn(w)) {}
         fli_proc *p = fli_idle_find(w);
