@@ -319,6 +319,7 @@ static bool tell(fli_timers *timers, fli_local *here, entry *e, uint8_t what, ui
     e->node = NULL;
     if (node == NULL) return false;
     node->what = what;
+    node->index = 0;
     node->peer = 0;
     node->tag = e->tag;
     filch_data payload = filch_int((int64_t)data);

@@ -126,14 +126,22 @@ void fli_mail_drain(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head
     p->flags &= (uint8_t)~FLI_PROC_HELD;
     p->seen = head;
 
-    /* The stack runs from new to old. Turn it around first, then append each node to its list. */
+    /* The stack runs from new to old. Turn it around. */
     uint32_t turned = 0;
+    uint8_t  kinds = 0;
     while (at != stop) {
         fli_node *node = fli_node_at(rt, at);
         uint32_t  older = node->next;
         node->next = turned;
+        kinds |= node->what;
         turned = at;
         at = older;
+    }
+    if (FLI_LIKELY((kinds & (FLI_NODE_ANSWER | FLI_NODE_SYSTEM)) == 0)) {
+        /* Messages only: what was the top is the newest, and closes the ring. */
+        fli_node_at(rt, head)->next = turned;
+        join(rt, &p->messages, head);
+        turned = 0;
     }
     while (turned != 0) {
         fli_node *node = fli_node_at(rt, turned);
@@ -193,6 +201,22 @@ static __attribute__((noinline)) uint32_t collect_cancels(fli_runtime *rt, fli_p
     return n;
 }
 
+/* Fills events from number `n` on with the messages that were drained. There are some. */
+static uint32_t collect_messages(fli_runtime *rt, fli_proc *p, filch_event *events, uint32_t *nodes, uint32_t n,
+                                 uint32_t max)
+{
+    fli_node *newest = fli_node_at(rt, p->messages), *node = NULL;
+    for (; n < max && node != newest; n++) {
+        uint32_t handle = newest->next;
+        node = fli_node_at(rt, handle);
+        newest->next = node->next; /* also when it is the last: then it is not read again */
+        nodes[n] = handle;
+        fill(rt, node, &events[n]);
+    }
+    if (node == newest) p->messages = 0;
+    return n;
+}
+
 uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event *events, uint32_t *nodes, uint32_t max)
 {
     uint32_t n = 0;
@@ -221,12 +245,7 @@ uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event
         fli_yield_close(rt, p, node);
         fill(rt, node, &events[n++]);
     }
-    while (n < max && p->messages != 0 && messages) {
-        fli_node *node = take_oldest(rt, &p->messages);
-        nodes[n] = node->self;
-        fill(rt, node, &events[n++]);
-    }
-    return n;
+    return p->messages != 0 && messages ? collect_messages(rt, p, events, nodes, n, max) : n;
 }
 
 void fli_mail_release(fli_runtime *rt, fli_local *here, fli_proc *p, filch_event *events, const uint32_t *nodes,
@@ -241,6 +260,7 @@ void fli_mail_release(fli_runtime *rt, fli_local *here, fli_proc *p, filch_event
             units += fli_limit_units(fli_data_bytes(&events[i].data));
         }
         if (!fli_data_is_plain(&events[i].data)) fli_data_free(&events[i].data);
+        if ((node->what & (FLI_NODE_ANSWER | FLI_NODE_SYSTEM)) == 0) fli_mail_hear(here, node);
         let_go(rt, here, p, node);
     }
     if (left > 0 && fli_limit_leave(p, fli_word_gen(fli_state_peek(&p->state)), left, units)) rt->hooks.room(rt, p);

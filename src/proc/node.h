@@ -41,7 +41,8 @@ typedef struct fli_node {
     uint32_t self; /* plain: set when made. Its own handle */
     /* generation:30 | FREE, PENDING or CLAIMED:2.  writes: see above.  PAIR node.claim */
     FLI_ATOMIC(uint32_t) stamp;
-    uint32_t index; /* of a yield: its place among the process's outstanding yields; of a notice: what it says */
+    uint32_t index; /* of a yield: its place among the process's outstanding yields; of a notice: what it says; of a
+                       message: the sender's worker plus one, 0 from outside */
     uint64_t peer;  /* of a message: the sender's serial; of a yield: its owner's; of a notice: whom it is about */
     uint64_t tag;
     int32_t  error; /* of a yield that is out: the command id */

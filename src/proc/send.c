@@ -18,6 +18,7 @@ static inline fli_node *make(fli_runtime *rt, fli_local *here, filch_pid from, c
     if (node == NULL) return NULL;
     bool foreign = from.node != rt->node && from.serial != 0;
     node->what = foreign ? FLI_NODE_FOREIGN : 0;
+    node->index = here != NULL ? here->index + 1 : 0;
     node->peer = from.serial;
     node->tag = foreign ? from.node : 0;
     fli_node_put_data(node, owned);
@@ -181,6 +182,7 @@ filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data)
     node->peer = here->speaks;
     node->tag = 0;
     node->what = 0;
+    node->index = here->index + 1;
     fli_node_put_data(node, &data);
     switch (fli_state_push(&p->state, gen, node->self, &node->next, false)) {
     case FLI_KNOCK_DEAD: fli_node_give(rt, here, node); return send_any(sched, to, &data);

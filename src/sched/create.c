@@ -230,6 +230,8 @@ static filch_err parts_init(filch_sched *sched, const fli_mem *mem)
     if (err != FILCH_OK) goto no_global;
     err = fli_idle_init(&sched->idle);
     if (err != FILCH_OK) goto no_idle;
+    err = fli_talk_init(&sched->talk);
+    if (err != FILCH_OK) goto no_talk;
     err = fli_timers_init(&sched->timers, &sched->rt, sched->victim_count, fli_now(&sched->rt));
     if (err != FILCH_OK) goto no_timers;
     err = fli_waitroom_init(&sched->waitroom);
@@ -254,7 +256,8 @@ no_io:       fli_workpool_close(&sched->workpool);
              fli_workpool_fini(&sched->workpool);
 no_workpool: fli_waitroom_fini(&sched->waitroom);
 no_waitroom: fli_timers_fini(&sched->timers);
-no_timers:   fli_idle_fini(&sched->idle);
+no_timers:   fli_talk_fini(&sched->talk);
+no_talk:     fli_idle_fini(&sched->idle);
 no_idle:     fli_inject_fini(&sched->global);
 no_global:   runtime_fini(&sched->rt);
 no_runtime:  return err;
@@ -281,6 +284,7 @@ void fli_sched_free(filch_sched *sched)
     fli_workpool_fini(&sched->workpool);
     fli_waitroom_fini(&sched->waitroom);
     fli_timers_fini(&sched->timers);
+    fli_talk_fini(&sched->talk);
     fli_idle_fini(&sched->idle);
     fli_inject_fini(&sched->global);
     runtime_fini(&sched->rt);

@@ -33,20 +33,20 @@ void fli_ready_here(fli_worker *w, fli_proc *p)
 
 void fli_ready_again(fli_worker *w, fli_proc *p)
 {
-    uint32_t mark = w->mark;
-    if (fli_deque_mark(&w->deque) == mark) {
-        if (w->local.sends == 0 || fli_deque_count(&w->deque) == 0) {
-            /* It would be the newest, and run again at once. The oldest goes first. */
-            fli_ready_here(w, p);
-            w->fair_in = 1;
-            return;
-        }
-        /* It sent to somebody who was ready already, and who is likely the newest. */
-        mark--;
+    if (fli_deque_mark(&w->deque) != w->mark) {
+        sample(w, p);
+        if (FLI_LIKELY(fli_deque_push_under(&w->deque, p, w->mark))) fli_idle_pushed(w);
+        else submit(w, p);
+    } else if (w->local.sends == 0) {
+        /* It would be the newest, and run again at once. The oldest goes first. */
+        fli_ready_here(w, p);
+        w->fair_in = 1;
+    } else {
+        /* It sent to somebody who was ready already, and waits somewhere in a queue: to the end of the line, or it would
+         * send on and on. Nobody need be told: we come to the global queue ourselves. */
+        fli_inject_put(&w->sched->global, p);
+        fli_idle_pushed(w);
     }
-    sample(w, p);
-    if (FLI_LIKELY(fli_deque_push_under(&w->deque, p, mark))) fli_idle_pushed(w);
-    else submit(w, p);
 }
 
 /* Without workers: make the descriptor readable, once until the next tick. */

@@ -18,6 +18,7 @@
 #include "proc/runtime.h"
 #include "sched/idle.h"
 #include "sched/out.h"
+#include "sched/talk.h"
 #include "sync/deque.h"
 #include "sync/inject.h"
 #include "work/pool.h"
@@ -67,6 +68,7 @@ struct fli_worker {
     uint32_t     *nodes;     /* as many */
     filch_out     out;
     fli_thread    thread;
+    fli_talker    talk;
     fli_sleeper   idle;
     FLI_ATOMIC(uint64_t) queue_wait[FILCH_WAIT_BUCKETS];
 };
@@ -104,6 +106,7 @@ struct filch_sched {
     /* Something was queued since the last tick (no workers).  PAIR tick.bell */
     FLI_ATOMIC(bool) rung;
     fli_idle     idle;
+    fli_talk     talk;
     fli_inject   global;
     fli_timers   timers;
     fli_waitroom waitroom;

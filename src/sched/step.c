@@ -206,7 +206,9 @@ static inline void step_single(fli_worker *w, fli_proc *p, uint64_t word)
     if (FLI_LIKELY(err == FILCH_OK && w->out.status == FLI_STATUS_IDLE && w->out.call_count == 0 && plain)) {
         p->rest = FILCH_STATE_IDLE;
         if (FLI_LIKELY(fli_state_settle_from(&p->state, word, FLI_IDLE) == FLI_SETTLED)) {
-            fli_node_give(rt, &w->local, fli_node_at(rt, w->nodes[0]));
+            fli_node *node = fli_node_at(rt, w->nodes[0]);
+            fli_mail_hear(&w->local, node);
+            fli_node_give(rt, &w->local, node);
             return;
         }
     }

@@ -245,6 +245,7 @@ void fli_stop_begin(filch_sched *sched)
     /* A worker that goes to sleep after this knows, and nudges us; what one did before that, we see. */
     fli_mutex_lock(&sched->idle.lock);
     fli_mutex_unlock(&sched->idle.lock);
+    fli_talk_over(sched);
     /* PAIR spawn.door, both halves: whoever comes to the door after this finds it closed; the others we wait for. */
     (void)fli_add_acqrel(&sched->stop.spawning, 0);
     fli_workpool_close(&sched->workpool);

@@ -1,0 +1,48 @@
+/* talk.h - a worker that hears more from others than it works takes a nap. See talk.c. */
+#ifndef FLI_SCHED_TALK_H
+#define FLI_SCHED_TALK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <filch.h>
+
+#include "port/atomic.h"
+#include "port/thread.h"
+
+struct fli_worker;
+
+/* What had been done by all workers at some time. */
+typedef struct fli_talk_mark {
+    uint64_t ns, done;
+} fli_talk_mark;
+
+/* A worker's part. Plain: its own. */
+typedef struct fli_talker {
+    uint32_t      readings; /* of the clock in a row at which it had heard too much */
+    fli_talk_mark before;   /* at the first of them */
+} fli_talker;
+
+/* A scheduler's part. */
+typedef struct fli_talk {
+    FLI_ATOMIC(uint32_t) napping; /* workers.  writes: they, by add.  PAIR talk.napping */
+    /* How long the next nap is, and before when there is none.  writes: who has napped.  reads: workers; relaxed: an old
+     * one makes a nap a little too long, or one too many. */
+    FLI_ATOMIC(uint64_t) nap_ns, patient_until_ns;
+    fli_mutex lock;               /* holds nothing; for `rouse` */
+    fli_cond  rouse;              /* everything is to stop */
+} fli_talk;
+
+filch_err fli_talk_init(fli_talk *talk);
+void      fli_talk_fini(fli_talk *talk);
+
+/* Should the worker nap? Asked at each reading of the clock, `passed_ns` after the last. */
+bool fli_talk_is_too_much(struct fli_worker *w, uint64_t passed_ns);
+
+/* Hands over what is queued and waits. Thread: the worker, with no process in hand. */
+void fli_talk_nap(struct fli_worker *w);
+
+/* Ends all naps. Thread: stop, after it has closed the door. */
+void fli_talk_over(filch_sched *sched);
+
+#endif
