@@ -64,7 +64,7 @@ typedef struct fli_proc {
     uint8_t flags;
     FLI_ATOMIC(uint8_t) overflow; /* filch_overflow */
     uint8_t rest; /* filch_state before it was last woken, for the report if it is forced */
-    uint8_t spare;
+    uint8_t last; /* the worker that stepped it last, as far as 8 bits tell */
     FLI_ATOMIC(uint32_t) mailbox_units; /* payload in units of 16 bytes; 0 none */
 
     /* Room taken in a mailbox with a limit: proc/limit.h. */

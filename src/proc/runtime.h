@@ -81,7 +81,7 @@ struct fli_local {
     uint64_t     speaks;     /* the same, while its sends need no second look: no tape, no simulation, no handler; or 0 */
     bool         dispatching; /* answers to `current` may go straight to its own list */
     uint32_t     sends;      /* in this step */
-    uint32_t     heard;      /* messages from other workers, since somebody last asked (sched/talk.c) */
+    uint32_t     heard;      /* messages and processes that came from other workers, since somebody last asked (sched/talk.c) */
     uint32_t     index;      /* of the worker, for what is kept once per worker */
     fli_tape    *tape;       /* of the step that runs; NULL almost always */
     fli_magazine nodes, procs;

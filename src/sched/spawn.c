@@ -67,7 +67,8 @@ filch_err fli_spawn_options_read(const filch_spawn_options *given, filch_spawn_o
 }
 
 /* The fields of a process that nobody knows yet. */
-static void set_up(fli_proc *p, const filch_type *type, void *self, const filch_spawn_options *opt, uint32_t gen)
+static void set_up(fli_proc *p, const fli_local *here, const filch_type *type, void *self, const filch_spawn_options *opt,
+                   uint32_t gen)
 {
     p->seen = p->answers = p->messages = 0;
     p->self = self;
@@ -77,6 +78,7 @@ static void set_up(fli_proc *p, const filch_type *type, void *self, const filch_
     if ((opt->relations & FILCH_SPAWN_TRAP) != 0) p->flags |= FLI_PROC_TRAPS;
     if (p->ext != NULL && p->ext->recorder != NULL) p->flags |= FLI_PROC_TAPED;
     p->rest = FILCH_STATE_READY;
+    p->last = (uint8_t)(here != NULL ? here->index : 0);
     fli_store_rlx(&p->mailbox_max, opt->mailbox_max);
     fli_store_rlx(&p->mailbox_units, fli_limit_units(opt->mailbox_bytes));
     fli_store_rlx(&p->overflow, (uint8_t)opt->overflow);
@@ -172,7 +174,7 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
     err = fli_instance_make(sched, type, &ctx, opt->method, &opt->args, p->small, &self);
     if (err != FILCH_OK) goto no_self;
 
-    set_up(p, type, self, opt, gen);
+    set_up(p, here, type, self, opt, gen);
     filch_pid from = { 0, 0 };
     if (here != NULL && here->serial != 0) from = (filch_pid){ rt->node, here->serial };
     err = put_first(rt, here, p, from, opt);

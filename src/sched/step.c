@@ -201,14 +201,16 @@ static void go_down(fli_worker *w, fli_proc *p)
 static inline void step_single(fli_worker *w, fli_proc *p, uint64_t word)
 {
     fli_runtime *rt = &w->sched->rt;
-    filch_err    err = call(w, p, 1);
-    bool         plain = w->events[0].data.form == FLI_FORM_VALUE;
+    /* The message comes from another worker, or the process does, with its lines. */
+    uint32_t from = fli_node_at(rt, w->nodes[0])->index;
+    if (from != 0 && (from != w->local.index + 1 || p->last != (uint8_t)w->local.index)) w->local.heard++;
+    p->last = (uint8_t)w->local.index;
+    filch_err err = call(w, p, 1);
+    bool      plain = w->events[0].data.form == FLI_FORM_VALUE;
     if (FLI_LIKELY(err == FILCH_OK && w->out.status == FLI_STATUS_IDLE && w->out.call_count == 0 && plain)) {
         p->rest = FILCH_STATE_IDLE;
         if (FLI_LIKELY(fli_state_settle_from(&p->state, word, FLI_IDLE) == FLI_SETTLED)) {
-            fli_node *node = fli_node_at(rt, w->nodes[0]);
-            fli_mail_hear(&w->local, node);
-            fli_node_give(rt, &w->local, node);
+            fli_node_give(rt, &w->local, fli_node_at(rt, w->nodes[0]));
             return;
         }
     }

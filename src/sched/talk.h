@@ -20,7 +20,10 @@ typedef struct fli_talk_mark {
 /* A worker's part. Plain: its own. */
 typedef struct fli_talker {
     uint32_t      readings; /* of the clock in a row at which it had heard too much */
-    fli_talk_mark before;   /* at the first of them */
+    uint32_t      loot;     /* processes that it stole last; 0: looked after */
+    uint64_t      loot_at;  /* its count of steps then */
+    uint32_t      poor;     /* steals in a row that were not worth it */
+    fli_talk_mark before;   /* at the first of `readings` or `poor` */
 } fli_talker;
 
 /* A scheduler's part. */
@@ -38,6 +41,10 @@ void      fli_talk_fini(fli_talk *talk);
 
 /* Should the worker nap? Asked at each reading of the clock, `passed_ns` after the last. */
 bool fli_talk_is_too_much(struct fli_worker *w, uint64_t passed_ns);
+
+/* Notes a steal; and, when the worker has run dry: should it nap because of how little that brought? */
+void fli_talk_stole(struct fli_worker *w, uint32_t count);
+bool fli_talk_is_poor(struct fli_worker *w);
 
 /* Hands over what is queued and waits. Thread: the worker, with no process in hand. */
 void fli_talk_nap(struct fli_worker *w);
