@@ -8,7 +8,8 @@
 #include "sched/sched.h"
 #include "support/until.h"
 
-static uint32_t steps;
+static FLI_ATOMIC(uint32_t) steps, held;
+static FLI_ATOMIC(bool) released;
 
 static filch_err on_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -16,14 +17,11 @@ static filch_err on_step(void *self, const filch_event *events, size_t count, fi
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
     }
-    __atomic_fetch_add(&steps, 1, __ATOMIC_RELAXED);
+    fli_add_rlx(&steps, 1);
     return filch_done(out, filch_none());
 }
 
 static const filch_type type = { .name = "one", .step = on_step };
-
-static bool     released;
-static uint32_t held;
 
 /* Keeps its worker until it is released. */
 static filch_err hold(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -31,8 +29,8 @@ static filch_err hold(void *self, const filch_event *events, size_t count, filch
     (void)self;
     (void)events;
     (void)count;
-    __atomic_fetch_add(&held, 1, __ATOMIC_RELAXED);
-    for (unsigned looks = 0; !__atomic_load_n(&released, __ATOMIC_RELAXED); looks++) until_pause(looks);
+    fli_add_rlx(&held, 1);
+    for (unsigned looks = 0; !fli_load_rlx(&released); looks++) until_pause(looks);
     return filch_done(out, filch_none());
 }
 
@@ -44,7 +42,7 @@ static filch_sched *begin(int32_t workers)
     filch_sched  *sched;
     options.workers = workers;
     ok(filch_sched_create(&sched, &options));
-    steps = 0;
+    fli_store_rlx(&steps, 0);
     return sched;
 }
 
@@ -114,10 +112,10 @@ TEST(a_napping_workers_queue_goes_to_the_others)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = sched->guest;
-    held = 0;
-    released = false;
+    fli_store_rlx(&held, 0);
+    fli_store_rlx(&released, false);
     for (int i = 0; i < 2; i++) ok(filch_spawn(sched, &holder, NULL, NULL));
-    until(__atomic_load_n(&held, __ATOMIC_RELAXED) == 2); /* nobody can steal now */
+    until(fli_load_rlx(&held) == 2); /* nobody can steal now */
     fli_here_set(&w->local);                              /* what we spawn is queued with the guest */
     for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, NULL));
     same(fli_deque_count(&w->deque), 10);
@@ -126,9 +124,9 @@ TEST(a_napping_workers_queue_goes_to_the_others)
     same(fli_deque_count(&w->deque), 0);
     same(fli_inject_count(&sched->global), 10);
     same(napping(sched), 0);
-    __atomic_store_n(&released, true, __ATOMIC_RELAXED);
+    fli_store_rlx(&released, true);
     fli_here_set(NULL);
-    until(__atomic_load_n(&steps, __ATOMIC_RELAXED) == 10);
+    until(fli_load_rlx(&steps) == 10);
     end(sched);
 }
 
