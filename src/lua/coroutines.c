@@ -177,10 +177,25 @@ static int coroutine_status(lua_State *L)
     return 1;
 }
 
+/* As stock Lua's; one inside which a task waits is not suspended, whatever Lua thinks. */
+static int coroutine_close(lua_State *L)
+{
+    lua_State *co = check_thread(L);
+    lua_Debug  frame;
+    bool       active = co == L || fli_lua_is_away(co) || (lua_status(co) == LUA_OK && lua_getstack(co, 0, &frame));
+    if (active) return luaL_error(L, "cannot close a %s coroutine", co == L ? "running" : "normal");
+    bool fine = lua_resetthread(co) == LUA_OK;
+    lua_pushboolean(L, fine);
+    if (fine) return 1;
+    lua_xmove(co, L, 1);
+    return 2;
+}
+
 const fli_lua_member fli_lua_coroutine_members[] = {
     { .library = "coroutine", .name = "resume", .fn = coroutine_resume },
     { .library = "coroutine", .name = "wrap", .fn = coroutine_wrap },
     { .library = "coroutine", .name = "yield", .fn = coroutine_yield },
+    { .library = "coroutine", .name = "close", .fn = coroutine_close },
     { .library = "coroutine", .name = "status", .fn = coroutine_status },
     { .name = NULL },
 };

@@ -14,9 +14,9 @@
 static const char *const stock[] = {
     "_G.assert", "_G.error", "_G.getmetatable", "_G.ipairs", "_G.next", "_G.rawequal", "_G.rawget", "_G.rawlen",
     "_G.rawset", "_G.select", "_G.tonumber", "_G.tostring", "_G.type", "_G._VERSION",
-    "coroutine.close", "coroutine.create", "coroutine.isyieldable", "coroutine.running",
-    "string.byte", "string.char", "string.find", "string.format", "string.gmatch", "string.gsub", "string.len",
-    "string.lower", "string.match", "string.pack", "string.packsize", "string.reverse", "string.sub", "string.unpack",
+    "coroutine.create", "coroutine.isyieldable", "coroutine.running",
+    "string.byte", "string.char", "string.format", "string.len",
+    "string.lower", "string.pack", "string.packsize", "string.reverse", "string.sub", "string.unpack",
     "string.upper",
     "table.concat", "table.pack", "table.sort", "table.unpack",
     "math.abs", "math.acos", "math.asin", "math.atan", "math.ceil", "math.cos", "math.deg", "math.exp", "math.floor",
@@ -135,7 +135,7 @@ bool fli_lua_names_init(fli_lua_names *names, unsigned rights)
     bool fine = add_all(names, fli_lua_base_members) && add_all(names, fli_lua_pairs_members) && add_all(names, fli_lua_process_members) &&
                 add_all(names, fli_lua_relation_members) && add_all(names, prelude_members) &&
                 add_all(names, fli_lua_time_members) && add_all(names, fli_lua_log_members) && add_all(names, fli_lua_sim_members) &&
-                add_all(names, fli_lua_json_members) &&
+                add_all(names, fli_lua_json_members) && add_all(names, fli_lua_pattern_members) &&
                 add_all(names, fli_lua_random_members) && add_all(names, fli_lua_table_members) &&
                 add_all(names, fli_lua_coroutine_members);
     lua_State *L = fine ? luaL_newstate() : NULL;

@@ -58,6 +58,7 @@ extern const fli_lua_member fli_lua_time_members[];
 extern const fli_lua_member fli_lua_log_members[];
 extern const fli_lua_member fli_lua_sim_members[];
 extern const fli_lua_member fli_lua_json_members[];
+extern const fli_lua_member fli_lua_pattern_members[];
 extern const fli_lua_member fli_lua_random_members[];
 extern const fli_lua_member fli_lua_table_members[];
 extern const fli_lua_member fli_lua_coroutine_members[];

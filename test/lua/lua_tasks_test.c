@@ -34,6 +34,20 @@ TEST(tasks_run_side_by_side_and_are_awaited)
             "local fine, e = pcall(bad.await, bad) assert(not fine and e.code == 7)\n");
 }
 
+TEST(a_coroutine_inside_which_a_task_waits_cannot_be_taken_over)
+{
+    world_passes(&w, "local co = coroutine.create(function() time.sleep('5ms') return 'slept' end)\n"
+                     "local t = task.spawn(function() return coroutine.resume(co) end)\n"
+                     "time.sleep(0)\n"
+                     "assert(coroutine.status(co) == 'normal')\n"
+                     "local fine, why = coroutine.resume(co) assert(not fine and why:find('non%-suspended'))\n"
+                     "assert(not pcall(coroutine.close, co))\n"
+                     "local a, b = t:await() assert(a == true and b == 'slept' and coroutine.status(co) == 'dead')\n"
+                     "local closed = false\n"
+                     "local open = coroutine.create(function() local c <close> = setmetatable({}, { __close = function() closed = true end }) coroutine.yield() end)\n"
+                     "coroutine.resume(open) assert(coroutine.close(open) and closed and coroutine.close(open))\n");
+}
+
 TEST(a_task_that_fails_unwatched_ends_the_process)
 {
     world_run(&w, "task.spawn(function() time.sleep('1ms') local function deep() error('in a task') end deep() end) time.sleep(3600)");
@@ -175,6 +189,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
         T(tasks_run_side_by_side_and_are_awaited),
+        T(a_coroutine_inside_which_a_task_waits_cannot_be_taken_over),
         T(a_task_that_fails_unwatched_ends_the_process),
         T(all_and_any_wait_for_several_at_once),
         T(channels_pass_values_between_tasks),
