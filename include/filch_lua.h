@@ -48,7 +48,10 @@ typedef void (*filch_lua_open_fn)(struct lua_State *L, void *user);
 
 /* What processes may use besides what is always there. */
 enum {
-    FILCH_LUA_MAY_ENV = 1 /* os.getenv */
+    FILCH_LUA_MAY_ENV = 1,   /* os.getenv */
+    FILCH_LUA_MAY_NET = 2,   /* net: sockets */
+    FILCH_LUA_MAY_FILES = 4, /* fs: files */
+    FILCH_LUA_MAY_EXEC = 8   /* exec: programs */
 };
 
 #define FILCH_LUA_NO_SIGNAL (-1)

@@ -130,7 +130,6 @@ static int harvest(lua_State *L)
 
 bool fli_lua_names_init(fli_lua_names *names, unsigned rights)
 {
-    (void)rights;
     *names = (fli_lua_names){ .count = 0 };
     bool fine = add_all(names, fli_lua_base_members) && add_all(names, fli_lua_pairs_members) && add_all(names, fli_lua_process_members) &&
                 add_all(names, fli_lua_relation_members) && add_all(names, prelude_members) &&
@@ -138,6 +137,10 @@ bool fli_lua_names_init(fli_lua_names *names, unsigned rights)
                 add_all(names, fli_lua_json_members) && add_all(names, fli_lua_pattern_members) &&
                 add_all(names, fli_lua_random_members) && add_all(names, fli_lua_table_members) &&
                 add_all(names, fli_lua_coroutine_members);
+    if ((rights & FILCH_LUA_MAY_ENV) != 0) fine = fine && add_all(names, fli_lua_env_members);
+    if ((rights & FILCH_LUA_MAY_NET) != 0) fine = fine && add_all(names, fli_lua_net_members);
+    if ((rights & FILCH_LUA_MAY_FILES) != 0) fine = fine && add_all(names, fli_lua_fs_members);
+    if ((rights & FILCH_LUA_MAY_EXEC) != 0) fine = fine && add_all(names, fli_lua_exec_members);
     lua_State *L = fine ? luaL_newstate() : NULL;
     if (L == NULL) return false;
     lua_pushcfunction(L, harvest);

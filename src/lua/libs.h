@@ -58,6 +58,11 @@ extern const fli_lua_member fli_lua_time_members[];
 extern const fli_lua_member fli_lua_log_members[];
 extern const fli_lua_member fli_lua_sim_members[];
 extern const fli_lua_member fli_lua_json_members[];
+/* Those that the host has to allow. */
+extern const fli_lua_member fli_lua_env_members[];
+extern const fli_lua_member fli_lua_net_members[];
+extern const fli_lua_member fli_lua_fs_members[];
+extern const fli_lua_member fli_lua_exec_members[];
 extern const fli_lua_member fli_lua_pattern_members[];
 extern const fli_lua_member fli_lua_random_members[];
 extern const fli_lua_member fli_lua_table_members[];

@@ -202,6 +202,7 @@ bool fli_lua_answer(fli_lua_proc *p, uint64_t tag, const filch_data *data, filch
     fli_lua_task *task = who_awaits(p, tag);
     if (task == NULL) return false;
     task->awaits = 0;
+    filch_drop(&task->answer); /* of a wait that was cancelled at the last moment */
     task->error = filch_keep(data, &task->answer);
     if (error != FILCH_OK) task->error = error;
     task->answered = true;

@@ -1,0 +1,359 @@
+/* streams.c - the libraries `net`, `fs` and `exec`, where the host allows them: sockets, files and programs as streams.
+ *
+ *     local stream, why = net.connect("127.0.0.1:80")     stream:write("hello\n")     local line = stream:read_until("\n")
+ *
+ * A call that has to wait parks its task; nothing else in the process or on its worker waits. Failures of the world are
+ * nil and words; the end of what is read is nil and "end", with what came before it. Streams close with their process.
+ */
+#include <lauxlib.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lua/host.h"
+#include "lua/libs.h"
+#include "lua/proc.h"
+#include "lua/times.h"
+
+/* What an answer becomes. */
+typedef enum answer_shape { VALUE, STREAM, PROGRAM, NOTHING } answer_shape;
+
+static const char stream_key; /* its address: the registry's key of their metatable */
+
+static void push_stream(lua_State *L, filch_stream stream);
+
+/* ---- waiting --------------------------------------------------------------------------------------------------- */
+
+static void push_program(lua_State *L, const filch_data *data)
+{
+    static const char *const names[] = { "input", "output", "errors" };
+    filch_program            program;
+    (void)!filch_as_program(data, &program);
+    const filch_stream streams[] = { program.input, program.output, program.errors };
+    push_stream(L, program.self);
+    lua_createtable(L, 0, 5);
+    for (int i = 0; i < 3; i++) {
+        if (streams[i].id == 0) continue;
+        push_stream(L, streams[i]);
+        lua_setfield(L, -2, names[i]);
+    }
+    lua_pushinteger(L, program.pid);
+    lua_setfield(L, -2, "pid");
+    lua_insert(L, -2);
+    lua_setfield(L, -2, "self");
+}
+
+static int push_answer(lua_State *L, fli_lua_task *task, answer_shape shape)
+{
+    int results = 1;
+    task->answered = false;
+    if (task->error == FILCH_EEND) {
+        lua_pushnil(L);
+        lua_pushliteral(L, "end");
+        fli_lua_unpack(L, &task->answer);
+        results = 3;
+    } else if (task->error != FILCH_OK) {
+        results = fli_lua_return_error(L, task->error);
+    } else if (shape == STREAM) {
+        push_stream(L, filch_as_stream(&task->answer));
+    } else if (shape == PROGRAM) {
+        push_program(L, &task->answer);
+    } else if (shape == NOTHING) {
+        lua_pushboolean(L, 1);
+    } else {
+        fli_lua_unpack(L, &task->answer);
+    }
+    filch_drop(&task->answer);
+    return results;
+}
+
+static int go_on(lua_State *L, int status, lua_KContext shape)
+{
+    (void)status;
+    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_task *task = p->current;
+    if (task->cancelled || task->answered) {
+        task->awaits = 0;
+        fli_lua_wait_end(p);
+        fli_lua_check_cancel(L, p);
+        return push_answer(L, task, (answer_shape)shape);
+    }
+    return fli_lua_park(L, FLI_LUA_NEVER, shape, go_on);
+}
+
+/* After the yield tagged `tag`: waits for its answer. */
+static int await(lua_State *L, fli_lua_proc *p, uint64_t tag, filch_err err, answer_shape shape)
+{
+    if (err != FILCH_OK) return fli_lua_return_error(L, err);
+    p->yields++;
+    p->current->awaits = tag;
+    p->current->answered = false;
+    return go_on(L, LUA_OK, (lua_KContext)shape);
+}
+
+/* What every call here begins with. */
+static fli_lua_proc *begin(lua_State *L, uint64_t *tag)
+{
+    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_wait_begin(L, p);
+    *tag = p->next_tag++;
+    return p;
+}
+
+static uint64_t timeout_at(lua_State *L, int index)
+{
+    return lua_isnoneornil(L, index) ? FILCH_FOREVER : fli_lua_check_span(L, index);
+}
+
+static filch_stream check_stream(lua_State *L)
+{
+    bool is = lua_type(L, 1) == LUA_TUSERDATA && lua_getmetatable(L, 1);
+    if (is) {
+        lua_rawgetp(L, LUA_REGISTRYINDEX, &stream_key);
+        is = lua_rawequal(L, -1, -2);
+        lua_pop(L, 2);
+    }
+    if (!is) luaL_typeerror(L, 1, "stream");
+    return *(filch_stream *)lua_touserdata(L, 1);
+}
+
+/* ---- methods of a stream ------------------------------------------------------------------------------------------ */
+
+static size_t size_at(lua_State *L, int index, lua_Integer otherwise)
+{
+    lua_Integer size = luaL_optinteger(L, index, otherwise);
+    luaL_argcheck(L, size >= 0, index, "a number of bytes");
+    return (size_t)size;
+}
+
+/* stream:read([most] [, timeout]) -> what is there */
+static int stream_read(lua_State *L)
+{
+    filch_stream  stream = check_stream(L);
+    size_t        most = size_at(L, 2, 0);
+    uint64_t      timeout = timeout_at(L, 3), tag;
+    fli_lua_proc *p = begin(L, &tag);
+    return await(L, p, tag, filch_yield_read(p->out, tag, stream, most, timeout), VALUE);
+}
+
+static int stream_read_exactly(lua_State *L)
+{
+    filch_stream  stream = check_stream(L);
+    size_t        size = size_at(L, 2, 0);
+    uint64_t      timeout = timeout_at(L, 3), tag;
+    fli_lua_proc *p = begin(L, &tag);
+    return await(L, p, tag, filch_yield_read_exactly(p->out, tag, stream, size, timeout), VALUE);
+}
+
+/* stream:read_until(delimiter [, limit [, timeout]]) -> with the delimiter */
+static int stream_read_until(lua_State *L)
+{
+    filch_stream  stream = check_stream(L);
+    size_t        size, limit = size_at(L, 3, 65536);
+    const char   *delimiter = luaL_checklstring(L, 2, &size);
+    uint64_t      timeout = timeout_at(L, 4), tag;
+    fli_lua_proc *p = begin(L, &tag);
+    return await(L, p, tag, filch_yield_read_until(p->out, tag, stream, delimiter, size, limit, timeout), VALUE);
+}
+
+/* stream:write(text [, timeout]) -> its size */
+static int stream_write(lua_State *L)
+{
+    filch_stream  stream = check_stream(L);
+    size_t        size;
+    const char   *text = luaL_checklstring(L, 2, &size);
+    uint64_t      timeout = timeout_at(L, 3), tag;
+    fli_lua_proc *p = begin(L, &tag);
+    return await(L, p, tag, filch_yield_write(p->out, tag, stream, filch_bytes(text, size), timeout), VALUE);
+}
+
+static int stream_accept(lua_State *L)
+{
+    filch_stream  stream = check_stream(L);
+    uint64_t      timeout = timeout_at(L, 2), tag;
+    fli_lua_proc *p = begin(L, &tag);
+    return await(L, p, tag, filch_yield_accept(p->out, tag, stream, timeout), STREAM);
+}
+
+static int stream_shutdown(lua_State *L)
+{
+    filch_stream  stream = check_stream(L);
+    uint64_t      tag;
+    fli_lua_proc *p = begin(L, &tag);
+    return await(L, p, tag, filch_yield_shutdown(p->out, tag, stream), NOTHING);
+}
+
+static int stream_close(lua_State *L)
+{
+    filch_stream  stream = check_stream(L);
+    uint64_t      tag;
+    fli_lua_proc *p = begin(L, &tag);
+    return await(L, p, tag, filch_yield_close(p->out, tag, stream), NOTHING);
+}
+
+/* stream:seek(offset [, "set" | "cur" | "end"]) -> where that is */
+static int stream_seek(lua_State *L)
+{
+    static const char *const names[] = { "set", "cur", "end", NULL };
+    filch_stream             stream = check_stream(L);
+    lua_Integer              offset = luaL_optinteger(L, 2, 0);
+    int                      whence = luaL_checkoption(L, 3, "set", names);
+    uint64_t                 tag;
+    fli_lua_proc            *p = begin(L, &tag);
+    return await(L, p, tag, filch_yield_seek(p->out, tag, stream, offset, whence), VALUE);
+}
+
+static int address_of(lua_State *L, filch_address_of which)
+{
+    char          text[128];
+    fli_lua_proc *p = fli_lua_here(L);
+    filch_err     err = filch_stream_address(p->out, check_stream(L), which, text, sizeof text);
+    if (err != FILCH_OK) return fli_lua_return_error(L, err);
+    lua_pushstring(L, text);
+    return 1;
+}
+
+static int stream_address(lua_State *L)
+{
+    return address_of(L, FILCH_ADDRESS_LOCAL);
+}
+
+static int stream_peer(lua_State *L)
+{
+    return address_of(L, FILCH_ADDRESS_PEER);
+}
+
+/* Of a program: stream:wait([timeout]) -> exit status, or minus the signal; stream:kill(signal). */
+static int stream_wait(lua_State *L)
+{
+    filch_stream  stream = check_stream(L);
+    uint64_t      timeout = timeout_at(L, 2), tag;
+    fli_lua_proc *p = begin(L, &tag);
+    return await(L, p, tag, filch_yield_exit(p->out, tag, stream, timeout), VALUE);
+}
+
+static int stream_kill(lua_State *L)
+{
+    filch_stream  stream = check_stream(L);
+    int           number = (int)luaL_optinteger(L, 2, 15);
+    uint64_t      tag;
+    fli_lua_proc *p = begin(L, &tag);
+    return await(L, p, tag, filch_yield_kill(p->out, tag, stream, number), NOTHING);
+}
+
+static const luaL_Reg stream_methods[] = {
+    { "read", stream_read },         { "read_exactly", stream_read_exactly }, { "read_until", stream_read_until },
+    { "write", stream_write },       { "accept", stream_accept },             { "shutdown", stream_shutdown },
+    { "close", stream_close },       { "seek", stream_seek },                 { "address", stream_address },
+    { "peer", stream_peer },         { "wait", stream_wait },                 { "kill", stream_kill },
+    { NULL, NULL },
+};
+
+static void push_stream(lua_State *L, filch_stream stream)
+{
+    luaL_checkstack(L, 6, NULL);
+    *(filch_stream *)lua_newuserdatauv(L, sizeof stream, 0) = stream;
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &stream_key) == LUA_TNIL) {
+        lua_pop(L, 1);
+        lua_createtable(L, 0, 3);
+        luaL_newlib(L, stream_methods);
+        lua_setfield(L, -2, "__index");
+        lua_pushcfunction(L, stream_close);
+        lua_setfield(L, -2, "__close");
+        lua_pushboolean(L, 0);
+        lua_setfield(L, -2, "__metatable");
+        lua_pushvalue(L, -1);
+        lua_rawsetp(L, LUA_REGISTRYINDEX, &stream_key);
+    }
+    lua_setmetatable(L, -2);
+}
+
+/* ---- the libraries ---------------------------------------------------------------------------------------------- */
+
+/* net.connect(address [, timeout]) -> stream */
+static int net_connect(lua_State *L)
+{
+    filch_socket_options options = FILCH_SOCKET_OPTIONS_INIT;
+    const char          *address = luaL_checkstring(L, 1);
+    uint64_t             tag;
+    if (!lua_isnoneornil(L, 2)) options.timeout_ns = fli_lua_check_span(L, 2);
+    fli_lua_proc *p = begin(L, &tag);
+    return await(L, p, tag, filch_yield_connect(p->out, tag, address, &options), STREAM);
+}
+
+static int net_listen(lua_State *L)
+{
+    const char   *address = luaL_checkstring(L, 1);
+    uint64_t      tag;
+    fli_lua_proc *p = begin(L, &tag);
+    return await(L, p, tag, filch_yield_listen(p->out, tag, address, NULL), STREAM);
+}
+
+/* net.resolve(host, service) -> addresses, one a line */
+static int net_resolve(lua_State *L)
+{
+    const char   *host = luaL_optstring(L, 1, NULL), *service = luaL_optstring(L, 2, NULL);
+    uint64_t      tag;
+    fli_lua_proc *p = begin(L, &tag);
+    return await(L, p, tag, filch_yield_resolve(p->out, tag, host, service), VALUE);
+}
+
+/* fs.open(path [, mode as io.open's]) -> stream */
+static int fs_open(lua_State *L)
+{
+    static const char *const modes[] = { "r", "w", "a", "r+", "w+", "a+", NULL };
+    static const uint32_t    flags[] = {
+        FILCH_OPEN_READ,
+        FILCH_OPEN_WRITE | FILCH_OPEN_CREATE | FILCH_OPEN_EMPTY,
+        FILCH_OPEN_WRITE | FILCH_OPEN_CREATE | FILCH_OPEN_APPEND,
+        FILCH_OPEN_READ | FILCH_OPEN_WRITE,
+        FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE | FILCH_OPEN_EMPTY,
+        FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE | FILCH_OPEN_APPEND,
+    };
+    const char   *path = luaL_checkstring(L, 1);
+    int           mode = luaL_checkoption(L, 2, "r", modes);
+    uint64_t      tag;
+    fli_lua_proc *p = begin(L, &tag);
+    return await(L, p, tag, filch_yield_open(p->out, tag, path, flags[mode]), STREAM);
+}
+
+/* exec.run{ program, arguments...; input = , output = , errors = , merge = true } -> { self, input, output, errors, pid } */
+static int exec_run(lua_State *L)
+{
+    enum { ARGS = 256 };
+    const char  *argv[ARGS + 1];
+    uint32_t     flags = 0;
+    uint64_t     tag;
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_Integer count = (lua_Integer)lua_rawlen(L, 1);
+    luaL_argcheck(L, count >= 1 && count <= ARGS, 1, "a program and at most 255 arguments");
+    luaL_checkstack(L, (int)count + 8, NULL);
+    for (lua_Integer i = 0; i < count; i++) {
+        lua_rawgeti(L, 1, i + 1);
+        argv[i] = luaL_checkstring(L, -1); /* stays on the stack */
+    }
+    argv[count] = NULL;
+    static const char *const names[] = { "input", "output", "errors", "merge" };
+    for (unsigned i = 0; i < 4; i++) {
+        lua_getfield(L, 1, names[i]);
+        if (lua_toboolean(L, -1)) flags |= 1u << i;
+        lua_pop(L, 1);
+    }
+    fli_lua_proc *p = begin(L, &tag);
+    return await(L, p, tag, filch_yield_run(p->out, tag, argv, flags), PROGRAM);
+}
+
+static int os_getenv(lua_State *L)
+{
+    lua_pushstring(L, getenv(luaL_checkstring(L, 1)));
+    return 1;
+}
+
+const fli_lua_member fli_lua_net_members[] = {
+    { .library = "net", .name = "connect", .fn = net_connect },
+    { .library = "net", .name = "listen", .fn = net_listen },
+    { .library = "net", .name = "resolve", .fn = net_resolve },
+    { .name = NULL },
+};
+const fli_lua_member fli_lua_fs_members[] = { { .library = "fs", .name = "open", .fn = fs_open }, { .name = NULL } };
+const fli_lua_member fli_lua_exec_members[] = { { .library = "exec", .name = "run", .fn = exec_run }, { .name = NULL } };
+const fli_lua_member fli_lua_env_members[] = { { .library = "os", .name = "getenv", .fn = os_getenv }, { .name = NULL } };

@@ -1,0 +1,85 @@
+/* lua_streams_test.c - sockets, files and programs from Lua, where the host allows them. */
+#include "lua/world.h"
+
+static world w;
+
+static int open_world(void **state)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    (void)state;
+    options.rights = FILCH_LUA_MAY_ENV | FILCH_LUA_MAY_NET | FILCH_LUA_MAY_FILES | FILCH_LUA_MAY_EXEC;
+    world_open(&w, 2, &options);
+    return 0;
+}
+
+static int close_world(void **state)
+{
+    (void)state;
+    world_close(&w);
+    return 0;
+}
+
+TEST(a_server_and_its_clients_talk)
+{
+    world_passes(
+        &w, "local me = process.self()\n"
+            "process.spawn(function()\n"
+            "  local listener = assert(net.listen('127.0.0.1:0'))\n"
+            "  process.send(me, listener:address())\n"
+            "  for i = 1, 3 do\n"
+            "    local client = assert(listener:accept())\n"
+            "    task.spawn(function() while true do\n"
+            "      local line, why = client:read_until('\\n')\n"
+            "      if not line then assert(why == 'end', why) client:close() return end\n"
+            "      client:write('you said ' .. line)\n"
+            "    end end)\n"
+            "  end\n"
+            "  time.sleep(3600)\n"
+            "end)\n"
+            "local address = process.receive()\n"
+            "local function talk(n) return function()\n"
+            "  local stream = assert(net.connect(address, '5s'))\n"
+            "  for i = 1, 5 do assert(stream:write(n .. ' ' .. i .. '\\n')) assert(stream:read_until('\\n') == 'you said ' .. n .. ' ' .. i .. '\\n') end\n"
+            "  stream:shutdown() assert(select(2, stream:read()) == 'end') stream:close() return n\n"
+            "end end\n"
+            "local done = task.all { talk('a'), talk('b'), talk('c') } assert(done[1] == 'a' and done[3] == 'c')\n"
+            "local none, why = net.connect('127.0.0.1:1') assert(none == nil and type(why) == 'string')\n"
+            "assert(net.connect('not an address') == nil)\n");
+}
+
+TEST(files_and_programs_are_streams)
+{
+    world_passes(
+        &w, "local path = os.getenv('FILCH_LUA_TEST_FILE')\n"
+            "local file = assert(fs.open(path, 'w+')) assert(file:write('hello file') == 10) assert(file:seek(6) == 6)\n"
+            "assert(file:read() == 'file' and select(2, file:read()) == 'end') file:close()\n"
+            "assert(file:read() == nil and fs.open('/no/such/file') == nil)\n"
+            "local cat = assert(exec.run{ 'cat', input = true, output = true })\n"
+            "cat.input:write('through a program\\n') assert(cat.output:read_until('\\n') == 'through a program\\n')\n"
+            "cat.input:close() assert(select(2, cat.output:read()) == 'end') assert(cat.self:wait() == 0)\n"
+            "local slow = assert(exec.run{ 'sleep', '1000' }) slow.self:kill() assert(slow.self:wait('10s') == -15)\n"
+            "assert(not pcall(exec.run, {}) and not pcall(fs.open, path, 'x'))\n");
+}
+
+TEST(without_the_right_they_are_not_there)
+{
+    static world poor;
+    world_open(&poor, 1, NULL);
+    world_passes(&poor, "assert(net == nil and fs == nil and exec == nil and os.getenv == nil)");
+    world_close(&poor);
+}
+
+int main(void)
+{
+    char path[] = "/tmp/filch-lua-test-XXXXXX";
+    int  fd = mkstemp(path);
+    if (fd < 0 || setenv("FILCH_LUA_TEST_FILE", path, 1) != 0) return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_server_and_its_clients_talk, open_world, close_world),
+        cmocka_unit_test_setup_teardown(files_and_programs_are_streams, open_world, close_world),
+        cmocka_unit_test(without_the_right_they_are_not_there),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    (void)remove(path);
+    return failed;
+}
