@@ -1,5 +1,5 @@
 /* fuzz_lua_codec.c - any bytes as a message for a Lua process. Reading them is safe, whatever they are; what can be read
- * is written again as bytes that read as the same value, and those as the same bytes. */
+ * is written again as bytes that read as the same value. */
 #include <lauxlib.h>
 #include <lua.h>
 
@@ -19,6 +19,49 @@ static fli_lua_proc *open_state(void)
     MUST(p != NULL, "no state");
     p->self = (filch_pid){ 7, 1 };
     return p;
+}
+
+static size_t count_fields(lua_State *L, int table)
+{
+    size_t count = 0;
+    for (lua_pushnil(L); lua_next(L, table) != 0; lua_pop(L, 1)) count++;
+    return count;
+}
+
+static bool is_same(lua_State *L, int a, int b);
+
+/* The same keys with the same values. A key that is a table, or a pid of elsewhere, is another object after reading and
+ * cannot be looked up: those are only counted. */
+static bool is_same_table(lua_State *L, int a, int b)
+{
+    if (lua_rawequal(L, a, b)) return true;
+    if (count_fields(L, a) != count_fields(L, b)) return false;
+    int top = lua_gettop(L);
+    for (lua_pushnil(L); lua_next(L, a) != 0; lua_settop(L, top + 1)) {
+        if (lua_istable(L, top + 1) || lua_type(L, top + 1) == LUA_TUSERDATA) continue;
+        lua_pushvalue(L, top + 1);
+        lua_rawget(L, b);
+        if (!is_same(L, top + 2, top + 3)) return false;
+    }
+    return true;
+}
+
+static bool is_same(lua_State *L, int a, int b)
+{
+    filch_pid one = { 0, 0 }, other = { 0, 0 };
+    luaL_checkstack(L, 8, NULL);
+    if (lua_type(L, a) != lua_type(L, b)) return false;
+    switch (lua_type(L, a)) {
+    case LUA_TTABLE: return is_same_table(L, a, b);
+    case LUA_TUSERDATA:
+        if (!fli_lua_to_pid(L, a, &one) || !fli_lua_to_pid(L, b, &other)) return false;
+        return one.node == other.node && one.serial == other.serial;
+    case LUA_TNUMBER: {
+        lua_Number x = lua_tonumber(L, a), y = lua_tonumber(L, b);
+        return lua_isinteger(L, a) == lua_isinteger(L, b) && (lua_rawequal(L, a, b) || (x != x && y != y));
+    }
+    default: return lua_rawequal(L, a, b);
+    }
 }
 
 /* Reads and writes what is at 1, as bytes; leaves the bytes of the first writing. */
@@ -47,8 +90,9 @@ static int there_and_back(lua_State *L)
         MUST(fli_lua_decode(L, &at, first.at + first.size), "what was written cannot be read");
         MUST(at == first.at + first.size, "not all of what was written was read");
         MUST(fli_lua_encode(L, 4, "value", &second, &why), "what was read cannot be written");
-        /* Hash tables may list their fields in another order, but nothing gets lost. */
-        MUST(first.size == second.size, "another size the second time");
+        /* Not the same bytes: hash tables may list their fields in another order, and 1, 2, ... among them then need
+         * their keys or not. */
+        MUST(is_same(L, 3, 4), "another value the second time");
     }
     fli_lua_bytes_fini(&first);
     fli_lua_bytes_fini(&second);

@@ -103,6 +103,8 @@ static void tame(filch_options *opt, fuzz_bytes *in)
     opt->search_ns %= FILCH_MILLISECONDS(1);
     opt->spin_tight %= 100;
     opt->spin_yield %= 100;
+    /* Mostly no limit; else from none at all to more than enough. */
+    opt->memory_max = opt->memory_max % 4 == 3 ? opt->memory_max % ((size_t)1 << 20) : 0;
 }
 
 static bool is_possible(const filch_options *opt, size_t size, uint8_t rubbish)
@@ -117,8 +119,24 @@ static bool is_possible(const filch_options *opt, size_t size, uint8_t rubbish)
     return read.max_processes <= UINT32_MAX / 2 && read.work_threads <= 1024;
 }
 
-/* A scheduler, or NULL; and how many processes it may have, and how large a payload. */
-static filch_sched *create(fuzz_bytes *in, uint64_t *most, size_t *payload_max)
+/* What has been spawned, and what the scheduler was told to allow. */
+static struct {
+    uint64_t alive, listened, most;
+    size_t   payload_max, memory_max;
+    bool     alone; /* nobody allocates while we look */
+    bool     taken[NAMES];
+} books;
+
+/* With a limit there may be no memory for anything; but the limit is kept, give or take what it needs itself. */
+static bool is_poor(filch_err err)
+{
+    bool limited = books.memory_max != 0 && books.alone;
+    MUST(!limited || alloc.bytes <= books.memory_max + 64, "more memory than memory_max");
+    return err == FILCH_ENOMEM && books.memory_max != 0;
+}
+
+/* A scheduler, or NULL. */
+static filch_sched *create(fuzz_bytes *in)
 {
     filch_options opt;
     filch_sched  *sched = NULL;
@@ -133,21 +151,17 @@ static filch_sched *create(fuzz_bytes *in, uint64_t *most, size_t *payload_max)
     given->size = size;
     filch_err err = filch_sched_create(&sched, given);
     free(given);
-    MUST(err == (is_possible(&opt, size, rubbish) ? FILCH_OK : FILCH_EINVAL), "create with another answer");
-    *most = opt.max_processes != 0 ? opt.max_processes : 1u << 26;
-    *payload_max = size >= offsetof(filch_options, payload_max) + sizeof opt.payload_max ? opt.payload_max : 0;
+    bool possible = is_possible(&opt, size, rubbish);
+    books.alone = opt.workers == FILCH_NO_WORKERS;
+    books.most = opt.max_processes != 0 ? opt.max_processes : 1u << 26;
+    books.payload_max = size >= offsetof(filch_options, payload_max) + sizeof opt.payload_max ? opt.payload_max : 0;
+    books.memory_max = size >= offsetof(filch_options, memory_max) + sizeof opt.memory_max ? opt.memory_max : 0;
+    MUST(err == (possible ? FILCH_OK : FILCH_EINVAL) || (possible && is_poor(err)), "create with another answer");
     MUST((err == FILCH_OK) == (sched != NULL), "a scheduler without a success, or the other way round");
     return sched;
 }
 
 /* ---- spawn options ---- */
-
-/* What has been spawned. */
-static struct {
-    uint64_t alive, listened, most;
-    size_t   payload_max;
-    bool     taken[NAMES];
-} books;
 
 static const char *const names[NAMES] = { "a", "another", "" };
 static filch_data        first[FIRST]; /* messages */
@@ -233,6 +247,7 @@ static void spawn(fuzz_bytes *in, filch_sched *sched)
         MUST(err != FILCH_OK, "a type without init took a method or args");
         return;
     }
+    if (!wrong && is_poor(err)) return;
     if (!wrong && !large) {
         MUST(err == FILCH_OK ? !is_refused(&read, name) : is_reason(&read, name, err), "a spawn with another answer");
     }
@@ -241,7 +256,7 @@ static void spawn(fuzz_bytes *in, filch_sched *sched)
     books.listened += read.on_exit != NULL;
     if (read.name != NULL) books.taken[name] = true;
     filch_err sent = filch_send(sched, pid, filch_int(1));
-    MUST(sent == FILCH_OK, "the first message was refused");
+    MUST(sent == FILCH_OK || is_poor(sent), "the first message was refused");
 }
 
 /* ---- what is filled in ---- */
@@ -292,7 +307,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *at, size_t size)
     exits = 0;
     uint8_t      rubbish = fuzz_byte(&in);
     size_t       report_size = choose_size(&in, sizeof(filch_report), 1);
-    filch_sched *sched = create(&in, &books.most, &books.payload_max);
+    filch_sched *sched = create(&in);
     if (sched != NULL) {
         while (in.left > 0) {
             if (fuzz_below(&in, 4) == 0) look(&in, sched);
