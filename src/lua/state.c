@@ -113,9 +113,23 @@ static int compare_closures(lua_State *L)
     return 1;
 }
 
+/* Fresh memory is zero: what Lua does not write is the same in all closures. */
+static void *zero_alloc(void *user, void *old, size_t old_size, size_t size)
+{
+    (void)user;
+    if (size == 0) {
+        free(old);
+        return NULL;
+    }
+    char  *block = realloc(old, size);
+    size_t kept = old != NULL ? old_size : 0;
+    if (block != NULL && size > kept) memset(block + kept, 0, size - kept);
+    return block;
+}
+
 size_t fli_lua_proto_word(void)
 {
-    lua_State *L = luaL_newstate();
+    lua_State *L = lua_newstate(zero_alloc, NULL);
     size_t     word = 0;
     if (L == NULL) return 0;
     lua_pushcfunction(L, compare_closures);
