@@ -1488,6 +1488,7 @@ typedef struct filch_stats {
     uint64_t long_steps;
     uint64_t timers; /* armed now */
     uint64_t queue_wait[FILCH_WAIT_BUCKETS]; /* sampled: how long ready processes waited; bucket i: < 2^(i+1) ns */
+    uint64_t abandoned; /* yields that were out when their process ended: nobody waits for them */
 } filch_stats;
 #define FILCH_STATS_INIT { .size = sizeof(filch_stats) }
 

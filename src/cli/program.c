@@ -122,7 +122,7 @@ void cli_program_listen(cli_program *p, int pause_ms)
 
 bool cli_program_is_quiet(const filch_stats *stats)
 {
-    return stats->asleep == stats->workers && stats->timers == 0 && stats->yields == stats->completions;
+    return stats->asleep == stats->workers && stats->timers == 0 && stats->yields == stats->completions + stats->abandoned;
 }
 
 void cli_program_wait(cli_program *p)

@@ -391,6 +391,7 @@ int cli_test(const cli_command *self, int argc, char **argv)
     set.sim.check = look;
     set.sim.steps_max = 100000;
     set.sim.stall = 20;
+    setvbuf(stdout, NULL, _IOLBF, 0); /* each test is seen when it is over */
     int result = CLI_OK, operands = read_line(&set, self, argc, argv);
     if (operands < 0) return CLI_USAGE;
     for (int i = 0; i < operands && result == CLI_OK; i++) result = test_operand(&set, argv[i]);

@@ -60,6 +60,7 @@ filch_err filch_complete(filch_receiver receiver, uint64_t tag, filch_data data,
     if (err != FILCH_OK) {
         fli_yield_drop(rt, here, node);
         fli_data_undo(&data, &owned);
+        FLI_TALLY(rt, here, abandoned, 1); /* ours before its process ended, which therefore has not counted it */
         return late(rt, here, err);
     }
     FLI_TALLY(rt, here, completions, 1);

@@ -43,6 +43,8 @@ struct filch_lua {
 
     /* How many processes there are.  writes and reads: any thread that starts or ends one. Only counts. */
     FLI_ATOMIC(uint64_t) alive;
+    /* Steps that ran too long.  writes: workers. reads: any. Only counts. */
+    FLI_ATOMIC(uint64_t) interrupted;
 };
 
 /* A chunk of FLI_LUA_CHUNK bytes, used or new. NULL: no memory. */

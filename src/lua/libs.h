@@ -67,5 +67,6 @@ extern const fli_lua_member fli_lua_pattern_members[];
 extern const fli_lua_member fli_lua_random_members[];
 extern const fli_lua_member fli_lua_table_members[];
 extern const fli_lua_member fli_lua_coroutine_members[];
+extern const fli_lua_member fli_lua_stats_members[];
 
 #endif

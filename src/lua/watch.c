@@ -30,6 +30,7 @@ static void hook(lua_State *L, lua_Debug *ar)
     if (!counted) lua_sethook(L, NULL, 0, 0);
     if (p->no_yield == 0 && lua_isyieldable(L)) {
         p->why = FLI_LUA_BY_PAUSE;
+        fli_add_rlx(&p->lua->interrupted, 1);
         lua_yield(L, 0);
         return;
     }

@@ -9,7 +9,7 @@
 
 #define FLI_COUNTER_MAP(X)                                                                                       \
     X(spawned) X(ended) X(failed) X(steps) X(sent) X(undelivered) X(refused) X(dropped) X(yields) X(completions) \
-    X(late_completions) X(steals) X(stolen) X(sleeps) X(wakes) X(long_steps)
+    X(late_completions) X(abandoned) X(steals) X(stolen) X(sleeps) X(wakes) X(long_steps)
 
 /* Statistics, read with no promise about order: relaxed everywhere. `ended` and `spawned` also tell stop when nothing
  * is left, and are read under its rules (sched/stop.c). */

@@ -88,6 +88,7 @@ void fli_yield_abandon(fli_runtime *rt, fli_local *here, fli_proc *p)
         uint64_t cookie = node->data[0];
         retire(node);
         fli_node_give(rt, here, node);
+        fli_count(&here->counters.abandoned, 1);
         if (cookie != 0) rt->hooks.abandon(rt, cookie);
     }
     p->yield_count = 0;

@@ -225,6 +225,34 @@ TEST(whoever_counts_the_living_never_sees_too_few)
     ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
 }
 
+static filch_err sleeper_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    (void)events;
+    (void)count;
+    filch_err err = filch_yield_sleep(out, 1, FILCH_SECONDS(3600));
+    return err != FILCH_OK ? err : filch_wait(out);
+}
+
+static const filch_type sleeper = { .name = "sleeper", .step = sleeper_step };
+
+TEST(yields_of_the_dead_are_counted_so_that_nobody_waits_for_them)
+{
+    filch_sched *sched = begin();
+    filch_pid    pid;
+    ok(filch_spawn(sched, &sleeper, NULL, &pid));
+    tick(sched);
+    filch_stats stats = stats_of(sched);
+    same(stats.yields - stats.completions - stats.abandoned, 1);
+    same(stats.abandoned, 0);
+    ok(filch_terminate(sched, pid));
+    tick(sched);
+    stats = stats_of(sched);
+    same(stats.abandoned, 1);
+    same(stats.yields, stats.completions + stats.abandoned);
+    ok(filch_sched_stop(sched, FILCH_SECONDS(5), NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,6 +261,7 @@ int main(void)
         cmocka_unit_test(an_observer_sees_the_state),
         cmocka_unit_test(an_older_callers_shorter_struct_is_filled_as_far_as_it_goes),
         cmocka_unit_test(whoever_counts_the_living_never_sees_too_few),
+        cmocka_unit_test(yields_of_the_dead_are_counted_so_that_nobody_waits_for_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,108 @@
+-- main.lua - what Filch does, seen from Lua, in a few seconds: `./dev run`, or filch run examples/lua/show [quick].
+-- Many processes; work that is stolen; a crash and its restart; a loop that keeps nobody waiting; the counters at the end.
+local tell = require "tell"
+local quick = ... == "quick"
+local began = time.now()
+
+local function since(start)
+  return ("%.2f s"):format(time.now() - start)
+end
+
+local function check(holds, what)
+  if not holds then error(what, 2) end
+end
+
+-- ---- 1 ----------------------------------------------------------------------------------------------------------------
+
+local count = quick and 500 or 20000
+tell.heading(1, "Many processes")
+tell.say("Each has a memory of its own, waits for a message, answers it, and ends.")
+local start, me, all = time.now(), process.self(), {}
+for i = 1, count do
+  all[i] = process.spawn(function(number)
+    local question = process.receive()
+    process.send(me, question * number)
+  end, i)
+end
+tell.row("processes", runtime.stats().alive - 1, "started in " .. since(start))
+start = time.now()
+local sum = 0
+for i = 1, count do process.send(all[i], 2) end
+for _ = 1, count do sum = sum + process.receive() end
+check(sum == count * (count + 1), "an answer is missing")
+tell.row("answers", count, "in " .. since(start))
+
+-- ---- 2 ----------------------------------------------------------------------------------------------------------------
+
+tell.heading(2, "Work that moves to whoever is free")
+tell.say("A tree of processes grows on one worker. The others have nothing to do, and take half of what it has.")
+local before = runtime.stats()
+start = time.now()
+local depth = quick and 6 or 12
+process.spawn("tree", me, depth)
+check(process.receive() == 2 ^ depth, "a leaf is missing")
+local after = runtime.stats()
+tell.row("processes", after.spawned - before.spawned, "in " .. since(start))
+tell.row("workers", after.workers)
+tell.row("steals", after.steals - before.steals, tell.number(after.stolen - before.stolen) .. " processes moved")
+
+-- ---- 3 ----------------------------------------------------------------------------------------------------------------
+
+tell.heading(3, "A crash, and a restart")
+tell.say("A worker fails at every fourth job. Who watches it hears why, and starts another.")
+local function worker(boss)
+  for done = 1, math.huge do
+    local job = process.receive()
+    if done % 4 == 0 then error("job " .. job .. " broke me", 0) end
+    process.send(boss, job)
+  end
+end
+local pid, restarts, finished = process.spawn_monitored(worker, me), 0, 0
+for job = 1, 10 do
+  process.send(pid, job)
+  local message = process.receive()
+  if type(message) == "table" and message.event == "exit" then
+    restarts = restarts + 1
+    tell.say(("restarted, because: %s"):format(message.error:match("^[^\n]*")))
+    pid = process.spawn_monitored(worker, me)
+  else
+    finished = finished + 1
+  end
+end
+check(restarts == 2 and finished == 8, "the worker was not restarted")
+process.terminate(pid)
+process.receive { event = "exit" }
+
+-- ---- 4 ----------------------------------------------------------------------------------------------------------------
+
+tell.heading(4, "A loop that keeps nobody waiting")
+local loops = runtime.stats().workers + 1
+tell.say(("%d processes loop for ever, more than there are workers. A clock ticks on beside them."):format(loops))
+local runaways = {}
+for i = 1, loops do runaways[i] = process.spawn(function() while true do end end) end
+local ticks, late = quick and 5 or 40, 0
+for _ = 1, ticks do
+  local due = time.now() + 0.01
+  time.sleep(0.01)
+  late = math.max(late, time.now() - due)
+end
+for i = 1, loops do process.terminate(runaways[i]) end
+tell.row("ticks", ticks, ("the latest by %.1f ms"):format(late * 1000))
+local interrupted = runtime.stats().interrupted
+check(interrupted > 0, "nobody was interrupted")
+tell.row("steps interrupted", interrupted)
+for i = 1, loops do
+  while process.alive(runaways[i]) do time.sleep(0.001) end
+end
+
+-- ---- 5 ----------------------------------------------------------------------------------------------------------------
+
+local s = runtime.stats()
+tell.heading(5, "The counters of the scheduler")
+tell.row("processes", s.spawned, tell.number(s.failed) .. " failed or were ended, " .. s.alive .. " alive")
+tell.row("steps", s.steps)
+tell.row("messages", s.sent, s.undelivered .. " undelivered")
+tell.row("steals", s.steals, tell.number(s.stolen) .. " processes moved")
+tell.row("sleeps of workers", s.sleeps)
+check(s.alive == 1, "somebody is left over")
+print(("\nEverything held. It took %.1f s."):format(time.now() - began))

@@ -1,0 +1,24 @@
+-- tell.lua - how the show talks: headings, numbers with commas, and rows.
+local tell = {}
+
+function tell.heading(number, text)
+  print(("\n%d. %s"):format(number, text))
+end
+
+function tell.say(text)
+  print("   " .. text)
+end
+
+-- 1234567 -> 1,234,567
+function tell.number(n)
+  local text = ("%d"):format(math.floor(n + 0.5))
+  local rest
+  repeat text, rest = text:gsub("^(-?%d+)(%d%d%d)", "%1,%2") until rest == 0
+  return text
+end
+
+function tell.row(name, value, note)
+  print(("   %-26s %14s%s"):format(name, type(value) == "number" and tell.number(value) or value, note and "   " .. note or ""))
+end
+
+return tell

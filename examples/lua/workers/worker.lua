@@ -1,0 +1,11 @@
+-- worker.lua - divides; somebody else restarts it when it has failed.
+local function main(boss)
+  process.send(boss, { hello = true })
+  while true do
+    local job, from = process.receive()
+    if job.by == 0 then error("cannot divide " .. job.number .. " by zero") end
+    process.reply(from, job.number // job.by)
+  end
+end
+
+return { main = main }
