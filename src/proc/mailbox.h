@@ -99,6 +99,12 @@ static inline uint32_t fli_mail_held(const fli_proc *p)
 /* Why the process goes down with a linked one (FLI_PROC_DOWN): how the first of those failed that began it. */
 filch_err fli_mail_link_reason(fli_runtime *rt, const fli_proc *p);
 
+/* At the end: is there nothing to free? `last` is the last word, from fli_state_finish. */
+static inline bool fli_mail_is_empty(const fli_proc *p, uint64_t last)
+{
+    return (fli_word_head(last) | p->seen | p->answers | p->messages) == 0;
+}
+
 /* At the end: frees everything that was never read; returns how many messages that were. `last` is the last word, from
  * fli_state_finish. */
 uint32_t fli_mail_discard(fli_runtime *rt, fli_local *here, fli_proc *p, uint64_t last);

@@ -21,7 +21,7 @@
 static bool close_mailbox(fli_runtime *rt, fli_local *here, fli_proc *p, uint64_t serial, bool limited, bool *overflowed)
 {
     uint64_t last = fli_state_finish(&p->state);
-    uint32_t unread = fli_mail_discard(rt, here, p, last);
+    uint32_t unread = fli_mail_is_empty(p, last) ? 0 : fli_mail_discard(rt, here, p, last);
     if (unread > 0) fli_count(&here->counters.undelivered, unread);
     if (!limited) return (last & FLI_WATCHED) != 0;
     uint64_t load = fli_limit_close(p, fli_serial_gen(serial));
@@ -39,7 +39,7 @@ void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
     const filch_type *type = fli_proc_type(p);
     bool              limited = (fli_state_peek(&p->state) & FLI_LIMITED) != 0, overflowed = false;
 
-    fli_yield_abandon(rt, here, p);
+    if (p->yield_count > 0 || (p->flags & FLI_PROC_MANY) != 0) fli_yield_abandon(rt, here, p);
     for (uint32_t i = 0; p->ext != NULL && i < p->ext->timer_count; i++) {
         fli_timers_abandon(&sched->timers, p->ext->timers[i]);
     }
@@ -55,9 +55,9 @@ void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
         p->ext->on_exit(p->ext->on_exit_user, (filch_pid){ rt->node, serial }, error, result);
     }
     if (FLI_UNLIKELY(watched)) rt->model_ops->ended(rt, serial, error, result);
-    fli_data_free(result);
+    if (!fli_data_is_plain(result)) fli_data_free(result);
     fli_ext_free(rt, p);
-    filch_values_drop(p->values);
+    if (p->values != NULL) filch_values_drop(p->values);
     p->values = NULL;
     if (error != FILCH_OK) fli_count(&here->counters.failed, 1);
     if (fli_state_free(&p->state)) fli_slab_give(&rt->procs, &here->procs, p->slot);

@@ -60,8 +60,8 @@ filch_err filch_done(filch_out *out, filch_data result)
 {
     if (out == NULL) return FILCH_EINVAL;
     fli_runtime *rt = &out->ctx.sched->rt;
-    filch_data   owned = filch_none();
-    filch_err    err = fli_data_own(&rt->mem, rt->payload_max, &result, &owned);
+    filch_data   owned;
+    filch_err    err = fli_data_own_fast(&rt->mem, rt->payload_max, &result, &owned);
     if (err != FILCH_OK) return err;
     (void)choose(out, FLI_STATUS_DONE);
     out->result = owned;

@@ -24,9 +24,7 @@ filch_err fli_instance_make(filch_sched *sched, const filch_type *type, const fi
         if (method != NULL) return FILCH_EMETHOD;
         if (args->kind != FILCH_KIND_NONE) return FILCH_EINVAL;
     }
-    if (!fli_data_is_sound(args)) return FILCH_EINVAL;
-    /* Lent, whatever it is: an init that keeps moved bytes gets a copy, and the caller's stay his. */
-    filch_data lent = fli_data_lend(args);
+    if (!fli_data_is_value(args) && !fli_data_is_sound(args)) return FILCH_EINVAL;
     void *self = small;
     if (small != NULL && type->size <= FLI_STATE_INLINE) {
         memset(small, 0, FLI_STATE_INLINE);
@@ -34,10 +32,14 @@ filch_err fli_instance_make(filch_sched *sched, const filch_type *type, const fi
         self = fli_zalloc(&sched->rt.mem, heap_size(type));
         if (self == NULL) return FILCH_ENOMEM;
     }
-    filch_err err = type->init != NULL ? type->init(self, ctx, method, &lent) : FILCH_OK;
-    if (err != FILCH_OK) {
-        fli_instance_free(sched, type, small, self);
-        return err;
+    if (type->init != NULL) {
+        /* Lent, whatever it is: an init that keeps moved bytes gets a copy, and the caller's stay his. */
+        filch_data lent = fli_data_lend(args);
+        filch_err  err = type->init(self, ctx, method, &lent);
+        if (err != FILCH_OK) {
+            fli_instance_free(sched, type, small, self);
+            return err;
+        }
     }
     *out = self;
     return FILCH_OK;
@@ -46,6 +48,17 @@ filch_err fli_instance_make(filch_sched *sched, const filch_type *type, const fi
 void fli_instance_free(filch_sched *sched, const filch_type *type, void *small, void *self)
 {
     if (self != small) fli_free(&sched->rt.mem, self, heap_size(type));
+}
+
+static filch_err check_options(const filch_spawn_options *opt)
+{
+    if (opt->overflow > FILCH_OVERFLOW_STOP || opt->mailbox_max > FLI_MAILBOX_MAX) return FILCH_EINVAL;
+    if (opt->mailbox_bytes / 16 >= FLI_MAILBOX_UNITS_MAX) return FILCH_EINVAL;
+    if (opt->blackbox > FILCH_BLACKBOX_MAX && opt->blackbox != FILCH_BLACKBOX_OFF) return FILCH_EINVAL;
+    if (opt->spare != 0 || opt->spare_too != 0 || (opt->relations & ~(uint32_t)FILCH_SPAWN_ALL) != 0) return FILCH_EINVAL;
+    if ((opt->messages == NULL && opt->message_count != 0) || opt->message_count > UINT32_MAX) return FILCH_EINVAL;
+    if (opt->name != NULL && opt->name[0] == '\0') return FILCH_EINVAL;
+    return FILCH_OK;
 }
 
 filch_err fli_spawn_options_read(const filch_spawn_options *given, filch_spawn_options *out)
@@ -57,13 +70,7 @@ filch_err fli_spawn_options_read(const filch_spawn_options *given, filch_spawn_o
         if (((const unsigned char *)given)[i] != 0) return FILCH_EINVAL;
     }
     memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
-    if (out->overflow > FILCH_OVERFLOW_STOP || out->mailbox_max > FLI_MAILBOX_MAX) return FILCH_EINVAL;
-    if (out->mailbox_bytes / 16 >= FLI_MAILBOX_UNITS_MAX) return FILCH_EINVAL;
-    if (out->blackbox > FILCH_BLACKBOX_MAX && out->blackbox != FILCH_BLACKBOX_OFF) return FILCH_EINVAL;
-    if (out->spare != 0 || out->spare_too != 0 || (out->relations & ~(uint32_t)FILCH_SPAWN_ALL) != 0) return FILCH_EINVAL;
-    if ((out->messages == NULL && out->message_count != 0) || out->message_count > UINT32_MAX) return FILCH_EINVAL;
-    if (out->name != NULL && out->name[0] == '\0') return FILCH_EINVAL;
-    return FILCH_OK;
+    return check_options(out);
 }
 
 /* The fields of a process that nobody knows yet. */
@@ -166,7 +173,7 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
     if (err != FILCH_OK) goto no_ext;
     p->values = opt->values;
     if (p->values == NULL && here != NULL && here->current != NULL) p->values = here->current->values;
-    (void)fli_values_hold(p->values);
+    if (p->values != NULL) (void)fli_values_hold(p->values);
     filch_ctx ctx = { .self = { rt->node, fli_serial(gen, slot) }, .sched = sched, .values = p->values };
     void     *self = NULL;
     err = fli_record_begin(sched, p, type, opt);
@@ -219,20 +226,24 @@ no_slot:
 
 filch_err filch_spawn(filch_sched *sched, const filch_type *type, const filch_spawn_options *options, filch_pid *pid)
 {
+    static const filch_spawn_options defaults = FILCH_SPAWN_OPTIONS_INIT;
+    filch_spawn_options              copy;
+    const filch_spawn_options       *opt = options != NULL ? options : &defaults;
     if (sched == NULL || type == NULL || type->step == NULL) return FILCH_EINVAL;
-    filch_spawn_options opt;
-    filch_err           err = fli_spawn_options_read(options, &opt);
+    /* Those of this version are read where they are. */
+    filch_err err = opt->size == sizeof *opt ? check_options(opt) : fli_spawn_options_read(opt, &copy);
     if (err != FILCH_OK) return err;
+    if (opt->size != sizeof *opt) opt = &copy;
     fli_runtime *rt = &sched->rt;
     fli_local   *here = fli_here(rt);
-    if (FLI_UNLIKELY(here != NULL && here->tape != NULL)) return here->tape->spawn(here, type, &opt, pid);
+    if (FLI_UNLIKELY(here != NULL && here->tape != NULL)) return here->tape->spawn(here, type, opt, pid);
     if (FLI_UNLIKELY(rt->sim != NULL) && !rt->sim->point(rt, here, "filch_spawn")) return FILCH_ESTATE;
-    uint32_t relations = opt.relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK);
-    if (FLI_LIKELY(relations == 0 && opt.name == NULL)) return fli_spawn(sched, type, &opt, NULL, pid);
+    uint32_t relations = opt->relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK);
+    if (FLI_LIKELY(relations == 0 && opt->name == NULL)) return fli_spawn(sched, type, opt, NULL, pid);
     /* Only a process can watch, and a handler speaks for nobody. */
     bool inside = here != NULL && here->serial != 0 && !here->dispatching;
     if (relations != 0 && !inside) return FILCH_ESTATE;
-    fli_birth birth = { .relations = relations, .tag = opt.tag, .name = opt.name };
+    fli_birth birth = { .relations = relations, .tag = opt->tag, .name = opt->name };
     if (inside) birth.parent = (filch_pid){ rt->node, here->serial };
-    return fli_spawn(sched, type, &opt, &birth, pid);
+    return fli_spawn(sched, type, opt, &birth, pid);
 }

@@ -230,6 +230,13 @@ static void step_answer(fli_worker *w, fli_proc *p)
     conclude(w, p, err);
 }
 
+/* The first step of a process to which nobody has sent anything yet. */
+static void step_first(fli_worker *w, fli_proc *p)
+{
+    p->flags = 0;
+    conclude(w, p, call(w, p, 0));
+}
+
 /* Any step, or the end instead of one. */
 static __attribute__((noinline)) void step_any(fli_worker *w, fli_proc *p, uint64_t word)
 {
@@ -270,6 +277,7 @@ static inline void step_once(fli_worker *w, fli_proc *p)
     if (FLI_UNLIKELY(w->sample_serial == here->serial)) measure_wait(w);
     bool calm = (word & (FLI_KILL | FLI_CANCEL | FLI_LIMITED)) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN;
     if (FLI_LIKELY(calm && fli_mail_single(rt, p, word, &w->events[0], &w->nodes[0]))) step_single(w, p, word);
+    else if (calm && p->flags == FLI_PROC_HUNGRY && fli_mail_is_empty(p, word)) step_first(w, p);
     else if (calm && fli_mail_answer(rt, p, word, &w->events[0], &w->nodes[0])) step_answer(w, p);
     else step_any(w, p, word);
     here->current = NULL;

@@ -37,7 +37,7 @@
 #define POOR_STEALS 1
 #else
 #define TALKY_READINGS 8
-#define POOR_STEALS 32
+#define POOR_STEALS 128
 #endif
 
 filch_err fli_talk_init(fli_talk *talk)

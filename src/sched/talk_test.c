@@ -100,10 +100,10 @@ TEST(a_thief_that_gets_little_out_of_it_is_to_nap)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = sched->guest;
-    assert_true(steal_often(w, 100, 10, 10));
+    assert_true(steal_often(w, 200, 10, 10));
     assert_false(steal_often(w, 1, 10, 100)); /* they led to more */
     w->step_ns = 10000;
-    assert_false(steal_often(w, 100, 10, 10)); /* they were long */
+    assert_false(steal_often(w, 200, 10, 10)); /* they were long */
     assert_false(fli_talk_is_poor(w));         /* nothing stolen since */
     end(sched);
 }
