@@ -1,0 +1,37 @@
+-- room.lua - who is in the room, and what they hear. Each guest has a channel of lines; whoever does not read misses some.
+local Room = {}
+Room.__index = Room
+
+local function new()
+  return setmetatable({ guests = {}, count = 0 }, Room)
+end
+
+-- To all but `except`. A line for which a guest has no room is lost to him alone: nobody waits for a slow one.
+function Room:tell(line, except)
+  for name, lines in pairs(self.guests) do
+    if name ~= except and #lines < lines.capacity then lines:send(line) end
+  end
+end
+
+-- A channel of what the guest is to hear; nil and why if the name will not do.
+function Room:enter(name)
+  if not name:match("^%w+$") then return nil, "a name has letters and digits" end
+  if self.guests[name] then return nil, name .. " is taken" end
+  self:tell("* " .. name .. " has come in")
+  self.guests[name] = channel.new(100)
+  self.count = self.count + 1
+  return self.guests[name]
+end
+
+function Room:say(name, text)
+  self:tell(name .. ": " .. text, name)
+end
+
+function Room:leave(name)
+  self.guests[name]:close()
+  self.guests[name] = nil
+  self.count = self.count - 1
+  self:tell("* " .. name .. " has left")
+end
+
+return { new = new }
