@@ -106,7 +106,7 @@ static inline void world_turn(world *w)
         uint64_t give_up_ns = fli_clock_ns() + FILCH_SECONDS(120);           \
         while (!(condition)) {                                               \
             world_turn(w);                                                   \
-            if (fli_clock_ns() > give_up_ns) fail_msg("never: " #condition); \
+            if (fli_clock_ns() > give_up_ns) fail_msg("never: %s", #condition); \
         }                                                                    \
     } while (0)
 
