@@ -31,6 +31,7 @@ typedef struct fli_weak_program {
     /* After all threads have ended: is everything as it must be? May be NULL. */
     void (*check)(void);
     /* Too large for every day: 0 all executions, otherwise those with so many preemptions; `rare`: not at all. */
+#define FLI_WEAK_NO_PREEMPTION (-1) /* for `bound`: threads change only where one waits or ends */
     int32_t bound;
     bool    rare;
 } fli_weak_program;

@@ -36,6 +36,9 @@ static bool more; /* --long */
 #define PROBE_WALKS 20000
 #define AGAIN_MAX 8
 
+#define PROGRAMS_MAX 128
+#define PASSES 3 /* of a total: a program has at most one row in each */
+
 /* Of this process: what others do on the machine does not count. */
 static double seconds(void)
 {
@@ -53,7 +56,7 @@ static struct row {
     char                    mode[48];
     fli_weak_result         result;
     double                  took;
-} rows[256];
+} rows[PASSES * PROGRAMS_MAX + AGAIN_MAX];
 static uint32_t row_count;
 static uint64_t total; /* --total; 0: one pass, a line for each program at once */
 
@@ -79,6 +82,13 @@ static const char *wrong(const fli_weak_program *program, const fli_weak_config 
     if (strncmp(program->name, "litmus_", 7) != 0 || must_fail(program) || config->bound >= 0 || !result->complete)
         return NULL;
     return result->outcomes == strtoull(program->promise, NULL, 10) ? NULL : "not the outcomes that it should have";
+}
+
+/* How many preemptions an execution of it may have; -1: any number. */
+static int32_t bound_of(const fli_weak_program *program, bool one_more)
+{
+    if (program->bound == 0) return -1;
+    return (program->bound == FLI_WEAK_NO_PREEMPTION ? 0 : program->bound) + (one_more ? 1 : 0);
 }
 
 static const char *bounded(const fli_weak_config *config, const fli_weak_result *result)
@@ -121,7 +131,7 @@ static double rate(const fli_weak_result *result, double took)
 static bool run(const fli_weak_program *program, const fli_weak_config *given)
 {
     fli_weak_config for_it = *given, *config = &for_it;
-    if (for_it.bound == BY_PROGRAM) for_it.bound = program->bound == 0 ? -1 : program->bound + (more ? 1 : 0);
+    if (for_it.bound == BY_PROGRAM) for_it.bound = bound_of(program, more);
     for_it.quiet = must_fail(program);
     double          began = seconds();
     fli_weak_result result = fli_weak_explore(program, config);
@@ -197,7 +207,7 @@ static uint64_t missing(void)
  * of each tell; they are the first of its share, and do not count twice. */
 static void sort_by_room(const fli_weak_program **programs, uint32_t count, const fli_weak_config *given)
 {
-    uint64_t        room[128];
+    uint64_t        room[PROGRAMS_MAX];
     fli_weak_config probe = *given;
     probe.walks = PROBE_WALKS;
     probe.quiet = true;
@@ -217,7 +227,7 @@ static void sort_by_room(const fli_weak_program **programs, uint32_t count, cons
 /* All that is asked for, until there have been `total` executions that differ. */
 static void run_total(const fli_weak_program *const *programs, uint32_t count, const fli_weak_config *given)
 {
-    const fli_weak_program *open[128];
+    const fli_weak_program *open[PROGRAMS_MAX];
     uint32_t                open_count = 0;
     fli_weak_config         all = *given, plain = *given, walks = *given;
     for (uint32_t i = 0; i < count; i++) {
@@ -252,7 +262,7 @@ static void run_total(const fli_weak_program *const *programs, uint32_t count, c
 
 #define SITES_MAX 512
 
-static bool uses[64][SITES_MAX]; /* by program and site */
+static bool uses[PROGRAMS_MAX][SITES_MAX]; /* by program and site */
 
 static const char *order_name(int order)
 {
@@ -272,7 +282,7 @@ static const char *caught_by(const fli_weak_program *const *programs, uint32_t c
 {
     for (uint32_t i = 0; i < count; i++) {
         if (!uses[i][site]) continue;
-        fli_weak_config config = { .bound = programs[i]->bound == 0 ? -1 : programs[i]->bound, .quiet = true };
+        fli_weak_config config = { .bound = bound_of(programs[i], false), .quiet = true };
         fli_weak_result result = fli_weak_explore(programs[i], &config);
         if (result.why == NULL) continue;
         static char text[200];
@@ -284,13 +294,14 @@ static const char *caught_by(const fli_weak_program *const *programs, uint32_t c
 
 static int mutants(const char *part)
 {
-    const fli_weak_program *programs[64];
+    const fli_weak_program *programs[PROGRAMS_MAX];
     uint32_t                count = 0, caught = 0, survived = 0;
     for (size_t r = 0; r < sizeof rooms / sizeof rooms[0]; r++) {
         for (const fli_weak_program *program = rooms[r]; program->name != NULL; program++) {
             if (program->rare || strncmp(program->name, "litmus_", 7) == 0) continue;
+            FLI_ASSERT(count < PROGRAMS_MAX);
             for (uint32_t i = 0; fli_weak_site_at(i) != NULL; i++) fli_weak_site_at(i)->used = false;
-            fli_weak_config config = { .bound = program->bound == 0 ? -1 : program->bound };
+            fli_weak_config config = { .bound = bound_of(program, false) };
             (void)fli_weak_explore(program, &config);
             for (uint32_t i = 0; fli_weak_site_at(i) != NULL; i++) uses[count][i] = fli_weak_site_at(i)->used;
             programs[count++] = program;
@@ -345,8 +356,8 @@ int main(int argc, char **argv)
     }
     if (mutate) return mutants(part);
     if (more && *part == 0 && total == 0) total = LONG_TOTAL;
-    const fli_weak_program *programs[128];
-    uint32_t                count = asked(programs, 128, part, more || *part != 0 || list || total > 0);
+    const fli_weak_program *programs[PROGRAMS_MAX];
+    uint32_t                count = asked(programs, PROGRAMS_MAX, part, more || *part != 0 || list || total > 0);
     config.progress = total > 0 ? tell : NULL;
     if (total > 0 && !list) run_total(programs, count, &config);
     for (uint32_t i = 0; i < count && (total == 0 || list); i++) {
