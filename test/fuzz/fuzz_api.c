@@ -7,6 +7,8 @@
 #include <filch.h>
 
 #include "fuzz/model.h"
+#include "fuzz/relate.h"
+#include "fuzz/relations.h"
 #include "fuzz/still_clock.h"
 
 enum { OWN = FILCH_CMD_USER, KEPT = 4, CHAINS = 3, NODE = 7 };
@@ -30,6 +32,8 @@ static struct {
     const parcel *args;
     const char   *method;
     bool          fails;
+    bool          spawns; /* the model does not know it yet */
+    bool          unborn; /* closed again: there was no memory for its relations */
     uint32_t      number; /* of the instance it has made; 0 none */
     filch_pid     pid;
     int64_t       value;
@@ -88,6 +92,13 @@ static void send_something(void);
 
 static void close_sized(instance *self, size_t size)
 {
+    if (birth.spawns && self->magic == MAGIC && self->number == birth.number) {
+        MUST(!birth.unborn && now.alloc.refused > 0, "a newborn was closed");
+        birth.unborn = true;
+        self->magic = 0;
+        now.shut++;
+        return;
+    }
     life *l = check_instance(self, size);
     self->magic = 0;
     model_closed(self->number, l);
@@ -126,30 +137,6 @@ static const filch_type *const bare = &types[3];
 
 /* ---- what anybody can do ---- */
 
-/* A pid from anywhere. Gives its life, or NOBODY and what a message to it must be answered. */
-static int choose_pid(filch_pid *pid, filch_err *otherwise)
-{
-    uint8_t choice = fuzz_byte(&in);
-    *otherwise = FILCH_EDEAD;
-    if (choice % 8 != 7 && now.life_count > 0) {
-        int index = (choice / 8 + choice) % now.life_count;
-        *pid = now.lives[index].pid;
-        return index;
-    }
-    uint64_t known = now.life_count > 0 ? now.lives[0].pid.serial : 1;
-    switch (choice / 8 % 6) {
-    case 0: *pid = (filch_pid){ 0, 0 }; break;
-    case 1: *pid = (filch_pid){ NODE, 0 }; break;
-    case 2: *pid = (filch_pid){ NODE, UINT64_MAX }; break;
-    case 3: *pid = (filch_pid){ NODE, known + ((uint64_t)fuzz_byte(&in) << 32) }; break;
-    case 4: *pid = (filch_pid){ NODE, fuzz_byte(&in) }; break;
-    default:
-        *pid = (filch_pid){ NODE + 1, known };
-        *otherwise = FILCH_EFOREIGN;
-    }
-    return model_find(*pid);
-}
-
 /* Something to send: new, kept, or the event's own. */
 static void choose_parcel(parcel *p)
 {
@@ -175,12 +162,32 @@ static void send_something(void)
     filch_err otherwise;
     parcel    p;
     if (!model_has_room()) return;
-    int to = choose_pid(&pid, &otherwise);
+    int to = choose_pid(&in, &pid, &otherwise);
     choose_parcel(&p);
     uint64_t  refused = now.alloc.refused;
     filch_err err = filch_send(now.sched, pid, p.data);
     model_sent(to, otherwise, &p.says, err, refused);
     parcel_sent(&p, err == FILCH_OK);
+}
+
+static void send_by_name(void)
+{
+    uint32_t name = fuzz_below(&in, NAMES);
+    parcel   p;
+    if (!model_has_room()) return;
+    choose_parcel(&p);
+    uint64_t  refused = now.alloc.refused;
+    filch_err err = filch_send_name(now.sched, tie_names[name], p.data);
+    if (ties.owner[name] != NOBODY || relations_closed()) model_sent(ties.owner[name], FILCH_OK, &p.says, err, refused);
+    else MUST(err == FILCH_EDEAD || (err == FILCH_ENOMEM && model_poor(refused)), "a message to a name nobody has");
+    parcel_sent(&p, err == FILCH_OK);
+}
+
+/* A message by name, or a call that relates processes. `out` is NULL outside of steps. */
+static void relate(filch_out *out)
+{
+    if (fuzz_below(&in, 16) == 15) send_by_name();
+    else relate_something(&in, out);
 }
 
 static void deliver_something(void)
@@ -189,8 +196,8 @@ static void deliver_something(void)
     filch_err otherwise, unused;
     parcel    p;
     if (!model_has_room()) return;
-    int to = choose_pid(&pid, &otherwise);
-    now.as = choose_pid(&from, &unused);
+    int to = choose_pid(&in, &pid, &otherwise);
+    now.as = choose_pid(&in, &from, &unused);
     now.posing = true;
     if (now.as == NOBODY) from = (filch_pid){ 0, 0 };
     choose_parcel(&p);
@@ -208,7 +215,7 @@ static void order_something(bool cancel)
 {
     filch_pid pid;
     filch_err otherwise;
-    int       to = choose_pid(&pid, &otherwise);
+    int       to = choose_pid(&in, &pid, &otherwise);
     filch_err err = cancel ? filch_cancel(now.sched, pid) : filch_terminate(now.sched, pid);
     if (to == NOBODY || !now.lives[to].alive) {
         MUST(err == (to == NOBODY ? otherwise : FILCH_EDEAD), "an order to nobody");
@@ -224,7 +231,7 @@ static void inspect_something(void)
     filch_pid  pid;
     filch_err  otherwise;
     filch_info info = { .size = sizeof info };
-    int        to = choose_pid(&pid, &otherwise);
+    int        to = choose_pid(&in, &pid, &otherwise);
     filch_err  err = filch_inspect(now.sched, pid, &info);
     bool       alive = to != NOBODY && now.lives[to].alive;
     MUST(err == (alive ? FILCH_OK : to == NOBODY ? otherwise : FILCH_EDEAD), "alive, or not");
@@ -247,6 +254,7 @@ static filch_err choose_birth(parcel *args, const filch_type *type)
 {
     uint8_t choice = fuzz_byte(&in);
     birth.number = 0;
+    birth.unborn = false;
     birth.args = args;
     birth.method = choice % 4 == 1 ? "known" : choice % 16 == 2 ? "strange" : NULL;
     birth.fails = choice / 16 == 1;
@@ -270,12 +278,34 @@ static void choose_limits(life *l, filch_spawn_options *opt)
     l->bytes = opt->mailbox_bytes = choice / 64 == 3 ? bytes[fuzz_below(&in, 6)] : 0;
 }
 
+/* A name and relations. Gives the name's number, or NOBODY. */
+static int choose_ties(filch_spawn_options *opt)
+{
+    uint8_t choice = fuzz_byte(&in);
+    int     name = choice / 8 % 8;
+    if (!relations_have_room()) return NOBODY;
+    opt->relations = choice % 8;
+    opt->tag = relations_next_tag();
+    if (name >= NAMES) return NOBODY;
+    opt->name = tie_names[name];
+    return name;
+}
+
+/* There is a reason to refuse it, and this is one. */
+static bool is_reason(filch_err err, filch_err wanted, int name, bool full)
+{
+    if (err == FILCH_EEXISTS) return name != NOBODY && ties.owner[name] != NOBODY;
+    if (err == FILCH_ELIMIT) return full;
+    return err == wanted && err != FILCH_OK;
+}
+
 static void spawn_something(void)
 {
     if (now.life_count == LIVES) return;
     const filch_type   *type = &types[fuzz_below(&in, 4)];
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
-    life                l = { .first = -1, .last = -1, .alive = true, .bare = type == bare, .name = type->name };
+    life                l = { .first = -1, .last = -1, .alive = true, .bare = type == bare, .name = type->name,
+                                .notices = -1, .notices_last = -1, .kill_ns = UINT64_MAX };
     parcel              args;
     filch_err           wanted = choose_birth(&args, type);
     uint8_t             choice = fuzz_byte(&in);
@@ -292,22 +322,30 @@ static void spawn_something(void)
     }
     opt.method = birth.method;
     opt.args = args.data;
+    int name = choice / 8 % 4 == 3 ? choose_ties(&opt) : NOBODY;
 
     uint64_t  refused = now.alloc.refused, alive = now.spawned - now.ended;
     filch_pid pid = { 1, 1 };
+    birth.spawns = true;
     filch_err err = filch_spawn(now.sched, type, &opt, &pid);
+    birth.spawns = false;
     parcel_sent(&args, false); /* args are lent: moved bytes stay ours */
+    if ((opt.relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK)) != 0 && (now.current == NOBODY || now.dispatching)) {
+        MUST(err == FILCH_ESTATE, "relations with nobody");
+        return;
+    }
     if (now.closing) {
         MUST(err == FILCH_ECLOSED, "a process was born while closing");
         return;
     }
     if (err == FILCH_ENOMEM && model_poor(refused)) return;
-    if (now.opt.max_processes != 0 && alive >= now.opt.max_processes) wanted = FILCH_ELIMIT;
-    MUST(err == wanted, "a spawn with another answer");
+    bool full = now.opt.max_processes != 0 && alive >= now.opt.max_processes;
     if (err != FILCH_OK) {
+        MUST(is_reason(err, wanted, name, full), "a spawn with another answer");
         MUST(pid.node == 1 && pid.serial == 1, "a failed spawn gave a pid");
         return;
     }
+    MUST(wanted == FILCH_OK && !full && !is_reason(FILCH_EEXISTS, wanted, name, full), "a spawn that cannot be");
     MUST(pid.node == NODE && model_find(pid) == NOBODY, "a pid was used again");
     l.pid = pid;
     l.value = inherited;
@@ -317,6 +355,7 @@ static void spawn_something(void)
     }
     now.spawned++;
     now.lives[now.life_count++] = l;
+    relations_spawned(now.life_count - 1, opt.relations, opt.tag, name);
 }
 
 /* Answers a question whose handler is over; again, and with a wrong tag, too. */
@@ -425,6 +464,7 @@ static filch_err on_own(void *user, const filch_command *command, uint64_t tag, 
         (void)complete_now(q);
         break;
     case 6: complete_something(); break;
+    case 7: relate(NULL); break;
     default: break;
     }
     now.dispatching = false;
@@ -432,12 +472,6 @@ static filch_err on_own(void *user, const filch_command *command, uint64_t tag, 
 }
 
 /* ---- steps ---- */
-
-static uint64_t choose_span(void)
-{
-    static const uint64_t spans[] = { 0, 1, 4999, 5000, 70000, 1000000, FILCH_SECONDS(3600), FILCH_FOREVER };
-    return spans[fuzz_below(&in, 8)];
-}
 
 /* Notes a question, if the yield was accepted. */
 static question *asked(errand what, uint64_t tag, filch_err err, uint64_t refused)
@@ -452,7 +486,7 @@ static void ask_parcel(filch_out *out, errand what)
     parcel    p;
     filch_pid pid = { 0, 0 };
     filch_err otherwise = FILCH_OK, err;
-    int       to = what == ASK_SEND ? choose_pid(&pid, &otherwise) : NOBODY;
+    int       to = what == ASK_SEND ? choose_pid(&in, &pid, &otherwise) : NOBODY;
     /* It leaves after the step: by then a pid that was only guessed may have been born. */
     if (to == NOBODY && pid.node == NODE) pid.serial = UINT64_MAX;
     uint64_t  tag = model_next_tag(what), refused = now.alloc.refused;
@@ -468,7 +502,7 @@ static void ask_parcel(filch_out *out, errand what)
     else err = filch_yield(out, what == ASK_OWN ? OWN : OWN + 1u + fuzz_byte(&in), tag, p.data);
     parcel_sent(&p, err == FILCH_OK);
     if (now.opt.payload_max != 0 && p.says.size > now.opt.payload_max) {
-        MUST(err == FILCH_ETOOBIG, "a command beyond payload_max");
+        MUST(err == FILCH_ETOOBIG || (err == FILCH_ENOMEM && model_poor(refused)), "a command beyond payload_max");
         return;
     }
     question *q = asked(what, tag, err, refused);
@@ -479,7 +513,7 @@ static void ask_parcel(filch_out *out, errand what)
 
 static void ask_clock(filch_out *out, errand what)
 {
-    uint64_t  tag = model_next_tag(what), refused = now.alloc.refused, span_ns = choose_span();
+    uint64_t  tag = model_next_tag(what), refused = now.alloc.refused, span_ns = choose_span(&in);
     filch_err err;
     if (what == ASK_SLEEP) err = filch_yield_sleep(out, tag, span_ns);
     else if (what == ASK_TIMER) err = filch_yield_timer(out, tag, span_ns);
@@ -543,8 +577,13 @@ static void misuse_inside(filch_out *out)
 
 static void act(filch_out *out)
 {
-    bool room = model_has_room();
-    switch (fuzz_below(&in, 16)) {
+    bool    room = model_has_room();
+    uint8_t choice = fuzz_byte(&in);
+    if (choice >= 192) {
+        relate(out);
+        return;
+    }
+    switch (choice % 16) {
     case 0:
     case 1: send_something(); break;
     case 2: spawn_something(); break;
@@ -685,7 +724,12 @@ static void close_all(void)
 static void operate(void)
 {
     uint32_t ran = 0;
-    switch (fuzz_below(&in, 20)) {
+    uint8_t  choice = fuzz_byte(&in);
+    if (choice >= 200) {
+        relate(NULL);
+        return;
+    }
+    switch (choice % 20) {
     case 0:
     case 1: spawn_something(); break;
     case 2:

@@ -1,5 +1,5 @@
-/* fuzz_lua_codec.c - any bytes as a message for a Lua process. Reading them is safe, whatever they are; what can be read
- * is written again as bytes that read as the same value. */
+/* fuzz_lua_codec.c - any bytes as a message for a Lua process. Reading them is safe, whatever they are; what can be
+ * read is written again as bytes that read as the same value. */
 #include <lauxlib.h>
 #include <lua.h>
 

@@ -1,6 +1,7 @@
 /* model.c - see model.h. */
 #include "fuzz/model.h"
 
+#include "fuzz/relations.h"
 #include "fuzz/still_clock.h"
 
 /* A timer is late by the wheel's tick and a few looks at the clock, not by this. */
@@ -15,6 +16,7 @@ void model_begin(void)
     now.letter_free = -1;
     now.current = now.buried = NOBODY;
     still_clock_ns = 0;
+    relations_begin();
 }
 
 int model_find(filch_pid pid)
@@ -367,12 +369,13 @@ static void read_timer(life *l, const filch_event *event)
 
 void model_step_begin(life *l, const filch_event *events, size_t count)
 {
-    bool answers = false;
+    bool answers = false, messages = false;
     MUST(l->alive && !l->stepping && now.current == NOBODY, "a step of one that is dead, or inside a step");
     MUST(!l->doomed, "a step after the end was ordered");
     MUST(count <= (now.opt.batch_max != 0 ? now.opt.batch_max : 64), "more events than batch_max");
     bool cancelled = count > 0 && events[0].type == FILCH_EVENT_CANCEL;
-    MUST(!l->cancel || now.closing || cancelled, "a cancel did not come first");
+    MUST(((!l->cancel || now.closing) && l->orders == 0) || cancelled, "a cancel did not come first");
+    MUST(!relations_down(l), "a step of one whose link is down");
     l->stepping = true;
     now.current = (int)(l - now.lives);
     now.question_fresh = now.question_count;
@@ -381,6 +384,7 @@ void model_step_begin(life *l, const filch_event *events, size_t count)
     for (size_t i = 0; i < count; i++) {
         switch (events[i].type) {
         case FILCH_EVENT_MESSAGE:
+            messages = true;
             if ((events[i].tag & TAG_TIMER) != 0) read_timer(l, &events[i]);
             else read_letter(l, &events[i]);
             break;
@@ -390,16 +394,30 @@ void model_step_begin(life *l, const filch_event *events, size_t count)
             break;
         case FILCH_EVENT_CANCEL:
             answers = true;
-            MUST(i == 0 && (l->cancel || now.closing), "a cancel that nobody asked for, or a late one");
+            MUST(i == 0 || events[i - 1].type == FILCH_EVENT_CANCEL, "a late cancel");
+            if (filch_kind_of(&events[i].data) == FILCH_KIND_INT) {
+                relations_read(l, &events[i]);
+                break;
+            }
+            MUST(i == 0 && (l->cancel || now.closing), "a cancel that nobody asked for, or a second one");
             l->cancel = false;
             break;
         case FILCH_EVENT_DROPPED:
             MUST(filch_as_int(&events[i].data) > 0, "nothing was dropped");
             l->told += (uint64_t)filch_as_int(&events[i].data);
             break;
+        case FILCH_EVENT_EXIT:
+        case FILCH_EVENT_LINK_DOWN:
+        case FILCH_EVENT_JOINED:
+        case FILCH_EVENT_LEFT:
+            answers = true;
+            MUST(!messages, "a notice came after a message");
+            relations_read(l, &events[i]);
+            break;
         default: MUST(false, "an event of no type");
         }
     }
+    MUST(!messages || !relations_waits(l), "a message came before a notice");
     MUST(l->rest != REST_IDLE || count > 0, "an idle process was stepped for nothing");
     MUST(l->rest != REST_WAIT || answers, "a waiting process was stepped without an answer");
 }
@@ -445,11 +463,12 @@ void model_step_end(life *l, filch_err err, rest status)
 static void bury(life *l)
 {
     int self = (int)(l - now.lives);
+    relations_causes(l);
     l->alive = false;
     now.ended++;
     if (now.closing && !l->ends) {
         now.forced_most++;
-        now.forced += !l->doomed && !l->asked_to;
+        now.forced += !l->doomed && !l->asked_to && !l->by_link && !l->by_deadline;
     }
     if (!l->ends || l->end_error != FILCH_OK) now.failed++;
     while (l->first >= 0) {
@@ -466,6 +485,7 @@ static void bury(life *l)
         if (q->stage != STAGE_READ && q->what == ASK_SEND) now.vague = true;
         if (q->stage != STAGE_READ) q->stage = STAGE_VOID;
     }
+    relations_ended(l);
 }
 
 void model_closed(uint32_t instance, life *l)
@@ -492,16 +512,8 @@ void model_exit(life *l, filch_err error, const filch_data *result)
 {
     MUST(l->exits++ == 0, "told twice of one end");
     MUST(l->alive == l->bare, "told of an end before close");
-    if (l->ends) {
-        MUST(error == l->end_error, "an end with another error");
-        MUST(parcel_is(&l->end_result, result), "an end with another result");
-    } else {
-        bool stops = l->overflow == FILCH_OVERFLOW_STOP && (l->max != 0 || l->bytes != 0);
-        bool killed = l->doomed && (error == FILCH_EKILLED || (error == FILCH_EOVERFLOW && stops));
-        bool overflowed = error == FILCH_EOVERFLOW && stops && l->asked_to;
-        MUST(killed || overflowed || (now.closing && error == FILCH_ECANCELLED), "an end without a cause");
-        MUST(filch_kind_of(result) == FILCH_KIND_NONE, "a forced end with a result");
-    }
+    if (l->alive) relations_causes(l);
+    relations_end_told(l, error, result);
     if (l->alive) bury(l);
 }
 
@@ -584,6 +596,7 @@ void model_calm(uint64_t since_ns)
         else MUST(l->outstanding > 0, "waits for nothing");
     }
     calm_questions(since_ns, &armed, &armed_most);
+    relations_calm(since_ns, &armed_most);
     calm_stats(armed, armed_most);
     if (armed_most == 0) MUST(filch_next_timeout(now.sched) == FILCH_FOREVER, "a timeout for nothing");
 }
@@ -601,14 +614,15 @@ void model_inspected(int index, const filch_info *info)
 void model_over(void)
 {
     filch_stats stats = FILCH_STATS_INIT;
+    uint64_t    timers = 0;
     MUST(filch_sched_stats(now.sched, &stats) == FILCH_OK, "no stats");
     calm_stats(0, 0);
+    relations_calm(0, &timers);
     MUST(now.spawned == now.ended, "somebody is left");
     for (int i = 0; i < now.life_count; i++) {
         MUST(!now.lives[i].alive && now.lives[i].exits == (now.lives[i].hears ? 1 : 0), "an end nobody was told of");
     }
     if (now.vague) return;
-    uint64_t timers = 0;
     for (int i = 0; i < now.question_count; i++) {
         timers += now.questions[i].what == ASK_TIMER || now.questions[i].what == ASK_TICKER;
     }

@@ -48,6 +48,16 @@ typedef struct life {
     bool        ends; /* its last step has chosen the end */
     filch_err   end_error;
     content     end_result;
+    /* relations.h */
+    bool        traps;     /* links */
+    int         notices, notices_last; /* what it will be told */
+    uint32_t    orders;    /* of them, cancels with a reason */
+    uint32_t    kills;     /* deadlines that came with them */
+    uint64_t    kill_ns;   /* the first of these */
+    bool        by_link, by_deadline, by_closing; /* what may have ended it, where it did not itself */
+    filch_err   link_root; /* the error that came along the links; 0 not known */
+    bool        told_end;  /* somebody was told of such an end, in these words: */
+    filch_err   told_error, told_root;
 } life;
 
 typedef struct letter {

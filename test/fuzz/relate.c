@@ -1,0 +1,271 @@
+/* relate.c - see relate.h. Each call is chosen, made, and its answer compared with what the model wants; then the model
+ * is told (relations.h). */
+#include "fuzz/relate.h"
+
+#include "fuzz/relations.h"
+#include "fuzz/still_clock.h"
+
+int choose_pid(fuzz_bytes *in, filch_pid *pid, filch_err *otherwise)
+{
+    uint8_t  choice = fuzz_byte(in);
+    uint64_t node = now.opt.node;
+    *otherwise = FILCH_EDEAD;
+    if (choice % 8 != 7 && now.life_count > 0) {
+        int index = (choice / 8 + choice) % now.life_count;
+        *pid = now.lives[index].pid;
+        return index;
+    }
+    uint64_t known = now.life_count > 0 ? now.lives[0].pid.serial : 1;
+    switch (choice / 8 % 6) {
+    case 0: *pid = (filch_pid){ 0, 0 }; break;
+    case 1: *pid = (filch_pid){ node, 0 }; break;
+    case 2: *pid = (filch_pid){ node, UINT64_MAX }; break;
+    case 3: *pid = (filch_pid){ node, known + ((uint64_t)fuzz_byte(in) << 32) }; break;
+    case 4: *pid = (filch_pid){ node, fuzz_byte(in) }; break;
+    default:
+        *pid = (filch_pid){ node + 1, known };
+        *otherwise = FILCH_EFOREIGN;
+    }
+    return model_find(*pid);
+}
+
+uint64_t choose_span(fuzz_bytes *in)
+{
+    static const uint64_t spans[] = { 0, 1, 4999, 5000, 70000, 1000000, FILCH_SECONDS(3600), FILCH_FOREVER };
+    return spans[fuzz_below(in, 8)];
+}
+
+/* Somebody, with what is wrong about him. */
+typedef struct somebody {
+    filch_pid pid;
+    int       life;
+    bool      lives;
+    filch_err fault;
+} somebody;
+
+/* Inside a step mostly the process itself, if `self`. */
+static somebody choose(fuzz_bytes *in, bool self)
+{
+    somebody  who;
+    filch_err unused;
+    if (self && now.current != NOBODY && !now.dispatching && fuzz_below(in, 4) != 3) {
+        who.life = now.current;
+        who.pid = now.lives[now.current].pid;
+    } else {
+        who.life = choose_pid(in, &who.pid, &unused);
+    }
+    who.fault = relations_fault(who.pid);
+    who.lives = who.life != NOBODY && now.lives[who.life].alive;
+    return who;
+}
+
+/* What is wrong about two of them. */
+static filch_err fault_of_two(const somebody *a, const somebody *b)
+{
+    if (relations_closed()) return FILCH_ECLOSED;
+    if (a->pid.node == b->pid.node && a->pid.serial == b->pid.serial) return FILCH_EINVAL;
+    return a->fault != FILCH_OK ? a->fault : b->fault;
+}
+
+static filch_err fault_of_one(const somebody *who)
+{
+    return relations_closed() ? FILCH_ECLOSED : who->fault;
+}
+
+/* True: it was done, and the model has to hear of it. */
+static bool was_done(filch_err err, filch_err wanted, uint64_t refused, const char *what)
+{
+    if (err == FILCH_ENOMEM && model_poor(refused)) return false;
+    MUST(err == wanted, what);
+    return err == FILCH_OK;
+}
+
+static void monitor(fuzz_bytes *in)
+{
+    somebody  watcher = choose(in, true), target = choose(in, false);
+    uint64_t  refused = now.alloc.refused, tag = relations_next_tag(), ref = 0;
+    filch_err wanted = fault_of_two(&watcher, &target);
+    filch_err err = filch_monitor(now.sched, watcher.pid, target.pid, tag, &ref);
+    if (wanted == FILCH_OK && !watcher.lives) wanted = FILCH_EDEAD;
+    if (!was_done(err, wanted, refused, "a monitor with another answer")) return;
+    relations_monitored(watcher.life, target.life, target.pid, tag, ref);
+}
+
+/* The right one, an old one, somebody else's, or none. */
+static void unmonitor(fuzz_bytes *in)
+{
+    uint8_t  choice = fuzz_byte(in);
+    bond    *b = ties.bond_count > 0 ? &ties.bonds[choice % ties.bond_count] : NULL;
+    somebody watcher = choose(in, true);
+    if (b == NULL || b->kind != BOND_MONITOR || choice >= 240) b = NULL;
+    else if (choice % 4 != 3) watcher = (somebody){ now.lives[b->a].pid, b->a, now.lives[b->a].alive, FILCH_OK };
+    uint64_t  ref = b != NULL ? b->ref : 0;
+    filch_err wanted = fault_of_one(&watcher);
+    bool      right = b != NULL && b->live && ref != 0 && watcher.life == b->a;
+    if (wanted == FILCH_OK && !right) wanted = FILCH_ESTALE;
+    filch_err err = filch_unmonitor(now.sched, watcher.pid, ref);
+    if (was_done(err, wanted, UINT64_MAX, "unmonitor with another answer")) relations_untied(b);
+}
+
+static void tie(fuzz_bytes *in)
+{
+    somebody  a = choose(in, true), b = choose(in, false);
+    uint64_t  refused = now.alloc.refused;
+    filch_err wanted = fault_of_two(&a, &b), err = filch_link(now.sched, a.pid, b.pid);
+    if (wanted == FILCH_OK && !a.lives && !b.lives) wanted = FILCH_EDEAD;
+    if (was_done(err, wanted, refused, "a link with another answer")) relations_linked(a.life, a.pid, b.life, b.pid);
+}
+
+static void untie(fuzz_bytes *in)
+{
+    uint8_t  choice = fuzz_byte(in);
+    bond    *tied = ties.bond_count > 0 ? &ties.bonds[choice % ties.bond_count] : NULL;
+    somebody a = choose(in, true), b = choose(in, false);
+    if (tied != NULL && choice % 4 != 3) {
+        a = (somebody){ now.lives[tied->a].pid, tied->a, now.lives[tied->a].alive, FILCH_OK };
+        b = (somebody){ now.lives[tied->b].pid, tied->b, now.lives[tied->b].alive, FILCH_OK };
+    }
+    uint64_t  refused = now.alloc.refused;
+    bond     *link = a.lives && b.lives ? relations_find(BOND_LINK, a.life, b.life) : NULL;
+    filch_err wanted = fault_of_two(&a, &b), err = filch_unlink(now.sched, b.pid, a.pid);
+    if (wanted != FILCH_OK && wanted != FILCH_ECLOSED) {
+        /* Two things may be wrong, and the order is turned around here. */
+        MUST(err == FILCH_EINVAL || err == FILCH_EFOREIGN || (err == FILCH_ENOMEM && model_poor(refused)), "untied");
+        return;
+    }
+    if (wanted == FILCH_OK && link == NULL) wanted = FILCH_ESTALE;
+    if (was_done(err, wanted, refused, "unlink with another answer")) relations_untied(link);
+}
+
+static void trap(fuzz_bytes *in, filch_out *out)
+{
+    bool on = fuzz_below(in, 3) != 0;
+    MUST(filch_trap_links(NULL, 1) == FILCH_EINVAL, "somebody traps links");
+    if (out == NULL) return;
+    MUST(filch_trap_links(out, on) == FILCH_OK, "links could not be trapped");
+    now.lives[now.current].traps = on;
+}
+
+static void order(fuzz_bytes *in)
+{
+    static const filch_err reasons[] = { FILCH_ECANCELLED, FILCH_EDEADLINE, FILCH_EUSER + 20, FILCH_OK };
+    filch_err reason = reasons[fuzz_below(in, 4)];
+    uint64_t  refused = now.alloc.refused, deadline_ns = choose_span(in);
+    somebody  to = choose(in, false);
+    filch_err wanted = reason == FILCH_OK ? FILCH_EINVAL : fault_of_one(&to);
+    uint64_t  asked_ns = still_clock_ns;
+    if (wanted == FILCH_OK && !to.lives) wanted = FILCH_EDEAD;
+    filch_err err = filch_cancel_with(now.sched, to.pid, reason, deadline_ns);
+    if (!was_done(err, wanted, refused, "a cancel with another answer")) return;
+    relations_ordered(to.life, reason, asked_ns, deadline_ns);
+}
+
+/* ---- names and groups ---- */
+
+/* Nobody may have such a name. */
+static const char *unsound(fuzz_bytes *in)
+{
+    static char long_one[257];
+    memset(long_one, 'x', sizeof long_one - 1);
+    uint32_t choice = fuzz_below(in, 3);
+    return choice == 0 ? NULL : choice == 1 ? "" : long_one;
+}
+
+static void misname(fuzz_bytes *in)
+{
+    const char *name = unsound(in);
+    somebody    who = choose(in, true);
+    filch_pid   pid;
+    size_t      count;
+    MUST(filch_register(now.sched, name, who.pid) == FILCH_EINVAL, "an unsound name was registered");
+    MUST(filch_unregister(now.sched, name) == FILCH_EINVAL, "an unsound name was taken away");
+    MUST(filch_whereis(now.sched, name, &pid) == FILCH_EINVAL, "somebody has an unsound name");
+    MUST(filch_join(now.sched, name, who.pid) == FILCH_EINVAL, "an unsound group was joined");
+    MUST(filch_members(now.sched, name, NULL, 0, &count) == FILCH_EINVAL, "an unsound group has members");
+}
+
+static void name_somebody(fuzz_bytes *in)
+{
+    uint32_t  name = fuzz_below(in, NAMES);
+    somebody  who = choose(in, true);
+    bool      taken = ties.owner[name] != NOBODY;
+    uint64_t  refused = now.alloc.refused;
+    filch_err wanted = fault_of_one(&who), err = filch_register(now.sched, tie_names[name], who.pid);
+    if (wanted == FILCH_OK && !who.lives) wanted = FILCH_EDEAD;
+    if (taken && (wanted == FILCH_OK || (wanted == FILCH_EDEAD && err == FILCH_EEXISTS))) wanted = FILCH_EEXISTS;
+    if (was_done(err, wanted, refused, "a name with another answer")) ties.owner[name] = who.life;
+}
+
+static void unname(fuzz_bytes *in)
+{
+    uint32_t  name = fuzz_below(in, NAMES);
+    uint64_t  refused = now.alloc.refused;
+    filch_err wanted = relations_closed() ? FILCH_ECLOSED : ties.owner[name] == NOBODY ? FILCH_EDEAD : FILCH_OK;
+    filch_err err = filch_unregister(now.sched, tie_names[name]);
+    if (was_done(err, wanted, refused, "a name was not taken away")) ties.owner[name] = NOBODY;
+}
+
+static void join(fuzz_bytes *in)
+{
+    int       group = (int)fuzz_below(in, GROUPS);
+    somebody  who = choose(in, true);
+    uint64_t  refused = now.alloc.refused;
+    filch_err wanted = fault_of_one(&who);
+    if (ties.member_count[group] == MEMBERS) return;
+    if (wanted == FILCH_OK && !who.lives) wanted = FILCH_EDEAD;
+    filch_err err = filch_join(now.sched, tie_groups[group], who.pid);
+    if (was_done(err, wanted, refused, "a join with another answer")) relations_joined(group, who.life);
+}
+
+static void watch(fuzz_bytes *in)
+{
+    int       group = (int)fuzz_below(in, GROUPS);
+    somebody  who = choose(in, true);
+    uint64_t  refused = now.alloc.refused;
+    filch_err wanted = fault_of_one(&who);
+    if (ties.watcher_count[group] == WATCHERS) return;
+    if (wanted == FILCH_OK && !who.lives) wanted = FILCH_EDEAD;
+    filch_err err = filch_watch(now.sched, tie_groups[group], who.pid, (uint64_t)group);
+    if (was_done(err, wanted, refused, "a watch with another answer")) relations_watched(group, who.life);
+}
+
+static void leave(fuzz_bytes *in, bool member)
+{
+    int       group = (int)fuzz_below(in, GROUPS);
+    somebody  who = choose(in, true);
+    uint64_t  refused = now.alloc.refused;
+    filch_err fault = fault_of_one(&who);
+    filch_err err = member ? filch_leave(now.sched, tie_groups[group], who.pid)
+                           : filch_unwatch(now.sched, tie_groups[group], who.pid);
+    if (err == FILCH_ENOMEM && model_poor(refused)) return;
+    if (fault != FILCH_OK) {
+        MUST(err == fault, "somebody left who cannot");
+        return;
+    }
+    bool was = who.life != NOBODY && (member ? relations_left(group, who.life) : relations_unwatched(group, who.life));
+    MUST(err == (was ? FILCH_OK : FILCH_ESTALE), "left, or not");
+}
+
+void relate_something(fuzz_bytes *in, filch_out *out)
+{
+    uint32_t choice = fuzz_below(in, 16);
+    if (!relations_have_room()) return;
+    switch (choice) {
+    case 0:
+    case 1: monitor(in); break;
+    case 2: unmonitor(in); break;
+    case 3:
+    case 4: tie(in); break;
+    case 5: untie(in); break;
+    case 6: trap(in, out); break;
+    case 7: order(in); break;
+    case 8:
+    case 9: name_somebody(in); break;
+    case 10: unname(in); break;
+    case 11: join(in); break;
+    case 12: watch(in); break;
+    case 13: leave(in, true); break;
+    case 14: leave(in, false); break;
+    default: misname(in); break;
+    }
+}

@@ -1,0 +1,391 @@
+/* relations.c - see relations.h. */
+#include "fuzz/relations.h"
+
+#include "fuzz/still_clock.h"
+
+/* As for timers: model.c. */
+#define LATE_NS FILCH_MILLISECONDS(1)
+
+/* What a process will be told. */
+typedef struct notice {
+    int              next; /* -1 none */
+    filch_event_type type;
+    filch_pid        about;
+    int              ended; /* the life whose end it tells; NOBODY: it had ended before, or this is other news */
+    bool             any_from, after_link;
+    int              group;
+    uint64_t         tag;
+    filch_err        reason; /* of a cancel, and how long */
+    int64_t          deadline_ns;
+} notice;
+
+/* Apart from `ties`: not cleared for each input. */
+static notice   notices[NOTICES];
+static uint64_t tags;
+
+relations ties;
+
+const char *const tie_names[NAMES] = { "n", "another name", "a name that does not fit into an event, nor into two" };
+const char *const tie_groups[GROUPS] = { "g", "a group with a name that is longer than what fits inline" };
+
+void relations_begin(void)
+{
+    ties.bond_count = ties.bonds_live = ties.notice_count = ties.notices_out = 0;
+    ties.notice_free = -1;
+    tags = 1000;
+    for (int i = 0; i < NAMES; i++) ties.owner[i] = NOBODY;
+    for (int i = 0; i < GROUPS; i++) ties.member_count[i] = ties.watcher_count[i] = 0;
+}
+
+bool relations_have_room(void)
+{
+    int most = ties.notices_out + ties.bonds_live + 16;
+    for (int g = 0; g < GROUPS; g++) most += (ties.member_count[g] + 2) * ties.watcher_count[g];
+    return ties.bond_count + 2 <= BONDS && most < NOTICES;
+}
+
+uint64_t relations_next_tag(void)
+{
+    return ++tags;
+}
+
+bool relations_closed(void)
+{
+    return now.closed && !model_inside();
+}
+
+filch_err relations_fault(filch_pid pid)
+{
+    if (pid.serial == 0) return FILCH_EINVAL;
+    return pid.node == now.opt.node ? FILCH_OK : FILCH_EFOREIGN;
+}
+
+/* ---- notices ---- */
+
+static bool is_pid(filch_pid a, filch_pid b)
+{
+    return a.serial == b.serial && a.node == b.node;
+}
+
+/* Who is dead is told nothing. */
+static void tell(int to, notice what)
+{
+    life *l = &now.lives[to];
+    if (!l->alive) return;
+    int index = ties.notice_free;
+    if (index >= 0) ties.notice_free = notices[index].next;
+    else index = ties.notice_count++;
+    what.next = -1;
+    notices[index] = what;
+    if (l->notices < 0) l->notices = index;
+    else notices[l->notices_last].next = index;
+    l->notices_last = index;
+    ties.notices_out++;
+}
+
+static void forget(life *l, int index, int before)
+{
+    int after = notices[index].next;
+    if (before < 0) l->notices = after;
+    else notices[before].next = after;
+    if (l->notices_last == index) l->notices_last = before;
+    notices[index].next = ties.notice_free;
+    ties.notice_free = index;
+    ties.notices_out--;
+}
+
+bool relations_waits(const life *l)
+{
+    return l->notices >= 0;
+}
+
+/* The first link that is down, or NULL. */
+static const notice *first_down(const life *l)
+{
+    for (int i = l->notices; i >= 0; i = notices[i].next) {
+        if (notices[i].type == FILCH_EVENT_LINK_DOWN) return &notices[i];
+    }
+    return NULL;
+}
+
+bool relations_down(const life *l)
+{
+    return !l->traps && first_down(l) != NULL;
+}
+
+/* Is this what `n` says? */
+static bool is_that(const notice *n, const filch_event *event)
+{
+    if ((int32_t)n->type != event->type || n->tag != event->tag) return false;
+    if (!is_pid(n->about, event->from) && !n->any_from) return false;
+    return n->type != FILCH_EVENT_CANCEL ||
+           (n->reason == event->error && filch_as_int(&event->data) == n->deadline_ns);
+}
+
+/* May `n` come while `earlier`, which happened before it, has not? */
+static bool may_overtake(const notice *n, const notice *earlier)
+{
+    bool news = n->type == FILCH_EVENT_JOINED || n->type == FILCH_EVENT_LEFT;
+    bool same = earlier->type == FILCH_EVENT_JOINED || earlier->type == FILCH_EVENT_LEFT;
+    if (news && same && n->group == earlier->group) return false;
+    return !n->after_link || earlier->type != FILCH_EVENT_LINK_DOWN || earlier->ended != n->ended;
+}
+
+static void check_words(const notice *n, const filch_event *event)
+{
+    switch (n->type) {
+    case FILCH_EVENT_CANCEL: return;
+    case FILCH_EVENT_JOINED:
+    case FILCH_EVENT_LEFT:
+        MUST(event->error == FILCH_OK, "news of a group with an error");
+        MUST(strcmp(filch_text(&event->data), tie_groups[n->group]) == 0, "news of another group");
+        return;
+    default: break;
+    }
+    if (n->ended != NOBODY) {
+        relations_end_told(&now.lives[n->ended], event->error, &event->data);
+        return;
+    }
+    MUST(event->error == FILCH_EDEAD, "one that had ended before ended otherwise");
+    MUST(filch_kind_of(&event->data) == FILCH_KIND_NONE, "one that had ended before has a result");
+}
+
+void relations_read(life *l, const filch_event *event)
+{
+    for (int i = l->notices, before = -1; i >= 0; before = i, i = notices[i].next) {
+        notice *n = &notices[i];
+        if (!is_that(n, event)) continue;
+        for (int k = l->notices; k != i; k = notices[k].next) {
+            MUST(may_overtake(n, &notices[k]), "notices in another order");
+        }
+        check_words(n, event);
+        if (n->type == FILCH_EVENT_CANCEL) l->orders--;
+        forget(l, i, before);
+        return;
+    }
+    MUST(false, "a notice of what did not happen, or a second one");
+}
+
+/* ---- monitors, links, orders ---- */
+
+static void add(bond what)
+{
+    what.live = true;
+    ties.bonds[ties.bond_count++] = what;
+    ties.bonds_live++;
+}
+
+void relations_monitored(int watcher, int target, filch_pid target_pid, uint64_t tag, uint64_t ref)
+{
+    if (target != NOBODY && now.lives[target].alive) {
+        add((bond){ .kind = BOND_MONITOR, .a = watcher, .b = target, .tag = tag, .ref = ref });
+        return;
+    }
+    tell(watcher, (notice){ .type = FILCH_EVENT_EXIT, .about = target_pid, .ended = NOBODY, .tag = tag });
+}
+
+bond *relations_find(bond_kind kind, int a, int b)
+{
+    for (int i = 0; i < ties.bond_count; i++) {
+        bond *at = &ties.bonds[i];
+        if (!at->live || at->kind != kind) continue;
+        if ((at->a == a && at->b == b) || (kind == BOND_LINK && at->a == b && at->b == a)) return at;
+    }
+    return NULL;
+}
+
+void relations_untied(bond *b)
+{
+    b->live = false;
+    ties.bonds_live--;
+}
+
+void relations_linked(int a, filch_pid a_pid, int b, filch_pid b_pid)
+{
+    bool a_lives = a != NOBODY && now.lives[a].alive, b_lives = b != NOBODY && now.lives[b].alive;
+    if (a_lives && b_lives) {
+        if (relations_find(BOND_LINK, a, b) == NULL) add((bond){ .kind = BOND_LINK, .a = a, .b = b });
+        return;
+    }
+    notice down = { .type = FILCH_EVENT_LINK_DOWN, .about = a_lives ? b_pid : a_pid, .ended = NOBODY };
+    tell(a_lives ? a : b, down);
+}
+
+void relations_ordered(int to, filch_err reason, uint64_t asked_ns, uint64_t deadline_ns)
+{
+    life  *l = &now.lives[to];
+    notice order = { .type = FILCH_EVENT_CANCEL, .ended = NOBODY, .reason = reason, .any_from = now.dispatching };
+    if (now.current != NOBODY) order.about = now.lives[now.current].pid;
+    if (deadline_ns != FILCH_FOREVER) {
+        uint64_t kill_ns = asked_ns + deadline_ns;
+        order.deadline_ns = (int64_t)deadline_ns;
+        l->kills++;
+        if (kill_ns < l->kill_ns) l->kill_ns = kill_ns;
+    }
+    tell(to, order);
+    l->orders++;
+}
+
+void relations_spawned(int child, uint32_t how, uint64_t tag, int name)
+{
+    bool links = (how & FILCH_SPAWN_LINK) != 0;
+    if (links) add((bond){ .kind = BOND_LINK, .a = now.current, .b = child });
+    if ((how & FILCH_SPAWN_MONITOR) != 0) {
+        add((bond){ .kind = BOND_MONITOR, .a = now.current, .b = child, .tag = tag, .after_link = links });
+    }
+    now.lives[child].traps = (how & FILCH_SPAWN_TRAP) != 0;
+    if (name != NOBODY) ties.owner[name] = child;
+}
+
+/* ---- groups ---- */
+
+static void tell_group(int group, filch_event_type type, int about)
+{
+    for (int i = 0; i < ties.watcher_count[group]; i++) {
+        tell(ties.watchers[group][i], (notice){ .type = type, .about = now.lives[about].pid, .ended = NOBODY,
+                                                .tag = (uint64_t)group, .group = group });
+    }
+}
+
+void relations_joined(int group, int who)
+{
+    tell_group(group, FILCH_EVENT_JOINED, who);
+    ties.members[group][ties.member_count[group]++] = who;
+}
+
+void relations_watched(int group, int who)
+{
+    ties.watchers[group][ties.watcher_count[group]++] = who;
+}
+
+/* Takes the newest `who` out: the header does not say which one goes. */
+static bool take_out(int *list, int *count, int who)
+{
+    for (int i = *count - 1; i >= 0; i--) {
+        if (list[i] != who) continue;
+        memmove(&list[i], &list[i + 1], (size_t)(*count - i - 1) * sizeof *list);
+        (*count)--;
+        return true;
+    }
+    return false;
+}
+
+bool relations_left(int group, int who)
+{
+    if (!take_out(ties.members[group], &ties.member_count[group], who)) return false;
+    tell_group(group, FILCH_EVENT_LEFT, who);
+    return true;
+}
+
+bool relations_unwatched(int group, int who)
+{
+    return take_out(ties.watchers[group], &ties.watcher_count[group], who);
+}
+
+/* ---- ends ---- */
+
+/* The error that began it, where we know it; otherwise 0. */
+static filch_err root_of(const notice *down)
+{
+    if (down->ended == NOBODY) return FILCH_EDEAD;
+    const life *l = &now.lives[down->ended];
+    if (l->ends) return l->end_error;
+    if (!l->told_end) return FILCH_OK;
+    return l->told_error == FILCH_ELINK ? l->told_root : l->told_error;
+}
+
+void relations_causes(life *l)
+{
+    const notice *down = first_down(l);
+    l->by_link = !l->traps && down != NULL;
+    l->link_root = down != NULL ? root_of(down) : FILCH_OK;
+    l->by_deadline = l->kill_ns <= still_clock_ns;
+    l->by_closing = now.closing;
+}
+
+void relations_end_told(life *l, filch_err error, const filch_data *result)
+{
+    if (l->ends) {
+        MUST(error == l->end_error, "an end with another error");
+        MUST(parcel_is(&l->end_result, result), "an end with another result");
+        return;
+    }
+    bool      stops = l->overflow == FILCH_OVERFLOW_STOP && (l->max != 0 || l->bytes != 0);
+    bool      killed = l->doomed && (error == FILCH_EKILLED || (error == FILCH_EOVERFLOW && stops));
+    bool      overflowed = error == FILCH_EOVERFLOW && stops && l->asked_to;
+    bool      late = l->by_deadline && error == FILCH_EKILLED;
+    bool      linked = l->by_link && error == FILCH_ELINK;
+    filch_err root = (filch_err)filch_as_int(result);
+    bool      stopped = l->by_closing && error == FILCH_ECANCELLED;
+    MUST(killed || overflowed || late || linked || stopped, "an end without a cause");
+    if (linked) {
+        MUST(filch_kind_of(result) == FILCH_KIND_INT && root != FILCH_OK, "ended by a link, but not told why");
+        MUST(l->link_root == FILCH_OK || l->link_root == root, "another error came along the links");
+    } else {
+        MUST(filch_kind_of(result) == FILCH_KIND_NONE, "a forced end with a result");
+    }
+    MUST(!l->told_end || (l->told_error == error && l->told_root == root), "one end, told in two ways");
+    l->told_end = true;
+    l->told_error = error;
+    l->told_root = root;
+}
+
+static void end_bond(bond *b, int self, bool failed)
+{
+    int other = b->a == self ? b->b : b->a;
+    relations_untied(b);
+    if (b->kind == BOND_LINK && failed) {
+        tell(other, (notice){ .type = FILCH_EVENT_LINK_DOWN, .about = now.lives[self].pid, .ended = self });
+    } else if (b->kind == BOND_MONITOR && b->b == self) {
+        tell(other, (notice){ .type = FILCH_EVENT_EXIT, .about = now.lives[self].pid, .ended = self, .tag = b->tag,
+                              .after_link = b->after_link });
+    }
+}
+
+void relations_ended(life *l)
+{
+    int  self = (int)(l - now.lives);
+    bool failed = !l->ends || l->end_error != FILCH_OK;
+    while (l->notices >= 0) forget(l, l->notices, -1);
+    for (int i = 0; i < NAMES; i++) {
+        if (ties.owner[i] == self) ties.owner[i] = NOBODY;
+    }
+    for (int g = 0; g < GROUPS; g++) {
+        while (relations_unwatched(g, self)) {}
+        while (relations_left(g, self)) {}
+    }
+    if (ties.bonds_live == 0) return;
+    for (int i = 0; i < ties.bond_count; i++) {
+        bond *b = &ties.bonds[i];
+        if (b->live && (b->a == self || b->b == self)) end_bond(b, self, failed);
+    }
+}
+
+/* ---- quiet ---- */
+
+static void check_group(int group)
+{
+    filch_pid pids[MEMBERS];
+    size_t    count = 99;
+    MUST(filch_members(now.sched, tie_groups[group], pids, MEMBERS, &count) == FILCH_OK, "no members");
+    MUST(count == (size_t)ties.member_count[group], "members are miscounted");
+    for (size_t i = 0; i < count; i++) MUST(is_pid(pids[i], now.lives[ties.members[group][i]].pid), "another member");
+}
+
+void relations_calm(uint64_t since_ns, uint64_t *armed_most)
+{
+    for (int i = 0; i < now.life_count; i++) {
+        const life *l = &now.lives[i];
+        if (!l->alive) continue;
+        MUST(l->notices < 0, "a notice was lost");
+        MUST(since_ns < LATE_NS || l->kill_ns > since_ns - LATE_NS, "a deadline has passed, and it lives");
+        *armed_most += l->kills;
+    }
+    for (int i = 0; i < NAMES; i++) {
+        filch_pid pid = { 0, 0 };
+        filch_err err = filch_whereis(now.sched, tie_names[i], &pid);
+        MUST(err == (ties.owner[i] == NOBODY ? FILCH_EDEAD : FILCH_OK), "a name is taken, or it is not");
+        MUST(err != FILCH_OK || is_pid(pid, now.lives[ties.owner[i]].pid), "somebody else has the name");
+    }
+    for (int g = 0; g < GROUPS; g++) check_group(g);
+}
