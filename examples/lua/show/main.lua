@@ -79,7 +79,10 @@ tell.heading(4, "A loop that keeps nobody waiting")
 local loops = runtime.stats().workers + 1
 tell.say(("%d processes loop for ever, more than there are workers. A clock ticks on beside them."):format(loops))
 local runaways = {}
-for i = 1, loops do runaways[i] = process.spawn(function() while true do end end) end
+for i = 1, loops do
+  -- A thread sanitizer holds signals back until a function of C is called: the quick show, which is run under it, calls one.
+  runaways[i] = process.spawn(quick and function() while true do time.ns() end end or function() while true do end end)
+end
 local ticks, late = quick and 5 or 40, 0
 for _ = 1, ticks do
   local due = time.now() + 0.01
