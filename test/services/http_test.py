@@ -133,7 +133,9 @@ class Http(running.ServiceTest, running.Common):
     def test_answers_before_a_bad_request_are_not_lost(self):
         c = self.client()
         c.send(GET * 10 + b"nonsense\r\n\r\n" + b"x" * 500_000)
+        c.wait_for_end()
         self.assertEqual([answer(c)[0] for _ in range(11)], [200] * 10 + [400])
+        self.assertEqual(c.socket.recv(1), b"")  # an end and not a reset, which on its way could pass the answers
 
     def test_clients_that_vanish_disturb_nobody(self):
         c = self.client()

@@ -144,6 +144,12 @@ class Kv(running.ServiceTest, running.Common):
             got = c.all().decode()
             self.assertTrue(got.startswith("-ERR Protocol error: ") and wanted in got and got.endswith("\r\n"), (bad[:20], got))
 
+    @unittest.skipUnless(running.PLAIN, "needs much memory")
+    def test_a_request_that_is_too_large_in_all_is_refused(self):
+        c = self.client()
+        c.send(b"*3\r\n$3\r\nDEL\r\n$67108864\r\n" + b"x" * 67108864 + b"\r\n$67108864\r\n")
+        self.assertIn(b"invalid bulk length", c.all())
+
     def test_quit_is_answered_and_then_it_is_over(self):
         c = self.client()
         c.send(request("SET", "a", "b") + request("QUIT") + request("SET", "a", "c"))

@@ -5,11 +5,13 @@ Nothing here waits by the clock: reads wait for bytes, ends wait for the process
 import os
 import re
 import resource
+import select
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import threading
 import unittest
 
 PATIENCE = 60
@@ -74,6 +76,13 @@ class Client:
         got, self.rest = self.rest, b""
         return got
 
+    def wait_for_end(self):
+        """Until the other side has ended, or reset, with what it wrote still to be read."""
+        poll = select.poll()
+        poll.register(self.socket, select.POLLRDHUP)
+        if not poll.poll(PATIENCE * 1000):
+            raise AssertionError("the connection does not end")
+
     def half_close(self):
         self.socket.shutdown(socket.SHUT_WR)
 
@@ -91,9 +100,23 @@ class Service:
 
     def __init__(self, program, *arguments):
         self.process = subprocess.Popen([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.said, self.changed = "", threading.Condition()  # what it complained about so far
+        self.listener = threading.Thread(target=self.listen)
+        self.listener.start()
         self.first = self.process.stdout.readline()
         found = re.fullmatch(r"listening on 127\.0\.0\.1:(\d+)\n", self.first)
         self.port = int(found[1]) if found else 0
+
+    def listen(self):
+        for line in self.process.stderr:
+            with self.changed:
+                self.said += line
+                self.changed.notify_all()
+
+    def hears(self, text, count):
+        """Waits until it has complained of that so often."""
+        with self.changed:
+            return self.changed.wait_for(lambda: self.said.count(text) >= count, PATIENCE)
 
     def stop(self, number=signal.SIGTERM):
         """Asks it to end; (exit code, what it complained about)."""
@@ -101,8 +124,11 @@ class Service:
         return self.end()
 
     def end(self):
-        _, complaints = self.process.communicate(timeout=PATIENCE)
-        return self.process.returncode, complaints
+        code = self.process.wait(PATIENCE)
+        self.listener.join()
+        self.process.stdout.close()
+        self.process.stderr.close()
+        return code, self.said
 
 
 class ServiceTest(unittest.TestCase):
@@ -123,6 +149,7 @@ class ServiceTest(unittest.TestCase):
     def tearDown(self):
         for client in self.clients:
             client.close()
+        self.service.hears("a connection failed", self.failures)
         code, complaints = self.service.stop()
         self.assertEqual((code, complaints.count("a connection failed")), (0, self.failures), complaints)
 
@@ -134,7 +161,7 @@ class Common:
         second = Service(self.program, "--port", str(self.service.port))
         code, complaints = second.end()
         self.assertEqual((code, second.first), (1, ""))
-        self.assertIn(f"127.0.0.1:{self.service.port}: the address is in use", complaints)
+        self.assertEqual(complaints.count(f"127.0.0.1:{self.service.port}: the address is in use"), 1, complaints)
 
     def test_options_that_mean_nothing_are_refused(self):
         for arguments in (["--port"], ["--port", "65536"], ["--port", "x"], ["--port", "-1"], ["--verbose", "1"]):
