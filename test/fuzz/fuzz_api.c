@@ -447,6 +447,7 @@ static filch_err on_own(void *user, const filch_command *command, uint64_t tag, 
     MUST(command->id == OWN && parcel_is(&q->says, &command->data), "another command");
     MUST(model_find(command->from) == q->life, "a command from somebody else");
     MUST(filch_yield(stale, OWN, 1, filch_none()) == FILCH_ESTATE, "a yield outside of a step");
+    model_ties_done((int)tag);
     q->dispatched = true;
     q->receiver = receiver;
     filch_err err = FILCH_OK;
@@ -723,6 +724,7 @@ static void close_all(void)
 
 static void operate(void)
 {
+    model_ties_done(now.question_count);
     uint32_t ran = 0;
     uint8_t  choice = fuzz_byte(&in);
     if (choice >= 200) {

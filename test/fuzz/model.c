@@ -231,6 +231,16 @@ void model_asked_send(question *q, int to, filch_err otherwise, const content *s
                                                      .question = (int)(q - now.questions) });
 }
 
+void model_ties_done(int until)
+{
+    for (; now.tie_next < until; now.tie_next++) {
+        question *q = &now.questions[now.tie_next];
+        if (q->what != ASK_TIE || q->stage != STAGE_OPEN) continue;
+        q->error = relations_yielded(q);
+        q->stage = STAGE_ANSWERED;
+    }
+}
+
 void model_completed(question *q, const content *says, filch_err error, filch_err err, uint64_t refused_before)
 {
     if (now.closed) {
@@ -344,6 +354,10 @@ static void read_answer(life *l, const filch_event *event)
         break;
     case ASK_CANCEL: read_cancel(l, q, event); break;
     case ASK_SEND: read_sending(q, event); break;
+    case ASK_TIE:
+        MUST(q->stage == STAGE_ANSWERED && event->error == q->error, "a tie with another answer");
+        if (q->tie == FILCH_CMD_MONITOR) relations_ref(q->tag, (uint64_t)filch_as_int(&event->data));
+        break;
     }
     q->stage = STAGE_READ;
     l->outstanding--;
@@ -370,6 +384,7 @@ static void read_timer(life *l, const filch_event *event)
 void model_step_begin(life *l, const filch_event *events, size_t count)
 {
     bool answers = false, messages = false;
+    model_ties_done(now.question_count);
     MUST(l->alive && !l->stepping && now.current == NOBODY, "a step of one that is dead, or inside a step");
     MUST(!l->doomed, "a step after the end was ordered");
     MUST(count <= (now.opt.batch_max != 0 ? now.opt.batch_max : 64), "more events than batch_max");
@@ -490,6 +505,7 @@ static void bury(life *l)
 
 void model_closed(uint32_t instance, life *l)
 {
+    if (now.current == NOBODY) model_ties_done(now.question_count);
     now.shut++;
     if (l->stepping || instance == l->next_instance) {
         if (l->upgrading) MUST(false, "the new instance was closed, not the old one");
@@ -510,6 +526,7 @@ void model_closed(uint32_t instance, life *l)
 
 void model_exit(life *l, filch_err error, const filch_data *result)
 {
+    model_ties_done(now.question_count);
     MUST(l->exits++ == 0, "told twice of one end");
     MUST(l->alive == l->bare, "told of an end before close");
     if (l->alive) relations_causes(l);
@@ -582,6 +599,7 @@ static void calm_stats(uint64_t armed, uint64_t armed_most)
 void model_calm(uint64_t since_ns)
 {
     uint64_t armed = 0, armed_most = 0;
+    model_ties_done(now.question_count);
     for (int i = 0; i < now.life_count; i++) {
         life      *l = &now.lives[i];
         filch_info info = { .size = sizeof info };

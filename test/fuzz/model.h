@@ -70,7 +70,7 @@ typedef struct letter {
     int     question;
 } letter;
 
-typedef enum errand { ASK_OWN, ASK_UNKNOWN, ASK_SLEEP, ASK_TIMER, ASK_TICKER, ASK_CANCEL, ASK_SEND } errand;
+typedef enum errand { ASK_OWN, ASK_UNKNOWN, ASK_SLEEP, ASK_TIMER, ASK_TICKER, ASK_CANCEL, ASK_SEND, ASK_TIE } errand;
 typedef enum stage { STAGE_OPEN, STAGE_ANSWERED, STAGE_READ, STAGE_VOID } stage;
 
 typedef struct question {
@@ -90,6 +90,9 @@ typedef struct question {
     bool           stopped;           /* of a ticker: one more message may be under way */
     int            letter, to;        /* of a send; letter -1: gone. to NOBODY: not to a process we know */
     filch_err      otherwise;         /* then the error it must get */
+    uint32_t       tie;               /* of a tie: FILCH_CMD_*, the pid it is about, or the number of a name or group */
+    filch_pid      about;
+    int            name;
 } question;
 
 typedef struct world {
@@ -112,6 +115,7 @@ typedef struct world {
     const filch_event *heard;      /* the last letter of the step that runs, or NULL */
     content            heard_says;
     int            question_fresh; /* the first one asked in the step that runs */
+    int            tie_next;       /* the first question that may be a tie whose handler we have not heard of */
     /* Who is calling. */
     int  current;     /* the life that is being stepped, or NOBODY */
     bool dispatching; /* a handler */
@@ -143,6 +147,9 @@ void model_sent(int to, filch_err otherwise, const content *says, filch_err err,
 uint64_t  model_next_tag(errand what);
 question *model_asked(errand what, uint64_t tag);
 void      model_asked_send(question *q, int to, filch_err otherwise, const content *says);
+
+/* Handlers that say nothing (of ties) have been called, up to this question: yields are dispatched in their order. */
+void model_ties_done(int until);
 
 /* filch_complete answered `err`. */
 void model_completed(question *q, const content *says, filch_err error, filch_err err, uint64_t refused_before);

@@ -211,7 +211,7 @@ static void join(fuzz_bytes *in)
     somebody  who = choose(in, true);
     uint64_t  refused = now.alloc.refused;
     filch_err wanted = fault_of_one(&who);
-    if (ties.member_count[group] == MEMBERS) return;
+    if (ties.member_count[group] >= MEMBERS) return;
     if (wanted == FILCH_OK && !who.lives) wanted = FILCH_EDEAD;
     filch_err err = filch_join(now.sched, tie_groups[group], who.pid);
     if (was_done(err, wanted, refused, "a join with another answer")) relations_joined(group, who.life);
@@ -246,11 +246,55 @@ static void leave(fuzz_bytes *in, bool member)
     MUST(err == (was ? FILCH_OK : FILCH_ESTALE), "left, or not");
 }
 
+/* ---- yields ---- */
+
+static filch_err ask(filch_out *out, uint32_t what, uint64_t tag, filch_pid pid, int name)
+{
+    switch (what) {
+    case FILCH_CMD_MONITOR: return filch_yield_monitor(out, tag, pid);
+    case FILCH_CMD_LINK: return filch_yield_link(out, tag, pid);
+    case FILCH_CMD_UNLINK: return filch_yield_unlink(out, tag, pid);
+    case FILCH_CMD_REGISTER: return filch_yield_register(out, tag, tie_names[name]);
+    case FILCH_CMD_UNREGISTER: return filch_yield_unregister(out, tag, tie_names[name]);
+    case FILCH_CMD_JOIN: return filch_yield_join(out, tag, tie_groups[name]);
+    default: return filch_yield_leave(out, tag, tie_groups[name]);
+    }
+}
+
+void yield_tie(fuzz_bytes *in, filch_out *out)
+{
+    static const uint32_t all[] = { FILCH_CMD_MONITOR, FILCH_CMD_LINK, FILCH_CMD_UNLINK, FILCH_CMD_REGISTER,
+                                    FILCH_CMD_UNREGISTER, FILCH_CMD_JOIN, FILCH_CMD_LEAVE, FILCH_CMD_MONITOR };
+    uint32_t what = all[fuzz_below(in, 8)];
+    bool     group = what == FILCH_CMD_JOIN || what == FILCH_CMD_LEAVE;
+    int      name = (int)fuzz_below(in, group ? GROUPS : NAMES);
+    somebody about = choose(in, false);
+    if (!model_has_room() || !relations_have_room() || now.alloc.fail_at != 0) return;
+    if (what == FILCH_CMD_JOIN && ties.member_count[name] >= MEMBERS) return;
+    uint64_t    tag = model_next_tag(ASK_TIE);
+    const char *text = group ? tie_groups[name] : tie_names[name];
+    bool        pair = what == FILCH_CMD_MONITOR || what == FILCH_CMD_LINK || what == FILCH_CMD_UNLINK;
+    filch_err   err = ask(out, what, tag, about.pid, name);
+    if (!pair && now.opt.payload_max != 0 && strlen(text) > now.opt.payload_max) {
+        MUST(err == FILCH_ETOOBIG, "a name beyond payload_max");
+        return;
+    }
+    MUST(err == FILCH_OK, "a tie could not be asked for");
+    question *q = model_asked(ASK_TIE, tag);
+    q->tie = what;
+    q->about = about.pid;
+    q->name = name;
+}
+
 void relate_something(fuzz_bytes *in, filch_out *out)
 {
-    uint32_t choice = fuzz_below(in, 16);
+    uint32_t choice = fuzz_byte(in);
     if (!relations_have_room()) return;
-    switch (choice) {
+    if (choice >= 192 && out != NULL) {
+        yield_tie(in, out);
+        return;
+    }
+    switch (choice % 16) {
     case 0:
     case 1: monitor(in); break;
     case 2: unmonitor(in); break;

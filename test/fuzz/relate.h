@@ -13,4 +13,7 @@ uint64_t choose_span(fuzz_bytes *in);
 /* One such call, checked. `out` is that of the step, or NULL outside. */
 void relate_something(fuzz_bytes *in, filch_out *out);
 
+/* The same as a yield. Not while memory is short: whether there was enough would be heard too late. */
+void yield_tie(fuzz_bytes *in, filch_out *out);
+
 #endif

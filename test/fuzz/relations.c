@@ -39,9 +39,9 @@ void relations_begin(void)
 
 bool relations_have_room(void)
 {
-    int most = ties.notices_out + ties.bonds_live + 16;
-    for (int g = 0; g < GROUPS; g++) most += (ties.member_count[g] + 2) * ties.watcher_count[g];
-    return ties.bond_count + 2 <= BONDS && most < NOTICES;
+    int most = ties.notices_out + ties.bonds_live + 2 * ASKED;
+    for (int g = 0; g < GROUPS; g++) most += (ties.member_count[g] + 2 * ASKED) * ties.watcher_count[g];
+    return ties.bond_count + 2 * ASKED <= BONDS && most < NOTICES;
 }
 
 uint64_t relations_next_tag(void)
@@ -282,6 +282,53 @@ bool relations_unwatched(int group, int who)
     return take_out(ties.watchers[group], &ties.watcher_count[group], who);
 }
 
+/* ---- yields ---- */
+
+static filch_err yielded_pair(const question *q)
+{
+    filch_pid self = now.lives[q->life].pid;
+    int       other = model_find(q->about);
+    if (is_pid(self, q->about)) return FILCH_EINVAL;
+    if (relations_fault(q->about) != FILCH_OK) return relations_fault(q->about);
+    if (q->tie == FILCH_CMD_MONITOR) {
+        relations_monitored(q->life, other, q->about, q->tag, 0);
+        return FILCH_OK;
+    }
+    if (q->tie == FILCH_CMD_LINK) {
+        relations_linked(q->life, self, other, q->about);
+        return FILCH_OK;
+    }
+    bond *b = other != NOBODY ? relations_find(BOND_LINK, q->life, other) : NULL;
+    if (b != NULL) relations_untied(b);
+    return b != NULL ? FILCH_OK : FILCH_ESTALE;
+}
+
+filch_err relations_yielded(const question *q)
+{
+    bool taken;
+    switch (q->tie) {
+    case FILCH_CMD_REGISTER:
+        if (ties.owner[q->name] != NOBODY) return FILCH_EEXISTS;
+        ties.owner[q->name] = q->life;
+        return FILCH_OK;
+    case FILCH_CMD_UNREGISTER:
+        taken = ties.owner[q->name] != NOBODY;
+        ties.owner[q->name] = NOBODY;
+        return taken ? FILCH_OK : FILCH_EDEAD;
+    case FILCH_CMD_JOIN: relations_joined(q->name, q->life); return FILCH_OK;
+    case FILCH_CMD_LEAVE: return relations_left(q->name, q->life) ? FILCH_OK : FILCH_ESTALE;
+    default: return yielded_pair(q);
+    }
+}
+
+void relations_ref(uint64_t tag, uint64_t ref)
+{
+    for (int i = 0; i < ties.bond_count; i++) {
+        bond *b = &ties.bonds[i];
+        if (b->kind == BOND_MONITOR && b->tag == tag) b->ref = ref;
+    }
+}
+
 /* ---- ends ---- */
 
 /* The error that began it, where we know it; otherwise 0. */
@@ -365,9 +412,9 @@ void relations_ended(life *l)
 
 static void check_group(int group)
 {
-    filch_pid pids[MEMBERS];
+    filch_pid pids[MEMBERS + ASKED];
     size_t    count = 99;
-    MUST(filch_members(now.sched, tie_groups[group], pids, MEMBERS, &count) == FILCH_OK, "no members");
+    MUST(filch_members(now.sched, tie_groups[group], pids, MEMBERS + ASKED, &count) == FILCH_OK, "no members");
     MUST(count == (size_t)ties.member_count[group], "members are miscounted");
     for (size_t i = 0; i < count; i++) MUST(is_pid(pids[i], now.lives[ties.members[group][i]].pid), "another member");
 }

@@ -6,7 +6,7 @@
 
 #include "fuzz/model.h"
 
-enum { NAMES = 3, GROUPS = 2, BONDS = 256, MEMBERS = 12, WATCHERS = 4, NOTICES = 768 };
+enum { NAMES = 3, GROUPS = 2, BONDS = 256, MEMBERS = 12, WATCHERS = 4, NOTICES = 768, ASKED = 8 };
 
 typedef enum bond_kind { BOND_MONITOR, BOND_LINK } bond_kind;
 
@@ -22,7 +22,7 @@ typedef struct relations {
     bond bonds[BONDS];
     int  bond_count, bonds_live;
     int  owner[NAMES]; /* of a name, or NOBODY */
-    int  members[GROUPS][MEMBERS], member_count[GROUPS];
+    int  members[GROUPS][MEMBERS + ASKED], member_count[GROUPS];
     int  watchers[GROUPS][WATCHERS], watcher_count[GROUPS];
     int  notice_count, notice_free, notices_out;
 } relations;
@@ -33,7 +33,8 @@ extern const char *const tie_names[NAMES], *const tie_groups[GROUPS];
 
 void relations_begin(void);
 
-/* Room for one more relation, and for what everybody's end would bring? */
+/* Room for one more relation and those that were asked for in this step (fewer than ASKED), and for what everybody's
+ * end would bring? */
 bool relations_have_room(void);
 
 /* A tag for a monitor, unlike all others. */
@@ -52,6 +53,12 @@ void relations_ordered(int to, filch_err reason, uint64_t asked_ns, uint64_t dea
 void relations_spawned(int child, uint32_t how, uint64_t tag, int name);
 void relations_joined(int group, int who);
 void relations_watched(int group, int who);
+
+/* A yield of FILCH_CMD_MONITOR, _LINK, _UNLINK, _REGISTER, _UNREGISTER, _JOIN or _LEAVE has been dispatched, and there
+ * was memory for it. Gives the answer it must get. */
+filch_err relations_yielded(const question *q);
+/* The number that a yielded monitor was answered with. */
+void relations_ref(uint64_t tag, uint64_t ref);
 
 /* The live bond of this kind between the two, or NULL. */
 bond *relations_find(bond_kind kind, int a, int b);
