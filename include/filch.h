@@ -295,7 +295,8 @@ typedef struct filch_event {
 } filch_event;
 
 /* Prepares an instance in `self` (type->size zeroed bytes). `method` names the entry point, NULL the default one;
- * answer FILCH_EMETHOD to a name you do not know. Runs in the caller of filch_spawn: its error is the spawn's. */
+ * answer FILCH_EMETHOD to a name you do not know. Runs in the caller of filch_spawn: its error is the spawn's. Nobody can
+ * reach the process yet, not even init: for relations and messages its own pid is one of the dead until init returns. */
 typedef filch_err (*filch_init_fn)(void *self, const filch_ctx *ctx, const char *method, const filch_data *args);
 
 /* Advances the instance by the events that arrived. Ends by choosing a status with one of filch_continue, _wait,
@@ -303,7 +304,7 @@ typedef filch_err (*filch_init_fn)(void *self, const filch_ctx *ctx, const char 
  * The first step of a process may come with no events. Never runs on two threads at once; must not block. */
 typedef filch_err (*filch_step_fn)(void *self, const filch_event *events, size_t count, filch_out *out);
 
-/* Releases what the instance holds. Called exactly once for each instance whose init succeeded, never during a step. */
+/* Releases what the instance holds. Called exactly once for each instance whose init succeeded, never during its step. */
 typedef void (*filch_close_fn)(void *self);
 
 /* A kind of process. Must outlive every scheduler that uses it: usually a static const. Zeroed fields are defaults. */
@@ -458,7 +459,8 @@ FILCH_API filch_err filch_done(filch_out *out, filch_data result);
 FILCH_API filch_err filch_fail(filch_out *out, filch_err error, filch_data detail);
 
 /* Goes on as another type: pid, mailbox, outstanding yields and all relations stay. The new instance's init runs now; when it fails
- * the error comes back here, and the step may choose another status. The old instance is closed after the step.
+ * the error comes back here, and the step may choose another status. The old instance is closed after the step. Asked
+ * twice in one step, the instance of the first time is closed at once.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never, unless init does.
  * Owns:    lends `method` and `args`.
@@ -709,8 +711,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_complete(filch_receiver receiver, uint6
  *
  * Thread:  any; inside a step `watcher` is usually filch_ctx_self.      Blocks:  never.
  * Owns:    nothing.
- * Errors:  FILCH_EINVAL  NULL, nobody, or itself   FILCH_EDEAD  the watcher has ended   FILCH_ENOMEM
- *          FILCH_EFOREIGN   FILCH_EDENIED
+ * Errors:  FILCH_EINVAL  NULL, nobody, or itself   FILCH_ENOMEM   FILCH_EFOREIGN   FILCH_EDENIED
+ *          FILCH_EDEAD   the watcher has ended, or the host that `target` was of is gone: then no event comes
  */
 FILCH_API FILCH_MUST_USE filch_err filch_monitor(filch_sched *sched, filch_pid watcher, filch_pid target, uint64_t tag,
                                                  uint64_t *ref);
@@ -732,8 +734,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_unmonitor(filch_sched *sched, filch_pid
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
- * Errors:  FILCH_EINVAL  nobody, or itself   FILCH_EDEAD  both have ended   FILCH_ENOMEM   FILCH_EFOREIGN
- *          FILCH_EDENIED
+ * Errors:  FILCH_EINVAL  nobody, or itself   FILCH_EDEAD  both have ended, or the host of one is gone   FILCH_ENOMEM
+ *          FILCH_EFOREIGN   FILCH_EDENIED
  */
 FILCH_API FILCH_MUST_USE filch_err filch_link(filch_sched *sched, filch_pid a, filch_pid b);
 
@@ -953,7 +955,7 @@ typedef struct filch_child_info {
  * with a message:
  *   start  the pid (filch_as_pid), or an error (filch_as_int). The child comes last in the order
  *   stop   FILCH_OK once it has ended and is forgotten, FILCH_EDEAD if there is none of this id (filch_as_int)
- *   list   all children in order: bytes, an array of filch_child_info
+ *   list   all children in order: bytes, an array of filch_child_info; or an error (filch_as_int)
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    start copies *child and the args in its options; what else it points to must outlive the supervisor.
@@ -1083,7 +1085,8 @@ typedef struct filch_report {
  * Owns:    takes `sched` unless it returns FILCH_EBUSY, FILCH_ESTATE or FILCH_EINVAL; gives what *report holds.
  * Errors:  FILCH_OK         all ended by themselves
  *          FILCH_EDEADLINE  some had to be forced; everything is freed all the same
- *          FILCH_EBUSY      a step or work function has not returned, or another stop is under way: still alive
+ *          FILCH_EBUSY      a step, work function or call of another thread (the init of a filch_spawn, say) has not
+ *                           returned, or another stop is under way: still alive
  *          FILCH_ESTATE     called from inside a step of this scheduler
  */
 FILCH_API filch_err filch_sched_stop(filch_sched *sched, uint64_t deadline_ns, filch_report *report);
@@ -1146,7 +1149,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_node_create(filch_node **out, const fil
  *
  * Thread:  any.                                                 Blocks:  until its workers have started.
  * Owns:    as filch_sched_create.
- * Errors:  as filch_sched_create; FILCH_EEXISTS  a host has this `node` already   FILCH_ELIMIT  256 hosts, ever
+ * Errors:  as filch_sched_create; FILCH_EEXISTS  a host has this `node`, or had it   FILCH_ELIMIT  256 hosts, ever
  */
 FILCH_API FILCH_MUST_USE filch_err filch_node_add(filch_node *node, const filch_options *options, filch_sched **out);
 
@@ -1214,6 +1217,7 @@ FILCH_API uint64_t filch_next_timeout(filch_sched *sched);
  *                    close the stream
  *   FILCH_ECANCELLED by filch_yield_io_cancel, by closing the stream, or by stop
  *   FILCH_ESTREAM  FILCH_EBUSY  FILCH_EREFUSED  FILCH_EINUSE  FILCH_ENOHOST  FILCH_EFILES  FILCH_ENOFILE  FILCH_EACCESS
+ *   FILCH_EINVAL     not an address, or nothing for a stream of this kind: reading from a listener, say
  *   FILCH_ESYS       something else
  * Timeouts: FILCH_FOREVER waits, 0 takes what is there and does not wait at all.
  *
@@ -1259,7 +1263,8 @@ typedef struct filch_socket_options {
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `address` and `options` (NULL: defaults).
- * Errors:  FILCH_EINVAL  not an address, unknown options   FILCH_ENOMEM   FILCH_ESTATE  outside of that step
+ * Errors:  FILCH_EINVAL  no address or a very long one, unknown options (what is not an address is an error *event*)
+ *          FILCH_ENOMEM   FILCH_ESTATE  outside of that step
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_connect(filch_out *out, uint64_t tag, const char *address,
                                                        const filch_socket_options *options);
@@ -1334,6 +1339,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_io_cancel(filch_out *out, uint64_
 
 /* Sends the stream itself to another process of this scheduler: a message from you whose data it passes to
  * filch_stream_take. A message that is never taken closes the stream when it is freed. Take: the stream is yours now.
+ * Both act at once, before what this step yields: a read yielded earlier in this step finds the stream given away.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    give takes the stream when it returns FILCH_OK; take gives it to you, once.

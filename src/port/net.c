@@ -238,6 +238,7 @@ int fli_net_address(int fd, bool peer, fli_address *address)
     socklen_t               size = sizeof at;
     memset(&at, 0, sizeof at);
     int failed = peer ? getpeername(fd, (struct sockaddr *)&at, &size) : getsockname(fd, (struct sockaddr *)&at, &size);
+    if (failed != 0 && errno == ENOTCONN) return 0; /* a listener, say: nobody is there */
     if (failed != 0) return -errno;
     if (size > sizeof address->bytes) size = sizeof address->bytes;
     put(address, &at, size);

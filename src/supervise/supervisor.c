@@ -32,6 +32,12 @@
 
 typedef enum kid_state { KID_DOWN, KID_UP, KID_STOPPING } kid_state;
 
+/* Somebody who wants to hear that a child has left. */
+typedef struct asker {
+    struct asker *next;
+    filch_pid     pid;
+} asker;
+
 typedef struct kid {
     filch_child spec;
     filch_data  args; /* of a child that came later: kept */
@@ -45,7 +51,7 @@ typedef struct kid {
     bool        late;                            /* was not in the description */
     bool        begun;                           /* has been started once */
     bool        ready;                           /* a supervisor: its children are up */
-    filch_pid   asker;                           /* is told when it has left */
+    asker      *askers;                          /* are told when it has left */
 } kid;
 
 typedef struct supervisor {
@@ -111,9 +117,25 @@ static bool id_is_sound(const char *id)
     return id != NULL && id[0] != '\0' && strlen(id) <= FILCH_CHILD_ID_MAX;
 }
 
+/* As filch_spawn reads them: of an older header, or of a newer one that asks for nothing we do not know. */
+static filch_err read_options(const filch_spawn_options *given, filch_spawn_options *out)
+{
+    *out = (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT;
+    if (given == NULL) return FILCH_OK;
+    if (given->size < sizeof given->size) return FILCH_EINVAL;
+    for (size_t i = sizeof *out; i < given->size; i++) {
+        if (((const unsigned char *)given)[i] != 0) return FILCH_EINVAL;
+    }
+    memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
+    out->size = sizeof *out;
+    return FILCH_OK;
+}
+
 static bool child_is_sound(const filch_child *child)
 {
+    filch_spawn_options opt;
     if (!id_is_sound(child->id) || child->restart > FILCH_TEMPORARY || child->spare != 0) return false;
+    if (read_options(child->options, &opt) != FILCH_OK) return false;
     bool type = child->type != NULL && child->type->step != NULL;
     return child->supervisor != NULL ? child->type == NULL : type;
 }
@@ -125,8 +147,12 @@ filch_err filch_child_start(filch_sched *sched, filch_pid pid, const filch_child
     if (o == NULL) return FILCH_ENOMEM;
     o->kind = ORDER_START;
     o->child = *child;
-    o->args = filch_none();
-    filch_err err = child->options != NULL ? filch_keep(&child->options->args, &o->args) : FILCH_OK;
+    filch_spawn_options opt;
+    filch_err           err = read_options(child->options, &opt);
+    /* Options lend their args, also a filch_move, which filch_keep alone would take. */
+    bool bytes = filch_kind_of(&opt.args) == FILCH_KIND_BYTES;
+    if (bytes) opt.args = filch_bytes(filch_raw(&opt.args), filch_size(&opt.args));
+    if (err == FILCH_OK) err = filch_keep(&opt.args, &o->args);
     if (err != FILCH_OK) {
         free(o);
         return err;
@@ -184,6 +210,11 @@ static filch_err add(supervisor *s, const filch_child *spec, kid **out)
 
 static void drop(supervisor *s, kid *k)
 {
+    while (k->askers != NULL) {
+        asker *first = k->askers;
+        k->askers = first->next;
+        free(first);
+    }
     filch_drop(&k->args);
     memmove(k, k + 1, (size_t)(s->kids + s->count - k - 1) * sizeof *k);
     s->count--;
@@ -198,14 +229,11 @@ static uint64_t stop_ns_of(const kid *k)
 
 static filch_err start(kid *k, filch_sched *sched)
 {
-    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    filch_spawn_options opt;
     const filch_type   *type = k->spec.type;
     filch_data          report = filch_ptr((void *)(uintptr_t)&are_up);
-    if (k->spec.options != NULL) {
-        size_t size = k->spec.options->size;
-        memcpy(&opt, k->spec.options, size < sizeof opt ? size : sizeof opt);
-        opt.size = sizeof opt;
-    }
+    filch_err           err = read_options(k->spec.options, &opt);
+    if (err != FILCH_OK) return err;
     if (k->late) opt.args = k->args;
     if (k->spec.supervisor != NULL) {
         type = &filch_supervisor_type;
@@ -217,7 +245,7 @@ static filch_err start(kid *k, filch_sched *sched)
     opt.relations |= FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK;
     opt.tag = k->id;
     k->started_ns = filch_sim_now(sched); /* an attempt counts: who cannot even start is not stable */
-    filch_err err = filch_spawn(sched, type, &opt, &k->pid);
+    err = filch_spawn(sched, type, &opt, &k->pid);
     if (err != FILCH_OK) return err;
     k->state = KID_UP;
     k->begun = true;
@@ -269,11 +297,16 @@ static uint64_t backoff_of(const supervisor *s, const kid *k, filch_pid me)
     if (spec->backoff_ns == 0) return 0;
     uint64_t most = spec->backoff_max_ns != 0 ? spec->backoff_max_ns : BACKOFF_MAX_NS, wait = spec->backoff_ns;
     uint64_t percent = spec->backoff_percent != 0 ? spec->backoff_percent : FACTOR_PERCENT;
-    for (uint32_t i = 1; i < k->streak && wait < most; i++) wait = wait / 100 * percent + wait % 100 * percent / 100;
+    for (uint32_t i = 1; i < k->streak && wait < most; i++) {
+        bool far = wait / 100 >= most / percent; /* the product would be more, perhaps more than a number holds */
+        wait = far ? most : wait / 100 * percent + wait % 100 * percent / 100;
+    }
     if (wait > most) wait = most;
     uint64_t spread = wait / 1000 * spec->jitter;
     uint64_t drawn = mix(mix(me.node ^ me.serial) ^ TAG_OF(k->id, k->streak));
-    return spread > 0 ? wait - spread / 2 + drawn % spread : wait;
+    if (spread == 0) return wait;
+    wait -= spread / 2;
+    return drawn % spread < FILCH_FOREVER - wait ? wait + drawn % spread : FILCH_FOREVER;
 }
 
 /* Holds back what the failure of `k` will start again, for its back-off. */
@@ -296,7 +329,7 @@ static void fail(supervisor *s, kid *k, filch_err why, filch_out *out)
     uint64_t now_ns = filch_sim_now(filch_ctx_sched(filch_out_ctx(out)));
     uint64_t stable_ns = s->spec->stable_ns != 0 ? s->spec->stable_ns : PERIOD_NS;
     if (!count_restart(s, now_ns)) {
-        end_with(s, FILCH_ELIMIT);
+        end_with(s, k->begun || k->late ? FILCH_ELIMIT : why); /* one that never began: what stood in its way */
         return;
     }
     k->streak = now_ns - k->started_ns >= stable_ns ? 1 : k->streak + 1;
@@ -310,10 +343,13 @@ static void fail(supervisor *s, kid *k, filch_err why, filch_out *out)
 
 /* ---- bringing what is closer to what should be ---- */
 
-static void tell(filch_out *out, filch_pid asker, filch_data answer)
+static void tell(filch_out *out, filch_pid to, filch_data answer)
 {
-    /* Whoever has ended, or does not read, does not hear it. */
-    if (asker.serial != 0) (void)!filch_send(filch_ctx_sched(filch_out_ctx(out)), asker, answer);
+    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    if (to.serial == 0) return;
+    /* Whoever has ended, or does not read, does not hear it. One whose answer is too large hears that. */
+    filch_err err = filch_send(sched, to, answer);
+    if (err == FILCH_ETOOBIG || err == FILCH_ENOMEM) (void)!filch_send(sched, to, filch_int(err));
 }
 
 /* Stops the last one that has to. True: somebody is still on the way. */
@@ -363,15 +399,16 @@ static bool is_empty(const supervisor *s)
     return true;
 }
 
-/* Tells the parent, once, that everybody is up. False: there was no memory to tell it; it waits for that word. */
+/* Tells the parent, once, that all are up. False: there was no memory or room to tell it; it waits for that word. */
 static bool report(supervisor *s, filch_out *out)
 {
     for (size_t i = 0; i < s->count; i++) {
         if (s->kids[i].wanted && (s->kids[i].state != KID_UP || !s->kids[i].ready)) return true;
     }
     filch_err err = filch_send(filch_ctx_sched(filch_out_ctx(out)), s->parent, filch_ptr((void *)(uintptr_t)&are_up));
-    if (err != FILCH_ENOMEM) s->parent = (filch_pid){ 0, 0 };
-    return err != FILCH_ENOMEM;
+    if (err == FILCH_ENOMEM || err == FILCH_EFULL || err == FILCH_EDROPPED) return false;
+    s->parent = (filch_pid){ 0, 0 };
+    return true;
 }
 
 static filch_err reconcile(supervisor *s, filch_out *out)
@@ -381,7 +418,7 @@ static filch_err reconcile(supervisor *s, filch_out *out)
         for (size_t i = s->count; i-- > 0;) {
             kid *k = &s->kids[i];
             if (!k->leaves || k->state != KID_DOWN) continue;
-            tell(out, k->asker, filch_int(FILCH_OK));
+            for (const asker *a = k->askers; a != NULL; a = a->next) tell(out, a->pid, filch_int(FILCH_OK));
             drop(s, k);
         }
         if (s->ending && is_empty(s)) return s->error != FILCH_OK ? s->error : filch_done(out, filch_none());
@@ -405,17 +442,17 @@ static void hear_of_exit(supervisor *s, const filch_event *event, filch_out *out
         if (s->kids[i].state != KID_DOWN && same) k = &s->kids[i];
     }
     if (k == NULL) return;
-    bool asked = k->state == KID_STOPPING || k->must_stop; /* it went before it was its turn */
+    bool stopped = k->state == KID_STOPPING;
+    bool asked = stopped || k->must_stop; /* it went before it was its turn */
+    bool well = event->error == FILCH_OK && !stopped;
     k->state = KID_DOWN;
     k->must_stop = false;
-    if (asked || s->ending) return;
-    bool again = k->spec.restart == FILCH_PERMANENT || (k->spec.restart == FILCH_TRANSIENT && event->error != FILCH_OK);
-    if (again) {
+    if (k->spec.restart == FILCH_TEMPORARY || (k->spec.restart == FILCH_TRANSIENT && well)) {
+        k->wanted = false; /* also when it was stopped for the sake of others: they come back, it does not */
+        k->leaves = k->leaves || k->spec.restart == FILCH_TEMPORARY;
+    } else if (!asked && !s->ending) {
         fail(s, k, event->error, out);
-        return;
     }
-    k->wanted = false;
-    k->leaves = k->spec.restart == FILCH_TEMPORARY;
 }
 
 static void hear_of_sleep(supervisor *s, uint64_t tag)
@@ -430,7 +467,7 @@ static void hear_of_sleep(supervisor *s, uint64_t tag)
     }
 }
 
-static void obey_start(supervisor *s, const order *o, filch_pid asker, filch_out *out)
+static void obey_start(supervisor *s, const order *o, filch_pid from, filch_out *out)
 {
     kid      *k;
     filch_err err = s->ending ? FILCH_ECLOSED : add(s, &o->child, &k);
@@ -440,27 +477,31 @@ static void obey_start(supervisor *s, const order *o, filch_pid asker, filch_out
         if (err == FILCH_OK) err = start(k, filch_ctx_sched(filch_out_ctx(out)));
         if (err != FILCH_OK) drop(s, k);
     }
-    tell(out, asker, err == FILCH_OK ? filch_of_pid(k->pid) : filch_int(err));
+    tell(out, from, err == FILCH_OK ? filch_of_pid(k->pid) : filch_int(err));
 }
 
-static void obey_stop(supervisor *s, const order *o, filch_pid asker, filch_out *out)
+static void obey_stop(supervisor *s, const order *o, filch_pid from, filch_out *out)
 {
-    kid *k = find_id(s, o->id);
-    if (k == NULL) {
-        tell(out, asker, filch_int(FILCH_EDEAD));
+    kid   *k = find_id(s, o->id);
+    asker *a = k != NULL && from.serial != 0 ? get(sizeof *a) : NULL;
+    if (k == NULL || (a == NULL && from.serial != 0)) {
+        tell(out, from, filch_int(k == NULL ? FILCH_EDEAD : FILCH_ENOMEM));
         return;
+    }
+    if (a != NULL) {
+        *a = (asker){ .next = k->askers, .pid = from };
+        k->askers = a;
     }
     k->wanted = k->held = false;
     k->leaves = true;
-    k->asker = asker;
     k->must_stop = k->state != KID_DOWN;
 }
 
-static void obey_list(supervisor *s, filch_pid asker, filch_out *out)
+static void obey_list(supervisor *s, filch_pid from, filch_out *out)
 {
     filch_child_info *list = get((s->count > 0 ? s->count : 1) * sizeof *list);
     if (list == NULL) {
-        tell(out, asker, filch_int(FILCH_ENOMEM));
+        tell(out, from, filch_int(FILCH_ENOMEM));
         return;
     }
     for (size_t i = 0; i < s->count; i++) {
@@ -470,7 +511,7 @@ static void obey_list(supervisor *s, filch_pid asker, filch_out *out)
         if (list[i].running) list[i].pid = k->pid;
         list[i].restarts = k->streak;
     }
-    tell(out, asker, filch_bytes(list, s->count * sizeof *list));
+    tell(out, from, filch_bytes(list, s->count * sizeof *list));
     free(list);
 }
 
@@ -483,6 +524,15 @@ static void hear_of_start(supervisor *s, filch_pid from)
     }
     if (k != NULL) k->ready = true;
     else s->parent = from;
+}
+
+/* Our mailbox has a limit and dropped messages: the word of a child may have been among them, so ask for it again. */
+static void ask_again(const supervisor *s, filch_out *out)
+{
+    for (size_t i = 0; i < s->count; i++) {
+        if (s->kids[i].state != KID_UP || s->kids[i].ready) continue;
+        tell(out, s->kids[i].pid, filch_ptr((void *)(uintptr_t)&are_up));
+    }
 }
 
 static void obey(supervisor *s, const filch_event *event, filch_out *out)
@@ -519,6 +569,7 @@ static filch_err supervisor_step(void *self, const filch_event *events, size_t c
         case FILCH_EVENT_EXIT: hear_of_exit(s, &events[i], out); break;
         case FILCH_EVENT_YIELD: hear_of_sleep(s, events[i].tag); break;
         case FILCH_EVENT_MESSAGE: obey(s, &events[i], out); break;
+        case FILCH_EVENT_DROPPED: ask_again(s, out); break;
         case FILCH_EVENT_LINK_DOWN:
             /* Of a child, it comes before its EXIT: it still is one. Otherwise the one we belong to is gone. */
             if (!is_child(s, events[i].from)) end_with(s, FILCH_ELINK);
@@ -579,12 +630,9 @@ filch_err filch_supervise(filch_sched *sched, const filch_supervisor *spec, cons
                           filch_pid *pid)
 {
     if (sched == NULL || spec == NULL) return FILCH_EINVAL;
-    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
-    if (options != NULL) {
-        if (options->size < sizeof options->size || options->size > sizeof opt) return FILCH_EINVAL;
-        memcpy(&opt, options, options->size);
-        opt.size = sizeof opt;
-    }
+    filch_spawn_options opt;
+    filch_err           err = read_options(options, &opt);
+    if (err != FILCH_OK) return err;
     opt.args = filch_ptr((void *)(uintptr_t)spec);
     opt.relations |= FILCH_SPAWN_TRAP;
     return filch_spawn(sched, &filch_supervisor_type, &opt, pid);

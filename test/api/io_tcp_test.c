@@ -166,6 +166,31 @@ TEST(nobody_listening_is_refused_and_a_taken_port_is_in_use)
     })
 }
 
+static filch_err play_asks_for_the_peer(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    static char text[128];
+    if (me->stage++ == 0) {
+        me->note = filch_yield_listen(out, 1, "127.0.0.1:0", NULL);
+        return filch_wait(out);
+    }
+    memset(text, 'x', sizeof text);
+    me->note |= count == 1 ? events[0].error : FILCH_EUSER;
+    me->note |= filch_stream_address(out, filch_as_stream(&events[0].data), FILCH_ADDRESS_PEER, text, sizeof text);
+    me->user = text;
+    return filch_done(out, filch_none());
+}
+
+TEST(a_listener_has_no_peer_and_that_is_no_error)
+{
+    actor me = { 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &me, play_asks_for_the_peer);
+    actor_ends(&w, &me, FILCH_OK);
+    ok(me.note);
+    assert_string_equal(me.user, "");
+    world_end(&w);
+}
+
 TEST(a_listener_that_ended_leaves_its_port_to_the_next)
 {
     EACH_WORLD({
@@ -639,6 +664,7 @@ int main(void)
         cmocka_unit_test(a_peer_that_resets_is_an_error_and_not_a_signal),
         cmocka_unit_test(a_write_completes_only_when_a_slow_reader_has_made_room),
         cmocka_unit_test(nobody_listening_is_refused_and_a_taken_port_is_in_use),
+        cmocka_unit_test(a_listener_has_no_peer_and_that_is_no_error),
         cmocka_unit_test(a_listener_that_ended_leaves_its_port_to_the_next),
         cmocka_unit_test(each_kind_of_wait_ends_when_its_time_is_up),
         cmocka_unit_test(bytes_that_came_before_the_time_was_up_are_kept_for_the_next_read),

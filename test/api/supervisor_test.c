@@ -183,6 +183,49 @@ TEST(permanent_transient_and_temporary)
     world_end(&w);
 }
 
+TEST(a_temporary_child_that_is_stopped_for_others_does_not_come_back)
+{
+    static const filch_child kids[] = {
+        { .id = "a", .type = &child_type, .options = ARGS(0) },
+        { .id = "b", .type = &child_type, .options = ARGS(1), .restart = FILCH_TEMPORARY },
+        { .id = "c", .type = &child_type, .options = ARGS(2) },
+    };
+    static const filch_supervisor all = { .strategy = FILCH_ONE_FOR_ALL, .children = kids, .child_count = 3 };
+    static const filch_supervisor rest = { .strategy = FILCH_REST_FOR_ONE, .children = kids, .child_count = 3 };
+    world                         w;
+    world_begin(&w, FILCH_NO_WORKERS);
+    (void)supervise(w.sched, &all);
+    world_tick(&w);
+    tell(&w, 0, FAILURE);
+    assert_string_equal(diary_from(3), "-a -c -b +a +c");
+    tell(&w, 2, FAILURE); /* and is forgotten */
+    assert_string_equal(diary_from(8), "-c -a +a +c");
+    (void)supervise(w.sched, &rest);
+    world_tick(&w);
+    tell(&w, 0, FAILURE);
+    assert_string_equal(diary_from(3), "-a -c -b +a +c");
+    world_end(&w);
+}
+
+TEST(a_transient_child_that_ended_well_before_its_turn_is_done)
+{
+    static const filch_child kids[] = {
+        { .id = "a", .type = &child_type, .options = ARGS(0), .restart = FILCH_TRANSIENT },
+        { .id = "c", .type = &child_type, .options = ARGS(2) },
+        { .id = "b", .type = &child_type, .options = ARGS(4) }, /* stubborn */
+    };
+    static const filch_supervisor spec = { .strategy = FILCH_ONE_FOR_ALL, .children = kids, .child_count = 3 };
+    world                         w;
+    world_begin(&w, FILCH_NO_WORKERS);
+    (void)supervise(w.sched, &spec);
+    world_tick(&w);
+    tell(&w, 2, FAILURE); /* now b is being stopped, and takes its time; a would be the next */
+    tell(&w, 0, 0);
+    tell(&w, 1, 0);
+    assert_string_equal(diary_from(3), "-c -a -b +c +b");
+    world_end(&w);
+}
+
 TEST(one_restart_too_many_ends_the_supervisor_and_its_children)
 {
     static const filch_supervisor spec = { .children = three, .child_count = 3, .intensity = 2 };
@@ -503,6 +546,154 @@ TEST(descriptions_that_make_no_sense_are_refused)
     world_end(&w);
 }
 
+/* ---- what users met ---- */
+
+static filch_err play_stops(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    if (me->stage++ == 0) {
+        me->note = filch_child_stop(filch_ctx_sched(filch_out_ctx(out)), clerk.supervisor, "a");
+    }
+    return filch_idle(out);
+}
+
+TEST(everybody_who_asked_for_a_stop_hears_of_it)
+{
+    static const filch_child kids[] = { { .id = "a", .type = &child_type, .options = ARGS(4) } }; /* stubborn */
+    static const filch_supervisor spec = { .children = kids, .child_count = 1 };
+    world                         w;
+    actor                         me = { 0 }, you = { 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    clerk.supervisor = supervise(w.sched, &spec);
+    world_tick(&w);
+    actor_start(&w, &me, play_stops);
+    actor_start(&w, &you, play_stops);
+    world_tick(&w);
+    same(me.note | you.note, FILCH_OK);
+    same(me.seen_count + you.seen_count, 0);
+    tell(&w, 1, 0);
+    same(me.seen_count, 1);
+    same(you.seen_count, 1);
+    same(me.seen[0].number, FILCH_OK);
+    same(you.seen[0].number, FILCH_OK);
+    world_end(&w);
+}
+
+/* The mailbox of the upper supervisor holds one message, and has it when the lower one says that it is up. */
+static void crowd(uint32_t overflow)
+{
+    static const filch_supervisor lower = { .children = &three[1], .child_count = 1 };
+    static const filch_child      kids[] = { { .id = "lower", .supervisor = &lower },
+                                             { .id = "a", .type = &child_type, .options = ARGS(0) } };
+    static const filch_supervisor upper = { .children = kids, .child_count = 2 };
+    filch_spawn_options           opt = FILCH_SPAWN_OPTIONS_INIT;
+    filch_pid                     pid;
+    world                         w;
+    world_begin(&w, FILCH_NO_WORKERS);
+    memset(&diary, 0, sizeof diary);
+    opt.mailbox_max = 1;
+    opt.overflow = overflow;
+    ok(filch_supervise(w.sched, &upper, &opt, &pid));
+    ok(filch_tick(w.sched, 1, NULL));
+    /* Where the oldest is dropped, the lower one has said it, and what comes then pushes its word out. */
+    if (overflow == FILCH_OVERFLOW_DROP_OLDEST) ok(filch_tick(w.sched, 1, NULL));
+    ok(filch_send(w.sched, pid, filch_int(1)));
+    world_tick(&w);
+    assert_string_equal(diary_from(0), "+b +a");
+    world_end(&w);
+}
+
+TEST(a_supervisor_with_a_full_mailbox_still_starts_all_its_children)
+{
+    crowd(FILCH_OVERFLOW_FAIL);
+    crowd(FILCH_OVERFLOW_DROP_NEWEST);
+    crowd(FILCH_OVERFLOW_DROP_OLDEST);
+}
+
+TEST(a_list_that_is_too_large_is_answered_with_that_error)
+{
+    static const filch_supervisor spec = { .children = three, .child_count = 3 };
+    filch_options                 opt = FILCH_OPTIONS_INIT;
+    world                         w;
+    actor                         me = { .stage = 2 }; /* begins with the list */
+    memset(&clerk, 0, sizeof clerk);
+    opt.payload_max = 2 * sizeof(filch_child_info);
+    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    clerk.supervisor = supervise(w.sched, &spec);
+    world_tick(&w);
+    actor_start(&w, &me, play_clerk);
+    world_tick(&w);
+    same(clerk.answers[0], FILCH_ETOOBIG);
+    same(clerk.listed, 0);
+    world_end(&w);
+}
+
+TEST(args_that_a_late_child_was_lent_stay_the_callers)
+{
+    static const filch_supervisor spec = { .children = three, .child_count = 1 };
+    filch_spawn_options           opt = FILCH_SPAWN_OPTIONS_INIT;
+    filch_child                   late = { .id = "late", .type = &child_type, .options = &opt };
+    world                         w;
+    char                         *bytes = malloc(40);
+    assert_non_null(bytes);
+    opt.args = filch_move(bytes, 40, NULL);
+    world_begin(&w, FILCH_NO_WORKERS);
+    filch_pid pid = supervise(w.sched, &spec);
+    world_tick(&w);
+    ok(filch_child_start(w.sched, pid, &late));
+    world_tick(&w);
+    ok(filch_terminate(w.sched, pid));
+    world_tick(&w);
+    same(filch_child_start(w.sched, pid, &late), FILCH_EDEAD);
+    memset(bytes, 1, 40);
+    free(bytes);
+    world_end(&w);
+}
+
+TEST(options_of_a_child_without_their_size_are_refused)
+{
+    struct {
+        filch_spawn_options known;
+        uint64_t            later;
+    } newer = { .known = { .name = "b" } };
+    filch_child            kid = { .id = "a", .type = &child_type, .options = &newer.known };
+    const filch_supervisor spec = { .children = &kid, .child_count = 1 };
+    world                  w;
+    filch_pid              pid;
+    world_begin(&w, FILCH_NO_WORKERS);
+    same(filch_supervise(w.sched, &spec, NULL, NULL), FILCH_EINVAL);
+    same(filch_child_start(w.sched, (filch_pid){ 0, 0 }, &kid), FILCH_EINVAL);
+    /* Those of a newer header are understood while they ask for nothing new. */
+    newer.known.size = sizeof newer;
+    pid = supervise(w.sched, &spec);
+    world_tick(&w);
+    ok(filch_whereis(w.sched, "b", &pid));
+    newer.later = 1;
+    same(filch_supervise(w.sched, &spec, NULL, NULL), FILCH_EINVAL);
+    kid.options = NULL;
+    same(filch_supervise(w.sched, &spec, &newer.known, NULL), FILCH_EINVAL);
+    newer.later = 0;
+    newer.known.name = NULL;
+    ok(filch_supervise(w.sched, &spec, &newer.known, NULL));
+    world_end(&w);
+}
+
+TEST(a_name_that_stays_taken_is_how_the_beginning_ends)
+{
+    static const filch_spawn_options opt = { .size = sizeof(filch_spawn_options), .name = "taken" };
+    static const filch_child         kids[] = { { .id = "a", .type = &child_type, .options = &opt } };
+    static const filch_supervisor    spec = { .children = kids, .child_count = 1 };
+    world                            w;
+    actor                            holder = { 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &holder, play_idle);
+    ok(filch_register(w.sched, "taken", holder.pid));
+    (void)supervise(w.sched, &spec);
+    UNTIL(&w, diary.goings == 1);
+    same(diary.gone, FILCH_EEXISTS);
+    world_end(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -510,6 +701,8 @@ int main(void)
         cmocka_unit_test(one_for_all_stops_the_others_in_reverse_and_starts_all_in_order),
         cmocka_unit_test(rest_for_one_stops_and_starts_those_after_it),
         cmocka_unit_test(permanent_transient_and_temporary),
+        cmocka_unit_test(a_temporary_child_that_is_stopped_for_others_does_not_come_back),
+        cmocka_unit_test(a_transient_child_that_ended_well_before_its_turn_is_done),
         cmocka_unit_test(one_restart_too_many_ends_the_supervisor_and_its_children),
         cmocka_unit_test(a_child_that_cannot_start_ends_the_beginning),
         cmocka_unit_test(a_name_is_free_again_for_each_start),
@@ -520,6 +713,12 @@ int main(void)
         cmocka_unit_test(a_supervisor_that_is_killed_takes_its_tree_along),
         cmocka_unit_test(children_come_and_go_by_message),
         cmocka_unit_test(descriptions_that_make_no_sense_are_refused),
+        cmocka_unit_test(everybody_who_asked_for_a_stop_hears_of_it),
+        cmocka_unit_test(a_supervisor_with_a_full_mailbox_still_starts_all_its_children),
+        cmocka_unit_test(a_list_that_is_too_large_is_answered_with_that_error),
+        cmocka_unit_test(args_that_a_late_child_was_lent_stay_the_callers),
+        cmocka_unit_test(options_of_a_child_without_their_size_are_refused),
+        cmocka_unit_test(a_name_that_stays_taken_is_how_the_beginning_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
