@@ -260,7 +260,8 @@ void fli_mail_release(fli_runtime *rt, fli_local *here, fli_proc *p, filch_event
             units += fli_limit_units(fli_data_bytes(&events[i].data));
         }
         if (!fli_data_is_plain(&events[i].data)) fli_data_free(&events[i].data);
-        if ((node->what & (FLI_NODE_ANSWER | FLI_NODE_SYSTEM)) == 0) fli_mail_hear(here, node);
+        bool message = (node->what & (FLI_NODE_ANSWER | FLI_NODE_SYSTEM)) == 0;
+        if (message && node->index != 0 && node->index != here->index + 1) here->heard++; /* from another worker */
         let_go(rt, here, p, node);
     }
     if (left > 0 && fli_limit_leave(p, fli_word_gen(fli_state_peek(&p->state)), left, units)) rt->hooks.room(rt, p);

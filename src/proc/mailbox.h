@@ -73,12 +73,6 @@ static inline bool fli_mail_answer(fli_runtime *rt, fli_proc *p, uint64_t word, 
     return true;
 }
 
-/* Notes a message that came from another worker. */
-static inline void fli_mail_hear(fli_local *here, const fli_node *node)
-{
-    here->heard += node->index != here->index + 1 && node->index != 0;
-}
-
 /* After the step: frees the events' payloads and nodes, and gives back the room they took. */
 void fli_mail_release(fli_runtime *rt, fli_local *here, fli_proc *p, filch_event *events, const uint32_t *nodes,
                       uint32_t count);

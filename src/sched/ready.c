@@ -1,7 +1,8 @@
 /* ready.c - a process became ready: where it is queued, and who is told.
  *
- * A worker queues on its own deque: what it just wrote to is warm. Everybody else uses the global queue. Both stay in
- * sight of thieves; there is no private corner that only one worker may empty.
+ * A worker queues on its own deque: what it just wrote to is warm. Everybody else uses the global queue, and so does a
+ * worker for a process that goes on sending to somebody who waits in a queue already. Both stay in sight of thieves;
+ * there is no private corner that only one worker may empty.
  */
 #include "port/wakefd.h"
 #include "sched/sched.h"

@@ -3,8 +3,9 @@
  * A message to a process on the same worker costs some 30 ns; to one on another worker 100 to 200, because its lines
  * have to come over. Where steps are that short, a second worker can make everything slower: 100 producers and one
  * consumer ran at 30 ns a message on one worker and at 110 on two. So each worker counts the messages that came to it
- * from other workers, and the processes that were there before. If at its readings of the clock they account for more than half of the time, several times in a
- * row, it hands its queue to the others and naps; processes that talk to each other then meet on one worker.
+ * from other workers, and the processes that were there before. If at its readings of the clock they account for more
+ * than half of the time, several times in a row, it hands its queue to the others and naps; processes that talk to each
+ * other then meet on one worker.
  *
  * The same for a thief that gets little out of it: what it steals are single short steps that lead to nothing more (a
  * process that spawns many that end at once: 77 ns each on one worker, 160 on two).
@@ -16,7 +17,8 @@
  * Nobody needs to know. A napping worker counts neither as asleep nor as searching: to all others it looks like one that
  * is busy and has an empty queue, so nothing depends on it and no wake-up can be lost to it. There is always one that
  * does not nap. The napper looks up every millisecond: it is back at once when a worker has not finished a step since
- * the last look, or when everything is to stop.
+ * the last look, or when everything is to stop. If all others go to sleep meanwhile, these looks, 64 at most, are what
+ * is left of the work; after them nothing stirs.
  */
 #include "sched/talk.h"
 
