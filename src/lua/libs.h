@@ -53,6 +53,7 @@ bool fli_lua_push_named(lua_State *L, const char *library, const char *field);
 extern const fli_lua_member fli_lua_base_members[];
 extern const fli_lua_member fli_lua_pairs_members[];
 extern const fli_lua_member fli_lua_process_members[];
+extern const fli_lua_member fli_lua_spawn_members[];
 extern const fli_lua_member fli_lua_relation_members[];
 extern const fli_lua_member fli_lua_time_members[];
 extern const fli_lua_member fli_lua_log_members[];

@@ -232,5 +232,9 @@ filch_pid fli_lua_check_pid(lua_State *L, int index);
 /* What a function of Lua returns: true, or nil and the words for `err`. */
 int fli_lua_return(lua_State *L, filch_err err);
 int fli_lua_return_error(lua_State *L, filch_err err);
+/* Waits for the EXIT event tagged `tag`, of a process just spawned: what `push` makes of its result, or nil and why. `push` pushes
+ * one value and raises only memory errors. */
+int fli_lua_await_end(lua_State *L, fli_lua_proc *p, uint64_t tag,
+                      void (*push)(lua_State *L, const filch_data *answer));
 
 #endif

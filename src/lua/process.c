@@ -1,4 +1,5 @@
-/* process.c - the library `process`: starting, sending, receiving, asking, ending.
+/* process.c - the library `process`: sending, receiving, asking, ending. Starting others is in spawn.c, watching them
+ * in relations.c.
  *
  * Calls that can fail for reasons of the outside world answer nil and a text; a wrong argument is a Lua error.
  */
@@ -6,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/prng.h"
-#include "lua/code.h"
 #include "lua/host.h"
 #include "lua/libs.h"
 #include "lua/proc.h"
@@ -337,7 +336,7 @@ static void forget_answer(fli_lua_proc *p)
     task->ref = 0;
 }
 
-static int push_answer(lua_State *L, fli_lua_task *task)
+static int push_answer(lua_State *L, fli_lua_task *task, void (*push)(lua_State *L, const filch_data *answer))
 {
     task->answered = false;
     int results = 1;
@@ -346,7 +345,7 @@ static int push_answer(lua_State *L, fli_lua_task *task)
         results = 2;
     }
     if (task->error != FILCH_OK) push_words(L, &task->answer, task->error);
-    else fli_lua_unpack(L, &task->answer);
+    else push(L, &task->answer);
     filch_drop(&task->answer);
     return results;
 }
@@ -363,7 +362,7 @@ static int go_on_request(lua_State *L, int status, lua_KContext until_ns)
     }
     if (task->answered) {
         forget_answer(p);
-        return push_answer(L, task);
+        return push_answer(L, task, fli_lua_unpack);
     }
     if (task->late) {
         forget_answer(p);
@@ -417,195 +416,11 @@ static int process_reply(lua_State *L)
     return sent(L, p, err);
 }
 
-/* ---- spawn -------------------------------------------------------------------------------------------------- */
+/* ---- the end of another ----------------------------------------------------------------------------------------- */
 
-/* What a spawn is made of; the target and its arguments are at `target` and behind. */
-typedef struct start_plan {
-    int                 target, last;
-    size_t              memory_max;
-    filch_spawn_options spawn;
-} start_plan;
+typedef void (*push_fn)(lua_State *L, const filch_data *answer);
 
-/* "4MB" as bytes. */
-static size_t check_size(lua_State *L, int index, const char *field)
-{
-    if (lua_isinteger(L, index) && lua_tointeger(L, index) > 0) return (size_t)lua_tointeger(L, index);
-    if (lua_type(L, index) == LUA_TSTRING) {
-        unsigned long long number;
-        char               unit[3] = "";
-        int                read = sscanf(lua_tostring(L, index), "%llu%2s", &number, unit);
-        unsigned           shift = unit[0] == 'K' ? 10 : unit[0] == 'M' ? 20 : unit[0] == 'G' ? 30 : 0;
-        if (read >= 1 && number > 0 && number < (UINT64_C(1) << 33)) return (size_t)number << shift;
-    }
-    luaL_error(L, "%s: a size is a number of bytes, or a text as \"4MB\"", field);
-    return 0;
-}
-
-static uint32_t overflow_of(lua_State *L, int index)
-{
-    static const char *const names[] = { "fail", "wait", "drop_newest", "drop_oldest", "stop" };
-    const char              *name = lua_tostring(L, index);
-    for (uint32_t i = 0; name != NULL && i < 5; i++) {
-        if (strcmp(name, names[i]) == 0) return i;
-    }
-    return (uint32_t)luaL_error(L, "overflow: one of fail, wait, drop_newest, drop_oldest, stop");
-}
-
-/* One named field of process.spawn{...}; value on top. */
-static void read_option(lua_State *L, start_plan *plan, const char *name)
-{
-    if (strcmp(name, "memory") == 0) {
-        plan->memory_max = check_size(L, -1, name);
-    } else if (strcmp(name, "mailbox") == 0) {
-        if (!lua_isinteger(L, -1) || lua_tointeger(L, -1) <= 0 || lua_tointeger(L, -1) > UINT32_MAX) {
-            luaL_error(L, "mailbox: a number of messages");
-        }
-        plan->spawn.mailbox_max = (uint32_t)lua_tointeger(L, -1);
-    } else if (strcmp(name, "mailbox_bytes") == 0) {
-        plan->spawn.mailbox_bytes = check_size(L, -1, name);
-    } else if (strcmp(name, "name") == 0) {
-        plan->spawn.name = luaL_checkstring(L, -1); /* stays in the table */
-    } else if (strcmp(name, "monitor") == 0 || strcmp(name, "link") == 0 || strcmp(name, "trap") == 0) {
-        uint32_t flag = name[0] == 'm' ? FILCH_SPAWN_MONITOR : name[0] == 'l' ? FILCH_SPAWN_LINK : FILCH_SPAWN_TRAP;
-        if (lua_toboolean(L, -1)) plan->spawn.relations |= flag;
-    } else if (strcmp(name, "overflow") == 0) {
-        plan->spawn.overflow = overflow_of(L, -1);
-    } else {
-        luaL_error(L, "process.spawn has no option '%s'", name);
-    }
-}
-
-/* process.spawn{ target, args...; memory = , mailbox = }: puts target and arguments on the stack. */
-static void read_table(lua_State *L, start_plan *plan)
-{
-    lua_Integer count = (lua_Integer)lua_rawlen(L, 1);
-    lua_settop(L, 1);
-    lua_pushnil(L);
-    while (lua_next(L, 1) != 0) {
-        if (lua_type(L, -2) == LUA_TSTRING) read_option(L, plan, lua_tostring(L, -2));
-        lua_pop(L, 1);
-    }
-    luaL_argcheck(L, count >= 1 && count < 200, 1, "the first element is what to run");
-    luaL_checkstack(L, (int)count + 8, "too many arguments");
-    for (lua_Integer i = 1; i <= count; i++) lua_rawgeti(L, 1, i);
-    plan->target = 2;
-    plan->last = lua_gettop(L);
-}
-
-/* Which upvalue of the function at `index` is the globals; 0 none. */
-static int find_env(lua_State *L, int index)
-{
-    int env = 0;
-    lua_pushglobaltable(L);
-    for (int i = 1; env == 0 && lua_getupvalue(L, index, i) != NULL; i++) {
-        if (lua_rawequal(L, -1, -2)) env = i;
-        lua_pop(L, 1);
-    }
-    lua_pop(L, 1);
-    return env;
-}
-
-/* The code of a function, and its upvalues into `bytes`. */
-static filch_err plan_function(lua_State *L, fli_lua_proc *p, int index, fli_lua_bytes *bytes, fli_lua_start *start,
-                               fli_lua_refusal *why)
-{
-    int env = find_env(L, index);
-    lua_pushvalue(L, index);
-    filch_err err = fli_lua_code_known(p, L, env, &start->code);
-    lua_pop(L, 1);
-    if (err != FILCH_OK) return err;
-    const char *name;
-    bytes->by_name = true;
-    for (int i = 1; (name = lua_getupvalue(L, index, i)) != NULL; i++) {
-        char root[96];
-        snprintf(root, sizeof root, "upvalue '%.80s'", name);
-        if (i != env && !fli_lua_encode(L, -1, root, bytes, why)) return FILCH_EINVAL;
-        lua_pop(L, 1);
-    }
-    bytes->by_name = false;
-    return FILCH_OK;
-}
-
-/* The code of a file ("jobs/count.lua") or a module ("jobs.count"). Its function `main`, if it has one, goes on. */
-static filch_err plan_name(lua_State *L, fli_lua_proc *p, int index, fli_lua_start *start, fli_lua_refusal *why)
-{
-    const char *name = lua_tostring(L, index);
-    size_t      size = strlen(name);
-    bool        is_file = strchr(name, '/') != NULL || (size > 4 && strcmp(name + size - 4, ".lua") == 0);
-    start->method = "main";
-    start->method_optional = true;
-    return is_file ? fli_lua_code_file(p->lua, name, &start->code, why->text, sizeof why->text)
-                   : fli_lua_code_module(p->lua, name, &start->code, why->text, sizeof why->text);
-}
-
-/* Starts what the plan says; nothing in here raises but at the end. */
-static filch_pid spawn(lua_State *L, fli_lua_proc *p, const start_plan *plan)
-{
-    fli_lua_bytes       bytes;
-    fli_lua_refusal     why = { "" };
-    fli_lua_start       start = { .lua = p->lua, .memory_max = plan->memory_max, .text = why.text,
-                                  .text_size = sizeof why.text, .seed = fli_prng_mix(p->seed + p->next_tag++) };
-    filch_spawn_options options = plan->spawn;
-    filch_pid           pid = { 0, 0 };
-    bool                sendable = true;
-    fli_lua_bytes_init(&bytes, p->heap.max);
-    filch_err err = lua_isfunction(L, plan->target) ? plan_function(L, p, plan->target, &bytes, &start, &why)
-                                                    : plan_name(L, p, plan->target, &start, &why);
-    for (int i = plan->target + 1; err == FILCH_OK && sendable && i <= plan->last; i++) {
-        char root[32];
-        snprintf(root, sizeof root, "argument %d", i - plan->target);
-        sendable = fli_lua_encode(L, i, root, &bytes, &why);
-    }
-    if (err == FILCH_OK && sendable) {
-        start.bytes = bytes.at;
-        start.size = bytes.size;
-        start.arg_count = (size_t)(plan->last - plan->target);
-        options.args = filch_ptr(&start);
-        err = filch_spawn(p->sched, &start.code->kind->type, &options, &pid);
-    }
-    fli_lua_code_drop(start.code);
-    fli_lua_bytes_fini(&bytes);
-    if (err != FILCH_OK || !sendable) luaL_error(L, "%s", why.text[0] != '\0' ? why.text : filch_err_text(err));
-    return pid;
-}
-
-/* The arguments of a spawn, whichever it is. */
-static filch_pid spawn_with(lua_State *L, uint32_t relations, uint64_t tag)
-{
-    fli_lua_proc *p = fli_lua_here(L);
-    start_plan    plan = { .target = 1, .last = lua_gettop(L), .memory_max = p->heap.max,
-                           .spawn = FILCH_SPAWN_OPTIONS_INIT };
-    if (lua_istable(L, 1)) read_table(L, &plan);
-    plan.spawn.relations |= relations;
-    plan.spawn.tag = tag;
-    bool is_function = lua_isfunction(L, plan.target) && !lua_iscfunction(L, plan.target);
-    if (!is_function && lua_type(L, plan.target) != LUA_TSTRING) {
-        luaL_typeerror(L, plan.target, "Lua function, or name of a module or file");
-    }
-    luaL_checkstack(L, 8, NULL);
-    return spawn(L, p, &plan);
-}
-
-/* process.spawn(function or name, args...) or process.spawn{ function or name, args...; options } -> pid. */
-static int process_spawn(lua_State *L)
-{
-    fli_lua_push_pid(L, spawn_with(L, 0, 0));
-    return 1;
-}
-
-static int process_spawn_monitored(lua_State *L)
-{
-    fli_lua_push_pid(L, spawn_with(L, FILCH_SPAWN_MONITOR, 0));
-    return 1;
-}
-
-static int process_spawn_linked(lua_State *L)
-{
-    fli_lua_push_pid(L, spawn_with(L, FILCH_SPAWN_LINK, 0));
-    return 1;
-}
-
-static int go_on_exec(lua_State *L, int status, lua_KContext ctx)
+static int go_on_await_end(lua_State *L, int status, lua_KContext push)
 {
     (void)status;
     fli_lua_proc *p = fli_lua_here(L);
@@ -615,24 +430,19 @@ static int go_on_exec(lua_State *L, int status, lua_KContext ctx)
         filch_drop(&task->answer);
         fli_lua_check_cancel(L, p);
     }
-    if (!task->answered) return fli_lua_park(L, FLI_LUA_NEVER, ctx, go_on_exec);
+    if (!task->answered) return fli_lua_park(L, FLI_LUA_NEVER, push, go_on_await_end);
     forget_answer(p);
-    return push_answer(L, task);
+    return push_answer(L, task, (push_fn)push);
 }
 
-/* process.exec(as spawn) -> its result | nil, why it failed. Waits for its end. */
-static int process_exec(lua_State *L)
+int fli_lua_await_end(lua_State *L, fli_lua_proc *p, uint64_t tag, push_fn push)
 {
-    fli_lua_proc *p = fli_lua_here(L);
-    uint64_t      tag = p->next_tag++;
-    fli_lua_wait_begin(L, p);
-    (void)spawn_with(L, FILCH_SPAWN_MONITOR, tag);
     p->current->awaits = tag;
     p->current->asks = false;
     p->current->answered = false;
     p->current->ref = 0;
     p->reply_tasks++;
-    return go_on_exec(L, LUA_OK, 0);
+    return go_on_await_end(L, LUA_OK, (lua_KContext)push);
 }
 
 /* ---- ending ------------------------------------------------------------------------------------------------- */
@@ -662,10 +472,6 @@ static int process_exit(lua_State *L)
 
 const fli_lua_member fli_lua_process_members[] = {
     { .library = "process", .name = "self", .fn = process_self },
-    { .library = "process", .name = "spawn", .fn = process_spawn },
-    { .library = "process", .name = "spawn_monitored", .fn = process_spawn_monitored },
-    { .library = "process", .name = "spawn_linked", .fn = process_spawn_linked },
-    { .library = "process", .name = "exec", .fn = process_exec },
     { .library = "process", .name = "send", .fn = process_send },
     { .library = "process", .name = "receive", .fn = process_receive },
     { .library = "process", .name = "request", .fn = process_request },
