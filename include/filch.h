@@ -1280,7 +1280,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_datagram(filch_out *out, uint64_t
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `address` and the bytes of `data`, once.
- * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ETOOBIG   FILCH_ESTATE  outside of that step
+ * Errors:  FILCH_EINVAL  also: neither bytes nor a text   FILCH_ENOMEM   FILCH_ETOOBIG
+ *          FILCH_ESTATE  outside of that step
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_send_to(filch_out *out, uint64_t tag, filch_stream stream,
                                                        const char *address, filch_data data, uint64_t timeout_ns);
@@ -1288,7 +1289,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_receive_from(filch_out *out, uint
                                                             size_t most, uint64_t timeout_ns);
 
 /* Looks up `host` ("example.org", NULL: this machine) and `service` ("80", "http"): completes with a text of addresses
- * for filch_yield_connect, one a line, best first; or FILCH_ENOHOST. On the work pool, as the system's resolver blocks.
+ * for filch_yield_connect, one a line, best first; or FILCH_ENOHOST, also for a service that nobody knows or a port over
+ * 65535. On the work pool, as the system's resolver blocks.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies both texts.
@@ -1316,11 +1318,11 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_read_until(filch_out *out, uint64
                                                           uint64_t timeout_ns);
 
 /* Writes all of `data`: completes with its size when the system has taken the last byte, so a slow reader slows the
- * writer. One write is one call to the system, if it takes all: gather small ones.
+ * writer. One write is one call to the system, if it takes all: gather small ones. An empty one completes with 0.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies or shares `data`; takes a filch_move when it returns FILCH_OK. filch_share is written without a copy.
- * Errors:  FILCH_EINVAL  no bytes to write   FILCH_ENOMEM   FILCH_ETOOBIG   FILCH_ESTATE  outside of that step
+ * Errors:  FILCH_EINVAL  neither bytes nor a text   FILCH_ENOMEM   FILCH_ETOOBIG   FILCH_ESTATE  outside of that step
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_write(filch_out *out, uint64_t tag, filch_stream stream, filch_data data,
                                                      uint64_t timeout_ns);
@@ -1413,7 +1415,8 @@ typedef struct filch_program {
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `argv`, which ends with NULL.
- * Errors:  FILCH_EINVAL  no argv[0], unknown flags   FILCH_ENOMEM   FILCH_ESTATE  outside of that step
+ * Errors:  FILCH_EINVAL  no argv[0], unknown flags   FILCH_ETOOBIG  over 16 MiB of argv   FILCH_ENOMEM
+ *          FILCH_ESTATE  outside of that step
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_run(filch_out *out, uint64_t tag, const char *const *argv,
                                                    uint32_t flags);

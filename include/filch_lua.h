@@ -84,7 +84,7 @@ typedef struct filch_lua_options {
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    lends `options`; gives *out; return it with filch_lua_destroy.
- * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ESYS  no thread, or the signal is taken
+ * Errors:  FILCH_EINVAL  also: unknown rights   FILCH_ENOMEM   FILCH_ESYS  no thread, or the signal is taken
  */
 FILCH_API FILCH_MUST_USE filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options);
 

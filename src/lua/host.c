@@ -58,6 +58,8 @@ static void free_pools(struct filch_lua *lua, size_t made)
 
 /* ---- the host ----------------------------------------------------------------------------------------------- */
 
+#define RIGHTS (FILCH_LUA_MAY_ENV | FILCH_LUA_MAY_NET | FILCH_LUA_MAY_FILES | FILCH_LUA_MAY_EXEC)
+
 static void write_to(void *file, const char *text, size_t size)
 {
     (void)fwrite(text, 1, size, file);
@@ -82,6 +84,7 @@ static filch_err complete(filch_lua_options *opt, const filch_lua_options *given
         opt->log = write_to;
         opt->log_user = stderr;
     }
+    if ((opt->rights & ~(uint32_t)RIGHTS) != 0) return FILCH_EINVAL; /* of a newer header: better none than a wrong one */
     return opt->signal < FILCH_LUA_NO_SIGNAL || opt->signal > 64 ? FILCH_EINVAL : FILCH_OK;
 }
 

@@ -100,8 +100,18 @@ size_t fli_address_write(const fli_address *address, char *text, size_t room)
     return n > 0 ? (size_t)n : 0;
 }
 
+/* A service that the system would read as a number, but that is no port: it would take what is left of it in 16 bits. */
+static bool is_no_port(const char *service)
+{
+    char         *end;
+    unsigned long value = strtoul(service, &end, 10);
+    bool          number = end != service && *end == '\0';
+    return number && (service[0] < '0' || service[0] > '9' || value > 65535); /* signs and blanks are no part of one */
+}
+
 filch_err fli_net_resolve(const char *host, const char *service, char *text, size_t room, size_t *size)
 {
+    if (service != NULL && is_no_port(service)) return FILCH_ENOHOST;
     struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM }, *all = NULL;
     int             why = getaddrinfo(host, service, &hints, &all);
     size_t          used = 0;

@@ -15,6 +15,7 @@
 #define SIGNALS_MAX 64
 #define SIGNAL_NUMBER_MAX 64
 #define READ_MOST 65536
+#define ARGV_MAX (16u << 20) /* far more than a system takes, and sizes of texts fit into 32 bits */
 
 /* A read, in the event itself. */
 typedef struct order {
@@ -78,6 +79,12 @@ static uint32_t measure(const char *text, size_t max)
     return size > max ? 0 : (uint32_t)size + 1;
 }
 
+/* Something that can be written, if only nothing: an empty text is one, a number is not. */
+static bool has_bytes(const filch_data *data)
+{
+    return data->kind == FILCH_KIND_TEXT || data->kind == FILCH_KIND_BYTES;
+}
+
 /* ---- sockets ---- */
 
 static filch_err read_options(const filch_socket_options *given, filch_socket_options *out)
@@ -133,9 +140,7 @@ filch_err filch_yield_send_to(filch_out *out, uint64_t tag, filch_stream stream,
                               uint64_t timeout_ns)
 {
     uint32_t size = measure(address, ADDRESS_MAX);
-    if (size <= 1 || !fli_data_is_sound(&data) || (filch_raw(&data) == NULL && filch_size(&data) > 0)) {
-        return FILCH_EINVAL;
-    }
+    if (size <= 1 || !has_bytes(&data) || !fli_data_is_sound(&data)) return FILCH_EINVAL;
     letter    what = { .text_size = size, .byte_count = filch_size(&data) };
     filch_err err =
         yield_letter(out, FILCH_CMD_SEND_TO, tag, stream, timeout_ns, what, address, NULL, filch_raw(&data));
@@ -166,8 +171,10 @@ static filch_err yield_read(filch_out *out, uint64_t tag, filch_stream stream, u
 {
     if (out == NULL) return FILCH_EINVAL;
     size_t max = out->ctx.sched->rt.payload_max;
-    if (what.how == FLI_READ_SOME && max != 0 && what.most > max) what.most = max;
-    if (what.how != FLI_READ_SOME && max != 0 && what.most > max) return FILCH_ETOOBIG;
+    if (max != 0 && what.most > max) {
+        if (what.how != FLI_READ_SOME) return FILCH_ETOOBIG;
+        what.most = max;
+    }
     return yield_order(out, FILCH_CMD_READ, tag, stream, timeout_ns, what);
 }
 
@@ -195,7 +202,7 @@ filch_err filch_yield_read_until(filch_out *out, uint64_t tag, filch_stream stre
 
 filch_err filch_yield_write(filch_out *out, uint64_t tag, filch_stream stream, filch_data data, uint64_t timeout_ns)
 {
-    if (data.kind != FILCH_KIND_BYTES && data.kind != FILCH_KIND_TEXT) return FILCH_EINVAL;
+    if (!has_bytes(&data)) return FILCH_EINVAL;
     return yield_plain(out, FILCH_CMD_WRITE, tag, stream, timeout_ns, &data);
 }
 
@@ -250,7 +257,7 @@ filch_err filch_yield_run(filch_out *out, uint64_t tag, const char *const *argv,
     }
     size_t size = 0;
     for (size_t i = 0; argv[i] != NULL; i++) size += strlen(argv[i]) + 1;
-    if (size > UINT32_MAX / 2) return FILCH_ETOOBIG;
+    if (size > ARGV_MAX) return FILCH_ETOOBIG;
     fli_runtime *rt = &out->ctx.sched->rt;
     char        *joined = fli_alloc(&rt->mem, size), *at = joined;
     if (joined == NULL) return FILCH_ENOMEM;
@@ -387,7 +394,7 @@ filch_err filch_io_read(const filch_command *command, filch_io_request *request)
     case FILCH_CMD_WRITE:
         request->bytes = filch_raw(data);
         request->byte_count = filch_size(data);
-        return request->bytes != NULL || data->kind >= FILCH_KIND_TEXT ? FILCH_OK : FILCH_EINVAL;
+        return has_bytes(data) ? FILCH_OK : FILCH_EINVAL;
     case FILCH_CMD_CONNECT:
     case FILCH_CMD_LISTEN:
     case FILCH_CMD_DATAGRAM:

@@ -77,6 +77,20 @@ TEST(a_number_resolves_to_itself_and_an_unknown_name_to_nothing)
     })
 }
 
+TEST(a_port_over_65535_resolves_to_nothing)
+{
+    EACH_WORLD({
+        script s = SCRIPT(DO_RESOLVE(NULL, "99999999"), DO_RESOLVE("127.0.0.1", "65536"), DO_RESOLVE("127.0.0.1", "-2"),
+                          DO_RESOLVE("127.0.0.1", " 80"), DO_RESOLVE("127.0.0.1", "no such service"),
+                          DO_RESOLVE("127.0.0.1", "65535"), DO_RESOLVE("127.0.0.1", "0"));
+        script_start(&w, &s);
+        script_ends(&w, &s);
+        for (int i = 0; i < 5; i++) same(s.result[i].error, FILCH_ENOHOST);
+        assert_string_equal(s.result[5].bytes, "127.0.0.1:65535");
+        assert_string_equal(s.result[6].bytes, "127.0.0.1:0");
+    })
+}
+
 /* ---- files ---- */
 
 TEST(files_are_written_read_and_sought)
@@ -479,6 +493,7 @@ int main(void)
         cmocka_unit_test(datagrams_arrive_whole_and_tell_who_sent_them),
         cmocka_unit_test(what_does_not_fit_the_kind_of_stream_is_refused),
         cmocka_unit_test(a_number_resolves_to_itself_and_an_unknown_name_to_nothing),
+        cmocka_unit_test(a_port_over_65535_resolves_to_nothing),
         cmocka_unit_test(files_are_written_read_and_sought),
         cmocka_unit_test(a_large_file_is_read_in_one_piece),
         cmocka_unit_test(a_process_that_ends_while_its_file_is_read_closes_it_once),

@@ -105,6 +105,24 @@ TEST(what_is_written_is_read_and_the_end_is_told)
     })
 }
 
+TEST(an_empty_write_completes_at_once_and_nobody_reads_anything)
+{
+    EACH_WORLD({
+        script server = SCRIPT(SERVE, DO_READ(0), DO_READ(0));
+        script_start(&w, &server);
+        UNTIL(&w, is_ready(&server));
+        script client = SCRIPT(DO_CONNECT(server.local), DO_WRITE(""), DO_WRITE("x"), DO_WRITE(""), DO_CLOSE);
+        script_start(&w, &client);
+        script_ends(&w, &client);
+        script_ends(&w, &server);
+        ok(client.result[1].error);
+        same(client.result[1].number, 0);
+        ok(client.result[3].error);
+        assert_string_equal(server.result[3].bytes, "x");
+        same(server.result[4].error, FILCH_EEND);
+    })
+}
+
 TEST(a_peer_that_resets_is_an_error_and_not_a_signal)
 {
     EACH_WORLD({
@@ -661,6 +679,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_is_read_and_the_end_is_told),
+        cmocka_unit_test(an_empty_write_completes_at_once_and_nobody_reads_anything),
         cmocka_unit_test(a_peer_that_resets_is_an_error_and_not_a_signal),
         cmocka_unit_test(a_write_completes_only_when_a_slow_reader_has_made_room),
         cmocka_unit_test(nobody_listening_is_refused_and_a_taken_port_is_in_use),

@@ -131,6 +131,19 @@ TEST(loops_waits_without_end_and_sim_fail_are_violations)
     filch_sim_report_free(&report);
 }
 
+TEST(rights_that_nobody_knows_are_refused_and_not_taken_for_none)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    filch_lua        *lua;
+    options.rights = 15;
+    ok(filch_lua_create(&lua, &options));
+    ok(filch_lua_destroy(lua));
+    options.rights = 16;
+    same(filch_lua_create(&lua, &options), FILCH_EINVAL);
+    options.rights = UINT32_MAX;
+    same(filch_lua_create(&lua, &options), FILCH_EINVAL);
+}
+
 TEST(calls_that_make_no_sense_are_refused)
 {
     filch_lua              *lua;
@@ -187,6 +200,7 @@ int main(void)
         cmocka_unit_test(an_hour_passes_at_once),
         cmocka_unit_test(a_lost_update_is_found_and_replayed),
         cmocka_unit_test(loops_waits_without_end_and_sim_fail_are_violations),
+        cmocka_unit_test(rights_that_nobody_knows_are_refused_and_not_taken_for_none),
         cmocka_unit_test(calls_that_make_no_sense_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,113 @@
+/* cap_test.c - the limit of option memory_max: it counts what is out to the byte, also where the allocator behind it
+ * refuses, and is freed by whoever comes last. */
+#include "sched/cap.h"
+
+#include "support/alloc.h"
+#include "support/check.h"
+
+static const size_t MAX = 1000;
+
+static fli_mem capped(test_alloc *alloc)
+{
+    fli_mem mem;
+    fli_mem_init(&mem, test_alloc_fn, alloc);
+    ok(fli_cap_create(&mem, MAX));
+    return mem;
+}
+
+/* All of the limit, and not a byte more: what was counted before has been given back. */
+static void all_is_free(const fli_mem *mem)
+{
+    assert_null(fli_alloc(mem, MAX + 1));
+    void *all = fli_alloc(mem, MAX);
+    assert_non_null(all);
+    assert_null(fli_alloc(mem, 1));
+    fli_free(mem, all, MAX);
+}
+
+TEST(the_limit_is_exact)
+{
+    test_alloc alloc = { 0 };
+    fli_mem    mem = capped(&alloc);
+    all_is_free(&mem);
+    fli_cap_drop(&mem);
+    test_alloc_balanced(&alloc);
+}
+
+TEST(a_block_that_grows_and_shrinks_is_counted_as_it_is)
+{
+    test_alloc alloc = { 0 };
+    fli_mem    mem = capped(&alloc);
+    void      *at = fli_alloc(&mem, 400);
+    at = fli_resize(&mem, at, 400, 900);
+    assert_non_null(at);
+    assert_null(fli_alloc(&mem, 101));
+    assert_null(fli_resize(&mem, at, 900, 1001));
+    at = fli_resize(&mem, at, 900, 900);
+    assert_non_null(at);
+    at = fli_resize(&mem, at, 900, 100);
+    assert_non_null(at);
+    void *rest = fli_alloc(&mem, 900);
+    assert_non_null(rest);
+    fli_free(&mem, rest, 900);
+    fli_free(&mem, at, 100);
+    all_is_free(&mem);
+    fli_cap_drop(&mem);
+    test_alloc_balanced(&alloc);
+}
+
+TEST(what_the_allocator_behind_it_refuses_is_not_counted)
+{
+    test_alloc alloc = { 0 };
+    fli_mem    mem = capped(&alloc);
+    test_alloc_fail(&alloc, 1, false);
+    assert_null(fli_alloc(&mem, MAX));
+    all_is_free(&mem);
+    void *at = fli_alloc(&mem, 500);
+    test_alloc_fail(&alloc, 1, false);
+    assert_null(fli_resize(&mem, at, 500, 800)); /* still there, and 500 bytes */
+    test_alloc_fail(&alloc, 1, false);
+    assert_null(fli_resize(&mem, at, 500, 200));
+    test_alloc_fail(&alloc, 0, false);
+    assert_null(fli_alloc(&mem, 501));
+    fli_free(&mem, at, 500);
+    all_is_free(&mem);
+    fli_cap_drop(&mem);
+    test_alloc_balanced(&alloc);
+}
+
+TEST(without_memory_for_it_there_is_no_limit_and_nothing_changes)
+{
+    test_alloc alloc = { 0 };
+    fli_mem    mem;
+    fli_mem_init(&mem, test_alloc_fn, &alloc);
+    test_alloc_fail(&alloc, 1, false);
+    same(fli_cap_create(&mem, MAX), FILCH_ENOMEM);
+    assert_true(mem.alloc == test_alloc_fn && mem.user == &alloc);
+    fli_cap_drop(&mem); /* it is nobody's */
+    test_alloc_balanced(&alloc);
+}
+
+TEST(blocks_that_come_back_after_the_scheduler_is_gone_still_find_it)
+{
+    test_alloc alloc = { 0 };
+    fli_mem    mem = capped(&alloc);
+    void      *first = fli_alloc(&mem, 10), *last = fli_alloc(&mem, 20);
+    fli_cap_drop(&mem);
+    fli_free(&mem, first, 10);
+    assert_true(atomic_load(&alloc.blocks) == 2); /* the last block, and the limit */
+    fli_free(&mem, last, 20);
+    test_alloc_balanced(&alloc);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_limit_is_exact),
+        cmocka_unit_test(a_block_that_grows_and_shrinks_is_counted_as_it_is),
+        cmocka_unit_test(what_the_allocator_behind_it_refuses_is_not_counted),
+        cmocka_unit_test(without_memory_for_it_there_is_no_limit_and_nothing_changes),
+        cmocka_unit_test(blocks_that_come_back_after_the_scheduler_is_gone_still_find_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
