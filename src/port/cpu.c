@@ -61,7 +61,7 @@ static void first_line(char *line, size_t size, const char *folder, const char *
     char path[PATH_MAX];
     line[0] = '\0';
     int length = snprintf(path, sizeof path, "%s/%s", folder, name);
-    if (length < 0 || (size_t)length >= sizeof path) return;
+    if ((size_t)length >= sizeof path) return; /* also if it is negative: there is no such path */
     FILE *file = fopen(path, "re");
     if (file == NULL) return;
     if (fgets(line, (int)size, file) == NULL) line[0] = '\0';
@@ -86,7 +86,7 @@ static uint32_t quota_of_branch(const char *root, const char *mount, const char 
 {
     char folder[PATH_MAX];
     int  length = snprintf(folder, sizeof folder, "%s%s%s", root, mount, below);
-    if (length < 0 || (size_t)length >= sizeof folder) return NO_LIMIT;
+    if ((size_t)length >= sizeof folder) return NO_LIMIT;
     size_t   top = strlen(root) + strlen(mount);
     uint32_t least = NO_LIMIT;
     for (;;) {
@@ -173,7 +173,7 @@ static FILE *open_proc(const char *root, const char *name)
 {
     char path[PATH_MAX];
     int  length = snprintf(path, sizeof path, "%s/proc/self/%s", root, name);
-    return length < 0 || (size_t)length >= sizeof path ? NULL : fopen(path, "re");
+    return (size_t)length >= sizeof path ? NULL : fopen(path, "re");
 }
 
 static uint32_t quota_of_hierarchy(const char *root, const hierarchy *h)

@@ -31,7 +31,9 @@ int64_t fli_desc_write(int fd, const void *bytes, size_t size)
     sigset_t pipe, before, pending;
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
-    bool    was_pending = sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
+    sigemptyset(&pending);
+    (void)sigpending(&pending);
+    bool    was_pending = sigismember(&pending, SIGPIPE) == 1;
     bool    masked = pthread_sigmask(SIG_BLOCK, &pipe, &before) == 0;
     ssize_t n;
     do n = write(fd, bytes, size);

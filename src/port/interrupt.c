@@ -4,14 +4,15 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 static struct {
-    pthread_mutex_t  lock;
-    unsigned         count;
-    int              number;
-    void             (*handler)(void);
+    pthread_mutex_t lock;
+    unsigned        count;
+    int             number;
+    void (*handler)(void);
     struct sigaction before;
 } installed = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
@@ -20,9 +21,11 @@ static void on_signal(int number, siginfo_t *info, void *context)
 {
     int error = errno;
     installed.handler();
-    if ((installed.before.sa_flags & SA_SIGINFO) != 0) {
-        if (installed.before.sa_sigaction != NULL) installed.before.sa_sigaction(number, info, context);
-    } else if (installed.before.sa_handler != SIG_DFL && installed.before.sa_handler != SIG_IGN) {
+    /* Which of the two it is does not matter for these: they are one field. */
+    bool was_there = installed.before.sa_handler != SIG_DFL && installed.before.sa_handler != SIG_IGN;
+    if (was_there && (installed.before.sa_flags & SA_SIGINFO) != 0) {
+        installed.before.sa_sigaction(number, info, context);
+    } else if (was_there) {
         installed.before.sa_handler(number);
     }
     errno = error;

@@ -21,6 +21,7 @@ _Static_assert(sizeof(struct sockaddr_un) <= sizeof((fli_address *)NULL)->bytes,
 
 static void put(fli_address *address, const void *system, size_t size)
 {
+    FLI_ASSERT(size <= sizeof address->bytes); /* of the three families that our sockets have */
     memset(address->bytes, 0, sizeof address->bytes);
     memcpy(address->bytes, system, size);
     address->size = (uint32_t)size;
@@ -59,7 +60,7 @@ bool fli_address_read(fli_address *address, const char *text)
     if (colon == NULL || !read_port(colon + 1, &port)) return false;
     bool   six = text[0] == '[' && colon[-1] == ']';
     size_t size = (size_t)(colon - text) - (six ? 2 : 0);
-    if (size == 0 || size >= sizeof host || (six && colon - text < 3)) return false;
+    if (size == 0 || size >= sizeof host) return false;
     memcpy(host, text + (six ? 1 : 0), size);
     host[size] = '\0';
     struct sockaddr_in6 at6 = { .sin6_family = AF_INET6, .sin6_port = port };
@@ -119,7 +120,7 @@ filch_err fli_net_resolve(const char *host, const char *service, char *text, siz
     if (why != 0) return FILCH_ENOHOST;
     for (struct addrinfo *one = all; one != NULL; one = one->ai_next) {
         fli_address address;
-        if (one->ai_addrlen > sizeof address.bytes) continue;
+        if (one->ai_family != AF_INET && one->ai_family != AF_INET6) continue;
         put(&address, one->ai_addr, one->ai_addrlen);
         char   line[128];
         size_t n = fli_address_write(&address, line, sizeof line);
@@ -250,7 +251,6 @@ int fli_net_address(int fd, bool peer, fli_address *address)
     int failed = peer ? getpeername(fd, (struct sockaddr *)&at, &size) : getsockname(fd, (struct sockaddr *)&at, &size);
     if (failed != 0 && errno == ENOTCONN) return 0; /* a listener, say: nobody is there */
     if (failed != 0) return -errno;
-    if (size > sizeof address->bytes) size = sizeof address->bytes;
     put(address, &at, size);
     return 0;
 }
@@ -280,7 +280,7 @@ int64_t fli_net_receive_from(int fd, void *bytes, size_t room, fli_address *from
     do n = recvfrom(fd, bytes, room, 0, (struct sockaddr *)&at, &size);
     while (n < 0 && errno == EINTR);
     if (n < 0) return -errno;
-    put(from, &at, size < sizeof from->bytes ? size : sizeof from->bytes);
+    put(from, &at, size);
     return n;
 }
 

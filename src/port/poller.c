@@ -11,6 +11,8 @@
 #include "port/wakefd.h"
 
 #define REPORTS_MAX 128
+/* Eleven days. Whoever waits for something later looks at the clock again then. */
+#define SPAN_NS_MAX UINT64_C(1000000000000000)
 
 filch_err fli_poller_open(fli_poller *poller)
 {
@@ -69,9 +71,10 @@ static int wait_for(int epoll, struct epoll_event *events, int max, uint64_t unt
 #if defined(__linux__) && defined(__GLIBC_PREREQ)
 #if __GLIBC_PREREQ(2, 35)
     if (until_ns != 0 && until_ns != FLI_NEVER) {
-        uint64_t        now_ns = fli_clock_ns(), span_ns = until_ns > now_ns ? until_ns - now_ns : 0;
+        uint64_t now_ns = fli_clock_ns(), span_ns = until_ns > now_ns ? until_ns - now_ns : 0;
+        if (span_ns > SPAN_NS_MAX) span_ns = SPAN_NS_MAX;
         struct timespec span = { .tv_sec = (time_t)(span_ns / 1000000000u), .tv_nsec = (long)(span_ns % 1000000000u) };
-        int             n = span_ns < UINT64_C(1000000000000000) ? epoll_pwait2(epoll, events, max, &span, NULL) : -1;
+        int             n = epoll_pwait2(epoll, events, max, &span, NULL);
         if (n >= 0 || errno == EINTR) return n;
     }
 #endif

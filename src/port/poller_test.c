@@ -4,11 +4,21 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "port/clock.h"
 #include "support/check.h"
+#include "support/descriptors.h"
+#include "support/instead.h"
+
+INSTEAD(int, epoll_ctl, (int epoll, int what, int fd, struct epoll_event *event), (epoll, what, fd, event))
+INSTEAD(int, epoll_pwait2,
+        (int epoll, struct epoll_event *events, int max, const struct timespec *span, const sigset_t *mask),
+        (epoll, events, max, span, mask))
 
 static fli_poller      poller;
 static fli_poll_report reports[8];
@@ -90,6 +100,89 @@ TEST(what_cannot_be_waited_for_is_refused)
     end();
 }
 
+TEST(a_poller_that_cannot_hear_its_bell_is_not_opened)
+{
+    int        before = open_descriptors();
+    fli_poller none = { .epoll = -1, .bell = -1 };
+    refuse(epoll_ctl, 1, ENOSPC);
+    same(fli_poller_open(&none), FILCH_ESYS);
+    same(none.epoll, -1);
+    same(open_descriptors(), before);
+}
+
+TEST(a_wait_that_a_signal_interrupts_comes_back_empty)
+{
+    begin();
+    refuse(epoll_pwait2, 1, EINTR);
+    same(fli_poller_wait(&poller, fli_clock_ns() + UINT64_C(60000000000), reports, 8), 0);
+    same(refused(epoll_pwait2), 1);
+    same(fli_poller_wait(&poller, 0, reports, 8), 1); /* what there is has not been lost */
+    end();
+}
+
+/* The bell has been rung: a wait that waits comes back and stops it, however long it was to be. */
+static void waits_until(uint64_t until_ns)
+{
+    struct pollfd fd = { .fd = fli_poller_fd(&poller), .events = POLLIN };
+    fli_poller_ring(&poller);
+    same(fli_poller_wait(&poller, until_ns, reports, 8), 0);
+    same(poll(&fd, 1, 0), 0);
+}
+
+TEST(waiting_for_next_month_is_waiting_whatever_happened_before)
+{
+    begin();
+    same(fli_poller_wait(&poller, 0, reports, 8), 1);
+    errno = EINTR; /* left by some call long ago */
+    waits_until(fli_clock_ns() + UINT64_C(86400000000000) * 30);
+    errno = EINTR;
+    waits_until(FLI_NEVER - 1);
+    end();
+}
+
+TEST(a_system_without_nanoseconds_waits_in_milliseconds_and_never_too_short)
+{
+    begin();
+    same(fli_poller_wait(&poller, 0, reports, 8), 1);
+    static const uint64_t spans[] = { 1, 100000, 3000000 };
+    for (size_t i = 0; i < sizeof spans / sizeof spans[0]; i++) {
+        uint64_t until = fli_clock_ns() + spans[i];
+        refuse(epoll_pwait2, 1, ENOSYS);
+        same(fli_poller_wait(&poller, until, reports, 8), 0);
+        same(refused(epoll_pwait2), 1);
+        assert_true(fli_clock_ns() >= until);
+    }
+    refuse(epoll_pwait2, 3, ENOSYS);
+    same(fli_poller_wait(&poller, 1, reports, 8), 0); /* long past */
+    waits_until(fli_clock_ns() + UINT64_C(86400000000000) * 30);
+    waits_until(FLI_NEVER - 1);
+    same(refused(epoll_pwait2), 3);
+    end();
+}
+
+TEST(more_reports_than_one_look_takes_come_with_the_next)
+{
+    enum { MANY = 200 };
+    static fli_poll_report many[MANY];
+    static int             fds[MANY];
+    uint32_t               sum = 0;
+    uint64_t               numbers = 0;
+    ok(fli_poller_open(&poller));
+    for (int i = 0; i < MANY; i++) {
+        fds[i] = eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC);
+        assert_true(fds[i] >= 0);
+        same(fli_poller_add(&poller, fds[i], (uint64_t)i + 1), 0);
+    }
+    for (uint32_t n; (n = fli_poller_wait(&poller, 0, many, MANY)) > 0; sum += n) {
+        assert_true(n < MANY);
+        for (uint32_t i = 0; i < n; i++) numbers += many[i].number;
+    }
+    same(sum, MANY);
+    same(numbers, MANY * (MANY + 1) / 2); /* each of them once */
+    for (int i = 0; i < MANY; i++) close(fds[i]);
+    fli_poller_close(&poller);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -97,6 +190,11 @@ int main(void)
         cmocka_unit_test(the_bell_rings_until_one_who_waits_has_heard_it),
         cmocka_unit_test(waiting_ends_when_the_time_is_up_and_not_before),
         cmocka_unit_test(what_cannot_be_waited_for_is_refused),
+        cmocka_unit_test(a_poller_that_cannot_hear_its_bell_is_not_opened),
+        cmocka_unit_test(a_wait_that_a_signal_interrupts_comes_back_empty),
+        cmocka_unit_test(waiting_for_next_month_is_waiting_whatever_happened_before),
+        cmocka_unit_test(a_system_without_nanoseconds_waits_in_milliseconds_and_never_too_short),
+        cmocka_unit_test(more_reports_than_one_look_takes_come_with_the_next),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

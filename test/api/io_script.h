@@ -3,11 +3,11 @@
 #ifndef FILCH_TEST_IO_SCRIPT_H
 #define FILCH_TEST_IO_SCRIPT_H
 
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "api/world.h"
+#include "support/descriptors.h"
 
 #define LINES_MAX 20
 
@@ -243,16 +243,6 @@ static inline void script_ends(world *w, script *s)
     UNTIL(w, is_over(&s->actor));
     same(s->actor.closes, 1);
     filch_drop(&s->last);
-}
-
-static inline int open_descriptors(void)
-{
-    int  n = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    if (dir == NULL) return -1;
-    while (readdir(dir) != NULL) n++;
-    closedir(dir);
-    return n - 3; /* . and .. and this */
 }
 
 #endif

@@ -25,7 +25,9 @@
 
 /* ---- a system that refuses ---- */
 
-typedef enum thing { LOCK, CONDITION, ATTRIBUTE, THREAD, DESCRIPTOR, MEMORY, MASK, ENTROPY, CPUS, CALL, THINGS } thing;
+typedef enum thing {
+    LOCK, CONDITION, ATTRIBUTE, THREAD, DESCRIPTOR, MEMORY, MASK, ENTROPY, CPUS, CALL, CONDITION_CLOCK, THINGS
+} thing;
 
 static struct {
     atomic_int  held[THINGS];
@@ -106,6 +108,12 @@ INSTEAD(int, pthread_condattr_destroy, pthread_condattr_t *attr)
 {
     gives_back(ATTRIBUTE);
     return __real_pthread_condattr_destroy(attr);
+}
+
+/* Nothing is held that was not before. */
+INSTEAD(int, pthread_condattr_setclock, pthread_condattr_t *attr, clockid_t clock)
+{
+    return refuses(CONDITION_CLOCK) ? EINVAL : __real_pthread_condattr_setclock(attr, clock);
 }
 
 INSTEAD(int, pthread_create, pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
@@ -256,6 +264,7 @@ TEST(a_scheduler_without_locks_or_conditions_is_not_created_and_leaves_nothing)
     create_sweep(2, LOCK, 5);
     create_sweep(2, CONDITION, 5);
     create_sweep(2, ATTRIBUTE, 5);
+    create_sweep(2, CONDITION_CLOCK, 5);
     create_sweep(FILCH_NO_WORKERS, LOCK, 5);
     create_sweep(FILCH_NO_WORKERS, CONDITION, 3);
 }

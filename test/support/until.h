@@ -52,4 +52,11 @@ static inline uint64_t scaled(uint64_t count)
     return n > 0 ? n : 1;
 }
 
+/* Valgrind runs us. It forks where the system shares memory, so a program that cannot be started seems to start and ends
+ * in failure; and it needs some descriptors itself. */
+static inline bool is_under_valgrind(void)
+{
+    return getenv("FILCH_TEST_VALGRIND") != NULL;
+}
+
 #endif

@@ -1,0 +1,233 @@
+/* desc_test.c - descriptors of any kind: reading, writing, files, signals; calls that are interrupted; and a broken
+ * pipe, which must neither end the program nor take away a signal that is somebody else's. */
+#include "port/desc.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filch.h>
+
+#include "support/check.h"
+#include "support/descriptors.h"
+#include "support/instead.h"
+
+INSTEAD(ssize_t, read, (int fd, void *bytes, size_t room), (fd, bytes, room))
+INSTEAD(ssize_t, write, (int fd, const void *bytes, size_t size), (fd, bytes, size))
+INSTEAD(int, signalfd, (int fd, const sigset_t *set, int flags), (fd, set, flags))
+INSTEAD(int, sigtimedwait, (const sigset_t *set, siginfo_t *info, const struct timespec *span), (set, info, span))
+INSTEAD_CODE(pthread_sigmask, (int how, const sigset_t *set, sigset_t *before), (how, set, before))
+INSTEAD_BEGIN(int, open, (const char *path, int flags, ...))
+{
+    va_list list;
+    va_start(list, flags);
+    mode_t mode = va_arg(list, mode_t);
+    va_end(list);
+    return fault_strikes(&fault_of_open) ? -1 : __real_open(path, flags, mode);
+}
+
+static bool is_pending(int number)
+{
+    sigset_t pending;
+    ok(sigpending(&pending));
+    return sigismember(&pending, number) == 1;
+}
+
+static bool is_blocked(int number)
+{
+    sigset_t now;
+    ok(__real_pthread_sigmask(SIG_SETMASK, NULL, &now));
+    return sigismember(&now, number) == 1;
+}
+
+/* The end to write to of a pipe that nobody reads. */
+static int broken_pipe(void)
+{
+    int ends[2];
+    ok(pipe2(ends, O_CLOEXEC));
+    ok(close(ends[0]));
+    return ends[1];
+}
+
+TEST(interrupted_reads_and_writes_begin_again)
+{
+    int  ends[2];
+    char got[8] = "";
+    ok(pipe2(ends, O_CLOEXEC));
+    refuse(write, 2, EINTR);
+    same(fli_desc_write(ends[1], "hello", 5), 5);
+    same(refused(write), 2);
+    refuse(read, 2, EINTR);
+    same(fli_desc_read(ends[0], got, sizeof got), 5);
+    same(refused(read), 2);
+    assert_string_equal(got, "hello");
+    fli_desc_close(ends[0]);
+    fli_desc_close(ends[1]);
+    same(fli_desc_read(ends[0], got, sizeof got), -EBADF);
+    same(fli_desc_write(ends[1], "x", 1), -EBADF);
+}
+
+TEST(a_broken_pipe_is_an_error_and_no_signal)
+{
+    int fd = broken_pipe();
+    same(fli_desc_write(fd, "x", 1), -EPIPE);
+    assert_false(is_pending(SIGPIPE));
+    assert_false(is_blocked(SIGPIPE));
+    /* Interrupted while it takes the signal away. */
+    refuse(sigtimedwait, 2, EINTR);
+    same(fli_desc_write(fd, "x", 1), -EPIPE);
+    same(refused(sigtimedwait), 2);
+    assert_false(is_pending(SIGPIPE));
+    /* A system that says so without a signal. */
+    refuse(write, 1, EPIPE);
+    same(fli_desc_write(fd, "x", 1), -EPIPE);
+    assert_false(is_blocked(SIGPIPE));
+    fli_desc_close(fd);
+}
+
+TEST(a_signal_of_a_broken_pipe_that_was_waiting_before_is_left_alone)
+{
+    sigset_t        pipe, before;
+    struct timespec none = { .tv_sec = 0 };
+    int             fd = broken_pipe();
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    ok(__real_pthread_sigmask(SIG_BLOCK, &pipe, &before));
+    ok(raise(SIGPIPE));
+    same(fli_desc_write(fd, "x", 1), -EPIPE);
+    assert_true(is_pending(SIGPIPE));
+    assert_true(is_blocked(SIGPIPE)); /* as the caller had it */
+    same(__real_sigtimedwait(&pipe, NULL, &none), SIGPIPE);
+    ok(__real_pthread_sigmask(SIG_SETMASK, &before, NULL));
+    fli_desc_close(fd);
+}
+
+TEST(bytes_are_written_where_signals_cannot_be_held_back)
+{
+    int  ends[2];
+    char got[4] = "";
+    ok(pipe2(ends, O_CLOEXEC));
+    refuse(pthread_sigmask, 1, EINVAL);
+    same(fli_desc_write(ends[1], "abc", 3), 3);
+    same(refused(pthread_sigmask), 1);
+    same(fli_desc_read(ends[0], got, sizeof got), 3);
+    fli_desc_close(ends[0]);
+    fli_desc_close(ends[1]);
+}
+
+/* ---- files ---- */
+
+static char path[64];
+
+static void write_all(int fd, const char *text)
+{
+    assert_true(fd >= 0);
+    same(fli_desc_write(fd, text, strlen(text)), (int64_t)strlen(text));
+    fli_desc_close(fd);
+}
+
+static void file_is(const char *text)
+{
+    char got[64] = "";
+    int  fd = fli_desc_open(path, FILCH_OPEN_READ);
+    assert_true(fd >= 0);
+    same(fli_desc_read(fd, got, sizeof got - 1), (int64_t)strlen(text));
+    assert_string_equal(got, text);
+    same(fli_desc_write(fd, "x", 1), -EBADF); /* it is for reading */
+    fli_desc_close(fd);
+}
+
+TEST(each_way_to_open_a_file_does_what_it_says)
+{
+    snprintf(path, sizeof path, "/tmp/filch-desc-%d", (int)getpid());
+    (void)unlink(path);
+    int before = open_descriptors();
+    same(fli_desc_open(path, FILCH_OPEN_WRITE), -ENOENT);
+    write_all(fli_desc_open(path, FILCH_OPEN_WRITE | FILCH_OPEN_CREATE), "first");
+    same(fli_desc_open(path, FILCH_OPEN_WRITE | FILCH_OPEN_CREATE | FILCH_OPEN_NEW), -EEXIST);
+    file_is("first");
+    write_all(fli_desc_open(path, FILCH_OPEN_WRITE | FILCH_OPEN_APPEND), " second");
+    file_is("first second");
+    write_all(fli_desc_open(path, FILCH_OPEN_WRITE), "FIRST"); /* over it */
+    file_is("FIRST second");
+    refuse(open, 2, EINTR);
+    write_all(fli_desc_open(path, FILCH_OPEN_WRITE | FILCH_OPEN_EMPTY), "new");
+    same(refused(open), 2);
+    file_is("new");
+    same(open_descriptors(), before);
+    ok(unlink(path));
+}
+
+TEST(positions_count_from_the_beginning_here_and_the_end)
+{
+    char byte;
+    snprintf(path, sizeof path, "/tmp/filch-desc-%d", (int)getpid());
+    int fd = fli_desc_open(path, FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE | FILCH_OPEN_EMPTY);
+    assert_true(fd >= 0);
+    same(fli_desc_write(fd, "0123456789", 10), 10);
+    same(fli_desc_seek(fd, 3, 0), 3);
+    same(fli_desc_seek(fd, 2, 1), 5);
+    same(fli_desc_read(fd, &byte, 1), 1);
+    same(byte, '5');
+    same(fli_desc_seek(fd, -1, 2), 9);
+    same(fli_desc_seek(fd, -1, 0), -EINVAL);
+    fli_desc_close(fd);
+    ok(unlink(path));
+}
+
+/* ---- signals ---- */
+
+TEST(signals_that_are_blocked_are_read)
+{
+    static const int numbers[] = { SIGUSR1, SIGUSR2 }, nonsense[] = { SIGUSR1, 65 };
+    sigset_t         set, mask;
+    int              before = open_descriptors();
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigaddset(&set, SIGUSR2);
+    ok(__real_pthread_sigmask(SIG_BLOCK, &set, &mask));
+    same(fli_desc_signals(nonsense, 2), -EINVAL);
+    refuse(signalfd, 1, EMFILE);
+    same(fli_desc_signals(numbers, 2), -EMFILE);
+    int fd = fli_desc_signals(numbers, 2);
+    assert_true(fd >= 0);
+    same(fli_desc_read_signal(fd), -EAGAIN);
+    ok(raise(SIGUSR2));
+    same(fli_desc_read_signal(fd), SIGUSR2);
+    same(fli_desc_read_signal(fd), -EAGAIN);
+    fli_desc_close(fd);
+    ok(__real_pthread_sigmask(SIG_SETMASK, &mask, NULL));
+    same(open_descriptors(), before);
+}
+
+TEST(what_is_shorter_than_a_signal_is_none)
+{
+    int ends[2];
+    ok(pipe2(ends, O_CLOEXEC));
+    same(fli_desc_write(ends[1], "?", 1), 1);
+    same(fli_desc_read_signal(ends[0]), -EIO);
+    fli_desc_close(ends[0]);
+    fli_desc_close(ends[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(interrupted_reads_and_writes_begin_again),
+        cmocka_unit_test(a_broken_pipe_is_an_error_and_no_signal),
+        cmocka_unit_test(a_signal_of_a_broken_pipe_that_was_waiting_before_is_left_alone),
+        cmocka_unit_test(bytes_are_written_where_signals_cannot_be_held_back),
+        cmocka_unit_test(each_way_to_open_a_file_does_what_it_says),
+        cmocka_unit_test(positions_count_from_the_beginning_here_and_the_end),
+        cmocka_unit_test(signals_that_are_blocked_are_read),
+        cmocka_unit_test(what_is_shorter_than_a_signal_is_none),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

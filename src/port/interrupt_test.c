@@ -1,0 +1,196 @@
+/* interrupt_test.c - a signal to one thread: who is called, who is called as well, and what is there afterwards. */
+#include "port/interrupt.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+
+#include "port/atomic.h"
+#include "port/thread.h"
+#include "support/check.h"
+#include "support/until.h"
+
+static volatile sig_atomic_t calls, plain_calls, full_calls, full_number;
+
+static void on_interrupt(void)
+{
+    calls++;
+    errno = EPIPE; /* a handler may; whoever was interrupted must not notice */
+}
+
+static void on_interrupt_too(void)
+{
+    calls += 100;
+}
+
+static void on_plain(int number)
+{
+    (void)number;
+    plain_calls++;
+}
+
+static void on_full(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    full_calls++;
+    full_number = info->si_signo == number ? number : -1;
+}
+
+static void put_in_place(int flags, void (*plain)(int), void (*full)(int, siginfo_t *, void *))
+{
+    struct sigaction action = { .sa_flags = flags };
+    sigemptyset(&action.sa_mask);
+    if (full != NULL) action.sa_sigaction = full;
+    else action.sa_handler = plain;
+    ok(sigaction(SIGURG, &action, NULL));
+}
+
+static struct sigaction in_place(void)
+{
+    struct sigaction now;
+    ok(sigaction(SIGURG, NULL, &now));
+    return now;
+}
+
+static void begin(void)
+{
+    calls = plain_calls = full_calls = full_number = 0;
+    ok(fli_interrupt_install(0, on_interrupt));
+    fli_interrupt_allow();
+}
+
+/* It comes at once, but for the thread sanitizer, which waits for a call of the system. */
+static void interrupt_me(void)
+{
+    int before = calls;
+    fli_interrupt_send(fli_interrupt_me());
+    until(calls > before);
+}
+
+TEST(a_thread_that_allows_it_is_interrupted_and_keeps_its_errno)
+{
+    put_in_place(0, SIG_DFL, NULL);
+    begin();
+    errno = ENOENT;
+    interrupt_me();
+    same(errno, ENOENT);
+    same(calls, 1);
+    fli_interrupt_remove();
+    assert_true(in_place().sa_handler == SIG_DFL);
+}
+
+/* What was there before is there again, and has been called as it wanted. */
+TEST(whoever_was_there_before_hears_of_it_too)
+{
+    put_in_place(0, on_plain, NULL);
+    begin();
+    interrupt_me();
+    same(calls, 1);
+    same(plain_calls, 1);
+    fli_interrupt_remove();
+    assert_true(in_place().sa_handler == on_plain);
+
+    put_in_place(SA_SIGINFO, NULL, on_full);
+    begin();
+    interrupt_me();
+    same(calls, 1);
+    same(full_calls, 1);
+    same(full_number, SIGURG);
+    fli_interrupt_remove();
+    assert_true(in_place().sa_sigaction == on_full);
+}
+
+TEST(one_that_ignores_the_signal_is_not_called_however_it_says_so)
+{
+    static const int flags[] = { 0, SA_SIGINFO };
+    for (size_t i = 0; i < 2; i++) {
+        put_in_place(flags[i], SIG_IGN, NULL);
+        begin();
+        interrupt_me();
+        same(calls, 1);
+        fli_interrupt_remove();
+        put_in_place(flags[i], SIG_DFL, NULL);
+        begin();
+        interrupt_me();
+        same(calls, 1);
+        fli_interrupt_remove();
+    }
+}
+
+TEST(the_same_again_is_counted_and_another_is_refused)
+{
+    put_in_place(0, on_plain, NULL);
+    begin();
+    ok(fli_interrupt_install(SIGURG, on_interrupt));
+    same(fli_interrupt_install(SIGUSR1, on_interrupt), FILCH_EBUSY);
+    same(fli_interrupt_install(SIGURG, on_interrupt_too), FILCH_EBUSY);
+    fli_interrupt_remove();
+    interrupt_me();
+    same(calls, 1); /* still there */
+    fli_interrupt_remove();
+    assert_true(in_place().sa_handler == on_plain);
+    ok(fli_interrupt_install(SIGURG, on_interrupt_too)); /* and now it can be another */
+    interrupt_me();
+    same(calls, 101);
+    fli_interrupt_remove();
+}
+
+TEST(signals_that_do_not_exist_or_cannot_be_caught_are_refused)
+{
+    same(fli_interrupt_install(-1, on_interrupt), FILCH_ESYS);
+    same(fli_interrupt_install(SIGKILL, on_interrupt), FILCH_ESYS);
+    begin(); /* nothing of it is left */
+    fli_interrupt_remove();
+}
+
+static FLI_ATOMIC(uint64_t) other_id;
+static FLI_ATOMIC(bool) is_enough;
+static FLI_ATOMIC(bool) other_was_called;
+static __thread bool is_other;
+
+static void on_some_thread(void)
+{
+    fli_store_rlx(&other_was_called, is_other);
+    calls++;
+}
+
+static void other(void *unused)
+{
+    (void)unused;
+    is_other = true;
+    fli_interrupt_allow(); /* our threads begin with every signal blocked */
+    fli_store_rel(&other_id, fli_interrupt_me());
+    while (!fli_load_acq(&is_enough)) fli_thread_yield();
+}
+
+TEST(only_the_thread_that_is_meant_is_interrupted)
+{
+    fli_thread thread;
+    calls = 0;
+    put_in_place(0, SIG_DFL, NULL);
+    ok(fli_interrupt_install(0, on_some_thread));
+    ok(fli_thread_start(&thread, "other", other, NULL));
+    until(fli_load_acq(&other_id) != 0);
+    fli_interrupt_send(fli_load_acq(&other_id));
+    until(fli_load_acq(&other_was_called));
+    fli_store_rel(&is_enough, true);
+    fli_thread_join(&thread);
+    same(calls, 1);
+    fli_interrupt_send(fli_load_rlx(&other_id)); /* it has ended: nobody is interrupted */
+    same(calls, 1);
+    fli_interrupt_remove();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_thread_that_allows_it_is_interrupted_and_keeps_its_errno),
+        cmocka_unit_test(whoever_was_there_before_hears_of_it_too),
+        cmocka_unit_test(one_that_ignores_the_signal_is_not_called_however_it_says_so),
+        cmocka_unit_test(the_same_again_is_counted_and_another_is_refused),
+        cmocka_unit_test(signals_that_do_not_exist_or_cannot_be_caught_are_refused),
+        cmocka_unit_test(only_the_thread_that_is_meant_is_interrupted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

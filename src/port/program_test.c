@@ -1,0 +1,255 @@
+/* program_test.c - other programs: started, asked, killed and buried; by a system that refuses one call after the
+ * other, by a program that has no standard descriptors of its own, and by one that buries its children itself. */
+#include "port/program.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filch.h>
+
+#include "support/check.h"
+#include "support/descriptors.h"
+#include "support/instead.h"
+#include "support/until.h"
+
+INSTEAD(int, pipe2, (int ends[2], int flags), (ends, flags))
+INSTEAD(int, waitid, (idtype_t type, id_t id, siginfo_t *info, int how), (type, id, info, how))
+INSTEAD_CODE(posix_spawn_file_actions_init, (posix_spawn_file_actions_t * actions), (actions))
+INSTEAD_CODE(posix_spawn_file_actions_addopen,
+             (posix_spawn_file_actions_t * actions, int fd, const char *path, int how, mode_t mode),
+             (actions, fd, path, how, mode))
+INSTEAD_CODE(posix_spawn_file_actions_adddup2, (posix_spawn_file_actions_t * actions, int from, int to),
+             (actions, from, to))
+INSTEAD_CODE(posix_spawnattr_init, (posix_spawnattr_t * attr), (attr))
+INSTEAD_CODE(posix_spawnattr_setsigmask, (posix_spawnattr_t * attr, const sigset_t *set), (attr, set))
+INSTEAD_CODE(posix_spawnattr_setflags, (posix_spawnattr_t * attr, short flags), (attr, flags))
+#if __GLIBC_PREREQ(2, 34)
+INSTEAD_CODE(posix_spawn_file_actions_addclosefrom_np, (posix_spawn_file_actions_t * actions, int from),
+             (actions, from))
+#endif
+INSTEAD_BEGIN(int, fcntl, (int fd, int what, ...))
+{
+    va_list list;
+    va_start(list, what);
+    int with = va_arg(list, int);
+    va_end(list);
+    return fault_strikes(&fault_of_fcntl) ? -1 : __real_fcntl(fd, what, with);
+}
+INSTEAD_BEGIN(long, syscall, (long number, ...))
+{
+    va_list list;
+    va_start(list, number);
+    long a = va_arg(list, long), b = va_arg(list, long);
+    va_end(list);
+    return fault_strikes(&fault_of_syscall) ? -1 : __real_syscall(number, a, b);
+}
+
+static char *const cat[] = { "cat", NULL }, *const ends_with_3[] = { "sh", "-c", "exit 3", NULL },
+                   *const sleeps[] = { "sleep", "1000", NULL }, *const no_such[] = { "no-such-program-anywhere", NULL };
+
+enum { ALL = FILCH_RUN_INPUT | FILCH_RUN_OUTPUT | FILCH_RUN_ERRORS };
+
+static void close_all(const fli_program *program)
+{
+    const int all[] = { program->fd, program->input, program->output, program->errors };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        if (all[i] >= 0) ok(close(all[i]));
+    }
+}
+
+static int32_t status_of(const fli_program *program)
+{
+    int32_t status = 0;
+    until(fli_program_status(program->pid, &status) != 0);
+    same(fli_program_status(program->pid, &status), 1); /* it can be asked again */
+    return status;
+}
+
+/* What is written to cat comes back. */
+static void cats(const fli_program *program)
+{
+    char    got[8] = "";
+    ssize_t n = -1;
+    same(write(program->input, "meow", 4), 4);
+    until((n = read(program->output, got, sizeof got)) >= 0 || errno != EAGAIN);
+    same(n, 4);
+    assert_string_equal(got, "meow");
+}
+
+TEST(a_program_is_started_asked_and_buried)
+{
+    fli_program program;
+    int32_t     status;
+    int         before = open_descriptors();
+    ok(fli_program_start(cat, ALL, &program));
+    same(fli_program_status(program.pid, &status), 0);
+    cats(&program);
+    close_all(&program);
+    same(status_of(&program), 0);
+    assert_true(fli_program_bury(program.pid, false));
+    same(fli_program_status(program.pid, &status), -ECHILD);
+    ok(fli_program_start(ends_with_3, 0, &program));
+    same(status_of(&program), 3);
+    refuse(waitid, 2, EINTR);
+    same(status_of(&program), 3);
+    same(refused(waitid), 2);
+    refuse(waitid, 2, EINTR);
+    assert_true(fli_program_bury(program.pid, false));
+    same(refused(waitid), 2);
+    close_all(&program);
+    if (is_under_valgrind()) {
+        ok(fli_program_start(no_such, ALL, &program));
+        assert_true(status_of(&program) != 0);
+        assert_true(fli_program_bury(program.pid, false));
+        close_all(&program);
+    } else {
+        same(fli_program_start(no_such, ALL, &program), -ENOENT);
+    }
+    same(open_descriptors(), before);
+}
+
+TEST(one_that_runs_is_killed_before_it_is_buried)
+{
+    fli_program program;
+    ok(fli_program_start(sleeps, 0, &program));
+    same(fli_program_kill(program.pid, 65), -EINVAL);
+    ok(fli_program_kill(program.pid, SIGTERM));
+    same(status_of(&program), -SIGTERM);
+    assert_true(fli_program_bury(program.pid, false));
+    close_all(&program);
+    ok(fli_program_start(sleeps, 0, &program));
+    refuse_after(waitid, 1, 2, EINTR); /* while it waits for the death */
+    assert_true(fli_program_bury(program.pid, true));
+    same(refused(waitid), 2);
+    same(kill((pid_t)program.pid, 0), -1);
+    same(errno, ESRCH);
+    close_all(&program);
+    ok(fli_program_start(sleeps, 0, &program));
+    until(fli_program_bury(program.pid, false)); /* it takes a moment to die */
+    same(kill((pid_t)program.pid, 0), -1);
+    close_all(&program);
+}
+
+TEST(one_that_the_host_has_buried_is_gone_and_that_is_all)
+{
+    fli_program program;
+    int32_t     status;
+    ok(fli_program_start(ends_with_3, 0, &program));
+    same(waitpid((pid_t)program.pid, NULL, 0), program.pid);
+    same(fli_program_status(program.pid, &status), -ECHILD);
+    same(fli_program_kill(program.pid, SIGTERM), -ESRCH);
+    assert_true(fli_program_bury(program.pid, true));
+    close_all(&program);
+    /* In the moment between the kill and the look: a host with SIGCHLD ignored. */
+    ok(fli_program_start(sleeps, 0, &program));
+    refuse_after(waitid, 1, 1, ECHILD);
+    assert_true(fli_program_bury(program.pid, true));
+    same(refused(waitid), 1);
+    assert_true(fli_program_bury(program.pid, true));
+    close_all(&program);
+}
+
+TEST(a_program_can_do_without_a_descriptor_for_its_end)
+{
+    fli_program program;
+    refuse(syscall, 1, ENOSYS); /* older systems have no such thing */
+    ok(fli_program_start(ends_with_3, 0, &program));
+    same(refused(syscall), 1);
+    same(program.fd, -1);
+    same(status_of(&program), 3);
+    assert_true(fli_program_bury(program.pid, false));
+}
+
+/* Refuses each call of `name` in turn, as many as there are, until a program starts. */
+#define SWEEP(name, least)                                        \
+    do {                                                          \
+        int nth = 0;                                              \
+        for (bool struck = true; struck; nth++) {                 \
+            refuse_after(name, nth, 1, ENFILE);                   \
+            int why = fli_program_start(cat, ALL, &program);      \
+            struck = refused(name) > 0;                           \
+            refuse_no_more(name);                                 \
+            same(why, struck ? -ENFILE : 0);                      \
+            if (!struck) {                                        \
+                cats(&program);                                   \
+                close_all(&program);                              \
+                assert_true(fli_program_bury(program.pid, true)); \
+            }                                                     \
+            same(open_descriptors(), before);                     \
+        }                                                         \
+        assert_true(nth > (least));                               \
+    } while (0)
+
+TEST(a_system_that_refuses_any_step_of_the_start_is_told_and_nothing_is_left)
+{
+    fli_program program;
+    int         before = open_descriptors();
+    SWEEP(pipe2, 3);
+    SWEEP(fcntl, 3);
+    SWEEP(posix_spawn_file_actions_init, 1);
+    SWEEP(posix_spawnattr_init, 1);
+    SWEEP(posix_spawnattr_setsigmask, 1);
+    SWEEP(posix_spawnattr_setflags, 1);
+    SWEEP(posix_spawn_file_actions_adddup2, 3);
+#if __GLIBC_PREREQ(2, 34)
+    SWEEP(posix_spawn_file_actions_addclosefrom_np, 1);
+#endif
+    refuse(posix_spawn_file_actions_addopen, 1, ENOMEM);
+    same(fli_program_start(ends_with_3, FILCH_RUN_OUTPUT | FILCH_RUN_MERGE, &program), -ENOMEM);
+    same(open_descriptors(), before);
+}
+
+/* The host has closed what others have at 0, 1 and 2, so its pipes get those numbers. */
+TEST(pipes_work_where_the_host_has_no_standard_descriptors)
+{
+    fli_program program;
+    int         aside[3], why = 0, before = open_descriptors();
+    for (int i = 0; i < 3; i++) {
+        aside[i] = __real_fcntl(i, F_DUPFD_CLOEXEC, 10);
+        (void)close(i);
+    }
+    refuse(syscall, 1, ENOSYS); /* it would get one of the numbers, and may */
+    why = fli_program_start(cat, ALL, &program);
+    bool low = why == 0 && (program.input <= 2 || program.output <= 2 || program.errors <= 2);
+    /* And without a number above: refused in the first and in the second pipe. */
+    fli_program none;
+    refuse(fcntl, 1, EMFILE);
+    int first = fli_program_start(cat, ALL, &none);
+    refuse_after(fcntl, 1, 1, EMFILE);
+    int second = fli_program_start(cat, ALL, &none);
+    refuse_no_more(fcntl);
+    int open_there = 0;
+    for (int i = 0; i < 3; i++) {
+        open_there += __real_fcntl(i, F_GETFD) >= 0;
+        if (aside[i] >= 0) same(dup2(aside[i], i), i);
+        if (aside[i] >= 0) ok(close(aside[i]));
+    }
+    ok(why);
+    assert_false(low);
+    same(first, -EMFILE);
+    same(second, -EMFILE);
+    same(open_there, 0);
+    cats(&program);
+    close_all(&program);
+    assert_true(fli_program_bury(program.pid, true));
+    same(open_descriptors(), before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_program_is_started_asked_and_buried),
+        cmocka_unit_test(one_that_runs_is_killed_before_it_is_buried),
+        cmocka_unit_test(one_that_the_host_has_buried_is_gone_and_that_is_all),
+        cmocka_unit_test(a_program_can_do_without_a_descriptor_for_its_end),
+        cmocka_unit_test(a_system_that_refuses_any_step_of_the_start_is_told_and_nothing_is_left),
+        cmocka_unit_test(pipes_work_where_the_host_has_no_standard_descriptors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

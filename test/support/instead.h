@@ -1,0 +1,73 @@
+/* instead.h - calls of the system that a test can have fail. INSTEAD(type, NAME, parameters, arguments) defines what
+ * the linker puts in place of NAME in that one test program (filch_instead in test/CMakeLists.txt): it goes through to
+ * the real one, until the test says refuse(NAME, ...). Safe from any thread. */
+#ifndef FILCH_TEST_INSTEAD_H
+#define FILCH_TEST_INSTEAD_H
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+typedef struct fault {
+    atomic_int passes; /* so many calls go through first */
+    atomic_int times;  /* then so many fail */
+    atomic_int error;
+    atomic_int struck; /* how many have failed */
+} fault;
+
+/* Takes one from *count, if there is one. */
+static inline bool fault_take(atomic_int *count)
+{
+    int n = atomic_load(count);
+    while (n > 0) {
+        if (atomic_compare_exchange_weak(count, &n, n - 1)) return true;
+    }
+    return false;
+}
+
+/* Does this call fail? Then errno says why. */
+static inline bool fault_strikes(fault *f)
+{
+    if (atomic_load(&f->times) == 0 || fault_take(&f->passes) || !fault_take(&f->times)) return false;
+    atomic_fetch_add(&f->struck, 1);
+    errno = atomic_load(&f->error);
+    return true;
+}
+
+static inline void fault_set(fault *f, int passes, int times, int error)
+{
+    atomic_store(&f->times, 0);
+    atomic_store(&f->struck, 0);
+    atomic_store(&f->passes, passes);
+    atomic_store(&f->error, error);
+    atomic_store(&f->times, times);
+}
+
+/* After `passes` more calls, `times` of them fail with `why`. */
+#define refuse_after(name, passes, count, why) fault_set(&fault_of_##name, (passes), (count), (why))
+#define refuse(name, count, why) refuse_after(name, 0, count, why)
+#define refuse_no_more(name) fault_set(&fault_of_##name, 0, 0, 0)
+/* How many have failed since the last of the three above. */
+#define refused(name) atomic_load(&fault_of_##name.struck)
+
+#define INSTEAD_BEGIN(type, name, parameters) \
+    static fault fault_of_##name;             \
+    type __real_##name parameters;            \
+    type __wrap_##name parameters;            \
+    type __wrap_##name parameters
+
+/* Of those that answer -1 and set errno. */
+#define INSTEAD(type, name, parameters, arguments)                                   \
+    INSTEAD_BEGIN(type, name, parameters)                                            \
+    {                                                                                \
+        return fault_strikes(&fault_of_##name) ? (type)-1 : __real_##name arguments; \
+    }
+
+/* Of those that answer with the error itself. */
+#define INSTEAD_CODE(name, parameters, arguments)                                 \
+    INSTEAD_BEGIN(int, name, parameters)                                          \
+    {                                                                             \
+        return fault_strikes(&fault_of_##name) ? errno : __real_##name arguments; \
+    }
+
+#endif
