@@ -238,6 +238,15 @@ FILCH_API filch_data filch_move(void *bytes, size_t size, filch_free_fn free_fn)
 FILCH_API FILCH_MUST_USE filch_err filch_share(void *bytes, size_t size, filch_free_fn free_fn, void *user,
                                                filch_data *out);
 
+/* The `user` that was given to filch_share together with `free_fn`: so whoever gets a payload can tell his own kind from
+ * bytes that look like it.
+ *
+ * Thread:  any that may read `data`.                            Blocks:  never.
+ * Owns:    lends; what is returned lives as long as `data`.
+ * Errors:  NULL: another kind of payload, another function, or `user` was NULL.
+ */
+FILCH_API void *filch_shared_user(const filch_data *data, filch_free_fn free_fn);
+
 /* Makes a payload that outlives the event or call it came from: shares blocks, copies lent bytes.
  *
  * Thread:  any.                                                 Blocks:  never.

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lua/blob.h"
 #include "lua/libs.h"
 #include "lua/proc.h"
 
@@ -28,9 +29,11 @@ enum {
     PID,
     LIBRARY,
     MEMBER,
+    BLOB_REF,
     REQUEST = 0x10,
     REPLY,
     FAILURE,
+    STRING_REF = FLI_LUA_TAG_BLOB + 1,
     SMALL = 0x40,
     SHORT = 0x80,
     MIDDLE = 0xC0
@@ -48,11 +51,15 @@ void fli_lua_bytes_init(fli_lua_bytes *bytes, size_t max)
     bytes->room = sizeof bytes->first;
     bytes->max = max;
     bytes->by_name = false;
+    bytes->parceled = false;
+    bytes->refs = (fli_lua_refs){ .at = NULL };
 }
 
 void fli_lua_bytes_fini(fli_lua_bytes *bytes)
 {
     if (bytes->at != bytes->first) free(bytes->at);
+    if (bytes->parceled) filch_drop(&bytes->parcel);
+    if (bytes->refs.at != NULL) fli_lua_refs_fini(&bytes->refs);
 }
 
 static bool grow(fli_lua_bytes *bytes, size_t more)
@@ -81,14 +88,42 @@ bool fli_lua_bytes_add(fli_lua_bytes *bytes, const void *from, size_t size)
     return true;
 }
 
-filch_data fli_lua_bytes_data(fli_lua_bytes *bytes)
+/* Bytes and references change hands together. */
+static bool make_parcel(fli_lua_bytes *bytes)
 {
-    return bytes->size < MOVE_SIZE ? filch_bytes(bytes->at, bytes->size) : filch_move(bytes->at, bytes->size, NULL);
+    if (bytes->at == bytes->first) {
+        uint8_t *at = malloc(bytes->size);
+        if (at == NULL) return false;
+        memcpy(at, bytes->first, bytes->size);
+        bytes->at = at;
+    }
+    if (!fli_lua_parcel_make(bytes->at, bytes->size, &bytes->refs, &bytes->parcel)) return false;
+    bytes->at = bytes->first;
+    bytes->parceled = true;
+    return true;
+}
+
+bool fli_lua_bytes_data(fli_lua_bytes *bytes, filch_data *out)
+{
+    if (bytes->refs.count > 0) {
+        if (!make_parcel(bytes)) return false;
+        *out = bytes->parcel;
+        return true;
+    }
+    *out = bytes->size < MOVE_SIZE ? filch_bytes(bytes->at, bytes->size) : filch_move(bytes->at, bytes->size, NULL);
+    return true;
 }
 
 void fli_lua_bytes_sent(fli_lua_bytes *bytes, bool taken)
 {
     if (taken && bytes->size >= MOVE_SIZE) bytes->at = bytes->first;
+}
+
+filch_err fli_lua_bytes_keep(fli_lua_bytes *bytes, const filch_data *data, filch_data *out)
+{
+    filch_err err = filch_keep(data, out);
+    fli_lua_bytes_sent(bytes, err == FILCH_OK);
+    return err;
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------------- */
@@ -192,11 +227,25 @@ static void put_int(fli_lua_bytes *bytes, int64_t value)
     }
 }
 
+/* The number of an attached block. */
+static bool write_ref(const writer *w, unsigned tag, const filch_data *block, const frame *at)
+{
+    uint32_t number;
+    if (!make_room(w->bytes, 5) || !fli_lua_refs_add(&w->bytes->refs, block, &number)) return refuse_size(w, at);
+    put_tag(w->bytes, tag);
+    put(w->bytes, &number, sizeof number);
+    return true;
+}
+
 static bool write_string(const writer *w, int index, const frame *at)
 {
     size_t         size;
     const char    *text = lua_tolstring(w->L, index, &size);
     fli_lua_bytes *bytes = w->bytes;
+    if (size >= FLI_LUA_LONG) {
+        const filch_data *block = fli_lua_long_block(w->L, index);
+        if (block != NULL) return write_ref(w, STRING_REF, block, at);
+    }
     if (size > UINT32_MAX || !make_room(bytes, size + 5)) return refuse_size(w, at);
     if (size < 64) {
         put_tag(bytes, SHORT + (unsigned)size);
@@ -286,9 +335,10 @@ static bool write_table(const writer *w, int index, const frame *up, unsigned de
 
 static bool write_value(const writer *w, int index, const frame *at, unsigned depth)
 {
-    lua_State *L = w->L;
-    filch_pid  pid;
-    char       text[64];
+    lua_State        *L = w->L;
+    const filch_data *blob;
+    filch_pid         pid;
+    char              text[64];
     if (!make_room(w->bytes, 9)) return refuse_size(w, at);
     int type = lua_type(L, index);
     switch (type) {
@@ -307,6 +357,7 @@ static bool write_value(const writer *w, int index, const frame *at, unsigned de
     case LUA_TTABLE: return write_by_name(w, index) || write_table(w, index, at, depth);
     default:
         if (fli_lua_to_pid(L, index, &pid)) return write_pid(w, pid, at);
+        if (type == LUA_TUSERDATA && (blob = fli_lua_to_blob(L, index)) != NULL) return write_ref(w, BLOB_REF, blob, at);
         if (type == LUA_TFUNCTION && write_by_name(w, index)) return true;
         snprintf(text, sizeof text, "a %s cannot be sent", type == LUA_TTHREAD ? "coroutine" : lua_typename(L, type));
         return refuse(w, at, text);
@@ -330,9 +381,10 @@ static bool has_mark(const void *bytes, size_t size)
 bool fli_lua_pack(lua_State *L, int index, const char *root, fli_lua_bytes *bytes, filch_data *out,
                   fli_lua_refusal *why)
 {
-    filch_pid   pid;
-    size_t      size;
-    const char *text;
+    filch_pid         pid;
+    size_t            size;
+    const char       *text;
+    const filch_data *block;
     switch (lua_type(L, index)) {
     case LUA_TNIL: *out = filch_none(); return true;
     case LUA_TNUMBER:
@@ -341,19 +393,25 @@ bool fli_lua_pack(lua_State *L, int index, const char *root, fli_lua_bytes *byte
     case LUA_TSTRING:
         text = lua_tolstring(L, index, &size);
         if (has_mark(text, size)) break;
-        *out = filch_bytes(text, size);
+        block = size >= FLI_LUA_LONG ? fli_lua_long_block(L, index) : NULL;
+        *out = block != NULL ? *block : filch_bytes(text, size);
         return true;
     case LUA_TLIGHTUSERDATA:
     case LUA_TUSERDATA:
-        if (!fli_lua_to_pid(L, index, &pid)) break;
-        *out = filch_of_pid(pid);
+        if (fli_lua_to_pid(L, index, &pid)) {
+            *out = filch_of_pid(pid);
+            return true;
+        }
+        if ((block = fli_lua_to_blob(L, index)) == NULL) break;
+        *out = *block;
         return true;
     default: break;
     }
     put(bytes, fli_lua_mark, FLI_LUA_MARK_SIZE);
     if (!fli_lua_encode(L, index, root, bytes, why)) return false;
-    *out = fli_lua_bytes_data(bytes);
-    return true;
+    if (fli_lua_bytes_data(bytes, out)) return true;
+    snprintf(why->text, sizeof why->text, "%s: there is not enough memory to send it", root);
+    return false;
 }
 
 bool fli_lua_envelope(fli_lua_bytes *bytes, fli_lua_sort sort, uint64_t id)
@@ -425,6 +483,23 @@ static bool read_by_name(lua_State *L, const uint8_t **at, const uint8_t *end, b
     return fli_lua_push_named(L, library, member ? field : NULL);
 }
 
+/* What is attached to the payload that is being read. */
+static bool read_ref(lua_State *L, const uint8_t **at, const uint8_t *end, bool blob)
+{
+    const fli_lua_refs *refs = fli_lua_self(L)->refs;
+    uint32_t            number;
+    if (!take(at, end, &number, sizeof number) || refs == NULL || number >= refs->count) return false;
+    const filch_data *block = &refs->at[number];
+    if (blob) {
+        if (filch_size(block) <= FLI_LUA_MARK_SIZE) return false;
+        fli_lua_push_blob(L, block);
+        return true;
+    }
+    lua_pushlstring(L, filch_raw(block), filch_size(block));
+    fli_lua_long_made(L, block);
+    return true;
+}
+
 static bool read_value(lua_State *L, const uint8_t **at, const uint8_t *end, unsigned depth)
 {
     if (*at == end) return false;
@@ -473,6 +548,8 @@ static bool read_value(lua_State *L, const uint8_t **at, const uint8_t *end, uns
     }
     case LIBRARY: return read_by_name(L, at, end, false);
     case MEMBER: return read_by_name(L, at, end, true);
+    case BLOB_REF: return read_ref(L, at, end, true);
+    case STRING_REF: return read_ref(L, at, end, false);
     default: break;
     }
     return false;
@@ -498,6 +575,16 @@ fli_lua_sort fli_lua_sort_of(const filch_data *data, uint64_t *id)
     return FLI_LUA_REQUEST + (tag - REQUEST);
 }
 
+/* A string out of a payload. A long one is worth remembering where it came from, if its block can be held. */
+static void push_text(lua_State *L, const filch_data *data, size_t size)
+{
+    filch_data kept;
+    lua_pushlstring(L, size > 0 ? filch_raw(data) : "", size);
+    if (size < FLI_LUA_LONG || filch_keep(data, &kept) != FILCH_OK) return;
+    if (filch_raw(&kept) == filch_raw(data)) fli_lua_long_made(L, data);
+    filch_drop(&kept);
+}
+
 static void unpack_bytes(lua_State *L, const filch_data *data)
 {
     const uint8_t *bytes = filch_raw(data);
@@ -505,13 +592,18 @@ static void unpack_bytes(lua_State *L, const filch_data *data)
     if (size > 0 && has_mark(bytes, size)) {
         uint64_t       id;
         const uint8_t *at = bytes + FLI_LUA_MARK_SIZE, *end = bytes + size;
+        if (*at == FLI_LUA_TAG_BLOB) {
+            fli_lua_push_blob(L, data);
+            return;
+        }
+        fli_lua_self(L)->refs = fli_lua_parcel_refs(data);
         if (fli_lua_sort_of(data, &id) != FLI_LUA_VALUE) at += 9;
         if (fli_lua_decode(L, &at, end)) {
             if (at == end) return;
             lua_pop(L, 1);
         }
     }
-    lua_pushlstring(L, size > 0 ? (const char *)bytes : "", size);
+    push_text(L, data, size);
 }
 
 void fli_lua_unpack(lua_State *L, const filch_data *data)

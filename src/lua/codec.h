@@ -9,6 +9,9 @@
  *   0C node64 serial64               a pid
  *   0D n8 name                       a library table of the receiver, by its name      } only among what a spawned
  *   0E n8 name n8 field              a function out of one                             } function takes along
+ *   0F n32                           the n-th block attached (parcel.h): a blob
+ *   13 bytes                         a blob, to the end; only outermost
+ *   14 n32                           the n-th block attached: a string
  *   40..7F  the integers 0..63       80..BF  a string of 0..63 bytes       C0..FF  the integers 64..127
  *
  * A request is 10 id64 value, its reply 11 id64 value, a failed one 12 id64 value; only outermost.
@@ -25,7 +28,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FLI_LUA_DEPTH_MAX = 100, FLI_LUA_MARK_SIZE = 4 };
+#include "lua/parcel.h"
+
+enum { FLI_LUA_DEPTH_MAX = 100, FLI_LUA_MARK_SIZE = 4, FLI_LUA_TAG_BLOB = 0x13 };
 
 extern const uint8_t fli_lua_mark[FLI_LUA_MARK_SIZE];
 
@@ -34,6 +39,9 @@ typedef struct fli_lua_bytes {
     uint8_t *at;
     size_t   size, room, max;
     bool     by_name; /* libraries and their functions may be written by name */
+    bool     parceled;
+    fli_lua_refs refs; /* blocks that the bytes refer to */
+    filch_data   parcel; /* bytes and refs together, when `parceled` */
     uint8_t  first[480];
 } fli_lua_bytes;
 
@@ -46,10 +54,12 @@ void fli_lua_bytes_init(fli_lua_bytes *bytes, size_t max);
 void fli_lua_bytes_fini(fli_lua_bytes *bytes);
 /* False: no memory, or more than max. */
 bool fli_lua_bytes_add(fli_lua_bytes *bytes, const void *from, size_t size);
-/* The bytes as a payload: lent while they are few, moved out of `bytes` when they are many. */
-filch_data fli_lua_bytes_data(fli_lua_bytes *bytes);
+/* The bytes as a payload: lent while they are few, moved out of `bytes` when they are many. False: no memory. */
+bool fli_lua_bytes_data(fli_lua_bytes *bytes, filch_data *out);
 /* After the call that was given the payload: whether it took it. */
 void fli_lua_bytes_sent(fli_lua_bytes *bytes, bool taken);
+/* The payload, made from `bytes`, so that it outlives them. Gives *out one reference. */
+filch_err fli_lua_bytes_keep(fli_lua_bytes *bytes, const filch_data *data, filch_data *out);
 
 /* Appends the value at `index`. Raises no Lua error. `root` is how messages call it: "message". */
 bool fli_lua_encode(lua_State *L, int index, const char *root, fli_lua_bytes *bytes, fli_lua_refusal *why);

@@ -223,8 +223,7 @@ filch_err filch_lua_pack(lua_State *L, int index, filch_data *out, char *text, s
     fli_lua_bytes_init(&bytes, SIZE_MAX / 4);
     filch_err err = FILCH_EINVAL;
     if (fli_lua_pack(L, index, "value", &bytes, &data, &why)) {
-        data = filch_kind_of(&data) == FILCH_KIND_BYTES ? filch_bytes(filch_raw(&data), filch_size(&data)) : data;
-        err = filch_keep(&data, out);
+        err = fli_lua_bytes_keep(&bytes, &data, out);
     } else if (text != NULL && text_size > 0) {
         snprintf(text, text_size, "%s", why.text);
     }

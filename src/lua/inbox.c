@@ -43,7 +43,7 @@ void fli_lua_inbox_take(fli_lua_proc *p)
 static filch_err keep(fli_lua_proc *p, const filch_event *event)
 {
     filch_err err = FILCH_ENOMEM;
-    size_t    size = filch_size(&event->data);
+    size_t    size = fli_lua_parcel_weight(&event->data);
     if (!fli_lua_heap_charge(&p->heap, size)) return err;
     fli_lua_saved *saved = fli_lua_heap_resize(&p->heap, NULL, 0, sizeof *saved);
     if (saved != NULL) err = filch_keep(&event->data, &saved->data);
@@ -83,7 +83,7 @@ void fli_lua_inbox_remove(fli_lua_proc *p, fli_lua_place at)
     *at = saved->next;
     if (saved->next == NULL) p->saved_end = at;
     p->removals++;
-    fli_lua_heap_discharge(&p->heap, filch_size(&saved->data));
+    fli_lua_heap_discharge(&p->heap, fli_lua_parcel_weight(&saved->data));
     filch_drop(&saved->data);
     fli_lua_heap_resize(&p->heap, saved, sizeof *saved, 0);
 }

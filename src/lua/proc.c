@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/prng.h"
+#include "lua/blob.h"
 #include "lua/code.h"
 #include "lua/host.h"
 #include "lua/state.h"
@@ -63,6 +64,7 @@ static bool push_start(lua_State *L, const fli_lua_start *start)
 {
     const uint8_t *at = start->bytes, *end = start->size > 0 ? at + start->size : at;
     int            function = lua_gettop(L);
+    fli_lua_self(L)->refs = start->refs;
     for (int i = 1; start->bytes != NULL && i <= start->code->upvalues; i++) {
         if (i == start->code->env) continue;
         if (!fli_lua_decode(L, &at, end)) return false;
@@ -263,6 +265,7 @@ filch_err fli_lua_step(void *self, const filch_event *events, size_t count, filc
         paused = p->why == FLI_LUA_BY_PAUSE;
     }
     fli_lua_watch_end(p, before);
+    if (p->longs != NULL) fli_lua_long_forget(p);
     if (!over && err == FILCH_OK) err = rest(p);
     p->out = NULL;
     return err;

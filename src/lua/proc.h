@@ -105,6 +105,10 @@ typedef struct fli_lua_proc {
     uint32_t       yields;       /* outstanding */
     filch_data     result;       /* kept, with `exiting` */
     struct fli_lua_known *known; /* functions that it has started */
+    struct fli_lua_blob  *blobs; /* all that it holds */
+    struct fli_lua_long  *longs; /* strings of this step that were put into blocks */
+    bool                  wants_long; /* `longs` would have been of use */
+    const struct fli_lua_refs *refs; /* attached to what is being read */
     uint64_t       seed, random[4];
 } fli_lua_proc;
 
@@ -214,6 +218,7 @@ typedef struct fli_lua_start {
     size_t                 arg_count;
     const uint8_t         *bytes; /* from Lua: the upvalues but that for the globals, then arg_count values */
     size_t                 size;
+    const fli_lua_refs    *refs; /* what the bytes refer to */
     char                  *text; /* where a failed start tells why; may be NULL */
     size_t                 text_size;
 } fli_lua_start;

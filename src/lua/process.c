@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lua/blob.h"
 #include "lua/host.h"
 #include "lua/libs.h"
 #include "lua/proc.h"
@@ -142,6 +143,7 @@ static int process_send(lua_State *L)
     fli_lua_refusal why;
     filch_data      data;
     lua_settop(L, 2);
+    if (p->wants_long) fli_lua_long_prepare(L);
     fli_lua_bytes_init(&bytes, p->heap.max);
     if (!fli_lua_pack(L, 2, "message", &bytes, &data, &why)) {
         fli_lua_bytes_fini(&bytes);
@@ -158,11 +160,13 @@ static filch_err send_envelope(lua_State *L, fli_lua_proc *p, filch_pid to, fli_
                                fli_lua_refusal *why)
 {
     fli_lua_bytes bytes;
+    filch_data    data;
+    if (p->wants_long) fli_lua_long_prepare(L);
     fli_lua_bytes_init(&bytes, p->heap.max);
     filch_err err = FILCH_EINVAL;
     why->text[0] = '\0';
     if (fli_lua_envelope(&bytes, sort, id) && fli_lua_encode(L, index, "message", &bytes, why)) {
-        err = filch_send(p->sched, to, fli_lua_bytes_data(&bytes));
+        err = fli_lua_bytes_data(&bytes, &data) ? filch_send(p->sched, to, data) : FILCH_ENOMEM;
         fli_lua_bytes_sent(&bytes, err == FILCH_OK);
     }
     fli_lua_bytes_fini(&bytes);
@@ -459,9 +463,7 @@ static int process_exit(lua_State *L)
     bool sendable = fli_lua_pack(L, 1, "result", &bytes, &data, &why);
     if (sendable) {
         filch_drop(&p->result);
-        bool lent = filch_kind_of(&data) == FILCH_KIND_BYTES;
-        if (lent) data = filch_bytes(filch_raw(&data), filch_size(&data));
-        p->exiting = filch_keep(&data, &p->result) == FILCH_OK;
+        p->exiting = fli_lua_bytes_keep(&bytes, &data, &p->result) == FILCH_OK;
     }
     fli_lua_bytes_fini(&bytes);
     if (!sendable) return luaL_error(L, "%s", why.text);

@@ -154,6 +154,7 @@ filch_err fli_lua_plan_start(lua_State *L, fli_lua_proc *p, const fli_lua_plan *
     }
     start->bytes = bytes->at;
     start->size = bytes->size;
+    start->refs = &bytes->refs;
     start->arg_count = (size_t)(plan->last - plan->target);
     return err;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lua/blob.h"
 #include "lua/code.h"
 #include "lua/host.h"
 #include "lua/libs.h"
@@ -178,6 +179,7 @@ static fli_lua_proc *state_in(struct filch_lua *lua, void *chunk, size_t size, s
 
 void fli_lua_state_free(struct filch_lua *lua, fli_lua_proc *p)
 {
+    fli_lua_blocks_drop(p);
     fli_lua_heap_fini(&p->heap);
     if (p->chunk == FLI_LUA_CHUNK) fli_lua_chunk_give(lua, p);
     else free(p);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lua/blob.h"
 #include "lua/host.h"
 #include "lua/libs.h"
 #include "lua/proc.h"
@@ -155,13 +156,14 @@ static int stream_read_until(lua_State *L)
     return await(L, p, tag, filch_yield_read_until(p->out, tag, stream, delimiter, size, limit, timeout), VALUE);
 }
 
-/* stream:write(text [, timeout]) -> its size */
+/* stream:write(text or blob [, timeout]) -> its size */
 static int stream_write(lua_State *L)
 {
-    filch_stream  stream = check_stream(L);
-    size_t        size;
-    const char   *text = luaL_checklstring(L, 2, &size);
-    uint64_t      timeout = timeout_at(L, 3), tag;
+    filch_stream      stream = check_stream(L);
+    size_t            size;
+    const filch_data *blob = fli_lua_to_blob(L, 2);
+    const char       *text = blob != NULL ? fli_lua_blob_bytes(blob, &size) : luaL_checklstring(L, 2, &size);
+    uint64_t          timeout = timeout_at(L, 3), tag;
     fli_lua_proc *p = begin(L, &tag);
     return await(L, p, tag, filch_yield_write(p->out, tag, stream, filch_bytes(text, size), timeout), VALUE);
 }

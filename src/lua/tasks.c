@@ -220,11 +220,12 @@ bool fli_lua_exited(fli_lua_proc *p, uint64_t tag, const filch_event *event)
     if (task == NULL) return false;
     if (!task->asks) return fli_lua_answer(p, tag, &event->data, event->error, false);
     fli_lua_bytes bytes;
+    filch_data    data;
     uint8_t       head = (uint8_t)(0x80 + sizeof words - 1);
     fli_lua_bytes_init(&bytes, sizeof bytes.first);
     bool sent = fli_lua_envelope(&bytes, FLI_LUA_FAILURE, tag) && fli_lua_bytes_add(&bytes, &head, 1) &&
-                fli_lua_bytes_add(&bytes, words, sizeof words - 1) &&
-                filch_send(p->sched, p->self, fli_lua_bytes_data(&bytes)) == FILCH_OK;
+                fli_lua_bytes_add(&bytes, words, sizeof words - 1) && fli_lua_bytes_data(&bytes, &data) &&
+                filch_send(p->sched, p->self, data) == FILCH_OK;
     fli_lua_bytes_fini(&bytes);
     return sent || fli_lua_answer(p, tag, &event->data, FILCH_EDEAD, false);
 }

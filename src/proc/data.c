@@ -276,6 +276,13 @@ filch_err filch_share(void *bytes, size_t size, filch_free_fn free_fn, void *use
     return adopt(&mem, bytes, size, free_fn, user, out);
 }
 
+void *filch_shared_user(const filch_data *data, filch_free_fn free_fn)
+{
+    if (data == NULL || free_fn == NULL || data->form != FLI_FORM_BLOCK || !fli_data_is_sound(data)) return NULL;
+    const block *b = data->as.ref.block;
+    return b->free_fn == free_fn ? b->user : NULL;
+}
+
 filch_err filch_keep(const filch_data *data, filch_data *out)
 {
     if (data == NULL || out == NULL) return FILCH_EINVAL;

@@ -93,6 +93,8 @@ TEST(null_is_refused_by_every_function_that_needs_an_object)
     REFUSED(filch_complete(receiver, 0, data, FILCH_OK), FILCH_EINVAL);
     REFUSED(filch_share(NULL, 0, NULL, NULL, &out), FILCH_EINVAL);
     REFUSED(filch_share(&data, 1, NULL, NULL, NULL), FILCH_EINVAL);
+    assert_null(filch_shared_user(NULL, NULL));
+    assert_null(filch_shared_user(&data, NULL));
     REFUSED(filch_keep(NULL, &out), FILCH_EINVAL);
     REFUSED(filch_keep(&data, NULL), FILCH_EINVAL);
     same(filch_as_int(&out), 2);

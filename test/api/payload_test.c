@@ -305,6 +305,8 @@ TEST(a_shared_block_reaches_many_without_a_copy_and_is_freed_with_the_last)
     memset(s, 0, sizeof s);
     memset(a, 0, sizeof a);
     ok(filch_share(bytes, 100, free_shared, &paper, &data));
+    assert_ptr_equal(filch_shared_user(&data, free_shared), &paper);
+    assert_null(filch_shared_user(&data, free_moved));
     world_begin(&w, FILCH_NO_WORKERS);
     for (size_t i = 0; i < COUNT_OF(a); i++) {
         a[i].user = &s[i];
@@ -320,6 +322,7 @@ TEST(a_shared_block_reaches_many_without_a_copy_and_is_freed_with_the_last)
         same(s[i].count, 2);
         assert_ptr_equal(s[i].raw[0], bytes);
         assert_ptr_equal(filch_raw(&s[i].kept[1]), bytes);
+        assert_ptr_equal(filch_shared_user(&s[i].kept[1], free_shared), &paper); /* known wherever it goes */
         actor_stop(&a[i]);
         same(fli_load_rlx(&paper.freed), 0);
         if (i + 1 < COUNT_OF(a)) shelf_clear(&s[i]);

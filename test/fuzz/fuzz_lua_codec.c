@@ -1,9 +1,10 @@
 /* fuzz_lua_codec.c - any bytes as a message for a Lua process. Reading them is safe, whatever they are; what can be
- * read is written again as bytes that read as the same value. */
+ * read is written again as bytes that read as the same value. Blocks are attached, so that numbers of them mean something. */
 #include <lauxlib.h>
 #include <lua.h>
 
 #include "fuzz/bytes.h"
+#include "lua/blob.h"
 #include "lua/codec.h"
 #include "lua/host.h"
 #include "lua/proc.h"
@@ -54,6 +55,7 @@ static bool is_same(lua_State *L, int a, int b)
     switch (lua_type(L, a)) {
     case LUA_TTABLE: return is_same_table(L, a, b);
     case LUA_TUSERDATA:
+        if (fli_lua_to_blob(L, a) != NULL) return fli_lua_to_blob(L, b) != NULL && lua_compare(L, a, b, LUA_OPEQ);
         if (!fli_lua_to_pid(L, a, &one) || !fli_lua_to_pid(L, b, &other)) return false;
         return one.node == other.node && one.serial == other.serial;
     case LUA_TNUMBER: {
@@ -64,6 +66,35 @@ static bool is_same(lua_State *L, int a, int b)
     }
 }
 
+/* What the bytes may refer to: a blob, a text, and one that is too short to be a blob. */
+static fli_lua_refs attached(void)
+{
+    static const char *const blocks[] = { "\xF1\x1C\x4C\x01\x13 the bytes of a blob", "the bytes of a text", "x" };
+    fli_lua_refs             refs = { .at = NULL };
+    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
+        filch_data block;
+        uint32_t   number;
+        MUST(filch_share(strdup(blocks[i]), strlen(blocks[i]), NULL, NULL, &block) == FILCH_OK, "no memory");
+        MUST(fli_lua_refs_add(&refs, &block, &number) && number == i, "not added");
+        filch_drop(&block);
+    }
+    return refs;
+}
+
+/* The same bytes with the blocks, as a payload. */
+static void unpack_parcel(lua_State *L, const fuzz_bytes *in)
+{
+    fli_lua_refs refs = attached();
+    filch_data   parcel;
+    uint8_t     *bytes = malloc(in->left + 1);
+    memcpy(bytes, in->at, in->left);
+    MUST(fli_lua_parcel_make(bytes, in->left, &refs, &parcel), "no parcel");
+    MUST(fli_lua_parcel_weight(&parcel) >= in->left, "lighter than its bytes");
+    *(filch_data *)lua_touserdata(L, lua_upvalueindex(1)) = parcel; /* dropped whatever happens */
+    fli_lua_unpack(L, &parcel);
+    lua_pop(L, 1);
+}
+
 /* Reads and writes what is at 1, as bytes; leaves the bytes of the first writing. */
 static int there_and_back(lua_State *L)
 {
@@ -71,8 +102,10 @@ static int there_and_back(lua_State *L)
     filch_data        message = filch_bytes(in->at, in->left);
     uint64_t          id;
     (void)fli_lua_sort_of(&message, &id);
+    unpack_parcel(L, in);
     fli_lua_unpack(L, &message);
     const uint8_t *at = in->at, *end = at + in->left;
+    fli_lua_self(L)->refs = fli_lua_parcel_refs(lua_touserdata(L, lua_upvalueindex(1)));
     if (!fli_lua_decode(L, &at, end)) {
         MUST(lua_gettop(L) == 2, "something was left on the stack");
         return 0;
@@ -87,6 +120,7 @@ static int there_and_back(lua_State *L)
     MUST(wrote || why.text[0] != '\0', "refused without a word");
     if (wrote) {
         at = first.at;
+        fli_lua_self(L)->refs = &first.refs;
         MUST(fli_lua_decode(L, &at, first.at + first.size), "what was written cannot be read");
         MUST(at == first.at + first.size, "not all of what was written was read");
         MUST(fli_lua_encode(L, 4, "value", &second, &why), "what was read cannot be written");
@@ -103,10 +137,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *at, size_t size)
 {
     fuzz_bytes    in = { at, size };
     fli_lua_proc *p = open_state();
-    lua_pushcfunction(p->L, there_and_back);
+    filch_data    parcel = filch_none();
+    lua_pushlightuserdata(p->L, &parcel);
+    lua_pushcclosure(p->L, there_and_back, 1);
     lua_pushlightuserdata(p->L, &in);
     int status = lua_pcall(p->L, 1, 0, 0);
     MUST(status == LUA_OK || status == LUA_ERRMEM, "an error that is not about memory");
     fli_lua_state_free(lua, p);
+    filch_drop(&parcel);
     return 0;
 }

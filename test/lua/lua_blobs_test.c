@@ -1,0 +1,174 @@
+/* lua_blobs_test.c - bytes that many processes hold are there once: blobs, and long strings where they are sent on. */
+#include <lauxlib.h>
+#include <lua.h>
+
+#include "lua/world.h"
+
+static world w;
+
+/* where(value): the address of the bytes that would be sent for it. */
+static int where(lua_State *L)
+{
+    filch_data data;
+    char       why[128];
+    if (filch_lua_pack(L, 1, &data, why, sizeof why) != FILCH_OK) return luaL_error(L, "%s", why);
+    lua_pushinteger(L, (lua_Integer)(intptr_t)filch_raw(&data));
+    filch_drop(&data);
+    return 1;
+}
+
+static void add_where(lua_State *L, void *user)
+{
+    (void)user;
+    lua_pushcfunction(L, where);
+    lua_setfield(L, -2, "where");
+}
+
+static int open_world(void **state)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    (void)state;
+    options.open = add_where;
+    options.memory_max = 8 << 20;
+    world_open(&w, 2, &options);
+    return 0;
+}
+
+static int close_world(void **state)
+{
+    (void)state;
+    world_close(&w);
+    return 0;
+}
+
+TEST(a_blob_reads_as_the_text_it_was_made_of)
+{
+    world_passes(&w, "local text = ('0123456789'):rep(10000)\n"
+                     "local b = blob.new(text)\n"
+                     "assert(#b == #text and b:len() == #text and tostring(b) == text)\n"
+                     "for _, at in ipairs { { 1, 10 }, { -5 }, { 0, 3 }, { 99999, 200000 }, { 5, 4 }, { -200000, 2 }, { 7, -99990 },\n"
+                     "    { math.mininteger, math.maxinteger }, { 2, -200000 } } do\n"
+                     "  assert(b:sub(at[1], at[2]) == text:sub(at[1], at[2] or -1), at[1])\n"
+                     "end\n"
+                     "assert(b == blob.new(text) and b ~= blob.new('other') and b ~= text)\n"
+                     "assert(blob.is(b) and not blob.is(text) and not blob.is(nil))\n"
+                     "assert(#blob.new('') == 0 and tostring(blob.new('')) == '')\n"
+                     "assert(not pcall(blob.new, {}) and not pcall(blob.new) and not pcall(b.sub, 'x', 1))\n"
+                     "assert(getmetatable(b) == false)\n"
+                     "assert(select(2, pcall(setmetatable, b, {})):find('table expected', 1, true))\n");
+}
+
+/* Every way a value can take to another process. */
+static const char ways[] =
+    "local me, text = process.self(), ('x'):rep(100000)\n"
+    "local b = blob.new(text)\n"
+    "local at = where(b)\n"
+    "local function check(value, way) assert(blob.is(value) and value == b and where(value) == at, way) end\n"
+    "process.send(me, b) check(process.receive(), 'alone')\n"
+    "process.send(me, { 1, { body = b, again = b } })\n"
+    "local m = process.receive() check(m[2].body, 'inside') check(m[2].again, 'twice')\n"
+    "local echo = process.spawn(function() while true do\n"
+    "  local m, from = process.receive()\n"
+    "  if blob.is(m.ask) then process.reply(from, { m.ask, where(m.ask) }) end\n"
+    "end end)\n"
+    "local got = process.request(echo, { ask = b })\n"
+    "check(got[1], 'reply') assert(got[2] == at, 'request')\n"
+    "check(process.exec(function(arg) assert(where(arg) == where(b)) return arg end, b), 'argument, upvalue, result')\n"
+    "check(process.exec(function(arg) process.exit({ arg }) end, b)[1], 'exit')\n"
+    "process.join('g') process.broadcast('g', { b }) check(process.receive()[1], 'broadcast')\n"
+    "local pid = process.spawn_monitored(function() return b end)\n"
+    "check(process.receive({ event = 'exit', pid = pid }).result, 'notice')\n"
+    "process.send(me, { later = b }) process.send(me, 'now')\n"
+    "assert(process.receive(function(m) return m == 'now' end))\n"
+    "time.sleep('1ms')\n"
+    "check(process.receive().later, 'kept')\n"
+    "process.terminate(echo)\n";
+
+TEST(a_blob_is_shared_by_all_who_hold_it)
+{
+    world_passes(&w, ways);
+}
+
+TEST(a_long_string_sent_to_many_is_copied_once)
+{
+    world_passes(&w, "local me, text = process.self(), ('y'):rep(50000)\n"
+                     "local readers = {}\n"
+                     "for i = 1, 4 do readers[i] = process.spawn(function()\n"
+                     "  local m = process.receive()\n"
+                     "  if type(m) == 'table' then m = m.body end\n"
+                     "  process.send(me, { where(m), m == ('y'):rep(50000) })\n"
+                     "end) end\n"
+                     "process.send(me, { text }) process.receive()\n"
+                     "for i = 1, 4 do process.send(readers[i], i % 2 == 0 and text or { body = text }) end\n"
+                     "local at = where(text)\n"
+                     "for i = 1, 4 do local m = process.receive() assert(m[2] and m[1] == at, i) end\n"
+                     "time.sleep('1ms')\n"
+                     "assert(where(text) ~= nil)\n");
+}
+
+TEST(a_long_string_that_is_passed_on_stays_where_it_is)
+{
+    world_passes(&w, "local me = process.self()\n"
+                     "local last = process.spawn(function() local m, from = process.receive() process.send(me, where(m.text)) end)\n"
+                     "local middle = process.spawn(function()\n"
+                     "  local m = process.receive() process.send(last, { text = m }) process.send(me, where(m)) end)\n"
+                     "process.send(middle, ('z'):rep(1000000))\n"
+                     "assert(process.receive() == process.receive())\n");
+}
+
+TEST(each_holder_is_charged_for_all_of_it)
+{
+    world_passes(&w, "local before = collectgarbage('count')\n"
+                     "local b = blob.new(('x'):rep(1 << 20)) collectgarbage()\n"
+                     "assert(collectgarbage('count') - before > 1000)\n"
+                     "b = nil collectgarbage()\n"
+                     "assert(collectgarbage('count') - before < 100)\n"
+                     "local big = blob.new(('x'):rep(2 << 20))\n"
+                     "local hold = process.spawn { function() local kept = {}\n"
+                     "  for i = 1, 2 do kept[i] = process.receive() end process.receive() end, memory = '4MB', monitor = true }\n"
+                     "process.send(hold, big) process.send(hold, { big })\n"
+                     "assert(process.receive({ event = 'exit', pid = hold }).error:find('not enough memory'))\n");
+}
+
+TEST(a_process_that_holds_too_many_ends_and_garbage_does_not_count)
+{
+    world_run(&w, "local kept = {} for i = 1, 100 do kept[i] = blob.new(('x'):rep(1 << 20)) end");
+    same(w.error, FILCH_LUA_EMEMORY);
+    world_passes(&w, "local text = ('x'):rep(1 << 20) for i = 1, 200 do local b = blob.new(text) end");
+    world_passes(&w, "local me, b = process.self(), blob.new(('x'):rep(1 << 20))\n"
+                     "for i = 1, 200 do process.send(me, { b }) process.receive() end");
+    /* Kept messages are charged with what they refer to. */
+    world_run(&w, "local me, b = process.self(), blob.new(('x'):rep(1 << 20))\n"
+                  "for i = 1, 20 do process.send(me, { b, i }) end\n"
+                  "process.receive(function() return false end, '1s')");
+    same(w.error, FILCH_LUA_EMEMORY);
+}
+
+TEST(what_nobody_reads_is_given_back)
+{
+    world_passes(&w, "local b = blob.new(('x'):rep(100000))\n"
+                     "local text = ('y'):rep(100000)\n"
+                     "local deaf = process.spawn { function() time.sleep('1h') end, mailbox = 5 }\n"
+                     "for i = 1, 10 do process.send(deaf, { b, text }) process.send(deaf, b) process.send(deaf, text) end\n"
+                     "process.terminate(deaf)\n"
+                     "assert(process.send(deaf, { b }) == nil)\n"
+                     "assert(not pcall(process.send, deaf, { b, print }))\n"
+                     "assert(not pcall(process.spawn, function() return b end, print))\n"
+                     "for i = 1, 3 do process.spawn(function() local mine = b error('with a blob') end) end\n");
+    until(world_alive(&w) == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define T(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+        T(a_blob_reads_as_the_text_it_was_made_of),
+        T(a_blob_is_shared_by_all_who_hold_it),
+        T(a_long_string_sent_to_many_is_copied_once),
+        T(a_long_string_that_is_passed_on_stays_where_it_is),
+        T(each_holder_is_charged_for_all_of_it),
+        T(a_process_that_holds_too_many_ends_and_garbage_does_not_count),
+        T(what_nobody_reads_is_given_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
