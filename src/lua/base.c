@@ -6,6 +6,7 @@
 #include <lauxlib.h>
 #include <string.h>
 
+#include "lua/checks.h"
 #include "lua/code.h"
 #include "lua/host.h"
 #include "lua/libs.h"
@@ -20,11 +21,11 @@ static int base_print(lua_State *L)
     luaL_Buffer   line;
     luaL_buffinit(L, &line);
     for (int i = 1; i <= n; i++) {
-        if (i > 1) luaL_addchar(&line, '\t');
+        if (i > 1) fli_lua_add_char(&line, '\t');
         luaL_tolstring(L, i, NULL);
         luaL_addvalue(&line);
     }
-    luaL_addchar(&line, '\n');
+    fli_lua_add_char(&line, '\n');
     luaL_pushresult(&line);
     size_t      size;
     const char *text = lua_tolstring(L, -1, &size);
@@ -91,7 +92,7 @@ static int base_setmetatable(lua_State *L)
 {
     int type = lua_type(L, 2);
     luaL_checktype(L, 1, LUA_TTABLE);
-    luaL_argexpected(L, type == LUA_TNIL || type == LUA_TTABLE, 2, "nil or table");
+    fli_lua_expect(L, type == LUA_TNIL || type == LUA_TTABLE, 2, "nil or table");
     if (luaL_getmetafield(L, 1, "__metatable") != LUA_TNIL) {
         return luaL_error(L, "cannot change a protected metatable");
     }
@@ -133,13 +134,14 @@ static int base_load(lua_State *L)
 {
     const char *mode = luaL_optstring(L, 3, "t");
     bool        has_env = !lua_isnone(L, 4);
-    const char *name = luaL_optstring(L, 2, lua_type(L, 1) == LUA_TSTRING ? lua_tostring(L, 1) : "=(load)");
+    const char *given = lua_tostring(L, 1); /* a number too */
+    const char *name = luaL_optstring(L, 2, given != NULL ? given : "=(load)");
     if (strchr(mode, 't') == NULL) {
         lua_pushnil(L);
         lua_pushliteral(L, "only text can be loaded");
         return 2;
     }
-    if (lua_type(L, 1) == LUA_TSTRING) {
+    if (given != NULL) {
         lua_pushvalue(L, 1);
     } else {
         luaL_checktype(L, 1, LUA_TFUNCTION);

@@ -173,7 +173,7 @@ static void write_key(lua_State *L, int key, char *text, size_t room)
 
 static void write_path(lua_State *L, const frame *at, char *text, size_t room)
 {
-    if (at == NULL || room < 2) return;
+    if (at == NULL) return;
     write_path(L, at->up, text, room);
     size_t used = strlen(text);
     write_key(L, at->key, text + used, room - used);
@@ -307,8 +307,8 @@ static bool write_counts(const writer *w, size_t start, size_t values, size_t pa
     return true;
 }
 
-/* In one pass: the keys 1, 2, ... come first and in order when they are in the array part. As soon as another one
- * comes, the rest are pairs. */
+/* Room for 9 bytes was made. In one pass: the keys 1, 2, ... come first and in order when they are in the array part. As
+ * soon as another one comes, the rest are pairs. */
 static bool write_table(const writer *w, int index, const frame *up, unsigned depth)
 {
     lua_State  *L = w->L;
@@ -317,7 +317,7 @@ static bool write_table(const writer *w, int index, const frame *up, unsigned de
         if (at->table == table) return refuse(w, up, "the table contains itself and cannot be sent");
     }
     if (depth >= FLI_LUA_DEPTH_MAX) return refuse(w, up, "nested too deep to be sent");
-    if (!lua_checkstack(L, 4) || !make_room(w->bytes, 3)) return refuse_size(w, up);
+    if (!lua_checkstack(L, 4)) return refuse_size(w, up);
     size_t start = w->bytes->size, values = 0, pairs = 0;
     w->bytes->size += 3;
     lua_pushnil(L);

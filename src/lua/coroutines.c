@@ -7,6 +7,7 @@
 #include <lauxlib.h>
 #include <string.h>
 
+#include "lua/checks.h"
 #include "lua/libs.h"
 #include "lua/proc.h"
 
@@ -36,7 +37,7 @@ static int resume(lua_State *L, lua_State *co, int nargs, lua_KContext ctx, lua_
     return -1;
 }
 
-static bool can_resume(lua_State *L, lua_State *co, const char **why)
+static bool can_resume(lua_State *L, lua_State *co, int nargs, const char **why)
 {
     lua_Debug frame;
     *why = NULL;
@@ -44,40 +45,40 @@ static bool can_resume(lua_State *L, lua_State *co, const char **why)
     else if (lua_status(co) == LUA_OK && lua_getstack(co, 0, &frame)) *why = "cannot resume non-suspended coroutine";
     else if (lua_status(co) == LUA_OK && lua_gettop(co) == 0) *why = "cannot resume dead coroutine";
     else if (lua_status(co) != LUA_OK && lua_status(co) != LUA_YIELD) *why = "cannot resume dead coroutine";
+    else if (!lua_checkstack(co, nargs)) *why = "too many arguments to resume";
     return *why == NULL;
 }
 
-/* Moves `results` from co's stack to L's. */
-static int move_results(lua_State *L, lua_State *co, int results)
+/* Room on L's stack for `results` of co's and one value more. False: they are taken off, and *why says so. */
+static bool has_room(lua_State *L, lua_State *co, int results, const char **why)
 {
-    if (!lua_checkstack(L, results + 1)) {
-        lua_pop(co, results);
-        return luaL_error(L, "too many results to resume");
-    }
-    lua_xmove(co, L, results);
-    return results;
-}
-
-static int pass_args(lua_State *L, lua_State *co, int nargs)
-{
-    if (!lua_checkstack(co, nargs)) return luaL_error(L, "too many arguments to resume");
-    lua_xmove(L, co, nargs);
-    return nargs;
+    if (lua_checkstack(L, results + 1)) return true;
+    lua_pop(co, results);
+    *why = "too many results to resume";
+    return false;
 }
 
 /* ---- resume ------------------------------------------------------------------------------------------------- */
 
 static int go_on_resume(lua_State *L, int status, lua_KContext ctx);
 
+static int refuse(lua_State *L, const char *why)
+{
+    lua_pushboolean(L, 0);
+    lua_pushstring(L, why);
+    return 2;
+}
+
 static int run_resume(lua_State *L, lua_State *co, int nargs)
 {
-    int results = resume(L, co, nargs, 0, go_on_resume);
-    lua_pushboolean(L, results >= 0);
-    if (results < 0) {
-        lua_xmove(co, L, 1);
-        return 2;
-    }
-    return 1 + move_results(L, co, results);
+    const char *why;
+    int         results = resume(L, co, nargs, 0, go_on_resume);
+    bool        fine = results >= 0;
+    if (!fine) results = 1; /* the error */
+    if (!has_room(L, co, results, &why)) return refuse(L, why);
+    lua_pushboolean(L, fine);
+    lua_xmove(co, L, results);
+    return 1 + results;
 }
 
 static int go_on_resume(lua_State *L, int status, lua_KContext ctx)
@@ -92,7 +93,7 @@ static int go_on_resume(lua_State *L, int status, lua_KContext ctx)
 static lua_State *check_thread(lua_State *L)
 {
     lua_State *co = lua_tothread(L, 1);
-    luaL_argexpected(L, co, 1, "coroutine");
+    fli_lua_expect(L, co != NULL, 1, "coroutine");
     return co;
 }
 
@@ -100,12 +101,10 @@ static int coroutine_resume(lua_State *L)
 {
     lua_State  *co = check_thread(L);
     const char *why;
-    if (!can_resume(L, co, &why)) {
-        lua_pushboolean(L, 0);
-        lua_pushstring(L, why);
-        return 2;
-    }
-    return run_resume(L, co, pass_args(L, co, lua_gettop(L) - 1));
+    int         nargs = lua_gettop(L) - 1;
+    if (!can_resume(L, co, nargs, &why)) return refuse(L, why);
+    lua_xmove(L, co, nargs);
+    return run_resume(L, co, nargs);
 }
 
 /* ---- wrap --------------------------------------------------------------------------------------------------- */
@@ -114,8 +113,13 @@ static int go_on_wrap(lua_State *L, int status, lua_KContext ctx);
 
 static int run_wrap(lua_State *L, lua_State *co, int nargs)
 {
-    int results = resume(L, co, nargs, 0, go_on_wrap);
-    if (results >= 0) return move_results(L, co, results);
+    const char *why;
+    int         results = resume(L, co, nargs, 0, go_on_wrap);
+    if (results >= 0) {
+        if (!has_room(L, co, results, &why)) return luaL_error(L, "%s", why);
+        lua_xmove(co, L, results);
+        return results;
+    }
     (void)lua_resetthread(co); /* closes its variables; leaves the error, or that of closing */
     lua_xmove(co, L, 1);
     if (lua_type(L, -1) == LUA_TSTRING) {
@@ -139,8 +143,10 @@ static int call_wrapped(lua_State *L)
 {
     lua_State  *co = lua_tothread(L, lua_upvalueindex(1));
     const char *why;
-    if (!can_resume(L, co, &why)) return luaL_error(L, "%s", why);
-    return run_wrap(L, co, pass_args(L, co, lua_gettop(L)));
+    int         nargs = lua_gettop(L);
+    if (!can_resume(L, co, nargs, &why)) return luaL_error(L, "%s", why);
+    lua_xmove(L, co, nargs);
+    return run_wrap(L, co, nargs);
 }
 
 static int coroutine_wrap(lua_State *L)

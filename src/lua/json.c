@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lua/checks.h"
 #include "lua/codec.h"
 #include "lua/libs.h"
 #include "lua/proc.h"
@@ -25,27 +26,27 @@ static void encode(lua_State *L, int index, int depth);
 static void encode_string(luaL_Buffer *out, const char *text, size_t size)
 {
     static const char hex[] = "0123456789abcdef";
-    luaL_addchar(out, '"');
+    fli_lua_add_char(out, '"');
     for (size_t i = 0; i < size; i++) {
         unsigned char c = (unsigned char)text[i];
         const char   *plain = strchr("\"\\", c), *escapes = "b\bn\nf\fr\rt\t";
         char          letter = 0;
         for (const char *e = escapes; *e != '\0' && letter == 0; e += 2) letter = (unsigned char)e[1] == c ? e[0] : 0;
         if (c != 0 && plain != NULL) {
-            luaL_addchar(out, '\\');
-            luaL_addchar(out, (char)c);
+            fli_lua_add_char(out, '\\');
+            fli_lua_add_char(out, (char)c);
         } else if (letter != 0) {
-            luaL_addchar(out, '\\');
-            luaL_addchar(out, letter);
+            fli_lua_add_char(out, '\\');
+            fli_lua_add_char(out, letter);
         } else if (c < 0x20 || c == 0x7F) {
             luaL_addlstring(out, "\\u00", 4);
-            luaL_addchar(out, hex[c >> 4]);
-            luaL_addchar(out, hex[c & 15]);
+            fli_lua_add_char(out, hex[c >> 4]);
+            fli_lua_add_char(out, hex[c & 15]);
         } else {
-            luaL_addchar(out, (char)c);
+            fli_lua_add_char(out, (char)c);
         }
     }
-    luaL_addchar(out, '"');
+    fli_lua_add_char(out, '"');
 }
 
 static void encode_number(lua_State *L, luaL_Buffer *out, int index)
@@ -56,11 +57,8 @@ static void encode_number(lua_State *L, luaL_Buffer *out, int index)
     } else {
         double number = lua_tonumber(L, index);
         if (!isfinite(number)) luaL_error(L, "json.encode: a number that is not finite has no JSON");
-        snprintf(text, sizeof text, "%.17g", number);
-        double shorter = 0;
-        char   brief[48];
-        snprintf(brief, sizeof brief, "%.15g", number);
-        if (sscanf(brief, "%lf", &shorter) == 1 && shorter == number) memcpy(text, brief, sizeof text);
+        snprintf(text, sizeof text, "%.15g", number);
+        if (strtod(text, NULL) != number) snprintf(text, sizeof text, "%.17g", number);
         if (strpbrk(text, ".eE") == NULL) strcat(text, ".0");
     }
     luaL_addstring(out, text);
@@ -122,15 +120,15 @@ static void encode_object(lua_State *L, int index, int depth)
     int         keys = lua_gettop(L);
     luaL_Buffer out;
     luaL_buffinit(L, &out);
-    luaL_addchar(&out, '{');
+    fli_lua_add_char(&out, '{');
     for (lua_Integer i = 1; i <= count; i++) {
-        if (i > 1) luaL_addchar(&out, ',');
+        if (i > 1) fli_lua_add_char(&out, ',');
         lua_rawgeti(L, keys, i);
         encode_field(L, index, lua_gettop(L), depth);
         lua_remove(L, -2);
         luaL_addvalue(&out);
     }
-    luaL_addchar(&out, '}');
+    fli_lua_add_char(&out, '}');
     luaL_pushresult(&out);
     lua_remove(L, keys);
 }
@@ -139,15 +137,15 @@ static void encode_array(lua_State *L, int index, lua_Integer length, int depth)
 {
     luaL_Buffer out;
     luaL_buffinit(L, &out);
-    luaL_addchar(&out, '[');
+    fli_lua_add_char(&out, '[');
     for (lua_Integer i = 1; i <= length; i++) {
-        if (i > 1) luaL_addchar(&out, ',');
+        if (i > 1) fli_lua_add_char(&out, ',');
         lua_rawgeti(L, index, i);
         encode(L, lua_gettop(L), depth);
         lua_remove(L, -2);
         luaL_addvalue(&out);
     }
-    luaL_addchar(&out, ']');
+    fli_lua_add_char(&out, ']');
     luaL_pushresult(&out);
 }
 
@@ -201,13 +199,21 @@ static bool decode(lua_State *L, reader *r, int depth);
 
 static bool fail(reader *r, const char *why)
 {
-    if (r->why == NULL) r->why = why;
+    r->why = why;
     return false;
+}
+
+/* Whether one of `set` is next; then it is taken. */
+static bool skip_one(reader *r, const char *set)
+{
+    if (r->at == r->end || *r->at == '\0' || strchr(set, *r->at) == NULL) return false;
+    r->at++;
+    return true;
 }
 
 static void skip_space(reader *r)
 {
-    while (r->at < r->end && strchr(" \t\r\n", *r->at) != NULL && *r->at != '\0') r->at++;
+    while (skip_one(r, " \t\r\n")) continue;
 }
 
 static bool take(reader *r, char c)
@@ -242,19 +248,19 @@ static bool read_hex(reader *r, unsigned *code)
 static void add_utf8(luaL_Buffer *out, unsigned code)
 {
     if (code < 0x80) {
-        luaL_addchar(out, (char)code);
+        fli_lua_add_char(out, (char)code);
     } else if (code < 0x800) {
-        luaL_addchar(out, (char)(0xC0 | code >> 6));
-        luaL_addchar(out, (char)(0x80 | (code & 63)));
+        fli_lua_add_char(out, (char)(0xC0 | code >> 6));
+        fli_lua_add_char(out, (char)(0x80 | (code & 63)));
     } else if (code < 0x10000) {
-        luaL_addchar(out, (char)(0xE0 | code >> 12));
-        luaL_addchar(out, (char)(0x80 | (code >> 6 & 63)));
-        luaL_addchar(out, (char)(0x80 | (code & 63)));
+        fli_lua_add_char(out, (char)(0xE0 | code >> 12));
+        fli_lua_add_char(out, (char)(0x80 | (code >> 6 & 63)));
+        fli_lua_add_char(out, (char)(0x80 | (code & 63)));
     } else {
-        luaL_addchar(out, (char)(0xF0 | code >> 18));
-        luaL_addchar(out, (char)(0x80 | (code >> 12 & 63)));
-        luaL_addchar(out, (char)(0x80 | (code >> 6 & 63)));
-        luaL_addchar(out, (char)(0x80 | (code & 63)));
+        fli_lua_add_char(out, (char)(0xF0 | code >> 18));
+        fli_lua_add_char(out, (char)(0x80 | (code >> 12 & 63)));
+        fli_lua_add_char(out, (char)(0x80 | (code >> 6 & 63)));
+        fli_lua_add_char(out, (char)(0x80 | (code & 63)));
     }
 }
 
@@ -266,7 +272,7 @@ static bool read_escape(reader *r, luaL_Buffer *out)
     const char *letter = c != '\0' ? strchr(letters, c) : NULL;
     unsigned    code, low;
     if (letter != NULL) {
-        luaL_addchar(out, meant[letter - letters]);
+        fli_lua_add_char(out, meant[letter - letters]);
         return true;
     }
     if (c != 'u') return fail(r, "an escape that JSON does not have");
@@ -304,25 +310,41 @@ static bool read_string(lua_State *L, reader *r)
     return fine;
 }
 
+/* How many digits are next; they are taken. */
+static size_t skip_digits(reader *r)
+{
+    size_t count = 0;
+    while (skip_one(r, "0123456789")) count++;
+    return count;
+}
+
+/* The text is no string that ends with a zero yet; a long one becomes a string of Lua's for a while. */
+static bool push_number(lua_State *L, reader *r, const char *from, size_t size)
+{
+    char        brief[64];
+    const bool  is_long = size >= sizeof brief;
+    const char *text = is_long ? lua_pushlstring(L, from, size) : memcpy(brief, from, size);
+    if (!is_long) brief[size] = '\0';
+    if (lua_stringtonumber(L, text) == 0 || !isfinite(lua_tonumber(L, -1))) return fail(r, "a number is too large");
+    if (is_long) lua_remove(L, -2);
+    return true;
+}
+
+/* What JSON calls a number; Lua takes these and more. Its digits may be any number. */
 static bool read_number(lua_State *L, reader *r)
 {
-    char        text[64];
     const char *from = r->at;
-    bool        whole = true;
-    if (r->at < r->end && *r->at == '-') r->at++;
-    const char *digits = r->at;
-    for (; r->at < r->end && strchr("0123456789+-.eE", *r->at) != NULL && *r->at != '\0'; r->at++) {
-        if (strchr(".eE+-", *r->at) != NULL) whole = false;
+    (void)skip_one(r, "-");
+    const char  *first = r->at;
+    const size_t whole = skip_digits(r);
+    if (whole == 0) return fail(r, "a value is expected");
+    if (whole > 1 && *first == '0') return fail(r, "a number begins with 0");
+    if (skip_one(r, ".") && skip_digits(r) == 0) return fail(r, "a number is malformed");
+    if (skip_one(r, "eE")) {
+        (void)skip_one(r, "+-");
+        if (skip_digits(r) == 0) return fail(r, "a number is malformed");
     }
-    size_t size = (size_t)(r->at - from);
-    if (digits == r->end || *digits < '0' || *digits > '9' || size >= sizeof text) return fail(r, "a value is expected");
-    if (*digits == '0' && digits + 1 < r->at && digits[1] >= '0' && digits[1] <= '9') return fail(r, "a number begins with 0");
-    memcpy(text, from, size);
-    text[size] = '\0';
-    char last = text[size - 1];
-    if (last < '0' || last > '9' || lua_stringtonumber(L, text) != size + 1) return fail(r, "a number is malformed");
-    if (whole && !lua_isinteger(L, -1) && lua_type(L, -1) != LUA_TNUMBER) return fail(r, "a number is malformed");
-    return true;
+    return push_number(L, r, from, (size_t)(r->at - from));
 }
 
 static bool read_array(lua_State *L, reader *r, int depth)

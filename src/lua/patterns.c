@@ -6,6 +6,7 @@
 #include <lauxlib.h>
 #include <string.h>
 
+#include "lua/checks.h"
 #include "lua/libs.h"
 #include "lua/proc.h"
 
@@ -34,10 +35,9 @@ static void step(matcher *m)
 
 /* ---- one character ------------------------------------------------------------------------------------------- */
 
-/* Behind the item at p: a character, an escape, or a set. */
+/* Behind the item at p, which is not the end: a character, an escape, or a set. */
 static const char *item_end(matcher *m, const char *p)
 {
-    if (p == m->pattern_end) luaL_error(m->L, "malformed pattern (ends unexpectedly)");
     char c = *p++;
     if (c == '%') {
         if (p == m->pattern_end) luaL_error(m->L, "malformed pattern (ends with '%%')");
@@ -418,12 +418,12 @@ static void add_text(matcher *m, luaL_Buffer *out, const char *from, const char 
     const char *text = lua_tolstring(m->L, 3, &size);
     for (size_t i = 0; i < size; i++) {
         if (text[i] != '%') {
-            luaL_addchar(out, text[i]);
+            fli_lua_add_char(out, text[i]);
             continue;
         }
         char c = ++i < size ? text[i] : '\0';
-        if (c == '%' && i < size) {
-            luaL_addchar(out, '%');
+        if (c == '%') {
+            fli_lua_add_char(out, '%');
         } else if (c == '0') {
             luaL_addlstring(out, from, (size_t)(end - from));
         } else if (c >= '1' && c <= '9') {
@@ -465,7 +465,7 @@ static int string_gsub(lua_State *L)
     int         type = lua_type(L, 3);
     lua_Integer max = luaL_optinteger(L, 4, (lua_Integer)size + 1), count = 0;
     bool        anchored = pattern_size > 0 && *pattern == '^';
-    luaL_argexpected(L, type == LUA_TNUMBER || type == LUA_TSTRING || type == LUA_TFUNCTION || type == LUA_TTABLE, 3,
+    fli_lua_expect(L, type == LUA_TNUMBER || type == LUA_TSTRING || type == LUA_TFUNCTION || type == LUA_TTABLE, 3,
                      "string/function/table");
     if (type == LUA_TNUMBER) lua_tostring(L, 3);
     matcher     m;
@@ -481,7 +481,7 @@ static int string_gsub(lua_State *L)
             else (void)add_value(&m, &out, s, end);
             s = last = end;
         } else if (s < m.text_end) {
-            luaL_addchar(&out, *s++);
+            fli_lua_add_char(&out, *s++);
         } else {
             break;
         }

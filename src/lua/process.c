@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "lua/blob.h"
+#include "lua/checks.h"
 #include "lua/host.h"
 #include "lua/libs.h"
 #include "lua/proc.h"
@@ -319,7 +320,7 @@ static int process_receive(lua_State *L)
         until = span == 0 ? 0 : fli_lua_until(p, span);
     }
     if (at == 1 || type == LUA_TNONE) lua_pushnil(L), lua_insert(L, 1);
-    else if (type != LUA_TNIL) luaL_argexpected(L, type == LUA_TTABLE || type == LUA_TFUNCTION, 1, "pattern or timeout");
+    else if (type != LUA_TNIL) fli_lua_expect(L, type == LUA_TTABLE || type == LUA_TFUNCTION, 1, "pattern or timeout");
     lua_settop(L, 1);
     fli_lua_wait_begin(L, p);
     p->current->scanned = NULL;

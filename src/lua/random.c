@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/prng.h"
+#include "lua/checks.h"
 #include "lua/libs.h"
 #include "lua/proc.h"
 
@@ -63,7 +64,7 @@ static int math_random(lua_State *L)
         break;
     default: return luaL_error(L, "wrong number of arguments");
     }
-    luaL_argcheck(L, low <= high, lua_gettop(L), "interval is empty");
+    fli_lua_check_arg(L, low <= high, lua_gettop(L), "interval is empty");
     lua_pushinteger(L, (lua_Integer)(below(p, (uint64_t)high - (uint64_t)low) + (uint64_t)low));
     return 1;
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "lua/blob.h"
+#include "lua/checks.h"
 #include "lua/host.h"
 #include "lua/libs.h"
 #include "lua/proc.h"
@@ -122,7 +123,7 @@ static filch_stream check_stream(lua_State *L)
 static size_t size_at(lua_State *L, int index, lua_Integer otherwise)
 {
     lua_Integer size = luaL_optinteger(L, index, otherwise);
-    luaL_argcheck(L, size >= 0, index, "a number of bytes");
+    fli_lua_check_arg(L, size >= 0, index, "a number of bytes");
     return (size_t)size;
 }
 
@@ -327,7 +328,7 @@ static int exec_run(lua_State *L)
     uint64_t     tag;
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_Integer count = (lua_Integer)lua_rawlen(L, 1);
-    luaL_argcheck(L, count >= 1 && count <= ARGS, 1, "a program and at most 255 arguments");
+    fli_lua_check_arg(L, count >= 1 && count <= ARGS, 1, "a program and at most 255 arguments");
     luaL_checkstack(L, (int)count + 8, NULL);
     for (lua_Integer i = 0; i < count; i++) {
         lua_rawgeti(L, 1, i + 1);

@@ -3,15 +3,17 @@
 #include <lauxlib.h>
 #include <string.h>
 
+#include "lua/checks.h"
 #include "lua/libs.h"
 #include "lua/proc.h"
 
 /* More elements than a table of the largest memory can hold: only a lying length comes here. */
-#define MOVES_MAX (INT64_C(1) << 27)
+#define MOVES_MAX (UINT64_C(1) << 27)
 
-static void check_moves(lua_State *L, lua_Integer count)
+/* From `from` up to `end`, without it. A length may be any number, so the distance may be more than an integer holds. */
+static void check_moves(lua_State *L, lua_Integer from, lua_Integer end)
 {
-    if (count > MOVES_MAX) luaL_error(L, "too many elements to move");
+    if (end > from && (lua_Unsigned)end - (lua_Unsigned)from > MOVES_MAX) luaL_error(L, "too many elements to move");
 }
 
 static void check_table(lua_State *L, int index)
@@ -29,8 +31,8 @@ static int table_insert(lua_State *L)
     case 2: at = end; break;
     case 3:
         at = luaL_checkinteger(L, 2);
-        luaL_argcheck(L, (lua_Unsigned)at - 1u < (lua_Unsigned)end, 2, "position out of bounds");
-        check_moves(L, end - at);
+        fli_lua_check_arg(L, (lua_Unsigned)at - 1u < (lua_Unsigned)end, 2, "position out of bounds");
+        check_moves(L, at, end);
         for (lua_Integer i = end; i > at; i--) {
             lua_geti(L, 1, i - 1);
             lua_seti(L, 1, i);
@@ -46,9 +48,9 @@ static int table_remove(lua_State *L)
 {
     check_table(L, 1);
     lua_Integer size = luaL_len(L, 1), at = luaL_optinteger(L, 2, size);
-    if (at != size) luaL_argcheck(L, (lua_Unsigned)at - 1u <= (lua_Unsigned)size, 2, "position out of bounds");
+    if (at != size) fli_lua_check_arg(L, (lua_Unsigned)at - 1u <= (lua_Unsigned)size, 2, "position out of bounds");
     lua_geti(L, 1, at);
-    check_moves(L, size - at);
+    check_moves(L, at, size);
     for (; at < size; at++) {
         lua_geti(L, 1, at + 1);
         lua_seti(L, 1, at);
@@ -65,10 +67,10 @@ static int table_move(lua_State *L)
     check_table(L, 1);
     check_table(L, target);
     if (end >= from) {
-        luaL_argcheck(L, from > 0 || end < LUA_MAXINTEGER + from, 3, "too many elements to move");
+        fli_lua_check_arg(L, from > 0 || end < LUA_MAXINTEGER + from, 3, "too many elements to move");
         lua_Integer count = end - from + 1;
-        luaL_argcheck(L, to <= LUA_MAXINTEGER - count + 1, 4, "destination wrap around");
-        check_moves(L, count);
+        fli_lua_check_arg(L, to <= LUA_MAXINTEGER - count + 1, 4, "destination wrap around");
+        check_moves(L, from, end);
         if (to > end || to <= from || (target != 1 && !lua_compare(L, 1, target, LUA_OPEQ))) {
             for (lua_Integer i = 0; i < count; i++) {
                 lua_geti(L, 1, from + i);
@@ -96,9 +98,8 @@ static int string_rep(lua_State *L)
         lua_pushliteral(L, "");
         return 1;
     }
-    if (size + between < size || size + between > (SIZE_MAX / 4) / (size_t)count) {
-        return luaL_error(L, "resulting string too large");
-    }
+    /* No sum of two strings that are there comes near the end of size_t. */
+    if (size + between > (SIZE_MAX / 4) / (size_t)count) return luaL_error(L, "resulting string too large");
     size_t      unit = size + between, total = unit * (size_t)count - between, done = unit < total ? unit : total;
     luaL_Buffer buffer;
     char       *at = luaL_buffinitsize(L, &buffer, total);

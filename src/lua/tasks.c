@@ -6,6 +6,7 @@
 #include <lauxlib.h>
 #include <string.h>
 
+#include "lua/checks.h"
 #include "lua/host.h"
 #include "lua/proc.h"
 
@@ -315,7 +316,7 @@ static int park(lua_State *L)
 static fli_lua_task *check_task(lua_State *L)
 {
     fli_lua_task *task = lua_islightuserdata(L, 1) ? &fli_lua_self(L)->main : lua_touserdata(L, 1);
-    luaL_argexpected(L, task != NULL, 1, "task");
+    fli_lua_expect(L, task != NULL, 1, "task");
     return task;
 }
 
