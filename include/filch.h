@@ -909,22 +909,24 @@ typedef enum filch_restart {
 
 struct filch_supervisor;
 
-/* What it points to must live as long as the supervisor. */
+/* What it points to must live as long as the supervisor; of a child that comes later, until `release`. */
 typedef struct filch_child {
     const char                    *id;         /* 1 to 63 bytes, unlike its siblings' */
-    const filch_type              *type;       /* NULL for a supervisor */
-    const struct filch_supervisor *supervisor; /* a subtree, instead of a type */
+    const filch_type              *type;       /* NULL for a supervisor, or one of your own that wraps filch_supervisor_type */
+    const struct filch_supervisor *supervisor; /* a subtree; it is the type's `args` (filch_ptr) */
     const filch_spawn_options     *options;    /* for each start; NULL: none. A name is free again at each */
     uint64_t stop_ns; /* how long it may take to end; 0: 5 s, for a supervisor as long as it takes */
     uint32_t restart; /* filch_restart */
     uint32_t spare;   /* 0 */
+    /* Of a child that comes later (filch_child_start): called once when it has been forgotten, on any worker. NULL: nobody asks. */
+    void (*release)(const struct filch_child *child);
 } filch_child;
 
 /* Zero means the default given here. */
 typedef struct filch_supervisor {
     uint32_t strategy;  /* filch_strategy */
     uint32_t intensity; /* restarts within `period_ns`; one more, and the supervisor stops all and ends with
-                           FILCH_ELIMIT, for its own supervisor to deal with. 0: 3; FILCH_NO_RESTARTS: none; at most 10000 */
+                           FILCH_ELIMIT and words, for its own supervisor to deal with. 0: 3; FILCH_NO_RESTARTS: none; at most 10000 */
     uint64_t period_ns; /* 0: 5 s */
     /* How long to wait before a restart: at first `backoff_ns`, then each time `backoff_percent` of that, up to
      * `backoff_max_ns`; a child that ran for `stable_ns` begins anew. Each is moved by up to half of `jitter` to either
@@ -961,19 +963,22 @@ typedef struct filch_child_info {
 } filch_child_info;
 
 /* Children that come later, and go. Each of these is a message to the supervisor; asked from inside a step, it answers
- * with a message:
+ * with a message. One that ends first does not answer: monitor it.
  *   start  the pid (filch_as_pid), or an error (filch_as_int). The child comes last in the order
  *   stop   FILCH_OK once it has ended and is forgotten, FILCH_EDEAD if there is none of this id (filch_as_int)
  *   list   all children in order: bytes, an array of filch_child_info; or an error (filch_as_int)
+ *   await  FILCH_OK once all children are up that should be, those of supervisors below too (filch_as_int)
  *
  * Thread:  any.                                                 Blocks:  never.
- * Owns:    start copies *child and the args in its options; what else it points to must outlive the supervisor.
+ * Owns:    start copies *child and the args in its options; what else it points to must stay until its `release`, which is
+ *          called if start returned FILCH_OK.
  * Errors:  FILCH_EINVAL   FILCH_ENOMEM; and as filch_send.
  */
 FILCH_API FILCH_MUST_USE filch_err filch_child_start(filch_sched *sched, filch_pid supervisor,
                                                      const filch_child *child);
 FILCH_API FILCH_MUST_USE filch_err filch_child_stop(filch_sched *sched, filch_pid supervisor, const char *id);
 FILCH_API FILCH_MUST_USE filch_err filch_child_list(filch_sched *sched, filch_pid supervisor);
+FILCH_API FILCH_MUST_USE filch_err filch_child_await(filch_sched *sched, filch_pid supervisor);
 
 /* ---- routing ------------------------------------------------------------------------------------------------ */
 

@@ -11,6 +11,7 @@
 #include "lua/heap.h"
 #include "lua/proc.h"
 #include "lua/state.h"
+#include "lua/tree.h"
 #include "port/random.h"
 
 static const char prelude_text[] = {
@@ -103,6 +104,7 @@ filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options)
     lua->seed = fli_random_u64();
     lua->seed_offset = fli_lua_seed_offset();
     lua->proto_word = fli_lua_proto_word();
+    lua->tree_type = fli_lua_tree_type();
     lua->path = strdup(opt.path);
     if (lua->path == NULL) goto no_path;
     if (!fli_lua_names_init(&lua->names, opt.rights)) goto no_names;

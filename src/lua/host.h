@@ -31,6 +31,7 @@ struct filch_lua {
     size_t            seed_offset, proto_word; /* see state.h */
 
     struct filch_lua_code *prelude; /* prelude.lua */
+    filch_type             tree_type; /* of supervisors: see tree.h */
 
     fli_mutex            lock;      /* of code and kinds */
     struct filch_lua_code *code[FLI_LUA_BUCKETS];

@@ -55,6 +55,7 @@ extern const fli_lua_member fli_lua_pairs_members[];
 extern const fli_lua_member fli_lua_process_members[];
 extern const fli_lua_member fli_lua_spawn_members[];
 extern const fli_lua_member fli_lua_relation_members[];
+extern const fli_lua_member fli_lua_supervisor_members[];
 extern const fli_lua_member fli_lua_time_members[];
 extern const fli_lua_member fli_lua_log_members[];
 extern const fli_lua_member fli_lua_sim_members[];

@@ -104,6 +104,12 @@ static int push_beginning(lua_State *L, const fli_lua_start *start)
     return lua_pcall(L, 2, LUA_MULTRET, 0);
 }
 
+/* The one that takes a failed one's place must not draw the same numbers. */
+static uint64_t seed_of(const fli_lua_start *start, const filch_ctx *ctx)
+{
+    return start->again ? fli_prng_mix(start->seed ^ filch_ctx_self(ctx).serial) : start->seed;
+}
+
 static void set_fields(fli_lua_proc *p, const fli_lua_start *start, const filch_ctx *ctx)
 {
     p->lua = start->lua;
@@ -114,7 +120,7 @@ static void set_fields(fli_lua_proc *p, const fli_lua_start *start, const filch_
     p->saved_end = &p->saved;
     for (int i = 0; i < FLI_LUA_SLEEPS; i++) p->sleeps[i] = FLI_LUA_NEVER;
     p->next_tag = FLI_LUA_FIRST_TAG;
-    p->seed = start->seed;
+    p->seed = seed_of(start, ctx);
     p->simulated = filch_sim_active(p->sched);
 }
 
@@ -133,7 +139,7 @@ filch_err fli_lua_init(void *self, const filch_ctx *ctx, const char *method, con
     if (start == NULL) return FILCH_EINVAL;
     int      status;
     bool     simulated = filch_sim_active(filch_ctx_sched(ctx));
-    uint32_t seed = (uint32_t)(simulated ? start->seed : start->lua->seed);
+    uint32_t seed = (uint32_t)(simulated ? seed_of(start, ctx) : start->lua->seed);
     fli_lua_proc *p = fli_lua_state_for(start->lua, start->code, start->memory_max, seed, &status);
     if (p == NULL) return refuse(p, start, LUA_ERRMEM, "not enough memory");
     set_fields(p, start, ctx);

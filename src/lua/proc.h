@@ -214,6 +214,7 @@ typedef struct fli_lua_start {
     bool                   method_optional; /* the chunk may be all */
     size_t                 memory_max;
     uint64_t               seed;
+    bool                   again; /* kept, and started again and again: each time with another seed */
     const filch_data      *args; /* from C */
     size_t                 arg_count;
     const uint8_t         *bytes; /* from Lua: the upvalues but that for the globals, then arg_count values */

@@ -40,15 +40,20 @@ static bool read_span(const char *text, uint64_t *span)
     return true;
 }
 
+bool fli_lua_to_span(lua_State *L, int index, uint64_t *span_ns)
+{
+    if (lua_type(L, index) == LUA_TNUMBER) {
+        double seconds = lua_tonumber(L, index);
+        *span_ns = span_of(seconds * 1e9);
+        return seconds == seconds;
+    }
+    return lua_type(L, index) == LUA_TSTRING && read_span(lua_tostring(L, index), span_ns);
+}
+
 uint64_t fli_lua_check_span(lua_State *L, int index)
 {
     uint64_t span = 0;
-    if (lua_type(L, index) == LUA_TNUMBER) {
-        double seconds = lua_tonumber(L, index);
-        if (seconds != seconds) luaL_argerror(L, index, "not a number of seconds");
-        return span_of(seconds * 1e9);
-    }
-    if (lua_type(L, index) != LUA_TSTRING || !read_span(lua_tostring(L, index), &span)) {
+    if (!fli_lua_to_span(L, index, &span)) {
         luaL_argerror(L, index, "a time is a number of seconds, or a text as \"1.5s\" or \"200ms\"");
     }
     return span;

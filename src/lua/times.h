@@ -8,5 +8,7 @@
 
 /* The span at `index` in nanoseconds; raises a Lua error if it is none. Infinity is FLI_LUA_NEVER. */
 uint64_t fli_lua_check_span(lua_State *L, int index);
+/* The same; false if it is none. */
+bool fli_lua_to_span(lua_State *L, int index, uint64_t *span_ns);
 
 #endif

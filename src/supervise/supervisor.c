@@ -16,6 +16,7 @@
 #include <filch.h>
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +27,7 @@
 #define FACTOR_PERCENT 200
 #define BACKOFF_MAX_NS FILCH_SECONDS(30)
 #define NAME_NS FILCH_MILLISECONDS(1)
+#define WHY_MAX 160
 
 /* Tags of sleeps: which child (0: the group), and which sleep of it. */
 #define TAG_OF(id, turn) ((uint64_t)(id) << 32 | (turn))
@@ -40,7 +42,7 @@ typedef struct asker {
 
 typedef struct kid {
     filch_child spec;
-    filch_data  args; /* of a child that came later: kept */
+    filch_data  order; /* of a child that came later: what brought it, kept */
     filch_pid   pid;
     uint64_t    started_ns;
     uint32_t    id;                              /* never used again */
@@ -63,8 +65,10 @@ typedef struct supervisor {
     uint32_t                restart_first, restart_count, intensity;
     bool                    held; /* nobody is started until the sleep is over: one for all, rest for one */
     bool                    ending;
-    filch_pid               parent; /* waits to hear that all are up; nobody: it has, or there is none */
-    filch_err               error;  /* to end with */
+    filch_pid               parent;  /* waits to hear that all are up; nobody: it has, or there is none */
+    asker                  *waiters; /* as the parent, by filch_child_await */
+    filch_err               error;   /* to end with */
+    char                    why[WHY_MAX]; /* in words; empty: as the error says */
 } supervisor;
 
 /* Zeroed. */
@@ -76,7 +80,7 @@ static void *get(size_t size)
 
 /* ---- orders from others ---- */
 
-typedef enum order_kind { ORDER_START, ORDER_STOP, ORDER_LIST } order_kind;
+typedef enum order_kind { ORDER_START, ORDER_STOP, ORDER_LIST, ORDER_AWAIT } order_kind;
 
 static const char seal;   /* what an order begins with */
 static const char are_up; /* what a supervisor tells its parent points here */
@@ -94,6 +98,7 @@ static void order_free(void *user, void *bytes, size_t size)
     order *o = bytes;
     (void)user;
     (void)size;
+    if (o->child.release != NULL) o->child.release(&o->child);
     filch_drop(&o->args);
     free(o);
 }
@@ -103,12 +108,14 @@ static filch_err order_send(filch_sched *sched, filch_pid supervisor_pid, order 
     filch_data data;
     o->seal = &seal;
     filch_err err = filch_share(o, sizeof *o, order_free, NULL, &data);
-    if (err != FILCH_OK) {
-        order_free(NULL, o, sizeof *o);
+    if (err == FILCH_OK) {
+        err = filch_send(sched, supervisor_pid, data);
+        if (err != FILCH_OK) o->child.release = NULL; /* nobody has it: it is still the caller's */
+        filch_drop(&data);
         return err;
     }
-    err = filch_send(sched, supervisor_pid, data);
-    filch_drop(&data);
+    o->child.release = NULL;
+    order_free(NULL, o, sizeof *o);
     return err;
 }
 
@@ -136,8 +143,8 @@ static bool child_is_sound(const filch_child *child)
     filch_spawn_options opt;
     if (!id_is_sound(child->id) || child->restart > FILCH_TEMPORARY || child->spare != 0) return false;
     if (read_options(child->options, &opt) != FILCH_OK) return false;
-    bool type = child->type != NULL && child->type->step != NULL;
-    return child->supervisor != NULL ? child->type == NULL : type;
+    /* A supervisor has a type of its own only where that wraps ours. */
+    return child->type != NULL ? child->type->step != NULL : child->supervisor != NULL;
 }
 
 filch_err filch_child_start(filch_sched *sched, filch_pid pid, const filch_child *child)
@@ -180,6 +187,11 @@ filch_err filch_child_list(filch_sched *sched, filch_pid pid)
     return sched != NULL ? send_plain(sched, pid, ORDER_LIST, NULL) : FILCH_EINVAL;
 }
 
+filch_err filch_child_await(filch_sched *sched, filch_pid pid)
+{
+    return sched != NULL ? send_plain(sched, pid, ORDER_AWAIT, NULL) : FILCH_EINVAL;
+}
+
 /* ---- children ---- */
 
 static kid *find_id(supervisor *s, const char *id)
@@ -203,19 +215,24 @@ static filch_err add(supervisor *s, const filch_child *spec, kid **out)
         s->room = room;
     }
     kid *k = &s->kids[s->count++];
-    *k = (kid){ .spec = *spec, .args = filch_none(), .id = ++s->ids, .wanted = true };
+    *k = (kid){ .spec = *spec, .order = filch_none(), .id = ++s->ids, .wanted = true };
     if (out != NULL) *out = k;
     return FILCH_OK;
 }
 
-static void drop(supervisor *s, kid *k)
+static void drop_askers(asker **askers)
 {
-    while (k->askers != NULL) {
-        asker *first = k->askers;
-        k->askers = first->next;
+    while (*askers != NULL) {
+        asker *first = *askers;
+        *askers = first->next;
         free(first);
     }
-    filch_drop(&k->args);
+}
+
+static void drop(supervisor *s, kid *k)
+{
+    drop_askers(&k->askers);
+    filch_drop(&k->order);
     memmove(k, k + 1, (size_t)(s->kids + s->count - k - 1) * sizeof *k);
     s->count--;
 }
@@ -234,9 +251,9 @@ static filch_err start(kid *k, filch_sched *sched)
     filch_data          report = filch_ptr((void *)(uintptr_t)&are_up);
     filch_err           err = read_options(k->spec.options, &opt);
     if (err != FILCH_OK) return err;
-    if (k->late) opt.args = k->args;
+    if (k->late) opt.args = ((const order *)filch_raw(&k->order))->args;
     if (k->spec.supervisor != NULL) {
-        type = &filch_supervisor_type;
+        if (type == NULL) type = &filch_supervisor_type;
         opt.args = filch_ptr((void *)(uintptr_t)k->spec.supervisor);
         opt.messages = &report; /* its sender is who wants to hear it back */
         opt.message_count = 1;
@@ -324,12 +341,25 @@ static void hold(supervisor *s, kid *k, filch_err why, filch_out *out)
     else s->held = held;
 }
 
-static void fail(supervisor *s, kid *k, filch_err why, filch_out *out)
+/* Why it gives up: the last failure, with the first line of the words that came with it. */
+static void explain(supervisor *s, const kid *k, filch_err why, const filch_data *words)
+{
+    filch_kind  kind = filch_kind_of(words);
+    bool        said = (kind == FILCH_KIND_TEXT || kind == FILCH_KIND_BYTES) && filch_size(words) > 0;
+    const char *text = said ? filch_raw(words) : filch_err_text(why);
+    size_t      size = said ? filch_size(words) : strlen(text), line = 0;
+    while (line < size && text[line] >= ' ') line++;
+    snprintf(s->why, sizeof s->why, "too many restarts, the last of '%s': %.*s", k->spec.id, (int)line, text);
+}
+
+static void fail(supervisor *s, kid *k, filch_err why, const filch_data *words, filch_out *out)
 {
     uint64_t now_ns = filch_sim_now(filch_ctx_sched(filch_out_ctx(out)));
     uint64_t stable_ns = s->spec->stable_ns != 0 ? s->spec->stable_ns : PERIOD_NS;
     if (!count_restart(s, now_ns)) {
-        end_with(s, k->begun || k->late ? FILCH_ELIMIT : why); /* one that never began: what stood in its way */
+        bool ran = k->begun || k->late; /* one that never began: what stood in its way */
+        if (ran && !s->ending) explain(s, k, why, words);
+        end_with(s, ran ? FILCH_ELIMIT : why);
         return;
     }
     k->streak = now_ns - k->started_ns >= stable_ns ? 1 : k->streak + 1;
@@ -385,7 +415,7 @@ static void start_all(supervisor *s, filch_out *out)
         /* At the beginning, and when everything stops, there is nothing to try again. */
         if (!k->begun && !k->late && err != FILCH_EEXISTS) end_with(s, err);
         else if (err == FILCH_ECLOSED) end_with(s, FILCH_OK);
-        else fail(s, k, err, out);
+        else fail(s, k, err, NULL, out);
         if (k->held || s->held || s->ending) continue;
         i--; /* without a back-off: again, until there have been too many */
     }
@@ -399,16 +429,32 @@ static bool is_empty(const supervisor *s)
     return true;
 }
 
-/* Tells the parent, once, that all are up. False: there was no memory or room to tell it; it waits for that word. */
-static bool report(supervisor *s, filch_out *out)
+static bool is_up(const supervisor *s)
 {
     for (size_t i = 0; i < s->count; i++) {
-        if (s->kids[i].wanted && (s->kids[i].state != KID_UP || !s->kids[i].ready)) return true;
+        if (s->kids[i].wanted && (s->kids[i].state != KID_UP || !s->kids[i].ready)) return false;
     }
+    return true;
+}
+
+/* Tells the parent and whoever else waits, once, that all are up. False: there was no memory or room to tell the parent,
+ * which waits for that word. */
+static bool report(supervisor *s, filch_out *out)
+{
+    if (!is_up(s)) return true;
+    for (const asker *a = s->waiters; a != NULL; a = a->next) tell(out, a->pid, filch_int(FILCH_OK));
+    drop_askers(&s->waiters);
+    if (s->parent.serial == 0) return true;
     filch_err err = filch_send(filch_ctx_sched(filch_out_ctx(out)), s->parent, filch_ptr((void *)(uintptr_t)&are_up));
     if (err == FILCH_ENOMEM || err == FILCH_EFULL || err == FILCH_EDROPPED) return false;
     s->parent = (filch_pid){ 0, 0 };
     return true;
+}
+
+static filch_err finish(const supervisor *s, filch_out *out)
+{
+    if (s->error == FILCH_OK) return filch_done(out, filch_none());
+    return s->why[0] != '\0' ? filch_fail(out, s->error, filch_str(s->why)) : s->error;
 }
 
 static filch_err reconcile(supervisor *s, filch_out *out)
@@ -421,9 +467,10 @@ static filch_err reconcile(supervisor *s, filch_out *out)
             for (const asker *a = k->askers; a != NULL; a = a->next) tell(out, a->pid, filch_int(FILCH_OK));
             drop(s, k);
         }
-        if (s->ending && is_empty(s)) return s->error != FILCH_OK ? s->error : filch_done(out, filch_none());
+        if (s->ending && is_empty(s)) return finish(s, out);
         start_all(s, out);
-        if (s->parent.serial != 0 && !s->ending && !report(s, out)) return filch_continue(out);
+        bool awaited = s->parent.serial != 0 || s->waiters != NULL;
+        if (awaited && !s->ending && !report(s, out)) return filch_continue(out);
         bool more = false;
         for (size_t i = 0; i < s->count; i++) more = more || (s->kids[i].must_stop && s->kids[i].state == KID_UP);
         if (!more && !s->ending) return filch_idle(out);
@@ -451,7 +498,7 @@ static void hear_of_exit(supervisor *s, const filch_event *event, filch_out *out
         k->wanted = false; /* also when it was stopped for the sake of others: they come back, it does not */
         k->leaves = k->leaves || k->spec.restart == FILCH_TEMPORARY;
     } else if (!asked && !s->ending) {
-        fail(s, k, event->error, out);
+        fail(s, k, event->error, &event->data, out);
     }
 }
 
@@ -467,13 +514,13 @@ static void hear_of_sleep(supervisor *s, uint64_t tag)
     }
 }
 
-static void obey_start(supervisor *s, const order *o, filch_pid from, filch_out *out)
+static void obey_start(supervisor *s, const order *o, const filch_data *data, filch_pid from, filch_out *out)
 {
     kid      *k;
     filch_err err = s->ending ? FILCH_ECLOSED : add(s, &o->child, &k);
     if (err == FILCH_OK) {
         k->late = true;
-        err = filch_keep(&o->args, &k->args);
+        err = filch_keep(data, &k->order);
         if (err == FILCH_OK) err = start(k, filch_ctx_sched(filch_out_ctx(out)));
         if (err != FILCH_OK) drop(s, k);
     }
@@ -495,6 +542,18 @@ static void obey_stop(supervisor *s, const order *o, filch_pid from, filch_out *
     k->wanted = k->held = false;
     k->leaves = true;
     k->must_stop = k->state != KID_DOWN;
+}
+
+/* Answered when all are up, which may be in this very step. */
+static void obey_await(supervisor *s, filch_pid from, filch_out *out)
+{
+    asker *a = from.serial != 0 ? get(sizeof *a) : NULL;
+    if (a == NULL) {
+        tell(out, from, filch_int(FILCH_ENOMEM));
+        return;
+    }
+    *a = (asker){ .next = s->waiters, .pid = from };
+    s->waiters = a;
 }
 
 static void obey_list(supervisor *s, filch_pid from, filch_out *out)
@@ -544,8 +603,9 @@ static void obey(supervisor *s, const filch_event *event, filch_out *out)
     const order *o = filch_raw(&event->data);
     if (filch_size(&event->data) != sizeof *o || o->seal != &seal) return; /* no order: nobody's business */
     switch (o->kind) {
-    case ORDER_START: obey_start(s, o, event->from, out); break;
+    case ORDER_START: obey_start(s, o, &event->data, event->from, out); break;
     case ORDER_STOP: obey_stop(s, o, event->from, out); break;
+    case ORDER_AWAIT: obey_await(s, event->from, out); break;
     default: obey_list(s, event->from, out); break;
     }
 }
@@ -586,6 +646,7 @@ static void supervisor_close(void *self)
 {
     supervisor *s = self;
     while (s->count > 0) drop(s, &s->kids[s->count - 1]);
+    drop_askers(&s->waiters);
     free(s->kids);
     free(s->restarts);
 }

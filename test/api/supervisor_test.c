@@ -18,6 +18,7 @@ static struct {
     int          alive;
     int          refuse[KIDS]; /* inits that fail */
     filch_err    gone;         /* how the supervisor ended */
+    char         last_words[200];
     int          goings;
     filch_sched *sched;
 } diary;
@@ -100,7 +101,7 @@ static void on_gone(void *user, filch_pid pid, filch_err error, const filch_data
 {
     (void)user;
     (void)pid;
-    (void)result;
+    snprintf(diary.last_words, sizeof diary.last_words, "%s", filch_text(result));
     diary.gone = error;
     diary.goings++;
 }
@@ -237,6 +238,7 @@ TEST(one_restart_too_many_ends_the_supervisor_and_its_children)
     for (int i = 0; i < 3; i++) tell(&w, 0, FAILURE);
     assert_string_equal(diary_from(3), "-a +a -a +a -a -c -b");
     same(diary.gone, FILCH_ELIMIT);
+    assert_non_null(strstr(diary.last_words, "too many restarts, the last of '"));
     same(world_stats(&w).alive, 0);
     (void)supervise(w.sched, &none);
     world_tick(&w);
@@ -543,6 +545,122 @@ TEST(descriptions_that_make_no_sense_are_refused)
     same(filch_child_start(w.sched, (filch_pid){ 0, 0 }, &typeless[0]), FILCH_EINVAL);
     same(filch_child_stop(w.sched, (filch_pid){ 0, 0 }, ""), FILCH_EINVAL);
     same(filch_child_list(NULL, (filch_pid){ 0, 0 }), FILCH_EINVAL);
+    same(filch_child_await(NULL, (filch_pid){ 0, 0 }), FILCH_EINVAL);
+    world_end(&w);
+}
+
+static int releases;
+
+static void count_release(const filch_child *child)
+{
+    assert_string_equal(child->id, "late");
+    releases++;
+}
+
+TEST(a_late_child_is_released_once_when_it_is_forgotten)
+{
+    static const filch_supervisor spec = { .children = three, .child_count = 1 };
+    filch_spawn_options           opt = FILCH_SPAWN_OPTIONS_INIT;
+    filch_child                   late = { .id = "late", .type = &child_type, .options = &opt, .release = count_release };
+    world                         w;
+    releases = 0;
+    opt.args = filch_int(1);
+    world_begin(&w, FILCH_NO_WORKERS);
+    filch_pid pid = supervise(w.sched, &spec);
+    world_tick(&w);
+    ok(filch_child_start(w.sched, pid, &late));
+    world_tick(&w);
+    tell(&w, 1, FAILURE); /* started again: it is not forgotten */
+    same(releases, 0);
+    ok(filch_child_stop(w.sched, pid, "late"));
+    world_tick(&w);
+    same(releases, 1);
+    diary.refuse[1] = 1; /* cannot be started */
+    ok(filch_child_start(w.sched, pid, &late));
+    world_tick(&w);
+    same(releases, 2);
+    ok(filch_child_start(w.sched, pid, &late)); /* goes with its supervisor */
+    world_tick(&w);
+    ok(filch_child_start(w.sched, pid, &late)); /* the id is taken */
+    world_tick(&w);
+    same(releases, 3);
+    ok(filch_terminate(w.sched, pid));
+    world_tick(&w);
+    same(releases, 4);
+    same(filch_child_start(w.sched, pid, &late), FILCH_EDEAD); /* still the caller's */
+    same(releases, 4);
+    world_end(&w);
+}
+
+static filch_err play_await(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    if (me->stage++ == 0) me->note = filch_child_await(filch_ctx_sched(filch_out_ctx(out)), clerk.supervisor);
+    else if (count > 0) clerk.answers[clerk.count++ % 8] = filch_as_int(&events[0].data);
+    return filch_idle(out);
+}
+
+TEST(who_awaits_a_tree_hears_when_all_of_it_is_up)
+{
+    world w;
+    actor me = { 0 }, other = { 0 };
+    memset(&clerk, 0, sizeof clerk);
+    world_begin(&w, FILCH_NO_WORKERS);
+    clerk.supervisor = supervise(w.sched, &outer);
+    diary.refuse[3] = 1; /* the last one of the outer tree */
+    world_tick(&w);
+    same(diary.goings, 1);
+    clerk.supervisor = supervise(w.sched, &outer);
+    actor_start(&w, &me, play_await); /* before anything is up */
+    world_tick(&w);
+    assert_string_equal(diary_from(0), "+a +b +c +d");
+    same(clerk.count, 1);
+    actor_start(&w, &other, play_await); /* and when everything is, at once */
+    world_tick(&w);
+    same(clerk.count, 2);
+    same(clerk.answers[0] | clerk.answers[1] | me.note | other.note, FILCH_OK);
+    world_end(&w);
+}
+
+/* A supervisor that counts its instances. */
+static int wrapped;
+
+static filch_err wrap_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    wrapped++;
+    return filch_supervisor_type.init(self, ctx, method, args);
+}
+
+static filch_err wrap_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    return filch_supervisor_type.step(self, events, count, out);
+}
+
+static void wrap_close(void *self)
+{
+    wrapped--;
+    filch_supervisor_type.close(self);
+}
+
+TEST(a_subtree_may_have_a_type_that_wraps_the_supervisors)
+{
+    const filch_type       wrap = { .name = "wrap", .size = filch_supervisor_type.size, .init = wrap_init, .step = wrap_step,
+                                    .close = wrap_close };
+    const filch_child      kids[] = { { .id = "a", .type = &child_type, .options = ARGS(0) },
+                                      { .id = "inner", .supervisor = &inner, .type = &wrap },
+                                      { .id = "d", .type = &child_type, .options = ARGS(3) } };
+    const filch_supervisor spec = { .children = kids, .child_count = 3 };
+    world                  w;
+    wrapped = 0;
+    world_begin(&w, FILCH_NO_WORKERS);
+    filch_pid pid = supervise(w.sched, &spec);
+    world_tick(&w);
+    assert_string_equal(diary_from(0), "+a +b +c +d"); /* as with ours: d comes when b and c are up */
+    same(wrapped, 1);
+    ok(filch_cancel(w.sched, pid));
+    world_tick(&w);
+    assert_string_equal(diary_from(4), "-d -c -b -a");
+    same(wrapped, 0);
     world_end(&w);
 }
 
@@ -713,6 +831,9 @@ int main(void)
         cmocka_unit_test(a_supervisor_that_is_killed_takes_its_tree_along),
         cmocka_unit_test(children_come_and_go_by_message),
         cmocka_unit_test(descriptions_that_make_no_sense_are_refused),
+        cmocka_unit_test(a_late_child_is_released_once_when_it_is_forgotten),
+        cmocka_unit_test(who_awaits_a_tree_hears_when_all_of_it_is_up),
+        cmocka_unit_test(a_subtree_may_have_a_type_that_wraps_the_supervisors),
         cmocka_unit_test(everybody_who_asked_for_a_stop_hears_of_it),
         cmocka_unit_test(a_supervisor_with_a_full_mailbox_still_starts_all_its_children),
         cmocka_unit_test(a_list_that_is_too_large_is_answered_with_that_error),
