@@ -34,7 +34,7 @@ typedef struct node {
 } node;
 
 struct fli_lua_tree {
-    /* Supervisors alive, children that came later, and who reads it.  writes: any of these. */
+    /* Supervisors alive, children that came later, and who reads it.  writes: any of these.  PAIR lua.tree */
     FLI_ATOMIC(size_t) refs;
     struct filch_lua   *lua;
     block              *blocks;
