@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lua/checks.h"
 #include "lua/host.h"
 #include "lua/libs.h"
 #include "lua/proc.h"
@@ -217,7 +218,7 @@ static int supervisor_stop_child(lua_State *L)
     ask           a = { .kind = ASK_STOP, .supervisor = check_supervisor(L, p) };
     size_t        size;
     const char   *id = luaL_checklstring(L, 2, &size);
-    luaL_argcheck(L, size > 0 && size <= FILCH_CHILD_ID_MAX, 2, "an id has 1 to 63 bytes");
+    fli_lua_check_arg(L, size > 0 && size <= FILCH_CHILD_ID_MAX, 2, "an id has 1 to 63 bytes");
     memcpy(a.id, id, size + 1);
     fli_lua_wait_begin(L, p);
     return ask_and_wait(L, p, &a, push_true);

@@ -24,6 +24,7 @@ typedef struct block {
 /* How a child is started, each time. */
 typedef struct kept_start {
     fli_lua_start      start;
+    fli_lua_refs       refs; /* blobs and long strings among its arguments */
     struct kept_start *next;
 } kept_start;
 
@@ -64,7 +65,10 @@ void fli_lua_tree_drop(fli_lua_tree *tree)
 {
     /* PAIR lua.tree, both halves: what others read of it is behind them when it is freed. */
     if (fli_sub_acqrel(&tree->refs, 1) > 1) return;
-    for (kept_start *at = tree->starts; at != NULL; at = at->next) fli_lua_code_drop(at->start.code);
+    for (kept_start *at = tree->starts; at != NULL; at = at->next) {
+        fli_lua_code_drop(at->start.code);
+        fli_lua_refs_fini(&at->refs);
+    }
     while (tree->blocks != NULL) {
         block *b = tree->blocks;
         tree->blocks = b->next;
@@ -297,6 +301,9 @@ static kept_start *read_start(lua_State *L, reader *r, fli_lua_plan *plan, int i
         memcpy(b->bytes, bytes.at, bytes.size);
         kept->start.bytes = (const uint8_t *)b->bytes;
         kept->start.again = true;
+        kept->refs = bytes.refs;
+        kept->start.refs = &kept->refs;
+        bytes.refs = (fli_lua_refs){ .count = 0 };
     }
     fli_lua_bytes_fini(&bytes);
     if (err == FILCH_OK && b == NULL) luaL_error(L, "not enough memory");

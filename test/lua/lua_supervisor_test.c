@@ -178,6 +178,22 @@ TEST(a_restarted_child_has_its_arguments_upvalues_and_other_random_numbers)
     simulate(chunk, scaled(50));
 }
 
+TEST(long_arguments_are_there_at_each_start)
+{
+    static const char chunk[] =
+        "local long, me = ('long '):rep(20000), process.self()\n"
+        "local function worker(bytes, text) process.send(me, #bytes + #text) process.receive() error('again', 0) end\n"
+        "local top = assert(supervisor.start { intensity = 50, children = { { worker, blob.new(long), long, name = 'w' } } })\n"
+        "long = nil\n"
+        "for _ = 1, 10 do\n"
+        "  assert(process.receive('1m') == 200000)\n"
+        "  assert(process.send('w', 'go on'))\n"
+        "end\n"
+        "process.receive('1m')\n"
+        "supervisor.stop(top)\n";
+    simulate(chunk, scaled(20));
+}
+
 TEST(too_many_restarts_end_the_supervisor_and_whoever_started_it)
 {
     static const char chunk[] = CHILDREN
@@ -338,6 +354,7 @@ int main(void)
         cmocka_unit_test(children_come_later_and_go),
         cmocka_unit_test(back_off_and_stable_time_are_as_described),
         cmocka_unit_test(a_restarted_child_has_its_arguments_upvalues_and_other_random_numbers),
+        cmocka_unit_test(long_arguments_are_there_at_each_start),
         cmocka_unit_test(too_many_restarts_end_the_supervisor_and_whoever_started_it),
         cmocka_unit_test(a_starter_that_fails_takes_its_tree_along),
         cmocka_unit_test(a_start_that_fails_is_told_and_leaves_nothing),
