@@ -106,12 +106,10 @@ static filch_err end_exit(fli_lua_proc *p)
     return filch_done(p->out, p->result);
 }
 
-filch_err fli_lua_end_failed(fli_lua_proc *p, fli_lua_task *task, int status)
+filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua_bytes *words)
 {
-    lua_State    *L = task->L;
-    fli_lua_bytes words, trace;
+    fli_lua_bytes trace;
     filch_err     error = FILCH_LUA_EERROR;
-    fli_lua_bytes_init(&words, TEXT_MAX);
     fli_lua_bytes_init(&trace, TEXT_MAX);
     if (status == LUA_ERRMEM) p->out_of_memory = true;
     if (!p->exiting) add_traceback(&trace, L);
@@ -120,16 +118,24 @@ filch_err fli_lua_end_failed(fli_lua_proc *p, fli_lua_task *task, int status)
     if (p->out_of_memory) {
         char text[128];
         snprintf(text, sizeof text, "not enough memory: the process may hold %zu bytes", p->heap.max);
-        add_text(&words, text);
+        add_text(words, text);
         error = FILCH_LUA_EMEMORY;
     } else {
         if (was_cancelled) error = FILCH_ECANCELLED;
-        add_error(&words, L);
+        add_error(words, L);
     }
-    (void)fli_lua_bytes_add(&words, trace.at, trace.size);
+    (void)fli_lua_bytes_add(words, trace.at, trace.size);
+    fli_lua_bytes_fini(&trace);
+    return error;
+}
+
+filch_err fli_lua_end_failed(fli_lua_proc *p, fli_lua_task *task, int status)
+{
+    fli_lua_bytes words;
+    fli_lua_bytes_init(&words, TEXT_MAX);
+    filch_err error = fli_lua_error_words(p, task->L, status, &words);
     filch_err err = p->exiting ? end_exit(p) : fail(p, error, words.at, words.size);
     fli_lua_bytes_fini(&words);
-    fli_lua_bytes_fini(&trace);
     return err;
 }
 

@@ -12,6 +12,7 @@
 #include "lua/proc.h"
 #include "lua/state.h"
 #include "lua/tree.h"
+#include "lua/work.h"
 #include "port/random.h"
 
 static const char prelude_text[] = {
@@ -134,6 +135,7 @@ filch_err filch_lua_destroy(filch_lua *lua)
     if (lua == NULL) return FILCH_EINVAL;
     if (fli_load_acq(&lua->alive) != 0) return FILCH_EBUSY; /* PAIR lua.alive, acquire half */
     fli_lua_watch_fini(lua);
+    fli_lua_jobs_fini(lua);
     free_pools(lua, FLI_LUA_POOLS);
     fli_lua_code_fini(lua);
     fli_mutex_fini(&lua->lock);

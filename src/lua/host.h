@@ -33,11 +33,12 @@ struct filch_lua {
     struct filch_lua_code *prelude; /* prelude.lua */
     filch_type             tree_type; /* of supervisors: see tree.h */
 
-    fli_mutex            lock;      /* of code and kinds */
+    fli_mutex            lock;      /* of code, kinds and jobs */
     struct filch_lua_code *code[FLI_LUA_BUCKETS];
     size_t               code_count;
     struct fli_lua_kind *kinds;
     size_t               kind_count;
+    struct fli_lua_job  *jobs; /* of work.run */
 
     fli_lua_pool  pools[FLI_LUA_POOLS];
     fli_lua_watch watch;

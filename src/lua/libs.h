@@ -61,6 +61,7 @@ extern const fli_lua_member fli_lua_log_members[];
 extern const fli_lua_member fli_lua_sim_members[];
 extern const fli_lua_member fli_lua_json_members[];
 extern const fli_lua_member fli_lua_blob_members[];
+extern const fli_lua_member fli_lua_work_members[];
 /* Those that the host has to allow. */
 extern const fli_lua_member fli_lua_env_members[];
 extern const fli_lua_member fli_lua_net_members[];

@@ -28,7 +28,7 @@ static void push_fields(lua_State *L, int table)
 
 static int write_log(lua_State *L, const char *level)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_for(L);
     char          head[192];
     uint64_t      now = fli_lua_now(p);
     snprintf(head, sizeof head, "%llu.%06llu %s ", (unsigned long long)(now / 1000000000),

@@ -19,6 +19,7 @@
 #include "lua/host.h"
 #include "lua/state.h"
 #include "lua/watch.h"
+#include "lua/work.h"
 
 /* ---- beginning ---------------------------------------------------------------------------------------------- */
 
@@ -105,23 +106,34 @@ static int push_beginning(lua_State *L, const fli_lua_start *start)
 }
 
 /* The one that takes a failed one's place must not draw the same numbers. */
-static uint64_t seed_of(const fli_lua_start *start, const filch_ctx *ctx)
+static uint64_t seed_of(const fli_lua_start *start, filch_pid self)
 {
-    return start->again ? fli_prng_mix(start->seed ^ filch_ctx_self(ctx).serial) : start->seed;
+    return start->again ? fli_prng_mix(start->seed ^ self.serial) : start->seed;
 }
 
-static void set_fields(fli_lua_proc *p, const fli_lua_start *start, const filch_ctx *ctx)
+static void set_fields(fli_lua_proc *p, const fli_lua_start *start, filch_sched *sched, filch_pid self)
 {
     p->lua = start->lua;
     p->code = start->code;
-    p->sched = filch_ctx_sched(ctx);
-    p->self = filch_ctx_self(ctx);
+    p->sched = sched;
+    p->self = self;
     p->ready_end = &p->ready;
     p->saved_end = &p->saved;
     for (int i = 0; i < FLI_LUA_SLEEPS; i++) p->sleeps[i] = FLI_LUA_NEVER;
     p->next_tag = FLI_LUA_FIRST_TAG;
-    p->seed = seed_of(start, ctx);
+    p->seed = seed_of(start, self);
     p->simulated = filch_sim_active(p->sched);
+}
+
+fli_lua_proc *fli_lua_open(const fli_lua_start *start, filch_sched *sched, filch_pid self, int *status)
+{
+    uint32_t seed = (uint32_t)(filch_sim_active(sched) ? seed_of(start, self) : start->lua->seed);
+    fli_lua_proc *p = fli_lua_state_for(start->lua, start->code, start->memory_max, seed, status);
+    if (p == NULL) return NULL;
+    set_fields(p, start, sched, self);
+    if (*status == LUA_OK) *status = push_beginning(p->L, start);
+    if (*status == LUA_OK && p->simulated) fli_lua_watch_count(p->L);
+    return p;
 }
 
 /* A beginning that failed leaves nothing behind. */
@@ -137,15 +149,10 @@ filch_err fli_lua_init(void *self, const filch_ctx *ctx, const char *method, con
     const fli_lua_start *start = filch_as_ptr(args);
     if (method != NULL) return FILCH_EMETHOD;
     if (start == NULL) return FILCH_EINVAL;
-    int      status;
-    bool     simulated = filch_sim_active(filch_ctx_sched(ctx));
-    uint32_t seed = (uint32_t)(simulated ? seed_of(start, ctx) : start->lua->seed);
-    fli_lua_proc *p = fli_lua_state_for(start->lua, start->code, start->memory_max, seed, &status);
+    int           status;
+    fli_lua_proc *p = fli_lua_open(start, filch_ctx_sched(ctx), filch_ctx_self(ctx), &status);
     if (p == NULL) return refuse(p, start, LUA_ERRMEM, "not enough memory");
-    set_fields(p, start, ctx);
-    if (status == LUA_OK) status = push_beginning(p->L, start);
     if (status != LUA_OK) return refuse(p, start, status, lua_tostring(p->L, -1));
-    if (p->simulated) fli_lua_watch_count(p->L);
     p->main.L = p->L;
     p->main.nargs = lua_gettop(p->L) - 1;
     fli_lua_wake(p, &p->main);
@@ -163,6 +170,7 @@ void fli_lua_close(void *self)
     for (fli_lua_task *task = p->tasks; task != NULL; task = task->next) filch_drop(&task->answer);
     filch_drop(&p->main.answer);
     filch_drop(&p->result);
+    fli_lua_jobs_forget(p);
     fli_lua_code_drop(p->code);
     fli_lua_code_forget(p);
     fli_lua_state_free(lua, p);

@@ -105,6 +105,8 @@ typedef struct fli_lua_proc {
     uint32_t       yields;       /* outstanding */
     filch_data     result;       /* kept, with `exiting` */
     struct fli_lua_known *known; /* functions that it has started */
+    struct fli_lua_job   *jobs;  /* of work.run, that it waits for */
+    struct fli_lua_job   *job;   /* it is no process but this job, on the work pool */
     struct fli_lua_blob  *blobs; /* all that it holds */
     struct fli_lua_long  *longs; /* strings of this step that were put into blocks */
     bool                  wants_long; /* `longs` would have been of use */
@@ -132,6 +134,8 @@ static inline void fli_lua_set_away(lua_State *L, bool away)
 
 /* The process inside its step, or a Lua error: a module's top level may run elsewhere. */
 fli_lua_proc *fli_lua_here(lua_State *L);
+/* The same, or a job of one: for what needs no more than to know whose it is. */
+fli_lua_proc *fli_lua_for(lua_State *L);
 
 uint64_t fli_lua_now(const fli_lua_proc *p);
 /* `span_ns` from now. */
@@ -203,6 +207,8 @@ filch_err fli_lua_inbox_end(fli_lua_proc *p);
 filch_err fli_lua_end_done(fli_lua_proc *p, int count);
 /* A task has failed with `status`; the error is on top of its stack. */
 filch_err fli_lua_end_failed(fli_lua_proc *p, fli_lua_task *task, int status);
+/* The words for that, with the traceback, and which error it is. L has been reset. */
+filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua_bytes *words);
 
 /* ---- proc.c -------------------------------------------------------------------------------------------------- */
 
@@ -223,6 +229,10 @@ typedef struct fli_lua_start {
     char                  *text; /* where a failed start tells why; may be NULL */
     size_t                 text_size;
 } fli_lua_start;
+
+/* A state for `start`, with what its main thread begins with on its stack; *status as lua_load's, then with a message
+ * there. NULL: not even memory for that. */
+fli_lua_proc *fli_lua_open(const fli_lua_start *start, filch_sched *sched, filch_pid self, int *status);
 
 /* filch_type's functions; `self` holds one pointer. */
 filch_err fli_lua_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args);

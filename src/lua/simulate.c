@@ -84,7 +84,7 @@ filch_err filch_lua_sim(filch_lua *lua, filch_lua_code *code, const filch_lua_sp
 /* sim.active() -> whether this is a simulation. */
 static int sim_active(lua_State *L)
 {
-    lua_pushboolean(L, fli_lua_here(L)->simulated);
+    lua_pushboolean(L, fli_lua_for(L)->simulated);
     return 1;
 }
 

@@ -60,7 +60,7 @@ bool fli_lua_plan_option(lua_State *L, fli_lua_plan *plan, const char *name)
     return true;
 }
 
-static void check_target(lua_State *L, int target)
+void fli_lua_plan_check(lua_State *L, int target)
 {
     bool is_function = lua_isfunction(L, target) && !lua_iscfunction(L, target);
     if (is_function || lua_type(L, target) == LUA_TSTRING) return;
@@ -75,7 +75,7 @@ void fli_lua_plan_elements(lua_State *L, fli_lua_plan *plan, int table)
     plan->target = lua_gettop(L) + 1;
     for (lua_Integer i = 1; i <= count; i++) lua_rawgeti(L, table, i);
     plan->last = lua_gettop(L);
-    check_target(L, plan->target);
+    fli_lua_plan_check(L, plan->target);
 }
 
 /* process.spawn{ target, args...; memory = , mailbox = }: puts target and arguments on the stack. */
@@ -188,7 +188,7 @@ static filch_pid spawn_with(lua_State *L, uint32_t relations, uint64_t tag)
     fli_lua_plan  plan = { .target = 1, .last = lua_gettop(L), .memory_max = p->heap.max,
                            .spawn = FILCH_SPAWN_OPTIONS_INIT };
     if (lua_istable(L, 1)) read_table(L, &plan);
-    else check_target(L, 1);
+    else fli_lua_plan_check(L, 1);
     plan.spawn.relations |= relations;
     plan.spawn.tag = tag;
     luaL_checkstack(L, 8, NULL);

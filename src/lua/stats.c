@@ -14,7 +14,7 @@ static void set_count(lua_State *L, const char *name, uint64_t count)
 /* runtime.stats() -> a table of numbers, as filch_sched_stats gives them; `interrupted`: steps that ran too long. */
 static int runtime_stats(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_for(L);
     filch_stats   stats = FILCH_STATS_INIT;
     filch_err     err = filch_sched_stats(p->sched, &stats);
     if (err != FILCH_OK) return fli_lua_return_error(L, err);

@@ -17,6 +17,12 @@ fli_lua_proc *fli_lua_here(lua_State *L)
     return p;
 }
 
+fli_lua_proc *fli_lua_for(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_self(L);
+    return p != NULL && p->job != NULL ? p : fli_lua_here(L);
+}
+
 uint64_t fli_lua_now(const fli_lua_proc *p)
 {
     return filch_sim_now(p->sched);

@@ -62,13 +62,13 @@ uint64_t fli_lua_check_span(lua_State *L, int index)
 /* Seconds on the scheduler's clock: it only goes forward, and is virtual in a simulation. */
 static int time_now(lua_State *L)
 {
-    lua_pushnumber(L, (lua_Number)fli_lua_now(fli_lua_here(L)) / 1e9);
+    lua_pushnumber(L, (lua_Number)fli_lua_now(fli_lua_for(L)) / 1e9);
     return 1;
 }
 
 static int time_ns(lua_State *L)
 {
-    lua_pushinteger(L, (lua_Integer)fli_lua_now(fli_lua_here(L)));
+    lua_pushinteger(L, (lua_Integer)fli_lua_now(fli_lua_for(L)));
     return 1;
 }
 

@@ -6,12 +6,13 @@
 
 #include "lua/host.h"
 #include "lua/proc.h"
+#include "lua/work.h"
 #include "port/clock.h"
 #include "port/interrupt.h"
 #include "port/random.h"
 
 /* In a simulation: instructions until a step is interrupted, and how often that may be impossible. */
-enum { COUNTED = 2000, UNYIELDING_MAX = 10000 };
+enum { COUNTED = 2000, UNYIELDING_MAX = 10000, JOB_MAX = 50000 };
 
 /* What this thread runs, for the handler; and its runner, as long as the host is the same. */
 static __thread struct {
@@ -22,12 +23,27 @@ static __thread struct {
 
 /* ---- in the step that is interrupted --------------------------------------------------------------------------------- */
 
+/* A job does not yield: nobody else wants its thread. It goes on, unless its result has become useless; in a simulation
+ * it runs where everything does, and must come to an end. */
+static void hurry(lua_State *L, fli_lua_proc *p, bool counted)
+{
+    bool too_long = counted && ++p->unyielding >= JOB_MAX;
+    if (!too_long && !fli_lua_job_stops(p->job)) return;
+    p->runaway = true;
+    p->exiting = !too_long; /* nobody may catch it */
+    luaL_error(L, too_long ? "ran for too long in a simulation" : "stopped");
+}
+
 static void hook(lua_State *L, lua_Debug *ar)
 {
     (void)ar;
     fli_lua_proc *p = fli_lua_self(L);
     bool          counted = p->runner == NULL;
     if (!counted) lua_sethook(L, NULL, 0, 0);
+    if (p->job != NULL) {
+        hurry(L, p, counted);
+        return;
+    }
     if (p->no_yield == 0 && lua_isyieldable(L)) {
         p->why = FLI_LUA_BY_PAUSE;
         fli_add_rlx(&p->lua->interrupted, 1);

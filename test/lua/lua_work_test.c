@@ -1,0 +1,217 @@
+/* lua_work_test.c - Lua on the work pool: work.run gives results and errors, keeps no worker, and stops when nobody wants
+ * the result any more. One worker, so that a job that kept it would be noticed. */
+#include <lauxlib.h>
+#include <lua.h>
+
+#include "lua/world.h"
+
+static world      w;
+static atomic_int in_jobs, gate;
+
+/* A function of the embedder that blocks until it is let go. */
+static int block(lua_State *L)
+{
+    atomic_fetch_add(&in_jobs, 1);
+    until(atomic_load(&gate) != 0);
+    atomic_fetch_sub(&in_jobs, 1);
+    lua_pushliteral(L, "let go");
+    return 1;
+}
+
+/* Says that it is there, and does not wait. */
+static int enter(lua_State *L)
+{
+    (void)L;
+    atomic_fetch_add(&in_jobs, 1);
+    return 0;
+}
+
+static int let_go(lua_State *L)
+{
+    (void)L;
+    atomic_store(&gate, 1);
+    return 0;
+}
+
+static int inside(lua_State *L)
+{
+    lua_pushinteger(L, atomic_load(&in_jobs));
+    return 1;
+}
+
+static void add_functions(lua_State *L, void *user)
+{
+    static const luaL_Reg all[] = { { "block", block }, { "enter", enter }, { "let_go", let_go }, { "inside", inside }, { NULL, NULL } };
+    (void)user;
+    luaL_setfuncs(L, all, 0);
+}
+
+static int open_world(void **state)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    (void)state;
+    options.slice_ns = FILCH_MILLISECONDS(2);
+    options.open = add_functions;
+    options.memory_max = 16 << 20;
+    atomic_store(&in_jobs, 0);
+    atomic_store(&gate, 0);
+    world_open(&w, 1, &options);
+    return 0;
+}
+
+static int close_world(void **state)
+{
+    (void)state;
+    world_close(&w);
+    return 0;
+}
+
+TEST(a_job_gives_its_result_or_says_why_not)
+{
+    world_passes(&w, "local factor = 3\n"
+                     "assert(work.run(function(a, b) return (a + b) * factor end, 1, 2) == 9)\n"
+                     "assert(work.run(function() end) == nil)\n"
+                     "assert(select(2, work.run('counter', 4)):find('counter.lua:5: only inside', 1, true))\n"
+                     "local t = work.run { function(...) return { n = select('#', ...), ... } end, 'x', { y = 1 } }\n"
+                     "assert(t.n == 2 and t[1] == 'x' and t[2].y == 1)\n"
+                     "assert(#work.run(function(b) return b end, blob.new(('x'):rep(100000))) == 100000)\n"
+                     "local function why(f, ...) local r, w = work.run(f, ...) assert(r == nil) return w end\n"
+                     "assert(why(function() error('boom') end):find('test:%d+: boom\\nstack traceback:'))\n"
+                     "assert(why(function() error({ message = 'told' }) end):find('told', 1, true))\n"
+                     "assert(why(function() return print end):find('result: a function cannot be sent', 1, true))\n"
+                     "assert(why(function() coroutine.yield() end):find('outside a coroutine', 1, true))\n"
+                     "assert(why(function() process.receive() end):find('only inside a running process', 1, true))\n"
+                     "assert(why(function() time.sleep(1) end):find('only inside a running process', 1, true))\n"
+                     "assert(why(function() work.run(print) end):find('only inside a running process', 1, true))\n"
+                     "assert(why(function() local t = {} while true do t[#t + 1] = {} end end):find('not enough memory', 1, true))\n"
+                     "assert(why({ function() local s = ('x'):rep(1 << 20) return #(s .. s) end, memory = '1MB' }):find('not enough', 1, true))\n"
+                     "assert(work.run(function() return time.now() > 0 and runtime.stats().workers end) == 1)\n"
+                     "assert(work.run(function() local s = 0 for v in coroutine.wrap(function() for i = 1, 9 do coroutine.yield(i) end end)\n"
+                     "  do s = s + v end return s end) == 45)\n");
+}
+
+TEST(wrong_arguments_of_work_run_are_errors)
+{
+    world_passes(&w, "for _, bad in ipairs { { 1 }, { print }, { {} }, { { function() end, speed = 1 } }, { { function() end, timeout = {} } },\n"
+                     "    { function() end, print } } do\n"
+                     "  assert(not pcall(work.run, table.unpack(bad)))\n"
+                     "end\n"
+                     "assert(not pcall(work.run, 'no.such.module'))\n");
+}
+
+TEST(a_job_keeps_no_worker)
+{
+    world_passes(&w, "local done = task.spawn(function() return work.run(function() return block() end) end)\n"
+                     "while inside() == 0 do time.sleep('1ms') end\n"
+                     "for i = 1, 10 do assert(process.exec(function(n) return n end, i) == i) end\n"
+                     "assert(done:status() == 'running')\n"
+                     "let_go()\n"
+                     "assert(done:await() == 'let go')\n");
+}
+
+TEST(several_jobs_run_at_once)
+{
+    world_passes(&w, "local all = {}\n"
+                     "for i = 1, 4 do all[i] = task.spawn(function() return work.run(function(n) block() return n end, i) end) end\n"
+                     "while inside() < 4 do time.sleep('1ms') end\n"
+                     "let_go()\n"
+                     "for i = 1, 4 do assert(all[i]:await() == i) end\n");
+}
+
+TEST(a_job_that_nobody_waits_for_is_stopped)
+{
+    /* Four threads: if one of these went on, the last job would not come to its turn. */
+    world_passes(&w, "local forever = {\n"
+                     "  function() enter() while true do end end,\n"
+                     "  function() enter() while true do pcall(function() while true do end end) end end,\n"
+                     "  function() enter() coroutine.wrap(function() while true do end end)() end,\n"
+                     "  function() enter() table.sort({ 3, 2, 1 }, function() while true do end end) end,\n"
+                     "  function() enter() xpcall(function() while true do end end, function() while true do end end) end,\n"
+                     "}\n"
+                     "for i, f in ipairs(forever) do\n"
+                     "  local r, why = work.run { f, timeout = '10ms' }\n"
+                     "  assert(r == nil and why == 'timeout', i)\n"
+                     "end\n"
+                     "local before = inside()\n"
+                     "local t = task.spawn(function() work.run(forever[1]) end)\n"
+                     "while inside() == before do time.sleep('1ms') end\n"
+                     "t:cancel()\n"
+                     "assert(select(2, pcall(t.await, t)):find('cancelled'))\n"
+                     "before = inside()\n"
+                     "local pid = process.spawn(function() work.run(function() enter() while true do end end) end)\n"
+                     "while inside() == before do time.sleep('1ms') end\n"
+                     "process.terminate(pid)\n"
+                     "for i = 1, 4 do assert(work.run(function() return 7 end) == 7) end\n");
+}
+
+TEST(a_queue_that_is_full_is_told)
+{
+    filch_options options = FILCH_OPTIONS_INIT;
+    filch_sched  *sched = w.sched;
+    options.workers = 1;
+    options.work_threads = 1;
+    options.work_queue = 1;
+    ok(filch_sched_create(&w.sched, &options));
+    world_passes(&w, "local first = task.spawn(function() return work.run(function() return block() end) end)\n"
+                     "while inside() == 0 do time.sleep('1ms') end\n"
+                     "local second = task.spawn(function() return work.run(function() return 2 end) end)\n"
+                     "time.sleep('1ms')\n"
+                     "local r, why = work.run(function() return 3 end)\n"
+                     "assert(r == nil and why:find('full'), why)\n"
+                     "let_go()\n"
+                     "assert(first:await() == 'let go' and second:await() == 2)\n");
+    ok(filch_sched_stop(w.sched, FILCH_SECONDS(5), NULL));
+    w.sched = sched;
+}
+
+TEST(stopping_the_scheduler_stops_jobs_begun_and_queued)
+{
+    (void)world_start(&w, "for i = 1, 8 do task.spawn(function() work.run(function() enter() while true do end end) end) end\n"
+                          "time.sleep('1h')", 0);
+    until(atomic_load(&in_jobs) == 4);
+    filch_report report = FILCH_REPORT_INIT;
+    ok(filch_sched_stop(w.sched, FILCH_SECONDS(5), &report));
+    same(report.stuck, 0);
+    filch_report_free(&report);
+    filch_options options = FILCH_OPTIONS_INIT;
+    options.workers = 1;
+    ok(filch_sched_create(&w.sched, &options));
+}
+
+TEST(in_a_simulation_jobs_take_part_and_come_to_an_end)
+{
+    static const char chunk[] = "local sum = 0\n"
+                                "for i = 1, 5 do sum = sum + work.run(function(n) return n * math.random(100) end, i) end\n"
+                                "local r, why = work.run(function() while true do end end)\n"
+                                "assert(r == nil and why:find('too long in a simulation'))\n"
+                                "return sum\n";
+    filch_lua_code   *code;
+    filch_sim_report  report = FILCH_SIM_REPORT_INIT;
+    filch_sim_options sim = FILCH_SIM_OPTIONS_INIT;
+    sim.seed = 7;
+    ok(filch_lua_load(w.lua, chunk, strlen(chunk), "test", &code, NULL, 0));
+    ok(filch_lua_sim(w.lua, code, NULL, &sim, 1, &report));
+    uint64_t hash = report.hash;
+    if (report.verdict != FILCH_SIM_OK) fail_msg("%s", report.text);
+    filch_sim_report_free(&report);
+    ok(filch_lua_sim(w.lua, code, NULL, &sim, 1, &report));
+    same(report.hash, hash);
+    filch_sim_report_free(&report);
+    filch_lua_code_drop(w.lua, code);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define T(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+        T(a_job_gives_its_result_or_says_why_not),
+        T(wrong_arguments_of_work_run_are_errors),
+        T(a_job_keeps_no_worker),
+        T(several_jobs_run_at_once),
+        T(a_job_that_nobody_waits_for_is_stopped),
+        T(a_queue_that_is_full_is_told),
+        T(stopping_the_scheduler_stops_jobs_begun_and_queued),
+        T(in_a_simulation_jobs_take_part_and_come_to_an_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
