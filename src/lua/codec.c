@@ -9,6 +9,7 @@
 
 #include "lua/blob.h"
 #include "lua/libs.h"
+#include "lua/path.h"
 #include "lua/proc.h"
 
 const uint8_t fli_lua_mark[FLI_LUA_MARK_SIZE] = { 0xF1, 0x1C, 0x4C, 0x01 };
@@ -128,12 +129,7 @@ filch_err fli_lua_bytes_keep(fli_lua_bytes *bytes, const filch_data *data, filch
 
 /* ---- writing ------------------------------------------------------------------------------------------------- */
 
-/* One table on the way to the value being written. Its key is on the Lua stack, at `key`. */
-typedef struct frame {
-    const struct frame *up;
-    const void         *table;
-    int                 key;
-} frame;
+typedef fli_lua_frame frame;
 
 typedef struct writer {
     lua_State       *L;
@@ -142,49 +138,11 @@ typedef struct writer {
     fli_lua_refusal *why;
 } writer;
 
-static bool is_name(const char *text, size_t size)
-{
-    if (size == 0 || size > 40 || (text[0] >= '0' && text[0] <= '9')) return false;
-    for (size_t i = 0; i < size; i++) {
-        char c = text[i];
-        if (!(c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))) return false;
-    }
-    return true;
-}
-
-static void write_key(lua_State *L, int key, char *text, size_t room)
-{
-    size_t      size;
-    const char *name;
-    switch (lua_type(L, key)) {
-    case LUA_TSTRING:
-        name = lua_tolstring(L, key, &size);
-        if (is_name(name, size)) snprintf(text, room, ".%s", name);
-        else snprintf(text, room, "[\"%.40s\"]", name);
-        return;
-    case LUA_TNUMBER:
-        if (lua_isinteger(L, key)) snprintf(text, room, "[%lld]", lua_tointeger(L, key));
-        else snprintf(text, room, "[%.14g]", lua_tonumber(L, key));
-        return;
-    case LUA_TBOOLEAN: snprintf(text, room, "[%s]", lua_toboolean(L, key) ? "true" : "false"); return;
-    default: snprintf(text, room, "[%s]", lua_typename(L, lua_type(L, key)));
-    }
-}
-
-static void write_path(lua_State *L, const frame *at, char *text, size_t room)
-{
-    if (at == NULL) return;
-    write_path(L, at->up, text, room);
-    size_t used = strlen(text);
-    write_key(L, at->key, text + used, room - used);
-}
-
 /* Says why, with the path; always false. */
 static bool refuse(const writer *w, const frame *at, const char *what)
 {
     char path[160];
-    snprintf(path, sizeof path, "%s", w->root);
-    write_path(w->L, at, path, sizeof path);
+    fli_lua_path(w->L, w->root, at, path, sizeof path);
     snprintf(w->why->text, sizeof w->why->text, "%s: %s", path, what);
     return false;
 }

@@ -135,7 +135,7 @@ bool fli_lua_names_init(fli_lua_names *names, unsigned rights)
                 add_all(names, fli_lua_relation_members) && add_all(names, fli_lua_supervisor_members) &&
                 add_all(names, prelude_members) &&
                 add_all(names, fli_lua_time_members) && add_all(names, fli_lua_log_members) && add_all(names, fli_lua_sim_members) &&
-                add_all(names, fli_lua_json_members) && add_all(names, fli_lua_blob_members) && add_all(names, fli_lua_work_members) && add_all(names, fli_lua_pattern_members) &&
+                add_all(names, fli_lua_json_members) && add_all(names, fli_lua_msgpack_members) && add_all(names, fli_lua_blob_members) && add_all(names, fli_lua_work_members) && add_all(names, fli_lua_pattern_members) &&
                 add_all(names, fli_lua_random_members) && add_all(names, fli_lua_table_members) &&
                 add_all(names, fli_lua_coroutine_members) && add_all(names, fli_lua_stats_members);
     if ((rights & FILCH_LUA_MAY_ENV) != 0) fine = fine && add_all(names, fli_lua_env_members);

@@ -60,6 +60,7 @@ extern const fli_lua_member fli_lua_time_members[];
 extern const fli_lua_member fli_lua_log_members[];
 extern const fli_lua_member fli_lua_sim_members[];
 extern const fli_lua_member fli_lua_json_members[];
+extern const fli_lua_member fli_lua_msgpack_members[];
 extern const fli_lua_member fli_lua_blob_members[];
 extern const fli_lua_member fli_lua_work_members[];
 /* Those that the host has to allow. */

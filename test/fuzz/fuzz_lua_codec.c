@@ -4,6 +4,7 @@
 #include <lua.h>
 
 #include "fuzz/bytes.h"
+#include "fuzz/lua_values.h"
 #include "lua/blob.h"
 #include "lua/codec.h"
 #include "lua/host.h"
@@ -20,50 +21,6 @@ static fli_lua_proc *open_state(void)
     MUST(p != NULL, "no state");
     p->self = (filch_pid){ 7, 1 };
     return p;
-}
-
-static size_t count_fields(lua_State *L, int table)
-{
-    size_t count = 0;
-    for (lua_pushnil(L); lua_next(L, table) != 0; lua_pop(L, 1)) count++;
-    return count;
-}
-
-static bool is_same(lua_State *L, int a, int b);
-
-/* The same keys with the same values. A key that is a table, or a pid of elsewhere, is another object after reading and
- * cannot be looked up: those are only counted. */
-static bool is_same_table(lua_State *L, int a, int b)
-{
-    if (lua_rawequal(L, a, b)) return true;
-    if (count_fields(L, a) != count_fields(L, b)) return false;
-    int top = lua_gettop(L);
-    for (lua_pushnil(L); lua_next(L, a) != 0; lua_settop(L, top + 1)) {
-        if (lua_istable(L, top + 1) || lua_type(L, top + 1) == LUA_TUSERDATA) continue;
-        lua_pushvalue(L, top + 1);
-        lua_rawget(L, b);
-        if (!is_same(L, top + 2, top + 3)) return false;
-    }
-    return true;
-}
-
-static bool is_same(lua_State *L, int a, int b)
-{
-    filch_pid one = { 0, 0 }, other = { 0, 0 };
-    luaL_checkstack(L, 8, NULL);
-    if (lua_type(L, a) != lua_type(L, b)) return false;
-    switch (lua_type(L, a)) {
-    case LUA_TTABLE: return is_same_table(L, a, b);
-    case LUA_TUSERDATA:
-        if (fli_lua_to_blob(L, a) != NULL) return fli_lua_to_blob(L, b) != NULL && lua_compare(L, a, b, LUA_OPEQ);
-        if (!fli_lua_to_pid(L, a, &one) || !fli_lua_to_pid(L, b, &other)) return false;
-        return one.node == other.node && one.serial == other.serial;
-    case LUA_TNUMBER: {
-        lua_Number x = lua_tonumber(L, a), y = lua_tonumber(L, b);
-        return lua_isinteger(L, a) == lua_isinteger(L, b) && (lua_rawequal(L, a, b) || (x != x && y != y));
-    }
-    default: return lua_rawequal(L, a, b);
-    }
 }
 
 /* What the bytes may refer to: a blob, a text, and one that is too short to be a blob. */
@@ -126,7 +83,7 @@ static int there_and_back(lua_State *L)
         MUST(fli_lua_encode(L, 4, "value", &second, &why), "what was read cannot be written");
         /* Not the same bytes: hash tables may list their fields in another order, and 1, 2, ... among them then need
          * their keys or not. */
-        MUST(is_same(L, 3, 4), "another value the second time");
+        MUST(lua_is_same(L, 3, 4), "another value the second time");
     }
     fli_lua_bytes_fini(&first);
     fli_lua_bytes_fini(&second);
