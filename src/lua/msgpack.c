@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "lua/blob.h"
+#include "lua/checks.h"
 #include "lua/codec.h"
 #include "lua/libs.h"
 #include "lua/path.h"
@@ -392,7 +393,7 @@ static int msgpack_decode(lua_State *L)
     const char       *bytes = blob != NULL ? fli_lua_blob_bytes(blob, &size) : luaL_checklstring(L, 1, &size);
     bool              one_of_several = !lua_isnoneornil(L, 2);
     lua_Integer       from = luaL_optinteger(L, 2, 1);
-    luaL_argcheck(L, from >= 1 && (lua_Unsigned)from <= size + 1, 2, "a place in the bytes, from 1");
+    fli_lua_check_arg(L, from >= 1 && (lua_Unsigned)from <= size + 1, 2, "a place in the bytes, from 1");
     lua_settop(L, 1);
     reader r = { .begin = (const uint8_t *)bytes, .at = (const uint8_t *)bytes + from - 1, .end = (const uint8_t *)bytes + size };
     bool   fine = decode(L, &r, NULL, 0);

@@ -2,6 +2,12 @@
 -- Written in Lua over the few functions of tasks.c; loaded into a process when it first names one of them.
 local start, park, wake, current, cancel, inbox = ...
 
+-- When that is, in ns; nil: never, as without a timeout. Whoever waits for more than a century waits for ever.
+local function deadline_of(timeout)
+  local ns = timeout and time.span(timeout) * 1e9
+  if ns and ns < 4e18 then return time.ns() + math.floor(ns) end
+end
+
 -- ---- tasks ------------------------------------------------------------------------------------------------------
 
 local Task = {}
@@ -30,7 +36,7 @@ end
 
 -- What the task returned; its error is raised here. nil, "timeout" when it takes longer.
 function Task:await(timeout)
-  local deadline = timeout and time.ns() + math.floor(time.span(timeout) * 1e9)
+  local deadline = deadline_of(timeout)
   while not self.results do
     self.waiters[#self.waiters + 1] = current()
     if not park(deadline) and not self.results then return nil, "timeout" end
@@ -69,7 +75,7 @@ end
 -- All at once; the first result of each, in order. When one fails the others are cancelled, and its error is raised.
 local function all(functions, timeout)
   local tasks = spawn_all(functions, "all")
-  local deadline = timeout and time.ns() + math.floor(time.span(timeout) * 1e9)
+  local deadline = deadline_of(timeout)
   while true do
     local open = 0
     for i = 1, #tasks do
@@ -91,7 +97,7 @@ end
 -- All at once; which one was first, and its results. The others are cancelled. If all fail, the last error is raised.
 local function any(functions, timeout)
   local tasks = spawn_all(functions, "any")
-  local deadline = timeout and time.ns() + math.floor(time.span(timeout) * 1e9)
+  local deadline = deadline_of(timeout)
   while true do
     local open, failed = 0, nil
     for i = 1, #tasks do
@@ -184,7 +190,7 @@ end
 -- Tries each case in order; then waits for the first that can go on.
 local function select(cases, timeout)
   if type(cases) ~= "table" or #cases == 0 then error("channel.select wants a list of cases", 2) end
-  local deadline = timeout and time.ns() + math.floor(time.span(timeout) * 1e9)
+  local deadline = deadline_of(timeout)
   local wants_inbox
   local waiter = { handle = current() }
   for i = 1, #cases do

@@ -136,10 +136,22 @@ fli_lua_proc *fli_lua_open(const fli_lua_start *start, filch_sched *sched, filch
     return p;
 }
 
-/* A beginning that failed leaves nothing behind. */
-static filch_err refuse(fli_lua_proc *p, const fli_lua_start *start, int status, const char *text)
+/* Why a beginning failed; the error is on top of p's stack, unless memory has run out. */
+static void tell(const fli_lua_start *start, fli_lua_proc *p, int status)
 {
-    if (start->text != NULL && start->text_size > 0) snprintf(start->text, start->text_size, "%s", text);
+    /* Not Lua's words alone: whoever raises an error of just those is taken to have no memory, and cannot catch it. */
+    if (status == LUA_ERRMEM) {
+        snprintf(start->text, start->text_size, "not enough memory to begin: the process may hold %zu bytes", start->memory_max);
+        return;
+    }
+    const char *text = lua_tostring(p->L, -1);
+    snprintf(start->text, start->text_size, "%s", text != NULL ? text : "an error that cannot be told");
+}
+
+/* A beginning that failed leaves nothing behind. */
+static filch_err refuse(fli_lua_proc *p, const fli_lua_start *start, int status)
+{
+    if (start->text != NULL) tell(start, p, status);
     if (p != NULL) fli_lua_state_free(start->lua, p);
     return status == LUA_ERRMEM ? FILCH_LUA_EMEMORY : FILCH_LUA_EERROR;
 }
@@ -151,8 +163,8 @@ filch_err fli_lua_init(void *self, const filch_ctx *ctx, const char *method, con
     if (start == NULL) return FILCH_EINVAL;
     int           status;
     fli_lua_proc *p = fli_lua_open(start, filch_ctx_sched(ctx), filch_ctx_self(ctx), &status);
-    if (p == NULL) return refuse(p, start, LUA_ERRMEM, "not enough memory");
-    if (status != LUA_OK) return refuse(p, start, status, lua_tostring(p->L, -1));
+    if (p == NULL) return refuse(p, start, LUA_ERRMEM);
+    if (status != LUA_OK) return refuse(p, start, status);
     p->main.L = p->L;
     p->main.nargs = lua_gettop(p->L) - 1;
     fli_lua_wake(p, &p->main);

@@ -257,36 +257,41 @@ static bool take_oldest(lua_State *L, fli_lua_proc *p)
     return true;
 }
 
-/* Takes the oldest message that the pattern at 1 matches. Looks at none twice. */
+/* Takes the oldest message that the pattern at 1 matches. Looks at none twice, unless some were removed since. */
 static bool take_match(lua_State *L, fli_lua_proc *p)
 {
     fli_lua_task *task = p->current;
     filch_err     err;
-    if (task->scanned == NULL || task->scanned_removals != p->removals) task->scanned = &p->saved;
-    task->scanned_removals = p->removals;
+    if (task->scanned_removals != p->removals) task->scanned = NULL;
+    fli_lua_place place = task->scanned != NULL ? task->scanned : &p->saved;
     do {
-        for (; *task->scanned != NULL; task->scanned = &(*task->scanned)->next) {
-            fli_lua_saved *saved = *task->scanned;
-            int            top = lua_gettop(L);
+        while (*place != NULL) {
+            const fli_lua_saved *saved = *place;
+            uint64_t             removals = p->removals;
+            int                  top = lua_gettop(L);
             push_message(L, &(fli_lua_message){ &saved->data, saved->from, saved->type, saved->error });
-            if (!matches(L, 1, top + 1, 0)) {
-                lua_settop(L, top);
-                continue;
+            bool fits = matches(L, 1, top + 1, 0);
+            /* The pattern is the program's, and may have received by itself: then no place is sure, and we begin again. */
+            bool moved = p->removals != removals;
+            if (fits && !moved) {
+                fli_lua_inbox_remove(p, place);
+                return true;
             }
-            fli_lua_inbox_remove(p, task->scanned);
-            task->scanned = NULL;
-            return true;
+            lua_settop(L, top);
+            place = moved ? &p->saved : &(*place)->next;
         }
     } while (fli_lua_inbox_keep(p, &err));
+    task->scanned = place;
+    task->scanned_removals = p->removals;
     if (err == FILCH_ENOMEM) p->out_of_memory = true;
     if (err != FILCH_OK) luaL_error(L, "%s", filch_err_text(err));
     return false;
 }
 
-/* The stack: the pattern or nil. `until_ns` is when to give up. */
+/* The stack: the pattern or nil. `until_ns` is when to give up; 0: after one more look, for while a process waits for
+ * something else its messages stay outside. */
 static int go_on_receive(lua_State *L, int status, lua_KContext until_ns)
 {
-    (void)status;
     fli_lua_proc *p = fli_lua_here(L);
     fli_lua_task *task = p->current;
     fli_lua_check_cancel(L, p);
@@ -295,7 +300,8 @@ static int go_on_receive(lua_State *L, int status, lua_KContext until_ns)
         fli_lua_wait_end(p);
         return 2;
     }
-    if (task->late || (uint64_t)until_ns == 0) {
+    if (until_ns == 0 && status == LUA_OK) fli_lua_pause(L, until_ns, go_on_receive);
+    if (task->late || until_ns == 0) {
         fli_lua_wait_end(p);
         lua_pushnil(L);
         lua_pushliteral(L, "timeout");
@@ -322,7 +328,7 @@ static int process_receive(lua_State *L)
     if (at == 1 || type == LUA_TNONE) lua_pushnil(L), lua_insert(L, 1);
     else if (type != LUA_TNIL) fli_lua_expect(L, type == LUA_TTABLE || type == LUA_TFUNCTION, 1, "pattern or timeout");
     lua_settop(L, 1);
-    fli_lua_wait_begin(L, p);
+    fli_lua_look_begin(L, p);
     p->current->scanned = NULL;
     return go_on_receive(L, LUA_OK, (lua_KContext)until);
 }

@@ -3,6 +3,7 @@
 
 #include <lauxlib.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/prng.h"
@@ -14,12 +15,14 @@
 static size_t check_size(lua_State *L, int index, const char *field)
 {
     if (lua_isinteger(L, index) && lua_tointeger(L, index) > 0) return (size_t)lua_tointeger(L, index);
-    if (lua_type(L, index) == LUA_TSTRING) {
-        unsigned long long number;
-        char               unit[3] = "";
-        int                read = sscanf(lua_tostring(L, index), "%llu%2s", &number, unit);
-        unsigned           shift = unit[0] == 'K' ? 10 : unit[0] == 'M' ? 20 : unit[0] == 'G' ? 30 : 0;
-        if (read >= 1 && number > 0 && number < (UINT64_C(1) << 33)) return (size_t)number << shift;
+    const char *text = lua_type(L, index) == LUA_TSTRING ? lua_tostring(L, index) : "";
+    if (text[0] >= '0' && text[0] <= '9') {
+        static const char *const units[] = { "", "K", "KB", "M", "MB", "G", "GB" };
+        char                    *end;
+        unsigned long long       number = strtoull(text, &end, 10);
+        unsigned                 unit = 0;
+        while (unit < 7 && strcmp(end, units[unit]) != 0) unit++;
+        if (unit < 7 && number > 0 && number < (UINT64_C(1) << 33)) return (size_t)number << (unit + 1) / 2 * 10;
     }
     luaL_error(L, "%s: a size is a number of bytes, or a text as \"4MB\"", field);
     return 0;

@@ -157,15 +157,27 @@ void fli_lua_task_over(fli_lua_proc *p, fli_lua_task *task)
     filch_drop(&task->answer);
 }
 
-void fli_lua_wait_begin(lua_State *L, fli_lua_proc *p)
+static bool can_yield(lua_State *L, const fli_lua_proc *p)
+{
+    return p->no_yield == 0 && lua_isyieldable(L);
+}
+
+static int refuse_to_wait(lua_State *L)
+{
+    return luaL_error(L, "cannot wait here: a function in between, such as table.sort or string.gsub, cannot be left and "
+                         "entered again");
+}
+
+void fli_lua_look_begin(lua_State *L, fli_lua_proc *p)
 {
     fli_lua_check_cancel(L, p);
     p->current->late = false;
 }
 
-static bool can_yield(lua_State *L, const fli_lua_proc *p)
+void fli_lua_wait_begin(lua_State *L, fli_lua_proc *p)
 {
-    return p->no_yield == 0 && lua_isyieldable(L);
+    fli_lua_look_begin(L, p);
+    if (!can_yield(L, p)) (void)refuse_to_wait(L);
 }
 
 int fli_lua_park(lua_State *L, uint64_t until_ns, lua_KContext ctx, lua_KFunction k)
@@ -174,10 +186,10 @@ int fli_lua_park(lua_State *L, uint64_t until_ns, lua_KContext ctx, lua_KFunctio
     fli_lua_task *task = p->current;
     if (!can_yield(L, p)) {
         fli_lua_wait_end(p);
-        return luaL_error(L, "cannot wait here: a function in between, such as table.sort or string.gsub, cannot be "
-                             "left and entered again");
+        return refuse_to_wait(L);
     }
     if (until_ns != FLI_LUA_NEVER && task->alarm == 0 && !alarm_add(p, task, until_ns)) {
+        p->out_of_memory = true;
         return luaL_error(L, "not enough memory");
     }
     task->state = FLI_LUA_PARKED;

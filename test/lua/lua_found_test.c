@@ -1,0 +1,103 @@
+/* lua_found_test.c - what users of Lua processes saw go wrong, each once. */
+#include "lua/world.h"
+
+static world w;
+
+static int open_world(void **state)
+{
+    (void)state;
+    world_open(&w, 2, NULL);
+    return 0;
+}
+
+static int close_world(void **state)
+{
+    (void)state;
+    world_close(&w);
+    return 0;
+}
+
+/* The process crashed: the place of the search was in a message that the pattern had taken. */
+TEST(a_pattern_may_receive_by_itself)
+{
+    world_passes(&w, "local me = process.self()\n"
+                     "for i = 1, 6 do process.send(me, i) end\n"
+                     "local once = true\n"
+                     "local m = process.receive(function(m)\n"
+                     "  if once then once = false process.receive({}, 0) assert(process.receive() == 1) process.receive({}, 0) end\n"
+                     "  return m == 3\n"
+                     "end)\n"
+                     "assert(m == 3)\n"
+                     "assert(process.receive(function(m) return process.receive(0) == nil end, 0) == nil)\n" /* takes all of them itself */
+                     "assert(select(2, process.receive(0)) == 'timeout')\n");
+}
+
+/* Messages that had come while it slept were not there. */
+TEST(receive_without_waiting_finds_what_came_while_it_slept)
+{
+    world_passes(&w, "local me = process.self()\n"
+                     "local other = process.spawn(function() for i = 1, 3 do process.send(me, i) end end)\n"
+                     "while process.alive(other) do time.sleep('1ms') end\n"
+                     "assert(process.receive(0) == 1) assert(process.receive(function(m) return m == 3 end, 0) == 3) assert(process.receive('0s') == 2)\n"
+                     "local none, why = process.receive(0) assert(none == nil and why == 'timeout')\n");
+}
+
+/* The question had been sent, or the process started, when it turned out that nobody could wait for the answer. */
+TEST(where_it_cannot_wait_nothing_is_sent_or_started)
+{
+    world_passes(&w, "local server = process.spawn(function() while true do local m, from = process.receive() if m == 'count' then process.reply(from, 0) else error('asked') end end end)\n"
+                     "local function refused(f) local fine, why = pcall(table.sort, { 2, 1 }, f) assert(not fine and why:find('cannot wait here', 1, true), why) end\n"
+                     "local spawned = runtime.stats().spawned\n"
+                     "refused(function() process.request(server, 'lost') end) refused(function() process.exec(function() end) end)\n"
+                     "refused(function() time.sleep(1) end) refused(function() process.receive() end) refused(function() channel.new():receive() end)\n"
+                     "assert(process.request(server, 'count') == 0 and runtime.stats().spawned == spawned)\n"
+                     "process.terminate(server)\n");
+}
+
+/* A limit that was too small for the other ended the one that had asked, through pcall. */
+TEST(one_that_cannot_begin_does_not_end_who_started_it)
+{
+    world_passes(&w, "for _, size in ipairs { 1, 100, 3000, 5000 } do\n"
+                     "  local fine, why = pcall(process.spawn, { function() end, memory = size })\n"
+                     "  assert(not fine and why:find('not enough memory to begin: the process may hold ' .. size .. ' bytes', 1, true), why)\n"
+                     "end\n"
+                     "assert(process.exec{ function() return 5 end, memory = '1MB' } == 5)\n");
+}
+
+/* "4 apples" were four bytes. */
+TEST(sizes_are_read_to_their_end)
+{
+    world_passes(&w, "for _, bad in ipairs { '4 apples', '4Q', '4KBs', '', 'x', '-4K', ' 4K', '0', '99999999999999999999', 0, -1, 1.5, true, '9000000000G' } do\n"
+                     "  local fine, why = pcall(process.spawn, { function() end, memory = bad }) assert(not fine and why:find('memory: a size is', 1, true), tostring(bad))\n"
+                     "end\n"
+                     "for _, good in ipairs { 65536, '65536', '64K', '64KB', '1M', '1MB', '1G', '1GB' } do\n"
+                     "  assert(process.exec{ function() return 1 end, memory = good, mailbox_bytes = '64KB' } == 1, good)\n"
+                     "end\n");
+}
+
+/* "number has no integer representation" */
+TEST(an_endless_timeout_is_one_everywhere)
+{
+    world_passes(&w, "for _, long in ipairs { math.huge, 1e10, 1e300, '1000000d' } do\n"
+                     "  local slow = task.spawn(function() time.sleep('1ms') return 5 end) assert(slow:await(long) == 5)\n"
+                     "  local ch = channel.new() task.spawn(function() time.sleep('1ms') ch:send('x') end) assert(ch:receive(long) == 'x')\n"
+                     "  task.spawn(function() time.sleep('1ms') assert(ch:receive() == 'y') end) assert(ch:send('y', long))\n"
+                     "  assert(task.all({ function() return 1 end }, long)[1] == 1 and task.any({ function() return 1 end }, long) == 1)\n"
+                     "  task.spawn(function() time.sleep('1ms') ch:send('z') end) assert(channel.select({ ch }, long) == 1)\n"
+                     "  process.send(process.self(), 1) assert(process.receive(long) == 1)\n"
+                     "end\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define T(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+        T(a_pattern_may_receive_by_itself),
+        T(receive_without_waiting_finds_what_came_while_it_slept),
+        T(where_it_cannot_wait_nothing_is_sent_or_started),
+        T(one_that_cannot_begin_does_not_end_who_started_it),
+        T(sizes_are_read_to_their_end),
+        T(an_endless_timeout_is_one_everywhere),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
