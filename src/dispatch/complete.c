@@ -31,7 +31,21 @@ static filch_err hand_over(fli_runtime *rt, fli_local *here, fli_node *node)
     return fli_mail_post(rt, here, p, fli_serial_gen(node->peer), node);
 }
 
-filch_err filch_complete(filch_receiver receiver, uint64_t tag, filch_data data, filch_err error)
+/* The handler answers before it returns: the process is ours, and so is the node unless somebody else has the receiver. */
+static inline filch_err complete_here(fli_local *here, const filch_data *data, filch_err error)
+{
+    fli_node *node = here->asked_node;
+    if (FLI_UNLIKELY(!fli_yield_take(node, fli_yield_pending(here->asked)))) return late(here->rt, here, FILCH_ESTALE);
+    fli_node_put_data(node, data);
+    node->error = error;
+    if (FLI_LIKELY(here->current->answers == 0)) here->current->answers = node->next = node->self;
+    else fli_mail_append(here->rt, &here->current->answers, node);
+    fli_count(&here->counters.completions, 1);
+    return FILCH_OK;
+}
+
+static __attribute__((noinline)) filch_err complete_any(filch_receiver receiver, uint64_t tag, filch_data data,
+                                                        filch_err error)
 {
     if (receiver.sched == NULL || receiver.key == 0 || tag != receiver.tag) return FILCH_EINVAL;
     fli_runtime *rt = (fli_runtime *)receiver.sched;
@@ -65,4 +79,14 @@ filch_err filch_complete(filch_receiver receiver, uint64_t tag, filch_data data,
     }
     FLI_TALLY(rt, here, completions, 1);
     return FILCH_OK;
+}
+
+filch_err filch_complete(filch_receiver receiver, uint64_t tag, filch_data data, filch_err error)
+{
+    fli_local *here = fli_here_get();
+    if (FLI_LIKELY(here != NULL && here->asked == receiver.key && (filch_sched *)here->rt == receiver.sched &&
+                   receiver.key != 0 && tag == receiver.tag && fli_data_is_value(&data))) {
+        return complete_here(here, &data, error);
+    }
+    return complete_any(receiver, tag, data, error);
 }

@@ -39,38 +39,36 @@ uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event
                           uint32_t max);
 
 /* The common case, without a list: one message from a process of this runtime has come to one that has nothing else on
- * its mind. True: it is in *event, its node in *handle; the process itself has not been told (`seen`). */
-static inline bool fli_mail_single(fli_runtime *rt, fli_proc *p, uint64_t word, filch_event *event, uint32_t *handle)
+ * its mind. Its node: the message is in *event; the process itself has not been told (`seen`). NULL: not so. */
+static inline fli_node *fli_mail_single(fli_runtime *rt, fli_proc *p, uint64_t word, filch_event *event)
 {
     uint32_t head = fli_word_head(word);
-    if (head == 0 || (p->seen | p->answers | p->messages | p->flags) != 0) return false;
+    if (head == 0 || (p->seen | p->answers | p->messages | p->flags) != 0) return NULL;
     fli_node *node = fli_node_at(rt, head);
-    if (node->next != 0 || node->what != 0) return false;
-    *handle = head;
+    if (node->next != 0 || node->what != 0) return NULL;
     event->type = FILCH_EVENT_MESSAGE;
     event->error = FILCH_OK;
     event->tag = node->tag;
     event->from = (filch_pid){ node->peer != 0 ? rt->node : 0, node->peer };
     fli_node_get_data(node, &event->data);
-    return true;
+    return node;
 }
 
-/* The other common case: a process waits for its one yield, and the handler has answered it at once. True: as above. */
-static inline bool fli_mail_answer(fli_runtime *rt, fli_proc *p, uint64_t word, filch_event *event, uint32_t *handle)
+/* The other common case: a process waits for its one yield, and the handler has answered it at once. As above. */
+static inline fli_node *fli_mail_answer(fli_runtime *rt, fli_proc *p, uint64_t word, filch_event *event)
 {
-    if (p->answers == 0 || p->yield_count != 1 || (p->flags & ~FLI_PROC_HELD) != FLI_PROC_WAITING) return false;
+    if (p->answers == 0 || p->yield_count != 1 || (p->flags & ~FLI_PROC_HELD) != FLI_PROC_WAITING) return NULL;
     fli_node *node = fli_node_at(rt, p->answers);
-    if (node->next != node->self || node->what != FLI_NODE_ANSWER) return false; /* several, or a notice */
-    if (fli_word_head(word) != p->seen || node->self == p->seen) return false;   /* something new, or it came by post */
+    if (node->next != node->self || node->what != FLI_NODE_ANSWER) return NULL; /* several, or a notice */
+    if (fli_word_head(word) != p->seen || node->self == p->seen) return NULL;   /* something new, or it came by post */
     p->answers = 0;
     fli_yield_close(rt, p, node);
-    *handle = node->self;
     event->type = FILCH_EVENT_YIELD;
     event->error = node->error;
     event->tag = node->tag;
     event->from = (filch_pid){ 0, 0 };
     fli_node_get_data(node, &event->data);
-    return true;
+    return node;
 }
 
 /* After the step: frees the events' payloads and nodes, and gives back the room they took. */

@@ -78,11 +78,13 @@ struct fli_local {
     fli_runtime *rt;
     fli_proc    *current;    /* being stepped, dispatched or closed; NULL between */
     uint64_t     serial;     /* of `current`: what its sends carry as `from` */
-    uint64_t     speaks;     /* the same, while its sends need no second look: no tape, no simulation, no handler; or 0 */
+    bool         plain;      /* sends need no second look: no tape, no simulation, no handler */
     bool         dispatching; /* answers to `current` may go straight to its own list */
     uint32_t     sends;      /* in this step */
     uint32_t     heard;      /* messages and processes that came from other workers, since somebody last asked (sched/talk.c) */
     uint32_t     index;      /* of the worker, for what is kept once per worker */
+    uint64_t     asked;      /* the key of the yield whose handler runs, if its answer may take the short way; or 0 */
+    fli_node    *asked_node; /* and its node */
     fli_tape    *tape;       /* of the step that runs; NULL almost always */
     fli_magazine nodes, procs;
     alignas(FLI_LINE) fli_counters counters;
@@ -95,6 +97,8 @@ enum { FLI_OPEN, FLI_CLOSING, FLI_CLOSED };
 typedef struct fli_hooks {
     /* Takes a process that just became ACTIVE; `here` is the calling worker of this runtime or NULL. */
     void (*ready)(fli_runtime *rt, fli_local *here, fli_proc *p);
+    /* The same, for those who know that `here` is not NULL. Always FILCH_OK: for a last call. */
+    filch_err (*ready_here)(fli_local *here, fli_proc *p);
     /* A yield or timer whose process has ended, by the number its handler left in the node. */
     void (*abandon)(fli_runtime *rt, uint64_t cookie);
     /* An alarm that one of them has set rings, with the number it left. */
@@ -175,7 +179,14 @@ static inline void fli_node_give(fli_runtime *rt, fli_local *here, fli_node *nod
 /* The control block a serial names, alive or not; NULL if there never was one. */
 static inline fli_proc *fli_proc_find(fli_runtime *rt, uint64_t serial)
 {
-    return fli_slab_find(&rt->procs, fli_serial_slot(serial));
+    return fli_slab_find_size(&rt->procs, fli_serial_slot(serial), sizeof(fli_proc));
+}
+
+/* The type of a process that runs, or ran a moment ago; for reports. */
+static inline const filch_type *fli_type_of(fli_runtime *rt, uint64_t serial)
+{
+    fli_proc *p = fli_proc_find(rt, serial);
+    return p != NULL ? fli_proc_type(p) : NULL;
 }
 
 /* FILCH_OK and the control block if `pid` is of this runtime and was alive a moment ago. */

@@ -165,33 +165,42 @@ static __attribute__((noinline)) filch_err send_any(filch_sched *sched, filch_pi
     return fli_send(rt, here, to, from, data);
 }
 
-/* Most sends: from a step, a value, to a living neighbour whose mailbox has no limit. Everything else: send_any. */
+/* Somebody else was at the mailbox at the same moment, or the process is gone: the long way. */
+static __attribute__((noinline)) filch_err send_late(fli_local *here, fli_proc *p, uint32_t gen, fli_node *node)
+{
+    fli_runtime *rt = here->rt;
+    filch_err    err = put(rt, here, p, gen, node, false);
+    if (err == FILCH_OK) return FILCH_OK;
+    fli_node_give(rt, here, node);
+    fli_send_refused(rt, here, err);
+    return err;
+}
+
+/* Most sends: by a worker, a value, to a living neighbour whose mailbox has no limit. Everything else: send_any. */
 filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data)
 {
-    fli_local *here = fli_here_get();
-    if (FLI_UNLIKELY(here == NULL || here->rt != (fli_runtime *)sched || here->speaks == 0)) {
-        return send_any(sched, to, &data);
-    }
-    fli_runtime *rt = here->rt;
-    fli_proc    *p = to.node == rt->node ? fli_proc_find(rt, to.serial) : NULL;
-    if (FLI_UNLIKELY(p == NULL || !fli_data_is_value(&data) || here->nodes.count == 0)) return send_any(sched, to, &data);
+    fli_local   *here = fli_here_get();
+    fli_runtime *rt = (fli_runtime *)sched;
+    if (FLI_UNLIKELY(here == NULL || here->rt != rt || !here->plain)) return send_any(sched, to, &data);
+    fli_proc *p = FLI_LIKELY(to.node == rt->node) ? fli_proc_find(rt, to.serial) : NULL;
+    uint32_t  spare = here->nodes.count;
+    if (FLI_UNLIKELY(p == NULL || !fli_data_is_value(&data) || spare == 0)) return send_any(sched, to, &data);
     uint64_t word = fli_state_peek(&p->state);
     uint32_t gen = fli_serial_gen(to.serial);
     if (FLI_UNLIKELY((word & FLI_LIMITED) != 0 || !fli_word_lives(word, gen))) return send_any(sched, to, &data);
-    fli_node *node = fli_node_take(rt, here);
-    node->peer = here->speaks;
+    here->nodes.count = spare - 1;
+    uint32_t  handle = here->nodes.handles[spare - 1];
+    fli_node *node = fli_node_at(rt, handle);
+    node->peer = here->serial;
     node->tag = 0;
     node->what = 0;
     node->index = here->index + 1;
     fli_node_put_data(node, &data);
-    switch (fli_state_push(&p->state, gen, node->self, &node->next, false)) {
-    case FLI_KNOCK_DEAD: fli_node_give(rt, here, node); return send_any(sched, to, &data);
-    case FLI_KNOCK_WOKE: rt->hooks.ready(rt, here, p); break;
-    case FLI_KNOCK_NOTED: break;
-    }
     here->sends++;
+    fli_knock knock = fli_state_push_once(&p->state, word, handle, &node->next);
+    if (FLI_UNLIKELY(knock == FLI_KNOCK_DEAD)) return send_late(here, p, gen, node);
     fli_count(&here->counters.sent, 1);
-    return FILCH_OK;
+    return knock == FLI_KNOCK_WOKE ? rt->hooks.ready_here(here, p) : FILCH_OK;
 }
 
 filch_err filch_deliver(void *sched, const filch_package *package)

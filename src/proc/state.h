@@ -27,6 +27,7 @@
 
 #include <filch.h>
 
+#include "base/assert.h"
 #include "port/atomic.h"
 
 typedef FLI_ATOMIC(uint64_t) fli_state;
@@ -118,6 +119,19 @@ FILCH_MUST_USE static inline fli_knock fli_state_push(fli_state *state, uint32_t
          * PAIR state.settle, acquire half: what the last worker left in the process is seen by the one we wake. */
         if (fli_cas_weak_acqrel(state, &word, wanted)) return wakes ? FLI_KNOCK_WOKE : FLI_KNOCK_NOTED;
     }
+}
+
+/* The same for a message, in one attempt, by somebody who has just seen that `word` lives. DEAD: something has changed. */
+FILCH_MUST_USE static inline fli_knock fli_state_push_once(fli_state *state, uint64_t word, uint32_t handle,
+                                                           uint32_t *next)
+{
+    bool     wakes = fli_word_state(word) == FLI_IDLE;
+    uint64_t wanted = (word & ~(uint64_t)UINT32_MAX) | handle;
+    if (wakes) wanted ^= (uint64_t)(FLI_IDLE ^ FLI_ACTIVE) << FLI_STATE_SHIFT;
+    *next = fli_word_head(word);
+    /* PAIR state.push, release half, and PAIR state.settle, acquire half: as in fli_state_push. */
+    if (FLI_UNLIKELY(!fli_cas_acqrel(state, &word, wanted))) return FLI_KNOCK_DEAD;
+    return wakes ? FLI_KNOCK_WOKE : FLI_KNOCK_NOTED;
 }
 
 /* Raises CANCEL or KILL. Needs no memory, so it cannot fail for lack of any. */

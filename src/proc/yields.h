@@ -5,13 +5,56 @@
 
 #include <filch.h>
 
+#include "base/assert.h"
 #include "proc/runtime.h"
 
+/* The list of its outstanding yields, by handle. */
+static inline uint32_t *fli_yield_list(fli_proc *p)
+{
+    return FLI_UNLIKELY((p->flags & FLI_PROC_MANY) != 0) ? p->yields.many + 1 : p->yields.few;
+}
+
+/* Makes room for one more, if there is none. False: out of memory. Thread: the owner. */
+FILCH_MUST_USE bool fli_yield_room(fli_runtime *rt, fli_proc *p);
+
+/* The next generation, FREE: whoever still holds the old receiver claims nothing. Thread: the node's one owner. */
+static inline void fli_yield_retire(fli_node *node)
+{
+    uint32_t stamp = fli_load_rlx(&node->stamp);
+    fli_store_rlx(&node->stamp, ((stamp & ~(uint32_t)FLI_STAMP_MASK) + FLI_STAMP_GENERATION) | FLI_STAMP_FREE);
+}
+
 /* Adds a yield of `command` with `tag`. Gives its node, PENDING, or NULL: out of memory. Thread: the owner. */
-FILCH_MUST_USE fli_node *fli_yield_open(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t command, uint64_t tag);
+FILCH_MUST_USE static inline fli_node *fli_yield_open(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t command,
+                                                      uint64_t tag)
+{
+    if (FLI_UNLIKELY(p->yield_count >= FLI_YIELDS_FEW) && !fli_yield_room(rt, p)) return NULL;
+    fli_node *node = fli_node_take(rt, here);
+    if (FLI_UNLIKELY(node == NULL)) return NULL;
+    node->peer = fli_proc_serial(p);
+    node->tag = tag;
+    node->error = (int32_t)command;
+    node->what = FLI_NODE_ANSWER;
+    node->data[0] = 0;
+    node->index = p->yield_count;
+    fli_yield_list(p)[p->yield_count++] = node->self;
+    uint32_t stamp = fli_load_rlx(&node->stamp);
+    /* PAIR node.claim, release half: whoever claims it finds the owner's serial. */
+    fli_store_rel(&node->stamp, (stamp & ~(uint32_t)FLI_STAMP_MASK) | FLI_STAMP_PENDING);
+    return node;
+}
+
+/* Moves the last of the list to where `node` was. Thread: the owner. */
+void fli_yield_unlist(fli_runtime *rt, fli_proc *p, const fli_node *node, uint32_t last);
 
 /* The yield behind `node` is over: CLAIMED by a completion and now delivered. Thread: the owner. */
-void fli_yield_close(fli_runtime *rt, fli_proc *p, fli_node *node);
+static inline void fli_yield_close(fli_runtime *rt, fli_proc *p, fli_node *node)
+{
+    uint32_t last = --p->yield_count;
+    FLI_ASSERT(node->index <= last && fli_yield_list(p)[node->index] == node->self);
+    if (FLI_UNLIKELY(node->index != last)) fli_yield_unlist(rt, p, node, last);
+    fli_yield_retire(node);
+}
 
 /* Makes all outstanding yields void, at the end of the process: late completions find them gone. Must come before
  * fli_state_finish: while the process lives, the nodes of yields being completed cannot be anybody else's.
@@ -23,6 +66,26 @@ bool fli_yield_first(fli_runtime *rt, fli_proc *p, uint32_t *command, uint64_t *
 
 /* The name of a PENDING yield for whoever is to complete it. */
 filch_receiver fli_yield_receiver(fli_runtime *rt, fli_node *node);
+/* What tells it from all others. */
+static inline uint64_t fli_yield_key(fli_node *node)
+{
+    uint64_t generation = fli_load_rlx(&node->stamp) / FLI_STAMP_GENERATION;
+    return (generation << 32) | node->self;
+}
+
+/* Claims by stamp; the expected one names the generation. Thread: any. */
+FILCH_MUST_USE static inline bool fli_yield_take(fli_node *node, uint32_t pending)
+{
+    uint32_t stamp = pending;
+    /* PAIR node.claim, both halves: one wins; he sees the yield complete, and a later reuse comes after him. */
+    return fli_cas_acqrel(&node->stamp, &stamp, (pending & ~(uint32_t)FLI_STAMP_MASK) | FLI_STAMP_CLAIMED);
+}
+
+/* The stamp of a yield that is still out. A generation has 30 bits; a key with more was not made here: no stamp. */
+static inline uint32_t fli_yield_pending(uint64_t key)
+{
+    return FLI_LIKELY(key >> 62 == 0) ? (uint32_t)(key >> 32) * FLI_STAMP_GENERATION + FLI_STAMP_PENDING : FLI_STAMP_MASK;
+}
 
 /* Claims the yield that `key` names: true makes the node the caller's, to fill and to post. Thread: any. */
 FILCH_MUST_USE bool fli_yield_claim(fli_runtime *rt, uint64_t key, fli_node **out);

@@ -102,8 +102,8 @@ static filch_err runtime_init(filch_sched *sched, const fli_mem *mem)
     rt->route = opt->route;
     rt->route_user = opt->route_user;
     rt->model_ops = &fli_model_table;
-    rt->hooks = (fli_hooks){ .ready = fli_ready, .abandon = on_abandon, .alarm = on_alarm, .ticks = on_ticks,
-                             .room = on_room, .no_room = on_no_room };
+    rt->hooks = (fli_hooks){ .ready = fli_ready, .ready_here = fli_ready_here, .abandon = on_abandon, .alarm = on_alarm,
+                             .ticks = on_ticks, .room = on_room, .no_room = on_no_room };
     fli_atomic_init(&rt->phase, FLI_OPEN);
     filch_err err = fli_slab_init(&rt->nodes, mem, sizeof(fli_node), UINT32_MAX - 1, make_node);
     if (err != FILCH_OK) return err;
@@ -130,10 +130,13 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     w->sched = sched;
     w->local.rt = &sched->rt;
     w->local.index = index;
+    w->local.plain = sched->rt.sim == NULL;
+    w->unwatched = sched->rt.sim == NULL && sched->opt.long_step_ns == 0;
     fli_out_init(&w->out, &sched->rt);
     w->fair_in = sched->opt.fair_every;
     w->clock_every = 1;
     w->step_ns = 1;
+    w->sample_in = 1;
     fli_prng_init(&w->prng, sched->opt.seed + index);
     w->events = fli_alloc(mem, batch * sizeof *w->events);
     if (w->events == NULL) goto no_events;

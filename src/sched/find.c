@@ -28,7 +28,7 @@
 #define AGED_NS UINT64_C(20000)
 
 /* Takes from the global queue: the oldest for now, more for the own deque, so that the next oldest pops first. */
-static fli_proc *take_global(fli_worker *w, uint32_t more)
+fli_proc *fli_find_global(fli_worker *w, uint32_t more)
 {
     filch_sched *sched = w->sched;
     void        *batch[1 + FLI_GLOBAL_BATCH_MAX];
@@ -41,24 +41,14 @@ static fli_proc *take_global(fli_worker *w, uint32_t more)
     return n > 0 ? batch[0] : NULL;
 }
 
-/* Every so often the oldest goes first. */
-static fli_proc *take_oldest(fli_worker *w)
+fli_proc *fli_find_oldest(fli_worker *w)
 {
     bool      own_first = w->own_first;
     w->own_first = !own_first;
     w->fair_in = w->sched->opt.fair_every;
-    fli_proc *p = own_first ? fli_deque_take_oldest(&w->deque) : take_global(w, 0);
+    fli_proc *p = own_first ? fli_deque_take_oldest(&w->deque) : fli_find_global(w, 0);
     if (p != NULL) return p;
-    return own_first ? take_global(w, 0) : fli_deque_take_oldest(&w->deque);
-}
-
-fli_proc *fli_find_near(fli_worker *w)
-{
-    fli_proc *p = NULL;
-    if (FLI_UNLIKELY(--w->fair_in == 0)) p = take_oldest(w);
-    if (p == NULL) p = fli_deque_pop(&w->deque);
-    if (p == NULL) p = take_global(w, w->sched->opt.global_batch);
-    return p;
+    return own_first ? fli_find_global(w, 0) : fli_deque_take_oldest(&w->deque);
 }
 
 /* Has the victim finished no step for a while? Remembers what it saw. */
@@ -101,7 +91,7 @@ static void report_overdue(fli_worker *w, fli_worker *victim)
     if (reported == began_ns || !fli_cas_acqrel(&window->reported, &reported, began_ns)) return;
     if (opt->on_long_step == NULL) return;
     opt->on_long_step(opt->on_long_step_user, (filch_pid){ w->sched->rt.node, serial },
-                      fli_type_name(fli_load_rlx(&window->type)), w->clock_ns - began_ns, 0);
+                      fli_type_name(fli_type_of(&w->sched->rt, serial)), w->clock_ns - began_ns, 0);
 }
 
 fli_proc *fli_find_far(fli_worker *w, bool any, bool *retry)

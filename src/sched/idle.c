@@ -34,10 +34,6 @@
 #include "port/clock.h"
 #include "sched/sched.h"
 
-#define ASLEEP_ONE (UINT64_C(1))
-#define SEARCHING_ONE (UINT64_C(1) << 16)
-#define WATCHED (UINT64_C(1) << 32)
-
 #define WATCH_FIRST_NS UINT64_C(1000000)
 #define WATCH_LAST_NS UINT64_C(8000000)
 /* After an alarm, a worker that ran fewer steps than this goes back to sleep without a search. */
@@ -47,16 +43,6 @@
 /* Waking costs the waker 11-17 us and the sleeper 33-58 us (measured on a 2-core machine): below this much queued work
  * it does not pay. */
 #define WORTH_A_WAKE_NS UINT64_C(25000)
-
-static uint32_t asleep_in(uint64_t word)
-{
-    return (uint32_t)(word & 0xffffu);
-}
-
-static uint32_t searching_in(uint64_t word)
-{
-    return (uint32_t)(word / SEARCHING_ONE) & 0xffffu;
-}
 
 filch_err fli_idle_init(fli_idle *idle)
 {
@@ -75,7 +61,7 @@ void fli_idle_fini(fli_idle *idle)
 
 uint32_t fli_idle_asleep(fli_idle *idle)
 {
-    return asleep_in(fli_load_rlx(&idle->word));
+    return fli_asleep_in(fli_load_rlx(&idle->word));
 }
 
 static void add_sleeper_locked(fli_idle *idle, fli_worker *w)
@@ -91,7 +77,7 @@ static void add_sleeper_locked(fli_idle *idle, fli_worker *w)
 static void set_watch_locked(fli_idle *idle, fli_worker *w, uint64_t until_ns, bool guards)
 {
     if (guards != idle->guarded) {
-        (void)fli_add_acqrel(&idle->word, guards ? WATCHED : (uint64_t)0 - WATCHED); /* PAIR idle.word */
+        (void)fli_add_acqrel(&idle->word, guards ? FLI_GUARDED : (uint64_t)0 - FLI_GUARDED); /* PAIR idle.word */
     }
     idle->watch = w;
     idle->watch_until_ns = until_ns;
@@ -114,7 +100,7 @@ static void raise_locked(fli_idle *idle, fli_worker *w)
     w->idle.asleep = false;
     if (idle->second == w) set_second_locked(idle, NULL, FLI_NEVER);
     if (idle->watch == w) set_watch_locked(idle, NULL, FLI_NEVER, false);
-    (void)fli_add_acqrel(&idle->word, SEARCHING_ONE - ASLEEP_ONE); /* PAIR idle.word */
+    (void)fli_add_acqrel(&idle->word, FLI_SEARCHING_ONE - FLI_ASLEEP_ONE); /* PAIR idle.word */
 }
 
 /* Ends the sleep of `w`, which has been raised; `polls`: it was the poller then. Outside the lock. */
@@ -140,7 +126,7 @@ static void wake_one(filch_sched *sched)
     fli_idle   *idle = &sched->idle;
     fli_worker *w = NULL;
     fli_mutex_lock(&idle->lock);
-    if (searching_in(fli_load_rlx(&idle->word)) == 0) w = choose_locked(idle);
+    if (fli_searching_in(fli_load_rlx(&idle->word)) == 0) w = choose_locked(idle);
     bool polls = w != NULL && w == idle->poller;
     if (w != NULL) raise_locked(idle, w);
     fli_mutex_unlock(&idle->lock);
@@ -153,13 +139,13 @@ void fli_idle_submitted(filch_sched *sched)
 {
     /* PAIR idle.word, both halves: adds nothing, and orders us with every worker that is about to sleep. */
     uint64_t word = fli_add_acqrel(&sched->idle.word, 0);
-    if (asleep_in(word) > 0 && searching_in(word) == 0) wake_one(sched);
+    if (fli_asleep_in(word) > 0 && fli_searching_in(word) == 0) wake_one(sched);
 }
 
 /* Will a sleeper look after us before long, by himself? */
 static bool is_watched(const fli_worker *w, uint64_t word)
 {
-    return (word & WATCHED) != 0 || fli_load_rlx(&w->sched->idle.second_until_ns) < w->clock_ns + WATCH_LAST_NS;
+    return (word & FLI_GUARDED) != 0 || fli_load_rlx(&w->sched->idle.second_until_ns) < w->clock_ns + WATCH_LAST_NS;
 }
 
 /* Have we more than we can do in the time a wake takes? */
@@ -172,14 +158,14 @@ static bool is_worth_a_wake(fli_worker *w)
 void fli_idle_pushed(fli_worker *w)
 {
     uint64_t word = fli_load_rlx(&w->sched->idle.word);
-    if (FLI_LIKELY(asleep_in(word) == 0 || searching_in(word) > 0)) return;
+    if (FLI_LIKELY(fli_asleep_in(word) == 0 || fli_searching_in(word) > 0)) return;
     if (is_watched(w, word) && !is_worth_a_wake(w)) return;
     wake_one(w->sched);
 }
 
 static void start_searching(fli_idle *idle)
 {
-    (void)fli_add_acqrel(&idle->word, SEARCHING_ONE); /* PAIR idle.word */
+    (void)fli_add_acqrel(&idle->word, FLI_SEARCHING_ONE); /* PAIR idle.word */
 }
 
 /* Work was found. The last searcher to leave wakes the next one if it has seen more than it took. A single process in
@@ -188,9 +174,9 @@ static void start_searching(fli_idle *idle)
 static void stop_searching(fli_worker *w)
 {
     filch_sched *sched = w->sched;
-    uint64_t     word = fli_add_acqrel(&sched->idle.word, (uint64_t)0 - SEARCHING_ONE) - SEARCHING_ONE;
+    uint64_t     word = fli_add_acqrel(&sched->idle.word, (uint64_t)0 - FLI_SEARCHING_ONE) - FLI_SEARCHING_ONE;
     w->idle.watch_ns = WATCH_FIRST_NS;
-    if (searching_in(word) > 0 || asleep_in(word) == 0) return;
+    if (fli_searching_in(word) > 0 || fli_asleep_in(word) == 0) return;
     bool watched = is_watched(w, word), more = fli_find_visible(sched, watched ? 2 : 1);
     /* What the alarm brought is ours alone: a few timers are not worth a second worker. */
     if (watched && w->idle.alarmed_at != 0) more = is_worth_a_wake(w);
@@ -203,7 +189,7 @@ static uint64_t alarm_locked(fli_worker *w)
     filch_sched *sched = w->sched;
     fli_idle    *idle = &sched->idle;
     uint64_t     timer = fli_timers_next_ns(&sched->timers), until = timer;
-    bool         guards = asleep_in(fli_load_rlx(&idle->word)) < sched->worker_count;
+    bool         guards = fli_asleep_in(fli_load_rlx(&idle->word)) < sched->worker_count;
     if (guards) {
         uint64_t look = fli_clock_after(fli_clock_ns(), w->idle.watch_ns);
         if (look < until) until = look;
@@ -252,7 +238,7 @@ static wake sleep_on(fli_worker *w)
     fli_mutex_lock(&idle->lock);
     add_sleeper_locked(idle, w);
     /* PAIR idle.word, both halves: from here on a submitter sees us asleep, or we see what it queued. */
-    (void)fli_add_acqrel(&idle->word, ASLEEP_ONE - SEARCHING_ONE);
+    (void)fli_add_acqrel(&idle->word, FLI_ASLEEP_ONE - FLI_SEARCHING_ONE);
     if (fli_inject_count(&sched->global) > 0 || fli_find_visible(sched, 2) || idle->leaving) {
         raise_locked(idle, w);
         why = idle->leaving ? LEAVE : CALLED;
@@ -304,7 +290,7 @@ static bool go_on(fli_worker *w, uint32_t attempts, uint64_t began_ns)
         return true;
     }
     if (attempts > (uint64_t)opt->spin_tight + opt->spin_yield) {
-        bool alone = searching_in(fli_load_rlx(&w->sched->idle.word)) == 1;
+        bool alone = fli_searching_in(fli_load_rlx(&w->sched->idle.word)) == 1;
         if (!alone || w->clock_ns - began_ns > opt->search_ns) return false;
         fli_thread_pause();
         return true;
@@ -344,7 +330,7 @@ fli_proc *fli_idle_find(fli_worker *w)
         attempts = 0;
         began_ns = fli_clock_ns();
         if (why == LEAVE) {
-            (void)fli_add_acqrel(&idle->word, (uint64_t)0 - SEARCHING_ONE); /* PAIR idle.word */
+            (void)fli_add_acqrel(&idle->word, (uint64_t)0 - FLI_SEARCHING_ONE); /* PAIR idle.word */
             return NULL;
         }
     }

@@ -49,8 +49,29 @@ struct fli_proc *fli_idle_find(struct fli_worker *w);
 /* Something was put in the global queue by a thread that will not run it. Thread: any. */
 void fli_idle_submitted(filch_sched *sched);
 
+#define FLI_ASLEEP_ONE (UINT64_C(1))
+#define FLI_SEARCHING_ONE (UINT64_C(1) << 16)
+#define FLI_GUARDED (UINT64_C(1) << 32)
+
+static inline uint32_t fli_asleep_in(uint64_t word)
+{
+    return (uint32_t)(word & 0xffffu);
+}
+
+static inline uint32_t fli_searching_in(uint64_t word)
+{
+    return (uint32_t)(word / FLI_SEARCHING_ONE) & 0xffffu;
+}
+
 /* Something was put in the worker's own deque. Thread: that worker. */
 void fli_idle_pushed(struct fli_worker *w);
+/* Need fli_idle_pushed be told? `alone`: it is all that is queued there. Not if nobody sleeps, if somebody searches, or if
+ * a sleeper watches over a worker that has a single process to run. */
+static inline bool fli_idle_cares(fli_idle *idle, bool alone)
+{
+    uint64_t word = fli_load_rlx(&idle->word); /* relaxed: a hint, see idle.c */
+    return fli_asleep_in(word) > 0 && fli_searching_in(word) == 0 && !(alone && (word & FLI_GUARDED) != 0);
+}
 
 /* Everybody out. Thread: stop, when no process is left. */
 void fli_idle_leave(filch_sched *sched);

@@ -35,8 +35,8 @@ bool fli_out_is_stepping(const filch_out *out)
 
 static filch_err choose(filch_out *out, fli_status status)
 {
-    if (out == NULL) return FILCH_EINVAL;
-    fli_out_forget(out);
+    if (FLI_UNLIKELY(out == NULL)) return FILCH_EINVAL;
+    if (FLI_UNLIKELY(out->status >= FLI_STATUS_DONE)) fli_out_forget(out);
     out->status = status;
     return FILCH_OK;
 }
@@ -126,9 +126,20 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
     return FILCH_OK;
 }
 
+/* Most yields: inside the step, a value, and there is room for one more. Everything else: fli_out_yield. */
 filch_err filch_yield(filch_out *out, uint32_t command, uint64_t tag, filch_data data)
 {
-    return fli_out_yield(out, command, tag, (filch_pid){ 0, 0 }, &data);
+    fli_local *here = fli_here_get();
+    bool       plain = here != NULL && out == &fli_worker_of(here)->out && here->plain && here->current != NULL;
+    if (FLI_UNLIKELY(!plain || out->call_count == out->call_room || !fli_data_is_value(&data))) {
+        return fli_out_yield(out, command, tag, (filch_pid){ 0, 0 }, &data);
+    }
+    fli_call *call = &out->calls[out->call_count];
+    call->node = fli_yield_open(here->rt, here, here->current, command, tag);
+    if (FLI_UNLIKELY(call->node == NULL)) return FILCH_ENOMEM;
+    call->command = (filch_command){ .id = command, .from = out->ctx.self, .data = data, .ctx = &out->ctx };
+    out->call_count++;
+    return FILCH_OK;
 }
 
 static filch_err yield_time(filch_out *out, uint32_t command, uint64_t tag, uint64_t span_ns)

@@ -10,9 +10,8 @@
 /* Every so many pushes, one process's wait in the queue is measured. */
 #define SAMPLE_EVERY 64
 
-static void sample(fli_worker *w, fli_proc *p)
+static __attribute__((noinline)) void take_sample(fli_worker *w, fli_proc *p)
 {
-    if (FLI_LIKELY(w->sample_in-- > 0)) return;
     w->sample_in = SAMPLE_EVERY;
     w->sample_serial = fli_proc_serial(p);
     w->sample_ns = fli_now(&w->sched->rt);
@@ -25,22 +24,37 @@ static void submit(fli_worker *w, fli_proc *p)
     fli_idle_submitted(w->sched);
 }
 
-void fli_ready_here(fli_worker *w, fli_proc *p)
+static __attribute__((noinline)) filch_err push_slowly(fli_worker *w, fli_proc *p)
 {
-    sample(w, p);
     if (FLI_LIKELY(fli_deque_push(&w->deque, p))) fli_idle_pushed(w);
     else submit(w, p);
+    return FILCH_OK;
+}
+
+static __attribute__((noinline)) filch_err tell(fli_worker *w)
+{
+    fli_idle_pushed(w);
+    return FILCH_OK;
+}
+
+filch_err fli_ready_here(fli_local *here, fli_proc *p)
+{
+    fli_worker *w = fli_worker_of(here);
+    if (FLI_UNLIKELY(--w->sample_in == 0)) take_sample(w, p);
+    uint32_t before = fli_deque_try_push(&w->deque, p);
+    if (FLI_UNLIKELY(before == FLI_DEQUE_FULL)) return push_slowly(w, p);
+    return FLI_UNLIKELY(fli_idle_cares(&w->sched->idle, before == 0)) ? tell(w) : FILCH_OK;
 }
 
 void fli_ready_again(fli_worker *w, fli_proc *p)
 {
     if (fli_deque_mark(&w->deque) != w->mark) {
-        sample(w, p);
+        if (FLI_UNLIKELY(--w->sample_in == 0)) take_sample(w, p);
         if (FLI_LIKELY(fli_deque_push_under(&w->deque, p, w->mark))) fli_idle_pushed(w);
         else submit(w, p);
     } else if (w->local.sends == 0) {
         /* It would be the newest, and run again at once. The oldest goes first. */
-        fli_ready_here(w, p);
+        (void)fli_ready_here(&w->local, p);
         w->fair_in = 1;
     } else {
         /* It sent to somebody who was ready already, and waits somewhere in a queue: to the end of the line, or it would
@@ -68,7 +82,7 @@ void fli_ready(fli_runtime *rt, fli_local *here, fli_proc *p)
 {
     filch_sched *sched = (filch_sched *)rt;
     if (here != NULL) {
-        fli_ready_here(fli_worker_of(here), p);
+        (void)fli_ready_here(here, p);
         return;
     }
     fli_inject_put(&sched->global, p);

@@ -34,7 +34,6 @@ typedef struct fli_worker fli_worker;
 typedef struct fli_shopwindow {
     /* writes: the worker. reads: any; relaxed, for reports and for deciding whether a queue is being worked on. */
     FLI_ATOMIC(uint64_t) serial;           /* the process being stepped; 0 none */
-    FLI_ATOMIC(const filch_type *) type;   /* and its type */
     FLI_ATOMIC(uint64_t) began_ns;         /* when, if steps are being watched */
     FLI_ATOMIC(uint64_t) reported;         /* the `began_ns` last reported as overdue.  writes: any worker, by CAS */
 } fli_shopwindow;
@@ -53,7 +52,10 @@ struct fli_worker {
     /* Plain from here: the worker's own, except `idle`, which is under the idle lock. */
     alignas(FLI_LINE) fli_prng prng;
     fli_proc     *again;       /* the process just stepped, to be stepped again at once; NULL */
+    bool          unwatched;   /* steps are neither timed nor simulated */
     bool          repeats;     /* may it? A worker with a thread of its own may: nobody counts its steps */
+    uint32_t           known_id; /* the command last asked for */
+    const fli_handler *known;    /* and its handler; NULL */
     uint32_t      mark;        /* of the deque, when this step began */
     uint32_t      fair_in;     /* turns until an oldest process goes first */
     bool          own_first;   /* and whose: the own deque's, or the global queue's */
@@ -128,7 +130,19 @@ bool fli_worker_turn(fli_worker *w);
 void fli_worker_clock(fli_worker *w);
 
 /* find.c */
-fli_proc *fli_find_near(fli_worker *w);
+/* Every so often the oldest goes first: it, or NULL. */
+fli_proc *fli_find_oldest(fli_worker *w);
+/* From the global queue, and up to `more` others for the own deque. */
+fli_proc *fli_find_global(fli_worker *w, uint32_t more);
+/* Looks at the own deque and the global queue. */
+static inline fli_proc *fli_find_near(fli_worker *w)
+{
+    fli_proc *p = NULL;
+    if (FLI_UNLIKELY(--w->fair_in == 0)) p = fli_find_oldest(w);
+    if (FLI_LIKELY(p == NULL)) p = fli_deque_pop(&w->deque);
+    if (FLI_UNLIKELY(p == NULL)) p = fli_find_global(w, w->sched->opt.global_batch);
+    return p;
+}
 /* Looks at the other workers too. *retry: somebody was faster, look again before sleeping. `any`: also single
  * processes that their worker is about to run. */
 fli_proc *fli_find_far(fli_worker *w, bool any, bool *retry);
@@ -137,8 +151,8 @@ bool fli_find_visible(filch_sched *sched, uint32_t queued);
 
 /* ready.c */
 void fli_ready(fli_runtime *rt, fli_local *here, fli_proc *p);
-/* Queues a process on the worker's own deque. */
-void fli_ready_here(fli_worker *w, fli_proc *p);
+/* Queues a process on the worker's own deque. FILCH_OK. */
+filch_err fli_ready_here(fli_local *here, fli_proc *p);
 /* The same for one that goes on by itself: those that its step made ready go first. */
 void fli_ready_again(fli_worker *w, fli_proc *p);
 
@@ -147,6 +161,8 @@ void fli_ready_nudge(filch_sched *sched);
 
 /* step.c */
 void fli_step(fli_worker *w, fli_proc *p);
+/* Steps what is near until the clock is due: true; or there is nothing: false. */
+bool fli_step_on(fli_worker *w);
 /* The call itself, with the first `count` of w->events. */
 filch_err fli_step_call(fli_worker *w, fli_proc *p, uint32_t count);
 

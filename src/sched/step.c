@@ -14,19 +14,32 @@
 #include "sched/sched.h"
 #include "sched/simulate.h"
 
-/* Lets the process rest, unless something has come that it should see. */
-static void settle(fli_worker *w, fli_proc *p, unsigned rest)
+/* It has something to see before it may rest. It would be the newest, and the next: no need to queue it, unless an
+ * oldest one or the clock is due. */
+static inline void go_on(fli_worker *w, fli_proc *p)
+{
+    p->rest = FILCH_STATE_READY;
+    if (FLI_LIKELY(w->repeats && w->fair_in > 1 && w->clock_in > 0)) {
+        w->fair_in--;
+        w->clock_in--;
+        w->again = p;
+        return;
+    }
+    (void)fli_ready_here(&w->local, p);
+}
+
+/* Lets the process rest, unless something comes that it should see. */
+static void rest(fli_worker *w, fli_proc *p, unsigned state)
 {
     fli_runtime *rt = &w->sched->rt;
-    for (;;) {
-        if (fli_mail_waits(p, rest)) break;
+    do {
         /* Once settled it is somebody else's: put its fields in order first. */
         uint32_t seen = p->seen, held = fli_mail_held(p);
         uint8_t  flags = p->flags;
         p->seen = 0;
         p->flags &= (uint8_t)~FLI_PROC_HELD;
-        p->rest = rest == FLI_IDLE ? FILCH_STATE_IDLE : FILCH_STATE_BLOCKED;
-        if (fli_state_settle(&p->state, seen, rest) == FLI_SETTLED) {
+        p->rest = state == FLI_IDLE ? FILCH_STATE_IDLE : FILCH_STATE_BLOCKED;
+        if (fli_state_settle(&p->state, seen, state) == FLI_SETTLED) {
             if (held != 0) fli_node_give(rt, &w->local, fli_node_at(rt, held));
             return;
         }
@@ -35,40 +48,55 @@ static void settle(fli_worker *w, fli_proc *p, unsigned rest)
         uint64_t word = fli_state_look(&p->state);
         if ((word & (FLI_CANCEL | FLI_KILL)) != 0) {
             /* It was about to rest: if this is its end, that is what the report says. */
-            fli_ready_here(w, p);
+            (void)fli_ready_here(&w->local, p);
             return;
         }
         fli_mail_drain(rt, &w->local, p, fli_word_head(word));
+    } while (!fli_mail_waits(p, state));
+    go_on(w, p);
+}
+
+static inline void settle(fli_worker *w, fli_proc *p, unsigned state)
+{
+    if (fli_mail_waits(p, state)) go_on(w, p);
+    else rest(w, p, state);
+}
+
+/* The handler of a command, or NULL. The last one asked for is at hand: registries do not change any more. */
+static inline const fli_handler *handler_of(fli_worker *w, uint32_t id)
+{
+    if (FLI_UNLIKELY(w->known_id != id)) {
+        w->known = fli_registry_find(w->sched->registry, id);
+        w->known_id = id;
     }
-    p->rest = FILCH_STATE_READY;
-    /* It would be the newest, and the next: no need to queue it, unless an oldest one or the clock is due. */
-    if (w->repeats && w->fair_in > 1 && w->clock_in > 0) {
-        w->fair_in--;
-        w->clock_in--;
-        w->again = p;
-        return;
-    }
-    fli_ready_here(w, p);
+    return w->known;
 }
 
 /* Starts the work of every yield. An unknown command, and an error from its handler, become error events. */
-static void dispatch(fli_worker *w, filch_out *out)
+static inline void dispatch(fli_worker *w, filch_out *out)
 {
     fli_runtime *rt = &w->sched->rt;
-    w->local.dispatching = true;
+    fli_local   *here = &w->local;
+    bool         plain = here->plain;
+    here->dispatching = true;
+    here->plain = false;
     for (uint32_t i = 0; i < out->call_count; i++) {
         fli_call          *call = &out->calls[i];
-        filch_receiver     receiver = fli_yield_receiver(rt, call->node);
-        const fli_handler *handler = fli_registry_find(w->sched->registry, call->command.id);
+        filch_receiver     receiver = { w->out.ctx.sched, fli_yield_key(call->node), call->node->tag };
+        const fli_handler *handler = handler_of(w, call->command.id);
         filch_err          err = FILCH_ECOMMAND;
+        here->asked_node = call->node;
+        here->asked = plain ? receiver.key : 0;
         if (FLI_UNLIKELY(rt->sim != NULL)) err = fli_simulate_handle(w, handler, &call->command, receiver);
         else if (handler != NULL) err = handler->handle(handler->user, &call->command, receiver.tag, receiver);
         /* A handler that completed and then returned an error said two things: the first one counts. */
-        if (err != FILCH_OK) (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
+        if (FLI_UNLIKELY(err != FILCH_OK)) (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
         if (!fli_data_is_plain(&call->command.data)) fli_data_free(&call->command.data);
     }
-    w->local.dispatching = false;
-    fli_count(&w->local.counters.yields, out->call_count);
+    here->asked = 0;
+    here->dispatching = false;
+    here->plain = plain;
+    fli_count(&here->counters.yields, out->call_count);
     out->call_count = 0;
 }
 
@@ -82,19 +110,10 @@ static void upgrade(fli_worker *w, fli_proc *p, filch_out *out)
     fli_store_rlx(&p->type, out->type);
 }
 
-static void watch_begin(fli_worker *w, fli_proc *p)
-{
-    fli_store_rlx(&w->window.type, fli_proc_type(p));
-    fli_store_rlx(&w->window.serial, w->local.serial);
-    if (w->sched->opt.long_step_ns != 0) fli_store_rlx(&w->window.began_ns, fli_now(&w->sched->rt));
-}
-
 static void watch_end(fli_worker *w, fli_proc *p)
 {
     const filch_options *opt = &w->sched->opt;
-    fli_store_rlx(&w->window.serial, 0);
-    if (FLI_LIKELY(opt->long_step_ns == 0)) return;
-    uint64_t took_ns = fli_now(&w->sched->rt) - fli_load_rlx(&w->window.began_ns);
+    uint64_t             took_ns = fli_now(&w->sched->rt) - fli_load_rlx(&w->window.began_ns);
     fli_store_rlx(&w->window.began_ns, 0);
     if (took_ns < opt->long_step_ns) return;
     fli_count(&w->local.counters.long_steps, 1);
@@ -109,6 +128,16 @@ filch_err fli_step_call(fli_worker *w, fli_proc *p, uint32_t count)
                                                 : fli_simulate_step(w, p, count);
 }
 
+/* The call of a step that is watched, taped or simulated. */
+static __attribute__((noinline)) filch_err call_watched(fli_worker *w, fli_proc *p, uint32_t count)
+{
+    bool      timed = w->sched->opt.long_step_ns != 0, taped = (p->flags & FLI_PROC_TAPED) != 0;
+    if (timed) fli_store_rlx(&w->window.began_ns, fli_now(&w->sched->rt));
+    filch_err err = taped ? fli_record_step(w, p, count) : fli_step_call(w, p, count);
+    if (timed) watch_end(w, p);
+    return err;
+}
+
 /* Calls the step. The status is in w->out; an error ends the process. */
 static inline filch_err call(fli_worker *w, fli_proc *p, uint32_t count)
 {
@@ -116,12 +145,11 @@ static inline filch_err call(fli_worker *w, fli_proc *p, uint32_t count)
     fli_out_begin(&w->out, p, here->serial);
     here->sends = 0;
     w->mark = fli_deque_mark(&w->deque);
-    here->speaks = FLI_LIKELY(w->sched->rt.sim == NULL) ? here->serial : 0;
-    watch_begin(w, p);
-    bool      taped = (p->flags & FLI_PROC_TAPED) != 0;
-    filch_err err = FLI_UNLIKELY(taped) ? fli_record_step(w, p, count) : fli_step_call(w, p, count);
-    watch_end(w, p);
-    here->speaks = 0;
+    fli_store_rlx(&w->window.serial, here->serial);
+    bool      plain = w->unwatched && (p->flags & FLI_PROC_TAPED) == 0;
+    filch_err err = FLI_LIKELY(plain) ? fli_proc_type(p)->step(p->self, w->events, count, &w->out)
+                                      : call_watched(w, p, count);
+    fli_store_rlx(&w->window.serial, 0);
     fli_count(&here->counters.steps, 1);
     return err;
 }
@@ -198,35 +226,36 @@ static void go_down(fli_worker *w, fli_proc *p)
 }
 
 /* Most steps: one message from a neighbour to a process that had nothing else on its mind, and goes idle again. */
-static inline void step_single(fli_worker *w, fli_proc *p, uint64_t word)
+static inline void step_single(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node)
 {
     fli_runtime *rt = &w->sched->rt;
+    fli_local   *here = &w->local;
     /* The message comes from another worker, or the process does, with its lines. */
-    uint32_t from = fli_node_at(rt, w->nodes[0])->index;
-    if (from != 0 && (from != w->local.index + 1 || p->last != (uint8_t)w->local.index)) w->local.heard++;
-    p->last = (uint8_t)w->local.index;
+    if (node->index != here->index + 1 || p->last != (uint8_t)here->index) {
+        here->heard += node->index != 0;
+        p->last = (uint8_t)here->index;
+    }
     filch_err err = call(w, p, 1);
     bool      plain = w->events[0].data.form == FLI_FORM_VALUE;
     if (FLI_LIKELY(err == FILCH_OK && w->out.status == FLI_STATUS_IDLE && w->out.call_count == 0 && plain)) {
         p->rest = FILCH_STATE_IDLE;
         if (FLI_LIKELY(fli_state_settle_from(&p->state, word, FLI_IDLE) == FLI_SETTLED)) {
-            fli_node_give(rt, &w->local, fli_node_at(rt, w->nodes[0]));
+            fli_node_give(rt, here, node);
             return;
         }
     }
-    p->seen = w->nodes[0];
+    p->seen = w->nodes[0] = node->self;
     if (plain) p->flags |= FLI_PROC_HELD;
-    else fli_mail_release(rt, &w->local, p, w->events, w->nodes, 1);
+    else fli_mail_release(rt, here, p, w->events, w->nodes, 1);
     conclude(w, p, err);
 }
 
 /* The other common one: the answer to its only yield. */
-static void step_answer(fli_worker *w, fli_proc *p)
+static void step_answer(fli_worker *w, fli_proc *p, fli_node *node)
 {
-    fli_runtime *rt = &w->sched->rt;
-    filch_err    err = call(w, p, 1);
+    filch_err err = call(w, p, 1);
     if (!fli_data_is_plain(&w->events[0].data)) fli_data_free(&w->events[0].data);
-    fli_node_give(rt, &w->local, fli_node_at(rt, w->nodes[0]));
+    fli_node_give(&w->sched->rt, &w->local, node);
     conclude(w, p, err);
 }
 
@@ -267,7 +296,7 @@ static __attribute__((noinline)) void step_any(fli_worker *w, fli_proc *p, uint6
     conclude(w, p, err);
 }
 
-static inline void step_once(fli_worker *w, fli_proc *p)
+static inline __attribute__((always_inline)) void step_once(fli_worker *w, fli_proc *p)
 {
     fli_runtime *rt = &w->sched->rt;
     fli_local   *here = &w->local;
@@ -275,10 +304,11 @@ static inline void step_once(fli_worker *w, fli_proc *p)
     here->current = p;
     here->serial = fli_serial(fli_word_gen(word), p->slot);
     if (FLI_UNLIKELY(w->sample_serial == here->serial)) measure_wait(w);
-    bool calm = (word & (FLI_KILL | FLI_CANCEL | FLI_LIMITED)) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN;
-    if (FLI_LIKELY(calm && fli_mail_single(rt, p, word, &w->events[0], &w->nodes[0]))) step_single(w, p, word);
+    bool      calm = (word & (FLI_KILL | FLI_CANCEL | FLI_LIMITED)) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN;
+    fli_node *node;
+    if (FLI_LIKELY(calm && (node = fli_mail_single(rt, p, word, &w->events[0])) != NULL)) step_single(w, p, word, node);
     else if (calm && p->flags == FLI_PROC_HUNGRY && fli_mail_is_empty(p, word)) step_first(w, p);
-    else if (calm && fli_mail_answer(rt, p, word, &w->events[0], &w->nodes[0])) step_answer(w, p);
+    else if (calm && (node = fli_mail_answer(rt, p, word, &w->events[0])) != NULL) step_answer(w, p, node);
     else step_any(w, p, word);
     here->current = NULL;
     here->serial = 0;
@@ -290,5 +320,17 @@ void fli_step(fli_worker *w, fli_proc *p)
         w->again = NULL;
         step_once(w, p);
         p = w->again;
-    } while (FLI_UNLIKELY(p != NULL));
+    } while (p != NULL);
+}
+
+bool fli_step_on(fli_worker *w)
+{
+    while (FLI_LIKELY(w->clock_in > 0)) {
+        w->clock_in--;
+        fli_proc *p = fli_find_near(w);
+        if (FLI_UNLIKELY(p == NULL)) return false;
+        step_once(w, p);
+        if (FLI_UNLIKELY(w->again != NULL)) fli_step(w, w->again);
+    }
+    return true;
 }

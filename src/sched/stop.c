@@ -85,7 +85,7 @@ static uint64_t note_stuck(filch_sched *sched)
         uint64_t        serial = fli_load_rlx(&window->serial);
         if (serial == 0) continue;
         filch_straggler straggler = { .pid = { sched->rt.node, serial },
-                                      .name = fli_type_name(fli_load_rlx(&window->type)),
+                                      .name = fli_type_name(fli_type_of(&sched->rt, serial)),
                                       .state = FILCH_STATE_RUNNING };
         note_locked(sched, &straggler);
         stuck++;

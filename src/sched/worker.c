@@ -29,7 +29,8 @@ static void clock_due(fli_worker *w)
 
 bool fli_worker_turn(fli_worker *w)
 {
-    if (w->clock_in-- == 0) clock_due(w);
+    if (w->clock_in == 0) clock_due(w);
+    w->clock_in--;
     fli_proc *p = fli_find_near(w);
     if (p == NULL) return false;
     fli_step(w, p);
@@ -42,7 +43,7 @@ void fli_worker_run(void *worker)
     fli_here_set(&w->local);
     w->repeats = w->sched->rt.sim == NULL;
     for (;;) {
-        while (fli_worker_turn(w)) {}
+        while (fli_step_on(w)) clock_due(w);
         fli_proc *p = fli_idle_find(w);
         if (p == NULL) break;
         fli_step(w, p);

@@ -18,6 +18,7 @@
 
 #include <filch.h>
 
+#include "base/assert.h"
 #include "base/mem.h"
 #include "port/atomic.h"
 #include "port/thread.h"
@@ -25,9 +26,11 @@
 #ifdef FLI_SMALL
 #define FLI_MAGAZINE 4
 #define FLI_SLAB_FIRST_BITS 2
+#define FLI_SLAB_MAP_MORE 1
 #else
 #define FLI_MAGAZINE 128
 #define FLI_SLAB_FIRST_BITS 9
+#define FLI_SLAB_MAP_MORE 8 /* a new map has room for so many times what is needed */
 #endif
 #define FLI_SLAB_SEGMENTS (33 - FLI_SLAB_FIRST_BITS)
 
@@ -37,10 +40,17 @@ typedef struct fli_magazine {
     uint32_t handles[FLI_MAGAZINE];
 } fli_magazine;
 
+/* Where the objects are. One entry for every 2^FIRST_BITS handles: their segment's memory, minus the offset of its first
+ * handle. A larger map takes the place of one that is full; the old one stays for those who still read it. */
+typedef struct fli_slab_map {
+    struct fli_slab_map *older; /* plain, under lock */
+    uint32_t             room;  /* entries; the same */
+    /* writes: under lock, once.  reads: any, with a handle that came to them by an acquire.  PAIR slab.fresh */
+    FLI_ATOMIC(uintptr_t) base[];
+} fli_slab_map;
+
 typedef struct fli_slab {
-    /* Segment i's memory, minus the offset of its first handle.  writes: under lock, once.  reads: any, after `fresh`
-     * or with a handle that came to them by an acquire.  PAIR slab.fresh */
-    FLI_ATOMIC(uintptr_t) base[FLI_SLAB_SEGMENTS];
+    FLI_ATOMIC(fli_slab_map *) map; /* writes: under lock.  reads: any.  PAIR slab.map */
     /* Handles below this have been made.  writes: under lock.  reads: any.  PAIR slab.fresh */
     FLI_ATOMIC(uint32_t) fresh;
     size_t  size;                              /* plain: set at init. Bytes per object */
@@ -48,6 +58,7 @@ typedef struct fli_slab {
     fli_mem mem;                               /* plain: set at init */
     alignas(FLI_LINE) fli_mutex lock;
     /* Plain, under lock from here on. */
+    void     *segments[FLI_SLAB_SEGMENTS]; /* their memory */
     uint32_t  max;         /* handles that may ever be made */
     uint32_t  reach;       /* handles the segments have room for */
     uint32_t *spare;       /* given back; has room for `reach` handles, so giving back cannot fail */
@@ -92,8 +103,9 @@ static inline unsigned fli_slab_segment(uint32_t handle)
 /* The object of a handle that has been made. `size` is the slab's, for those who know it: a shift instead of a product. */
 static inline void *fli_slab_at_size(fli_slab *slab, uint32_t handle, size_t size)
 {
-    /* Relaxed: whoever has the handle got it by an acquire that comes after the segment was stored. */
-    uintptr_t base = fli_load_rlx(&slab->base[fli_slab_segment(handle)]);
+    fli_slab_map *map = fli_load_acq(&slab->map); /* PAIR slab.map, acquire half: it may be newer than the handle */
+    /* Relaxed: whoever has the handle got it by an acquire that comes after the entry was stored. */
+    uintptr_t base = fli_load_rlx(&map->base[handle >> FLI_SLAB_FIRST_BITS]);
     return (void *)(base + (uintptr_t)handle * size);
 }
 
@@ -103,11 +115,17 @@ static inline void *fli_slab_at(fli_slab *slab, uint32_t handle)
 }
 
 /* The object of a handle from outside, which may be nonsense: then NULL. */
+static inline void *fli_slab_find_size(fli_slab *slab, uint32_t handle, size_t size)
+{
+    /* PAIR slab.fresh, acquire half: a handle below `fresh` has its segment and has been made. Nothing and too much in
+     * one comparison: `fresh` is at least 1. */
+    if (FLI_UNLIKELY(handle - 1 >= fli_load_acq(&slab->fresh) - 1)) return NULL;
+    return fli_slab_at_size(slab, handle, size);
+}
+
 static inline void *fli_slab_find(fli_slab *slab, uint32_t handle)
 {
-    /* PAIR slab.fresh, acquire half: a handle below `fresh` has its segment and has been made. */
-    if (handle == 0 || handle >= fli_load_acq(&slab->fresh)) return NULL;
-    return fli_slab_at(slab, handle);
+    return fli_slab_find_size(slab, handle, slab->size);
 }
 
 #endif

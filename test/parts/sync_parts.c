@@ -18,6 +18,7 @@ typedef struct letter {
 
 typedef struct table {
     fli_slab     slab;
+    void        *known;
     fli_magazine magazines[FLI_WEAK_THREADS + 1];
     fli_inject   queue;
     letter       letters[4];
@@ -95,6 +96,24 @@ static void use_passed(void)
     if (handle == 0) return;
     thing *it = fli_slab_at(&t->slab, handle);
     must(it->handle == handle && it->value == 1, "a handle that was passed on leads to its object");
+}
+
+/* A handle from long ago, while a larger map takes the place of the one it was made with. */
+static void setup_map(void)
+{
+    setup();
+    for (int i = 0; i < 7; i++) (void)take(NULL);
+    t->known = fli_slab_at(&t->slab, 5);
+}
+
+static void take_one(void)
+{
+    (void)take(NULL);
+}
+
+static void use_known(void)
+{
+    must(fli_slab_at(&t->slab, 5) == t->known, "an object stays where it is");
 }
 
 /* Taking and giving by magazines: a handle has one user. */
@@ -252,6 +271,11 @@ const fli_weak_program parts_sync[] = {
       .promise = "a handle is passed on",
       .setup = setup,
       .threads = { pass_on, use_passed, look_up_one },
+      .check = check_slab },
+    { .name = "slab_map",
+      .promise = "an old handle is looked up while the map grows",
+      .setup = setup_map,
+      .threads = { take_one, use_known, use_known },
       .check = check_slab },
     { .name = "slab_trade",
       .promise = "three magazines trade with the depot",

@@ -85,27 +85,27 @@ static void walk_global(const fli_inject *queue)
     for (fli_proc *p = queue->oldest; p != NULL; p = p->link) mark_queued(p);
 }
 
+/* fli_slab_at without a choice point. */
+static void *object_at(const fli_slab *slab, uint32_t handle)
+{
+    const fli_slab_map *map = PEEK(&slab->map);
+    return (void *)(PEEK(&map->base[handle >> FLI_SLAB_FIRST_BITS]) + (uintptr_t)handle * slab->size);
+}
+
 static void walk_mailbox(filch_sched *sched, const fli_proc *p)
 {
     for (uint32_t at = fli_word_head(PEEK(&p->state)); at != 0 && at != p->seen;) {
         MUST(at < posted.count, "a mailbox holds something that is no node");
         MUST(mark(&posted, at), "a node is in two mailboxes, or twice in one");
-        uintptr_t base = PEEK(&sched->rt.nodes.base[fli_slab_segment(at)]);
-        at = ((fli_node *)(base + (uintptr_t)at * sched->rt.nodes.size))->next;
+        at = ((fli_node *)object_at(&sched->rt.nodes, at))->next;
     }
 }
 
 static void walk_procs(filch_sched *sched)
 {
     fli_slab *procs = &sched->rt.procs;
-    uint32_t  segment = UINT32_MAX;
-    uintptr_t base = 0;
     for (uint32_t slot = 1; slot < queued.count; slot++) {
-        if (fli_slab_segment(slot) != segment) {
-            segment = fli_slab_segment(slot);
-            base = PEEK(&procs->base[segment]);
-        }
-        const fli_proc *p = (const fli_proc *)(base + (uintptr_t)slot * procs->size);
+        const fli_proc *p = object_at(procs, slot);
         unsigned        state = fli_word_state(PEEK(&p->state));
         /* While its worker reads it, `seen` may be on its way; then only the end of the chain is known. */
         if (state == FLI_IDLE || state == FLI_BLOCKED) walk_mailbox(sched, p);
@@ -114,15 +114,13 @@ static void walk_procs(filch_sched *sched)
 
 static fli_bond *bond_at(fli_model *m, uint32_t place)
 {
-    uintptr_t base = PEEK(&m->bonds.base[fli_slab_segment(place / 2)]);
-    return (fli_bond *)(base + (uintptr_t)(place / 2) * sizeof(fli_bond));
+    return object_at(&m->bonds, place / 2);
 }
 
 /* The relations of the process in `slot`, whose lock nobody holds. */
 static void walk_bonds(filch_sched *sched, fli_model *m, uint32_t slot, uint32_t first)
 {
-    uintptr_t base = PEEK(&sched->rt.procs.base[fli_slab_segment(slot)]);
-    uint64_t  word = PEEK(&((fli_proc *)(base + (uintptr_t)slot * sched->rt.procs.size))->state);
+    uint64_t word = PEEK(&((fli_proc *)object_at(&sched->rt.procs, slot))->state);
     unsigned  state = fli_word_state(word);
     MUST(state != FLI_FREE, "nobody has relations");
     MUST(state == FLI_DONE || (word & FLI_WATCHED) != 0, "a process has relations, and its end would not find them");
