@@ -1062,6 +1062,21 @@ typedef struct filch_options {
  */
 FILCH_API FILCH_MUST_USE filch_err filch_sched_create(filch_sched **out, const filch_options *options);
 
+/* Memory, to be asked of `alloc` with this `user`: see filch_alloc_fn. Copy it freely. */
+typedef struct filch_memory {
+    filch_alloc_fn alloc;
+    void          *user;
+} filch_memory;
+
+/* The memory of a scheduler, for process types that need more than their state: it comes from option `alloc` and counts for
+ * `memory_max`. What was taken from it may come back by the same filch_memory when the scheduler is gone.
+ *
+ * Thread:  any; what is taken from it in a simulation, where it runs you.   Blocks:  never.
+ * Owns:    gives what it allocates: return it, in `close`, say.
+ * Errors:  none. NULL: malloc and free.
+ */
+FILCH_API filch_memory filch_sched_memory(const filch_sched *sched);
+
 /* A process that did not end by itself. */
 typedef struct filch_straggler {
     filch_pid   pid;

@@ -367,3 +367,11 @@ filch_err filch_sched_create(filch_sched **out, const filch_options *options)
 {
     return out != NULL ? fli_sched_make(out, options, NULL) : FILCH_EINVAL;
 }
+
+filch_memory filch_sched_memory(const filch_sched *sched)
+{
+    fli_mem mem;
+    fli_mem_init(&mem, NULL, NULL);
+    if (sched != NULL) mem = sched->rt.mem;
+    return (filch_memory){ .alloc = mem.alloc, .user = mem.user };
+}

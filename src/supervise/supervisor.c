@@ -17,7 +17,6 @@
 
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define STOP_NS FILCH_SECONDS(5)
@@ -45,19 +44,21 @@ typedef struct kid {
     filch_data  order; /* of a child that came later: what brought it, kept */
     filch_pid   pid;
     uint64_t    started_ns;
-    uint32_t    id;                              /* never used again */
-    uint32_t    turn;                            /* of its sleeps: an older one does not count */
-    uint32_t    streak;                          /* restarts since it was last stable */
-    uint8_t     state;                           /* kid_state */
-    bool        wanted, must_stop, held, leaves; /* held: until its sleep is over. leaves: when it is down, it goes */
-    bool        late;                            /* was not in the description */
-    bool        begun;                           /* has been started once */
-    bool        ready;                           /* a supervisor: its children are up */
-    asker      *askers;                          /* are told when it has left */
+    uint32_t    id;                   /* never used again */
+    uint32_t    streak;               /* restarts since it was last stable */
+    uint8_t     state;                /* kid_state */
+    bool        must_stop;            /* it is up, or being stopped already */
+    bool        wanted, held, leaves; /* held: until its sleep is over. leaves: when it is down, it goes */
+    bool        late;                 /* was not in the description */
+    bool        begun;                /* has been started once */
+    bool        ready;                /* a supervisor: its children are up */
+    asker      *askers;               /* are told when it has left */
 } kid;
 
 typedef struct supervisor {
     const filch_supervisor *spec;
+    filch_sched            *sched;
+    filch_memory            memory; /* the scheduler's */
     kid                    *kids;
     size_t                  count, room;
     uint32_t                ids, turn;
@@ -72,10 +73,20 @@ typedef struct supervisor {
 } supervisor;
 
 /* Zeroed. */
-static void *get(size_t size)
+static void *get(filch_memory memory, size_t size)
 {
-    void *at = malloc(size);
+    void *at = memory.alloc(memory.user, NULL, 0, size);
     return at != NULL ? memset(at, 0, size) : NULL;
+}
+
+static void give(filch_memory memory, void *at, size_t size)
+{
+    if (at != NULL) (void)memory.alloc(memory.user, at, size, 0);
+}
+
+static bool same_pid(filch_pid a, filch_pid b)
+{
+    return a.serial == b.serial && a.node == b.node;
 }
 
 /* ---- orders from others ---- */
@@ -85,37 +96,45 @@ typedef enum order_kind { ORDER_START, ORDER_STOP, ORDER_LIST, ORDER_AWAIT } ord
 static const char seal;   /* what an order begins with */
 static const char are_up; /* what a supervisor tells its parent points here */
 
+/* Args that are a text, or bytes, follow it: a text with its NUL. */
 typedef struct order {
-    const char *seal;
-    order_kind  kind;
-    filch_child child;
-    filch_data  args; /* kept */
-    char        id[FILCH_CHILD_ID_MAX + 1];
+    const char  *seal;   /* first */
+    filch_memory memory; /* its own: it may outlive the scheduler it was given to */
+    size_t       size;   /* with what follows */
+    order_kind   kind;
+    filch_kind   args_kind;
+    union {
+        struct {
+            filch_child child;
+            filch_data  value; /* other args */
+        } start;
+        char stop[FILCH_CHILD_ID_MAX + 1];
+    } as;
 } order;
 
 static void order_free(void *user, void *bytes, size_t size)
 {
-    order *o = bytes;
+    order             *o = bytes;
+    const filch_child *child = &o->as.start.child;
     (void)user;
     (void)size;
-    if (o->child.release != NULL) o->child.release(&o->child);
-    filch_drop(&o->args);
-    free(o);
+    if (o->kind == ORDER_START && child->release != NULL) child->release(child);
+    give(o->memory, o, o->size);
+}
+
+static order *order_make(filch_sched *sched, order_kind kind, size_t follow)
+{
+    filch_memory memory = filch_sched_memory(sched);
+    size_t       size = sizeof(order) + follow;
+    order       *o = get(memory, size);
+    if (o != NULL) *o = (order){ .seal = &seal, .memory = memory, .size = size, .kind = kind };
+    return o;
 }
 
 static filch_err order_send(filch_sched *sched, filch_pid supervisor_pid, order *o)
 {
-    filch_data data;
-    o->seal = &seal;
-    filch_err err = filch_share(o, sizeof *o, order_free, NULL, &data);
-    if (err == FILCH_OK) {
-        err = filch_send(sched, supervisor_pid, data);
-        if (err != FILCH_OK) o->child.release = NULL; /* nobody has it: it is still the caller's */
-        filch_drop(&data);
-        return err;
-    }
-    o->child.release = NULL;
-    order_free(NULL, o, sizeof *o);
+    filch_err err = filch_send(sched, supervisor_pid, filch_move(o, o->size, order_free));
+    if (err != FILCH_OK) give(o->memory, o, o->size); /* and nobody has the child: it is still the caller's */
     return err;
 }
 
@@ -138,42 +157,36 @@ static filch_err read_options(const filch_spawn_options *given, filch_spawn_opti
     return FILCH_OK;
 }
 
-static bool child_is_sound(const filch_child *child)
+static bool child_is_sound(const filch_child *child, filch_spawn_options *opt)
 {
-    filch_spawn_options opt;
     if (!id_is_sound(child->id) || child->restart > FILCH_TEMPORARY || child->spare != 0) return false;
-    if (read_options(child->options, &opt) != FILCH_OK) return false;
+    if (read_options(child->options, opt) != FILCH_OK) return false;
     /* A supervisor has a type of its own only where that wraps ours. */
     return child->type != NULL ? child->type->step != NULL : child->supervisor != NULL;
 }
 
 filch_err filch_child_start(filch_sched *sched, filch_pid pid, const filch_child *child)
 {
-    if (sched == NULL || child == NULL || !child_is_sound(child)) return FILCH_EINVAL;
-    order *o = get(sizeof *o);
-    if (o == NULL) return FILCH_ENOMEM;
-    o->kind = ORDER_START;
-    o->child = *child;
     filch_spawn_options opt;
-    filch_err           err = read_options(child->options, &opt);
-    /* Options lend their args, also a filch_move, which filch_keep alone would take. */
-    bool bytes = filch_kind_of(&opt.args) == FILCH_KIND_BYTES;
-    if (bytes) opt.args = filch_bytes(filch_raw(&opt.args), filch_size(&opt.args));
-    if (err == FILCH_OK) err = filch_keep(&opt.args, &o->args);
-    if (err != FILCH_OK) {
-        free(o);
-        return err;
-    }
+    if (sched == NULL || child == NULL || !child_is_sound(child, &opt)) return FILCH_EINVAL;
+    const void *bytes = filch_raw(&opt.args);
+    size_t      follow = filch_size(&opt.args);
+    if (bytes == NULL && follow > 0) return FILCH_EINVAL;
+    if (follow > SIZE_MAX / 2) return FILCH_ETOOBIG;
+    order *o = order_make(sched, ORDER_START, follow + 1);
+    if (o == NULL) return FILCH_ENOMEM;
+    o->as.start.child = *child;
+    o->args_kind = filch_kind_of(&opt.args);
+    if (follow > 0) memcpy(o + 1, bytes, follow);
+    if (o->args_kind < FILCH_KIND_TEXT) o->as.start.value = opt.args;
     return order_send(sched, pid, o);
 }
 
 static filch_err send_plain(filch_sched *sched, filch_pid pid, order_kind kind, const char *id)
 {
-    order *o = get(sizeof *o);
+    order *o = order_make(sched, kind, 0);
     if (o == NULL) return FILCH_ENOMEM;
-    o->kind = kind;
-    o->args = filch_none();
-    if (id != NULL) strcpy(o->id, id);
+    if (id != NULL) strcpy(o->as.stop, id);
     return order_send(sched, pid, o);
 }
 
@@ -207,10 +220,8 @@ static filch_err add(supervisor *s, const filch_child *spec, kid **out)
     if (find_id(s, spec->id) != NULL) return FILCH_EEXISTS;
     if (s->count == s->room) {
         size_t room = s->room == 0 ? 8 : s->room * 2;
-        kid   *kids = get(room * sizeof *kids);
+        kid   *kids = s->memory.alloc(s->memory.user, s->kids, s->room * sizeof *kids, room * sizeof *kids);
         if (kids == NULL) return FILCH_ENOMEM;
-        if (s->count > 0) memcpy(kids, s->kids, s->count * sizeof *kids);
-        free(s->kids);
         s->kids = kids;
         s->room = room;
     }
@@ -220,18 +231,18 @@ static filch_err add(supervisor *s, const filch_child *spec, kid **out)
     return FILCH_OK;
 }
 
-static void drop_askers(asker **askers)
+static void drop_askers(const supervisor *s, asker **askers)
 {
     while (*askers != NULL) {
         asker *first = *askers;
         *askers = first->next;
-        free(first);
+        give(s->memory, first, sizeof *first);
     }
 }
 
 static void drop(supervisor *s, kid *k)
 {
-    drop_askers(&k->askers);
+    drop_askers(s, &k->askers);
     filch_drop(&k->order);
     memmove(k, k + 1, (size_t)(s->kids + s->count - k - 1) * sizeof *k);
     s->count--;
@@ -244,6 +255,15 @@ static uint64_t stop_ns_of(const kid *k)
     return k->spec.supervisor != NULL ? FILCH_FOREVER : STOP_NS;
 }
 
+/* The args of a child that came later. */
+static filch_data args_of(const kid *k)
+{
+    const order *o = filch_raw(&k->order);
+    if (o->args_kind < FILCH_KIND_TEXT) return o->as.start.value;
+    return o->args_kind == FILCH_KIND_TEXT ? filch_str((const char *)(o + 1))
+                                           : filch_bytes(o + 1, o->size - sizeof *o - 1);
+}
+
 static filch_err start(kid *k, filch_sched *sched)
 {
     filch_spawn_options opt;
@@ -251,7 +271,7 @@ static filch_err start(kid *k, filch_sched *sched)
     filch_data          report = filch_ptr((void *)(uintptr_t)&are_up);
     filch_err           err = read_options(k->spec.options, &opt);
     if (err != FILCH_OK) return err;
-    if (k->late) opt.args = ((const order *)filch_raw(&k->order))->args;
+    if (k->late) opt.args = args_of(k);
     if (k->spec.supervisor != NULL) {
         if (type == NULL) type = &filch_supervisor_type;
         opt.args = filch_ptr((void *)(uintptr_t)k->spec.supervisor);
@@ -334,7 +354,6 @@ static void hold(supervisor *s, kid *k, filch_err why, filch_out *out)
     /* Its name belongs to one that is about to end: the child of a supervisor that was here before us, say. */
     if (why == FILCH_EEXISTS && wait < NAME_NS) wait = NAME_NS;
     uint32_t turn = ++s->turn;
-    k->turn = turn;
     /* Without memory for a sleep it is started at once: the intensity still bounds that. */
     bool held = wait > 0 && filch_yield_sleep(out, TAG_OF(alone ? k->id : 0, turn), wait) == FILCH_OK;
     if (alone) k->held = held;
@@ -354,12 +373,11 @@ static void explain(supervisor *s, const kid *k, filch_err why, const filch_data
 
 static void fail(supervisor *s, kid *k, filch_err why, const filch_data *words, filch_out *out)
 {
-    uint64_t now_ns = filch_sim_now(filch_ctx_sched(filch_out_ctx(out)));
+    uint64_t now_ns = filch_sim_now(s->sched);
     uint64_t stable_ns = s->spec->stable_ns != 0 ? s->spec->stable_ns : PERIOD_NS;
     if (!count_restart(s, now_ns)) {
-        bool ran = k->begun || k->late; /* one that never began: what stood in its way */
-        if (ran && !s->ending) explain(s, k, why, words);
-        end_with(s, ran ? FILCH_ELIMIT : why);
+        if (k->begun && !s->ending) explain(s, k, why, words);
+        end_with(s, k->begun ? FILCH_ELIMIT : why); /* one that never began: what stood in its way */
         return;
     }
     k->streak = now_ns - k->started_ns >= stable_ns ? 1 : k->streak + 1;
@@ -373,60 +391,56 @@ static void fail(supervisor *s, kid *k, filch_err why, const filch_data *words, 
 
 /* ---- bringing what is closer to what should be ---- */
 
-static void tell(filch_out *out, filch_pid to, filch_data answer)
+static void tell(const supervisor *s, filch_pid to, filch_data answer)
 {
-    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
     if (to.serial == 0) return;
     /* Whoever has ended, or does not read, does not hear it. One whose answer is too large hears that. */
-    filch_err err = filch_send(sched, to, answer);
-    if (err == FILCH_ETOOBIG || err == FILCH_ENOMEM) (void)!filch_send(sched, to, filch_int(err));
+    filch_err err = filch_send(s->sched, to, answer);
+    if (err == FILCH_ETOOBIG || err == FILCH_ENOMEM) (void)!filch_send(s->sched, to, filch_int(err));
 }
 
 /* Stops the last one that has to. True: somebody is still on the way. */
-static bool stop_one(supervisor *s, filch_out *out)
+static bool stop_one(supervisor *s)
 {
-    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
     for (size_t i = s->count; i-- > 0;) {
-        kid *k = &s->kids[i];
-        if (k->state == KID_STOPPING) return true;
+        if (s->kids[i].state == KID_STOPPING) return true;
     }
     for (size_t i = s->count; i-- > 0;) {
         kid *k = &s->kids[i];
-        if (!k->must_stop || k->state != KID_UP) continue;
-        filch_err err = filch_cancel_with(sched, k->pid, FILCH_ECANCELLED, stop_ns_of(k));
+        if (!k->must_stop) continue;
+        filch_err err = filch_cancel_with(s->sched, k->pid, FILCH_ECANCELLED, stop_ns_of(k));
         /* No memory for politeness. If it is dead, the news of it is under way. */
-        if (err != FILCH_OK) (void)!filch_terminate(sched, k->pid);
+        if (err != FILCH_OK) (void)!filch_terminate(s->sched, k->pid);
         k->state = KID_STOPPING;
         return true;
     }
     return false;
 }
 
+static bool somebody_must_stop(const supervisor *s)
+{
+    for (size_t i = 0; i < s->count; i++) {
+        if (s->kids[i].must_stop) return true;
+    }
+    return false;
+}
+
 static void start_all(supervisor *s, filch_out *out)
 {
-    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
-    for (size_t i = 0; i < s->count && !s->ending && !s->held; i++) {
+    for (size_t i = 0; i < s->count && !s->held; i++) {
         kid *k = &s->kids[i];
         if (k->state == KID_UP && !k->ready) return;
         if (!k->wanted || k->state != KID_DOWN || k->held) continue;
-        filch_err err = start(k, sched);
+        filch_err err = start(k, s->sched);
         if (err == FILCH_OK && !k->ready) return;
         if (err == FILCH_OK) continue;
-        /* At the beginning, and when everything stops, there is nothing to try again. */
-        if (!k->begun && !k->late && err != FILCH_EEXISTS) end_with(s, err);
-        else if (err == FILCH_ECLOSED) end_with(s, FILCH_OK);
+        /* When everything stops, and at the beginning, there is nothing to try again. */
+        if (err == FILCH_ECLOSED) end_with(s, FILCH_OK);
+        else if (!k->begun && err != FILCH_EEXISTS) end_with(s, err);
         else fail(s, k, err, NULL, out);
-        if (k->held || s->held || s->ending) continue;
-        i--; /* without a back-off: again, until there have been too many */
+        if (s->ending || somebody_must_stop(s)) return; /* first things first */
+        if (!k->held) i--; /* without a back-off: again, until there have been too many */
     }
-}
-
-static bool is_empty(const supervisor *s)
-{
-    for (size_t i = 0; i < s->count; i++) {
-        if (s->kids[i].state != KID_DOWN) return false;
-    }
-    return true;
 }
 
 static bool is_up(const supervisor *s)
@@ -439,13 +453,13 @@ static bool is_up(const supervisor *s)
 
 /* Tells the parent and whoever else waits, once, that all are up. False: there was no memory or room to tell the parent,
  * which waits for that word. */
-static bool report(supervisor *s, filch_out *out)
+static bool report(supervisor *s)
 {
     if (!is_up(s)) return true;
-    for (const asker *a = s->waiters; a != NULL; a = a->next) tell(out, a->pid, filch_int(FILCH_OK));
-    drop_askers(&s->waiters);
+    for (const asker *a = s->waiters; a != NULL; a = a->next) tell(s, a->pid, filch_int(FILCH_OK));
+    drop_askers(s, &s->waiters);
     if (s->parent.serial == 0) return true;
-    filch_err err = filch_send(filch_ctx_sched(filch_out_ctx(out)), s->parent, filch_ptr((void *)(uintptr_t)&are_up));
+    filch_err err = filch_send(s->sched, s->parent, filch_ptr((void *)(uintptr_t)&are_up));
     if (err == FILCH_ENOMEM || err == FILCH_EFULL || err == FILCH_EDROPPED) return false;
     s->parent = (filch_pid){ 0, 0 };
     return true;
@@ -457,25 +471,28 @@ static filch_err finish(const supervisor *s, filch_out *out)
     return s->why[0] != '\0' ? filch_fail(out, s->error, filch_str(s->why)) : s->error;
 }
 
+/* Those who were asked to leave, and are down, are forgotten. */
+static void let_leave(supervisor *s)
+{
+    for (size_t i = s->count; i-- > 0;) {
+        kid *k = &s->kids[i];
+        if (!k->leaves) continue;
+        for (const asker *a = k->askers; a != NULL; a = a->next) tell(s, a->pid, filch_int(FILCH_OK));
+        drop(s, k);
+    }
+}
+
 static filch_err reconcile(supervisor *s, filch_out *out)
 {
     for (;;) {
-        if (stop_one(s, out)) return filch_idle(out);
-        for (size_t i = s->count; i-- > 0;) {
-            kid *k = &s->kids[i];
-            if (!k->leaves || k->state != KID_DOWN) continue;
-            for (const asker *a = k->askers; a != NULL; a = a->next) tell(out, a->pid, filch_int(FILCH_OK));
-            drop(s, k);
-        }
-        if (s->ending && is_empty(s)) return finish(s, out);
+        if (stop_one(s)) return filch_idle(out);
+        /* Here everybody who had to stop is down: those who leave, and at the end all of them. */
+        let_leave(s);
+        if (s->ending) return finish(s, out);
         start_all(s, out);
+        if (s->ending || somebody_must_stop(s)) continue;
         bool awaited = s->parent.serial != 0 || s->waiters != NULL;
-        if (awaited && !s->ending && !report(s, out)) return filch_continue(out);
-        bool more = false;
-        for (size_t i = 0; i < s->count; i++) more = more || (s->kids[i].must_stop && s->kids[i].state == KID_UP);
-        if (!more && !s->ending) return filch_idle(out);
-        if (s->ending && is_empty(s)) continue;
-        if (!more) return filch_idle(out);
+        return awaited && !report(s) ? filch_continue(out) : filch_idle(out);
     }
 }
 
@@ -485,10 +502,9 @@ static void hear_of_exit(supervisor *s, const filch_event *event, filch_out *out
 {
     kid *k = NULL;
     for (size_t i = 0; i < s->count; i++) {
-        bool same = s->kids[i].pid.serial == event->from.serial && s->kids[i].pid.node == event->from.node;
-        if (s->kids[i].state != KID_DOWN && same) k = &s->kids[i];
+        if (s->kids[i].state != KID_DOWN && same_pid(s->kids[i].pid, event->from)) k = &s->kids[i];
     }
-    if (k == NULL) return;
+    if (k == NULL) return; /* somebody has us watch a stranger */
     bool stopped = k->state == KID_STOPPING;
     bool asked = stopped || k->must_stop; /* it went before it was its turn */
     bool well = event->error == FILCH_OK && !stopped;
@@ -496,8 +512,8 @@ static void hear_of_exit(supervisor *s, const filch_event *event, filch_out *out
     k->must_stop = false;
     if (k->spec.restart == FILCH_TEMPORARY || (k->spec.restart == FILCH_TRANSIENT && well)) {
         k->wanted = false; /* also when it was stopped for the sake of others: they come back, it does not */
-        k->leaves = k->leaves || k->spec.restart == FILCH_TEMPORARY;
-    } else if (!asked && !s->ending) {
+        if (k->spec.restart == FILCH_TEMPORARY) k->leaves = true;
+    } else if (!asked) {
         fail(s, k, event->error, &event->data, out);
     }
 }
@@ -510,57 +526,56 @@ static void hear_of_sleep(supervisor *s, uint64_t tag)
         return;
     }
     for (size_t i = 0; i < s->count; i++) {
-        if (s->kids[i].id == id && s->kids[i].turn == (uint32_t)tag) s->kids[i].held = false;
+        if (s->kids[i].id == id) s->kids[i].held = false;
     }
 }
 
-static void obey_start(supervisor *s, const order *o, const filch_data *data, filch_pid from, filch_out *out)
+static void obey_start(supervisor *s, const order *o, const filch_event *event)
 {
-    kid      *k;
-    filch_err err = s->ending ? FILCH_ECLOSED : add(s, &o->child, &k);
+    kid      *k = NULL;
+    filch_err err = s->ending ? FILCH_ECLOSED : add(s, &o->as.start.child, &k);
+    if (err == FILCH_OK) err = filch_keep(&event->data, &k->order);
     if (err == FILCH_OK) {
         k->late = true;
-        err = filch_keep(data, &k->order);
-        if (err == FILCH_OK) err = start(k, filch_ctx_sched(filch_out_ctx(out)));
-        if (err != FILCH_OK) drop(s, k);
+        err = start(k, s->sched);
     }
-    tell(out, from, err == FILCH_OK ? filch_of_pid(k->pid) : filch_int(err));
+    tell(s, event->from, err == FILCH_OK ? filch_of_pid(k->pid) : filch_int(err));
+    if (err != FILCH_OK && k != NULL) drop(s, k);
 }
 
-static void obey_stop(supervisor *s, const order *o, filch_pid from, filch_out *out)
+/* One more who is told. False: no memory; then that is what he is told. A thread from outside hears nothing anyway. */
+static bool add_asker(const supervisor *s, asker **askers, filch_pid from)
 {
-    kid   *k = find_id(s, o->id);
-    asker *a = k != NULL && from.serial != 0 ? get(sizeof *a) : NULL;
-    if (k == NULL || (a == NULL && from.serial != 0)) {
-        tell(out, from, filch_int(k == NULL ? FILCH_EDEAD : FILCH_ENOMEM));
+    if (from.serial == 0) return true;
+    asker *a = get(s->memory, sizeof *a);
+    if (a == NULL) {
+        tell(s, from, filch_int(FILCH_ENOMEM));
+        return false;
+    }
+    *a = (asker){ .next = *askers, .pid = from };
+    *askers = a;
+    return true;
+}
+
+static void obey_stop(supervisor *s, const order *o, filch_pid from)
+{
+    kid *k = find_id(s, o->as.stop);
+    if (k == NULL) {
+        tell(s, from, filch_int(FILCH_EDEAD));
         return;
     }
-    if (a != NULL) {
-        *a = (asker){ .next = k->askers, .pid = from };
-        k->askers = a;
-    }
+    if (!add_asker(s, &k->askers, from)) return;
     k->wanted = k->held = false;
     k->leaves = true;
     k->must_stop = k->state != KID_DOWN;
 }
 
-/* Answered when all are up, which may be in this very step. */
-static void obey_await(supervisor *s, filch_pid from, filch_out *out)
+static void obey_list(supervisor *s, filch_pid from)
 {
-    asker *a = from.serial != 0 ? get(sizeof *a) : NULL;
-    if (a == NULL) {
-        tell(out, from, filch_int(FILCH_ENOMEM));
-        return;
-    }
-    *a = (asker){ .next = s->waiters, .pid = from };
-    s->waiters = a;
-}
-
-static void obey_list(supervisor *s, filch_pid from, filch_out *out)
-{
-    filch_child_info *list = get((s->count > 0 ? s->count : 1) * sizeof *list);
-    if (list == NULL) {
-        tell(out, from, filch_int(FILCH_ENOMEM));
+    size_t            size = s->count * sizeof(filch_child_info);
+    filch_child_info *list = size > 0 ? get(s->memory, size) : NULL;
+    if (list == NULL && size > 0) {
+        tell(s, from, filch_int(FILCH_ENOMEM));
         return;
     }
     for (size_t i = 0; i < s->count; i++) {
@@ -570,69 +585,69 @@ static void obey_list(supervisor *s, filch_pid from, filch_out *out)
         if (list[i].running) list[i].pid = k->pid;
         list[i].restarts = k->streak;
     }
-    tell(out, from, filch_bytes(list, s->count * sizeof *list));
-    free(list);
+    tell(s, from, filch_bytes(list, size));
+    give(s->memory, list, size);
+}
+
+static kid *find_pid(const supervisor *s, filch_pid pid)
+{
+    for (size_t i = 0; i < s->count; i++) {
+        if (same_pid(s->kids[i].pid, pid)) return &s->kids[i];
+    }
+    return NULL;
 }
 
 /* From our parent, who wants to hear it; or from a child. */
 static void hear_of_start(supervisor *s, filch_pid from)
 {
-    kid *k = NULL;
-    for (size_t i = 0; i < s->count; i++) {
-        if (s->kids[i].pid.serial == from.serial && s->kids[i].pid.node == from.node) k = &s->kids[i];
-    }
+    kid *k = find_pid(s, from);
     if (k != NULL) k->ready = true;
     else s->parent = from;
 }
 
 /* Our mailbox has a limit and dropped messages: the word of a child may have been among them, so ask for it again. */
-static void ask_again(const supervisor *s, filch_out *out)
+static void ask_again(const supervisor *s)
 {
     for (size_t i = 0; i < s->count; i++) {
         if (s->kids[i].state != KID_UP || s->kids[i].ready) continue;
-        tell(out, s->kids[i].pid, filch_ptr((void *)(uintptr_t)&are_up));
+        tell(s, s->kids[i].pid, filch_ptr((void *)(uintptr_t)&are_up));
     }
 }
 
-static void obey(supervisor *s, const filch_event *event, filch_out *out)
+static void obey(supervisor *s, const filch_event *event)
 {
     if (filch_as_ptr(&event->data) == &are_up) {
         hear_of_start(s, event->from);
         return;
     }
+    const char  *mark;
     const order *o = filch_raw(&event->data);
-    if (filch_size(&event->data) != sizeof *o || o->seal != &seal) return; /* no order: nobody's business */
+    if (filch_size(&event->data) < sizeof *o) return; /* no order: nobody's business */
+    memcpy(&mark, o, sizeof mark);                    /* what is none may lie anywhere */
+    if (mark != &seal) return;
     switch (o->kind) {
-    case ORDER_START: obey_start(s, o, &event->data, event->from, out); break;
-    case ORDER_STOP: obey_stop(s, o, event->from, out); break;
-    case ORDER_AWAIT: obey_await(s, event->from, out); break;
-    default: obey_list(s, event->from, out); break;
+    case ORDER_START: obey_start(s, o, event); break;
+    case ORDER_STOP: obey_stop(s, o, event->from); break;
+    /* Answered when all are up, which may be in this very step. */
+    case ORDER_AWAIT: (void)add_asker(s, &s->waiters, event->from); break;
+    default: obey_list(s, event->from); break;
     }
-}
-
-static bool is_child(const supervisor *s, filch_pid pid)
-{
-    for (size_t i = 0; i < s->count; i++) {
-        if (s->kids[i].pid.serial == pid.serial && s->kids[i].pid.node == pid.node) return true;
-    }
-    return false;
 }
 
 static filch_err supervisor_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     supervisor *s = self;
-    filch_err   err = filch_trap_links(out, 1);
-    if (err != FILCH_OK) return err;
+    (void)!filch_trap_links(out, 1); /* inside a step it cannot fail */
     for (size_t i = 0; i < count; i++) {
         switch (events[i].type) {
         case FILCH_EVENT_CANCEL: end_with(s, FILCH_OK); break;
         case FILCH_EVENT_EXIT: hear_of_exit(s, &events[i], out); break;
         case FILCH_EVENT_YIELD: hear_of_sleep(s, events[i].tag); break;
-        case FILCH_EVENT_MESSAGE: obey(s, &events[i], out); break;
-        case FILCH_EVENT_DROPPED: ask_again(s, out); break;
+        case FILCH_EVENT_MESSAGE: obey(s, &events[i]); break;
+        case FILCH_EVENT_DROPPED: ask_again(s); break;
         case FILCH_EVENT_LINK_DOWN:
             /* Of a child, it comes before its EXIT: it still is one. Otherwise the one we belong to is gone. */
-            if (!is_child(s, events[i].from)) end_with(s, FILCH_ELINK);
+            if (find_pid(s, events[i].from) == NULL) end_with(s, FILCH_ELINK);
             break;
         default: break;
         }
@@ -646,9 +661,9 @@ static void supervisor_close(void *self)
 {
     supervisor *s = self;
     while (s->count > 0) drop(s, &s->kids[s->count - 1]);
-    drop_askers(&s->waiters);
-    free(s->kids);
-    free(s->restarts);
+    drop_askers(s, &s->waiters);
+    give(s->memory, s->kids, s->room * sizeof *s->kids);
+    give(s->memory, s->restarts, s->intensity * sizeof *s->restarts);
 }
 
 static bool spec_is_sound(const filch_supervisor *spec)
@@ -662,18 +677,20 @@ static filch_err supervisor_init(void *self, const filch_ctx *ctx, const char *m
 {
     supervisor             *s = self;
     const filch_supervisor *spec = filch_as_ptr(args);
-    (void)ctx;
     if (method != NULL) return FILCH_EMETHOD;
     if (spec == NULL || !spec_is_sound(spec)) return FILCH_EINVAL;
     s->spec = spec;
+    s->sched = filch_ctx_sched(ctx);
+    s->memory = filch_sched_memory(s->sched);
     if (spec->intensity != FILCH_NO_RESTARTS) s->intensity = spec->intensity != 0 ? spec->intensity : INTENSITY;
     filch_err err = FILCH_OK;
     if (s->intensity > 0) {
-        s->restarts = malloc(s->intensity * sizeof *s->restarts);
+        s->restarts = get(s->memory, s->intensity * sizeof *s->restarts);
         if (s->restarts == NULL) err = FILCH_ENOMEM;
     }
     for (size_t i = 0; err == FILCH_OK && i < spec->child_count; i++) {
-        err = child_is_sound(&spec->children[i]) ? add(s, &spec->children[i], NULL) : FILCH_EINVAL;
+        filch_spawn_options opt;
+        err = child_is_sound(&spec->children[i], &opt) ? add(s, &spec->children[i], NULL) : FILCH_EINVAL;
     }
     if (err != FILCH_OK) supervisor_close(s);
     return err;

@@ -1,0 +1,134 @@
+/* diary.h - for the tests of supervisors: children that write down when they are started and closed, and that end when
+ * they are told to. */
+#ifndef FILCH_TEST_DIARY_H
+#define FILCH_TEST_DIARY_H
+
+#include <stdio.h>
+
+#include "api/world.h"
+
+#define FAILURE (FILCH_EUSER + 3)
+
+/* ---- a diary of starts and ends, by child ---- */
+
+enum { DIARY_MAX = 4096, KIDS = 16 };
+
+static struct {
+    char         entries[DIARY_MAX][4]; /* "+a": a was started, "-a": it was closed */
+    size_t       count;
+    filch_pid    pids[KIDS]; /* the last of each */
+    uint64_t     times_ns[DIARY_MAX];
+    int          alive;
+    int          refuse[KIDS]; /* inits that fail */
+    filch_err    gone;         /* how the supervisor ended */
+    char         last_words[200];
+    int          goings;
+    filch_sched *sched;
+} diary;
+
+static inline void diary_note(char sign, char who, filch_sched *sched)
+{
+    if (diary.count == DIARY_MAX) return;
+    diary.times_ns[diary.count] = filch_sim_now(sched);
+    snprintf(diary.entries[diary.count++], 4, "%c%c", sign, who);
+}
+
+/* All entries from the nth on, with blanks between. */
+static inline const char *diary_from(size_t n)
+{
+    static char text[DIARY_MAX * 4];
+    text[0] = '\0';
+    for (; n < diary.count; n++) {
+        strcat(text, text[0] != '\0' ? " " : "");
+        strcat(text, diary.entries[n]);
+    }
+    return text;
+}
+
+struct child {
+    filch_sched *sched;
+    char         who;
+    bool         stubborn; /* does not end when asked */
+};
+
+static inline filch_err child_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    struct child *c = self;
+    int64_t       which = filch_as_int(args);
+    (void)method;
+    c->sched = filch_ctx_sched(ctx);
+    c->who = (char)('a' + (which & 15));
+    c->stubborn = which >= 16;
+    if (diary.refuse[which & 15] > 0) {
+        diary.refuse[which & 15]--;
+        return FAILURE;
+    }
+    diary.pids[which & 15] = filch_ctx_self(ctx);
+    diary.alive++;
+    diary_note('+', c->who, c->sched);
+    return FILCH_OK;
+}
+
+/* A message ends it: 0 well, otherwise with that error. */
+static inline filch_err child_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    const struct child *c = self;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL && !c->stubborn) return filch_done(out, filch_none());
+        if (events[i].type != FILCH_EVENT_MESSAGE) continue;
+        filch_err err = (filch_err)filch_as_int(&events[i].data);
+        return err != FILCH_OK ? err : filch_done(out, filch_none());
+    }
+    return filch_idle(out);
+}
+
+static inline void child_close(void *self)
+{
+    const struct child *c = self;
+    diary.alive--;
+    diary_note('-', c->who, c->sched);
+}
+
+static const filch_type child_type = {
+    .name = "child", .size = sizeof(struct child), .init = child_init, .step = child_step, .close = child_close
+};
+
+#define OPTIONS(n)                                                     \
+    {                                                                  \
+        .size = sizeof(filch_spawn_options), .args = FILCH_INT_INIT(n) \
+    }
+static const filch_spawn_options args_of[] = { OPTIONS(0), OPTIONS(1), OPTIONS(2), OPTIONS(3), OPTIONS(17) };
+#define ARGS(n) &args_of[n]
+
+static inline void on_gone(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    (void)user;
+    (void)pid;
+    snprintf(diary.last_words, sizeof diary.last_words, "%s", filch_text(result));
+    diary.gone = error;
+    diary.goings++;
+}
+
+static inline filch_pid supervise(filch_sched *sched, const filch_supervisor *spec)
+{
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    filch_pid           pid = { 0, 0 };
+    memset(&diary, 0, sizeof diary);
+    opt.on_exit = on_gone;
+    ok(filch_supervise(sched, spec, &opt, &pid));
+    return pid;
+}
+
+static const filch_child three[] = {
+    { .id = "a", .type = &child_type, .options = ARGS(0) },
+    { .id = "b", .type = &child_type, .options = ARGS(1) },
+    { .id = "c", .type = &child_type, .options = ARGS(2) },
+};
+
+static inline void tell(world *w, int which, int64_t what)
+{
+    ok(filch_send(w->sched, diary.pids[which], filch_int(what)));
+    world_tick(w);
+}
+
+#endif

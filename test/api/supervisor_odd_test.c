@@ -1,0 +1,767 @@
+/* supervisor_odd_test.c - supervisors at the edges: restarts that fail, no memory, nonsense, strangers, ends that cross
+ * other ends, waits longer than numbers hold. */
+#include "api/diary.h"
+#include "support/alloc.h"
+
+/* ---- restarts that fail ---- */
+
+TEST(one_for_all_a_restart_that_fails_stops_those_who_are_back_before_it_is_tried_again)
+{
+    static const filch_supervisor all = {
+        .strategy = FILCH_ONE_FOR_ALL, .children = three, .child_count = 3, .intensity = 10
+    };
+    static const filch_supervisor rest = {
+        .strategy = FILCH_REST_FOR_ONE, .children = three, .child_count = 3, .intensity = 10
+    };
+    world w;
+    world_begin(&w, FILCH_NO_WORKERS);
+    (void)supervise(w.sched, &all);
+    world_tick(&w);
+    diary.refuse[1] = 2;
+    tell(&w, 2, FAILURE);
+    /* Each time b cannot start, a, which is back already, goes first; and nobody is there twice. */
+    assert_string_equal(diary_from(3), "-c -b -a +a -a +a -a +a +b +c");
+    same(diary.alive, 3);
+    /* Rest for one: those before it are not concerned. */
+    (void)supervise(w.sched, &rest);
+    world_tick(&w);
+    diary.refuse[2] = 1;
+    tell(&w, 1, FAILURE);
+    assert_string_equal(diary_from(3), "-b -c +b +c"); /* c was tried twice, b not */
+    diary.refuse[1] = 1;
+    tell(&w, 0, FAILURE);
+    assert_string_equal(diary_from(7), "-a -c -b +a +b +c");
+    world_end(&w);
+}
+
+TEST(one_for_all_restarts_that_keep_failing_end_the_supervisor)
+{
+    static const filch_supervisor all = { .strategy = FILCH_ONE_FOR_ALL, .children = three, .child_count = 3 };
+    world                         w;
+    world_begin(&w, FILCH_NO_WORKERS);
+    (void)supervise(w.sched, &all);
+    world_tick(&w);
+    diary.refuse[1] = 100;
+    tell(&w, 0, FAILURE);
+    assert_string_equal(diary_from(3), "-a -c -b +a -a +a -a +a -a");
+    same(diary.gone, FILCH_ELIMIT);
+    same(diary.refuse[1], 97); /* one failure and two restarts were counted; the third was too many */
+    same(world_stats(&w).alive, 0);
+    world_end(&w);
+}
+
+TEST(options_that_turned_bad_are_a_start_that_fails)
+{
+    filch_spawn_options    opt = FILCH_SPAWN_OPTIONS_INIT;
+    const filch_child      kids[] = { { .id = "a", .type = &child_type, .options = &opt } };
+    const filch_supervisor spec = { .children = kids, .child_count = 1 };
+    world                  w;
+    opt.args = filch_int(0);
+    world_begin(&w, FILCH_NO_WORKERS);
+    (void)supervise(w.sched, &spec);
+    world_tick(&w);
+    opt.size = 1;
+    tell(&w, 0, FAILURE);
+    assert_string_equal(diary_from(0), "+a -a");
+    same(diary.gone, FILCH_ELIMIT);
+    world_end(&w);
+}
+
+/* ---- the end crosses a start ---- */
+
+static FLI_ATOMIC(bool) may_close;
+
+static filch_err never_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)self, (void)ctx, (void)method, (void)args;
+    return FAILURE;
+}
+
+static filch_err never_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    return filch_idle(out);
+}
+
+/* Its init returns when nothing can be spawned any more. */
+static filch_err door_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    static const filch_type never = { .name = "never", .init = never_init, .step = never_step };
+    (void)self, (void)method, (void)args;
+    fli_store_rel(&may_close, true);
+    uint64_t give_up_ns = fli_clock_ns() + FILCH_SECONDS(60);
+    while (filch_spawn(filch_ctx_sched(ctx), &never, NULL, NULL) != FILCH_ECLOSED) {
+        if (fli_clock_ns() > give_up_ns) return FILCH_EDEADLINE;
+        fli_thread_yield();
+    }
+    return FILCH_OK;
+}
+
+static filch_err door_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    return count > 0 && events[0].type == FILCH_EVENT_CANCEL ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+TEST(a_scheduler_that_stops_while_children_are_started_is_no_failure)
+{
+    static const filch_type       door = { .name = "door", .init = door_init, .step = door_step };
+    static const filch_child      kids[] = { { .id = "door", .type = &door },
+                                             { .id = "a", .type = &child_type, .options = ARGS(0) } };
+    static const filch_supervisor spec = { .children = kids, .child_count = 2 };
+    world                         w;
+    fli_store_rel(&may_close, false);
+    world_begin(&w, 1);
+    (void)supervise(w.sched, &spec);
+    UNTIL(&w, fli_load_acq(&may_close));
+    world_end(&w);
+    same(diary.goings, 1);
+    same(diary.gone, FILCH_OK);
+    same(diary.count, 0); /* a was never there */
+}
+
+TEST(a_child_that_comes_while_the_supervisor_ends_is_refused)
+{
+    static const filch_child      kids[] = { { .id = "b", .type = &child_type, .options = ARGS(4) } }; /* stubborn */
+    static const filch_supervisor spec = { .children = kids, .child_count = 1 };
+    static const filch_child      late = { .id = "late", .type = &child_type, .options = ARGS(0) };
+    world                         w;
+    world_begin(&w, FILCH_NO_WORKERS);
+    filch_pid pid = supervise(w.sched, &spec);
+    world_tick(&w);
+    ok(filch_cancel(w.sched, pid));
+    world_tick(&w);
+    ok(filch_child_start(w.sched, pid, &late));
+    ok(filch_cancel(w.sched, pid)); /* and again, which changes nothing */
+    world_tick(&w);
+    same(diary.goings, 0);
+    tell(&w, 1, FAILURE);
+    assert_string_equal(diary_from(0), "+b -b");
+    same(diary.goings, 1);
+    world_end(&w);
+}
+
+/* ---- orders ---- */
+
+static struct {
+    filch_pid   supervisor;
+    filch_err   sent[8];
+    const char *stop;
+    const filch_child *start;
+    bool        list;
+    filch_kind  kind[8];
+    int64_t     number[8];
+    size_t      size[8], answers;
+} boss;
+
+/* Gives its orders, and notes the answers. */
+static filch_err play_boss(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    for (size_t i = 0; i < count && boss.answers < 8; i++, boss.answers++) {
+        boss.kind[boss.answers] = filch_kind_of(&events[i].data);
+        boss.number[boss.answers] = filch_as_int(&events[i].data);
+        boss.size[boss.answers] = filch_size(&events[i].data);
+    }
+    if (me->stage++ > 0) return filch_idle(out);
+    if (boss.start != NULL) me->note |= filch_child_start(sched, boss.supervisor, boss.start);
+    if (boss.stop != NULL) me->note |= filch_child_stop(sched, boss.supervisor, boss.stop);
+    if (boss.list) me->note |= filch_child_list(sched, boss.supervisor);
+    return filch_idle(out);
+}
+
+TEST(a_list_of_no_children_is_empty_and_a_stop_from_outside_is_answered_to_nobody)
+{
+    static const filch_supervisor spec = { .children = three, .child_count = 1 };
+    world                         w;
+    actor                         me = { 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    memset(&boss, 0, sizeof boss);
+    boss.supervisor = supervise(w.sched, &spec);
+    world_tick(&w);
+    ok(filch_child_stop(w.sched, boss.supervisor, "nobody"));
+    ok(filch_child_stop(w.sched, boss.supervisor, "a"));
+    world_tick(&w);
+    assert_string_equal(diary_from(0), "+a -a");
+    boss.list = true;
+    actor_start(&w, &me, play_boss);
+    world_tick(&w);
+    ok(me.note);
+    same(boss.answers, 1);
+    same(boss.kind[0], FILCH_KIND_BYTES);
+    same(boss.size[0], 0);
+    same(diary.goings, 0); /* without children it stays */
+    world_end(&w);
+}
+
+TEST(a_late_child_that_cannot_start_is_told_and_forgotten)
+{
+    static const filch_supervisor spec = { .children = three, .child_count = 1 };
+    static const filch_child      late = { .id = "late", .type = &child_type, .options = ARGS(3) };
+    world                         w;
+    actor                         me = { 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    memset(&boss, 0, sizeof boss);
+    boss.supervisor = supervise(w.sched, &spec);
+    world_tick(&w);
+    diary.refuse[3] = 1;
+    boss.start = &late;
+    boss.stop = "late";
+    boss.list = true;
+    actor_start(&w, &me, play_boss);
+    world_tick(&w);
+    ok(me.note);
+    same(boss.answers, 3);
+    same(boss.number[0], FAILURE);
+    same(boss.number[1], FILCH_EDEAD);
+    same(boss.size[2], sizeof(filch_child_info));
+    assert_string_equal(diary_from(0), "+a");
+    world_end(&w);
+}
+
+/* What its args were: their kind, and the text or the bytes. */
+static char       heard[3][64];
+static filch_kind heard_kind[3];
+static size_t     heard_size[3], heard_count;
+
+static filch_err hearing_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)self, (void)ctx, (void)method;
+    size_t n = heard_count++ % 3;
+    heard_kind[n] = filch_kind_of(args);
+    heard_size[n] = filch_size(args);
+    memset(heard[n], 0, sizeof heard[n]);
+    memcpy(heard[n], filch_size(args) > 0 ? filch_raw(args) : "", filch_size(args));
+    return FILCH_OK;
+}
+
+static filch_err hearing_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (events[i].type == FILCH_EVENT_MESSAGE) return FAILURE;
+    }
+    return filch_idle(out);
+}
+
+TEST(the_args_of_a_late_child_are_the_same_at_each_start)
+{
+    static const filch_type       hearing = { .name = "hearing", .init = hearing_init, .step = hearing_step };
+    static const filch_supervisor spec = { .children = three, .child_count = 1, .intensity = 100 };
+    static const char             words[] = "a text that does not fit into an event";
+    static char                   lent[40];
+    filch_data                    shared;
+    void                         *bytes = malloc(10);
+    world                         w;
+    memcpy(bytes, "0123456789", 10);
+    ok(filch_share(bytes, 10, NULL, NULL, &shared));
+    memset(lent, 'x', sizeof lent);
+    const filch_data args[] = { filch_str(words), filch_bytes(lent, sizeof lent), shared, filch_int(7), filch_str("") };
+    world_begin(&w, FILCH_NO_WORKERS);
+    filch_pid pid = supervise(w.sched, &spec);
+    world_tick(&w);
+    for (size_t i = 0; i < COUNT_OF(args); i++) {
+        filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+        filch_child         late = { .id = "late", .type = &hearing, .options = &opt };
+        opt.args = args[i];
+        opt.name = "late";
+        heard_count = 0;
+        memset(lent, 'x', sizeof lent);
+        ok(filch_child_start(w.sched, pid, &late));
+        memset(lent, 'y', sizeof lent); /* the caller may do with it what he likes */
+        opt.args = filch_none();
+        world_tick(&w);
+        opt.args = filch_none();
+        for (int k = 0; k < 2; k++) {
+            ok(filch_send_name(w.sched, "late", filch_none()));
+            world_tick(&w);
+        }
+        same(heard_count, 3);
+        for (size_t k = 0; k < 3; k++) {
+            same(heard_kind[k], filch_kind_of(&args[i]));
+            same(heard_size[k], filch_size(&args[i]));
+            if (i == 0) assert_string_equal(heard[k], words);
+            if (i == 1) assert_int_equal(heard[k][39], 'x');
+            if (i == 2) assert_memory_equal(heard[k], "0123456789", 10);
+        }
+        ok(filch_child_stop(w.sched, pid, "late"));
+        world_tick(&w);
+    }
+    filch_drop(&shared);
+    world_end(&w);
+}
+
+TEST(more_children_than_at_first_there_was_room_for)
+{
+    static const char *const ids[] = { "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15" };
+    static const filch_supervisor spec = { .strategy = FILCH_ONE_FOR_ONE };
+    filch_spawn_options           opt = FILCH_SPAWN_OPTIONS_INIT;
+    world                         w;
+    world_begin(&w, FILCH_NO_WORKERS);
+    filch_pid pid = supervise(w.sched, &spec);
+    for (size_t i = 0; i < COUNT_OF(ids); i++) {
+        filch_child late = { .id = ids[i], .type = &child_type, .options = &opt };
+        opt.args = filch_int((int64_t)i);
+        ok(filch_child_start(w.sched, pid, &late));
+    }
+    world_tick(&w);
+    same(diary.alive, 16);
+    ok(filch_cancel(w.sched, pid));
+    world_tick(&w);
+    assert_string_equal(diary_from(16), "-p -o -n -m -l -k -j -i -h -g -f -e -d -c -b -a");
+    world_end(&w);
+}
+
+TEST(a_temporary_child_that_is_told_to_leave_leaves_once)
+{
+    static const filch_child kids[] = {
+        { .id = "a", .type = &child_type, .options = ARGS(0), .restart = FILCH_TEMPORARY },
+        { .id = "b", .type = &child_type, .options = ARGS(1), .restart = FILCH_TRANSIENT },
+    };
+    static const filch_supervisor spec = { .children = kids, .child_count = 2 };
+    world                         w;
+    actor                         me = { 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    memset(&boss, 0, sizeof boss);
+    boss.supervisor = supervise(w.sched, &spec);
+    world_tick(&w);
+    boss.stop = "a";
+    boss.list = true;
+    actor_start(&w, &me, play_boss);
+    world_tick(&w);
+    same(boss.answers, 2);
+    same(boss.size[0], 2 * sizeof(filch_child_info)); /* asked at once: a is still stopping */
+    same(boss.number[1], FILCH_OK);
+    tell(&w, 1, 0); /* b has ended well and stays in the list, down */
+    actor again = { 0 };
+    boss.answers = 0;
+    boss.stop = "b";
+    actor_start(&w, &again, play_boss);
+    world_tick(&w);
+    same(boss.size[0], sizeof(filch_child_info));
+    same(boss.number[1], FILCH_OK);
+    assert_string_equal(diary_from(0), "+a +b -a -b");
+    world_end(&w);
+}
+
+/* ---- nonsense and strangers ---- */
+
+TEST(children_and_descriptions_that_make_no_sense_are_refused_one_by_one)
+{
+    static const filch_type       stepless = { .name = "stepless" };
+    static const filch_supervisor sub = { .strategy = FILCH_ONE_FOR_ONE };
+    char                          longest[FILCH_CHILD_ID_MAX + 2];
+    memset(longest, 'a', sizeof longest);
+    longest[sizeof longest - 1] = '\0';
+    const filch_child bad[] = {
+        { .type = &child_type },
+        { .id = "", .type = &child_type },
+        { .id = longest, .type = &child_type },
+        { .id = "a", .type = &child_type, .restart = FILCH_TEMPORARY + 1 },
+        { .id = "a", .type = &child_type, .spare = 1 },
+        { .id = "a", .type = &stepless },
+        { .id = "a" },
+        { .id = "a", .type = &stepless, .supervisor = &sub },
+    };
+    const filch_supervisor spares = { .spare = 1 }, nothing = { .child_count = 1 };
+    world                  w;
+    world_begin(&w, FILCH_NO_WORKERS);
+    filch_pid pid = supervise(w.sched, &sub);
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        filch_supervisor spec = { .children = &bad[i], .child_count = 1 };
+        same(filch_supervise(w.sched, &spec, NULL, NULL), FILCH_EINVAL);
+        same(filch_child_start(w.sched, pid, &bad[i]), FILCH_EINVAL);
+    }
+    same(filch_supervise(w.sched, &spares, NULL, NULL), FILCH_EINVAL);
+    same(filch_supervise(w.sched, &nothing, NULL, NULL), FILCH_EINVAL);
+    same(filch_child_start(NULL, pid, &three[0]), FILCH_EINVAL);
+    same(filch_child_start(w.sched, pid, NULL), FILCH_EINVAL);
+    same(filch_child_stop(NULL, pid, "a"), FILCH_EINVAL);
+    same(filch_child_stop(w.sched, pid, NULL), FILCH_EINVAL);
+    same(filch_child_stop(w.sched, pid, longest), FILCH_EINVAL);
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    filch_child         child = { .id = "a", .type = &child_type, .options = &opt };
+    opt.args = filch_bytes(NULL, 5);
+    same(filch_child_start(w.sched, pid, &child), FILCH_EINVAL);
+    opt.args = filch_bytes(longest, SIZE_MAX);
+    same(filch_child_start(w.sched, pid, &child), FILCH_ETOOBIG);
+    /* The type by itself. */
+    opt.args = filch_int(3);
+    same(filch_spawn(w.sched, &filch_supervisor_type, &opt, NULL), FILCH_EINVAL);
+    opt.args = filch_ptr((void *)(uintptr_t)&sub);
+    opt.method = "run";
+    same(filch_spawn(w.sched, &filch_supervisor_type, &opt, NULL), FILCH_EMETHOD);
+    opt.method = NULL;
+    ok(filch_spawn(w.sched, &filch_supervisor_type, &opt, NULL));
+    world_tick(&w);
+    same(world_stats(&w).alive, 2);
+    world_end(&w);
+}
+
+TEST(what_is_no_order_and_ends_of_strangers_disturb_nobody)
+{
+    static const filch_supervisor spec = { .children = three, .child_count = 2 };
+    static const char             zeros[512];
+    world                         w;
+    actor                         stranger = { 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    filch_pid pid = supervise(w.sched, &spec);
+    world_tick(&w);
+    for (size_t size = 0; size <= sizeof zeros; size += 8) ok(filch_send(w.sched, pid, filch_bytes(zeros, size)));
+    ok(filch_send(w.sched, pid, filch_ptr(&w)));
+    ok(filch_send(w.sched, pid, filch_int(1)));
+    /* It watches a stranger, and a group: nothing it has asked for. */
+    actor_start(&w, &stranger, play_idle);
+    ok(filch_monitor(w.sched, pid, stranger.pid, 0, NULL));
+    ok(filch_watch(w.sched, "group", pid, 0));
+    ok(filch_join(w.sched, "group", stranger.pid));
+    ok(filch_terminate(w.sched, stranger.pid));
+    world_tick(&w);
+    assert_string_equal(diary_from(0), "+a +b");
+    same(diary.goings, 0);
+    world_end(&w);
+}
+
+TEST(a_supervisor_whose_partner_fails_stops_its_children_and_fails_too)
+{
+    static const filch_supervisor spec = { .children = three, .child_count = 2 };
+    world                         w;
+    actor                         partner = { 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    filch_pid pid = supervise(w.sched, &spec);
+    actor_start(&w, &partner, play_idle);
+    world_tick(&w);
+    ok(filch_link(w.sched, pid, partner.pid));
+    ok(filch_terminate(w.sched, partner.pid));
+    world_tick(&w);
+    assert_string_equal(diary_from(2), "-b -a");
+    same(diary.gone, FILCH_ELINK);
+    world_end(&w);
+}
+
+/* ---- subtrees that are not up yet ---- */
+
+TEST(a_tree_of_three_floors_is_up_when_its_lowest_floor_is)
+{
+    static const filch_child      low_kids[] = { { .id = "a", .type = &child_type, .options = ARGS(0) } };
+    static const filch_supervisor low = { .children = low_kids, .child_count = 1 };
+    static const filch_child      mid_kids[] = { { .id = "low", .supervisor = &low },
+                                                 { .id = "b", .type = &child_type, .options = ARGS(1) } };
+    static const filch_supervisor mid = { .children = mid_kids, .child_count = 2 };
+    static const filch_child      top_kids[] = { { .id = "mid", .supervisor = &mid },
+                                                 { .id = "c", .type = &child_type, .options = ARGS(2) } };
+    static const filch_supervisor top = { .children = top_kids, .child_count = 2 };
+    filch_spawn_options           opt = FILCH_SPAWN_OPTIONS_INIT;
+    filch_pid                     pid;
+    world                         w;
+    memset(&diary, 0, sizeof diary);
+    opt.on_exit = on_gone;
+    opt.mailbox_max = 1; /* words get lost, and are asked for again, of the one that still owes his */
+    opt.overflow = FILCH_OVERFLOW_DROP_OLDEST;
+    world_begin(&w, FILCH_NO_WORKERS);
+    ok(filch_supervise(w.sched, &top, &opt, &pid));
+    for (int i = 0; i < 40; i++) {
+        ok(filch_tick(w.sched, 1, NULL));
+        (void)!filch_send(w.sched, pid, filch_int(1));
+    }
+    world_tick(&w);
+    assert_string_equal(diary_from(0), "+a +b +c");
+    ok(filch_cancel(w.sched, pid));
+    world_tick(&w);
+    assert_string_equal(diary_from(3), "-c -b -a");
+    world_end(&w);
+}
+
+TEST(a_subtree_whose_child_waits_for_its_name_is_not_up)
+{
+    static const filch_spawn_options opt = { .size = sizeof(filch_spawn_options), .name = "taken",
+                                             .args = FILCH_INT_INIT(1) };
+    static const filch_child         low_kids[] = {
+                { .id = "a", .type = &child_type, .options = ARGS(0), .restart = FILCH_TEMPORARY },
+                { .id = "b", .type = &child_type, .options = &opt },
+    };
+    static const filch_supervisor low = { .children = low_kids, .child_count = 2, .intensity = 10000 };
+    static const filch_child      top_kids[] = { { .id = "low", .supervisor = &low },
+                                                 { .id = "c", .type = &child_type, .options = ARGS(2) } };
+    static const filch_supervisor top = { .children = top_kids, .child_count = 2 };
+    world                         w;
+    actor                         holder = { 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &holder, play_idle);
+    ok(filch_register(w.sched, "taken", holder.pid));
+    (void)supervise(w.sched, &top);
+    world_tick(&w);
+    assert_string_equal(diary_from(0), "+a");
+    tell(&w, 0, 0); /* a is not wanted any more: it is not waited for either */
+    assert_string_equal(diary_from(0), "+a -a");
+    ok(filch_unregister(w.sched, "taken"));
+    UNTIL(&w, diary.count == 4);
+    assert_string_equal(diary_from(0), "+a -a +b +c");
+    world_end(&w);
+}
+
+/* ---- waits ---- */
+
+typedef struct waiting {
+    filch_supervisor spec;
+    uint32_t         fails_at_ms[4];
+    uint32_t         fails[4]; /* which of the children */
+    uint32_t         before;   /* others that are started first: the supervisor has another pid, and draws differently */
+} waiting;
+
+static void fail_one(filch_sched *sched, void *arg)
+{
+    (void)!filch_send(sched, diary.pids[*(uint32_t *)arg], filch_int(FAILURE));
+}
+
+static filch_err waiting_scenario(filch_sched *sched, void *user)
+{
+    waiting  *how = user;
+    filch_err err = FILCH_OK;
+    static const filch_type plain = { .name = "plain", .step = door_step };
+    for (uint32_t i = 0; i < how->before; i++) err |= filch_spawn(sched, &plain, NULL, NULL);
+    (void)supervise(sched, &how->spec);
+    for (size_t i = 0; i < 4 && how->fails_at_ms[i] != 0; i++) {
+        err |= filch_sim_later(sched, FILCH_MILLISECONDS(how->fails_at_ms[i]), fail_one, &how->fails[i]);
+    }
+    return err;
+}
+
+static void runs(waiting *how, uint64_t time_max_ns)
+{
+    filch_sim_report  report = FILCH_SIM_REPORT_INIT;
+    filch_sim_options opt = FILCH_SIM_OPTIONS_INIT;
+    opt.time_max_ns = time_max_ns;
+    ok(filch_sim_run(&opt, waiting_scenario, how, &report));
+    same(report.verdict, FILCH_SIM_OK);
+    filch_sim_report_free(&report);
+}
+
+static void waited(size_t nth, uint64_t least_ns)
+{
+    uint64_t wait_ns = diary.times_ns[2 + 2 * nth] - diary.times_ns[1 + 2 * nth];
+    assert_true(wait_ns >= least_ns && wait_ns < least_ns + least_ns / 10);
+}
+
+TEST(a_back_off_is_never_longer_than_its_most)
+{
+    waiting how = { .spec = { .children = three, .child_count = 1, .intensity = 10, .backoff_ns = FILCH_SECONDS(10) },
+                    .fails_at_ms = { 1, 20000, 60000 } };
+    how.spec.backoff_max_ns = FILCH_SECONDS(2); /* less than it begins with */
+    how.spec.stable_ns = FILCH_SECONDS(1000);
+    runs(&how, FILCH_SECONDS(200));
+    for (size_t i = 0; i < 3; i++) waited(i, FILCH_SECONDS(2));
+    how.spec.backoff_max_ns = 0; /* 30 s */
+    runs(&how, FILCH_SECONDS(200));
+    waited(0, FILCH_SECONDS(10));
+    waited(1, FILCH_SECONDS(20));
+    waited(2, FILCH_SECONDS(30));
+}
+
+TEST(a_back_off_for_ever_with_jitter_does_not_come_round)
+{
+    /* Half of all draws would go beyond what a number holds, by up to 2562 hours: of twelve nobody may be back then. */
+    for (uint32_t before = 0; before < 4; before++) {
+        waiting how = { .spec = { .children = three, .child_count = 3, .jitter = 1 },
+                        .fails_at_ms = { 1, 2, 3 },
+                        .fails = { 0, 1, 2 },
+                        .before = before };
+        how.spec.backoff_ns = how.spec.backoff_max_ns = FILCH_FOREVER;
+        runs(&how, FILCH_SECONDS(3600 * UINT64_C(3000)));
+        assert_string_equal(diary_from(0), "+a +b +c -a -b -c");
+    }
+}
+
+TEST(rest_for_one_the_later_failure_is_the_one_that_is_waited_for)
+{
+    /* c fails at 1 s and would be back at 11 s; a fails at 6 s: all are back at 16 s, and nobody before. */
+    waiting how = { .spec = { .strategy = FILCH_REST_FOR_ONE, .children = three, .child_count = 3, .intensity = 10 },
+                    .fails_at_ms = { 1000, 6000 },
+                    .fails = { 2, 0 } };
+    how.spec.backoff_ns = FILCH_SECONDS(10);
+    runs(&how, FILCH_SECONDS(60));
+    diary.count = diary.count < 9 ? diary.count : 9; /* then the run is over */
+    assert_string_equal(diary_from(0), "+a +b +c -c -a -b +a +b +c");
+    assert_true(diary.times_ns[6] - diary.times_ns[4] >= FILCH_SECONDS(10));
+}
+
+/* ---- memory ---- */
+
+static const filch_child grove_low_kids[] = { { .id = "b", .type = &child_type, .options = ARGS(1) },
+                                              { .id = "c", .type = &child_type, .options = ARGS(2) } };
+static const filch_supervisor grove_low = { .children = grove_low_kids, .child_count = 2 };
+static const filch_child      grove_kids[] = { { .id = "a", .type = &child_type, .options = ARGS(0) },
+                                               { .id = "low", .supervisor = &grove_low } };
+static const filch_supervisor grove = { .strategy = FILCH_ONE_FOR_ALL, .children = grove_kids, .child_count = 2 };
+
+typedef struct errand {
+    filch_pid supervisor;
+    size_t    asked, answered;
+    bool      stopped; /* the late child has been started and has left */
+    bool      wrong;
+} errand;
+
+/* Has one child started, stopped, and all listed; each of these is answered, if it was sent. */
+static filch_err play_errand(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    static const char          words[] = "args that do not fit into an event";
+    static filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT; /* outlives the supervisor, as it must */
+    const filch_child          late = { .id = "late", .type = &child_type, .options = &opt };
+    errand                    *e = me->user;
+    filch_sched               *sched = filch_ctx_sched(filch_out_ctx(out));
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    for (size_t i = 0; i < count; i++) {
+        const filch_data *data = &events[i].data;
+        e->answered++;
+        e->stopped = e->stopped || (filch_kind_of(data) == FILCH_KIND_INT && filch_as_int(data) == FILCH_OK);
+    }
+    if (me->stage++ > 0) return filch_idle(out);
+    opt.args = filch_bytes(words, sizeof words);
+    filch_err sent[3];
+    sent[0] = filch_child_start(sched, e->supervisor, &late);
+    sent[1] = filch_child_list(sched, e->supervisor);
+    sent[2] = filch_child_stop(sched, e->supervisor, "late");
+    for (int i = 0; i < 3; i++) {
+        e->asked += sent[i] == FILCH_OK;
+        if (sent[i] != FILCH_OK && sent[i] != FILCH_ENOMEM && sent[i] != FILCH_EDEAD) e->wrong = true;
+    }
+    return filch_idle(out);
+}
+
+/* A tree, an errand, a failure and a stop, with the nth asking for memory refused. True: there was no nth. */
+static bool grows_without(uint64_t nth, bool and_after)
+{
+    test_alloc          memory = { 0 };
+    filch_options       opt = FILCH_OPTIONS_INIT;
+    filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
+    world               w = { .ticks = true };
+    errand              e = { .asked = 0 };
+    actor               runner = { .user = &e, .play = play_errand };
+    opt.workers = FILCH_NO_WORKERS;
+    opt.alloc = test_alloc_fn;
+    opt.alloc_user = &memory;
+    memset(&diary, 0, sizeof diary);
+    ok(filch_sched_create(&w.sched, &opt));
+    test_alloc_fail(&memory, nth, and_after);
+    how.on_exit = on_gone;
+    filch_err err = filch_supervise(w.sched, &grove, &how, &e.supervisor);
+    assert_true(err == FILCH_OK || err == FILCH_ENOMEM);
+    bool there = err == FILCH_OK;
+    how.args = filch_ptr(&runner);
+    if (there && filch_spawn(w.sched, &actor_type, &how, NULL) != FILCH_OK) runner.user = NULL;
+    if (and_after) ok(filch_tick(w.sched, 300, NULL)); /* one that has no memory to say that it is up tries on */
+    else world_tick(&w);
+    if (diary.pids[1].serial != 0) (void)!filch_send(w.sched, diary.pids[1], filch_int(FAILURE));
+    if (!and_after) world_tick(&w);
+    bool over = atomic_load(&memory.refused) == 0;
+    test_alloc_fail(&memory, 0, false);
+    world_tick(&w);
+    bool ended = diary.goings > 0 && world_stats(&w).alive <= 1;
+    if (there && !ended) assert_in_range(diary.alive, 3, e.stopped ? 3 : 4); /* all are up, whatever was refused */
+    if (ended) same(diary.alive, 0);
+    assert_true(e.answered <= e.asked);
+    if (there && !ended && !and_after) same(e.answered, e.asked); /* otherwise there was no memory for answers either */
+    assert_false(e.wrong);
+    if (over) same(e.answered, 3);
+    ok(filch_sched_stop(w.sched, FILCH_SECONDS(10), NULL));
+    same(diary.alive, 0);
+    test_alloc_balanced(&memory);
+    return over;
+}
+
+TEST(what_a_supervisor_needs_is_asked_of_its_scheduler_and_not_of_the_system)
+{
+    static const filch_supervisor spec = { .children = three, .child_count = 3, .intensity = 10000 };
+    filch_options                 opt = FILCH_OPTIONS_INIT;
+    world                         w;
+    world_begin(&w, FILCH_NO_WORKERS);
+    filch_pid pid = supervise(w.sched, &spec);
+    world_tick(&w);
+    int64_t before = fli_load_rlx(&w.bytes);
+    ok(filch_supervise(w.sched, &spec, NULL, NULL));
+    assert_true(fli_load_rlx(&w.bytes) >= before + 80000); /* when each of 10000 restarts was */
+    fli_store_rlx(&w.deny, true);
+    same(filch_supervise(w.sched, &spec, NULL, NULL), FILCH_ENOMEM);
+    same(filch_child_start(w.sched, pid, &three[0]), FILCH_ENOMEM);
+    fli_store_rlx(&w.deny, false);
+    world_end(&w);
+    opt.memory_max = 500000;
+    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    filch_err err = FILCH_OK;
+    for (int i = 0; i < 100 && err == FILCH_OK; i++) err = filch_supervise(w.sched, &spec, NULL, NULL);
+    same(err, FILCH_ENOMEM); /* a host's supervisors live within its limit */
+    world_end_as(&w, FILCH_SECONDS(60), FILCH_OK);
+}
+
+TEST(a_tree_grows_or_says_why_not_whichever_asking_for_memory_is_refused)
+{
+    uint64_t nth = 1, step = world_scale(100, 1) >= 100 ? 1 : 5;
+    while (!grows_without(nth, false)) nth += step;
+    assert_true(nth > 15);
+    for (nth = 1; !grows_without(nth, true);) nth += step;
+}
+
+TEST(a_type_may_use_the_memory_of_its_scheduler_within_its_limit)
+{
+    filch_options opt = FILCH_OPTIONS_INIT;
+    filch_memory  memory = filch_sched_memory(NULL);
+    world         w;
+    void         *plain = memory.alloc(memory.user, NULL, 0, 8);
+    assert_non_null(plain);
+    free(plain); /* malloc's */
+    opt.memory_max = 3000000;
+    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    memory = filch_sched_memory(w.sched);
+    int64_t before = fli_load_rlx(&w.bytes);
+    char   *at = memory.alloc(memory.user, NULL, 0, 1000);
+    assert_non_null(at);
+    memset(at, 7, 1000);
+    same(fli_load_rlx(&w.bytes), before + 1000);
+    at = memory.alloc(memory.user, at, 1000, 5000);
+    assert_non_null(at);
+    assert_int_equal(at[999], 7);
+    same(fli_load_rlx(&w.bytes), before + 5000);
+    assert_null(memory.alloc(memory.user, at, 5000, 4000000)); /* too much: it is as it was */
+    assert_int_equal(at[999], 7);
+    assert_null(memory.alloc(memory.user, NULL, 0, 4000000));
+    assert_null(memory.alloc(memory.user, at, 5000, 0));
+    same(fli_load_rlx(&w.bytes), before);
+    /* What is still out when the scheduler goes may come back later. */
+    at = memory.alloc(memory.user, NULL, 0, 100);
+    assert_non_null(at);
+    ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));
+    memset(at, 1, 100);
+    assert_null(memory.alloc(memory.user, at, 100, 0));
+    same(fli_load_rlx(&w.bytes), 0);
+    assert_false(fli_load_rlx(&w.miscounted));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_for_all_a_restart_that_fails_stops_those_who_are_back_before_it_is_tried_again),
+        cmocka_unit_test(one_for_all_restarts_that_keep_failing_end_the_supervisor),
+        cmocka_unit_test(options_that_turned_bad_are_a_start_that_fails),
+        cmocka_unit_test(a_scheduler_that_stops_while_children_are_started_is_no_failure),
+        cmocka_unit_test(a_child_that_comes_while_the_supervisor_ends_is_refused),
+        cmocka_unit_test(a_list_of_no_children_is_empty_and_a_stop_from_outside_is_answered_to_nobody),
+        cmocka_unit_test(a_late_child_that_cannot_start_is_told_and_forgotten),
+        cmocka_unit_test(the_args_of_a_late_child_are_the_same_at_each_start),
+        cmocka_unit_test(more_children_than_at_first_there_was_room_for),
+        cmocka_unit_test(a_temporary_child_that_is_told_to_leave_leaves_once),
+        cmocka_unit_test(children_and_descriptions_that_make_no_sense_are_refused_one_by_one),
+        cmocka_unit_test(what_is_no_order_and_ends_of_strangers_disturb_nobody),
+        cmocka_unit_test(a_supervisor_whose_partner_fails_stops_its_children_and_fails_too),
+        cmocka_unit_test(a_tree_of_three_floors_is_up_when_its_lowest_floor_is),
+        cmocka_unit_test(a_subtree_whose_child_waits_for_its_name_is_not_up),
+        cmocka_unit_test(a_back_off_is_never_longer_than_its_most),
+        cmocka_unit_test(a_back_off_for_ever_with_jitter_does_not_come_round),
+        cmocka_unit_test(rest_for_one_the_later_failure_is_the_one_that_is_waited_for),
+        cmocka_unit_test(what_a_supervisor_needs_is_asked_of_its_scheduler_and_not_of_the_system),
+        cmocka_unit_test(a_tree_grows_or_says_why_not_whichever_asking_for_memory_is_refused),
+        cmocka_unit_test(a_type_may_use_the_memory_of_its_scheduler_within_its_limit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
