@@ -11,6 +11,9 @@
 #define FLI_LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define FLI_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 
+/* Asks for the cache line at `at`, to be written soon. Never faults. */
+#define FLI_FETCH(at) __builtin_prefetch((at), 1)
+
 /* The struct that `member` at `at` is part of. */
 #define FLI_OUTER(type, member, at) ((type *)(void *)((char *)(at)-offsetof(type, member)))
 

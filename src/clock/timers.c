@@ -34,21 +34,23 @@ typedef struct entry {
     fli_timer wheel;
     /* Counts reuses.  writes: under the shard's lock. reads: any, relaxed; believed only under the lock. */
     FLI_ATOMIC(uint32_t) generation;
-    FLI_ATOMIC(uint32_t) shard; /* as generation */
-    uint32_t self;
-    uint32_t command; /* FILCH_CMD_SLEEP, _TIMER, _TICKER, _TERMINATE, _CANCEL; ALARM */
+    FLI_ATOMIC(uint16_t) shard; /* as generation */
+    uint8_t  command; /* FILCH_CMD_SLEEP, _TIMER, _TICKER, _TERMINATE, _CANCEL; ALARM */
     uint8_t  phase;
-    bool     owes;      /* of a ticker: ticks are counted, but no message is under way */
-    uint64_t period_ns; /* of a ticker */
-    filch_receiver receiver; /* of a sleep */
-    uint64_t       serial;   /* of a timer or ticker: whom to tell */
-    uint64_t       tag;      /* of an alarm: the cookie */
-    fli_node      *node; /* of a timer or ticker: the first message it will send, taken when it is armed */
+    uint32_t self;
+    uint32_t slot; /* of a sleep: whose it is, */
+    uint64_t key;  /* and which yield it answers. Up to here one cache line: a sleep uses no other */
+
+    uint64_t  period_ns; /* of a ticker */
+    bool      owes;      /* of a ticker: ticks are counted, but no message is under way */
+    uint64_t  serial;    /* of all but a sleep: whom to tell */
+    uint64_t  tag;       /* of an alarm: the cookie */
+    fli_node *node;      /* of a timer or ticker: the first message it will send, taken when it is armed */
     /* generation:32 | ticks not read yet:32.  writes: the firing worker, the reading owner.  relaxed: a number. */
     FLI_ATOMIC(uint64_t) unread;
 } entry;
 
-static_assert(sizeof(entry) <= 192, "three cache lines");
+static_assert(offsetof(entry, period_ns) == 64 && sizeof(entry) <= 128, "two cache lines");
 #define ENTRY_SIZE ((sizeof(entry) + 63) / 64 * 64)
 
 static void make_entry(void *object, uint32_t handle)
@@ -141,7 +143,7 @@ static bool stop(fli_timers *timers, uint64_t id, uint64_t serial)
     if (e->phase == ARMED) {
         bool armed = fli_wheel_remove(&shard->wheel, &e->wheel);
         FLI_ASSERT(armed);
-        node = e->node;
+        if (e->command != FILCH_CMD_SLEEP) node = e->node;
         free_locked(timers, shard, e);
         hint_locked(shard);
     } else if (stopped) {
@@ -203,7 +205,7 @@ static entry *take(fli_timers *timers, uint32_t shard_index)
     fli_mutex_unlock(&shard->lock);
     if (handle == 0) return NULL;
     entry *e = fli_slab_at(&timers->entries, handle);
-    fli_store_rlx(&e->shard, shard_index);
+    fli_store_rlx(&e->shard, (uint16_t)shard_index);
     return e;
 }
 
@@ -227,7 +229,8 @@ static void give(fli_timers *timers, entry *e)
 
 static filch_err handle_sleep(fli_timers *timers, entry *e, filch_receiver receiver, uint64_t due_ns)
 {
-    e->receiver = receiver;
+    e->key = receiver.key;
+    e->slot = fli_serial_slot(fli_here(timers->rt)->serial);
     /* The yield remembers the timer, so that it dies with its process. Before arming: from then on it may complete. */
     fli_node_at(timers->rt, (uint32_t)receiver.key)->data[0] = id_of(e);
     arm(timers, e, due_ns);
@@ -264,10 +267,12 @@ filch_err fli_timers_handle(fli_timers *timers, const filch_command *command, fi
     if (command->id == FILCH_CMD_TICKER && value == 0) return FILCH_EINVAL;
     entry *e = take(timers, here->index);
     if (e == NULL) return FILCH_ENOMEM;
-    e->command = command->id;
-    e->period_ns = command->id == FILCH_CMD_TICKER ? value : 0;
-    e->node = NULL;
-    e->owes = false;
+    e->command = (uint8_t)command->id;
+    if (command->id != FILCH_CMD_SLEEP) {
+        e->period_ns = command->id == FILCH_CMD_TICKER ? value : 0;
+        e->owes = false;
+        e->node = NULL;
+    }
     uint64_t  due_ns = fli_clock_after(fli_now(timers->rt), value);
     filch_err err = command->id == FILCH_CMD_SLEEP ? handle_sleep(timers, e, receiver, due_ns)
                                                    : handle_timer(timers, here, e, command, receiver, due_ns);
@@ -346,10 +351,13 @@ static void tick(fli_timers *timers, fli_local *here, entry *e, uint64_t ticks)
 static uint64_t fire(fli_timers *timers, fli_local *here, entry *e, uint64_t now_ns)
 {
     switch (e->command) {
-    case FILCH_CMD_SLEEP:
-        /* An error means that the process has ended; so be it. */
-        (void)!filch_complete(e->receiver, e->receiver.tag, filch_none(), FILCH_OK);
+    case FILCH_CMD_SLEEP: {
+        /* The tag is in the yield; here it is only compared with itself. An error means that the process has ended; so
+         * be it. */
+        filch_receiver receiver = { .sched = (filch_sched *)timers->rt, .key = e->key };
+        (void)!filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK);
         return FLI_NEVER;
+    }
     case ALARM: timers->rt->hooks.alarm(timers->rt, e->tag); return FLI_NEVER;
     case FILCH_CMD_TIMER: (void)tell(timers, here, e, 0, 1); return FLI_NEVER;
     case FILCH_CMD_TERMINATE: raise_flag(timers, here, e->serial, FLI_KILL); return FLI_NEVER;
@@ -373,6 +381,20 @@ static void after_locked(fli_timers *timers, fli_timer_shard *shard, entry *e, u
     fli_wheel_add(&shard->wheel, &e->wheel, again_ns);
 }
 
+/* Asks for the memory that firing will touch, all of the batch at once: what has slept has left the caches, and waiting
+ * for it line by line is most of what a timer costs. Wrong or stale guesses only cost the guess. */
+static void fetch(fli_timers *timers, entry *const *batch, uint32_t n)
+{
+    fli_runtime *rt = timers->rt;
+    for (uint32_t i = 0; i < n; i++) {
+        if (batch[i]->command != FILCH_CMD_SLEEP) continue;
+        fli_proc *p = fli_slab_at(&rt->procs, batch[i]->slot);
+        FLI_FETCH(fli_node_at(rt, (uint32_t)batch[i]->key));
+        FLI_FETCH(p);
+        FLI_FETCH(&p->load);
+    }
+}
+
 static uint32_t poll_shard(fli_timers *timers, fli_local *here, fli_timer_shard *shard, uint64_t now_ns)
 {
     entry   *batch[BATCH];
@@ -381,12 +403,14 @@ static uint32_t poll_shard(fli_timers *timers, fli_local *here, fli_timer_shard 
     do {
         n = 0;
         fli_mutex_lock(&shard->lock);
+        fli_wheel_fetch(&shard->wheel, now_ns);
         for (fli_timer *t; n < BATCH && (t = fli_wheel_expire(&shard->wheel, now_ns)) != NULL; n++) {
             batch[n] = FLI_OUTER(entry, wheel, t);
             batch[n]->phase = FIRING;
         }
         hint_locked(shard);
         fli_mutex_unlock(&shard->lock);
+        fetch(timers, batch, n);
         for (uint32_t i = 0; i < n; i++) again_ns[i] = fire(timers, here, batch[i], now_ns);
         if (n == 0) break;
         fli_mutex_lock(&shard->lock);

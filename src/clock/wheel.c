@@ -1,12 +1,12 @@
 /* wheel.c - a hierarchical timer wheel.
  *
- * Time is counted in ticks of 2^16 ns. Read a tick as a number with base-64 digits. Level L has one slot for each value
+ * Time is counted in ticks of 2^14 ns. Read a tick as a number with base-64 digits. Level L has one slot for each value
  * of digit L; a timer sits at the level of the highest digit in which its tick differs from now_tick:
  *
- *     level 0   this very block of 64 ticks         a slot is one tick, 66 us
- *     level 1   another block of these 4096         a slot is 64 ticks, 4.2 ms
+ *     level 0   this very block of 64 ticks         a slot is one tick, 16 us
+ *     level 1   another block of these 4096         a slot is 64 ticks, 1.0 ms
  *     ...
- *     level 5   anything further                    a slot is 2^30 ticks, 19.5 hours
+ *     level 5   anything further                    a slot is 2^30 ticks, 4.9 hours
  *
  * So a lower level is always due before a higher one, and the first set bit of the lowest level in use is the next
  * thing to happen: finding it takes one look per level, whatever the time between. When a slot above level 0 comes due,
@@ -20,11 +20,14 @@
  * INVARIANT  an armed timer is in the slot that its tick and now_tick give; beyond the reach, in one due earlier.
  * INVARIANT  a bit in `used` is set exactly when that slot's list is not empty.
  * INVARIANT  above level 0, the slot of now_tick itself is empty.
+ * INVARIANT  `ahead` of a head names a timer of its list, if there is one. (`ahead` of a timer may name anything.)
  *
  * The third one survives now_tick moving ahead because it never moves past the start of a slot in use without emptying
  * it: between now_tick and that start, no digit that decides a timer's level or slot changes.
  *
- * A cascade moves a whole slot in one call: with 200,000 timers in one far slot, a single expire takes a millisecond.
+ * A cascade moves a whole slot in one call: with 200,000 timers in one far slot, a single expire takes milliseconds. What
+ * it costs is waiting for memory that nobody has touched since the timers were armed, so each timer remembers one that
+ * is FETCH_AHEAD places further on in its list, and the walk asks for that one early. See docs/notes/0052.
  * Rejected: a heap, a wheel that never cascades, a sorted list per slot; see docs/notes/0006.
  */
 #include "clock/wheel.h"
@@ -35,6 +38,10 @@
 #define DIGIT_BITS 6u
 #define DIGIT_MASK (FLI_WHEEL_SLOTS - 1u)
 #define TOP (FLI_WHEEL_LEVELS - 1u)
+
+/* How far ahead a walk along a list asks for memory. Not more than 8: nobody has asked for the first ones of a list, and
+ * many lists are short. */
+#define FETCH_AHEAD 8
 
 /* The end of time: UINT64_MAX rounded up. The only tick whose start is not a time that a uint64_t can hold. */
 #define LAST_TICK (1ull << (64 - FLI_WHEEL_TICK_BITS))
@@ -67,6 +74,27 @@ void fli_wheel_init(fli_wheel *wheel, uint64_t now_ns)
     }
 }
 
+/* Adds to the end of a slot's list, and lets the one that is now FETCH_AHEAD before it know. */
+static void append(fli_timer *head, fli_timer *timer)
+{
+    fli_timer *open = head->ahead;
+    bool       first = head->next == head;
+    timer->next = head;
+    timer->prev = head->prev;
+    timer->ahead = head;
+    head->prev->next = timer;
+    head->prev = timer;
+    if (first) {
+        head->ahead = timer;
+        head->place = 0;
+    } else if (head->place < FETCH_AHEAD) {
+        head->place++;
+    } else {
+        open->ahead = timer;
+        head->ahead = open->next;
+    }
+}
+
 /* Puts the timer at the end of the slot where `tick`, which is not before now_tick, belongs. */
 static void place(fli_wheel *wheel, fli_timer *timer, uint64_t tick)
 {
@@ -85,10 +113,7 @@ static void place(fli_wheel *wheel, fli_timer *timer, uint64_t tick)
     unsigned   slot = (unsigned)column & DIGIT_MASK;
     fli_timer *head = &wheel->slots[level][slot];
     timer->place = (uint16_t)(level * FLI_WHEEL_SLOTS + slot);
-    timer->next = head;
-    timer->prev = head->prev;
-    head->prev->next = timer;
-    head->prev = timer;
+    append(head, timer);
     wheel->used[level] |= 1ull << slot;
 }
 
@@ -107,8 +132,14 @@ bool fli_wheel_remove(fli_wheel *wheel, fli_timer *timer)
     if (next == NULL) return false;
     next->prev = prev;
     prev->next = next;
+    unsigned   level = timer->place / FLI_WHEEL_SLOTS, slot = timer->place % FLI_WHEEL_SLOTS;
+    fli_timer *head = &wheel->slots[level][slot];
     /* Alone between twice the same neighbour: that is the head, and the slot is empty now. */
-    if (next == prev) wheel->used[timer->place / FLI_WHEEL_SLOTS] &= ~(1ull << (timer->place % FLI_WHEEL_SLOTS));
+    if (next == prev) {
+        wheel->used[level] &= ~(1ull << slot);
+    } else if (head->ahead == timer) {
+        head->ahead = next != head ? next : prev;
+    }
     timer->next = timer->prev = NULL;
     wheel->count--;
     return true;
@@ -149,6 +180,7 @@ static void cascade(fli_wheel *wheel, const turn *due)
     wheel->used[due->level] &= ~(1ull << due->slot);
     while (timer != head) {
         fli_timer *next = timer->next;
+        FLI_FETCH(timer->ahead);
         place(wheel, timer, tick_up(timer->due_ns));
         timer = next;
     }
@@ -171,6 +203,17 @@ fli_timer *fli_wheel_expire(fli_wheel *wheel, uint64_t now_ns)
     }
     wheel->now_tick = until;
     return NULL;
+}
+
+void fli_wheel_fetch(const fli_wheel *wheel, uint64_t now_ns)
+{
+    uint64_t until = tick_down(now_ns), block = wheel->now_tick & ~(uint64_t)DIGIT_MASK;
+    for (uint64_t used = wheel->used[0]; used != 0; used &= used - 1) {
+        unsigned slot = (unsigned)__builtin_ctzll(used);
+        if (block + slot > until) return;
+        FLI_FETCH(wheel->slots[0][slot].next);
+        FLI_FETCH(wheel->slots[0][slot].prev);
+    }
 }
 
 uint64_t fli_wheel_next_ns(const fli_wheel *wheel)

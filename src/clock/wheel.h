@@ -7,24 +7,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* 2^16 ns, 66 us: rounding up to a tick makes a timer 33 us late on average, less than the 41-85 us that waking a
- * sleeping thread costs anyway; 2^15 takes 1.3-1.8 times the CPU when timers are dense. See docs/notes/0006. */
-#define FLI_WHEEL_TICK_BITS 16
+/* 2^14 ns, 16 us: rounding up to a tick makes a timer 8 us late on average, little beside the 30-85 us that waking a
+ * sleeping thread costs. How often to wake is not for the tick to decide: sched/idle.c leaves a gap between two wakes.
+ * See docs/notes/0052. */
+#define FLI_WHEEL_TICK_BITS 14
 
-#define FLI_WHEEL_LEVELS 6 /* reach 2^36 ticks, 52 days; timers beyond that work too, they are moved a little more */
+#define FLI_WHEEL_LEVELS 6 /* reach 2^36 ticks, 13 days; timers beyond that work too, they are moved a little more */
 #define FLI_WHEEL_SLOTS 64 /* one bit each in a word */
 
 /* Part of whatever is timed. Zeroed means not armed. Must not move while armed. */
 typedef struct fli_timer {
     struct fli_timer *next, *prev; /* in a slot's circular list; both NULL when not armed */
     uint64_t          due_ns;
+    /* One that was a few places further on when it came: fetched early by whoever walks the list, never followed. */
+    struct fli_timer *ahead;
     uint16_t          place; /* level * FLI_WHEEL_SLOTS + slot */
 } fli_timer;
 
 typedef struct fli_wheel {
     uint64_t  now_tick;                                 /* everything due before it has been handed out */
     uint64_t  used[FLI_WHEEL_LEVELS];                   /* one bit per slot that holds timers */
-    fli_timer slots[FLI_WHEEL_LEVELS][FLI_WHEEL_SLOTS]; /* list heads; only next and prev mean anything */
+    /* List heads. `ahead` is the timer whose own `ahead` is still open, `place` how far it is from the end. */
+    fli_timer slots[FLI_WHEEL_LEVELS][FLI_WHEEL_SLOTS];
     size_t    count;                                    /* armed timers */
 } fli_wheel;
 
@@ -45,8 +49,12 @@ bool fli_wheel_remove(fli_wheel *wheel, fli_timer *timer);
  * UINT64_MAX, the end of time, gives every timer there is. */
 fli_timer *fli_wheel_expire(fli_wheel *wheel, uint64_t now_ns);
 
+/* Asks for the memory of the timers that expire will hand out at `now_ns`, as far as that can be told without waiting
+ * for memory. Changes nothing. */
+void fli_wheel_fetch(const fli_wheel *wheel, uint64_t now_ns);
+
 /* When to call expire again: the moment the earliest timer can be handed out, or for far timers an earlier moment at
- * which the wheel has to turn (at most LEVELS such moments per timer, and one more for each 52 days it is away).
+ * which the wheel has to turn (at most LEVELS such moments per timer, and one more for each 13 days it is away).
  * FLI_NEVER (UINT64_MAX) when empty. */
 uint64_t fli_wheel_next_ns(const fli_wheel *wheel);
 

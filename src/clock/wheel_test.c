@@ -35,14 +35,17 @@ static void check_wheel(const fli_wheel *wheel)
             const fli_timer *head = &wheel->slots[level][slot];
             assert_int_equal(head->next != head, wheel->used[level] >> slot & 1);
             const fli_timer *prev = head;
+            bool             open = head->next == head; /* the head knows a member to write to, if there is one */
             for (const fli_timer *timer = head->next; timer != head; prev = timer, timer = timer->next) {
                 assert_ptr_equal(timer->prev, prev);
+                if (timer == head->ahead) open = true;
                 assert_int_equal(timer->place, level * FLI_WHEEL_SLOTS + slot);
                 if (level > 0) assert_int_not_equal(slot, wheel->now_tick >> (6 * level) & 63);
                 if (level > 0) assert_true(up(timer->due_ns) > wheel->now_tick);
                 count++;
             }
             assert_ptr_equal(head->prev, prev);
+            assert_true(open);
         }
     }
     assert_int_equal(count, wheel->count);
@@ -128,7 +131,8 @@ static void model_remove(model *m, item *it)
 static bool model_expire(model *m, uint64_t now_ns)
 {
     const item *want = earliest(m);
-    fli_timer  *timer = fli_wheel_expire(&m->wheel, now_ns);
+    fli_wheel_fetch(&m->wheel, now_ns);
+    fli_timer *timer = fli_wheel_expire(&m->wheel, now_ns);
     if (down(now_ns) < m->tick) {
         assert_null(timer);
         return false;
