@@ -116,6 +116,21 @@ FILCH_API FILCH_MUST_USE filch_err filch_lua_load_file(filch_lua *lua, const cha
  */
 FILCH_API void filch_lua_code_drop(filch_lua *lua, filch_lua_code *code);
 
+/* Told by filch_lua_reload of a file that has changed: FILCH_OK, and how many processes were `told`; or why it was not
+ * taken, with words. All lent. */
+typedef void (*filch_lua_reload_fn)(void *user, const char *path, filch_err error, const char *text, uint64_t told);
+
+/* Looks at the files that processes were started from by name or have required, each of which is read once. One that has
+ * changed is compiled. If that works it is what new processes run, and children that their supervisor starts again; and processes
+ * that called process.upgradable go on with it when they next wait for a message. If not, nothing changes. A file that is gone or
+ * empty is left alone. `tell` may be NULL.
+ *
+ * Thread:  any, also inside a function that Lua calls.          Blocks:  while it reads.
+ * Owns:    lends.
+ * Errors:  FILCH_EINVAL  lua is NULL
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_lua_reload(filch_lua *lua, filch_lua_reload_fn tell, void *user);
+
 typedef struct filch_lua_spawn_options {
     size_t            size;       /* sizeof(filch_lua_spawn_options); a shorter, older struct works too */
     const char       *method;     /* the chunk returns a table, and this function of it goes on; NULL: the chunk is all */

@@ -31,7 +31,10 @@ const cli_command cli_commands[] = {
       "first process, and gets the arguments. The program ends when all processes have ended,\n"
       "or when nothing can happen any more. SIGINT (ctrl-C) and SIGTERM stop it in order: each\n"
       "process is cancelled, and a report says who had to be ended by force; a second signal\n"
-      "ends it at once. What stands behind FILE belongs to the program, options too.\n",
+      "ends it at once. What stands behind FILE belongs to the program, options too.\n"
+      "With --watch, files that processes use are compiled when they change: new processes run\n"
+      "the new code, and those that called process.upgradable go over to it. A file that does\n"
+      "not compile is told, and changes nothing. The program then ends with its last process.\n",
       cli_run_options, true, cli_run },
     { "test", "FILE|FOLDER...", "run tests in the simulator, each under many seeds",
       "Runs each test many times, simulated on one thread: who runs next, who steals, where a\n"

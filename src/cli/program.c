@@ -132,11 +132,13 @@ void cli_program_wait(cli_program *p)
     for (int pause_ms = 1, passed_ms = 0; p->signal == 0; passed_ms += pause_ms) {
         filch_stats stats = FILCH_STATS_INIT;
         if (filch_sched_stats(p->sched, &stats) != FILCH_OK) return;
-        bool over = stats.alive == 0 || (cli_program_is_quiet(&stats) && stats.steps == steps);
+        bool quiet = p->look == NULL && cli_program_is_quiet(&stats) && stats.steps == steps; /* a file can change any time */
+        bool over = stats.alive == 0 || quiet;
         steps = stats.steps;
         pause_ms = passed_ms / 8 < 1 ? 1 : passed_ms / 8 < PAUSE_MAX_MS ? passed_ms / 8 : PAUSE_MAX_MS;
         cli_program_listen(p, over ? 0 : pause_ms);
         if (over) return;
+        if (p->look != NULL) p->look(p);
     }
 }
 

@@ -17,8 +17,11 @@ typedef struct cli_source {
 int cli_source_find(cli_source *source, const char *name);
 /* Compiles it; the same. `lua` must have been created with its path. */
 int cli_source_load(const cli_source *source, filch_lua *lua, filch_lua_code **code);
+/* Tells why `file` cannot be used, with its line and a hint: `hint` where there is no better one. */
+void cli_source_tell(const char *file, filch_err err, const char *text, const char *hint);
 
-typedef struct cli_program {
+typedef struct cli_program cli_program;
+struct cli_program {
     filch_lua_options lua_options; /* filled in by whoever runs it, but on_failure */
     int32_t           workers;     /* 0: one per CPU */
     uint64_t          stop_ns;     /* what processes get to end in */
@@ -30,7 +33,8 @@ typedef struct cli_program {
     bool         first_over;
     int          signal; /* that has come; 0 none */
     char         answer; /* another small letter that somebody put into the pipe; 0 none */
-} cli_program;
+    void (*look)(cli_program *p); /* called a few times a second, and the program goes on while it has processes; NULL */
+};
 
 /* Starts host and scheduler, and listens for SIGINT and SIGTERM if `signals`. CLI_OK, or an exit code when it has been
  * told what was wrong: then nothing is left behind. One at a time. */

@@ -11,13 +11,14 @@
 #include "cli/program.h"
 #include "cli/tell.h"
 
-enum { WORKERS = 1, MEMORY, SLICE, STOP_AFTER, STATS, ENV, NET, FILES, EXEC };
+enum { WORKERS = 1, MEMORY, SLICE, STOP_AFTER, WATCH, STATS, ENV, NET, FILES, EXEC };
 
 const cli_option cli_run_options[] = {
     { "--workers", "N", "one per CPU", "threads that run processes", WORKERS },
     { "--memory", "SIZE", "64M", "what one process may hold", MEMORY },
     { "--slice", "TIME", "5ms", "a process that runs longer is interrupted and goes on later", SLICE },
     { "--stop-after", "TIME", "5s", "how long processes get to end when the program is stopped", STOP_AFTER },
+    { "--watch", NULL, "off", "take files anew when they change: see process.upgradable", WATCH },
     { "--stats", NULL, "off", "the scheduler's counters at the end, on standard error", STATS },
     { "--env", NULL, "off", "let processes read the environment: os.getenv", ENV },
     { "--net", NULL, "off", "let processes use sockets: net", NET },
@@ -35,6 +36,24 @@ typedef struct settings {
     bool        stats;
 } settings;
 
+/* What a change of a file has come to. */
+static void tell_reload(void *user, const char *path, filch_err error, const char *text, uint64_t told)
+{
+    (void)user;
+    if (error != FILCH_OK) {
+        cli_source_tell(path, error, text, "mend the line and save the file again");
+        cli_hint("until then the code from before goes on");
+        return;
+    }
+    cli_error("%s has changed, and is taken: %llu process%s told", path, (unsigned long long)told, told == 1 ? " was" : "es were");
+    if (told == 0) cli_hint("new processes run it; those that call process.upgradable would go over to it");
+}
+
+static void look_at_files(cli_program *p)
+{
+    (void)!filch_lua_reload(p->lua, tell_reload, NULL);
+}
+
 static bool take_option(settings *set, const cli_args *args, int which)
 {
     uint64_t number;
@@ -46,6 +65,7 @@ static bool take_option(settings *set, const cli_args *args, int which)
     case MEMORY: return cli_value_size(args, &set->program.lua_options.memory_max);
     case SLICE: return cli_value_time(args, &set->program.lua_options.slice_ns);
     case STOP_AFTER: return cli_value_time(args, &set->program.stop_ns);
+    case WATCH: set->program.look = look_at_files; return true;
     case STATS: set->stats = true; return true;
     case ENV: set->program.lua_options.rights |= FILCH_LUA_MAY_ENV; return true;
     case NET: set->program.lua_options.rights |= FILCH_LUA_MAY_NET; return true;

@@ -77,11 +77,23 @@ static void show_line(const char *file, long number)
     fclose(in);
 }
 
-static const char *hint_for(const char *text)
+static const char *hint_for(const char *text, const char *otherwise)
 {
     if (strstr(text, "near <eof>") != NULL) return "something that was opened is not closed: an `end`, a bracket, a quote";
     if (strstr(text, "unfinished") != NULL) return "a quote or a long bracket is not closed";
-    return "nothing was started; mend the line and run it again";
+    return otherwise;
+}
+
+void cli_source_tell(const char *file, filch_err err, const char *text, const char *hint)
+{
+    if (err == FILCH_LUA_ESYNTAX) cli_error("%s", text);
+    else cli_error("%s: %s", file, text[0] != '\0' ? text : filch_err_text(err));
+    if (err != FILCH_LUA_ESYNTAX) return;
+    /* "file:12: what"; a long file name is cut in front, so look behind it. */
+    const char *colon = strstr(text, ".lua:");
+    long        number = colon != NULL ? strtol(colon + 5, NULL, 10) : 0;
+    if (number > 0) show_line(file, number);
+    cli_hint("%s", hint_for(text, hint));
 }
 
 int cli_source_load(const cli_source *source, filch_lua *lua, filch_lua_code **code)
@@ -89,14 +101,6 @@ int cli_source_load(const cli_source *source, filch_lua *lua, filch_lua_code **c
     char      text[2048] = "";
     filch_err err = filch_lua_load_file(lua, source->file, code, text, sizeof text);
     if (err == FILCH_OK) return CLI_OK;
-    if (err == FILCH_LUA_ESYNTAX) cli_error("%s", text);
-    else cli_error("%s: %s", source->file, text[0] != '\0' ? text : filch_err_text(err));
-    if (err == FILCH_LUA_ESYNTAX) {
-        /* "file:12: what"; a long file name is cut in front, so look behind it. */
-        const char *colon = strstr(text, ".lua:");
-        long        number = colon != NULL ? strtol(colon + 5, NULL, 10) : 0;
-        if (number > 0) show_line(source->file, number);
-        cli_hint("%s", hint_for(text));
-    }
+    cli_source_tell(source->file, err, text, "nothing was started; mend the line and run it again");
     return err == FILCH_ENOMEM ? CLI_REFUSED : CLI_NOT_STARTED;
 }

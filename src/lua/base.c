@@ -195,11 +195,14 @@ static int base_require(lua_State *L)
     if (fli_lua_push_named(L, name, NULL)) return 1;
     fli_lua_code *code = NULL;
     char          text[512];
-    filch_err     err = fli_lua_code_module(p->lua, name, &code, text, sizeof text);
+    fli_lua_origin origin;
+    filch_err      err = fli_lua_file_module(p->lua, name, &code, &origin, text, sizeof text);
     if (err != FILCH_OK) return luaL_error(L, "%s", text);
-    int status = fli_lua_code_push(L, code);
+    bool noted = fli_lua_file_used(p, &origin);
+    int  status = fli_lua_code_push(L, code);
     fli_lua_code_drop(code);
     if (status != LUA_OK) return lua_error(L);
+    if (!noted) return luaL_error(L, "not enough memory");
     lua_pushvalue(L, 1);
     lua_callk(L, 1, 1, 0, finish_require);
     return finish_require(L, LUA_OK, 0);

@@ -13,7 +13,7 @@
 
 enum { CODES_MAX = 4096, KINDS_MAX = 4096 };
 
-static uint64_t hash_of(const void *bytes, size_t size)
+uint64_t fli_lua_hash_of(const void *bytes, size_t size)
 {
     const uint8_t *at = bytes;
     uint64_t       hash = UINT64_C(0xCBF29CE484222325) ^ size;
@@ -136,7 +136,7 @@ filch_err fli_lua_code_of(struct filch_lua *lua, lua_State *L, int env, fli_lua_
     fli_lua_bytes_init(&bytes, SIZE_MAX / 4);
     filch_err err = lua_dump(L, write_piece, &bytes, 0) == 0 ? FILCH_OK : FILCH_ENOMEM;
     if (err == FILCH_OK) {
-        uint64_t hash = hash_of(bytes.at, bytes.size);
+        uint64_t hash = fli_lua_hash_of(bytes.at, bytes.size);
         fli_mutex_lock(&lua->lock);
         fli_lua_code *code = find(lua, hash, &bytes, env);
         if (code == NULL) code = add(lua, L, hash, &bytes, env);
@@ -277,23 +277,34 @@ static char *read_all(FILE *file, size_t *size)
     return all;
 }
 
-filch_err fli_lua_code_file(struct filch_lua *lua, const char *path, fli_lua_code **out, char *text, size_t text_size)
+filch_err fli_lua_read_file(const char *path, char **all, size_t *size, char *text, size_t text_size)
 {
-    char  name[1024];
+    char  why[1024];
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
-        snprintf(name, sizeof name, "cannot open %s", path);
-        tell(text, text_size, name);
+        snprintf(why, sizeof why, "cannot open %s", path);
+        tell(text, text_size, why);
         return FILCH_LUA_EFILE;
     }
-    size_t    size;
-    char     *all = read_all(file, &size);
-    bool      readable = ferror(file) == 0;
-    filch_err err = all == NULL ? FILCH_ENOMEM : FILCH_LUA_EFILE;
+    *all = read_all(file, size);
+    bool readable = ferror(file) == 0;
     fclose(file);
+    if (*all == NULL) return FILCH_ENOMEM;
+    if (readable) return FILCH_OK;
+    free(*all);
+    tell(text, text_size, "cannot read the file");
+    return FILCH_LUA_EFILE;
+}
+
+filch_err fli_lua_code_file(struct filch_lua *lua, const char *path, fli_lua_code **out, char *text, size_t text_size)
+{
+    char      name[1024];
+    char     *all;
+    size_t    size;
+    filch_err err = fli_lua_read_file(path, &all, &size, text, text_size);
+    if (err != FILCH_OK) return err;
     snprintf(name, sizeof name, "@%s", path);
-    if (all != NULL && readable) err = fli_lua_code_text(lua, all, size, name, out, text, text_size);
-    else if (all != NULL) tell(text, text_size, "cannot read the file");
+    err = fli_lua_code_text(lua, all, size, name, out, text, text_size);
     free(all);
     return err;
 }
@@ -335,19 +346,19 @@ static bool is_module_name(const char *name)
     return true;
 }
 
-filch_err fli_lua_code_module(struct filch_lua *lua, const char *name, fli_lua_code **out, char *text, size_t text_size)
+filch_err fli_lua_module_path(struct filch_lua *lua, const char *name, char *path, size_t room, char *text, size_t text_size)
 {
-    char   path[1024], told[512];
+    char   told[512];
     size_t used = (size_t)snprintf(told, sizeof told, "module '%.64s' not found:", name);
     if (!is_module_name(name)) {
         tell(text, text_size, "a module's name has letters, digits, '_', '-' and single dots");
         return FILCH_LUA_EFILE;
     }
-    for (unsigned n = 0; module_file(lua->path, n, name, path, sizeof path); n++) {
+    for (unsigned n = 0; module_file(lua->path, n, name, path, room); n++) {
         FILE *file = fopen(path, "rb");
         if (file != NULL) {
             fclose(file);
-            return fli_lua_code_file(lua, path, out, text, text_size);
+            return FILCH_OK;
         }
         if (used < sizeof told) used += (size_t)snprintf(told + used, sizeof told - used, " no file '%s'", path);
     }

@@ -13,6 +13,7 @@
 #include "lua/proc.h"
 
 const uint8_t fli_lua_mark[FLI_LUA_MARK_SIZE] = { 0xF1, 0x1C, 0x4C, 0x01 };
+const uint8_t fli_lua_outdated[FLI_LUA_MARK_SIZE + 10] = { 0xF1, 0x1C, 0x4C, 0x01, 0x15 };
 
 enum {
     NIL,
@@ -35,6 +36,9 @@ enum {
     REPLY,
     FAILURE,
     STRING_REF = FLI_LUA_TAG_BLOB + 1,
+    OUTDATED,
+    WAITER,
+    STREAM,
     SMALL = 0x40,
     SHORT = 0x80,
     MIDDLE = 0xC0
@@ -52,6 +56,7 @@ void fli_lua_bytes_init(fli_lua_bytes *bytes, size_t max)
     bytes->room = sizeof bytes->first;
     bytes->max = max;
     bytes->by_name = false;
+    bytes->hand_over = false;
     bytes->parceled = false;
     bytes->refs = (fli_lua_refs){ .at = NULL };
 }
@@ -244,6 +249,26 @@ static bool write_by_name(const writer *w, int index)
     return true;
 }
 
+/* A stream or a request, to be handed over. False: it is neither; nothing was written. */
+static bool write_own(const writer *w, int index)
+{
+    filch_stream stream;
+    filch_pid    from;
+    uint64_t     id;
+    if (!w->bytes->hand_over || !make_room(w->bytes, 25)) return false;
+    if (fli_lua_to_stream(w->L, index, &stream)) {
+        put_tag(w->bytes, STREAM);
+        put(w->bytes, &stream.id, 8);
+        return true;
+    }
+    if (!fli_lua_to_request(w->L, index, &from, &id)) return false;
+    put_tag(w->bytes, WAITER);
+    put(w->bytes, &from.node, 8);
+    put(w->bytes, &from.serial, 8);
+    put(w->bytes, &id, 8);
+    return true;
+}
+
 static bool write_value(const writer *w, int index, const frame *at, unsigned depth);
 
 /* Puts the counts in front of what was written from `start`; few of them fit into the room that was left. */
@@ -317,6 +342,7 @@ static bool write_value(const writer *w, int index, const frame *at, unsigned de
         if (fli_lua_to_pid(L, index, &pid)) return write_pid(w, pid, at);
         if (type == LUA_TUSERDATA && (blob = fli_lua_to_blob(L, index)) != NULL) return write_ref(w, BLOB_REF, blob, at);
         if (type == LUA_TFUNCTION && write_by_name(w, index)) return true;
+        if (type == LUA_TUSERDATA && write_own(w, index)) return true;
         snprintf(text, sizeof text, "a %s cannot be sent", type == LUA_TTHREAD ? "coroutine" : lua_typename(L, type));
         return refuse(w, at, text);
     }
@@ -458,6 +484,21 @@ static bool read_ref(lua_State *L, const uint8_t **at, const uint8_t *end, bool 
     return true;
 }
 
+static bool read_own(lua_State *L, const uint8_t **at, const uint8_t *end, uint8_t tag)
+{
+    filch_stream stream;
+    filch_pid    from;
+    uint64_t     id;
+    if (tag == STREAM) {
+        if (!take(at, end, &stream.id, 8)) return false;
+        fli_lua_push_stream(L, stream);
+        return true;
+    }
+    if (!take(at, end, &from.node, 8) || !take(at, end, &from.serial, 8) || !take(at, end, &id, 8)) return false;
+    fli_lua_push_request(L, from, id);
+    return true;
+}
+
 static bool read_value(lua_State *L, const uint8_t **at, const uint8_t *end, unsigned depth)
 {
     if (*at == end) return false;
@@ -508,6 +549,8 @@ static bool read_value(lua_State *L, const uint8_t **at, const uint8_t *end, uns
     case MEMBER: return read_by_name(L, at, end, true);
     case BLOB_REF: return read_ref(L, at, end, true);
     case STRING_REF: return read_ref(L, at, end, false);
+    case WAITER:
+    case STREAM: return fli_lua_self(L)->handing_over && read_own(L, at, end, tag);
     default: break;
     }
     return false;
@@ -528,6 +571,7 @@ fli_lua_sort fli_lua_sort_of(const filch_data *data, uint64_t *id)
     size_t         size = filch_size(data);
     if (size < FLI_LUA_MARK_SIZE + 10 || !has_mark(bytes, size)) return FLI_LUA_VALUE;
     uint8_t tag = bytes[FLI_LUA_MARK_SIZE];
+    if (tag == OUTDATED) return FLI_LUA_OUTDATED;
     if (tag < REQUEST || tag > FAILURE) return FLI_LUA_VALUE;
     memcpy(id, bytes + FLI_LUA_MARK_SIZE + 1, sizeof *id);
     return FLI_LUA_REQUEST + (tag - REQUEST);

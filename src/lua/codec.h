@@ -12,9 +12,12 @@
  *   0F n32                           the n-th block attached (parcel.h): a blob
  *   13 bytes                         a blob, to the end; only outermost
  *   14 n32                           the n-th block attached: a string
+ *   16 node64 serial64 id64          who waits for a reply     } only in what a process hands over to the one that
+ *   17 id64                          a stream                  } goes on in its place
  *   40..7F  the integers 0..63       80..BF  a string of 0..63 bytes       C0..FF  the integers 64..127
  *
- * A request is 10 id64 value, its reply 11 id64 value, a failed one 12 id64 value; only outermost.
+ * A request is 10 id64 value, its reply 11 id64 value, a failed one 12 id64 value; only outermost. 15 id64 00 is
+ * for the process itself: a file that it uses has changed.
  *
  * Reading takes any bytes, and says so when they are not of this form. Writing names what cannot be sent, and where it
  * is: "message.users[3].callback: a function cannot be sent".
@@ -33,12 +36,15 @@
 enum { FLI_LUA_DEPTH_MAX = 100, FLI_LUA_MARK_SIZE = 4, FLI_LUA_TAG_BLOB = 0x13 };
 
 extern const uint8_t fli_lua_mark[FLI_LUA_MARK_SIZE];
+/* The message that a file has changed. Lua cannot send it: a string that begins like that is wrapped. */
+extern const uint8_t fli_lua_outdated[FLI_LUA_MARK_SIZE + 10];
 
 /* Bytes being written. Small ones stay in the struct. */
 typedef struct fli_lua_bytes {
     uint8_t *at;
     size_t   size, room, max;
     bool     by_name; /* libraries and their functions may be written by name */
+    bool     hand_over; /* streams and requests may be written */
     bool     parceled;
     fli_lua_refs refs; /* blocks that the bytes refer to */
     filch_data   parcel; /* bytes and refs together, when `parceled` */
@@ -73,7 +79,7 @@ bool fli_lua_pack(lua_State *L, int index, const char *root, fli_lua_bytes *byte
 bool fli_lua_decode(lua_State *L, const uint8_t **at, const uint8_t *end);
 
 /* What a payload is, before it is read. */
-typedef enum fli_lua_sort { FLI_LUA_VALUE, FLI_LUA_REQUEST, FLI_LUA_REPLY, FLI_LUA_FAILURE } fli_lua_sort;
+typedef enum fli_lua_sort { FLI_LUA_VALUE, FLI_LUA_REQUEST, FLI_LUA_REPLY, FLI_LUA_FAILURE, FLI_LUA_OUTDATED } fli_lua_sort;
 fli_lua_sort fli_lua_sort_of(const filch_data *data, uint64_t *id);
 
 /* Begins a request or a reply: the mark, the sort and the id; the value follows. */

@@ -111,6 +111,8 @@ filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options)
     if (!fli_lua_names_init(&lua->names, opt.rights)) goto no_names;
     err = fli_mutex_init(&lua->lock);
     if (err != FILCH_OK) goto no_names;
+    err = fli_mutex_init(&lua->reloading);
+    if (err != FILCH_OK) goto no_reloading;
     for (; pools < FLI_LUA_POOLS; pools++) {
         err = fli_mutex_init(&lua->pools[pools].lock);
         if (err != FILCH_OK) goto no_pools;
@@ -124,7 +126,8 @@ filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options)
 no_watch: fli_lua_code_fini(lua);
 no_pools:
     free_pools(lua, pools);
-    fli_mutex_fini(&lua->lock);
+    fli_mutex_fini(&lua->reloading);
+no_reloading: fli_mutex_fini(&lua->lock);
 no_names: free(lua->path);
 no_path: free(lua);
 no_lua: return err;
@@ -137,7 +140,9 @@ filch_err filch_lua_destroy(filch_lua *lua)
     fli_lua_watch_fini(lua);
     fli_lua_jobs_fini(lua);
     free_pools(lua, FLI_LUA_POOLS);
+    fli_lua_files_fini(lua);
     fli_lua_code_fini(lua);
+    fli_mutex_fini(&lua->reloading);
     fli_mutex_fini(&lua->lock);
     free(lua->path);
     free(lua);

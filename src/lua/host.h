@@ -40,6 +40,12 @@ struct filch_lua {
     size_t               kind_count;
     struct fli_lua_job  *jobs; /* of work.run */
 
+    struct fli_lua_file   *files; /* see files.h; under the lock too */
+    struct fli_lua_module *modules;
+    struct fli_lua_proc   *subscribers;
+    size_t                 file_count, subscriber_count;
+    fli_mutex              reloading; /* one at a time looks at the files */
+
     fli_lua_pool  pools[FLI_LUA_POOLS];
     fli_lua_watch watch;
 

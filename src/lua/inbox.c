@@ -15,6 +15,10 @@ static const filch_event *next_new(fli_lua_proc *p)
         uint64_t           id;
         if (event->type != FILCH_EVENT_MESSAGE) continue;
         fli_lua_sort sort = fli_lua_sort_of(&event->data, &id);
+        if (sort == FLI_LUA_OUTDATED) {
+            p->outdated = true;
+            continue;
+        }
         if (sort != FLI_LUA_REPLY && sort != FLI_LUA_FAILURE) return event;
         (void)fli_lua_answer(p, id, &event->data, FILCH_OK, sort == FLI_LUA_FAILURE);
     }
@@ -107,4 +111,21 @@ filch_err fli_lua_inbox_end(fli_lua_proc *p)
     filch_err err;
     while (fli_lua_inbox_keep(p, &err)) {}
     return err;
+}
+
+filch_err fli_lua_inbox_move(fli_lua_proc *from, fli_lua_proc *to)
+{
+    while (from->saved != NULL) {
+        fli_lua_saved *old = from->saved;
+        size_t         size = fli_lua_parcel_weight(&old->data);
+        fli_lua_saved *saved = fli_lua_heap_charge(&to->heap, size) ? fli_lua_heap_resize(&to->heap, NULL, 0, sizeof *saved) : NULL;
+        if (saved == NULL) return FILCH_ENOMEM;
+        *saved = *old;
+        saved->next = NULL;
+        *to->saved_end = saved;
+        to->saved_end = &saved->next;
+        from->saved = old->next; /* its memory goes with the rest */
+    }
+    from->saved_end = &from->saved;
+    return FILCH_OK;
 }

@@ -132,6 +132,7 @@ bool fli_lua_names_init(fli_lua_names *names, unsigned rights)
 {
     *names = (fli_lua_names){ .count = 0 };
     bool fine = add_all(names, fli_lua_base_members) && add_all(names, fli_lua_pairs_members) && add_all(names, fli_lua_process_members) && add_all(names, fli_lua_spawn_members) &&
+                add_all(names, fli_lua_upgrade_members) &&
                 add_all(names, fli_lua_relation_members) && add_all(names, fli_lua_supervisor_members) &&
                 add_all(names, prelude_members) &&
                 add_all(names, fli_lua_time_members) && add_all(names, fli_lua_log_members) && add_all(names, fli_lua_sim_members) &&

@@ -54,6 +54,7 @@ extern const fli_lua_member fli_lua_base_members[];
 extern const fli_lua_member fli_lua_pairs_members[];
 extern const fli_lua_member fli_lua_process_members[];
 extern const fli_lua_member fli_lua_spawn_members[];
+extern const fli_lua_member fli_lua_upgrade_members[];
 extern const fli_lua_member fli_lua_relation_members[];
 extern const fli_lua_member fli_lua_supervisor_members[];
 extern const fli_lua_member fli_lua_time_members[];

@@ -61,7 +61,7 @@ static int run_method(lua_State *L)
 }
 
 /* Sets the upvalues of the function on top, and pushes the arguments above it. */
-static bool push_start(lua_State *L, const fli_lua_start *start)
+bool fli_lua_push_start(lua_State *L, const fli_lua_start *start)
 {
     const uint8_t *at = start->bytes, *end = start->size > 0 ? at + start->size : at;
     int            function = lua_gettop(L);
@@ -91,15 +91,16 @@ static int begin(lua_State *L)
         lua_pushcclosure(L, run_method, 2);
         lua_insert(L, 1);
     }
-    if (!push_start(L, start)) return luaL_error(L, "the arguments cannot be read");
+    if (!fli_lua_push_start(L, start)) return luaL_error(L, "the arguments cannot be read");
     return lua_gettop(L);
 }
 
 /* The stack of a new state holds the function; afterwards, what the main task begins with. */
 static int push_beginning(lua_State *L, const fli_lua_start *start)
 {
+    bool by_name = start->old != NULL && start->method != NULL;
     if (start->method == NULL && start->size == 0 && start->arg_count == 0) return LUA_OK;
-    lua_pushcfunction(L, begin);
+    lua_pushcfunction(L, by_name ? fli_lua_upgrade_begin : begin);
     lua_insert(L, 1);
     lua_pushlightuserdata(L, (void *)(uintptr_t)start);
     return lua_pcall(L, 2, LUA_MULTRET, 0);
@@ -123,6 +124,19 @@ static void set_fields(fli_lua_proc *p, const fli_lua_start *start, filch_sched 
     p->next_tag = FLI_LUA_FIRST_TAG;
     p->seed = seed_of(start, self);
     p->simulated = filch_sim_active(p->sched);
+    p->file = start->origin.file;
+}
+
+/* What goes on in the place of another is read, and its file run, inside the other's step. */
+static int begin_inside(fli_lua_proc *p, const fli_lua_start *start)
+{
+    if (p->simulated) fli_lua_watch_count(p->L);
+    p->handing_over = true;
+    fli_lua_watch_lend(p, start->old);
+    int status = push_beginning(p->L, start);
+    fli_lua_watch_return(p, start->old);
+    p->handing_over = false;
+    return status;
 }
 
 fli_lua_proc *fli_lua_open(const fli_lua_start *start, filch_sched *sched, filch_pid self, int *status)
@@ -131,7 +145,8 @@ fli_lua_proc *fli_lua_open(const fli_lua_start *start, filch_sched *sched, filch
     fli_lua_proc *p = fli_lua_state_for(start->lua, start->code, start->memory_max, seed, status);
     if (p == NULL) return NULL;
     set_fields(p, start, sched, self);
-    if (*status == LUA_OK) *status = push_beginning(p->L, start);
+    if (*status == LUA_OK && !fli_lua_file_used(p, &start->origin)) *status = LUA_ERRMEM;
+    if (*status == LUA_OK) *status = start->old != NULL ? begin_inside(p, start) : push_beginning(p->L, start);
     if (*status == LUA_OK && p->simulated) fli_lua_watch_count(p->L);
     return p;
 }
@@ -158,18 +173,26 @@ static filch_err refuse(fli_lua_proc *p, const fli_lua_start *start, int status)
 
 filch_err fli_lua_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
-    const fli_lua_start *start = filch_as_ptr(args);
+    fli_lua_start *given = filch_as_ptr(args);
     if (method != NULL) return FILCH_EMETHOD;
-    if (start == NULL) return FILCH_EINVAL;
+    if (given == NULL) return FILCH_EINVAL;
+    fli_lua_start start = *given;
+    if (start.again && start.origin.file != NULL) {
+        start.code = fli_lua_file_newest(start.lua, start.origin.file, &start.origin);
+    } else {
+        fli_lua_code_hold(start.code);
+    }
     int           status;
-    fli_lua_proc *p = fli_lua_open(start, filch_ctx_sched(ctx), filch_ctx_self(ctx), &status);
-    if (p == NULL) return refuse(p, start, LUA_ERRMEM);
-    if (status != LUA_OK) return refuse(p, start, status);
+    fli_lua_proc *p = fli_lua_open(&start, filch_ctx_sched(ctx), filch_ctx_self(ctx), &status);
+    if (p == NULL || status != LUA_OK) {
+        fli_lua_code_drop(start.code);
+        return refuse(p, &start, p != NULL ? status : LUA_ERRMEM);
+    }
     p->main.L = p->L;
     p->main.nargs = lua_gettop(p->L) - 1;
     fli_lua_wake(p, &p->main);
-    fli_lua_code_hold(p->code);
     fli_add_rlx(&p->lua->alive, 1);
+    if (start.old != NULL) given->made = p;
     *(fli_lua_proc **)self = p;
     return FILCH_OK;
 }
@@ -178,6 +201,7 @@ void fli_lua_close(void *self)
 {
     fli_lua_proc     *p = *(fli_lua_proc **)self;
     struct filch_lua *lua = p->lua;
+    fli_lua_file_subscribe(p, false);
     for (fli_lua_saved *saved = p->saved; saved != NULL; saved = saved->next) filch_drop(&saved->data);
     for (fli_lua_task *task = p->tasks; task != NULL; task = task->next) filch_drop(&task->answer);
     filch_drop(&p->main.answer);

@@ -8,6 +8,7 @@
  *
  *   proc.c   init, step, close          tasks.c   parking, waking, deadlines
  *   inbox.c  messages, taken or kept    ending.c  results, errors and their texts
+ *   upgrade.c  going on with other code
  */
 #ifndef FLI_LUA_PROC_H
 #define FLI_LUA_PROC_H
@@ -18,6 +19,7 @@
 #include <stdint.h>
 
 #include "lua/codec.h"
+#include "lua/files.h"
 #include "lua/heap.h"
 
 struct filch_lua;
@@ -71,6 +73,7 @@ typedef struct fli_lua_proc {
     fli_lua_heap           heap;
     struct filch_lua      *lua;
     struct filch_lua_code *code;
+    struct fli_lua_file   *file; /* what it was started from, by name; NULL: a function, or from C */
     filch_sched           *sched;
     filch_pid              self;
     lua_State             *L; /* the main task's */
@@ -88,6 +91,9 @@ typedef struct fli_lua_proc {
     unsigned           no_yield; /* resumed coroutines through which no yield can pass */
 
     bool out_of_memory, exiting; /* errors that nobody may catch */
+    bool handing_over;           /* what is read comes from the one before it: streams and requests too */
+    bool outdated;               /* has been told that a file it uses has changed */
+    bool subscribed;             /* wants to be told: see files.h */
     bool runaway;                /* the hook has raised an error: no handler runs for it */
     bool random_ready, simulated;
 
@@ -112,6 +118,9 @@ typedef struct fli_lua_proc {
     bool                  wants_long; /* `longs` would have been of use */
     const struct fli_lua_refs *refs; /* attached to what is being read */
     uint64_t       seed, random[4];
+    struct fli_lua_used  *used; /* files it has code from; under the host's lock */
+    struct fli_lua_proc  *next_subscriber, **subscriber_link; /* under the host's lock */
+    struct fli_lua_proc  *next; /* who goes on in its place: with `exiting` */
 } fli_lua_proc;
 
 /* The process that L belongs to. The lowest bit of the word is for coroutines: see fli_lua_set_away. */
@@ -203,6 +212,8 @@ void fli_lua_inbox_remove(fli_lua_proc *p, fli_lua_place place);
 filch_err fli_lua_inbox_answers(fli_lua_proc *p);
 /* Keeps whatever is left of the events. */
 filch_err fli_lua_inbox_end(fli_lua_proc *p);
+/* Gives all that is kept to another process, which has none yet. */
+filch_err fli_lua_inbox_move(fli_lua_proc *from, fli_lua_proc *to);
 
 /* ---- ending.c ------------------------------------------------------------------------------------------------ */
 
@@ -213,6 +224,15 @@ filch_err fli_lua_end_failed(fli_lua_proc *p, fli_lua_task *task, int status);
 /* The words for that, with the traceback, and which error it is. L has been reset. */
 filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua_bytes *words);
 
+/* ---- upgrade.c ----------------------------------------------------------------------------------------------- */
+
+/* What the main task of the new one begins with, from the new one's function and `start` on its stack. In a protected call. */
+int fli_lua_upgrade_begin(lua_State *L);
+/* The end of the step of the old one: gives the new one what is to stay. */
+filch_err fli_lua_upgrade_end(fli_lua_proc *p);
+/* Goes over to newer code if there is any, does not come back then. Where the main task is about to wait for a message. */
+void fli_lua_upgrade_look(lua_State *L, fli_lua_proc *p);
+
 /* ---- proc.c -------------------------------------------------------------------------------------------------- */
 
 /* What a spawn passes to init, through filch_ptr. */
@@ -222,6 +242,9 @@ typedef struct fli_lua_start {
     const char            *method;
     bool                   method_optional; /* the chunk may be all */
     size_t                 memory_max;
+    fli_lua_origin         origin; /* of the code */
+    struct fli_lua_proc   *old;    /* whose place it takes; NULL: a new process */
+    struct fli_lua_proc   *made;   /* out, with `old` */
     uint64_t               seed;
     bool                   again; /* kept, and started again and again: each time with another seed */
     const filch_data      *args; /* from C */
@@ -242,9 +265,18 @@ filch_err fli_lua_init(void *self, const filch_ctx *ctx, const char *method, con
 filch_err fli_lua_step(void *self, const filch_event *events, size_t count, filch_out *out);
 void      fli_lua_close(void *self);
 
+/* Sets the upvalues of the function on top, and pushes the arguments above it. */
+bool fli_lua_push_start(lua_State *L, const fli_lua_start *start);
+
 int fli_lua_pid_text(lua_State *L); /* tostring of a pid */
 
-/* ---- process.c ----------------------------------------------------------------------------------------------- */
+/* ---- streams.c, process.c -------------------------------------------------------------------------------------- */
+
+/* What belongs to a process, and can be handed over to the one that goes on in its place: streams, and who waits for a reply. */
+bool fli_lua_to_stream(lua_State *L, int index, filch_stream *stream);
+void fli_lua_push_stream(lua_State *L, filch_stream stream);
+bool fli_lua_to_request(lua_State *L, int index, filch_pid *from, uint64_t *id);
+void fli_lua_push_request(lua_State *L, filch_pid from, uint64_t id);
 
 /* The pid at `index`: of a pid, a request, or a name. Raises if it is none of them. */
 filch_pid fli_lua_check_pid(lua_State *L, int index);

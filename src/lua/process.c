@@ -36,6 +36,15 @@ static const request *to_request(lua_State *L, int index)
     return is ? lua_touserdata(L, index) : NULL;
 }
 
+bool fli_lua_to_request(lua_State *L, int index, filch_pid *from, uint64_t *id)
+{
+    const request *r = to_request(L, index);
+    if (r == NULL) return false;
+    *from = r->from;
+    *id = r->id;
+    return true;
+}
+
 filch_pid fli_lua_check_pid(lua_State *L, int index)
 {
     filch_pid      pid = { 0, 0 };
@@ -72,7 +81,7 @@ static int request_index(lua_State *L)
     return 1;
 }
 
-static void push_request(lua_State *L, filch_pid from, uint64_t id)
+void fli_lua_push_request(lua_State *L, filch_pid from, uint64_t id)
 {
     *(request *)lua_newuserdatauv(L, sizeof(request), 0) = (request){ from, id };
     if (lua_rawgetp(L, LUA_REGISTRYINDEX, &request_key) == LUA_TNIL) {
@@ -212,7 +221,7 @@ static bool matches(lua_State *L, int pattern, int value, int depth)
 static void push_from(lua_State *L, const filch_data *data, filch_pid from)
 {
     uint64_t id;
-    if (fli_lua_sort_of(data, &id) == FLI_LUA_REQUEST) push_request(L, from, id);
+    if (fli_lua_sort_of(data, &id) == FLI_LUA_REQUEST) fli_lua_push_request(L, from, id);
     else fli_lua_push_pid(L, from);
 }
 
@@ -294,13 +303,16 @@ static int go_on_receive(lua_State *L, int status, lua_KContext until_ns)
 {
     fli_lua_proc *p = fli_lua_here(L);
     fli_lua_task *task = p->current;
+    bool          all = lua_isnil(L, 1); /* between two messages: the place to change over */
     fli_lua_check_cancel(L, p);
-    bool found = lua_isnil(L, 1) ? take_oldest(L, p) : take_match(L, p);
+    if (all && p->outdated) fli_lua_upgrade_look(L, p);
+    bool found = all ? take_oldest(L, p) : take_match(L, p);
     if (found) {
         fli_lua_wait_end(p);
         return 2;
     }
     if (until_ns == 0 && status == LUA_OK) fli_lua_pause(L, until_ns, go_on_receive);
+    if (all && p->outdated) fli_lua_upgrade_look(L, p);
     if (task->late || until_ns == 0) {
         fli_lua_wait_end(p);
         lua_pushnil(L);

@@ -138,8 +138,8 @@ static filch_err plan_name(lua_State *L, fli_lua_proc *p, int index, fli_lua_sta
     bool        is_file = strchr(name, '/') != NULL || (size > 4 && strcmp(name + size - 4, ".lua") == 0);
     start->method = "main";
     start->method_optional = true;
-    return is_file ? fli_lua_code_file(p->lua, name, &start->code, why->text, sizeof why->text)
-                   : fli_lua_code_module(p->lua, name, &start->code, why->text, sizeof why->text);
+    return is_file ? fli_lua_file_load(p->lua, name, &start->code, &start->origin, why->text, sizeof why->text)
+                   : fli_lua_file_module(p->lua, name, &start->code, &start->origin, why->text, sizeof why->text);
 }
 
 filch_err fli_lua_plan_start(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan, fli_lua_bytes *bytes,
@@ -148,8 +148,10 @@ filch_err fli_lua_plan_start(lua_State *L, fli_lua_proc *p, const fli_lua_plan *
     *start = (fli_lua_start){ .lua = p->lua, .memory_max = plan->memory_max,
                               .seed = fli_prng_mix(p->seed + p->next_tag++) };
     why->text[0] = '\0';
-    filch_err err = lua_isfunction(L, plan->target) ? plan_function(L, p, plan->target, bytes, start, why)
-                                                    : plan_name(L, p, plan->target, start, why);
+    filch_err err = FILCH_OK;
+    if (lua_isfunction(L, plan->target)) err = plan_function(L, p, plan->target, bytes, start, why);
+    else if (!lua_isnil(L, plan->target)) err = plan_name(L, p, plan->target, start, why);
+    else start->code = fli_lua_file_newest(p->lua, p->file, &start->origin), start->method = "main";
     for (int i = plan->target + 1; err == FILCH_OK && i <= plan->last; i++) {
         char root[32];
         snprintf(root, sizeof root, "argument %d", i - plan->target);

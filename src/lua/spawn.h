@@ -21,7 +21,8 @@ void fli_lua_plan_elements(lua_State *L, fli_lua_plan *plan, int table);
 /* Raises if what is at `target` cannot be run. */
 void fli_lua_plan_check(lua_State *L, int target);
 
-/* Fills in `start`: the code (one reference, the caller's, also when it fails) and, in `bytes`, what it takes along. Raises nothing. */
+/* Fills in `start`: the code (one reference, the caller's, also when it fails) and, in `bytes`, what it takes along. Nil as what to run is
+ * the newest code of the file that this process runs. Raises nothing. */
 filch_err fli_lua_plan_start(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan, fli_lua_bytes *bytes,
                              fli_lua_start *start, fli_lua_refusal *why);
 

@@ -1,5 +1,6 @@
-/* stats.c - the library `runtime`: the counters of the scheduler that this process runs on. */
+/* stats.c - the library `runtime`: the counters of the scheduler that this process runs on, and its files read again. */
 #include <lauxlib.h>
+#include <stdio.h>
 
 #include "lua/host.h"
 #include "lua/libs.h"
@@ -42,6 +43,34 @@ static int runtime_stats(lua_State *L)
     return 1;
 }
 
+/* What a reload found: how many files were taken, and the words of the last that was not. */
+typedef struct reloaded {
+    lua_Integer taken;
+    char        why[512];
+} reloaded;
+
+static void note_reload(void *user, const char *path, filch_err error, const char *text, uint64_t told)
+{
+    reloaded *r = user;
+    (void)told;
+    if (error == FILCH_OK) r->taken++;
+    else snprintf(r->why, sizeof r->why, "%s", text[0] != '\0' ? text : path);
+}
+
+/* runtime.reload() -> how many files have changed and were taken | nil, why one was not. */
+static int runtime_reload(lua_State *L)
+{
+    reloaded r = { .taken = 0 };
+    (void)!filch_lua_reload(fli_lua_here(L)->lua, note_reload, &r);
+    if (r.why[0] != '\0') {
+        lua_pushnil(L);
+        lua_pushstring(L, r.why);
+        return 2;
+    }
+    lua_pushinteger(L, r.taken);
+    return 1;
+}
+
 static int runtime_version(lua_State *L)
 {
     lua_pushstring(L, filch_version());
@@ -51,5 +80,6 @@ static int runtime_version(lua_State *L)
 const fli_lua_member fli_lua_stats_members[] = {
     { .library = "runtime", .name = "stats", .fn = runtime_stats },
     { .library = "runtime", .name = "version", .fn = runtime_version },
+    { .library = "runtime", .name = "reload", .fn = runtime_reload },
     { .name = NULL },
 };

@@ -21,8 +21,6 @@ typedef enum answer_shape { VALUE, STREAM, PROGRAM, NOTHING } answer_shape;
 
 static const char stream_key; /* its address: the registry's key of their metatable */
 
-static void push_stream(lua_State *L, filch_stream stream);
-
 /* ---- waiting --------------------------------------------------------------------------------------------------- */
 
 static void push_program(lua_State *L, const filch_data *data)
@@ -31,11 +29,11 @@ static void push_program(lua_State *L, const filch_data *data)
     filch_program            program;
     (void)!filch_as_program(data, &program);
     const filch_stream streams[] = { program.input, program.output, program.errors };
-    push_stream(L, program.self);
+    fli_lua_push_stream(L, program.self);
     lua_createtable(L, 0, 5);
     for (int i = 0; i < 3; i++) {
         if (streams[i].id == 0) continue;
-        push_stream(L, streams[i]);
+        fli_lua_push_stream(L, streams[i]);
         lua_setfield(L, -2, names[i]);
     }
     lua_pushinteger(L, program.pid);
@@ -56,7 +54,7 @@ static int push_answer(lua_State *L, fli_lua_task *task, answer_shape shape)
     } else if (task->error != FILCH_OK) {
         results = fli_lua_return_error(L, task->error);
     } else if (shape == STREAM) {
-        push_stream(L, filch_as_stream(&task->answer));
+        fli_lua_push_stream(L, filch_as_stream(&task->answer));
     } else if (shape == PROGRAM) {
         push_program(L, &task->answer);
     } else if (shape == NOTHING) {
@@ -106,16 +104,21 @@ static uint64_t timeout_at(lua_State *L, int index)
     return lua_isnoneornil(L, index) ? FILCH_FOREVER : fli_lua_check_span(L, index);
 }
 
+bool fli_lua_to_stream(lua_State *L, int index, filch_stream *stream)
+{
+    if (lua_type(L, index) != LUA_TUSERDATA || !lua_getmetatable(L, index)) return false;
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &stream_key);
+    bool is = lua_rawequal(L, -1, -2);
+    lua_pop(L, 2);
+    if (is) *stream = *(filch_stream *)lua_touserdata(L, index);
+    return is;
+}
+
 static filch_stream check_stream(lua_State *L)
 {
-    bool is = lua_type(L, 1) == LUA_TUSERDATA && lua_getmetatable(L, 1);
-    if (is) {
-        lua_rawgetp(L, LUA_REGISTRYINDEX, &stream_key);
-        is = lua_rawequal(L, -1, -2);
-        lua_pop(L, 2);
-    }
-    if (!is) luaL_typeerror(L, 1, "stream");
-    return *(filch_stream *)lua_touserdata(L, 1);
+    filch_stream stream = { 0 };
+    if (!fli_lua_to_stream(L, 1, &stream)) luaL_typeerror(L, 1, "stream");
+    return stream;
 }
 
 /* ---- methods of a stream ------------------------------------------------------------------------------------------ */
@@ -251,7 +254,7 @@ static const luaL_Reg stream_methods[] = {
     { NULL, NULL },
 };
 
-static void push_stream(lua_State *L, filch_stream stream)
+void fli_lua_push_stream(lua_State *L, filch_stream stream)
 {
     luaL_checkstack(L, 6, NULL);
     *(filch_stream *)lua_newuserdatauv(L, sizeof stream, 0) = stream;

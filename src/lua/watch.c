@@ -211,3 +211,17 @@ void fli_lua_watch_end(fli_lua_proc *p, fli_lua_proc *before)
     here.running = before;
     if (p->runner != NULL) fli_count(&p->runner->turn, 1);
 }
+
+void fli_lua_watch_lend(fli_lua_proc *p, const fli_lua_proc *of)
+{
+    p->running = p->L;
+    p->runner = of->runner;
+    if (of->runner != NULL) here.running = p;
+}
+
+void fli_lua_watch_return(fli_lua_proc *p, fli_lua_proc *of)
+{
+    if (of->runner != NULL) here.running = of;
+    p->running = NULL;
+    p->runner = NULL;
+}

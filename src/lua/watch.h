@@ -54,6 +54,10 @@ void      fli_lua_watch_fini(struct filch_lua *lua);
 void fli_lua_watch_begin(struct fli_lua_proc *p, struct fli_lua_proc **before);
 void fli_lua_watch_end(struct fli_lua_proc *p, struct fli_lua_proc *before);
 
+/* Inside the step of `of`, another state runs for a while. */
+void fli_lua_watch_lend(struct fli_lua_proc *p, const struct fli_lua_proc *of);
+void fli_lua_watch_return(struct fli_lua_proc *p, struct fli_lua_proc *of);
+
 /* Whether this step has taken longer than a slice: for calls that can let others run by themselves. */
 static inline bool fli_lua_is_late(const fli_lua_runner *runner)
 {

@@ -1,6 +1,6 @@
 /* lua_supervisor_test.c - the library `supervisor`: trees written in Lua, in simulation under many seeds and on threads. What
  * supervisors do is tested in test/api/supervisor_test.c; here, that Lua's description of them is what they get. */
-#include "lua/world.h"
+#include "lua/simulated.h"
 
 /* What all chunks begin with: children that say when they begin and end, and do as they are told. Those that begin together may be
  * heard in any order: the diary sorts them. */
@@ -33,29 +33,6 @@
     "  return table.concat(all, ' ')\n"                                                                           \
     "end\n"                                                                                                       \
     "local function is(what, wanted) if what ~= wanted then error('it is ' .. tostring(what) .. ', not ' .. wanted, 2) end end\n"
-
-static void simulate(const char *chunk, uint64_t seeds)
-{
-    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
-    filch_sim_options sim = FILCH_SIM_OPTIONS_INIT;
-    filch_sim_report  report = FILCH_SIM_REPORT_INIT;
-    filch_lua        *lua;
-    filch_lua_code   *code;
-    char              why[256] = "";
-    options.path = LUA_TEST_FOLDER "/?.lua";
-    sim.seed = 1;
-    sim.stall = 20;
-    sim.time_max_ns = FILCH_SECONDS(36000);
-    ok(filch_lua_create(&lua, &options));
-    if (filch_lua_load(lua, chunk, strlen(chunk), "test", &code, why, sizeof why) != FILCH_OK) fail_msg("%s", why);
-    ok(filch_lua_sim(lua, code, NULL, &sim, seeds, &report));
-    if (report.verdict != FILCH_SIM_OK) {
-        fail_msg("seed %llu: %s\n%s", (unsigned long long)report.seed, report.text, report.chart != NULL ? report.chart : "");
-    }
-    filch_sim_report_free(&report);
-    filch_lua_code_drop(lua, code);
-    ok(filch_lua_destroy(lua));
-}
 
 TEST(the_three_strategies)
 {

@@ -1,0 +1,2 @@
+-- Fails when it is loaded.
+error("at the top")

@@ -1,0 +1,2 @@
+-- Has nothing to go on with.
+return { start = function() end }

@@ -1,0 +1,2 @@
+-- Does not compile.
+local function = 1

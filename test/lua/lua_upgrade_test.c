@@ -1,0 +1,380 @@
+/* lua_upgrade_test.c - processes that go on with other code: what stays, what goes wrong and changes nothing, and files that are
+ * taken anew. */
+#include <unistd.h>
+
+#include "lua/simulated.h"
+
+TEST(pid_name_mailbox_links_and_monitors_stay)
+{
+    static const char chunk[] =
+        "local pid = process.spawn { 'older', 0, name = 'it', monitor = true }\n"
+        "process.trap() process.link(pid)\n"
+        "process.join('them', pid)\n"
+        "local me, sent = process.self(), 0\n"
+        "for i = 1, 3 do process.spawn(function()\n"
+        "  for i = 1, 20 do process.send(pid, { add = 1 }) if math.random(4) == 1 then time.sleep(math.random() / 100) end end\n"
+        "  process.send(me, 'done')\n"
+        "end) end\n"
+        "assert(process.request(pid, 'answer later', '1m') == 'answered by the new one')\n"
+        "for _ = 1, 10 do\n"
+        "  process.send(pid, 'back')\n"
+        "  assert(process.request(pid, 'answer later', '1m') == 'answered by the new one')\n"
+        "end\n"
+        "for _ = 1, 3 do process.receive(function(m) return m == 'done' end) end\n"
+        "local got = process.request('it', 'get', '1m')\n"
+        "assert(got[1] == 'new' and got[2] == 60000, got[1] .. ' ' .. got[2])\n"
+        "assert(process.lookup('it') == pid and process.members('them')[1] == pid)\n"
+        "process.send(pid, 'fail')\n"
+        "local down, ended = process.receive({ event = 'link_down', pid = pid }, '1m'), process.receive({ event = 'exit', pid = pid }, '1m')\n"
+        "assert(down and ended and ended.error:find('told to'))\n";
+    simulate(chunk, scaled(300));
+}
+
+/* A message is in the mailbox, among those kept, or among the events of the step that changes over. */
+TEST(no_message_is_lost_and_their_order_stays)
+{
+    static const char chunk[] =
+        "local me = process.self()\n"
+        "local pid = process.spawn_monitored('reader', me, 1, 200)\n"
+        "for n = 1, 200 do\n"
+        "  process.send(pid, n)\n"
+        "  if math.random(10) == 1 then time.sleep(math.random() / 1000) end\n"
+        "end\n"
+        "local m = process.receive(function(m) return m == 'all' or m.error end, '1m')\n"
+        "assert(m == 'all', type(m) == 'table' and m.error or 'it waits')\n";
+    simulate(chunk, scaled(300));
+}
+
+TEST(what_fails_in_the_new_code_changes_nothing)
+{
+    static const char chunk[] =
+        "local pid = process.spawn('older', 7)\n"
+        "for target, words in pairs {\n"
+        "  ['broken.syntax'] = 'syntax.lua:2:', ['broken.fails'] = 'fails.lua:2: at the top', ['broken.no_main'] = \"no table with a function 'main'\",\n"
+        "  ['broken.migrates'] = 'migrates.lua:4: cannot use 7', ['broken.waits'] = 'only inside a running process',\n"
+        "  ['no.such'] = \"module 'no.such' not found\",\n"
+        "} do\n"
+        "  local why = process.request(pid, { upgrade = target }, '1m')\n"
+        "  assert(why and why:find(words, 1, true), target .. ': ' .. tostring(why))\n"
+        "  local got = process.request(pid, 'get', '1m')\n"
+        "  assert(got[1] == 'old' and got[2] == 7)\n"
+        "end\n"
+        "assert(runtime.stats().alive == 2)\n"
+        "process.terminate(pid)\n";
+    simulate(chunk, scaled(50));
+}
+
+TEST(wrong_arguments_are_errors_and_name_the_place)
+{
+    static const char chunk[] =
+        "local function is(words, ...) local fine, why = pcall(...) assert(not fine and why:find(words, 1, true), why) end\n"
+        "is('say what it should go on as', process.upgrade)\n"
+        "is('Lua function, or name', process.upgrade, 7)\n"
+        "is('Lua function, or name', process.upgrade, print)\n"
+        "is('argument 1.a[2]: a coroutine cannot be sent', process.upgrade, 'newer', { a = { 1, coroutine.create(print) } })\n"
+        "is(\"upvalue 'co': a coroutine cannot be sent\", function() local co = coroutine.create(print) process.upgrade(function() return co end) end)\n"
+        "is('by the name of a module or file', process.upgradable, function() end)\n"
+        "is('function expected', process.upgradable, 7)\n"
+        "assert(process.upgradable(nil))\n";
+    simulate(chunk, 1);
+}
+
+/* A function, from inside coroutines, tasks and pcalls; what waits to be closed is closed; the tasks are gone. */
+TEST(it_works_wherever_it_is_called)
+{
+    static const char chunk[] =
+        "local me = process.self()\n"
+        "for _, name in ipairs { 'plain', 'protected', 'coroutine', 'in_task', 'sort', 'closing', 'others' } do\n"
+        "  local pid = process.spawn_monitored('ways', me, name)\n"
+        "  local said = {}\n"
+        "  while true do\n"
+        "    local m = process.receive('1m')\n"
+        "    if type(m) == 'table' then assert(m.result == 'ended as ' .. name, m.error) break end\n"
+        "    said[#said + 1] = m\n"
+        "  end\n"
+        "  local wanted = name == 'closing' and 'closed ' .. name or name\n"
+        "  assert(table.concat(said, ' ') == wanted, name .. ': ' .. table.concat(said, ' '))\n"
+        "  time.sleep(0.1)\n"
+        "  assert(process.receive(0) == nil)\n"
+        "end\n";
+    simulate(chunk, scaled(50));
+}
+
+/* Sleeps and requests of the old one are answered to nobody; a cancel that was not told reaches the new one. */
+TEST(what_the_old_one_waited_for_does_not_disturb_the_new_one)
+{
+    static const char chunk[] =
+        "local me = process.self()\n"
+        "local mute = process.spawn(function() while true do local m, from = process.receive() time.sleep(0.02) process.reply(from, m) end end)\n"
+        "local pid = process.spawn_monitored('waits', me, mute)\n"
+        "process.receive()\n" /* it is the new one */
+        "time.sleep(0.5)\n"
+        "process.cancel(pid)\n"
+        "local ended = process.receive({ event = 'exit' }, '1m')\n"
+        "assert(ended.error:find('cancelled'), ended.error)\n"
+        "process.terminate(mute)\n";
+    simulate(chunk, scaled(100));
+}
+
+TEST(a_cancel_that_was_not_told_reaches_the_new_one)
+{
+    static const char chunk[] =
+        "local pid = process.spawn_monitored(function()\n"
+        "  local n = 0\n"
+        "  for i = 1, 20000 do n = n + i end\n"
+        "  process.upgrade(function() process.receive() end)\n"
+        "end)\n"
+        "time.sleep(math.random() / 1e5)\n"
+        "process.cancel(pid)\n"
+        "local ended = process.receive({ event = 'exit' }, '1m')\n"
+        "assert(ended and ended.error:find('cancelled'), 'it was not told')\n";
+    simulate(chunk, scaled(200));
+}
+
+TEST(limits_stay_and_a_mailbox_that_does_not_fit_is_the_end)
+{
+    static const char chunk[] =
+        "local pid = process.spawn { 'older', 0, memory = '100KB', monitor = true }\n"
+        "local big = ('x'):rep(1000)\n"
+        "for _ = 1, 60 do process.send(pid, { upgrade = 'hungry' }) process.send(pid, big) end\n"
+        "local ended = process.receive({ event = 'exit' }, '1m')\n"
+        "assert(ended.error:find('not enough memory'), ended.error)\n";
+    simulate(chunk, scaled(20));
+}
+
+/* A connection stays open over it; and a message that looks like a stream is none. */
+TEST(streams_are_handed_over)
+{
+    static const char chunk[] =
+        "local me = process.self()\n"
+        "local server = process.spawn(function()\n"
+        "  local listener = assert(net.listen('127.0.0.1:0'))\n"
+        "  process.send(me, listener:address())\n"
+        "  local stream = assert(listener:accept())\n"
+        "  local line = stream:read_until('\\n')\n"
+        "  process.upgrade(function(all, line)\n"
+        "    all.stream:write('new, after ' .. line)\n"
+        "    all.listener:close()\n"
+        "    all.stream:read(1)\n"
+        "  end, { listener = listener, stream = stream }, line)\n"
+        "end)\n"
+        "local stream = assert(net.connect(process.receive(), '5s'))\n"
+        "stream:write('hello\\n')\n"
+        "assert(stream:read_until('\\n') == 'new, after hello\\n')\n"
+        "stream:close()\n"
+        "while process.alive(server) do time.sleep(0.001) end\n"
+        "local fine, why = pcall(process.send, me, stream)\n"
+        "assert(not fine and why:find('cannot be sent'))\n"
+        "process.send(me, '\\xF1\\x1C\\x4C\\x01\\x17\\1\\0\\0\\0\\0\\0\\0\\0')\n"
+        "assert(type(process.receive()) == 'string')\n"
+        "process.send(me, '\\xF1\\x1C\\x4C\\x01\\x15\\0\\0\\0\\0\\0\\0\\0\\0\\0')\n"
+        "assert(#process.receive() == 14)\n";
+    world             w;
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    options.rights = FILCH_LUA_MAY_NET;
+    world_open(&w, 2, &options);
+    world_passes(&w, chunk);
+    world_close(&w);
+}
+
+/* ---- files ---- */
+
+typedef struct folder {
+    char path[64], search[80];
+} folder;
+
+static void folder_make(folder *f)
+{
+    strcpy(f->path, "/tmp/filch-upgrade-XXXXXX");
+    assert_non_null(mkdtemp(f->path));
+    snprintf(f->search, sizeof f->search, "%s/?.lua", f->path);
+}
+
+static void folder_write(const folder *f, const char *name, const char *text)
+{
+    char  path[128];
+    FILE *file;
+    snprintf(path, sizeof path, "%s/%s", f->path, name);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void folder_remove(const folder *f, const char *const *names, size_t count)
+{
+    char path[128];
+    for (size_t i = 0; i < count; i++) {
+        snprintf(path, sizeof path, "%s/%s", f->path, names[i]);
+        (void)unlink(path);
+    }
+    assert_int_equal(rmdir(f->path), 0);
+}
+
+static struct {
+    int       calls;
+    filch_err error;
+    char      text[256];
+    uint64_t  told;
+} reload;
+
+static void note_reload(void *user, const char *path, filch_err error, const char *text, uint64_t told)
+{
+    (void)user;
+    assert_non_null(strstr(path, ".lua"));
+    reload.calls++;
+    reload.error = error;
+    snprintf(reload.text, sizeof reload.text, "%s", text);
+    reload.told = told;
+}
+
+static void reload_now(world *w)
+{
+    memset(&reload, 0, sizeof reload);
+    ok(filch_lua_reload(w->lua, note_reload, NULL));
+}
+
+#define COUNTER(version, more)                                                                                           \
+    "local part = require 'part'\n"                                                                                     \
+    "local function main(total)\n"                                                                                      \
+    "  process.upgradable(function() return total end)\n"                                                               \
+    "  while true do\n"                                                                                                 \
+    "    local m, from = process.receive()\n"                                                                           \
+    "    if m == 'get' then process.reply(from, '" version " ' .. part .. ' ' .. total) elseif m == 'crash' then error('x', 0)\n" \
+    "    else total = total + m end\n"                                                                                  \
+    "  end\n"                                                                                                           \
+    "end\n" more "return { main = main }\n"
+
+/* Asks a process by its name until it answers that. */
+static void answers(world *w, const char *name, const char *wanted)
+{
+    char chunk[512];
+    snprintf(chunk, sizeof chunk,
+             "local last for _ = 1, 5000 do last = process.request('%s', 'get') if last == '%s' then return end time.sleep(0.001) end\n"
+             "error('it still says ' .. tostring(last))", name, wanted);
+    world_passes(w, chunk);
+}
+
+static void nothing(void *user, const char *text, size_t size)
+{
+    (void)text;
+    *(atomic_int *)user += (int)(size > 0);
+}
+
+TEST(files_that_change_are_taken_by_those_who_want_it)
+{
+    static const char *const names[] = { "counter.lua", "part.lua", "plain.lua" };
+    folder                   f;
+    world                    w;
+    atomic_int               lines = 0;
+    filch_lua_options        options = FILCH_LUA_OPTIONS_INIT;
+    folder_make(&f);
+    folder_write(&f, "counter.lua", COUNTER("one", ""));
+    folder_write(&f, "part.lua", "return 'a'");
+    folder_write(&f, "plain.lua", "return { main = function() while true do local _, from = process.receive() process.reply(from, 'plain one') end end }");
+    options.path = f.search;
+    options.log = nothing;
+    options.log_user = &lines;
+    world_open(&w, 2, &options);
+    world_passes(&w, "for i = 1, 100 do process.spawn { 'counter', i, name = 'c' .. i } end\n"
+                     "process.spawn { 'plain', name = 'plain' }\n"
+                     "for i = 1, 100 do assert(process.request('c' .. i, 'get') == 'one a ' .. i) end\n");
+    reload_now(&w);
+    same(reload.calls, 0);
+    /* New code, the old state. */
+    folder_write(&f, "counter.lua", COUNTER("two", ""));
+    reload_now(&w);
+    same(reload.calls, 1);
+    same(reload.error, FILCH_OK);
+    same(reload.told, 100);
+    answers(&w, "c1", "two a 1");
+    answers(&w, "c100", "two a 100");
+    /* A file that is only required counts too. */
+    folder_write(&f, "part.lua", "return 'b'");
+    reload_now(&w);
+    same(reload.told, 100);
+    answers(&w, "c1", "two b 1");
+    /* A syntax error is told once, and changes nothing: not for new ones either. */
+    folder_write(&f, "counter.lua", "local function = 3");
+    reload_now(&w);
+    same(reload.calls, 1);
+    same(reload.error, FILCH_LUA_ESYNTAX);
+    has_text(reload.text, "counter.lua:1:");
+    reload_now(&w);
+    same(reload.calls, 0);
+    world_passes(&w, "process.spawn { 'counter', 5, name = 'late' }");
+    answers(&w, "late", "two b 5");
+    answers(&w, "c1", "two b 1");
+    /* What fails when it is run is told in one line, and they go on as they were. */
+    same(atomic_load(&lines), 0);
+    folder_write(&f, "counter.lua", COUNTER("three", "error('not today')\n"));
+    reload_now(&w);
+    same(reload.error, FILCH_OK);
+    same(reload.told, 101);
+    until(atomic_load(&lines) > 0);
+    answers(&w, "c1", "two b 1");
+    answers(&w, "c50", "two b 50");
+    assert_true(atomic_load(&lines) <= 2); /* two workers may come at once */
+    folder_write(&f, "counter.lua", COUNTER("four", ""));
+    reload_now(&w);
+    answers(&w, "c50", "four b 50");
+    /* Empty and gone: somebody is writing it. */
+    folder_write(&f, "part.lua", "");
+    reload_now(&w);
+    same(reload.calls, 0);
+    /* Who did not ask goes on; who is started anew gets it. */
+    folder_write(&f, "plain.lua", "return { main = function() while true do local _, from = process.receive() process.reply(from, 'plain two') end end }");
+    reload_now(&w);
+    same(reload.told, 0);
+    answers(&w, "plain", "plain one");
+    world_passes(&w, "process.spawn { 'plain', name = 'other' }");
+    answers(&w, "other", "plain two");
+    same(filch_lua_reload(NULL, NULL, NULL), FILCH_EINVAL);
+    world_close(&w);
+    folder_remove(&f, names, 3);
+}
+
+TEST(a_child_that_is_started_again_runs_the_newest_code)
+{
+    static const char *const names[] = { "counter.lua", "part.lua" };
+    folder                   f;
+    world                    w;
+    filch_lua_options        options = FILCH_LUA_OPTIONS_INIT;
+    folder_make(&f);
+    folder_write(&f, "counter.lua", COUNTER("one", ""));
+    folder_write(&f, "part.lua", "return 'a'");
+    options.path = f.search;
+    world_open(&w, 2, &options);
+    world_passes(&w, "assert(supervisor.start { children = { { id = 'c', 'counter', 3, name = 'c' } } })");
+    answers(&w, "c", "one a 3");
+    folder_write(&f, "counter.lua", COUNTER("two", ""));
+    world_passes(&w, "process.send('c', 4) assert(runtime.reload() == 1 and runtime.reload() == 0)");
+    answers(&w, "c", "two a 7"); /* goes over with its state */
+    folder_write(&f, "counter.lua", COUNTER("three", ""));
+    world_passes(&w, "process.send('c', 'crash') while process.request('c', 'get') ~= 'two a 3' do time.sleep(0.001) end");
+    reload_now(&w);
+    answers(&w, "c", "three a 3");
+    world_passes(&w, "process.send('c', 4) process.send('c', 'crash') while process.request('c', 'get') ~= 'three a 3' do time.sleep(0.001) end");
+    folder_write(&f, "counter.lua", "return {");
+    world_passes(&w, "local n, why = runtime.reload() assert(n == nil and why:find('counter.lua:1'), why)");
+    world_close(&w);
+    folder_remove(&f, names, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pid_name_mailbox_links_and_monitors_stay),
+        cmocka_unit_test(no_message_is_lost_and_their_order_stays),
+        cmocka_unit_test(what_fails_in_the_new_code_changes_nothing),
+        cmocka_unit_test(wrong_arguments_are_errors_and_name_the_place),
+        cmocka_unit_test(it_works_wherever_it_is_called),
+        cmocka_unit_test(what_the_old_one_waited_for_does_not_disturb_the_new_one),
+        cmocka_unit_test(a_cancel_that_was_not_told_reaches_the_new_one),
+        cmocka_unit_test(limits_stay_and_a_mailbox_that_does_not_fit_is_the_end),
+        cmocka_unit_test(streams_are_handed_over),
+        cmocka_unit_test(files_that_change_are_taken_by_those_who_want_it),
+        cmocka_unit_test(a_child_that_is_started_again_runs_the_newest_code),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

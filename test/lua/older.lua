@@ -1,0 +1,15 @@
+-- older.lua - adds up, and goes over to whatever it is told to. For lua_upgrade_test.
+local function main(total)
+  while true do
+    local message, from = process.receive()
+    if message == "get" then process.reply(from, { "old", total })
+    elseif message == "answer later" then process.upgrade("newer", total, from)
+    elseif type(message) == "table" and message.add then total = total + message.add
+    elseif type(message) == "table" and message.upgrade then
+      local _, why = process.upgrade(message.upgrade, total)
+      process.reply(from, why)
+    end
+  end
+end
+
+return { main = main }

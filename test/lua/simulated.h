@@ -1,0 +1,30 @@
+/* simulated.h - a Lua program under many seeds, which must hold under each: for the tests of Lua processes. */
+#ifndef FILCH_TEST_LUA_SIMULATED_H
+#define FILCH_TEST_LUA_SIMULATED_H
+
+#include "lua/world.h"
+
+static inline void simulate(const char *chunk, uint64_t seeds)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    filch_sim_options sim = FILCH_SIM_OPTIONS_INIT;
+    filch_sim_report  report = FILCH_SIM_REPORT_INIT;
+    filch_lua        *lua;
+    filch_lua_code   *code;
+    char              why[256] = "";
+    options.path = LUA_TEST_FOLDER "/?.lua";
+    sim.seed = 1;
+    sim.stall = 20;
+    sim.time_max_ns = FILCH_SECONDS(36000);
+    ok(filch_lua_create(&lua, &options));
+    if (filch_lua_load(lua, chunk, strlen(chunk), "test", &code, why, sizeof why) != FILCH_OK) fail_msg("%s", why);
+    ok(filch_lua_sim(lua, code, NULL, &sim, seeds, &report));
+    if (report.verdict != FILCH_SIM_OK) {
+        fail_msg("seed %llu: %s\n%s", (unsigned long long)report.seed, report.text, report.chart != NULL ? report.chart : "");
+    }
+    filch_sim_report_free(&report);
+    filch_lua_code_drop(lua, code);
+    ok(filch_lua_destroy(lua));
+}
+
+#endif
