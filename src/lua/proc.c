@@ -226,9 +226,12 @@ static filch_err take_event(fli_lua_proc *p, const filch_event *event, bool *not
         return FILCH_OK;
     case FILCH_EVENT_YIELD:
         p->yields--;
-        if (event->tag == FLI_LUA_ALARM_TAG) fli_lua_alarms_ring(p);
-        else (void)fli_lua_answer(p, event->tag, &event->data, event->error, false);
-        return FILCH_OK;
+        if (event->tag != FLI_LUA_ALARM_TAG) {
+            (void)fli_lua_answer(p, event->tag, &event->data, event->error, false);
+            return FILCH_OK;
+        }
+        fli_lua_alarms_ring(p);
+        return event->error; /* a sleep that there was no memory for: nobody else would wake us */
     case FILCH_EVENT_EXIT:
         /* Of one that watched for a call's sake nobody else wants to know. */
         if (event->tag != 0) return (void)fli_lua_exited(p, event->tag, event), FILCH_OK;
@@ -289,11 +292,17 @@ static filch_err resume(fli_lua_proc *p, fli_lua_task *task, bool *over)
     return status == LUA_OK ? fli_lua_end_done(p, results) : fli_lua_end_failed(p, task, status);
 }
 
+/* Outside of its tasks: there is no place in the program to name. */
+static filch_err end_without_memory(fli_lua_proc *p)
+{
+    return filch_fail(p->out, FILCH_LUA_EMEMORY, filch_str("not enough memory to keep messages, or to wait"));
+}
+
 static filch_err rest(fli_lua_proc *p)
 {
     filch_err err = fli_lua_inbox_end(p);
     if (err == FILCH_OK) err = fli_lua_alarms_set(p);
-    if (err != FILCH_OK) return filch_fail(p->out, FILCH_LUA_EMEMORY, filch_str("not enough memory to keep messages"));
+    if (err != FILCH_OK) return end_without_memory(p);
     if (p->ready != NULL) return filch_continue(p->out);
     bool messages_matter = p->inbox_tasks > 0 || p->reply_tasks > 0;
     return p->yields > 0 && !messages_matter ? filch_wait(p->out) : filch_idle(p->out);
@@ -316,7 +325,7 @@ filch_err fli_lua_step(void *self, const filch_event *events, size_t count, filc
     }
     fli_lua_watch_end(p, before);
     if (p->longs != NULL) fli_lua_long_forget(p);
-    if (!over && err == FILCH_OK) err = rest(p);
+    if (!over) err = err == FILCH_OK ? rest(p) : end_without_memory(p);
     p->out = NULL;
     return err;
 }

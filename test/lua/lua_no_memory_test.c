@@ -1,0 +1,366 @@
+/* lua_no_memory_test.c - Lua processes where memory runs out, at every single asking: in the host and its states, in a
+ * process's own heap, in the scheduler. Each time there is an answer, nobody waits for ever, and nothing is left behind.
+ *
+ * The linker puts the functions below in place of libc's and of fli_lua_heap_resize (--wrap in test/CMakeLists.txt). The
+ * scheduler has no threads and an allocator of its own, so that each run asks in the same order. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include "lua/heap.h"
+#include "lua/world.h"
+#include "support/alloc.h"
+
+/* ---- a system that refuses ---- */
+
+typedef enum thing { MEMORY, HEAP, LOCK, CONDITION, THREAD, SIGNAL, THINGS } thing;
+
+static struct {
+    atomic_long held;    /* blocks of malloc's that are out */
+    atomic_int  what;    /* what is refused */
+    atomic_long left;    /* askings until then; 0 or less: it has been */
+    atomic_long length;  /* how many in a row */
+    atomic_long refused; /* times */
+} sys = { .what = THINGS };
+
+static bool refuses(thing t)
+{
+    if (atomic_load(&sys.what) != (int)t) return false;
+    long left = atomic_fetch_sub(&sys.left, 1);
+    if (left > 1 || left <= 1 - atomic_load(&sys.length)) return false;
+    atomic_fetch_add(&sys.refused, 1);
+    return true;
+}
+
+/* From now on the n-th asking for `t` is refused, and some that follow it. */
+static void refuse(thing t, long nth, long length)
+{
+    atomic_store(&sys.refused, 0);
+    atomic_store(&sys.left, nth);
+    atomic_store(&sys.length, length);
+    atomic_store(&sys.what, (int)t);
+}
+
+/* No more; whether there was one. */
+static bool was_refused(void)
+{
+    atomic_store(&sys.what, THINGS);
+    return atomic_load(&sys.refused) > 0;
+}
+
+/* Declares the real function and begins the one in its place. */
+#define INSTEAD(type, name, ...) \
+    type __real_##name(__VA_ARGS__); \
+    type __wrap_##name(__VA_ARGS__); \
+    type __wrap_##name(__VA_ARGS__)
+
+static void *held(void *block)
+{
+    if (block != NULL) atomic_fetch_add(&sys.held, 1);
+    return block;
+}
+
+INSTEAD(void *, malloc, size_t size)
+{
+    return refuses(MEMORY) ? NULL : held(__real_malloc(size));
+}
+
+INSTEAD(void *, calloc, size_t count, size_t size)
+{
+    return refuses(MEMORY) ? NULL : held(__real_calloc(count, size));
+}
+
+INSTEAD(void *, aligned_alloc, size_t alignment, size_t size)
+{
+    return refuses(MEMORY) ? NULL : held(__real_aligned_alloc(alignment, size));
+}
+
+INSTEAD(char *, strdup, const char *text)
+{
+    return refuses(MEMORY) ? NULL : held(__real_strdup(text));
+}
+
+INSTEAD(void *, realloc, void *old, size_t size)
+{
+    if (old == NULL) return __wrap_malloc(size);
+    return refuses(MEMORY) ? NULL : __real_realloc(old, size);
+}
+
+INSTEAD(void, free, void *old)
+{
+    if (old != NULL) atomic_fetch_sub(&sys.held, 1);
+    __real_free(old);
+}
+
+INSTEAD(void *, fli_lua_heap_resize, fli_lua_heap *heap, void *old, size_t old_size, size_t size)
+{
+    /* Lua counts on it that shrinking succeeds. */
+    if (size <= old_size || !refuses(HEAP)) return __real_fli_lua_heap_resize(heap, old, old_size, size);
+    heap->refused = true;
+    return NULL;
+}
+
+/* What Lua itself calls. */
+INSTEAD(void *, fli_lua_heap_alloc, void *heap, void *old, size_t old_size, size_t size)
+{
+    return __wrap_fli_lua_heap_resize(heap, old, old != NULL ? old_size : 0, size);
+}
+
+INSTEAD(int, pthread_mutex_init, pthread_mutex_t *mutex, const pthread_mutexattr_t *attr)
+{
+    return refuses(LOCK) ? ENOMEM : __real_pthread_mutex_init(mutex, attr);
+}
+
+INSTEAD(int, pthread_cond_init, pthread_cond_t *cond, const pthread_condattr_t *attr)
+{
+    return refuses(CONDITION) ? ENOMEM : __real_pthread_cond_init(cond, attr);
+}
+
+INSTEAD(int, pthread_create, pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
+{
+    return refuses(THREAD) ? EAGAIN : __real_pthread_create(thread, attr, run, arg);
+}
+
+INSTEAD(int, sigaction, int number, const struct sigaction *action, struct sigaction *before)
+{
+    if (!refuses(SIGNAL)) return __real_sigaction(number, action, before);
+    errno = EINVAL;
+    return -1;
+}
+
+/* ---- the host ---- */
+
+/* True: a refusal came, and it was the answer. */
+static bool create_without(thing t, long nth, bool hidden)
+{
+    filch_lua *lua = NULL;
+    long       before = atomic_load(&sys.held);
+    refuse(t, nth, 1);
+    filch_err err = filch_lua_create(&lua, NULL);
+    bool      refused = was_refused();
+    if (err != FILCH_OK) {
+        assert_true(refused);
+        assert_null(lua);
+        assert_true(err == FILCH_ENOMEM || err == FILCH_ESYS);
+    } else {
+        assert_true(!refused || hidden);
+        ok(filch_lua_destroy(lua));
+    }
+    same(atomic_load(&sys.held), before);
+    return refused;
+}
+
+TEST(a_host_without_what_it_needs_is_not_created_and_leaves_nothing)
+{
+    static const struct {
+        thing t;
+        long  least;
+        bool  hidden; /* there may be another way: a state that could not be compared is no template */
+    } cases[] = { { MEMORY, 20, true }, { LOCK, 8, false }, { CONDITION, 1, false }, { THREAD, 1, false }, { SIGNAL, 1, false } };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        long nth = 1;
+        while (create_without(cases[i].t, nth, cases[i].hidden)) nth++;
+        assert_true(nth > cases[i].least);
+    }
+}
+
+/* ---- processes ---- */
+
+static test_alloc sched_alloc;
+
+/* Ours is no part of what is refused. */
+static void *outside(void *user, void *old, size_t old_size, size_t size)
+{
+    int   what = atomic_exchange(&sys.what, THINGS);
+    void *block = test_alloc_fn(user, old, old_size, size);
+    atomic_store(&sys.what, what);
+    return block;
+}
+
+static world w;
+static char  running[64]; /* what, for messages */
+
+static filch_err start(filch_lua_code **code, const char *chunk)
+{
+    filch_err err = filch_lua_load(w.lua, chunk, strlen(chunk), "test", code, NULL, 0);
+    if (err != FILCH_OK) return err;
+    filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
+    filch_lua_spawn_options how = FILCH_LUA_SPAWN_OPTIONS_INIT;
+    filch_data              args[2] = { filch_str("a text"), filch_int(2) };
+    spawn.on_exit = world_ended;
+    spawn.on_exit_user = &w;
+    how.spawn = &spawn;
+    how.args = args;
+    how.arg_count = 2;
+    how.memory_max = 32 << 20;
+    return filch_lua_spawn(w.lua, w.sched, *code, &how, NULL);
+}
+
+static void open_world(void)
+{
+    memset(&w, 0, sizeof w);
+    memset(&sched_alloc, 0, sizeof sched_alloc);
+    filch_lua_options lua = FILCH_LUA_OPTIONS_INIT;
+    filch_options     sched = FILCH_OPTIONS_INIT;
+    lua.print = world_print;
+    lua.print_user = &w;
+    lua.log = world_print;
+    lua.log_user = &w;
+    lua.signal = FILCH_LUA_NO_SIGNAL;
+    lua.path = LUA_TEST_FOLDER "/?.lua";
+    lua.rights = FILCH_LUA_MAY_ENV | FILCH_LUA_MAY_FILES;
+    sched.workers = FILCH_NO_WORKERS;
+    sched.alloc = outside;
+    sched.alloc_user = &sched_alloc;
+    ok(filch_lua_create(&w.lua, &lua));
+    ok(filch_sched_create(&w.sched, &sched));
+}
+
+static bool is_over(void)
+{
+    uint32_t ran = 0;
+    ok(filch_tick(w.sched, 1, &ran));
+    if (atomic_load(&w.over) != 0) return true;
+    if (ran == 0 && filch_next_timeout(w.sched) == FILCH_FOREVER) fail_msg("%s waits for ever", running);
+    return false;
+}
+
+/* Runs the chunk to its end. `arm` says what is refused, from when it is loaded. True: something was. */
+static bool run_without(const char *chunk, void (*arm)(long nth, long length), long nth, long length)
+{
+    filch_lua_code *code = NULL;
+    long            before = atomic_load(&sys.held);
+    open_world();
+    snprintf(running, sizeof running, "%.20s without %ld+%ld", chunk, nth, length);
+    arm(nth, length);
+    filch_err err = start(&code, chunk);
+    bool      started = err == FILCH_OK;
+    if (started) until(is_over());
+    bool refused = was_refused() || atomic_load(&sched_alloc.refused) > 0;
+    test_alloc_fail(&sched_alloc, 0, false);
+    if (started) err = w.error;
+    bool fine = err == FILCH_OK || err == FILCH_ENOMEM || err == FILCH_LUA_EMEMORY || err == FILCH_ELINK || err == FILCH_LUA_EERROR;
+    if (!fine || (!refused && err != FILCH_OK)) fail_msg("%ld: %s: %s", nth, filch_err_name(err), w.text);
+    /* What is left over in others is the program's, not ours. */
+    filch_lua_code_drop(w.lua, code);
+    ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));
+    ok(filch_lua_destroy(w.lua));
+    same(atomic_load(&sys.held), before);
+    test_alloc_balanced(&sched_alloc);
+    return refused;
+}
+
+static void arm_memory(long nth, long length)
+{
+    refuse(MEMORY, nth, length);
+}
+
+static void arm_heap(long nth, long length)
+{
+    refuse(HEAP, nth, length);
+}
+
+static void arm_sched(long nth, long length)
+{
+    atomic_store(&sched_alloc.refused, 0);
+    test_alloc_fail(&sched_alloc, (uint64_t)nth, length > 1);
+}
+
+/* Each asserts what it gets, so that what was refused is an error, and its children are linked, so that it hears of theirs. */
+static const char *const programs[] = {
+    /* messages of all kinds, kept and chosen; requests; errors with tracebacks */
+    "local text, two = ... assert(text == 'a text' and two == 2)\n"
+    "local me, list = process.self(), { 1, 2, { 'x' } }\n"
+    "local child = process.spawn_linked(function(n)\n"
+    "  while true do\n"
+    "    local m, from = process.receive({ kind = function(k) return k ~= nil end })\n"
+    "    if m.kind == 'end' then return end\n"
+    "    assert(process.reply(from, { n, #list, m.value }))\n"
+    "  end\n"
+    "end, 7)\n"
+    "assert(process.send(child, 'kept')) assert(process.send(child, { ('y'):rep(600) }))\n"
+    "for i = 1, 3 do\n"
+    "  local a = assert(process.request(child, { kind = 'ask', value = ('z'):rep(i * 200) }))\n"
+    "  assert(a[1] == 7 and a[2] == 3 and #a[3] == i * 200)\n"
+    "end\n"
+    "for i = 1, 5 do assert(process.send(me, { i, ('t'):rep(40) })) end\n"
+    "assert(process.receive(function(m) return m[1] == 4 end)[1] == 4)\n"
+    "assert(process.send(child, { kind = 'end' }))\n"
+    "local fine, why = pcall(function() local x = nil; return x.y end) assert(not fine)\n"
+    "return { ('r'):rep(500), list }\n",
+    /* tasks, channels and timers */
+    "local ch = channel.new(2)\n"
+    "local t = task.spawn(function() for i = 1, 5 do ch:send({ i }) end ch:close() return 'sent' end)\n"
+    "local sum = 0 for v in ch do sum = sum + v[1] end assert(sum == 15 and t:await() == 'sent')\n"
+    "assert(#task.all { function() return 1 end, function() time.sleep(0) return 2 end, function() return 3 end } == 3)\n"
+    "local sleepers = {} for i = 1, 12 do sleepers[i] = task.spawn(function() time.sleep((13 - i) * 1e-6) return i end) end\n"
+    "for i = 1, 12 do assert(sleepers[i]:await() == i) end\n"
+    "assert(channel.select({ channel.new(), channel.inbox }, 0.0001) == nil)\n"
+    "local co = coroutine.wrap(function() for i = 1, 3 do time.sleep(0) coroutine.yield(i) end end) assert(co() + co() + co() == 6)\n",
+    /* text of all kinds; the libraries as they are first named */
+    "local s = json.encode({ 1, 2.5, { a = 'b', c = { true, false } }, ('w'):rep(3000) }) assert(#json.decode(s)[4] == 3000)\n"
+    "assert(('x=1, y=2'):gsub('(%w)=(%w)', '%2=%1') == '1=x, 2=y') assert(('abc'):rep(1000, ','):find('c,a', 2000))\n"
+    "local keys = {} for k in pairs(string) do keys[#keys + 1] = k end table.sort(keys) assert(#keys > 15)\n"
+    "for k in pairs(_G) do keys[#keys + 1] = k end print(table.concat(keys, ' '))\n"
+    "log.info('a line', { field = 1 }) assert(load('return 1 + 1')() == 2) assert(require('counter') == require('counter'))\n"
+    "assert(runtime.stats().alive >= 1) assert('10' + 5 == 15) assert(tostring(process.self()):find('<'))\n"
+    "local t = setmetatable({}, { __index = function(_, k) return k end }) assert(t.x == 'x') assert(math.random(10) <= 10)\n"
+    "local co = coroutine.create(function(...) return ... end) assert(select('#', coroutine.resume(co, table.unpack({}, 1, 100))) == 101)\n",
+    /* what is long and shared; processes by name; many of the same kind, so that there is a template */
+    "local me, long = process.self(), ('l'):rep(20000)\n"
+    "for i = 1, 4 do process.spawn_linked(function(i, s) assert(#s == 20000) assert(process.send(me, { i, s, blob and blob.new(s) })) end, i, long) end\n"
+    "for i = 1, 4 do local m = process.receive() assert(#m[2] == 20000) end\n"
+    "local pid = process.spawn_linked('counter', 10) assert(process.send(pid, { 'add', 5 })) assert(process.request(pid, 'get') == 15)\n"
+    "assert(process.exec(function() return long end) == long) assert(process.exec(function() return { 1, 2 } end)[2] == 2)\n"
+    "assert(process.register('me') and process.join('group') and #process.members('group') == 1)\n"
+    "assert(process.broadcast('group', { long }) == 1 and process.receive()[1] == long) assert(process.unregister('me'))\n"
+    "local ref = assert(process.monitor(pid)) assert(process.unmonitor(ref)) process.exit({ long })\n",
+};
+enum { PROGRAMS = sizeof programs / sizeof programs[0] };
+
+/* Every asking, or where a run takes long every stride-th. Gives how many there were. */
+static long sweep(const char *chunk, void (*arm)(long nth, long length), long length, long stride)
+{
+    uint64_t share = scaled(100);
+    long     nth = 1;
+    if (share < 100) stride *= (long)(100 / share);
+    while (run_without(chunk, arm, nth, length)) nth += stride;
+    return nth;
+}
+
+TEST(whichever_asking_of_the_host_is_refused_there_is_an_answer)
+{
+    for (size_t i = 0; i < PROGRAMS; i++) {
+        assert_true(sweep(programs[i], arm_memory, 1, 1) > 5);
+        assert_true(sweep(programs[i], arm_memory, 1000000, 1) > 5); /* it, and all that follow */
+    }
+}
+
+/* One refusal alone makes Lua collect and ask again; two in a row are final; and so is a heap that stays full. */
+TEST(whichever_asking_of_a_heap_is_refused_its_process_ends_and_says_so)
+{
+    for (size_t i = 0; i < PROGRAMS; i++) {
+        assert_true(sweep(programs[i], arm_heap, 1, 7) > 100);
+        assert_true(sweep(programs[i], arm_heap, 2, 1) > 100);
+        assert_true(sweep(programs[i], arm_heap, 1000000, 5) > 100);
+    }
+}
+
+TEST(whichever_asking_of_the_scheduler_is_refused_there_is_an_answer)
+{
+    for (size_t i = 0; i < PROGRAMS; i++) {
+        (void)sweep(programs[i], arm_sched, 1, 1);
+        (void)sweep(programs[i], arm_sched, 2, 1);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_host_without_what_it_needs_is_not_created_and_leaves_nothing),
+        cmocka_unit_test(whichever_asking_of_the_host_is_refused_there_is_an_answer),
+        cmocka_unit_test(whichever_asking_of_a_heap_is_refused_its_process_ends_and_says_so),
+        cmocka_unit_test(whichever_asking_of_the_scheduler_is_refused_there_is_an_answer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
