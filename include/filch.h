@@ -610,7 +610,8 @@ enum {
  * Timer: completes at once with an id (filch_as_int), and sends one message with this `tag` after `delay_ns`.
  * Ticker: the same every `period_ns` (> 0); ticks that were not read yet are merged, `data` is how many came due.
  * Timer cancel: completes with 1 if its own timer or ticker `id` was stopped before it fired (again), else 0.
- * A sleep is never early. Timers die with their process.
+ * A sleep is never early. Where many are due close together, sleeping workers wake for them every 150 us or so. Timers
+ * die with their process.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    nothing.

@@ -38,7 +38,8 @@ void      fli_cond_wait(fli_cond *cond, fli_mutex *mutex);
 /* Until signalled or until the monotonic clock reads `until_ns` (UINT64_MAX: for ever). False when the time is up. */
 bool fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns);
 
-/* Starts a thread that takes no signals, so that the host program's handlers never run on it. `name` up to 15 bytes. */
+/* Starts a thread that takes no signals, so that the host program's handlers never run on it. `name` up to 15 bytes.
+ * Its timed waits end as soon after their time as the system can: no slack is added. */
 filch_err fli_thread_start(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg);
 void      fli_thread_join(fli_thread *thread);
 

@@ -148,7 +148,7 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     if (err != FILCH_OK) goto no_deque;
     err = fli_cond_init(&w->idle.rouse);
     if (err != FILCH_OK) goto no_cond;
-    w->idle.watch_ns = FILCH_MILLISECONDS(1);
+    w->idle.watch_ns = w->idle.second_ns = FILCH_MILLISECONDS(1);
     *out = w;
     return FILCH_OK;
 no_cond:      fli_deque_fini(&w->deque);

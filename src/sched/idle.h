@@ -14,13 +14,15 @@
 struct fli_worker;
 struct fli_proc;
 
-/* A worker's place among the sleepers. Plain: under the idle lock, but for `watch_ns` and `alarmed_at`, the worker's own. */
+/* A worker's place among the sleepers. Plain: under the idle lock, but for `alarmed_at`, `watch_ns`
+ * and `second_ns`, the worker's own. */
 typedef struct fli_sleeper {
     struct fli_worker *next, *prev; /* among those asleep */
     fli_cond           rouse;
     bool               asleep;
     uint64_t           alarmed_at; /* the worker's own: its count of steps when the alarm last woke it; 0: it was called */
     uint64_t           watch_ns; /* how long it sleeps while it is the watch; doubles while nothing happens */
+    uint64_t           second_ns; /* and how long after the watch's alarm, while it stands in for it */
 } fli_sleeper;
 
 typedef struct fli_idle {
@@ -34,6 +36,9 @@ typedef struct fli_idle {
     /* When the stand-in's alarm rings; FLI_NEVER: there is none.  writes: under lock.  reads: workers, relaxed: a hint
      * that is a little old makes them wake somebody too many, or leaves it to an alarm that has just rung. */
     FLI_ATOMIC(uint64_t) second_until_ns;
+    /* No alarm for timers rings before.  writes: workers that look at the clock.  reads: who sets an alarm.  relaxed: one
+     * that is read too old wakes somebody a little earlier. */
+    FLI_ATOMIC(uint64_t) timers_from_ns;
     struct fli_worker *second;   /* and the one that takes over if the watch is called to work */
     struct fli_worker *poller;   /* the sleeper that waits for descriptors, not on its condition */
     bool               guarded; /* the watch's alarm also looks after working workers; `watched` in the word */
@@ -72,6 +77,9 @@ static inline bool fli_idle_cares(fli_idle *idle, bool alone)
     uint64_t word = fli_load_rlx(&idle->word); /* relaxed: a hint, see idle.c */
     return fli_asleep_in(word) > 0 && fli_searching_in(word) == 0 && !(alone && (word & FLI_GUARDED) != 0);
 }
+
+/* So many timers were due when the worker looked at its clock: if several, the next may wait a little. Thread: it. */
+void fli_idle_handed_out(struct fli_worker *w, uint32_t timers);
 
 /* Everybody out. Thread: stop, when no process is left. */
 void fli_idle_leave(filch_sched *sched);

@@ -10,7 +10,8 @@
 void fli_worker_clock(fli_worker *w)
 {
     w->clock_ns = fli_now(&w->sched->rt);
-    (void)fli_timers_poll(&w->sched->timers, w->clock_ns);
+    uint32_t fired = fli_timers_poll(&w->sched->timers, w->clock_ns);
+    if (FLI_UNLIKELY(fired > 0)) fli_idle_handed_out(w, fired);
     if (FLI_UNLIKELY(fli_io_watches(&w->sched->io))) fli_io_poll(&w->sched->io);
 }
 

@@ -23,7 +23,7 @@ static uint64_t scaled(uint64_t count)
 }
 
 /* All relaxed: only counts and flags, nothing else hangs on them. */
-static FLI_ATOMIC(uint32_t) expected, arrived, left;
+static FLI_ATOMIC(uint32_t) expected, asked, arrived, left;
 static FLI_ATOMIC(bool) give_up, named_early;
 static FLI_ATOMIC(uint32_t) named_late;
 
@@ -55,6 +55,7 @@ static bool wait_until_asleep(filch_sched *sched)
 static void reset(uint32_t parties)
 {
     fli_store_rlx(&expected, parties);
+    fli_store_rlx(&asked, 0);
     fli_store_rlx(&arrived, 0);
     fli_store_rlx(&left, 0);
     fli_store_rlx(&give_up, false);
@@ -139,6 +140,32 @@ TEST(processes_spawned_by_a_foreign_thread_can_meet_inside_their_steps)
     }
 }
 
+/* Sleeps first, each one a little longer than the one before it; then a guest like any other. */
+static filch_err late_guest_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    if (count > 0) return guest_step(self, events, count, out);
+    uint64_t  n = fli_add_rlx(&asked, 1);
+    filch_err err = filch_yield_sleep(out, 0, FILCH_MILLISECONDS(5) * (1 + n));
+    return err != FILCH_OK ? err : filch_wait(out);
+}
+
+static const filch_type late_guest = { .name = "late guest", .step = late_guest_step };
+
+/* Whoever wakes for the first timer is caught in a step; somebody must wake for the second, and so on. */
+TEST(timers_are_served_while_those_who_woke_for_others_are_in_long_steps)
+{
+    for (int32_t workers = 2; workers <= 4; workers++) {
+        filch_sched *sched = start(workers, NULL);
+        for (uint64_t i = 0; i < scaled(10); i++) {
+            if (i % 2 == 0) assert_true(wait_until_asleep(sched));
+            reset((uint32_t)workers);
+            for (int32_t n = 0; n < workers; n++) ok(filch_spawn(sched, &late_guest, NULL, NULL));
+            assert_true(wait_for(&left, (uint32_t)workers));
+        }
+        ok(filch_sched_stop(sched, LIMIT, NULL));
+    }
+}
+
 /* ---- long steps are named ---- */
 
 static void on_long_step(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished)
@@ -205,6 +232,7 @@ int main(void)
         cmocka_unit_test(rest_of_the_queue_is_taken_from_a_worker_in_a_long_step),
         cmocka_unit_test(as_many_processes_as_workers_can_meet_inside_their_steps),
         cmocka_unit_test(processes_spawned_by_a_foreign_thread_can_meet_inside_their_steps),
+        cmocka_unit_test(timers_are_served_while_those_who_woke_for_others_are_in_long_steps),
         cmocka_unit_test(a_long_step_is_named_while_it_runs_and_counted_when_it_ends),
         cmocka_unit_test(long_steps_are_counted_without_anybody_to_name_them_to_and_short_ones_are_not),
     };
