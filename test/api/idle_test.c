@@ -190,15 +190,16 @@ enum { SLEEPERS = 5000 };
 #define GAP_NS UINT64_C(150000) /* TIMER_GAP_NS of sched/idle.c */
 
 /* Sleeps once: the n-th a little longer than the one before it, so that one is due every 40 us. */
+static FLI_ATOMIC(uint64_t) born; /* relaxed: a count */
+
 static filch_err sleeper_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    static FLI_ATOMIC(uint64_t) born;
     (void)self, (void)events;
     if (count > 0) {
         (void)fli_add_rlx(&served, 1);
         return filch_done(out, filch_none());
     }
-    uint64_t  n = fli_add_rlx(&born, 1) % SLEEPERS;
+    uint64_t  n = fli_add_rlx(&born, 1);
     filch_err err = filch_yield_sleep(out, 0, FILCH_MILLISECONDS(50) + n * (SPREAD / SLEEPERS));
     return err != FILCH_OK ? err : filch_wait(out);
 }
@@ -208,8 +209,9 @@ static const filch_type sleeper_type = { .name = "sleeper", .step = sleeper_step
 TEST(dense_timers_share_their_wake_ups)
 {
     filch_sched *sched = start(2, NULL, 0);
+    fli_store_rlx(&born, 0);
     for (uint32_t i = 0; i < SLEEPERS; i++) ok(filch_spawn(sched, &sleeper_type, NULL, NULL));
-    while (stats_of(sched).timers < SLEEPERS) fli_thread_yield();
+    while (fli_load_rlx(&born) < SLEEPERS) fli_thread_yield();
     uint64_t    began_ns = fli_clock_ns();
     filch_stats before = stats_of(sched);
     let_time_pass(FILCH_MILLISECONDS(50) + SPREAD); /* looking meanwhile would keep the workers from their sleep */
@@ -217,7 +219,7 @@ TEST(dense_timers_share_their_wake_ups)
     uint64_t took_ns = fli_clock_ns() - began_ns;
     /* One sleep for each gap, and as much again for the stand-in and for a worker that is called: far from SLEEPERS. */
     uint64_t sleeps = stats_of(sched).sleeps - before.sleeps;
-    assert_in_range(sleeps, 1, took_ns / GAP_NS * 3 / 2);
+    assert_in_range(sleeps, 0, took_ns / GAP_NS * 3 / 2);
     ok(filch_sched_stop(sched, LIMIT, NULL));
 }
 
