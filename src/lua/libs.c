@@ -5,6 +5,7 @@
 #include <lualib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "lua/code.h"
 #include "lua/host.h"
 #include "lua/proc.h"
@@ -66,26 +67,23 @@ static size_t find_place(const fli_lua_names *names, const char *library, const 
     return place;
 }
 
-static bool add(fli_lua_names *names, const fli_lua_member *member)
+/* How many there are is a matter of the tables in our sources: there is room for all of them. */
+static void add(fli_lua_names *names, const fli_lua_member *member)
 {
     const char *library = member->library != NULL ? find_library(names, member->library) : NULL;
-    if (names->count == FLI_LUA_MEMBERS_MAX) return false;
+    FLI_ASSERT(names->count < FLI_LUA_MEMBERS_MAX);
     if (library == NULL && member->library != NULL) {
-        if (names->library_count == FLI_LUA_LIBRARIES_MAX) return false;
+        FLI_ASSERT(names->library_count < FLI_LUA_LIBRARIES_MAX);
         library = names->libraries[names->library_count++] = member->library;
     }
     names->members[names->count] = *member;
     names->members[names->count].library = library;
     names->places[find_place(names, library, member->name)] = (uint16_t)++names->count;
-    return true;
 }
 
-static bool add_all(fli_lua_names *names, const fli_lua_member *members)
+static void add_all(fli_lua_names *names, const fli_lua_member *members)
 {
-    for (; members->name != NULL; members++) {
-        if (!add(names, members)) return false;
-    }
-    return true;
+    for (; members->name != NULL; members++) add(names, members);
 }
 
 /* Library names live as long as the program: they are ours, or literals of `stock`. */
@@ -112,9 +110,9 @@ static int harvest(lua_State *L)
         else if (lua_isinteger(L, -1)) member.is_integer = true, member.integer = lua_tointeger(L, -1);
         else if (lua_type(L, -1) == LUA_TNUMBER) member.is_number = true, member.number = lua_tonumber(L, -1);
         else if (strcmp(member.name, "charpattern") == 0) member.text = "[\0-\x7F\xC2-\xFD][\x80-\xBF]*";
-        else if (strcmp(member.name, "_VERSION") == 0) member.text = LUA_VERSION;
-        else return luaL_error(L, "stock Lua has no %s", stock[i]);
-        if (!add(names, &member)) return luaL_error(L, "too many names");
+        else member.text = LUA_VERSION;
+        FLI_ASSERT(member.text == NULL || lua_type(L, -1) == LUA_TSTRING); /* Lua 5.4 has all of them */
+        add(names, &member);
         lua_settop(L, 1);
     }
     static const char *const clocks[] = { "time", "date", "clock" };
@@ -123,31 +121,53 @@ static int harvest(lua_State *L)
     for (int i = 0; i < 3; i++) {
         lua_getfield(L, 2, clocks[i]);
         *into[i] = lua_tocfunction(L, -1);
-        if (*into[i] == NULL) return luaL_error(L, "stock Lua has no os.%s", clocks[i]);
+        FLI_ASSERT(*into[i] != NULL);
     }
     return 0;
 }
 
+/* Ours. */
+static const struct {
+    const fli_lua_member *members;
+    unsigned              right; /* that it takes; 0: none */
+} tables[] = {
+    { fli_lua_base_members, 0 },
+    { fli_lua_pairs_members, 0 },
+    { fli_lua_process_members, 0 },
+    { fli_lua_spawn_members, 0 },
+    { fli_lua_upgrade_members, 0 },
+    { fli_lua_relation_members, 0 },
+    { fli_lua_supervisor_members, 0 },
+    { prelude_members, 0 },
+    { fli_lua_time_members, 0 },
+    { fli_lua_log_members, 0 },
+    { fli_lua_sim_members, 0 },
+    { fli_lua_json_members, 0 },
+    { fli_lua_msgpack_members, 0 },
+    { fli_lua_blob_members, 0 },
+    { fli_lua_work_members, 0 },
+    { fli_lua_pattern_members, 0 },
+    { fli_lua_random_members, 0 },
+    { fli_lua_table_members, 0 },
+    { fli_lua_coroutine_members, 0 },
+    { fli_lua_stats_members, 0 },
+    { fli_lua_env_members, FILCH_LUA_MAY_ENV },
+    { fli_lua_net_members, FILCH_LUA_MAY_NET },
+    { fli_lua_fs_members, FILCH_LUA_MAY_FILES },
+    { fli_lua_exec_members, FILCH_LUA_MAY_EXEC },
+};
+
 bool fli_lua_names_init(fli_lua_names *names, unsigned rights)
 {
     *names = (fli_lua_names){ .count = 0 };
-    bool fine = add_all(names, fli_lua_base_members) && add_all(names, fli_lua_pairs_members) && add_all(names, fli_lua_process_members) && add_all(names, fli_lua_spawn_members) &&
-                add_all(names, fli_lua_upgrade_members) &&
-                add_all(names, fli_lua_relation_members) && add_all(names, fli_lua_supervisor_members) &&
-                add_all(names, prelude_members) &&
-                add_all(names, fli_lua_time_members) && add_all(names, fli_lua_log_members) && add_all(names, fli_lua_sim_members) &&
-                add_all(names, fli_lua_json_members) && add_all(names, fli_lua_msgpack_members) && add_all(names, fli_lua_blob_members) && add_all(names, fli_lua_work_members) && add_all(names, fli_lua_pattern_members) &&
-                add_all(names, fli_lua_random_members) && add_all(names, fli_lua_table_members) &&
-                add_all(names, fli_lua_coroutine_members) && add_all(names, fli_lua_stats_members);
-    if ((rights & FILCH_LUA_MAY_ENV) != 0) fine = fine && add_all(names, fli_lua_env_members);
-    if ((rights & FILCH_LUA_MAY_NET) != 0) fine = fine && add_all(names, fli_lua_net_members);
-    if ((rights & FILCH_LUA_MAY_FILES) != 0) fine = fine && add_all(names, fli_lua_fs_members);
-    if ((rights & FILCH_LUA_MAY_EXEC) != 0) fine = fine && add_all(names, fli_lua_exec_members);
-    lua_State *L = fine ? luaL_newstate() : NULL;
+    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
+        if ((tables[i].right & ~rights) == 0) add_all(names, tables[i].members);
+    }
+    lua_State *L = luaL_newstate();
     if (L == NULL) return false;
     lua_pushcfunction(L, harvest);
     lua_pushlightuserdata(L, names);
-    fine = lua_pcall(L, 1, 0, 0) == LUA_OK;
+    bool fine = lua_pcall(L, 1, 0, 0) == LUA_OK;
     lua_close(L);
     return fine;
 }
