@@ -8,13 +8,6 @@ static bool is_of(uint64_t load, uint32_t gen)
     return (load >> FLI_LOAD_GEN_SHIFT) == (gen & 0xfffu);
 }
 
-void fli_limit_open(fli_proc *p, uint32_t gen)
-{
-    /* Both are published by fli_state_open. */
-    fli_store_rlx(&p->load, (uint64_t)(gen & 0xfffu) << FLI_LOAD_GEN_SHIFT);
-    fli_store_rlx(&p->drops, (uint64_t)gen << 32);
-}
-
 bool fli_limit_fits(fli_proc *p, size_t bytes)
 {
     uint32_t units = fli_load_rlx(&p->mailbox_units);

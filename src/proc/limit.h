@@ -56,7 +56,12 @@ typedef enum fli_admit {
 } fli_admit;
 
 /* Makes the word of a new process. Thread: the spawner. */
-void fli_limit_open(fli_proc *p, uint32_t gen);
+static inline void fli_limit_open(fli_proc *p, uint32_t gen)
+{
+    /* Both are published by fli_state_open. */
+    fli_store_rlx(&p->load, (uint64_t)(gen & 0xfffu) << FLI_LOAD_GEN_SHIFT);
+    fli_store_rlx(&p->drops, (uint64_t)gen << 32);
+}
 
 /* Could a payload of so many bytes ever fit? */
 bool fli_limit_fits(fli_proc *p, size_t bytes);

@@ -39,7 +39,6 @@ static filch_err read_options(const filch_options *given, filch_options *opt)
     fill_u32(&opt->max_processes, 1u << 26);
     fill_u32(&opt->batch_max, 64);
     fill_u32(&opt->send_budget, 256);
-    fill_u32(&opt->fair_every, 8);
     fill_u32(&opt->global_batch, 16);
     fill_u32(&opt->spin_tight, 3);
     fill_u32(&opt->spin_yield, 12);
@@ -133,7 +132,7 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     w->local.plain = sched->rt.sim == NULL;
     w->unwatched = sched->rt.sim == NULL && sched->opt.long_step_ns == 0;
     fli_out_init(&w->out, &sched->rt);
-    w->fair_in = sched->opt.fair_every;
+    w->fair_in = w->fair_every = sched->opt.fair_every;
     w->clock_every = 1;
     w->step_ns = 1;
     w->sample_in = 1;
@@ -338,6 +337,8 @@ filch_err fli_sched_make(filch_sched **out, const filch_options *options, fli_si
         return FILCH_ENOMEM;
     }
     sched->opt = opt;
+    sched->fair_most = opt.fair_every != 0 ? opt.fair_every : FLI_FAIR_MOST;
+    fill_u32(&sched->opt.fair_every, FLI_FAIR_EVERY);
     sched->rt.sim = sim;
     sched->wake_fd = sched->poll_fd = -1;
     if (opt.workers != FILCH_NO_WORKERS) sched->worker_count = opt.workers != 0 ? (uint32_t)opt.workers : fli_cpu_count();

@@ -160,7 +160,7 @@ TEST(nobody_waits_longer_than_the_bound)
         for (uint32_t ready = 1; ready <= MANY; ready *= 4) {
             filch_sched *sched = begin(shapes[s][0], shapes[s][1]);
             for (uint32_t i = 0; i < ready; i++) (void)spawn(sched, i, true);
-            uint64_t bound = FLI_FAIR_BOUND(&sched->opt, ready), last[MANY] = { 0 }, turn = 0;
+            uint64_t bound = FLI_FAIR_BOUND(sched, ready), last[MANY] = { 0 }, turn = 0;
             while (turn < bound * 4) {
                 stepped = 0;
                 run(sched, 1000);

@@ -17,34 +17,36 @@
 #include "sched/sched.h"
 #include "sched/simulate.h"
 
-/* True: somebody watches it. */
-static bool close_mailbox(fli_runtime *rt, fli_local *here, fli_proc *p, uint64_t serial, bool limited, bool *overflowed)
+/* Empties the mailbox of a process that is DONE; `last` was its word. True: it overflowed. */
+static bool close_mailbox(fli_runtime *rt, fli_local *here, fli_proc *p, uint64_t serial, uint64_t last)
 {
-    uint64_t last = fli_state_finish(&p->state);
     uint32_t unread = fli_mail_is_empty(p, last) ? 0 : fli_mail_discard(rt, here, p, last);
     if (unread > 0) fli_count(&here->counters.undelivered, unread);
-    if (!limited) return (last & FLI_WATCHED) != 0;
+    if ((last & FLI_LIMITED) == 0) return false;
     uint64_t load = fli_limit_close(p, fli_serial_gen(serial));
-    *overflowed = (load & FLI_LOAD_OVERFLOWED) != 0;
     if ((load & FLI_LOAD_WAITING) != 0) rt->hooks.no_room(rt, serial);
-    return (last & FLI_WATCHED) != 0;
+    return (load & FLI_LOAD_OVERFLOWED) != 0;
 }
 
-void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
+/* Nothing of it is left but the slot. */
+static inline void give_back(fli_worker *w, fli_proc *p)
+{
+    fli_local *here = &w->local;
+    if (FLI_LIKELY(fli_state_free(&p->state))) fli_slab_give(&w->sched->rt.procs, &here->procs, p->slot);
+    /* PAIR finish.ended, release half: when stop has counted this one, nothing of it is left. One writer: no RMW. */
+    fli_store_rel(&here->counters.ended, fli_load_rlx(&here->counters.ended) + 1);
+}
+
+/* From 2 on. */
+static __attribute__((noinline)) void finish_any(fli_worker *w, fli_proc *p, uint64_t last, filch_err error,
+                                                 filch_data *result)
 {
     filch_sched      *sched = w->sched;
     fli_runtime      *rt = &sched->rt;
     fli_local        *here = &w->local;
     uint64_t          serial = here->serial;
     const filch_type *type = fli_proc_type(p);
-    bool              limited = (fli_state_peek(&p->state) & FLI_LIMITED) != 0, overflowed = false;
-
-    if (p->yield_count > 0 || (p->flags & FLI_PROC_MANY) != 0) fli_yield_abandon(rt, here, p);
-    for (uint32_t i = 0; p->ext != NULL && i < p->ext->timer_count; i++) {
-        fli_timers_abandon(&sched->timers, p->ext->timers[i]);
-    }
-    fli_io_release(&sched->io, p);
-    bool watched = close_mailbox(rt, here, p, serial, limited, &overflowed);
+    bool              overflowed = close_mailbox(rt, here, p, serial, last);
     if (overflowed && error == FILCH_EKILLED) error = FILCH_EOVERFLOW;
     if (FLI_UNLIKELY(rt->sim != NULL)) fli_simulate_ended(sched, serial, error, result);
 
@@ -54,13 +56,33 @@ void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
     if (p->ext != NULL && p->ext->on_exit != NULL) {
         p->ext->on_exit(p->ext->on_exit_user, (filch_pid){ rt->node, serial }, error, result);
     }
-    if (FLI_UNLIKELY(watched)) rt->model_ops->ended(rt, serial, error, result);
+    if ((last & FLI_WATCHED) != 0) rt->model_ops->ended(rt, serial, error, result);
     if (!fli_data_is_plain(result)) fli_data_free(result);
     fli_ext_free(rt, p);
     if (p->values != NULL) filch_values_drop(p->values);
     p->values = NULL;
     if (error != FILCH_OK) fli_count(&here->counters.failed, 1);
-    if (fli_state_free(&p->state)) fli_slab_give(&rt->procs, &here->procs, p->slot);
-    /* PAIR finish.ended, release half: when stop has counted this one, nothing of it is left. One writer: no RMW. */
-    fli_store_rel(&here->counters.ended, fli_load_rlx(&here->counters.ended) + 1);
+    give_back(w, p);
+}
+
+void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
+{
+    fli_runtime *rt = &w->sched->rt;
+    fli_local   *here = &w->local;
+    if (FLI_UNLIKELY(p->yield_count > 0 || (p->flags & FLI_PROC_MANY) != 0)) fli_yield_abandon(rt, here, p);
+    if (FLI_UNLIKELY(p->ext != NULL)) {
+        for (uint32_t i = 0; i < p->ext->timer_count; i++) fli_timers_abandon(&w->sched->timers, p->ext->timers[i]);
+        fli_io_release(&w->sched->io, p);
+    }
+    uint64_t          last = fli_state_finish(&p->state);
+    const filch_type *type = fli_proc_type(p);
+    /* Most have nothing that anybody would hear of. (With `plain` there is no simulation.) */
+    bool quiet = (last & (FLI_WATCHED | FLI_LIMITED)) == 0 && fli_mail_is_empty(p, last) && type->close == NULL &&
+                 p->ext == NULL && p->values == NULL && error == FILCH_OK && fli_data_is_plain(result) && here->plain;
+    if (FLI_UNLIKELY(!quiet)) {
+        finish_any(w, p, last, error, result);
+        return;
+    }
+    if (p->self != p->small) fli_instance_free(w->sched, type, p->small, p->self);
+    give_back(w, p);
 }

@@ -28,7 +28,11 @@ typedef struct fli_worker fli_worker;
 #define FLI_GLOBAL_BATCH_MAX 256
 #define FLI_BATCH_MAX 1024
 /* Turns of its worker within which a ready process is stepped, R processes being ready. Argued in find.c. */
-#define FLI_FAIR_BOUND(opt, R) (2 * (uint64_t)(opt)->fair_every * ((uint64_t)(R) + 1 + (opt)->global_batch))
+#define FLI_FAIR_BOUND(sched, R) (2 * (uint64_t)(sched)->fair_most * ((uint64_t)(R) + 1 + (sched)->opt.global_batch))
+/* While steps are short the oldest goes first less often, but about this often. */
+#define FLI_FAIR_NS UINT64_C(2000)
+#define FLI_FAIR_EVERY 8
+#define FLI_FAIR_MOST 64
 
 /* What others may see of a worker while it works. */
 typedef struct fli_shopwindow {
@@ -57,6 +61,7 @@ struct fli_worker {
     uint32_t           known_id; /* the command last asked for */
     const fli_handler *known;    /* and its handler; NULL */
     uint32_t      mark;        /* of the deque, when this step began */
+    uint32_t      fair_every;  /* adapts too, unless the host has said how often */
     uint32_t      fair_in;     /* turns until an oldest process goes first */
     bool          own_first;   /* and whose: the own deque's, or the global queue's */
     uint32_t      clock_in;    /* steps until the clock is read again */
@@ -97,6 +102,7 @@ struct filch_sched {
     fli_runtime     rt;  /* first: a filch_sched is an fli_runtime */
     filch_options   opt; /* plain: as given, with the defaults filled in */
     filch_registry *registry;
+    uint32_t        fair_most;    /* turns until the oldest goes first: opt.fair_every, or up to so many */
     uint32_t        worker_count; /* threads */
     uint32_t        victim_count; /* worker_count + 1: with the guest */
     fli_worker    **workers;

@@ -17,32 +17,41 @@ static size_t heap_size(const filch_type *type)
     return type->size > 0 ? type->size : 1;
 }
 
-filch_err fli_instance_make(filch_sched *sched, const filch_type *type, const filch_ctx *ctx, const char *method,
-                            const filch_data *args, void *small, void **out)
+static inline filch_err make(filch_sched *sched, const filch_type *type, const filch_ctx *ctx, const char *method,
+                             const filch_data *args, void *small, void **out)
 {
+    bool value = fli_data_is_value(args);
     if (type->init == NULL) {
         if (method != NULL) return FILCH_EMETHOD;
         if (args->kind != FILCH_KIND_NONE) return FILCH_EINVAL;
     }
-    if (!fli_data_is_value(args) && !fli_data_is_sound(args)) return FILCH_EINVAL;
+    if (!value && !fli_data_is_sound(args)) return FILCH_EINVAL;
     void *self = small;
-    if (small != NULL && type->size <= FLI_STATE_INLINE) {
+    if (FLI_LIKELY(small != NULL && type->size <= FLI_STATE_INLINE)) {
         memset(small, 0, FLI_STATE_INLINE);
     } else {
         self = fli_zalloc(&sched->rt.mem, heap_size(type));
         if (self == NULL) return FILCH_ENOMEM;
     }
-    if (type->init != NULL) {
+    filch_err err = FILCH_OK;
+    if (type->init == NULL) {
+        /* zeroed memory will do */
+    } else if (FLI_LIKELY(value)) {
+        err = type->init(self, ctx, method, args);
+    } else {
         /* Lent, whatever it is: an init that keeps moved bytes gets a copy, and the caller's stay his. */
         filch_data lent = fli_data_lend(args);
-        filch_err  err = type->init(self, ctx, method, &lent);
-        if (err != FILCH_OK) {
-            fli_instance_free(sched, type, small, self);
-            return err;
-        }
+        err = type->init(self, ctx, method, &lent);
     }
-    *out = self;
-    return FILCH_OK;
+    if (FLI_UNLIKELY(err != FILCH_OK)) fli_instance_free(sched, type, small, self);
+    else *out = self;
+    return err;
+}
+
+filch_err fli_instance_make(filch_sched *sched, const filch_type *type, const filch_ctx *ctx, const char *method,
+                            const filch_data *args, void *small, void **out)
+{
+    return make(sched, type, ctx, method, args, small, out);
 }
 
 void fli_instance_free(filch_sched *sched, const filch_type *type, void *small, void *self)
@@ -74,7 +83,7 @@ filch_err fli_spawn_options_read(const filch_spawn_options *given, filch_spawn_o
 }
 
 /* The fields of a process that nobody knows yet. */
-static void set_up(fli_proc *p, const fli_local *here, const filch_type *type, void *self, const filch_spawn_options *opt,
+static inline void set_up(fli_proc *p, const fli_local *here, const filch_type *type, void *self, const filch_spawn_options *opt,
                    uint32_t gen)
 {
     p->seen = p->answers = p->messages = 0;
@@ -224,18 +233,65 @@ no_slot:
     return err;
 }
 
+/* Nothing but an entry point and its arguments: every other option is zero. */
+static inline bool is_simple(const filch_spawn_options *opt)
+{
+    uintptr_t any = (uintptr_t)opt->values | (uintptr_t)opt->on_exit | (uintptr_t)opt->name | (uintptr_t)opt->messages |
+                    opt->message_count | opt->mailbox_bytes | opt->mailbox_max | opt->overflow | opt->blackbox |
+                    opt->spare | opt->relations | opt->spare_too;
+    return any == 0;
+}
+
+/* By a step that has no values to pass on, and there is a slot at hand. */
+static inline bool is_at_hand(filch_sched *sched, fli_local *here)
+{
+    if (here == NULL || here->rt != &sched->rt || !here->plain || here->procs.count == 0) return false;
+    if (here->current == NULL || here->current->values != NULL || sched->opt.on_blackbox != NULL) return false;
+    if (fli_load_rlx(&sched->rt.procs.fresh) > sched->opt.max_processes) return false;
+    return fli_load_acq(&sched->rt.phase) == FLI_OPEN; /* PAIR runtime.phase, acquire half */
+}
+
+/* fli_spawn for most: what it does if there is nothing special about it. */
+static inline filch_err spawn_simply(filch_sched *sched, fli_local *here, const filch_type *type,
+                                     const filch_spawn_options *opt, filch_pid *pid)
+{
+    fli_runtime *rt = &sched->rt;
+    uint32_t     slot = here->procs.handles[--here->procs.count];
+    fli_proc    *p = fli_slab_at_size(&rt->procs, slot, sizeof *p);
+    uint32_t     gen = fli_word_gen(fli_state_peek(&p->state));
+    filch_ctx    ctx = { .self = { rt->node, fli_serial(gen, slot) }, .sched = sched, .values = NULL };
+    void        *self = NULL;
+    p->ext = NULL;
+    p->values = NULL;
+    filch_err err = make(sched, type, &ctx, opt->method, &opt->args, p->small, &self);
+    if (FLI_UNLIKELY(err != FILCH_OK)) {
+        /* Its init knew the pid and may have told others: nobody else gets it. */
+        if (fli_state_free(&p->state)) fli_slab_give(&rt->procs, &here->procs, slot);
+        return err;
+    }
+    set_up(p, here, type, self, opt, gen);
+    fli_count(&here->counters.spawned, 1);
+    fli_state_open(&p->state, gen, false);
+    if (pid != NULL) *pid = ctx.self;
+    return fli_ready_here(here, p);
+}
+
 filch_err filch_spawn(filch_sched *sched, const filch_type *type, const filch_spawn_options *options, filch_pid *pid)
 {
     static const filch_spawn_options defaults = FILCH_SPAWN_OPTIONS_INIT;
     filch_spawn_options              copy;
     const filch_spawn_options       *opt = options != NULL ? options : &defaults;
     if (sched == NULL || type == NULL || type->step == NULL) return FILCH_EINVAL;
+    fli_local *here = fli_here_get();
+    if (FLI_LIKELY(opt->size == sizeof *opt && is_simple(opt) && is_at_hand(sched, here))) {
+        return spawn_simply(sched, here, type, opt, pid);
+    }
     /* Those of this version are read where they are. */
     filch_err err = opt->size == sizeof *opt ? check_options(opt) : fli_spawn_options_read(opt, &copy);
     if (err != FILCH_OK) return err;
     if (opt->size != sizeof *opt) opt = &copy;
     fli_runtime *rt = &sched->rt;
-    fli_local   *here = fli_here(rt);
+    here = fli_here(rt);
     if (FLI_UNLIKELY(here != NULL && here->tape != NULL)) return here->tape->spawn(here, type, opt, pid);
     if (FLI_UNLIKELY(rt->sim != NULL) && !rt->sim->point(rt, here, "filch_spawn")) return FILCH_ESTATE;
     uint32_t relations = opt->relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK);

@@ -15,12 +15,21 @@ void fli_worker_clock(fli_worker *w)
     if (FLI_UNLIKELY(fli_io_watches(&w->sched->io))) fli_io_poll(&w->sched->io);
 }
 
+/* How often the oldest goes first: find.c. */
+static void adapt_fairness(fli_worker *w)
+{
+    uint64_t fair = FLI_FAIR_NS / w->step_ns;
+    uint32_t least = w->sched->opt.fair_every, most = w->sched->fair_most;
+    w->fair_every = fair <= least ? least : fair >= most ? most : (uint32_t)fair;
+}
+
 static void clock_due(fli_worker *w)
 {
     uint64_t before = w->clock_ns;
     fli_worker_clock(w);
     uint64_t passed = w->clock_ns - before;
     w->step_ns = passed / w->clock_every + 1;
+    adapt_fairness(w);
     if (passed < CLOCK_NEAR_NS && w->clock_every < CLOCK_EVERY_MAX) w->clock_every *= 2;
     else if (passed > 64 * CLOCK_FAR_NS) w->clock_every = 1; /* steps have become long: timers are late already */
     else if (passed > CLOCK_FAR_NS && w->clock_every > 1) w->clock_every /= 2;

@@ -151,11 +151,10 @@ static void play(uint32_t workers, uint32_t rounds, uint32_t fair_every)
     the->rounds = rounds;
     ok(filch_sched_create(&the->sched, &opt));
 
-    const filch_options *full = &the->sched->opt;
     /* Who never joins another queue waits only for those in its own. Who continues joins the deque of its worker,
      * where everybody may be by then. */
     uint64_t ready = rounds == 1 ? OTHERS + 1 : (uint64_t)(workers + 1) * OTHERS + workers;
-    uint64_t bound = FLI_FAIR_BOUND(full, ready);
+    uint64_t bound = FLI_FAIR_BOUND(the->sched, ready);
     for (uint32_t i = 0; i < workers; i++) ok(filch_spawn(the->sched, &hog_type, NULL, NULL));
     wait_for(&the->hogs, workers);
     same(fli_load_rlx(&the->hogs), workers);
