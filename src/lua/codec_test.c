@@ -87,7 +87,7 @@ TEST(bytes_that_are_not_of_this_form_are_refused)
         const char *bytes;
         size_t      size;
     } bad[] = {
-        { "\x15", 1 },                                             /* no such tag */
+        { "\x3E", 1 },                                             /* no such tag */
         { "\x0F\0\0\0\0", 5 },                                     /* a block, and none is attached */
         { "\x14\0\0\0\0", 5 },                                     /* the same as a string */
         { "\x0F\0", 2 },                                           /* cut off */
@@ -146,7 +146,7 @@ TEST(messages_with_our_mark_that_are_none_of_ours_are_strings)
     unpacks("\x41\x41", 2, "string"); /* something follows */
     unpacks("\x10\x05\0\0\0\0\0\0\0\x41", 10, "number");
     unpacks("\x10\x05\0\0\0\0\0\0\0\x0F", 10, "string");
-    unpacks("\x15\x05\0\0\0\0\0\0\0\x41", 10, "string"); /* no such tag */
+    unpacks("\x3F\x05\0\0\0\0\0\0\0\x41", 10, "string"); /* no such tag */
     unpacks("\x13\x05", 2, "userdata");                  /* a blob is all that follows */
     unpacks("\x07\x05\0\0\0\0\0\0\0", 9, "number");
     char block[32] = { 0 };
