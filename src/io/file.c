@@ -1,40 +1,33 @@
 /* file.c - files. The system cannot say when a file is ready, and reading one may block: every operation is a job for
  * the work pool, one at a time per file. While the job runs the stream's reading way is BUSY and the job holds it; so a
  * file is closed only after its job, whatever becomes of the process. */
+#include <errno.h>
+
 #include "io/stream.h"
 #include "port/desc.h"
 #include "proc/data.h"
 
-/* The request once more: its payload is held by the operation. */
-static filch_io_request request_of(const fli_op *op)
-{
-    filch_command    command = { .id = op->command, .data = op->as.data };
-    filch_io_request request = { .size = sizeof request };
-    filch_err        err = filch_io_read(&command, &request);
-    FLI_ASSERT(err == FILCH_OK); /* it has been read before */
-    return request;
-}
-
 static fli_outcome open_file(fli_stream *s, const fli_op *op)
 {
-    filch_io_request request = request_of(op);
+    filch_io_request request = fli_op_request(op);
     int              fd = fli_desc_open(request.text, request.how);
     if (fd < 0) return fli_outcome_failed(fd);
     s->fd = fd;
     return (fli_outcome){ .data = filch_int((int64_t)fli_stream_id(s)), .ready = true };
 }
 
-/* What was read ahead has to be forgotten where the position matters. */
+/* What was read ahead has to be forgotten where the position matters. A terminal or a fifo has none (ESPIPE): what was
+ * read from it is read, and stays. */
 static int64_t unread(fli_stream *s)
 {
     int64_t n = s->rest.size > 0 ? fli_desc_seek(s->fd, -(int64_t)s->rest.size, 1) : 0;
-    fli_rest_drop(s);
+    if (n >= 0) fli_rest_drop(s);
     return n;
 }
 
 static fli_outcome seek_file(fli_stream *s, const fli_op *op)
 {
-    filch_io_request request = request_of(op);
+    filch_io_request request = fli_op_request(op);
     int64_t          n = unread(s);
     if (n >= 0) n = fli_desc_seek(s->fd, request.number, (int)request.how);
     if (n < 0) return fli_outcome_failed(n);
@@ -44,7 +37,7 @@ static fli_outcome seek_file(fli_stream *s, const fli_op *op)
 static fli_outcome write_file(fli_io *io, fli_stream *s, fli_op *op)
 {
     int64_t n = unread(s);
-    return n < 0 ? fli_outcome_failed(n) : fli_write_try(io, s, op);
+    return n < 0 && n != -ESPIPE ? fli_outcome_failed(n) : fli_write_try(io, s, op);
 }
 
 static fli_stream *stream_of(fli_job *job)
@@ -88,8 +81,8 @@ filch_err fli_file_handle(fli_io *io, const filch_command *command, const filch_
                           filch_receiver receiver)
 {
     filch_io_request copy = *request;
-    filch_err        err = FILCH_OK;
     fli_stream      *s = NULL;
+    filch_err        err;
     bool             unused;
     if (command->id == FILCH_CMD_OPEN) {
         err = fli_stream_make(io, command->from.serial, NULL, -1, FLI_STREAM_FILE, &s);
@@ -101,8 +94,9 @@ filch_err fli_file_handle(fli_io *io, const filch_command *command, const filch_
         if (s->kind != FLI_STREAM_FILE) return FILCH_EINVAL;
     }
     copy.timeout_ns = FILCH_FOREVER;
-    fli_op *op = fli_op_begin(io, command, &copy, receiver, FLI_READING, &s, &unused, &err);
-    if (op == NULL) return err;
+    err = fli_op_begin(s, command, &copy, receiver, FLI_READING, &unused);
+    if (err != FILCH_OK) return err;
+    fli_op *op = &s->ops[FLI_READING];
     if (command->id == FILCH_CMD_READ) {
         fli_op_ask(op, request);
     } else {

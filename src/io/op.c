@@ -71,11 +71,16 @@ void fli_op_tell(filch_receiver receiver, filch_err err, filch_data data)
     }
 }
 
+void fli_op_tell_why(filch_receiver receiver, int why)
+{
+    if (why == 0) fli_op_tell(receiver, FILCH_OK, filch_none());
+    else fli_op_tell(receiver, fli_io_error(-why), filch_int(-why));
+}
+
 /* An opening that did not come about, or not in time: the process never had the stream. */
 static void forget(fli_io *io, fli_stream *s)
 {
-    uint64_t serial = fli_load_rlx(&s->owner);
-    if (serial != 0) (void)fli_stream_close(io, s, serial);
+    (void)fli_stream_close(io, s, fli_load_rlx(&s->owner)); /* false: its owner has ended, and closed it */
 }
 
 static bool opens(const fli_op *op)
@@ -89,6 +94,15 @@ void fli_op_ask(fli_op *op, const filch_io_request *request)
     op->most = request->most;
     op->delimiter_size = (uint8_t)request->delimiter_size;
     memcpy(op->as.delimiter, request->delimiter, sizeof op->as.delimiter);
+}
+
+filch_io_request fli_op_request(const fli_op *op)
+{
+    filch_command    command = { .id = op->command, .data = op->as.data };
+    filch_io_request request = { .size = sizeof request };
+    filch_err        err = filch_io_read(&command, &request);
+    FLI_ASSERT(err == FILCH_OK); /* it has been read before */
+    return request;
 }
 
 void fli_op_settle(fli_io *io, fli_stream *s, fli_way way, fli_outcome outcome)
@@ -175,16 +189,14 @@ void fli_op_run(fli_io *io, fli_stream *s, fli_way way, bool try_first)
     }
 }
 
-fli_op *fli_op_begin(fli_io *io, const filch_command *command, const filch_io_request *request, filch_receiver receiver,
-                     fli_way way, fli_stream **out, bool *try_first, filch_err *err)
+filch_err fli_op_begin(fli_stream *s, const filch_command *command, const filch_io_request *request,
+                       filch_receiver receiver, fli_way way, bool *try_first)
 {
-    fli_stream *s = fli_stream_find(io, request->stream.id, command->from.serial);
-    fli_begin   begin = FLI_BEGIN_GONE;
-    if (s != NULL) begin = fli_turn_begin(&s->turn, (uint32_t)(request->stream.id >> 32), way);
-    if (begin == FLI_BEGIN_GONE || begin == FLI_BEGIN_BUSY) {
-        *err = begin == FLI_BEGIN_GONE ? FILCH_ESTREAM : FILCH_EBUSY;
-        return NULL;
-    }
+    fli_begin begin = fli_turn_begin(&s->turn, (uint32_t)(request->stream.id >> 32), way);
+    if (begin == FLI_BEGIN_BUSY) return FILCH_EBUSY;
+    /* Only its owner closes it, and that is whom we work for; but he may have guessed the id of one that he is still
+     * connecting, and that may fail right now. */
+    if (begin == FLI_BEGIN_GONE) return FILCH_ESTREAM;
     fli_op *op = &s->ops[way];
     *op = (fli_op){ .receiver = receiver, .command = command->id, .due_ns = FLI_NEVER };
     op->at_once = request->timeout_ns == 0;
@@ -192,9 +204,10 @@ fli_op *fli_op_begin(fli_io *io, const filch_command *command, const filch_io_re
         op->due_ns = fli_clock_after(fli_clock_ns(), request->timeout_ns);
     }
     if (begin == FLI_BEGIN_TRY) heard(s, way);
-    *out = s;
-    *try_first = begin == FLI_BEGIN_TRY || op->at_once || (way == FLI_READING && s->rest.size > 0);
-    return op;
+    /* Writing is ready unless the system has said otherwise; only then is a report worth waiting for. The rest belongs
+     * to whoever reads. */
+    *try_first = way == FLI_WRITING || begin == FLI_BEGIN_TRY || op->at_once || s->rest.size > 0;
+    return FILCH_OK;
 }
 
 void fli_io_alarm(fli_io *io, uint64_t cookie)
@@ -217,9 +230,9 @@ void fli_io_alarm(fli_io *io, uint64_t cookie)
 
 static void report(fli_io *io, const fli_poll_report *what)
 {
-    fli_stream *s = fli_slab_find(&io->streams, (uint32_t)what->number);
-    if (s == NULL) return;
-    unsigned ours = fli_turn_report(&s->turn, (uint32_t)(what->number >> 32), what->in, what->out, what->ended);
+    /* The slot is there, whoever has it now: the number tells. */
+    fli_stream *s = fli_slab_at(&io->streams, (uint32_t)what->number);
+    unsigned    ours = fli_turn_report(&s->turn, (uint32_t)(what->number >> 32), what->in, what->out, what->ended);
     if ((ours & 1u << FLI_READING) != 0) {
         heard(s, FLI_READING);
         fli_op_run(io, s, FLI_READING, true);
@@ -270,15 +283,13 @@ static filch_err handle_stream(fli_io *io, const filch_command *command, const f
     switch (command->id) {
     case FILCH_CMD_IO_CANCEL: return handle_cancel(io, s, (uint32_t)(request->stream.id >> 32), receiver);
     case FILCH_CMD_CLOSE:
-        if (!fli_stream_close(io, s, command->from.serial)) return FILCH_ESTREAM;
+        (void)fli_stream_close(io, s, command->from.serial); /* false: one that failed to open, whose id he guessed */
         fli_op_tell(receiver, FILCH_OK, filch_none());
         return FILCH_OK;
-    default: { /* FILCH_CMD_SHUTDOWN */
+    default: /* FILCH_CMD_SHUTDOWN */
         if (s->kind != FLI_STREAM_SOCKET) return FILCH_EINVAL;
-        int why = fli_net_shutdown(s->fd);
-        fli_op_tell(receiver, why == 0 ? FILCH_OK : fli_io_error(-why), why == 0 ? filch_none() : filch_int(-why));
+        fli_op_tell_why(receiver, fli_net_shutdown(s->fd));
         return FILCH_OK;
-    }
     }
 }
 

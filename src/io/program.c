@@ -30,11 +30,9 @@ static char **split(fli_io *io, const filch_io_request *request, size_t *size)
 
 static int start(fli_io *io, const fli_op *op, fli_program *program)
 {
-    filch_command    command = { .id = FILCH_CMD_RUN, .data = op->as.data };
-    filch_io_request request = { .size = sizeof request };
+    filch_io_request request = fli_op_request(op);
     size_t           size;
-    if (filch_io_read(&command, &request) != FILCH_OK) return -EINVAL;
-    char **argv = split(io, &request, &size);
+    char           **argv = split(io, &request, &size);
     if (argv == NULL) return -ENOMEM;
     int why = fli_program_start(argv, request.how, program);
     fli_free(&io->rt->mem, argv, size);
@@ -61,7 +59,8 @@ static fli_outcome begin(fli_io *io, fli_stream *s, filch_program *told)
 {
     uint64_t    serial = fli_load_rlx(&s->owner);
     fli_program program;
-    int         why = start(io, &s->ops[FLI_READING], &program);
+    if (serial == 0) return fli_outcome_err(FILCH_ECANCELLED); /* whoever wanted it has ended */
+    int why = start(io, &s->ops[FLI_READING], &program);
     if (why != 0) return fli_outcome_failed(why);
     s->pid = program.pid;
     s->fd = program.fd;
@@ -100,8 +99,9 @@ static filch_err handle_run(fli_io *io, const filch_command *command, filch_io_r
     if (err != FILCH_OK) return err;
     request.stream.id = fli_stream_id(s);
     request.timeout_ns = FILCH_FOREVER;
-    fli_op *op = fli_op_begin(io, command, &request, receiver, FLI_READING, &s, &unused, &err);
-    FLI_ASSERT(op != NULL); /* nobody else knows it */
+    err = fli_op_begin(s, command, &request, receiver, FLI_READING, &unused);
+    FLI_ASSERT(err == FILCH_OK); /* nobody else knows it */
+    fli_op *op = &s->ops[FLI_READING];
     op->as.data = command->data;
     fli_op_hold(io, op);
     fli_op_submit(io, s, run, cancel);
@@ -151,8 +151,7 @@ static filch_err handle_kill(fli_io *io, const filch_command *command, const fil
     fli_stream *s = fli_stream_find(io, request->stream.id, command->from.serial);
     if (s == NULL) return FILCH_ESTREAM;
     if (s->kind != FLI_STREAM_PROGRAM || s->pid == 0) return FILCH_EINVAL;
-    int why = fli_program_kill(s->pid, (int)request->number);
-    fli_op_tell(receiver, why == 0 ? FILCH_OK : fli_io_error(-why), why == 0 ? filch_none() : filch_int(-why));
+    fli_op_tell_why(receiver, fli_program_kill(s->pid, (int)request->number));
     return FILCH_OK;
 }
 
@@ -175,7 +174,7 @@ static filch_err handle_signals(fli_io *io, const filch_command *command, const 
     memcpy(numbers, request->bytes, request->byte_count);
     int fd = fli_desc_signals(numbers, request->byte_count / sizeof numbers[0]);
     if (fd < 0) {
-        fli_op_tell(receiver, fli_io_error(-fd), filch_int(-fd));
+        fli_op_tell_why(receiver, fd);
         return FILCH_OK;
     }
     filch_err err = fli_stream_make(io, command->from.serial, NULL, fd, FLI_STREAM_SIGNALS, &s);

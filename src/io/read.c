@@ -43,7 +43,7 @@ void fli_io_filled(fli_io *io, size_t size)
     /* Parts begin at words. */
     fli_io_local *local = &io->locals[fli_here(io->rt)->index];
     local->used += (size + 7) & ~(size_t)7;
-    if (local->used > BLOCK_BYTES) local->used = BLOCK_BYTES;
+    FLI_ASSERT(local->used <= BLOCK_BYTES); /* which is a number of words */
 }
 
 void fli_rest_drop(fli_stream *s)

@@ -26,7 +26,7 @@ static fli_stream *make(fli_io *io, const filch_command *command, int fd, fli_st
     fli_stream *s = NULL;
     *err = FILCH_OK;
     if (fd < 0) {
-        fli_op_tell(receiver, fli_io_error(-fd), filch_int(-fd));
+        fli_op_tell_why(receiver, fd);
         return NULL;
     }
     *err = fli_stream_make(io, command->from.serial, NULL, fd, kind, &s);
@@ -64,9 +64,9 @@ static filch_err handle_connect(fli_io *io, const filch_command *command, filch_
         return FILCH_OK;
     }
     request->stream.id = fli_stream_id(s);
-    fli_op *op = fli_op_begin(io, command, request, receiver, FLI_WRITING, &s, &try_first, &err);
-    FLI_ASSERT(op != NULL); /* nobody else knows it */
-    fli_op_run(io, s, FLI_WRITING, true);
+    err = fli_op_begin(s, command, request, receiver, FLI_WRITING, &try_first);
+    FLI_ASSERT(err == FILCH_OK); /* nobody else knows it */
+    fli_op_run(io, s, FLI_WRITING, try_first);
     return FILCH_OK;
 }
 
@@ -79,29 +79,28 @@ fli_outcome fli_connect_try(fli_io *io, fli_stream *s, fli_op *op)
     return fli_outcome_failed(why);
 }
 
-fli_outcome fli_accept_try(fli_io *io, fli_stream *s, fli_op *op)
+static void rest(fli_stream *s)
 {
-    (void)op;
-    uint64_t serial = fli_load_rlx(&s->owner);
-    if (s->resume_ns != 0 && fli_clock_ns() < s->resume_ns) return fli_outcome_again();
-    int         fd = fli_net_accept(s->fd, s->flags);
-    fli_stream *fresh = NULL;
-    filch_err   err = FILCH_OK;
-    if (fd == -EAGAIN) {
-        s->resume_ns = s->backoff_ns = 0;
-        return fli_outcome_again();
-    }
-    if (fd >= 0) err = serial != 0 ? fli_stream_make(io, serial, s, fd, FLI_STREAM_SOCKET, &fresh) : FILCH_ECANCELLED;
-    if (fd >= 0 && serial == 0) fli_desc_close(fd);
-    if (fd >= 0 && err == FILCH_OK) {
-        s->resume_ns = s->backoff_ns = 0;
-        return (fli_outcome){ .data = filch_int((int64_t)fli_stream_id(fresh)), .ready = true };
-    }
-    fli_outcome outcome = fd < 0 ? fli_outcome_failed(fd) : fli_outcome_err(err);
     s->backoff_ns = s->backoff_ns == 0 ? BACKOFF_FIRST_NS : s->backoff_ns * 2;
     if (s->backoff_ns > BACKOFF_LAST_NS) s->backoff_ns = BACKOFF_LAST_NS;
     s->resume_ns = fli_clock_after(fli_clock_ns(), s->backoff_ns);
-    return outcome;
+}
+
+fli_outcome fli_accept_try(fli_io *io, fli_stream *s, fli_op *op)
+{
+    (void)op;
+    if (s->resume_ns != 0 && fli_clock_ns() < s->resume_ns) return fli_outcome_again();
+    int         fd = fli_net_accept(s->fd, s->flags);
+    uint64_t    serial = fli_load_rlx(&s->owner);
+    fli_stream *fresh = NULL;
+    filch_err   err = fd >= 0 ? fli_stream_make(io, serial, s, fd, FLI_STREAM_SOCKET, &fresh) : FILCH_OK;
+    if (fresh == NULL && fd != -EAGAIN) {
+        rest(s);
+        return fd < 0 ? fli_outcome_failed(fd) : fli_outcome_err(err);
+    }
+    s->resume_ns = s->backoff_ns = 0;
+    if (fresh == NULL) return fli_outcome_again();
+    return (fli_outcome){ .data = filch_int((int64_t)fli_stream_id(fresh)), .ready = true };
 }
 
 /* ---- datagrams ---- */
@@ -114,8 +113,6 @@ fli_outcome fli_receive_from_try(fli_io *io, fli_stream *s, fli_op *op)
     if (at == NULL) return fli_outcome_err(FILCH_ENOMEM);
     if (room > op->most) room = (size_t)op->most;
     int64_t n = fli_net_receive_from(s->fd, at, room, &s->sender);
-    if (n == -ECONNREFUSED)
-        return (fli_outcome){ .err = FILCH_EREFUSED, .data = filch_int(ECONNREFUSED), .ready = true };
     if (n < 0) return fli_outcome_failed(n);
     fli_outcome outcome = { .data = fli_block_cut(block, at, (size_t)n), .ready = true };
     if (n <= (int64_t)sizeof outcome.data.as.bytes) outcome.data = filch_bytes(at, (size_t)n);
@@ -191,22 +188,21 @@ static filch_err handle_wait(fli_io *io, const filch_command *command, const fil
     bool        writes = command->id == FILCH_CMD_WRITE || command->id == FILCH_CMD_SEND_TO, try_first;
     fli_way     way = writes ? FLI_WRITING : FLI_READING;
     fli_stream *s = fli_stream_find(io, request->stream.id, command->from.serial);
-    filch_err   err = FILCH_ESTREAM;
     if (s == NULL) return FILCH_ESTREAM;
     bool file = s->kind == FLI_STREAM_FILE;
     if (file && (command->id == FILCH_CMD_READ || command->id == FILCH_CMD_WRITE)) {
         return fli_file_handle(io, command, request, receiver);
     }
     if (!fits(s, command->id)) return FILCH_EINVAL;
-    fli_op *op = fli_op_begin(io, command, request, receiver, way, &s, &try_first, &err);
-    if (op == NULL) return err;
+    filch_err err = fli_op_begin(s, command, request, receiver, way, &try_first);
+    if (err != FILCH_OK) return err;
+    fli_op *op = &s->ops[way];
     if (writes) {
         op->as.data = command->data;
     } else {
         fli_op_ask(op, request);
     }
-    /* Writing is ready unless the system has said otherwise; only then is a report worth waiting for. */
-    fli_op_run(io, s, way, try_first || writes);
+    fli_op_run(io, s, way, try_first);
     return FILCH_OK;
 }
 

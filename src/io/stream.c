@@ -48,12 +48,12 @@ static void unlink_locked(fli_io *io, fli_stream *s, uint64_t serial)
     fli_store_rlx(&s->owner, 0);
 }
 
-/* Puts `s` on the list of `serial`, if that still owns `beside`. */
+/* Puts `s` on the list of `serial`, if that still owns `beside`. 0 is nobody, and owns nothing. */
 static bool own(fli_io *io, fli_stream *s, uint64_t serial, fli_stream *beside)
 {
     fli_mutex *stripe = stripe_of(io, serial);
     fli_mutex_lock(stripe);
-    bool ours = beside == NULL || fli_load_rlx(&beside->owner) == serial;
+    bool ours = serial != 0 && (beside == NULL || fli_load_rlx(&beside->owner) == serial);
     if (ours) link_locked(io, s, serial);
     fli_mutex_unlock(stripe);
     return ours;
@@ -63,7 +63,7 @@ static bool disown(fli_io *io, fli_stream *s, uint64_t serial)
 {
     fli_mutex *stripe = stripe_of(io, serial);
     fli_mutex_lock(stripe);
-    bool ours = fli_load_rlx(&s->owner) == serial;
+    bool ours = serial != 0 && fli_load_rlx(&s->owner) == serial;
     if (ours) unlink_locked(io, s, serial);
     fli_mutex_unlock(stripe);
     return ours;
@@ -145,8 +145,9 @@ no_slot:
 
 void fli_stream_shut(fli_io *io, fli_stream *s, uint32_t gen)
 {
-    unsigned ours;
-    if (!fli_turn_close(&s->turn, gen, &ours)) return;
+    unsigned ours = 0;
+    bool     closes = fli_turn_close(&s->turn, gen, &ours);
+    FLI_ASSERT(closes); /* one has taken it from its owner, or out of its parcel: we are he */
     for (int way = FLI_READING; way <= FLI_WRITING; way++) {
         if ((ours & 1u << way) != 0) fli_op_settle(io, s, (fli_way)way, fli_outcome_err(FILCH_ECANCELLED));
     }

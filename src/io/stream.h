@@ -100,9 +100,12 @@ void fli_stream_gone(fli_io *io, fli_stream *s);
 
 /* ---- op.c: the life of an operation ---- */
 
-/* Begins an operation on `s` for the command: fills in what all have in common. NULL and *err: it cannot. */
-fli_op *fli_op_begin(fli_io *io, const filch_command *command, const filch_io_request *request, filch_receiver receiver,
-                     fli_way way, fli_stream **out, bool *try_first, filch_err *err);
+/* Begins an operation on `s`, which request->stream names, for the command: fills in what all have in common.
+ * *try_first: the system may have something. FILCH_EBUSY: another one is out that way. */
+FILCH_MUST_USE filch_err fli_op_begin(fli_stream *s, const filch_command *command, const filch_io_request *request,
+                                      filch_receiver receiver, fli_way way, bool *try_first);
+/* What an operation that holds its payload was asked for. */
+filch_io_request fli_op_request(const fli_op *op);
 /* What a read wants. */
 void fli_op_ask(fli_op *op, const filch_io_request *request);
 /* The payload must outlive the command: a share in it. Needs no memory: it is owned already. */
@@ -115,6 +118,8 @@ void fli_op_run(fli_io *io, fli_stream *s, fli_way way, bool try_first);
 void fli_op_settle(fli_io *io, fli_stream *s, fli_way way, fli_outcome outcome);
 /* Completes with what an outcome says, without a stream. */
 void fli_op_tell(filch_receiver receiver, filch_err err, filch_data data);
+/* The same with what the system said: 0, or a negative error number. */
+void fli_op_tell_why(filch_receiver receiver, int why);
 
 /* The code for a system's error number, and an outcome that carries both. */
 filch_err                 fli_io_error(int number);

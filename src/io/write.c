@@ -43,13 +43,9 @@ fli_outcome fli_write_try(fli_io *io, fli_stream *s, fli_op *op)
 
 fli_outcome fli_send_to_try(fli_io *io, fli_stream *s, fli_op *op)
 {
-    /* The request once more: the address and the bytes are in the payload. */
-    filch_command    command = { .id = FILCH_CMD_SEND_TO, .data = op->as.data };
-    filch_io_request request = { .size = sizeof request };
+    filch_io_request request = fli_op_request(op);
     fli_address      to;
-    if (filch_io_read(&command, &request) != FILCH_OK || !fli_address_read(&to, request.text)) {
-        return fli_outcome_err(FILCH_EINVAL);
-    }
+    if (!fli_address_read(&to, request.text)) return fli_outcome_err(FILCH_EINVAL);
     int64_t n = fli_net_send_to(s->fd, request.bytes, request.byte_count, &to);
     /* An earlier datagram that found nobody: this one was not sent, and is next. */
     if (n == -ECONNREFUSED) n = fli_net_send_to(s->fd, request.bytes, request.byte_count, &to);

@@ -101,13 +101,14 @@ size_t fli_address_write(const fli_address *address, char *text, size_t room)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* A service that the system would read as a number, but that is no port: it would take what is left of it in 16 bits. */
+/* A service that the system would read as a number, but that is no port: it would take what is left of it in 16 bits.
+ */
 static bool is_no_port(const char *service)
 {
     char         *end;
     unsigned long value = strtoul(service, &end, 10);
     bool          number = end != service && *end == '\0';
-    return number && (service[0] < '0' || service[0] > '9' || value > 65535); /* signs and blanks are no part of one */
+    return number && (service[0] < '0' || value > 65535); /* signs and blanks are no part of one */
 }
 
 filch_err fli_net_resolve(const char *host, const char *service, char *text, size_t room, size_t *size)

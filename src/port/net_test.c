@@ -152,6 +152,7 @@ TEST(a_name_becomes_its_addresses_one_a_line)
     same(size, strlen(text));
     ok(fli_net_resolve("::1", "443", text, sizeof text, &size));
     assert_string_equal(text, "[::1]:443");
+    same(fli_net_resolve("127.0.0.1", "80x", text, sizeof text, &size), FILCH_ENOHOST);
     same(fli_net_resolve("127.0.0.1", "80", text, 13, &size), FILCH_ETOOBIG);
     ok(fli_net_resolve("127.0.0.1", "80", text, 14, &size));
     ok(fli_net_resolve(NULL, "80", text, sizeof text, &size)); /* this machine */

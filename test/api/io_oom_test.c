@@ -84,9 +84,136 @@ static uint64_t run_all(uint64_t nth, bool and_after, bool *refused)
 static void sweep(bool and_after)
 {
     bool     refused;
-    uint64_t count = run_all(0, false, &refused), every = 100 / world_scale(100, 1);
+    uint64_t count = run_all(0, false, &refused), every = 25 / world_scale(100, 1);
     assert_true(count > 20); /* the test reaches what it is about */
-    for (uint64_t nth = 1; nth <= count; nth += every) (void)run_all(nth, and_after, &refused);
+    for (uint64_t nth = 1; nth <= count; nth += every > 0 ? every : 1) (void)run_all(nth, and_after, &refused);
+}
+
+/* ---- nothing is there yet ---- */
+
+/* Runs `first` in a scheduler that has not done any I/O before; the n-th asking for memory is refused. True: there was one.
+ * What it cannot do it says. */
+static bool run_first(script first, int nth)
+{
+    static test_alloc alloc;
+    filch_options     opt = FILCH_OPTIONS_INIT;
+    world             w = { .ticks = true };
+    int               before = open_descriptors();
+    memset(&alloc, 0, sizeof alloc);
+    opt.workers = FILCH_NO_WORKERS;
+    opt.alloc = test_alloc_fn;
+    opt.alloc_user = &alloc;
+    ok(filch_sched_create(&w.sched, &opt));
+    script taker = SCRIPT(DO_TAKE, DO_RECEIVE_FROM(1));
+    taker.timeout_ns = 0;
+    script_start(&w, &taker);
+    UNTIL(&w, world_inspect(&w, taker.actor.pid).state == FILCH_STATE_IDLE);
+    for (int i = 0; i < LINES_MAX; i++) first.lines[i].pid = taker.actor.pid;
+    script_start(&w, &first);
+    test_alloc_fail(&alloc, (uint64_t)nth, false);
+    UNTIL(&w, script_is_over(&first));
+    (void)world_tick(&w); /* what was given has come, or never will */
+    bool was_refused = atomic_load(&alloc.refused) > 0;
+    test_alloc_fail(&alloc, 0, false);
+    for (int i = 0; first.lines[i].what != END; i++) {
+        filch_err err = first.result[i].error;
+        bool      fine = err == FILCH_OK || err == FILCH_EDEADLINE;
+        if (was_refused) fine = fine || err == FILCH_ENOMEM || err == FILCH_ESTREAM; /* of one that there is not */
+        if (!fine) fail_msg("line %d: %s", i, filch_err_text(err));
+    }
+    (void)!filch_cancel(w.sched, taker.actor.pid);
+    UNTIL(&w, script_is_over(&taker));
+    filch_drop(&first.last);
+    filch_drop(&taker.last);
+    ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));
+    test_alloc_balanced(&alloc);
+    same(open_descriptors(), before);
+    return was_refused;
+}
+
+TEST(whatever_io_comes_first_may_find_no_memory)
+{
+    const script firsts[] = {
+        SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_TIMEOUT(0), DO_ACCEPT),
+        SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_TIMEOUT(0), DO_RECEIVE_FROM(0)),
+        SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_GIVE((filch_pid){ 0, 0 })),
+        SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ)),
+        SCRIPT(DO_RUN(echoes, FILCH_RUN_INPUT | FILCH_RUN_OUTPUT), DO_USE_INPUT, DO_CLOSE),
+        SCRIPT(DO_RESOLVE("fe80::1234:5678:9abc:def0", "65535")), /* an answer that does not fit into an event */
+        SCRIPT(DO_SIGNALS(numbers, 1)),
+    };
+    for (size_t i = 0; i < COUNT_OF(firsts); i++) {
+        int nth = 1;
+        while (run_first(firsts[i], nth)) nth++;
+        assert_true(nth > 3); /* the sweep reached what it is about */
+    }
+}
+
+/* Nobody waits for its end, so it has no memory beside its control block before the first stream. */
+static filch_err play_plain(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    filch_stream stream;
+    if (has_cancel(events, count)) return FILCH_ECANCELLED;
+    if (me->stage++ == 0 && me->user == NULL) {
+        me->note = filch_yield_datagram(out, 1, "127.0.0.1:0", NULL);
+        if (me->note == FILCH_OK) return filch_wait(out);
+    }
+    if (me->user == NULL && count > 0) me->note = events[0].error;
+    if (me->user != NULL) me->note = filch_stream_take(out, me->user, &stream);
+    return filch_done(out, filch_none());
+}
+
+/* True: memory was refused, and that was the answer. */
+static bool run_plain(filch_data *parcel, world *w, test_alloc *alloc, int nth)
+{
+    actor               me = { .play = play_plain, .user = parcel };
+    filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
+    spawn.args = filch_ptr(&me);
+    ok(filch_spawn(w->sched, &actor_type, &spawn, NULL));
+    uint64_t before = atomic_load(&alloc->refused);
+    test_alloc_fail(alloc, (uint64_t)nth, false);
+    UNTIL(w, me.closes == 1);
+    test_alloc_fail(alloc, 0, false);
+    bool was_refused = atomic_load(&alloc->refused) > before;
+    same(me.note, was_refused ? FILCH_ENOMEM : FILCH_OK);
+    return was_refused;
+}
+
+static filch_err play_keeps(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (has_cancel(events, count)) return FILCH_ECANCELLED;
+    if (count > 0) me->note = filch_keep(&events[0].data, me->user);
+    return count > 0 ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+TEST(a_process_without_memory_for_its_first_stream_says_so)
+{
+    static test_alloc alloc;
+    filch_options     opt = FILCH_OPTIONS_INIT;
+    world             w = { .ticks = true };
+    int               before = open_descriptors(), nth = 1;
+    filch_data        parcel = filch_none();
+    actor             keeper = { .user = &parcel };
+    memset(&alloc, 0, sizeof alloc);
+    opt.workers = FILCH_NO_WORKERS;
+    opt.alloc = test_alloc_fn;
+    opt.alloc_user = &alloc;
+    ok(filch_sched_create(&w.sched, &opt));
+    while (run_plain(NULL, &w, &alloc, nth)) nth++;
+    assert_true(nth > 1);
+    actor_start(&w, &keeper, play_keeps);
+    UNTIL(&w, world_inspect(&w, keeper.pid).state == FILCH_STATE_IDLE);
+    script giver = SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_GIVE(keeper.pid));
+    script_start(&w, &giver);
+    script_ends(&w, &giver);
+    actor_ends(&w, &keeper, FILCH_OK);
+    nth = 1;
+    while (run_plain(&parcel, &w, &alloc, nth)) nth++; /* a parcel that could not be taken can be taken later */
+    assert_true(nth > 1);
+    filch_drop(&parcel);
+    ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));
+    test_alloc_balanced(&alloc);
+    same(open_descriptors(), before);
 }
 
 TEST(one_asking_for_memory_after_the_other_is_refused)
@@ -102,6 +229,8 @@ TEST(from_one_asking_on_all_memory_is_refused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(whatever_io_comes_first_may_find_no_memory),
+        cmocka_unit_test(a_process_without_memory_for_its_first_stream_says_so),
         cmocka_unit_test(one_asking_for_memory_after_the_other_is_refused),
         cmocka_unit_test(from_one_asking_on_all_memory_is_refused),
     };

@@ -14,8 +14,10 @@
 typedef enum verb {
     END, LISTEN, CONNECT, DATAGRAM, ADDRESS, ACCEPT, READ, EXACTLY, UNTIL_, WRITE, WRITE_BACK, SHUTDOWN, CLOSE, CANCEL, USE,
     USE_LISTENER, GIVE, TAKE, KEEP, TIMEOUT, READ_AND, SEND_TO, RECEIVE_FROM, RESOLVE, OPEN, SEEK, RUN, EXIT, KILL, SIGNALS,
-    USE_INPUT, USE_OUTPUT, USE_ERRORS, USE_PROGRAM, PAUSE
+    USE_INPUT, USE_OUTPUT, USE_ERRORS, USE_PROGRAM, PAUSE, CALL
 } verb;
+
+struct script;
 
 typedef struct line {
     verb               what;
@@ -26,6 +28,7 @@ typedef struct line {
     filch_pid          pid;
     const char *const *argv;
     const int         *numbers;
+    filch_err (*call)(struct script *s, filch_out *out);
 } line;
 
 #define DO_LISTEN(at) { .what = LISTEN, .text = (at) }
@@ -60,6 +63,7 @@ typedef struct line {
 #define DO_KILL(n) { .what = KILL, .number = (n) }
 #define DO_SIGNALS(list, n) { .what = SIGNALS, .numbers = (list), .size = (n) }
 #define DO_PAUSE { .what = PAUSE } /* until a message comes */
+#define DO_CALL(function) { .what = CALL, .call = (function) } /* what it answers is the result */
 #define DO_USE_INPUT { .what = USE_INPUT }
 #define DO_USE_OUTPUT { .what = USE_OUTPUT }
 #define DO_USE_ERRORS { .what = USE_ERRORS }
@@ -153,6 +157,7 @@ static inline filch_err begin_line(script *s, const line *l, uint32_t at, filch_
     case GIVE: s->result[at].error = filch_stream_give(out, s->stream, l->pid); break;
     case KEEP: s->result[at].error = filch_keep(&s->last, &s->kept[s->kept_count++]); break;
     case TIMEOUT: s->timeout_ns = l->number; break;
+    case CALL: s->result[at].error = l->call(s, out); break;
     default: break;
     }
     *over = true;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "api/io_script.h"
+#include "support/until.h"
 
 static world w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2 };
@@ -700,10 +701,11 @@ int main(void)
         cmocka_unit_test(a_second_read_while_one_is_out_is_busy),
         cmocka_unit_test(a_process_that_dies_in_the_middle_of_everything_closes_once),
         cmocka_unit_test(stop_ends_what_waits_for_the_world),
-        cmocka_unit_test(out_of_descriptors_is_told_and_does_not_spin),
         cmocka_unit_test(unix_sockets_work_the_same),
         cmocka_unit_test(the_hosts_descriptor_is_readable_when_a_stream_has_news),
         cmocka_unit_test(waiting_for_a_connection_uses_no_processor),
+        cmocka_unit_test(out_of_descriptors_is_told_and_does_not_spin),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    /* The last one lowers the limit of descriptors, of which valgrind needs some itself: there it is left out. */
+    return _cmocka_run_group_tests("io_tcp", tests, COUNT_OF(tests) - (is_under_valgrind() ? 1 : 0), NULL, NULL);
 }

@@ -1,0 +1,58 @@
+/* op_test.c - what the system's error numbers mean to a process. */
+#include <errno.h>
+
+#include "io/stream.h"
+#include "support/check.h"
+
+TEST(each_error_of_the_system_has_the_code_that_the_header_gives_it)
+{
+    static const struct {
+        int       number;
+        filch_err err;
+    } all[] = {
+        { ENOMEM, FILCH_ENOMEM },
+        { ENOBUFS, FILCH_ENOMEM },
+        { ECONNRESET, FILCH_ERESET },
+        { EPIPE, FILCH_ERESET },
+        { ENOTCONN, FILCH_ERESET },
+        { ECONNABORTED, FILCH_ERESET },
+        { ECONNREFUSED, FILCH_EREFUSED },
+        { ETIMEDOUT, FILCH_EDEADLINE },
+        { EADDRINUSE, FILCH_EINUSE },
+        { EADDRNOTAVAIL, FILCH_EINUSE },
+        { EHOSTUNREACH, FILCH_ENOHOST },
+        { ENETUNREACH, FILCH_ENOHOST },
+        { EHOSTDOWN, FILCH_ENOHOST },
+        { ENETDOWN, FILCH_ENOHOST },
+        { EMFILE, FILCH_EFILES },
+        { ENFILE, FILCH_EFILES },
+        { ENOENT, FILCH_ENOFILE },
+        { ENOTDIR, FILCH_ENOFILE },
+        { EACCES, FILCH_EACCESS },
+        { EPERM, FILCH_EACCESS },
+        { EROFS, FILCH_EACCESS },
+        { EEXIST, FILCH_EEXISTS },
+        { EMSGSIZE, FILCH_ETOOBIG },
+        { EAGAIN, FILCH_EFULL },
+        { EIO, FILCH_ESYS },
+        { EINVAL, FILCH_ESYS },
+        { ENOSPC, FILCH_ESYS },
+    };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        same(fli_io_error(all[i].number), all[i].err);
+        if (all[i].number == EAGAIN) continue;
+        fli_outcome outcome = fli_outcome_failed(-all[i].number);
+        assert_false(outcome.again);
+        same(outcome.err, all[i].err);
+        same(filch_as_int(&outcome.data), all[i].number); /* and the number itself */
+    }
+    assert_true(fli_outcome_failed(-EAGAIN).again); /* no error: not now */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_error_of_the_system_has_the_code_that_the_header_gives_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,565 @@
+/* io_edges_test.c - the edges of I/O that no wrong program and no refusing system is needed for: limits and cuts of reads,
+ * reads with a timeout that come in pieces, many streams at once, what has no address or no position, parcels that are
+ * kept, lost, or opened by the wrong process, and answers that are too large. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "api/io_script.h"
+
+static world w;
+static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
+
+#define EACH_WORLD(...)                                             \
+    for (size_t each = 0; each < COUNT_OF(worker_counts); each++) { \
+        world_begin(&w, worker_counts[each]);                       \
+        __VA_ARGS__;                                                \
+        world_end(&w);                                              \
+    }
+
+#define SERVE DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT
+
+static int peer_connect(const script *s)
+{
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    const char        *colon = strrchr(s->local, ':');
+    int                fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_non_null(colon);
+    at.sin_port = htons((uint16_t)atoi(colon + 1));
+    assert_true(fd >= 0);
+    ok(connect(fd, (struct sockaddr *)&at, sizeof at));
+    return fd;
+}
+
+static void peer_send(int fd, const char *text)
+{
+    same(send(fd, text, strlen(text), 0), (ssize_t)strlen(text));
+}
+
+/* A server whose connection is there. */
+static int serve(script *server)
+{
+    script_start(&w, server);
+    UNTIL(&w, is_ready(server));
+    int fd = peer_connect(server);
+    UNTIL(&w, script_stage(server) >= 3);
+    return fd;
+}
+
+/* ---- reading ---- */
+
+TEST(a_read_takes_no_more_than_was_asked_for)
+{
+    EACH_WORLD({
+        script server = SCRIPT(SERVE, DO_PAUSE, DO_READ(2), DO_READ(30), DO_READ(30));
+        int    fd = serve(&server);
+        peer_send(fd, "ab0123456789012345678901234567890123456789");
+        ok(filch_send(w.sched, server.actor.pid, filch_none()));
+        script_ends(&w, &server);
+        assert_string_equal(server.result[4].bytes, "ab");
+        assert_string_equal(server.result[5].bytes, "012345678901234567890123456789");
+        assert_string_equal(server.result[6].bytes, "0123456789");
+        close(fd);
+    })
+}
+
+TEST(a_line_that_is_too_long_is_told_also_if_its_end_has_come)
+{
+    EACH_WORLD({
+        script server = SCRIPT(SERVE, DO_PAUSE, DO_UNTIL("\n", 5), DO_UNTIL("\n", 9), DO_UNTIL("\n", 4));
+        int    fd = serve(&server);
+        peer_send(fd, "12345678\nabc\n");
+        ok(filch_send(w.sched, server.actor.pid, filch_none()));
+        script_ends(&w, &server);
+        same(server.result[4].error, FILCH_ETOOBIG);
+        assert_string_equal(server.result[5].bytes, "12345678\n"); /* nothing is lost, and the limit includes the end */
+        assert_string_equal(server.result[6].bytes, "abc\n");
+        close(fd);
+    })
+}
+
+TEST(a_read_with_a_timeout_may_come_in_pieces)
+{
+    EACH_WORLD({
+        script server = SCRIPT(SERVE, DO_TIMEOUT(FILCH_SECONDS(60)), DO_READ(0), DO_EXACTLY(6), DO_TIMEOUT(0), DO_READ(0));
+        int    fd = serve(&server);
+        peer_send(fd, "first");
+        UNTIL(&w, script_stage(&server) == 5);
+        for (int i = 0; i < 3; i++) {
+            uint64_t received = world_stats(&w).steps;
+            peer_send(fd, "ab");
+            for (int turns = 0; turns < 20; turns++) world_turn(&w);
+            if (i < 2) same(world_stats(&w).steps, received); /* not enough yet */
+        }
+        script_ends(&w, &server);
+        assert_string_equal(server.result[5].bytes, "ababab");
+        same(server.result[7].error, FILCH_EDEADLINE); /* at once: there is nothing */
+        close(fd);
+    })
+}
+
+TEST(a_hundred_streams_with_news_at_once_are_all_heard)
+{
+    enum { MANY = 100 };
+    EACH_WORLD({
+        static script servers[MANY];
+        static int    fds[MANY];
+        for (int i = 0; i < MANY; i++) {
+            servers[i] = (script)SCRIPT(SERVE, DO_READ(0), DO_WRITE_BACK);
+            fds[i] = serve(&servers[i]);
+        }
+        for (int i = 0; i < MANY; i++) peer_send(fds[i], "one of many, and more than fits into an event");
+        for (int i = 0; i < MANY; i++) {
+            char got[64] = "";
+            script_ends(&w, &servers[i]);
+            same(recv(fds[i], got, 45, MSG_WAITALL), 45);
+            assert_string_equal(got, "one of many, and more than fits into an event");
+            close(fds[i]);
+        }
+    })
+}
+
+/* ---- what a stream is not ---- */
+
+static filch_err ask_short(script *s, filch_out *out)
+{
+    char text[4];
+    return filch_stream_address(out, s->stream, FILCH_ADDRESS_LOCAL, text, sizeof text);
+}
+
+static filch_err ask(script *s, filch_out *out)
+{
+    char text[128];
+    return filch_stream_address(out, s->stream, FILCH_ADDRESS_LOCAL, text, sizeof text);
+}
+
+static filch_err ask_sender(script *s, filch_out *out)
+{
+    char      text[128] = "x";
+    filch_err err = filch_stream_address(out, s->stream, FILCH_ADDRESS_SENDER, text, sizeof text);
+    return err == FILCH_OK && text[0] != '\0' ? FILCH_EUSER : err; /* nobody has sent anything */
+}
+
+/* While a receive is out its sender may change any moment. */
+static filch_err receive_and_ask(script *s, filch_out *out)
+{
+    filch_err err = filch_yield_receive_from(out, TAG_EXTRA, s->stream, 0, FILCH_MILLISECONDS(5));
+    return err == FILCH_OK ? ask_sender(s, out) : err;
+}
+
+TEST(what_has_no_address_says_so)
+{
+    EACH_WORLD({
+        script s = SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ), DO_CALL(ask), DO_DATAGRAM("127.0.0.1:0"), DO_CALL(ask),
+                          DO_CALL(ask_short), DO_CALL(ask_sender), DO_CLOSE, DO_CALL(ask));
+        script_start(&w, &s);
+        script_ends(&w, &s);
+        same(s.result[1].error, FILCH_ESYS);
+        ok(s.result[3].error);
+        same(s.result[4].error, FILCH_ETOOBIG);
+        ok(s.result[5].error);
+        same(s.result[7].error, FILCH_ESTREAM);
+    })
+}
+
+static filch_err play_asks_while_it_receives(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    script *s = me->user;
+    switch (me->stage++) {
+    case 0: me->note = filch_yield_datagram(out, 1, "127.0.0.1:0", NULL); return filch_wait(out);
+    case 1:
+        s->stream = filch_as_stream(&events[0].data);
+        s->result[0].error = receive_and_ask(s, out);
+        return filch_continue(out);
+    case 2: /* the receive is out */
+        s->result[1].error = ask_sender(s, out);
+        return filch_wait(out);
+    default:
+        note(&s->result[2], &events[count - 1]);
+        s->result[3].error = ask_sender(s, out);
+        return filch_done(out, filch_none());
+    }
+}
+
+TEST(who_sent_a_datagram_is_not_told_while_the_next_may_come)
+{
+    EACH_WORLD({
+        script s = SCRIPT(DO_PAUSE);
+        s.actor.user = &s;
+        actor_start(&w, &s.actor, play_asks_while_it_receives);
+        actor_ends(&w, &s.actor, FILCH_OK);
+        ok(s.actor.note);
+        ok(s.result[0].error); /* yielded, but not begun before the step is over */
+        same(s.result[1].error, FILCH_EBUSY);
+        same(s.result[2].error, FILCH_EDEADLINE);
+        ok(s.result[3].error);
+    })
+}
+
+TEST(nonsense_that_only_the_handler_can_see_is_refused)
+{
+    EACH_WORLD({
+        script s = SCRIPT(DO_LISTEN("nonsense"), DO_CONNECT("127.0.0.1:x"), DO_DATAGRAM("[::1"), DO_SEEK(0, 0), DO_KILL(9),
+                          DO_OPEN("/dev/null", FILCH_OPEN_READ), DO_ACCEPT, DO_SEND_TO("127.0.0.1:9", "x"), DO_KILL(9));
+        script_start(&w, &s);
+        script_ends(&w, &s);
+        for (int i = 0; i <= 2; i++) same(s.result[i].error, FILCH_EINVAL);
+        for (int i = 3; i <= 4; i++) same(s.result[i].error, FILCH_ESTREAM);
+        ok(s.result[5].error);
+        for (int i = 6; i <= 8; i++) same(s.result[i].error, FILCH_EINVAL);
+    })
+}
+
+TEST(a_half_that_a_reset_took_away_cannot_be_closed)
+{
+    EACH_WORLD({
+        script        server = SCRIPT(SERVE, DO_READ(0), DO_SHUTDOWN);
+        int           fd = serve(&server);
+        struct linger now = { .l_onoff = 1 };
+        ok(setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now));
+        close(fd);
+        script_ends(&w, &server);
+        same(server.result[3].error, FILCH_ERESET);
+        same(server.result[4].error, FILCH_ERESET);
+        same(server.result[4].number, ENOTCONN);
+    })
+}
+
+TEST(a_datagram_to_nobody_is_refused)
+{
+    EACH_WORLD({
+        char here[64];
+        snprintf(here, sizeof here, "unix:@filch-edges-%d-%zu", (int)getpid(), each);
+        script s = SCRIPT(DO_DATAGRAM(here), DO_SEND_TO("unix:@filch-nobody-is-here", "x"), DO_SEND_TO(here, "to myself"),
+                          DO_RECEIVE_FROM(0));
+        script_start(&w, &s);
+        script_ends(&w, &s);
+        same(s.result[1].error, FILCH_EREFUSED);
+        same(s.result[1].number, ECONNREFUSED);
+        ok(s.result[2].error);
+        assert_string_equal(s.result[3].bytes, "to myself");
+        assert_string_equal(s.sender, here);
+    })
+}
+
+TEST(a_name_may_be_a_host_or_a_service_alone)
+{
+    EACH_WORLD({
+        script s = SCRIPT(DO_RESOLVE("127.0.0.1", NULL), DO_RESOLVE(NULL, "80"));
+        script_start(&w, &s);
+        script_ends(&w, &s);
+        assert_string_equal(s.result[0].bytes, "127.0.0.1:0");
+        ok(s.result[1].error);
+        assert_non_null(strstr(s.result[1].bytes, ":80"));
+    })
+}
+
+TEST(an_answer_over_the_limit_of_payloads_is_an_error_and_not_a_silence)
+{
+    for (size_t each = 0; each < COUNT_OF(worker_counts); each++) {
+        filch_options opt = FILCH_OPTIONS_INIT;
+        opt.payload_max = 80;
+        world_begin_with(&w, worker_counts[each], opt);
+        script s = SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_ADDRESS, DO_RECEIVE_FROM(0), DO_RECEIVE_FROM(0));
+        script_start(&w, &s);
+        UNTIL(&w, is_ready(&s));
+        struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) },
+                                  .sin_port = htons((uint16_t)atoi(strrchr(s.local, ':') + 1)) };
+        int  fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        char large[200];
+        memset(large, 'x', sizeof large);
+        same(sendto(fd, large, sizeof large, 0, (struct sockaddr *)&at, sizeof at), sizeof large);
+        same(sendto(fd, large, 80, 0, (struct sockaddr *)&at, sizeof at), 80);
+        script_ends(&w, &s);
+        same(s.result[2].error, FILCH_ETOOBIG);
+        ok(s.result[3].error);
+        same(s.result[3].size, 80);
+        close(fd);
+        world_end(&w);
+    }
+}
+
+/* ---- files without a position ---- */
+
+TEST(what_was_read_ahead_from_a_fifo_is_neither_lost_nor_in_the_way_of_a_write)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/filch-edges-%d", (int)getpid());
+    EACH_WORLD({
+        (void)unlink(path);
+        ok(mkfifo(path, 0600));
+        script s = SCRIPT(DO_OPEN(path, FILCH_OPEN_READ | FILCH_OPEN_WRITE), DO_WRITE("question\nanswer\n"), DO_UNTIL("\n", 99),
+                          DO_SEEK(0, 0), DO_WRITE("and another\n"), DO_UNTIL("\n", 99), DO_UNTIL("\n", 99));
+        script_start(&w, &s);
+        script_ends(&w, &s);
+        assert_string_equal(s.result[2].bytes, "question\n");
+        same(s.result[3].error, FILCH_ESYS);
+        same(s.result[3].number, ESPIPE);
+        ok(s.result[4].error);
+        assert_string_equal(s.result[5].bytes, "answer\n");
+        assert_string_equal(s.result[6].bytes, "and another\n");
+    })
+    ok(unlink(path));
+}
+
+/* Nobody writes to the fifo: the first read stays out. */
+TEST(a_file_that_is_being_read_is_busy_and_a_cancel_leaves_it_alone)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/filch-edges-%d", (int)getpid());
+    EACH_WORLD({
+        (void)unlink(path);
+        ok(mkfifo(path, 0600));
+        script s = SCRIPT(DO_OPEN(path, FILCH_OPEN_READ | FILCH_OPEN_WRITE), DO_READ_AND(FILCH_CMD_READ),
+                          DO_READ_AND(FILCH_CMD_IO_CANCEL));
+        script_start(&w, &s);
+        UNTIL(&w, fli_load_acq(&s.extra_seen) == 1);
+        same(s.extra[1].error, FILCH_EBUSY);
+        FILE *file = fopen(path, "w");
+        assert_non_null(file);
+        assert_true(fputs("one", file) >= 0);
+        ok(fflush(file));
+        UNTIL(&w, fli_load_acq(&s.extra_seen) == 2);
+        ok(s.extra[2].error);
+        same(s.extra[2].number, 0); /* what a thread of the pool is in cannot be cancelled */
+        same(script_stage(&s), 2);
+        assert_true(fputs("two", file) >= 0);
+        ok(fclose(file));
+        script_ends(&w, &s);
+        assert_string_equal(s.result[1].bytes, "one");
+        assert_string_equal(s.result[2].bytes, "two");
+    })
+    ok(unlink(path));
+}
+
+/* ---- parcels ---- */
+
+/* Keeps the parcel that comes, and ends when it is cancelled. */
+typedef struct keeper {
+    actor      actor;
+    filch_data parcel;
+    FLI_ATOMIC(bool) has_kept;
+} keeper;
+
+static filch_err play_keeps(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    keeper *k = me->user;
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    for (size_t i = 0; i < count; i++) {
+        me->note = filch_keep(&events[i].data, &k->parcel);
+        fli_store_rel(&k->has_kept, true);
+    }
+    return filch_idle(out);
+}
+
+static void keeper_start(world *in, keeper *k)
+{
+    *k = (keeper){ .actor = { .user = k } };
+    actor_start(in, &k->actor, play_keeps);
+}
+
+static void keeper_ends(world *in, keeper *k)
+{
+    UNTIL(in, fli_load_acq(&k->has_kept));
+    ok(k->actor.note);
+    ok(filch_cancel(in->sched, k->actor.pid));
+    actor_ends(in, &k->actor, FILCH_OK);
+}
+
+/* Takes the parcel at `user`, whatever it is. */
+static filch_err play_takes(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    filch_stream stream;
+    (void)events, (void)count;
+    me->note = filch_stream_take(out, me->user, &stream);
+    return filch_done(out, filch_none());
+}
+
+static filch_err take(world *in, const filch_data *parcel)
+{
+    actor me = { .user = (void *)(uintptr_t)parcel };
+    actor_start(in, &me, play_takes);
+    actor_ends(in, &me, FILCH_OK);
+    return me.note;
+}
+
+TEST(a_parcel_that_outlives_its_scheduler_holds_nothing_any_more)
+{
+    for (size_t each = 0; each < COUNT_OF(worker_counts); each++) {
+        keeper keepers[2];
+        int    fds[2], before = open_descriptors();
+        char   got;
+        world  later;
+        world_begin(&w, worker_counts[each]);
+        for (int i = 0; i < 2; i++) {
+            keeper_start(&w, &keepers[i]);
+            script server = SCRIPT(SERVE, DO_GIVE(keepers[i].actor.pid));
+            fds[i] = serve(&server);
+            script_ends(&w, &server);
+            keeper_ends(&w, &keepers[i]);
+        }
+        ok(take(&w, &keepers[1].parcel)); /* the other is still in its parcel */
+        ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));
+        for (int i = 0; i < 2; i++) {
+            same(recv(fds[i], &got, 1, 0), 0); /* closed */
+            close(fds[i]);
+        }
+        same(open_descriptors(), before);
+        world_begin(&later, FILCH_NO_WORKERS);
+        same(take(&later, &keepers[0].parcel), FILCH_EFOREIGN);
+        world_end(&later);
+        for (int i = 0; i < 2; i++) filch_drop(&keepers[i].parcel);
+        same(fli_load_rlx(&w.blocks), 0);
+        same(fli_load_rlx(&w.bytes), 0);
+    }
+}
+
+TEST(only_a_parcel_can_be_taken_and_only_where_it_belongs)
+{
+    world      other;
+    keeper     k;
+    filch_data block = filch_none(), text = filch_str("a text that is longer than what fits into an event");
+    char       got;
+    ok(filch_keep(&text, &block));
+    world_begin(&w, FILCH_NO_WORKERS);
+    world_begin(&other, FILCH_NO_WORKERS);
+    keeper_start(&w, &k);
+    script server = SCRIPT(SERVE, DO_GIVE(k.actor.pid));
+    int    fd = serve(&server);
+    script_ends(&w, &server);
+    keeper_ends(&w, &k);
+    same(take(&w, &block), FILCH_EINVAL);
+    same(take(&other, &k.parcel), FILCH_EFOREIGN);
+    ok(take(&w, &k.parcel));
+    same(recv(fd, &got, 1, 0), 0); /* closed with the process that took it */
+    close(fd);
+    same(take(&w, &k.parcel), FILCH_ESTREAM);
+    filch_drop(&k.parcel);
+    filch_drop(&block);
+    world_end(&other);
+    world_end(&w);
+}
+
+static filch_err give_closed(script *s, filch_out *out)
+{
+    return filch_stream_give(out, (filch_stream){ s->stream.id + 1 }, s->lines[0].pid);
+}
+
+static filch_err give(script *s, filch_out *out)
+{
+    return filch_stream_give(out, s->stream, s->lines[0].pid);
+}
+
+/* With a receive out that nobody answers, or a write to a program that does not read. */
+static const char *const sleeps[] = { "sleep", "1000", NULL };
+static char              lots[1 << 20];
+
+static filch_err play_gives_while_it_is_busy(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    script *s = me->user;
+    (void)count;
+    switch (me->stage++) {
+    case 0:
+        me->note = s->lines[0].number != 0 ? filch_yield_run(out, 1, sleeps, FILCH_RUN_INPUT)
+                                           : filch_yield_datagram(out, 1, "127.0.0.1:0", NULL);
+        return filch_wait(out);
+    case 1:
+        s->stream = filch_as_stream(&events[0].data);
+        if (s->lines[0].number != 0) {
+            me->note |= filch_as_program(&events[0].data, &s->program);
+            s->stream = s->program.input;
+            me->note |= filch_yield_write(out, 2, s->stream, filch_bytes(lots, sizeof lots), FILCH_FOREVER);
+        } else {
+            me->note |= filch_yield_receive_from(out, 2, s->stream, 0, FILCH_FOREVER);
+        }
+        return filch_continue(out);
+    case 2:
+        s->result[0].error = give(s, out);
+        me->note |= filch_yield_io_cancel(out, 3, s->stream);
+        return filch_wait(out);
+    default:
+        if (me->seen_count < 3) return filch_wait(out); /* the answers of both */
+        s->result[1].error = give(s, out);
+        return filch_done(out, filch_none());
+    }
+}
+
+TEST(a_stream_with_a_read_or_a_write_out_is_busy_and_can_be_given_afterwards)
+{
+    EACH_WORLD({
+        for (uint64_t writes = 0; writes <= 1; writes++) {
+            keeper k;
+            keeper_start(&w, &k);
+            script s = SCRIPT({ .what = PAUSE, .pid = k.actor.pid, .number = writes });
+            s.actor.user = &s;
+            actor_start(&w, &s.actor, play_gives_while_it_is_busy);
+            actor_ends(&w, &s.actor, FILCH_OK);
+            ok(s.actor.note);
+            same(s.result[0].error, FILCH_EBUSY);
+            ok(s.result[1].error);
+            keeper_ends(&w, &k);
+            filch_drop(&k.parcel);
+        }
+    })
+}
+
+/* Waits: what is sent to it stays in its mailbox. */
+static filch_err play_waits(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    me->note = filch_yield_sleep(out, 1, FILCH_SECONDS(3600));
+    return filch_wait(out);
+}
+
+TEST(what_a_full_mailbox_refuses_stays_with_the_giver)
+{
+    EACH_WORLD({
+        filch_spawn_options small = FILCH_SPAWN_OPTIONS_INIT;
+        actor               full = { 0 };
+        small.mailbox_max = 1;
+        small.overflow = FILCH_OVERFLOW_FAIL;
+        actor_start_with(&w, &full, play_waits, small);
+        UNTIL(&w, world_inspect(&w, full.pid).state == FILCH_STATE_BLOCKED);
+        while (filch_send(w.sched, full.pid, filch_none()) == FILCH_OK) {}
+        script server = SCRIPT({ .what = LISTEN, .text = "127.0.0.1:0", .pid = full.pid }, DO_ADDRESS, DO_ACCEPT,
+                               DO_CALL(give_closed), DO_CALL(give), DO_READ(0));
+        int fd = serve(&server);
+        peer_send(fd, "still mine");
+        script_ends(&w, &server);
+        same(server.result[3].error, FILCH_ESTREAM);
+        same(server.result[4].error, FILCH_EFULL);
+        assert_string_equal(server.result[5].bytes, "still mine");
+        close(fd);
+        ok(filch_cancel(w.sched, full.pid));
+        actor_ends(&w, &full, FILCH_OK);
+    })
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_read_takes_no_more_than_was_asked_for),
+        cmocka_unit_test(a_line_that_is_too_long_is_told_also_if_its_end_has_come),
+        cmocka_unit_test(a_read_with_a_timeout_may_come_in_pieces),
+        cmocka_unit_test(a_hundred_streams_with_news_at_once_are_all_heard),
+        cmocka_unit_test(what_has_no_address_says_so),
+        cmocka_unit_test(who_sent_a_datagram_is_not_told_while_the_next_may_come),
+        cmocka_unit_test(nonsense_that_only_the_handler_can_see_is_refused),
+        cmocka_unit_test(a_half_that_a_reset_took_away_cannot_be_closed),
+        cmocka_unit_test(a_datagram_to_nobody_is_refused),
+        cmocka_unit_test(a_name_may_be_a_host_or_a_service_alone),
+        cmocka_unit_test(an_answer_over_the_limit_of_payloads_is_an_error_and_not_a_silence),
+        cmocka_unit_test(what_was_read_ahead_from_a_fifo_is_neither_lost_nor_in_the_way_of_a_write),
+        cmocka_unit_test(a_file_that_is_being_read_is_busy_and_a_cancel_leaves_it_alone),
+        cmocka_unit_test(a_parcel_that_outlives_its_scheduler_holds_nothing_any_more),
+        cmocka_unit_test(only_a_parcel_can_be_taken_and_only_where_it_belongs),
+        cmocka_unit_test(a_stream_with_a_read_or_a_write_out_is_busy_and_can_be_given_afterwards),
+        cmocka_unit_test(what_a_full_mailbox_refuses_stays_with_the_giver),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

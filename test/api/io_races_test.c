@@ -1,0 +1,326 @@
+/* io_races_test.c - races between those who may move an operation on, made certain: what the other one does happens in the
+ * middle of the system call of the first, by a hook or behind a gate. The other may be an alarm, a cancel, the end of the
+ * process, or a second worker that opens the poller. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "api/io_script.h"
+#include "io/stream.h"
+#include "sched/sched.h"
+#include "support/gate.h"
+#include "support/instead.h"
+
+static world w;
+
+#define SERVE DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT
+
+static int peer_connect(const script *s)
+{
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    const char        *colon = strrchr(s->local, ':');
+    int                fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_non_null(colon);
+    at.sin_port = htons((uint16_t)atoi(colon + 1));
+    assert_true(fd >= 0);
+    ok(connect(fd, (struct sockaddr *)&at, sizeof at));
+    return fd;
+}
+
+static fli_io *io_of(void)
+{
+    return &w.sched->io;
+}
+
+/* ---- the middle of a call ---- */
+
+static void (*in_recv)(void);
+static gate receiving, accepting, making;
+
+INSTEAD_BEGIN(ssize_t, recv, (int fd, void *bytes, size_t room, int flags))
+{
+    if (in_recv != NULL) in_recv();
+    gate_pass(&receiving);
+    return fault_strikes(&fault_of_recv) ? -1 : __real_recv(fd, bytes, room, flags);
+}
+
+INSTEAD_BEGIN(int, accept4, (int fd, struct sockaddr *at, socklen_t *size, int flags))
+{
+    gate_pass(&accepting);
+    return fault_strikes(&fault_of_accept4) ? -1 : __real_accept4(fd, at, size, flags);
+}
+
+INSTEAD_BEGIN(int, epoll_create1, (int flags))
+{
+    gate_pass(&making);
+    return fault_strikes(&fault_of_epoll_create1) ? -1 : __real_epoll_create1(flags);
+}
+
+/* How many have come to one lock. */
+static FLI_ATOMIC(fli_mutex *) watched_lock;
+static FLI_ATOMIC(uint32_t) came;
+void __real_fli_mutex_lock(fli_mutex *mutex);
+void __wrap_fli_mutex_lock(fli_mutex *mutex);
+void __wrap_fli_mutex_lock(fli_mutex *mutex)
+{
+    if (mutex == fli_load_acq(&watched_lock)) (void)fli_add_rel(&came, 1);
+    __real_fli_mutex_lock(mutex);
+}
+
+/* ---- alarms. One thread: the alarm rings inside the call ---- */
+
+static script  *reader;
+static uint32_t alarms;
+
+/* Rings as the wheel would, for the reading of the reader's stream. */
+static void ring(void)
+{
+    in_recv = NULL;
+    alarms++;
+    fli_io_alarm(io_of(), reader->stream.id);
+}
+
+static filch_err ring_here(script *s, filch_out *out)
+{
+    (void)s, (void)out;
+    ring();
+    return FILCH_OK;
+}
+
+/* The same between two calls, on the thread of a worker, as the wheel would. */
+static void ring_between(void)
+{
+    script bell = SCRIPT(DO_CALL(ring_here));
+    script_start(&w, &bell);
+    script_ends(&w, &bell);
+}
+
+/* A connection whose next receive has `hook` in its middle. */
+static int begin_reading(script *server, void (*hook)(void))
+{
+    reader = server;
+    alarms = 0;
+    world_begin(&w, FILCH_NO_WORKERS);
+    script_start(&w, server);
+    UNTIL(&w, is_ready(server));
+    int fd = peer_connect(server);
+    UNTIL(&w, script_stage(server) == 4); /* paused */
+    in_recv = hook;
+    ok(filch_send(w.sched, server->actor.pid, filch_none()));
+    return fd;
+}
+
+static void end_reading(script *server, int fd)
+{
+    script_ends(&w, server);
+    same(alarms, 1);
+    close(fd);
+    world_end(&w);
+}
+
+/* Its time is up while it is trying: the alarm leaves a note, and whoever tries finds it. */
+static void ring_late(void)
+{
+    uint64_t end_ns = fli_clock_ns() + FILCH_MILLISECONDS(2);
+    while (fli_clock_ns() < end_ns) {}
+    ring();
+}
+
+TEST(a_time_that_is_up_in_the_middle_of_a_receive_is_told)
+{
+    script server = SCRIPT(SERVE, DO_TIMEOUT(FILCH_MILLISECONDS(1)), DO_PAUSE, DO_READ(0), DO_TIMEOUT(FILCH_FOREVER), DO_READ(0));
+    int    fd = begin_reading(&server, ring_late);
+    UNTIL(&w, script_stage(&server) == 7);
+    same(server.result[5].error, FILCH_EDEADLINE);
+    same(send(fd, "later", 5, 0), 5);
+    end_reading(&server, fd);
+    assert_string_equal(server.result[7].bytes, "later");
+}
+
+TEST(an_alarm_of_an_operation_before_does_not_end_the_one_that_is_trying)
+{
+    script server = SCRIPT(SERVE, DO_TIMEOUT(FILCH_SECONDS(60)), DO_PAUSE, DO_READ(0));
+    int    fd = begin_reading(&server, ring);
+    for (int i = 0; i < 5; i++) (void)world_tick(&w);
+    same(alarms, 1);
+    same(script_stage(&server), 5); /* it goes on waiting */
+    same(send(fd, "in time", 7, 0), 7);
+    end_reading(&server, fd);
+    assert_string_equal(server.result[5].bytes, "in time");
+}
+
+TEST(an_alarm_of_an_operation_before_does_not_end_the_one_that_waits)
+{
+    for (int timed = 0; timed <= 1; timed++) {
+        script server = SCRIPT(SERVE, DO_TIMEOUT(timed ? FILCH_SECONDS(60) : FILCH_FOREVER), DO_PAUSE, DO_READ(0));
+        int    fd = begin_reading(&server, NULL);
+        (void)world_tick(&w);
+        same(script_stage(&server), 5);
+        ring_between();
+        (void)world_tick(&w);
+        same(script_stage(&server), 5);
+        same(filch_next_timeout(w.sched) == FILCH_FOREVER, !timed); /* and has its own alarm, or none */
+        same(send(fd, "in time", 7, 0), 7);
+        end_reading(&server, fd);
+        assert_string_equal(server.result[5].bytes, "in time");
+    }
+}
+
+TEST(an_alarm_for_what_is_over_or_closed_is_nothing)
+{
+    script server = SCRIPT(SERVE, DO_TIMEOUT(FILCH_SECONDS(60)), DO_PAUSE, DO_READ(0), DO_PAUSE, DO_CLOSE, DO_PAUSE);
+    int    fd = begin_reading(&server, NULL);
+    same(send(fd, "x", 1, 0), 1);
+    UNTIL(&w, script_stage(&server) == 6);
+    ring_between(); /* nothing is out */
+    ok(filch_send(w.sched, server.actor.pid, filch_none()));
+    UNTIL(&w, script_stage(&server) == 8);
+    fli_io_alarm(io_of(), server.stream.id); /* it is closed */
+    fli_poll_report  old = { .number = server.stream.id, .in = true, .out = true };
+    fli_io_batch     batch = { .count = 1, .reports = { old } };
+    fli_io_deliver(io_of(), &batch); /* and a report that comes too late is nothing either */
+    (void)world_tick(&w);
+    same(script_stage(&server), 8);
+    ok(filch_send(w.sched, server.actor.pid, filch_none()));
+    end_reading(&server, fd);
+}
+
+/* ---- a second worker, while the first is behind a gate ---- */
+
+/* Reads; when a message comes, cancels what is out. */
+static filch_err play_cancels(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    script *s = me->user;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return FILCH_ECANCELLED;
+        if (events[i].type == FILCH_EVENT_MESSAGE) me->note |= filch_yield_io_cancel(out, 3, s->stream);
+        else if (events[i].tag == 2) note(&s->result[0], &events[i]);
+        else if (events[i].tag == 3) note(&s->result[1], &events[i]);
+        else if (events[i].tag == 0) s->listener = filch_as_stream(&events[i].data);
+        else s->stream = filch_as_stream(&events[i].data);
+        if (events[i].type == FILCH_EVENT_MESSAGE) continue;
+        me->stage++;
+        if (events[i].tag == 0) {
+            me->note |= filch_stream_address(out, s->listener, FILCH_ADDRESS_LOCAL, s->local, sizeof s->local);
+            me->note |= filch_yield_accept(out, 1, s->listener, FILCH_FOREVER);
+            fli_store_rel(&s->is_ready, true);
+        }
+        if (events[i].tag == 1) me->note |= filch_yield_read_exactly(out, 2, s->stream, 100, FILCH_FOREVER);
+        if (events[i].tag == 3) fli_store_rel(&s->extra_seen, 1);
+    }
+    if (me->steps == 1) me->note |= filch_yield_listen(out, 0, "127.0.0.1:0", NULL);
+    fli_store_rel(&s->stage, (uint32_t)me->stage);
+    return me->stage == 4 ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+TEST(a_cancel_in_the_middle_of_a_receive_ends_it_as_soon_as_it_would_wait)
+{
+    world_begin(&w, 2);
+    script s = SCRIPT(DO_PAUSE);
+    s.actor.user = &s;
+    actor_start(&w, &s.actor, play_cancels);
+    UNTIL(&w, is_ready(&s));
+    int fd = peer_connect(&s);
+    UNTIL(&w, script_stage(&s) == 2 && world_inspect(&w, s.actor.pid).state == FILCH_STATE_IDLE);
+    gate_shut(&receiving);
+    same(send(fd, "some", 4, 0), 4);
+    UNTIL(&w, gate_is_waiting(&receiving)); /* a worker is in the call */
+    ok(filch_send(w.sched, s.actor.pid, filch_none()));
+    UNTIL(&w, fli_load_acq(&s.extra_seen) == 1); /* the other has told that there was one to cancel */
+    same(s.result[1].number, 1);
+    gate_open(&receiving);
+    actor_ends(&w, &s.actor, FILCH_OK);
+    ok(s.actor.note);
+    same(s.result[0].error, FILCH_ECANCELLED);
+    close(fd);
+    world_end(&w);
+}
+
+TEST(a_connection_that_is_accepted_for_a_process_that_has_just_ended_is_closed)
+{
+    int before = open_descriptors();
+    world_begin(&w, 2);
+    script server = SCRIPT(SERVE);
+    script_start(&w, &server);
+    UNTIL(&w, is_ready(&server) && world_inspect(&w, server.actor.pid).state == FILCH_STATE_IDLE);
+    gate_shut(&accepting);
+    int fd = peer_connect(&server);
+    UNTIL(&w, gate_is_waiting(&accepting));
+    ok(filch_terminate(w.sched, server.actor.pid));
+    script_ends(&w, &server);
+    gate_open(&accepting);
+    char got;
+    same(recv(fd, &got, 1, 0), 0);
+    close(fd);
+    world_end(&w);
+    same(open_descriptors(), before);
+}
+
+TEST(two_workers_that_need_the_poller_at_once_make_one)
+{
+    int before = open_descriptors();
+    world_begin(&w, 2);
+    script one = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_PAUSE), two = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_PAUSE);
+    fli_store_rel(&came, 0);
+    fli_store_rel(&watched_lock, &io_of()->lock);
+    gate_shut(&making);
+    script_start(&w, &one);
+    UNTIL(&w, gate_is_waiting(&making));
+    script_start(&w, &two);
+    UNTIL(&w, fli_load_acq(&came) == 2); /* the second has found it closed, and waits for the lock */
+    gate_open(&making);
+    fli_store_rel(&watched_lock, NULL);
+    UNTIL(&w, script_stage(&one) == 1 && script_stage(&two) == 1);
+    same(open_descriptors(), before + 4); /* two listeners, the poller and its bell */
+    ok(filch_send(w.sched, one.actor.pid, filch_none()));
+    ok(filch_send(w.sched, two.actor.pid, filch_none()));
+    script_ends(&w, &one);
+    script_ends(&w, &two);
+    ok(one.result[0].error);
+    ok(two.result[0].error);
+    world_end(&w);
+    same(open_descriptors(), before);
+}
+
+/* ---- the last generation ---- */
+
+TEST(a_slot_without_generations_left_is_not_used_for_streams_again)
+{
+    world_begin(&w, FILCH_NO_WORKERS);
+    script first = SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_PAUSE);
+    script_start(&w, &first);
+    UNTIL(&w, script_stage(&first) == 1);
+    uint32_t    slot = (uint32_t)first.stream.id;
+    fli_stream *s = fli_slab_at(&io_of()->streams, slot);
+    uint64_t    word = fli_load_rlx(&s->turn) & UINT32_MAX;
+    fli_store_rlx(&s->turn, (uint64_t)FLI_TURN_GEN_LAST << FLI_TURN_GEN_SHIFT | word); /* 2^31 streams later */
+    ok(filch_send(w.sched, first.actor.pid, filch_none()));
+    script_ends(&w, &first);
+    for (int i = 0; i < 3; i++) {
+        script next = SCRIPT(DO_DATAGRAM("127.0.0.1:0"));
+        script_start(&w, &next);
+        script_ends(&w, &next);
+        ok(next.result[0].error);
+        assert_true((uint32_t)next.stream.id != slot);
+    }
+    world_end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_time_that_is_up_in_the_middle_of_a_receive_is_told),
+        cmocka_unit_test(an_alarm_of_an_operation_before_does_not_end_the_one_that_is_trying),
+        cmocka_unit_test(an_alarm_of_an_operation_before_does_not_end_the_one_that_waits),
+        cmocka_unit_test(an_alarm_for_what_is_over_or_closed_is_nothing),
+        cmocka_unit_test(a_cancel_in_the_middle_of_a_receive_ends_it_as_soon_as_it_would_wait),
+        cmocka_unit_test(a_connection_that_is_accepted_for_a_process_that_has_just_ended_is_closed),
+        cmocka_unit_test(two_workers_that_need_the_poller_at_once_make_one),
+        cmocka_unit_test(a_slot_without_generations_left_is_not_used_for_streams_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,597 @@
+/* io_refused_test.c - I/O over a system that refuses, or that takes its time: no descriptors, no threads, no place in the
+ * poller; a process that ends while a thread of the pool is in the middle of its opening; programs that somebody else has
+ * buried; what comes too late because everything stops. The linker puts the functions below in place of the system's. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "api/io_script.h"
+#include "support/gate.h"
+#include "support/instead.h"
+
+static world w;
+static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
+
+#define EACH_WORLD(...)                                             \
+    for (size_t each = 0; each < COUNT_OF(worker_counts); each++) { \
+        world_begin(&w, worker_counts[each]);                       \
+        __VA_ARGS__;                                                \
+        world_end(&w);                                              \
+    }
+
+/* ---- the system ---- */
+
+INSTEAD(int, accept4, (int fd, struct sockaddr *at, socklen_t *size, int flags), (fd, at, size, flags))
+INSTEAD(int, epoll_create1, (int flags), (flags))
+INSTEAD(int, getsockname, (int fd, struct sockaddr *at, socklen_t *size), (fd, at, size))
+INSTEAD(int, signalfd, (int fd, const sigset_t *set, int flags), (fd, set, flags))
+INSTEAD(off_t, lseek, (int fd, off_t offset, int whence), (fd, offset, whence))
+INSTEAD_CODE(pthread_create, (pthread_t * thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg),
+             (thread, attr, run, arg))
+
+/* Only what adds can be refused. */
+INSTEAD_BEGIN(int, epoll_ctl, (int epoll, int what, int fd, struct epoll_event *event))
+{
+    return what == EPOLL_CTL_ADD && fault_strikes(&fault_of_epoll_ctl) ? -1 : __real_epoll_ctl(epoll, what, fd, event);
+}
+
+/* The bell of the poller is read too, by 8 bytes: that goes through. */
+INSTEAD_BEGIN(ssize_t, read, (int fd, void *bytes, size_t room))
+{
+    return room > 8 && fault_strikes(&fault_of_read) ? -1 : __real_read(fd, bytes, room);
+}
+
+/* Calls that do not return before the test lets them. */
+static gate opening, spawning;
+
+INSTEAD_BEGIN(int, open, (const char *path, int flags, ...))
+{
+    va_list list;
+    va_start(list, flags);
+    mode_t mode = va_arg(list, mode_t);
+    va_end(list);
+    gate_pass(&opening);
+    return fault_strikes(&fault_of_open) ? -1 : __real_open(path, flags, mode);
+}
+
+INSTEAD_BEGIN(int, posix_spawnp, (pid_t * pid, const char *file, const posix_spawn_file_actions_t *actions,
+                                  const posix_spawnattr_t *attr, char *const argv[], char *const env[]))
+{
+    gate_pass(&spawning);
+    return fault_strikes(&fault_of_posix_spawnp) ? errno : __real_posix_spawnp(pid, file, actions, attr, argv, env);
+}
+
+/* "Not yet": for so many looks that do not wait, a program has not ended. */
+static FLI_ATOMIC(int) still_dying;
+int __real_waitid(idtype_t type, id_t id, siginfo_t *info, int how);
+int __wrap_waitid(idtype_t type, id_t id, siginfo_t *info, int how);
+int __wrap_waitid(idtype_t type, id_t id, siginfo_t *info, int how)
+{
+    if ((how & WNOHANG) == 0 || fli_load_rlx(&still_dying) <= 0) return __real_waitid(type, id, info, how);
+    fli_add_rlx(&still_dying, -1);
+    info->si_pid = 0;
+    return 0;
+}
+
+/* What the clock reads, if the test wants it to stand still; 0: the time. */
+static FLI_ATOMIC(uint64_t) still_ns;
+uint64_t __real_fli_clock_ns(void);
+uint64_t __wrap_fli_clock_ns(void);
+uint64_t __wrap_fli_clock_ns(void)
+{
+    uint64_t now_ns = fli_load_rlx(&still_ns);
+    return now_ns != 0 ? now_ns : __real_fli_clock_ns();
+}
+
+/* ---- connections ---- */
+
+static int peer_connect(const script *s)
+{
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    const char        *colon = strrchr(s->local, ':');
+    int                fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_non_null(colon);
+    at.sin_port = htons((uint16_t)atoi(colon + 1));
+    assert_true(fd >= 0);
+    ok(connect(fd, (struct sockaddr *)&at, sizeof at));
+    return fd;
+}
+
+TEST(without_descriptors_accepting_is_told_and_rests_ever_longer_but_no_more_than_a_second)
+{
+    enum { TIMES = 12 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_ACCEPT, DO_ACCEPT, DO_ACCEPT, DO_ACCEPT,
+                           DO_ACCEPT, DO_ACCEPT, DO_ACCEPT, DO_ACCEPT, DO_ACCEPT, DO_ACCEPT, DO_ACCEPT, DO_ACCEPT);
+    script_start(&w, &server);
+    UNTIL(&w, is_ready(&server));
+    refuse(accept4, TIMES, EMFILE);
+    int fd = peer_connect(&server);
+    fli_store_rlx(&still_ns, __real_fli_clock_ns());
+    (void)world_tick(&w);
+    uint64_t rest_ns = FILCH_MILLISECONDS(10);
+    int      wrong = refused(accept4) != 1; /* told at once, the first time */
+    for (int i = 1; i < TIMES; i++) {
+        (void)fli_add_rlx(&still_ns, rest_ns - 1);
+        (void)world_tick(&w);
+        wrong += refused(accept4) != i; /* it rests, for so long */
+        (void)fli_add_rlx(&still_ns, 1000001); /* a timer is never early, and late by less than a millisecond */
+        (void)world_tick(&w);
+        wrong += refused(accept4) != i + 1;
+        rest_ns = rest_ns * 2 > FILCH_SECONDS(1) ? FILCH_SECONDS(1) : rest_ns * 2;
+    }
+    fli_store_rlx(&still_ns, 0);
+    same(wrong, 0);
+    fli_store_rlx(&still_ns, __real_fli_clock_ns() + FILCH_SECONDS(60));
+    (void)world_tick(&w);
+    fli_store_rlx(&still_ns, 0);
+    script_ends(&w, &server); /* and then it is accepted after all */
+    for (int i = 0; i < TIMES; i++) {
+        same(server.result[2 + i].error, FILCH_EFILES);
+        same(server.result[2 + i].number, EMFILE);
+    }
+    ok(server.result[2 + TIMES].error);
+    close(fd);
+    world_end(&w);
+}
+
+TEST(a_listener_that_rests_is_still_timed_out_in_time)
+{
+    world_begin(&w, FILCH_NO_WORKERS);
+    script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_TIMEOUT(FILCH_MILLISECONDS(2)), DO_ACCEPT,
+                           DO_TIMEOUT(FILCH_FOREVER), DO_ACCEPT);
+    script_start(&w, &server);
+    UNTIL(&w, is_ready(&server));
+    fli_store_rlx(&still_ns, __real_fli_clock_ns());
+    refuse(accept4, 1, ENFILE);
+    int fd = peer_connect(&server);
+    (void)world_tick(&w);
+    uint32_t rests = script_stage(&server);
+    (void)fli_add_rlx(&still_ns, FILCH_MILLISECONDS(4));
+    (void)world_tick(&w);
+    uint32_t timed_out = script_stage(&server);
+    fli_store_rlx(&still_ns, 0);
+    script_ends(&w, &server);
+    same(rests, 4);
+    same(timed_out, 6);
+    same(server.result[2].error, FILCH_EFILES);
+    same(server.result[4].error, FILCH_EDEADLINE);
+    ok(server.result[6].error);
+    close(fd);
+    world_end(&w);
+}
+
+TEST(a_connection_that_the_poller_has_no_place_for_is_closed_and_the_next_is_fine)
+{
+    EACH_WORLD({
+        script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_ACCEPT, DO_READ(0));
+        char   got;
+        script_start(&w, &server);
+        UNTIL(&w, is_ready(&server));
+        refuse(epoll_ctl, 1, ENOSPC);
+        int lost = peer_connect(&server);
+        UNTIL(&w, script_stage(&server) == 3);
+        same(refused(epoll_ctl), 1);
+        same(server.result[2].error, FILCH_ESYS);
+        same(recv(lost, &got, 1, 0), 0);
+        close(lost);
+        int fd = peer_connect(&server);
+        same(send(fd, "x", 1, 0), 1);
+        script_ends(&w, &server);
+        assert_string_equal(server.result[4].bytes, "x");
+        close(fd);
+    })
+}
+
+TEST(a_scheduler_whose_poller_cannot_be_made_says_so_and_can_later)
+{
+    int before = open_descriptors();
+    world_begin(&w, 1);
+    refuse(epoll_create1, 2, EMFILE);
+    script s = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_CONNECT("127.0.0.1:9"), DO_LISTEN("127.0.0.1:0"), DO_ADDRESS);
+    script_start(&w, &s);
+    script_ends(&w, &s);
+    same(s.result[0].error, FILCH_ESYS);
+    same(s.result[1].error, FILCH_ESYS);
+    ok(s.result[2].error);
+    world_end(&w);
+    same(open_descriptors(), before);
+}
+
+static filch_err ask(script *s, filch_out *out)
+{
+    char text[64];
+    return filch_stream_address(out, s->stream, FILCH_ADDRESS_LOCAL, text, sizeof text);
+}
+
+TEST(an_address_that_the_system_does_not_tell_is_an_error)
+{
+    world_begin(&w, FILCH_NO_WORKERS);
+    script s = SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_CALL(ask), DO_CALL(ask));
+    refuse(getsockname, 1, ENOBUFS);
+    script_start(&w, &s);
+    script_ends(&w, &s);
+    same(s.result[1].error, FILCH_ENOMEM);
+    ok(s.result[2].error);
+    world_end(&w);
+}
+
+TEST(signals_without_descriptors_are_refused)
+{
+    static const int numbers[] = { SIGUSR1 };
+    EACH_WORLD({
+        script s = SCRIPT(DO_SIGNALS(numbers, 1), DO_SIGNALS(numbers, 1), DO_SIGNALS(numbers, 1));
+        int    before = open_descriptors();
+        refuse(signalfd, 1, EMFILE);
+        refuse(epoll_ctl, 0, 0);
+        script_start(&w, &s);
+        UNTIL(&w, script_stage(&s) >= 1);
+        script_ends(&w, &s);
+        same(s.result[0].error, FILCH_EFILES);
+        same(s.result[0].number, EMFILE);
+        ok(s.result[1].error);
+        assert_true(open_descriptors() <= before + 2); /* the poller itself */
+        script t = SCRIPT(DO_SIGNALS(numbers, 1), DO_SIGNALS(numbers, 1));
+        refuse(epoll_ctl, 1, ENOSPC);
+        script_start(&w, &t);
+        script_ends(&w, &t);
+        same(t.result[0].error, FILCH_ESYS);
+        ok(t.result[1].error);
+    })
+}
+
+/* What filch_yield_signals would not let through, made by hand: no numbers, and more than there are. */
+static filch_err play_odd_signals(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    struct {
+        uint32_t mark, how, backlog, text_size, service_size, spare;
+        int64_t  number;
+        uint64_t byte_count;
+        int      numbers[100];
+    } letter = { .mark = 0xf1, .byte_count = sizeof letter.numbers };
+    if (me->stage++ == 0) {
+        me->note = filch_yield(out, FILCH_CMD_SIGNALS, 1, filch_bytes(&letter, sizeof letter));
+        letter.byte_count = 0;
+        me->note |= filch_yield(out, FILCH_CMD_SIGNALS, 2, filch_bytes(&letter, offsetof(__typeof__(letter), numbers)));
+        return filch_idle(out);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].error != FILCH_EINVAL) me->note = FILCH_EUSER;
+    }
+    return me->seen_count < 2 ? filch_idle(out) : filch_done(out, filch_none());
+}
+
+TEST(lists_of_signals_that_are_empty_or_endless_are_refused)
+{
+    EACH_WORLD({
+        actor me = { 0 };
+        actor_start(&w, &me, play_odd_signals);
+        actor_ends(&w, &me, FILCH_OK);
+        ok(me.note);
+    })
+}
+
+/* ---- files ---- */
+
+TEST(a_file_that_cannot_be_waited_for_or_sought_is_an_error_and_goes_on)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/filch-refused-%d", (int)getpid());
+    EACH_WORLD({
+        script s = SCRIPT(DO_OPEN(path, FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE | FILCH_OPEN_EMPTY),
+                          DO_WRITE("one\ntwo\n"), DO_SEEK(0, 0), DO_PAUSE, DO_READ(0), DO_UNTIL("\n", 9), DO_PAUSE, DO_WRITE("x"),
+                          DO_UNTIL("\n", 9));
+        script_start(&w, &s);
+        UNTIL(&w, script_stage(&s) == 3);
+        refuse(read, 1, EAGAIN); /* as some special files do */
+        ok(filch_send(w.sched, s.actor.pid, filch_none()));
+        UNTIL(&w, script_stage(&s) == 6);
+        refuse(lseek, 1, EIO);
+        ok(filch_send(w.sched, s.actor.pid, filch_none()));
+        script_ends(&w, &s);
+        same(s.result[4].error, FILCH_ESYS);
+        assert_string_equal(s.result[5].bytes, "one\n");
+        same(s.result[7].error, FILCH_ESYS);
+        same(s.result[7].number, EIO);
+        assert_string_equal(s.result[8].bytes, "two\n"); /* nothing was written, nothing was lost */
+    })
+    ok(unlink(path));
+}
+
+static const char *const cat[] = { "cat", NULL }, *const sleeps[] = { "sleep", "1000", NULL };
+enum { ALL = FILCH_RUN_INPUT | FILCH_RUN_OUTPUT | FILCH_RUN_ERRORS };
+
+TEST(without_threads_for_the_pool_files_programs_and_names_say_so)
+{
+    int before = open_descriptors();
+    world_begin(&w, FILCH_NO_WORKERS);
+    refuse(pthread_create, 3, EAGAIN);
+    script s = SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ), DO_RUN(cat, ALL), DO_RESOLVE("127.0.0.1", "1"),
+                      DO_RESOLVE("127.0.0.1", "1"), DO_OPEN("/dev/null", FILCH_OPEN_READ), DO_READ(0));
+    script_start(&w, &s);
+    script_ends(&w, &s);
+    same(refused(pthread_create), 3);
+    for (int i = 0; i < 3; i++) same(s.result[i].error, FILCH_ESYS);
+    ok(s.result[3].error);
+    same(s.result[5].error, FILCH_EEND);
+    world_end(&w);
+    same(open_descriptors(), before);
+}
+
+/* ---- the process ends while a thread of the pool opens something for it ---- */
+
+TEST(an_opening_that_nobody_waits_for_any_more_leaves_nothing_whatever_comes_of_it)
+{
+    int before = open_descriptors();
+    EACH_WORLD({
+        for (int fails = 0; fails <= 1; fails++) {
+            script s = SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ));
+            gate_shut(&opening);
+            if (fails) refuse(open, 1, EACCES);
+            script_start(&w, &s);
+            UNTIL(&w, gate_is_waiting(&opening));
+            ok(filch_terminate(w.sched, s.actor.pid));
+            script_ends(&w, &s);
+            gate_open(&opening);
+            UNTIL(&w, !gate_is_waiting(&opening));
+            if (fails) same(refused(open), 1);
+        }
+    })
+    same(open_descriptors(), before);
+}
+
+/* How many children this program has that are not buried. */
+static bool has_children(void)
+{
+    siginfo_t info = { .si_pid = 0 };
+    return __real_waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+TEST(a_program_whose_process_ends_while_it_is_started_is_killed_and_its_pipes_are_closed)
+{
+    int before = open_descriptors();
+    EACH_WORLD({
+        for (uint32_t flags = 0; flags <= ALL; flags += ALL) {
+            script s = SCRIPT(DO_RUN(sleeps, flags));
+            gate_shut(&spawning);
+            script_start(&w, &s);
+            UNTIL(&w, gate_is_waiting(&spawning));
+            ok(filch_terminate(w.sched, s.actor.pid));
+            script_ends(&w, &s);
+            gate_open(&spawning);
+            UNTIL(&w, !gate_is_waiting(&spawning));
+            UNTIL(&w, !has_children());
+        }
+    })
+    same(open_descriptors(), before);
+}
+
+TEST(a_program_whose_process_has_ended_before_its_turn_came_is_not_started)
+{
+    int before = open_descriptors();
+    for (size_t each = 0; each < COUNT_OF(worker_counts); each++) {
+        filch_options opt = FILCH_OPTIONS_INIT;
+        opt.work_threads = 1;
+        world_begin_with(&w, worker_counts[each], opt);
+        script first = SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ)), s = SCRIPT(DO_RUN(sleeps, ALL));
+        gate_shut(&opening);
+        script_start(&w, &first);
+        UNTIL(&w, gate_is_waiting(&opening)); /* the one thread has something to do */
+        script_start(&w, &s);
+        UNTIL(&w, world_inspect(&w, s.actor.pid).state == FILCH_STATE_IDLE); /* it is in the queue */
+        ok(filch_terminate(w.sched, s.actor.pid));
+        script_ends(&w, &s);
+        refuse(posix_spawnp, 1, EUSERS);
+        gate_open(&opening);
+        script_ends(&w, &first);
+        script after = SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ)); /* behind it in the queue */
+        script_start(&w, &after);
+        script_ends(&w, &after);
+        same(refused(posix_spawnp), 0); /* nobody tried */
+        refuse_no_more(posix_spawnp);
+        world_end(&w);
+    }
+    assert_false(has_children());
+    same(open_descriptors(), before);
+}
+
+TEST(pipes_that_the_poller_has_no_place_for_end_the_program)
+{
+    int before = open_descriptors();
+    EACH_WORLD({
+        script first = SCRIPT(DO_DATAGRAM("127.0.0.1:0")); /* so that the poller is there */
+        script_start(&w, &first);
+        script_ends(&w, &first);
+        int nth = 0;
+        for (bool struck = true; struck; nth++) { /* the program itself, if the system has that, and its three pipes */
+            script s = SCRIPT(DO_RUN(sleeps, ALL));
+            refuse_after(epoll_ctl, nth, 1, ENOSPC);
+            script_start(&w, &s);
+            UNTIL(&w, script_stage(&s) == 1);
+            struck = refused(epoll_ctl) > 0;
+            refuse_no_more(epoll_ctl);
+            script_ends(&w, &s);
+            same(s.result[0].error, struck ? FILCH_ESYS : FILCH_OK);
+            UNTIL(&w, !has_children());
+        }
+        assert_true(nth > 3);
+    })
+    same(open_descriptors(), before);
+}
+
+/* ---- the end of programs ---- */
+
+static filch_err kill_unborn(script *s, filch_out *out)
+{
+    /* The next one in the same slot: anybody can guess that. */
+    return filch_yield_kill(out, TAG_EXTRA, (filch_stream){ s->stream.id + (UINT64_C(1) << 32) }, SIGTERM);
+}
+
+static filch_err play_kills_unborn(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    script *s = me->user;
+    (void)count;
+    switch (me->stage++) {
+    case 0: me->note = filch_yield_datagram(out, 0, "127.0.0.1:0", NULL); return filch_wait(out);
+    case 1:
+        s->stream = filch_as_stream(&events[0].data);
+        me->note |= filch_yield_close(out, 0, s->stream);
+        return filch_wait(out);
+    case 2:
+        me->note |= filch_yield_run(out, 1, sleeps, 0);
+        me->note |= kill_unborn(s, out);
+        return filch_wait(out);
+    default:
+        if (events[0].tag != TAG_EXTRA) return FILCH_EUSER;
+        note(&s->result[0], &events[0]);
+        return filch_done(out, filch_none());
+    }
+}
+
+TEST(a_program_that_has_not_begun_cannot_be_killed)
+{
+    EACH_WORLD({
+        script s = SCRIPT(DO_PAUSE);
+        s.actor.user = &s;
+        gate_shut(&spawning);
+        actor_start(&w, &s.actor, play_kills_unborn);
+        actor_ends(&w, &s.actor, FILCH_OK);
+        gate_open(&spawning);
+        ok(s.actor.note);
+        same(s.result[0].error, FILCH_EINVAL);
+        UNTIL(&w, !gate_is_waiting(&spawning) && !has_children());
+    })
+}
+
+TEST(a_program_that_the_host_has_buried_is_an_error_and_not_a_wait)
+{
+    EACH_WORLD({
+        script s = SCRIPT(DO_RUN(cat, FILCH_RUN_INPUT), DO_PAUSE, DO_EXIT, DO_KILL(SIGTERM));
+        script_start(&w, &s);
+        UNTIL(&w, script_stage(&s) == 1);
+        ok(kill((pid_t)s.program.pid, SIGKILL));
+        same(waitpid((pid_t)s.program.pid, NULL, 0), s.program.pid);
+        ok(filch_send(w.sched, s.actor.pid, filch_none()));
+        script_ends(&w, &s);
+        same(s.result[2].error, FILCH_ESYS);
+        same(s.result[2].number, ECHILD);
+        same(s.result[3].error, FILCH_ESYS);
+        same(s.result[3].number, ESRCH);
+    })
+}
+
+/* A program that takes its time to die is waited for: by the pool, or here if there is no memory for that. */
+TEST(a_program_that_dies_slowly_is_buried_all_the_same)
+{
+    EACH_WORLD({
+        for (int poor = 0; poor <= 1; poor++) {
+            script s = SCRIPT(DO_RUN(sleeps, 0), DO_EXIT);
+            script_start(&w, &s);
+            UNTIL(&w, script_stage(&s) == 1);
+            ok(kill((pid_t)s.program.pid, 0));
+            fli_store_rlx(&still_dying, 3);
+            if (w.ticks) fli_store_rlx(&w.deny, poor != 0);
+            ok(filch_terminate(w.sched, s.actor.pid));
+            script_ends(&w, &s);
+            fli_store_rlx(&w.deny, false);
+            fli_store_rlx(&still_dying, 0);
+            UNTIL(&w, !has_children());
+        }
+    })
+}
+
+/* ---- everything stops ---- */
+
+/* What is out waits behind the gate; when cancelled, it wants more of each kind before it goes. */
+static filch_err play_wants_more(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (me->steps == 1 || has_cancel(events, count)) {
+        me->note |= filch_yield_open(out, 1, "/dev/null", FILCH_OPEN_READ);
+        me->note |= filch_yield_run(out, 2, cat, ALL);
+        me->note |= filch_yield_resolve(out, 3, "127.0.0.1", NULL);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type != FILCH_EVENT_YIELD) continue;
+        me->stage++;
+        if (events[i].error != FILCH_ECANCELLED) me->note = FILCH_EUSER;
+    }
+    if (me->stage < 6) return filch_idle(out);
+    gate_open(&opening); /* the stop waits for what the pool has begun */
+    return filch_done(out, filch_none());
+}
+
+TEST(what_waits_for_the_pool_and_what_comes_too_late_is_cancelled_by_a_stop)
+{
+    int before = open_descriptors();
+    for (size_t each = 0; each < COUNT_OF(worker_counts); each++) {
+        filch_options opt = FILCH_OPTIONS_INIT;
+        opt.work_threads = 1;
+        world_begin_with(&w, worker_counts[each], opt);
+        script first = SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ));
+        actor  me = { 0 };
+        gate_shut(&opening);
+        script_start(&w, &first);
+        UNTIL(&w, gate_is_waiting(&opening));
+        actor_start(&w, &me, play_wants_more);
+        UNTIL(&w, world_inspect(&w, me.pid).state == FILCH_STATE_IDLE);
+        ok(filch_terminate(w.sched, first.actor.pid));
+        script_ends(&w, &first);
+        world_end(&w);
+        same(me.exit_error, FILCH_OK);
+        ok(me.note);
+        same(me.stage, 6);
+        same(open_descriptors(), before);
+    }
+}
+
+TEST(a_program_that_dies_slowly_while_everything_stops_is_buried_before_the_end)
+{
+    EACH_WORLD({
+        script s = SCRIPT(DO_RUN(sleeps, FILCH_RUN_INPUT), DO_EXIT);
+        script_start(&w, &s);
+        UNTIL(&w, script_stage(&s) == 1);
+        fli_store_rlx(&still_dying, 2);
+        ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));
+        fli_store_rlx(&still_dying, 0);
+        assert_false(has_children());
+        filch_drop(&s.last);
+        world_begin(&w, FILCH_NO_WORKERS);
+    })
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_descriptors_accepting_is_told_and_rests_ever_longer_but_no_more_than_a_second),
+        cmocka_unit_test(a_listener_that_rests_is_still_timed_out_in_time),
+        cmocka_unit_test(a_connection_that_the_poller_has_no_place_for_is_closed_and_the_next_is_fine),
+        cmocka_unit_test(a_scheduler_whose_poller_cannot_be_made_says_so_and_can_later),
+        cmocka_unit_test(an_address_that_the_system_does_not_tell_is_an_error),
+        cmocka_unit_test(signals_without_descriptors_are_refused),
+        cmocka_unit_test(lists_of_signals_that_are_empty_or_endless_are_refused),
+        cmocka_unit_test(a_file_that_cannot_be_waited_for_or_sought_is_an_error_and_goes_on),
+        cmocka_unit_test(without_threads_for_the_pool_files_programs_and_names_say_so),
+        cmocka_unit_test(an_opening_that_nobody_waits_for_any_more_leaves_nothing_whatever_comes_of_it),
+        cmocka_unit_test(a_program_whose_process_ends_while_it_is_started_is_killed_and_its_pipes_are_closed),
+        cmocka_unit_test(a_program_whose_process_has_ended_before_its_turn_came_is_not_started),
+        cmocka_unit_test(pipes_that_the_poller_has_no_place_for_end_the_program),
+        cmocka_unit_test(a_program_that_has_not_begun_cannot_be_killed),
+        cmocka_unit_test(a_program_that_the_host_has_buried_is_an_error_and_not_a_wait),
+        cmocka_unit_test(a_program_that_dies_slowly_is_buried_all_the_same),
+        cmocka_unit_test(what_waits_for_the_pool_and_what_comes_too_late_is_cancelled_by_a_stop),
+        cmocka_unit_test(a_program_that_dies_slowly_while_everything_stops_is_buried_before_the_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
