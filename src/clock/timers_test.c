@@ -214,6 +214,81 @@ TEST(a_ticker_keeps_its_phase_and_merges_what_was_missed)
     end(&b);
 }
 
+TEST(more_ticks_than_a_count_holds_are_as_many_as_it_does)
+{
+    bench b;
+    begin(&b);
+    fli_proc *p = spawn(&b);
+    int64_t   id = arm(&b, p, FILCH_CMD_TICKER, 1, 6); /* every nanosecond */
+    uint64_t  start_ns = fli_clock_ns();
+    same(fli_timers_poll(&timers, start_ns + FILCH_SECONDS(3)), 1);
+    same(fli_timers_poll(&timers, start_ns + FILCH_SECONDS(3600)), 1);
+    expect_message(&b, p, 6, UINT32_MAX);
+    same(fli_timers_poll(&timers, start_ns + FILCH_SECONDS(3600) + TICK_NS), 1); /* and goes on */
+    same(cancel(&b, p, id), 1);
+    finish(&b, p);
+    end(&b);
+}
+
+TEST(a_message_of_a_ticker_that_is_gone_is_one_tick)
+{
+    bench b;
+    begin(&b);
+    fli_proc *p = spawn(&b);
+    int64_t   id = arm(&b, p, FILCH_CMD_TICKER, HOUR_NS, 6);
+    same(fli_timers_ticks(&timers, (uint64_t)id), 1); /* none has come */
+    same(fli_timers_ticks(&timers, UINT32_MAX), 1);   /* no such ticker */
+    same(fli_timers_poll(&timers, fli_clock_ns() + 3 * HOUR_NS + TICK_NS), 1);
+    same(fli_timers_ticks(&timers, (uint64_t)id + (UINT64_C(1) << 32)), 1); /* another life of its entry */
+    same(fli_timers_ticks(&timers, (uint64_t)id), 3);
+    same(fli_timers_ticks(&timers, (uint64_t)id), 1);
+    same(cancel(&b, p, id), 1);
+    finish(&b, p);
+    end(&b);
+}
+
+static uint64_t rung;
+
+static void on_alarm(fli_runtime *rt, uint64_t cookie)
+{
+    (void)rt;
+    rung = cookie;
+}
+
+TEST(an_alarm_may_be_set_by_a_thread_that_is_no_worker)
+{
+    bench b;
+    begin(&b);
+    b.rt.hooks.alarm = on_alarm;
+    uint64_t now_ns = fli_clock_ns();
+    rung = 0;
+    fli_here_set(NULL);
+    uint64_t id = fli_timers_alarm(&timers, now_ns + HOUR_NS, 77), other = fli_timers_alarm(&timers, now_ns + HOUR_NS, 78);
+    fli_here_set(&b.here);
+    assert_true(id != 0 && other != 0);
+    fli_timers_abandon(&timers, other);
+    same(fli_timers_poll(&timers, now_ns + HOUR_NS - TICK_NS), 0);
+    same(fli_timers_poll(&timers, now_ns + HOUR_NS + TICK_NS), 1);
+    same(rung, 77);
+    end(&b);
+}
+
+TEST(a_timer_whose_process_has_just_ended_tells_nobody)
+{
+    bench b;
+    begin(&b);
+    fli_proc *p = spawn(&b);
+    uint32_t  gen = bench_gen(p);
+    (void)arm(&b, p, FILCH_CMD_TIMER, HOUR_NS, 6);
+    (void)fli_mail_discard(&b.rt, &b.here, p, fli_state_finish(&p->state)); /* ended, and its timers not yet stopped */
+    same(fli_timers_poll(&timers, fli_clock_ns() + HOUR_NS + TICK_NS), 1);
+    same(bench_gen(p), gen);
+    fli_ext_free(&b.rt, p);
+    assert_true(fli_state_free(&p->state));
+    fli_slab_give(&b.rt.procs, &b.here.procs, p->slot);
+    end(&b); /* and its message has been given back */
+}
+
 TEST(what_is_cancelled_never_fires)
 {
     const uint32_t kinds[] = { FILCH_CMD_TIMER, FILCH_CMD_TICKER };
@@ -286,6 +361,33 @@ TEST(a_ticker_cancelled_while_it_fires_is_gone)
     same(fli_timers_poll(&timers, start_ns + 9 * HOUR_NS), 0);
     expect_nothing(&b, p);
     same(cancel(&b, p, firing_id), 0);
+    finish(&b, p);
+    end(&b);
+}
+
+static void abandon_it_twice(bench *b)
+{
+    abandon_it(b);
+    abandon_it(b);
+}
+
+TEST(a_ticker_cancelled_twice_while_it_fires_is_gone_once)
+{
+    bench b;
+    begin(&b);
+    fli_proc *p = spawn(&b);
+    firing_id = arm(&b, p, FILCH_CMD_TICKER, HOUR_NS, 6);
+    assert_true(bench_settle(&b, p, FLI_IDLE));
+    while_firing = abandon_it_twice;
+    same(fli_timers_poll(&timers, fli_clock_ns() + HOUR_NS + TICK_NS), 1);
+    while_firing = NULL;
+    same(fli_timers_count(&timers), 0);
+    expect_message(&b, p, 6, 1);
+    /* Its entry is somebody else's now: the old number stops nothing. */
+    int64_t next = arm(&b, p, FILCH_CMD_TIMER, HOUR_NS, 7);
+    assert_int_not_equal(next, firing_id);
+    same(cancel(&b, p, firing_id), 0);
+    same(cancel(&b, p, next), 1);
     finish(&b, p);
     end(&b);
 }
@@ -567,9 +669,14 @@ int main(void)
         cmocka_unit_test(a_timer_answers_with_its_id_and_sends_one_message),
         cmocka_unit_test(a_timer_wakes_the_idle),
         cmocka_unit_test(a_ticker_keeps_its_phase_and_merges_what_was_missed),
+        cmocka_unit_test(more_ticks_than_a_count_holds_are_as_many_as_it_does),
+        cmocka_unit_test(a_message_of_a_ticker_that_is_gone_is_one_tick),
+        cmocka_unit_test(an_alarm_may_be_set_by_a_thread_that_is_no_worker),
+        cmocka_unit_test(a_timer_whose_process_has_just_ended_tells_nobody),
         cmocka_unit_test(what_is_cancelled_never_fires),
         cmocka_unit_test(nonsense_ids_stop_nothing),
         cmocka_unit_test(a_ticker_cancelled_while_it_fires_is_gone),
+        cmocka_unit_test(a_ticker_cancelled_twice_while_it_fires_is_gone_once),
         cmocka_unit_test(a_timer_abandoned_while_it_fires_does_no_harm),
         cmocka_unit_test(a_process_that_ends_while_its_ticker_fires_takes_it_along),
         cmocka_unit_test(timers_die_with_their_process),
