@@ -68,11 +68,23 @@ fli_box_act fli_act_raise(filch_pid pid, uint64_t flag)
     return (fli_box_act){ .kind = flag == FLI_KILL ? FLI_ACT_TERMINATE : FLI_ACT_CANCEL, .pid = pid };
 }
 
+/* Work is a function and its argument, a spawn has a type, a letter its seal: pointers that would be others in another
+ * run. */
+static bool has_pointers(uint32_t command)
+{
+    switch (command) {
+    case FILCH_CMD_WORK:
+    case FILCH_CMD_SPAWN:
+    case FILCH_CMD_EXEC:
+    case FILCH_CMD_BROADCAST:
+    case FILCH_CMD_SEND_NAME: return true;
+    default: return false;
+    }
+}
+
 fli_box_act fli_act_yield(uint32_t command, uint64_t tag, filch_pid target, const filch_data *data)
 {
-    /* Work is a function and its argument, a spawn has a type: pointers that would be others in another run. */
-    bool           pointers = command == FILCH_CMD_WORK || command == FILCH_CMD_SPAWN || command == FILCH_CMD_EXEC;
-    fli_box_digest digest = pointers ? (fli_box_digest){ .kind = FILCH_KIND_PTR } : digest_of(data);
+    fli_box_digest digest = has_pointers(command) ? (fli_box_digest){ .kind = FILCH_KIND_PTR } : digest_of(data);
     return (fli_box_act){ .kind = FLI_ACT_YIELD, .command = command, .tag = tag, .pid = target, .data = digest };
 }
 
