@@ -354,7 +354,7 @@ typedef struct filch_spawn_options {
     uint32_t       spare;        /* 0 */
     const char    *name;         /* registered for it (filch_register) before anybody can reach it, lent; NULL: none */
     const filch_data *messages;  /* what it finds in its mailbox, lent as `args` are; they take no room in it */
-    size_t         message_count;
+    size_t         message_count; /* at most 2^26 */
     uint64_t       tag;          /* of the EXIT event that FILCH_SPAWN_MONITOR brings */
     uint32_t       relations;    /* FILCH_SPAWN_*, with the process that spawns; 0: none */
     uint32_t       spare_too;    /* 0 */
@@ -1150,7 +1150,7 @@ FILCH_API void filch_report_free(filch_report *report);
  * What somebody wants to do to a process of another host: */
 typedef struct filch_access {
     uint32_t     command;   /* FILCH_CMD_SEND, _TERMINATE, _CANCEL, _MONITOR, _LINK, _UNLINK, _REGISTER, _SPAWN ... */
-    filch_pid    who;       /* the process that does it; nobody: a thread from outside, or a handler */
+    filch_pid    who;       /* the process that does it, or for whose command a handler does; nobody: a thread from outside */
     filch_sched *from, *to; /* the host that is asked, and the one it is about */
     filch_pid    target;    /* nobody for a spawn */
 } filch_access;

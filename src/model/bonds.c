@@ -501,7 +501,7 @@ filch_err fli_birth_make(fli_model *m, fli_runtime *rt, fli_proc *p, uint64_t se
     fli_end   child = { .rt = rt, .host = rt->host, .serial = serial }, parent = child;
     cradle    c = { 0 };
     filch_err err = birth->relations != 0 ? fli_enter_end(m, rt, birth->parent, &parent) : FILCH_OK;
-    if (err != FILCH_OK) return err;
+    FLI_ASSERT(err == FILCH_OK); /* the parent is being stepped: its host is there */
     err = cradle_make(m, rt, birth, &child, &parent, &c);
     if (err != FILCH_OK) {
         cradle_free(m, rt, &c);

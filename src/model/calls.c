@@ -228,8 +228,7 @@ filch_err filch_members(filch_sched *sched, const char *group, filch_pid *pids, 
 {
     if (sched == NULL || count == NULL || !fli_name_is_sound(group) || (pids == NULL && room > 0)) return FILCH_EINVAL;
     fli_model *m = look(sched);
-    if (m != NULL) return fli_group_members(m, &sched->rt, group, pids, room, count);
-    *count = 0;
+    *count = m != NULL ? fli_group_members(m, &sched->rt, group, pids, room) : 0;
     return FILCH_OK;
 }
 
@@ -321,21 +320,13 @@ filch_err filch_yield_unwatch(filch_out *out, uint64_t tag, const char *group)
 
 static filch_err handle_members(fli_runtime *rt, const char *name, filch_receiver receiver)
 {
-    filch_sched *sched = (filch_sched *)rt;
-    size_t       count = 0, room = 0;
-    filch_pid   *pids = NULL;
-    filch_err    err;
-    do {
-        fli_free(&rt->mem, pids, room * sizeof *pids);
-        room = count;
-        pids = room > 0 ? fli_alloc(&rt->mem, room * sizeof *pids) : NULL;
-        if (room > 0 && pids == NULL) return FILCH_ENOMEM;
-        err = filch_members(sched, name, pids, room, &count);
-    } while (err == FILCH_OK && count > room);
-    if (err == FILCH_OK) {
-        err = filch_complete(receiver, receiver.tag, filch_bytes(pids, count * sizeof *pids), FILCH_OK);
-    }
-    fli_free(&rt->mem, pids, room * sizeof *pids);
+    fli_model *m = look((filch_sched *)rt);
+    fli_pids   members = { .count = 0 };
+    filch_err  err = m != NULL ? fli_group_list(m, rt, name, &members) : FILCH_OK;
+    if (err != FILCH_OK) return err;
+    filch_data pids = filch_bytes(members.at, members.count * sizeof *members.at);
+    err = filch_complete(receiver, receiver.tag, pids, FILCH_OK);
+    fli_group_unlist(rt, &members);
     return err;
 }
 

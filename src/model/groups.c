@@ -145,7 +145,6 @@ static filch_err add_watcher(fli_model *m, group *g, place *p)
 static filch_err add(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end, fli_bond_kind kind,
                      uint64_t tag)
 {
-    if (!fli_name_is_sound(name)) return FILCH_EINVAL;
     if (end->rt != rt) return FILCH_EFOREIGN;
     place *p = fli_zalloc(&m->mem, sizeof *p);
     if (p == NULL) return FILCH_ENOMEM;
@@ -213,7 +212,6 @@ void fli_group_forget(fli_model *m, fli_bond *bond)
 
 static filch_err drop(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end, fli_bond_kind kind)
 {
-    if (!fli_name_is_sound(name)) return FILCH_EINVAL;
     if (end->rt != rt) return FILCH_EFOREIGN;
     fli_table *table = table_of(m, rt);
     fli_bond  *bond = NULL;
@@ -255,10 +253,8 @@ filch_err fli_group_unwatch(fli_model *m, fli_runtime *rt, const char *name, con
 
 /* ---- members ---- */
 
-filch_err fli_group_members(fli_model *m, fli_runtime *rt, const char *name, filch_pid *pids, size_t room,
-                            size_t *count)
+size_t fli_group_members(fli_model *m, fli_runtime *rt, const char *name, filch_pid *pids, size_t room)
 {
-    if (!fli_name_is_sound(name)) return FILCH_EINVAL;
     fli_table *table = table_of(m, rt);
     size_t     n = 0;
     fli_mutex_lock(&table->lock);
@@ -269,33 +265,50 @@ filch_err fli_group_members(fli_model *m, fli_runtime *rt, const char *name, fil
         }
     }
     fli_mutex_unlock(&table->lock);
-    *count = n;
+    return n;
+}
+
+filch_err fli_group_list(fli_model *m, fli_runtime *rt, const char *name, fli_pids *out)
+{
+    fli_pids list = { .count = fli_group_members(m, rt, name, NULL, 0) };
+    /* Members may come while we make room for them. */
+    while (list.count > list.room) {
+        size_t     size = list.room * sizeof *list.at;
+        filch_pid *at = fli_resize(&rt->mem, list.at, size, list.count * sizeof *list.at);
+        if (at == NULL) {
+            fli_free(&rt->mem, list.at, size);
+            return FILCH_ENOMEM;
+        }
+        list.at = at;
+        list.room = list.count;
+        list.count = fli_group_members(m, rt, name, list.at, list.room);
+    }
+    *out = list;
     return FILCH_OK;
+}
+
+void fli_group_unlist(const fli_runtime *rt, const fli_pids *list)
+{
+    fli_free(&rt->mem, list->at, list->room * sizeof *list->at);
 }
 
 filch_err fli_group_broadcast(fli_model *m, fli_runtime *rt, const char *name, const filch_data *data, uint64_t *sent)
 {
-    size_t     count = 0, room = 0;
-    filch_pid *pids = NULL;
-    filch_err  err = FILCH_OK;
-    /* Members may come while we make room for them. */
-    do {
-        fli_free(&rt->mem, pids, room * sizeof *pids);
-        room = count;
-        pids = room > 0 ? fli_alloc(&rt->mem, room * sizeof *pids) : NULL;
-        if (room > 0 && pids == NULL) return FILCH_ENOMEM;
-        err = fli_group_members(m, rt, name, pids, room, &count);
-    } while (err == FILCH_OK && count > room);
-    filch_data owned = filch_none();
-    if (err == FILCH_OK) err = fli_data_own(&rt->mem, rt->payload_max, data, &owned);
+    fli_pids   members;
+    filch_data owned;
+    filch_err  err = fli_group_list(m, rt, name, &members);
+    if (err != FILCH_OK) return err;
+    err = fli_data_own(&rt->mem, rt->payload_max, data, &owned);
     if (err == FILCH_OK) {
         fli_local *here = fli_here(rt);
         filch_pid  from = { 0, 0 };
         if (here != NULL && here->serial != 0) from = (filch_pid){ rt->node, here->serial };
         *sent = 0;
-        for (size_t i = 0; i < count; i++) *sent += fli_send(rt, here, pids[i], from, &owned) == FILCH_OK;
+        for (size_t i = 0; i < members.count; i++) {
+            *sent += fli_send(rt, here, members.at[i], from, &owned) == FILCH_OK;
+        }
         fli_data_free(&owned);
     }
-    fli_free(&rt->mem, pids, room * sizeof *pids);
+    fli_group_unlist(rt, &members);
     return err;
 }

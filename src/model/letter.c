@@ -42,18 +42,11 @@ static filch_err yield_letter(filch_out *out, uint32_t command, uint64_t tag, co
         fli_free(&rt->mem, l, size);
         return err;
     }
-    filch_data sent = filch_none();
-    err = filch_share(l, sizeof l->seal, letter_free, NULL, &sent);
-    if (err == FILCH_OK) err = filch_yield(out, command, tag, sent);
-    if (err == FILCH_OK) {
-        filch_drop(&sent);
-        return FILCH_OK;
-    }
+    err = filch_yield(out, command, tag, filch_move(l, sizeof l->seal, letter_free));
+    if (err == FILCH_OK) return FILCH_OK;
     /* A moved payload is the caller's again. */
     fli_data_undo(&data, &l->data);
-    l->data = filch_none();
-    if (filch_size(&sent) > 0) filch_drop(&sent);
-    else letter_free(NULL, l, size);
+    fli_free(&rt->mem, l, size);
     return err;
 }
 

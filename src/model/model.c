@@ -89,6 +89,13 @@ no_groups:
     return err;
 }
 
+/* Its tables, which are empty: what others still look at stays until the model goes. */
+static void host_close(fli_model *m, fli_host *host)
+{
+    for (int i = 0; i < FLI_NAME_SHARDS; i++) fli_table_fini(&m->mem, &host->names[i]);
+    fli_table_fini(&m->mem, &host->groups);
+}
+
 filch_err fli_model_add(fli_model *m, fli_runtime *rt, uint32_t *number)
 {
     fli_host *host;
@@ -100,13 +107,14 @@ filch_err fli_model_add(fli_model *m, fli_runtime *rt, uint32_t *number)
     for (fli_host *other; i < FLI_HOSTS_MAX && (other = fli_load_rlx(&m->hosts[i])) != NULL; i++) {
         known = known || fli_load_rlx(&other->node) == rt->node;
     }
-    if (i < FLI_HOSTS_MAX && !known) fli_store_rel(&m->hosts[i], host); /* PAIR host.open, release half */
+    if (known) err = FILCH_EEXISTS;
+    else if (i == FLI_HOSTS_MAX) err = FILCH_ELIMIT;
+    else fli_store_rel(&m->hosts[i], host); /* PAIR host.open, release half */
     fli_mutex_unlock(&m->grow);
-    if (i == FLI_HOSTS_MAX || known) {
-        for (int k = 0; k < FLI_NAME_SHARDS; k++) fli_table_fini(&m->mem, &host->names[k]);
-        fli_table_fini(&m->mem, &host->groups);
+    if (err != FILCH_OK) {
+        host_close(m, host);
         fli_free(&m->mem, host, sizeof *host);
-        return known ? FILCH_EEXISTS : FILCH_ELIMIT;
+        return err;
     }
     fli_add_rlx(&m->refs, 1); /* relaxed: the caller holds one */
     *number = i;
@@ -125,18 +133,14 @@ filch_err fli_model_get(fli_runtime *rt, fli_model **out)
     filch_err  err = fli_model_create(&rt->mem, &made);
     if (err != FILCH_OK) return err;
     err = fli_model_add(made, rt, &number); /* the first: 0, as rt->host says */
-    /* PAIR runtime.model, both halves: one of those that come first wins. */
-    if (err == FILCH_OK && fli_cas_acqrel_acq(&rt->model, &m, made)) {
-        fli_model_drop(made); /* the host holds it */
-        *out = made;
-        return FILCH_OK;
-    }
     if (err == FILCH_OK) {
-        fli_host *host = fli_load_rlx(&made->hosts[0]);
-        for (int k = 0; k < FLI_NAME_SHARDS; k++) fli_table_fini(&made->mem, &host->names[k]);
-        fli_table_fini(&made->mem, &host->groups);
-        fli_model_drop(made);
-        *out = m;
+        *out = made;
+        /* PAIR runtime.model, both halves: one of those that come first wins. */
+        if (!fli_cas_acqrel_acq(&rt->model, &m, made)) {
+            *out = m;
+            host_close(made, fli_load_rlx(&made->hosts[0]));
+            fli_model_drop(made); /* as the host that holds it */
+        }
     }
     fli_model_drop(made);
     return err;
@@ -151,8 +155,7 @@ static void on_fini(fli_runtime *rt)
     /* PAIR host.pins, both halves: whoever comes after this finds no runtime; the others are waited for. */
     while (fli_add_acqrel(&host->pins, 0) != 0) fli_thread_yield();
     fli_names_fini(m, rt);
-    for (int i = 0; i < FLI_NAME_SHARDS; i++) fli_table_fini(&m->mem, &host->names[i]);
-    fli_table_fini(&m->mem, &host->groups);
+    host_close(m, host);
     for (unsigned i = 0; i < FLI_SLAB_SEGMENTS; i++) {
         uint32_t length = 1u << (i == 0 ? FLI_SLAB_FIRST_BITS : FLI_SLAB_FIRST_BITS + i - 1);
         fli_free(&m->mem, fli_load_rlx(&host->heads[i]), length * sizeof(uint32_t));

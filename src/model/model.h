@@ -184,9 +184,17 @@ filch_err fli_group_join(fli_model *m, fli_runtime *rt, const char *name, const 
 filch_err fli_group_leave(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end);
 filch_err fli_group_watch(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end, uint64_t tag);
 filch_err fli_group_unwatch(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end);
-/* Up to `room` members, in the order they joined; *count is how many there are. */
-filch_err fli_group_members(fli_model *m, fli_runtime *rt, const char *name, filch_pid *pids, size_t room,
-                            size_t *count);
+/* Up to `room` members, in the order they joined; gives how many there are. */
+size_t fli_group_members(fli_model *m, fli_runtime *rt, const char *name, filch_pid *pids, size_t room);
+
+/* All of them, in memory of `rt`, for fli_group_unlist. */
+typedef struct fli_pids {
+    filch_pid *at;
+    size_t     count, room;
+} fli_pids;
+filch_err fli_group_list(fli_model *m, fli_runtime *rt, const char *name, fli_pids *out);
+void      fli_group_unlist(const fli_runtime *rt, const fli_pids *list);
+
 /* Sends to each; *sent is how many took it. */
 filch_err fli_group_broadcast(fli_model *m, fli_runtime *rt, const char *name, const filch_data *data, uint64_t *sent);
 /* As fli_name_forget, for a member or watcher. */

@@ -2,6 +2,8 @@
  *
  * INVARIANT  an entry is in its table exactly while its bond is listed: both change under the stripe of the process
  * and, inside it, the table's lock.
+ *
+ * Whether a text may be a name is asked by whoever takes it from outside (calls.c, letter.c); here only of a spawn's.
  */
 #include "base/assert.h"
 #include "model/model.h"
@@ -102,7 +104,6 @@ static filch_err look_up(fli_model *m, uint32_t host, const char *name, filch_pi
 filch_err fli_name_find(fli_model *m, fli_runtime *rt, const char *name, filch_pid *pid)
 {
     uint64_t ref;
-    if (!fli_name_is_sound(name)) return FILCH_EINVAL;
     return look_up(m, rt->host, name, pid, &ref);
 }
 
@@ -128,7 +129,6 @@ filch_err fli_name_remove(fli_model *m, fli_runtime *rt, const char *name)
     filch_pid pid;
     uint64_t  ref;
     fli_end   end;
-    if (!fli_name_is_sound(name)) return FILCH_EINVAL;
     filch_err err = look_up(m, rt->host, name, &pid, &ref);
     if (err == FILCH_OK) err = fli_enter_end(m, rt, pid, &end);
     if (err != FILCH_OK) return err;

@@ -27,7 +27,8 @@ void fli_notice_post(fli_runtime *to, uint64_t serial, fli_node *node)
 {
     fli_local *here = fli_here(to);
     fli_proc  *p = fli_proc_find(to, serial);
-    if (p != NULL && fli_mail_post(to, here, p, fli_serial_gen(serial), node) == FILCH_OK) return;
+    FLI_ASSERT(p != NULL); /* it was alive when the relation was made, and its slot stays */
+    if (fli_mail_post(to, here, p, fli_serial_gen(serial), node) == FILCH_OK) return;
     filch_data data = { .kind = FILCH_KIND_NONE };
     fli_node_get_data(node, &data);
     fli_data_free(&data);

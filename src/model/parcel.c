@@ -48,7 +48,6 @@ static const char *put_text(char **at, const char *text)
 /* Packs the options. Payloads are kept as they are lent: a moved one stays the caller's. */
 static filch_err pack(const fli_runtime *rt, const filch_type *type, const filch_spawn_options *opt, parcel **out)
 {
-    if (opt->message_count > SIZE_MAX / 2 / sizeof(filch_data)) return FILCH_ENOMEM;
     size_t size =
         sizeof(parcel) + opt->message_count * sizeof(filch_data) + text_size(opt->method) + text_size(opt->name);
     parcel *box = fli_zalloc(&rt->mem, size);
@@ -89,15 +88,9 @@ static filch_err yield_parcel(filch_out *out, uint32_t command, uint64_t tag, co
     parcel *box;
     err = pack(&out->ctx.sched->rt, type, &opt, &box);
     if (err != FILCH_OK) return err;
-    filch_data data = filch_none();
     /* Only the seal counts as its bytes: limits are for what is inside. */
-    err = filch_share(box, sizeof box->seal, parcel_free, NULL, &data);
-    if (err != FILCH_OK) {
-        parcel_free(NULL, box, box->size);
-        return err;
-    }
-    err = filch_yield(out, command, tag, data);
-    filch_drop(&data);
+    err = filch_yield(out, command, tag, filch_move(box, sizeof box->seal, parcel_free));
+    if (err != FILCH_OK) parcel_free(NULL, box, box->size);
     return err;
 }
 

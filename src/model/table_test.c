@@ -115,12 +115,33 @@ TEST(a_name_has_1_to_255_bytes)
     assert_true(fli_name_hash("a") != fli_name_hash("b"));
 }
 
+TEST(two_names_that_hash_alike_are_still_two)
+{
+    test_alloc alloc = { 0 };
+    fli_mem    mem = counted(&alloc);
+    fli_table  table;
+    ok(fli_table_init(&table));
+    item *one = fli_entry_make(&mem, sizeof *one, "one"), *two = fli_entry_make(&mem, sizeof *two, "two");
+    one->entry.hash = fli_name_hash("two"); /* as if it had met */
+    fli_table_add(&mem, &table, two);
+    fli_table_add(&mem, &table, one);
+    assert_ptr_equal(fli_table_find(&table, "two"), two);
+    fli_table_remove(&table, two);
+    assert_null(fli_table_find(&table, "two"));
+    fli_table_remove(&table, one);
+    fli_entry_free(&mem, one);
+    fli_entry_free(&mem, two);
+    fli_table_fini(&mem, &table);
+    test_alloc_balanced(&alloc);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_added_is_found_while_the_table_grows_and_gone_when_removed),
         cmocka_unit_test(without_memory_to_grow_everything_is_still_found),
         cmocka_unit_test(a_name_has_1_to_255_bytes),
+        cmocka_unit_test(two_names_that_hash_alike_are_still_two),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,9 @@
 #include "sched/sched.h"
 #include "sched/simulate.h"
 
+/* First messages of a process: far more than anybody means, and their payloads fit into 32 bits of bytes. */
+#define MESSAGES_MAX (1u << 26)
+
 /* What an instance takes when it is not inside the control block. */
 static size_t heap_size(const filch_type *type)
 {
@@ -65,7 +68,7 @@ static filch_err check_options(const filch_spawn_options *opt)
     if (opt->mailbox_bytes / 16 >= FLI_MAILBOX_UNITS_MAX) return FILCH_EINVAL;
     if (opt->blackbox > FILCH_BLACKBOX_MAX && opt->blackbox != FILCH_BLACKBOX_OFF) return FILCH_EINVAL;
     if (opt->spare != 0 || opt->spare_too != 0 || (opt->relations & ~(uint32_t)FILCH_SPAWN_ALL) != 0) return FILCH_EINVAL;
-    if ((opt->messages == NULL && opt->message_count != 0) || opt->message_count > UINT32_MAX) return FILCH_EINVAL;
+    if ((opt->messages == NULL && opt->message_count != 0) || opt->message_count > MESSAGES_MAX) return FILCH_EINVAL;
     if (opt->name != NULL && opt->name[0] == '\0') return FILCH_EINVAL;
     return FILCH_OK;
 }

@@ -1,69 +1,7 @@
 /* hosts_test.c - several schedulers behind one node: what passes between them, and what the policy says to it. */
 #include <stdio.h>
 
-#include "api/world.h"
-
-#define FAILURE (FILCH_EUSER + 5)
-
-enum { HOSTS = 3 };
-
-typedef struct city {
-    filch_node *node;
-    world       hosts[HOSTS];
-    uint64_t    allowed; /* bits by command; of 200 and up all or none */
-    FLI_ATOMIC(uint32_t) asked;
-    filch_access last;
-} city;
-
-static int decide(void *user, const filch_access *access)
-{
-    city *c = user;
-    fli_add_rlx(&c->asked, 1);
-    if (c->hosts[0].ticks) c->last = *access; /* one thread: a plain struct will do */
-    return access->command < 64 ? (c->allowed >> access->command & 1) != 0 : c->allowed != 0;
-}
-
-static void city_begin(city *c, int32_t workers, bool policy)
-{
-    filch_node_options opt = FILCH_NODE_OPTIONS_INIT;
-    memset(c, 0, sizeof *c);
-    opt.policy = policy ? decide : NULL;
-    opt.policy_user = c;
-    c->allowed = UINT64_MAX;
-    ok(filch_node_create(&c->node, &opt));
-    for (int i = 0; i < HOSTS; i++) {
-        filch_options sched = FILCH_OPTIONS_INIT;
-        world        *w = &c->hosts[i];
-        w->ticks = workers == FILCH_NO_WORKERS;
-        sched.workers = workers;
-        sched.alloc = world_alloc;
-        sched.alloc_user = w;
-        sched.node = 100 + (uint64_t)i;
-        ok(filch_node_add(c->node, &sched, &w->sched));
-    }
-}
-
-static void city_tick(city *c)
-{
-    for (int round = 0; round < 10; round++) {
-        for (int i = 0; i < HOSTS; i++) {
-            if (c->hosts[i].sched != NULL) world_tick(&c->hosts[i]);
-        }
-    }
-}
-
-/* Payloads of one host may be held by processes of another: memory is counted when all have stopped. */
-static void city_end(city *c)
-{
-    filch_node_destroy(c->node);
-    for (int i = 0; i < HOSTS; i++) {
-        if (c->hosts[i].sched != NULL) ok(filch_sched_stop(c->hosts[i].sched, FILCH_SECONDS(60), NULL));
-    }
-    for (int i = 0; i < HOSTS; i++) {
-        same(fli_load_rlx(&c->hosts[i].bytes), 0);
-        assert_false(fli_load_rlx(&c->hosts[i].miscounted));
-    }
-}
+#include "api/city.h"
 
 static filch_err play_told(actor *me, const filch_event *events, size_t count, filch_out *out)
 {

@@ -154,6 +154,128 @@ static bool run_with(uint64_t nth)
     return over;
 }
 
+/* ---- each relation as the first ---- */
+
+static const char long_name[] = "a name that does not fit into an event, and so needs memory of its own";
+
+static filch_err first_relation(filch_sched *sched, int which, filch_pid a, filch_pid b)
+{
+    filch_values       *scope = NULL;
+    filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
+    actor              *child = &sweep.child;
+    filch_err           err;
+    switch (which) {
+    case 0: return filch_register(sched, long_name, a);
+    case 1: return filch_join(sched, long_name, a);
+    case 2: return filch_watch(sched, long_name, a, 1);
+    case 3: return filch_cancel_with(sched, a, FAILURE, FILCH_SECONDS(100));
+    case 4: return filch_monitor(sched, a, b, 1, NULL);
+    case 5: return filch_link(sched, a, b);
+    default: break;
+    }
+    child->play = play_told;
+    how.args = filch_ptr(child);
+    how.name = which == 6 ? long_name : NULL;
+    err = which == 7 ? filch_values_scope(NULL, &scope) : FILCH_OK;
+    if (which == 8) err = filch_values_deadline(NULL, filch_sim_now(sched) + FILCH_SECONDS(1000), &scope);
+    ok(err);
+    how.values = scope;
+    err = filch_spawn(sched, &actor_type, &how, NULL);
+    filch_values_drop(scope);
+    return err;
+}
+
+enum { RELATIONS = 9 };
+
+/* True: it was made, with nothing refused. */
+static bool first_with(int which, uint64_t nth)
+{
+    test_alloc    memory = { 0 };
+    filch_options opt = FILCH_OPTIONS_INIT;
+    world         w = { .ticks = true };
+    actor         a = { 0 }, b = { 0 };
+    memset(&sweep, 0, sizeof sweep);
+    opt.workers = FILCH_NO_WORKERS;
+    opt.alloc = test_alloc_fn;
+    opt.alloc_user = &memory;
+    ok(filch_sched_create(&w.sched, &opt));
+    actor_start(&w, &a, play_told);
+    actor_start(&w, &b, play_told);
+    world_tick(&w);
+    test_alloc_fail(&memory, nth, false);
+    filch_err err = first_relation(w.sched, which, a.pid, b.pid);
+    bool      refused = atomic_load(&memory.refused) > 0;
+    if (refused) same(err, FILCH_ENOMEM);
+    else ok(err);
+    same(sweep.child.inits - sweep.child.closes, err == FILCH_OK && which >= 6 ? 1 : 0);
+    test_alloc_fail(&memory, 0, false);
+    if (refused) ok(first_relation(w.sched, which, a.pid, b.pid)); /* there is memory again */
+    world_tick(&w);
+    ok(filch_sched_stop(w.sched, FILCH_SECONDS(10), NULL));
+    filch_drop(&a.result);
+    filch_drop(&b.result);
+    test_alloc_balanced(&memory);
+    return !refused;
+}
+
+TEST(the_first_relation_of_each_kind_is_made_whole_or_not_at_all)
+{
+    for (int which = 0; which < RELATIONS; which++) {
+        uint64_t nth = 1;
+        while (!first_with(which, nth)) nth++;
+        assert_true(nth > 3);
+    }
+}
+
+/* News for many watchers are provided for when a member joins, and those of many members when one watches: both say so
+ * when there is no memory, and nobody hears of what did not happen. */
+static void *few_blocks(void *user, void *old, size_t old_size, size_t size)
+{
+    const world *w = user;
+    bool         deny = fli_load_rlx(&w->deny);
+    if (deny && size >= 4096) return NULL; /* what events come in */
+    fli_store_rlx(&((world *)user)->deny, false);
+    void *at = world_alloc(user, old, old_size, size);
+    fli_store_rlx(&((world *)user)->deny, deny);
+    return at;
+}
+
+TEST(who_joins_or_watches_without_memory_for_the_news_is_not_there)
+{
+    enum { MANY = 5000 };
+    filch_options opt = FILCH_OPTIONS_INIT;
+    world         w = { .ticks = true };
+    actor         member = { 0 }, watcher = { 0 };
+    size_t        count;
+    opt.workers = FILCH_NO_WORKERS;
+    opt.alloc = few_blocks;
+    opt.alloc_user = &w;
+    ok(filch_sched_create(&w.sched, &opt));
+    actor_start(&w, &member, play_told);
+    actor_start(&w, &watcher, play_told);
+    world_tick(&w);
+    filch_err err = FILCH_OK;
+    uint32_t  joined = 0, watched = 0;
+    while (joined < 100 && filch_join(w.sched, "group", member.pid) == FILCH_OK) joined++;
+    fli_store_rlx(&w.deny, true);
+    for (; err == FILCH_OK && watched < MANY; watched += err == FILCH_OK) {
+        err = filch_watch(w.sched, "group", watcher.pid, 1);
+    }
+    same(err, FILCH_ENOMEM);
+    uint32_t more = 0;
+    do err = filch_join(w.sched, "group", member.pid);
+    while (err == FILCH_OK && ++more < MANY);
+    same(err, FILCH_ENOMEM);
+    fli_store_rlx(&w.deny, false);
+    ok(filch_members(w.sched, "group", NULL, 0, &count));
+    same(count, joined + more);
+    world_tick(&w);
+    same(watcher.seen_count, (size_t)more * watched);
+    for (uint32_t i = 0; i < watched; i++) ok(filch_unwatch(w.sched, "group", watcher.pid));
+    same(filch_unwatch(w.sched, "group", watcher.pid), FILCH_ESTALE);
+    world_end(&w);
+}
+
 TEST(any_single_refusal_is_an_answer_and_leaves_nothing_behind)
 {
     uint64_t nth = 1, step = world_scale(100, 1) >= 100 ? 1 : 7;
@@ -202,6 +324,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(notices_come_also_when_there_is_no_memory_left),
+        cmocka_unit_test(the_first_relation_of_each_kind_is_made_whole_or_not_at_all),
+        cmocka_unit_test(who_joins_or_watches_without_memory_for_the_news_is_not_there),
         cmocka_unit_test(any_single_refusal_is_an_answer_and_leaves_nothing_behind),
         cmocka_unit_test(a_hub_with_many_relations_costs_each_the_same),
     };

@@ -1,0 +1,71 @@
+/* city.h - three hosts behind one node, and a policy that the test steers, for the tests of hosts. */
+#ifndef FILCH_TEST_CITY_H
+#define FILCH_TEST_CITY_H
+
+#include "api/world.h"
+
+#define FAILURE (FILCH_EUSER + 5)
+
+enum { HOSTS = 3 };
+
+typedef struct city {
+    filch_node *node;
+    world       hosts[HOSTS];
+    uint64_t    allowed; /* bits by command; of 200 and up all or none */
+    uint64_t    closed;  /* nothing may be done to this host; 0: to none */
+    FLI_ATOMIC(uint32_t) asked;
+    filch_access last;
+} city;
+
+static inline int decide(void *user, const filch_access *access)
+{
+    city *c = user;
+    fli_add_rlx(&c->asked, 1);
+    if (c->hosts[0].ticks) c->last = *access; /* one thread: a plain struct will do */
+    if (c->closed != 0 && access->to == c->hosts[c->closed - 100].sched) return 0;
+    return access->command < 64 ? (c->allowed >> access->command & 1) != 0 : c->allowed != 0;
+}
+
+static inline void city_begin(city *c, int32_t workers, bool policy)
+{
+    filch_node_options opt = FILCH_NODE_OPTIONS_INIT;
+    memset(c, 0, sizeof *c);
+    opt.policy = policy ? decide : NULL;
+    opt.policy_user = c;
+    c->allowed = UINT64_MAX;
+    ok(filch_node_create(&c->node, &opt));
+    for (int i = 0; i < HOSTS; i++) {
+        filch_options sched = FILCH_OPTIONS_INIT;
+        world        *w = &c->hosts[i];
+        w->ticks = workers == FILCH_NO_WORKERS;
+        sched.workers = workers;
+        sched.alloc = world_alloc;
+        sched.alloc_user = w;
+        sched.node = 100 + (uint64_t)i;
+        ok(filch_node_add(c->node, &sched, &w->sched));
+    }
+}
+
+static inline void city_tick(city *c)
+{
+    for (int round = 0; round < 10; round++) {
+        for (int i = 0; i < HOSTS; i++) {
+            if (c->hosts[i].sched != NULL) world_tick(&c->hosts[i]);
+        }
+    }
+}
+
+/* Payloads of one host may be held by processes of another: memory is counted when all have stopped. */
+static inline void city_end(city *c)
+{
+    filch_node_destroy(c->node);
+    for (int i = 0; i < HOSTS; i++) {
+        if (c->hosts[i].sched != NULL) ok(filch_sched_stop(c->hosts[i].sched, FILCH_SECONDS(60), NULL));
+    }
+    for (int i = 0; i < HOSTS; i++) {
+        same(fli_load_rlx(&c->hosts[i].bytes), 0);
+        assert_false(fli_load_rlx(&c->hosts[i].miscounted));
+    }
+}
+
+#endif

@@ -1,0 +1,307 @@
+/* model_odd_test.c - relations at the edges: two who come first at once, members who come while they are counted, names
+ * that are none, spawns as yields with and without everything, leaving what one is not in. */
+#include "api/world.h"
+#include "support/until.h"
+
+/* ---- while somebody waits for memory ---- */
+
+/* An allocator that lets something else happen once, on another thread, before it gives. */
+static struct {
+    size_t least; /* of so many bytes or more; 0: of none */
+    void (*meanwhile)(world *w);
+    bool happened;
+} pause_at;
+
+static void run_meanwhile(void *arg)
+{
+    pause_at.meanwhile(arg);
+}
+
+static void *pausing_alloc(void *user, void *old, size_t old_size, size_t size)
+{
+    if (pause_at.least != 0 && size >= pause_at.least) {
+        fli_thread other;
+        pause_at.least = 0;
+        ok(fli_thread_start(&other, "other", run_meanwhile, user));
+        fli_thread_join(&other);
+        pause_at.happened = true;
+    }
+    return world_alloc(user, old, old_size, size);
+}
+
+static void begin(world *w)
+{
+    filch_options opt = FILCH_OPTIONS_INIT;
+    memset(&pause_at, 0, sizeof pause_at);
+    *w = (world){ .ticks = true };
+    opt.workers = FILCH_NO_WORKERS;
+    opt.alloc = pausing_alloc;
+    opt.alloc_user = w;
+    ok(filch_sched_create(&w->sched, &opt));
+}
+
+static actor     first_actor;
+static filch_err meanwhile_err;
+
+static void register_meanwhile(world *w)
+{
+    meanwhile_err = filch_register(w->sched, "meanwhile", first_actor.pid);
+}
+
+TEST(two_who_make_the_first_relation_at_once_find_each_others)
+{
+    world     w;
+    filch_pid found;
+    begin(&w);
+    first_actor = (actor){ 0 };
+    actor_start(&w, &first_actor, play_idle);
+    pause_at.least = 1;
+    pause_at.meanwhile = register_meanwhile;
+    ok(filch_register(w.sched, "first", first_actor.pid));
+    assert_true(pause_at.happened);
+    ok(meanwhile_err);
+    ok(filch_whereis(w.sched, "first", &found));
+    ok(filch_whereis(w.sched, "meanwhile", &found));
+    assert_true(same_pid(found, first_actor.pid));
+    world_end(&w);
+}
+
+static actor late_actor;
+
+static void join_meanwhile(world *w)
+{
+    meanwhile_err = filch_join(w->sched, "group", late_actor.pid);
+    meanwhile_err |= filch_join(w->sched, "group", late_actor.pid);
+}
+
+TEST(a_broadcast_reaches_those_who_join_while_it_makes_room)
+{
+    world    w;
+    uint64_t sent = 0;
+    begin(&w);
+    first_actor = late_actor = (actor){ 0 };
+    actor_start(&w, &first_actor, play_idle);
+    actor_start(&w, &late_actor, play_idle);
+    ok(filch_join(w.sched, "group", first_actor.pid));
+    pause_at.least = sizeof(filch_pid);
+    pause_at.meanwhile = join_meanwhile;
+    ok(filch_broadcast(w.sched, "group", filch_int(1), &sent));
+    assert_true(pause_at.happened);
+    ok(meanwhile_err);
+    same(sent, 3);
+    world_tick(&w);
+    same(first_actor.seen_count, 1);
+    same(late_actor.seen_count, 2);
+    world_end(&w);
+}
+
+static filch_err play_members(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    if (me->stage++ == 0) {
+        me->note = filch_yield_members(out, 1, "group");
+        return filch_idle(out);
+    }
+    for (size_t i = 0; i < count; i++) me->stage = (int64_t)(filch_size(&events[i].data) / sizeof(filch_pid));
+    return filch_idle(out);
+}
+
+TEST(members_are_counted_anew_when_some_come_meanwhile_and_none_are_none)
+{
+    world w;
+    actor asks = { 0 }, again = { 0 };
+    begin(&w);
+    first_actor = late_actor = (actor){ 0 };
+    actor_start(&w, &asks, play_members); /* nobody has ever had a relation */
+    world_tick(&w);
+    same(asks.stage, 0);
+    actor_start(&w, &first_actor, play_idle);
+    actor_start(&w, &late_actor, play_idle);
+    ok(filch_join(w.sched, "group", first_actor.pid));
+    actor_start(&w, &again, play_members);
+    ok(filch_send(w.sched, first_actor.pid, filch_none())); /* so that there are events to be had */
+    pause_at.least = sizeof(filch_pid);
+    pause_at.meanwhile = join_meanwhile;
+    world_tick(&w);
+    assert_true(pause_at.happened);
+    ok(again.note | meanwhile_err);
+    same(again.stage, 3);
+    world_end(&w);
+}
+
+/* ---- leaving what one is not in ---- */
+
+TEST(whoever_is_not_in_a_group_cannot_leave_it)
+{
+    world w;
+    actor in = { 0 }, out = { 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &in, play_idle);
+    actor_start(&w, &out, play_idle);
+    ok(filch_join(w.sched, "group", in.pid));
+    same(filch_leave(w.sched, "group", out.pid), FILCH_ESTALE); /* has no relations */
+    same(filch_leave(w.sched, "group", (filch_pid){ in.pid.node, UINT64_MAX }), FILCH_ESTALE);
+    same(filch_unwatch(w.sched, "group", in.pid), FILCH_ESTALE); /* a member, no watcher */
+    ok(filch_register(w.sched, "out", out.pid));
+    same(filch_leave(w.sched, "group", out.pid), FILCH_ESTALE); /* has others */
+    ok(filch_terminate(w.sched, out.pid));
+    world_tick(&w);
+    same(filch_leave(w.sched, "group", out.pid), FILCH_ESTALE); /* is dead */
+    ok(filch_leave(w.sched, "group", in.pid));
+    same(filch_leave(w.sched, "group", in.pid), FILCH_ESTALE); /* there is none any more */
+    world_end(&w);
+}
+
+/* ---- spawning ---- */
+
+TEST(a_spawn_with_a_name_that_is_none_leaves_nothing_behind)
+{
+    world               w;
+    actor               a = { .play = play_idle };
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    filch_data          first = filch_int(1);
+    char                name[257];
+    memset(name, 'n', sizeof name);
+    name[256] = '\0';
+    world_begin(&w, FILCH_NO_WORKERS);
+    opt.args = filch_ptr(&a);
+    opt.name = name;
+    same(filch_spawn(w.sched, &actor_type, &opt, NULL), FILCH_EINVAL);
+    same(a.closes, a.inits);
+    opt.name = "";
+    same(filch_spawn(w.sched, &actor_type, &opt, NULL), FILCH_EINVAL);
+    name[255] = '\0';
+    opt.name = name;
+    ok(filch_spawn(w.sched, &actor_type, &opt, NULL));
+    opt.name = NULL;
+    opt.messages = &first;
+    opt.message_count = (1u << 26) + 1;
+    same(filch_spawn(w.sched, &actor_type, &opt, NULL), FILCH_EINVAL);
+    same(world_stats(&w).alive, 1);
+    world_end(&w);
+}
+
+static struct {
+    actor     kids[4];
+    filch_err err;
+} brood;
+
+static filch_err play_brood(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    static const filch_type stepless = { .name = "stepless" };
+    filch_spawn_options     opt = FILCH_SPAWN_OPTIONS_INIT;
+    if (me->stage++ > 0) return play_idle(me, events, count, out);
+    for (int i = 0; i < 4; i++) brood.kids[i].play = play_idle;
+    if (filch_yield_spawn(out, 9, &stepless, NULL) != FILCH_EINVAL) brood.err = FILCH_EUSER;
+    opt.args = filch_ptr(&brood.kids[0]);
+    brood.err |= filch_yield_spawn(out, 0, &actor_type, &opt); /* plain */
+    opt.args = filch_ptr(&brood.kids[1]);
+    opt.name = "taken";
+    brood.err |= filch_yield_spawn(out, 1, &actor_type, &opt); /* with a name alone */
+    opt.args = filch_ptr(&brood.kids[2]);
+    opt.relations = FILCH_SPAWN_LINK | FILCH_SPAWN_MONITOR;
+    brood.err |= filch_yield_spawn(out, 2, &actor_type, &opt); /* everything, and the name is taken */
+    opt.args = filch_ptr(&brood.kids[3]);
+    opt.relations = 0;
+    brood.err |= filch_yield_exec(out, 3, &actor_type, &opt);
+    brood.err |= filch_yield(out, FILCH_CMD_JOIN, 4, filch_str("")); /* by hand, and no name */
+    brood.err |= filch_yield(out, FILCH_CMD_REGISTER, 5, filch_int(3));
+    return filch_idle(out);
+}
+
+TEST(spawns_as_yields_say_when_a_name_is_taken_and_leave_nothing_behind)
+{
+    world w;
+    actor me = { 0 };
+    memset(&brood, 0, sizeof brood);
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &me, play_brood);
+    world_tick(&w);
+    ok(brood.err);
+    static const filch_err expected[] = { FILCH_OK, FILCH_OK, FILCH_EEXISTS, FILCH_EEXISTS, FILCH_EINVAL, FILCH_EINVAL };
+    same(me.seen_count, COUNT_OF(expected));
+    for (size_t i = 0; i < COUNT_OF(expected); i++) {
+        same(me.seen[i].tag, i);
+        same(me.seen[i].error, expected[i]);
+    }
+    same(world_stats(&w).alive, 3);
+    for (int i = 0; i < 4; i++) same(brood.kids[i].inits - brood.kids[i].closes, i < 2 ? 1 : 0);
+    world_end(&w);
+}
+
+/* What a yield carries is the scheduler's, to the last byte. */
+static filch_err play_counts(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    world              *w = me->user;
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    if (me->stage++ > 0) return play_idle(me, events, count, out);
+    opt.args = filch_ptr(&brood.kids[0]);
+    fli_store_rlx(&w->deny, true);
+    if (filch_yield_spawn(out, 1, &actor_type, &opt) != FILCH_ENOMEM) me->note = FILCH_EUSER;
+    if (filch_yield_broadcast(out, 2, "group", filch_none()) != FILCH_ENOMEM) me->note = FILCH_EUSER + 1;
+    fli_store_rlx(&w->deny, false);
+    return filch_idle(out);
+}
+
+TEST(without_memory_of_the_scheduler_nothing_is_packed)
+{
+    world w;
+    actor me = { .user = &w };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &me, play_counts);
+    world_tick(&w);
+    ok(me.note);
+    world_end(&w);
+}
+
+/* ---- in a simulation ---- */
+
+static filch_err strange_err;
+
+static void relate_from_elsewhere(void *arg)
+{
+    strange_err = filch_register(arg, "strange", (filch_pid){ 1, 1 });
+}
+
+static filch_err lonely_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    fli_thread other;
+    (void)self;
+    if (count > 0 && events[0].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+    filch_err err = fli_thread_start(&other, "other", relate_from_elsewhere, filch_ctx_sched(filch_out_ctx(out)));
+    if (err != FILCH_OK) return err;
+    fli_thread_join(&other);
+    return filch_idle(out);
+}
+
+static filch_err lonely_scenario(filch_sched *sched, void *user)
+{
+    static const filch_type lonely = { .name = "lonely", .step = lonely_step };
+    (void)user;
+    return filch_spawn(sched, &lonely, NULL, NULL);
+}
+
+TEST(a_simulation_has_no_relations_with_other_threads)
+{
+    filch_sim_report report = FILCH_SIM_REPORT_INIT;
+    ok(filch_sim_run(NULL, lonely_scenario, NULL, &report));
+    same(report.verdict, FILCH_SIM_REFUSED);
+    assert_non_null(strstr(report.text, "filch_register"));
+    same(strange_err, FILCH_ESTATE);
+    filch_sim_report_free(&report);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_who_make_the_first_relation_at_once_find_each_others),
+        cmocka_unit_test(a_broadcast_reaches_those_who_join_while_it_makes_room),
+        cmocka_unit_test(members_are_counted_anew_when_some_come_meanwhile_and_none_are_none),
+        cmocka_unit_test(whoever_is_not_in_a_group_cannot_leave_it),
+        cmocka_unit_test(a_spawn_with_a_name_that_is_none_leaves_nothing_behind),
+        cmocka_unit_test(spawns_as_yields_say_when_a_name_is_taken_and_leave_nothing_behind),
+        cmocka_unit_test(without_memory_of_the_scheduler_nothing_is_packed),
+        cmocka_unit_test(a_simulation_has_no_relations_with_other_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
