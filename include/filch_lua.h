@@ -54,7 +54,12 @@ enum {
     FILCH_LUA_MAY_EXEC = 8   /* exec: programs */
 };
 
-#define FILCH_LUA_NO_SIGNAL (-1)
+/* How a step that runs too long is noticed. */
+enum {
+    FILCH_LUA_WATCH_THREAD = 0, /* by a thread of the host, which sleeps while no Lua code runs */
+    FILCH_LUA_WATCH_COUNT = 1,  /* without a thread: instructions are counted, which takes about as long as running them */
+    FILCH_LUA_WATCH_NONE = 2    /* not at all: only calls of ours let others run */
+};
 
 /* Settings. Zero means the default given here. */
 typedef struct filch_lua_options {
@@ -62,8 +67,8 @@ typedef struct filch_lua_options {
     size_t             memory_max; /* bytes that one process may hold; 0: 64 MiB */
     uint64_t           slice_ns;   /* a step that runs longer is interrupted and goes on later; 0: 5 ms */
     uint64_t           runaway_ns; /* where it cannot be interrupted (inside table.sort, say) it fails then; 0: 2 s */
-    int32_t            signal;     /* sent to a worker's thread to interrupt it; 0: SIGURG. FILCH_LUA_NO_SIGNAL: steps
-                                      are only interrupted where they call functions of ours or ask for memory */
+    uint32_t           watch;      /* FILCH_LUA_WATCH_*; 0: by a thread */
+    int32_t            signal;     /* the thread sends this signal to a worker to interrupt it; 0: it needs none */
     uint32_t           rights;     /* FILCH_LUA_MAY_*, added up */
     const char        *path;       /* where `require` looks, as "lib/?.lua;lib/?/init.lua"; copied; NULL: "./?.lua" */
     filch_lua_write_fn print;      /* NULL: standard output */
@@ -79,8 +84,9 @@ typedef struct filch_lua_options {
 
 /* Sets up a host for Lua processes. It may serve any number of schedulers. `options` NULL means all defaults.
  *
- * With `signal` it installs a handler for that signal, once for the whole program, and restores the former one with the
- * last host. It starts one thread, which sleeps while no Lua code runs.
+ * It starts one thread, which sleeps while no Lua code runs, unless `watch` says otherwise. It installs no signal handler.
+ * Only if you name a `signal` it installs one for that, once for the whole program, and restores the former one with
+ * the last host; you may want that if functions of yours cannot do what filch_lua_settle asks for.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    lends `options`; gives *out; return it with filch_lua_destroy.
@@ -173,6 +179,15 @@ FILCH_API FILCH_MUST_USE filch_err filch_lua_sim(filch_lua *lua, filch_lua_code 
  */
 FILCH_API filch_pid    filch_lua_self(struct lua_State *L);
 FILCH_API filch_sched *filch_lua_sched(struct lua_State *L);
+
+/* To be called before lua_pcallk with a continuation (and only that: not lua_pcall, not lua_callk). Another thread may be about
+ * to set a hook in this state, and would write where lua_pcallk keeps something; this waits until it has.
+ *
+ * Thread:  inside a function that Lua calls.                    Blocks:  for microseconds, seldom.
+ * Owns:    nothing.
+ * Errors:  none. Any other state, and NULL, are fine.
+ */
+FILCH_API void filch_lua_settle(struct lua_State *L);
 
 /* Pushes what a payload holds as a Lua value: what process.receive gives for it.
  *

@@ -295,7 +295,7 @@ static int test_file(settings *set, const char *name)
     if (result != CLI_OK) return result;
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     options.path = b.source.path;
-    options.signal = FILCH_LUA_NO_SIGNAL; /* in simulations instructions are counted */
+    options.watch = FILCH_LUA_WATCH_NONE; /* in simulations instructions are counted */
     options.print = options.log = keep_print;
     options.print_user = options.log_user = options.on_failure_user = &b;
     options.on_failure = keep_failure;

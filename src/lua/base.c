@@ -11,6 +11,7 @@
 #include "lua/host.h"
 #include "lua/libs.h"
 #include "lua/proc.h"
+#include "lua/watch.h"
 
 /* ---- print -------------------------------------------------------------------------------------------------- */
 
@@ -58,6 +59,7 @@ static int base_pcall(lua_State *L)
     luaL_checkany(L, 1);
     lua_pushboolean(L, 1);
     lua_insert(L, 1);
+    fli_lua_watch_settle(fli_lua_self(L));
     return finish_pcall(L, lua_pcallk(L, lua_gettop(L) - 2, LUA_MULTRET, 0, 0, finish_pcall), 0);
 }
 
@@ -83,6 +85,7 @@ static int base_xpcall(lua_State *L)
     lua_pushvalue(L, 2);
     lua_pushcclosure(L, handle, 1);
     lua_replace(L, 2);
+    fli_lua_watch_settle(fli_lua_self(L));
     return finish_pcall(L, lua_pcallk(L, n - 2, LUA_MULTRET, 2, 2, finish_pcall), 2);
 }
 

@@ -87,15 +87,25 @@ static void charge(lua_State *L, fli_lua_proc *p, size_t size)
 
 static void push_meta(lua_State *L);
 
+static fli_lua_rare *rare_of(lua_State *L, fli_lua_proc *p)
+{
+    fli_lua_rare *rare = fli_lua_rarely(p);
+    if (rare == NULL) {
+        p->out_of_memory = true;
+        luaL_error(L, "not enough memory");
+    }
+    return rare;
+}
+
 /* Pushes one that holds nothing yet. */
 static fli_lua_blob *push_empty(lua_State *L, size_t size)
 {
     fli_lua_proc *p = fli_lua_self(L);
     luaL_checkstack(L, 6, NULL);
-    fli_lua_blob *blob = lua_newuserdatauv(L, sizeof *blob, 0);
-    *blob = (fli_lua_blob){ .data = filch_none(), .next = p->blobs, .link = &p->blobs };
-    if (p->blobs != NULL) p->blobs->link = &blob->next;
-    p->blobs = blob;
+    fli_lua_blob *blob = lua_newuserdatauv(L, sizeof *blob, 0), **all = &rare_of(L, p)->blobs;
+    *blob = (fli_lua_blob){ .data = filch_none(), .next = *all, .link = all };
+    if (*all != NULL) (*all)->link = &blob->next;
+    *all = blob;
     push_meta(L);
     lua_setmetatable(L, -2);
     charge(L, p, size);
@@ -212,7 +222,8 @@ void fli_lua_long_prepare(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_self(L);
     p->wants_long = false;
-    if (p->longs != NULL) return;
+    fli_lua_rare *rare = rare_of(L, p);
+    if (rare->longs != NULL) return;
     luaL_checkstack(L, 4, NULL);
     lua_createtable(L, REMEMBERED, 0);
     for (int i = 1; i <= REMEMBERED; i++) {
@@ -220,8 +231,8 @@ void fli_lua_long_prepare(lua_State *L)
         lua_rawseti(L, -2, i);
     }
     lua_rawsetp(L, LUA_REGISTRYINDEX, &long_key);
-    p->longs = fli_lua_heap_resize(&p->heap, NULL, 0, sizeof *p->longs);
-    if (p->longs != NULL) *p->longs = (fli_lua_long){ .next = 0 };
+    rare->longs = fli_lua_heap_resize(&p->heap, NULL, 0, sizeof *rare->longs);
+    if (rare->longs != NULL) *rare->longs = (fli_lua_long){ .next = 0 };
 }
 
 /* Puts `value` (a string of L's, or false) into the n-th place. Allocates nothing: the places are there. */
@@ -241,10 +252,15 @@ static void forget(fli_lua_proc *p, fli_lua_long *longs, unsigned n)
     filch_drop(&longs->block[n]);
 }
 
+static fli_lua_long *longs_of(const fli_lua_proc *p)
+{
+    return p->rare != NULL ? p->rare->longs : NULL;
+}
+
 /* A place for a string of `size` bytes, charged for. REMEMBERED: there is none. */
 static unsigned make_place(fli_lua_proc *p, size_t size)
 {
-    fli_lua_long *longs = p->longs;
+    fli_lua_long *longs = p->rare->longs;
     unsigned      n = longs->next++ % REMEMBERED;
     forget(p, longs, n);
     if (!fli_lua_heap_charge(&p->heap, size)) return REMEMBERED;
@@ -253,9 +269,10 @@ static unsigned make_place(fli_lua_proc *p, size_t size)
 
 static void fill_place(lua_State *L, fli_lua_proc *p, unsigned n, int index, const filch_data *block)
 {
-    p->longs->text[n] = lua_tostring(L, index);
-    p->longs->block[n] = *block;
-    p->longs->any = true;
+    fli_lua_long *longs = p->rare->longs;
+    longs->text[n] = lua_tostring(L, index);
+    longs->block[n] = *block;
+    longs->any = true;
     lua_pushvalue(L, index);
     anchor(L, n);
 }
@@ -266,12 +283,13 @@ const filch_data *fli_lua_long_block(lua_State *L, int index)
     size_t        size;
     const char   *text = lua_tolstring(L, index, &size);
     if (p == NULL || !lua_checkstack(L, 4)) return NULL;
-    if (p->longs == NULL) {
+    fli_lua_long *longs = longs_of(p);
+    if (longs == NULL) {
         p->wants_long = true;
         return NULL;
     }
     for (unsigned i = 0; i < REMEMBERED; i++) {
-        if (p->longs->text[i] == text) return &p->longs->block[i];
+        if (longs->text[i] == text) return &longs->block[i];
     }
     unsigned n = make_place(p, size);
     if (n == REMEMBERED) return NULL;
@@ -284,7 +302,7 @@ const filch_data *fli_lua_long_block(lua_State *L, int index)
     }
     memcpy(bytes, text, size);
     fill_place(L, p, n, lua_absindex(L, index), &block);
-    return &p->longs->block[n];
+    return &longs->block[n];
 }
 
 void fli_lua_long_made(lua_State *L, const filch_data *data)
@@ -292,7 +310,7 @@ void fli_lua_long_made(lua_State *L, const filch_data *data)
     fli_lua_proc *p = fli_lua_self(L);
     if (p == NULL || p->out == NULL) return; /* no step that would end */
     fli_lua_long_prepare(L);
-    if (p->longs == NULL || !lua_checkstack(L, 4)) return;
+    if (longs_of(p) == NULL || !lua_checkstack(L, 4)) return;
     unsigned n = make_place(p, filch_size(data));
     if (n == REMEMBERED) return;
     filch_data block;
@@ -305,10 +323,11 @@ void fli_lua_long_made(lua_State *L, const filch_data *data)
 
 void fli_lua_long_forget(fli_lua_proc *p)
 {
-    if (p->longs == NULL || !p->longs->any) return;
-    p->longs->any = false;
+    fli_lua_long *longs = longs_of(p);
+    if (longs == NULL || !longs->any) return;
+    longs->any = false;
     for (unsigned i = 0; i < REMEMBERED; i++) {
-        forget(p, p->longs, i);
+        forget(p, longs, i);
         if (!lua_checkstack(p->L, 4)) continue; /* the string stays until another takes its place */
         lua_pushboolean(p->L, 0);
         anchor(p->L, i);
@@ -317,8 +336,9 @@ void fli_lua_long_forget(fli_lua_proc *p)
 
 void fli_lua_blocks_drop(fli_lua_proc *p)
 {
-    while (p->blobs != NULL) let_go(p, p->blobs);
-    for (unsigned i = 0; p->longs != NULL && i < REMEMBERED; i++) forget(p, p->longs, i);
+    fli_lua_long *longs = longs_of(p);
+    while (p->rare != NULL && p->rare->blobs != NULL) let_go(p, p->rare->blobs);
+    for (unsigned i = 0; longs != NULL && i < REMEMBERED; i++) forget(p, longs, i);
 }
 
 const fli_lua_member fli_lua_blob_members[] = {

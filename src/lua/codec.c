@@ -467,10 +467,17 @@ static bool read_by_name(lua_State *L, const uint8_t **at, const uint8_t *end, b
     return fli_lua_push_named(L, library, member ? field : NULL);
 }
 
-/* What is attached to the payload that is being read. */
+/* What is attached to the payload that this thread is reading. */
+static __thread const fli_lua_refs *attached __attribute__((tls_model("initial-exec")));
+
+void fli_lua_attach(const fli_lua_refs *refs)
+{
+    attached = refs;
+}
+
 static bool read_ref(lua_State *L, const uint8_t **at, const uint8_t *end, bool blob)
 {
-    const fli_lua_refs *refs = fli_lua_self(L)->refs;
+    const fli_lua_refs *refs = attached;
     uint32_t            number;
     if (!take(at, end, &number, sizeof number) || refs == NULL || number >= refs->count) return false;
     const filch_data *block = &refs->at[number];
@@ -598,7 +605,7 @@ static void unpack_bytes(lua_State *L, const filch_data *data)
             fli_lua_push_blob(L, data);
             return;
         }
-        fli_lua_self(L)->refs = fli_lua_parcel_refs(data);
+        attached = fli_lua_parcel_refs(data);
         if (fli_lua_sort_of(data, &id) != FLI_LUA_VALUE) at += 9;
         if (fli_lua_decode(L, &at, end)) {
             if (at == end) return;

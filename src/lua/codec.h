@@ -74,6 +74,9 @@ bool fli_lua_encode(lua_State *L, int index, const char *root, fli_lua_bytes *by
 bool fli_lua_pack(lua_State *L, int index, const char *root, fli_lua_bytes *bytes, filch_data *out,
                   fli_lua_refusal *why);
 
+/* What the next values read by this thread may refer to; NULL: nothing. */
+void fli_lua_attach(const fli_lua_refs *refs);
+
 /* Pushes the value at *at and moves *at behind it. False, with nothing pushed, when the bytes are not of this form.
  * Raises only memory errors. */
 bool fli_lua_decode(lua_State *L, const uint8_t **at, const uint8_t *end);

@@ -20,9 +20,9 @@ static int resume(lua_State *L, lua_State *co, int nargs, lua_KContext ctx, lua_
     int           results = 0;
     if (!passes) p->no_yield++;
     p->why = FLI_LUA_BY_USER;
-    p->running = co;
+    fli_store_rlx(&p->running, co);
     int status = lua_resume(co, L, nargs, &results);
-    p->running = L;
+    fli_store_rlx(&p->running, L);
     if (!passes) p->no_yield--;
     if (status == LUA_YIELD && p->why != FLI_LUA_BY_USER) {
         fli_lua_set_away(co, true);

@@ -104,7 +104,7 @@ static filch_err fail(fli_lua_proc *p, filch_err error, const void *text, size_t
 /* An end that nobody catches: by process.exit, or because another goes on in its place. */
 static filch_err end_exit(fli_lua_proc *p)
 {
-    return p->next != NULL ? fli_lua_upgrade_end(p) : filch_done(p->out, p->result);
+    return p->next != NULL ? fli_lua_upgrade_end(p) : filch_done(p->out, p->rare->result);
 }
 
 filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua_bytes *words)

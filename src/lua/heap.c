@@ -28,7 +28,8 @@ static unsigned class_of(size_t size, size_t *room)
 void fli_lua_heap_init(fli_lua_heap *heap, char *at, size_t size, size_t max)
 {
     size_t skip = (size_t)(-(uintptr_t)at & (FLI_LUA_GRAIN - 1));
-    *heap = (fli_lua_heap){ .at = at + skip, .end = at + size, .max = max, .grow = GROW_FIRST };
+    *heap = (fli_lua_heap){ .at = at + skip, .end = at + size, .max = max, .grow = GROW_FIRST,
+                            .gate = &fli_lua_gate_open };
 }
 
 void fli_lua_heap_fini(fli_lua_heap *heap)
@@ -158,6 +159,7 @@ static void *resize(fli_lua_heap *heap, void *old, size_t old_size, size_t size)
 void *fli_lua_heap_resize(fli_lua_heap *heap, void *old, size_t old_size, size_t size)
 {
     bool has_old = old != NULL && old_size > 0;
+    if (has_old) fli_lua_gate_pass(heap->gate);
     if (size == 0) {
         if (has_old) give(heap, old, old_size);
         return NULL;

@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lua/gate.h"
+
 enum {
     FLI_LUA_GRAIN = 8,            /* blocks are multiples of this: all that Lua's objects need */
     FLI_LUA_FINE_MAX = 256,       /* up to here one list per multiple */
@@ -39,6 +41,7 @@ typedef struct fli_lua_heap {
     fli_lua_chunk *chunks; /* all but the first */
     fli_lua_big   *bigs;
     size_t         grow; /* bytes of the next chunk */
+    fli_lua_gate  *gate; /* passed before anything is freed: another thread may be looking at it */
 } fli_lua_heap;
 
 /* Sets up an empty heap over `first` (`size` bytes from `at`), which belongs to the caller. */

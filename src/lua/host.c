@@ -87,7 +87,8 @@ static filch_err complete(filch_lua_options *opt, const filch_lua_options *given
         opt->log_user = stderr;
     }
     if ((opt->rights & ~(uint32_t)RIGHTS) != 0) return FILCH_EINVAL; /* of a newer header: better none than a wrong one */
-    return opt->signal < FILCH_LUA_NO_SIGNAL || opt->signal > 64 ? FILCH_EINVAL : FILCH_OK;
+    bool known = opt->signal >= 0 && opt->signal <= 64 && opt->watch <= FILCH_LUA_WATCH_NONE;
+    return known && (opt->signal == 0 || opt->watch == FILCH_LUA_WATCH_THREAD) ? FILCH_OK : FILCH_EINVAL;
 }
 
 filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options)
@@ -215,6 +216,12 @@ filch_sched *filch_lua_sched(lua_State *L)
 {
     const fli_lua_proc *p = L != NULL ? fli_lua_self(L) : NULL;
     return p != NULL ? p->sched : NULL;
+}
+
+void filch_lua_settle(lua_State *L)
+{
+    fli_lua_proc *p = L != NULL ? fli_lua_self(L) : NULL;
+    if (p != NULL) fli_lua_watch_settle(p);
 }
 
 void filch_lua_push(lua_State *L, const filch_data *data)

@@ -65,7 +65,7 @@ bool fli_lua_push_start(lua_State *L, const fli_lua_start *start)
 {
     const uint8_t *at = start->bytes, *end = start->size > 0 ? at + start->size : at;
     int            function = lua_gettop(L);
-    fli_lua_self(L)->refs = start->refs;
+    fli_lua_attach(start->refs);
     for (int i = 1; start->bytes != NULL && i <= start->code->upvalues; i++) {
         if (i == start->code->env) continue;
         if (!fli_lua_decode(L, &at, end)) return false;
@@ -130,7 +130,7 @@ static void set_fields(fli_lua_proc *p, const fli_lua_start *start, filch_sched 
 /* What goes on in the place of another is read, and its file run, inside the other's step. */
 static int begin_inside(fli_lua_proc *p, const fli_lua_start *start)
 {
-    if (p->simulated) fli_lua_watch_count(p->L);
+    fli_lua_watch_count(p);
     p->handing_over = true;
     fli_lua_watch_lend(p, start->old);
     int status = push_beginning(p->L, start);
@@ -147,7 +147,7 @@ fli_lua_proc *fli_lua_open(const fli_lua_start *start, filch_sched *sched, filch
     set_fields(p, start, sched, self);
     if (*status == LUA_OK && !fli_lua_file_used(p, &start->origin)) *status = LUA_ERRMEM;
     if (*status == LUA_OK) *status = start->old != NULL ? begin_inside(p, start) : push_beginning(p->L, start);
-    if (*status == LUA_OK && p->simulated) fli_lua_watch_count(p->L);
+    if (*status == LUA_OK) fli_lua_watch_count(p);
     return p;
 }
 
@@ -205,7 +205,7 @@ void fli_lua_close(void *self)
     for (fli_lua_saved *saved = p->saved; saved != NULL; saved = saved->next) filch_drop(&saved->data);
     for (fli_lua_task *task = p->tasks; task != NULL; task = task->next) filch_drop(&task->answer);
     filch_drop(&p->main.answer);
-    filch_drop(&p->result);
+    if (p->rare != NULL) filch_drop(&p->rare->result);
     fli_lua_jobs_forget(p);
     fli_lua_code_drop(p->code);
     fli_lua_code_forget(p);
@@ -274,9 +274,9 @@ static filch_err resume(fli_lua_proc *p, fli_lua_task *task, bool *over)
     task->state = FLI_LUA_RUNNING;
     task->nargs = 0;
     p->current = task;
-    p->running = task->L;
+    fli_store_rlx(&p->running, task->L);
     int status = lua_resume(task->L, NULL, nargs, &results);
-    p->running = NULL;
+    fli_store_rlx(&p->running, NULL);
     if (status == LUA_YIELD) {
         if (p->why == FLI_LUA_BY_PAUSE) {
             task->state = FLI_LUA_PARKED;
@@ -324,7 +324,8 @@ filch_err fli_lua_step(void *self, const filch_event *events, size_t count, filc
         paused = p->why == FLI_LUA_BY_PAUSE;
     }
     fli_lua_watch_end(p, before);
-    if (p->longs != NULL) fli_lua_long_forget(p);
+    if (paused) (void)fli_lua_now(p); /* so that the worker knows how late it is */
+    if (p->rare != NULL) fli_lua_long_forget(p);
     if (!over) err = err == FILCH_OK ? rest(p) : end_without_memory(p);
     p->out = NULL;
     return err;

@@ -21,6 +21,7 @@
 #include "lua/codec.h"
 #include "lua/files.h"
 #include "lua/heap.h"
+#include "port/atomic.h"
 
 struct filch_lua;
 struct filch_lua_code;
@@ -69,6 +70,16 @@ typedef struct fli_lua_saved {
 /* Why lua_resume came back. */
 typedef enum fli_lua_why { FLI_LUA_BY_USER, FLI_LUA_BY_PARK, FLI_LUA_BY_PAUSE } fli_lua_why;
 
+/* What most processes never need: a process that waits for its first message should be small. */
+typedef struct fli_lua_rare {
+    filch_data           result; /* of process.exit, kept */
+    struct fli_lua_job  *jobs;   /* of work.run, that it waits for */
+    struct fli_lua_job  *job;    /* it is no process but this job, on the work pool */
+    struct fli_lua_blob *blobs;  /* all that it holds */
+    struct fli_lua_long *longs;  /* strings of this step that were put into blocks */
+    uint64_t             random[4];
+} fli_lua_rare;
+
 typedef struct fli_lua_proc {
     fli_lua_heap           heap;
     struct filch_lua      *lua;
@@ -84,9 +95,13 @@ typedef struct fli_lua_proc {
     const filch_event *events;
     size_t             event_count, event_at; /* the events before have been dealt with */
     fli_lua_task      *current;
-    lua_State *volatile running; /* the innermost coroutine of it; also read by a signal handler of this thread */
+    /* The innermost coroutine of it.  writes: the worker.  reads: the watchdog, or a signal handler of this thread. */
+    FLI_ATOMIC(lua_State *) running;
     struct fli_lua_runner *runner;  /* of this thread; NULL: nobody watches */
-    uint32_t           unyielding;  /* hooks that could not yield, in a simulation */
+    union {
+        uint64_t unyielding; /* hooks that could not yield, in a simulation */
+        uint64_t began_ns;   /* when the hook was first called, where instructions are counted otherwise; 0: not yet */
+    } counted;
     uint8_t            why;      /* fli_lua_why */
     unsigned           no_yield; /* resumed coroutines through which no yield can pass */
 
@@ -96,6 +111,7 @@ typedef struct fli_lua_proc {
     bool subscribed;             /* wants to be told: see files.h */
     bool runaway;                /* the hook has raised an error: no handler runs for it */
     bool random_ready, simulated;
+    bool wants_long; /* rare->longs would have been of use */
 
     fli_lua_task   main;
     fli_lua_task  *tasks;
@@ -109,19 +125,22 @@ typedef struct fli_lua_proc {
     uint32_t       inbox_tasks;  /* parked for a message */
     uint32_t       reply_tasks;  /* parked for a reply, which comes as a message */
     uint32_t       yields;       /* outstanding */
-    filch_data     result;       /* kept, with `exiting` */
     struct fli_lua_known *known; /* functions that it has started */
-    struct fli_lua_job   *jobs;  /* of work.run, that it waits for */
-    struct fli_lua_job   *job;   /* it is no process but this job, on the work pool */
-    struct fli_lua_blob  *blobs; /* all that it holds */
-    struct fli_lua_long  *longs; /* strings of this step that were put into blocks */
-    bool                  wants_long; /* `longs` would have been of use */
-    const struct fli_lua_refs *refs; /* attached to what is being read */
-    uint64_t       seed, random[4];
+    fli_lua_rare  *rare;         /* NULL: none of it */
+    uint64_t       seed;
     struct fli_lua_used  *used; /* files it has code from; under the host's lock */
     struct fli_lua_proc  *next_subscriber, **subscriber_link; /* under the host's lock */
     struct fli_lua_proc  *next; /* who goes on in its place: with `exiting` */
 } fli_lua_proc;
+
+/* p->rare, made if there was none. NULL: no memory. */
+fli_lua_rare *fli_lua_rarely(fli_lua_proc *p);
+
+/* The job that this is instead of a process; NULL: it is one. */
+static inline struct fli_lua_job *fli_lua_job_of(const fli_lua_proc *p)
+{
+    return p->rare != NULL ? p->rare->job : NULL;
+}
 
 /* The process that L belongs to. The lowest bit of the word is for coroutines: see fli_lua_set_away. */
 static inline fli_lua_proc *fli_lua_self(lua_State *L)

@@ -480,9 +480,9 @@ static int process_exit(lua_State *L)
     lua_settop(L, 1);
     fli_lua_bytes_init(&bytes, p->heap.max);
     bool sendable = fli_lua_pack(L, 1, "result", &bytes, &data, &why);
-    if (sendable) {
-        filch_drop(&p->result);
-        p->exiting = fli_lua_bytes_keep(&bytes, &data, &p->result) == FILCH_OK;
+    if (sendable && fli_lua_rarely(p) != NULL) {
+        filch_drop(&p->rare->result);
+        p->exiting = fli_lua_bytes_keep(&bytes, &data, &p->rare->result) == FILCH_OK;
     }
     fli_lua_bytes_fini(&bytes);
     if (!sendable) return luaL_error(L, "%s", why.text);

@@ -10,11 +10,20 @@
 
 static void seed(fli_lua_proc *p, uint64_t a, uint64_t b)
 {
-    p->random[0] = fli_prng_mix(a);
-    p->random[1] = fli_prng_mix(p->random[0] ^ b);
-    p->random[2] = fli_prng_mix(p->random[1]);
-    p->random[3] = fli_prng_mix(p->random[2]) | 1;
+    uint64_t *s = p->rare->random;
+    s[0] = fli_prng_mix(a);
+    s[1] = fli_prng_mix(s[0] ^ b);
+    s[2] = fli_prng_mix(s[1]);
+    s[3] = fli_prng_mix(s[2]) | 1;
     p->random_ready = true;
+}
+
+/* The process, with room for its numbers. */
+static fli_lua_proc *prepared(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_self(L);
+    if (fli_lua_rarely(p) == NULL) luaL_error(L, "not enough memory");
+    return p;
 }
 
 static uint64_t turn(uint64_t x, unsigned by)
@@ -25,7 +34,7 @@ static uint64_t turn(uint64_t x, unsigned by)
 static uint64_t next(fli_lua_proc *p)
 {
     if (!p->random_ready) seed(p, p->seed, p->self.serial);
-    uint64_t *s = p->random, result = turn(s[1] * 5, 7) * 9, moved = s[1] << 17;
+    uint64_t *s = p->rare->random, result = turn(s[1] * 5, 7) * 9, moved = s[1] << 17;
     s[2] ^= s[0];
     s[3] ^= s[1];
     s[1] ^= s[2];
@@ -47,7 +56,7 @@ static uint64_t below(fli_lua_proc *p, uint64_t limit)
 
 static int math_random(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_self(L);
+    fli_lua_proc *p = prepared(L);
     lua_Integer   low = 1, high;
     switch (lua_gettop(L)) {
     case 0: lua_pushnumber(L, (lua_Number)(next(p) >> 11) * 0x1p-53); return 1;
@@ -72,7 +81,7 @@ static int math_random(lua_State *L)
 /* Without arguments the process goes back to its own seed: there is nothing more random that would be repeatable. */
 static int math_randomseed(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_self(L);
+    fli_lua_proc *p = prepared(L);
     uint64_t      a = p->seed, b = p->self.serial;
     if (!lua_isnone(L, 1)) {
         lua_Number number = luaL_checknumber(L, 1);

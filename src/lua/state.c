@@ -306,7 +306,10 @@ static fli_lua_template *make_template(struct filch_lua *lua, const fli_lua_code
         if (block == NULL) return NULL;
         template = compare(lua, code, block, size);
         free(block);
-        if (template != NULL && template->used + ROOM > size && size * 2 < CHUNK_MAX) template->chunk = size * 2 + 16;
+        /* A whole number of kilobytes with malloc's own 16 bytes, unless it is the size that is pooled. */
+        if (template != NULL && (template->used + ROOM > size || size > FLI_LUA_CHUNK)) {
+            template->chunk = (template->used + ROOM + 16 + 1023) / 1024 * 1024 - 16;
+        }
     }
     return template;
 }

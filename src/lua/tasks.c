@@ -20,7 +20,16 @@ fli_lua_proc *fli_lua_here(lua_State *L)
 fli_lua_proc *fli_lua_for(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_self(L);
-    return p != NULL && p->job != NULL ? p : fli_lua_here(L);
+    return p != NULL && fli_lua_job_of(p) != NULL ? p : fli_lua_here(L);
+}
+
+fli_lua_rare *fli_lua_rarely(fli_lua_proc *p)
+{
+    if (p->rare == NULL) {
+        p->rare = fli_lua_heap_resize(&p->heap, NULL, 0, sizeof *p->rare);
+        if (p->rare != NULL) *p->rare = (fli_lua_rare){ .result = filch_none() };
+    }
+    return p->rare;
 }
 
 uint64_t fli_lua_now(const fli_lua_proc *p)

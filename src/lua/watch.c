@@ -1,4 +1,18 @@
-/* watch.c - see watch.h. */
+/* watch.c - see watch.h.
+ *
+ * Why the watchdog may call lua_sethook while the owner runs the state. It does three things (Lua 5.4, ldebug.c):
+ *   1. writes the hook, two counts and the mask: each one word that is read whole. At worst the hook is called once more or once
+ *      less; the next look repairs it.
+ *   2. walks from the newest active call to the oldest. These records are allocated and freed by our allocator only; whoever frees
+ *      passes the gate (heap.c). So no record goes away during the walk, nor does a coroutine, or the state: the end of
+ *      a step passes the gate too.
+ *   3. writes a flag, `trap`, into those that are calls of Lua functions. Between the look and the write such a call may have
+ *      returned, and its record may serve a call of a C function. There the same bytes belong to lua_pcallk, which keeps
+ *      the former error handler in them as long as the call is active, and nobody else. All our calls of it with a continuation
+ *      pass the gate first (fli_lua_watch_settle), and a function of the embedder is told to (filch_lua_settle).
+ * An owner that passed before the gate was held has made its record one of a C call before that, and the barrier of holding lets
+ * the watchdog see it. Without lua_pcallk the flag is harmless: Lua clears a trap for which there is no hook.
+ */
 #include "lua/watch.h"
 
 #include <lauxlib.h>
@@ -7,12 +21,14 @@
 #include "lua/host.h"
 #include "lua/proc.h"
 #include "lua/work.h"
+#include "port/barrier.h"
 #include "port/clock.h"
 #include "port/interrupt.h"
 #include "port/random.h"
 
-/* In a simulation: instructions until a step is interrupted, and how often that may be impossible. */
-enum { COUNTED = 2000, UNYIELDING_MAX = 10000, JOB_MAX = 50000 };
+/* In a simulation: instructions until a step is interrupted, and how often that may be impossible. Otherwise instructions
+ * between two looks at the clock: about a tenth of a millisecond. */
+enum { COUNTED = 2000, UNYIELDING_MAX = 10000, JOB_MAX = 50000, TIMED = 10000, AGAIN = 16 };
 
 /* What this thread runs, for the handler; and its runner, as long as the host is the same. */
 static __thread struct {
@@ -27,64 +43,100 @@ static __thread struct {
  * it runs where everything does, and must come to an end. */
 static void hurry(lua_State *L, fli_lua_proc *p, bool counted)
 {
-    bool too_long = counted && ++p->unyielding >= JOB_MAX;
-    if (!too_long && !fli_lua_job_stops(p->job)) return;
+    bool too_long = counted && ++p->counted.unyielding >= JOB_MAX;
+    if (!too_long && !fli_lua_job_stops(fli_lua_job_of(p))) return;
     p->runaway = true;
     p->exiting = !too_long; /* nobody may catch it */
     luaL_error(L, too_long ? "ran for too long in a simulation" : "stopped");
 }
 
+/* How long the step has taken, for those that count. The first look is the beginning. */
+static uint64_t counted_ns(fli_lua_proc *p)
+{
+    uint64_t now = fli_clock_ns();
+    if (p->counted.began_ns == 0) p->counted.began_ns = now;
+    return now - p->counted.began_ns;
+}
+
+static bool is_over(fli_lua_proc *p, uint64_t ns)
+{
+    const filch_lua_options *opt = &p->lua->opt;
+    if (p->simulated) return true;
+    return p->runner == NULL ? counted_ns(p) >= ns : fli_load_rlx(&p->runner->late) * (opt->slice_ns / 2) >= ns;
+}
+
 static void hook(lua_State *L, lua_Debug *ar)
 {
     (void)ar;
-    fli_lua_proc *p = fli_lua_self(L);
-    bool          counted = p->runner == NULL;
+    fli_lua_proc            *p = fli_lua_self(L);
+    const filch_lua_options *opt = &p->lua->opt;
+    bool                     counted = p->runner == NULL;
     if (!counted) lua_sethook(L, NULL, 0, 0);
-    if (p->job != NULL) {
-        hurry(L, p, counted);
+    if (fli_lua_job_of(p) != NULL) {
+        hurry(L, p, p->simulated);
         return;
     }
+    if (!is_over(p, opt->slice_ns)) return; /* it was meant for a step that has ended by itself */
     if (p->no_yield == 0 && lua_isyieldable(L)) {
         p->why = FLI_LUA_BY_PAUSE;
         fli_add_rlx(&p->lua->interrupted, 1);
         lua_yield(L, 0);
         return;
     }
-    bool may_go_on = counted ? ++p->unyielding < UNYIELDING_MAX
-                             : fli_load_rlx(&p->runner->late) * p->lua->opt.slice_ns <= p->lua->opt.runaway_ns;
-    if (may_go_on) return; /* the next signal looks again */
+    bool may_go_on = p->simulated ? ++p->counted.unyielding < UNYIELDING_MAX : !is_over(p, opt->runaway_ns);
+    if (may_go_on) return; /* the next one looks again */
     p->runaway = true;
     luaL_error(L, "ran for too long where it cannot be interrupted");
 }
 
-/* The signal's handler: on the thread that runs the state, between two of its machine instructions. lua_sethook is made
- * for that; it writes fields of the state that nothing else reads half-way, and allocates nothing. */
-static void interrupt(void)
+/* Setting it walks over all active calls, of which there may be a million, so not each time; now and then, in case one that
+ * was just being removed has left half of it. */
+static void set_hook(const fli_lua_proc *p)
 {
-    const fli_lua_proc *p = here.running;
-    if (p == NULL) return;
-    lua_State *L = p->running;
-    /* Setting it walks over all active calls, of which there may be a million: once is enough. */
-    if (L != NULL && lua_gethookmask(L) == 0) lua_sethook(L, hook, LUA_MASKCOUNT, 1);
+    lua_State *L = p != NULL ? fli_load_rlx(&p->running) : NULL;
+    if (L == NULL) return;
+    if (lua_gethookmask(L) == 0 || fli_load_rlx(&p->runner->late) % AGAIN == 0) lua_sethook(L, hook, LUA_MASKCOUNT, 1);
 }
 
-void fli_lua_watch_count(lua_State *L)
+/* The signal's handler: on the thread that runs the state, between two of its machine instructions. */
+static void interrupt(void)
 {
-    lua_sethook(L, hook, LUA_MASKCOUNT, COUNTED);
+    set_hook(here.running);
+}
+
+void fli_lua_watch_count(fli_lua_proc *p)
+{
+    if (p->simulated) lua_sethook(p->L, hook, LUA_MASKCOUNT, COUNTED);
+    else if (p->lua->opt.watch == FILCH_LUA_WATCH_COUNT) lua_sethook(p->L, hook, LUA_MASKCOUNT, TIMED);
+}
+
+void fli_lua_watch_settle(fli_lua_proc *p)
+{
+    if (p->runner != NULL) fli_lua_gate_pass(&p->runner->gate);
 }
 
 /* ---- the watchdog -------------------------------------------------------------------------------------------- */
 
+static void interrupt_runner(const struct filch_lua *lua, fli_lua_runner *runner)
+{
+    if (lua->opt.signal != 0) {
+        fli_interrupt_send(runner->thread);
+        return;
+    }
+    fli_lua_gate_hold(&runner->gate);
+    set_hook(fli_load_acq(&runner->proc)); /* PAIR lua.runs, acquire half: what is in it */
+    fli_lua_gate_release(&runner->gate);
+}
+
 /* Looks at all runners. True: one of them has done something since the last time, or is in a step. */
-static bool look(fli_lua_watch *watch)
+static bool look(struct filch_lua *lua)
 {
     bool busy = false;
-    for (fli_lua_runner *runner = watch->runners; runner != NULL; runner = runner->next) {
+    for (fli_lua_runner *runner = lua->watch.runners; runner != NULL; runner = runner->next) {
         uint64_t turn = fli_load_rlx(&runner->turn);
         if (turn != runner->seen || turn % 2 == 1) busy = true;
         if (turn == runner->seen && turn % 2 == 1) {
-            fli_add_rlx(&runner->late, 1);
-            fli_interrupt_send(runner->thread);
+            if (fli_add_rlx(&runner->late, 1) + 1 >= FLI_LUA_LATE) interrupt_runner(lua, runner);
         }
         runner->seen = turn;
     }
@@ -97,13 +149,14 @@ static void pause_ns(fli_lua_watch *watch, uint64_t ns)
     while (!watch->stop && fli_cond_wait_until(&watch->wake, &watch->lock, until)) {}
 }
 
-/* Nobody was in a step for a whole slice. Says so, and looks once more after another slice: a step that began before it
+/* Nobody was in a step for a while. Says so, and looks once more after another while: a step that began before it
  * could read that has by then let it be seen. From then on every step that begins reads it, and wakes us. */
-static void fall_asleep(fli_lua_watch *watch, uint64_t slice_ns)
+static void fall_asleep(struct filch_lua *lua)
 {
+    fli_lua_watch *watch = &lua->watch;
     fli_store_rlx(&watch->asleep, 1);
-    pause_ns(watch, slice_ns);
-    while (!watch->stop && fli_load_rlx(&watch->asleep) != 0 && !look(watch)) fli_cond_wait(&watch->wake, &watch->lock);
+    pause_ns(watch, lua->opt.slice_ns);
+    while (!watch->stop && fli_load_rlx(&watch->asleep) != 0 && !look(lua)) fli_cond_wait(&watch->wake, &watch->lock);
     fli_store_rlx(&watch->asleep, 0);
 }
 
@@ -113,8 +166,8 @@ static void run(void *arg)
     fli_lua_watch    *watch = &lua->watch;
     fli_mutex_lock(&watch->lock);
     while (!watch->stop) {
-        if (look(watch)) pause_ns(watch, lua->opt.slice_ns);
-        else fall_asleep(watch, lua->opt.slice_ns);
+        if (look(lua)) pause_ns(watch, lua->opt.slice_ns / 2);
+        else fall_asleep(lua);
     }
     fli_mutex_unlock(&watch->lock);
 }
@@ -127,14 +180,16 @@ filch_err fli_lua_watch_init(struct filch_lua *lua)
     if (err != FILCH_OK) goto no_lock;
     err = fli_cond_init(&watch->wake);
     if (err != FILCH_OK) goto no_cond;
-    if (lua->opt.signal == FILCH_LUA_NO_SIGNAL) return FILCH_OK;
-    err = fli_interrupt_install(lua->opt.signal, interrupt);
+    if (lua->opt.watch != FILCH_LUA_WATCH_THREAD) return FILCH_OK;
+    watch->strict = !fli_barrier_ready();
+    if (lua->opt.signal != 0) err = fli_interrupt_install(lua->opt.signal, interrupt);
     if (err != FILCH_OK) goto no_handler;
     err = fli_thread_start(&watch->thread, "filch-lua", run, lua);
     if (err != FILCH_OK) goto no_thread;
     watch->running = true;
     return FILCH_OK;
-no_thread: fli_interrupt_remove();
+no_thread:
+    if (lua->opt.signal != 0) fli_interrupt_remove();
 no_handler: fli_cond_fini(&watch->wake);
 no_cond: fli_mutex_fini(&watch->lock);
 no_lock: return err;
@@ -149,7 +204,7 @@ void fli_lua_watch_fini(struct filch_lua *lua)
         fli_cond_broadcast(&watch->wake);
         fli_mutex_unlock(&watch->lock);
         fli_thread_join(&watch->thread);
-        fli_interrupt_remove();
+        if (lua->opt.signal != 0) fli_interrupt_remove();
     }
     while (watch->runners != NULL) {
         fli_lua_runner *runner = watch->runners;
@@ -168,11 +223,12 @@ static fli_lua_runner *find_runner(struct filch_lua *lua)
     fli_lua_watch  *watch = &lua->watch;
     uint64_t        me = fli_interrupt_me();
     fli_lua_runner *runner;
-    fli_interrupt_allow();
+    if (lua->opt.signal != 0) fli_interrupt_allow();
     fli_mutex_lock(&watch->lock);
     for (runner = watch->runners; runner != NULL && runner->thread != me; runner = runner->next) {}
     if (runner == NULL && (runner = calloc(1, sizeof *runner)) != NULL) {
         runner->thread = me;
+        fli_lua_gate_init(&runner->gate, watch->strict);
         runner->next = watch->runners;
         watch->runners = runner;
     }
@@ -190,17 +246,35 @@ static void wake(fli_lua_watch *watch)
     fli_mutex_unlock(&watch->lock);
 }
 
+/* From now on the thread runs `p`. */
+static void run_now(fli_lua_runner *runner, fli_lua_proc *p)
+{
+    p->runner = runner;
+    p->heap.gate = &runner->gate;
+    here.running = p;
+    fli_store_rel(&runner->proc, p); /* PAIR lua.runs, release half */
+}
+
+/* It runs `next` instead, or nothing: `p` may be freed. Whoever has read p holds the gate, and is waited for; whoever comes
+ * later does not read it. */
+static void run_no_more(fli_lua_runner *runner, fli_lua_proc *p, fli_lua_proc *next)
+{
+    fli_store_rel(&runner->proc, next); /* PAIR lua.runs, release half */
+    fli_lua_gate_pass(&runner->gate);
+    (void)fli_load_acq(&runner->gate.held); /* PAIR lua.gate, acquire half: its looks come before what we do next */
+    p->heap.gate = &fli_lua_gate_open;
+}
+
 void fli_lua_watch_begin(fli_lua_proc *p, fli_lua_proc **before)
 {
     fli_lua_watch *watch = &p->lua->watch;
     *before = here.running;
     p->runner = NULL;
-    p->unyielding = 0;
+    p->counted.began_ns = 0;
     if (!watch->running || p->simulated) return;
     fli_lua_runner *runner = here.serial == watch->serial ? here.runner : find_runner(p->lua);
     if (runner == NULL) return;
-    p->runner = runner;
-    here.running = p;
+    run_now(runner, p);
     if (fli_load_rlx(&runner->late) != 0) fli_store_rlx(&runner->late, 0);
     fli_count(&runner->turn, 1);
     if (fli_load_rlx(&watch->asleep) != 0) wake(watch);
@@ -209,19 +283,23 @@ void fli_lua_watch_begin(fli_lua_proc *p, fli_lua_proc **before)
 void fli_lua_watch_end(fli_lua_proc *p, fli_lua_proc *before)
 {
     here.running = before;
-    if (p->runner != NULL) fli_count(&p->runner->turn, 1);
+    if (p->runner == NULL) return;
+    fli_count(&p->runner->turn, 1);
+    run_no_more(p->runner, p, NULL);
 }
 
 void fli_lua_watch_lend(fli_lua_proc *p, const fli_lua_proc *of)
 {
-    p->running = p->L;
-    p->runner = of->runner;
-    if (of->runner != NULL) here.running = p;
+    fli_store_rlx(&p->running, p->L);
+    if (of->runner != NULL) run_now(of->runner, p);
 }
 
 void fli_lua_watch_return(fli_lua_proc *p, fli_lua_proc *of)
 {
-    if (of->runner != NULL) here.running = of;
-    p->running = NULL;
+    if (of->runner != NULL) {
+        here.running = of;
+        run_no_more(of->runner, p, of);
+    }
+    fli_store_rlx(&p->running, NULL);
     p->runner = NULL;
 }

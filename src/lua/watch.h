@@ -1,14 +1,18 @@
 /* watch.h - no Lua process keeps a worker for itself: a step that runs too long is interrupted and goes on later.
  *
  * A hook that counts instructions would do, and would make all code twice as slow. So there is none while a process
- * behaves. A thread of the host, the watchdog, looks every slice whether a worker is still in the same step as the last
- * time. If so it sends that worker's thread a signal; the handler, on that thread, sets a hook on the state that runs
- * there, which Lua allows in signal handlers; the hook removes itself and yields.
+ * behaves. A thread of the host, the watchdog, looks twice a slice whether a worker is still in the same step. When a step
+ * has taken a slice, the watchdog sets a hook in the state that runs there; the hook removes itself and yields.
+ *
+ * Setting it is lua_sethook, called on a state that another thread runs. Lua means it to be called in the middle of
+ * anything, by a signal handler of the same thread; what is different here, and why it is safe, is in watch.c. With option
+ * `signal` it is such a handler that calls it, on the thread itself.
  *
  * Where Lua cannot yield (inside table.sort, say) the step goes on, and fails when it has taken `runaway_ns`.
  * What runs inside C, such as a pattern that tries everything, has limits of its own.
  *
- * In a simulation there is no watchdog: there every state has a counting hook, so that a run is the same each time.
+ * In a simulation there is no watchdog: there every state has a counting hook, so that a run is the same each time. The same
+ * hook serves hosts that want no thread (FILCH_LUA_WATCH_COUNT); then the clock decides.
  */
 #ifndef FLI_LUA_WATCH_H
 #define FLI_LUA_WATCH_H
@@ -19,19 +23,26 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "lua/gate.h"
 #include "port/atomic.h"
 #include "port/thread.h"
 
 struct filch_lua;
 struct fli_lua_proc;
 
-/* A thread that steps processes of this host. */
+/* Looks that have found the same step, until it is late: the first of them came up to half a slice after it began. */
+enum { FLI_LUA_LATE = 2 };
+
+/* A thread that runs processes of this host, or jobs. */
 typedef struct fli_lua_runner {
     struct fli_lua_runner *next;
     uint64_t               thread;
+    fli_lua_gate           gate; /* passed by that thread, held by the watchdog */
     /* Odd while a step runs; another number for each.  writes: that thread.  reads: the watchdog. */
     FLI_ATOMIC(uint64_t) turn;
-    /* How many slices the step has taken.  writes: the watchdog, and that thread, which begins at 0.  reads: both. */
+    /* What it runs; NULL: nothing.  writes: that thread.  reads: the watchdog, while it holds the gate.  PAIR lua.runs */
+    FLI_ATOMIC(struct fli_lua_proc *) proc;
+    /* How many looks have found this step again.  writes: the watchdog, and that thread, which begins at 0.  reads: both. */
     FLI_ATOMIC(uint32_t) late;
     uint64_t seen; /* the watchdog's own: the turn when it last looked */
 } fli_lua_runner;
@@ -41,6 +52,7 @@ typedef struct fli_lua_watch {
     fli_cond        wake;
     fli_thread      thread;
     bool            running, stop;
+    bool            strict; /* the kind of gates */
     fli_lua_runner *runners;
     uint64_t        serial; /* no two hosts have the same, ever */
     /* The watchdog waits to be woken by a step.  writes: the watchdog and who wakes it, under the lock.  reads: steps. */
@@ -61,10 +73,13 @@ void fli_lua_watch_return(struct fli_lua_proc *p, struct fli_lua_proc *of);
 /* Whether this step has taken longer than a slice: for calls that can let others run by themselves. */
 static inline bool fli_lua_is_late(const fli_lua_runner *runner)
 {
-    return runner != NULL && fli_load_rlx(&runner->late) > 0;
+    return runner != NULL && fli_load_rlx(&runner->late) >= FLI_LUA_LATE;
 }
 
-/* For a simulation: sets the counting hook. */
-void fli_lua_watch_count(lua_State *L);
+/* Before lua_pcallk with a continuation, which keeps something where a hook that is being set would write. */
+void fli_lua_watch_settle(struct fli_lua_proc *p);
+
+/* Sets the counting hook, if this state needs one. */
+void fli_lua_watch_count(struct fli_lua_proc *p);
 
 #endif

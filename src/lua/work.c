@@ -73,7 +73,7 @@ static void let_go(fli_lua_job *job, bool answered)
 
 void fli_lua_jobs_forget(fli_lua_proc *p)
 {
-    while (p->jobs != NULL) let_go(p->jobs, false);
+    while (p->rare != NULL && p->rare->jobs != NULL) let_go(p->rare->jobs, false);
 }
 
 void fli_lua_jobs_fini(struct filch_lua *lua)
@@ -89,10 +89,11 @@ static void adopt(fli_lua_proc *p, fli_lua_job *job)
     if (lua->jobs != NULL) lua->jobs->prev = job;
     lua->jobs = job;
     fli_mutex_unlock(&lua->lock);
-    job->sister = p->jobs;
-    job->link = &p->jobs;
-    if (p->jobs != NULL) p->jobs->link = &job->sister;
-    p->jobs = job;
+    fli_lua_job **all = &p->rare->jobs;
+    job->sister = *all;
+    job->link = all;
+    if (*all != NULL) (*all)->link = &job->sister;
+    *all = job;
 }
 
 /* ---- on the pool ------------------------------------------------------------------------------------------------ */
@@ -126,12 +127,13 @@ static filch_err run_state(fli_lua_job *job, filch_data *result)
     fli_lua_proc *before, *p = fli_lua_open(&job->start, job->sched, job->self, &status);
     if (p == NULL) return FILCH_LUA_EMEMORY;
     int count = 0;
-    p->job = job;
+    if (status == LUA_OK && fli_lua_rarely(p) == NULL) status = LUA_ERRMEM;
     if (status == LUA_OK) {
+        p->rare->job = job;
         fli_lua_watch_begin(p, &before);
-        p->running = p->L;
+        fli_store_rlx(&p->running, p->L);
         status = lua_resume(p->L, NULL, lua_gettop(p->L) - 1, &count);
-        p->running = NULL;
+        fli_store_rlx(&p->running, NULL);
         fli_lua_watch_end(p, before);
     }
     filch_err err = fli_lua_job_stops(job) ? FILCH_ECANCELLED : conclude(p, status, count, result);
@@ -210,7 +212,7 @@ static uint64_t read_table(lua_State *L, fli_lua_proc *p, fli_lua_plan *plan)
 static fli_lua_job *make_job(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan, uint64_t until)
 {
     fli_lua_refusal why;
-    fli_lua_job    *job = malloc(sizeof *job);
+    fli_lua_job    *job = fli_lua_rarely(p) != NULL ? malloc(sizeof *job) : NULL;
     if (job == NULL) luaL_error(L, "not enough memory");
     *job = (fli_lua_job){ .sched = p->sched, .self = p->self, .until_ns = until };
     fli_atomic_init(&job->holders, 2);

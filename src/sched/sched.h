@@ -134,6 +134,8 @@ void fli_worker_run(void *worker);
 bool fli_worker_turn(fli_worker *w);
 /* Reads the clock and fires what is due. */
 void fli_worker_clock(fli_worker *w);
+/* A step of this worker has read the clock. If it is long ago that the worker itself did, it will next. */
+void fli_worker_noticed(fli_worker *w, uint64_t now_ns);
 
 /* find.c */
 /* Every so often the oldest goes first: it, or NULL. */

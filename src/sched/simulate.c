@@ -303,5 +303,10 @@ int filch_sim_active(const filch_sched *sched)
 
 uint64_t filch_sim_now(filch_sched *sched)
 {
-    return sched != NULL ? fli_now(&sched->rt) : 0;
+    if (sched == NULL) return 0;
+    uint64_t   now = fli_now(&sched->rt);
+    fli_local *here = fli_here(&sched->rt);
+    /* A step that looks at the clock, and finds that it has taken long: timers are looked at before the next one. */
+    if (here != NULL && sched->rt.sim == NULL) fli_worker_noticed(fli_worker_of(here), now);
+    return now;
 }

@@ -6,6 +6,7 @@
 #define CLOCK_NEAR_NS UINT64_C(20000)
 #define CLOCK_FAR_NS UINT64_C(50000)
 #define CLOCK_EVERY_MAX 64
+#define LONG_AGO_NS UINT64_C(1000000)
 
 void fli_worker_clock(fli_worker *w)
 {
@@ -21,6 +22,11 @@ static void adapt_fairness(fli_worker *w)
     uint64_t fair = FLI_FAIR_NS / w->step_ns;
     uint32_t least = w->sched->opt.fair_every, most = w->sched->fair_most;
     w->fair_every = fair <= least ? least : fair >= most ? most : (uint32_t)fair;
+}
+
+void fli_worker_noticed(fli_worker *w, uint64_t now_ns)
+{
+    if (now_ns > w->clock_ns + LONG_AGO_NS) w->clock_in = 0;
 }
 
 static void clock_due(fli_worker *w)

@@ -105,7 +105,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *at, size_t size)
     in = (fuzz_bytes){ at, size < 512 ? size : 512 };
     if (lua == NULL) {
         filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
-        options.signal = FILCH_LUA_NO_SIGNAL;
+        options.watch = FILCH_LUA_WATCH_NONE;
         options.memory_max = 1 << 20;
         options.open = add_pick;
         options.print = options.log = nothing;

@@ -62,7 +62,7 @@ static int there_and_back(lua_State *L)
     unpack_parcel(L, in);
     fli_lua_unpack(L, &message);
     const uint8_t *at = in->at, *end = at + in->left;
-    fli_lua_self(L)->refs = fli_lua_parcel_refs(lua_touserdata(L, lua_upvalueindex(1)));
+    fli_lua_attach(fli_lua_parcel_refs(lua_touserdata(L, lua_upvalueindex(1))));
     if (!fli_lua_decode(L, &at, end)) {
         MUST(lua_gettop(L) == 2, "something was left on the stack");
         return 0;
@@ -77,7 +77,7 @@ static int there_and_back(lua_State *L)
     MUST(wrote || why.text[0] != '\0', "refused without a word");
     if (wrote) {
         at = first.at;
-        fli_lua_self(L)->refs = &first.refs;
+        fli_lua_attach(&first.refs);
         MUST(fli_lua_decode(L, &at, first.at + first.size), "what was written cannot be read");
         MUST(at == first.at + first.size, "not all of what was written was read");
         MUST(fli_lua_encode(L, 4, "value", &second, &why), "what was read cannot be written");

@@ -133,10 +133,12 @@ INSTEAD(int, sigaction, int number, const struct sigaction *action, struct sigac
 /* True: a refusal came, and it was the answer. */
 static bool create_without(thing t, long nth, bool hidden)
 {
-    filch_lua *lua = NULL;
-    long       before = atomic_load(&sys.held);
+    filch_lua        *lua = NULL;
+    filch_lua_options all = FILCH_LUA_OPTIONS_INIT; /* all that it may need */
+    long              before = atomic_load(&sys.held);
+    all.signal = SIGURG;
     refuse(t, nth, 1);
-    filch_err err = filch_lua_create(&lua, NULL);
+    filch_err err = filch_lua_create(&lua, &all);
     bool      refused = was_refused();
     if (err != FILCH_OK) {
         assert_true(refused);
@@ -206,7 +208,7 @@ static void open_world(void)
     lua.print_user = &w;
     lua.log = world_print;
     lua.log_user = &w;
-    lua.signal = FILCH_LUA_NO_SIGNAL;
+    lua.watch = FILCH_LUA_WATCH_NONE;
     lua.path = LUA_TEST_FOLDER "/?.lua";
     lua.rights = FILCH_LUA_MAY_ENV | FILCH_LUA_MAY_FILES;
     sched.workers = FILCH_NO_WORKERS;

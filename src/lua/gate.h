@@ -1,0 +1,46 @@
+/* gate.h - keeps a thread away from certain places for a moment, while another one writes into the state that it runs.
+ *
+ * The owner passes the gate wherever it is about to do what must not happen meanwhile; the other one holds it. Either the owner
+ * sees that it is held, and waits, or the holder sees all that the owner did before it passed. That needs a full barrier on both
+ * sides. The owner passes with every block that Lua frees, so the holder pays for both (port/barrier.h); where it
+ * cannot, the owner passes by a read-modify-write (`strict`).
+ */
+#ifndef FLI_LUA_GATE_H
+#define FLI_LUA_GATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "port/atomic.h"
+#include "port/barrier.h"
+
+typedef struct fli_lua_gate {
+    /* 1 while held.  writes: the holder.  reads: the owner, who in a strict gate also adds 0.  PAIR lua.gate */
+    FLI_ATOMIC(uint32_t) held;
+    uint32_t strict; /* plain: set before the gate is known to anybody */
+} fli_lua_gate;
+
+/* One that nobody holds. */
+extern fli_lua_gate fli_lua_gate_open;
+
+void fli_lua_gate_init(fli_lua_gate *gate, bool strict);
+
+/* Thread: one at a time. */
+void fli_lua_gate_hold(fli_lua_gate *gate);
+void fli_lua_gate_release(fli_lua_gate *gate);
+
+/* Out of line: the gate is held. */
+void fli_lua_gate_wait(fli_lua_gate *gate);
+
+/* Thread: the owner. Passes, and waits if it has to. */
+static inline void fli_lua_gate_pass(fli_lua_gate *gate)
+{
+    /* Relaxed is enough: the holder's barrier lies between our reads and its own. In a strict gate our addition and its swap
+     * are in one order: PAIR lua.gate, both halves. */
+    fli_barrier_here();
+    uint32_t held = gate->strict ? fli_add_acqrel(&gate->held, 0) : fli_load_rlx(&gate->held);
+    if (__builtin_expect(held != 0, 0)) fli_lua_gate_wait(gate);
+    fli_barrier_here();
+}
+
+#endif
