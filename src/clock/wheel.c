@@ -8,8 +8,8 @@
  *     ...
  *     level 5   anything further                    a slot is 2^30 ticks, 4.9 hours
  *
- * So a lower level is always due before a higher one, and the first set bit of the lowest level in use is the next
- * thing to happen: finding it takes one look per level, whatever the time between. When a slot above level 0 comes due,
+ * So a lower level is always due before a higher one, and the first set bit of the lowest level in use is where the
+ * next timer is: finding it takes one look per level, whatever the time between. When a slot above level 0 comes due,
  * its timers move to lower levels (a cascade), each timer at most once per level.
  *
  * The top level alone is a ring: its slots are the next 63 values of tick >> 30, so nothing special happens where the
@@ -20,6 +20,7 @@
  * INVARIANT  an armed timer is in the slot that its tick and now_tick give; beyond the reach, in one due earlier.
  * INVARIANT  a bit in `used` is set exactly when that slot's list is not empty.
  * INVARIANT  above level 0, the slot of now_tick itself is empty.
+ * INVARIANT  `due_ns` of a head is not after the earliest due time in its list. (Removing that one leaves it as it is.)
  * INVARIANT  `ahead` of a head names a timer of its list, if there is one. (`ahead` of a timer may name anything.)
  *
  * The third one survives now_tick moving ahead because it never moves past the start of a slot in use without emptying
@@ -74,7 +75,7 @@ void fli_wheel_init(fli_wheel *wheel, uint64_t now_ns)
     }
 }
 
-/* Adds to the end of a slot's list, and lets the one that is now FETCH_AHEAD before it know. */
+/* Adds to the end of a slot's list, remembers the earliest due time, and lets the one that is now FETCH_AHEAD before it know. */
 static void append(fli_timer *head, fli_timer *timer)
 {
     fli_timer *open = head->ahead;
@@ -84,6 +85,7 @@ static void append(fli_timer *head, fli_timer *timer)
     timer->ahead = head;
     head->prev->next = timer;
     head->prev = timer;
+    if (first || timer->due_ns < head->due_ns) head->due_ns = timer->due_ns;
     if (first) {
         head->ahead = timer;
         head->place = 0;
@@ -219,6 +221,10 @@ void fli_wheel_fetch(const fli_wheel *wheel, uint64_t now_ns)
 uint64_t fli_wheel_next_ns(const fli_wheel *wheel)
 {
     turn first;
-    if (!first_turn(wheel, &first) || first.tick >= LAST_TICK) return FLI_NEVER;
-    return first.tick << FLI_WHEEL_TICK_BITS;
+    if (!first_turn(wheel, &first)) return FLI_NEVER;
+    /* Nobody has to wake just to turn the wheel: the slot is emptied when the first of its timers is due. Only if all of
+     * them are from beyond the reach, those of the next slot may be due before they are. */
+    uint64_t tick = tick_up(wheel->slots[first.level][first.slot].due_ns);
+    if (tick < first.tick || (tick - first.tick) >> (first.level * DIGIT_BITS) != 0) tick = first.tick;
+    return tick < LAST_TICK ? tick << FLI_WHEEL_TICK_BITS : FLI_NEVER;
 }

@@ -27,7 +27,8 @@ typedef struct fli_timer {
 typedef struct fli_wheel {
     uint64_t  now_tick;                                 /* everything due before it has been handed out */
     uint64_t  used[FLI_WHEEL_LEVELS];                   /* one bit per slot that holds timers */
-    /* List heads. `ahead` is the timer whose own `ahead` is still open, `place` how far it is from the end. */
+    /* List heads. `due_ns` is the earliest there is, or was; `ahead` the timer whose own `ahead` is still open, `place` how
+     * far that one is from the end. */
     fli_timer slots[FLI_WHEEL_LEVELS][FLI_WHEEL_SLOTS];
     size_t    count;                                    /* armed timers */
 } fli_wheel;
@@ -53,8 +54,8 @@ fli_timer *fli_wheel_expire(fli_wheel *wheel, uint64_t now_ns);
  * for memory. Changes nothing. */
 void fli_wheel_fetch(const fli_wheel *wheel, uint64_t now_ns);
 
-/* When to call expire again: the moment the earliest timer can be handed out, or for far timers an earlier moment at
- * which the wheel has to turn (at most LEVELS such moments per timer, and one more for each 13 days it is away).
+/* When to call expire again: the moment the earliest timer can be handed out. Earlier only if timers were removed (at
+ * most once for each one that was the earliest of its slot), and once for each 13 days that the earliest is away.
  * FLI_NEVER (UINT64_MAX) when empty. */
 uint64_t fli_wheel_next_ns(const fli_wheel *wheel);
 
