@@ -197,15 +197,28 @@ static bool remember(fli_timers *timers, fli_proc *p, uint64_t id)
     return true;
 }
 
+static entry *take_locked(fli_timers *timers, uint32_t shard_index)
+{
+    uint32_t handle = fli_slab_take(&timers->entries, &timers->shards[shard_index].spare);
+    if (handle == 0) return NULL;
+    entry *e = fli_slab_at(&timers->entries, handle);
+    fli_store_rlx(&e->shard, (uint16_t)shard_index);
+    return e;
+}
+
+static void arm_locked(fli_timer_shard *shard, entry *e, uint64_t due_ns)
+{
+    e->phase = ARMED;
+    fli_wheel_add(&shard->wheel, &e->wheel, due_ns);
+    hint_locked(shard);
+}
+
 static entry *take(fli_timers *timers, uint32_t shard_index)
 {
     fli_timer_shard *shard = &timers->shards[shard_index];
     fli_mutex_lock(&shard->lock);
-    uint32_t handle = fli_slab_take(&timers->entries, &shard->spare);
+    entry *e = take_locked(timers, shard_index);
     fli_mutex_unlock(&shard->lock);
-    if (handle == 0) return NULL;
-    entry *e = fli_slab_at(&timers->entries, handle);
-    fli_store_rlx(&e->shard, (uint16_t)shard_index);
     return e;
 }
 
@@ -213,9 +226,7 @@ static void arm(fli_timers *timers, entry *e, uint64_t due_ns)
 {
     fli_timer_shard *shard = &timers->shards[fli_load_rlx(&e->shard)];
     fli_mutex_lock(&shard->lock);
-    e->phase = ARMED;
-    fli_wheel_add(&shard->wheel, &e->wheel, due_ns);
-    hint_locked(shard);
+    arm_locked(shard, e, due_ns);
     fli_mutex_unlock(&shard->lock);
 }
 
@@ -227,14 +238,23 @@ static void give(fli_timers *timers, entry *e)
     fli_mutex_unlock(&shard->lock);
 }
 
-static filch_err handle_sleep(fli_timers *timers, entry *e, filch_receiver receiver, uint64_t due_ns)
+/* Taken, filled and armed in one visit to the lock: what sleeps is what is timed most. */
+static filch_err handle_sleep(fli_timers *timers, fli_local *here, filch_receiver receiver, uint64_t due_ns)
 {
-    e->key = receiver.key;
-    e->slot = fli_serial_slot(fli_here(timers->rt)->serial);
-    /* The yield remembers the timer, so that it dies with its process. Before arming: from then on it may complete. */
-    fli_node_at(timers->rt, (uint32_t)receiver.key)->data[0] = id_of(e);
-    arm(timers, e, due_ns);
-    return FILCH_OK;
+    fli_timer_shard *shard = &timers->shards[here->index];
+    fli_mutex_lock(&shard->lock);
+    entry *e = take_locked(timers, here->index);
+    if (e != NULL) {
+        e->command = FILCH_CMD_SLEEP;
+        e->key = receiver.key;
+        e->slot = fli_serial_slot(here->serial);
+        /* The yield remembers the timer, so that it dies with its process. Nobody can complete it before the lock is
+         * free. */
+        fli_node_at(timers->rt, (uint32_t)receiver.key)->data[0] = id_of(e);
+        arm_locked(shard, e, due_ns);
+    }
+    fli_mutex_unlock(&shard->lock);
+    return e != NULL ? FILCH_OK : FILCH_ENOMEM;
 }
 
 static filch_err handle_timer(fli_timers *timers, fli_local *here, entry *e, const filch_command *command,
@@ -265,17 +285,15 @@ filch_err fli_timers_handle(fli_timers *timers, const filch_command *command, fi
         return filch_complete(receiver, receiver.tag, filch_int(stopped ? 1 : 0), FILCH_OK);
     }
     if (command->id == FILCH_CMD_TICKER && value == 0) return FILCH_EINVAL;
+    uint64_t due_ns = fli_clock_after(fli_now(timers->rt), value);
+    if (command->id == FILCH_CMD_SLEEP) return handle_sleep(timers, here, receiver, due_ns);
     entry *e = take(timers, here->index);
     if (e == NULL) return FILCH_ENOMEM;
     e->command = (uint8_t)command->id;
-    if (command->id != FILCH_CMD_SLEEP) {
-        e->period_ns = command->id == FILCH_CMD_TICKER ? value : 0;
-        e->owes = false;
-        e->node = NULL;
-    }
-    uint64_t  due_ns = fli_clock_after(fli_now(timers->rt), value);
-    filch_err err = command->id == FILCH_CMD_SLEEP ? handle_sleep(timers, e, receiver, due_ns)
-                                                   : handle_timer(timers, here, e, command, receiver, due_ns);
+    e->period_ns = command->id == FILCH_CMD_TICKER ? value : 0;
+    e->owes = false;
+    e->node = NULL;
+    filch_err err = handle_timer(timers, here, e, command, receiver, due_ns);
     if (err != FILCH_OK) give(timers, e);
     return err;
 }
