@@ -178,6 +178,12 @@ void fli_idle_handed_out(fli_worker *w, uint32_t timers)
     if (timers > 1) fli_store_rlx(&w->sched->idle.timers_from_ns, fli_clock_after(w->clock_ns, TIMER_GAP_NS));
 }
 
+uint64_t fli_idle_timer_ns(filch_sched *sched)
+{
+    uint64_t next = fli_timers_next_ns(&sched->timers), from = fli_load_rlx(&sched->idle.timers_from_ns);
+    return next > from ? next : from;
+}
+
 static void start_searching(fli_idle *idle)
 {
     (void)fli_add_acqrel(&idle->word, FLI_SEARCHING_ONE); /* PAIR idle.word */
@@ -215,8 +221,7 @@ static uint64_t alarm_locked(fli_worker *w)
 {
     filch_sched *sched = w->sched;
     fli_idle    *idle = &sched->idle;
-    uint64_t     next = fli_timers_next_ns(&sched->timers), from = fli_load_rlx(&idle->timers_from_ns);
-    uint64_t     timer = next > from ? next : from, until = timer;
+    uint64_t     timer = fli_idle_timer_ns(sched), until = timer;
     bool         guards = fli_asleep_in(fli_load_rlx(&idle->word)) < sched->worker_count;
     if (guards) {
         uint64_t look = fli_clock_after(fli_clock_ns(), w->idle.watch_ns);

@@ -81,6 +81,9 @@ static inline bool fli_idle_cares(fli_idle *idle, bool alone)
 /* So many timers were due when the worker looked at its clock: if several, the next may wait a little. Thread: it. */
 void fli_idle_handed_out(struct fli_worker *w, uint32_t timers);
 
+/* Until when whoever has nothing else to do may sleep on the timers; FLI_NEVER: there is none. Thread: any. */
+uint64_t fli_idle_timer_ns(filch_sched *sched);
+
 /* Everybody out. Thread: stop, when no process is left. */
 void fli_idle_leave(filch_sched *sched);
 

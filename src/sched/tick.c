@@ -53,7 +53,7 @@ uint64_t filch_next_timeout(filch_sched *sched)
     if (sched->worker_count > 0) return FILCH_FOREVER;
     if (fli_load_acq(&sched->rt.phase) == FLI_CLOSED) return FILCH_FOREVER; /* PAIR runtime.phase, acquire half */
     if (has_work(sched)) return 0;
-    uint64_t next_ns = fli_timers_next_ns(&sched->timers), now_ns = fli_clock_ns();
+    uint64_t next_ns = fli_idle_timer_ns(sched), now_ns = fli_clock_ns();
     if (next_ns == FLI_NEVER) return FILCH_FOREVER;
     return next_ns > now_ns ? next_ns - now_ns : 0;
 }

@@ -275,6 +275,60 @@ TEST(next_timeout_is_the_time_to_the_next_timer)
     same(filch_sched_stop(sched, 0, NULL), FILCH_EDEADLINE);
 }
 
+/* Sleeps for so many ns, and ends. */
+static filch_err nap_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)ctx, (void)method;
+    *(uint64_t *)self = (uint64_t)filch_as_int(args);
+    return FILCH_OK;
+}
+
+static filch_err nap_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)events;
+    if (count > 0) {
+        seen.slept++;
+        return filch_done(out, filch_none());
+    }
+    filch_err err = filch_yield_sleep(out, 1, *(uint64_t *)self);
+    return err != FILCH_OK ? err : filch_wait(out);
+}
+
+static void spawn_nap(filch_sched *sched, uint64_t ns)
+{
+    static const filch_type nap = { .name = "nap", .size = sizeof(uint64_t), .init = nap_init, .step = nap_step };
+    filch_spawn_options     options = FILCH_SPAWN_OPTIONS_INIT;
+    options.args = filch_int((int64_t)ns);
+    ok(filch_spawn(sched, &nap, &options, NULL));
+}
+
+TEST(after_several_timers_at_once_the_host_may_sleep_a_little)
+{
+    enum { ROUNDS = 10000, GAP_NS = 150000 };
+    filch_sched *sched = begin(FILCH_NO_WORKERS);
+    bool         held = false;
+    /* A slow machine may find them due one by one, or all three: then the round says nothing. */
+    for (unsigned i = 0; i < ROUNDS && !held; i++) {
+        seen.slept = 0;
+        spawn_nap(sched, 0);
+        spawn_nap(sched, 0);
+        spawn_nap(sched, FILCH_MICROSECONDS(100));
+        ok(filch_tick(sched, 3, NULL));
+        uint64_t armed_ns = fli_clock_ns(), before = seen.slept;
+        while (fli_clock_ns() < armed_ns + FILCH_MICROSECONDS(40)) {}
+        uint64_t began_ns = fli_clock_ns();
+        ok(filch_tick(sched, 0, NULL));
+        uint64_t until_ns = fli_clock_after(fli_clock_ns(), filch_next_timeout(sched));
+        if (before == 0 && seen.slept == 2) {
+            held = true;
+            assert_true(until_ns >= began_ns + GAP_NS);
+        }
+        while (seen.slept < 3) ok(filch_tick(sched, 0, NULL));
+    }
+    assert_true(held);
+    same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
+}
+
 /* ---- who may tick ---- */
 
 static filch_err lingering_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -436,6 +490,7 @@ int main(void)
         cmocka_unit_test(no_ring_is_lost_while_others_send_and_the_host_sleeps),
         cmocka_unit_test(tick_keeps_to_its_limit_and_stays_readable_while_work_is_left),
         cmocka_unit_test(next_timeout_is_the_time_to_the_next_timer),
+        cmocka_unit_test(after_several_timers_at_once_the_host_may_sleep_a_little),
         cmocka_unit_test(second_thread_that_ticks_is_told_busy),
         cmocka_unit_test(tick_inside_a_step_is_refused),
         cmocka_unit_test(scheduler_with_workers_is_not_ticked),
