@@ -19,6 +19,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "supervise/kids.h"
+
 #define STOP_NS FILCH_SECONDS(5)
 #define INTENSITY 3
 #define INTENSITY_MAX 10000
@@ -27,41 +29,20 @@
 #define BACKOFF_MAX_NS FILCH_SECONDS(30)
 #define NAME_NS FILCH_MILLISECONDS(1)
 #define WHY_MAX 160
+#define STARTS_MAX 16 /* in one step: then others get their turn */
 
 /* Tags of sleeps: which child (0: the group), and which sleep of it. */
 #define TAG_OF(id, turn) ((uint64_t)(id) << 32 | (turn))
 
-typedef enum kid_state { KID_DOWN, KID_UP, KID_STOPPING } kid_state;
-
-/* Somebody who wants to hear that a child has left. */
-typedef struct asker {
-    struct asker *next;
-    filch_pid     pid;
-} asker;
-
-typedef struct kid {
-    filch_child spec;
-    filch_data  order; /* of a child that came later: what brought it, kept */
-    filch_pid   pid;
-    uint64_t    started_ns;
-    uint32_t    id;                   /* never used again */
-    uint32_t    streak;               /* restarts since it was last stable */
-    uint8_t     state;                /* kid_state */
-    bool        must_stop;            /* it is up, or being stopped already */
-    bool        wanted, held, leaves; /* held: until its sleep is over. leaves: when it is down, it goes */
-    bool        late;                 /* was not in the description */
-    bool        begun;                /* has been started once */
-    bool        ready;                /* a supervisor: its children are up */
-    asker      *askers;               /* are told when it has left */
-} kid;
+typedef fli_kid   kid;
+typedef fli_asker asker;
 
 typedef struct supervisor {
     const filch_supervisor *spec;
     filch_sched            *sched;
     filch_memory            memory; /* the scheduler's */
-    kid                    *kids;
-    size_t                  count, room;
-    uint32_t                ids, turn;
+    fli_kids                kids;
+    uint32_t                turn;
     uint64_t               *restarts; /* when they were: a ring of `intensity` */
     uint32_t                restart_first, restart_count, intensity;
     bool                    held; /* nobody is started until the sleep is over: one for all, rest for one */
@@ -82,11 +63,6 @@ static void *get(filch_memory memory, size_t size)
 static void give(filch_memory memory, void *at, size_t size)
 {
     if (at != NULL) (void)memory.alloc(memory.user, at, size, 0);
-}
-
-static bool same_pid(filch_pid a, filch_pid b)
-{
-    return a.serial == b.serial && a.node == b.node;
 }
 
 /* ---- orders from others ---- */
@@ -207,30 +183,6 @@ filch_err filch_child_await(filch_sched *sched, filch_pid pid)
 
 /* ---- children ---- */
 
-static kid *find_id(supervisor *s, const char *id)
-{
-    for (size_t i = 0; i < s->count; i++) {
-        if (strcmp(s->kids[i].spec.id, id) == 0) return &s->kids[i];
-    }
-    return NULL;
-}
-
-static filch_err add(supervisor *s, const filch_child *spec, kid **out)
-{
-    if (find_id(s, spec->id) != NULL) return FILCH_EEXISTS;
-    if (s->count == s->room) {
-        size_t room = s->room == 0 ? 8 : s->room * 2;
-        kid   *kids = s->memory.alloc(s->memory.user, s->kids, s->room * sizeof *kids, room * sizeof *kids);
-        if (kids == NULL) return FILCH_ENOMEM;
-        s->kids = kids;
-        s->room = room;
-    }
-    kid *k = &s->kids[s->count++];
-    *k = (kid){ .spec = *spec, .order = filch_none(), .id = ++s->ids, .wanted = true };
-    if (out != NULL) *out = k;
-    return FILCH_OK;
-}
-
 static void drop_askers(const supervisor *s, asker **askers)
 {
     while (*askers != NULL) {
@@ -240,12 +192,11 @@ static void drop_askers(const supervisor *s, asker **askers)
     }
 }
 
-static void drop(supervisor *s, kid *k)
+/* It has to stop, if it is up. */
+static void must_stop(supervisor *s, kid *k)
 {
-    drop_askers(s, &k->askers);
-    filch_drop(&k->order);
-    memmove(k, k + 1, (size_t)(s->kids + s->count - k - 1) * sizeof *k);
-    s->count--;
+    k->must_stop = k->state != FLI_KID_DOWN;
+    fli_kids_note(&s->kids, k);
 }
 
 static uint64_t stop_ns_of(const kid *k)
@@ -264,7 +215,7 @@ static filch_data args_of(const kid *k)
                                            : filch_bytes(o + 1, o->size - sizeof *o - 1);
 }
 
-static filch_err start(kid *k, filch_sched *sched)
+static filch_err start(supervisor *s, kid *k)
 {
     filch_spawn_options opt;
     const filch_type   *type = k->spec.type;
@@ -281,12 +232,14 @@ static filch_err start(kid *k, filch_sched *sched)
     }
     opt.relations |= FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK;
     opt.tag = k->id;
-    k->started_ns = filch_sim_now(sched); /* an attempt counts: who cannot even start is not stable */
-    err = filch_spawn(sched, type, &opt, &k->pid);
+    k->started_ns = filch_sim_now(s->sched); /* an attempt counts: who cannot even start is not stable */
+    filch_pid pid;
+    err = filch_spawn(s->sched, type, &opt, &pid);
     if (err != FILCH_OK) return err;
-    k->state = KID_UP;
-    k->begun = true;
+    fli_kids_born(&s->kids, k, pid);
+    k->state = FLI_KID_UP;
     k->ready = k->spec.supervisor == NULL;
+    fli_kids_note(&s->kids, k);
     return FILCH_OK;
 }
 
@@ -298,9 +251,9 @@ static void end_with(supervisor *s, filch_err error)
     if (s->ending) return;
     s->ending = true;
     s->error = error;
-    for (size_t i = 0; i < s->count; i++) {
-        s->kids[i].wanted = false;
-        s->kids[i].must_stop = s->kids[i].state != KID_DOWN;
+    for (kid *k = s->kids.first[FLI_KIDS_ALL]; k != NULL; k = k->next[FLI_KIDS_ALL]) {
+        k->wanted = false;
+        must_stop(s, k);
     }
 }
 
@@ -358,6 +311,7 @@ static void hold(supervisor *s, kid *k, filch_err why, filch_out *out)
     bool held = wait > 0 && filch_yield_sleep(out, TAG_OF(alone ? k->id : 0, turn), wait) == FILCH_OK;
     if (alone) k->held = held;
     else s->held = held;
+    fli_kids_note(&s->kids, k);
 }
 
 /* Why it gives up: the last failure, with the first line of the words that came with it. */
@@ -381,11 +335,9 @@ static void fail(supervisor *s, kid *k, filch_err why, const filch_data *words, 
         return;
     }
     k->streak = now_ns - k->started_ns >= stable_ns ? 1 : k->streak + 1;
-    size_t at = (size_t)(k - s->kids), first = at;
-    if (s->spec->strategy == FILCH_ONE_FOR_ALL) first = 0;
-    if (s->spec->strategy != FILCH_ONE_FOR_ONE) {
-        for (size_t i = first; i < s->count; i++) s->kids[i].must_stop = s->kids[i].state != KID_DOWN;
-    }
+    kid *first = s->spec->strategy == FILCH_ONE_FOR_ALL ? s->kids.first[FLI_KIDS_ALL] : k;
+    if (s->spec->strategy == FILCH_ONE_FOR_ONE) first = NULL;
+    for (kid *other = first; other != NULL; other = other->next[FLI_KIDS_ALL]) must_stop(s, other);
     hold(s, k, why, out);
 }
 
@@ -402,51 +354,40 @@ static void tell(const supervisor *s, filch_pid to, filch_data answer)
 /* Stops the last one that has to. True: somebody is still on the way. */
 static bool stop_one(supervisor *s)
 {
-    for (size_t i = s->count; i-- > 0;) {
-        if (s->kids[i].state == KID_STOPPING) return true;
-    }
-    for (size_t i = s->count; i-- > 0;) {
-        kid *k = &s->kids[i];
-        if (!k->must_stop) continue;
-        filch_err err = filch_cancel_with(s->sched, k->pid, FILCH_ECANCELLED, stop_ns_of(k));
-        /* No memory for politeness. If it is dead, the news of it is under way. */
-        if (err != FILCH_OK) (void)!filch_terminate(s->sched, k->pid);
-        k->state = KID_STOPPING;
-        return true;
-    }
-    return false;
+    kid *k = s->kids.last[FLI_KIDS_MUST_STOP];
+    if (s->kids.stopping != NULL) return true;
+    if (k == NULL) return false;
+    filch_err err = filch_cancel_with(s->sched, k->pid, FILCH_ECANCELLED, stop_ns_of(k));
+    /* No memory for politeness. If it is dead, the news of it is under way. */
+    if (err != FILCH_OK) (void)!filch_terminate(s->sched, k->pid);
+    k->state = FLI_KID_STOPPING;
+    fli_kids_note(&s->kids, k);
+    return true;
 }
 
 static bool somebody_must_stop(const supervisor *s)
 {
-    for (size_t i = 0; i < s->count; i++) {
-        if (s->kids[i].must_stop) return true;
-    }
-    return false;
+    return s->kids.first[FLI_KIDS_MUST_STOP] != NULL;
 }
 
-static void start_all(supervisor *s, filch_out *out)
+/* Starts whoever is owed, in order, up to the first supervisor whose children are not up. False: some are left for the next
+ * step. */
+static bool start_all(supervisor *s, filch_out *out)
 {
-    for (size_t i = 0; i < s->count && !s->held; i++) {
-        kid *k = &s->kids[i];
-        if (k->state == KID_UP && !k->ready) return;
-        if (!k->wanted || k->state != KID_DOWN || k->held) continue;
-        filch_err err = start(k, s->sched);
-        if (err == FILCH_OK && !k->ready) return;
+    const kid *barrier = s->kids.first[FLI_KIDS_UNREADY];
+    kid       *k;
+    for (int started = 0; (k = s->kids.first[FLI_KIDS_OWED]) != NULL && !s->held; started++) {
+        if (barrier != NULL && barrier->id < k->id) return true;
+        if (started == STARTS_MAX) return false;
+        filch_err err = start(s, k);
+        if (err == FILCH_OK && !k->ready) return true;
         if (err == FILCH_OK) continue;
         /* When everything stops, and at the beginning, there is nothing to try again. */
         if (err == FILCH_ECLOSED) end_with(s, FILCH_OK);
         else if (!k->begun && err != FILCH_EEXISTS) end_with(s, err);
         else fail(s, k, err, NULL, out);
-        if (s->ending || somebody_must_stop(s)) return; /* first things first */
-        if (!k->held) i--; /* without a back-off: again, until there have been too many */
-    }
-}
-
-static bool is_up(const supervisor *s)
-{
-    for (size_t i = 0; i < s->count; i++) {
-        if (s->kids[i].wanted && (s->kids[i].state != KID_UP || !s->kids[i].ready)) return false;
+        if (s->ending || somebody_must_stop(s)) return true; /* first things first */
+        /* Without a back-off it is still the first that is owed: again, until there have been too many. */
     }
     return true;
 }
@@ -455,7 +396,7 @@ static bool is_up(const supervisor *s)
  * which waits for that word. */
 static bool report(supervisor *s)
 {
-    if (!is_up(s)) return true;
+    if (s->kids.missing > 0) return true;
     for (const asker *a = s->waiters; a != NULL; a = a->next) tell(s, a->pid, filch_int(FILCH_OK));
     drop_askers(s, &s->waiters);
     if (s->parent.serial == 0) return true;
@@ -474,11 +415,9 @@ static filch_err finish(const supervisor *s, filch_out *out)
 /* Those who were asked to leave, and are down, are forgotten. */
 static void let_leave(supervisor *s)
 {
-    for (size_t i = s->count; i-- > 0;) {
-        kid *k = &s->kids[i];
-        if (!k->leaves) continue;
+    for (kid *k; (k = s->kids.last[FLI_KIDS_LEAVING]) != NULL;) {
         for (const asker *a = k->askers; a != NULL; a = a->next) tell(s, a->pid, filch_int(FILCH_OK));
-        drop(s, k);
+        fli_kids_drop(&s->kids, k);
     }
 }
 
@@ -489,7 +428,7 @@ static filch_err reconcile(supervisor *s, filch_out *out)
         /* Here everybody who had to stop is down: those who leave, and at the end all of them. */
         let_leave(s);
         if (s->ending) return finish(s, out);
-        start_all(s, out);
+        if (!start_all(s, out)) return filch_continue(out);
         if (s->ending || somebody_must_stop(s)) continue;
         bool awaited = s->parent.serial != 0 || s->waiters != NULL;
         return awaited && !report(s) ? filch_continue(out) : filch_idle(out);
@@ -500,22 +439,19 @@ static filch_err reconcile(supervisor *s, filch_out *out)
 
 static void hear_of_exit(supervisor *s, const filch_event *event, filch_out *out)
 {
-    kid *k = NULL;
-    for (size_t i = 0; i < s->count; i++) {
-        if (s->kids[i].state != KID_DOWN && same_pid(s->kids[i].pid, event->from)) k = &s->kids[i];
-    }
-    if (k == NULL) return; /* somebody has us watch a stranger */
-    bool stopped = k->state == KID_STOPPING;
+    kid *k = fli_kids_with(&s->kids, event->from);
+    if (k == NULL || k->state == FLI_KID_DOWN) return; /* somebody has us watch a stranger */
+    bool stopped = k->state == FLI_KID_STOPPING;
     bool asked = stopped || k->must_stop; /* it went before it was its turn */
     bool well = event->error == FILCH_OK && !stopped;
-    k->state = KID_DOWN;
+    k->state = FLI_KID_DOWN;
     k->must_stop = false;
     if (k->spec.restart == FILCH_TEMPORARY || (k->spec.restart == FILCH_TRANSIENT && well)) {
         k->wanted = false; /* also when it was stopped for the sake of others: they come back, it does not */
         if (k->spec.restart == FILCH_TEMPORARY) k->leaves = true;
-    } else if (!asked) {
-        fail(s, k, event->error, &event->data, out);
     }
+    fli_kids_note(&s->kids, k);
+    if (k->wanted && !asked) fail(s, k, event->error, &event->data, out);
 }
 
 static void hear_of_sleep(supervisor *s, uint64_t tag)
@@ -525,22 +461,23 @@ static void hear_of_sleep(supervisor *s, uint64_t tag)
         if ((uint32_t)tag == s->turn) s->held = false;
         return;
     }
-    for (size_t i = 0; i < s->count; i++) {
-        if (s->kids[i].id == id) s->kids[i].held = false;
-    }
+    kid *k = fli_kids_numbered(&s->kids, id);
+    if (k == NULL) return;
+    k->held = false;
+    fli_kids_note(&s->kids, k);
 }
 
 static void obey_start(supervisor *s, const order *o, const filch_event *event)
 {
     kid      *k = NULL;
-    filch_err err = s->ending ? FILCH_ECLOSED : add(s, &o->as.start.child, &k);
+    filch_err err = s->ending ? FILCH_ECLOSED : fli_kids_add(&s->kids, &o->as.start.child, &k);
     if (err == FILCH_OK) err = filch_keep(&event->data, &k->order);
     if (err == FILCH_OK) {
         k->late = true;
-        err = start(k, s->sched);
+        err = start(s, k);
     }
     tell(s, event->from, err == FILCH_OK ? filch_of_pid(k->pid) : filch_int(err));
-    if (err != FILCH_OK && k != NULL) drop(s, k);
+    if (err != FILCH_OK && k != NULL) fli_kids_drop(&s->kids, k);
 }
 
 /* One more who is told. False: no memory; then that is what he is told. A thread from outside hears nothing anyway. */
@@ -559,7 +496,7 @@ static bool add_asker(const supervisor *s, asker **askers, filch_pid from)
 
 static void obey_stop(supervisor *s, const order *o, filch_pid from)
 {
-    kid *k = find_id(s, o->as.stop);
+    kid *k = fli_kids_named(&s->kids, o->as.stop);
     if (k == NULL) {
         tell(s, from, filch_int(FILCH_EDEAD));
         return;
@@ -567,50 +504,45 @@ static void obey_stop(supervisor *s, const order *o, filch_pid from)
     if (!add_asker(s, &k->askers, from)) return;
     k->wanted = k->held = false;
     k->leaves = true;
-    k->must_stop = k->state != KID_DOWN;
+    must_stop(s, k);
 }
 
 static void obey_list(supervisor *s, filch_pid from)
 {
-    size_t            size = s->count * sizeof(filch_child_info);
+    size_t            size = s->kids.count * sizeof(filch_child_info);
     filch_child_info *list = size > 0 ? get(s->memory, size) : NULL;
     if (list == NULL && size > 0) {
         tell(s, from, filch_int(FILCH_ENOMEM));
         return;
     }
-    for (size_t i = 0; i < s->count; i++) {
-        const kid *k = &s->kids[i];
-        strcpy(list[i].id, k->spec.id);
-        list[i].running = k->state != KID_DOWN;
-        if (list[i].running) list[i].pid = k->pid;
-        list[i].restarts = k->streak;
+    filch_child_info *info = list;
+    for (const kid *k = s->kids.first[FLI_KIDS_ALL]; k != NULL; k = k->next[FLI_KIDS_ALL], info++) {
+        strcpy(info->id, k->spec.id);
+        info->running = k->state != FLI_KID_DOWN;
+        if (info->running) info->pid = k->pid;
+        info->restarts = k->streak;
     }
     tell(s, from, filch_bytes(list, size));
     give(s->memory, list, size);
 }
 
-static kid *find_pid(const supervisor *s, filch_pid pid)
-{
-    for (size_t i = 0; i < s->count; i++) {
-        if (same_pid(s->kids[i].pid, pid)) return &s->kids[i];
-    }
-    return NULL;
-}
-
 /* From our parent, who wants to hear it; or from a child. */
 static void hear_of_start(supervisor *s, filch_pid from)
 {
-    kid *k = find_pid(s, from);
-    if (k != NULL) k->ready = true;
-    else s->parent = from;
+    kid *k = fli_kids_with(&s->kids, from);
+    if (k == NULL) {
+        s->parent = from;
+        return;
+    }
+    k->ready = true;
+    fli_kids_note(&s->kids, k);
 }
 
 /* Our mailbox has a limit and dropped messages: the word of a child may have been among them, so ask for it again. */
 static void ask_again(const supervisor *s)
 {
-    for (size_t i = 0; i < s->count; i++) {
-        if (s->kids[i].state != KID_UP || s->kids[i].ready) continue;
-        tell(s, s->kids[i].pid, filch_ptr((void *)(uintptr_t)&are_up));
+    for (const kid *k = s->kids.first[FLI_KIDS_UNREADY]; k != NULL; k = k->next[FLI_KIDS_UNREADY]) {
+        tell(s, k->pid, filch_ptr((void *)(uintptr_t)&are_up));
     }
 }
 
@@ -647,7 +579,7 @@ static filch_err supervisor_step(void *self, const filch_event *events, size_t c
         case FILCH_EVENT_DROPPED: ask_again(s); break;
         case FILCH_EVENT_LINK_DOWN:
             /* Of a child, it comes before its EXIT: it still is one. Otherwise the one we belong to is gone. */
-            if (find_pid(s, events[i].from) == NULL) end_with(s, FILCH_ELINK);
+            if (fli_kids_with(&s->kids, events[i].from) == NULL) end_with(s, FILCH_ELINK);
             break;
         default: break;
         }
@@ -660,9 +592,8 @@ static filch_err supervisor_step(void *self, const filch_event *events, size_t c
 static void supervisor_close(void *self)
 {
     supervisor *s = self;
-    while (s->count > 0) drop(s, &s->kids[s->count - 1]);
+    fli_kids_fini(&s->kids);
     drop_askers(s, &s->waiters);
-    give(s->memory, s->kids, s->room * sizeof *s->kids);
     give(s->memory, s->restarts, s->intensity * sizeof *s->restarts);
 }
 
@@ -682,6 +613,7 @@ static filch_err supervisor_init(void *self, const filch_ctx *ctx, const char *m
     s->spec = spec;
     s->sched = filch_ctx_sched(ctx);
     s->memory = filch_sched_memory(s->sched);
+    fli_kids_init(&s->kids, s->memory);
     if (spec->intensity != FILCH_NO_RESTARTS) s->intensity = spec->intensity != 0 ? spec->intensity : INTENSITY;
     filch_err err = FILCH_OK;
     if (s->intensity > 0) {
@@ -690,7 +622,7 @@ static filch_err supervisor_init(void *self, const filch_ctx *ctx, const char *m
     }
     for (size_t i = 0; err == FILCH_OK && i < spec->child_count; i++) {
         filch_spawn_options opt;
-        err = child_is_sound(&spec->children[i], &opt) ? add(s, &spec->children[i], NULL) : FILCH_EINVAL;
+        err = child_is_sound(&spec->children[i], &opt) ? fli_kids_add(&s->kids, &spec->children[i], NULL) : FILCH_EINVAL;
     }
     if (err != FILCH_OK) supervisor_close(s);
     return err;
