@@ -11,6 +11,7 @@
 void fli_worker_clock(fli_worker *w)
 {
     w->clock_ns = fli_now(&w->sched->rt);
+    w->local.sends = 0; /* whom a timer wakes is not one of many that the last step has sent to */
     uint32_t fired = fli_timers_poll(&w->sched->timers, w->clock_ns);
     if (FLI_UNLIKELY(fired > 0)) fli_idle_handed_out(w, fired);
     if (FLI_UNLIKELY(fli_io_watches(&w->sched->io))) fli_io_poll(&w->sched->io);

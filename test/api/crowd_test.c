@@ -1,0 +1,89 @@
+/* crowd_test.c - one process sends to thousands in a row, and two others talk to each other all the while: they must not wait until
+ * it is over. Counted in turns of the one worker, which is this thread. */
+#include "api/world.h"
+
+enum { SINKS = 3000, FAN = 3 };
+
+static struct {
+    filch_pid sinks[SINKS], talker, echo;
+    uint32_t  sent, turns, last_turn, longest;
+    bool      measures;
+} scene;
+
+/* Each sink starts a small chain of work, as a process that crashes, its supervisor and its successor do, and takes its time. */
+static filch_err sink_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    scene.turns++;
+    for (uint64_t until = fli_clock_ns() + 3000; fli_clock_ns() < until;) {}
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type != FILCH_EVENT_MESSAGE) return filch_done(out, filch_none());
+        int64_t left = filch_as_int(&events[i].data);
+        uint32_t other = (uint32_t)left * 1009 % SINKS;
+        if (left > 0) (void)!filch_send(filch_ctx_sched(filch_out_ctx(out)), scene.sinks[other], filch_int(left - 1));
+    }
+    return filch_idle(out);
+}
+
+static filch_err flood_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    scene.turns++;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+    }
+    while (scene.sent < SINKS && !filch_should_yield(out)) {
+        (void)!filch_send(filch_ctx_sched(filch_out_ctx(out)), scene.sinks[scene.sent++], filch_int(FAN));
+    }
+    return scene.sent < SINKS ? filch_continue(out) : filch_idle(out);
+}
+
+/* Sends back what it gets; measures how many turns pass between two of its steps. */
+static filch_err talk_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    scene.turns++;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type != FILCH_EVENT_MESSAGE) return filch_done(out, filch_none());
+        if (scene.measures && scene.turns - scene.last_turn > scene.longest) scene.longest = scene.turns - scene.last_turn;
+        scene.last_turn = scene.turns;
+        filch_pid self_pid = filch_ctx_self(filch_out_ctx(out));
+        filch_pid other = same_pid(self_pid, scene.talker) ? scene.echo : scene.talker;
+        if (scene.sent < SINKS) (void)!filch_send(filch_ctx_sched(filch_out_ctx(out)), other, filch_int(1));
+    }
+    return filch_idle(out);
+}
+
+static const filch_type sink_type = { .name = "sink", .step = sink_step };
+static const filch_type flood_type = { .name = "flood", .step = flood_step };
+static const filch_type talk_type = { .name = "talk", .step = talk_step };
+
+TEST(a_crowd_that_one_sends_to_does_not_bury_those_who_talk)
+{
+    world w;
+    memset(&scene, 0, sizeof scene);
+    world_begin(&w, FILCH_NO_WORKERS);
+    for (uint32_t i = 0; i < SINKS; i++) ok(filch_spawn(w.sched, &sink_type, NULL, &scene.sinks[i]));
+    ok(filch_spawn(w.sched, &talk_type, NULL, &scene.talker));
+    ok(filch_spawn(w.sched, &talk_type, NULL, &scene.echo));
+    world_tick(&w);
+    scene.sent = 0;
+    scene.turns = 0;
+    scene.measures = true;
+    ok(filch_send(w.sched, scene.talker, filch_int(1)));
+    ok(filch_spawn(w.sched, &flood_type, NULL, NULL));
+    UNTIL(&w, scene.sent == SINKS);
+    world_tick(&w);
+    print_message("%u turns, the longest wait %u\n", scene.turns, scene.longest);
+    assert_true(scene.turns >= SINKS);
+    assert_true(scene.longest <= 800);
+    world_end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_crowd_that_one_sends_to_does_not_bury_those_who_talk),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
