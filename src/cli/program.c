@@ -16,7 +16,7 @@
 
 #include "cli/tell.h"
 
-enum { FIRST_OVER = 'x', PAUSE_MAX_MS = 200 };
+enum { FIRST_OVER = 'x', PAUSE_MAX_MS = 200, STRAGGLERS_MAX = 20 };
 
 static volatile sig_atomic_t bell = -1; /* where the handler rings */
 
@@ -147,13 +147,15 @@ static void tell_stragglers(const filch_report *report)
     static const char *const states[] = { [FILCH_STATE_READY] = "was ready to run", [FILCH_STATE_RUNNING] = "was running",
                                           [FILCH_STATE_BLOCKED] = "waited for an answer",
                                           [FILCH_STATE_IDLE] = "waited for a message" };
-    for (size_t i = 0; i < report->count; i++) {
+    size_t shown = report->count < STRAGGLERS_MAX ? report->count : STRAGGLERS_MAX;
+    for (size_t i = 0; i < shown; i++) {
         const filch_straggler *s = &report->stragglers[i];
         char                   who[64];
         fprintf(stderr, "    %s %s: %s\n", cli_pid_text(s->pid, who, sizeof who), s->name,
                 s->state >= FILCH_STATE_READY && s->state <= FILCH_STATE_IDLE ? states[s->state] : "was ending");
     }
-    if (report->omitted > 0) fprintf(stderr, "    and %llu more\n", (unsigned long long)report->omitted);
+    uint64_t more = report->omitted + (report->count - shown);
+    if (more > 0) fprintf(stderr, "    and %llu more\n", (unsigned long long)more);
 }
 
 static void tell_report(const cli_program *p, const filch_report *report)

@@ -1,0 +1,121 @@
+-- crash.lua - a crowd of supervised processes, of which one in ten crashes at once, and how long the others take to answer
+-- before, during and after that. Run by crash.c: gives lines "name value".
+local total, crashes, storms, period_us = ...
+local size = 100 -- children of one supervisor
+local me = process.self()
+
+local function worker()
+  while true do
+    local message, from = process.receive()
+    if message == "crash" then error("told to crash", 0) end
+    process.reply(from, message)
+  end
+end
+
+-- Asks one of `others` every period and notes how long after it was due the answer was there: a probe that is late because the
+-- one before it was counts as late. Told "report", it sends what it has.
+local function probe(others, period_ns)
+  local samples, due, count = {}, time.ns(), #others
+  while true do
+    due = due + period_ns
+    local order, from = process.receive(math.max(0, due - time.ns()) / 1e9)
+    if order then
+      process.reply(from, samples)
+      samples, due = {}, time.ns()
+    else
+      assert(process.request(others[math.random(count)], 1, "1m") == 1)
+      samples[#samples + 1] = time.ns() - due
+    end
+  end
+end
+
+-- ---- the crowd --------------------------------------------------------------------------------------------------------
+
+local began = time.now()
+local teams = {}
+for first = 1, total, size do
+  local children = {}
+  for i = first, math.min(first + size - 1, total) do children[#children + 1] = { worker } end
+  teams[#teams + 1] = { supervisor = { intensity = 10000, children = children } }
+end
+local top = assert(supervisor.start { intensity = 10, children = teams })
+local start_ms = (time.now() - began) * 1000
+teams = nil
+collectgarbage() -- this process is also one that others wait for: it stays small
+
+-- Of each team, every so manieth crashes; the others are asked. In a process of its own, which takes its memory along.
+local function choose(what)
+  return process.exec { function()
+    local chosen, n, every = {}, 0, total // crashes
+    for _, team in ipairs(supervisor.children(top)) do
+      for _, child in ipairs(supervisor.children(team.pid)) do
+        n = n + 1
+        local doomed = n % every == 0
+        if doomed == (what == "doomed") and (not doomed or #chosen < crashes) then chosen[#chosen + 1] = child.pid end
+      end
+    end
+    return chosen
+  end, memory = "1GB" }
+end
+
+-- ---- the storms -------------------------------------------------------------------------------------------------------
+
+local prober = process.spawn(probe, assert(choose("calm")), period_us * 1000)
+local reports = {}
+
+-- What the prober has noted since the last time: under this name, or forgotten.
+local function collect(phase)
+  local samples = assert(process.request(prober, "report", "1m"))
+  if phase then reports[#reports + 1] = { phase = phase, samples = samples } end
+end
+
+local storm_ms = 0
+for _ = 1, storms do
+  local doomed = assert(choose("doomed")) -- those of the last time are new processes
+  collectgarbage()
+  collect()
+  time.sleep(0.5)
+  collect("before")
+  local stats = runtime.stats()
+  local failed, spawned = stats.failed + crashes, stats.spawned + crashes
+  began = time.now()
+  for i = 1, #doomed do process.send(doomed[i], "crash") end
+  repeat
+    time.sleep(0.0005)
+    stats = runtime.stats()
+  until stats.failed >= failed and stats.spawned >= spawned
+  storm_ms = storm_ms + (time.now() - began) * 1000
+  collect("during")
+  time.sleep(0.5)
+  collect("after")
+end
+process.terminate(prober)
+
+local alive = process.exec(function()
+  local n = 0
+  for _, team in ipairs(supervisor.children(top)) do
+    for _, child in ipairs(supervisor.children(team.pid)) do n = n + (child.running and 1 or 0) end
+  end
+  return n
+end)
+assert(alive == total, "somebody is missing")
+
+-- ---- what came of it ----------------------------------------------------------------------------------------------------
+
+local lines = {}
+local function line(name, value) lines[#lines + 1] = ("%s %.3f"):format(name, value) end
+line("start_ms", start_ms)
+line("storm_ms", storm_ms / storms)
+for _, phase in ipairs { "before", "during", "after" } do
+  local samples = {}
+  for _, report in ipairs(reports) do
+    if report.phase == phase then table.move(report.samples, 1, #report.samples, #samples + 1, samples) end
+  end
+  table.sort(samples)
+  line(phase .. "_samples", #samples)
+  for name, share in pairs { p50 = 0.5, p99 = 0.99, max = 1 } do
+    line(phase .. "_" .. name .. "_us", samples[math.max(1, math.ceil(#samples * share))] / 1000)
+  end
+end
+supervisor.stop(top)
+return table.concat(lines, "\n")
