@@ -8,7 +8,10 @@
 #include <string.h>
 #include <time.h>
 #if defined(__linux__)
+#include <linux/futex.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #include "base/assert.h"
@@ -86,6 +89,81 @@ bool fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns)
     FLI_ASSERT(err == 0 || err == ETIMEDOUT);
     return err == 0;
 }
+
+#if defined(__linux__)
+/* The system compares and falls asleep in one step: a ring that comes before finds nobody to wake but has changed the
+ * word, one that comes after finds him asleep. A condition variable would do the same with two words and a lock more, and
+ * its waiter takes the lock again as one that has been waited for: a system call on the way to the work. */
+static long futex(FLI_ATOMIC(uint32_t) *at, int operation, uint32_t value, const struct timespec *until)
+{
+    return syscall(SYS_futex, at, operation | FUTEX_PRIVATE_FLAG, value, until, NULL, FUTEX_BITSET_MATCH_ANY);
+}
+
+filch_err fli_bell_init(fli_bell *bell)
+{
+    fli_atomic_init(&bell->rung, 0);
+    return FILCH_OK;
+}
+
+void fli_bell_fini(fli_bell *bell)
+{
+    (void)bell;
+}
+
+void fli_bell_ring(fli_bell *bell)
+{
+    /* PAIR bell.rung, release half. Rung before and not heard: whoever did it wakes the listener, or he is awake. */
+    if (fli_swap_acqrel(&bell->rung, 1) == 0) (void)futex(&bell->rung, FUTEX_WAKE, 1, NULL);
+}
+
+bool fli_bell_wait(fli_bell *bell, uint64_t until_ns)
+{
+    struct timespec until = { .tv_sec = (time_t)(until_ns / 1000000000u), .tv_nsec = (long)(until_ns % 1000000000u) };
+    bool            ever = until_ns >= (uint64_t)INT64_MAX; /* beyond what a time_t holds */
+    bool            in_time = true;
+    for (;;) {
+        if (fli_swap_acqrel(&bell->rung, 0) != 0) return true; /* PAIR bell.rung, acquire half */
+        if (!in_time) return false;
+        /* Woken, interrupted, not 0 any more, or the time is up: in every case look at the word again. */
+        long err = futex(&bell->rung, FUTEX_WAIT_BITSET, 0, ever ? NULL : &until);
+        in_time = err == 0 || errno != ETIMEDOUT;
+    }
+}
+#else
+filch_err fli_bell_init(fli_bell *bell)
+{
+    bell->rung = false;
+    filch_err err = fli_mutex_init(&bell->lock);
+    if (err != FILCH_OK) return err;
+    err = fli_cond_init(&bell->cond);
+    if (err != FILCH_OK) fli_mutex_fini(&bell->lock);
+    return err;
+}
+
+void fli_bell_fini(fli_bell *bell)
+{
+    fli_cond_fini(&bell->cond);
+    fli_mutex_fini(&bell->lock);
+}
+
+void fli_bell_ring(fli_bell *bell)
+{
+    fli_mutex_lock(&bell->lock);
+    bell->rung = true;
+    fli_cond_signal(&bell->cond);
+    fli_mutex_unlock(&bell->lock);
+}
+
+bool fli_bell_wait(fli_bell *bell, uint64_t until_ns)
+{
+    fli_mutex_lock(&bell->lock);
+    while (!bell->rung && fli_cond_wait_until(&bell->cond, &bell->lock, until_ns)) {}
+    bool rung = bell->rung;
+    bell->rung = false;
+    fli_mutex_unlock(&bell->lock);
+    return rung;
+}
+#endif
 
 /* What the new thread needs to know; freed by it. */
 typedef struct start {

@@ -12,6 +12,8 @@
 
 #include <filch.h>
 
+#include "port/atomic.h"
+
 typedef struct fli_mutex {
     pthread_mutex_t posix;
 } fli_mutex;
@@ -19,6 +21,20 @@ typedef struct fli_mutex {
 typedef struct fli_cond {
     pthread_cond_t posix;
 } fli_cond;
+
+/* A bell for one listener. Ringing it ends the wait he is in, or his next one; rings before that count as one. What was
+ * done before a ring is seen after the wait that hears it. */
+#if defined(__linux__)
+typedef struct fli_bell {
+    FLI_ATOMIC(uint32_t) rung; /* 1: and not heard yet.  writes: any.  PAIR bell.rung */
+} fli_bell;
+#else
+typedef struct fli_bell {
+    fli_mutex lock;
+    fli_cond  cond;
+    bool      rung; /* under lock */
+} fli_bell;
+#endif
 
 typedef struct fli_thread {
     pthread_t posix;
@@ -37,6 +53,14 @@ void      fli_cond_broadcast(fli_cond *cond);
 void      fli_cond_wait(fli_cond *cond, fli_mutex *mutex);
 /* Until signalled or until the monotonic clock reads `until_ns` (UINT64_MAX: for ever). False when the time is up. */
 bool fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns);
+
+filch_err fli_bell_init(fli_bell *bell);
+void      fli_bell_fini(fli_bell *bell);
+/* Thread: any. */
+void fli_bell_ring(fli_bell *bell);
+/* Until it rings or the monotonic clock reads `until_ns` (UINT64_MAX: for ever). False when the time is up. Thread: the
+ * listener. */
+bool fli_bell_wait(fli_bell *bell, uint64_t until_ns);
 
 /* Starts a thread that takes no signals, so that the host program's handlers never run on it. `name` up to 15 bytes.
  * Its timed waits end as soon after their time as the system can: no slack is added. */

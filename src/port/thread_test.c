@@ -268,9 +268,62 @@ TEST(a_thread_that_cannot_start_is_an_error)
     shared_fini(&s);
 }
 
+TEST(a_ring_is_heard_by_the_next_wait_and_several_are_one)
+{
+    fli_bell bell;
+    ok(fli_bell_init(&bell));
+    assert_false(fli_bell_wait(&bell, 0)); /* long ago, and nobody rang */
+    fli_bell_ring(&bell);
+    fli_bell_ring(&bell);
+    assert_true(fli_bell_wait(&bell, UINT64_MAX));
+    uint64_t until_ns = fli_clock_after(fli_clock_ns(), 2000000);
+    assert_false(fli_bell_wait(&bell, until_ns));
+    assert_true(fli_clock_ns() >= until_ns);
+    fli_bell_ring(&bell);
+    assert_true(fli_bell_wait(&bell, 0)); /* it rang in time, however late we listen */
+    fli_bell_fini(&bell);
+}
+
+#define TURNS 20000
+
+typedef struct pair {
+    fli_bell bells[2];
+    uint64_t turns; /* plain: whose turn it is, he writes it */
+} pair;
+
+static void answer_bells(void *arg)
+{
+    pair *p = arg;
+    for (int i = 0; i < TURNS; i++) {
+        while (!fli_bell_wait(&p->bells[1], fli_clock_after(fli_clock_ns(), 1000000))) {}
+        p->turns++;
+        fli_bell_ring(&p->bells[0]);
+    }
+}
+
+TEST(two_threads_ring_each_other_and_no_ring_is_lost)
+{
+    pair       p = { .turns = 0 };
+    fli_thread thread;
+    ok(fli_bell_init(&p.bells[0]));
+    ok(fli_bell_init(&p.bells[1]));
+    ok(fli_thread_start(&thread, "answers", answer_bells, &p));
+    for (uint64_t i = 0; i < TURNS; i++) {
+        p.turns++;
+        fli_bell_ring(&p.bells[1]);
+        assert_true(fli_bell_wait(&p.bells[0], UINT64_MAX));
+        same(p.turns, 2 * (i + 1));
+    }
+    fli_thread_join(&thread);
+    fli_bell_fini(&p.bells[0]);
+    fli_bell_fini(&p.bells[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_ring_is_heard_by_the_next_wait_and_several_are_one),
+        cmocka_unit_test(two_threads_ring_each_other_and_no_ring_is_lost),
         cmocka_unit_test(a_mutex_lets_one_in_at_a_time),
         cmocka_unit_test(try_lock_fails_only_while_somebody_holds_it),
         cmocka_unit_test(a_condition_passes_the_turn_to_and_fro),

@@ -145,12 +145,12 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     if (w->sightings == NULL) goto no_sightings;
     err = fli_deque_init(&w->deque, mem);
     if (err != FILCH_OK) goto no_deque;
-    err = fli_cond_init(&w->idle.rouse);
-    if (err != FILCH_OK) goto no_cond;
+    err = fli_bell_init(&w->idle.bell);
+    if (err != FILCH_OK) goto no_bell;
     w->idle.watch_ns = w->idle.second_ns = FILCH_MILLISECONDS(1);
     *out = w;
     return FILCH_OK;
-no_cond:      fli_deque_fini(&w->deque);
+no_bell:      fli_deque_fini(&w->deque);
 no_deque:     fli_free(mem, w->sightings, sched->victim_count * sizeof *w->sightings);
 no_sightings: fli_free(mem, w->nodes, batch * sizeof *w->nodes);
 no_nodes:     fli_free(mem, w->events, batch * sizeof *w->events);
@@ -162,7 +162,7 @@ static void worker_destroy(filch_sched *sched, fli_worker *w)
 {
     const fli_mem *mem = &sched->rt.mem;
     uint32_t       batch = sched->opt.batch_max;
-    fli_cond_fini(&w->idle.rouse);
+    fli_bell_fini(&w->idle.bell);
     fli_deque_fini(&w->deque);
     fli_free(mem, w->out.calls, w->out.call_room * sizeof *w->out.calls);
     fli_free(mem, w->sightings, sched->victim_count * sizeof *w->sightings);

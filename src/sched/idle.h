@@ -18,7 +18,7 @@ struct fli_proc;
  * and `second_ns`, the worker's own. */
 typedef struct fli_sleeper {
     struct fli_worker *next, *prev; /* among those asleep */
-    fli_cond           rouse;
+    fli_bell           bell; /* rung once by whoever takes it from among the sleepers, unless it was the poller */
     bool               asleep;
     uint64_t           alarmed_at; /* the worker's own: its count of steps when the alarm last woke it; 0: it was called */
     uint64_t           watch_ns; /* how long it sleeps while it is the watch; doubles while nothing happens */
@@ -28,6 +28,9 @@ typedef struct fli_sleeper {
 typedef struct fli_idle {
     /* watched:1 | searching:16 | asleep:16.  writes: any worker or submitter, by add.  PAIR idle.word */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) word;
+    /* How long a search has been worth while of late; the option is the most.  writes: workers that were called from
+     * their sleep.  reads: workers.  Relaxed: a guess. */
+    FLI_ATOMIC(uint64_t) search_ns;
     alignas(FLI_LINE) fli_mutex lock;
     /* Plain, under lock. */
     struct fli_worker *sleepers; /* the one that fell asleep last is the first to be woken: its caches are warm */
@@ -40,9 +43,9 @@ typedef struct fli_idle {
      * that is read too old wakes somebody a little earlier. */
     FLI_ATOMIC(uint64_t) timers_from_ns;
     struct fli_worker *second;   /* and the one that takes over if the watch is called to work */
-    struct fli_worker *poller;   /* the sleeper that waits for descriptors, not on its condition */
+    struct fli_worker *poller;   /* the sleeper that waits for descriptors, not for its bell */
     bool               guarded; /* the watch's alarm also looks after working workers; `watched` in the word */
-    bool               leaving;
+    FLI_ATOMIC(bool) leaving; /* writes: under lock.  reads: also workers that were called; relaxed, the bell orders it */
 } fli_idle;
 
 filch_err fli_idle_init(fli_idle *idle);

@@ -86,6 +86,34 @@ void fli_cond_wait(fli_cond *cond, fli_mutex *mutex)
     (void)fli_cond_wait_until(cond, mutex, UINT64_MAX);
 }
 
+filch_err fli_bell_init(fli_bell *bell)
+{
+    *bell = (fli_bell){ .waiters = { 0 } };
+    return FILCH_OK;
+}
+
+void fli_bell_fini(fli_bell *bell)
+{
+    if (bell->waiters.first != NULL) fli_sim_fail("a bell was destroyed while somebody listened");
+}
+
+void fli_bell_ring(fli_bell *bell)
+{
+    fli_sim_point("bell_ring");
+    bell->rung = true;
+    (void)fli_sim_wake(&bell->waiters, false);
+}
+
+bool fli_bell_wait(fli_bell *bell, uint64_t until_ns)
+{
+    fli_sim_point("bell_wait");
+    /* Looking and falling asleep are one step, as the system does it. */
+    while (!bell->rung && fli_sim_block(&bell->waiters, until_ns, "bell_wait")) {}
+    bool rung = bell->rung;
+    bell->rung = false;
+    return rung;
+}
+
 filch_err fli_thread_start(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg)
 {
     (void)name;

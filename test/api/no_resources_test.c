@@ -262,9 +262,9 @@ static void create_sweep(int32_t workers, thing t, long least)
 TEST(a_scheduler_without_locks_or_conditions_is_not_created_and_leaves_nothing)
 {
     create_sweep(2, LOCK, 5);
-    create_sweep(2, CONDITION, 5);
-    create_sweep(2, ATTRIBUTE, 5);
-    create_sweep(2, CONDITION_CLOCK, 5);
+    create_sweep(2, CONDITION, 3);
+    create_sweep(2, ATTRIBUTE, 3);
+    create_sweep(2, CONDITION_CLOCK, 3);
     create_sweep(FILCH_NO_WORKERS, LOCK, 5);
     create_sweep(FILCH_NO_WORKERS, CONDITION, 3);
 }

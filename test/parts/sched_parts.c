@@ -161,7 +161,7 @@ static void setup_with(uint32_t workers)
         worker->sightings = fli_weak_new(3 * sizeof(fli_sighting));
         worker->sample_in = 1000;
         (void)!fli_deque_init(&worker->deque, &sched->rt.mem);
-        (void)!fli_cond_init(&worker->idle.rouse);
+        (void)!fli_bell_init(&worker->idle.bell);
         worker->idle.watch_ns = 1000000;
     }
     sched->guest = w->list[workers];

@@ -18,6 +18,11 @@ typedef struct fli_cond {
     fli_sim_queue waiters;
 } fli_cond;
 
+typedef struct fli_bell {
+    bool          rung;
+    fli_sim_queue waiters;
+} fli_bell;
+
 typedef struct fli_thread {
     uint32_t index;
 } fli_thread;
@@ -34,6 +39,11 @@ void      fli_cond_signal(fli_cond *cond);
 void      fli_cond_broadcast(fli_cond *cond);
 void      fli_cond_wait(fli_cond *cond, fli_mutex *mutex);
 bool      fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns);
+
+filch_err fli_bell_init(fli_bell *bell);
+void      fli_bell_fini(fli_bell *bell);
+void      fli_bell_ring(fli_bell *bell);
+bool      fli_bell_wait(fli_bell *bell, uint64_t until_ns);
 
 filch_err fli_thread_start(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg);
 void      fli_thread_join(fli_thread *thread);

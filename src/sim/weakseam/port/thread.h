@@ -18,6 +18,12 @@ typedef struct fli_cond {
     uint32_t unused;
 } fli_cond;
 
+typedef struct fli_bell {
+    fli_mutex lock;
+    fli_cond  cond;
+    bool      rung; /* under lock */
+} fli_bell;
+
 typedef struct fli_thread {
     uint32_t unused;
 } fli_thread;
@@ -35,6 +41,11 @@ void      fli_cond_broadcast(fli_cond *cond);
 void      fli_cond_wait(fli_cond *cond, fli_mutex *mutex);
 /* Time passes only when nobody can go on. */
 bool fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns);
+
+filch_err fli_bell_init(fli_bell *bell);
+void      fli_bell_fini(fli_bell *bell);
+void      fli_bell_ring(fli_bell *bell);
+bool      fli_bell_wait(fli_bell *bell, uint64_t until_ns);
 
 /* Only so that files compile: threads are part of the program, and none is started inside. */
 filch_err fli_thread_start(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg);
