@@ -15,7 +15,7 @@ static filch_err sink_step(void *self, const filch_event *events, size_t count, 
 {
     (void)self;
     scene.turns++;
-    for (uint64_t until = fli_clock_ns() + 3000; fli_clock_ns() < until;) {}
+    for (uint64_t until = fli_clock_ns() + 10000; fli_clock_ns() < until;) {}
     for (size_t i = 0; i < count; i++) {
         if (events[i].type != FILCH_EVENT_MESSAGE) return filch_done(out, filch_none());
         int64_t left = filch_as_int(&events[i].data);
@@ -67,6 +67,9 @@ TEST(a_crowd_that_one_sends_to_does_not_bury_those_who_talk)
     ok(filch_spawn(w.sched, &talk_type, NULL, &scene.talker));
     ok(filch_spawn(w.sched, &talk_type, NULL, &scene.echo));
     world_tick(&w);
+    /* The worker learns how long steps are. */
+    for (uint32_t i = 0; i < SINKS / 4; i++) ok(filch_send(w.sched, scene.sinks[i], filch_int(0)));
+    world_tick(&w);
     scene.sent = 0;
     scene.turns = 0;
     scene.measures = true;
@@ -76,7 +79,7 @@ TEST(a_crowd_that_one_sends_to_does_not_bury_those_who_talk)
     world_tick(&w);
     print_message("%u turns, the longest wait %u\n", scene.turns, scene.longest);
     assert_true(scene.turns >= SINKS);
-    assert_true(scene.longest <= 800);
+    assert_true(scene.longest <= 900);
     world_end(&w);
 }
 
