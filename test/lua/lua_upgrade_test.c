@@ -142,6 +142,58 @@ TEST(limits_stay_and_a_mailbox_that_does_not_fit_is_the_end)
     simulate(chunk, scaled(20));
 }
 
+/* One run, with a host of its own: its hash says who did what and when. */
+static uint64_t hash_of_run(const char *chunk, uint64_t seed, char printed[WORLD_TEXT])
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    filch_sim_options sim = FILCH_SIM_OPTIONS_INIT;
+    filch_sim_report  report = FILCH_SIM_REPORT_INIT;
+    filch_lua        *lua;
+    filch_lua_code   *code;
+    world             w = { .size = 0 };
+    options.path = LUA_TEST_FOLDER "/?.lua";
+    options.print = world_print;
+    options.print_user = &w;
+    sim.seed = seed;
+    sim.stall = 20;
+    ok(filch_lua_create(&lua, &options));
+    ok(filch_lua_load(lua, chunk, strlen(chunk), "test", &code, NULL, 0));
+    ok(filch_lua_sim(lua, code, NULL, &sim, 1, &report));
+    if (report.verdict != FILCH_SIM_OK) fail_msg("seed %llu: %s", (unsigned long long)seed, report.text);
+    uint64_t hash = report.hash;
+    memcpy(printed, w.printed, WORLD_TEXT);
+    filch_sim_report_free(&report);
+    filch_lua_code_drop(lua, code);
+    ok(filch_lua_destroy(lua));
+    return hash;
+}
+
+TEST(the_same_seed_is_the_same_run_with_supervisors_and_upgrades)
+{
+    static const char chunk[] =
+        "local top = assert(supervisor.start { intensity = 100, backoff = '1ms', jitter = 0.5, strategy = 'one_for_all', children = {\n"
+        "  { id = 'a', 'older', 1, name = 'a' }, { id = 'b', 'older', 2, name = 'b' } } })\n"
+        "for i = 1, 20 do\n"
+        "  local who = math.random(2) == 1 and 'a' or 'b'\n"
+        "  local what = ({ { add = i }, 'back', 'fail', 'answer later' })[math.random(4)]\n"
+        "  print(time.ns(), who, type(what), process.send(who, what))\n"
+        "  time.sleep(math.random() / 1000)\n"
+        "  local answer = process.request(who, 'get', '1s')\n"
+        "  print(answer and answer[1], answer and answer[2], #supervisor.children(top), runtime.stats().spawned)\n"
+        "end\n"
+        "supervisor.stop(top)\n";
+    static char first[WORLD_TEXT], second[WORLD_TEXT];
+    uint64_t    hashes = 0, others = 0;
+    for (uint64_t seed = 1; seed <= scaled(40); seed++) {
+        uint64_t hash = hash_of_run(chunk, seed, first);
+        same(hash_of_run(chunk, seed, second), hash);
+        assert_string_equal(first, second);
+        others += hash != hashes;
+        hashes = hash;
+    }
+    same(others, scaled(40)); /* and another seed is another run */
+}
+
 /* A connection stays open over it; and a message that looks like a stream is none. */
 TEST(streams_are_handed_over)
 {
@@ -372,6 +424,7 @@ int main(void)
         cmocka_unit_test(what_the_old_one_waited_for_does_not_disturb_the_new_one),
         cmocka_unit_test(a_cancel_that_was_not_told_reaches_the_new_one),
         cmocka_unit_test(limits_stay_and_a_mailbox_that_does_not_fit_is_the_end),
+        cmocka_unit_test(the_same_seed_is_the_same_run_with_supervisors_and_upgrades),
         cmocka_unit_test(streams_are_handed_over),
         cmocka_unit_test(files_that_change_are_taken_by_those_who_want_it),
         cmocka_unit_test(a_child_that_is_started_again_runs_the_newest_code),

@@ -1,16 +1,14 @@
 -- main.lua - workers that fail and are started again: filch run examples/lua/workers
-local keeper = process.spawn("keeper", 2, 10)
+local pool = require "pool"
 
-local function divide(number, by)
-  local worker = process.request(keeper, "who")
-  return process.request(worker, { number = number, by = by })
-end
+local top = assert(pool.start(2, 10))
+while #process.members("workers") < 2 do time.sleep(0.001) end
 
 for _, by in ipairs { 2, 0, 3, 0, 4 } do
-  local answer, why = divide(12, by)
+  local answer, why = pool.divide(12, by)
   print("12 / " .. by, answer or why)
+  -- A restart takes a moment, in which there is one worker less.
+  while #process.members("workers") < 2 do time.sleep(0.001) end
 end
--- The keeper learns of an end by a message of its own: it may be a moment behind us.
-while process.request(keeper, "restarts") < 2 do time.sleep(0.001) end
-print("restarts", 2)
-process.cancel(keeper)
+print("restarts", pool.restarts())
+supervisor.stop(top)

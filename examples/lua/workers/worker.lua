@@ -1,6 +1,6 @@
--- worker.lua - divides; somebody else restarts it when it has failed.
-local function main(boss)
-  process.send(boss, { hello = true })
+-- worker.lua - divides; its supervisor starts it again when it has failed.
+local function main()
+  process.join("workers")
   while true do
     local job, from = process.receive()
     if job.by == 0 then error("cannot divide " .. job.number .. " by zero") end

@@ -1,27 +1,34 @@
 -- workers_test.lua - filch test examples/lua/workers
+local pool = require "pool"
 local tests = {}
 
-local function crash(keeper)
-  local worker = process.request(keeper, "who")
-  process.send(worker, { number = 1, by = 0 })
-  while process.alive(worker) do time.sleep(0.001) end
+local function wait_for(count)
+  while #process.members("workers") ~= count do time.sleep(0.001) end
 end
 
 function tests.a_worker_that_fails_is_replaced_by_another()
-  local keeper = process.spawn("keeper", 1, 10)
-  local before = process.request(keeper, "who")
-  crash(keeper)
-  while process.request(keeper, "restarts") < 1 do time.sleep(0.001) end
-  local after = process.request(keeper, "who")
-  assert(before ~= after)
-  assert(process.request(after, { number = 7, by = 2 }) == 3)
+  local top = assert(pool.start(1, 10))
+  wait_for(1)
+  local before = process.members("workers")[1]
+  assert(pool.divide(1, 0) == nil)
+  repeat time.sleep(0.001) until process.members("workers")[1] and process.members("workers")[1] ~= before
+  assert(pool.divide(7, 2) == 3 and pool.restarts() == 1)
+  supervisor.stop(top)
+  assert(#process.members("workers") == 0)
 end
 
-function tests.too_many_failures_end_the_keeper()
-  local keeper = process.spawn_monitored("keeper", 2, 2)
-  for _ = 1, 3 do crash(keeper) end
-  local ended = process.receive({ event = "exit", pid = keeper }, "1m")
-  assert(ended and ended.error:find("too many restarts: 3", 1, true))
+function tests.too_many_failures_end_the_pool_and_whoever_started_it()
+  local starter = process.spawn_monitored(function()
+    assert(require("pool").start(2, 2))
+    process.receive()
+  end)
+  for _ = 1, 3 do
+    wait_for(2)
+    pool.divide(1, 0)
+  end
+  local ended = process.receive({ event = "exit", pid = starter }, "1m")
+  assert(ended and ended.error, "it lives on")
+  wait_for(0)
 end
 
 return tests

@@ -1,0 +1,16 @@
+-- tally_1.lua - counts visits. Told to, it goes on as the next version, with all it knows and without losing a visit.
+local function main(total)
+  while true do
+    local message, from = process.receive()
+    if message == "total" then process.reply(from, total)
+    elseif message == "version" then process.reply(from, 1)
+    elseif message == "upgrade" then
+      -- Comes back only if the new code cannot go on: then this one does.
+      local _, why = process.upgrade("tally_2", total, from)
+      process.reply(from, nil, why)
+    elseif message == "crash" then error("told to crash", 0)
+    else total = total + 1 end
+  end
+end
+
+return { main = main }
