@@ -753,7 +753,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_link(filch_sched *sched, filch_pid a, f
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
- * Errors:  FILCH_EINVAL   FILCH_EFOREIGN   FILCH_ESTALE  they are not linked (any more)
+ * Errors:  FILCH_EINVAL   FILCH_EFOREIGN   FILCH_EDENIED   FILCH_ESTALE  they are not linked (any more)
  */
 FILCH_API FILCH_MUST_USE filch_err filch_unlink(filch_sched *sched, filch_pid a, filch_pid b);
 
@@ -1144,6 +1144,7 @@ FILCH_API void filch_report_free(filch_report *report);
  * (max_processes, memory_max) and commands (registry). A pid tells which host a process is of (filch_pid.node); sends,
  * terminate, cancel, monitors, links and names reach the processes of other hosts by it, if the node's policy says so.
  * Without a policy nothing passes from one host to another. Inside a host everything is allowed, and nobody is asked.
+ * What is not allowed is answered with FILCH_EDENIED, by every call that is about a process of another host.
  *
  * The handle of a host is a right of its own: what is asked of it is asked as from outside.
  *

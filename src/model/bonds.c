@@ -464,6 +464,7 @@ void fli_ended(fli_runtime *rt, uint64_t serial, filch_err error, const filch_da
 typedef struct cradle {
     fli_bond *monitor, *link, *name, *exec;
     fli_bond *context; /* linked by next[0] */
+    uint64_t  timer;   /* of its deadline; 0: it has passed, or there is none */
 } cradle;
 
 static void cradle_free(fli_model *m, fli_runtime *rt, cradle *c)
@@ -491,7 +492,7 @@ static filch_err cradle_make(fli_model *m, fli_runtime *rt, const fli_birth *bir
         c->exec->tag = birth->exec->tag;
         fli_store_rlx(&c->exec->serial[1], birth->exec->key);
     }
-    if (err == FILCH_OK && birth->values != NULL) err = fli_context_make(m, child, birth->values, &c->context);
+    if (err == FILCH_OK && birth->values != NULL) err = fli_context_make(m, child, birth->values, &c->context, &c->timer);
     return err;
 }
 
@@ -520,11 +521,14 @@ filch_err fli_birth_make(fli_model *m, fli_runtime *rt, fli_proc *p, uint64_t se
             next = fli_bond_at(m, bond->next[0]);
             fli_bond_list(m, bond, 0);
         }
-        fli_state_open_watched(&p->state, fli_serial_gen(serial), limited);
+        /* Values without a deadline that comes and without a scope leave no bond: then nobody is to be told either. */
+        bool bonds = c.link != NULL || c.monitor != NULL || c.name != NULL || c.exec != NULL || c.context != NULL;
+        if (bonds) fli_state_open_watched(&p->state, fli_serial_gen(serial), limited);
+        else fli_state_open(&p->state, fli_serial_gen(serial), limited);
     }
     fli_stripes_unlock(m, &child, &parent);
     if (err != FILCH_OK) cradle_free(m, rt, &c);
-    else if (birth->values != NULL) fli_context_begin(&child, birth->values);
+    else if (birth->values != NULL) fli_context_begin(&child, birth->values, c.timer);
     fli_leave_end(m, rt, &parent);
     return err;
 }

@@ -86,7 +86,8 @@ filch_err fli_relate(fli_runtime *rt, fli_request *request)
     case FILCH_CMD_UNLINK: return relate_pair(m, rt, request);
     case FILCH_CMD_UNREGISTER: return fli_name_remove(m, rt, request->name);
     case FILCH_CMD_SEND_NAME: return send_name(m, rt, request);
-    case FILCH_CMD_BROADCAST: return fli_group_broadcast(m, rt, request->name, request->data, &request->given);
+    case FILCH_CMD_BROADCAST:
+        return fli_group_broadcast(m, rt, request->name, request->who, request->data, &request->given);
     case FILCH_CMD_UNMONITOR: pid = request->who; break;
     default: break;
     }
@@ -205,7 +206,11 @@ filch_err filch_unwatch(filch_sched *sched, const char *group, filch_pid watcher
 filch_err filch_broadcast(filch_sched *sched, const char *group, filch_data data, uint64_t *sent)
 {
     fli_request request = { .op = FILCH_CMD_BROADCAST, .name = group, .data = &data };
-    if (!fli_name_is_sound(group)) return FILCH_EINVAL;
+    if (sched == NULL || !fli_name_is_sound(group)) return FILCH_EINVAL;
+    /* As for filch_send: a process that sends is named, a handler speaks for nobody. */
+    const fli_local *here = fli_here(&sched->rt);
+    bool             inside = here != NULL && here->serial != 0 && !here->dispatching;
+    if (inside) request.who = (filch_pid){ sched->rt.node, here->serial };
     filch_err err = ask(sched, &request, "filch_broadcast");
     if (err == FILCH_OK && sent != NULL) *sent = request.given;
     return err;

@@ -40,13 +40,12 @@ static filch_err enter(fli_model *m, const fli_end *end, filch_values *scope, fl
     return FILCH_OK;
 }
 
-/* When the deadline comes the process is asked to end. It is armed by hand-over: see fli_context_begin. */
-static filch_err arm(fli_model *m, const fli_end *end, uint64_t at_ns, fli_bond **out)
+/* When the deadline comes the process is asked to end. */
+static filch_err arm(fli_model *m, const fli_end *end, uint64_t left_ns, fli_bond **out)
 {
     fli_bond *bond;
     filch_err err = fli_bond_make(m, FLI_BOND_DEADLINE, end, NULL, &bond);
     if (err != FILCH_OK) return err;
-    uint64_t now_ns = fli_now(end->rt), left_ns = at_ns > now_ns ? at_ns - now_ns : 0;
     bond->tag = fli_timers_raise(&((filch_sched *)end->rt)->timers, end->serial, left_ns, FLI_CANCEL);
     if (bond->tag == 0) {
         fli_bond_free(m, bond);
@@ -70,15 +69,20 @@ void fli_context_undo(fli_model *m, fli_runtime *rt, fli_bond *bonds)
     }
 }
 
-filch_err fli_context_make(fli_model *m, const fli_end *end, filch_values *values, fli_bond **out)
+filch_err fli_context_make(fli_model *m, const fli_end *end, filch_values *values, fli_bond **out, uint64_t *timer)
 {
-    uint64_t  at_ns = fli_values_deadline(values);
+    uint64_t  at_ns = fli_values_deadline(values), now_ns = fli_now(end->rt);
     fli_bond *bonds = NULL, *bond;
     filch_err err = FILCH_OK;
-    if (at_ns != FILCH_FOREVER) {
-        err = arm(m, end, at_ns, &bond);
-        if (err == FILCH_OK) bond->next[0] = 0;
-        if (err == FILCH_OK) bonds = bond;
+    *timer = 0;
+    /* One that has passed needs no timer: see fli_context_begin. */
+    if (at_ns != FILCH_FOREVER && at_ns > now_ns) {
+        err = arm(m, end, at_ns - now_ns, &bond);
+        if (err == FILCH_OK) {
+            bond->next[0] = 0;
+            bonds = bond;
+            *timer = bond->tag;
+        }
     }
     for (filch_values *s = fli_scope_first(values); s != NULL && err == FILCH_OK; s = fli_scope_next(s)) {
         err = enter(m, end, s, &bond);
@@ -91,10 +95,12 @@ filch_err fli_context_make(fli_model *m, const fli_end *end, filch_values *value
     return err;
 }
 
-void fli_context_begin(fli_end *end, filch_values *values)
+void fli_context_begin(fli_end *end, filch_values *values, uint64_t timer)
 {
     fli_proc *p = fli_proc_find(end->rt, end->serial);
     bool      late = fli_values_deadline(values) <= fli_now(end->rt);
+    /* It may have fired before there was anybody to ask; it must not fire when we have asked. */
+    if (late && timer != 0) fli_timers_abandon(&((filch_sched *)end->rt)->timers, timer);
     for (filch_values *s = fli_scope_first(values); s != NULL && !late; s = fli_scope_next(s)) {
         late = fli_scope_cancelled(s, true) != FILCH_OK;
     }

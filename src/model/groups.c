@@ -292,7 +292,8 @@ void fli_group_unlist(const fli_runtime *rt, const fli_pids *list)
     fli_free(&rt->mem, list->at, list->room * sizeof *list->at);
 }
 
-filch_err fli_group_broadcast(fli_model *m, fli_runtime *rt, const char *name, const filch_data *data, uint64_t *sent)
+filch_err fli_group_broadcast(fli_model *m, fli_runtime *rt, const char *name, filch_pid from, const filch_data *data,
+                              uint64_t *sent)
 {
     fli_pids   members;
     filch_data owned;
@@ -301,8 +302,6 @@ filch_err fli_group_broadcast(fli_model *m, fli_runtime *rt, const char *name, c
     err = fli_data_own(&rt->mem, rt->payload_max, data, &owned);
     if (err == FILCH_OK) {
         fli_local *here = fli_here(rt);
-        filch_pid  from = { 0, 0 };
-        if (here != NULL && here->serial != 0) from = (filch_pid){ rt->node, here->serial };
         *sent = 0;
         for (size_t i = 0; i < members.count; i++) {
             *sent += fli_send(rt, here, members.at[i], from, &owned) == FILCH_OK;

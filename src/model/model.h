@@ -196,7 +196,8 @@ filch_err fli_group_list(fli_model *m, fli_runtime *rt, const char *name, fli_pi
 void      fli_group_unlist(const fli_runtime *rt, const fli_pids *list);
 
 /* Sends to each; *sent is how many took it. */
-filch_err fli_group_broadcast(fli_model *m, fli_runtime *rt, const char *name, const filch_data *data, uint64_t *sent);
+filch_err fli_group_broadcast(fli_model *m, fli_runtime *rt, const char *name, filch_pid from, const filch_data *data,
+                              uint64_t *sent);
 /* As fli_name_forget, for a member or watcher. */
 void fli_group_forget(fli_model *m, fli_bond *bond);
 /* ---- cancel.c ---- */
@@ -205,12 +206,13 @@ filch_err fli_cancel_with(fli_model *m, fli_runtime *rt, const fli_end *end, fil
 
 /* ---- context.c ---- */
 
-/* The bonds of a process with the deadline and scopes of its values, linked by next[0]; it has entered the scopes. */
-filch_err fli_context_make(fli_model *m, const fli_end *end, filch_values *values, fli_bond **out);
+/* The bonds of a process with the deadline and scopes of its values, linked by next[0]; it has entered the scopes. *timer
+ * will ask it to end; 0: there is none. */
+filch_err fli_context_make(fli_model *m, const fli_end *end, filch_values *values, fli_bond **out, uint64_t *timer);
 /* Takes them back. */
 void fli_context_undo(fli_model *m, fli_runtime *rt, fli_bond *bonds);
-/* The process is open now: if it is late already, it is asked to end. */
-void fli_context_begin(fli_end *end, filch_values *values);
+/* The process is open now: if it is late already, it is asked to end, and not by the timer. */
+void fli_context_begin(fli_end *end, filch_values *values, uint64_t timer);
 /* Leaves a scope. The bond is in no list. */
 void fli_context_free(fli_model *m, fli_bond *bond);
 

@@ -140,7 +140,8 @@ uint64_t fli_values_deadline(const filch_values *values)
     uint64_t earliest = FILCH_FOREVER;
     for (; fli_values_is_special(values); values = values->parent) {
         bool deadline = strcmp(values->key, DEADLINE_KEY) == 0 && filch_kind_of(&values->data) == FILCH_KIND_INT;
-        if (deadline && (uint64_t)values->data.as.i < earliest) earliest = (uint64_t)values->data.as.i;
+        bool for_ever = deadline && values->data.as.i == INT64_MAX; /* what was beyond that is no time that comes */
+        if (deadline && !for_ever && (uint64_t)values->data.as.i < earliest) earliest = (uint64_t)values->data.as.i;
     }
     return earliest;
 }
