@@ -11,7 +11,7 @@
 #include "fuzz/relations.h"
 #include "fuzz/still_clock.h"
 
-enum { OWN = FILCH_CMD_USER, KEPT = 4, CHAINS = 3, NODE = 7 };
+enum { OWN = FILCH_CMD_USER, KEPT = 4, CHAINS = 3, NODE = 7, FIRST = 3 };
 enum { ACTIONS_MAX = 8 }; /* of one step */
 
 static fuzz_bytes in;
@@ -24,8 +24,13 @@ static struct {
 
 static struct {
     filch_values *values;
-    int64_t       value;
+    heritage      gives;
 } chains[CHAINS];
+
+static filch_values *scopes[SCOPES]; /* now.scope_count of them */
+
+static filch_node  *node; /* of which the scheduler is a host, beside an empty one; or NULL */
+static filch_sched *neighbour;
 
 /* What the next init is given and has to do. */
 static struct {
@@ -34,10 +39,25 @@ static struct {
     bool          fails;
     bool          spawns; /* the model does not know it yet */
     bool          unborn; /* closed again: there was no memory for its relations */
+    bool          refused; /* it must be: a first message is too big */
     uint32_t      number; /* of the instance it has made; 0 none */
     filch_pid     pid;
     int64_t       value;
 } birth;
+
+/* A spawn that was asked for by a yield: its args are a number that names it. */
+typedef struct order {
+    int64_t     number;
+    int         question; /* NOBODY: none */
+    const char *method;
+    life        as;
+    content     first[FIRST];
+    uint32_t    first_count;
+} order;
+
+enum { ORDERS = 8 };
+static order    orders[ORDERS];
+static uint32_t order_count; /* in all; the last ones are kept */
 
 static uint64_t  seed; /* makes payloads differ */
 static uint64_t  long_steps;
@@ -62,13 +82,49 @@ static bool is_all(const void *at, size_t size, uint8_t value)
     return size == 0 || (bytes[0] == value && memcmp(bytes, bytes + 1, size - 1) == 0);
 }
 
+static order *find_order(const filch_data *args)
+{
+    for (uint32_t i = 0; i < ORDERS && filch_kind_of(args) == FILCH_KIND_INT; i++) {
+        order *o = &orders[i];
+        bool   his = o->question != NOBODY && o->number == filch_as_int(args);
+        if (his && now.questions[o->question].stage == STAGE_OPEN && !now.questions[o->question].dispatched) return o;
+    }
+    return NULL;
+}
+
+static void born(life *l, const heritage *inherits, filch_pid pid, uint64_t since_ns);
+
+/* The birth that a yield has ordered. */
+static filch_err open_ordered(order *o, instance *self, size_t size, const filch_ctx *ctx, const char *method)
+{
+    question *q = &now.questions[o->question];
+    bool      same = (method == NULL) == (o->method == NULL) && (method == NULL || strcmp(method, o->method) == 0);
+    MUST(same, "another method than was ordered");
+    MUST(q->child == NOBODY, "an order was carried out twice");
+    model_ties_done(o->question);
+    q->tried = true;
+    if (q->reason != FILCH_OK) return q->reason;
+    filch_pid pid = filch_ctx_self(ctx);
+    MUST(model_find(pid) == NOBODY, "a pid was used again");
+    o->as.instance = (uint32_t)++now.opened;
+    born(&o->as, &now.lives[q->life].inherits, pid, still_clock_ns);
+    MUST(filch_as_int(filch_ctx_value(ctx, "v")) == o->as.inherits.value, "another inherited value");
+    q->child = now.life_count - 1;
+    for (uint32_t i = 0; i < o->first_count; i++) model_found(q->child, q->life, &o->first[i]);
+    *self = (instance){ .serial = pid.serial, .number = o->as.instance, .magic = MAGIC };
+    memset((char *)self + sizeof *self, (uint8_t)self->number, size - sizeof *self);
+    return FILCH_OK;
+}
+
 static filch_err open_sized(instance *self, size_t size, const filch_ctx *ctx, const char *method,
                             const filch_data *args)
 {
     MUST(is_all(self, size, 0), "the state does not begin as zeros");
+    MUST(filch_ctx_sched(ctx) == now.sched, "another scheduler");
+    order *o = birth.spawns ? NULL : find_order(args);
+    if (o != NULL) return open_ordered(o, self, size, ctx, method);
     MUST(method == birth.method, "another method");
     MUST(parcel_is(&birth.args->says, args), "other args");
-    MUST(filch_ctx_sched(ctx) == now.sched, "another scheduler");
     if (method != NULL && strcmp(method, "known") != 0) return FILCH_EMETHOD;
     if (birth.fails) return FILCH_EUSER + 7;
     birth.pid = filch_ctx_self(ctx);
@@ -93,7 +149,7 @@ static void send_something(void);
 static void close_sized(instance *self, size_t size)
 {
     if (birth.spawns && self->magic == MAGIC && self->number == birth.number) {
-        MUST(!birth.unborn && now.alloc.refused > 0, "a newborn was closed");
+        MUST(!birth.unborn && (now.alloc.refused > 0 || birth.refused), "a newborn was closed");
         birth.unborn = true;
         self->magic = 0;
         now.shut++;
@@ -186,8 +242,19 @@ static void send_by_name(void)
 /* A message by name, or a call that relates processes. `out` is NULL outside of steps. */
 static void relate(filch_out *out)
 {
-    if (fuzz_below(&in, 16) == 15) send_by_name();
-    else relate_something(&in, out);
+    uint32_t choice = fuzz_below(&in, 16);
+    parcel   p;
+    if (choice == 15) {
+        send_by_name();
+    } else if (choice == 14) {
+        choose_parcel(&p);
+        broadcast_something(&in, &p);
+    } else if (choice == 13 && out != NULL) {
+        choose_parcel(&p);
+        yield_message(&in, out, &p);
+    } else {
+        relate_something(&in, out);
+    }
 }
 
 static void deliver_something(void)
@@ -233,6 +300,7 @@ static void inspect_something(void)
     filch_info info = { .size = sizeof info };
     int        to = choose_pid(&in, &pid, &otherwise);
     filch_err  err = filch_inspect(now.sched, pid, &info);
+    if (to == NOBODY && pid.node != NODE && pid.serial != 0) otherwise = FILCH_EFOREIGN;
     bool       alive = to != NOBODY && now.lives[to].alive;
     MUST(err == (alive ? FILCH_OK : to == NOBODY ? otherwise : FILCH_EDEAD), "alive, or not");
     if (alive) model_inspected(to, &info);
@@ -272,7 +340,7 @@ static void choose_limits(life *l, filch_spawn_options *opt)
 {
     static const uint16_t bytes[] = { 0, 1, 16, 17, 100, 1000 };
     uint8_t               choice = fuzz_byte(&in);
-    if (choice % 2 == 0) return;
+    if (choice % 2 == 0 || now.by_name) return;
     l->overflow = opt->overflow = choice / 2 % 5;
     l->max = opt->mailbox_max = choice / 16 % 4;
     l->bytes = opt->mailbox_bytes = choice / 64 == 3 ? bytes[fuzz_below(&in, 6)] : 0;
@@ -299,6 +367,33 @@ static bool is_reason(filch_err err, filch_err wanted, int name, bool full)
     return err == wanted && err != FILCH_OK;
 }
 
+/* Messages that it finds. Gives how many; *too_big: one is. */
+static uint32_t choose_first(parcel *messages, filch_data *data, content *says, bool *too_big)
+{
+    uint32_t count = 1 + fuzz_below(&in, FIRST);
+    *too_big = false;
+    if (!model_has_letters(FIRST)) return 0;
+    for (uint32_t i = 0; i < count; i++) {
+        parcel_pack(&messages[i], &in, ++seed);
+        data[i] = messages[i].data;
+        says[i] = messages[i].says;
+        *too_big = *too_big || (now.opt.payload_max != 0 && says[i].size > now.opt.payload_max);
+    }
+    return count;
+}
+
+/* A life begins, not before `since_ns`: the model hears of it. */
+static void born(life *l, const heritage *inherits, filch_pid pid, uint64_t since_ns)
+{
+    l->pid = pid;
+    l->inherits = *inherits;
+    bool late = inherits->due_ns <= since_ns;
+    if (late) l->due_told = true;
+    l->cancel = late || model_cancelled(inherits) != FILCH_OK;
+    now.spawned++;
+    now.lives[now.life_count++] = *l;
+}
+
 static void spawn_something(void)
 {
     if (now.life_count == LIVES) return;
@@ -315,21 +410,30 @@ static void spawn_something(void)
         opt.on_exit = on_exit_of;
         opt.on_exit_user = &in;
     }
-    int64_t inherited = now.current != NOBODY ? now.lives[now.current].value : 0;
+    heritage inherited = { .due_ns = FILCH_FOREVER };
+    if (now.current != NOBODY) inherited = now.lives[now.current].inherits;
     if (choice / 2 % 4 < CHAINS && chains[choice / 2 % 4].values != NULL) {
         opt.values = chains[choice / 2 % 4].values;
-        inherited = chains[choice / 2 % 4].value;
+        inherited = chains[choice / 2 % 4].gives;
     }
     opt.method = birth.method;
     opt.args = args.data;
-    int name = choice / 8 % 4 == 3 ? choose_ties(&opt) : NOBODY;
+    int        name = choice / 8 % 4 == 3 ? choose_ties(&opt) : NOBODY;
+    parcel     messages[FIRST];
+    filch_data first[FIRST];
+    content    first_says[FIRST];
+    bool       too_big = false;
+    if (choice / 32 == 7) opt.message_count = choose_first(messages, first, first_says, &too_big);
+    opt.messages = first;
 
-    uint64_t  refused = now.alloc.refused, alive = now.spawned - now.ended;
+    uint64_t  refused = now.alloc.refused, alive = now.spawned - now.ended, since_ns = still_clock_ns;
     filch_pid pid = { 1, 1 };
     birth.spawns = true;
+    birth.refused = too_big;
     filch_err err = filch_spawn(now.sched, type, &opt, &pid);
     birth.spawns = false;
     parcel_sent(&args, false); /* args are lent: moved bytes stay ours */
+    for (size_t i = 0; i < opt.message_count; i++) parcel_sent(&messages[i], false); /* so are these */
     if ((opt.relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK)) != 0 && (now.current == NOBODY || now.dispatching)) {
         MUST(err == FILCH_ESTATE, "relations with nobody");
         return;
@@ -340,22 +444,64 @@ static void spawn_something(void)
     }
     if (err == FILCH_ENOMEM && model_poor(refused)) return;
     bool full = now.opt.max_processes != 0 && alive >= now.opt.max_processes;
+    if (err == FILCH_ETOOBIG && too_big) return;
     if (err != FILCH_OK) {
         MUST(is_reason(err, wanted, name, full), "a spawn with another answer");
         MUST(pid.node == 1 && pid.serial == 1, "a failed spawn gave a pid");
         return;
     }
     MUST(wanted == FILCH_OK && !full && !is_reason(FILCH_EEXISTS, wanted, name, full), "a spawn that cannot be");
+    MUST(!too_big, "a first message beyond payload_max");
     MUST(pid.node == NODE && model_find(pid) == NOBODY, "a pid was used again");
-    l.pid = pid;
-    l.value = inherited;
     if (!l.bare) {
-        MUST(birth.number != 0 && birth.pid.serial == pid.serial && birth.value == inherited, "another birth");
+        MUST(birth.number != 0 && birth.pid.serial == pid.serial && birth.value == inherited.value, "another birth");
         l.instance = birth.number;
     }
-    now.spawned++;
-    now.lives[now.life_count++] = l;
-    relations_spawned(now.life_count - 1, opt.relations, opt.tag, name);
+    born(&l, &inherited, pid, since_ns);
+    relations_spawned(now.current, now.life_count - 1, opt.relations, opt.tag, name);
+    for (size_t i = 0; i < opt.message_count; i++) model_found(now.life_count - 1, now.current, &first_says[i]);
+}
+
+/* The same as a yield: it happens after the step. Not while memory is short. */
+static void order_birth(filch_out *out)
+{
+    const filch_type   *type = &types[fuzz_below(&in, 3)];
+    uint8_t             choice = fuzz_byte(&in);
+    bool                exec = choice % 2 == 1, too_big = false;
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    order              *o = &orders[order_count % ORDERS];
+    int                 waiting = now.question_count - now.question_fresh;
+    if (now.life_count + waiting + 1 >= LIVES || waiting >= ORDERS || now.alloc.fail_at != 0 || !model_has_room()) return;
+    *o = (order){ .number = (int64_t)++seed, .question = NOBODY };
+    o->as = (life){ .first = -1, .last = -1, .alive = true, .name = type->name, .notices = -1, .notices_last = -1,
+                    .kill_ns = UINT64_MAX, .hears = true };
+    o->method = choice / 2 % 8 == 1 ? "known" : choice / 2 % 8 == 2 ? "strange" : NULL;
+    choose_limits(&o->as, &opt);
+    opt.args = filch_int(o->number);
+    opt.method = o->method;
+    opt.on_exit = on_exit_of;
+    opt.on_exit_user = &in;
+    int        name = choice / 16 % 4 == 3 ? choose_ties(&opt) : NOBODY;
+    parcel     messages[FIRST];
+    filch_data first[FIRST];
+    if (choice / 64 == 3) opt.message_count = o->first_count = choose_first(messages, first, o->first, &too_big);
+    opt.messages = first;
+    uint64_t  tag = model_next_tag(ASK_BIRTH);
+    filch_err err = exec ? filch_yield_exec(out, tag, type, &opt) : filch_yield_spawn(out, tag, type, &opt);
+    for (uint32_t i = 0; i < o->first_count; i++) parcel_sent(&messages[i], false);
+    if (too_big) {
+        MUST(err == FILCH_ETOOBIG, "a first message beyond payload_max");
+        return;
+    }
+    MUST(err == FILCH_OK, "a birth could not be asked for");
+    question *q = model_asked(ASK_BIRTH, tag);
+    o->question = (int)(q - now.questions);
+    order_count++;
+    q->tie = exec ? FILCH_CMD_EXEC : FILCH_CMD_SPAWN;
+    q->name = name;
+    q->how = opt.relations;
+    q->how_tag = opt.tag;
+    q->reason = o->method != NULL && strcmp(o->method, "known") != 0 ? FILCH_EMETHOD : FILCH_OK;
 }
 
 /* Answers a question whose handler is over; again, and with a wrong tag, too. */
@@ -404,17 +550,45 @@ static void keep_something(void)
     MUST(parcel_is(&fresh_says, &kept[slot].data), "what was kept is another");
 }
 
+/* A value, a scope or a deadline in front of a chain. */
 static void link_something(void)
 {
-    uint32_t      slot = fuzz_below(&in, CHAINS), parent = fuzz_below(&in, CHAINS + 1);
-    bool          hides = fuzz_below(&in, 2) == 0;
+    uint32_t      slot = fuzz_below(&in, CHAINS), parent = fuzz_below(&in, CHAINS + 1), what = fuzz_below(&in, 8);
     filch_values *before = parent < CHAINS ? chains[parent].values : NULL, *longer = NULL;
+    heritage      gives = { .due_ns = FILCH_FOREVER };
     int64_t       value = (int64_t)++seed;
-    MUST(filch_values_create(before, hides ? "v" : "w", filch_int(value), &longer) == FILCH_OK, "no values");
-    if (!hides) value = before != NULL ? chains[parent].value : 0;
+    if (before != NULL) gives = chains[parent].gives;
+    if (what == 7 && now.scope_count < SCOPES && gives.depth < DEPTH) {
+        filch_values **scope = &scopes[now.scope_count];
+        MUST(filch_values_scope(before, scope) == FILCH_OK, "no scope");
+        MUST(filch_values_create(*scope, "w", filch_int(value), &longer) == FILCH_OK, "no values");
+        memmove(&gives.scopes[1], gives.scopes, gives.depth++);
+        gives.scopes[0] = (uint8_t)now.scope_count;
+        now.reasons[now.scope_count++] = FILCH_OK;
+    } else if (what == 5) {
+        uint64_t span_ns = choose_span(&in), at_ns = still_clock_ns + span_ns;
+        if (span_ns > FILCH_FOREVER / 2) at_ns = FILCH_FOREVER;
+        MUST(filch_values_deadline(before, at_ns, &longer) == FILCH_OK, "no deadline");
+        if (at_ns < gives.due_ns) gives.due_ns = at_ns;
+    } else {
+        MUST(filch_values_create(before, what % 2 == 0 ? "v" : "w", filch_int(value), &longer) == FILCH_OK, "no values");
+        if (what % 2 == 0) gives.value = value;
+    }
     filch_values_drop(chains[slot].values);
     chains[slot].values = longer;
-    chains[slot].value = value;
+    chains[slot].gives = gives;
+}
+
+static void cancel_scope(void)
+{
+    uint32_t  choice = fuzz_byte(&in);
+    filch_err reason = FILCH_EUSER + 30 + (filch_err)(choice / 64);
+    MUST(filch_values_cancel(NULL, reason) == FILCH_EINVAL, "the scope of nobody was cancelled");
+    if (now.scope_count == 0) return;
+    int scope = (int)(choice % (uint32_t)now.scope_count);
+    MUST(filch_values_cancel(scopes[scope], FILCH_OK) == FILCH_EINVAL, "cancelled for no reason");
+    MUST(filch_values_cancel(scopes[scope], reason) == FILCH_OK, "a scope could not be cancelled");
+    model_cancel_scope(scope, reason);
 }
 
 /* ---- handlers ---- */
@@ -581,7 +755,9 @@ static void act(filch_out *out)
     bool    room = model_has_room();
     uint8_t choice = fuzz_byte(&in);
     if (choice >= 192) {
-        relate(out);
+        if (choice < 200) order_birth(out);
+        else if (choice < 203) cancel_scope();
+        else relate(out);
         return;
     }
     switch (choice % 16) {
@@ -647,7 +823,9 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
     life *l = &now.lives[index];
     (void)self;
     MUST(filch_ctx_sched(ctx) == now.sched, "another scheduler");
-    MUST(filch_as_int(filch_ctx_value(ctx, "v")) == l->value, "another inherited value");
+    MUST(filch_as_int(filch_ctx_value(ctx, "v")) == l->inherits.value, "another inherited value");
+    MUST(filch_ctx_deadline(ctx) == l->inherits.due_ns, "another deadline");
+    MUST(filch_ctx_cancelled(ctx) == model_cancelled(&l->inherits), "cancelled, or not");
     stale = out;
     bool cancelled = count > 0 && events[0].type == FILCH_EVENT_CANCEL;
     model_step_begin(l, events, count);
@@ -728,7 +906,8 @@ static void operate(void)
     uint32_t ran = 0;
     uint8_t  choice = fuzz_byte(&in);
     if (choice >= 200) {
-        relate(NULL);
+        if (choice < 206) cancel_scope();
+        else relate(NULL);
         return;
     }
     switch (choice % 20) {
@@ -789,14 +968,37 @@ static void choose_options(filch_registry *registry)
     if (choice / 64 == 2) starve();
 }
 
+/* A scheduler of its own, or a host with an empty neighbour, of which nothing passes: there is no policy. */
+static filch_err create(void)
+{
+    filch_node_options how = FILCH_NODE_OPTIONS_INIT;
+    filch_options      other = now.opt;
+    node = NULL;
+    neighbour = NULL;
+    if (fuzz_below(&in, 4) != 3) return filch_sched_create(&now.sched, &now.opt);
+    how.alloc = test_alloc_fn;
+    how.alloc_user = &now.alloc;
+    filch_err err = filch_node_create(&node, &how);
+    if (err != FILCH_OK) return err;
+    err = filch_node_add(node, &now.opt, &now.sched);
+    if (err != FILCH_OK) return err;
+    MUST(filch_node_add(node, &now.opt, &neighbour) != FILCH_OK, "two hosts with one number");
+    other.node = NODE + 1;
+    other.on_long_step = NULL;
+    other.long_step_ns = 0;
+    if (filch_node_add(node, &other, &neighbour) != FILCH_OK) neighbour = NULL;
+    else now.foreign = FILCH_EDENIED;
+    return FILCH_OK;
+}
+
 static void clean_up(void)
 {
     for (int i = 0; i < KEPT; i++) filch_drop(&kept[i].data);
     for (int i = 0; i < CHAINS; i++) {
         filch_values_drop(chains[i].values);
         chains[i].values = NULL;
-        chains[i].value = 0;
     }
+    for (int i = 0; i < now.scope_count; i++) filch_values_drop(scopes[i]);
     MUST(now.opened == now.shut, "an instance was not closed exactly once");
     MUST(parcels.moved == parcels.freed && parcels.shared == parcels.unshared, "a payload was not freed exactly once");
     MUST(now.alloc.bytes == 0 && now.alloc.blocks == 0 && now.alloc.wrong == 0, "memory was left behind");
@@ -807,11 +1009,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *at, size_t size)
     filch_registry *registry;
     in = (fuzz_bytes){ at, size < 4096 ? size : 4096 };
     seed = long_steps = 0;
+    order_count = 0;
+    for (int i = 0; i < ORDERS; i++) orders[i].question = NOBODY;
     model_begin();
     MUST(filch_registry_create(&registry) == FILCH_OK, "no registry");
     MUST(filch_registry_add(registry, OWN, on_own, &in) == FILCH_OK, "no command");
     choose_options(registry);
-    filch_err err = filch_sched_create(&now.sched, &now.opt);
+    filch_err err = create();
     MUST(err == FILCH_OK || (err == FILCH_ENOMEM && now.alloc.refused > 0), "create answered something else");
     if (err == FILCH_OK) {
         while (in.left > 0) operate();
@@ -824,6 +1028,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *at, size_t size)
         MUST(long_steps == 0 || long_steps == now.steps, "long steps are miscounted");
         MUST(filch_sched_stop(now.sched, 0, NULL) == FILCH_OK, "stop after close");
     }
+    if (neighbour != NULL) MUST(filch_sched_stop(neighbour, 0, NULL) == FILCH_OK, "the neighbour did not stop");
+    filch_node_destroy(node);
     filch_registry_destroy(registry);
     clean_up();
     return 0;

@@ -15,6 +15,7 @@ void model_begin(void)
     memset(&parcels, 0, sizeof parcels);
     now.letter_free = -1;
     now.current = now.buried = NOBODY;
+    now.foreign = FILCH_EFOREIGN;
     still_clock_ns = 0;
     relations_begin();
 }
@@ -40,6 +41,11 @@ bool model_poor(uint64_t refused_before)
 bool model_has_room(void)
 {
     return (now.letter_free >= 0 || now.letter_count < LETTERS) && now.question_count < QUESTIONS;
+}
+
+bool model_has_letters(int count)
+{
+    return now.letter_count + count < LETTERS;
 }
 
 /* ---- letters ---- */
@@ -86,6 +92,7 @@ static load load_of(const life *l)
     load sum = { .count_most = l->in_hand, .units_most = l->in_hand_units };
     for (int i = l->first; i >= 0; i = now.letters[i].next) {
         uint32_t n = units(now.letters[i].says.size);
+        if (now.letters[i].first) continue;
         sum.count_most++;
         sum.units_most += n;
         sum.maybes |= now.letters[i].maybe;
@@ -160,6 +167,60 @@ void model_sent(int to, filch_err otherwise, const content *says, filch_err err,
     (void)letter_add(l, (letter){ .from = from, .any_from = now.buried != NOBODY, .says = *says, .question = -1 });
 }
 
+void model_found(int to, int from, const content *says)
+{
+    (void)letter_add(&now.lives[to], (letter){ .from = from, .says = *says, .first = true, .question = -1 });
+}
+
+/* Does `l` take it, after `before` others of this kind? -1: nobody can know. */
+static int admits(const life *l, const content *says, uint32_t before)
+{
+    load     sum = load_of(l);
+    uint32_t more = before * units(says->size);
+    if (l->max == 0 && l->bytes == 0) return 1;
+    if (l->bytes != 0 && says->size > (size_t)units(l->bytes) * 16) return 0;
+    if (!is_over(l, sum.count_most + before, sum.units_most + more, says->size)) return 1;
+    bool drops = l->overflow == FILCH_OVERFLOW_DROP_OLDEST || sum.maybes;
+    return !drops && is_over(l, sum.count + before, sum.units + more, says->size) ? 0 : -1;
+}
+
+int model_admits(const int *members, int count, const content *says)
+{
+    int taken = 0;
+    for (int i = 0; i < count; i++) {
+        uint32_t before = 0;
+        for (int k = 0; k < i; k++) before += members[k] == members[i];
+        int one = admits(&now.lives[members[i]], says, before);
+        /* Once refused, always refused: what it has taken before stays. */
+        if (one < 0 || (before > 0 && (now.lives[members[i]].max != 0 || now.lives[members[i]].bytes != 0))) return -1;
+        taken += one;
+    }
+    return taken;
+}
+
+void model_broadcast(const int *members, int count, int from, const content *says)
+{
+    for (int i = 0; i < count; i++) {
+        life *l = &now.lives[members[i]];
+        bool  drops = l->overflow == FILCH_OVERFLOW_DROP_NEWEST;
+        if (admits(l, says, 0) == 0) {
+            bool too_big = l->bytes != 0 && says->size > (size_t)units(l->bytes) * 16;
+            if (!too_big) count_refusal(l, drops ? FILCH_EDROPPED : FILCH_EFULL);
+            continue;
+        }
+        now.sent++;
+        (void)letter_add(l, (letter){ .from = from, .any_from = now.buried != NOBODY, .says = *says, .question = -1 });
+    }
+}
+
+bool model_limited(void)
+{
+    for (int i = 0; i < now.life_count; i++) {
+        if (now.lives[i].alive && (now.lives[i].max != 0 || now.lives[i].bytes != 0)) return true;
+    }
+    return false;
+}
+
 /* Drop oldest has thrown away what came before `index` on the same way. */
 static void skip_dropped(life *l, int index)
 {
@@ -169,6 +230,7 @@ static void skip_dropped(life *l, int index)
         next = at->next;
         /* A maybe was refused, or is gone too: its sender will be told which. */
         if (at->from != came.from || at->asked != came.asked || at->maybe) continue;
+        MUST(!at->first, "a first message was dropped");
         l->dropped++;
         letter_remove(l, i);
     }
@@ -186,16 +248,18 @@ static void read_letter(life *l, const filch_event *event)
         bool    his = at->from == from || (at->any_from && from == NOBODY);
         if (!his || passed[at->asked]) continue;
         if (!parcel_is(&at->says, &event->data)) {
-            passed[at->asked] = !at->maybe && l->overflow != FILCH_OVERFLOW_DROP_OLDEST;
+            passed[at->asked] = !at->maybe && (at->first || l->overflow != FILCH_OVERFLOW_DROP_OLDEST);
             continue;
         }
         if (l->overflow == FILCH_OVERFLOW_DROP_OLDEST) skip_dropped(l, i);
         if (at->maybe) now.sent++;
-        now.read++;
         now.heard = event;
         now.heard_says = at->says;
-        l->in_hand++;
-        l->in_hand_units += units(at->says.size);
+        if (!at->first) {
+            now.read++;
+            l->in_hand++;
+            l->in_hand_units += units(at->says.size);
+        }
         letter_remove(l, i);
         return;
     }
@@ -213,7 +277,7 @@ uint64_t model_next_tag(errand what)
 question *model_asked(errand what, uint64_t tag)
 {
     question *q = &now.questions[now.question_count++];
-    *q = (question){ .life = now.current, .what = what, .tag = tag, .letter = -1, .to = NOBODY,
+    *q = (question){ .life = now.current, .what = what, .tag = tag, .letter = -1, .to = NOBODY, .child = NOBODY,
                      .asked_ns = still_clock_ns };
     q->armed = what == ASK_SLEEP || what == ASK_TIMER || what == ASK_TICKER;
     now.lives[now.current].outstanding++;
@@ -235,10 +299,13 @@ void model_ties_done(int until)
 {
     for (; now.tie_next < until; now.tie_next++) {
         question *q = &now.questions[now.tie_next];
-        if (q->what != ASK_TIE || q->stage != STAGE_OPEN) continue;
+        if ((q->what != ASK_TIE && q->what != ASK_BIRTH) || q->stage != STAGE_OPEN) continue;
         q->error = relations_yielded(q);
-        q->stage = STAGE_ANSWERED;
+        q->dispatched = true;
+        /* Exec is answered with the end. */
+        if (q->tie != FILCH_CMD_EXEC || q->error != FILCH_OK) q->stage = STAGE_ANSWERED;
     }
+    if (until == now.question_count) now.by_name = false;
 }
 
 void model_completed(question *q, const content *says, filch_err error, filch_err err, uint64_t refused_before)
@@ -357,6 +424,24 @@ static void read_answer(life *l, const filch_event *event)
     case ASK_TIE:
         MUST(q->stage == STAGE_ANSWERED && event->error == q->error, "a tie with another answer");
         if (q->tie == FILCH_CMD_MONITOR) relations_ref(q->tag, (uint64_t)filch_as_int(&event->data));
+        if (q->tie == FILCH_CMD_BROADCAST && event->error == FILCH_OK) {
+            MUST(q->number == (uint64_t)filch_as_int(&event->data), "a broadcast reached another number");
+        }
+        if (q->tie == FILCH_CMD_MEMBERS && event->error == FILCH_OK) {
+            MUST(relations_is_list(q, &event->data), "a group with other members");
+        }
+        break;
+    case ASK_BIRTH:
+        if (q->stage == STAGE_OPEN) {
+            MUST(q->dispatched && !now.lives[q->child].alive, "exec was answered while it runs");
+            relations_end_told(&now.lives[q->child], event->error, &event->data);
+            break;
+        }
+        MUST(event->error == q->error || (q->otherwise != FILCH_OK && event->error == q->otherwise),
+             "a birth with another answer");
+        if (event->error == FILCH_OK) {
+            MUST(model_find(filch_as_pid(&event->data)) == q->child, "a birth was answered with another pid");
+        }
         break;
     }
     q->stage = STAGE_READ;
@@ -377,6 +462,42 @@ static void read_timer(life *l, const filch_event *event)
     MUST(q->asked_ns + q->ticks * q->span_ns <= still_clock_ns, "a timer was early");
     q->stopped = false;
     if (q->what == ASK_TIMER) q->armed = false;
+}
+
+/* ---- what is inherited ---- */
+
+filch_err model_cancelled(const heritage *h)
+{
+    for (uint32_t i = 0; i < h->depth; i++) {
+        if (now.reasons[h->scopes[i]] != FILCH_OK) return now.reasons[h->scopes[i]];
+    }
+    return FILCH_OK;
+}
+
+void model_cancel_scope(int scope, filch_err reason)
+{
+    if (now.reasons[scope] != FILCH_OK) return;
+    now.reasons[scope] = reason;
+    for (int i = 0; i < now.life_count; i++) {
+        life *l = &now.lives[i];
+        if (!l->alive) continue;
+        for (uint32_t k = 0; k < l->inherits.depth; k++) {
+            if (l->inherits.scopes[k] == scope) l->cancel = true;
+        }
+    }
+}
+
+/* Somebody asked, or everything is closed, or its deadline has come: each of these once. */
+static void read_plain_cancel(life *l)
+{
+    bool due = l->inherits.due_ns <= still_clock_ns && !l->due_told;
+    if (l->cancel || now.closing) {
+        if (due) l->due_maybe = true;
+    } else {
+        MUST(due, "a cancel that nobody asked for, or a second one");
+        l->due_told = true;
+    }
+    l->cancel = false;
 }
 
 /* ---- steps ---- */
@@ -414,8 +535,8 @@ void model_step_begin(life *l, const filch_event *events, size_t count)
                 relations_read(l, &events[i]);
                 break;
             }
-            MUST(i == 0 && (l->cancel || now.closing), "a cancel that nobody asked for, or a second one");
-            l->cancel = false;
+            MUST(i == 0, "a second cancel");
+            read_plain_cancel(l);
             break;
         case FILCH_EVENT_DROPPED:
             MUST(filch_as_int(&events[i].data) > 0, "nothing was dropped");
@@ -487,6 +608,7 @@ static void bury(life *l)
     }
     if (!l->ends || l->end_error != FILCH_OK) now.failed++;
     while (l->first >= 0) {
+        now.first_unread += now.letters[l->first].first;
         if (now.letters[l->first].maybe) {
             now.sent_maybe++;
             now.vague = true;
@@ -549,6 +671,7 @@ static void calm_letters(life *l)
             now.vague = true;
         } else {
             MUST(l->overflow == FILCH_OVERFLOW_DROP_OLDEST && (l->max != 0 || l->bytes != 0), "a message was lost");
+            MUST(!at->first, "a first message was lost");
             l->dropped++;
         }
         letter_remove(l, i);
@@ -568,6 +691,7 @@ static void calm_questions(uint64_t since_ns, uint64_t *armed, uint64_t *armed_m
         if (q->stage == STAGE_OPEN && q->what != ASK_OWN && q->what != ASK_SLEEP) {
             bool waits = q->what == ASK_SEND && q->to != NOBODY && now.lives[q->to].alive &&
                          now.lives[q->to].overflow == FILCH_OVERFLOW_WAIT && now.lives[q->to].rest == REST_WAIT;
+            if (q->what == ASK_BIRTH) waits = q->dispatched && now.lives[q->child].alive;
             MUST(waits, "a built-in command did not answer");
         }
         if (q->stage == STAGE_OPEN && q->what == ASK_OWN) MUST(q->dispatched, "a handler was not called");
@@ -608,6 +732,9 @@ void model_calm(uint64_t since_ns)
         MUST(l->alive || l->exits == (l->hears ? 1 : 0), "an end that nobody was told of");
         if (!l->alive) continue;
         MUST(!l->doomed && !l->cancel, "an order was not carried out");
+        bool late = l->inherits.due_ns != FILCH_FOREVER && since_ns > LATE_NS && l->inherits.due_ns < since_ns - LATE_NS;
+        MUST(!late || l->due_told || l->due_maybe, "its deadline has passed, and it was not asked to end");
+        armed_most += l->inherits.due_ns != FILCH_FOREVER;
         MUST(l->rest == REST_IDLE || l->rest == REST_WAIT, "a ready process was forgotten");
         MUST(info.state == (l->rest == REST_IDLE ? FILCH_STATE_IDLE : FILCH_STATE_BLOCKED), "another state");
         if (l->rest == REST_IDLE) calm_letters(l);
@@ -646,6 +773,6 @@ void model_over(void)
     }
     /* Accepted is read, or never read, or thrown away. A timer's message that was not read is undelivered too. */
     MUST(stats.sent == now.sent && stats.refused == now.refused, "messages are miscounted");
-    uint64_t gone = now.read + (stats.undelivered - now.to_dead) + (stats.dropped - now.dropped);
+    uint64_t gone = now.read + (stats.undelivered - now.to_dead - now.first_unread) + (stats.dropped - now.dropped);
     MUST(gone >= now.sent && gone <= now.sent + timers, "messages have vanished, or multiplied");
 }

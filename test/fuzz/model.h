@@ -14,13 +14,21 @@
 #include "fuzz/parcel.h"
 #include "support/alloc.h"
 
-enum { LIVES = 96, LETTERS = 512, QUESTIONS = 512, NOBODY = -1 };
+enum { LIVES = 96, LETTERS = 512, QUESTIONS = 512, NOBODY = -1, SCOPES = 16, DEPTH = 6 };
 
 /* The tags of timers and tickers: their messages carry them. */
 #define TAG_TIMER (UINT64_C(1) << 40)
 
 /* What a step chose; a new process has chosen nothing yet. */
 typedef enum rest { REST_NEW, REST_CONTINUE, REST_WAIT, REST_IDLE, REST_DONE, REST_UPGRADE, REST_NONE } rest;
+
+/* What a process inherits: a value, the scopes it is in (the innermost first), and the earliest deadline. */
+typedef struct heritage {
+    int64_t  value;
+    uint8_t  scopes[DEPTH];
+    uint32_t depth;
+    uint64_t due_ns; /* FILCH_FOREVER: none */
+} heritage;
 
 typedef struct life {
     filch_pid   pid;
@@ -37,7 +45,8 @@ typedef struct life {
     uint32_t    instance, next_instance; /* numbers; 0 none */
     const char *next_name;
     const char *name;
-    int64_t     value; /* what it inherits */
+    heritage    inherits;
+    bool        due_told, due_maybe; /* its deadline has brought its cancel; or may have, together with another */
     uint32_t    max, overflow;
     size_t      bytes;
     int         first, last; /* letters */
@@ -66,11 +75,15 @@ typedef struct letter {
     bool    any_from; /* sent on behalf of a process that has ended: the header does not say from whom */
     bool    asked; /* by filch_yield_send */
     bool    maybe; /* the sender has not been told */
+    bool    first; /* it was there when its receiver was born, and takes no room */
     content says;
     int     question;
 } letter;
 
-typedef enum errand { ASK_OWN, ASK_UNKNOWN, ASK_SLEEP, ASK_TIMER, ASK_TICKER, ASK_CANCEL, ASK_SEND, ASK_TIE } errand;
+typedef enum errand {
+    ASK_OWN, ASK_UNKNOWN, ASK_SLEEP, ASK_TIMER, ASK_TICKER, ASK_CANCEL, ASK_SEND, ASK_TIE,
+    ASK_BIRTH /* spawn and exec */
+} errand;
 typedef enum stage { STAGE_OPEN, STAGE_ANSWERED, STAGE_READ, STAGE_VOID } stage;
 
 typedef struct question {
@@ -90,9 +103,15 @@ typedef struct question {
     bool           stopped;           /* of a ticker: one more message may be under way */
     int            letter, to;        /* of a send; letter -1: gone. to NOBODY: not to a process we know */
     filch_err      otherwise;         /* then the error it must get */
-    uint32_t       tie;               /* of a tie: FILCH_CMD_*, the pid it is about, or the number of a name or group */
-    filch_pid      about;
+    uint32_t       tie;               /* of a tie or birth: FILCH_CMD_*, the pid it is about, or the number of a name */
+    filch_pid      about;             /* or group; NOBODY: none */
     int            name;
+    uint64_t       number;            /* of unmonitor: the ref. Of cancel: the deadline. Of members, broadcast: the answer */
+    filch_err      reason;            /* of cancel. Of a birth: what its init will say */
+    int            child;             /* of a birth, once it has been; NOBODY */
+    bool           tried;             /* its init was called */
+    uint32_t       how;               /* of a birth: relations, */
+    uint64_t       how_tag;           /* and the tag of its monitor */
 } question;
 
 typedef struct world {
@@ -103,7 +122,12 @@ typedef struct world {
     uint64_t       opened, shut; /* instances */
     uint64_t       forced, forced_most; /* ends that stop must have forced, and may have */
     uint64_t       spawned, ended, failed, steps, asked, answered, late;
-    uint64_t       sent, read, to_dead, refused, dropped; /* letters, as far as we know */
+    uint64_t       sent, read, to_dead, refused, dropped; /* letters, as far as we know, but first ones */
+    uint64_t       first_unread;
+    filch_err      reasons[SCOPES]; /* why they were cancelled; FILCH_OK: they are not */
+    int            scope_count;
+    filch_err      foreign; /* what a call about a process of elsewhere must answer */
+    bool           by_name; /* a yield will send to whoever has a name then, or is in a group: nobody may be limited */
     uint64_t       sent_maybe; /* asked sends of which we never heard how they ended */
     bool           vague;      /* there were such: messages cannot be counted exactly */
     life           lives[LIVES];
@@ -137,11 +161,28 @@ bool model_inside(void);
 /* Was memory refused since `refused_before`? */
 bool model_poor(uint64_t refused_before);
 
-/* Room for one more letter, and one more question? */
+/* Room for one more letter, and one more question? For so many letters? */
 bool model_has_room(void);
+bool model_has_letters(int count);
 
 /* A filch_send answered `err`. `to` is a life or NOBODY, then `otherwise` is the answer it must have given. */
 void model_sent(int to, filch_err otherwise, const content *says, filch_err err, uint64_t refused_before);
+
+/* A letter that was there from the beginning. */
+void model_found(int to, int from, const content *says);
+
+/* What the members of a group answer to a message, one after the other: how many take it. -1: nobody can know. */
+int model_admits(const int *members, int count, const content *says);
+/* It was sent to them, and so many took it. */
+void model_broadcast(const int *members, int count, int from, const content *says);
+
+/* Has anybody a limit? */
+bool model_limited(void);
+
+/* Why the process is cancelled, as filch_ctx_cancelled says. */
+filch_err model_cancelled(const heritage *h);
+/* A scope is cancelled. */
+void model_cancel_scope(int scope, filch_err reason);
 
 /* A question is asked with the next tag, and was accepted. */
 uint64_t  model_next_tag(errand what);

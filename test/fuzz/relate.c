@@ -24,7 +24,7 @@ int choose_pid(fuzz_bytes *in, filch_pid *pid, filch_err *otherwise)
     case 4: *pid = (filch_pid){ node, fuzz_byte(in) }; break;
     default:
         *pid = (filch_pid){ node + 1, known };
-        *otherwise = FILCH_EFOREIGN;
+        *otherwise = now.foreign;
     }
     return model_find(*pid);
 }
@@ -64,6 +64,7 @@ static filch_err fault_of_two(const somebody *a, const somebody *b)
 {
     if (relations_closed()) return FILCH_ECLOSED;
     if (a->pid.node == b->pid.node && a->pid.serial == b->pid.serial) return FILCH_EINVAL;
+    if (a->fault == FILCH_EDENIED && b->fault == FILCH_EINVAL) return FILCH_EINVAL; /* nobody is asked about nobody */
     return a->fault != FILCH_OK ? a->fault : b->fault;
 }
 
@@ -130,7 +131,7 @@ static void untie(fuzz_bytes *in)
     filch_err wanted = fault_of_two(&a, &b), err = filch_unlink(now.sched, b.pid, a.pid);
     if (wanted != FILCH_OK && wanted != FILCH_ECLOSED) {
         /* Two things may be wrong, and the order is turned around here. */
-        MUST(err == FILCH_EINVAL || err == FILCH_EFOREIGN || (err == FILCH_ENOMEM && model_poor(refused)), "untied");
+        MUST(err == FILCH_EINVAL || err == now.foreign || (err == FILCH_ENOMEM && model_poor(refused)), "untied");
         return;
     }
     if (wanted == FILCH_OK && link == NULL) wanted = FILCH_ESTALE;
@@ -157,7 +158,7 @@ static void order(fuzz_bytes *in)
     if (wanted == FILCH_OK && !to.lives) wanted = FILCH_EDEAD;
     filch_err err = filch_cancel_with(now.sched, to.pid, reason, deadline_ns);
     if (!was_done(err, wanted, refused, "a cancel with another answer")) return;
-    relations_ordered(to.life, reason, asked_ns, deadline_ns);
+    relations_ordered(now.current, to.life, reason, asked_ns, deadline_ns);
 }
 
 /* ---- names and groups ---- */
@@ -223,10 +224,10 @@ static void watch(fuzz_bytes *in)
     somebody  who = choose(in, true);
     uint64_t  refused = now.alloc.refused;
     filch_err wanted = fault_of_one(&who);
-    if (ties.watcher_count[group] == WATCHERS) return;
+    if (ties.watcher_count[group] >= WATCHERS) return;
     if (wanted == FILCH_OK && !who.lives) wanted = FILCH_EDEAD;
     filch_err err = filch_watch(now.sched, tie_groups[group], who.pid, (uint64_t)group);
-    if (was_done(err, wanted, refused, "a watch with another answer")) relations_watched(group, who.life);
+    if (was_done(err, wanted, refused, "a watch with another answer")) relations_watched(group, who.life, (uint64_t)group);
 }
 
 static void leave(fuzz_bytes *in, bool member)
@@ -246,44 +247,132 @@ static void leave(fuzz_bytes *in, bool member)
     MUST(err == (was ? FILCH_OK : FILCH_ESTALE), "left, or not");
 }
 
+/* To every member, in their order. Not where nobody can know who takes it. */
+static void broadcast(fuzz_bytes *in, parcel *p)
+{
+    int       group = (int)fuzz_below(in, GROUPS), taken = model_admits(ties.members[group], ties.member_count[group], &p->says);
+    uint64_t  sent = 99;
+    filch_err wanted = relations_closed() ? FILCH_ECLOSED : FILCH_OK;
+    if (taken < 0 || now.alloc.fail_at != 0 || !model_has_letters(ties.member_count[group])) {
+        parcel_sent(p, false);
+        return;
+    }
+    if (wanted == FILCH_OK && now.opt.payload_max != 0 && p->says.size > now.opt.payload_max) wanted = FILCH_ETOOBIG;
+    filch_err err = filch_broadcast(now.sched, tie_groups[group], p->data, &sent);
+    MUST(err == wanted, "a broadcast with another answer");
+    parcel_sent(p, err == FILCH_OK);
+    if (err != FILCH_OK) return;
+    MUST(sent == (uint64_t)taken, "a broadcast reached another number");
+    model_broadcast(ties.members[group], ties.member_count[group], now.dispatching ? NOBODY : now.current, &p->says);
+}
+
+void broadcast_something(fuzz_bytes *in, parcel *p)
+{
+    MUST(filch_broadcast(now.sched, "", p->data, NULL) == FILCH_EINVAL, "a broadcast to an unsound group");
+    broadcast(in, p);
+}
+
 /* ---- yields ---- */
 
-static filch_err ask(filch_out *out, uint32_t what, uint64_t tag, filch_pid pid, int name)
+typedef struct wish {
+    uint32_t  what;
+    filch_pid pid;
+    int       name;
+    uint64_t  number;
+    filch_err reason;
+} wish;
+
+static filch_err ask(filch_out *out, const wish *w, uint64_t tag)
 {
-    switch (what) {
-    case FILCH_CMD_MONITOR: return filch_yield_monitor(out, tag, pid);
-    case FILCH_CMD_LINK: return filch_yield_link(out, tag, pid);
-    case FILCH_CMD_UNLINK: return filch_yield_unlink(out, tag, pid);
-    case FILCH_CMD_REGISTER: return filch_yield_register(out, tag, tie_names[name]);
-    case FILCH_CMD_UNREGISTER: return filch_yield_unregister(out, tag, tie_names[name]);
-    case FILCH_CMD_JOIN: return filch_yield_join(out, tag, tie_groups[name]);
-    default: return filch_yield_leave(out, tag, tie_groups[name]);
+    switch (w->what) {
+    case FILCH_CMD_MONITOR: return filch_yield_monitor(out, tag, w->pid);
+    case FILCH_CMD_UNMONITOR: return filch_yield_unmonitor(out, tag, w->number);
+    case FILCH_CMD_LINK: return filch_yield_link(out, tag, w->pid);
+    case FILCH_CMD_UNLINK: return filch_yield_unlink(out, tag, w->pid);
+    case FILCH_CMD_TERMINATE: return filch_yield_terminate(out, tag, w->pid);
+    case FILCH_CMD_CANCEL: return filch_yield_cancel(out, tag, w->pid, w->reason, w->number);
+    case FILCH_CMD_REGISTER: return filch_yield_register(out, tag, tie_names[w->name]);
+    case FILCH_CMD_UNREGISTER: return filch_yield_unregister(out, tag, tie_names[w->name]);
+    case FILCH_CMD_JOIN: return filch_yield_join(out, tag, tie_groups[w->name]);
+    case FILCH_CMD_WATCH: return filch_yield_watch(out, tag, tie_groups[w->name]);
+    case FILCH_CMD_UNWATCH: return filch_yield_unwatch(out, tag, tie_groups[w->name]);
+    case FILCH_CMD_MEMBERS: return filch_yield_members(out, tag, tie_groups[w->name]);
+    default: return filch_yield_leave(out, tag, tie_groups[w->name]);
     }
+}
+
+/* The number of a monitor of its own that is known, or of nobody's. */
+static uint64_t choose_ref(fuzz_bytes *in)
+{
+    uint8_t     choice = fuzz_byte(in);
+    const bond *b = ties.bond_count > 0 ? &ties.bonds[choice % ties.bond_count] : NULL;
+    return b != NULL && b->kind == BOND_MONITOR ? b->ref : 0;
 }
 
 void yield_tie(fuzz_bytes *in, filch_out *out)
 {
-    static const uint32_t all[] = { FILCH_CMD_MONITOR, FILCH_CMD_LINK, FILCH_CMD_UNLINK, FILCH_CMD_REGISTER,
-                                    FILCH_CMD_UNREGISTER, FILCH_CMD_JOIN, FILCH_CMD_LEAVE, FILCH_CMD_MONITOR };
-    uint32_t what = all[fuzz_below(in, 8)];
-    bool     group = what == FILCH_CMD_JOIN || what == FILCH_CMD_LEAVE;
-    int      name = (int)fuzz_below(in, group ? GROUPS : NAMES);
-    somebody about = choose(in, false);
+    static const uint32_t all[] = {
+        FILCH_CMD_MONITOR, FILCH_CMD_LINK,      FILCH_CMD_UNLINK,    FILCH_CMD_REGISTER, FILCH_CMD_UNREGISTER,
+        FILCH_CMD_JOIN,    FILCH_CMD_LEAVE,     FILCH_CMD_MONITOR,   FILCH_CMD_CANCEL,   FILCH_CMD_TERMINATE,
+        FILCH_CMD_WATCH,   FILCH_CMD_UNWATCH,   FILCH_CMD_MEMBERS,   FILCH_CMD_UNMONITOR, FILCH_CMD_CANCEL,
+        FILCH_CMD_JOIN
+    };
+    static const filch_err reasons[] = { FILCH_ECANCELLED, FILCH_EUSER + 21 };
+    wish     w = { .what = all[fuzz_below(in, 16)] };
+    bool     pids = w.what <= FILCH_CMD_UNLINK;
+    bool     group = w.what >= FILCH_CMD_JOIN && w.what <= FILCH_CMD_UNWATCH;
+    w.name = (int)fuzz_below(in, group ? GROUPS : NAMES);
+    w.pid = choose(in, false).pid;
+    if (w.what == FILCH_CMD_UNMONITOR) w.number = choose_ref(in);
+    if (w.what == FILCH_CMD_CANCEL) {
+        w.reason = reasons[fuzz_below(in, 2)];
+        w.number = choose_span(in);
+        MUST(filch_yield_cancel(out, 1, w.pid, FILCH_OK, 0) == FILCH_EINVAL, "a cancel without a reason");
+    }
     if (!model_has_room() || !relations_have_room() || now.alloc.fail_at != 0) return;
-    if (what == FILCH_CMD_JOIN && ties.member_count[name] >= MEMBERS) return;
+    if (w.what == FILCH_CMD_JOIN && ties.member_count[w.name] >= MEMBERS) return;
+    if (w.what == FILCH_CMD_WATCH && ties.watcher_count[w.name] >= WATCHERS) return;
     uint64_t    tag = model_next_tag(ASK_TIE);
-    const char *text = group ? tie_groups[name] : tie_names[name];
-    bool        pair = what == FILCH_CMD_MONITOR || what == FILCH_CMD_LINK || what == FILCH_CMD_UNLINK;
-    filch_err   err = ask(out, what, tag, about.pid, name);
-    if (!pair && now.opt.payload_max != 0 && strlen(text) > now.opt.payload_max) {
+    const char *text = group ? tie_groups[w.name] : tie_names[w.name];
+    /* An order to cancel is 16 bytes. */
+    size_t    size = !pids ? strlen(text) : w.what == FILCH_CMD_CANCEL ? 16 : 0;
+    filch_err err = ask(out, &w, tag);
+    if (now.opt.payload_max != 0 && size > now.opt.payload_max) {
         MUST(err == FILCH_ETOOBIG, "a name beyond payload_max");
         return;
     }
     MUST(err == FILCH_OK, "a tie could not be asked for");
     question *q = model_asked(ASK_TIE, tag);
-    q->tie = what;
-    q->about = about.pid;
+    q->tie = w.what;
+    q->about = w.pid;
+    q->name = w.name;
+    q->number = w.number;
+    q->reason = w.reason;
+}
+
+void yield_message(fuzz_bytes *in, filch_out *out, parcel *p)
+{
+    bool     group = fuzz_below(in, 2) == 0;
+    int      name = (int)fuzz_below(in, group ? GROUPS : NAMES);
+    uint64_t tag = model_next_tag(ASK_TIE);
+    bool     room = model_has_room() && model_has_letters(MEMBERS + ASKED);
+    if (!room || now.alloc.fail_at != 0 || model_limited()) {
+        parcel_sent(p, false);
+        return;
+    }
+    filch_err err = group ? filch_yield_broadcast(out, tag, tie_groups[name], p->data)
+                          : filch_yield_send_name(out, tag, tie_names[name], p->data);
+    parcel_sent(p, err == FILCH_OK);
+    if (now.opt.payload_max != 0 && p->says.size > now.opt.payload_max) {
+        MUST(err == FILCH_ETOOBIG, "a letter beyond payload_max");
+        return;
+    }
+    MUST(err == FILCH_OK, "a letter could not be given up");
+    question *q = model_asked(ASK_TIE, tag);
+    q->tie = group ? FILCH_CMD_BROADCAST : FILCH_CMD_SEND_NAME;
     q->name = name;
+    q->says = p->says;
+    now.by_name = true;
 }
 
 void relate_something(fuzz_bytes *in, filch_out *out)

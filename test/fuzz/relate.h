@@ -13,6 +13,10 @@ uint64_t choose_span(fuzz_bytes *in);
 /* One such call, checked. `out` is that of the step, or NULL outside. */
 void relate_something(fuzz_bytes *in, filch_out *out);
 
+/* To a group, now; and to a group or a name, as a yield. Both take the parcel as a call does. */
+void broadcast_something(fuzz_bytes *in, parcel *p);
+void yield_message(fuzz_bytes *in, filch_out *out, parcel *p);
+
 /* The same as a yield. Not while memory is short: whether there was enough would be heard too late. */
 void yield_tie(fuzz_bytes *in, filch_out *out);
 

@@ -40,7 +40,7 @@ void relations_begin(void)
 bool relations_have_room(void)
 {
     int most = ties.notices_out + ties.bonds_live + 2 * ASKED;
-    for (int g = 0; g < GROUPS; g++) most += (ties.member_count[g] + 2 * ASKED) * ties.watcher_count[g];
+    for (int g = 0; g < GROUPS; g++) most += (ties.member_count[g] + 2 * ASKED) * (ties.watcher_count[g] + ASKED);
     return ties.bond_count + 2 * ASKED <= BONDS && most < NOTICES;
 }
 
@@ -57,7 +57,7 @@ bool relations_closed(void)
 filch_err relations_fault(filch_pid pid)
 {
     if (pid.serial == 0) return FILCH_EINVAL;
-    return pid.node == now.opt.node ? FILCH_OK : FILCH_EFOREIGN;
+    return pid.node == now.opt.node ? FILCH_OK : now.foreign;
 }
 
 /* ---- notices ---- */
@@ -211,11 +211,11 @@ void relations_linked(int a, filch_pid a_pid, int b, filch_pid b_pid)
     tell(a_lives ? a : b, down);
 }
 
-void relations_ordered(int to, filch_err reason, uint64_t asked_ns, uint64_t deadline_ns)
+void relations_ordered(int by, int to, filch_err reason, uint64_t asked_ns, uint64_t deadline_ns)
 {
     life  *l = &now.lives[to];
     notice order = { .type = FILCH_EVENT_CANCEL, .ended = NOBODY, .reason = reason, .any_from = now.dispatching };
-    if (now.current != NOBODY) order.about = now.lives[now.current].pid;
+    if (by != NOBODY) order.about = now.lives[by].pid;
     if (deadline_ns != FILCH_FOREVER) {
         uint64_t kill_ns = asked_ns + deadline_ns;
         order.deadline_ns = (int64_t)deadline_ns;
@@ -226,12 +226,12 @@ void relations_ordered(int to, filch_err reason, uint64_t asked_ns, uint64_t dea
     l->orders++;
 }
 
-void relations_spawned(int child, uint32_t how, uint64_t tag, int name)
+void relations_spawned(int parent, int child, uint32_t how, uint64_t tag, int name)
 {
     bool links = (how & FILCH_SPAWN_LINK) != 0;
-    if (links) add((bond){ .kind = BOND_LINK, .a = now.current, .b = child });
+    if (links) add((bond){ .kind = BOND_LINK, .a = parent, .b = child });
     if ((how & FILCH_SPAWN_MONITOR) != 0) {
-        add((bond){ .kind = BOND_MONITOR, .a = now.current, .b = child, .tag = tag, .after_link = links });
+        add((bond){ .kind = BOND_MONITOR, .a = parent, .b = child, .tag = tag, .after_link = links });
     }
     now.lives[child].traps = (how & FILCH_SPAWN_TRAP) != 0;
     if (name != NOBODY) ties.owner[name] = child;
@@ -243,7 +243,7 @@ static void tell_group(int group, filch_event_type type, int about)
 {
     for (int i = 0; i < ties.watcher_count[group]; i++) {
         tell(ties.watchers[group][i], (notice){ .type = type, .about = now.lives[about].pid, .ended = NOBODY,
-                                                .tag = (uint64_t)group, .group = group });
+                                                .tag = ties.watch_tags[group][i], .group = group });
     }
 }
 
@@ -253,17 +253,20 @@ void relations_joined(int group, int who)
     ties.members[group][ties.member_count[group]++] = who;
 }
 
-void relations_watched(int group, int who)
+void relations_watched(int group, int who, uint64_t tag)
 {
+    ties.watch_tags[group][ties.watcher_count[group]] = tag;
     ties.watchers[group][ties.watcher_count[group]++] = who;
 }
 
 /* Takes the newest `who` out: the header does not say which one goes. */
-static bool take_out(int *list, int *count, int who)
+static bool take_out(int *list, uint64_t *tags_too, int *count, int who)
 {
     for (int i = *count - 1; i >= 0; i--) {
         if (list[i] != who) continue;
-        memmove(&list[i], &list[i + 1], (size_t)(*count - i - 1) * sizeof *list);
+        size_t after = (size_t)(*count - i - 1);
+        memmove(&list[i], &list[i + 1], after * sizeof *list);
+        if (tags_too != NULL) memmove(&tags_too[i], &tags_too[i + 1], after * sizeof *tags_too);
         (*count)--;
         return true;
     }
@@ -272,14 +275,14 @@ static bool take_out(int *list, int *count, int who)
 
 bool relations_left(int group, int who)
 {
-    if (!take_out(ties.members[group], &ties.member_count[group], who)) return false;
+    if (!take_out(ties.members[group], NULL, &ties.member_count[group], who)) return false;
     tell_group(group, FILCH_EVENT_LEFT, who);
     return true;
 }
 
 bool relations_unwatched(int group, int who)
 {
-    return take_out(ties.watchers[group], &ties.watcher_count[group], who);
+    return take_out(ties.watchers[group], ties.watch_tags[group], &ties.watcher_count[group], who);
 }
 
 /* ---- yields ---- */
@@ -303,10 +306,92 @@ static filch_err yielded_pair(const question *q)
     return b != NULL ? FILCH_OK : FILCH_ESTALE;
 }
 
-filch_err relations_yielded(const question *q)
+/* What `group` answers with, in one number. */
+static uint64_t list_of(int group)
+{
+    uint64_t sum = 17;
+    for (int i = 0; i < ties.member_count[group]; i++) {
+        sum = sum * 31 + now.lives[ties.members[group][i]].pid.serial;
+    }
+    return sum;
+}
+
+bool relations_is_list(const question *q, const filch_data *data)
+{
+    uint64_t  sum = 17;
+    size_t    count = filch_size(data) / sizeof(filch_pid);
+    filch_pid pid;
+    for (size_t i = 0; i < count; i++) {
+        memcpy(&pid, (const char *)filch_raw(data) + i * sizeof pid, sizeof pid);
+        if (pid.node != now.opt.node) return false;
+        sum = sum * 31 + pid.serial;
+    }
+    return filch_size(data) % sizeof(filch_pid) == 0 && sum == q->number;
+}
+
+/* Orders and questions about one process. */
+static filch_err yielded_one(const question *q)
+{
+    int       to = model_find(q->about);
+    filch_err fault = relations_fault(q->about);
+    bond     *b = NULL;
+    if (q->tie == FILCH_CMD_UNMONITOR) {
+        for (int i = 0; i < ties.bond_count; i++) {
+            bool his = ties.bonds[i].kind == BOND_MONITOR && ties.bonds[i].a == q->life;
+            if (ties.bonds[i].live && his && ties.bonds[i].ref == q->number && q->number != 0) b = &ties.bonds[i];
+        }
+        if (b != NULL) relations_untied(b);
+        return b != NULL ? FILCH_OK : FILCH_ESTALE;
+    }
+    if (fault != FILCH_OK) return fault;
+    if (to == NOBODY || !now.lives[to].alive) return FILCH_EDEAD;
+    if (q->tie == FILCH_CMD_TERMINATE) now.lives[to].doomed = true;
+    else relations_ordered(q->life, to, q->reason, q->asked_ns, q->number);
+    return FILCH_OK;
+}
+
+static filch_err yielded_message(question *q)
+{
+    const int *to = q->tie == FILCH_CMD_BROADCAST ? ties.members[q->name] : &ties.owner[q->name];
+    int        count = q->tie == FILCH_CMD_BROADCAST ? ties.member_count[q->name] : ties.owner[q->name] != NOBODY;
+    if (q->tie == FILCH_CMD_SEND_NAME && count == 0) return FILCH_EDEAD;
+    q->number = (uint64_t)count; /* nobody has a limit */
+    model_broadcast(to, count, q->life, &q->says);
+    return FILCH_OK;
+}
+
+static filch_err yielded_birth(question *q)
+{
+    if (q->child != NOBODY) {
+        relations_spawned(q->life, q->child, q->how, q->how_tag, q->name);
+        return FILCH_OK;
+    }
+    if (q->tried) return q->reason != FILCH_OK ? q->reason : FILCH_EEXISTS;
+    bool full = now.opt.max_processes != 0 && now.spawned - now.ended >= now.opt.max_processes;
+    bool taken = q->name != NOBODY && ties.owner[q->name] != NOBODY;
+    MUST(now.closing || full || taken, "a birth that was to be");
+    if (taken && full) q->otherwise = FILCH_ELIMIT; /* which of the two, the header does not say */
+    return now.closing ? FILCH_ECLOSED : taken ? FILCH_EEXISTS : FILCH_ELIMIT;
+}
+
+filch_err relations_yielded(question *q)
 {
     bool taken;
     switch (q->tie) {
+    case FILCH_CMD_SPAWN:
+    case FILCH_CMD_EXEC: return yielded_birth(q);
+    case FILCH_CMD_BROADCAST:
+    case FILCH_CMD_SEND_NAME: return yielded_message(q);
+    case FILCH_CMD_UNMONITOR:
+    case FILCH_CMD_TERMINATE:
+    case FILCH_CMD_CANCEL: return yielded_one(q);
+    case FILCH_CMD_MEMBERS: {
+        size_t size = (size_t)ties.member_count[q->name] * sizeof(filch_pid);
+        q->number = list_of(q->name);
+        return now.opt.payload_max != 0 && size > now.opt.payload_max ? FILCH_ETOOBIG : FILCH_OK;
+    }
+    case FILCH_CMD_WATCH: relations_watched(q->name, q->life, q->tag); return FILCH_OK;
+    case FILCH_CMD_UNWATCH: return relations_unwatched(q->name, q->life) ? FILCH_OK : FILCH_ESTALE;
     case FILCH_CMD_REGISTER:
         if (ties.owner[q->name] != NOBODY) return FILCH_EEXISTS;
         ties.owner[q->name] = q->life;

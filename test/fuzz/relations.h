@@ -23,7 +23,8 @@ typedef struct relations {
     int  bond_count, bonds_live;
     int  owner[NAMES]; /* of a name, or NOBODY */
     int  members[GROUPS][MEMBERS + ASKED], member_count[GROUPS];
-    int  watchers[GROUPS][WATCHERS], watcher_count[GROUPS];
+    int  watchers[GROUPS][WATCHERS + ASKED], watcher_count[GROUPS];
+    uint64_t watch_tags[GROUPS][WATCHERS + ASKED];
     int  notice_count, notice_free, notices_out;
 } relations;
 
@@ -49,14 +50,15 @@ filch_err relations_fault(filch_pid pid);
 /* These calls were accepted. */
 void relations_monitored(int watcher, int target, filch_pid target_pid, uint64_t tag, uint64_t ref);
 void relations_linked(int a, filch_pid a_pid, int b, filch_pid b_pid);
-void relations_ordered(int to, filch_err reason, uint64_t asked_ns, uint64_t deadline_ns); /* filch_cancel_with */
-void relations_spawned(int child, uint32_t how, uint64_t tag, int name);
+void relations_ordered(int by, int to, filch_err reason, uint64_t asked_ns, uint64_t deadline_ns); /* filch_cancel_with */
+void relations_spawned(int parent, int child, uint32_t how, uint64_t tag, int name);
 void relations_joined(int group, int who);
-void relations_watched(int group, int who);
+void relations_watched(int group, int who, uint64_t tag);
 
-/* A yield of FILCH_CMD_MONITOR, _LINK, _UNLINK, _REGISTER, _UNREGISTER, _JOIN or _LEAVE has been dispatched, and there
- * was memory for it. Gives the answer it must get. */
-filch_err relations_yielded(const question *q);
+/* A yield of these has been dispatched, and there was memory for it. Gives the answer it must get. */
+filch_err relations_yielded(question *q);
+/* Are these the members that it has found? */
+bool relations_is_list(const question *q, const filch_data *data);
 /* The number that a yielded monitor was answered with. */
 void relations_ref(uint64_t tag, uint64_t ref);
 
