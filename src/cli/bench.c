@@ -88,7 +88,7 @@ static int run_once(const settings *set, const mark *m, uint64_t count, double *
 {
     cli_program p = { .lua_options = FILCH_LUA_OPTIONS_INIT, .workers = set->workers, .stop_ns = FILCH_SECONDS(5) };
     double      took = -1;
-    int         result = cli_program_open(&p, true);
+    int         result = cli_program_open(&p);
     if (result != CLI_OK) return result;
     uint64_t before = resident_bytes();
     result = start(&p, m, count, &took);
@@ -96,7 +96,10 @@ static int run_once(const settings *set, const mark *m, uint64_t count, double *
     uint64_t after = resident_bytes();
     cli_program_close(&p, p.signal != 0);
     if (p.signal != 0) return CLI_BY_SIGNAL + p.signal;
-    if (result == CLI_OK && took < 0) result = CLI_FAILED;
+    if (result == CLI_OK && took < 0) {
+        cli_error("bench: %s has not come to its end", m->name);
+        result = CLI_FAILED;
+    }
     *value = (m->memory ? (double)(after > before ? after - before : 0) : took) / (double)count;
     return result;
 }

@@ -55,8 +55,8 @@ static void print_command(const cli_command *command)
 static void roff(const char *text)
 {
     for (bool begins = true; *text != '\0'; text++) {
-        if (begins && (*text == '.' || *text == '\'')) printf("\\&");
-        if (*text == '\\' || *text == '-') putchar('\\');
+        if (begins && strchr(".'", *text) != NULL) printf("\\&");
+        if (strchr("\\-", *text) != NULL) putchar('\\');
         putchar(*text);
         begins = *text == '\n';
     }

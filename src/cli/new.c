@@ -82,7 +82,7 @@ static bool is_good_name(const char *name)
 static bool write_text(FILE *out, const char *text, const char *name)
 {
     for (; *text != '\0'; text++) {
-        if (text[0] == '%' && text[1] == 's') fputs(name, out), text++;
+        if (*text == '%') fputs(name, out), text++;
         else putc(*text, out);
     }
     return ferror(out) == 0;

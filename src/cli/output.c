@@ -29,7 +29,7 @@ void cli_output_print(cli_output *out, const char *format, ...)
     va_start(args, format);
     int size = vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (size > 0) cli_output_add(out, text, (size_t)size < sizeof text ? (size_t)size : sizeof text - 1);
+    cli_output_add(out, text, (size_t)size < sizeof text ? (size_t)size : sizeof text - 1);
 }
 
 void cli_output_clear(cli_output *out)

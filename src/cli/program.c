@@ -20,7 +20,7 @@ enum { FIRST_OVER = 'x', PAUSE_MAX_MS = 200, STRAGGLERS_MAX = 20 };
 
 static volatile sig_atomic_t bell = -1; /* where the handler rings */
 
-static void ring(int descriptor, char what)
+void cli_program_ring(int descriptor, char what)
 {
     int kept = errno;
     /* A pipe that is full has been rung at often enough. */
@@ -30,7 +30,7 @@ static void ring(int descriptor, char what)
 
 static void on_signal(int number)
 {
-    ring((int)bell, (char)number);
+    cli_program_ring((int)bell, (char)number);
 }
 
 static void first_ended(void *user, filch_pid pid, filch_err error, const filch_data *result)
@@ -39,7 +39,7 @@ static void first_ended(void *user, filch_pid pid, filch_err error, const filch_
     (void)pid;
     (void)result;
     p->first = error;
-    ring(p->bell[1], FIRST_OVER);
+    cli_program_ring(p->bell[1], FIRST_OVER);
 }
 
 static void failed(void *user, filch_pid pid, const char *name, filch_err error, const char *text, size_t size)
@@ -68,7 +68,7 @@ void cli_program_hear(void)
     (void)sigaction(SIGTERM, &action, NULL);
 }
 
-int cli_program_open(cli_program *p, bool signals)
+int cli_program_open(cli_program *p)
 {
     filch_options options = FILCH_OPTIONS_INIT;
     options.workers = p->workers;
@@ -78,7 +78,7 @@ int cli_program_open(cli_program *p, bool signals)
     filch_err err = open_bell(p) ? FILCH_OK : FILCH_ESYS;
     if (err != FILCH_OK) goto no_bell;
     bell = p->bell[1];
-    if (signals) cli_program_hear();
+    cli_program_hear();
     err = filch_lua_create(&p->lua, &p->lua_options);
     if (err != FILCH_OK) goto no_lua;
     err = filch_sched_create(&p->sched, &options);
@@ -131,7 +131,7 @@ void cli_program_wait(cli_program *p)
     /* An eighth of the time so far: a short program is not kept waiting, a long one not disturbed. */
     for (int pause_ms = 1, passed_ms = 0; p->signal == 0; passed_ms += pause_ms) {
         filch_stats stats = FILCH_STATS_INIT;
-        if (filch_sched_stats(p->sched, &stats) != FILCH_OK) return;
+        (void)!filch_sched_stats(p->sched, &stats); /* there is a scheduler */
         bool quiet = p->look == NULL && cli_program_is_quiet(&stats) && stats.steps == steps; /* a file can change any time */
         bool over = stats.alive == 0 || quiet;
         steps = stats.steps;
@@ -146,13 +146,12 @@ static void tell_stragglers(const filch_report *report)
 {
     static const char *const states[] = { [FILCH_STATE_READY] = "was ready to run", [FILCH_STATE_RUNNING] = "was running",
                                           [FILCH_STATE_BLOCKED] = "waited for an answer",
-                                          [FILCH_STATE_IDLE] = "waited for a message" };
+                                          [FILCH_STATE_IDLE] = "waited for a message", [FILCH_STATE_COMPLETE] = "was ending" };
     size_t shown = report->count < STRAGGLERS_MAX ? report->count : STRAGGLERS_MAX;
     for (size_t i = 0; i < shown; i++) {
         const filch_straggler *s = &report->stragglers[i];
         char                   who[64];
-        fprintf(stderr, "    %s %s: %s\n", cli_pid_text(s->pid, who, sizeof who), s->name,
-                s->state >= FILCH_STATE_READY && s->state <= FILCH_STATE_IDLE ? states[s->state] : "was ending");
+        fprintf(stderr, "    %s %s: %s\n", cli_pid_text(s->pid, who, sizeof who), s->name, states[s->state]);
     }
     uint64_t more = report->omitted + (report->count - shown);
     if (more > 0) fprintf(stderr, "    and %llu more\n", (unsigned long long)more);

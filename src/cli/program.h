@@ -36,9 +36,11 @@ struct cli_program {
     void (*look)(cli_program *p); /* called a few times a second, and the program goes on while it has processes; NULL */
 };
 
-/* Starts host and scheduler, and listens for SIGINT and SIGTERM if `signals`. CLI_OK, or an exit code when it has been
- * told what was wrong: then nothing is left behind. One at a time. */
-int cli_program_open(cli_program *p, bool signals);
+/* Starts host and scheduler, and listens for SIGINT and SIGTERM. CLI_OK, or an exit code when it has been told what was
+ * wrong: then nothing is left behind. One at a time. */
+int cli_program_open(cli_program *p);
+/* Puts a byte into the pipe: its writing end is p->bell[1]. */
+void cli_program_ring(int descriptor, char what);
 /* Starts the first process. CLI_OK or an exit code. */
 int cli_program_start(cli_program *p, filch_lua_code *code, const filch_data *args, size_t arg_count, filch_pid *pid);
 /* Waits until all have ended, nothing can happen any more, or a signal has come: p->signal. */

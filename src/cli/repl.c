@@ -38,7 +38,7 @@ typedef struct terminal {
 static filch_err terminal_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)ctx;
-    if (method != NULL) return FILCH_EMETHOD;
+    (void)method;
     *(terminal *)self = *(const terminal *)filch_as_ptr(args);
     return FILCH_OK;
 }
@@ -46,7 +46,7 @@ static filch_err terminal_init(void *self, const filch_ctx *ctx, const char *met
 /* Its first letter. */
 static void answer(const terminal *t, const char *word)
 {
-    while (write(t->answers, word, 1) < 0 && errno == EINTR) {}
+    cli_program_ring(t->answers, word[0]);
 }
 
 static filch_err terminal_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -203,27 +203,32 @@ static bool read_options(repl *r, const cli_command *self, int argc, char **argv
     return true;
 }
 
+static int refused(filch_err err)
+{
+    cli_error("repl: %s", filch_err_text(err));
+    return CLI_REFUSED;
+}
+
 static int start(repl *r)
 {
     filch_lua_code *code = NULL;
-    char            text[256] = "";
-    if (filch_lua_load(r->program.lua, evaluator, sizeof evaluator, "repl.lua", &code, text, sizeof text) != FILCH_OK) {
-        return cli_error("%s", text), CLI_REFUSED;
-    }
+    filch_err       err = filch_lua_load(r->program.lua, evaluator, sizeof evaluator, "repl.lua", &code, NULL, 0);
+    if (err != FILCH_OK) return refused(err);
     int result = cli_program_start(&r->program, code, NULL, 0, &r->evaluates);
     filch_lua_code_drop(r->program.lua, code);
+    if (result != CLI_OK) return result;
     terminal            ends = { .evaluates = r->evaluates, .answers = r->program.bell[1] };
     filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
     spawn.args = filch_ptr(&ends);
-    if (result == CLI_OK && filch_spawn(r->program.sched, &terminal_type, &spawn, &r->terminal) != FILCH_OK) result = CLI_REFUSED;
-    return result;
+    err = filch_spawn(r->program.sched, &terminal_type, &spawn, &r->terminal);
+    return err == FILCH_OK ? CLI_OK : refused(err);
 }
 
 int cli_repl(const cli_command *self, int argc, char **argv)
 {
     repl r = { .program = { .lua_options = FILCH_LUA_OPTIONS_INIT, .stop_ns = FILCH_SECONDS(1) }, .talks = isatty(0) != 0 };
     if (!read_options(&r, self, argc, argv)) return CLI_USAGE;
-    int result = cli_program_open(&r.program, true);
+    int result = cli_program_open(&r.program);
     if (result != CLI_OK) return result;
     result = start(&r);
     if (result == CLI_OK) {

@@ -95,7 +95,7 @@ static bool read_line(settings *set, const cli_command *self, int argc, char **a
 static void tell_stats(filch_sched *sched)
 {
     filch_stats s = FILCH_STATS_INIT;
-    if (filch_sched_stats(sched, &s) != FILCH_OK) return;
+    (void)!filch_sched_stats(sched, &s); /* there is a scheduler */
     fprintf(stderr,
             "filch: workers %u, processes %llu (%llu failed), steps %llu, messages %llu (%llu undelivered, %llu refused, "
             "%llu dropped), yields %llu, steals %llu (%llu processes), sleeps %llu\n",
@@ -139,7 +139,7 @@ int cli_run(const cli_command *self, int argc, char **argv)
     int result = cli_source_find(&set.source, set.name);
     if (result != CLI_OK) return result;
     set.program.lua_options.path = set.source.path;
-    result = cli_program_open(&set.program, true);
+    result = cli_program_open(&set.program);
     if (result != CLI_OK) return result;
     result = start(&set);
     if (result == CLI_OK) {

@@ -21,11 +21,10 @@ static bool is_folder(const char *name)
 }
 
 /* Bytecode can do anything to the interpreter: it is not even given to it. Only files can be looked at and put back. */
-static bool is_bytecode(const char *file)
+static bool is_bytecode(const char *file, const struct stat *st)
 {
-    struct stat st;
-    FILE       *in = stat(file, &st) == 0 && S_ISREG(st.st_mode) ? fopen(file, "rb") : NULL;
-    int         first = in != NULL ? getc(in) : EOF;
+    FILE *in = S_ISREG(st->st_mode) ? fopen(file, "rb") : NULL;
+    int   first = in != NULL ? getc(in) : EOF;
     if (in != NULL) fclose(in);
     return first == 0x1B;
 }
@@ -47,7 +46,7 @@ int cli_source_find(cli_source *source, const char *name)
         cli_hint("a folder is run by its main.lua; name another file if it begins elsewhere");
         return CLI_NOT_STARTED;
     }
-    if (is_bytecode(source->file)) {
+    if (is_bytecode(source->file, &st)) {
         cli_error("%s: is bytecode, and only source is run", source->file);
         cli_hint("give the .lua file that it was compiled from");
         return CLI_NOT_STARTED;

@@ -132,10 +132,10 @@ static filch_err look(filch_sched *sched, void *user)
 
 /* ---- one test ----------------------------------------------------------------------------------------------------- */
 
-/* As the one word of a shell. */
+/* As the one word of a shell; it is not empty. */
 static void print_word(const char *word)
 {
-    if (word[0] != '\0' && word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./")] == '\0') {
+    if (word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./")] == '\0') {
         fputs(word, stdout);
         return;
     }
@@ -224,41 +224,48 @@ static bool run_test(bench *b)
 
 /* ---- one file ------------------------------------------------------------------------------------------------------- */
 
+/* Its text, ended by a zero; NULL: errno says why. */
 static char *read_file(const char *file)
 {
     struct stat st;
     FILE       *in = stat(file, &st) == 0 ? fopen(file, "rb") : NULL;
     char       *text = in != NULL ? calloc(1, (size_t)st.st_size + 1) : NULL;
-    if (text != NULL && fread(text, 1, (size_t)st.st_size, in) != (size_t)st.st_size) text[0] = '\0';
+    if (text != NULL) (void)!fread(text, 1, (size_t)st.st_size, in); /* it has been compiled: this is a second look */
     if (in != NULL) fclose(in);
     return text;
 }
 
-/* The names of the tests, in b->result; empty if the file is a test by itself, or does not even load. */
-static void list_tests(bench *b)
+static bool refused(const bench *b, const char *why)
+{
+    cli_error("%s: %s", b->source.file, why);
+    return false;
+}
+
+/* The names of the tests, in b->result; empty if the file is a test by itself, or fails when it is run. False: the machine
+ * refused, which has been told. */
+static bool list_tests(bench *b)
 {
     filch_sim_report report = FILCH_SIM_REPORT_INIT;
     filch_lua_code  *listing = NULL, *code = b->code;
     char            *text = read_file(b->source.file);
-    cli_output_clear(&b->result);
-    if (text == NULL || filch_lua_load(b->lua, lister, sizeof lister - 1, "list", &listing, NULL, 0) != FILCH_OK) {
-        free(text);
-        return;
-    }
+    if (text == NULL) return refused(b, strerror(errno));
     const char *source = text[0] == '#' ? text + strcspn(text, "\n") : text;
     filch_data  args[2] = { filch_str(source), filch_str(b->source.file) };
+    filch_err   err = filch_lua_load(b->lua, lister, sizeof lister - 1, "list", &listing, NULL, 0);
     b->code = listing;
     b->test = NULL;
     b->args = args;
     b->arg_count = 2;
     b->set->sim.seed = b->set->one_seed ? b->set->seed : 1;
-    if (filch_sim_run(&b->set->sim, begin, b, &report) == FILCH_OK) filch_sim_report_free(&report);
+    if (err == FILCH_OK) err = filch_sim_run(&b->set->sim, begin, b, &report);
+    filch_sim_report_free(&report);
     if (!b->over || b->error != FILCH_OK) cli_output_clear(&b->result);
     b->code = code;
     b->args = NULL;
     b->arg_count = 0;
     filch_lua_code_drop(b->lua, listing);
     free(text);
+    return err == FILCH_OK || refused(b, filch_err_text(err));
 }
 
 /* Runs the tests whose names `names` holds, one per line; it is taken apart. False: the machine refused. */
@@ -275,7 +282,7 @@ static bool run_each(bench *b, char *names)
 
 static bool run_tests(bench *b)
 {
-    list_tests(b);
+    if (!list_tests(b)) return false;
     if (b->result.size == 0) {
         b->test = NULL;
         if (b->set->only != NULL) return true;
@@ -283,7 +290,7 @@ static bool run_tests(bench *b)
         return run_test(b);
     }
     char *names = strndup(b->result.text, b->result.size);
-    bool  fine = names != NULL && run_each(b, names);
+    bool  fine = names != NULL ? run_each(b, names) : refused(b, "out of memory");
     free(names);
     return fine;
 }
@@ -406,9 +413,8 @@ int cli_test(const cli_command *self, int argc, char **argv)
     if (operands < 0) return CLI_USAGE;
     for (int i = 0; i < operands && result == CLI_OK; i++) result = test_operand(&set, argv[i]);
     if (result != CLI_OK) return result;
-    if (set.tests == 0) {
-        if (set.only != NULL) cli_error("test: there is no test '%s'", set.only);
-        else cli_error("test: there are no tests");
+    if (set.tests == 0) { /* every file has one, so it was not the one that is wanted */
+        cli_error("test: there is no test '%s'", set.only);
         return CLI_NOT_STARTED;
     }
     if (set.list) return CLI_OK;

@@ -1,0 +1,142 @@
+/* refuse.c - stands between a program and libc (LD_PRELOAD): of one function the n-th call fails.
+ *
+ *     FILCH_REFUSE="memory 12 told"     malloc and its like; when it has happened the file `told` is there
+ *
+ * What fails how: memory (all but realloc) and grow (realloc of a page or more) NULL, thread EAGAIN, pipe EMFILE, open (fopen) EACCES, flush
+ * (fclose) ENOSPC, and write, read and poll EINTR. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The allocator under its own names: to look it up would need memory. */
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t count, size_t size);
+void *__libc_realloc(void *old, size_t size);
+void *__libc_memalign(size_t alignment, size_t size);
+
+static struct {
+    char       *told;
+    char        what[16];
+    atomic_long left; /* calls until it fails; 0: it has, or never will */
+} plan;
+
+__attribute__((constructor)) static void read_plan(void)
+{
+    static char told[256];
+    const char *text = getenv("FILCH_REFUSE");
+    long        nth = 0;
+    if (text == NULL || sscanf(text, "%15s %ld %255s", plan.what, &nth, told) != 3) return;
+    plan.told = told;
+    atomic_store(&plan.left, nth);
+}
+
+static bool refuses(const char *what)
+{
+    if (atomic_load(&plan.left) <= 0 || strcmp(plan.what, what) != 0 || atomic_fetch_sub(&plan.left, 1) != 1) return false;
+    int told = open(plan.told, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    if (told >= 0) close(told);
+    return true;
+}
+
+/* Behind main nothing is refused any more: counters of a coverage build are written then, by code that is none of ours. */
+static void give_up(void)
+{
+    atomic_store(&plan.left, 0);
+}
+
+/* Commands that start something begin with this; a constructor would be too early to be called before the others. */
+int setvbuf(FILE *file, char *buffer, int mode, size_t size)
+{
+    typedef int (*fn)(FILE *, char *, int, size_t);
+    (void)atexit(give_up);
+    return ((fn)(uintptr_t)dlsym(RTLD_NEXT, "setvbuf"))(file, buffer, mode, size);
+}
+
+static void *nothing(void)
+{
+    errno = ENOMEM;
+    return NULL;
+}
+
+static int failed(int why)
+{
+    errno = why;
+    return -1;
+}
+
+void *malloc(size_t size)
+{
+    return refuses("memory") ? nothing() : __libc_malloc(size);
+}
+
+void *calloc(size_t count, size_t size)
+{
+    return refuses("memory") ? nothing() : __libc_calloc(count, size);
+}
+
+void *realloc(void *old, size_t size)
+{
+    return size >= 4096 && refuses("grow") ? nothing() : __libc_realloc(old, size);
+}
+
+void *aligned_alloc(size_t alignment, size_t size)
+{
+    return refuses("memory") ? nothing() : __libc_memalign(alignment, size);
+}
+
+/* Calls the next one of that name. */
+#define REAL(type, name, ...) ((type)(uintptr_t)dlsym(RTLD_NEXT, name))(__VA_ARGS__)
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
+{
+    typedef int (*fn)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    return refuses("thread") ? EAGAIN : REAL(fn, "pthread_create", thread, attr, run, arg);
+}
+
+int pipe(int ends[2])
+{
+    typedef int (*fn)(int *);
+    return refuses("pipe") ? failed(EMFILE) : REAL(fn, "pipe", ends);
+}
+
+FILE *fopen(const char *path, const char *mode)
+{
+    typedef FILE *(*fn)(const char *, const char *);
+    if (!refuses("open")) return REAL(fn, "fopen", path, mode);
+    errno = EACCES;
+    return NULL;
+}
+
+int fclose(FILE *file)
+{
+    typedef int (*fn)(FILE *);
+    int result = REAL(fn, "fclose", file);
+    return refuses("flush") ? failed(ENOSPC) : result;
+}
+
+ssize_t write(int descriptor, const void *bytes, size_t size)
+{
+    typedef ssize_t (*fn)(int, const void *, size_t);
+    return refuses("write") ? failed(EINTR) : REAL(fn, "write", descriptor, bytes, size);
+}
+
+ssize_t read(int descriptor, void *bytes, size_t size)
+{
+    typedef ssize_t (*fn)(int, void *, size_t);
+    return refuses("read") ? failed(EINTR) : REAL(fn, "read", descriptor, bytes, size);
+}
+
+int poll(struct pollfd *waits, nfds_t count, int timeout)
+{
+    typedef int (*fn)(struct pollfd *, nfds_t, int);
+    return refuses("poll") ? failed(EINTR) : REAL(fn, "poll", waits, count, timeout);
+}
