@@ -168,8 +168,26 @@ static inline void put_tag(fli_lua_bytes *bytes, unsigned tag)
     bytes->at[bytes->size++] = (uint8_t)tag;
 }
 
+/* A few bytes, without a call: up to 64, of which the first and the last are copied in pieces that may overlap. */
+static inline void put_short(fli_lua_bytes *bytes, const char *from, size_t size)
+{
+    uint8_t *to = bytes->at + bytes->size;
+    bytes->size += size;
+    if (size >= 8) {
+        for (size_t i = 0; i + 8 <= size; i += 8) memcpy(to + i, from + i, 8);
+        memcpy(to + size - 8, from + size - 8, 8);
+    } else if (size >= 4) {
+        memcpy(to, from, 4);
+        memcpy(to + size - 4, from + size - 4, 4);
+    } else if (size > 0) {
+        to[0] = (uint8_t)from[0];
+        to[size / 2] = (uint8_t)from[size / 2];
+        to[size - 1] = (uint8_t)from[size - 1];
+    }
+}
+
 /* Room for 9 bytes was made. */
-static void put_int(fli_lua_bytes *bytes, int64_t value)
+static inline void put_int(fli_lua_bytes *bytes, int64_t value)
 {
     if (value >= 0 && value < 128) {
         put_tag(bytes, value < 64 ? SMALL + (unsigned)value : MIDDLE + (unsigned)value - 64);
@@ -200,19 +218,15 @@ static bool write_ref(const writer *w, unsigned tag, const filch_data *block, co
     return true;
 }
 
-static bool write_string(const writer *w, int index, const frame *at)
+static bool write_long_string(const writer *w, int index, const char *text, size_t size, const frame *at)
 {
-    size_t         size;
-    const char    *text = lua_tolstring(w->L, index, &size);
     fli_lua_bytes *bytes = w->bytes;
     if (size >= FLI_LUA_LONG) {
         const filch_data *block = fli_lua_long_block(w->L, index);
         if (block != NULL) return write_ref(w, STRING_REF, block, at);
     }
     if (size > UINT32_MAX || !make_room(bytes, size + 5)) return refuse_size(w, at);
-    if (size < 64) {
-        put_tag(bytes, SHORT + (unsigned)size);
-    } else if (size < 256) {
+    if (size < 256) {
         put_tag(bytes, STR8);
         put_tag(bytes, (unsigned)size);
     } else {
@@ -221,6 +235,18 @@ static bool write_string(const writer *w, int index, const frame *at)
         put(bytes, &n, sizeof n);
     }
     put(bytes, text, size);
+    return true;
+}
+
+static inline bool write_string(const writer *w, int index, const frame *at)
+{
+    size_t         size;
+    const char    *text = lua_tolstring(w->L, index, &size);
+    fli_lua_bytes *bytes = w->bytes;
+    if (size >= 64) return write_long_string(w, index, text, size, at);
+    if (!make_room(bytes, 64)) return refuse_size(w, at);
+    put_tag(bytes, SHORT + (unsigned)size);
+    put_short(bytes, text, size);
     return true;
 }
 
@@ -269,7 +295,7 @@ static bool write_own(const writer *w, int index)
     return true;
 }
 
-static bool write_value(const writer *w, int index, const frame *at, unsigned depth);
+static bool write_typed(const writer *w, int index, int type, const frame *at, unsigned depth);
 
 /* Puts the counts in front of what was written from `start`; few of them fit into the room that was left. */
 static bool write_counts(const writer *w, size_t start, size_t values, size_t pairs, const frame *at)
@@ -306,9 +332,16 @@ static bool write_table(const writer *w, int index, const frame *up, unsigned de
     lua_pushnil(L);
     frame here = { .up = up, .table = table, .key = lua_gettop(L) };
     while (lua_next(L, index) != 0) {
-        bool in_order = pairs == 0 && lua_isinteger(L, here.key) && lua_tointeger(L, here.key) == (lua_Integer)values + 1;
-        if (!in_order && !write_value(w, here.key, &here, depth + 1)) return false;
-        if (!write_value(w, here.key + 1, &here, depth + 1)) return false;
+        int  type = lua_type(L, here.key);
+        bool in_order = pairs == 0 && type == LUA_TNUMBER && lua_isinteger(L, here.key) &&
+                        lua_tointeger(L, here.key) == (lua_Integer)values + 1;
+        bool fine = type == LUA_TSTRING ? write_string(w, here.key, &here)
+                                        : in_order || write_typed(w, here.key, type, &here, depth + 1);
+        if (!fine) return false;
+        type = lua_type(L, here.key + 1);
+        fine = type == LUA_TSTRING ? write_string(w, here.key + 1, &here)
+                                   : write_typed(w, here.key + 1, type, &here, depth + 1);
+        if (!fine) return false;
         if (in_order) values++;
         else pairs++;
         lua_settop(L, here.key);
@@ -316,14 +349,12 @@ static bool write_table(const writer *w, int index, const frame *up, unsigned de
     return write_counts(w, start, values, pairs, up);
 }
 
-static bool write_value(const writer *w, int index, const frame *at, unsigned depth)
+static bool write_other(const writer *w, int index, int type, const frame *at);
+
+static bool write_typed(const writer *w, int index, int type, const frame *at, unsigned depth)
 {
-    lua_State        *L = w->L;
-    const filch_data *blob;
-    filch_pid         pid;
-    char              text[64];
+    lua_State *L = w->L;
     if (!make_room(w->bytes, 9)) return refuse_size(w, at);
-    int type = lua_type(L, index);
     switch (type) {
     case LUA_TNIL: put_tag(w->bytes, NIL); return true;
     case LUA_TBOOLEAN: put_tag(w->bytes, lua_toboolean(L, index) ? YES : NO); return true;
@@ -338,21 +369,29 @@ static bool write_value(const writer *w, int index, const frame *at, unsigned de
         return true;
     case LUA_TSTRING: return write_string(w, index, at);
     case LUA_TTABLE: return write_by_name(w, index) || write_table(w, index, at, depth);
-    default:
-        if (fli_lua_to_pid(L, index, &pid)) return write_pid(w, pid, at);
-        if (type == LUA_TUSERDATA && (blob = fli_lua_to_blob(L, index)) != NULL) return write_ref(w, BLOB_REF, blob, at);
-        if (type == LUA_TFUNCTION && write_by_name(w, index)) return true;
-        if (type == LUA_TUSERDATA && write_own(w, index)) return true;
-        snprintf(text, sizeof text, "a %s cannot be sent", type == LUA_TTHREAD ? "coroutine" : lua_typename(L, type));
-        return refuse(w, at, text);
+    default: return write_other(w, index, type, at);
     }
+}
+
+static bool write_other(const writer *w, int index, int type, const frame *at)
+{
+    const filch_data *blob;
+    filch_pid         pid;
+    char              text[64];
+    if (fli_lua_to_pid(w->L, index, &pid)) return write_pid(w, pid, at);
+    if (type == LUA_TUSERDATA && (blob = fli_lua_to_blob(w->L, index)) != NULL) return write_ref(w, BLOB_REF, blob, at);
+    if (type == LUA_TFUNCTION && write_by_name(w, index)) return true;
+    if (type == LUA_TUSERDATA && write_own(w, index)) return true;
+    snprintf(text, sizeof text, "a %s cannot be sent", type == LUA_TTHREAD ? "coroutine" : lua_typename(w->L, type));
+    return refuse(w, at, text);
 }
 
 bool fli_lua_encode(lua_State *L, int index, const char *root, fli_lua_bytes *bytes, fli_lua_refusal *why)
 {
     writer w = { .L = L, .bytes = bytes, .root = root, .why = why };
     int    top = lua_gettop(L);
-    bool   fine = write_value(&w, lua_absindex(L, index), NULL, 0);
+    int    at = lua_absindex(L, index);
+    bool   fine = write_typed(&w, at, lua_type(L, at), NULL, 0);
     lua_settop(L, top);
     return fine;
 }
@@ -433,6 +472,16 @@ static bool is_key(lua_State *L, int index)
     return lua_type(L, index) != LUA_TNUMBER || lua_isinteger(L, index) || lua_tonumber(L, index) == lua_tonumber(L, index);
 }
 
+/* A key, mostly a short string, which needs no second look. */
+static inline bool read_key(lua_State *L, const uint8_t **at, const uint8_t *end, unsigned depth)
+{
+    if (*at < end && **at >= SHORT && **at < MIDDLE) {
+        size_t size = *(*at)++ - (size_t)SHORT;
+        return read_string(L, at, end, size);
+    }
+    return read_value(L, at, end, depth) && is_key(L, -1);
+}
+
 static bool read_table(lua_State *L, const uint8_t **at, const uint8_t *end, size_t values, size_t pairs, unsigned depth)
 {
     size_t left = (size_t)(end - *at);
@@ -445,7 +494,7 @@ static bool read_table(lua_State *L, const uint8_t **at, const uint8_t *end, siz
         lua_rawseti(L, -2, (lua_Integer)i);
     }
     for (size_t i = 0; i < pairs; i++) {
-        if (!read_value(L, at, end, depth + 1) || !is_key(L, -1)) return false;
+        if (!read_key(L, at, end, depth + 1)) return false;
         if (!read_value(L, at, end, depth + 1)) return false;
         lua_rawset(L, -3);
     }
@@ -467,17 +516,21 @@ static bool read_by_name(lua_State *L, const uint8_t **at, const uint8_t *end, b
     return fli_lua_push_named(L, library, member ? field : NULL);
 }
 
-/* What is attached to the payload that this thread is reading. */
-static __thread const fli_lua_refs *attached __attribute__((tls_model("initial-exec")));
+/* What this thread is reading: a payload, or bytes to which `refs` belong. */
+static __thread struct {
+    const filch_data   *payload;
+    const fli_lua_refs *refs;
+} reading __attribute__((tls_model("initial-exec")));
 
 void fli_lua_attach(const fli_lua_refs *refs)
 {
-    attached = refs;
+    reading.payload = NULL;
+    reading.refs = refs;
 }
 
 static bool read_ref(lua_State *L, const uint8_t **at, const uint8_t *end, bool blob)
 {
-    const fli_lua_refs *refs = attached;
+    const fli_lua_refs *refs = reading.payload != NULL ? fli_lua_parcel_refs(reading.payload) : reading.refs;
     uint32_t            number;
     if (!take(at, end, &number, sizeof number) || refs == NULL || number >= refs->count) return false;
     const filch_data *block = &refs->at[number];
@@ -571,17 +624,23 @@ bool fli_lua_decode(lua_State *L, const uint8_t **at, const uint8_t *end)
     return false;
 }
 
+/* Of bytes that have the mark. */
+static inline fli_lua_sort marked_sort(const uint8_t *bytes, size_t size, uint64_t *id)
+{
+    uint8_t tag = bytes[FLI_LUA_MARK_SIZE];
+    if (size < FLI_LUA_MARK_SIZE + 10) return FLI_LUA_VALUE;
+    if (tag == OUTDATED) return FLI_LUA_OUTDATED;
+    if (tag < REQUEST || tag > FAILURE) return FLI_LUA_VALUE;
+    memcpy(id, bytes + FLI_LUA_MARK_SIZE + 1, sizeof *id);
+    return FLI_LUA_REQUEST + (tag - REQUEST);
+}
+
 fli_lua_sort fli_lua_sort_of(const filch_data *data, uint64_t *id)
 {
     if (filch_kind_of(data) != FILCH_KIND_BYTES) return FLI_LUA_VALUE;
     const uint8_t *bytes = filch_raw(data);
     size_t         size = filch_size(data);
-    if (size < FLI_LUA_MARK_SIZE + 10 || !has_mark(bytes, size)) return FLI_LUA_VALUE;
-    uint8_t tag = bytes[FLI_LUA_MARK_SIZE];
-    if (tag == OUTDATED) return FLI_LUA_OUTDATED;
-    if (tag < REQUEST || tag > FAILURE) return FLI_LUA_VALUE;
-    memcpy(id, bytes + FLI_LUA_MARK_SIZE + 1, sizeof *id);
-    return FLI_LUA_REQUEST + (tag - REQUEST);
+    return size > 0 && has_mark(bytes, size) ? marked_sort(bytes, size, id) : FLI_LUA_VALUE;
 }
 
 /* A string out of a payload. A long one is worth remembering where it came from, if its block can be held. */
@@ -594,41 +653,53 @@ static void push_text(lua_State *L, const filch_data *data, size_t size)
     filch_drop(&kept);
 }
 
-static void unpack_bytes(lua_State *L, const filch_data *data)
+static fli_lua_sort unpack_bytes(lua_State *L, const filch_data *data, uint64_t *id)
 {
     const uint8_t *bytes = filch_raw(data);
     size_t         size = filch_size(data);
+    fli_lua_sort   sort = FLI_LUA_VALUE;
     if (size > 0 && has_mark(bytes, size)) {
-        uint64_t       id;
         const uint8_t *at = bytes + FLI_LUA_MARK_SIZE, *end = bytes + size;
         if (*at == FLI_LUA_TAG_BLOB) {
             fli_lua_push_blob(L, data);
-            return;
+            return FLI_LUA_VALUE;
         }
-        attached = fli_lua_parcel_refs(data);
-        if (fli_lua_sort_of(data, &id) != FLI_LUA_VALUE) at += 9;
-        if (fli_lua_decode(L, &at, end)) {
-            if (at == end) return;
+        if (filch_kind_of(data) == FILCH_KIND_BYTES) sort = marked_sort(bytes, size, id);
+        if (sort != FLI_LUA_VALUE) at += 9;
+        reading.payload = data;
+        bool fine = fli_lua_decode(L, &at, end);
+        reading.payload = NULL;
+        if (fine) {
+            if (at == end) return sort;
             lua_pop(L, 1);
         }
     }
     push_text(L, data, size);
+    return sort;
+}
+
+fli_lua_sort fli_lua_unpack_message(lua_State *L, const filch_data *data, uint64_t *id)
+{
+    filch_kind kind = filch_kind_of(data);
+    if (kind == FILCH_KIND_TEXT || kind == FILCH_KIND_BYTES) return unpack_bytes(L, data, id);
+    switch (kind) {
+    case FILCH_KIND_INT: lua_pushinteger(L, filch_as_int(data)); break;
+    case FILCH_KIND_NUM: lua_pushnumber(L, filch_as_num(data)); break;
+    case FILCH_KIND_PID: fli_lua_push_pid(L, filch_as_pid(data)); break;
+    case FILCH_KIND_PTR: {
+        void **box = lua_newuserdatauv(L, sizeof *box, 0);
+        *box = filch_as_ptr(data);
+        break;
+    }
+    default: lua_pushnil(L); break;
+    }
+    return FLI_LUA_VALUE;
 }
 
 void fli_lua_unpack(lua_State *L, const filch_data *data)
 {
-    switch (filch_kind_of(data)) {
-    case FILCH_KIND_NONE: lua_pushnil(L); return;
-    case FILCH_KIND_INT: lua_pushinteger(L, filch_as_int(data)); return;
-    case FILCH_KIND_NUM: lua_pushnumber(L, filch_as_num(data)); return;
-    case FILCH_KIND_PID: fli_lua_push_pid(L, filch_as_pid(data)); return;
-    case FILCH_KIND_PTR: {
-        void **box = lua_newuserdatauv(L, sizeof *box, 0);
-        *box = filch_as_ptr(data);
-        return;
-    }
-    default: unpack_bytes(L, data);
-    }
+    uint64_t id;
+    (void)fli_lua_unpack_message(L, data, &id);
 }
 
 /* ---- pids ---------------------------------------------------------------------------------------------------- */

@@ -88,6 +88,9 @@ fli_lua_sort fli_lua_sort_of(const filch_data *data, uint64_t *id);
 /* Begins a request or a reply: the mark, the sort and the id; the value follows. */
 bool fli_lua_envelope(fli_lua_bytes *bytes, fli_lua_sort sort, uint64_t id);
 
+/* The same as fli_lua_unpack, and what sort of message it is: fli_lua_sort_of. */
+fli_lua_sort fli_lua_unpack_message(lua_State *L, const filch_data *data, uint64_t *id);
+
 /* Pushes what a payload holds: always one value. Bytes with our mark that are not of this form are a string. */
 void fli_lua_unpack(lua_State *L, const filch_data *data);
 

@@ -218,13 +218,6 @@ static bool matches(lua_State *L, int pattern, int value, int depth)
     return lua_compare(L, pattern, value, LUA_OPEQ);
 }
 
-static void push_from(lua_State *L, const filch_data *data, filch_pid from)
-{
-    uint64_t id;
-    if (fli_lua_sort_of(data, &id) == FLI_LUA_REQUEST) fli_lua_push_request(L, from, id);
-    else fli_lua_push_pid(L, from);
-}
-
 /* { event = "exit", pid = , result = } or { ..., error = words }, and so on. */
 static void push_notice(lua_State *L, const fli_lua_message *message)
 {
@@ -247,13 +240,12 @@ static void push_notice(lua_State *L, const fli_lua_message *message)
 /* Pushes a message and its sender. */
 static void push_message(lua_State *L, const fli_lua_message *message)
 {
-    if (message->type == FILCH_EVENT_MESSAGE) {
-        fli_lua_unpack(L, message->data);
-        push_from(L, message->data, message->from);
-    } else {
-        push_notice(L, message);
-        fli_lua_push_pid(L, message->from);
-    }
+    uint64_t     id = 0;
+    fli_lua_sort sort = FLI_LUA_VALUE;
+    if (message->type == FILCH_EVENT_MESSAGE) sort = fli_lua_unpack_message(L, message->data, &id);
+    else push_notice(L, message);
+    if (sort == FLI_LUA_REQUEST) fli_lua_push_request(L, message->from, id);
+    else fli_lua_push_pid(L, message->from);
 }
 
 /* Takes the oldest message, if there is one: pushes it and its sender. */
