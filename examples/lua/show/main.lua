@@ -1,5 +1,5 @@
 -- main.lua - what Filch does, seen from Lua, in a few seconds: `./dev run`, or filch run examples/lua/show [quick].
--- Many processes; work that is stolen; a crash and its restart; a loop that keeps nobody waiting; the counters at the end.
+-- Many processes; work that is stolen; a crash and its restart; new code; a loop that keeps nobody waiting; the counters.
 local tell = require "tell"
 local quick = ... == "quick"
 local began = time.now()
@@ -49,33 +49,47 @@ tell.row("steals", after.steals - before.steals, tell.number(after.stolen - befo
 -- ---- 3 ----------------------------------------------------------------------------------------------------------------
 
 tell.heading(3, "A crash, and a restart")
-tell.say("A worker fails at every fourth job. Who watches it hears why, and starts another.")
-local function worker(boss)
+tell.say("A worker fails at every fourth job. Its supervisor starts another, under the same name.")
+local function worker()
   for done = 1, math.huge do
-    local job = process.receive()
+    local job, from = process.receive()
     if done % 4 == 0 then error("job " .. job .. " broke me", 0) end
-    process.send(boss, job)
+    process.reply(from, job)
   end
 end
-local pid, restarts, finished = process.spawn_monitored(worker, me), 0, 0
+local top = assert(supervisor.start { intensity = 5, children = { { id = "worker", worker, name = "worker" } } })
+local finished = 0
 for job = 1, 10 do
-  process.send(pid, job)
-  local message = process.receive()
-  if type(message) == "table" and message.event == "exit" then
-    restarts = restarts + 1
-    tell.say(("restarted, because: %s"):format(message.error:match("^[^\n]*")))
-    pid = process.spawn_monitored(worker, me)
-  else
+  local pid = process.lookup("worker")
+  if process.request(pid, job) then
     finished = finished + 1
+  else
+    while (process.lookup("worker") or pid) == pid do time.sleep(0.001) end
+    tell.say(("job %d was not done, and the worker is restarted"):format(job))
   end
 end
-check(restarts == 2 and finished == 8, "the worker was not restarted")
-process.terminate(pid)
-process.receive { event = "exit" }
+check(finished == 8, "a job is missing")
+tell.row("jobs done", finished, supervisor.children(top)[1].restarts .. " restarts")
+check(supervisor.children(top)[1].restarts == 2, "the worker was not restarted")
+supervisor.stop(top)
 
 -- ---- 4 ----------------------------------------------------------------------------------------------------------------
 
-tell.heading(4, "A loop that keeps nobody waiting")
+tell.heading(4, "New code for a process that runs")
+tell.say("A counter goes on with other code. It keeps its pid, its messages and its count.")
+local counter = process.spawn("counter", 0)
+for _ = 1, 1000 do process.send(counter, 1) end
+process.send(counter, "upgrade")
+for _ = 1, 1000 do process.send(counter, 1) end
+local count_now, version = table.unpack(process.request(counter, "how many?"))
+check(count_now == 2000 and version == 2, "it has lost some")
+tell.row("counted", count_now, "by version " .. version .. " in the end")
+process.terminate(counter)
+while process.alive(counter) do time.sleep(0.001) end
+
+-- ---- 5 ----------------------------------------------------------------------------------------------------------------
+
+tell.heading(5, "A loop that keeps nobody waiting")
 local loops = runtime.stats().workers + 1
 tell.say(("%d processes loop for ever, more than there are workers. A clock ticks on beside them."):format(loops))
 local runaways = {}
@@ -98,10 +112,10 @@ for i = 1, loops do
   while process.alive(runaways[i]) do time.sleep(0.001) end
 end
 
--- ---- 5 ----------------------------------------------------------------------------------------------------------------
+-- ---- 6 ----------------------------------------------------------------------------------------------------------------
 
 local s = runtime.stats()
-tell.heading(5, "The counters of the scheduler")
+tell.heading(6, "The counters of the scheduler")
 tell.row("processes", s.spawned, tell.number(s.failed) .. " failed or were ended, " .. s.alive .. " alive")
 tell.row("steps", s.steps)
 tell.row("messages", s.sent, s.undelivered .. " undelivered")

@@ -1,0 +1,18 @@
+-- counter.lua - counts, and goes on as its second version when it is told to.
+local function second(count)
+  while true do
+    local message, from = process.receive()
+    if message == "how many?" then process.reply(from, { count, 2 }) else count = count + message end
+  end
+end
+
+local function main(count)
+  while true do
+    local message, from = process.receive()
+    if message == "upgrade" then process.upgrade(second, count)
+    elseif message == "how many?" then process.reply(from, { count, 1 })
+    else count = count + message end
+  end
+end
+
+return { main = main }
