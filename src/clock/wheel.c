@@ -40,8 +40,8 @@
 #define DIGIT_MASK (FLI_WHEEL_SLOTS - 1u)
 #define TOP (FLI_WHEEL_LEVELS - 1u)
 
-/* How far ahead a walk along a list asks for memory. Not more than 8: nobody has asked for the first ones of a list, and
- * many lists are short. */
+/* How far ahead a walk along a list asks for memory. 4, 8 and 16 measured alike: 160 to 190 ns for a cold timer, against
+ * 560 without. See docs/notes/0052. */
 #define FETCH_AHEAD 8
 
 /* The end of time: UINT64_MAX rounded up. The only tick whose start is not a time that a uint64_t can hold. */

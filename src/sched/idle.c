@@ -49,8 +49,8 @@
 #define SECOND_FIRST_NS UINT64_C(1000000)
 #define SECOND_LAST_NS UINT64_C(4000000)
 
-/* After several timers were handed out at once, no alarm for timers rings before so long. A sleep and a wake cost 10 to
- * 20 us of a processor: one for each timer would be more than there is when timers are dense. One that is alone is not
+/* After several timers were handed out at once, no alarm for timers rings before so long. A sleep and a wake cost 11 to
+ * 28 us of a processor: one for each timer would be more than there is when timers are dense. One that is alone is not
  * kept waiting. 150 us: 100,000 timers a second are late by 90 us at the median. See docs/notes/0052. */
 #define TIMER_GAP_NS UINT64_C(150000)
 
