@@ -93,7 +93,6 @@ typedef struct fli_stop {
     uint64_t         forced;                  /* under lock; ended by force so far */
     uint64_t         forced_told, polite_told; /* of those that ended, in earlier reports */
     uint64_t         ended_before;            /* when the first stop began */
-    bool             joined;                  /* the threads are gone */
     /* Threads from outside that are in filch_spawn.  writes: they.  PAIR spawn.door */
     FLI_ATOMIC(uint32_t) spawning;
 } fli_stop;

@@ -232,10 +232,8 @@ static bool force(filch_sched *sched)
 
 static void send_home(filch_sched *sched)
 {
-    if (sched->stop.joined) return;
     fli_idle_leave(sched);
     for (uint32_t i = 0; i < sched->worker_count; i++) fli_thread_join(&sched->workers[i]->thread);
-    sched->stop.joined = true;
 }
 
 /* The first cancel. */

@@ -547,6 +547,39 @@ TEST(stop_ends_what_waits_for_the_world)
 
 /* ---- out of descriptors, in a child that can afford it ---- */
 
+/* Waits for a connection; when asked to end, lets somebody connect first and takes him in. */
+static filch_err play_last_guest(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    enum { LISTENING = 1, ACCEPTED, CONNECTED };
+    filch_stream listener = { (uint64_t)me->stage };
+    if (count == 0) me->note = filch_yield_listen(out, LISTENING, "127.0.0.1:0", NULL);
+    for (size_t i = 0; i < count; i++) {
+        char at[128];
+        if (events[i].type == FILCH_EVENT_CANCEL) {
+            me->note |= filch_stream_address(out, listener, FILCH_ADDRESS_LOCAL, at, sizeof at);
+            me->note |= filch_yield_connect(out, CONNECTED, at, NULL);
+        } else if (events[i].tag == LISTENING) {
+            me->stage = (int64_t)filch_as_stream(&events[i].data).id;
+            me->note |= filch_yield_accept(out, ACCEPTED, filch_as_stream(&events[i].data), FILCH_FOREVER);
+        } else if (events[i].tag == ACCEPTED) {
+            me->note |= events[i].error;
+            return filch_done(out, filch_none());
+        }
+    }
+    return filch_idle(out);
+}
+
+TEST(stop_without_workers_still_hears_of_streams)
+{
+    actor a = { 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_last_guest);
+    UNTIL(&w, a.stage != 0);
+    world_end(&w); /* nobody is forced: the connection came */
+    ok(a.note);
+    same(a.exit_error, FILCH_OK);
+}
+
 TEST(out_of_descriptors_is_told_and_does_not_spin)
 {
     pid_t child = fork();
@@ -704,6 +737,7 @@ int main(void)
         cmocka_unit_test(unix_sockets_work_the_same),
         cmocka_unit_test(the_hosts_descriptor_is_readable_when_a_stream_has_news),
         cmocka_unit_test(waiting_for_a_connection_uses_no_processor),
+        cmocka_unit_test(stop_without_workers_still_hears_of_streams),
         cmocka_unit_test(out_of_descriptors_is_told_and_does_not_spin),
     };
     /* The last one lowers the limit of descriptors, of which valgrind needs some itself: there it is left out. */
