@@ -1,8 +1,8 @@
 /* io.h - sockets, files, programs and signals for processes: what the scheduler knows of this room.
  *
  * The scheduler hands it commands (fli_io_handle), asks it now and then what descriptors have become ready
- * (fli_io_poll), lets one sleeping worker wait in it (the same, with a time), and tells it when a process with streams
- * ends. Built without I/O (FLI_IO 0, also in the simulator) everything here is empty.
+ * (fli_io_collect), lets one sleeping worker wait in it (the same, with a time), and tells it when a process with
+ * streams ends. Built without I/O (FLI_IO 0, also in the simulator) everything here is empty.
  */
 #ifndef FLI_IO_IO_H
 #define FLI_IO_IO_H
@@ -71,7 +71,7 @@ void fli_io_fini(fli_io *io);
 /* Has the poller made now, not when it is first needed: for its descriptor. FILCH_ESYS. */
 filch_err fli_io_open(fli_io *io);
 
-/* The descriptor that is readable when fli_io_poll has something to collect, and the bell in it: port/wakefd.h. */
+/* The descriptor that is readable when fli_io_collect has something to collect, and the bell in it: port/wakefd.h. */
 static inline int fli_io_fd(const fli_io *io)
 {
     return fli_poller_fd(&io->poller);
@@ -96,11 +96,11 @@ static inline bool fli_io_watches(const fli_io *io)
     return fli_load_acq(&io->watched) > 0; /* PAIR io.watched, acquire half: then there is a poller */
 }
 
-/* Collects what is ready and completes what waited for it. Thread: a worker; the processes become ready there. */
-void fli_io_poll(fli_io *io);
-
-/* The same in two halves, for a worker that sleeps in the first, until `until_ns` or until the bell. */
+/* Collects what is ready, as much as a batch holds: waits for it until `until_ns` (0: does not wait) or until the bell.
+ */
 void fli_io_collect(fli_io *io, uint64_t until_ns, fli_io_batch *batch);
+/* Completes what waited for it. Thread: a worker; the processes become ready there, and run in the order of the
+ * reports. */
 void fli_io_deliver(fli_io *io, const fli_io_batch *batch);
 
 /* Interrupts the one who sleeps in fli_io_collect. */
@@ -165,10 +165,6 @@ static inline bool fli_io_watches(const fli_io *io)
 {
     (void)io;
     return false;
-}
-static inline void fli_io_poll(fli_io *io)
-{
-    (void)io;
 }
 static inline void fli_io_collect(fli_io *io, uint64_t until_ns, fli_io_batch *batch)
 {

@@ -247,16 +247,8 @@ void fli_io_collect(fli_io *io, uint64_t until_ns, fli_io_batch *batch)
 
 void fli_io_deliver(fli_io *io, const fli_io_batch *batch)
 {
-    for (uint32_t i = 0; i < batch->count; i++) report(io, &batch->reports[i]);
-}
-
-void fli_io_poll(fli_io *io)
-{
-    fli_io_batch batch;
-    do {
-        fli_io_collect(io, 0, &batch);
-        fli_io_deliver(io, &batch);
-    } while (batch.count == FLI_IO_BATCH);
+    /* The last one first: each goes on top of the worker's deque, so what was heard first runs first. */
+    for (uint32_t i = batch->count; i-- > 0;) report(io, &batch->reports[i]);
 }
 
 /* ---- commands on a stream that need no waiting ---- */

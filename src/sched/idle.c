@@ -332,6 +332,9 @@ static wake sleep_on(fli_worker *w)
     }
     if (fli_load_rlx(&idle->leaving)) why = LEAVE;
     fli_mutex_unlock(&idle->lock);
+    if (batch.count == 0) return why;
+    w->clock_ns = fli_now(&sched->rt);
+    fli_worker_begin_round(w, batch.count);
     fli_io_deliver(&sched->io, &batch);
     return why;
 }

@@ -67,6 +67,8 @@ struct fli_worker {
     uint32_t      clock_in;    /* steps until the clock is read again */
     uint32_t      clock_every; /* adapts to how long steps take */
     uint64_t      clock_ns;    /* last reading */
+    uint32_t      round_depth; /* descriptors are looked at again when no more than so many are queued, */
+    uint64_t      round_until_ns, round_steps; /* or when this has come and so many steps are done: worker.c */
     uint64_t      step_ns;     /* how long a step takes, roughly */
     uint64_t      sample_serial, sample_ns; /* one queued process whose wait is being measured */
     uint32_t      sample_in;
@@ -131,10 +133,12 @@ static inline fli_worker *fli_worker_of(fli_local *here)
 void fli_worker_run(void *worker);
 /* Runs one ready process from near (own deque, global queue). False: there is none. */
 bool fli_worker_turn(fli_worker *w);
-/* Reads the clock and fires what is due. */
+/* Reads the clock, fires what is due, and looks at descriptors if their round is over. */
 void fli_worker_clock(fli_worker *w);
 /* A step of this worker has read the clock. If it is long ago that the worker itself did, it will next. */
 void fli_worker_noticed(fli_worker *w, uint64_t now_ns);
+/* Descriptors have just been looked at: what they bring comes on top of what is queued now. */
+void fli_worker_begin_round(fli_worker *w, uint32_t reports);
 
 /* find.c */
 /* Every so often the oldest goes first: it, or NULL. */

@@ -8,13 +8,43 @@
 #define CLOCK_EVERY_MAX 64
 #define LONG_AGO_NS UINT64_C(1000000)
 
+/* Descriptors are looked at in rounds: docs/notes/0042. What one look brings lies on top of the deque, the first to be
+ * heard uppermost. The next look comes when the deque is down to where it was, so that all of them have run. Where it
+ * does not come down, because steps make ever more processes ready, it comes after ROUND_NS and ROUND_STEPS for each
+ * report: a request takes a few steps, however long they are. A look that brought nothing is not repeated at each
+ * reading of the clock. */
+#define ROUND_NS UINT64_C(5000000)
+#define ROUND_STEPS 16
+#define EMPTY_NS UINT64_C(100000)
+
+void fli_worker_begin_round(fli_worker *w, uint32_t reports)
+{
+    w->round_depth = reports > 0 ? fli_deque_count(&w->deque) : 0;
+    w->round_until_ns = w->clock_ns + (reports > 0 ? ROUND_NS : EMPTY_NS);
+    w->round_steps = fli_load_rlx(&w->local.counters.steps) + (uint64_t)reports * ROUND_STEPS;
+}
+
+static bool is_round_over(fli_worker *w)
+{
+    if (fli_deque_count(&w->deque) <= w->round_depth) return true;
+    return w->clock_ns >= w->round_until_ns && fli_load_rlx(&w->local.counters.steps) >= w->round_steps;
+}
+
+static void look_at_descriptors(fli_worker *w)
+{
+    fli_io_batch batch;
+    fli_io_collect(&w->sched->io, 0, &batch);
+    fli_worker_begin_round(w, batch.count);
+    fli_io_deliver(&w->sched->io, &batch);
+}
+
 void fli_worker_clock(fli_worker *w)
 {
     w->clock_ns = fli_now(&w->sched->rt);
     w->local.sends = 0; /* whom a timer wakes is not one of many that the last step has sent to */
     uint32_t fired = fli_timers_poll(&w->sched->timers, w->clock_ns);
     if (FLI_UNLIKELY(fired > 0)) fli_idle_handed_out(w, fired);
-    if (FLI_UNLIKELY(fli_io_watches(&w->sched->io))) fli_io_poll(&w->sched->io);
+    if (FLI_UNLIKELY(fli_io_watches(&w->sched->io)) && is_round_over(w)) look_at_descriptors(w);
 }
 
 /* How often the oldest goes first: find.c. */

@@ -1,0 +1,180 @@
+/* io_rounds_test.c - in which order connections are served when there is more to do than time: as they were heard; those
+ * who ask again come after those who have asked before; and whoever else is ready neither starves them nor is starved. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "api/io_script.h"
+
+enum { MANY = 40, REQUESTS = 3 };
+
+static world w;
+
+/* One connection: our end is a process, the other is ours too. */
+typedef struct talker {
+    actor        actor;
+    filch_stream stream;
+    int          index, fd, served;
+} talker;
+
+static talker talkers[MANY];
+static int    order[MANY * REQUESTS], order_count;
+static uint64_t burners;
+
+static void ask(talker *t)
+{
+    (void)!send(t->fd, "?", 1, MSG_NOSIGNAL);
+}
+
+/* Steps that are long enough for the clock to be read, and for descriptors to be looked at, between any two. */
+static void work(void)
+{
+    uint64_t end_ns = fli_clock_ns() + 100000;
+    while (fli_clock_ns() < end_ns) {}
+}
+
+/* Answers, works, and has its client ask again at once. */
+static filch_err play_talk(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    talker *t = me->user;
+    if (has_cancel(events, count)) return FILCH_ECANCELLED;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_MESSAGE) me->note = filch_stream_take(out, &events[i].data, &t->stream);
+        else if (events[i].error != FILCH_OK) return events[i].error;
+        else {
+            order[order_count++] = t->index;
+            if (++t->served < REQUESTS) ask(t);
+            work();
+        }
+        if (t->served == REQUESTS) return filch_done(out, filch_none());
+        me->note |= filch_yield_read(out, 1, t->stream, 0, FILCH_FOREVER);
+    }
+    return filch_idle(out);
+}
+
+/* MANY connections, each with a process that reads. */
+static void connect_all(void)
+{
+    order_count = 0;
+    for (int i = 0; i < MANY; i++) {
+        talker *t = &talkers[i];
+        *t = (talker){ .index = i, .actor = { .user = t } };
+        actor_start(&w, &t->actor, play_talk);
+        UNTIL(&w, world_inspect(&w, t->actor.pid).state == FILCH_STATE_IDLE);
+        script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_GIVE(t->actor.pid));
+        script_start(&w, &server);
+        UNTIL(&w, is_ready(&server));
+        struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) },
+                                  .sin_port = htons((uint16_t)atoi(strrchr(server.local, ':') + 1)) };
+        t->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_true(t->fd >= 0);
+        ok(connect(t->fd, (struct sockaddr *)&at, sizeof at));
+        script_ends(&w, &server);
+    }
+    for (int i = 0; i < 3; i++) (void)world_tick(&w); /* what is new about them has been heard */
+}
+
+static void close_all(void)
+{
+    for (int i = 0; i < MANY; i++) {
+        actor_ends(&w, &talkers[i].actor, FILCH_OK);
+        ok(talkers[i].actor.note);
+        close(talkers[i].fd);
+    }
+}
+
+TEST(connections_are_served_as_they_were_heard_and_those_who_ask_again_wait_for_the_others)
+{
+    world_begin(&w, FILCH_NO_WORKERS);
+    connect_all();
+    for (int i = 0; i < MANY; i++) ask(&talkers[i]);
+    UNTIL(&w, order_count == MANY * REQUESTS);
+    /* Every eighth turn goes to an oldest process, so a few are served out of turn, but none a round early or late. */
+    for (int round = 0; round < REQUESTS; round++) {
+        int seen[MANY] = { 0 }, out_of_turn = 0;
+        for (int i = 0; i < MANY; i++) {
+            int index = order[round * MANY + i];
+            same(++seen[index], 1);
+            if (round == 0 && i > 0 && index < order[i - 1]) out_of_turn++;
+        }
+        assert_true(out_of_turn <= MANY / 4);
+    }
+    close_all();
+    world_end(&w);
+}
+
+/* ---- others who are always ready ---- */
+
+static filch_err burner_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    burners++;
+    return filch_continue(out);
+}
+
+static const filch_type burner = { .name = "burner", .step = burner_step };
+
+static filch_err play_spawns_and_waits(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    talker      *t = me->user;
+    if (has_cancel(events, count)) return FILCH_ECANCELLED;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_MESSAGE) me->note = filch_stream_take(out, &events[i].data, &t->stream);
+        else if (t->served++ == 0) {
+            /* In the middle of a round there are ever so many more: the deque does not come down to where it was. */
+            for (int k = 0; k < 100; k++) me->note |= filch_spawn(sched, &burner, NULL, NULL);
+        }
+        if (t->served == 2) return filch_done(out, filch_none());
+        me->note |= filch_yield_read(out, 1, t->stream, 0, FILCH_FOREVER);
+    }
+    return filch_idle(out);
+}
+
+TEST(a_crowd_that_is_always_ready_does_not_keep_descriptors_from_being_looked_at)
+{
+    static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1 };
+    for (size_t each = 0; each < COUNT_OF(worker_counts); each++) {
+        talker *t = &talkers[0];
+        *t = (talker){ .actor = { .user = t } };
+        burners = 0;
+        world_begin(&w, worker_counts[each]);
+        actor_start(&w, &t->actor, play_spawns_and_waits);
+        UNTIL(&w, world_inspect(&w, t->actor.pid).state == FILCH_STATE_IDLE);
+        script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_GIVE(t->actor.pid));
+        script_start(&w, &server);
+        UNTIL(&w, is_ready(&server));
+        struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) },
+                                  .sin_port = htons((uint16_t)atoi(strrchr(server.local, ':') + 1)) };
+        t->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        ok(connect(t->fd, (struct sockaddr *)&at, sizeof at));
+        script_ends(&w, &server);
+        ask(t);
+        if (w.ticks) {
+            while (t->served == 0) ok(filch_tick(w.sched, 10, NULL));
+            ask(t);
+            while (!is_over(&t->actor)) ok(filch_tick(w.sched, 1000, NULL));
+        } else {
+            UNTIL(&w, world_stats(&w).alive > 50);
+            ask(t);
+            UNTIL(&w, is_over(&t->actor));
+        }
+        ok(t->actor.note);
+        same(t->actor.exit_error, FILCH_OK);
+        close(t->fd);
+        world_end(&w);
+        assert_true(burners > 100); /* and they have had their turns */
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(connections_are_served_as_they_were_heard_and_those_who_ask_again_wait_for_the_others),
+        cmocka_unit_test(a_crowd_that_is_always_ready_does_not_keep_descriptors_from_being_looked_at),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
