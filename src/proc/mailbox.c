@@ -119,6 +119,12 @@ static void trim(fli_runtime *rt, fli_local *here, fli_proc *p)
     p->messages = spared;
 }
 
+/* A message that is not from our own worker: from another one? */
+static void hear(fli_local *here, const fli_node *node)
+{
+    if ((node->what & (FLI_NODE_ANSWER | FLI_NODE_SYSTEM)) == 0 && node->index != 0 && here != NULL) here->heard++;
+}
+
 void fli_mail_drain(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head)
 {
     if (head == p->seen) return;
@@ -127,13 +133,14 @@ void fli_mail_drain(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head
     p->seen = head;
 
     /* The stack runs from new to old. Turn it around. */
-    uint32_t turned = 0;
+    uint32_t turned = 0, home = here != NULL ? here->index + 1 : 0;
     uint8_t  kinds = 0;
     while (at != stop) {
         fli_node *node = fli_node_at(rt, at);
         uint32_t  older = node->next;
         node->next = turned;
         kinds |= node->what;
+        if (FLI_UNLIKELY(node->index != home)) hear(here, node);
         turned = at;
         at = older;
     }
@@ -206,14 +213,16 @@ static uint32_t collect_messages(fli_runtime *rt, fli_proc *p, filch_event *even
                                  uint32_t max)
 {
     fli_node *newest = fli_node_at(rt, p->messages), *node = NULL;
+    uint32_t  handle = newest->next;
     for (; n < max && node != newest; n++) {
-        uint32_t handle = newest->next;
         node = fli_node_at(rt, handle);
-        newest->next = node->next; /* also when it is the last: then it is not read again */
         nodes[n] = handle;
-        fill(rt, node, &events[n]);
+        handle = node->next;
+        if (FLI_LIKELY(node->what == 0)) fli_mail_fill(rt, node, &events[n]);
+        else fill(rt, node, &events[n]);
     }
     if (node == newest) p->messages = 0;
+    else newest->next = handle;
     return n;
 }
 
@@ -252,6 +261,16 @@ void fli_mail_release(fli_runtime *rt, fli_local *here, fli_proc *p, filch_event
                       uint32_t count)
 {
     uint32_t left = 0, units = 0;
+    if (FLI_LIKELY((fli_state_peek(&p->state) & FLI_LIMITED) == 0)) {
+        /* Nothing took up room: no need to look at the nodes. */
+        for (uint32_t i = 0; i < count; i++) {
+            if (!fli_data_is_plain(&events[i].data)) fli_data_free(&events[i].data);
+            if (nodes[i] == 0) continue;
+            if (FLI_UNLIKELY(nodes[i] == p->seen)) p->flags |= FLI_PROC_HELD;
+            else fli_slab_give(&rt->nodes, &here->nodes, nodes[i]);
+        }
+        return;
+    }
     for (uint32_t i = 0; i < count; i++) {
         if (nodes[i] == 0) continue;
         fli_node *node = fli_node_at(rt, nodes[i]);
@@ -260,8 +279,6 @@ void fli_mail_release(fli_runtime *rt, fli_local *here, fli_proc *p, filch_event
             units += fli_limit_units(fli_data_bytes(&events[i].data));
         }
         if (!fli_data_is_plain(&events[i].data)) fli_data_free(&events[i].data);
-        bool message = (node->what & (FLI_NODE_ANSWER | FLI_NODE_SYSTEM)) == 0;
-        if (message && node->index != 0 && node->index != here->index + 1) here->heard++; /* from another worker */
         let_go(rt, here, p, node);
     }
     if (left > 0 && fli_limit_leave(p, fli_word_gen(fli_state_peek(&p->state)), left, units)) rt->hooks.room(rt, p);

@@ -38,6 +38,16 @@ void fli_mail_append(fli_runtime *rt, uint32_t *ring, fli_node *node);
 uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event *events, uint32_t *nodes,
                           uint32_t max);
 
+/* The event of a message from a process of this runtime, or from nobody: `what` is 0. */
+static inline void fli_mail_fill(fli_runtime *rt, const fli_node *node, filch_event *event)
+{
+    event->type = FILCH_EVENT_MESSAGE;
+    event->error = FILCH_OK;
+    event->tag = node->tag;
+    event->from = (filch_pid){ node->peer != 0 ? rt->node : 0, node->peer };
+    fli_node_get_data(node, &event->data);
+}
+
 /* The common case, without a list: one message from a process of this runtime has come to one that has nothing else on
  * its mind. Its node: the message is in *event; the process itself has not been told (`seen`). NULL: not so. */
 static inline fli_node *fli_mail_single(fli_runtime *rt, fli_proc *p, uint64_t word, filch_event *event)
@@ -46,11 +56,7 @@ static inline fli_node *fli_mail_single(fli_runtime *rt, fli_proc *p, uint64_t w
     if (head == 0 || (p->seen | p->answers | p->messages | p->flags) != 0) return NULL;
     fli_node *node = fli_node_at(rt, head);
     if (node->next != 0 || node->what != 0) return NULL;
-    event->type = FILCH_EVENT_MESSAGE;
-    event->error = FILCH_OK;
-    event->tag = node->tag;
-    event->from = (filch_pid){ node->peer != 0 ? rt->node : 0, node->peer };
-    fli_node_get_data(node, &event->data);
+    fli_mail_fill(rt, node, event);
     return node;
 }
 

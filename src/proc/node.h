@@ -15,6 +15,7 @@
 
 #include <assert.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -59,6 +60,15 @@ static inline void fli_node_put_data(fli_node *node, const filch_data *data)
     node->form = data->form;
     node->small = data->small;
     memcpy(node->data, &data->as, sizeof node->data);
+}
+
+/* The same for a message that is a value: 16 bytes at most, nothing to own. */
+static inline void fli_node_put_value(fli_node *node, const filch_data *data)
+{
+    const uint8_t head[4] = { 0, data->kind, 0, 0 };
+    static_assert(offsetof(fli_node, small) == offsetof(fli_node, what) + 3, "what, kind, form and small are one word");
+    memcpy(&node->what, head, sizeof head);
+    memcpy(node->data, &data->as, 16);
 }
 
 static inline void fli_node_get_data(const fli_node *node, filch_data *data)

@@ -181,21 +181,21 @@ filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data)
 {
     fli_local   *here = fli_here_get();
     fli_runtime *rt = (fli_runtime *)sched;
+    uint32_t     slot = fli_serial_slot(to.serial), gen = fli_serial_gen(to.serial);
     if (FLI_UNLIKELY(here == NULL || here->rt != rt || !here->plain)) return send_any(sched, to, &data);
-    fli_proc *p = FLI_LIKELY(to.node == rt->node) ? fli_proc_find(rt, to.serial) : NULL;
-    uint32_t  spare = here->nodes.count;
-    if (FLI_UNLIKELY(p == NULL || !fli_data_is_value(&data) || spare == 0)) return send_any(sched, to, &data);
-    uint64_t word = fli_state_peek(&p->state);
-    uint32_t gen = fli_serial_gen(to.serial);
+    uint32_t spare = here->nodes.count;
+    bool     known = to.node == rt->node && fli_slab_is_made(&rt->procs, slot);
+    if (FLI_UNLIKELY(!known || !fli_data_is_value(&data) || spare == 0)) return send_any(sched, to, &data);
+    fli_proc *p = fli_slab_at_size(&rt->procs, slot, sizeof *p);
+    uint64_t  word = fli_state_peek(&p->state);
     if (FLI_UNLIKELY((word & FLI_LIMITED) != 0 || !fli_word_lives(word, gen))) return send_any(sched, to, &data);
     here->nodes.count = spare - 1;
     uint32_t  handle = here->nodes.handles[spare - 1];
     fli_node *node = fli_node_at(rt, handle);
     node->peer = here->serial;
     node->tag = 0;
-    node->what = 0;
     node->index = here->index + 1;
-    fli_node_put_data(node, &data);
+    fli_node_put_value(node, &data);
     here->sends++;
     fli_knock knock = fli_state_push_once(&p->state, word, handle, &node->next);
     if (FLI_UNLIKELY(knock == FLI_KNOCK_DEAD)) return send_late(here, p, gen, node);

@@ -139,17 +139,15 @@ static __attribute__((noinline)) filch_err call_watched(fli_worker *w, fli_proc 
 }
 
 /* Calls the step. The status is in w->out; an error ends the process. */
-static inline filch_err call(fli_worker *w, fli_proc *p, uint32_t count)
+static inline filch_err call(fli_worker *w, fli_proc *p, uint32_t count, bool taped)
 {
     fli_local *here = &w->local;
     fli_out_begin(&w->out, p, here->serial);
     here->sends = 0;
     w->mark = fli_deque_mark(&w->deque);
     fli_store_rlx(&w->window.serial, here->serial);
-    bool      plain = w->unwatched && (p->flags & FLI_PROC_TAPED) == 0;
-    filch_err err = FLI_LIKELY(plain) ? fli_proc_type(p)->step(p->self, w->events, count, &w->out)
+    filch_err err = FLI_LIKELY(w->unwatched && !taped) ? fli_proc_type(p)->step(p->self, w->events, count, &w->out)
                                       : call_watched(w, p, count);
-    fli_store_rlx(&w->window.serial, 0);
     fli_count(&here->counters.steps, 1);
     return err;
 }
@@ -235,8 +233,8 @@ static inline void step_single(fli_worker *w, fli_proc *p, uint64_t word, fli_no
         here->heard += node->index != 0;
         p->last = (uint8_t)here->index;
     }
-    filch_err err = call(w, p, 1);
-    bool      plain = w->events[0].data.form == FLI_FORM_VALUE;
+    bool      plain = node->form == FLI_FORM_VALUE;
+    filch_err err = call(w, p, 1, false);
     if (FLI_LIKELY(err == FILCH_OK && w->out.status == FLI_STATUS_IDLE && w->out.call_count == 0 && plain)) {
         p->rest = FILCH_STATE_IDLE;
         if (FLI_LIKELY(fli_state_settle_from(&p->state, word, FLI_IDLE) == FLI_SETTLED)) {
@@ -253,7 +251,7 @@ static inline void step_single(fli_worker *w, fli_proc *p, uint64_t word, fli_no
 /* The other common one: the answer to its only yield. */
 static void step_answer(fli_worker *w, fli_proc *p, fli_node *node)
 {
-    filch_err err = call(w, p, 1);
+    filch_err err = call(w, p, 1, false);
     if (!fli_data_is_plain(&w->events[0].data)) fli_data_free(&w->events[0].data);
     fli_node_give(&w->sched->rt, &w->local, node);
     conclude(w, p, err);
@@ -263,7 +261,7 @@ static void step_answer(fli_worker *w, fli_proc *p, fli_node *node)
 static void step_first(fli_worker *w, fli_proc *p)
 {
     p->flags = 0;
-    conclude(w, p, call(w, p, 0));
+    conclude(w, p, call(w, p, 0, false));
 }
 
 /* Any step, or the end instead of one. */
@@ -291,7 +289,7 @@ static __attribute__((noinline)) void step_any(fli_worker *w, fli_proc *p, uint6
         return;
     }
     p->flags &= (uint8_t)~FLI_PROC_HUNGRY;
-    filch_err err = call(w, p, count);
+    filch_err err = call(w, p, count, (p->flags & FLI_PROC_TAPED) != 0);
     if (count > 0) fli_mail_release(rt, here, p, w->events, w->nodes, count);
     conclude(w, p, err);
 }
@@ -310,8 +308,14 @@ static inline __attribute__((always_inline)) void step_once(fli_worker *w, fli_p
     else if (calm && p->flags == FLI_PROC_HUNGRY && fli_mail_is_empty(p, word)) step_first(w, p);
     else if (calm && (node = fli_mail_answer(rt, p, word, &w->events[0])) != NULL) step_answer(w, p, node);
     else step_any(w, p, word);
-    here->current = NULL;
-    here->serial = 0;
+}
+
+/* Nobody is being stepped here any more. */
+static inline void leave(fli_worker *w)
+{
+    w->local.current = NULL;
+    w->local.serial = 0;
+    fli_store_rlx(&w->window.serial, 0);
 }
 
 void fli_step(fli_worker *w, fli_proc *p)
@@ -321,16 +325,20 @@ void fli_step(fli_worker *w, fli_proc *p)
         step_once(w, p);
         p = w->again;
     } while (p != NULL);
+    leave(w);
 }
 
 bool fli_step_on(fli_worker *w)
 {
+    bool any = true;
     while (FLI_LIKELY(w->clock_in > 0)) {
         w->clock_in--;
         fli_proc *p = fli_find_near(w);
-        if (FLI_UNLIKELY(p == NULL)) return false;
+        any = p != NULL;
+        if (FLI_UNLIKELY(!any)) break;
         step_once(w, p);
         if (FLI_UNLIKELY(w->again != NULL)) fli_step(w, w->again);
     }
-    return true;
+    leave(w);
+    return any;
 }

@@ -14,6 +14,7 @@
 #define FLI_SYNC_SLAB_H
 
 #include <stdalign.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <filch.h>
@@ -114,13 +115,18 @@ static inline void *fli_slab_at(fli_slab *slab, uint32_t handle)
     return fli_slab_at_size(slab, handle, slab->size);
 }
 
-/* The object of a handle from outside, which may be nonsense: then NULL. */
-static inline void *fli_slab_find_size(fli_slab *slab, uint32_t handle, size_t size)
+/* Is there an object of this handle, which comes from outside and may be nonsense? */
+static inline bool fli_slab_is_made(fli_slab *slab, uint32_t handle)
 {
     /* PAIR slab.fresh, acquire half: a handle below `fresh` has its segment and has been made. Nothing and too much in
      * one comparison: `fresh` is at least 1. */
-    if (FLI_UNLIKELY(handle - 1 >= fli_load_acq(&slab->fresh) - 1)) return NULL;
-    return fli_slab_at_size(slab, handle, size);
+    return handle - 1 < fli_load_acq(&slab->fresh) - 1;
+}
+
+/* That object, or NULL. */
+static inline void *fli_slab_find_size(fli_slab *slab, uint32_t handle, size_t size)
+{
+    return FLI_LIKELY(fli_slab_is_made(slab, handle)) ? fli_slab_at_size(slab, handle, size) : NULL;
 }
 
 static inline void *fli_slab_find(fli_slab *slab, uint32_t handle)
