@@ -29,12 +29,13 @@ uint64_t fli_lua_hash_of(const void *bytes, size_t size)
 
 /* ---- kinds -------------------------------------------------------------------------------------------------- */
 
-static fli_lua_kind *add_kind(struct filch_lua *lua, const char *name)
+/* The kind of that name; NULL: there are `most` already, or no memory. */
+static fli_lua_kind *add_kind(struct filch_lua *lua, const char *name, size_t most)
 {
     for (fli_lua_kind *kind = lua->kinds; kind != NULL; kind = kind->next) {
         if (strcmp(kind->name, name) == 0) return kind;
     }
-    fli_lua_kind *kind = lua->kind_count < KINDS_MAX ? malloc(sizeof *kind) : NULL;
+    fli_lua_kind *kind = lua->kind_count < most ? malloc(sizeof *kind) : NULL;
     if (kind == NULL) return NULL;
     snprintf(kind->name, sizeof kind->name, "%s", name);
     kind->type = (filch_type){ .name = kind->name, .size = sizeof(void *), .init = fli_lua_init, .step = fli_lua_step,
@@ -56,8 +57,8 @@ static fli_lua_kind *kind_of(struct filch_lua *lua, lua_State *L)
     const char *base = slash != NULL ? slash + 1 : ar.short_src;
     if (ar.linedefined > 0) snprintf(name, sizeof name, "%.50s:%d", base, ar.linedefined);
     else snprintf(name, sizeof name, "%.60s", base);
-    fli_lua_kind *kind = add_kind(lua, name);
-    return kind != NULL ? kind : add_kind(lua, "lua");
+    fli_lua_kind *kind = add_kind(lua, name, KINDS_MAX);
+    return kind != NULL ? kind : add_kind(lua, "lua", KINDS_MAX + 1); /* for all that come later there is always one */
 }
 
 /* ---- the cache ---------------------------------------------------------------------------------------------- */

@@ -65,8 +65,10 @@ filch_err filch_lua_sim(filch_lua *lua, filch_lua_code *code, const filch_lua_sp
     filch_sim_options       settings = FILCH_SIM_OPTIONS_INIT;
     if (lua == NULL || code == NULL || report == NULL) return FILCH_EINVAL;
     if (options != NULL) {
-        if (options->size < sizeof(size_t) || options->size > sizeof how || options->spawn != NULL) return FILCH_EINVAL;
+        if (options->size < sizeof(size_t) || options->size > sizeof how) return FILCH_EINVAL;
         memcpy(&how, options, options->size);
+        how.size = sizeof how;
+        if (how.spawn != NULL) return FILCH_EINVAL;
     }
     if (sim != NULL) {
         if (sim->size < sizeof(size_t) || sim->size > sizeof settings) return FILCH_EINVAL;

@@ -317,6 +317,24 @@ static const char *const programs[] = {
     "assert(process.register('me') and process.join('group') and #process.members('group') == 1)\n"
     "assert(process.broadcast('group', { long }) == 1 and process.receive()[1] == long) assert(process.unregister('me'))\n"
     "local ref = assert(process.monitor(pid)) assert(process.unmonitor(ref)) process.exit({ long })\n",
+    /* supervisors */
+    "local up = assert(supervisor.start{ children = {\n"
+    "  { id = 'a', name = 'a', function(n, s) while true do local m, from = process.receive() process.reply(from, { n, s }) end end, 7, 'text' },\n"
+    "  { id = 'b', 'counter', 3 },\n"
+    "} })\n"
+    "local got = assert(process.request('a', 1)) assert(got[1] == 7 and got[2] == 'text')\n"
+    "assert(supervisor.start_child(up, { id = 'c', function() process.receive() end }))\n"
+    "assert(#assert(supervisor.children(up)) == 3) assert(supervisor.stop(up))\n",
+    /* blobs, and what goes on as something else */
+    "local me = process.self()\n"
+    "local b = blob.new(('b'):rep(30000)) local s = ('s'):rep(17000)\n"
+    "local pid = process.spawn_linked(function()\n"
+    "  local m, from = process.receive()\n"
+    "  process.upgrade(function(kept, asked, x) assert(process.reply(asked, { #kept.b, #kept.s, x })) end, m, from, 5)\n"
+    "end)\n"
+    "local r = assert(process.request(pid, { b = b, s = s, again = b, more = s })) assert(r[1] == 30000 and r[2] == 17000 and r[3] == 5)\n"
+    "for i = 1, 3 do assert(process.send(me, { b, s, i })) end for i = 1, 3 do assert(process.receive()[3] == i) end\n"
+    "assert(msgpack.decode(msgpack.encode({ 1, 'two', { three = 3.5 } }))[2] == 'two') return b\n",
 };
 enum { PROGRAMS = sizeof programs / sizeof programs[0] };
 

@@ -1,0 +1,473 @@
+/* lua_arguments_test.c - functions of Lua processes called wrongly, or in ways that are seldom: each says what is wrong, or
+ * does what the reference says. */
+#include <lauxlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lua/world.h"
+
+static world w;
+static char  folder[] = "/tmp/filch-lua-arguments-XXXXXX";
+static char  files[16][sizeof folder + 32]; /* written there */
+static int   written;
+
+static int open_world(void **state)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    static char       path[sizeof folder + 16];
+    (void)state;
+    snprintf(path, sizeof path, "%s/?.lua;./?.lua", folder);
+    options.rights = FILCH_LUA_MAY_ENV | FILCH_LUA_MAY_NET | FILCH_LUA_MAY_FILES | FILCH_LUA_MAY_EXEC;
+    options.path = path;
+    world_open(&w, 2, &options);
+    return 0;
+}
+
+static int close_world(void **state)
+{
+    (void)state;
+    world_close(&w);
+    return 0;
+}
+
+static void write_file(const char *name, const char *text, size_t size)
+{
+    snprintf(files[written], sizeof files[0], "%s/%.30s", folder, name);
+    FILE *out = fopen(files[written++], "wb");
+    assert_non_null(out);
+    same(fwrite(text, 1, size, out), size);
+    ok(fclose(out));
+}
+
+TEST(wrong_arguments_are_errors_that_name_them)
+{
+    world_passes(
+        &w, "local me = process.self()\n"
+            "local t, f, s = {}, function() end, 'nobody'\n"
+            "local calls = {\n"
+            "  { process.send }, { process.send, 5, 1 }, { process.send, t, 1 }, { process.request, true, 1 }, { process.request, me, 1, 'soon' }, { process.request, me, f },\n"
+            "  { process.reply }, { process.reply, me, 1 }, { process.reply, t }, { process.receive, true }, { process.receive, t, 'soon' }, { process.receive, 'soon' }, { process.receive, 0/0 },\n"
+            "  { process.receive, 1.5 .. 'x' }, { process.receive, '5' }, { process.receive, 'ms' }, { process.receive, '1msx' }, { process.receive, '1{' }, { process.receive, '-1s' }, { process.receive, '' }, { process.receive, ':1s' },\n"
+            "  { process.alive }, { process.alive, 5 }, { process.cancel, 5 }, { process.cancel, me, 'x' }, { process.terminate, t }, { process.monitor }, { process.unmonitor, 'x' },\n"
+            "  { process.link, 1 }, { process.unlink, 1 }, { process.register }, { process.register, t }, { process.register, 'x', 5 }, { process.unregister, t }, { process.lookup }, { process.join }, { process.join, 'g', 5 },\n"
+            "  { process.leave }, { process.watch, t }, { process.unwatch }, { process.members }, { process.broadcast }, { process.broadcast, 'g', f }, { process.exit, f },\n"
+            "  { process.spawn }, { process.spawn, 5 }, { process.spawn, print }, { process.spawn, f, f }, { process.spawn, t }, { process.spawn, { 5 } }, { process.exec, 5 },\n"
+            "  { process.spawn, { f, mailbox = 0 } }, { process.spawn, { f, mailbox = 1.5 } }, { process.spawn, { f, mailbox = 1 << 40 } }, { process.spawn, { f, mailbox = 'x' } }, { process.spawn, { f, mailbox_bytes = 'x' } },\n"
+            "  { process.spawn, { f, name = 5 } }, { process.spawn, { f, overflow = 'burst' } }, { process.spawn, { f, overflow = t } }, { process.spawn, { f, colour = 'red' } },\n"
+            "  { time.sleep }, { time.sleep, t }, { time.sleep, 'x' }, { time.span, t }, { time.span, 0/0 }, { time.after }, { time.every, 0 }, { time.cancel, t }, { time.cancel, channel.new() },\n"
+            "  { channel.new, -1 }, { channel.new, 1.5 }, { channel.select, 5 }, { channel.select, t }, { channel.select, { 5 } }, { task.spawn, 5 }, { task.all, 5 }, { task.any, t },\n"
+            "  { net.connect }, { net.connect, 'x', 'soon' }, { net.listen, t }, { net.resolve, t }, { fs.open }, { fs.open, 'x', 'rw' }, { exec.run, 5 }, { exec.run, t }, { exec.run, { t } },\n"
+            "  { os.getenv }, { sim.fail }, { sim.note, t }, { require, t }, { require, '../x' }, { require, '' }, { require, '.x' }, { require, ('x'):rep(200) }, { require, 'a b' }, { require, 'a/b' }, { require, 'a{' }, { require, 'a@' },\n"
+            "}\n"
+            "for i, call in ipairs(calls) do\n"
+            "  local fine, why = pcall(table.unpack(call, 1, 8))\n"
+            "  if fine or type(why) ~= 'string' or why == '' then error(i .. ' is taken') end\n"
+            "end\n"
+            "local big = { f } for i = 2, 260 do big[i] = 1 end assert(not pcall(process.spawn, big))\n"
+            "local words = { 'x' } for i = 2, 258 do words[i] = 'y' end assert(not pcall(exec.run, words))\n"
+            "local fine, why = pcall(process.send, {}, 1) assert(why:find('pid or name expected, got table', 1, true), why)\n");
+}
+
+TEST(what_the_world_refuses_is_nil_and_words)
+{
+    world_passes(
+        &w, "local me = process.self()\n"
+            "local gone = process.spawn(function() end) while process.alive(gone) do time.sleep(0) end\n"
+            "local function refused(what, ...) local r, why = ... if r then error(what .. ' is taken') end assert(type(why) == 'string' and #why > 0, what) end\n"
+            "refused('send', process.send(gone, 1)) refused('send name', process.send('nobody', 1)) refused('request', process.request(gone, 1))\n"
+            "refused('cancel', process.cancel(gone)) refused('cancel with', process.cancel(gone, '1s')) refused('terminate', process.terminate(gone)) refused('lookup', process.lookup('nobody'))\n"
+            "refused('unregister', process.unregister('nobody')) refused('register', process.register('x', gone)) refused('join', process.join('g', gone)) refused('leave', process.leave('g'))\n"
+            "refused('name', process.register(('n'):rep(2000))) refused('group', process.members(('g'):rep(2000))) refused('broadcast', process.broadcast(('g'):rep(2000), 1))\n"
+            "refused('link', process.link(me)) refused('monitor', process.monitor(me)) refused('unmonitor', process.unmonitor(12345)) refused('unwatch', process.unwatch('g'))\n"
+            "assert(process.unlink(gone) ~= nil or true) assert(process.watch('g') and process.unwatch('g')) assert(#process.members('empty') == 0)\n"
+            "assert(process.trap() and process.trap(false) and process.trap(nil) and process.trap(true))\n"
+            "refused('connect', net.connect('nonsense')) refused('listen', net.listen('nonsense')) refused('open', fs.open('/no/such/file')) refused('run', exec.run{ '/no/such/program' })\n"
+            "refused('resolve', net.resolve('127.0.0.1', 'no such service'))\n"
+            "assert(net.resolve('127.0.0.1', '80'):find('127.0.0.1:80', 1, true))\n"
+            "assert(os.getenv('FILCH_NO_SUCH_VARIABLE') == nil and type(runtime.version()) == 'string')\n"
+            "assert(process.send(me, 1) and process.receive() == 1)\n");
+}
+
+TEST(streams_have_all_their_methods)
+{
+    world_passes(
+        &w, "local listener <close> = assert(net.listen('127.0.0.1:0'))\n"
+            "local server = task.spawn(function() return assert(listener:accept('10s')) end)\n"
+            "local client = assert(net.connect(listener:address(), '10s')) local served = server:await()\n"
+            "assert(client:peer() == listener:address() and served:peer() == client:address())\n"
+            "assert(client:write('12345678') == 8 and served:read_exactly(3) == '123' and served:read(2) == '45' and served:read_exactly(3, '10s') == '678')\n"
+            "assert(client:write('a;b;') == 4 and served:read_until(';') == 'a;' and served:read_until(';', 10, '10s') == 'b;')\n"
+            "local none, why = served:read(10, '2ms') assert(none == nil and type(why) == 'string') none = listener:accept('2ms') assert(none == nil)\n"
+            "assert(client:write('tail')) assert(client:shutdown()) local _, ended, rest = served:read_exactly(100) assert(ended == 'end' and rest == 'tail')\n"
+            "assert(client:close() and served:close()) assert(client:address() == nil and client:read() == nil and client:peer() == nil)\n"
+            "local read = client.read\n"
+            "for _, bad in ipairs { 5, {}, 'x', blob.new('x') } do assert(not pcall(read, bad)) end assert(not pcall(read))\n"
+            "assert(not pcall(client.read, client, -1) and not pcall(client.read, client, 'x') and not pcall(client.write, client, {}) and not pcall(client.seek, client, 0, 'middle') and not pcall(client.read_until, client))\n"
+            "assert(not pcall(process.alive, client) and not pcall(process.reply, client, 1) and not pcall(process.send, client, 1))\n"
+            "assert(getmetatable(client) == false and not pcall(process.send, process.self(), client))\n"
+            "local waits = task.spawn(function() return listener:accept() end) time.sleep(0) waits:cancel() assert(not pcall(waits.await, waits))\n");
+}
+
+TEST(requests_know_who_asked)
+{
+    world_passes(
+        &w, "local me = process.self()\n"
+            "local server = process.spawn(function()\n"
+            "  local m, from = process.receive()\n"
+            "  assert(from.pid == m and from.other == nil and tostring(from) == tostring(m) and process.alive(from) and getmetatable(from) == false)\n"
+            "  assert(not pcall(function() return from[5].x end))\n"
+            "  assert(process.send(from, 'beside the answer')) process.reply(from, 'answer')\n"
+            "  _, from = process.receive() assert(not pcall(process.reply, from, print)) process.reply(from, nil, { 'refused', 2 })\n"
+            "end)\n"
+            "assert(process.request(server, me) == 'answer' and process.receive() == 'beside the answer')\n"
+            "local a, why = process.request(server, 1) assert(a == nil and why[1] == 'refused')\n"
+            "assert(tostring(server):find('^<%d+%.%d+>$')) local _, why = pcall(getmetatable(server).__tostring, 5) assert(why:find('pid expected'), why)\n"
+            /* cancelled while it waits for an answer, and while it waits for an end */
+            "local mute = process.spawn(function() process.receive() process.receive() end)\n"
+            "local asks = task.spawn(function() return process.request(mute, 1, 3600) end) time.sleep('1ms') asks:cancel()\n"
+            "local fine, said = pcall(asks.await, asks) assert(not fine and said == 'cancelled', said)\n"
+            "local runs = task.spawn(function() return process.exec(function() time.sleep('30ms') end) end) time.sleep('1ms') runs:cancel()\n"
+            "fine, said = pcall(runs.await, runs) assert(not fine and said == 'cancelled', said) time.sleep('50ms')\n"
+            "process.terminate(mute) assert(select(2, process.receive(0)) == 'timeout')\n");
+}
+
+TEST(every_option_of_spawn_does_what_it_says)
+{
+    world_passes(
+        &w, "local me = process.self()\n"
+            "for _, how in ipairs { 'fail', 'wait', 'drop_newest', 'drop_oldest', 'stop' } do\n"
+            "  local pid = process.spawn{ function() time.sleep('1h') end, mailbox = 2, overflow = how, monitor = true }\n"
+            "  local taken = 0\n"
+            "  if how ~= 'wait' then for i = 1, 5 do if process.send(pid, i) then taken = taken + 1 end end end\n"
+            "  assert(how ~= 'fail' or taken < 5, how)\n"
+            "  process.terminate(pid) assert(process.receive({ event = 'exit', pid = pid }).error)\n"
+            "end\n"
+            "process.trap(true) local weak = process.spawn{ function() error('x', 0) end, link = true, monitor = false, trap = true, name = 'weak' }\n"
+            "local m = process.receive() assert(m.event == 'link_down' and m.pid == weak)\n"
+            "local lossy = process.spawn{ function() time.sleep('5ms') local m = process.receive({ event = 'dropped' }, '10s') process.send(me, m and m.count) end, mailbox = 2, overflow = 'drop_oldest' }\n"
+            "for i = 1, 6 do process.send(lossy, i) end local count = process.receive('10s') assert(count == nil or count >= 1, count)\n"
+            "local pid = process.spawn{ function(a, b) process.send(me, { a, b }) end, 1, 'two', mailbox_bytes = '1MB' } m = process.receive() assert(m[1] == 1 and m[2] == 'two')\n"
+            "process.cancel(process.spawn(function() process.receive() end), '1s')\n");
+}
+
+TEST(files_and_modules_are_found_and_told)
+{
+    static char large[40000], long_name[200];
+    memset(large, ' ', sizeof large);
+    memcpy(large, "return { size = 40000 } --", 26);
+    write_file("large.lua", large, sizeof large);
+    write_file("nothing.lua", "local x = 1", 11);
+    write_file("method.lua", "return { main = function(a) return a end }", 42);
+    write_file("plain.lua", "return ...", 10);
+    write_file("table.lua", "return { 5 }", 12);
+    write_file("hash.lua", "#!only this line", 16);
+    write_file("bad.lua", "x = = 1", 7);
+    write_file("A-b_9.lua", "return 'odd name'", 17);
+    setenv("FILCH_LUA_FOLDER", folder, 1);
+    memset(long_name, 'n', 127);
+    world_passes(
+        &w, "local here = os.getenv('FILCH_LUA_FOLDER')\n"
+            "assert(require('large').size == 40000 and require('nothing') == true and require('nothing') == true and require('A-b_9') == 'odd name' and require('hash') == true)\n"
+            "assert(require('string') == string and require('_G') == _G and require('task') == task)\n"
+            "local fine, why = pcall(require, 'bad') assert(not fine and why:find('bad.lua:1:', 1, true), why)\n"
+            "fine, why = pcall(require, ('n'):rep(120) .. '.' .. 'x') assert(not fine and why:find('not found', 1, true))\n"
+            "assert(process.exec('method', 5) == 5 and process.exec('plain', 6) == 6 and process.exec('table')[1] == 5 and process.exec(here .. '/plain.lua', 7) == 7)\n"
+            "assert(not pcall(process.spawn, here)) assert(not pcall(process.spawn, here .. '/none.lua')) assert(not pcall(process.spawn, 'bad')) assert(not pcall(process.spawn, 'x.lua'))\n"
+            "assert(process.exec(here .. '/hash.lua') == nil)\n");
+    filch_lua_code *code = NULL;
+    char            text[64];
+    same(filch_lua_load_file(w.lua, folder, &code, text, sizeof text), FILCH_LUA_EFILE);
+    assert_string_equal(text, "cannot read the file");
+    same(filch_lua_load_file(w.lua, folder, &code, text, 0), FILCH_LUA_EFILE);
+    static const struct {
+        const char *chunk, *method, *why;
+    } cases[] = {
+        { "return 5", "run", "the chunk returned no table with a function 'run'" },
+        { "return { walk = print }", "run", "the chunk has no function 'run'" },
+        { "return { run = function() error('inside', 0) end }", "run", "inside" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
+        filch_lua_spawn_options how = FILCH_LUA_SPAWN_OPTIONS_INIT;
+        ok(filch_lua_load(w.lua, cases[i].chunk, strlen(cases[i].chunk), "test", &code, NULL, 0));
+        spawn.on_exit = world_ended;
+        spawn.on_exit_user = &w;
+        how.spawn = &spawn;
+        how.method = cases[i].method;
+        atomic_store(&w.over, 0);
+        ok(filch_lua_spawn(w.lua, w.sched, code, &how, NULL));
+        filch_lua_code_drop(w.lua, code);
+        until(atomic_load(&w.over));
+        same(w.error, FILCH_LUA_EERROR);
+        has_text(w.text, cases[i].why);
+    }
+}
+
+TEST(names_of_libraries_and_arithmetic_of_texts)
+{
+    world_passes(
+        &w, "assert('10' + 5 == 15 and '10' - 1 == 9 and '3' * '4' == 12 and '7' % 4 == 3 and '2' ^ 3 == 8.0 and '7' / 2 == 3.5 and '7' // 2 == 3 and -'3' == -3 and 1 + '0x10' == 17)\n"
+            "for _, bad in ipairs { function() return 'x' + 1 end, function() return 1 + 'x' end, function() return '1' + {} end, function() return -'x' end, function() return 'x' * 'y' end, function() return '5' + nil end } do\n"
+            "  local fine, why = pcall(bad) assert(not fine and why:find('attempt to perform arithmetic', 1, true), why)\n"
+            "end\n"
+            "local takes = setmetatable({}, { __add = function(a, b) return 'added' end, __sub = function() return 'taken' end })\n"
+            "assert('x' + takes == 'added' and '5' - takes == 'taken' and takes + 'x' == 'added')\n"
+            "assert(_G[5] == nil and string[5] == nil and string.nothing == nil and nothing == nil and _G._G == _G and #utf8.charpattern == 14)\n"
+            "for _, fields in ipairs { string, math, process, time } do local n = 0 for name, value in pairs(fields) do assert(value ~= nil) n = n + 1 end assert(n > 3) end\n"
+            "local mine = setmetatable({}, { __pairs = function(t) return function(_, k) if not k then return 1, 'one' end end, t, nil end }) for k, v in pairs(mine) do assert(k == 1 and v == 'one') end\n"
+            "local slow = setmetatable({}, { __pairs = function(t) time.sleep(0) return next, { 5 }, nil end }) for k, v in pairs(slow) do assert(v == 5) end\n"
+            "assert(not pcall(pairs) and not pcall(function() for _ in pairs(5) do end end)) for k in pairs(setmetatable({ 1 }, {})) do assert(k == 1) end\n"
+            /* what goes along by name with a function, and what does not */
+            "local lib, fn, everything, wrapped = table, string.upper, _G, coroutine.wrap(function() end)\n"
+            "assert(process.exec(function() return lib.concat({ fn('a'), everything.tostring(5) }) end) == 'A5')\n"
+            "assert(not pcall(process.spawn, function() return wrapped end)) local own = {} assert(process.exec(function() own.x = 1 return own.x end) == 1 and own.x == nil)\n"
+            "local global = tostring assert(process.exec(function() return global(7) end) == '7')\n");
+}
+
+TEST(time_is_read_in_every_unit)
+{
+    world_passes(&w, "local function is(a, b) if math.abs(a - b) > 1e-9 * b then error(a .. ' is not ' .. b, 2) end end\n"
+                     "is(time.span('1ns'), 1e-9) is(time.span('1us'), 1e-6) is(time.span('200ms'), 0.2) is(time.span('1.5s'), 1.5) is(time.span('2m'), 120) is(time.span('1h30m'), 5400) is(time.span('1d'), 86400)\n"
+                     "assert(time.span(-5) == 0 and time.span(0) == 0 and time.span(math.huge) == math.huge and time.span('999999999999d') == math.huge and time.span(3) == 3)\n"
+                     "local began = time.now() time.sleep('1ms') assert(time.now() >= began + 0.001 and time.ns() > began * 1e9)\n"
+                     "assert(os.time() > 1500000000 and os.time({ year = 2020, month = 1, day = 1 }) > 1577000000 and os.clock() >= 0 and #os.date() > 5 and os.date('!%Y', 0) == '1970')\n"
+                     "assert(not sim.active() and not sim.fail('nothing') and not sim.note('nothing'))\n"
+                     "local sleeper = task.spawn(function() time.sleep('1h') end) time.sleep(0) assert(sleeper:cancel() and not pcall(sleeper.await, sleeper) and not sleeper:cancel())\n"
+                     "assert(time.after('1ms'):receive())\n");
+    world_passes(&w, "for _, level in ipairs { 'debug', 'info', 'warn', 'error' } do log[level]('a line', { n = 1 }) log[level]({}) log[level]('plain', 5) end\n"
+                     "assert(not pcall(log.info, setmetatable({}, { __tostring = function() return {} end })))");
+}
+
+/* ---- from C ---- */
+
+static int what_is_pushed(lua_State *L)
+{
+    char       text[64] = "";
+    filch_data data = filch_num(1.5), packed = filch_none();
+    filch_lua_push(L, &data);
+    assert_true(lua_tonumber(L, -1) == 1.5);
+    filch_lua_push(L, NULL);
+    assert_true(lua_isnil(L, -1));
+    assert_int_not_equal(filch_lua_self(L).serial, 0);
+    assert_ptr_equal(filch_lua_sched(L), w.sched);
+    same(filch_lua_pack(NULL, 1, &packed, text, sizeof text), FILCH_EINVAL);
+    same(filch_lua_pack(L, 1, NULL, text, sizeof text), FILCH_EINVAL);
+    lua_pushcfunction(L, what_is_pushed);
+    same(filch_lua_pack(L, -1, &packed, text, sizeof text), FILCH_EINVAL);
+    assert_string_equal(text, "value: a function cannot be sent");
+    same(filch_lua_pack(L, -1, &packed, NULL, 0), FILCH_EINVAL);
+    same(filch_lua_pack(L, -1, &packed, text, 0), FILCH_EINVAL);
+    lua_pushliteral(L, "a text");
+    ok(filch_lua_pack(L, -1, &packed, NULL, 0));
+    same(filch_size(&packed), 6);
+    filch_drop(&packed);
+    return 0;
+}
+
+/* Code of ours that runs before there is a process: what belongs to one is refused. */
+static void open_own(lua_State *L, void *user)
+{
+    atomic_int *opened = user;
+    lua_pushcfunction(L, what_is_pushed);
+    lua_setfield(L, -2, "what_is_pushed");
+    if (luaL_dostring(L, "for _, call in ipairs { process.self, time.now, coroutine.yield, log.info } do assert(not pcall(call, 'x')) end") != LUA_OK) {
+        fail_msg("%s", lua_tostring(L, -1));
+    }
+    if (atomic_fetch_add(opened, 1) < 100) return;
+    if (atomic_load(opened) % 2 == 0) lua_newtable(L); /* an error that is no text */
+    else lua_pushliteral(L, "will not open");
+    lua_error(L);
+}
+
+TEST(functions_of_the_embedder_see_the_process_and_its_values)
+{
+    static world      own;
+    static atomic_int opened;
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    options.open = open_own;
+    options.open_user = &opened;
+    world_open(&own, 1, &options);
+    world kept = w;
+    w.sched = own.sched;
+    world_passes(&own, "what_is_pushed()");
+    world_passes(&own, "assert(process.exec(function() what_is_pushed() return 1 end) == 1)");
+    w = kept;
+    atomic_store(&opened, 1000); /* from now on it fails */
+    filch_lua_code *code = NULL;
+    for (int i = 0; i < 4; i++) {
+        ok(filch_lua_load(own.lua, "return 2", 8, NULL, &code, NULL, 0));
+        same(filch_lua_spawn(own.lua, own.sched, code, NULL, NULL), FILCH_LUA_EERROR);
+        filch_lua_code_drop(own.lua, code);
+    }
+    atomic_store(&opened, 0);
+    world_start(&own, "local texts = {} time.sleep('1ms') for i = 1, 4 do local fine, why = pcall(process.spawn, function() end) texts[i] = tostring(why) end return table.concat(texts, '|')", 0);
+    atomic_store(&opened, 1000);
+    until(atomic_load(&own.over));
+    ok(own.error);
+    has_text(own.text, "will not open");
+    has_text(own.text, "an error that cannot be told");
+    world_close(&own);
+}
+
+TEST(structs_of_other_sizes_are_refused)
+{
+    filch_lua              *lua = NULL;
+    filch_lua_code         *code = NULL;
+    filch_lua_options       opt = FILCH_LUA_OPTIONS_INIT;
+    filch_lua_spawn_options how = FILCH_LUA_SPAWN_OPTIONS_INIT;
+    filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
+    filch_sim_options       sim = FILCH_SIM_OPTIONS_INIT;
+    filch_sim_report        report = FILCH_SIM_REPORT_INIT;
+    filch_pid               pid;
+    opt.size = sizeof opt + 8;
+    same(filch_lua_create(&lua, &opt), FILCH_EINVAL);
+    opt.size = sizeof opt;
+    opt.signal = -5;
+    same(filch_lua_create(&lua, &opt), FILCH_EINVAL);
+    same(filch_lua_load(NULL, "x", 1, NULL, &code, NULL, 0), FILCH_EINVAL);
+    same(filch_lua_load(w.lua, "x", 1, NULL, NULL, NULL, 0), FILCH_EINVAL);
+    same(filch_lua_load_file(NULL, "x", &code, NULL, 0), FILCH_EINVAL);
+    same(filch_lua_load_file(w.lua, "x", NULL, NULL, 0), FILCH_EINVAL);
+    ok(filch_lua_load(w.lua, NULL, 0, NULL, &code, NULL, 0)); /* nothing is a program too */
+    same(filch_lua_spawn(NULL, w.sched, code, NULL, &pid), FILCH_EINVAL);
+    for (int i = 0; i < 2; i++) {
+        how.size = i == 0 ? 1 : sizeof how + 8;
+        same(filch_lua_spawn(w.lua, w.sched, code, &how, &pid), FILCH_EINVAL);
+        same(filch_lua_sim(w.lua, code, &how, NULL, 1, &report), FILCH_EINVAL);
+        sim.size = i == 0 ? 1 : sizeof sim + 8;
+        same(filch_lua_sim(w.lua, code, NULL, &sim, 1, &report), FILCH_EINVAL);
+        how.size = sizeof how;
+        how.spawn = &spawn;
+        spawn.size = i == 0 ? 1 : sizeof spawn + 8;
+        same(filch_lua_spawn(w.lua, w.sched, code, &how, &pid), FILCH_EINVAL);
+        spawn.size = sizeof spawn;
+        how.spawn = NULL;
+    }
+    how.spawn = &spawn;
+    spawn.args = filch_int(1);
+    same(filch_lua_spawn(w.lua, w.sched, code, &how, &pid), FILCH_EINVAL);
+    same(filch_lua_sim(w.lua, NULL, NULL, NULL, 1, &report), FILCH_EINVAL);
+    same(filch_lua_sim(w.lua, code, NULL, NULL, 1, NULL), FILCH_EINVAL);
+    how.spawn = NULL;
+    how.size = sizeof(size_t); /* the oldest there is */
+    sim.size = sizeof(size_t);
+    ok(filch_lua_sim(w.lua, code, &how, &sim, 1, &report));
+    same(report.verdict, FILCH_SIM_OK);
+    filch_sim_report_free(&report);
+    ok(filch_lua_spawn(w.lua, w.sched, code, &how, &pid));
+    filch_lua_code_drop(w.lua, code);
+    until(world_alive(&w) == 0);
+}
+
+static filch_err no_check(filch_sched *sched, void *user)
+{
+    (void)sched;
+    (void)user;
+    return FILCH_OK;
+}
+
+TEST(simulations_take_no_check_and_tell_long_errors)
+{
+    static const char chunk[] = "assert(os.time() >= 946684800 and os.date('%Y') == '2000' and os.time({ year = 2020, month = 1, day = 1 }) > 1577000000)\n"
+                                "assert(#os.date('%c', 0) > 5 and os.date() ~= nil and os.clock() >= 0) sim.note('a note') error(('long '):rep(100))";
+    filch_sim_options sim = FILCH_SIM_OPTIONS_INIT;
+    filch_sim_report  report = FILCH_SIM_REPORT_INIT;
+    filch_lua_code   *code = NULL;
+    ok(filch_lua_load(w.lua, chunk, sizeof chunk - 1, "test", &code, NULL, 0));
+    sim.check = no_check;
+    same(filch_lua_sim(w.lua, code, NULL, &sim, 1, &report), FILCH_EINVAL);
+    sim.check = NULL;
+    ok(filch_lua_sim(w.lua, code, NULL, &sim, 1, &report));
+    same(report.verdict, FILCH_SIM_FAILED);
+    has_text(report.text, "test:2: long long long");
+    filch_sim_report_free(&report);
+    filch_lua_code_drop(w.lua, code);
+    /* One that is ended by force leaves no words. */
+    static const char killed[] = "local me = process.self() process.spawn(function() process.terminate(me) end) time.sleep(1)";
+    ok(filch_lua_load(w.lua, killed, sizeof killed - 1, "test", &code, NULL, 0));
+    ok(filch_lua_sim(w.lua, code, NULL, NULL, 1, &report));
+    same(report.verdict, FILCH_SIM_FAILED);
+    has_text(report.text, filch_err_text(FILCH_EKILLED));
+    filch_sim_report_free(&report);
+    filch_lua_code_drop(w.lua, code);
+}
+
+/* Thousands of pieces of code, most of which nobody uses any more; one is held. */
+TEST(code_that_nobody_uses_makes_room)
+{
+    filch_lua_code *held = NULL, *code = NULL;
+    char            chunk[64];
+    ok(filch_lua_load(w.lua, "return 'held'", 13, "held", &held, NULL, 0));
+    for (int i = 0; i < 9000; i++) {
+        char name[32];
+        int  size = snprintf(chunk, sizeof chunk, "return %d", i);
+        snprintf(name, sizeof name, "code%d", i);
+        ok(filch_lua_load(w.lua, chunk, (size_t)size, name, &code, NULL, 0));
+        filch_lua_code_drop(w.lua, code);
+    }
+    filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
+    filch_lua_spawn_options how = FILCH_LUA_SPAWN_OPTIONS_INIT;
+    spawn.on_exit = world_ended;
+    spawn.on_exit_user = &w;
+    how.spawn = &spawn;
+    atomic_store(&w.over, 0);
+    ok(filch_lua_spawn(w.lua, w.sched, held, &how, NULL));
+    filch_lua_code_drop(w.lua, held);
+    until(atomic_load(&w.over));
+    assert_string_equal(w.text, "held");
+    world_passes(&w, "return 1");
+}
+
+/* A process that starts many kinds remembers some; upvalues decide what is the same code. */
+TEST(functions_are_known_again)
+{
+    world_passes(&w, "local x, out = 1, {}\n"
+                     "for round = 1, 3 do\n"
+                     "  for i = 1, 12 do local f = load('local n = ... return n + ' .. i) out[#out + 1] = process.exec(f, round) end\n"
+                     "  assert(process.exec(function() return x end) == 1 and process.exec(function() return tostring(x) end) == '1')\n"
+                     "end\n"
+                     "assert(#out == 36 and out[1] == 2 and out[36] == 15)\n"
+                     "local function make(env) local _ENV = env return function() return 5 end end assert(process.exec(make({})) == 5)\n"
+                     "local pids = {} for i = 1, 600 do pids[i] = process.spawn(function() process.receive() end) end for i = 1, 600 do process.send(pids[i], 1) end\n"
+                     "while runtime.stats().alive > 1 do time.sleep('1ms') end\n");
+}
+
+TEST(a_full_mailbox_does_not_hide_that_the_other_has_ended)
+{
+    world_passes(&w, "local parent = process.self()\n"
+                     "local asker = process.spawn{ function()\n"
+                     "  local server = process.spawn(function() local _, from = process.receive() process.receive() end)\n"
+                     "  process.send(parent, server)\n"
+                     "  local a, why = process.request(server, 'x', 3600)\n"
+                     "  process.send(parent, { a, why })\n"
+                     "end, mailbox = 1 }\n"
+                     "local server = process.receive()\n"
+                     "for i = 1, 3 do process.send(asker, i) end process.terminate(server)\n"
+                     "local m = process.receive('10s') assert(m and m[1] == nil and type(m[2]) == 'string', m)\n");
+}
+
+int main(void)
+{
+    if (mkdtemp(folder) == NULL) return 1;
+    const struct CMUnitTest tests[] = {
+#define T(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+        T(wrong_arguments_are_errors_that_name_them),
+        T(what_the_world_refuses_is_nil_and_words),
+        T(streams_have_all_their_methods),
+        T(requests_know_who_asked),
+        T(every_option_of_spawn_does_what_it_says),
+        T(files_and_modules_are_found_and_told),
+        T(names_of_libraries_and_arithmetic_of_texts),
+        T(time_is_read_in_every_unit),
+        T(functions_of_the_embedder_see_the_process_and_its_values),
+        T(structs_of_other_sizes_are_refused),
+        T(simulations_take_no_check_and_tell_long_errors),
+        T(code_that_nobody_uses_makes_room),
+        T(functions_are_known_again),
+        T(a_full_mailbox_does_not_hide_that_the_other_has_ended),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    for (int i = 0; i < written; i++) unlink(files[i]);
+    rmdir(folder);
+    return failed;
+}
