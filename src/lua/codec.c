@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "lua/blob.h"
+#include "lua/code.h"
+#include "lua/functions.h"
 #include "lua/libs.h"
 #include "lua/path.h"
 #include "lua/proc.h"
@@ -39,6 +41,9 @@ enum {
     OUTDATED,
     WAITER,
     STREAM,
+    FUNCTION,
+    FUNCTION_AGAIN,
+    VARIABLE_AGAIN,
     SMALL = 0x40,
     SHORT = 0x80,
     MIDDLE = 0xC0
@@ -57,6 +62,7 @@ void fli_lua_bytes_init(fli_lua_bytes *bytes, size_t max)
     bytes->max = max;
     bytes->by_name = false;
     bytes->hand_over = false;
+    bytes->functions = NULL;
     bytes->parceled = false;
     bytes->refs = (fli_lua_refs){ .at = NULL };
 }
@@ -349,7 +355,7 @@ static bool write_table(const writer *w, int index, const frame *up, unsigned de
     return write_counts(w, start, values, pairs, up);
 }
 
-static bool write_other(const writer *w, int index, int type, const frame *at);
+static bool write_other(const writer *w, int index, int type, const frame *at, unsigned depth);
 
 static bool write_typed(const writer *w, int index, int type, const frame *at, unsigned depth)
 {
@@ -369,11 +375,88 @@ static bool write_typed(const writer *w, int index, int type, const frame *at, u
         return true;
     case LUA_TSTRING: return write_string(w, index, at);
     case LUA_TTABLE: return write_by_name(w, index) || write_table(w, index, at, depth);
-    default: return write_other(w, index, type, at);
+    default: return write_other(w, index, type, at, depth);
     }
 }
 
-static bool write_other(const writer *w, int index, int type, const frame *at)
+static void put_u32(fli_lua_bytes *bytes, unsigned tag, uint32_t number)
+{
+    put_tag(bytes, tag);
+    put(bytes, &number, sizeof number);
+}
+
+/* The i-th variable of the function at `index`, which has been given `number`. */
+static bool write_variable(const writer *w, int index, int i, uint32_t number, const frame *at, unsigned depth)
+{
+    lua_State              *L = w->L;
+    const void             *id = lua_upvalueid(L, index, i);
+    const fli_lua_variable *known = fli_lua_variable_find(w->bytes->functions, id);
+    if (!make_room(w->bytes, 9) || !lua_checkstack(L, 4)) return refuse_size(w, at);
+    if (known != NULL) {
+        put_u32(w->bytes, VARIABLE_AGAIN, known->function);
+        put_tag(w->bytes, known->index);
+        w->bytes->functions->used = true;
+        return true;
+    }
+    /* Before its value: that may be a function that refers to it. */
+    if (!fli_lua_variable_add(w->bytes->functions, id, number, i)) return refuse_size(w, at);
+    (void)lua_getupvalue(L, index, i);
+    int  top = lua_gettop(L);
+    bool fine = write_typed(w, top, lua_type(L, top), at, depth);
+    lua_settop(L, top - 1);
+    return fine;
+}
+
+/* Attaches the code of the function at `index`. */
+static bool attach_code(const writer *w, int index, int env, uint32_t *number, int *variables)
+{
+    fli_lua_code *code;
+    filch_data    block;
+    lua_pushvalue(w->L, index);
+    filch_err err = fli_lua_code_known(fli_lua_self(w->L), w->L, env, &code);
+    lua_pop(w->L, 1);
+    if (err != FILCH_OK) return false;
+    *variables = code->upvalues;
+    if (fli_lua_code_wrap(code, &block) != FILCH_OK) return false;
+    bool added = fli_lua_refs_add(&w->bytes->refs, &block, number);
+    filch_drop(&block);
+    return added;
+}
+
+static bool write_function(const writer *w, int index, const frame *up, unsigned depth)
+{
+    fli_lua_functions *functions = w->bytes->functions;
+    uint32_t           number, code;
+    int                variables;
+    functions->used = true;
+    if (!make_room(w->bytes, 9) || !lua_checkstack(w->L, 4)) return refuse_size(w, up);
+    if (fli_lua_function_find(functions, lua_topointer(w->L, index), &number)) {
+        put_u32(w->bytes, FUNCTION_AGAIN, number);
+        return true;
+    }
+    if (depth >= FLI_LUA_DEPTH_MAX) return refuse(w, up, "nested too deep to be sent");
+    int env = fli_lua_env_of(w->L, index);
+    if (!fli_lua_function_add(functions, lua_topointer(w->L, index), &number)) return refuse_size(w, up);
+    if (!attach_code(w, index, env, &code, &variables)) return refuse_size(w, up);
+    put_u32(w->bytes, FUNCTION, code);
+    for (int i = 1; i <= variables; i++) {
+        frame here = { .up = up, .name = lua_getupvalue(w->L, index, i) };
+        lua_pop(w->L, 1);
+        if (i != env && !write_variable(w, index, i, number, &here, depth + 1)) return false;
+    }
+    return true;
+}
+
+bool fli_lua_encode_variable(lua_State *L, int index, int i, const char *root, fli_lua_bytes *bytes, fli_lua_refusal *why)
+{
+    writer w = { .L = L, .bytes = bytes, .root = root, .why = why };
+    int    top = lua_gettop(L);
+    bool   fine = write_variable(&w, index, i, 0, NULL, 0);
+    lua_settop(L, top);
+    return fine;
+}
+
+static bool write_other(const writer *w, int index, int type, const frame *at, unsigned depth)
 {
     const filch_data *blob;
     filch_pid         pid;
@@ -381,6 +464,7 @@ static bool write_other(const writer *w, int index, int type, const frame *at)
     if (fli_lua_to_pid(w->L, index, &pid)) return write_pid(w, pid, at);
     if (type == LUA_TUSERDATA && (blob = fli_lua_to_blob(w->L, index)) != NULL) return write_ref(w, BLOB_REF, blob, at);
     if (type == LUA_TFUNCTION && write_by_name(w, index)) return true;
+    if (type == LUA_TFUNCTION && w->bytes->functions != NULL && !lua_iscfunction(w->L, index)) return write_function(w, index, at, depth);
     if (type == LUA_TUSERDATA && write_own(w, index)) return true;
     snprintf(text, sizeof text, "a %s cannot be sent", type == LUA_TTHREAD ? "coroutine" : lua_typename(w->L, type));
     return refuse(w, at, text);
@@ -520,12 +604,19 @@ static bool read_by_name(lua_State *L, const uint8_t **at, const uint8_t *end, b
 static __thread struct {
     const filch_data   *payload;
     const fli_lua_refs *refs;
+    int                 functions; /* where their list is on the stack; 0: there are none */
 } reading __attribute__((tls_model("initial-exec")));
 
 void fli_lua_attach(const fli_lua_refs *refs)
 {
     reading.payload = NULL;
     reading.refs = refs;
+    reading.functions = 0;
+}
+
+void fli_lua_attach_functions(int list)
+{
+    reading.functions = list;
 }
 
 static bool read_ref(lua_State *L, const uint8_t **at, const uint8_t *end, bool blob)
@@ -557,6 +648,60 @@ static bool read_own(lua_State *L, const uint8_t **at, const uint8_t *end, uint8
     if (!take(at, end, &from.node, 8) || !take(at, end, &from.serial, 8) || !take(at, end, &id, 8)) return false;
     fli_lua_push_request(L, from, id);
     return true;
+}
+
+/* Pushes the function of that number, which has been read. */
+static bool push_function(lua_State *L, uint32_t number)
+{
+    if (reading.functions == 0 || number >= lua_rawlen(L, reading.functions)) return false;
+    lua_rawgeti(L, reading.functions, (lua_Integer)number + 1);
+    return true;
+}
+
+static bool read_again(lua_State *L, const uint8_t **at, const uint8_t *end)
+{
+    uint32_t number;
+    return take(at, end, &number, sizeof number) && push_function(L, number) && lua_isfunction(L, -1);
+}
+
+static bool read_variable(lua_State *L, int function, int i, const uint8_t **at, const uint8_t *end, unsigned depth)
+{
+    uint32_t number;
+    uint8_t  index;
+    if (*at == end || !lua_checkstack(L, 4)) return false;
+    if (**at != VARIABLE_AGAIN) return read_value(L, at, end, depth) && lua_setupvalue(L, function, i) != NULL;
+    ++*at;
+    if (!take(at, end, &number, sizeof number) || !take(at, end, &index, 1) || !push_function(L, number)) return false;
+    if (!lua_isfunction(L, -1) || lua_iscfunction(L, -1) || lua_upvalueid(L, -1, index) == NULL) return false;
+    lua_upvaluejoin(L, function, i, -1, index);
+    lua_pop(L, 1);
+    return true;
+}
+
+static bool read_function(lua_State *L, const uint8_t **at, const uint8_t *end, unsigned depth)
+{
+    const fli_lua_refs *refs = reading.refs;
+    uint32_t            number;
+    if (depth >= FLI_LUA_DEPTH_MAX || !lua_checkstack(L, 4) || reading.functions == 0) return false;
+    if (!take(at, end, &number, sizeof number) || refs == NULL || number >= refs->count) return false;
+    const fli_lua_code *code = fli_lua_code_unwrap(&refs->at[number]);
+    if (code == NULL) return false;
+    if (fli_lua_code_push(L, code) != LUA_OK) lua_error(L);
+    int function = lua_gettop(L);
+    lua_pushvalue(L, function);
+    lua_rawseti(L, reading.functions, (lua_Integer)lua_rawlen(L, reading.functions) + 1);
+    for (int i = 1; i <= code->upvalues; i++) {
+        if (i != code->env && !read_variable(L, function, i, at, end, depth + 1)) return false;
+    }
+    return true;
+}
+
+bool fli_lua_decode_variable(lua_State *L, int index, int i, const uint8_t **at, const uint8_t *end)
+{
+    int top = lua_gettop(L);
+    if (read_variable(L, index, i, at, end, 0)) return true;
+    lua_settop(L, top);
+    return false;
 }
 
 static bool read_value(lua_State *L, const uint8_t **at, const uint8_t *end, unsigned depth)
@@ -611,6 +756,8 @@ static bool read_value(lua_State *L, const uint8_t **at, const uint8_t *end, uns
     case STRING_REF: return read_ref(L, at, end, false);
     case WAITER:
     case STREAM: return fli_lua_self(L)->handing_over && read_own(L, at, end, tag);
+    case FUNCTION: return read_function(L, at, end, depth);
+    case FUNCTION_AGAIN: return read_again(L, at, end);
     default: break;
     }
     return false;
@@ -667,6 +814,7 @@ static fli_lua_sort unpack_bytes(lua_State *L, const filch_data *data, uint64_t 
         if (filch_kind_of(data) == FILCH_KIND_BYTES) sort = marked_sort(bytes, size, id);
         if (sort != FLI_LUA_VALUE) at += 9;
         reading.payload = data;
+        reading.functions = 0;
         bool fine = fli_lua_decode(L, &at, end);
         reading.payload = NULL;
         if (fine) {

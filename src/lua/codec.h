@@ -9,6 +9,9 @@
  *   0C node64 serial64               a pid
  *   0D n8 name                       a library table of the receiver, by its name      } only among what a spawned
  *   0E n8 name n8 field              a function out of one                             } function takes along
+ *   18 n32 ...                       a function: the n-th block attached is its code; its variables }
+ *   19 n32                           the n-th function written so far                   } the same
+ *   1A n32 i8                        a variable that is the i-th of the n-th function   }
  *   0F n32                           the n-th block attached (parcel.h): a blob
  *   13 bytes                         a blob, to the end; only outermost
  *   14 n32                           the n-th block attached: a string
@@ -45,6 +48,7 @@ typedef struct fli_lua_bytes {
     size_t   size, room, max;
     bool     by_name; /* libraries and their functions may be written by name */
     bool     hand_over; /* streams and requests may be written */
+    struct fli_lua_functions *functions; /* functions may be written, and these have been; NULL: they may not */
     bool     parceled;
     fli_lua_refs refs; /* blocks that the bytes refer to */
     filch_data   parcel; /* bytes and refs together, when `parceled` */
@@ -70,12 +74,19 @@ filch_err fli_lua_bytes_keep(fli_lua_bytes *bytes, const filch_data *data, filch
 /* Appends the value at `index`. Raises no Lua error. `root` is how messages call it: "message". */
 bool fli_lua_encode(lua_State *L, int index, const char *root, fli_lua_bytes *bytes, fli_lua_refusal *why);
 
+/* Appends the i-th variable of the function at `index`, which is number 0 of bytes->functions. */
+bool fli_lua_encode_variable(lua_State *L, int index, int i, const char *root, fli_lua_bytes *bytes, fli_lua_refusal *why);
+
 /* The value at `index` as a payload, in `bytes` if it needs them. */
 bool fli_lua_pack(lua_State *L, int index, const char *root, fli_lua_bytes *bytes, filch_data *out,
                   fli_lua_refusal *why);
 
 /* What the next values read by this thread may refer to; NULL: nothing. */
 void fli_lua_attach(const fli_lua_refs *refs);
+/* And which functions: the list at `list` on the stack, whose first is number 0. */
+void fli_lua_attach_functions(int list);
+/* Reads the i-th variable of the function at `index`. */
+bool fli_lua_decode_variable(lua_State *L, int index, int i, const uint8_t **at, const uint8_t *end);
 
 /* Pushes the value at *at and moves *at behind it. False, with nothing pushed, when the bytes are not of this form.
  * Raises only memory errors. */

@@ -29,12 +29,12 @@ bool fli_lua_inbox_peek(fli_lua_proc *p, fli_lua_message *message)
 {
     const fli_lua_saved *saved = p->saved;
     if (saved != NULL) {
-        *message = (fli_lua_message){ &saved->data, saved->from, saved->type, saved->error };
+        *message = (fli_lua_message){ &saved->data, saved->from, saved->type, saved->error, saved->stream };
         return true;
     }
     const filch_event *event = next_new(p);
     if (event == NULL) return false;
-    *message = (fli_lua_message){ &event->data, event->from, FILCH_EVENT_MESSAGE, FILCH_OK };
+    *message = (fli_lua_message){ &event->data, event->from, FILCH_EVENT_MESSAGE, FILCH_OK, { 0 } };
     return true;
 }
 
@@ -57,6 +57,8 @@ static filch_err keep(fli_lua_proc *p, const filch_event *event)
         return err;
     }
     saved->next = NULL;
+    saved->stream = (filch_stream){ 0 };
+    if (event->type == FILCH_EVENT_MESSAGE) (void)fli_lua_take_stream(p, &event->data, &saved->stream);
     saved->from = event->from;
     saved->type = event->type;
     saved->error = event->error;

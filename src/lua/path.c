@@ -19,6 +19,10 @@ static void write_key(lua_State *L, const fli_lua_frame *at, char *text, size_t 
 {
     size_t      size;
     const char *name;
+    if (at->name != NULL) {
+        snprintf(text, room, ".%s", at->name);
+        return;
+    }
     switch (at->key != 0 ? lua_type(L, at->key) : LUA_TNONE) {
     case LUA_TSTRING:
         name = lua_tolstring(L, at->key, &size);

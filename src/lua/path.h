@@ -5,12 +5,14 @@
 #include <lua.h>
 #include <stddef.h>
 
-/* One table on the way to a value. Its key is on the Lua stack, at `key`; without one (0) it is the place `number`. */
+/* One table on the way to a value. Its key is on the Lua stack, at `key`; without one (0) it is the place `number`, or, of a
+ * function's variable, `name`. */
 typedef struct fli_lua_frame {
     const struct fli_lua_frame *up;
     const void                 *table;
     int                         key;
     lua_Integer                 number;
+    const char                 *name;
 } fli_lua_frame;
 
 /* Writes `root` and the way from there. Allocates nothing; a long way is cut. */

@@ -64,18 +64,27 @@ static int run_method(lua_State *L)
 bool fli_lua_push_start(lua_State *L, const fli_lua_start *start)
 {
     const uint8_t *at = start->bytes, *end = start->size > 0 ? at + start->size : at;
-    int            function = lua_gettop(L);
+    int            function = lua_gettop(L), list = 0;
     fli_lua_attach(start->refs);
+    if (start->functions) {
+        luaL_checkstack(L, 4, NULL);
+        lua_newtable(L);
+        lua_pushvalue(L, function);
+        lua_rawseti(L, -2, 1);
+        lua_insert(L, function);
+        list = function++;
+        fli_lua_attach_functions(list);
+    }
     for (int i = 1; start->bytes != NULL && i <= start->code->upvalues; i++) {
-        if (i == start->code->env) continue;
-        if (!fli_lua_decode(L, &at, end)) return false;
-        lua_setupvalue(L, function, i);
+        if (i != start->code->env && !fli_lua_decode_variable(L, function, i, &at, end)) return false;
     }
     luaL_checkstack(L, (int)start->arg_count + 4, "too many arguments");
     for (size_t i = 0; i < start->arg_count; i++) {
         if (start->bytes == NULL) fli_lua_unpack(L, &start->args[i]);
         else if (!fli_lua_decode(L, &at, end)) return false;
     }
+    fli_lua_attach(NULL);
+    if (list != 0) lua_remove(L, list);
     return true;
 }
 

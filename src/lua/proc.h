@@ -65,6 +65,7 @@ typedef struct fli_lua_saved {
     filch_data            data;
     int32_t               type; /* FILCH_EVENT_MESSAGE, or of the notice */
     filch_err             error;
+    filch_stream          stream; /* the message was this; id 0: it was not */
 } fli_lua_saved;
 
 /* Why lua_resume came back. */
@@ -214,6 +215,7 @@ typedef struct fli_lua_message {
     filch_pid         from;
     int32_t           type;
     filch_err         error;
+    filch_stream      stream; /* taken over already; id 0: none */
 } fli_lua_message;
 bool fli_lua_inbox_peek(fli_lua_proc *p, fli_lua_message *message);
 /* Keeps a notice among the messages. */
@@ -271,6 +273,7 @@ typedef struct fli_lua_start {
     const uint8_t         *bytes; /* from Lua: the upvalues but that for the globals, then arg_count values */
     size_t                 size;
     const fli_lua_refs    *refs; /* what the bytes refer to */
+    bool                   functions; /* there are functions among them */
     char                  *text; /* where a failed start tells why; may be NULL */
     size_t                 text_size;
 } fli_lua_start;
@@ -294,6 +297,8 @@ int fli_lua_pid_text(lua_State *L); /* tostring of a pid */
 /* What belongs to a process, and can be handed over to the one that goes on in its place: streams, and who waits for a reply. */
 bool fli_lua_to_stream(lua_State *L, int index, filch_stream *stream);
 void fli_lua_push_stream(lua_State *L, filch_stream stream);
+/* A stream that somebody gave to this process: takes it over. False: the message is something else. */
+bool fli_lua_take_stream(fli_lua_proc *p, const filch_data *data, filch_stream *stream);
 bool fli_lua_to_request(lua_State *L, int index, filch_pid *from, uint64_t *id);
 void fli_lua_push_request(lua_State *L, filch_pid from, uint64_t id);
 

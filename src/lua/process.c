@@ -242,8 +242,10 @@ static void push_message(lua_State *L, const fli_lua_message *message)
 {
     uint64_t     id = 0;
     fli_lua_sort sort = FLI_LUA_VALUE;
-    if (message->type == FILCH_EVENT_MESSAGE) sort = fli_lua_unpack_message(L, message->data, &id);
-    else push_notice(L, message);
+    filch_stream stream = message->stream;
+    if (message->type != FILCH_EVENT_MESSAGE) push_notice(L, message);
+    else if (stream.id != 0 || fli_lua_take_stream(fli_lua_self(L), message->data, &stream)) fli_lua_push_stream(L, stream);
+    else sort = fli_lua_unpack_message(L, message->data, &id);
     if (sort == FLI_LUA_REQUEST) fli_lua_push_request(L, message->from, id);
     else fli_lua_push_pid(L, message->from);
 }
@@ -270,7 +272,7 @@ static bool take_match(lua_State *L, fli_lua_proc *p)
             const fli_lua_saved *saved = *place;
             uint64_t             removals = p->removals;
             int                  top = lua_gettop(L);
-            push_message(L, &(fli_lua_message){ &saved->data, saved->from, saved->type, saved->error });
+            push_message(L, &(fli_lua_message){ &saved->data, saved->from, saved->type, saved->error, saved->stream });
             bool fits = matches(L, 1, top + 1, 0);
             /* The pattern is the program's, and may have received by itself: then no place is sure, and we begin again. */
             bool moved = p->removals != removals;

@@ -8,6 +8,7 @@
 
 #include "base/prng.h"
 #include "lua/code.h"
+#include "lua/functions.h"
 #include "lua/host.h"
 #include "lua/libs.h"
 
@@ -96,37 +97,22 @@ static void read_table(lua_State *L, fli_lua_plan *plan)
     fli_lua_plan_elements(L, plan, 1);
 }
 
-/* Which upvalue of the function at `index` is the globals; 0 none. */
-static int find_env(lua_State *L, int index)
-{
-    int env = 0;
-    lua_pushglobaltable(L);
-    for (int i = 1; env == 0 && lua_getupvalue(L, index, i) != NULL; i++) {
-        if (lua_rawequal(L, -1, -2)) env = i;
-        lua_pop(L, 1);
-    }
-    lua_pop(L, 1);
-    return env;
-}
-
 /* The code of a function, and its upvalues into `bytes`. */
 static filch_err plan_function(lua_State *L, fli_lua_proc *p, int index, fli_lua_bytes *bytes, fli_lua_start *start,
                                fli_lua_refusal *why)
 {
-    int env = find_env(L, index);
+    int env = fli_lua_env_of(L, index);
     lua_pushvalue(L, index);
     filch_err err = fli_lua_code_known(p, L, env, &start->code);
     lua_pop(L, 1);
     if (err != FILCH_OK) return err;
-    const char *name;
-    bytes->by_name = true;
-    for (int i = 1; (name = lua_getupvalue(L, index, i)) != NULL; i++) {
+    for (int i = 1; i <= start->code->upvalues; i++) {
         char root[96];
-        snprintf(root, sizeof root, "upvalue '%.80s'", name);
-        if (i != env && !fli_lua_encode(L, -1, root, bytes, why)) return FILCH_EINVAL;
+        if (i == env) continue;
+        snprintf(root, sizeof root, "upvalue '%.80s'", lua_getupvalue(L, index, i));
         lua_pop(L, 1);
+        if (!fli_lua_encode_variable(L, index, i, root, bytes, why)) return FILCH_EINVAL;
     }
-    bytes->by_name = false;
     return FILCH_OK;
 }
 
@@ -147,16 +133,26 @@ filch_err fli_lua_plan_start(lua_State *L, fli_lua_proc *p, const fli_lua_plan *
 {
     *start = (fli_lua_start){ .lua = p->lua, .memory_max = plan->memory_max,
                               .seed = fli_prng_mix(p->seed + p->next_tag++) };
+    fli_lua_functions functions;
+    fli_lua_functions_init(&functions, lua_topointer(L, plan->target));
     why->text[0] = '\0';
+    bytes->by_name = true;
+    bytes->functions = &functions;
     filch_err err = FILCH_OK;
     if (lua_isfunction(L, plan->target)) err = plan_function(L, p, plan->target, bytes, start, why);
     else if (!lua_isnil(L, plan->target)) err = plan_name(L, p, plan->target, start, why);
     else start->code = fli_lua_file_newest(p->lua, p->file, &start->origin), start->method = "main";
+    /* What the old code hands over to the new is data: the new code has its own functions. */
+    if (bytes->hand_over) bytes->by_name = false, bytes->functions = NULL;
     for (int i = plan->target + 1; err == FILCH_OK && i <= plan->last; i++) {
         char root[32];
         snprintf(root, sizeof root, "argument %d", i - plan->target);
         if (!fli_lua_encode(L, i, root, bytes, why)) err = FILCH_EINVAL;
     }
+    bytes->by_name = false;
+    bytes->functions = NULL;
+    start->functions = functions.used;
+    fli_lua_functions_fini(&functions);
     start->bytes = bytes->at;
     start->size = bytes->size;
     start->refs = &bytes->refs;

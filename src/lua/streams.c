@@ -121,6 +121,15 @@ static filch_stream check_stream(lua_State *L)
     return stream;
 }
 
+bool fli_lua_take_stream(fli_lua_proc *p, const filch_data *data, filch_stream *stream)
+{
+    /* It is a small block of bytes that nobody can make up: most messages need not be asked. */
+    size_t size = filch_size(data);
+    if (size <= 24 || size > 64 || filch_kind_of(data) != FILCH_KIND_BYTES || p->out == NULL || p->simulated) return false;
+    if (memcmp(filch_raw(data), fli_lua_mark, FLI_LUA_MARK_SIZE) == 0) return false;
+    return filch_stream_take(p->out, data, stream) == FILCH_OK;
+}
+
 /* ---- methods of a stream ------------------------------------------------------------------------------------------ */
 
 static size_t size_at(lua_State *L, int index, lua_Integer otherwise)
@@ -246,11 +255,20 @@ static int stream_kill(lua_State *L)
     return await(L, p, tag, filch_yield_kill(p->out, tag, stream, number), NOTHING);
 }
 
+/* stream:give(pid) -> true: it is the other one's, who gets it as a message. */
+static int stream_give(lua_State *L)
+{
+    filch_stream  stream = check_stream(L);
+    fli_lua_proc *p = fli_lua_here(L);
+    return fli_lua_return(L, filch_stream_give(p->out, stream, fli_lua_check_pid(L, 2)));
+}
+
 static const luaL_Reg stream_methods[] = {
     { "read", stream_read },         { "read_exactly", stream_read_exactly }, { "read_until", stream_read_until },
     { "write", stream_write },       { "accept", stream_accept },             { "shutdown", stream_shutdown },
     { "close", stream_close },       { "seek", stream_seek },                 { "address", stream_address },
     { "peer", stream_peer },         { "wait", stream_wait },                 { "kill", stream_kill },
+    { "give", stream_give },
     { NULL, NULL },
 };
 

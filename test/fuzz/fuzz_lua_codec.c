@@ -6,7 +6,9 @@
 #include "fuzz/bytes.h"
 #include "fuzz/lua_values.h"
 #include "lua/blob.h"
+#include "lua/code.h"
 #include "lua/codec.h"
+#include "lua/functions.h"
 #include "lua/host.h"
 #include "lua/proc.h"
 #include "lua/state.h"
@@ -23,7 +25,8 @@ static fli_lua_proc *open_state(void)
     return p;
 }
 
-/* What the bytes may refer to: a blob, a text, and one that is too short to be a blob. */
+/* What the bytes may refer to: a blob, a text, one that is too short to be a blob, and the code of a function with two
+ * variables. */
 static fli_lua_refs attached(void)
 {
     static const char *const blocks[] = { "\xF1\x1C\x4C\x01\x13 the bytes of a blob", "the bytes of a text", "x" };
@@ -35,6 +38,20 @@ static fli_lua_refs attached(void)
         MUST(fli_lua_refs_add(&refs, &block, &number) && number == i, "not added");
         filch_drop(&block);
     }
+    static const char chunk[] = "local a, b local function f() return a, b, f end return f";
+    static filch_lua_code *code;
+    if (code == NULL) {
+        lua_State *compiler = luaL_newstate();
+        MUST(compiler != NULL && luaL_loadstring(compiler, chunk) == LUA_OK, "no code");
+        lua_call(compiler, 0, 1);
+        MUST(fli_lua_code_of(lua, compiler, 0, &code) == FILCH_OK, "no code");
+        lua_close(compiler);
+    }
+    filch_data block;
+    uint32_t   number;
+    fli_lua_code_hold(code);
+    MUST(fli_lua_code_wrap(code, &block) == FILCH_OK && fli_lua_refs_add(&refs, &block, &number), "not added");
+    filch_drop(&block);
     return refs;
 }
 
@@ -52,6 +69,21 @@ static void unpack_parcel(lua_State *L, const fuzz_bytes *in)
     lua_pop(L, 1);
 }
 
+/* The same bytes where functions may be among them: what can be read can be called and collected. */
+static void read_functions(lua_State *L, const fuzz_bytes *in)
+{
+    const uint8_t *at = in->at;
+    int            top = lua_gettop(L);
+    lua_newtable(L);
+    lua_pushcfunction(L, fli_lua_pid_text); /* number 0 */
+    lua_rawseti(L, -2, 1);
+    fli_lua_attach_functions(lua_gettop(L));
+    if (fli_lua_decode(L, &at, in->at + in->left) && lua_isfunction(L, -1)) (void)lua_pcall(L, 0, 0, 0);
+    fli_lua_attach_functions(0);
+    lua_settop(L, top);
+    lua_gc(L, LUA_GCCOLLECT);
+}
+
 /* Reads and writes what is at 1, as bytes; leaves the bytes of the first writing. */
 static int there_and_back(lua_State *L)
 {
@@ -63,6 +95,7 @@ static int there_and_back(lua_State *L)
     fli_lua_unpack(L, &message);
     const uint8_t *at = in->at, *end = at + in->left;
     fli_lua_attach(fli_lua_parcel_refs(lua_touserdata(L, lua_upvalueindex(1))));
+    read_functions(L, in);
     if (!fli_lua_decode(L, &at, end)) {
         MUST(lua_gettop(L) == 2, "something was left on the stack");
         return 0;

@@ -154,7 +154,7 @@ TEST(what_nobody_reads_is_given_back)
                      "process.terminate(deaf)\n"
                      "assert(process.send(deaf, { b }) == nil)\n"
                      "assert(not pcall(process.send, deaf, { b, print }))\n"
-                     "assert(not pcall(process.spawn, function() return b end, print))\n"
+                     "assert(not pcall(process.spawn, function() return b end, coroutine.create(print)))\n"
                      "for i = 1, 3 do process.spawn(function() local mine = b error('with a blob') end) end\n");
     until(world_alive(&w) == 0);
 }

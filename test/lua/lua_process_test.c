@@ -63,9 +63,39 @@ TEST(what_cannot_be_sent_is_named_with_its_path)
             "is(loop, 'message.inner.outer: the table contains itself')\n"
             "local deep = {} for i = 1, 200 do deep = { deep } end\n"
             "is(deep, 'nested too deep')\n"
-            "assert(not pcall(process.spawn, function() end, print))\n"
-            "local fine, text = pcall(process.spawn, function() return why end)\n"
-            "assert(not fine and text:find(\"upvalue 'why': a function cannot be sent\", 1, true), text)\n");
+            "local co = coroutine.create(print)\n"
+            "local fine, text = pcall(process.spawn, function() end, { co })\n"
+            "assert(not fine and text:find('argument 1[1]: a coroutine cannot be sent', 1, true), text)\n"
+            "local function helper() return co end\n"
+            "fine, text = pcall(process.spawn, function() return helper end)\n"
+            "assert(not fine and text:find(\"upvalue 'helper'.co: a coroutine cannot be sent\", 1, true), text)\n");
+}
+
+TEST(functions_that_a_spawned_one_uses_go_along)
+{
+    world_passes(
+        &w, "local function fib(n) if n < 2 then return n end return fib(n - 1) + fib(n - 2) end\n"
+            "assert(process.exec(function(n) return fib(n) end, 15) == 610)\n"
+            "assert(process.exec(fib, 10) == 55)\n"
+            "local odd\n"
+            "local function even(n) if n == 0 then return true end return odd(n - 1) end\n"
+            "function odd(n) if n == 0 then return false end return even(n - 1) end\n"
+            "assert(process.exec(function() return { even(10), odd(10), even(7) } end)[1] == true)\n"
+            /* Variables that they share are shared there too, and not with those who stay. */
+            "local count = 1\n"
+            "local function inc() count = count + 1 return count end\n"
+            "local function get() return count end\n"
+            "local got = process.exec(function() inc() inc() count = count + 10 return { inc(), get(), count } end)\n"
+            "assert(got[1] == 14 and got[2] == 14 and got[3] == 14 and count == 1)\n"
+            /* Inside tables, in arguments, and in a table that the function itself is part of. */
+            "local M = { twice = function(f, x) return f(f(x)) end }\n"
+            "M.self = function() return M end\n"
+            "assert(process.exec(function(f) return M.self().twice(f, 5) end, function(x) return x * 10 + count end) == 511)\n"
+            "local many = {} for i = 1, 30 do many[i] = function() return i + count end end\n"
+            "assert(process.exec(function() local s = 0 for _, f in ipairs(many) do s = s + f() end return s end) == 495)\n"
+            "assert(process.exec('counter_with', function() return 42 end) == 42)\n"
+            /* Again and again, from templates. */
+            "for i = 1, 20 do assert(process.exec(function(n) return fib(n) end, 7) == 13) end\n");
 }
 
 TEST(a_spawned_function_takes_values_and_libraries_along)
@@ -287,6 +317,7 @@ int main(void)
         T(every_kind_of_value_arrives_as_it_was_sent),
         T(what_cannot_be_sent_is_named_with_its_path),
         T(a_spawned_function_takes_values_and_libraries_along),
+        T(functions_that_a_spawned_one_uses_go_along),
         T(a_module_is_spawned_by_name),
         T(receive_waits_for_what_matches_and_keeps_the_rest_in_order),
         T(a_request_fails_by_time_by_death_and_by_refusal),

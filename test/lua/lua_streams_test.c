@@ -47,6 +47,43 @@ TEST(a_server_and_its_clients_talk)
             "assert(net.connect('not an address') == nil)\n");
 }
 
+TEST(a_stream_is_given_to_another_process)
+{
+    world_passes(
+        &w, "local me = process.self()\n"
+            "local listener = assert(net.listen('127.0.0.1:0'))\n"
+            "local function serve()\n"
+            "  local client, from = process.receive()\n"
+            "  assert(from == me)\n"
+            "  while true do\n"
+            "    local line = client:read_until('\\n')\n"
+            "    if not line then return 'served' end\n"
+            "    client:write('you said ' .. line)\n"
+            "  end\n"
+            "end\n"
+            "local caller = assert(net.connect(listener:address()))\n"
+            "local client = assert(listener:accept())\n"
+            "local server = process.spawn_monitored(serve)\n"
+            "assert(client:give(server))\n"
+            "assert(client:read() == nil and client:give(server) == nil)\n" /* not ours any more */
+            "assert(caller:write('one\\n') and caller:read_until('\\n') == 'you said one\\n')\n"
+            "caller:close()\n"
+            "assert(process.receive({ event = 'exit', pid = server }).result == 'served')\n"
+            /* Among other messages, which are looked at in another order. */
+            "caller = assert(net.connect(listener:address())) client = assert(listener:accept())\n"
+            "assert(client:give(me)) process.send(me, 'x') process.send(me, ('y'):rep(40))\n"
+            "assert(process.receive(function(m) return m == 'x' end) == 'x')\n"
+            "time.sleep('1ms')\n"
+            "assert(process.receive(function(m) return m == ('y'):rep(40) end))\n"
+            "local mine = process.receive() assert(mine:write('still there\\n'))\n"
+            "assert(caller:read_until('\\n') == 'still there\\n')\n"
+            /* What nobody takes is closed. */
+            "local deaf = process.spawn(function() time.sleep('1h') end)\n"
+            "assert(mine:give(deaf)) process.terminate(deaf)\n"
+            "assert(select(2, caller:read()) == 'end')\n"
+            "assert(caller:give(deaf) == nil and caller:address())\n"); /* still ours */
+}
+
 TEST(files_and_programs_are_streams)
 {
     world_passes(
@@ -76,6 +113,7 @@ int main(void)
     if (fd < 0 || setenv("FILCH_LUA_TEST_FILE", path, 1) != 0) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_server_and_its_clients_talk, open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_stream_is_given_to_another_process, open_world, close_world),
         cmocka_unit_test_setup_teardown(files_and_programs_are_streams, open_world, close_world),
         cmocka_unit_test(without_the_right_they_are_not_there),
     };

@@ -93,7 +93,7 @@ TEST(a_job_gives_its_result_or_says_why_not)
 TEST(wrong_arguments_of_work_run_are_errors)
 {
     world_passes(&w, "for _, bad in ipairs { { 1 }, { print }, { {} }, { { function() end, speed = 1 } }, { { function() end, timeout = {} } },\n"
-                     "    { function() end, print } } do\n"
+                     "    { function() end, coroutine.create(print) } } do\n"
                      "  assert(not pcall(work.run, table.unpack(bad)))\n"
                      "end\n"
                      "assert(not pcall(work.run, 'no.such.module'))\n");
