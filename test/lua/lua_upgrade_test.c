@@ -64,6 +64,27 @@ TEST(what_fails_in_the_new_code_changes_nothing)
     simulate(chunk, scaled(50));
 }
 
+TEST(new_code_that_loops_is_stopped_and_the_old_one_goes_on)
+{
+    static const char chunk[] =
+        "local pid = process.spawn('older', 7)\n"
+        "local why = process.request(pid, { upgrade = 'broken.loops' }, '1m')\n"
+        "assert(why and why:find('ran for too long', 1, true), tostring(why))\n"
+        "assert(process.request(pid, 'get', '1m')[1] == 'old')\n"
+        "process.send(pid, { add = 1 })\n"
+        "assert(process.request(pid, 'answer later', '1m') == 'answered by the new one')\n"
+        "assert(process.request(pid, 'get', '1m')[2] == 8000)\n"
+        "process.terminate(pid)\n";
+    world             w;
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    options.slice_ns = FILCH_MILLISECONDS(2);
+    options.runaway_ns = FILCH_MILLISECONDS(50);
+    world_open(&w, 2, &options);
+    world_passes(&w, chunk);
+    world_close(&w);
+    simulate(chunk, 1);
+}
+
 TEST(wrong_arguments_are_errors_and_name_the_place)
 {
     static const char chunk[] =
@@ -419,6 +440,7 @@ int main(void)
         cmocka_unit_test(pid_name_mailbox_links_and_monitors_stay),
         cmocka_unit_test(no_message_is_lost_and_their_order_stays),
         cmocka_unit_test(what_fails_in_the_new_code_changes_nothing),
+        cmocka_unit_test(new_code_that_loops_is_stopped_and_the_old_one_goes_on),
         cmocka_unit_test(wrong_arguments_are_errors_and_name_the_place),
         cmocka_unit_test(it_works_wherever_it_is_called),
         cmocka_unit_test(what_the_old_one_waited_for_does_not_disturb_the_new_one),

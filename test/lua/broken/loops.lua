@@ -1,0 +1,2 @@
+-- Never comes to its end.
+while true do end
