@@ -1,9 +1,9 @@
 -- newer.lua - what the processes of lua_upgrade_test go over to: takes a total as the old code has it, in thousands.
 local function main(total, waiting)
-  if waiting then process.reply(waiting, "answered by the new one") end
+  if waiting then assert(process.reply(waiting, "answered by the new one")) end
   while true do
     local message, from = process.receive()
-    if message == "get" then process.reply(from, { "new", total })
+    if message == "get" then assert(process.reply(from, { "new", total }))
     elseif message == "back" then process.upgrade("older", total // 1000)
     elseif message == "fail" then error("told to", 0)
     elseif type(message) == "table" and message.add then total = total + message.add * 1000 end
