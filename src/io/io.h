@@ -84,7 +84,7 @@ static inline int fli_io_bell(const fli_io *io)
 /* The handler of every I/O command. */
 filch_err fli_io_handle(fli_io *io, const filch_command *command, filch_receiver receiver);
 
-/* The process ends: its streams are closed. Thread: its owner. */
+/* The process, which has an ext, ends: its streams are closed. Thread: its owner. */
 void fli_io_release(fli_io *io, fli_proc *p);
 
 /* A timer that an operation has set rings. */

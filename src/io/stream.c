@@ -170,7 +170,7 @@ void fli_stream_gone(fli_io *io, fli_stream *s)
 
 void fli_io_release(fli_io *io, fli_proc *p)
 {
-    if (p->ext == NULL || p->ext->streams == 0) return;
+    if (p->ext->streams == 0) return;
     fli_mutex *stripe = stripe_of(io, fli_proc_serial(p));
     fli_mutex_lock(stripe);
     uint32_t first = p->ext->streams;

@@ -2,12 +2,26 @@
  * jumps out of a failed one. */
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "port/clock.h"
 #include "port/thread.h"
 #include "support/check.h"
+#include "support/instead.h"
+
+INSTEAD_BEGIN(long, syscall, (long number, ...))
+{
+    long    with[6];
+    va_list list;
+    va_start(list, number);
+    for (int i = 0; i < 6; i++) with[i] = va_arg(list, long);
+    va_end(list);
+    return fault_strikes(&fault_of_syscall)
+               ? -1
+               : __real_syscall(number, with[0], with[1], with[2], with[3], with[4], with[5]);
+}
 
 /* What a test's threads share. `turn` is guarded by `lock`. */
 typedef struct shared {
@@ -281,6 +295,17 @@ TEST(a_ring_is_heard_by_the_next_wait_and_several_are_one)
     assert_true(fli_clock_ns() >= until_ns);
     fli_bell_ring(&bell);
     assert_true(fli_bell_wait(&bell, 0)); /* it rang in time, however late we listen */
+#if defined(__linux__)
+    /* A signal, and a ring that somebody else has heard: it goes on waiting until its time is up. */
+    static const int reasons[] = { EINTR, EAGAIN };
+    for (int i = 0; i < 2; i++) {
+        until_ns = fli_clock_ns() + 1000000;
+        refuse(syscall, 2, reasons[i]);
+        assert_false(fli_bell_wait(&bell, until_ns));
+        same(refused(syscall), 2);
+        assert_true(fli_clock_ns() >= until_ns);
+    }
+#endif
     fli_bell_fini(&bell);
 }
 

@@ -124,6 +124,46 @@ TEST(a_hundred_streams_with_news_at_once_are_all_heard)
     })
 }
 
+/* ---- writing ---- */
+
+static const char *const cat[] = { "cat", NULL };
+static char              megabyte[1 << 20];
+
+/* Writes to a program and reads what it says, both at once. */
+static filch_err play_through_cat(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (has_cancel(events, count)) return FILCH_ECANCELLED;
+    if (me->stage++ == 0) {
+        me->note = filch_yield_run(out, 1, cat, FILCH_RUN_INPUT | FILCH_RUN_OUTPUT);
+        return filch_wait(out);
+    }
+    for (size_t i = 0; i < count; i++) {
+        filch_program p;
+        me->note |= events[i].error;
+        if (events[i].tag == 1) {
+            me->note |= filch_as_program(&events[i].data, &p);
+            me->note |= filch_yield_write(out, 2, p.input, filch_bytes(megabyte, sizeof megabyte), FILCH_FOREVER);
+            me->note |= filch_yield_read_exactly(out, 3, p.output, sizeof megabyte, FILCH_FOREVER);
+        }
+        if (events[i].tag == 2 && filch_as_int(&events[i].data) != sizeof megabyte) me->note = FILCH_EUSER;
+        if (events[i].tag == 3 && memcmp(filch_raw(&events[i].data), megabyte, sizeof megabyte) != 0) {
+            me->note = FILCH_EUSER + 1;
+        }
+    }
+    return me->seen_count == 3 ? filch_done(out, filch_none()) : filch_wait(out);
+}
+
+TEST(a_megabyte_goes_through_pipes_that_hold_much_less)
+{
+    for (size_t i = 0; i < sizeof megabyte; i++) megabyte[i] = (char)(i * 31 >> 3);
+    EACH_WORLD({
+        actor me = { 0 };
+        actor_start(&w, &me, play_through_cat);
+        actor_ends(&w, &me, FILCH_OK);
+        ok(me.note);
+    })
+}
+
 /* ---- what a stream is not ---- */
 
 static filch_err ask_short(script *s, filch_out *out)
@@ -547,6 +587,7 @@ int main(void)
         cmocka_unit_test(a_line_that_is_too_long_is_told_also_if_its_end_has_come),
         cmocka_unit_test(a_read_with_a_timeout_may_come_in_pieces),
         cmocka_unit_test(a_hundred_streams_with_news_at_once_are_all_heard),
+        cmocka_unit_test(a_megabyte_goes_through_pipes_that_hold_much_less),
         cmocka_unit_test(what_has_no_address_says_so),
         cmocka_unit_test(who_sent_a_datagram_is_not_told_while_the_next_may_come),
         cmocka_unit_test(nonsense_that_only_the_handler_can_see_is_refused),
