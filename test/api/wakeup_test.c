@@ -208,6 +208,60 @@ TEST(a_long_step_is_named_while_it_runs_and_counted_when_it_ends)
     same(filch_sched_stop(sched, 0, NULL), FILCH_EDEADLINE);
 }
 
+/* Wakes every half millisecond, so that its worker looks around in between. */
+static filch_err fidget_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+    }
+    (void)fli_add_rlx(&arrived, 1);
+    filch_err err = filch_yield_sleep(out, 1, FILCH_MICROSECONDS(500));
+    return err == FILCH_OK ? filch_wait(out) : err;
+}
+
+static FLI_ATOMIC(uint32_t) named_running;
+
+static void count_long_step(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished)
+{
+    (void)user, (void)pid, (void)took_ns;
+    if (strcmp(name, "hermit") == 0 && finished == 0) (void)fli_add_rlx(&named_running, 1);
+}
+
+/* Stays in its step until the other has been stepped often enough, long after it was overdue. */
+static filch_err hermit_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events;
+    if (count == 0) return filch_idle(out);
+    uint64_t overdue_ns = fli_clock_ns() + LONG_STEP;
+    while (fli_clock_ns() < overdue_ns) fli_thread_yield();
+    uint32_t from = fli_load_rlx(&arrived);
+    while (fli_load_rlx(&arrived) < from + 20 && !fli_load_rlx(&give_up)) fli_thread_yield();
+    (void)fli_add_rlx(&left, 1);
+    return filch_done(out, filch_none());
+}
+
+TEST(a_long_step_is_named_once_while_it_runs_however_often_others_look)
+{
+    static const filch_type hermit = { .name = "hermit", .step = hermit_step };
+    static const filch_type fidget = { .name = "fidget", .step = fidget_step };
+    for (int i = 0; i < 2; i++) {
+        filch_pid     pid;
+        filch_options opt = FILCH_OPTIONS_INIT;
+        opt.long_step_ns = LONG_STEP;
+        opt.on_long_step = i == 0 ? count_long_step : NULL; /* without anybody to tell, it is only counted */
+        reset(0);
+        fli_store_rlx(&named_running, 0);
+        filch_sched *sched = start(2, &opt);
+        ok(filch_spawn(sched, &fidget, NULL, NULL));
+        ok(filch_spawn(sched, &hermit, NULL, &pid));
+        ok(filch_send(sched, pid, filch_none()));
+        assert_true(wait_for(&left, 1));
+        ok(filch_sched_stop(sched, LIMIT, NULL));
+        same(fli_load_rlx(&named_running), i == 0 ? 1 : 0);
+    }
+}
+
 TEST(long_steps_are_counted_without_anybody_to_name_them_to_and_short_ones_are_not)
 {
     filch_options opt = FILCH_OPTIONS_INIT;
@@ -234,6 +288,7 @@ int main(void)
         cmocka_unit_test(processes_spawned_by_a_foreign_thread_can_meet_inside_their_steps),
         cmocka_unit_test(timers_are_served_while_those_who_woke_for_others_are_in_long_steps),
         cmocka_unit_test(a_long_step_is_named_while_it_runs_and_counted_when_it_ends),
+        cmocka_unit_test(a_long_step_is_named_once_while_it_runs_however_often_others_look),
         cmocka_unit_test(long_steps_are_counted_without_anybody_to_name_them_to_and_short_ones_are_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
