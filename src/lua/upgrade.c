@@ -138,19 +138,19 @@ static int process_upgradable(lua_State *L)
 /* One line, by the first of those that cannot go on with this version. */
 static void tell_failure(const fli_lua_proc *p, fli_lua_file *file, const char *why)
 {
-    char     line[512];
+    char     line[640];
     uint64_t version = fli_load_rlx(&file->version);
     if (fli_load_rlx(&file->told) == version) return;
     fli_store_rlx(&file->told, version);
-    int size = snprintf(line, sizeof line, "%s has changed, and its processes go on with the old code: %.300s\n", file->path, why);
-    if (size >= (int)sizeof line) size = (int)sizeof line - 1;
+    int size = snprintf(line, sizeof line, "%.200s has changed, and its processes go on with the old code: %.300s\n", file->path, why);
     p->lua->opt.log(p->lua->opt.log_user, line, (size_t)size);
 }
 
 void fli_lua_upgrade_look(lua_State *L, fli_lua_proc *p)
 {
+    if (p->current != &p->main) return; /* the main task will come here too */
     p->outdated = false;
-    fli_lua_file *file = p->subscribed && p->current == &p->main ? fli_lua_file_outdated(p, true) : NULL;
+    fli_lua_file *file = p->subscribed ? fli_lua_file_outdated(p, true) : NULL;
     if (file == NULL) return;
     int             top = lua_gettop(L);
     fli_lua_refusal why = { "" };

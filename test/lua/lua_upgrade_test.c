@@ -434,6 +434,103 @@ TEST(a_child_that_is_started_again_runs_the_newest_code)
     folder_remove(&f, names, 2);
 }
 
+/* Runs the chunk until it says nothing is wrong. */
+static void becomes(world *w, const char *chunk)
+{
+    char all[1024];
+    snprintf(all, sizeof all, "local fine, why for _ = 1, 5000 do fine, why = pcall(function() %s end) if fine then return end time.sleep(0.001) end error(why)", chunk);
+    world_passes(w, all);
+}
+
+/* What hand_over does: a letter that is put into the file. */
+#define ODD(version, hand_over)                                                                              \
+    "local function main(n)\n"                                                                              \
+    "  local m, from = process.receive()\n"                                                                 \
+    "  process.upgradable(function() " hand_over " end)\n"                                                   \
+    "  while true do\n"                                                                                     \
+    "    if m == 'get' then process.reply(from, { '" version "', n }) elseif m == 'sleep' then time.sleep(0.05)\n" \
+    "    elseif m == 'task' then task.spawn(function() process.receive() end) time.sleep(0.01)\n"            \
+    "    elseif m == 'off' then process.upgradable(nil) end\n"                                               \
+    "    m, from = process.receive()\n"                                                                     \
+    "  end\n"                                                                                               \
+    "end\n"                                                                                                 \
+    "return { main = main }\n"
+
+TEST(odd_moments_and_odd_states_of_those_who_are_upgraded)
+{
+    static const char *const names[] = { "odd.lua", "number.lua", "gone.lua" };
+    folder                   f;
+    world                    w;
+    atomic_int               lines = 0;
+    filch_lua_options        options = FILCH_LUA_OPTIONS_INIT;
+    folder_make(&f);
+    folder_write(&f, "odd.lua", ODD("one", "return n"));
+    folder_write(&f, "number.lua", "return { main = function() process.upgradable(function() end) process.receive() end }");
+    folder_write(&f, "gone.lua", "return { main = function() process.receive() end }");
+    options.path = f.search;
+    options.log = nothing;
+    options.log_user = &lines;
+    world_open(&w, 2, &options);
+    /* Taken before it has asked for it: then when it asks. */
+    world_passes(&w, "process.spawn { 'odd', 5, name = 'odd' } process.spawn { 'number', name = 'number' } process.spawn('gone')");
+    folder_write(&f, "odd.lua", ODD("two", "return n"));
+    ok(filch_lua_reload(w.lua, NULL, NULL));
+    becomes(&w, "local a = process.request('odd', 'get') assert(a[1] == 'two' and a[2] == 5)");
+    /* Twice while it sleeps: one change is enough. */
+    world_passes(&w, "process.send('odd', 'sleep')");
+    folder_write(&f, "odd.lua", ODD("three", "return n"));
+    reload_now(&w);
+    same(reload.told, 1);
+    folder_write(&f, "odd.lua", ODD("four", "return n"));
+    reload_now(&w);
+    becomes(&w, "local a = process.request('odd', 'get') assert(a[1] == 'four' and a[2] == 5)");
+    /* A task that receives is no place to change over; the main task is. */
+    world_passes(&w, "process.send('odd', 'task')");
+    folder_write(&f, "odd.lua", ODD("five", "error({})"));
+    reload_now(&w);
+    world_passes(&w, "process.send('odd', 'for the task')");
+    becomes(&w, "local a = process.request('odd', 'get') assert(a[1] == 'five')");
+    /* States that cannot be had, or handed over: it goes on as it is. */
+    folder_write(&f, "odd.lua", ODD("six", "return n"));
+    reload_now(&w);
+    until(atomic_load(&lines) == 1);
+    world_passes(&w, "assert(process.request('odd', 'get')[1] == 'five') process.send('odd', 'off')");
+    world_passes(&w, "process.spawn { 'odd', 6, name = 'coroutine' } process.send('coroutine', 'x')");
+    becomes(&w, "assert(process.request('coroutine', 'get')[1] == 'six')");
+    folder_write(&f, "odd.lua", ODD("seven", "return coroutine.create(print)"));
+    reload_now(&w);
+    same(reload.told, 1); /* the other one has called it off */
+    becomes(&w, "assert(process.request('coroutine', 'get')[1] == 'seven')");
+    folder_write(&f, "odd.lua", ODD("eight", "process.exit('bye')"));
+    reload_now(&w);
+    until(atomic_load(&lines) == 2);
+    world_passes(&w, "assert(process.request('coroutine', 'get')[1] == 'seven')");
+    /* It may also end there, or have no memory for it. */
+    world_passes(&w, "process.spawn { 'odd', 7, name = 'exits' } process.send('exits', 'x')");
+    becomes(&w, "assert(process.request('exits', 'get')[1] == 'eight')");
+    folder_write(&f, "odd.lua", ODD("nine", "local t = {} while true do t[#t + 1] = ('x'):rep(1000) .. #t end"));
+    reload_now(&w);
+    becomes(&w, "assert(not process.lookup('exits'))");
+    world_passes(&w, "process.spawn { 'odd', 8, name = 'hungry', memory = '1MB' } process.send('hungry', 'x')");
+    becomes(&w, "assert(process.request('hungry', 'get')[1] == 'nine')");
+    folder_write(&f, "odd.lua", ODD("ten", "return n"));
+    reload_now(&w);
+    becomes(&w, "assert(not process.lookup('hungry'))");
+    /* What is no table has no main; what is gone is left alone. */
+    until(atomic_load(&lines) == 4); /* `coroutine` could not go over to nine and ten either */
+    folder_write(&f, "number.lua", "return 7");
+    reload_now(&w);
+    until(atomic_load(&lines) == 5);
+    world_passes(&w, "assert(process.lookup('number'))");
+    char path[128];
+    snprintf(path, sizeof path, "%s/gone.lua", f.path);
+    assert_int_equal(unlink(path), 0);
+    reload_now(&w);
+    same(reload.calls, 0);
+    world_close(&w);
+    folder_remove(&f, names, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -449,6 +546,7 @@ int main(void)
         cmocka_unit_test(the_same_seed_is_the_same_run_with_supervisors_and_upgrades),
         cmocka_unit_test(streams_are_handed_over),
         cmocka_unit_test(files_that_change_are_taken_by_those_who_want_it),
+        cmocka_unit_test(odd_moments_and_odd_states_of_those_who_are_upgraded),
         cmocka_unit_test(a_child_that_is_started_again_runs_the_newest_code),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
