@@ -39,6 +39,13 @@ static void write_file(const char *name, const char *text, size_t size)
     ok(fclose(out));
 }
 
+/* What is only so in a library with I/O. */
+#ifdef FLI_IO
+#define WITH_IO(text) text
+#else
+#define WITH_IO(text) ""
+#endif
+
 TEST(wrong_arguments_are_errors_that_name_them)
 {
     world_passes(
@@ -51,7 +58,7 @@ TEST(wrong_arguments_are_errors_that_name_them)
             "  { process.alive }, { process.alive, 5 }, { process.cancel, 5 }, { process.cancel, me, 'x' }, { process.terminate, t }, { process.monitor }, { process.unmonitor, 'x' },\n"
             "  { process.link, 1 }, { process.unlink, 1 }, { process.register }, { process.register, t }, { process.register, 'x', 5 }, { process.unregister, t }, { process.lookup }, { process.join }, { process.join, 'g', 5 },\n"
             "  { process.leave }, { process.watch, t }, { process.unwatch }, { process.members }, { process.broadcast }, { process.broadcast, 'g', f }, { process.exit, f },\n"
-            "  { process.spawn }, { process.spawn, 5 }, { process.spawn, print }, { process.spawn, f, f }, { process.spawn, t }, { process.spawn, { 5 } }, { process.exec, 5 },\n"
+            "  { process.spawn }, { process.spawn, 5 }, { process.spawn, print }, { process.spawn, f, coroutine.create(f) }, { process.spawn, t }, { process.spawn, { 5 } }, { process.exec, 5 },\n"
             "  { process.spawn, { f, mailbox = 0 } }, { process.spawn, { f, mailbox = 1.5 } }, { process.spawn, { f, mailbox = 1 << 40 } }, { process.spawn, { f, mailbox = 'x' } }, { process.spawn, { f, mailbox_bytes = 'x' } },\n"
             "  { process.spawn, { f, name = 5 } }, { process.spawn, { f, overflow = 'burst' } }, { process.spawn, { f, overflow = t } }, { process.spawn, { f, colour = 'red' } },\n"
             "  { time.sleep }, { time.sleep, t }, { time.sleep, 'x' }, { time.span, t }, { time.span, 0/0 }, { time.after }, { time.every, 0 }, { time.cancel, t }, { time.cancel, channel.new() },\n"
@@ -83,7 +90,7 @@ TEST(what_the_world_refuses_is_nil_and_words)
             "assert(process.trap() and process.trap(false) and process.trap(nil) and process.trap(true))\n"
             "refused('connect', net.connect('nonsense')) refused('listen', net.listen('nonsense')) refused('open', fs.open('/no/such/file')) refused('run', exec.run{ '/no/such/program' })\n"
             "refused('resolve', net.resolve('127.0.0.1', 'no such service'))\n"
-            "assert(net.resolve('127.0.0.1', '80'):find('127.0.0.1:80', 1, true))\n"
+            WITH_IO("assert(net.resolve('127.0.0.1', '80'):find('127.0.0.1:80', 1, true))\n")
             "assert(os.getenv('FILCH_NO_SUCH_VARIABLE') == nil and type(runtime.version()) == 'string')\n"
             "assert(process.send(me, 1) and process.receive() == 1)\n");
 }
