@@ -42,6 +42,15 @@ static void push_program(lua_State *L, const filch_data *data)
     lua_setfield(L, -2, "self");
 }
 
+/* nil and words. Nobody serves these commands in a library built without I/O. */
+static int return_error(lua_State *L, filch_err err)
+{
+    if (err != FILCH_ECOMMAND) return fli_lua_return_error(L, err);
+    lua_pushnil(L);
+    lua_pushliteral(L, "this library was built without I/O");
+    return 2;
+}
+
 static int push_answer(lua_State *L, fli_lua_task *task, answer_shape shape)
 {
     int results = 1;
@@ -52,7 +61,7 @@ static int push_answer(lua_State *L, fli_lua_task *task, answer_shape shape)
         fli_lua_unpack(L, &task->answer);
         results = 3;
     } else if (task->error != FILCH_OK) {
-        results = fli_lua_return_error(L, task->error);
+        results = return_error(L, task->error);
     } else if (shape == STREAM) {
         fli_lua_push_stream(L, filch_as_stream(&task->answer));
     } else if (shape == PROGRAM) {
@@ -83,7 +92,7 @@ static int go_on(lua_State *L, int status, lua_KContext shape)
 /* After the yield tagged `tag`: waits for its answer. */
 static int await(lua_State *L, fli_lua_proc *p, uint64_t tag, filch_err err, answer_shape shape)
 {
-    if (err != FILCH_OK) return fli_lua_return_error(L, err);
+    if (err != FILCH_OK) return return_error(L, err);
     p->yields++;
     p->current->awaits = tag;
     p->current->answered = false;

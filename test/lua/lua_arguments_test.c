@@ -95,6 +95,7 @@ TEST(what_the_world_refuses_is_nil_and_words)
             "assert(process.send(me, 1) and process.receive() == 1)\n");
 }
 
+#ifdef FLI_IO
 TEST(streams_have_all_their_methods)
 {
     world_passes(
@@ -114,6 +115,7 @@ TEST(streams_have_all_their_methods)
             "assert(getmetatable(client) == false and not pcall(process.send, process.self(), client))\n"
             "local waits = task.spawn(function() return listener:accept() end) time.sleep(0) waits:cancel() assert(not pcall(waits.await, waits))\n");
 }
+#endif
 
 TEST(requests_know_who_asked)
 {
@@ -460,7 +462,9 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
         T(wrong_arguments_are_errors_that_name_them),
         T(what_the_world_refuses_is_nil_and_words),
+#ifdef FLI_IO
         T(streams_have_all_their_methods),
+#endif
         T(requests_know_who_asked),
         T(every_option_of_spawn_does_what_it_says),
         T(files_and_modules_are_found_and_told),

@@ -19,6 +19,7 @@ static int close_world(void **state)
     return 0;
 }
 
+#ifdef FLI_IO
 TEST(a_server_and_its_clients_talk)
 {
     world_passes(
@@ -46,7 +47,9 @@ TEST(a_server_and_its_clients_talk)
             "local none, why = net.connect('127.0.0.1:1') assert(none == nil and type(why) == 'string')\n"
             "assert(net.connect('not an address') == nil)\n");
 }
+#endif
 
+#ifdef FLI_IO
 TEST(a_stream_is_given_to_another_process)
 {
     world_passes(
@@ -83,7 +86,9 @@ TEST(a_stream_is_given_to_another_process)
             "assert(select(2, caller:read()) == 'end')\n"
             "assert(caller:give(deaf) == nil and caller:address())\n"); /* still ours */
 }
+#endif
 
+#ifdef FLI_IO
 TEST(files_and_programs_are_streams)
 {
     world_passes(
@@ -97,6 +102,16 @@ TEST(files_and_programs_are_streams)
             "local slow = assert(exec.run{ 'sleep', '1000' }) slow.self:kill() assert(slow.self:wait('10s') == -15)\n"
             "assert(not pcall(exec.run, {}) and not pcall(fs.open, path, 'x'))\n");
 }
+#endif
+
+#ifndef FLI_IO
+TEST(without_io_every_call_says_so)
+{
+    world_passes(&w, "local function is(value, why) assert(value == nil and why:find('built without I/O', 1, true), why) end\n"
+                     "is(net.connect('127.0.0.1:1')) is(net.listen('127.0.0.1:0')) is(net.resolve('localhost', '80'))\n"
+                     "is(fs.open('/dev/null')) is(exec.run { 'true' })\n");
+}
+#endif
 
 TEST(without_the_right_they_are_not_there)
 {
@@ -112,9 +127,18 @@ int main(void)
     int  fd = mkstemp(path);
     if (fd < 0 || setenv("FILCH_LUA_TEST_FILE", path, 1) != 0) return 1;
     const struct CMUnitTest tests[] = {
+#ifdef FLI_IO
         cmocka_unit_test_setup_teardown(a_server_and_its_clients_talk, open_world, close_world),
+#endif
+#ifdef FLI_IO
         cmocka_unit_test_setup_teardown(a_stream_is_given_to_another_process, open_world, close_world),
+#endif
+#ifdef FLI_IO
         cmocka_unit_test_setup_teardown(files_and_programs_are_streams, open_world, close_world),
+#endif
+#ifndef FLI_IO
+        cmocka_unit_test_setup_teardown(without_io_every_call_says_so, open_world, close_world),
+#endif
         cmocka_unit_test(without_the_right_they_are_not_there),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -216,6 +216,7 @@ TEST(the_same_seed_is_the_same_run_with_supervisors_and_upgrades)
 }
 
 /* A connection stays open over it; and a message that looks like a stream is none. */
+#ifdef FLI_IO
 TEST(streams_are_handed_over)
 {
     static const char chunk[] =
@@ -249,6 +250,7 @@ TEST(streams_are_handed_over)
     world_passes(&w, chunk);
     world_close(&w);
 }
+#endif
 
 /* ---- files ---- */
 
@@ -544,7 +546,9 @@ int main(void)
         cmocka_unit_test(a_cancel_that_was_not_told_reaches_the_new_one),
         cmocka_unit_test(limits_stay_and_a_mailbox_that_does_not_fit_is_the_end),
         cmocka_unit_test(the_same_seed_is_the_same_run_with_supervisors_and_upgrades),
+#ifdef FLI_IO
         cmocka_unit_test(streams_are_handed_over),
+#endif
         cmocka_unit_test(files_that_change_are_taken_by_those_who_want_it),
         cmocka_unit_test(odd_moments_and_odd_states_of_those_who_are_upgraded),
         cmocka_unit_test(a_child_that_is_started_again_runs_the_newest_code),
