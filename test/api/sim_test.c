@@ -965,6 +965,68 @@ TEST(a_run_that_gets_no_memory_leaves_nothing_behind)
     filch_registry_destroy(m.registry);
 }
 
+enum { MANY_ANSWERS = 40 };
+
+static uint32_t many_answered;
+
+static filch_err answer_at_once(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user, (void)command;
+    return filch_complete(receiver, tag, filch_none(), FILCH_OK);
+}
+
+/* Asks much at once, and ends when everything has been answered. */
+static filch_err asker_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    if (is_cancel(events, count)) return filch_done(out, filch_none());
+    many_answered += (uint32_t)count;
+    for (uint64_t i = 0; count == 0 && i < MANY_ANSWERS; i++) {
+        filch_err err = filch_yield(out, FILCH_CMD_USER, i, filch_none());
+        if (err != FILCH_OK) return err;
+    }
+    return many_answered < MANY_ANSWERS ? filch_wait(out) : filch_done(out, filch_none());
+}
+
+static filch_err start_asker(filch_sched *sched, void *user)
+{
+    static const filch_type asker = { .name = "asker", .step = asker_step };
+    (void)user;
+    return filch_spawn(sched, &asker, NULL, NULL);
+}
+
+/* Late answers are held in a list that grows: where there is no memory for that, they are not late. */
+TEST(an_answer_for_which_there_is_no_memory_to_be_late_comes_at_once)
+{
+    test_alloc        alloc = { 0 };
+    filch_options     sched = { .size = sizeof sched, .alloc = test_alloc_fn, .alloc_user = &alloc };
+    filch_sim_options options = FILCH_SIM_OPTIONS_INIT;
+    uint64_t          least = UINT64_MAX, most = 0;
+    ok(filch_registry_create(&sched.registry));
+    ok(filch_registry_add(sched.registry, FILCH_CMD_USER, answer_at_once, NULL));
+    options.sched = &sched;
+    options.late_answer = options.double_answer = 1000;
+    options.seed = 7;
+    for (uint64_t nth = 1; nth < 300; nth++) {
+        filch_sim_report report = FILCH_SIM_REPORT_INIT;
+        many_answered = 0;
+        test_alloc_fail(&alloc, nth, nth % 2 == 0);
+        filch_err err = filch_sim_run(&options, start_asker, NULL, &report);
+        test_alloc_fail(&alloc, 0, false);
+        /* Otherwise it was refused its own memory, or the scheduler's. */
+        if (err == FILCH_OK && report.verdict == FILCH_SIM_OK && many_answered > 0) {
+            same(many_answered, MANY_ANSWERS);
+            if (report.late_answers < least) least = report.late_answers;
+            if (report.late_answers > most) most = report.late_answers;
+        }
+        filch_sim_report_free(&report);
+        test_alloc_balanced(&alloc);
+    }
+    same(most, MANY_ANSWERS);
+    assert_true(least < MANY_ANSWERS);
+    filch_registry_destroy(sched.registry);
+}
+
 /* ---- from outside ---- */
 
 typedef struct visitors {
@@ -1280,6 +1342,7 @@ int main(void)
         cmocka_unit_test(each_fault_happens_when_asked_for_and_only_then),
         cmocka_unit_test(a_payload_that_was_kept_outlives_the_run),
         cmocka_unit_test(a_run_that_gets_no_memory_leaves_nothing_behind),
+        cmocka_unit_test(an_answer_for_which_there_is_no_memory_to_be_late_comes_at_once),
         cmocka_unit_test(things_from_outside_happen_once_and_in_time),
         cmocka_unit_test(blocking_work_runs_on_this_thread),
         cmocka_unit_test(calls_that_make_no_sense_are_refused_by_name),

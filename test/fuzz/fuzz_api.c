@@ -430,7 +430,9 @@ static void spawn_something(void)
     filch_pid pid = { 1, 1 };
     birth.spawns = true;
     birth.refused = too_big;
-    filch_err err = filch_spawn(now.sched, type, &opt, &pid);
+    /* On its own host by number is the same. */
+    filch_err err = seed % 4 == 3 ? filch_spawn_on(now.sched, NODE, type, &opt, &pid)
+                                  : filch_spawn(now.sched, type, &opt, &pid);
     birth.spawns = false;
     parcel_sent(&args, false); /* args are lent: moved bytes stay ours */
     for (size_t i = 0; i < opt.message_count; i++) parcel_sent(&messages[i], false); /* so are these */
@@ -870,6 +872,8 @@ static void look_around(void)
     (void)filch_next_timeout(now.sched);
     MUST(filch_sched_stats(NULL, &stats) == FILCH_EINVAL && filch_tick(NULL, 1, NULL) == FILCH_EINVAL, "of nobody");
     MUST(filch_send(NULL, (filch_pid){ NODE, 1 }, filch_none()) == FILCH_EINVAL, "a message by nobody");
+    MUST(filch_spawn_on(now.sched, NODE + 1, bare, NULL, NULL) == now.foreign, "born next door");
+    MUST(filch_spawn_on(now.sched, NODE + 2, bare, NULL, NULL) == FILCH_EFOREIGN, "born nowhere");
 }
 
 /* Memory runs out, once or from now on; or there is enough again. */
