@@ -94,8 +94,8 @@ static void put(fli_kids *kids, fli_kid_index index, fli_kid *k, uint64_t hash)
 static void take_out(fli_kids *kids, fli_kid_index index, fli_kid *k)
 {
     fli_kid **at = head_of(kids, index, k->hash[index]);
-    while (*at != NULL && *at != k) at = &(*at)->chain[index];
-    if (*at != NULL) *at = k->chain[index];
+    while (*at != k) at = &(*at)->chain[index]; /* it is there */
+    *at = k->chain[index];
 }
 
 static void free_heads(fli_kids *kids)

@@ -488,7 +488,7 @@ TEST(odd_moments_and_odd_states_of_those_who_are_upgraded)
     becomes(&w, "local a = process.request('odd', 'get') assert(a[1] == 'four' and a[2] == 5)");
     /* A task that receives is no place to change over; the main task is. */
     world_passes(&w, "process.send('odd', 'task')");
-    folder_write(&f, "odd.lua", ODD("five", "error({})"));
+    folder_write(&f, "odd.lua", ODD("five", "error(n == 5 and {} or 'in words')"));
     reload_now(&w);
     world_passes(&w, "process.send('odd', 'for the task')");
     becomes(&w, "local a = process.request('odd', 'get') assert(a[1] == 'five')");
