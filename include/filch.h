@@ -913,13 +913,13 @@ struct filch_supervisor;
 /* What it points to must live as long as the supervisor; of a child that comes later, until `release`. */
 typedef struct filch_child {
     const char                    *id;         /* 1 to 63 bytes, unlike its siblings' */
-    const filch_type              *type;       /* NULL for a supervisor, or one of your own that wraps filch_supervisor_type */
+    const filch_type              *type;       /* NULL for a supervisor, or one that wraps filch_supervisor_type */
     const struct filch_supervisor *supervisor; /* a subtree; it is the type's `args` (filch_ptr) */
     const filch_spawn_options     *options;    /* for each start; NULL: none. A name is free again at each */
     uint64_t stop_ns; /* how long it may take to end; 0: 5 s, for a supervisor as long as it takes */
     uint32_t restart; /* filch_restart */
     uint32_t spare;   /* 0 */
-    /* Of a child that comes later (filch_child_start): called once when it has been forgotten, on any worker. NULL: nobody asks. */
+    /* Of a child that comes later (filch_child_start): called once when it has been forgotten, on any worker; or NULL. */
     void (*release)(const struct filch_child *child);
 } filch_child;
 
@@ -927,7 +927,8 @@ typedef struct filch_child {
 typedef struct filch_supervisor {
     uint32_t strategy;  /* filch_strategy */
     uint32_t intensity; /* restarts within `period_ns`; one more, and the supervisor stops all and ends with
-                           FILCH_ELIMIT and words, for its own supervisor to deal with. 0: 3; FILCH_NO_RESTARTS: none; at most 10000 */
+                           FILCH_ELIMIT and words, for its own supervisor to deal with. 0: 3; FILCH_NO_RESTARTS: none;
+                           at most 10000 */
     uint64_t period_ns; /* 0: 5 s */
     /* How long to wait before a restart: at first `backoff_ns`, then each time `backoff_percent` of that, up to
      * `backoff_max_ns`; a child that ran for `stable_ns` begins anew. Each is moved by up to half of `jitter` to either

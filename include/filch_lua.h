@@ -126,10 +126,11 @@ FILCH_API void filch_lua_code_drop(filch_lua *lua, filch_lua_code *code);
  * taken, with words. All lent. */
 typedef void (*filch_lua_reload_fn)(void *user, const char *path, filch_err error, const char *text, uint64_t told);
 
-/* Looks at the files that processes were started from by name or have required, each of which is read once. One that has
- * changed is compiled. If that works it is what new processes run, and children that their supervisor starts again; and processes
- * that called process.upgradable go on with it when they next wait for a message. If not, nothing changes. A file that is gone or
- * empty is left alone. `tell` may be NULL. No scheduler of its processes may be destroyed meanwhile.
+/* Looks at the files that processes were started from by name or have required, each of which is read once. One that
+ * has changed is compiled. If that works it is what new processes run, and children that their supervisor starts again;
+ * and processes that called process.upgradable go on with it when they next wait for a message. If not, nothing
+ * changes. A file that is gone or empty is left alone. `tell` may be NULL. No scheduler of its processes may be
+ * destroyed meanwhile.
  *
  * Thread:  any, also inside a function that Lua calls.          Blocks:  while it reads.
  * Owns:    lends.

@@ -1,5 +1,5 @@
-/* crash.c - a crowd of supervised Lua processes, of which one in ten crashes at once: how long the others take to answer before,
- * during and after that. The program is crash.lua.
+/* crash.c - a crowd of supervised Lua processes, of which one in ten crashes at once: how long the others take to
+ * answer before, during and after that. The program is crash.lua.
  *
  *     lua_crash [--workers N] [--size N] [--run STORMS]
  *
@@ -46,18 +46,20 @@ static void print(void)
 int main(int argc, char **argv)
 {
     bench_open(&b, "lua_crash", 100000, argc, argv);
-    filch_lua              *lua;
-    filch_lua_code         *code;
-    char                    why[256] = "";
-    uint64_t                crashes = b.size / 10 > 0 ? b.size / 10 : 1, storms = b.run > 0 ? b.run : 5;
-    filch_data              args[] = { filch_int((int64_t)b.size), filch_int((int64_t)crashes), filch_int((int64_t)storms), filch_int(100) };
-    filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
+    filch_lua          *lua;
+    filch_lua_code     *code;
+    char                why[256] = "";
+    uint64_t            crashes = b.size / 10 > 0 ? b.size / 10 : 1, storms = b.run > 0 ? b.run : 5;
+    filch_data          args[] = { filch_int((int64_t)b.size), filch_int((int64_t)crashes), filch_int((int64_t)storms),
+                                   filch_int(100) };
+    filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
     filch_lua_spawn_options how = FILCH_LUA_SPAWN_OPTIONS_INIT;
     filch_lua_options       options = FILCH_LUA_OPTIONS_INIT;
     options.memory_max = (size_t)1 << 30;
     bench_must(filch_lua_create(&lua, &options), "host");
     bench_start(&b, NULL);
-    if (filch_lua_load(lua, program, sizeof program, "crash.lua", &code, why, sizeof why) != FILCH_OK) fprintf(stderr, "%s\n", why);
+    if (filch_lua_load(lua, program, sizeof program, "crash.lua", &code, why, sizeof why) != FILCH_OK)
+        fprintf(stderr, "%s\n", why);
     spawn.on_exit = ended;
     how.spawn = &spawn;
     how.args = args;

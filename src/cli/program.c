@@ -132,7 +132,8 @@ void cli_program_wait(cli_program *p)
     for (int pause_ms = 1, passed_ms = 0; p->signal == 0; passed_ms += pause_ms) {
         filch_stats stats = FILCH_STATS_INIT;
         (void)!filch_sched_stats(p->sched, &stats); /* there is a scheduler */
-        bool quiet = p->look == NULL && cli_program_is_quiet(&stats) && stats.steps == steps; /* a file can change any time */
+        /* Where files are looked at, one can change any time. */
+        bool quiet = p->look == NULL && cli_program_is_quiet(&stats) && stats.steps == steps;
         bool over = stats.alive == 0 || quiet;
         steps = stats.steps;
         pause_ms = passed_ms / 8 < 1 ? 1 : passed_ms / 8 < PAUSE_MAX_MS ? passed_ms / 8 : PAUSE_MAX_MS;

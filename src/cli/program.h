@@ -33,7 +33,8 @@ struct cli_program {
     bool         first_over;
     int          signal; /* that has come; 0 none */
     char         answer; /* another small letter that somebody put into the pipe; 0 none */
-    void (*look)(cli_program *p); /* called a few times a second, and the program goes on while it has processes; NULL */
+    /* Called a few times a second; the program then goes on while it has processes. NULL: nothing. */
+    void (*look)(cli_program *p);
 };
 
 /* Starts host and scheduler, and listens for SIGINT and SIGTERM. CLI_OK, or an exit code when it has been told what was

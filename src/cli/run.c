@@ -45,7 +45,8 @@ static void tell_reload(void *user, const char *path, filch_err error, const cha
         cli_hint("until then the code from before goes on");
         return;
     }
-    cli_error("%s has changed, and is taken: %llu process%s told", path, (unsigned long long)told, told == 1 ? " was" : "es were");
+    cli_error("%s has changed, and is taken: %llu process%s told", path, (unsigned long long)told,
+              told == 1 ? " was" : "es were");
     if (told == 0) cli_hint("new processes run it; those that call process.upgradable would go over to it");
 }
 

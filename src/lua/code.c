@@ -347,7 +347,8 @@ static bool is_module_name(const char *name)
     return true;
 }
 
-filch_err fli_lua_module_path(struct filch_lua *lua, const char *name, char *path, size_t room, char *text, size_t text_size)
+filch_err fli_lua_module_path(struct filch_lua *lua, const char *name, char *path, size_t room, char *text,
+                              size_t text_size)
 {
     char   told[512];
     size_t used = (size_t)snprintf(told, sizeof told, "module '%.64s' not found:", name);

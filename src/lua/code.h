@@ -49,7 +49,8 @@ filch_err fli_lua_code_file(struct filch_lua *lua, const char *path, fli_lua_cod
 /* All of a file, malloc's. */
 filch_err fli_lua_read_file(const char *path, char **all, size_t *size, char *text, size_t text_size);
 /* The file of a module along the path. */
-filch_err fli_lua_module_path(struct filch_lua *lua, const char *name, char *path, size_t room, char *text, size_t text_size);
+filch_err fli_lua_module_path(struct filch_lua *lua, const char *name, char *path, size_t room, char *text,
+                              size_t text_size);
 uint64_t  fli_lua_hash_of(const void *bytes, size_t size);
 
 /* Pushes the function; its upvalue for the globals is set. A status as lua_load's, then with a message instead. */

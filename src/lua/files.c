@@ -76,8 +76,8 @@ static void add_module(struct filch_lua *lua, const char *name, fli_lua_file *fi
     lua->modules = module;
 }
 
-filch_err fli_lua_file_load(struct filch_lua *lua, const char *path, fli_lua_code **code, fli_lua_origin *origin, char *text,
-                            size_t text_size)
+filch_err fli_lua_file_load(struct filch_lua *lua, const char *path, fli_lua_code **code, fli_lua_origin *origin,
+                            char *text, size_t text_size)
 {
     *origin = (fli_lua_origin){ .file = NULL };
     fli_mutex_lock(&lua->lock);
@@ -99,8 +99,8 @@ filch_err fli_lua_file_load(struct filch_lua *lua, const char *path, fli_lua_cod
     return FILCH_OK;
 }
 
-filch_err fli_lua_file_module(struct filch_lua *lua, const char *name, fli_lua_code **code, fli_lua_origin *origin, char *text,
-                              size_t text_size)
+filch_err fli_lua_file_module(struct filch_lua *lua, const char *name, fli_lua_code **code, fli_lua_origin *origin,
+                              char *text, size_t text_size)
 {
     char path[1024];
     fli_mutex_lock(&lua->lock);

@@ -1,9 +1,9 @@
 /* files.h - the files that processes are started from and require: each read once, and again when somebody asks for it.
  *
- * As in Erlang, what a name stands for does not change because a file did: whoever starts a process while the file is being
- * edited gets the code that everybody has. filch_lua_reload looks at all files that are known. One whose bytes have
- * changed is compiled; if that works it is what its name stands for from now on, for new processes, for children that are
- * started again, and for those that asked to be upgraded (process.upgradable), which are told.
+ * As in Erlang, what a name stands for does not change because a file did: whoever starts a process while the file is
+ * being edited gets the code that everybody has. filch_lua_reload looks at all files that are known. One whose bytes
+ * have changed is compiled; if that works it is what its name stands for from now on, for new processes, for children
+ * that are started again, and for those that asked to be upgraded (process.upgradable), which are told.
  */
 #ifndef FLI_LUA_FILES_H
 #define FLI_LUA_FILES_H
@@ -20,13 +20,14 @@ struct fli_lua_proc;
 
 typedef struct fli_lua_file {
     struct fli_lua_file   *next;
-    struct filch_lua_code *code;      /* the newest; under the host's lock */
-    uint64_t               hash;      /* of the text it was made from; this and the next under `reloading` */
-    uint64_t               bad_hash;  /* of the last text that could not be compiled: told once */
-    /* One more for each time it was taken anew.  writes: under the host's lock.  reads: any. Only a hint that it is time to
-     * look, under the lock. */
+    struct filch_lua_code *code;     /* the newest; under the host's lock */
+    uint64_t               hash;     /* of the text it was made from; this and the next under `reloading` */
+    uint64_t               bad_hash; /* of the last text that could not be compiled: told once */
+    /* One more for each time it was taken anew.  writes: under the host's lock.  reads: any. Only a hint that it is
+     * time to look, under the lock. */
     FLI_ATOMIC(uint64_t) version;
-    /* The last version of which somebody has told that it does not go on with it.  writes and reads: any. Only counts. */
+    /* The last version of which somebody has told that it does not go on with it.  writes and reads: any. Only counts.
+     */
     FLI_ATOMIC(uint64_t) told;
     char path[];
 } fli_lua_file;
@@ -51,8 +52,8 @@ typedef struct fli_lua_origin {
     uint64_t      version;
 } fli_lua_origin;
 
-/* The code of a file, or of a module along the path: known already, or read now. Gives *code one reference; `text` gets why not.
- * Beyond a few thousand files one is read each time, and *origin is empty. */
+/* The code of a file, or of a module along the path: known already, or read now. Gives *code one reference; `text` gets
+ * why not. Beyond a few thousand files one is read each time, and *origin is empty. */
 filch_err fli_lua_file_load(struct filch_lua *lua, const char *path, struct filch_lua_code **code,
                             fli_lua_origin *origin, char *text, size_t text_size);
 filch_err fli_lua_file_module(struct filch_lua *lua, const char *name, struct filch_lua_code **code,
@@ -63,7 +64,8 @@ struct filch_lua_code *fli_lua_file_newest(struct filch_lua *lua, fli_lua_file *
 
 /* Notes that the process has code from there. False: no memory. */
 bool fli_lua_file_used(struct fli_lua_proc *p, const fli_lua_origin *origin);
-/* A file that it uses and that has been taken anew since; NULL: none. With `seen`: from now on it is not one any more. */
+/* A file that it uses and that has been taken anew since; NULL: none. With `seen`: from now on it is not one any more.
+ */
 fli_lua_file *fli_lua_file_outdated(struct fli_lua_proc *p, bool seen);
 
 /* The process wants to be told, or no longer. */

@@ -120,7 +120,8 @@ filch_err fli_lua_inbox_move(fli_lua_proc *from, fli_lua_proc *to)
     while (from->saved != NULL) {
         fli_lua_saved *old = from->saved;
         size_t         size = fli_lua_parcel_weight(&old->data);
-        fli_lua_saved *saved = fli_lua_heap_charge(&to->heap, size) ? fli_lua_heap_resize(&to->heap, NULL, 0, sizeof *saved) : NULL;
+        fli_lua_saved *saved = NULL;
+        if (fli_lua_heap_charge(&to->heap, size)) saved = fli_lua_heap_resize(&to->heap, NULL, 0, sizeof *saved);
         if (saved == NULL) return FILCH_ENOMEM;
         *saved = *old;
         saved->next = NULL;

@@ -247,11 +247,13 @@ filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua
 
 /* ---- upgrade.c ----------------------------------------------------------------------------------------------- */
 
-/* What the main task of the new one begins with, from the new one's function and `start` on its stack. In a protected call. */
+/* What the main task of the new one begins with, from the new one's function and `start` on its stack. In a protected
+ * call. */
 int fli_lua_upgrade_begin(lua_State *L);
 /* The end of the step of the old one: gives the new one what is to stay. */
 filch_err fli_lua_upgrade_end(fli_lua_proc *p);
-/* Goes over to newer code if there is any, does not come back then. Where the main task is about to wait for a message. */
+/* Goes over to newer code if there is any, and does not come back then. Where the main task is about to wait for a
+ * message. */
 void fli_lua_upgrade_look(lua_State *L, fli_lua_proc *p);
 
 /* ---- proc.c -------------------------------------------------------------------------------------------------- */
@@ -294,7 +296,8 @@ int fli_lua_pid_text(lua_State *L); /* tostring of a pid */
 
 /* ---- streams.c, process.c -------------------------------------------------------------------------------------- */
 
-/* What belongs to a process, and can be handed over to the one that goes on in its place: streams, and who waits for a reply. */
+/* What belongs to a process, and can be handed over to the one that goes on in its place: streams, and who waits for a
+ * reply. */
 bool fli_lua_to_stream(lua_State *L, int index, filch_stream *stream);
 void fli_lua_push_stream(lua_State *L, filch_stream stream);
 /* A stream that somebody gave to this process: takes it over. False: the message is something else. */
@@ -307,8 +310,8 @@ filch_pid fli_lua_check_pid(lua_State *L, int index);
 /* What a function of Lua returns: true, or nil and the words for `err`. */
 int fli_lua_return(lua_State *L, filch_err err);
 int fli_lua_return_error(lua_State *L, filch_err err);
-/* Waits for the EXIT event tagged `tag`, of a process just spawned: what `push` makes of its result, or nil and why. `push` pushes
- * one value and raises only memory errors. */
+/* Waits for the EXIT event tagged `tag`, of a process just spawned: what `push` makes of its result, or nil and why.
+ * `push` pushes one value and raises only memory errors. */
 int fli_lua_await_end(lua_State *L, fli_lua_proc *p, uint64_t tag,
                       void (*push)(lua_State *L, const filch_data *answer));
 

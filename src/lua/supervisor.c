@@ -2,9 +2,9 @@
  *
  *     local pid = supervisor.start { strategy = "one_for_one", children = { { id = "store", "store" } } }
  *
- * Supervisors are those of C (filch_supervisor_type); tree.c reads what they are told. They answer by messages without a tag, so
- * each question is asked by a small process of its own, whose end is the answer: several tasks may ask at once, and who asks
- * hears of it when the supervisor ends first.
+ * Supervisors are those of C (filch_supervisor_type); tree.c reads what they are told. They answer by messages without
+ * a tag, so each question is asked by a small process of its own, whose end is the answer: several tasks may ask at
+ * once, and who asks hears of it when the supervisor ends first.
  */
 #include <lauxlib.h>
 #include <stdio.h>
@@ -23,9 +23,9 @@ typedef enum ask_kind { ASK_UP, ASK_START, ASK_STOP, ASK_LIST, ASK_END } ask_kin
 typedef struct ask {
     ask_kind      kind;
     filch_pid     supervisor, asker;
-    bool          links;   /* ASK_UP: the asker with it, when all are up */
+    bool          links; /* ASK_UP: the asker with it, when all are up */
     bool          begun;
-    fli_lua_tree *tree;    /* ASK_START: ours until the supervisor has it */
+    fli_lua_tree *tree; /* ASK_START: ours until the supervisor has it */
     char          id[FILCH_CHILD_ID_MAX + 1];
 } ask;
 
@@ -67,7 +67,8 @@ static filch_err fail_with(const ask *a, filch_err error, filch_out *out)
         if (a->kind != ASK_STOP) return filch_fail(out, error, filch_str("the supervisor has ended"));
         snprintf(words, sizeof words, "there is no child '%s'", a->id);
         return filch_fail(out, error, filch_str(words));
-    case FILCH_EEXISTS: return filch_fail(out, error, filch_str("there is a child with this id, or a process with this name, already"));
+    case FILCH_EEXISTS:
+        return filch_fail(out, error, filch_str("there is a child with this id, or a process with this name, already"));
     case FILCH_ECLOSED: return filch_fail(out, error, filch_str("the supervisor is ending"));
     default: return error;
     }

@@ -118,8 +118,11 @@ static void tree_close(void *self)
 
 filch_type fli_lua_tree_type(void)
 {
-    return (filch_type){ .name = filch_supervisor_type.name, .size = base_size() + sizeof(fli_lua_tree *),
-                         .init = tree_init, .step = tree_step, .close = tree_close };
+    return (filch_type){ .name = filch_supervisor_type.name,
+                         .size = base_size() + sizeof(fli_lua_tree *),
+                         .init = tree_init,
+                         .step = tree_step,
+                         .close = tree_close };
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------------- */
@@ -243,20 +246,25 @@ static void read_field(lua_State *L, reader *r, const char *name, filch_supervis
     } else if (strcmp(name, "backoff_max") == 0) {
         out->backoff_max_ns = read_span(L, name);
     } else if (strcmp(name, "backoff_factor") == 0) {
-        out->backoff_percent = (uint32_t)(read_number(L, name, 1, 1000, "how much longer each time: 1 to 1000") * 100 + 0.5);
+        out->backoff_percent =
+            (uint32_t)(read_number(L, name, 1, 1000, "how much longer each time: 1 to 1000") * 100 + 0.5);
     } else if (strcmp(name, "jitter") == 0) {
         out->jitter = (uint32_t)(read_number(L, name, 0, 1, "a part of the back-off: 0 to 1") * 1000 + 0.5);
     } else if (strcmp(name, "stable") == 0) {
         out->stable_ns = read_span(L, name);
     } else if (!read_outer(L, r, name)) {
-        luaL_error(L, "a supervisor has no field '%s'; it has strategy, intensity, period, backoff, backoff_max, backoff_factor, "
-                      "jitter, stable, children%s", name, r->depth > 1 || r->one_child ? "" : ", name, link");
+        luaL_error(
+            L,
+            "a supervisor has no field '%s'; it has strategy, intensity, period, backoff, backoff_max, backoff_factor, "
+            "jitter, stable, children%s",
+            name, r->depth > 1 || r->one_child ? "" : ", name, link");
     }
 }
 
 static void read_supervisor(lua_State *L, reader *r, int index, node *out)
 {
-    if (!lua_istable(L, index)) luaL_error(L, "a supervisor is described by a table, not a %s", luaL_typename(L, index));
+    if (!lua_istable(L, index))
+        luaL_error(L, "a supervisor is described by a table, not a %s", luaL_typename(L, index));
     if (++r->depth > DEPTH_MAX) luaL_error(L, "supervisors below supervisors, too deep");
     luaL_checkstack(L, 16, NULL);
     out->tree = r->tree;
@@ -342,8 +350,11 @@ static void read_child(lua_State *L, reader *r, int index, const char *by_defaul
     while (next_field(L, index, true)) {
         const char *name = lua_tostring(L, -2);
         if (!read_child_field(L, r, name, out, &plan)) {
-            luaL_error(L, "a child has no field '%s'; it has id, restart, stop, supervisor, and the options of process.spawn: "
-                          "name, memory, mailbox, mailbox_bytes, overflow, trap", name);
+            luaL_error(
+                L,
+                "a child has no field '%s'; it has id, restart, stop, supervisor, and the options of process.spawn: "
+                "name, memory, mailbox, mailbox_bytes, overflow, trap",
+                name);
         }
         lua_pop(L, 1);
     }
@@ -357,7 +368,9 @@ static void read_child(lua_State *L, reader *r, int index, const char *by_defaul
         return;
     }
     if (lua_rawlen(L, index) == 0) {
-        luaL_error(L, "'%s' has nothing to run: { \"worker\", arguments... }, { function, ... } or { supervisor = {...} }", out->id);
+        luaL_error(L,
+                   "'%s' has nothing to run: { \"worker\", arguments... }, { function, ... } or { supervisor = {...} }",
+                   out->id);
     }
     kept_start *kept = read_start(L, r, &plan, index);
     out->type = &kept->start.code->kind->type;
@@ -368,7 +381,8 @@ static void read_child(lua_State *L, reader *r, int index, const char *by_defaul
 
 static void release(const filch_child *child)
 {
-    const fli_lua_tree *tree = (const fli_lua_tree *)(const void *)((const char *)child->options - offsetof(fli_lua_tree, options));
+    const fli_lua_tree *tree =
+        (const fli_lua_tree *)(const void *)((const char *)child->options - offsetof(fli_lua_tree, options));
     fli_lua_tree_drop((fli_lua_tree *)(uintptr_t)tree);
 }
 
@@ -380,8 +394,8 @@ static int read_protected(lua_State *L)
     lua_settop(L, 1);
     if (r->one_child) {
         char id[64];
-        snprintf(id, sizeof id, "#%u.%u.%llu", (unsigned)(r->p->self.serial & UINT32_MAX), (unsigned)(r->p->self.serial >> 32),
-                 (unsigned long long)r->p->next_tag++);
+        snprintf(id, sizeof id, "#%u.%u.%llu", (unsigned)(r->p->self.serial & UINT32_MAX),
+                 (unsigned)(r->p->self.serial >> 32), (unsigned long long)r->p->next_tag++);
         read_child(L, r, 1, id, &tree->child);
         /* The options move into the tree itself: so a child that is given back leads to it. */
         tree->options = *tree->child.options;

@@ -1,11 +1,12 @@
 /* upgrade.c - the part of the library `process` that goes on with other code: process.upgrade and process.upgradable.
  *
- * The new code gets a state of its own. It is made, its file is run and its function `upgrade` is called while the old one
- * still stands: whatever goes wrong there is told to the old one, which goes on. Then there is nothing left that could fail
- * but memory for the messages, and the rest is filch_upgrade: pid, mailbox, links, monitors and names stay.
+ * The new code gets a state of its own. It is made, its file is run and its function `upgrade` is called while the old
+ * one still stands: whatever goes wrong there is told to the old one, which goes on. Then there is nothing left that
+ * could fail but memory for the messages, and the rest is filch_upgrade: pid, mailbox, links, monitors and names stay.
  *
- * What a process keeps by itself is handed over at the end of the step: messages that nobody has taken, a cancel that was not told,
- * and how many answers are still to come. Tasks of the old one are gone, and so are the questions they asked.
+ * What a process keeps by itself is handed over at the end of the step: messages that nobody has taken, a cancel that
+ * was not told, and how many answers are still to come. Tasks of the old one are gone, and so are the questions they
+ * asked.
  */
 #include <lauxlib.h>
 #include <stdio.h>
@@ -47,7 +48,8 @@ int fli_lua_upgrade_begin(lua_State *L)
     return lua_gettop(L);
 }
 
-/* ---- the old one -------------------------------------------------------------------------------------------------- */
+/* ---- the old one --------------------------------------------------------------------------------------------------
+ */
 
 static void unmonitor(const fli_lua_proc *p, const fli_lua_task *task)
 {
@@ -70,8 +72,8 @@ filch_err fli_lua_upgrade_end(fli_lua_proc *p)
     return FILCH_OK;
 }
 
-/* Goes over to what is at plan->target (nil: the newest code of its own file), with the values behind it. Raises an error that nobody
- * catches when that has worked, and returns when not. */
+/* Goes over to what is at plan->target (nil: the newest code of its own file), with the values behind it. Raises an
+ * error that nobody catches when that has worked, and returns when not. */
 static filch_err go_over(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan, fli_lua_refusal *why)
 {
     fli_lua_bytes bytes;
@@ -112,13 +114,14 @@ static int process_upgrade(lua_State *L)
     return 2;
 }
 
-/* ---- when a file has changed ------------------------------------------------------------------------------------------ */
+/* ---- when a file has changed
+ * ------------------------------------------------------------------------------------------ */
 
 /* Its address is the registry's key for the function that gives the state. */
 static const char hand_over_key;
 
-/* process.upgradable(hand_over): when a file that this process uses is taken anew (filch run --watch), hand_over() gives what the
- * function `main` of the new code is called with. process.upgradable(nil): no longer. */
+/* process.upgradable(hand_over): when a file that this process uses is taken anew (filch run --watch), hand_over()
+ * gives what the function `main` of the new code is called with. process.upgradable(nil): no longer. */
 static int process_upgradable(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_here(L);
@@ -142,7 +145,8 @@ static void tell_failure(const fli_lua_proc *p, fli_lua_file *file, const char *
     uint64_t version = fli_load_rlx(&file->version);
     if (fli_load_rlx(&file->told) == version) return;
     fli_store_rlx(&file->told, version);
-    int size = snprintf(line, sizeof line, "%.200s has changed, and its processes go on with the old code: %.300s\n", file->path, why);
+    int size = snprintf(line, sizeof line, "%.200s has changed, and its processes go on with the old code: %.300s\n",
+                        file->path, why);
     p->lua->opt.log(p->lua->opt.log_user, line, (size_t)size);
 }
 
@@ -166,7 +170,8 @@ void fli_lua_upgrade_look(lua_State *L, fli_lua_proc *p)
         (void)go_over(L, p, &plan, &why);
     } else {
         p->runaway = false;
-        snprintf(why.text, sizeof why.text, "%s", lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "an error that is no text");
+        snprintf(why.text, sizeof why.text, "%s",
+                 lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "an error that is no text");
     }
     tell_failure(p, file, why.text);
     lua_settop(L, top);

@@ -12,7 +12,7 @@
  * newest first, they would bury him: beside 10,000 messages sent in a row, the 99th percentile of others was 86 ms
  * instead of 0.3 (bench/lua/crash.c). */
 #define CROWD 32
-/* Steps that take less on the average are no burden, however many there are; and passing a line costs them a fifth more. */
+/* Steps that take less on the average are no burden, however many there are; and waiting in line costs them a fifth. */
 #define CROWD_STEP_NS 500
 
 /* Every so many pushes, one process's wait in the queue is measured. */
@@ -56,7 +56,8 @@ static filch_err join_the_line(fli_worker *w, fli_proc *p)
 /* Does this step send to a crowd, and would that bury somebody who was queued before it? */
 static bool buries(fli_worker *w)
 {
-    return w->local.sends > CROWD && w->step_ns > CROWD_STEP_NS && fli_deque_count(&w->deque) > fli_deque_mark(&w->deque) - w->mark;
+    if (w->local.sends <= CROWD || w->step_ns <= CROWD_STEP_NS) return false;
+    return fli_deque_count(&w->deque) > fli_deque_mark(&w->deque) - w->mark;
 }
 
 static __attribute__((noinline)) filch_err push_of_crowd(fli_worker *w, fli_proc *p)
@@ -85,8 +86,8 @@ void fli_ready_again(fli_worker *w, fli_proc *p)
         (void)fli_ready_here(&w->local, p);
         w->fair_in = 1;
     } else {
-        /* It sent to somebody who was ready already, and waits somewhere in a queue, or to a crowd: to the end of the line, or it
-         * would send on and on. */
+        /* It sent to somebody who was ready already, and waits somewhere in a queue, or to a crowd: to the end of the
+         * line, or it would send on and on. */
         (void)join_the_line(w, p);
     }
 }

@@ -1,4 +1,5 @@
-/* kids.c - see kids.h. Lists are doubly linked and sorted by number; indexes are chains, which grow with the children. */
+/* kids.c - see kids.h. Lists are doubly linked and sorted by number; indexes are chains, which grow with the children.
+ */
 #include "supervise/kids.h"
 
 #include <string.h>
@@ -33,7 +34,8 @@ void fli_kids_init(fli_kids *kids, filch_memory memory)
 
 static void enter(fli_kids *kids, fli_kid_list list, fli_kid *k)
 {
-    /* Mostly it belongs at one of the ends: children are started from the first to the last, and stopped from the last. */
+    /* Mostly it belongs at one of the ends: children are started from the first to the last, and stopped from the last.
+     */
     fli_kid *after = kids->last[list], *first = kids->first[list];
     if (first != NULL && k->id < first->id) after = NULL;
     while (after != NULL && after->id > k->id) after = after->prev[list];
@@ -53,7 +55,7 @@ static void leave(fli_kids *kids, fli_kid_list list, fli_kid *k)
     else kids->first[list] = k->next[list];
     if (k->next[list] != NULL) k->next[list]->prev[list] = k->prev[list];
     else kids->last[list] = k->prev[list];
-    k->on &= (uint8_t)~(1u << list);
+    k->on &= (uint8_t) ~(1u << list);
 }
 
 static void belong(fli_kids *kids, fli_kid_list list, fli_kid *k, bool belongs)
@@ -126,7 +128,8 @@ fli_kid *fli_kids_named(const fli_kids *kids, const char *name)
 {
     uint64_t hash = hash_of_name(name);
     fli_kid *k = *head_of(kids, FLI_KIDS_BY_NAME, hash);
-    while (k != NULL && (k->hash[FLI_KIDS_BY_NAME] != hash || strcmp(k->spec.id, name) != 0)) k = k->chain[FLI_KIDS_BY_NAME];
+    while (k != NULL && (k->hash[FLI_KIDS_BY_NAME] != hash || strcmp(k->spec.id, name) != 0))
+        k = k->chain[FLI_KIDS_BY_NAME];
     return k;
 }
 

@@ -1,8 +1,8 @@
 /* kids.h - the children of a supervisor: in the order in which they are started, and found by id, number or pid.
  *
- * A supervisor may have a hundred thousand of them, and each of its steps is about a few. So those that something is to be done about
- * are on lists of their own, in the same order, and fli_kids_note puts a child onto the lists where it belongs after each change.
- * Whatever a step does takes time for those it is about, not for all.
+ * A supervisor may have a hundred thousand of them, and each of its steps is about a few. So those that something is to
+ * be done about are on lists of their own, in the same order, and fli_kids_note puts a child onto the lists where it
+ * belongs after each change. Whatever a step does takes time for those it is about, not for all.
  *
  * INVARIANT  after fli_kids_note, a child is on a list exactly if what is written there holds for it.
  */
@@ -34,19 +34,19 @@ typedef struct fli_asker {
 } fli_asker;
 
 typedef struct fli_kid {
-    filch_child    spec;
-    filch_data     order; /* of a child that came later: what brought it, kept */
-    filch_pid      pid;   /* the last one */
-    uint64_t       started_ns;
-    uint32_t       id;                   /* ascending, never used again */
-    uint32_t       streak;               /* restarts since it was last stable */
-    uint8_t        state;                /* fli_kid_state */
-    bool           must_stop;            /* it is up, or being stopped already */
-    bool           wanted, held, leaves; /* held: until its sleep is over. leaves: when it is down, it goes */
-    bool           late;                 /* was not in the description */
-    bool           begun;                /* has been started once */
-    bool           ready;                /* a supervisor: its children are up */
-    fli_asker     *askers;               /* are told when it has left */
+    filch_child spec;
+    filch_data  order; /* of a child that came later: what brought it, kept */
+    filch_pid   pid;   /* the last one */
+    uint64_t    started_ns;
+    uint32_t    id;                   /* ascending, never used again */
+    uint32_t    streak;               /* restarts since it was last stable */
+    uint8_t     state;                /* fli_kid_state */
+    bool        must_stop;            /* it is up, or being stopped already */
+    bool        wanted, held, leaves; /* held: until its sleep is over. leaves: when it is down, it goes */
+    bool        late;                 /* was not in the description */
+    bool        begun;                /* has been started once */
+    bool        ready;                /* a supervisor: its children are up */
+    fli_asker  *askers;               /* are told when it has left */
 
     /* Of kids.c. */
     uint8_t         on;      /* lists, a bit each */
@@ -62,7 +62,7 @@ typedef struct fli_kids {
     filch_memory memory;
     fli_kid     *first[FLI_KIDS_LISTS], *last[FLI_KIDS_LISTS];
     size_t       count;
-    size_t       missing; /* wanted, and not up and ready */
+    size_t       missing;  /* wanted, and not up and ready */
     fli_kid     *stopping; /* at most one is */
     uint32_t     ids;
     fli_kid    **heads[FLI_KIDS_INDEXES]; /* `room` of them; NULL: few[] */

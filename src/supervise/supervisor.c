@@ -370,8 +370,8 @@ static bool somebody_must_stop(const supervisor *s)
     return s->kids.first[FLI_KIDS_MUST_STOP] != NULL;
 }
 
-/* Starts whoever is owed, in order, up to the first supervisor whose children are not up. False: some are left for the next
- * step. */
+/* Starts whoever is owed, in order, up to the first supervisor whose children are not up. False: some are left for the
+ * next step. */
 static bool start_all(supervisor *s, filch_out *out)
 {
     const kid *barrier = s->kids.first[FLI_KIDS_UNREADY];
@@ -622,7 +622,8 @@ static filch_err supervisor_init(void *self, const filch_ctx *ctx, const char *m
     }
     for (size_t i = 0; err == FILCH_OK && i < spec->child_count; i++) {
         filch_spawn_options opt;
-        err = child_is_sound(&spec->children[i], &opt) ? fli_kids_add(&s->kids, &spec->children[i], NULL) : FILCH_EINVAL;
+        bool sound = child_is_sound(&spec->children[i], &opt);
+        err = sound ? fli_kids_add(&s->kids, &spec->children[i], NULL) : FILCH_EINVAL;
     }
     if (err != FILCH_OK) supervisor_close(s);
     return err;

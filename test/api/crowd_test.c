@@ -1,5 +1,5 @@
-/* crowd_test.c - one process sends to thousands in a row, and two others talk to each other all the while: they must not wait until
- * it is over. Counted in turns of the one worker, which is this thread. */
+/* crowd_test.c - one process sends to thousands in a row, and two others talk to each other all the while: they must
+ * not wait until it is over. Counted in turns of the one worker, which is this thread. */
 #include "api/world.h"
 
 enum { SINKS = 3000, FAN = 3 };
@@ -10,7 +10,8 @@ static struct {
     bool      measures;
 } scene;
 
-/* Each sink starts a small chain of work, as a process that crashes, its supervisor and its successor do, and takes its time. */
+/* Each sink starts a small chain of work, as a process that crashes, its supervisor and its successor do, and takes its
+ * time. */
 static filch_err sink_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -18,7 +19,7 @@ static filch_err sink_step(void *self, const filch_event *events, size_t count, 
     for (uint64_t until = fli_clock_ns() + 10000; fli_clock_ns() < until;) {}
     for (size_t i = 0; i < count; i++) {
         if (events[i].type != FILCH_EVENT_MESSAGE) return filch_done(out, filch_none());
-        int64_t left = filch_as_int(&events[i].data);
+        int64_t  left = filch_as_int(&events[i].data);
         uint32_t other = (uint32_t)left * 1009 % SINKS;
         if (left > 0) (void)!filch_send(filch_ctx_sched(filch_out_ctx(out)), scene.sinks[other], filch_int(left - 1));
     }
@@ -45,7 +46,8 @@ static filch_err talk_step(void *self, const filch_event *events, size_t count, 
     scene.turns++;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type != FILCH_EVENT_MESSAGE) return filch_done(out, filch_none());
-        if (scene.measures && scene.turns - scene.last_turn > scene.longest) scene.longest = scene.turns - scene.last_turn;
+        if (scene.measures && scene.turns - scene.last_turn > scene.longest)
+            scene.longest = scene.turns - scene.last_turn;
         scene.last_turn = scene.turns;
         filch_pid self_pid = filch_ctx_self(filch_out_ctx(out));
         filch_pid other = same_pid(self_pid, scene.talker) ? scene.echo : scene.talker;
