@@ -81,6 +81,20 @@ TEST(a_value_that_is_cut_off_anywhere_is_no_value)
     for (size_t size = 0; size < sizeof pid; size++) assert_false(reads(pid, size));
 }
 
+/* Only from the process that goes on as this one. */
+TEST(what_is_handed_over_is_read_whole_or_not_at_all)
+{
+    uint8_t request[25] = { 0x16, 7 }, stream[9] = { 0x17, 5 };
+    assert_false(reads(request, sizeof request));
+    assert_false(reads(stream, sizeof stream));
+    p->handing_over = true;
+    assert_true(reads(request, sizeof request));
+    assert_true(reads(stream, sizeof stream));
+    for (size_t size = 0; size < sizeof request; size++) assert_false(reads(request, size));
+    for (size_t size = 0; size < sizeof stream; size++) assert_false(reads(stream, size));
+    p->handing_over = false;
+}
+
 TEST(bytes_that_are_not_of_this_form_are_refused)
 {
     static const struct {
@@ -442,6 +456,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_state, close_state)
         T(a_value_that_is_cut_off_anywhere_is_no_value),
+        T(what_is_handed_over_is_read_whole_or_not_at_all),
         T(bytes_that_are_not_of_this_form_are_refused),
         T(messages_with_our_mark_that_are_none_of_ours_are_strings),
         T(payloads_from_c_arrive_as_lua_values),

@@ -68,6 +68,24 @@ TEST(the_limit_refuses_growth_and_never_shrinking)
     fli_lua_heap_fini(&heap);
 }
 
+TEST(sizes_beyond_all_memory_are_refused)
+{
+    fli_lua_heap heap;
+    fli_lua_heap_init(&heap, first, sizeof first, SIZE_MAX);
+    assert_null(fli_lua_heap_resize(&heap, NULL, 0, SIZE_MAX - 8));
+    assert_true(heap.refused);
+    void *big = fli_lua_heap_resize(&heap, NULL, 0, 10000);
+    assert_non_null(big);
+    assert_null(fli_lua_heap_resize(&heap, big, 10000, SIZE_MAX - 8));
+    void *small = fli_lua_heap_resize(&heap, big, 0, 16); /* of nothing there is nothing to keep */
+    assert_non_null(small);
+    same(heap.used, 10000 + 16);
+    fli_lua_heap_resize(&heap, big, 10000, 0);
+    fli_lua_heap_resize(&heap, small, 16, 0);
+    same(heap.used, 0);
+    fli_lua_heap_fini(&heap);
+}
+
 TEST(what_is_never_freed_goes_with_the_heap)
 {
     fli_lua_heap heap;
@@ -83,6 +101,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_keep_their_bytes_whatever_happens_around_them),
         cmocka_unit_test(the_limit_refuses_growth_and_never_shrinking),
+        cmocka_unit_test(sizes_beyond_all_memory_are_refused),
         cmocka_unit_test(what_is_never_freed_goes_with_the_heap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

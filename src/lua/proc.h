@@ -182,7 +182,9 @@ void fli_lua_wake(fli_lua_proc *p, fli_lua_task *task);
 /* What a call that waits begins with: a cancel is told here, and where no yield can pass it raises, before anything was
  * sent or started. Forgets an earlier deadline. */
 void fli_lua_wait_begin(lua_State *L, fli_lua_proc *p);
-/* The same for one that may not have to wait. */
+/* Whether a yield can pass. */
+bool fli_lua_can_wait(lua_State *L, const fli_lua_proc *p);
+/* The same as wait_begin for one that may not have to wait. */
 void fli_lua_look_begin(lua_State *L, fli_lua_proc *p);
 /* And ends with. */
 void fli_lua_wait_end(fli_lua_proc *p);

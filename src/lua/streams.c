@@ -210,7 +210,12 @@ static int stream_close(lua_State *L)
 {
     filch_stream  stream = check_stream(L);
     uint64_t      tag;
-    fli_lua_proc *p = begin(L, &tag);
+    fli_lua_proc *p = fli_lua_here(L);
+    if (!fli_lua_can_wait(L, p)) { /* closed as the process ends by an error, which is what has to be told */
+        if (filch_yield_close(p->out, p->next_tag++, stream) == FILCH_OK) p->yields++;
+        return 0;
+    }
+    p = begin(L, &tag);
     return await(L, p, tag, filch_yield_close(p->out, tag, stream), NOTHING);
 }
 

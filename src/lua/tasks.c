@@ -104,7 +104,7 @@ static void alarm_remove(fli_lua_proc *p, fli_lua_task *task)
 void fli_lua_alarms_ring(fli_lua_proc *p)
 {
     uint64_t now = fli_lua_now(p);
-    for (int i = 0; i < FLI_LUA_SLEEPS && p->sleeps[0] <= now; i++) {
+    while (p->sleeps[0] <= now) {
         memmove(&p->sleeps[0], &p->sleeps[1], (FLI_LUA_SLEEPS - 1) * sizeof p->sleeps[0]);
         p->sleeps[FLI_LUA_SLEEPS - 1] = FLI_LUA_NEVER;
     }
@@ -166,7 +166,7 @@ void fli_lua_task_over(fli_lua_proc *p, fli_lua_task *task)
     filch_drop(&task->answer);
 }
 
-static bool can_yield(lua_State *L, const fli_lua_proc *p)
+bool fli_lua_can_wait(lua_State *L, const fli_lua_proc *p)
 {
     return p->no_yield == 0 && lua_isyieldable(L);
 }
@@ -186,14 +186,14 @@ void fli_lua_look_begin(lua_State *L, fli_lua_proc *p)
 void fli_lua_wait_begin(lua_State *L, fli_lua_proc *p)
 {
     fli_lua_look_begin(L, p);
-    if (!can_yield(L, p)) (void)refuse_to_wait(L);
+    if (!fli_lua_can_wait(L, p)) (void)refuse_to_wait(L);
 }
 
 int fli_lua_park(lua_State *L, uint64_t until_ns, lua_KContext ctx, lua_KFunction k)
 {
     fli_lua_proc *p = fli_lua_self(L);
     fli_lua_task *task = p->current;
-    if (!can_yield(L, p)) {
+    if (!fli_lua_can_wait(L, p)) {
         fli_lua_wait_end(p);
         return refuse_to_wait(L);
     }
@@ -209,7 +209,7 @@ int fli_lua_park(lua_State *L, uint64_t until_ns, lua_KContext ctx, lua_KFunctio
 void fli_lua_pause(lua_State *L, lua_KContext ctx, lua_KFunction k)
 {
     fli_lua_proc *p = fli_lua_self(L);
-    if (!can_yield(L, p)) return;
+    if (!fli_lua_can_wait(L, p)) return;
     p->why = FLI_LUA_BY_PAUSE;
     (void)lua_yieldk(L, 0, ctx, k);
 }
@@ -251,11 +251,13 @@ bool fli_lua_exited(fli_lua_proc *p, uint64_t tag, const filch_event *event)
     filch_data    data;
     uint8_t       head = (uint8_t)(0x80 + sizeof words - 1);
     fli_lua_bytes_init(&bytes, sizeof bytes.first);
-    bool sent = fli_lua_envelope(&bytes, FLI_LUA_FAILURE, tag) && fli_lua_bytes_add(&bytes, &head, 1) &&
-                fli_lua_bytes_add(&bytes, words, sizeof words - 1) && fli_lua_bytes_data(&bytes, &data) &&
-                filch_send(p->sched, p->self, data) == FILCH_OK;
-    fli_lua_bytes_fini(&bytes);
-    return sent || fli_lua_answer(p, tag, &event->data, FILCH_EDEAD, false);
+    /* So few bytes have room in the struct, and none of this can fail. */
+    (void)fli_lua_envelope(&bytes, FLI_LUA_FAILURE, tag);
+    (void)fli_lua_bytes_add(&bytes, &head, 1);
+    (void)fli_lua_bytes_add(&bytes, words, sizeof words - 1);
+    (void)fli_lua_bytes_data(&bytes, &data);
+    if (filch_send(p->sched, p->self, data) == FILCH_OK) return true;
+    return fli_lua_answer(p, tag, &event->data, FILCH_EDEAD, false);
 }
 
 /* ---- what prelude.lua is made of ------------------------------------------------------------------------------------ */
@@ -300,10 +302,9 @@ static int start(lua_State *L)
 
 static void release(lua_State *L, fli_lua_task *task)
 {
-    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &anchors_key) == LUA_TTABLE) {
-        lua_pushnil(L);
-        lua_rawsetp(L, -2, task);
-    }
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &anchors_key); /* there since the first task */
+    lua_pushnil(L);
+    lua_rawsetp(L, -2, task);
     lua_pop(L, 1);
 }
 

@@ -441,6 +441,78 @@ TEST(functions_are_known_again)
                      "while runtime.stats().alive > 1 do time.sleep('1ms') end\n");
 }
 
+TEST(tasks_that_are_woken_for_nothing_go_on_waiting)
+{
+    world_passes(&w, "local me = process.self()\n"
+                     /* b ends while a, who has given up on it, sleeps; and when c has long been over */
+                     "local b = task.spawn(function() time.sleep('8ms') end)\n"
+                     "local a = task.spawn(function() b:await('1ms') local began = time.now() time.sleep('15ms') return time.now() - began end)\n"
+                     "local c = task.spawn(function() b:await('1ms') end) c:await() b:await() assert(a:await() >= 0.015)\n"
+                     /* tasks wait for messages as the main one does */
+                     "local t = task.spawn(function() local m, from = process.receive('10s') return m, from end) time.sleep(0) process.send(me, 'for a task')\n"
+                     "local m, from = t:await() assert(m == 'for a task' and from == me)\n"
+                     "local p, q = {}, 1 for i = 1, 101 do p = { p } end for i = 1, 100 do q = { q } end\n" /* a pattern deeper than any message */
+                     "process.send(me, q) assert(process.receive(p, '5ms') == nil and process.receive() ~= nil)\n");
+}
+
+TEST(blobs_and_packed_bytes_at_their_edges)
+{
+    world_passes(
+        &w, "local me = process.self()\n"
+            "local a, b, c, d = blob.new('same'), blob.new('same'), blob.new('diff'), blob.new('longer') assert(a == a and a == b and a ~= c and a ~= d)\n"
+            "local many = {} for i = 1, 60 do many[i] = blob.new(('x'):rep(20000) .. i) end process.send(me, many) local got = process.receive() for i = 1, 60 do assert(got[i] == many[i]) end\n"
+            "local listener <close> = assert(net.listen('127.0.0.1:0')) assert(a ~= listener and listener ~= a)\n"
+            "local server = task.spawn(function() return assert(listener:accept()) end) local client = assert(net.connect(listener:address())) local served = server:await()\n"
+            "assert(client:write(blob.new('from a blob')) == 11 and served:read_exactly(11) == 'from a blob') local r, why = client:read_until('') assert(r == nil and type(why) == 'string')\n"
+            "for _, bytes in ipairs { '\\xc4\\2ab', '\\xc5\\0\\2ab', '\\xc6\\0\\0\\0\\2ab', '\\xd9\\2ab', '\\xda\\0\\2ab', '\\xdb\\0\\0\\0\\2ab', '\\xdc\\0\\1\\1', '\\xdd\\0\\0\\0\\1\\1',\n"
+            "    '\\xde\\0\\1\\xa1a\\1', '\\xdf\\0\\0\\0\\1\\xa1a\\1', '\\xca\\0\\0\\0\\0', '\\xcb\\0\\0\\0\\0\\0\\0\\0\\0', '\\x81\\xa1a\\1', '\\x91\\x91\\1', '\\xcf\\0\\0\\0\\0\\0\\0\\0\\1' } do\n"
+            "  assert(msgpack.decode(bytes) ~= nil)\n"
+            "  for n = 0, #bytes - 1 do local value, why = msgpack.decode(bytes:sub(1, n)) assert(value == nil and type(why) == 'string', n) end\n"
+            "end\n");
+}
+
+TEST(supervisors_and_upgrades_say_what_is_wrong)
+{
+    world_passes(
+        &w, "local f = function() process.receive() end\n"
+            "local specs = { 5, {}, { children = 5 }, { children = { 5 } }, { children = { {} } }, { children = { { id = 'a' } } }, { children = { { id = 5, f } } }, { children = { { id = '', f } } },\n"
+            "  { children = { { id = ('x'):rep(64), f } } }, { children = { { id = 'a', f, link = true } } }, { children = { { id = 'a', f, monitor = true } } }, { children = { { id = 'a', f, colour = 1 } } },\n"
+            "  { children = { { id = 'a', f } }, strategy = 'sometimes' }, { children = { { id = 'a', f } }, intensity = 'x' }, { children = { { id = 'a', f } }, colour = 1 }, { children = { { id = 'a', print } } },\n"
+            "  { children = { { id = 'n', children = { { id = 'a', f } }, link = true } } }, { children = { { id = 'n', children = { { id = 'a', f } }, colour = 1 } } } }\n"
+            "for i, spec in ipairs(specs) do\n"
+            "  local fine, r, why = pcall(supervisor.start, spec)\n"
+            "  if i ~= 2 and fine and r then error(i .. ' is taken') end\n"
+            "end\n"
+            "local many = {} for i = 1, 70000 do many[i] = { id = 'c' .. i, f } end local fine = pcall(supervisor.start, { children = many })\n"
+            "local up = assert(supervisor.start{ children = { { id = 'a', f } } })\n"
+            "assert(not pcall(supervisor.stop_child, up, ('x'):rep(64)) and not pcall(supervisor.stop_child, up, '') and not pcall(supervisor.children) and not pcall(supervisor.start_child, up, 5))\n"
+            "local none, why = supervisor.stop_child(up, 'z') assert(none == nil and why) none, why = supervisor.start_child(up, { id = 'a', f }) assert(none == nil and why)\n"
+            "assert(supervisor.stop(up))\n"
+            "none, why = supervisor.children(up) assert(none == nil and why) none, why = supervisor.start_child(up, { id = 'q', f }) assert(none == nil and why) none, why = supervisor.stop_child(up, 'a') assert(none == nil and why)\n"
+            "none, why = supervisor.stop(up)\n"
+            "assert(not pcall(supervisor.children, process.self()))\n"
+            /* what cannot be gone over to changes nothing */
+            "for _, bad in ipairs { 'plain', 'table', 'nothing', 'bad', 'none' } do local r, said = process.upgrade(bad) assert(r == nil and type(said) == 'string' and #said > 0, bad) end\n"
+            "assert(not pcall(process.upgrade, 5) and not pcall(process.upgrade, print) and not pcall(process.upgradable, 5))\n"
+            "assert(not pcall(process.upgrade, nil))\n");
+}
+
+TEST(a_long_path_of_modules_is_cut_and_told)
+{
+    static world      far;
+    static char       path[4000];
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    memset(path, 'p', sizeof path - 1);
+    memcpy(path + 1500, "/?.lua;", 7);
+    memcpy(path + 1600, "?;", 2);
+    for (size_t i = 2000; i < sizeof path - 20; i += 20) memcpy(path + i, "/?/init.lua;", 12);
+    options.path = path;
+    world_open(&far, 1, &options);
+    world_passes(&far, "local fine, why = pcall(require, ('n'):rep(100)) assert(not fine and why:find(\"module 'nnnn\", 1, true) and #why < 600, why)\n"
+                       "assert(not pcall(require, ('a.'):rep(50) .. 'b'))");
+    world_close(&far);
+}
+
 TEST(a_full_mailbox_does_not_hide_that_the_other_has_ended)
 {
     world_passes(&w, "local parent = process.self()\n"
@@ -475,6 +547,10 @@ int main(void)
         T(simulations_take_no_check_and_tell_long_errors),
         T(code_that_nobody_uses_makes_room),
         T(functions_are_known_again),
+        T(tasks_that_are_woken_for_nothing_go_on_waiting),
+        T(blobs_and_packed_bytes_at_their_edges),
+        T(supervisors_and_upgrades_say_what_is_wrong),
+        T(a_long_path_of_modules_is_cut_and_told),
         T(a_full_mailbox_does_not_hide_that_the_other_has_ended),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

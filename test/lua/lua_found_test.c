@@ -29,7 +29,9 @@ TEST(a_pattern_may_receive_by_itself)
                      "end)\n"
                      "assert(m == 3)\n"
                      "assert(process.receive(function(m) return process.receive(0) == nil end, 0) == nil)\n" /* takes all of them itself */
-                     "assert(select(2, process.receive(0)) == 'timeout')\n");
+                     "assert(select(2, process.receive(0)) == 'timeout')\n"
+                     "for i = 1, 4 do process.send(me, i) end\n" /* a match that has been taken meanwhile is none */
+                     "assert(process.receive(function(m) local x = process.receive(0) return true end, 0) == nil)\n");
 }
 
 /* Messages that had come while it slept were not there. */
@@ -49,7 +51,7 @@ TEST(where_it_cannot_wait_nothing_is_sent_or_started)
                      "local function refused(f) local fine, why = pcall(table.sort, { 2, 1 }, f) assert(not fine and why:find('cannot wait here', 1, true), why) end\n"
                      "local spawned = runtime.stats().spawned\n"
                      "refused(function() process.request(server, 'lost') end) refused(function() process.exec(function() end) end)\n"
-                     "refused(function() time.sleep(1) end) refused(function() process.receive() end) refused(function() channel.new():receive() end)\n"
+                     "refused(function() coroutine.wrap(function() time.sleep(1) end)() end) refused(function() time.sleep(1) end) refused(function() process.receive() end) refused(function() channel.new():receive() end)\n"
                      "assert(process.request(server, 'count') == 0 and runtime.stats().spawned == spawned)\n"
                      "process.terminate(server)\n");
 }
@@ -75,6 +77,21 @@ TEST(sizes_are_read_to_their_end)
                      "end\n");
 }
 
+/* "cannot wait here", whatever the error was: the stream could not be closed in time. */
+TEST(an_error_is_told_though_a_stream_is_closed_on_the_way)
+{
+    static world      rich;
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    options.rights = FILCH_LUA_MAY_FILES;
+    world_open(&rich, 1, &options);
+    world_run(&rich, "local file <close> = assert(fs.open('/dev/null')) error('the reason')");
+    same(rich.error, FILCH_LUA_EERROR);
+    has_text(rich.text, "test:1: the reason");
+    world_passes(&rich, "local kept do local file <close> = assert(fs.open('/dev/null')) kept = file end assert(kept:read() == nil)\n"
+                        "assert(not pcall(function() local file <close> = assert(fs.open('/dev/null')) kept = file error('x') end) and kept:read() == nil)");
+    world_close(&rich);
+}
+
 /* "number has no integer representation" */
 TEST(an_endless_timeout_is_one_everywhere)
 {
@@ -97,6 +114,7 @@ int main(void)
         T(where_it_cannot_wait_nothing_is_sent_or_started),
         T(one_that_cannot_begin_does_not_end_who_started_it),
         T(sizes_are_read_to_their_end),
+        cmocka_unit_test(an_error_is_told_though_a_stream_is_closed_on_the_way),
         T(an_endless_timeout_is_one_everywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
