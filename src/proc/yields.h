@@ -24,14 +24,10 @@ static inline void fli_yield_retire(fli_node *node)
     fli_store_rlx(&node->stamp, ((stamp & ~(uint32_t)FLI_STAMP_MASK) + FLI_STAMP_GENERATION) | FLI_STAMP_FREE);
 }
 
-/* Adds a yield of `command` with `tag`. Gives its node, PENDING, or NULL: out of memory. Thread: the owner. */
-FILCH_MUST_USE static inline fli_node *fli_yield_open(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t command,
-                                                      uint64_t tag)
+/* Makes a node that is ours a yield of `p`, whose serial it is, PENDING. There is room in the list. Thread: the owner. */
+static inline void fli_yield_enter(fli_proc *p, fli_node *node, uint64_t serial, uint32_t command, uint64_t tag)
 {
-    if (FLI_UNLIKELY(p->yield_count >= FLI_YIELDS_FEW) && !fli_yield_room(rt, p)) return NULL;
-    fli_node *node = fli_node_take(rt, here);
-    if (FLI_UNLIKELY(node == NULL)) return NULL;
-    node->peer = fli_proc_serial(p);
+    node->peer = serial;
     node->tag = tag;
     node->error = (int32_t)command;
     node->what = FLI_NODE_ANSWER;
@@ -41,9 +37,18 @@ FILCH_MUST_USE static inline fli_node *fli_yield_open(fli_runtime *rt, fli_local
     uint32_t stamp = fli_load_rlx(&node->stamp);
     /* PAIR node.claim, release half: whoever claims it finds the owner's serial. */
     fli_store_rel(&node->stamp, (stamp & ~(uint32_t)FLI_STAMP_MASK) | FLI_STAMP_PENDING);
-    return node;
 }
 
+/* Adds a yield of `command` with `tag`. Gives its node, PENDING, or NULL: out of memory. Thread: the owner. */
+FILCH_MUST_USE static inline fli_node *fli_yield_open(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t command,
+                                                      uint64_t tag)
+{
+    if (FLI_UNLIKELY(p->yield_count >= FLI_YIELDS_FEW) && !fli_yield_room(rt, p)) return NULL;
+    fli_node *node = fli_node_take(rt, here);
+    if (FLI_UNLIKELY(node == NULL)) return NULL;
+    fli_yield_enter(p, node, fli_proc_serial(p), command, tag);
+    return node;
+}
 /* Moves the last of the list to where `node` was. Thread: the owner. */
 void fli_yield_unlist(fli_runtime *rt, fli_proc *p, const fli_node *node, uint32_t last);
 

@@ -134,9 +134,13 @@ filch_err filch_yield(filch_out *out, uint32_t command, uint64_t tag, filch_data
     if (FLI_UNLIKELY(!plain || out->call_count == out->call_room || !fli_data_is_value(&data))) {
         return fli_out_yield(out, command, tag, (filch_pid){ 0, 0 }, &data);
     }
+    fli_proc *p = here->current;
+    if (FLI_UNLIKELY(p->yield_count >= FLI_YIELDS_FEW || here->nodes.count == 0)) {
+        return fli_out_yield(out, command, tag, (filch_pid){ 0, 0 }, &data);
+    }
     fli_call *call = &out->calls[out->call_count];
-    call->node = fli_yield_open(here->rt, here, here->current, command, tag);
-    if (FLI_UNLIKELY(call->node == NULL)) return FILCH_ENOMEM;
+    call->node = fli_node_at(here->rt, here->nodes.handles[--here->nodes.count]);
+    fli_yield_enter(p, call->node, out->ctx.self.serial, command, tag);
     call->command = (filch_command){ .id = command, .from = out->ctx.self, .data = data, .ctx = &out->ctx };
     out->call_count++;
     return FILCH_OK;
