@@ -76,10 +76,11 @@ typedef struct fli_tape {
 /* What a worker keeps for itself. First in sched's fli_worker; the thread finds it by fli_here. */
 struct fli_local {
     fli_runtime *rt;
-    fli_proc    *current;    /* being stepped, dispatched or closed; NULL between */
+    fli_proc    *current;    /* being stepped, dispatched or closed, or the last that was; NULL when it stops stepping */
     uint64_t     serial;     /* of `current`: what its sends carry as `from` */
-    bool         plain;      /* sends need no second look: no tape, no simulation, no handler */
+    bool         plain;      /* what is asked needs no second look: no tape, no simulation, no handler, no close */
     bool         dispatching; /* answers to `current` may go straight to its own list */
+    bool         closing;    /* its step is over, and `close` or whoever hears of the end runs: no yields any more */
     uint32_t     sends;      /* in this step */
     uint32_t     heard;      /* messages and processes that came from other workers, since somebody last asked (sched/talk.c) */
     uint32_t     index;      /* of the worker, for what is kept once per worker */

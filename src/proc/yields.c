@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-
 static uint32_t room_of(const fli_proc *p)
 {
     return (p->flags & FLI_PROC_MANY) != 0 ? p->yields.many[0] : FLI_YIELDS_FEW;

@@ -46,7 +46,8 @@ static __attribute__((noinline)) void finish_any(fli_worker *w, fli_proc *p, uin
     fli_local        *here = &w->local;
     uint64_t          serial = here->serial;
     const filch_type *type = fli_proc_type(p);
-    bool              overflowed = close_mailbox(rt, here, p, serial, last);
+    fli_step_over(here);
+    bool overflowed = close_mailbox(rt, here, p, serial, last);
     if (overflowed && error == FILCH_EKILLED) error = FILCH_EOVERFLOW;
     if (FLI_UNLIKELY(rt->sim != NULL)) fli_simulate_ended(sched, serial, error, result);
 
@@ -61,6 +62,7 @@ static __attribute__((noinline)) void finish_any(fli_worker *w, fli_proc *p, uin
     fli_ext_free(rt, p);
     if (p->values != NULL) filch_values_drop(p->values);
     p->values = NULL;
+    fli_step_back(here);
     if (error != FILCH_OK) fli_count(&here->counters.failed, 1);
     give_back(w, p);
 }

@@ -30,7 +30,8 @@ void fli_out_drop_calls(filch_out *out)
 bool fli_out_is_stepping(const filch_out *out)
 {
     const fli_local *here = fli_here(&out->ctx.sched->rt);
-    return here != NULL && here->current != NULL && !here->dispatching && out == &((const fli_worker *)here)->out;
+    if (here == NULL || here->current == NULL || here->dispatching || here->closing) return false;
+    return out == &((const fli_worker *)here)->out;
 }
 
 static filch_err choose(filch_out *out, fli_status status)

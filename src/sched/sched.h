@@ -37,7 +37,7 @@ typedef struct fli_worker fli_worker;
 /* What others may see of a worker while it works. */
 typedef struct fli_shopwindow {
     /* writes: the worker. reads: any; relaxed, for reports and for deciding whether a queue is being worked on. */
-    FLI_ATOMIC(uint64_t) serial;           /* the process being stepped; 0 none */
+    FLI_ATOMIC(uint64_t) serial;           /* the process being stepped, or that was the last; 0 none */
     FLI_ATOMIC(uint64_t) began_ns;         /* when, if steps are being watched */
     FLI_ATOMIC(uint64_t) reported;         /* the `began_ns` last reported as overdue.  writes: any worker, by CAS */
 } fli_shopwindow;
@@ -189,6 +189,20 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
                     filch_pid *pid);
 /* An older caller's shorter struct leaves the rest at their defaults; a newer one must not ask for what we cannot do. */
 filch_err fli_spawn_options_read(const filch_spawn_options *given, filch_spawn_options *out);
+
+/* From here to fli_step_back code of the process, or of whoever hears of its end, runs outside of its step: what the step
+ * was given takes nothing more. A yield would be dispatched after the step of somebody else. */
+static inline void fli_step_over(fli_local *here)
+{
+    here->closing = true;
+    here->plain = false;
+}
+
+static inline void fli_step_back(fli_local *here)
+{
+    here->closing = false;
+    here->plain = here->rt->sim == NULL;
+}
 
 /* finish.c */
 /* Ends a process that the worker owns. Frees `result`. */

@@ -104,7 +104,9 @@ static inline void dispatch(fli_worker *w, filch_out *out)
 static void upgrade(fli_worker *w, fli_proc *p, filch_out *out)
 {
     const filch_type *old = fli_proc_type(p);
+    fli_step_over(&w->local);
     if (old->close != NULL) old->close(p->self);
+    fli_step_back(&w->local);
     fli_instance_free(w->sched, old, p->small, p->self);
     p->self = out->self;
     fli_store_rlx(&p->type, out->type);
@@ -131,7 +133,7 @@ filch_err fli_step_call(fli_worker *w, fli_proc *p, uint32_t count)
 /* The call of a step that is watched, taped or simulated. */
 static __attribute__((noinline)) filch_err call_watched(fli_worker *w, fli_proc *p, uint32_t count)
 {
-    bool      timed = w->sched->opt.long_step_ns != 0, taped = (p->flags & FLI_PROC_TAPED) != 0;
+    bool timed = w->sched->opt.long_step_ns != 0, taped = (p->flags & FLI_PROC_TAPED) != 0;
     if (timed) fli_store_rlx(&w->window.began_ns, fli_now(&w->sched->rt));
     filch_err err = taped ? fli_record_step(w, p, count) : fli_step_call(w, p, count);
     if (timed) watch_end(w, p);
@@ -147,7 +149,7 @@ static inline filch_err call(fli_worker *w, fli_proc *p, uint32_t count, bool ta
     w->mark = fli_deque_mark(&w->deque);
     fli_store_rlx(&w->window.serial, here->serial);
     filch_err err = FLI_LIKELY(w->unwatched && !taped) ? fli_proc_type(p)->step(p->self, w->events, count, &w->out)
-                                      : call_watched(w, p, count);
+                                                       : call_watched(w, p, count);
     fli_count(&here->counters.steps, 1);
     return err;
 }
@@ -269,6 +271,8 @@ static __attribute__((noinline)) void step_any(fli_worker *w, fli_proc *p, uint6
 {
     fli_runtime *rt = &w->sched->rt;
     fli_local   *here = &w->local;
+    /* The one before is not shown any longer: if this is an end, it may take its time. */
+    fli_store_rlx(&w->window.serial, 0);
     if (FLI_UNLIKELY(must_end(w, word))) {
         filch_data nothing = filch_none();
         bool       forced = fli_load_rlx(&w->sched->stop.force);

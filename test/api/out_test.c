@@ -92,6 +92,98 @@ static filch_err play_uses(actor *me, const filch_event *events, size_t count, f
     return filch_idle(out);
 }
 
+/* ---- when the step is over ---- */
+
+static struct {
+    filch_out *out;
+    uint32_t   handled, useless, asked, heard;
+} after;
+
+static void after_ask(void)
+{
+    after.asked++;
+    if (is_of_no_use(after.out)) after.useless++;
+    (void)!filch_yield(after.out, FILCH_CMD_USER, 9, filch_int(1));
+}
+
+static filch_err after_handle(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user, (void)command;
+    after.handled++;
+    return filch_complete(receiver, tag, filch_none(), FILCH_OK);
+}
+
+static void after_close(void *self)
+{
+    (void)self;
+    after_ask();
+}
+
+static void after_exit(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    (void)user, (void)pid, (void)error, (void)result;
+    after_ask();
+}
+
+/* Ends when it is told anything. */
+static filch_err after_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events;
+    after.out = out;
+    return count > 0 ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+static filch_err after_change(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    after.out = out;
+    return filch_upgrade(out, &still, NULL, filch_none());
+}
+
+static const filch_type ends = { .name = "ends", .step = after_step, .close = after_close };
+static const filch_type changes = { .name = "changes", .step = after_change, .close = after_close };
+
+static filch_err hears(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    after.heard += (uint32_t)count;
+    return filch_idle(out);
+}
+
+static const filch_type bystander = { .name = "bystander", .step = hears };
+
+TEST(a_yield_in_close_or_on_exit_is_refused_and_does_not_come_to_somebody_else)
+{
+    world               w;
+    filch_options       opt = FILCH_OPTIONS_INIT;
+    filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
+    filch_pid           told, killed;
+    memset(&after, 0, sizeof after);
+    how.on_exit = after_exit;
+    ok(filch_registry_create(&opt.registry));
+    ok(filch_registry_add(opt.registry, FILCH_CMD_USER, after_handle, NULL));
+    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    filch_registry_destroy(opt.registry);
+    ok(filch_spawn(w.sched, &ends, &how, &told));
+    ok(filch_spawn(w.sched, &ends, &how, &killed));
+    world_tick(&w);
+    ok(filch_send(w.sched, told, filch_none())); /* ends by itself, */
+    world_tick(&w);
+    ok(filch_terminate(w.sched, killed)); /* by force, */
+    world_tick(&w);
+    ok(filch_spawn(w.sched, &changes, NULL, NULL)); /* or goes on as another */
+    world_tick(&w);
+    same(after.asked, 5);
+    same(after.useless, 5);
+    ok(filch_spawn(w.sched, &bystander, NULL, NULL));
+    world_tick(&w);
+    same(after.handled, 0);
+    same(after.heard, 0);
+    same(world_stats(&w).yields, 0);
+    world_end(&w);
+}
+
 static filch_err play_ticks_another(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ > 0) return play_idle(me, events, count, out);
@@ -241,6 +333,7 @@ TEST(a_report_of_an_older_header_is_left_alone)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_yield_in_close_or_on_exit_is_refused_and_does_not_come_to_somebody_else),
         cmocka_unit_test(an_upgrade_that_is_thought_better_of_leaves_nothing_behind),
         cmocka_unit_test(a_failure_whose_words_are_too_long_is_told_without_them),
         cmocka_unit_test(a_step_may_tick_another_scheduler_which_cannot_use_its_out),

@@ -590,6 +590,54 @@ TEST(a_process_inside_its_step_is_seen_running_and_gets_what_comes_meanwhile)
     world_end(&w);
 }
 
+/* ---- looking from outside, while the worker is busy with somebody else's end ---- */
+
+static filch_pid doomed;
+
+static void held_close(void *self)
+{
+    (void)self;
+    fli_store_rel(&inside, 1);
+    while (fli_load_acq(&inside) != 2) fli_thread_yield();
+}
+
+static filch_err doomed_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    return filch_idle(out);
+}
+
+static const filch_type doomed_type = { .name = "doomed", .step = doomed_step, .close = held_close };
+
+/* Goes on for a while, so that its worker does not look up from its work after the last of these steps. */
+static filch_err play_kills(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (me->stage++ < 1000) return filch_continue(out);
+    if (me->stage == 1001) me->note = filch_terminate(w.sched, doomed);
+    return play_idle(me, events, count, out);
+}
+
+TEST(who_waits_while_another_is_closed_is_not_seen_running)
+{
+    for (int i = 0; i < 20; i++) {
+        actor a = { .stage = 0 };
+        fli_store_rel(&inside, 0);
+        world_begin(&w, 1);
+        ok(filch_spawn(w.sched, &doomed_type, NULL, &doomed));
+        UNTIL(&w, world_inspect(&w, doomed).state == FILCH_STATE_IDLE);
+        actor_start(&w, &a, play_kills);
+        while (fli_load_acq(&inside) != 1) fli_thread_yield();
+        ok(a.note);
+        same(world_inspect(&w, a.pid).state, FILCH_STATE_IDLE);
+        ok(filch_send(w.sched, a.pid, filch_int(1)));
+        same(world_inspect(&w, a.pid).state, FILCH_STATE_READY);
+        fli_store_rel(&inside, 2);
+        UNTIL(&w, world_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
+        actor_stop(&a);
+        world_end(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -607,6 +655,7 @@ int main(void)
         cmocka_unit_test(terminate_ends_a_process_in_any_state_without_another_step),
         cmocka_unit_test(should_yield_speaks_up_when_the_send_budget_is_spent),
         cmocka_unit_test(a_process_inside_its_step_is_seen_running_and_gets_what_comes_meanwhile),
+        cmocka_unit_test(who_waits_while_another_is_closed_is_not_seen_running),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,288 @@
+/* short_ways_test.c - the common cases of spawn, send, yield and complete take short ways. What is a little different must
+ * come out as it does by the long way: here are the forks in the road. Without workers, so that each is met. */
+#include "api/world.h"
+
+enum { KEEP = FILCH_CMD_USER, ANSWER, OTHERS, WRONG_TAG, CHILD };
+
+static world w, other;
+
+/* ---- spawning inside a step ---- */
+
+static struct {
+    filch_pid pid; /* of the child that never was */
+    uint32_t  inits, closes; /* of all */
+    uint32_t  born;
+    filch_err err, method, told, limit;
+} births;
+
+static filch_err child_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)self, (void)method;
+    births.inits++;
+    if (filch_as_int(args) == 0) return FILCH_OK;
+    births.pid = filch_ctx_self(ctx);
+    return FILCH_EUSER;
+}
+
+static filch_err child_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+static void child_close(void *self)
+{
+    (void)self;
+    births.closes++;
+}
+
+static const filch_type child = {
+    .name = "child", .size = 200, .init = child_init, .step = child_step, .close = child_close
+};
+static const filch_type simple = { .name = "simple", .step = child_step };
+
+static filch_err play_bears_some_that_fail(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    if (me->stage++ > 0) return play_idle(me, events, count, out);
+    me->note = filch_spawn(w.sched, &child, NULL, NULL); /* the first brings slots along, and the next find them at hand */
+    opt.args = filch_int(1);
+    births.err = filch_spawn(w.sched, &child, &opt, NULL);
+    births.told = filch_send(w.sched, births.pid, filch_none());
+    opt.args = filch_none();
+    opt.method = "none such";
+    births.method = filch_spawn(w.sched, &simple, &opt, NULL);
+    me->note |= filch_spawn(w.sched, &child, NULL, NULL);
+    return filch_idle(out);
+}
+
+TEST(a_child_whose_init_fails_inside_a_step_leaves_nothing_behind)
+{
+    actor a = { 0 };
+    memset(&births, 0, sizeof births);
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_bears_some_that_fail);
+    world_tick(&w);
+    ok(a.note);
+    same(births.err, FILCH_EUSER);
+    same(births.method, FILCH_EMETHOD);
+    same(births.told, FILCH_EDEAD);
+    filch_info info = { .size = sizeof info };
+    same(filch_inspect(w.sched, births.pid, &info), FILCH_EDEAD);
+    same(world_stats(&w).alive, 3);
+    same(births.inits, 3);
+    world_end(&w);
+    same(births.closes, 2);
+}
+
+static filch_err play_bears_until_told_not_to(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (me->stage++ > 0) return play_idle(me, events, count, out);
+    while ((births.limit = filch_spawn(w.sched, &simple, NULL, NULL)) == FILCH_OK) births.born++;
+    return filch_idle(out);
+}
+
+TEST(a_step_bears_no_more_than_max_processes)
+{
+    static const uint32_t most[] = { 2, 63, 64, 65, 1000 };
+    for (size_t i = 0; i < COUNT_OF(most); i++) {
+        actor         a = { 0 };
+        filch_options opt = FILCH_OPTIONS_INIT;
+        opt.max_processes = most[i];
+        memset(&births, 0, sizeof births);
+        world_begin_with(&w, FILCH_NO_WORKERS, opt);
+        actor_start(&w, &a, play_bears_until_told_not_to);
+        world_tick(&w);
+        same(births.limit, FILCH_ELIMIT);
+        same(births.born, most[i] - 1);
+        world_end(&w);
+    }
+}
+
+/* ---- answering inside a handler ---- */
+
+static filch_receiver kept;
+static filch_err      said;
+
+static filch_err handle(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user;
+    switch (command->id) {
+    case KEEP: kept = receiver; return FILCH_OK;
+    case OTHERS: /* somebody else's, which may look like ours */
+        said = filch_complete(kept, kept.tag, filch_int(1), FILCH_OK);
+        return filch_complete(receiver, tag, filch_int(2), FILCH_OK);
+    case WRONG_TAG:
+        said = filch_complete(receiver, tag + 1, filch_int(1), FILCH_OK);
+        return filch_complete(receiver, tag, filch_int(2), FILCH_OK);
+    case CHILD:
+        said = filch_spawn(receiver.sched, &simple, NULL, NULL);
+        return filch_complete(receiver, tag, filch_int(2), FILCH_OK);
+    default: return filch_complete(receiver, tag, filch_int(2), FILCH_OK);
+    }
+}
+
+static void begin(world *it, uint32_t batch_max)
+{
+    filch_options opt = FILCH_OPTIONS_INIT;
+    ok(filch_registry_create(&opt.registry));
+    for (uint32_t id = KEEP; id <= CHILD; id++) ok(filch_registry_add(opt.registry, id, handle, NULL));
+    opt.batch_max = batch_max;
+    world_begin_with(it, FILCH_NO_WORKERS, opt);
+    filch_registry_destroy(opt.registry);
+    said = FILCH_OK;
+}
+
+/* Yields the command `user` points to, with tag 5, and waits for the answer. */
+static filch_err play_asks(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (me->stage++ > 0) return play_idle(me, events, count, out);
+    me->note = filch_yield(out, *(const uint32_t *)me->user, 5, filch_none());
+    return filch_wait(out);
+}
+
+static void asks(world *it, actor *a, const uint32_t *command)
+{
+    *a = (actor){ .user = (void *)(uintptr_t)command };
+    actor_start(it, a, play_asks);
+    world_tick(it);
+    ok(a->note);
+}
+
+static void is_answered(const actor *a, int64_t number)
+{
+    same(a->seen_count, 1);
+    same(a->seen[0].type, FILCH_EVENT_YIELD);
+    same(a->seen[0].tag, 5);
+    same(a->seen[0].number, number);
+}
+
+TEST(an_answer_goes_to_the_scheduler_it_is_for_though_the_other_has_a_yield_of_that_key)
+{
+    static const uint32_t keep = KEEP, others = OTHERS;
+    actor                 here, there;
+    begin(&w, 0);
+    begin(&other, 0);
+    asks(&other, &there, &keep);
+    same(there.seen_count, 0);
+    asks(&w, &here, &others); /* the first yield of either: their keys are the same */
+    ok(said);
+    world_tick(&other);
+    is_answered(&here, 2);
+    is_answered(&there, 1);
+    world_end(&w);
+    world_end(&other);
+}
+
+TEST(a_handler_may_answer_another_process_and_then_its_own)
+{
+    static const uint32_t keep = KEEP, others = OTHERS;
+    actor                 first, second;
+    begin(&w, 0);
+    asks(&w, &first, &keep);
+    asks(&w, &second, &others);
+    ok(said);
+    is_answered(&first, 1);
+    is_answered(&second, 2);
+    world_end(&w);
+}
+
+TEST(a_handler_that_answers_with_another_tag_is_told_so)
+{
+    static const uint32_t wrong = WRONG_TAG;
+    actor                 a;
+    begin(&w, 0);
+    asks(&w, &a, &wrong);
+    same(said, FILCH_EINVAL);
+    is_answered(&a, 2);
+    same(world_stats(&w).completions, 1);
+    world_end(&w);
+}
+
+TEST(a_handler_may_spawn)
+{
+    static const uint32_t bears = CHILD;
+    actor                 a;
+    begin(&w, 0);
+    asks(&w, &a, &bears);
+    ok(said);
+    is_answered(&a, 2);
+    same(world_stats(&w).alive, 2);
+    world_end(&w);
+}
+
+/* ---- stepped for a single event ---- */
+
+static filch_err play_tells_itself(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    if (count > 0 && me->stage++ < 3) me->note |= filch_send(w.sched, me->pid, filch_int(me->stage));
+    return filch_idle(out);
+}
+
+TEST(who_sends_to_itself_before_it_rests_is_woken)
+{
+    actor a = { 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_tells_itself);
+    world_tick(&w);
+    ok(filch_send(w.sched, a.pid, filch_int(0)));
+    world_tick(&w);
+    ok(a.note);
+    same(a.seen_count, 4);
+    for (int i = 0; i < 4; i++) same(a.seen[i].number, i);
+    same(world_inspect(&w, a.pid).state, FILCH_STATE_IDLE);
+    world_end(&w);
+}
+
+/* Monitors three that are gone, so that notices come; with batches of one there is always another behind. With the first
+ * it yields the command `user` points to, and waits. */
+static filch_err play_waits_among_notices(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (me->stage++ == 0) {
+        filch_pid gone = { me->pid.node, me->pid.serial + (UINT64_C(1) << 32) };
+        for (uint64_t i = 1; i <= 3; i++) me->note |= filch_monitor(w.sched, me->pid, gone, i, NULL);
+        return filch_idle(out);
+    }
+    if (me->stage == 2) me->note |= filch_yield(out, *(const uint32_t *)me->user, 5, filch_none());
+    if (me->stage == 2) return filch_wait(out);
+    return play_idle(me, events, count, out);
+}
+
+TEST(notices_that_came_first_are_heard_before_the_answer_to_the_only_yield)
+{
+    static const uint32_t commands[] = { ANSWER, KEEP };
+    for (size_t i = 0; i < COUNT_OF(commands); i++) {
+        actor a = { .user = (void *)(uintptr_t)&commands[i] };
+        begin(&w, 1);
+        actor_start(&w, &a, play_waits_among_notices);
+        world_tick(&w);
+        if (commands[i] == KEEP) ok(filch_complete(kept, kept.tag, filch_int(2), FILCH_OK));
+        world_tick(&w);
+        ok(a.note);
+        same(a.seen_count, 4);
+        for (uint32_t n = 0; n < 3; n++) {
+            same(a.seen[n].type, FILCH_EVENT_EXIT);
+            same(a.seen[n].tag, n + 1);
+            same(a.seen[n].step, n + 2);
+        }
+        same(a.seen[3].type, FILCH_EVENT_YIELD);
+        same(a.seen[3].number, 2);
+        world_end(&w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_child_whose_init_fails_inside_a_step_leaves_nothing_behind),
+        cmocka_unit_test(a_step_bears_no_more_than_max_processes),
+        cmocka_unit_test(an_answer_goes_to_the_scheduler_it_is_for_though_the_other_has_a_yield_of_that_key),
+        cmocka_unit_test(a_handler_may_answer_another_process_and_then_its_own),
+        cmocka_unit_test(a_handler_that_answers_with_another_tag_is_told_so),
+        cmocka_unit_test(a_handler_may_spawn),
+        cmocka_unit_test(who_sends_to_itself_before_it_rests_is_woken),
+        cmocka_unit_test(notices_that_came_first_are_heard_before_the_answer_to_the_only_yield),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
