@@ -104,6 +104,9 @@ TEST(bytes_that_are_not_of_this_form_are_refused)
         { "\x3E", 1 },                                             /* no such tag */
         { "\x0F\0\0\0\0", 5 },                                     /* a block, and none is attached */
         { "\x14\0\0\0\0", 5 },                                     /* the same as a string */
+        { "\x18\0\0\0\0", 5 },                                     /* a function, where none may be */
+        { "\x19\0\0\0\0", 5 },                                     /* and one again */
+        { "\x1A\0\0\0\0\0", 6 },                                   /* a variable of it */
         { "\x0F\0", 2 },                                           /* cut off */
         { "\x13\x41", 2 },                                         /* a blob is outermost, or attached */
         { "\x10\0\0\0\0\0\0\0\0\x41", 10 },                        /* a request inside */

@@ -230,6 +230,7 @@ TEST(names_of_libraries_and_arithmetic_of_texts)
             "local lib, fn, everything, wrapped = table, string.upper, _G, coroutine.wrap(function() end)\n"
             "assert(process.exec(function() return lib.concat({ fn('a'), everything.tostring(5) }) end) == 'A5')\n"
             "assert(not pcall(process.spawn, function() return wrapped end)) local own = {} assert(process.exec(function() own.x = 1 return own.x end) == 1 and own.x == nil)\n"
+            "local f = function() return 1 end for i = 1, 150 do local g = f f = function() return g() end end local fine, why = pcall(process.spawn, f) assert(not fine and why:find('nested too deep', 1, true), why)\n"
             "local global = tostring assert(process.exec(function() return global(7) end) == '7')\n");
 }
 

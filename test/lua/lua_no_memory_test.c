@@ -376,6 +376,11 @@ static const char *const programs[] = {
     "assert(process.request(pid, { upgrade = 'broken.fails' }, '10s'):find('at the top', 1, true))\n"
     "assert(process.exec(function() process.upgrade(function(t) return #t end, ('u'):rep(20000)) end) == 20000)\n"
     "local up = process.spawn_linked('upgrades') assert(process.request(up, 'hello', '10s')) assert(runtime.reload() == 0)\n",
+    /* functions that go along with functions */
+    "local function sum(n) if n <= 0 then return 0 end return n + sum(n - 1) end\n"
+    "local shared = 0 local function bump() shared = shared + 1 return shared end local function read() return shared end\n"
+    "local r = assert(process.exec(function(f, x) bump() bump() return { f(3), read(), sum(2), x.g(1) } end, sum, { g = sum }))\n"
+    "assert(r[1] == 6 and r[2] == 2 and r[3] == 3 and r[4] == 1 and shared == 0)\n",
 };
 enum { PROGRAMS = sizeof programs / sizeof programs[0] };
 
@@ -384,7 +389,7 @@ static long sweep(const char *chunk, void (*arm)(long nth, long length), long le
 {
     uint64_t share = scaled(100);
     long     nth = 1;
-    if (share < 25) stride *= (long)(25 / share);
+    if (share < 25) stride *= (long)(100 / share);
     while (run_without(chunk, arm, nth, length)) nth += stride;
     return nth;
 }
