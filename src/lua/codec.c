@@ -822,7 +822,9 @@ static fli_lua_sort unpack_bytes(lua_State *L, const filch_data *data, uint64_t 
             lua_pop(L, 1);
         }
     }
-    push_text(L, data, size);
+    filch_stream stream;
+    if (fli_lua_take_stream(fli_lua_self(L), data, &stream)) fli_lua_push_stream(L, stream);
+    else push_text(L, data, size);
     return sort;
 }
 

@@ -242,9 +242,8 @@ static void push_message(lua_State *L, const fli_lua_message *message)
 {
     uint64_t     id = 0;
     fli_lua_sort sort = FLI_LUA_VALUE;
-    filch_stream stream = message->stream;
     if (message->type != FILCH_EVENT_MESSAGE) push_notice(L, message);
-    else if (stream.id != 0 || fli_lua_take_stream(fli_lua_self(L), message->data, &stream)) fli_lua_push_stream(L, stream);
+    else if (message->stream.id != 0) fli_lua_push_stream(L, message->stream);
     else sort = fli_lua_unpack_message(L, message->data, &id);
     if (sort == FLI_LUA_REQUEST) fli_lua_push_request(L, message->from, id);
     else fli_lua_push_pid(L, message->from);

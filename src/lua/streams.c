@@ -134,7 +134,8 @@ bool fli_lua_take_stream(fli_lua_proc *p, const filch_data *data, filch_stream *
 {
     /* It is a small block of bytes that nobody can make up: most messages need not be asked. */
     size_t size = filch_size(data);
-    if (size <= 24 || size > 64 || filch_kind_of(data) != FILCH_KIND_BYTES || p->out == NULL || p->simulated) return false;
+    if (size <= 24 || size > 64 || filch_kind_of(data) != FILCH_KIND_BYTES) return false;
+    if (p == NULL || p->out == NULL || p->simulated) return false;
     if (memcmp(filch_raw(data), fli_lua_mark, FLI_LUA_MARK_SIZE) == 0) return false;
     return filch_stream_take(p->out, data, stream) == FILCH_OK;
 }
