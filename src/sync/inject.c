@@ -1,14 +1,11 @@
-/* inject.c - the global queue: two chains through the items, and a lock for each end.
+/* inject.c - the global queue: a lock and a chain through the items.
  *
- * INVARIANT  the items from `next` along their links, and then those from `oldest` on, are the queue, in the order they
- *            were put; `newest` is the last.
- * INVARIANT  while nobody is inside, `count` is the length of both chains.
+ * INVARIANT  the items from `oldest` along their links are the queue, in the order they were put; `newest` is the last.
+ * INVARIANT  outside the lock, `count` is the length of the chain.
  *
  * It is off the hot path (a worker comes here when its own deque is empty, or by turns for fairness) and moves items in
- * batches, so locks are good enough. Who takes walks along the items, which are cold when another thread has put them: that
- * must not keep those waiting who put. So he takes the whole chain of what was put, which is one step, and hands it out
- * under a lock of his own. What must not cost anything is finding it empty; that is the count, which is read without a
- * lock.
+ * batches, so a lock is good enough: an uncontended one costs two read-modify-writes for up to a whole batch. What must
+ * not cost anything is finding it empty; that is the count, which is read without the lock.
  *
  * Why the count may be trusted by a worker about to sleep: it asks after it has declared itself asleep, and a putter
  * looks for sleepers after its put. If the putter missed the sleeper, its put happened before the question, and
@@ -25,12 +22,7 @@ filch_err fli_inject_init(fli_inject *queue, size_t link)
 {
     filch_err err = fli_mutex_init(&queue->lock);
     if (err != FILCH_OK) return err;
-    err = fli_mutex_init(&queue->exit);
-    if (err != FILCH_OK) {
-        fli_mutex_fini(&queue->lock);
-        return err;
-    }
-    queue->oldest = queue->newest = queue->next = NULL;
+    queue->oldest = queue->newest = NULL;
     queue->link = link;
     fli_atomic_init(&queue->count, 0);
     return FILCH_OK;
@@ -38,13 +30,22 @@ filch_err fli_inject_init(fli_inject *queue, size_t link)
 
 void fli_inject_fini(fli_inject *queue)
 {
-    fli_mutex_fini(&queue->exit);
     fli_mutex_fini(&queue->lock);
 }
 
 static void **next_of(const fli_inject *queue, void *item)
 {
     return (void **)(void *)((char *)item + queue->link);
+}
+
+/* Relaxed load: count is written under the lock, which we hold. */
+static void set_count_locked(fli_inject *queue, size_t added, size_t taken)
+{
+    size_t count = fli_load_rlx(&queue->count) + added - taken;
+    FLI_ASSERT((count == 0) == (queue->oldest == NULL));
+    /* PAIR inject.count, release half: with the count, what happened before the put. The items themselves travel by
+     * the lock. */
+    fli_store_rel(&queue->count, count);
 }
 
 void fli_inject_put(fli_inject *queue, void *item)
@@ -58,19 +59,7 @@ void fli_inject_put(fli_inject *queue, void *item)
         *next_of(queue, queue->newest) = item;
     }
     queue->newest = item;
-    /* PAIR inject.count, release half: with the count, what happened before the put. The items themselves travel by
-     * the lock. Inside it: nobody can take the item before it is counted. */
-    (void)fli_add_rel(&queue->count, 1);
-    fli_mutex_unlock(&queue->lock);
-}
-
-/* Takes over what was put, if everything before has been handed out. */
-static void refill_locked(fli_inject *queue)
-{
-    if (queue->next != NULL) return;
-    fli_mutex_lock(&queue->lock);
-    queue->next = queue->oldest;
-    queue->oldest = NULL;
+    set_count_locked(queue, 1, 0);
     fli_mutex_unlock(&queue->lock);
 }
 
@@ -78,16 +67,14 @@ size_t fli_inject_take(fli_inject *queue, void **items, size_t max)
 {
     if (max == 0 || fli_inject_count(queue) == 0) return 0;
     size_t taken = 0;
-    fli_mutex_lock(&queue->exit);
-    refill_locked(queue);
-    while (taken < max && queue->next != NULL) {
-        void *item = queue->next;
-        queue->next = *next_of(queue, item);
+    fli_mutex_lock(&queue->lock);
+    while (taken < max && queue->oldest != NULL) {
+        void *item = queue->oldest;
+        queue->oldest = *next_of(queue, item);
         items[taken++] = item;
     }
-    /* Relaxed would do for the count; release, so that whoever acquires it still finds what came with the puts. */
-    if (taken > 0) (void)fli_add_rel(&queue->count, (size_t)0 - taken);
-    fli_mutex_unlock(&queue->exit);
+    set_count_locked(queue, 0, taken);
+    fli_mutex_unlock(&queue->lock);
     return taken;
 }
 

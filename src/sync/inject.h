@@ -13,12 +13,10 @@
 #include "port/thread.h"
 
 typedef struct fli_inject {
-    alignas(FLI_LINE) fli_mutex lock; /* of those who put */
+    alignas(FLI_LINE) fli_mutex lock;
     void  *oldest, *newest; /* plain: under lock. `newest` means something only while `oldest` is not NULL */
     size_t link;            /* plain: set at init. Where in an item the pointer to the next one is */
-    alignas(FLI_LINE) fli_mutex exit; /* of those who take; comes before `lock` */
-    void *next; /* plain: under `exit`. Older than all from `oldest` on */
-    /* How many.  writes: under either lock, by add.  reads: any, as a hint before taking the lock.  PAIR inject.count
+    /* How many.  writes: under lock.  reads: any, as a hint before taking the lock.  PAIR inject.count
      * On a line of its own: workers that only ask do not disturb those that hold the lock. */
     alignas(FLI_LINE) FLI_ATOMIC(size_t) count;
 } fli_inject;

@@ -82,8 +82,7 @@ static void walk_deque(fli_deque *deque)
 
 static void walk_global(const fli_inject *queue)
 {
-    if (queue->lock.held || queue->exit.held) return; /* being changed */
-    for (fli_proc *p = queue->next; p != NULL; p = p->link) mark_queued(p);
+    if (queue->lock.held) return; /* being changed */
     for (fli_proc *p = queue->oldest; p != NULL; p = p->link) mark_queued(p);
 }
 
