@@ -190,12 +190,14 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
 /* An older caller's shorter struct leaves the rest at their defaults; a newer one must not ask for what we cannot do. */
 filch_err fli_spawn_options_read(const filch_spawn_options *given, filch_spawn_options *out);
 
-/* From here to fli_step_back code of the process, or of whoever hears of its end, runs outside of its step: what the step
- * was given takes nothing more. A yield would be dispatched after the step of somebody else. */
+/* From here to fli_step_back code of the process, or of whoever hears of its end, runs outside of its step. What the step
+ * was given takes nothing more: a yield would be dispatched after the step of somebody else. And nobody is shown as being
+ * stepped, not this one and not the one before it: a close that takes its time is no step that does not return. */
 static inline void fli_step_over(fli_local *here)
 {
     here->closing = true;
     here->plain = false;
+    fli_store_rlx(&fli_worker_of(here)->window.serial, 0);
 }
 
 static inline void fli_step_back(fli_local *here)

@@ -271,8 +271,6 @@ static __attribute__((noinline)) void step_any(fli_worker *w, fli_proc *p, uint6
 {
     fli_runtime *rt = &w->sched->rt;
     fli_local   *here = &w->local;
-    /* The one before is not shown any longer: if this is an end, it may take its time. */
-    fli_store_rlx(&w->window.serial, 0);
     if (FLI_UNLIKELY(must_end(w, word))) {
         filch_data nothing = filch_none();
         bool       forced = fli_load_rlx(&w->sched->stop.force);

@@ -915,6 +915,43 @@ TEST(a_thousand_lives_leave_nothing_behind)
     until(thread_count() == threads);
 }
 
+/* ---- a close that takes its time ---- */
+
+static FLI_ATOMIC(bool) in_close;
+
+static filch_err leaves_when_told(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events;
+    return count > 0 ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+/* Longer than steps are given that do not return, and far shorter than a machine that is busy. */
+static void slow_close(void *self)
+{
+    uint64_t until_ns = fli_clock_ns() + FILCH_MILLISECONDS(300);
+    (void)self;
+    fli_store_rel(&in_close, true);
+    while (fli_clock_ns() < until_ns) fli_thread_yield();
+}
+
+static const filch_type slow_to_close = { .name = "slow to close", .step = leaves_when_told, .close = slow_close };
+
+TEST(a_close_that_takes_its_time_is_no_step_that_does_not_return)
+{
+    for (int killed = 0; killed < 2; killed++) {
+        filch_report report = FILCH_REPORT_INIT;
+        filch_sched *sched = begin(1);
+        filch_pid    pid;
+        fli_store_rel(&in_close, false);
+        ok(filch_spawn(sched, &slow_to_close, NULL, &pid));
+        ok(killed ? filch_terminate(sched, pid) : filch_send(sched, pid, filch_none()));
+        while (!fli_load_acq(&in_close)) fli_thread_yield();
+        ok(filch_sched_stop(sched, 0, &report));
+        assert_true(report.ended == 1 && report.forced == 0 && report.stuck == 0 && report.count == 0);
+        filch_report_free(&report);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -929,6 +966,7 @@ int main(void)
         cmocka_unit_test(timers_do_not_keep_stop_waiting),
         cmocka_unit_test(step_that_never_returns_is_named_and_left_alone_until_a_later_stop),
         cmocka_unit_test(one_stuck_step_does_not_keep_the_others_from_ending),
+        cmocka_unit_test(a_close_that_takes_its_time_is_no_step_that_does_not_return),
         cmocka_unit_test(work_function_that_does_not_return_counts_as_stuck),
         cmocka_unit_test(work_that_has_not_begun_is_cancelled),
         cmocka_unit_test(stop_from_inside_is_refused),
