@@ -398,7 +398,7 @@ TEST(whichever_asking_of_the_host_is_refused_there_is_an_answer)
 {
     for (size_t i = 0; i < PROGRAMS; i++) {
         assert_true(sweep(programs[i], arm_memory, 1, 1) > 5);
-        assert_true(sweep(programs[i], arm_memory, 1000000, 1) > 5); /* it, and all that follow */
+        assert_true(sweep(programs[i], arm_memory, 1000000, 3) > 5); /* it, and all that follow */
     }
 }
 
