@@ -52,6 +52,7 @@ fli_proc *fli_find_oldest(fli_worker *w)
     bool      own_first = w->own_first;
     w->own_first = !own_first;
     w->fair_in = w->fair_every;
+    w->fair_was = 0;
     fli_proc *p = own_first ? fli_deque_take_oldest(&w->deque) : fli_find_global(w, 0);
     if (p != NULL) return p;
     return own_first ? fli_find_global(w, 0) : fli_deque_take_oldest(&w->deque);

@@ -38,12 +38,23 @@ static void look_at_descriptors(fli_worker *w)
     fli_io_deliver(&w->sched->io, &batch);
 }
 
+/* Those that timers have made ready are the newest. Somebody who goes on by himself has just let the oldest go first; these
+ * come before that, as far as the count allowed anyway: they are late already, and he may loop for ever. */
+static void timers_first(fli_worker *w, uint32_t fired)
+{
+    if (w->fair_in == 1 && w->fair_was > 1) w->fair_in = fired < w->fair_was ? fired + 1 : w->fair_was;
+    w->fair_was = 0;
+}
+
 void fli_worker_clock(fli_worker *w)
 {
     w->clock_ns = fli_now(&w->sched->rt);
     w->local.sends = 0; /* whom a timer wakes is not one of many that the last step has sent to */
     uint32_t fired = fli_timers_poll(&w->sched->timers, w->clock_ns);
-    if (FLI_UNLIKELY(fired > 0)) fli_idle_handed_out(w, fired);
+    if (FLI_UNLIKELY(fired > 0)) {
+        timers_first(w, fired);
+        fli_idle_handed_out(w, fired);
+    }
     if (FLI_UNLIKELY(fli_io_watches(&w->sched->io)) && is_round_over(w)) look_at_descriptors(w);
 }
 
