@@ -1037,10 +1037,11 @@ typedef struct filch_options {
     uint32_t           send_budget;   /* sends per step before filch_should_yield says so; 0: 256 */
     uint32_t           fair_every;    /* every so many steps the oldest goes first; 0: 8, up to 64 while steps are short */
     uint32_t           global_batch;  /* moved from the global queue at once; 0: 16 */
-    uint32_t           spin_tight;    /* attempts with a pause; 0: 3. Fewer of all kinds while calls come far apart */
+    uint32_t           spin_tight;    /* attempts with a pause; 0: 3 */
     uint32_t           spin_yield;    /* then attempts that give up the time slice; 0: 12 */
     uint32_t           spare;         /* 0 */
-    uint64_t           search_ns;     /* then one worker goes on searching so long before it sleeps; 0: 50 us */
+    uint64_t           search_ns;     /* then one worker goes on searching so long before it sleeps; 0: 50 us, and
+                                     fewer attempts of all kinds while calls come far apart */
     uint64_t           long_step_ns;  /* steps that take longer are counted and reported; 0: not watched */
     filch_long_step_fn on_long_step;
     void              *on_long_step_user;

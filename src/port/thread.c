@@ -96,7 +96,13 @@ bool fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns)
  * its waiter takes the lock again as one that has been waited for: a system call on the way to the work. */
 static long futex(FLI_ATOMIC(uint32_t) *at, int operation, uint32_t value, const struct timespec *until)
 {
-    return syscall(SYS_futex, at, operation | FUTEX_PRIVATE_FLAG, value, until, NULL, FUTEX_BITSET_MATCH_ANY);
+#if defined(SYS_futex_time64)
+    /* 32-bit systems have two, by the size of a time_t. */
+    int call = sizeof(time_t) > 4 ? SYS_futex_time64 : SYS_futex;
+#else
+    int call = SYS_futex;
+#endif
+    return syscall(call, at, operation | FUTEX_PRIVATE_FLAG, value, until, NULL, FUTEX_BITSET_MATCH_ANY);
 }
 
 filch_err fli_bell_init(fli_bell *bell)
@@ -127,6 +133,7 @@ bool fli_bell_wait(fli_bell *bell, uint64_t until_ns)
         /* Woken, interrupted, not 0 any more, or the time is up: in every case look at the word again. */
         long err = futex(&bell->rung, FUTEX_WAIT_BITSET, 0, ever ? NULL : &until);
         in_time = err == 0 || errno != ETIMEDOUT;
+        FLI_ASSERT(err == 0 || errno == ETIMEDOUT || errno == EAGAIN || errno == EINTR);
     }
 }
 #else

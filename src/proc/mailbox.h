@@ -61,7 +61,8 @@ static inline fli_node *fli_mail_single(fli_runtime *rt, fli_proc *p, uint64_t w
 }
 
 /* The other common case: a process waits for its one yield, and the handler has answered it at once. As above. */
-static inline __attribute__((always_inline)) fli_node *fli_mail_answer(fli_runtime *rt, fli_proc *p, uint64_t word, filch_event *event)
+static inline __attribute__((always_inline)) fli_node *fli_mail_answer(fli_runtime *rt, fli_proc *p, uint64_t word,
+                                                                       filch_event *event)
 {
     if (p->answers == 0 || p->yield_count != 1 || (p->flags & ~FLI_PROC_HELD) != FLI_PROC_WAITING) return NULL;
     fli_node *node = fli_node_at(rt, p->answers);

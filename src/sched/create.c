@@ -44,7 +44,6 @@ static filch_err read_options(const filch_options *given, filch_options *opt)
     fill_u32(&opt->spin_yield, 12);
     fill_u32(&opt->work_threads, 4);
     fill_u32(&opt->work_queue, 1024);
-    fill_u64(&opt->search_ns, FILCH_MICROSECONDS(50));
     if (opt->workers < FILCH_NO_WORKERS || opt->workers > WORKERS_MAX) return FILCH_EINVAL;
     if (opt->batch_max > FLI_BATCH_MAX || opt->global_batch > FLI_GLOBAL_BATCH_MAX) return FILCH_EINVAL;
     if (opt->max_processes > UINT32_MAX / 2 || opt->work_threads > WORKERS_MAX || opt->spare != 0) return FILCH_EINVAL;
@@ -339,6 +338,8 @@ filch_err fli_sched_make(filch_sched **out, const filch_options *options, fli_si
     sched->opt = opt;
     sched->fair_most = opt.fair_every != 0 ? opt.fair_every : FLI_FAIR_MOST;
     fill_u32(&sched->opt.fair_every, FLI_FAIR_EVERY);
+    sched->learns = opt.search_ns == 0;
+    fill_u64(&sched->opt.search_ns, FILCH_MICROSECONDS(50));
     sched->rt.sim = sim;
     sched->wake_fd = sched->poll_fd = -1;
     if (opt.workers != FILCH_NO_WORKERS) sched->worker_count = opt.workers != 0 ? (uint32_t)opt.workers : fli_cpu_count();

@@ -355,6 +355,7 @@ static fli_proc *attempt(fli_worker *w, bool *retry)
  * long as the options allow. If it was much longer, the search before it was in vain, and the next one is shorter. */
 static void learn(fli_worker *w, uint64_t slept_ns)
 {
+    if (!w->sched->learns) return;
     FLI_ATOMIC(uint64_t) *search = &w->sched->idle.search_ns;
     uint64_t most = w->sched->opt.search_ns, now = fli_load_rlx(search);
     if (slept_ns <= most) fli_store_rlx(search, most);

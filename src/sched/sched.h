@@ -104,6 +104,7 @@ struct filch_sched {
     fli_runtime     rt;  /* first: a filch_sched is an fli_runtime */
     filch_options   opt; /* plain: as given, with the defaults filled in */
     filch_registry *registry;
+    bool            learns;       /* how long to search: the host has not said */
     uint32_t        fair_most;    /* turns until the oldest goes first: opt.fair_every, or up to so many */
     uint32_t        worker_count; /* threads */
     uint32_t        victim_count; /* worker_count + 1: with the guest */
