@@ -197,10 +197,10 @@ static int base_require(lua_State *L)
     lua_pop(L, 1);
     if (fli_lua_push_named(L, name, NULL)) return 1;
     fli_lua_code *code = NULL;
-    char          text[512];
+    char          text[512] = "";
     fli_lua_origin origin;
     filch_err      err = fli_lua_file_module(p->lua, name, &code, &origin, text, sizeof text);
-    if (err != FILCH_OK) return luaL_error(L, "%s", text);
+    if (err != FILCH_OK) return luaL_error(L, "%s", text[0] != '\0' ? text : filch_err_text(err));
     bool noted = fli_lua_file_used(p, &origin);
     int  status = fli_lua_code_push(L, code);
     fli_lua_code_drop(code);
