@@ -118,6 +118,9 @@ static bool is_that(const notice *n, const filch_event *event)
 {
     if ((int32_t)n->type != event->type || n->tag != event->tag) return false;
     if (!is_pid(n->about, event->from) && !n->any_from) return false;
+    /* One that watches two groups under the same tag is told of each in its own order. */
+    bool news = n->type == FILCH_EVENT_JOINED || n->type == FILCH_EVENT_LEFT;
+    if (news && strcmp(filch_text(&event->data), tie_groups[n->group]) != 0) return false;
     return n->type != FILCH_EVENT_CANCEL ||
            (n->reason == event->error && filch_as_int(&event->data) == n->deadline_ns);
 }
@@ -138,7 +141,6 @@ static void check_words(const notice *n, const filch_event *event)
     case FILCH_EVENT_JOINED:
     case FILCH_EVENT_LEFT:
         MUST(event->error == FILCH_OK, "news of a group with an error");
-        MUST(strcmp(filch_text(&event->data), tie_groups[n->group]) == 0, "news of another group");
         return;
     default: break;
     }
