@@ -167,10 +167,19 @@ static const void *proto_of(const struct filch_lua *lua, lua_State *L)
     return lua->proto_word != 0 ? closure[lua->proto_word] : NULL;
 }
 
-/* Remembers it instead of the oldest. Without memory it is just not remembered. */
+/* anchor(place, function) */
+static int anchor(lua_State *L)
+{
+    lua_rawsetp(L, LUA_REGISTRYINDEX, lua_touserdata(L, 1));
+    return 0;
+}
+
+/* Remembers it instead of the oldest. Without memory it is just not remembered, and nothing is raised: who asks holds a
+ * code, and bytes that are half written. */
 static void remember(fli_lua_proc *p, lua_State *L, const void *proto, fli_lua_code *code)
 {
     fli_lua_known *known = p->known;
+    if (!lua_checkstack(L, LUA_MINSTACK + 4)) return; /* so that the call does not grow it, and collect meanwhile */
     if (known == NULL) {
         known = fli_lua_heap_resize(&p->heap, NULL, 0, sizeof *known);
         if (known == NULL) return;
@@ -180,8 +189,13 @@ static void remember(fli_lua_proc *p, lua_State *L, const void *proto, fli_lua_c
     unsigned at = known->next++ % KNOWN;
     fli_lua_code_drop(known->codes[at]);
     known->codes[at] = NULL;
-    lua_pushvalue(L, -1);
-    lua_rawsetp(L, LUA_REGISTRYINDEX, (const char *)known + at); /* may raise: then it is not known */
+    lua_pushcfunction(L, anchor);
+    lua_pushlightuserdata(L, (char *)known + at);
+    lua_pushvalue(L, -3);
+    if (lua_pcall(L, 2, 0, 0) != LUA_OK) {
+        lua_pop(L, 1);
+        return;
+    }
     known->protos[at] = proto;
     known->codes[at] = code;
     fli_lua_code_hold(code);

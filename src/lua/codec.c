@@ -796,8 +796,9 @@ static void push_text(lua_State *L, const filch_data *data, size_t size)
     filch_data kept;
     lua_pushlstring(L, size > 0 ? filch_raw(data) : "", size);
     if (size < FLI_LUA_LONG || filch_keep(data, &kept) != FILCH_OK) return;
-    if (filch_raw(&kept) == filch_raw(data)) fli_lua_long_made(L, data);
-    filch_drop(&kept);
+    bool is_block = filch_raw(&kept) == filch_raw(data);
+    filch_drop(&kept); /* before what may raise */
+    if (is_block) fli_lua_long_made(L, data);
 }
 
 static fli_lua_sort unpack_bytes(lua_State *L, const filch_data *data, uint64_t *id)
