@@ -250,7 +250,8 @@ static filch_err handle_sleep(fli_timers *timers, fli_local *here, filch_receive
         e->slot = fli_serial_slot(here->serial);
         /* The yield remembers the timer, so that it dies with its process. Nobody can complete it before the lock is
          * free. */
-        fli_node_at(timers->rt, (uint32_t)receiver.key)->data[0] = id_of(e);
+        fli_node *node = fli_node_at(timers->rt, (uint32_t)receiver.key);
+        node->data[0] = id_of(e);
         arm_locked(shard, e, due_ns);
     }
     fli_mutex_unlock(&shard->lock);

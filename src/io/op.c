@@ -231,6 +231,7 @@ void fli_io_alarm(fli_io *io, uint64_t cookie)
 static void report(fli_io *io, const fli_poll_report *what)
 {
     /* The slot is there, whoever has it now: the number tells. */
+    FLI_ASSERT(fli_slab_is_made(&io->streams, (uint32_t)what->number)); /* and with that we see it complete */
     fli_stream *s = fli_slab_at(&io->streams, (uint32_t)what->number);
     unsigned    ours = fli_turn_report(&s->turn, (uint32_t)(what->number >> 32), what->in, what->out, what->ended);
     if ((ours & 1u << FLI_READING) != 0) {
