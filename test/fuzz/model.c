@@ -218,6 +218,10 @@ bool model_limited(void)
     for (int i = 0; i < now.life_count; i++) {
         if (now.lives[i].alive && (now.lives[i].max != 0 || now.lives[i].bytes != 0)) return true;
     }
+    /* Or one that will be born before what is yielded now comes to its turn? */
+    for (int i = 0; i < now.question_count; i++) {
+        if (now.questions[i].what == ASK_BIRTH && !now.questions[i].dispatched) return true;
+    }
     return false;
 }
 
