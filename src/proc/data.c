@@ -198,42 +198,6 @@ void fli_data_free_moved(const filch_data *data)
 
 /* ---- public: making ---- */
 
-filch_data filch_none(void)
-{
-    return (filch_data){ .kind = FILCH_KIND_NONE };
-}
-
-/* A number, as most payloads are. Written in two halves of 16 bytes where that is one store each: the caller copies the
- * payload in such halves right away, and a processor cannot forward several small stores to one large load. */
-filch_data filch_int(int64_t value)
-{
-#if defined(__x86_64__)
-    typedef uint64_t half __attribute__((vector_size(16)));
-    filch_data       data;
-    half             first = { FILCH_KIND_INT, (uint64_t)value }, second = { 0, 0 };
-    memcpy(&data, &first, sizeof first);
-    memcpy((char *)&data + sizeof first, &second, sizeof second);
-    return data;
-#else
-    return (filch_data){ .kind = FILCH_KIND_INT, .as = { .i = value } };
-#endif
-}
-
-filch_data filch_num(double value)
-{
-    return (filch_data){ .kind = FILCH_KIND_NUM, .as = { .d = value } };
-}
-
-filch_data filch_of_pid(filch_pid pid)
-{
-    return (filch_data){ .kind = FILCH_KIND_PID, .as = { .pid = pid } };
-}
-
-filch_data filch_ptr(void *pointer)
-{
-    return (filch_data){ .kind = FILCH_KIND_PTR, .as = { .ptr = pointer } };
-}
-
 static filch_data lend(uint8_t kind, const void *bytes, size_t size)
 {
     filch_data data = { .kind = kind, .form = FLI_FORM_LENT };
@@ -298,31 +262,6 @@ void filch_drop(filch_data *data)
 
 /* ---- public: reading ---- */
 
-filch_kind filch_kind_of(const filch_data *data)
-{
-    return data == NULL ? FILCH_KIND_NONE : (filch_kind)data->kind;
-}
-
-int64_t filch_as_int(const filch_data *data)
-{
-    return filch_kind_of(data) == FILCH_KIND_INT ? data->as.i : 0;
-}
-
-double filch_as_num(const filch_data *data)
-{
-    return filch_kind_of(data) == FILCH_KIND_NUM ? data->as.d : 0.0;
-}
-
-filch_pid filch_as_pid(const filch_data *data)
-{
-    return filch_kind_of(data) == FILCH_KIND_PID ? data->as.pid : (filch_pid){ 0, 0 };
-}
-
-void *filch_as_ptr(const filch_data *data)
-{
-    return filch_kind_of(data) == FILCH_KIND_PTR ? data->as.ptr : NULL;
-}
-
 const void *filch_raw(const filch_data *data)
 {
     filch_kind kind = filch_kind_of(data);
@@ -343,3 +282,19 @@ size_t filch_size(const filch_data *data)
 {
     return data == NULL ? 0 : fli_data_bytes(data);
 }
+
+/* ---- public: what filch.h inlines, for callers that cannot ---- */
+
+extern inline filch_data   filch_value(filch_kind kind, uint64_t first, uint64_t second);
+extern inline filch_data   filch_none(void);
+extern inline filch_data   filch_int(int64_t value);
+extern inline filch_data   filch_num(double value);
+extern inline filch_data   filch_of_pid(filch_pid pid);
+extern inline filch_data   filch_ptr(void *pointer);
+extern inline filch_data   filch_of_stream(filch_stream stream);
+extern inline filch_kind   filch_kind_of(const filch_data *data);
+extern inline int64_t      filch_as_int(const filch_data *data);
+extern inline double       filch_as_num(const filch_data *data);
+extern inline filch_pid    filch_as_pid(const filch_data *data);
+extern inline void        *filch_as_ptr(const filch_data *data);
+extern inline filch_stream filch_as_stream(const filch_data *data);

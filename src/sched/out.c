@@ -1,6 +1,8 @@
 /* out.c - the calls a step may make on its filch_out. See out.h. */
 #include "sched/out.h"
 
+#include <stddef.h>
+
 #include "proc/data.h"
 #include "proc/values.h"
 #include "proc/yields.h"
@@ -9,7 +11,8 @@
 
 void fli_out_init(filch_out *out, fli_runtime *rt)
 {
-    *out = (filch_out){ .ctx = { .self = { .node = rt->node }, .sched = (filch_sched *)rt } };
+    filch_sched *sched = (filch_sched *)rt;
+    *out = (filch_out){ .ctx = { .self = { .node = rt->node }, .sched = sched }, .send_budget = sched->opt.send_budget };
 }
 
 void fli_out_forget(filch_out *out)
@@ -192,9 +195,10 @@ const filch_ctx *filch_out_ctx(const filch_out *out)
 
 int filch_should_yield(const filch_out *out)
 {
-    if (out == NULL) return 0;
-    const fli_local *here = fli_here(&out->ctx.sched->rt);
-    return here != NULL && here->sends >= out->ctx.sched->opt.send_budget;
+    /* Is it what the worker here gives to its steps? By number: there may be no worker, and no `out`. */
+    const fli_worker *here = fli_here_get();
+    if ((uintptr_t)here + offsetof(fli_worker, out) != (uintptr_t)out) return 0;
+    return here->local.sends >= out->send_budget;
 }
 
 filch_pid filch_ctx_self(const filch_ctx *ctx)

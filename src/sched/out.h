@@ -32,6 +32,7 @@ typedef struct fli_call {
 struct filch_out {
     filch_ctx         ctx;
     fli_status        status;
+    uint32_t          send_budget; /* the option */
     filch_data        result; /* owned, with DONE and FAIL */
     const filch_type *type;   /* with UPGRADE: the new type and its instance */
     void             *self;

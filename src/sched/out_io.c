@@ -322,16 +322,6 @@ filch_err filch_stream_address(filch_out *out, filch_stream stream, filch_addres
 
 /* ---- reading them ---- */
 
-filch_data filch_of_stream(filch_stream stream)
-{
-    return filch_int((int64_t)stream.id);
-}
-
-filch_stream filch_as_stream(const filch_data *data)
-{
-    return (filch_stream){ (uint64_t)filch_as_int(data) };
-}
-
 filch_err filch_as_program(const filch_data *data, filch_program *program)
 {
     if (program == NULL) return FILCH_EINVAL;

@@ -44,6 +44,19 @@ static filch_err waiter_step(void *self, const filch_event *events, size_t count
 static const filch_step_fn  step = waiter_step;
 static const filch_close_fn close_fn = filch_await_close;
 
+/* Each function whose body is in the header: inlined, or called when nothing is. */
+static int values_come_back(void)
+{
+    filch_pid    pid = { 7, 8 };
+    filch_stream stream = { 9 };
+    int          here = 0;
+    filch_data   none = filch_none(), number = filch_int(-5), real = filch_num(0.5), who = filch_of_pid(pid);
+    filch_data   pointer = filch_ptr(&here), open = filch_of_stream(stream);
+    return filch_kind_of(&none) == FILCH_KIND_NONE && filch_as_int(&number) == -5 && filch_as_num(&real) == 0.5 &&
+           filch_as_pid(&who).node == 7 && filch_as_pid(&who).serial == 8 && filch_as_ptr(&pointer) == &here &&
+           filch_as_stream(&open).id == 9;
+}
+
 int main(void)
 {
     uint64_t span = FILCH_SECONDS(1) + FILCH_MILLISECONDS(1) + FILCH_MICROSECONDS(1);
@@ -53,5 +66,5 @@ int main(void)
     (void)stats;
     (void)step;
     (void)close_fn;
-    return filch_version()[0] == '0' && filch_err_text(FILCH_OK) != NULL && span < FILCH_FOREVER ? 0 : 1;
+    return values_come_back() && filch_version()[0] == '0' && filch_err_text(FILCH_OK) != NULL && span < FILCH_FOREVER ? 0 : 1;
 }

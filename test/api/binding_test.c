@@ -1,0 +1,104 @@
+/* binding_test.c - the library as a binding of another language sees it: loaded at run time, by name, without the header.
+ * What the header inlines is there too, and does the same. */
+#include <dlfcn.h>
+#include <math.h>
+#include <string.h>
+
+#include <filch.h>
+
+#include "support/check.h"
+
+static void *library;
+
+static void find(const char *name, void *function)
+{
+    void *at = dlsym(library, name);
+    if (at == NULL) fail_msg("the library does not export %s", name);
+    memcpy(function, &at, sizeof at);
+}
+
+/* Declares `loaded`, the library's own function of that name. */
+#define LOAD(name)                 \
+    __typeof__(&name) loaded;      \
+    find(#name, &loaded)
+
+/* Both must make the same payload, to the last byte: the one made there is read here. */
+#define MAKES_THE_SAME(name, ...)                                              \
+    do {                                                                       \
+        LOAD(name);                                                            \
+        filch_data theirs = loaded(__VA_ARGS__), ours = name(__VA_ARGS__);     \
+        assert_memory_equal(&theirs, &ours, sizeof ours);                      \
+    } while (0)
+
+TEST(a_loaded_library_makes_the_values_that_the_header_makes)
+{
+    static const int64_t ints[] = { 0, 1, -1, INT64_MIN, INT64_MAX };
+    static const double  nums[] = { 0.0, -0.0, 0.5, -1e300, INFINITY };
+    MAKES_THE_SAME(filch_none);
+    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) MAKES_THE_SAME(filch_int, ints[i]);
+    for (size_t i = 0; i < sizeof nums / sizeof *nums; i++) MAKES_THE_SAME(filch_num, nums[i]);
+    MAKES_THE_SAME(filch_of_pid, (filch_pid){ UINT64_MAX, 2 });
+    MAKES_THE_SAME(filch_ptr, &library);
+    MAKES_THE_SAME(filch_ptr, NULL);
+    MAKES_THE_SAME(filch_of_stream, (filch_stream){ UINT64_MAX - 1 });
+}
+
+/* What a reader gives is compared as bytes: numbers, pointers, and structs of words alike. */
+#define READS_THE_SAME(name, data)                                             \
+    do {                                                                       \
+        LOAD(name);                                                            \
+        __typeof__(name(data)) theirs = loaded(data), ours = name(data);       \
+        assert_memory_equal(&theirs, &ours, sizeof ours);                      \
+    } while (0)
+
+TEST(a_loaded_library_reads_payloads_as_the_header_does)
+{
+    filch_data made[] = { filch_none(), filch_int(-7), filch_num(-2.5), filch_of_pid((filch_pid){ 3, UINT64_MAX }),
+                          filch_ptr(&library), filch_str("seven"), filch_bytes("\1\2", 2) };
+    for (size_t i = 0; i <= sizeof made / sizeof *made; i++) {
+        const filch_data *data = i < sizeof made / sizeof *made ? &made[i] : NULL;
+        READS_THE_SAME(filch_kind_of, data);
+        READS_THE_SAME(filch_as_int, data);
+        READS_THE_SAME(filch_as_num, data);
+        READS_THE_SAME(filch_as_pid, data);
+        READS_THE_SAME(filch_as_ptr, data);
+        READS_THE_SAME(filch_as_stream, data);
+    }
+}
+
+/* One that was made there is sound here. */
+TEST(a_value_made_by_a_loaded_library_is_what_it_says)
+{
+    LOAD(filch_int);
+    filch_data number = loaded(INT64_MIN);
+    same(filch_kind_of(&number), FILCH_KIND_INT);
+    assert_true(filch_as_int(&number) == INT64_MIN);
+    filch_data kept;
+    ok(filch_keep(&number, &kept));
+    assert_true(filch_as_int(&kept) == INT64_MIN);
+    filch_drop(&kept);
+}
+
+static int load(void **state)
+{
+    (void)state;
+    library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) fail_msg("%s", dlerror());
+    return 0;
+}
+
+static int unload(void **state)
+{
+    (void)state;
+    return dlclose(library);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_loaded_library_makes_the_values_that_the_header_makes),
+        cmocka_unit_test(a_loaded_library_reads_payloads_as_the_header_does),
+        cmocka_unit_test(a_value_made_by_a_loaded_library_is_what_it_says),
+    };
+    return cmocka_run_group_tests(tests, load, unload);
+}
