@@ -110,7 +110,7 @@ static void free_locked(fli_timers *timers, fli_timer_shard *shard, entry *e)
     uint32_t generation = fli_load_rlx(&e->generation);
     e->phase = FREE;
     fli_store_rlx(&e->generation, generation == INT32_MAX ? 1 : generation + 1);
-    fli_slab_give(&timers->entries, &shard->spare, e->self);
+    fli_slab_give(&timers->entries, &shard->spare, e);
 }
 
 /* Finds the entry of `id` and locks its shard; NULL if it is over. */
@@ -199,9 +199,8 @@ static bool remember(fli_timers *timers, fli_proc *p, uint64_t id)
 
 static entry *take_locked(fli_timers *timers, uint32_t shard_index)
 {
-    uint32_t handle = fli_slab_take(&timers->entries, &timers->shards[shard_index].spare);
-    if (handle == 0) return NULL;
-    entry *e = fli_slab_at(&timers->entries, handle);
+    entry *e = fli_slab_take(&timers->entries, &timers->shards[shard_index].spare);
+    if (e == NULL) return NULL;
     fli_store_rlx(&e->shard, (uint16_t)shard_index);
     return e;
 }

@@ -66,7 +66,7 @@ static void finish(bench *b, fli_proc *p)
     (void)fli_mail_discard(&b->rt, &b->here, p, fli_state_finish(&p->state));
     fli_ext_free(&b->rt, p);
     assert_true(fli_state_free(&p->state));
-    fli_slab_give(&b->rt.procs, &b->here.procs, p->slot);
+    fli_slab_give(&b->rt.procs, &b->here.procs, p);
 }
 
 /* The worker dispatches a clock command that `p` has yielded. */
@@ -90,7 +90,7 @@ static filch_err command(bench *b, fli_proc *p, uint32_t id, int64_t value, uint
 /* Reads one event; false if there is none. */
 static bool read_one(bench *b, fli_proc *p, filch_event *event)
 {
-    uint32_t node;
+    fli_node *node;
     bench_drain(b, p);
     if (fli_mail_collect(&b->rt, p, false, event, &node, 1) == 0) return false;
     fli_mail_release(&b->rt, &b->here, p, event, &node, 1);
@@ -285,7 +285,7 @@ TEST(a_timer_whose_process_has_just_ended_tells_nobody)
     same(bench_gen(p), gen);
     fli_ext_free(&b.rt, p);
     assert_true(fli_state_free(&p->state));
-    fli_slab_give(&b.rt.procs, &b.here.procs, p->slot);
+    fli_slab_give(&b.rt.procs, &b.here.procs, p);
     end(&b); /* and its message has been given back */
 }
 

@@ -43,7 +43,7 @@ static void finish(bench *b, fli_proc *p)
     (void)fli_mail_discard(&b->rt, &b->here, p, fli_state_finish(&p->state));
     if ((fli_limit_close(p, fli_serial_gen(serial)) & FLI_LOAD_WAITING) != 0) on_no_room(&b->rt, serial);
     assert_true(fli_state_free(&p->state));
-    fli_slab_give(&b->rt.procs, &b->here.procs, p->slot);
+    fli_slab_give(&b->rt.procs, &b->here.procs, p);
 }
 
 /* `from` yields a send; its handler's answer. */
@@ -59,7 +59,7 @@ static filch_err yield_send(bench *b, fli_proc *from, filch_pid to, filch_data d
 static uint32_t read_some(bench *b, fli_proc *p, uint32_t max, filch_event *events)
 {
     static filch_event lent[BENCH_EVENTS];
-    uint32_t           nodes[BENCH_EVENTS];
+    fli_node           *nodes[BENCH_EVENTS];
     bench_drain(b, p);
     uint32_t count = fli_mail_collect(&b->rt, p, false, lent, nodes, max);
     if (events != NULL) memcpy(events, lent, count * sizeof *events);
@@ -365,7 +365,8 @@ static void send_on(void *arg)
         if (err != FILCH_OK) (void)!filch_complete(receiver, tag, filch_none(), err);
         /* Waits for the answer, as a blocked process would. */
         filch_event event;
-        uint32_t    at, count = 0;
+        fli_node   *at;
+        uint32_t    count = 0;
         while (count == 0) {
             fli_mail_drain(&c->b.rt, &s->here, s->p, fli_word_head(fli_state_look(&s->p->state)));
             count = fli_mail_collect(&c->b.rt, s->p, false, &event, &at, 1);
@@ -407,7 +408,7 @@ TEST(nobody_waits_unseen_while_receivers_come_and_go)
         unread += fli_mail_discard(&c.b.rt, &c.b.here, p, fli_state_finish(&p->state));
         if ((fli_limit_close(p, fli_serial_gen(serial)) & FLI_LOAD_WAITING) != 0) on_no_room(&c.b.rt, serial);
         assert_true(fli_state_free(&p->state));
-        fli_slab_give(&c.b.rt.procs, &c.b.here.procs, p->slot);
+        fli_slab_give(&c.b.rt.procs, &c.b.here.procs, p);
         p = bench_spawn(&c.b, 1, 0, FILCH_OVERFLOW_WAIT);
         fli_store_rel(&c.target, fli_proc_serial(p));
     }

@@ -92,7 +92,7 @@ filch_err fli_stream_watch(fli_io *io, fli_stream *s)
 
 static void free_slot(fli_io *io, fli_stream *s)
 {
-    if (fli_turn_free(&s->turn)) fli_slab_give(&io->streams, NULL, s->self);
+    if (fli_turn_free(&s->turn)) fli_slab_give(&io->streams, NULL, s);
 }
 
 /* Gone: nobody else can be here. */
@@ -111,10 +111,9 @@ static void finish(fli_io *io, fli_stream *s)
 filch_err fli_stream_make(fli_io *io, uint64_t serial, fli_stream *beside, int fd, fli_stream_kind kind,
                           fli_stream **out)
 {
-    filch_err err = FILCH_ENOMEM;
-    uint32_t  handle = fli_slab_take(&io->streams, NULL);
-    if (handle == 0) goto no_slot;
-    fli_stream *s = at(io, handle);
+    filch_err   err = FILCH_ENOMEM;
+    fli_stream *s = fli_slab_take(&io->streams, NULL);
+    if (s == NULL) goto no_slot;
     s->fd = fd;
     s->kind = (uint8_t)kind;
     s->flags = 0;

@@ -168,9 +168,8 @@ filch_err fli_bond_make(fli_model *m, fli_bond_kind kind, const fli_end *a, cons
     filch_err err = make_heads(m, a);
     if (err == FILCH_OK && b != NULL) err = make_heads(m, b);
     if (err != FILCH_OK) return err;
-    uint32_t handle = fli_slab_take(&m->bonds, NULL);
-    if (handle == 0) return FILCH_ENOMEM;
-    fli_bond *bond = bond_at(m, handle * 2);
+    fli_bond *bond = fli_slab_take(&m->bonds, NULL);
+    if (bond == NULL) return FILCH_ENOMEM;
     bond->kind = kind;
     bond->tag = 0;
     bond->node[0] = bond->node[1] = 0;
@@ -201,7 +200,7 @@ void fli_bond_free(fli_model *m, fli_bond *bond)
         fli_runtime *rt = fli_load_acq(&fli_host_at(m, host_of(bond, which))->rt); /* PAIR host.open, acquire half */
         fli_node_give(rt, fli_here(rt), take_node(bond, which, rt));
     }
-    fli_slab_give(&m->bonds, NULL, bond->self);
+    fli_slab_give(&m->bonds, NULL, bond);
 }
 
 bool fli_end_watch(const fli_end *end)

@@ -197,26 +197,26 @@ static void fill_system(filch_event *event, filch_event_type type, filch_err err
 
 /* A cancel with a reason is the first of the answers; here it also comes before news of drops. */
 static __attribute__((noinline)) uint32_t collect_cancels(fli_runtime *rt, fli_proc *p, filch_event *events,
-                                                          uint32_t *nodes, uint32_t n, uint32_t max)
+                                                          fli_node **nodes, uint32_t n, uint32_t max)
 {
     while (n < max && p->answers != 0) {
         fli_node *oldest = fli_node_at(rt, fli_node_at(rt, p->answers)->next);
         if (!is_notice(oldest, FILCH_EVENT_CANCEL)) break;
-        nodes[n] = take_oldest(rt, &p->answers)->self;
+        nodes[n] = take_oldest(rt, &p->answers);
         fill_notice(rt, oldest, &events[n++]);
     }
     return n;
 }
 
 /* Fills events from number `n` on with the messages that were drained. There are some. */
-static uint32_t collect_messages(fli_runtime *rt, fli_proc *p, filch_event *events, uint32_t *nodes, uint32_t n,
+static uint32_t collect_messages(fli_runtime *rt, fli_proc *p, filch_event *events, fli_node **nodes, uint32_t n,
                                  uint32_t max)
 {
     fli_node *newest = fli_node_at(rt, p->messages), *node = NULL;
     uint32_t  handle = newest->next;
     for (; n < max && node != newest; n++) {
         node = fli_node_at(rt, handle);
-        nodes[n] = handle;
+        nodes[n] = node;
         handle = node->next;
         if (FLI_LIKELY(node->what == 0)) fli_mail_fill(rt, node, &events[n]);
         else fill(rt, node, &events[n]);
@@ -226,11 +226,12 @@ static uint32_t collect_messages(fli_runtime *rt, fli_proc *p, filch_event *even
     return n;
 }
 
-uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event *events, uint32_t *nodes, uint32_t max)
+uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event *events, fli_node **nodes,
+                          uint32_t max)
 {
     uint32_t n = 0;
     if (cancel) {
-        nodes[n] = 0;
+        nodes[n] = NULL;
         fill_system(&events[n++], FILCH_EVENT_CANCEL, FILCH_ECANCELLED, filch_none());
     }
     bool messages = (p->flags & FLI_PROC_WAITING) == 0;
@@ -241,12 +242,12 @@ uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event
     if (dropped != 0) {
         n = collect_cancels(rt, p, events, nodes, n, max - 1);
         fli_count(&p->dropped, dropped);
-        nodes[n] = 0;
+        nodes[n] = NULL;
         fill_system(&events[n++], FILCH_EVENT_DROPPED, FILCH_OK, filch_int(dropped));
     }
     while (n < max && p->answers != 0) {
         fli_node *node = take_oldest(rt, &p->answers);
-        nodes[n] = node->self;
+        nodes[n] = node;
         if (FLI_UNLIKELY((node->what & FLI_NODE_SYSTEM) != 0)) {
             fill_notice(rt, node, &events[n++]);
             continue;
@@ -257,23 +258,24 @@ uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event
     return p->messages != 0 && messages ? collect_messages(rt, p, events, nodes, n, max) : n;
 }
 
-void fli_mail_release(fli_runtime *rt, fli_local *here, fli_proc *p, filch_event *events, const uint32_t *nodes,
+void fli_mail_release(fli_runtime *rt, fli_local *here, fli_proc *p, filch_event *events, fli_node *const *nodes,
                       uint32_t count)
 {
     uint32_t left = 0, units = 0;
     if (FLI_LIKELY((fli_state_peek(&p->state) & FLI_LIMITED) == 0)) {
         /* Nothing took up room: no need to look at the nodes. */
+        const fli_node *seen = p->seen != 0 ? fli_node_at(rt, p->seen) : NULL;
         for (uint32_t i = 0; i < count; i++) {
             if (!fli_data_is_plain(&events[i].data)) fli_data_free(&events[i].data);
-            if (nodes[i] == 0) continue;
-            if (FLI_UNLIKELY(nodes[i] == p->seen)) p->flags |= FLI_PROC_HELD;
+            if (nodes[i] == NULL) continue;
+            if (FLI_UNLIKELY(nodes[i] == seen)) p->flags |= FLI_PROC_HELD;
             else fli_slab_give(&rt->nodes, &here->nodes, nodes[i]);
         }
         return;
     }
     for (uint32_t i = 0; i < count; i++) {
-        if (nodes[i] == 0) continue;
-        fli_node *node = fli_node_at(rt, nodes[i]);
+        fli_node *node = nodes[i];
+        if (node == NULL) continue;
         if ((node->what & FLI_NODE_COUNTED) != 0) {
             left++;
             units += fli_limit_units(fli_data_bytes(&events[i].data));

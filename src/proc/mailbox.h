@@ -33,9 +33,9 @@ void fli_mail_drain(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head
 /* Appends to a private list: an answer that needs no detour through the mailbox. */
 void fli_mail_append(fli_runtime *rt, uint32_t *ring, fli_node *node);
 
-/* Fills up to `max` events and notes their nodes in `nodes` (0 for events without one). `cancel`: put the cancel event
+/* Fills up to `max` events and notes their nodes in `nodes` (NULL for events without one). `cancel`: put the cancel event
  * first. Returns how many. */
-uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event *events, uint32_t *nodes,
+uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event *events, fli_node **nodes,
                           uint32_t max);
 
 /* The event of a message from a process of this runtime, or from nobody: `what` is 0. */
@@ -79,7 +79,7 @@ static inline __attribute__((always_inline)) fli_node *fli_mail_answer(fli_runti
 }
 
 /* After the step: frees the events' payloads and nodes, and gives back the room they took. */
-void fli_mail_release(fli_runtime *rt, fli_local *here, fli_proc *p, filch_event *events, const uint32_t *nodes,
+void fli_mail_release(fli_runtime *rt, fli_local *here, fli_proc *p, filch_event *events, fli_node *const *nodes,
                       uint32_t count);
 
 /* Has anything been drained, or dropped, that a process about to rest so would have to hear of first? */

@@ -28,7 +28,7 @@ static void answer(bench *b, fli_proc *p, uint64_t tag)
 
 typedef struct batch {
     filch_event events[BENCH_EVENTS];
-    uint32_t    nodes[BENCH_EVENTS];
+    fli_node    *nodes[BENCH_EVENTS];
     uint32_t    count;
 } batch;
 

@@ -168,13 +168,12 @@ static inline fli_node *fli_node_at(fli_runtime *rt, uint32_t handle)
 
 FILCH_MUST_USE static inline fli_node *fli_node_take(fli_runtime *rt, fli_local *here)
 {
-    uint32_t handle = fli_slab_take(&rt->nodes, here != NULL ? &here->nodes : NULL);
-    return handle != 0 ? fli_node_at(rt, handle) : NULL;
+    return fli_slab_take(&rt->nodes, here != NULL ? &here->nodes : NULL);
 }
 
 static inline void fli_node_give(fli_runtime *rt, fli_local *here, fli_node *node)
 {
-    fli_slab_give(&rt->nodes, here != NULL ? &here->nodes : NULL, node->self);
+    fli_slab_give(&rt->nodes, here != NULL ? &here->nodes : NULL, node);
 }
 
 /* The control block a serial names, alive or not; NULL if there never was one. */

@@ -190,14 +190,13 @@ filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data)
     uint64_t  word = fli_state_peek(&p->state);
     if (FLI_UNLIKELY((word & FLI_LIMITED) != 0 || !fli_word_lives(word, gen))) return send_any(sched, to, &data);
     here->nodes.count = spare - 1;
-    uint32_t  handle = here->nodes.handles[spare - 1];
-    fli_node *node = fli_node_at(rt, handle);
+    fli_node *node = here->nodes.objects[spare - 1];
     node->peer = here->serial;
     node->tag = 0;
     node->index = here->index + 1;
     fli_node_put_value(node, &data);
     here->sends++;
-    fli_knock knock = fli_state_push_once(&p->state, word, handle, &node->next);
+    fli_knock knock = fli_state_push_once(&p->state, word, node->self, &node->next);
     if (FLI_UNLIKELY(knock == FLI_KNOCK_DEAD)) return send_late(here, p, gen, node);
     fli_count(&here->counters.sent, 1);
     return knock == FLI_KNOCK_WOKE ? rt->hooks.ready_here(here, p) : FILCH_OK;

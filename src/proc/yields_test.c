@@ -18,7 +18,7 @@ static fli_node *open_yield(bench *b, fli_proc *p, uint64_t tag)
 static uint32_t read_answers(bench *b, fli_proc *p)
 {
     filch_event events[BENCH_EVENTS];
-    uint32_t    nodes[BENCH_EVENTS];
+    fli_node    *nodes[BENCH_EVENTS];
     bench_drain(b, p);
     uint32_t count = fli_mail_collect(&b->rt, p, false, events, nodes, BENCH_EVENTS);
     fli_mail_release(&b->rt, &b->here, p, events, nodes, count);
@@ -343,7 +343,7 @@ TEST(answers_that_race_with_the_end_are_delivered_or_refused_and_leak_nothing)
         same(fli_mail_discard(&r.b.rt, &r.b.here, p, last), 0);
         (void)fli_limit_close(p, gen);
         assert_true(fli_state_free(&p->state));
-        fli_slab_give(&r.b.rt.procs, &r.b.here.procs, p->slot);
+        fli_slab_give(&r.b.rt.procs, &r.b.here.procs, p);
     }
     fli_store_rel(&r.over, true);
     for (int i = 0; i < ANSWERERS; i++) fli_thread_join(&answerers[i].thread);

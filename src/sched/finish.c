@@ -32,7 +32,7 @@ static bool close_mailbox(fli_runtime *rt, fli_local *here, fli_proc *p, uint64_
 static inline void give_back(fli_worker *w, fli_proc *p)
 {
     fli_local *here = &w->local;
-    if (FLI_LIKELY(fli_state_free(&p->state))) fli_slab_give(&w->sched->rt.procs, &here->procs, p->slot);
+    if (FLI_LIKELY(fli_state_free(&p->state))) fli_slab_give(&w->sched->rt.procs, &here->procs, p);
     /* PAIR finish.ended, release half: when stop has counted this one, nothing of it is left. One writer: no RMW. */
     fli_store_rel(&here->counters.ended, fli_load_rlx(&here->counters.ended) + 1);
 }

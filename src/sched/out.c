@@ -143,7 +143,7 @@ filch_err filch_yield(filch_out *out, uint32_t command, uint64_t tag, filch_data
         return fli_out_yield(out, command, tag, (filch_pid){ 0, 0 }, &data);
     }
     fli_call *call = &out->calls[out->call_count];
-    call->node = fli_node_at(here->rt, here->nodes.handles[--here->nodes.count]);
+    call->node = here->nodes.objects[--here->nodes.count];
     fli_yield_enter(p, call->node, out->ctx.self.serial, command, tag);
     call->command = (filch_command){ .id = command, .from = out->ctx.self, .data = data, .ctx = &out->ctx };
     out->call_count++;

@@ -75,7 +75,7 @@ struct fli_worker {
     uint32_t      sample_in;
     fli_sighting *sightings; /* by victim */
     filch_event  *events;    /* batch_max of them */
-    uint32_t     *nodes;     /* as many */
+    fli_node    **nodes;     /* as many */
     filch_out     out;
     fli_thread    thread;
     fli_talker    talk;

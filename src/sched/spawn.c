@@ -116,14 +116,14 @@ static filch_err set_ext(fli_runtime *rt, fli_proc *p, const filch_spawn_options
     return FILCH_OK;
 }
 
-/* A slot for a new process; 0 and the reason in *err. */
-static uint32_t take_slot(filch_sched *sched, fli_local *here, filch_err *err)
+/* A slot for a new process; NULL and the reason in *err. */
+static fli_proc *take_slot(filch_sched *sched, fli_local *here, filch_err *err)
 {
     fli_slab *procs = &sched->rt.procs;
     /* Only when so many have been made can so many be alive. */
     if (fli_load_rlx(&procs->fresh) > sched->opt.max_processes && fli_stats_alive(sched) >= sched->opt.max_processes) {
         *err = FILCH_ELIMIT;
-        return 0;
+        return NULL;
     }
     *err = FILCH_ENOMEM;
     return fli_slab_take(procs, here != NULL ? &here->procs : NULL);
@@ -177,16 +177,15 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
     err = FILCH_EEXISTS;
     if (birth != NULL && birth->name != NULL && rt->model_ops->is_named(rt, birth->name)) goto no_slot;
 
-    uint32_t slot = take_slot(sched, here, &err);
-    if (slot == 0) goto no_slot;
-    fli_proc *p = fli_slab_at(&rt->procs, slot);
-    uint32_t  gen = fli_word_gen(fli_state_peek(&p->state));
+    fli_proc *p = take_slot(sched, here, &err);
+    if (p == NULL) goto no_slot;
+    uint32_t gen = fli_word_gen(fli_state_peek(&p->state));
     err = set_ext(rt, p, opt);
     if (err != FILCH_OK) goto no_ext;
     p->values = opt->values;
     if (p->values == NULL && here != NULL && here->current != NULL) p->values = here->current->values;
     if (p->values != NULL) (void)fli_values_hold(p->values);
-    filch_ctx ctx = { .self = { rt->node, fli_serial(gen, slot) }, .sched = sched, .values = p->values };
+    filch_ctx ctx = { .self = { rt->node, fli_serial(gen, p->slot) }, .sched = sched, .values = p->values };
     void     *self = NULL;
     err = fli_record_begin(sched, p, type, opt);
     if (err != FILCH_OK) goto no_self;
@@ -230,7 +229,7 @@ no_self:
     /* Its init knew the pid and may have told others: nobody else gets it. */
     if (!fli_state_free(&p->state)) goto no_slot;
 no_ext:
-    fli_slab_give(&rt->procs, here != NULL ? &here->procs : NULL, slot);
+    fli_slab_give(&rt->procs, here != NULL ? &here->procs : NULL, p);
 no_slot:
     leave(sched, here);
     return err;
@@ -259,17 +258,16 @@ static inline filch_err spawn_simply(filch_sched *sched, fli_local *here, const 
                                      const filch_spawn_options *opt, filch_pid *pid)
 {
     fli_runtime *rt = &sched->rt;
-    uint32_t     slot = here->procs.handles[--here->procs.count];
-    fli_proc    *p = fli_slab_at_size(&rt->procs, slot, sizeof *p);
+    fli_proc    *p = here->procs.objects[--here->procs.count];
     uint32_t     gen = fli_word_gen(fli_state_peek(&p->state));
-    filch_ctx    ctx = { .self = { rt->node, fli_serial(gen, slot) }, .sched = sched, .values = NULL };
+    filch_ctx    ctx = { .self = { rt->node, fli_serial(gen, p->slot) }, .sched = sched, .values = NULL };
     void        *self = NULL;
     p->ext = NULL;
     p->values = NULL;
     filch_err err = make(sched, type, &ctx, opt->method, &opt->args, p->small, &self);
     if (FLI_UNLIKELY(err != FILCH_OK)) {
         /* Its init knew the pid and may have told others: nobody else gets it. */
-        if (fli_state_free(&p->state)) fli_slab_give(&rt->procs, &here->procs, slot);
+        if (fli_state_free(&p->state)) fli_slab_give(&rt->procs, &here->procs, p);
         return err;
     }
     set_up(p, here, type, self, opt, gen);

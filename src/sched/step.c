@@ -244,7 +244,8 @@ static inline void step_single(fli_worker *w, fli_proc *p, uint64_t word, fli_no
             return;
         }
     }
-    p->seen = w->nodes[0] = node->self;
+    w->nodes[0] = node;
+    p->seen = node->self;
     if (plain) p->flags |= FLI_PROC_HELD;
     else fli_mail_release(rt, here, p, w->events, w->nodes, 1);
     conclude(w, p, err);

@@ -3,11 +3,12 @@
  * Memory comes in segments, each as large as all before it together, so 23 of them reach 2^31 handles. A handle finds
  * its segment in a map, by its upper bits: two loads and a shift. Memory that no handle has reached yet is never touched.
  *
- * INVARIANT  a handle is in exactly one place: with its user, in one magazine, or in the depot.
- * INVARIANT  `spare` has room for every handle there is: giving back needs no memory.
+ * INVARIANT  an object is in exactly one place: with its user, in one magazine, or in the depot.
+ * INVARIANT  `spare` has room for every object there is: giving back needs no memory.
  *
  * Rejected: a free list through the objects. Walking it under the lock touches one cold line per object; an array of
- * handles moves 64 of them with one copy. Also rejected: a handle that finds its segment by the position of its highest
+ * pointers moves 64 of them with one copy. An array of handles would be half as large, and every taking would begin with a
+ * look into the map. Also rejected: a handle that finds its segment by the position of its highest
  * bit. That needs no map, but the instruction for it is slow on some machines, and it stands in the way of the next load:
  * draining a long mailbox took 33 ns a message that way, and takes 21.
  */
@@ -89,9 +90,9 @@ static bool extend_locked(fli_slab *slab)
     if (map == NULL) return false;
     void *memory = fli_alloc_aligned(&slab->mem, bytes, FLI_LINE);
     /* Last: the others can be given back as they came, a resize cannot be undone when there is no memory. */
-    uint32_t *spare = memory == NULL ? NULL
-                                     : fli_resize(&slab->mem, slab->spare, (size_t)slab->reach * sizeof *spare,
-                                                  (size_t)reach * sizeof *spare);
+    void **spare = memory == NULL ? NULL
+                                  : fli_resize(&slab->mem, slab->spare, (size_t)slab->reach * sizeof *spare,
+                                               (size_t)reach * sizeof *spare);
     if (spare == NULL) {
         if (memory != NULL) fli_free_aligned(&slab->mem, memory, bytes, FLI_LINE);
         if (map != fli_load_rlx(&slab->map)) fli_free(&slab->mem, map, map_bytes(map->room));
@@ -107,8 +108,8 @@ static bool extend_locked(fli_slab *slab)
     return true;
 }
 
-/* Makes up to `want` new handles; returns how many. */
-static uint32_t make_locked(fli_slab *slab, uint32_t *handles, uint32_t want)
+/* Makes up to `want` new objects; returns how many. */
+static uint32_t make_locked(fli_slab *slab, void **objects, uint32_t want)
 {
     uint32_t fresh = fli_load_rlx(&slab->fresh), made = 0;
     while (made < want && fresh <= slab->max) {
@@ -116,55 +117,56 @@ static uint32_t make_locked(fli_slab *slab, uint32_t *handles, uint32_t want)
         void *object = fli_slab_at(slab, fresh);
         memset(object, 0, slab->size);
         if (slab->make != NULL) slab->make(object, fresh);
-        handles[made++] = fresh++;
+        objects[made++] = object;
+        fresh++;
     }
     /* PAIR slab.fresh, release half: segment and contents come before the permission to look. */
     fli_store_rel(&slab->fresh, fresh);
     return made;
 }
 
-static uint32_t take_locked(fli_slab *slab, uint32_t *handles, uint32_t want)
+static uint32_t take_locked(fli_slab *slab, void **objects, uint32_t want)
 {
     uint32_t n = slab->spare_count < want ? slab->spare_count : want;
-    if (n == 0) return make_locked(slab, handles, want);
+    if (n == 0) return make_locked(slab, objects, want);
     slab->spare_count -= n;
-    memcpy(handles, slab->spare + slab->spare_count, n * sizeof *handles);
+    memcpy(objects, slab->spare + slab->spare_count, n * sizeof *objects);
     return n;
 }
 
-uint32_t fli_slab_refill(fli_slab *slab, fli_magazine *magazine)
+void *fli_slab_refill(fli_slab *slab, fli_magazine *magazine)
 {
-    uint32_t handle = 0;
+    void *object = NULL;
     fli_mutex_lock(&slab->lock);
     if (magazine == NULL) {
-        if (take_locked(slab, &handle, 1) == 0) handle = 0;
+        (void)take_locked(slab, &object, 1);
     } else {
         FLI_ASSERT(magazine->count == 0);
-        magazine->count = take_locked(slab, magazine->handles, BATCH);
-        if (magazine->count > 0) handle = magazine->handles[--magazine->count];
+        magazine->count = take_locked(slab, magazine->objects, BATCH);
+        if (magazine->count > 0) object = magazine->objects[--magazine->count];
     }
     fli_mutex_unlock(&slab->lock);
-    return handle;
+    return object;
 }
 
-static void give_locked(fli_slab *slab, const uint32_t *handles, uint32_t count)
+static void give_locked(fli_slab *slab, void *const *objects, uint32_t count)
 {
     FLI_ASSERT(slab->spare_count + count <= slab->reach);
-    memcpy(slab->spare + slab->spare_count, handles, count * sizeof *handles);
+    memcpy(slab->spare + slab->spare_count, objects, count * sizeof *objects);
     slab->spare_count += count;
 }
 
-void fli_slab_spill(fli_slab *slab, fli_magazine *magazine, uint32_t handle)
+void fli_slab_spill(fli_slab *slab, fli_magazine *magazine, void *object)
 {
     fli_mutex_lock(&slab->lock);
     if (magazine != NULL) {
-        /* The older half goes: the newer handles name objects that are still warm. */
-        give_locked(slab, magazine->handles, BATCH);
+        /* The older half goes: the newer objects are still warm. */
+        give_locked(slab, magazine->objects, BATCH);
         magazine->count -= BATCH;
-        memmove(magazine->handles, magazine->handles + BATCH, magazine->count * sizeof handle);
-        magazine->handles[magazine->count++] = handle;
+        memmove(magazine->objects, magazine->objects + BATCH, magazine->count * sizeof object);
+        magazine->objects[magazine->count++] = object;
     } else {
-        give_locked(slab, &handle, 1);
+        give_locked(slab, &object, 1);
     }
     fli_mutex_unlock(&slab->lock);
 }
@@ -173,7 +175,7 @@ void fli_slab_empty(fli_slab *slab, fli_magazine *magazine)
 {
     if (magazine->count == 0) return;
     fli_mutex_lock(&slab->lock);
-    give_locked(slab, magazine->handles, magazine->count);
+    give_locked(slab, magazine->objects, magazine->count);
     magazine->count = 0;
     fli_mutex_unlock(&slab->lock);
 }

@@ -1,11 +1,12 @@
 /* slab.h - objects of one size, named by 32-bit handles, whose memory is never given back while the slab lives.
+ * An object knows its handle: it is told when it is made.
  *
  * Because the memory stays, anybody may look at an object through an old handle: what he finds may belong to somebody
  * else by now, but it is an object, and the generation kept inside tells. That is how stale pids and late completions
  * are answered without locks.
  *
- * Each worker keeps a *magazine* of spare handles and trades with the common depot in batches, so that taking and
- * giving cost no atomic operation. A handle may be given back by another worker than the one that took it.
+ * Each worker keeps a *magazine* of spare objects and trades with the common depot in batches, so that taking and
+ * giving cost no atomic operation. An object may be given back by another worker than the one that took it.
  * Threads without a magazine pass NULL and go to the depot each time.
  *
  * Handle 0 is nothing. See slab.c for the layout.
@@ -38,7 +39,7 @@
 /* Plain: belongs to one worker. */
 typedef struct fli_magazine {
     uint32_t count;
-    uint32_t handles[FLI_MAGAZINE];
+    void    *objects[FLI_MAGAZINE];
 } fli_magazine;
 
 /* Where the objects are. One entry for every 2^FIRST_BITS handles: their segment's memory, minus the offset of its first
@@ -62,7 +63,7 @@ typedef struct fli_slab {
     void     *segments[FLI_SLAB_SEGMENTS]; /* their memory */
     uint32_t  max;         /* handles that may ever be made */
     uint32_t  reach;       /* handles the segments have room for */
-    uint32_t *spare;       /* given back; has room for `reach` handles, so giving back cannot fail */
+    void    **spare;       /* given back; has room for `reach` objects, so giving back cannot fail */
     uint32_t  spare_count;
 } fli_slab;
 
@@ -73,25 +74,25 @@ filch_err fli_slab_init(fli_slab *slab, const fli_mem *mem, size_t size, uint32_
 /* Thread: nobody else uses it any more. */
 void fli_slab_fini(fli_slab *slab);
 
-/* Thread: the owner of `magazine`; any if NULL. 0: out of memory, or `max` reached. The object is as it was given. */
-FILCH_MUST_USE uint32_t fli_slab_refill(fli_slab *slab, fli_magazine *magazine);
-void                    fli_slab_spill(fli_slab *slab, fli_magazine *magazine, uint32_t handle);
+/* Thread: the owner of `magazine`; any if NULL. NULL: out of memory, or `max` reached. The object is as it was given. */
+FILCH_MUST_USE void *fli_slab_refill(fli_slab *slab, fli_magazine *magazine);
+void                 fli_slab_spill(fli_slab *slab, fli_magazine *magazine, void *object);
 /* Returns everything in the magazine to the depot. */
 void fli_slab_empty(fli_slab *slab, fli_magazine *magazine);
 
-FILCH_MUST_USE static inline uint32_t fli_slab_take(fli_slab *slab, fli_magazine *magazine)
+FILCH_MUST_USE static inline void *fli_slab_take(fli_slab *slab, fli_magazine *magazine)
 {
-    if (magazine != NULL && magazine->count > 0) return magazine->handles[--magazine->count];
+    if (magazine != NULL && magazine->count > 0) return magazine->objects[--magazine->count];
     return fli_slab_refill(slab, magazine);
 }
 
-static inline void fli_slab_give(fli_slab *slab, fli_magazine *magazine, uint32_t handle)
+static inline void fli_slab_give(fli_slab *slab, fli_magazine *magazine, void *object)
 {
     if (magazine != NULL && magazine->count < FLI_MAGAZINE) {
-        magazine->handles[magazine->count++] = handle;
+        magazine->objects[magazine->count++] = object;
         return;
     }
-    fli_slab_spill(slab, magazine, handle);
+    fli_slab_spill(slab, magazine, object);
 }
 
 /* Segment 0 holds handles below 2^FIRST_BITS, segment i those from 2^(FIRST_BITS+i-1) up to twice that. */
@@ -106,7 +107,7 @@ static inline void *fli_slab_at_size(fli_slab *slab, uint32_t handle, size_t siz
 {
     fli_slab_map *map = fli_load_acq(&slab->map); /* PAIR slab.map, acquire half: it may be newer than the handle */
     /* Relaxed: whoever has the handle got it by an acquire that comes after the entry was stored. */
-    uintptr_t base = fli_load_rlx(&map->base[handle >> FLI_SLAB_FIRST_BITS]);
+    uintptr_t base = fli_load_rlx(&map->base[(size_t)(handle >> FLI_SLAB_FIRST_BITS)]);
     return (void *)(base + (uintptr_t)handle * size);
 }
 

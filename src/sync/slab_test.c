@@ -41,11 +41,18 @@ static void end(fli_slab *slab, test_alloc *alloc)
     test_alloc_balanced(alloc);
 }
 
+/* An object, by its handle. */
 static uint32_t take(fli_slab *slab, fli_magazine *magazine)
 {
-    uint32_t handle = fli_slab_take(slab, magazine);
-    assert_int_not_equal(handle, 0);
-    return handle;
+    thing *t = fli_slab_take(slab, magazine);
+    assert_non_null(t);
+    assert_ptr_equal(fli_slab_at(slab, t->self), t);
+    return t->self;
+}
+
+static void give(fli_slab *slab, fli_magazine *magazine, uint32_t handle)
+{
+    fli_slab_give(slab, magazine, fli_slab_at(slab, handle));
 }
 
 TEST(a_handle_names_its_own_object_which_was_made_once)
@@ -92,7 +99,7 @@ TEST(no_handle_is_out_twice)
             uint32_t at = (seed >> 8) % count, handle = held[at];
             held[at] = held[--count];
             out[handle]--;
-            fli_slab_give(&slab, with, handle);
+            give(&slab, with, handle);
         }
     }
     end(&slab, &alloc);
@@ -105,7 +112,7 @@ TEST(an_object_comes_back_as_it_was_given)
     begin(&slab, &alloc, 1);
     uint32_t handle = take(&slab, NULL);
     ((thing *)fli_slab_at(&slab, handle))->mark = 77;
-    fli_slab_give(&slab, NULL, handle);
+    give(&slab, NULL, handle);
     same(take(&slab, NULL), handle);
     same(((thing *)fli_slab_at(&slab, handle))->mark, 77);
     same(((thing *)fli_slab_at(&slab, handle))->made, 1);
@@ -120,7 +127,7 @@ TEST(a_full_magazine_trades_its_older_half_for_room)
     uint32_t     handles[FLI_MAGAZINE + 1];
     begin(&slab, &alloc, FLI_MAGAZINE + 1);
     for (int i = 0; i <= FLI_MAGAZINE; i++) handles[i] = take(&slab, NULL);
-    for (int i = 0; i <= FLI_MAGAZINE; i++) fli_slab_give(&slab, &ours, handles[i]);
+    for (int i = 0; i <= FLI_MAGAZINE; i++) give(&slab, &ours, handles[i]);
     same(ours.count, FLI_MAGAZINE / 2 + 1);
     /* The newest is the next; the oldest half is there for others. */
     same(take(&slab, &ours), handles[FLI_MAGAZINE]);
@@ -130,7 +137,7 @@ TEST(a_full_magazine_trades_its_older_half_for_room)
         for (int k = 0; k < FLI_MAGAZINE / 2; k++) older |= handles[k] == handle;
         assert_true(older);
     }
-    same(fli_slab_take(&slab, &theirs), 0);
+    assert_null(fli_slab_take(&slab, &theirs));
     end(&slab, &alloc);
 }
 
@@ -141,12 +148,12 @@ TEST(an_emptied_magazine_leaves_its_handles_to_others)
     fli_magazine magazine = { 0 };
     begin(&slab, &alloc, FLI_MAGAZINE / 2);
     uint32_t handle = take(&slab, &magazine);
-    fli_slab_give(&slab, &magazine, handle);
-    same(fli_slab_take(&slab, NULL), 0); /* all are in the magazine */
+    give(&slab, &magazine, handle);
+    assert_null(fli_slab_take(&slab, NULL)); /* all are in the magazine */
     fli_slab_empty(&slab, &magazine);
     same(magazine.count, 0);
     for (int i = 0; i < FLI_MAGAZINE / 2; i++) (void)take(&slab, NULL);
-    same(fli_slab_take(&slab, NULL), 0);
+    assert_null(fli_slab_take(&slab, NULL));
     end(&slab, &alloc);
 }
 
@@ -157,9 +164,9 @@ TEST(there_are_never_more_than_max)
         fli_slab   slab;
         begin(&slab, &alloc, max);
         for (uint32_t i = 0; i < max; i++) (void)take(&slab, NULL);
-        same(fli_slab_take(&slab, NULL), 0);
-        fli_slab_give(&slab, NULL, max);
-        same(fli_slab_take(&slab, NULL), max);
+        assert_null(fli_slab_take(&slab, NULL));
+        give(&slab, NULL, max);
+        same(take(&slab, NULL), max);
         end(&slab, &alloc);
     }
 }
@@ -177,7 +184,7 @@ TEST(nonsense_handles_name_nothing)
     assert_null(fli_slab_find(&slab, handle + 1));
     for (unsigned bit = 8; bit < 32; bit++) assert_null(fli_slab_find(&slab, 1u << bit));
     /* Given back, it can still be looked at. */
-    fli_slab_give(&slab, NULL, handle);
+    give(&slab, NULL, handle);
     assert_non_null(fli_slab_find(&slab, handle));
     end(&slab, &alloc);
 }
@@ -192,16 +199,16 @@ TEST(growth_that_fails_changes_nothing)
         begin(&slab, &alloc, 3000);
         test_alloc_fail(&alloc, nth, false);
         for (int failed = 0; taken < 3000; failed++) {
-            size_t   bytes = atomic_load(&alloc.bytes);
-            uint32_t handle = fli_slab_take(&slab, NULL);
-            if (handle == 0) {
+            size_t       bytes = atomic_load(&alloc.bytes);
+            const thing *t = fli_slab_take(&slab, NULL);
+            if (t == NULL) {
                 same(atomic_load(&alloc.bytes), bytes);
                 assert_true(failed < 5000);
                 continue;
             }
-            same(handle, ++taken);
+            same(t->self, ++taken);
         }
-        same(fli_slab_take(&slab, NULL), 0);
+        assert_null(fli_slab_take(&slab, NULL));
         end(&slab, &alloc);
     }
 }
@@ -217,9 +224,9 @@ TEST(growth_that_fails_for_good_leaves_what_there_is_in_use)
         while (last < (1u << FLI_SLAB_FIRST_BITS) - 1) last = take(&slab, NULL);
         size_t bytes = atomic_load(&alloc.bytes);
         test_alloc_fail(&alloc, nth, true);
-        if (fli_slab_take(&slab, NULL) == 0) {
+        if (fli_slab_take(&slab, NULL) == NULL) {
             same(atomic_load(&alloc.bytes), bytes);
-            fli_slab_give(&slab, NULL, handle);
+            give(&slab, NULL, handle);
             same(take(&slab, NULL), handle);
             test_alloc_fail(&alloc, 0, false);
             same(take(&slab, NULL), last + 1);
@@ -254,16 +261,16 @@ static void trade(void *arg)
     exchange     *shop = h->shop;
     fli_magazine *magazine = h->plain ? NULL : &h->magazine;
     for (uint64_t i = 0; i < shop->rounds; i++) {
-        uint32_t handle = fli_slab_take(&shop->slab, magazine);
-        thing   *t = fli_slab_at(&shop->slab, handle);
+        thing   *t = fli_slab_take(&shop->slab, magazine);
+        uint32_t handle = t->self;
         /* Plain fields: two owners at once are a race for the sanitizer and a wrong mark for us. */
-        if (t->self != handle || t->mark != 0) fli_store_rlx(&shop->clash, true);
+        if (fli_slab_at(&shop->slab, handle) != t || t->mark != 0) fli_store_rlx(&shop->clash, true);
         t->mark = h->number;
         uint32_t other = fli_swap_acqrel(&shop->shelf[(i * 7 + h->number) % SHELF], handle);
         if (fli_slab_find(&shop->slab, (uint32_t)(i * 2654435761u)) == (void *)1) fli_store_rlx(&shop->clash, true);
         if (other == 0) continue;
         ((thing *)fli_slab_at(&shop->slab, other))->mark = 0;
-        fli_slab_give(&shop->slab, magazine, other);
+        give(&shop->slab, magazine, other);
     }
     if (magazine != NULL) fli_slab_empty(&shop->slab, magazine);
 }

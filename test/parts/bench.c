@@ -77,8 +77,7 @@ fli_local *bench_here(void)
 
 fli_proc *bench_spawn(uint32_t mailbox_max, filch_overflow overflow)
 {
-    uint32_t  slot = fli_slab_take(&b->rt.procs, &bench_here()->procs);
-    fli_proc *p = fli_slab_at(&b->rt.procs, slot);
+    fli_proc *p = fli_slab_take(&b->rt.procs, &bench_here()->procs);
     uint32_t  gen = fli_word_gen(fli_state_peek(&p->state));
     p->seen = p->answers = p->messages = p->yield_count = 0;
     p->flags = 0;
@@ -160,7 +159,7 @@ void bench_finish(fli_proc *p)
     if (limited && (fli_limit_close(p, fli_serial_gen(serial)) & FLI_LOAD_WAITING) != 0) on_no_room(&b->rt, serial);
     life->ended = true;
     life->inside--;
-    if (fli_state_free(&p->state)) fli_slab_give(&b->rt.procs, &here->procs, p->slot);
+    if (fli_state_free(&p->state)) fli_slab_give(&b->rt.procs, &here->procs, p);
 }
 
 void bench_drive(fli_proc *p)
@@ -168,7 +167,7 @@ void bench_drive(fli_proc *p)
     fli_local  *here = bench_here();
     bench_life *life = bench_life_of(p);
     filch_event events[4];
-    uint32_t    nodes[4];
+    fli_node    *nodes[4];
     must(life->inside++ == 0, "a process is with one worker at a time");
     for (;;) {
         uint64_t word = fli_state_look(&p->state);
@@ -207,13 +206,15 @@ void bench_check_nodes(void)
     for (uint32_t i = 0; i <= FLI_WEAK_THREADS; i++) {
         const fli_magazine *m = &b->here[i].nodes;
         for (uint32_t k = 0; k < m->count; k++, found++) {
-            must(!seen[m->handles[k]], "no node is given back twice");
-            seen[m->handles[k]] = true;
+            uint32_t handle = ((const fli_node *)m->objects[k])->self;
+            must(!seen[handle], "no node is given back twice");
+            seen[handle] = true;
         }
     }
     for (uint32_t k = 0; k < b->rt.nodes.spare_count; k++, found++) {
-        must(!seen[b->rt.nodes.spare[k]], "no node is given back twice");
-        seen[b->rt.nodes.spare[k]] = true;
+        uint32_t handle = ((const fli_node *)b->rt.nodes.spare[k])->self;
+        must(!seen[handle], "no node is given back twice");
+        seen[handle] = true;
     }
     must(found == made, "every node is given back");
 }

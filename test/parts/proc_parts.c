@@ -194,9 +194,9 @@ static void end_to_depot(void)
 
 static void spawn_from_depot(void)
 {
-    uint32_t slot = s->p->slot, other = fli_slab_take(&b->rt.procs, NULL);
+    fli_proc *other = fli_slab_take(&b->rt.procs, NULL);
     fli_slab_give(&b->rt.procs, &bench_here()->procs, other);
-    if (other != slot) return;
+    if (other != s->p) return;
     fli_proc *next = bench_spawn(0, FILCH_OVERFLOW_FAIL);
     bench_life_of(next)->last[2] = 15;
     bench_drive(next);

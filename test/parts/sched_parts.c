@@ -102,7 +102,7 @@ void fli_worker_clock(fli_worker *worker)
 static void finish(fli_worker *worker, fli_proc *p)
 {
     (void)fli_state_finish(&p->state);
-    if (fli_state_free(&p->state)) fli_slab_give(&w->sched.rt.procs, &worker->local.procs, p->slot);
+    if (fli_state_free(&p->state)) fli_slab_give(&w->sched.rt.procs, &worker->local.procs, p);
     fli_store_rel(&worker->local.counters.ended, fli_load_rlx(&worker->local.counters.ended) + 1);
 }
 
@@ -354,8 +354,7 @@ static void setup_ended(void)
 {
     setup_with(1);
     w->ends = true;
-    uint32_t slot = fli_slab_take(&w->sched.rt.procs, &w->list[0]->local.procs);
-    w->last = fli_slab_at(&w->sched.rt.procs, slot);
+    w->last = fli_slab_take(&w->sched.rt.procs, &w->list[0]->local.procs);
     fli_state_open(&w->last->state, 1, false);
     fli_store_rlx(&w->list[0]->local.counters.spawned, 1);
 }

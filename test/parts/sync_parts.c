@@ -48,12 +48,11 @@ static void setup(void)
 
 static uint32_t take(fli_magazine *magazine)
 {
-    uint32_t handle = fli_slab_take(&t->slab, magazine);
-    must(handle != 0, "there is memory");
-    thing *it = fli_slab_at(&t->slab, handle);
-    must(it->handle == handle, "a handle leads to its object");
+    thing *it = fli_slab_take(&t->slab, magazine);
+    must(it != NULL, "there is memory");
+    must(fli_slab_at(&t->slab, it->handle) == it, "a handle leads to its object");
     it->value = fli_weak_self;
-    return handle;
+    return it->handle;
 }
 
 static void grow(void)
@@ -122,9 +121,9 @@ static void trade(void)
     fli_magazine *mine = &t->magazines[fli_weak_self];
     uint32_t      first = take(mine), second = take(mine), third = take(mine);
     must(first != second && second != third && first != third, "a handle has one user");
-    fli_slab_give(&t->slab, mine, first);
-    fli_slab_give(&t->slab, mine, second);
-    fli_slab_give(&t->slab, mine, third);
+    fli_slab_give(&t->slab, mine, fli_slab_at(&t->slab, first));
+    fli_slab_give(&t->slab, mine, fli_slab_at(&t->slab, second));
+    fli_slab_give(&t->slab, mine, fli_slab_at(&t->slab, third));
     fli_slab_empty(&t->slab, mine);
 }
 

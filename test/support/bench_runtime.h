@@ -104,10 +104,9 @@ static inline void bench_end(bench *b)
 /* A process, ACTIVE and ours, as after filch_spawn. `max` 0 and `units` 0: no limit. */
 static inline fli_proc *bench_spawn(bench *b, uint32_t max, uint32_t units, filch_overflow overflow)
 {
-    uint32_t slot = fli_slab_take(&b->rt.procs, &b->here.procs);
-    assert_int_not_equal(slot, 0);
-    fli_proc *p = fli_slab_at(&b->rt.procs, slot);
-    uint32_t  gen = fli_word_gen(fli_state_peek(&p->state));
+    fli_proc *p = fli_slab_take(&b->rt.procs, &b->here.procs);
+    assert_non_null(p);
+    uint32_t gen = fli_word_gen(fli_state_peek(&p->state));
     p->seen = p->answers = p->messages = p->yield_count = 0;
     p->flags = 0;
     fli_store_rlx(&p->mailbox_max, max);
@@ -158,7 +157,7 @@ static inline uint32_t bench_finish(bench *b, fli_proc *p)
     fli_yield_abandon(&b->rt, &b->here, p);
     uint32_t unread = fli_mail_discard(&b->rt, &b->here, p, fli_state_finish(&p->state));
     (void)fli_limit_close(p, gen);
-    if (fli_state_free(&p->state)) fli_slab_give(&b->rt.procs, &b->here.procs, p->slot);
+    if (fli_state_free(&p->state)) fli_slab_give(&b->rt.procs, &b->here.procs, p);
     return unread;
 }
 
