@@ -60,7 +60,8 @@ static inline bool fli_data_is_plain(const filch_data *data)
 /* A sound payload that is its own owner. */
 static inline bool fli_data_is_value(const filch_data *data)
 {
-    return data->form == FLI_FORM_VALUE && data->kind <= FILCH_KIND_PTR;
+    /* Both in one comparison: FLI_FORM_VALUE is 0. */
+    return (unsigned)(data->kind | data->form << 8) <= FILCH_KIND_PTR;
 }
 
 /* fli_data_own, without a call for what is its own owner. */

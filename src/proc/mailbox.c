@@ -133,7 +133,7 @@ void fli_mail_drain(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head
     p->seen = head;
 
     /* The stack runs from new to old. Turn it around. */
-    uint32_t turned = 0, home = here != NULL ? here->index + 1 : 0;
+    uint32_t turned = 0, home = here != NULL ? here->number : 0;
     uint8_t  kinds = 0;
     while (at != stop) {
         fli_node *node = fli_node_at(rt, at);
@@ -167,7 +167,7 @@ static void fill(fli_runtime *rt, const fli_node *node, filch_event *event)
     bool answer = (node->what & FLI_NODE_ANSWER) != 0, foreign = (node->what & FLI_NODE_FOREIGN) != 0;
     event->type = answer ? FILCH_EVENT_YIELD : FILCH_EVENT_MESSAGE;
     event->error = answer ? node->error : FILCH_OK;
-    event->tag = foreign ? 0 : node->tag;
+    event->tag = foreign || (node->what & FLI_NODE_PLAIN) != 0 ? 0 : node->tag;
     event->from = (filch_pid){ 0, 0 };
     if (!answer && node->peer != 0) event->from = (filch_pid){ foreign ? node->tag : rt->node, node->peer };
     if ((node->what & FLI_NODE_TICK) != 0) {
@@ -218,7 +218,7 @@ static uint32_t collect_messages(fli_runtime *rt, fli_proc *p, filch_event *even
         node = fli_node_at(rt, handle);
         nodes[n] = node;
         handle = node->next;
-        if (FLI_LIKELY(node->what == 0)) fli_mail_fill(rt, node, &events[n]);
+        if (FLI_LIKELY(node->what == FLI_NODE_PLAIN)) fli_mail_fill(rt, node, &events[n]);
         else fill(rt, node, &events[n]);
     }
     if (node == newest) p->messages = 0;

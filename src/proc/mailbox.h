@@ -38,26 +38,40 @@ void fli_mail_append(fli_runtime *rt, uint32_t *ring, fli_node *node);
 uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event *events, fli_node **nodes,
                           uint32_t max);
 
-/* The event of a message from a process of this runtime, or from nobody: `what` is 0. */
+/* What does not change from one PLAIN message to the next. */
+static inline void fli_mail_shape(fli_runtime *rt, filch_event *event)
+{
+    *event = (filch_event){ .type = FILCH_EVENT_MESSAGE, .error = FILCH_OK, .from = { rt->node, 0 } };
+}
+
+/* And what does. */
+static inline void fli_mail_fill_shaped(const fli_node *node, filch_event *event)
+{
+    event->from.serial = node->peer;
+    event->data.kind = node->kind;
+    memcpy(&event->data.as, node->data, 16);
+}
+
 static inline void fli_mail_fill(fli_runtime *rt, const fli_node *node, filch_event *event)
 {
     event->type = FILCH_EVENT_MESSAGE;
     event->error = FILCH_OK;
-    event->tag = node->tag;
-    event->from = (filch_pid){ node->peer != 0 ? rt->node : 0, node->peer };
-    fli_node_get_data(node, &event->data);
+    event->tag = 0;
+    event->from.node = rt->node;
+    static_assert(FLI_FORM_VALUE == 0, "as fli_node_put_plain says");
+    event->data.form = FLI_FORM_VALUE;
+    event->data.small = 0;
+    fli_mail_fill_shaped(node, event);
 }
 
-/* The common case, without a list: one message from a process of this runtime has come to one that has nothing else on
- * its mind. Its node: the message is in *event; the process itself has not been told (`seen`). NULL: not so. */
-static inline fli_node *fli_mail_single(fli_runtime *rt, fli_proc *p, uint64_t word, filch_event *event)
+/* The common case, without a list: one PLAIN message has come to a process that has nothing else on its mind. Its node;
+ * the process itself has not been told (`seen`). NULL: not so. */
+static inline fli_node *fli_mail_single(fli_runtime *rt, fli_proc *p, uint64_t word)
 {
     uint32_t head = fli_word_head(word);
-    if (head == 0 || (p->seen | p->answers | p->messages | p->flags) != 0) return NULL;
+    if (head == 0 || !fli_proc_is_free(p)) return NULL;
     fli_node *node = fli_node_at(rt, head);
-    if (node->next != 0 || node->what != 0) return NULL;
-    fli_mail_fill(rt, node, event);
-    return node;
+    return FLI_LIKELY(node->next == 0 && node->what == FLI_NODE_PLAIN) ? node : NULL;
 }
 
 /* The other common case: a process waits for its one yield, and the handler has answered it at once. As above. */

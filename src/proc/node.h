@@ -29,8 +29,9 @@ enum {
     FLI_NODE_FOREIGN = 2, /* the sender lives on another node, named by `tag` */
     FLI_NODE_TICK = 4,    /* from a ticker: how many ticks is read when it is delivered */
     FLI_NODE_COUNTED = 8, /* takes up room in a mailbox with a limit */
-    FLI_NODE_SYSTEM = 16  /* a notice (src/model): `index` is its filch_event_type, and above FLI_NOTICE_HOST where
+    FLI_NODE_SYSTEM = 16, /* a notice (src/model): `index` is its filch_event_type, and above FLI_NOTICE_HOST where
                              the process it is about lives, if not here */
+    FLI_NODE_PLAIN = 32   /* a value from a process of this runtime, as most messages are: has no `tag`, and nothing to own */
 };
 
 enum { FLI_STAMP_FREE, FLI_STAMP_PENDING, FLI_STAMP_CLAIMED, FLI_STAMP_MASK = 3, FLI_STAMP_GENERATION = 4 };
@@ -62,10 +63,10 @@ static inline void fli_node_put_data(fli_node *node, const filch_data *data)
     memcpy(node->data, &data->as, sizeof node->data);
 }
 
-/* The same for a message that is a value: 16 bytes at most, nothing to own. */
-static inline void fli_node_put_value(fli_node *node, const filch_data *data)
+/* The same for a message that is a value, 16 bytes at most: makes the node a PLAIN one. */
+static inline void fli_node_put_plain(fli_node *node, const filch_data *data)
 {
-    const uint8_t head[4] = { 0, data->kind, 0, 0 };
+    const uint8_t head[4] = { FLI_NODE_PLAIN, data->kind, 0, 0 };
     static_assert(offsetof(fli_node, small) == offsetof(fli_node, what) + 3, "what, kind, form and small are one word");
     memcpy(&node->what, head, sizeof head);
     memcpy(node->data, &data->as, 16);

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <filch.h>
 
@@ -47,38 +48,51 @@ typedef struct fli_ext {
 
 typedef struct fli_proc {
     fli_state state;
-    uint32_t  seen; /* newest node already taken from the mailbox; 0 none */
-    uint32_t  slot; /* its own handle; set when made */
-    void     *self; /* the user's state */
+    /* What is on its mind. All zero: nothing, and it is asked so for every message (fli_proc_is_free). */
+    uint32_t seen;              /* newest node already taken from the mailbox; 0 none */
+    uint32_t answers, messages; /* newest node of each list, a ring; 0 empty */
+    uint8_t  flags;
+    FLI_ATOMIC(uint8_t) overflow; /* filch_overflow */
+    uint8_t  rest; /* filch_state before it was last woken, for the report if it is forced */
+    uint8_t  last; /* the worker that stepped it last, as far as 8 bits tell; FLI_LAST_SAMPLED */
+    uint32_t slot; /* its own handle; set when made */
+    uint32_t yield_count; /* outstanding */
+    void    *self; /* the user's state */
     /* writes: the owner, at spawn and upgrade. reads: any, for reports; relaxed, types are never freed under us. */
     FLI_ATOMIC(const filch_type *) type;
-    uint32_t answers, messages; /* newest node of each list, a ring; 0 empty */
-    uint32_t yield_count;       /* outstanding */
-    /* The mailbox's limit, and what happens there.  writes: the spawner.  reads: also senders with an old pid, while
-     * the slot changes hands: relaxed, what they do with it is checked by generation. */
-    FLI_ATOMIC(uint32_t) mailbox_max; /* messages; 0 none */
     union {
         uint32_t  few[FLI_YIELDS_FEW];
         uint32_t *many; /* [0] is the capacity, then the handles */
     } yields;
-    uint8_t flags;
-    FLI_ATOMIC(uint8_t) overflow; /* filch_overflow */
-    uint8_t rest; /* filch_state before it was last woken, for the report if it is forced */
-    uint8_t last; /* the worker that stepped it last, as far as 8 bits tell */
-    FLI_ATOMIC(uint32_t) mailbox_units; /* payload in units of 16 bytes; 0 none */
+    filch_values *values;
 
     /* Room taken in a mailbox with a limit: proc/limit.h. */
     FLI_ATOMIC(uint64_t) load;
+    /* The mailbox's limit; what happens there is `overflow`.  writes: the spawner.  reads: also senders with an old pid,
+     * while the slot changes hands: relaxed, what they do with it is checked by generation. */
+    FLI_ATOMIC(uint32_t) mailbox_max;   /* messages; 0 none */
+    FLI_ATOMIC(uint32_t) mailbox_units; /* payload in units of 16 bytes; 0 none */
     /* generation:32 | messages dropped and not yet reported:32. */
     FLI_ATOMIC(uint64_t) drops;
-    filch_values *values;
-    fli_ext      *ext;
+    fli_ext *ext;
     struct fli_proc *link; /* the global queue's */
     FLI_ATOMIC(uint64_t) dropped; /* told to it so far.  writes: the owner. reads: any, for reports */
     alignas(16) uint8_t small[FLI_STATE_INLINE];
 } fli_proc;
 
 static_assert(offsetof(fli_proc, load) == 64 && sizeof(fli_proc) == 128, "a process is two cache lines");
+
+/* In `last`: its wait in the queue is being measured. */
+#define FLI_LAST_SAMPLED 255
+
+/* Has it nothing on its mind: no node held, no list, no flag? Thread: the owner. */
+static inline bool fli_proc_is_free(const fli_proc *p)
+{
+    static_assert(offsetof(fli_proc, answers) == offsetof(fli_proc, seen) + 4, "looked at together");
+    uint64_t both;
+    memcpy(&both, &p->seen, sizeof both);
+    return (both | p->messages | p->flags) == 0;
+}
 
 static inline uint64_t fli_serial(uint32_t gen, uint32_t slot)
 {

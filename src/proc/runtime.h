@@ -78,12 +78,13 @@ struct fli_local {
     fli_runtime *rt;
     fli_proc    *current;    /* being stepped, dispatched or closed, or the last that was; NULL when it stops stepping */
     uint64_t     serial;     /* of `current`: what its sends carry as `from` */
-    bool         plain;      /* what is asked needs no second look: no tape, no simulation, no handler, no close */
+    bool         plain;      /* what is asked needs no second look: by a step, no tape, no simulation, no handler, no close */
     bool         dispatching; /* answers to `current` may go straight to its own list */
     bool         closing;    /* its step is over, and `close` or whoever hears of the end runs: no yields any more */
     uint32_t     sends;      /* in this step */
     uint32_t     heard;      /* messages and processes that came from other workers, since somebody last asked (sched/talk.c) */
     uint32_t     index;      /* of the worker, for what is kept once per worker */
+    uint32_t     number;     /* the index plus one: what its messages carry */
     uint64_t     asked;      /* the key of the yield whose handler runs, if its answer may take the short way; or 0 */
     fli_node    *asked_node; /* and its node */
     fli_tape    *tape;       /* of the step that runs; NULL almost always */

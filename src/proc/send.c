@@ -18,7 +18,7 @@ static inline fli_node *make(fli_runtime *rt, fli_local *here, filch_pid from, c
     if (node == NULL) return NULL;
     bool foreign = from.node != rt->node && from.serial != 0;
     node->what = foreign ? FLI_NODE_FOREIGN : 0;
-    node->index = here != NULL ? here->index + 1 : 0;
+    node->index = here != NULL ? here->number : 0;
     node->peer = from.serial;
     node->tag = foreign ? from.node : 0;
     fli_node_put_data(node, owned);
@@ -148,7 +148,7 @@ static filch_err send_simulated(fli_runtime *rt, fli_local *here, filch_pid to, 
 }
 
 /* Any send: from outside, from a handler, under a tape or in a simulation; of bytes; to anybody. */
-static __attribute__((noinline)) filch_err send_any(filch_sched *sched, filch_pid to, const filch_data *data)
+static __attribute__((noinline)) filch_err send_any(filch_sched *sched, filch_pid to, filch_data data)
 {
     if (sched == NULL) return FILCH_EINVAL;
     fli_runtime *rt = (fli_runtime *)sched;
@@ -158,11 +158,11 @@ static __attribute__((noinline)) filch_err send_any(filch_sched *sched, filch_pi
         here->sends++;
         /* A handler runs between steps and speaks for nobody. */
         if (here->serial != 0 && !here->dispatching) from = (filch_pid){ rt->node, here->serial };
-        if (FLI_UNLIKELY(here->tape != NULL)) return here->tape->send(here, to, from, data, false);
+        if (FLI_UNLIKELY(here->tape != NULL)) return here->tape->send(here, to, from, &data, false);
     }
-    if (FLI_UNLIKELY(rt->sim != NULL)) return send_simulated(rt, here, to, from, data, "filch_send");
+    if (FLI_UNLIKELY(rt->sim != NULL)) return send_simulated(rt, here, to, from, &data, "filch_send");
     if (here == NULL && fli_load_acq(&rt->phase) != FLI_OPEN) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire */
-    return fli_send(rt, here, to, from, data);
+    return fli_send(rt, here, to, from, &data);
 }
 
 /* Somebody else was at the mailbox at the same moment, or the process is gone: the long way. */
@@ -176,30 +176,42 @@ static __attribute__((noinline)) filch_err send_late(fli_local *here, fli_proc *
     return err;
 }
 
-/* Most sends: by a worker, a value, to a living neighbour whose mailbox has no limit. Everything else: send_any. */
+/* The node of a message from the process that is stepped here. There is a spare one. */
+static inline fli_node *make_plain(fli_local *here, const filch_data *data)
+{
+    fli_node *node = here->nodes.objects[--here->nodes.count];
+    node->peer = here->serial;
+    node->index = here->number;
+    fli_node_put_plain(node, data);
+    here->sends++;
+    return node;
+}
+
+/* Most sends: by a step, a value, to a living neighbour whose mailbox has no limit. Everything else: send_any. */
 filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data)
 {
     fli_local   *here = fli_here_get();
     fli_runtime *rt = (fli_runtime *)sched;
-    uint32_t     slot = fli_serial_slot(to.serial), gen = fli_serial_gen(to.serial);
-    if (FLI_UNLIKELY(here == NULL || here->rt != rt || !here->plain)) return send_any(sched, to, &data);
-    uint32_t spare = here->nodes.count;
-    bool     known = to.node == rt->node && fli_slab_is_made(&rt->procs, slot);
-    if (FLI_UNLIKELY(!known || !fli_data_is_value(&data) || spare == 0)) return send_any(sched, to, &data);
+    uint32_t     slot = fli_serial_slot(to.serial);
+    if (FLI_UNLIKELY(here == NULL || here->rt != rt || !here->plain)) return send_any(sched, to, data);
+    if (FLI_UNLIKELY(to.node != rt->node || !fli_slab_reaches(&rt->procs, slot))) return send_any(sched, to, data);
+    if (FLI_UNLIKELY(!fli_data_is_value(&data) || here->nodes.count == 0)) return send_any(sched, to, data);
     fli_proc *p = fli_slab_at_size(&rt->procs, slot, sizeof *p);
-    uint64_t  word = fli_state_peek(&p->state);
-    if (FLI_UNLIKELY((word & FLI_LIMITED) != 0 || !fli_word_lives(word, gen))) return send_any(sched, to, &data);
-    here->nodes.count = spare - 1;
-    fli_node *node = here->nodes.objects[spare - 1];
-    node->peer = here->serial;
-    node->tag = 0;
-    node->index = here->index + 1;
-    fli_node_put_value(node, &data);
-    here->sends++;
-    fli_knock knock = fli_state_push_once(&p->state, word, node->self, &node->next);
-    if (FLI_UNLIKELY(knock == FLI_KNOCK_DEAD)) return send_late(here, p, gen, node);
+    uint64_t  word = fli_state_peek(&p->state), differs = fli_word_differs(word, fli_serial_gen(to.serial));
+    fli_node *node;
+    if (FLI_LIKELY(differs == 0)) {
+        node = make_plain(here, &data);
+        if (FLI_UNLIKELY(!fli_state_push_idle(&p->state, word, node->self, &node->next))) goto late;
+        fli_count(&here->counters.sent, 1);
+        return rt->hooks.ready_here(here, p);
+    }
+    if (FLI_UNLIKELY(differs != FLI_BUSY && differs != FLI_WAITS)) return send_any(sched, to, data);
+    node = make_plain(here, &data);
+    if (FLI_UNLIKELY(!fli_state_push_awake(&p->state, word, node->self, &node->next))) goto late;
     fli_count(&here->counters.sent, 1);
-    return knock == FLI_KNOCK_WOKE ? rt->hooks.ready_here(here, p) : FILCH_OK;
+    return FILCH_OK;
+late:
+    return send_late(here, p, fli_serial_gen(to.serial), node);
 }
 
 filch_err filch_deliver(void *sched, const filch_package *package)

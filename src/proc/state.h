@@ -121,17 +121,34 @@ FILCH_MUST_USE static inline fli_knock fli_state_push(fli_state *state, uint32_t
     }
 }
 
-/* The same for a message, in one attempt, by somebody who has just seen that `word` lives. DEAD: something has changed. */
-FILCH_MUST_USE static inline fli_knock fli_state_push_once(fli_state *state, uint64_t word, uint32_t handle,
-                                                           uint32_t *next)
+/* How `word` differs from the one of an idle process of that generation without a limit: 0, it is such a one;
+ * FLI_BUSY or FLI_WAITS, it is active or blocked and otherwise the same; anything else: not so simple, or not alive.
+ * WATCHED makes no difference. A generation that no word can hold differs from all. */
+#define FLI_BUSY (FLI_IDLE ^ FLI_ACTIVE)
+#define FLI_WAITS (FLI_IDLE ^ FLI_BLOCKED)
+static inline uint64_t fli_word_differs(uint64_t word, uint32_t gen)
 {
-    bool     wakes = fli_word_state(word) == FLI_IDLE;
+    uint64_t idle = (uint64_t)gen << (FLI_GEN_SHIFT - FLI_STATE_SHIFT) | FLI_IDLE;
+    return ((word & ~FLI_WATCHED) >> FLI_STATE_SHIFT) ^ idle;
+}
+
+/* The same for a message, in one attempt, by somebody who has just seen that `word` is IDLE: it has no head. False:
+ * something has changed. */
+FILCH_MUST_USE static inline bool fli_state_push_idle(fli_state *state, uint64_t word, uint32_t handle, uint32_t *next)
+{
+    uint64_t wanted = (word | handle) ^ (uint64_t)FLI_BUSY << FLI_STATE_SHIFT;
+    *next = 0;
+    /* PAIR state.push, release half, and PAIR state.settle, acquire half: as in fli_state_push. */
+    return fli_cas_acqrel(state, &word, wanted);
+}
+
+/* The same, for one that need not be woken: it is ACTIVE, or BLOCKED. */
+FILCH_MUST_USE static inline bool fli_state_push_awake(fli_state *state, uint64_t word, uint32_t handle, uint32_t *next)
+{
     uint64_t wanted = (word & ~(uint64_t)UINT32_MAX) | handle;
-    if (wakes) wanted ^= (uint64_t)(FLI_IDLE ^ FLI_ACTIVE) << FLI_STATE_SHIFT;
     *next = fli_word_head(word);
     /* PAIR state.push, release half, and PAIR state.settle, acquire half: as in fli_state_push. */
-    if (FLI_UNLIKELY(!fli_cas_acqrel(state, &word, wanted))) return FLI_KNOCK_DEAD;
-    return wakes ? FLI_KNOCK_WOKE : FLI_KNOCK_NOTED;
+    return fli_cas_acqrel(state, &word, wanted);
 }
 
 /* Raises CANCEL or KILL. Needs no memory, so it cannot fail for lack of any. */
@@ -189,7 +206,8 @@ typedef enum fli_settle {
  * the process, which has read everything behind that word and put its own fields in order. */
 FILCH_MUST_USE static inline fli_settle fli_state_settle_from(fli_state *state, uint64_t word, unsigned rest)
 {
-    uint64_t wanted = (word & ~(FLI_STATE_MASK | UINT32_MAX)) | ((uint64_t)rest << FLI_STATE_SHIFT);
+    /* What is above the state stays, the head goes. */
+    uint64_t wanted = ((word >> FLI_STATE_SHIFT) + rest - FLI_ACTIVE) << FLI_STATE_SHIFT;
     /* One attempt, and rightly so: an ACTIVE word changes only by a new node or a raised flag, and both mean "look
      * again" (WATCHED does not, and the look is in vain). The strong form does not fail for no reason.
      * PAIR state.settle, release half: our fields are in order for whoever wakes the process. */

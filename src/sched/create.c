@@ -11,6 +11,7 @@
 #include "port/random.h"
 #include "port/wakefd.h"
 #include "sched/cap.h"
+#include "proc/mailbox.h"
 #include "sched/sched.h"
 
 #define WORKERS_MAX 1024
@@ -128,13 +129,13 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     w->sched = sched;
     w->local.rt = &sched->rt;
     w->local.index = index;
-    w->local.plain = sched->rt.sim == NULL;
+    w->local.number = index + 1;
     w->unwatched = sched->rt.sim == NULL && sched->opt.long_step_ns == 0;
     fli_out_init(&w->out, &sched->rt);
     w->fair_in = w->fair_every = sched->opt.fair_every;
     w->clock_every = 1;
     w->step_ns = 1;
-    w->sample_in = 1;
+    fli_mail_shape(&sched->rt, &w->message);
     fli_prng_init(&w->prng, sched->opt.seed + index);
     w->events = fli_alloc(mem, batch * sizeof *w->events);
     if (w->events == NULL) goto no_events;

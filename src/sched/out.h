@@ -33,11 +33,12 @@ struct filch_out {
     filch_ctx         ctx;
     fli_status        status;
     uint32_t          send_budget; /* the option */
+    uint32_t          call_count; /* of `calls` */
     filch_data        result; /* owned, with DONE and FAIL */
     const filch_type *type;   /* with UPGRADE: the new type and its instance */
     void             *self;
     fli_call         *calls; /* allocated; grows, never shrinks */
-    uint32_t          call_count, call_room;
+    uint32_t          call_room;
 };
 
 /* Once per worker. */
@@ -49,6 +50,12 @@ static inline void fli_out_begin(filch_out *out, const fli_proc *p, uint64_t ser
     out->ctx.self.serial = serial;
     out->ctx.values = p->values;
     out->status = FLI_STATUS_NONE;
+}
+
+/* Has the step said idle, and asked for nothing? */
+static inline bool fli_out_is_idle(const filch_out *out)
+{
+    return out->status == FLI_STATUS_IDLE && out->call_count == 0;
 }
 
 /* What a step that returned `err` comes to: it must have said what comes next, and may wait only for a yield. */

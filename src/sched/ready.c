@@ -8,19 +8,19 @@
 #include "port/wakefd.h"
 #include "sched/sched.h"
 
-/* A step that sends to more than so many others: the rest of them wait in line, if somebody else does. On the own deque,
+/* A step that sends to so many others: the rest of them wait in line, if somebody else does. On the own deque,
  * newest first, they would bury him: beside 10,000 messages sent in a row, the 99th percentile of others was 86 ms
  * instead of 0.3 (bench/lua/crash.c). */
-#define CROWD 32
+#define CROWD 33
 /* Steps that take less on the average are no burden, however many there are; and waiting in line costs them a fifth. */
 #define CROWD_STEP_NS 500
 
-/* Every so many pushes, one process's wait in the queue is measured. */
-#define SAMPLE_EVERY 64
-
-static __attribute__((noinline)) void take_sample(fli_worker *w, fli_proc *p)
+/* Once between two readings of the clock, one process's wait in the queue is measured. It is marked for whoever steps it:
+ * most steps need not ask. Thread: the owner; it is not queued yet. */
+static void take_sample(fli_worker *w, fli_proc *p)
 {
-    w->sample_in = SAMPLE_EVERY;
+    w->rare_from = CROWD;
+    p->last = FLI_LAST_SAMPLED;
     w->sample_serial = fli_proc_serial(p);
     w->sample_ns = fli_now(&w->sched->rt);
 }
@@ -56,29 +56,29 @@ static filch_err join_the_line(fli_worker *w, fli_proc *p)
 /* Does this step send to a crowd, and would that bury somebody who was queued before it? */
 static bool buries(fli_worker *w)
 {
-    if (w->local.sends <= CROWD || w->step_ns <= CROWD_STEP_NS) return false;
+    if (w->local.sends < CROWD || w->step_ns <= CROWD_STEP_NS) return false;
     return fli_deque_count(&w->deque) > fli_deque_mark(&w->deque) - w->mark;
 }
 
-static __attribute__((noinline)) filch_err push_of_crowd(fli_worker *w, fli_proc *p)
+static __attribute__((noinline)) filch_err push_rarely(fli_worker *w, fli_proc *p)
 {
+    if (w->rare_from == 0) take_sample(w, p);
     return buries(w) ? join_the_line(w, p) : push_slowly(w, p);
 }
 
 filch_err fli_ready_here(fli_local *here, fli_proc *p)
 {
     fli_worker *w = fli_worker_of(here);
-    if (FLI_UNLIKELY(--w->sample_in == 0)) take_sample(w, p);
-    if (FLI_UNLIKELY(here->sends > CROWD)) return push_of_crowd(w, p);
-    uint32_t before = fli_deque_try_push(&w->deque, p);
-    if (FLI_UNLIKELY(before == FLI_DEQUE_FULL)) return push_slowly(w, p);
+    uint32_t    before;
+    if (FLI_UNLIKELY(here->sends >= w->rare_from)) return push_rarely(w, p);
+    if (FLI_UNLIKELY(!fli_deque_try_push(&w->deque, p, &before))) return push_slowly(w, p);
     return FLI_UNLIKELY(fli_idle_cares(&w->sched->idle, before == 0)) ? tell(w) : FILCH_OK;
 }
 
 void fli_ready_again(fli_worker *w, fli_proc *p)
 {
     if (fli_deque_mark(&w->deque) != w->mark && !buries(w)) {
-        if (FLI_UNLIKELY(--w->sample_in == 0)) take_sample(w, p);
+        if (FLI_UNLIKELY(w->rare_from == 0)) take_sample(w, p);
         if (FLI_LIKELY(fli_deque_push_under(&w->deque, p, w->mark))) fli_idle_pushed(w);
         else submit(w, p);
     } else if (w->local.sends == 0) {

@@ -140,17 +140,22 @@ static __attribute__((noinline)) filch_err call_watched(fli_worker *w, fli_proc 
     return err;
 }
 
-/* Calls the step. The status is in w->out; an error ends the process. */
-static inline filch_err call(fli_worker *w, fli_proc *p, uint32_t count, bool taped)
+static inline void begin(fli_worker *w, const fli_proc *p)
 {
     fli_local *here = &w->local;
     fli_out_begin(&w->out, p, here->serial);
     here->sends = 0;
     w->mark = fli_deque_mark(&w->deque);
     fli_store_rlx(&w->window.serial, here->serial);
+}
+
+/* Calls the step. The status is in w->out; an error ends the process. */
+static inline filch_err call(fli_worker *w, fli_proc *p, uint32_t count, bool taped)
+{
+    begin(w, p);
     filch_err err = FLI_LIKELY(w->unwatched && !taped) ? fli_proc_type(p)->step(p->self, w->events, count, &w->out)
                                                        : call_watched(w, p, count);
-    fli_count(&here->counters.steps, 1);
+    fli_count(&w->local.counters.steps, 1);
     return err;
 }
 
@@ -225,30 +230,41 @@ static void go_down(fli_worker *w, fli_proc *p)
     fli_finish(w, p, FILCH_ELINK, &reason);
 }
 
-/* Most steps: one message from a neighbour to a process that had nothing else on its mind, and goes idle again. */
-static inline void step_single(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node)
+/* A process that comes from another worker, with its lines; or one whose wait is measured. */
+static __attribute__((noinline)) void notice(fli_worker *w, fli_proc *p)
 {
-    fli_runtime *rt = &w->sched->rt;
-    fli_local   *here = &w->local;
-    /* The message comes from another worker, or the process does, with its lines. */
-    if (node->index != here->index + 1 || p->last != (uint8_t)here->index) {
-        here->heard += node->index != 0;
-        p->last = (uint8_t)here->index;
-    }
-    bool      plain = node->form == FLI_FORM_VALUE;
-    filch_err err = call(w, p, 1, false);
-    if (FLI_LIKELY(err == FILCH_OK && w->out.status == FLI_STATUS_IDLE && w->out.call_count == 0 && plain)) {
+    if (w->sample_serial == w->local.serial) measure_wait(w);
+    if (p->last != FLI_LAST_SAMPLED) w->local.heard++;
+    p->last = (uint8_t)w->local.index;
+}
+
+/* It does not go idle just like that: the long way. */
+static __attribute__((noinline)) void end_single(fli_worker *w, fli_proc *p, fli_node *node, filch_err err)
+{
+    p->seen = node->self;
+    p->flags |= FLI_PROC_HELD;
+    conclude(w, p, err);
+}
+
+/* Most steps: one message from a neighbour to a process that had nothing else on its mind, and goes idle again. True: it
+ * does not. */
+static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node)
+{
+    fli_local *here = &w->local;
+    if (FLI_UNLIKELY(p->last != (uint8_t)here->index)) notice(w, p);
+    fli_mail_fill_shaped(node, &w->message);
+    begin(w, p);
+    filch_err err = fli_proc_type(p)->step(p->self, &w->message, 1, &w->out);
+    fli_count(&here->counters.steps, 1);
+    if (FLI_LIKELY(err == FILCH_OK && fli_out_is_idle(&w->out))) {
         p->rest = FILCH_STATE_IDLE;
         if (FLI_LIKELY(fli_state_settle_from(&p->state, word, FLI_IDLE) == FLI_SETTLED)) {
-            fli_node_give(rt, here, node);
-            return;
+            fli_node_give(&w->sched->rt, here, node);
+            return false;
         }
     }
-    w->nodes[0] = node;
-    p->seen = node->self;
-    if (plain) p->flags |= FLI_PROC_HELD;
-    else fli_mail_release(rt, here, p, w->events, w->nodes, 1);
-    conclude(w, p, err);
+    end_single(w, p, node, err);
+    return true;
 }
 
 /* The other common one: the answer to its only yield. */
@@ -297,25 +313,46 @@ static __attribute__((noinline)) void step_any(fli_worker *w, fli_proc *p, uint6
     conclude(w, p, err);
 }
 
-static inline __attribute__((always_inline)) void step_once(fli_worker *w, fli_proc *p)
+#define NOT_CALM (FLI_KILL | FLI_CANCEL | FLI_LIMITED)
+
+/* Everything but a single message. */
+static inline void step_other(fli_worker *w, fli_proc *p, uint64_t word)
 {
     fli_runtime *rt = &w->sched->rt;
-    fli_local   *here = &w->local;
-    uint64_t     word = fli_state_look(&p->state);
-    here->current = p;
-    here->serial = fli_serial(fli_word_gen(word), p->slot);
-    if (FLI_UNLIKELY(w->sample_serial == here->serial)) measure_wait(w);
-    bool      calm = (word & (FLI_KILL | FLI_CANCEL | FLI_LIMITED)) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN;
-    fli_node *node;
-    if (FLI_LIKELY(calm && (node = fli_mail_single(rt, p, word, &w->events[0])) != NULL)) step_single(w, p, word, node);
-    else if (calm && p->flags == FLI_PROC_HUNGRY && fli_mail_is_empty(p, word)) step_first(w, p);
+    bool         calm = (word & NOT_CALM) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN;
+    fli_node    *node;
+    if (FLI_UNLIKELY(w->sample_serial == w->local.serial)) measure_wait(w);
+    if (calm && p->flags == FLI_PROC_HUNGRY && fli_mail_is_empty(p, word)) step_first(w, p);
     else if (calm && (node = fli_mail_answer(rt, p, word, &w->events[0])) != NULL) step_answer(w, p, node);
     else step_any(w, p, word);
 }
 
-/* Nobody is being stepped here any more. */
+/* Steps it. `odd`: what enter said. True: it may be the next again. */
+static inline __attribute__((always_inline)) bool step_once(fli_worker *w, fli_proc *p, uint64_t odd)
+{
+    fli_runtime *rt = &w->sched->rt;
+    fli_local   *here = &w->local;
+    uint64_t     word = fli_state_look(&p->state);
+    fli_node    *node;
+    here->current = p;
+    here->serial = fli_serial(fli_word_gen(word), p->slot);
+    bool calm = (word & odd) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN;
+    if (FLI_LIKELY(calm && (node = fli_mail_single(rt, p, word)) != NULL)) return step_single(w, p, word, node);
+    step_other(w, p, word);
+    return true;
+}
+
+/* Somebody is being stepped here. The bits of a word that rule out the short way: all, if steps are watched. */
+static inline uint64_t enter(fli_worker *w)
+{
+    w->local.plain = w->sched->rt.sim == NULL;
+    return w->unwatched ? NOT_CALM : UINT64_MAX;
+}
+
+/* Nobody is any more. */
 static inline void leave(fli_worker *w)
 {
+    w->local.plain = false;
     w->local.current = NULL;
     w->local.serial = 0;
     fli_store_rlx(&w->window.serial, 0);
@@ -323,10 +360,10 @@ static inline void leave(fli_worker *w)
 
 void fli_step(fli_worker *w, fli_proc *p)
 {
+    uint64_t odd = enter(w);
     do {
         w->again = NULL;
-        step_once(w, p);
-        p = w->again;
+        p = step_once(w, p, odd) ? w->again : NULL;
     } while (p != NULL);
     leave(w);
 }
@@ -334,13 +371,16 @@ void fli_step(fli_worker *w, fli_proc *p)
 bool fli_step_on(fli_worker *w)
 {
     bool any = true;
+    uint64_t odd = enter(w);
     while (FLI_LIKELY(w->clock_in > 0)) {
         w->clock_in--;
         fli_proc *p = fli_find_near(w);
         any = p != NULL;
         if (FLI_UNLIKELY(!any)) break;
-        step_once(w, p);
-        if (FLI_UNLIKELY(w->again != NULL)) fli_step(w, w->again);
+        if (FLI_UNLIKELY(step_once(w, p, odd)) && w->again != NULL) {
+            fli_step(w, w->again);
+            odd = enter(w);
+        }
     }
     leave(w);
     return any;

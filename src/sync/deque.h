@@ -84,8 +84,6 @@ uint32_t fli_deque_count(fli_deque *deque);
 
 /* ---- the owner's fast paths ---------------------------------------------------------------------------------- */
 
-#define FLI_DEQUE_FULL UINT32_MAX
-
 /* One pop more in the tag. It overflows out of the word's upper end and never disturbs top. */
 #define FLI_DEQUE_TAG_ONE (UINT64_C(1) << 32)
 
@@ -97,25 +95,26 @@ static inline uint32_t fli_deque_top(uint64_t word)
 /* Thread: the owner. Doubles the ring and returns the new one; NULL: no memory, nothing changed. */
 FILCH_MUST_USE fli_ring *fli_deque_grow(fli_deque *deque);
 
-/* Thread: the owner. Pushes if there is room. Returns how many there were before, if not fewer; FLI_DEQUE_FULL: nothing
- * changed. */
-static inline uint32_t fli_deque_try_push(fli_deque *deque, void *item)
+/* Thread: the owner. Pushes if there is room: true, and how many there were before, if not fewer. False: nothing changed. */
+static inline bool fli_deque_try_push(fli_deque *deque, void *item, uint32_t *before)
 {
     FLI_ASSERT(item != NULL);
     uint32_t  bottom = fli_load_rlx(&deque->bottom); /* relaxed: our own store */
     fli_ring *ring = fli_load_rlx(&deque->ring);     /* the same */
     /* PAIR deque.word, acquire half: a thief has read the slot that we are about to reuse before it moved top. */
     uint32_t used = bottom - fli_deque_top(fli_load_acq(&deque->word));
-    if (FLI_UNLIKELY(used > ring->mask)) return FLI_DEQUE_FULL;
+    if (FLI_UNLIKELY(used > ring->mask)) return false;
     fli_store_rlx(&ring->slots[bottom & ring->mask], item);
     /* PAIR deque.bottom, release half: whoever sees the new bottom sees the slot, the ring and what the item holds. */
     fli_store_rel(&deque->bottom, bottom + 1);
-    return used;
+    *before = used;
+    return true;
 }
 
 static inline bool fli_deque_push(fli_deque *deque, void *item)
 {
-    while (FLI_UNLIKELY(fli_deque_try_push(deque, item) == FLI_DEQUE_FULL)) {
+    uint32_t before;
+    while (FLI_UNLIKELY(!fli_deque_try_push(deque, item, &before))) {
         if (fli_deque_grow(deque) == NULL) return false;
     }
     return true;

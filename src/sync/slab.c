@@ -100,6 +100,7 @@ static bool extend_locked(fli_slab *slab)
     }
     slab->spare = spare;
     slab->segments[i] = memory;
+    if (i == 0) memset(memory, 0, slab->size); /* object 0, for fli_slab_reaches */
     for (uint32_t entry = first_of(i) >> FLI_SLAB_FIRST_BITS; entry < reach >> FLI_SLAB_FIRST_BITS; entry++) {
         fli_store_rlx(&map->base[entry], (uintptr_t)memory - (uintptr_t)first_of(i) * slab->size);
     }

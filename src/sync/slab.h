@@ -107,7 +107,7 @@ static inline void *fli_slab_at_size(fli_slab *slab, uint32_t handle, size_t siz
 {
     fli_slab_map *map = fli_load_acq(&slab->map); /* PAIR slab.map, acquire half: it may be newer than the handle */
     /* Relaxed: whoever has the handle got it by an acquire that comes after the entry was stored. */
-    uintptr_t base = fli_load_rlx(&map->base[(size_t)(handle >> FLI_SLAB_FIRST_BITS)]);
+    uintptr_t base = fli_load_rlx(&map->base[handle >> FLI_SLAB_FIRST_BITS]);
     return (void *)(base + (uintptr_t)handle * size);
 }
 
@@ -122,6 +122,13 @@ static inline bool fli_slab_is_made(fli_slab *slab, uint32_t handle)
     /* PAIR slab.fresh, acquire half: a handle below `fresh` has its segment and has been made. Nothing and too much in
      * one comparison: `fresh` is at least 1. */
     return handle - 1 < fli_load_acq(&slab->fresh) - 1;
+}
+
+/* The same in one comparison, for those who know that at least one has been made. There is an object 0 too: it is never
+ * taken, and all zero for ever. */
+static inline bool fli_slab_reaches(fli_slab *slab, uint32_t handle)
+{
+    return handle < fli_load_acq(&slab->fresh); /* PAIR slab.fresh, acquire half: as above */
 }
 
 /* That object, or NULL. */

@@ -220,6 +220,92 @@ static filch_err play_tells_itself(actor *me, const filch_event *events, size_t 
     return filch_idle(out);
 }
 
+/* Pids that look almost like the one of a living neighbour; only the first and the last are his. */
+static struct {
+    filch_pid to[8];
+    filch_err said[8];
+} letters;
+
+static filch_err play_writes_to_all(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (count == 0) return filch_idle(out);
+    if (events[0].type != FILCH_EVENT_MESSAGE) return play_idle(me, events, count, out);
+    for (size_t i = 0; i < COUNT_OF(letters.to); i++) letters.said[i] = filch_send(w.sched, letters.to[i], filch_int(7));
+    return filch_idle(out);
+}
+
+TEST(a_step_that_sends_to_a_pid_of_nobody_is_told_so)
+{
+    actor writer = { 0 }, reader = { 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &reader, play_idle);
+    actor_start(&w, &writer, play_writes_to_all);
+    world_tick(&w);
+    filch_pid pid = reader.pid;
+    letters.to[0] = pid; /* what it needs for the next is at hand then */
+    letters.to[1] = (filch_pid){ pid.node, pid.serial ^ (UINT64_C(3) << 32) };           /* another generation */
+    letters.to[2] = (filch_pid){ pid.node, (uint32_t)pid.serial };                       /* generation 0 */
+    letters.to[3] = (filch_pid){ pid.node, pid.serial + (UINT64_C(1) << 57) };           /* more than a word can hold */
+    letters.to[4] = (filch_pid){ pid.node, pid.serial + (UINT64_C(1) << 32) };           /* the next owner of the slot */
+    letters.to[5] = (filch_pid){ pid.node, (pid.serial & ~(uint64_t)UINT32_MAX) };       /* slot 0 */
+    letters.to[6] = (filch_pid){ pid.node, pid.serial | UINT32_MAX };                    /* a slot that was never made */
+    letters.to[7] = pid;
+    ok(filch_send(w.sched, writer.pid, filch_none()));
+    world_tick(&w);
+    for (size_t i = 1; i < 7; i++) same(letters.said[i], FILCH_EDEAD);
+    ok(letters.said[0]);
+    ok(letters.said[7]);
+    same(reader.seen_count, 2);
+    same(reader.seen[0].number, 7);
+    assert_true(same_pid(reader.seen[0].from, writer.pid));
+    world_end(&w);
+}
+
+/* Asks and waits; the answer comes after a message has been sent to it. */
+TEST(a_message_that_comes_first_waits_until_the_answer_has_been_heard)
+{
+    static const uint32_t keep = KEEP;
+    actor                 asker, writer = { 0 };
+    begin(&w, 0);
+    asks(&w, &asker, &keep);
+    actor_start(&w, &writer, play_writes_to_all);
+    world_tick(&w);
+    for (size_t i = 0; i < COUNT_OF(letters.to); i++) letters.to[i] = asker.pid;
+    ok(filch_send(w.sched, writer.pid, filch_none()));
+    world_tick(&w);
+    for (size_t i = 0; i < COUNT_OF(letters.to); i++) ok(letters.said[i]);
+    same(asker.seen_count, 0);
+    ok(filch_complete(kept, kept.tag, filch_int(1), FILCH_OK));
+    world_tick(&w);
+    same(asker.seen_count, 1 + COUNT_OF(letters.to));
+    same(asker.seen[0].type, FILCH_EVENT_YIELD);
+    for (size_t i = 1; i < asker.seen_count; i++) same(asker.seen[i].type, FILCH_EVENT_MESSAGE);
+    world_end(&w);
+}
+
+static filch_err play_asks_and_writes_to_itself(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (me->stage++ > 0) return play_idle(me, events, count, out);
+    me->note = filch_send(w.sched, me->pid, filch_int(1));
+    me->note |= filch_yield(out, ANSWER, 5, filch_none());
+    return filch_idle(out);
+}
+
+TEST(an_answer_given_at_once_is_heard_before_a_message_that_came_meanwhile)
+{
+    actor before = { 0 }, a = { 0 };
+    begin(&w, 0);
+    actor_start(&w, &before, play_asks_and_writes_to_itself); /* then what the next one needs is at hand */
+    world_tick(&w);
+    actor_start(&w, &a, play_asks_and_writes_to_itself);
+    world_tick(&w);
+    ok(a.note);
+    same(a.seen_count, 2);
+    same(a.seen[0].type, FILCH_EVENT_YIELD);
+    same(a.seen[1].type, FILCH_EVENT_MESSAGE);
+    world_end(&w);
+}
+
 TEST(who_sends_to_itself_before_it_rests_is_woken)
 {
     actor a = { 0 };
@@ -281,6 +367,9 @@ int main(void)
         cmocka_unit_test(a_handler_may_answer_another_process_and_then_its_own),
         cmocka_unit_test(a_handler_that_answers_with_another_tag_is_told_so),
         cmocka_unit_test(a_handler_may_spawn),
+        cmocka_unit_test(a_step_that_sends_to_a_pid_of_nobody_is_told_so),
+        cmocka_unit_test(a_message_that_comes_first_waits_until_the_answer_has_been_heard),
+        cmocka_unit_test(an_answer_given_at_once_is_heard_before_a_message_that_came_meanwhile),
         cmocka_unit_test(who_sends_to_itself_before_it_rests_is_woken),
         cmocka_unit_test(notices_that_came_first_are_heard_before_the_answer_to_the_only_yield),
     };
