@@ -67,6 +67,11 @@ bool fli_bell_wait(fli_bell *bell, uint64_t until_ns);
 filch_err fli_thread_start(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg);
 void      fli_thread_join(fli_thread *thread);
 
+/* The calling thread wants to start as soon as somebody calls it, and takes shorter turns for that where it has to share
+ * a processor: its share stays what it was. Threads and programs that it starts do not inherit the wish. A wish: where the
+ * system does not know it, or may not be asked, nothing changes. */
+void fli_thread_prompt(void);
+
 void fli_thread_yield(void);
 /* What a tight loop does between two looks. */
 static inline void fli_thread_pause(void)

@@ -5,6 +5,16 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#if defined(__linux__)
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
 
 #include "port/clock.h"
 #include "port/thread.h"
@@ -344,6 +354,116 @@ TEST(two_threads_ring_each_other_and_no_ring_is_lost)
     fli_bell_fini(&p.bells[1]);
 }
 
+#if defined(__linux__) && defined(SYS_sched_setattr) && defined(PR_GET_SECCOMP)
+/* What the system says of a thread: its sched_attr. */
+typedef struct turns {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t  nice;
+    uint32_t priority;
+    uint64_t runtime_ns, deadline_ns, period_ns;
+} turns;
+
+typedef struct prompted {
+    int   rank, refusals; /* how nice it is; how many system calls are refused */
+    turns before, after, child;
+} prompted;
+
+static void look_at_turns(void *arg)
+{
+    turns *t = arg;
+    (void)__real_syscall(SYS_sched_getattr, 0, t, sizeof *t, 0, 0, 0);
+}
+
+static void be_prompt(void *arg)
+{
+    prompted  *p = arg;
+    fli_thread child;
+    if (p->rank != 0) (void)setpriority(PRIO_PROCESS, (id_t)__real_syscall(SYS_gettid, 0, 0, 0, 0, 0, 0), p->rank);
+    look_at_turns(&p->before);
+    if (p->refusals != 0) refuse_after(syscall, p->refusals - 1, 1, EPERM);
+    fli_thread_prompt();
+    fli_thread_prompt();
+    refuse_no_more(syscall);
+    look_at_turns(&p->after);
+    if (fli_thread_start(&child, "child", look_at_turns, &p->child) == FILCH_OK) fli_thread_join(&child);
+}
+
+static prompted prompt(int rank, int refusals)
+{
+    prompted   p = { .rank = rank, .refusals = refusals };
+    fli_thread thread;
+    ok(fli_thread_start(&thread, "prompt", be_prompt, &p));
+    fli_thread_join(&thread);
+    return p;
+}
+
+/* Does the system give an ordinary thread turns of its own? Linux does since 6.12, unless it may not be asked. */
+static bool knows_turns(const prompted *p)
+{
+    return p->before.policy == SCHED_OTHER && p->before.runtime_ns > 100000 &&
+           prctl(PR_GET_SECCOMP, 0UL, 0UL, 0UL, 0UL) == 0;
+}
+
+TEST(a_prompt_thread_has_short_turns_and_what_it_starts_has_not)
+{
+    static const int ranks[] = { 0, 5 };
+    for (int i = 0; i < 2; i++) {
+        prompted p = prompt(ranks[i], 0);
+        same(p.after.policy, p.before.policy);
+        same(p.after.nice, p.before.nice);
+        same(p.child.policy, p.before.policy);
+        same(p.child.nice, p.before.nice);
+        same(p.child.runtime_ns, p.before.runtime_ns);
+        if (knows_turns(&p)) same(p.after.runtime_ns, 100000);
+    }
+}
+
+TEST(a_prompt_thread_keeps_its_place_before_others_for_what_it_starts)
+{
+    prompted p = prompt(-5, 0); /* the superuser alone has such a place */
+    same(p.after.nice, p.before.nice);
+    same(p.child.nice, p.before.nice);
+    if (knows_turns(&p)) same(p.after.runtime_ns, 100000);
+}
+
+TEST(where_the_system_refuses_turns_stay_as_they_are)
+{
+    prompted asked = prompt(0, 1);
+    if (knows_turns(&asked)) same(asked.after.runtime_ns, 100000); /* the second attempt */
+    prompted told = prompt(0, 2);
+    if (knows_turns(&told)) same(told.after.runtime_ns, 100000);
+}
+
+/* A filter that ends the program at the calls we make; 0: it did not come to that. */
+static int prompt_behind_a_filter(void)
+{
+    struct sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sched_setattr, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sched_getattr, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = { .len = sizeof program / sizeof program[0], .filter = program };
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1UL, 0UL, 0UL, 0UL) != 0) return 2;
+    if (prctl(PR_SET_SECCOMP, (unsigned long)SECCOMP_MODE_FILTER, &filter, 0UL, 0UL) != 0) return 2;
+    fli_thread_prompt();
+    return 0;
+}
+
+TEST(behind_a_filter_of_system_calls_nothing_unusual_is_asked)
+{
+    int   status = 0;
+    pid_t child = fork();
+    if (child == 0) _exit(prompt_behind_a_filter());
+    assert_true(child > 0);
+    same(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_true(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 2); /* 2: no filter can be set here */
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -360,6 +480,12 @@ int main(void)
         cmocka_unit_test(a_thread_has_its_name_as_far_as_it_fits),
         cmocka_unit_test(every_thread_is_somewhere_of_its_own),
         cmocka_unit_test(a_thread_that_cannot_start_is_an_error),
+#if defined(__linux__) && defined(SYS_sched_setattr) && defined(PR_GET_SECCOMP)
+        cmocka_unit_test(a_prompt_thread_has_short_turns_and_what_it_starts_has_not),
+        cmocka_unit_test(a_prompt_thread_keeps_its_place_before_others_for_what_it_starts),
+        cmocka_unit_test(where_the_system_refuses_turns_stay_as_they_are),
+        cmocka_unit_test(behind_a_filter_of_system_calls_nothing_unusual_is_asked),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

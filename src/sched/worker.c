@@ -100,6 +100,7 @@ void fli_worker_run(void *worker)
 {
     fli_worker *w = worker;
     fli_here_set(&w->local);
+    fli_thread_prompt();
     w->repeats = w->sched->rt.sim == NULL;
     for (;;) {
         while (fli_step_on(w)) clock_due(w);

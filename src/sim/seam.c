@@ -129,6 +129,11 @@ void fli_thread_join(fli_thread *thread)
     fli_sim_thread_join(thread->index);
 }
 
+/* Who goes next is decided by the seed alone. */
+void fli_thread_prompt(void)
+{
+}
+
 void fli_thread_yield(void)
 {
     fli_sim_yield("thread_yield");
