@@ -522,6 +522,9 @@ bool fli_bell_wait(fli_bell *bell, uint64_t until_ns)
     return rung;
 }
 
+void fli_thread_prompt(void)
+{
+}
 void fli_thread_yield(void)
 {
 }

@@ -50,6 +50,7 @@ bool      fli_bell_wait(fli_bell *bell, uint64_t until_ns);
 /* Only so that files compile: threads are part of the program, and none is started inside. */
 filch_err fli_thread_start(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg);
 void      fli_thread_join(fli_thread *thread);
+void      fli_thread_prompt(void);
 void      fli_thread_yield(void);
 void      fli_thread_pause(void);
 
