@@ -309,6 +309,7 @@ static __attribute__((noinline)) void step_any(fli_worker *w, fli_proc *p, uint6
     }
     p->flags &= (uint8_t)~FLI_PROC_HUNGRY;
     filch_err err = call(w, p, count, (p->flags & FLI_PROC_TAPED) != 0);
+    if (count > 1) fli_count(&w->talk.batched, count - 1);
     if (count > 0) fli_mail_release(rt, here, p, w->events, w->nodes, count);
     conclude(w, p, err);
 }

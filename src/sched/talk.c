@@ -1,24 +1,28 @@
 /* talk.c - when workers talk more than they work, one of them takes a nap.
  *
- * A message to a process on the same worker costs some 30 ns; to one on another worker 100 to 200, because its lines
+ * A message to a process on the same worker costs some 25 ns; to one on another worker 100 to 200, because its lines
  * have to come over. Where steps are that short, a second worker can make everything slower: 100 producers and one
- * consumer ran at 30 ns a message on one worker and at 110 on two. So each worker counts the messages that came to it
- * from other workers, and the processes that were there before. If at its readings of the clock they account for more
- * than half of the time, several times in a row, it hands its queue to the others and naps; processes that talk to each
- * other then meet on one worker.
+ * consumer ran at 25 ns a message on one worker and at 75 on two. So each worker counts the messages that came to it
+ * from other workers, and the processes that were there before. Each is a debt of twice what it costs, about, and time
+ * pays it off. Who is deep in debt spends more than half of the time on what comes from others: it hands its queue to
+ * them and naps, and processes that talk to each other meet on one worker. A debt, not a row of readings: what has piled
+ * up while a process was out of its turn comes all at once, and then nothing for many readings.
  *
  * The same for a thief that gets little out of it: what it steals are single short steps that lead to nothing more (a
  * process that spawns many that end at once: 77 ns each on one worker, 160 on two).
  *
- * It is an experiment each time. What all workers did per nanosecond (steps and sends) is measured before the nap and
- * during it. If it went better without us, the next nap, whosever it is, is four times as long, up to 64 ms; if not,
- * there is no nap for a while.
+ * It is an experiment each time. What all workers do per nanosecond is measured before the nap, with everybody awake, and
+ * during it. Done is what was received: the events that steps were given. What was sent is not: with two workers a
+ * mailbox grows as long as one only sends and the other only receives, and that is no gain but a debt, too. If less is
+ * lost than a quarter of what a worker should be worth, the nap was good, and the next one, whosever it is, is longer: 1,
+ * 4, 16, 64 ms. If not, the next is a short one again, and there is none for 4 ms, or for twice as long each time this
+ * happens again, up to 64. docs/notes/0054 has the figures.
  *
  * Nobody needs to know. A napping worker counts neither as asleep nor as searching: to all others it looks like one that
  * is busy and has an empty queue, so nothing depends on it and no wake-up can be lost to it. There is always one that
- * does not nap. The napper looks up every millisecond: it is back at once when a worker has not finished a step since
- * the last look, or when everything is to stop. If all others go to sleep meanwhile, these looks, 64 at most, are what
- * is left of the work; after them nothing stirs.
+ * does not nap. The napper looks up after 1 ms, 2 more, and then every 4: it is back at once when a worker has not
+ * finished a step since the last look, or when everything is to stop. If all others go to sleep meanwhile, these looks, 17
+ * at most, are what is left of the work; after them nothing stirs.
  */
 #include "sched/talk.h"
 
@@ -26,19 +30,31 @@
 #include "sched/sched.h"
 
 #define REMOTE_NS UINT64_C(200) /* what one message from another worker costs, about */
-#define LOOK_NS UINT64_C(1000000)
+#define LOOK_FIRST_NS UINT64_C(1000000)
+#define LOOK_LAST_NS UINT64_C(4000000)
 #define NAP_FIRST_NS UINT64_C(1000000)
+#define NAP_LONGER 4
 #define NAP_LAST_NS UINT64_C(64000000)
-#define PATIENCE_NS UINT64_C(64000000)
+#define PATIENCE_FIRST_NS UINT64_C(4000000)
+#define PATIENCE_LAST_NS UINT64_C(64000000)
+
+/* What was done before a nap is counted from not longer ago than this, and at most so often: it means to look at all
+ * workers. */
+#define MARK_NS UINT64_C(1000000)
+/* A debt does not grow beyond this: whoever is done talking is out of it before long. */
+#define DEBT_MAX_NS UINT64_C(1000000)
 
 #define SHORT_STEP_NS UINT64_C(500)
 
-/* Readings, and steals, in a row. The small build naps at every chance. */
+/* How deep a debt is too deep, how long everybody must have been awake before a nap, and steals in a row. The small build
+ * naps at every chance. */
 #ifdef FLI_SMALL
-#define TALKY_READINGS 1
+#define DEBT_DEEP_NS UINT64_C(0)
+#define AWAKE_NS UINT64_C(0)
 #define POOR_STEALS 1
 #else
-#define TALKY_READINGS 8
+#define DEBT_DEEP_NS UINT64_C(200000)
+#define AWAKE_NS UINT64_C(400000)
 #define POOR_STEALS 128
 #endif
 
@@ -46,7 +62,10 @@ filch_err fli_talk_init(fli_talk *talk)
 {
     fli_atomic_init(&talk->napping, 0);
     fli_atomic_init(&talk->nap_ns, NAP_FIRST_NS);
+    fli_atomic_init(&talk->patience_ns, PATIENCE_FIRST_NS);
     fli_atomic_init(&talk->patient_until_ns, 0);
+    fli_atomic_init(&talk->over_ns, 0);
+    fli_atomic_init(&talk->over_done, 0);
     filch_err err = fli_mutex_init(&talk->lock);
     if (err != FILCH_OK) return err;
     err = fli_cond_init(&talk->rouse);
@@ -60,13 +79,13 @@ void fli_talk_fini(fli_talk *talk)
     fli_mutex_fini(&talk->lock);
 }
 
-/* What all workers have done so far. */
+/* What all workers have done so far: events that steps were given, and steps without any. */
 static uint64_t done_by_all(filch_sched *sched)
 {
     uint64_t done = 0;
     for (uint32_t i = 0; i < sched->worker_count; i++) {
-        fli_counters *counters = &sched->workers[i]->local.counters;
-        done += fli_load_rlx(&counters->steps) + fli_load_rlx(&counters->sent);
+        fli_worker *w = sched->workers[i];
+        done += fli_load_rlx(&w->local.counters.steps) + fli_load_rlx(&w->talk.batched);
     }
     return done;
 }
@@ -77,25 +96,44 @@ static void measure(fli_worker *w, fli_talk_mark *mark)
     mark->done = done_by_all(w->sched);
 }
 
-/* Per microsecond, since the mark. */
+/* Per millisecond, since the mark. */
 static uint64_t rate_since(fli_worker *w, const fli_talk_mark *mark)
 {
     uint64_t passed = w->clock_ns - mark->ns;
-    return passed > 0 ? (done_by_all(w->sched) - mark->done) * 1000 / passed : 0;
+    return passed > 0 ? (done_by_all(w->sched) - mark->done) * 1000000 / passed : 0;
 }
 
-bool fli_talk_is_too_much(fli_worker *w, uint64_t passed_ns)
+/* The mark is at the end of the last nap at the earliest; and if we are free to set it, not long ago. */
+static void renew(fli_worker *w, bool is_free)
+{
+    fli_talk      *talk = &w->sched->talk;
+    fli_talk_mark *mark = &w->talk.before;
+    uint64_t       over_ns = fli_load_acq(&talk->over_ns); /* PAIR talk.over, acquire half */
+    if (mark->ns < over_ns) *mark = (fli_talk_mark){ .ns = over_ns, .done = fli_load_rlx(&talk->over_done) };
+    if (is_free && w->clock_ns > mark->ns + MARK_NS) measure(w, mark);
+}
+
+/* May anybody nap now, and is there something to compare it with? */
+static bool may_nap(fli_worker *w)
+{
+    if (w->clock_ns < w->talk.before.ns + AWAKE_NS) return false;
+    return w->clock_ns >= fli_load_rlx(&w->sched->talk.patient_until_ns);
+}
+
+bool fli_talk_is_too_much(fli_worker *w)
 {
     fli_talker *t = &w->talk;
-    uint32_t    heard = w->local.heard;
+    uint64_t    debt = t->debt_ns + w->local.heard * REMOTE_NS * 2, passed = w->clock_ns - t->paid_ns;
     w->local.heard = 0;
-    if (FLI_LIKELY(heard * REMOTE_NS * 2 <= passed_ns) ||
-        w->clock_ns < fli_load_rlx(&w->sched->talk.patient_until_ns)) {
-        t->readings = 0;
+    t->paid_ns = w->clock_ns;
+    if (FLI_LIKELY(debt <= passed)) {
+        t->debt_ns = 0;
+        renew(w, true);
         return false;
     }
-    if (t->readings++ == 0) measure(w, &t->before);
-    return t->readings > TALKY_READINGS;
+    t->debt_ns = debt - passed < DEBT_MAX_NS ? debt - passed : DEBT_MAX_NS;
+    renew(w, false);
+    return t->debt_ns > DEBT_DEEP_NS && may_nap(w);
 }
 
 void fli_talk_stole(fli_worker *w, uint32_t count)
@@ -112,12 +150,9 @@ bool fli_talk_is_poor(fli_worker *w)
     bool     poor = steps <= 2 * (uint64_t)t->loot && w->step_ns < SHORT_STEP_NS;
     t->loot = 0;
     w->clock_ns = fli_clock_ns();
-    if (!poor || w->clock_ns < fli_load_rlx(&w->sched->talk.patient_until_ns)) {
-        t->poor = 0;
-        return false;
-    }
-    if (t->poor++ == 0) measure(w, &t->before);
-    return t->poor > POOR_STEALS;
+    t->poor = poor ? t->poor + 1 : 0;
+    renew(w, t->poor <= 1);
+    return t->poor > POOR_STEALS && may_nap(w);
 }
 
 /* A place among the nappers, if somebody stays up. */
@@ -129,12 +164,13 @@ static bool lie_down(filch_sched *sched)
     return false;
 }
 
-/* Everything that is queued here, to the others; the newest first, as we would have run it: that is who was just sent
- * to, and the others must not send on without him. */
+/* Everything that is queued here, to the others. The newest, whom we would have run next, is who was just sent to: he
+ * goes first, the others must not send on without him. */
 static void hand_over(fli_worker *w)
 {
-    fli_proc *p;
+    fli_proc *newest = fli_deque_pop(&w->deque), *p;
     while ((p = fli_deque_pop(&w->deque)) != NULL) fli_inject_put(&w->sched->global, p);
+    if (newest != NULL) fli_inject_put_first(&w->sched->global, newest);
     fli_idle_submitted(w->sched);
 }
 
@@ -155,9 +191,11 @@ static bool is_anybody_stuck(fli_worker *w)
 static bool wait_until(fli_worker *w, uint64_t until_ns)
 {
     filch_sched *sched = w->sched;
+    uint64_t     every_ns = LOOK_FIRST_NS;
     (void)is_anybody_stuck(w);
     while (w->clock_ns < until_ns) {
-        uint64_t look_ns = fli_clock_after(w->clock_ns, LOOK_NS);
+        uint64_t look_ns = fli_clock_after(w->clock_ns, every_ns);
+        if (every_ns < LOOK_LAST_NS) every_ns *= 2;
         fli_mutex_lock(&sched->talk.lock);
         bool over = fli_load_rlx(&sched->rt.phase) != FLI_OPEN;
         if (!over) (void)fli_cond_wait_until(&sched->talk.rouse, &sched->talk.lock, look_ns < until_ns ? look_ns : until_ns);
@@ -168,23 +206,55 @@ static bool wait_until(fli_worker *w, uint64_t until_ns)
     return true;
 }
 
-void fli_talk_nap(fli_worker *w)
+/* None for a while, and for longer the next time. */
+static void put_off(fli_worker *w)
 {
     fli_talk *talk = &w->sched->talk;
-    w->talk.readings = w->talk.poor = 0;
-    if (!lie_down(w->sched)) return;
-    uint64_t      rate = rate_since(w, &w->talk.before), nap_ns = fli_load_rlx(&talk->nap_ns);
+    uint64_t  patience_ns = fli_load_rlx(&talk->patience_ns);
+    fli_store_rlx(&talk->patient_until_ns, w->clock_ns + patience_ns);
+    if (patience_ns < PATIENCE_LAST_NS) fli_store_rlx(&talk->patience_ns, patience_ns * 2);
+}
+
+bool fli_talk_was_good(uint32_t workers, uint64_t before, uint64_t during)
+{
+    return during >= before - before / (4 * workers);
+}
+
+static void learn(fli_worker *w, uint64_t nap_ns, bool good)
+{
+    fli_talk *talk = &w->sched->talk;
+    if (good) {
+        if (nap_ns < NAP_LAST_NS) fli_store_rlx(&talk->nap_ns, nap_ns * NAP_LONGER);
+        fli_store_rlx(&talk->patience_ns, PATIENCE_FIRST_NS);
+    } else {
+        fli_store_rlx(&talk->nap_ns, NAP_FIRST_NS);
+        put_off(w);
+    }
+}
+
+/* For whoever measures next: everybody who was awake before it is again. */
+static void get_up(fli_worker *w)
+{
+    fli_talk *talk = &w->sched->talk;
+    fli_store_rlx(&talk->over_done, done_by_all(w->sched));
+    fli_store_rel(&talk->over_ns, w->clock_ns); /* PAIR talk.over, release half: with the count that belongs to it */
+    (void)fli_sub_acqrel(&talk->napping, 1);    /* PAIR talk.napping */
+}
+
+void fli_talk_nap(fli_worker *w)
+{
+    filch_sched *sched = w->sched;
+    w->talk.debt_ns = 0;
+    w->talk.poor = 0;
+    if (!lie_down(sched)) return;
+    uint64_t      before = rate_since(w, &w->talk.before), nap_ns = fli_load_rlx(&sched->talk.nap_ns);
     fli_talk_mark began;
     hand_over(w);
     measure(w, &began);
-    bool whole = wait_until(w, w->clock_ns + nap_ns);
-    if (whole && rate_since(w, &began) >= rate) {
-        if (nap_ns < NAP_LAST_NS) fli_store_rlx(&talk->nap_ns, nap_ns * 4);
-    } else {
-        fli_store_rlx(&talk->nap_ns, NAP_FIRST_NS);
-        fli_store_rlx(&talk->patient_until_ns, w->clock_ns + PATIENCE_NS);
-    }
-    (void)fli_sub_acqrel(&w->sched->talk.napping, 1); /* PAIR talk.napping */
+    /* One that was broken off says nothing about the next, but there is somebody now to look after. */
+    if (!wait_until(w, w->clock_ns + nap_ns)) put_off(w);
+    else learn(w, nap_ns, fli_talk_was_good(sched->worker_count, before, rate_since(w, &began)));
+    get_up(w);
 }
 
 void fli_talk_over(filch_sched *sched)

@@ -17,21 +17,27 @@ typedef struct fli_talk_mark {
     uint64_t ns, done;
 } fli_talk_mark;
 
-/* A worker's part. Plain: its own. */
+/* A worker's part. Plain but for one: its own. */
 typedef struct fli_talker {
-    uint32_t      readings; /* of the clock in a row at which it had heard too much */
+    uint64_t      debt_ns;  /* for what it has heard from others */
+    uint64_t      paid_ns;  /* when it last paid */
     uint32_t      loot;     /* processes that it stole last; 0: looked after */
-    uint64_t      loot_at;  /* its count of steps then */
     uint32_t      poor;     /* steals in a row that were not worth it */
-    fli_talk_mark before;   /* at the first of `readings` or `poor` */
+    uint64_t      loot_at;  /* its count of steps then */
+    fli_talk_mark before;   /* not long ago, with everybody awake since */
+    /* Events beyond the first of a step.  writes: the worker.  reads: any; relaxed, for a rate. */
+    FLI_ATOMIC(uint64_t) batched;
 } fli_talker;
 
 /* A scheduler's part. */
 typedef struct fli_talk {
     FLI_ATOMIC(uint32_t) napping; /* workers.  writes: they, by add.  PAIR talk.napping */
-    /* How long the next nap is, and before when there is none.  writes: who has napped.  reads: workers; relaxed: an old
-     * one makes a nap a little too long, or one too many. */
-    FLI_ATOMIC(uint64_t) nap_ns, patient_until_ns;
+    /* How long the next nap is, before when there is none, and by how long a bad one puts off the next.  writes: who has
+     * napped.  reads: workers; relaxed: an old one makes a nap a little too long, or one too many. */
+    FLI_ATOMIC(uint64_t) nap_ns, patient_until_ns, patience_ns;
+    /* When the last nap was over, and what all had done by then.  writes: who has napped.  reads: workers.
+     * PAIR talk.over  Two naps that end at once may leave the time of one with the count of the other: one bad guess. */
+    FLI_ATOMIC(uint64_t) over_ns, over_done;
     fli_mutex lock;               /* holds nothing; for `rouse` */
     fli_cond  rouse;              /* everything is to stop */
 } fli_talk;
@@ -39,12 +45,15 @@ typedef struct fli_talk {
 filch_err fli_talk_init(fli_talk *talk);
 void      fli_talk_fini(fli_talk *talk);
 
-/* Should the worker nap? Asked at each reading of the clock, `passed_ns` after the last. */
-bool fli_talk_is_too_much(struct fli_worker *w, uint64_t passed_ns);
+/* Should the worker nap? Asked at readings of the clock. */
+bool fli_talk_is_too_much(struct fli_worker *w);
 
 /* Notes a steal; and, when the worker has run dry: should it nap because of how little that brought? */
 void fli_talk_stole(struct fli_worker *w, uint32_t count);
 bool fli_talk_is_poor(struct fli_worker *w);
+
+/* What is done per millisecond, before a nap and during it: was that nap good? */
+bool fli_talk_was_good(uint32_t workers, uint64_t before, uint64_t during);
 
 /* Hands over what is queued and waits. Thread: the worker, with no process in hand. */
 void fli_talk_nap(struct fli_worker *w);

@@ -36,6 +36,17 @@ static filch_err hold(void *self, const filch_event *events, size_t count, filch
 
 static const filch_type holder = { .name = "holder", .step = hold };
 
+/* Waits for messages. */
+static filch_err listen(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    (void)events;
+    fli_add_rlx(&steps, (uint32_t)count);
+    return fli_load_rlx(&released) ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+static const filch_type listener = { .name = "listener", .step = listen };
+
 static filch_sched *begin(int32_t workers)
 {
     filch_options options = FILCH_OPTIONS_INIT;
@@ -56,31 +67,78 @@ static uint32_t napping(filch_sched *sched)
     return fli_load_rlx(&sched->talk.napping);
 }
 
-/* So many readings in a row at which the guest had heard of `heard` things within 10 us. */
+/* So many readings in a row, 10 us apart, at which the guest had heard of `heard` things. */
 static bool read_often(fli_worker *w, uint32_t readings, uint32_t heard)
 {
     bool too_much = false;
     for (uint32_t i = 0; i < readings; i++) {
-        w->clock_ns = fli_clock_ns();
+        w->clock_ns += 10000;
         w->local.heard = heard;
-        too_much = fli_talk_is_too_much(w, 10000);
+        too_much = fli_talk_is_too_much(w);
     }
     return too_much;
+}
+
+/* A guest that has been awake for a while, out of debt. */
+static fli_worker *guest_of(filch_sched *sched)
+{
+    fli_worker *w = sched->guest;
+    w->clock_ns = fli_clock_ns();
+    assert_false(read_often(w, 150, 0));
+    return w;
 }
 
 TEST(who_hears_much_from_others_for_long_is_to_nap_and_who_hears_little_is_not)
 {
     filch_sched *sched = begin(2);
-    fli_worker  *w = sched->guest;
-    assert_false(read_often(w, 100, 0));
+    fli_worker  *w = guest_of(sched);
     assert_false(read_often(w, 100, 20));
-    assert_true(read_often(w, 20, 40));
-    /* One quiet reading, and the count begins again. */
-    assert_false(read_often(w, 1, 0));
 #ifndef FLI_SMALL
-    assert_false(read_often(w, 8, 40));
+    assert_false(read_often(w, 30, 40)); /* 6 us more than half, each time */
 #endif
+    assert_true(read_often(w, 10, 40));
+    assert_false(read_often(w, 200, 0));
     same(w->local.heard, 0);
+    end(sched);
+}
+
+TEST(what_has_piled_up_counts_though_it_comes_all_at_once)
+{
+    filch_sched *sched = begin(2);
+    fli_worker  *w = guest_of(sched);
+    assert_true(read_often(w, 1, 10000));
+    assert_true(read_often(w, 20, 0));
+    assert_false(read_often(w, 100, 0)); /* and not for ever */
+    end(sched);
+}
+
+TEST(who_had_time_to_rest_has_not_heard_too_much)
+{
+    filch_sched *sched = begin(2);
+    fli_worker  *w = guest_of(sched);
+    for (int i = 0; i < 1000; i++) {
+        w->clock_ns += 90000; /* it ran dry and slept */
+        assert_false(read_often(w, 1, 100));
+    }
+    end(sched);
+}
+
+TEST(what_was_done_is_counted_from_when_the_last_nap_was_over)
+{
+    filch_sched *sched = begin(2);
+    fli_worker  *w = guest_of(sched);
+    uint64_t     over_ns = w->clock_ns + 5000;
+    fli_store_rlx(&sched->talk.over_done, 12345);
+    fli_store_rlx(&sched->talk.over_ns, over_ns);
+    bool too_much = read_often(w, 1, 10000);
+#ifndef FLI_SMALL
+    assert_false(too_much); /* nothing to compare with yet */
+#else
+    (void)too_much;
+#endif
+    same(w->talk.before.ns, over_ns);
+    same(w->talk.before.done, 12345);
+    assert_true(read_often(w, 50, 0));
     end(sched);
 }
 
@@ -100,7 +158,7 @@ TEST(a_thief_that_gets_little_out_of_it_is_to_nap)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = sched->guest;
-    assert_true(steal_often(w, 200, 10, 10));
+    until(steal_often(w, 200, 10, 10));       /* when there is something to compare a nap with */
     assert_false(steal_often(w, 1, 10, 100)); /* they led to more */
     w->step_ns = 10000;
     assert_false(steal_often(w, 200, 10, 10)); /* they were long */
@@ -144,17 +202,85 @@ TEST(one_always_stays_up)
     end(sched);
 }
 
+TEST(whom_the_napper_would_have_run_next_goes_before_those_in_line)
+{
+    filch_sched *sched = begin(2);
+    fli_worker  *w = sched->guest;
+    filch_pid    newest;
+    void        *first = NULL;
+    fli_store_rlx(&held, 0);
+    fli_store_rlx(&released, false);
+    for (int i = 0; i < 2; i++) ok(filch_spawn(sched, &holder, NULL, NULL));
+    until(fli_load_rlx(&held) == 2);
+    for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, NULL)); /* they wait in line */
+    fli_here_set(&w->local);
+    for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, &newest));
+    w->clock_ns = fli_clock_ns();
+    fli_talk_nap(w);
+    same(fli_inject_take(&sched->global, &first, 1), 1);
+    same(fli_proc_serial(first), newest.serial);
+    fli_inject_put(&sched->global, first);
+    fli_here_set(NULL);
+    fli_store_rlx(&released, true);
+    until(fli_load_rlx(&steps) == 20);
+    end(sched);
+}
+
+TEST(a_nap_that_costs_less_than_a_quarter_of_a_worker_was_good)
+{
+    assert_true(fli_talk_was_good(2, 800, 700));
+    assert_false(fli_talk_was_good(2, 800, 699));
+    assert_true(fli_talk_was_good(8, 3200, 3100));
+    assert_false(fli_talk_was_good(8, 3200, 3099));
+    assert_true(fli_talk_was_good(2, 0, 0));
+}
+
+/* Much was done in the millisecond before the nap; during it, nothing. */
+static void nap_in_vain(fli_worker *w)
+{
+    fli_count(&w->sched->workers[0]->talk.batched, 1000000000);
+    w->clock_ns = fli_clock_ns();
+    w->talk.before = (fli_talk_mark){ .ns = w->clock_ns - FILCH_MILLISECONDS(1) };
+    fli_talk_nap(w);
+}
+
+/* Neither before it nor during it was anything done. */
+static void nap_well(fli_worker *w)
+{
+    w->clock_ns = fli_clock_ns();
+    w->talk.before = (fli_talk_mark){ .ns = w->clock_ns };
+    fli_talk_nap(w);
+}
+
+static uint64_t patience_of(fli_worker *w)
+{
+    uint64_t until_ns = fli_load_rlx(&w->sched->talk.patient_until_ns);
+    return until_ns > w->clock_ns ? until_ns - w->clock_ns : 0;
+}
+
 TEST(a_nap_after_which_nothing_went_better_is_not_repeated_soon)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = sched->guest;
-    assert_true(read_often(w, 20, 40));
-    /* Much was done before the nap; during it, nothing. */
-    fli_count(&sched->workers[0]->local.counters.steps, 1000000000);
-    w->clock_ns = fli_clock_ns();
-    fli_talk_nap(w);
-    assert_true(fli_load_rlx(&sched->talk.patient_until_ns) > w->clock_ns);
-    assert_false(read_often(w, 20, 40));
+    nap_in_vain(w);
+    assert_true(patience_of(w) > 0);
+    assert_false(read_often(w, 100, 40));
+    end(sched);
+}
+
+TEST(the_more_naps_in_a_row_were_in_vain_the_later_is_the_next)
+{
+    filch_sched *sched = begin(2);
+    fli_worker  *w = sched->guest;
+    nap_in_vain(w);
+    uint64_t first = patience_of(w);
+    nap_in_vain(w);
+    same(patience_of(w), 2 * first);
+    for (int i = 0; i < 10; i++) nap_in_vain(w);
+    same(patience_of(w), 16 * first);
+    nap_well(w);
+    nap_in_vain(w);
+    same(patience_of(w), first);
     end(sched);
 }
 
@@ -163,10 +289,56 @@ TEST(a_nap_during_which_as_much_was_done_makes_the_next_one_longer)
     filch_sched *sched = begin(2);
     fli_worker  *w = sched->guest;
     uint64_t     nap_ns = fli_load_rlx(&sched->talk.nap_ns);
-    assert_true(read_often(w, 20, 40)); /* nothing was done before, nor is during it */
-    fli_talk_nap(w);
+    nap_well(w);
     assert_true(fli_load_rlx(&sched->talk.nap_ns) > nap_ns);
-    assert_true(fli_load_rlx(&sched->talk.patient_until_ns) <= w->clock_ns);
+    same(patience_of(w), 0);
+    nap_in_vain(w);
+    same(fli_load_rlx(&sched->talk.nap_ns), nap_ns);
+    end(sched);
+}
+
+TEST(what_is_received_counts_message_by_message)
+{
+    filch_sched *sched = begin(1);
+    fli_worker  *w = sched->workers[0];
+    filch_pid    pid;
+    fli_store_rlx(&held, 0);
+    fli_store_rlx(&released, false);
+    ok(filch_spawn(sched, &holder, NULL, NULL));
+    until(fli_load_rlx(&held) == 1);
+    ok(filch_spawn(sched, &listener, NULL, &pid));
+    for (int i = 0; i < 10; i++) ok(filch_send(sched, pid, filch_int(i)));
+    fli_store_rlx(&released, true);
+    until(fli_load_rlx(&w->talk.batched) == 9); /* the tenth counts as the step */
+    same(fli_load_rlx(&steps), 10);
+    end(sched);
+}
+
+TEST(what_was_only_sent_before_a_nap_does_not_speak_against_it)
+{
+    filch_sched *sched = begin(2);
+    fli_worker  *w = sched->guest;
+    fli_count(&sched->workers[0]->local.counters.sent, 1000000000);
+    w->clock_ns = fli_clock_ns();
+    w->talk.before = (fli_talk_mark){ .ns = w->clock_ns - FILCH_MILLISECONDS(1) };
+    fli_talk_nap(w);
+    same(patience_of(w), 0);
+    end(sched);
+}
+
+TEST(a_nap_that_was_broken_off_changes_nothing_but_when_the_next_may_be)
+{
+    filch_sched *sched = begin(2);
+    fli_worker  *w = sched->guest;
+    fli_store_rlx(&held, 0);
+    fli_store_rlx(&released, false);
+    for (int i = 0; i < 2; i++) ok(filch_spawn(sched, &holder, NULL, NULL));
+    until(fli_load_rlx(&held) == 2);
+    fli_store_rlx(&sched->talk.nap_ns, FILCH_SECONDS(1000));
+    nap_well(w); /* the others are stuck */
+    same(fli_load_rlx(&sched->talk.nap_ns), FILCH_SECONDS(1000));
+    assert_true(patience_of(w) > 0);
+    fli_store_rlx(&released, true);
     end(sched);
 }
 
@@ -199,11 +371,20 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_hears_much_from_others_for_long_is_to_nap_and_who_hears_little_is_not),
+        cmocka_unit_test(what_has_piled_up_counts_though_it_comes_all_at_once),
+        cmocka_unit_test(who_had_time_to_rest_has_not_heard_too_much),
+        cmocka_unit_test(what_was_done_is_counted_from_when_the_last_nap_was_over),
         cmocka_unit_test(a_thief_that_gets_little_out_of_it_is_to_nap),
         cmocka_unit_test(a_napping_workers_queue_goes_to_the_others),
         cmocka_unit_test(one_always_stays_up),
+        cmocka_unit_test(whom_the_napper_would_have_run_next_goes_before_those_in_line),
+        cmocka_unit_test(a_nap_that_costs_less_than_a_quarter_of_a_worker_was_good),
         cmocka_unit_test(a_nap_after_which_nothing_went_better_is_not_repeated_soon),
+        cmocka_unit_test(the_more_naps_in_a_row_were_in_vain_the_later_is_the_next),
         cmocka_unit_test(a_nap_during_which_as_much_was_done_makes_the_next_one_longer),
+        cmocka_unit_test(what_is_received_counts_message_by_message),
+        cmocka_unit_test(what_was_only_sent_before_a_nap_does_not_speak_against_it),
+        cmocka_unit_test(a_nap_that_was_broken_off_changes_nothing_but_when_the_next_may_be),
         cmocka_unit_test(stop_ends_naps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -83,7 +83,7 @@ static void clock_due(fli_worker *w)
     else if (passed > CLOCK_FAR_NS && w->clock_every > 1) w->clock_every /= 2;
     w->clock_in = w->clock_every;
     w->rare_from = 0;
-    if (FLI_UNLIKELY(w->repeats && fli_talk_is_too_much(w, passed))) fli_talk_nap(w);
+    if (FLI_UNLIKELY(w->repeats && fli_talk_is_too_much(w))) fli_talk_nap(w);
 }
 
 bool fli_worker_turn(fli_worker *w)

@@ -63,6 +63,17 @@ void fli_inject_put(fli_inject *queue, void *item)
     fli_mutex_unlock(&queue->lock);
 }
 
+void fli_inject_put_first(fli_inject *queue, void *item)
+{
+    FLI_ASSERT(item != NULL);
+    fli_mutex_lock(&queue->lock);
+    *next_of(queue, item) = queue->oldest;
+    if (queue->oldest == NULL) queue->newest = item;
+    queue->oldest = item;
+    set_count_locked(queue, 1, 0);
+    fli_mutex_unlock(&queue->lock);
+}
+
 size_t fli_inject_take(fli_inject *queue, void **items, size_t max)
 {
     if (max == 0 || fli_inject_count(queue) == 0) return 0;

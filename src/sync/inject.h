@@ -28,6 +28,8 @@ void fli_inject_fini(fli_inject *queue);
 
 /* Thread: any. `item` is in no other queue that uses the same link. */
 void fli_inject_put(fli_inject *queue, void *item);
+/* The same, but it is taken before all others. */
+void fli_inject_put_first(fli_inject *queue, void *item);
 /* Thread: any. Gives up to `max` of the oldest, oldest first; returns how many. Takes no lock when there is nothing. */
 size_t fli_inject_take(fli_inject *queue, void **items, size_t max);
 /* Thread: any. A hint: exact only under quiescence, but never 0 for a thread that knows of a put (its own, or one that

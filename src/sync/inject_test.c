@@ -66,6 +66,31 @@ TEST(a_batch_is_the_oldest_in_order_and_no_more_than_asked_for)
     fli_inject_fini(&queue);
 }
 
+static void put_first(fli_inject *queue, thing *things, int number)
+{
+    things[number].number = number;
+    fli_inject_put_first(queue, &things[number]);
+}
+
+TEST(what_is_put_first_is_taken_first)
+{
+    fli_inject queue;
+    thing      things[8];
+    begin(&queue);
+    put_first(&queue, things, 1); /* it is the newest, too */
+    put(&queue, things, 2, 3);
+    put_first(&queue, things, 0);
+    same(fli_inject_count(&queue), 4);
+    expect(&queue, 3, 0, 2);
+    put(&queue, things, 4, 4);
+    expect(&queue, 8, 3, 4);
+    expect(&queue, 1, 0, -1);
+    put_first(&queue, things, 0); /* empty, but once it was not */
+    put(&queue, things, 1, 2);
+    expect(&queue, 8, 0, 2);
+    fli_inject_fini(&queue);
+}
+
 TEST(count_is_exact_when_nobody_is_at_work)
 {
     fli_inject queue;
@@ -150,6 +175,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_in_is_first_out),
         cmocka_unit_test(a_batch_is_the_oldest_in_order_and_no_more_than_asked_for),
+        cmocka_unit_test(what_is_put_first_is_taken_first),
         cmocka_unit_test(count_is_exact_when_nobody_is_at_work),
         cmocka_unit_test(many_threads_lose_nothing_and_keep_each_putters_order),
     };
