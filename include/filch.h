@@ -1045,7 +1045,7 @@ typedef struct filch_options {
     uint64_t           seed;          /* for random choices; 0: from the system */
     size_t             payload_max;   /* bytes in one payload; 0: no limit */
     uint32_t           batch_max;     /* events per step; 0: 64, at most 1024 */
-    uint32_t           send_budget;   /* sends per step before filch_should_yield says so; 0: 256 */
+    uint32_t           send_budget;   /* sends per step before filch_should_yield says so; 0: 64 */
     uint32_t           fair_every;    /* every so many steps the oldest goes first; 0: 8, up to 64 while steps are short */
     uint32_t           global_batch;  /* moved from the global queue at once; 0: 16 */
     uint32_t           spin_tight;    /* attempts with a pause; 0: 3 */

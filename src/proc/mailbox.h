@@ -74,6 +74,21 @@ static inline fli_node *fli_mail_single(fli_runtime *rt, fli_proc *p, uint64_t w
     return FLI_LIKELY(node->next == 0 && node->what == FLI_NODE_PLAIN) ? node : NULL;
 }
 
+/* The same for several PLAIN messages, and nothing else, to a process that at most holds the last one before them. Notes
+ * their nodes at the end of `nodes`, which has that much room, the oldest first. Returns how many; 0: not so, or too many. */
+static inline uint32_t fli_mail_several(fli_runtime *rt, const fli_proc *p, uint64_t word, fli_node **nodes, uint32_t room)
+{
+    uint32_t at = fli_word_head(word), seen = p->seen, n = room;
+    if (at == seen || (p->answers | p->messages | (uint8_t)(p->flags & ~FLI_PROC_HELD)) != 0) return 0;
+    do {
+        fli_node *node = fli_node_at(rt, at);
+        if (FLI_UNLIKELY(node->what != FLI_NODE_PLAIN || n == 0)) return 0;
+        nodes[--n] = node;
+        at = node->next;
+    } while (at != seen);
+    return room - n;
+}
+
 /* The other common case: a process waits for its one yield, and the handler has answered it at once. As above. */
 static inline __attribute__((always_inline)) fli_node *fli_mail_answer(fli_runtime *rt, fli_proc *p, uint64_t word,
                                                                        filch_event *event)

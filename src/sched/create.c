@@ -39,7 +39,7 @@ static filch_err read_options(const filch_options *given, filch_options *opt)
     }
     fill_u32(&opt->max_processes, 1u << 26);
     fill_u32(&opt->batch_max, 64);
-    fill_u32(&opt->send_budget, 256);
+    fill_u32(&opt->send_budget, 64);
     fill_u32(&opt->global_batch, 16);
     fill_u32(&opt->spin_tight, 3);
     fill_u32(&opt->spin_yield, 12);
@@ -139,7 +139,10 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     fli_prng_init(&w->prng, sched->opt.seed + index);
     w->events = fli_alloc(mem, batch * sizeof *w->events);
     if (w->events == NULL) goto no_events;
-    w->nodes = fli_alloc(mem, batch * sizeof *w->nodes);
+    w->messages = fli_alloc(mem, batch * sizeof *w->messages);
+    if (w->messages == NULL) goto no_messages;
+    for (uint32_t i = 0; i < batch; i++) fli_mail_shape(&sched->rt, &w->messages[i]);
+    w->nodes = fli_alloc(mem, FLI_NODES_ROOM(batch) * sizeof *w->nodes);
     if (w->nodes == NULL) goto no_nodes;
     w->sightings = fli_zalloc(mem, sched->victim_count * sizeof *w->sightings);
     if (w->sightings == NULL) goto no_sightings;
@@ -152,8 +155,9 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     return FILCH_OK;
 no_bell:      fli_deque_fini(&w->deque);
 no_deque:     fli_free(mem, w->sightings, sched->victim_count * sizeof *w->sightings);
-no_sightings: fli_free(mem, w->nodes, batch * sizeof *w->nodes);
-no_nodes:     fli_free(mem, w->events, batch * sizeof *w->events);
+no_sightings: fli_free(mem, w->nodes, FLI_NODES_ROOM(batch) * sizeof *w->nodes);
+no_nodes:     fli_free(mem, w->messages, batch * sizeof *w->messages);
+no_messages:  fli_free(mem, w->events, batch * sizeof *w->events);
 no_events:    fli_free_aligned(mem, w, sizeof *w, FLI_LINE);
 no_worker:    return err;
 }
@@ -166,7 +170,8 @@ static void worker_destroy(filch_sched *sched, fli_worker *w)
     fli_deque_fini(&w->deque);
     fli_free(mem, w->out.calls, w->out.call_room * sizeof *w->out.calls);
     fli_free(mem, w->sightings, sched->victim_count * sizeof *w->sightings);
-    fli_free(mem, w->nodes, batch * sizeof *w->nodes);
+    fli_free(mem, w->nodes, FLI_NODES_ROOM(batch) * sizeof *w->nodes);
+    fli_free(mem, w->messages, batch * sizeof *w->messages);
     fli_free(mem, w->events, batch * sizeof *w->events);
     fli_free_aligned(mem, w, sizeof *w, FLI_LINE);
 }

@@ -27,6 +27,7 @@ typedef struct fli_worker fli_worker;
 
 #define FLI_GLOBAL_BATCH_MAX 256
 #define FLI_BATCH_MAX 1024
+#define FLI_NODES_ROOM(batch_max) (2 * (batch_max))
 /* Turns of its worker within which a ready process is stepped, R processes being ready. Argued in find.c. */
 #define FLI_FAIR_BOUND(sched, R) (2 * (uint64_t)(sched)->fair_most * ((uint64_t)(R) + 1 + (sched)->opt.global_batch))
 /* While steps are short the oldest goes first less often, but about this often. */
@@ -74,9 +75,10 @@ struct fli_worker {
     uint64_t      sample_serial, sample_ns; /* one queued process whose wait is being measured */
     uint32_t      rare_from; /* so many sends in one step are looked at twice when they make somebody ready; 0: take a sample */
     fli_sighting *sightings; /* by victim */
-    filch_event   message;   /* the only one of a step, as most have */
-    filch_event  *events;    /* batch_max of them */
-    fli_node    **nodes;     /* as many */
+    filch_event   message;   /* the only one of a step, as most have; shaped (proc/mailbox.h) */
+    filch_event  *messages;  /* batch_max of them, shaped */
+    filch_event  *events;    /* as many, of any kind */
+    fli_node    **nodes;     /* of either, and once more as many: FLI_NODES_ROOM */
     filch_out     out;
     fli_thread    thread;
     fli_talker    talk;

@@ -267,6 +267,40 @@ static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli
     return true;
 }
 
+/* Several messages, and nothing else: the last `count` of w->nodes. What is more than it may get at once stays in the
+ * mailbox: the last one that it got is held, and marks the place. */
+static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, uint64_t word, uint32_t count)
+{
+    fli_runtime *rt = &w->sched->rt;
+    fli_local   *here = &w->local;
+    uint32_t     max = w->sched->opt.batch_max, get = count < max ? count : max, heard = 0, held = fli_mail_held(p);
+    fli_node   **nodes = &w->nodes[FLI_NODES_ROOM(max) - count];
+    for (uint32_t i = 0; i < get; i++) {
+        fli_mail_fill_shaped(nodes[i], &w->messages[i]);
+        heard += nodes[i]->index != here->number;
+    }
+    here->heard += heard;
+    p->flags = 0;
+    p->seen = 0;
+    if (held != 0) fli_node_give(rt, here, fli_node_at(rt, held)); /* the head has moved on from it */
+    begin(w, p);
+    filch_err err = fli_proc_type(p)->step(p->self, w->messages, get, &w->out);
+    fli_count(&here->counters.steps, 1);
+    bool idle = FLI_LIKELY(err == FILCH_OK && fli_out_is_idle(&w->out)), all = get == count;
+    if (FLI_LIKELY(idle && all)) {
+        p->rest = FILCH_STATE_IDLE;
+        if (FLI_LIKELY(fli_state_settle_from(&p->state, word, FLI_IDLE) == FLI_SETTLED)) {
+            fli_slab_give_many(&rt->nodes, &here->nodes, (void *const *)nodes, count);
+            return;
+        }
+    }
+    p->seen = nodes[get - 1]->self;
+    p->flags = FLI_PROC_HELD;
+    fli_slab_give_many(&rt->nodes, &here->nodes, (void *const *)nodes, get - 1);
+    if (idle && !all) go_on(w, p);
+    else conclude(w, p, err);
+}
+
 /* The other common one: the answer to its only yield. */
 static void step_answer(fli_worker *w, fli_proc *p, fli_node *node)
 {
@@ -322,7 +356,13 @@ static inline void step_other(fli_worker *w, fli_proc *p, uint64_t word)
     fli_runtime *rt = &w->sched->rt;
     bool         calm = (word & NOT_CALM) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN;
     fli_node    *node;
+    uint32_t     count;
     if (FLI_UNLIKELY(w->sample_serial == w->local.serial)) measure_wait(w);
+    if (calm && w->unwatched &&
+        (count = fli_mail_several(rt, p, word, w->nodes, FLI_NODES_ROOM(w->sched->opt.batch_max))) > 0) {
+        step_several(w, p, word, count);
+        return;
+    }
     if (calm && p->flags == FLI_PROC_HUNGRY && fli_mail_is_empty(p, word)) step_first(w, p);
     else if (calm && (node = fli_mail_answer(rt, p, word, &w->events[0])) != NULL) step_answer(w, p, node);
     else step_any(w, p, word);

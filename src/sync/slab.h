@@ -17,6 +17,7 @@
 #include <stdalign.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <filch.h>
 
@@ -93,6 +94,17 @@ static inline void fli_slab_give(fli_slab *slab, fli_magazine *magazine, void *o
         return;
     }
     fli_slab_spill(slab, magazine, object);
+}
+
+/* The same for several. */
+static inline void fli_slab_give_many(fli_slab *slab, fli_magazine *magazine, void *const *objects, uint32_t count)
+{
+    if (FLI_LIKELY(magazine->count + count <= FLI_MAGAZINE)) {
+        memcpy(magazine->objects + magazine->count, objects, count * sizeof *objects);
+        magazine->count += count;
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) fli_slab_give(slab, magazine, objects[i]);
 }
 
 /* Segment 0 holds handles below 2^FIRST_BITS, segment i those from 2^(FIRST_BITS+i-1) up to twice that. */

@@ -283,6 +283,47 @@ TEST(a_message_that_comes_first_waits_until_the_answer_has_been_heard)
     world_end(&w);
 }
 
+/* One step sends so many to another: by how they are numbered one sees that they come in order, each once. */
+static filch_err play_writes_many(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (count == 0) return filch_idle(out);
+    if (events[0].type != FILCH_EVENT_MESSAGE) return play_idle(me, events, count, out);
+    for (int64_t i = 0; i < filch_as_int(&events[0].data); i++) {
+        me->note |= filch_send(w.sched, *(filch_pid *)me->user, filch_int(me->stage++));
+    }
+    return filch_idle(out);
+}
+
+static filch_err play_counts(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    for (size_t i = 0; i < count; i++) me->note |= filch_as_int(&events[i].data) == me->stage++ ? FILCH_OK : FILCH_EUSER;
+    return filch_idle(out);
+}
+
+TEST(however_many_messages_one_step_sends_they_come_in_order_and_no_more_than_batch_max_at_once)
+{
+    static const int64_t many[] = { 1, 2, 7, 8, 9, 15, 16, 17, 24, 25, 100, 1 };
+    actor                writer, reader;
+    for (uint32_t batch_max = 1; batch_max <= 8; batch_max *= 2) {
+        int64_t sum = 0;
+        writer = reader = (actor){ .user = &reader.pid };
+        begin(&w, batch_max);
+        actor_start(&w, &reader, play_counts);
+        actor_start(&w, &writer, play_writes_many);
+        world_tick(&w);
+        for (size_t i = 0; i < COUNT_OF(many); i++) {
+            ok(filch_send(w.sched, writer.pid, filch_int(many[i])));
+            world_tick(&w);
+            ok(writer.note);
+            ok(reader.note);
+            same(reader.stage, sum += many[i]);
+        }
+        same(reader.count_max, batch_max);
+        world_end(&w);
+    }
+}
+
 static filch_err play_asks_and_writes_to_itself(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ > 0) return play_idle(me, events, count, out);
@@ -369,6 +410,7 @@ int main(void)
         cmocka_unit_test(a_handler_may_spawn),
         cmocka_unit_test(a_step_that_sends_to_a_pid_of_nobody_is_told_so),
         cmocka_unit_test(a_message_that_comes_first_waits_until_the_answer_has_been_heard),
+        cmocka_unit_test(however_many_messages_one_step_sends_they_come_in_order_and_no_more_than_batch_max_at_once),
         cmocka_unit_test(an_answer_given_at_once_is_heard_before_a_message_that_came_meanwhile),
         cmocka_unit_test(who_sends_to_itself_before_it_rests_is_woken),
         cmocka_unit_test(notices_that_came_first_are_heard_before_the_answer_to_the_only_yield),
