@@ -286,6 +286,7 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
     begin(w, p);
     filch_err err = fli_proc_type(p)->step(p->self, w->messages, get, &w->out);
     fli_count(&here->counters.steps, 1);
+    fli_count(&w->talk.batched, get - 1);
     bool idle = FLI_LIKELY(err == FILCH_OK && fli_out_is_idle(&w->out)), all = get == count;
     if (FLI_LIKELY(idle && all)) {
         p->rest = FILCH_STATE_IDLE;
