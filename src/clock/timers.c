@@ -413,16 +413,17 @@ static void fetch(fli_timers *timers, entry *const *batch, uint32_t n)
     }
 }
 
-static uint32_t poll_shard(fli_timers *timers, fli_local *here, fli_timer_shard *shard, uint64_t now_ns)
+static uint32_t poll_shard(fli_timers *timers, fli_local *here, fli_timer_shard *shard, uint64_t now_ns, uint32_t most)
 {
     entry   *batch[BATCH];
     uint64_t again_ns[BATCH];
-    uint32_t fired = 0, n;
+    uint32_t fired = 0, n, room;
     do {
         n = 0;
+        room = most - fired < BATCH ? most - fired : BATCH;
         fli_mutex_lock(&shard->lock);
         fli_wheel_fetch(&shard->wheel, now_ns);
-        for (fli_timer *t; n < BATCH && (t = fli_wheel_expire(&shard->wheel, now_ns)) != NULL; n++) {
+        for (fli_timer *t; n < room && (t = fli_wheel_expire(&shard->wheel, now_ns)) != NULL; n++) {
             batch[n] = FLI_OUTER(entry, wheel, t);
             batch[n]->phase = FIRING;
         }
@@ -436,19 +437,24 @@ static uint32_t poll_shard(fli_timers *timers, fli_local *here, fli_timer_shard 
         hint_locked(shard);
         fli_mutex_unlock(&shard->lock);
         fired += n;
-    } while (n == BATCH);
+    } while (n == BATCH && fired < most);
+    return fired;
+}
+
+uint32_t fli_timers_poll_some(fli_timers *timers, uint64_t now_ns, uint32_t most)
+{
+    fli_local *here = fli_here(timers->rt);
+    uint32_t   fired = 0;
+    for (uint32_t i = 0; i < timers->shard_count && fired < most; i++) {
+        fli_timer_shard *shard = &timers->shards[i];
+        if (fli_load_rlx(&shard->next_ns) <= now_ns) fired += poll_shard(timers, here, shard, now_ns, most - fired);
+    }
     return fired;
 }
 
 uint32_t fli_timers_poll(fli_timers *timers, uint64_t now_ns)
 {
-    fli_local *here = fli_here(timers->rt);
-    uint32_t   fired = 0;
-    for (uint32_t i = 0; i < timers->shard_count; i++) {
-        fli_timer_shard *shard = &timers->shards[i];
-        if (fli_load_rlx(&shard->next_ns) <= now_ns) fired += poll_shard(timers, here, shard, now_ns);
-    }
-    return fired;
+    return fli_timers_poll_some(timers, now_ns, UINT32_MAX);
 }
 
 uint64_t fli_timers_next_ns(const fli_timers *timers)

@@ -36,6 +36,8 @@ filch_err fli_timers_handle(fli_timers *timers, const filch_command *command, fi
 
 /* Fires what is due at `now_ns`; returns how many. Thread: a worker. */
 uint32_t fli_timers_poll(fli_timers *timers, uint64_t now_ns);
+/* The same, but at most so many: the others stay due. */
+uint32_t fli_timers_poll_some(fli_timers *timers, uint64_t now_ns, uint32_t most);
 /* When the next timer may be due; FLI_NEVER if there is none. */
 uint64_t fli_timers_next_ns(const fli_timers *timers);
 uint64_t fli_timers_count(const fli_timers *timers);

@@ -547,6 +547,32 @@ TEST(a_ticker_that_owes_a_message_can_be_stopped)
     end(&b);
 }
 
+TEST(no_more_fire_than_are_asked_for_and_the_others_stay_due)
+{
+    bench b;
+    begin(&b);
+    fli_proc *p = spawn(&b);
+    for (uint64_t i = 0; i < 200; i++) {
+        b.here.index = (uint32_t)(i % 2); /* both wheels */
+        ok(command(&b, p, FILCH_CMD_SLEEP, (int64_t)HOUR_NS, i));
+    }
+    uint64_t          due_ns = fli_clock_ns() + HOUR_NS + TICK_NS;
+    static const uint32_t some[] = { 0, 1, 64, 65, 0, 7 }; /* 64: they are fired in such batches */
+    uint32_t              left = 200;
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        same(fli_timers_poll_some(&timers, due_ns, some[i]), some[i]);
+        left -= some[i];
+        same(fli_timers_count(&timers), left);
+        assert_true(fli_timers_next_ns(&timers) <= due_ns);
+    }
+    same(fli_timers_poll_some(&timers, due_ns, 1000), left);
+    same(fli_timers_poll(&timers, due_ns), 0);
+    filch_event event;
+    for (int i = 0; i < 200; i++) assert_true(read_one(&b, p, &event));
+    finish(&b, p);
+    end(&b);
+}
+
 TEST(many_due_at_once_all_fire)
 {
     bench b;
@@ -684,6 +710,7 @@ int main(void)
         cmocka_unit_test(no_memory_for_a_timer_leaves_nothing_behind),
         cmocka_unit_test(ticks_without_memory_for_their_message_are_told_with_the_next),
         cmocka_unit_test(a_ticker_that_owes_a_message_can_be_stopped),
+        cmocka_unit_test(no_more_fire_than_are_asked_for_and_the_others_stay_due),
         cmocka_unit_test(many_due_at_once_all_fire),
         cmocka_unit_test(a_timer_for_ever_is_armed_and_can_be_stopped),
         cmocka_unit_test(each_timer_fires_or_is_stopped_whoever_polls),

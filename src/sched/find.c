@@ -16,6 +16,14 @@
  * holds it to that; with a fixed fair_every of 8 it found the first part exact: the last of 1,000 in a deque waited
  * 15,999 turns of 2 * 8 * 1,000.
  *
+ * Whoever goes on by himself calls the oldest before its time, and timers that are due may go before it after all
+ * (worker.c). `fair_in` counts the turns until the oldest goes first, `fair_more` those by which it was called early.
+ * INVARIANT  fair_in + fair_more <= fair_every, as it was when an oldest one went first. A turn takes one from fair_in; a
+ * call moves all but one to fair_more; timers that fire move back as many as there are of them, at most what is there.
+ * So the oldest goes first at least every fair_every-th turn, with timers and without, and what they make ready joins the
+ * newest end: the bound stands. Beside processes that loop for ever, k timers that are due at once wait for the turn that
+ * runs and for k / (fair_every - 1) of the oldest's, rounded up; with a fair_every of 1, in line with everybody.
+ *
  * How often is often enough? Each oldest one that goes first opens something new before what is under way has ended: a
  * tree of processes is then built in its breadth (a million leaves: 126 ms and 36 MB at every 8th turn, 83 ms and 7 MB
  * at every 64th). What the waiting feel is time. So where the host has not said how often, it is every 8th turn or every
@@ -52,7 +60,8 @@ fli_proc *fli_find_oldest(fli_worker *w)
     bool      own_first = w->own_first;
     w->own_first = !own_first;
     w->fair_in = w->fair_every;
-    w->fair_was = 0;
+    w->fair_more = 0;
+    w->looped = false;
     fli_proc *p = own_first ? fli_deque_take_oldest(&w->deque) : fli_find_global(w, 0);
     if (p != NULL) return p;
     return own_first ? fli_find_global(w, 0) : fli_deque_take_oldest(&w->deque);

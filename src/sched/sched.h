@@ -64,7 +64,8 @@ struct fli_worker {
     uint32_t      mark;        /* of the deque, when this step began */
     uint32_t      fair_every;  /* adapts too, unless the host has said how often */
     uint32_t      fair_in;     /* turns until an oldest process goes first */
-    uint32_t      fair_was;    /* the same before somebody who goes on by himself made it the next; 0: nobody has */
+    uint32_t      fair_more;   /* and by how many it comes early, because somebody goes on by himself: find.c */
+    bool          looped;      /* somebody has, since the last oldest one was taken */
     bool          own_first;   /* and whose: the own deque's, or the global queue's */
     uint32_t      clock_in;    /* steps until the clock is read again */
     uint32_t      clock_every; /* adapts to how long steps take */

@@ -38,23 +38,32 @@ static void look_at_descriptors(fli_worker *w)
     fli_io_deliver(&w->sched->io, &batch);
 }
 
-/* Those that timers have made ready are the newest. Somebody who goes on by himself has just let the oldest go first; these
- * come before that, as far as the count allowed anyway: they are late already, and he may loop for ever. */
-static void timers_first(fli_worker *w, uint32_t fired)
+/* Timers beside processes that loop for ever. Those that timers make ready are late already, and the newest: they run next,
+ * unless the oldest does. Then they must not be ready yet: one that loops goes on as the newest, on top of them, and the
+ * next oldest follows him, until all loops have had their turns. So no more timers fire than may go first. The others
+ * stay due, and the clock is read again behind the turn of the oldest. How many may is argued in find.c. */
+static uint32_t may_go_first(fli_worker *w)
 {
-    if (w->fair_in == 1 && w->fair_was > 1) w->fair_in = fired < w->fair_was ? fired + 1 : w->fair_was;
-    w->fair_was = 0;
+    if (FLI_LIKELY(!w->looped && w->fair_in > 1) || w->fair_every == 1) return UINT32_MAX;
+    bool alone = fli_deque_count(&w->deque) == 0 && fli_inject_count(&w->sched->global) == 0;
+    return alone ? UINT32_MAX : w->fair_more;
+}
+
+static void fire(fli_worker *w)
+{
+    uint32_t most = may_go_first(w), fired = fli_timers_poll_some(&w->sched->timers, w->clock_ns, most);
+    uint32_t before_the_oldest = fired < w->fair_more ? fired : w->fair_more;
+    w->fair_more -= before_the_oldest;
+    w->fair_in += before_the_oldest;
+    if (FLI_UNLIKELY(fired == most && w->clock_in > w->fair_in)) w->clock_in = w->fair_in;
+    if (FLI_UNLIKELY(fired > 0)) fli_idle_handed_out(w, fired);
 }
 
 void fli_worker_clock(fli_worker *w)
 {
     w->clock_ns = fli_now(&w->sched->rt);
     w->local.sends = 0; /* whom a timer wakes is not one of many that the last step has sent to */
-    uint32_t fired = fli_timers_poll(&w->sched->timers, w->clock_ns);
-    if (FLI_UNLIKELY(fired > 0)) {
-        timers_first(w, fired);
-        fli_idle_handed_out(w, fired);
-    }
+    fire(w);
     if (FLI_UNLIKELY(fli_io_watches(&w->sched->io)) && is_round_over(w)) look_at_descriptors(w);
 }
 
@@ -73,7 +82,12 @@ void fli_worker_noticed(fli_worker *w, uint64_t now_ns)
 
 static void clock_due(fli_worker *w)
 {
+    if (FLI_UNLIKELY(may_go_first(w) == 0)) {
+        w->clock_in = w->fair_in;
+        return;
+    }
     uint64_t before = w->clock_ns;
+    w->clock_in = w->clock_every;
     fli_worker_clock(w);
     uint64_t passed = w->clock_ns - before;
     w->step_ns = passed / w->clock_every + 1;
@@ -81,7 +95,7 @@ static void clock_due(fli_worker *w)
     if (passed < CLOCK_NEAR_NS && w->clock_every < CLOCK_EVERY_MAX) w->clock_every *= 2;
     else if (passed > 64 * CLOCK_FAR_NS) w->clock_every = 1; /* steps have become long: timers are late already */
     else if (passed > CLOCK_FAR_NS && w->clock_every > 1) w->clock_every /= 2;
-    w->clock_in = w->clock_every;
+    if (w->clock_in > w->clock_every) w->clock_in = w->clock_every;
     w->rare_from = 0;
     if (FLI_UNLIKELY(w->repeats && fli_talk_is_too_much(w))) fli_talk_nap(w);
 }

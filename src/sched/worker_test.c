@@ -1,0 +1,270 @@
+/* worker_test.c - when a worker serves its timers. On a scheduler without threads, and on a clock that only steps move: a
+ * turn of a loop takes exactly as long as the test says. */
+#include "sched/sched.h"
+
+#include <string.h>
+
+#include "port/clock.h"
+#include "support/check.h"
+#include "support/until.h"
+
+enum { LOOPS = 6, SLEEPS = 50, PHASES = FLI_FAIR_MOST + 8 };
+
+/* Every n-th of them, where programs are slow. */
+#define EACH(n) (scaled(100) >= 25 ? (n) : (n) * 13)
+
+#define TURN_NS FILCH_MILLISECONDS(2) /* of a loop */
+#define SHORT_NS 100                  /* a step of the one who talks */
+
+static uint64_t now_ns;
+
+uint64_t __wrap_fli_clock_ns(void);
+uint64_t __wrap_fli_clock_ns(void)
+{
+    return now_ns;
+}
+
+typedef struct scene {
+    int64_t  phase;          /* short steps before the loops begin: so many turns of the count of the oldest are gone */
+    bool     talk;           /* and beside them */
+    uint32_t loops, sleepers;
+    bool     quiet;          /* the loops do not look at the clock */
+    uint64_t sleep_ns;       /* the sleepers wake at its multiples */
+    uint32_t fair_every;
+    uint32_t steps_per_tick;
+    /* What came of it. */
+    uint32_t slept;                     /* sleeps that are over */
+    uint64_t first_late_ns, late_ns;    /* the most that a first sleep was late, and another one */
+    uint64_t turns, last[LOOPS], apart; /* steps; of each loop the last one; the most between two of a loop */
+} scene;
+
+static scene play;
+
+static bool is_cancelled(const filch_event *events, size_t count)
+{
+    return count > 0 && events[0].type == FILCH_EVENT_CANCEL;
+}
+
+/* ---- who is on the stage ---- */
+
+static filch_err loop_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)ctx, (void)method;
+    *(int64_t *)self = filch_as_int(args);
+    return FILCH_OK;
+}
+
+/* Loops for ever, and gives way after a turn, as a loop in Lua does that is interrupted. */
+static filch_err loop_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    if (is_cancelled(events, count)) return filch_done(out, filch_none());
+    uint64_t *last = &play.last[*(int64_t *)self];
+    play.turns++;
+    if (*last != 0 && play.turns - *last > play.apart) play.apart = play.turns - *last;
+    *last = play.turns;
+    now_ns += TURN_NS;
+    /* The worker hears that time has passed. Otherwise it may not look at its clock for a while. */
+    if (!play.quiet) (void)filch_sim_now(filch_ctx_sched(filch_out_ctx(out)));
+    return filch_continue(out);
+}
+
+static const filch_type loop = { .name = "loop", .size = sizeof(int64_t), .init = loop_init, .step = loop_step };
+
+typedef struct sleeper {
+    uint64_t due_ns;
+    uint32_t slept;
+} sleeper;
+
+static filch_err sleeper_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    if (is_cancelled(events, count)) return filch_done(out, filch_none());
+    sleeper *me = self;
+    play.turns++;
+    if (me->due_ns != 0) {
+        uint64_t late_ns = now_ns - me->due_ns, *most = me->slept == 0 ? &play.first_late_ns : &play.late_ns;
+        if (late_ns > *most) *most = late_ns;
+        play.slept++;
+        if (++me->slept == SLEEPS) return filch_done(out, filch_none());
+    }
+    me->due_ns = (now_ns / play.sleep_ns + 1) * play.sleep_ns;
+    filch_err err = filch_yield_sleep(out, 1, me->due_ns - now_ns);
+    return err != FILCH_OK ? err : filch_wait(out);
+}
+
+static const filch_type sleeper_type = { .name = "sleeper", .size = sizeof(sleeper), .step = sleeper_step };
+
+static void begin_the_others(filch_sched *sched)
+{
+    for (uint32_t i = 0; i < play.loops; i++) {
+        filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
+        options.args = filch_int(i);
+        ok(filch_spawn(sched, &loop, &options, NULL));
+    }
+    for (uint32_t i = 0; i < play.sleepers; i++) ok(filch_spawn(sched, &sleeper_type, NULL, NULL));
+}
+
+/* Talks to itself, so that the worker takes its steps for short ones, and in the right moment starts all others. */
+static filch_err talker_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    if (is_cancelled(events, count)) return filch_done(out, filch_none());
+    int64_t         *steps = self;
+    const filch_ctx *ctx = filch_out_ctx(out);
+    filch_sched     *sched = filch_ctx_sched(ctx);
+    now_ns += SHORT_NS;
+    if (*steps == play.phase) begin_the_others(sched);
+    if (++*steps > play.phase && !play.talk) return filch_done(out, filch_none());
+    ok(filch_send(sched, filch_ctx_self(ctx), filch_none()));
+    return filch_idle(out);
+}
+
+static const filch_type talker = { .name = "talker", .size = sizeof(int64_t), .step = talker_step };
+
+/* ---- plays ---- */
+
+static filch_sched *begin(scene given)
+{
+    filch_options options = FILCH_OPTIONS_INIT;
+    filch_sched  *sched;
+    now_ns = FILCH_SECONDS(1);
+    play = given;
+    options.workers = FILCH_NO_WORKERS;
+    options.fair_every = play.fair_every;
+    ok(filch_sched_create(&sched, &options));
+    ok(filch_spawn(sched, &talker, NULL, NULL));
+    return sched;
+}
+
+static void end(filch_sched *sched)
+{
+    ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
+}
+
+/* Until all have slept enough. */
+static void run(scene given)
+{
+    filch_sched *sched = begin(given);
+    for (int ticks = 0; play.slept < play.sleepers * SLEEPS; ticks++) {
+        if (ticks > 100000) fail_msg("only %u of %u sleeps have ended", play.slept, play.sleepers * SLEEPS);
+        ok(filch_tick(sched, play.steps_per_tick, NULL));
+    }
+    end(sched);
+}
+
+/* How often the oldest goes first: left to the scheduler, or as the host says. */
+static const uint32_t fair[] = { 0, 2, 5, 8 }, ticks[] = { 1, 1000 };
+
+/* It waits for the turn that runs, and for one more where that of the oldest is due. */
+TEST(a_sleep_beside_endless_loops_does_not_wait_for_all_of_them)
+{
+    for (int64_t phase = 0; phase < PHASES; phase += EACH(1)) {
+        for (size_t i = 0; i < 16; i++) {
+            run((scene){ .phase = phase, .talk = i >= 8, .loops = LOOPS, .sleepers = 1, .sleep_ns = FILCH_MILLISECONDS(3),
+                         .fair_every = fair[i % 4], .steps_per_tick = ticks[i / 4 % 2] });
+            assert_in_range(play.first_late_ns, 0, 2 * TURN_NS);
+            assert_in_range(play.late_ns, 0, 2 * TURN_NS);
+        }
+    }
+}
+
+/* The timer is due while short steps are made, and the next turn is the oldest's, who loops. */
+TEST(a_sleep_that_ends_just_when_a_loop_is_due_waits_for_that_loop_alone)
+{
+    for (int64_t phase = 0; phase < PHASES; phase += EACH(1)) {
+        for (size_t i = 0; i < 8; i++) {
+            run((scene){ .phase = phase, .talk = true, .loops = LOOPS, .sleepers = 1, .sleep_ns = SHORT_NS,
+                         .fair_every = fair[i % 4], .steps_per_tick = ticks[i / 4] });
+            assert_in_range(play.first_late_ns, 0, 2 * TURN_NS);
+            assert_in_range(play.late_ns, 0, 2 * TURN_NS);
+        }
+    }
+}
+
+/* Where the oldest goes first every n-th turn, n - 1 of them go before it. (They begin one by one between the loops: the
+ * first sleep of each does not count.) */
+TEST(many_that_wake_at_once_beside_endless_loops_share_the_turns_between_them)
+{
+    for (uint32_t sleepers = 5; sleepers <= 20; sleepers += 15) {
+        for (int64_t phase = 0; phase < PHASES; phase += EACH(3)) {
+            for (size_t i = 0; i < 8; i++) {
+                uint32_t every = fair[i % 4] != 0 ? fair[i % 4] : FLI_FAIR_EVERY;
+                uint64_t groups = (sleepers + every - 2) / (every - 1);
+                run((scene){ .phase = phase, .loops = LOOPS, .sleepers = sleepers, .sleep_ns = 50 * TURN_NS + 1234567,
+                             .fair_every = fair[i % 4], .steps_per_tick = ticks[i / 4] });
+                assert_in_range(play.late_ns, 0, (groups + 1) * TURN_NS);
+            }
+        }
+    }
+}
+
+/* More timers than there are turns, all the time. A loop has one when all who were ready before it have had theirs, each
+ * at least every n-th. */
+TEST(timers_do_not_keep_loops_from_their_turns)
+{
+    for (int64_t phase = 0; phase < PHASES; phase += EACH(7)) {
+        for (size_t i = 0; i < 8; i++) {
+            uint32_t every = fair[i % 4] != 0 ? fair[i % 4] : FLI_FAIR_MOST;
+            run((scene){ .phase = phase, .loops = LOOPS, .sleepers = 20, .sleep_ns = FILCH_MILLISECONDS(1),
+                         .fair_every = fair[i % 4], .steps_per_tick = ticks[i / 4] });
+            assert_in_range(play.apart, 1, every * (LOOPS + 20));
+        }
+    }
+}
+
+/* The host has slept, and many short steps were made before that: the worker does not mean to look at its clock soon. */
+TEST(a_timer_that_gives_way_to_a_loop_at_the_beginning_of_a_tick_comes_right_behind_it)
+{
+    for (uint32_t phase = 0; phase < PHASES; phase += EACH(1)) {
+        for (size_t i = 0; i < 4; i++) {
+            filch_sched *sched = begin((scene){ .talk = true, .quiet = true, .sleepers = 1, .sleep_ns = FILCH_MILLISECONDS(3),
+                                                .fair_every = fair[i] });
+            ok(filch_tick(sched, 1000 + phase, NULL));
+            play.loops = LOOPS;
+            play.sleepers = 0;
+            begin_the_others(sched);
+            now_ns += FILCH_MILLISECONDS(3);
+            ok(filch_tick(sched, 1000, NULL));
+            assert_true(play.slept > 0);
+            assert_in_range(play.first_late_ns, 0, 3 * TURN_NS); /* the host was the first of them */
+            end(sched);
+        }
+    }
+}
+
+/* The host has asked for the oldest each time: timers wait in line, and come. */
+TEST(where_every_turn_is_the_oldests_sleeps_end_too)
+{
+    for (size_t i = 0; i < 2; i++) {
+        run((scene){ .phase = 3, .loops = LOOPS, .sleepers = 5, .sleep_ns = FILCH_MILLISECONDS(3), .fair_every = 1,
+                     .steps_per_tick = ticks[i] });
+        assert_in_range(play.late_ns, 0, (LOOPS + 5) * TURN_NS);
+    }
+}
+
+/* Nothing to give way to, wherever the count stands. */
+TEST(where_nothing_else_is_ready_a_timer_fires_with_the_first_tick)
+{
+    for (size_t i = 0; i < 4; i++) {
+        filch_sched *sched = begin((scene){ .sleepers = 1, .sleep_ns = FILCH_MILLISECONDS(3), .fair_every = fair[i] });
+        ok(filch_tick(sched, 0, NULL));
+        for (uint32_t n = 1; n <= SLEEPS; n++) {
+            now_ns += FILCH_MILLISECONDS(4);
+            ok(filch_tick(sched, 0, NULL));
+            same(play.slept, n);
+        }
+        end(sched);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_sleep_beside_endless_loops_does_not_wait_for_all_of_them),
+        cmocka_unit_test(a_sleep_that_ends_just_when_a_loop_is_due_waits_for_that_loop_alone),
+        cmocka_unit_test(many_that_wake_at_once_beside_endless_loops_share_the_turns_between_them),
+        cmocka_unit_test(timers_do_not_keep_loops_from_their_turns),
+        cmocka_unit_test(a_timer_that_gives_way_to_a_loop_at_the_beginning_of_a_tick_comes_right_behind_it),
+        cmocka_unit_test(where_every_turn_is_the_oldests_sleeps_end_too),
+        cmocka_unit_test(where_nothing_else_is_ready_a_timer_fires_with_the_first_tick),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
