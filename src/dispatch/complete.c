@@ -24,6 +24,7 @@ static filch_err hand_over(fli_runtime *rt, fli_local *here, fli_node *node)
 {
     /* Inside its own handler the process is ours: no need to knock. */
     if (here != NULL && here->dispatching && here->serial == node->peer) {
+        if (fli_mail_is_answered(here)) fli_mail_list_answer(here); /* it came first */
         fli_mail_append(rt, &here->current->answers, node);
         return FILCH_OK;
     }
@@ -31,17 +32,18 @@ static filch_err hand_over(fli_runtime *rt, fli_local *here, fli_node *node)
     return fli_mail_post(rt, here, p, fli_serial_gen(node->peer), node);
 }
 
-/* The handler answers before it returns: the process is ours, and so is the node unless somebody else has the receiver. */
-static inline filch_err complete_here(fli_local *here, const filch_data *data, filch_err error)
+/* The handler answers before it returns: the process is ours, and so is the node unless somebody else has the receiver.
+ * The worker finds the answer when the handler has returned, and counts it. */
+static inline bool complete_here(fli_local *here, const filch_data *data, filch_err error)
 {
     fli_node *node = here->asked_node;
-    if (FLI_UNLIKELY(!fli_yield_take(node, fli_yield_pending(here->asked)))) return late(here->rt, here, FILCH_ESTALE);
-    fli_node_put_data(node, data);
-    node->error = error;
-    if (FLI_LIKELY(here->current->answers == 0)) here->current->answers = node->next = node->self;
-    else fli_mail_append(here->rt, &here->current->answers, node);
-    fli_count(&here->counters.completions, 1);
-    return FILCH_OK;
+    uint32_t  stamp = fli_load_rlx(&node->stamp); /* nobody gives it another generation while it is asked for */
+    bool      out = (stamp & FLI_STAMP_MASK) == FLI_STAMP_PENDING;
+    if (FLI_UNLIKELY(!out || !fli_yield_take(node, stamp))) return false;
+    here->answer->error = error;
+    fli_data_put_value(&here->answer->data, data);
+    here->asked = 0;
+    return true;
 }
 
 static __attribute__((noinline)) filch_err complete_any(filch_receiver receiver, uint64_t tag, filch_data data,
@@ -85,8 +87,9 @@ filch_err filch_complete(filch_receiver receiver, uint64_t tag, filch_data data,
 {
     fli_local *here = fli_here_get();
     if (FLI_LIKELY(here != NULL && here->asked == receiver.key && (filch_sched *)here->rt == receiver.sched &&
-                   receiver.key != 0 && tag == receiver.tag && fli_data_is_value(&data))) {
-        return complete_here(here, &data, error);
+                   receiver.key != 0 && tag == receiver.tag && fli_data_is_value(&data) &&
+                   complete_here(here, &data, error))) {
+        return FILCH_OK;
     }
     return complete_any(receiver, tag, data, error);
 }

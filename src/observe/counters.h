@@ -17,6 +17,12 @@ typedef struct fli_counters {
 #define X(name) FLI_ATOMIC(uint64_t) name;
     FLI_COUNTER_MAP(X)
 #undef X
+    FLI_ATOMIC(uint64_t) rounds; /* each a step, its yield and the completion, besides those counted above */
 } fli_counters;
+
+static inline uint64_t fli_counters_steps(const fli_counters *counters)
+{
+    return fli_load_rlx(&counters->steps) + fli_load_rlx(&counters->rounds);
+}
 
 #endif

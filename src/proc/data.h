@@ -3,9 +3,11 @@
 #ifndef FLI_PROC_DATA_H
 #define FLI_PROC_DATA_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <filch.h>
 
@@ -62,6 +64,14 @@ static inline bool fli_data_is_value(const filch_data *data)
 {
     /* Both in one comparison: FLI_FORM_VALUE is 0. */
     return (unsigned)(data->kind | data->form << 8) <= FILCH_KIND_PTR;
+}
+
+/* Such a one is copied sooner: 16 bytes at most, and `small`, which may be a mark (work/command.c). */
+static inline void fli_data_put_value(filch_data *to, const filch_data *value)
+{
+    static_assert(offsetof(filch_data, small) == 2 && offsetof(filch_data, as) == 8, "what it is comes first");
+    memcpy(to, value, 4);
+    memcpy(&to->as, &value->as, 16);
 }
 
 /* fli_data_own, without a call for what is its own owner. */

@@ -23,6 +23,17 @@ void fli_mail_append(fli_runtime *rt, uint32_t *ring, fli_node *node)
     *ring = node->self;
 }
 
+void fli_mail_list_answer(fli_local *here)
+{
+    fli_node          *node = here->asked_node;
+    const filch_event *answer = here->answer;
+    node->error = answer->error;
+    fli_node_put_data(node, &answer->data);
+    fli_mail_append(here->rt, &here->current->answers, node);
+    here->asked_node = NULL;
+    fli_count(&here->counters.completions, 1);
+}
+
 /* Puts a node before all others of the list. */
 static void prepend(fli_runtime *rt, uint32_t *ring, fli_node *node)
 {

@@ -33,6 +33,15 @@ void fli_mail_drain(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head
 /* Appends to a private list: an answer that needs no detour through the mailbox. */
 void fli_mail_append(fli_runtime *rt, uint32_t *ring, fli_node *node);
 
+/* Has the handler that runs, or ran last, answered by the short way, and is that answer in no list yet? */
+static inline bool fli_mail_is_answered(const fli_local *here)
+{
+    return here->asked == 0 && here->asked_node != NULL;
+}
+
+/* Then it joins the list. */
+void fli_mail_list_answer(fli_local *here);
+
 /* Fills up to `max` events and notes their nodes in `nodes` (NULL for events without one). `cancel`: put the cancel event
  * first. Returns how many. */
 uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event *events, fli_node **nodes,

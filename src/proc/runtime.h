@@ -85,8 +85,10 @@ struct fli_local {
     uint32_t     heard;      /* messages and processes that came from other workers, since somebody last asked (sched/talk.c) */
     uint32_t     index;      /* of the worker, for what is kept once per worker */
     uint32_t     number;     /* the index plus one: what its messages carry */
-    uint64_t     asked;      /* the key of the yield whose handler runs, if its answer may take the short way; or 0 */
-    fli_node    *asked_node; /* and its node */
+    /* The yield whose handler runs, if its answer may take the short way: its key, or 0 when it has been answered; */
+    uint64_t     asked;
+    fli_node    *asked_node; /* its node; NULL: there is none, or its answer is in the list */
+    filch_event *answer;     /* where the answer is until then. Plain: always the same */
     fli_tape    *tape;       /* of the step that runs; NULL almost always */
     fli_magazine nodes, procs;
     alignas(FLI_LINE) fli_counters counters;

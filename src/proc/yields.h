@@ -71,11 +71,15 @@ bool fli_yield_first(fli_runtime *rt, fli_proc *p, uint32_t *command, uint64_t *
 
 /* The name of a PENDING yield for whoever is to complete it. */
 filch_receiver fli_yield_receiver(fli_runtime *rt, fli_node *node);
-/* What tells it from all others. */
+/* What tells it from all others, its generation being that of `stamp`. */
+static inline uint64_t fli_yield_key_of(const fli_node *node, uint32_t stamp)
+{
+    uint64_t generation = stamp & ~(uint32_t)FLI_STAMP_MASK;
+    return (generation << 32) / FLI_STAMP_GENERATION | node->self;
+}
 static inline uint64_t fli_yield_key(fli_node *node)
 {
-    uint64_t generation = fli_load_rlx(&node->stamp) / FLI_STAMP_GENERATION;
-    return (generation << 32) | node->self;
+    return fli_yield_key_of(node, fli_load_rlx(&node->stamp));
 }
 
 /* Claims by stamp; the expected one names the generation. Thread: any. */
@@ -83,7 +87,7 @@ FILCH_MUST_USE static inline bool fli_yield_take(fli_node *node, uint32_t pendin
 {
     uint32_t stamp = pending;
     /* PAIR node.claim, both halves: one wins; he sees the yield complete, and a later reuse comes after him. */
-    return fli_cas_acqrel(&node->stamp, &stamp, (pending & ~(uint32_t)FLI_STAMP_MASK) | FLI_STAMP_CLAIMED);
+    return fli_cas_acqrel(&node->stamp, &stamp, pending - FLI_STAMP_PENDING + FLI_STAMP_CLAIMED);
 }
 
 /* The stamp of a yield that is still out. A generation has 30 bits; a key with more was not made here: no stamp. */

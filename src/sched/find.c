@@ -71,7 +71,7 @@ fli_proc *fli_find_oldest(fli_worker *w)
 static bool is_stuck(fli_worker *w, uint32_t index, const fli_worker *victim)
 {
     fli_sighting *seen = &w->sightings[index];
-    uint64_t      steps = fli_load_rlx(&victim->local.counters.steps);
+    uint64_t      steps = fli_counters_steps(&victim->local.counters);
     if (seen->steps != steps || seen->since_ns == 0) {
         *seen = (fli_sighting){ .steps = steps, .since_ns = w->clock_ns };
         return false;

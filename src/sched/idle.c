@@ -390,7 +390,7 @@ static bool go_on(fli_worker *w, uint32_t attempts, uint64_t began_ns)
  * alarm; searching until then would keep a processor busy for nothing. */
 static bool is_brief(const fli_worker *w)
 {
-    return w->idle.alarmed_at != 0 && fli_load_rlx(&w->local.counters.steps) - w->idle.alarmed_at < BRIEF_STEPS;
+    return w->idle.alarmed_at != 0 && fli_counters_steps(&w->local.counters) - w->idle.alarmed_at < BRIEF_STEPS;
 }
 
 fli_proc *fli_idle_find(fli_worker *w)
@@ -412,7 +412,7 @@ fli_proc *fli_idle_find(fli_worker *w)
         uint64_t fell_asleep_ns = w->clock_ns;
         wake why = sleep_on(w);
         brief = why == ALARM;
-        w->idle.alarmed_at = brief ? fli_load_rlx(&w->local.counters.steps) : 0;
+        w->idle.alarmed_at = brief ? fli_counters_steps(&w->local.counters) : 0;
         if (!brief) w->idle.watch_ns = WATCH_FIRST_NS;
         else if (w->idle.watch_ns < WATCH_LAST_NS) w->idle.watch_ns *= 2;
         attempts = 0;

@@ -117,11 +117,12 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
     fli_call *call = &out->calls[out->call_count];
     filch_err err = fli_data_own_fast(&rt->mem, rt->payload_max, data, &call->command.data);
     if (err != FILCH_OK) return err;
-    call->node = fli_yield_open(rt, here, here->current, command, tag);
-    if (FLI_UNLIKELY(call->node == NULL)) {
+    fli_node *node = fli_yield_open(rt, here, here->current, command, tag);
+    if (FLI_UNLIKELY(node == NULL)) {
         fli_data_undo(data, &call->command.data);
         return FILCH_ENOMEM;
     }
+    call->node = node; /* not before: it may be the first, and what is there a rally's */
     call->command.id = command;
     call->command.from = out->ctx.self;
     call->command.target = target;
@@ -130,8 +131,8 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
     return FILCH_OK;
 }
 
-/* Most yields: inside the step, a value, and there is room for one more. Everything else: fli_out_yield. */
-filch_err filch_yield(filch_out *out, uint32_t command, uint64_t tag, filch_data data)
+/* A value, inside a step with room for one more. Everything else: fli_out_yield. */
+static __attribute__((noinline)) filch_err yield_value(filch_out *out, uint32_t command, uint64_t tag, filch_data data)
 {
     fli_local *here = fli_here_get();
     bool       plain = here != NULL && out == &fli_worker_of(here)->out && here->plain && here->current != NULL;
@@ -147,6 +148,23 @@ filch_err filch_yield(filch_out *out, uint32_t command, uint64_t tag, filch_data
     fli_yield_enter(p, call->node, out->ctx.self.serial, command, tag);
     call->command = (filch_command){ .id = command, .from = out->ctx.self, .data = data, .ctx = &out->ctx };
     out->call_count++;
+    return FILCH_OK;
+}
+
+/* Most yields: the first of a step, a value, in a rally, which has said all that is the same each time. */
+filch_err filch_yield(filch_out *out, uint32_t command, uint64_t tag, filch_data data)
+{
+    fli_local *here = fli_here_get();
+    /* Somebody else's `out` is not looked into: a program may have kept the pointer. */
+    bool inside = (uintptr_t)out == (uintptr_t)here + offsetof(fli_worker, out);
+    if (FLI_UNLIKELY(!inside || out->spare == NULL || out->call_count != 0 || !fli_data_is_value(&data))) {
+        return yield_value(out, command, tag, data);
+    }
+    fli_call *call = out->calls;
+    out->spare->tag = tag;
+    out->call_count = 1;
+    call->command.id = command;
+    fli_data_put_value(&call->command.data, &data);
     return FILCH_OK;
 }
 

@@ -33,12 +33,13 @@ struct filch_out {
     filch_ctx         ctx;
     fli_status        status;
     uint32_t          send_budget; /* the option */
-    uint32_t          call_count; /* of `calls` */
+    uint32_t          call_room;
+    fli_node         *spare;  /* in a rally (rally.c): the node for the first yield of a step; else NULL */
+    fli_call         *calls;  /* allocated; grows, never shrinks */
+    uint32_t          call_count; /* apart from `status`: read as one they would have to wait for both stores */
     filch_data        result; /* owned, with DONE and FAIL */
     const filch_type *type;   /* with UPGRADE: the new type and its instance */
     void             *self;
-    fli_call         *calls; /* allocated; grows, never shrinks */
-    uint32_t          call_room;
 };
 
 /* Once per worker. */

@@ -59,6 +59,8 @@ struct fli_worker {
     fli_proc     *again;       /* the process just stepped, to be stepped again at once; NULL */
     bool          unwatched;   /* steps are neither timed nor simulated */
     bool          repeats;     /* may it? A worker with a thread of its own may: nobody counts its steps */
+    uint32_t      turns;       /* that a rally may take besides its first: how many a tick has left */
+    uint32_t      taken;       /* and those that were taken */
     uint32_t           known_id; /* the command last asked for */
     const fli_handler *known;    /* and its handler; NULL */
     uint32_t      mark;        /* of the deque, when this step began */
@@ -176,7 +178,26 @@ void fli_ready_again(fli_worker *w, fli_proc *p);
 /* Has somebody look at the clock: a timer was armed. Thread: any. */
 void fli_ready_nudge(filch_sched *sched);
 
+/* The handler of a command, or NULL. The last one asked for is at hand: registries do not change any more. */
+static inline const fli_handler *fli_handler_of(fli_worker *w, uint32_t id)
+{
+    if (FLI_UNLIKELY(w->known_id != id)) {
+        w->known = fli_registry_find(w->sched->registry, id);
+        w->known_id = id;
+    }
+    return w->known;
+}
+
+/* rally.c */
+/* Steps a process with the answer in w->events[0], and again with each next one, for as long as nothing else comes up.
+ * `word` is its state, `node` what the answer came in: the node of its only yield, which is over. */
+void fli_rally(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node);
+
 /* step.c */
+/* What comes after a step that has been counted and whose events have been freed. `err` is what it returned. */
+void fli_step_conclude(fli_worker *w, fli_proc *p, filch_err err);
+/* Its yields have been dispatched, and it waits. */
+void fli_step_wait(fli_worker *w, fli_proc *p);
 void fli_step(fli_worker *w, fli_proc *p);
 /* Steps what is near until the clock is due: true; or there is nothing: false. */
 bool fli_step_on(fli_worker *w);

@@ -24,6 +24,10 @@ static void add_up(filch_stats *stats, fli_counters *counters)
 #define X(name) stats->name += fli_load_rlx(&counters->name);
     FLI_COUNTER_MAP(X)
 #undef X
+    uint64_t rounds = fli_load_rlx(&counters->rounds);
+    stats->steps += rounds;
+    stats->yields += rounds;
+    stats->completions += rounds;
 }
 
 filch_err filch_sched_stats(filch_sched *sched, filch_stats *out)

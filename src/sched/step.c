@@ -62,14 +62,10 @@ static inline void settle(fli_worker *w, fli_proc *p, unsigned state)
     else rest(w, p, state);
 }
 
-/* The handler of a command, or NULL. The last one asked for is at hand: registries do not change any more. */
-static inline const fli_handler *handler_of(fli_worker *w, uint32_t id)
+void fli_step_wait(fli_worker *w, fli_proc *p)
 {
-    if (FLI_UNLIKELY(w->known_id != id)) {
-        w->known = fli_registry_find(w->sched->registry, id);
-        w->known_id = id;
-    }
-    return w->known;
+    p->flags |= FLI_PROC_WAITING;
+    settle(w, p, FLI_BLOCKED);
 }
 
 /* Starts the work of every yield. An unknown command, and an error from its handler, become error events. */
@@ -83,17 +79,19 @@ static inline void dispatch(fli_worker *w, filch_out *out)
     for (uint32_t i = 0; i < out->call_count; i++) {
         fli_call          *call = &out->calls[i];
         filch_receiver     receiver = { w->out.ctx.sched, fli_yield_key(call->node), call->node->tag };
-        const fli_handler *handler = handler_of(w, call->command.id);
+        const fli_handler *handler = fli_handler_of(w, call->command.id);
         filch_err          err = FILCH_ECOMMAND;
-        here->asked_node = call->node;
+        here->asked_node = plain ? call->node : NULL;
         here->asked = plain ? receiver.key : 0;
         if (FLI_UNLIKELY(rt->sim != NULL)) err = fli_simulate_handle(w, handler, &call->command, receiver);
         else if (handler != NULL) err = handler->handle(handler->user, &call->command, receiver.tag, receiver);
         /* A handler that completed and then returned an error said two things: the first one counts. */
         if (FLI_UNLIKELY(err != FILCH_OK)) (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
+        if (fli_mail_is_answered(here)) fli_mail_list_answer(here);
         if (!fli_data_is_plain(&call->command.data)) fli_data_free(&call->command.data);
     }
     here->asked = 0;
+    here->asked_node = NULL;
     here->dispatching = false;
     here->plain = plain;
     fli_count(&here->counters.yields, out->call_count);
@@ -159,8 +157,7 @@ static inline filch_err call(fli_worker *w, fli_proc *p, uint32_t count, bool ta
     return err;
 }
 
-/* What comes after the step. */
-static void conclude(fli_worker *w, fli_proc *p, filch_err err)
+void fli_step_conclude(fli_worker *w, fli_proc *p, filch_err err)
 {
     filch_out *out = &w->out;
     err = fli_out_verdict(out, p->yield_count, err);
@@ -178,10 +175,7 @@ static void conclude(fli_worker *w, fli_proc *p, filch_err err)
     if (out->call_count > 0) dispatch(w, out);
     p->flags &= (uint8_t)~FLI_PROC_WAITING;
     switch (out->status) {
-    case FLI_STATUS_WAIT:
-        p->flags |= FLI_PROC_WAITING;
-        settle(w, p, FLI_BLOCKED);
-        break;
+    case FLI_STATUS_WAIT: fli_step_wait(w, p); break;
     case FLI_STATUS_IDLE: settle(w, p, FLI_IDLE); break;
     case FLI_STATUS_DONE:
         out->status = FLI_STATUS_NONE;
@@ -243,7 +237,7 @@ static __attribute__((noinline)) void end_single(fli_worker *w, fli_proc *p, fli
 {
     p->seen = node->self;
     p->flags |= FLI_PROC_HELD;
-    conclude(w, p, err);
+    fli_step_conclude(w, p, err);
 }
 
 /* Most steps: one message from a neighbour to a process that had nothing else on its mind, and goes idle again. True: it
@@ -299,23 +293,27 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
     p->flags = FLI_PROC_HELD;
     fli_slab_give_many(&rt->nodes, &here->nodes, (void *const *)nodes, get - 1);
     if (idle && !all) go_on(w, p);
-    else conclude(w, p, err);
+    else fli_step_conclude(w, p, err);
 }
 
 /* The other common one: the answer to its only yield. */
-static void step_answer(fli_worker *w, fli_proc *p, fli_node *node)
+static void step_answer(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node)
 {
+    if (FLI_LIKELY(w->unwatched && w->out.call_room > 0 && fli_data_is_plain(&w->events[0].data))) {
+        fli_rally(w, p, word, node);
+        return;
+    }
     filch_err err = call(w, p, 1, false);
     if (!fli_data_is_plain(&w->events[0].data)) fli_data_free(&w->events[0].data);
     fli_node_give(&w->sched->rt, &w->local, node);
-    conclude(w, p, err);
+    fli_step_conclude(w, p, err);
 }
 
 /* The first step of a process to which nobody has sent anything yet. */
 static void step_first(fli_worker *w, fli_proc *p)
 {
     p->flags = 0;
-    conclude(w, p, call(w, p, 0, false));
+    fli_step_conclude(w, p, call(w, p, 0, false));
 }
 
 /* Any step, or the end instead of one. */
@@ -346,7 +344,7 @@ static __attribute__((noinline)) void step_any(fli_worker *w, fli_proc *p, uint6
     filch_err err = call(w, p, count, (p->flags & FLI_PROC_TAPED) != 0);
     if (count > 1) fli_count(&w->talk.batched, count - 1);
     if (count > 0) fli_mail_release(rt, here, p, w->events, w->nodes, count);
-    conclude(w, p, err);
+    fli_step_conclude(w, p, err);
 }
 
 #define NOT_CALM (FLI_KILL | FLI_CANCEL | FLI_LIMITED)
@@ -365,7 +363,7 @@ static inline void step_other(fli_worker *w, fli_proc *p, uint64_t word)
         return;
     }
     if (calm && p->flags == FLI_PROC_HUNGRY && fli_mail_is_empty(p, word)) step_first(w, p);
-    else if (calm && (node = fli_mail_answer(rt, p, word, &w->events[0])) != NULL) step_answer(w, p, node);
+    else if (calm && (node = fli_mail_answer(rt, p, word, &w->events[0])) != NULL) step_answer(w, p, word, node);
     else step_any(w, p, word);
 }
 

@@ -139,14 +139,14 @@ bool fli_talk_is_too_much(fli_worker *w)
 void fli_talk_stole(fli_worker *w, uint32_t count)
 {
     w->talk.loot = count;
-    w->talk.loot_at = fli_load_rlx(&w->local.counters.steps);
+    w->talk.loot_at = fli_counters_steps(&w->local.counters);
 }
 
 bool fli_talk_is_poor(fli_worker *w)
 {
     fli_talker *t = &w->talk;
     if (t->loot == 0) return false;
-    uint64_t steps = fli_load_rlx(&w->local.counters.steps) - t->loot_at;
+    uint64_t steps = fli_counters_steps(&w->local.counters) - t->loot_at;
     bool     poor = steps <= 2 * (uint64_t)t->loot && w->step_ns < SHORT_STEP_NS;
     t->loot = 0;
     w->clock_ns = fli_clock_ns();
@@ -180,7 +180,7 @@ static bool is_anybody_stuck(fli_worker *w)
     bool stuck = false;
     for (uint32_t i = 0; i < w->sched->worker_count; i++) {
         fli_worker *other = w->sched->workers[i];
-        uint64_t    steps = fli_load_rlx(&other->local.counters.steps);
+        uint64_t    steps = fli_counters_steps(&other->local.counters);
         if (other != w && steps == w->sightings[i].steps && fli_load_rlx(&other->window.serial) != 0) stuck = true;
         w->sightings[i] = (fli_sighting){ .steps = steps, .since_ns = w->clock_ns };
     }

@@ -32,7 +32,12 @@ filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran)
     (void)fli_swap_acqrel(&sched->rung, false); /* PAIR tick.bell, both halves */
     fli_worker_clock(w);
     uint32_t n = 0, most = steps != 0 && steps < STEPS_MAX ? steps : STEPS_MAX;
-    while (n < most && fli_worker_turn(w)) n++;
+    for (w->taken = 0; n + w->taken < most; n++) {
+        w->turns = most - n - w->taken - 1;
+        if (!fli_worker_turn(w)) break;
+    }
+    n += w->taken;
+    w->turns = 0;
     if (has_work(sched) && !fli_swap_acqrel(&sched->rung, true)) fli_wakefd_ring(sched->wake_fd);
 
     fli_here_set(before);

@@ -21,13 +21,13 @@ void fli_worker_begin_round(fli_worker *w, uint32_t reports)
 {
     w->round_depth = reports > 0 ? fli_deque_count(&w->deque) : 0;
     w->round_until_ns = w->clock_ns + (reports > 0 ? ROUND_NS : EMPTY_NS);
-    w->round_steps = fli_load_rlx(&w->local.counters.steps) + (uint64_t)reports * ROUND_STEPS;
+    w->round_steps = fli_counters_steps(&w->local.counters) + (uint64_t)reports * ROUND_STEPS;
 }
 
 static bool is_round_over(fli_worker *w)
 {
     if (fli_deque_count(&w->deque) <= w->round_depth) return true;
-    return w->clock_ns >= w->round_until_ns && fli_load_rlx(&w->local.counters.steps) >= w->round_steps;
+    return w->clock_ns >= w->round_until_ns && fli_counters_steps(&w->local.counters) >= w->round_steps;
 }
 
 static void look_at_descriptors(fli_worker *w)
@@ -116,6 +116,7 @@ void fli_worker_run(void *worker)
     fli_here_set(&w->local);
     fli_thread_prompt();
     w->repeats = w->sched->rt.sim == NULL;
+    w->turns = UINT32_MAX;
     for (;;) {
         while (fli_step_on(w)) clock_due(w);
         fli_proc *p = fli_idle_find(w);

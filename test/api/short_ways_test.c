@@ -2,7 +2,7 @@
  * come out as it does by the long way: here are the forks in the road. Without workers, so that each is met. */
 #include "api/world.h"
 
-enum { KEEP = FILCH_CMD_USER, ANSWER, OTHERS, WRONG_TAG, CHILD };
+enum { KEEP = FILCH_CMD_USER, ANSWER, OTHERS, WRONG_TAG, CHILD, FIRST };
 
 static world w, other;
 
@@ -115,6 +115,9 @@ static filch_err handle(void *user, const filch_command *command, uint64_t tag, 
     case WRONG_TAG:
         said = filch_complete(receiver, tag + 1, filch_int(1), FILCH_OK);
         return filch_complete(receiver, tag, filch_int(2), FILCH_OK);
+    case FIRST: /* its own, and then the one that was kept */
+        said = filch_complete(receiver, tag, filch_int(2), FILCH_OK);
+        return filch_complete(kept, kept.tag, filch_int(1), FILCH_OK);
     case CHILD:
         said = filch_spawn(receiver.sched, &simple, NULL, NULL);
         return filch_complete(receiver, tag, filch_int(2), FILCH_OK);
@@ -126,7 +129,7 @@ static void begin(world *it, uint32_t batch_max)
 {
     filch_options opt = FILCH_OPTIONS_INIT;
     ok(filch_registry_create(&opt.registry));
-    for (uint32_t id = KEEP; id <= CHILD; id++) ok(filch_registry_add(opt.registry, id, handle, NULL));
+    for (uint32_t id = KEEP; id <= FIRST; id++) ok(filch_registry_add(opt.registry, id, handle, NULL));
     opt.batch_max = batch_max;
     world_begin_with(it, FILCH_NO_WORKERS, opt);
     filch_registry_destroy(opt.registry);
@@ -184,6 +187,31 @@ TEST(a_handler_may_answer_another_process_and_then_its_own)
     ok(said);
     is_answered(&first, 1);
     is_answered(&second, 2);
+    world_end(&w);
+}
+
+static filch_err play_asks_twice(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (me->stage++ > 0) return play_idle(me, events, count, out);
+    me->note = filch_yield(out, KEEP, 4, filch_none());
+    me->note |= filch_yield(out, FIRST, 5, filch_none());
+    return filch_wait(out);
+}
+
+TEST(answers_come_in_the_order_in_which_a_handler_gave_them)
+{
+    actor a = { 0 };
+    begin(&w, 0);
+    actor_start(&w, &a, play_asks_twice);
+    world_tick(&w);
+    ok(a.note);
+    ok(said);
+    same(a.seen_count, 2);
+    same(a.seen[0].tag, 5);
+    same(a.seen[0].number, 2);
+    same(a.seen[1].tag, 4);
+    same(a.seen[1].number, 1);
+    same(world_stats(&w).completions, 2);
     world_end(&w);
 }
 
@@ -406,6 +434,7 @@ int main(void)
         cmocka_unit_test(a_step_bears_no_more_than_max_processes),
         cmocka_unit_test(an_answer_goes_to_the_scheduler_it_is_for_though_the_other_has_a_yield_of_that_key),
         cmocka_unit_test(a_handler_may_answer_another_process_and_then_its_own),
+        cmocka_unit_test(answers_come_in_the_order_in_which_a_handler_gave_them),
         cmocka_unit_test(a_handler_that_answers_with_another_tag_is_told_so),
         cmocka_unit_test(a_handler_may_spawn),
         cmocka_unit_test(a_step_that_sends_to_a_pid_of_nobody_is_told_so),

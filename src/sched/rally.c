@@ -1,0 +1,159 @@
+/* rally.c - a process asks, the handler answers before it returns, the process asks again.
+ *
+ * What most yields are. One round is a step, a look at what it left, and the call of the handler:
+ *
+ *   1. step it with the answer; there is a spare node for its next yield
+ *   2. has it yielded once, a value, and does it wait? The yield is out: call the handler
+ *   3. has he answered, and has nothing else come? Then the answer is the next event; filch_complete has put it there
+ * The node is the same one all the time. It stays in the process's list of yields, and keeps what does not change (whose
+ * it is, where in the list); a generation goes by with each round, so whoever kept a receiver claims nothing. From 2 on
+ * it is PENDING like any other, and a thread that got hold of the receiver may be the first to claim it.
+ *
+ * INVARIANT  before step.c goes on with the process, the node is out, or among its answers, or given back.
+ *
+ * A rally takes turns like any others: it ends when the oldest is due, or the clock, or when a tick has had its steps.
+ * That is soon, and early enough to find that everything stops.
+ * Not done here: steps that are watched, taped or simulated.
+ */
+#include "proc/data.h"
+#include "proc/mailbox.h"
+#include "proc/yields.h"
+#include "sched/sched.h"
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* How many rounds may follow the first. */
+static uint32_t rounds_allowed(const fli_worker *w)
+{
+    return least(least(w->fair_in - 1, w->clock_in), w->turns);
+}
+
+static void begin(fli_worker *w, fli_proc *p, fli_node *node)
+{
+    fli_local *here = &w->local;
+    filch_out *out = &w->out;
+    fli_call  *call = &out->calls[0];
+    fli_out_begin(out, p, here->serial);
+    fli_store_rlx(&w->window.serial, here->serial);
+    out->spare = node;
+    call->node = node;
+    call->command.from = out->ctx.self;
+    call->command.target = (filch_pid){ 0, 0 };
+    call->command.ctx = &out->ctx;
+    here->asked_node = node;
+    p->yield_count = 1; /* where it was, first in the list */
+}
+
+/* The end of a rally of so many rounds besides the first. */
+static void end(fli_worker *w, uint32_t more)
+{
+    w->fair_in -= more;
+    w->clock_in -= least(w->clock_in, more); /* a step may have said that the clock is due */
+    w->taken += more;
+    w->out.spare = NULL;
+    w->local.asked = 0;
+    w->local.asked_node = NULL;
+    fli_count(&w->local.counters.steps, 1); /* the last one; the others were rounds */
+}
+
+/* The yield is out. */
+static inline void open(fli_node *node, uint32_t pending, uint32_t command)
+{
+    node->error = (int32_t)command;
+    node->data[0] = 0;
+    fli_store_rel(&node->stamp, pending); /* PAIR node.claim, release half */
+}
+
+/* Compilers copy a receiver in vectors of 16 bytes. Written in words of 8, the first of them would make the processor
+ * wait until both words are in the cache: a fifth of a round. */
+static inline filch_receiver receiver_of(fli_worker *w, const fli_node *node, uint64_t key)
+{
+#if UINTPTR_MAX == UINT64_MAX
+    typedef uint64_t pair __attribute__((vector_size(16)));
+    static_assert(offsetof(filch_receiver, key) == 8 && offsetof(filch_receiver, tag) == 16, "a pair, and the tag");
+    filch_receiver receiver = { .tag = node->tag };
+    pair           first = { (uintptr_t)w->sched, key };
+    memcpy(&receiver, &first, sizeof first);
+    return receiver;
+#else
+    return (filch_receiver){ w->sched, key, node->tag };
+#endif
+}
+
+/* As in dispatch: a handler that completed and then returned an error said two things, and the first one counts. */
+static __attribute__((noinline)) void refuse(fli_worker *w, fli_node *node, uint32_t pending, filch_err err)
+{
+    filch_receiver receiver = receiver_of(w, node, fli_yield_key_of(node, pending));
+    (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
+}
+
+/* The step did something else. */
+static __attribute__((noinline)) void leave_step(fli_worker *w, fli_proc *p, fli_node *node, uint32_t pending,
+                                                 uint32_t more, filch_err err)
+{
+    filch_out *out = &w->out;
+    end(w, more);
+    if (out->call_count > 0 && out->calls[0].node == node) {
+        open(node, pending, out->calls[0].command.id);
+    } else {
+        fli_yield_close(&w->sched->rt, p, node);
+        fli_node_give(&w->sched->rt, &w->local, node);
+    }
+    fli_step_conclude(w, p, err);
+}
+
+/* The answer is for later, or there is none. */
+static __attribute__((noinline)) void leave_handler(fli_worker *w, fli_proc *p, uint32_t more)
+{
+    fli_local *here = &w->local;
+    if (fli_mail_is_answered(here)) fli_mail_list_answer(here);
+    end(w, more);
+    w->out.call_count = 0;
+    fli_count(&here->counters.yields, 1);
+    fli_step_wait(w, p);
+}
+
+void fli_rally(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node)
+{
+    fli_local    *here = &w->local;
+    filch_out    *out = &w->out;
+    fli_call     *call = &out->calls[0];
+    filch_step_fn step = fli_proc_type(p)->step;
+    uint32_t      rounds = rounds_allowed(w), allowed = rounds;
+    uint32_t      pending = fli_load_rlx(&node->stamp) + FLI_STAMP_PENDING; /* it is FREE */
+    begin(w, p, node);
+    for (;;) {
+        out->status = FLI_STATUS_NONE;
+        here->sends = 0;
+        w->mark = fli_deque_mark(&w->deque);
+        filch_err err = step(p->self, here->answer, 1, out);
+        bool      asks = err == FILCH_OK && out->status == FLI_STATUS_WAIT && out->call_count == 1 && call->node == node;
+        const fli_handler *handler = asks ? fli_handler_of(w, call->command.id) : NULL;
+        if (FLI_UNLIKELY(handler == NULL)) {
+            leave_step(w, p, node, pending, allowed - rounds, err);
+            return;
+        }
+        uint64_t key = fli_yield_key_of(node, pending);
+        open(node, pending, call->command.id);
+        here->answer->tag = node->tag;
+        here->asked = key;
+        here->dispatching = true;
+        here->plain = false;
+        err = handler->handle(handler->user, &call->command, node->tag, receiver_of(w, node, key));
+        if (FLI_UNLIKELY(err != FILCH_OK)) refuse(w, node, pending, err);
+        here->dispatching = false;
+        here->plain = true;
+        bool came = fli_state_look(&p->state) != word;
+        if (FLI_UNLIKELY(here->asked != 0 || came || rounds == 0 || w->clock_in == 0)) {
+            leave_handler(w, p, allowed - rounds);
+            return;
+        }
+        rounds--;
+        pending += FLI_STAMP_GENERATION;
+        out->call_count = 0;
+        fli_count(&here->counters.rounds, 1);
+    }
+}

@@ -1,0 +1,601 @@
+/* rally_test.c - a process that asks and is answered at once, again and again: each answer comes once and in turn, and
+ * whatever else happens in the middle of it comes out as it would anywhere. */
+#include "api/world.h"
+
+enum {
+    ECHO = FILCH_CMD_USER, /* answers with what it was given */
+    OTHER,                 /* the same, with another `user` */
+    NUMBER,                /* answers with ten times the tag */
+    TEXT,
+    REFUSE,
+    BOTH,  /* answers, and returns an error */
+    TWICE, /* answers twice, and tries all that it was asked before */
+    KEEP,
+    TELL, /* these three do something to the process, and answer */
+    CANCEL,
+    KILL,
+    YIELD, /* yields by the out of the process */
+    BEATEN, /* answers when another thread has */
+    LAST = BEATEN,
+    UNKNOWN
+};
+
+#define ROUNDS 20
+#define ODD 9 /* the round in which something else happens */
+#define LONG "a text that is longer than what fits into an event"
+
+static world w;
+
+static struct {
+    filch_receiver kept[ROUNDS + 1];
+    uint32_t       kept_count;
+    filch_out     *out;
+    filch_err      said;
+    uint64_t       others; /* calls of OTHER with its own `user` */
+} table;
+
+static filch_err number(filch_receiver receiver, uint64_t tag)
+{
+    return filch_complete(receiver, tag, filch_int((int64_t)tag * 10), FILCH_OK);
+}
+
+static void by_another(void *receiver)
+{
+    const filch_receiver *r = receiver;
+    table.said = number(*r, r->tag);
+}
+
+static filch_err beaten(filch_receiver receiver, uint64_t tag)
+{
+    fli_thread thread;
+    if (fli_thread_start(&thread, "faster", by_another, &receiver) != FILCH_OK) return FILCH_EUSER;
+    fli_thread_join(&thread);
+    if (filch_complete(receiver, tag, filch_int(1), FILCH_OK) != FILCH_ESTALE) table.said = FILCH_EUSER;
+    return FILCH_OK;
+}
+
+static filch_err twice(filch_receiver receiver, uint64_t tag)
+{
+    for (uint32_t i = 0; i + 1 < table.kept_count; i++) {
+        if (number(table.kept[i], table.kept[i].tag) != FILCH_ESTALE) table.said = FILCH_EUSER;
+    }
+    filch_err err = number(receiver, tag);
+    if (filch_complete(receiver, tag, filch_int(1), FILCH_OK) != FILCH_ESTALE) table.said = FILCH_EUSER;
+    return err;
+}
+
+static filch_err handle(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    if (table.kept_count <= ROUNDS) table.kept[table.kept_count++] = receiver;
+    switch (command->id) {
+    case OTHER: table.others += user == &table; return filch_complete(receiver, tag, command->data, FILCH_OK);
+    case ECHO: return filch_complete(receiver, tag, command->data, FILCH_OK);
+    case TEXT: return filch_complete(receiver, tag, filch_str(LONG), FILCH_OK);
+    case REFUSE: return FILCH_EUSER + 1;
+    case BOTH: table.said = number(receiver, tag); return FILCH_EUSER + 1;
+    case TWICE: return twice(receiver, tag);
+    case KEEP: return FILCH_OK;
+    case BEATEN: return beaten(receiver, tag);
+    case TELL: table.said = filch_send(receiver.sched, command->from, filch_int(7)); break;
+    case CANCEL: table.said = filch_cancel(receiver.sched, command->from); break;
+    case KILL: table.said = filch_terminate(receiver.sched, command->from); break;
+    case YIELD: table.said = filch_yield(table.out, NUMBER, 100, filch_none()); break;
+    default: break;
+    }
+    return number(receiver, tag);
+}
+
+static void begin(int32_t workers)
+{
+    filch_options opt = FILCH_OPTIONS_INIT;
+    ok(filch_registry_create(&opt.registry));
+    for (uint32_t id = ECHO; id <= LAST; id++) {
+        ok(filch_registry_add(opt.registry, id, handle, id == OTHER ? &table : NULL));
+    }
+    opt.fair_every = 8;
+    memset(&table, 0, sizeof table);
+    world_begin_with(&w, workers, opt);
+    filch_registry_destroy(opt.registry);
+}
+
+static const int32_t everywhere[] = { FILCH_NO_WORKERS, 1, 2 };
+
+/* Yields ROUNDS times, and waits; then idles. `user` points to the command of round ODD; the others are NUMBER. The tag is
+ * the number of the round. */
+static filch_err play_rally(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (has_cancel(events, count) && me->stage == ROUNDS) return filch_done(out, filch_none());
+    if (me->stage == ROUNDS) return filch_idle(out);
+    int64_t  round = me->stage++;
+    uint32_t command = round == ODD ? *(const uint32_t *)me->user : NUMBER;
+    table.out = out;
+    me->note |= filch_yield(out, command, (uint64_t)round, filch_int(round));
+    return filch_wait(out);
+}
+
+static void plays(actor *a, int32_t workers, const uint32_t *odd)
+{
+    *a = (actor){ .user = (void *)(uintptr_t)odd };
+    begin(workers);
+    actor_start(&w, a, play_rally);
+}
+
+/* Answer number `n` of what it saw is that of round `round`. */
+static void is_answer(const actor *a, size_t n, uint64_t round)
+{
+    same(a->seen[n].type, FILCH_EVENT_YIELD);
+    same(a->seen[n].tag, round);
+    same(a->seen[n].error, FILCH_OK);
+    same(a->seen[n].kind, FILCH_KIND_INT);
+    same(a->seen[n].number, round * 10);
+    assert_true(is_nobody(a->seen[n].from));
+}
+
+/* It has had all answers but for the odd one as they should be, and rests. */
+static void has_all(actor *a)
+{
+    UNTIL(&w, world_inspect(&w, a->pid).state == FILCH_STATE_IDLE);
+    ok(a->note);
+    same(a->seen_count, ROUNDS);
+    same(a->steps, ROUNDS + 1);
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        if (i == ODD) same(a->seen[i].tag, ODD);
+        else is_answer(a, i, i);
+    }
+}
+
+static void counts(uint64_t completions, uint64_t late)
+{
+    filch_stats stats = world_stats(&w);
+    same(stats.steps, ROUNDS + 1);
+    same(stats.yields, ROUNDS);
+    same(stats.completions, completions);
+    same(stats.late_completions, late);
+    same(stats.abandoned, 0);
+}
+
+TEST(each_answer_comes_once_and_in_turn_and_is_counted)
+{
+    static const uint32_t odd = NUMBER;
+    for (size_t i = 0; i < COUNT_OF(everywhere); i++) {
+        actor a;
+        plays(&a, everywhere[i], &odd);
+        has_all(&a);
+        is_answer(&a, ODD, ODD);
+        counts(ROUNDS, 0);
+        world_end(&w);
+    }
+}
+
+TEST(a_tick_takes_as_many_steps_as_it_is_told)
+{
+    static const uint32_t odd = NUMBER;
+    for (uint32_t most = 1; most <= ROUNDS + 2; most++) {
+        actor    a;
+        uint32_t ran = most, all = 0;
+        plays(&a, FILCH_NO_WORKERS, &odd);
+        for (; ran == most; all += ran) {
+            ok(filch_tick(w.sched, most, &ran));
+            assert_true(ran <= most);
+            same(a.steps, all + ran);
+            same(world_stats(&w).steps, all + ran);
+        }
+        same(all, ROUNDS + 1);
+        has_all(&a);
+        world_end(&w);
+    }
+}
+
+TEST(errors_and_texts_come_in_their_turn)
+{
+    static const uint32_t refuse = REFUSE, both = BOTH, unknown = UNKNOWN, text = TEXT;
+    for (size_t i = 0; i < COUNT_OF(everywhere); i++) {
+        actor a;
+        plays(&a, everywhere[i], &refuse);
+        has_all(&a);
+        same(a.seen[ODD].error, FILCH_EUSER + 1);
+        same(a.seen[ODD].kind, FILCH_KIND_NONE);
+        counts(ROUNDS, 0);
+        world_end(&w);
+        plays(&a, everywhere[i], &both);
+        has_all(&a);
+        ok(table.said);
+        is_answer(&a, ODD, ODD);
+        counts(ROUNDS, 1);
+        world_end(&w);
+        plays(&a, everywhere[i], &unknown);
+        has_all(&a);
+        same(a.seen[ODD].error, FILCH_ECOMMAND);
+        counts(ROUNDS, 0);
+        world_end(&w);
+        plays(&a, everywhere[i], &text);
+        has_all(&a);
+        ok(a.seen[ODD].error);
+        same(a.seen[ODD].kind, FILCH_KIND_TEXT);
+        counts(ROUNDS, 0);
+        world_end(&w);
+    }
+}
+
+TEST(a_receiver_is_good_for_one_answer)
+{
+    static const uint32_t odd = TWICE;
+    for (size_t i = 0; i < COUNT_OF(everywhere); i++) {
+        actor a;
+        plays(&a, everywhere[i], &odd);
+        has_all(&a);
+        ok(table.said);
+        is_answer(&a, ODD, ODD);
+        counts(ROUNDS, ODD + 1);
+        for (uint32_t n = 0; n < ROUNDS; n++) same(number(table.kept[n], n), FILCH_ESTALE);
+        world_end(&w);
+    }
+}
+
+TEST(an_answer_from_outside_is_waited_for)
+{
+    static const uint32_t odd = KEEP;
+    for (size_t i = 0; i < COUNT_OF(everywhere); i++) {
+        actor a;
+        plays(&a, everywhere[i], &odd);
+        UNTIL(&w, world_inspect(&w, a.pid).state == FILCH_STATE_BLOCKED);
+        same(a.seen_count, ODD);
+        same(table.kept[ODD].tag, ODD);
+        ok(number(table.kept[ODD], ODD));
+        has_all(&a);
+        is_answer(&a, ODD, ODD);
+        counts(ROUNDS, 0);
+        world_end(&w);
+    }
+}
+
+/* The first of all, and one in the middle. */
+TEST(of_two_who_answer_the_first_one_counts)
+{
+    static const uint32_t odd = BEATEN;
+    for (size_t i = 0; i < COUNT_OF(everywhere); i++) {
+        for (int64_t before = 0; before <= ODD; before += ODD) {
+            actor a = { .user = (void *)(uintptr_t)&odd, .stage = ODD - before };
+            begin(everywhere[i]);
+            actor_start(&w, &a, play_rally);
+            UNTIL(&w, world_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
+            ok(a.note);
+            ok(table.said);
+            same(a.seen_count, ROUNDS - ODD + before);
+            for (uint32_t n = 0; n < a.seen_count; n++) is_answer(&a, n, (uint64_t)(ODD - before) + n);
+            same(world_stats(&w).completions, a.seen_count);
+            same(world_stats(&w).late_completions, 1);
+            world_end(&w);
+        }
+    }
+}
+
+TEST(a_message_waits_until_the_process_does_not)
+{
+    static const uint32_t odd = TELL;
+    for (size_t i = 0; i < COUNT_OF(everywhere); i++) {
+        actor a;
+        plays(&a, everywhere[i], &odd);
+        UNTIL(&w, world_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
+        ok(table.said);
+        same(a.seen_count, ROUNDS + 1);
+        for (uint32_t n = 0; n < ROUNDS; n++) is_answer(&a, n, n);
+        same(a.seen[ROUNDS].type, FILCH_EVENT_MESSAGE);
+        same(a.seen[ROUNDS].number, 7);
+        world_end(&w);
+    }
+}
+
+TEST(a_cancel_comes_before_the_answer)
+{
+    static const uint32_t odd = CANCEL;
+    for (size_t i = 0; i < COUNT_OF(everywhere); i++) {
+        actor a;
+        plays(&a, everywhere[i], &odd);
+        UNTIL(&w, world_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
+        ok(table.said);
+        same(a.seen_count, ROUNDS + 1);
+        same(a.seen[ODD].type, FILCH_EVENT_CANCEL);
+        same(a.seen[ODD].step, ODD + 2);
+        is_answer(&a, ODD + 1, ODD);
+        same(a.seen[ODD + 1].step, ODD + 2);
+        is_answer(&a, ROUNDS, ROUNDS - 1);
+        world_end(&w);
+    }
+}
+
+TEST(who_is_killed_gets_no_more_answers)
+{
+    static const uint32_t odd = KILL;
+    for (size_t i = 0; i < COUNT_OF(everywhere); i++) {
+        actor a;
+        plays(&a, everywhere[i], &odd);
+        actor_ends(&w, &a, FILCH_EKILLED);
+        ok(table.said);
+        same(a.seen_count, ODD);
+        same(world_stats(&w).completions, ODD + 1);
+        world_end(&w);
+    }
+}
+
+TEST(a_handler_does_not_yield_for_the_process)
+{
+    static const uint32_t odd = YIELD;
+    for (size_t i = 0; i < COUNT_OF(everywhere); i++) {
+        actor a;
+        plays(&a, everywhere[i], &odd);
+        has_all(&a);
+        same(table.said, FILCH_ESTATE);
+        counts(ROUNDS, 0);
+        world_end(&w);
+    }
+}
+
+/* ---- what the step does in the middle ---- */
+
+static const double     a_number = 2.5;
+static const filch_data kinds[] = {
+    FILCH_INT_INIT(-3), { .kind = FILCH_KIND_NONE }, { .kind = FILCH_KIND_NUM, .as = { .d = 2.5 } },
+    { .kind = FILCH_KIND_PTR, .as = { .ptr = &table } }, { .kind = FILCH_KIND_PID, .as = { .pid = { 11, 12 } } }
+};
+
+static bool is_kind(const filch_data *data, size_t n)
+{
+    if (filch_kind_of(data) != (filch_kind)kinds[n].kind) return false;
+    switch (filch_kind_of(data)) {
+    case FILCH_KIND_INT: return filch_as_int(data) == -3;
+    case FILCH_KIND_NUM: return filch_as_num(data) == a_number;
+    case FILCH_KIND_PTR: return filch_as_ptr(data) == &table;
+    case FILCH_KIND_PID: return filch_as_pid(data).node == 11 && filch_as_pid(data).serial == 12;
+    default: return true;
+    }
+}
+
+/* Sends values of each kind to and fro, by two commands in turn. */
+static filch_err play_kinds(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    size_t round = (size_t)me->stage++;
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    if (round > 0 && !is_kind(&events[0].data, (round - 1) % COUNT_OF(kinds))) me->note = FILCH_EUSER;
+    if (round == ROUNDS) return filch_idle(out);
+    me->note |= filch_yield(out, round % 2 == 0 ? ECHO : OTHER, round, kinds[round % COUNT_OF(kinds)]);
+    return filch_wait(out);
+}
+
+TEST(questions_and_answers_may_be_of_any_kind)
+{
+    for (size_t i = 0; i < COUNT_OF(everywhere); i++) {
+        actor a = { 0 };
+        begin(everywhere[i]);
+        actor_start(&w, &a, play_kinds);
+        UNTIL(&w, world_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
+        ok(a.note);
+        same(a.seen_count, ROUNDS);
+        same(table.others, ROUNDS / 2);
+        world_end(&w);
+    }
+}
+
+/* In round ODD several yields, the ones with LONG texts among them as in `pattern`: v a value, t a text. */
+static filch_err play_several(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    const char *pattern = me->user;
+    size_t      sum = ROUNDS + strlen(pattern) - 1;
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    if (me->seen_count == sum) return filch_idle(out);
+    if (me->stage > ODD && me->seen_count < ODD + strlen(pattern)) return filch_wait(out);
+    for (const char *p = me->stage == ODD ? pattern : "v"; *p != 0; p++) {
+        filch_data data = *p == 't' ? filch_str(LONG) : filch_int((int64_t)table.others * 10);
+        me->note |= filch_yield(out, ECHO, table.others++, data);
+    }
+    me->stage++;
+    return filch_wait(out);
+}
+
+TEST(a_step_may_ask_several_things_in_the_middle)
+{
+    static const char *const patterns[] = { "vv", "vt", "tv", "t", "tt", "vvv", "tvv", "vtvtvtvtvtvtvtvtvt" };
+    for (size_t i = 0; i < COUNT_OF(everywhere) * COUNT_OF(patterns); i++) {
+        const char *pattern = patterns[i / COUNT_OF(everywhere)];
+        actor       a = { .user = (void *)(uintptr_t)pattern };
+        begin(everywhere[i % COUNT_OF(everywhere)]);
+        actor_start(&w, &a, play_several);
+        UNTIL(&w, world_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
+        ok(a.note);
+        same(a.seen_count, ROUNDS + strlen(pattern) - 1);
+        for (size_t n = 0; n < a.seen_count; n++) {
+            bool text = n >= ODD && n < ODD + strlen(pattern) && pattern[n - ODD] == 't';
+            if (!text) is_answer(&a, n, n);
+            same(a.seen[n].tag, n);
+            if (text) same(a.seen[n].kind, FILCH_KIND_TEXT);
+        }
+        same(world_stats(&w).yields, a.seen_count);
+        same(world_stats(&w).completions, a.seen_count);
+        world_end(&w);
+    }
+}
+
+enum { IDLES = 1, CONTINUES, SAYS_NOTHING, FAILS, ENDS, WAITS_FOR_NOTHING, ENDS_WITHOUT };
+
+/* After ODD rounds it yields once more, unless it is to do without, and says what `user` tells. */
+static filch_err play_leaves(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    int64_t how = *(const int64_t *)me->user;
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    if (me->stage > ODD) return me->seen_count > ODD ? filch_idle(out) : filch_wait(out);
+    if (me->stage < ODD || how < WAITS_FOR_NOTHING) {
+        me->note |= filch_yield(out, NUMBER, (uint64_t)me->stage, filch_none());
+    }
+    if (me->stage++ < ODD) return filch_wait(out);
+    switch (how) {
+    case IDLES: return filch_idle(out);
+    case CONTINUES: return filch_continue(out);
+    case SAYS_NOTHING: return FILCH_OK;
+    case FAILS: return FILCH_EUSER;
+    case WAITS_FOR_NOTHING: return filch_wait(out);
+    default: return filch_done(out, filch_none());
+    }
+}
+
+TEST(a_step_may_leave_the_middle_in_any_way_and_nothing_stays_behind)
+{
+    static const struct {
+        int64_t   how;
+        filch_err err;
+    } ways[] = { { SAYS_NOTHING, FILCH_ENOSTATUS }, { FAILS, FILCH_EUSER }, { ENDS, FILCH_OK },
+                 { WAITS_FOR_NOTHING, FILCH_ENOYIELD }, { ENDS_WITHOUT, FILCH_OK } };
+    for (size_t i = 0; i < COUNT_OF(everywhere) * COUNT_OF(ways); i++) {
+        size_t way = i / COUNT_OF(everywhere);
+        begin(everywhere[i % COUNT_OF(everywhere)]);
+        int64_t bytes = 0;
+        /* A node that stays behind is not missed at the end: the memory would grow. */
+        for (uint32_t n = 0, most = world_scale(3000, 1100); n < most; n++) {
+            actor a = { .user = (void *)(uintptr_t)&ways[way].how };
+            actor_start(&w, &a, play_leaves);
+            actor_ends(&w, &a, ways[way].err);
+            ok(a.note);
+            same(a.seen_count, ODD);
+            if (n == 100) bytes = fli_load_rlx(&w.bytes);
+        }
+        assert_true(fli_load_rlx(&w.bytes) - bytes < 16384); /* room for the yields of a worker's first step: 704 */
+        world_end(&w);
+    }
+}
+
+TEST(who_idles_or_goes_on_in_the_middle_hears_the_answer)
+{
+    static const int64_t ways[] = { IDLES, CONTINUES };
+    for (size_t i = 0; i < COUNT_OF(everywhere) * COUNT_OF(ways); i++) {
+        actor a = { .user = (void *)(uintptr_t)&ways[i / COUNT_OF(everywhere)] };
+        begin(everywhere[i % COUNT_OF(everywhere)]);
+        actor_start(&w, &a, play_leaves);
+        UNTIL(&w, world_inspect(&w, a.pid).state == FILCH_STATE_IDLE && world_stats(&w).completions == ODD + 1);
+        UNTIL(&w, world_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
+        ok(a.note);
+        same(a.seen_count, ODD + 1);
+        for (uint32_t n = 0; n <= ODD; n++) is_answer(&a, n, n);
+        world_end(&w);
+    }
+}
+
+static filch_err blocking(void *arg, filch_data *result)
+{
+    *result = filch_int(*(const int64_t *)arg);
+    return FILCH_OK;
+}
+
+/* In round ODD, a function on another thread. */
+static filch_err play_works(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    static const int64_t odd = ODD * 10;
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    if (me->stage == ROUNDS) return filch_idle(out);
+    uint64_t round = (uint64_t)me->stage++;
+    me->note |= round == ODD ? filch_yield_work(out, round, blocking, (void *)(uintptr_t)&odd)
+                             : filch_yield(out, NUMBER, round, filch_none());
+    return filch_wait(out);
+}
+
+TEST(blocking_work_is_done_in_the_middle)
+{
+    for (size_t i = 0; i < COUNT_OF(everywhere); i++) {
+        actor a = { 0 };
+        begin(everywhere[i]);
+        actor_start(&w, &a, play_works);
+        has_all(&a);
+        is_answer(&a, ODD, ODD);
+        UNTIL(&w, world_stats(&w).completions == ROUNDS); /* another thread counts after it has answered */
+        counts(ROUNDS, 0);
+        world_end(&w);
+    }
+}
+
+/* ---- beside others ---- */
+
+static FLI_ATOMIC(int64_t) endless; /* rounds so far */
+
+static filch_err play_endless(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    fli_add_rlx(&endless, 1);
+    me->note |= filch_yield(out, NUMBER, 1, filch_none());
+    return filch_wait(out);
+}
+
+/* Notes how far the other was when it was stepped. */
+static filch_err play_looks(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    me->stage = fli_load_rlx(&endless);
+    return play_idle(me, events, count, out);
+}
+
+TEST(others_are_stepped_within_the_bound)
+{
+    actor a = { 0 }, b = { 0 };
+    begin(FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_endless);
+    actor_start(&w, &b, play_looks);
+    for (int i = 0; i < 100; i++) {
+        ok(filch_tick(w.sched, 1000, NULL));
+        int64_t began = fli_load_rlx(&endless);
+        ok(filch_send(w.sched, b.pid, filch_none()));
+        ok(filch_tick(w.sched, 1000, NULL));
+        same(b.seen_count, i + 1);
+        /* The first of the global queue is due within 2 * fair_every turns: src/sched/find.c */
+        assert_true(b.stage - began <= 2 * 8);
+    }
+    world_end(&w);
+    ok(a.note);
+}
+
+static filch_err play_sleeps(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (me->stage++ > 0 || has_cancel(events, count)) return filch_done(out, filch_none());
+    me->note |= filch_yield_sleep(out, 1, FILCH_MILLISECONDS(1));
+    return filch_wait(out);
+}
+
+TEST(sleepers_wake_beside_it_and_stop_ends_it)
+{
+    for (size_t i = 0; i < COUNT_OF(everywhere); i++) {
+        actor a = { 0 }, b = { 0 };
+        begin(everywhere[i]);
+        actor_start(&w, &a, play_endless);
+        actor_start(&w, &b, play_sleeps);
+        uint64_t give_up_ns = fli_clock_ns() + FILCH_SECONDS(120);
+        while (!is_over(&b) && fli_clock_ns() < give_up_ns) {
+            if (w.ticks) ok(filch_tick(w.sched, 1000, NULL));
+            fli_thread_yield();
+        }
+        actor_ends(&w, &b, FILCH_OK);
+        same(b.seen_count, 1);
+        world_end(&w);
+        ok(a.note);
+        same(fli_load_rlx(&a.exits), 1);
+        same(a.exit_error, FILCH_OK);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_answer_comes_once_and_in_turn_and_is_counted),
+        cmocka_unit_test(a_tick_takes_as_many_steps_as_it_is_told),
+        cmocka_unit_test(errors_and_texts_come_in_their_turn),
+        cmocka_unit_test(a_receiver_is_good_for_one_answer),
+        cmocka_unit_test(an_answer_from_outside_is_waited_for),
+        cmocka_unit_test(of_two_who_answer_the_first_one_counts),
+        cmocka_unit_test(a_message_waits_until_the_process_does_not),
+        cmocka_unit_test(a_cancel_comes_before_the_answer),
+        cmocka_unit_test(who_is_killed_gets_no_more_answers),
+        cmocka_unit_test(a_handler_does_not_yield_for_the_process),
+        cmocka_unit_test(questions_and_answers_may_be_of_any_kind),
+        cmocka_unit_test(a_step_may_ask_several_things_in_the_middle),
+        cmocka_unit_test(a_step_may_leave_the_middle_in_any_way_and_nothing_stays_behind),
+        cmocka_unit_test(who_idles_or_goes_on_in_the_middle_hears_the_answer),
+        cmocka_unit_test(blocking_work_is_done_in_the_middle),
+        cmocka_unit_test(others_are_stepped_within_the_bound),
+        cmocka_unit_test(sleepers_wake_beside_it_and_stop_ends_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
