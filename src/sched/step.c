@@ -290,7 +290,7 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
         }
     }
     p->seen = nodes[get - 1]->self;
-    p->flags = FLI_PROC_HELD;
+    p->flags |= FLI_PROC_HELD; /* the step may have set others */
     fli_slab_give_many(&rt->nodes, &here->nodes, (void *const *)nodes, get - 1);
     if (idle && !all) go_on(w, p);
     else fli_step_conclude(w, p, err);

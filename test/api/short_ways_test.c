@@ -352,6 +352,35 @@ TEST(however_many_messages_one_step_sends_they_come_in_order_and_no_more_than_ba
     }
 }
 
+/* Asks for so many things at once that its list of them grows, in a step that got several messages. */
+static filch_err play_asks_a_lot(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (count < 2 || me->stage++ != 1) return play_idle(me, events, count, out);
+    for (uint64_t i = 0; i < 20; i++) me->note |= filch_yield(out, ANSWER, i, filch_none());
+    return filch_wait(out);
+}
+
+TEST(who_asks_a_lot_when_several_messages_have_come_gets_all_answers)
+{
+    actor writer, reader;
+    writer = reader = (actor){ .user = &reader.pid };
+    begin(&w, 0);
+    actor_start(&w, &reader, play_asks_a_lot);
+    actor_start(&w, &writer, play_writes_many);
+    world_tick(&w);
+    ok(filch_send(w.sched, writer.pid, filch_int(2))); /* these bring nodes along, and the next find them at hand */
+    world_tick(&w);
+    ok(filch_send(w.sched, writer.pid, filch_int(3)));
+    world_tick(&w);
+    ok(reader.note);
+    same(reader.seen_count, 5 + 20);
+    for (uint32_t i = 0; i < 20; i++) {
+        same(reader.seen[5 + i].type, FILCH_EVENT_YIELD);
+        same(reader.seen[5 + i].tag, i);
+    }
+    world_end(&w);
+}
+
 static filch_err play_asks_and_writes_to_itself(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ > 0) return play_idle(me, events, count, out);
@@ -440,6 +469,7 @@ int main(void)
         cmocka_unit_test(a_step_that_sends_to_a_pid_of_nobody_is_told_so),
         cmocka_unit_test(a_message_that_comes_first_waits_until_the_answer_has_been_heard),
         cmocka_unit_test(however_many_messages_one_step_sends_they_come_in_order_and_no_more_than_batch_max_at_once),
+        cmocka_unit_test(who_asks_a_lot_when_several_messages_have_come_gets_all_answers),
         cmocka_unit_test(an_answer_given_at_once_is_heard_before_a_message_that_came_meanwhile),
         cmocka_unit_test(who_sends_to_itself_before_it_rests_is_woken),
         cmocka_unit_test(notices_that_came_first_are_heard_before_the_answer_to_the_only_yield),
