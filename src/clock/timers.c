@@ -341,7 +341,7 @@ static bool tell(fli_timers *timers, fli_local *here, entry *e, uint8_t what, ui
     fli_node *node = e->node != NULL ? e->node : fli_node_take(timers->rt, here);
     e->node = NULL;
     if (node == NULL) return false;
-    node->what = what;
+    node->what = what | FLI_NODE_ODD;
     node->index = 0;
     node->peer = 0;
     node->tag = e->tag;

@@ -144,10 +144,11 @@ void fli_mail_drain(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head
     p->seen = head;
 
     /* The stack runs from new to old. Turn it around. */
-    uint32_t turned = 0, home = here != NULL ? here->number : 0;
-    uint8_t  kinds = 0;
+    uint32_t       turned = 0, home = here != NULL ? here->number : 0;
+    uint8_t        kinds = 0;
+    fli_slab_block block = { 0, 0 };
     while (at != stop) {
-        fli_node *node = fli_node_at(rt, at);
+        fli_node *node = fli_slab_next(&rt->nodes, &block, at, sizeof *node);
         uint32_t  older = node->next;
         node->next = turned;
         kinds |= node->what;
@@ -178,7 +179,7 @@ static void fill(fli_runtime *rt, const fli_node *node, filch_event *event)
     bool answer = (node->what & FLI_NODE_ANSWER) != 0, foreign = (node->what & FLI_NODE_FOREIGN) != 0;
     event->type = answer ? FILCH_EVENT_YIELD : FILCH_EVENT_MESSAGE;
     event->error = answer ? node->error : FILCH_OK;
-    event->tag = foreign || (node->what & FLI_NODE_PLAIN) != 0 ? 0 : node->tag;
+    event->tag = foreign || node->what == 0 ? 0 : node->tag;
     event->from = (filch_pid){ 0, 0 };
     if (!answer && node->peer != 0) event->from = (filch_pid){ foreign ? node->tag : rt->node, node->peer };
     if ((node->what & FLI_NODE_TICK) != 0) {
@@ -223,13 +224,14 @@ static __attribute__((noinline)) uint32_t collect_cancels(fli_runtime *rt, fli_p
 static uint32_t collect_messages(fli_runtime *rt, fli_proc *p, filch_event *events, fli_node **nodes, uint32_t n,
                                  uint32_t max)
 {
-    fli_node *newest = fli_node_at(rt, p->messages), *node = NULL;
-    uint32_t  handle = newest->next;
+    fli_node      *newest = fli_node_at(rt, p->messages), *node = NULL;
+    uint32_t       handle = newest->next;
+    fli_slab_block block = { 0, 0 };
     for (; n < max && node != newest; n++) {
-        node = fli_node_at(rt, handle);
+        node = fli_slab_next(&rt->nodes, &block, handle, sizeof *node);
         nodes[n] = node;
         handle = node->next;
-        if (FLI_LIKELY(node->what == FLI_NODE_PLAIN)) fli_mail_fill(rt, node, &events[n]);
+        if (FLI_LIKELY(node->what == 0)) fli_mail_fill(rt, node, &events[n]);
         else fill(rt, node, &events[n]);
     }
     if (node == newest) p->messages = 0;

@@ -57,8 +57,7 @@ static inline void fli_mail_shape(fli_runtime *rt, filch_event *event)
 static inline void fli_mail_fill_shaped(const fli_node *node, filch_event *event)
 {
     event->from.serial = node->peer;
-    event->data.kind = node->kind;
-    memcpy(&event->data.as, node->data, 16);
+    fli_node_get_plain(node, &event->data);
 }
 
 static inline void fli_mail_fill(fli_runtime *rt, const fli_node *node, filch_event *event)
@@ -67,9 +66,6 @@ static inline void fli_mail_fill(fli_runtime *rt, const fli_node *node, filch_ev
     event->error = FILCH_OK;
     event->tag = 0;
     event->from.node = rt->node;
-    static_assert(FLI_FORM_VALUE == 0, "as fli_node_put_plain says");
-    event->data.form = FLI_FORM_VALUE;
-    event->data.small = 0;
     fli_mail_fill_shaped(node, event);
 }
 
@@ -80,18 +76,19 @@ static inline fli_node *fli_mail_single(fli_runtime *rt, fli_proc *p, uint64_t w
     uint32_t head = fli_word_head(word);
     if (head == 0 || !fli_proc_is_free(p)) return NULL;
     fli_node *node = fli_node_at(rt, head);
-    return FLI_LIKELY(node->next == 0 && node->what == FLI_NODE_PLAIN) ? node : NULL;
+    return FLI_LIKELY(node->next == 0 && node->what == 0) ? node : NULL;
 }
 
 /* The same for several PLAIN messages, and nothing else, to a process that at most holds the last one before them. Notes
  * their nodes at the end of `nodes`, which has that much room, the oldest first. Returns how many; 0: not so, or too many. */
 static inline uint32_t fli_mail_several(fli_runtime *rt, const fli_proc *p, uint64_t word, fli_node **nodes, uint32_t room)
 {
-    uint32_t at = fli_word_head(word), seen = p->seen, n = room;
+    uint32_t       at = fli_word_head(word), seen = p->seen, n = room;
+    fli_slab_block block = { 0, 0 };
     if (at == seen || (p->answers | p->messages | (uint8_t)(p->flags & ~FLI_PROC_HELD)) != 0) return 0;
     do {
-        fli_node *node = fli_node_at(rt, at);
-        if (FLI_UNLIKELY(node->what != FLI_NODE_PLAIN || n == 0)) return 0;
+        fli_node *node = fli_slab_next(&rt->nodes, &block, at, sizeof *node);
+        if (FLI_UNLIKELY(node->what != 0 || n == 0)) return 0;
         nodes[--n] = node;
         at = node->next;
     } while (at != seen);

@@ -23,7 +23,8 @@
 
 #include "port/atomic.h"
 
-/* node->what: which list of the process it ends up in, and how to read it. */
+/* node->what: which list of the process it ends up in, and how to read it. 0, PLAIN: a value from a process of this
+ * runtime, as most messages are. It has no `tag`. */
 enum {
     FLI_NODE_ANSWER = 1,  /* a completed yield; otherwise a message */
     FLI_NODE_FOREIGN = 2, /* the sender lives on another node, named by `tag` */
@@ -31,7 +32,7 @@ enum {
     FLI_NODE_COUNTED = 8, /* takes up room in a mailbox with a limit */
     FLI_NODE_SYSTEM = 16, /* a notice (src/model): `index` is its filch_event_type, and above FLI_NOTICE_HOST where
                              the process it is about lives, if not here */
-    FLI_NODE_PLAIN = 32   /* a value from a process of this runtime, as most messages are: has no `tag`, and nothing to own */
+    FLI_NODE_ODD = 32     /* a message that is not a PLAIN one */
 };
 
 enum { FLI_STAMP_FREE, FLI_STAMP_PENDING, FLI_STAMP_CLAIMED, FLI_STAMP_MASK = 3, FLI_STAMP_GENERATION = 4 };
@@ -47,10 +48,11 @@ typedef struct fli_node {
                        message: the sender's worker plus one, 0 from outside */
     uint64_t peer;  /* of a message: the sender's serial; of a yield: its owner's; of a notice: whom it is about */
     uint64_t tag;
-    int32_t  error; /* of a yield that is out: the command id */
+    /* From here on it has the shape of a filch_data that owns its bytes, with `what` and `error` in a gap of that. */
+    uint8_t  kind, form, small;
     uint8_t  what;
-    uint8_t  kind, form, small; /* with `data`: a filch_data that owns its bytes */
-    uint64_t data[3];           /* of a yield that is out: [0] is what its handler wants back when it is abandoned */
+    int32_t  error;   /* of a yield that is out: the command id */
+    uint64_t data[3]; /* of a yield that is out: [0] is what its handler wants back when it is abandoned */
 } fli_node;
 
 static_assert(sizeof(fli_node) == 64, "a node is one cache line");
@@ -63,13 +65,36 @@ static inline void fli_node_put_data(fli_node *node, const filch_data *data)
     memcpy(node->data, &data->as, sizeof node->data);
 }
 
-/* The same for a message that is a value, 16 bytes at most: makes the node a PLAIN one. */
+/* Half a payload. Compilers copy one in halves of 16 bytes when it is passed by value, and the processor forwards what has
+ * just been stored to a load only if it was stored in one piece: so that is how it is passed on, from the argument of a
+ * send to the event. */
+typedef uint64_t fli_half __attribute__((vector_size(16)));
+
+static_assert(offsetof(fli_node, kind) == 32 && offsetof(fli_node, data) == 40 && offsetof(filch_data, as) == 8 &&
+              sizeof(filch_data) == 32, "half a payload is the kind and a word, the other half two words");
+
+/* The same for a message that is a value: makes the node a PLAIN one. */
 static inline void fli_node_put_plain(fli_node *node, const filch_data *data)
 {
-    const uint8_t head[4] = { FLI_NODE_PLAIN, data->kind, 0, 0 };
-    static_assert(offsetof(fli_node, small) == offsetof(fli_node, what) + 3, "what, kind, form and small are one word");
-    memcpy(&node->what, head, sizeof head);
-    memcpy(node->data, &data->as, 16);
+    /* Of the first half, the kind and the word. The rest of it is `what` and `error` here, which are 0. */
+    static const uint8_t kept[16] = { 255, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255 };
+    fli_half             first, second, keep;
+    memcpy(&keep, kept, sizeof keep);
+    memcpy(&first, data, sizeof first);
+    memcpy(&second, (const uint8_t *)data + 16, sizeof second);
+    first &= keep;
+    memcpy((uint8_t *)node + 32, &first, sizeof first);
+    memcpy((uint8_t *)node + 48, &second, sizeof second);
+}
+
+/* Copies the payload of a PLAIN node. */
+static inline void fli_node_get_plain(const fli_node *node, filch_data *data)
+{
+    fli_half first, second;
+    memcpy(&first, (const uint8_t *)node + 32, sizeof first);
+    memcpy(&second, (const uint8_t *)node + 48, sizeof second);
+    memcpy(data, &first, sizeof first);
+    memcpy((uint8_t *)data + 16, &second, sizeof second);
 }
 
 static inline void fli_node_get_data(const fli_node *node, filch_data *data)

@@ -17,7 +17,7 @@ static inline fli_node *make(fli_runtime *rt, fli_local *here, filch_pid from, c
     fli_node *node = fli_node_take(rt, here);
     if (node == NULL) return NULL;
     bool foreign = from.node != rt->node && from.serial != 0;
-    node->what = foreign ? FLI_NODE_FOREIGN : 0;
+    node->what = foreign ? FLI_NODE_FOREIGN : FLI_NODE_ODD;
     node->index = here != NULL ? here->number : 0;
     node->peer = from.serial;
     node->tag = foreign ? from.node : 0;

@@ -135,6 +135,7 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     w->fair_in = w->fair_every = sched->opt.fair_every;
     w->clock_every = 1;
     w->step_ns = 1;
+    w->sample_in = 1;
     fli_mail_shape(&sched->rt, &w->message);
     fli_prng_init(&w->prng, sched->opt.seed + index);
     w->events = fli_alloc(mem, batch * sizeof *w->events);

@@ -15,7 +15,7 @@
 /* Steps that take less on the average are no burden, however many there are; and waiting in line costs them a fifth. */
 #define CROWD_STEP_NS 500
 
-/* Once between two readings of the clock, one process's wait in the queue is measured. It is marked for whoever steps it:
+/* Now and then (worker.c) one process's wait in the queue is measured. It is marked for whoever steps it:
  * most steps need not ask. Thread: the owner; it is not queued yet. */
 static void take_sample(fli_worker *w, fli_proc *p)
 {

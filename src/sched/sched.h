@@ -76,6 +76,7 @@ struct fli_worker {
     uint64_t      round_until_ns, round_steps; /* or when this has come and so many steps are done: worker.c */
     uint64_t      step_ns;     /* how long a step takes, roughly */
     uint64_t      sample_serial, sample_ns; /* one queued process whose wait is being measured */
+    uint32_t      sample_in; /* readings of the clock until the next */
     uint32_t      rare_from; /* so many sends in one step are looked at twice when they make somebody ready; 0: take a sample */
     fli_sighting *sightings; /* by victim */
     filch_event   message;   /* the only one of a step, as most have; shaped (proc/mailbox.h) */

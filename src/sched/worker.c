@@ -7,6 +7,8 @@
 #define CLOCK_FAR_NS UINT64_C(50000)
 #define CLOCK_EVERY_MAX 64
 #define LONG_AGO_NS UINT64_C(1000000)
+/* Every so many readings, one process's wait in the queue is measured, which takes two more. */
+#define SAMPLE_EVERY 8
 
 /* Descriptors are looked at in rounds: docs/notes/0042. What one look brings lies on top of the deque, the first to be
  * heard uppermost. The next look comes when the deque is down to where it was, so that all of them have run. Where it
@@ -96,7 +98,10 @@ static void clock_due(fli_worker *w)
     else if (passed > 64 * CLOCK_FAR_NS) w->clock_every = 1; /* steps have become long: timers are late already */
     else if (passed > CLOCK_FAR_NS && w->clock_every > 1) w->clock_every /= 2;
     if (w->clock_in > w->clock_every) w->clock_in = w->clock_every;
-    w->rare_from = 0;
+    if (--w->sample_in == 0) {
+        w->sample_in = SAMPLE_EVERY;
+        w->rare_from = 0; /* ready.c */
+    }
     if (FLI_UNLIKELY(w->repeats && fli_talk_is_too_much(w))) fli_talk_nap(w);
 }
 

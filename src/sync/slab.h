@@ -123,6 +123,22 @@ static inline void *fli_slab_at_size(fli_slab *slab, uint32_t handle, size_t siz
     return (void *)(base + (uintptr_t)handle * size);
 }
 
+/* The same for one of a chain of objects that name each other: those are mostly near each other, and then the address need not
+ * wait for a look into the map. Begins with { 0, 0 } and the handle of an object that has been made. */
+typedef struct fli_slab_block {
+    uint32_t  number; /* of the map's entry, plus one */
+    uintptr_t base;
+} fli_slab_block;
+
+static inline void *fli_slab_next(fli_slab *slab, fli_slab_block *block, uint32_t handle, size_t size)
+{
+    if (FLI_UNLIKELY((handle >> FLI_SLAB_FIRST_BITS) + 1 != block->number)) {
+        block->number = (handle >> FLI_SLAB_FIRST_BITS) + 1;
+        block->base = (uintptr_t)fli_slab_at_size(slab, handle, size) - (uintptr_t)handle * size;
+    }
+    return (void *)(block->base + (uintptr_t)handle * size);
+}
+
 static inline void *fli_slab_at(fli_slab *slab, uint32_t handle)
 {
     return fli_slab_at_size(slab, handle, slab->size);
