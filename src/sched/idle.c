@@ -288,6 +288,18 @@ static wake called(fli_idle *idle)
     return fli_load_rlx(&idle->leaving) ? LEAVE : CALLED;
 }
 
+/* Nobody watches over those who work: then `w`, about to sleep, will, as alarm_locked is to find. It says so with the same
+ * change of the word that counts it asleep. A moment later would be too late: who pushes every 20 ns would see somebody
+ * asleep and nobody on the watch in between, and wake him. */
+static bool watch_over_locked(fli_worker *w)
+{
+    fli_idle *idle = &w->sched->idle;
+    if (idle->watch != NULL || fli_asleep_in(fli_load_rlx(&idle->word)) + 1 >= w->sched->worker_count) return false;
+    idle->watch = w;
+    idle->guarded = true;
+    return true;
+}
+
 /* Sleeps until woken, until the alarm, or until there is something after all. Comes back searching.
  *
  * Whoever raises a sleeper that is not the poller rings its bell, once: who hears it has been raised and need not ask
@@ -301,8 +313,9 @@ static wake sleep_on(fli_worker *w)
     fli_io_batch batch = { .count = 0 };
     fli_mutex_lock(&idle->lock);
     add_sleeper_locked(idle, w);
+    uint64_t guard = watch_over_locked(w) ? FLI_GUARDED : 0;
     /* PAIR idle.word, both halves: from here on a submitter sees us asleep, or we see what it queued. */
-    (void)fli_add_acqrel(&idle->word, FLI_ASLEEP_ONE - FLI_SEARCHING_ONE);
+    (void)fli_add_acqrel(&idle->word, FLI_ASLEEP_ONE - FLI_SEARCHING_ONE + guard);
     if (fli_inject_count(&sched->global) > 0 || fli_find_visible(sched, 2) || fli_load_rlx(&idle->leaving)) {
         raise_locked(idle, w);
         fli_mutex_unlock(&idle->lock);

@@ -249,6 +249,50 @@ TEST(default_worker_count_follows_the_affinity_mask)
     same(usual, fli_cpu_count());
 }
 
+/* ---- one who works alone ---- */
+
+static filch_sched *court;
+static FLI_ATOMIC(bool) over; /* relaxed: sooner or later */
+
+/* Sends the ball back until it is over. */
+static filch_err player_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL || fli_load_rlx(&over)) return filch_done(out, filch_none());
+        filch_pid to = filch_as_pid(&events[i].data), from = filch_ctx_self(filch_out_ctx(out));
+        filch_err err = filch_send(court, to, filch_of_pid(from));
+        if (err != FILCH_OK) return err;
+    }
+    return filch_idle(out);
+}
+
+static const filch_type player_type = { .name = "player", .step = player_step };
+
+TEST(who_sleeps_beside_one_worker_with_one_process_at_a_time_is_left_asleep)
+{
+    filch_options opt = FILCH_OPTIONS_INIT;
+    filch_pid     players[2];
+    opt.workers = 2;
+    ok(filch_sched_create(&court, &opt));
+    fli_store_rlx(&over, false);
+    for (int i = 0; i < 2; i++) ok(filch_spawn(court, &player_type, NULL, &players[i]));
+    ok(filch_send(court, players[0], filch_of_pid(players[1])));
+    /* The other one sleeps until its alarm rings, looks, and sleeps again. Nobody calls it, but for now and then, when the
+     * machine lets a worker wait. */
+    uint64_t    until = fli_clock_after(fli_clock_ns(), LIMIT), sleeps = 8 + scaled(120);
+    filch_stats stats = stats_of(court);
+    while (stats.sleeps < sleeps) {
+        assert_true(fli_clock_ns() < until);
+        let_time_pass(FILCH_MILLISECONDS(5));
+        stats = stats_of(court);
+    }
+    printf("%llu sleeps, %llu wakes\n", (unsigned long long)stats.sleeps, (unsigned long long)stats.wakes);
+    assert_true(stats.wakes <= 3 + stats.sleeps / 32);
+    fli_store_rlx(&over, true);
+    ok(filch_sched_stop(court, LIMIT, NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +300,7 @@ int main(void)
         cmocka_unit_test(one_submission_wakes_one_worker),
         cmocka_unit_test(dense_timers_share_their_wake_ups),
         cmocka_unit_test(default_worker_count_follows_the_affinity_mask),
+        cmocka_unit_test(who_sleeps_beside_one_worker_with_one_process_at_a_time_is_left_asleep),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
