@@ -29,6 +29,7 @@ typedef struct fli_bell {
     FLI_ATOMIC(uint32_t) rung; /* 1: and not heard yet.  writes: any.  PAIR bell.rung */
 } fli_bell;
 #else
+#define FLI_BELL_OF_LOCK
 typedef struct fli_bell {
     fli_mutex lock;
     fli_cond  cond;
@@ -40,39 +41,8 @@ typedef struct fli_thread {
     pthread_t posix;
 } fli_thread;
 
-filch_err fli_mutex_init(fli_mutex *mutex);
-void      fli_mutex_fini(fli_mutex *mutex);
-void      fli_mutex_lock(fli_mutex *mutex);
-bool      fli_mutex_try_lock(fli_mutex *mutex);
-void      fli_mutex_unlock(fli_mutex *mutex);
+#include "port/thread_calls.h"
 
-filch_err fli_cond_init(fli_cond *cond);
-void      fli_cond_fini(fli_cond *cond);
-void      fli_cond_signal(fli_cond *cond);
-void      fli_cond_broadcast(fli_cond *cond);
-void      fli_cond_wait(fli_cond *cond, fli_mutex *mutex);
-/* Until signalled or until the monotonic clock reads `until_ns` (UINT64_MAX: for ever). False when the time is up. */
-bool fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns);
-
-filch_err fli_bell_init(fli_bell *bell);
-void      fli_bell_fini(fli_bell *bell);
-/* Thread: any. */
-void fli_bell_ring(fli_bell *bell);
-/* Until it rings or the monotonic clock reads `until_ns` (UINT64_MAX: for ever). False when the time is up. Thread: the
- * listener. */
-bool fli_bell_wait(fli_bell *bell, uint64_t until_ns);
-
-/* Starts a thread that takes no signals, so that the host program's handlers never run on it. `name` up to 15 bytes.
- * Its timed waits end as soon after their time as the system can: no slack is added. */
-filch_err fli_thread_start(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg);
-void      fli_thread_join(fli_thread *thread);
-
-/* The calling thread wants to start as soon as somebody calls it, and takes shorter turns for that where it has to share
- * a processor: its share stays what it was. Threads and programs that it starts do not inherit the wish. A wish: where the
- * system does not know it, or may not be asked, nothing changes. */
-void fli_thread_prompt(void);
-
-void fli_thread_yield(void);
 /* What a tight loop does between two looks. */
 static inline void fli_thread_pause(void)
 {

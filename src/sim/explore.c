@@ -491,37 +491,6 @@ void fli_cond_wait(fli_cond *cond, fli_mutex *mutex)
     (void)fli_cond_wait_until(cond, mutex, FLI_NEVER);
 }
 
-/* A lock and a condition of its own: looking and falling asleep are one step. */
-filch_err fli_bell_init(fli_bell *bell)
-{
-    bell->rung = false;
-    (void)!fli_mutex_init(&bell->lock);
-    return fli_cond_init(&bell->cond);
-}
-
-void fli_bell_fini(fli_bell *bell)
-{
-    fli_mutex_fini(&bell->lock);
-}
-
-void fli_bell_ring(fli_bell *bell)
-{
-    fli_mutex_lock(&bell->lock);
-    bell->rung = true;
-    fli_cond_signal(&bell->cond);
-    fli_mutex_unlock(&bell->lock);
-}
-
-bool fli_bell_wait(fli_bell *bell, uint64_t until_ns)
-{
-    fli_mutex_lock(&bell->lock);
-    while (!bell->rung && fli_cond_wait_until(&bell->cond, &bell->lock, until_ns)) {}
-    bool rung = bell->rung;
-    bell->rung = false;
-    fli_mutex_unlock(&bell->lock);
-    return rung;
-}
-
 void fli_thread_prompt(void)
 {
 }
