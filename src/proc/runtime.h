@@ -141,6 +141,9 @@ struct fli_runtime {
     FLI_ATOMIC(struct fli_model *) model;
     FLI_ATOMIC(uint32_t) phase;
     fli_slab     nodes, procs;
+    /* A node for a message from outside.  writes: a worker that goes to sleep, and whoever takes it, by swap.
+     * PAIR runtime.lent */
+    alignas(FLI_LINE) FLI_ATOMIC(fli_node *) lent;
     fli_counters outside; /* counted by threads the runtime does not know, with read-modify-writes */
 };
 

@@ -12,9 +12,17 @@
 #include "proc/limit.h"
 #include "proc/mailbox.h"
 
+/* From outside there is no magazine: the one that a sleeping worker has left, or one from the depot. */
+static fli_node *take_outside(fli_runtime *rt)
+{
+    fli_node *node = fli_load_rlx(&rt->lent);
+    if (node != NULL) node = fli_swap_acqrel(&rt->lent, NULL); /* PAIR runtime.lent, acquire half */
+    return node != NULL ? node : fli_node_take(rt, NULL);
+}
+
 static inline fli_node *make(fli_runtime *rt, fli_local *here, filch_pid from, const filch_data *owned)
 {
-    fli_node *node = fli_node_take(rt, here);
+    fli_node *node = here != NULL ? fli_node_take(rt, here) : take_outside(rt);
     if (node == NULL) return NULL;
     bool foreign = from.node != rt->node && from.serial != 0;
     node->what = foreign ? FLI_NODE_FOREIGN : FLI_NODE_ODD;

@@ -277,6 +277,8 @@ static void check_nodes(filch_sched *sched)
 {
     fli_slab *nodes = &sched->rt.nodes;
     for (uint32_t i = 0; i < sched->victim_count; i++) fli_slab_empty(nodes, &sched->workers[i]->local.nodes);
+    fli_node *lent = fli_load_rlx(&sched->rt.lent);
+    if (lent != NULL) fli_node_give(&sched->rt, NULL, lent);
     FLI_ASSERT(nodes->spare_count + 1 == fli_load_rlx(&nodes->fresh));
 }
 

@@ -12,6 +12,13 @@
  * comes second, it has acquired what the submitter queued, and its last look finds it. (PAIR idle.word)
  * A failed steal is not "nothing": fli_find_far says retry, and the worker goes round again.
  *
+ * Handing over. While everybody sleeps there is nobody to find what is queued but the one who is woken for it. So a
+ * submitter takes a sleeper from among them, under the lock, leaves the process with it, and rings its bell: no queue, no
+ * search. The sleeper is raised to work, not to search, so nobody relies on it for anything else: who submits next finds
+ * it awake and nobody searching, queues, and wakes another. The bell carries the process (PAIR bell.rung); should the one
+ * who was woken not come to a processor for a while, whoever has searched in vain meanwhile takes it from him: both by a
+ * swap, so one of them has it (PAIR idle.handed). The watch keeps its alarm: it is chosen only when it is the only one.
+ *
  * No herd. A submitter wakes nobody while somebody searches, and one at most. The last searcher that finds work wakes
  * the next if there is more, or if anything is queued and nobody watches. A worker that pushes to its own deque only
  * looks at the word (no read-modify-write): it will run the process itself, so nothing can be lost; it wakes somebody
@@ -111,8 +118,8 @@ static void set_second_locked(fli_idle *idle, fli_worker *w, uint64_t until_ns)
     fli_store_rlx(&idle->second_until_ns, until_ns);
 }
 
-/* Takes `w` from among the sleepers: it searches now. */
-static void raise_locked(fli_idle *idle, fli_worker *w)
+/* Takes `w` from among the sleepers. `as`: FLI_SEARCHING_ONE, it searches now; 0, it works. */
+static inline void raise_as_locked(fli_idle *idle, fli_worker *w, uint64_t as)
 {
     if (w->idle.prev != NULL) w->idle.prev->idle.next = w->idle.next;
     else idle->sleepers = w->idle.next;
@@ -120,7 +127,12 @@ static void raise_locked(fli_idle *idle, fli_worker *w)
     w->idle.asleep = false;
     if (idle->second == w) set_second_locked(idle, NULL, FLI_NEVER);
     if (idle->watch == w) set_watch_locked(idle, NULL, FLI_NEVER, false);
-    (void)fli_add_acqrel(&idle->word, FLI_SEARCHING_ONE - FLI_ASLEEP_ONE); /* PAIR idle.word */
+    (void)fli_add_acqrel(&idle->word, as - FLI_ASLEEP_ONE); /* PAIR idle.word */
+}
+
+static void raise_locked(fli_idle *idle, fli_worker *w)
+{
+    raise_as_locked(idle, w, FLI_SEARCHING_ONE);
 }
 
 /* Ends the sleep of `w`, which has been raised; `polls`: it was the poller then. Outside the lock. */
@@ -138,6 +150,30 @@ static fli_worker *choose_locked(fli_idle *idle)
     }
     fli_worker *w = idle->sleepers;
     return w != NULL && w == idle->watch && w->idle.next != NULL ? w->idle.next : w;
+}
+
+static bool all_asleep(const filch_sched *sched)
+{
+    return fli_asleep_in(fli_load_rlx(&sched->idle.word)) == sched->worker_count;
+}
+
+bool fli_idle_hand(filch_sched *sched, fli_proc *p)
+{
+    fli_idle *idle = &sched->idle;
+    if (!all_asleep(sched)) return false; /* a hint; under the lock it is certain, for there the count changes */
+    fli_mutex_lock(&idle->lock);
+    fli_worker *w = all_asleep(sched) ? choose_locked(idle) : NULL;
+    bool        polls = w != NULL && w == idle->poller;
+    if (w != NULL) {
+        fli_store_rel(&w->idle.handed, p); /* PAIR idle.handed, release half: what led to it being ready */
+        w->idle.hired = true;
+        raise_as_locked(idle, w, 0);
+    }
+    fli_mutex_unlock(&idle->lock);
+    if (w == NULL) return false;
+    call(sched, w, polls);
+    FLI_TALLY(&sched->rt, fli_here(&sched->rt), wakes, 1);
+    return true;
 }
 
 /* Wakes one sleeper, unless somebody searches already. */
@@ -300,7 +336,18 @@ static bool watch_over_locked(fli_worker *w)
     return true;
 }
 
-/* Sleeps until woken, until the alarm, or until there is something after all. Comes back searching.
+/* Leaves a node for the next message from outside: the one we gave back last, it is warm. A thread outside has no
+ * magazine, and would take a cold one from the depot, under its lock. */
+static void lend_node(fli_worker *w)
+{
+    fli_runtime *rt = &w->sched->rt;
+    if (w->local.nodes.count == 0 || fli_load_rlx(&rt->lent) != NULL) return;
+    fli_node *node = w->local.nodes.objects[--w->local.nodes.count];
+    node = fli_swap_acqrel(&rt->lent, node); /* PAIR runtime.lent, release half: the node is as we left it */
+    if (node != NULL) fli_node_give(rt, &w->local, node); /* another worker was faster: it has his instead */
+}
+
+/* Sleeps until woken, until the alarm, or until there is something after all. Comes back searching, or hired.
  *
  * Whoever raises a sleeper that is not the poller rings its bell, once: who hears it has been raised and need not ask
  * under the lock. Whose alarm rings may have been raised at the same moment; then the ring is on its way, and is waited
@@ -311,6 +358,7 @@ static wake sleep_on(fli_worker *w)
     fli_idle    *idle = &sched->idle;
     wake         why = CALLED;
     fli_io_batch batch = { .count = 0 };
+    lend_node(w);
     fli_mutex_lock(&idle->lock);
     add_sleeper_locked(idle, w);
     uint64_t guard = watch_over_locked(w) ? FLI_GUARDED : 0;
@@ -354,6 +402,22 @@ static wake sleep_on(fli_worker *w)
     fli_worker_begin_round(w, batch.count);
     fli_io_deliver(&sched->io, &batch);
     return why;
+}
+
+static fli_proc *take_handed(fli_worker *from)
+{
+    if (fli_load_rlx(&from->idle.handed) == NULL) return NULL;
+    return fli_swap_acqrel(&from->idle.handed, NULL); /* PAIR idle.handed, acquire half */
+}
+
+/* What was left with somebody who has been woken and has not come for it. */
+static fli_proc *take_from_the_slow(fli_worker *w)
+{
+    fli_proc *p = NULL;
+    for (uint32_t i = 0; p == NULL && i < w->sched->worker_count; i++) {
+        if (w->sched->workers[i] != w) p = take_handed(w->sched->workers[i]);
+    }
+    return p;
 }
 
 /* One attempt: timers, own deque, global queue, the others. */
@@ -406,6 +470,24 @@ static bool is_brief(const fli_worker *w)
     return w->idle.alarmed_at != 0 && fli_counters_steps(&w->local.counters) - w->idle.alarmed_at < BRIEF_STEPS;
 }
 
+/* Woken with a process in hand: no search, and no look at the timers, before its step. NULL: somebody who searched was
+ * faster, and we search too. */
+static fli_proc *start_work(fli_worker *w, uint64_t fell_asleep_ns)
+{
+    w->idle.hired = false;
+    fli_proc *p = take_handed(w);
+    if (p == NULL) {
+        start_searching(&w->sched->idle);
+        return NULL;
+    }
+    w->clock_ns = fli_now(&w->sched->rt);
+    learn(w, w->clock_ns - fell_asleep_ns);
+    w->idle.alarmed_at = 0;
+    w->idle.watch_ns = WATCH_FIRST_NS;
+    w->idle.second_ns = SECOND_FIRST_NS;
+    return p;
+}
+
 fli_proc *fli_idle_find(fli_worker *w)
 {
     fli_idle *idle = &w->sched->idle;
@@ -417,13 +499,15 @@ fli_proc *fli_idle_find(fli_worker *w)
     for (;;) {
         bool      retry = false;
         fli_proc *p = attempt(w, &retry);
+        if (p == NULL && (retry || (!brief && go_on(w, ++attempts, began_ns)))) continue;
+        if (p == NULL) p = take_from_the_slow(w);
         if (p != NULL) {
             stop_searching(w);
             return p;
         }
-        if (retry || (!brief && go_on(w, ++attempts, began_ns))) continue;
         uint64_t fell_asleep_ns = w->clock_ns;
         wake why = sleep_on(w);
+        if (w->idle.hired && (p = start_work(w, fell_asleep_ns)) != NULL) return p;
         brief = why == ALARM;
         w->idle.alarmed_at = brief ? fli_counters_steps(&w->local.counters) : 0;
         if (!brief) w->idle.watch_ns = WATCH_FIRST_NS;

@@ -14,12 +14,16 @@
 struct fli_worker;
 struct fli_proc;
 
-/* A worker's place among the sleepers. Plain: under the idle lock, but for `alarmed_at`, `watch_ns`
- * and `second_ns`, the worker's own. */
+/* A worker's place among the sleepers. Plain: under the idle lock, but for `handed`, and for `alarmed_at`, `watch_ns`
+ * and `second_ns`, the worker's own. What a call from outside needs is on one line. */
 typedef struct fli_sleeper {
-    struct fli_worker *next, *prev; /* among those asleep */
+    alignas(FLI_LINE) struct fli_worker *next, *prev; /* among those asleep */
     fli_bell           bell; /* rung once by whoever takes it from among the sleepers, unless it was the poller */
     bool               asleep;
+    bool               hired; /* it was raised to work, with `handed`: it does not search. Until it has seen that */
+    /* The process that it was raised for.  writes: who raises it, under the idle lock, and whoever takes it, by swap.
+     * PAIR idle.handed */
+    FLI_ATOMIC(struct fli_proc *) handed;
     uint64_t           alarmed_at; /* the worker's own: its count of steps when the alarm last woke it; 0: it was called */
     uint64_t           watch_ns; /* how long it sleeps while it is the watch; doubles while nothing happens */
     uint64_t           second_ns; /* and how long after the watch's alarm, while it stands in for it */
@@ -54,6 +58,8 @@ void      fli_idle_fini(fli_idle *idle);
 /* Searches, sleeps, searches ... until there is a process to run. NULL: time to leave. Thread: a worker. */
 struct fli_proc *fli_idle_find(struct fli_worker *w);
 
+/* If everybody sleeps: wakes one, and leaves `p` with it. False: somebody is awake, queue it. Thread: any. */
+FILCH_MUST_USE bool fli_idle_hand(filch_sched *sched, struct fli_proc *p);
 /* Something was put in the global queue by a thread that will not run it. Thread: any. */
 void fli_idle_submitted(filch_sched *sched);
 

@@ -2,8 +2,8 @@
  *
  * A worker queues on its own deque: what it just wrote to is warm. Everybody else uses the global queue, and so does a
  * worker for a process that goes on sending to somebody who waits in a queue already, and for all but the first of a
- * crowd that one step sends to. Both stay in sight of thieves;
- * there is no private corner that only one worker may empty.
+ * crowd that one step sends to; but while all workers sleep, one is woken with the process in hand (idle.c). All three
+ * stay in sight of thieves; there is no private corner that only one worker may empty.
  */
 #include "port/wakefd.h"
 #include "sched/sched.h"
@@ -115,6 +115,7 @@ void fli_ready(fli_runtime *rt, fli_local *here, fli_proc *p)
         (void)fli_ready_here(here, p);
         return;
     }
+    if (sched->worker_count > 0 && fli_idle_hand(sched, p)) return;
     fli_inject_put(&sched->global, p);
     if (sched->worker_count > 0) fli_idle_submitted(sched);
     else ring(sched);

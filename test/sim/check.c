@@ -1,7 +1,7 @@
 /* check.c - the invariants, as they must hold at every point of a run:
  *
- *   - a process is in at most one run queue, in at most one place of it, and then it is ACTIVE (so one that is IDLE or
- *     BLOCKED is in none)
+ *   - a process is in at most one run queue or handed to one worker, in at most one place of it, and then it is ACTIVE
+ *     (so one that is IDLE or BLOCKED is in none)
  *   - the nodes behind a mailbox head, down to what has been seen, end; none is in two mailboxes
  *   - a process with relations is WATCHED, each is listed with it, and the lists are whole
  *   - a sleeping worker's deque is empty and it has no process in hand; the counts in the idle word are those of the list
@@ -164,6 +164,7 @@ static void walk_sleepers(filch_sched *sched)
         MUST(w->idle.asleep && n++ < sched->worker_count, "the list of sleepers is broken");
         MUST(fli_deque_top(PEEK(&w->deque.word)) == PEEK(&w->deque.bottom), "a worker sleeps on a full deque");
         MUST(w->local.current == NULL, "a worker sleeps in the middle of a process");
+        MUST(PEEK(&w->idle.handed) == NULL, "a worker sleeps on a process that was handed to it");
     }
     MUST((PEEK(&idle->word) & 0xffff) == n, "the count of sleepers is wrong");
     MUST(((PEEK(&idle->word) >> 32) & 1) == (uint64_t)idle->guarded, "the watch is not what the word says");
@@ -184,7 +185,11 @@ void fli_check_everything(filch_sched *sched, bool all)
         memset(posted.by, 0, posted.room * sizeof *posted.by);
         walk = 1;
     }
-    for (uint32_t i = 0; i < sched->victim_count; i++) walk_deque(&sched->workers[i]->deque);
+    for (uint32_t i = 0; i < sched->victim_count; i++) {
+        walk_deque(&sched->workers[i]->deque);
+        const fli_proc *handed = PEEK(&sched->workers[i]->idle.handed);
+        if (handed != NULL) mark_queued(handed);
+    }
     walk_global(&sched->global);
     if (all || since_procs++ >= queued.count / SLOTS_PER_WALK) {
         since_procs = 0;
