@@ -8,6 +8,12 @@
         if (__builtin_expect(!(condition), 0)) __builtin_trap(); \
     } while (0)
 
+/* What the compiler cannot know and need not test. Nothing happens if it is wrong, and then anything. */
+#define FLI_ASSUME(condition)                      \
+    do {                                           \
+        if (!(condition)) __builtin_unreachable(); \
+    } while (0)
+
 #define FLI_LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define FLI_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 

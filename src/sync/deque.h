@@ -145,7 +145,9 @@ static inline void *fli_deque_pop(fli_deque *deque)
         return NULL;
     }
     fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: our own store, as is the slot */
-    return fli_load_rlx(&ring->slots[newest & ring->mask]);
+    void     *item = fli_load_rlx(&ring->slots[newest & ring->mask]);
+    FLI_ASSUME(item != NULL);
+    return item;
 }
 
 #endif
