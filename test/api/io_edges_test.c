@@ -22,20 +22,6 @@ static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
         world_end(&w);                                              \
     }
 
-#define SERVE DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT
-
-static int peer_connect(const script *s)
-{
-    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
-    const char        *colon = strrchr(s->local, ':');
-    int                fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_non_null(colon);
-    at.sin_port = htons((uint16_t)atoi(colon + 1));
-    assert_true(fd >= 0);
-    ok(connect(fd, (struct sockaddr *)&at, sizeof at));
-    return fd;
-}
-
 static void peer_send(int fd, const char *text)
 {
     same(send(fd, text, strlen(text), 0), (ssize_t)strlen(text));

@@ -97,18 +97,6 @@ uint64_t __wrap_fli_clock_ns(void)
 
 /* ---- connections ---- */
 
-static int peer_connect(const script *s)
-{
-    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
-    const char        *colon = strrchr(s->local, ':');
-    int                fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_non_null(colon);
-    at.sin_port = htons((uint16_t)atoi(colon + 1));
-    assert_true(fd >= 0);
-    ok(connect(fd, (struct sockaddr *)&at, sizeof at));
-    return fd;
-}
-
 TEST(without_descriptors_accepting_is_told_and_rests_ever_longer_but_no_more_than_a_second)
 {
     enum { TIMES = 12 };

@@ -3,8 +3,11 @@
 #ifndef FILCH_TEST_IO_SCRIPT_H
 #define FILCH_TEST_IO_SCRIPT_H
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "api/world.h"
 #include "support/descriptors.h"
@@ -248,6 +251,28 @@ static inline void script_ends(world *w, script *s)
     UNTIL(w, is_over(&s->actor));
     same(s->actor.closes, 1);
     filch_drop(&s->last);
+}
+
+/* ---- a peer that is not Filch ---- */
+
+/* Listens, tells its address, accepts once, and then does what the rest of its script says with that connection. */
+#define SERVE DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT
+
+static inline uint16_t port_of(const script *s)
+{
+    const char *colon = strrchr(s->local, ':');
+    assert_non_null(colon);
+    return (uint16_t)atoi(colon + 1);
+}
+
+static inline int peer_connect(const script *s)
+{
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port_of(s)),
+                              .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    ok(connect(fd, (struct sockaddr *)&at, sizeof at));
+    return fd;
 }
 
 #endif

@@ -27,16 +27,6 @@ static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2 };
 
 /* ---- a peer that is not Filch ---- */
 
-static int peer_connect(uint16_t port)
-{
-    struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port),
-                              .sin_addr = { htonl(INADDR_LOOPBACK) } };
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    ok(connect(fd, (struct sockaddr *)&at, sizeof at));
-    return fd;
-}
-
 static int peer_listen(uint16_t *port, int backlog)
 {
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
@@ -76,17 +66,7 @@ static size_t peer_drain(int fd, size_t at_least)
     return sum;
 }
 
-static uint16_t port_of(const script *s)
-{
-    const char *colon = strrchr(s->local, ':');
-    assert_non_null(colon);
-    return (uint16_t)atoi(colon + 1);
-}
-
 /* ---- an echo server and its clients ---- */
-
-/* Listens, tells its address, accepts once, and then does what the rest of its script says with that connection. */
-#define SERVE DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT
 
 TEST(what_is_written_is_read_and_the_end_is_told)
 {
@@ -130,7 +110,7 @@ TEST(a_peer_that_resets_is_an_error_and_not_a_signal)
         script server = SCRIPT(SERVE, DO_READ(0), DO_READ(0), DO_WRITE("x"), DO_WRITE("y"));
         script_start(&w, &server);
         UNTIL(&w, is_ready(&server));
-        int fd = peer_connect(port_of(&server));
+        int fd = peer_connect(&server);
         same(send(fd, "a", 1, 0), 1);
         UNTIL(&w, script_stage(&server) == 4); /* waits for more */
         peer_reset(fd);
@@ -151,7 +131,7 @@ TEST(a_write_completes_only_when_a_slow_reader_has_made_room)
         script server = SCRIPT(SERVE, DO_WRITE_LOTS(lots, LOTS));
         script_start(&w, &server);
         UNTIL(&w, is_ready(&server));
-        int fd = peer_connect(port_of(&server));
+        int fd = peer_connect(&server);
         UNTIL(&w, script_stage(&server) == 3);
         for (int i = 0; i < 100; i++) world_turn(&w);
         same(script_stage(&server), 3); /* 8 MiB do not fit into the system's buffers */
@@ -236,7 +216,7 @@ TEST(each_kind_of_wait_ends_when_its_time_is_up)
                                DO_UNTIL("\n", 100), DO_EXACTLY(10), DO_WRITE_LOTS(lots, LOTS), DO_TIMEOUT(0), DO_READ(0));
         script_start(&w, &server);
         UNTIL(&w, script_stage(&server) == 5);
-        int fd = peer_connect(port_of(&server));
+        int fd = peer_connect(&server);
         script_ends(&w, &server);
         same(server.result[3].error, FILCH_EDEADLINE);
         same(server.result[5].error, FILCH_OK);
@@ -254,7 +234,7 @@ TEST(bytes_that_came_before_the_time_was_up_are_kept_for_the_next_read)
                                DO_EXACTLY(10), DO_READ(0));
         script_start(&w, &server);
         UNTIL(&w, is_ready(&server));
-        int fd = peer_connect(port_of(&server));
+        int fd = peer_connect(&server);
         same(send(fd, "half", 4, 0), 4);
         ok(filch_send(w.sched, server.actor.pid, filch_none()));
         script_ends(&w, &server);
@@ -300,7 +280,7 @@ TEST(until_and_exactly_cut_a_stream_into_what_was_asked_for)
                                DO_UNTIL("!", 5), DO_READ(0), DO_UNTIL("!", 100));
         script_start(&w, &server);
         UNTIL(&w, is_ready(&server));
-        int fd = peer_connect(port_of(&server));
+        int fd = peer_connect(&server);
         same(send(fd, "one\r", 4, 0), 4);
         UNTIL(&w, script_stage(&server) == 3);
         const char *rest = "\ntwo is longer than the twenty-four of an event\r\nabcdefgh";
@@ -329,7 +309,7 @@ TEST(bytes_that_come_while_earlier_ones_are_still_being_cut_up_are_not_forgotten
         script server = SCRIPT(SERVE, DO_EXACTLY(10), DO_PAUSE, DO_EXACTLY(10), DO_READ(0), DO_READ(0));
         script_start(&w, &server);
         UNTIL(&w, is_ready(&server));
-        int fd = peer_connect(port_of(&server));
+        int fd = peer_connect(&server);
         same(send(fd, "0123456789abcdefghijXYZ", 23, 0), 23);
         UNTIL(&w, script_stage(&server) == 4);
         same(send(fd, "later", 5, 0), 5); /* reported now, while nobody reads */
@@ -350,7 +330,7 @@ TEST(a_block_may_be_kept_and_is_not_written_over)
         script server = SCRIPT(SERVE, DO_EXACTLY(40), DO_KEEP, DO_EXACTLY(40), DO_KEEP, DO_EXACTLY(40000));
         script_start(&w, &server);
         UNTIL(&w, is_ready(&server));
-        int fd = peer_connect(port_of(&server));
+        int fd = peer_connect(&server);
         for (int i = 0; i < 2; i++) {
             char bytes[40];
             memset(bytes, 'a' + i, sizeof bytes);
@@ -381,7 +361,7 @@ TEST(ids_that_are_closed_foreign_or_made_up_name_nothing)
         script server = SCRIPT(SERVE, DO_READ(0));
         script_start(&w, &server);
         UNTIL(&w, is_ready(&server));
-        int fd = peer_connect(port_of(&server));
+        int fd = peer_connect(&server);
         UNTIL(&w, script_stage(&server) == 3);
         script thief = SCRIPT(DO_USE(server.stream), DO_READ(0), DO_WRITE("mine now"), DO_SHUTDOWN, DO_CLOSE, DO_CANCEL,
                               DO_ACCEPT, DO_USE((filch_stream){ 0 }), DO_READ(0), DO_USE((filch_stream){ UINT64_MAX }),
@@ -423,7 +403,7 @@ TEST(a_stream_that_is_given_belongs_to_the_other_alone)
         script server = SCRIPT(SERVE, DO_GIVE(taker.actor.pid), DO_READ(0));
         script_start(&w, &server);
         UNTIL(&w, is_ready(&server));
-        int fd = peer_connect(port_of(&server));
+        int fd = peer_connect(&server);
         script_ends(&w, &server);
         same(server.result[3].error, FILCH_OK);
         same(server.result[4].error, FILCH_ESTREAM);
@@ -446,7 +426,7 @@ TEST(a_stream_that_is_given_to_one_who_never_takes_it_is_closed)
         script server = SCRIPT(SERVE, DO_GIVE(deaf.pid));
         script_start(&w, &server);
         UNTIL(&w, is_ready(&server));
-        int  fd = peer_connect(port_of(&server));
+        int  fd = peer_connect(&server);
         char got;
         script_ends(&w, &server);
         while (recv(fd, &got, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN) world_turn(&w);
@@ -463,7 +443,7 @@ TEST(what_cannot_be_given_stays)
         script server = SCRIPT(SERVE, DO_GIVE((filch_pid){ 0, 0 }), DO_GIVE((filch_pid){ 5, 5 }), DO_READ(0));
         script_start(&w, &server);
         UNTIL(&w, is_ready(&server));
-        int fd = peer_connect(port_of(&server));
+        int fd = peer_connect(&server);
         same(send(fd, "mine", 4, 0), 4);
         script_ends(&w, &server);
         same(server.result[3].error, FILCH_EDEAD);
@@ -481,7 +461,7 @@ TEST(what_waits_is_cancelled_by_cancel_and_by_close)
         script server = SCRIPT(SERVE, DO_READ_AND(FILCH_CMD_IO_CANCEL), DO_READ_AND(FILCH_CMD_CLOSE));
         script_start(&w, &server);
         UNTIL(&w, is_ready(&server));
-        int fd = peer_connect(port_of(&server));
+        int fd = peer_connect(&server);
         script_ends(&w, &server);
         same(server.result[3].error, FILCH_ECANCELLED);
         same(server.extra[3].number, 1);
@@ -497,7 +477,7 @@ TEST(a_second_read_while_one_is_out_is_busy)
         script server = SCRIPT(SERVE, DO_READ_AND(FILCH_CMD_READ));
         script_start(&w, &server);
         UNTIL(&w, is_ready(&server));
-        int fd = peer_connect(port_of(&server));
+        int fd = peer_connect(&server);
         UNTIL(&w, fli_load_acq(&server.extra_seen) > 0);
         same(server.extra[3].error, FILCH_EBUSY);
         same(send(fd, "a", 1, 0), 1);
@@ -514,7 +494,7 @@ TEST(a_process_that_dies_in_the_middle_of_everything_closes_once)
             script server = SCRIPT(SERVE, DO_READ(0));
             script_start(&w, &server);
             UNTIL(&w, is_ready(&server));
-            int fd = peer_connect(port_of(&server));
+            int fd = peer_connect(&server);
             if (round % 2 == 0) UNTIL(&w, script_stage(&server) == 3);
             same(send(fd, "x", 1, 0), 1);
             (void)!filch_terminate(w.sched, server.actor.pid);
@@ -536,7 +516,7 @@ TEST(stop_ends_what_waits_for_the_world)
         script server = SCRIPT(SERVE, DO_READ(0));
         script_start(&w, &server);
         UNTIL(&w, is_ready(&server));
-        int fd = peer_connect(port_of(&server));
+        int fd = peer_connect(&server);
         UNTIL(&w, script_stage(&server) == 3);
         world_end(&w);
         same(server.actor.exit_error, FILCH_ECANCELLED);
@@ -593,7 +573,7 @@ TEST(out_of_descriptors_is_told_and_does_not_spin)
                                DO_ACCEPT, DO_USE_LISTENER, DO_ACCEPT);
         script_start(&w, &server);
         UNTIL(&w, is_ready(&server));
-        int fd = peer_connect(port_of(&server));
+        int fd = peer_connect(&server);
         UNTIL(&w, script_stage(&server) == 4);
         int hoard[64], count = 0, one, second = socket(AF_INET, SOCK_STREAM, 0);
         while ((one = dup(fd)) >= 0) hoard[count++] = one;
@@ -660,7 +640,7 @@ TEST(the_hosts_descriptor_is_readable_when_a_stream_has_news)
     (void)world_tick(&w);
     assert_false(is_readable(wake));
     assert_true(filch_next_timeout(w.sched) == FILCH_FOREVER);
-    int fd = peer_connect(port_of(&server));
+    int fd = peer_connect(&server);
     assert_true(is_readable(wake));
     (void)world_tick(&w);
     (void)world_tick(&w); /* a new stream is writable, which is news too */
@@ -702,7 +682,7 @@ TEST(waiting_for_a_connection_uses_no_processor)
         silent = after.asleep == 2 && after.sleeps == before.sleeps && now.ru_nvcsw - then.ru_nvcsw <= 1;
     }
     assert_true(silent);
-    int fd = peer_connect(port_of(&server)); /* and it is awake at once */
+    int fd = peer_connect(&server); /* and it is awake at once */
     same(send(fd, "hi", 2, 0), 2);
     script_ends(&w, &server);
     close(fd);

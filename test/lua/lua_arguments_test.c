@@ -15,18 +15,11 @@ static int open_world(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     static char       path[sizeof folder + 16];
-    (void)state;
+    *state = &w;
     snprintf(path, sizeof path, "%s/?.lua;./?.lua", folder);
     options.rights = FILCH_LUA_MAY_ENV | FILCH_LUA_MAY_NET | FILCH_LUA_MAY_FILES | FILCH_LUA_MAY_EXEC;
     options.path = path;
     world_open(&w, 2, &options);
-    return 0;
-}
-
-static int close_world(void **state)
-{
-    (void)state;
-    world_close(&w);
     return 0;
 }
 
@@ -532,7 +525,7 @@ int main(void)
 {
     if (mkdtemp(folder) == NULL) return 1;
     const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+#define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
         T(wrong_arguments_are_errors_that_name_them),
         T(what_the_world_refuses_is_nil_and_words),
 #ifdef FLI_IO

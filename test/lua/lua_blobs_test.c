@@ -27,18 +27,11 @@ static void add_where(lua_State *L, void *user)
 static int open_world(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
-    (void)state;
+    *state = &w;
     options.open = add_where;
     options.memory_max = 8 << 20;
     options.slice_ns = FILCH_SECONDS(60); /* long strings are remembered for a step: none is interrupted here */
     world_open(&w, 2, &options);
-    return 0;
-}
-
-static int close_world(void **state)
-{
-    (void)state;
-    world_close(&w);
     return 0;
 }
 
@@ -162,7 +155,7 @@ TEST(what_nobody_reads_is_given_back)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+#define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
         T(a_blob_reads_as_the_text_it_was_made_of),
         T(a_blob_is_shared_by_all_who_hold_it),
         T(a_long_string_sent_to_many_is_copied_once),

@@ -5,15 +5,8 @@ static world w;
 
 static int open_world(void **state)
 {
-    (void)state;
+    *state = &w;
     world_open(&w, 2, NULL);
-    return 0;
-}
-
-static int close_world(void **state)
-{
-    (void)state;
-    world_close(&w);
     return 0;
 }
 
@@ -108,7 +101,7 @@ TEST(an_endless_timeout_is_one_everywhere)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+#define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
         T(a_pattern_may_receive_by_itself),
         T(receive_without_waiting_finds_what_came_while_it_slept),
         T(where_it_cannot_wait_nothing_is_sent_or_started),

@@ -20,18 +20,11 @@ static world w;
 static int open_world(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
-    (void)state;
+    *state = &w;
     options.slice_ns = FILCH_MILLISECONDS(2);
     options.runaway_ns = FILCH_MILLISECONDS(50);
     options.memory_max = 4 << 20;
     world_open(&w, 1, &options);
-    return 0;
-}
-
-static int close_world(void **state)
-{
-    (void)state;
-    world_close(&w);
     return 0;
 }
 
@@ -182,7 +175,7 @@ TEST(large_messages_arrive_whole)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+#define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
         T(endless_loops_of_every_kind_are_interrupted_and_go_on),
         T(an_interrupted_computation_has_the_right_result),
         T(where_it_cannot_be_interrupted_a_loop_fails_after_a_while),

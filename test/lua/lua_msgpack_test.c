@@ -6,15 +6,8 @@ static world w;
 
 static int open_world(void **state)
 {
-    (void)state;
+    *state = &w;
     world_open(&w, 1, NULL);
-    return 0;
-}
-
-static int close_world(void **state)
-{
-    (void)state;
-    world_close(&w);
     return 0;
 }
 
@@ -110,7 +103,7 @@ TEST(what_is_wrong_is_told_with_its_place)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+#define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
         T(values_have_the_shortest_bytes_of_the_format),
         T(tables_come_back_as_they_were),
         T(what_is_wrong_is_told_with_its_place),

@@ -5,15 +5,8 @@ static world w;
 
 static int open_world(void **state)
 {
-    (void)state;
+    *state = &w;
     world_open(&w, 2, NULL);
-    return 0;
-}
-
-static int close_world(void **state)
-{
-    (void)state;
-    world_close(&w);
     return 0;
 }
 
@@ -312,7 +305,7 @@ TEST(json_is_written_and_read)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+#define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
         T(the_first_program_greets),
         T(every_kind_of_value_arrives_as_it_was_sent),
         T(what_cannot_be_sent_is_named_with_its_path),

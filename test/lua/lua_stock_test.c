@@ -10,16 +10,9 @@ static world w;
 static int open_world(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
-    (void)state;
+    *state = &w;
     options.memory_max = (size_t)512 << 20; /* for stacks of a million values */
     world_open(&w, 1, &options);
-    return 0;
-}
-
-static int close_world(void **state)
-{
-    (void)state;
-    world_close(&w);
     return 0;
 }
 
@@ -201,7 +194,7 @@ TEST(random_numbers_keep_to_their_range_and_repeat_with_their_seed)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+#define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
         T(tables_are_changed_as_by_stock_lua),
         T(strings_are_repeated_as_by_stock_lua),
         T(errors_are_raised_and_caught_as_by_stock_lua),

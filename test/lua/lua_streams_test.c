@@ -6,16 +6,9 @@ static world w;
 static int open_world(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
-    (void)state;
+    *state = &w;
     options.rights = FILCH_LUA_MAY_ENV | FILCH_LUA_MAY_NET | FILCH_LUA_MAY_FILES | FILCH_LUA_MAY_EXEC;
     world_open(&w, 2, &options);
-    return 0;
-}
-
-static int close_world(void **state)
-{
-    (void)state;
-    world_close(&w);
     return 0;
 }
 
@@ -128,16 +121,16 @@ int main(void)
     if (fd < 0 || setenv("FILCH_LUA_TEST_FILE", path, 1) != 0) return 1;
     const struct CMUnitTest tests[] = {
 #ifdef FLI_IO
-        cmocka_unit_test_setup_teardown(a_server_and_its_clients_talk, open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_server_and_its_clients_talk, open_world, world_close_shared),
 #endif
 #ifdef FLI_IO
-        cmocka_unit_test_setup_teardown(a_stream_is_given_to_another_process, open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_stream_is_given_to_another_process, open_world, world_close_shared),
 #endif
 #ifdef FLI_IO
-        cmocka_unit_test_setup_teardown(files_and_programs_are_streams, open_world, close_world),
+        cmocka_unit_test_setup_teardown(files_and_programs_are_streams, open_world, world_close_shared),
 #endif
 #ifndef FLI_IO
-        cmocka_unit_test_setup_teardown(without_io_every_call_says_so, open_world, close_world),
+        cmocka_unit_test_setup_teardown(without_io_every_call_says_so, open_world, world_close_shared),
 #endif
         cmocka_unit_test(without_the_right_they_are_not_there),
     };

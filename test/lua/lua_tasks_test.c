@@ -6,15 +6,8 @@ static world w;
 
 static int open_world(void **state)
 {
-    (void)state;
+    *state = &w;
     world_open(&w, 2, NULL);
-    return 0;
-}
-
-static int close_world(void **state)
-{
-    (void)state;
-    world_close(&w);
     return 0;
 }
 
@@ -187,7 +180,7 @@ TEST(names_and_groups_find_processes)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+#define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
         T(tasks_run_side_by_side_and_are_awaited),
         T(a_coroutine_inside_which_a_task_waits_cannot_be_taken_over),
         T(a_task_that_fails_unwatched_ends_the_process),

@@ -49,20 +49,13 @@ static void add_functions(lua_State *L, void *user)
 static int open_world(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
-    (void)state;
+    *state = &w;
     options.slice_ns = FILCH_MILLISECONDS(2);
     options.open = add_functions;
     options.memory_max = 16 << 20;
     atomic_store(&in_jobs, 0);
     atomic_store(&gate, 0);
     world_open(&w, 1, &options);
-    return 0;
-}
-
-static int close_world(void **state)
-{
-    (void)state;
-    world_close(&w);
     return 0;
 }
 
@@ -203,7 +196,7 @@ TEST(in_a_simulation_jobs_take_part_and_come_to_an_end)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+#define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
         T(a_job_gives_its_result_or_says_why_not),
         T(wrong_arguments_of_work_run_are_errors),
         T(a_job_keeps_no_worker),

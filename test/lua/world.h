@@ -108,6 +108,13 @@ static inline void world_close(world *w)
     ok(filch_lua_destroy(w->lua));
 }
 
+/* The end of a test, or of a group that shares a world: the beginning has left it in *state. */
+static inline int world_close_shared(void **state)
+{
+    world_close(*state);
+    return 0;
+}
+
 #define has_text(text, part)                                                        \
     do {                                                                            \
         if (strstr((text), (part)) == NULL) fail_msg("'%s' is not in: %s", part, text); \
