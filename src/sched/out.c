@@ -63,9 +63,14 @@ filch_err filch_idle(filch_out *out)
 filch_err filch_done(filch_out *out, filch_data result)
 {
     if (out == NULL) return FILCH_EINVAL;
+    if (FLI_LIKELY(fli_data_is_value(&result))) {
+        (void)choose(out, FLI_STATUS_DONE);
+        fli_data_put_value(&out->result, &result);
+        return FILCH_OK;
+    }
     fli_runtime *rt = &out->ctx.sched->rt;
     filch_data   owned;
-    filch_err    err = fli_data_own_fast(&rt->mem, rt->payload_max, &result, &owned);
+    filch_err    err = fli_data_own(&rt->mem, rt->payload_max, &result, &owned);
     if (err != FILCH_OK) return err;
     (void)choose(out, FLI_STATUS_DONE);
     out->result = owned;

@@ -52,7 +52,7 @@ static void end(fli_worker *w, uint32_t more)
 {
     w->fair_in -= more;
     w->clock_in -= least(w->clock_in, more); /* a step may have said that the clock is due */
-    w->taken += more;
+    if (!w->repeats) w->turns -= more;
     w->out.spare = NULL;
     w->local.asked = 0;
     w->local.asked_node = NULL;

@@ -59,8 +59,7 @@ struct fli_worker {
     fli_proc     *again;       /* the process just stepped, to be stepped again at once; NULL */
     bool          unwatched;   /* steps are neither timed nor simulated */
     bool          repeats;     /* may it? A worker with a thread of its own may: nobody counts its steps */
-    uint32_t      turns;       /* that a rally may take besides its first: how many a tick has left */
-    uint32_t      taken;       /* and those that were taken */
+    uint32_t      turns;       /* how many more a tick may take; threads: more than there are */
     uint32_t           known_id; /* the command last asked for */
     const fli_handler *known;    /* and its handler; NULL */
     uint32_t      mark;        /* of the deque, when this step began */

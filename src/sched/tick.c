@@ -31,12 +31,10 @@ filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran)
     fli_wakefd_clear(sched->wake_fd);
     (void)fli_swap_acqrel(&sched->rung, false); /* PAIR tick.bell, both halves */
     fli_worker_clock(w);
-    uint32_t n = 0, most = steps != 0 && steps < STEPS_MAX ? steps : STEPS_MAX;
-    for (w->taken = 0; n + w->taken < most; n++) {
-        w->turns = most - n - w->taken - 1;
-        if (!fli_worker_turn(w)) break;
-    }
-    n += w->taken;
+    bool     any = true;
+    uint32_t most = steps != 0 && steps < STEPS_MAX ? steps : STEPS_MAX;
+    for (w->turns = most; w->turns > 0 && any; any = fli_worker_turn(w)) w->turns--;
+    uint32_t n = most - w->turns - !any;
     w->turns = 0;
     if (has_work(sched) && !fli_swap_acqrel(&sched->rung, true)) fli_wakefd_ring(sched->wake_fd);
 
