@@ -444,9 +444,11 @@ static uint32_t poll_shard(fli_timers *timers, fli_local *here, fli_timer_shard 
 uint32_t fli_timers_poll_some(fli_timers *timers, uint64_t now_ns, uint32_t most)
 {
     fli_local *here = fli_here(timers->rt);
-    uint32_t   fired = 0;
-    for (uint32_t i = 0; i < timers->shard_count && fired < most; i++) {
-        fli_timer_shard *shard = &timers->shards[i];
+    uint32_t   n = timers->shard_count, fired = 0, first = 0;
+    /* Beginning at the same one each time would leave no room for the others if there is always something due in it. */
+    if (FLI_UNLIKELY(most != UINT32_MAX)) first = fli_add_rlx(&timers->looks, 1) % n;
+    for (uint32_t i = 0; i < n && fired < most; i++) {
+        fli_timer_shard *shard = &timers->shards[first + i < n ? first + i : first + i - n];
         if (fli_load_rlx(&shard->next_ns) <= now_ns) fired += poll_shard(timers, here, shard, now_ns, most - fired);
     }
     return fired;

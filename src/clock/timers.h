@@ -24,6 +24,8 @@ typedef struct fli_timers {
     fli_runtime     *rt;
     fli_timer_shard *shards;
     uint32_t         shard_count;
+    /* Looks at a few have been so many: each begins at another wheel.  writes and reads: workers; relaxed: a number. */
+    FLI_ATOMIC(uint32_t) looks;
     fli_slab         entries;
 } fli_timers;
 
@@ -36,7 +38,7 @@ filch_err fli_timers_handle(fli_timers *timers, const filch_command *command, fi
 
 /* Fires what is due at `now_ns`; returns how many. Thread: a worker. */
 uint32_t fli_timers_poll(fli_timers *timers, uint64_t now_ns);
-/* The same, but at most so many: the others stay due. */
+/* The same, but at most so many: the others stay due. Those of every wheel get their turn. */
 uint32_t fli_timers_poll_some(fli_timers *timers, uint64_t now_ns, uint32_t most);
 /* When the next timer may be due; FLI_NEVER if there is none. */
 uint64_t fli_timers_next_ns(const fli_timers *timers);

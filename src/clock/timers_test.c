@@ -573,6 +573,28 @@ TEST(no_more_fire_than_are_asked_for_and_the_others_stay_due)
     end(&b);
 }
 
+TEST(a_sleep_is_not_forgotten_while_another_worker_has_ever_more_that_are_due)
+{
+    bench b;
+    begin(&b);
+    fli_proc *p = spawn(&b);
+    uint64_t  due_ns = fli_clock_ns() + 2 * HOUR_NS, mine = 1000;
+    for (uint64_t i = 0; i < 3; i++) ok(command(&b, p, FILCH_CMD_SLEEP, (int64_t)HOUR_NS, i));
+    b.here.index = 1;
+    ok(command(&b, p, FILCH_CMD_SLEEP, (int64_t)HOUR_NS, mine));
+    b.here.index = 0;
+    filch_event event = { .tag = 0 };
+    for (int looks = 0; event.tag != mine; looks++) {
+        assert_in_range(looks, 0, 3);
+        same(fli_timers_poll_some(&timers, due_ns, 1), 1);
+        assert_true(read_one(&b, p, &event));
+        if (event.tag != mine) ok(command(&b, p, FILCH_CMD_SLEEP, (int64_t)HOUR_NS, event.tag)); /* and sleeps again */
+    }
+    same(fli_timers_poll(&timers, due_ns), 3);
+    finish(&b, p);
+    end(&b);
+}
+
 TEST(many_due_at_once_all_fire)
 {
     bench b;
@@ -711,6 +733,7 @@ int main(void)
         cmocka_unit_test(ticks_without_memory_for_their_message_are_told_with_the_next),
         cmocka_unit_test(a_ticker_that_owes_a_message_can_be_stopped),
         cmocka_unit_test(no_more_fire_than_are_asked_for_and_the_others_stay_due),
+        cmocka_unit_test(a_sleep_is_not_forgotten_while_another_worker_has_ever_more_that_are_due),
         cmocka_unit_test(many_due_at_once_all_fire),
         cmocka_unit_test(a_timer_for_ever_is_armed_and_can_be_stopped),
         cmocka_unit_test(each_timer_fires_or_is_stopped_whoever_polls),

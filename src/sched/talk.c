@@ -85,7 +85,7 @@ static uint64_t done_by_all(filch_sched *sched)
     uint64_t done = 0;
     for (uint32_t i = 0; i < sched->worker_count; i++) {
         fli_worker *w = sched->workers[i];
-        done += fli_load_rlx(&w->local.counters.steps) + fli_load_rlx(&w->talk.batched);
+        done += fli_counters_steps(&w->local.counters) + fli_load_rlx(&w->talk.batched);
     }
     return done;
 }

@@ -244,6 +244,15 @@ static void nap_in_vain(fli_worker *w)
     fli_talk_nap(w);
 }
 
+/* The same, and it was a process that asked and was answered at once (rally.c). */
+static void nap_after_a_rally(fli_worker *w)
+{
+    fli_count(&w->sched->workers[0]->local.counters.rounds, 1000000000);
+    w->clock_ns = fli_clock_ns();
+    w->talk.before = (fli_talk_mark){ .ns = w->clock_ns - FILCH_MILLISECONDS(1) };
+    fli_talk_nap(w);
+}
+
 /* Neither before it nor during it was anything done. */
 static void nap_well(fli_worker *w)
 {
@@ -265,6 +274,14 @@ TEST(a_nap_after_which_nothing_went_better_is_not_repeated_soon)
     nap_in_vain(w);
     assert_true(patience_of(w) > 0);
     assert_false(read_often(w, 100, 40));
+    end(sched);
+}
+
+TEST(yields_that_were_answered_at_once_before_a_nap_speak_against_it)
+{
+    filch_sched *sched = begin(2);
+    nap_after_a_rally(sched->guest);
+    assert_true(patience_of(sched->guest) > 0);
     end(sched);
 }
 
@@ -398,6 +415,7 @@ int main(void)
         cmocka_unit_test(whom_the_napper_would_have_run_next_goes_before_those_in_line),
         cmocka_unit_test(a_nap_that_costs_less_than_a_quarter_of_a_worker_was_good),
         cmocka_unit_test(a_nap_after_which_nothing_went_better_is_not_repeated_soon),
+        cmocka_unit_test(yields_that_were_answered_at_once_before_a_nap_speak_against_it),
         cmocka_unit_test(the_more_naps_in_a_row_were_in_vain_the_later_is_the_next),
         cmocka_unit_test(a_nap_during_which_as_much_was_done_makes_the_next_one_longer),
         cmocka_unit_test(what_is_received_counts_message_by_message),
