@@ -253,6 +253,67 @@ TEST(yields_of_the_dead_are_counted_so_that_nobody_waits_for_them)
     ok(filch_sched_stop(sched, FILCH_SECONDS(5), NULL));
 }
 
+/* Sends to whom it was told of. */
+static filch_err        on_teller_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args);
+static filch_err        on_teller(void *self, const filch_event *events, size_t count, filch_out *out);
+static const filch_type teller = { .name = "teller", .size = sizeof(filch_pid), .init = on_teller_init, .step = on_teller };
+
+static filch_err on_teller_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)ctx;
+    (void)method;
+    *(filch_pid *)self = filch_as_pid(args);
+    return FILCH_OK;
+}
+
+static filch_err on_teller(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)events;
+    (void)count;
+    ok(filch_send(filch_ctx_sched(filch_out_ctx(out)), *(filch_pid *)self, filch_none()));
+    return filch_done(out, filch_none());
+}
+
+/* So many waits of at least 2^bucket ns. */
+static uint64_t waits_from(filch_sched *sched, int bucket)
+{
+    filch_stats stats = stats_of(sched);
+    uint64_t    waits = 0;
+    for (int b = bucket; b < FILCH_WAIT_BUCKETS; b++) waits += stats.queue_wait[b];
+    return waits;
+}
+
+TEST(a_wait_that_ended_at_another_worker_is_not_measured_when_the_process_comes_back)
+{
+    filch_sched        *sched = begin();
+    filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
+    filch_pid           pid;
+    ok(filch_spawn(sched, &type, NULL, &pid));
+    tick(sched);
+    fli_worker *w = sched->guest;
+    fli_proc   *p = fli_proc_find(&sched->rt, pid.serial);
+    options.args = filch_of_pid(pid);
+    for (int by_neighbour = 0; by_neighbour < 2; by_neighbour++) {
+        /* Ten seconds ago its wait here was to be measured, but another worker took it, and has stepped it. */
+        w->sample_serial = pid.serial;
+        w->sample_ns = fli_now(&sched->rt) - FILCH_SECONDS(10);
+        p->last = 7;
+        if (by_neighbour) ok(filch_spawn(sched, &teller, &options, NULL));
+        else ok(filch_send(sched, pid, filch_none()));
+        w->rare_from = UINT32_MAX; /* no other sample meanwhile */
+        uint64_t steps = stats_of(sched).steps;
+        tick(sched);
+        same(stats_of(sched).steps, steps + (by_neighbour ? 2 : 1));
+        same(waits_from(sched, 31), 0); /* 2 s */
+    }
+    /* And one that comes to its end here is. */
+    p->last = FLI_LAST_SAMPLED;
+    ok(filch_send(sched, pid, filch_none()));
+    tick(sched);
+    same(waits_from(sched, 31), 1);
+    ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -262,6 +323,7 @@ int main(void)
         cmocka_unit_test(an_older_callers_shorter_struct_is_filled_as_far_as_it_goes),
         cmocka_unit_test(whoever_counts_the_living_never_sees_too_few),
         cmocka_unit_test(yields_of_the_dead_are_counted_so_that_nobody_waits_for_them),
+        cmocka_unit_test(a_wait_that_ended_at_another_worker_is_not_measured_when_the_process_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -224,11 +224,12 @@ static void go_down(fli_worker *w, fli_proc *p)
     fli_finish(w, p, FILCH_ELINK, &reason);
 }
 
-/* A process that comes from another worker, with its lines; or one whose wait is measured. */
+/* A process that comes from another worker, with its lines; or one whose wait is measured. Whoever steps it takes the mark
+ * from it: if that is not the one who set it, the wait is over all the same, and must not be measured at its next step. */
 static __attribute__((noinline)) void notice(fli_worker *w, fli_proc *p)
 {
-    if (w->sample_serial == w->local.serial) measure_wait(w);
     if (p->last != FLI_LAST_SAMPLED) w->local.heard++;
+    else if (w->sample_serial == w->local.serial) measure_wait(w);
     p->last = (uint8_t)w->local.index;
 }
 
@@ -356,7 +357,7 @@ static inline void step_other(fli_worker *w, fli_proc *p, uint64_t word)
     bool         calm = (word & NOT_CALM) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN;
     fli_node    *node;
     uint32_t     count;
-    if (FLI_UNLIKELY(w->sample_serial == w->local.serial)) measure_wait(w);
+    if (FLI_UNLIKELY(p->last == FLI_LAST_SAMPLED)) notice(w, p);
     if (calm && w->unwatched &&
         (count = fli_mail_several(rt, p, word, w->nodes, FLI_NODES_ROOM(w->sched->opt.batch_max))) > 0) {
         step_several(w, p, word, count);
