@@ -510,6 +510,36 @@ TEST(blocking_work_is_done_in_the_middle)
     }
 }
 
+/* In round ODD there is no memory: it sends to the pid that `user` points to until no node is left, asks for something
+ * that needs one, and then as always. */
+static filch_err play_poor(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    if (me->stage == ROUNDS) return filch_idle(out);
+    uint64_t round = (uint64_t)me->stage++;
+    fli_store_rlx(&w.deny, round == ODD);
+    while (round == ODD && filch_send(w.sched, *(const filch_pid *)me->user, filch_none()) == FILCH_OK) continue;
+    if (round == ODD) table.said = filch_yield(out, ECHO, 100, filch_str("short"));
+    me->note |= filch_yield(out, NUMBER, round, filch_none());
+    fli_store_rlx(&w.deny, false);
+    return filch_wait(out);
+}
+
+TEST(a_yield_without_memory_leaves_room_for_one_that_needs_none)
+{
+    actor reader = { 0 }, a = { .user = &reader.pid };
+    begin(FILCH_NO_WORKERS);
+    actor_start(&w, &reader, play_idle);
+    world_tick(&w);
+    actor_start(&w, &a, play_poor);
+    world_tick(&w);
+    same(table.said, FILCH_ENOMEM);
+    has_all(&a);
+    is_answer(&a, ODD, ODD);
+    assert_true(reader.seen_count > 0);
+    world_end(&w);
+}
+
 /* ---- beside others ---- */
 
 static FLI_ATOMIC(int64_t) endless; /* rounds so far */
@@ -594,6 +624,7 @@ int main(void)
         cmocka_unit_test(a_step_may_leave_the_middle_in_any_way_and_nothing_stays_behind),
         cmocka_unit_test(who_idles_or_goes_on_in_the_middle_hears_the_answer),
         cmocka_unit_test(blocking_work_is_done_in_the_middle),
+        cmocka_unit_test(a_yield_without_memory_leaves_room_for_one_that_needs_none),
         cmocka_unit_test(others_are_stepped_within_the_bound),
         cmocka_unit_test(sleepers_wake_beside_it_and_stop_ends_it),
     };
