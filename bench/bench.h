@@ -87,10 +87,4 @@ static inline uint64_t bench_random(uint64_t *state)
     return *state * UINT64_C(2685821657736338717);
 }
 
-/* The scheduler of a step. */
-static inline filch_sched *bench_here(const filch_out *out)
-{
-    return filch_ctx_sched(filch_out_ctx(out));
-}
-
 #endif

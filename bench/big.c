@@ -28,7 +28,7 @@ static filch_err ping_someone(struct talker *talker, filch_out *out)
     do {
         other = everybody[bench_random(&talker->random) % PROCESSES];
     } while (other.serial == filch_ctx_self(filch_out_ctx(out)).serial);
-    return filch_send(bench_here(out), other, filch_int(PING));
+    return filch_send(filch_out_sched(out), other, filch_int(PING));
 }
 
 static filch_err talker_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -38,10 +38,10 @@ static filch_err talker_step(void *self, const filch_event *events, size_t count
         filch_err err;
         if (events[i].type != FILCH_EVENT_MESSAGE) return FILCH_ECANCELLED;
         switch (filch_as_int(&events[i].data)) {
-        case PING: err = filch_send(bench_here(out), events[i].from, filch_int(PONG)); break;
+        case PING: err = filch_send(filch_out_sched(out), events[i].from, filch_int(PONG)); break;
         case PONG:
             if (++talker->ponged == b.size)
-                err = filch_send(bench_here(out), judge_pid, filch_int((int64_t)talker->ponged));
+                err = filch_send(filch_out_sched(out), judge_pid, filch_int((int64_t)talker->ponged));
             else err = ping_someone(talker, out);
             break;
         default: err = ping_someone(talker, out); break;

@@ -22,8 +22,9 @@ static filch_err producer_step(void *self, const filch_event *events, size_t cou
     struct producer *producer = self;
     (void)events;
     if (count > 0) return FILCH_ECANCELLED;
+    filch_sched *sched = filch_out_sched(out);
     while (producer->sent < (int64_t)b.size) {
-        filch_err err = filch_send(bench_here(out), producer->counter, filch_int(producer->sent));
+        filch_err err = filch_send(sched, producer->counter, filch_int(producer->sent));
         if (err != FILCH_OK) return err;
         producer->sent++;
         if (filch_should_yield(out)) return filch_continue(out);

@@ -58,7 +58,7 @@ static filch_err player_step(void *self, const filch_event *events, size_t count
         bench_over(&b);
         return filch_continue(out);
     }
-    filch_err err = pass_on(bench_here(out), players[1 - player->index]);
+    filch_err err = pass_on(filch_out_sched(out), players[1 - player->index]);
     return err != FILCH_OK ? err : filch_continue(out);
 }
 

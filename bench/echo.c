@@ -80,14 +80,14 @@ static filch_err listener_step(void *self, const filch_event *events, size_t cou
         if (events[i].tag == 1) {
             l->stream = filch_as_stream(&events[i].data);
             err = filch_stream_address(out, l->stream, FILCH_ADDRESS_LOCAL, address, sizeof address);
-            if (err == FILCH_OK && idle_connections == 0) err = client_start(bench_here(out));
+            if (err == FILCH_OK && idle_connections == 0) err = client_start(filch_out_sched(out));
             if (idle_connections > 0) bench_over(&b);
         } else {
             filch_pid server;
-            err = filch_spawn(bench_here(out), &server_type, NULL, &server);
+            err = filch_spawn(filch_out_sched(out), &server_type, NULL, &server);
             if (err == FILCH_OK) err = filch_stream_give(out, filch_as_stream(&events[i].data), server);
             uint64_t now = __atomic_add_fetch(&accepted, 1, __ATOMIC_RELEASE);
-            if (idle_connections == 0 && now < connections && err == FILCH_OK) err = client_start(bench_here(out));
+            if (idle_connections == 0 && now < connections && err == FILCH_OK) err = client_start(filch_out_sched(out));
         }
         if (err == FILCH_OK) err = filch_yield_accept(out, 2, l->stream, FILCH_FOREVER);
     }

@@ -25,8 +25,9 @@ static filch_err producer_step(void *self, const filch_event *events, size_t cou
     struct producer *producer = self;
     if (count > 0 && events[0].type != FILCH_EVENT_MESSAGE) return FILCH_ECANCELLED;
     if (count == 0 && producer->sent == 0) return filch_idle(out);
+    filch_sched *sched = filch_out_sched(out);
     while (producer->sent < b.size) {
-        filch_err err = filch_send(bench_here(out), producer->consumer, filch_int(1));
+        filch_err err = filch_send(sched, producer->consumer, filch_int(1));
         if (err != FILCH_OK) return err;
         producer->sent++;
         if (filch_should_yield(out)) return filch_continue(out);

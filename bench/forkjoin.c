@@ -31,7 +31,7 @@ static filch_err forker_step(void *self, const filch_event *events, size_t count
     (void)events;
     if (count > 0) return FILCH_ECANCELLED;
     while (forker->sent < PROCESSES * b.size) {
-        filch_err err = filch_send(bench_here(out), joiners[forker->sent % PROCESSES], filch_int(1));
+        filch_err err = filch_send(filch_out_sched(out), joiners[forker->sent % PROCESSES], filch_int(1));
         if (err != FILCH_OK) return err;
         forker->sent++;
         if (filch_should_yield(out)) return filch_continue(out);

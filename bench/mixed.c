@@ -17,7 +17,7 @@ static filch_err server_step(void *self, const filch_event *events, size_t count
     (void)self;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type != FILCH_EVENT_MESSAGE) return FILCH_ECANCELLED;
-        filch_err err = filch_send(bench_here(out), events[i].from, filch_int(filch_as_int(&events[i].data) + 1));
+        filch_err err = filch_send(filch_out_sched(out), events[i].from, filch_int(filch_as_int(&events[i].data) + 1));
         if (err != FILCH_OK && err != FILCH_EDEAD) return err;
     }
     return filch_idle(out);
@@ -57,7 +57,7 @@ static filch_err helper_step(void *self, const filch_event *events, size_t count
         return err != FILCH_OK ? err : filch_wait(out);
     }
     if (events[0].type != FILCH_EVENT_YIELD || events[0].error != FILCH_OK) return FILCH_ECANCELLED;
-    err = filch_send(bench_here(out), helper->client, events[0].data);
+    err = filch_send(filch_out_sched(out), helper->client, events[0].data);
     return err != FILCH_OK ? err : filch_done(out, filch_none());
 }
 
@@ -87,8 +87,8 @@ static filch_err next_round(struct client *client, filch_out *out)
     if (client->round == b.size) return filch_done(out, filch_none());
     client->round++;
     client->missing = 2;
-    filch_err err = filch_send(bench_here(out), server_pid, filch_int(1));
-    if (err == FILCH_OK) err = filch_spawn(bench_here(out), &helper, &options, NULL);
+    filch_err err = filch_send(filch_out_sched(out), server_pid, filch_int(1));
+    if (err == FILCH_OK) err = filch_spawn(filch_out_sched(out), &helper, &options, NULL);
     if (err == FILCH_OK && client->round % SLEEP_EVERY == 0) {
         client->missing++;
         err = filch_yield_sleep(out, NAP, bench_random(&client->random) % FILCH_MILLISECONDS(2));

@@ -29,7 +29,7 @@ static filch_err ping_step(void *self, const filch_event *events, size_t count, 
         bench_over(&b);
         return filch_done(out, filch_none());
     }
-    filch_err err = filch_send(bench_here(out), ping->pong, filch_int(left));
+    filch_err err = filch_send(filch_out_sched(out), ping->pong, filch_int(left));
     return err != FILCH_OK ? err : filch_idle(out);
 }
 
@@ -39,7 +39,7 @@ static filch_err pong_step(void *self, const filch_event *events, size_t count, 
     for (size_t i = 0; i < count; i++) {
         if (events[i].type != FILCH_EVENT_MESSAGE) return FILCH_ECANCELLED;
         answered++;
-        filch_err err = filch_send(bench_here(out), events[i].from, events[i].data);
+        filch_err err = filch_send(filch_out_sched(out), events[i].from, events[i].data);
         if (err != FILCH_OK) return err;
     }
     return filch_idle(out);

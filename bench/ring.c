@@ -34,7 +34,7 @@ static filch_err member_step(void *self, const filch_event *events, size_t count
             bench_over(&b);
             continue;
         }
-        filch_err err = filch_send(bench_here(out), member->next, filch_int(left - 1));
+        filch_err err = filch_send(filch_out_sched(out), member->next, filch_int(left - 1));
         if (err != FILCH_OK) return err;
     }
     return filch_idle(out);

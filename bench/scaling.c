@@ -29,7 +29,7 @@ static filch_err creator_step(void *self, const filch_event *events, size_t coun
     (void)events;
     if (count > 0) return FILCH_ECANCELLED;
     for (int i = 0; i < PER_STEP && p->done < b.size; i++, p->done++) {
-        filch_err err = filch_spawn(bench_here(out), &listener, NULL, &crowd[p->done]);
+        filch_err err = filch_spawn(filch_out_sched(out), &listener, NULL, &crowd[p->done]);
         if (err != FILCH_OK) return err;
     }
     return p->done < b.size ? filch_continue(out) : filch_done(out, filch_none());
@@ -41,7 +41,7 @@ static filch_err caller_step(void *self, const filch_event *events, size_t count
     (void)events;
     if (count > 0) return FILCH_ECANCELLED;
     while (p->done < b.size) {
-        filch_err err = filch_send(bench_here(out), crowd[p->done], filch_int(1));
+        filch_err err = filch_send(filch_out_sched(out), crowd[p->done], filch_int(1));
         if (err != FILCH_OK) return err;
         p->done++;
         if (filch_should_yield(out)) return filch_continue(out);

@@ -74,7 +74,7 @@ static filch_err branch(struct node *n, filch_out *out)
     filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
     options.args = filch_ptr(&birth);
     for (n->missing = 0; n->missing < 10; n->missing++, birth.first += birth.count) {
-        filch_err err = filch_spawn(bench_here(out), birth.count == 1 ? &leaf : &node, &options, NULL);
+        filch_err err = filch_spawn(filch_out_sched(out), birth.count == 1 ? &leaf : &node, &options, NULL);
         if (err != FILCH_OK) return err;
     }
     return filch_idle(out);

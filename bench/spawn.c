@@ -26,7 +26,7 @@ static filch_err creator_step(void *self, const filch_event *events, size_t coun
     (void)events;
     if (count > 0) return FILCH_ECANCELLED;
     for (int i = 0; i < PER_STEP && creator->made < b.size; i++, creator->made++) {
-        filch_err err = filch_spawn(bench_here(out), &mayfly, NULL, NULL);
+        filch_err err = filch_spawn(filch_out_sched(out), &mayfly, NULL, NULL);
         if (err != FILCH_OK) return err;
     }
     return creator->made < b.size ? filch_continue(out) : filch_done(out, filch_none());

@@ -36,7 +36,7 @@ static filch_err brewer_step(void *self, const filch_event *events, size_t count
 {
     struct brewer *b = self;
     filch_await   *at = &b->at;
-    filch_sched   *sched = filch_ctx_sched(filch_out_ctx(out));
+    filch_sched   *sched = filch_out_sched(out);
     FILCH_BEGIN(at, events, count, out);
     for (;;) {
         FILCH_AWAIT_MESSAGE(at);
@@ -77,7 +77,7 @@ static filch_err guest_step(void *self, const filch_event *events, size_t count,
 {
     struct guest *g = self;
     filch_await  *at = &g->at;
-    filch_sched  *sched = filch_ctx_sched(filch_out_ctx(out));
+    filch_sched  *sched = filch_out_sched(out);
     FILCH_BEGIN(at, events, count, out);
     for (int i = 0; i < CUPS; i++) { /* `i` need not survive: nothing is awaited here */
         filch_err err = filch_send(sched, the_brewer, filch_none());

@@ -50,7 +50,7 @@ static filch_err till_step(void *self, const filch_event *events, size_t count, 
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_int(t->sum));
         t->sum += filch_as_int(&events[i].data);
         if (t->sum < 0) return NOT_IN_THE_RED; /* nobody thought of refunds */
-        if (filch_send(filch_ctx_sched(filch_out_ctx(out)), t->ledger, filch_int(t->sum))) return FILCH_EUSER;
+        if (filch_send(filch_out_sched(out), t->ledger, filch_int(t->sum))) return FILCH_EUSER;
     }
     return filch_idle(out);
 }
@@ -66,7 +66,7 @@ static filch_err repaired_step(void *self, const filch_event *events, size_t cou
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_int(t->sum));
         t->sum += filch_as_int(&events[i].data);
         if (t->sum < 0) t->sum = 0;
-        if (filch_send(filch_ctx_sched(filch_out_ctx(out)), t->ledger, filch_int(t->sum))) return FILCH_EUSER;
+        if (filch_send(filch_out_sched(out), t->ledger, filch_int(t->sum))) return FILCH_EUSER;
     }
     return filch_idle(out);
 }

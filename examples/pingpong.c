@@ -38,7 +38,7 @@ static filch_err ping_step(void *self, const filch_event *events, size_t count, 
     /* The first step comes without events: that is the moment to begin. */
     int round = ping->returned + 1;
     printf("ping %d\n", round);
-    filch_err err = filch_send(filch_ctx_sched(filch_out_ctx(out)), ping->pong, filch_int(round));
+    filch_err err = filch_send(filch_out_sched(out), ping->pong, filch_int(round));
     return err != FILCH_OK ? err : filch_idle(out);
 }
 
@@ -52,7 +52,7 @@ static filch_err pong_step(void *self, const filch_event *events, size_t count, 
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
         printf("     pong %d\n", (int)filch_as_int(&events[i].data));
-        filch_err err = filch_send(filch_ctx_sched(filch_out_ctx(out)), events[i].from, events[i].data);
+        filch_err err = filch_send(filch_out_sched(out), events[i].from, events[i].data);
         if (err != FILCH_OK) return err;
     }
     return filch_idle(out);

@@ -38,7 +38,7 @@ static filch_err worker_step(void *self, const filch_event *events, size_t count
 {
     struct worker *w = self;
     filch_await   *at = &w->at;
-    filch_sched   *sched = filch_ctx_sched(filch_out_ctx(out));
+    filch_sched   *sched = filch_out_sched(out);
     filch_err      err = FILCH_OK;
     FILCH_BEGIN(at, events, count, out);
     err = filch_whereis(sched, "desk", &w->desk);

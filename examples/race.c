@@ -47,7 +47,7 @@ static void write_balance(filch_sched *sched, struct bank *bank, int balance)
 static filch_err account_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct account *me = self;
-    filch_sched    *sched = filch_ctx_sched(filch_out_ctx(out));
+    filch_sched    *sched = filch_out_sched(out);
     for (size_t i = 0; i < count; i++) {
         const char *text = filch_text(&events[i].data);
         int         number;
@@ -84,7 +84,7 @@ static filch_err cashier_init(void *self, const filch_ctx *ctx, const char *meth
 
 static filch_err say(const struct cashier *me, filch_out *out, const char *text)
 {
-    return filch_send(filch_ctx_sched(filch_out_ctx(out)), me->bank->account, filch_str(text));
+    return filch_send(filch_out_sched(out), me->bank->account, filch_str(text));
 }
 
 static filch_err sleep_for(filch_out *out, uint64_t span_ns)

@@ -15,11 +15,6 @@
 
 #define STOP_NS FILCH_SECONDS(10)
 
-static filch_sched *sched_of(const filch_out *out)
-{
-    return filch_ctx_sched(filch_out_ctx(out));
-}
-
 static int asked_to_end(const filch_event *events, size_t count)
 {
     return count > 0 && events[0].type == FILCH_EVENT_CANCEL; /* it comes before everything else */
@@ -101,7 +96,7 @@ static filch_err member_step(void *self, const filch_event *events, size_t count
         }
         int64_t hops = filch_as_int(&events[i].data);
         if (hops == RING * LAPS) return filch_done(out, filch_int(hops));
-        filch_err err = filch_send(sched_of(out), m->next, filch_int(hops + 1));
+        filch_err err = filch_send(filch_out_sched(out), m->next, filch_int(hops + 1));
         if (err != FILCH_OK) return err;
     }
     return filch_idle(out);
@@ -394,7 +389,7 @@ static filch_err citizen_step(void *self, const filch_event *events, size_t coun
     (void)self;
     if (count == 0) return filch_idle(out);
     if (events[0].type == FILCH_EVENT_CANCEL) return FILCH_ECANCELLED;
-    filch_err err = filch_send(sched_of(out), events[0].from, events[0].data);
+    filch_err err = filch_send(filch_out_sched(out), events[0].from, events[0].data);
     return err != FILCH_OK ? err : filch_done(out, filch_none());
 }
 
@@ -420,7 +415,7 @@ static filch_err mayor_spawns(struct mayor *m, filch_out *out)
     if (m->made == 0) c->began_ns = now_ns();
     /* A thousand at a time, so that they get their first step while they are warm. */
     for (int i = 0; i < 1000 && m->made < c->all; i++, m->made++) {
-        filch_err err = filch_spawn(sched_of(out), &citizen, NULL, &c->pids[m->made]);
+        filch_err err = filch_spawn(filch_out_sched(out), &citizen, NULL, &c->pids[m->made]);
         if (err != FILCH_OK) return err;
     }
     if (m->made < c->all) return filch_continue(out);
@@ -434,7 +429,7 @@ static filch_err mayor_asks(struct mayor *m, filch_out *out)
     struct census *c = m->census;
     if (m->asked == 0) c->began_ns = now_ns();
     for (; m->asked < c->all && !filch_should_yield(out); m->asked++) {
-        filch_err err = filch_send(sched_of(out), c->pids[m->asked], filch_int((int64_t)m->asked));
+        filch_err err = filch_send(filch_out_sched(out), c->pids[m->asked], filch_int((int64_t)m->asked));
         if (err != FILCH_OK) return err;
     }
     if (m->asked < c->all) return filch_continue(out);

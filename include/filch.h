@@ -498,13 +498,14 @@ FILCH_API filch_err filch_upgrade(filch_out *out, const filch_type *type, const 
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield(filch_out *out, uint32_t command, uint64_t tag, filch_data data);
 
-/* The context of the process being stepped.
+/* The context of the process being stepped; and its scheduler, to send and to spawn by.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    lends it until the step returns.
  * Errors:  NULL when out is NULL.
  */
 FILCH_API const filch_ctx *filch_out_ctx(const filch_out *out);
+FILCH_API filch_sched     *filch_out_sched(const filch_out *out);
 
 /* True when the step has sent a lot (option `send_budget`): return filch_continue soon and let the receivers run. Only
  * advice, but good advice: a message that is read while it is warm costs a tenth.

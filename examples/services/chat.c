@@ -87,7 +87,7 @@ static filch_err seat_for(struct room *r, filch_out *out, filch_pid pid, const c
 
 static filch_err admit(struct room *r, filch_out *out, filch_pid pid, const char *name)
 {
-    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    filch_sched *sched = filch_out_sched(out);
     filch_err    seated = seat_for(r, out, pid, name);
     /* The answer comes before what others say, and joining after the notice: nobody is told of his own coming. */
     filch_err err = filch_send(sched, pid, filch_int(seated));
@@ -111,7 +111,7 @@ static filch_err see_off(struct room *r, filch_sched *sched, filch_pid pid)
 static filch_err room_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct room *r = self;
-    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    filch_sched *sched = filch_out_sched(out);
     filch_err    err = filch_trap_links(out, 1);
     for (size_t i = 0; i < count && err == FILCH_OK; i++) {
         const filch_event *e = &events[i];
@@ -189,7 +189,7 @@ static filch_err guest_step(void *self, const filch_event *events, size_t count,
     enum { LINE = 1 };
     struct guest *g = self;
     filch_await  *at = &g->at;
-    filch_sched  *sched = filch_ctx_sched(filch_out_ctx(out));
+    filch_sched  *sched = filch_out_sched(out);
     filch_pid     me = filch_ctx_self(filch_out_ctx(out));
     filch_err     err = FILCH_OK;
     FILCH_BEGIN(at, events, count, out);

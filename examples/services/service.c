@@ -47,7 +47,7 @@ static filch_err welcome(filch_out *out, filch_stream stream)
     if (what->connection_options != NULL) how = *what->connection_options;
     how.relations |= FILCH_SPAWN_MONITOR; /* to hear how it ends */
     if (what->connection == NULL) how.args = filch_ptr((void *)(uintptr_t)what);
-    filch_err err = filch_spawn(filch_ctx_sched(filch_out_ctx(out)),
+    filch_err err = filch_spawn(filch_out_sched(out),
                                 what->connection != NULL ? what->connection : &connection_type, &how, &pid);
     return err == FILCH_OK ? filch_stream_give(out, stream, pid) : err;
 }

@@ -52,7 +52,7 @@ static void answer(const terminal *t, const char *word)
 static filch_err terminal_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     const terminal *t = self;
-    filch_sched    *sched = filch_ctx_sched(filch_out_ctx(out));
+    filch_sched    *sched = filch_out_sched(out);
     bool            over = false;
     for (size_t i = 0; i < count; i++) {
         const filch_event *event = &events[i];

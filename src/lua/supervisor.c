@@ -81,9 +81,9 @@ static filch_err hear_answer(const ask *a, const filch_data *answer, filch_out *
     if (a->kind != ASK_UP) return filch_done(out, *answer);
     /* Had it been linked before, its starter would die of a start that fails, instead of being told. */
     if (a->links) {
-        error = filch_link(filch_ctx_sched(filch_out_ctx(out)), a->asker, a->supervisor);
+        error = filch_link(filch_out_sched(out), a->asker, a->supervisor);
         if (error != FILCH_OK) {
-            (void)!filch_cancel(filch_ctx_sched(filch_out_ctx(out)), a->supervisor);
+            (void)!filch_cancel(filch_out_sched(out), a->supervisor);
             return error;
         }
     }

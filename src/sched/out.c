@@ -216,6 +216,11 @@ const filch_ctx *filch_out_ctx(const filch_out *out)
     return out != NULL ? &out->ctx : NULL;
 }
 
+filch_sched *filch_out_sched(const filch_out *out)
+{
+    return out != NULL ? out->ctx.sched : NULL;
+}
+
 int filch_should_yield(const filch_out *out)
 {
     /* Is it what the worker here gives to its steps? By number: there may be no worker, and no `out`. */

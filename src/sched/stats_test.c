@@ -193,7 +193,7 @@ static filch_err on_branch(void *self, const filch_event *events, size_t count, 
     filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
     options.args = filch_int(depth - 1);
     for (int i = 0; i < 2 && depth > 0; i++) {
-        filch_err err = filch_spawn(filch_ctx_sched(filch_out_ctx(out)), &branch, &options, NULL);
+        filch_err err = filch_spawn(filch_out_sched(out), &branch, &options, NULL);
         if (err != FILCH_OK) return err;
     }
     return filch_done(out, filch_none());

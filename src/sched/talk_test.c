@@ -323,7 +323,7 @@ static filch_err send_ten(void *self, const filch_event *events, size_t count, f
     (void)events;
     (void)count;
     for (int i = 0; i < 10; i++) {
-        filch_err err = filch_send(filch_ctx_sched(filch_out_ctx(out)), whom, filch_int(i));
+        filch_err err = filch_send(filch_out_sched(out), whom, filch_int(i));
         if (err != FILCH_OK) return err;
     }
     return filch_done(out, filch_none());

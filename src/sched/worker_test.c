@@ -64,7 +64,7 @@ static filch_err loop_step(void *self, const filch_event *events, size_t count, 
     *last = play.turns;
     now_ns += TURN_NS;
     /* The worker hears that time has passed. Otherwise it may not look at its clock for a while. */
-    if (!play.quiet) (void)filch_sim_now(filch_ctx_sched(filch_out_ctx(out)));
+    if (!play.quiet) (void)filch_sim_now(filch_out_sched(out));
     return filch_continue(out);
 }
 

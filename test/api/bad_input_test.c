@@ -83,6 +83,7 @@ TEST(null_is_refused_by_every_function_that_needs_an_object)
     REFUSED(filch_yield_work(NULL, 1, NULL, NULL), FILCH_EINVAL);
     REFUSED(filch_yield_send(NULL, 1, nobody, data), FILCH_EINVAL);
     assert_null(filch_out_ctx(NULL));
+    assert_null(filch_out_sched(NULL));
     same(filch_should_yield(NULL), 0);
     assert_true(is_nobody(filch_ctx_self(NULL)));
     assert_null(filch_ctx_sched(NULL));
@@ -561,9 +562,9 @@ static filch_out *kept_out;
 static filch_err play_wrong_moment(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     kept_out = out;
-    if (filch_tick(filch_ctx_sched(filch_out_ctx(out)), 0, NULL) != FILCH_ESTATE) me->note = 1;
-    if (filch_sched_stop(filch_ctx_sched(filch_out_ctx(out)), 0, NULL) != FILCH_ESTATE) me->note = 2;
-    if (filch_sched_close(filch_ctx_sched(filch_out_ctx(out)), 0, NULL) != FILCH_ESTATE) me->note = 3;
+    if (filch_tick(filch_out_sched(out), 0, NULL) != FILCH_ESTATE) me->note = 1;
+    if (filch_sched_stop(filch_out_sched(out), 0, NULL) != FILCH_ESTATE) me->note = 2;
+    if (filch_sched_close(filch_out_sched(out), 0, NULL) != FILCH_ESTATE) me->note = 3;
     return play_idle(me, events, count, out);
 }
 

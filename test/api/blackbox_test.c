@@ -300,7 +300,7 @@ TEST(a_wait_for_the_yield_of_an_earlier_step_is_one_in_the_replay_too)
 static filch_err play_chat(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
-    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    filch_sched *sched = filch_out_sched(out);
     if (count > 0) me->note = filch_send(sched, *(filch_pid *)me->user, filch_str("hello"));
     return filch_idle(out);
 }

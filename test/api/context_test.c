@@ -63,7 +63,7 @@ static filch_err diary_step(void *self, const filch_event *events, size_t count,
         filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
         opt.args = filch_ptr(d->child);
         opt.values = d->override;
-        filch_err err = filch_spawn(filch_ctx_sched(filch_out_ctx(out)), &diary_type, &opt, &d->child->pid);
+        filch_err err = filch_spawn(filch_out_sched(out), &diary_type, &opt, &d->child->pid);
         if (err != FILCH_OK) return err;
     }
     filch_err err = filch_yield(out, FILCH_CMD_USER, 1, filch_ptr(d));

@@ -21,7 +21,7 @@ static filch_err sink_step(void *self, const filch_event *events, size_t count, 
         if (events[i].type != FILCH_EVENT_MESSAGE) return filch_done(out, filch_none());
         int64_t  left = filch_as_int(&events[i].data);
         uint32_t other = (uint32_t)left * 1009 % SINKS;
-        if (left > 0) (void)!filch_send(filch_ctx_sched(filch_out_ctx(out)), scene.sinks[other], filch_int(left - 1));
+        if (left > 0) (void)!filch_send(filch_out_sched(out), scene.sinks[other], filch_int(left - 1));
     }
     return filch_idle(out);
 }
@@ -34,7 +34,7 @@ static filch_err flood_step(void *self, const filch_event *events, size_t count,
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
     }
     while (scene.sent < SINKS && !filch_should_yield(out)) {
-        (void)!filch_send(filch_ctx_sched(filch_out_ctx(out)), scene.sinks[scene.sent++], filch_int(FAN));
+        (void)!filch_send(filch_out_sched(out), scene.sinks[scene.sent++], filch_int(FAN));
     }
     return scene.sent < SINKS ? filch_continue(out) : filch_idle(out);
 }
@@ -51,7 +51,7 @@ static filch_err talk_step(void *self, const filch_event *events, size_t count, 
         scene.last_turn = scene.turns;
         filch_pid self_pid = filch_ctx_self(filch_out_ctx(out));
         filch_pid other = same_pid(self_pid, scene.talker) ? scene.echo : scene.talker;
-        if (scene.sent < SINKS) (void)!filch_send(filch_ctx_sched(filch_out_ctx(out)), other, filch_int(1));
+        if (scene.sent < SINKS) (void)!filch_send(filch_out_sched(out), other, filch_int(1));
     }
     return filch_idle(out);
 }

@@ -67,7 +67,7 @@ static struct {
 static filch_err play_founder(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
-    filch_sched        *sched = filch_ctx_sched(filch_out_ctx(out));
+    filch_sched        *sched = filch_out_sched(out);
     if (me->stage++ > 0) return play_idle(me, events, count, out);
     founder.err[0] = filch_spawn_on(sched, 101, &settler_type, NULL, &founder.pid[0]);
     me->note = settler.inherited == 42 ? FILCH_OK : FILCH_EUSER;
@@ -184,7 +184,7 @@ static void on_blackbox(void *user, filch_pid pid, filch_err error, const void *
 static filch_err play_recorded(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events, (void)count;
-    me->note = filch_spawn_on(filch_ctx_sched(filch_out_ctx(out)), 101, &settler_type, NULL, NULL);
+    me->note = filch_spawn_on(filch_out_sched(out), 101, &settler_type, NULL, NULL);
     return filch_done(out, filch_none());
 }
 

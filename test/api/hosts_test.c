@@ -127,7 +127,7 @@ static filch_err play_founder(actor *me, const filch_event *events, size_t count
         opt.tag = 8;
         opt.messages = &first;
         opt.message_count = 1;
-        colony.err = filch_spawn_on(filch_ctx_sched(filch_out_ctx(out)), 102, &actor_type, &opt, &colony.child);
+        colony.err = filch_spawn_on(filch_out_sched(out), 102, &actor_type, &opt, &colony.child);
         return filch_idle(out);
     }
     return play_idle(me, events, count, out);

@@ -119,7 +119,7 @@ static const filch_type burner = { .name = "burner", .step = burner_step };
 
 static filch_err play_spawns_and_waits(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
-    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    filch_sched *sched = filch_out_sched(out);
     talker      *t = me->user;
     if (has_cancel(events, count)) return FILCH_ECANCELLED;
     for (size_t i = 0; i < count; i++) {

@@ -665,7 +665,7 @@ static filch_err play_shout(actor *me, const filch_event *events, size_t count, 
 {
     shouter *s = me->user;
     (void)events, (void)count;
-    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    filch_sched *sched = filch_out_sched(out);
     for (int i = 0; i < 10 && s->sent < s->times; i++, s->sent++) {
         switch (filch_send(sched, s->to->pid, filch_int(s->number * 1000000 + s->sent))) {
         case FILCH_OK: s->accepted++; break;

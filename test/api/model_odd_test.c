@@ -268,7 +268,7 @@ static filch_err lonely_step(void *self, const filch_event *events, size_t count
     fli_thread other;
     (void)self;
     if (count > 0 && events[0].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
-    filch_err err = fli_thread_start(&other, "other", relate_from_elsewhere, filch_ctx_sched(filch_out_ctx(out)));
+    filch_err err = fli_thread_start(&other, "other", relate_from_elsewhere, filch_out_sched(out));
     if (err != FILCH_OK) return err;
     fli_thread_join(&other);
     return filch_idle(out);

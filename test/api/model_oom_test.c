@@ -81,7 +81,7 @@ static filch_err play_yields(actor *me, const filch_event *events, size_t count,
     opt.message_count = 1;
     opt.relations = FILCH_SPAWN_MONITOR;
     opt.name = "child";
-    (void)fine(filch_spawn(filch_ctx_sched(filch_out_ctx(out)), &actor_type, &opt, NULL));
+    (void)fine(filch_spawn(filch_out_sched(out), &actor_type, &opt, NULL));
     opt.name = NULL;
     (void)fine(filch_yield_spawn(out, 1, &actor_type, &opt));
     (void)fine(filch_yield_monitor(out, 3, sweep.first));

@@ -355,7 +355,7 @@ static filch_err play_parent(actor *me, const filch_event *events, size_t count,
         opt.tag = 77;
         opt.messages = &first[2];
         opt.message_count = 1;
-        birth.err = filch_spawn(filch_ctx_sched(filch_out_ctx(out)), &actor_type, &opt, &birth.pid);
+        birth.err = filch_spawn(filch_out_sched(out), &actor_type, &opt, &birth.pid);
         return filch_idle(out);
     }
     return play_idle(me, events, count, out);
@@ -663,7 +663,7 @@ static void keep_box(void *user, filch_pid pid, filch_err error, const void *byt
 static filch_err taped_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     int64_t     *steps = self;
-    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    filch_sched *sched = filch_out_sched(out);
     filch_pid    me = filch_ctx_self(filch_out_ctx(out));
     filch_err    err = FILCH_OK;
     for (size_t i = 0; i < count; i++) {

@@ -456,8 +456,8 @@ static void ask_for_everything(filch_out *out)
     last.open += fine(filch_yield_send(out, 30, seen.sink, filch_bytes(large, LARGE)));
     last.open += fine(filch_yield_send(out, 31, seen.sink, filch_none()));
     last.open += fine(filch_yield_sleep(out, 32, 1));
-    for (int i = 0; i < 2; i++) (void)fine(send_one_kind(filch_ctx_sched(filch_out_ctx(out)), seen.sink, i));
-    (void)fine(filch_send(filch_ctx_sched(filch_out_ctx(out)), seen.sink, filch_int(1)));
+    for (int i = 0; i < 2; i++) (void)fine(send_one_kind(filch_out_sched(out), seen.sink, i));
+    (void)fine(filch_send(filch_out_sched(out), seen.sink, filch_int(1)));
 }
 
 static filch_err greedy_step(void *self, const filch_event *events, size_t count, filch_out *out)

@@ -355,7 +355,7 @@ TEST(a_shared_block_that_is_refused_stays_as_it_was)
 static filch_err play_forward(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     actor       *next = me->user;
-    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    filch_sched *sched = filch_out_sched(out);
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
         me->stage = (int64_t)(intptr_t)filch_raw(&events[i].data);
@@ -488,7 +488,7 @@ static filch_data common;
 static filch_err play_fan(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     actor       *others = me->user;
-    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    filch_sched *sched = filch_out_sched(out);
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, events[i].data);
         if (filch_size(&events[i].data) != 64) continue;

@@ -82,7 +82,7 @@ static filch_err nurse_step(void *self, const filch_event *events, size_t count,
 {
     nurse *n = self;
     (void)events, (void)count;
-    n->sched = filch_ctx_sched(filch_out_ctx(out));
+    n->sched = filch_out_sched(out);
     n->self = filch_ctx_self(filch_out_ctx(out));
     uint64_t children = atomic_fetch_add(&seen.children, 1);
     if (children > seen.rounds) return filch_done(out, filch_none());
@@ -164,7 +164,7 @@ static filch_err breeder_step(void *self, const filch_event *events, size_t coun
 {
     nurse *n = self;
     (void)events, (void)count;
-    n->sched = filch_ctx_sched(filch_out_ctx(out));
+    n->sched = filch_out_sched(out);
     n->self = filch_ctx_self(filch_out_ctx(out));
     /* Enough, and it was a race: some messages arrived in time. */
     if (atomic_load(&seen.children) >= seen.rounds && atomic_load(&seen.delivered) >= seen.rounds / 100) {

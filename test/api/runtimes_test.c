@@ -44,7 +44,7 @@ static filch_err echo_step(void *self, const filch_event *events, size_t count, 
         if (events[i].type != FILCH_EVENT_MESSAGE) continue;
         atomic_fetch_add(&seen.echoed, 1);
         if (events[i].from.serial == 0) continue;
-        filch_err err = filch_send(filch_ctx_sched(filch_out_ctx(out)), events[i].from, events[i].data);
+        filch_err err = filch_send(filch_out_sched(out), events[i].from, events[i].data);
         if (err != FILCH_OK) atomic_fetch_add(&seen.wrong, 1);
     }
     return cancelled ? filch_done(out, filch_none()) : filch_idle(out);
@@ -89,7 +89,7 @@ typedef struct caller {
 static filch_err caller_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     caller      *c = self;
-    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    filch_sched *sched = filch_out_sched(out);
     for (size_t i = 0; i < count; i++) {
         if (events[i].type != FILCH_EVENT_MESSAGE) continue;
         bool right = events[i].from.node == seen.partner.node && events[i].from.serial == seen.partner.serial;
@@ -275,7 +275,7 @@ TEST(schedulers_share_a_registry_and_the_last_one_frees_it)
 static filch_err host_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     uint64_t    *laps = self;
-    filch_sched *mine = filch_ctx_sched(filch_out_ctx(out));
+    filch_sched *mine = filch_out_sched(out);
     uint32_t     ran = 0;
     (void)events, (void)count;
     if (filch_tick(seen.other, 0, &ran) != FILCH_OK) atomic_fetch_add(&seen.wrong, 1);
@@ -296,7 +296,7 @@ static filch_err host_step(void *self, const filch_event *events, size_t count, 
 static filch_err inner_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_err err = echo_step(self, events, count, out);
-    filch_err stop = filch_sched_stop(filch_ctx_sched(filch_out_ctx(out)), 0, NULL);
+    filch_err stop = filch_sched_stop(filch_out_sched(out), 0, NULL);
     if (stop != FILCH_ESTATE) atomic_fetch_add(&seen.wrong, 1);
     return err;
 }

@@ -39,7 +39,7 @@ static filch_err heir_step(void *self, const filch_event *events, size_t count, 
     if (*left > 0) {
         filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
         opt.args = filch_int(*left - 1);
-        filch_err err = filch_spawn(filch_ctx_sched(filch_out_ctx(out)), &heir, &opt, NULL);
+        filch_err err = filch_spawn(filch_out_sched(out), &heir, &opt, NULL);
         if (err != FILCH_OK) return err;
         *left = 0;
     }

@@ -55,7 +55,7 @@ static filch_err enter(filch_sched *sched, play_fn play, void *stage, int64_t ro
 
 static filch_sched *sched_of(filch_out *out)
 {
-    return filch_ctx_sched(filch_out_ctx(out));
+    return filch_out_sched(out);
 }
 
 static bool is_cancel(const filch_event *events, size_t count)

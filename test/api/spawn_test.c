@@ -329,7 +329,7 @@ static filch_err twig_step(void *self, const filch_event *events, size_t count, 
     for (int i = 0; t->depth > 0 && i < 2; i++) {
         filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
         opt.args = filch_int(t->depth - 1);
-        filch_err err = filch_spawn(filch_ctx_sched(filch_out_ctx(out)), &twig_type, &opt, NULL);
+        filch_err err = filch_spawn(filch_out_sched(out), &twig_type, &opt, NULL);
         if (err != FILCH_OK) return err;
     }
     return filch_done(out, filch_none());

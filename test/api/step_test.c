@@ -491,7 +491,7 @@ TEST(an_upgrade_keeps_pid_mailbox_and_yields_and_closes_the_old_instance)
 static filch_err play_kill_self(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events, (void)count;
-    if (filch_terminate(filch_ctx_sched(filch_out_ctx(out)), me->pid) != FILCH_OK) me->note = 1;
+    if (filch_terminate(filch_out_sched(out), me->pid) != FILCH_OK) me->note = 1;
     if (me->closes != 0) me->note = 2; /* never during a step */
     return me->stage == 0 ? filch_continue(out) : filch_idle(out);
 }
@@ -531,7 +531,7 @@ TEST(terminate_ends_a_process_in_any_state_without_another_step)
 static filch_err play_sends_a_lot(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events, (void)count;
-    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    filch_sched *sched = filch_out_sched(out);
     actor       *other = me->user;
     for (int i = 0; i < 10; i++) {
         if (filch_should_yield(out) != 0) me->note = 1;

@@ -109,7 +109,7 @@ static const filch_type breeder = {
 static filch_err breeder_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)cancelled(self, events, count);
-    filch_err err = filch_spawn(filch_ctx_sched(filch_out_ctx(out)), &breeder, NULL, NULL);
+    filch_err err = filch_spawn(filch_out_sched(out), &breeder, NULL, NULL);
     return err == FILCH_OK || err == FILCH_ECLOSED ? filch_done(out, filch_none()) : err;
 }
 
@@ -527,7 +527,7 @@ static filch_err stops_handler(void *user, const filch_command *command, uint64_
 static filch_err stops_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
-    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    filch_sched *sched = filch_out_sched(out);
     if (has(events, count, FILCH_EVENT_YIELD)) return filch_done(out, filch_none());
     atomic_store(&seen.code[0], filch_sched_stop(sched, 0, NULL));
     atomic_store(&seen.code[1], filch_sched_close(sched, FILCH_SECONDS(1), NULL));
@@ -687,7 +687,7 @@ TEST(calls_while_closing_and_after_answer_what_they_should)
 /* On cancel: tries what a process may still do, and then asks for blocking work. */
 static filch_err last_words_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    filch_sched *sched = filch_out_sched(out);
     for (size_t i = 0; i < count; i++) {
         if (events[i].type != FILCH_EVENT_YIELD) continue;
         atomic_store(&seen.code[3], events[i].error);

@@ -157,7 +157,7 @@ static struct {
 /* Gives its orders, and notes the answers. */
 static filch_err play_boss(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
-    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    filch_sched *sched = filch_out_sched(out);
     if (has_cancel(events, count)) return filch_done(out, filch_none());
     for (size_t i = 0; i < count && boss.answers < 8; i++, boss.answers++) {
         boss.kind[boss.answers] = filch_kind_of(&events[i].data);
@@ -610,7 +610,7 @@ static filch_err play_errand(actor *me, const filch_event *events, size_t count,
     static filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT; /* outlives the supervisor, as it must */
     const filch_child          late = { .id = "late", .type = &child_type, .options = &opt };
     errand                    *e = me->user;
-    filch_sched               *sched = filch_ctx_sched(filch_out_ctx(out));
+    filch_sched               *sched = filch_out_sched(out);
     if (has_cancel(events, count)) return filch_done(out, filch_none());
     for (size_t i = 0; i < count; i++) {
         const filch_data *data = &events[i].data;

@@ -338,7 +338,7 @@ static struct {
 
 static filch_err play_clerk(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
-    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    filch_sched *sched = filch_out_sched(out);
     if (has_cancel(events, count)) return filch_done(out, filch_none());
     for (size_t i = 0; i < count; i++) {
         const filch_data *data = &events[i].data;
@@ -469,7 +469,7 @@ TEST(a_late_child_is_released_once_when_it_is_forgotten)
 static filch_err play_await(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
-    if (me->stage++ == 0) me->note = filch_child_await(filch_ctx_sched(filch_out_ctx(out)), clerk.supervisor);
+    if (me->stage++ == 0) me->note = filch_child_await(filch_out_sched(out), clerk.supervisor);
     else if (count > 0) clerk.answers[clerk.count++ % 8] = filch_as_int(&events[0].data);
     return filch_idle(out);
 }
@@ -544,7 +544,7 @@ static filch_err play_stops(actor *me, const filch_event *events, size_t count, 
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
     if (me->stage++ == 0) {
-        me->note = filch_child_stop(filch_ctx_sched(filch_out_ctx(out)), clerk.supervisor, "a");
+        me->note = filch_child_stop(filch_out_sched(out), clerk.supervisor, "a");
     }
     return filch_idle(out);
 }

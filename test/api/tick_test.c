@@ -114,7 +114,7 @@ typedef struct day {
 static filch_err day_begins(day *d, filch_out *out)
 {
     d->began_ns = fli_clock_ns();
-    filch_err err = filch_spawn(filch_ctx_sched(filch_out_ctx(out)), &counting, NULL, &d->child);
+    filch_err err = filch_spawn(filch_out_sched(out), &counting, NULL, &d->child);
     if (err == FILCH_OK) err = filch_yield_sleep(out, 1, FILCH_MILLISECONDS(3));
     if (err == FILCH_OK) err = filch_yield_timer(out, 2, FILCH_MILLISECONDS(5));
     if (err == FILCH_OK) err = filch_yield_ticker(out, 3, FILCH_MILLISECONDS(2));
@@ -124,7 +124,7 @@ static filch_err day_begins(day *d, filch_out *out)
 static filch_err day_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     day         *d = self;
-    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    filch_sched *sched = filch_out_sched(out);
     here();
     if (d->began_ns == 0) return day_begins(d, out);
     for (size_t i = 0; i < count; i++) {
@@ -366,7 +366,7 @@ TEST(second_thread_that_ticks_is_told_busy)
 static filch_err ticking_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events, (void)count;
-    seen.code[0] = filch_tick(filch_ctx_sched(filch_out_ctx(out)), 0, NULL);
+    seen.code[0] = filch_tick(filch_out_sched(out), 0, NULL);
     atomic_store(&seen.inside, true);
     return filch_done(out, filch_none());
 }

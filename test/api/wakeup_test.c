@@ -89,7 +89,7 @@ static const filch_type guest = { .name = "guest", .step = guest_step };
 /* Invites the others, then waits for them like any of them. */
 static filch_err host_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    filch_sched *sched = filch_ctx_sched(filch_out_ctx(out));
+    filch_sched *sched = filch_out_sched(out);
     for (uint32_t i = 1; i < fli_load_rlx(&expected); i++) {
         if (filch_spawn(sched, &guest, NULL, NULL) != FILCH_OK) return FILCH_ENOMEM;
     }

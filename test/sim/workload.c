@@ -138,7 +138,7 @@ static void close_instance(void *self)
 
 static filch_sched *sched_of(filch_out *out)
 {
-    return filch_ctx_sched(filch_out_ctx(out));
+    return filch_out_sched(out);
 }
 
 static filch_pid spawn(const filch_type *type, const void *args, size_t size)
