@@ -260,8 +260,13 @@ size_t fli_group_members(fli_model *m, fli_runtime *rt, const char *name, filch_
     fli_mutex_lock(&table->lock);
     const group *g = fli_table_find(table, name);
     if (g != NULL) {
-        for (const place *p = g->members.next; p != &g->members; p = p->next, n++) {
-            if (n < room) pids[n] = (filch_pid){ rt->node, p->serial };
+        for (const place *p = g->members.next; p != &g->members; p = p->next) {
+            /* One that has just ended leaves when its end has been told; it is no member any more. */
+            fli_proc *alive;
+            filch_pid pid = { rt->node, p->serial };
+            if (fli_pid_find(rt, pid, &alive) != FILCH_OK) continue;
+            if (n < room) pids[n] = pid;
+            n++;
         }
     }
     fli_mutex_unlock(&table->lock);

@@ -103,8 +103,12 @@ static filch_err look_up(fli_model *m, uint32_t host, const char *name, filch_pi
 
 filch_err fli_name_find(fli_model *m, fli_runtime *rt, const char *name, filch_pid *pid)
 {
-    uint64_t ref;
-    return look_up(m, rt->host, name, pid, &ref);
+    uint64_t  ref;
+    fli_proc *alive;
+    filch_err err = look_up(m, rt->host, name, pid, &ref);
+    /* One that has just ended loses its name when its end is told. Until then the name is taken, but nobody's: whoever heard
+     * of the end by other ways does not find it. */
+    return err == FILCH_OK && pid->node == rt->node ? fli_pid_find(rt, *pid, &alive) : err;
 }
 
 /* Takes away the name that was found with `ref`. False: it is gone already, or somebody else's. */

@@ -152,6 +152,55 @@ TEST(whoever_is_not_in_a_group_cannot_leave_it)
     world_end(&w);
 }
 
+/* ---- while somebody ends ---- */
+
+static struct {
+    filch_sched *sched;
+    filch_err    named;
+    size_t       members;
+} last_look;
+
+/* Runs when its process is dead already, and nobody has been told yet. */
+static void look_around(void *self)
+{
+    filch_pid pid;
+    (void)self;
+    last_look.named = filch_whereis(last_look.sched, "somebody", &pid);
+    ok(filch_members(last_look.sched, "group", NULL, 0, &last_look.members));
+}
+
+static filch_err end_at_once(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events;
+    return count > 0 ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+TEST(who_has_ended_has_no_name_and_is_in_no_group_though_nobody_has_heard_of_it_yet)
+{
+    static const filch_type mortal = { .name = "mortal", .step = end_at_once, .close = look_around };
+    filch_spawn_options     opt = FILCH_SPAWN_OPTIONS_INIT;
+    world                   w;
+    filch_pid               pid, found;
+    size_t                  members;
+    world_begin(&w, FILCH_NO_WORKERS);
+    opt.name = "somebody";
+    ok(filch_spawn(w.sched, &mortal, &opt, &pid));
+    ok(filch_join(w.sched, "group", pid));
+    world_tick(&w);
+    ok(filch_whereis(w.sched, "somebody", &found));
+    assert_true(same_pid(found, pid));
+    ok(filch_members(w.sched, "group", NULL, 0, &members));
+    same(members, 1);
+    last_look.sched = w.sched;
+    last_look.named = FILCH_OK;
+    last_look.members = 7;
+    ok(filch_send(w.sched, pid, filch_none()));
+    world_tick(&w);
+    same(last_look.named, FILCH_EDEAD);
+    same(last_look.members, 0);
+    world_end(&w);
+}
+
 /* ---- spawning ---- */
 
 TEST(a_spawn_with_a_name_that_is_none_leaves_nothing_behind)
@@ -298,6 +347,7 @@ int main(void)
         cmocka_unit_test(a_broadcast_reaches_those_who_join_while_it_makes_room),
         cmocka_unit_test(members_are_counted_anew_when_some_come_meanwhile_and_none_are_none),
         cmocka_unit_test(whoever_is_not_in_a_group_cannot_leave_it),
+        cmocka_unit_test(who_has_ended_has_no_name_and_is_in_no_group_though_nobody_has_heard_of_it_yet),
         cmocka_unit_test(a_spawn_with_a_name_that_is_none_leaves_nothing_behind),
         cmocka_unit_test(spawns_as_yields_say_when_a_name_is_taken_and_leave_nothing_behind),
         cmocka_unit_test(without_memory_of_the_scheduler_nothing_is_packed),
