@@ -32,6 +32,7 @@ typedef struct bench {
     uint32_t     slept[FLI_WEAK_THREADS + 1];
     uint32_t     note;  /* plain: what somebody left before he cancelled or killed */
     bool         noted; /* set up: it is read by who gets that */
+    bool         brief; /* set up: messages are sent, and read, by the short ways */
     uint32_t     unread[FLI_WEAK_THREADS + 1];
     uint32_t     accepted[FLI_WEAK_THREADS + 1], refused[FLI_WEAK_THREADS + 1];
 } bench;

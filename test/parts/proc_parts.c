@@ -28,6 +28,18 @@ static void setup_noted(void)
     b->noted = true;
 }
 
+static void setup_brief(void)
+{
+    setup();
+    b->brief = true;
+}
+
+static void setup_brief_asleep(void)
+{
+    setup_brief();
+    bench_drive(s->p);
+}
+
 static void setup_asleep(void)
 {
     setup();
@@ -317,6 +329,31 @@ const fli_weak_program parts_proc[] = {
       .setup = setup,
       .threads = { drive, rouse, send_one },
       .check = check_wakes },
+    { .name = "brief_1",
+      .promise = "the short ways: the owner settles; three messages of one sender",
+      .setup = setup_brief,
+      .threads = { drive, send_three },
+      .check = check_wakes },
+    { .name = "brief_2",
+      .promise = "the short ways: the owner settles; two senders",
+      .setup = setup_brief,
+      .threads = { drive, send_two, send_one },
+      .check = check_wakes },
+    { .name = "brief_asleep",
+      .promise = "the short ways: three senders find it asleep, and one of them wakes it",
+      .setup = setup_brief_asleep,
+      .threads = { send_one, send_one, send_one },
+      .check = check_wakes },
+    { .name = "brief_cancel",
+      .promise = "the short ways: cancel against settling and a sender",
+      .setup = setup_brief,
+      .threads = { drive, cancel, send_two },
+      .check = check_cancel },
+    { .name = "brief_kill",
+      .promise = "the short ways: kill against settling and two senders",
+      .setup = setup_brief,
+      .threads = { drive, kill, send_two },
+      .check = check_killed },
     { .name = "cancel_1",
       .promise = "cancel against settling and a sender",
       .setup = setup,
