@@ -60,12 +60,12 @@ typedef struct fli_slab {
     void (*make)(void *object, uint32_t handle); /* plain: set at init */
     fli_mem mem;                               /* plain: set at init */
     alignas(FLI_LINE) fli_mutex lock;
-    /* Plain, under lock from here on. */
-    void     *segments[FLI_SLAB_SEGMENTS]; /* their memory */
-    uint32_t  max;         /* handles that may ever be made */
-    uint32_t  reach;       /* handles the segments have room for */
+    /* Plain, under lock from here on; the first two on its line, for those who come without a magazine. */
     void    **spare;       /* given back; has room for `reach` objects, so giving back cannot fail */
     uint32_t  spare_count;
+    uint32_t  max;         /* handles that may ever be made */
+    uint32_t  reach;       /* handles the segments have room for */
+    void     *segments[FLI_SLAB_SEGMENTS]; /* their memory */
 } fli_slab;
 
 /* `make` prepares a new object once, before anybody can name it; NULL leaves it zeroed. `max` is how many objects may

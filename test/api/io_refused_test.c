@@ -323,20 +323,20 @@ TEST(without_threads_for_the_pool_files_programs_and_names_say_so)
 TEST(an_opening_that_nobody_waits_for_any_more_leaves_nothing_whatever_comes_of_it)
 {
     int before = open_descriptors();
-    EACH_WORLD({
-        for (int fails = 0; fails <= 1; fails++) {
-            script s = SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ));
-            gate_shut(&opening);
-            if (fails) refuse(open, 1, EACCES);
-            script_start(&w, &s);
-            UNTIL(&w, gate_is_waiting(&opening));
-            ok(filch_terminate(w.sched, s.actor.pid));
-            script_ends(&w, &s);
-            gate_open(&opening);
-            UNTIL(&w, !gate_is_waiting(&opening));
-            if (fails) same(refused(open), 1);
-        }
-    })
+    for (size_t i = 0; i < 2 * COUNT_OF(worker_counts); i++) {
+        bool   fails = i % 2 == 1;
+        script s = SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ));
+        world_begin(&w, worker_counts[i / 2]);
+        gate_shut(&opening);
+        if (fails) refuse(open, 1, EACCES);
+        script_start(&w, &s);
+        UNTIL(&w, gate_is_waiting(&opening));
+        ok(filch_terminate(w.sched, s.actor.pid));
+        script_ends(&w, &s);
+        gate_open(&opening);
+        world_end(&w); /* waits for the thread that opens */
+        if (fails) same(refused(open), 1);
+    }
     same(open_descriptors(), before);
 }
 
