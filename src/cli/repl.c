@@ -235,7 +235,8 @@ int cli_repl(const cli_command *self, int argc, char **argv)
         if (r.talks) printf("filch %s. A line is run by a process that lives on; ctrl-D or exit ends it.\n", filch_version());
         read_lines(&r);
         if (r.program.signal != 0) result = CLI_BY_SIGNAL + r.program.signal;
-        else if (r.program.first_over || (r.failed && !r.talks)) result = CLI_FAILED;
+        else if (r.program.first_over) cli_error("the process that evaluates has ended");
+        if (r.program.signal == 0 && (r.program.first_over || (r.failed && !r.talks))) result = CLI_FAILED;
     }
     (void)!filch_terminate(r.program.sched, r.evaluates); /* it takes a cancel for one of the line it evaluates */
     cli_program_close(&r.program, false);

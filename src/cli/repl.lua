@@ -49,5 +49,6 @@ end
 while true do
   local fine, text, terminal = pcall(process.receive, function(m) return type(m) == "string" and m:sub(1, 1) == "\1" end)
   -- A cancel that came too late for the last line interrupts the waiting for the next: there is nothing to interrupt.
-  if fine then process.send(terminal, answer(evaluate(text:sub(2)))) end
+  -- Without memory for the answer the terminal would wait for ever: then this process ends, and it hears of that.
+  if fine then assert(process.send(terminal, answer(evaluate(text:sub(2))))) end
 end
