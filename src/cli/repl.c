@@ -111,12 +111,23 @@ static char await(repl *r)
     }
 }
 
+/* Nothing more can be evaluated. False. */
+static bool give_up(repl *r, filch_err err)
+{
+    cli_error("cannot go on: %s", filch_err_text(err));
+    r->size = 0;
+    r->failed = true;
+    return false;
+}
+
 static bool evaluate(repl *r)
 {
-    if (filch_send(r->program.sched, r->terminal, filch_bytes(r->text, r->size)) != FILCH_OK) return false;
+    filch_err err = filch_send(r->program.sched, r->terminal, filch_bytes(r->text, r->size));
+    if (err != FILCH_OK) return give_up(r, err);
     char how = await(r);
-    if (how == 'm') return add_line(r, "\n", 1);
+    if (how == 'm') return add_line(r, "\n", 1) || give_up(r, FILCH_ENOMEM);
     if (how == 'f') r->failed = true;
+    if (how == 'x' && r->program.signal == 0) r->program.first_over = true; /* the terminal may hear of it first */
     r->size = 0;
     return how != 'x';
 }
@@ -176,7 +187,7 @@ static void read_lines(repl *r)
     for (char *line; goes_on && (line = next_line(r)) != NULL; prompt(r)) {
         if (line[0] == '\0' && r->size == 0) continue;
         if (r->size == 0 && (strcmp(line, "exit") == 0 || strcmp(line, "quit") == 0)) break;
-        goes_on = add_line(r, line, strlen(line)) && evaluate(r);
+        goes_on = add_line(r, line, strlen(line)) ? evaluate(r) : give_up(r, FILCH_ENOMEM);
     }
     if (r->program.signal != 0) return;
     if (r->size > 0) {
@@ -234,9 +245,9 @@ int cli_repl(const cli_command *self, int argc, char **argv)
     if (result == CLI_OK) {
         if (r.talks) printf("filch %s. A line is run by a process that lives on; ctrl-D or exit ends it.\n", filch_version());
         read_lines(&r);
+        if (r.program.first_over && r.program.signal == 0) cli_error("the process that evaluates has ended");
         if (r.program.signal != 0) result = CLI_BY_SIGNAL + r.program.signal;
-        else if (r.program.first_over) cli_error("the process that evaluates has ended");
-        if (r.program.signal == 0 && (r.program.first_over || (r.failed && !r.talks))) result = CLI_FAILED;
+        else if (r.program.first_over || (r.failed && !r.talks)) result = CLI_FAILED;
     }
     (void)!filch_terminate(r.program.sched, r.evaluates); /* it takes a cancel for one of the line it evaluates */
     cli_program_close(&r.program, false);

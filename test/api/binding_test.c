@@ -34,6 +34,7 @@ TEST(a_loaded_library_makes_the_values_that_the_header_makes)
 {
     static const int64_t ints[] = { 0, 1, -1, INT64_MIN, INT64_MAX };
     static const double  nums[] = { 0.0, -0.0, 0.5, -1e300, INFINITY };
+    MAKES_THE_SAME(filch_value, FILCH_KIND_PID, UINT64_MAX, 7);
     MAKES_THE_SAME(filch_none);
     for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) MAKES_THE_SAME(filch_int, ints[i]);
     for (size_t i = 0; i < sizeof nums / sizeof *nums; i++) MAKES_THE_SAME(filch_num, nums[i]);
