@@ -408,7 +408,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn(filch_sched *sched, const filch_t
  *          FILCH_ENOMEM    FILCH_EINVAL
  *          FILCH_ECLOSED   stopping (sends from inside steps still work, so that processes can finish)
  */
-FILCH_API FILCH_MUST_USE filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data);
+FILCH_INLINE FILCH_MUST_USE filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data);
 
 /* Asks `pid` to end: a FILCH_EVENT_CANCEL, delivered before all other events and never refused by a full mailbox.
  * Asking again before it was delivered changes nothing, nor does asking while filch_sched_stop is asking everybody.
@@ -505,7 +505,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield(filch_out *out, uint32_t command,
  * Errors:  NULL when out is NULL.
  */
 FILCH_API const filch_ctx *filch_out_ctx(const filch_out *out);
-FILCH_API filch_sched     *filch_out_sched(const filch_out *out);
+FILCH_INLINE filch_sched  *filch_out_sched(const filch_out *out);
 
 /* True when the step has sent a lot (option `send_budget`): return filch_continue soon and let the receivers run. Only
  * advice, but good advice: a message that is read while it is warm costs a tenth.
@@ -525,7 +525,7 @@ FILCH_API int filch_should_yield(const filch_out *out);
  * Errors:  nobody, NULL, an empty payload when ctx (or key) is NULL.
  */
 FILCH_API filch_pid         filch_ctx_self(const filch_ctx *ctx);
-FILCH_API filch_sched      *filch_ctx_sched(const filch_ctx *ctx);
+FILCH_INLINE filch_sched      *filch_ctx_sched(const filch_ctx *ctx);
 FILCH_API const filch_data *filch_ctx_value(const filch_ctx *ctx, const char *key);
 
 /* Adds one named value in front of `parent` (NULL: none) and gives the longer chain. Chains never change, so they can
@@ -1782,6 +1782,32 @@ FILCH_INLINE filch_data filch_value(filch_kind kind, uint64_t first, uint64_t se
     data.as.pid.serial = second;
     return data;
 #endif
+}
+
+/* What filch_send comes to. A value travels in registers: a payload that is passed by value is written to the stack and
+ * read from there again, and that takes longer than all that is done with it (docs/notes/0060). */
+FILCH_API FILCH_MUST_USE filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint64_t first,
+                                                    uint64_t second);
+FILCH_API FILCH_MUST_USE filch_err filch_send_any(filch_sched *sched, filch_pid to, filch_data data);
+
+FILCH_INLINE filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data)
+{
+    uint64_t words[4];
+    memcpy(words, &data, sizeof words);
+    /* The kind, and behind it the form: 0 for a value. */
+    if ((words[0] & 0xffff) > FILCH_KIND_PTR) return filch_send_any(sched, to, data);
+    return filch_send_value(sched, to, words[0] & 0xff, words[1], words[2]);
+}
+
+/* A context begins with its scheduler, and what a step is given begins with a context. */
+FILCH_INLINE filch_sched *filch_ctx_sched(const filch_ctx *ctx)
+{
+    return ctx != NULL ? *(filch_sched *const *)(const void *)ctx : NULL;
+}
+
+FILCH_INLINE filch_sched *filch_out_sched(const filch_out *out)
+{
+    return out != NULL ? *(filch_sched *const *)(const void *)out : NULL;
 }
 
 FILCH_INLINE filch_data filch_none(void)

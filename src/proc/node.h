@@ -65,36 +65,31 @@ static inline void fli_node_put_data(fli_node *node, const filch_data *data)
     memcpy(node->data, &data->as, sizeof node->data);
 }
 
-/* Half a payload. Compilers copy one in halves of 16 bytes when it is passed by value, and the processor forwards what has
- * just been stored to a load only if it was stored in one piece: so that is how it is passed on, from the argument of a
- * send to the event. */
-typedef uint64_t fli_half __attribute__((vector_size(16)));
+/* A PLAIN message goes from register to node to event in words of 8 bytes. Volatile, or a compiler makes vectors of them: the
+ * processor forwards what has just been stored to a load only if it was stored in one piece, and else the load waits until
+ * it has left the store buffer. */
+typedef volatile uint64_t fli_word;
 
 static_assert(offsetof(fli_node, kind) == 32 && offsetof(fli_node, data) == 40 && offsetof(filch_data, as) == 8 &&
-              sizeof(filch_data) == 32, "half a payload is the kind and a word, the other half two words");
+              sizeof(filch_data) == 32, "a payload is four words: the kind and what stands beside it, and three of data");
 
-/* The same for a message that is a value: makes the node a PLAIN one. */
-static inline void fli_node_put_plain(fli_node *node, const filch_data *data)
+/* The payload is a value: makes the node a PLAIN one. */
+static inline void fli_node_put_plain(fli_node *node, uint64_t kind, uint64_t first, uint64_t second)
 {
-    /* Of the first half, the kind and the word. The rest of it is `what` and `error` here, which are 0. */
-    static const uint8_t kept[16] = { 255, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255 };
-    fli_half             first, second, keep;
-    memcpy(&keep, kept, sizeof keep);
-    memcpy(&first, data, sizeof first);
-    memcpy(&second, (const uint8_t *)data + 16, sizeof second);
-    first &= keep;
-    memcpy((uint8_t *)node + 32, &first, sizeof first);
-    memcpy((uint8_t *)node + 48, &second, sizeof second);
+    fli_word *words = (fli_word *)(void *)&node->kind;
+    words[0] = kind; /* on little-endian machines; `form`, `small`, `what` and `error` are 0 */
+    words[1] = first;
+    words[2] = second;
 }
 
-/* Copies the payload of a PLAIN node. */
+/* Copies the payload of a PLAIN node. The last word of `data` stays as it is: values do not reach that far. */
 static inline void fli_node_get_plain(const fli_node *node, filch_data *data)
 {
-    fli_half first, second;
-    memcpy(&first, (const uint8_t *)node + 32, sizeof first);
-    memcpy(&second, (const uint8_t *)node + 48, sizeof second);
-    memcpy(data, &first, sizeof first);
-    memcpy((uint8_t *)data + 16, &second, sizeof second);
+    const fli_word *from = (const fli_word *)(const void *)&node->kind;
+    fli_word       *to = (fli_word *)(void *)data;
+    to[0] = from[0];
+    to[1] = from[1];
+    to[2] = from[2];
 }
 
 static inline void fli_node_get_data(const fli_node *node, filch_data *data)

@@ -156,7 +156,7 @@ static filch_err send_simulated(fli_runtime *rt, fli_local *here, filch_pid to, 
 }
 
 /* Any send: from outside, from a handler, under a tape or in a simulation; of bytes; to anybody. */
-static __attribute__((noinline)) filch_err send_any(filch_sched *sched, filch_pid to, filch_data data)
+filch_err filch_send_any(filch_sched *sched, filch_pid to, filch_data data)
 {
     if (sched == NULL) return FILCH_EINVAL;
     fli_runtime *rt = (fli_runtime *)sched;
@@ -174,10 +174,10 @@ static __attribute__((noinline)) filch_err send_any(filch_sched *sched, filch_pi
 }
 
 /* Somebody else was at the mailbox at the same moment, or the process is gone: the long way. */
-static __attribute__((noinline)) filch_err send_late(fli_local *here, fli_proc *p, uint32_t gen, fli_node *node)
+static __attribute__((noinline)) filch_err send_late(fli_local *here, fli_proc *p, uint64_t word, fli_node *node)
 {
     fli_runtime *rt = here->rt;
-    filch_err    err = put(rt, here, p, gen, node, false);
+    filch_err    err = put(rt, here, p, fli_word_gen(word), node, false);
     if (err == FILCH_OK) return FILCH_OK;
     fli_node_give(rt, here, node);
     fli_send_refused(rt, here, err);
@@ -185,42 +185,60 @@ static __attribute__((noinline)) filch_err send_late(fli_local *here, fli_proc *
 }
 
 /* The node of a message from the process that is stepped here. There is a spare one. */
-static inline fli_node *make_plain(fli_local *here, const filch_data *data)
+static inline fli_node *make_plain(fli_local *here, uint64_t kind, uint64_t first, uint64_t second)
 {
     fli_node *node = here->nodes.objects[--here->nodes.count];
+    here->sends++;
     node->peer = here->serial;
     node->index = here->number;
-    fli_node_put_plain(node, data);
-    here->sends++;
+    fli_node_put_plain(node, kind, first, second);
     return node;
 }
 
-/* Most sends: by a step, a value, to a living neighbour whose mailbox has no limit. Everything else: send_any. */
-filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data)
+/* To one that need not be woken: `word` says so. */
+static __attribute__((noinline)) filch_err send_awake(fli_local *here, fli_proc *p, uint64_t word, uint64_t kind,
+                                                      uint64_t first, uint64_t second)
+{
+    fli_node *node = make_plain(here, kind, first, second);
+    if (FLI_UNLIKELY(!fli_state_push_awake(&p->state, word, node->self, &node->next))) {
+        return send_late(here, p, word, node);
+    }
+    fli_count(&here->counters.sent, 1);
+    return FILCH_OK;
+}
+
+static __attribute__((noinline)) filch_err send_slowly(filch_sched *sched, filch_pid to, uint64_t kind, uint64_t first,
+                                                       uint64_t second)
+{
+    return filch_send_any(sched, to, filch_value((filch_kind)kind, first, second));
+}
+
+/* Most sends: by a step, a value, to a living neighbour whose mailbox has no limit. Everything else: filch_send_any. All
+ * that is not the straight way is a last call, so that nothing need be saved for it. */
+filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint64_t first, uint64_t second)
 {
     fli_local   *here = fli_here_get();
     fli_runtime *rt = (fli_runtime *)sched;
     uint32_t     slot = fli_serial_slot(to.serial);
-    if (FLI_UNLIKELY(here == NULL || here->rt != rt || !here->plain)) return send_any(sched, to, data);
-    if (FLI_UNLIKELY(to.node != rt->node || !fli_slab_reaches(&rt->procs, slot))) return send_any(sched, to, data);
-    if (FLI_UNLIKELY(!fli_data_is_value(&data) || here->nodes.count == 0)) return send_any(sched, to, data);
+    if (FLI_UNLIKELY(here == NULL || here->rt != rt || !here->plain || here->nodes.count == 0)) goto slowly;
+    if (FLI_UNLIKELY(to.node != rt->node || !fli_slab_reaches(&rt->procs, slot))) goto slowly;
     fli_proc *p = fli_slab_at_size(&rt->procs, slot, sizeof *p);
     uint64_t  word = fli_state_peek(&p->state), differs = fli_word_differs(word, fli_serial_gen(to.serial));
-    fli_node *node;
     if (FLI_LIKELY(differs == 0)) {
-        node = make_plain(here, &data);
-        if (FLI_UNLIKELY(!fli_state_push_idle(&p->state, word, node->self, &node->next))) goto late;
+        fli_node *node = make_plain(here, kind, first, second);
+        if (FLI_UNLIKELY(!fli_state_push_idle(&p->state, word, node->self, &node->next))) {
+            return send_late(here, p, word, node);
+        }
         fli_count(&here->counters.sent, 1);
         return rt->hooks.ready_here(here, p);
     }
-    if (FLI_UNLIKELY(differs != FLI_BUSY && differs != FLI_WAITS)) return send_any(sched, to, data);
-    node = make_plain(here, &data);
-    if (FLI_UNLIKELY(!fli_state_push_awake(&p->state, word, node->self, &node->next))) goto late;
-    fli_count(&here->counters.sent, 1);
-    return FILCH_OK;
-late:
-    return send_late(here, p, fli_serial_gen(to.serial), node);
+    if (FLI_LIKELY(differs == FLI_BUSY || differs == FLI_WAITS)) return send_awake(here, p, word, kind, first, second);
+    to.node = rt->node; /* it is; one value less to keep until here */
+slowly:
+    return send_slowly(sched, to, kind, first, second);
 }
+
+extern inline filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data);
 
 filch_err filch_deliver(void *sched, const filch_package *package)
 {

@@ -216,10 +216,7 @@ const filch_ctx *filch_out_ctx(const filch_out *out)
     return out != NULL ? &out->ctx : NULL;
 }
 
-filch_sched *filch_out_sched(const filch_out *out)
-{
-    return out != NULL ? out->ctx.sched : NULL;
-}
+extern inline filch_sched *filch_out_sched(const filch_out *out);
 
 int filch_should_yield(const filch_out *out)
 {
@@ -234,10 +231,7 @@ filch_pid filch_ctx_self(const filch_ctx *ctx)
     return ctx != NULL ? ctx->self : (filch_pid){ 0, 0 };
 }
 
-filch_sched *filch_ctx_sched(const filch_ctx *ctx)
-{
-    return ctx != NULL ? ctx->sched : NULL;
-}
+extern inline filch_sched *filch_ctx_sched(const filch_ctx *ctx);
 
 const filch_data *filch_ctx_value(const filch_ctx *ctx, const char *key)
 {

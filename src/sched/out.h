@@ -9,8 +9,8 @@
 #include "proc/runtime.h"
 
 struct filch_ctx {
+    filch_sched  *sched; /* first: filch.h knows */
     filch_pid     self;
-    filch_sched  *sched;
     filch_values *values;
 };
 
@@ -30,7 +30,7 @@ typedef struct fli_call {
 } fli_call;
 
 struct filch_out {
-    filch_ctx         ctx;
+    filch_ctx         ctx; /* first: the same */
     fli_status        status;
     uint32_t          send_budget; /* the option */
     uint32_t          call_room;
@@ -41,6 +41,8 @@ struct filch_out {
     const filch_type *type;   /* with UPGRADE: the new type and its instance */
     void             *self;
 };
+
+static_assert(offsetof(filch_ctx, sched) == 0 && offsetof(filch_out, ctx) == 0, "the header reads them there");
 
 /* Once per worker. */
 void fli_out_init(filch_out *out, fli_runtime *rt);

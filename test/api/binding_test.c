@@ -80,6 +80,62 @@ TEST(a_value_made_by_a_loaded_library_is_what_it_says)
     filch_drop(&kept);
 }
 
+struct heard {
+    int64_t number;
+    char    text[8];
+};
+
+static struct heard heard;
+
+static filch_err hear(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    for (size_t i = 0; i < count; i++) {
+        LOAD(filch_text);
+        heard.number += filch_as_int(&events[i].data);
+        if (filch_kind_of(&events[i].data) == FILCH_KIND_TEXT) strcpy(heard.text, loaded(&events[i].data));
+    }
+    LOAD(filch_idle);
+    return loaded(out);
+}
+
+/* A send is inlined too, and comes to one of two calls. */
+TEST(a_loaded_library_sends_values_and_texts)
+{
+    static const filch_type hearer = { .name = "hearer", .step = hear };
+    filch_sched *(*of_out)(const filch_out *);
+    filch_sched *(*of_ctx)(const filch_ctx *);
+    __typeof__(&filch_sched_create)  create;
+    __typeof__(&filch_sched_stop)   stop;
+    __typeof__(&filch_spawn)         spawn;
+    __typeof__(&filch_tick)          tick;
+    LOAD(filch_send);
+    find("filch_sched_create", &create);
+    find("filch_sched_stop", &stop);
+    find("filch_spawn", &spawn);
+    find("filch_tick", &tick);
+    find("filch_out_sched", &of_out);
+    find("filch_ctx_sched", &of_ctx);
+    filch_options opt = FILCH_OPTIONS_INIT;
+    opt.workers = FILCH_NO_WORKERS;
+    filch_sched *sched = NULL;
+    filch_pid    pid;
+    ok(create(&sched, &opt));
+    ok(spawn(sched, &hearer, NULL, &pid));
+    ok(loaded(sched, pid, filch_int(7)));
+    ok(loaded(sched, pid, filch_str("seven")));
+    same(loaded(NULL, pid, filch_int(7)), FILCH_EINVAL);
+    same(loaded(NULL, pid, filch_str("seven")), FILCH_EINVAL);
+    uint32_t ran;
+    do ok(tick(sched, 10, &ran));
+    while (ran > 0);
+    same(heard.number, 7);
+    assert_string_equal(heard.text, "seven");
+    assert_null(of_out(NULL));
+    assert_null(of_ctx(NULL));
+    same(stop(sched, 0, NULL), FILCH_EDEADLINE); /* it does not listen */
+}
+
 static int load(void **state)
 {
     (void)state;
@@ -100,6 +156,7 @@ int main(void)
         cmocka_unit_test(a_loaded_library_makes_the_values_that_the_header_makes),
         cmocka_unit_test(a_loaded_library_reads_payloads_as_the_header_does),
         cmocka_unit_test(a_value_made_by_a_loaded_library_is_what_it_says),
+        cmocka_unit_test(a_loaded_library_sends_values_and_texts),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }
