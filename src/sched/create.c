@@ -101,7 +101,7 @@ static filch_err runtime_init(filch_sched *sched, const fli_mem *mem)
     rt->route = opt->route;
     rt->route_user = opt->route_user;
     rt->model_ops = &fli_model_table;
-    rt->hooks = (fli_hooks){ .ready = fli_ready, .ready_here = fli_ready_here, .abandon = on_abandon, .alarm = on_alarm,
+    rt->hooks = (fli_hooks){ .ready = fli_ready, .ready_here = fli_ready_next, .abandon = on_abandon, .alarm = on_alarm,
                              .ticks = on_ticks, .room = on_room, .no_room = on_no_room };
     fli_atomic_init(&rt->phase, FLI_OPEN);
     filch_err err = fli_slab_init(&rt->nodes, mem, sizeof(fli_node), UINT32_MAX - 1, make_node);
@@ -148,6 +148,7 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     if (w->nodes == NULL) goto no_nodes;
     w->sightings = fli_zalloc(mem, sched->victim_count * sizeof *w->sightings);
     if (w->sightings == NULL) goto no_sightings;
+    fli_slot_init(&w->next);
     err = fli_deque_init(&w->deque, mem);
     if (err != FILCH_OK) goto no_deque;
     err = fli_bell_init(&w->idle.bell);

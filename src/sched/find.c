@@ -1,6 +1,6 @@
 /* find.c - where the next process comes from.
  *
- *   1. the own deque, newest first: it is warm, and what it talks to is near
+ *   1. the own slot and deque, newest first: it is warm, and what it talks to is near
  *   2. the global queue: one, and up to `global_batch` more for the own deque
  *   3. another worker, in random order: half of its deque in one CAS
  *
@@ -18,6 +18,9 @@
  *
  * Whoever goes on by himself calls the oldest before its time, and timers that are due may go before it after all
  * (worker.c). `fair_in` counts the turns until the oldest goes first, `fair_more` those by which it was called early.
+ * A process in the slot is there until its worker's next turn at the latest: then it is stepped, or, if an oldest one goes
+ * first, joins the deque before that is taken. So what is said of the deque holds for the slot.
+ *
  * INVARIANT  fair_in + fair_more <= fair_every, as it was when an oldest one went first. A turn takes one from fair_in; a
  * call moves all but one to fair_more; timers that fire move back as many as there are of them, at most what is there.
  * So the oldest goes first at least every fair_every-th turn, with timers and without, and what they make ready joins the
@@ -33,8 +36,8 @@
  * along, those that were younger are now the older ones. Only workers that keep running dry can do that to a process
  * more than once; as long as they are all busy nobody steals, and that is when fairness counts.
  *
- * A thief leaves a single queued process alone if its worker is making progress: that one is about to run it, warm.
- * It takes it when the worker has not finished a step for AGED_NS.
+ * A thief takes from the deque; from the slot only if that is empty. It leaves a single queued process alone if its worker
+ * is making progress: that one is about to run it, warm. It takes it when the worker has not finished a step for AGED_NS.
  */
 #include "port/clock.h"
 #include "sched/sched.h"
@@ -55,8 +58,11 @@ fli_proc *fli_find_global(fli_worker *w, uint32_t more)
     return n > 0 ? batch[0] : NULL;
 }
 
+/* The next one joins the others first: where the oldest is called turn after turn, its turn would not come. */
 fli_proc *fli_find_oldest(fli_worker *w)
 {
+    fli_proc *next = fli_slot_take(&w->next);
+    if (next != NULL && !fli_deque_push(&w->deque, next)) fli_inject_put(&w->sched->global, next);
     bool      own_first = w->own_first;
     w->own_first = !own_first;
     w->fair_in = w->fair_every;
@@ -82,11 +88,15 @@ static bool is_stuck(fli_worker *w, uint32_t index, const fli_worker *victim)
 static fli_proc *steal(fli_worker *w, uint32_t index, bool any, bool *retry)
 {
     fli_worker *victim = w->sched->workers[index];
-    uint32_t    queued = fli_deque_count(&victim->deque), count = 0;
+    uint32_t    queued = fli_worker_queued(victim), count = 0;
     if (queued == 0 || (queued == 1 && !any && !is_stuck(w, index, victim))) return NULL;
     void *first = NULL;
     switch (fli_deque_steal_half_into(&victim->deque, &w->deque, &first, &count)) {
-    case FLI_STEAL_EMPTY: return NULL;
+    case FLI_STEAL_EMPTY:
+        first = fli_slot_take(&victim->next);
+        if (first == NULL) return NULL;
+        count = 1;
+        break;
     case FLI_STEAL_RETRY: *retry = true; return NULL;
     case FLI_STEAL_GOT: break;
     }
@@ -127,7 +137,7 @@ fli_proc *fli_find_far(fli_worker *w, bool any, bool *retry)
 bool fli_find_visible(filch_sched *sched, uint32_t queued)
 {
     for (uint32_t i = 0; i < sched->victim_count; i++) {
-        if (fli_deque_count(&sched->workers[i]->deque) >= queued) return true;
+        if (fli_worker_queued(sched->workers[i]) >= queued) return true;
     }
     return false;
 }

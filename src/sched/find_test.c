@@ -13,8 +13,12 @@ static size_t  stepped;
 
 typedef struct one {
     int64_t number;
-    int     goes_on; /* 0: rests; 'm': wakes itself by a message, for ever; 'c': continues for ever */
+    int     goes_on; /* 0: rests; 'm': wakes itself by a message, for ever; 'c': continues for ever; 's': sends to all
+                        `friends` at its first step and rests; 't': the same, and continues once */
 } one;
+
+static filch_pid friends[4];
+static int       friend_count;
 
 static filch_err on_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
@@ -34,19 +38,27 @@ static filch_err on_step(void *self, const filch_event *events, size_t count, fi
     if (stepped < sizeof order / sizeof order[0]) order[stepped++] = me->number;
     const filch_ctx *ctx = filch_out_ctx(out);
     if (me->goes_on == 'm') ok(filch_send(filch_ctx_sched(ctx), filch_ctx_self(ctx), filch_none()));
-    return me->goes_on == 'c' ? filch_continue(out) : filch_idle(out);
+    bool sends = me->goes_on == 's' || me->goes_on == 't', again = me->goes_on == 'c' || me->goes_on == 't';
+    for (int i = 0; sends && i < friend_count; i++) ok(filch_send(filch_ctx_sched(ctx), friends[i], filch_none()));
+    if (sends) me->goes_on = 0;
+    return again ? filch_continue(out) : filch_idle(out);
 }
 
 static const filch_type type = { .name = "one", .size = sizeof(one), .init = on_init, .step = on_step };
 
-static filch_pid spawn(filch_sched *sched, int64_t number, bool goes_on)
+static filch_pid spawn_as(filch_sched *sched, int64_t number, const char *method)
 {
     filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
     filch_pid           pid;
-    options.method = goes_on ? "messages" : NULL;
+    options.method = method;
     options.args = filch_int(number);
     ok(filch_spawn(sched, &type, &options, &pid));
     return pid;
+}
+
+static filch_pid spawn(filch_sched *sched, int64_t number, bool goes_on)
+{
+    return spawn_as(sched, number, goes_on ? "messages" : NULL);
 }
 
 static filch_sched *begin(uint32_t fair_every, uint32_t global_batch)
@@ -108,6 +120,61 @@ TEST(the_own_deque_gives_the_newest_first)
     run(sched, 5);
     const int64_t want[] = { 3, 2, 1, 0, 4 };
     for (int i = 0; i < 5; i++) same(order[i], want[i]);
+    end(sched);
+}
+
+/* Spawns 0 up to n - 1, the friends, and has them rest. */
+static void make_friends(filch_sched *sched, int n)
+{
+    for (int i = 0; i < n; i++) friends[i] = spawn(sched, i, false);
+    run(sched, (uint32_t)n);
+    friend_count = n;
+    stepped = 0;
+    sched->guest->rare_from = sched->guest->sample_in = 1000; /* no sample: who is measured waits with the others */
+}
+
+static void stepped_were(const int64_t *want, size_t count)
+{
+    for (size_t i = 0; i < count; i++) same(order[i], want[i]);
+}
+
+TEST(the_first_one_that_a_step_sends_to_is_the_next)
+{
+    filch_sched *sched = begin(1000000, 0);
+    make_friends(sched, 4);
+    (void)spawn_as(sched, 9, "sends");
+    run(sched, 1);
+    same(fli_worker_queued(sched->guest), 4);
+    same(fli_deque_count(&sched->guest->deque), 3);
+    run(sched, 4);
+    stepped_were((int64_t[]){ 9, 0, 3, 2, 1 }, 5);
+    end(sched);
+}
+
+/* 7 waits too; 9 sends and goes on: after 0, to whom it has sent, but before 7. */
+TEST(whoever_sends_and_continues_lets_the_one_he_sent_to_go_first)
+{
+    filch_sched *sched = begin(1000000, 0);
+    make_friends(sched, 1);
+    (void)spawn_as(sched, 9, "then continues");
+    (void)spawn(sched, 7, false);
+    run(sched, 4);
+    stepped_were((int64_t[]){ 9, 0, 9, 7 }, 4);
+    end(sched);
+}
+
+/* Each turn is the oldest's. 0 is the next all the while, and would stay that for ever. */
+TEST(whoever_is_the_next_has_his_turn_beside_endless_loops)
+{
+    filch_sched *sched = begin(1, 0);
+    make_friends(sched, 1);
+    (void)spawn_as(sched, 9, "sends");
+    for (int i = 1; i <= 3; i++) (void)spawn_as(sched, i, "continues");
+    run(sched, 41);
+    same(order[0], 9);
+    size_t at = 1;
+    while (at < stepped && order[at] != 0) at++;
+    assert_true(at < stepped);
     end(sched);
 }
 
@@ -295,6 +362,48 @@ TEST(a_single_process_is_left_to_its_worker_while_that_one_gets_on)
     den_end(&d);
 }
 
+/* The same for one that its worker would take next. */
+TEST(the_next_of_a_worker_that_stands_still_is_taken)
+{
+    den       d;
+    bool      retry = false;
+    fli_proc *p;
+    den_begin(&d);
+    fill(&d, 1);
+    assert_true(fli_slot_put(&d.sched->guest->next, fli_deque_pop(&d.sched->guest->deque)));
+    assert_true(fli_find_visible(d.sched, 1));
+    assert_false(fli_find_visible(d.sched, 2));
+    assert_null(fli_find_far(d.thief, false, &retry));
+    d.thief->clock_ns += 19999;
+    assert_null(fli_find_far(d.thief, false, &retry));
+    d.thief->clock_ns += 1;
+    assert_non_null(p = fli_find_far(d.thief, false, &retry));
+    assert_false(retry);
+    same(fli_worker_queued(d.sched->guest), 0);
+    same(fli_load_rlx(&d.thief->local.counters.stolen), 1);
+    assert_true(fli_slot_put(&d.sched->guest->next, p));
+    assert_ptr_equal(fli_find_far(d.thief, true, &retry), p); /* a stop takes it at once */
+    fli_ready(&d.sched->rt, NULL, p);
+    den_end(&d);
+}
+
+TEST(a_thief_takes_from_the_deque_before_it_takes_the_next)
+{
+    den  d;
+    bool retry = false;
+    den_begin(&d);
+    fill(&d, 2);
+    fli_proc *next = fli_deque_pop(&d.sched->guest->deque);
+    assert_true(fli_slot_put(&d.sched->guest->next, next));
+    assert_true(fli_find_visible(d.sched, 2));
+    fli_proc *p = fli_find_far(d.thief, false, &retry); /* two are queued: one is his */
+    assert_non_null(p);
+    same(number_of(p), 0);
+    assert_true(fli_slot_is_full(&d.sched->guest->next));
+    fli_ready(&d.sched->rt, NULL, p);
+    den_end(&d);
+}
+
 TEST(a_single_process_is_taken_at_once_by_a_stop)
 {
     den  d;
@@ -312,6 +421,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_global_queue_gives_one_and_sixteen_more),
         cmocka_unit_test(the_own_deque_gives_the_newest_first),
+        cmocka_unit_test(the_first_one_that_a_step_sends_to_is_the_next),
+        cmocka_unit_test(whoever_sends_and_continues_lets_the_one_he_sent_to_go_first),
+        cmocka_unit_test(whoever_is_the_next_has_his_turn_beside_endless_loops),
         cmocka_unit_test(every_so_many_turns_the_oldest_goes_first),
         cmocka_unit_test(whoever_continues_lets_the_oldest_go_first),
         cmocka_unit_test(where_the_queue_whose_turn_it_is_has_nothing_the_other_gives),
@@ -319,6 +431,8 @@ int main(void)
         cmocka_unit_test(a_thief_takes_the_older_half_and_runs_the_oldest_first),
         cmocka_unit_test(a_thief_finds_nothing_where_there_is_nothing),
         cmocka_unit_test(a_single_process_is_left_to_its_worker_while_that_one_gets_on),
+        cmocka_unit_test(the_next_of_a_worker_that_stands_still_is_taken),
+        cmocka_unit_test(a_thief_takes_from_the_deque_before_it_takes_the_next),
         cmocka_unit_test(a_single_process_is_taken_at_once_by_a_stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

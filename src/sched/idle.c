@@ -207,7 +207,7 @@ static bool is_watched(const fli_worker *w, uint64_t word)
 /* Have we more than we can do in the time a wake takes? */
 static bool is_worth_a_wake(fli_worker *w)
 {
-    uint32_t queued = fli_deque_count(&w->deque);
+    uint32_t queued = fli_worker_queued(w);
     return queued >= 2 && queued * w->step_ns >= WORTH_A_WAKE_NS;
 }
 

@@ -1,9 +1,10 @@
 /* ready.c - a process became ready: where it is queued, and who is told.
  *
- * A worker queues on its own deque: what it just wrote to is warm. Everybody else uses the global queue, and so does a
- * worker for a process that goes on sending to somebody who waits in a queue already, and for all but the first of a
- * crowd that one step sends to; but while all workers sleep, one is woken with the process in hand (idle.c). All three
- * stay in sight of thieves; there is no private corner that only one worker may empty.
+ * A worker queues on its own deque: what it just wrote to is warm. The first one that a step sends to goes to the slot beside
+ * it, if that is free, and is the next. Everybody else uses the global queue, and so does a worker for a process that goes
+ * on sending to somebody who waits in a queue already, and for all but the first of a crowd that one step sends to; but
+ * while all workers sleep, one is woken with the process in hand (idle.c). All of them stay in sight of thieves; there is
+ * no private corner that only one worker may empty.
  */
 #include "port/wakefd.h"
 #include "sched/sched.h"
@@ -72,12 +73,24 @@ filch_err fli_ready_here(fli_local *here, fli_proc *p)
     uint32_t    before;
     if (FLI_UNLIKELY(here->sends >= w->rare_from)) return push_rarely(w, p);
     if (FLI_UNLIKELY(!fli_deque_try_push(&w->deque, p, &before))) return push_slowly(w, p);
-    return FLI_UNLIKELY(fli_idle_cares(&w->sched->idle, before == 0)) ? tell(w) : FILCH_OK;
+    fli_cares who = fli_idle_cares(&w->sched->idle);
+    if (FLI_LIKELY(who == FLI_CARES_NOBODY)) return FILCH_OK;
+    return who == FLI_CARES_THE_WATCH && before == 0 && !fli_slot_is_full(&w->next) ? FILCH_OK : tell(w);
+}
+
+filch_err fli_ready_next(fli_local *here, fli_proc *p)
+{
+    fli_worker *w = fli_worker_of(here);
+    if (FLI_UNLIKELY(here->sends >= w->rare_from || !fli_slot_put(&w->next, p))) return fli_ready_here(here, p);
+    fli_cares who = fli_idle_cares(&w->sched->idle);
+    if (FLI_LIKELY(who == FLI_CARES_NOBODY)) return FILCH_OK;
+    return who == FLI_CARES_THE_WATCH && fli_deque_is_empty(&w->deque) ? FILCH_OK : tell(w);
 }
 
 void fli_ready_again(fli_worker *w, fli_proc *p)
 {
-    if (fli_deque_mark(&w->deque) != w->mark && !buries(w)) {
+    bool woke = fli_slot_is_full(&w->next) || fli_deque_mark(&w->deque) != w->mark;
+    if (woke && !buries(w)) {
         if (FLI_UNLIKELY(w->rare_from == 0)) take_sample(w, p);
         if (FLI_LIKELY(fli_deque_push_under(&w->deque, p, w->mark))) fli_idle_pushed(w);
         else submit(w, p);
@@ -112,7 +125,8 @@ void fli_ready(fli_runtime *rt, fli_local *here, fli_proc *p)
 {
     filch_sched *sched = (filch_sched *)rt;
     if (here != NULL) {
-        (void)fli_ready_here(here, p);
+        /* By a step, or between steps: a timer that was due, a report of I/O. */
+        (void)(here->current != NULL ? fli_ready_next(here, p) : fli_ready_here(here, p));
         return;
     }
     if (sched->worker_count > 0 && fli_idle_hand(sched, p)) return;

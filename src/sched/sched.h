@@ -21,6 +21,7 @@
 #include "sched/talk.h"
 #include "sync/deque.h"
 #include "sync/inject.h"
+#include "sync/slot.h"
 #include "work/pool.h"
 
 typedef struct fli_worker fli_worker;
@@ -52,6 +53,7 @@ struct fli_worker {
     fli_local    local; /* first: a worker is an fli_local */
     filch_sched *sched;
     fli_deque    deque;
+    fli_slot     next; /* whom a step has sent to first: he is stepped before all in the deque */
     alignas(FLI_LINE) fli_shopwindow window;
 
     /* Plain from here: the worker's own, except `idle`, which is under the idle lock. */
@@ -137,6 +139,12 @@ static inline fli_worker *fli_worker_of(fli_local *here)
     return (fli_worker *)here;
 }
 
+/* How many are queued here? Thread: any; a guess for all but the worker. */
+static inline uint32_t fli_worker_queued(fli_worker *w)
+{
+    return fli_deque_count(&w->deque) + fli_slot_is_full(&w->next);
+}
+
 /* worker.c */
 void fli_worker_run(void *worker);
 /* Runs one ready process from near (own deque, global queue). False: there is none. */
@@ -153,12 +161,13 @@ void fli_worker_begin_round(fli_worker *w, uint32_t reports);
 fli_proc *fli_find_oldest(fli_worker *w);
 /* From the global queue, and up to `more` others for the own deque. */
 fli_proc *fli_find_global(fli_worker *w, uint32_t more);
-/* Looks at the own deque and the global queue. */
+/* Looks at what is queued here, and at the global queue. */
 static inline fli_proc *fli_find_near(fli_worker *w)
 {
     fli_proc *p = NULL;
     if (FLI_UNLIKELY(--w->fair_in == 0)) p = fli_find_oldest(w);
-    if (FLI_LIKELY(p == NULL)) p = fli_deque_pop(&w->deque);
+    if (FLI_LIKELY(p == NULL)) p = fli_slot_take(&w->next);
+    if (p == NULL) p = fli_deque_pop(&w->deque);
     if (FLI_UNLIKELY(p == NULL)) p = fli_find_global(w, w->sched->opt.global_batch);
     return p;
 }
@@ -172,6 +181,8 @@ bool fli_find_visible(filch_sched *sched, uint32_t queued);
 void fli_ready(fli_runtime *rt, fli_local *here, fli_proc *p);
 /* Queues a process on the worker's own deque. FILCH_OK. */
 filch_err fli_ready_here(fli_local *here, fli_proc *p);
+/* The same for one that a step has sent to: if it is the first, it is the next. */
+filch_err fli_ready_next(fli_local *here, fli_proc *p);
 /* The same for one that goes on by itself: those that its step made ready go first. */
 void fli_ready_again(fli_worker *w, fli_proc *p);
 

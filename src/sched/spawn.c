@@ -210,7 +210,8 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
     else err = rt->model_ops->birth(rt, p, ctx.self.serial, birth, limited);
     if (err != FILCH_OK) goto no_relations;
     if (pid != NULL) *pid = ctx.self;
-    fli_ready(rt, here, p);
+    if (here != NULL) (void)fli_ready_here(here, p);
+    else fli_ready(rt, NULL, p);
     leave(sched, here);
     return FILCH_OK;
 

@@ -226,6 +226,33 @@ TEST(whom_the_napper_would_have_run_next_goes_before_those_in_line)
     end(sched);
 }
 
+/* He has sent to somebody, and naps before that one's turn. */
+TEST(the_next_of_a_napper_goes_to_the_others_before_all_that_are_queued)
+{
+    filch_sched *sched = begin(2);
+    fli_worker  *w = sched->guest;
+    void        *first = NULL;
+    fli_store_rlx(&held, 0);
+    fli_store_rlx(&released, false);
+    for (int i = 0; i < 2; i++) ok(filch_spawn(sched, &holder, NULL, NULL));
+    until(fli_load_rlx(&held) == 2);
+    fli_here_set(&w->local);
+    for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, NULL));
+    fli_proc *next = fli_deque_take_oldest(&w->deque);
+    assert_true(fli_slot_put(&w->next, next));
+    w->clock_ns = fli_clock_ns();
+    fli_talk_nap(w);
+    same(fli_worker_queued(w), 0);
+    same(fli_inject_count(&sched->global), 10);
+    same(fli_inject_take(&sched->global, &first, 1), 1);
+    assert_ptr_equal(first, next);
+    fli_inject_put(&sched->global, first);
+    fli_here_set(NULL);
+    fli_store_rlx(&released, true);
+    until(fli_load_rlx(&steps) == 10);
+    end(sched);
+}
+
 TEST(a_nap_that_costs_less_than_a_quarter_of_a_worker_was_good)
 {
     assert_true(fli_talk_was_good(2, 800, 700));
@@ -413,6 +440,7 @@ int main(void)
         cmocka_unit_test(a_napping_workers_queue_goes_to_the_others),
         cmocka_unit_test(one_always_stays_up),
         cmocka_unit_test(whom_the_napper_would_have_run_next_goes_before_those_in_line),
+        cmocka_unit_test(the_next_of_a_napper_goes_to_the_others_before_all_that_are_queued),
         cmocka_unit_test(a_nap_that_costs_less_than_a_quarter_of_a_worker_was_good),
         cmocka_unit_test(a_nap_after_which_nothing_went_better_is_not_repeated_soon),
         cmocka_unit_test(yields_that_were_answered_at_once_before_a_nap_speak_against_it),

@@ -13,7 +13,7 @@
 
 static bool has_work(filch_sched *sched)
 {
-    return fli_deque_count(&sched->guest->deque) > 0 || fli_inject_count(&sched->global) > 0;
+    return fli_worker_queued(sched->guest) > 0 || fli_inject_count(&sched->global) > 0;
 }
 
 filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran)

@@ -47,7 +47,7 @@ static void look_at_descriptors(fli_worker *w)
 static uint32_t may_go_first(fli_worker *w)
 {
     if (FLI_LIKELY(!w->looped && w->fair_in > 1) || w->fair_every == 1) return UINT32_MAX;
-    bool alone = fli_deque_count(&w->deque) == 0 && fli_inject_count(&w->sched->global) == 0;
+    bool alone = fli_worker_queued(w) == 0 && fli_inject_count(&w->sched->global) == 0;
     return alone ? UINT32_MAX : w->fair_more;
 }
 

@@ -120,6 +120,13 @@ static inline bool fli_deque_push(fli_deque *deque, void *item)
     return true;
 }
 
+/* Thread: the owner. Thieves may empty it at any time. */
+static inline bool fli_deque_is_empty(fli_deque *deque)
+{
+    /* Relaxed is enough: bottom is our own store; top never goes back, so an old one can only fail to look empty. */
+    return fli_load_rlx(&deque->bottom) == fli_deque_top(fli_load_rlx(&deque->word));
+}
+
 static inline uint32_t fli_deque_mark(fli_deque *deque)
 {
     return fli_load_rlx(&deque->bottom); /* relaxed: our own store */
@@ -127,10 +134,8 @@ static inline uint32_t fli_deque_mark(fli_deque *deque)
 
 static inline void *fli_deque_pop(fli_deque *deque)
 {
-    uint32_t bottom = fli_load_rlx(&deque->bottom); /* relaxed: our own store */
-    /* Relaxed is enough: top never goes back, so an old one can only fail to look empty, and then the add decides. */
-    if (bottom == fli_deque_top(fli_load_rlx(&deque->word))) return NULL;
-    uint32_t newest = bottom - 1;
+    if (fli_deque_is_empty(deque)) return NULL; /* if it only fails to look so, the add decides */
+    uint32_t bottom = fli_load_rlx(&deque->bottom), newest = bottom - 1; /* relaxed: our own store */
     /* PAIR deque.bottom, release half. Not weaker: a thief that reads this value, but still the word from before the
      * add, would have nothing that ties it to the pushes below. x86 would hide that. */
     fli_store_rel(&deque->bottom, newest);

@@ -1,8 +1,10 @@
-/* deque_parts.c - the real deque (sync/deque.h, deque.c) by an owner and up to three thieves. Every item goes out
+/* deque_parts.c - the real deque (sync/deque.h, deque.c), and the slot beside it (sync/slot.h), by an owner and up to three
+ * thieves. Every item goes out
  * exactly once, and with what its maker wrote into it: an item is a plain number, so a claim that nothing orders after
  * the push is a data race. Four slots, so that the ring grows and slots are used again. */
 #include "parts.h"
 #include "sync/deque.h"
+#include "sync/slot.h"
 
 #define ITEMS 12
 
@@ -12,6 +14,7 @@ typedef struct item {
 
 typedef struct table {
     fli_deque deque, loot[3]; /* loot: what thieves that take half put it into */
+    fli_slot  slot;
     item      items[ITEMS];
     uint32_t  made; /* the owner's */
     uint32_t  got[FLI_WEAK_THREADS + 1];
@@ -24,6 +27,7 @@ static void setup(void)
     fli_mem mem;
     fli_mem_init(&mem, fli_weak_alloc, NULL);
     t = fli_weak_new(sizeof *t);
+    fli_slot_init(&t->slot);
     (void)!fli_deque_init(&t->deque, &mem);
     for (int i = 0; i < 3; i++) (void)!fli_deque_init(&t->loot[i], &mem);
 }
@@ -247,7 +251,87 @@ static void ask_never_empty(void)
     must(fli_deque_count(&t->deque) >= 1, "a deque that is never empty is not found empty");
 }
 
+/* As a worker does: into the slot, or if that is full into the deque. */
+static void put(void)
+{
+    item *it = &t->items[t->made++];
+    it->value = 100 + t->made;
+    if (!fli_slot_put(&t->slot, it)) must(fli_deque_push(&t->deque, it), "there is room");
+}
+
+static void take_slot(void)
+{
+    void *at = fli_slot_take(&t->slot);
+    if (at != NULL) take(at);
+}
+
+static void next(void)
+{
+    void *at = fli_slot_take(&t->slot);
+    if (at == NULL) at = fli_deque_pop(&t->deque);
+    if (at != NULL) take(at);
+}
+
+static void own_slot(void)
+{
+    put();
+    next();
+    put();
+    put();
+    next();
+}
+
+/* An oldest one goes first: what is in the slot joins the deque. */
+static void own_slot_oldest(void)
+{
+    put();
+    put();
+    void *at = fli_slot_take(&t->slot);
+    if (at != NULL) must(fli_deque_push(&t->deque, at), "there is room");
+    oldest();
+    put();
+}
+
+/* As a thief does: the deque first. */
+static void steal_any(void)
+{
+    if (one_from(&t->deque) == FLI_STEAL_EMPTY) take_slot();
+}
+
+static void steal_slot_twice(void)
+{
+    take_slot();
+    take_slot();
+}
+
+static void check_slot(void)
+{
+    take_slot();
+    must(!fli_slot_is_full(&t->slot), "nobody else fills it");
+    check();
+}
+
 const fli_weak_program parts_deque[] = {
+    { .name = "slot_1",
+      .promise = "three through the slot; a thief takes from it twice",
+      .setup = setup,
+      .threads = { own_slot, steal_slot_twice },
+      .check = check_slot },
+    { .name = "slot_2",
+      .promise = "three through the slot; two thieves take from it",
+      .setup = setup,
+      .threads = { own_slot, steal_slot_twice, take_slot },
+      .check = check_slot },
+    { .name = "slot_3",
+      .promise = "three through the slot; two thieves take from the deque or from it",
+      .setup = setup,
+      .threads = { own_slot, steal_any, steal_any },
+      .check = check_slot },
+    { .name = "slot_oldest",
+      .promise = "the slot is emptied into the deque; two thieves",
+      .setup = setup,
+      .threads = { own_slot_oldest, steal_any, take_slot },
+      .check = check_slot },
     { .name = "deque_push_pop_1",
       .promise = "push, push, pop, pop; a thief",
       .setup = setup,

@@ -310,7 +310,7 @@ static void submit_both(void)
 
 static void check_bell(void)
 {
-    bool left = fli_inject_count(&w->sched.global) > 0 || fli_deque_count(&w->sched.guest->deque) > 0;
+    bool left = fli_inject_count(&w->sched.global) > 0 || fli_worker_queued(w->sched.guest) > 0;
     if (left) must(fli_load_rlx(&w->readable) == 1, "while something is queued the descriptor is readable");
     fli_weak_outcome(left);
 }

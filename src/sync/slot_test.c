@@ -1,0 +1,83 @@
+/* slot_test.c - room for one item: who puts, who takes, and that nobody gets it twice. Interleavings are explored in
+ * test/parts. */
+#include "sync/slot.h"
+
+#include "port/thread.h"
+#include "support/check.h"
+
+TEST(what_is_put_comes_out_once)
+{
+    fli_slot slot;
+    int      item;
+    fli_slot_init(&slot);
+    assert_false(fli_slot_is_full(&slot));
+    assert_null(fli_slot_take(&slot));
+    assert_true(fli_slot_put(&slot, &item));
+    assert_true(fli_slot_is_full(&slot));
+    assert_ptr_equal(fli_slot_take(&slot), &item);
+    assert_null(fli_slot_take(&slot));
+}
+
+TEST(a_full_slot_takes_no_second_item_and_keeps_the_first)
+{
+    fli_slot slot;
+    int      first, second;
+    fli_slot_init(&slot);
+    assert_true(fli_slot_put(&slot, &first));
+    assert_false(fli_slot_put(&slot, &second));
+    assert_ptr_equal(fli_slot_take(&slot), &first);
+    assert_true(fli_slot_put(&slot, &second));
+    assert_ptr_equal(fli_slot_take(&slot), &second);
+}
+
+#define ITEMS 4096
+
+typedef struct item {
+    uint32_t value, taken; /* plain: a take that nothing orders after the put is a race */
+} item;
+
+static struct {
+    fli_slot         slot;
+    item             items[ITEMS];
+    FLI_ATOMIC(bool) over;
+} table;
+
+static void take_one(void)
+{
+    item *it = fli_slot_take(&table.slot);
+    if (it == NULL) return;
+    if (it->value != (uint32_t)(it - table.items) + 1) fail_msg("an item came without what it holds");
+    it->taken++;
+}
+
+static void thief(void *unused)
+{
+    (void)unused;
+    while (!fli_load_acq(&table.over)) take_one();
+}
+
+TEST(an_owner_and_two_thieves_take_each_item_once)
+{
+    fli_thread thieves[2];
+    fli_slot_init(&table.slot);
+    for (int i = 0; i < 2; i++) ok(fli_thread_start(&thieves[i], "thief", thief, NULL));
+    for (uint32_t i = 0; i < ITEMS; i++) {
+        table.items[i].value = i + 1;
+        while (!fli_slot_put(&table.slot, &table.items[i])) take_one();
+        if (i % 3 == 0) take_one();
+    }
+    while (fli_slot_is_full(&table.slot)) take_one();
+    fli_store_rel(&table.over, true);
+    for (int i = 0; i < 2; i++) fli_thread_join(&thieves[i]);
+    for (uint32_t i = 0; i < ITEMS; i++) same(table.items[i].taken, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_put_comes_out_once),
+        cmocka_unit_test(a_full_slot_takes_no_second_item_and_keeps_the_first),
+        cmocka_unit_test(an_owner_and_two_thieves_take_each_item_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
