@@ -626,6 +626,24 @@ TEST(a_timer_for_ever_is_armed_and_can_be_stopped)
     end(&b);
 }
 
+/* The entry of a timer that was stopped serves the sleep that comes next; the message went back with the timer. */
+TEST(a_sleep_that_is_abandoned_gives_back_no_message_of_a_timer_before_it)
+{
+    bench b;
+    begin(&b);
+    fli_proc *p = spawn(&b), *q = spawn(&b);
+    for (int i = 0; i < 3; i++) {
+        same(cancel(&b, p, arm(&b, p, FILCH_CMD_TIMER, HOUR_NS, 1)), 1);
+        ok(command(&b, q, FILCH_CMD_SLEEP, HOUR_NS, 2));
+        fli_yield_abandon(&b.rt, &b.here, q);
+        same(fli_timers_count(&timers), 0);
+        same(bench_nodes_out(&b), 0);
+    }
+    finish(&b, p);
+    finish(&b, q);
+    end(&b);
+}
+
 /* ---- threads ---- */
 
 enum { POLLERS = 2 };
@@ -736,6 +754,7 @@ int main(void)
         cmocka_unit_test(a_sleep_is_not_forgotten_while_another_worker_has_ever_more_that_are_due),
         cmocka_unit_test(many_due_at_once_all_fire),
         cmocka_unit_test(a_timer_for_ever_is_armed_and_can_be_stopped),
+        cmocka_unit_test(a_sleep_that_is_abandoned_gives_back_no_message_of_a_timer_before_it),
         cmocka_unit_test(each_timer_fires_or_is_stopped_whoever_polls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -352,6 +352,14 @@ static void forget_answer(fli_lua_proc *p)
     task->ref = 0;
 }
 
+/* The task was cancelled while it waited. */
+static void give_up_answer(lua_State *L, fli_lua_proc *p)
+{
+    forget_answer(p);
+    filch_drop(&p->current->answer);
+    fli_lua_check_cancel(L, p);
+}
+
 static int push_answer(lua_State *L, fli_lua_task *task, void (*push)(lua_State *L, const filch_data *answer))
 {
     task->answered = false;
@@ -371,11 +379,7 @@ static int go_on_request(lua_State *L, int status, lua_KContext until_ns)
     (void)status;
     fli_lua_proc *p = fli_lua_here(L);
     fli_lua_task *task = p->current;
-    if (task->cancelled) {
-        forget_answer(p);
-        filch_drop(&task->answer);
-        fli_lua_check_cancel(L, p);
-    }
+    if (task->cancelled) give_up_answer(L, p);
     if (task->answered) {
         forget_answer(p);
         return push_answer(L, task, fli_lua_unpack);
@@ -441,11 +445,7 @@ static int go_on_await_end(lua_State *L, int status, lua_KContext push)
     (void)status;
     fli_lua_proc *p = fli_lua_here(L);
     fli_lua_task *task = p->current;
-    if (task->cancelled) {
-        forget_answer(p);
-        filch_drop(&task->answer);
-        fli_lua_check_cancel(L, p);
-    }
+    if (task->cancelled) give_up_answer(L, p);
     if (!task->answered) return fli_lua_park(L, FLI_LUA_NEVER, push, go_on_await_end);
     forget_answer(p);
     return push_answer(L, task, (push_fn)push);

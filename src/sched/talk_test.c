@@ -166,14 +166,21 @@ TEST(a_thief_that_gets_little_out_of_it_is_to_nap)
     end(sched);
 }
 
-TEST(a_napping_workers_queue_goes_to_the_others)
+/* Two workers that are both in a step until they are released: they cannot steal, and a nap beside them is broken off. */
+static filch_sched *begin_held(void)
 {
     filch_sched *sched = begin(2);
-    fli_worker  *w = sched->guest;
     fli_store_rlx(&held, 0);
     fli_store_rlx(&released, false);
     for (int i = 0; i < 2; i++) ok(filch_spawn(sched, &holder, NULL, NULL));
-    until(fli_load_rlx(&held) == 2); /* nobody can steal now */
+    until(fli_load_rlx(&held) == 2);
+    return sched;
+}
+
+TEST(a_napping_workers_queue_goes_to_the_others)
+{
+    filch_sched *sched = begin_held();
+    fli_worker  *w = sched->guest;
     fli_here_set(&w->local);                              /* what we spawn is queued with the guest */
     for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, NULL));
     same(fli_deque_count(&w->deque), 10);
@@ -190,28 +197,27 @@ TEST(a_napping_workers_queue_goes_to_the_others)
 
 TEST(one_always_stays_up)
 {
-    filch_sched *sched = begin(2);
+    filch_sched *sched = begin_held();
     fli_worker  *w = sched->guest;
     fli_store_rlx(&sched->talk.napping, 1); /* somebody else naps */
-    uint64_t began_ns = w->clock_ns = fli_clock_ns();
-    fli_store_rlx(&sched->talk.nap_ns, FILCH_SECONDS(1000));
+    w->clock_ns = fli_clock_ns();
     fli_talk_nap(w);
-    assert_true(fli_clock_ns() - began_ns < FILCH_SECONDS(100));
+    same(fli_load_rlx(&sched->talk.over_ns), 0);          /* nobody got up, */
+    same(fli_load_rlx(&sched->talk.patient_until_ns), 0); /* and no nap was broken off */
     same(napping(sched), 1);
     fli_store_rlx(&sched->talk.napping, 0);
+    fli_talk_nap(w); /* while another stays up */
+    assert_true(fli_load_rlx(&sched->talk.over_ns) > 0);
+    fli_store_rlx(&released, true);
     end(sched);
 }
 
 TEST(whom_the_napper_would_have_run_next_goes_before_those_in_line)
 {
-    filch_sched *sched = begin(2);
+    filch_sched *sched = begin_held();
     fli_worker  *w = sched->guest;
     filch_pid    newest;
     void        *first = NULL;
-    fli_store_rlx(&held, 0);
-    fli_store_rlx(&released, false);
-    for (int i = 0; i < 2; i++) ok(filch_spawn(sched, &holder, NULL, NULL));
-    until(fli_load_rlx(&held) == 2);
     for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, NULL)); /* they wait in line */
     fli_here_set(&w->local);
     for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, &newest));

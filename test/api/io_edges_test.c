@@ -15,13 +15,6 @@
 static world w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 
-#define EACH_WORLD(...)                                             \
-    for (size_t each = 0; each < COUNT_OF(worker_counts); each++) { \
-        world_begin(&w, worker_counts[each]);                       \
-        __VA_ARGS__;                                                \
-        world_end(&w);                                              \
-    }
-
 static void peer_send(int fd, const char *text)
 {
     same(send(fd, text, strlen(text), 0), (ssize_t)strlen(text));

@@ -16,13 +16,6 @@
 static world w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 
-#define EACH_WORLD(...)                                             \
-    for (size_t each = 0; each < COUNT_OF(worker_counts); each++) { \
-        world_begin(&w, worker_counts[each]);                       \
-        __VA_ARGS__;                                                \
-        world_end(&w);                                              \
-    }
-
 /* ---- datagrams ---- */
 
 TEST(datagrams_arrive_whole_and_tell_who_sent_them)

@@ -24,13 +24,6 @@
 static world w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 
-#define EACH_WORLD(...)                                             \
-    for (size_t each = 0; each < COUNT_OF(worker_counts); each++) { \
-        world_begin(&w, worker_counts[each]);                       \
-        __VA_ARGS__;                                                \
-        world_end(&w);                                              \
-    }
-
 /* ---- the system ---- */
 
 INSTEAD(int, accept4, (int fd, struct sockaddr *at, socklen_t *size, int flags), (fd, at, size, flags))

@@ -54,25 +54,25 @@ static filch_err play_talk(actor *me, const filch_event *events, size_t count, f
     return filch_idle(out);
 }
 
+/* One connection, whose process plays `play` and is given our end of it. */
+static void connect_one(int index, play_fn play)
+{
+    talker *t = &talkers[index];
+    *t = (talker){ .index = index, .actor = { .user = t } };
+    actor_start(&w, &t->actor, play);
+    UNTIL(&w, world_inspect(&w, t->actor.pid).state == FILCH_STATE_IDLE);
+    script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_GIVE(t->actor.pid));
+    script_start(&w, &server);
+    UNTIL(&w, is_ready(&server));
+    t->fd = peer_connect(&server);
+    script_ends(&w, &server);
+}
+
 /* MANY connections, each with a process that reads. */
 static void connect_all(void)
 {
     order_count = 0;
-    for (int i = 0; i < MANY; i++) {
-        talker *t = &talkers[i];
-        *t = (talker){ .index = i, .actor = { .user = t } };
-        actor_start(&w, &t->actor, play_talk);
-        UNTIL(&w, world_inspect(&w, t->actor.pid).state == FILCH_STATE_IDLE);
-        script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_GIVE(t->actor.pid));
-        script_start(&w, &server);
-        UNTIL(&w, is_ready(&server));
-        struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) },
-                                  .sin_port = htons((uint16_t)atoi(strrchr(server.local, ':') + 1)) };
-        t->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        assert_true(t->fd >= 0);
-        ok(connect(t->fd, (struct sockaddr *)&at, sizeof at));
-        script_ends(&w, &server);
-    }
+    for (int i = 0; i < MANY; i++) connect_one(i, play_talk);
     for (int i = 0; i < 3; i++) (void)world_tick(&w); /* what is new about them has been heard */
 }
 
@@ -134,34 +134,26 @@ static filch_err play_spawns_and_waits(actor *me, const filch_event *events, siz
     return filch_idle(out);
 }
 
+/* Waits while others never rest: a tick must have a limit, and a round takes 5 ms. */
+#define TURNS_UNTIL(steps, condition)                                  \
+    for (patience left = patience_begin(FILCH_SECONDS(2)); !(condition);) { \
+        if (w.ticks) ok(filch_tick(w.sched, (steps), NULL));           \
+        fli_thread_yield();                                            \
+        assert_false(patience_is_over(&left));                     \
+    }
+
 TEST(a_crowd_that_is_always_ready_does_not_keep_descriptors_from_being_looked_at)
 {
     static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1 };
     for (size_t each = 0; each < COUNT_OF(worker_counts); each++) {
         talker *t = &talkers[0];
-        *t = (talker){ .actor = { .user = t } };
         burners = 0;
         world_begin(&w, worker_counts[each]);
-        actor_start(&w, &t->actor, play_spawns_and_waits);
-        UNTIL(&w, world_inspect(&w, t->actor.pid).state == FILCH_STATE_IDLE);
-        script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_GIVE(t->actor.pid));
-        script_start(&w, &server);
-        UNTIL(&w, is_ready(&server));
-        struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) },
-                                  .sin_port = htons((uint16_t)atoi(strrchr(server.local, ':') + 1)) };
-        t->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        ok(connect(t->fd, (struct sockaddr *)&at, sizeof at));
-        script_ends(&w, &server);
+        connect_one(0, play_spawns_and_waits);
         ask(t);
-        if (w.ticks) {
-            while (t->served == 0) ok(filch_tick(w.sched, 10, NULL));
-            ask(t);
-            while (!is_over(&t->actor)) ok(filch_tick(w.sched, 1000, NULL));
-        } else {
-            UNTIL(&w, world_stats(&w).alive > 50);
-            ask(t);
-            UNTIL(&w, is_over(&t->actor));
-        }
+        TURNS_UNTIL(10, world_stats(&w).alive > 50);
+        ask(t);
+        TURNS_UNTIL(1000, is_over(&t->actor));
         ok(t->actor.note);
         same(t->actor.exit_error, FILCH_OK);
         close(t->fd);

@@ -12,6 +12,14 @@
 #include "api/world.h"
 #include "support/descriptors.h"
 
+/* Runs the body with each of the program's `worker_counts`, in its world `w`. */
+#define EACH_WORLD(...)                                             \
+    for (size_t each = 0; each < COUNT_OF(worker_counts); each++) { \
+        world_begin(&w, worker_counts[each]);                       \
+        __VA_ARGS__;                                                \
+        world_end(&w);                                              \
+    }
+
 #define LINES_MAX 20
 
 typedef enum verb {

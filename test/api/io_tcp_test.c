@@ -17,14 +17,6 @@
 static world w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2 };
 
-/* Runs `body` with every number of workers. */
-#define EACH_WORLD(body)                                        \
-    for (size_t each = 0; each < COUNT_OF(worker_counts); each++) { \
-        world_begin(&w, worker_counts[each]);                   \
-        body;                                                   \
-        world_end(&w);                                          \
-    }
-
 /* ---- a peer that is not Filch ---- */
 
 static int peer_listen(uint16_t *port, int backlog)
@@ -316,6 +308,8 @@ TEST(bytes_that_come_while_earlier_ones_are_still_being_cut_up_are_not_forgotten
         for (int i = 0; i < 20; i++) world_turn(&w);
         UNTIL(&w, w.ticks || world_stats(&w).asleep > 0);
         ok(filch_send(w.sched, server.actor.pid, filch_none()));
+        for (int i = 0; i < 20; i++) world_turn(&w);
+        if (w.ticks) assert_true(script_is_over(&server)); /* all of it was there */
         script_ends(&w, &server);
         assert_string_equal(server.result[5].bytes, "abcdefghij");
         assert_string_equal(server.result[6].bytes, "XYZ");

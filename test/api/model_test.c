@@ -152,6 +152,8 @@ TEST(an_exit_reaches_a_process_that_waits_before_the_messages_that_came_first)
     for (int i = 0; i < 5; i++) ok(filch_send(w.sched, watcher.pid, filch_int(i)));
     ok(filch_monitor(w.sched, watcher.pid, target.pid, 9, NULL));
     tell(&w, &target, -FAILURE);
+    (void)world_tick(&w);
+    assert_true(is_over(&watcher));
     actor_ends(&w, &watcher, FILCH_OK);
     same(watcher.seen_count, 1);
     see(&watcher, 0, FILCH_EVENT_EXIT, target.pid, FAILURE, 9);

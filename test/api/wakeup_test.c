@@ -1,18 +1,20 @@
 /* wakeup_test.c - what is ready gets a worker, even when those that know of it are busy.
  *
  * Steps here spin until other processes have run, so each of them needs a worker of its own at the same time. If
- * nobody comes, the test gives up after LIMIT, lets everybody go, and fails.
+ * nobody comes, the test loses its PATIENCE, lets everybody go, and fails.
  */
 #include "port/atomic.h"
 #include "port/clock.h"
 #include "port/thread.h"
 #include "support/check.h"
+#include "support/patience.h"
 
 #include <filch.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define LIMIT FILCH_SECONDS(30)
+#define PATIENCE FILCH_SECONDS(5)
 #define LONG_STEP FILCH_MILLISECONDS(2)
 
 static uint64_t scaled(uint64_t count)
@@ -34,8 +36,8 @@ static void spin_until_all_arrived(void)
 
 static bool wait_for(FLI_ATOMIC(uint32_t) * count, uint32_t wanted)
 {
-    uint64_t until = fli_clock_after(fli_clock_ns(), LIMIT);
-    while (fli_load_rlx(count) < wanted && fli_clock_ns() < until) fli_thread_yield();
+    patience waits = patience_begin(PATIENCE);
+    while (fli_load_rlx(count) < wanted && !patience_is_over(&waits)) fli_thread_yield();
     bool came = fli_load_rlx(count) >= wanted;
     fli_store_rlx(&give_up, !came);
     return came;
@@ -43,12 +45,12 @@ static bool wait_for(FLI_ATOMIC(uint32_t) * count, uint32_t wanted)
 
 static bool wait_until_asleep(filch_sched *sched)
 {
-    uint64_t    until = fli_clock_after(fli_clock_ns(), LIMIT);
+    patience    waits = patience_begin(PATIENCE);
     filch_stats stats = FILCH_STATS_INIT;
     do {
         fli_thread_yield();
         ok(filch_sched_stats(sched, &stats));
-    } while (stats.asleep < stats.workers && fli_clock_ns() < until);
+    } while (stats.asleep < stats.workers && !patience_is_over(&waits));
     return stats.asleep == stats.workers;
 }
 

@@ -17,6 +17,7 @@
 #include "port/clock.h"
 #include "port/thread.h"
 #include "support/check.h"
+#include "support/patience.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
@@ -100,22 +101,47 @@ static inline void world_turn(world *w)
     fli_thread_yield();
 }
 
-/* Waits for a condition, running the world meanwhile if need be. Two minutes are for ever. */
-#define UNTIL(w, condition)                                                  \
-    do {                                                                     \
-        uint64_t give_up_ns = fli_clock_ns() + FILCH_SECONDS(120);           \
-        while (!(condition)) {                                               \
-            world_turn(w);                                                   \
-            if (fli_clock_ns() > give_up_ns) fail_msg("never: %s", #condition); \
-        }                                                                    \
-    } while (0)
-
 static inline filch_stats world_stats(world *w)
 {
     filch_stats stats = FILCH_STATS_INIT;
     ok(filch_sched_stats(w->sched, &stats));
     return stats;
 }
+
+#define FOR_EVER_NS FILCH_SECONDS(120)
+#define STANDSTILL_NS FILCH_SECONDS(3) /* no test has to wait that long for a single step */
+
+typedef struct world_wait {
+    patience all, still;
+    uint64_t steps; /* when we last looked at them */
+} world_wait;
+
+static inline world_wait world_wait_begin(void)
+{
+    return (world_wait){ .all = patience_begin(FOR_EVER_NS), .still = patience_begin(STANDSTILL_NS), .steps = UINT64_MAX };
+}
+
+/* What we wait for will not come: it has been for ever, or nobody was stepped between two looks at the steps. */
+static inline bool world_wait_is_vain(world *w, world_wait *wait)
+{
+    if (patience_is_over(&wait->still)) {
+        uint64_t before = wait->steps;
+        wait->steps = world_stats(w).steps;
+        if (wait->steps == before) return true;
+        wait->still = patience_begin(STANDSTILL_NS);
+    }
+    return patience_is_over(&wait->all);
+}
+
+/* Waits for a condition, running the world meanwhile if need be. */
+#define UNTIL(w, condition)                                                              \
+    do {                                                                                 \
+        world_wait until_wait = world_wait_begin();                                      \
+        while (!(condition)) {                                                           \
+            world_turn(w);                                                               \
+            if (world_wait_is_vain(w, &until_wait)) fail_msg("never: %s", #condition); \
+        }                                                                                \
+    } while (0)
 
 static inline filch_info world_inspect(world *w, filch_pid pid)
 {

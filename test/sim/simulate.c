@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -48,13 +49,16 @@ static struct {
     char seed[24], workers[16], size[16];
 } failed_as;
 
+static volatile uint64_t schedules; /* begun so far */
+
 static const workload *last_run; /* what the last schedule ran, and with how many workers */
 static uint32_t        last_workers;
 static uint64_t        ran_with[64 + 1]; /* schedules by number of workers */
 static const char     *program_name;
 static bool            replaying, with_faults;
 
-static void on_fatal(int number)
+/* It happens in the middle of a schedule, whose process is of no more use. */
+static void end_with(const char *why, int number)
 {
     char line[640];
     if (tell >= 0) {
@@ -62,15 +66,34 @@ static void on_fatal(int number)
         (void)!write(tell, &points, sizeof points);
         _exit(1);
     }
-    int n = snprintf(line, sizeof line, "violation: signal %d (a broken invariant stops the program)\n  %s\n", number, replay);
+    int n = snprintf(line, sizeof line, "violation: signal %d (%s)\n  %s\n", number, why, replay);
     (void)!write(STDERR_FILENO, line, (size_t)n);
-    /* This process is broken: a fresh one looks for a shorter schedule. It must hear of its own signals. */
+    /* A fresh one looks for a shorter schedule. It must hear of its own signals. */
+    (void)setitimer(ITIMER_VIRTUAL, &(struct itimerval){ 0 }, NULL);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     if (!replaying) execl("/proc/self/exe", program_name, "--shrink", failed_as.seed, "--workload", last_run->name, "--workers",
                           failed_as.workers, "--size", failed_as.size, with_faults ? NULL : "--no-faults", NULL);
     _exit(1);
+}
+
+static void on_fatal(int number)
+{
+    end_with("a broken invariant stops the program", number);
+}
+
+#define POINTLESS_SECONDS 2 /* of processor time: a schedule of many thousand points takes less */
+
+/* The engine sees who goes round for ever from point to point. Who does so without any, in a list that has become a ring,
+ * is seen here. */
+static void on_time(int number)
+{
+    static uint64_t before = UINT64_MAX, schedule;
+    uint64_t        points = fli_sim_points();
+    if (points == before && schedule == schedules) end_with("somebody goes round for ever without a point", number);
+    before = points;
+    schedule = schedules;
 }
 
 static void trace_line(void *user, uint64_t point, uint32_t thread, const char *what)
@@ -127,6 +150,7 @@ static bool run_one(const plan *p, uint64_t seed, fli_sim_result *result)
     snprintf(failed_as.workers, sizeof failed_as.workers, "%u", j.workers);
     snprintf(failed_as.size, sizeof failed_as.size, "%u", p->size);
     workload_reset();
+    schedules++;
     *result = fli_sim_run(&config, run_job, &j);
     if (trace != NULL) fclose(trace);
     if (result->verdict == FLI_SIM_OK) return true;
@@ -277,12 +301,15 @@ int main(int argc, char **argv)
     signal(SIGILL, on_fatal);
     signal(SIGSEGV, on_fatal);
     signal(SIGTRAP, on_fatal);
+    signal(SIGVTALRM, on_time);
 
     if (shrink_only) {
         if (p.only == NULL) return usage("--shrink needs --workload", NULL);
         shrink(&p, p.first);
         return 1;
     }
+    struct timeval now_and_then = { .tv_sec = POINTLESS_SECONDS };
+    (void)setitimer(ITIMER_VIRTUAL, &(struct itimerval){ now_and_then, now_and_then }, NULL);
     double   began = seconds(), told = began, worked = processor_seconds();
     bool     live = isatty(STDOUT_FILENO) != 0;
     uint64_t violations = 0, points = 0, switches = 0, sum = 0;

@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "port/clock.h"
 #include "support/check.h"
+#include "support/patience.h"
 
 /* Generous: it only matters when the condition never comes, and sanitizers and valgrind are slow. */
-#define UNTIL_NS UINT64_C(60000000000)
+#define UNTIL_NS UINT64_C(20000000000)
 
 /* Between two looks: gives up the time slice, and after a while a fifth of a millisecond. */
 static inline void until_pause(unsigned looks)
@@ -26,22 +26,22 @@ static inline void until_pause(unsigned looks)
 /* True as soon as look(ctx) is; false when the time is up. For threads other than the test's own. */
 static inline bool until_or_late(bool (*look)(void *ctx), void *ctx)
 {
-    uint64_t end_ns = fli_clock_ns() + UNTIL_NS;
+    patience left = patience_begin(UNTIL_NS);
     for (unsigned looks = 0; !look(ctx); looks++) {
-        if (fli_clock_ns() > end_ns) return false;
+        if (patience_is_over(&left)) return false;
         until_pause(looks);
     }
     return true;
 }
 
 /* Waits until `condition` holds; fails the test when the time is up. Only on the test's own thread. */
-#define until(condition)                                                          \
-    do {                                                                          \
-        uint64_t until_end_ns = fli_clock_ns() + UNTIL_NS;                        \
-        for (unsigned looks = 0; !(condition); looks++) {                         \
-            if (fli_clock_ns() > until_end_ns) fail_msg("never: %s", #condition); \
-            until_pause(looks);                                                   \
-        }                                                                         \
+#define until(condition)                                                                   \
+    do {                                                                                   \
+        patience until_patience = patience_begin(UNTIL_NS);                                   \
+        for (unsigned looks = 0; !(condition); looks++) {                                  \
+            if (patience_is_over(&until_patience)) fail_msg("never: %s", #condition); \
+            until_pause(looks);                                                            \
+        }                                                                                  \
     } while (0)
 
 /* `count`, by the percentage in FILCH_TEST_SCALE; at least 1. */
