@@ -236,7 +236,7 @@ static filch_err parts_init(filch_sched *sched, const fli_mem *mem)
 {
     filch_err err = runtime_init(sched, mem);
     if (err != FILCH_OK) goto no_runtime;
-    err = fli_inject_init(&sched->global, offsetof(fli_proc, link));
+    err = fli_inject_init(&sched->global, &sched->rt.mem, offsetof(fli_proc, link));
     if (err != FILCH_OK) goto no_global;
     err = fli_idle_init(&sched->idle);
     if (err != FILCH_OK) goto no_idle;

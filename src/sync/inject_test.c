@@ -1,6 +1,10 @@
 /* inject_test.c - the global queue keeps order, hands out batches, and loses nothing between threads. */
 #include "sync/inject.h"
 
+#include <string.h>
+
+#include "base/prng.h"
+#include "support/alloc.h"
 #include "support/check.h"
 
 typedef struct thing {
@@ -9,9 +13,20 @@ typedef struct thing {
     int   taken;
 } thing;
 
+static test_alloc memory;
+
 static void begin(fli_inject *queue)
 {
-    ok(fli_inject_init(queue, offsetof(thing, link)));
+    fli_mem mem;
+    memset(&memory, 0, sizeof memory);
+    fli_mem_init(&mem, test_alloc_fn, &memory);
+    ok(fli_inject_init(queue, &mem, offsetof(thing, link)));
+}
+
+static void end(fli_inject *queue)
+{
+    fli_inject_fini(queue);
+    test_alloc_balanced(&memory);
 }
 
 static void put(fli_inject *queue, thing *things, int from, int to)
@@ -47,7 +62,7 @@ TEST(first_in_is_first_out)
     put(&queue, things, 0, 1);
     expect(&queue, 1, 0, 0);
     expect(&queue, 1, 1, 1);
-    fli_inject_fini(&queue);
+    end(&queue);
 }
 
 TEST(a_batch_is_the_oldest_in_order_and_no_more_than_asked_for)
@@ -63,7 +78,7 @@ TEST(a_batch_is_the_oldest_in_order_and_no_more_than_asked_for)
     put(&queue, things, 0, 2);
     expect(&queue, 15, 0, 2);
     expect(&queue, 15, 0, -1);
-    fli_inject_fini(&queue);
+    end(&queue);
 }
 
 static void put_first(fli_inject *queue, thing *things, int number)
@@ -88,7 +103,7 @@ TEST(what_is_put_first_is_taken_first)
     put_first(&queue, things, 0); /* empty, but once it was not */
     put(&queue, things, 1, 2);
     expect(&queue, 8, 0, 2);
-    fli_inject_fini(&queue);
+    end(&queue);
 }
 
 TEST(count_is_exact_when_nobody_is_at_work)
@@ -103,7 +118,135 @@ TEST(count_is_exact_when_nobody_is_at_work)
     same(fli_inject_count(&queue), 2);
     expect(&queue, 4, 4, 5);
     same(fli_inject_count(&queue), 0);
-    fli_inject_fini(&queue);
+    end(&queue);
+}
+
+/* ---- against a list, with memory and without ---- */
+
+enum { MANY = 70000 }; /* more than the largest ring holds */
+
+typedef struct model {
+    fli_inject queue;
+    thing      things[MANY];
+    int        order[3 * MANY]; /* the numbers that are queued: from `first` on, up to `last` */
+    size_t     first, last;
+} model;
+
+static void model_put(model *m, bool to_front)
+{
+    /* Numbers name things; one that is queued is not put again. */
+    static int next;
+    thing     *t = &m->things[next];
+    t->number = next;
+    next = (next + 1) % MANY;
+    if (to_front) {
+        m->order[--m->first] = t->number;
+        fli_inject_put_first(&m->queue, t);
+    } else {
+        m->order[m->last++] = t->number;
+        fli_inject_put(&m->queue, t);
+    }
+    same(fli_inject_count(&m->queue), m->last - m->first);
+}
+
+static void model_take(model *m, size_t max)
+{
+    void  *got[16];
+    size_t n = fli_inject_take(&m->queue, got, max), left = m->last - m->first;
+    same(n, max < left ? max : left);
+    for (size_t i = 0; i < n; i++) same(((thing *)got[i])->number, m->order[m->first++]);
+}
+
+/* Memory is refused from the asking `nth` on (0: never), for the first two thirds of the time. */
+static void play(model *m, uint64_t nth, uint64_t seed)
+{
+    fli_prng prng;
+    fli_prng_init(&prng, seed);
+    begin(&m->queue);
+    m->first = m->last = MANY;
+    for (int round = 0; round < 6000; round++) {
+        if (round == 0 && nth > 0) test_alloc_fail(&memory, nth, true);
+        if (round == 4000) test_alloc_fail(&memory, 0, false);
+        uint32_t what = fli_prng_below(&prng, 100);
+        bool     rises = round / 500 % 2 == 0; /* it fills, and runs dry, and fills */
+        if (what < (rises ? 60u : 30u)) model_put(m, fli_prng_below(&prng, 8) == 0);
+        else model_take(m, fli_prng_below(&prng, rises ? 2 : 6));
+        if (m->last == m->first) m->first = m->last = MANY;
+    }
+    while (m->last > m->first) model_take(m, 16);
+    same(fli_inject_count(&m->queue), 0);
+    end(&m->queue);
+}
+
+static model the_model; /* too large for the stack */
+
+TEST(order_and_count_are_those_of_a_list_with_memory_and_without)
+{
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        for (uint64_t nth = 0; nth <= 4; nth++) play(&the_model, nth, seed);
+    }
+}
+
+TEST(without_any_memory_everything_is_queued_in_order)
+{
+    fli_inject queue;
+    thing      things[8];
+    begin(&queue);
+    test_alloc_fail(&memory, 1, true);
+    put_first(&queue, things, 1); /* it is the newest, too */
+    put(&queue, things, 2, 3);
+    put_first(&queue, things, 0);
+    same(fli_inject_count(&queue), 4);
+    expect(&queue, 3, 0, 2);
+    put(&queue, things, 4, 4);
+    expect(&queue, 8, 3, 4);
+    put_first(&queue, things, 0); /* empty, but once it was not */
+    put(&queue, things, 1, 2);
+    expect(&queue, 8, 0, 2);
+    end(&queue);
+}
+
+/* Full to the last place of a ring that may not grow, once in every way it can lie: the newest makes room for the first. */
+TEST(what_is_put_first_into_a_full_ring_without_memory_moves_nobody_else)
+{
+    fli_inject   queue;
+    static thing things[2000];
+    begin(&queue);
+    put(&queue, things, 0, 0);
+    size_t room = queue.room;
+    expect(&queue, 1, 0, 0);
+    test_alloc_fail(&memory, 1, true);
+    for (size_t turn = 0; turn < room; turn++) {
+        int last = (int)room;
+        put(&queue, things, 1, last);
+        same(queue.room, room);
+        put_first(&queue, things, 0);
+        put(&queue, things, last + 1, last + 1);
+        for (int i = 0; i <= last + 1; i++) expect(&queue, 1, i, i);
+        put(&queue, things, 0, 0); /* one place further next time */
+        expect(&queue, 1, 0, 0);
+    }
+    end(&queue);
+}
+
+TEST(a_long_queue_gives_its_memory_back_when_it_is_empty)
+{
+    model *m = &the_model;
+    begin(&m->queue);
+    m->first = m->last = MANY;
+    for (int i = 0; i < MANY; i++) model_put(m, false);
+    size_t most = atomic_load(&memory.bytes);
+    while (m->last > m->first) model_take(m, 16);
+    assert_true(atomic_load(&memory.bytes) < most);
+    same(atomic_load(&memory.bytes), 0);
+    m->first = m->last = MANY;
+    for (int i = 0; i < 5; i++) model_put(m, false); /* a short one keeps it */
+    size_t few = atomic_load(&memory.asked);
+    while (m->last > m->first) model_take(m, 16);
+    model_put(m, false);
+    same(atomic_load(&memory.asked), few);
+    model_take(m, 1);
+    end(&m->queue);
 }
 
 enum { PUTTERS = 3, TAKERS = 2, EACH = 20000 };
@@ -167,7 +310,7 @@ TEST(many_threads_lose_nothing_and_keep_each_putters_order)
         for (int j = 0; j < EACH; j++) same(c.things[i][j].taken, 1);
     }
     same(fli_inject_count(&c.queue), 0);
-    fli_inject_fini(&c.queue);
+    end(&c.queue);
 }
 
 int main(void)
@@ -177,6 +320,10 @@ int main(void)
         cmocka_unit_test(a_batch_is_the_oldest_in_order_and_no_more_than_asked_for),
         cmocka_unit_test(what_is_put_first_is_taken_first),
         cmocka_unit_test(count_is_exact_when_nobody_is_at_work),
+        cmocka_unit_test(order_and_count_are_those_of_a_list_with_memory_and_without),
+        cmocka_unit_test(without_any_memory_everything_is_queued_in_order),
+        cmocka_unit_test(what_is_put_first_into_a_full_ring_without_memory_moves_nobody_else),
+        cmocka_unit_test(a_long_queue_gives_its_memory_back_when_it_is_empty),
         cmocka_unit_test(many_threads_lose_nothing_and_keep_each_putters_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -149,7 +149,7 @@ static void setup_with(uint32_t workers)
     sched->victim_count = workers + 1;
     sched->workers = w->list;
     (void)!fli_slab_init(&sched->rt.procs, &sched->rt.mem, sizeof(fli_proc), 1000, make_proc);
-    (void)!fli_inject_init(&sched->global, offsetof(fli_proc, link));
+    (void)!fli_inject_init(&sched->global, &sched->rt.mem, offsetof(fli_proc, link));
     (void)!fli_idle_init(&sched->idle);
     (void)!fli_mutex_init(&sched->stop.lock);
     (void)!fli_cond_init(&sched->stop.changed);

@@ -41,7 +41,7 @@ static void setup(void)
     fli_mem_init(&mem, fli_weak_alloc, NULL);
     t = fli_weak_new(sizeof *t);
     (void)!fli_slab_init(&t->slab, &mem, sizeof(thing), 100, make);
-    (void)!fli_inject_init(&t->queue, offsetof(letter, next));
+    (void)!fli_inject_init(&t->queue, &mem, offsetof(letter, next));
 }
 
 /* ---- slab: segments of 4, 4, 8 ---- */

@@ -83,6 +83,7 @@ static void walk_deque(fli_deque *deque)
 static void walk_global(const fli_inject *queue)
 {
     if (queue->lock.held) return; /* being changed */
+    for (size_t i = 0; i < queue->length; i++) mark_queued(queue->ring[(queue->first + i) & (queue->room - 1)]);
     for (fli_proc *p = queue->oldest; p != NULL; p = p->link) mark_queued(p);
 }
 
