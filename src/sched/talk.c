@@ -8,6 +8,12 @@
  * them and naps, and processes that talk to each other meet on one worker. A debt, not a row of readings: what has piled
  * up while a process was out of its turn comes all at once, and then nothing for many readings.
  *
+ * Who only sends is not in debt, and yet it may do harm: a mailbox on another worker that it fills faster than that worker
+ * empties it. What has piled up there comes over line by line, one message in the time that it takes to send eight, so
+ * each look into the mailbox finds more and takes longer than the last; and if the system has taken that worker's processor
+ * away, nothing stops the sender. So a worker that does nothing but send to processes that are ready already, while all
+ * together receive less than they send, naps, too. Those it sends to are elsewhere: here they would have had their turns.
+ *
  * The same for a thief that gets little out of it: what it steals are single short steps that lead to nothing more (a
  * process that spawns many that end at once: 77 ns each on one worker, 160 on two).
  *
@@ -16,7 +22,9 @@
  * mailbox grows as long as one only sends and the other only receives, and that is no gain but a debt, too. If less is
  * lost than a quarter of what a worker should be worth, the nap was good, and the next one, whosever it is, is longer: 1,
  * 4, 16, 64 ms. If not, the next is a short one again, and there is none for 4 ms, or for twice as long each time this
- * happens again, up to 64. docs/notes/0054 has the figures.
+ * happens again, up to 64. After a nap during which twice as much was done, less need be seen: if not half of that is done
+ * again with everybody awake, it is known after a quarter of the time; and after two such naps the next is 16 times as
+ * long. docs/notes/0054 and 0065 have the figures.
  *
  * Nobody needs to know. A napping worker counts neither as asleep nor as searching: to all others it looks like one that
  * is busy and has an empty queue, so nothing depends on it and no wake-up can be lost to it. There is always one that
@@ -44,17 +52,27 @@
 /* A debt does not grow beyond this: whoever is done talking is out of it before long. */
 #define DEBT_MAX_NS UINT64_C(1000000)
 
+/* A nap during which so many times as much was done leaves little doubt, and two of them none. One is not enough: the first
+ * comes when everything begins, and that is slow for other reasons. */
+#define CLEAR 2
+#define NAP_CLEARLY_LONGER 16
+
 #define SHORT_STEP_NS UINT64_C(500)
 
-/* How deep a debt is too deep, how long everybody must have been awake before a nap, and steals in a row. The small build
- * naps at every chance. */
+/* How deep a debt is too deep, how long everybody must have been awake before a nap (the second: if the last one was clear),
+ * how many messages are a pile (2048 are drained in some 0.3 ms), and steals in a row. The small build naps at every
+ * chance. */
 #ifdef FLI_SMALL
 #define DEBT_DEEP_NS UINT64_C(0)
 #define AWAKE_NS UINT64_C(0)
+#define AWAKE_CLEAR_NS UINT64_C(0)
+#define PILE 1
 #define POOR_STEALS 1
 #else
 #define DEBT_DEEP_NS UINT64_C(200000)
 #define AWAKE_NS UINT64_C(400000)
+#define AWAKE_CLEAR_NS UINT64_C(100000)
+#define PILE 2048
 #define POOR_STEALS 128
 #endif
 
@@ -66,6 +84,8 @@ filch_err fli_talk_init(fli_talk *talk)
     fli_atomic_init(&talk->patient_until_ns, 0);
     fli_atomic_init(&talk->over_ns, 0);
     fli_atomic_init(&talk->over_done, 0);
+    fli_atomic_init(&talk->over_sent, 0);
+    fli_atomic_init(&talk->clear_rate, 0);
     filch_err err = fli_mutex_init(&talk->lock);
     if (err != FILCH_OK) return err;
     err = fli_cond_init(&talk->rouse);
@@ -90,10 +110,18 @@ static uint64_t done_by_all(filch_sched *sched)
     return done;
 }
 
+static uint64_t sent_by_all(filch_sched *sched)
+{
+    uint64_t sent = 0;
+    for (uint32_t i = 0; i < sched->worker_count; i++) sent += fli_load_rlx(&sched->workers[i]->local.counters.sent);
+    return sent;
+}
+
 static void measure(fli_worker *w, fli_talk_mark *mark)
 {
     mark->ns = w->clock_ns;
     mark->done = done_by_all(w->sched);
+    mark->sent = sent_by_all(w->sched);
 }
 
 /* Per millisecond, since the mark. */
@@ -103,37 +131,63 @@ static uint64_t rate_since(fli_worker *w, const fli_talk_mark *mark)
     return passed > 0 ? (done_by_all(w->sched) - mark->done) * 1000000 / passed : 0;
 }
 
+static fli_talk_mark last_over(fli_talk *talk, uint64_t ns)
+{
+    return (fli_talk_mark){ .ns = ns, .done = fli_load_rlx(&talk->over_done), .sent = fli_load_rlx(&talk->over_sent) };
+}
+
 /* The mark is at the end of the last nap at the earliest; and if we are free to set it, not long ago. */
 static void renew(fli_worker *w, bool is_free)
 {
     fli_talk      *talk = &w->sched->talk;
     fli_talk_mark *mark = &w->talk.before;
     uint64_t       over_ns = fli_load_acq(&talk->over_ns); /* PAIR talk.over, acquire half */
-    if (mark->ns < over_ns) *mark = (fli_talk_mark){ .ns = over_ns, .done = fli_load_rlx(&talk->over_done) };
+    if (mark->ns < over_ns) *mark = last_over(talk, over_ns);
     if (is_free && w->clock_ns > mark->ns + MARK_NS) measure(w, mark);
 }
 
-/* May anybody nap now, and is there something to compare it with? */
-static bool may_nap(fli_worker *w)
+/* Is there something to compare a nap with? The last one may have made it plain: if now, everybody awake, not half as much
+ * is done as during it, less will do. */
+static bool is_known(fli_worker *w)
 {
-    if (w->clock_ns < w->talk.before.ns + AWAKE_NS) return false;
-    return w->clock_ns >= fli_load_rlx(&w->sched->talk.patient_until_ns);
+    uint64_t since_ns = w->talk.before.ns, clear = fli_load_rlx(&w->sched->talk.clear_rate);
+    if (w->clock_ns >= since_ns + AWAKE_NS) return true;
+    return w->clock_ns >= since_ns + AWAKE_CLEAR_NS && CLEAR * rate_since(w, &w->talk.before) < clear;
+}
+
+static bool is_patient(fli_worker *w)
+{
+    return w->clock_ns < fli_load_rlx(&w->sched->talk.patient_until_ns);
+}
+
+/* Has the worker done nothing of late but send to processes that were ready already, and pile up what nobody receives? They
+ * are elsewhere, or they would have had their turns here. */
+static bool is_piling_up(fli_worker *w)
+{
+    fli_talker *t = &w->talk;
+    uint64_t    steps = fli_counters_steps(&w->local.counters);
+    if (t->unheard_steps != steps - t->asked_at) t->unheard = 0;
+    t->unheard_steps = 0;
+    t->asked_at = steps;
+    if (FLI_LIKELY(t->unheard < PILE)) return false;
+    return sent_by_all(w->sched) - t->before.sent > done_by_all(w->sched) - t->before.done + PILE;
 }
 
 bool fli_talk_is_too_much(fli_worker *w)
 {
     fli_talker *t = &w->talk;
     uint64_t    debt = t->debt_ns + w->local.heard * REMOTE_NS * 2, passed = w->clock_ns - t->paid_ns;
+    bool        piles = is_piling_up(w);
     w->local.heard = 0;
     t->paid_ns = w->clock_ns;
     if (FLI_LIKELY(debt <= passed)) {
         t->debt_ns = 0;
-        renew(w, true);
-        return false;
+        renew(w, !piles);
+        return FLI_UNLIKELY(piles) && !is_patient(w);
     }
     t->debt_ns = debt - passed < DEBT_MAX_NS ? debt - passed : DEBT_MAX_NS;
     renew(w, false);
-    return t->debt_ns > DEBT_DEEP_NS && may_nap(w);
+    return (piles || (t->debt_ns > DEBT_DEEP_NS && is_known(w))) && !is_patient(w);
 }
 
 void fli_talk_stole(fli_worker *w, uint32_t count)
@@ -152,7 +206,7 @@ bool fli_talk_is_poor(fli_worker *w)
     w->clock_ns = fli_clock_ns();
     t->poor = poor ? t->poor + 1 : 0;
     renew(w, t->poor <= 1);
-    return t->poor > POOR_STEALS && may_nap(w);
+    return t->poor > POOR_STEALS && is_known(w) && !is_patient(w);
 }
 
 /* A place among the nappers, if somebody stays up. */
@@ -221,11 +275,14 @@ bool fli_talk_was_good(uint32_t workers, uint64_t before, uint64_t during)
     return during >= before - before / (4 * workers);
 }
 
-static void learn(fli_worker *w, uint64_t nap_ns, bool good)
+static void learn(fli_worker *w, uint64_t nap_ns, uint64_t before, uint64_t during)
 {
     fli_talk *talk = &w->sched->talk;
-    if (good) {
-        if (nap_ns < NAP_LAST_NS) fli_store_rlx(&talk->nap_ns, nap_ns * NAP_LONGER);
+    bool      clear = during >= CLEAR * before, again = clear && fli_load_rlx(&talk->clear_rate) > 0;
+    fli_store_rlx(&talk->clear_rate, clear ? during : 0);
+    if (fli_talk_was_good(w->sched->worker_count, before, during)) {
+        uint64_t next_ns = nap_ns * (again ? NAP_CLEARLY_LONGER : NAP_LONGER);
+        fli_store_rlx(&talk->nap_ns, next_ns < NAP_LAST_NS ? next_ns : NAP_LAST_NS);
         fli_store_rlx(&talk->patience_ns, PATIENCE_FIRST_NS);
     } else {
         fli_store_rlx(&talk->nap_ns, NAP_FIRST_NS);
@@ -237,6 +294,7 @@ static void learn(fli_worker *w, uint64_t nap_ns, bool good)
 static void get_up(fli_worker *w)
 {
     fli_talk *talk = &w->sched->talk;
+    fli_store_rlx(&talk->over_sent, sent_by_all(w->sched));
     fli_store_rlx(&talk->over_done, done_by_all(w->sched));
     fli_store_rel(&talk->over_ns, w->clock_ns); /* PAIR talk.over, release half: with the count that belongs to it */
     (void)fli_sub_acqrel(&talk->napping, 1);    /* PAIR talk.napping */
@@ -245,16 +303,19 @@ static void get_up(fli_worker *w)
 void fli_talk_nap(fli_worker *w)
 {
     filch_sched *sched = w->sched;
+    bool piled = w->talk.unheard >= PILE;
     w->talk.debt_ns = 0;
     w->talk.poor = 0;
+    w->talk.unheard = 0;
     if (!lie_down(sched)) return;
     uint64_t      before = rate_since(w, &w->talk.before), nap_ns = fli_load_rlx(&sched->talk.nap_ns);
     fli_talk_mark began;
     hand_over(w);
     measure(w, &began);
-    /* One that was broken off says nothing about the next, but there is somebody now to look after. */
-    if (!wait_until(w, w->clock_ns + nap_ns)) put_off(w);
-    else learn(w, nap_ns, fli_talk_was_good(sched->worker_count, before, rate_since(w, &began)));
+    /* One that was broken off says nothing about the next, but there is somebody now to look after; unless all we would do
+     * for him is to send him more. */
+    if (wait_until(w, w->clock_ns + nap_ns)) learn(w, nap_ns, before, rate_since(w, &began));
+    else if (!piled) put_off(w);
     get_up(w);
 }
 

@@ -123,6 +123,46 @@ TEST(who_had_time_to_rest_has_not_heard_too_much)
     end(sched);
 }
 
+/* So many readings, 10 us apart. Before each the guest ran a step that sent `sent` messages to somebody who was ready, and
+ * `others`; all workers received `received`. */
+static bool pile_often(fli_worker *w, uint32_t readings, uint32_t sent, uint32_t others, uint32_t received)
+{
+    bool too_much = false;
+    for (uint32_t i = 0; i < readings; i++) {
+        w->clock_ns += 10000;
+        fli_talk_unheard(&w->talk, sent);
+        fli_count(&w->local.counters.steps, 1 + others);
+        fli_count(&w->sched->workers[0]->local.counters.sent, sent);
+        fli_count(&w->sched->workers[0]->talk.batched, received);
+        too_much = fli_talk_is_too_much(w);
+    }
+    return too_much;
+}
+
+TEST(who_only_sends_what_nobody_receives_is_to_nap)
+{
+    filch_sched *sched = begin(2);
+    fli_worker  *w = guest_of(sched);
+    assert_false(pile_often(w, 100, 64, 0, 64)); /* it is received */
+    assert_false(pile_often(w, 100, 64, 1, 0));  /* it does something else besides */
+#ifndef FLI_SMALL
+    assert_false(pile_often(w, 30, 64, 0, 0)); /* that is soon received */
+#endif
+    assert_true(pile_often(w, 10, 64, 0, 0));
+    assert_true(pile_often(w, 100, 64, 0, 8));   /* a little is */
+    assert_false(pile_often(w, 1, 64, 1, 0));
+    end(sched);
+}
+
+TEST(who_is_patient_piles_up)
+{
+    filch_sched *sched = begin(2);
+    fli_worker  *w = guest_of(sched);
+    fli_store_rlx(&sched->talk.patient_until_ns, w->clock_ns + FILCH_SECONDS(1));
+    assert_false(pile_often(w, 100, 64, 0, 0));
+    end(sched);
+}
+
 TEST(what_was_done_is_counted_from_when_the_last_nap_was_over)
 {
     filch_sched *sched = begin(2);
@@ -141,6 +181,26 @@ TEST(what_was_done_is_counted_from_when_the_last_nap_was_over)
     assert_true(read_often(w, 50, 0));
     end(sched);
 }
+
+#ifndef FLI_SMALL /* where nothing need be known before a nap */
+TEST(after_a_nap_that_left_no_doubt_the_next_is_due_sooner)
+{
+    filch_sched *sched = begin(2);
+    fli_worker  *w = guest_of(sched);
+    fli_store_rlx(&sched->talk.over_ns, w->clock_ns);
+    assert_false(read_often(w, 20, 40)); /* 200 us */
+    assert_false(read_often(w, 1, 10000));
+    fli_store_rlx(&sched->talk.clear_rate, 1000);
+    assert_true(read_often(w, 1, 0));
+    fli_count(&sched->workers[0]->talk.batched, 150); /* in 230 us: more than half of that rate */
+    assert_false(read_often(w, 1, 0));
+    fli_store_rlx(&sched->talk.over_ns, w->clock_ns);
+    fli_store_rlx(&sched->talk.over_done, 150);
+    assert_false(read_often(w, 9, 0)); /* too soon even so */
+    assert_true(read_often(w, 2, 0));
+    end(sched);
+}
+#endif
 
 /* Steals that brought no more than what was stolen. */
 static bool steal_often(fli_worker *w, uint32_t times, uint32_t count, uint32_t ran)
@@ -347,6 +407,51 @@ TEST(a_nap_during_which_as_much_was_done_makes_the_next_one_longer)
     end(sched);
 }
 
+typedef struct adder {
+    filch_sched     *sched;
+    fli_thread       thread;
+    FLI_ATOMIC(bool) enough;
+} adder;
+
+static void add_on(void *arg)
+{
+    adder *a = arg;
+    for (unsigned looks = 0; !fli_load_rlx(&a->enough); looks++) {
+        fli_count(&a->sched->workers[0]->talk.batched, 1000000);
+        until_pause(looks);
+    }
+}
+
+/* A nap of a millisecond, before which next to nothing was done for a second. False: neither was during it. */
+static bool nap_clearly(fli_worker *w, uint64_t rate_of_the_last)
+{
+    fli_talk *talk = &w->sched->talk;
+    fli_store_rlx(&talk->nap_ns, FILCH_MILLISECONDS(1));
+    fli_store_rlx(&talk->clear_rate, rate_of_the_last);
+    w->clock_ns = fli_clock_ns();
+    w->talk.before = (fli_talk_mark){ .ns = w->clock_ns - FILCH_SECONDS(1),
+                                      .done = fli_load_rlx(&w->sched->workers[0]->talk.batched) };
+    fli_talk_nap(w);
+    return fli_load_rlx(&talk->clear_rate) > 0;
+}
+
+TEST(two_naps_that_leave_no_doubt_make_the_next_one_much_longer)
+{
+    filch_sched *sched = begin(2);
+    adder        a = { .sched = sched };
+    fli_atomic_init(&a.enough, false);
+    ok(fli_thread_start(&a.thread, "adder", add_on, &a));
+    until(nap_clearly(sched->guest, 0));
+    same(fli_load_rlx(&sched->talk.nap_ns), FILCH_MILLISECONDS(4));
+    until(nap_clearly(sched->guest, 1));
+    same(fli_load_rlx(&sched->talk.nap_ns), FILCH_MILLISECONDS(16));
+    fli_store_rlx(&a.enough, true);
+    fli_thread_join(&a.thread);
+    nap_in_vain(sched->guest);
+    same(fli_load_rlx(&sched->talk.clear_rate), 0);
+    end(sched);
+}
+
 static filch_pid whom;
 
 /* Sends ten messages to `whom`. */
@@ -422,6 +527,51 @@ static void nap_long(void *arg)
     fli_talk_nap(n->sched->guest);
 }
 
+TEST(a_nap_of_one_who_only_piles_up_may_be_repeated_while_somebody_is_stuck)
+{
+    filch_sched *sched = begin(2);
+    fli_worker  *w = sched->guest;
+    fli_store_rlx(&held, 0);
+    fli_store_rlx(&released, false);
+    for (int i = 0; i < 2; i++) ok(filch_spawn(sched, &holder, NULL, NULL));
+    until(fli_load_rlx(&held) == 2);
+    fli_store_rlx(&sched->talk.nap_ns, FILCH_SECONDS(1000));
+    fli_talk_unheard(&w->talk, 1000000);
+    nap_well(w); /* broken off: the others are stuck */
+    same(patience_of(w), 0);
+    same(w->talk.unheard, 0);
+    fli_store_rlx(&released, true);
+    end(sched);
+}
+
+/* Sends ten messages to itself, and goes on: nobody had to be queued for that. */
+static filch_err send_itself_ten(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL || fli_load_rlx(&steps) > 0) return filch_done(out, filch_none());
+    }
+    fli_add_rlx(&steps, 1);
+    for (int i = 0; i < 10; i++) {
+        filch_err err = filch_send(filch_out_sched(out), whom, filch_int(i));
+        if (err != FILCH_OK) return err;
+    }
+    return filch_continue(out);
+}
+
+static const filch_type to_itself = { .name = "to itself", .step = send_itself_ten };
+
+TEST(what_is_sent_to_those_who_are_ready_is_counted_when_the_sender_goes_on)
+{
+    filch_sched *sched = begin(FILCH_NO_WORKERS);
+    uint32_t     ran = 0;
+    ok(filch_spawn(sched, &to_itself, NULL, &whom));
+    ok(filch_tick(sched, 0, &ran));
+    same(sched->guest->talk.unheard, 10);
+    same(sched->guest->talk.unheard_steps, 1);
+    end(sched);
+}
+
 TEST(stop_ends_naps)
 {
     filch_sched *sched = begin(2);
@@ -441,7 +591,12 @@ int main(void)
         cmocka_unit_test(who_hears_much_from_others_for_long_is_to_nap_and_who_hears_little_is_not),
         cmocka_unit_test(what_has_piled_up_counts_though_it_comes_all_at_once),
         cmocka_unit_test(who_had_time_to_rest_has_not_heard_too_much),
+        cmocka_unit_test(who_only_sends_what_nobody_receives_is_to_nap),
+        cmocka_unit_test(who_is_patient_piles_up),
         cmocka_unit_test(what_was_done_is_counted_from_when_the_last_nap_was_over),
+#ifndef FLI_SMALL
+        cmocka_unit_test(after_a_nap_that_left_no_doubt_the_next_is_due_sooner),
+#endif
         cmocka_unit_test(a_thief_that_gets_little_out_of_it_is_to_nap),
         cmocka_unit_test(a_napping_workers_queue_goes_to_the_others),
         cmocka_unit_test(one_always_stays_up),
@@ -452,9 +607,12 @@ int main(void)
         cmocka_unit_test(yields_that_were_answered_at_once_before_a_nap_speak_against_it),
         cmocka_unit_test(the_more_naps_in_a_row_were_in_vain_the_later_is_the_next),
         cmocka_unit_test(a_nap_during_which_as_much_was_done_makes_the_next_one_longer),
+        cmocka_unit_test(two_naps_that_leave_no_doubt_make_the_next_one_much_longer),
         cmocka_unit_test(what_is_received_counts_message_by_message),
         cmocka_unit_test(what_was_only_sent_before_a_nap_does_not_speak_against_it),
         cmocka_unit_test(a_nap_that_was_broken_off_changes_nothing_but_when_the_next_may_be),
+        cmocka_unit_test(a_nap_of_one_who_only_piles_up_may_be_repeated_while_somebody_is_stuck),
+        cmocka_unit_test(what_is_sent_to_those_who_are_ready_is_counted_when_the_sender_goes_on),
         cmocka_unit_test(stop_ends_naps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
