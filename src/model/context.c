@@ -127,14 +127,14 @@ filch_err filch_values_cancel(filch_values *scope, filch_err reason)
 
 uint64_t filch_ctx_deadline(const filch_ctx *ctx)
 {
-    return ctx != NULL ? fli_values_deadline(ctx->values) : FILCH_FOREVER;
+    return ctx != NULL ? fli_values_deadline(fli_ctx_values(ctx)) : FILCH_FOREVER;
 }
 
 filch_err filch_ctx_cancelled(const filch_ctx *ctx)
 {
     filch_err reason = FILCH_OK;
     if (ctx == NULL) return FILCH_OK;
-    for (filch_values *s = fli_scope_first(ctx->values); s != NULL && reason == FILCH_OK; s = fli_scope_next(s)) {
+    for (filch_values *s = fli_scope_first(fli_ctx_values(ctx)); s != NULL && reason == FILCH_OK; s = fli_scope_next(s)) {
         reason = fli_scope_cancelled(s, false);
     }
     return reason;

@@ -81,8 +81,8 @@ struct fli_local {
     bool         plain;      /* what is asked needs no second look: by a step, no tape, no simulation, no handler, no close */
     bool         dispatching; /* answers to `current` may go straight to its own list */
     bool         closing;    /* its step is over, and `close` or whoever hears of the end runs: no yields any more */
-    uint32_t     sends;      /* in this step */
     uint32_t     heard;      /* messages and processes that came from other workers, since somebody last asked (sched/talk.c) */
+    uint32_t     sends, pushed; /* in this step: messages sent, and processes put in the own deque */
     uint32_t     index;      /* of the worker, for what is kept once per worker */
     uint32_t     number;     /* the index plus one: what its messages carry */
     /* The yield whose handler runs, if its answer may take the short way: its key, or 0 when it has been answered; */

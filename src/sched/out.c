@@ -9,10 +9,11 @@
 #include "sched/sched.h"
 #include "work/command.h"
 
-void fli_out_init(filch_out *out, fli_runtime *rt)
+void fli_out_init(filch_out *out, const fli_local *here)
 {
-    filch_sched *sched = (filch_sched *)rt;
-    *out = (filch_out){ .ctx = { .self = { .node = rt->node }, .sched = sched }, .send_budget = sched->opt.send_budget };
+    filch_sched *sched = (filch_sched *)here->rt;
+    filch_ctx    ctx = { .sched = sched, .here = here, .self = { .node = here->rt->node } };
+    *out = (filch_out){ .ctx = ctx, .send_budget = sched->opt.send_budget };
 }
 
 void fli_out_forget(filch_out *out)
@@ -129,7 +130,7 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
     }
     call->node = node; /* not before: it may be the first, and what is there a rally's */
     call->command.id = command;
-    call->command.from = out->ctx.self;
+    call->command.from = fli_ctx_self(&out->ctx);
     call->command.target = target;
     call->command.ctx = &out->ctx;
     out->call_count++;
@@ -150,8 +151,8 @@ static __attribute__((noinline)) filch_err yield_value(filch_out *out, uint32_t 
     }
     fli_call *call = &out->calls[out->call_count];
     call->node = here->nodes.objects[--here->nodes.count];
-    fli_yield_enter(p, call->node, out->ctx.self.serial, command, tag);
-    call->command = (filch_command){ .id = command, .from = out->ctx.self, .data = data, .ctx = &out->ctx };
+    fli_yield_enter(p, call->node, here->serial, command, tag);
+    call->command = (filch_command){ .id = command, .from = fli_ctx_self(&out->ctx), .data = data, .ctx = &out->ctx };
     out->call_count++;
     return FILCH_OK;
 }
@@ -228,7 +229,7 @@ int filch_should_yield(const filch_out *out)
 
 filch_pid filch_ctx_self(const filch_ctx *ctx)
 {
-    return ctx != NULL ? ctx->self : (filch_pid){ 0, 0 };
+    return ctx != NULL ? fli_ctx_self(ctx) : (filch_pid){ 0, 0 };
 }
 
 extern inline filch_sched *filch_ctx_sched(const filch_ctx *ctx);
@@ -236,6 +237,6 @@ extern inline filch_sched *filch_ctx_sched(const filch_ctx *ctx);
 const filch_data *filch_ctx_value(const filch_ctx *ctx, const char *key)
 {
     static const filch_data none = { .kind = FILCH_KIND_NONE };
-    const filch_data       *found = ctx != NULL && key != NULL ? fli_values_find(ctx->values, key) : NULL;
+    const filch_data       *found = ctx != NULL && key != NULL ? fli_values_find(fli_ctx_values(ctx), key) : NULL;
     return found != NULL ? found : &none;
 }

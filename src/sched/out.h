@@ -9,10 +9,23 @@
 #include "proc/runtime.h"
 
 struct filch_ctx {
-    filch_sched  *sched; /* first: filch.h knows */
-    filch_pid     self;
-    filch_values *values;
+    filch_sched     *sched; /* first: filch.h knows */
+    const fli_local *here;  /* of a step: the worker, which knows whom it steps. NULL: as follows */
+    filch_pid        self;  /* of a step only its node */
+    filch_values    *values;
 };
+
+static inline filch_pid fli_ctx_self(const filch_ctx *ctx)
+{
+    return ctx->here == NULL ? ctx->self : (filch_pid){ ctx->self.node, ctx->here->serial };
+}
+
+/* NULL: none; or the step is over. */
+static inline filch_values *fli_ctx_values(const filch_ctx *ctx)
+{
+    if (ctx->here == NULL) return ctx->values;
+    return ctx->here->current != NULL ? ctx->here->current->values : NULL;
+}
 
 typedef enum fli_status {
     FLI_STATUS_NONE,
@@ -45,13 +58,11 @@ struct filch_out {
 static_assert(offsetof(filch_ctx, sched) == 0 && offsetof(filch_out, ctx) == 0, "the header reads them there");
 
 /* Once per worker. */
-void fli_out_init(filch_out *out, fli_runtime *rt);
+void fli_out_init(filch_out *out, const fli_local *here);
 
 /* Ready for the next step. The last one has left no calls. */
-static inline void fli_out_begin(filch_out *out, const fli_proc *p, uint64_t serial)
+static inline void fli_out_begin(filch_out *out)
 {
-    out->ctx.self.serial = serial;
-    out->ctx.values = p->values;
     out->status = FLI_STATUS_NONE;
 }
 

@@ -36,11 +36,11 @@ static void begin(fli_worker *w, fli_proc *p, fli_node *node)
     fli_local *here = &w->local;
     filch_out *out = &w->out;
     fli_call  *call = &out->calls[0];
-    fli_out_begin(out, p, here->serial);
+    fli_out_begin(out);
     fli_store_rlx(&w->window.serial, here->serial);
     out->spare = node;
     call->node = node;
-    call->command.from = out->ctx.self;
+    call->command.from = fli_ctx_self(&out->ctx);
     call->command.target = (filch_pid){ 0, 0 };
     call->command.ctx = &out->ctx;
     here->asked_node = node;
@@ -128,7 +128,7 @@ void fli_rally(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node)
     for (;;) {
         out->status = FLI_STATUS_NONE;
         here->sends = 0;
-        w->mark = fli_deque_mark(&w->deque);
+        here->pushed = 0;
         filch_err err = step(p->self, here->answer, 1, out);
         bool      asks = err == FILCH_OK && out->status == FLI_STATUS_WAIT && out->call_count == 1 && call->node == node;
         const fli_handler *handler = asks ? fli_handler_of(w, call->command.id) : NULL;

@@ -35,8 +35,12 @@ static void submit(fli_worker *w, fli_proc *p)
 
 static __attribute__((noinline)) filch_err push_slowly(fli_worker *w, fli_proc *p)
 {
-    if (FLI_LIKELY(fli_deque_push(&w->deque, p))) fli_idle_pushed(w);
-    else submit(w, p);
+    if (FLI_LIKELY(fli_deque_push(&w->deque, p))) {
+        w->local.pushed++;
+        fli_idle_pushed(w);
+    } else {
+        submit(w, p);
+    }
     return FILCH_OK;
 }
 
@@ -58,7 +62,7 @@ static filch_err join_the_line(fli_worker *w, fli_proc *p)
 static bool buries(fli_worker *w)
 {
     if (w->local.sends < CROWD || w->step_ns <= CROWD_STEP_NS) return false;
-    return fli_deque_count(&w->deque) > fli_deque_mark(&w->deque) - w->mark;
+    return fli_deque_count(&w->deque) > w->local.pushed;
 }
 
 static __attribute__((noinline)) filch_err push_rarely(fli_worker *w, fli_proc *p)
@@ -73,6 +77,7 @@ filch_err fli_ready_here(fli_local *here, fli_proc *p)
     uint32_t    before;
     if (FLI_UNLIKELY(here->sends >= w->rare_from)) return push_rarely(w, p);
     if (FLI_UNLIKELY(!fli_deque_try_push(&w->deque, p, &before))) return push_slowly(w, p);
+    here->pushed++;
     fli_cares who = fli_idle_cares(&w->sched->idle);
     if (FLI_LIKELY(who == FLI_CARES_NOBODY)) return FILCH_OK;
     return who == FLI_CARES_THE_WATCH && before == 0 && !fli_slot_is_full(&w->next) ? FILCH_OK : tell(w);
@@ -89,10 +94,11 @@ filch_err fli_ready_next(fli_local *here, fli_proc *p)
 
 void fli_ready_again(fli_worker *w, fli_proc *p)
 {
-    bool woke = fli_slot_is_full(&w->next) || fli_deque_mark(&w->deque) != w->mark;
+    uint32_t pushed = w->local.pushed;
+    bool     woke = fli_slot_is_full(&w->next) || pushed > 0;
     if (woke && !buries(w)) {
         if (FLI_UNLIKELY(w->rare_from == 0)) take_sample(w, p);
-        if (FLI_LIKELY(fli_deque_push_under(&w->deque, p, w->mark))) fli_idle_pushed(w);
+        if (FLI_LIKELY(fli_deque_push_under(&w->deque, p, fli_deque_mark(&w->deque) - pushed))) fli_idle_pushed(w);
         else submit(w, p);
     } else if (w->local.sends == 0) {
         /* It would be the newest, and run again at once. The oldest goes first. */

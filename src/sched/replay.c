@@ -364,7 +364,7 @@ static filch_err feed(replay *rp, uint32_t waiting, bool *stop)
         report->fed--;
         return FILCH_OK;
     }
-    fli_out_begin(&w->out, &rp->proc, w->local.serial);
+    fli_out_begin(&w->out);
     w->local.sends = 0;
     rp->acts = rp->yields = 0;
     err = rp->type->step(rp->self, rp->events, rp->event_count, &w->out);

@@ -64,7 +64,6 @@ struct fli_worker {
     uint32_t      turns;       /* how many more a tick may take; threads: more than there are */
     uint32_t           known_id; /* the command last asked for */
     const fli_handler *known;    /* and its handler; NULL */
-    uint32_t      mark;        /* of the deque, when this step began */
     uint32_t      fair_every;  /* adapts too, unless the host has said how often */
     uint32_t      fair_in;     /* turns until an oldest process goes first */
     uint32_t      fair_more;   /* and by how many it comes early, because somebody goes on by himself: find.c */

@@ -138,19 +138,19 @@ static __attribute__((noinline)) filch_err call_watched(fli_worker *w, fli_proc 
     return err;
 }
 
-static inline void begin(fli_worker *w, const fli_proc *p)
+static inline void begin(fli_worker *w)
 {
     fli_local *here = &w->local;
-    fli_out_begin(&w->out, p, here->serial);
+    fli_out_begin(&w->out);
     here->sends = 0;
-    w->mark = fli_deque_mark(&w->deque);
+    here->pushed = 0;
     fli_store_rlx(&w->window.serial, here->serial);
 }
 
 /* Calls the step. The status is in w->out; an error ends the process. */
 static inline filch_err call(fli_worker *w, fli_proc *p, uint32_t count, bool taped)
 {
-    begin(w, p);
+    begin(w);
     filch_err err = FLI_LIKELY(w->unwatched && !taped) ? fli_proc_type(p)->step(p->self, w->events, count, &w->out)
                                                        : call_watched(w, p, count);
     fli_count(&w->local.counters.steps, 1);
@@ -248,11 +248,12 @@ static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli
     fli_local *here = &w->local;
     if (FLI_UNLIKELY(p->last != (uint8_t)here->index)) notice(w, p);
     fli_mail_fill_shaped(node, &w->message);
-    begin(w, p);
+    begin(w);
     filch_err err = fli_proc_type(p)->step(p->self, &w->message, 1, &w->out);
     fli_count(&here->counters.steps, 1);
     if (FLI_LIKELY(err == FILCH_OK && fli_out_is_idle(&w->out))) {
-        p->rest = FILCH_STATE_IDLE;
+        /* It has rested as IDLE before: nothing else leaves a process that has nothing on its mind. */
+        FLI_ASSERT(p->rest == FILCH_STATE_IDLE);
         if (FLI_LIKELY(fli_state_settle_from(&p->state, word, FLI_IDLE) == FLI_SETTLED)) {
             fli_node_give(&w->sched->rt, here, node);
             return false;
@@ -278,7 +279,7 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
     p->flags = 0;
     p->seen = 0;
     if (held != 0) fli_node_give(rt, here, fli_node_at(rt, held)); /* the head has moved on from it */
-    begin(w, p);
+    begin(w);
     filch_err err = fli_proc_type(p)->step(p->self, w->messages, get, &w->out);
     fli_count(&here->counters.steps, 1);
     fli_count(&w->talk.batched, get - 1);
