@@ -84,6 +84,14 @@ void fli_limit_overflowed(fli_proc *p, uint32_t gen);
 /* Closes the word: nobody of this generation comes in any more. Returns the last value. Thread: the owner, at the end.*/
 uint64_t fli_limit_close(fli_proc *p, uint32_t gen);
 
+/* Forgets what was dropped for a process that is over: its slot may get one without a limit, which does not look here.
+ * Thread: the owner, at the end. */
+static inline void fli_limit_clear(fli_proc *p, uint32_t gen)
+{
+    fli_store_rlx(&p->drops, (uint64_t)(gen + 1) << 32); /* the generation keeps late senders from counting on */
+    fli_store_rlx(&p->dropped, 0);
+}
+
 /* How many messages are over the limit. Thread: the owner. */
 uint32_t fli_limit_excess(fli_proc *p);
 

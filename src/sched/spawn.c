@@ -1,4 +1,6 @@
 /* spawn.c - a process begins. Everything that can fail comes first; then it exists. */
+#include <assert.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "proc/data.h"
@@ -225,6 +227,7 @@ no_birth:
     fli_instance_free(sched, type, p->small, self);
 no_self:
     filch_values_drop(p->values);
+    p->values = NULL;
     fli_record_drop(rt, p);
     fli_ext_free(rt, p);
     /* Its init knew the pid and may have told others: nobody else gets it. */
@@ -236,12 +239,24 @@ no_slot:
     return err;
 }
 
+/* Two options of 32 bits at once. */
+static inline uint64_t pair_at(const uint32_t *first)
+{
+    uint64_t both;
+    memcpy(&both, first, sizeof both);
+    return both;
+}
+
 /* Nothing but an entry point and its arguments: every other option is zero. */
 static inline bool is_simple(const filch_spawn_options *opt)
 {
-    uintptr_t any = (uintptr_t)opt->values | (uintptr_t)opt->on_exit | (uintptr_t)opt->name | (uintptr_t)opt->messages |
-                    opt->message_count | opt->mailbox_bytes | opt->mailbox_max | opt->overflow | opt->blackbox |
-                    opt->spare | opt->relations | opt->spare_too;
+    static_assert(offsetof(filch_spawn_options, overflow) == offsetof(filch_spawn_options, mailbox_max) + 4 &&
+                  offsetof(filch_spawn_options, spare) == offsetof(filch_spawn_options, blackbox) + 4 &&
+                  offsetof(filch_spawn_options, spare_too) == offsetof(filch_spawn_options, relations) + 4, "pairs");
+    if (FLI_UNLIKELY(opt->size != sizeof *opt)) return false;
+    uint64_t any = (uintptr_t)opt->values | (uintptr_t)opt->on_exit | (uintptr_t)opt->name | (uintptr_t)opt->messages |
+                   opt->message_count | opt->mailbox_bytes | pair_at(&opt->mailbox_max) | pair_at(&opt->blackbox) |
+                   pair_at(&opt->relations);
     return any == 0;
 }
 
@@ -249,51 +264,63 @@ static inline bool is_simple(const filch_spawn_options *opt)
 static inline bool is_at_hand(filch_sched *sched, fli_local *here)
 {
     if (here == NULL || here->rt != &sched->rt || !here->plain || here->procs.count == 0) return false;
-    if (here->current == NULL || here->current->values != NULL || sched->opt.on_blackbox != NULL) return false;
+    /* The values of the process that runs: there is one. */
+    if (fli_worker_of(here)->out.ctx.values != NULL || sched->opt.on_blackbox != NULL) return false;
     if (fli_load_rlx(&sched->rt.procs.fresh) > sched->opt.max_processes) return false;
     return fli_load_acq(&sched->rt.phase) == FLI_OPEN; /* PAIR runtime.phase, acquire half */
 }
 
-/* fli_spawn for most: what it does if there is nothing special about it. */
+/* An instance that does not fit into the control block, or whose arguments want a second look. */
+static __attribute__((noinline)) filch_err make_apart(filch_sched *sched, fli_proc *p, const filch_type *type,
+                                                      const filch_ctx *ctx, const filch_spawn_options *opt)
+{
+    return make(sched, type, ctx, opt->method, &opt->args, p->small, &p->self);
+}
+
+static inline filch_err make_here(filch_sched *sched, fli_proc *p, const filch_type *type, uint64_t serial,
+                                  const filch_spawn_options *opt)
+{
+    filch_ctx ctx = { .self = { sched->rt.node, serial }, .sched = sched, .values = NULL };
+    bool      told = type->init != NULL ? fli_data_is_value(&opt->args) : opt->args.kind == FILCH_KIND_NONE && opt->method == NULL;
+    if (FLI_UNLIKELY(type->size > FLI_STATE_INLINE || !told)) return make_apart(sched, p, type, &ctx, opt);
+    p->self = p->small;
+    memset(p->small, 0, FLI_STATE_INLINE);
+    return type->init != NULL ? type->init(p->small, &ctx, opt->method, &opt->args) : FILCH_OK;
+}
+
+/* fli_spawn for most: what it does if there is nothing special about it. The slot is blank (finish.c). */
 static inline filch_err spawn_simply(filch_sched *sched, fli_local *here, const filch_type *type,
                                      const filch_spawn_options *opt, filch_pid *pid)
 {
-    fli_runtime *rt = &sched->rt;
-    fli_proc    *p = here->procs.objects[--here->procs.count];
-    uint32_t     gen = fli_word_gen(fli_state_peek(&p->state));
-    filch_ctx    ctx = { .self = { rt->node, fli_serial(gen, p->slot) }, .sched = sched, .values = NULL };
-    void        *self = NULL;
-    p->ext = NULL;
-    p->values = NULL;
-    filch_err err = make(sched, type, &ctx, opt->method, &opt->args, p->small, &self);
+    fli_proc *p = here->procs.objects[--here->procs.count];
+    uint64_t  word = fli_state_peek(&p->state), serial = fli_serial(fli_word_gen(word), p->slot);
+    filch_err err = make_here(sched, p, type, serial, opt);
     if (FLI_UNLIKELY(err != FILCH_OK)) {
         /* Its init knew the pid and may have told others: nobody else gets it. */
-        if (fli_state_free(&p->state)) fli_slab_give(&rt->procs, &here->procs, p);
+        if (fli_state_free(&p->state)) fli_slab_give(&sched->rt.procs, &here->procs, p);
         return err;
     }
-    set_up(p, here, type, self, opt, gen);
+    fli_store_rlx(&p->type, type);
+    p->flags = FLI_PROC_HUNGRY;
+    p->rest = FILCH_STATE_READY;
+    p->last = (uint8_t)here->index;
     fli_count(&here->counters.spawned, 1);
-    fli_state_open(&p->state, gen, false);
-    if (pid != NULL) *pid = ctx.self;
+    fli_state_open(&p->state, fli_word_gen(word), false);
+    if (pid != NULL) *pid = (filch_pid){ sched->rt.node, serial };
     return fli_ready_here(here, p);
 }
 
-filch_err filch_spawn(filch_sched *sched, const filch_type *type, const filch_spawn_options *options, filch_pid *pid)
+/* What is special about it, or about who spawns it. */
+static __attribute__((noinline)) filch_err spawn_any(filch_sched *sched, const filch_type *type,
+                                                     const filch_spawn_options *opt, filch_pid *pid)
 {
-    static const filch_spawn_options defaults = FILCH_SPAWN_OPTIONS_INIT;
-    filch_spawn_options              copy;
-    const filch_spawn_options       *opt = options != NULL ? options : &defaults;
-    if (sched == NULL || type == NULL || type->step == NULL) return FILCH_EINVAL;
-    fli_local *here = fli_here_get();
-    if (FLI_LIKELY(opt->size == sizeof *opt && is_simple(opt) && is_at_hand(sched, here))) {
-        return spawn_simply(sched, here, type, opt, pid);
-    }
+    filch_spawn_options copy;
     /* Those of this version are read where they are. */
     filch_err err = opt->size == sizeof *opt ? check_options(opt) : fli_spawn_options_read(opt, &copy);
     if (err != FILCH_OK) return err;
     if (opt->size != sizeof *opt) opt = &copy;
     fli_runtime *rt = &sched->rt;
-    here = fli_here(rt);
+    fli_local   *here = fli_here(rt);
     if (FLI_UNLIKELY(here != NULL && here->tape != NULL)) return here->tape->spawn(here, type, opt, pid);
     if (FLI_UNLIKELY(rt->sim != NULL) && !rt->sim->point(rt, here, "filch_spawn")) return FILCH_ESTATE;
     uint32_t relations = opt->relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK);
@@ -304,4 +331,14 @@ filch_err filch_spawn(filch_sched *sched, const filch_type *type, const filch_sp
     fli_birth birth = { .relations = relations, .tag = opt->tag, .name = opt->name };
     if (inside) birth.parent = (filch_pid){ rt->node, here->serial };
     return fli_spawn(sched, type, opt, &birth, pid);
+}
+
+filch_err filch_spawn(filch_sched *sched, const filch_type *type, const filch_spawn_options *options, filch_pid *pid)
+{
+    static const filch_spawn_options defaults = FILCH_SPAWN_OPTIONS_INIT;
+    const filch_spawn_options       *opt = options != NULL ? options : &defaults;
+    if (sched == NULL || type == NULL || type->step == NULL) return FILCH_EINVAL;
+    fli_local *here = fli_here_get();
+    if (FLI_LIKELY(is_simple(opt) && is_at_hand(sched, here))) return spawn_simply(sched, here, type, opt, pid);
+    return spawn_any(sched, type, opt, pid);
 }

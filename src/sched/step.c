@@ -10,6 +10,7 @@
 #include "proc/data.h"
 #include "proc/mailbox.h"
 #include "proc/yields.h"
+#include "sched/finish.h"
 #include "sched/record.h"
 #include "sched/sched.h"
 #include "sched/simulate.h"
@@ -311,11 +312,19 @@ static void step_answer(fli_worker *w, fli_proc *p, uint64_t word, fli_node *nod
     fli_step_conclude(w, p, err);
 }
 
-/* The first step of a process to which nobody has sent anything yet. */
-static void step_first(fli_worker *w, fli_proc *p)
+/* The first step of a process to which nobody has sent anything yet; of many it is the only one. True: not of this one. */
+static __attribute__((noinline)) bool step_first(fli_worker *w, fli_proc *p, uint64_t word)
 {
+    filch_out *out = &w->out;
+    if (FLI_UNLIKELY(p->last == FLI_LAST_SAMPLED)) notice(w, p);
     p->flags = 0;
-    fli_step_conclude(w, p, call(w, p, 0, false));
+    begin(w, p);
+    filch_err err = fli_proc_type(p)->step(p->self, w->events, 0, out);
+    fli_count(&w->local.counters.steps, 1);
+    bool done = FLI_LIKELY(err == FILCH_OK && out->status == FLI_STATUS_DONE && out->call_count == 0);
+    if (FLI_LIKELY(done) && FLI_LIKELY(fli_finish_quietly(w, p, word, &out->result))) return false;
+    fli_step_conclude(w, p, err);
+    return true;
 }
 
 /* Any step, or the end instead of one. */
@@ -351,7 +360,7 @@ static __attribute__((noinline)) void step_any(fli_worker *w, fli_proc *p, uint6
 
 #define NOT_CALM (FLI_KILL | FLI_CANCEL | FLI_LIMITED)
 
-/* Everything but a single message. */
+/* Everything but a single message, and a first step. */
 static inline void step_other(fli_worker *w, fli_proc *p, uint64_t word)
 {
     fli_runtime *rt = &w->sched->rt;
@@ -364,8 +373,7 @@ static inline void step_other(fli_worker *w, fli_proc *p, uint64_t word)
         step_several(w, p, word, count);
         return;
     }
-    if (calm && p->flags == FLI_PROC_HUNGRY && fli_mail_is_empty(p, word)) step_first(w, p);
-    else if (calm && (node = fli_mail_answer(rt, p, word, &w->events[0])) != NULL) step_answer(w, p, word, node);
+    if (calm && (node = fli_mail_answer(rt, p, word, &w->events[0])) != NULL) step_answer(w, p, word, node);
     else step_any(w, p, word);
 }
 
@@ -380,6 +388,7 @@ static inline __attribute__((always_inline)) bool step_once(fli_worker *w, fli_p
     here->serial = fli_serial(fli_word_gen(word), p->slot);
     bool calm = (word & odd) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN;
     if (FLI_LIKELY(calm && (node = fli_mail_single(rt, p, word)) != NULL)) return step_single(w, p, word, node);
+    if (calm && p->flags == FLI_PROC_HUNGRY && fli_mail_is_empty(p, word)) return step_first(w, p, word);
     step_other(w, p, word);
     return true;
 }

@@ -17,6 +17,7 @@ static struct {
     atomic_uint_fast64_t astray;    /* by another */
     atomic_uint_fast64_t reused;    /* children in the slot of the first */
     atomic_uint_fast64_t probes, wrong_answers;
+    atomic_bool          late;      /* a message came too late */
     atomic_bool          over;
     filch_pid            first;
     uint64_t             rounds;
@@ -166,8 +167,9 @@ static filch_err breeder_step(void *self, const filch_event *events, size_t coun
     (void)events, (void)count;
     n->sched = filch_out_sched(out);
     n->self = filch_ctx_self(filch_out_ctx(out));
-    /* Enough, and it was a race: some messages arrived in time. */
-    if (atomic_load(&seen.children) >= seen.rounds && atomic_load(&seen.delivered) >= seen.rounds / 100) {
+    /* Enough, and it was a race: some messages arrived in time, and some too late. */
+    if (atomic_load(&seen.children) >= seen.rounds && atomic_load(&seen.delivered) >= seen.rounds / 100 &&
+        atomic_load(&seen.late)) {
         atomic_store(&seen.over, true);
         return filch_done(out, filch_none());
     }
@@ -191,7 +193,7 @@ static void send_and_send(void *arg)
         if (pid.serial == 0) continue;
         filch_err err = filch_send(s->sched, pid, filch_int((int64_t)pid.serial));
         if (err == FILCH_OK) s->sent++;
-        else if (err == FILCH_EDEAD) s->dead++;
+        else if (err == FILCH_EDEAD) s->dead++, atomic_store(&seen.late, true);
         else if (err == FILCH_EFULL) s->full++;
         else if (err == FILCH_EDROPPED) s->dropped++;
         else s->other++;

@@ -99,6 +99,96 @@ TEST(a_step_bears_no_more_than_max_processes)
     }
 }
 
+/* ---- ending in the first step ---- */
+
+/* What it does before it is done. */
+typedef enum last_deed { NOTHING, WRITES_TO_ITSELF, TAKES_A_NAME, ASKS, ANSWERS_AT_LENGTH, DEEDS } last_deed;
+
+static struct {
+    filch_pid pid;
+    uint32_t  steps, closes, exits;
+    size_t    answered; /* bytes that on_exit saw */
+} brief;
+
+static const char answer[] = "an answer that does not fit into a value and has to be freed by somebody";
+
+static filch_err brief_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)ctx, (void)method;
+    *(int64_t *)self = filch_as_int(args);
+    return FILCH_OK;
+}
+
+static filch_err brief_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    filch_err err = FILCH_OK;
+    (void)events, (void)count;
+    brief.steps++;
+    brief.pid = filch_ctx_self(filch_out_ctx(out));
+    switch (*(int64_t *)self) {
+    case WRITES_TO_ITSELF: err = filch_send(w.sched, brief.pid, filch_int(1)); break;
+    case TAKES_A_NAME: err = filch_register(w.sched, "brief", brief.pid); break;
+    case ASKS: err = filch_yield(out, FILCH_CMD_SLEEP, 1, filch_int((int64_t)FILCH_SECONDS(1000))); break;
+    case ANSWERS_AT_LENGTH: return filch_done(out, filch_str(answer));
+    }
+    return err == FILCH_OK ? filch_done(out, filch_none()) : err;
+}
+
+static void brief_close(void *self)
+{
+    (void)self;
+    brief.closes++;
+}
+
+static void brief_exit(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    (void)user, (void)pid;
+    brief.exits += error == FILCH_OK;
+    if (result->kind == FILCH_KIND_TEXT) brief.answered = filch_size(result);
+}
+
+static const filch_type brief_type = { .name = "brief", .size = 8, .init = brief_init, .step = brief_step };
+static const filch_type large_type = { .name = "large", .size = 100, .init = brief_init, .step = brief_step };
+static const filch_type tidy_type = {
+    .name = "tidy", .size = 8, .init = brief_init, .step = brief_step, .close = brief_close
+};
+
+static filch_err play_bears_brief_ones(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    const filch_type   *types[] = { &brief_type, &large_type, &tidy_type };
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    if (has_cancel(events, count) || me->stage == 6) return play_idle(me, events, count, out);
+    opt.args = filch_int((int64_t)(intptr_t)me->user);
+    opt.on_exit = me->stage >= 3 ? brief_exit : NULL;
+    me->note |= filch_spawn(w.sched, types[me->stage++ % 3], &opt, NULL);
+    return filch_continue(out);
+}
+
+TEST(who_ends_in_its_first_step_ends_like_any_other)
+{
+    for (intptr_t deed = NOTHING; deed < DEEDS; deed++) {
+        actor     a = { .user = (void *)deed };
+        filch_pid found;
+        memset(&brief, 0, sizeof brief);
+        world_begin(&w, FILCH_NO_WORKERS);
+        actor_start(&w, &a, play_bears_brief_ones);
+        world_tick(&w);
+        ok(a.note);
+        filch_stats stats = world_stats(&w);
+        same(stats.alive, 1);
+        same(stats.ended, 6);
+        same(stats.failed, 0);
+        same(stats.undelivered, deed == WRITES_TO_ITSELF ? 6 : 0);
+        same(brief.steps, 6);
+        same(brief.closes, 2);
+        same(brief.exits, 3);
+        same(brief.answered, deed == ANSWERS_AT_LENGTH ? sizeof answer - 1 : 0);
+        same(filch_send(w.sched, brief.pid, filch_int(1)), FILCH_EDEAD);
+        same(filch_whereis(w.sched, "brief", &found), FILCH_EDEAD);
+        world_end(&w);
+    }
+}
+
 /* ---- answering inside a handler ---- */
 
 static filch_receiver kept;
@@ -461,6 +551,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_child_whose_init_fails_inside_a_step_leaves_nothing_behind),
         cmocka_unit_test(a_step_bears_no_more_than_max_processes),
+        cmocka_unit_test(who_ends_in_its_first_step_ends_like_any_other),
         cmocka_unit_test(an_answer_goes_to_the_scheduler_it_is_for_though_the_other_has_a_yield_of_that_key),
         cmocka_unit_test(a_handler_may_answer_another_process_and_then_its_own),
         cmocka_unit_test(answers_come_in_the_order_in_which_a_handler_gave_them),

@@ -114,6 +114,25 @@ static void walk_procs(filch_sched *sched)
     }
 }
 
+/* Spawn by the short way wipes nothing. */
+static void check_blank(const fli_proc *p)
+{
+    MUST(fli_word_state(PEEK(&p->state)) == FLI_FREE, "a spare slot is in use");
+    MUST((p->seen | p->answers | p->messages | p->yield_count) == 0, "a spare slot has mail or yields");
+    MUST(p->ext == NULL && p->values == NULL, "a spare slot has an ext or values");
+    MUST((uint32_t)PEEK(&p->drops) == 0 && PEEK(&p->dropped) == 0, "a spare slot has dropped messages");
+}
+
+static void walk_spare(filch_sched *sched)
+{
+    const fli_slab *procs = &sched->rt.procs;
+    for (uint32_t i = 0; i < procs->spare_count; i++) check_blank(procs->spare[i]);
+    for (uint32_t i = 0; i < sched->victim_count; i++) {
+        const fli_magazine *own = &sched->workers[i]->local.procs;
+        for (uint32_t k = 0; k < own->count; k++) check_blank(own->objects[k]);
+    }
+}
+
 static fli_bond *bond_at(fli_model *m, uint32_t place)
 {
     return object_at(&m->bonds, place / 2);
@@ -197,6 +216,7 @@ void fli_check_everything(filch_sched *sched, bool all)
     if (all || since_procs++ >= queued.count / SLOTS_PER_WALK) {
         since_procs = 0;
         walk_procs(sched);
+        walk_spare(sched);
         walk_relations(sched);
     }
     walk_sleepers(sched);

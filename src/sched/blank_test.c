@@ -1,0 +1,199 @@
+/* blank_test.c - whoever used a slot, and however it ended, the next one finds it blank: the short way of spawn wipes
+ * nothing. */
+#include "sched/sched.h"
+
+#include "support/alloc.h"
+#include "support/check.h"
+
+#define PAYLOAD_MAX 100
+
+static test_alloc   alloc;
+static filch_sched *sched;
+
+static filch_err fussy_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)self, (void)ctx, (void)method;
+    return (filch_err)filch_as_int(args);
+}
+
+/* Yields once for each message it gets, and ends when it is told a number below 0. */
+static filch_err asking_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (events[i].type != FILCH_EVENT_MESSAGE) continue;
+        if (filch_as_int(&events[i].data) < 0) return filch_done(out, filch_none());
+        filch_err err = filch_yield(out, FILCH_CMD_SLEEP, i, filch_int((int64_t)FILCH_SECONDS(3600)));
+        if (err != FILCH_OK) return err;
+    }
+    return filch_idle(out);
+}
+
+static const filch_type fussy = { .name = "fussy", .init = fussy_init, .step = asking_step };
+static const filch_type asking = { .name = "asking", .step = asking_step };
+
+static void on_exit_fn(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    (void)user, (void)pid, (void)error, (void)result;
+}
+
+static void begin(void)
+{
+    filch_options options = FILCH_OPTIONS_INIT;
+    alloc = (test_alloc){ 0 };
+    options.workers = FILCH_NO_WORKERS;
+    options.payload_max = PAYLOAD_MAX;
+    options.alloc = test_alloc_fn;
+    options.alloc_user = &alloc;
+    ok(filch_sched_create(&sched, &options));
+}
+
+static void tick(void)
+{
+    uint32_t ran;
+    do ok(filch_tick(sched, 0, &ran));
+    while (ran > 0);
+}
+
+/* All slots that there are; none is in use. */
+static void expect_blank(void)
+{
+    uint32_t fresh = fli_load_rlx(&sched->rt.procs.fresh);
+    assert_true(fresh > 1);
+    for (uint32_t slot = 1; slot < fresh; slot++) {
+        const fli_proc *p = fli_slab_at(&sched->rt.procs, slot);
+        same(fli_word_state(fli_load_rlx(&p->state)), FLI_FREE);
+        same(p->seen | p->answers | p->messages | p->yield_count, 0);
+        assert_null(p->ext);
+        assert_null(p->values);
+        same((uint32_t)fli_load_rlx(&p->drops), 0);
+        same(fli_load_rlx(&p->dropped), 0);
+        same((fli_load_rlx(&p->load) << 12), 0); /* all but the generation */
+    }
+}
+
+static void end(void)
+{
+    ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
+    test_alloc_balanced(&alloc);
+}
+
+/* With everything that an option can give, and mail that it never reads. */
+static void spawn_laden(const filch_type *type, filch_data args, filch_values *values, filch_err expected, filch_pid *pid)
+{
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    opt.args = args;
+    opt.values = values;
+    opt.on_exit = on_exit_fn;
+    opt.mailbox_max = 4;
+    opt.overflow = FILCH_OVERFLOW_DROP_NEWEST;
+    same(filch_spawn(sched, type, &opt, pid), expected);
+}
+
+TEST(a_slot_is_blank_after_a_process_that_had_everything)
+{
+    for (int told = 0; told < 2; told++) {
+        filch_values *values;
+        filch_pid     pid;
+        begin();
+        ok(filch_values_create(NULL, "key", filch_int(1), &values));
+        spawn_laden(&asking, filch_none(), values, FILCH_OK, &pid);
+        tick();
+        for (int i = 0; i < 4; i++) ok(filch_send(sched, pid, filch_int(i)));
+        tick(); /* four yields are out: more than a few */
+        for (int i = 0; i < 10; i++) same(filch_send(sched, pid, filch_int(-i)), i < 4 ? FILCH_OK : FILCH_EDROPPED);
+        if (told == 0) ok(filch_terminate(sched, pid)); /* with its mail, and six dropped that it has not heard of */
+        tick();
+        filch_values_drop(values);
+        expect_blank();
+        end();
+    }
+}
+
+TEST(a_slot_is_blank_after_a_spawn_that_failed)
+{
+    filch_values *values;
+    filch_pid     pid;
+    begin();
+    ok(filch_values_create(NULL, "key", filch_int(1), &values));
+    spawn_laden(&fussy, filch_int(FILCH_EUSER), values, FILCH_EUSER, &pid);
+    expect_blank();
+    /* And one that fails late: one of its first messages is there already. */
+    static const char   large[PAYLOAD_MAX + 1];
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    filch_data          first[] = { filch_int(1), filch_none() };
+    opt.values = values;
+    opt.messages = first;
+    opt.message_count = 2;
+    opt.mailbox_max = 4;
+    opt.on_exit = on_exit_fn;
+    first[1] = filch_bytes(large, sizeof large);
+    same(filch_spawn(sched, &asking, &opt, &pid), FILCH_ETOOBIG);
+    filch_values_drop(values);
+    expect_blank();
+    end();
+}
+
+/* Inside a step, where slots are at hand. */
+static filch_err bearing_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    filch_pid *child = *(filch_pid **)self;
+    if (count > 0 && events[0].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+    if (count > 0) {
+        filch_err err = filch_spawn(sched, &asking, NULL, child);
+        if (err != FILCH_OK) return err;
+    }
+    return filch_idle(out);
+}
+
+static filch_err bearing_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)ctx, (void)method;
+    *(void **)self = filch_as_ptr(args);
+    return FILCH_OK;
+}
+
+static const filch_type bearing = { .name = "bearing", .size = sizeof(void *), .init = bearing_init, .step = bearing_step };
+
+TEST(a_process_in_the_slot_of_one_that_dropped_messages_has_dropped_none_and_may_rest)
+{
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    filch_pid           pid, child, mother;
+    filch_info          info = { .size = sizeof info };
+    begin();
+    opt.args = filch_ptr(&child);
+    ok(filch_spawn(sched, &bearing, &opt, &mother));
+    tick();
+    /* The first brings slots along: they are on the guest's side from then on. */
+    ok(filch_send(sched, mother, filch_int(1)));
+    tick();
+    fli_magazine *own = &sched->guest->local.procs;
+    assert_true(own->count > 0);
+    /* The one that is spawned next inside a step gets the slot of this one. */
+    spawn_laden(&asking, filch_none(), NULL, FILCH_OK, &pid);
+    for (int i = 0; i < 9; i++) same(filch_send(sched, pid, filch_int(-1)), i < 4 ? FILCH_OK : FILCH_EDROPPED);
+    tick();
+    same(filch_inspect(sched, pid, &info), FILCH_EDEAD);
+    fli_proc *next = own->objects[own->count - 1];
+    same(next->slot, fli_serial_slot(pid.serial));
+    ok(filch_send(sched, mother, filch_int(1)));
+    tick();
+    same(fli_serial_slot(child.serial), next->slot);
+    ok(filch_inspect(sched, child, &info));
+    same(info.dropped, 0);
+    same(info.messages, 0);
+    same(info.state, FILCH_STATE_IDLE);
+    for (int i = 0; i < 9; i++) ok(filch_send(sched, child, filch_int(i)));
+    end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_slot_is_blank_after_a_process_that_had_everything),
+        cmocka_unit_test(a_slot_is_blank_after_a_spawn_that_failed),
+        cmocka_unit_test(a_process_in_the_slot_of_one_that_dropped_messages_has_dropped_none_and_may_rest),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,31 @@
+/* finish.h - the last of a process: its slot goes back; and the end of one that nobody would hear of. See finish.c. */
+#ifndef FLI_SCHED_FINISH_H
+#define FLI_SCHED_FINISH_H
+
+#include "proc/data.h"
+#include "sched/sched.h"
+
+/* Its word is FREE. `again`: it has generations left. */
+static inline void fli_finish_slot(fli_worker *w, fli_proc *p, bool again)
+{
+    fli_local *here = &w->local;
+    if (FLI_LIKELY(again)) fli_slab_give(&w->sched->rt.procs, &here->procs, p);
+    /* PAIR finish.ended, release half: when stop has counted this one, nothing of it is left. One writer: no RMW. */
+    fli_store_rel(&here->counters.ended, fli_load_rlx(&here->counters.ended) + 1);
+}
+
+/* fli_finish for most: no yields, no mail, nothing to close, and a value that nobody waits for. `word` is what its first step
+ * began with, without any mail. False: not so, and nothing was changed.
+ * Thread: the worker that owns it, by the short way: no tape, no simulation. */
+FILCH_MUST_USE static inline bool fli_finish_quietly(fli_worker *w, fli_proc *p, uint64_t word, const filch_data *result)
+{
+    const filch_type *type = fli_proc_type(p);
+    if ((p->yield_count | p->flags) != 0 || type->close != NULL || p->values != NULL || p->ext != NULL) return false;
+    if (!fli_data_is_plain(result)) return false;
+    if (FLI_UNLIKELY(!fli_state_vanish(&p->state, word))) return false;
+    if (FLI_UNLIKELY(p->self != p->small)) fli_instance_free(w->sched, type, p->small, p->self);
+    fli_finish_slot(w, p, true);
+    return true;
+}
+
+#endif
