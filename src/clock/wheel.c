@@ -1,24 +1,26 @@
 /* wheel.c - a hierarchical timer wheel.
  *
- * Time is counted in ticks of 2^14 ns. Read a tick as a number with base-64 digits. Level L has one slot for each value
- * of digit L; a timer sits at the level of the highest digit in which its tick differs from now_tick:
+ * Time is counted in ticks of 2^14 ns. Read a tick as a number whose two lowest digits are base 256 and all others base 64.
+ * Level L has one slot for each value of digit L; a timer sits at the level of the highest digit in which its tick
+ * differs from now_tick:
  *
- *     level 0   this very block of 64 ticks         a slot is one tick, 16 us
- *     level 1   another block of these 4096         a slot is 64 ticks, 1.0 ms
+ *     level 0   this very block of 256 ticks        a slot is one tick, 16 us
+ *     level 1   another block of these 65,536       a slot is 256 ticks, 4.2 ms
+ *     level 2   and so on                           a slot is 2^16 ticks, 1.07 s
  *     ...
- *     level 5   anything further                    a slot is 2^30 ticks, 4.9 hours
+ *     level 5   anything further                    a slot is 2^34 ticks, 3.3 days
  *
- * So a lower level is always due before a higher one, and the first set bit of the lowest level in use is where the
- * next timer is: finding it takes one look per level, whatever the time between. When a slot above level 0 comes due,
+ * So a lower level is always due before a higher one, and the first set bit of the lowest word in use is where the
+ * next timer is: finding it takes two looks, whatever the time between. When a slot above level 0 comes due,
  * its timers move to lower levels (a cascade), each timer at most once per level.
  *
- * The top level alone is a ring: its slots are the next 63 values of tick >> 30, so nothing special happens where the
+ * The top level alone is a ring: its slots are the next 63 values of tick >> 34, so nothing special happens where the
  * higher digits change. A timer further away than that waits in the farthest of them and is placed anew from there.
  *
  * INVARIANT  a timer's tick is its due time rounded up, or the now_tick of its add if that was later.
  * INVARIANT  no armed timer's tick is before now_tick, and now_tick is never after the latest time given to expire.
  * INVARIANT  an armed timer is in the slot that its tick and now_tick give; beyond the reach, in one due earlier.
- * INVARIANT  a bit in `used` is set exactly when that slot's list is not empty.
+ * INVARIANT  a bit in `used` is set exactly when that slot's list is not empty; one in `words`, when that word is not 0.
  * INVARIANT  above level 0, the slot of now_tick itself is empty.
  * INVARIANT  `due_ns` of a head is not after the earliest due time in its list. (Removing that one leaves it as it is.)
  * INVARIANT  `ahead` of a head names a timer of its list, if there is one. (`ahead` of a timer may name anything.)
@@ -36,9 +38,9 @@
 #include "base/assert.h"
 #include "port/clock.h"
 
-#define DIGIT_BITS 6u
-#define DIGIT_MASK (FLI_WHEEL_SLOTS - 1u)
 #define TOP (FLI_WHEEL_LEVELS - 1u)
+#define TOP_MASK 63u
+#define LOW_MASK 255u /* of the lowest digit */
 
 /* How far ahead a walk along a list asks for memory. 4, 8 and 16 measured alike: 160 to 190 ns for a cold timer, against
  * 560 without. See docs/notes/0052. */
@@ -47,7 +49,36 @@
 /* The end of time: UINT64_MAX rounded up. The only tick whose start is not a time that a uint64_t can hold. */
 #define LAST_TICK (1ull << (64 - FLI_WHEEL_TICK_BITS))
 
-_Static_assert(FLI_WHEEL_SLOTS == 1u << DIGIT_BITS, "a slot per value of a digit");
+/* Where the digit of a level begins: 0, 8, 16, and then every 6 bits. */
+static inline unsigned shift_of(unsigned level)
+{
+    return level < FLI_WHEEL_WIDE ? 8 * level : 6 * level + 4;
+}
+
+/* The first slot of a level, and of how many. */
+static inline unsigned base_of(unsigned level)
+{
+    return level < FLI_WHEEL_WIDE ? 256 * level : 64 * level + 384;
+}
+
+static inline unsigned mask_of(unsigned level)
+{
+    return level < FLI_WHEEL_WIDE ? LOW_MASK : TOP_MASK;
+}
+
+/* The level whose digit this bit of a tick belongs to: shift_of the other way round. */
+static inline unsigned level_of_bit(unsigned bit)
+{
+    return bit < 8 * FLI_WHEEL_WIDE ? bit / 8 : (bit - 4) / 6;
+}
+
+/* The level whose slots this word of `used` tells about: four words for each that is wide. */
+static inline unsigned level_of_word(unsigned word)
+{
+    return word < 4 * FLI_WHEEL_WIDE ? word / 4 : word - 6;
+}
+
+_Static_assert(FLI_WHEEL_WIDE == 2 && FLI_WHEEL_PLACES <= UINT16_MAX && FLI_WHEEL_WORDS < 64, "as the numbers above have it");
 
 /* The first tick that is not before `ns`. Shifts first: adding first would overflow near the end of time. */
 static uint64_t tick_up(uint64_t ns)
@@ -66,12 +97,11 @@ void fli_wheel_init(fli_wheel *wheel, uint64_t now_ns)
 {
     wheel->now_tick = tick_down(now_ns);
     wheel->count = 0;
-    for (unsigned level = 0; level < FLI_WHEEL_LEVELS; level++) {
-        wheel->used[level] = 0;
-        for (unsigned slot = 0; slot < FLI_WHEEL_SLOTS; slot++) {
-            fli_timer *head = &wheel->slots[level][slot];
-            *head = (fli_timer){ .next = head, .prev = head };
-        }
+    wheel->words = 0;
+    for (unsigned word = 0; word < FLI_WHEEL_WORDS; word++) wheel->used[word] = 0;
+    for (unsigned place = 0; place < FLI_WHEEL_PLACES; place++) {
+        fli_timer *head = &wheel->slots[place];
+        *head = (fli_timer){ .next = head, .prev = head };
     }
 }
 
@@ -97,26 +127,35 @@ static void append(fli_timer *head, fli_timer *timer)
     }
 }
 
+static void mark_used(fli_wheel *wheel, unsigned place)
+{
+    wheel->used[place / 64] |= 1ull << place % 64;
+    wheel->words |= 1ull << place / 64;
+}
+
+static void mark_empty(fli_wheel *wheel, unsigned place)
+{
+    uint64_t *used = &wheel->used[place / 64];
+    *used &= ~(1ull << place % 64);
+    if (*used == 0) wheel->words &= ~(1ull << place / 64);
+}
+
 /* Puts the timer at the end of the slot where `tick`, which is not before now_tick, belongs. */
 static void place(fli_wheel *wheel, fli_timer *timer, uint64_t tick)
 {
     /* The highest bit that differs names the digit. Setting the lowest digit's bits makes "none differs" level 0. */
-    unsigned highest = 63u - (unsigned)__builtin_clzll((tick ^ wheel->now_tick) | DIGIT_MASK);
-    unsigned level = highest / DIGIT_BITS;
-    uint64_t column;
+    unsigned highest = 63u - (unsigned)__builtin_clzll((tick ^ wheel->now_tick) | LOW_MASK);
+    unsigned level = level_of_bit(highest), slot;
     if (FLI_LIKELY(level < TOP)) {
-        column = tick >> (level * DIGIT_BITS);
+        slot = (unsigned)(tick >> shift_of(level)) & mask_of(level);
     } else {
         level = TOP;
-        column = tick >> (TOP * DIGIT_BITS);
-        uint64_t farthest = (wheel->now_tick >> (TOP * DIGIT_BITS)) + DIGIT_MASK;
-        if (column > farthest) column = farthest;
+        uint64_t column = tick >> shift_of(TOP), farthest = (wheel->now_tick >> shift_of(TOP)) + TOP_MASK;
+        slot = (unsigned)(column > farthest ? farthest : column) & TOP_MASK;
     }
-    unsigned   slot = (unsigned)column & DIGIT_MASK;
-    fli_timer *head = &wheel->slots[level][slot];
-    timer->place = (uint16_t)(level * FLI_WHEEL_SLOTS + slot);
-    append(head, timer);
-    wheel->used[level] |= 1ull << slot;
+    timer->place = (uint16_t)(base_of(level) + slot);
+    append(&wheel->slots[timer->place], timer);
+    mark_used(wheel, timer->place);
 }
 
 void fli_wheel_add(fli_wheel *wheel, fli_timer *timer, uint64_t due_ns)
@@ -134,11 +173,10 @@ bool fli_wheel_remove(fli_wheel *wheel, fli_timer *timer)
     if (next == NULL) return false;
     next->prev = prev;
     prev->next = next;
-    unsigned   level = timer->place / FLI_WHEEL_SLOTS, slot = timer->place % FLI_WHEEL_SLOTS;
-    fli_timer *head = &wheel->slots[level][slot];
+    fli_timer *head = &wheel->slots[timer->place];
     /* Alone between twice the same neighbour: that is the head, and the slot is empty now. */
     if (next == prev) {
-        wheel->used[level] &= ~(1ull << slot);
+        mark_empty(wheel, timer->place);
     } else if (head->ahead == timer) {
         head->ahead = next != head ? next : prev;
     }
@@ -149,24 +187,28 @@ bool fli_wheel_remove(fli_wheel *wheel, fli_timer *timer)
 
 /* The slot that comes due first. */
 typedef struct turn {
-    unsigned level, slot;
+    unsigned level, place;
     uint64_t tick; /* its first one */
 } turn;
 
 /* False when the wheel is empty. */
 static bool first_turn(const fli_wheel *wheel, turn *first)
 {
-    unsigned level = 0;
-    while (wheel->used[level] == 0) {
-        if (++level == FLI_WHEEL_LEVELS) return false;
+    if (wheel->words == 0) return false;
+    unsigned word = (unsigned)__builtin_ctzll(wheel->words), level = level_of_word(word), shift = shift_of(level);
+    uint64_t column = wheel->now_tick >> shift, used = wheel->used[word];
+    unsigned place;
+    if (FLI_LIKELY(level < TOP)) {
+        /* None is behind that of now_tick: the lowest bit is the nearest slot. */
+        place = word * 64 + (unsigned)__builtin_ctzll(used);
+        column = (column & ~(uint64_t)mask_of(level)) + (place - base_of(level));
+    } else {
+        /* The ring. Turned so that the slot of now_tick is bit 0, it is so again. */
+        unsigned here = (unsigned)column & TOP_MASK;
+        column += (unsigned)__builtin_ctzll(used >> here | used << ((64 - here) & TOP_MASK));
+        place = base_of(TOP) + ((unsigned)column & TOP_MASK);
     }
-    /* Turned so that the slot of now_tick is bit 0, the lowest bit is the nearest slot. Only the top level wraps. */
-    uint64_t column = wheel->now_tick >> (level * DIGIT_BITS);
-    unsigned here = (unsigned)column & DIGIT_MASK;
-    uint64_t used = wheel->used[level];
-    uint64_t turned = used >> here | used << ((FLI_WHEEL_SLOTS - here) & DIGIT_MASK);
-    column += (unsigned)__builtin_ctzll(turned);
-    *first = (turn){ .level = level, .slot = (unsigned)column & DIGIT_MASK, .tick = column << (level * DIGIT_BITS) };
+    *first = (turn){ .level = level, .place = place, .tick = column << shift };
     return true;
 }
 
@@ -174,12 +216,12 @@ static bool first_turn(const fli_wheel *wheel, turn *first)
  * in their order. */
 static void cascade(fli_wheel *wheel, const turn *due)
 {
-    fli_timer *head = &wheel->slots[due->level][due->slot];
+    fli_timer *head = &wheel->slots[due->place];
     fli_timer *timer = head->next;
     /* Emptied before the first one is placed. None is placed back here: this is the slot of now_tick now, and that one
      * stays empty above level 0. */
     head->next = head->prev = head;
-    wheel->used[due->level] &= ~(1ull << due->slot);
+    mark_empty(wheel, due->place);
     while (timer != head) {
         fli_timer *next = timer->next;
         FLI_FETCH(timer->ahead);
@@ -197,7 +239,7 @@ fli_timer *fli_wheel_expire(fli_wheel *wheel, uint64_t now_ns)
     while (first_turn(wheel, &due) && due.tick <= until) {
         wheel->now_tick = due.tick;
         if (due.level == 0) {
-            fli_timer *timer = wheel->slots[0][due.slot].next;
+            fli_timer *timer = wheel->slots[due.place].next;
             (void)fli_wheel_remove(wheel, timer);
             return timer;
         }
@@ -209,12 +251,14 @@ fli_timer *fli_wheel_expire(fli_wheel *wheel, uint64_t now_ns)
 
 void fli_wheel_fetch(const fli_wheel *wheel, uint64_t now_ns)
 {
-    uint64_t until = tick_down(now_ns), block = wheel->now_tick & ~(uint64_t)DIGIT_MASK;
-    for (uint64_t used = wheel->used[0]; used != 0; used &= used - 1) {
-        unsigned slot = (unsigned)__builtin_ctzll(used);
-        if (block + slot > until) return;
-        FLI_FETCH(wheel->slots[0][slot].next);
-        FLI_FETCH(wheel->slots[0][slot].prev);
+    uint64_t until = tick_down(now_ns), block = wheel->now_tick & ~(uint64_t)LOW_MASK;
+    for (unsigned word = 0; word < 4; word++) {
+        for (uint64_t used = wheel->used[word]; used != 0; used &= used - 1) {
+            unsigned slot = word * 64 + (unsigned)__builtin_ctzll(used);
+            if (block + slot > until) return;
+            FLI_FETCH(wheel->slots[slot].next);
+            FLI_FETCH(wheel->slots[slot].prev);
+        }
     }
 }
 
@@ -224,7 +268,7 @@ uint64_t fli_wheel_next_ns(const fli_wheel *wheel)
     if (!first_turn(wheel, &first)) return FLI_NEVER;
     /* Nobody has to wake just to turn the wheel: the slot is emptied when the first of its timers is due. Only if all of
      * them are from beyond the reach, those of the next slot may be due before they are. */
-    uint64_t tick = tick_up(wheel->slots[first.level][first.slot].due_ns);
-    if (tick < first.tick || (tick - first.tick) >> (first.level * DIGIT_BITS) != 0) tick = first.tick;
+    uint64_t tick = tick_up(wheel->slots[first.place].due_ns);
+    if (tick < first.tick || (tick - first.tick) >> shift_of(first.level) != 0) tick = first.tick;
     return tick < LAST_TICK ? tick << FLI_WHEEL_TICK_BITS : FLI_NEVER;
 }

@@ -12,8 +12,12 @@
  * See docs/notes/0052. */
 #define FLI_WHEEL_TICK_BITS 14
 
-#define FLI_WHEEL_LEVELS 6 /* reach 2^36 ticks, 13 days; timers beyond that work too, they are moved a little more */
-#define FLI_WHEEL_SLOTS 64 /* one bit each in a word */
+#define FLI_WHEEL_LEVELS 6 /* reach 2^40 ticks, 208 days; timers beyond that work too, they are moved a little more */
+/* The two lowest levels are wide, 256 slots each, and reach 1.07 s: what is due within a second is moved once on its way,
+ * and each move is a wait for cold memory. The others have 64. See docs/notes/0063. */
+#define FLI_WHEEL_WIDE 2
+#define FLI_WHEEL_WORDS (4 * FLI_WHEEL_WIDE + FLI_WHEEL_LEVELS - FLI_WHEEL_WIDE)
+#define FLI_WHEEL_PLACES (64 * FLI_WHEEL_WORDS) /* the slots of all levels, the lowest first; one bit each in a word */
 
 /* Part of whatever is timed. Zeroed means not armed. Must not move while armed. */
 typedef struct fli_timer {
@@ -21,15 +25,16 @@ typedef struct fli_timer {
     uint64_t          due_ns;
     /* One that was a few places further on when it came: fetched early by whoever walks the list, never followed. */
     struct fli_timer *ahead;
-    uint16_t          place; /* level * FLI_WHEEL_SLOTS + slot */
+    uint16_t          place; /* which slot of all */
 } fli_timer;
 
 typedef struct fli_wheel {
     uint64_t  now_tick;                                 /* everything due before it has been handed out */
-    uint64_t  used[FLI_WHEEL_LEVELS];                   /* one bit per slot that holds timers */
+    uint64_t  words;                                    /* one bit for each of `used` that is not 0 */
+    uint64_t  used[FLI_WHEEL_WORDS];                    /* one bit per slot that holds timers */
     /* List heads. `due_ns` is the earliest there is, or was; `ahead` the timer whose own `ahead` is still open, `place` how
      * far that one is from the end. */
-    fli_timer slots[FLI_WHEEL_LEVELS][FLI_WHEEL_SLOTS];
+    fli_timer slots[FLI_WHEEL_PLACES];
     size_t    count;                                    /* armed timers */
 } fli_wheel;
 
@@ -55,7 +60,7 @@ fli_timer *fli_wheel_expire(fli_wheel *wheel, uint64_t now_ns);
 void fli_wheel_fetch(const fli_wheel *wheel, uint64_t now_ns);
 
 /* When to call expire again: the moment the earliest timer can be handed out. Earlier only if timers were removed (at
- * most once for each one that was the earliest of its slot), and once for each 13 days that the earliest is away.
+ * most once for each one that was the earliest of its slot), and once for each 208 days that the earliest is away.
  * FLI_NEVER (UINT64_MAX) when empty. */
 uint64_t fli_wheel_next_ns(const fli_wheel *wheel);
 

@@ -11,7 +11,11 @@
 
 #define TICK (1ull << FLI_WHEEL_TICK_BITS)
 #define LAST_TICK (1ull << (64 - FLI_WHEEL_TICK_BITS))
-#define TOP_SHIFT (6 * (FLI_WHEEL_LEVELS - 1))
+/* The levels, written down once more: where each begins in a tick, its first slot, how many it has. */
+static const struct { unsigned shift, first, slots; } levels[FLI_WHEEL_LEVELS] = {
+    { 0, 0, 256 }, { 8, 256, 256 }, { 16, 512, 64 }, { 22, 576, 64 }, { 28, 640, 64 }, { 34, 704, 64 },
+};
+#define TOP_SHIFT 34
 #define SECOND 1000000000ull
 #define HOUR (3600 * SECOND)
 #define YEAR (8766 * HOUR)
@@ -30,18 +34,23 @@ static uint64_t down(uint64_t ns)
 static void check_wheel(const fli_wheel *wheel)
 {
     size_t count = 0;
+    for (unsigned word = 0; word < FLI_WHEEL_WORDS; word++) {
+        assert_int_equal(wheel->used[word] != 0, wheel->words >> word & 1);
+    }
     for (unsigned level = 0; level < FLI_WHEEL_LEVELS; level++) {
-        for (unsigned slot = 0; slot < FLI_WHEEL_SLOTS; slot++) {
-            const fli_timer *head = &wheel->slots[level][slot];
-            assert_int_equal(head->next != head, wheel->used[level] >> slot & 1);
+        uint64_t here = wheel->now_tick >> levels[level].shift & (levels[level].slots - 1);
+        for (unsigned slot = 0; slot < levels[level].slots; slot++) {
+            unsigned         place = levels[level].first + slot;
+            const fli_timer *head = &wheel->slots[place];
+            assert_int_equal(head->next != head, wheel->used[place / 64] >> place % 64 & 1);
             const fli_timer *prev = head;
             bool             open = head->next == head; /* the head knows a member to write to, if there is one */
             for (const fli_timer *timer = head->next; timer != head; prev = timer, timer = timer->next) {
                 assert_ptr_equal(timer->prev, prev);
                 if (timer == head->ahead) open = true;
                 assert_true(head->due_ns <= timer->due_ns);
-                assert_int_equal(timer->place, level * FLI_WHEEL_SLOTS + slot);
-                if (level > 0) assert_int_not_equal(slot, wheel->now_tick >> (6 * level) & 63);
+                assert_int_equal(timer->place, place);
+                if (level > 0) assert_int_not_equal(slot, here);
                 if (level > 0) assert_true(up(timer->due_ns) > wheel->now_tick);
                 count++;
             }
@@ -156,7 +165,7 @@ static bool model_expire(model *m, uint64_t now_ns)
     return true;
 }
 
-/* Not too late for any timer; exact for those in this block of 64 ticks. */
+/* Not too late for any timer; exact for those in this block of 256 ticks. */
 static void model_check_next(const model *m)
 {
     uint64_t    next_ns = fli_wheel_next_ns(&m->wheel);
@@ -167,7 +176,7 @@ static void model_check_next(const model *m)
     }
     assert_true(next_ns <= want->tick * TICK);
     assert_true(next_ns >= m->tick * TICK);
-    if (want->tick / 64 == m->tick / 64) assert_true(next_ns == want->tick * TICK);
+    if (want->tick / 256 == m->tick / 256) assert_true(next_ns == want->tick * TICK);
 }
 
 static void model_sweep(model *m)
@@ -373,7 +382,7 @@ TEST(timers_beyond_the_reach_come_at_their_time)
 TEST(removal_works_from_every_place)
 {
     /* A timer for every slot of every level, and three in some: the first, middle and last of a list. */
-    enum { COUNT = FLI_WHEEL_LEVELS * FLI_WHEEL_SLOTS * 3 };
+    enum { COUNT = FLI_WHEEL_PLACES * 3 };
     static fli_timer timers[COUNT];
     fli_wheel        wheel;
     fli_prng         prng;
@@ -382,11 +391,15 @@ TEST(removal_works_from_every_place)
         memset(timers, 0, sizeof timers);
         fli_wheel_init(&wheel, 0);
         for (unsigned i = 0; i < COUNT; i++) {
-            unsigned level = i / 3 / FLI_WHEEL_SLOTS, slot = i / 3 % FLI_WHEEL_SLOTS;
-            fli_wheel_add(&wheel, &timers[i], ((uint64_t)slot << (6 * level)) * TICK);
+            unsigned level = FLI_WHEEL_LEVELS - 1;
+            while (i / 3 < levels[level].first) level--;
+            fli_wheel_add(&wheel, &timers[i], ((uint64_t)(i / 3 - levels[level].first) << levels[level].shift) * TICK);
         }
+        /* All but the slot of now_tick itself, above level 0. */
         for (unsigned level = 0; level < FLI_WHEEL_LEVELS; level++) {
-            assert_true(wheel.used[level] == (level == 0 ? UINT64_MAX : UINT64_MAX - 1));
+            unsigned word = levels[level].first / 64;
+            assert_true(wheel.used[word] == (level == 0 ? UINT64_MAX : UINT64_MAX - 1));
+            while (++word < (levels[level].first + levels[level].slots) / 64) assert_true(wheel.used[word] == UINT64_MAX);
         }
         unsigned order[COUNT];
         for (unsigned i = 0; i < COUNT; i++) {
@@ -399,7 +412,7 @@ TEST(removal_works_from_every_place)
             assert_false(fli_wheel_remove(&wheel, &timers[order[i]]));
             if (i % 32 == 0) check_wheel(&wheel);
         }
-        for (unsigned level = 0; level < FLI_WHEEL_LEVELS; level++) assert_true(wheel.used[level] == 0);
+        assert_true(wheel.words == 0);
         assert_int_equal(wheel.count, 0);
         assert_null(fli_wheel_expire(&wheel, UINT64_MAX));
     }
