@@ -318,7 +318,7 @@ static __attribute__((noinline)) bool step_first(fli_worker *w, fli_proc *p, uin
     filch_out *out = &w->out;
     if (FLI_UNLIKELY(p->last == FLI_LAST_SAMPLED)) notice(w, p);
     p->flags = 0;
-    begin(w, p);
+    begin(w);
     filch_err err = fli_proc_type(p)->step(p->self, w->events, 0, out);
     fli_count(&w->local.counters.steps, 1);
     bool done = FLI_LIKELY(err == FILCH_OK && out->status == FLI_STATUS_DONE && out->call_count == 0);
