@@ -264,8 +264,9 @@ static inline bool is_simple(const filch_spawn_options *opt)
 static inline bool is_at_hand(filch_sched *sched, fli_local *here)
 {
     if (here == NULL || here->rt != &sched->rt || !here->plain || here->procs.count == 0) return false;
-    /* The values of the process that runs: there is one. */
-    if (fli_worker_of(here)->out.ctx.values != NULL || sched->opt.on_blackbox != NULL) return false;
+    /* `plain`: a step asks, so there is somebody who is being stepped. */
+    FLI_ASSUME(here->current != NULL);
+    if (here->current->values != NULL || sched->opt.on_blackbox != NULL) return false;
     if (fli_load_rlx(&sched->rt.procs.fresh) > sched->opt.max_processes) return false;
     return fli_load_acq(&sched->rt.phase) == FLI_OPEN; /* PAIR runtime.phase, acquire half */
 }
