@@ -413,44 +413,59 @@ static void fetch(fli_timers *timers, entry *const *batch, uint32_t n)
     }
 }
 
-static uint32_t poll_shard(fli_timers *timers, fli_local *here, fli_timer_shard *shard, uint64_t now_ns, uint32_t most)
-{
+/* Those on their way from the wheels to their processes. */
+typedef struct round {
     entry   *batch[BATCH];
     uint64_t again_ns[BATCH];
-    uint32_t fired = 0, n, room;
-    do {
-        n = 0;
-        room = most - fired < BATCH ? most - fired : BATCH;
-        fli_mutex_lock(&shard->lock);
-        fli_wheel_fetch(&shard->wheel, now_ns);
-        for (fli_timer *t; n < room && (t = fli_wheel_expire(&shard->wheel, now_ns)) != NULL; n++) {
-            batch[n] = FLI_OUTER(entry, wheel, t);
-            batch[n]->phase = FIRING;
-        }
-        hint_locked(shard);
-        fli_mutex_unlock(&shard->lock);
-        fetch(timers, batch, n);
-        for (uint32_t i = 0; i < n; i++) again_ns[i] = fire(timers, here, batch[i], now_ns);
-        if (n == 0) break;
-        fli_mutex_lock(&shard->lock);
-        for (uint32_t i = 0; i < n; i++) after_locked(timers, shard, batch[i], again_ns[i]);
-        hint_locked(shard);
-        fli_mutex_unlock(&shard->lock);
-        fired += n;
-    } while (n == BATCH && fired < most);
-    return fired;
+    uint32_t count;
+} round;
+
+/* Takes what is due from one wheel, as far as there is room. */
+static void collect(fli_timer_shard *shard, uint64_t now_ns, uint32_t room, round *r)
+{
+    fli_mutex_lock(&shard->lock);
+    fli_wheel_fetch(&shard->wheel, now_ns);
+    for (fli_timer *t; r->count < room && (t = fli_wheel_expire(&shard->wheel, now_ns)) != NULL; r->count++) {
+        r->batch[r->count] = FLI_OUTER(entry, wheel, t);
+        r->batch[r->count]->phase = FIRING;
+    }
+    hint_locked(shard);
+    fli_mutex_unlock(&shard->lock);
+}
+
+/* Those of one wheel, from `i` on, that have fired; returns where the next one's begin. */
+static uint32_t settle(fli_timers *timers, const round *r, uint32_t i)
+{
+    uint32_t         index = fli_load_rlx(&r->batch[i]->shard);
+    fli_timer_shard *shard = &timers->shards[index];
+    fli_mutex_lock(&shard->lock);
+    /* Ours until they are settled: which wheel they belong to does not change before. */
+    do after_locked(timers, shard, r->batch[i], r->again_ns[i]);
+    while (++i < r->count && fli_load_rlx(&r->batch[i]->shard) == index);
+    hint_locked(shard);
+    fli_mutex_unlock(&shard->lock);
+    return i;
 }
 
 uint32_t fli_timers_poll_some(fli_timers *timers, uint64_t now_ns, uint32_t most)
 {
     fli_local *here = fli_here(timers->rt);
-    uint32_t   n = timers->shard_count, fired = 0, first = 0;
+    uint32_t   n = timers->shard_count, fired = 0, first = 0, room;
+    round      r;
     /* Beginning at the same one each time would leave no room for the others if there is always something due in it. */
     if (FLI_UNLIKELY(most != UINT32_MAX)) first = fli_add_rlx(&timers->looks, 1) % n;
-    for (uint32_t i = 0; i < n && fired < most; i++) {
-        fli_timer_shard *shard = &timers->shards[first + i < n ? first + i : first + i - n];
-        if (fli_load_rlx(&shard->next_ns) <= now_ns) fired += poll_shard(timers, here, shard, now_ns, most - fired);
-    }
+    do {
+        r.count = 0;
+        room = most - fired < BATCH ? most - fired : BATCH;
+        for (uint32_t i = 0; i < n && r.count < room; i++) {
+            fli_timer_shard *shard = &timers->shards[first + i < n ? first + i : first + i - n];
+            if (fli_load_rlx(&shard->next_ns) <= now_ns) collect(shard, now_ns, room, &r);
+        }
+        fetch(timers, r.batch, r.count);
+        for (uint32_t i = 0; i < r.count; i++) r.again_ns[i] = fire(timers, here, r.batch[i], now_ns);
+        for (uint32_t i = 0; i < r.count;) i = settle(timers, &r, i);
+        fired += r.count;
+    } while (r.count == BATCH && fired < most);
     return fired;
 }
 
