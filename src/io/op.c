@@ -241,9 +241,9 @@ static void report(fli_io *io, const fli_poll_report *what)
     if ((ours & 1u << FLI_WRITING) != 0) fli_op_run(io, s, FLI_WRITING, true);
 }
 
-void fli_io_collect(fli_io *io, uint64_t until_ns, fli_io_batch *batch)
+void fli_io_collect(fli_io *io, uint64_t until_ns, fli_io_batch *batch, uint32_t most)
 {
-    batch->count = fli_poller_wait(&io->poller, until_ns, batch->reports, FLI_IO_BATCH);
+    batch->count = fli_poller_wait(&io->poller, until_ns, batch->reports, most < FLI_IO_BATCH ? most : FLI_IO_BATCH);
 }
 
 void fli_io_deliver(fli_io *io, const fli_io_batch *batch)

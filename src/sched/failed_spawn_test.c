@@ -75,11 +75,37 @@ TEST(a_slot_without_generations_is_put_aside)
     ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
 }
 
+TEST(a_slot_whose_last_process_has_ended_is_put_aside_too)
+{
+    filch_options options = FILCH_OPTIONS_INIT;
+    filch_sched  *sched;
+    filch_pid     last, next;
+    options.workers = FILCH_NO_WORKERS;
+    ok(filch_sched_create(&sched, &options));
+    answer_of_init = FILCH_EUSER;
+    same(filch_spawn(sched, &type, NULL, &next), FILCH_EUSER);
+    answer_of_init = FILCH_OK;
+    uint32_t  slot = fli_serial_slot(seen_by_init.serial);
+    fli_proc *p = fli_slab_at(&sched->rt.procs, slot);
+    fli_store_rlx(&p->state, fli_word_make(FLI_GEN_LAST, FLI_FREE, 0));
+    ok(filch_spawn(sched, &type, NULL, &last));
+    same(last.serial, fli_serial(FLI_GEN_LAST, slot));
+    ok(filch_terminate(sched, last));
+    ok(filch_tick(sched, 0, NULL));
+    fli_here_set(&sched->guest->local); /* it would have the slot at hand */
+    ok(filch_spawn(sched, &type, NULL, &next));
+    fli_here_set(NULL);
+    assert_int_not_equal(fli_serial_slot(next.serial), slot);
+    same(filch_send(sched, last, filch_none()), FILCH_EDEAD);
+    ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_pid_of_a_failed_spawn_is_never_given_to_another),
         cmocka_unit_test(a_slot_without_generations_is_put_aside),
+        cmocka_unit_test(a_slot_whose_last_process_has_ended_is_put_aside_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

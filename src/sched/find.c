@@ -16,8 +16,9 @@
  * holds it to that; with a fixed fair_every of 8 it found the first part exact: the last of 1,000 in a deque waited
  * 15,999 turns of 2 * 8 * 1,000.
  *
- * Whoever goes on by himself calls the oldest before its time, and timers that are due may go before it after all
- * (worker.c). `fair_in` counts the turns until the oldest goes first, `fair_more` those by which it was called early.
+ * Whoever goes on by himself calls the oldest before its time, and timers that are due, and those whom descriptors report,
+ * may go before it after all (worker.c). `fair_in` counts the turns until the oldest goes first, `fair_more` those by
+ * which it was called early.
  * A process in the slot is there until its worker's next turn at the latest: then it is stepped, or, if an oldest one goes
  * first, joins the deque before that is taken. So what is said of the deque holds for the slot.
  *

@@ -3,6 +3,7 @@
 #include "sched/sched.h"
 
 #include "port/clock.h"
+#include "support/alloc.h"
 #include "support/check.h"
 
 enum { MANY = 64 };
@@ -176,6 +177,41 @@ TEST(whoever_is_the_next_has_his_turn_beside_endless_loops)
     while (at < stepped && order[at] != 0) at++;
     assert_true(at < stepped);
     end(sched);
+}
+
+/* The deque is full and cannot grow when an oldest one goes first: the next one waits in the global queue instead. */
+TEST(whoever_is_the_next_is_not_lost_when_there_is_no_memory_for_the_line)
+{
+    enum { CROWD = 1000 };
+    filch_options options = FILCH_OPTIONS_INIT;
+    filch_sched  *sched;
+    test_alloc    alloc = { 0 };
+    void         *p = NULL;
+    bool          pushed = true;
+    int           seen[CROWD] = { 0 };
+    options.workers = FILCH_NO_WORKERS;
+    options.alloc = test_alloc_fn;
+    options.alloc_user = &alloc;
+    ok(filch_sched_create(&sched, &options));
+    stepped = 0;
+    fli_worker *w = sched->guest;
+    for (int i = 0; i < CROWD; i++) (void)spawn(sched, i, false);
+    test_alloc_fail(&alloc, 1, true);
+    fli_here_set(&w->local);
+    while (pushed && fli_inject_take(&sched->global, &p, 1) == 1) pushed = fli_deque_push(&w->deque, p);
+    assert_false(pushed);
+    assert_true(fli_slot_put(&w->next, p));
+    uint32_t waiting = (uint32_t)fli_inject_count(&sched->global);
+    w->own_first = true;
+    fli_inject_put(&sched->global, fli_find_oldest(w));
+    fli_here_set(NULL);
+    assert_false(fli_slot_is_full(&w->next));
+    same(fli_inject_count(&sched->global), waiting + 2);
+    test_alloc_fail(&alloc, 0, false);
+    run(sched, CROWD);
+    for (int i = 0; i < CROWD; i++) same(++seen[order[i]], 1);
+    end(sched);
+    test_alloc_balanced(&alloc);
 }
 
 /* Two that go on for ever, by turns the newest. Every fourth turn the oldest comes: from the global queue, then own. */
@@ -424,6 +460,7 @@ int main(void)
         cmocka_unit_test(the_first_one_that_a_step_sends_to_is_the_next),
         cmocka_unit_test(whoever_sends_and_continues_lets_the_one_he_sent_to_go_first),
         cmocka_unit_test(whoever_is_the_next_has_his_turn_beside_endless_loops),
+        cmocka_unit_test(whoever_is_the_next_is_not_lost_when_there_is_no_memory_for_the_line),
         cmocka_unit_test(every_so_many_turns_the_oldest_goes_first),
         cmocka_unit_test(whoever_continues_lets_the_oldest_go_first),
         cmocka_unit_test(where_the_queue_whose_turn_it_is_has_nothing_the_other_gives),

@@ -312,7 +312,7 @@ static bool wait_in_poller(fli_worker *w, uint64_t until_ns, fli_io_batch *batch
     fli_idle *idle = &w->sched->idle;
     idle->poller = w;
     fli_mutex_unlock(&idle->lock);
-    fli_io_collect(&w->sched->io, until_ns, batch);
+    fli_io_collect(&w->sched->io, until_ns, batch, UINT32_MAX);
     fli_mutex_lock(&idle->lock);
     idle->poller = NULL;
     return w->idle.asleep && batch->count == 0 && until_ns != FLI_NEVER && fli_clock_ns() >= until_ns;

@@ -469,6 +469,17 @@ static filch_err send_ten(void *self, const filch_event *events, size_t count, f
 
 static const filch_type sender = { .name = "sender", .step = send_ten };
 
+TEST(no_nap_is_longer_than_the_longest)
+{
+    filch_sched *sched = begin(2);
+    fli_worker  *w = sched->guest;
+    uint64_t     longest = FILCH_MILLISECONDS(64);
+    fli_store_rlx(&sched->talk.nap_ns, longest);
+    nap_well(w);
+    same(fli_load_rlx(&sched->talk.nap_ns), longest);
+    end(sched);
+}
+
 TEST(what_is_received_counts_message_by_message)
 {
     filch_sched *sched = begin(FILCH_NO_WORKERS);
@@ -608,6 +619,7 @@ int main(void)
         cmocka_unit_test(the_more_naps_in_a_row_were_in_vain_the_later_is_the_next),
         cmocka_unit_test(a_nap_during_which_as_much_was_done_makes_the_next_one_longer),
         cmocka_unit_test(two_naps_that_leave_no_doubt_make_the_next_one_much_longer),
+        cmocka_unit_test(no_nap_is_longer_than_the_longest),
         cmocka_unit_test(what_is_received_counts_message_by_message),
         cmocka_unit_test(what_was_only_sent_before_a_nap_does_not_speak_against_it),
         cmocka_unit_test(a_nap_that_was_broken_off_changes_nothing_but_when_the_next_may_be),

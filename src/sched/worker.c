@@ -32,15 +32,7 @@ static bool is_round_over(fli_worker *w)
     return w->clock_ns >= w->round_until_ns && fli_counters_steps(&w->local.counters) >= w->round_steps;
 }
 
-static void look_at_descriptors(fli_worker *w)
-{
-    fli_io_batch batch;
-    fli_io_collect(&w->sched->io, 0, &batch);
-    fli_worker_begin_round(w, batch.count);
-    fli_io_deliver(&w->sched->io, &batch);
-}
-
-/* Timers beside processes that loop for ever. Those that timers make ready are late already, and the newest: they run next,
+/* Timers and descriptors beside processes that loop for ever. Those that timers make ready are late already, and the newest: they run next,
  * unless the oldest does. Then they must not be ready yet: one that loops goes on as the newest, on top of them, and the
  * next oldest follows him, until all loops have had their turns. So no more timers fire than may go first. The others
  * stay due, and the clock is read again behind the turn of the oldest. How many may is argued in find.c. */
@@ -51,22 +43,41 @@ static uint32_t may_go_first(fli_worker *w)
     return alone ? UINT32_MAX : w->fair_more;
 }
 
-static void fire(fli_worker *w)
+/* So many do, of `most` who may. */
+static void goes_first(fli_worker *w, uint32_t count, uint32_t most)
 {
-    uint32_t most = may_go_first(w), fired = fli_timers_poll_some(&w->sched->timers, w->clock_ns, most);
-    uint32_t before_the_oldest = fired < w->fair_more ? fired : w->fair_more;
+    uint32_t before_the_oldest = count < w->fair_more ? count : w->fair_more;
     w->fair_more -= before_the_oldest;
     w->fair_in += before_the_oldest;
-    if (FLI_UNLIKELY(fired == most && w->clock_in > w->fair_in)) w->clock_in = w->fair_in;
+    if (FLI_UNLIKELY(count == most && w->clock_in > w->fair_in)) w->clock_in = w->fair_in;
+}
+
+static void fire(fli_worker *w, uint32_t most)
+{
+    uint32_t fired = fli_timers_poll_some(&w->sched->timers, w->clock_ns, most);
+    goes_first(w, fired, most);
     if (FLI_UNLIKELY(fired > 0)) fli_idle_handed_out(w, fired);
+}
+
+/* Whom descriptors make ready goes first like those of timers, after them. Where so many timers are due that nobody may,
+ * descriptors are looked at all the same: then those wait for the loops, but they are heard. */
+static void look_at_descriptors(fli_worker *w)
+{
+    fli_io_batch batch;
+    uint32_t     most = may_go_first(w);
+    fli_io_collect(&w->sched->io, 0, &batch, most > 0 ? most : UINT32_MAX);
+    fli_worker_begin_round(w, batch.count);
+    fli_io_deliver(&w->sched->io, &batch);
+    goes_first(w, batch.count, most);
 }
 
 void fli_worker_clock(fli_worker *w)
 {
     w->clock_ns = fli_now(&w->sched->rt);
     w->local.sends = 0; /* whom a timer wakes is not one of many that the last step has sent to */
-    fire(w);
-    if (FLI_UNLIKELY(fli_io_watches(&w->sched->io)) && is_round_over(w)) look_at_descriptors(w);
+    uint32_t most = may_go_first(w);
+    fire(w, most);
+    if (FLI_UNLIKELY(fli_io_watches(&w->sched->io)) && most > 0 && is_round_over(w)) look_at_descriptors(w);
 }
 
 /* How often the oldest goes first: find.c. */

@@ -1,8 +1,13 @@
-/* worker_test.c - when a worker serves its timers. On a scheduler without threads, and on a clock that only steps move: a
+/* worker_test.c - when a worker serves its timers and its descriptors. On a scheduler without threads, and on a clock that only steps move: a
  * turn of a loop takes exactly as long as the test says. */
 #include "sched/sched.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "port/clock.h"
 #include "support/check.h"
@@ -27,6 +32,7 @@ uint64_t __wrap_fli_clock_ns(void)
 typedef struct scene {
     int64_t  phase;          /* short steps before the loops begin: so many turns of the count of the oldest are gone */
     bool     talk;           /* and beside them */
+    bool     asks;           /* instead: somebody who asks */
     uint32_t loops, sleepers;
     bool     quiet;          /* the loops do not look at the clock */
     uint64_t sleep_ns;       /* the sleepers wake at its multiples */
@@ -93,13 +99,16 @@ static filch_err sleeper_step(void *self, const filch_event *events, size_t coun
 
 static const filch_type sleeper_type = { .name = "sleeper", .size = sizeof(sleeper), .step = sleeper_step };
 
+static void spawn_as(filch_sched *sched, const filch_type *type, int64_t number)
+{
+    filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
+    options.args = filch_int(number);
+    ok(filch_spawn(sched, type, &options, NULL));
+}
+
 static void begin_the_others(filch_sched *sched)
 {
-    for (uint32_t i = 0; i < play.loops; i++) {
-        filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
-        options.args = filch_int(i);
-        ok(filch_spawn(sched, &loop, &options, NULL));
-    }
+    for (uint32_t i = 0; i < play.loops; i++) spawn_as(sched, &loop, i);
     for (uint32_t i = 0; i < play.sleepers; i++) ok(filch_spawn(sched, &sleeper_type, NULL, NULL));
 }
 
@@ -119,6 +128,92 @@ static filch_err talker_step(void *self, const filch_event *events, size_t count
 
 static const filch_type talker = { .name = "talker", .size = sizeof(int64_t), .step = talker_step };
 
+/* Asks and is answered at once, again and again: most steps are short, and then for a while they are as long as the turns
+ * of a loop. */
+static filch_err asker_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    if (is_cancelled(events, count)) return filch_done(out, filch_none());
+    int64_t n = ++*(int64_t *)self;
+    now_ns += n % 1000 < 980 ? SHORT_NS : TURN_NS;
+    (void)filch_sim_now(filch_out_sched(out));
+    filch_err err = filch_yield(out, FILCH_CMD_USER, 1, filch_none());
+    return err != FILCH_OK ? err : filch_wait(out);
+}
+
+static const filch_type asker = { .name = "asker", .size = sizeof(int64_t), .step = asker_step };
+
+static filch_err answer(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user, (void)command;
+    return filch_complete(receiver, tag, filch_none(), FILCH_OK);
+}
+
+#if FLI_IO
+
+enum { READERS = 5, LETTERS = 50 };
+
+/* Gets datagrams. What was sent to it and not read yet, and since when. */
+typedef struct reader {
+    filch_stream stream;
+    int          port;
+    uint64_t     sent_ns;
+    uint32_t     read;
+} reader;
+
+static reader   readers[READERS];
+static uint64_t letter_late_ns; /* the most that one was read late */
+static uint32_t letters;        /* that are posted at once */
+static int      post = -1;
+
+static filch_err reader_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    enum { OPENED = 1, READ };
+    reader   *me = &readers[*(int64_t *)self];
+    char      at[128];
+    filch_err err = FILCH_OK;
+    if (is_cancelled(events, count)) return filch_done(out, filch_none());
+    if (count == 0) err = filch_yield_datagram(out, OPENED, "127.0.0.1:0", NULL);
+    for (size_t i = 0; i < count; i++) {
+        err |= events[i].error;
+        if (events[i].tag == OPENED) {
+            me->stream = filch_as_stream(&events[i].data);
+            err |= filch_stream_address(out, me->stream, FILCH_ADDRESS_LOCAL, at, sizeof at);
+            me->port = atoi(strrchr(at, ':') + 1);
+        } else {
+            uint64_t late_ns = now_ns - me->sent_ns;
+            if (me->read++ > 10 && late_ns > letter_late_ns) letter_late_ns = late_ns;
+            me->sent_ns = 0;
+        }
+        err |= filch_yield_receive_from(out, READ, me->stream, 0, FILCH_FOREVER);
+    }
+    return err != FILCH_OK ? err : filch_idle(out);
+}
+
+static const filch_type reader_type = {
+    .name = "reader", .size = sizeof(int64_t), .init = loop_init, .step = reader_step
+};
+
+/* Loops like the others; and when all letters have been read, posts the next ones, one to a reader. */
+static filch_err postman_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    filch_err err = loop_step(self, events, count, out);
+    if (is_cancelled(events, count)) return err;
+    for (int i = 0; i < READERS; i++) {
+        if (readers[i].sent_ns != 0) return err;
+    }
+    for (uint32_t i = 0; i < letters; i++) {
+        struct sockaddr_in to = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) },
+                                  .sin_port = htons((uint16_t)readers[i].port) };
+        if (sendto(post, "x", 1, 0, (struct sockaddr *)&to, sizeof to) != 1) return FILCH_ESYS;
+        readers[i].sent_ns = now_ns;
+    }
+    return err;
+}
+
+static const filch_type postman = { .name = "postman", .size = sizeof(int64_t), .init = loop_init, .step = postman_step };
+
+#endif
+
 /* ---- plays ---- */
 
 static filch_sched *begin(scene given)
@@ -129,8 +224,12 @@ static filch_sched *begin(scene given)
     play = given;
     options.workers = FILCH_NO_WORKERS;
     options.fair_every = play.fair_every;
+    ok(filch_registry_create(&options.registry));
+    ok(filch_registry_add(options.registry, FILCH_CMD_USER, answer, NULL));
     ok(filch_sched_create(&sched, &options));
-    ok(filch_spawn(sched, &talker, NULL, NULL));
+    filch_registry_destroy(options.registry);
+    ok(filch_spawn(sched, play.asks ? &asker : &talker, NULL, NULL));
+    if (play.asks) begin_the_others(sched);
     return sched;
 }
 
@@ -196,6 +295,16 @@ TEST(many_that_wake_at_once_beside_endless_loops_share_the_turns_between_them)
     }
 }
 
+/* It notices itself that time has passed, and does not go on asking until its turns are used up. */
+TEST(a_sleep_beside_one_who_is_answered_at_once_waits_for_the_step_that_runs)
+{
+    for (size_t i = 0; i < 8; i++) {
+        run((scene){ .asks = true, .sleepers = 1, .sleep_ns = FILCH_MILLISECONDS(3), .fair_every = fair[i % 4],
+                     .steps_per_tick = 1000 });
+        assert_in_range(play.late_ns, 0, 2 * TURN_NS);
+    }
+}
+
 /* More timers than there are turns, all the time. A loop has one when all who were ready before it have had theirs, each
  * at least every n-th. */
 TEST(timers_do_not_keep_loops_from_their_turns)
@@ -255,16 +364,77 @@ TEST(where_nothing_else_is_ready_a_timer_fires_with_the_first_tick)
     }
 }
 
+#if FLI_IO
+
+/* Readers and loops, the first of which is the postman. */
+static filch_sched *begin_with_letters(scene given, uint32_t at_once)
+{
+    filch_sched *sched = begin(given);
+    memset(readers, 0, sizeof readers);
+    letter_late_ns = 0;
+    letters = at_once;
+    post = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    assert_true(post >= 0);
+    for (int64_t n = 0; n < READERS; n++) spawn_as(sched, &reader_type, n);
+    ok(filch_tick(sched, 100, NULL));
+    for (int64_t n = 0; n < LOOPS; n++) spawn_as(sched, n == 0 ? &postman : &loop, n);
+    return sched;
+}
+
+static void end_with_letters(filch_sched *sched)
+{
+    end(sched);
+    close(post);
+}
+
+/* As sleepers that wake at once. (A round of reports that was under way when the loops began takes its time: the first
+ * letters do not count.) */
+TEST(those_who_are_heard_beside_endless_loops_share_the_turns_between_them)
+{
+    for (uint32_t i = 0; i < 16; i++) {
+        uint32_t     every = fair[i % 4] != 0 ? fair[i % 4] : FLI_FAIR_EVERY;
+        filch_sched *sched = begin_with_letters((scene){ .fair_every = fair[i % 4] }, i < 8 ? 1 : READERS);
+        for (int n = 0; readers[0].read < LETTERS; n++) {
+            if (n > 100000) fail_msg("only %u letters were read", readers[0].read);
+            ok(filch_tick(sched, ticks[i / 4 % 2], NULL));
+        }
+        assert_in_range(letter_late_ns, 0, (letters + every - 2) / (every - 1) * TURN_NS);
+        end_with_letters(sched);
+    }
+}
+
+/* More of them than there are turns: they go first, but not for ever. */
+TEST(timers_do_not_keep_letters_from_being_read)
+{
+    for (uint32_t i = 0; i < 8; i++) {
+        scene        given = { .sleepers = 20, .sleep_ns = FILCH_MILLISECONDS(1), .fair_every = fair[i % 4] };
+        filch_sched *sched = begin_with_letters(given, 1);
+        for (int n = 0; play.slept < play.sleepers * SLEEPS / 2; n++) {
+            if (n > 100000) fail_msg("only %u of %u sleeps have ended", play.slept, play.sleepers * SLEEPS / 2);
+            ok(filch_tick(sched, ticks[i / 4], NULL));
+        }
+        assert_true(readers[0].read >= 3);
+        end_with_letters(sched);
+    }
+}
+
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sleep_beside_endless_loops_does_not_wait_for_all_of_them),
         cmocka_unit_test(a_sleep_that_ends_just_when_a_loop_is_due_waits_for_that_loop_alone),
         cmocka_unit_test(many_that_wake_at_once_beside_endless_loops_share_the_turns_between_them),
+        cmocka_unit_test(a_sleep_beside_one_who_is_answered_at_once_waits_for_the_step_that_runs),
         cmocka_unit_test(timers_do_not_keep_loops_from_their_turns),
         cmocka_unit_test(a_timer_that_gives_way_to_a_loop_at_the_beginning_of_a_tick_comes_right_behind_it),
         cmocka_unit_test(where_every_turn_is_the_oldests_sleeps_end_too),
         cmocka_unit_test(where_nothing_else_is_ready_a_timer_fires_with_the_first_tick),
+#if FLI_IO
+        cmocka_unit_test(those_who_are_heard_beside_endless_loops_share_the_turns_between_them),
+        cmocka_unit_test(timers_do_not_keep_letters_from_being_read),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
