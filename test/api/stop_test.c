@@ -1,6 +1,5 @@
 /* stop_test.c - everything ends: what filch_sched_stop and filch_sched_close promise, with processes of every temper
  * and threads that keep calling. */
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +8,7 @@
 #include "port/thread.h"
 #include "support/alloc.h"
 #include "support/check.h"
+#include "support/descriptors.h"
 #include "support/until.h"
 
 enum { HOLD = FILCH_CMD_USER }; /* a command whose handler keeps the receiver and does nothing */
@@ -196,16 +196,6 @@ static void end(void)
     test_alloc_balanced(&seen.alloc);
 }
 
-static unsigned thread_count(void)
-{
-    unsigned n = 0;
-    DIR     *dir = opendir("/proc/self/task");
-    if (dir == NULL) return 0;
-    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) n += entry->d_name[0] != '.';
-    closedir(dir);
-    return n;
-}
-
 /* ---- those that end by themselves ---- */
 
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2, 5 };
@@ -344,7 +334,7 @@ TEST(deadline_zero_ends_everything_at_once)
 
 TEST(no_step_runs_and_no_thread_is_left_after_stop)
 {
-    unsigned     threads = thread_count();
+    int          threads = thread_count();
     filch_sched *sched = begin(3);
     for (int i = 0; i < 20; i++) ok(filch_spawn(sched, i % 2 == 0 ? &busy : &breeder, NULL, NULL));
     until(atomic_load(&seen.steps) > 1000);
@@ -901,7 +891,7 @@ TEST(close_in_a_storm_of_calls_loses_and_leaks_nothing)
 
 TEST(a_thousand_lives_leave_nothing_behind)
 {
-    unsigned threads = thread_count();
+    int      threads = thread_count();
     uint64_t rounds = scaled(1000);
     for (uint64_t i = 0; i < rounds; i++) {
         filch_sched *sched = begin(i % 4 == 0 ? FILCH_NO_WORKERS : (int32_t)(i % 3 + 1));

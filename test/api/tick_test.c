@@ -1,5 +1,4 @@
 /* tick_test.c - a scheduler without threads, run by its host's own loop. */
-#include <dirent.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 
 #include "port/thread.h"
 #include "support/check.h"
+#include "support/descriptors.h"
 #include "support/until.h"
 
 enum { HOLD = FILCH_CMD_USER };
@@ -50,16 +50,6 @@ static filch_sched *begin(int32_t workers)
     ok(filch_sched_create(&sched, &options));
     filch_registry_destroy(options.registry);
     return sched;
-}
-
-static unsigned thread_count(void)
-{
-    unsigned n = 0;
-    DIR     *dir = opendir("/proc/self/task");
-    if (dir == NULL) return 0;
-    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) n += entry->d_name[0] != '.';
-    closedir(dir);
-    return n;
 }
 
 static bool is_readable(filch_sched *sched)
@@ -147,7 +137,7 @@ static filch_err day_step(void *self, const filch_event *events, size_t count, f
 TEST(host_loop_runs_everything_without_a_thread)
 {
     static const filch_type day_type = { .name = "day", .size = sizeof(day), .step = day_step };
-    unsigned                threads = thread_count();
+    int                     threads = thread_count();
     filch_sched            *sched = begin(FILCH_NO_WORKERS);
     filch_stats             stats = FILCH_STATS_INIT;
     assert_true(filch_wake_fd(sched) >= 0);

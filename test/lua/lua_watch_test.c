@@ -1,11 +1,11 @@
 /* lua_watch_test.c - interrupting steps that run too long: without signals, without harm to what is interrupted, and in
  * time for whoever waits. */
-#include <dirent.h>
 #include <lauxlib.h>
 #include <lua.h>
 #include <signal.h>
 
 #include "lua/world.h"
+#include "support/descriptors.h"
 
 static world w;
 
@@ -37,15 +37,6 @@ static filch_lua_options quick(uint64_t slice_ns)
     options.slice_ns = slice_ns;
     options.open = add_try;
     return options;
-}
-
-static unsigned thread_count(void)
-{
-    DIR     *tasks = opendir("/proc/self/task");
-    unsigned count = 0;
-    while (tasks != NULL && readdir(tasks) != NULL) count++;
-    if (tasks != NULL) closedir(tasks);
-    return count;
 }
 
 /* Does everything that keeps records where a hook that is being set looks or writes: calls and returns, protected calls and
@@ -179,7 +170,7 @@ TEST(timers_are_served_between_two_turns_of_endless_loops)
 TEST(without_a_thread_instructions_are_counted)
 {
     filch_lua_options options = quick(FILCH_MILLISECONDS(1));
-    unsigned          before = thread_count();
+    int               before = thread_count();
     options.watch = FILCH_LUA_WATCH_COUNT;
     options.runaway_ns = FILCH_MILLISECONDS(20);
     world_open(&w, FILCH_NO_WORKERS, &options);

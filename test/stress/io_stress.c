@@ -14,7 +14,6 @@
  *
  * Exit: 0 all well; 1 something was lost, mixed up or left open; 2 wrong usage, or the runtime refused.
  */
-#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +25,7 @@
 #include "base/prng.h"
 #include "port/atomic.h"
 #include "port/clock.h"
+#include "support/descriptors.h"
 #include "support/stress.h"
 
 #define CROWD 24
@@ -238,16 +238,6 @@ static void client_exit(void *user, filch_pid pid, filch_err error, const filch_
 }
 
 /* ---- the games ---- */
-
-static int open_descriptors(void)
-{
-    int  n = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    if (dir == NULL) return -1;
-    while (readdir(dir) != NULL) n++;
-    closedir(dir);
-    return n;
-}
 
 static bool play(uint64_t lives, int32_t workers, bool hasty)
 {

@@ -1,18 +1,29 @@
-/* descriptors.h - how many descriptors this program has open: what a test compares before and after. */
+/* descriptors.h - how many descriptors and threads this program has: what a test compares before and after. */
 #ifndef FILCH_TEST_DESCRIPTORS_H
 #define FILCH_TEST_DESCRIPTORS_H
 
 #include <dirent.h>
 #include <stddef.h>
 
-static inline int open_descriptors(void)
+/* Entries but . and .., or -1. */
+static inline int entry_count(const char *path)
 {
-    int  n = 0;
-    DIR *dir = opendir("/proc/self/fd");
+    int  n = -2;
+    DIR *dir = opendir(path);
     if (dir == NULL) return -1;
     while (readdir(dir) != NULL) n++;
     closedir(dir);
-    return n - 3; /* . and .. and this */
+    return n;
+}
+
+static inline int open_descriptors(void)
+{
+    return entry_count("/proc/self/fd") - 1; /* without the one that reads this */
+}
+
+static inline int thread_count(void)
+{
+    return entry_count("/proc/self/task");
 }
 
 #endif
