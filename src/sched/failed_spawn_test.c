@@ -1,4 +1,5 @@
-/* failed_spawn_test.c - what a failed spawn leaves behind: nothing, and no pid that somebody else could get. */
+/* failed_spawn_test.c - what a failed spawn leaves behind: nothing, and no pid that somebody else could get; nor does the
+ * last process of a slot. */
 #include "sched/sched.h"
 
 #include "support/alloc.h"
@@ -75,29 +76,40 @@ TEST(a_slot_without_generations_is_put_aside)
     ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
 }
 
+static filch_err brief_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    return filch_done(out, filch_none());
+}
+
+/* One that is killed, and one that ends by itself, of which nobody hears. */
 TEST(a_slot_whose_last_process_has_ended_is_put_aside_too)
 {
-    filch_options options = FILCH_OPTIONS_INIT;
-    filch_sched  *sched;
-    filch_pid     last, next;
-    options.workers = FILCH_NO_WORKERS;
-    ok(filch_sched_create(&sched, &options));
-    answer_of_init = FILCH_EUSER;
-    same(filch_spawn(sched, &type, NULL, &next), FILCH_EUSER);
-    answer_of_init = FILCH_OK;
-    uint32_t  slot = fli_serial_slot(seen_by_init.serial);
-    fli_proc *p = fli_slab_at(&sched->rt.procs, slot);
-    fli_store_rlx(&p->state, fli_word_make(FLI_GEN_LAST, FLI_FREE, 0));
-    ok(filch_spawn(sched, &type, NULL, &last));
-    same(last.serial, fli_serial(FLI_GEN_LAST, slot));
-    ok(filch_terminate(sched, last));
-    ok(filch_tick(sched, 0, NULL));
-    fli_here_set(&sched->guest->local); /* it would have the slot at hand */
-    ok(filch_spawn(sched, &type, NULL, &next));
-    fli_here_set(NULL);
-    assert_int_not_equal(fli_serial_slot(next.serial), slot);
-    same(filch_send(sched, last, filch_none()), FILCH_EDEAD);
-    ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
+    static const filch_type brief = { .name = "brief", .init = on_init, .step = brief_step };
+    for (int i = 0; i < 2; i++) {
+        const filch_type *kind = i == 0 ? &type : &brief;
+        filch_options     options = FILCH_OPTIONS_INIT;
+        filch_sched      *sched;
+        filch_pid         last, next;
+        options.workers = FILCH_NO_WORKERS;
+        ok(filch_sched_create(&sched, &options));
+        answer_of_init = FILCH_EUSER;
+        same(filch_spawn(sched, kind, NULL, &next), FILCH_EUSER);
+        answer_of_init = FILCH_OK;
+        uint32_t  slot = fli_serial_slot(seen_by_init.serial);
+        fli_proc *p = fli_slab_at(&sched->rt.procs, slot);
+        fli_store_rlx(&p->state, fli_word_make(FLI_GEN_LAST, FLI_FREE, 0));
+        ok(filch_spawn(sched, kind, NULL, &last));
+        same(last.serial, fli_serial(FLI_GEN_LAST, slot));
+        if (kind == &type) ok(filch_terminate(sched, last));
+        ok(filch_tick(sched, 0, NULL));
+        fli_here_set(&sched->guest->local); /* it would have the slot at hand */
+        ok(filch_spawn(sched, kind, NULL, &next));
+        fli_here_set(NULL);
+        assert_int_not_equal(fli_serial_slot(next.serial), slot);
+        same(filch_send(sched, last, filch_none()), FILCH_EDEAD);
+        ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
+    }
 }
 
 int main(void)
