@@ -112,11 +112,49 @@ TEST(a_slot_whose_last_process_has_ended_is_put_aside_too)
     }
 }
 
+static filch_err said;
+
+/* Has a child with each message, and a slot at hand for it. */
+static filch_err parent_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    if (count > 0 && events[0].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+    if (count > 0) said = filch_spawn(filch_out_sched(out), &type, NULL, NULL);
+    (void)self;
+    return filch_idle(out);
+}
+
+TEST(a_slot_without_generations_is_put_aside_by_a_step_too)
+{
+    static const filch_type parent = { .name = "parent", .step = parent_step };
+    filch_options           options = FILCH_OPTIONS_INIT;
+    filch_sched            *sched;
+    filch_pid               pid;
+    options.workers = FILCH_NO_WORKERS;
+    ok(filch_sched_create(&sched, &options));
+    ok(filch_spawn(sched, &parent, NULL, &pid));
+    uint32_t slot = 0;
+    for (int i = 0; i < 4; i++) {
+        answer_of_init = i < 3 ? FILCH_EUSER : FILCH_OK;
+        ok(filch_send(sched, pid, filch_none()));
+        ok(filch_tick(sched, 0, NULL));
+        same(said, answer_of_init);
+        if (i == 1) {
+            slot = fli_serial_slot(seen_by_init.serial);
+            fli_store_rlx(&((fli_proc *)fli_slab_at(&sched->rt.procs, slot))->state,
+                          fli_word_make(FLI_GEN_LAST, FLI_FREE, 0));
+        }
+        if (i == 2) same(seen_by_init.serial, fli_serial(FLI_GEN_LAST, slot));
+        if (i == 3) assert_int_not_equal(fli_serial_slot(seen_by_init.serial), slot);
+    }
+    ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_pid_of_a_failed_spawn_is_never_given_to_another),
         cmocka_unit_test(a_slot_without_generations_is_put_aside),
+        cmocka_unit_test(a_slot_without_generations_is_put_aside_by_a_step_too),
         cmocka_unit_test(a_slot_whose_last_process_has_ended_is_put_aside_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -226,6 +226,18 @@ TEST(a_thief_that_gets_little_out_of_it_is_to_nap)
     end(sched);
 }
 
+TEST(a_thief_does_not_nap_while_none_is_to_be_tried)
+{
+    filch_sched *sched = begin(2);
+    fli_worker  *w = sched->guest;
+    until(steal_often(w, 200, 10, 10));
+    fli_store_rlx(&sched->talk.patient_until_ns, fli_clock_ns() + FILCH_SECONDS(3600));
+    assert_false(steal_often(w, 200, 10, 10));
+    fli_store_rlx(&sched->talk.patient_until_ns, 0);
+    assert_true(steal_often(w, 200, 10, 10));
+    end(sched);
+}
+
 /* Two workers that are both in a step until they are released: they cannot steal, and a nap beside them is broken off. */
 static filch_sched *begin_held(void)
 {
@@ -609,6 +621,7 @@ int main(void)
         cmocka_unit_test(after_a_nap_that_left_no_doubt_the_next_is_due_sooner),
 #endif
         cmocka_unit_test(a_thief_that_gets_little_out_of_it_is_to_nap),
+        cmocka_unit_test(a_thief_does_not_nap_while_none_is_to_be_tried),
         cmocka_unit_test(a_napping_workers_queue_goes_to_the_others),
         cmocka_unit_test(one_always_stays_up),
         cmocka_unit_test(whom_the_napper_would_have_run_next_goes_before_those_in_line),

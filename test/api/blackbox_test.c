@@ -296,6 +296,43 @@ TEST(a_wait_for_the_yield_of_an_earlier_step_is_one_in_the_replay_too)
     free(s.bytes);
 }
 
+static filch_err brittle_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count, (void)out;
+    return BROKEN;
+}
+
+static const filch_type brittle = { .name = "brittle", .step = brittle_step };
+
+enum { CHILDREN = 10 };
+
+/* Has children one after the other: the later ones get what is left of the earlier ones. */
+static filch_err play_bears(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (has_cancel(events, count) || me->stage == CHILDREN) return filch_done(out, filch_none());
+    me->stage++;
+    me->note |= filch_spawn(filch_out_sched(out), &brittle, NULL, NULL);
+    return filch_continue(out);
+}
+
+TEST(children_of_one_who_is_not_recorded_are_recorded)
+{
+    filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
+    shelf               s = { .size = 0 };
+    world               w;
+    actor               a = { 0 };
+    how.blackbox = FILCH_BLACKBOX_OFF;
+    world_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
+    actor_start_with(&w, &a, play_bears, how);
+    actor_ends(&w, &a, FILCH_OK);
+    ok(a.note);
+    (void)world_tick(&w);
+    same(fli_load_acq(&s.count), CHILDREN);
+    same(fails_again(&s, &brittle, BROKEN).steps, 1);
+    world_end(&w);
+    free(s.bytes);
+}
+
 /* A play: sends something to the clerk that `user` points to, at every event. */
 static filch_err play_chat(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
@@ -1110,6 +1147,7 @@ int main(void)
         cmocka_unit_test(a_step_that_forgets_its_status_is_recorded_as_what_it_came_to),
         cmocka_unit_test(a_wait_for_a_yield_is_not_taken_for_one_without),
         cmocka_unit_test(a_wait_for_the_yield_of_an_earlier_step_is_one_in_the_replay_too),
+        cmocka_unit_test(children_of_one_who_is_not_recorded_are_recorded),
         cmocka_unit_test(what_others_do_on_the_same_worker_is_not_in_the_recording),
         cmocka_unit_test(method_args_and_inherited_values_come_back),
         cmocka_unit_test(a_replay_follows_an_upgrade),

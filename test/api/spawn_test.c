@@ -183,6 +183,33 @@ TEST(an_init_that_fails_leaves_nothing_behind)
     world_end(&w);
 }
 
+/* Spawns one that has no init: plainly, by a method, and with arguments. */
+static filch_err play_asks_for_too_much(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    static const filch_type type = { .name = "plain", .step = probe_step };
+    filch_spawn_options     opt = FILCH_SPAWN_OPTIONS_INIT;
+    filch_sched            *sched = filch_out_sched(out);
+    if (has_cancel(events, count) || me->stage++ > 3) return play_idle(me, events, count, out);
+    me->note |= filch_spawn(sched, &type, &opt, NULL);
+    opt.method = "main";
+    if (filch_spawn(sched, &type, &opt, NULL) != FILCH_EMETHOD) me->note = FILCH_EUSER;
+    opt.method = NULL;
+    opt.args = filch_int(1);
+    if (filch_spawn(sched, &type, &opt, NULL) != FILCH_EINVAL) me->note = FILCH_EUSER + 1;
+    return filch_continue(out);
+}
+
+TEST(a_step_is_told_that_a_type_without_init_has_no_methods_and_no_arguments)
+{
+    actor a = { 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_asks_for_too_much);
+    (void)world_tick(&w);
+    ok(a.note);
+    same(world_stats(&w).spawned, 5);
+    world_end(&w);
+}
+
 TEST(a_type_without_init_has_no_methods_and_no_arguments)
 {
     static const filch_type type = { .size = 64, .step = probe_step };
@@ -420,6 +447,7 @@ int main(void)
         cmocka_unit_test(moved_arguments_are_lent_like_all_others),
         cmocka_unit_test(an_init_that_fails_leaves_nothing_behind),
         cmocka_unit_test(a_type_without_init_has_no_methods_and_no_arguments),
+        cmocka_unit_test(a_step_is_told_that_a_type_without_init_has_no_methods_and_no_arguments),
         cmocka_unit_test(no_more_than_max_processes_are_alive),
         cmocka_unit_test(threads_that_spawn_at_once_stay_within_max_processes),
         cmocka_unit_test(a_pid_that_has_died_stays_dead),
