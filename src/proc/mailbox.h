@@ -69,14 +69,12 @@ static inline void fli_mail_fill(fli_runtime *rt, const fli_node *node, filch_ev
     fli_mail_fill_shaped(node, event);
 }
 
-/* The common case, without a list: one PLAIN message has come to a process that has nothing else on its mind. Its node;
- * the process itself has not been told (`seen`). NULL: not so. */
+/* The common case, without a list: the one PLAIN message that has CALLED a process with nothing else on its mind. Its node;
+ * the process itself has not been told (`seen`). NULL: it has. */
 static inline fli_node *fli_mail_single(fli_runtime *rt, fli_proc *p, uint64_t word)
 {
-    uint32_t head = fli_word_head(word);
-    if (head == 0 || !fli_proc_is_free(p)) return NULL;
-    fli_node *node = fli_node_at(rt, head);
-    return FLI_LIKELY(node->next == 0 && node->what == 0) ? node : NULL;
+    if (FLI_UNLIKELY(!fli_proc_is_free(p))) return NULL;
+    return fli_node_at(rt, fli_word_head(word));
 }
 
 /* The same for several PLAIN messages, and nothing else, to a process that at most holds the last one before them. Notes

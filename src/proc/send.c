@@ -232,7 +232,7 @@ filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint
         fli_count(&here->counters.sent, 1);
         return rt->hooks.ready_here(here, p);
     }
-    if (FLI_LIKELY(differs == FLI_BUSY || differs == FLI_WAITS)) return send_awake(here, p, word, kind, first, second);
+    if (FLI_LIKELY(FLI_IS_AWAKE(differs))) return send_awake(here, p, word, kind, first, second);
     to.node = rt->node; /* it is; one value less to keep until here */
 slowly:
     return send_slowly(sched, to, kind, first, second);

@@ -6,6 +6,8 @@
  *   FREE     no process. Owner: the slab, or the spawner preparing it.     -> ACTIVE, by spawn.
  *   ACTIVE   ready or running: in exactly one run queue, or with the worker that took it from there.
  *                                                                          -> IDLE BLOCKED DONE, by that worker.
+ *   CALLED   ACTIVE, and more than that: one PLAIN message has woken it from IDLE, and nothing has come since. The next
+ *            event, or flag other than WATCHED, makes it plainly ACTIVE.   -> ACTIVE, or as that.
  *   IDLE     in no queue, no owner.                                        -> ACTIVE, by whoever brings any event.
  *   BLOCKED  in no queue, no owner, a yield is out.                        -> ACTIVE, by a completion, cancel or kill.
  *   DONE     in no queue, final. Owner: the worker that ended it.          -> FREE, by that worker.
@@ -32,10 +34,12 @@
 
 typedef FLI_ATOMIC(uint64_t) fli_state;
 
-enum { FLI_FREE, FLI_ACTIVE, FLI_IDLE, FLI_BLOCKED, FLI_DONE };
+/* The odd ones can be sent to without waking anybody. */
+enum { FLI_FREE, FLI_ACTIVE, FLI_IDLE, FLI_BLOCKED, FLI_DONE, FLI_CALLED };
 
 #define FLI_STATE_SHIFT 32
 #define FLI_STATE_MASK (UINT64_C(7) << FLI_STATE_SHIFT)
+#define FLI_CALLED_ONLY ((uint64_t)(FLI_CALLED ^ FLI_ACTIVE) << FLI_STATE_SHIFT) /* no other of the odd ones has it */
 #define FLI_LIMITED (UINT64_C(1) << 35)
 #define FLI_CANCEL (UINT64_C(1) << 36)
 #define FLI_KILL (UINT64_C(1) << 37)
@@ -48,9 +52,17 @@ static inline uint32_t fli_word_head(uint64_t word)
     return (uint32_t)word;
 }
 
+/* CALLED is ACTIVE to all who need not know. */
 static inline unsigned fli_word_state(uint64_t word)
 {
-    return (unsigned)((word & FLI_STATE_MASK) >> FLI_STATE_SHIFT);
+    unsigned state = (unsigned)((word & FLI_STATE_MASK) >> FLI_STATE_SHIFT);
+    return state == FLI_CALLED ? FLI_ACTIVE : state;
+}
+
+/* The same word, with another state and head. */
+static inline uint64_t fli_word_with(uint64_t word, unsigned state, uint32_t head)
+{
+    return (word & ~(FLI_STATE_MASK | UINT32_MAX)) | (uint64_t)state << FLI_STATE_SHIFT | head;
 }
 
 static inline uint32_t fli_word_gen(uint64_t word)
@@ -112,8 +124,7 @@ FILCH_MUST_USE static inline fli_knock fli_state_push(fli_state *state, uint32_t
         if (!fli_word_lives(word, gen)) return FLI_KNOCK_DEAD;
         unsigned now = fli_word_state(word);
         bool     wakes = now == FLI_IDLE || (now == FLI_BLOCKED && wakes_blocked);
-        uint64_t wanted = (word & ~(uint64_t)UINT32_MAX) | handle;
-        if (wakes) wanted = (wanted & ~FLI_STATE_MASK) | ((uint64_t)FLI_ACTIVE << FLI_STATE_SHIFT);
+        uint64_t wanted = fli_word_with(word, wakes ? FLI_ACTIVE : now, handle);
         *next = fli_word_head(word);
         /* PAIR state.push, release half: the node is complete before it can be found.
          * PAIR state.settle, acquire half: what the last worker left in the process is seen by the one we wake. */
@@ -121,31 +132,30 @@ FILCH_MUST_USE static inline fli_knock fli_state_push(fli_state *state, uint32_t
     }
 }
 
-/* How `word` differs from the one of an idle process of that generation without a limit: 0, it is such a one;
- * FLI_BUSY or FLI_WAITS, it is active or blocked and otherwise the same; anything else: not so simple, or not alive.
- * WATCHED makes no difference. A generation that no word can hold differs from all. */
-#define FLI_BUSY (FLI_IDLE ^ FLI_ACTIVE)
-#define FLI_WAITS (FLI_IDLE ^ FLI_BLOCKED)
+/* How `word` differs from the one of an idle process of that generation without a limit: 0, it is such a one; FLI_IS_AWAKE, it
+ * is active or blocked and otherwise the same; anything else: not so simple, or not alive. WATCHED makes no difference. A
+ * generation that no word can hold differs from all. */
+#define FLI_IS_AWAKE(differs) (((differs) & ~(FLI_STATE_MASK >> FLI_STATE_SHIFT & ~UINT64_C(1))) == 1)
 static inline uint64_t fli_word_differs(uint64_t word, uint32_t gen)
 {
     uint64_t idle = (uint64_t)gen << (FLI_GEN_SHIFT - FLI_STATE_SHIFT) | FLI_IDLE;
     return ((word & ~FLI_WATCHED) >> FLI_STATE_SHIFT) ^ idle;
 }
 
-/* The same for a message, in one attempt, by somebody who has just seen that `word` is IDLE: it has no head. False:
- * something has changed. */
+/* Pushes a PLAIN message, in one attempt, by somebody who has just seen that `word` is IDLE: it has no head. Then it is CALLED.
+ * False: something has changed. */
 FILCH_MUST_USE static inline bool fli_state_push_idle(fli_state *state, uint64_t word, uint32_t handle, uint32_t *next)
 {
-    uint64_t wanted = (word | handle) ^ (uint64_t)FLI_BUSY << FLI_STATE_SHIFT;
+    uint64_t wanted = (word | handle) ^ (uint64_t)(FLI_IDLE ^ FLI_CALLED) << FLI_STATE_SHIFT;
     *next = 0;
     /* PAIR state.push, release half, and PAIR state.settle, acquire half: as in fli_state_push. */
     return fli_cas_acqrel(state, &word, wanted);
 }
 
-/* The same, for one that need not be woken: it is ACTIVE, or BLOCKED. */
+/* The same, for one that need not be woken: it is ACTIVE or CALLED, and then it is ACTIVE; or BLOCKED, and stays that. */
 FILCH_MUST_USE static inline bool fli_state_push_awake(fli_state *state, uint64_t word, uint32_t handle, uint32_t *next)
 {
-    uint64_t wanted = (word & ~(uint64_t)UINT32_MAX) | handle;
+    uint64_t wanted = (word & ~(FLI_CALLED_ONLY | UINT32_MAX)) | handle;
     *next = fli_word_head(word);
     /* PAIR state.push, release half, and PAIR state.settle, acquire half: as in fli_state_push. */
     return fli_cas_acqrel(state, &word, wanted);
@@ -206,15 +216,21 @@ typedef enum fli_settle {
  * the process, which has read everything behind that word and put its own fields in order. */
 FILCH_MUST_USE static inline fli_settle fli_state_settle_from(fli_state *state, uint64_t word, unsigned rest)
 {
-    /* What is above the state stays, the head goes. */
-    uint64_t wanted = ((word >> FLI_STATE_SHIFT) + rest - FLI_ACTIVE) << FLI_STATE_SHIFT;
+    uint64_t wanted = fli_word_with(word, rest, 0);
     /* One attempt, and rightly so: an ACTIVE word changes only by a new node or a raised flag, and both mean "look
      * again" (WATCHED does not, and the look is in vain). The strong form does not fail for no reason.
      * PAIR state.settle, release half: our fields are in order for whoever wakes the process. */
     return fli_cas_acqrel(state, &word, wanted) ? FLI_SETTLED : FLI_SETTLE_KNOCKED;
 }
 
-/* The same, if nothing has come since `seen` was the newest node. */
+/* The same for one that was CALLED, in fewer instructions. */
+FILCH_MUST_USE static inline fli_settle fli_state_settle_called(fli_state *state, uint64_t word)
+{
+    uint64_t wanted = ((word >> FLI_STATE_SHIFT) + FLI_IDLE - FLI_CALLED) << FLI_STATE_SHIFT;
+    return fli_cas_acqrel(state, &word, wanted) ? FLI_SETTLED : FLI_SETTLE_KNOCKED; /* PAIR state.settle, release half */
+}
+
+/* The same as fli_state_settle_from, if nothing has come since `seen` was the newest node. */
 FILCH_MUST_USE static inline fli_settle fli_state_settle(fli_state *state, uint32_t seen, unsigned rest)
 {
     uint64_t word = fli_load_rlx(state);

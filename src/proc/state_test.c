@@ -16,7 +16,7 @@ static uint64_t at(unsigned state, uint64_t flags, uint32_t head)
     do {                                                                  \
         uint64_t word_ = fli_state_peek(&(state));                        \
         same(fli_word_state(word_), (want_state));                        \
-        same(word_ &(FLI_LIMITED | FLI_CANCEL | FLI_KILL), (want_flags)); \
+        same(word_ & (FLI_LIMITED | FLI_CANCEL | FLI_KILL | FLI_WATCHED), (want_flags)); \
         same(fli_word_head(word_), (want_head));                          \
         same(fli_word_gen(word_), GEN);                                   \
     } while (0)
@@ -115,6 +115,97 @@ TEST(a_generation_that_does_not_fit_reaches_nobody)
     fli_state state = at(FLI_IDLE, 0, 0);
     for (unsigned bit = 26; bit < 32; bit++) same(fli_state_rouse(&state, GEN | 1u << bit), FLI_KNOCK_DEAD);
     expect_word(state, FLI_IDLE, 0, 0);
+}
+
+static unsigned raw_state(fli_state *state)
+{
+    return (unsigned)((fli_state_peek(state) & FLI_STATE_MASK) >> FLI_STATE_SHIFT);
+}
+
+/* One that was called, by node 8. */
+static uint64_t called(uint64_t flags)
+{
+    uint32_t  next = 99;
+    fli_state state = at(FLI_IDLE, flags, 0);
+    assert_true(fli_state_push_idle(&state, fli_state_peek(&state), 8, &next));
+    same(next, 0);
+    same(raw_state(&state), FLI_CALLED);
+    expect_word(state, FLI_ACTIVE, flags, 8); /* to others */
+    return fli_state_peek(&state);
+}
+
+TEST(whatever_comes_to_one_that_was_called_makes_it_active)
+{
+    uint32_t  next;
+    fli_state state = called(0);
+    same(fli_state_push(&state, GEN, 9, &next, true), FLI_KNOCK_NOTED);
+    same(next, 8);
+    same(raw_state(&state), FLI_ACTIVE);
+    expect_word(state, FLI_ACTIVE, 0, 9);
+
+    state = called(0);
+    assert_true(fli_state_push_awake(&state, fli_state_peek(&state), 9, &next));
+    same(next, 8);
+    same(raw_state(&state), FLI_ACTIVE);
+    expect_word(state, FLI_ACTIVE, 0, 9);
+
+    const uint64_t flags[] = { FLI_CANCEL, FLI_KILL };
+    for (int f = 0; f < 2; f++) {
+        state = called(FLI_WATCHED);
+        same(fli_state_raise(&state, GEN, flags[f]), FLI_KNOCK_NOTED);
+        same(raw_state(&state), FLI_ACTIVE);
+        expect_word(state, FLI_ACTIVE, FLI_WATCHED | flags[f], 8);
+    }
+}
+
+TEST(one_that_was_called_stays_it_when_it_is_watched_or_roused)
+{
+    fli_state state = called(0);
+    assert_true(fli_state_watch(&state, GEN));
+    same(fli_state_rouse(&state, GEN), FLI_KNOCK_NOTED);
+    same(raw_state(&state), FLI_CALLED);
+    expect_word(state, FLI_ACTIVE, FLI_WATCHED, 8);
+}
+
+TEST(one_that_was_called_settles_either_way_unless_something_came)
+{
+    uint32_t  next;
+    fli_state state = called(FLI_WATCHED);
+    uint64_t  word = fli_state_peek(&state);
+    same(fli_state_settle_called(&state, word), FLI_SETTLED);
+    same(raw_state(&state), FLI_IDLE);
+    expect_word(state, FLI_IDLE, FLI_WATCHED, 0);
+
+    state = called(0);
+    same(fli_state_settle(&state, 8, FLI_BLOCKED), FLI_SETTLED);
+    same(raw_state(&state), FLI_BLOCKED);
+    expect_word(state, FLI_BLOCKED, 0, 0);
+
+    state = called(0);
+    word = fli_state_peek(&state);
+    same(fli_state_push(&state, GEN, 9, &next, false), FLI_KNOCK_NOTED);
+    same(fli_state_settle_called(&state, word), FLI_SETTLE_KNOCKED);
+    expect_word(state, FLI_ACTIVE, 0, 9);
+
+    state = called(0);
+    fli_state last = fli_state_finish(&state);
+    expect_word(last, FLI_ACTIVE, 0, 8);
+    expect_word(state, FLI_DONE, 0, 0);
+}
+
+/* Who may be sent to by the short way without waking anybody, and who may not. */
+TEST(the_awake_are_told_from_all_others_by_how_they_differ_from_the_idle)
+{
+    for (unsigned s = FLI_FREE; s <= FLI_CALLED; s++) {
+        bool awake = s == FLI_ACTIVE || s == FLI_BLOCKED || s == FLI_CALLED;
+        same(FLI_IS_AWAKE(fli_word_differs(fli_word_make(GEN, s, 5), GEN)), awake);
+        same(fli_word_differs(fli_word_make(GEN, s, 0), GEN) == 0, s == FLI_IDLE);
+        assert_false(FLI_IS_AWAKE(fli_word_differs(fli_word_make(GEN + 1, s, 5), GEN)));
+        assert_false(FLI_IS_AWAKE(fli_word_differs(fli_word_make(GEN, s, 5), GEN | 1u << 25)));
+        assert_false(FLI_IS_AWAKE(fli_word_differs(fli_word_make(GEN, s, FLI_LIMITED | 5), GEN)));
+        assert_false(FLI_IS_AWAKE(fli_word_differs(fli_word_make(GEN, s, FLI_KILL | 5), GEN)));
+        same(FLI_IS_AWAKE(fli_word_differs(fli_word_make(GEN, s, FLI_WATCHED | 5), GEN)), awake);
+    }
 }
 
 TEST(settling_lets_go_and_forgets_the_head)
@@ -315,6 +406,10 @@ int main(void)
         cmocka_unit_test(rousing_wakes_without_an_event),
         cmocka_unit_test(a_stale_pid_reaches_nobody),
         cmocka_unit_test(a_generation_that_does_not_fit_reaches_nobody),
+        cmocka_unit_test(whatever_comes_to_one_that_was_called_makes_it_active),
+        cmocka_unit_test(one_that_was_called_stays_it_when_it_is_watched_or_roused),
+        cmocka_unit_test(one_that_was_called_settles_either_way_unless_something_came),
+        cmocka_unit_test(the_awake_are_told_from_all_others_by_how_they_differ_from_the_idle),
         cmocka_unit_test(settling_lets_go_and_forgets_the_head),
         cmocka_unit_test(settling_is_refused_when_something_came),
         cmocka_unit_test(finishing_hands_over_the_last_nodes_and_closes_the_door),

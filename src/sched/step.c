@@ -253,9 +253,8 @@ static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli
     filch_err err = fli_proc_type(p)->step(p->self, &w->message, 1, &w->out);
     fli_count(&here->counters.steps, 1);
     if (FLI_LIKELY(err == FILCH_OK && fli_out_is_idle(&w->out))) {
-        /* It has rested as IDLE before: nothing else leaves a process that has nothing on its mind. */
-        FLI_ASSERT(p->rest == FILCH_STATE_IDLE);
-        if (FLI_LIKELY(fli_state_settle_from(&p->state, word, FLI_IDLE) == FLI_SETTLED)) {
+        /* `rest` is IDLE: it was so when it was called, and nobody has changed it. */
+        if (FLI_LIKELY(fli_state_settle_called(&p->state, word) == FLI_SETTLED)) {
             fli_node_give(&w->sched->rt, here, node);
             return false;
         }
@@ -387,7 +386,9 @@ static inline __attribute__((always_inline)) bool step_once(fli_worker *w, fli_p
     here->current = p;
     here->serial = fli_serial(fli_word_gen(word), p->slot);
     bool calm = (word & odd) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN;
-    if (FLI_LIKELY(calm && (node = fli_mail_single(rt, p, word)) != NULL)) return step_single(w, p, word, node);
+    if (FLI_LIKELY(calm && (word & FLI_CALLED_ONLY) != 0 && (node = fli_mail_single(rt, p, word)) != NULL)) {
+        return step_single(w, p, word, node);
+    }
     if (calm && p->flags == FLI_PROC_HUNGRY && fli_mail_is_empty(p, word)) return step_first(w, p, word);
     step_other(w, p, word);
     return true;

@@ -103,12 +103,23 @@ static void walk_mailbox(filch_sched *sched, const fli_proc *p)
     }
 }
 
+/* A process that was called and waits in a queue has that one message. */
+static void walk_called(filch_sched *sched, const fli_proc *p)
+{
+    uint32_t        head = fli_word_head(PEEK(&p->state));
+    const fli_node *node = object_at(&sched->rt.nodes, head);
+    MUST(head != 0 && node->next == 0 && node->what == 0, "a process was called by more than a message");
+    MUST(!fli_proc_is_free(p) || p->rest == FILCH_STATE_IDLE, "a process was called, and had not rested as idle");
+}
+
 static void walk_procs(filch_sched *sched)
 {
     fli_slab *procs = &sched->rt.procs;
     for (uint32_t slot = 1; slot < queued.count; slot++) {
         const fli_proc *p = object_at(procs, slot);
         unsigned        state = fli_word_state(PEEK(&p->state));
+        bool called = (PEEK(&p->state) & FLI_STATE_MASK) >> FLI_STATE_SHIFT == FLI_CALLED;
+        if (called && queued.by[slot] == walk) walk_called(sched, p);
         /* While its worker reads it, `seen` may be on its way; then only the end of the chain is known. */
         if (state == FLI_IDLE || state == FLI_BLOCKED) walk_mailbox(sched, p);
     }
