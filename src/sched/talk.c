@@ -22,9 +22,9 @@
  * mailbox grows as long as one only sends and the other only receives, and that is no gain but a debt, too. If less is
  * lost than a quarter of what a worker should be worth, the nap was good, and the next one, whosever it is, is longer: 1,
  * 4, 16, 64 ms. If not, the next is a short one again, and there is none for 4 ms, or for twice as long each time this
- * happens again, up to 64. After a nap during which twice as much was done, less need be seen: if not half of that is done
- * again with everybody awake, it is known after a quarter of the time; and after two such naps the next is 16 times as
- * long. docs/notes/0054 and 0065 have the figures.
+ * happens again, up to 64. After a nap during which half as much again was done, less need be seen: if with everybody
+ * awake it is as little as before, that is known after a quarter of the time; and after two such naps the next is 16 times
+ * as long. docs/notes/0054 and 0065 have the figures.
  *
  * Nobody needs to know. A napping worker counts neither as asleep nor as searching: to all others it looks like one that
  * is busy and has an empty queue, so nothing depends on it and no wake-up can be lost to it. There is always one that
@@ -52,28 +52,30 @@
 /* A debt does not grow beyond this: whoever is done talking is out of it before long. */
 #define DEBT_MAX_NS UINT64_C(1000000)
 
-/* A nap during which so many times as much was done leaves little doubt, and two of them none. One is not enough: the first
+/* A nap during which half as much again was done leaves little doubt, and two of them none. One is not enough: the first
  * comes when everything begins, and that is slow for other reasons. */
-#define CLEAR 2
+#define CLEARLY(less, more) (3 * (less) <= 2 * (more))
 #define NAP_CLEARLY_LONGER 16
 
 #define SHORT_STEP_NS UINT64_C(500)
 
 /* How deep a debt is too deep, how long everybody must have been awake before a nap (the second: if the last one was clear),
- * how many messages are a pile (2048 are drained in some 0.3 ms), and steals in a row. The small build naps at every
- * chance. */
+ * how many messages are a pile (2048 are drained in some 0.3 ms), and steals in a row (the second: if the last nap was
+ * good). The small build naps at every chance. */
 #ifdef FLI_SMALL
 #define DEBT_DEEP_NS UINT64_C(0)
 #define AWAKE_NS UINT64_C(0)
 #define AWAKE_CLEAR_NS UINT64_C(0)
 #define PILE 1
 #define POOR_STEALS 1
+#define POOR_STEALS_KNOWN 1
 #else
 #define DEBT_DEEP_NS UINT64_C(200000)
 #define AWAKE_NS UINT64_C(400000)
 #define AWAKE_CLEAR_NS UINT64_C(100000)
 #define PILE 2048
 #define POOR_STEALS 128
+#define POOR_STEALS_KNOWN 32
 #endif
 
 filch_err fli_talk_init(fli_talk *talk)
@@ -146,13 +148,13 @@ static void renew(fli_worker *w, bool is_free)
     if (is_free && w->clock_ns > mark->ns + MARK_NS) measure(w, mark);
 }
 
-/* Is there something to compare a nap with? The last one may have made it plain: if now, everybody awake, not half as much
- * is done as during it, less will do. */
+/* Is there something to compare a nap with? The last one may have made it plain: if now, everybody awake, clearly less
+ * is done than during it, it need not be watched for long. */
 static bool is_known(fli_worker *w)
 {
     uint64_t since_ns = w->talk.before.ns, clear = fli_load_rlx(&w->sched->talk.clear_rate);
     if (w->clock_ns >= since_ns + AWAKE_NS) return true;
-    return w->clock_ns >= since_ns + AWAKE_CLEAR_NS && CLEAR * rate_since(w, &w->talk.before) < clear;
+    return w->clock_ns >= since_ns + AWAKE_CLEAR_NS && clear > 0 && CLEARLY(rate_since(w, &w->talk.before), clear);
 }
 
 static bool is_patient(fli_worker *w)
@@ -206,7 +208,8 @@ bool fli_talk_is_poor(fli_worker *w)
     w->clock_ns = fli_clock_ns();
     t->poor = poor ? t->poor + 1 : 0;
     renew(w, t->poor <= 1);
-    return t->poor > POOR_STEALS && is_known(w) && !is_patient(w);
+    bool again = fli_load_rlx(&w->sched->talk.nap_ns) > NAP_FIRST_NS;
+    return t->poor > (again ? POOR_STEALS_KNOWN : POOR_STEALS) && is_known(w) && !is_patient(w);
 }
 
 /* A place among the nappers, if somebody stays up. */
@@ -278,7 +281,7 @@ bool fli_talk_was_good(uint32_t workers, uint64_t before, uint64_t during)
 static void learn(fli_worker *w, uint64_t nap_ns, uint64_t before, uint64_t during)
 {
     fli_talk *talk = &w->sched->talk;
-    bool      clear = during >= CLEAR * before, again = clear && fli_load_rlx(&talk->clear_rate) > 0;
+    bool      clear = CLEARLY(before, during), again = clear && fli_load_rlx(&talk->clear_rate) > 0;
     fli_store_rlx(&talk->clear_rate, clear ? during : 0);
     if (fli_talk_was_good(w->sched->worker_count, before, during)) {
         uint64_t next_ns = nap_ns * (again ? NAP_CLEARLY_LONGER : NAP_LONGER);

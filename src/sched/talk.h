@@ -41,7 +41,7 @@ typedef struct fli_talk {
     /* When the last nap was over, and what all had done by then.  writes: who has napped.  reads: workers.
      * PAIR talk.over  Two naps that end at once may leave the time of one with the count of the other: one bad guess. */
     FLI_ATOMIC(uint64_t) over_ns, over_done, over_sent;
-    /* What was done per millisecond during the last nap, if that was twice as much as before it; else 0.  writes: who has
+    /* What was done per millisecond during the last nap, if that was clearly more than before it; else 0.  writes: who has
      * napped.  reads: workers; relaxed, a guess like the others. */
     FLI_ATOMIC(uint64_t) clear_rate;
     fli_mutex lock;               /* holds nothing; for `rouse` */

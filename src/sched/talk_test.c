@@ -192,10 +192,10 @@ TEST(after_a_nap_that_left_no_doubt_the_next_is_due_sooner)
     assert_false(read_often(w, 1, 10000));
     fli_store_rlx(&sched->talk.clear_rate, 1000);
     assert_true(read_often(w, 1, 0));
-    fli_count(&sched->workers[0]->talk.batched, 150); /* in 230 us: more than half of that rate */
+    fli_count(&sched->workers[0]->talk.batched, 160); /* in 230 us: more than two thirds of that rate */
     assert_false(read_often(w, 1, 0));
     fli_store_rlx(&sched->talk.over_ns, w->clock_ns);
-    fli_store_rlx(&sched->talk.over_done, 150);
+    fli_store_rlx(&sched->talk.over_done, 160);
     assert_false(read_often(w, 9, 0)); /* too soon even so */
     assert_true(read_often(w, 2, 0));
     end(sched);
@@ -248,6 +248,31 @@ static filch_sched *begin_held(void)
     until(fli_load_rlx(&held) == 2);
     return sched;
 }
+
+#ifndef FLI_SMALL /* where one steal is enough */
+/* A first poor steal after a rich one, with everybody awake for long. */
+static void begin_again(fli_worker *w)
+{
+    assert_false(steal_often(w, 1, 10, 100));
+    assert_false(steal_often(w, 1, 10, 10));
+    w->talk.before.ns -= FILCH_MILLISECONDS(1);
+}
+
+TEST(after_a_good_nap_fewer_steals_tell)
+{
+    filch_sched *sched = begin(2);
+    fli_worker  *w = sched->guest;
+    w->clock_ns = fli_clock_ns();
+    begin_again(w);
+    assert_false(steal_often(w, 100, 10, 10));
+    assert_true(steal_often(w, 100, 10, 10));
+    fli_store_rlx(&sched->talk.nap_ns, FILCH_MILLISECONDS(4)); /* the last one was good */
+    begin_again(w);
+    assert_false(steal_often(w, 20, 10, 10));
+    assert_true(steal_often(w, 20, 10, 10));
+    end(sched);
+}
+#endif
 
 TEST(a_napping_workers_queue_goes_to_the_others)
 {
@@ -622,6 +647,9 @@ int main(void)
 #endif
         cmocka_unit_test(a_thief_that_gets_little_out_of_it_is_to_nap),
         cmocka_unit_test(a_thief_does_not_nap_while_none_is_to_be_tried),
+#ifndef FLI_SMALL
+        cmocka_unit_test(after_a_good_nap_fewer_steals_tell),
+#endif
         cmocka_unit_test(a_napping_workers_queue_goes_to_the_others),
         cmocka_unit_test(one_always_stays_up),
         cmocka_unit_test(whom_the_napper_would_have_run_next_goes_before_those_in_line),
