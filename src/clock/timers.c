@@ -209,7 +209,9 @@ static void arm_locked(fli_timer_shard *shard, entry *e, uint64_t due_ns)
 {
     e->phase = ARMED;
     fli_wheel_add(&shard->wheel, &e->wheel, due_ns);
-    hint_locked(shard);
+    /* One that is due after the first changes nothing about when to look again: most of them. */
+    if (due_ns < fli_load_rlx(&shard->next_ns)) hint_locked(shard);
+    else fli_store_rlx(&shard->count, shard->wheel.count);
 }
 
 static entry *take(fli_timers *timers, uint32_t shard_index)

@@ -171,6 +171,31 @@ TEST(a_timer_answers_with_its_id_and_sends_one_message)
     end(&b);
 }
 
+/* What tells a worker how long it may sleep: the first of them, in whatever order they came, and whichever went away. */
+TEST(the_earliest_timer_says_when_to_look_again)
+{
+    static const uint64_t hours[] = { 5, 7, 3, 4, 2, 9, 2, 1 };
+    enum { COUNT = sizeof hours / sizeof hours[0] };
+    bench b;
+    begin(&b);
+    fli_proc *p = spawn(&b);
+    int64_t   ids[COUNT];
+    uint64_t  began_ns = fli_clock_ns(), least = UINT64_MAX;
+    for (size_t i = 0; i < COUNT; i++) {
+        ids[i] = arm(&b, p, FILCH_CMD_TIMER, hours[i] * HOUR_NS, i);
+        if (hours[i] < least) least = hours[i];
+        same(fli_timers_count(&timers), i + 1);
+        assert_true(fli_timers_next_ns(&timers) >= began_ns + least * HOUR_NS);
+        assert_true(fli_timers_next_ns(&timers) <= fli_clock_ns() + least * HOUR_NS + TICK_NS);
+    }
+    same(fli_timers_poll(&timers, fli_clock_ns() + HOUR_NS + TICK_NS), 1); /* the last that was armed */
+    expect_message(&b, p, COUNT - 1, 1);
+    assert_true(fli_timers_next_ns(&timers) >= began_ns + 2 * HOUR_NS);
+    for (size_t i = 0; i < COUNT - 1; i++) same(cancel(&b, p, ids[i]), 1);
+    finish(&b, p);
+    end(&b);
+}
+
 TEST(a_timer_wakes_the_idle)
 {
     bench b;
@@ -733,6 +758,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sleep_is_never_early_and_at_most_a_tick_late),
         cmocka_unit_test(a_timer_answers_with_its_id_and_sends_one_message),
+        cmocka_unit_test(the_earliest_timer_says_when_to_look_again),
         cmocka_unit_test(a_timer_wakes_the_idle),
         cmocka_unit_test(a_ticker_keeps_its_phase_and_merges_what_was_missed),
         cmocka_unit_test(more_ticks_than_a_count_holds_are_as_many_as_it_does),
