@@ -80,15 +80,10 @@ static inline uint32_t fli_searching_in(uint64_t word)
 
 /* Something was put in the worker's own deque. Thread: that worker. */
 void fli_idle_pushed(struct fli_worker *w);
-/* Need fli_idle_pushed be told? Not if nobody sleeps or somebody searches: NOBODY; and not if it is all that is queued
- * there and a sleeper watches over the worker: THE_WATCH. */
-typedef enum fli_cares { FLI_CARES_NOBODY, FLI_CARES_THE_WATCH, FLI_CARES_SOMEBODY } fli_cares;
-
-static inline fli_cares fli_idle_cares(fli_idle *idle)
+/* A look at the word, for the three above. Relaxed: a hint, see idle.c. */
+static inline uint64_t fli_idle_look(fli_idle *idle)
 {
-    uint64_t word = fli_load_rlx(&idle->word); /* relaxed: a hint, see idle.c */
-    if (FLI_LIKELY(fli_asleep_in(word) == 0 || fli_searching_in(word) > 0)) return FLI_CARES_NOBODY;
-    return (word & FLI_GUARDED) != 0 ? FLI_CARES_THE_WATCH : FLI_CARES_SOMEBODY;
+    return fli_load_rlx(&idle->word);
 }
 
 /* So many timers were due when the worker looked at its clock: if several, the next may wait a little. Thread: it. */

@@ -78,18 +78,19 @@ filch_err fli_ready_here(fli_local *here, fli_proc *p)
     if (FLI_UNLIKELY(here->sends >= w->rare_from)) return push_rarely(w, p);
     if (FLI_UNLIKELY(!fli_deque_try_push(&w->deque, p, &before))) return push_slowly(w, p);
     here->pushed++;
-    fli_cares who = fli_idle_cares(&w->sched->idle);
-    if (FLI_LIKELY(who == FLI_CARES_NOBODY)) return FILCH_OK;
-    return who == FLI_CARES_THE_WATCH && before == 0 && !fli_slot_is_full(&w->next) ? FILCH_OK : tell(w);
+    uint64_t word = fli_idle_look(&w->sched->idle);
+    bool     alone = before == 0 && !fli_slot_is_full(&w->next);
+    return FLI_LIKELY((word & FLI_GUARDED) != 0 ? alone : fli_asleep_in(word) == 0) ? FILCH_OK : tell(w);
 }
 
 filch_err fli_ready_next(fli_local *here, fli_proc *p)
 {
     fli_worker *w = fli_worker_of(here);
     if (FLI_UNLIKELY(here->sends >= w->rare_from || !fli_slot_put(&w->next, p))) return fli_ready_here(here, p);
-    fli_cares who = fli_idle_cares(&w->sched->idle);
-    if (FLI_LIKELY(who == FLI_CARES_NOBODY)) return FILCH_OK;
-    return who == FLI_CARES_THE_WATCH && fli_deque_is_empty(&w->deque) ? FILCH_OK : tell(w);
+    uint64_t word = fli_idle_look(&w->sched->idle);
+    /* Told need be nobody where nobody sleeps, or where one watches over us and this is all that is queued here. */
+    if (FLI_LIKELY((word & FLI_GUARDED) != 0 ? fli_deque_is_empty(&w->deque) : fli_asleep_in(word) == 0)) return FILCH_OK;
+    return tell(w);
 }
 
 void fli_ready_again(fli_worker *w, fli_proc *p)
