@@ -248,14 +248,14 @@ static inline uint64_t fli_state_finish(fli_state *state)
     return fli_swap_acqrel(state, fli_word_make(gen, FLI_DONE, 0));
 }
 
-/* ACTIVE -> FREE with the next generation in one go, for a process that leaves nothing behind, if nothing has come since the
- * worker looked at `word`. False: something has, or the word has a flag or a head, or this was the last generation; nothing
- * was changed. Thread: the worker that owns the process. */
+/* ACTIVE or CALLED -> FREE with the next generation in one go, for a process that leaves nothing behind, if nothing has come since the
+ * worker looked at `word`. False: something has, or the word has a flag, or this was the last generation; nothing was
+ * changed. Thread: the worker that owns the process, which has read everything behind that word. */
 FILCH_MUST_USE static inline bool fli_state_vanish(fli_state *state, uint64_t word)
 {
-    uint64_t bare = fli_word_make(0, FLI_ACTIVE, 0), next = UINT64_C(1) << FLI_GEN_SHIFT, wanted;
-    if (FLI_UNLIKELY(word << (64 - FLI_GEN_SHIFT) != bare << (64 - FLI_GEN_SHIFT))) return false;
-    if (FLI_UNLIKELY(__builtin_add_overflow(word, next - bare, &wanted))) return false;
+    uint32_t flags = (uint32_t)((word & ~FLI_CALLED_ONLY) >> FLI_STATE_SHIFT) & ((1u << (FLI_GEN_SHIFT - FLI_STATE_SHIFT)) - 1);
+    uint64_t wanted = ((word >> FLI_GEN_SHIFT) + 1) << FLI_GEN_SHIFT;
+    if (FLI_UNLIKELY(flags != FLI_ACTIVE || wanted == 0)) return false;
     /* PAIR state.push, both halves: later pushes find nobody; if there was one, or somebody watches, this fails. */
     return fli_cas_acqrel(state, &word, wanted);
 }

@@ -272,11 +272,25 @@ TEST(who_leaves_nothing_vanishes_and_his_slot_is_of_the_next_generation)
     same(fli_state_push(&state, GEN + 1, 8, &next, true), FLI_KNOCK_DEAD);
 }
 
-TEST(nobody_vanishes_who_has_mail_or_a_flag_or_no_generation_left)
+TEST(who_has_read_its_mail_may_vanish_unless_there_is_more)
 {
-    const uint64_t words[] = { at(FLI_ACTIVE, 0, 8),           at(FLI_ACTIVE, FLI_LIMITED, 0), at(FLI_ACTIVE, FLI_CANCEL, 0),
-                               at(FLI_ACTIVE, FLI_KILL, 0),    at(FLI_ACTIVE, FLI_WATCHED, 0), at(FLI_IDLE, 0, 0),
-                               at(FLI_DONE, 0, 0),             fli_word_make(FLI_GEN_LAST, FLI_ACTIVE, 0) };
+    fli_state state = at(FLI_ACTIVE, 0, 8);
+    assert_false(fli_state_vanish(&state, at(FLI_ACTIVE, 0, 7)));
+    assert_false(fli_state_vanish(&state, at(FLI_ACTIVE, 0, 0)));
+    same(fli_state_peek(&state), at(FLI_ACTIVE, 0, 8));
+    assert_true(fli_state_vanish(&state, at(FLI_ACTIVE, 0, 8)));
+    same(fli_state_peek(&state), fli_word_make(GEN + 1, FLI_FREE, 0));
+    state = at(FLI_CALLED, 0, 8);
+    assert_false(fli_state_vanish(&state, at(FLI_ACTIVE, 0, 8)));
+    assert_true(fli_state_vanish(&state, at(FLI_CALLED, 0, 8)));
+    same(fli_state_peek(&state), fli_word_make(GEN + 1, FLI_FREE, 0));
+}
+
+TEST(nobody_vanishes_who_has_a_flag_or_no_generation_left)
+{
+    const uint64_t words[] = { at(FLI_ACTIVE, FLI_LIMITED, 0), at(FLI_ACTIVE, FLI_CANCEL, 0), at(FLI_ACTIVE, FLI_KILL, 0),
+                               at(FLI_ACTIVE, FLI_WATCHED, 8), at(FLI_IDLE, 0, 0), at(FLI_DONE, 0, 0),
+                               fli_word_make(FLI_GEN_LAST, FLI_ACTIVE, 0), fli_word_make(FLI_GEN_LAST, FLI_ACTIVE, 0) | 8 };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         /* When it looked, and since. */
         fli_state state = words[i];
@@ -415,7 +429,8 @@ int main(void)
         cmocka_unit_test(finishing_hands_over_the_last_nodes_and_closes_the_door),
         cmocka_unit_test(the_last_generation_of_a_slot_is_never_used_again),
         cmocka_unit_test(who_leaves_nothing_vanishes_and_his_slot_is_of_the_next_generation),
-        cmocka_unit_test(nobody_vanishes_who_has_mail_or_a_flag_or_no_generation_left),
+        cmocka_unit_test(who_has_read_its_mail_may_vanish_unless_there_is_more),
+        cmocka_unit_test(nobody_vanishes_who_has_a_flag_or_no_generation_left),
         cmocka_unit_test(each_sleep_has_one_waker_and_no_node_is_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,6 +70,12 @@ fli_proc *fli_find_oldest(fli_worker *w)
     w->fair_more = 0;
     w->looped = false;
     fli_proc *p = own_first ? fli_deque_take_oldest(&w->deque) : fli_find_global(w, 0);
+    /* The next oldest is cold, and there are turns enough to fetch it: note 61. */
+    const fli_proc *cold = fli_deque_guess_oldest(&w->deque);
+    if (cold != NULL) {
+        FLI_FETCH(&cold->state);
+        FLI_FETCH(&cold->load);
+    }
     if (p != NULL) return p;
     return own_first ? fli_find_global(w, 0) : fli_deque_take_oldest(&w->deque);
 }

@@ -14,16 +14,18 @@ static inline void fli_finish_slot(fli_worker *w, fli_proc *p, bool again)
     fli_store_rel(&here->counters.ended, fli_load_rlx(&here->counters.ended) + 1);
 }
 
-/* fli_finish for most: no yields, no mail, nothing to close, and a value that nobody waits for. `word` is what its first step
- * began with, without any mail. False: not so, and nothing was changed.
+/* fli_finish for most: no yields, nothing to close, and a value that nobody waits for. The step began with `word`, a calm
+ * one, and with all the mail behind it: that was `node`, or nothing (NULL). False: not so, and nothing was changed.
  * Thread: the worker that owns it, by the short way: no tape, no simulation. */
-FILCH_MUST_USE static inline bool fli_finish_quietly(fli_worker *w, fli_proc *p, uint64_t word, const filch_data *result)
+FILCH_MUST_USE static inline bool fli_finish_quietly(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node)
 {
     const filch_type *type = fli_proc_type(p);
+    const filch_out  *out = &w->out;
+    if (out->status != FLI_STATUS_DONE || out->call_count != 0 || !fli_data_is_plain(&out->result)) return false;
     if ((p->yield_count | p->flags) != 0 || type->close != NULL || p->values != NULL || p->ext != NULL) return false;
-    if (!fli_data_is_plain(result)) return false;
     if (FLI_UNLIKELY(!fli_state_vanish(&p->state, word))) return false;
-    if (FLI_UNLIKELY(p->self != p->small)) fli_instance_free(w->sched, type, p->small, p->self);
+    if (node != NULL) fli_node_give(&w->sched->rt, &w->local, node);
+    if (p->self != p->small) fli_instance_free(w->sched, type, p->small, p->self);
     fli_finish_slot(w, p, true);
     return true;
 }

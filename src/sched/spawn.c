@@ -278,10 +278,9 @@ static __attribute__((noinline)) filch_err make_apart(filch_sched *sched, fli_pr
     return make(sched, type, ctx, opt->method, &opt->args, p->small, &p->self);
 }
 
-static inline filch_err make_here(filch_sched *sched, fli_proc *p, const filch_type *type, uint64_t serial,
-                                  const filch_spawn_options *opt)
+static inline filch_err make_here(filch_sched *sched, fli_proc *p, const filch_type *type, const filch_spawn_options *opt)
 {
-    filch_ctx ctx = { .self = { sched->rt.node, serial }, .sched = sched, .values = NULL };
+    filch_ctx ctx = { .self = { sched->rt.node, fli_proc_serial(p) }, .sched = sched, .values = NULL };
     bool      told = type->init != NULL ? fli_data_is_value(&opt->args) : opt->args.kind == FILCH_KIND_NONE && opt->method == NULL;
     if (FLI_UNLIKELY(type->size > FLI_STATE_INLINE || !told)) return make_apart(sched, p, type, &ctx, opt);
     p->self = p->small;
@@ -289,25 +288,29 @@ static inline filch_err make_here(filch_sched *sched, fli_proc *p, const filch_t
     return type->init != NULL ? type->init(p->small, &ctx, opt->method, &opt->args) : FILCH_OK;
 }
 
+/* Its init knew the pid and may have told others: nobody else gets it. */
+static __attribute__((noinline)) filch_err give_up(fli_local *here, fli_proc *p, filch_err err)
+{
+    if (fli_state_free(&p->state)) fli_slab_give(&here->rt->procs, &here->procs, p);
+    return err;
+}
+
 /* fli_spawn for most: what it does if there is nothing special about it. The slot is blank (finish.c). */
 static inline filch_err spawn_simply(filch_sched *sched, fli_local *here, const filch_type *type,
                                      const filch_spawn_options *opt, filch_pid *pid)
 {
     fli_proc *p = here->procs.objects[--here->procs.count];
-    uint64_t  word = fli_state_peek(&p->state), serial = fli_serial(fli_word_gen(word), p->slot);
-    filch_err err = make_here(sched, p, type, serial, opt);
-    if (FLI_UNLIKELY(err != FILCH_OK)) {
-        /* Its init knew the pid and may have told others: nobody else gets it. */
-        if (fli_state_free(&p->state)) fli_slab_give(&sched->rt.procs, &here->procs, p);
-        return err;
-    }
+    filch_err err = make_here(sched, p, type, opt);
+    if (FLI_UNLIKELY(err != FILCH_OK)) return give_up(here, p, err);
     fli_store_rlx(&p->type, type);
     p->flags = FLI_PROC_HUNGRY;
     p->rest = FILCH_STATE_READY;
     p->last = (uint8_t)here->index;
     fli_count(&here->counters.spawned, 1);
-    fli_state_open(&p->state, fli_word_gen(word), false);
-    if (pid != NULL) *pid = (filch_pid){ sched->rt.node, serial };
+    /* Looked at once more: sooner than kept over the call of init. */
+    uint32_t gen = fli_word_gen(fli_state_peek(&p->state));
+    fli_state_open(&p->state, gen, false);
+    if (pid != NULL) *pid = (filch_pid){ here->rt->node, fli_serial(gen, p->slot) };
     return fli_ready_here(here, p);
 }
 

@@ -234,9 +234,10 @@ static __attribute__((noinline)) void notice(fli_worker *w, fli_proc *p)
     p->last = (uint8_t)w->local.index;
 }
 
-/* It does not go idle just like that: the long way. */
-static __attribute__((noinline)) void end_single(fli_worker *w, fli_proc *p, fli_node *node, filch_err err)
+/* It does not go idle just like that: it ends just like that, or the long way. */
+static __attribute__((noinline)) void end_single(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node, filch_err err)
 {
+    if (err == FILCH_OK && fli_finish_quietly(w, p, word, node)) return;
     p->seen = node->self;
     p->flags |= FLI_PROC_HELD;
     fli_step_conclude(w, p, err);
@@ -259,7 +260,7 @@ static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli
             return false;
         }
     }
-    end_single(w, p, node, err);
+    end_single(w, p, word, node, err);
     return true;
 }
 
@@ -320,8 +321,13 @@ static __attribute__((noinline)) bool step_first(fli_worker *w, fli_proc *p, uin
     begin(w);
     filch_err err = fli_proc_type(p)->step(p->self, w->events, 0, out);
     fli_count(&w->local.counters.steps, 1);
-    bool done = FLI_LIKELY(err == FILCH_OK && out->status == FLI_STATUS_DONE && out->call_count == 0);
-    if (FLI_LIKELY(done) && FLI_LIKELY(fli_finish_quietly(w, p, word, &out->result))) return false;
+    if (FLI_LIKELY(err == FILCH_OK)) {
+        if (FLI_LIKELY(fli_finish_quietly(w, p, word, NULL))) return false;
+        if (fli_out_is_idle(out)) {
+            p->rest = FILCH_STATE_IDLE;
+            if (FLI_LIKELY(fli_state_settle_from(&p->state, word, FLI_IDLE) == FLI_SETTLED)) return false;
+        }
+    }
     fli_step_conclude(w, p, err);
     return true;
 }

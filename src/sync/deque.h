@@ -132,6 +132,14 @@ static inline uint32_t fli_deque_mark(fli_deque *deque)
     return fli_load_rlx(&deque->bottom); /* relaxed: our own store */
 }
 
+/* Thread: the owner. What may be the oldest item, NULL if there is none: a hint, and nothing to look into. */
+static inline const void *fli_deque_guess_oldest(fli_deque *deque)
+{
+    uint32_t  top = fli_deque_top(fli_load_rlx(&deque->word));
+    fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: our own store, as are bottom and the slot */
+    return top != fli_load_rlx(&deque->bottom) ? fli_load_rlx(&ring->slots[top & ring->mask]) : NULL;
+}
+
 static inline void *fli_deque_pop(fli_deque *deque)
 {
     if (fli_deque_is_empty(deque)) return NULL; /* if it only fails to look so, the add decides */

@@ -99,13 +99,14 @@ TEST(a_step_bears_no_more_than_max_processes)
     }
 }
 
-/* ---- ending in the first step ---- */
+/* ---- ending in the first step, or at the first message ---- */
 
 /* What it does before it is done. */
 typedef enum last_deed { NOTHING, WRITES_TO_ITSELF, TAKES_A_NAME, ASKS, ANSWERS_AT_LENGTH, DEEDS } last_deed;
 
 static struct {
-    filch_pid pid;
+    filch_pid pid;  /* of the last one */
+    bool      late; /* at the first message */
     uint32_t  steps, closes, exits;
     size_t    answered; /* bytes that on_exit saw */
 } brief;
@@ -122,12 +123,13 @@ static filch_err brief_init(void *self, const filch_ctx *ctx, const char *method
 static filch_err brief_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_err err = FILCH_OK;
-    (void)events, (void)count;
+    (void)events;
     brief.steps++;
-    brief.pid = filch_ctx_self(filch_out_ctx(out));
+    if (brief.late && count == 0) return filch_idle(out);
+    filch_pid pid = filch_ctx_self(filch_out_ctx(out));
     switch (*(int64_t *)self) {
-    case WRITES_TO_ITSELF: err = filch_send(w.sched, brief.pid, filch_int(1)); break;
-    case TAKES_A_NAME: err = filch_register(w.sched, "brief", brief.pid); break;
+    case WRITES_TO_ITSELF: err = filch_send(w.sched, pid, filch_int(1)); break;
+    case TAKES_A_NAME: err = filch_register(w.sched, "brief", pid); break;
     case ASKS: err = filch_yield(out, FILCH_CMD_SLEEP, 1, filch_int((int64_t)FILCH_SECONDS(1000))); break;
     case ANSWERS_AT_LENGTH: return filch_done(out, filch_str(answer));
     }
@@ -157,19 +159,25 @@ static filch_err play_bears_brief_ones(actor *me, const filch_event *events, siz
 {
     const filch_type   *types[] = { &brief_type, &large_type, &tidy_type };
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
-    if (has_cancel(events, count) || me->stage == 6) return play_idle(me, events, count, out);
-    opt.args = filch_int((int64_t)(intptr_t)me->user);
-    opt.on_exit = me->stage >= 3 ? brief_exit : NULL;
-    me->note |= filch_spawn(w.sched, types[me->stage++ % 3], &opt, NULL);
+    if (has_cancel(events, count) || me->stage == 12) return play_idle(me, events, count, out);
+    if (me->stage % 2 == 1) {
+        if (brief.late) me->note |= filch_send(w.sched, brief.pid, filch_int(1));
+    } else {
+        opt.args = filch_int((int64_t)(intptr_t)me->user);
+        opt.on_exit = me->stage >= 6 ? brief_exit : NULL;
+        me->note |= filch_spawn(w.sched, types[me->stage / 2 % 3], &opt, &brief.pid);
+    }
+    me->stage++;
     return filch_continue(out);
 }
 
-TEST(who_ends_in_its_first_step_ends_like_any_other)
+static void end_in_all_ways(bool late)
 {
     for (intptr_t deed = NOTHING; deed < DEEDS; deed++) {
         actor     a = { .user = (void *)deed };
         filch_pid found;
         memset(&brief, 0, sizeof brief);
+        brief.late = late;
         world_begin(&w, FILCH_NO_WORKERS);
         actor_start(&w, &a, play_bears_brief_ones);
         world_tick(&w);
@@ -179,7 +187,7 @@ TEST(who_ends_in_its_first_step_ends_like_any_other)
         same(stats.ended, 6);
         same(stats.failed, 0);
         same(stats.undelivered, deed == WRITES_TO_ITSELF ? 6 : 0);
-        same(brief.steps, 6);
+        same(brief.steps, late ? 12 : 6);
         same(brief.closes, 2);
         same(brief.exits, 3);
         same(brief.answered, deed == ANSWERS_AT_LENGTH ? sizeof answer - 1 : 0);
@@ -187,6 +195,16 @@ TEST(who_ends_in_its_first_step_ends_like_any_other)
         same(filch_whereis(w.sched, "brief", &found), FILCH_EDEAD);
         world_end(&w);
     }
+}
+
+TEST(who_ends_in_its_first_step_ends_like_any_other)
+{
+    end_in_all_ways(false);
+}
+
+TEST(who_ends_at_its_first_message_ends_like_any_other)
+{
+    end_in_all_ways(true);
 }
 
 /* ---- answering inside a handler ---- */
@@ -552,6 +570,7 @@ int main(void)
         cmocka_unit_test(a_child_whose_init_fails_inside_a_step_leaves_nothing_behind),
         cmocka_unit_test(a_step_bears_no_more_than_max_processes),
         cmocka_unit_test(who_ends_in_its_first_step_ends_like_any_other),
+        cmocka_unit_test(who_ends_at_its_first_message_ends_like_any_other),
         cmocka_unit_test(an_answer_goes_to_the_scheduler_it_is_for_though_the_other_has_a_yield_of_that_key),
         cmocka_unit_test(a_handler_may_answer_another_process_and_then_its_own),
         cmocka_unit_test(answers_come_in_the_order_in_which_a_handler_gave_them),
