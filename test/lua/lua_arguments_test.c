@@ -304,8 +304,9 @@ TEST(functions_of_the_embedder_see_the_process_and_its_values)
         filch_lua_code_drop(own.lua, code);
     }
     atomic_store(&opened, 0);
-    world_start(&own, "local texts = {} time.sleep('1ms') for i = 1, 4 do local fine, why = pcall(process.spawn, function() end) texts[i] = tostring(why) end return table.concat(texts, '|')", 0);
+    filch_pid pid = world_start(&own, "local texts = {} process.receive() for i = 1, 4 do local fine, why = pcall(process.spawn, function() end) texts[i] = tostring(why) end return table.concat(texts, '|')", 0);
     atomic_store(&opened, 1000);
+    ok(filch_send(own.sched, pid, filch_none()));
     until(atomic_load(&own.over));
     ok(own.error);
     has_text(own.text, "will not open");
