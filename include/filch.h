@@ -1794,9 +1794,14 @@ FILCH_INLINE filch_err filch_send(filch_sched *sched, filch_pid to, filch_data d
 {
     uint64_t words[4];
     memcpy(words, &data, sizeof words);
-    /* The kind, and behind it the form: 0 for a value. */
-    if ((words[0] & 0xffff) > FILCH_KIND_PTR) return filch_send_any(sched, to, data);
-    return filch_send_value(sched, to, words[0] & 0xff, words[1], words[2]);
+    /* The kind, and behind it the form: 0 for a value. Where they are the low end of a word, as part of it. */
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    words[0] &= 0xffff;
+#else
+    words[0] = (uint64_t)(data.form << 8 | data.kind);
+#endif
+    if (words[0] > FILCH_KIND_PTR) return filch_send_any(sched, to, data);
+    return filch_send_value(sched, to, words[0], words[1], words[2]);
 }
 
 /* A context begins with its scheduler, and what a step is given begins with a context. */

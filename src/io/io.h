@@ -96,8 +96,8 @@ static inline bool fli_io_watches(const fli_io *io)
     return fli_load_acq(&io->watched) > 0; /* PAIR io.watched, acquire half: then there is a poller */
 }
 
-/* Collects what is ready, `most` reports or as many as a batch holds: waits for it until `until_ns` (0: does not wait) or until the bell.
- */
+/* Collects what is ready, `most` reports or as many as a batch holds: waits for it until `until_ns` (0: does not wait) or
+ * until the bell. */
 void fli_io_collect(fli_io *io, uint64_t until_ns, fli_io_batch *batch, uint32_t most);
 /* Completes what waited for it. Thread: a worker; the processes become ready there, and run in the order of the
  * reports. */

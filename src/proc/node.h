@@ -77,7 +77,13 @@ static_assert(offsetof(fli_node, kind) == 32 && offsetof(fli_node, data) == 40 &
 static inline void fli_node_put_plain(fli_node *node, uint64_t kind, uint64_t first, uint64_t second)
 {
     fli_word *words = (fli_word *)(void *)&node->kind;
-    words[0] = kind; /* on little-endian machines; `form`, `small`, `what` and `error` are 0 */
+    /* `form`, `small`, `what` and `error` are 0. */
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    words[0] = kind;
+#else
+    words[0] = 0;
+    node->kind = (uint8_t)kind;
+#endif
     words[1] = first;
     words[2] = second;
 }

@@ -19,8 +19,9 @@
  * Whoever goes on by himself calls the oldest before its time, and timers that are due, and those whom descriptors report,
  * may go before it after all (worker.c). `fair_in` counts the turns until the oldest goes first, `fair_more` those by
  * which it was called early.
- * A process in the slot is there until its worker's next turn at the latest: then it is stepped, or, if an oldest one goes
- * first, joins the deque before that is taken. So what is said of the deque holds for the slot.
+ * A process in the slot is the next that its worker looks for: then it is stepped, or, if an oldest one goes first, joins
+ * the deque before that is taken. Before it only the one that is being stepped may have more turns (step.c's go_on, a
+ * rally), none of them beyond the oldest's: fewer than fair_every, for which the bound has room.
  *
  * INVARIANT  fair_in + fair_more <= fair_every, as it was when an oldest one went first. A turn takes one from fair_in; a
  * call moves all but one to fair_more; timers that fire move back as many as there are of them, at most what is there.
