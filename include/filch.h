@@ -467,7 +467,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_inspect(filch_sched *sched, filch_pid p
 FILCH_API filch_err filch_continue(filch_out *out);
 FILCH_API filch_err filch_wait(filch_out *out);
 FILCH_API filch_err filch_idle(filch_out *out);
-FILCH_API filch_err filch_done(filch_out *out, filch_data result);
+FILCH_INLINE filch_err filch_done(filch_out *out, filch_data result);
 
 /* Over, with `error` (yours, or one of Filch's): what a step returns that fails and can say why. on_exit gets `detail` as
  * the result. Without memory for it, or where it is too large, the error goes alone.
@@ -1784,11 +1784,22 @@ FILCH_INLINE filch_data filch_value(filch_kind kind, uint64_t first, uint64_t se
 #endif
 }
 
-/* What filch_send comes to. A value travels in registers: a payload that is passed by value is written to the stack and
+/* What filch_send and filch_done come to. A value travels in registers: a payload that is passed by value is written to the stack and
  * read from there again, and that takes longer than all that is done with it (docs/notes/0060). */
 FILCH_API FILCH_MUST_USE filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint64_t first,
                                                     uint64_t second);
 FILCH_API FILCH_MUST_USE filch_err filch_send_any(filch_sched *sched, filch_pid to, filch_data data);
+
+FILCH_API filch_err filch_done_value(filch_out *out, uint64_t kind, uint64_t first, uint64_t second);
+FILCH_API filch_err filch_done_any(filch_out *out, filch_data result);
+
+FILCH_INLINE filch_err filch_done(filch_out *out, filch_data result)
+{
+    uint64_t words[4];
+    memcpy(words, &result, sizeof words);
+    if ((words[0] & 0xffff) > FILCH_KIND_PTR) return filch_done_any(out, result);
+    return filch_done_value(out, words[0] & 0xff, words[1], words[2]);
+}
 
 FILCH_INLINE filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data)
 {

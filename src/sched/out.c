@@ -61,14 +61,19 @@ filch_err filch_idle(filch_out *out)
     return choose(out, FLI_STATUS_IDLE);
 }
 
-filch_err filch_done(filch_out *out, filch_data result)
+filch_err filch_done_value(filch_out *out, uint64_t kind, uint64_t first, uint64_t second)
+{
+    if (FLI_UNLIKELY(choose(out, FLI_STATUS_DONE) != FILCH_OK)) return FILCH_EINVAL;
+    out->result.kind = (uint8_t)kind;
+    out->result.form = 0;
+    out->result.small = 0;
+    out->result.as.pid = (filch_pid){ first, second };
+    return FILCH_OK;
+}
+
+filch_err filch_done_any(filch_out *out, filch_data result)
 {
     if (out == NULL) return FILCH_EINVAL;
-    if (FLI_LIKELY(fli_data_is_value(&result))) {
-        (void)choose(out, FLI_STATUS_DONE);
-        fli_data_put_value(&out->result, &result);
-        return FILCH_OK;
-    }
     fli_runtime *rt = &out->ctx.sched->rt;
     filch_data   owned;
     filch_err    err = fli_data_own(&rt->mem, rt->payload_max, &result, &owned);
@@ -77,6 +82,8 @@ filch_err filch_done(filch_out *out, filch_data result)
     out->result = owned;
     return FILCH_OK;
 }
+
+extern inline filch_err filch_done(filch_out *out, filch_data result);
 
 filch_err filch_fail(filch_out *out, filch_err error, filch_data detail)
 {
