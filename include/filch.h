@@ -463,6 +463,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_inspect(filch_sched *sched, filch_pid p
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    done copies or shares `result`, and takes a filch_move when it returns FILCH_OK.
  * Errors:  FILCH_EINVAL out is NULL; done also FILCH_ENOMEM, FILCH_ETOOBIG. A step that returns these ends with them.
+ *          FILCH_ESTATE the step is over, and this would take or leave memory; otherwise it is without effect then
  */
 FILCH_API filch_err filch_continue(filch_out *out);
 FILCH_API filch_err filch_wait(filch_out *out);
@@ -1784,8 +1785,15 @@ FILCH_INLINE filch_data filch_value(filch_kind kind, uint64_t first, uint64_t se
 #endif
 }
 
-/* What filch_send and filch_done come to. A value travels in registers: a payload that is passed by value is written to the stack and
- * read from there again, and that takes longer than all that is done with it (docs/notes/0060). */
+/* The kind of a payload, and above it the form: 0 for a value. Where they are the low end of its first word, as part of it. */
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define FILCH_SHAPE(data, words) ((words)[0] & 0xffff)
+#else
+#define FILCH_SHAPE(data, words) ((uint64_t)((data).form << 8 | (data).kind))
+#endif
+
+/* What filch_send and filch_done come to. A value travels in registers: a payload that is passed by value is written to
+ * the stack and read from there again, and that takes longer than all that is done with it (docs/notes/0060). */
 FILCH_API FILCH_MUST_USE filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint64_t first,
                                                     uint64_t second);
 FILCH_API FILCH_MUST_USE filch_err filch_send_any(filch_sched *sched, filch_pid to, filch_data data);
@@ -1797,20 +1805,16 @@ FILCH_INLINE filch_err filch_done(filch_out *out, filch_data result)
 {
     uint64_t words[4];
     memcpy(words, &result, sizeof words);
-    if ((words[0] & 0xffff) > FILCH_KIND_PTR) return filch_done_any(out, result);
-    return filch_done_value(out, words[0] & 0xff, words[1], words[2]);
+    words[0] = FILCH_SHAPE(result, words);
+    if (words[0] > FILCH_KIND_PTR) return filch_done_any(out, result);
+    return filch_done_value(out, words[0], words[1], words[2]);
 }
 
 FILCH_INLINE filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data)
 {
     uint64_t words[4];
     memcpy(words, &data, sizeof words);
-    /* The kind, and behind it the form: 0 for a value. Where they are the low end of a word, as part of it. */
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-    words[0] &= 0xffff;
-#else
-    words[0] = (uint64_t)(data.form << 8 | data.kind);
-#endif
+    words[0] = FILCH_SHAPE(data, words);
     if (words[0] > FILCH_KIND_PTR) return filch_send_any(sched, to, data);
     return filch_send_value(sched, to, words[0], words[1], words[2]);
 }

@@ -38,10 +38,21 @@ bool fli_out_is_stepping(const filch_out *out)
     return out == &((const fli_worker *)here)->out;
 }
 
-static filch_err choose(filch_out *out, fli_status status)
+/* There was a status that owns something. After the step it is the worker's: an instance that is about to take over, say. */
+static __attribute__((noinline)) filch_err think_better(filch_out *out)
+{
+    if (!fli_out_is_stepping(out)) return FILCH_ESTATE;
+    fli_out_forget(out);
+    return FILCH_OK;
+}
+
+static inline filch_err choose(filch_out *out, fli_status status)
 {
     if (FLI_UNLIKELY(out == NULL)) return FILCH_EINVAL;
-    if (FLI_UNLIKELY(out->status >= FLI_STATUS_DONE)) fli_out_forget(out);
+    if (FLI_UNLIKELY(out->status >= FLI_STATUS_DONE)) {
+        filch_err err = think_better(out);
+        if (err != FILCH_OK) return err;
+    }
     out->status = status;
     return FILCH_OK;
 }
@@ -63,7 +74,8 @@ filch_err filch_idle(filch_out *out)
 
 filch_err filch_done_value(filch_out *out, uint64_t kind, uint64_t first, uint64_t second)
 {
-    if (FLI_UNLIKELY(choose(out, FLI_STATUS_DONE) != FILCH_OK)) return FILCH_EINVAL;
+    filch_err err = choose(out, FLI_STATUS_DONE);
+    if (FLI_UNLIKELY(err != FILCH_OK)) return err;
     out->result.kind = (uint8_t)kind;
     out->result.form = 0;
     out->result.small = 0;
@@ -74,6 +86,7 @@ filch_err filch_done_value(filch_out *out, uint64_t kind, uint64_t first, uint64
 filch_err filch_done_any(filch_out *out, filch_data result)
 {
     if (out == NULL) return FILCH_EINVAL;
+    if (!fli_out_is_stepping(out)) return FILCH_ESTATE; /* nobody would free it */
     fli_runtime *rt = &out->ctx.sched->rt;
     filch_data   owned;
     filch_err    err = fli_data_own(&rt->mem, rt->payload_max, &result, &owned);
@@ -90,7 +103,7 @@ filch_err filch_fail(filch_out *out, filch_err error, filch_data detail)
     if (out == NULL || error == FILCH_OK) return FILCH_EINVAL;
     /* The detail is a courtesy: without memory for it the error alone has to do. */
     if (filch_done(out, detail) == FILCH_OK) out->status = FLI_STATUS_FAIL;
-    else fli_out_forget(out);
+    else (void)!think_better(out);
     return error;
 }
 

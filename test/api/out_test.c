@@ -21,7 +21,8 @@ static bool is_of_no_use(filch_out *out)
     return filch_yield(out, 1000, 1, filch_none()) == FILCH_ESTATE &&
            filch_yield(out, 1000, 1, filch_str("a text that does not fit into an event")) == FILCH_ESTATE &&
            filch_yield_sleep(out, 1, 0) == FILCH_ESTATE && filch_yield_send(out, 1, (filch_pid){ 1, 1 }, filch_none()) == FILCH_ESTATE &&
-           filch_upgrade(out, &still, NULL, filch_none()) == FILCH_ESTATE && filch_trap_links(out, 1) == FILCH_ESTATE;
+           filch_upgrade(out, &still, NULL, filch_none()) == FILCH_ESTATE && filch_trap_links(out, 1) == FILCH_ESTATE &&
+           filch_done(out, filch_str("a result that does not fit into an event")) == FILCH_ESTATE;
 }
 
 /* ---- taken back ---- */
@@ -184,6 +185,34 @@ TEST(a_yield_in_close_or_on_exit_is_refused_and_does_not_come_to_somebody_else)
     world_end(&w);
 }
 
+/* ---- and the old instance of an upgrade has its say ---- */
+
+static void says_close(void *self)
+{
+    (void)self;
+    after.asked++;
+    after.useless += filch_done(after.out, filch_int(1)) == FILCH_ESTATE && filch_idle(after.out) == FILCH_ESTATE &&
+                     filch_fail(after.out, FAILURE, filch_str("a text that does not fit into an event")) == FAILURE;
+}
+
+static const filch_type says = { .name = "says", .step = after_change, .close = says_close };
+
+TEST(a_status_in_close_takes_nothing_from_the_one_that_takes_over)
+{
+    world      w;
+    filch_pid  pid;
+    filch_info info = { .size = sizeof info };
+    memset(&after, 0, sizeof after);
+    world_begin(&w, FILCH_NO_WORKERS);
+    ok(filch_spawn(w.sched, &says, NULL, &pid));
+    world_tick(&w);
+    same(after.asked, 1);
+    same(after.useless, 1);
+    ok(filch_inspect(w.sched, pid, &info));
+    assert_string_equal(info.name, "still");
+    world_end(&w);
+}
+
 static filch_err play_ticks_another(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ > 0) return play_idle(me, events, count, out);
@@ -334,6 +363,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_yield_in_close_or_on_exit_is_refused_and_does_not_come_to_somebody_else),
+        cmocka_unit_test(a_status_in_close_takes_nothing_from_the_one_that_takes_over),
         cmocka_unit_test(an_upgrade_that_is_thought_better_of_leaves_nothing_behind),
         cmocka_unit_test(a_failure_whose_words_are_too_long_is_told_without_them),
         cmocka_unit_test(a_step_may_tick_another_scheduler_which_cannot_use_its_out),
