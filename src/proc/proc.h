@@ -1,4 +1,5 @@
-/* proc.h - one process: its control block. Two cache lines from a slab; the slab is the pid table.
+/* proc.h - one process: its control block. Two cache lines from a slab; the slab is the pid table. A process that only gets
+ * messages and has little state needs the first line alone.
  *
  * A pid's serial is generation:32 | slot:32. Looking one up is a bounds check and an address; whether it is still
  * alive is decided by the generation in the state word, in the same CAS that delivers.
@@ -60,11 +61,7 @@ typedef struct fli_proc {
     void    *self; /* the user's state */
     /* writes: the owner, at spawn and upgrade. reads: any, for reports; relaxed, types are never freed under us. */
     FLI_ATOMIC(const filch_type *) type;
-    union {
-        uint32_t  few[FLI_YIELDS_FEW];
-        uint32_t *many; /* [0] is the capacity, then the handles */
-    } yields;
-    filch_values *values;
+    alignas(16) uint8_t small[FLI_STATE_INLINE]; /* it, if it is small */
 
     /* Room taken in a mailbox with a limit: proc/limit.h. */
     FLI_ATOMIC(uint64_t) load;
@@ -77,10 +74,14 @@ typedef struct fli_proc {
     fli_ext *ext;
     struct fli_proc *link; /* the global queue's */
     FLI_ATOMIC(uint64_t) dropped; /* told to it so far.  writes: the owner. reads: any, for reports */
-    alignas(16) uint8_t small[FLI_STATE_INLINE];
+    union {
+        uint32_t  few[FLI_YIELDS_FEW];
+        uint32_t *many; /* [0] is the capacity, then the handles */
+    } yields;
+    filch_values *values;
 } fli_proc;
 
-static_assert(offsetof(fli_proc, load) == 64 && sizeof(fli_proc) == 128, "a process is two cache lines");
+static_assert(offsetof(fli_proc, small) + FLI_STATE_INLINE == 64 && sizeof(fli_proc) == 128, "a process is two cache lines");
 
 /* In `last`: its wait in the queue is being measured. */
 #define FLI_LAST_SAMPLED 255
