@@ -62,7 +62,10 @@ static filch_err accepted(filch_out *out, const filch_event *event)
         err = welcome(out, stream);
         if (err != FILCH_OK && filch_yield_close(out, 0, stream) != FILCH_OK) return err;
     }
-    if (err != FILCH_OK) complain("a connection could not be taken", err);
+    /* Where everything ends, its process may have ended before it got the connection, or is not begun any more. How a process
+     * ends is told by the monitor. */
+    bool over = err == FILCH_EDEAD || err == FILCH_ECLOSED;
+    if (err != FILCH_OK && !over) complain("a connection could not be taken", err);
     return FILCH_OK;
 }
 
