@@ -526,7 +526,7 @@ FILCH_API int filch_should_yield(const filch_out *out);
  * Errors:  nobody, NULL, an empty payload when ctx (or key) is NULL.
  */
 FILCH_API filch_pid         filch_ctx_self(const filch_ctx *ctx);
-FILCH_INLINE filch_sched      *filch_ctx_sched(const filch_ctx *ctx);
+FILCH_INLINE filch_sched   *filch_ctx_sched(const filch_ctx *ctx);
 FILCH_API const filch_data *filch_ctx_value(const filch_ctx *ctx, const char *key);
 
 /* Adds one named value in front of `parent` (NULL: none) and gives the longer chain. Chains never change, so they can

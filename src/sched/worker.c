@@ -33,8 +33,8 @@ static bool is_round_over(fli_worker *w)
 }
 
 /* Timers and descriptors beside processes that loop for ever. Those that timers make ready are late already, and the
- * newest: they run next, unless the oldest does. Then they must not be ready yet: one that loops goes on as the newest, on top of them, and the
- * next oldest follows him, until all loops have had their turns. So no more timers fire than may go first. The others
+ * newest: they run next, unless the oldest does. Then they must not be ready yet: one that loops goes on as the newest, on
+ * top of them, and the next oldest follows him, until all loops have had their turns. So no more timers fire than may go first. The others
  * stay due, and the clock is read again behind the turn of the oldest. How many may is argued in find.c. */
 static uint32_t may_go_first(fli_worker *w)
 {
