@@ -332,13 +332,9 @@ TEST(whom_the_napper_would_have_run_next_goes_before_those_in_line)
 /* He has sent to somebody, and naps before that one's turn. */
 TEST(the_next_of_a_napper_goes_to_the_others_before_all_that_are_queued)
 {
-    filch_sched *sched = begin(2);
+    filch_sched *sched = begin_held();
     fli_worker  *w = sched->guest;
     void        *first = NULL;
-    fli_store_rlx(&held, 0);
-    fli_store_rlx(&released, false);
-    for (int i = 0; i < 2; i++) ok(filch_spawn(sched, &holder, NULL, NULL));
-    until(fli_load_rlx(&held) == 2);
     fli_here_set(&w->local);
     for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, NULL));
     fli_proc *next = fli_deque_take_oldest(&w->deque);
@@ -365,22 +361,26 @@ TEST(a_nap_that_costs_less_than_a_quarter_of_a_worker_was_good)
     assert_true(fli_talk_was_good(2, 0, 0));
 }
 
-/* Much was done in the millisecond before the nap; during it, nothing. */
-static void nap_in_vain(fli_worker *w)
+/* What has been done so far was done in the millisecond before the nap; during it, nothing. */
+static void nap_after_a_millisecond(fli_worker *w)
 {
-    fli_count(&w->sched->workers[0]->talk.batched, 1000000000);
     w->clock_ns = fli_clock_ns();
     w->talk.before = (fli_talk_mark){ .ns = w->clock_ns - FILCH_MILLISECONDS(1) };
     fli_talk_nap(w);
 }
 
-/* The same, and it was a process that asked and was answered at once (rally.c). */
+/* Much was done before, and nothing during it. */
+static void nap_in_vain(fli_worker *w)
+{
+    fli_count(&w->sched->workers[0]->talk.batched, 1000000000);
+    nap_after_a_millisecond(w);
+}
+
+/* The same, but it was a process that asked and was answered at once (rally.c). */
 static void nap_after_a_rally(fli_worker *w)
 {
     fli_count(&w->sched->workers[0]->local.counters.rounds, 1000000000);
-    w->clock_ns = fli_clock_ns();
-    w->talk.before = (fli_talk_mark){ .ns = w->clock_ns - FILCH_MILLISECONDS(1) };
-    fli_talk_nap(w);
+    nap_after_a_millisecond(w);
 }
 
 /* Neither before it nor during it was anything done. */
@@ -540,21 +540,15 @@ TEST(what_was_only_sent_before_a_nap_does_not_speak_against_it)
     filch_sched *sched = begin(2);
     fli_worker  *w = sched->guest;
     fli_count(&sched->workers[0]->local.counters.sent, 1000000000);
-    w->clock_ns = fli_clock_ns();
-    w->talk.before = (fli_talk_mark){ .ns = w->clock_ns - FILCH_MILLISECONDS(1) };
-    fli_talk_nap(w);
+    nap_after_a_millisecond(w);
     same(patience_of(w), 0);
     end(sched);
 }
 
 TEST(a_nap_that_was_broken_off_changes_nothing_but_when_the_next_may_be)
 {
-    filch_sched *sched = begin(2);
+    filch_sched *sched = begin_held();
     fli_worker  *w = sched->guest;
-    fli_store_rlx(&held, 0);
-    fli_store_rlx(&released, false);
-    for (int i = 0; i < 2; i++) ok(filch_spawn(sched, &holder, NULL, NULL));
-    until(fli_load_rlx(&held) == 2);
     fli_store_rlx(&sched->talk.nap_ns, FILCH_SECONDS(1000));
     nap_well(w); /* the others are stuck */
     same(fli_load_rlx(&sched->talk.nap_ns), FILCH_SECONDS(1000));
@@ -577,12 +571,8 @@ static void nap_long(void *arg)
 
 TEST(a_nap_of_one_who_only_piles_up_may_be_repeated_while_somebody_is_stuck)
 {
-    filch_sched *sched = begin(2);
+    filch_sched *sched = begin_held();
     fli_worker  *w = sched->guest;
-    fli_store_rlx(&held, 0);
-    fli_store_rlx(&released, false);
-    for (int i = 0; i < 2; i++) ok(filch_spawn(sched, &holder, NULL, NULL));
-    until(fli_load_rlx(&held) == 2);
     fli_store_rlx(&sched->talk.nap_ns, FILCH_SECONDS(1000));
     fli_talk_unheard(&w->talk, 1000000);
     nap_well(w); /* broken off: the others are stuck */

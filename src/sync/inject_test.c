@@ -87,22 +87,28 @@ static void put_first(fli_inject *queue, thing *things, int number)
     fli_inject_put_first(queue, &things[number]);
 }
 
+/* In front of what waits, and into an empty queue: a new one, and one that once was not empty. */
+static void put_first_and_take(fli_inject *queue)
+{
+    thing things[8];
+    put_first(queue, things, 1); /* it is the newest, too */
+    put(queue, things, 2, 3);
+    put_first(queue, things, 0);
+    same(fli_inject_count(queue), 4);
+    expect(queue, 3, 0, 2);
+    put(queue, things, 4, 4);
+    expect(queue, 8, 3, 4);
+    expect(queue, 1, 0, -1);
+    put_first(queue, things, 0);
+    put(queue, things, 1, 2);
+    expect(queue, 8, 0, 2);
+}
+
 TEST(what_is_put_first_is_taken_first)
 {
     fli_inject queue;
-    thing      things[8];
     begin(&queue);
-    put_first(&queue, things, 1); /* it is the newest, too */
-    put(&queue, things, 2, 3);
-    put_first(&queue, things, 0);
-    same(fli_inject_count(&queue), 4);
-    expect(&queue, 3, 0, 2);
-    put(&queue, things, 4, 4);
-    expect(&queue, 8, 3, 4);
-    expect(&queue, 1, 0, -1);
-    put_first(&queue, things, 0); /* empty, but once it was not */
-    put(&queue, things, 1, 2);
-    expect(&queue, 8, 0, 2);
+    put_first_and_take(&queue);
     end(&queue);
 }
 
@@ -190,19 +196,9 @@ TEST(order_and_count_are_those_of_a_list_with_memory_and_without)
 TEST(without_any_memory_everything_is_queued_in_order)
 {
     fli_inject queue;
-    thing      things[8];
     begin(&queue);
     test_alloc_fail(&memory, 1, true);
-    put_first(&queue, things, 1); /* it is the newest, too */
-    put(&queue, things, 2, 3);
-    put_first(&queue, things, 0);
-    same(fli_inject_count(&queue), 4);
-    expect(&queue, 3, 0, 2);
-    put(&queue, things, 4, 4);
-    expect(&queue, 8, 3, 4);
-    put_first(&queue, things, 0); /* empty, but once it was not */
-    put(&queue, things, 1, 2);
-    expect(&queue, 8, 0, 2);
+    put_first_and_take(&queue);
     end(&queue);
 }
 
