@@ -133,7 +133,7 @@ static void trim(fli_runtime *rt, fli_local *here, fli_proc *p)
 /* A message that is not from our own worker: from another one? */
 static void hear(fli_local *here, const fli_node *node)
 {
-    if ((node->what & (FLI_NODE_ANSWER | FLI_NODE_SYSTEM)) == 0 && node->index != 0 && here != NULL) here->heard++;
+    if ((node->what & (FLI_NODE_ANSWER | FLI_NODE_SYSTEM)) == 0 && node->index != 0) here->heard++;
 }
 
 void fli_mail_drain(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head)
@@ -144,7 +144,7 @@ void fli_mail_drain(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head
     p->seen = head;
 
     /* The stack runs from new to old. Turn it around. */
-    uint32_t       turned = 0, home = here != NULL ? here->number : 0;
+    uint32_t       turned = 0, home = here->number;
     uint8_t        kinds = 0;
     fli_slab_block block = { 0, 0 };
     while (at != stop) {
@@ -174,12 +174,13 @@ void fli_mail_drain(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head
     if (drops && (fli_state_peek(&p->state) & FLI_LIMITED) != 0) trim(rt, here, p);
 }
 
+/* What is not plain: that goes by fli_mail_fill, and its node has no tag. */
 static void fill(fli_runtime *rt, const fli_node *node, filch_event *event)
 {
     bool answer = (node->what & FLI_NODE_ANSWER) != 0, foreign = (node->what & FLI_NODE_FOREIGN) != 0;
     event->type = answer ? FILCH_EVENT_YIELD : FILCH_EVENT_MESSAGE;
     event->error = answer ? node->error : FILCH_OK;
-    event->tag = foreign || node->what == 0 ? 0 : node->tag;
+    event->tag = foreign ? 0 : node->tag;
     event->from = (filch_pid){ 0, 0 };
     if (!answer && node->peer != 0) event->from = (filch_pid){ foreign ? node->tag : rt->node, node->peer };
     if ((node->what & FLI_NODE_TICK) != 0) {

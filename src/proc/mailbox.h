@@ -27,7 +27,8 @@ FILCH_MUST_USE static inline filch_err fli_mail_post(fli_runtime *rt, fli_local 
     return FILCH_OK;
 }
 
-/* Moves what is new, up to `head`, to the private lists. Trims a drop-oldest mailbox that is over its limit. */
+/* Moves what is new, up to `head`, to the private lists. Trims a drop-oldest mailbox that is over its limit. `here` is the
+ * worker's that steps it: only where nothing is new there need be none (a birth that failed). */
 void fli_mail_drain(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head);
 
 /* Appends to a private list: an answer that needs no detour through the mailbox. */

@@ -98,7 +98,9 @@ void fli_ready_again(fli_worker *w, fli_proc *p)
     uint32_t pushed = w->local.pushed;
     bool     woke = fli_slot_is_full(&w->next) || pushed > 0;
     if (woke && !buries(w)) {
-        if (FLI_UNLIKELY(w->rare_from == 0)) take_sample(w, p);
+        /* Who was woken took the sample, if one was due: the slot, too, was filled since the clock was last read, for a
+         * worker empties it before it begins with another. */
+        FLI_ASSERT(w->rare_from != 0);
         if (FLI_LIKELY(fli_deque_push_under(&w->deque, p, fli_deque_mark(&w->deque) - pushed))) fli_idle_pushed(w);
         else submit(w, p);
     } else if (w->local.sends == 0) {
