@@ -1,7 +1,8 @@
 /* timers.c - see timers.h.
  *
- * An entry is one armed timer, from a slab; its id is generation:31 | handle:32. All its fields belong to the lock of
- * its shard, except that `generation` and `shard` may be read without it to find that lock. Whoever holds the lock and
+ * An entry is one armed timer, from a slab; its id is generation:31 | sleep:1 | handle:31. A sleep's is one cache line, from a
+ * slab of its own; all others are twice as long: a *teller* also knows whom to tell what. All fields belong to the lock of the
+ * entry's shard, except that `generation` and `shard` may be read without it to find that lock. Whoever holds the lock and
  * finds the generation he came for has the right lock: the shard changes only with the generation.
  *
  *   FREE    in the slab.
@@ -30,6 +31,9 @@ enum { FREE, ARMED, FIRING, VOID };
 /* Entries fired in one go, between two visits to the lock. */
 #define BATCH 64
 
+/* In an id, and in `self`: a sleep, the handle is one of the slab of sleeps. Ids of users are checked: a sleep has none. */
+#define SLEEP_BIT (UINT32_C(1) << 31)
+
 typedef struct entry {
     fli_timer wheel;
     /* Counts reuses.  writes: under the shard's lock. reads: any, relaxed; believed only under the lock. */
@@ -37,27 +41,51 @@ typedef struct entry {
     FLI_ATOMIC(uint16_t) shard; /* as generation */
     uint8_t  command; /* FILCH_CMD_SLEEP, _TIMER, _TICKER, _TERMINATE, _CANCEL; ALARM */
     uint8_t  phase;
-    uint32_t self;
+    uint32_t self; /* plain: set when made */
     uint32_t slot; /* of a sleep: whose it is, */
-    uint64_t key;  /* and which yield it answers. Up to here one cache line: a sleep uses no other */
+    uint64_t key;  /* and which yield it answers */
+} entry;
 
+/* All but a sleep. */
+typedef struct teller {
+    entry     e;
     uint64_t  period_ns; /* of a ticker */
     bool      owes;      /* of a ticker: ticks are counted, but no message is under way */
-    uint64_t  serial;    /* of all but a sleep: whom to tell */
+    uint64_t  serial;    /* whom to tell */
     uint64_t  tag;       /* of an alarm: the cookie */
     fli_node *node;      /* of a timer or ticker: the first message it will send, taken when it is armed */
     /* generation:32 | ticks not read yet:32.  writes: the firing worker, the reading owner.  relaxed: a number. */
     FLI_ATOMIC(uint64_t) unread;
-} entry;
+} teller;
 
-static_assert(offsetof(entry, period_ns) == 64 && sizeof(entry) <= 128, "two cache lines");
-#define ENTRY_SIZE ((sizeof(entry) + 63) / 64 * 64)
+/* 100,000 sleeps of two lines each were 1,600 pages more: each is a fault when it is first touched, and another to look up in
+ * the page table when the sleep is over. See docs/notes/0066. */
+static_assert(sizeof(entry) == 64 && sizeof(teller) <= 128, "a sleep is one cache line, all others are two");
+#define TELLER_SIZE ((sizeof(teller) + 63) / 64 * 64)
 
-static void make_entry(void *object, uint32_t handle)
+static bool is_sleep(const entry *e)
+{
+    return (e->self & SLEEP_BIT) != 0;
+}
+
+static teller *teller_of(entry *e)
+{
+    FLI_ASSERT(!is_sleep(e));
+    return FLI_OUTER(teller, e, e);
+}
+
+static void make_sleep(void *object, uint32_t handle)
 {
     entry *e = object;
-    e->self = handle;
+    e->self = handle | SLEEP_BIT;
     fli_atomic_init(&e->generation, 1);
+}
+
+static void make_teller(void *object, uint32_t handle)
+{
+    teller *t = object;
+    t->e.self = handle;
+    fli_atomic_init(&t->e.generation, 1);
 }
 
 filch_err fli_timers_init(fli_timers *timers, fli_runtime *rt, uint32_t shard_count, uint64_t now_ns)
@@ -67,8 +95,10 @@ filch_err fli_timers_init(fli_timers *timers, fli_runtime *rt, uint32_t shard_co
     *timers = (fli_timers){ .rt = rt, .shard_count = shard_count };
     timers->shards = fli_zalloc_aligned(&rt->mem, bytes, FLI_LINE);
     if (timers->shards == NULL) goto no_shards;
-    err = fli_slab_init(&timers->entries, &rt->mem, ENTRY_SIZE, UINT32_MAX - 1, make_entry);
-    if (err != FILCH_OK) goto no_slab;
+    err = fli_slab_init(&timers->sleeps, &rt->mem, sizeof(entry), SLEEP_BIT - 1, make_sleep);
+    if (err != FILCH_OK) goto no_sleeps;
+    err = fli_slab_init(&timers->tellers, &rt->mem, TELLER_SIZE, SLEEP_BIT - 1, make_teller);
+    if (err != FILCH_OK) goto no_tellers;
     for (uint32_t i = 0; i < shard_count; i++) {
         fli_wheel_init(&timers->shards[i].wheel, now_ns);
         fli_atomic_init(&timers->shards[i].next_ns, FLI_NEVER);
@@ -78,8 +108,9 @@ filch_err fli_timers_init(fli_timers *timers, fli_runtime *rt, uint32_t shard_co
         goto no_lock;
     }
     return FILCH_OK;
-no_lock:  fli_slab_fini(&timers->entries);
-no_slab:  fli_free_aligned(&rt->mem, timers->shards, bytes, FLI_LINE);
+no_lock:  fli_slab_fini(&timers->tellers);
+no_tellers: fli_slab_fini(&timers->sleeps);
+no_sleeps: fli_free_aligned(&rt->mem, timers->shards, bytes, FLI_LINE);
 no_shards: return err;
 }
 
@@ -89,7 +120,8 @@ void fli_timers_fini(fli_timers *timers)
         FLI_ASSERT(timers->shards[i].wheel.count == 0);
         fli_mutex_fini(&timers->shards[i].lock);
     }
-    fli_slab_fini(&timers->entries);
+    fli_slab_fini(&timers->tellers);
+    fli_slab_fini(&timers->sleeps);
     fli_free_aligned(&timers->rt->mem, timers->shards, timers->shard_count * sizeof *timers->shards, FLI_LINE);
 }
 
@@ -110,13 +142,23 @@ static void free_locked(fli_timers *timers, fli_timer_shard *shard, entry *e)
     uint32_t generation = fli_load_rlx(&e->generation);
     e->phase = FREE;
     fli_store_rlx(&e->generation, generation == INT32_MAX ? 1 : generation + 1);
-    fli_slab_give(&timers->entries, &shard->spare, e);
+    if (is_sleep(e)) fli_slab_give(&timers->sleeps, &shard->spare_sleeps, e);
+    else fli_slab_give(&timers->tellers, &shard->spare_tellers, teller_of(e));
+}
+
+/* The entry that an id names, or named, or would. NULL: no such thing. */
+static entry *entry_of(fli_timers *timers, uint64_t id)
+{
+    uint32_t handle = (uint32_t)id & ~SLEEP_BIT;
+    if (((uint32_t)id & SLEEP_BIT) != 0) return fli_slab_find_size(&timers->sleeps, handle, sizeof(entry));
+    teller *t = fli_slab_find_size(&timers->tellers, handle, TELLER_SIZE);
+    return t != NULL ? &t->e : NULL;
 }
 
 /* Finds the entry of `id` and locks its shard; NULL if it is over. */
 static entry *find_and_lock(fli_timers *timers, uint64_t id, fli_timer_shard **out)
 {
-    entry *e = fli_slab_find(&timers->entries, (uint32_t)id);
+    entry *e = entry_of(timers, id);
     if (e == NULL) return NULL;
     uint32_t shard = fli_load_rlx(&e->shard);
     *out = &timers->shards[shard];
@@ -133,7 +175,7 @@ static bool stop(fli_timers *timers, uint64_t id, uint64_t serial)
     entry           *e = find_and_lock(timers, id, &shard);
     if (e == NULL) return false;
     /* Ids can be guessed: nobody may stop the sleep or the timer of another. */
-    bool own = (e->command == FILCH_CMD_TIMER || e->command == FILCH_CMD_TICKER) && e->serial == serial;
+    bool own = (e->command == FILCH_CMD_TIMER || e->command == FILCH_CMD_TICKER) && teller_of(e)->serial == serial;
     if (serial != 0 && !own) {
         fli_mutex_unlock(&shard->lock);
         return false;
@@ -143,7 +185,7 @@ static bool stop(fli_timers *timers, uint64_t id, uint64_t serial)
     if (e->phase == ARMED) {
         bool armed = fli_wheel_remove(&shard->wheel, &e->wheel);
         FLI_ASSERT(armed);
-        if (e->command != FILCH_CMD_SLEEP) node = e->node;
+        if (!is_sleep(e)) node = teller_of(e)->node;
         free_locked(timers, shard, e);
         hint_locked(shard);
     } else if (stopped) {
@@ -161,11 +203,11 @@ void fli_timers_abandon(fli_timers *timers, uint64_t id)
 
 uint64_t fli_timers_ticks(fli_timers *timers, uint64_t id)
 {
-    entry   *e = fli_slab_find(&timers->entries, (uint32_t)id);
-    uint64_t unread = e != NULL ? fli_load_rlx(&e->unread) : 0;
+    teller  *t = fli_slab_find_size(&timers->tellers, (uint32_t)id, TELLER_SIZE);
+    uint64_t unread = t != NULL ? fli_load_rlx(&t->unread) : 0;
     do {
         if (unread >> 32 != id >> 32 || (uint32_t)unread == 0) return 1;
-    } while (!fli_cas_weak_rlx(&e->unread, &unread, unread & ~(uint64_t)UINT32_MAX));
+    } while (!fli_cas_weak_rlx(&t->unread, &unread, unread & ~(uint64_t)UINT32_MAX));
     return (uint32_t)unread;
 }
 
@@ -197,14 +239,6 @@ static bool remember(fli_timers *timers, fli_proc *p, uint64_t id)
     return true;
 }
 
-static entry *take_locked(fli_timers *timers, uint32_t shard_index)
-{
-    entry *e = fli_slab_take(&timers->entries, &timers->shards[shard_index].spare);
-    if (e == NULL) return NULL;
-    fli_store_rlx(&e->shard, (uint16_t)shard_index);
-    return e;
-}
-
 static void arm_locked(fli_timer_shard *shard, entry *e, uint64_t due_ns)
 {
     e->phase = ARMED;
@@ -214,13 +248,20 @@ static void arm_locked(fli_timer_shard *shard, entry *e, uint64_t due_ns)
     else fli_store_rlx(&shard->count, shard->wheel.count);
 }
 
-static entry *take(fli_timers *timers, uint32_t shard_index)
+/* A teller of nothing. */
+static teller *take(fli_timers *timers, uint32_t shard_index, uint8_t command)
 {
     fli_timer_shard *shard = &timers->shards[shard_index];
     fli_mutex_lock(&shard->lock);
-    entry *e = take_locked(timers, shard_index);
+    teller *t = fli_slab_take(&timers->tellers, &shard->spare_tellers);
+    if (t != NULL) fli_store_rlx(&t->e.shard, (uint16_t)shard_index);
     fli_mutex_unlock(&shard->lock);
-    return e;
+    if (t == NULL) return NULL;
+    t->e.command = command;
+    t->period_ns = t->serial = t->tag = 0;
+    t->node = NULL;
+    t->owes = false;
+    return t;
 }
 
 static void arm(fli_timers *timers, entry *e, uint64_t due_ns)
@@ -244,8 +285,9 @@ static filch_err handle_sleep(fli_timers *timers, fli_local *here, filch_receive
 {
     fli_timer_shard *shard = &timers->shards[here->index];
     fli_mutex_lock(&shard->lock);
-    entry *e = take_locked(timers, here->index);
+    entry *e = fli_slab_take(&timers->sleeps, &shard->spare_sleeps);
     if (e != NULL) {
+        fli_store_rlx(&e->shard, (uint16_t)here->index);
         e->command = FILCH_CMD_SLEEP;
         e->key = receiver.key;
         e->slot = fli_serial_slot(here->serial);
@@ -259,20 +301,20 @@ static filch_err handle_sleep(fli_timers *timers, fli_local *here, filch_receive
     return e != NULL ? FILCH_OK : FILCH_ENOMEM;
 }
 
-static filch_err handle_timer(fli_timers *timers, fli_local *here, entry *e, const filch_command *command,
+static filch_err handle_timer(fli_timers *timers, fli_local *here, teller *t, const filch_command *command,
                               filch_receiver receiver, uint64_t due_ns)
 {
-    uint64_t id = id_of(e);
-    e->node = fli_node_take(timers->rt, here);
-    if (e->node == NULL) return FILCH_ENOMEM;
+    uint64_t id = id_of(&t->e);
+    t->node = fli_node_take(timers->rt, here);
+    if (t->node == NULL) return FILCH_ENOMEM;
     if (!remember(timers, here->current, id)) {
-        fli_node_give(timers->rt, here, e->node);
+        fli_node_give(timers->rt, here, t->node);
         return FILCH_ENOMEM;
     }
-    e->serial = command->from.serial;
-    e->tag = receiver.tag;
-    fli_store_rlx(&e->unread, (uint64_t)fli_load_rlx(&e->generation) << 32);
-    arm(timers, e, due_ns);
+    t->serial = command->from.serial;
+    t->tag = receiver.tag;
+    fli_store_rlx(&t->unread, (uint64_t)fli_load_rlx(&t->e.generation) << 32);
+    arm(timers, &t->e, due_ns);
     /* Cannot fail: we are inside the handler, so the yield is out and the process is ours. */
     return filch_complete(receiver, receiver.tag, filch_int((int64_t)id), FILCH_OK);
 }
@@ -289,45 +331,39 @@ filch_err fli_timers_handle(fli_timers *timers, const filch_command *command, fi
     if (command->id == FILCH_CMD_TICKER && value == 0) return FILCH_EINVAL;
     uint64_t due_ns = fli_clock_after(fli_now(timers->rt), value);
     if (command->id == FILCH_CMD_SLEEP) return handle_sleep(timers, here, receiver, due_ns);
-    entry *e = take(timers, here->index);
-    if (e == NULL) return FILCH_ENOMEM;
-    e->command = (uint8_t)command->id;
-    e->period_ns = command->id == FILCH_CMD_TICKER ? value : 0;
-    e->owes = false;
-    e->node = NULL;
-    filch_err err = handle_timer(timers, here, e, command, receiver, due_ns);
-    if (err != FILCH_OK) give(timers, e);
+    teller *t = take(timers, here->index, (uint8_t)command->id);
+    if (t == NULL) return FILCH_ENOMEM;
+    if (command->id == FILCH_CMD_TICKER) t->period_ns = value;
+    filch_err err = handle_timer(timers, here, t, command, receiver, due_ns);
+    if (err != FILCH_OK) give(timers, &t->e);
     return err;
+}
+
+/* Arms what was taken. Gives its id, which was its own before anybody could stop it. */
+static uint64_t armed(fli_timers *timers, teller *t, uint64_t due_ns)
+{
+    uint64_t id = id_of(&t->e);
+    arm(timers, &t->e, due_ns);
+    return id;
 }
 
 uint64_t fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie)
 {
     fli_local *here = fli_here(timers->rt);
-    entry     *e = take(timers, here != NULL ? here->index : 0);
-    if (e == NULL) return 0;
-    e->command = ALARM;
-    e->period_ns = e->serial = 0;
-    e->tag = cookie;
-    e->node = NULL;
-    e->owes = false;
-    uint64_t id = id_of(e);
-    arm(timers, e, due_ns);
-    return id;
+    teller    *t = take(timers, here != NULL ? here->index : 0, ALARM);
+    if (t == NULL) return 0;
+    t->tag = cookie;
+    return armed(timers, t, due_ns);
 }
 
 uint64_t fli_timers_raise(fli_timers *timers, uint64_t serial, uint64_t delay_ns, uint64_t flag)
 {
     fli_local *here = fli_here(timers->rt);
-    entry     *e = take(timers, here != NULL ? here->index : 0);
-    if (e == NULL) return 0;
-    uint64_t id = id_of(e);
-    e->command = flag == FLI_KILL ? FILCH_CMD_TERMINATE : FILCH_CMD_CANCEL;
-    e->period_ns = 0;
-    e->node = NULL;
-    e->owes = false;
-    e->serial = serial;
-    arm(timers, e, fli_clock_after(fli_now(timers->rt), delay_ns));
-    return id;
+    uint8_t    command = flag == FLI_KILL ? FILCH_CMD_TERMINATE : FILCH_CMD_CANCEL;
+    teller    *t = take(timers, here != NULL ? here->index : 0, command);
+    if (t == NULL) return 0;
+    t->serial = serial;
+    return armed(timers, t, fli_clock_after(fli_now(timers->rt), delay_ns));
 }
 
 static void raise_flag(fli_timers *timers, fli_local *here, uint64_t serial, uint64_t flag)
@@ -337,55 +373,61 @@ static void raise_flag(fli_timers *timers, fli_local *here, uint64_t serial, uin
     if (fli_state_raise(&p->state, fli_serial_gen(serial), flag) == FLI_KNOCK_WOKE) rt->hooks.ready(rt, here, p);
 }
 
-/* Sends the entry's message. False: nobody is there to read it, or (a ticker) there was no memory for it. */
-static bool tell(fli_timers *timers, fli_local *here, entry *e, uint8_t what, uint64_t data)
+/* Sends its message. False: nobody is there to read it, or (a ticker) there was no memory for it. */
+static bool tell(fli_timers *timers, fli_local *here, teller *t, uint8_t what, uint64_t data)
 {
-    fli_node *node = e->node != NULL ? e->node : fli_node_take(timers->rt, here);
-    e->node = NULL;
+    fli_node *node = t->node != NULL ? t->node : fli_node_take(timers->rt, here);
+    t->node = NULL;
     if (node == NULL) return false;
     node->what = what | FLI_NODE_ODD;
     node->index = 0;
     node->peer = 0;
-    node->tag = e->tag;
+    node->tag = t->tag;
     filch_data payload = filch_int((int64_t)data);
     fli_node_put_data(node, &payload);
-    fli_proc *p = fli_proc_find(timers->rt, e->serial);
-    if (fli_mail_post(timers->rt, here, p, fli_serial_gen(e->serial), node) == FILCH_OK) return true;
+    fli_proc *p = fli_proc_find(timers->rt, t->serial);
+    if (fli_mail_post(timers->rt, here, p, fli_serial_gen(t->serial), node) == FILCH_OK) return true;
     fli_node_give(timers->rt, here, node);
     return false;
 }
 
 /* Counts `ticks`, and sends the message if none is under way. */
-static void tick(fli_timers *timers, fli_local *here, entry *e, uint64_t ticks)
+static void tick(fli_timers *timers, fli_local *here, teller *t, uint64_t ticks)
 {
-    uint64_t id = id_of(e), unread = fli_load_rlx(&e->unread), sum;
+    uint64_t id = id_of(&t->e), unread = fli_load_rlx(&t->unread), sum;
     do {
         sum = (uint32_t)unread + ticks;
         if (sum > UINT32_MAX) sum = UINT32_MAX;
-    } while (!fli_cas_weak_rlx(&e->unread, &unread, (unread & ~(uint64_t)UINT32_MAX) | sum));
+    } while (!fli_cas_weak_rlx(&t->unread, &unread, (unread & ~(uint64_t)UINT32_MAX) | sum));
     /* Without memory for the message the ticks stay counted, and the next one tries again. */
-    if ((uint32_t)unread == 0 || e->owes) e->owes = !tell(timers, here, e, FLI_NODE_TICK, id);
+    if ((uint32_t)unread == 0 || t->owes) t->owes = !tell(timers, here, t, FLI_NODE_TICK, id);
+}
+
+/* The sleep is over. */
+static void wake(fli_timers *timers, const entry *e)
+{
+    /* The tag is in the yield; here it is only compared with itself. An error means that the process has ended; so be it. */
+    filch_receiver receiver = { .sched = (filch_sched *)timers->rt, .key = e->key };
+    (void)!filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK);
 }
 
 /* Outside the lock. Returns when a ticker is due again, or FLI_NEVER. */
 static uint64_t fire(fli_timers *timers, fli_local *here, entry *e, uint64_t now_ns)
 {
-    switch (e->command) {
-    case FILCH_CMD_SLEEP: {
-        /* The tag is in the yield; here it is only compared with itself. An error means that the process has ended; so
-         * be it. */
-        filch_receiver receiver = { .sched = (filch_sched *)timers->rt, .key = e->key };
-        (void)!filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK);
+    if (FLI_LIKELY(is_sleep(e))) {
+        wake(timers, e);
         return FLI_NEVER;
     }
-    case ALARM: timers->rt->hooks.alarm(timers->rt, e->tag); return FLI_NEVER;
-    case FILCH_CMD_TIMER: (void)tell(timers, here, e, 0, 1); return FLI_NEVER;
-    case FILCH_CMD_TERMINATE: raise_flag(timers, here, e->serial, FLI_KILL); return FLI_NEVER;
-    case FILCH_CMD_CANCEL: raise_flag(timers, here, e->serial, FLI_CANCEL); return FLI_NEVER;
+    teller *t = teller_of(e);
+    switch (e->command) {
+    case ALARM: timers->rt->hooks.alarm(timers->rt, t->tag); return FLI_NEVER;
+    case FILCH_CMD_TIMER: (void)tell(timers, here, t, 0, 1); return FLI_NEVER;
+    case FILCH_CMD_TERMINATE: raise_flag(timers, here, t->serial, FLI_KILL); return FLI_NEVER;
+    case FILCH_CMD_CANCEL: raise_flag(timers, here, t->serial, FLI_CANCEL); return FLI_NEVER;
     default: {
-        uint64_t late = now_ns - e->wheel.due_ns, missed = late / e->period_ns;
-        tick(timers, here, e, 1 + missed);
-        return fli_clock_after(e->wheel.due_ns, (1 + missed) * e->period_ns);
+        uint64_t late = now_ns - e->wheel.due_ns, missed = late / t->period_ns;
+        tick(timers, here, t, 1 + missed);
+        return fli_clock_after(e->wheel.due_ns, (1 + missed) * t->period_ns);
     }
     }
 }
@@ -407,7 +449,7 @@ static void fetch(fli_timers *timers, entry *const *batch, uint32_t n)
 {
     fli_runtime *rt = timers->rt;
     for (uint32_t i = 0; i < n; i++) {
-        if (batch[i]->command != FILCH_CMD_SLEEP) continue;
+        if (!is_sleep(batch[i])) continue;
         fli_proc *p = fli_slab_at(&rt->procs, batch[i]->slot);
         FLI_FETCH(fli_node_at(rt, (uint32_t)batch[i]->key));
         FLI_FETCH(p);

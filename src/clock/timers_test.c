@@ -651,7 +651,30 @@ TEST(a_timer_for_ever_is_armed_and_can_be_stopped)
     end(&b);
 }
 
-/* The entry of a timer that was stopped serves the sleep that comes next; the message went back with the timer. */
+/* Their entries come from two slabs, and bear the same numbers there. */
+TEST(the_ids_of_sleeps_and_of_timers_do_not_reach_each_other)
+{
+    bench b;
+    begin(&b);
+    fli_proc *p = spawn(&b), *q = spawn(&b);
+    int64_t   ticker = arm(&b, p, FILCH_CMD_TICKER, HOUR_NS, 1);
+    ok(command(&b, q, FILCH_CMD_SLEEP, HOUR_NS, 2));
+    uint64_t sleep = fli_node_at(&b.rt, fli_yield_list(q)[0])->data[0];
+    assert_int_not_equal(sleep, ticker);
+    same(cancel(&b, p, (int64_t)sleep), 0);
+    same(cancel(&b, q, (int64_t)sleep), 0);
+    same(fli_timers_ticks(&timers, sleep), 1);
+    same(fli_timers_count(&timers), 2);
+    fli_yield_abandon(&b.rt, &b.here, q);
+    same(fli_timers_count(&timers), 1);
+    fli_timers_abandon(&timers, sleep);
+    same(cancel(&b, p, ticker), 1);
+    finish(&b, p);
+    finish(&b, q);
+    end(&b);
+}
+
+/* The message went back with the timer. */
 TEST(a_sleep_that_is_abandoned_gives_back_no_message_of_a_timer_before_it)
 {
     bench b;
@@ -780,6 +803,7 @@ int main(void)
         cmocka_unit_test(a_sleep_is_not_forgotten_while_another_worker_has_ever_more_that_are_due),
         cmocka_unit_test(many_due_at_once_all_fire),
         cmocka_unit_test(a_timer_for_ever_is_armed_and_can_be_stopped),
+        cmocka_unit_test(the_ids_of_sleeps_and_of_timers_do_not_reach_each_other),
         cmocka_unit_test(a_sleep_that_is_abandoned_gives_back_no_message_of_a_timer_before_it),
         cmocka_unit_test(each_timer_fires_or_is_stopped_whoever_polls),
     };
