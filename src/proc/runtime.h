@@ -78,7 +78,11 @@ struct fli_local {
     fli_runtime *rt;
     fli_proc    *current;    /* being stepped, dispatched or closed, or the last that was; NULL when it stops stepping */
     uint64_t     serial;     /* of `current`: what its sends carry as `from` */
-    bool         plain;      /* what is asked needs no second look: by a step, no tape, no simulation, no handler, no close */
+    fli_runtime *plain;      /* `rt` while what is asked needs no second look: by a step, no tape, no simulation, no handler,
+                                no close; else NULL */
+    /* Takes a process that a step on this worker has just woken. Always FILCH_OK: for a last call. Plain: sched sets it; not
+     * always the same (sched/ready.c). */
+    filch_err  (*ready)(fli_local *here, fli_proc *p);
     bool         dispatching; /* answers to `current` may go straight to its own list */
     bool         closing;    /* its step is over, and `close` or whoever hears of the end runs: no yields any more */
     uint32_t     heard;      /* messages and processes that came from other workers, since somebody last asked (sched/talk.c) */
@@ -101,8 +105,6 @@ enum { FLI_OPEN, FLI_CLOSING, FLI_CLOSED };
 typedef struct fli_hooks {
     /* Takes a process that just became ACTIVE; `here` is the calling worker of this runtime or NULL. */
     void (*ready)(fli_runtime *rt, fli_local *here, fli_proc *p);
-    /* The same, for those who know that `here` is not NULL. Always FILCH_OK: for a last call. */
-    filch_err (*ready_here)(fli_local *here, fli_proc *p);
     /* A yield or timer whose process has ended, by the number its handler left in the node. */
     void (*abandon)(fli_runtime *rt, uint64_t cookie);
     /* An alarm that one of them has set rings, with the number it left. */

@@ -220,7 +220,7 @@ filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint
     fli_local   *here = fli_here_get();
     fli_runtime *rt = (fli_runtime *)sched;
     uint32_t     slot = fli_serial_slot(to.serial);
-    if (FLI_UNLIKELY(here == NULL || here->rt != rt || !here->plain || here->nodes.count == 0)) goto slowly;
+    if (FLI_UNLIKELY(here == NULL || here->plain != rt || here->nodes.count == 0)) goto slowly;
     if (FLI_UNLIKELY(to.node != rt->node || !fli_slab_reaches(&rt->procs, slot))) goto slowly;
     fli_proc *p = fli_slab_at_size(&rt->procs, slot, sizeof *p);
     uint64_t  word = fli_state_peek(&p->state), differs = fli_word_differs(word, fli_serial_gen(to.serial));
@@ -230,7 +230,7 @@ filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint
             return send_late(here, p, word, node);
         }
         fli_count(&here->counters.sent, 1);
-        return rt->hooks.ready_here(here, p);
+        return here->ready(here, p);
     }
     if (FLI_LIKELY(FLI_IS_AWAKE(differs))) return send_awake(here, p, word, kind, first, second);
     to.node = rt->node; /* it is; one value less to keep until here */

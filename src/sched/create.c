@@ -101,7 +101,7 @@ static filch_err runtime_init(filch_sched *sched, const fli_mem *mem)
     rt->route = opt->route;
     rt->route_user = opt->route_user;
     rt->model_ops = &fli_model_table;
-    rt->hooks = (fli_hooks){ .ready = fli_ready, .ready_here = fli_ready_next, .abandon = on_abandon, .alarm = on_alarm,
+    rt->hooks = (fli_hooks){ .ready = fli_ready, .abandon = on_abandon, .alarm = on_alarm,
                              .ticks = on_ticks, .room = on_room, .no_room = on_no_room };
     fli_atomic_init(&rt->phase, FLI_OPEN);
     filch_err err = fli_slab_init(&rt->nodes, mem, sizeof(fli_node), UINT32_MAX - 1, make_node);
@@ -136,6 +136,7 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     w->clock_every = 1;
     w->step_ns = 1;
     w->sample_in = 1;
+    fli_ready_sample(w);
     fli_mail_shape(&sched->rt, &w->message);
     fli_prng_init(&w->prng, sched->opt.seed + index);
     w->events = fli_alloc(mem, batch * sizeof *w->events);

@@ -141,11 +141,11 @@ void fli_rally(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node)
         here->answer->tag = node->tag;
         here->asked = key;
         here->dispatching = true;
-        here->plain = false;
+        here->plain = NULL;
         err = handler->handle(handler->user, &call->command, node->tag, receiver_of(w, node, key));
         if (FLI_UNLIKELY(err != FILCH_OK)) refuse(w, node, pending, err);
         here->dispatching = false;
-        here->plain = true;
+        here->plain = here->rt;
         bool came = fli_state_look(&p->state) != word;
         if (FLI_UNLIKELY(here->asked != 0 || came || rounds == 0 || w->clock_in == 0)) {
             leave_handler(w, p, allowed - rounds);

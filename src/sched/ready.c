@@ -21,6 +21,7 @@
 static void take_sample(fli_worker *w, fli_proc *p)
 {
     w->rare_from = CROWD;
+    w->local.ready = fli_ready_next;
     p->last = FLI_LAST_SAMPLED;
     w->sample_serial = fli_proc_serial(p);
     w->sample_ns = fli_now(&w->sched->rt);
@@ -86,11 +87,24 @@ filch_err fli_ready_here(fli_local *here, fli_proc *p)
 filch_err fli_ready_next(fli_local *here, fli_proc *p)
 {
     fli_worker *w = fli_worker_of(here);
-    if (FLI_UNLIKELY(here->sends >= w->rare_from || !fli_slot_put(&w->next, p))) return fli_ready_here(here, p);
+    if (FLI_UNLIKELY(!fli_slot_put(&w->next, p))) return fli_ready_here(here, p);
     uint64_t word = fli_idle_look(&w->sched->idle);
     /* Told need be nobody where nobody sleeps, or where one watches over us and this is all that is queued here. */
     if (FLI_LIKELY((word & FLI_GUARDED) != 0 ? fli_deque_is_empty(&w->deque) : fli_asleep_in(word) == 0)) return FILCH_OK;
     return tell(w);
+}
+
+static filch_err ready_sampled(fli_local *here, fli_proc *p)
+{
+    take_sample(fli_worker_of(here), p);
+    return fli_ready_next(here, p);
+}
+
+/* Who is woken by a step is told by another function, who is queued otherwise by a number: neither asks each time. */
+void fli_ready_sample(fli_worker *w)
+{
+    w->rare_from = 0;
+    w->local.ready = ready_sampled;
 }
 
 void fli_ready_again(fli_worker *w, fli_proc *p)
@@ -136,7 +150,7 @@ void fli_ready(fli_runtime *rt, fli_local *here, fli_proc *p)
     filch_sched *sched = (filch_sched *)rt;
     if (here != NULL) {
         /* By a step, or between steps: a timer that was due, a report of I/O. */
-        (void)(here->current != NULL ? fli_ready_next(here, p) : fli_ready_here(here, p));
+        (void)(here->current != NULL ? here->ready(here, p) : fli_ready_here(here, p));
         return;
     }
     if (sched->worker_count > 0 && fli_idle_hand(sched, p)) return;

@@ -245,10 +245,10 @@ filch_err fli_record_step(fli_worker *w, fli_proc *p, uint32_t count)
     fli_recorder *rec = p->ext->recorder;
     step_begin(rec, w, p, count);
     w->local.tape = &rec->face;
-    w->local.plain = false;
+    w->local.plain = NULL;
     filch_err err = fli_step_call(w, p, count);
     w->local.tape = NULL;
-    w->local.plain = w->sched->rt.sim == NULL;
+    w->local.plain = fli_plain(&w->local);
     step_end(rec, &w->out, fli_out_verdict(&w->out, p->yield_count, err));
     return err;
 }

@@ -77,7 +77,7 @@ struct fli_worker {
     uint64_t      step_ns;     /* how long a step takes, roughly */
     uint64_t      sample_serial, sample_ns; /* one queued process whose wait is being measured */
     uint32_t      sample_in; /* readings of the clock until the next */
-    uint32_t      rare_from; /* so many sends in one step are looked at twice when they make somebody ready; 0: take a sample */
+    uint32_t      rare_from; /* from so many sends in one step on they are looked at twice before the deque; 0: take a sample */
     fli_sighting *sightings; /* by victim */
     filch_event   message;   /* the only one of a step, as most have; shaped (proc/mailbox.h) */
     filch_event  *messages;  /* batch_max of them, shaped */
@@ -182,6 +182,8 @@ void fli_ready(fli_runtime *rt, fli_local *here, fli_proc *p);
 filch_err fli_ready_here(fli_local *here, fli_proc *p);
 /* The same for one that a step has sent to: if it is the first, it is the next. */
 filch_err fli_ready_next(fli_local *here, fli_proc *p);
+/* The next one that is queued, in whichever of these ways, has its wait measured. */
+void fli_ready_sample(fli_worker *w);
 /* The same for one that goes on by itself: those that its step made ready go first. */
 void fli_ready_again(fli_worker *w, fli_proc *p);
 
@@ -227,20 +229,26 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
 /* An older caller's shorter struct leaves the rest at their defaults; a newer one must not ask for what we cannot do. */
 filch_err fli_spawn_options_read(const filch_spawn_options *given, filch_spawn_options *out);
 
+/* What `local.plain` is in a step that nobody records. */
+static inline fli_runtime *fli_plain(const fli_local *here)
+{
+    return here->rt->sim == NULL ? here->rt : NULL;
+}
+
 /* From here to fli_step_back code of the process, or of whoever hears of its end, runs outside of its step. What the step
  * was given takes nothing more: a yield would be dispatched after the step of somebody else. And nobody is shown as being
  * stepped, not this one and not the one before it: a close that takes its time is no step that does not return. */
 static inline void fli_step_over(fli_local *here)
 {
     here->closing = true;
-    here->plain = false;
+    here->plain = NULL;
     fli_store_rlx(&fli_worker_of(here)->window.serial, 0);
 }
 
 static inline void fli_step_back(fli_local *here)
 {
     here->closing = false;
-    here->plain = here->rt->sim == NULL;
+    here->plain = fli_plain(here);
 }
 
 /* finish.c */

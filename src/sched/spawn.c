@@ -263,7 +263,7 @@ static inline bool is_simple(const filch_spawn_options *opt)
 /* By a step that has no values to pass on, and there is a slot at hand. */
 static inline bool is_at_hand(filch_sched *sched, fli_local *here)
 {
-    if (here == NULL || here->rt != &sched->rt || !here->plain || here->procs.count == 0) return false;
+    if (here == NULL || here->plain != &sched->rt || here->procs.count == 0) return false;
     /* `plain`: a step asks, so there is somebody who is being stepped. */
     FLI_ASSUME(here->current != NULL);
     if (here->current->values != NULL || sched->opt.on_blackbox != NULL) return false;

@@ -283,6 +283,31 @@ static uint64_t waits_from(filch_sched *sched, int bucket)
     return waits;
 }
 
+TEST(of_those_whom_steps_wake_one_has_its_wait_measured_and_then_none_until_the_next_sample)
+{
+    filch_sched        *sched = begin();
+    filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
+    filch_pid           pid;
+    ok(filch_spawn(sched, &type, NULL, &pid));
+    tick(sched);
+    fli_worker *w = sched->guest;
+    options.args = filch_of_pid(pid);
+    w->sample_in = 1000; /* the clock asks for none */
+    ok(filch_spawn(sched, &teller, &options, NULL)); /* the first of all is always measured */
+    tick(sched);
+    uint64_t waits = waits_from(sched, 0);
+    same(waits, 1);
+    for (int asked = 0; asked < 2; asked++) {
+        if (asked) fli_ready_sample(w);
+        for (int i = 0; i < 3; i++) {
+            ok(filch_spawn(sched, &teller, &options, NULL));
+            tick(sched);
+        }
+        same(waits_from(sched, 0), waits + (asked ? 1 : 0));
+    }
+    ok(filch_sched_stop(sched, FILCH_SECONDS(5), NULL));
+}
+
 TEST(a_wait_that_ended_at_another_worker_is_not_measured_when_the_process_comes_back)
 {
     filch_sched        *sched = begin();
@@ -301,6 +326,7 @@ TEST(a_wait_that_ended_at_another_worker_is_not_measured_when_the_process_comes_
         if (by_neighbour) ok(filch_spawn(sched, &teller, &options, NULL));
         else ok(filch_send(sched, pid, filch_none()));
         w->rare_from = UINT32_MAX; /* no other sample meanwhile */
+        w->local.ready = fli_ready_next;
         uint64_t steps = stats_of(sched).steps;
         tick(sched);
         same(stats_of(sched).steps, steps + (by_neighbour ? 2 : 1));
@@ -323,6 +349,7 @@ int main(void)
         cmocka_unit_test(an_older_callers_shorter_struct_is_filled_as_far_as_it_goes),
         cmocka_unit_test(whoever_counts_the_living_never_sees_too_few),
         cmocka_unit_test(yields_of_the_dead_are_counted_so_that_nobody_waits_for_them),
+        cmocka_unit_test(of_those_whom_steps_wake_one_has_its_wait_measured_and_then_none_until_the_next_sample),
         cmocka_unit_test(a_wait_that_ended_at_another_worker_is_not_measured_when_the_process_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -74,16 +74,16 @@ static inline void dispatch(fli_worker *w, filch_out *out)
 {
     fli_runtime *rt = &w->sched->rt;
     fli_local   *here = &w->local;
-    bool         plain = here->plain;
+    fli_runtime *plain = here->plain;
     here->dispatching = true;
-    here->plain = false;
+    here->plain = NULL;
     for (uint32_t i = 0; i < out->call_count; i++) {
         fli_call          *call = &out->calls[i];
         filch_receiver     receiver = { w->out.ctx.sched, fli_yield_key(call->node), call->node->tag };
         const fli_handler *handler = fli_handler_of(w, call->command.id);
         filch_err          err = FILCH_ECOMMAND;
-        here->asked_node = plain ? call->node : NULL;
-        here->asked = plain ? receiver.key : 0;
+        here->asked_node = plain != NULL ? call->node : NULL;
+        here->asked = plain != NULL ? receiver.key : 0;
         if (FLI_UNLIKELY(rt->sim != NULL)) err = fli_simulate_handle(w, handler, &call->command, receiver);
         else if (handler != NULL) err = handler->handle(handler->user, &call->command, receiver.tag, receiver);
         /* A handler that completed and then returned an error said two things: the first one counts. */
@@ -403,14 +403,14 @@ static inline __attribute__((always_inline)) bool step_once(fli_worker *w, fli_p
 /* Somebody is being stepped here. The bits of a word that rule out the short way: all, if steps are watched. */
 static inline uint64_t enter(fli_worker *w)
 {
-    w->local.plain = w->sched->rt.sim == NULL;
+    w->local.plain = fli_plain(&w->local);
     return w->unwatched ? NOT_CALM : UINT64_MAX;
 }
 
 /* Nobody is any more. */
 static inline void leave(fli_worker *w)
 {
-    w->local.plain = false;
+    w->local.plain = NULL;
     w->local.current = NULL;
     w->local.serial = 0;
     fli_store_rlx(&w->window.serial, 0);

@@ -111,7 +111,7 @@ static void clock_due(fli_worker *w)
     if (w->clock_in > w->clock_every) w->clock_in = w->clock_every;
     if (--w->sample_in == 0) {
         w->sample_in = SAMPLE_EVERY;
-        w->rare_from = 0; /* ready.c */
+        fli_ready_sample(w);
     }
     if (FLI_UNLIKELY(w->repeats && fli_talk_is_too_much(w))) fli_talk_nap(w);
 }

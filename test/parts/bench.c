@@ -57,7 +57,6 @@ void bench_setup(void)
     fli_mem_init(&b->rt.mem, fli_weak_alloc, NULL);
     b->rt.node = BENCH_NODE;
     b->rt.hooks.ready = on_ready;
-    b->rt.hooks.ready_here = on_ready_here;
     b->rt.hooks.abandon = on_abandon;
     b->rt.hooks.ticks = on_ticks;
     b->rt.hooks.room = on_room;
@@ -72,7 +71,8 @@ void bench_setup(void)
         here->index = i;
         here->number = i + 1;
         here->serial = i + 1; /* the short way of a send is for steps: somebody is being stepped there */
-        here->plain = true;
+        here->plain = &b->rt;
+        here->ready = on_ready_here;
         fli_slab_give(&b->rt.nodes, &here->nodes, fli_slab_take(&b->rt.nodes, &here->nodes));
     }
     b->here[0].procs.count = 0;

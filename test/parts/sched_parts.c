@@ -162,6 +162,7 @@ static void setup_with(uint32_t workers)
         worker->sched = sched;
         worker->sightings = fli_weak_new(3 * sizeof(fli_sighting));
         worker->rare_from = 1000;
+        worker->local.ready = fli_ready_next;
         (void)!fli_deque_init(&worker->deque, &sched->rt.mem);
         (void)!fli_bell_init(&worker->idle.bell);
         worker->idle.watch_ns = 1000000;
