@@ -94,6 +94,15 @@ static inline uint32_t fli_mail_several(fli_runtime *rt, const fli_proc *p, uint
     return room - n;
 }
 
+static inline void fli_mail_fill_answer(const fli_node *node, filch_event *event)
+{
+    event->type = FILCH_EVENT_YIELD;
+    event->error = node->error;
+    event->tag = node->tag;
+    event->from = (filch_pid){ 0, 0 };
+    fli_node_get_data(node, &event->data);
+}
+
 /* The other common case: a process waits for its one yield, and the handler has answered it at once. As above. */
 static inline __attribute__((always_inline)) fli_node *fli_mail_answer(fli_runtime *rt, fli_proc *p, uint64_t word,
                                                                        filch_event *event)
@@ -104,11 +113,21 @@ static inline __attribute__((always_inline)) fli_node *fli_mail_answer(fli_runti
     if (fli_word_head(word) != p->seen || node->self == p->seen) return NULL;   /* something new, or it came by post */
     p->answers = 0;
     fli_yield_close(rt, p, node);
-    event->type = FILCH_EVENT_YIELD;
-    event->error = node->error;
-    event->tag = node->tag;
-    event->from = (filch_pid){ 0, 0 };
-    fli_node_get_data(node, &event->data);
+    fli_mail_fill_answer(node, event);
+    return node;
+}
+
+/* The same, but the answer came by post, and nothing else did: a sleep is over, the world has answered. Its node is the head of
+ * `word`: the caller gives it back once the head has moved on. */
+static inline fli_node *fli_mail_posted(fli_runtime *rt, fli_proc *p, uint64_t word, filch_event *event)
+{
+    if (p->flags != FLI_PROC_WAITING || p->yield_count != 1 || (p->seen | p->answers | p->messages) != 0) return NULL;
+    if (fli_word_head(word) == 0) return NULL;
+    fli_node *node = fli_node_at(rt, fli_word_head(word));
+    if (node->next != 0 || node->what != FLI_NODE_ANSWER) return NULL; /* several, or a message or notice */
+    p->flags = 0;
+    fli_yield_close(rt, p, node);
+    fli_mail_fill_answer(node, event);
     return node;
 }
 

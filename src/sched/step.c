@@ -312,6 +312,25 @@ static void step_answer(fli_worker *w, fli_proc *p, uint64_t word, fli_node *nod
     fli_step_conclude(w, p, err);
 }
 
+/* And one that came by post, alone: `node` is the head of `word`, as that of a single message. Many go to sleep once, or wait
+ * for the world once, and then end. */
+static __attribute__((noinline)) void step_posted(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node)
+{
+    filch_out *out = &w->out;
+    begin(w);
+    filch_err err = fli_proc_type(p)->step(p->self, w->events, 1, out);
+    fli_count(&w->local.counters.steps, 1);
+    if (!fli_data_is_plain(&w->events[0].data)) fli_data_free(&w->events[0].data);
+    if (err == FILCH_OK && fli_out_is_idle(out)) {
+        p->rest = FILCH_STATE_IDLE;
+        if (FLI_LIKELY(fli_state_settle_from(&p->state, word, FLI_IDLE) == FLI_SETTLED)) {
+            fli_node_give(&w->sched->rt, &w->local, node);
+            return;
+        }
+    }
+    end_single(w, p, word, node, err);
+}
+
 /* The first step of a process to which nobody has sent anything yet; of many it is the only one. True: not of this one. */
 static __attribute__((noinline)) bool step_first(fli_worker *w, fli_proc *p, uint64_t word)
 {
@@ -379,6 +398,7 @@ static inline void step_other(fli_worker *w, fli_proc *p, uint64_t word)
         return;
     }
     if (calm && (node = fli_mail_answer(rt, p, word, &w->events[0])) != NULL) step_answer(w, p, word, node);
+    else if (calm && w->unwatched && (node = fli_mail_posted(rt, p, word, &w->events[0])) != NULL) step_posted(w, p, word, node);
     else step_any(w, p, word);
 }
 

@@ -5,6 +5,9 @@
 enum { KEEP = FILCH_CMD_USER, ANSWER, OTHERS, WRONG_TAG, CHILD, FIRST };
 
 static world w, other;
+static filch_receiver kept;
+
+static void begin(world *it, uint32_t batch_max);
 
 /* ---- spawning inside a step ---- */
 
@@ -99,14 +102,14 @@ TEST(a_step_bears_no_more_than_max_processes)
     }
 }
 
-/* ---- ending in the first step, or at the first message ---- */
+/* ---- ending in the first step, at the first message, or at an answer that comes later ---- */
 
 /* What it does before it is done. */
 typedef enum last_deed { NOTHING, WRITES_TO_ITSELF, TAKES_A_NAME, ASKS, ANSWERS_AT_LENGTH, DEEDS } last_deed;
 
 static struct {
     filch_pid pid;  /* of the last one */
-    bool      late; /* at the first message */
+    enum { AT_ONCE, AT_A_MESSAGE, AT_AN_ANSWER } when;
     uint32_t  steps, closes, exits;
     size_t    answered; /* bytes that on_exit saw */
 } brief;
@@ -125,7 +128,11 @@ static filch_err brief_step(void *self, const filch_event *events, size_t count,
     filch_err err = FILCH_OK;
     (void)events;
     brief.steps++;
-    if (brief.late && count == 0) return filch_idle(out);
+    if (brief.when == AT_A_MESSAGE && count == 0) return filch_idle(out);
+    if (brief.when == AT_AN_ANSWER && count == 0) {
+        err = filch_yield(out, KEEP, 1, filch_none());
+        return err == FILCH_OK ? filch_wait(out) : err;
+    }
     filch_pid pid = filch_ctx_self(filch_out_ctx(out));
     switch (*(int64_t *)self) {
     case WRITES_TO_ITSELF: err = filch_send(w.sched, pid, filch_int(1)); break;
@@ -161,7 +168,8 @@ static filch_err play_bears_brief_ones(actor *me, const filch_event *events, siz
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     if (has_cancel(events, count) || me->stage == 12) return play_idle(me, events, count, out);
     if (me->stage % 2 == 1) {
-        if (brief.late) me->note |= filch_send(w.sched, brief.pid, filch_int(1));
+        if (brief.when == AT_A_MESSAGE) me->note |= filch_send(w.sched, brief.pid, filch_int(1));
+        if (brief.when == AT_AN_ANSWER) me->note |= filch_complete(kept, 1, filch_str(answer), FILCH_OK);
     } else {
         opt.args = filch_int((int64_t)(intptr_t)me->user);
         opt.on_exit = me->stage >= 6 ? brief_exit : NULL;
@@ -171,14 +179,14 @@ static filch_err play_bears_brief_ones(actor *me, const filch_event *events, siz
     return filch_continue(out);
 }
 
-static void end_in_all_ways(bool late)
+static void end_in_all_ways(int when)
 {
     for (intptr_t deed = NOTHING; deed < DEEDS; deed++) {
         actor     a = { .user = (void *)deed };
         filch_pid found;
         memset(&brief, 0, sizeof brief);
-        brief.late = late;
-        world_begin(&w, FILCH_NO_WORKERS);
+        brief.when = when;
+        begin(&w, 0);
         actor_start(&w, &a, play_bears_brief_ones);
         world_tick(&w);
         ok(a.note);
@@ -187,7 +195,7 @@ static void end_in_all_ways(bool late)
         same(stats.ended, 6);
         same(stats.failed, 0);
         same(stats.undelivered, deed == WRITES_TO_ITSELF ? 6 : 0);
-        same(brief.steps, late ? 12 : 6);
+        same(brief.steps, when == AT_ONCE ? 6 : 12);
         same(brief.closes, 2);
         same(brief.exits, 3);
         same(brief.answered, deed == ANSWERS_AT_LENGTH ? sizeof answer - 1 : 0);
@@ -199,18 +207,22 @@ static void end_in_all_ways(bool late)
 
 TEST(who_ends_in_its_first_step_ends_like_any_other)
 {
-    end_in_all_ways(false);
+    end_in_all_ways(AT_ONCE);
 }
 
 TEST(who_ends_at_its_first_message_ends_like_any_other)
 {
-    end_in_all_ways(true);
+    end_in_all_ways(AT_A_MESSAGE);
+}
+
+TEST(who_ends_at_an_answer_that_came_by_post_ends_like_any_other)
+{
+    end_in_all_ways(AT_AN_ANSWER);
 }
 
 /* ---- answering inside a handler ---- */
 
-static filch_receiver kept;
-static filch_err      said;
+static filch_err said;
 
 static filch_err handle(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
@@ -419,6 +431,59 @@ TEST(a_message_that_comes_first_waits_until_the_answer_has_been_heard)
     world_end(&w);
 }
 
+/* Asks, and when the answer comes by post does what `user` says; then it hears what there is to hear, and idles. */
+enum { RESTS, TELLS_ITSELF, ASKS_AGAIN, GOES_ON, ASKS_FOR_BOTH };
+
+static filch_err play_hears_by_post(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    filch_err err = FILCH_OK;
+    intptr_t  then = (intptr_t)me->user;
+    int64_t   stage = me->stage++;
+    if (stage == 0 || (stage < 3 && then == ASKS_AGAIN)) {
+        err = filch_yield(out, KEEP, 5, filch_none());
+        return err == FILCH_OK ? filch_wait(out) : err;
+    }
+    if (stage == 1 && then == TELLS_ITSELF) me->note |= filch_send(w.sched, me->pid, filch_int(7));
+    if (stage == 1 && then == GOES_ON) return filch_continue(out);
+    if (stage == 1 && then == ASKS_FOR_BOTH) {
+        me->note |= filch_yield(out, ANSWER, 6, filch_none());
+        me->note |= filch_yield(out, KEEP, 5, filch_none());
+        return filch_wait(out);
+    }
+    if (stage == 2 && then == ASKS_FOR_BOTH) return filch_wait(out); /* one is answered at once */
+    return play_idle(me, events, count, out);
+}
+
+TEST(who_goes_on_after_an_answer_that_came_by_post_goes_on_like_any_other)
+{
+    static const struct { intptr_t then; uint32_t answers, seen; int64_t steps; } ways[] = {
+        { RESTS, 1, 1, 2 }, { TELLS_ITSELF, 1, 2, 3 }, { ASKS_AGAIN, 3, 3, 4 }, { GOES_ON, 1, 1, 3 }, { ASKS_FOR_BOTH, 2, 3, 4 },
+    };
+    for (size_t i = 0; i < COUNT_OF(ways); i++) {
+        actor a = { .user = (void *)ways[i].then };
+        begin(&w, 0);
+        actor_start(&w, &a, play_hears_by_post);
+        world_tick(&w);
+        for (uint32_t n = 1; n <= ways[i].answers; n++) {
+            same(world_inspect(&w, a.pid).state, FILCH_STATE_BLOCKED);
+            ok(filch_complete(kept, 5, filch_int(n), FILCH_OK));
+            same(filch_complete(kept, 5, filch_int(n), FILCH_OK), FILCH_ESTALE);
+            world_tick(&w);
+            same(a.seen[a.seen_count - 1].number, ways[i].then == TELLS_ITSELF ? 7 : ways[i].then == ASKS_FOR_BOTH ? 2 : n);
+        }
+        ok(a.note);
+        same(a.seen_count, ways[i].seen);
+        same(a.stage, ways[i].steps);
+        same(a.seen[0].type, FILCH_EVENT_YIELD);
+        same(world_inspect(&w, a.pid).state, FILCH_STATE_IDLE);
+        ok(filch_send(w.sched, a.pid, filch_int(9))); /* and hears the next */
+        world_tick(&w);
+        same(a.seen_count, ways[i].seen + 1);
+        same(a.seen[a.seen_count - 1].number, 9);
+        world_end(&w);
+    }
+}
+
 /* One step sends so many to another: by how they are numbered one sees that they come in order, each once. */
 static filch_err play_writes_many(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
@@ -571,6 +636,7 @@ int main(void)
         cmocka_unit_test(a_step_bears_no_more_than_max_processes),
         cmocka_unit_test(who_ends_in_its_first_step_ends_like_any_other),
         cmocka_unit_test(who_ends_at_its_first_message_ends_like_any_other),
+        cmocka_unit_test(who_ends_at_an_answer_that_came_by_post_ends_like_any_other),
         cmocka_unit_test(an_answer_goes_to_the_scheduler_it_is_for_though_the_other_has_a_yield_of_that_key),
         cmocka_unit_test(a_handler_may_answer_another_process_and_then_its_own),
         cmocka_unit_test(answers_come_in_the_order_in_which_a_handler_gave_them),
@@ -578,6 +644,7 @@ int main(void)
         cmocka_unit_test(a_handler_may_spawn),
         cmocka_unit_test(a_step_that_sends_to_a_pid_of_nobody_is_told_so),
         cmocka_unit_test(a_message_that_comes_first_waits_until_the_answer_has_been_heard),
+        cmocka_unit_test(who_goes_on_after_an_answer_that_came_by_post_goes_on_like_any_other),
         cmocka_unit_test(however_many_messages_one_step_sends_they_come_in_order_and_no_more_than_batch_max_at_once),
         cmocka_unit_test(who_asks_a_lot_when_several_messages_have_come_gets_all_answers),
         cmocka_unit_test(an_answer_given_at_once_is_heard_before_a_message_that_came_meanwhile),
