@@ -1,0 +1,124 @@
+/* restock_test.c - however many messages a step sends, they are all of one kind: a worker whose magazine runs empty on the
+ * way fills it and goes on. One odd message would send all that lie beside it the long way (step_several). */
+#include "sched/sched.h"
+
+#include "support/alloc.h"
+#include "support/check.h"
+
+#define MANY (3 * FLI_MAGAZINE + 1)
+
+static test_alloc   alloc;
+static filch_sched *sched;
+
+static struct {
+    filch_pid reader;
+    uint32_t  sent, empty, plain; /* messages; those before which the magazine was empty; PLAIN ones in the mailbox */
+    filch_err err;
+    int64_t   read;
+    bool      in_order;
+} seen;
+
+/* What lies in the mailbox, newest first, before anybody has looked into it. */
+static uint32_t count_plain(filch_pid pid)
+{
+    fli_runtime *rt = &sched->rt;
+    fli_proc    *p = fli_proc_find(rt, pid.serial);
+    uint32_t     plain = 0;
+    for (uint32_t at = fli_word_head(fli_load_rlx(&p->state)); at != 0; at = fli_node_at(rt, at)->next) {
+        plain += fli_node_at(rt, at)->what == 0;
+    }
+    return plain;
+}
+
+static filch_err writer_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    const fli_local *here = fli_here_get();
+    (void)self, (void)events;
+    if (count > 0) return filch_done(out, filch_none());
+    while (seen.sent < MANY) {
+        seen.empty += here->nodes.count == 0;
+        seen.err = filch_send(sched, seen.reader, filch_int(seen.sent));
+        if (seen.err != FILCH_OK) break;
+        seen.sent++;
+    }
+    seen.plain = count_plain(seen.reader);
+    return seen.sent < MANY ? filch_continue(out) : filch_idle(out);
+}
+
+static filch_err reader_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        seen.in_order &= filch_as_int(&events[i].data) == seen.read++;
+    }
+    return filch_idle(out);
+}
+
+static const filch_type writer = { .name = "writer", .step = writer_step };
+static const filch_type reader = { .name = "reader", .step = reader_step };
+
+/* A reader that waits, and a writer that is about to begin. */
+static void begin(void)
+{
+    filch_options options = FILCH_OPTIONS_INIT;
+    uint32_t      ran;
+    alloc = (test_alloc){ 0 };
+    memset(&seen, 0, sizeof seen);
+    seen.in_order = true;
+    options.workers = FILCH_NO_WORKERS;
+    options.alloc = test_alloc_fn;
+    options.alloc_user = &alloc;
+    ok(filch_sched_create(&sched, &options));
+    ok(filch_spawn(sched, &reader, NULL, &seen.reader));
+    ok(filch_tick(sched, 0, &ran));
+    ok(filch_spawn(sched, &writer, NULL, NULL));
+}
+
+static void tick(uint32_t steps)
+{
+    uint32_t ran;
+    do ok(filch_tick(sched, steps, &ran));
+    while (steps == 0 && ran > 0);
+}
+
+static void end(void)
+{
+    same(seen.read, MANY);
+    assert_true(seen.in_order);
+    ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
+    test_alloc_balanced(&alloc);
+}
+
+TEST(messages_sent_on_an_empty_magazine_are_plain_like_all_others)
+{
+    begin();
+    tick(0);
+    ok(seen.err);
+    assert_in_range(seen.empty, 3, MANY);
+    same(seen.plain, MANY);
+    end();
+}
+
+TEST(a_step_that_finds_no_memory_for_a_node_is_told_so_and_may_go_on_later)
+{
+    begin();
+    test_alloc_fail(&alloc, 1, true);
+    tick(1);
+    same(seen.err, FILCH_ENOMEM);
+    same(seen.plain, seen.sent);
+    assert_in_range(alloc.refused, 1, 10);
+    test_alloc_fail(&alloc, 0, false);
+    tick(0);
+    ok(seen.err);
+    end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(messages_sent_on_an_empty_magazine_are_plain_like_all_others),
+        cmocka_unit_test(a_step_that_finds_no_memory_for_a_node_is_told_so_and_may_go_on_later),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
