@@ -2,7 +2,7 @@
  * come out as it does by the long way: here are the forks in the road. Without workers, so that each is met. */
 #include "api/world.h"
 
-enum { KEEP = FILCH_CMD_USER, ANSWER, OTHERS, WRONG_TAG, CHILD, FIRST };
+enum { KEEP = FILCH_CMD_USER, ANSWER, OTHERS, WRONG_TAG, CHILD, TO_NO_SCHEDULER, FIRST };
 
 static world w, other;
 static filch_receiver kept;
@@ -241,6 +241,9 @@ static filch_err handle(void *user, const filch_command *command, uint64_t tag, 
     case CHILD:
         said = filch_spawn(receiver.sched, &simple, NULL, NULL);
         return filch_complete(receiver, tag, filch_int(2), FILCH_OK);
+    case TO_NO_SCHEDULER:
+        said = filch_send(NULL, command->from, filch_int(1));
+        return filch_complete(receiver, tag, filch_int(2), FILCH_OK);
     default: return filch_complete(receiver, tag, filch_int(2), FILCH_OK);
     }
 }
@@ -356,6 +359,18 @@ TEST(a_handler_may_spawn)
     ok(said);
     is_answered(&a, 2);
     same(world_stats(&w).alive, 2);
+    world_end(&w);
+}
+
+TEST(a_handler_that_sends_by_no_scheduler_is_told_so)
+{
+    static const uint32_t astray = TO_NO_SCHEDULER;
+    actor                 first, second;
+    begin(&w, 0);
+    asks(&w, &first, &astray); /* brings nodes along, and the next finds them at hand */
+    asks(&w, &second, &astray);
+    same(said, FILCH_EINVAL);
+    is_answered(&second, 2);
     world_end(&w);
 }
 
@@ -642,6 +657,7 @@ int main(void)
         cmocka_unit_test(answers_come_in_the_order_in_which_a_handler_gave_them),
         cmocka_unit_test(a_handler_that_answers_with_another_tag_is_told_so),
         cmocka_unit_test(a_handler_may_spawn),
+        cmocka_unit_test(a_handler_that_sends_by_no_scheduler_is_told_so),
         cmocka_unit_test(a_step_that_sends_to_a_pid_of_nobody_is_told_so),
         cmocka_unit_test(a_message_that_comes_first_waits_until_the_answer_has_been_heard),
         cmocka_unit_test(who_goes_on_after_an_answer_that_came_by_post_goes_on_like_any_other),
