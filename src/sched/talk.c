@@ -15,7 +15,9 @@
  * together receive less than they send, naps, too. Those it sends to are elsewhere: here they would have had their turns.
  *
  * The same for a thief that gets little out of it: what it steals are single short steps that lead to nothing more (a
- * process that spawns many that end at once: 77 ns each on one worker, 160 on two).
+ * process that spawns many that end at once: 77 ns each on one worker, 160 on two). Where they lead to nothing at all, the
+ * thief has run what it stole and not one step more, fewer of them tell, and sooner: a tree that grows always leads
+ * to more (docs/notes/0067).
  *
  * It is an experiment each time. What all workers do per nanosecond is measured before the nap, with everybody awake, and
  * during it. Done is what was received: the events that steps were given. What was sent is not: with two workers a
@@ -61,7 +63,7 @@
 
 /* How deep a debt is too deep, how long everybody must have been awake before a nap (the second: if the last one was clear),
  * how many messages are a pile (2048 are drained in some 0.3 ms), and steals in a row (the second: if the last nap was
- * good). The small build naps at every chance. */
+ * good). How many barren ones, and how long awake then. The small build naps at every chance. */
 #ifdef FLI_SMALL
 #define DEBT_DEEP_NS UINT64_C(0)
 #define AWAKE_NS UINT64_C(0)
@@ -69,6 +71,8 @@
 #define PILE 1
 #define POOR_STEALS 1
 #define POOR_STEALS_KNOWN 1
+#define BARREN_STEALS 1
+#define AWAKE_BARREN_NS UINT64_C(0)
 #else
 #define DEBT_DEEP_NS UINT64_C(200000)
 #define AWAKE_NS UINT64_C(400000)
@@ -76,6 +80,8 @@
 #define PILE 2048
 #define POOR_STEALS 128
 #define POOR_STEALS_KNOWN 32
+#define BARREN_STEALS 32
+#define AWAKE_BARREN_NS UINT64_C(100000)
 #endif
 
 filch_err fli_talk_init(fli_talk *talk)
@@ -204,12 +210,16 @@ bool fli_talk_is_poor(fli_worker *w)
     if (t->loot == 0) return false;
     uint64_t steps = fli_counters_steps(&w->local.counters) - t->loot_at;
     bool     poor = steps <= 2 * (uint64_t)t->loot && w->step_ns < SHORT_STEP_NS;
+    bool     barren = poor && steps <= t->loot;
     t->loot = 0;
     w->clock_ns = fli_clock_ns();
     t->poor = poor ? t->poor + 1 : 0;
+    t->barren = barren ? t->barren + 1 : 0;
     renew(w, t->poor <= 1);
     bool again = fli_load_rlx(&w->sched->talk.nap_ns) > NAP_FIRST_NS;
-    return t->poor > (again ? POOR_STEALS_KNOWN : POOR_STEALS) && is_known(w) && !is_patient(w);
+    bool enough = t->barren > BARREN_STEALS ? w->clock_ns >= t->before.ns + AWAKE_BARREN_NS
+                                            : t->poor > (again ? POOR_STEALS_KNOWN : POOR_STEALS) && is_known(w);
+    return enough && !is_patient(w);
 }
 
 /* A place among the nappers, if somebody stays up. */
@@ -309,6 +319,7 @@ void fli_talk_nap(fli_worker *w)
     bool piled = w->talk.unheard >= PILE;
     w->talk.debt_ns = 0;
     w->talk.poor = 0;
+    w->talk.barren = 0;
     w->talk.unheard = 0;
     if (!lie_down(sched)) return;
     uint64_t      before = rate_since(w, &w->talk.before), nap_ns = fli_load_rlx(&sched->talk.nap_ns);

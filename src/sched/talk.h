@@ -23,6 +23,7 @@ typedef struct fli_talker {
     uint64_t      paid_ns;  /* when it last paid */
     uint32_t      loot;     /* processes that it stole last; 0: looked after */
     uint32_t      poor;     /* steals in a row that were not worth it */
+    uint32_t      barren;   /* of those, the last ones in a row that led to nothing at all */
     uint64_t      loot_at;  /* its count of steps then */
     uint64_t      unheard;  /* messages that it sent to those who were ready already; it did nothing else since the first */
     uint32_t      unheard_steps; /* that sent so, since somebody last asked; */

@@ -264,12 +264,39 @@ TEST(after_a_good_nap_fewer_steals_tell)
     fli_worker  *w = sched->guest;
     w->clock_ns = fli_clock_ns();
     begin_again(w);
-    assert_false(steal_often(w, 100, 10, 10));
-    assert_true(steal_often(w, 100, 10, 10));
+    assert_false(steal_often(w, 100, 10, 15));
+    assert_true(steal_often(w, 100, 10, 15));
     fli_store_rlx(&sched->talk.nap_ns, FILCH_MILLISECONDS(4)); /* the last one was good */
+    begin_again(w);
+    assert_false(steal_often(w, 20, 10, 15));
+    assert_true(steal_often(w, 20, 10, 15));
+    end(sched);
+}
+
+TEST(a_thief_whose_loot_leads_to_nothing_naps_after_fewer_steals)
+{
+    filch_sched *sched = begin(2);
+    fli_worker  *w = sched->guest;
+    w->clock_ns = fli_clock_ns();
     begin_again(w);
     assert_false(steal_often(w, 20, 10, 10));
     assert_true(steal_often(w, 20, 10, 10));
+    assert_false(steal_often(w, 1, 10, 11)); /* one that led to something: from the beginning */
+    assert_false(steal_often(w, 30, 10, 10));
+    assert_true(steal_often(w, 10, 10, 10));
+    end(sched);
+}
+
+TEST(a_thief_whose_loot_leads_to_nothing_naps_sooner_but_not_at_once)
+{
+    filch_sched *sched = begin(2);
+    fli_worker  *w = sched->guest;
+    w->clock_ns = fli_clock_ns();
+    begin_again(w);
+    w->talk.before.ns = fli_clock_ns() + FILCH_SECONDS(3600); /* all that is known began just now, or later */
+    assert_false(steal_often(w, 100, 10, 10));
+    w->talk.before.ns = fli_clock_ns() - FILCH_MICROSECONDS(150);
+    assert_true(steal_often(w, 1, 10, 10));
     end(sched);
 }
 #endif
@@ -639,6 +666,8 @@ int main(void)
         cmocka_unit_test(a_thief_does_not_nap_while_none_is_to_be_tried),
 #ifndef FLI_SMALL
         cmocka_unit_test(after_a_good_nap_fewer_steals_tell),
+        cmocka_unit_test(a_thief_whose_loot_leads_to_nothing_naps_after_fewer_steals),
+        cmocka_unit_test(a_thief_whose_loot_leads_to_nothing_naps_sooner_but_not_at_once),
 #endif
         cmocka_unit_test(a_napping_workers_queue_goes_to_the_others),
         cmocka_unit_test(one_always_stays_up),
