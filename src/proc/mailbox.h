@@ -70,15 +70,7 @@ static inline void fli_mail_fill(fli_runtime *rt, const fli_node *node, filch_ev
     fli_mail_fill_shaped(node, event);
 }
 
-/* The common case, without a list: the one PLAIN message that has CALLED a process with nothing else on its mind. Its node;
- * the process itself has not been told (`seen`). NULL: it has. */
-static inline fli_node *fli_mail_single(fli_runtime *rt, fli_proc *p, uint64_t word)
-{
-    if (FLI_UNLIKELY(!fli_proc_is_free(p))) return NULL;
-    return fli_node_at(rt, fli_word_head(word));
-}
-
-/* The same for several PLAIN messages, and nothing else, to a process that at most holds the last one before them. Notes
+/* Without a list: several PLAIN messages, and nothing else, to a process that at most holds the last one before them. Notes
  * their nodes at the end of `nodes`, which has that much room, the oldest first. Returns how many; 0: not so, or too many. */
 static inline uint32_t fli_mail_several(fli_runtime *rt, const fli_proc *p, uint64_t word, fli_node **nodes, uint32_t room)
 {

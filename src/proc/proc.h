@@ -49,7 +49,7 @@ typedef struct fli_ext {
 
 typedef struct fli_proc {
     fli_state state;
-    /* What is on its mind. All zero: nothing, and it is asked so for every message (fli_proc_is_free). */
+    /* What is on its mind, down to `last`: asked for every message, as two words (fli_proc_is_at_home). */
     uint32_t seen;              /* newest node already taken from the mailbox; 0 none */
     uint32_t answers, messages; /* newest node of each list, a ring; 0 empty */
     uint8_t  flags;
@@ -89,10 +89,27 @@ static_assert(offsetof(fli_proc, small) + FLI_STATE_INLINE == 64 && sizeof(fli_p
 /* Has it nothing on its mind: no node held, no list, no flag? Thread: the owner. */
 static inline bool fli_proc_is_free(const fli_proc *p)
 {
-    static_assert(offsetof(fli_proc, answers) == offsetof(fli_proc, seen) + 4, "looked at together");
-    uint64_t both;
-    memcpy(&both, &p->seen, sizeof both);
-    return (both | p->messages | p->flags) == 0;
+    return (p->seen | p->answers | p->messages | p->flags) == 0;
+}
+
+/* How the second of those words looks in a process without anything on its mind that went idle at worker `index`. */
+static inline uint64_t fli_proc_home(uint32_t index)
+{
+    fli_proc p = { .rest = FILCH_STATE_IDLE, .last = (uint8_t)index };
+    uint64_t home;
+    memcpy(&home, &p.messages, sizeof home);
+    return home;
+}
+
+/* Is it such a one? False for a few that are free too: for those who do not care which. Thread: the owner. */
+static inline bool fli_proc_is_at_home(const fli_proc *p, uint64_t home)
+{
+    static_assert(offsetof(fli_proc, answers) == offsetof(fli_proc, seen) + 4 &&
+                  offsetof(fli_proc, last) == offsetof(fli_proc, messages) + 7, "looked at together");
+    uint64_t first, second;
+    memcpy(&first, &p->seen, sizeof first);
+    memcpy(&second, &p->messages, sizeof second);
+    return (first | (second ^ home)) == 0;
 }
 
 static inline uint64_t fli_serial(uint32_t gen, uint32_t slot)

@@ -59,6 +59,7 @@ struct fli_worker {
     /* Plain from here: the worker's own, except `idle`, which is under the idle lock. */
     alignas(FLI_LINE) fli_prng prng;
     fli_proc     *again;       /* the process just stepped, to be stepped again at once; NULL */
+    uint64_t      home;        /* how a process looks that went idle here: fli_proc_home */
     bool          unwatched;   /* steps are neither timed nor simulated */
     bool          repeats;     /* may it? A worker with a thread of its own may: nobody counts its steps */
     uint32_t      turns;       /* how many more a tick may take; threads: more than there are */

@@ -243,12 +243,25 @@ static __attribute__((noinline)) void end_single(fli_worker *w, fli_proc *p, uin
     fli_step_conclude(w, p, err);
 }
 
+/* Is it free, though it does not look so: it went idle at another worker, or its wait is measured? */
+static __attribute__((noinline)) bool is_free_elsewhere(fli_worker *w, fli_proc *p)
+{
+    if (!fli_proc_is_free(p)) return false;
+    if (p->last != (uint8_t)w->local.index) notice(w, p);
+    return true;
+}
+
+/* Has a process that was CALLED nothing on its mind but the one message behind its word? */
+static inline bool is_free(fli_worker *w, fli_proc *p)
+{
+    return FLI_LIKELY(fli_proc_is_at_home(p, w->home)) || is_free_elsewhere(w, p);
+}
+
 /* Most steps: one message from a neighbour to a process that had nothing else on its mind, and goes idle again. True: it
  * does not. */
 static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node)
 {
     fli_local *here = &w->local;
-    if (FLI_UNLIKELY(p->last != (uint8_t)here->index)) notice(w, p);
     fli_mail_fill_shaped(node, &w->message);
     begin(w);
     filch_err err = fli_proc_type(p)->step(p->self, &w->message, 1, &w->out);
@@ -408,12 +421,11 @@ static inline __attribute__((always_inline)) bool step_once(fli_worker *w, fli_p
     fli_runtime *rt = &w->sched->rt;
     fli_local   *here = &w->local;
     uint64_t     word = fli_state_look(&p->state);
-    fli_node    *node;
     here->current = p;
     here->serial = fli_serial(fli_word_gen(word), p->slot);
     bool calm = (word & odd) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN;
-    if (FLI_LIKELY(calm && (word & FLI_CALLED_ONLY) != 0 && (node = fli_mail_single(rt, p, word)) != NULL)) {
-        return step_single(w, p, word, node);
+    if (FLI_LIKELY(calm && (word & FLI_CALLED_ONLY) != 0 && is_free(w, p))) {
+        return step_single(w, p, word, fli_node_at(rt, fli_word_head(word)));
     }
     if (calm && p->flags == FLI_PROC_HUNGRY && fli_mail_is_empty(p, word)) return step_first(w, p, word);
     step_other(w, p, word);
