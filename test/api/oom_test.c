@@ -426,6 +426,7 @@ static struct {
     uint64_t        hold_max;  /* so many are taken; UINT64_MAX: all */
     bool            asks;
     bool            asked, armed, all_held;
+    int             begun;     /* of the sleep and the timer before all that: answered */
     uint64_t        open, ticks;
     filch_receiver *held;
     uint64_t        held_count, held_room;
@@ -463,19 +464,23 @@ static void ask_for_everything(filch_out *out)
 static filch_err greedy_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
-    if (count == 0 && !last.no_blocks) { /* one timer, so that there is a block of those too */
-        last.no_blocks = filch_yield_sleep(out, 0, 1) != FILCH_OK;
+    if (count == 0 && !last.no_blocks) { /* a sleep and a timer, so that there is a block of each of those too */
+        ok(filch_yield_sleep(out, 0, 1));
+        ok(filch_yield_timer(out, 0, 1));
         return filch_wait(out);
     }
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
         if (events[i].type == FILCH_EVENT_MESSAGE && events[i].tag == TAG_TICKER) last.ticks++;
         if (events[i].type != FILCH_EVENT_YIELD) continue;
-        if (!last.all_held) last.no_blocks = true;
-        if (events[i].tag == 0) continue; /* the first timer, or one of those that were held */
+        if (events[i].tag == 0) {
+            if (!last.all_held && ++last.begun == 2) last.no_blocks = true;
+            continue; /* the first two, or one of those that were held */
+        }
         last.open--;
         if (fine(events[i].error) && events[i].tag == TAG_TICKER) last.armed = true;
     }
+    if (!last.no_blocks && !last.all_held) return filch_wait(out);
     for (int i = 0; i < 8 && last.held_count + (uint64_t)i < last.hold_max && !last.all_held; i++) {
         last.all_held = filch_yield(out, LATER, 0, filch_none()) != FILCH_OK;
     }
