@@ -18,8 +18,6 @@
 
 #include "base/assert.h"
 
-#define BATCH (FLI_MAGAZINE / 2)
-
 filch_err fli_slab_init(fli_slab *slab, const fli_mem *mem, size_t size, uint32_t max,
                         void (*make)(void *object, uint32_t handle))
 {
@@ -143,7 +141,7 @@ void *fli_slab_refill(fli_slab *slab, fli_magazine *magazine)
         (void)take_locked(slab, &object, 1);
     } else {
         FLI_ASSERT(magazine->count == 0);
-        magazine->count = take_locked(slab, magazine->objects, BATCH);
+        magazine->count = take_locked(slab, magazine->objects, FLI_SLAB_BATCH);
         if (magazine->count > 0) object = magazine->objects[--magazine->count];
     }
     fli_mutex_unlock(&slab->lock);
@@ -161,10 +159,10 @@ void fli_slab_spill(fli_slab *slab, fli_magazine *magazine, void *object)
 {
     fli_mutex_lock(&slab->lock);
     if (magazine != NULL) {
-        /* The older half goes: the newer objects are still warm. */
-        give_locked(slab, magazine->objects, BATCH);
-        magazine->count -= BATCH;
-        memmove(magazine->objects, magazine->objects + BATCH, magazine->count * sizeof object);
+        /* The oldest go: the newer objects are still warm. */
+        give_locked(slab, magazine->objects, FLI_SLAB_BATCH);
+        magazine->count -= FLI_SLAB_BATCH;
+        memmove(magazine->objects, magazine->objects + FLI_SLAB_BATCH, magazine->count * sizeof object);
         magazine->objects[magazine->count++] = object;
     } else {
         give_locked(slab, &object, 1);

@@ -26,12 +26,17 @@
 #include "port/atomic.h"
 #include "port/thread.h"
 
+/* A magazine holds four times what is traded at once. With twice as much, what a step takes and its receiver gives back
+ * (64 messages, twice that when the oldest goes first, or some hundreds of processes) emptied it and filled it to the brim in
+ * turn, and each time the depot was asked: note 67. */
 #ifdef FLI_SMALL
 #define FLI_MAGAZINE 4
+#define FLI_SLAB_BATCH 2
 #define FLI_SLAB_FIRST_BITS 2
 #define FLI_SLAB_MAP_MORE 1
 #else
-#define FLI_MAGAZINE 128
+#define FLI_MAGAZINE 256
+#define FLI_SLAB_BATCH 64
 #define FLI_SLAB_FIRST_BITS 9
 #define FLI_SLAB_MAP_MORE 8 /* a new map has room for so many times what is needed */
 #endif

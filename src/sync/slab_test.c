@@ -119,7 +119,7 @@ TEST(an_object_comes_back_as_it_was_given)
     end(&slab, &alloc);
 }
 
-TEST(a_full_magazine_trades_its_older_half_for_room)
+TEST(a_full_magazine_trades_its_oldest_for_room)
 {
     test_alloc   alloc = { 0 };
     fli_slab     slab;
@@ -128,13 +128,13 @@ TEST(a_full_magazine_trades_its_older_half_for_room)
     begin(&slab, &alloc, FLI_MAGAZINE + 1);
     for (int i = 0; i <= FLI_MAGAZINE; i++) handles[i] = take(&slab, NULL);
     for (int i = 0; i <= FLI_MAGAZINE; i++) give(&slab, &ours, handles[i]);
-    same(ours.count, FLI_MAGAZINE / 2 + 1);
-    /* The newest is the next; the oldest half is there for others. */
+    same(ours.count, FLI_MAGAZINE - FLI_SLAB_BATCH + 1);
+    /* The newest is the next; the oldest are there for others. */
     same(take(&slab, &ours), handles[FLI_MAGAZINE]);
-    for (int i = 0; i < FLI_MAGAZINE / 2; i++) {
+    for (int i = 0; i < FLI_SLAB_BATCH; i++) {
         uint32_t handle = take(&slab, &theirs);
         bool     older = false;
-        for (int k = 0; k < FLI_MAGAZINE / 2; k++) older |= handles[k] == handle;
+        for (int k = 0; k < FLI_SLAB_BATCH; k++) older |= handles[k] == handle;
         assert_true(older);
     }
     assert_null(fli_slab_take(&slab, &theirs));
@@ -146,13 +146,13 @@ TEST(an_emptied_magazine_leaves_its_handles_to_others)
     test_alloc   alloc = { 0 };
     fli_slab     slab;
     fli_magazine magazine = { 0 };
-    begin(&slab, &alloc, FLI_MAGAZINE / 2);
+    begin(&slab, &alloc, FLI_SLAB_BATCH);
     uint32_t handle = take(&slab, &magazine);
     give(&slab, &magazine, handle);
     assert_null(fli_slab_take(&slab, NULL)); /* all are in the magazine */
     fli_slab_empty(&slab, &magazine);
     same(magazine.count, 0);
-    for (int i = 0; i < FLI_MAGAZINE / 2; i++) (void)take(&slab, NULL);
+    for (int i = 0; i < FLI_SLAB_BATCH; i++) (void)take(&slab, NULL);
     assert_null(fli_slab_take(&slab, NULL));
     end(&slab, &alloc);
 }
@@ -303,7 +303,7 @@ int main(void)
         cmocka_unit_test(a_handle_names_its_own_object_which_was_made_once),
         cmocka_unit_test(no_handle_is_out_twice),
         cmocka_unit_test(an_object_comes_back_as_it_was_given),
-        cmocka_unit_test(a_full_magazine_trades_its_older_half_for_room),
+        cmocka_unit_test(a_full_magazine_trades_its_oldest_for_room),
         cmocka_unit_test(an_emptied_magazine_leaves_its_handles_to_others),
         cmocka_unit_test(there_are_never_more_than_max),
         cmocka_unit_test(nonsense_handles_name_nothing),
