@@ -73,13 +73,16 @@ typedef struct fli_tape {
     filch_err (*relate)(fli_local *here, struct fli_request *request);
 } fli_tape;
 
+/* Nobody's runtime; and not NULL, which somebody may pass for a scheduler: one comparison refuses that too. */
+#define FLI_NOT_PLAIN ((fli_runtime *)(uintptr_t)1)
+
 /* What a worker keeps for itself. First in sched's fli_worker; the thread finds it by fli_here. */
 struct fli_local {
     fli_runtime *rt;
     fli_proc    *current;    /* being stepped, dispatched or closed, or the last that was; NULL when it stops stepping */
     uint64_t     serial;     /* of `current`: what its sends carry as `from` */
     fli_runtime *plain;      /* `rt` while what is asked needs no second look: by a step, no tape, no simulation, no handler,
-                                no close; else NULL */
+                                no close; else FLI_NOT_PLAIN */
     /* Takes a process that a step on this worker has just woken. Always FILCH_OK: for a last call. Plain: sched sets it; not
      * always the same (sched/ready.c). */
     filch_err  (*ready)(fli_local *here, fli_proc *p);

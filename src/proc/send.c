@@ -222,7 +222,7 @@ static __attribute__((noinline)) filch_err send_slowly(filch_sched *sched, filch
                                                        uint64_t second)
 {
     fli_local *here = fli_here_get();
-    bool       inside = here != NULL && sched != NULL && here->plain == (fli_runtime *)sched;
+    bool       inside = here != NULL && here->plain == (fli_runtime *)sched;
     if (inside && restock(here)) return filch_send_value(sched, to, kind, first, second);
     return filch_send_any(sched, to, filch_value((filch_kind)kind, first, second));
 }
@@ -234,8 +234,7 @@ filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint
     fli_local   *here = fli_here_get();
     fli_runtime *rt = (fli_runtime *)sched;
     uint32_t     slot = fli_serial_slot(to.serial);
-    /* Between steps `plain` is NULL, and so may `sched` be. */
-    if (FLI_UNLIKELY(here == NULL || rt == NULL || here->plain != rt || here->nodes.count == 0)) goto slowly;
+    if (FLI_UNLIKELY(here == NULL || here->plain != rt || here->nodes.count == 0)) goto slowly;
     if (FLI_UNLIKELY(to.node != rt->node || !fli_slab_reaches(&rt->procs, slot))) goto slowly;
     fli_proc *p = fli_slab_at_size(&rt->procs, slot, sizeof *p);
     uint64_t  word = fli_state_peek(&p->state), differs = fli_word_differs(word, fli_serial_gen(to.serial));

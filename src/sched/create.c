@@ -128,6 +128,7 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     if (w == NULL) goto no_worker;
     w->sched = sched;
     w->local.rt = &sched->rt;
+    w->local.plain = FLI_NOT_PLAIN;
     w->local.index = index;
     w->local.number = index + 1;
     w->home = fli_proc_home(index);

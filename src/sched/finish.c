@@ -84,7 +84,7 @@ void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
     const filch_type *type = fli_proc_type(p);
     /* Most have nothing that anybody would hear of. (With `plain` there is no simulation.) */
     bool quiet = (last & (FLI_WATCHED | FLI_LIMITED)) == 0 && fli_mail_is_empty(p, last) && type->close == NULL &&
-                 p->ext == NULL && p->values == NULL && error == FILCH_OK && fli_data_is_plain(result) && here->plain != NULL;
+                 p->ext == NULL && p->values == NULL && error == FILCH_OK && fli_data_is_plain(result) && here->plain == here->rt;
     if (FLI_UNLIKELY(!quiet)) {
         finish_any(w, p, last, error, result);
         return;

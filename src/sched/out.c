@@ -161,7 +161,7 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
 static __attribute__((noinline)) filch_err yield_value(filch_out *out, uint32_t command, uint64_t tag, filch_data data)
 {
     fli_local *here = fli_here_get();
-    bool       plain = here != NULL && out == &fli_worker_of(here)->out && here->plain != NULL && here->current != NULL;
+    bool       plain = here != NULL && out == &fli_worker_of(here)->out && here->plain == here->rt && here->current != NULL;
     if (FLI_UNLIKELY(!plain || out->call_count == out->call_room || !fli_data_is_value(&data))) {
         return fli_out_yield(out, command, tag, (filch_pid){ 0, 0 }, &data);
     }

@@ -141,7 +141,7 @@ void fli_rally(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node)
         here->answer->tag = node->tag;
         here->asked = key;
         here->dispatching = true;
-        here->plain = NULL;
+        here->plain = FLI_NOT_PLAIN;
         err = handler->handle(handler->user, &call->command, node->tag, receiver_of(w, node, key));
         if (FLI_UNLIKELY(err != FILCH_OK)) refuse(w, node, pending, err);
         here->dispatching = false;

@@ -245,7 +245,7 @@ filch_err fli_record_step(fli_worker *w, fli_proc *p, uint32_t count)
     fli_recorder *rec = p->ext->recorder;
     step_begin(rec, w, p, count);
     w->local.tape = &rec->face;
-    w->local.plain = NULL;
+    w->local.plain = FLI_NOT_PLAIN;
     filch_err err = fli_step_call(w, p, count);
     w->local.tape = NULL;
     w->local.plain = fli_plain(&w->local);

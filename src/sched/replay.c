@@ -410,7 +410,7 @@ static filch_err play_alone(replay *rp)
     here->current = &rp->proc;
     here->serial = head->pid.serial;
     here->tape = &rp->face;
-    here->plain = NULL;
+    here->plain = FLI_NOT_PLAIN;
     fli_here_set(here);
     err = play(rp);
     here->tape = NULL;

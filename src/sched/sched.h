@@ -233,7 +233,7 @@ filch_err fli_spawn_options_read(const filch_spawn_options *given, filch_spawn_o
 /* What `local.plain` is in a step that nobody records. */
 static inline fli_runtime *fli_plain(const fli_local *here)
 {
-    return here->rt->sim == NULL ? here->rt : NULL;
+    return here->rt->sim == NULL ? here->rt : FLI_NOT_PLAIN;
 }
 
 /* From here to fli_step_back code of the process, or of whoever hears of its end, runs outside of its step. What the step
@@ -242,7 +242,7 @@ static inline fli_runtime *fli_plain(const fli_local *here)
 static inline void fli_step_over(fli_local *here)
 {
     here->closing = true;
-    here->plain = NULL;
+    here->plain = FLI_NOT_PLAIN;
     fli_store_rlx(&fli_worker_of(here)->window.serial, 0);
 }
 

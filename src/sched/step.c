@@ -76,14 +76,14 @@ static inline void dispatch(fli_worker *w, filch_out *out)
     fli_local   *here = &w->local;
     fli_runtime *plain = here->plain;
     here->dispatching = true;
-    here->plain = NULL;
+    here->plain = FLI_NOT_PLAIN;
     for (uint32_t i = 0; i < out->call_count; i++) {
         fli_call          *call = &out->calls[i];
         filch_receiver     receiver = { w->out.ctx.sched, fli_yield_key(call->node), call->node->tag };
         const fli_handler *handler = fli_handler_of(w, call->command.id);
         filch_err          err = FILCH_ECOMMAND;
-        here->asked_node = plain != NULL ? call->node : NULL;
-        here->asked = plain != NULL ? receiver.key : 0;
+        here->asked_node = plain == rt ? call->node : NULL;
+        here->asked = plain == rt ? receiver.key : 0;
         if (FLI_UNLIKELY(rt->sim != NULL)) err = fli_simulate_handle(w, handler, &call->command, receiver);
         else if (handler != NULL) err = handler->handle(handler->user, &call->command, receiver.tag, receiver);
         /* A handler that completed and then returned an error said two things: the first one counts. */
@@ -442,7 +442,7 @@ static inline uint64_t enter(fli_worker *w)
 /* Nobody is any more. */
 static inline void leave(fli_worker *w)
 {
-    w->local.plain = NULL;
+    w->local.plain = FLI_NOT_PLAIN;
     w->local.current = NULL;
     w->local.serial = 0;
     fli_store_rlx(&w->window.serial, 0);

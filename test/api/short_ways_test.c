@@ -107,9 +107,11 @@ TEST(a_step_bears_no_more_than_max_processes)
 /* What it does before it is done. */
 typedef enum last_deed { NOTHING, WRITES_TO_ITSELF, TAKES_A_NAME, ASKS, ANSWERS_AT_LENGTH, DEEDS } last_deed;
 
+typedef enum moment { AT_ONCE, AT_A_MESSAGE, AT_AN_ANSWER } moment;
+
 static struct {
     filch_pid pid;  /* of the last one */
-    enum { AT_ONCE, AT_A_MESSAGE, AT_AN_ANSWER } when;
+    moment    when;
     uint32_t  steps, closes, exits;
     size_t    answered; /* bytes that on_exit saw */
 } brief;
@@ -179,7 +181,7 @@ static filch_err play_bears_brief_ones(actor *me, const filch_event *events, siz
     return filch_continue(out);
 }
 
-static void end_in_all_ways(int when)
+static void end_in_all_ways(moment when)
 {
     for (intptr_t deed = NOTHING; deed < DEEDS; deed++) {
         actor     a = { .user = (void *)deed };
