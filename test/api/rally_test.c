@@ -445,7 +445,7 @@ TEST(a_step_may_leave_the_middle_in_any_way_and_nothing_stays_behind)
         EVERYWHERE (&a, play_leaves, ways[i].how) {
             int64_t bytes = 0;
             /* A node that stays behind is not missed at the end: the memory would grow. */
-            for (uint32_t n = 0, most = world_scale(3000, 1100); n < most; n++) {
+            for (uint32_t n = 0, most = world_scale(8000, 4000); n < most; n++) {
                 actor_ends(&w, &a, ways[i].err);
                 ok(a.note);
                 same(a.seen_count, ODD);
@@ -454,7 +454,9 @@ TEST(a_step_may_leave_the_middle_in_any_way_and_nothing_stays_behind)
                 actor_start(&w, &a, play_leaves);
             }
             actor_ends(&w, &a, ways[i].err);
-            assert_true(fli_load_rlx(&w.bytes) - bytes < 16384); /* room for the yields of a worker's first step: 704 */
+            /* As the magazines of all workers fill up, nodes and processes may each come to a second segment: 32 KB and 64.
+             * 4,000 nodes that stayed behind would be 192. */
+            assert_true(fli_load_rlx(&w.bytes) - bytes < 128 * 1024);
         }
     }
 }
