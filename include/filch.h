@@ -623,7 +623,7 @@ enum {
  * Timer: completes at once with an id (filch_as_int), and sends one message with this `tag` after `delay_ns`.
  * Ticker: the same every `period_ns` (> 0); ticks that were not read yet are merged, `data` is how many came due.
  * Timer cancel: completes with 1 if its own timer or ticker `id` was stopped before it fired (again), else 0.
- * A sleep is never early. Where many are due close together, a runtime that sleeps wakes for them every 200 us or so.
+ * A sleep is never early. Where many are due close together, a runtime that sleeps wakes for them every 250 us or so.
  * Timers die with their process.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
@@ -1239,7 +1239,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_tick(filch_sched *sched, uint32_t steps
 FILCH_API int filch_wake_fd(filch_sched *sched);
 
 /* How long poll may sleep: 0 if something is ready, nanoseconds until the next timer, or FILCH_FOREVER. After a tick that
- * found several timers due, the next ones may wait until 200 us have passed: hosts need not wake for each.
+ * found several timers due, the next ones may wait until 250 us have passed: hosts need not wake for each.
  *
  * Thread:  the one that ticks.                                  Blocks:  never.
  * Owns:    nothing.
