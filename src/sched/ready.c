@@ -100,7 +100,8 @@ static filch_err ready_sampled(fli_local *here, fli_proc *p)
     return fli_ready_next(here, p);
 }
 
-/* Who is woken by a step is told by another function, who is queued otherwise by a number: neither asks each time. */
+/* Whom a step wakes is queued by another function until then; who comes by fli_ready_here, by another bound. So nobody asks for
+ * each process whether a sample is due. */
 void fli_ready_sample(fli_worker *w)
 {
     w->rare_from = 0;

@@ -183,10 +183,10 @@ void fli_ready(fli_runtime *rt, fli_local *here, fli_proc *p);
 filch_err fli_ready_here(fli_local *here, fli_proc *p);
 /* The same for one that a step has sent to: if it is the first, it is the next. */
 filch_err fli_ready_next(fli_local *here, fli_proc *p);
-/* The next one that is queued, in whichever of these ways, has its wait measured. */
-void fli_ready_sample(fli_worker *w);
 /* The same for one that goes on by itself: those that its step made ready go first. */
 void fli_ready_again(fli_worker *w, fli_proc *p);
+/* Whoever is queued next here has its wait measured. */
+void fli_ready_sample(fli_worker *w);
 
 /* Has somebody look at the clock: a timer was armed. Thread: any. */
 void fli_ready_nudge(filch_sched *sched);

@@ -283,15 +283,23 @@ static uint64_t waits_from(filch_sched *sched, int bucket)
     return waits;
 }
 
+/* With one process that listens; `options` are for a teller that sends to it. */
+static filch_sched *begin_with_listener(filch_pid *pid, filch_spawn_options *options)
+{
+    filch_sched *sched = begin();
+    ok(filch_spawn(sched, &type, NULL, pid));
+    tick(sched);
+    *options = (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT;
+    options->args = filch_of_pid(*pid);
+    return sched;
+}
+
 TEST(of_those_whom_steps_wake_one_has_its_wait_measured_and_then_none_until_the_next_sample)
 {
-    filch_sched        *sched = begin();
-    filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
+    filch_spawn_options options;
     filch_pid           pid;
-    ok(filch_spawn(sched, &type, NULL, &pid));
-    tick(sched);
-    fli_worker *w = sched->guest;
-    options.args = filch_of_pid(pid);
+    filch_sched        *sched = begin_with_listener(&pid, &options);
+    fli_worker         *w = sched->guest;
     w->sample_in = 1000; /* the clock asks for none */
     ok(filch_spawn(sched, &teller, &options, NULL)); /* the first of all is always measured */
     tick(sched);
@@ -310,14 +318,11 @@ TEST(of_those_whom_steps_wake_one_has_its_wait_measured_and_then_none_until_the_
 
 TEST(a_wait_that_ended_at_another_worker_is_not_measured_when_the_process_comes_back)
 {
-    filch_sched        *sched = begin();
-    filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
+    filch_spawn_options options;
     filch_pid           pid;
-    ok(filch_spawn(sched, &type, NULL, &pid));
-    tick(sched);
-    fli_worker *w = sched->guest;
-    fli_proc   *p = fli_proc_find(&sched->rt, pid.serial);
-    options.args = filch_of_pid(pid);
+    filch_sched        *sched = begin_with_listener(&pid, &options);
+    fli_worker         *w = sched->guest;
+    fli_proc           *p = fli_proc_find(&sched->rt, pid.serial);
     for (int by_neighbour = 0; by_neighbour < 2; by_neighbour++) {
         /* Ten seconds ago its wait here was to be measured, but another worker took it, and has stepped it. */
         w->sample_serial = pid.serial;

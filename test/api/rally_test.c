@@ -444,7 +444,7 @@ TEST(a_step_may_leave_the_middle_in_any_way_and_nothing_stays_behind)
         actor a;
         EVERYWHERE (&a, play_leaves, ways[i].how) {
             int64_t bytes = 0;
-            /* A node that stays behind is not missed at the end: the memory would grow. */
+            /* A node that stays behind is missed when the world ends; other memory that does would only be more and more. */
             for (uint32_t n = 0, most = world_scale(8000, 4000); n < most; n++) {
                 actor_ends(&w, &a, ways[i].err);
                 ok(a.note);
@@ -454,9 +454,10 @@ TEST(a_step_may_leave_the_middle_in_any_way_and_nothing_stays_behind)
                 actor_start(&w, &a, play_leaves);
             }
             actor_ends(&w, &a, ways[i].err);
-            /* As the magazines of all workers fill up, nodes and processes may each come to a second segment: 32 KB and 64.
-             * 4,000 nodes that stayed behind would be 192. */
-            assert_true(fli_load_rlx(&w.bytes) - bytes < 128 * 1024);
+            /* Room for the yields of a worker's first step: 704. While the magazines of two workers fill up, processes and nodes
+             * may each come to a second segment as well: 64 KB and 32. */
+            int64_t more = worker_counts[at] == 2 ? 112 * 1024 : 0;
+            assert_true(fli_load_rlx(&w.bytes) - bytes < 16384 + more);
         }
     }
 }
