@@ -1,4 +1,4 @@
-/* slot.h - room for one item beside a deque: the one its owner will take next. Most of what is queued is taken by the same
+/* seat.h - room for one item beside a deque: the one its owner will take next. Most of what is queued is taken by the same
  * thread a moment later; here that takes a store and a swap, where the deque needs indices, a ring and the same
  * read-modify-write. Thieves may take it as well: nothing is hidden from them.
  *
@@ -12,8 +12,8 @@
  * else stores anything but NULL. A take that comes after the put, meant for the item before it, gets the new one: that is
  * as good. The look before the swap is there to spare the swap; if it is out of date, the swap decides.
  */
-#ifndef FLI_SYNC_SLOT_H
-#define FLI_SYNC_SLOT_H
+#ifndef FLI_SYNC_SEAT_H
+#define FLI_SYNC_SEAT_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,35 +21,35 @@
 #include "base/assert.h"
 #include "port/atomic.h"
 
-typedef struct fli_slot {
-    FLI_ATOMIC(void *) item; /* writes: see above.  reads: any.  PAIR slot.item */
-} fli_slot;
+typedef struct fli_seat {
+    FLI_ATOMIC(void *) item; /* writes: see above.  reads: any.  PAIR seat.item */
+} fli_seat;
 
-static inline void fli_slot_init(fli_slot *slot)
+static inline void fli_seat_init(fli_seat *seat)
 {
-    fli_atomic_init(&slot->item, NULL);
+    fli_atomic_init(&seat->item, NULL);
 }
 
 /* Thread: any. Exact for the owner while no thief is at work, for others a guess that may be old. */
-static inline bool fli_slot_is_full(fli_slot *slot)
+static inline bool fli_seat_is_full(fli_seat *seat)
 {
-    return fli_load_rlx(&slot->item) != NULL;
+    return fli_load_rlx(&seat->item) != NULL;
 }
 
 /* Thread: the owner. False: it is full, and nothing changed. */
-static inline bool fli_slot_put(fli_slot *slot, void *item)
+static inline bool fli_seat_put(fli_seat *seat, void *item)
 {
     FLI_ASSUME(item != NULL);
-    if (FLI_UNLIKELY(fli_slot_is_full(slot))) return false; /* relaxed: our own store, or nothing any more */
-    fli_store_rel(&slot->item, item); /* PAIR slot.item, release half: what the item holds */
+    if (FLI_UNLIKELY(fli_seat_is_full(seat))) return false; /* relaxed: our own store, or nothing any more */
+    fli_store_rel(&seat->item, item); /* PAIR seat.item, release half: what the item holds */
     return true;
 }
 
 /* Thread: any. NULL: it is empty. */
-static inline void *fli_slot_take(fli_slot *slot)
+static inline void *fli_seat_take(fli_seat *seat)
 {
-    if (!fli_slot_is_full(slot)) return NULL;
-    return fli_swap_acqrel(&slot->item, NULL); /* PAIR slot.item, acquire half */
+    if (!fli_seat_is_full(seat)) return NULL;
+    return fli_swap_acqrel(&seat->item, NULL); /* PAIR seat.item, acquire half */
 }
 
 #endif
