@@ -31,7 +31,8 @@
  * (then 2, 4, while it finds the watch in its place), because the watch itself may be called to work.
  *
  * Descriptors. While any is waited for, one sleeper, the *poller*, sleeps in the system's poll call with its alarm, and
- * is woken by its bell. Who falls asleep takes the place if it is free: so when everybody sleeps, it is taken. Whoever
+ * is woken by its bell. Who falls asleep takes the place if it is free: so when everybody sleeps, it is taken. A poller
+ * that leaves to work while nobody watches wakes another, who takes the place: a step may be long. Whoever
  * takes a worker from among the sleepers does so under the lock, and sees there which way it sleeps; the bell stays
  * rung until the poller itself has heard it. What is reported the poller delivers to its own deque: no other thread is
  * involved. Workers that work look at the descriptors when they look at the clock, and searchers each time.
@@ -247,9 +248,22 @@ static bool is_deaf_to_timers(filch_sched *sched)
     return deaf;
 }
 
+/* Somebody begins to work, and nobody watches over him. Should somebody, though nothing is queued? In a step he hears of
+ * no descriptor; and that the step takes too long, only others can say while it does. See docs/notes/0072. */
+static bool wants_a_watch(filch_sched *sched)
+{
+    fli_idle *idle = &sched->idle;
+    if (sched->opt.on_long_step != NULL && sched->opt.long_step_ns != 0) return true;
+    if (!fli_io_watches(&sched->io)) return false;
+    fli_mutex_lock(&idle->lock);
+    bool deaf = idle->poller == NULL;
+    fli_mutex_unlock(&idle->lock);
+    return deaf;
+}
+
 /* Work was found. The last searcher to leave wakes the next one if it has seen more than it took. A single process in
  * a deque is left to its worker and the watch; where nobody watches, the next one comes for it too, or takes up the
- * watch. Otherwise it would wait for as long as its worker stays in a step; and so would the timers. */
+ * watch. Otherwise it would wait for as long as its worker stays in a step; and so would timers and descriptors. */
 static void stop_searching(fli_worker *w)
 {
     filch_sched *sched = w->sched;
@@ -260,6 +274,7 @@ static void stop_searching(fli_worker *w)
     bool watched = is_watched(w, word), more = fli_find_visible(sched, watched ? 2 : 1);
     /* What the alarm brought is ours alone: a few timers are not worth a second worker. */
     if (watched && w->idle.alarmed_at != 0) more = is_worth_a_wake(w);
+    if (!watched && wants_a_watch(sched)) more = true;
     if (more || fli_inject_count(&sched->global) > 0 || is_deaf_to_timers(sched)) wake_one(sched);
 }
 
@@ -470,6 +485,14 @@ static bool is_brief(const fli_worker *w)
     return w->idle.alarmed_at != 0 && fli_counters_steps(&w->local.counters) - w->idle.alarmed_at < BRIEF_STEPS;
 }
 
+/* Called to work out of silence: has somebody watch over that, if need be. */
+static void leave_silence(fli_worker *w)
+{
+    filch_sched *sched = w->sched;
+    uint64_t     word = fli_idle_look(&sched->idle);
+    if (fli_asleep_in(word) > 0 && !is_watched(w, word) && wants_a_watch(sched)) wake_one(sched);
+}
+
 /* Woken with a process in hand: no search, and no look at the timers, before its step. NULL: somebody who searched was
  * faster, and we search too. */
 static fli_proc *start_work(fli_worker *w, uint64_t fell_asleep_ns)
@@ -485,6 +508,7 @@ static fli_proc *start_work(fli_worker *w, uint64_t fell_asleep_ns)
     w->idle.alarmed_at = 0;
     w->idle.watch_ns = WATCH_FIRST_NS;
     w->idle.second_ns = SECOND_FIRST_NS;
+    leave_silence(w);
     return p;
 }
 

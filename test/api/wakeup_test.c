@@ -8,6 +8,7 @@
 #include "port/thread.h"
 #include "support/check.h"
 #include "support/patience.h"
+#include "support/silence.h"
 
 #include <filch.h>
 #include <stdlib.h>
@@ -210,6 +211,25 @@ TEST(a_long_step_is_named_while_it_runs_and_counted_when_it_ends)
     same(filch_sched_stop(sched, 0, NULL), FILCH_EDEADLINE);
 }
 
+/* Nothing is queued and nobody has set an alarm: somebody has to look after the one who is called all the same. */
+TEST(a_long_step_out_of_silence_is_named_while_it_runs)
+{
+    filch_pid     pid = { 0, 0 };
+    filch_options opt = FILCH_OPTIONS_INIT;
+    opt.long_step_ns = LONG_STEP;
+    opt.on_long_step = on_long_step;
+    opt.on_long_step_user = &pid;
+    for (int32_t workers = 2; workers <= 4; workers++) {
+        reset(0);
+        filch_sched *sched = start(workers, &opt);
+        ok(filch_spawn(sched, &sloth, NULL, &pid));
+        assert_true(silence_comes(sched));
+        ok(filch_send(sched, pid, filch_none()));
+        assert_true(wait_for(&left, 1));
+        same(filch_sched_stop(sched, 0, NULL), FILCH_EDEADLINE);
+    }
+}
+
 /* Wakes every half millisecond, so that its worker looks around in between. */
 static filch_err fidget_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -290,6 +310,7 @@ int main(void)
         cmocka_unit_test(processes_spawned_by_a_foreign_thread_can_meet_inside_their_steps),
         cmocka_unit_test(timers_are_served_while_those_who_woke_for_others_are_in_long_steps),
         cmocka_unit_test(a_long_step_is_named_while_it_runs_and_counted_when_it_ends),
+        cmocka_unit_test(a_long_step_out_of_silence_is_named_while_it_runs),
         cmocka_unit_test(a_long_step_is_named_once_while_it_runs_however_often_others_look),
         cmocka_unit_test(long_steps_are_counted_without_anybody_to_name_them_to_and_short_ones_are_not),
     };

@@ -1,0 +1,116 @@
+/* io_wakeup_test.c - what descriptors report gets a worker, even when the one who would have heard of it is in a step.
+ *
+ * Out of silence: everybody sleeps, and nobody has set an alarm. Then one worker is called, and stays in a step until somebody
+ * else has been heard, or until the test gives up.
+ */
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "api/io_script.h"
+#include "support/silence.h"
+#include "support/until.h"
+
+static world w;
+
+/* Who is in a long step, and whether it may end. Relaxed: flags. */
+static FLI_ATOMIC(bool) is_in_step, may_leave;
+
+static bool may_go(void *unused)
+{
+    (void)unused;
+    return fli_load_rlx(&may_leave);
+}
+
+static filch_err stay(script *s, filch_out *out)
+{
+    (void)s, (void)out;
+    fli_store_rlx(&is_in_step, true);
+    return until_or_late(may_go, NULL) ? FILCH_OK : FILCH_EDEADLINE;
+}
+
+/* A process that reads from the connection whose other end is the result. */
+static int begin_reading(script *reader)
+{
+    script_start(&w, reader);
+    UNTIL(&w, is_ready(reader));
+    int fd = peer_connect(reader);
+    UNTIL(&w, script_stage(reader) == 3);
+    return fd;
+}
+
+/* `call` has somebody stay in a step; then the reader is written to. */
+static void is_heard_beside(script *reader, int fd, script *stays, void (*call)(script *stays))
+{
+    fli_store_rlx(&is_in_step, false);
+    fli_store_rlx(&may_leave, false);
+    assert_true(silence_comes(w.sched));
+    call(stays);
+    until(fli_load_rlx(&is_in_step));
+    same(send(fd, "hear me", 7, MSG_NOSIGNAL), 7);
+    UNTIL(&w, script_is_over(reader));
+    fli_store_rlx(&may_leave, true);
+    script_ends(&w, stays);
+    script_ends(&w, reader);
+    assert_string_equal(reader->result[3].bytes, "hear me");
+    close(fd);
+}
+
+static int writes_to;
+
+static void call_by_descriptor(script *stays)
+{
+    (void)stays;
+    same(send(writes_to, "!", 1, MSG_NOSIGNAL), 1);
+}
+
+TEST(a_connection_is_heard_while_the_worker_that_heard_another_is_in_a_long_step)
+{
+    for (int32_t workers = 2; workers <= 4; workers++) {
+        world_begin(&w, workers);
+        script stays = SCRIPT(SERVE, DO_READ(0), DO_CALL(stay)), reader = SCRIPT(SERVE, DO_READ(0));
+        writes_to = begin_reading(&stays);
+        is_heard_beside(&reader, begin_reading(&reader), &stays, call_by_descriptor);
+        close(writes_to);
+        world_end(&w);
+    }
+}
+
+static void call_from_outside(script *stays)
+{
+    script_start(&w, stays);
+}
+
+static filch_err play_sleeps(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    me->note = filch_yield_sleep(out, 0, FILCH_SECONDS(3600));
+    return filch_wait(out);
+}
+
+/* One waits for descriptors, and another has set an alarm for a timer that is far away: who is called then is the one who
+ * waits for descriptors, if there is no third. */
+TEST(a_connection_is_heard_while_the_worker_that_was_called_from_outside_is_in_a_long_step)
+{
+    for (int32_t workers = 2; workers <= 4; workers++) {
+        world_begin(&w, workers);
+        script stays = SCRIPT(DO_CALL(stay)), reader = SCRIPT(SERVE, DO_READ(0));
+        actor  sleeper = { .note = FILCH_OK };
+        int    fd = begin_reading(&reader);
+        assert_true(silence_comes(w.sched));
+        actor_start(&w, &sleeper, play_sleeps);
+        is_heard_beside(&reader, fd, &stays, call_from_outside);
+        ok(filch_cancel(w.sched, sleeper.pid));
+        actor_ends(&w, &sleeper, FILCH_OK);
+        ok(sleeper.note);
+        world_end(&w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_connection_is_heard_while_the_worker_that_heard_another_is_in_a_long_step),
+        cmocka_unit_test(a_connection_is_heard_while_the_worker_that_was_called_from_outside_is_in_a_long_step),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,31 @@
+/* silence.h - waiting until a scheduler is silent: everybody sleeps, and nobody has set an alarm to look after others. */
+#ifndef FILCH_TEST_SILENCE_H
+#define FILCH_TEST_SILENCE_H
+
+#include <filch.h>
+
+#include "port/thread.h"
+#include "support/check.h"
+#include "support/patience.h"
+
+#define SILENCE_PATIENCE_NS UINT64_C(20000000000)
+/* Those alarms are at most 8 ms away. */
+#define SILENCE_QUIET_NS UINT64_C(30000000)
+
+/* False: there is none. Alarms for timers that are further away do not count. */
+static inline bool silence_comes(filch_sched *sched)
+{
+    patience    left = patience_begin(SILENCE_PATIENCE_NS), quiet = patience_begin(SILENCE_QUIET_NS);
+    filch_stats stats = FILCH_STATS_INIT;
+    uint64_t    sleeps = 0;
+    while (!patience_is_over(&left)) {
+        ok(filch_sched_stats(sched, &stats));
+        if (stats.asleep < stats.workers || stats.sleeps != sleeps) quiet = patience_begin(SILENCE_QUIET_NS);
+        sleeps = stats.sleeps;
+        if (patience_is_over(&quiet)) return true;
+        fli_thread_yield();
+    }
+    return false;
+}
+
+#endif
