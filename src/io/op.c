@@ -154,6 +154,13 @@ static filch_err set_alarm(fli_io *io, fli_stream *s, fli_way way)
     return op->timer != 0 ? FILCH_OK : FILCH_ENOMEM;
 }
 
+/* The alarm has rung, or will not ring for this operation. */
+static void drop_alarm(fli_io *io, fli_op *op)
+{
+    if (op->timer != 0) fli_timers_abandon(io->timers, op->timer);
+    op->timer = 0;
+}
+
 /* A report has been taken note of, and its READY cleared. A read that is answered by what is left from before does not
  * ask the system: then the report is still news for the next one. */
 static void heard(fli_stream *s, fli_way way)
@@ -180,7 +187,11 @@ void fli_op_run(fli_io *io, fli_stream *s, fli_way way, bool try_first)
             continue;
         }
         if (arm == FLI_ARM_EXPIRED) {
-            if (fli_clock_ns() < op->due_ns) continue; /* of an operation before this one */
+            /* It was to try again, or it was of an operation before this one: whichever, this one wants an alarm. */
+            if (fli_clock_ns() < op->due_ns) {
+                drop_alarm(io, op);
+                continue;
+            }
             err = FILCH_EDEADLINE;
         }
         if (err == FILCH_OK) err = FILCH_ECANCELLED;
@@ -223,8 +234,7 @@ void fli_io_alarm(fli_io *io, uint64_t cookie)
     }
     /* Time to try again; or this alarm was for an operation before, and trying does no harm. Its own alarm, if it has
      * one, may be this very one. */
-    if (op->timer != 0) fli_timers_abandon(io->timers, op->timer);
-    op->timer = 0;
+    drop_alarm(io, op);
     fli_op_run(io, s, way, true);
 }
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "api/io_script.h"
+#include "clock/timers.h"
 #include "support/until.h"
 
 static world w;
@@ -188,6 +189,37 @@ static const char *const cat[] = { "cat", NULL }, *const no_such[] = { "no-such-
                          *const sleeps[] = { "sleep", "1000", NULL },
                          *const prints[] = { "sh", "-c", "head -c 10485760 /dev/zero", NULL },
                          *const masks[] = { "sh", "-c", "grep SigBlk /proc/self/status; ls /proc/self/fd | wc -l", NULL };
+
+/* The next alarm rings before the operation that has set it waits: as if its worker had been stopped in between, and another
+ * looked at the clock. */
+static FLI_ATOMIC(bool) alarm_is_quick;
+uint64_t __real_fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie);
+uint64_t __wrap_fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie);
+uint64_t __wrap_fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie)
+{
+    uint64_t id = __real_fli_timers_alarm(timers, due_ns, cookie);
+    if (!fli_load_rlx(&alarm_is_quick)) return id;
+    fli_store_rlx(&alarm_is_quick, false);
+    while (fli_timers_poll(timers, fli_clock_ns()) == 0) {}
+    return id;
+}
+
+TEST(the_end_of_a_program_is_told_though_an_alarm_rang_before_it_was_waited_for)
+{
+    fli_store_rlx(&old_system, true); /* which is asked now and then whether it has ended */
+    world_begin(&w, FILCH_NO_WORKERS);
+    script s = SCRIPT(DO_RUN(sleeps, 0), DO_EXIT);
+    fli_store_rlx(&alarm_is_quick, true);
+    script_start(&w, &s);
+    UNTIL(&w, script_stage(&s) == 1);
+    assert_false(fli_load_rlx(&alarm_is_quick));
+    ok(kill((pid_t)s.program.pid, SIGKILL));
+    script_ends(&w, &s);
+    ok(s.result[1].error);
+    same(s.result[1].number, -SIGKILL);
+    world_end(&w);
+    fli_store_rlx(&old_system, false);
+}
 
 TEST(a_program_reads_writes_complains_and_ends)
 {
@@ -491,6 +523,7 @@ int main(void)
         cmocka_unit_test(files_are_written_read_and_sought),
         cmocka_unit_test(a_large_file_is_read_in_one_piece),
         cmocka_unit_test(a_process_that_ends_while_its_file_is_read_closes_it_once),
+        cmocka_unit_test(the_end_of_a_program_is_told_though_an_alarm_rang_before_it_was_waited_for),
         cmocka_unit_test(a_program_reads_writes_complains_and_ends),
         cmocka_unit_test(a_program_begins_with_no_signal_blocked_and_nothing_open_but_its_three),
         cmocka_unit_test(a_program_that_is_killed_says_by_which_signal),
