@@ -65,27 +65,29 @@ static int span_ms(uint64_t until_ns)
     return ms > INT32_MAX ? INT32_MAX : (int)ms;
 }
 
-/* With nanoseconds where the system has that (Linux 5.11), so that timers are as exact as on a condition. */
-static int wait_for(int epoll, struct epoll_event *events, int max, uint64_t until_ns)
+/* With nanoseconds where the system has that (Linux 5.11), so that timers are as exact as on a condition. Older ones,
+ * sandboxes (EPERM) and valgrind refuse, and go on refusing: they are asked once. */
+static int wait_for(fli_poller *poller, struct epoll_event *events, int max, uint64_t until_ns)
 {
 #if defined(__linux__) && defined(__GLIBC_PREREQ)
 #if __GLIBC_PREREQ(2, 35)
-    if (until_ns != 0 && until_ns != FLI_NEVER) {
+    if (until_ns != 0 && until_ns != FLI_NEVER && !fli_load_rlx(&poller->coarse)) {
         uint64_t now_ns = fli_clock_ns(), span_ns = until_ns > now_ns ? until_ns - now_ns : 0;
         if (span_ns > SPAN_NS_MAX) span_ns = SPAN_NS_MAX;
         struct timespec span = { .tv_sec = (time_t)(span_ns / 1000000000u), .tv_nsec = (long)(span_ns % 1000000000u) };
-        int             n = epoll_pwait2(epoll, events, max, &span, NULL);
+        int             n = epoll_pwait2(poller->epoll, events, max, &span, NULL);
         if (n >= 0 || errno == EINTR) return n;
+        if (errno == ENOSYS || errno == EPERM) fli_store_rlx(&poller->coarse, true);
     }
 #endif
 #endif
-    return epoll_wait(epoll, events, max, span_ms(until_ns));
+    return epoll_wait(poller->epoll, events, max, span_ms(until_ns));
 }
 
 uint32_t fli_poller_wait(fli_poller *poller, uint64_t until_ns, fli_poll_report *reports, uint32_t max)
 {
     struct epoll_event events[REPORTS_MAX];
-    int                n = wait_for(poller->epoll, events, (int)(max < REPORTS_MAX ? max : REPORTS_MAX), until_ns);
+    int                n = wait_for(poller, events, (int)(max < REPORTS_MAX ? max : REPORTS_MAX), until_ns);
     FLI_ASSERT(n >= 0 || errno == EINTR);
     uint32_t count = 0;
     for (int i = 0; i < n; i++) {

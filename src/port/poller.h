@@ -12,9 +12,14 @@
 
 #include <filch.h>
 
+#include "port/atomic.h"
+
 typedef struct fli_poller {
     int epoll; /* -1: closed */
     int bell;
+    /* The system has said that it knows no waits in nanoseconds: not asked again.  writes and reads: who waits. One at a
+     * time does, and an old answer would only ask once more, so relaxed. */
+    _Atomic(bool) coarse;
 } fli_poller;
 
 /* The bell's own number: nobody else may use it. */
