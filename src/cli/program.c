@@ -42,12 +42,32 @@ static void first_ended(void *user, filch_pid pid, filch_err error, const filch_
     cli_program_ring(p->bell[1], FIRST_OVER);
 }
 
+/* A library that is not there because nobody allowed it is nil, and Lua's words for that name no option. */
+static void hint_at_rights(uint32_t rights, const char *text, size_t size)
+{
+    static const struct {
+        const char *words, *option;
+        uint32_t    right;
+    } missing[] = { { "nil value (global 'net')", "--net", FILCH_LUA_MAY_NET },
+                    { "nil value (global 'fs')", "--files", FILCH_LUA_MAY_FILES },
+                    { "nil value (global 'exec')", "--exec", FILCH_LUA_MAY_EXEC },
+                    { "nil value (field 'getenv')", "--env", FILCH_LUA_MAY_ENV } };
+    const char *end = memchr(text, '\n', size); /* the first line is enough; the traceback may speak of others */
+    char        line[512];
+    snprintf(line, sizeof line, "%.*s", (int)(end != NULL ? (size_t)(end - text) : size), text);
+    for (size_t i = 0; i < sizeof missing / sizeof missing[0]; i++) {
+        if ((rights & missing[i].right) != 0 || strstr(line, missing[i].words) == NULL) continue;
+        cli_hint("it is there with `filch run %s`", missing[i].option);
+    }
+}
+
 static void failed(void *user, filch_pid pid, const char *name, filch_err error, const char *text, size_t size)
 {
-    char who[64];
-    (void)user;
+    char               who[64];
+    const cli_program *p = user;
     (void)error;
     cli_error("%s %s failed: %.*s", name, cli_pid_text(pid, who, sizeof who), (int)size, text);
+    hint_at_rights(p->lua_options.rights, text, size);
 }
 
 static bool open_bell(cli_program *p)
@@ -161,9 +181,13 @@ static void tell_stragglers(const filch_report *report)
 static void tell_report(const cli_program *p, const filch_report *report)
 {
     const char *why = p->signal == SIGINT ? "SIGINT" : p->signal == SIGTERM ? "SIGTERM" : "the end";
-    cli_error("stopped by %s: %llu processes ended by themselves, %llu by force after %.3g s", why,
-              (unsigned long long)report->ended, (unsigned long long)(report->forced + report->stuck),
-              (double)p->stop_ns / 1e9);
+    uint64_t    forced = report->forced + report->stuck;
+    char        rest[64] = "";
+    if (forced > 0) {
+        snprintf(rest, sizeof rest, ", %llu by force after %.3g s", (unsigned long long)forced, (double)p->stop_ns / 1e9);
+    }
+    cli_error("stopped by %s: %llu process%s ended by %s%s", why, (unsigned long long)report->ended,
+              report->ended == 1 ? "" : "es", report->ended == 1 ? "itself" : "themselves", rest);
 }
 
 void cli_program_close(cli_program *p, bool report)
