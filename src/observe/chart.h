@@ -69,7 +69,9 @@ void      fli_chart_fini(fli_chart *chart);
 
 /* Says what process `number` is called. Without memory it stays "?". */
 void fli_chart_name(fli_chart *chart, uint32_t number, const char *name);
-/* "teller#2"; "outside". */
+/* "teller#2"; "outside". Needs FLI_CHART_WHO_MAX bytes for the longest; of a long name the middle is left out. */
+#define FLI_CHART_NAME_MAX 16
+#define FLI_CHART_WHO_MAX (FLI_CHART_NAME_MAX + 12)
 void fli_chart_who(const fli_chart *chart, uint32_t number, char *out, size_t size);
 
 void fli_chart_add(fli_chart *chart, const fli_chart_event *event);

@@ -7,7 +7,6 @@
 #include "observe/chart.h"
 
 #define COLUMNS_MAX 10
-#define WHO_MAX 24
 #define COLUMN_MIN 9
 
 /* A text that grows. */
@@ -84,7 +83,7 @@ static uint64_t first_index(const fli_chart *chart)
 
 static void choose_columns(const fli_chart *chart, columns *cols)
 {
-    char who[WHO_MAX];
+    char who[FLI_CHART_WHO_MAX];
     cols->count = 0;
     cols->width = COLUMN_MIN;
     for (uint64_t i = chart->count; i-- > first_index(chart);) {
@@ -219,7 +218,7 @@ static void put_notice(sheet *page, const fli_chart_line *line, const char *from
 /* The same in words. */
 static void put_sentence(const fli_chart *chart, sheet *page, const fli_chart_line *line)
 {
-    char               from[WHO_MAX], to[WHO_MAX];
+    char               from[FLI_CHART_WHO_MAX], to[FLI_CHART_WHO_MAX];
     unsigned long long tag = line->tag;
     fli_chart_who(chart, line->from, from, sizeof from);
     fli_chart_who(chart, line->to, to, sizeof to);
@@ -273,7 +272,7 @@ static void put_head(const fli_chart *chart, sheet *page, const columns *cols)
     if (first_index(chart) > 0) put(page, "%llu earlier events\n", (unsigned long long)first_index(chart));
     put(page, "%13s  ", "microseconds");
     for (uint32_t i = 0; i < cols->count; i++) {
-        char who[WHO_MAX];
+        char who[FLI_CHART_WHO_MAX];
         fli_chart_who(chart, cols->number[i], who, sizeof who);
         int before = ((int)cols->width - (int)strlen(who) + 1) / 2;
         put(page, "%*s%-*s", before, "", (int)cols->width - before, who);
@@ -285,7 +284,7 @@ char *fli_chart_draw(const fli_chart *chart, size_t *size)
 {
     sheet   page = { .mem = chart->mem };
     columns cols;
-    char    row[COLUMNS_MAX * (WHO_MAX + 2) + 1];
+    char    row[COLUMNS_MAX * (FLI_CHART_WHO_MAX + 2) + 1];
     choose_columns(chart, &cols);
     put_head(chart, &page, &cols);
     for (uint64_t i = first_index(chart); i < chart->count; i++) {

@@ -281,6 +281,34 @@ TEST(other_seeds_are_other_runs)
     filch_registry_destroy(m.registry);
 }
 
+static filch_err over_at_once(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    (void)events;
+    (void)count;
+    return filch_done(out, filch_none());
+}
+
+static filch_err spawn_long_names(filch_sched *sched, void *user)
+{
+    static const filch_type types[] = { { .name = "sixteen_letters_", .step = over_at_once },
+                                        { .name = "basket_test.lua:15", .step = over_at_once },
+                                        { .name = "basket_test.lua:18", .step = over_at_once } };
+    (void)user;
+    for (int i = 0; i < 3; i++) ok(filch_spawn(sched, &types[i], NULL, NULL));
+    return FILCH_OK;
+}
+
+TEST(of_a_long_name_the_chart_shows_both_ends)
+{
+    filch_sim_options options = FILCH_SIM_OPTIONS_INIT;
+    filch_sim_report  r = run(&options, spawn_long_names, NULL);
+    assert_non_null(strstr(r.chart, "sixteen_letters_#1"));
+    assert_non_null(strstr(r.chart, "basket_...lua:15#2"));
+    assert_non_null(strstr(r.chart, "basket_...lua:18#3"));
+    filch_sim_report_free(&r);
+}
+
 TEST(the_hash_covers_what_the_chart_has_forgotten)
 {
     market m;
@@ -1328,6 +1356,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_seed_is_the_same_run),
         cmocka_unit_test(other_seeds_are_other_runs),
+        cmocka_unit_test(of_a_long_name_the_chart_shows_both_ends),
         cmocka_unit_test(the_hash_covers_what_the_chart_has_forgotten),
         cmocka_unit_test(pids_are_the_same_each_time),
         cmocka_unit_test(no_message_is_lost_whatever_goes_wrong),
