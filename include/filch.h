@@ -114,7 +114,7 @@ enum {
  */
 FILCH_API const char *filch_err_text(filch_err err);
 
-/* The name of a code ("FILCH_EFULL"), for logs.
+/* The name of a code ("FILCH_EFULL"), for logs. All of yours are "FILCH_EUSER": log the number too. Others are "unknown".
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    lends a constant text that is never freed.
@@ -337,7 +337,8 @@ typedef struct filch_type {
     const void    *reserved[3]; /* NULL */
 } filch_type;
 
-/* What happens to a message for a mailbox that is at its limit. System events and yield completions never count. */
+/* What happens to a message for a mailbox that is at its limit. System events, yield completions and timers that fire
+ * never count, and are never refused. */
 typedef enum filch_overflow {
     FILCH_OVERFLOW_FAIL,        /* the sender gets FILCH_EFULL */
     FILCH_OVERFLOW_WAIT,        /* filch_send gets FILCH_EFULL; filch_yield_send completes when there is room */
@@ -642,6 +643,11 @@ typedef filch_err (*filch_work_fn)(void *arg, filch_data *result);
 /* Runs `fn(arg)` on the work pool (options `work_threads`, `work_queue`): completes with its result, or with
  * FILCH_EFULL when the pool's queue is full, or FILCH_ECANCELLED when the scheduler stops before it began.
  *
+ * A process that ends first gets no answer, and `fn` is called all the same, but not if one of these errors would have
+ * been the answer. So memory that `fn` frees is lost then. Either wait for the answers also when asked to end (stop
+ * answers those that have not begun at once: free their `arg`), or keep all of them in a list of your own and free what
+ * is left when filch_sched_stop has returned.
+ *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    lends `arg` until the yield completes. If the process may end before that, keep `arg` elsewhere.
  * Errors:  FILCH_EINVAL   FILCH_ENOMEM
@@ -940,12 +946,13 @@ typedef struct filch_child {
 typedef struct filch_supervisor {
     uint32_t strategy;  /* filch_strategy */
     uint32_t intensity; /* restarts within `period_ns`; one more, and the supervisor stops all and ends with
-                           FILCH_ELIMIT and words, for its own supervisor to deal with. 0: 3; FILCH_NO_RESTARTS: none;
-                           at most 10000 */
+                           FILCH_ELIMIT and words, for its own supervisor to deal with. A restart that fails (init, no
+                           memory) is the next one's reason, and counts. 0: 3; FILCH_NO_RESTARTS: none; at most 10000 */
     uint64_t period_ns; /* 0: 5 s */
     /* How long to wait before a restart: at first `backoff_ns`, then each time `backoff_percent` of that, up to
      * `backoff_max_ns`; a child that ran for `stable_ns` begins anew. Each is moved by up to half of `jitter` to either
-     * side, the same in the same run of a simulation. */
+     * side, the same in the same run of a simulation. Without memory for a wait there is none: a program that runs out of
+     * memory now and then wants an intensity of more than a few. */
     uint64_t backoff_ns;      /* 0: not at all */
     uint64_t backoff_max_ns;  /* 0: 30 s */
     uint64_t stable_ns;       /* 0: 5 s */
