@@ -498,7 +498,7 @@ FILCH_API filch_err filch_upgrade(filch_out *out, const filch_type *type, const 
  * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ETOOBIG   FILCH_ESTATE  outside of that step
  *          (an unknown command is an error *event*, FILCH_ECOMMAND)
  */
-FILCH_API FILCH_MUST_USE filch_err filch_yield(filch_out *out, uint32_t command, uint64_t tag, filch_data data);
+FILCH_INLINE FILCH_MUST_USE filch_err filch_yield(filch_out *out, uint32_t command, uint64_t tag, filch_data data);
 
 /* The context of the process being stepped; and its scheduler, to send and to spawn by.
  *
@@ -722,8 +722,8 @@ FILCH_API void filch_registry_destroy(filch_registry *registry);
  *          FILCH_ETOOBIG over `payload_max`; not completed
  *          FILCH_ECLOSED the scheduler is closed
  */
-FILCH_API FILCH_MUST_USE filch_err filch_complete(filch_receiver receiver, uint64_t tag, filch_data data,
-                                                  filch_err error);
+FILCH_INLINE FILCH_MUST_USE filch_err filch_complete(filch_receiver receiver, uint64_t tag, filch_data data,
+                                                     filch_err error);
 
 /* ---- relations ---------------------------------------------------------------------------------------------- */
 
@@ -1799,14 +1799,23 @@ FILCH_INLINE filch_data filch_value(filch_kind kind, uint64_t first, uint64_t se
 #define FILCH_SHAPE(data, words) ((uint64_t)((data).form << 8 | (data).kind))
 #endif
 
-/* What filch_send and filch_done come to. A value travels in registers: a payload that is passed by value is written to
- * the stack and read from there again, and that takes longer than all that is done with it (docs/notes/0060). */
+/* What filch_send, filch_done, filch_yield and filch_complete come to. A value travels in registers: a payload that is passed
+ * by value is written to the stack and read from there again, and that takes longer than all that is done with it
+ * (docs/notes/0060). */
 FILCH_API FILCH_MUST_USE filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint64_t first,
                                                     uint64_t second);
 FILCH_API FILCH_MUST_USE filch_err filch_send_any(filch_sched *sched, filch_pid to, filch_data data);
 
 FILCH_API filch_err filch_done_value(filch_out *out, uint64_t kind, uint64_t first, uint64_t second);
 FILCH_API filch_err filch_done_any(filch_out *out, filch_data result);
+
+FILCH_API FILCH_MUST_USE filch_err filch_yield_value(filch_out *out, uint32_t command, uint64_t tag, uint64_t kind,
+                                                     uint64_t first, uint64_t second);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_any(filch_out *out, uint32_t command, uint64_t tag, filch_data data);
+
+FILCH_API FILCH_MUST_USE filch_err filch_complete_value(filch_sched *sched, uint64_t key, uint64_t kind, uint64_t first,
+                                                        uint64_t second, filch_err error);
+FILCH_API FILCH_MUST_USE filch_err filch_complete_any(filch_receiver receiver, filch_data data, filch_err error);
 
 FILCH_INLINE filch_err filch_done(filch_out *out, filch_data result)
 {
@@ -1824,6 +1833,25 @@ FILCH_INLINE filch_err filch_send(filch_sched *sched, filch_pid to, filch_data d
     words[0] = FILCH_SHAPE(data, words);
     if (words[0] > FILCH_KIND_PTR) return filch_send_any(sched, to, data);
     return filch_send_value(sched, to, words[0], words[1], words[2]);
+}
+
+FILCH_INLINE filch_err filch_yield(filch_out *out, uint32_t command, uint64_t tag, filch_data data)
+{
+    uint64_t words[4];
+    memcpy(words, &data, sizeof words);
+    words[0] = FILCH_SHAPE(data, words);
+    if (words[0] > FILCH_KIND_PTR) return filch_yield_any(out, command, tag, data);
+    return filch_yield_value(out, command, tag, words[0], words[1], words[2]);
+}
+
+FILCH_INLINE filch_err filch_complete(filch_receiver receiver, uint64_t tag, filch_data data, filch_err error)
+{
+    uint64_t words[4];
+    memcpy(words, &data, sizeof words);
+    words[0] = FILCH_SHAPE(data, words);
+    if (tag != receiver.tag) return FILCH_EINVAL;
+    if (words[0] > FILCH_KIND_PTR) return filch_complete_any(receiver, data, error);
+    return filch_complete_value(receiver.sched, receiver.key, words[0], words[1], words[2], error);
 }
 
 /* A context begins with its scheduler, and what a step is given begins with a context. */

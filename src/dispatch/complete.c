@@ -34,22 +34,22 @@ static filch_err hand_over(fli_runtime *rt, fli_local *here, fli_node *node)
 
 /* The handler answers before it returns: the process is ours, and so is the node unless somebody else has the receiver.
  * The worker finds the answer when the handler has returned, and counts it. */
-static inline bool complete_here(fli_local *here, const filch_data *data, filch_err error)
+static inline bool complete_here(fli_local *here, uint64_t kind, uint64_t first, uint64_t second, filch_err error)
 {
     fli_node *node = here->asked_node;
     uint32_t  stamp = fli_load_rlx(&node->stamp); /* nobody gives it another generation while it is asked for */
     bool      out = (stamp & FLI_STAMP_MASK) == FLI_STAMP_PENDING;
     if (FLI_UNLIKELY(!out || !fli_yield_take(node, stamp))) return false;
     here->answer->error = error;
-    fli_data_put_value(&here->answer->data, data);
+    fli_value_put(&here->answer->data, kind, first, second);
     here->asked = 0;
     return true;
 }
 
-static __attribute__((noinline)) filch_err complete_any(filch_receiver receiver, uint64_t tag, filch_data data,
-                                                        filch_err error)
+/* For a receiver whose tag was right: filch_complete has seen to that. */
+filch_err filch_complete_any(filch_receiver receiver, filch_data data, filch_err error)
 {
-    if (receiver.sched == NULL || receiver.key == 0 || tag != receiver.tag) return FILCH_EINVAL;
+    if (receiver.sched == NULL || receiver.key == 0) return FILCH_EINVAL;
     fli_runtime *rt = (fli_runtime *)receiver.sched;
     fli_local   *here = fli_here(rt);
     if (rt->sim != NULL && !rt->sim->point(rt, here, "filch_complete")) return FILCH_ESTATE;
@@ -83,13 +83,23 @@ static __attribute__((noinline)) filch_err complete_any(filch_receiver receiver,
     return FILCH_OK;
 }
 
-filch_err filch_complete(filch_receiver receiver, uint64_t tag, filch_data data, filch_err error)
+static __attribute__((noinline)) filch_err complete_later(filch_sched *sched, uint64_t key, uint64_t kind, uint64_t first,
+                                                          uint64_t second, filch_err error)
+{
+    filch_receiver receiver = { .sched = sched, .key = key };
+    return filch_complete_any(receiver, filch_value((filch_kind)kind, first, second), error);
+}
+
+/* The same for a value. */
+filch_err filch_complete_value(filch_sched *sched, uint64_t key, uint64_t kind, uint64_t first, uint64_t second,
+                               filch_err error)
 {
     fli_local *here = fli_here_get();
-    if (FLI_LIKELY(here != NULL && here->asked == receiver.key && (filch_sched *)here->rt == receiver.sched &&
-                   receiver.key != 0 && tag == receiver.tag && fli_data_is_value(&data) &&
-                   complete_here(here, &data, error))) {
+    if (FLI_LIKELY(here != NULL && here->asked == key && (filch_sched *)here->rt == sched && key != 0 &&
+                   complete_here(here, kind, first, second, error))) {
         return FILCH_OK;
     }
-    return complete_any(receiver, tag, data, error);
+    return complete_later(sched, key, kind, first, second, error);
 }
+
+extern inline filch_err filch_complete(filch_receiver receiver, uint64_t tag, filch_data data, filch_err error);

@@ -66,12 +66,25 @@ static inline bool fli_data_is_value(const filch_data *data)
     return (unsigned)(data->kind | data->form << 8) <= FILCH_KIND_PTR;
 }
 
-/* Such a one is copied sooner: 16 bytes at most, and `small`, which may be a mark (work/command.c). */
-static inline void fli_data_put_value(filch_data *to, const filch_data *value)
+/* A value goes from register to node to event in words of 8 bytes. Volatile, or a compiler makes vectors of them: the
+ * processor forwards what has just been stored to a load only if it was stored in one piece, and else the load waits until
+ * it has left the store buffer. */
+typedef volatile uint64_t fli_word;
+
+/* Writes a value where a payload begins: its kind, alone in the first word, and what it is. The last word of a payload stays as
+ * it is: values do not reach that far. */
+static inline void fli_value_put(void *payload, uint64_t kind, uint64_t first, uint64_t second)
 {
-    static_assert(offsetof(filch_data, small) == 2 && offsetof(filch_data, as) == 8, "what it is comes first");
-    memcpy(to, value, 4);
-    memcpy(&to->as, &value->as, 16);
+    static_assert(offsetof(filch_data, kind) == 0 && offsetof(filch_data, as) == 8, "what it is comes first");
+    fli_word *words = (fli_word *)payload;
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    words[0] = kind;
+#else
+    words[0] = 0;
+    *(uint8_t *)payload = (uint8_t)kind;
+#endif
+    words[1] = first;
+    words[2] = second;
 }
 
 /* fli_data_own, without a call for what is its own owner. */

@@ -22,6 +22,7 @@
 #include <filch.h>
 
 #include "port/atomic.h"
+#include "proc/data.h"
 
 /* node->what: which list of the process it ends up in, and how to read it. 0, PLAIN: a value from a process of this
  * runtime, as most messages are. It has no `tag`. */
@@ -65,30 +66,16 @@ static inline void fli_node_put_data(fli_node *node, const filch_data *data)
     memcpy(node->data, &data->as, sizeof node->data);
 }
 
-/* A PLAIN message goes from register to node to event in words of 8 bytes. Volatile, or a compiler makes vectors of them: the
- * processor forwards what has just been stored to a load only if it was stored in one piece, and else the load waits until
- * it has left the store buffer. */
-typedef volatile uint64_t fli_word;
-
 static_assert(offsetof(fli_node, kind) == 32 && offsetof(fli_node, data) == 40 && offsetof(filch_data, as) == 8 &&
               sizeof(filch_data) == 32, "a payload is four words: the kind and what stands beside it, and three of data");
 
 /* The payload is a value: makes the node a PLAIN one. */
 static inline void fli_node_put_plain(fli_node *node, uint64_t kind, uint64_t first, uint64_t second)
 {
-    fli_word *words = (fli_word *)(void *)&node->kind;
-    /* `form`, `small`, `what` and `error` are 0. */
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-    words[0] = kind;
-#else
-    words[0] = 0;
-    node->kind = (uint8_t)kind;
-#endif
-    words[1] = first;
-    words[2] = second;
+    fli_value_put(&node->kind, kind, first, second); /* `form`, `small`, `what` and `error` are 0 */
 }
 
-/* Copies the payload of a PLAIN node. The last word of `data` stays as it is: values do not reach that far. */
+/* Copies the payload of a PLAIN node, as fli_value_put writes it. */
 static inline void fli_node_get_plain(const fli_node *node, filch_data *data)
 {
     const fli_word *from = (const fli_word *)(const void *)&node->kind;

@@ -162,13 +162,9 @@ static __attribute__((noinline)) filch_err yield_value(filch_out *out, uint32_t 
 {
     fli_local *here = fli_here_get();
     bool       plain = here != NULL && out == &fli_worker_of(here)->out && here->plain == here->rt && here->current != NULL;
-    if (FLI_UNLIKELY(!plain || out->call_count == out->call_room || !fli_data_is_value(&data))) {
-        return fli_out_yield(out, command, tag, (filch_pid){ 0, 0 }, &data);
-    }
+    if (FLI_UNLIKELY(!plain || out->call_count == out->call_room)) return filch_yield_any(out, command, tag, data);
     fli_proc *p = here->current;
-    if (FLI_UNLIKELY(p->yield_count >= FLI_YIELDS_FEW || here->nodes.count == 0)) {
-        return fli_out_yield(out, command, tag, (filch_pid){ 0, 0 }, &data);
-    }
+    if (FLI_UNLIKELY(p->yield_count >= FLI_YIELDS_FEW || here->nodes.count == 0)) return filch_yield_any(out, command, tag, data);
     fli_call *call = &out->calls[out->call_count];
     call->node = here->nodes.objects[--here->nodes.count];
     fli_yield_enter(p, call->node, here->serial, command, tag);
@@ -178,21 +174,28 @@ static __attribute__((noinline)) filch_err yield_value(filch_out *out, uint32_t 
 }
 
 /* Most yields: the first of a step, a value, in a rally, which has said all that is the same each time. */
-filch_err filch_yield(filch_out *out, uint32_t command, uint64_t tag, filch_data data)
+filch_err filch_yield_value(filch_out *out, uint32_t command, uint64_t tag, uint64_t kind, uint64_t first, uint64_t second)
 {
     fli_local *here = fli_here_get();
     /* Somebody else's `out` is not looked into: a program may have kept the pointer. */
     bool inside = (uintptr_t)out == (uintptr_t)here + offsetof(fli_worker, out);
-    if (FLI_UNLIKELY(!inside || out->spare == NULL || out->call_count != 0 || !fli_data_is_value(&data))) {
-        return yield_value(out, command, tag, data);
+    if (FLI_UNLIKELY(!inside || out->spare == NULL || out->call_count != 0)) {
+        return yield_value(out, command, tag, filch_value((filch_kind)kind, first, second));
     }
     fli_call *call = out->calls;
     out->spare->tag = tag;
     out->call_count = 1;
     call->command.id = command;
-    fli_data_put_value(&call->command.data, &data);
+    fli_value_put(&call->command.data, kind, first, second);
     return FILCH_OK;
 }
+
+filch_err filch_yield_any(filch_out *out, uint32_t command, uint64_t tag, filch_data data)
+{
+    return fli_out_yield(out, command, tag, (filch_pid){ 0, 0 }, &data);
+}
+
+extern inline filch_err filch_yield(filch_out *out, uint32_t command, uint64_t tag, filch_data data);
 
 static filch_err yield_time(filch_out *out, uint32_t command, uint64_t tag, uint64_t span_ns)
 {
@@ -224,7 +227,7 @@ filch_err filch_yield_timer_cancel(filch_out *out, uint64_t tag, int64_t id)
 filch_err filch_yield_work(filch_out *out, uint64_t tag, filch_work_fn fn, void *arg)
 {
     if (fn == NULL) return FILCH_EINVAL;
-    return filch_yield(out, FILCH_CMD_WORK, tag, fli_work_pack(fn, arg));
+    return filch_yield_any(out, FILCH_CMD_WORK, tag, fli_work_pack(fn, arg)); /* more than a value: it has a mark */
 }
 
 filch_err filch_yield_send(filch_out *out, uint64_t tag, filch_pid to, filch_data data)

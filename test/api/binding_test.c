@@ -141,13 +141,18 @@ TEST(a_loaded_library_sends_values_and_texts_and_ends_with_them)
 }
 
 /* The calls that they come to take nothing for a scheduler, or for what a step was given, either. */
-TEST(the_calls_behind_a_send_and_a_result_refuse_what_is_not_there)
+TEST(the_calls_behind_what_is_inline_refuse_what_is_not_there)
 {
-    __typeof__(&filch_send_any)   send_any;
-    __typeof__(&filch_send_value) send_value;
-    __typeof__(&filch_done_any)   done_any;
-    __typeof__(&filch_done_value) done_value;
-    filch_pid                     nobody = { 0, 0 };
+    __typeof__(&filch_send_any)       send_any;
+    __typeof__(&filch_send_value)     send_value;
+    __typeof__(&filch_done_any)       done_any;
+    __typeof__(&filch_done_value)     done_value;
+    __typeof__(&filch_yield_any)      yield_any;
+    __typeof__(&filch_yield_value)    yield_value;
+    __typeof__(&filch_complete_any)   complete_any;
+    __typeof__(&filch_complete_value) complete_value;
+    filch_pid                         nobody = { 0, 0 };
+    filch_receiver                    none = { NULL, 0, 0 };
     find("filch_send_any", &send_any);
     find("filch_send_value", &send_value);
     find("filch_done_any", &done_any);
@@ -156,6 +161,14 @@ TEST(the_calls_behind_a_send_and_a_result_refuse_what_is_not_there)
     same(send_value(NULL, nobody, FILCH_KIND_INT, 7, 0), FILCH_EINVAL);
     same(done_any(NULL, filch_str("seven")), FILCH_EINVAL);
     same(done_value(NULL, FILCH_KIND_INT, 7, 0), FILCH_EINVAL);
+    find("filch_yield_any", &yield_any);
+    find("filch_yield_value", &yield_value);
+    find("filch_complete_any", &complete_any);
+    find("filch_complete_value", &complete_value);
+    same(yield_any(NULL, FILCH_CMD_USER, 1, filch_str("seven")), FILCH_EINVAL);
+    same(yield_value(NULL, FILCH_CMD_USER, 1, FILCH_KIND_INT, 7, 0), FILCH_EINVAL);
+    same(complete_any(none, filch_str("seven"), FILCH_OK), FILCH_EINVAL);
+    same(complete_value(NULL, 0, FILCH_KIND_INT, 7, 0, FILCH_OK), FILCH_EINVAL);
 }
 
 static int load(void **state)
@@ -179,7 +192,7 @@ int main(void)
         cmocka_unit_test(a_loaded_library_reads_payloads_as_the_header_does),
         cmocka_unit_test(a_value_made_by_a_loaded_library_is_what_it_says),
         cmocka_unit_test(a_loaded_library_sends_values_and_texts_and_ends_with_them),
-        cmocka_unit_test(the_calls_behind_a_send_and_a_result_refuse_what_is_not_there),
+        cmocka_unit_test(the_calls_behind_what_is_inline_refuse_what_is_not_there),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }
