@@ -12,6 +12,7 @@
 #include <dirent.h>
 #include <filch.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +98,45 @@ static void settle(filch_sched *sched)
     }
 }
 
+/* How often somebody has stopped this program and let it go on: then the kernel has switched every thread. Workers block all
+ * signals: the handler runs on the test's thread, before anything else there. */
+static volatile sig_atomic_t stops;
+
+static void on_continue(int number)
+{
+    (void)number;
+    stops = stops + 1;
+}
+
+/* All sleep, and go on doing so: no thread runs for so long, not even for a moment. Measured again if we were stopped
+ * meanwhile. */
+static void check_silence(filch_sched *sched, uint64_t ns)
+{
+    struct sigaction count_it = { .sa_handler = on_continue }, usual;
+    uint64_t         until = fli_clock_after(fli_clock_ns(), LIMIT);
+    int              stopped;
+    filch_stats      stats, still;
+    census           before, after;
+    ok(sigaction(SIGCONT, &count_it, &usual));
+    do {
+        assert_true(fli_clock_ns() < until);
+        settle(sched);
+        stopped = stops;
+        stats = stats_of(sched);
+        before = count_switches();
+        let_time_pass(ns);
+        after = count_switches();
+        still = stats_of(sched);
+    } while (stops != stopped);
+    ok(sigaction(SIGCONT, &usual, NULL));
+    same(before.workers, WORKERS);
+    same(after.workers, WORKERS);
+    same(after.switches, before.switches);
+    same(still.wakes, stats.wakes);
+    same(still.sleeps, stats.sleeps);
+    same(still.asleep, WORKERS);
+}
+
 /* ---- something to do first ---- */
 
 /* Counts its messages; a negative one makes it sleep first, so that there was a timer. */
@@ -149,19 +189,35 @@ TEST(an_idle_runtime_makes_no_context_switches)
         for (uint32_t i = 0; i < CLERKS; i++) ok(filch_send(sched, clerks[i], filch_int(round == 7 ? -1 : 1)));
     }
     wait_served(CLERKS * ROUNDS);
-    settle(sched);
+    check_silence(sched, scaled(SILENCE));
+    ok(filch_sched_stop(sched, LIMIT, NULL));
+}
 
-    filch_stats stats = stats_of(sched);
-    census      before = count_switches();
-    same(before.workers, WORKERS);
-    let_time_pass(scaled(SILENCE));
-    census      after = count_switches();
-    filch_stats still = stats_of(sched);
-    same(after.workers, WORKERS);
-    same(after.switches, before.switches);
-    same(still.wakes, stats.wakes);
-    same(still.sleeps, stats.sleeps);
-    same(still.asleep, WORKERS);
+/* Listens for somebody, and sleeps for an hour. */
+static filch_err lodger_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    enum { LISTENS, ACCEPTS, SLEEPS };
+    (void)self;
+    filch_err err = FILCH_OK;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (events[i].tag != LISTENS) return FILCH_EUSER; /* nobody comes, and the hour is not over */
+        if (events[i].error == FILCH_ECOMMAND) continue; /* built without I/O */
+        err = filch_yield_accept(out, ACCEPTS, filch_as_stream(&events[i].data), FILCH_SECONDS(3600));
+    }
+    if (count == 0) err = filch_yield_listen(out, LISTENS, "127.0.0.1:0", NULL);
+    if (count == 0 && err == FILCH_OK) err = filch_yield_sleep(out, SLEEPS, FILCH_SECONDS(3600));
+    return err != FILCH_OK ? err : filch_idle(out);
+}
+
+static const filch_type lodger_type = { .name = "lodger", .step = lodger_step };
+
+TEST(a_runtime_that_waits_for_descriptors_and_for_a_time_far_away_makes_no_context_switches)
+{
+    filch_sched *sched = start(WORKERS, NULL, 0);
+    for (int i = 0; i < 3; i++) ok(filch_spawn(sched, &lodger_type, NULL, NULL));
+    check_silence(sched, scaled(SILENCE / 5));
+    same(stats_of(sched).alive, 3); /* they wait */
     ok(filch_sched_stop(sched, LIMIT, NULL));
 }
 
@@ -338,6 +394,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_idle_runtime_makes_no_context_switches),
+        cmocka_unit_test(a_runtime_that_waits_for_descriptors_and_for_a_time_far_away_makes_no_context_switches),
         cmocka_unit_test(one_submission_wakes_one_worker),
         cmocka_unit_test(one_submission_wakes_one_worker_while_another_is_held_up_too),
         cmocka_unit_test(dense_timers_share_their_wake_ups),
