@@ -24,6 +24,19 @@
 #include <stdint.h>
 #include <string.h>
 
+/* What FILCH_OPTIONS_INIT and its like stand for: all zero, and its own size. */
+#ifdef __cplusplus
+template <typename T> inline T filch_sized()
+{
+    T made = T();
+    made.size = sizeof(T);
+    return made;
+}
+#define FILCH_SIZED_INIT(type) filch_sized<type>()
+#else
+#define FILCH_SIZED_INIT(type) { .size = sizeof(type) }
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -204,8 +217,13 @@ typedef enum filch_kind {
 } filch_kind;
 
 /* Payloads as constants, for descriptions that are data: filch_spawn_options.args of a filch_child, say. */
+#ifdef __cplusplus
+#define FILCH_INT_INIT(n) filch_int(n)
+#define FILCH_PTR_INIT(p) filch_ptr(p)
+#else
 #define FILCH_INT_INIT(n) { .kind = FILCH_KIND_INT, .as = { .i = (n) } }
 #define FILCH_PTR_INIT(p) { .kind = FILCH_KIND_PTR, .as = { .ptr = (p) } }
+#endif
 
 /* Frees memory handed over by filch_move or filch_share. May run on any worker. `user` is what you gave filch_share,
  * NULL for filch_move. */
@@ -371,7 +389,7 @@ typedef struct filch_spawn_options {
     uint32_t       relations;    /* FILCH_SPAWN_*, with the process that spawns; 0: none */
     uint32_t       spare_too;    /* 0 */
 } filch_spawn_options;
-#define FILCH_SPAWN_OPTIONS_INIT { .size = sizeof(filch_spawn_options) }
+#define FILCH_SPAWN_OPTIONS_INIT FILCH_SIZED_INIT(filch_spawn_options)
 
 enum {
     FILCH_SPAWN_MONITOR = 1, /* the process that spawns monitors it */
@@ -1075,9 +1093,10 @@ typedef struct filch_options {
     uint32_t           spare_too;     /* 0 */
     size_t             memory_max;    /* bytes it may hold, of what `alloc` gives; 0: no limit. Beyond: FILCH_ENOMEM */
 } filch_options;
-#define FILCH_OPTIONS_INIT { .size = sizeof(filch_options) }
+#define FILCH_OPTIONS_INIT FILCH_SIZED_INIT(filch_options)
 
-/* Starts a scheduler. `options` NULL means all defaults.
+/* Starts a scheduler. `options` NULL means all defaults. Of its threads a fork() copies none: what the child sends is
+ * never read, and its stop says FILCH_EBUSY. A program that becomes a daemon forks before this.
  *
  * Thread:  any.                                                 Blocks:  until its workers have started.
  * Owns:    lends `options`; gives *out; return it with filch_sched_stop.
@@ -1121,7 +1140,7 @@ typedef struct filch_report {
     size_t           omitted;       /* stragglers for which there was no memory */
     void            *reserved[4];   /* Filch's own */
 } filch_report;
-#define FILCH_REPORT_INIT { .size = sizeof(filch_report) }
+#define FILCH_REPORT_INIT FILCH_SIZED_INIT(filch_report)
 
 /* Ends everything and frees the scheduler.
  *
@@ -1188,7 +1207,7 @@ typedef struct filch_node_options {
     filch_policy_fn policy; /* NULL: nothing between hosts */
     void           *policy_user;
 } filch_node_options;
-#define FILCH_NODE_OPTIONS_INIT { .size = sizeof(filch_node_options) }
+#define FILCH_NODE_OPTIONS_INIT FILCH_SIZED_INIT(filch_node_options)
 
 /* A node without hosts. `options` NULL means all defaults.
  *
@@ -1306,7 +1325,7 @@ typedef struct filch_socket_options {
     uint32_t backlog;    /* of a listener: connections that may wait to be accepted; 0: 1024 */
     uint32_t flags;      /* FILCH_SOCKET_*; a listener's are those of what it accepts */
 } filch_socket_options;
-#define FILCH_SOCKET_OPTIONS_INIT { .size = sizeof(filch_socket_options) }
+#define FILCH_SOCKET_OPTIONS_INIT FILCH_SIZED_INIT(filch_socket_options)
 
 /* Addresses: "127.0.0.1:80", "[::1]:80", "*:80" (every IPv4 address of this machine), "[::]:80", "unix:/path",
  * "unix:@name" (Linux, no file). Port 0 lets the system choose: see filch_stream_address. Names are for
@@ -1553,7 +1572,7 @@ typedef struct filch_stats {
     uint64_t queue_wait[FILCH_WAIT_BUCKETS]; /* sampled: how long ready processes waited; bucket i: < 2^(i+1) ns */
     uint64_t abandoned; /* yields that were out when their process ended: nobody waits for them */
 } filch_stats;
-#define FILCH_STATS_INIT { .size = sizeof(filch_stats) }
+#define FILCH_STATS_INIT FILCH_SIZED_INIT(filch_stats)
 
 /* Reads the counters.
  *
@@ -1609,7 +1628,7 @@ typedef struct filch_sim_options {
     uint64_t             late_ns;       /* 0: 10 ms */
     uint64_t             jump_ns;       /* 0: 1 s */
 } filch_sim_options;
-#define FILCH_SIM_OPTIONS_INIT { .size = sizeof(filch_sim_options) }
+#define FILCH_SIM_OPTIONS_INIT FILCH_SIZED_INIT(filch_sim_options)
 
 /* What a run was like. Free with filch_sim_report_free. */
 typedef struct filch_sim_report {
@@ -1627,7 +1646,7 @@ typedef struct filch_sim_report {
     char    *chart;   /* who sent what to whom, as text: one line per event, one column per process. NULL: no memory */
     void    *reserved[4]; /* Filch's own */
 } filch_sim_report;
-#define FILCH_SIM_REPORT_INIT { .size = sizeof(filch_sim_report) }
+#define FILCH_SIM_REPORT_INIT FILCH_SIZED_INIT(filch_sim_report)
 
 /* One run: `scenario(sched, user)`, then steps until nothing is left to do, then options->check, then stop.
  * `options` NULL means all defaults. FILCH_OK says that there was a run; how it went is in *report.
@@ -1749,7 +1768,7 @@ typedef struct filch_blackbox_report {
     uint32_t  lost;     /* 1: partial because memory ran out */
     char      text[260]; /* the first difference, or why there was no replay; "" if there is nothing to say */
 } filch_blackbox_report;
-#define FILCH_BLACKBOX_REPORT_INIT { .size = sizeof(filch_blackbox_report) }
+#define FILCH_BLACKBOX_REPORT_INIT FILCH_SIZED_INIT(filch_blackbox_report)
 
 /* Makes one instance of `type`, with the recorded method, args and values, and calls its step with the recorded events,
  * one step after the other. What it sends, spawns, cancels and yields is compared with the recording and answered from

@@ -80,7 +80,7 @@ typedef struct filch_lua_options {
     filch_lua_open_fn  open;       /* NULL: nothing of your own */
     void              *open_user;
 } filch_lua_options;
-#define FILCH_LUA_OPTIONS_INIT { .size = sizeof(filch_lua_options) }
+#define FILCH_LUA_OPTIONS_INIT FILCH_SIZED_INIT(filch_lua_options)
 
 /* Sets up a host for Lua processes. It may serve any number of schedulers. `options` NULL means all defaults.
  *
@@ -146,7 +146,7 @@ typedef struct filch_lua_spawn_options {
     size_t            memory_max; /* 0: as the host's */
     const filch_spawn_options *spawn; /* mailbox, on_exit, values; method and args there must be empty; NULL: defaults */
 } filch_lua_spawn_options;
-#define FILCH_LUA_SPAWN_OPTIONS_INIT { .size = sizeof(filch_lua_spawn_options) }
+#define FILCH_LUA_SPAWN_OPTIONS_INIT FILCH_SIZED_INIT(filch_lua_spawn_options)
 
 /* Starts a process that runs `code`. It ends when the chunk returns, with what it returned.
  *

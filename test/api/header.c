@@ -3,18 +3,26 @@
 #include <filch.h>
 #include <filch_await.h>
 
-#ifndef __cplusplus
-/* Designated initializers are C's; C++ users write `filch_options o = {}; o.size = sizeof o;`. */
-static const filch_options       options = FILCH_OPTIONS_INIT;
-static const filch_spawn_options spawn_options = FILCH_SPAWN_OPTIONS_INIT;
-static const filch_report        report = FILCH_REPORT_INIT;
-static const filch_stats         stats = FILCH_STATS_INIT;
-#else
-static filch_options       options = {};
-static filch_spawn_options spawn_options = {};
-static filch_report        report = {};
-static filch_stats         stats = {};
-#endif
+/* Every struct that can grow says its size, in C++ too. */
+static const filch_options         options = FILCH_OPTIONS_INIT;
+static const filch_spawn_options   spawn_options = FILCH_SPAWN_OPTIONS_INIT;
+static const filch_report          report = FILCH_REPORT_INIT;
+static const filch_stats           stats = FILCH_STATS_INIT;
+static const filch_node_options    node_options = FILCH_NODE_OPTIONS_INIT;
+static const filch_socket_options  socket_options = FILCH_SOCKET_OPTIONS_INIT;
+static const filch_sim_options     sim_options = FILCH_SIM_OPTIONS_INIT;
+static const filch_sim_report      sim_report = FILCH_SIM_REPORT_INIT;
+static const filch_blackbox_report box_report = FILCH_BLACKBOX_REPORT_INIT;
+static const filch_data            forty_two = FILCH_INT_INIT(42), nowhere = FILCH_PTR_INIT(NULL);
+
+static int sizes_are_told(void)
+{
+    return options.size == sizeof options && options.workers == 0 && spawn_options.size == sizeof spawn_options &&
+           report.size == sizeof report && stats.size == sizeof stats && node_options.size == sizeof node_options &&
+           socket_options.size == sizeof socket_options && sim_options.size == sizeof sim_options &&
+           sim_report.size == sizeof sim_report && box_report.size == sizeof box_report &&
+           filch_as_int(&forty_two) == 42 && filch_kind_of(&nowhere) == FILCH_KIND_PTR;
+}
 
 /* A step that awaits. C++ wants locals declared above FILCH_BEGIN. */
 typedef struct waiter {
@@ -60,11 +68,7 @@ static int values_come_back(void)
 int main(void)
 {
     uint64_t span = FILCH_SECONDS(1) + FILCH_MILLISECONDS(1) + FILCH_MICROSECONDS(1);
-    (void)options;
-    (void)spawn_options;
-    (void)report;
-    (void)stats;
     (void)step;
     (void)close_fn;
-    return values_come_back() && filch_version()[0] == '0' && filch_err_text(FILCH_OK) != NULL && span < FILCH_FOREVER ? 0 : 1;
+    return sizes_are_told() && values_come_back() && filch_version()[0] == '0' && filch_err_text(FILCH_OK) != NULL && span < FILCH_FOREVER ? 0 : 1;
 }
