@@ -110,7 +110,11 @@ static void join(fli_runtime *rt, uint32_t *ring, uint32_t later)
  * (a timer's message) is never thrown away. */
 static void trim(fli_runtime *rt, fli_local *here, fli_proc *p)
 {
-    uint32_t gen = fli_word_gen(fli_state_peek(&p->state)), spared = 0;
+    uint32_t     gen = fli_word_gen(fli_state_peek(&p->state)), spared = 0;
+    fli_runtime *plain = here->plain;
+    /* What frees a payload is the program's, and no step runs yet: it yields nothing. */
+    here->closing = true;
+    here->plain = FLI_NOT_PLAIN;
     while (p->messages != 0 && fli_limit_excess(p) > 0) {
         fli_node *node = take_oldest(rt, &p->messages);
         if ((node->what & FLI_NODE_COUNTED) == 0) {
@@ -126,6 +130,8 @@ static void trim(fli_runtime *rt, fli_local *here, fli_proc *p)
         fli_data_free(&data);
         let_go(rt, here, p, node);
     }
+    here->closing = false;
+    here->plain = plain;
     join(rt, &spared, p->messages);
     p->messages = spared;
 }

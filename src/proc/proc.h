@@ -86,6 +86,12 @@ static_assert(offsetof(fli_proc, small) + FLI_STATE_INLINE == 64 && sizeof(fli_p
 /* In `last`: its wait in the queue is being measured. */
 #define FLI_LAST_SAMPLED 255
 
+/* What worker `index` leaves there: never that. */
+static inline uint8_t fli_last_of(uint32_t index)
+{
+    return (uint8_t)(index % FLI_LAST_SAMPLED);
+}
+
 /* Has it nothing on its mind: no node held, no list, no flag? Thread: the owner. */
 static inline bool fli_proc_is_free(const fli_proc *p)
 {
@@ -95,13 +101,14 @@ static inline bool fli_proc_is_free(const fli_proc *p)
 /* How the second of those words looks in a process without anything on its mind that went idle at worker `index`. */
 static inline uint64_t fli_proc_home(uint32_t index)
 {
-    fli_proc p = { .rest = FILCH_STATE_IDLE, .last = (uint8_t)index };
+    fli_proc p = { .rest = FILCH_STATE_IDLE, .last = fli_last_of(index) };
     uint64_t home;
     memcpy(&home, &p.messages, sizeof home);
     return home;
 }
 
-/* Is it such a one? False for a few that are free too: for those who do not care which. Thread: the owner. */
+/* Is it such a one? False for a few that are free too (in a slot, say, whose last owner left a policy in `overflow`): for
+ * those who do not care which. Thread: the owner. */
 static inline bool fli_proc_is_at_home(const fli_proc *p, uint64_t home)
 {
     static_assert(offsetof(fli_proc, answers) == offsetof(fli_proc, seen) + 4 &&

@@ -52,7 +52,7 @@ FILCH_MUST_USE static inline fli_node *fli_yield_open(fli_runtime *rt, fli_local
 /* Moves the last of the list to where `node` was. Thread: the owner. */
 void fli_yield_unlist(fli_runtime *rt, fli_proc *p, const fli_node *node, uint32_t last);
 
-/* The yield behind `node` is over: CLAIMED by a completion and now delivered. Thread: the owner. */
+/* The yield behind `node` is over: CLAIMED by a completion and now delivered, or never told to anybody. Thread: the owner. */
 static inline void fli_yield_close(fli_runtime *rt, fli_proc *p, fli_node *node)
 {
     uint32_t last = --p->yield_count;

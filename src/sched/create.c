@@ -130,6 +130,7 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     w->local.rt = &sched->rt;
     w->local.plain = FLI_NOT_PLAIN;
     w->local.index = index;
+    w->local.last = fli_last_of(index);
     w->local.number = index + 1;
     w->home = fli_proc_home(index);
     w->unwatched = sched->rt.sim == NULL && sched->opt.long_step_ns == 0;

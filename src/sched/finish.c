@@ -77,6 +77,7 @@ void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
     fli_local   *here = &w->local;
     if (FLI_UNLIKELY(p->yield_count > 0 || (p->flags & FLI_PROC_MANY) != 0)) fli_yield_abandon(rt, here, p);
     if (FLI_UNLIKELY(p->ext != NULL)) {
+        fli_step_over(here); /* what its streams had still to write is freed */
         for (uint32_t i = 0; i < p->ext->timer_count; i++) fli_timers_abandon(&w->sched->timers, p->ext->timers[i]);
         fli_io_release(&w->sched->io, p);
     }

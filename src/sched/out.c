@@ -16,19 +16,30 @@ void fli_out_init(filch_out *out, const fli_local *here)
     *out = (filch_out){ .ctx = ctx, .send_budget = sched->opt.send_budget };
 }
 
+/* Forgotten first, then freed: what is called for that may have kept `out`, and choose once more. That is forgotten, too. */
 void fli_out_forget(filch_out *out)
 {
-    if (out->status == FLI_STATUS_DONE || out->status == FLI_STATUS_FAIL) fli_data_free(&out->result);
-    if (out->status == FLI_STATUS_UPGRADE) {
-        if (out->type->close != NULL) out->type->close(out->self);
-        fli_instance_free(out->ctx.sched, out->type, NULL, out->self);
+    while (out->status != FLI_STATUS_NONE) {
+        fli_status        was = out->status;
+        filch_data        result = out->result;
+        const filch_type *type = out->type;
+        void             *self = out->self;
+        out->status = FLI_STATUS_NONE;
+        if (was == FLI_STATUS_DONE || was == FLI_STATUS_FAIL) fli_data_free(&result);
+        if (was != FLI_STATUS_UPGRADE) continue;
+        if (type->close != NULL) type->close(self);
+        fli_instance_free(out->ctx.sched, type, NULL, self);
     }
-    out->status = FLI_STATUS_NONE;
 }
 
-void fli_out_drop_calls(filch_out *out)
+void fli_out_drop_calls(filch_out *out, fli_local *here)
 {
-    while (out->call_count > 0) fli_data_free(&out->calls[--out->call_count].command.data);
+    while (out->call_count > 0) {
+        fli_call *call = &out->calls[--out->call_count];
+        fli_yield_close(here->rt, here->current, call->node);
+        fli_node_give(here->rt, here, call->node);
+        fli_data_free(&call->command.data);
+    }
 }
 
 bool fli_out_is_stepping(const filch_out *out)

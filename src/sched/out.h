@@ -90,7 +90,7 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
 /* Takes back whatever status was chosen, as if none had been. */
 void fli_out_forget(filch_out *out);
 
-/* Throws away what the step yielded: the data; the yields themselves end with the process. */
-void fli_out_drop_calls(filch_out *out);
+/* Throws away what the step yielded: no handler has heard of it, so it never was out. Thread: the worker `here`. */
+void fli_out_drop_calls(filch_out *out, fli_local *here);
 
 #endif

@@ -147,7 +147,7 @@ static inline uint32_t fli_worker_queued(fli_worker *w)
 
 /* worker.c */
 void fli_worker_run(void *worker);
-/* Runs one ready process from near (own slot and deque, global queue). False: there is none. */
+/* Runs one ready process from near (own seat and deque, global queue). False: there is none. */
 bool fli_worker_turn(fli_worker *w);
 /* Reads the clock, fires what is due, and looks at descriptors if their round is over. */
 void fli_worker_clock(fli_worker *w);

@@ -99,7 +99,7 @@ static inline void set_up(fli_proc *p, const fli_local *here, const filch_type *
     if ((opt->relations & FILCH_SPAWN_TRAP) != 0) p->flags |= FLI_PROC_TRAPS;
     if (p->ext != NULL && p->ext->recorder != NULL) p->flags |= FLI_PROC_TAPED;
     p->rest = FILCH_STATE_READY;
-    p->last = (uint8_t)(here != NULL ? here->index : 0);
+    p->last = here != NULL ? here->last : 0;
     fli_store_rlx(&p->mailbox_max, opt->mailbox_max);
     fli_store_rlx(&p->mailbox_units, fli_limit_units(opt->mailbox_bytes));
     fli_store_rlx(&p->overflow, (uint8_t)opt->overflow);
@@ -305,7 +305,7 @@ static inline filch_err spawn_simply(filch_sched *sched, fli_local *here, const 
     fli_store_rlx(&p->type, type);
     p->flags = FLI_PROC_HUNGRY;
     p->rest = FILCH_STATE_READY;
-    p->last = (uint8_t)here->index;
+    p->last = here->last;
     fli_count(&here->counters.spawned, 1);
     /* Looked at once more: sooner than kept over the call of init. */
     uint32_t gen = fli_word_gen(fli_state_peek(&p->state));

@@ -253,6 +253,32 @@ TEST(yields_of_the_dead_are_counted_so_that_nobody_waits_for_them)
     ok(filch_sched_stop(sched, FILCH_SECONDS(5), NULL));
 }
 
+/* Yields at once, and once more with the answer, and fails in between. */
+static filch_err failing_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)events;
+    uint64_t *left = self;
+    ok(filch_yield(out, FILCH_CMD_TIMER, 1, filch_int((int64_t)FILCH_SECONDS(1000))));
+    if (count == 0) *left = 3;
+    if ((*left)-- > 0) return filch_wait(out);
+    ok(filch_yield(out, FILCH_CMD_TIMER, 1, filch_str("not a time")));
+    return FILCH_EUSER;
+}
+
+TEST(yields_of_a_step_that_fails_never_were)
+{
+    static const filch_type failing = { .name = "failing", .size = sizeof(uint64_t), .step = failing_step };
+    filch_sched *sched = begin();
+    ok(filch_spawn(sched, &failing, NULL, NULL));
+    tick(sched);
+    filch_stats stats = stats_of(sched);
+    same(stats.failed, 1);
+    same(stats.completions, 3);
+    same(stats.abandoned, 0);
+    same(stats.yields, 3);
+    ok(filch_sched_stop(sched, FILCH_SECONDS(5), NULL));
+}
+
 /* Sends to whom it was told of. */
 static filch_err        on_teller_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args);
 static filch_err        on_teller(void *self, const filch_event *events, size_t count, filch_out *out);
@@ -345,6 +371,19 @@ TEST(a_wait_that_ended_at_another_worker_is_not_measured_when_the_process_comes_
     ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
 }
 
+TEST(one_whose_wait_is_measured_is_at_home_nowhere)
+{
+    fli_proc p = { .rest = FILCH_STATE_IDLE, .last = FLI_LAST_SAMPLED };
+    for (uint32_t index = 0; index < 1025; index++) { /* as many workers as there may be, and the guest */
+        assert_false(fli_proc_is_at_home(&p, fli_proc_home(index)));
+        assert_true(fli_last_of(index) != FLI_LAST_SAMPLED);
+    }
+    filch_sched *sched = begin();
+    p.last = sched->guest->local.last;
+    assert_true(fli_proc_is_at_home(&p, sched->guest->home));
+    ok(filch_sched_stop(sched, FILCH_SECONDS(5), NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -354,7 +393,9 @@ int main(void)
         cmocka_unit_test(an_older_callers_shorter_struct_is_filled_as_far_as_it_goes),
         cmocka_unit_test(whoever_counts_the_living_never_sees_too_few),
         cmocka_unit_test(yields_of_the_dead_are_counted_so_that_nobody_waits_for_them),
+        cmocka_unit_test(yields_of_a_step_that_fails_never_were),
         cmocka_unit_test(of_those_whom_steps_wake_one_has_its_wait_measured_and_then_none_until_the_next_sample),
+        cmocka_unit_test(one_whose_wait_is_measured_is_at_home_nowhere),
         cmocka_unit_test(a_wait_that_ended_at_another_worker_is_not_measured_when_the_process_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

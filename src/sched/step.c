@@ -119,8 +119,14 @@ static void watch_end(fli_worker *w, fli_proc *p)
     if (took_ns < opt->long_step_ns) return;
     fli_count(&w->local.counters.long_steps, 1);
     if (opt->on_long_step == NULL) return;
+    /* Whoever is told has no part in it: what he yields is refused, and the status is the step's. */
+    fli_status status = w->out.status;
+    w->local.closing = true;
+    w->local.plain = FLI_NOT_PLAIN;
     opt->on_long_step(opt->on_long_step_user, (filch_pid){ w->sched->rt.node, w->local.serial },
                       fli_type_name(fli_proc_type(p)), took_ns, 1);
+    fli_step_back(&w->local);
+    w->out.status = status;
 }
 
 filch_err fli_step_call(fli_worker *w, fli_proc *p, uint32_t count)
@@ -158,6 +164,14 @@ static inline filch_err call(fli_worker *w, fli_proc *p, uint32_t count, bool ta
     return err;
 }
 
+/* The result is taken out first: close, too, may have kept `out`, and write another one there. */
+static void conclude_done(fli_worker *w, fli_proc *p, filch_out *out)
+{
+    filch_data result = out->result;
+    out->status = FLI_STATUS_NONE;
+    fli_finish(w, p, FILCH_OK, &result);
+}
+
 void fli_step_conclude(fli_worker *w, fli_proc *p, filch_err err)
 {
     filch_out *out = &w->out;
@@ -168,22 +182,21 @@ void fli_step_conclude(fli_worker *w, fli_proc *p, filch_err err)
             detail = out->result;
             out->status = FLI_STATUS_NONE;
         }
+        fli_step_over(&w->local); /* what is freed now calls functions of the program */
         fli_out_forget(out);
-        fli_out_drop_calls(out);
+        fli_out_drop_calls(out, &w->local);
         fli_finish(w, p, err, &detail);
         return;
     }
+    fli_status status = out->status; /* that of the step, whatever a handler says that has kept `out` */
     if (out->call_count > 0) dispatch(w, out);
     p->flags &= (uint8_t)~FLI_PROC_WAITING;
-    switch (out->status) {
+    switch (status) {
     case FLI_STATUS_WAIT: fli_step_wait(w, p); break;
     case FLI_STATUS_IDLE: settle(w, p, FLI_IDLE); break;
-    case FLI_STATUS_DONE:
-        out->status = FLI_STATUS_NONE;
-        fli_finish(w, p, FILCH_OK, &out->result);
-        break;
+    case FLI_STATUS_DONE: conclude_done(w, p, out); break;
     default:
-        if (out->status == FLI_STATUS_UPGRADE) upgrade(w, p, out);
+        if (status == FLI_STATUS_UPGRADE) upgrade(w, p, out);
         out->status = FLI_STATUS_NONE;
         p->flags |= FLI_PROC_HUNGRY;
         p->rest = FILCH_STATE_READY;
@@ -231,7 +244,7 @@ static __attribute__((noinline)) void notice(fli_worker *w, fli_proc *p)
 {
     if (p->last != FLI_LAST_SAMPLED) w->local.heard++;
     else if (w->sample_serial == w->local.serial) measure_wait(w);
-    p->last = (uint8_t)w->local.index;
+    p->last = w->local.last;
 }
 
 /* It does not go idle just like that: it ends just like that, or the long way. */
@@ -247,7 +260,7 @@ static __attribute__((noinline)) void end_single(fli_worker *w, fli_proc *p, uin
 static __attribute__((noinline)) bool is_free_elsewhere(fli_worker *w, fli_proc *p)
 {
     if (!fli_proc_is_free(p)) return false;
-    if (p->last != (uint8_t)w->local.index) notice(w, p);
+    if (p->last != w->local.last) notice(w, p);
     return true;
 }
 

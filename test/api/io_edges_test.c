@@ -562,6 +562,60 @@ TEST(what_a_full_mailbox_refuses_stays_with_the_giver)
     })
 }
 
+/* ---- what was to be written when the end came ---- */
+
+static struct {
+    filch_out *out; /* kept by a program that should not have */
+    uint32_t   freed;
+    filch_err  yielded;
+} unwritten;
+
+static void free_and_yield(void *user, void *bytes, size_t size)
+{
+    (void)user, (void)size;
+    free(bytes);
+    unwritten.freed++;
+    unwritten.yielded = filch_yield_sleep(unwritten.out, 9, 0);
+}
+
+/* Listens, connects to itself, and writes more than goes through while nobody reads. */
+static filch_err play_writes_lots(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    const size_t size = (size_t)8 << 20;
+    unwritten.out = out;
+    if (count > 0) me->note |= events[0].error;
+    switch (me->stage++) {
+    case 0: me->note |= filch_yield_listen(out, 1, me->user, NULL); break;
+    case 1: me->note |= filch_yield_connect(out, 2, me->user, NULL); break;
+    case 2:
+        me->note |= filch_yield_write(out, 3, filch_as_stream(&events[0].data),
+                                      filch_move(calloc(1, size), size, free_and_yield), FILCH_FOREVER);
+        break;
+    }
+    return filch_idle(out);
+}
+
+TEST(what_a_killed_process_was_writing_is_freed_and_nothing_more_comes_of_it)
+{
+    char name[64];
+    snprintf(name, sizeof name, "unix:@filch_unwritten_%ld", (long)getpid());
+    actor writer = { .user = name }, bystander = { 0 };
+    memset(&unwritten, 0, sizeof unwritten);
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &writer, play_writes_lots);
+    UNTIL(&w, writer.stage >= 3);
+    ok(writer.note);
+    same(unwritten.freed, 0);
+    ok(filch_terminate(w.sched, writer.pid));
+    actor_ends(&w, &writer, FILCH_EKILLED);
+    same(unwritten.freed, 1);
+    same(unwritten.yielded, FILCH_ESTATE);
+    actor_start(&w, &bystander, play_idle);
+    world_tick(&w);
+    same(bystander.seen_count, 0);
+    world_end(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -583,6 +637,7 @@ int main(void)
         cmocka_unit_test(only_a_parcel_can_be_taken_and_only_where_it_belongs),
         cmocka_unit_test(a_stream_with_a_read_or_a_write_out_is_busy_and_can_be_given_afterwards),
         cmocka_unit_test(what_a_full_mailbox_refuses_stays_with_the_giver),
+        cmocka_unit_test(what_a_killed_process_was_writing_is_freed_and_nothing_more_comes_of_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
