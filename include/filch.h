@@ -750,7 +750,7 @@ FILCH_INLINE FILCH_MUST_USE filch_err filch_complete(filch_receiver receiver, ui
  * filch_upgrade and are gone when a process ends. Notices (FILCH_EVENT_EXIT, _LINK_DOWN) need no memory when they are
  * sent: they were provided for when the relation was made.
  *
- * Looking at relations (filch_whereis, filch_members) is not recorded by a black box. */
+ * A black box does not record filch_members; it does record filch_yield_members. */
 
 /* Has the process `watcher` told when `target` ends: a FILCH_EVENT_EXIT with this `tag`. If it has ended already the
  * event comes at once, with FILCH_EDEAD. A process may monitor another several times and gets as many events. *ref, if

@@ -216,7 +216,8 @@ filch_err filch_broadcast(filch_sched *sched, const char *group, filch_data data
     return err;
 }
 
-/* Looking is not an act: neither tape nor simulator is asked. The model may be there or not. */
+/* Looking is not an act, and the simulator is not asked; the tape is where the answer is one pid. The model may be there or
+ * not. */
 static fli_model *look(filch_sched *sched)
 {
     return fli_load_acq(&sched->rt.model); /* PAIR runtime.model, acquire half */
@@ -225,6 +226,8 @@ static fli_model *look(filch_sched *sched)
 filch_err filch_whereis(filch_sched *sched, const char *name, filch_pid *pid)
 {
     if (sched == NULL || pid == NULL || !fli_name_is_sound(name)) return FILCH_EINVAL;
+    fli_local *here = fli_here(&sched->rt);
+    if (FLI_UNLIKELY(here != NULL && here->tape != NULL)) return here->tape->whereis(here, name, pid);
     fli_model *m = look(sched);
     return m != NULL ? fli_name_find(m, &sched->rt, name, pid) : FILCH_EDEAD;
 }

@@ -383,7 +383,7 @@ static void take_act(fli_box_reader *r, fli_box_act *act)
     act->name = take_text(r);
     act->answer = take_err(r);
     act->given = act->kind == FLI_ACT_RELATE ? take_u64(r) : 0;
-    if (act->kind < FLI_ACT_SEND || act->kind > FLI_ACT_RELATE) r->bad = true;
+    if (act->kind < FLI_ACT_SEND || act->kind > FLI_ACT_WHEREIS) r->bad = true;
 }
 
 static void take_outcome(fli_box_reader *r, fli_box_outcome *outcome)

@@ -20,7 +20,7 @@
 
 #include "base/mem.h"
 
-#define FLI_BOX_FORMAT 2
+#define FLI_BOX_FORMAT 3
 
 /* ---- what is in it ---- */
 
@@ -49,15 +49,16 @@ typedef enum fli_box_act_kind {
     FLI_ACT_SPAWN,
     FLI_ACT_CANCEL,
     FLI_ACT_TERMINATE,
-    FLI_ACT_RELATE
+    FLI_ACT_RELATE,
+    FLI_ACT_WHEREIS
 } fli_box_act_kind;
 
-/* One thing that a step did to others, and what it was told. */
+/* One thing that a step did to others, or asked, and what it was told. */
 typedef struct fli_box_act {
     uint8_t        kind;    /* fli_box_act_kind */
     uint32_t       command; /* of a yield, with its tag; of a relation, what was asked */
     uint64_t       tag;
-    filch_pid      pid; /* whom it was about; of a spawn, the child: part of the answer */
+    filch_pid      pid; /* whom it was about; of a spawn the child, of whereis who was found: part of the answer */
     fli_box_digest data;
     const char    *name;   /* of the type that was spawned, or the name or group it was about; otherwise "" */
     filch_err      answer; /* what the call returned */

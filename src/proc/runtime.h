@@ -71,6 +71,7 @@ typedef struct fli_tape {
                        const filch_data *data);
     filch_err (*spawn)(fli_local *here, const filch_type *type, const filch_spawn_options *options, filch_pid *pid);
     filch_err (*relate)(fli_local *here, struct fli_request *request);
+    filch_err (*whereis)(fli_local *here, const char *name, filch_pid *pid);
 } fli_tape;
 
 /* Nobody's runtime; and not NULL, which somebody may pass for a scheduler: one comparison refuses that too. */

@@ -96,6 +96,11 @@ fli_box_act fli_act_relate(const fli_request *request)
     return act;
 }
 
+fli_box_act fli_act_whereis(const char *name)
+{
+    return (fli_box_act){ .kind = FLI_ACT_WHEREIS, .name = name };
+}
+
 fli_box_act fli_act_spawn(const filch_type *type, const filch_spawn_options *options)
 {
     return (fli_box_act){ .kind = FLI_ACT_SPAWN, .data = digest_of(&options->args), .name = fli_type_name(type) };
@@ -174,9 +179,17 @@ static filch_err on_relate(fli_local *here, fli_request *request)
     return resume(here, rec, &act, err);
 }
 
-static const fli_tape recording = {
-    .send = on_send, .raise = on_raise, .yield = on_yield, .spawn = on_spawn, .relate = on_relate
-};
+static filch_err on_whereis(fli_local *here, const char *name, filch_pid *pid)
+{
+    fli_recorder *rec = pause(here);
+    fli_box_act   act = fli_act_whereis(name);
+    filch_err     err = filch_whereis((filch_sched *)here->rt, name, &act.pid);
+    if (err == FILCH_OK) *pid = act.pid;
+    return resume(here, rec, &act, err);
+}
+
+static const fli_tape recording = { .send = on_send,   .raise = on_raise,   .yield = on_yield,
+                                    .spawn = on_spawn, .relate = on_relate, .whereis = on_whereis };
 
 /* ---- steps ---- */
 

@@ -23,6 +23,7 @@ fli_box_act fli_act_send(filch_pid to, const filch_data *data, bool deliver);
 fli_box_act fli_act_raise(filch_pid pid, uint64_t flag);
 fli_box_act fli_act_yield(uint32_t command, uint64_t tag, filch_pid target, const filch_data *data);
 fli_box_act fli_act_relate(const fli_request *request);
+fli_box_act fli_act_whereis(const char *name);
 fli_box_act fli_act_spawn(const filch_type *type, const filch_spawn_options *options);
 /* How its step ended. */
 fli_box_outcome fli_outcome_of(const filch_out *out, filch_err error, uint64_t acts);

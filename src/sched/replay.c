@@ -43,7 +43,7 @@ typedef struct replay {
 static const char *const act_names[] = {
     [FLI_ACT_SEND] = "send",   [FLI_ACT_DELIVER] = "deliver", [FLI_ACT_YIELD] = "yield",
     [FLI_ACT_SPAWN] = "spawn", [FLI_ACT_CANCEL] = "cancel",   [FLI_ACT_TERMINATE] = "terminate",
-    [FLI_ACT_RELATE] = "relation",
+    [FLI_ACT_RELATE] = "relation", [FLI_ACT_WHEREIS] = "whereis",
 };
 
 static const char *const kind_names[] = {
@@ -61,6 +61,8 @@ static const char *say_act(const fli_box_act *act, char words[WORDS])
     unsigned    hash = (unsigned)(act->data.hash & 0xffffu);
     if (act->kind == FLI_ACT_SPAWN) {
         snprintf(words, WORDS, "%s %.30s with %s (#%04x)", what, act->name, kind, hash);
+    } else if (act->kind == FLI_ACT_WHEREIS) {
+        snprintf(words, WORDS, "%s %.60s", what, act->name);
     } else if (act->kind == FLI_ACT_RELATE) {
         snprintf(words, WORDS, "%s %" PRIu32 " with %" PRIx64 ".%" PRIx64 " %.30s", what, act->command, act->pid.node,
                  act->pid.serial, act->name);
@@ -111,14 +113,15 @@ static bool same_name(const char *a, const char *b)
 
 static bool same_act(const fli_box_act *a, const fli_box_act *b)
 {
-    bool pids = a->kind == FLI_ACT_SPAWN || (a->pid.node == b->pid.node && a->pid.serial == b->pid.serial);
+    bool answer = a->kind == FLI_ACT_SPAWN || a->kind == FLI_ACT_WHEREIS; /* its pid is part of that */
+    bool pids = answer || (a->pid.node == b->pid.node && a->pid.serial == b->pid.serial);
     return a->kind == b->kind && pids && a->command == b->command && a->tag == b->tag &&
            same_digest(&a->data, &b->data) && same_name(a->name, b->name);
 }
 
 /* ---- the tape: answers as it was recorded ---- */
 
-/* What was answered to `act`. `pid` is for a child's; `given` for the number of a relation. */
+/* What was answered to `act`. `pid` is for a child's, or who was found; `given` for the number of a relation. */
 static filch_err answer(replay *rp, const fli_box_act *act, filch_pid *pid, uint64_t *given)
 {
     char then[WORDS], now[WORDS];
@@ -133,7 +136,7 @@ static filch_err answer(replay *rp, const fli_box_act *act, filch_pid *pid, uint
     if (!same_act(&was, act)) differs(rp, say_act(&was, then), say_act(act, now));
     if (was.kind != act->kind) return FILCH_OK;
     (void)fli_box_next(&rp->reader, &rp->next);
-    if (was.kind == FLI_ACT_SPAWN) *pid = was.pid;
+    if (was.kind == FLI_ACT_SPAWN || was.kind == FLI_ACT_WHEREIS) *pid = was.pid;
     if (was.kind == FLI_ACT_RELATE) *given = was.given;
     return was.answer;
 }
@@ -193,9 +196,19 @@ static filch_err on_relate(fli_local *here, fli_request *request)
     return request->data != NULL ? take(rp, request->data, err) : err;
 }
 
-static const fli_tape replaying = {
-    .send = on_send, .raise = on_raise, .yield = on_yield, .spawn = on_spawn, .relate = on_relate
-};
+/* Where nothing was recorded, in init say, there is nobody of any name. */
+static filch_err on_whereis(fli_local *here, const char *name, filch_pid *pid)
+{
+    fli_box_act act = fli_act_whereis(name);
+    filch_pid   found = { 0, 0 };
+    filch_err   err = answer((replay *)here->tape, &act, &found, NULL);
+    if (err == FILCH_OK && found.serial == 0) return FILCH_EDEAD;
+    if (err == FILCH_OK) *pid = found;
+    return err;
+}
+
+static const fli_tape replaying = { .send = on_send,   .raise = on_raise,   .yield = on_yield,
+                                    .spawn = on_spawn, .relate = on_relate, .whereis = on_whereis };
 
 /* ---- payloads ---- */
 

@@ -93,6 +93,10 @@ static filch_err clerk_does(clerk *me, const char *what, filch_out *out)
         me->last = filch_send(sched, me->friend, filch_move(bytes, LARGE, free_block));
         if (me->last != FILCH_OK) free(bytes);
     }
+    if (strcmp(what, "find") == 0) {
+        me->last = filch_whereis(sched, "archive", &me->friend);
+        me->sum += me->friend.serial;
+    }
     if (strcmp(what, "spawn") == 0) me->last = filch_spawn(sched, &child_type, NULL, &me->child);
     if (strcmp(what, "kill") == 0) me->last = filch_terminate(sched, me->child);
     if (strcmp(what, "cancel") == 0) me->last = filch_cancel(sched, me->child);
@@ -236,6 +240,53 @@ TEST(a_replay_answers_as_the_world_did)
     /* The friend is dead and the child will be: each answer goes into the sum, and from there into what is sent. */
     TELL(&o.w, o.clerk, "send", "spawn", "kill", "tell", "send", "break");
     (void)fails_again(&o.shelf, &clerk_type, BROKEN);
+    office_close(&o);
+}
+
+TEST(who_was_found_by_name_is_found_in_the_replay)
+{
+    office    o;
+    filch_pid archive;
+    office_open(&o);
+    TELL(&o.w, o.clerk, "find", "send"); /* nobody yet: the friend stays who it was */
+    ok(filch_spawn(o.w.sched, &child_type, NULL, &archive));
+    ok(filch_register(o.w.sched, "archive", archive));
+    TELL(&o.w, o.clerk, "find", "send", "break");
+    (void)fails_again(&o.shelf, &clerk_type, BROKEN);
+    office_close(&o);
+}
+
+static filch_err elsewhere_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    clerk *me = self;
+    if (count == 0 || strcmp(filch_text(&events[0].data), "find") != 0) return clerk_step(self, events, count, out);
+    me->last = filch_whereis(filch_out_sched(out), "cellar", &me->child);
+    me->last = filch_whereis(filch_out_sched(out), "attic", &me->child); /* no answer to that was recorded */
+    return me->last == FILCH_EDEAD && me->child.serial == 0 ? filch_idle(out) : FILCH_EUSER;
+}
+
+static filch_err looking_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    filch_pid pid = { 1, 2 };
+    same(filch_whereis(filch_ctx_sched(ctx), "archive", &pid), FILCH_EDEAD);
+    assert_true(pid.node == 1 && pid.serial == 2);
+    return clerk_init(self, ctx, method, args);
+}
+
+TEST(who_looks_for_another_name_than_then_differs)
+{
+    office     o;
+    filch_type other = clerk_type;
+    office_open(&o);
+    TELL(&o.w, o.clerk, "find", "break");
+    other.step = elsewhere_step;
+    filch_blackbox_report report = replay(&o.shelf, &other, FILCH_OK);
+    same(report.differs, 2);
+    assert_non_null(strstr(report.text, "recorded whereis archive, now whereis cellar"));
+    same(report.again, 1);
+    other = clerk_type;
+    other.init = looking_init; /* what it asks was not recorded: there is nobody */
+    same(replay(&o.shelf, &other, FILCH_OK).differs, 0);
     office_close(&o);
 }
 
@@ -1144,6 +1195,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_process_that_failed_fails_again_when_played_alone),
         cmocka_unit_test(a_replay_answers_as_the_world_did),
+        cmocka_unit_test(who_was_found_by_name_is_found_in_the_replay),
+        cmocka_unit_test(who_looks_for_another_name_than_then_differs),
         cmocka_unit_test(a_step_that_forgets_its_status_is_recorded_as_what_it_came_to),
         cmocka_unit_test(a_wait_for_a_yield_is_not_taken_for_one_without),
         cmocka_unit_test(a_wait_for_the_yield_of_an_earlier_step_is_one_in_the_replay_too),
