@@ -104,9 +104,12 @@ typedef struct fli_stop {
     uint64_t         forced;                  /* under lock; ended by force so far */
     uint64_t         forced_told, polite_told; /* of those that ended, in earlier reports */
     uint64_t         ended_before;            /* when the first stop began */
-    /* Threads from outside that are in filch_spawn.  writes: they.  PAIR spawn.door */
+    /* Threads from outside that are in filch_spawn; and FLI_DOOR_CLOSED.  writes: they, and stop.  PAIR spawn.door */
     FLI_ATOMIC(uint32_t) spawning;
 } fli_stop;
+
+/* Stop has begun: whoever is in filch_spawn is waited for. */
+#define FLI_DOOR_CLOSED (UINT32_C(1) << 31)
 
 struct filch_sched {
     fli_runtime     rt;  /* first: a filch_sched is an fli_runtime */
@@ -261,6 +264,8 @@ void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
 void fli_stop_note(filch_sched *sched, fli_proc *p);
 /* Tells a waiting stop that something may have changed. */
 void fli_stop_nudge(filch_sched *sched);
+/* A thread from outside that was in filch_spawn when stop began leaves: the last that it does with the scheduler. */
+void fli_stop_left(filch_sched *sched);
 /* The steps of a stop, for a simulation that takes the turns in between itself: no more work, cancels for all; kills
  * for all; over, nobody is left. The last returns how many had to be forced. */
 void     fli_stop_begin(filch_sched *sched);

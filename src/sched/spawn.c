@@ -132,14 +132,20 @@ static fli_proc *take_slot(filch_sched *sched, fli_local *here, filch_err *err)
 }
 
 /* The door for threads from outside: close must not overlook a process that is on its way in. Inside a step there is
- * no need: the process that spawns is alive until it has counted its child. False: closed. */
+ * no need: the process that spawns is alive until it has counted its child. Who has left touches nothing any more: stop
+ * may have freed it. */
 static void leave(filch_sched *sched, fli_local *here)
 {
     if (here != NULL) return;
-    (void)fli_sub_acqrel(&sched->stop.spawning, 1); /* PAIR spawn.door, release half: we have been counted */
-    if (fli_load_acq(&sched->rt.phase) != FLI_OPEN) fli_stop_nudge(sched); /* PAIR runtime.phase, acquire half */
+    uint32_t there = fli_load_rlx(&sched->stop.spawning);
+    while ((there & FLI_DOOR_CLOSED) == 0) {
+        /* PAIR spawn.door, release half: we have been counted. A stop that begins after this does not wait for us. */
+        if (fli_cas_weak_acqrel(&sched->stop.spawning, &there, there - 1)) return;
+    }
+    fli_stop_left(sched);
 }
 
+/* False: closed. */
 static bool enter(filch_sched *sched, fli_local *here)
 {
     if (fli_load_acq(&sched->rt.phase) != FLI_OPEN) return false; /* PAIR runtime.phase, acquire half */

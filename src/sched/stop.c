@@ -32,6 +32,23 @@ void fli_stop_nudge(filch_sched *sched)
     fli_mutex_unlock(&sched->stop.lock);
 }
 
+/* Stop sees that we have gone when it comes to this lock, or at a look outside of it; then it still has to come to it, for
+ * the report, before it frees anything. */
+void fli_stop_left(filch_sched *sched)
+{
+    fli_mutex_lock(&sched->stop.lock);
+    (void)fli_sub_acqrel(&sched->stop.spawning, 1); /* PAIR spawn.door, release half: we have been counted */
+    fli_cond_broadcast(&sched->stop.changed);
+    fli_mutex_unlock(&sched->stop.lock);
+}
+
+/* How many threads from outside are in filch_spawn. */
+static uint32_t count_spawning(filch_sched *sched)
+{
+    /* PAIR spawn.door, acquire half: whoever has left the door is counted among the living. */
+    return fli_load_acq(&sched->stop.spawning) & ~FLI_DOOR_CLOSED;
+}
+
 /* ---- the report ---- */
 
 static void note_locked(filch_sched *sched, const filch_straggler *straggler)
@@ -70,7 +87,7 @@ void fli_stop_note(filch_sched *sched, fli_proc *p)
 /* How many steps, and inits of processes from outside, are running. */
 static uint64_t count_stuck(filch_sched *sched)
 {
-    uint64_t stuck = fli_load_rlx(&sched->stop.spawning);
+    uint64_t stuck = count_spawning(sched);
     for (uint32_t i = 0; i < sched->worker_count; i++) stuck += fli_load_rlx(&sched->workers[i]->window.serial) != 0;
     return stuck;
 }
@@ -156,8 +173,7 @@ static void raise_all(filch_sched *sched, uint64_t flag)
 /* Nobody lives, and nobody is being spawned from outside. */
 static bool is_empty(filch_sched *sched)
 {
-    /* PAIR spawn.door, acquire half: whoever has left the door is counted among the living. */
-    return fli_load_acq(&sched->stop.spawning) == 0 && fli_stats_alive(sched) == 0;
+    return count_spawning(sched) == 0 && fli_stats_alive(sched) == 0;
 }
 
 /* Runs what is ready on this thread, as the guest, but not beyond `until_ns`: there may be no end to it. With `any`,
@@ -245,7 +261,8 @@ void fli_stop_begin(filch_sched *sched)
     fli_mutex_unlock(&sched->idle.lock);
     fli_talk_over(sched);
     /* PAIR spawn.door, both halves: whoever comes to the door after this finds it closed; the others we wait for. */
-    (void)fli_add_acqrel(&sched->stop.spawning, 0);
+    uint32_t spawning = fli_load_rlx(&sched->stop.spawning);
+    while (!fli_cas_weak_acqrel(&sched->stop.spawning, &spawning, spawning | FLI_DOOR_CLOSED)) {}
     fli_workpool_close(&sched->workpool);
     raise_all(sched, FLI_CANCEL);
 }
@@ -257,7 +274,7 @@ static filch_err end_all(filch_sched *sched, uint64_t deadline_ns, uint64_t *stu
     fli_stop_begin(sched);
     wait_politely(sched, until_ns);
     if (!is_empty(sched) && !force(sched)) {
-        *stuck = note_stuck(sched) + fli_load_rlx(&sched->stop.spawning);
+        *stuck = note_stuck(sched) + count_spawning(sched);
         return FILCH_EBUSY;
     }
     uint64_t grace_ns = fli_clock_after(fli_clock_ns(), GRACE_NS);

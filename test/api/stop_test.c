@@ -6,9 +6,11 @@
 #include <filch.h>
 
 #include "port/thread.h"
+#include "sched/sched.h"
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/descriptors.h"
+#include "support/gate.h"
 #include "support/until.h"
 
 enum { HOLD = FILCH_CMD_USER }; /* a command whose handler keeps the receiver and does nothing */
@@ -772,6 +774,58 @@ TEST(spawn_whose_init_does_not_return_keeps_the_scheduler_alive)
     }
 }
 
+/* Takes its time, and then refuses. From there on its thread waits at a gate before it takes the lock of stop. */
+static gate door;
+static _Thread_local const fli_mutex *door_lock;
+void __real_fli_mutex_lock(fli_mutex *mutex);
+void __wrap_fli_mutex_lock(fli_mutex *mutex);
+void __wrap_fli_mutex_lock(fli_mutex *mutex)
+{
+    if (mutex == door_lock) gate_pass(&door);
+    __real_fli_mutex_lock(mutex);
+}
+
+static filch_err slow_to_refuse_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    filch_err err = slow_init(self, ctx, method, args);
+    close_instance(self);
+    door_lock = &filch_ctx_sched(ctx)->stop.lock;
+    return err != FILCH_OK ? err : FILCH_EUSER;
+}
+
+static const filch_type slow_to_refuse = {
+    .name = "slow to refuse", .size = sizeof(instance), .init = slow_to_refuse_init, .step = polite_step
+};
+
+static void spawn_in_vain(void *sched)
+{
+    atomic_store(&seen.code[0], filch_spawn(sched, &slow_to_refuse, NULL, NULL));
+}
+
+/* Its init has returned, the call has not: it may still touch the scheduler. */
+TEST(a_spawn_that_is_about_to_return_keeps_the_scheduler_alive)
+{
+    EACH_WORKER_COUNT(w)
+    {
+        filch_sched *sched = begin(worker_counts[w]);
+        fli_thread   spawner;
+        gate_shut(&door);
+        ok(fli_thread_start(&spawner, "spawner", spawn_in_vain, sched));
+        until(atomic_load(&seen.inside));
+        closing c;
+        close_begin(&c, sched, FILCH_MILLISECONDS(100));
+        until((fli_load_acq(&sched->stop.spawning) & FLI_DOOR_CLOSED) != 0);
+        atomic_store(&seen.release, true);
+        until(gate_is_waiting(&door));
+        same(close_end(&c), FILCH_EBUSY);
+        gate_open(&door);
+        fli_thread_join(&spawner);
+        same(atomic_load(&seen.code[0]), FILCH_EUSER);
+        same(filch_sched_stop(sched, FILCH_SECONDS(30), NULL), FILCH_OK);
+        end();
+    }
+}
+
 static const filch_type slow_then_busy = {
     .name = "slow, then busy", .size = sizeof(instance), .init = slow_init, .step = busy_step, .close = close_instance
 };
@@ -966,6 +1020,7 @@ int main(void)
         cmocka_unit_test(processes_may_still_send_while_closing_but_not_spawn_or_block),
         cmocka_unit_test(spawn_that_began_before_close_is_waited_for_and_ended),
         cmocka_unit_test(spawn_whose_init_does_not_return_keeps_the_scheduler_alive),
+        cmocka_unit_test(a_spawn_that_is_about_to_return_keeps_the_scheduler_alive),
         cmocka_unit_test(process_that_arrives_after_the_deadline_is_ended_without_a_step),
         cmocka_unit_test(close_in_a_storm_of_calls_loses_and_leaks_nothing),
         cmocka_unit_test(a_thousand_lives_leave_nothing_behind),
