@@ -229,7 +229,8 @@ typedef enum filch_kind {
  * NULL for filch_move. */
 typedef void (*filch_free_fn)(void *user, void *bytes, size_t size);
 
-/* Payloads that carry a value. A pointer (filch_ptr) is passed as it is: what it points to stays yours.
+/* Payloads that carry a value. A pointer (filch_ptr) is passed as it is: what it points to stays yours, also when the
+ * message is never read because the receiver ended first. Use filch_share for memory that should go with the message.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing to free.
