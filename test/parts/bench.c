@@ -172,6 +172,51 @@ void bench_finish(fli_proc *p)
     if (fli_state_free(&p->state)) fli_slab_give(&b->rt.procs, &here->procs, p);
 }
 
+bool bench_vanish(fli_proc *p, uint64_t word)
+{
+    bench_life *life = bench_life_of(p);
+    life->ended = true;
+    life->inside--;
+    if (fli_state_vanish(&p->state, word)) {
+        fli_slab_give(&b->rt.procs, &bench_here()->procs, p);
+        return true;
+    }
+    life->ended = false;
+    life->inside++;
+    return false;
+}
+
+/* Reads as sched/step.c does when it was called for one message. True: it sleeps, or has ended. */
+static bool drive_called(fli_proc *p, uint64_t word)
+{
+    fli_local  *here = bench_here();
+    fli_node   *node = fli_node_at(&b->rt, fli_word_head(word));
+    filch_event event;
+    fli_mail_shape(&b->rt, &event);
+    fli_mail_fill_shaped(node, &event);
+    receive(bench_life_of(p), &event);
+    if (b->ends) {
+        if (bench_vanish(p, word)) {
+            fli_node_give(&b->rt, here, node);
+            return true;
+        }
+        p->seen = node->self;
+        p->flags |= FLI_PROC_HELD;
+        bench_finish(p);
+        return true;
+    }
+    bench_life_of(p)->inside--;
+    if (fli_state_settle_called(&p->state, word) == FLI_SETTLED) {
+        fli_node_give(&b->rt, here, node);
+        b->slept[fli_weak_self]++;
+        return true;
+    }
+    bench_life_of(p)->inside++;
+    p->seen = node->self;
+    p->flags |= FLI_PROC_HELD;
+    return false;
+}
+
 /* Reads as sched/step.c does when there are messages and nothing else. True: it sleeps. *more: it has read some. */
 static bool drive_briefly(fli_proc *p, uint64_t word, bool *more)
 {
@@ -221,6 +266,10 @@ void bench_drive(fli_proc *p)
         }
         if (b->brief && (word & (FLI_CANCEL | FLI_LIMITED)) == 0) {
             bool more;
+            if ((word & FLI_CALLED_ONLY) != 0 && fli_proc_is_free(p)) {
+                if (drive_called(p, word)) return;
+                continue;
+            }
             if (drive_briefly(p, word, &more)) return;
             if (more) continue;
         }

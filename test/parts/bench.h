@@ -33,6 +33,7 @@ typedef struct bench {
     uint32_t     note;  /* plain: what somebody left before he cancelled or killed */
     bool         noted; /* set up: it is read by who gets that */
     bool         brief; /* set up: messages are sent, and read, by the short ways */
+    bool         ends;  /* set up: who gets a message alone ends with it */
     uint32_t     unread[FLI_WEAK_THREADS + 1];
     uint32_t     accepted[FLI_WEAK_THREADS + 1], refused[FLI_WEAK_THREADS + 1];
 } bench;
@@ -48,6 +49,8 @@ fli_local *bench_here(void);
 void bench_drive(fli_proc *p);
 /* Ends a process that the caller owns; the slot goes back. */
 void bench_finish(fli_proc *p);
+/* The same by the short way, as sched/finish.h does it, if it has read all mail behind `word`. False: something has come. */
+bool bench_vanish(fli_proc *p, uint64_t word);
 /* ACTIVE -> IDLE or BLOCKED. False: somebody knocked. */
 bool bench_settle(fli_proc *p, unsigned rest);
 /* Sends number `n` of this thread's messages. */

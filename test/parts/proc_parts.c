@@ -40,6 +40,12 @@ static void setup_brief_asleep(void)
     bench_drive(s->p);
 }
 
+static void setup_brief_last(void)
+{
+    setup_brief_asleep();
+    b->ends = true;
+}
+
 static void setup_asleep(void)
 {
     setup();
@@ -155,19 +161,39 @@ static void check_killed(void)
     tell(life);
 }
 
+/* It ended with the message that woke it; unless there were several, and then it sleeps. */
+static void check_last(void)
+{
+    if (bench_life_of(s->p)->ended) check_killed();
+    else check_wakes();
+}
+
 /* ---- stale pids: the slot goes to another process ---- */
 
-/* Ends the first and starts another in the same slot; tells its pid. */
-static void replace(void)
+/* The first has ended: starts another in the same slot; tells its pid. */
+static void follow(uint32_t slot)
 {
-    uint32_t slot = s->p->slot;
-    bench_life_of(s->p)->inside++;
-    bench_finish(s->p);
     fli_proc *next = bench_spawn(0, FILCH_OVERFLOW_FAIL);
     must(next->slot == slot, "the slot is used again");
     bench_life_of(next)->last[2] = 15; /* whatever thread 2 sends is not for this one */
     fli_store_rel(&pass->serial, fli_proc_serial(next));
     bench_drive(next);
+}
+
+static void replace(void)
+{
+    bench_life_of(s->p)->inside++;
+    bench_finish(s->p);
+    follow(s->p->slot);
+}
+
+/* The first ends in its first step, with nothing in its mailbox yet, or the long way. */
+static void replace_briefly(void)
+{
+    uint64_t word = fli_state_look(&s->p->state);
+    bench_life_of(s->p)->inside++;
+    if (fli_word_head(word) != 0 || !bench_vanish(s->p, word)) bench_finish(s->p);
+    follow(s->p->slot);
 }
 
 static void send_new(void)
@@ -288,6 +314,11 @@ static void end_watched(void)
     (void)!fli_state_free(&s->p->state);
 }
 
+static void end_watched_briefly(void)
+{
+    if (!fli_state_vanish(&s->p->state, fli_state_look(&s->p->state))) end_watched();
+}
+
 static void check_watched(void)
 {
     uint32_t at_once = bench_sum(watch->told_at_once);
@@ -354,6 +385,16 @@ const fli_weak_program parts_proc[] = {
       .setup = setup_brief,
       .threads = { drive, kill, send_two },
       .check = check_killed },
+    { .name = "brief_last",
+      .promise = "the short ways: it ends with the message that wakes it; three senders",
+      .setup = setup_brief_last,
+      .threads = { send_one, send_one, send_one },
+      .check = check_last },
+    { .name = "brief_last_kill",
+      .promise = "the short ways: it ends with the message that wakes it; a sender and a kill",
+      .setup = setup_brief_last,
+      .threads = { send_two, kill },
+      .check = check_killed },
     { .name = "cancel_1",
       .promise = "cancel against settling and a sender",
       .setup = setup,
@@ -389,6 +430,11 @@ const fli_weak_program parts_proc[] = {
       .setup = setup_watched,
       .threads = { end_watched, watch_it, watch_it },
       .check = check_watched },
+    { .name = "watch_end_brief",
+      .promise = "the same where it ends by the short way",
+      .setup = setup_watched,
+      .threads = { end_watched_briefly, watch_it, watch_it },
+      .check = check_watched },
     { .name = "watch_settle",
       .promise = "being watched keeps nobody from sleeping, and no message waits for it",
       .setup = setup_watched,
@@ -398,6 +444,11 @@ const fli_weak_program parts_proc[] = {
       .promise = "a stale pid never reaches the slot's next owner",
       .setup = setup,
       .threads = { replace, send_two, send_new },
+      .check = check_replaced },
+    { .name = "slot_reused_brief",
+      .promise = "nor if the first ends by the short way, and messages are sent by it",
+      .setup = setup_brief,
+      .threads = { replace_briefly, send_two, send_new },
       .check = check_replaced },
     { .name = "slot_stale_cancel",
       .promise = "a stale cancel never reaches the slot's next owner",
