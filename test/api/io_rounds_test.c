@@ -28,7 +28,7 @@ static void ask(talker *t)
     (void)!send(t->fd, "?", 1, MSG_NOSIGNAL);
 }
 
-/* Steps that are long enough for the clock to be read, and for descriptors to be looked at, between any two. */
+/* Steps that are long enough for whoever asks again to be heard after them. */
 static void work(void)
 {
     uint64_t end_ns = fli_clock_ns() + 100000;
@@ -85,12 +85,21 @@ static void close_all(void)
     }
 }
 
+/* Waits, so many turns at a time: before each tick the clock is read. Where others never rest a tick must have a limit, and a round
+ * takes 5 ms. */
+#define TURNS_UNTIL(steps, condition)                                  \
+    for (patience left = patience_begin(FILCH_SECONDS(2)); !(condition);) { \
+        if (w.ticks) ok(filch_tick(w.sched, (steps), NULL));           \
+        fli_thread_yield();                                            \
+        assert_false(patience_is_over(&left));                     \
+    }
+
 TEST(connections_are_served_as_they_were_heard_and_those_who_ask_again_wait_for_the_others)
 {
     world_begin(&w, FILCH_NO_WORKERS);
     connect_all();
     for (int i = 0; i < MANY; i++) ask(&talkers[i]);
-    UNTIL(&w, order_count == MANY * REQUESTS);
+    TURNS_UNTIL(1, order_count == MANY * REQUESTS);
     /* Every eighth turn goes to an oldest process, so a few are served out of turn, but none a round early or late. */
     for (int round = 0; round < REQUESTS; round++) {
         int seen[MANY] = { 0 }, out_of_turn = 0;
@@ -133,14 +142,6 @@ static filch_err play_spawns_and_waits(actor *me, const filch_event *events, siz
     }
     return filch_idle(out);
 }
-
-/* Waits while others never rest: a tick must have a limit, and a round takes 5 ms. */
-#define TURNS_UNTIL(steps, condition)                                  \
-    for (patience left = patience_begin(FILCH_SECONDS(2)); !(condition);) { \
-        if (w.ticks) ok(filch_tick(w.sched, (steps), NULL));           \
-        fli_thread_yield();                                            \
-        assert_false(patience_is_over(&left));                     \
-    }
 
 TEST(a_crowd_that_is_always_ready_does_not_keep_descriptors_from_being_looked_at)
 {
