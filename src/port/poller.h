@@ -19,7 +19,7 @@ typedef struct fli_poller {
     int bell;
     /* The system has said that it knows no waits in nanoseconds: not asked again.  writes and reads: who waits. One at a
      * time does, and an old answer would only ask once more, so relaxed. */
-    _Atomic(bool) coarse;
+    FLI_ATOMIC(bool) coarse;
 } fli_poller;
 
 /* The bell's own number: nobody else may use it. */

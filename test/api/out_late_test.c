@@ -176,7 +176,8 @@ static filch_err play_stays_itself(actor *me, const filch_event *events, size_t 
     return filch_idle(out);
 }
 
-TEST(an_heir_that_is_thought_better_of_is_closed_once_whatever_its_close_says)
+/* What `play` chose and thought better of is let go of once, whatever is said then, and the process goes on. */
+static void is_let_go_once(play_fn play)
 {
     static void (*const all[])(void) = { say_idle, say_done, say_done_at_length };
     for (size_t i = 0; i < COUNT_OF(all); i++) {
@@ -184,7 +185,7 @@ TEST(an_heir_that_is_thought_better_of_is_closed_once_whatever_its_close_says)
         actor a = { 0 };
         begin(&w);
         late.say = all[i];
-        actor_start(&w, &a, play_stays_itself);
+        actor_start(&w, &a, play);
         world_tick(&w);
         ok(a.note);
         same(late.freed, 1);
@@ -193,6 +194,11 @@ TEST(an_heir_that_is_thought_better_of_is_closed_once_whatever_its_close_says)
         actor_ends(&w, &a, FILCH_OK);
         world_end(&w);
     }
+}
+
+TEST(an_heir_that_is_thought_better_of_is_closed_once_whatever_its_close_says)
+{
+    is_let_go_once(play_stays_itself);
 }
 
 /* ---- whoever is told that a step took long ---- */
@@ -259,21 +265,7 @@ static filch_err play_thinks_better(actor *me, const filch_event *events, size_t
 /* Here the step still runs, and the function may well speak; but what it frees is gone, and the step has the last word. */
 TEST(a_result_that_is_thought_better_of_is_freed_once_whatever_its_free_function_says)
 {
-    static void (*const all[])(void) = { say_idle, say_done, say_done_at_length };
-    for (size_t i = 0; i < COUNT_OF(all); i++) {
-        world w;
-        actor a = { 0 };
-        begin(&w);
-        late.say = all[i];
-        actor_start(&w, &a, play_thinks_better);
-        world_tick(&w);
-        ok(a.note);
-        same(late.freed, 1);
-        assert_false(is_over(&a));
-        ok(filch_cancel(w.sched, a.pid));
-        actor_ends(&w, &a, FILCH_OK);
-        world_end(&w);
-    }
+    is_let_go_once(play_thinks_better);
 }
 
 static filch_err play_fails(actor *me, const filch_event *events, size_t count, filch_out *out)
