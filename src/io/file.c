@@ -70,7 +70,9 @@ static void cancel(fli_job *job)
 
 void fli_op_submit(fli_io *io, fli_stream *s, void (*job_run)(fli_job *job), void (*job_cancel)(fli_job *job))
 {
-    s->job = (fli_job){ .run = job_run, .cancel = job_cancel };
+    const fli_op *op = &s->ops[FLI_READING];
+    fli_job_owner owner = { fli_load_rlx(&s->owner), op->receiver.tag, op->command };
+    s->job = (fli_job){ .run = job_run, .cancel = job_cancel, .owner = owner };
     s->io = io;
     filch_err err = fli_workpool_submit(io->pool, &s->job);
     if (err == FILCH_OK) return;

@@ -139,7 +139,7 @@ void fli_program_end(fli_io *io, fli_stream *s)
     if (s->pid == 0 || fli_program_bury(s->pid, false)) return;
     /* Killed, but not dead yet: a thread of the pool waits for that. Without one we do: it will not be long. */
     burial *b = fli_alloc(&io->rt->mem, sizeof *b);
-    if (b != NULL) *b = (burial){ .job = { .run = bury, .cancel = bury }, .mem = io->rt->mem, .pid = s->pid };
+    if (b != NULL) *b = (burial){ .job = { .run = bury, .cancel = bury, .owner = { 0, 0, FILCH_CMD_RUN } }, .mem = io->rt->mem, .pid = s->pid };
     if (b != NULL && fli_workpool_submit(io->pool, &b->job) == FILCH_OK) return;
     if (b != NULL) fli_free(&io->rt->mem, b, sizeof *b);
     (void)fli_program_bury(s->pid, true);

@@ -150,15 +150,17 @@ static void lookup_cancel(fli_job *job)
     lookup_end(FLI_OUTER(lookup, job, job), FILCH_ECANCELLED, filch_none());
 }
 
-static filch_err handle_resolve(fli_io *io, const filch_io_request *request, filch_receiver receiver)
+static filch_err handle_resolve(fli_io *io, const filch_command *command, const filch_io_request *request,
+                                filch_receiver receiver)
 {
     size_t  service_size = request->service != NULL ? strlen(request->service) + 1 : 0;
     size_t  size = sizeof(lookup) + request->text_size + service_size;
     lookup *l = fli_alloc(&io->rt->mem, size);
     if (l == NULL) return FILCH_ENOMEM;
     char *texts = (char *)(l + 1);
-    *l =
-        (lookup){ .job = { .run = lookup_run, .cancel = lookup_cancel }, .io = io, .receiver = receiver, .size = size };
+    *l = (lookup){ .io = io, .receiver = receiver, .size = size };
+    l->job = (fli_job){ .run = lookup_run, .cancel = lookup_cancel,
+                        .owner = { command->from.serial, receiver.tag, command->id } };
     if (request->text != NULL) l->host = memcpy(texts, request->text, request->text_size);
     if (service_size > 0) l->service = memcpy(texts + request->text_size, request->service, service_size);
     filch_err err = fli_workpool_submit(io->pool, &l->job);
@@ -216,7 +218,7 @@ filch_err fli_socket_handle(fli_io *io, const filch_command *command, const filc
     case FILCH_CMD_CONNECT: return handle_connect(io, command, &copy, receiver);
     case FILCH_CMD_LISTEN:
     case FILCH_CMD_DATAGRAM: return handle_open(io, command, request, receiver);
-    case FILCH_CMD_RESOLVE: return handle_resolve(io, request, receiver);
+    case FILCH_CMD_RESOLVE: return handle_resolve(io, command, request, receiver);
     case FILCH_CMD_OPEN:
     case FILCH_CMD_SEEK: return fli_file_handle(io, command, request, receiver);
     case FILCH_CMD_RUN:

@@ -26,12 +26,14 @@
 #include "work/pool.h"
 
 #include "base/assert.h"
+#include "port/clock.h"
 
 filch_err fli_workpool_init(fli_workpool *pool, const fli_mem *mem, uint32_t thread_max, uint32_t queue_max)
 {
     if (thread_max == 0) return FILCH_EINVAL;
     filch_err err = FILCH_ENOMEM;
     *pool = (fli_workpool){ .mem = *mem, .thread_max = thread_max, .queue_max = queue_max };
+    pool->running.next = pool->running.prev = &pool->running;
     size_t bytes;
     if (__builtin_mul_overflow(thread_max, sizeof *pool->threads, &bytes)) goto no_threads; /* 32-bit machines */
     pool->threads = fli_zalloc(mem, bytes);
@@ -78,14 +80,30 @@ static fli_job *pop_locked(fli_workpool *pool, uint64_t nth)
     return job;
 }
 
+static void begin_locked(fli_workpool *pool, fli_job_run *run)
+{
+    run->next = &pool->running;
+    run->prev = pool->running.prev;
+    run->prev->next = run->next->prev = run;
+    pool->busy_count++;
+}
+
+static void end_locked(fli_workpool *pool, fli_job_run *run)
+{
+    run->prev->next = run->next;
+    run->next->prev = run->prev;
+    pool->busy_count--;
+}
+
 static void run_locked(fli_workpool *pool, uint64_t nth)
 {
-    fli_job *job = pop_locked(pool, nth);
-    pool->busy_count++;
+    fli_job    *job = pop_locked(pool, nth);
+    fli_job_run run = { .owner = job->owner, .since_ns = fli_clock_ns() };
+    begin_locked(pool, &run);
     fli_mutex_unlock(&pool->lock);
     job->run(job); /* may free it */
     fli_mutex_lock(&pool->lock);
-    pool->busy_count--;
+    end_locked(pool, &run);
 }
 
 bool fli_workpool_run(fli_workpool *pool, uint64_t nth)
@@ -190,6 +208,17 @@ bool fli_workpool_join(fli_workpool *pool, uint64_t until_ns)
     }
     fli_mutex_unlock(&pool->lock);
     return all_left;
+}
+
+uint32_t fli_workpool_running(fli_workpool *pool, fli_job_owner *owners, uint32_t room)
+{
+    uint32_t count = 0;
+    fli_mutex_lock(&pool->lock);
+    for (const fli_job_run *run = pool->running.next; run != &pool->running; run = run->next, count++) {
+        if (count < room) owners[count] = run->owner;
+    }
+    fli_mutex_unlock(&pool->lock);
+    return count;
 }
 
 uint32_t fli_workpool_busy(fli_workpool *pool)

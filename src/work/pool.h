@@ -11,12 +11,27 @@
 #include "base/mem.h"
 #include "port/thread.h"
 
+/* The yield that a job works for, as numbers: the pool knows no processes. */
+typedef struct fli_job_owner {
+    uint64_t serial;  /* of the process; 0: none waits for it */
+    uint64_t tag;     /* of its yield */
+    uint32_t command; /* FILCH_CMD_* */
+} fli_job_owner;
+
 /* Part of whatever is to be run. The pool never frees it, and does not touch it once run or cancel has begun. */
 typedef struct fli_job {
     struct fli_job *next;
     void (*run)(struct fli_job *job);    /* on a pool thread; may block, may submit; the job may be freed inside */
     void (*cancel)(struct fli_job *job); /* instead of run, on the thread that closes the pool; not under its lock */
+    fli_job_owner owner;
 } fli_job;
+
+/* A job that runs now: on the stack of its thread, because the job may be freed while it runs. */
+typedef struct fli_job_run {
+    struct fli_job_run *next, *prev;
+    fli_job_owner       owner;
+    uint64_t            since_ns;
+} fli_job_run;
 
 /* Everything below the conditions belongs to `lock`, and is plain because of it. */
 typedef struct fli_workpool {
@@ -32,6 +47,7 @@ typedef struct fli_workpool {
     uint32_t    queue_max;
     uint64_t    queue_count; /* jobs from oldest to newest */
     fli_job    *oldest, *newest;
+    fli_job_run running; /* the ring of the running jobs begins and ends here */
     bool        closed;
     bool        by_hand; /* set right after init: no threads, somebody calls fli_workpool_run */
 } fli_workpool;
@@ -54,6 +70,9 @@ bool fli_workpool_join(fli_workpool *pool, uint64_t until_ns);
 
 /* Of a pool by hand: runs the nth queued job (0: the oldest) on this thread. False: there are not so many. */
 bool fli_workpool_run(fli_workpool *pool, uint64_t nth);
+
+/* Copies the owners of up to `room` running jobs, the one that began first in front. Returns how many jobs run. */
+uint32_t fli_workpool_running(fli_workpool *pool, fli_job_owner *owners, uint32_t room);
 
 /* Jobs that are running now. */
 uint32_t fli_workpool_busy(fli_workpool *pool);

@@ -304,6 +304,36 @@ TEST(a_thread_that_cannot_be_started_is_fine_while_another_runs)
     gate_fini(&g);
 }
 
+TEST(running_jobs_are_named_with_process_tag_and_command)
+{
+    fli_workpool  pool;
+    gate          g;
+    fli_job_owner owners[2] = { { 0, 0, 0 }, { 0, 0, 0 } };
+    pool_init(&pool, 2, 16);
+    gate_init(&g, 0, false);
+    task a = task_for(&g), b = task_for(&g), c = task_for(&g);
+    a.job.owner = (fli_job_owner){ 11, 12, 13 };
+    b.job.owner = (fli_job_owner){ 21, 22, 23 };
+    c.job.owner = (fli_job_owner){ 31, 32, 33 };
+    assert_int_equal(fli_workpool_running(&pool, NULL, 0), 0);
+    ok(fli_workpool_submit(&pool, &a.job));
+    gate_wait_inside(&g, 1);
+    ok(fli_workpool_submit(&pool, &b.job));
+    gate_wait_inside(&g, 2);
+    ok(fli_workpool_submit(&pool, &c.job)); /* waits, and is not named */
+    assert_int_equal(fli_workpool_running(&pool, owners, 1), 2);
+    assert_int_equal(owners[1].serial, 0); /* there was no room for it */
+    assert_int_equal(fli_workpool_running(&pool, owners, 2), 2);
+    assert_true(owners[0].serial == 11 && owners[0].tag == 12 && owners[0].command == 13);
+    assert_true(owners[1].serial == 21 && owners[1].tag == 22 && owners[1].command == 23);
+    gate_open(&g);
+    gate_wait_ran(&g, 3);
+    wait_not_busy(&pool);
+    assert_int_equal(fli_workpool_running(&pool, owners, 2), 0);
+    pool_end(&pool);
+    gate_fini(&g);
+}
+
 /* ---- the queue ---------------------------------------------------------------------------------------------- */
 
 TEST(jobs_run_in_the_order_they_were_submitted)
@@ -650,6 +680,7 @@ int main(void)
         cmocka_unit_test(one_job_wakes_one_thread),
         cmocka_unit_test(without_any_thread_the_job_stays_the_callers),
         cmocka_unit_test(a_thread_that_cannot_be_started_is_fine_while_another_runs),
+        cmocka_unit_test(running_jobs_are_named_with_process_tag_and_command),
         cmocka_unit_test(jobs_run_in_the_order_they_were_submitted),
         cmocka_unit_test(a_full_queue_refuses_and_changes_nothing),
         cmocka_unit_test(a_job_may_submit_another_from_inside),

@@ -47,6 +47,11 @@ bool fli_workpool_join(fli_workpool *pool, uint64_t until_ns)
     (void)pool, (void)until_ns;
     return true;
 }
+uint32_t fli_workpool_running(fli_workpool *pool, fli_job_owner *owners, uint32_t room)
+{
+    (void)pool, (void)owners, (void)room;
+    return 0;
+}
 uint32_t fli_workpool_busy(fli_workpool *pool)
 {
     (void)pool;
