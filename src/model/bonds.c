@@ -163,6 +163,30 @@ static fli_node *take_node(fli_bond *bond, unsigned which, fli_runtime *to)
     return node;
 }
 
+void fli_bond_retire(fli_bond *bond)
+{
+    fli_store_rlx(&bond->gen, fli_load_rlx(&bond->gen) + 1);
+}
+
+void fli_bond_free(fli_model *m, fli_bond *bond)
+{
+    FLI_ASSERT(bond->node[0] == 0 && bond->node[1] == 0);
+    fli_slab_give(&m->bonds, NULL, bond);
+}
+
+/* Gives back a bond between `a`, its end 0, and `b`, its end 1, and its nodes to the runtimes that they came from, which
+ * the caller has entered. They are not looked up by the number of the host: one that has begun to close is found there no
+ * more, although it waits for every thread that entered it before. */
+static void free_double(fli_model *m, fli_bond *bond, const fli_end *a, const fli_end *b)
+{
+    const fli_end *ends[2] = { a, b };
+    for (unsigned which = 0; which < 2; which++) {
+        fli_runtime *rt = ends[which]->rt;
+        if (bond->node[which] != 0) fli_node_give(rt, fli_here(rt), take_node(bond, which, rt));
+    }
+    fli_bond_free(m, bond);
+}
+
 filch_err fli_bond_make(fli_model *m, fli_bond_kind kind, const fli_end *a, const fli_end *b, fli_bond **out)
 {
     filch_err err = make_heads(m, a);
@@ -180,27 +204,11 @@ filch_err fli_bond_make(fli_model *m, fli_bond_kind kind, const fli_end *a, cons
     bool provided = !is_double(bond) || provide(bond, 0, a);
     if (provided && kind == FLI_BOND_LINK && a->host != b->host) provided = provide(bond, 1, b);
     if (!provided) {
-        fli_bond_free(m, bond);
+        free_double(m, bond, a, b);
         return FILCH_ENOMEM;
     }
     *out = bond;
     return FILCH_OK;
-}
-
-void fli_bond_retire(fli_bond *bond)
-{
-    fli_store_rlx(&bond->gen, fli_load_rlx(&bond->gen) + 1);
-}
-
-/* Nodes go back to the host they came from, which the caller keeps from going away, if it is not gone already. */
-void fli_bond_free(fli_model *m, fli_bond *bond)
-{
-    for (unsigned which = 0; which < 2; which++) {
-        if (bond->node[which] == 0) continue;
-        fli_runtime *rt = fli_load_acq(&fli_host_at(m, host_of(bond, which))->rt); /* PAIR host.open, acquire half */
-        fli_node_give(rt, fli_here(rt), take_node(bond, which, rt));
-    }
-    fli_slab_give(&m->bonds, NULL, bond);
 }
 
 bool fli_end_watch(const fli_end *end)
@@ -262,15 +270,20 @@ filch_err fli_monitor(fli_model *m, const fli_end *watcher, const fli_end *targe
         fli_notice_fill(node, FILCH_EVENT_EXIT, watcher->rt, target, tag, FILCH_EDEAD, NULL);
         fli_notice_post(watcher->rt, watcher->serial, node);
     }
-    fli_bond_free(m, bond);
+    free_double(m, bond, watcher, target);
     return watches ? FILCH_OK : FILCH_EDEAD;
 }
 
-/* Is it still the bond that `ref` named, of this watcher? Under his stripe's lock the answer stays true. */
+/* Returns true if end `which` of the bond is `end`. */
+static bool is_end(fli_bond *bond, unsigned which, const fli_end *end)
+{
+    return fli_load_rlx(&bond->serial[which]) == end->serial && host_of(bond, which) == end->host;
+}
+
+/* Returns true if it is still the bond that `ref` named, of this watcher. Under the watcher's stripe's lock that stays. */
 static bool is_monitor_of(fli_bond *bond, const fli_end *watcher, uint64_t ref)
 {
-    return fli_bond_ref(bond) == ref && fli_load_rlx(&bond->serial[0]) == watcher->serial &&
-           host_of(bond, 0) == watcher->host;
+    return fli_bond_ref(bond) == ref && is_end(bond, 0, watcher);
 }
 
 filch_err fli_unmonitor(fli_model *m, const fli_end *watcher, uint64_t ref)
@@ -284,7 +297,8 @@ filch_err fli_unmonitor(fli_model *m, const fli_end *watcher, uint64_t ref)
                  stripe_of(host_of(bond, 1), fli_load_rlx(&bond->serial[1])) == other;
     if (found) unlist_both(m, bond);
     unlock_two(m, mine, other);
-    if (found) fli_bond_free(m, bond);
+    /* Only end 0 has a node: the host of the other one may be gone. */
+    if (found) free_double(m, bond, watcher, watcher);
     return found ? FILCH_OK : FILCH_ESTALE;
 }
 
@@ -304,10 +318,7 @@ static fli_bond *find_link(fli_model *m, const fli_end *a, const fli_end *b)
             fli_bond      *bond = bond_at(m, at[i]);
             unsigned       far = !(at[i] & 1);
             const fli_end *other = ends[!i];
-            if (bond->kind == FLI_BOND_LINK && fli_load_rlx(&bond->serial[far]) == other->serial &&
-                host_of(bond, far) == other->host) {
-                return bond;
-            }
+            if (bond->kind == FLI_BOND_LINK && is_end(bond, far, other)) return bond;
             at[i] = bond->next[at[i] & 1];
             if (at[i] == first[i]) return NULL;
         }
@@ -336,7 +347,7 @@ filch_err fli_link(fli_model *m, const fli_end *a, const fli_end *b)
     if (linked) return FILCH_OK;
     if (!both && a_lives) tell_down(bond, 0, a, b, FILCH_EDEAD, NULL);
     if (!both && b_lives) tell_down(bond, 1, b, a, FILCH_EDEAD, NULL);
-    fli_bond_free(m, bond);
+    free_double(m, bond, a, b);
     return a_lives || b_lives ? FILCH_OK : FILCH_EDEAD;
 }
 
@@ -346,7 +357,8 @@ filch_err fli_unlink(fli_model *m, const fli_end *a, const fli_end *b)
     fli_bond *bond = fli_bond_has_list(m, a) && fli_bond_has_list(m, b) ? find_link(m, a, b) : NULL;
     if (bond != NULL) unlist_both(m, bond);
     fli_stripes_unlock(m, a, b);
-    if (bond != NULL) fli_bond_free(m, bond);
+    if (bond != NULL && is_end(bond, 0, a)) free_double(m, bond, a, b);
+    else if (bond != NULL) free_double(m, bond, b, a);
     return bond != NULL ? FILCH_OK : FILCH_ESTALE;
 }
 
@@ -427,7 +439,8 @@ static fli_end enter_far(fli_model *m, const fli_end *me, fli_bond *bond, unsign
 {
     fli_end   far = { .host = host_of(bond, which), .serial = fli_load_rlx(&bond->serial[which]) };
     fli_host *host = fli_host_at(m, far.host);
-    far.rt = fli_load_acq(&host->rt);                           /* PAIR host.open, acquire half */
+    far.rt = fli_load_acq(&host->rt); /* PAIR host.open, acquire half */
+    FLI_ASSERT(far.rt != NULL);
     if (far.rt != me->rt) (void)fli_add_acqrel(&host->pins, 1); /* PAIR host.pins, both halves */
     return far;
 }
@@ -452,7 +465,7 @@ void fli_ended(fli_runtime *rt, uint64_t serial, filch_err error, const filch_da
         unlock_two(m, mine, other);
         if (is_double(bond)) conclude(bond, which, &me, &far, error, result);
         else answer_exec(bond, rt, error, result);
-        fli_bond_free(m, bond);
+        free_double(m, bond, which == 0 ? &me : &far, which == 0 ? &far : &me);
         fli_leave_end(m, rt, &far);
     }
     fli_mutex_unlock(&m->stripes[mine].lock);
@@ -466,11 +479,11 @@ typedef struct cradle {
     uint64_t  timer;   /* of its deadline; 0: it has passed, or there is none */
 } cradle;
 
-static void cradle_free(fli_model *m, fli_runtime *rt, cradle *c)
+static void cradle_free(fli_model *m, const fli_end *child, const fli_end *parent, cradle *c)
 {
-    fli_context_undo(m, rt, c->context);
-    if (c->monitor != NULL) fli_bond_free(m, c->monitor);
-    if (c->link != NULL) fli_bond_free(m, c->link);
+    fli_context_undo(m, child->rt, c->context);
+    if (c->monitor != NULL) free_double(m, c->monitor, parent, child);
+    if (c->link != NULL) free_double(m, c->link, parent, child);
     if (c->name != NULL) fli_name_unmake(m, c->name);
     if (c->exec != NULL) fli_bond_free(m, c->exec);
 }
@@ -504,7 +517,7 @@ filch_err fli_birth_make(fli_model *m, fli_runtime *rt, fli_proc *p, uint64_t se
     FLI_ASSERT(err == FILCH_OK); /* the parent is being stepped: its host is there */
     err = cradle_make(m, rt, birth, &child, &parent, &c);
     if (err != FILCH_OK) {
-        cradle_free(m, rt, &c);
+        cradle_free(m, &child, &parent, &c);
         fli_leave_end(m, rt, &parent);
         return err;
     }
@@ -526,7 +539,7 @@ filch_err fli_birth_make(fli_model *m, fli_runtime *rt, fli_proc *p, uint64_t se
         else fli_state_open(&p->state, fli_serial_gen(serial), limited);
     }
     fli_stripes_unlock(m, &child, &parent);
-    if (err != FILCH_OK) cradle_free(m, rt, &c);
+    if (err != FILCH_OK) cradle_free(m, &child, &parent, &c);
     else if (birth->values != NULL) fli_context_begin(&child, birth->values, c.timer);
     fli_leave_end(m, rt, &parent);
     return err;

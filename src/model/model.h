@@ -122,7 +122,7 @@ static inline fli_bond *fli_bond_at(fli_model *m, uint32_t place)
 {
     return place != 0 ? fli_slab_at_size(&m->bonds, place / 2, sizeof(fli_bond)) : NULL;
 }
-/* Gives back one that is in no list, with its nodes. */
+/* Gives back one that is in no list and holds no node. */
 void fli_bond_free(fli_model *m, fli_bond *bond);
 
 void fli_stripe_lock(fli_model *m, const fli_end *end);

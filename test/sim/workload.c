@@ -19,12 +19,6 @@ static struct {
     uint32_t fail_per_mille;
 } heap;
 
-void workload_reset(void)
-{
-    workload_alloc_reset(0);
-    fli_check_begin();
-}
-
 void workload_alloc_reset(uint32_t fail_per_mille)
 {
     heap.live = heap.calls = 0;
@@ -72,7 +66,7 @@ static bool          over;
         if (!(condition)) fli_sim_fail(why); \
     } while (0)
 
-static filch_options options_for(uint32_t workers)
+filch_options workload_options(uint32_t workers)
 {
     filch_options opt = FILCH_OPTIONS_INIT;
     opt.workers = (int32_t)workers;
@@ -98,6 +92,13 @@ static void begin(filch_options *opt, uint32_t size)
     filch_sched *sched;
     MUST(filch_sched_create(&sched, opt) == FILCH_OK, "a scheduler could not be created");
     now.sched = sched;
+}
+
+void workload_reset(void)
+{
+    now = (world){ .ending = true };
+    workload_alloc_reset(0);
+    fli_check_begin();
 }
 
 void workload_check(void)
@@ -199,7 +200,7 @@ static const filch_type hop = { .name = "hop", .size = sizeof(struct hop), .init
 static void run_ring(uint32_t workers, uint32_t size)
 {
     enum { HOPS = 16, TOKENS = 4 };
-    filch_options opt = options_for(workers);
+    filch_options opt = workload_options(workers);
     begin(&opt, size);
     now.wanted = TOKENS * ((int64_t)(size / TOKENS) + 1);
     filch_pid  ring[HOPS];
@@ -278,7 +279,7 @@ static void storm_outside(void *arg)
 
 static void run_storm(uint32_t workers, uint32_t size)
 {
-    filch_options opt = options_for(workers);
+    filch_options opt = workload_options(workers);
     fli_thread    outside[STORM_OUTSIDE];
     begin(&opt, size);
     storm.each = size / (STORM_SENDERS + STORM_OUTSIDE) + 1;
@@ -376,7 +377,7 @@ static const filch_type asker = { .name = "asker", .size = sizeof(struct asker),
 
 static void run_yields(uint32_t workers, uint32_t size)
 {
-    filch_options   opt = options_for(workers);
+    filch_options   opt = workload_options(workers);
     filch_registry *registry;
     fli_thread      postmen[2];
     MUST(filch_registry_create(&registry) == FILCH_OK, "no registry");
@@ -474,7 +475,7 @@ static const filch_type ticked = { .name = "ticked", .size = sizeof(int64_t), .i
 static void run_clock(uint32_t workers, uint32_t size)
 {
     enum { SLEEPERS = 12 };
-    filch_options opt = options_for(workers);
+    filch_options opt = workload_options(workers);
     begin(&opt, size);
     now.wanted = (int64_t)(size / SLEEPERS / 4 + 1) * SLEEPERS;
     for (int i = 0; i < SLEEPERS; i++) {
@@ -558,7 +559,7 @@ static void churn_outside(void *arg)
 
 static void run_churn(uint32_t workers, uint32_t size)
 {
-    filch_options opt = options_for(workers);
+    filch_options opt = workload_options(workers);
     fli_thread    outside;
     begin(&opt, size);
     memset(&churn, 0, sizeof churn);
@@ -674,7 +675,7 @@ static const filch_type pusher = { .name = "pusher", .size = sizeof(struct pushe
 static void run_limits(uint32_t workers, uint32_t size)
 {
     enum { PUSHERS = 6 };
-    filch_options opt = options_for(workers);
+    filch_options opt = workload_options(workers);
     begin(&opt, size);
     memset(&limited, 0, sizeof limited);
     limited.pushing = PUSHERS;
@@ -747,7 +748,7 @@ static void closing_outside(void *arg)
 
 static void run_stop(uint32_t workers, uint32_t size)
 {
-    filch_options opt = options_for(workers);
+    filch_options opt = workload_options(workers);
     filch_report  report = FILCH_REPORT_INIT;
     fli_thread    outside[2];
     memset(&closing, 0, sizeof closing);
@@ -784,7 +785,7 @@ static void run_stop(uint32_t workers, uint32_t size)
 static void run_tick(uint32_t workers, uint32_t size)
 {
     (void)workers;
-    filch_options opt = options_for(1);
+    filch_options opt = workload_options(1);
     fli_thread    outside[STORM_OUTSIDE];
     opt.workers = FILCH_NO_WORKERS;
     begin(&opt, size);
@@ -842,7 +843,7 @@ static const filch_type worker = { .name = "worker", .size = sizeof(struct asker
 static void run_work(uint32_t workers, uint32_t size)
 {
     enum { ASKERS = 5 };
-    filch_options opt = options_for(workers);
+    filch_options opt = workload_options(workers);
     begin(&opt, size);
     now.wanted = (int64_t)(size / ASKERS / 4 + 1) * ASKERS;
     for (int i = 0; i < ASKERS; i++) {
@@ -935,7 +936,7 @@ static filch_err poor_step(void *self, const filch_event *events, size_t count, 
 
 static void run_poor(uint32_t workers, uint32_t size)
 {
-    filch_options   opt = options_for(workers);
+    filch_options   opt = workload_options(workers);
     filch_registry *registry;
     filch_sched    *sched = NULL;
     MUST(filch_registry_create(&registry) == FILCH_OK, "no registry");
@@ -1221,7 +1222,7 @@ static void meddler(void *arg)
 
 static void run_relations(uint32_t workers, uint32_t size)
 {
-    filch_options opt = options_for(workers);
+    filch_options opt = workload_options(workers);
     fli_thread    outside;
     filch_pid     found;
     size_t        members;
@@ -1252,5 +1253,6 @@ const workload workloads[] = {
     { "work", "blocking functions on the pool", run_work },
     { "poor", "memory runs out again and again", run_poor },
     { "relations", "monitors, links, names, groups, exits", run_relations },
+    { "hosts", "relations between hosts that stop", workload_hosts },
 };
 const unsigned workload_count = sizeof workloads / sizeof workloads[0];

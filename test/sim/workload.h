@@ -30,4 +30,11 @@ void    *workload_alloc(void *user, void *old, size_t old_size, size_t size);
 void     workload_alloc_reset(uint32_t fail_per_mille);
 uint64_t workload_alloc_live(void);
 
+/* The options of a scheduler with so many workers: its allocator, and small numbers drawn from the seed. */
+filch_options workload_options(uint32_t workers);
+
+/* ---- hosts.c ---- */
+
+void workload_hosts(uint32_t workers, uint32_t size);
+
 #endif
