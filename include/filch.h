@@ -1328,9 +1328,9 @@ typedef struct filch_socket_options {
 } filch_socket_options;
 #define FILCH_SOCKET_OPTIONS_INIT FILCH_SIZED_INIT(filch_socket_options)
 
-/* Addresses: "127.0.0.1:80", "[::1]:80", "*:80" (every IPv4 address of this machine), "[::]:80", "unix:/path",
- * "unix:@name" (Linux, no file). Port 0 lets the system choose: see filch_stream_address. Names are for
- * filch_yield_resolve.
+/* Addresses: "127.0.0.1:80", "[::1]:80", "[fe80::1%eth0]:80" (the interface of a link-local address, by name or
+ * number), "*:80" (every IPv4 address of this machine), "[::]:80", "unix:/path" (up to 108 bytes of path), "unix:@name"
+ * (Linux, no file). Port 0 lets the system choose: see filch_stream_address. Names are for filch_yield_resolve.
  * Connect, listen, datagram: complete with the stream (filch_as_stream). A unix path is not removed on close.
  * Accept: completes with the stream of the next connection. Out of descriptors it says FILCH_EFILES; the next accept
  * then waits a little (10 ms, then twice that, up to 1 s), so a loop that tries again does not spin.
@@ -1432,7 +1432,8 @@ typedef enum filch_address_of {
     FILCH_ADDRESS_SENDER /* of the datagram received last */
 } filch_address_of;
 
-/* Writes an address of the stream, as text with its NUL, into text[0 .. room). "" if it has none.
+/* Writes an address of the stream, as text with its NUL, into text[0 .. room). "" if it has none. The text can be
+ * connected to as it is; only an abstract unix name with a NUL inside cannot be told: each such NUL is shown as "@".
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    fills `text`.

@@ -1,105 +1,14 @@
 /* net.c - sockets and addresses over POSIX. See net.h. */
 #include "port/net.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
-
-#include "base/assert.h"
-
-_Static_assert(sizeof(struct sockaddr_un) <= sizeof((fli_address *)NULL)->bytes, "every kind of address fits");
-
-/* ---- addresses ---- */
-
-static void put(fli_address *address, const void *system, size_t size)
-{
-    FLI_ASSERT(size <= sizeof address->bytes); /* of the three families that our sockets have */
-    memset(address->bytes, 0, sizeof address->bytes);
-    memcpy(address->bytes, system, size);
-    address->size = (uint32_t)size;
-}
-
-static bool read_unix(fli_address *address, const char *path)
-{
-    struct sockaddr_un at = { .sun_family = AF_UNIX };
-    size_t             size = strlen(path);
-    if (size == 0 || size >= sizeof at.sun_path) return false;
-    memcpy(at.sun_path, path, size);
-    bool abstract = path[0] == '@';
-    if (abstract) at.sun_path[0] = '\0';
-    if (abstract && size == 1) return false;
-    put(address, &at, offsetof(struct sockaddr_un, sun_path) + size + (abstract ? 0 : 1));
-    return true;
-}
-
-static bool read_port(const char *text, in_port_t *port)
-{
-    char         *end;
-    unsigned long value;
-    if (text[0] < '0' || text[0] > '9' || strlen(text) > 5) return false;
-    value = strtoul(text, &end, 10);
-    if (*end != '\0' || value > 65535) return false;
-    *port = htons((uint16_t)value);
-    return true;
-}
-
-bool fli_address_read(fli_address *address, const char *text)
-{
-    if (strncmp(text, "unix:", 5) == 0) return read_unix(address, text + 5);
-    const char *colon = strrchr(text, ':');
-    char        host[INET6_ADDRSTRLEN];
-    in_port_t   port;
-    if (colon == NULL || !read_port(colon + 1, &port)) return false;
-    bool   six = text[0] == '[' && colon[-1] == ']';
-    size_t size = (size_t)(colon - text) - (six ? 2 : 0);
-    if (size == 0 || size >= sizeof host) return false;
-    memcpy(host, text + (six ? 1 : 0), size);
-    host[size] = '\0';
-    struct sockaddr_in6 at6 = { .sin6_family = AF_INET6, .sin6_port = port };
-    struct sockaddr_in  at4 = { .sin_family = AF_INET, .sin_port = port };
-    if (!six && strcmp(host, "*") == 0) put(address, &at4, sizeof at4);
-    else if (six && inet_pton(AF_INET6, host, &at6.sin6_addr) == 1) put(address, &at6, sizeof at6);
-    else if (!six && inet_pton(AF_INET, host, &at4.sin_addr) == 1) put(address, &at4, sizeof at4);
-    else return false;
-    return true;
-}
-
-size_t fli_address_write(const fli_address *address, char *text, size_t room)
-{
-    char                    host[INET6_ADDRSTRLEN] = "";
-    struct sockaddr_storage any = { .ss_family = AF_UNSPEC };
-    int                     n = 0;
-    if (room > 0) text[0] = '\0';
-    memcpy(&any, address->bytes, address->size < sizeof any ? address->size : sizeof any);
-    if (any.ss_family == AF_INET) {
-        struct sockaddr_in at;
-        memcpy(&at, address->bytes, sizeof at);
-        (void)inet_ntop(AF_INET, &at.sin_addr, host, sizeof host);
-        n = snprintf(text, room, "%s:%u", host, ntohs(at.sin_port));
-    } else if (any.ss_family == AF_INET6) {
-        struct sockaddr_in6 at;
-        memcpy(&at, address->bytes, sizeof at);
-        (void)inet_ntop(AF_INET6, &at.sin6_addr, host, sizeof host);
-        n = snprintf(text, room, "[%s]:%u", host, ntohs(at.sin6_port));
-    } else if (any.ss_family == AF_UNIX && address->size > offsetof(struct sockaddr_un, sun_path)) {
-        struct sockaddr_un at;
-        memset(&at, 0, sizeof at);
-        memcpy(&at, address->bytes, address->size);
-        int  size = (int)(address->size - offsetof(struct sockaddr_un, sun_path));
-        bool abstract = at.sun_path[0] == '\0';
-        n = abstract ? snprintf(text, room, "unix:@%.*s", size - 1, at.sun_path + 1)
-                     : snprintf(text, room, "unix:%.*s", size, at.sun_path);
-    }
-    return n > 0 ? (size_t)n : 0;
-}
 
 /* A service that the system would read as a number, but that is no port: it would take what is left of it in 16 bits.
  */
@@ -122,7 +31,7 @@ filch_err fli_net_resolve(const char *host, const char *service, char *text, siz
     for (struct addrinfo *one = all; one != NULL; one = one->ai_next) {
         fli_address address;
         if (one->ai_family != AF_INET && one->ai_family != AF_INET6) continue;
-        put(&address, one->ai_addr, one->ai_addrlen);
+        fli_address_put(&address, one->ai_addr, one->ai_addrlen);
         char   line[128];
         size_t n = fli_address_write(&address, line, sizeof line);
         if (used + n + 2 > room) {
@@ -252,7 +161,7 @@ int fli_net_address(int fd, bool peer, fli_address *address)
     int failed = peer ? getpeername(fd, (struct sockaddr *)&at, &size) : getsockname(fd, (struct sockaddr *)&at, &size);
     if (failed != 0 && errno == ENOTCONN) return 0; /* a listener, say: nobody is there */
     if (failed != 0) return -errno;
-    put(address, &at, size);
+    fli_address_put(address, &at, size);
     return 0;
 }
 
@@ -281,7 +190,7 @@ int64_t fli_net_receive_from(int fd, void *bytes, size_t room, fli_address *from
     do n = recvfrom(fd, bytes, room, 0, (struct sockaddr *)&at, &size);
     while (n < 0 && errno == EINTR);
     if (n < 0) return -errno;
-    put(from, &at, size);
+    fli_address_put(from, &at, size);
     return n;
 }
 

@@ -17,12 +17,16 @@ typedef struct fli_address {
     uint8_t  bytes[112];
 } fli_address;
 
-/* Reads "127.0.0.1:80", "[::1]:80", "*:80" (every address of this machine), "unix:/path", "unix:@name". Names are not
- * looked up. False: not an address. */
+/* Reads "127.0.0.1:80", "[::1]:80", "[fe80::1%eth0]:80" (or "%2": the number of the interface), "*:80" (every address
+ * of this machine), "unix:/path", "unix:@name". Names of hosts are not looked up. Returns false if it is no address. */
 bool fli_address_read(fli_address *address, const char *text);
-/* The text, cut to `room` bytes with its NUL; returns what it would take without the NUL. "" for an address that has no
- * name: the other end of most unix sockets. */
+/* The text, cut to `room` bytes with its NUL; returns what it would take without the NUL: at most
+ * FLI_ADDRESS_TEXT_MAX - 1. "" for an address that has no name: the other end of most unix sockets. A NUL byte inside
+ * an abstract name, which no text can hold, is written as "@". */
 size_t fli_address_write(const fli_address *address, char *text, size_t room);
+#define FLI_ADDRESS_TEXT_MAX 128
+/* Copies what the system has filled in; one that is longer than any address of our three families becomes "none". */
+void fli_address_put(fli_address *address, const void *system, size_t size);
 
 /* The addresses of a name, one a line, as fli_address_read reads them. Blocks. FILCH_ENOHOST, FILCH_ETOOBIG: more than
  * `room`; *size gets the length without the NUL. */

@@ -1,5 +1,5 @@
-/* net_test.c - addresses: what is read, what is written, and what is no address; names; and sockets over loopback, with
- * their settings, calls that are interrupted and a system that refuses. */
+/* net_test.c - names; and sockets over loopback, with their settings, calls that are interrupted and a system that
+ * refuses. Addresses as text: address_test.c. */
 #include "port/net.h"
 
 #include <netdb.h>
@@ -53,92 +53,6 @@ int __wrap_getaddrinfo(const char *host, const char *service, const struct addri
 void __wrap_freeaddrinfo(struct addrinfo *all)
 {
     if (all != names) __real_freeaddrinfo(all);
-}
-
-TEST(addresses_come_back_as_they_were_read)
-{
-    static const char *const all[] = { "127.0.0.1:80", "0.0.0.0:0",    "255.255.255.255:65535",
-                                       "[::1]:443",    "[fe80::1]:1",  "unix:/tmp/a b",
-                                       "unix:@name",   "unix:relative" };
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        fli_address address;
-        char        text[128], shorter[4];
-        assert_true(fli_address_read(&address, all[i]));
-        same(fli_address_write(&address, text, sizeof text), strlen(all[i]));
-        assert_string_equal(text, all[i]);
-        same(fli_address_write(&address, shorter, sizeof shorter), strlen(all[i])); /* cut, and it says so */
-        same(strlen(shorter), 3);
-    }
-    fli_address any;
-    char        text[32];
-    assert_true(fli_address_read(&any, "*:8080"));
-    (void)fli_address_write(&any, text, sizeof text);
-    assert_string_equal(text, "0.0.0.0:8080");
-}
-
-TEST(what_is_no_address_is_refused)
-{
-    static const char *const all[] = { "",
-                                       ":",
-                                       ":80",
-                                       "80",
-                                       "127.0.0.1",
-                                       "127.0.0.1:",
-                                       "127.0.0.1:65536",
-                                       "127.0.0.1:-1",
-                                       "127.0.0.1:80x",
-                                       "127.0.0.1:x",
-                                       "127.0.0.1:999999999999",
-                                       "127.0.0:80",
-                                       "localhost:80",
-                                       "[::1]",
-                                       "[]:80",
-                                       "[::1:80",
-                                       "::1:80",
-                                       "[::g]:80",
-                                       "[:80",
-                                       "unix:",
-                                       "unix:@",
-                                       "*",
-                                       "256.0.0.1:1",
-                                       "[127.0.0.1]:80",
-                                       "[0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0]:1" };
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        fli_address address;
-        if (fli_address_read(&address, all[i])) fail_msg("taken for an address: %s", all[i]);
-    }
-    char        path[200] = "unix:/";
-    fli_address address;
-    memset(path + 6, 'a', sizeof path - 7);
-    path[sizeof path - 1] = '\0';
-    assert_false(fli_address_read(&address, path)); /* longer than the system takes */
-}
-
-TEST(an_address_without_a_name_is_empty)
-{
-    fli_address none = { .size = 0 };
-    char        text[8] = "x";
-    same(fli_address_write(&none, text, sizeof text), 0);
-    assert_string_equal(text, "");
-    /* The other end of most unix sockets. */
-    int         ends[2];
-    fli_address peer;
-    ok(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends));
-    ok(fli_net_address(ends[0], true, &peer));
-    strcpy(text, "x");
-    same(fli_address_write(&peer, text, sizeof text), 0);
-    assert_string_equal(text, "");
-    close(ends[0]);
-    close(ends[1]);
-}
-
-TEST(without_any_room_an_address_still_tells_its_length)
-{
-    fli_address address;
-    char        text[4] = "abc";
-    assert_true(fli_address_read(&address, "127.0.0.1:80"));
-    same(fli_address_write(&address, text, 0), strlen("127.0.0.1:80"));
-    assert_string_equal(text, "abc");
 }
 
 /* ---- names ---- */
@@ -388,10 +302,6 @@ TEST(a_datagram_says_where_it_comes_from)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(addresses_come_back_as_they_were_read),
-        cmocka_unit_test(what_is_no_address_is_refused),
-        cmocka_unit_test(an_address_without_a_name_is_empty),
-        cmocka_unit_test(without_any_room_an_address_still_tells_its_length),
         cmocka_unit_test(a_name_becomes_its_addresses_one_a_line),
         cmocka_unit_test(of_what_the_system_answers_only_addresses_are_told),
         cmocka_unit_test(settings_are_what_was_asked_for_on_both_ends),

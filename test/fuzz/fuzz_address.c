@@ -1,0 +1,57 @@
+/* fuzz_address.c - addresses of sockets: any text, and anything that the system may have filled in for a peer. A text
+ * that is read as an address is written as one that is read as the same address; what the system gives is written
+ * within the room that the header promises, whatever its length says. */
+#include "fuzz/bytes.h"
+#include "port/net.h"
+
+/* The text of `address` fits, ends, and is as long as told, with any room. */
+static void write_out(const fli_address *address, char text[FLI_ADDRESS_TEXT_MAX], size_t less)
+{
+    char   shorter[FLI_ADDRESS_TEXT_MAX];
+    size_t size = fli_address_write(address, text, FLI_ADDRESS_TEXT_MAX);
+    MUST(size < FLI_ADDRESS_TEXT_MAX, "longer than promised");
+    MUST(strlen(text) == size, "another length than told");
+    MUST(fli_address_write(address, shorter, less) == size, "the length depends on the room");
+    if (less > 0) MUST(strlen(shorter) == (size < less ? size : less - 1), "cut elsewhere");
+}
+
+static void try_text(fuzz_bytes *in)
+{
+    static const char *const begins[] = { "unix:", "unix:@", "[", "127.0.0.1:", "*:", "[fe80::1%", "", "[::1]:" };
+    char                     given[300] = "", text[FLI_ADDRESS_TEXT_MAX], again[FLI_ADDRESS_TEXT_MAX];
+    fli_address              address, second;
+    strcpy(given, begins[fuzz_below(in, 8)]);
+    size_t at = strlen(given), size = fuzz_byte(in), less = fuzz_below(in, FLI_ADDRESS_TEXT_MAX);
+    fuzz_fill(in, given + at, size);
+    given[at + size] = '\0';
+    if (!fli_address_read(&address, given)) return;
+    write_out(&address, text, less);
+    MUST(fli_address_read(&second, text), "what was written is no address");
+    MUST(address.size == second.size, "another size");
+    MUST(memcmp(address.bytes, second.bytes, address.size) == 0, "another address");
+    write_out(&second, again, less);
+    MUST(strcmp(text, again) == 0, "another text");
+}
+
+static void try_system(fuzz_bytes *in)
+{
+    static const uint16_t families[] = { 1, 2, 10, 0 }; /* AF_UNIX, AF_INET, AF_INET6; none */
+    uint8_t               system[256];
+    char                  text[FLI_ADDRESS_TEXT_MAX];
+    fli_address           address;
+    size_t                size = fuzz_byte(in), less = fuzz_below(in, FLI_ADDRESS_TEXT_MAX);
+    uint16_t              family = families[fuzz_below(in, 4)];
+    memset(system, fuzz_byte(in), sizeof system);
+    fuzz_fill(in, system + 2, in->left < sizeof system - 2 ? in->left : sizeof system - 2);
+    if (family != 0) memcpy(system, &family, sizeof family);
+    fli_address_put(&address, system, size);
+    write_out(&address, text, less);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *at, size_t size)
+{
+    fuzz_bytes in = { at, size };
+    if (fuzz_byte(&in) % 2 == 0) try_text(&in);
+    else try_system(&in);
+    return 0;
+}
