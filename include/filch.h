@@ -41,7 +41,15 @@ template <typename T> inline T filch_sized()
 extern "C" {
 #endif
 
-#if defined(__GNUC__)
+#if UINTPTR_MAX < UINT64_MAX
+#error "Filch needs a 64-bit target"
+#endif
+
+/* FILCH_HIDDEN is set while libfilch.a is compiled: what links it does not export Filch's names. */
+#if defined(__GNUC__) && defined(FILCH_HIDDEN)
+#define FILCH_API __attribute__((visibility("hidden")))
+#define FILCH_MUST_USE __attribute__((warn_unused_result))
+#elif defined(__GNUC__)
 #define FILCH_API __attribute__((visibility("default")))
 #define FILCH_MUST_USE __attribute__((warn_unused_result))
 #else

@@ -16,6 +16,13 @@
 
 #include <filch.h>
 
+/* FILCH_LUA_HIDDEN is set while libfilch_lua.a is compiled: what links it does not export its names. */
+#if defined(__GNUC__) && defined(FILCH_LUA_HIDDEN)
+#define FILCH_LUA_API __attribute__((visibility("hidden")))
+#else
+#define FILCH_LUA_API FILCH_API
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -92,7 +99,7 @@ typedef struct filch_lua_options {
  * Owns:    lends `options`; gives *out; return it with filch_lua_destroy.
  * Errors:  FILCH_EINVAL  also: unknown rights   FILCH_ENOMEM   FILCH_ESYS  no thread, or the signal is taken
  */
-FILCH_API FILCH_MUST_USE filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options);
+FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options);
 
 /* Frees the host. The schedulers that its processes ran on must have been stopped: they refer to it.
  *
@@ -100,7 +107,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_lua_create(filch_lua **out, const filch
  * Owns:    takes `lua` unless it returns an error.
  * Errors:  FILCH_EINVAL   FILCH_EBUSY  a Lua process is still alive, or code has not been dropped
  */
-FILCH_API filch_err filch_lua_destroy(filch_lua *lua);
+FILCH_LUA_API filch_err filch_lua_destroy(filch_lua *lua);
 
 /* Compiles a chunk: `size` bytes of text, named `name` in messages (NULL: "chunk"), or a file. Bytecode is refused. The
  * same text under the same name is compiled once. When it fails, `text` (may be NULL) gets why.
@@ -109,9 +116,9 @@ FILCH_API filch_err filch_lua_destroy(filch_lua *lua);
  * Owns:    lends; gives *out; return it with filch_lua_code_drop.
  * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_LUA_ESYNTAX   FILCH_LUA_EFILE
  */
-FILCH_API FILCH_MUST_USE filch_err filch_lua_load(filch_lua *lua, const char *chunk, size_t size, const char *name,
+FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_load(filch_lua *lua, const char *chunk, size_t size, const char *name,
                                                   filch_lua_code **out, char *text, size_t text_size);
-FILCH_API FILCH_MUST_USE filch_err filch_lua_load_file(filch_lua *lua, const char *path, filch_lua_code **out,
+FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_load_file(filch_lua *lua, const char *path, filch_lua_code **out,
                                                        char *text, size_t text_size);
 
 /* Gives code back. Processes started from it are not concerned. NULL is fine.
@@ -120,7 +127,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_lua_load_file(filch_lua *lua, const cha
  * Owns:    takes the reference.
  * Errors:  none.
  */
-FILCH_API void filch_lua_code_drop(filch_lua *lua, filch_lua_code *code);
+FILCH_LUA_API void filch_lua_code_drop(filch_lua *lua, filch_lua_code *code);
 
 /* Told by filch_lua_reload of a file that has changed: FILCH_OK, and how many processes were `told`; or why it was not
  * taken, with words. All lent. */
@@ -136,7 +143,7 @@ typedef void (*filch_lua_reload_fn)(void *user, const char *path, filch_err erro
  * Owns:    lends.
  * Errors:  FILCH_EINVAL  lua is NULL
  */
-FILCH_API FILCH_MUST_USE filch_err filch_lua_reload(filch_lua *lua, filch_lua_reload_fn tell, void *user);
+FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_reload(filch_lua *lua, filch_lua_reload_fn tell, void *user);
 
 typedef struct filch_lua_spawn_options {
     size_t            size;       /* sizeof(filch_lua_spawn_options); a shorter, older struct works too */
@@ -154,7 +161,7 @@ typedef struct filch_lua_spawn_options {
  * Owns:    lends everything; the process holds `code` itself.
  * Errors:  FILCH_EINVAL   FILCH_LUA_EMEMORY  the limit is too small to begin   and those of filch_spawn
  */
-FILCH_API FILCH_MUST_USE filch_err filch_lua_spawn(filch_lua *lua, filch_sched *sched, filch_lua_code *code,
+FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_spawn(filch_lua *lua, filch_sched *sched, filch_lua_code *code,
                                                    const filch_lua_spawn_options *options, filch_pid *pid);
 
 /* Runs `code` as the first process of a simulation, with the seeds sim->seed, + 1, ... until a run ends with a violation, at
@@ -166,7 +173,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_lua_spawn(filch_lua *lua, filch_sched *
  * Owns:    lends everything; gives what *report holds: filch_sim_report_free.
  * Errors:  as filch_sim_sweep
  */
-FILCH_API FILCH_MUST_USE filch_err filch_lua_sim(filch_lua *lua, filch_lua_code *code,
+FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_sim(filch_lua *lua, filch_lua_code *code,
                                                  const filch_lua_spawn_options *options, const filch_sim_options *sim,
                                                  uint64_t count, filch_sim_report *report);
 
@@ -178,8 +185,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_lua_sim(filch_lua *lua, filch_lua_code 
  * Owns:    nothing.
  * Errors:  nobody, NULL: L is NULL or no state of a Lua process.
  */
-FILCH_API filch_pid    filch_lua_self(struct lua_State *L);
-FILCH_API filch_sched *filch_lua_sched(struct lua_State *L);
+FILCH_LUA_API filch_pid    filch_lua_self(struct lua_State *L);
+FILCH_LUA_API filch_sched *filch_lua_sched(struct lua_State *L);
 
 /* To be called before lua_pcallk with a continuation (and only that: not lua_pcall, not lua_callk). Another thread may be about
  * to set a hook in this state, and would write where lua_pcallk keeps something; this waits until it has.
@@ -188,7 +195,7 @@ FILCH_API filch_sched *filch_lua_sched(struct lua_State *L);
  * Owns:    nothing.
  * Errors:  none. Any other state, and NULL, are fine.
  */
-FILCH_API void filch_lua_settle(struct lua_State *L);
+FILCH_LUA_API void filch_lua_settle(struct lua_State *L);
 
 /* Pushes what a payload holds as a Lua value: what process.receive gives for it.
  *
@@ -196,7 +203,7 @@ FILCH_API void filch_lua_settle(struct lua_State *L);
  * Owns:    lends `data`.
  * Errors:  raises a Lua error when memory runs out. NULL is nil.
  */
-FILCH_API void filch_lua_push(struct lua_State *L, const filch_data *data);
+FILCH_LUA_API void filch_lua_push(struct lua_State *L, const filch_data *data);
 
 /* The Lua value at `index` as a payload that outlives the call: what process.send sends.
  *
@@ -204,7 +211,7 @@ FILCH_API void filch_lua_push(struct lua_State *L, const filch_data *data);
  * Owns:    gives *out one reference; return it with filch_drop.
  * Errors:  FILCH_EINVAL  it cannot be sent: `text` (may be NULL) gets what and where   FILCH_ENOMEM
  */
-FILCH_API FILCH_MUST_USE filch_err filch_lua_pack(struct lua_State *L, int index, filch_data *out, char *text,
+FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_pack(struct lua_State *L, int index, filch_data *out, char *text,
                                                   size_t text_size);
 
 #ifdef __cplusplus

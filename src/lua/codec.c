@@ -13,6 +13,7 @@
 #include "lua/libs.h"
 #include "lua/path.h"
 #include "lua/proc.h"
+#include "port/thread.h"
 
 const uint8_t fli_lua_mark[FLI_LUA_MARK_SIZE] = { 0xF1, 0x1C, 0x4C, 0x01 };
 const uint8_t fli_lua_outdated[FLI_LUA_MARK_SIZE + 10] = { 0xF1, 0x1C, 0x4C, 0x01, 0x15 };
@@ -605,7 +606,7 @@ static __thread struct {
     const filch_data   *payload;
     const fli_lua_refs *refs;
     int                 functions; /* where their list is on the stack; 0: there are none */
-} reading __attribute__((tls_model("initial-exec")));
+} reading FLI_TLS_DIRECT;
 
 void fli_lua_attach(const fli_lua_refs *refs)
 {

@@ -25,6 +25,7 @@
 #include "port/clock.h"
 #include "port/interrupt.h"
 #include "port/random.h"
+#include "port/thread.h"
 
 /* In a simulation: instructions until a step is interrupted, and how often that may be impossible. Otherwise instructions
  * between two looks at the clock: about a tenth of a millisecond. */
@@ -35,7 +36,7 @@ static __thread struct {
     fli_lua_proc *volatile running;
     fli_lua_runner *runner;
     uint64_t        serial;
-} here __attribute__((tls_model("initial-exec")));
+} here FLI_TLS_DIRECT;
 
 /* ---- in the step that is interrupted --------------------------------------------------------------------------------- */
 

@@ -16,7 +16,7 @@
 
 #include "base/assert.h"
 
-__thread void *fli_here_slot __attribute__((tls_model("initial-exec")));
+__thread void *fli_here_slot FLI_TLS_DIRECT;
 
 filch_err fli_mutex_init(fli_mutex *mutex)
 {

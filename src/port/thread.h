@@ -53,9 +53,17 @@ static inline void fli_thread_pause(void)
 #endif
 }
 
+/* Put behind a thread-local variable: read without a call. glibc keeps room for such variables of libraries that are
+ * loaded with dlopen; musl has none and refuses to load the library, so there the compiler's default is used. */
+#ifdef __GLIBC__
+#define FLI_TLS_DIRECT __attribute__((tls_model("initial-exec")))
+#else
+#define FLI_TLS_DIRECT
+#endif
+
 /* One pointer per thread: the worker this thread is being, or NULL for threads the runtime does not know.
  * Kept behind functions because the simulator runs many workers on one thread. */
-extern __thread void *fli_here_slot __attribute__((tls_model("initial-exec")));
+extern __thread void *fli_here_slot FLI_TLS_DIRECT;
 static inline void   *fli_here_get(void)
 {
     return fli_here_slot;

@@ -50,6 +50,13 @@ static filch_err yield_order(filch_out *out, uint32_t command, uint64_t tag, fil
     return yield_plain(out, command, tag, stream, timeout_ns, &data);
 }
 
+/* Copies `size` bytes to `at`; `from` may be NULL if there are none. Returns the place behind them. */
+static uint8_t *append(uint8_t *at, const void *from, size_t size)
+{
+    if (from != NULL && size > 0) memcpy(at, from, size);
+    return at + size;
+}
+
 static filch_err yield_letter(filch_out *out, uint32_t command, uint64_t tag, filch_stream stream, uint64_t timeout_ns,
                               letter what, const char *text, const char *service, const void *bytes)
 {
@@ -62,9 +69,9 @@ static filch_err yield_letter(filch_out *out, uint32_t command, uint64_t tag, fi
     if (block == NULL) return FILCH_ENOMEM;
     what.mark = MARK;
     memcpy(at, &what, sizeof what);
-    if (what.text_size > 0) memcpy(at + sizeof what, text, what.text_size);
-    if (what.service_size > 0) memcpy(at + sizeof what + what.text_size, service, what.service_size);
-    if (what.byte_count > 0) memcpy(at + size - what.byte_count, bytes, what.byte_count);
+    uint8_t *end = append(at + sizeof what, text, what.text_size);
+    end = append(end, service, what.service_size);
+    append(end, bytes, what.byte_count);
     filch_data data = fli_block_cut(block, at, size);
     filch_err  err = yield_plain(out, command, tag, stream, timeout_ns, &data);
     fli_block_drop(block);
