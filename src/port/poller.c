@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "port/clock.h"
+#include "port/poller_ns.h"
 #include "port/wakefd.h"
 
 #define REPORTS_MAX 128
@@ -69,18 +70,13 @@ static int span_ms(uint64_t until_ns)
  * sandboxes (EPERM) and valgrind refuse, and go on refusing: they are asked once. */
 static int wait_for(fli_poller *poller, struct epoll_event *events, int max, uint64_t until_ns)
 {
-#if defined(__linux__) && defined(__GLIBC_PREREQ)
-#if __GLIBC_PREREQ(2, 35)
     if (until_ns != 0 && until_ns != FLI_NEVER && !fli_load_rlx(&poller->coarse)) {
         uint64_t now_ns = fli_clock_ns(), span_ns = until_ns > now_ns ? until_ns - now_ns : 0;
         if (span_ns > SPAN_NS_MAX) span_ns = SPAN_NS_MAX;
-        struct timespec span = { .tv_sec = (time_t)(span_ns / 1000000000u), .tv_nsec = (long)(span_ns % 1000000000u) };
-        int             n = epoll_pwait2(poller->epoll, events, max, &span, NULL);
+        int n = fli_epoll_wait_ns(poller->epoll, events, max, span_ns);
         if (n >= 0 || errno == EINTR) return n;
         if (errno == ENOSYS || errno == EPERM) fli_store_rlx(&poller->coarse, true);
     }
-#endif
-#endif
     return epoll_wait(poller->epoll, events, max, span_ms(until_ns));
 }
 

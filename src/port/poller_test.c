@@ -11,14 +11,13 @@
 #include <unistd.h>
 
 #include "port/clock.h"
+#include "port/poller_ns.h"
 #include "support/check.h"
 #include "support/descriptors.h"
 #include "support/instead.h"
 
 INSTEAD(int, epoll_ctl, (int epoll, int what, int fd, struct epoll_event *event), (epoll, what, fd, event))
-INSTEAD(int, epoll_pwait2,
-        (int epoll, struct epoll_event *events, int max, const struct timespec *span, const sigset_t *mask),
-        (epoll, events, max, span, mask))
+INSTEAD(int, fli_epoll_wait_ns, (int epoll, struct epoll_event *events, int max, uint64_t span_ns), (epoll, events, max, span_ns))
 
 static fli_poller      poller;
 static fli_poll_report reports[8];
@@ -113,9 +112,9 @@ TEST(a_poller_that_cannot_hear_its_bell_is_not_opened)
 TEST(a_wait_that_a_signal_interrupts_comes_back_empty)
 {
     begin();
-    refuse(epoll_pwait2, 1, EINTR);
+    refuse(fli_epoll_wait_ns, 1, EINTR);
     same(fli_poller_wait(&poller, fli_clock_ns() + UINT64_C(60000000000), reports, 8), 0);
-    same(refused(epoll_pwait2), 1);
+    same(refused(fli_epoll_wait_ns), 1);
     same(fli_poller_wait(&poller, 0, reports, 8), 1); /* what there is has not been lost */
     end();
 }
@@ -147,16 +146,16 @@ TEST(a_system_without_nanoseconds_waits_in_milliseconds_and_never_too_short)
     static const uint64_t spans[] = { 1, 100000, 3000000 };
     for (size_t i = 0; i < sizeof spans / sizeof spans[0]; i++) {
         uint64_t until = fli_clock_ns() + spans[i];
-        refuse(epoll_pwait2, 1, EFAULT); /* refused this once: the next wait asks again */
+        refuse(fli_epoll_wait_ns, 1, EFAULT); /* refused this once: the next wait asks again */
         same(fli_poller_wait(&poller, until, reports, 8), 0);
-        same(refused(epoll_pwait2), 1);
+        same(refused(fli_epoll_wait_ns), 1);
         assert_true(fli_clock_ns() >= until);
     }
-    refuse(epoll_pwait2, 3, EFAULT);
+    refuse(fli_epoll_wait_ns, 3, EFAULT);
     same(fli_poller_wait(&poller, 1, reports, 8), 0); /* long past */
     waits_until(fli_clock_ns() + UINT64_C(86400000000000) * 30);
     waits_until(FLI_NEVER - 1);
-    same(refused(epoll_pwait2), 3);
+    same(refused(fli_epoll_wait_ns), 3);
     end();
 }
 
@@ -166,14 +165,14 @@ TEST(a_system_without_nanoseconds_is_asked_for_them_once)
     for (size_t i = 0; i < 2; i++) {
         begin();
         same(fli_poller_wait(&poller, 0, reports, 8), 1);
-        refuse(epoll_pwait2, 100, reasons[i]);
+        refuse(fli_epoll_wait_ns, 100, reasons[i]);
         for (int k = 0; k < 10; k++) {
             uint64_t until = fli_clock_ns() + 100000;
             same(fli_poller_wait(&poller, until, reports, 8), 0);
             assert_true(fli_clock_ns() >= until);
         }
-        same(refused(epoll_pwait2), 1);
-        refuse_no_more(epoll_pwait2);
+        same(refused(fli_epoll_wait_ns), 1);
+        refuse_no_more(fli_epoll_wait_ns);
         end();
     }
 }

@@ -20,6 +20,13 @@
 
 INSTEAD(int, pipe2, (int ends[2], int flags), (ends, flags))
 INSTEAD(int, waitid, (idtype_t type, id_t id, siginfo_t *info, int how), (type, id, info, how))
+/* Where the C library can close all descriptors of a child from a number on. */
+#if defined(__GLIBC__) && defined(__GLIBC_PREREQ)
+#define HAS_CLOSEFROM __GLIBC_PREREQ(2, 34)
+#else
+#define HAS_CLOSEFROM 0
+#endif
+
 INSTEAD_CODE(posix_spawn_file_actions_init, (posix_spawn_file_actions_t * actions), (actions))
 INSTEAD_CODE(posix_spawn_file_actions_addopen,
              (posix_spawn_file_actions_t * actions, int fd, const char *path, int how, mode_t mode),
@@ -29,7 +36,7 @@ INSTEAD_CODE(posix_spawn_file_actions_adddup2, (posix_spawn_file_actions_t * act
 INSTEAD_CODE(posix_spawnattr_init, (posix_spawnattr_t * attr), (attr))
 INSTEAD_CODE(posix_spawnattr_setsigmask, (posix_spawnattr_t * attr, const sigset_t *set), (attr, set))
 INSTEAD_CODE(posix_spawnattr_setflags, (posix_spawnattr_t * attr, short flags), (attr, flags))
-#if __GLIBC_PREREQ(2, 34)
+#if HAS_CLOSEFROM
 INSTEAD_CODE(posix_spawn_file_actions_addclosefrom_np, (posix_spawn_file_actions_t * actions, int from),
              (actions, from))
 #endif
@@ -197,7 +204,7 @@ TEST(a_system_that_refuses_any_step_of_the_start_is_told_and_nothing_is_left)
     SWEEP(posix_spawnattr_setsigmask, 1);
     SWEEP(posix_spawnattr_setflags, 1);
     SWEEP(posix_spawn_file_actions_adddup2, 3);
-#if __GLIBC_PREREQ(2, 34)
+#if HAS_CLOSEFROM
     SWEEP(posix_spawn_file_actions_addclosefrom_np, 1);
 #endif
     refuse(posix_spawn_file_actions_addopen, 1, ENOMEM);

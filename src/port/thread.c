@@ -159,6 +159,21 @@ static void *begin(void *arg)
     return NULL;
 }
 
+/* The least stack of a thread. Lua's C functions may nest 200 deep; musl's default of 128 KiB overflowed (lua_limits_test). */
+enum { STACK_MIN = 1 << 20 };
+
+/* pthread_create with the program's default stack size, or STACK_MIN if the default is less. Returns its error number. */
+static int create(pthread_t *thread, void *(*run)(void *), void *arg)
+{
+    pthread_attr_t attr;
+    size_t         size;
+    if (pthread_attr_init(&attr) != 0) return pthread_create(thread, NULL, run, arg);
+    if (pthread_attr_getstacksize(&attr, &size) == 0 && size < STACK_MIN) (void)pthread_attr_setstacksize(&attr, STACK_MIN);
+    int err = pthread_create(thread, &attr, run, arg);
+    pthread_attr_destroy(&attr);
+    return err;
+}
+
 /* The name travels in a small malloc: the port has no allocator hooks, and pthread_create allocates far more. */
 filch_err fli_thread_start(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg)
 {
@@ -170,7 +185,7 @@ filch_err fli_thread_start(fli_thread *thread, const char *name, void (*run)(voi
     sigset_t all, before;
     sigfillset(&all);
     bool masked = pthread_sigmask(SIG_SETMASK, &all, &before) == 0;
-    int  err = pthread_create(&thread->posix, NULL, begin, s);
+    int  err = create(&thread->posix, begin, s);
     if (masked) pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (err == 0) return FILCH_OK;
     free(s);

@@ -270,6 +270,40 @@ TEST(every_thread_is_somewhere_of_its_own)
     shared_fini(&s);
 }
 
+static size_t stack_of_this_thread(void)
+{
+    pthread_attr_t attr;
+    size_t         size = 0;
+    ok(pthread_getattr_np(pthread_self(), &attr));
+    ok(pthread_attr_getstacksize(&attr, &size));
+    pthread_attr_destroy(&attr);
+    return size;
+}
+
+static void measure_stack(void *arg)
+{
+    *(size_t *)arg = stack_of_this_thread();
+}
+
+TEST(a_thread_has_a_stack_of_1_mib_where_the_default_is_less)
+{
+    pthread_attr_t before, little;
+    fli_thread     thread;
+    size_t         size = 0;
+    ok(pthread_getattr_default_np(&before));
+    ok(pthread_attr_init(&little));
+    ok(pthread_attr_setstacksize(&little, 128 << 10));
+    ok(pthread_setattr_default_np(&little));
+    filch_err err = fli_thread_start(&thread, "little", measure_stack, &size);
+    ok(pthread_setattr_default_np(&before));
+    ok(err);
+    fli_thread_join(&thread);
+    assert_true(size >= (1 << 20) - 4096); /* less the guard page that some C libraries count */
+    pthread_attr_destroy(&little);
+    pthread_attr_destroy(&before);
+}
+
+#ifdef __GLIBC__ /* musl limits the default size, so that every thread can start */
 /* A stack larger than the address space cannot be had. */
 TEST(a_thread_that_cannot_start_is_an_error)
 {
@@ -291,6 +325,7 @@ TEST(a_thread_that_cannot_start_is_an_error)
     same(sigismember(&mask, SIGINT), 0);
     shared_fini(&s);
 }
+#endif
 
 TEST(a_ring_is_heard_by_the_next_wait_and_several_are_one)
 {
@@ -479,7 +514,10 @@ int main(void)
         cmocka_unit_test(a_thread_takes_no_signals_and_its_starter_still_does),
         cmocka_unit_test(a_thread_has_its_name_as_far_as_it_fits),
         cmocka_unit_test(every_thread_is_somewhere_of_its_own),
+        cmocka_unit_test(a_thread_has_a_stack_of_1_mib_where_the_default_is_less),
+#ifdef __GLIBC__
         cmocka_unit_test(a_thread_that_cannot_start_is_an_error),
+#endif
 #if defined(__linux__) && defined(SYS_sched_setattr) && defined(PR_GET_SECCOMP)
         cmocka_unit_test(a_prompt_thread_has_short_turns_and_what_it_starts_has_not),
         cmocka_unit_test(a_prompt_thread_keeps_its_place_before_others_for_what_it_starts),
