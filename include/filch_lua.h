@@ -86,6 +86,8 @@ typedef struct filch_lua_options {
     void              *on_failure_user;
     filch_lua_open_fn  open;       /* NULL: nothing of your own */
     void              *open_user;
+    uint32_t           count;      /* with FILCH_LUA_WATCH_COUNT: instructions between two looks at the clock; 0: 10,000.
+                                      In a simulation: between two interruptions, always; 0: drawn from the seed */
 } filch_lua_options;
 #define FILCH_LUA_OPTIONS_INIT FILCH_SIZED_INIT(filch_lua_options)
 

@@ -75,7 +75,7 @@ static int handle(lua_State *L)
     return 1;
 }
 
-static int base_xpcall(lua_State *L)
+int fli_lua_xpcall(lua_State *L)
 {
     int n = lua_gettop(L);
     luaL_checktype(L, 2, LUA_TFUNCTION);
@@ -227,7 +227,7 @@ static int base_collectgarbage(lua_State *L)
 const fli_lua_member fli_lua_base_members[] = {
     { .name = "print", .fn = base_print },
     { .name = "pcall", .fn = base_pcall },
-    { .name = "xpcall", .fn = base_xpcall },
+    { .name = "xpcall", .fn = fli_lua_xpcall },
     { .name = "setmetatable", .fn = base_setmetatable },
     { .name = "load", .fn = base_load },
     { .name = "require", .fn = base_require },

@@ -15,10 +15,6 @@
 #include "lua/work.h"
 #include "port/random.h"
 
-static const char prelude_text[] = {
-#include "lua/prelude.inc"
-};
-
 /* ---- chunks ------------------------------------------------------------------------------------------------- */
 
 /* Threads differ in where this lies; that is all it is for. */
@@ -86,6 +82,7 @@ static filch_err complete(filch_lua_options *opt, const filch_lua_options *given
         opt->log = write_to;
         opt->log_user = stderr;
     }
+    if (opt->count > INT32_MAX) return FILCH_EINVAL;
     if ((opt->rights & ~(uint32_t)RIGHTS) != 0) return FILCH_EINVAL; /* of a newer header: better none than a wrong one */
     bool known = opt->signal >= 0 && opt->signal <= 64 && opt->watch <= FILCH_LUA_WATCH_NONE;
     return known && (opt->signal == 0 || opt->watch == FILCH_LUA_WATCH_THREAD) ? FILCH_OK : FILCH_EINVAL;
@@ -118,13 +115,10 @@ filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options)
         err = fli_mutex_init(&lua->pools[pools].lock);
         if (err != FILCH_OK) goto no_pools;
     }
-    err = fli_lua_code_text(lua, prelude_text, sizeof prelude_text, "=prelude.lua", &lua->prelude, NULL, 0);
-    if (err != FILCH_OK) goto no_pools;
     err = fli_lua_watch_init(lua);
-    if (err != FILCH_OK) goto no_watch;
+    if (err != FILCH_OK) goto no_pools;
     *out = lua;
     return FILCH_OK;
-no_watch: fli_lua_code_fini(lua);
 no_pools:
     free_pools(lua, pools);
     fli_mutex_fini(&lua->reloading);

@@ -30,7 +30,6 @@ struct filch_lua {
     uint64_t          seed;        /* what everything random begins with, but in a simulation */
     size_t            seed_offset, proto_word; /* see state.h */
 
-    struct filch_lua_code *prelude; /* prelude.lua */
     filch_type             tree_type; /* of supervisors: see tree.h */
 
     fli_mutex            lock;      /* of code, kinds and jobs */

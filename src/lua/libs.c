@@ -27,19 +27,6 @@ static const char *const stock[] = {
     "os.difftime", "debug.traceback",
 };
 
-static const fli_lua_member prelude_members[] = {
-    { .library = "task", .name = "spawn", .prelude = true },
-    { .library = "task", .name = "all", .prelude = true },
-    { .library = "task", .name = "any", .prelude = true },
-    { .library = "channel", .name = "new", .prelude = true },
-    { .library = "channel", .name = "select", .prelude = true },
-    { .library = "channel", .name = "inbox", .prelude = true },
-    { .library = "time", .name = "after", .prelude = true },
-    { .library = "time", .name = "every", .prelude = true },
-    { .library = "time", .name = "cancel", .prelude = true },
-    { .name = NULL },
-};
-
 static const char *find_library(const fli_lua_names *names, const char *library)
 {
     for (size_t i = 0; i < names->library_count; i++) {
@@ -134,11 +121,14 @@ static const struct {
     { fli_lua_base_members, 0 },
     { fli_lua_pairs_members, 0 },
     { fli_lua_process_members, 0 },
+    { fli_lua_receive_members, 0 },
     { fli_lua_spawn_members, 0 },
     { fli_lua_upgrade_members, 0 },
     { fli_lua_relation_members, 0 },
     { fli_lua_supervisor_members, 0 },
-    { prelude_members, 0 },
+    { fli_lua_task_members, 0 },
+    { fli_lua_channel_members, 0 },
+    { fli_lua_timer_members, 0 },
     { fli_lua_time_members, 0 },
     { fli_lua_log_members, 0 },
     { fli_lua_sim_members, 0 },
@@ -184,29 +174,9 @@ static const fli_lua_member *find(const fli_lua_names *names, const char *librar
     return number != 0 ? &names->members[number - 1] : NULL;
 }
 
-/* Its address is the registry's key for what prelude.lua returned. */
-static const char prelude_key;
-
-static void push_prelude(lua_State *L, const fli_lua_member *member)
-{
-    luaL_checkstack(L, 12, NULL);
-    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &prelude_key) != LUA_TTABLE) {
-        lua_pop(L, 1);
-        if (fli_lua_code_push(L, fli_lua_self(L)->lua->prelude) != LUA_OK) lua_error(L);
-        lua_call(L, fli_lua_prelude_arguments(L), 1);
-        lua_pushvalue(L, -1);
-        lua_rawsetp(L, LUA_REGISTRYINDEX, &prelude_key);
-    }
-    lua_getfield(L, -1, member->library);
-    lua_getfield(L, -1, member->name);
-    lua_replace(L, -3);
-    lua_pop(L, 1);
-}
-
 static void push_member(lua_State *L, const fli_lua_member *member)
 {
-    if (member->prelude) push_prelude(L, member);
-    else if (member->fn != NULL) lua_pushcfunction(L, member->fn);
+    if (member->fn != NULL) lua_pushcfunction(L, member->fn);
     else if (member->is_integer) lua_pushinteger(L, member->integer);
     else if (member->is_number) lua_pushnumber(L, member->number);
     else if (strcmp(member->name, "charpattern") == 0) lua_pushlstring(L, member->text, 14);

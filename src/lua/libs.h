@@ -12,12 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One name of one library; library NULL: a global. Without fn it is the number, or if that is no number the text. Those of
- * `prelude` are written in Lua: prelude.lua. */
+/* One name of one library; library NULL: a global. Without fn it is the number, or if that is no number the text. */
 typedef struct fli_lua_member {
     const char   *library, *name;
     lua_CFunction fn;
-    bool          prelude;
     bool          is_integer, is_number;
     lua_Integer   integer;
     lua_Number    number;
@@ -53,10 +51,14 @@ bool fli_lua_push_named(lua_State *L, const char *library, const char *field);
 extern const fli_lua_member fli_lua_base_members[];
 extern const fli_lua_member fli_lua_pairs_members[];
 extern const fli_lua_member fli_lua_process_members[];
+extern const fli_lua_member fli_lua_receive_members[];
 extern const fli_lua_member fli_lua_spawn_members[];
 extern const fli_lua_member fli_lua_upgrade_members[];
 extern const fli_lua_member fli_lua_relation_members[];
 extern const fli_lua_member fli_lua_supervisor_members[];
+extern const fli_lua_member fli_lua_task_members[];
+extern const fli_lua_member fli_lua_channel_members[];
+extern const fli_lua_member fli_lua_timer_members[];
 extern const fli_lua_member fli_lua_time_members[];
 extern const fli_lua_member fli_lua_log_members[];
 extern const fli_lua_member fli_lua_sim_members[];

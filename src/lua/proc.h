@@ -4,11 +4,12 @@
  * with task.spawn, each a coroutine. A call that has to wait parks its task (fli_lua_park) and yields; the step goes on
  * with another task that is ready, and returns when there is none.
  *
- * A task that is woken looks again whether it has what it waited for: waking is a hint, never a promise.
+ * A task that is woken looks again whether it has what it waited for: waking is a hint, never a promise. Whether it has is
+ * found out by C code that parks in the same go, so no wake-up can come between: docs/design/lua-tasks.md.
  *
- *   proc.c   init, step, close          tasks.c   parking, waking, deadlines
- *   inbox.c  messages, taken or kept    ending.c  results, errors and their texts
- *   upgrade.c  going on with other code
+ *   proc.c   init, step, close          tasks.c    parking, waking, deadlines
+ *   inbox.c  messages, taken or kept    waits.c    queues of waiting tasks
+ *   ending.c results, errors, texts     upgrade.c  going on with other code
  */
 #ifndef FLI_LUA_PROC_H
 #define FLI_LUA_PROC_H
@@ -34,6 +35,12 @@ typedef enum fli_lua_task_state { FLI_LUA_PARKED, FLI_LUA_READY, FLI_LUA_RUNNING
 
 struct fli_lua_saved;
 
+/* Waits in the order in which they came: waits.h. */
+typedef struct fli_lua_queue {
+    struct fli_lua_entry *first, *last;
+} fli_lua_queue;
+
+/* INVARIANT  a task has an alarm, and `inbox` set, only while it is PARKED: waking it takes both away, however its wait ends. */
 typedef struct fli_lua_task {
     lua_State           *L;
     struct fli_lua_task *next, *prev; /* all of the process but the main one */
@@ -45,17 +52,18 @@ typedef struct fli_lua_task {
     bool                 refused;  /* the answer is the words of a refusal */
     bool                 asks;     /* what it waits for is a reply, not the other one's end */
     bool                 cancelled; /* asked to end, and not told yet */
-    bool                 over;     /* nothing left to run */
+    bool                 cancel_asked; /* has been asked to end, ever */
+    bool                 ended, failed; /* its results are there; they are an error */
+    bool                 awaited;  /* another task waits for its end, or has: its error is told there */
     int                  nargs;    /* values on its stack to begin with */
+    int                  result_count;
     filch_err            error;
     uint32_t             alarm;    /* place among the alarms, from 1; 0 none */
     uint64_t             alarm_ns; /* its deadline */
     uint64_t             awaits;   /* the tag of the yield or request that it waits for; 0 none */
     uint64_t             ref;      /* of the monitor that goes with it; 0 none */
     filch_data           answer;   /* kept */
-    /* Of a receive with a pattern: the kept messages before this place did not match, unless some were removed since. */
-    struct fli_lua_saved **scanned;
-    uint64_t               scanned_removals;
+    fli_lua_queue        waiters;  /* for its end */
 } fli_lua_task;
 
 /* A message kept for later: nobody wanted it yet. Notices (a monitored process has ended) are kept among them. */
@@ -103,6 +111,7 @@ typedef struct fli_lua_proc {
         uint64_t unyielding; /* hooks that could not yield, in a simulation */
         uint64_t began_ns;   /* when the hook was first called, where instructions are counted otherwise; 0: not yet */
     } counted;
+    uint64_t           drawn;    /* of the points where it is interrupted, in a simulation */
     uint8_t            why;      /* fli_lua_why */
     unsigned           no_yield; /* resumed coroutines through which no yield can pass */
 
@@ -176,7 +185,10 @@ int fli_lua_park(lua_State *L, uint64_t until_ns, lua_KContext ctx, lua_KFunctio
 /* Lets other processes run if one should, and if a yield can pass; then `k` goes on. Returns otherwise. */
 void fli_lua_pause(lua_State *L, lua_KContext ctx, lua_KFunction k);
 
-/* Makes a parked task ready. */
+/* The next park of the running task is for a message too. */
+void fli_lua_want_inbox(fli_lua_proc *p);
+
+/* Makes a parked task ready: it has no alarm then, and no longer waits for messages. Does nothing to any other. */
 void fli_lua_wake(fli_lua_proc *p, fli_lua_task *task);
 
 /* What a call that waits begins with: a cancel is told here, and where no yield can pass it raises, before anything was
@@ -186,18 +198,11 @@ void fli_lua_wait_begin(lua_State *L, fli_lua_proc *p);
 bool fli_lua_can_wait(lua_State *L, const fli_lua_proc *p);
 /* The same as wait_begin for one that may not have to wait. */
 void fli_lua_look_begin(lua_State *L, fli_lua_proc *p);
-/* And ends with. */
-void fli_lua_wait_end(fli_lua_proc *p);
 /* Raises "cancelled" if that has not been told. */
 void fli_lua_check_cancel(lua_State *L, fli_lua_proc *p);
 
-/* A task that has come to its end. */
-void fli_lua_task_over(fli_lua_proc *p, fli_lua_task *task);
-
-/* The same for one of prelude.lua, which may then be collected. */
+/* A task that the program started has run to its end, and may be collected: task.c. */
 void fli_lua_task_end(fli_lua_proc *p, fli_lua_task *task);
-/* Pushes what prelude.lua is called with; how many. */
-int fli_lua_prelude_arguments(lua_State *L);
 
 /* Wakes whose deadline has passed. */
 void fli_lua_alarms_ring(fli_lua_proc *p);
@@ -295,6 +300,15 @@ void      fli_lua_close(void *self);
 bool fli_lua_push_start(lua_State *L, const fli_lua_start *start);
 
 int fli_lua_pid_text(lua_State *L); /* tostring of a pid */
+
+/* ---- base.c, receive.c ------------------------------------------------------------------------------------------ */
+
+/* xpcall as programs know it: what ends the process passes through it. */
+int fli_lua_xpcall(lua_State *L);
+/* Takes the oldest message, if there is one: pushes it and its sender. Calls nothing of the program's. */
+bool fli_lua_take_oldest(lua_State *L, fli_lua_proc *p);
+/* Pushes the words for a process that failed: those it left, or those for the error. */
+void fli_lua_push_words(lua_State *L, const filch_data *data, filch_err error);
 
 /* ---- streams.c, process.c -------------------------------------------------------------------------------------- */
 

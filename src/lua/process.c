@@ -1,5 +1,5 @@
-/* process.c - the library `process`: sending, receiving, asking, ending. Starting others is in spawn.c, watching them
- * in relations.c.
+/* process.c - the library `process`: sending, asking, ending. Receiving is in receive.c, starting others in spawn.c, watching
+ * them in relations.c.
  *
  * Calls that can fail for reasons of the outside world answer nil and a text; a wrong argument is a Lua error.
  */
@@ -119,14 +119,6 @@ int fli_lua_return(lua_State *L, filch_err err)
     return 1;
 }
 
-/* The words for a process that failed: those it left, or those for the error. */
-static void push_words(lua_State *L, const filch_data *data, filch_err error)
-{
-    bool words = filch_kind_of(data) == FILCH_KIND_TEXT || filch_kind_of(data) == FILCH_KIND_BYTES;
-    if (words && filch_size(data) > 0) lua_pushlstring(L, filch_raw(data), filch_size(data));
-    else lua_pushstring(L, filch_err_text(error));
-}
-
 /* ---- send --------------------------------------------------------------------------------------------------- */
 
 static int return_one(lua_State *L, int status, lua_KContext ctx)
@@ -183,161 +175,6 @@ static filch_err send_envelope(lua_State *L, fli_lua_proc *p, filch_pid to, fli_
     return err;
 }
 
-/* ---- receive ------------------------------------------------------------------------------------------------ */
-
-static bool matches(lua_State *L, int pattern, int value, int depth);
-
-static bool fields_match(lua_State *L, int pattern, int value, int depth)
-{
-    if (!lua_istable(L, value)) return false;
-    luaL_checkstack(L, 6, "pattern too deep");
-    lua_pushnil(L);
-    while (lua_next(L, pattern) != 0) {
-        int top = lua_gettop(L);
-        lua_pushvalue(L, top - 1);
-        lua_rawget(L, value);
-        bool fits = matches(L, top, top + 1, depth + 1);
-        lua_settop(L, fits ? top - 1 : top - 2);
-        if (!fits) return false;
-    }
-    return true;
-}
-
-/* A function decides by itself; a table wants the same fields to match; anything else the same value. */
-static bool matches(lua_State *L, int pattern, int value, int depth)
-{
-    if (lua_isfunction(L, pattern)) {
-        lua_pushvalue(L, pattern);
-        lua_pushvalue(L, value);
-        lua_call(L, 1, 1);
-        bool fits = lua_toboolean(L, -1);
-        lua_pop(L, 1);
-        return fits;
-    }
-    if (lua_istable(L, pattern) && depth < FLI_LUA_DEPTH_MAX) return fields_match(L, pattern, value, depth);
-    return lua_compare(L, pattern, value, LUA_OPEQ);
-}
-
-/* { event = "exit", pid = , result = } or { ..., error = words }, and so on. */
-static void push_notice(lua_State *L, const fli_lua_message *message)
-{
-    static const char *const names[] = { "dropped", "exit", "link_down", "joined", "left" };
-    int32_t                  which = message->type - FILCH_EVENT_DROPPED;
-    lua_createtable(L, 0, 3);
-    lua_pushstring(L, which >= 0 && which < 5 ? names[which] : "?");
-    lua_setfield(L, -2, "event");
-    fli_lua_push_pid(L, message->from);
-    lua_setfield(L, -2, "pid");
-    if (message->error != FILCH_OK) {
-        push_words(L, message->data, message->error);
-        lua_setfield(L, -2, "error");
-        return;
-    }
-    fli_lua_unpack(L, message->data);
-    lua_setfield(L, -2, message->type == FILCH_EVENT_EXIT ? "result" : which == 0 ? "count" : "group");
-}
-
-/* Pushes a message and its sender. */
-static void push_message(lua_State *L, const fli_lua_message *message)
-{
-    uint64_t     id = 0;
-    fli_lua_sort sort = FLI_LUA_VALUE;
-    if (message->type != FILCH_EVENT_MESSAGE) push_notice(L, message);
-    else if (message->stream.id != 0) fli_lua_push_stream(L, message->stream);
-    else sort = fli_lua_unpack_message(L, message->data, &id);
-    if (sort == FLI_LUA_REQUEST) fli_lua_push_request(L, message->from, id);
-    else fli_lua_push_pid(L, message->from);
-}
-
-/* Takes the oldest message, if there is one: pushes it and its sender. */
-static bool take_oldest(lua_State *L, fli_lua_proc *p)
-{
-    fli_lua_message message;
-    if (!fli_lua_inbox_peek(p, &message)) return false;
-    push_message(L, &message);
-    fli_lua_inbox_take(p);
-    return true;
-}
-
-/* Takes the oldest message that the pattern at 1 matches. Looks at none twice, unless some were removed since. */
-static bool take_match(lua_State *L, fli_lua_proc *p)
-{
-    fli_lua_task *task = p->current;
-    filch_err     err;
-    if (task->scanned_removals != p->removals) task->scanned = NULL;
-    fli_lua_place place = task->scanned != NULL ? task->scanned : &p->saved;
-    do {
-        while (*place != NULL) {
-            const fli_lua_saved *saved = *place;
-            uint64_t             removals = p->removals;
-            int                  top = lua_gettop(L);
-            push_message(L, &(fli_lua_message){ &saved->data, saved->from, saved->type, saved->error, saved->stream });
-            bool fits = matches(L, 1, top + 1, 0);
-            /* The pattern is the program's, and may have received by itself: then no place is sure, and we begin again. */
-            bool moved = p->removals != removals;
-            if (fits && !moved) {
-                fli_lua_inbox_remove(p, place);
-                return true;
-            }
-            lua_settop(L, top);
-            place = moved ? &p->saved : &(*place)->next;
-        }
-    } while (fli_lua_inbox_keep(p, &err));
-    task->scanned = place;
-    task->scanned_removals = p->removals;
-    if (err == FILCH_ENOMEM) p->out_of_memory = true;
-    if (err != FILCH_OK) luaL_error(L, "%s", filch_err_text(err));
-    return false;
-}
-
-/* The stack: the pattern or nil. `until_ns` is when to give up; 0: after one more look, for while a process waits for
- * something else its messages stay outside. */
-static int go_on_receive(lua_State *L, int status, lua_KContext until_ns)
-{
-    fli_lua_proc *p = fli_lua_here(L);
-    fli_lua_task *task = p->current;
-    bool          all = lua_isnil(L, 1); /* between two messages: the place to change over */
-    fli_lua_check_cancel(L, p);
-    if (all && p->outdated) fli_lua_upgrade_look(L, p);
-    bool found = all ? take_oldest(L, p) : take_match(L, p);
-    if (found) {
-        fli_lua_wait_end(p);
-        return 2;
-    }
-    if (until_ns == 0 && status == LUA_OK) fli_lua_pause(L, until_ns, go_on_receive);
-    if (all && p->outdated) fli_lua_upgrade_look(L, p);
-    if (task->late || until_ns == 0) {
-        fli_lua_wait_end(p);
-        lua_pushnil(L);
-        lua_pushliteral(L, "timeout");
-        return 2;
-    }
-    if (!task->inbox) {
-        task->inbox = true;
-        p->inbox_tasks++;
-    }
-    return fli_lua_park(L, (uint64_t)until_ns, until_ns, go_on_receive);
-}
-
-/* process.receive([pattern,] [timeout]) -> message, from | nil, "timeout". A timeout alone is a number or a text. */
-static int process_receive(lua_State *L)
-{
-    fli_lua_proc *p = fli_lua_here(L);
-    uint64_t      until = FLI_LUA_NEVER;
-    int           type = lua_type(L, 1), at = 2;
-    if (type == LUA_TNUMBER || type == LUA_TSTRING) at = 1;
-    if (!lua_isnoneornil(L, at)) {
-        uint64_t span = fli_lua_check_span(L, at);
-        until = span == 0 ? 0 : fli_lua_until(p, span);
-    }
-    if (at == 1 || type == LUA_TNONE) lua_pushnil(L), lua_insert(L, 1);
-    else if (type != LUA_TNIL) fli_lua_expect(L, type == LUA_TTABLE || type == LUA_TFUNCTION, 1, "pattern or timeout");
-    lua_settop(L, 1);
-    fli_lua_look_begin(L, p);
-    p->current->scanned = NULL;
-    return go_on_receive(L, LUA_OK, (lua_KContext)until);
-}
-
 /* ---- request and reply ---------------------------------------------------------------------------------------- */
 
 /* What a task waits for that somebody else has to answer: forgets it. */
@@ -346,7 +183,6 @@ static void forget_answer(fli_lua_proc *p)
     fli_lua_task *task = p->current;
     p->reply_tasks--;
     task->awaits = 0;
-    fli_lua_wait_end(p);
     /* An EXIT that is under way already finds nobody who waits for it, and its tag says that it is no notice. */
     if (task->ref != 0) (void)!filch_unmonitor(p->sched, p->self, task->ref);
     task->ref = 0;
@@ -368,7 +204,7 @@ static int push_answer(lua_State *L, fli_lua_task *task, void (*push)(lua_State 
         lua_pushnil(L);
         results = 2;
     }
-    if (task->error != FILCH_OK) push_words(L, &task->answer, task->error);
+    if (task->error != FILCH_OK) fli_lua_push_words(L, &task->answer, task->error);
     else push(L, &task->answer);
     filch_drop(&task->answer);
     return results;
@@ -487,7 +323,6 @@ static int process_exit(lua_State *L)
 const fli_lua_member fli_lua_process_members[] = {
     { .library = "process", .name = "self", .fn = process_self },
     { .library = "process", .name = "send", .fn = process_send },
-    { .library = "process", .name = "receive", .fn = process_receive },
     { .library = "process", .name = "request", .fn = process_request },
     { .library = "process", .name = "reply", .fn = process_reply },
     { .library = "process", .name = "exit", .fn = process_exit },

@@ -80,12 +80,9 @@ static int go_on(lua_State *L, int status, lua_KContext shape)
     (void)status;
     fli_lua_proc *p = fli_lua_here(L);
     fli_lua_task *task = p->current;
-    if (task->cancelled || task->answered) {
-        task->awaits = 0;
-        fli_lua_wait_end(p);
-        fli_lua_check_cancel(L, p);
-        return push_answer(L, task, (answer_shape)shape);
-    }
+    if (task->answered) return push_answer(L, task, (answer_shape)shape); /* what was read is told before a cancel */
+    if (task->cancelled) task->awaits = 0;
+    fli_lua_check_cancel(L, p);
     return fli_lua_park(L, FLI_LUA_NEVER, shape, go_on);
 }
 

@@ -131,39 +131,31 @@ filch_err fli_lua_alarms_set(fli_lua_proc *p)
 
 /* ---- parking and waking ------------------------------------------------------------------------------------------ */
 
+void fli_lua_want_inbox(fli_lua_proc *p)
+{
+    if (p->current->inbox) return;
+    p->current->inbox = true;
+    p->inbox_tasks++;
+}
+
 void fli_lua_wake(fli_lua_proc *p, fli_lua_task *task)
 {
     if (task->state != FLI_LUA_PARKED) return;
+    alarm_remove(p, task);
+    if (task->inbox) p->inbox_tasks--;
+    task->inbox = false;
     task->state = FLI_LUA_READY;
     task->next_ready = NULL;
     *p->ready_end = task;
     p->ready_end = &task->next_ready;
 }
 
-void fli_lua_wait_end(fli_lua_proc *p)
-{
-    alarm_remove(p, p->current);
-    if (p->current->inbox) p->inbox_tasks--;
-    p->current->inbox = false;
-}
-
 void fli_lua_check_cancel(lua_State *L, fli_lua_proc *p)
 {
     if (!p->current->cancelled) return;
     p->current->cancelled = false;
-    fli_lua_wait_end(p);
     lua_pushliteral(L, "cancelled");
     lua_error(L);
-}
-
-void fli_lua_task_over(fli_lua_proc *p, fli_lua_task *task)
-{
-    alarm_remove(p, task);
-    task->over = true;
-    if (task->prev != NULL) task->prev->next = task->next;
-    else p->tasks = task->next;
-    if (task->next != NULL) task->next->prev = task->prev;
-    filch_drop(&task->answer);
 }
 
 bool fli_lua_can_wait(lua_State *L, const fli_lua_proc *p)
@@ -193,11 +185,8 @@ int fli_lua_park(lua_State *L, uint64_t until_ns, lua_KContext ctx, lua_KFunctio
 {
     fli_lua_proc *p = fli_lua_self(L);
     fli_lua_task *task = p->current;
-    if (!fli_lua_can_wait(L, p)) {
-        fli_lua_wait_end(p);
-        return refuse_to_wait(L);
-    }
-    if (until_ns != FLI_LUA_NEVER && task->alarm == 0 && !alarm_add(p, task, until_ns)) {
+    if (!fli_lua_can_wait(L, p)) return refuse_to_wait(L);
+    if (until_ns != FLI_LUA_NEVER && !alarm_add(p, task, until_ns)) {
         p->out_of_memory = true;
         return luaL_error(L, "not enough memory");
     }
@@ -258,131 +247,4 @@ bool fli_lua_exited(fli_lua_proc *p, uint64_t tag, const filch_event *event)
     (void)fli_lua_bytes_data(&bytes, &data);
     if (filch_send(p->sched, p->self, data) == FILCH_OK) return true;
     return fli_lua_answer(p, tag, &event->data, FILCH_EDEAD, false);
-}
-
-/* ---- what prelude.lua is made of ------------------------------------------------------------------------------------ */
-
-/* Tasks are userdata with the coroutine as user value, anchored here while they live. */
-static const char anchors_key;
-
-static void push_anchors(lua_State *L)
-{
-    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &anchors_key) == LUA_TTABLE) return;
-    lua_pop(L, 1);
-    lua_newtable(L);
-    lua_pushvalue(L, -1);
-    lua_rawsetp(L, LUA_REGISTRYINDEX, &anchors_key);
-}
-
-/* start(function, arguments...) -> task */
-static int start(lua_State *L)
-{
-    fli_lua_proc *p = fli_lua_here(L);
-    int           nargs = lua_gettop(L) - 1;
-    luaL_checktype(L, 1, LUA_TFUNCTION);
-    fli_lua_task *task = lua_newuserdatauv(L, sizeof *task, 1);
-    *task = (fli_lua_task){ .answer = filch_none() };
-    lua_State *co = lua_newthread(L);
-    lua_setiuservalue(L, -2, 1);
-    lua_insert(L, 1);
-    if (!lua_checkstack(co, nargs + 4)) return luaL_error(L, "too many arguments");
-    lua_xmove(L, co, nargs + 1);
-    push_anchors(L);
-    lua_pushvalue(L, 1);
-    lua_rawsetp(L, -2, task);
-    lua_settop(L, 1);
-    task->L = co;
-    task->nargs = nargs;
-    task->next = p->tasks;
-    if (p->tasks != NULL) p->tasks->prev = task;
-    p->tasks = task;
-    fli_lua_wake(p, task);
-    return 1;
-}
-
-static void release(lua_State *L, fli_lua_task *task)
-{
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &anchors_key); /* there since the first task */
-    lua_pushnil(L);
-    lua_rawsetp(L, -2, task);
-    lua_pop(L, 1);
-}
-
-void fli_lua_task_end(fli_lua_proc *p, fli_lua_task *task)
-{
-    lua_State *L = task->L; /* its results are still there, and it can be used */
-    fli_lua_task_over(p, task);
-    lua_settop(L, 0);
-    release(L, task);
-}
-
-static int finish_park(lua_State *L, int status, lua_KContext ctx)
-{
-    (void)status;
-    (void)ctx;
-    fli_lua_proc *p = fli_lua_here(L);
-    bool          late = p->current->late;
-    fli_lua_check_cancel(L, p);
-    fli_lua_wait_end(p);
-    lua_pushboolean(L, !late);
-    return 1;
-}
-
-/* park([deadline in ns] [, for the inbox too]) -> false when the deadline has passed. May wake for no reason. */
-static int park(lua_State *L)
-{
-    fli_lua_proc *p = fli_lua_here(L);
-    uint64_t      until = lua_isnoneornil(L, 1) ? FLI_LUA_NEVER : (uint64_t)luaL_checkinteger(L, 1);
-    fli_lua_wait_begin(L, p);
-    if (lua_toboolean(L, 2) && !p->current->inbox) {
-        p->current->inbox = true;
-        p->inbox_tasks++;
-    }
-    return fli_lua_park(L, until, 0, finish_park);
-}
-
-static fli_lua_task *check_task(lua_State *L)
-{
-    fli_lua_task *task = lua_islightuserdata(L, 1) ? &fli_lua_self(L)->main : lua_touserdata(L, 1);
-    fli_lua_expect(L, task != NULL, 1, "task");
-    return task;
-}
-
-static int wake(lua_State *L)
-{
-    fli_lua_task *task = check_task(L);
-    if (!task->over) fli_lua_wake(fli_lua_self(L), task);
-    return 0;
-}
-
-static int current(lua_State *L)
-{
-    fli_lua_proc *p = fli_lua_here(L);
-    if (p->current == &p->main) {
-        lua_pushlightuserdata(L, (void *)(uintptr_t)&anchors_key);
-        return 1;
-    }
-    push_anchors(L);
-    lua_rawgetp(L, -1, p->current);
-    return 1;
-}
-
-static int cancel(lua_State *L)
-{
-    fli_lua_task *task = check_task(L);
-    if (task->over) return 0;
-    task->cancelled = true;
-    fli_lua_wake(fli_lua_self(L), task);
-    return 0;
-}
-
-int fli_lua_prelude_arguments(lua_State *L)
-{
-    lua_pushcfunction(L, start);
-    lua_pushcfunction(L, park);
-    lua_pushcfunction(L, wake);
-    lua_pushcfunction(L, current);
-    lua_pushcfunction(L, cancel);
-    lua_newtable(L); /* what stands for the inbox in channel.select */
-    return 6;
 }

@@ -59,6 +59,11 @@ uint64_t fli_lua_check_span(lua_State *L, int index)
     return span;
 }
 
+uint64_t fli_lua_deadline(lua_State *L, const fli_lua_proc *p, int index)
+{
+    return lua_toboolean(L, index) ? fli_lua_until(p, fli_lua_check_span(L, index)) : FLI_LUA_NEVER;
+}
+
 /* Seconds on the scheduler's clock: it only goes forward, and is virtual in a simulation. */
 static int time_now(lua_State *L)
 {
@@ -85,9 +90,7 @@ static int go_on_sleep(lua_State *L, int status, lua_KContext until_ns)
     (void)status;
     fli_lua_proc *p = fli_lua_here(L);
     fli_lua_check_cancel(L, p);
-    if (!p->current->late) return fli_lua_park(L, (uint64_t)until_ns, until_ns, go_on_sleep);
-    fli_lua_wait_end(p);
-    return 0;
+    return p->current->late ? 0 : fli_lua_park(L, (uint64_t)until_ns, until_ns, go_on_sleep);
 }
 
 static int time_sleep(lua_State *L)

@@ -18,6 +18,7 @@
 #include <lauxlib.h>
 #include <stdlib.h>
 
+#include "base/prng.h"
 #include "lua/host.h"
 #include "lua/proc.h"
 #include "lua/work.h"
@@ -27,9 +28,9 @@
 #include "port/random.h"
 #include "port/thread.h"
 
-/* In a simulation: instructions until a step is interrupted, and how often that may be impossible. Otherwise instructions
- * between two looks at the clock: about a tenth of a millisecond. */
-enum { COUNTED = 2000, UNYIELDING_MAX = 10000, JOB_MAX = 50000, TIMED = 10000, AGAIN = 16 };
+/* In a simulation: up to 2^LONGEST instructions until a step is interrupted (2,048 on average), and how often that may be impossible.
+ * Otherwise instructions between two looks at the clock: about a tenth of a millisecond. */
+enum { LONGEST = 15, UNYIELDING_MAX = 10000, JOB_MAX = 50000, TIMED = 10000, AGAIN = 16 };
 
 /* What this thread runs, for the handler; and its runner, as long as the host is the same. */
 static __thread struct {
@@ -66,6 +67,15 @@ static bool is_over(fli_lua_proc *p, uint64_t ns)
     return p->runner == NULL ? counted_ns(p) >= ns : fli_load_rlx(&p->runner->late) * (opt->slice_ns / 2) >= ns;
 }
 
+/* In a simulation: instructions until the next interruption. Each power of two is as likely to be the longest it may be: so every
+ * point of a program is interrupted under some seed, several that lie close together too, and long computations come to their end. */
+static int draw_count(fli_lua_proc *p)
+{
+    if (p->lua->opt.count != 0) return (int)p->lua->opt.count;
+    p->drawn = fli_prng_mix(p->drawn + 1);
+    return 1 + (int)((p->drawn >> 8) & ((UINT64_C(1) << p->drawn % (LONGEST + 1)) - 1));
+}
+
 static void hook(lua_State *L, lua_Debug *ar)
 {
     (void)ar;
@@ -73,6 +83,7 @@ static void hook(lua_State *L, lua_Debug *ar)
     const filch_lua_options *opt = &p->lua->opt;
     bool                     counted = p->runner == NULL;
     if (!counted) lua_sethook(L, NULL, 0, 0);
+    else if (p->simulated) lua_sethook(L, hook, LUA_MASKCOUNT, draw_count(p));
     if (fli_lua_job_of(p) != NULL) {
         hurry(L, p, p->simulated);
         return;
@@ -107,8 +118,10 @@ static void interrupt(void)
 
 void fli_lua_watch_count(fli_lua_proc *p)
 {
-    if (p->simulated) lua_sethook(p->L, hook, LUA_MASKCOUNT, COUNTED);
-    else if (p->lua->opt.watch == FILCH_LUA_WATCH_COUNT) lua_sethook(p->L, hook, LUA_MASKCOUNT, TIMED);
+    int count = p->lua->opt.count != 0 ? (int)p->lua->opt.count : TIMED;
+    p->drawn = p->seed;
+    if (p->simulated) lua_sethook(p->L, hook, LUA_MASKCOUNT, draw_count(p));
+    else if (p->lua->opt.watch == FILCH_LUA_WATCH_COUNT) lua_sethook(p->L, hook, LUA_MASKCOUNT, count);
 }
 
 void fli_lua_watch_settle(fli_lua_proc *p)

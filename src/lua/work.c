@@ -182,7 +182,6 @@ static int go_on(lua_State *L, int status, lua_KContext ctx)
     if (!task->cancelled && !task->answered && !task->late) return fli_lua_park(L, job->until_ns, ctx, go_on);
     let_go(job, task->answered);
     task->awaits = 0;
-    fli_lua_wait_end(p);
     if (task->cancelled) filch_drop(&task->answer);
     fli_lua_check_cancel(L, p);
     if (task->answered) return push_result(L, task);

@@ -9,7 +9,7 @@ end
 -- To all but `except`. A line for which a guest has no room is lost to him alone: nobody waits for a slow one.
 function Room:tell(line, except)
   for name, lines in pairs(self.guests) do
-    if name ~= except and #lines < lines.capacity then lines:send(line) end
+    if name ~= except and lines:room() > 0 then lines:send(line) end
   end
 end
 
