@@ -167,10 +167,13 @@ FILCH_MUST_USE static inline fli_knock fli_state_raise(fli_state *state, uint32_
     uint64_t word = fli_load_rlx(state);
     for (;;) {
         if (!fli_word_lives(word, gen)) return FLI_KNOCK_DEAD;
-        if ((word & flag) != 0) return FLI_KNOCK_NOTED;
         bool     wakes = fli_word_state(word) != FLI_ACTIVE;
         uint64_t wanted = (word & ~FLI_STATE_MASK) | ((uint64_t)FLI_ACTIVE << FLI_STATE_SHIFT) | flag;
-        /* PAIR state.settle, acquire half: as in fli_state_push. */
+        /* Also where the flag is up already and nothing changes: the CAS tells that this is so now, and that whoever
+         * takes the flag down comes after it. A load may find a flag that has been taken down, and then what was written
+         * before this call would be seen by no step.
+         * PAIR state.push, release half: that is seen by the step that takes the flag, whoever else has raised it.
+         * PAIR state.settle, acquire half: as in fli_state_push. */
         if (fli_cas_weak_acqrel(state, &word, wanted)) return wakes ? FLI_KNOCK_WOKE : FLI_KNOCK_NOTED;
     }
 }
@@ -204,6 +207,7 @@ FILCH_MUST_USE static inline bool fli_state_watch(fli_state *state, uint32_t gen
 /* Lowers CANCEL. Thread: the worker that owns the process, about to deliver the event. */
 static inline void fli_state_take_cancel(fli_state *state)
 {
+    /* PAIR state.push, acquire half: what all who raised it wrote before is seen by the step. */
     (void)fli_and_acqrel(state, ~FLI_CANCEL);
 }
 

@@ -124,6 +124,7 @@ static void receive(bench_life *life, const filch_event *event)
     case FILCH_EVENT_CANCEL:
         life->cancels++;
         if (b->noted) must(b->note == 7, "what came before a cancel is seen");
+        if (b->listen != NULL) b->heard = b->listen();
         return;
     case FILCH_EVENT_YIELD:
         life->answers++;

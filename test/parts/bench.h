@@ -32,6 +32,9 @@ typedef struct bench {
     uint32_t     slept[FLI_WEAK_THREADS + 1];
     uint32_t     note;  /* plain: what somebody left before he cancelled or killed */
     bool         noted; /* set up: it is read by who gets that */
+    /* Set up, or NULL: what the step reads that gets a cancel, and keeps in `heard`. */
+    uint32_t (*listen)(void);
+    uint32_t heard;
     bool         brief; /* set up: messages are sent, and read, by the short ways */
     bool         ends;  /* set up: who gets a message alone ends with it */
     uint32_t     unread[FLI_WEAK_THREADS + 1];

@@ -1,5 +1,6 @@
 /* proc_parts.c - mailbox and state word: senders, cancel and kill against the owner that drains, settles and ends. */
 #include "bench.h"
+#include "proc/values.h"
 
 static struct {
     fli_proc   *p;
@@ -10,6 +11,9 @@ static struct {
 /* What the threads of a program pass on. */
 static struct pass {
     FLI_ATOMIC(uint64_t) serial;
+    FLI_ATOMIC(uint32_t) note;
+    filch_values *scope;
+    fli_tenant    tenant;
     uint32_t raised[FLI_WEAK_THREADS + 1];
 } * pass;
 
@@ -26,6 +30,37 @@ static void setup_noted(void)
 {
     setup();
     b->noted = true;
+}
+
+static uint32_t read_note(void)
+{
+    return fli_load_rlx(&pass->note);
+}
+
+static void setup_listening(void)
+{
+    setup();
+    b->listen = read_note;
+}
+
+static void setup_listening_asleep(void)
+{
+    setup_listening();
+    bench_drive(s->p);
+}
+
+static uint32_t read_scope(void)
+{
+    return (uint32_t)fli_scope_cancelled(pass->scope, false);
+}
+
+static void setup_scoped(void)
+{
+    setup();
+    b->listen = read_scope;
+    (void)!filch_values_scope(NULL, &pass->scope);
+    pass->tenant = (fli_tenant){ .rt = &b->rt, .serial = s->pid.serial };
+    fli_scope_enter(pass->scope, &pass->tenant);
 }
 
 static void setup_brief(void)
@@ -96,6 +131,25 @@ static void note_and_cancel(void)
     raise_flag(FLI_CANCEL);
 }
 
+/* The same where others cancel too: the note may be read while it is written. */
+static void leave_note_and_cancel(void)
+{
+    fli_store_rlx(&pass->note, 7);
+    raise_flag(FLI_CANCEL);
+}
+
+/* As src/model/context.c does it. */
+static void ask_tenant(const fli_tenant *tenant)
+{
+    must(tenant == &pass->tenant, "the scope knows its tenant");
+    raise_flag(FLI_CANCEL);
+}
+
+static void cancel_scope(void)
+{
+    (void)fli_scope_cancel(pass->scope, 7, ask_tenant);
+}
+
 static void note_and_kill(void)
 {
     b->note = 7;
@@ -145,6 +199,13 @@ static void check_cancel(void)
     check_wakes();
     uint32_t raised = bench_sum(pass->raised), got = bench_life_of(s->p)->cancels;
     must(got >= 1 && got <= raised, "a cancel is delivered; two may come as one");
+}
+
+/* Cancels may come as one; but whoever left a note before its own is heard, at the latest by the last of them. */
+static void check_heard(void)
+{
+    check_cancel();
+    must(b->heard == 7, "what came before a cancel is seen, whoever else cancels");
 }
 
 static void check_killed(void)
@@ -410,6 +471,21 @@ const fli_weak_program parts_proc[] = {
       .setup = setup_noted,
       .threads = { drive, note_and_cancel, send_one },
       .check = check_cancel },
+    { .name = "cancel_two_note",
+      .promise = "what came before a cancel is seen, though another one cancels at the same time",
+      .setup = setup_listening,
+      .threads = { drive, cancel, leave_note_and_cancel },
+      .check = check_heard },
+    { .name = "cancel_two_note_asleep",
+      .promise = "the same where both find it asleep",
+      .setup = setup_listening_asleep,
+      .threads = { cancel, leave_note_and_cancel },
+      .check = check_heard },
+    { .name = "cancel_scope",
+      .promise = "why a scope was cancelled is seen by the step that gets a cancel, though another one cancels",
+      .setup = setup_scoped,
+      .threads = { drive, cancel, cancel_scope },
+      .check = check_heard },
     { .name = "kill_note",
       .promise = "what came before a kill is seen by the end",
       .setup = setup_noted,

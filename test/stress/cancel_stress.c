@@ -1,0 +1,123 @@
+/* cancel_stress.c - two threads cancel the same processes at the same time, and one of them leaves a note before.
+ *
+ *     cancel_stress CANCELS
+ *
+ * Each round has a number. The first thread writes it to the note of every process and cancels the process; the second
+ * one only cancels. The two cancels may reach a process as one event or as two. When both threads are through, each
+ * process gets a message, which comes after them: by then a step that got a cancel must have read the note of this round.
+ *
+ * Exit: 0 all well; 1 a note was missed; 2 wrong usage, or the runtime refused.
+ */
+#include <inttypes.h>
+#include <stdalign.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include <filch.h>
+
+#include "port/atomic.h"
+#include "support/stress.h"
+
+enum { PROCS = 64 };
+
+static struct {
+    filch_sched *sched;
+    filch_pid    pids[PROCS];
+    struct {
+        alignas(FLI_LINE) FLI_ATOMIC(uint64_t) note; /* relaxed: the cancel has to bring it */
+    } left[PROCS];
+    uint64_t heard[PROCS]; /* plain: the process's own, until it has acknowledged the round */
+    FLI_ATOMIC(uint64_t) round, through, acknowledged;
+    uint64_t rounds;
+} world;
+
+typedef struct listener {
+    uint64_t index;
+} listener;
+
+static filch_err listener_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)ctx;
+    (void)method;
+    ((listener *)self)->index = (uint64_t)filch_as_int(args);
+    return FILCH_OK;
+}
+
+static filch_err listener_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    uint64_t index = ((listener *)self)->index;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) world.heard[index] = fli_load_rlx(&world.left[index].note);
+        if (events[i].type == FILCH_EVENT_MESSAGE) fli_add_rel(&world.acknowledged, 1);
+    }
+    return filch_idle(out);
+}
+
+static const filch_type listener_type = {
+    .name = "listener", .size = sizeof(listener), .init = listener_init, .step = listener_step
+};
+
+static void wait_for(FLI_ATOMIC(uint64_t) * counter, uint64_t wanted)
+{
+    for (uint32_t spins = 0; fli_load_acq(counter) < wanted; spins++) {
+        if (spins % 64 == 63) fli_thread_yield();
+        else fli_thread_pause();
+    }
+}
+
+static void second(void *arg)
+{
+    (void)arg;
+    for (uint64_t r = 1; r <= world.rounds; r++) {
+        wait_for(&world.round, r);
+        for (int i = 0; i < PROCS; i++) stress_must("cancel", filch_cancel(world.sched, world.pids[i]));
+        fli_store_rel(&world.through, r);
+    }
+}
+
+static bool play_round(uint64_t r)
+{
+    fli_store_rel(&world.round, r);
+    for (int i = 0; i < PROCS; i++) {
+        fli_store_rlx(&world.left[i].note, r);
+        stress_must("cancel", filch_cancel(world.sched, world.pids[i]));
+    }
+    wait_for(&world.through, r);
+    for (int i = 0; i < PROCS; i++) stress_must("send", filch_send(world.sched, world.pids[i], filch_int(1)));
+    wait_for(&world.acknowledged, r * PROCS);
+    for (int i = 0; i < PROCS; i++) {
+        if (world.heard[i] == r) continue;
+        fprintf(stderr, "round %" PRIu64 ": process %d heard the note of round %" PRIu64 "\n", r, i, world.heard[i]);
+        return false;
+    }
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t      cancels;
+    filch_options opt = FILCH_OPTIONS_INIT;
+    fli_thread    other;
+    if (argc != 2 || !stress_parse(argv[1], 1, UINT64_C(1) << 40, &cancels)) {
+        fprintf(stderr, "usage: cancel_stress CANCELS\n");
+        return 2;
+    }
+    world.rounds = (cancels + PROCS - 1) / PROCS;
+    opt.workers = 1;
+    stress_must("scheduler", filch_sched_create(&world.sched, &opt));
+    for (int i = 0; i < PROCS; i++) {
+        filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
+        spawn.args = filch_int(i);
+        stress_must("spawn", filch_spawn(world.sched, &listener_type, &spawn, &world.pids[i]));
+    }
+    stress_must("thread", fli_thread_start(&other, "second", second, NULL));
+    bool     fine = true;
+    uint64_t r = 0;
+    while (fine && r < world.rounds) fine = play_round(++r);
+    if (!fine) return 1;
+    fli_thread_join(&other);
+    for (int i = 0; i < PROCS; i++) stress_must("terminate", filch_terminate(world.sched, world.pids[i]));
+    stress_must("stop", filch_sched_stop(world.sched, FILCH_FOREVER, NULL));
+    printf("%" PRIu64 " times two cancels and a note, none missed\n", world.rounds * PROCS);
+    return 0;
+}
