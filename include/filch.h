@@ -14,6 +14,16 @@
  *     Errors   what can go wrong. On an error nothing has changed and nothing has leaked, unless it says otherwise.
  * Every function that takes a pointer answers FILCH_EINVAL to NULL unless it says that NULL means something.
  *
+ * Memory. Plain memory may be handed over together with an event or a process, without locks:
+ *     what a sender, completer or spawner wrote before its call is seen by the step that gets the message, the answer or
+ *     the first turn; what a spawner wrote is seen by `init` too, which runs inside its call
+ *     what a step wrote is seen by the next step of that process, by `close` and by `on_exit`, on whichever thread
+ *     what was written before a cancel is seen by the step that gets it, also where several threads cancel at once and
+ *     one FILCH_EVENT_CANCEL stands for all of them
+ *     what a process wrote before its end is seen by the step that gets the FILCH_EVENT_EXIT or FILCH_EVENT_LINK_DOWN of
+ *     it, and by the thread whose filch_sched_stop returned FILCH_OK
+ * Nothing else is ordered: two steps of two processes that exchange no event run at the same time.
+ *
  * The library prints nothing, installs no signal handler, never exits and has no global state: as many schedulers as
  * you like live side by side. Compiles as C99, C11 and C++.
  */
@@ -439,7 +449,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn(filch_sched *sched, const filch_t
 FILCH_INLINE FILCH_MUST_USE filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data);
 
 /* Asks `pid` to end: a FILCH_EVENT_CANCEL, delivered before all other events and never refused by a full mailbox.
- * Asking again before it was delivered changes nothing, nor does asking while filch_sched_stop is asking everybody.
+ * Asking again before it was delivered brings no second event, but what was written before is seen by the step that gets
+ * the first (see "Memory" above). Asking brings no event either while filch_sched_stop is asking everybody.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
