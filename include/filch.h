@@ -1306,13 +1306,17 @@ FILCH_API uint64_t filch_next_timeout(filch_sched *sched);
  * A failure is the error of the event. Where the system said why, data is its error number (filch_as_int, errno).
  *   FILCH_EEND       the other side has ended what it writes. data: the bytes before the end, of a read for more
  *   FILCH_ERESET     the other side is gone; what was written may be lost
- *   FILCH_EDEADLINE  timeout_ns has passed. A read keeps what came for the next one. A write may have written a part:
+ *   FILCH_EDEADLINE  timeout_ns has passed, and it would still have to wait: what has come by then is taken, however
+ *                    late the runtime looks. A read keeps what came for the next one. A write may have written a part:
  *                    close the stream
  *   FILCH_ECANCELLED by filch_yield_io_cancel, by closing the stream, or by stop
  *   FILCH_ESTREAM  FILCH_EBUSY  FILCH_EREFUSED  FILCH_EINUSE  FILCH_ENOHOST  FILCH_EFILES  FILCH_ENOFILE  FILCH_EACCESS
  *   FILCH_EINVAL     not an address, or nothing for a stream of this kind: reading from a listener, say
  *   FILCH_ESYS       something else
  * Timeouts: FILCH_FOREVER waits, 0 takes what is there and does not wait at all.
+ *
+ * A peer cannot keep a worker: an operation moves at most 256 KiB in one go, also if the system had more, and goes on
+ * behind all other descriptors that have news and the processes that are ready; timers are looked at in between.
  *
  * Peers that vanish raise no signal (no SIGPIPE). In simulation (filch_sim_run) real I/O is refused: FILCH_ESTATE, and
  * the run ends with FILCH_SIM_REFUSED; register handlers of your own for these ids (filch_registry_remove, _add), and

@@ -30,11 +30,25 @@ enum { FLI_READ_SOME, FLI_READ_EXACTLY, FLI_READ_UNTIL };
 
 #define FLI_IO_STRIPES 16
 
+/* Bytes that one turn may move: a command, or one look at the descriptors. A peer that sends or receives as fast as we
+ * do would otherwise keep a worker for as long as it likes. What is left then is requeued behind all descriptors that
+ * have news (fli_poller_again). Each operation that a look finds ready may move FLI_IO_PIECE_BYTES, whatever the ones
+ * before it have used. docs/design/io.md. */
+#ifdef FLI_SMALL
+#define FLI_IO_TURN_BYTES ((size_t)8192)
+#define FLI_IO_PIECE_BYTES ((size_t)2048)
+#else
+#define FLI_IO_TURN_BYTES ((size_t)262144)
+#define FLI_IO_PIECE_BYTES ((size_t)65536)
+#endif
+
 /* What a worker receives into: bytes are received behind those that others still hold. Plain: the worker's own. */
 typedef struct fli_io_local {
     alignas(FLI_LINE) void *block; /* NULL: none yet */
     uint8_t *bytes;
     size_t   used;
+    size_t   left;  /* of the budget of this turn */
+    size_t   moved; /* bytes since the clock was last asked for: fli_io_asks_for_the_clock */
 } fli_io_local;
 
 /* What descriptors have reported and nobody has acted on yet. */
@@ -83,6 +97,15 @@ static inline int fli_io_bell(const fli_io *io)
 
 /* The handler of every I/O command. */
 filch_err fli_io_handle(fli_io *io, const filch_command *command, filch_receiver receiver);
+/* Returns true once for each FLI_IO_TURN_BYTES that the commands of this worker have moved: the caller looks at its
+ * timers before the next step, as a process that goes on reading takes few steps and much time. Thread: a worker. */
+static inline bool fli_io_asks_for_the_clock(fli_io *io, const fli_local *here)
+{
+    fli_io_local *local = &io->locals[here->index];
+    if (FLI_LIKELY(local->moved < FLI_IO_TURN_BYTES)) return false;
+    local->moved = 0;
+    return true;
+}
 
 /* The process, which has an ext, ends: its streams are closed. Thread: its owner. */
 void fli_io_release(fli_io *io, fli_proc *p);
@@ -96,8 +119,8 @@ static inline bool fli_io_watches(const fli_io *io)
     return fli_load_acq(&io->watched) > 0; /* PAIR io.watched, acquire half: then there is a poller */
 }
 
-/* Collects what is ready, `most` reports or as many as a batch holds: waits for it until `until_ns` (0: does not wait) or
- * until the bell. */
+/* Collects what is ready, `most` reports or as many as a batch holds: waits for it until `until_ns` (0: does not wait)
+ * or until the bell. */
 void fli_io_collect(fli_io *io, uint64_t until_ns, fli_io_batch *batch, uint32_t most);
 /* Completes what waited for it. Thread: a worker; the processes become ready there, and run in the order of the
  * reports. */
@@ -152,6 +175,11 @@ static inline filch_err fli_io_handle(fli_io *io, const filch_command *command, 
 {
     (void)io, (void)command, (void)receiver;
     return FILCH_ECOMMAND;
+}
+static inline bool fli_io_asks_for_the_clock(fli_io *io, const fli_local *here)
+{
+    (void)io, (void)here;
+    return false;
 }
 static inline void fli_io_release(fli_io *io, fli_proc *p)
 {

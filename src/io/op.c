@@ -4,7 +4,10 @@
  *   1. begin: the stream is the process's, and nothing else is out that way: the worker holds the way, BUSY
  *   2. try: the system call. It is skipped when nothing has been reported since the last one said "not now"
  *   3. not now: an alarm if there is a timeout, then arm. From here on it is anybody's who takes it
- *   4. a report, the alarm, a cancel or a close takes it: back to 2, or to 5
+ *   4. a report, the alarm, a cancel or a close takes it: back to 2, or to 5. After the alarm of its end it does not
+ * wait again: bytes that came in time win, though the report of them is still unread A turn that has moved its budget
+ * of bytes (FLI_IO_TURN_BYTES) is "not now" too: the poller is asked to report the descriptor once more, behind all
+ * others that have news
  *   5. settle: let go of the stream, then complete the yield. In this order: the process may begin the next operation
  *      the moment it hears, on another worker. And the stream may be gone once it is let go: nothing of it is touched
  *
@@ -136,12 +139,15 @@ static fli_outcome attempt(fli_io *io, fli_stream *s, fli_op *op)
     }
 }
 
-/* Before it waits: an alarm for its end, or for when it may try again. FILCH_EDEADLINE: it is over already. */
-static filch_err set_alarm(fli_io *io, fli_stream *s, fli_way way)
+/* Before it waits: an alarm for its end, or for when it may try again. FILCH_EDEADLINE: it is over already. `later`: it
+ * has been told nothing yet, its turn is over. So an operation that must not wait goes on as soon as it may: by an
+ * alarm, because the poller is silent if there is no more. */
+static filch_err set_alarm(fli_io *io, fli_stream *s, fli_way way, bool later)
 {
     fli_op  *op = &s->ops[way];
     uint64_t when_ns = op->due_ns;
-    if (op->at_once) return FILCH_EDEADLINE;
+    if (op->at_once && !later) return FILCH_EDEADLINE;
+    if (op->at_once) when_ns = fli_clock_ns();
     /* A program that the system has no descriptor for: nobody reports its end, so it is asked now and then. */
     if (op->command == FILCH_CMD_EXIT && s->fd < 0) {
         uint64_t look_ns = fli_clock_ns() + LOOK_NS;
@@ -171,28 +177,31 @@ static void heard(fli_stream *s, fli_way way)
 void fli_op_run(fli_io *io, fli_stream *s, fli_way way, bool try_first)
 {
     fli_op *op = &s->ops[way];
-    for (bool tries = try_first;; tries = true) {
+    bool    later = false; /* its turn is over, though the system may have more */
+    for (bool tries = try_first;; tries = !later) {
         if (tries) {
             fli_outcome outcome = attempt(io, s, op);
             if (!outcome.again) {
                 fli_op_settle(io, s, way, outcome);
                 return;
             }
+            later = outcome.later;
         }
-        filch_err err = set_alarm(io, s, way);
-        fli_arm   arm = err == FILCH_OK ? fli_turn_arm(&s->turn, way) : FLI_ARM_CANCELLED;
+        filch_err err = set_alarm(io, s, way, later);
+        /* Before it is armed: afterwards the descriptor may be somebody else's. */
+        if (err == FILCH_OK && later) err = fli_stream_requeue(io, s);
+        fli_arm arm = err == FILCH_OK ? fli_turn_arm(&s->turn, way) : FLI_ARM_CANCELLED;
         if (err == FILCH_OK && arm == FLI_ARM_DONE) return;
         if (arm == FLI_ARM_AGAIN) {
             heard(s, way);
             continue;
         }
         if (arm == FLI_ARM_EXPIRED) {
-            /* It was to try again, or it was of an operation before this one: whichever, this one wants an alarm. */
-            if (fli_clock_ns() < op->due_ns) {
-                drop_alarm(io, op);
-                continue;
-            }
-            err = FILCH_EDEADLINE;
+            /* It was to try again, or it was of an operation before this one: whichever, this one wants an alarm. Or it
+             * was the end, as in fli_io_alarm. */
+            if (fli_clock_ns() >= op->due_ns) op->at_once = true;
+            drop_alarm(io, op);
+            continue;
         }
         if (err == FILCH_OK) err = FILCH_ECANCELLED;
         fli_op_settle(io, s, way, fli_outcome_err(err));
@@ -228,18 +237,18 @@ void fli_io_alarm(fli_io *io, uint64_t cookie)
     fli_stream *s = fli_slab_at(&io->streams, (uint32_t)id);
     if (!fli_turn_stop(&s->turn, (uint32_t)(id >> 32), way, FLI_TURN_EXPIRED)) return;
     fli_op *op = &s->ops[way];
-    if (fli_clock_ns() >= op->due_ns) {
-        fli_op_settle(io, s, way, fli_outcome_err(FILCH_EDEADLINE));
-        return;
-    }
-    /* Time to try again; or this alarm was for an operation before, and trying does no harm. Its own alarm, if it has
-     * one, may be this very one. */
+    fli_budget_begin(io, FLI_IO_PIECE_BYTES);
+    /* Its end: what is there by now has come in time, though nobody has looked, so it is tried once more. Or time to
+     * try again; or this alarm was for an operation before, and trying does no harm. Its own alarm, if it has one, may
+     * be this very one. */
+    if (fli_clock_ns() >= op->due_ns) op->at_once = true;
     drop_alarm(io, op);
     fli_op_run(io, s, way, true);
 }
 
 static void report(fli_io *io, const fli_poll_report *what)
 {
+    fli_budget_piece(io);
     /* The slot is there, whoever has it now: the number tells. */
     FLI_ASSERT(fli_slab_is_made(&io->streams, (uint32_t)what->number)); /* and with that we see it complete */
     fli_stream *s = fli_slab_at(&io->streams, (uint32_t)what->number);
@@ -258,6 +267,7 @@ void fli_io_collect(fli_io *io, uint64_t until_ns, fli_io_batch *batch, uint32_t
 
 void fli_io_deliver(fli_io *io, const fli_io_batch *batch)
 {
+    fli_budget_begin(io, FLI_IO_TURN_BYTES);
     /* The last one first: each goes on top of the worker's deque, so what was heard first runs first. */
     for (uint32_t i = batch->count; i-- > 0;) report(io, &batch->reports[i]);
 }
@@ -301,6 +311,7 @@ filch_err fli_io_handle(fli_io *io, const filch_command *command, filch_receiver
     filch_io_request request = { .size = sizeof request };
     filch_err        err = filch_io_read(command, &request);
     if (err != FILCH_OK) return err;
+    fli_budget_begin(io, FLI_IO_TURN_BYTES);
     switch (command->id) {
     case FILCH_CMD_CLOSE:
     case FILCH_CMD_SHUTDOWN:

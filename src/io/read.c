@@ -52,11 +52,12 @@ void fli_rest_drop(fli_stream *s)
     s->rest = (fli_rest){ .block = NULL };
 }
 
-static int64_t receive(fli_stream *s, void *bytes, size_t room)
+static int64_t receive(fli_io *io, fli_stream *s, void *bytes, size_t room)
 {
     int64_t n = s->kind == FLI_STREAM_SOCKET ? fli_net_receive(s->fd, bytes, room) : fli_desc_read(s->fd, bytes, room);
     /* Fewer than there was room for: the system has no more for now. It would report it. */
     s->more = n == 0 || n == (int64_t)room;
+    if (n > 0) fli_budget_use(io, (size_t)n);
     return n;
 }
 
@@ -74,7 +75,7 @@ static fli_outcome read_some(fli_io *io, fli_stream *s, fli_op *op)
     uint8_t *at = fli_io_room(io, LEAST_BYTES, &room, &block);
     if (at == NULL) return fli_outcome_err(FILCH_ENOMEM);
     if (room > op->most) room = (size_t)op->most;
-    int64_t n = receive(s, at, room);
+    int64_t n = receive(io, s, at, room);
     if (n < 0) return fli_outcome_failed(n);
     if (n == 0) return ended();
     size_t      size = (size_t)n;
@@ -115,10 +116,15 @@ static bool make_room(fli_io *io, fli_stream *s, size_t want)
     if (cap < LEAST_BYTES) cap = LEAST_BYTES;
     if (cap > want && want > TRUST_BYTES) cap = want;
     uint8_t *bytes;
-    void    *block = fli_block_make(&io->rt->mem, cap, &bytes);
-    if (block == NULL) return false;
-    if (rest->size > 0) memcpy(bytes, rest->at, rest->size);
-    if (rest->block != NULL) fli_block_drop(rest->block);
+    /* A block that is the stream's alone grows, which the system does for large ones without a copy. */
+    bool  grows = rest->room > 0 && fli_block_is_ours(rest->block);
+    void *block = grows ? fli_block_grow(rest->block, rest->at, cap, &bytes) : NULL;
+    if (block == NULL) {
+        block = fli_block_make(&io->rt->mem, cap, &bytes);
+        if (block == NULL) return false;
+        if (rest->size > 0) memcpy(bytes, rest->at, rest->size);
+        if (rest->block != NULL) fli_block_drop(rest->block);
+    }
     *rest = (fli_rest){ .block = block, .at = bytes, .size = rest->size, .room = cap };
     return true;
 }
@@ -130,6 +136,8 @@ static fli_outcome fetch(fli_io *io, fli_stream *s, size_t want)
     size_t    room;
     void     *block = NULL;
     uint8_t  *at;
+    size_t    budget = fli_budget_left(io);
+    if (budget == 0) return fli_outcome_later();
     /* Threads of the work pool have no block that they share among streams. */
     bool own = rest->size > 0 || want > LEAST_BYTES || fli_here(io->rt) == NULL;
     if (own) {
@@ -140,7 +148,7 @@ static fli_outcome fetch(fli_io *io, fli_stream *s, size_t want)
         at = fli_io_room(io, LEAST_BYTES, &room, &block);
         if (at == NULL) return fli_outcome_err(FILCH_ENOMEM);
     }
-    int64_t n = receive(s, at, room);
+    int64_t n = receive(io, s, at, room < budget ? room : budget);
     if (n <= 0 && rest->size == 0) fli_rest_drop(s); /* nobody waits with an empty block */
     if (n < 0) return fli_outcome_failed(n);
     if (n == 0) return cut(s, rest->size, FILCH_EEND);

@@ -93,7 +93,8 @@ fli_outcome fli_accept_try(fli_io *io, fli_stream *s, fli_op *op)
     int         fd = fli_net_accept(s->fd, s->flags);
     uint64_t    serial = fli_load_rlx(&s->owner);
     fli_stream *fresh = NULL;
-    filch_err   err = fd >= 0 ? fli_stream_make(io, serial, s, fd, FLI_STREAM_SOCKET, &fresh) : FILCH_OK;
+    if (fd == -ECONNABORTED) return fli_outcome_later(); /* as many as peers like may have gone: one a turn */
+    filch_err err = fd >= 0 ? fli_stream_make(io, serial, s, fd, FLI_STREAM_SOCKET, &fresh) : FILCH_OK;
     if (fresh == NULL && fd != -EAGAIN) {
         rest(s);
         return fd < 0 ? fli_outcome_failed(fd) : fli_outcome_err(err);
@@ -114,6 +115,7 @@ fli_outcome fli_receive_from_try(fli_io *io, fli_stream *s, fli_op *op)
     if (room > op->most) room = (size_t)op->most;
     int64_t n = fli_net_receive_from(s->fd, at, room, &s->sender);
     if (n < 0) return fli_outcome_failed(n);
+    fli_budget_use(io, (size_t)n);
     fli_outcome outcome = { .data = fli_block_cut(block, at, (size_t)n), .ready = true };
     if (n <= (int64_t)sizeof outcome.data.as.bytes) outcome.data = filch_bytes(at, (size_t)n);
     else fli_io_filled(io, (size_t)n);
@@ -159,7 +161,8 @@ static filch_err handle_resolve(fli_io *io, const filch_command *command, const 
     if (l == NULL) return FILCH_ENOMEM;
     char *texts = (char *)(l + 1);
     *l = (lookup){ .io = io, .receiver = receiver, .size = size };
-    l->job = (fli_job){ .run = lookup_run, .cancel = lookup_cancel,
+    l->job = (fli_job){ .run = lookup_run,
+                        .cancel = lookup_cancel,
                         .owner = { command->from.serial, receiver.tag, command->id } };
     if (request->text != NULL) l->host = memcpy(texts, request->text, request->text_size);
     if (service_size > 0) l->service = memcpy(texts + request->text_size, request->service, service_size);

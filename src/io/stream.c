@@ -90,6 +90,12 @@ filch_err fli_stream_watch(fli_io *io, fli_stream *s)
     return FILCH_OK;
 }
 
+filch_err fli_stream_requeue(fli_io *io, fli_stream *s)
+{
+    int why = fli_poller_again(&io->poller, s->fd, fli_stream_id(s));
+    return why != 0 ? fli_io_error(why) : FILCH_OK;
+}
+
 static void free_slot(fli_io *io, fli_stream *s)
 {
     if (fli_turn_free(&s->turn)) fli_slab_give(&io->streams, NULL, s);

@@ -22,7 +22,7 @@ typedef struct fli_op {
     uint32_t       command; /* FILCH_CMD_* */
     uint8_t        how;     /* of a read */
     uint8_t        delimiter_size;
-    bool           at_once; /* the timeout is 0 */
+    bool           at_once; /* the timeout is 0, or has passed: it must not wait */
     uint64_t       due_ns;  /* FLI_NEVER: no timeout */
     uint64_t       timer;   /* 0: none is armed */
     uint64_t       most;    /* of a read */
@@ -69,6 +69,7 @@ typedef struct fli_stream {
 /* What an attempt came to. */
 typedef struct fli_outcome {
     bool       again; /* not now */
+    bool       later; /* with `again`: the system may have more, but the budget of this turn is used up */
     bool       ready; /* the system may have more: the next operation tries first */
     bool       owns;  /* `data` holds a reference */
     filch_err  err;
@@ -88,6 +89,8 @@ FILCH_MUST_USE filch_err fli_stream_make(fli_io *io, uint64_t serial, fli_stream
                                          fli_stream **out);
 /* Has the poller report on it. Thread: whoever holds one of its ways. */
 FILCH_MUST_USE filch_err fli_stream_watch(fli_io *io, fli_stream *s);
+/* Has the poller report on it again, if it is ready, behind those that are ready already. Thread: as above. */
+FILCH_MUST_USE filch_err fli_stream_requeue(fli_io *io, fli_stream *s);
 /* The stream `id`, if the process with `serial` owns it. */
 fli_stream *fli_stream_find(fli_io *io, uint64_t id, uint64_t serial);
 /* Takes it from its owner and closes it. False: it was not his any more. Thread: any. */
@@ -131,6 +134,42 @@ static inline fli_outcome fli_outcome_err(filch_err err)
 static inline fli_outcome fli_outcome_again(void)
 {
     return (fli_outcome){ .again = true };
+}
+static inline fli_outcome fli_outcome_later(void)
+{
+    return (fli_outcome){ .again = true, .later = true };
+}
+
+/* ---- the budget of a turn: FLI_IO_TURN_BYTES ---- */
+
+/* A turn begins, with so many bytes. */
+static inline void fli_budget_begin(fli_io *io, size_t bytes)
+{
+    fli_local *here = fli_here(io->rt);
+    if (here != NULL) io->locals[here->index].left = bytes;
+}
+/* One more operation of the same turn: it may move a piece at least. */
+static inline void fli_budget_piece(fli_io *io)
+{
+    fli_local *here = fli_here(io->rt);
+    if (here == NULL) return;
+    fli_io_local *local = &io->locals[here->index];
+    if (local->left < FLI_IO_PIECE_BYTES) local->left = FLI_IO_PIECE_BYTES;
+}
+/* As many bytes as may be moved by the next call of the system; 0: fli_outcome_later. A thread of the work pool, which
+ * no process waits for, has no budget. */
+static inline size_t fli_budget_left(fli_io *io)
+{
+    fli_local *here = fli_here(io->rt);
+    return here != NULL ? io->locals[here->index].left : SIZE_MAX;
+}
+static inline void fli_budget_use(fli_io *io, size_t bytes)
+{
+    fli_local *here = fli_here(io->rt);
+    if (here == NULL) return;
+    fli_io_local *local = &io->locals[here->index];
+    local->left -= bytes < local->left ? bytes : local->left;
+    local->moved += bytes;
 }
 
 /* ---- attempts: one try each, by the holder of the way ---- */

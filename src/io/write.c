@@ -30,13 +30,18 @@ fli_outcome fli_write_try(fli_io *io, fli_stream *s, fli_op *op)
     const uint8_t *bytes = filch_raw(&op->as.data);
     size_t         size = filch_size(&op->as.data);
     while (op->done < size) {
-        size_t  left = size - (size_t)op->done;
-        int64_t n = put(s, bytes + op->done, left);
+        size_t left = size - (size_t)op->done, budget = fli_budget_left(io);
+        if (budget == 0) {
+            fli_op_hold(io, op);
+            return fli_outcome_later();
+        }
+        int64_t n = put(s, bytes + op->done, left < budget ? left : budget);
         if (n < 0) {
             fli_op_hold(io, op);
             return fli_outcome_failed(n);
         }
         op->done += (uint64_t)n;
+        fli_budget_use(io, (size_t)n);
     }
     return (fli_outcome){ .data = filch_int((int64_t)size), .ready = true };
 }

@@ -116,9 +116,8 @@ int fli_net_connect(const fli_address *address, uint32_t flags, bool *pending)
 int fli_net_accept(int listener, uint32_t flags)
 {
     int fd;
-    /* ECONNABORTED: that one has gone; the next may be fine. */
     do fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    while (fd < 0 && (errno == EINTR || errno == ECONNABORTED));
+    while (fd < 0 && errno == EINTR);
     if (fd < 0) return -errno;
     int       family = AF_UNIX;
     socklen_t size = sizeof family;

@@ -36,6 +36,7 @@ filch_err fli_net_resolve(const char *host, const char *service, char *text, siz
 int fli_net_listen(const fli_address *address, uint32_t backlog, uint32_t flags);
 /* *pending: it has begun, the socket becomes writable when it is over (fli_net_connected). */
 int fli_net_connect(const fli_address *address, uint32_t flags, bool *pending);
+/* -ECONNABORTED: that one has gone; the next may be fine. */
 int fli_net_accept(int listener, uint32_t flags);
 int fli_net_datagram(const fli_address *address, uint32_t flags);
 

@@ -44,10 +44,21 @@ void fli_poller_close(fli_poller *poller)
     poller->epoll = poller->bell = -1;
 }
 
-int fli_poller_add(fli_poller *poller, int fd, uint64_t number)
+static int set(fli_poller *poller, int operation, int fd, uint64_t number)
 {
     struct epoll_event event = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data = { .u64 = number } };
-    return epoll_ctl(poller->epoll, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : errno;
+    return epoll_ctl(poller->epoll, operation, fd, &event) == 0 ? 0 : errno;
+}
+
+int fli_poller_add(fli_poller *poller, int fd, uint64_t number)
+{
+    return set(poller, EPOLL_CTL_ADD, fd, number);
+}
+
+/* Changing what is waited for makes the system look at the descriptor: if it is ready, that is an edge. */
+int fli_poller_again(fli_poller *poller, int fd, uint64_t number)
+{
+    return set(poller, EPOLL_CTL_MOD, fd, number);
 }
 
 void fli_poller_remove(fli_poller *poller, int fd)

@@ -37,6 +37,9 @@ void                     fli_poller_close(fli_poller *poller);
 
 /* 0, or the system's error number. EPERM: not a descriptor one can wait for. Thread: any. */
 FILCH_MUST_USE int fli_poller_add(fli_poller *poller, int fd, uint64_t number);
+/* Reports a descriptor that was added once more if it is ready, as if that were news, behind all other news. 0, or the
+ * system's error number. Thread: any. */
+FILCH_MUST_USE int fli_poller_again(fli_poller *poller, int fd, uint64_t number);
 /* Before it is closed, in case somebody else has a copy of it. */
 void fli_poller_remove(fli_poller *poller, int fd);
 

@@ -71,6 +71,21 @@ void *fli_block_make(const fli_mem *mem, size_t room, uint8_t **bytes)
     return b;
 }
 
+void *fli_block_grow(void *block_, const uint8_t *first, size_t room, uint8_t **bytes)
+{
+    block  *b = block_;
+    size_t  total = sizeof(block) + room;
+    fli_mem mem = b->mem;
+    if (total < room || first != (const uint8_t *)b->bytes || b->bytes != b + 1) return NULL;
+    b = fli_resize(&mem, b, b->allocated, total);
+    if (b == NULL) return NULL;
+    b->allocated = total;
+    b->bytes = b + 1;
+    b->size = room;
+    *bytes = b->bytes;
+    return b;
+}
+
 void fli_block_hold(void *block_)
 {
     fli_add_rlx(&((block *)block_)->refs, 1); /* relaxed: the caller holds a reference */

@@ -45,6 +45,9 @@ void fli_data_free_moved(const filch_data *data);
  * Payloads are cut out of it without a copy; whoever holds one keeps the whole block. */
 void *fli_block_make(const fli_mem *mem, size_t room, uint8_t **bytes);
 void  fli_block_hold(void *block);
+/* Gives a block whose only holder is the caller more room, and says where its bytes are now. NULL: no memory, or `first`
+ * is not its first byte; then the block is as it was. */
+void *fli_block_grow(void *block, const uint8_t *first, size_t room, uint8_t **bytes);
 void  fli_block_drop(void *block);
 /* Does nobody else hold it? Then what it held may be written over. */
 bool fli_block_is_ours(void *block);

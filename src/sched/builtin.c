@@ -41,7 +41,10 @@ static filch_err on_io(void *user, const filch_command *command, uint64_t tag, f
     (void)user;
     (void)tag;
     if (fli_simulate_refuses(receiver.sched, "I/O")) return FILCH_ESTATE;
-    return fli_io_handle(&receiver.sched->io, command, receiver);
+    fli_local *here = fli_here(&receiver.sched->rt);
+    filch_err  err = fli_io_handle(&receiver.sched->io, command, receiver);
+    if (fli_io_asks_for_the_clock(&receiver.sched->io, here)) fli_worker_of(here)->clock_in = 0;
+    return err;
 }
 
 filch_err fli_builtin_registry(filch_registry **out)
