@@ -1263,6 +1263,74 @@ FILCH_API void filch_node_destroy(filch_node *node);
 FILCH_API FILCH_MUST_USE filch_err filch_spawn_on(filch_sched *sched, uint64_t node, const filch_type *type,
                                                   const filch_spawn_options *options, filch_pid *pid);
 
+/* ---- threads of the host ------------------------------------------------------------------------------------ */
+
+/* Functions by which a thread that is not a worker waits for processes. While it waits, a process of the scheduler (type
+ * "filch.call") stands for it: that process counts for `max_processes` and in filch_stats, and is over when the wait is.
+ *
+ * `deadline_ns` counts from the call. FILCH_FOREVER: no deadline. At the deadline the call returns FILCH_EDEADLINE whatever
+ * the workers do; what arrives later is dropped, and its sender gets FILCH_EDEAD.
+ *
+ * A wait never deadlocks the runtime: on a worker thread of any scheduler (in a step, init, close, handler or hook), for a
+ * scheduler without workers and in a simulation each of these returns FILCH_ESTATE at once. In a work function
+ * (filch_yield_work) they are allowed, and keep a thread of the pool meanwhile.
+ *
+ * When the scheduler stops, each wait ends with FILCH_ECLOSED, and touches the scheduler no more: filch_sched_stop may be
+ * called while other threads wait.
+ *
+ * See docs/design/host-threads.md and examples/hostcall.c. */
+
+/* Sends `data` to the process `to` and waits for its reply. The receiver gets an ordinary message, whose `from` is the pid of
+ * the process that stands for this thread: it replies by filch_send(sched, event->from, ...), at once or later. The first
+ * message to that pid is the reply, whichever process sends it, so a receiver may hand `from` on. A mailbox whose policy
+ * is FILCH_OVERFLOW_WAIT is waited for.
+ *
+ * Thread:  any but a worker.                                    Blocks:  until the reply, the deadline or stop.
+ * Owns:    copies or shares `data`; not for a filch_move. Gives *reply, if not NULL: return it with filch_drop.
+ * Errors:  FILCH_EDEADLINE  no reply in time (0: nothing may have been sent)   FILCH_ECLOSED  stopping, or stopped meanwhile
+ *          FILCH_EDEAD      no such process, or it has ended without a reply   FILCH_ESTATE   not on this thread: see above
+ *          FILCH_EINVAL     also: a filch_move   FILCH_ENOMEM   FILCH_ELIMIT  option `max_processes` is reached
+ *          FILCH_ECANCELLED, FILCH_EKILLED  the process that stands for this thread was cancelled or ended by force
+ *          and as filch_send
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_call(filch_sched *sched, filch_pid to, filch_data data, uint64_t deadline_ns,
+                                              filch_data *reply);
+
+/* Sends as filch_send, and waits for room where the receiver's policy is FILCH_OVERFLOW_WAIT. With deadline 0: filch_send.
+ *
+ * Thread:  any but a worker.                                    Blocks:  until there is room, the deadline or stop.
+ * Owns:    copies or shares `data`; not for a filch_move.
+ * Errors:  FILCH_EDEADLINE  no room in time. The message may still have been sent: the deadline came while it was
+ *          FILCH_EFULL      the receiver's policy is another one, or the deadline is 0
+ *          FILCH_ECLOSED   FILCH_ESTATE   FILCH_EINVAL  also: a filch_move   FILCH_ENOMEM   FILCH_ELIMIT
+ *          FILCH_ECANCELLED   FILCH_EKILLED   and as filch_send
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_send_wait(filch_sched *sched, filch_pid to, filch_data data, uint64_t deadline_ns);
+
+/* Waits until the process `pid` has ended. FILCH_OK: it has; *ended is FILCH_OK with the `result` of filch_done, or why it
+ * failed, with the detail of filch_fail. Either pointer may be NULL.
+ *
+ * Thread:  any but a worker.                                    Blocks:  until it ends, the deadline or stop.
+ * Owns:    gives *result: return it with filch_drop.
+ * Errors:  FILCH_EDEAD      it had ended before: its result is gone. filch_spawn_wait does not miss it
+ *          FILCH_EDEADLINE  it still lives   FILCH_EFOREIGN   FILCH_EDENIED
+ *          FILCH_ECLOSED   FILCH_ESTATE   FILCH_EINVAL   FILCH_ENOMEM   FILCH_ELIMIT   FILCH_ECANCELLED   FILCH_EKILLED
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_sched_wait(filch_sched *sched, filch_pid pid, uint64_t deadline_ns,
+                                                    filch_err *ended, filch_data *result);
+
+/* Starts a process as filch_spawn does, and waits until it has ended. *pid, if not NULL, is set as soon as it exists: also
+ * when the deadline passes. The process then goes on. An on_exit in `options` is called first, as always. Stop ends the
+ * process, and thereby the wait: FILCH_OK, and *ended says how.
+ *
+ * Thread:  any but a worker.                                    Blocks:  until it ends or the deadline; and as init does.
+ * Owns:    lends `options`; gives *result: return it with filch_drop.
+ * Errors:  FILCH_EDEADLINE  it still lives   FILCH_ESTATE   and as filch_spawn
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_spawn_wait(filch_sched *sched, const filch_type *type,
+                                                    const filch_spawn_options *options, uint64_t deadline_ns,
+                                                    filch_pid *pid, filch_err *ended, filch_data *result);
+
 /* ---- your own loop ------------------------------------------------------------------------------------------ */
 
 /* Runs ready processes and due timers on this thread: up to `steps` of them (0: until there is nothing to do right

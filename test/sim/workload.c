@@ -1241,6 +1241,115 @@ static void run_relations(uint32_t workers, uint32_t size)
     end(FILCH_FOREVER, FILCH_OK);
 }
 
+/* ---- calls: threads of the host call, wait for ends and start processes; closing in the middle of it ---- */
+
+enum { CALLS_THREADS = 3, CALLS_SILENT = 7 };
+
+static struct {
+    filch_pid replier;
+    uint32_t  each;
+    bool      closes;
+} calls;
+
+/* Replies with the next number, to multiples of CALLS_SILENT not at all. A number below 0 ends it, after the reply. */
+static filch_err replier_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    bool ends = false;
+    for (size_t i = 0; i < count; i++) {
+        int64_t value = filch_as_int(&events[i].data);
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (events[i].type != FILCH_EVENT_MESSAGE) continue;
+        ends = ends || value < 0;
+        if (value % CALLS_SILENT == 0) continue;
+        filch_err err = filch_send(sched_of(out), events[i].from, filch_int(value + 1));
+        MUST(err == FILCH_OK || err == FILCH_EDEAD, "a reply was not taken");
+    }
+    return ends ? filch_done(out, filch_int(5)) : filch_idle(out);
+}
+
+static const filch_type replier = { .name = "replier", .init = open_instance, .step = replier_step,
+                                    .close = close_instance };
+
+static filch_err brief_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    (void)events;
+    (void)count;
+    return filch_done(out, filch_int(6));
+}
+
+static const filch_type brief = { .name = "brief", .init = open_instance, .step = brief_step, .close = close_instance };
+
+/* May a wait with this deadline end so? */
+static void must_end_well(filch_err err, bool deadline)
+{
+    MUST(err == FILCH_OK || (err == FILCH_EDEADLINE && deadline) || (err == FILCH_ECLOSED && calls.closes),
+         "a wait ended as it must not");
+}
+
+/* One process is asked, replies and ends: the reply counts. */
+static void call_one_that_ends(void)
+{
+    filch_pid  pid;
+    filch_data reply = filch_none();
+    filch_err  err = filch_spawn(now.sched, &replier, NULL, &pid);
+    if (err == FILCH_OK) err = filch_call(now.sched, pid, filch_int(-3), FILCH_FOREVER, &reply);
+    if (err == FILCH_EDEAD && calls.closes) return; /* it was cancelled before it could read */
+    must_end_well(err, false);
+    MUST(err != FILCH_OK || filch_as_int(&reply) == -2, "another reply");
+}
+
+static void start_and_wait(void)
+{
+    filch_err  ended = FILCH_EUSER;
+    filch_data result = filch_none();
+    filch_err  err = filch_spawn_wait(now.sched, &brief, NULL, FILCH_FOREVER, NULL, &ended, &result);
+    must_end_well(err, false);
+    bool forced = calls.closes && ended == FILCH_ECANCELLED;
+    MUST(err != FILCH_OK || forced || (ended == FILCH_OK && filch_as_int(&result) == 6), "another result");
+}
+
+static void calls_outside(void *arg)
+{
+    (void)arg;
+    for (uint32_t i = 1; i <= calls.each; i++) {
+        int64_t    value = (int64_t)i;
+        bool       deadline = value % CALLS_SILENT == 0 || fli_sim_choose(3) == 0;
+        filch_data reply = filch_none();
+        if (fli_sim_choose(5) == 0) call_one_that_ends();
+        if (fli_sim_choose(5) == 0) start_and_wait();
+        filch_err err = filch_call(now.sched, calls.replier, filch_int(value),
+                                   deadline ? fli_sim_choose(100000) : FILCH_FOREVER, &reply);
+        if (err == FILCH_EDEAD && calls.closes) return;
+        must_end_well(err, deadline);
+        MUST(err != FILCH_OK || filch_as_int(&reply) == value + 1, "another reply");
+        if (fli_sim_choose(5) == 0) {
+            err = filch_sched_wait(now.sched, calls.replier, fli_sim_choose(10000), NULL, NULL);
+            MUST(err != FILCH_OK || calls.closes, "it has not ended");
+        }
+    }
+}
+
+static void run_calls(uint32_t workers, uint32_t size)
+{
+    filch_options opt = options_for(workers);
+    fli_thread    outside[CALLS_THREADS];
+    begin(&opt, size);
+    calls.each = size / (4 * CALLS_THREADS) + 1;
+    calls.closes = fli_sim_choose(2) == 0;
+    calls.replier = spawn(&replier, NULL, 0);
+    for (int i = 0; i < CALLS_THREADS; i++) {
+        MUST(fli_thread_start(&outside[i], "outside", calls_outside, NULL) == FILCH_OK, "no thread");
+    }
+    if (calls.closes) {
+        for (uint32_t i = fli_sim_choose(50); i > 0; i--) fli_thread_yield();
+        MUST(filch_sched_close(now.sched, FILCH_FOREVER, NULL) == FILCH_OK, "close had to force");
+    }
+    for (int i = 0; i < CALLS_THREADS; i++) fli_thread_join(&outside[i]);
+    end(FILCH_FOREVER, FILCH_OK);
+}
+
 const workload workloads[] = {
     { "ring", "tokens go round a ring", run_ring },
     { "storm", "many senders, few readers, order kept", run_storm },
@@ -1252,6 +1361,7 @@ const workload workloads[] = {
     { "tick", "no workers: the host's own loop", run_tick },
     { "work", "blocking functions on the pool", run_work },
     { "poor", "memory runs out again and again", run_poor },
+    { "calls", "threads of the host call and wait", run_calls },
     { "relations", "monitors, links, names, groups, exits", run_relations },
     { "hosts", "relations between hosts that stop", workload_hosts },
 };

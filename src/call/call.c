@@ -1,0 +1,78 @@
+/* call.c - see call.h: the object that a waiting thread and a process share. Why a process serves each wait:
+ * docs/design/host-threads.md. */
+#include "call/call.h"
+
+#include "port/clock.h"
+#include "proc/data.h"
+#include "sched/sched.h"
+#include "sched/simulate.h"
+
+filch_err fli_hostcall_check(filch_sched *sched, const char *name)
+{
+    if (fli_simulate_refuses(sched, name)) return FILCH_ESTATE;
+    /* A worker of any scheduler: its processes would stand still, perhaps those that have to answer. */
+    if (fli_here_get() != NULL || sched->worker_count == 0) return FILCH_ESTATE;
+    return FILCH_OK;
+}
+
+static filch_err own_request(const filch_sched *sched, const filch_data *data, filch_data *out)
+{
+    *out = filch_none();
+    if (data == NULL) return FILCH_OK;
+    if (data->form == FLI_FORM_MOVE) return FILCH_EINVAL;
+    return fli_data_own(&sched->rt.mem, sched->rt.payload_max, data, out);
+}
+
+filch_err fli_hostcall_create(filch_sched *sched, fli_hostcall_kind kind, uint64_t deadline_ns, const filch_data *data,
+                          fli_hostcall **out)
+{
+    const fli_mem *mem = &sched->rt.mem;
+    fli_hostcall      *call = fli_zalloc(mem, sizeof *call);
+    if (call == NULL) return FILCH_ENOMEM;
+    call->mem = *mem;
+    call->sched = sched;
+    call->kind = (uint32_t)kind;
+    call->until_ns = fli_clock_after(fli_clock_ns(), deadline_ns);
+    fli_atomic_init(&call->refs, 1);
+    filch_err err = own_request(sched, data, &call->data);
+    if (err != FILCH_OK) goto no_data;
+    err = fli_bell_init(&call->done);
+    if (err != FILCH_OK) goto no_bell;
+    *out = call;
+    return FILCH_OK;
+no_bell: fli_data_free(&call->data);
+no_data: fli_free(mem, call, sizeof *call);
+    return err;
+}
+
+void fli_hostcall_drop(fli_hostcall *call)
+{
+    /* PAIR call.refs, both halves: the last holder sees what the other one did with it. */
+    if (fli_sub_acqrel(&call->refs, 1) != 1) return;
+    fli_mem mem = call->mem;
+    fli_bell_fini(&call->done);
+    fli_data_free(&call->data);
+    fli_data_free(&call->reply);
+    fli_free(&mem, call, sizeof *call);
+}
+
+void fli_hostcall_finish(fli_hostcall *call)
+{
+    fli_bell_ring(&call->done);
+    fli_hostcall_drop(call);
+}
+
+filch_err fli_hostcall_wait(fli_hostcall *call, filch_err *ended, filch_data *reply)
+{
+    filch_err err = FILCH_EDEADLINE;
+    if (fli_bell_wait(&call->done, call->until_ns)) err = call->outcome;
+    if (err == FILCH_OK) {
+        if (ended != NULL) *ended = call->ended;
+        if (reply != NULL) {
+            *reply = call->reply;
+            call->reply = filch_none();
+        }
+    }
+    fli_hostcall_drop(call);
+    return err;
+}

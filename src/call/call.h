@@ -1,0 +1,54 @@
+/* call.h - one wait of a thread that is not a worker: what it asks for, and where the outcome goes.
+ *
+ * INVARIANT  a call has two holders: the waiting thread and the process (or on_exit hook) that serves it. The last one
+ *            to let go frees it, so neither has to know whether the other is still there.
+ * INVARIANT  after the process exists, the waiting thread uses nothing of the scheduler: stop may free the scheduler as
+ *            soon as the process has been closed.
+ */
+#ifndef FLI_CALL_CALL_H
+#define FLI_CALL_CALL_H
+
+#include <filch.h>
+
+#include "base/mem.h"
+#include "port/atomic.h"
+#include "port/thread.h"
+
+typedef enum fli_hostcall_kind {
+    FLI_CALL_REQUEST, /* send `data`; the first message back is the reply */
+    FLI_CALL_SEND,    /* send `data`, waiting for room */
+    FLI_CALL_END      /* wait until `to` ends */
+} fli_hostcall_kind;
+
+typedef struct fli_hostcall {
+    fli_mem      mem; /* plain down to `done`: set before the process exists */
+    filch_sched *sched; /* for the process only */
+    uint32_t     kind;
+    filch_pid    to;
+    filch_data   data;     /* owned */
+    uint64_t     until_ns; /* FILCH_FOREVER: no deadline */
+    filch_exit_fn on_exit; /* of filch_spawn_wait: the hook of the caller */
+    void         *on_exit_user;
+    /* Holders.  writes: both, by subtraction.  PAIR call.refs */
+    FLI_ATOMIC(uint32_t) refs;
+    fli_bell done; /* rung once, when the three below are final */
+    /* Plain. writes: the process, before it rings. reads: the waiting thread, after it was rung. */
+    filch_err  outcome; /* of the wait */
+    filch_err  ended;   /* how the process that was waited for has ended */
+    filch_data reply;   /* owned; the reply, or the result */
+} fli_hostcall;
+
+/* FILCH_OK if this thread may wait for processes of `sched`. FILCH_ESTATE: it is a worker, or the scheduler has none. */
+FILCH_MUST_USE filch_err fli_hostcall_check(filch_sched *sched, const char *name);
+
+/* Makes a call with one holder. `data` NULL: none. */
+FILCH_MUST_USE filch_err fli_hostcall_create(filch_sched *sched, fli_hostcall_kind kind, uint64_t deadline_ns,
+                                         const filch_data *data, fli_hostcall **out);
+/* Lets go of a call. */
+void fli_hostcall_drop(fli_hostcall *call);
+/* The outcome is final: tells the waiting thread, and lets go. Thread: the other holder. */
+void fli_hostcall_finish(fli_hostcall *call);
+/* Waits for the outcome, moves ended and reply out (either may be NULL), and lets go. */
+filch_err fli_hostcall_wait(fli_hostcall *call, filch_err *ended, filch_data *reply);
+
+#endif

@@ -1,0 +1,153 @@
+/* caller.c - the process that serves a wait, and the public functions that wait.
+ *
+ * A process, because a request needs a pid that the reply can be sent to, a monitor that tells of the receiver's end,
+ * a place among the senders that wait for room, and an end when the scheduler stops. All of that exists for processes.
+ *
+ * INVARIANT  the process finishes its call exactly once, in close, whichever way it ends.
+ *
+ * Completions and notices overtake messages (docs/ARCHITECTURE.md). So a deadline, a cancel or the receiver's EXIT does
+ * not end the wait at once: the process sends itself a message that carries the reason. A reply that arrived before is
+ * in the mailbox before that message, and counts.
+ */
+#include "call/caller.h"
+
+#include "proc/runtime.h"
+
+enum { TAG_SENT = 1, TAG_DEADLINE, TAG_EXIT };
+
+typedef struct caller {
+    fli_hostcall *call;
+    uint8_t   begun;
+    uint8_t   leaving; /* the message to itself is under way */
+    uint8_t   decided; /* call->outcome is set */
+} caller;
+
+static filch_err caller_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    caller *me = self;
+    (void)ctx;
+    (void)method;
+    me->call = filch_as_ptr(args);
+    return FILCH_OK;
+}
+
+/* The wait is over with this outcome. Not an error of the process: failures are counted for processes of the host. */
+static filch_err over(caller *me, filch_out *out, filch_err outcome)
+{
+    me->call->outcome = outcome;
+    me->decided = 1;
+    return filch_done(out, filch_none());
+}
+
+static filch_err begin(caller *me, filch_out *out)
+{
+    fli_hostcall    *call = me->call;
+    filch_sched *sched = filch_out_sched(out);
+    uint64_t     now_ns = fli_now((fli_runtime *)sched);
+    me->begun = 1;
+    filch_err err = FILCH_OK;
+    if (call->until_ns != FILCH_FOREVER) {
+        err = filch_yield_sleep(out, TAG_DEADLINE, call->until_ns > now_ns ? call->until_ns - now_ns : 0);
+    }
+    if (err == FILCH_OK && call->kind != FLI_CALL_SEND) {
+        err = filch_monitor(sched, filch_ctx_self(filch_out_ctx(out)), call->to, TAG_EXIT, NULL);
+        /* A route may know the receiver, though it cannot be monitored. */
+        if (err == FILCH_EFOREIGN && call->kind == FLI_CALL_REQUEST) err = FILCH_OK;
+    }
+    if (err == FILCH_OK && call->kind != FLI_CALL_END) err = filch_yield_send(out, TAG_SENT, call->to, call->data);
+    return err == FILCH_OK ? filch_idle(out) : over(me, out, err);
+}
+
+/* What was waited for has arrived: keeps `data`. */
+static filch_err answered(caller *me, filch_out *out, const filch_event *event)
+{
+    filch_err err = filch_keep(&event->data, &me->call->reply);
+    me->call->ended = event->error;
+    return over(me, out, err);
+}
+
+/* Ends the wait with `reason`, unless a reply is in the mailbox already. */
+static filch_err leave(caller *me, filch_out *out, filch_err reason)
+{
+    if (me->leaving) return filch_idle(out);
+    filch_pid self = filch_ctx_self(filch_out_ctx(out));
+    me->leaving = 1;
+    if (filch_send(filch_out_sched(out), self, filch_int(reason)) != FILCH_OK) return over(me, out, reason);
+    return filch_idle(out);
+}
+
+static bool is_from_self(const filch_event *event, filch_out *out)
+{
+    filch_pid self = filch_ctx_self(filch_out_ctx(out));
+    return event->from.serial == self.serial && event->from.node == self.node;
+}
+
+/* Stop cancels, and in the end kills, every process: FILCH_ECLOSED. Otherwise this one alone was meant: `reason`. */
+static filch_err why(const caller *me, filch_err reason)
+{
+    fli_runtime *rt = (fli_runtime *)me->call->sched;
+    return fli_load_acq(&rt->phase) != FLI_OPEN ? FILCH_ECLOSED : reason; /* PAIR runtime.phase, acquire half */
+}
+
+/* Returns true if the event decides the wait; *reason is set if it does so unless a reply came first. */
+static bool decides(caller *me, filch_out *out, const filch_event *event, filch_err *reason, filch_err *status)
+{
+    bool request = me->call->kind == FLI_CALL_REQUEST;
+    switch (event->type) {
+    case FILCH_EVENT_MESSAGE:
+        if (is_from_self(event, out)) *status = over(me, out, (filch_err)filch_as_int(&event->data));
+        else if (request) *status = answered(me, out, event);
+        else return false;
+        return true;
+    case FILCH_EVENT_EXIT:
+        if (request) *reason = FILCH_EDEAD;
+        else if (event->error == FILCH_EDEAD) *status = over(me, out, FILCH_EDEAD);
+        else *status = answered(me, out, event);
+        return !request;
+    case FILCH_EVENT_CANCEL: *reason = why(me, FILCH_ECANCELLED); return false;
+    case FILCH_EVENT_YIELD:
+        if (event->tag == TAG_DEADLINE) {
+            *reason = FILCH_EDEADLINE;
+            return false;
+        }
+        if (event->error == FILCH_OK && request) return false;
+        *status = over(me, out, event->error);
+        return true;
+    default: return false;
+    }
+}
+
+static filch_err caller_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    caller   *me = self;
+    filch_err reason = FILCH_OK, status = FILCH_OK;
+    for (size_t i = 0; i < count; i++) {
+        if (decides(me, out, &events[i], &reason, &status)) return status;
+    }
+    if (reason != FILCH_OK) return me->begun ? leave(me, out, reason) : over(me, out, reason);
+    return me->begun ? filch_idle(out) : begin(me, out);
+}
+
+static void caller_close(void *self)
+{
+    caller *me = self;
+    if (!me->decided) me->call->outcome = why(me, FILCH_EKILLED);
+    fli_hostcall_finish(me->call);
+}
+
+static const filch_type caller_type = {
+    .name = "filch.call", .size = sizeof(caller), .init = caller_init, .step = caller_step, .close = caller_close
+};
+
+filch_err fli_caller_run(filch_sched *sched, fli_hostcall *call, filch_err *ended, filch_data *reply)
+{
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    opt.args = filch_ptr(call);
+    opt.blackbox = FILCH_BLACKBOX_OFF;
+    fli_store_rlx(&call->refs, 2); /* relaxed: the other holder does not exist yet */
+    filch_err err = filch_spawn(sched, &caller_type, &opt, NULL);
+    if (err == FILCH_OK) return fli_hostcall_wait(call, ended, reply);
+    fli_store_rlx(&call->refs, 1);
+    fli_hostcall_drop(call);
+    return err;
+}

@@ -1,0 +1,673 @@
+/* host_call_test.c - a thread that is not a worker calls processes and waits: replies, ends, room in a mailbox; deadlines,
+ * stop in the middle, wrong threads, and no memory. */
+#include <string.h>
+
+#include "api/world.h"
+#include "support/alloc.h"
+#include "support/gate.h"
+
+/* ---- processes ---- */
+
+/* Replies to each number with the next one; to a text with the text; keeps silent for 0. */
+static filch_err play_echo(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        const filch_event *e = &events[i];
+        if (e->type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (e->type != FILCH_EVENT_MESSAGE || (filch_kind_of(&e->data) == FILCH_KIND_INT && filch_as_int(&e->data) == 0)) continue;
+        filch_data back = filch_kind_of(&e->data) == FILCH_KIND_INT ? filch_int(filch_as_int(&e->data) + 1) : e->data;
+        me->note = filch_send(filch_out_sched(out), e->from, back);
+    }
+    return filch_idle(out);
+}
+
+/* Ends at the first message: with a reply to 1, without one to 2, with an error to 3. */
+static filch_err play_once(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    if (count == 0 || events[0].type != FILCH_EVENT_MESSAGE) return filch_idle(out);
+    int64_t what = filch_as_int(&events[0].data);
+    if (what == 1) me->note = filch_send(filch_out_sched(out), events[0].from, filch_int(11));
+    return what == 3 ? filch_fail(out, FILCH_EUSER + 3, filch_str("why it failed")) : filch_done(out, filch_str("the result"));
+}
+
+/* Passes `from` on to the process in `user`. */
+static filch_err play_passes(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type != FILCH_EVENT_MESSAGE) continue;
+        me->note = filch_send(filch_out_sched(out), ((actor *)me->user)->pid, filch_of_pid(events[i].from));
+    }
+    return filch_idle(out);
+}
+
+static filch_err play_serves(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_MESSAGE) {
+            me->note = filch_send(filch_out_sched(out), filch_as_pid(&events[i].data), filch_int(77));
+        }
+    }
+    return filch_idle(out);
+}
+
+/* ---- threads that wait ---- */
+
+typedef struct waiting {
+    world     *w;
+    filch_pid  to;
+    filch_err  err, ended;
+    filch_data reply;
+    fli_thread thread;
+} waiting;
+
+static void wait_for_end(void *arg)
+{
+    waiting *x = arg;
+    x->err = filch_sched_wait(x->w->sched, x->to, FILCH_FOREVER, &x->ended, &x->reply);
+}
+
+static void call_for_ever(void *arg)
+{
+    waiting *x = arg;
+    x->err = filch_call(x->w->sched, x->to, filch_int(0), FILCH_FOREVER, &x->reply);
+}
+
+static void call_one(void *arg)
+{
+    waiting *x = arg;
+    x->err = filch_call(x->w->sched, x->to, filch_int(1), FILCH_FOREVER, &x->reply);
+}
+
+static void send_for_ever(void *arg)
+{
+    waiting *x = arg;
+    do x->err = filch_send_wait(x->w->sched, x->to, filch_str("a text that does not fit into an event"), FILCH_FOREVER);
+    while (x->err == FILCH_OK);
+}
+
+static void begin_waiting(waiting *x, world *w, filch_pid to, void (*run)(void *))
+{
+    *x = (waiting){ .w = w, .to = to, .err = FILCH_EUSER };
+    ok(fli_thread_start(&x->thread, "host", run, x));
+}
+
+/* ---- replies ---- */
+
+TEST(a_thread_gets_the_reply_of_a_process)
+{
+    world w;
+    actor a = { 0 };
+    world_begin(&w, 2);
+    actor_start(&w, &a, play_echo);
+    for (int64_t i = 1; i <= world_scale(500, 20); i++) {
+        filch_data reply = filch_none();
+        ok(filch_call(w.sched, a.pid, filch_int(i), FILCH_FOREVER, &reply));
+        same(filch_as_int(&reply), i + 1);
+        ok(filch_call(w.sched, a.pid, filch_int(i), FILCH_SECONDS(60), NULL));
+    }
+    world_end(&w);
+}
+
+TEST(bytes_of_any_size_go_there_and_back)
+{
+    static char large[5000];
+    world       w;
+    actor       a = { 0 };
+    memset(large, 'x', sizeof large - 1);
+    world_begin(&w, 1);
+    actor_start(&w, &a, play_echo);
+    filch_data reply = filch_none();
+    ok(filch_call(w.sched, a.pid, filch_str("short"), FILCH_FOREVER, &reply));
+    assert_string_equal(filch_text(&reply), "short");
+    filch_drop(&reply);
+    ok(filch_call(w.sched, a.pid, filch_str(large), FILCH_FOREVER, &reply));
+    assert_string_equal(filch_text(&reply), large);
+    filch_drop(&reply);
+    ok(filch_call(w.sched, a.pid, filch_str(large), FILCH_FOREVER, NULL)); /* a reply that is not wanted is freed */
+    world_end(&w);
+}
+
+TEST(a_receiver_may_hand_the_request_on)
+{
+    world w;
+    actor serves = { 0 }, passes = { .user = &serves };
+    world_begin(&w, 2);
+    actor_start(&w, &serves, play_serves);
+    actor_start(&w, &passes, play_passes);
+    filch_data reply = filch_none();
+    ok(filch_call(w.sched, passes.pid, filch_int(1), FILCH_FOREVER, &reply));
+    same(filch_as_int(&reply), 77);
+    world_end(&w);
+}
+
+/* The notice of an end overtakes messages. */
+TEST(a_reply_counts_although_the_process_ends_in_the_same_step)
+{
+    filch_options opt = FILCH_OPTIONS_INIT;
+    for (opt.batch_max = 1; opt.batch_max < 3; opt.batch_max++) {
+        world w;
+        world_begin_with(&w, 2, opt);
+        for (uint32_t i = 0; i < world_scale(200, 10); i++) {
+            actor      a = { 0 };
+            filch_data reply = filch_none();
+            actor_start(&w, &a, play_once);
+            ok(filch_call(w.sched, a.pid, filch_int(1), FILCH_FOREVER, &reply));
+            same(filch_as_int(&reply), 11);
+            actor_ends(&w, &a, FILCH_OK);
+        }
+        world_end(&w);
+    }
+}
+
+TEST(a_call_to_the_dead_or_to_one_that_ends_without_a_reply_fails)
+{
+    world w;
+    actor a = { 0 };
+    world_begin(&w, 2);
+    actor_start(&w, &a, play_once);
+    same(filch_call(w.sched, a.pid, filch_int(2), FILCH_FOREVER, NULL), FILCH_EDEAD);
+    actor_ends(&w, &a, FILCH_OK);
+    same(filch_call(w.sched, a.pid, filch_int(2), FILCH_FOREVER, NULL), FILCH_EDEAD);
+    same(filch_call(w.sched, (filch_pid){ 0, 0 }, filch_int(2), FILCH_FOREVER, NULL), FILCH_EDEAD);
+    same(filch_sched_wait(w.sched, a.pid, FILCH_FOREVER, NULL, NULL), FILCH_EDEAD);
+    same(filch_send_wait(w.sched, a.pid, filch_int(2), FILCH_FOREVER), FILCH_EDEAD);
+    world_end(&w);
+}
+
+TEST(a_pid_of_another_scheduler_needs_a_route)
+{
+    world         w, other;
+    actor         a = { 0 };
+    filch_options opt = FILCH_OPTIONS_INIT;
+    opt.node = 7;
+    world_begin_with(&other, 1, opt);
+    actor_start(&other, &a, play_once);
+    opt.node = 8;
+    world_begin_with(&w, 1, opt);
+    same(filch_call(w.sched, a.pid, filch_int(1), FILCH_FOREVER, NULL), FILCH_EFOREIGN);
+    same(filch_sched_wait(w.sched, a.pid, FILCH_FOREVER, NULL, NULL), FILCH_EFOREIGN);
+    same(filch_send_wait(w.sched, a.pid, filch_int(1), FILCH_FOREVER), FILCH_EFOREIGN);
+    world_end(&w);
+    opt.node = 9;
+    opt.route = filch_deliver;
+    opt.route_user = other.sched;
+    world_begin_with(&w, 1, opt);
+    /* The other one has no way back: the reply cannot come. */
+    waiting x;
+    begin_waiting(&x, &w, a.pid, call_one);
+    actor_ends(&other, &a, FILCH_OK);
+    same(a.note, FILCH_EFOREIGN);
+    ok(filch_sched_close(w.sched, FILCH_SECONDS(60), NULL));
+    fli_thread_join(&x.thread);
+    same(x.err, FILCH_ECLOSED);
+    world_end(&w);
+    world_end(&other);
+}
+
+/* ---- deadlines ---- */
+
+TEST(a_call_without_a_reply_ends_at_its_deadline)
+{
+    world w;
+    actor a = { 0 };
+    world_begin(&w, 1);
+    actor_start(&w, &a, play_echo);
+    same(filch_call(w.sched, a.pid, filch_int(0), 0, NULL), FILCH_EDEADLINE);
+    same(filch_call(w.sched, a.pid, filch_int(0), 1, NULL), FILCH_EDEADLINE);
+    same(filch_call(w.sched, a.pid, filch_int(0), FILCH_MILLISECONDS(2), NULL), FILCH_EDEADLINE);
+    same(filch_sched_wait(w.sched, a.pid, 0, NULL, NULL), FILCH_EDEADLINE);
+    same(filch_sched_wait(w.sched, a.pid, FILCH_MILLISECONDS(2), NULL, NULL), FILCH_EDEADLINE);
+    UNTIL(&w, world_stats(&w).alive == 1); /* those that stood for the thread have gone by themselves */
+    ok(filch_call(w.sched, a.pid, filch_int(1), UINT64_MAX - 1, NULL));
+    world_end(&w);
+}
+
+/* Stays in its step while the gate is shut. */
+static filch_err play_at_gate(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    gate_pass(me->user);
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_MESSAGE) me->note = filch_send(filch_out_sched(out), events[i].from, filch_str("late"));
+    }
+    return filch_idle(out);
+}
+
+TEST(a_deadline_holds_while_every_worker_is_inside_a_step)
+{
+    world w;
+    gate  g = { 0 };
+    actor a = { .user = &g };
+    gate_shut(&g);
+    world_begin(&w, 1);
+    actor_start(&w, &a, play_at_gate);
+    until(gate_is_waiting(&g));
+    same(filch_call(w.sched, a.pid, filch_int(1), FILCH_MILLISECONDS(1), NULL), FILCH_EDEADLINE);
+    same(filch_sched_wait(w.sched, a.pid, FILCH_MILLISECONDS(1), NULL, NULL), FILCH_EDEADLINE);
+    gate_open(&g);
+    world_end(&w);
+}
+
+/* Gets the request, and replies when the thread has left. */
+static filch_err play_late(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type != FILCH_EVENT_MESSAGE) continue;
+        if (events[i].from.serial != 0) me->seen[0].from = events[i].from;
+        else me->note = filch_send(filch_out_sched(out), me->seen[0].from, filch_str("a reply that nobody waits for any more"));
+    }
+    return filch_idle(out);
+}
+
+TEST(a_reply_that_comes_too_late_is_refused_and_leaks_nothing)
+{
+    world w;
+    actor a = { 0 };
+    world_begin(&w, 2);
+    actor_start(&w, &a, play_late);
+    same(filch_call(w.sched, a.pid, filch_int(1), FILCH_MILLISECONDS(2), NULL), FILCH_EDEADLINE);
+    UNTIL(&w, world_stats(&w).alive == 1);
+    ok(filch_send(w.sched, a.pid, filch_int(2)));
+    UNTIL(&w, world_stats(&w).undelivered == 1);
+    world_end(&w);
+    same(a.note, FILCH_EDEAD);
+}
+
+/* ---- ends ---- */
+
+TEST(a_thread_waits_for_the_end_of_a_process_and_gets_its_result)
+{
+    world w;
+    actor a = { 0 }, b = { 0 };
+    world_begin(&w, 2);
+    actor_start(&w, &a, play_once);
+    actor_start(&w, &b, play_once);
+    waiting for_a, for_b;
+    begin_waiting(&for_a, &w, a.pid, wait_for_end);
+    begin_waiting(&for_b, &w, b.pid, wait_for_end);
+    UNTIL(&w, world_stats(&w).steps >= 4 && world_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
+    UNTIL(&w, world_stats(&w).alive == 4);
+    /* Both monitors are there once the processes that wait are idle: nothing else is stepped. */
+    UNTIL(&w, world_stats(&w).asleep == 2);
+    ok(filch_send(w.sched, a.pid, filch_int(2)));
+    ok(filch_send(w.sched, b.pid, filch_int(3)));
+    fli_thread_join(&for_a.thread);
+    fli_thread_join(&for_b.thread);
+    ok(for_a.err);
+    ok(for_a.ended);
+    assert_string_equal(filch_text(&for_a.reply), "the result");
+    ok(for_b.err);
+    same(for_b.ended, FILCH_EUSER + 3);
+    assert_string_equal(filch_text(&for_b.reply), "why it failed");
+    filch_drop(&for_a.reply);
+    filch_drop(&for_b.reply);
+    actor_ends(&w, &a, FILCH_OK);
+    actor_ends(&w, &b, FILCH_EUSER + 3);
+    world_end(&w);
+}
+
+static filch_err play_result(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)events;
+    (void)count;
+    return me->stage == 0 ? filch_done(out, filch_int(5)) : filch_fail(out, FILCH_EUSER, filch_str("detail"));
+}
+
+TEST(a_process_is_started_and_waited_for_in_one_call)
+{
+    world w;
+    actor a = { .play = play_result }, b = { .play = play_result, .stage = 1 }, c = { .play = play_idle };
+    world_begin(&w, 1);
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    filch_pid           pid = { 0, 0 };
+    filch_err           ended = FILCH_EUSER;
+    filch_data          result = filch_none();
+    opt.args = filch_ptr(&a);
+    opt.on_exit = actor_exit;
+    opt.on_exit_user = &a;
+    ok(filch_spawn_wait(w.sched, &actor_type, &opt, FILCH_FOREVER, &pid, &ended, &result));
+    ok(ended);
+    same(filch_as_int(&result), 5);
+    assert_true(same_pid(pid, a.pid));
+    assert_true(is_over(&a));
+    opt = (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT;
+    opt.args = filch_ptr(&b);
+    ok(filch_spawn_wait(w.sched, &actor_type, &opt, FILCH_FOREVER, NULL, &ended, &result));
+    same(ended, FILCH_EUSER);
+    assert_string_equal(filch_text(&result), "detail");
+    filch_drop(&result);
+    opt.args = filch_ptr(&c);
+    same(filch_spawn_wait(w.sched, &actor_type, &opt, 0, &pid, NULL, NULL), FILCH_EDEADLINE);
+    assert_true(same_pid(pid, c.pid)); /* it goes on */
+    same(filch_spawn_wait(w.sched, &actor_type, NULL, 0, NULL, NULL, NULL), FILCH_EINVAL);
+    same(filch_spawn_wait(w.sched, NULL, NULL, 0, NULL, NULL, NULL), FILCH_EINVAL);
+    world_end(&w);
+}
+
+/* ---- room ---- */
+
+TEST(a_thread_waits_for_room_in_a_mailbox)
+{
+    world w;
+    gate  g = { 0 };
+    actor a = { .user = &g }, full = { .user = &g };
+    gate_shut(&g);
+    world_begin(&w, 2);
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    opt.mailbox_max = 1;
+    opt.overflow = FILCH_OVERFLOW_WAIT;
+    actor_start_with(&w, &a, play_at_gate, opt);
+    until(gate_is_waiting(&g));
+    ok(filch_send_wait(w.sched, a.pid, filch_int(1), FILCH_FOREVER)); /* there is room */
+    same(filch_send_wait(w.sched, a.pid, filch_int(2), 0), FILCH_EFULL);
+    same(filch_send_wait(w.sched, a.pid, filch_int(2), FILCH_MILLISECONDS(1)), FILCH_EDEADLINE);
+    opt.overflow = FILCH_OVERFLOW_FAIL;
+    actor_start_with(&w, &full, play_idle, opt);
+    gate_open(&g);
+    ok(filch_send_wait(w.sched, a.pid, filch_int(3), FILCH_FOREVER));
+    world_end(&w);
+    world_begin(&w, 2);
+    gate_shut(&g);
+    full = (actor){ .user = &g };
+    actor_start_with(&w, &full, play_at_gate, opt);
+    until(gate_is_waiting(&g));
+    ok(filch_send_wait(w.sched, full.pid, filch_int(1), FILCH_FOREVER));
+    same(filch_send_wait(w.sched, full.pid, filch_int(2), FILCH_FOREVER), FILCH_EFULL); /* not its policy */
+    gate_open(&g);
+    world_end(&w);
+}
+
+/* ---- stop ---- */
+
+static filch_err play_deaf(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)events;
+    (void)count;
+    (void)me;
+    return me->stage++ == 0 ? filch_yield_sleep(out, 1, FILCH_SECONDS(3600)) | filch_wait(out) : filch_wait(out);
+}
+
+TEST(stop_ends_every_wait_with_closed)
+{
+    for (uint32_t i = 0; i < world_scale(30, 3); i++) {
+        world w;
+        actor silent = { 0 }, deaf = { 0 };
+        world_begin(&w, 2);
+        filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+        opt.mailbox_max = 1;
+        opt.overflow = FILCH_OVERFLOW_WAIT;
+        actor_start_with(&w, &deaf, play_deaf, opt);
+        actor_start(&w, &silent, play_echo);
+        waiting all[4];
+        begin_waiting(&all[0], &w, silent.pid, call_for_ever);
+        begin_waiting(&all[1], &w, silent.pid, wait_for_end);
+        begin_waiting(&all[2], &w, deaf.pid, send_for_ever);
+        begin_waiting(&all[3], &w, deaf.pid, call_for_ever);
+        UNTIL(&w, world_stats(&w).alive == 6);
+        (void)filch_sched_close(w.sched, FILCH_MILLISECONDS(i % 3), NULL);
+        for (size_t n = 0; n < 4; n++) {
+            fli_thread_join(&all[n].thread);
+            /* What it waits for ends just then: either may come first. */
+            bool ended = all[n].err == FILCH_OK || all[n].err == FILCH_EDEAD;
+            if (all[n].err != FILCH_ECLOSED && !ended) fail_msg("wait %zu ended with %s", n, filch_err_name(all[n].err));
+            filch_drop(&all[n].reply);
+        }
+        same(filch_call(w.sched, silent.pid, filch_int(1), FILCH_FOREVER, NULL), FILCH_ECLOSED);
+        same(filch_sched_wait(w.sched, silent.pid, FILCH_FOREVER, NULL, NULL), FILCH_ECLOSED);
+        same(filch_send_wait(w.sched, silent.pid, filch_int(1), FILCH_FOREVER), FILCH_ECLOSED);
+        (void)filch_sched_stop(w.sched, 0, NULL);
+        same(fli_load_rlx(&w.bytes), 0);
+    }
+}
+
+/* ---- wrong threads ---- */
+
+typedef struct asked {
+    filch_sched *sched;
+    filch_pid    to;
+    filch_err    errs[4];
+} asked;
+
+static void ask_all(asked *x)
+{
+    x->errs[0] = filch_call(x->sched, x->to, filch_int(1), FILCH_FOREVER, NULL);
+    x->errs[1] = filch_send_wait(x->sched, x->to, filch_int(1), FILCH_FOREVER);
+    x->errs[2] = filch_sched_wait(x->sched, x->to, FILCH_FOREVER, NULL, NULL);
+    x->errs[3] = filch_spawn_wait(x->sched, &actor_type, NULL, FILCH_FOREVER, NULL, NULL, NULL);
+}
+
+static void all_refused(const asked *x)
+{
+    for (size_t i = 0; i < COUNT_OF(x->errs); i++) same(x->errs[i], FILCH_ESTATE);
+}
+
+static filch_err play_asks(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)events;
+    (void)count;
+    ask_all(me->user);
+    return filch_yield(out, FILCH_CMD_USER, 1, filch_none()) | filch_done(out, filch_none());
+}
+
+static filch_err handler_asks(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)command;
+    ask_all(user);
+    (void)!filch_complete(receiver, tag, filch_none(), FILCH_OK);
+    return FILCH_OK;
+}
+
+static void exit_asks(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    actor *me = user;
+    ask_all((asked *)me->user + 2);
+    actor_exit(user, pid, error, result);
+}
+
+TEST(a_worker_that_would_wait_is_refused)
+{
+    world         w, other;
+    actor         target = { 0 }, asks = { 0 }, stranger = { 0 };
+    asked         xs[3] = { 0 }, elsewhere = { 0 };
+    filch_options opt = FILCH_OPTIONS_INIT;
+    ok(filch_registry_create(&opt.registry));
+    ok(filch_registry_add(opt.registry, FILCH_CMD_USER, handler_asks, &xs[1]));
+    world_begin_with(&w, 1, opt);
+    filch_registry_destroy(opt.registry);
+    opt.registry = NULL;
+    world_begin_with(&other, 1, opt);
+    actor_start(&w, &target, play_echo);
+    for (size_t i = 0; i < 3; i++) xs[i] = (asked){ .sched = w.sched, .to = target.pid };
+    elsewhere = (asked){ .sched = w.sched, .to = target.pid };
+    filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
+    asks.play = play_asks;
+    asks.user = xs;
+    spawn.args = filch_ptr(&asks);
+    spawn.on_exit = exit_asks;
+    spawn.on_exit_user = &asks;
+    ok(filch_spawn(w.sched, &actor_type, &spawn, NULL));
+    actor_ends(&w, &asks, FILCH_OK);
+    for (size_t i = 0; i < 3; i++) all_refused(&xs[i]);
+    stranger.user = &elsewhere; /* a worker of another scheduler */
+    actor_start(&other, &stranger, play_asks);
+    actor_ends(&other, &stranger, FILCH_OK);
+    all_refused(&elsewhere);
+    world_end(&w);
+    world_end(&other);
+}
+
+TEST(without_workers_there_is_no_waiting)
+{
+    world w;
+    actor a = { 0 };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_echo);
+    asked x = { .sched = w.sched, .to = a.pid };
+    ask_all(&x);
+    all_refused(&x);
+    world_end(&w);
+}
+
+static filch_err scenario(filch_sched *sched, void *user)
+{
+    asked *x = user;
+    x->sched = sched;
+    ask_all(x);
+    return FILCH_OK;
+}
+
+TEST(a_simulation_names_the_wait_that_it_refuses)
+{
+    asked            x = { 0 };
+    filch_sim_report report = FILCH_SIM_REPORT_INIT;
+    ok(filch_sim_run(NULL, scenario, &x, &report));
+    all_refused(&x);
+    same(report.verdict, FILCH_SIM_REFUSED);
+    assert_non_null(strstr(report.text, "filch_call"));
+    filch_sim_report_free(&report);
+}
+
+/* ---- bad input ---- */
+
+/* Ends, as `stage` says, the process that stands for the thread. */
+static filch_err play_ends_caller(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type != FILCH_EVENT_MESSAGE) continue;
+        filch_sched *sched = filch_out_sched(out);
+        me->note = me->stage == 0 ? filch_cancel(sched, events[i].from) : filch_terminate(sched, events[i].from);
+    }
+    return filch_idle(out);
+}
+
+TEST(whoever_ends_the_process_that_waits_ends_the_wait)
+{
+    world w;
+    actor cancels = { 0 }, kills = { .stage = 1 };
+    world_begin(&w, 2);
+    actor_start(&w, &cancels, play_ends_caller);
+    actor_start(&w, &kills, play_ends_caller);
+    same(filch_call(w.sched, cancels.pid, filch_int(1), FILCH_FOREVER, NULL), FILCH_ECANCELLED);
+    same(filch_call(w.sched, kills.pid, filch_int(1), FILCH_FOREVER, NULL), FILCH_EKILLED);
+    world_end(&w);
+}
+
+TEST(a_call_with_bad_arguments_changes_nothing)
+{
+    world         w;
+    actor         a = { 0 };
+    filch_options opt = FILCH_OPTIONS_INIT;
+    char         *bytes = strdup("moved");
+    opt.payload_max = 8;
+    opt.max_processes = 1;
+    world_begin_with(&w, 1, opt);
+    actor_start(&w, &a, play_echo);
+    same(filch_call(NULL, a.pid, filch_int(1), 0, NULL), FILCH_EINVAL);
+    same(filch_send_wait(NULL, a.pid, filch_int(1), 0), FILCH_EINVAL);
+    same(filch_sched_wait(NULL, a.pid, 0, NULL, NULL), FILCH_EINVAL);
+    same(filch_spawn_wait(NULL, &actor_type, NULL, 0, NULL, NULL, NULL), FILCH_EINVAL);
+    same(filch_call(w.sched, a.pid, filch_move(bytes, 6, NULL), 0, NULL), FILCH_EINVAL);
+    same(filch_send_wait(w.sched, a.pid, filch_move(bytes, 6, NULL), 0), FILCH_EINVAL);
+    same(filch_call(w.sched, a.pid, filch_bytes(NULL, 1), FILCH_FOREVER, NULL), FILCH_EINVAL);
+    same(filch_call(w.sched, a.pid, filch_str("123456789"), FILCH_FOREVER, NULL), FILCH_ETOOBIG);
+    same(filch_send_wait(w.sched, a.pid, filch_str("123456789"), FILCH_FOREVER), FILCH_ETOOBIG);
+    same(filch_call(w.sched, a.pid, filch_int(1), FILCH_FOREVER, NULL), FILCH_ELIMIT);
+    free(bytes); /* still the caller's */
+    world_end(&w);
+}
+
+/* ---- no memory ---- */
+
+TEST(a_call_without_memory_says_so_and_leaks_nothing)
+{
+    test_alloc    alloc = { 0 };
+    filch_options opt = FILCH_OPTIONS_INIT;
+    opt.workers = 1;
+    opt.alloc = test_alloc_fn;
+    opt.alloc_user = &alloc;
+    for (uint64_t nth = 1, failed = 1; failed > 0; nth++) {
+        world w = { 0 };
+        actor a = { 0 };
+        ok(filch_sched_create(&w.sched, &opt));
+        actor_start(&w, &a, play_echo);
+        UNTIL(&w, world_stats(&w).steps > 0 && world_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
+        uint64_t before = atomic_load(&alloc.refused);
+        test_alloc_fail(&alloc, nth, false);
+        filch_data reply = filch_none();
+        filch_err  err = filch_call(w.sched, a.pid, filch_str("a text that does not fit into an event"), FILCH_FOREVER, &reply);
+        if (err != FILCH_OK) same(err, FILCH_ENOMEM);
+        filch_drop(&reply);
+        err = filch_sched_wait(w.sched, a.pid, 0, NULL, NULL);
+        if (err != FILCH_EDEADLINE) same(err, FILCH_ENOMEM);
+        filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
+        actor               b = { .play = play_result };
+        spawn.args = filch_ptr(&b);
+        err = filch_spawn_wait(w.sched, &actor_type, &spawn, FILCH_FOREVER, NULL, NULL, NULL);
+        if (err != FILCH_OK) same(err, FILCH_ENOMEM);
+        test_alloc_fail(&alloc, 0, false);
+        failed = atomic_load(&alloc.refused) - before;
+        ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));
+        test_alloc_balanced(&alloc);
+    }
+}
+
+/* ---- many ---- */
+
+static void call_often(void *arg)
+{
+    waiting *x = arg;
+    for (int64_t i = 1; i <= world_scale(300, 20); i++) {
+        filch_data reply = filch_none();
+        x->err = filch_call(x->w->sched, x->to, filch_int(i), i % 3 == 0 ? FILCH_MICROSECONDS(20) : FILCH_FOREVER, &reply);
+        if (x->err == FILCH_EDEADLINE && i % 3 == 0) x->err = FILCH_OK;
+        else if (x->err == FILCH_OK && filch_as_int(&reply) != i + 1) x->err = FILCH_EUSER;
+        if (x->err != FILCH_OK) return;
+    }
+}
+
+TEST(many_threads_call_at_once)
+{
+    world   w;
+    actor   a = { 0 };
+    waiting all[6];
+    world_begin(&w, 2);
+    actor_start(&w, &a, play_echo);
+    for (size_t i = 0; i < COUNT_OF(all); i++) begin_waiting(&all[i], &w, a.pid, call_often);
+    for (size_t i = 0; i < COUNT_OF(all); i++) {
+        fli_thread_join(&all[i].thread);
+        ok(all[i].err);
+    }
+    world_end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_thread_gets_the_reply_of_a_process),
+        cmocka_unit_test(bytes_of_any_size_go_there_and_back),
+        cmocka_unit_test(a_receiver_may_hand_the_request_on),
+        cmocka_unit_test(a_reply_counts_although_the_process_ends_in_the_same_step),
+        cmocka_unit_test(a_call_to_the_dead_or_to_one_that_ends_without_a_reply_fails),
+        cmocka_unit_test(a_pid_of_another_scheduler_needs_a_route),
+        cmocka_unit_test(a_call_without_a_reply_ends_at_its_deadline),
+        cmocka_unit_test(a_deadline_holds_while_every_worker_is_inside_a_step),
+        cmocka_unit_test(a_reply_that_comes_too_late_is_refused_and_leaks_nothing),
+        cmocka_unit_test(a_thread_waits_for_the_end_of_a_process_and_gets_its_result),
+        cmocka_unit_test(a_process_is_started_and_waited_for_in_one_call),
+        cmocka_unit_test(a_thread_waits_for_room_in_a_mailbox),
+        cmocka_unit_test(stop_ends_every_wait_with_closed),
+        cmocka_unit_test(a_worker_that_would_wait_is_refused),
+        cmocka_unit_test(without_workers_there_is_no_waiting),
+        cmocka_unit_test(a_simulation_names_the_wait_that_it_refuses),
+        cmocka_unit_test(whoever_ends_the_process_that_waits_ends_the_wait),
+        cmocka_unit_test(a_call_with_bad_arguments_changes_nothing),
+        cmocka_unit_test(a_call_without_memory_says_so_and_leaks_nothing),
+        cmocka_unit_test(many_threads_call_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
