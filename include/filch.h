@@ -68,8 +68,12 @@ extern "C" {
 #endif
 
 /* Functions that only build or read a value: their bodies are at the end of this file, so that no call is made for them.
- * The library exports each of them all the same, for code without optimization and for other languages. */
-#if defined(__cplusplus)
+ * The library exports each of them all the same, for code without optimization and for other languages. Define
+ * FILCH_NO_INLINE before including this file to get declarations alone: generators of bindings (bindgen, cffi) skip functions
+ * with bodies. */
+#if defined(FILCH_NO_INLINE)
+#define FILCH_INLINE FILCH_API
+#elif defined(__cplusplus)
 #define FILCH_INLINE inline
 #elif defined(__GNUC_GNU_INLINE__) /* before C99 the words meant the opposite */
 #define FILCH_INLINE FILCH_API extern inline
@@ -578,7 +582,7 @@ FILCH_API const filch_data *filch_ctx_value(const filch_ctx *ctx, const char *ke
 FILCH_API FILCH_MUST_USE filch_err filch_values_create(filch_values *parent, const char *key, filch_data data,
                                                        filch_values **out);
 
-/* Adds a deadline in front of `parent` (NULL: none): a time of filch_sim_now. Whoever is spawned with this chain is asked
+/* Adds a deadline in front of `parent` (NULL: none): a time of filch_now. Whoever is spawned with this chain is asked
  * to end (FILCH_EVENT_CANCEL) when it comes, or at once if it has passed. Of several, the earliest counts.
  * filch_ctx_deadline is for steps and handlers that want to be done by then: FILCH_FOREVER if there is none.
  *
@@ -1664,6 +1668,8 @@ typedef struct filch_stats {
     uint64_t timers; /* armed now */
     uint64_t queue_wait[FILCH_WAIT_BUCKETS]; /* sampled: how long ready processes waited; bucket i: < 2^(i+1) ns */
     uint64_t abandoned; /* yields that were out when their process ended: nobody waits for them */
+    uint64_t memory;    /* bytes held now, of what option `alloc` gave; kept payloads among them. Exact while nothing is
+                           allocated or freed */
 } filch_stats;
 #define FILCH_STATS_INIT FILCH_SIZED_INIT(filch_stats)
 
@@ -1674,6 +1680,29 @@ typedef struct filch_stats {
  * Errors:  FILCH_EINVAL
  */
 FILCH_API FILCH_MUST_USE filch_err filch_sched_stats(filch_sched *sched, filch_stats *stats);
+
+/* The scheduler's time: the monotonic clock in nanoseconds; virtual in a simulation, from 0.
+ *
+ * Thread:  any; in a simulation, where it runs you.             Blocks:  never.
+ * Owns:    nothing.
+ * Errors:  0: NULL.
+ */
+FILCH_API uint64_t filch_now(filch_sched *sched);
+
+/* Told when an assertion of the library has failed: a broken invariant, in Filch or by memory that was overwritten. `text` is the
+ * condition. Runs on the thread that found it; several threads may find one at once. Write it down and return: the program is
+ * stopped by a trap right after, whatever the handler does. */
+typedef void (*filch_assert_fn)(const char *file, int line, const char *text);
+
+/* Installs the handler for failed assertions (NULL: none) and returns the one before. One for the whole program: where an
+ * invariant is broken, the scheduler it belongs to cannot be trusted to be found. It is the only thing in Filch that is shared by
+ * all schedulers, and changes nothing about how they run. Install it once, in main.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    nothing.
+ * Errors:  none.
+ */
+FILCH_API filch_assert_fn filch_assert_handler(filch_assert_fn fn);
 
 /* ---- simulation --------------------------------------------------------------------------------------------- */
 
@@ -1816,11 +1845,11 @@ FILCH_API uint32_t filch_sim_draw(filch_sched *sched, uint32_t bound);
  */
 FILCH_API int filch_sim_active(const filch_sched *sched);
 
-/* The scheduler's time: virtual in a simulation, from 0; otherwise the monotonic clock.
+/* The old name of filch_now, which see. Deprecated: gone in 0.3.
  *
- * Thread:  any; in a simulation, where it runs you.             Blocks:  never.
+ * Thread:  as filch_now.                                        Blocks:  never.
  * Owns:    nothing.
- * Errors:  0: NULL.
+ * Errors:  as filch_now.
  */
 FILCH_API uint64_t filch_sim_now(filch_sched *sched);
 
@@ -1879,6 +1908,15 @@ FILCH_API FILCH_MUST_USE filch_err filch_blackbox_replay(const void *bytes, size
                                                          filch_blackbox_report *report);
 
 /* ---- Filch's own from here on ------------------------------------------------------------------------------- */
+
+/* Where a failed assertion of the library ends: see filch_assert_handler. */
+#if defined(__GNUC__)
+FILCH_API void filch_assert_failed(const char *file, int line, const char *text) __attribute__((noreturn, cold));
+#else
+FILCH_API void filch_assert_failed(const char *file, int line, const char *text);
+#endif
+
+#ifndef FILCH_NO_INLINE
 
 /* The bodies of what is FILCH_INLINE above, in words that C99 and C++ share. Why the values are inline and the bytes are
  * not, and what that promises: docs/notes/0057. */
@@ -2042,6 +2080,8 @@ FILCH_INLINE filch_stream filch_as_stream(const filch_data *data)
     filch_stream stream = { (uint64_t)filch_as_int(data) };
     return stream;
 }
+
+#endif /* FILCH_NO_INLINE */
 
 #ifdef __cplusplus
 }

@@ -1,11 +1,20 @@
 /* assert.h - for what cannot happen. FLI_ASSERT stays on in every build: a broken invariant stops the program before
- * it can do harm. Prints nothing: the trap's address names the line. */
+ * it can do harm. Prints nothing: tells the handler of the host (filch_assert_handler), then traps. */
 #ifndef FLI_BASE_ASSERT_H
 #define FLI_BASE_ASSERT_H
 
-#define FLI_ASSERT(condition)                              \
-    do {                                                   \
-        if (__builtin_expect(!(condition), 0)) __builtin_trap(); \
+#include <filch.h>
+
+/* The last part of a path, at compile time. */
+#ifdef __FILE_NAME__
+#define FLI_FILE __FILE_NAME__
+#else
+#define FLI_FILE (__builtin_strrchr(__FILE__, '/') != 0 ? __builtin_strrchr(__FILE__, '/') + 1 : __FILE__)
+#endif
+
+#define FLI_ASSERT(condition)                                                                             \
+    do {                                                                                                  \
+        if (__builtin_expect(!(condition), 0)) filch_assert_failed(FLI_FILE, __LINE__, #condition);       \
     } while (0)
 
 /* What the compiler cannot know and need not test. Nothing happens if it is wrong, and then anything. */

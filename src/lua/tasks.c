@@ -34,7 +34,7 @@ fli_lua_rare *fli_lua_rarely(fli_lua_proc *p)
 
 uint64_t fli_lua_now(const fli_lua_proc *p)
 {
-    return filch_sim_now(p->sched);
+    return filch_now(p->sched);
 }
 
 uint64_t fli_lua_until(const fli_lua_proc *p, uint64_t span_ns)

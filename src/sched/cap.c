@@ -1,22 +1,60 @@
-/* cap.c - see cap.h. Payloads may outlive their scheduler and come back later, so the limit counts its holders together
- * with its bytes: one for the scheduler, one for each byte; the last one frees it. */
+/* cap.c - see cap.h. Payloads may outlive their scheduler and come back later, so the counter counts its holders together
+ * with its bytes; the last one frees it.
+ *
+ * With a limit all bytes are counted in one word, `shared`, so that two allocations cannot both have the last bytes. Without
+ * one each worker counts in a stripe of its own, by plain additions: a shared word would pass from worker to worker with each
+ * allocation. A stripe may be below 0: a block is freed on another worker than the one it was allocated on.
+ *
+ * INVARIANT  bytes out = shared - HELD + the sum of the stripes, while the scheduler lives; afterwards = shared. HELD is more
+ *            than there can be bytes, so `shared` is 0 only when the scheduler is gone and all blocks are back.
+ */
 #include "sched/cap.h"
 
-#include "port/atomic.h"
+#define HELD (UINT64_C(1) << 62)
+
+typedef struct stripe {
+    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) bytes; /* writes: the worker. reads: any; relaxed: a statistic */
+} stripe;
 
 typedef struct cap {
     fli_mem  mem;
-    uint64_t max;
-    /* Bytes that are out, and 1 for the scheduler.  PAIR cap.used */
-    FLI_ATOMIC(uint64_t) used;
+    uint64_t max; /* 0: none */
+    uint32_t stripe_count;
+    /* The scheduler whose workers have stripes. NULL before they exist and after it is gone.  writes: create and stop. reads: any;
+     * relaxed: a worker of `rt` was started after the first write, and has ended before the second. */
+    FLI_ATOMIC(fli_runtime *) rt;
+    /* Bytes that are out and in no stripe, and HELD for the scheduler.  PAIR cap.shared */
+    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) shared;
+    stripe stripes[];
 } cap;
+
+static size_t size_of(uint32_t worker_count)
+{
+    return sizeof(cap) + worker_count * sizeof(stripe);
+}
 
 static void let_go(cap *c, uint64_t count)
 {
-    /* PAIR cap.used, both halves: whoever frees this comes after all others. */
-    if (fli_sub_acqrel(&c->used, count) != count) return;
+    /* PAIR cap.shared, both halves: whoever frees this comes after all others. */
+    if (fli_sub_acqrel(&c->shared, count) != count) return;
     fli_mem mem = c->mem;
-    fli_free(&mem, c, sizeof *c);
+    fli_free_aligned(&mem, c, size_of(c->stripe_count), FLI_LINE);
+}
+
+/* `more` bytes are out; less, modulo 2^64. */
+static void count(cap *c, uint64_t more)
+{
+    fli_local *here = fli_here_get();
+    if (here != NULL && here->rt == fli_load_rlx(&c->rt)) fli_count(&c->stripes[here->index].bytes, more);
+    else let_go(c, 0 - more);
+}
+
+static void *counted(void *user, void *old, size_t old_size, size_t size)
+{
+    cap  *c = user;
+    void *at = c->mem.alloc(c->mem.user, old, old_size, size);
+    if (at != NULL || size == 0) count(c, (uint64_t)size - old_size);
+    return at;
 }
 
 static void *capped(void *user, void *old, size_t old_size, size_t size)
@@ -29,7 +67,7 @@ static void *capped(void *user, void *old, size_t old_size, size_t size)
     }
     uint64_t more = size > old_size ? size - old_size : 0;
     /* Taken first, so that two who ask at once cannot both have the last bytes. */
-    if (more > 0 && fli_add_acqrel(&c->used, more) - 1 + more > c->max) {
+    if (more > 0 && fli_add_acqrel(&c->shared, more) - HELD + more > c->max) {
         let_go(c, more);
         return NULL;
     }
@@ -39,18 +77,50 @@ static void *capped(void *user, void *old, size_t old_size, size_t size)
     return at;
 }
 
-filch_err fli_cap_create(fli_mem *mem, size_t max)
+filch_err fli_cap_create(fli_mem *mem, size_t max, uint32_t worker_count)
 {
-    cap *c = fli_alloc(mem, sizeof *c);
+    cap *c = fli_zalloc_aligned(mem, size_of(worker_count), FLI_LINE);
     if (c == NULL) return FILCH_ENOMEM;
     c->mem = *mem;
     c->max = max;
-    fli_atomic_init(&c->used, 1);
-    *mem = (fli_mem){ .alloc = capped, .user = c };
+    c->stripe_count = worker_count;
+    fli_atomic_init(&c->shared, HELD);
+    *mem = (fli_mem){ .alloc = max != 0 ? capped : counted, .user = c };
     return FILCH_OK;
+}
+
+/* The counter behind `mem`; NULL: it has none. */
+static cap *cap_of(const fli_mem *mem)
+{
+    return mem->alloc == capped || mem->alloc == counted ? mem->user : NULL;
+}
+
+void fli_cap_begin(const fli_mem *mem, fli_runtime *rt)
+{
+    cap *c = cap_of(mem);
+    if (c != NULL && c->max == 0) fli_store_rlx(&c->rt, rt);
+}
+
+static uint64_t sum_stripes(cap *c)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < c->stripe_count; i++) sum += fli_load_rlx(&c->stripes[i].bytes);
+    return sum;
 }
 
 void fli_cap_drop(const fli_mem *mem)
 {
-    if (mem->alloc == capped) let_go(mem->user, 1);
+    cap *c = cap_of(mem);
+    if (c == NULL) return;
+    fli_store_rlx(&c->rt, NULL);
+    let_go(c, HELD - sum_stripes(c));
+}
+
+uint64_t fli_cap_used(const fli_mem *mem)
+{
+    cap *c = cap_of(mem);
+    if (c == NULL) return 0;
+    uint64_t bytes = fli_load_rlx(&c->shared) - HELD + sum_stripes(c);
+    if (bytes >= HELD) bytes = 0; /* one worker was seen to free what another was not yet seen to allocate */
+    return bytes + size_of(c->stripe_count) + FLI_LINE + sizeof(void *); /* as fli_alloc_aligned asks for it */
 }

@@ -1,14 +1,20 @@
-/* cap.h - an allocator with a limit: option `memory_max`. */
+/* cap.h - the allocator of a scheduler: counts the bytes that are out, and keeps them below option `memory_max`. */
 #ifndef FLI_SCHED_CAP_H
 #define FLI_SCHED_CAP_H
 
 #include <filch.h>
 
 #include "base/mem.h"
+#include "proc/runtime.h"
 
-/* Puts a limit of `max` bytes before `mem`. Give it back with fli_cap_drop. */
-filch_err fli_cap_create(fli_mem *mem, size_t max);
-/* Nothing for an allocator without a limit. Blocks that are still out keep it until they come back. */
+/* Puts a counter before `mem`, and a limit of `max` bytes (0: none). Give it back with fli_cap_drop. */
+filch_err fli_cap_create(fli_mem *mem, size_t max, uint32_t worker_count);
+/* The workers of `rt` exist, `worker_count` of them with the guest: from now on each counts for itself. */
+void fli_cap_begin(const fli_mem *mem, fli_runtime *rt);
+/* The scheduler is gone, and with it the count of `rt`. Blocks that are still out keep the counter until they come back.
+ * Thread: no worker is left. */
 void fli_cap_drop(const fli_mem *mem);
+/* Bytes that are out, the counter's own included. Thread: any. */
+uint64_t fli_cap_used(const fli_mem *mem);
 
 #endif

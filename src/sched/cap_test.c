@@ -11,7 +11,7 @@ static fli_mem capped(test_alloc *alloc)
 {
     fli_mem mem;
     fli_mem_init(&mem, test_alloc_fn, alloc);
-    ok(fli_cap_create(&mem, MAX));
+    ok(fli_cap_create(&mem, MAX, 2));
     return mem;
 }
 
@@ -82,8 +82,10 @@ TEST(without_memory_for_it_there_is_no_limit_and_nothing_changes)
     fli_mem    mem;
     fli_mem_init(&mem, test_alloc_fn, &alloc);
     test_alloc_fail(&alloc, 1, false);
-    same(fli_cap_create(&mem, MAX), FILCH_ENOMEM);
+    same(fli_cap_create(&mem, MAX, 2), FILCH_ENOMEM);
     assert_true(mem.alloc == test_alloc_fn && mem.user == &alloc);
+    fli_cap_begin(&mem, NULL);
+    same(fli_cap_used(&mem), 0);
     fli_cap_drop(&mem); /* it is nobody's */
     test_alloc_balanced(&alloc);
 }
@@ -100,6 +102,44 @@ TEST(blocks_that_come_back_after_the_scheduler_is_gone_still_find_it)
     test_alloc_balanced(&alloc);
 }
 
+/* Two workers of one runtime, on this thread in turn; and a worker of another runtime. */
+TEST(without_a_limit_every_worker_counts_for_itself_and_the_sum_is_exact)
+{
+    static fli_runtime rt, stranger;
+    static fli_local   first, second, foreign;
+    test_alloc         alloc = { 0 };
+    fli_mem            mem;
+    first = (fli_local){ .rt = &rt };
+    second = (fli_local){ .rt = &rt, .index = 1 };
+    foreign = (fli_local){ .rt = &stranger, .index = 1000 };
+    fli_mem_init(&mem, test_alloc_fn, &alloc);
+    ok(fli_cap_create(&mem, 0, 2));
+    void *early = fli_alloc(&mem, 5); /* before there are workers */
+    fli_cap_begin(&mem, &rt);
+    same(fli_cap_used(&mem), atomic_load(&alloc.bytes));
+    fli_here_set(&first);
+    void *a = fli_alloc(&mem, 1000), *b = fli_alloc(&mem, 70);
+    same(fli_cap_used(&mem), atomic_load(&alloc.bytes));
+    fli_here_set(&second); /* frees what the other one has allocated: its own count is below 0 */
+    fli_free(&mem, a, 1000);
+    b = fli_resize(&mem, b, 70, 20);
+    test_alloc_fail(&alloc, 1, false);
+    assert_null(fli_alloc(&mem, 1));
+    same(fli_cap_used(&mem), atomic_load(&alloc.bytes));
+    fli_here_set(&foreign);
+    void *c = fli_alloc(&mem, 300);
+    fli_free(&mem, early, 5);
+    same(fli_cap_used(&mem), atomic_load(&alloc.bytes));
+    fli_here_set(NULL);
+    fli_cap_drop(&mem); /* b and c are still out */
+    fli_here_set(&first); /* a new runtime may have the address of the old one */
+    fli_free(&mem, c, 300);
+    assert_true(atomic_load(&alloc.blocks) == 2);
+    fli_here_set(NULL);
+    fli_free(&mem, b, 20);
+    test_alloc_balanced(&alloc);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -108,6 +148,7 @@ int main(void)
         cmocka_unit_test(what_the_allocator_behind_it_refuses_is_not_counted),
         cmocka_unit_test(without_memory_for_it_there_is_no_limit_and_nothing_changes),
         cmocka_unit_test(blocks_that_come_back_after_the_scheduler_is_gone_still_find_it),
+        cmocka_unit_test(without_a_limit_every_worker_counts_for_itself_and_the_sum_is_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -336,6 +336,13 @@ static filch_err take_registry(filch_sched *sched)
     return FILCH_OK;
 }
 
+static uint32_t workers_wanted(const filch_options *opt)
+{
+    if (opt->workers == FILCH_NO_WORKERS) return 0;
+    uint32_t count = opt->workers != 0 ? (uint32_t)opt->workers : fli_cpu_count();
+    return count < WORKERS_MAX ? count : WORKERS_MAX;
+}
+
 filch_err fli_sched_make(filch_sched **out, const filch_options *options, fli_simulator *sim)
 {
     filch_options opt;
@@ -343,7 +350,8 @@ filch_err fli_sched_make(filch_sched **out, const filch_options *options, fli_si
     if (err != FILCH_OK) return err;
     fli_mem mem;
     fli_mem_init(&mem, opt.alloc, opt.alloc_user);
-    if (opt.memory_max != 0) err = fli_cap_create(&mem, opt.memory_max);
+    uint32_t worker_count = workers_wanted(&opt);
+    err = fli_cap_create(&mem, opt.memory_max, worker_count + 1);
     if (err != FILCH_OK) return err;
     filch_sched *sched = fli_zalloc_aligned(&mem, sizeof *sched, FLI_LINE);
     if (sched == NULL) {
@@ -357,9 +365,9 @@ filch_err fli_sched_make(filch_sched **out, const filch_options *options, fli_si
     fill_u64(&sched->opt.search_ns, FILCH_MICROSECONDS(50));
     sched->rt.sim = sim;
     sched->wake_fd = sched->poll_fd = -1;
-    if (opt.workers != FILCH_NO_WORKERS) sched->worker_count = opt.workers != 0 ? (uint32_t)opt.workers : fli_cpu_count();
-    if (sched->worker_count > WORKERS_MAX) sched->worker_count = WORKERS_MAX;
-    sched->victim_count = sched->worker_count + 1;
+    sched->worker_count = worker_count;
+    sched->victim_count = worker_count + 1;
+    fli_cap_begin(&mem, &sched->rt);
     err = take_registry(sched);
     if (err != FILCH_OK) goto no_registry;
     err = parts_init(sched, &mem);

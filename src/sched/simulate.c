@@ -301,7 +301,7 @@ int filch_sim_active(const filch_sched *sched)
     return sched != NULL && sched->rt.sim != NULL;
 }
 
-uint64_t filch_sim_now(filch_sched *sched)
+uint64_t filch_now(filch_sched *sched)
 {
     if (sched == NULL) return 0;
     uint64_t   now = fli_now(&sched->rt);
@@ -309,4 +309,9 @@ uint64_t filch_sim_now(filch_sched *sched)
     /* A step that looks at the clock, and finds that it has taken long: timers are looked at before the next one. */
     if (here != NULL && sched->rt.sim == NULL) fli_worker_noticed(fli_worker_of(here), now);
     return now;
+}
+
+uint64_t filch_sim_now(filch_sched *sched)
+{
+    return filch_now(sched);
 }

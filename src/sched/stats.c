@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "proc/limit.h"
+#include "sched/cap.h"
 #include "sched/sched.h"
 
 /* Those that have ended are read first: a process is counted in `spawned` before it can end, so the difference is never
@@ -44,6 +45,7 @@ filch_err filch_sched_stats(filch_sched *sched, filch_stats *out)
     stats.workers = sched->worker_count;
     stats.asleep = fli_idle_asleep(&sched->idle);
     stats.timers = fli_timers_count(&sched->timers);
+    stats.memory = fli_cap_used(&sched->rt.mem);
     memcpy(out, &stats, stats.size);
     return FILCH_OK;
 }

@@ -70,7 +70,7 @@ static filch_err loop_step(void *self, const filch_event *events, size_t count, 
     *last = play.turns;
     now_ns += TURN_NS;
     /* The worker hears that time has passed. Otherwise it may not look at its clock for a while. */
-    if (!play.quiet) (void)filch_sim_now(filch_out_sched(out));
+    if (!play.quiet) (void)filch_now(filch_out_sched(out));
     return filch_continue(out);
 }
 
@@ -135,7 +135,7 @@ static filch_err asker_step(void *self, const filch_event *events, size_t count,
     if (is_cancelled(events, count)) return filch_done(out, filch_none());
     int64_t n = ++*(int64_t *)self;
     now_ns += n % 1000 < 980 ? SHORT_NS : TURN_NS;
-    (void)filch_sim_now(filch_out_sched(out));
+    (void)filch_now(filch_out_sched(out));
     filch_err err = filch_yield(out, FILCH_CMD_USER, 1, filch_none());
     return err != FILCH_OK ? err : filch_wait(out);
 }

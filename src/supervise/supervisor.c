@@ -232,7 +232,7 @@ static filch_err start(supervisor *s, kid *k)
     }
     opt.relations |= FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK;
     opt.tag = k->id;
-    k->started_ns = filch_sim_now(s->sched); /* an attempt counts: who cannot even start is not stable */
+    k->started_ns = filch_now(s->sched); /* an attempt counts: who cannot even start is not stable */
     filch_pid pid;
     err = filch_spawn(s->sched, type, &opt, &pid);
     if (err != FILCH_OK) return err;
@@ -327,7 +327,7 @@ static void explain(supervisor *s, const kid *k, filch_err why, const filch_data
 
 static void fail(supervisor *s, kid *k, filch_err why, const filch_data *words, filch_out *out)
 {
-    uint64_t now_ns = filch_sim_now(s->sched);
+    uint64_t now_ns = filch_now(s->sched);
     uint64_t stable_ns = s->spec->stable_ns != 0 ? s->spec->stable_ns : PERIOD_NS;
     if (!count_restart(s, now_ns)) {
         if (k->begun && !s->ending) explain(s, k, why, words);

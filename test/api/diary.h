@@ -29,7 +29,7 @@ static struct {
 static inline void diary_note(char sign, char who, filch_sched *sched)
 {
     if (diary.count == DIARY_MAX) return;
-    diary.times_ns[diary.count] = filch_sim_now(sched);
+    diary.times_ns[diary.count] = filch_now(sched);
     snprintf(diary.entries[diary.count++], 4, "%c%c", sign, who);
 }
 

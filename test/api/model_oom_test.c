@@ -136,7 +136,7 @@ static bool run_with(uint64_t nth)
     actor         third = { .play = play_told };
     ok(filch_values_scope(NULL, &scope));
     ok(filch_values_scope(scope, &inner));
-    ok(filch_values_deadline(inner, filch_sim_now(sched) + FILCH_SECONDS(1000), &deadline));
+    ok(filch_values_deadline(inner, filch_now(sched) + FILCH_SECONDS(1000), &deadline));
     how.args = filch_ptr(&third);
     how.values = deadline;
     (void)fine(filch_spawn(sched, &actor_type, &how, NULL));
@@ -177,7 +177,7 @@ static filch_err first_relation(filch_sched *sched, int which, filch_pid a, filc
     how.args = filch_ptr(child);
     how.name = which == 6 ? long_name : NULL;
     err = which == 7 ? filch_values_scope(NULL, &scope) : FILCH_OK;
-    if (which == 8) err = filch_values_deadline(NULL, filch_sim_now(sched) + FILCH_SECONDS(1000), &scope);
+    if (which == 8) err = filch_values_deadline(NULL, filch_now(sched) + FILCH_SECONDS(1000), &scope);
     ok(err);
     how.values = scope;
     err = filch_spawn(sched, &actor_type, &how, NULL);

@@ -106,14 +106,14 @@ TEST(a_deadline_is_seen_by_all_and_asks_them_to_end)
     filch_values *late, *early;
     memset(&family, 0, sizeof family);
     world_begin(&w, FILCH_NO_WORKERS);
-    uint64_t now_ns = filch_sim_now(w.sched), at_ns = now_ns + FILCH_MILLISECONDS(20);
+    uint64_t now_ns = filch_now(w.sched), at_ns = now_ns + FILCH_MILLISECONDS(20);
     ok(filch_values_deadline(NULL, at_ns, &early));
     ok(filch_values_deadline(early, now_ns + FILCH_SECONDS(1000), &late)); /* the earlier one counts */
     found(w.sched, late, 2);
     world_tick(&w);
     same(fli_load_rlx(&family.deadline_ns), at_ns);
     UNTIL(&w, alive() == 0);
-    assert_true(filch_sim_now(w.sched) >= at_ns);
+    assert_true(filch_now(w.sched) >= at_ns);
     same(fli_load_rlx(&family.asked), 3);
     same(fli_load_rlx(&family.reason), FILCH_OK); /* late, not cancelled */
     found(w.sched, late, 2);                      /* later still: at once */
@@ -131,7 +131,7 @@ TEST(whoever_ends_before_its_deadline_leaves_no_timer_behind)
     filch_values *values;
     memset(&family, 0, sizeof family);
     world_begin(&w, FILCH_NO_WORKERS);
-    ok(filch_values_deadline(NULL, filch_sim_now(w.sched) + FILCH_SECONDS(1000), &values));
+    ok(filch_values_deadline(NULL, filch_now(w.sched) + FILCH_SECONDS(1000), &values));
     found(w.sched, values, 3);
     world_tick(&w);
     same(world_stats(&w).timers, 4);
@@ -168,7 +168,7 @@ TEST(handlers_see_deadline_and_cancellation)
     opt.registry = registry;
     world_begin_with(&w, FILCH_NO_WORKERS, opt);
     ok(filch_values_scope(NULL, &scope));
-    ok(filch_values_deadline(scope, filch_sim_now(w.sched) + FILCH_SECONDS(1000), &both));
+    ok(filch_values_deadline(scope, filch_now(w.sched) + FILCH_SECONDS(1000), &both));
     how.values = both;
     actor_start_with(&w, &a, play_look, how);
     ok(filch_tick(w.sched, 2, NULL));

@@ -138,7 +138,7 @@ static void blow(filch_sched *sched, void *arg)
 {
     (void)arg;
     for (uint32_t n = 1 + filch_sim_draw(sched, 3); n > 0; n--) strike(sched);
-    if (filch_sim_now(sched) > STORM_NS) return;
+    if (filch_now(sched) > STORM_NS) return;
     uint64_t calm = FILCH_MILLISECONDS(1 + filch_sim_draw(sched, filch_sim_draw(sched, 4) == 0 ? 8000 : 800));
     (void)!filch_sim_later(sched, calm, blow, NULL);
 }

@@ -1,0 +1,101 @@
+/* assert_test.c - a broken invariant is told with file, line and condition before the program stops. A child process dies of
+ * it, and its last words are read. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filch.h>
+
+#include "base/assert.h"
+#include "support/check.h"
+
+static int words; /* where the child writes */
+
+static void tell(const char *file, int line, const char *text)
+{
+    char    line_text[200];
+    int     size = snprintf(line_text, sizeof line_text, "%s:%d: %s\n", file, line, text);
+    ssize_t wrote = write(words, line_text, (size_t)size);
+    (void)wrote;
+}
+
+static void tell_and_fail_again(const char *file, int line, const char *text)
+{
+    tell(file, line, text);
+    FLI_ASSERT(line < 0);
+}
+
+/* What a child writes that runs into an assertion with this handler; and how it ends. */
+static void die(filch_assert_fn handler, char *text, size_t room, int *status)
+{
+    int ends[2];
+    ok(pipe(ends));
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        struct rlimit none = { 0, 0 };
+        (void)setrlimit(RLIMIT_CORE, &none);
+        (void)signal(SIGILL, SIG_DFL);
+        (void)signal(SIGTRAP, SIG_DFL);
+        words = ends[1];
+        (void)filch_assert_handler(handler);
+        FLI_ASSERT(room == 0 && "told");
+        _exit(0);
+    }
+    close(ends[1]);
+    size_t  got = 0;
+    ssize_t n;
+    while ((n = read(ends[0], text + got, room - 1 - got)) > 0) got += (size_t)n;
+    text[got] = '\0';
+    close(ends[0]);
+    same(waitpid(child, status, 0), child);
+}
+
+TEST(a_failed_assertion_tells_the_handler_where_and_what_and_stops_the_program)
+{
+    char text[400];
+    int  status;
+    die(tell, text, sizeof text, &status);
+    assert_true(WIFSIGNALED(status));
+    assert_non_null(strstr(text, "assert_test.c:"));
+    assert_non_null(strstr(text, "room == 0 && \"told\""));
+    assert_null(strchr(text, '/')); /* no path of the machine it was built on */
+}
+
+TEST(without_a_handler_it_stops_the_program_silently)
+{
+    char text[400];
+    int  status;
+    die(NULL, text, sizeof text, &status);
+    assert_true(WIFSIGNALED(status));
+    assert_string_equal(text, "");
+}
+
+TEST(a_handler_that_fails_itself_is_called_once)
+{
+    char text[400];
+    int  status;
+    die(tell_and_fail_again, text, sizeof text, &status);
+    assert_true(WIFSIGNALED(status));
+    assert_true(strchr(text, '\n') == strrchr(text, '\n'));
+}
+
+TEST(the_handler_before_is_given_back)
+{
+    assert_true(filch_assert_handler(tell) == NULL);
+    assert_true(filch_assert_handler(NULL) == tell);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_failed_assertion_tells_the_handler_where_and_what_and_stops_the_program),
+        cmocka_unit_test(without_a_handler_it_stops_the_program_silently),
+        cmocka_unit_test(a_handler_that_fails_itself_is_called_once),
+        cmocka_unit_test(the_handler_before_is_given_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
