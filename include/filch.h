@@ -1082,6 +1082,44 @@ typedef void (*filch_long_step_fn)(void *user, filch_pid pid, const char *name, 
  * Runs on the worker that ended it, after close and before on_exit. */
 typedef void (*filch_blackbox_fn)(void *user, filch_pid pid, filch_err error, const void *bytes, size_t size);
 
+/* A process that has failed. All of it is lent until the hook returns. */
+typedef struct filch_failure {
+    size_t            size;   /* sizeof(filch_failure) of the library: a later version may tell more */
+    filch_pid         pid;
+    const char       *type;   /* the name of its type */
+    const char       *name;   /* registered for it, the last one of several; NULL: none */
+    filch_err         error;  /* never FILCH_OK */
+    const filch_data *detail; /* of filch_fail; empty if it gave none */
+} filch_failure;
+
+/* Told of every process that ends with an error: also FILCH_ECANCELLED (forced at the end of a stop), FILCH_EKILLED, FILCH_ELINK and
+ * those that a supervisor starts again. Not of a spawn that fails: its caller is told. Runs on the worker that ended the process,
+ * after close and before on_exit; several at once on several workers. Must not block; may send and spawn. */
+typedef void (*filch_failure_fn)(void *user, const filch_failure *failure);
+
+typedef enum filch_log_level {
+    FILCH_LOG_DEBUG = 1,
+    FILCH_LOG_INFO,
+    FILCH_LOG_WARNING, /* the runtime: a supervisor starts a child again, messages were dropped, a step took long, stop used force */
+    FILCH_LOG_ERROR    /* the runtime: a supervisor gives up, a step does not return */
+} filch_log_level;
+
+#define FILCH_LOG_MAX 256 /* bytes of a text of the runtime, with its NUL */
+
+/* One line for the log. All of it is lent until the hook returns. */
+typedef struct filch_log_line {
+    size_t      size;  /* sizeof(filch_log_line) of the library: a later version may tell more */
+    int32_t     level; /* filch_log_level */
+    filch_err   error; /* FILCH_OK if it is not about one */
+    filch_pid   pid;   /* the process that it is about; nobody if none */
+    const char *type;  /* the name of its type; NULL if none */
+    const char *text;  /* one sentence, without a newline; what a process logged is its own */
+} filch_log_line;
+
+/* Told what the runtime has to say in words, and what processes log (filch_log). Runs on any thread that is inside the runtime, several
+ * at once. Must not block, and must not call this scheduler: put the line where another thread finds it. */
+typedef void (*filch_log_fn)(void *user, const filch_log_line *line);
+
 #define FILCH_NO_WORKERS (-1)
 
 /* Settings. Zero means the default given here; set `size` (FILCH_OPTIONS_INIT does) and what you want to change. */
@@ -1116,6 +1154,10 @@ typedef struct filch_options {
     uint32_t           blackbox;      /* of each process keep the events of so many last steps; 0: none */
     uint32_t           spare_too;     /* 0 */
     size_t             memory_max;    /* bytes it may hold, of what `alloc` gives; 0: no limit. Beyond: FILCH_ENOMEM */
+    filch_failure_fn   on_failure;    /* NULL: failures are counted (filch_stats.failed) and told to on_exit and relations */
+    void              *on_failure_user;
+    filch_log_fn       on_log;        /* NULL: nothing is logged */
+    void              *on_log_user;
 } filch_options;
 #define FILCH_OPTIONS_INIT FILCH_SIZED_INIT(filch_options)
 
@@ -1680,6 +1722,15 @@ typedef struct filch_stats {
  * Errors:  FILCH_EINVAL
  */
 FILCH_API FILCH_MUST_USE filch_err filch_sched_stats(filch_sched *sched, filch_stats *stats);
+
+/* Hands a line to the hook `on_log` of the scheduler: for process types that have something to tell the host. Inside a step the line
+ * carries the pid and type of the process. Without a hook nothing happens.
+ *
+ * Thread:  any.                                                 Blocks:  as long as the hook does.
+ * Owns:    lends `text`.
+ * Errors:  FILCH_EINVAL  NULL, or no such level
+ */
+FILCH_API filch_err filch_log(filch_sched *sched, filch_log_level level, filch_err error, const char *text);
 
 /* The scheduler's time: the monotonic clock in nanoseconds; virtual in a simulation, from 0.
  *

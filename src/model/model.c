@@ -217,6 +217,13 @@ static filch_err on_birth(fli_runtime *rt, fli_proc *p, uint64_t serial, const f
     return err == FILCH_OK ? fli_birth_make(m, rt, p, serial, birth, limited) : err;
 }
 
+static bool on_name_of(fli_runtime *rt, uint64_t serial, char *name)
+{
+    fli_model *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
+    fli_end    end = { .rt = rt, .host = rt->host, .serial = serial };
+    return m != NULL && fli_name_of(m, &end, name);
+}
+
 static bool on_is_named(fli_runtime *rt, const char *name)
 {
     filch_pid pid;
@@ -228,6 +235,7 @@ const fli_model_ops fli_model_table = {
     .birth = on_birth,
     .relate = fli_relate,
     .is_named = on_is_named,
+    .name_of = on_name_of,
     .handle = fli_handle,
     .node_of = on_node_of,
     .fini = on_fini,

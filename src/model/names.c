@@ -5,6 +5,9 @@
  *
  * Whether a text may be a name is asked by whoever takes it from outside (calls.c, letter.c); here only of a spawn's.
  */
+#include <assert.h>
+#include <string.h>
+
 #include "base/assert.h"
 #include "model/model.h"
 
@@ -109,6 +112,16 @@ filch_err fli_name_find(fli_model *m, fli_runtime *rt, const char *name, filch_p
     /* One that has just ended loses its name when its end is told. Until then the name is taken, but nobody's: whoever heard
      * of the end by other ways does not find it. */
     return err == FILCH_OK && pid->node == rt->node ? fli_pid_find(rt, *pid, &alive) : err;
+}
+
+bool fli_name_of(fli_model *m, const fli_end *end, char *name)
+{
+    static_assert(FLI_NAME_ROOM > FLI_NAME_MAX, "a name fits");
+    fli_stripe_lock(m, end);
+    fli_bond *bond = fli_bond_of_group(m, end, FLI_BOND_NAME, (const void *)(uintptr_t)end->host);
+    if (bond != NULL) strcpy(name, named_of(bond)->entry.name); /* it stays while the stripe is locked */
+    fli_stripe_unlock(m, end);
+    return bond != NULL;
 }
 
 /* Takes away the name that was found with `ref`. False: it is gone already, or somebody else's. */

@@ -9,6 +9,7 @@
 
 #include "proc/data.h"
 #include "proc/limit.h"
+#include "proc/log.h"
 #include "proc/yields.h"
 
 void fli_mail_append(fli_runtime *rt, uint32_t *ring, fli_node *node)
@@ -264,6 +265,8 @@ uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event
         fli_count(&p->dropped, dropped);
         nodes[n] = NULL;
         fill_system(&events[n++], FILCH_EVENT_DROPPED, FILCH_OK, filch_int(dropped));
+        fli_log(rt, FILCH_LOG_WARNING, (filch_pid){ rt->node, fli_proc_serial(p) }, fli_type_name(fli_proc_type(p)), FILCH_EDROPPED,
+                "its mailbox was full: %u messages were dropped", dropped);
     }
     while (n < max && p->answers != 0) {
         fli_node *node = take_oldest(rt, &p->answers);

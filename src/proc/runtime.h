@@ -21,6 +21,8 @@ typedef struct fli_runtime fli_runtime;
 
 typedef struct fli_local fli_local;
 
+#define FLI_NAME_ROOM 256 /* of the longest name and its NUL */
+
 /* Something asked of the model: by a call, or by a yield. What is not needed is zero. */
 typedef struct fli_request {
     uint32_t          op;     /* FILCH_CMD_* */
@@ -52,6 +54,8 @@ typedef struct fli_model_ops {
     filch_err (*relate)(fli_runtime *rt, fli_request *request);
     /* Does a process have this name? */
     bool (*is_named)(fli_runtime *rt, const char *name);
+    /* Writes a name of the process that is ending, with its NUL, to name[0 .. FLI_NAME_ROOM). False: it has none. */
+    bool (*name_of)(fli_runtime *rt, uint64_t serial, char *name);
     /* The handler of the model's commands. */
     filch_err (*handle)(fli_runtime *rt, const filch_command *command, filch_receiver receiver);
     /* The node of another host: filch_pid.node. */
@@ -142,6 +146,8 @@ struct fli_runtime {
     fli_hooks       hooks;
     filch_route_fn  route;
     void           *route_user;
+    filch_log_fn    on_log; /* NULL: none */
+    void           *on_log_user;
     const fli_model_ops *model_ops; /* &fli_model_table; NULL in tests of lower rooms */
     uint32_t             host;      /* which one of its model */
     /* src/model's own.  writes: once, by whoever needs it first.  PAIR runtime.model */

@@ -100,6 +100,8 @@ static filch_err runtime_init(filch_sched *sched, const fli_mem *mem)
     rt->payload_max = opt->payload_max;
     rt->route = opt->route;
     rt->route_user = opt->route_user;
+    rt->on_log = opt->on_log;
+    rt->on_log_user = opt->on_log_user;
     rt->model_ops = &fli_model_table;
     rt->hooks = (fli_hooks){ .ready = fli_ready, .abandon = on_abandon, .alarm = on_alarm,
                              .ticks = on_ticks, .room = on_room, .no_room = on_no_room };

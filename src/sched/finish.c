@@ -5,7 +5,7 @@
  *   2. the state word says DONE: nothing is delivered any more; what was never read is freed and counted
  *   3. senders waiting for room in its mailbox are turned away
  *   4. close, once; then its memory
- *   5. on_blackbox hears of a failure, if the process has one; on_exit hears the result; so does whoever watches it
+ *   5. on_failure hears of a failure, and on_blackbox, if the process has one; on_exit hears the result; so does whoever watches it
  *   6. the slot goes back with the next generation: the pid is dead for ever
  * Of most there is so little left that 2 and 6 are one: fli_finish_quietly.
  *
@@ -57,6 +57,9 @@ static __attribute__((noinline)) void finish_any(fli_worker *w, fli_proc *p, uin
 
     if (type->close != NULL) type->close(p->self);
     fli_instance_free(sched, type, p->small, p->self);
+    if (FLI_UNLIKELY(error != FILCH_OK && sched->opt.on_failure != NULL)) {
+        fli_failure_tell(sched, serial, type, (last & FLI_WATCHED) != 0, error, result);
+    }
     if (FLI_UNLIKELY((p->flags & FLI_PROC_TAPED) != 0)) fli_record_ended(sched, p, serial, error);
     if (p->ext != NULL && p->ext->on_exit != NULL) {
         p->ext->on_exit(p->ext->on_exit_user, (filch_pid){ rt->node, serial }, error, result);

@@ -255,6 +255,11 @@ static inline void fli_step_back(fli_local *here)
     here->plain = fli_plain(here);
 }
 
+/* failure.c */
+/* Tells on_failure, which is not NULL. `related`: it may have a name. Lends `detail`. Thread: the worker that ends it. */
+void fli_failure_tell(filch_sched *sched, uint64_t serial, const filch_type *type, bool related, filch_err error,
+                      const filch_data *detail);
+
 /* finish.c */
 /* Ends a process that the worker owns. Frees `result`. */
 void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result);

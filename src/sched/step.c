@@ -7,6 +7,7 @@
  *   5. by the status: queue again, settle to idle or blocked, upgrade, or end
  * From 1 to 5 the process is ACTIVE and this worker's own.
  */
+#include "proc/log.h"
 #include "proc/data.h"
 #include "proc/mailbox.h"
 #include "proc/yields.h"
@@ -118,6 +119,8 @@ static void watch_end(fli_worker *w, fli_proc *p)
     fli_store_rlx(&w->window.began_ns, 0);
     if (took_ns < opt->long_step_ns) return;
     fli_count(&w->local.counters.long_steps, 1);
+    fli_log(&w->sched->rt, FILCH_LOG_WARNING, (filch_pid){ w->sched->rt.node, w->local.serial }, fli_type_name(fli_proc_type(p)),
+            FILCH_OK, "a step took %llu us", (unsigned long long)(took_ns / 1000));
     if (opt->on_long_step == NULL) return;
     /* Whoever is told has no part in it: what he yields is refused, and the status is the step's. */
     fli_status status = w->out.status;

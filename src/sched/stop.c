@@ -15,6 +15,7 @@
 
 #include "port/clock.h"
 #include "port/wakefd.h"
+#include "proc/log.h"
 #include "proc/yields.h"
 #include "sched/sched.h"
 #include "sched/simulate.h"
@@ -82,6 +83,8 @@ void fli_stop_note(filch_sched *sched, fli_proc *p)
     sched->stop.forced++;
     note_locked(sched, &straggler);
     fli_mutex_unlock(&sched->stop.lock);
+    fli_log(rt, FILCH_LOG_WARNING, straggler.pid, straggler.name, FILCH_ECANCELLED,
+            "stop ends it by force: %u yields are outstanding, one of command %u", straggler.waiting, straggler.command);
 }
 
 /* How many steps, and inits of processes from outside, are running. */

@@ -325,16 +325,26 @@ static void explain(supervisor *s, const kid *k, filch_err why, const filch_data
     snprintf(s->why, sizeof s->why, "too many restarts, the last of '%s': %.*s", k->spec.id, (int)line, text);
 }
 
+/* Tells the host's log which child it is about, and why. */
+static void log_failure(const supervisor *s, filch_log_level level, const char *what, const kid *k, filch_err why)
+{
+    char text[FILCH_LOG_MAX];
+    snprintf(text, sizeof text, "%s: '%s', %s", what, k->spec.id, why == FILCH_OK ? "which had ended" : filch_err_text(why));
+    (void)filch_log(s->sched, level, why, text);
+}
+
 static void fail(supervisor *s, kid *k, filch_err why, const filch_data *words, filch_out *out)
 {
     uint64_t now_ns = filch_now(s->sched);
     uint64_t stable_ns = s->spec->stable_ns != 0 ? s->spec->stable_ns : PERIOD_NS;
     if (!count_restart(s, now_ns)) {
         if (k->begun && !s->ending) explain(s, k, why, words);
+        if (!s->ending) log_failure(s, FILCH_LOG_ERROR, "gives up", k, why);
         end_with(s, k->begun ? FILCH_ELIMIT : why); /* one that never began: what stood in its way */
         return;
     }
     k->streak = now_ns - k->started_ns >= stable_ns ? 1 : k->streak + 1;
+    if (!s->ending) log_failure(s, FILCH_LOG_WARNING, "starts a child again", k, why);
     kid *first = s->spec->strategy == FILCH_ONE_FOR_ALL ? s->kids.first[FLI_KIDS_ALL] : k;
     if (s->spec->strategy == FILCH_ONE_FOR_ONE) first = NULL;
     for (kid *other = first; other != NULL; other = other->next[FLI_KIDS_ALL]) must_stop(s, other);

@@ -1,0 +1,41 @@
+/* log.c - see log.h, and filch_log: the same for processes. */
+#include "proc/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static void hand_over(const fli_runtime *rt, filch_log_level level, filch_pid pid, const char *type, filch_err error,
+                      const char *text)
+{
+    filch_log_line line = { .size = sizeof line, .level = (int32_t)level, .error = error, .pid = pid, .type = type, .text = text };
+    rt->on_log(rt->on_log_user, &line);
+}
+
+void fli_log(const fli_runtime *rt, filch_log_level level, filch_pid pid, const char *type, filch_err error,
+             const char *format, ...)
+{
+    char    text[FILCH_LOG_MAX];
+    va_list args;
+    if (rt->on_log == NULL) return;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    hand_over(rt, level, pid, type, error, text);
+}
+
+filch_err filch_log(filch_sched *sched, filch_log_level level, filch_err error, const char *text)
+{
+    if (sched == NULL || text == NULL) return FILCH_EINVAL;
+    if (level < FILCH_LOG_DEBUG || level > FILCH_LOG_ERROR) return FILCH_EINVAL;
+    fli_runtime *rt = (fli_runtime *)sched;
+    fli_local   *here = fli_here(rt);
+    filch_pid    pid = { 0, 0 };
+    const char  *type = NULL;
+    if (rt->on_log == NULL) return FILCH_OK;
+    if (here != NULL && here->serial != 0 && !here->dispatching) {
+        pid = (filch_pid){ rt->node, here->serial };
+        type = fli_type_name(fli_type_of(rt, here->serial));
+    }
+    hand_over(rt, level, pid, type, error, text);
+    return FILCH_OK;
+}
