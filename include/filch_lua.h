@@ -38,7 +38,8 @@ enum {
     FILCH_LUA_EERROR = FILCH_EUSER + 501, /* a Lua error that nobody caught */
     FILCH_LUA_EMEMORY = FILCH_EUSER + 502, /* over its memory limit */
     FILCH_LUA_ESYNTAX = FILCH_EUSER + 503, /* the chunk does not compile */
-    FILCH_LUA_EFILE = FILCH_EUSER + 504    /* the file cannot be read */
+    FILCH_LUA_EFILE = FILCH_EUSER + 504,   /* the file cannot be read */
+    FILCH_LUA_EBUDGET = FILCH_EUSER + 505  /* ran for too long where it cannot be interrupted: see runaway_ns */
 };
 
 /* Takes text that a process printed or logged, `size` bytes with the newline. Called on workers, several at once. */
@@ -73,7 +74,8 @@ typedef struct filch_lua_options {
     size_t             size;       /* sizeof(filch_lua_options); a shorter, older struct works too */
     size_t             memory_max; /* bytes that one process may hold; 0: 64 MiB */
     uint64_t           slice_ns;   /* a step that runs longer is interrupted and goes on later; 0: 5 ms */
-    uint64_t           runaway_ns; /* where it cannot be interrupted (inside table.sort, say) it fails then; 0: 2 s */
+    uint64_t           runaway_ns; /* processor time for a part of a late step that cannot be interrupted (a metamethod that C
+                                    * calls, say); then the process ends, and cannot catch it; 0: 25 ms */
     uint32_t           watch;      /* FILCH_LUA_WATCH_*; 0: by a thread */
     int32_t            signal;     /* the thread sends this signal to a worker to interrupt it; 0: it needs none */
     uint32_t           rights;     /* FILCH_LUA_MAY_*, added up */

@@ -1,11 +1,12 @@
 /* base.c - the global functions that stock Lua's cannot serve: those that print, load code, catch errors or could break
  * out of the limits.
  *
- * A process that has run out of its memory ends: pcall and friends pass that error on instead of catching it.
+ * A process that has run out of its memory or its budget ends: pcall and friends pass that error on instead of catching it.
  */
 #include <lauxlib.h>
 #include <string.h>
 
+#include "lua/budget.h"
 #include "lua/checks.h"
 #include "lua/code.h"
 #include "lua/host.h"
@@ -36,19 +37,11 @@ static int base_print(lua_State *L)
 
 /* ---- errors ------------------------------------------------------------------------------------------------- */
 
-/* After a protected call: is this an error that nobody may catch? */
-static bool is_final(lua_State *L, int status)
-{
-    fli_lua_proc *p = fli_lua_self(L);
-    if (status == LUA_ERRMEM) p->out_of_memory = true;
-    return p->out_of_memory || p->exiting;
-}
-
 static int finish_pcall(lua_State *L, int status, lua_KContext extra)
 {
+    fli_lua_proc *p = fli_lua_self(L);
     if (status == LUA_OK || status == LUA_YIELD) return lua_gettop(L) - (int)extra;
-    if (is_final(L, status)) return lua_error(L);
-    fli_lua_self(L)->runaway = false;
+    if (fli_lua_ends_with(p, status)) return fli_lua_raise_final(L, p);
     lua_pushboolean(L, 0);
     lua_pushvalue(L, -2);
     return 2;
@@ -63,12 +56,10 @@ static int base_pcall(lua_State *L)
     return finish_pcall(L, lua_pcallk(L, lua_gettop(L) - 2, LUA_MULTRET, 0, 0, finish_pcall), 0);
 }
 
-/* The message handler that stands before the user's, its upvalue: nothing of Lua runs for an error that is final, nor for
- * one raised by the hook, inside which nothing could interrupt it. */
+/* The message handler that stands before the user's, its upvalue: nothing of Lua runs for an error that is final. */
 static int handle(lua_State *L)
 {
-    const fli_lua_proc *p = fli_lua_self(L);
-    if (p->out_of_memory || p->exiting || p->runaway) return 1;
+    if (fli_lua_is_final(fli_lua_self(L))) return 1;
     lua_pushvalue(L, lua_upvalueindex(1));
     lua_insert(L, 1);
     lua_call(L, 1, 1);
@@ -119,6 +110,7 @@ static void read_pieces(lua_State *L)
     luaL_Buffer all;
     luaL_buffinit(L, &all);
     for (;;) {
+        (void)fli_lua_budget_due(L); /* a reader may be a C function: no instruction of Lua, no hook */
         lua_pushvalue(L, 1);
         lua_call(L, 0, 1);
         size_t size = 0;

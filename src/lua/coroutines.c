@@ -7,6 +7,7 @@
 #include <lauxlib.h>
 #include <string.h>
 
+#include "lua/budget.h"
 #include "lua/checks.h"
 #include "lua/libs.h"
 #include "lua/proc.h"
@@ -29,10 +30,9 @@ static int resume(lua_State *L, lua_State *co, int nargs, lua_KContext ctx, lua_
         return lua_yieldk(L, 0, ctx, k);
     }
     if (status == LUA_OK || status == LUA_YIELD) return results;
-    if (status == LUA_ERRMEM) p->out_of_memory = true;
-    if (p->out_of_memory || p->exiting) {
+    if (fli_lua_ends_with(p, status)) {
         lua_xmove(co, L, 1);
-        lua_error(L);
+        (void)fli_lua_raise_final(L, p);
     }
     return -1;
 }
@@ -120,8 +120,10 @@ static int run_wrap(lua_State *L, lua_State *co, int nargs)
         lua_xmove(co, L, results);
         return results;
     }
-    (void)lua_resetthread(co); /* closes its variables; leaves the error, or that of closing */
+    fli_lua_proc *p = fli_lua_self(L);
+    (void)fli_lua_close_thread(p, co); /* leaves the error, or that of closing */
     lua_xmove(co, L, 1);
+    if (fli_lua_is_final(p)) return fli_lua_raise_final(L, p);
     if (lua_type(L, -1) == LUA_TSTRING) {
         luaL_where(L, 1);
         lua_insert(L, -2);
@@ -165,6 +167,7 @@ static int coroutine_yield(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_self(L);
     if (p->current != NULL && L == p->current->L) return luaL_error(L, "attempt to yield from outside a coroutine");
+    if (L == p->closing) return luaL_error(L, "attempt to yield in a coroutine that is being closed");
     p->why = FLI_LUA_BY_USER;
     return lua_yield(L, lua_gettop(L));
 }
@@ -190,11 +193,12 @@ static int coroutine_close(lua_State *L)
     lua_Debug  frame;
     bool       active = co == L || fli_lua_is_away(co) || (lua_status(co) == LUA_OK && lua_getstack(co, 0, &frame));
     if (active) return luaL_error(L, "cannot close a %s coroutine", co == L ? "running" : "normal");
-    bool fine = lua_resetthread(co) == LUA_OK;
+    fli_lua_proc *p = fli_lua_self(L);
+    bool          fine = fli_lua_close_thread(p, co) == LUA_OK;
     lua_pushboolean(L, fine);
     if (fine) return 1;
     lua_xmove(co, L, 1);
-    return 2;
+    return fli_lua_is_final(p) ? fli_lua_raise_final(L, p) : 2;
 }
 
 const fli_lua_member fli_lua_coroutine_members[] = {

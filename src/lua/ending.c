@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lua/budget.h"
 #include "lua/code.h"
 #include "lua/host.h"
 #include "lua/proc.h"
@@ -107,25 +108,47 @@ static filch_err end_exit(fli_lua_proc *p)
     return p->next != NULL ? fli_lua_upgrade_end(p) : filch_done(p->out, p->rare->result);
 }
 
+/* Closes what is left and says what the error says, both under the budget: the watchdog finds L. When the budget is spent
+ * nothing of Lua runs: the hook that raised the error may have left L without hooks. */
+static void close_and_say(fli_lua_proc *p, lua_State *L, fli_lua_bytes *words)
+{
+    p->no_yield++;
+    fli_store_rlx(&p->running, L);
+    if (!p->runaway) (void)fli_lua_close_thread(p, L); /* the error stays on top */
+    if (!fli_lua_is_final(p)) add_error(words, L);
+    fli_store_rlx(&p->running, NULL);
+    p->no_yield--;
+}
+
+static void add_limit(fli_lua_bytes *words, const char *format, unsigned long long limit)
+{
+    char text[160];
+    snprintf(text, sizeof text, format, limit);
+    add_text(words, text);
+}
+
 filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua_bytes *words)
 {
-    fli_lua_bytes trace;
-    filch_err     error = FILCH_LUA_EERROR;
+    fli_lua_bytes trace, said;
     fli_lua_bytes_init(&trace, TEXT_MAX);
+    fli_lua_bytes_init(&said, TEXT_MAX);
     if (status == LUA_ERRMEM) p->out_of_memory = true;
     if (!p->exiting) add_traceback(&trace, L);
-    bool was_cancelled = lua_type(L, -1) == LUA_TSTRING && strcmp(lua_tostring(L, -1), "cancelled") == 0;
-    (void)lua_resetthread(L); /* runs what waits to be closed; the error stays on top */
+    bool      was_cancelled = lua_type(L, -1) == LUA_TSTRING && strcmp(lua_tostring(L, -1), "cancelled") == 0;
+    filch_err error = was_cancelled ? FILCH_ECANCELLED : FILCH_LUA_EERROR;
+    close_and_say(p, L, &said);
     if (p->out_of_memory) {
-        char text[128];
-        snprintf(text, sizeof text, "not enough memory: the process may hold %zu bytes", p->heap.max);
-        add_text(words, text);
+        add_limit(words, "not enough memory: the process may hold %llu bytes", p->heap.max);
         error = FILCH_LUA_EMEMORY;
+    } else if (p->runaway) {
+        add_text(words, p->spent);
+        if (!p->simulated) add_limit(words, ": more than %llu us", p->lua->opt.runaway_ns / 1000);
+        error = FILCH_LUA_EBUDGET;
     } else {
-        if (was_cancelled) error = FILCH_ECANCELLED;
-        add_error(words, L);
+        (void)fli_lua_bytes_add(words, said.at, said.size);
     }
     (void)fli_lua_bytes_add(words, trace.at, trace.size);
+    fli_lua_bytes_fini(&said);
     fli_lua_bytes_fini(&trace);
     return error;
 }
@@ -135,7 +158,9 @@ filch_err fli_lua_end_failed(fli_lua_proc *p, fli_lua_task *task, int status)
     fli_lua_bytes words;
     fli_lua_bytes_init(&words, TEXT_MAX);
     filch_err error = fli_lua_error_words(p, task->L, status, &words);
-    filch_err err = p->exiting ? end_exit(p) : fail(p, error, words.at, words.size);
+    /* Who said process.exit and then loops in a __close has not ended as it said; who goes on as another has. */
+    bool      ended = p->exiting && (!p->runaway || p->next != NULL);
+    filch_err err = ended ? end_exit(p) : fail(p, error, words.at, words.size);
     fli_lua_bytes_fini(&words);
     return err;
 }

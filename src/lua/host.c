@@ -72,7 +72,7 @@ static filch_err complete(filch_lua_options *opt, const filch_lua_options *given
     }
     if (opt->memory_max == 0) opt->memory_max = (size_t)64 << 20;
     if (opt->slice_ns == 0) opt->slice_ns = FILCH_MILLISECONDS(5);
-    if (opt->runaway_ns == 0) opt->runaway_ns = FILCH_SECONDS(2);
+    if (opt->runaway_ns == 0) opt->runaway_ns = FILCH_MILLISECONDS(25);
     if (opt->path == NULL) opt->path = "./?.lua";
     if (opt->print == NULL) {
         opt->print = write_to;

@@ -114,12 +114,15 @@ typedef struct fli_lua_proc {
     uint64_t           drawn;    /* of the points where it is interrupted, in a simulation */
     uint8_t            why;      /* fli_lua_why */
     unsigned           no_yield; /* resumed coroutines through which no yield can pass */
+    const char        *spent;    /* words for why its budget is spent; NULL: it is not */
+    lua_State         *closing;  /* the coroutine whose variables are being closed; NULL: none */
+    uint64_t           stuck_ns; /* processor time when this step was first late where it cannot yield; 0: it was not */
 
     bool out_of_memory, exiting; /* errors that nobody may catch */
     bool handing_over;           /* what is read comes from the one before it: streams and requests too */
     bool outdated;               /* has been told that a file it uses has changed */
     bool subscribed;             /* wants to be told: see files.h */
-    bool runaway;                /* the hook has raised an error: no handler runs for it */
+    bool runaway;                /* its budget is spent: final, see budget.h */
     bool random_ready, simulated;
     bool wants_long; /* rare->longs would have been of use */
 

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lua/budget.h"
 #include "lua/code.h"
 #include "lua/host.h"
 #include "lua/libs.h"
@@ -162,14 +163,12 @@ void fli_lua_upgrade_look(lua_State *L, fli_lua_proc *p)
     lua_pushnil(L);
     lua_rawgetp(L, LUA_REGISTRYINDEX, &hand_over_key);
     int status = lua_pcall(L, 0, LUA_MULTRET, 0);
-    if (status == LUA_ERRMEM) p->out_of_memory = true;
-    if (p->exiting || p->out_of_memory) lua_error(L);
+    if (fli_lua_ends_with(p, status)) (void)fli_lua_raise_final(L, p);
     if (status == LUA_OK) {
         fli_lua_plan plan = { .target = top + 1, .last = lua_gettop(L), .memory_max = p->heap.max };
         luaL_checkstack(L, 8, NULL);
         (void)go_over(L, p, &plan, &why);
     } else {
-        p->runaway = false;
         snprintf(why.text, sizeof why.text, "%s",
                  lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "an error that is no text");
     }

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 
 #include "base/prng.h"
+#include "lua/budget.h"
 #include "lua/host.h"
 #include "lua/proc.h"
 #include "lua/work.h"
@@ -28,9 +29,9 @@
 #include "port/random.h"
 #include "port/thread.h"
 
-/* In a simulation: up to 2^LONGEST instructions until a step is interrupted (2,048 on average), and how often that may be impossible.
+/* In a simulation: up to 2^LONGEST instructions until a step is interrupted (2,048 on average), and how often a job may be looked at.
  * Otherwise instructions between two looks at the clock: about a tenth of a millisecond. */
-enum { LONGEST = 15, UNYIELDING_MAX = 10000, JOB_MAX = 50000, TIMED = 10000, AGAIN = 16 };
+enum { LONGEST = 15, JOB_MAX = 50000, TIMED = 10000, AGAIN = 16 };
 
 /* What this thread runs, for the handler; and its runner, as long as the host is the same. */
 static __thread struct {
@@ -43,13 +44,11 @@ static __thread struct {
 
 /* A job does not yield: nobody else wants its thread. It goes on, unless its result has become useless; in a simulation
  * it runs where everything does, and must come to an end. */
-static void hurry(lua_State *L, fli_lua_proc *p, bool counted)
+void fli_lua_watch_hurry(lua_State *L, fli_lua_proc *p)
 {
-    bool too_long = counted && ++p->counted.unyielding >= JOB_MAX;
+    bool too_long = p->simulated && ++p->counted.unyielding >= JOB_MAX;
     if (!too_long && !fli_lua_job_stops(fli_lua_job_of(p))) return;
-    p->runaway = true;
-    p->exiting = !too_long; /* nobody may catch it */
-    luaL_error(L, too_long ? "ran for too long in a simulation" : "stopped");
+    (void)fli_lua_budget_stop(L, p, too_long ? "ran for too long in a simulation" : "stopped");
 }
 
 /* How long the step has taken, for those that count. The first look is the beginning. */
@@ -60,11 +59,10 @@ static uint64_t counted_ns(fli_lua_proc *p)
     return now - p->counted.began_ns;
 }
 
-static bool is_over(fli_lua_proc *p, uint64_t ns)
+bool fli_lua_watch_late(fli_lua_proc *p)
 {
-    const filch_lua_options *opt = &p->lua->opt;
-    if (p->simulated) return true;
-    return p->runner == NULL ? counted_ns(p) >= ns : fli_load_rlx(&p->runner->late) * (opt->slice_ns / 2) >= ns;
+    if (p->runner != NULL) return fli_lua_is_late(p->runner);
+    return p->lua->opt.watch == FILCH_LUA_WATCH_COUNT && counted_ns(p) >= p->lua->opt.slice_ns;
 }
 
 /* In a simulation: instructions until the next interruption. Each power of two is as likely to be the longest it may be: so every
@@ -79,26 +77,27 @@ static int draw_count(fli_lua_proc *p)
 static void hook(lua_State *L, lua_Debug *ar)
 {
     (void)ar;
-    fli_lua_proc            *p = fli_lua_self(L);
-    const filch_lua_options *opt = &p->lua->opt;
-    bool                     counted = p->runner == NULL;
-    if (!counted) lua_sethook(L, NULL, 0, 0);
+    fli_lua_proc *p = fli_lua_self(L);
+    if (p->runaway) (void)fli_lua_budget_stop(L, p, "stopped");
+    if (p->runner != NULL) lua_sethook(L, NULL, 0, 0);
     else if (p->simulated) lua_sethook(L, hook, LUA_MASKCOUNT, draw_count(p));
     if (fli_lua_job_of(p) != NULL) {
-        hurry(L, p, p->simulated);
+        fli_lua_watch_hurry(L, p);
         return;
     }
-    if (!is_over(p, opt->slice_ns)) return; /* it was meant for a step that has ended by itself */
+    if (!p->simulated && !fli_lua_watch_late(p)) return; /* it was meant for a step that has ended by itself */
     if (p->no_yield == 0 && lua_isyieldable(L)) {
         p->why = FLI_LUA_BY_PAUSE;
         fli_add_rlx(&p->lua->interrupted, 1);
         lua_yield(L, 0);
         return;
     }
-    bool may_go_on = p->simulated ? ++p->counted.unyielding < UNYIELDING_MAX : !is_over(p, opt->runaway_ns);
-    if (may_go_on) return; /* the next one looks again */
-    p->runaway = true;
-    luaL_error(L, "ran for too long where it cannot be interrupted");
+    fli_lua_budget_spend(L, p); /* when it returns, the next hook looks again */
+}
+
+void fli_lua_watch_arm(lua_State *L)
+{
+    lua_sethook(L, hook, LUA_MASKCOUNT, 1);
 }
 
 /* Setting it walks over all active calls, of which there may be a million, so not each time; now and then, in case one that
@@ -285,6 +284,7 @@ void fli_lua_watch_begin(fli_lua_proc *p, fli_lua_proc **before)
     *before = here.running;
     p->runner = NULL;
     p->counted.began_ns = 0;
+    p->stuck_ns = 0;
     if (!watch->running || p->simulated) return;
     fli_lua_runner *runner = here.serial == watch->serial ? here.runner : find_runner(p->lua);
     if (runner == NULL) return;

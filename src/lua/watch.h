@@ -8,8 +8,7 @@
  * anything, by a signal handler of the same thread; what is different here, and why it is safe, is in watch.c. With option
  * `signal` it is such a handler that calls it, on the thread itself.
  *
- * Where Lua cannot yield (inside table.sort, say) the step goes on, and fails when it has taken `runaway_ns`.
- * What runs inside C, such as a pattern that tries everything, has limits of its own.
+ * Where Lua cannot yield the step goes on for a while, and then the process ends: budget.h.
  *
  * In a simulation there is no watchdog: there every state has a counting hook, so that a run is the same each time. The same
  * hook serves hosts that want no thread (FILCH_LUA_WATCH_COUNT); then the clock decides.
@@ -78,6 +77,13 @@ static inline bool fli_lua_is_late(const fli_lua_runner *runner)
 
 /* Before lua_pcallk with a continuation, which keeps something where a hook that is being set would write. */
 void fli_lua_watch_settle(struct fli_lua_proc *p);
+
+/* Whether the step that p runs has taken its slice. */
+bool fli_lua_watch_late(struct fli_lua_proc *p);
+/* Sets the hook in L for the next instruction. */
+void fli_lua_watch_arm(lua_State *L);
+/* In a job, which does not yield: raises an error if its result has become useless. */
+void fli_lua_watch_hurry(lua_State *L, struct fli_lua_proc *p);
 
 /* Sets the counting hook, if this state needs one. */
 void fli_lua_watch_count(struct fli_lua_proc *p);

@@ -128,15 +128,16 @@ static filch_err run_state(fli_lua_job *job, filch_data *result)
     if (p == NULL) return FILCH_LUA_EMEMORY;
     int count = 0;
     if (status == LUA_OK && fli_lua_rarely(p) == NULL) status = LUA_ERRMEM;
-    if (status == LUA_OK) {
+    bool watched = status == LUA_OK;
+    if (watched) {
         p->rare->job = job;
         fli_lua_watch_begin(p, &before);
         fli_store_rlx(&p->running, p->L);
         status = lua_resume(p->L, NULL, lua_gettop(p->L) - 1, &count);
         fli_store_rlx(&p->running, NULL);
-        fli_lua_watch_end(p, before);
     }
     filch_err err = fli_lua_job_stops(job) ? FILCH_ECANCELLED : conclude(p, status, count, result);
+    if (watched) fli_lua_watch_end(p, before); /* the text of an error is the program's, too */
     fli_lua_state_free(job->start.lua, p);
     return err;
 }

@@ -11,3 +11,10 @@ uint64_t fli_clock_ns(void)
     FLI_ASSERT(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
+
+uint64_t fli_clock_cpu_ns(void)
+{
+    struct timespec used;
+    FLI_ASSERT(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) == 0);
+    return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
+}

@@ -8,6 +8,9 @@
 
 uint64_t fli_clock_ns(void);
 
+/* The processor time that the calling thread has used. Its beginning means nothing. */
+uint64_t fli_clock_cpu_ns(void);
+
 /* `from_ns` + `span_ns`, or FLI_NEVER if that is past the end of time. */
 static inline uint64_t fli_clock_after(uint64_t from_ns, uint64_t span_ns)
 {

@@ -19,6 +19,16 @@ TEST(the_clock_reads_monotonic_nanoseconds)
     }
 }
 
+TEST(processor_time_grows_while_the_thread_runs)
+{
+    uint64_t began = fli_clock_cpu_ns(), now = began;
+    while (now < began + 1000000) { /* a millisecond of work comes to an end, however long it takes */
+        uint64_t next = fli_clock_cpu_ns();
+        assert_true(next >= now);
+        now = next;
+    }
+}
+
 TEST(sums_stop_at_the_end_of_time)
 {
     assert_true(fli_clock_after(10, 5) == 15);
@@ -34,6 +44,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_clock_reads_monotonic_nanoseconds),
+        cmocka_unit_test(processor_time_grows_while_the_thread_runs),
         cmocka_unit_test(sums_stop_at_the_end_of_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

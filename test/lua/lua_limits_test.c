@@ -76,7 +76,7 @@ TEST(where_it_cannot_be_interrupted_a_loop_fails_after_a_while)
     };
     for (size_t i = 0; i < sizeof loops / sizeof loops[0]; i++) {
         world_run(&w, loops[i]);
-        same(w.error, FILCH_LUA_EERROR);
+        same(w.error, FILCH_LUA_EBUDGET);
         has_text(w.text, "ran for too long");
     }
 }

@@ -1,0 +1,72 @@
+/* budget.c - see budget.h. */
+#include "lua/budget.h"
+
+#include <lauxlib.h>
+
+#include "lua/host.h"
+#include "port/clock.h"
+
+/* In a simulation: how often a step may be found where it cannot yield, and after how many instructions it is looked for on average. */
+enum { UNYIELDING_MAX = 10000, COUNT = 2048 };
+
+int fli_lua_raise_final(lua_State *L, fli_lua_proc *p)
+{
+    if (p->runaway) fli_lua_watch_arm(L); /* what is closed on the way out ends at its first instruction */
+    return lua_error(L);
+}
+
+int fli_lua_budget_stop(lua_State *L, fli_lua_proc *p, const char *words)
+{
+    if (p->runaway) {
+        lua_pushstring(L, words);
+        return fli_lua_raise_final(L, p);
+    }
+    p->spent = words;
+    p->runaway = true; /* before anything that may fail for want of memory */
+    fli_lua_watch_arm(L);
+    return luaL_error(L, "%s", words);
+}
+
+/* By the thread's own time: one that had to wait for a processor has not used it. */
+static bool is_spent(fli_lua_proc *p)
+{
+    if (p->simulated) {
+        uint32_t count = p->lua->opt.count;
+        return ++p->counted.unyielding >= UNYIELDING_MAX * (uint64_t)(count > 0 && count < COUNT ? COUNT / count : 1);
+    }
+    uint64_t now = fli_clock_cpu_ns();
+    if (p->stuck_ns == 0) p->stuck_ns = now;
+    return now - p->stuck_ns >= p->lua->opt.runaway_ns;
+}
+
+void fli_lua_budget_spend(lua_State *L, fli_lua_proc *p)
+{
+    if (p->runaway || is_spent(p)) (void)fli_lua_budget_stop(L, p, "ran for too long where it cannot be interrupted");
+}
+
+bool fli_lua_budget_due(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_self(L);
+    if (p == NULL || p->simulated || !fli_lua_watch_late(p)) return false;
+    if (fli_lua_job_of(p) != NULL) {
+        fli_lua_watch_hurry(L, p);
+        return false;
+    }
+    if (p->current != NULL && fli_lua_can_wait(L, p)) return true;
+    fli_lua_budget_spend(L, p);
+    return false;
+}
+
+int fli_lua_close_thread(fli_lua_proc *p, lua_State *co)
+{
+    lua_State *running = fli_load_rlx(&p->running), *closing = p->closing;
+    p->no_yield++;
+    p->closing = co;
+    fli_store_rlx(&p->running, co);
+    int status = lua_resetthread(co);
+    fli_store_rlx(&p->running, running);
+    p->closing = closing;
+    p->no_yield--;
+    if (status == LUA_ERRMEM) p->out_of_memory = true;
+    return status;
+}

@@ -1,0 +1,50 @@
+/* budget.h - what a Lua process may take of its worker: who is late, who has taken too much, and what that ends.
+ *
+ * A step has a *slice*. When it is over, the process yields where Lua can yield: in its own code, and in the loops of our C
+ * functions that keep their state in the Lua state. Where Lua cannot yield (a metamethod or a callback that C calls, what is
+ * closed after an error, the text of an error), the process may go on for `runaway_ns` of its thread's processor time,
+ * counted from the first moment that it was late there. Then it has spent its *budget*, and ends.
+ *
+ * INVARIANT  a spent budget is final: fli_lua_proc.runaway is never cleared, no protected call catches the error, no handler
+ *            and no __close runs Lua code for it. A hook stays set that raises the error again at the first instruction.
+ * INVARIANT  every call from the host into Lua happens with fli_lua_proc.running set, so that the watchdog finds the state.
+ */
+#ifndef FLI_LUA_BUDGET_H
+#define FLI_LUA_BUDGET_H
+
+#include <lua.h>
+#include <stdbool.h>
+
+#include "lua/proc.h"
+#include "lua/watch.h"
+
+/* An error that no protected call may catch: memory or the budget is spent, or the process is ending. */
+static inline bool fli_lua_is_final(const fli_lua_proc *p)
+{
+    return p->out_of_memory || p->exiting || p->runaway;
+}
+
+/* After a protected call that returned `status`. Notes that memory has run out. */
+static inline bool fli_lua_ends_with(fli_lua_proc *p, int status)
+{
+    if (status == LUA_ERRMEM) p->out_of_memory = true;
+    return fli_lua_is_final(p);
+}
+
+/* Raises the value on top of the stack again, further out. */
+int fli_lua_raise_final(lua_State *L, fli_lua_proc *p);
+
+/* The budget is spent, or more of it: raises the final error in the first case. Called where no yield can pass. */
+void fli_lua_budget_spend(lua_State *L, fli_lua_proc *p);
+
+/* Ends the process: raises the final error with these words. */
+int fli_lua_budget_stop(lua_State *L, fli_lua_proc *p, const char *words);
+
+/* In a loop of C whose length a program decides, every few microseconds. Returns true if the step is late and a yield can
+ * pass: the caller keeps its state and calls fli_lua_pause. Raises the final error if the budget is spent. */
+bool fli_lua_budget_due(lua_State *L);
+
+/* Closes what is to be closed in `co`, as lua_resetthread. Its handlers cannot yield, and run under the budget. */
+int fli_lua_close_thread(fli_lua_proc *p, lua_State *co);
+
+#endif
