@@ -90,6 +90,8 @@ typedef struct filch_lua_options {
     void              *open_user;
     uint32_t           count;      /* with FILCH_LUA_WATCH_COUNT: instructions between two looks at the clock; 0: 10,000.
                                       In a simulation: between two interruptions, always; 0: drawn from the seed */
+    const char        *roots;      /* folders, separated by ';', that code may come from besides those of `path`; copied; NULL: none */
+    size_t             code_max;   /* bytes that a file of code may have which a process names; 0: 512 KiB */
 } filch_lua_options;
 #define FILCH_LUA_OPTIONS_INIT FILCH_SIZED_INIT(filch_lua_options)
 

@@ -11,7 +11,7 @@
 #include "cli/program.h"
 #include "cli/tell.h"
 
-enum { WORKERS = 1, MEMORY, SLICE, STOP_AFTER, WATCH, STATS, ENV, NET, FILES, EXEC };
+enum { WORKERS = 1, MEMORY, SLICE, STOP_AFTER, WATCH, STATS, ROOTS, ENV, NET, FILES, EXEC };
 
 const cli_option cli_run_options[] = {
     { "--workers", "N", "one per CPU", "threads that run processes", WORKERS },
@@ -20,6 +20,7 @@ const cli_option cli_run_options[] = {
     { "--stop-after", "TIME", "5s", "how long processes get to end when the program is stopped", STOP_AFTER },
     { "--watch", NULL, "off", "take files anew when they change: see process.upgradable", WATCH },
     { "--stats", NULL, "off", "the scheduler's counters at the end, on standard error", STATS },
+    { "--roots", "FOLDERS", "none", "folders, separated by ';', that code may come from besides the program's own", ROOTS },
     { "--env", NULL, "off", "let processes read the environment: os.getenv", ENV },
     { "--net", NULL, "off", "let processes use sockets: net", NET },
     { "--files", NULL, "off", "let processes open files: fs", FILES },
@@ -68,6 +69,7 @@ static bool take_option(settings *set, const cli_args *args, int which)
     case STOP_AFTER: return cli_value_time(args, &set->program.stop_ns);
     case WATCH: set->program.look = look_at_files; return true;
     case STATS: set->stats = true; return true;
+    case ROOTS: set->program.lua_options.roots = args->value; return true;
     case ENV: set->program.lua_options.rights |= FILCH_LUA_MAY_ENV; return true;
     case NET: set->program.lua_options.rights |= FILCH_LUA_MAY_NET; return true;
     case FILES: set->program.lua_options.rights |= FILCH_LUA_MAY_FILES; return true;

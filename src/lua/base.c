@@ -12,6 +12,7 @@
 #include "lua/host.h"
 #include "lua/libs.h"
 #include "lua/proc.h"
+#include "lua/sources.h"
 #include "lua/watch.h"
 
 /* ---- print -------------------------------------------------------------------------------------------------- */
@@ -176,8 +177,10 @@ static int finish_require(lua_State *L, int status, lua_KContext ctx)
 static int base_require(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_self(L);
-    const char   *name = luaL_checkstring(L, 1);
+    size_t        size;
+    const char   *name = luaL_checklstring(L, 1, &size);
     lua_settop(L, 1);
+    if (!fli_lua_is_module(name, size)) luaL_error(L, "a module's name has letters, digits, '_', '-' and single dots");
     if (lua_rawgetp(L, LUA_REGISTRYINDEX, &modules_key) != LUA_TTABLE) {
         lua_settop(L, 1);
         lua_createtable(L, 0, 2);
@@ -191,7 +194,7 @@ static int base_require(lua_State *L)
     fli_lua_code *code = NULL;
     char          text[512] = "";
     fli_lua_origin origin;
-    filch_err      err = fli_lua_file_module(p->lua, name, &code, &origin, text, sizeof text);
+    filch_err      err = fli_lua_file_named(p->lua, name, &code, &origin, text, sizeof text);
     if (err != FILCH_OK) return luaL_error(L, "%s", text[0] != '\0' ? text : filch_err_text(err));
     bool noted = fli_lua_file_used(p, &origin);
     int  status = fli_lua_code_push(L, code);

@@ -292,7 +292,7 @@ static char *read_all(FILE *file, size_t *size)
     return all;
 }
 
-filch_err fli_lua_read_file(const char *path, char **all, size_t *size, char *text, size_t text_size)
+static filch_err read_file(const char *path, char **all, size_t *size, char *text, size_t text_size)
 {
     char  why[1024];
     FILE *file = fopen(path, "rb");
@@ -316,70 +316,12 @@ filch_err fli_lua_code_file(struct filch_lua *lua, const char *path, fli_lua_cod
     char      name[1024];
     char     *all;
     size_t    size;
-    filch_err err = fli_lua_read_file(path, &all, &size, text, text_size);
+    filch_err err = read_file(path, &all, &size, text, text_size);
     if (err != FILCH_OK) return err;
     snprintf(name, sizeof name, "@%s", path);
     err = fli_lua_code_text(lua, all, size, name, out, text, text_size);
     free(all);
     return err;
-}
-
-/* The n-th template of the path with the module's name put in; false: there is no n-th. */
-static bool module_file(const char *templates, unsigned n, const char *name, char *path, size_t room)
-{
-    for (; n > 0; n--) {
-        templates = strchr(templates, ';');
-        if (templates == NULL) return false;
-        templates++;
-    }
-    size_t used = 0;
-    for (; *templates != '\0' && *templates != ';'; templates++) {
-        const char *piece = *templates == '?' ? name : NULL;
-        if (piece == NULL) {
-            if (used + 1 < room) path[used++] = *templates;
-            continue;
-        }
-        for (; *piece != '\0'; piece++) {
-            if (used + 1 < room) path[used++] = *piece == '.' ? '/' : *piece;
-        }
-    }
-    path[used] = '\0';
-    return true;
-}
-
-static bool is_module_name(const char *name)
-{
-    size_t size = strlen(name);
-    if (size == 0 || size > 128 || strstr(name, "..") != NULL || name[0] == '.') return false;
-    for (size_t i = 0; i < size; i++) {
-        char c = name[i];
-        if (!(c == '_' || c == '-' || c == '.' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
-              (c >= 'A' && c <= 'Z'))) {
-            return false;
-        }
-    }
-    return true;
-}
-
-filch_err fli_lua_module_path(struct filch_lua *lua, const char *name, char *path, size_t room, char *text,
-                              size_t text_size)
-{
-    char   told[512];
-    size_t used = (size_t)snprintf(told, sizeof told, "module '%.64s' not found:", name);
-    if (!is_module_name(name)) {
-        tell(text, text_size, "a module's name has letters, digits, '_', '-' and single dots");
-        return FILCH_LUA_EFILE;
-    }
-    for (unsigned n = 0; module_file(lua->path, n, name, path, room); n++) {
-        FILE *file = fopen(path, "rb");
-        if (file != NULL) {
-            fclose(file);
-            return FILCH_OK;
-        }
-        if (used < sizeof told) used += (size_t)snprintf(told + used, sizeof told - used, " no file '%s'", path);
-    }
-    tell(text, text_size, told);
-    return FILCH_LUA_EFILE;
 }
 
 int fli_lua_code_push(lua_State *L, const fli_lua_code *code)

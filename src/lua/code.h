@@ -41,16 +41,12 @@ filch_err fli_lua_code_known(struct fli_lua_proc *p, lua_State *L, int env, fli_
 /* Gives back what that memory holds. */
 void fli_lua_code_forget(struct fli_lua_proc *p);
 
-/* Compiles text, or what a file holds now. Gives *out one reference; `text` gets why not. See also files.h. */
+/* Compiles text, or what a file of the host's choice holds now. Gives *out one reference; `text` gets why not. For what a
+ * program names see files.h. */
 filch_err fli_lua_code_text(struct filch_lua *lua, const char *chunk, size_t size, const char *name, fli_lua_code **out,
                             char *text, size_t text_size);
 filch_err fli_lua_code_file(struct filch_lua *lua, const char *path, fli_lua_code **out, char *text, size_t text_size);
 
-/* All of a file, malloc's. */
-filch_err fli_lua_read_file(const char *path, char **all, size_t *size, char *text, size_t text_size);
-/* The file of a module along the path. */
-filch_err fli_lua_module_path(struct filch_lua *lua, const char *name, char *path, size_t room, char *text,
-                              size_t text_size);
 uint64_t  fli_lua_hash_of(const void *bytes, size_t size);
 
 /* Pushes the function; its upvalue for the globals is set. A status as lua_load's, then with a message instead. */

@@ -8,6 +8,7 @@
 #include "lua/code.h"
 #include "lua/host.h"
 #include "lua/proc.h"
+#include "lua/sources.h"
 
 enum { FILES_MAX = 4096 };
 
@@ -41,7 +42,7 @@ static filch_err compile(struct filch_lua *lua, const char *path, fli_lua_code *
     char     *all;
     size_t    size;
     char      name[1024];
-    filch_err err = fli_lua_read_file(path, &all, &size, text, text_size);
+    filch_err err = fli_lua_source_read(lua, path, &all, &size, text, text_size);
     if (err != FILCH_OK) return err;
     *hash = fli_lua_hash_of(all, size);
     snprintf(name, sizeof name, "@%s", path);
@@ -76,8 +77,9 @@ static void add_module(struct filch_lua *lua, const char *name, fli_lua_file *fi
     lua->modules = module;
 }
 
-filch_err fli_lua_file_load(struct filch_lua *lua, const char *path, fli_lua_code **code, fli_lua_origin *origin,
-                            char *text, size_t text_size)
+/* The code of the file at `path`: known already, or read now. */
+static filch_err load(struct filch_lua *lua, const char *path, fli_lua_code **code, fli_lua_origin *origin, char *text,
+                      size_t text_size)
 {
     *origin = (fli_lua_origin){ .file = NULL };
     fli_mutex_lock(&lua->lock);
@@ -99,8 +101,8 @@ filch_err fli_lua_file_load(struct filch_lua *lua, const char *path, fli_lua_cod
     return FILCH_OK;
 }
 
-filch_err fli_lua_file_module(struct filch_lua *lua, const char *name, fli_lua_code **code, fli_lua_origin *origin,
-                              char *text, size_t text_size)
+filch_err fli_lua_file_named(struct filch_lua *lua, const char *name, fli_lua_code **code, fli_lua_origin *origin,
+                             char *text, size_t text_size)
 {
     char path[1024];
     fli_mutex_lock(&lua->lock);
@@ -108,8 +110,8 @@ filch_err fli_lua_file_module(struct filch_lua *lua, const char *name, fli_lua_c
     if (file != NULL) *code = take(file, origin);
     fli_mutex_unlock(&lua->lock);
     if (file != NULL) return FILCH_OK;
-    filch_err err = fli_lua_module_path(lua, name, path, sizeof path, text, text_size);
-    if (err == FILCH_OK) err = fli_lua_file_load(lua, path, code, origin, text, text_size);
+    filch_err err = fli_lua_source_find(lua, name, path, sizeof path, text, text_size);
+    if (err == FILCH_OK) err = load(lua, path, code, origin, text, text_size);
     if (err != FILCH_OK || origin->file == NULL) return err;
     fli_mutex_lock(&lua->lock);
     add_module(lua, name, origin->file);
@@ -221,7 +223,7 @@ static bool look(struct filch_lua *lua, fli_lua_file *file, filch_err *err, char
     char  *all = NULL;
     size_t size = 0;
     /* One that is not there, or empty, is just being written. */
-    if (fli_lua_read_file(file->path, &all, &size, NULL, 0) != FILCH_OK) return false;
+    if (fli_lua_source_read(lua, file->path, &all, &size, NULL, 0) != FILCH_OK) return false;
     uint64_t hash = fli_lua_hash_of(all, size);
     free(all);
     if (size == 0 || hash == file->hash || hash == file->bad_hash) return false;

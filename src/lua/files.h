@@ -32,7 +32,7 @@ typedef struct fli_lua_file {
     char path[];
 } fli_lua_file;
 
-/* A module's name, and the file that was found for it. */
+/* A name that a program used, and the file that was found for it. */
 typedef struct fli_lua_module {
     struct fli_lua_module *next;
     fli_lua_file          *file;
@@ -52,12 +52,10 @@ typedef struct fli_lua_origin {
     uint64_t      version;
 } fli_lua_origin;
 
-/* The code of a file, or of a module along the path: known already, or read now. Gives *code one reference; `text` gets
- * why not. Beyond a few thousand files one is read each time, and *origin is empty. */
-filch_err fli_lua_file_load(struct filch_lua *lua, const char *path, struct filch_lua_code **code,
-                            fli_lua_origin *origin, char *text, size_t text_size);
-filch_err fli_lua_file_module(struct filch_lua *lua, const char *name, struct filch_lua_code **code,
-                              fli_lua_origin *origin, char *text, size_t text_size);
+/* The code that a program calls `name` (sources.h): known already, or read now. Gives *code one reference; `text` gets why
+ * not. Beyond a few thousand files one is read each time, and *origin is empty. */
+filch_err fli_lua_file_named(struct filch_lua *lua, const char *name, struct filch_lua_code **code,
+                             fli_lua_origin *origin, char *text, size_t text_size);
 
 /* The newest code of a file. Gives one reference. */
 struct filch_lua_code *fli_lua_file_newest(struct filch_lua *lua, fli_lua_file *file, fli_lua_origin *origin);

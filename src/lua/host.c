@@ -10,6 +10,7 @@
 #include "lua/code.h"
 #include "lua/heap.h"
 #include "lua/proc.h"
+#include "lua/sources.h"
 #include "lua/state.h"
 #include "lua/tree.h"
 #include "lua/work.h"
@@ -73,6 +74,7 @@ static filch_err complete(filch_lua_options *opt, const filch_lua_options *given
     if (opt->memory_max == 0) opt->memory_max = (size_t)64 << 20;
     if (opt->slice_ns == 0) opt->slice_ns = FILCH_MILLISECONDS(5);
     if (opt->runaway_ns == 0) opt->runaway_ns = FILCH_MILLISECONDS(25);
+    if (opt->code_max == 0) opt->code_max = (size_t)512 << 10;
     if (opt->path == NULL) opt->path = "./?.lua";
     if (opt->print == NULL) {
         opt->print = write_to;
@@ -106,6 +108,8 @@ filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options)
     lua->tree_type = fli_lua_tree_type();
     lua->path = strdup(opt.path);
     if (lua->path == NULL) goto no_path;
+    lua->roots = fli_lua_source_roots(lua->path, opt.roots);
+    if (lua->roots == NULL) goto no_roots;
     if (!fli_lua_names_init(&lua->names, opt.rights)) goto no_names;
     err = fli_mutex_init(&lua->lock);
     if (err != FILCH_OK) goto no_names;
@@ -123,7 +127,8 @@ no_pools:
     free_pools(lua, pools);
     fli_mutex_fini(&lua->reloading);
 no_reloading: fli_mutex_fini(&lua->lock);
-no_names: free(lua->path);
+no_names: free(lua->roots);
+no_roots: free(lua->path);
 no_path: free(lua);
 no_lua: return err;
 }
@@ -139,6 +144,7 @@ filch_err filch_lua_destroy(filch_lua *lua)
     fli_lua_code_fini(lua);
     fli_mutex_fini(&lua->reloading);
     fli_mutex_fini(&lua->lock);
+    free(lua->roots);
     free(lua->path);
     free(lua);
     return FILCH_OK;

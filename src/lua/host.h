@@ -26,6 +26,7 @@ typedef struct fli_lua_pool {
 struct filch_lua {
     filch_lua_options opt; /* complete: no zero means a default any more */
     char             *path;
+    char             *roots; /* where code comes from: sources.h */
     fli_lua_names     names;
     uint64_t          seed;        /* what everything random begins with, but in a simulation */
     size_t            seed_offset, proto_word; /* see state.h */

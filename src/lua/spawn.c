@@ -119,13 +119,15 @@ static filch_err plan_function(lua_State *L, fli_lua_proc *p, int index, fli_lua
 /* The code of a file ("jobs/count.lua") or a module ("jobs.count"). Its function `main`, if it has one, goes on. */
 static filch_err plan_name(lua_State *L, fli_lua_proc *p, int index, fli_lua_start *start, fli_lua_refusal *why)
 {
-    const char *name = lua_tostring(L, index);
-    size_t      size = strlen(name);
-    bool        is_file = strchr(name, '/') != NULL || (size > 4 && strcmp(name + size - 4, ".lua") == 0);
+    size_t      size;
+    const char *name = lua_tolstring(L, index, &size);
     start->method = "main";
     start->method_optional = true;
-    return is_file ? fli_lua_file_load(p->lua, name, &start->code, &start->origin, why->text, sizeof why->text)
-                   : fli_lua_file_module(p->lua, name, &start->code, &start->origin, why->text, sizeof why->text);
+    if (strlen(name) != size) {
+        snprintf(why->text, sizeof why->text, "the name of a module or file has no zero byte");
+        return FILCH_LUA_EFILE;
+    }
+    return fli_lua_file_named(p->lua, name, &start->code, &start->origin, why->text, sizeof why->text);
 }
 
 filch_err fli_lua_plan_start(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan, fli_lua_bytes *bytes,

@@ -1,0 +1,151 @@
+/* lua_sources_test.c - the code that a program names comes from its own folders: no other file is read, none of another kind,
+ * none that is large, and nothing waits for one. */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lua/world.h"
+
+static world w;
+static char  top[64], path[512], roots[128];
+
+static void put(const char *name, const char *text)
+{
+    char  full[256];
+    FILE *file;
+    snprintf(full, sizeof full, "%s/%s", top, name);
+    file = fopen(full, "w");
+    assert_true(file != NULL);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void make(const char *name, const char *target)
+{
+    char full[256];
+    snprintf(full, sizeof full, "%s/%s", top, name);
+    if (target == NULL) same(mkdir(full, 0700), 0);
+    else if (target[0] == '|') same(mkfifo(full, 0600), 0);
+    else same(symlink(target, full), 0);
+}
+
+static int open_world(void **state)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    *state = &w;
+    strcpy(top, "/tmp/filch_sources_XXXXXX");
+    assert_true(mkdtemp(top) != NULL);
+    make("program", NULL);
+    make("program/jobs", NULL);
+    make("program/folder.lua", NULL);
+    make("other", NULL);
+    make("outside", NULL);
+    put("program/fine.lua", "return { main = function(x) return x end }");
+    put("program/jobs/deep.lua", "return { main = function() return 'deep' end }");
+    put("other/far.lua", "return { main = function() return 'far' end }");
+    put("outside/config.lua", "return { password = 'hunter2' }");
+    put("outside/notes.txt", "the password is hunter2");
+    put("program/notes.txt", "the password is hunter2");
+    put("program/broken.lua", "return return");
+    make("program/link.lua", "jobs/deep.lua");
+    make("program/escape.lua", "../outside/config.lua");
+    make("program/hole", "../outside");
+    make("program/zero.lua", "/dev/zero");
+    make("program/pipe.lua", "|");
+    char large[] = "program/large.lua";
+    put(large, "return 1 --");
+    char full[256];
+    snprintf(full, sizeof full, "%s/%s", top, large);
+    same(truncate(full, 3000), 0);
+    snprintf(path, sizeof path, "%s/program/?.lua;%s/program/?/init.lua", top, top);
+    snprintf(roots, sizeof roots, "%s/other", top);
+    options.path = path;
+    options.roots = roots;
+    options.code_max = 2999;
+    world_open(&w, 1, &options);
+    return 0;
+}
+
+static int close_world(void **state)
+{
+    static const char *const names[] = {
+        "program/fine.lua", "program/jobs/deep.lua", "other/far.lua", "outside/config.lua", "outside/notes.txt",
+        "program/notes.txt", "program/broken.lua", "program/link.lua", "program/escape.lua", "program/hole", "program/zero.lua",
+        "program/pipe.lua", "program/large.lua",
+    };
+    static const char *const folders[] = { "program/jobs", "program/folder.lua", "program", "other", "outside", "" };
+    char                     full[256];
+    (void)state;
+    world_close(&w);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        snprintf(full, sizeof full, "%s/%s", top, names[i]);
+        same(unlink(full), 0);
+    }
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        snprintf(full, sizeof full, "%s/%s", top, folders[i]);
+        same(rmdir(full), 0);
+    }
+    return 0;
+}
+
+TEST(code_in_the_programs_folders_is_found_by_its_name)
+{
+    world_passes(&w, "assert(process.exec('fine', 7) == 7)\n"
+                     "assert(process.exec('fine.lua', 7) == 7)\n"
+                     "assert(process.exec('./fine.lua', 8) == 8)\n"
+                     "assert(process.exec('jobs/deep.lua') == 'deep')\n"
+                     "assert(process.exec('jobs.deep') == 'deep')\n"
+                     "assert(process.exec('link.lua') == 'deep')\n"
+                     "assert(process.exec('link') == 'deep')\n"
+                     "assert(process.exec('far.lua') == 'far')\n"
+                     "assert(work.run('fine.lua', 9) == 9)\n");
+}
+
+/* Every way to name code, each with every name that is none. */
+TEST(no_other_file_is_read_whoever_names_it)
+{
+    static char chunk[4096];
+    snprintf(chunk, sizeof chunk,
+             "local top = '%s'\n"
+             "local names = { '../outside/config.lua', top .. '/outside/config.lua', 'escape.lua', 'escape', 'hole/config.lua',\n"
+             "  'hole.config', '../outside/notes.txt', 'notes.txt', './notes.txt', '/etc/passwd', '/dev/zero', 'zero.lua', 'zero',\n"
+             "  'pipe.lua', 'pipe', 'folder.lua', 'folder', 'large.lua', 'large', 'no.such', 'no/such.lua', '', '/', '.', '..', '../',\n"
+             "  'fine\\0.lua', 'fine\\0', 'fine.lua\\0', 'fi\\nne', '\\xFF\\xFE', ('x'):rep(5000), ('x/'):rep(5000) .. 'y.lua',\n"
+             "  './/' .. top .. '/outside/config.lua', 'fine.lua/', 'fine.lua/../../outside/config.lua' }\n"
+             "local ways = {\n"
+             "  spawn = function(n) process.spawn(n) end, exec = function(n) process.exec(n) end,\n"
+             "  linked = function(n) process.spawn_linked(n) end, monitored = function(n) process.spawn_monitored(n) end,\n"
+             "  table = function(n) process.spawn { n, 1 } end, work = function(n) assert(work.run(n)) end,\n"
+             "  upgrade = function(n) assert(process.upgrade(n)) end,\n"
+             "  child = function(n) assert(supervisor.start { children = { { id = 'c', n } } }) end,\n"
+             "  require = function(n) require(n) end,\n"
+             "}\n"
+             "for way, run in pairs(ways) do for _, name in ipairs(names) do\n"
+             "  local fine, why = pcall(run, name)\n"
+             "  assert(not fine, way .. ' took ' .. name)\n"
+             "  assert(not tostring(why):find('hunter2') and not tostring(why):find('password'), why)\n"
+             "end end\n",
+             top);
+    world_passes(&w, chunk);
+}
+
+TEST(why_a_file_is_no_code_is_told)
+{
+    world_passes(&w, "local function why(name) return select(2, pcall(process.spawn, name)) end\n"
+                     "assert(why('large.lua'):find('larger than the 2999 bytes', 1, true))\n"
+                     "assert(why('../outside/config.lua'):find(\"in the program's folders\", 1, true))\n"
+                     "assert(why('../outside/config.lua'):gsub('config', 'X') == why('../outside/none.lua'):gsub('none', 'X'))\n"
+                     "assert(why('no.such'):find(\"module 'no.such' not found\", 1, true))\n"
+                     "assert(why('broken'):find('broken.lua:1:', 1, true))\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define T(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+        T(code_in_the_programs_folders_is_found_by_its_name),
+        T(no_other_file_is_read_whoever_names_it),
+        T(why_a_file_is_no_code_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
