@@ -128,7 +128,7 @@ static void read_pieces(lua_State *L)
 /* As stock Lua's, but for text only: bytecode from outside can do anything. */
 static int base_load(lua_State *L)
 {
-    const char *mode = luaL_optstring(L, 3, "t");
+    const char *mode = fli_lua_opt_text(L, 3, "t");
     bool        has_env = !lua_isnone(L, 4);
     const char *given = lua_tostring(L, 1); /* a number too */
     const char *name = luaL_optstring(L, 2, given != NULL ? given : "=(load)");

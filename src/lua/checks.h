@@ -1,10 +1,11 @@
-/* checks.h - luaL_argcheck, luaL_argexpected and luaL_addchar as functions. The macros ask for the value of a call that never
+/* checks.h - texts for C; and luaL_argcheck, luaL_argexpected and luaL_addchar as functions. The macros ask for the value of a call that never
  * comes back, or that is never NULL: two branches in each place that no run can take. */
 #ifndef FLI_LUA_CHECKS_H
 #define FLI_LUA_CHECKS_H
 
 #include <lauxlib.h>
 #include <stdbool.h>
+#include <string.h>
 
 /* Raises "bad argument #arg to 'function' (message)" unless it is fine. */
 static inline void fli_lua_check_arg(lua_State *L, bool fine, int arg, const char *message)
@@ -16,6 +17,29 @@ static inline void fli_lua_check_arg(lua_State *L, bool fine, int arg, const cha
 static inline void fli_lua_expect(lua_State *L, bool fine, int arg, const char *expected)
 {
     if (!fine) luaL_typeerror(L, arg, expected);
+}
+
+/* The text at `index`, a string, for C, which ends it at the first zero byte: raises if there is one before its end. */
+static inline const char *fli_lua_whole_text(lua_State *L, int index)
+{
+    size_t      size;
+    const char *text = lua_tolstring(L, index, &size);
+    if (strlen(text) != size) luaL_error(L, "a text with a zero byte in it cannot be a name, a path or a setting");
+    return text;
+}
+
+/* luaL_checkstring and luaL_optstring for such a text. */
+static inline const char *fli_lua_check_text(lua_State *L, int arg)
+{
+    size_t      size;
+    const char *text = luaL_checklstring(L, arg, &size);
+    if (strlen(text) != size) luaL_argerror(L, arg, "the text has a zero byte in it");
+    return text;
+}
+
+static inline const char *fli_lua_opt_text(lua_State *L, int arg, const char *otherwise)
+{
+    return lua_isnoneornil(L, arg) ? otherwise : fli_lua_check_text(L, arg);
 }
 
 static inline void fli_lua_add_char(luaL_Buffer *out, char c)

@@ -200,8 +200,10 @@ static void push_loaded(lua_State *L)
 /* __index of a library; its name is the upvalue. */
 static int library_index(lua_State *L)
 {
-    if (lua_type(L, 2) != LUA_TSTRING) return 0;
-    const fli_lua_member *member = find(names_of(L), lua_touserdata(L, lua_upvalueindex(1)), lua_tostring(L, 2));
+    size_t      size;
+    const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tolstring(L, 2, &size) : NULL;
+    if (name == NULL || strlen(name) != size) return 0;
+    const fli_lua_member *member = find(names_of(L), lua_touserdata(L, lua_upvalueindex(1)), name);
     if (member == NULL) return 0;
     push_member(L, member);
     lua_pushvalue(L, 2);
@@ -311,8 +313,9 @@ bool fli_lua_name_of(lua_State *L, int index, const char **library, const char *
 /* __index of _G. */
 static int global_index(lua_State *L)
 {
-    if (lua_type(L, 2) != LUA_TSTRING) return 0;
-    const char           *name = lua_tostring(L, 2);
+    size_t      size;
+    const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tolstring(L, 2, &size) : NULL;
+    if (name == NULL || strlen(name) != size) return 0;
     const fli_lua_names  *names = names_of(L);
     const fli_lua_member *member = find(names, NULL, name);
     const char           *library = member == NULL ? find_library(names, name) : NULL;

@@ -53,7 +53,7 @@ filch_pid fli_lua_check_pid(lua_State *L, int index)
     if (fli_lua_to_pid(L, index, &pid)) return pid;
     if (lua_type(L, index) != LUA_TSTRING) luaL_typeerror(L, index, "pid or name");
     /* A name that nobody has is a pid that nobody has: the call says so. */
-    if (filch_whereis(fli_lua_here(L)->sched, lua_tostring(L, index), &pid) != FILCH_OK) {
+    if (filch_whereis(fli_lua_here(L)->sched, fli_lua_whole_text(L, index), &pid) != FILCH_OK) {
         pid = (filch_pid){ fli_lua_self(L)->self.node, UINT64_MAX };
     }
     return pid;

@@ -2,6 +2,7 @@
 #include <lauxlib.h>
 #include <stdlib.h>
 
+#include "lua/checks.h"
 #include "lua/libs.h"
 #include "lua/proc.h"
 #include "lua/times.h"
@@ -77,19 +78,19 @@ static filch_pid pid_or_self(lua_State *L, int index, const fli_lua_proc *p)
 static int process_register(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_here(L);
-    const char   *name = luaL_checkstring(L, 1);
+    const char   *name = fli_lua_check_text(L, 1);
     return fli_lua_return(L, filch_register(p->sched, name, pid_or_self(L, 2, p)));
 }
 
 static int process_unregister(lua_State *L)
 {
-    return fli_lua_return(L, filch_unregister(fli_lua_here(L)->sched, luaL_checkstring(L, 1)));
+    return fli_lua_return(L, filch_unregister(fli_lua_here(L)->sched, fli_lua_check_text(L, 1)));
 }
 
 static int process_lookup(lua_State *L)
 {
     filch_pid pid;
-    filch_err err = filch_whereis(fli_lua_here(L)->sched, luaL_checkstring(L, 1), &pid);
+    filch_err err = filch_whereis(fli_lua_here(L)->sched, fli_lua_check_text(L, 1), &pid);
     if (err != FILCH_OK) return fli_lua_return_error(L, err);
     fli_lua_push_pid(L, pid);
     return 1;
@@ -98,32 +99,32 @@ static int process_lookup(lua_State *L)
 static int process_join(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_here(L);
-    return fli_lua_return(L, filch_join(p->sched, luaL_checkstring(L, 1), pid_or_self(L, 2, p)));
+    return fli_lua_return(L, filch_join(p->sched, fli_lua_check_text(L, 1), pid_or_self(L, 2, p)));
 }
 
 static int process_leave(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_here(L);
-    return fli_lua_return(L, filch_leave(p->sched, luaL_checkstring(L, 1), pid_or_self(L, 2, p)));
+    return fli_lua_return(L, filch_leave(p->sched, fli_lua_check_text(L, 1), pid_or_self(L, 2, p)));
 }
 
 static int process_watch(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_here(L);
-    return fli_lua_return(L, filch_watch(p->sched, luaL_checkstring(L, 1), p->self, 0));
+    return fli_lua_return(L, filch_watch(p->sched, fli_lua_check_text(L, 1), p->self, 0));
 }
 
 static int process_unwatch(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_here(L);
-    return fli_lua_return(L, filch_unwatch(p->sched, luaL_checkstring(L, 1), p->self));
+    return fli_lua_return(L, filch_unwatch(p->sched, fli_lua_check_text(L, 1), p->self));
 }
 
 /* process.members(group) -> a list of pids, in the order they joined. */
 static int process_members(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_here(L);
-    const char   *group = luaL_checkstring(L, 1);
+    const char   *group = fli_lua_check_text(L, 1);
     size_t        room = 0, count = 0;
     filch_err     err = filch_members(p->sched, group, NULL, 0, &count);
     filch_pid    *pids = NULL;
@@ -146,7 +147,7 @@ static int process_members(lua_State *L)
 static int process_broadcast(lua_State *L)
 {
     fli_lua_proc   *p = fli_lua_here(L);
-    const char     *group = luaL_checkstring(L, 1);
+    const char     *group = fli_lua_check_text(L, 1);
     fli_lua_bytes   bytes;
     fli_lua_refusal why;
     filch_data      data;

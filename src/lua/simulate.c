@@ -8,6 +8,7 @@
 #include <lauxlib.h>
 #include <string.h>
 
+#include "lua/checks.h"
 #include "lua/host.h"
 #include "lua/libs.h"
 #include "lua/proc.h"
@@ -94,7 +95,7 @@ static int sim_active(lua_State *L)
 static int sim_fail(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_here(L);
-    const char   *text = luaL_checkstring(L, 1);
+    const char   *text = fli_lua_check_text(L, 1);
     lua_pushboolean(L, p->simulated && filch_sim_fail(p->sched, text) == FILCH_OK);
     return 1;
 }
@@ -103,7 +104,7 @@ static int sim_fail(lua_State *L)
 static int sim_note(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_here(L);
-    const char   *text = luaL_checkstring(L, 1);
+    const char   *text = fli_lua_check_text(L, 1);
     lua_pushboolean(L, p->simulated && filch_sim_note(p->sched, text) == FILCH_OK);
     return 1;
 }

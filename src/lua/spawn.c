@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/prng.h"
+#include "lua/checks.h"
 #include "lua/code.h"
 #include "lua/functions.h"
 #include "lua/host.h"
@@ -16,7 +17,7 @@
 static size_t check_size(lua_State *L, int index, const char *field)
 {
     if (lua_isinteger(L, index) && lua_tointeger(L, index) > 0) return (size_t)lua_tointeger(L, index);
-    const char *text = lua_type(L, index) == LUA_TSTRING ? lua_tostring(L, index) : "";
+    const char *text = lua_type(L, index) == LUA_TSTRING ? fli_lua_whole_text(L, index) : "";
     if (text[0] >= '0' && text[0] <= '9') {
         static const char *const units[] = { "", "K", "KB", "M", "MB", "G", "GB" };
         char                    *end;
@@ -32,7 +33,7 @@ static size_t check_size(lua_State *L, int index, const char *field)
 static uint32_t overflow_of(lua_State *L, int index)
 {
     static const char *const names[] = { "fail", "wait", "drop_newest", "drop_oldest", "stop" };
-    const char              *name = lua_tostring(L, index);
+    const char              *name = lua_type(L, index) == LUA_TSTRING ? fli_lua_whole_text(L, index) : NULL;
     for (uint32_t i = 0; name != NULL && i < 5; i++) {
         if (strcmp(name, names[i]) == 0) return i;
     }
@@ -52,7 +53,7 @@ bool fli_lua_plan_option(lua_State *L, fli_lua_plan *plan, const char *name)
         plan->spawn.mailbox_bytes = check_size(L, -1, name);
     } else if (strcmp(name, "name") == 0) {
         if (lua_type(L, -1) != LUA_TSTRING) luaL_error(L, "name: a text");
-        plan->spawn.name = lua_tostring(L, -1);
+        plan->spawn.name = fli_lua_whole_text(L, -1);
     } else if (strcmp(name, "monitor") == 0 || strcmp(name, "link") == 0 || strcmp(name, "trap") == 0) {
         uint32_t flag = name[0] == 'm' ? FILCH_SPAWN_MONITOR : name[0] == 'l' ? FILCH_SPAWN_LINK : FILCH_SPAWN_TRAP;
         if (lua_toboolean(L, -1)) plan->spawn.relations |= flag;
@@ -89,7 +90,7 @@ static void read_table(lua_State *L, fli_lua_plan *plan)
     lua_pushnil(L);
     while (lua_next(L, 1) != 0) {
         bool named = lua_type(L, -2) == LUA_TSTRING;
-        if (named && !fli_lua_plan_option(L, plan, lua_tostring(L, -2))) {
+        if (named && !fli_lua_plan_option(L, plan, fli_lua_whole_text(L, -2))) {
             luaL_error(L, "process.spawn has no option '%s'", lua_tostring(L, -2));
         }
         lua_pop(L, 1);

@@ -309,7 +309,7 @@ void fli_lua_push_stream(lua_State *L, filch_stream stream)
 static int net_connect(lua_State *L)
 {
     filch_socket_options options = FILCH_SOCKET_OPTIONS_INIT;
-    const char          *address = luaL_checkstring(L, 1);
+    const char          *address = fli_lua_check_text(L, 1);
     uint64_t             tag;
     if (!lua_isnoneornil(L, 2)) options.timeout_ns = fli_lua_check_span(L, 2);
     fli_lua_proc *p = begin(L, &tag);
@@ -318,7 +318,7 @@ static int net_connect(lua_State *L)
 
 static int net_listen(lua_State *L)
 {
-    const char   *address = luaL_checkstring(L, 1);
+    const char   *address = fli_lua_check_text(L, 1);
     uint64_t      tag;
     fli_lua_proc *p = begin(L, &tag);
     return await(L, p, tag, filch_yield_listen(p->out, tag, address, NULL), STREAM);
@@ -327,7 +327,7 @@ static int net_listen(lua_State *L)
 /* net.resolve(host, service) -> addresses, one a line */
 static int net_resolve(lua_State *L)
 {
-    const char   *host = luaL_optstring(L, 1, NULL), *service = luaL_optstring(L, 2, NULL);
+    const char   *host = fli_lua_opt_text(L, 1, NULL), *service = fli_lua_opt_text(L, 2, NULL);
     uint64_t      tag;
     fli_lua_proc *p = begin(L, &tag);
     return await(L, p, tag, filch_yield_resolve(p->out, tag, host, service), VALUE);
@@ -345,7 +345,7 @@ static int fs_open(lua_State *L)
         FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE | FILCH_OPEN_EMPTY,
         FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE | FILCH_OPEN_APPEND,
     };
-    const char   *path = luaL_checkstring(L, 1);
+    const char   *path = fli_lua_check_text(L, 1);
     int           mode = luaL_checkoption(L, 2, "r", modes);
     uint64_t      tag;
     fli_lua_proc *p = begin(L, &tag);
@@ -365,7 +365,7 @@ static int exec_run(lua_State *L)
     luaL_checkstack(L, (int)count + 8, NULL);
     for (lua_Integer i = 0; i < count; i++) {
         lua_rawgeti(L, 1, i + 1);
-        argv[i] = luaL_checkstring(L, -1); /* stays on the stack */
+        argv[i] = fli_lua_check_text(L, -1); /* stays on the stack */
     }
     argv[count] = NULL;
     static const char *const names[] = { "input", "output", "errors", "merge" };
@@ -380,7 +380,7 @@ static int exec_run(lua_State *L)
 
 static int os_getenv(lua_State *L)
 {
-    lua_pushstring(L, getenv(luaL_checkstring(L, 1)));
+    lua_pushstring(L, getenv(fli_lua_check_text(L, 1)));
     return 1;
 }
 

@@ -218,7 +218,8 @@ static int supervisor_stop_child(lua_State *L)
     fli_lua_proc *p = fli_lua_here(L);
     ask           a = { .kind = ASK_STOP, .supervisor = check_supervisor(L, p) };
     size_t        size;
-    const char   *id = luaL_checklstring(L, 2, &size);
+    const char   *id = fli_lua_check_text(L, 2);
+    size = strlen(id);
     fli_lua_check_arg(L, size > 0 && size <= FILCH_CHILD_ID_MAX, 2, "an id has 1 to 63 bytes");
     memcpy(a.id, id, size + 1);
     fli_lua_wait_begin(L, p);

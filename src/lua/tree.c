@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lua/checks.h"
 #include "lua/code.h"
 #include "lua/host.h"
 #include "lua/spawn.h"
@@ -141,7 +142,7 @@ static uint32_t read_choice(lua_State *L, const char *field, const char *const *
     char all[160] = "";
     for (uint32_t i = 0; i < count; i++) {
         bool text = lua_type(L, -1) == LUA_TSTRING;
-        if (text && strcmp(lua_tostring(L, -1), names[i]) == 0) return i;
+        if (text && strcmp(fli_lua_whole_text(L, -1), names[i]) == 0) return i;
         size_t used = strlen(all);
         snprintf(all + used, sizeof all - used, "%s%s", i == 0 ? "" : i + 1 < count ? ", " : " or ", names[i]);
     }
@@ -220,7 +221,7 @@ static bool read_outer(lua_State *L, reader *r, const char *name)
     if (r->depth > 1 || r->one_child) return false;
     if (strcmp(name, "name") == 0) {
         if (lua_type(L, -1) != LUA_TSTRING) luaL_error(L, "name: a text");
-        tree->options.name = keep_text(tree, L, lua_tostring(L, -1));
+        tree->options.name = keep_text(tree, L, fli_lua_whole_text(L, -1));
     } else if (strcmp(name, "link") == 0) {
         tree->links = lua_toboolean(L, -1);
     } else {
@@ -270,7 +271,7 @@ static void read_supervisor(lua_State *L, reader *r, int index, node *out)
     out->tree = r->tree;
     lua_pushnil(L);
     while (next_field(L, index, false)) {
-        read_field(L, r, lua_tostring(L, -2), &out->spec);
+        read_field(L, r, fli_lua_whole_text(L, -2), &out->spec);
         lua_pop(L, 1);
     }
     r->depth--;
@@ -326,7 +327,7 @@ static bool read_child_field(lua_State *L, reader *r, const char *name, filch_ch
         size_t size = 0;
         if (lua_type(L, -1) == LUA_TSTRING) lua_tolstring(L, -1, &size);
         if (size == 0 || size > FILCH_CHILD_ID_MAX) luaL_error(L, "id: a text of 1 to %d bytes", FILCH_CHILD_ID_MAX);
-        out->id = keep_text(r->tree, L, lua_tostring(L, -1));
+        out->id = keep_text(r->tree, L, fli_lua_whole_text(L, -1));
     } else if (strcmp(name, "restart") == 0) {
         out->restart = read_choice(L, name, kinds, 3);
     } else if (strcmp(name, "stop") == 0) {
@@ -348,7 +349,7 @@ static void read_child(lua_State *L, reader *r, int index, const char *by_defaul
     luaL_checkstack(L, 16, NULL);
     lua_pushnil(L);
     while (next_field(L, index, true)) {
-        const char *name = lua_tostring(L, -2);
+        const char *name = fli_lua_whole_text(L, -2);
         if (!read_child_field(L, r, name, out, &plan)) {
             luaL_error(
                 L,

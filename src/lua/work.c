@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lua/checks.h"
 #include "lua/code.h"
 #include "lua/host.h"
 #include "lua/libs.h"
@@ -198,7 +199,7 @@ static uint64_t read_table(lua_State *L, fli_lua_proc *p, fli_lua_plan *plan)
     lua_settop(L, 1);
     lua_pushnil(L);
     while (lua_next(L, 1) != 0) {
-        const char *name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : NULL;
+        const char *name = lua_type(L, -2) == LUA_TSTRING ? fli_lua_whole_text(L, -2) : NULL;
         if (name != NULL && strcmp(name, "timeout") == 0) until = fli_lua_until(p, fli_lua_check_span(L, -1));
         else if (name != NULL && strcmp(name, "memory") == 0) (void)fli_lua_plan_option(L, plan, name);
         else if (name != NULL) luaL_error(L, "work.run has no option '%s'", name);
