@@ -24,7 +24,10 @@ void fli_lua_gate_hold(fli_lua_gate *gate)
 
 void fli_lua_gate_release(fli_lua_gate *gate)
 {
-    fli_store_rel(&gate->held, 0); /* PAIR lua.gate, release half: what was written comes before the owner goes on */
+    /* PAIR lua.gate, release half: what was looked at and written comes before the owner goes on. In a strict gate by a
+     * read-modify-write, as all changes of the word are there: a store would hide the owner's additions from the next swap. */
+    if (gate->strict) (void)fli_and_acqrel(&gate->held, 0);
+    else fli_store_rel(&gate->held, 0);
 }
 
 void fli_lua_gate_wait(fli_lua_gate *gate)

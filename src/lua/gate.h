@@ -15,7 +15,7 @@
 #include "port/barrier.h"
 
 typedef struct fli_lua_gate {
-    /* 1 while held.  writes: the holder.  reads: the owner, who in a strict gate also adds 0.  PAIR lua.gate */
+    /* 1 while held.  writes: the holder.  reads: the owner, which in a strict gate adds 0.  PAIR lua.gate */
     FLI_ATOMIC(uint32_t) held;
     uint32_t strict; /* plain: set before the gate is known to anybody */
 } fli_lua_gate;
@@ -25,21 +25,27 @@ extern fli_lua_gate fli_lua_gate_open;
 
 void fli_lua_gate_init(fli_lua_gate *gate, bool strict);
 
-/* Thread: one at a time. */
+/* When it returns, the holder sees all that an owner did before a look that found the gate open. Thread: one at a time. */
 void fli_lua_gate_hold(fli_lua_gate *gate);
 void fli_lua_gate_release(fli_lua_gate *gate);
 
 /* Out of line: the gate is held. */
 void fli_lua_gate_wait(fli_lua_gate *gate);
 
+/* Returns not 0 while the gate is held. Thread: the owner.
+ * PAIR lua.gate, acquire half: what the last holder looked at comes before what the owner frees after a 0.
+ * In a strict gate the owner's addition and the holder's swap are in one order, and the second of them sees what came before
+ * the first: PAIR lua.gate, both halves. In the other kind the holder's barrier takes the place of the addition. */
+static inline uint32_t fli_lua_gate_look(fli_lua_gate *gate)
+{
+    fli_barrier_here();
+    return gate->strict ? fli_add_acqrel(&gate->held, 0) : fli_load_acq(&gate->held);
+}
+
 /* Thread: the owner. Passes, and waits if it has to. */
 static inline void fli_lua_gate_pass(fli_lua_gate *gate)
 {
-    /* Relaxed is enough: the holder's barrier lies between our reads and its own. In a strict gate our addition and its swap
-     * are in one order: PAIR lua.gate, both halves. */
-    fli_barrier_here();
-    uint32_t held = gate->strict ? fli_add_acqrel(&gate->held, 0) : fli_load_rlx(&gate->held);
-    if (__builtin_expect(held != 0, 0)) fli_lua_gate_wait(gate);
+    if (__builtin_expect(fli_lua_gate_look(gate) != 0, 0)) fli_lua_gate_wait(gate);
     fli_barrier_here();
 }
 

@@ -162,15 +162,15 @@ static void pause_ns(fli_lua_watch *watch, uint64_t ns)
     while (!watch->stop && fli_cond_wait_until(&watch->wake, &watch->lock, until)) {}
 }
 
-/* Nobody was in a step for a while. Says so, and looks once more after another while: a step that began before it
- * could read that has by then let it be seen. From then on every step that begins reads it, and wakes us. */
+/* No thread was in a step for a while. Says so, and looks once more: a step that has begun without reading that is seen
+ * here, because holding the gate is a barrier for both sides (gate.h). Every step that begins later reads it, and wakes
+ * the watchdog. */
 static void fall_asleep(struct filch_lua *lua)
 {
     fli_lua_watch *watch = &lua->watch;
-    fli_store_rlx(&watch->asleep, 1);
-    pause_ns(watch, lua->opt.slice_ns);
-    while (!watch->stop && fli_load_rlx(&watch->asleep) != 0 && !look(lua)) fli_cond_wait(&watch->wake, &watch->lock);
-    fli_store_rlx(&watch->asleep, 0);
+    fli_lua_gate_hold(&watch->asleep);
+    while (!watch->stop && fli_load_rlx(&watch->asleep.held) != 0 && !look(lua)) fli_cond_wait(&watch->wake, &watch->lock);
+    fli_lua_gate_release(&watch->asleep);
 }
 
 static void run(void *arg)
@@ -195,6 +195,7 @@ filch_err fli_lua_watch_init(struct filch_lua *lua)
     if (err != FILCH_OK) goto no_cond;
     if (lua->opt.watch != FILCH_LUA_WATCH_THREAD) return FILCH_OK;
     watch->strict = !fli_barrier_ready();
+    fli_lua_gate_init(&watch->asleep, watch->strict);
     if (lua->opt.signal != 0) err = fli_interrupt_install(lua->opt.signal, interrupt);
     if (err != FILCH_OK) goto no_handler;
     err = fli_thread_start(&watch->thread, "filch-lua", run, lua);
@@ -254,7 +255,7 @@ static fli_lua_runner *find_runner(struct filch_lua *lua)
 static void wake(fli_lua_watch *watch)
 {
     fli_mutex_lock(&watch->lock);
-    fli_store_rlx(&watch->asleep, 0);
+    fli_lua_gate_release(&watch->asleep);
     fli_cond_signal(&watch->wake);
     fli_mutex_unlock(&watch->lock);
 }
@@ -274,7 +275,6 @@ static void run_no_more(fli_lua_runner *runner, fli_lua_proc *p, fli_lua_proc *n
 {
     fli_store_rel(&runner->proc, next); /* PAIR lua.runs, release half */
     fli_lua_gate_pass(&runner->gate);
-    (void)fli_load_acq(&runner->gate.held); /* PAIR lua.gate, acquire half: its looks come before what we do next */
     p->heap.gate = &fli_lua_gate_open;
 }
 
@@ -291,7 +291,7 @@ void fli_lua_watch_begin(fli_lua_proc *p, fli_lua_proc **before)
     run_now(runner, p);
     if (fli_load_rlx(&runner->late) != 0) fli_store_rlx(&runner->late, 0);
     fli_count(&runner->turn, 1);
-    if (fli_load_rlx(&watch->asleep) != 0) wake(watch);
+    if (fli_lua_gate_look(&watch->asleep) != 0) wake(watch);
 }
 
 void fli_lua_watch_end(fli_lua_proc *p, fli_lua_proc *before)

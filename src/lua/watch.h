@@ -54,8 +54,9 @@ typedef struct fli_lua_watch {
     bool            strict; /* the kind of gates */
     fli_lua_runner *runners;
     uint64_t        serial; /* no two hosts have the same, ever */
-    /* The watchdog waits to be woken by a step.  writes: the watchdog and who wakes it, under the lock.  reads: steps. */
-    alignas(FLI_LINE) FLI_ATOMIC(uint32_t) asleep;
+    /* Held while the watchdog waits to be woken by a step: either the watchdog sees the turn of a step that has begun, or
+     * the step sees that it is held. Held by the watchdog, released by it and by the step that wakes it, under the lock. */
+    alignas(FLI_LINE) fli_lua_gate asleep;
 } fli_lua_watch;
 
 filch_err fli_lua_watch_init(struct filch_lua *lua);

@@ -15,6 +15,7 @@
 #endif
 
 #include "base/assert.h"
+#include "port/futex.h"
 
 __thread void *fli_here_slot FLI_TLS_DIRECT;
 
@@ -91,9 +92,6 @@ bool fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns)
 }
 
 #if defined(__linux__)
-/* The system compares and falls asleep in one step: a ring that comes before finds nobody to wake but has changed the
- * word, one that comes after finds him asleep. A condition variable would do the same with two words and a lock more, and
- * its waiter takes the lock again as one that has been waited for: a system call on the way to the work. */
 static long futex(FLI_ATOMIC(uint32_t) *at, int operation, uint32_t value, const struct timespec *until)
 {
 #if defined(SYS_futex_time64)
@@ -105,36 +103,18 @@ static long futex(FLI_ATOMIC(uint32_t) *at, int operation, uint32_t value, const
     return syscall(call, at, operation | FUTEX_PRIVATE_FLAG, value, until, NULL, FUTEX_BITSET_MATCH_ANY);
 }
 
-filch_err fli_bell_init(fli_bell *bell)
+void fli_futex_wake(FLI_ATOMIC(uint32_t) *word)
 {
-    fli_atomic_init(&bell->rung, 0);
-    return FILCH_OK;
+    (void)futex(word, FUTEX_WAKE, 1, NULL);
 }
 
-void fli_bell_fini(fli_bell *bell)
-{
-    (void)bell;
-}
-
-void fli_bell_ring(fli_bell *bell)
-{
-    /* PAIR bell.rung, release half. Rung before and not heard: whoever did it wakes the listener, or he is awake. */
-    if (fli_swap_acqrel(&bell->rung, 1) == 0) (void)futex(&bell->rung, FUTEX_WAKE, 1, NULL);
-}
-
-bool fli_bell_wait(fli_bell *bell, uint64_t until_ns)
+bool fli_futex_wait(FLI_ATOMIC(uint32_t) *word, uint64_t until_ns)
 {
     struct timespec until = { .tv_sec = (time_t)(until_ns / 1000000000u), .tv_nsec = (long)(until_ns % 1000000000u) };
     bool            ever = until_ns >= (uint64_t)INT64_MAX; /* beyond what a time_t holds */
-    bool            in_time = true;
-    for (;;) {
-        if (fli_swap_acqrel(&bell->rung, 0) != 0) return true; /* PAIR bell.rung, acquire half */
-        if (!in_time) return false;
-        /* Woken, interrupted, not 0 any more, or the time is up: in every case look at the word again. */
-        long err = futex(&bell->rung, FUTEX_WAIT_BITSET, 0, ever ? NULL : &until);
-        in_time = err == 0 || errno != ETIMEDOUT;
-        FLI_ASSERT(err == 0 || errno == ETIMEDOUT || errno == EAGAIN || errno == EINTR);
-    }
+    long            err = futex(word, FUTEX_WAIT_BITSET, 0, ever ? NULL : &until);
+    FLI_ASSERT(err == 0 || errno == ETIMEDOUT || errno == EAGAIN || errno == EINTR);
+    return err == 0 || errno != ETIMEDOUT;
 }
 #endif
 

@@ -28,6 +28,7 @@
 #include "base/assert.h"
 #include "base/prng.h"
 #include "port/clock.h"
+#include "port/futex.h"
 #include "port/thread.h"
 #include "sim/fiber.h"
 #include "sim/weak.h"
@@ -55,6 +56,9 @@ typedef struct thread {
     fli_weak_kind kind;
     uint8_t       state;
     bool          timed_out;
+    bool          yields; /* until another thread has gone on */
+    uint32_t      points; /* its own */
+    uint32_t      others; /* those of the others when it yielded */
 } thread;
 
 /* A choice. `left`: threads still to try (for a thread), or how many there are (for a value). */
@@ -91,6 +95,7 @@ static struct {
     /* Learnt: who writes and who touches each location. */
     uint8_t writers[FLI_WEAK_ARENA], users[FLI_WEAK_ARENA];
     bool    tries; /* somebody tries locks */
+    bool    barriers; /* somebody uses a barrier for all: then no operation is independent of another thread's */
     bool    learnt;
 } x;
 
@@ -277,6 +282,17 @@ static uint32_t draw_thread(uint32_t options, uint32_t self)
     return drawn(lowest(options));
 }
 
+/* Leaves out those that wait for others to go on, as long as there are others. */
+static uint32_t without_yielders(uint32_t able)
+{
+    uint32_t rest = able;
+    for (uint32_t i = 1; i <= x.count; i++) {
+        const thread *t = &x.threads[i];
+        if (t->yields && x.points - t->points == t->others) rest &= ~BIT(i);
+    }
+    return rest != 0 ? rest : able;
+}
+
 /* Who goes on; *fresh as from commit. 0: all have ended. */
 static uint32_t decide(uint32_t *fresh)
 {
@@ -290,6 +306,7 @@ static uint32_t decide(uint32_t *fresh)
         if (alive == 0) return 0;
     } while (able == 0 && ring_alarm());
     if (able == 0) fli_weak_fail("nobody can go on: a lost wake-up");
+    able = without_yielders(able);
     if (x.script != NULL) {
         uint32_t next = scripted('0');
         return (able & BIT(next)) != 0 ? next : lowest(able);
@@ -313,10 +330,11 @@ static uint32_t decide(uint32_t *fresh)
         node *n = &x.nodes[x.depth++];
         FLI_ASSERT(n->is_thread && (n->left | n->done) == options);
         chosen = n->chosen;
-        done = bounded || x.config.plain ? 0 : n->done;
+        done = bounded || x.config.plain || x.barriers ? 0 : n->done;
     }
     if (chosen != self && (able & BIT(self)) != 0) x.preemptions++;
     if (++x.points > POINTS_MAX) fli_weak_fail("it goes round for ever");
+    x.threads[chosen].points++;
     *fresh = commit(chosen, done);
     return chosen;
 }
@@ -352,7 +370,7 @@ static bool is_shared(uint32_t at, bool writes)
         if ((x.users[at] & ~self) != 0) x.learnt = true;
     }
     x.users[at] |= self;
-    return (x.writers[at] & ~self) != 0 || x.config.plain || x.script != NULL;
+    return (x.writers[at] & ~self) != 0 || x.config.plain || x.barriers || x.script != NULL;
 }
 
 uint32_t fli_weak_point(fli_weak_kind kind, const volatile void *at)
@@ -491,6 +509,68 @@ void fli_cond_wait(fli_cond *cond, fli_mutex *mutex)
     (void)fli_cond_wait_until(cond, mutex, FLI_NEVER);
 }
 
+/* ---- the futex (port/futex.h) and the barrier for all (port/barrier.h) ---- */
+
+/* The system compares with the newest value: a store that it does not see is followed by a wake that finds the sleeper,
+ * which comes to the same. It orders no memory. */
+bool fli_futex_wait(uint32_t *word, uint64_t until_ns)
+{
+    (void)fli_weak_point(FLI_WEAK_KIND_SIGNAL, word);
+    thread *t = &x.threads[fli_weak_self];
+    bool    sleeps = fli_weak_newest(word, sizeof *word) == 0;
+    FLI_WEAK_NOTE("futex wait +%u: %s", fli_weak_offset(word), sleeps ? "sleeps" : "not 0 any more");
+    if (!sleeps) return true;
+    t->state = WAITING;
+    t->cond = fli_weak_offset(word);
+    t->until_ns = until_ns;
+    t->timed_out = false;
+    (void)pass();
+    FLI_WEAK_NOTE("%s", t->timed_out ? "time is up" : "woken");
+    return !t->timed_out;
+}
+
+void fli_futex_wake(uint32_t *word)
+{
+    if (!fli_weak_running) return;
+    (void)fli_weak_point(FLI_WEAK_KIND_SIGNAL, word);
+    for (uint32_t i = 1; i <= x.count; i++) {
+        if (x.threads[i].state != WAITING || x.threads[i].cond != fli_weak_offset(word)) continue;
+        x.threads[i].state = READY;
+        FLI_WEAK_NOTE("futex wake +%u: thread %u", fli_weak_offset(word), i);
+        return;
+    }
+    FLI_WEAK_NOTE("futex wake +%u: nobody", fli_weak_offset(word));
+}
+
+/* An operation that every other one notices: from now on nothing is left out. */
+static thread *point_everywhere(void)
+{
+    if (!x.barriers) x.barriers = x.learnt = true;
+    thread *t = &x.threads[fli_weak_self];
+    t->kind = FLI_WEAK_KIND_SIGNAL;
+    t->at = 0;
+    return t;
+}
+
+void fli_weak_yield(void)
+{
+    thread *t = point_everywhere();
+    t->yields = true;
+    t->others = x.points - t->points;
+    (void)pass();
+    t->yields = false;
+    fli_weak_find_newest(fli_weak_self);
+}
+
+void fli_weak_barrier(void)
+{
+    if (!fli_weak_running) return;
+    (void)point_everywhere();
+    (void)pass();
+    fli_weak_find_newest(0);
+    FLI_WEAK_NOTE("a barrier everywhere");
+}
+
 void fli_thread_prompt(void)
 {
 }
@@ -558,6 +638,8 @@ static void run_once(void)
         t->state = READY;
         t->here = NULL;
         t->ticks = 0;
+        t->yields = false;
+        t->points = 0;
         fli_fiber_reset(&t->fiber, run_thread, t);
     }
     fli_weak_running = x.starting = true;
@@ -719,7 +801,7 @@ fli_weak_result fli_weak_explore(const fli_weak_program *program, const fli_weak
     x.program = program;
     x.result = (fli_weak_result){ 0 };
     x.height = 0;
-    x.learnt = x.tries = false;
+    x.learnt = x.tries = x.barriers = false;
     x.walking = config->walks > 0 && config->replay == NULL;
     memset(x.writers, 0, sizeof x.writers);
     memset(x.users, 0, sizeof x.users);

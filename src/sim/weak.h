@@ -102,6 +102,14 @@ bool     fli_weak_cas(volatile void *at, size_t size, void *expected, uint64_t w
                       bool may_fail, const char *where);
 void     fli_weak_init(volatile void *at, size_t size, uint64_t value);
 
+/* A full barrier in every thread at this moment (membarrier). It orders what is found, and nothing happens before because of
+ * it: plain memory is not handed over by it. */
+void fli_weak_barrier(void);
+
+/* What a loop says that waits for others: it goes on when another thread has, and then finds what is newest by then. Without
+ * it such a loop would have no end, because an old value can be found for ever. */
+void fli_weak_yield(void);
+
 /* Vector clock: how much of each thread's past one knows. */
 typedef struct fli_weak_clock {
     uint16_t at[8];
@@ -143,6 +151,9 @@ void    *fli_weak_at(uint32_t offset);
 uint32_t fli_weak_stores(uint32_t offset);       /* how many there have been to this location */
 void     fli_weak_release(fli_weak_clock *into); /* the running thread hands on what it knows */
 void     fli_weak_acquire(const fli_weak_clock *from);
+/* From now on this thread (0: every one) finds the newest stores that there are now, or later ones. */
+void     fli_weak_find_newest(uint32_t thread);
+uint64_t fli_weak_newest(const volatile void *at, size_t size);
 
 #define FLI_WEAK_ARENA (512u << 10)
 

@@ -465,14 +465,35 @@ static uint32_t oldest(const location *l)
     return from;
 }
 
-static void remember(location *l, uint32_t index)
+static void remember_for(location *l, uint32_t thread, uint32_t index)
 {
-    uint32_t n = l->found_count[fli_weak_self];
-    found   *list = l->found[fli_weak_self];
+    uint32_t n = l->found_count[thread];
+    found   *list = l->found[thread];
     if (n > 0 && list[n - 1].index >= index) return;
     FLI_ASSERT(n < READS);
-    list[n] = (found){ .clock = fli_weak_clocks[fli_weak_self].at[fli_weak_self], .index = (uint16_t)index };
-    l->found_count[fli_weak_self] = (uint8_t)(n + 1);
+    list[n] = (found){ .clock = fli_weak_clocks[thread].at[thread], .index = (uint16_t)index };
+    l->found_count[thread] = (uint8_t)(n + 1);
+}
+
+static void remember(location *l, uint32_t index)
+{
+    remember_for(l, fli_weak_self, index);
+}
+
+void fli_weak_find_newest(uint32_t thread)
+{
+    for (uint32_t i = 0; i < location_count; i++) {
+        location *l = &locations[i];
+        if (l->offset == UINT32_MAX) continue;
+        for (uint32_t t = 1; t <= FLI_WEAK_THREADS; t++) {
+            if (thread == 0 || thread == t) remember_for(l, t, l->count - 1);
+        }
+    }
+}
+
+uint64_t fli_weak_newest(const volatile void *at, size_t size)
+{
+    return get(at, size); /* memory itself holds it */
 }
 
 static uint64_t find(location *l, uint32_t index, int order)

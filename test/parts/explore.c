@@ -22,7 +22,8 @@
 #include "parts.h"
 
 static const fli_weak_program *const rooms[] = { parts_litmus, parts_deque, parts_proc, parts_yield,
-                                                 parts_limit,  parts_sync,  parts_sched, parts_io };
+                                                 parts_limit,  parts_sync,  parts_sched, parts_io,
+                                                 parts_bell,   parts_gate };
 
 #define BY_PROGRAM INT32_MIN
 

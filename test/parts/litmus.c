@@ -57,6 +57,31 @@ static void one_check(void)
     tell();
 }
 
+/* The same with a barrier for all in one of them: it serves both. */
+static void barrier_1(void)
+{
+    fli_store_rlx(&w->a, 1);
+    fli_weak_barrier();
+    w->r[0] = fli_load_rlx(&w->b);
+}
+static void barrier_2(void)
+{
+    fli_store_rlx(&w->b, 1);
+    w->r[1] = fli_load_rlx(&w->a);
+}
+
+/* But it hands over no plain memory. */
+static void barrier_3(void)
+{
+    w->plain = 7;
+    fli_weak_barrier();
+    fli_store_rlx(&w->a, 1);
+}
+static void barrier_4(void)
+{
+    if (fli_load_rlx(&w->a) == 1) w->r[0] = w->plain;
+}
+
 /* Message passing. */
 static void mp_1(void)
 {
@@ -221,6 +246,15 @@ const fli_weak_program parts_litmus[] = {
       .setup = setup,
       .threads = { one_1, one_2 },
       .check = one_check },
+    { .name = "litmus_barrier",
+      .promise = "3 outcomes",
+      .setup = setup,
+      .threads = { barrier_1, barrier_2 },
+      .check = one_check },
+    { .name = "litmus_bad_barrier",
+      .promise = "a violation",
+      .setup = setup,
+      .threads = { barrier_3, barrier_4 } },
     { .name = "litmus_message", .promise = "2 outcomes", .setup = setup, .threads = { mp_1, mp_2 }, .check = tell },
     { .name = "litmus_release_sequence",
       .promise = "3 outcomes",

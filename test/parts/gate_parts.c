@@ -1,0 +1,150 @@
+/* gate_parts.c - the gate by which the watchdog of Lua keeps the owner of a state from freeing what it looks at (lua/gate.h),
+ * with the barrier that the holder pays for, and strict, without it. The thing that is freed is plain memory: whoever looks
+ * at it while it goes away is a data race. */
+#include "parts.h"
+
+#define fli_thread_yield fli_weak_yield
+#include "lua/gate.c"
+
+static struct {
+    fli_lua_gate gate;
+    FLI_ATOMIC(uint32_t) listed[2];
+    FLI_ATOMIC(uint32_t *) runs; /* as fli_lua_runner.proc */
+    uint32_t things[2];
+    FLI_ATOMIC(uint32_t) turn;
+    fli_mutex lock;
+    fli_cond  wake;
+} * g;
+
+static void setup_gate(bool strict)
+{
+    g = fli_weak_new(sizeof *g);
+    fli_lua_gate_init(&g->gate, strict);
+    for (int i = 0; i < 2; i++) {
+        fli_atomic_init(&g->listed[i], 1);
+        g->things[i] = 7;
+    }
+    fli_atomic_init(&g->runs, &g->things[0]);
+    (void)!fli_mutex_init(&g->lock);
+    (void)!fli_cond_init(&g->wake);
+}
+
+static void setup(void)
+{
+    setup_gate(false);
+}
+
+static void setup_strict(void)
+{
+    setup_gate(true);
+}
+
+/* Takes the thing out of the list, and then it is gone. */
+static void free_thing(int i)
+{
+    fli_store_rlx(&g->listed[i], 0);
+    fli_lua_gate_pass(&g->gate);
+    g->things[i] = 0;
+}
+
+static void free_one(void)
+{
+    free_thing(0);
+}
+
+static void free_two(void)
+{
+    free_thing(0);
+    free_thing(1);
+}
+
+/* Whoever is still listed is looked at. */
+static void look(void)
+{
+    fli_lua_gate_hold(&g->gate);
+    for (int i = 0; i < 2; i++) {
+        if (fli_load_rlx(&g->listed[i]) == 1) must(g->things[i] == 7, "what is looked at is there");
+    }
+    fli_lua_gate_release(&g->gate);
+}
+
+static void look_twice(void)
+{
+    look();
+    look();
+}
+
+/* The end of a step, as lua/watch.c does it: the thread runs nothing any more, and what it ran may be freed. */
+static void run_no_more(void)
+{
+    fli_store_rel(&g->runs, NULL);
+    fli_lua_gate_pass(&g->gate);
+    g->things[0] = 0;
+}
+
+static void look_at_runner(void)
+{
+    fli_lua_gate_hold(&g->gate);
+    const uint32_t *runs = fli_load_acq(&g->runs);
+    if (runs != NULL) must(*runs == 7, "what a thread runs is there while it is looked at");
+    fli_lua_gate_release(&g->gate);
+}
+
+/* The watchdog falls asleep, as lua/watch.c does it, while a step begins: one of them sees the other. */
+static void doze(void)
+{
+    fli_mutex_lock(&g->lock);
+    fli_lua_gate_hold(&g->gate);
+    while (fli_load_rlx(&g->gate.held) != 0 && fli_load_rlx(&g->turn) == 0) fli_cond_wait(&g->wake, &g->lock);
+    fli_lua_gate_release(&g->gate);
+    fli_mutex_unlock(&g->lock);
+}
+
+static void begin_step(void)
+{
+    fli_store_rlx(&g->turn, 1);
+    if (fli_lua_gate_look(&g->gate) == 0) return;
+    fli_mutex_lock(&g->lock);
+    fli_lua_gate_release(&g->gate);
+    fli_cond_signal(&g->wake);
+    fli_mutex_unlock(&g->lock);
+}
+
+static void check_open(void)
+{
+    must(fli_load_rlx(&g->gate.held) == 0, "in the end the gate is open");
+}
+
+const fli_weak_program parts_gate[] = {
+    { .name = "gate_free",
+      .promise = "nothing is freed while the holder of the gate looks at it",
+      .setup = setup,
+      .threads = { free_one, look },
+      .check = check_open },
+    { .name = "gate_free_twice",
+      .promise = "the same with two things, looked at twice",
+      .setup = setup,
+      .threads = { free_two, look_twice },
+      .check = check_open },
+    { .name = "gate_free_strict",
+      .promise = "the same without a barrier for all",
+      .setup = setup_strict,
+      .threads = { free_two, look_twice },
+      .check = check_open },
+    { .name = "gate_run_no_more",
+      .promise = "a process is not freed while the watchdog looks at it",
+      .setup = setup,
+      .threads = { run_no_more, look_at_runner },
+      .check = check_open },
+    { .name = "gate_doze",
+      .promise = "a step that begins while the watchdog falls asleep is seen, or wakes it",
+      .setup = setup,
+      .threads = { doze, begin_step },
+      .check = check_open },
+    { .name = "gate_doze_2",
+      .promise = "the same with steps of two threads, and without a barrier for all",
+      .setup = setup_strict,
+      .threads = { doze, begin_step, begin_step },
+      .check = check_open },
+    { 0 },
+};
