@@ -133,6 +133,30 @@ TEST(each_kind_of_event_is_drawn_and_said)
     end(&chart);
 }
 
+TEST(a_column_is_empty_before_its_process_is_spawned_and_after_it_has_ended)
+{
+    fli_chart chart;
+    begin(&chart, 8);
+    fli_chart_name(&chart, 1, "one");
+    fli_chart_name(&chart, 2, "two");
+    ADD(.kind = FLI_CHART_SPAWN, .from = 1, .to = 2);
+    ADD(.kind = FLI_CHART_EXIT, .from = 1);
+    ADD(.kind = FLI_CHART_NOTE, .from = 2, .text = "alone");
+    ADD(.kind = FLI_CHART_EXIT, .from = 2);
+    ADD(.kind = FLI_CHART_FAULT, .text = "none is left");
+    static const char expected[] =
+        "o-> sends or spawns   * is stepped with   ? yields   = is answered   x ends\n"
+        "\n"
+        " microseconds    one#1    two#2  \n"
+        "        0.000      o------->+      one#1 spawns two#2\n"
+        "        0.000      x        |      one#1 ends: ok\n"
+        "        0.000               o      two#2: alone\n"
+        "        0.000               x      two#2 ends: ok\n"
+        "        0.000                      fault: none is left\n";
+    is_drawn(&chart, expected);
+    end(&chart);
+}
+
 /* The hash of one event. */
 static uint64_t hash_of(fli_chart_event event)
 {
@@ -318,6 +342,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_kind_of_event_is_drawn_and_said),
+        cmocka_unit_test(a_column_is_empty_before_its_process_is_spawned_and_after_it_has_ended),
         cmocka_unit_test(the_hash_depends_on_every_field_of_an_event),
         cmocka_unit_test(the_hash_depends_on_the_order_of_events),
         cmocka_unit_test(of_more_events_than_there_is_room_the_last_are_drawn),

@@ -25,7 +25,7 @@ typedef struct world {
     filch_sched *sched;
     bool         ticks; /* no workers: the test's thread runs everything */
     FLI_ATOMIC(int64_t) bytes, blocks;
-    FLI_ATOMIC(bool) miscounted; /* a block came back with the wrong size */
+    FLI_ATOMIC(bool) miscounted; /* a block came back with the wrong size, or written beyond its end */
     FLI_ATOMIC(bool) deny;       /* no more memory */
 } world;
 
@@ -35,11 +35,19 @@ typedef union world_block {
     max_align_t align;
 } world_block;
 
+/* Behind each block: nobody may have written there. */
+static const char world_fence[] = "outside of block";
+
+static inline bool world_is_fenced(const world_block *block)
+{
+    return memcmp((const char *)(block + 1) + block->size, world_fence, sizeof world_fence) == 0;
+}
+
 static inline void *world_alloc(void *user, void *old, size_t old_size, size_t size)
 {
     world       *w = user;
     world_block *block = old != NULL ? (world_block *)old - 1 : NULL;
-    if (block != NULL && block->size != old_size) fli_store_rlx(&w->miscounted, true);
+    if (block != NULL && (block->size != old_size || !world_is_fenced(block))) fli_store_rlx(&w->miscounted, true);
     if (size == 0) {
         fli_add_rlx(&w->bytes, -(int64_t)old_size);
         fli_add_rlx(&w->blocks, -1);
@@ -47,9 +55,10 @@ static inline void *world_alloc(void *user, void *old, size_t old_size, size_t s
         return NULL;
     }
     if (fli_load_rlx(&w->deny)) return NULL;
-    block = realloc(block, sizeof *block + size);
+    block = realloc(block, sizeof *block + size + sizeof world_fence);
     if (block == NULL) return NULL;
     block->size = size;
+    memcpy((char *)(block + 1) + size, world_fence, sizeof world_fence);
     fli_add_rlx(&w->bytes, (int64_t)size - (int64_t)old_size);
     if (old == NULL) fli_add_rlx(&w->blocks, 1);
     return block + 1;

@@ -1,4 +1,5 @@
-/* alloc.c - see alloc.h. Every block carries a header that says how large it is and whose. */
+/* alloc.c - see alloc.h. Every block carries a header that says how large it is and whose, and a fence behind it that must
+ * be as it was when the block comes back. */
 #include "support/alloc.h"
 
 #include <stdlib.h>
@@ -11,7 +12,7 @@ typedef struct header {
     test_alloc *owner;
 } header;
 
-enum { FRESH = 0xa5, FREED = 0xdd };
+enum { FRESH = 0xa5, FREED = 0xdd, FENCE = 0x5e, FENCE_SIZE = 16 };
 
 static bool is_refused(test_alloc *alloc)
 {
@@ -23,18 +24,29 @@ static bool is_refused(test_alloc *alloc)
 
 static void *make(test_alloc *alloc, size_t size)
 {
-    header *h = malloc(sizeof *h + size);
+    header *h = malloc(sizeof *h + size + FENCE_SIZE);
     if (h == NULL) return NULL;
     *h = (header){ .size = size, .owner = alloc };
     memset(h + 1, FRESH, size);
+    memset((unsigned char *)(h + 1) + size, FENCE, FENCE_SIZE);
     atomic_fetch_add(&alloc->bytes, size);
     atomic_fetch_add(&alloc->blocks, 1);
     return h + 1;
 }
 
+static bool is_fenced(const header *h)
+{
+    const unsigned char *fence = (const unsigned char *)(h + 1) + h->size;
+    for (int i = 0; i < FENCE_SIZE; i++) {
+        if (fence[i] != FENCE) return false;
+    }
+    return true;
+}
+
 static void unmake(void *at)
 {
     header *h = (header *)at - 1;
+    if (!is_fenced(h)) atomic_fetch_add(&h->owner->wrong, 1);
     atomic_fetch_sub(&h->owner->bytes, h->size);
     atomic_fetch_sub(&h->owner->blocks, 1);
     memset(at, FREED, h->size);

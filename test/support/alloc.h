@@ -15,7 +15,7 @@ typedef struct test_alloc {
     atomic_uint_fast64_t fail_at;       /* the asking that is refused; 0 none */
     atomic_bool          fail_after;    /* and all that follow */
     atomic_uint_fast64_t refused;
-    atomic_uint_fast64_t wrong; /* blocks that came back with another size than they have, or to a stranger */
+    atomic_uint_fast64_t wrong; /* blocks that came back with another size than they have, to a stranger, or written beyond their end */
 } test_alloc;
 
 /* The filch_alloc_fn; `user` is a test_alloc that began as all zeros. */

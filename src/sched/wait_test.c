@@ -1,0 +1,78 @@
+/* wait_test.c - a measured wait is counted in the bucket of its size, at every edge of a bucket. On a clock that stands still. */
+#include "sched/sched.h"
+
+#include <string.h>
+
+#include "port/clock.h"
+#include "support/check.h"
+
+static uint64_t now_ns = UINT64_C(1) << 50;
+
+uint64_t __wrap_fli_clock_ns(void);
+uint64_t __wrap_fli_clock_ns(void)
+{
+    return now_ns;
+}
+
+static filch_err listen(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    return count > 0 && events[0].type == FILCH_EVENT_CANCEL ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+static const filch_type listener = { .name = "listener", .step = listen };
+
+static filch_stats stats_of(filch_sched *sched)
+{
+    filch_stats stats = FILCH_STATS_INIT;
+    ok(filch_sched_stats(sched, &stats));
+    return stats;
+}
+
+/* Lets the process wait for so long; returns the bucket that grew. */
+static int bucket_of(filch_sched *sched, filch_pid pid, uint64_t waited_ns)
+{
+    fli_worker *w = sched->guest;
+    filch_stats before = stats_of(sched);
+    int         bucket = -1;
+    w->sample_in = 1000; /* the clock asks for no sample of its own */
+    fli_proc_find(&sched->rt, pid.serial)->last = FLI_LAST_SAMPLED;
+    ok(filch_send(sched, pid, filch_none()));
+    w->sample_serial = pid.serial;
+    w->sample_ns = now_ns - waited_ns;
+    ok(filch_tick(sched, 0, NULL));
+    filch_stats after = stats_of(sched);
+    for (int b = 0; b < FILCH_WAIT_BUCKETS; b++) {
+        if (after.queue_wait[b] == before.queue_wait[b]) continue;
+        same(after.queue_wait[b], before.queue_wait[b] + 1);
+        same(bucket, -1);
+        bucket = b;
+    }
+    return bucket;
+}
+
+/* filch.h: bucket i holds waits below 2^(i+1) ns that are in no smaller one; the last one all longer ones too. */
+TEST(a_wait_is_counted_in_the_bucket_of_its_size)
+{
+    filch_options opt = FILCH_OPTIONS_INIT;
+    filch_sched  *sched;
+    filch_pid     pid;
+    opt.workers = FILCH_NO_WORKERS;
+    ok(filch_sched_create(&sched, &opt));
+    ok(filch_spawn(sched, &listener, NULL, &pid));
+    ok(filch_tick(sched, 0, NULL));
+    same(bucket_of(sched, pid, 0), 0);
+    for (int i = 0; i < 40; i++) {
+        uint64_t edge = UINT64_C(2) << i; /* the first that bucket i does not hold */
+        int      last = FILCH_WAIT_BUCKETS - 1;
+        same(bucket_of(sched, pid, edge - 1), i < last ? i : last);
+        same(bucket_of(sched, pid, edge), i + 1 < last ? i + 1 : last);
+    }
+    ok(filch_sched_stop(sched, FILCH_SECONDS(5), NULL));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(a_wait_is_counted_in_the_bucket_of_its_size) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

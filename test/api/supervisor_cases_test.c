@@ -1,0 +1,256 @@
+/* supervisor_cases_test.c - which children come back after others were stopped for them, how long a child and a subtree have to
+ * end, that jitter spreads restarts, and each default at its edge. In virtual time. */
+#include "api/diary.h"
+
+/* ---- who comes back ---- */
+
+static const filch_child mixed[] = {
+    { .id = "a", .type = &child_type, .options = ARGS(0) },
+    { .id = "b", .type = &child_type, .options = ARGS(1), .restart = FILCH_TRANSIENT },
+    { .id = "c", .type = &child_type, .options = ARGS(2) },
+};
+
+static void returns_with(uint32_t strategy)
+{
+    const filch_supervisor spec = { .strategy = strategy, .children = mixed, .child_count = 3 };
+    world                  w;
+    world_begin(&w, FILCH_NO_WORKERS);
+    (void)supervise(w.sched, &spec);
+    world_tick(&w);
+    tell(&w, 0, FAILURE);
+    assert_string_equal(diary_from(3), "-a -c -b +a +b +c");
+    tell(&w, 1, 0); /* ends well by itself: then it is done */
+    assert_string_equal(diary_from(9), "-b");
+    tell(&w, 0, FAILURE);
+    assert_string_equal(diary_from(10), "-a -c +a +c");
+    world_end(&w);
+}
+
+TEST(a_transient_child_that_was_stopped_for_its_siblings_comes_back)
+{
+    returns_with(FILCH_ONE_FOR_ALL);
+    returns_with(FILCH_REST_FOR_ONE);
+}
+
+/* ---- in virtual time: a supervisor that is cancelled after ten seconds ---- */
+
+static filch_pid root;
+
+static void cancel_root(filch_sched *sched, void *arg)
+{
+    (void)arg;
+    (void)!filch_cancel(sched, root);
+}
+
+static filch_err cancelled_scenario(filch_sched *sched, void *user)
+{
+    root = supervise(sched, user);
+    return filch_sim_later(sched, FILCH_SECONDS(10), cancel_root, NULL);
+}
+
+static void run_cancelled(const filch_supervisor *spec)
+{
+    filch_sim_report  report = FILCH_SIM_REPORT_INIT;
+    filch_sim_options opt = FILCH_SIM_OPTIONS_INIT;
+    opt.time_max_ns = FILCH_SECONDS(3600);
+    ok(filch_sim_run(&opt, cancelled_scenario, (void *)(uintptr_t)spec, &report));
+    if (report.verdict != FILCH_SIM_OK) fail_msg("%s", report.text);
+    same(diary.goings, 1);
+    same(diary.gone, FILCH_OK);
+    filch_sim_report_free(&report);
+}
+
+/* When the nth entry was, counted from the cancel. */
+static uint64_t at_ns(size_t nth)
+{
+    return diary.times_ns[nth] - FILCH_SECONDS(10);
+}
+
+#define WITHIN(ns, least) assert_true((ns) >= (least) && (ns) < (least) + FILCH_SECONDS(1))
+
+TEST(a_child_that_says_nothing_of_its_time_has_five_seconds_to_end)
+{
+    static const filch_child      kids[] = { { .id = "b", .type = &child_type, .options = ARGS(4) } };
+    static const filch_supervisor spec = { .children = kids, .child_count = 1 };
+    run_cancelled(&spec);
+    assert_string_equal(diary_from(0), "+b -b");
+    WITHIN(at_ns(1), FILCH_SECONDS(5));
+}
+
+TEST(a_nested_supervisor_has_the_time_that_its_children_take)
+{
+    static const filch_child low_kids[] = { { .id = "a", .type = &child_type, .options = ARGS(0) },
+                                            { .id = "b", .type = &child_type, .options = ARGS(4), .stop_ns = FILCH_SECONDS(60) } };
+    static const filch_supervisor low = { .children = low_kids, .child_count = 2 };
+    static const filch_child      kids[] = { { .id = "c", .type = &child_type, .options = ARGS(2) },
+                                             { .id = "low", .supervisor = &low } };
+    static const filch_supervisor spec = { .children = kids, .child_count = 2 };
+    run_cancelled(&spec);
+    assert_string_equal(diary_from(0), "+c +a +b -b -a -c"); /* all of it in order: nothing was cut short */
+    WITHIN(at_ns(3), FILCH_SECONDS(60));
+    WITHIN(at_ns(4), FILCH_SECONDS(60));
+}
+
+TEST(a_nested_supervisor_with_a_time_of_its_own_has_no_more_than_that)
+{
+    static const filch_child      low_kids[] = { { .id = "b", .type = &child_type, .options = ARGS(4), .stop_ns = FILCH_SECONDS(60) } };
+    static const filch_supervisor low = { .children = low_kids, .child_count = 1 };
+    static const filch_child      kids[] = { { .id = "low", .supervisor = &low, .stop_ns = FILCH_SECONDS(7) } };
+    static const filch_supervisor spec = { .children = kids, .child_count = 1 };
+    run_cancelled(&spec);
+    assert_string_equal(diary_from(0), "+b -b");
+    WITHIN(at_ns(1), FILCH_SECONDS(7));
+}
+
+/* ---- jitter ---- */
+
+enum { MANY = 16 };
+
+static filch_spawn_options many_options[MANY];
+static filch_child         many_kids[MANY];
+static char                many_ids[MANY][4];
+
+static void fail_all(filch_sched *sched, void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < MANY; i++) (void)!filch_send(sched, diary.pids[i], filch_int(FAILURE));
+}
+
+static filch_err together_scenario(filch_sched *sched, void *user)
+{
+    (void)supervise(sched, user);
+    return filch_sim_later(sched, FILCH_SECONDS(1), fail_all, NULL);
+}
+
+/* How long each waited when all failed at once. */
+static void waits_of(uint16_t jitter, uint64_t waits[MANY])
+{
+    for (int i = 0; i < MANY; i++) {
+        many_options[i] = (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT;
+        many_options[i].args = filch_int(i);
+        snprintf(many_ids[i], sizeof many_ids[i], "k%d", i);
+        many_kids[i] = (filch_child){ .id = many_ids[i], .type = &child_type, .options = &many_options[i] };
+    }
+    const filch_supervisor spec = { .children = many_kids, .child_count = MANY, .intensity = 100, .backoff_ns = FILCH_SECONDS(10),
+                                    .jitter = jitter };
+    filch_sim_report  report = FILCH_SIM_REPORT_INIT;
+    filch_sim_options opt = FILCH_SIM_OPTIONS_INIT;
+    opt.time_max_ns = FILCH_SECONDS(60);
+    ok(filch_sim_run(&opt, together_scenario, (void *)(uintptr_t)&spec, &report));
+    filch_sim_report_free(&report);
+    for (int i = 0; i < MANY; i++) {
+        uint64_t down = 0;
+        waits[i] = 0;
+        for (size_t n = 0; n < diary.count; n++) {
+            if (diary.entries[n][1] != 'a' + i) continue;
+            if (diary.entries[n][0] == '-' && down == 0) down = diary.times_ns[n];
+            if (diary.entries[n][0] == '+' && down != 0 && waits[i] == 0) waits[i] = diary.times_ns[n] - down;
+        }
+    }
+}
+
+TEST(children_that_fail_together_do_not_come_back_together)
+{
+    uint64_t waits[MANY], least = UINT64_MAX, most = 0;
+    waits_of(1000, waits); /* from half to one and a half of ten seconds */
+    for (int i = 0; i < MANY; i++) {
+        assert_true(waits[i] >= FILCH_SECONDS(5) && waits[i] <= FILCH_SECONDS(15) + FILCH_MILLISECONDS(100));
+        if (waits[i] < least) least = waits[i];
+        if (waits[i] > most) most = waits[i];
+        for (int k = 0; k < i; k++) {
+            uint64_t apart = waits[i] > waits[k] ? waits[i] - waits[k] : waits[k] - waits[i];
+            assert_true(apart > FILCH_MILLISECONDS(1));
+        }
+    }
+    assert_true(least < FILCH_SECONDS(8) && most > FILCH_SECONDS(12));
+}
+
+TEST(without_jitter_they_come_back_together)
+{
+    uint64_t waits[MANY];
+    waits_of(0, waits);
+    for (int i = 0; i < MANY; i++) WITHIN(waits[i], FILCH_SECONDS(10));
+}
+
+TEST(a_small_jitter_is_a_small_one)
+{
+    uint64_t waits[MANY];
+    waits_of(10, waits); /* a hundredth: 9.95 s to 10.05 s */
+    for (int i = 0; i < MANY; i++) {
+        assert_true(waits[i] >= FILCH_MILLISECONDS(9950) && waits[i] < FILCH_MILLISECONDS(10150));
+    }
+}
+
+/* ---- the defaults, at their edges ---- */
+
+typedef struct failing {
+    filch_supervisor spec;
+    uint32_t         at_ms[8]; /* when `a` is told to fail; 0: no more */
+} failing;
+
+static void fail_a(filch_sched *sched, void *arg)
+{
+    (void)arg;
+    (void)!filch_send(sched, diary.pids[0], filch_int(FAILURE));
+}
+
+static filch_err failing_scenario(filch_sched *sched, void *user)
+{
+    const failing *how = user;
+    (void)supervise(sched, &how->spec);
+    for (size_t i = 0; i < COUNT_OF(how->at_ms) && how->at_ms[i] != 0; i++) {
+        if (filch_sim_later(sched, FILCH_MILLISECONDS(how->at_ms[i]), fail_a, NULL) != FILCH_OK) return FILCH_ENOMEM;
+    }
+    return FILCH_OK;
+}
+
+static void run_failing(failing *how)
+{
+    filch_sim_report  report = FILCH_SIM_REPORT_INIT;
+    filch_sim_options opt = FILCH_SIM_OPTIONS_INIT;
+    opt.time_max_ns = FILCH_SECONDS(600);
+    how->spec.children = three;
+    how->spec.child_count = 1;
+    ok(filch_sim_run(&opt, failing_scenario, how, &report));
+    filch_sim_report_free(&report);
+}
+
+TEST(three_restarts_in_five_seconds_are_allowed_and_a_fourth_is_not)
+{
+    failing few = { .at_ms = { 1000, 2000, 3000, 6100 } }; /* the first is forgotten by then */
+    run_failing(&few);
+    assert_string_equal(diary_from(0), "+a -a +a -a +a -a +a -a +a -a");
+    assert_true(diary.gone != FILCH_ELIMIT);
+    failing many = { .at_ms = { 1000, 2000, 3000, 5900 } };
+    run_failing(&many);
+    assert_string_equal(diary_from(0), "+a -a +a -a +a -a +a -a");
+    same(diary.gone, FILCH_ELIMIT);
+}
+
+TEST(a_back_off_doubles_up_to_half_a_minute_and_five_seconds_reset_it)
+{
+    /* Up for 1 s, 4 s and 4 s, which is not stable, and then for 16 s, which is. */
+    failing how = { .spec = { .intensity = 100, .backoff_ns = FILCH_SECONDS(8) }, .at_ms = { 1000, 10000, 30000, 64000, 110000 } };
+    run_failing(&how);
+    static const uint64_t expected_s[] = { 8, 16, 30, 30, 8 };
+    for (size_t i = 0; i < COUNT_OF(expected_s); i++) {
+        uint64_t wait = diary.times_ns[2 + 2 * i] - diary.times_ns[1 + 2 * i];
+        WITHIN(wait, FILCH_SECONDS(expected_s[i]));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_transient_child_that_was_stopped_for_its_siblings_comes_back),
+        cmocka_unit_test(a_child_that_says_nothing_of_its_time_has_five_seconds_to_end),
+        cmocka_unit_test(a_nested_supervisor_has_the_time_that_its_children_take),
+        cmocka_unit_test(a_nested_supervisor_with_a_time_of_its_own_has_no_more_than_that),
+        cmocka_unit_test(children_that_fail_together_do_not_come_back_together),
+        cmocka_unit_test(without_jitter_they_come_back_together),
+        cmocka_unit_test(a_small_jitter_is_a_small_one),
+        cmocka_unit_test(three_restarts_in_five_seconds_are_allowed_and_a_fourth_is_not),
+        cmocka_unit_test(a_back_off_doubles_up_to_half_a_minute_and_five_seconds_reset_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
