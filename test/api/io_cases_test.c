@@ -1,0 +1,112 @@
+/* io_cases_test.c - what a server meets in its second hour: descriptors of connects that timed out while their process lives on,
+ * a port whose old connections have not timed out, datagrams from one sender after the other. */
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "api/io_script.h"
+
+static world         w;
+static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
+
+/* A listener whose queue is full: the system drops what comes, as a host that does not answer. */
+typedef struct deaf {
+    int  listener, full[8];
+    char address[32];
+} deaf;
+
+static void deaf_open(deaf *d)
+{
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    socklen_t          size = sizeof at;
+    d->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ok(bind(d->listener, (struct sockaddr *)&at, sizeof at));
+    ok(listen(d->listener, 0));
+    ok(getsockname(d->listener, (struct sockaddr *)&at, &size));
+    for (int i = 0; i < 8; i++) {
+        d->full[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        (void)!connect(d->full[i], (struct sockaddr *)&at, sizeof at);
+    }
+    snprintf(d->address, sizeof d->address, "127.0.0.1:%u", ntohs(at.sin_port));
+}
+
+static void deaf_close(deaf *d)
+{
+    for (int i = 0; i < 8; i++) close(d->full[i]);
+    close(d->listener);
+}
+
+TEST(connects_that_time_out_leave_no_descriptor_while_their_process_lives_on)
+{
+    deaf d;
+    deaf_open(&d);
+    EACH_WORLD({
+        script client = SCRIPT(DO_CONNECT_WITHIN(d.address, FILCH_MILLISECONDS(2)), DO_PAUSE,
+                               DO_CONNECT_WITHIN(d.address, FILCH_MILLISECONDS(2)), DO_CONNECT_WITHIN(d.address, FILCH_MILLISECONDS(2)),
+                               DO_CONNECT_WITHIN(d.address, FILCH_MILLISECONDS(2)), DO_PAUSE);
+        script_start(&w, &client);
+        UNTIL(&w, script_stage(&client) == 1);
+        int before = open_descriptors(); /* the poller is made by now */
+        ok(filch_send(w.sched, client.actor.pid, filch_none()));
+        UNTIL(&w, script_stage(&client) == 5);
+        for (int i = 2; i < 5; i++) same(client.result[i].error, FILCH_EDEADLINE);
+        same(open_descriptors(), before);
+        ok(filch_send(w.sched, client.actor.pid, filch_none()));
+        script_ends(&w, &client);
+    })
+    deaf_close(&d);
+}
+
+/* The server closes first, so its side of the connection lingers on its port. */
+TEST(a_server_that_starts_again_takes_its_port_back_though_old_connections_linger)
+{
+    EACH_WORLD({
+        script first = SCRIPT(SERVE, DO_CLOSE);
+        script_start(&w, &first);
+        UNTIL(&w, is_ready(&first));
+        int  fd = peer_connect(&first);
+        char byte;
+        script_ends(&w, &first);
+        same(recv(fd, &byte, 1, 0), 0); /* it has closed */
+        close(fd);
+        script again = SCRIPT(DO_LISTEN(first.local));
+        script_start(&w, &again);
+        script_ends(&w, &again);
+        same(again.result[0].error, FILCH_OK);
+    })
+}
+
+TEST(each_datagram_names_its_own_sender)
+{
+    EACH_WORLD({
+        script server = SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_ADDRESS, DO_RECEIVE_FROM(0), DO_PAUSE, DO_RECEIVE_FROM(0), DO_PAUSE,
+                               DO_RECEIVE_FROM(0));
+        script_start(&w, &server);
+        UNTIL(&w, is_ready(&server));
+        char told[3][128];
+        char sent[3][128];
+        for (int i = 0; i < 3; i++) {
+            script client = SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_ADDRESS, DO_SEND_TO(server.local, "hello"), DO_PAUSE);
+            script_start(&w, &client);
+            UNTIL(&w, i == 2 ? script_is_over(&server) : script_stage(&server) == 3 + 2 * (uint32_t)i);
+            strcpy(told[i], server.sender);
+            strcpy(sent[i], client.local);
+            if (i < 2) ok(filch_send(w.sched, server.actor.pid, filch_none()));
+            ok(filch_cancel(w.sched, client.actor.pid));
+            script_ends(&w, &client);
+        }
+        script_ends(&w, &server);
+        for (int i = 0; i < 3; i++) assert_string_equal(told[i], sent[i]);
+    })
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(connects_that_time_out_leave_no_descriptor_while_their_process_lives_on),
+        cmocka_unit_test(a_server_that_starts_again_takes_its_port_back_though_old_connections_linger),
+        cmocka_unit_test(each_datagram_names_its_own_sender),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
