@@ -21,6 +21,15 @@ TEST(neighbouring_seeds_part_at_once)
     }
 }
 
+/* Known answers: splitmix64 seeded with 0, xorshift64* with 1. Recordings and seeds of earlier versions depend on them. */
+TEST(the_numbers_are_those_of_the_algorithms)
+{
+    fli_prng prng = { .state = 1 };
+    assert_true(fli_prng_mix(0) == UINT64_C(0xe220a8397b1dcdaf));
+    assert_true(fli_prng_mix(UINT64_C(0x9e3779b97f4a7c15)) == UINT64_C(0x6e789e6aa1b965f4));
+    assert_true(fli_prng_next(&prng) == UINT64_C(0x47e4ce4b896cdd1d));
+}
+
 /* The one seed that mixes to zero, where xorshift would stay for ever. */
 TEST(no_seed_gets_stuck_at_zero)
 {
@@ -66,6 +75,7 @@ TEST(below_copes_with_the_largest_bound)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_numbers_are_those_of_the_algorithms),
         cmocka_unit_test(the_same_seed_repeats),
         cmocka_unit_test(neighbouring_seeds_part_at_once),
         cmocka_unit_test(no_seed_gets_stuck_at_zero),

@@ -299,11 +299,25 @@ TEST(digests_tell_payloads_apart_but_not_pointers)
     assert_true(fli_box_digest_of(&here).hash == fli_box_digest_of(&there).hash);
 }
 
+/* Magic, format, version, size of all, and the checksum behind them. */
+TEST(what_is_too_short_for_a_head_is_told_from_what_is_no_recording)
+{
+    enum { SHORTEST = sizeof "FILCHBOX" - 1 + 4 + 4 + 8 + CHECKSUM_SIZE };
+    static const char nothing[SHORTEST + 1];
+    for (size_t size = 0; size <= SHORTEST + 1; size++) {
+        fli_box_reader reader;
+        char           text[200];
+        same(fli_box_open(&reader, nothing, size, text, sizeof text), FILCH_EINVAL);
+        assert_non_null(strstr(text, size < SHORTEST ? "too short for a recording" : "not a recording"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_written_is_read),
         cmocka_unit_test(every_truncation_is_refused),
+        cmocka_unit_test(what_is_too_short_for_a_head_is_told_from_what_is_no_recording),
         cmocka_unit_test(every_flipped_bit_is_noticed),
         cmocka_unit_test(a_forged_recording_is_never_read_beyond_its_end),
         cmocka_unit_test(another_format_is_named),

@@ -239,6 +239,32 @@ TEST(a_back_off_doubles_up_to_half_a_minute_and_five_seconds_reset_it)
     }
 }
 
+/* ---- what is refused ---- */
+
+TEST(options_of_no_size_and_args_of_all_memory_are_refused_by_their_own_error)
+{
+    static const filch_supervisor spec = { .children = three, .child_count = 1 };
+    filch_spawn_options           opt = FILCH_SPAWN_OPTIONS_INIT;
+    filch_pid                     pid;
+    world                         w;
+    world_begin(&w, FILCH_NO_WORKERS);
+    for (size_t size = 0; size < sizeof opt.size; size++) {
+        opt.size = size;
+        same(filch_supervise(w.sched, &spec, &opt, &pid), FILCH_EINVAL);
+    }
+    pid = supervise(w.sched, &spec);
+    world_tick(&w);
+    opt = (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT;
+    const filch_child late = { .id = "late", .type = &child_type, .options = &opt };
+    fli_store_rlx(&w.deny, true); /* nobody has so much */
+    opt.args = filch_bytes("x", SIZE_MAX / 2);
+    same(filch_child_start(w.sched, pid, &late), FILCH_ENOMEM);
+    opt.args = filch_bytes("x", SIZE_MAX / 2 + 1);
+    same(filch_child_start(w.sched, pid, &late), FILCH_ETOOBIG);
+    fli_store_rlx(&w.deny, false);
+    world_end(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -250,6 +276,7 @@ int main(void)
         cmocka_unit_test(without_jitter_they_come_back_together),
         cmocka_unit_test(a_small_jitter_is_a_small_one),
         cmocka_unit_test(three_restarts_in_five_seconds_are_allowed_and_a_fourth_is_not),
+        cmocka_unit_test(options_of_no_size_and_args_of_all_memory_are_refused_by_their_own_error),
         cmocka_unit_test(a_back_off_doubles_up_to_half_a_minute_and_five_seconds_reset_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
