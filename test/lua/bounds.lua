@@ -261,4 +261,109 @@ function bounds.repeated()
   end
 end
 
+-- ---- math.random: xoshiro256** seeded through splitmix64, written a second time ----
+
+local function mix(x)
+  x = x + 0x9e3779b97f4a7c15
+  x = (x ~ (x >> 30)) * 0xbf58476d1ce4e5b9
+  x = (x ~ (x >> 27)) * 0x94d049bb133111eb
+  return x ~ (x >> 31)
+end
+
+local function generator(a, b)
+  local s0 = mix(a)
+  local s1 = mix(s0 ~ b)
+  local s2 = mix(s1)
+  local s3 = mix(s2) | 1
+  local function turn(x, by) return x << by | x >> (64 - by) end
+  return function()
+    local result = turn(s1 * 5, 7) * 9
+    local moved = s1 << 17
+    s2, s3 = s2 ~ s0, s3 ~ s1
+    s1, s0 = s1 ~ s2, s0 ~ s3
+    s2, s3 = s2 ~ moved, turn(s3, 45)
+    return result
+  end
+end
+
+function bounds.random()
+  for _, seed in ipairs { { 0, 0 }, { 1, 0 }, { 42, 7 }, { math.mininteger, -1 } } do
+    local a, b = math.randomseed(seed[1], seed[2])
+    is({ a, b }, seed, "seed")
+    local draw = generator(seed[1], seed[2])
+    for i = 1, 20 do is(math.random(0), draw(), "draw " .. i) end
+    for i = 1, 20 do is(math.random(), (draw() >> 11) * 2.0 ^ -53, "float " .. i) end
+    for _, high in ipairs { 1, 2, 3, 4, 7, 8, 9, 255, 256, 257, 65536, math.maxinteger } do
+      local limit, mask = high - 1, 0
+      while math.ult(mask, limit) do mask = mask << 1 | 1 end
+      local number
+      repeat number = draw() & mask until not math.ult(limit, number)
+      is(math.random(high), number + 1, "up to " .. high)
+    end
+  end
+  math.randomseed(5)
+  local draw = generator(5, 0)
+  is(math.random(0), draw(), "one seed")
+  math.randomseed(1.5)
+  draw = generator(string.unpack("<i8", string.pack("<d", 1.5)), 0)
+  is(math.random(0), draw(), "a seed that is a float")
+  for _, range in ipairs { { 1, 1 }, { -3, 3 }, { math.mininteger, math.maxinteger }, { 5, 6 } } do
+    local least, most = math.huge, -math.huge
+    for _ = 1, 200 do
+      local n = math.random(range[1], range[2])
+      least, most = math.min(least, n), math.max(most, n)
+    end
+    assert(least >= range[1] and most <= range[2])
+    if range[2] - range[1] >= 0 and range[2] - range[1] < 7 then assert(least == range[1] and most == range[2], "both ends") end
+  end
+  for _, bad in ipairs { { 2, 1 }, { -1 }, { 1, 2, 3 }, { 1, 0 } } do is((pcall(math.random, table.unpack(bad))), false, "no such range") end
+end
+
+-- ---- spans of time ----
+
+function bounds.spans()
+  local ns = { ns = 1, us = 1000, ms = 1000000, s = 1000000000, m = 60000000000, h = 3600000000000, d = 86400000000000 }
+  for unit, length in pairs(ns) do
+    for _, n in ipairs { 0, 1, 2, 9, 10, 99, 1.5 } do is(time.span(n .. unit), math.floor(n * length + 0.5) / 1e9, n .. unit) end
+  end
+  is(time.span("1h30m"), 5400.0, "two units")
+  is(time.span("1d1h1m1s1ms1us1ns"), 90061.001001001, "all units")
+  is(time.span(1.5), 1.5, "seconds")
+  is(time.span(0), 0.0, "none")
+  is(time.span(-1), 0.0, "the past")
+  is(time.span(9.1e9), 9.1e9, "three hundred years")
+  for _, long in ipairs { 9.3e9, 1e300, math.huge, "200000000000000h" } do is(time.span(long), math.huge, "for ever") end
+  for _, bad in ipairs { "", "s", "1", "1x", "x1s", "1s ", " 1s", "1s2", "-1s", "1 s", ".5s", "1S", "1min", "1sm", "1s-1s", 0 / 0, true, {} } do
+    is((pcall(time.span, bad)), false, tostring(bad))
+  end
+end
+
+-- ---- how a place in a value is named ----
+
+function bounds.paths()
+  local function named(key, expected)
+    local fine, why = pcall(msgpack.encode, { [key] = { print } })
+    is(why:match("msgpack.encode: (value.*)%[1%]: a function"), "value" .. expected, tostring(key))
+  end
+  named("a", ".a")
+  named("_", "._")
+  named("aZ09_z", ".aZ09_z")
+  named("9a", '["9a"]')
+  named("", '[""]')
+  named("a b", '["a b"]')
+  for _, odd in ipairs { "a/", "a:", "a@", "a[", "a`", "a{", "é" } do named(odd, '["' .. odd .. '"]') end
+  for _, edge in ipairs { "z0", "z9", "za", "zz", "zA", "zZ" } do named(edge, "." .. edge) end
+  named(("n"):rep(40), "." .. ("n"):rep(40))
+  named(("n"):rep(41), '["' .. ("n"):rep(40) .. '"]')
+  named(0, "[0]")
+  named(-5, "[-5]")
+  named(2.5, "[2.5]")
+  named(true, "[true]")
+  named(false, "[false]")
+  local deep = { print }
+  for i = 1, 90 do deep = { abcdefgh = deep } end
+  local _, why = pcall(msgpack.encode, deep)
+  is(#why:match("value[%.%a]*") < 160, true, "a path has an end")
+end
+
 return bounds

@@ -108,10 +108,59 @@ TEST(each_mode_of_open_is_that_of_io_open)
 }
 #endif
 
+/* Each figure has a number that no other has. */
+TEST(runtime_stats_are_those_of_the_scheduler)
+{
+    world       w;
+    filch_stats stats = FILCH_STATS_INIT;
+    world_open(&w, 1, NULL);
+    world_passes(&w, "local gone = process.spawn(function() end)\n"
+                     "while process.alive(gone) do time.sleep('1us') end\n"
+                     "for i = 1, 3 do process.spawn_monitored(function() error('on purpose') end) process.receive() end\n"
+                     "for i = 1, 6 do process.send(gone, i) end\n"
+                     "local small = process.spawn { function() time.sleep('1h') end, mailbox = 2 }\n"
+                     "local lossy = process.spawn { function() time.sleep('1h') end, mailbox = 2, overflow = 'drop_newest' }\n"
+                     "for i = 1, 11 do process.send(small, i) end\n"
+                     "for i = 1, 10 do process.send(lossy, i) end\n"
+                     "for i = 1, 20 do process.send(process.self(), i) process.receive() end\n"
+                     "for i = 1, 100 do time.sleep('1us') end\n"
+                     "process.terminate(small)\n"
+                     "while process.alive(small) do time.sleep('1us') end\n"
+                     "local s, words = runtime.stats(), {}\n"
+                     "for _, name in ipairs { 'workers', 'asleep', 'alive', 'spawned', 'ended', 'failed', 'sent', 'undelivered', 'refused', 'dropped',\n"
+                     "    'timers', 'abandoned', 'steals', 'stolen', 'steps', 'yields', 'completions', 'sleeps', 'wakes' } do\n"
+                     "  words[#words + 1] = ('%d'):format(s[name])\n"
+                     "end\n"
+                     "return table.concat(words, ' ')\n");
+    ok(filch_sched_stats(w.sched, &stats));
+    unsigned long long s[19];
+    const char        *at = w.text;
+    for (size_t i = 0; i < 19; i++) s[i] = strtoull(at, (char **)(uintptr_t)&at, 10);
+    same(s[0], 1);
+    same(s[1], 0);
+    same(s[2], 2); /* itself and the lossy one */
+    same(s[3], 7);
+    same(s[4], 5);
+    same(s[5], 4);
+    same(s[6], 24);
+    same(s[7], 6);
+    same(s[8], 9);
+    same(s[9], 8);
+    same(s[10], 1); /* of the lossy one */
+    same(s[11], 1); /* of the small one */
+    same(s[12], 0);
+    same(s[13], 0);
+    const uint64_t now[] = { stats.steps, stats.yields, stats.completions, stats.sleeps, stats.wakes };
+    for (size_t i = 0; i < 5; i++) assert_true(s[14 + i] <= now[i] && s[14 + i] + 20 >= now[i]);
+    assert_true(s[14] > s[15] && s[15] > s[16] && s[16] >= 100);
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tasks_wake_in_the_order_of_their_times_whoever_is_cancelled),
+        cmocka_unit_test(runtime_stats_are_those_of_the_scheduler),
         cmocka_unit_test(timeouts_that_were_not_needed_do_not_keep_later_ones_from_their_order),
 #ifdef FLI_IO
         cmocka_unit_test(each_mode_of_open_is_that_of_io_open),
