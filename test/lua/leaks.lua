@@ -126,7 +126,7 @@ function features.timers()
   time.cancel(ticks)
 end
 
-function features.sleep()
+function features.naps()
   time.sleep("1us")
 end
 
