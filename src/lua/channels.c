@@ -438,6 +438,41 @@ static void enter_case(lua_State *L, fli_lua_wait *wait, lua_Integer i)
     lua_settop(L, top);
 }
 
+/* Tries the cases from the first to the last. Returns how many results it has pushed; 0: all have to wait. *inbox: the inbox is among
+ * those that were tried. */
+static int try_cases(lua_State *L, fli_lua_proc *p, lua_Integer count, bool *inbox)
+{
+    int results = 0;
+    for (lua_Integer i = 1; i <= count && results == 0; i++) {
+        lua_rawgeti(L, CASES, i);
+        *inbox = *inbox || lua_tocfunction(L, -1) == channel_inbox;
+        lua_pop(L, 1);
+        results = try_case(L, p, i);
+    }
+    return results;
+}
+
+static int wait_for_cases(lua_State *L, fli_lua_proc *p, lua_Integer count, lua_KContext until_ns)
+{
+    fli_lua_wait_begin(L, p);
+    fli_lua_wait *wait = fli_lua_wait_push(L, p, (size_t)count);
+    wait->style = AS_SELECT;
+    for (lua_Integer i = 1; i <= count; i++) enter_case(L, wait, i);
+    return go_on(L, LUA_OK, until_ns);
+}
+
+/* While a process waits for something else its messages stay outside: where the inbox is a case they are let in, and all is tried anew. */
+static int select_now(lua_State *L, int status, lua_KContext until_ns)
+{
+    fli_lua_proc *p = fli_lua_here(L);
+    lua_Integer   count = (lua_Integer)lua_rawlen(L, CASES);
+    bool          inbox = false;
+    int           results = try_cases(L, p, count, &inbox);
+    if (results > 0) return results;
+    if (inbox && status == LUA_OK) fli_lua_pause(L, until_ns, select_now);
+    return wait_for_cases(L, p, count, until_ns);
+}
+
 /* channel.select(cases [, timeout]) -> number of the case, value, ok | nil, "timeout". Tries the cases in order; then waits for
  * the first that can go on. */
 static int channel_select(lua_State *L)
@@ -446,17 +481,8 @@ static int channel_select(lua_State *L)
     if (!lua_istable(L, 1)) return luaL_error(L, "channel.select wants a list of cases");
     uint64_t until = fli_lua_deadline(L, p, 2);
     lua_settop(L, 1);
-    lua_Integer count = (lua_Integer)lua_rawlen(L, CASES);
-    copy_cases(L, count);
-    for (lua_Integer i = 1; i <= count; i++) {
-        int results = try_case(L, p, i);
-        if (results > 0) return results;
-    }
-    fli_lua_wait_begin(L, p);
-    fli_lua_wait *wait = fli_lua_wait_push(L, p, (size_t)count);
-    wait->style = AS_SELECT;
-    for (lua_Integer i = 1; i <= count; i++) enter_case(L, wait, i);
-    return go_on(L, LUA_OK, (lua_KContext)until);
+    copy_cases(L, (lua_Integer)lua_rawlen(L, CASES));
+    return select_now(L, LUA_OK, (lua_KContext)until);
 }
 
 const fli_lua_member fli_lua_channel_members[] = {

@@ -236,6 +236,7 @@ static filch_err take_event(fli_lua_proc *p, const filch_event *event, bool *not
     case FILCH_EVENT_YIELD:
         p->yields--;
         if (event->tag != FLI_LUA_ALARM_TAG) {
+            if (event->error == FILCH_OK && fli_lua_asks(p, event->tag)) return FILCH_OK; /* its request has found room */
             (void)fli_lua_answer(p, event->tag, &event->data, event->error, false);
             return FILCH_OK;
         }

@@ -214,6 +214,8 @@ filch_err fli_lua_alarms_set(fli_lua_proc *p);
 
 /* The answer to `tag`: wakes its task. Takes over what `data` refers to by keeping it. False: nobody waits for it. */
 bool fli_lua_answer(fli_lua_proc *p, uint64_t tag, const filch_data *data, filch_err error, bool refused);
+/* Returns true if a task waits for the reply to request `tag`. */
+bool fli_lua_asks(fli_lua_proc *p, uint64_t tag);
 /* Whom a monitor watched for the sake of `tag` has ended. False: nobody waits for it. */
 bool fli_lua_exited(fli_lua_proc *p, uint64_t tag, const filch_event *event);
 

@@ -137,6 +137,45 @@ static int sent(lua_State *L, fli_lua_proc *p, filch_err err)
     return results;
 }
 
+/* The send that waits for room has been answered, or its task was cancelled: then the message may still arrive. */
+static int go_on_send(lua_State *L, int status, lua_KContext ctx)
+{
+    (void)status;
+    (void)ctx;
+    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_task *task = p->current;
+    if (task->answered) {
+        task->answered = false;
+        filch_drop(&task->answer);
+        return fli_lua_return(L, task->error);
+    }
+    if (task->cancelled) task->awaits = 0;
+    fli_lua_check_cancel(L, p);
+    return fli_lua_park(L, FLI_LUA_NEVER, 0, go_on_send);
+}
+
+/* Sends at once if there is room. If the mailbox is full, and the task can wait, the send becomes a yield with `tag`, which is answered
+ * when there is room (overflow = "wait") or with FILCH_EFULL: *waits. */
+static filch_err send_or_wait(lua_State *L, fli_lua_proc *p, filch_pid to, filch_data data, uint64_t tag, bool *waits)
+{
+    filch_err err = filch_send(p->sched, to, data);
+    *waits = false;
+    if (err != FILCH_EFULL || p->current->cancelled || !fli_lua_can_wait(L, p)) return err;
+    err = filch_yield_send(p->out, tag, to, data);
+    if (err != FILCH_OK) return err;
+    p->yields++;
+    *waits = true;
+    return FILCH_OK;
+}
+
+static int await_room(lua_State *L, fli_lua_proc *p, uint64_t tag)
+{
+    p->current->awaits = tag;
+    p->current->asks = false;
+    p->current->answered = false;
+    return go_on_send(L, LUA_OK, 0);
+}
+
 static int process_send(lua_State *L)
 {
     fli_lua_proc   *p = fli_lua_here(L);
@@ -151,24 +190,33 @@ static int process_send(lua_State *L)
         fli_lua_bytes_fini(&bytes);
         return luaL_error(L, "%s", why.text);
     }
-    filch_err err = filch_send(p->sched, to, data);
+    bool      waits;
+    filch_err err = send_or_wait(L, p, to, data, p->next_tag, &waits);
     fli_lua_bytes_sent(&bytes, err == FILCH_OK);
     fli_lua_bytes_fini(&bytes);
-    return sent(L, p, err);
+    return waits ? await_room(L, p, p->next_tag++) : sent(L, p, err);
 }
 
+/* A value inside a request or reply: which one, whether its send waits under `tag`, and why it cannot be sent. */
+typedef struct envelope {
+    fli_lua_sort    sort;
+    uint64_t        id, tag;
+    bool            waits;
+    fli_lua_refusal why;
+} envelope;
+
 /* Sends the value at `index` inside a request or reply. */
-static filch_err send_envelope(lua_State *L, fli_lua_proc *p, filch_pid to, fli_lua_sort sort, uint64_t id, int index,
-                               fli_lua_refusal *why)
+static filch_err send_envelope(lua_State *L, fli_lua_proc *p, filch_pid to, int index, envelope *e)
 {
     fli_lua_bytes bytes;
     filch_data    data;
     if (p->wants_long) fli_lua_long_prepare(L);
     fli_lua_bytes_init(&bytes, p->heap.max);
     filch_err err = FILCH_EINVAL;
-    why->text[0] = '\0';
-    if (fli_lua_envelope(&bytes, sort, id) && fli_lua_encode(L, index, "message", &bytes, why)) {
-        err = fli_lua_bytes_data(&bytes, &data) ? filch_send(p->sched, to, data) : FILCH_ENOMEM;
+    e->why.text[0] = '\0';
+    e->waits = false;
+    if (fli_lua_envelope(&bytes, e->sort, e->id) && fli_lua_encode(L, index, "message", &bytes, &e->why)) {
+        err = fli_lua_bytes_data(&bytes, &data) ? send_or_wait(L, p, to, data, e->tag, &e->waits) : FILCH_ENOMEM;
         fli_lua_bytes_sent(&bytes, err == FILCH_OK);
     }
     fli_lua_bytes_fini(&bytes);
@@ -246,11 +294,11 @@ static int process_request(lua_State *L)
     filch_pid       to = fli_lua_check_pid(L, 1);
     uint64_t        span = lua_isnoneornil(L, 3) ? DEFAULT_TIMEOUT_NS : fli_lua_check_span(L, 3);
     uint64_t        until = fli_lua_until(p, span), id = p->next_tag++;
-    fli_lua_refusal why;
+    envelope        e = { .sort = FLI_LUA_REQUEST, .id = id, .tag = id };
     lua_settop(L, 2);
     fli_lua_wait_begin(L, p);
-    filch_err err = send_envelope(L, p, to, FLI_LUA_REQUEST, id, 2, &why);
-    if (why.text[0] != '\0') return luaL_error(L, "%s", why.text);
+    filch_err err = send_envelope(L, p, to, 2, &e);
+    if (e.why.text[0] != '\0') return luaL_error(L, "%s", e.why.text);
     if (err != FILCH_OK) return fli_lua_return_error(L, err);
     p->current->ref = 0;
     if (filch_monitor(p->sched, p->self, to, id, &p->current->ref) != FILCH_OK) p->current->ref = 0;
@@ -262,14 +310,13 @@ static int process_reply(lua_State *L)
 {
     fli_lua_proc   *p = fli_lua_here(L);
     const request  *from = to_request(L, 1);
-    fli_lua_refusal why;
     if (from == NULL) return luaL_typeerror(L, 1, "request");
     bool refused = !lua_isnoneornil(L, 3);
     lua_settop(L, 3);
-    filch_err err = send_envelope(L, p, from->from, refused ? FLI_LUA_FAILURE : FLI_LUA_REPLY, from->id,
-                                  refused ? 3 : 2, &why);
-    if (why.text[0] != '\0') return luaL_error(L, "%s", why.text);
-    return sent(L, p, err);
+    envelope  e = { .sort = refused ? FLI_LUA_FAILURE : FLI_LUA_REPLY, .id = from->id, .tag = p->next_tag };
+    filch_err err = send_envelope(L, p, from->from, refused ? 3 : 2, &e);
+    if (e.why.text[0] != '\0') return luaL_error(L, "%s", e.why.text);
+    return e.waits ? await_room(L, p, p->next_tag++) : sent(L, p, err);
 }
 
 /* ---- the end of another ----------------------------------------------------------------------------------------- */

@@ -92,6 +92,7 @@ static int await(lua_State *L, fli_lua_proc *p, uint64_t tag, filch_err err, ans
     if (err != FILCH_OK) return return_error(L, err);
     p->yields++;
     p->current->awaits = tag;
+    p->current->asks = false;
     p->current->answered = false;
     return go_on(L, LUA_OK, (lua_KContext)shape);
 }

@@ -214,6 +214,12 @@ static fli_lua_task *who_awaits(fli_lua_proc *p, uint64_t tag)
     return NULL;
 }
 
+bool fli_lua_asks(fli_lua_proc *p, uint64_t tag)
+{
+    const fli_lua_task *task = who_awaits(p, tag);
+    return task != NULL && task->asks;
+}
+
 bool fli_lua_answer(fli_lua_proc *p, uint64_t tag, const filch_data *data, filch_err error, bool refused)
 {
     fli_lua_task *task = who_awaits(p, tag);

@@ -121,7 +121,11 @@ TEST(a_pattern_may_receive_by_itself)
                      "local inner\n"
                      "local m = process.receive(function(m) if not inner then inner = process.receive(3, '1s') end return m == 4 end)\n"
                      "assert(inner == 3 and m == 4)\n"
-                     "assert(process.receive() == 1 and process.receive() == 2 and process.receive() == 5)\n");
+                     "assert(process.receive() == 1 and process.receive() == 2 and process.receive() == 5)\n"
+                     "inner = nil for i = 1, 5 do process.send(me, i) end\n" /* the very message that is looked at */
+                     "m = process.receive(function(m) if m == 2 and not inner then inner = process.receive(2, '1s') return true end return m == 5 end)\n"
+                     "assert(inner == 2 and m == 5)\n"
+                     "assert(process.receive() == 1 and process.receive() == 3 and process.receive() == 4)\n");
 }
 
 /* A program that has no more room on its stack cannot leave a call half done. */
@@ -166,6 +170,30 @@ TEST(what_a_task_waited_for_is_forgotten_however_its_wait_ends)
                      "b:close() local fine, why = t:await() assert(not fine and why:find('closed channel')) local s, r = a:waiting() assert(r == 0)\n");
 }
 
+/* A mistake that shows only if a task is interrupted between two certain instructions, in a program of a hundred. */
+TEST(a_simulation_finds_a_race_of_three_instructions)
+{
+    static const char racy[] = "local n = 0\n"
+                               "local function add() for i = 1, 3 do local old = n n = old + 1 end end\n"
+                               "local a, b = task.spawn(add), task.spawn(add)\n"
+                               "a:await() b:await()\n"
+                               "if n ~= 6 then sim.fail('lost') end\n";
+    filch_sim_options sim = FILCH_SIM_OPTIONS_INIT;
+    filch_sim_report  report = FILCH_SIM_REPORT_INIT;
+    filch_lua        *lua;
+    filch_lua_code   *code;
+    sim.seed = 1;
+    ok(filch_lua_create(&lua, NULL));
+    ok(filch_lua_load(lua, racy, sizeof racy - 1, "racy", &code, NULL, 0));
+    ok(filch_lua_sim(lua, code, NULL, &sim, 1000, &report));
+    same(report.verdict, FILCH_SIM_FAILED);
+    assert_string_equal(report.text, "lost");
+    assert_true(report.seed < 300);
+    filch_sim_report_free(&report);
+    filch_lua_code_drop(lua, code);
+    ok(filch_lua_destroy(lua));
+}
+
 TEST(a_task_that_is_done_waits_for_no_result_of_itself)
 {
     world_passes(&w, "local t t = task.spawn(function() return pcall(t.await, t) end)\n"
@@ -186,8 +214,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_pattern_that_runs_for_long_lets_others_run, open_world, world_close_shared),
         cmocka_unit_test_setup_teardown(a_pattern_may_receive_by_itself, open_world, world_close_shared),
         cmocka_unit_test_setup_teardown(a_stack_that_overflows_inside_a_call_leaves_the_tasks_as_they_were, open_quiet_world, world_close_shared),
-        cmocka_unit_test_setup_teardown(a_value_that_was_passed_comes_before_a_cancel, open_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(a_value_that_was_passed_comes_before_a_cancel, open_quiet_world, world_close_shared),
         cmocka_unit_test_setup_teardown(what_a_task_waited_for_is_forgotten_however_its_wait_ends, open_world, world_close_shared),
+        cmocka_unit_test(a_simulation_finds_a_race_of_three_instructions),
         cmocka_unit_test_setup_teardown(a_task_that_is_done_waits_for_no_result_of_itself, open_world, world_close_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

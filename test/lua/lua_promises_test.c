@@ -1,0 +1,184 @@
+/* lua_promises_test.c - promises of the Lua libraries that a small mistake would break unseen: what is left running, what is left behind, what
+ * grows with the square, and what a pattern or a full mailbox means. By counts and virtual time. */
+#include <lua.h>
+
+#include "lua/simulated.h"
+
+static world w;
+
+static int open_world(void **state)
+{
+    *state = &w;
+    world_open(&w, 2, NULL);
+    return 0;
+}
+
+TEST(any_leaves_no_task_running)
+{
+    simulate("local ran, ends = 0, 0\n"
+             "local function slow() local guard <close> = setmetatable({}, { __close = function() ends = ends + 1 end }) time.sleep('2s') ran = ran + 1 end\n"
+             "local i, v = task.any { slow, function() time.sleep('1s') return 'quick' end, slow } assert(i == 2 and v == 'quick')\n"
+             "time.sleep('1h') assert(ran == 0 and ends == 2)\n"
+             "assert(task.any({ slow, slow }, '1s') == nil) time.sleep('1h') assert(ran == 0 and ends == 4)\n"
+             "assert(not pcall(task.all, { slow, function() error('x') end })) time.sleep('1h') assert(ran == 0 and ends == 5)\n"
+             "local waiter = task.spawn(function() task.all { slow, slow } end) time.sleep(0)\n"
+             "waiter:cancel() assert(not pcall(waiter.await, waiter)) time.sleep('1h') assert(ran == 0 and ends == 7)\n", scaled(20));
+}
+
+/* Workers fall asleep now and then, so ticks are late. Each is at its place all the same, and those in between are on time. */
+TEST(ticks_do_not_drift)
+{
+    simulate("local began, best = time.now(), 1\n"
+             "local ticks = time.every('10ms')\n"
+             "for i = 1, 300 do\n"
+             "  local late = (ticks:receive() - began) % 0.01\n"
+             "  if i > 200 then best = math.min(best, late) end\n"
+             "end\n"
+             "assert(best < 0.001, best)\n", scaled(20));
+}
+
+TEST(ticks_that_were_missed_are_left_out)
+{
+    simulate("local began, ticks = time.now(), time.every('10ms')\n"
+             "time.sleep('1s')\n"
+             "local first, second, third = ticks:receive(), ticks:receive(), ticks:receive()\n"
+             "assert(first - began < 0.9 and second - began > 0.99 and third > second)\n"
+             "assert(time.cancel(ticks) and select(2, ticks:receive()) == false)\n", scaled(20));
+}
+
+TEST(a_selective_receive_looks_at_no_message_twice)
+{
+    simulate("local me, looks, n = process.self(), 0, 200\n"
+             "process.spawn(function() for i = 1, n do process.send(me, i) if i % 10 == 0 then time.sleep('1ms') end end process.send(me, 'last') end)\n"
+             "assert(process.receive(function(m) looks = looks + 1 return m == 'last' end) == 'last')\n"
+             "assert(looks == n + 1, looks)\n"
+             "for i = 1, n do assert(process.receive() == i) end\n", scaled(20));
+}
+
+/* ---- what a process leaves behind while it lives: bytes of the scheduler ---- */
+
+static atomic_size_t live_bytes;
+
+static void *counting_alloc(void *user, void *old, size_t old_size, size_t size)
+{
+    (void)user;
+    atomic_fetch_add(&live_bytes, size - old_size);
+    if (size != 0) return realloc(old, size);
+    free(old);
+    return NULL;
+}
+
+static int push_bytes(lua_State *L)
+{
+    lua_pushinteger(L, (lua_Integer)atomic_load(&live_bytes));
+    return 1;
+}
+
+static void add_bytes(lua_State *L, void *user)
+{
+    (void)user;
+    lua_pushcfunction(L, push_bytes);
+    lua_setfield(L, -2, "bytes");
+}
+
+static int open_counted_world(void **state)
+{
+    filch_lua_options lua = FILCH_LUA_OPTIONS_INIT;
+    filch_options     sched = FILCH_OPTIONS_INIT;
+    *state = &w;
+    lua.open = add_bytes;
+    world_open(&w, 1, &lua);
+    (void)filch_sched_stop(w.sched, 0, NULL);
+    sched.workers = 1;
+    sched.alloc = counting_alloc;
+    ok(filch_sched_create(&w.sched, &sched));
+    return 0;
+}
+
+/* A monitor takes more than 64 bytes, as long as both live. */
+TEST(a_request_leaves_no_monitor_behind)
+{
+    world_passes(&w, "local function server() while true do local m, from = process.receive() if m ~= 'quiet' then process.reply(from, m) end end end\n"
+                     "local pid = process.spawn(server)\n"
+                     "local function burst()\n"
+                     "  for i = 1, 2000 do assert(process.request(pid, i) == i) end\n"
+                     "  for i = 1, 100 do assert(select(2, process.request(pid, 'quiet', 0)) == 'timeout') end\n"
+                     "  for i = 1, 100 do local t = task.spawn(function() process.request(pid, 'quiet') end) time.sleep(0) t:cancel() pcall(t.await, t) end\n"
+                     "end\n"
+                     "burst() burst() local before = bytes()\n"
+                     "for i = 1, 5 do burst() end\n"
+                     "assert(bytes() - before < 5 * 100 * 64, bytes() - before)\n"
+                     "process.terminate(pid)\n");
+}
+
+TEST(a_value_is_a_pattern)
+{
+    world_passes(&w, "local me = process.self()\n"
+                     "for _, m in ipairs { 'first', 'done', 7, 0.5, '300ms', true, 'last' } do process.send(me, m) end\n"
+                     "assert(process.receive('done') == 'done')\n"
+                     "assert(process.receive(0.5, 0.1) == 0.5 and process.receive('300ms', math.huge) == '300ms' and process.receive(7, '1s') == 7)\n"
+                     "local m, why = process.receive(8, 0.001) assert(m == nil and why == 'timeout')\n"
+                     "assert(process.receive(true) == true)\n"
+                     "assert(process.receive(0) == 'first' and process.receive('1h') == 'last' and process.receive('1ms') == nil)\n"
+                     "local other = process.spawn(function() process.send(me, process.self()) end)\n"
+                     "assert(process.receive(other) == other)\n");
+}
+
+TEST(a_send_to_a_full_mailbox_that_waits_waits)
+{
+    simulate("local me = process.self()\n"
+             "local slow = process.spawn{ function()\n"
+             "  local n = 0\n"
+             "  while true do\n"
+             "    time.sleep('1s')\n"
+             "    local m, from = process.receive()\n"
+             "    if m == 'count' then process.reply(from, n) else n = n + 1 assert(m == n) end\n"
+             "  end\n"
+             "end; mailbox = 2, overflow = 'wait' }\n"
+             "local began = time.now()\n"
+             "for i = 1, 10 do assert(process.send(slow, i)) end\n"
+             "assert(time.now() - began >= 7, time.now() - began)\n"
+             "assert(process.request(slow, 'count', '1h') == 10)\n"
+             "local fills = { process.send(slow, 11), process.send(slow, 12) }\n"
+             "local waiting = task.spawn(function() process.send(slow, 13) end)\n"
+             "time.sleep('1ms') waiting:cancel() assert(not pcall(waiting.await, waiting))\n"
+             "process.terminate(slow)\n", scaled(20));
+}
+
+TEST(a_send_that_waits_hears_of_the_receivers_end)
+{
+    /* The first message may be taken in before the receiver sleeps, so the second or third finds the mailbox full. */
+    simulate("local function receiver(overflow) return process.spawn{ function() time.sleep('5s') end; mailbox = 1, overflow = overflow } end\n"
+             "local function fill(pid) local r, why for i = 1, 4 do r, why = process.send(pid, i) if not r then return why end end error('never full') end\n"
+             "local began = time.now()\n"
+             "assert(type(fill(receiver('wait'))) == 'string' and time.now() - began >= 5)\n"
+             "local pid = receiver('wait')\n"
+             "for i = 1, 2 do task.spawn(function() process.send(pid, i) end) end time.sleep('1s')\n"
+             "local r, why = process.request(pid, 2, '1h') assert(r == nil and type(why) == 'string' and time.now() - began < 3600)\n"
+             "began = time.now() assert(fill(receiver('fail')):find('full') and time.now() - began < 5)\n", scaled(20));
+}
+
+TEST(where_nothing_can_wait_a_full_mailbox_is_told_at_once)
+{
+    world_passes(&w, "local pid = process.spawn{ function() time.sleep('1h') end; mailbox = 1, overflow = 'wait' }\n"
+                     "assert(process.send(pid, 1))\n"
+                     "local r, why\n"
+                     "table.sort({ 2, 1 }, function(a, b) r, why = process.send(pid, 2) return a < b end)\n"
+                     "assert(r == nil and why:find('full')) process.terminate(pid)\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_leaves_no_task_running),
+        cmocka_unit_test(ticks_do_not_drift),
+        cmocka_unit_test(ticks_that_were_missed_are_left_out),
+        cmocka_unit_test(a_selective_receive_looks_at_no_message_twice),
+        cmocka_unit_test_setup_teardown(a_request_leaves_no_monitor_behind, open_counted_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(a_value_is_a_pattern, open_world, world_close_shared),
+        cmocka_unit_test(a_send_to_a_full_mailbox_that_waits_waits),
+        cmocka_unit_test(a_send_that_waits_hears_of_the_receivers_end),
+        cmocka_unit_test_setup_teardown(where_nothing_can_wait_a_full_mailbox_is_told_at_once, open_world, world_close_shared),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
