@@ -16,7 +16,7 @@ static struct {
     bool     tell;
 } fuzz;
 
-static const char *const kinds[] = { "send", "receive", "iterate", "select", "sleep", "await", "close", "cancel", "post" };
+static const char *const kinds[] = { "send", "receive", "iterate", "select", "rest", "await", "close", "cancel", "post" };
 static const int         capacities[MODEL_CHANNELS] = { 0, 1, 4, 0 };
 
 /* The operations of a batch are tasks that begin at once; each leaves what came of it, as text. */
@@ -28,7 +28,7 @@ static const char program[] =
     "function run.send(o) return ch[o[1].channel + 1]:send(o[1].value, o.timeout) end\n"
     "function run.receive(o) return ch[o[1].channel + 1]:receive(o.timeout) end\n"
     "function run.iterate(o) return ch[o[1].channel + 1]() end\n"
-    "function run.sleep(o) time.sleep(o.timeout) end\n"
+    "function run.rest(o) time.sleep(o.timeout) end\n"
     "function run.await(o) return tasks[o.target]:await(o.timeout) end\n"
     "function run.close(o) ch[o[1].channel + 1]:close() end\n"
     "function run.cancel(o) if tasks[o.target] then tasks[o.target]:cancel() end end\n"
