@@ -124,6 +124,7 @@ typedef int filch_err;
     X(FILCH_ESYS, 23, "the operating system refused")                                   \
     X(FILCH_ELINK, 24, "a linked process has failed")                                   \
     X(FILCH_EDENIED, 25, "the policy does not allow it")                                       \
+    X(FILCH_EFORKED, 26, "the scheduler belongs to the program that forked")            \
     X(FILCH_ESTREAM, 60, "no such stream: closed, given away, or not yours")            \
     X(FILCH_EEND, 61, "the stream has ended")                                           \
     X(FILCH_ERESET, 62, "the other side of the connection is gone")                     \
@@ -418,7 +419,10 @@ enum {
     FILCH_SPAWN_MONITOR = 1, /* the process that spawns monitors it */
     FILCH_SPAWN_LINK = 2,    /* and is linked with it; of both, LINK_DOWN comes before EXIT */
     FILCH_SPAWN_TRAP = 4,    /* the new process traps links from the beginning */
-    FILCH_SPAWN_ALL = 7
+    /* With MONITOR: the process that spawns it asks it to end when the scheduler stops (filch_cancel_with); the stop does not
+     * while both live in this scheduler. Once a stop has begun, such a process cannot be started: FILCH_ECLOSED. */
+    FILCH_SPAWN_SUPERVISED = 8,
+    FILCH_SPAWN_ALL = 15
 };
 
 /* Starts a process of `type`. Its init runs now, in this thread; its first step follows on a worker.
@@ -429,7 +433,8 @@ enum {
  * Owns:    lends `options`; *pid is a value.
  * Errors:  FILCH_EINVAL   NULL, a type without step, bad options, args for a type without init
  *          FILCH_EMETHOD  the type does not know the method     FILCH_ENOMEM
- *          FILCH_ELIMIT   option `max_processes` is reached     FILCH_ECLOSED  the scheduler is stopping
+ *          FILCH_ELIMIT   option `max_processes` is reached
+ *          FILCH_ECLOSED  the scheduler is stopping (inside steps and handlers: its deadline has passed)
  *          FILCH_EEXISTS  the name is taken                     FILCH_ETOOBIG  a first message
  *          FILCH_ESTATE   relations, but not inside a step
  *          and whatever init answers.
@@ -454,7 +459,8 @@ FILCH_INLINE FILCH_MUST_USE filch_err filch_send(filch_sched *sched, filch_pid t
 
 /* Asks `pid` to end: a FILCH_EVENT_CANCEL, delivered before all other events and never refused by a full mailbox.
  * Asking again before it was delivered brings no second event, but what was written before is seen by the step that gets
- * the first (see "Memory" above). Asking brings no event either while filch_sched_stop is asking everybody.
+ * the first (see "Memory" above). While the scheduler stops, a process is asked once in this way: a cancel of the stop that
+ * still waits behind messages is brought forward, one that was delivered is not repeated.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
@@ -683,12 +689,12 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_timer_cancel(filch_out *out, uint
 typedef filch_err (*filch_work_fn)(void *arg, filch_data *result);
 
 /* Runs `fn(arg)` on the work pool (options `work_threads`, `work_queue`): completes with its result, or with
- * FILCH_EFULL when the pool's queue is full, or FILCH_ECANCELLED when the scheduler stops before it began.
+ * FILCH_EFULL when the pool's queue is full. The pool works until the last process has ended, also while the scheduler
+ * stops.
  *
- * A process that ends first gets no answer, and `fn` is called all the same, but not if one of these errors would have
- * been the answer. So memory that `fn` frees is lost then. Either wait for the answers also when asked to end (stop
- * answers those that have not begun at once: free their `arg`), or keep all of them in a list of your own and free what
- * is left when filch_sched_stop has returned.
+ * A process that ends first gets no answer, and `fn` is called all the same, but not if FILCH_EFULL would have been the
+ * answer, or the scheduler stops before it began. So memory that `fn` frees is lost then. Either wait for the answers also
+ * when asked to end, or keep all of them in a list of your own and free what is left when filch_sched_stop has returned.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    lends `arg` until the yield completes. If the process may end before that, keep `arg` elsewhere.
@@ -953,6 +959,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_broadcast(filch_out *out, uint64_
  *     filch_supervise(sched, &tree, NULL, &pid);
  *
  * Stopping a child is filch_cancel_with, with FILCH_ECANCELLED and its `stop_ns`; then force. One is stopped at a time.
+ * When the scheduler stops, it asks the supervisor, not the children; a child gets the messages in its mailbox before the
+ * cancel, and a child that ends is not started again.
  * When a supervisor is ended by force, its children go with it: they are linked. */
 typedef enum filch_strategy {
     FILCH_ONE_FOR_ONE, /* whoever ends is started again */
@@ -1161,8 +1169,9 @@ typedef struct filch_options {
 } filch_options;
 #define FILCH_OPTIONS_INIT FILCH_SIZED_INIT(filch_options)
 
-/* Starts a scheduler. `options` NULL means all defaults. Of its threads a fork() copies none: what the child sends is
- * never read, and its stop says FILCH_EBUSY. A program that becomes a daemon forks before this.
+/* Starts a scheduler. `options` NULL means all defaults. Of its threads a fork() copies none: in the child, the stop
+ * of a scheduler that the parent made returns FILCH_EFORKED at once and frees nothing; no other function may be called on it
+ * there. The child may make schedulers of its own. A program that becomes a daemon forks before this.
  *
  * Thread:  any.                                                 Blocks:  until its workers have started.
  * Owns:    lends `options`; gives *out; return it with filch_sched_stop.
@@ -1195,38 +1204,106 @@ typedef struct filch_straggler {
     uint64_t    tag;     /* and its tag */
 } filch_straggler;
 
-/* What filch_sched_stop found. Free with filch_report_free. */
+/* What a process lost when it ended during a stop. */
+typedef struct filch_loss {
+    filch_pid   pid;
+    const char *name;   /* of its type */
+    uint64_t    unread; /* messages in its mailbox that no step has read */
+    uint64_t    writes; /* stream writes that were begun and not finished */
+    uint64_t    bytes;  /* of those writes, not taken by the system */
+    uint64_t    spare[2];
+} filch_loss;
+
+/* A function of the work pool that has not returned. */
+typedef struct filch_running_job {
+    filch_pid   pid;     /* the process that asked for it, alive or not; nobody: Filch's own work */
+    const char *name;    /* of its type; "?" if that is no longer known */
+    uint64_t    tag;     /* of the yield */
+    uint32_t    command; /* FILCH_CMD_WORK, FILCH_CMD_OPEN and so on */
+    uint32_t    spare;
+    uint64_t    spares[2];
+} filch_running_job;
+
+/* What filch_sched_stop found. Free with filch_report_free. A second stop after FILCH_EBUSY tells what is new since the
+ * first. `size` may be that of an older, shorter struct; afterwards it says how much was filled in. */
 typedef struct filch_report {
     size_t           size;   /* in: sizeof(filch_report) */
-    uint64_t         ended;  /* ended by themselves after stop was called */
+    uint64_t         ended;  /* ended after stop was called and before its deadline */
     uint64_t         forced; /* closed by force at the deadline */
-    uint64_t         stuck;  /* steps and work functions that have not returned */
-    filch_straggler *stragglers; /* the forced and the stuck processes */
+    uint64_t         stuck;  /* steps, calls and work functions that have not returned */
+    filch_straggler *stragglers; /* the forced processes, and those whose step has not returned */
     size_t           count;
-    size_t           omitted;       /* stragglers for which there was no memory */
+    size_t           omitted;       /* stragglers, losses and jobs for which there was no memory */
     void            *reserved[4];   /* Filch's own */
+    uint64_t         terminated; /* of `ended`: by filch_terminate, or by a supervisor after `stop_ns` */
+    uint64_t         unread;     /* messages that were accepted and that no step has read; FILCH_OK does not rule them out */
+    uint64_t         writes;     /* stream writes that were begun and not finished */
+    uint64_t         bytes;      /* of those writes, not taken by the system */
+    filch_loss      *losses;     /* one for each process with `unread` or `writes` */
+    size_t           loss_count;
+    uint64_t         jobs;       /* of `stuck`: work functions */
+    filch_running_job *running;  /* those jobs, the one that began first in front */
+    size_t           running_count;
+    uint64_t         starved;    /* of `stuck`: steps whose thread was ready and that the system did not run for 10 s. The
+                                    other steps have used 100 ms of CPU time since the deadline, or slept that long */
 } filch_report;
 #define FILCH_REPORT_INIT FILCH_SIZED_INIT(filch_report)
 
-/* Ends everything and frees the scheduler.
+/* Ends everything and frees the scheduler. Nothing that was accepted is lost silently: it is finished in time, or counted in
+ * *report, which may be NULL.
  *
- *   1. No new processes, and no messages from outside any more (FILCH_ECLOSED).
- *   2. Every process gets a FILCH_EVENT_CANCEL.
- *   3. Waits until all have ended, at most `deadline_ns` from now.
- *   4. Those that have not are closed by force, with FILCH_ECANCELLED, and named in the report.
- * A step that never returns cannot be interrupted: it is named, nothing it may touch is freed, and stop may be
- * called again. With workers = FILCH_NO_WORKERS the caller's thread runs the processes meanwhile.
- * `report` may be NULL.
+ *   1. Closed to the outside. Sends and spawns by other threads and by other hosts are refused (FILCH_ECLOSED). Listeners
+ *      accept no more connections: an accept stays outstanding.
+ *   2. Drain. Each process gets one FILCH_EVENT_CANCEL, the first event of a step, after the messages that are in its mailbox. A process that was
+ *      spawned with FILCH_SPAWN_SUPERVISED gets it from its supervisor: a filch_supervisor stops its children one by one,
+ *      the last one first. A process that waits (filch_wait) with messages in its mailbox gets the cancel when its answer
+ *      has come and the messages are read, or after `patience_ns`. Timers, files, sockets, programs and the work pool go
+ *      on, and a step may send and spawn; supervised processes are not started again.
+ *   3. At the deadline, `deadline_ns` from now, those that have not ended are closed by force, with FILCH_ECANCELLED, and
+ *      named in the report. With a deadline of 0 that is at once: no process is given time to read or write anything.
+ *      FILCH_FOREVER: never.
+ *   4. When no process is left, jobs of the pool that have not begun are dropped, those that run are waited for (until the
+ *      deadline, or briefly), and the threads end.
+ * A step or work function that never returns cannot be interrupted: it is named, nothing it may touch is freed, and stop may
+ * be called again. A step whose thread the system did not run is not called stuck: see filch_report.starved.
+ * With workers = FILCH_NO_WORKERS the caller's thread runs the processes meanwhile.
  *
  * Thread:  any but a worker of this scheduler; one at a time.   Blocks:  until the deadline, and briefly after.
- * Owns:    takes `sched` unless it returns FILCH_EBUSY, FILCH_ESTATE or FILCH_EINVAL; gives what *report holds.
- * Errors:  FILCH_OK         all ended by themselves
+ * Owns:    takes `sched` unless it returns FILCH_EBUSY, FILCH_ESTATE, FILCH_EINVAL or FILCH_EFORKED; gives what *report holds.
+ * Errors:  FILCH_OK         all ended before the deadline
  *          FILCH_EDEADLINE  some had to be forced; everything is freed all the same
  *          FILCH_EBUSY      a step, work function or call of another thread (the init of a filch_spawn, say) has not
  *                           returned, or another stop is under way: still alive
  *          FILCH_ESTATE     called from inside a step of this scheduler
+ *          FILCH_EFORKED    called in a child of the program that made it: see filch_sched_create
  */
 FILCH_API filch_err filch_sched_stop(filch_sched *sched, uint64_t deadline_ns, filch_report *report);
+
+enum {
+    FILCH_STOP_CANCEL_FIRST = 1, /* the cancel overtakes the messages in the mailbox */
+    FILCH_STOP_KEEP = 2,         /* as filch_sched_close */
+    FILCH_STOP_ALL = 3
+};
+
+typedef struct filch_stop_options {
+    size_t   size;        /* sizeof(filch_stop_options); a shorter, older struct works too */
+    uint64_t deadline_ns; /* 0: at once; FILCH_FOREVER: none */
+    uint32_t flags;       /* FILCH_STOP_* */
+    uint32_t spare;       /* 0 */
+    /* How long a process that waits (filch_wait) with messages in its mailbox is left alone before its cancel overtakes
+     * them. 0: half of `deadline_ns`, at most 1 s; FILCH_FOREVER: until the deadline. */
+    uint64_t patience_ns;
+} filch_stop_options;
+#define FILCH_STOP_OPTIONS_INIT FILCH_SIZED_INIT(filch_stop_options)
+
+/* As filch_sched_stop, with options. A second stop after FILCH_EBUSY goes on in the phase that the first one had reached.
+ *
+ * Thread:  as filch_sched_stop.                                 Blocks:  as filch_sched_stop.
+ * Owns:    lends `options`; otherwise as filch_sched_stop, with FILCH_STOP_KEEP as filch_sched_close.
+ * Errors:  FILCH_EINVAL  also: options NULL, an unknown flag, `spare` not 0, a field that this version does not know
+ *          otherwise as filch_sched_stop.
+ */
+FILCH_API filch_err filch_sched_stop_with(filch_sched *sched, const filch_stop_options *options, filch_report *report);
 
 /* As filch_sched_stop, but the handle itself stays valid and answers FILCH_ECLOSED, for programs whose other threads
  * may still hold it or a receiver. A later filch_sched_stop frees it.
@@ -1236,6 +1313,14 @@ FILCH_API filch_err filch_sched_stop(filch_sched *sched, uint64_t deadline_ns, f
  * Errors:  as filch_sched_stop.
  */
 FILCH_API filch_err filch_sched_close(filch_sched *sched, uint64_t deadline_ns, filch_report *report);
+
+/* Whether a stop has begun: for steps and handlers that would otherwise begin something long.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    nothing.
+ * Errors:  0: NULL, or no stop has begun; otherwise 1.
+ */
+FILCH_API int filch_sched_stopping(const filch_sched *sched);
 
 /* Frees what a report holds and empties it. NULL is fine.
  *

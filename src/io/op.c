@@ -108,12 +108,21 @@ filch_io_request fli_op_request(const fli_op *op)
     return request;
 }
 
+/* A write that was taken from its process, or from the pool's queue, before it was finished. */
+static void note_cut(fli_io *io, const fli_op *op)
+{
+    if (op->command != FILCH_CMD_WRITE && op->command != FILCH_CMD_SEND_TO) return;
+    size_t size = op->command == FILCH_CMD_WRITE ? filch_size(&op->as.data) : fli_op_request(op).byte_count;
+    io->rt->hooks.cut(io->rt, op->serial, size - op->done);
+}
+
 void fli_op_settle(fli_io *io, fli_stream *s, fli_way way, fli_outcome outcome)
 {
     fli_op        *op = &s->ops[way];
     filch_receiver receiver = op->receiver;
     uint64_t       timer = op->timer;
     filch_data     written = filch_none();
+    if (outcome.err == FILCH_ECANCELLED) note_cut(io, op);
     op->timer = 0;
     if (op->owns) written = op->as.data;
     op->owns = false;
@@ -218,7 +227,7 @@ filch_err fli_op_begin(fli_stream *s, const filch_command *command, const filch_
      * connecting, and that may fail right now. */
     if (begin == FLI_BEGIN_GONE) return FILCH_ESTREAM;
     fli_op *op = &s->ops[way];
-    *op = (fli_op){ .receiver = receiver, .command = command->id, .due_ns = FLI_NEVER };
+    *op = (fli_op){ .receiver = receiver, .serial = command->from.serial, .command = command->id, .due_ns = FLI_NEVER };
     op->at_once = request->timeout_ns == 0;
     if (request->timeout_ns != FILCH_FOREVER && !op->at_once) {
         op->due_ns = fli_clock_after(fli_clock_ns(), request->timeout_ns);

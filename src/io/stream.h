@@ -19,6 +19,7 @@ typedef enum fli_stream_kind {
 /* An operation that is out. Plain: belongs to whoever holds its way of the stream (turn.h). */
 typedef struct fli_op {
     filch_receiver receiver;
+    uint64_t       serial;  /* of the process */
     uint32_t       command; /* FILCH_CMD_* */
     uint8_t        how;     /* of a read */
     uint8_t        delimiter_size;

@@ -194,7 +194,8 @@ filch_err fli_bond_make(fli_model *m, fli_bond_kind kind, const fli_end *a, cons
     if (err != FILCH_OK) return err;
     fli_bond *bond = fli_slab_take(&m->bonds, NULL);
     if (bond == NULL) return FILCH_ENOMEM;
-    bond->kind = kind;
+    bond->kind = (uint16_t)kind;
+    bond->supervises = 0;
     bond->tag = 0;
     bond->node[0] = bond->node[1] = 0;
     fli_store_rlx(&bond->serial[0], a->serial);
@@ -245,7 +246,7 @@ fli_bond *fli_bond_of_group(fli_model *m, const fli_end *end, fli_bond_kind kind
         fli_bond *bond = bond_at(m, at);
         at = bond->prev[at & 1];
         bond = bond_at(m, at);
-        if (bond->kind == (uint32_t)kind && fli_load_rlx(&bond->serial[1]) == (uintptr_t)group) return bond;
+        if (bond->kind == (uint16_t)kind && fli_load_rlx(&bond->serial[1]) == (uintptr_t)group) return bond;
         if (at == first) break;
     }
     return NULL;
@@ -300,6 +301,32 @@ filch_err fli_unmonitor(fli_model *m, const fli_end *watcher, uint64_t ref)
     /* Only end 0 has a node: the host of the other one may be gone. */
     if (found) free_double(m, bond, watcher, watcher);
     return found ? FILCH_OK : FILCH_ESTALE;
+}
+
+/* Is it the bond of a supervisor on the same host with `serial`? */
+static bool is_supervision(fli_bond *bond, unsigned which, uint32_t host, uint64_t by)
+{
+    if (bond->supervises == 0 || which != 1 || host_of(bond, 0) != host) return false;
+    return by == 0 || fli_load_rlx(&bond->serial[0]) == by;
+}
+
+bool fli_supervised(fli_runtime *rt, uint64_t serial, uint64_t by)
+{
+    fli_model *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
+    fli_end    me = { .rt = rt, .host = rt->host, .serial = serial };
+    bool       found = false;
+    if (m == NULL) return false;
+    fli_stripe_lock(m, &me);
+    if (fli_bond_has_list(m, &me)) {
+        uint32_t first = *head_of(m, me.host, serial), at = first;
+        while (at != 0 && !found) {
+            fli_bond *bond = bond_at(m, at);
+            found = is_supervision(bond, at & 1, me.host, by);
+            at = bond->next[at & 1] != first ? bond->next[at & 1] : 0;
+        }
+    }
+    fli_stripe_unlock(m, &me);
+    return found;
 }
 
 /* ---- links ---- */
@@ -494,7 +521,10 @@ static filch_err cradle_make(fli_model *m, fli_runtime *rt, const fli_birth *bir
     filch_err err = FILCH_OK;
     if ((birth->relations & FILCH_SPAWN_MONITOR) != 0)
         err = fli_bond_make(m, FLI_BOND_MONITOR, parent, child, &c->monitor);
-    if (err == FILCH_OK && c->monitor != NULL) c->monitor->tag = birth->tag;
+    if (err == FILCH_OK && c->monitor != NULL) {
+        c->monitor->tag = birth->tag;
+        c->monitor->supervises = (birth->relations & FILCH_SPAWN_SUPERVISED) != 0;
+    }
     if (err == FILCH_OK && (birth->relations & FILCH_SPAWN_LINK) != 0) {
         err = fli_bond_make(m, FLI_BOND_LINK, parent, child, &c->link);
     }

@@ -29,6 +29,13 @@ static filch_err set_deadline(fli_model *m, const fli_end *end, uint64_t deadlin
     return FILCH_EDEAD;
 }
 
+/* A supervisor's cancel during a stop goes behind the messages that its child has not read. */
+static bool is_polite(const fli_runtime *rt, const fli_end *me, const fli_end *end)
+{
+    if (me->serial == 0 || end->rt != rt || !fli_stop_is_polite((filch_sched *)end->rt)) return false;
+    return fli_supervised(end->rt, end->serial, me->serial);
+}
+
 filch_err fli_cancel_with(fli_model *m, fli_runtime *rt, const fli_end *end, filch_err reason, uint64_t deadline_ns)
 {
     fli_local *here = fli_here(rt);
@@ -44,6 +51,7 @@ filch_err fli_cancel_with(fli_model *m, fli_runtime *rt, const fli_end *end, fil
         return err;
     }
     fli_notice_fill(node, FILCH_EVENT_CANCEL, end->rt, me.serial != 0 ? &me : NULL, 0, reason, &left);
+    if (is_polite(rt, &me, end)) node->what |= FLI_NODE_POLITE;
     fli_notice_post(end->rt, end->serial, node);
     return FILCH_OK;
 }

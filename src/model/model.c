@@ -238,5 +238,6 @@ const fli_model_ops fli_model_table = {
     .name_of = on_name_of,
     .handle = fli_handle,
     .node_of = on_node_of,
+    .supervised = fli_supervised,
     .fini = on_fini,
 };

@@ -49,7 +49,8 @@ typedef struct fli_bond {
     FLI_ATOMIC(uint32_t) hosts; /* of end 0, and shifted by 16 of end 1 */
     uint32_t next[2], prev[2];  /* rings, in the order they were made */
     uint32_t node[2];           /* for the notice to either end; on one host the first does for both */
-    uint32_t kind;
+    uint16_t kind;
+    uint16_t supervises; /* of a monitor: end 0 asks end 1 to end when the scheduler stops */
     uint64_t tag;
 } fli_bond;
 
@@ -144,6 +145,8 @@ void fli_bond_retire(fli_bond *bond);
 
 filch_err fli_monitor(fli_model *m, const fli_end *watcher, const fli_end *target, uint64_t tag, uint64_t *ref);
 filch_err fli_unmonitor(fli_model *m, const fli_end *watcher, uint64_t ref);
+/* Returns true if a process of the same host supervises `serial`: the process `by`, or with 0 any process. */
+bool      fli_supervised(fli_runtime *rt, uint64_t serial, uint64_t by);
 filch_err fli_link(fli_model *m, const fli_end *a, const fli_end *b);
 filch_err fli_unlink(fli_model *m, const fli_end *a, const fli_end *b);
 filch_err fli_birth_make(fli_model *m, fli_runtime *rt, fli_proc *p, uint64_t serial, const fli_birth *birth,

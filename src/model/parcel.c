@@ -108,7 +108,7 @@ filch_err fli_parcel_spawn(fli_runtime *rt, const filch_command *command, filch_
 {
     const parcel *box = filch_raw(&command->data);
     if (filch_size(&command->data) != sizeof box->seal || box->seal != &seal) return FILCH_EINVAL;
-    uint32_t  relations = box->opt.relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK);
+    uint32_t  relations = box->opt.relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK | FILCH_SPAWN_SUPERVISED);
     bool      exec = command->id == FILCH_CMD_EXEC;
     fli_birth birth = { .relations = relations,
                         .tag = box->opt.tag,

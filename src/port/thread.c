@@ -4,14 +4,16 @@
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #if defined(__linux__)
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 #endif
 
 #include "base/assert.h"
@@ -177,6 +179,44 @@ void fli_thread_join(fli_thread *thread)
     FLI_ASSERT(pthread_join(thread->posix, NULL) == 0);
 }
 
+#if defined(__linux__)
+/* The state in /proc/self/task/TID/stat, behind the name in parentheses; 0: cannot be read. */
+static char task_state(int tid)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    ssize_t size = read(fd, text, sizeof text - 1);
+    (void)close(fd);
+    text[size > 0 ? size : 0] = '\0';
+    const char *name_end = strrchr(text, ')');
+    return name_end != NULL && name_end[1] == ' ' ? name_end[2] : 0;
+}
+
+fli_thread_mood fli_thread_look(fli_thread *thread, uint64_t *cpu_ns)
+{
+    clockid_t       clock;
+    struct timespec used;
+    *cpu_ns = 0;
+    if (pthread_getcpuclockid(thread->posix, &clock) != 0 || clock_gettime(clock, &used) != 0) return FLI_THREAD_UNKNOWN;
+    *cpu_ns = (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
+    /* Linux builds the clock from the thread's id: ~tid << 3 | 6. */
+    switch (task_state((int)~(clock >> 3))) {
+    case 0: return FLI_THREAD_UNKNOWN;
+    case 'R': return FLI_THREAD_RUNS;
+    default: return FLI_THREAD_SLEEPS;
+    }
+}
+#else
+fli_thread_mood fli_thread_look(fli_thread *thread, uint64_t *cpu_ns)
+{
+    (void)thread;
+    *cpu_ns = 0;
+    return FLI_THREAD_UNKNOWN;
+}
+#endif
+
 #if defined(__linux__) && defined(SYS_sched_setattr) && defined(PR_GET_SECCOMP)
 /* The system's sched_attr, as it was first published. Headers disagree on who defines it. */
 typedef struct attributes {
@@ -216,4 +256,9 @@ void fli_thread_prompt(void)
 void fli_thread_yield(void)
 {
     sched_yield();
+}
+
+uint64_t fli_program_self(void)
+{
+    return (uint64_t)getpid();
 }

@@ -30,11 +30,23 @@ bool fli_bell_wait(fli_bell *bell, uint64_t until_ns);
 filch_err fli_thread_start(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg);
 void      fli_thread_join(fli_thread *thread);
 
+/* What a thread does now, as far as the system tells. */
+typedef enum fli_thread_mood {
+    FLI_THREAD_UNKNOWN,
+    FLI_THREAD_RUNS, /* or would, if the system gave it a processor */
+    FLI_THREAD_SLEEPS /* in a system call, or stopped */
+} fli_thread_mood;
+/* Looks at a thread that has been started and not joined. *cpu_ns is the CPU time it has used; 0: unknown. */
+fli_thread_mood fli_thread_look(fli_thread *thread, uint64_t *cpu_ns);
+
 /* The calling thread wants to start as soon as somebody calls it, and takes shorter turns for that where it has to share
  * a processor: its share stays what it was. Threads and programs that it starts do not inherit the wish. A wish: where the
  * system does not know it, or may not be asked, nothing changes. */
 void fli_thread_prompt(void);
 
 void fli_thread_yield(void);
+
+/* The number of this program among those that run: another one after a fork. */
+uint64_t fli_program_self(void);
 
 #endif

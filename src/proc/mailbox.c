@@ -48,11 +48,14 @@ static bool is_notice(const fli_node *node, filch_event_type type)
     return (node->what & FLI_NODE_SYSTEM) != 0 && (node->index & ((1u << FLI_NOTICE_HOST) - 1)) == (uint32_t)type;
 }
 
-/* A notice joins the answers; a cancel comes first; a link that is down may be the end. */
+/* A notice joins the answers; a cancel comes first, a polite one behind the messages; a link that is down may be the end. */
 static __attribute__((noinline)) void sort_notice(fli_runtime *rt, fli_proc *p, fli_node *node)
 {
     if (is_notice(node, FILCH_EVENT_CANCEL)) {
-        prepend(rt, &p->answers, node);
+        bool polite = (node->what & FLI_NODE_POLITE) != 0;
+        if (polite) p->flags |= FLI_PROC_TOLD;
+        if (polite && p->messages != 0) fli_mail_append(rt, &p->messages, node);
+        else prepend(rt, &p->answers, node);
         return;
     }
     bool traps = (p->flags & FLI_PROC_TRAPS) != 0;
@@ -107,6 +110,13 @@ static void join(fli_runtime *rt, uint32_t *ring, uint32_t later)
     if (later != 0) *ring = later;
 }
 
+/* The messages before a polite cancel have been read, or dropped: it is next, and the first event of its step. */
+static void bring_forward(fli_runtime *rt, fli_proc *p)
+{
+    const fli_node *oldest = fli_node_at(rt, fli_node_at(rt, p->messages)->next);
+    if (FLI_UNLIKELY((oldest->what & FLI_NODE_POLITE) != 0)) prepend(rt, &p->answers, take_oldest(rt, &p->messages));
+}
+
 /* Throws away the oldest messages of a drop-oldest mailbox until it is back within its limit. What does not count
  * (a timer's message) is never thrown away. */
 static void trim(fli_runtime *rt, fli_local *here, fli_proc *p)
@@ -135,6 +145,7 @@ static void trim(fli_runtime *rt, fli_local *here, fli_proc *p)
     here->plain = plain;
     join(rt, &spared, p->messages);
     p->messages = spared;
+    if (spared != 0) bring_forward(rt, p);
 }
 
 /* A message that is not from our own worker: from another one? */
@@ -181,6 +192,18 @@ void fli_mail_drain(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head
     if (drops && (fli_state_peek(&p->state) & FLI_LIMITED) != 0) trim(rt, here, p);
 }
 
+/* Apart, as all about notices: few processes get any, and the others should not notice. */
+static __attribute__((noinline)) void fill_notice(fli_runtime *rt, const fli_node *node, filch_event *event)
+{
+    uint32_t host = node->index >> FLI_NOTICE_HOST;
+    uint64_t home = host == 0 ? rt->node : rt->model_ops->node_of(rt, host - 1);
+    event->type = (int32_t)(node->index & ((1u << FLI_NOTICE_HOST) - 1));
+    event->error = node->error;
+    event->tag = node->tag;
+    event->from = node->peer != 0 ? (filch_pid){ home, node->peer } : (filch_pid){ 0, 0 };
+    fli_node_get_data(node, &event->data);
+}
+
 /* What is not plain: that goes by fli_mail_fill, and its node has no tag. */
 static void fill(fli_runtime *rt, const fli_node *node, filch_event *event)
 {
@@ -194,18 +217,6 @@ static void fill(fli_runtime *rt, const fli_node *node, filch_event *event)
         event->data = filch_int((int64_t)rt->hooks.ticks(rt, node->data[0]));
         return;
     }
-    fli_node_get_data(node, &event->data);
-}
-
-/* Apart, as all about notices: few processes get any, and the others should not notice. */
-static __attribute__((noinline)) void fill_notice(fli_runtime *rt, const fli_node *node, filch_event *event)
-{
-    uint32_t host = node->index >> FLI_NOTICE_HOST;
-    uint64_t home = host == 0 ? rt->node : rt->model_ops->node_of(rt, host - 1);
-    event->type = (int32_t)(node->index & ((1u << FLI_NOTICE_HOST) - 1));
-    event->error = node->error;
-    event->tag = node->tag;
-    event->from = node->peer != 0 ? (filch_pid){ home, node->peer } : (filch_pid){ 0, 0 };
     fli_node_get_data(node, &event->data);
 }
 
@@ -228,7 +239,7 @@ static __attribute__((noinline)) uint32_t collect_cancels(fli_runtime *rt, fli_p
     return n;
 }
 
-/* Fills events from number `n` on with the messages that were drained. There are some. */
+/* Fills events from number `n` on with the messages that were drained, up to a polite cancel. There are some. */
 static uint32_t collect_messages(fli_runtime *rt, fli_proc *p, filch_event *events, fli_node **nodes, uint32_t n,
                                  uint32_t max)
 {
@@ -236,14 +247,20 @@ static uint32_t collect_messages(fli_runtime *rt, fli_proc *p, filch_event *even
     uint32_t       handle = newest->next;
     fli_slab_block block = { 0, 0 };
     for (; n < max && node != newest; n++) {
-        node = fli_slab_next(&rt->nodes, &block, handle, sizeof *node);
+        fli_node *next = fli_slab_next(&rt->nodes, &block, handle, sizeof *node);
+        if (FLI_UNLIKELY((next->what & FLI_NODE_POLITE) != 0)) break;
+        node = next;
         nodes[n] = node;
         handle = node->next;
         if (FLI_LIKELY(node->what == 0)) fli_mail_fill(rt, node, &events[n]);
         else fill(rt, node, &events[n]);
     }
-    if (node == newest) p->messages = 0;
-    else newest->next = handle;
+    if (node == newest) {
+        p->messages = 0;
+        return n;
+    }
+    newest->next = handle;
+    bring_forward(rt, p);
     return n;
 }
 
@@ -309,6 +326,20 @@ void fli_mail_release(fli_runtime *rt, fli_local *here, fli_proc *p, filch_event
     if (left > 0 && fli_limit_leave(p, fli_word_gen(fli_state_peek(&p->state)), left, units)) rt->hooks.room(rt, p);
 }
 
+bool fli_mail_hurry(fli_runtime *rt, fli_proc *p)
+{
+    uint32_t  kept = 0;
+    fli_node *cancel = NULL;
+    while (p->messages != 0) {
+        fli_node *node = take_oldest(rt, &p->messages);
+        if (cancel == NULL && (node->what & FLI_NODE_POLITE) != 0) cancel = node;
+        else fli_mail_append(rt, &kept, node);
+    }
+    p->messages = kept;
+    if (cancel != NULL) prepend(rt, &p->answers, cancel);
+    return cancel != NULL;
+}
+
 uint32_t fli_mail_discard(fli_runtime *rt, fli_local *here, fli_proc *p, uint64_t last)
 {
     fli_mail_drain(rt, here, p,
@@ -324,8 +355,9 @@ uint32_t fli_mail_discard(fli_runtime *rt, fli_local *here, fli_proc *p, uint64_
         else fli_yield_drop(rt, here, node);
     }
     uint32_t unread = 0;
-    for (; p->messages != 0; unread++) {
+    while (p->messages != 0) {
         fli_node *node = take_oldest(rt, &p->messages);
+        if ((node->what & FLI_NODE_SYSTEM) == 0) unread++;
         free_payload(node);
         fli_node_give(rt, here, node);
     }

@@ -2,8 +2,9 @@
  *
  * Posted nodes form a stack behind the state word (newest first). Draining turns what is new around and appends it to
  * one of two private lists, answers and messages, each in order of arrival. Notices of the model (an exit, a link that
- * is down) travel among the answers; a cancel with a reason goes before them. The plain cancel is a bit of the state word
- * and needs no node. Collecting fills the step's array: cancels, then answers and notices, then messages.
+ * is down) travel among the answers; a cancel with a reason goes before them, a polite one behind the messages that are
+ * there. The plain cancel is a bit of the state word and needs no node. Collecting fills the step's array: cancels, then
+ * answers and notices, then messages.
  */
 #ifndef FLI_PROC_MAILBOX_H
 #define FLI_PROC_MAILBOX_H
@@ -142,6 +143,10 @@ static inline uint32_t fli_mail_held(const fli_proc *p)
 
 /* Why the process goes down with a linked one (FLI_PROC_DOWN): how the first of those failed that began it. */
 filch_err fli_mail_link_reason(fli_runtime *rt, const fli_proc *p);
+
+/* Moves a polite cancel from among the messages to the front of all events. Returns false if there is none. Thread: the
+ * owner. */
+bool fli_mail_hurry(fli_runtime *rt, fli_proc *p);
 
 /* At the end: is there nothing to free? `last` is the last word, from fli_state_finish. */
 static inline bool fli_mail_is_empty(const fli_proc *p, uint64_t last)

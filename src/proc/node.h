@@ -33,7 +33,8 @@ enum {
     FLI_NODE_COUNTED = 8, /* takes up room in a mailbox with a limit */
     FLI_NODE_SYSTEM = 16, /* a notice (src/model): `index` is its filch_event_type, and above FLI_NOTICE_HOST where
                              the process it is about lives, if not here */
-    FLI_NODE_ODD = 32     /* a message that is not a PLAIN one */
+    FLI_NODE_ODD = 32,    /* a message that is not a PLAIN one */
+    FLI_NODE_POLITE = 64  /* with SYSTEM: a cancel that goes behind the messages (sched/drain.c) */
 };
 
 enum { FLI_STAMP_FREE, FLI_STAMP_PENDING, FLI_STAMP_CLAIMED, FLI_STAMP_MASK = 3, FLI_STAMP_GENERATION = 4 };

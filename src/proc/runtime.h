@@ -60,6 +60,8 @@ typedef struct fli_model_ops {
     filch_err (*handle)(fli_runtime *rt, const filch_command *command, filch_receiver receiver);
     /* The node of another host: filch_pid.node. */
     uint64_t (*node_of)(fli_runtime *rt, uint32_t host);
+    /* Returns true if a process of this runtime supervises `serial`: the process `by`, or with 0 any process. */
+    bool (*supervised)(fli_runtime *rt, uint64_t serial, uint64_t by);
     /* The scheduler goes away: when this returns, no other host uses it any more. Thread: no process is left. */
     void (*fini)(fli_runtime *rt);
 } fli_model_ops;
@@ -124,6 +126,8 @@ typedef struct fli_hooks {
     void (*room)(fli_runtime *rt, fli_proc *p);
     /* The process has ended, and senders wait for room in its mailbox. */
     void (*no_room)(fli_runtime *rt, uint64_t serial);
+    /* A write of the process was begun and ends with so many bytes left. */
+    void (*cut)(fli_runtime *rt, uint64_t serial, uint64_t bytes);
 } fli_hooks;
 
 /* What a simulation (sched/simulate.c) decides and wants to hear of. Ordinary runtimes have none. */

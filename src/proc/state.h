@@ -1,7 +1,7 @@
 /* state.h - the one word that says where a process is, and every move of it. Nobody else touches the word.
  *
- *   63        39 38      37   36     35      34    32 31                        0
- *   generation   WATCHED KILL CANCEL LIMITED state    newest node in the mailbox
+ *   63        40 39  38      37   36     35      34    32 31                        0
+ *   generation   ASK WATCHED KILL CANCEL LIMITED state    newest node in the mailbox
  *
  *   FREE     no process. Owner: the slab, or the spawner preparing it.     -> ACTIVE, by spawn.
  *   ACTIVE   ready or running: in exactly one run queue, or with the worker that took it from there.
@@ -20,6 +20,8 @@
  *
  * WATCHED: somebody is to be told of the end (src/model). Whoever raises it holds the lock of the process's slot there
  * and lists himself before he lets go; whoever ends the process sees the bit in what the swap to DONE returns.
+ *
+ * ASK: the stop has something to tell the process (sched/drain.c). Unlike CANCEL it overtakes no message.
  */
 #ifndef FLI_PROC_STATE_H
 #define FLI_PROC_STATE_H
@@ -44,8 +46,9 @@ enum { FLI_FREE, FLI_ACTIVE, FLI_IDLE, FLI_BLOCKED, FLI_DONE, FLI_CALLED };
 #define FLI_CANCEL (UINT64_C(1) << 36)
 #define FLI_KILL (UINT64_C(1) << 37)
 #define FLI_WATCHED (UINT64_C(1) << 38)
-#define FLI_GEN_SHIFT 39
-#define FLI_GEN_LAST ((1u << 25) - 1)
+#define FLI_ASK (UINT64_C(1) << 39)
+#define FLI_GEN_SHIFT 40
+#define FLI_GEN_LAST ((1u << 24) - 1)
 
 static inline uint32_t fli_word_head(uint64_t word)
 {
@@ -161,7 +164,7 @@ FILCH_MUST_USE static inline bool fli_state_push_awake(fli_state *state, uint64_
     return fli_cas_acqrel(state, &word, wanted);
 }
 
-/* Raises CANCEL or KILL. Needs no memory, so it cannot fail for lack of any. */
+/* Raises CANCEL, KILL or ASK. Needs no memory, so it cannot fail for lack of any. */
 FILCH_MUST_USE static inline fli_knock fli_state_raise(fli_state *state, uint32_t gen, uint64_t flag)
 {
     uint64_t word = fli_load_rlx(state);
@@ -211,6 +214,12 @@ static inline void fli_state_take_cancel(fli_state *state)
     (void)fli_and_acqrel(state, ~FLI_CANCEL);
 }
 
+/* Lowers ASK. Thread: the worker that owns the process. */
+static inline void fli_state_take_ask(fli_state *state)
+{
+    (void)fli_and_acqrel(state, ~FLI_ASK);
+}
+
 typedef enum fli_settle {
     FLI_SETTLED,      /* asleep; the next one who knocks owns the wake. Do not touch the process any more */
     FLI_SETTLE_KNOCKED /* somebody came meanwhile; it is still yours: look again */
@@ -238,7 +247,7 @@ FILCH_MUST_USE static inline fli_settle fli_state_settle_called(fli_state *state
 FILCH_MUST_USE static inline fli_settle fli_state_settle(fli_state *state, uint32_t seen, unsigned rest)
 {
     uint64_t word = fli_load_rlx(state);
-    if (fli_word_head(word) != seen || (word & (FLI_CANCEL | FLI_KILL)) != 0) return FLI_SETTLE_KNOCKED;
+    if (fli_word_head(word) != seen || (word & (FLI_CANCEL | FLI_KILL | FLI_ASK)) != 0) return FLI_SETTLE_KNOCKED;
     return fli_state_settle_from(state, word, rest);
 }
 

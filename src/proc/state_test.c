@@ -16,7 +16,7 @@ static uint64_t at(unsigned state, uint64_t flags, uint32_t head)
     do {                                                                  \
         uint64_t word_ = fli_state_peek(&(state));                        \
         same(fli_word_state(word_), (want_state));                        \
-        same(word_ & (FLI_LIMITED | FLI_CANCEL | FLI_KILL | FLI_WATCHED), (want_flags)); \
+        same(word_ & (FLI_LIMITED | FLI_CANCEL | FLI_KILL | FLI_WATCHED | FLI_ASK), (want_flags)); \
         same(fli_word_head(word_), (want_head));                          \
         same(fli_word_gen(word_), GEN);                                   \
     } while (0)
@@ -63,7 +63,7 @@ TEST(an_answer_wakes_the_idle_and_the_blocked)
 
 TEST(a_cancel_or_kill_wakes_whoever_sleeps_and_counts_once)
 {
-    const uint64_t flags[] = { FLI_CANCEL, FLI_KILL };
+    const uint64_t flags[] = { FLI_CANCEL, FLI_KILL, FLI_ASK };
     for (int f = 0; f < 2; f++) {
         for (int i = 0; i < 3; i++) {
             fli_state state = at(lively[i], 0, 4);
@@ -149,7 +149,7 @@ TEST(whatever_comes_to_one_that_was_called_makes_it_active)
     same(raw_state(&state), FLI_ACTIVE);
     expect_word(state, FLI_ACTIVE, 0, 9);
 
-    const uint64_t flags[] = { FLI_CANCEL, FLI_KILL };
+    const uint64_t flags[] = { FLI_CANCEL, FLI_KILL, FLI_ASK };
     for (int f = 0; f < 2; f++) {
         state = called(FLI_WATCHED);
         same(fli_state_raise(&state, GEN, flags[f]), FLI_KNOCK_NOTED);
@@ -201,7 +201,7 @@ TEST(the_awake_are_told_from_all_others_by_how_they_differ_from_the_idle)
         same(FLI_IS_AWAKE(fli_word_differs(fli_word_make(GEN, s, 5), GEN)), awake);
         same(fli_word_differs(fli_word_make(GEN, s, 0), GEN) == 0, s == FLI_IDLE);
         assert_false(FLI_IS_AWAKE(fli_word_differs(fli_word_make(GEN + 1, s, 5), GEN)));
-        assert_false(FLI_IS_AWAKE(fli_word_differs(fli_word_make(GEN, s, 5), GEN | 1u << 25)));
+        assert_false(FLI_IS_AWAKE(fli_word_differs(fli_word_make(GEN, s, 5), GEN | 1u << 24)));
         assert_false(FLI_IS_AWAKE(fli_word_differs(fli_word_make(GEN, s, FLI_LIMITED | 5), GEN)));
         assert_false(FLI_IS_AWAKE(fli_word_differs(fli_word_make(GEN, s, FLI_KILL | 5), GEN)));
         same(FLI_IS_AWAKE(fli_word_differs(fli_word_make(GEN, s, FLI_WATCHED | 5), GEN)), awake);
@@ -227,7 +227,7 @@ TEST(settling_is_refused_when_something_came)
     expect_word(state, FLI_ACTIVE, 0, 10);
     same(fli_state_settle(&state, 10, FLI_IDLE), FLI_SETTLED);
 
-    const uint64_t flags[] = { FLI_CANCEL, FLI_KILL };
+    const uint64_t flags[] = { FLI_CANCEL, FLI_KILL, FLI_ASK };
     for (int f = 0; f < 2; f++) {
         state = at(FLI_ACTIVE, 0, 9);
         same(fli_state_raise(&state, GEN, flags[f]), FLI_KNOCK_NOTED);

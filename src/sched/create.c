@@ -91,6 +91,11 @@ static void on_no_room(fli_runtime *rt, uint64_t serial)
     fli_waitroom_refuse(&((filch_sched *)rt)->waitroom, rt, serial);
 }
 
+static void on_cut(fli_runtime *rt, uint64_t serial, uint64_t bytes)
+{
+    fli_stop_cut((filch_sched *)rt, serial, bytes);
+}
+
 static filch_err runtime_init(filch_sched *sched, const fli_mem *mem)
 {
     fli_runtime         *rt = &sched->rt;
@@ -104,7 +109,7 @@ static filch_err runtime_init(filch_sched *sched, const fli_mem *mem)
     rt->on_log_user = opt->on_log_user;
     rt->model_ops = &fli_model_table;
     rt->hooks = (fli_hooks){ .ready = fli_ready, .abandon = on_abandon, .alarm = on_alarm,
-                             .ticks = on_ticks, .room = on_room, .no_room = on_no_room };
+                             .ticks = on_ticks, .room = on_room, .no_room = on_no_room, .cut = on_cut };
     fli_atomic_init(&rt->phase, FLI_OPEN);
     filch_err err = fli_slab_init(&rt->nodes, mem, sizeof(fli_node), UINT32_MAX - 1, make_node);
     if (err != FILCH_OK) return err;
@@ -366,6 +371,7 @@ filch_err fli_sched_make(filch_sched **out, const filch_options *options, fli_si
     sched->learns = opt.search_ns == 0;
     fill_u64(&sched->opt.search_ns, FILCH_MICROSECONDS(50));
     sched->rt.sim = sim;
+    sched->program = fli_program_self();
     sched->wake_fd = sched->poll_fd = -1;
     sched->worker_count = worker_count;
     sched->victim_count = worker_count + 1;

@@ -27,7 +27,10 @@
 static bool close_mailbox(fli_runtime *rt, fli_local *here, fli_proc *p, uint64_t serial, uint64_t last)
 {
     uint32_t unread = fli_mail_is_empty(p, last) ? 0 : fli_mail_discard(rt, here, p, last);
-    if (unread > 0) fli_count(&here->counters.undelivered, unread);
+    if (unread > 0) {
+        fli_count(&here->counters.undelivered, unread);
+        fli_stop_unread((filch_sched *)rt, serial, unread);
+    }
     if ((last & FLI_LIMITED) == 0) return false;
     uint64_t load = fli_limit_close(p, fli_serial_gen(serial));
     fli_limit_clear(p, fli_serial_gen(serial));

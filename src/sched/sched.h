@@ -49,6 +49,13 @@ typedef struct fli_sighting {
     uint64_t steps, since_ns;
 } fli_sighting;
 
+/* What the stopping thread has seen of a worker inside a step: stuck.c. Plain: that thread's own. */
+typedef struct fli_stuck {
+    uint64_t serial, steps;   /* the step it is about; serial 0: none */
+    uint64_t cpu_ns;          /* CPU time of the thread when it was first seen in that step */
+    uint64_t since_ns, asleep_ns; /* when that was, and when the thread was last seen not to sleep */
+} fli_stuck;
+
 struct fli_worker {
     fli_local    local; /* first: a worker is an fli_local */
     filch_sched *sched;
@@ -88,8 +95,17 @@ struct fli_worker {
     fli_thread    thread;
     fli_talker    talk;
     fli_sleeper   idle;
+    fli_stuck     stuck;
     FLI_ATOMIC(uint64_t) queue_wait[FILCH_WAIT_BUCKETS];
 };
+
+/* What the next report will tell. Under the stop's lock. */
+typedef struct fli_losses {
+    filch_straggler *stragglers;
+    filch_loss      *losses;
+    size_t           count, room, loss_count, loss_room, omitted;
+    uint64_t         unread, writes, bytes, terminated;
+} fli_losses;
 
 typedef struct fli_stop {
     fli_mutex lock;
@@ -99,11 +115,15 @@ typedef struct fli_stop {
     /* The deadline has passed: every process is ended instead of stepped.  writes: stop. reads: workers; relaxed: the
      * KILL flag that follows is what counts, and the stopping thread itself, which must not start a step. */
     FLI_ATOMIC(bool) force;
-    filch_straggler *stragglers; /* under lock, with the two below */
-    size_t           count, room, omitted;
-    uint64_t         forced;                  /* under lock; ended by force so far */
-    uint64_t         forced_told, polite_told; /* of those that ended, in earlier reports */
-    uint64_t         ended_before;            /* when the first stop began */
+    /* `patience_ns` has passed: a cancel overtakes the messages of a process that waits.  writes: stop. reads: workers;
+     * relaxed: the ASK flag that follows is what counts. */
+    FLI_ATOMIC(bool) hurry;
+    /* FILCH_STOP_*.  writes: stop, before the phase.  reads: workers, after the phase; PAIR runtime.phase */
+    FLI_ATOMIC(uint32_t) flags;
+    fli_losses losses; /* under lock, down to ended_before */
+    uint64_t   forced, killed;            /* ended by force so far: at the deadline, and by others before it */
+    uint64_t   forced_told, polite_told;  /* of those that ended, in earlier reports */
+    uint64_t   ended_before;              /* when the first stop began */
     /* Threads from outside that are in filch_spawn; and FLI_DOOR_CLOSED.  writes: they, and stop.  PAIR spawn.door */
     FLI_ATOMIC(uint32_t) spawning;
 } fli_stop;
@@ -115,6 +135,7 @@ struct filch_sched {
     fli_runtime     rt;  /* first: a filch_sched is an fli_runtime */
     filch_options   opt; /* plain: as given, with the defaults filled in */
     filch_registry *registry;
+    uint64_t        program; /* that made it: a fork is another one */
     bool            learns;       /* how long to search: the host has not said */
     uint32_t        fair_most;    /* turns until the oldest goes first: opt.fair_every, or up to so many */
     uint32_t        worker_count; /* threads */
@@ -136,6 +157,13 @@ struct filch_sched {
     fli_io       io;
     fli_stop     stop;
 };
+
+/* Returns true if a stop has begun whose cancels go behind the messages. */
+static inline bool fli_stop_is_polite(filch_sched *sched)
+{
+    if (fli_load_acq(&sched->rt.phase) != FLI_CLOSING) return false; /* PAIR runtime.phase, acquire half */
+    return (fli_load_rlx(&sched->stop.flags) & FILCH_STOP_CANCEL_FIRST) == 0;
+}
 
 static inline fli_worker *fli_worker_of(fli_local *here)
 {
@@ -264,9 +292,37 @@ void fli_failure_tell(filch_sched *sched, uint64_t serial, const filch_type *typ
 /* Ends a process that the worker owns. Frees `result`. */
 void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result);
 
-/* stop.c */
+/* drain.c */
+/* Before the first collect of a step during a stop: takes ASK, and decides whether the step begins with a cancel. Messages
+ * have been drained. Thread: the worker that owns the process. */
+bool fli_drain_cancel(fli_worker *w, fli_proc *p, uint64_t word);
+
+/* report.c */
 /* Notes a process that is ended by force. Thread: the worker that owns it. */
 void fli_stop_note(filch_sched *sched, fli_proc *p);
+/* Counts a process that is killed by others, if a stop has begun. */
+void fli_stop_killed(filch_sched *sched);
+/* Notes messages that the process of `serial` has not read, and a write of it that was cut, if a stop has begun. Thread:
+ * any. */
+void fli_stop_unread(filch_sched *sched, uint64_t serial, uint32_t unread);
+void fli_stop_cut(filch_sched *sched, uint64_t serial, uint64_t bytes);
+/* Names the steps that have not returned. Returns how many there are. */
+uint64_t fli_report_stuck(filch_sched *sched);
+/* Moves what has been noted into the caller's report, or throws it away. */
+void fli_report_give(filch_sched *sched, const filch_report *found, filch_report *out);
+/* Returns false if `report` is too short even for the first version of this struct. */
+bool     fli_report_is_sound(const filch_report *report);
+uint64_t fli_report_ended(filch_sched *sched);
+
+/* stuck.c */
+typedef enum fli_verdict { FLI_VERDICT_WAIT, FLI_VERDICT_STUCK, FLI_VERDICT_STARVED } fli_verdict;
+/* What one look at a worker inside a step says: `mood` and `cpu_ns` are those of its thread now. */
+fli_verdict fli_stuck_judge(fli_stuck *seen, uint64_t now_ns, fli_thread_mood mood, uint64_t cpu_ns);
+/* Looks at each worker. Returns FLI_VERDICT_WAIT if one of them should be waited for; otherwise whether steps are stuck.
+ * *starved is how many of them the system does not run. Thread: stop, after the deadline; `began_ns` is when that was. */
+fli_verdict fli_stuck_look(filch_sched *sched, uint64_t began_ns, uint64_t *starved);
+
+/* stop.c */
 /* Tells a waiting stop that something may have changed. */
 void fli_stop_nudge(filch_sched *sched);
 /* A thread from outside that was in filch_spawn when stop began leaves: the last that it does with the scheduler. */
@@ -274,6 +330,8 @@ void fli_stop_left(filch_sched *sched);
 /* The steps of a stop, for a simulation that takes the turns in between itself: no more work, cancels for all; kills
  * for all; over, nobody is left. The last returns how many had to be forced. */
 void     fli_stop_begin(filch_sched *sched);
+/* Between them: those that have not been found or have lost their supervisor are asked; with `hurry` patience is over. */
+void     fli_stop_round(filch_sched *sched, bool hurry);
 void     fli_stop_force(filch_sched *sched);
 uint64_t fli_stop_over(filch_sched *sched);
 

@@ -48,6 +48,17 @@ static void call_user(fli_simulation *sim, filch_sim_fn fn, void *user, const ch
     fli_simulation_verdict(sim, FILCH_SIM_FAILED, text);
 }
 
+/* The drain of a stop: half of the time until patience is over. What is left when nothing can happen any more is asked again:
+ * its supervisor may have ended. */
+static void drain(fli_simulation *sim)
+{
+    uint64_t until_ns = fli_clock_after(sim->face.now_ns, sim->opt.stop_ns);
+    (void)fli_simulation_play(sim, sim->face.now_ns + (until_ns - sim->face.now_ns) / 2);
+    fli_here_set(&sim->sched->guest->local);
+    fli_stop_round(sim->sched, true);
+    (void)fli_simulation_play(sim, until_ns);
+}
+
 static void stop(fli_simulation *sim)
 {
     filch_sched *sched = sim->sched;
@@ -55,7 +66,7 @@ static void stop(fli_simulation *sim)
     sim->stage = politely ? FLI_STAGE_STOP : FLI_STAGE_OVER;
     fli_here_set(&sched->guest->local);
     fli_stop_begin(sched);
-    if (politely) (void)fli_simulation_play(sim, fli_clock_after(sim->face.now_ns, sim->opt.stop_ns));
+    if (politely) drain(sim);
     sim->stage = FLI_STAGE_OVER;
     fli_simulation_settle(sim);
     while (fli_stats_alive(sched) > 0) {

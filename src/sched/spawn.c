@@ -72,6 +72,8 @@ static filch_err check_options(const filch_spawn_options *opt)
     if (opt->spare != 0 || opt->spare_too != 0 || (opt->relations & ~(uint32_t)FILCH_SPAWN_ALL) != 0) return FILCH_EINVAL;
     if ((opt->messages == NULL && opt->message_count != 0) || opt->message_count > MESSAGES_MAX) return FILCH_EINVAL;
     if (opt->name != NULL && opt->name[0] == '\0') return FILCH_EINVAL;
+    /* A supervisor that does not hear of the end could not go on to the next. */
+    if ((opt->relations & (FILCH_SPAWN_SUPERVISED | FILCH_SPAWN_MONITOR)) == FILCH_SPAWN_SUPERVISED) return FILCH_EINVAL;
     return FILCH_OK;
 }
 
@@ -145,10 +147,18 @@ static void leave(filch_sched *sched, fli_local *here)
     fli_stop_left(sched);
 }
 
-/* False: closed. */
-static bool enter(filch_sched *sched, fli_local *here)
+/* In a stop, a process may start others until the deadline, but none that it would have to supervise. */
+static bool may_spawn_late(filch_sched *sched, const fli_local *here, uint32_t phase, uint32_t relations)
 {
-    if (fli_load_acq(&sched->rt.phase) != FLI_OPEN) return false; /* PAIR runtime.phase, acquire half */
+    bool inside = here != NULL && here->current != NULL;
+    return inside && phase == FLI_CLOSING && (relations & FILCH_SPAWN_SUPERVISED) == 0 && !fli_load_rlx(&sched->stop.force);
+}
+
+/* Returns false if the scheduler is closed to this spawn. */
+static bool enter(filch_sched *sched, fli_local *here, uint32_t relations)
+{
+    uint32_t phase = fli_load_acq(&sched->rt.phase); /* PAIR runtime.phase, acquire half */
+    if (phase != FLI_OPEN) return may_spawn_late(sched, here, phase, relations);
     if (here != NULL) return true;
     /* PAIR spawn.door, both halves: close sees us here, or we see that it has begun. */
     (void)fli_add_acqrel(&sched->stop.spawning, 1);
@@ -180,7 +190,7 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
     fli_runtime *rt = &sched->rt;
     fli_local   *here = fli_here(rt);
     filch_err    err;
-    if (!enter(sched, here)) return FILCH_ECLOSED;
+    if (!enter(sched, here, opt->relations)) return FILCH_ECLOSED;
     /* Asked again when it is born; but mostly this spares an init that would be in vain. */
     err = FILCH_EEXISTS;
     if (birth != NULL && birth->name != NULL && rt->model_ops->is_named(rt, birth->name)) goto no_slot;
@@ -333,7 +343,7 @@ static __attribute__((noinline)) filch_err spawn_any(filch_sched *sched, const f
     fli_local   *here = fli_here(rt);
     if (FLI_UNLIKELY(here != NULL && here->tape != NULL)) return here->tape->spawn(here, type, opt, pid);
     if (FLI_UNLIKELY(rt->sim != NULL) && !rt->sim->point(rt, here, "filch_spawn")) return FILCH_ESTATE;
-    uint32_t relations = opt->relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK);
+    uint32_t relations = opt->relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK | FILCH_SPAWN_SUPERVISED);
     if (FLI_LIKELY(relations == 0 && opt->name == NULL)) return fli_spawn(sched, type, opt, NULL, pid);
     /* Only a process can watch, and a handler speaks for nobody. */
     bool inside = here != NULL && here->serial != 0 && !here->dispatching;

@@ -48,7 +48,7 @@ static void rest(fli_worker *w, fli_proc *p, unsigned state)
         p->seen = seen;
         p->flags = flags;
         uint64_t word = fli_state_look(&p->state);
-        if ((word & (FLI_CANCEL | FLI_KILL)) != 0) {
+        if ((word & (FLI_CANCEL | FLI_KILL | FLI_ASK)) != 0) {
             /* It was about to rest: if this is its end, that is what the report says. */
             (void)fli_ready_here(&w->local, p);
             return;
@@ -208,15 +208,13 @@ void fli_step_conclude(fli_worker *w, fli_proc *p, filch_err err)
     }
 }
 
-/* Is a cancel due: asked for, or because everything ends? Stop's is given once. */
+/* Takes the cancel flag. Returns true if the step begins with a cancel. In a stop, drain.c decides. */
 static bool take_cancel(fli_worker *w, fli_proc *p, uint64_t word)
 {
     bool cancel = (word & FLI_CANCEL) != 0;
     if (cancel) fli_state_take_cancel(&p->state);
     if (FLI_LIKELY(fli_load_rlx(&w->sched->rt.phase) == FLI_OPEN)) return cancel;
-    bool told = (p->flags & FLI_PROC_TOLD) != 0;
-    p->flags |= FLI_PROC_TOLD;
-    return !told;
+    return fli_drain_cancel(w, p, word);
 }
 
 static void measure_wait(fli_worker *w)
@@ -389,6 +387,7 @@ static __attribute__((noinline)) void step_any(fli_worker *w, fli_proc *p, uint6
         filch_data nothing = filch_none();
         bool       forced = fli_load_rlx(&w->sched->stop.force);
         if (forced) fli_stop_note(w->sched, p);
+        else fli_stop_killed(w->sched);
         fli_finish(w, p, forced ? FILCH_ECANCELLED : FILCH_EKILLED, &nothing);
         return;
     }
@@ -411,7 +410,7 @@ static __attribute__((noinline)) void step_any(fli_worker *w, fli_proc *p, uint6
     fli_step_conclude(w, p, err);
 }
 
-#define NOT_CALM (FLI_KILL | FLI_CANCEL | FLI_LIMITED)
+#define NOT_CALM (FLI_KILL | FLI_CANCEL | FLI_ASK | FLI_LIMITED)
 
 /* Everything but a single message, and a first step. */
 static inline void step_other(fli_worker *w, fli_proc *p, uint64_t word)

@@ -1,13 +1,14 @@
-/* stop.c - everything ends. In this order:
+/* stop.c - everything ends: the stopping thread's part. docs/design/stop.md has the phases and the reasons. In this order:
  *
- *   1. phase CLOSING: no new processes, no messages from outside, no new blocking work
- *   2. every process that lives gets a cancel: those asleep by the flag in their word, any that slip through by the
- *      worker that steps them
- *   3. wait until nobody is left, or the deadline
- *   4. force: a kill for everybody left; workers end them instead of stepping them, and note them for the report.
+ *   1. phase CLOSING: no messages and spawns from outside, no connections are accepted
+ *   2. drain: ASK for every process that lives. The worker that steps it decides what that means (drain.c): a cancel behind
+ *      its messages, or nothing, if a supervisor asks it. Again from time to time, for those that came meanwhile or have
+ *      lost their supervisor
+ *   3. wait until no process is left, or the deadline. Timers, files, sockets and the pool work as ever
+ *   4. force: a kill for every process that is left; workers end them instead of stepping them, and note them for the report.
  *      The stopping thread helps, as the guest worker: it may be the only one that is not stuck in a step
- *   5. those that are still there after a grace are inside a step (or, spawned from outside, an init) that does not
- *      return: they are named, nothing is freed, FILCH_EBUSY
+ *   5. those that are still there are inside a step (or, spawned from outside, an init) that does not return (stuck.c): they
+ *      are named, nothing is freed, FILCH_EBUSY
  *   6. otherwise the work pool and the workers leave; phase CLOSED
  *   7. stop frees everything; close leaves that to a later stop
  */
@@ -15,16 +16,14 @@
 
 #include "port/clock.h"
 #include "port/wakefd.h"
-#include "proc/log.h"
-#include "proc/yields.h"
 #include "sched/sched.h"
 #include "sched/simulate.h"
 
-/* How long forced processes may take to go. If no step is seen to run all that time, the machine is busy, not we: then
- * it may take longer. */
-#define GRACE_NS FILCH_MILLISECONDS(100)
-#define GRACE_LONG_NS FILCH_SECONDS(2)
+#define GRACE_NS FILCH_MILLISECONDS(100) /* for jobs of the pool, after the deadline */
 #define LOOK_NS FILCH_MILLISECONDS(5)
+#define ROUND_FIRST_NS FILCH_MILLISECONDS(5)
+#define ROUND_LAST_NS FILCH_SECONDS(1)
+#define PATIENCE_NS FILCH_SECONDS(1)
 
 void fli_stop_nudge(filch_sched *sched)
 {
@@ -48,115 +47,6 @@ static uint32_t count_spawning(filch_sched *sched)
 {
     /* PAIR spawn.door, acquire half: whoever has left the door is counted among the living. */
     return fli_load_acq(&sched->stop.spawning) & ~FLI_DOOR_CLOSED;
-}
-
-/* ---- the report ---- */
-
-static void note_locked(filch_sched *sched, const filch_straggler *straggler)
-{
-    fli_stop *stop = &sched->stop;
-    if (stop->count == stop->room) {
-        size_t           room = stop->room == 0 ? 16 : stop->room * 2;
-        filch_straggler *list = fli_resize(&sched->rt.mem, stop->stragglers, stop->room * sizeof *list,
-                                           room * sizeof *list);
-        if (list == NULL) {
-            stop->omitted++;
-            return;
-        }
-        stop->stragglers = list;
-        stop->room = room;
-    }
-    stop->stragglers[stop->count++] = *straggler;
-}
-
-void fli_stop_note(filch_sched *sched, fli_proc *p)
-{
-    fli_runtime    *rt = &sched->rt;
-    filch_straggler straggler = {
-        .pid = { rt->node, fli_proc_serial(p) },
-        .name = fli_type_name(fli_proc_type(p)),
-        .state = p->rest,
-        .waiting = p->yield_count,
-    };
-    (void)fli_yield_first(rt, p, &straggler.command, &straggler.tag);
-    fli_mutex_lock(&sched->stop.lock);
-    sched->stop.forced++;
-    note_locked(sched, &straggler);
-    fli_mutex_unlock(&sched->stop.lock);
-    fli_log(rt, FILCH_LOG_WARNING, straggler.pid, straggler.name, FILCH_ECANCELLED,
-            "stop ends it by force: %u yields are outstanding, one of command %u", straggler.waiting, straggler.command);
-}
-
-/* How many steps, and inits of processes from outside, are running. */
-static uint64_t count_stuck(filch_sched *sched)
-{
-    uint64_t stuck = count_spawning(sched);
-    for (uint32_t i = 0; i < sched->worker_count; i++) stuck += fli_load_rlx(&sched->workers[i]->window.serial) != 0;
-    return stuck;
-}
-
-/* Names the steps that have not returned. */
-static uint64_t note_stuck(filch_sched *sched)
-{
-    uint64_t stuck = 0;
-    fli_mutex_lock(&sched->stop.lock);
-    for (uint32_t i = 0; i < sched->worker_count; i++) {
-        fli_shopwindow *window = &sched->workers[i]->window;
-        uint64_t        serial = fli_load_rlx(&window->serial);
-        if (serial == 0) continue;
-        filch_straggler straggler = { .pid = { sched->rt.node, serial },
-                                      .name = fli_type_name(fli_type_of(&sched->rt, serial)),
-                                      .state = FILCH_STATE_RUNNING };
-        note_locked(sched, &straggler);
-        stuck++;
-    }
-    fli_mutex_unlock(&sched->stop.lock);
-    return stuck;
-}
-
-static uint64_t ended_so_far(filch_sched *sched)
-{
-    uint64_t ended = 0;
-    for (uint32_t i = 0; i < sched->victim_count; i++) ended += fli_load_acq(&sched->workers[i]->local.counters.ended);
-    return ended;
-}
-
-/* Moves the list into the caller's report, or throws it away. Each report tells what the one before it did not. */
-static void hand_over(filch_sched *sched, uint64_t stuck, filch_report *out)
-{
-    fli_stop *stop = &sched->stop;
-    fli_mutex_lock(&stop->lock);
-    size_t bytes = stop->room * sizeof *stop->stragglers;
-    /* One that was forced is noted before it counts as ended: until then the difference is too small. */
-    uint64_t ended = ended_so_far(sched) - stop->ended_before, polite = ended > stop->forced ? ended - stop->forced : 0;
-    if (polite < stop->polite_told) polite = stop->polite_told;
-    if (out == NULL) {
-        fli_free(&sched->rt.mem, stop->stragglers, bytes);
-    } else {
-        *out = (filch_report){ .size = out->size, .ended = polite - stop->polite_told,
-                               .forced = stop->forced - stop->forced_told, .stuck = stuck,
-                               .stragglers = stop->stragglers, .count = stop->count, .omitted = stop->omitted };
-        memcpy(&out->reserved[0], &sched->rt.mem, sizeof sched->rt.mem);
-        memcpy(&out->reserved[2], &bytes, sizeof bytes);
-    }
-    stop->stragglers = NULL;
-    stop->count = stop->room = stop->omitted = 0;
-    stop->polite_told = polite;
-    stop->forced_told = stop->forced;
-    fli_mutex_unlock(&stop->lock);
-}
-
-void filch_report_free(filch_report *report)
-{
-    if (report == NULL || report->size < sizeof *report) return;
-    if (report->stragglers != NULL) {
-        fli_mem mem;
-        size_t  bytes;
-        memcpy(&mem, &report->reserved[0], sizeof mem);
-        memcpy(&bytes, &report->reserved[2], sizeof bytes);
-        fli_free(&mem, report->stragglers, bytes);
-    }
-    *report = (filch_report)FILCH_REPORT_INIT;
 }
 
 /* ---- the steps ---- */
@@ -208,43 +98,57 @@ static void wait_for_nudge(filch_sched *sched, uint64_t until_ns)
     fli_mutex_unlock(&sched->stop.lock);
 }
 
-/* Until nobody is left or the deadline. Without workers, this thread does the work. */
-static void wait_politely(filch_sched *sched, uint64_t until_ns)
+/* Without workers this thread does the work. Returns when it should look again, at most `until_ns`. */
+static uint64_t run_here(filch_sched *sched, uint64_t until_ns)
 {
-    bool again = true;
-    while (!is_empty(sched)) {
-        uint64_t wake_ns = until_ns;
-        if (fli_clock_ns() >= until_ns) return;
-        if (sched->worker_count == 0) {
-            /* PAIR tick.bell, both halves: whoever queues after this sees CLOSING and nudges. */
-            if (fli_swap_acqrel(&sched->rung, false)) fli_wakefd_clear(sched->wake_fd);
-            help(sched, false, until_ns);
-            uint64_t timer_ns = fli_timers_next_ns(&sched->timers);
-            if (timer_ns < wake_ns) wake_ns = timer_ns;
-            /* Descriptors do not nudge: look at them now and then. */
-            uint64_t look_ns = fli_io_watches(&sched->io) ? fli_clock_ns() + LOOK_NS : wake_ns;
-            if (look_ns < wake_ns) wake_ns = look_ns;
+    /* PAIR tick.bell, both halves: whoever queues after this sees CLOSING and nudges. */
+    if (fli_swap_acqrel(&sched->rung, false)) fli_wakefd_clear(sched->wake_fd);
+    help(sched, false, until_ns);
+    uint64_t timer_ns = fli_timers_next_ns(&sched->timers);
+    if (timer_ns < until_ns) until_ns = timer_ns;
+    /* Descriptors do not nudge: look at them now and then. */
+    uint64_t look_ns = fli_io_watches(&sched->io) ? fli_clock_ns() + LOOK_NS : until_ns;
+    return look_ns < until_ns ? look_ns : until_ns;
+}
+
+void fli_stop_round(filch_sched *sched, bool hurry)
+{
+    if (hurry) fli_store_rlx(&sched->stop.hurry, true);
+    raise_all(sched, FLI_ASK);
+}
+
+/* The drain: until no process is left or the deadline. A round of ASK finds a process that was being spawned during the one
+ * before it, and one whose supervisor has ended; those that have been told take no notice. */
+static void drain(filch_sched *sched, uint64_t until_ns, uint64_t patience_ns)
+{
+    uint64_t pause_ns = ROUND_FIRST_NS, now_ns = fli_clock_ns(), hurry_ns = fli_clock_after(now_ns, patience_ns);
+    uint64_t round_ns = now_ns + pause_ns;
+    while (!is_empty(sched) && (now_ns = fli_clock_ns()) < until_ns) {
+        if (now_ns >= hurry_ns || now_ns >= round_ns) {
+            fli_stop_round(sched, now_ns >= hurry_ns);
+            if (now_ns >= hurry_ns) hurry_ns = FLI_NEVER;
+            if (now_ns >= round_ns && pause_ns < ROUND_LAST_NS) pause_ns *= 2;
+            round_ns = now_ns + pause_ns;
         }
+        uint64_t wake_ns = round_ns < hurry_ns ? round_ns : hurry_ns;
+        if (until_ns < wake_ns) wake_ns = until_ns;
+        if (sched->worker_count == 0) wake_ns = run_here(sched, wake_ns);
         wait_for_nudge(sched, wake_ns);
-        /* A process that was spawned inside a step while we went round may have been missed, and its worker may not
-         * have heard yet that everything ends. Now it has, so one more round finds it. Who was told is not told again. */
-        if (again) raise_all(sched, FLI_CANCEL);
-        again = false;
     }
 }
 
-/* Kills what is left, and helps to bury it. True: nobody is left. */
-static bool force(filch_sched *sched)
+/* Kills what is left, and helps to bury it. Returns true if no process is left; otherwise *starved is how many of the steps
+ * that run the system gave no processor to. */
+static bool force(filch_sched *sched, uint64_t *starved)
 {
     uint64_t began_ns = fli_clock_ns();
     fli_store_rlx(&sched->stop.force, true);
     while (!is_empty(sched)) {
         raise_all(sched, FLI_KILL);
         help(sched, true, FLI_NEVER); /* what it finds is ended, not stepped */
-        uint64_t now_ns = fli_clock_ns();
         if (is_empty(sched)) break;
-        if (now_ns - began_ns >= (count_stuck(sched) > 0 ? GRACE_NS : GRACE_LONG_NS)) return false;
-        wait_for_nudge(sched, now_ns + LOOK_NS);
+        if (fli_stuck_look(sched, began_ns, starved) != FLI_VERDICT_WAIT) return false;
+        wait_for_nudge(sched, fli_clock_ns() + LOOK_NS);
     }
     return true;
 }
@@ -255,7 +159,7 @@ static void send_home(filch_sched *sched)
     for (uint32_t i = 0; i < sched->worker_count; i++) fli_thread_join(&sched->workers[i]->thread);
 }
 
-/* The first cancel. */
+/* Closes the scheduler to the outside, and asks for the first time. */
 void fli_stop_begin(filch_sched *sched)
 {
     fli_store_rel(&sched->rt.phase, FLI_CLOSING); /* PAIR runtime.phase, release half */
@@ -266,28 +170,40 @@ void fli_stop_begin(filch_sched *sched)
     /* PAIR spawn.door, both halves: whoever comes to the door after this finds it closed; the others we wait for. */
     uint32_t spawning = fli_load_rlx(&sched->stop.spawning);
     while (!fli_cas_weak_acqrel(&sched->stop.spawning, &spawning, spawning | FLI_DOOR_CLOSED)) {}
-    fli_workpool_close(&sched->workpool);
-    raise_all(sched, FLI_CANCEL);
+    raise_all(sched, FLI_ASK);
 }
 
-/* From the first cancel to the last thread. FILCH_EBUSY: *stuck of them have not returned. */
-static filch_err end_all(filch_sched *sched, uint64_t deadline_ns, uint64_t *stuck)
+/* The processes have ended. Returns false if a job of the pool has not returned. */
+static bool end_pool(filch_sched *sched, uint64_t until_ns)
 {
-    uint64_t until_ns = fli_clock_after(fli_clock_ns(), deadline_ns);
-    fli_stop_begin(sched);
-    wait_politely(sched, until_ns);
-    if (!is_empty(sched) && !force(sched)) {
-        *stuck = note_stuck(sched) + count_spawning(sched);
-        return FILCH_EBUSY;
-    }
     uint64_t grace_ns = fli_clock_after(fli_clock_ns(), GRACE_NS);
-    if (!fli_workpool_join(&sched->workpool, until_ns > grace_ns ? until_ns : grace_ns)) {
-        *stuck = fli_workpool_busy(&sched->workpool);
-        return FILCH_EBUSY;
+    fli_workpool_close(&sched->workpool);
+    return fli_workpool_join(&sched->workpool, until_ns > grace_ns ? until_ns : grace_ns);
+}
+
+static uint64_t patience_of(const filch_stop_options *opt)
+{
+    uint64_t half_ns = opt->deadline_ns / 2;
+    if (opt->patience_ns != 0) return opt->patience_ns;
+    return half_ns < PATIENCE_NS ? half_ns : PATIENCE_NS;
+}
+
+/* From the first question to the last thread. FILCH_EBUSY: what has not returned is in *found. */
+static filch_err end_all(filch_sched *sched, const filch_stop_options *opt, filch_report *found)
+{
+    uint64_t until_ns = fli_clock_after(fli_clock_ns(), opt->deadline_ns);
+    fli_stop_begin(sched);
+    drain(sched, until_ns, patience_of(opt));
+    bool gone = is_empty(sched) || force(sched, &found->starved);
+    if (!gone) found->stuck = fli_report_stuck(sched) + count_spawning(sched);
+    if (gone && end_pool(sched, until_ns)) {
+        send_home(sched);
+        fli_store_rel(&sched->rt.phase, FLI_CLOSED); /* PAIR runtime.phase, release half */
+        return FILCH_OK;
     }
-    send_home(sched);
-    fli_store_rel(&sched->rt.phase, FLI_CLOSED); /* PAIR runtime.phase, release half */
-    return FILCH_OK;
+    found->jobs = fli_workpool_busy(&sched->workpool);
+    found->stuck += found->jobs;
+    return FILCH_EBUSY;
 }
 
 void fli_stop_force(filch_sched *sched)
@@ -298,46 +214,80 @@ void fli_stop_force(filch_sched *sched)
 
 uint64_t fli_stop_over(filch_sched *sched)
 {
-    uint64_t forced = sched->stop.forced;
+    filch_report nothing = { .size = 0 };
+    uint64_t     forced = sched->stop.forced;
     FLI_ASSERT(is_empty(sched));
-    hand_over(sched, 0, NULL);
+    fli_workpool_close(&sched->workpool);
+    fli_report_give(sched, &nothing, NULL);
     fli_store_rel(&sched->rt.phase, FLI_CLOSED); /* PAIR runtime.phase, release half */
     return forced;
 }
 
-static filch_err shut(filch_sched *sched, uint64_t deadline_ns, filch_report *report, const char *call)
+/* One stop at a time, that is us. */
+static filch_err stop_now(filch_sched *sched, const filch_stop_options *opt, filch_report *found)
 {
-    if (sched == NULL || (report != NULL && report->size < sizeof *report)) return FILCH_EINVAL;
+    uint32_t phase = fli_load_acq(&sched->rt.phase); /* PAIR runtime.phase, acquire half */
+    if (phase == FLI_CLOSED) return FILCH_OK;
+    /* Without workers we are about to be the one who ticks. */
+    if (sched->worker_count == 0 && fli_swap_acqrel(&sched->ticking, true)) return FILCH_EBUSY;
+    if (phase == FLI_OPEN) {
+        sched->stop.ended_before = fli_report_ended(sched);
+        fli_store_rlx(&sched->stop.flags, opt->flags);
+    }
+    filch_err err = end_all(sched, opt, found);
+    fli_store_rel(&sched->ticking, false); /* PAIR tick.turn, release half */
+    return err == FILCH_OK && sched->stop.forced > 0 ? FILCH_EDEADLINE : err;
+}
+
+static filch_err stop(filch_sched *sched, const filch_stop_options *opt, filch_report *report, const char *call)
+{
+    if (sched == NULL || !fli_report_is_sound(report)) return FILCH_EINVAL;
+    if (fli_program_self() != sched->program) return FILCH_EFORKED; /* before any lock: a thread of the parent may hold it */
     if (fli_simulate_refuses(sched, call)) return FILCH_ESTATE;
     if (fli_here(&sched->rt) != NULL) return FILCH_ESTATE;
     /* PAIR stop.turn, acquire half: one at a time, and the next one sees what the last one did. */
     if (fli_swap_acqrel(&sched->stop.busy, true)) return FILCH_EBUSY;
-    filch_err err = FILCH_OK;
-    uint64_t  stuck = 0;
-    uint32_t  phase = fli_load_acq(&sched->rt.phase); /* PAIR runtime.phase, acquire half */
-    if (phase == FLI_OPEN) sched->stop.ended_before = ended_so_far(sched);
-    if (phase != FLI_CLOSED) {
-        /* Without workers we are about to be the one who ticks. */
-        err = sched->worker_count == 0 && fli_swap_acqrel(&sched->ticking, true) ? FILCH_EBUSY : FILCH_OK;
-        if (err == FILCH_OK) {
-            err = end_all(sched, deadline_ns, &stuck);
-            fli_store_rel(&sched->ticking, false); /* PAIR tick.turn, release half */
-        }
-        if (err == FILCH_OK && sched->stop.forced > 0) err = FILCH_EDEADLINE;
-    }
-    hand_over(sched, stuck, report);
+    filch_report found = { .size = 0 };
+    filch_err    err = stop_now(sched, opt, &found);
+    fli_report_give(sched, &found, report);
     fli_store_rel(&sched->stop.busy, false); /* PAIR stop.turn, release half */
+    bool over = err == FILCH_OK || err == FILCH_EDEADLINE;
+    if (over && (opt->flags & FILCH_STOP_KEEP) == 0) fli_sched_free(sched);
     return err;
+}
+
+/* An older caller's shorter struct leaves the rest at their defaults; a newer one must not ask for what we cannot do. */
+static filch_err read_options(const filch_stop_options *given, filch_stop_options *out)
+{
+    *out = (filch_stop_options)FILCH_STOP_OPTIONS_INIT;
+    if (given == NULL || given->size < sizeof given->size) return FILCH_EINVAL;
+    for (size_t i = sizeof *out; i < given->size; i++) {
+        if (((const unsigned char *)given)[i] != 0) return FILCH_EINVAL;
+    }
+    memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
+    return (out->flags & ~(uint32_t)FILCH_STOP_ALL) == 0 && out->spare == 0 ? FILCH_OK : FILCH_EINVAL;
+}
+
+filch_err filch_sched_stop_with(filch_sched *sched, const filch_stop_options *options, filch_report *report)
+{
+    filch_stop_options opt;
+    filch_err          err = read_options(options, &opt);
+    return err == FILCH_OK ? stop(sched, &opt, report, "filch_sched_stop_with") : err;
 }
 
 filch_err filch_sched_close(filch_sched *sched, uint64_t deadline_ns, filch_report *report)
 {
-    return shut(sched, deadline_ns, report, "filch_sched_close");
+    filch_stop_options opt = { .deadline_ns = deadline_ns, .flags = FILCH_STOP_KEEP };
+    return stop(sched, &opt, report, "filch_sched_close");
 }
 
 filch_err filch_sched_stop(filch_sched *sched, uint64_t deadline_ns, filch_report *report)
 {
-    filch_err err = shut(sched, deadline_ns, report, "filch_sched_stop");
-    if (err == FILCH_OK || err == FILCH_EDEADLINE) fli_sched_free(sched);
-    return err;
+    filch_stop_options opt = { .deadline_ns = deadline_ns };
+    return stop(sched, &opt, report, "filch_sched_stop");
+}
+
+int filch_sched_stopping(const filch_sched *sched)
+{
+    return sched != NULL && fli_load_acq(&sched->rt.phase) != FLI_OPEN; /* PAIR runtime.phase, acquire half */
 }

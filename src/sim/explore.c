@@ -571,6 +571,18 @@ void fli_weak_barrier(void)
     FLI_WEAK_NOTE("a barrier everywhere");
 }
 
+fli_thread_mood fli_thread_look(fli_thread *which, uint64_t *cpu_ns)
+{
+    (void)which;
+    *cpu_ns = 0;
+    return FLI_THREAD_UNKNOWN;
+}
+
+uint64_t fli_program_self(void)
+{
+    return 1;
+}
+
 void fli_thread_prompt(void)
 {
 }

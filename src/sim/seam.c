@@ -129,9 +129,22 @@ void fli_thread_join(fli_thread *thread)
     fli_sim_thread_join(thread->index);
 }
 
+/* Virtual threads share one real thread. */
+fli_thread_mood fli_thread_look(fli_thread *thread, uint64_t *cpu_ns)
+{
+    (void)thread;
+    *cpu_ns = 0;
+    return FLI_THREAD_UNKNOWN;
+}
+
 /* Who goes next is decided by the seed alone. */
 void fli_thread_prompt(void)
 {
+}
+
+uint64_t fli_program_self(void)
+{
+    return 1;
 }
 
 void fli_thread_yield(void)

@@ -230,7 +230,7 @@ static filch_err start(supervisor *s, kid *k)
         opt.message_count = 1;
         opt.relations |= FILCH_SPAWN_TRAP;
     }
-    opt.relations |= FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK;
+    opt.relations |= FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK | FILCH_SPAWN_SUPERVISED;
     opt.tag = k->id;
     k->started_ns = filch_now(s->sched); /* an attempt counts: who cannot even start is not stable */
     filch_pid pid;
@@ -333,8 +333,19 @@ static void log_failure(const supervisor *s, filch_log_level level, const char *
     (void)filch_log(s->sched, level, why, text);
 }
 
+/* The scheduler stops: a child that is down stays down, and its siblings are left to their turn. */
+static void give_up(supervisor *s, kid *k)
+{
+    k->wanted = false;
+    fli_kids_note(&s->kids, k);
+}
+
 static void fail(supervisor *s, kid *k, filch_err why, const filch_data *words, filch_out *out)
 {
+    if (filch_sched_stopping(s->sched)) {
+        give_up(s, k);
+        return;
+    }
     uint64_t now_ns = filch_now(s->sched);
     uint64_t stable_ns = s->spec->stable_ns != 0 ? s->spec->stable_ns : PERIOD_NS;
     if (!count_restart(s, now_ns)) {
@@ -392,8 +403,8 @@ static bool start_all(supervisor *s, filch_out *out)
         filch_err err = start(s, k);
         if (err == FILCH_OK && !k->ready) return true;
         if (err == FILCH_OK) continue;
-        /* When everything stops, and at the beginning, there is nothing to try again. */
-        if (err == FILCH_ECLOSED) end_with(s, FILCH_OK);
+        /* When the scheduler stops, and at the beginning, there is nothing to try again. */
+        if (err == FILCH_ECLOSED) give_up(s, k);
         else if (!k->begun && err != FILCH_EEXISTS) end_with(s, err);
         else fail(s, k, err, NULL, out);
         if (s->ending || somebody_must_stop(s)) return true; /* first things first */

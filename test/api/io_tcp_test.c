@@ -521,21 +521,29 @@ TEST(stop_ends_what_waits_for_the_world)
 
 /* ---- out of descriptors, in a child that can afford it ---- */
 
-/* Waits for a connection; when asked to end, lets somebody connect first and takes him in. */
-static filch_err play_last_guest(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_stream last_client;
+
+/* Connects with itself and waits for bytes; when asked to end, sends some first. */
+static filch_err play_last_bytes(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
-    enum { LISTENING = 1, ACCEPTED, CONNECTED };
-    filch_stream listener = { (uint64_t)me->stage };
+    enum { LISTENING = 1, ACCEPTED, CONNECTED, SENT, BYTES };
     if (count == 0) me->note = filch_yield_listen(out, LISTENING, "127.0.0.1:0", NULL);
     for (size_t i = 0; i < count; i++) {
-        char at[128];
+        filch_stream stream = filch_as_stream(&events[i].data);
+        char         at[128];
         if (events[i].type == FILCH_EVENT_CANCEL) {
-            me->note |= filch_stream_address(out, listener, FILCH_ADDRESS_LOCAL, at, sizeof at);
-            me->note |= filch_yield_connect(out, CONNECTED, at, NULL);
+            me->note |= filch_yield_write(out, SENT, last_client, filch_str("x"), FILCH_FOREVER);
         } else if (events[i].tag == LISTENING) {
-            me->stage = (int64_t)filch_as_stream(&events[i].data).id;
-            me->note |= filch_yield_accept(out, ACCEPTED, filch_as_stream(&events[i].data), FILCH_FOREVER);
+            me->note |= filch_stream_address(out, stream, FILCH_ADDRESS_LOCAL, at, sizeof at);
+            me->note |= filch_yield_accept(out, ACCEPTED, stream, FILCH_FOREVER);
+            me->note |= filch_yield_connect(out, CONNECTED, at, NULL);
+        } else if (events[i].tag == CONNECTED) {
+            last_client = stream;
+            me->stage++;
         } else if (events[i].tag == ACCEPTED) {
+            me->note |= filch_yield_read(out, BYTES, stream, 0, FILCH_FOREVER);
+            me->stage++;
+        } else if (events[i].tag == BYTES) {
             me->note |= events[i].error;
             return filch_done(out, filch_none());
         }
@@ -547,9 +555,9 @@ TEST(stop_without_workers_still_hears_of_streams)
 {
     actor a = { 0 };
     world_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &a, play_last_guest);
-    UNTIL(&w, a.stage != 0);
-    world_end(&w); /* nobody is forced: the connection came */
+    actor_start(&w, &a, play_last_bytes);
+    UNTIL(&w, a.stage == 2);
+    world_end(&w); /* nobody is forced: the bytes came */
     ok(a.note);
     same(a.exit_error, FILCH_OK);
 }

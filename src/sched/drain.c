@@ -1,0 +1,60 @@
+/* drain.c - what the stop tells a process, and when: the worker's part. The stopping thread's part is stop.c; the design is
+ * docs/design/stop.md.
+ *
+ * INVARIANT  the stop gives a process one cancel. It comes behind the messages that were in the mailbox when the process was
+ *            asked, or in front of them after `hurry` or with FILCH_STOP_CANCEL_FIRST.
+ * INVARIANT  a process whose supervisor lives in this scheduler is asked by its supervisor, not here.
+ */
+#include "proc/mailbox.h"
+#include "sched/sched.h"
+
+/* Puts a cancel behind the messages. Returns false if there was no memory for it. */
+static bool queue_cancel(fli_worker *w, fli_proc *p)
+{
+    fli_runtime *rt = &w->sched->rt;
+    fli_node    *node = fli_node_take(rt, &w->local);
+    filch_data   nothing = filch_none();
+    if (node == NULL) return false;
+    node->what = FLI_NODE_SYSTEM | FLI_NODE_POLITE;
+    node->index = FILCH_EVENT_CANCEL;
+    node->peer = node->tag = 0;
+    node->error = FILCH_ECANCELLED;
+    fli_node_put_data(node, &nothing);
+    fli_mail_append(rt, &p->messages, node);
+    return true;
+}
+
+static bool is_supervised(fli_worker *w, uint64_t word)
+{
+    fli_runtime *rt = &w->sched->rt;
+    return (word & FLI_WATCHED) != 0 && rt->model_ops->supervised(rt, w->local.serial, 0);
+}
+
+/* Patience is over for a process that waits: its messages are not read while it does. */
+static bool is_late(fli_worker *w, const fli_proc *p)
+{
+    return (p->flags & FLI_PROC_WAITING) != 0 && fli_load_rlx(&w->sched->stop.hurry);
+}
+
+/* The process has not been asked yet. Returns true if the step begins with a cancel. */
+static bool ask(fli_worker *w, fli_proc *p)
+{
+    p->flags |= FLI_PROC_TOLD;
+    if (p->messages == 0 || is_late(w, p) || !fli_stop_is_polite(w->sched)) return true;
+    return !queue_cancel(w, p);
+}
+
+bool fli_drain_cancel(fli_worker *w, fli_proc *p, uint64_t word)
+{
+    bool cancel = (word & FLI_CANCEL) != 0, told = (p->flags & FLI_PROC_TOLD) != 0;
+    if ((word & FLI_ASK) != 0) fli_state_take_ask(&p->state);
+    if (told) {
+        if (cancel || is_late(w, p)) (void)fli_mail_hurry(&w->sched->rt, p);
+        return false;
+    }
+    if (cancel) {
+        p->flags |= FLI_PROC_TOLD;
+        return true;
+    }
+    return !is_supervised(w, word) && ask(w, p);
+}

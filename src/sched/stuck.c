@@ -1,0 +1,59 @@
+/* stuck.c - is a step that has not returned stuck, or has its thread only not been run? After the deadline of a stop the
+ * stopping thread looks at each worker that is inside a step, every few milliseconds, and judges by what the thread did
+ * meanwhile, not by the clock on the wall: on a loaded machine a thread may get no processor in the middle of a short step.
+ *
+ * INVARIANT  every step that does not return is judged within STARVED_NS, whatever the system says of its thread.
+ */
+#include "port/clock.h"
+#include "sched/sched.h"
+
+#define GRACE_NS FILCH_MILLISECONDS(100)    /* of CPU time, or of sleep, in one step */
+#define UNKNOWN_NS FILCH_SECONDS(2)         /* of wall time, where the system does not tell what the thread does */
+#define STARVED_NS FILCH_SECONDS(10)        /* of wall time: no thread is waited for longer */
+
+fli_verdict fli_stuck_judge(fli_stuck *seen, uint64_t now_ns, fli_thread_mood mood, uint64_t cpu_ns)
+{
+    uint64_t passed_ns = now_ns - seen->since_ns;
+    if (mood != FLI_THREAD_SLEEPS) seen->asleep_ns = now_ns;
+    if (mood == FLI_THREAD_UNKNOWN) return passed_ns >= UNKNOWN_NS ? FLI_VERDICT_STUCK : FLI_VERDICT_WAIT;
+    if (cpu_ns - seen->cpu_ns >= GRACE_NS || now_ns - seen->asleep_ns >= GRACE_NS) return FLI_VERDICT_STUCK;
+    return passed_ns >= STARVED_NS ? FLI_VERDICT_STARVED : FLI_VERDICT_WAIT;
+}
+
+/* Another step than the one that was seen: watches that one. */
+static bool is_new(const fli_stuck *seen, uint64_t serial, uint64_t steps)
+{
+    return seen->serial != serial || seen->steps != steps;
+}
+
+static fli_verdict look(fli_worker *w, uint64_t now_ns)
+{
+    fli_stuck      *seen = &w->stuck;
+    uint64_t        serial = fli_load_rlx(&w->window.serial), steps = fli_counters_steps(&w->local.counters), cpu_ns;
+    fli_thread_mood mood = fli_thread_look(&w->thread, &cpu_ns);
+    if (is_new(seen, serial, steps)) {
+        *seen = (fli_stuck){ .serial = serial, .steps = steps, .cpu_ns = cpu_ns, .since_ns = now_ns, .asleep_ns = now_ns };
+    }
+    return fli_stuck_judge(seen, now_ns, mood, cpu_ns);
+}
+
+fli_verdict fli_stuck_look(filch_sched *sched, uint64_t began_ns, uint64_t *starved)
+{
+    uint64_t now_ns = fli_clock_ns();
+    bool     waits = false, any = false;
+    *starved = 0;
+    for (uint32_t i = 0; i < sched->worker_count; i++) {
+        fli_worker *w = sched->workers[i];
+        if (fli_load_rlx(&w->window.serial) == 0) {
+            w->stuck.serial = 0;
+            continue;
+        }
+        fli_verdict verdict = look(w, now_ns);
+        any = true;
+        waits |= verdict == FLI_VERDICT_WAIT;
+        *starved += verdict == FLI_VERDICT_STARVED;
+    }
+    /* Without a step that runs: a worker between two steps, in a close, or a thread in the init of a spawn. */
+    if (!any) return now_ns - began_ns < UNKNOWN_NS ? FLI_VERDICT_WAIT : FLI_VERDICT_STUCK;
+    return waits && now_ns - began_ns < STARVED_NS ? FLI_VERDICT_WAIT : FLI_VERDICT_STUCK;
+}
