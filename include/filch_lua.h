@@ -42,6 +42,15 @@ enum {
     FILCH_LUA_EBUDGET = FILCH_EUSER + 505  /* ran for too long where it cannot be interrupted: see runaway_ns */
 };
 
+/* The levels of `log`. Lines below option `log_level` are not made. */
+enum {
+    FILCH_LUA_LOG_DEBUG = 0,
+    FILCH_LUA_LOG_INFO = 1,
+    FILCH_LUA_LOG_WARN = 2,
+    FILCH_LUA_LOG_ERROR = 3,
+    FILCH_LUA_LOG_NONE = 4
+};
+
 /* Takes text that a process printed or logged, `size` bytes with the newline. Called on workers, several at once. */
 typedef void (*filch_lua_write_fn)(void *user, const char *text, size_t size);
 
@@ -80,9 +89,9 @@ typedef struct filch_lua_options {
     int32_t            signal;     /* the thread sends this signal to a worker to interrupt it; 0: it needs none */
     uint32_t           rights;     /* FILCH_LUA_MAY_*, added up */
     const char        *path;       /* where `require` looks, as "lib/?.lua;lib/?/init.lua"; copied; NULL: "./?.lua" */
-    filch_lua_write_fn print;      /* NULL: standard output */
+    filch_lua_write_fn print;      /* NULL: standard output; a process whose line it does not take waits */
     void              *print_user;
-    filch_lua_write_fn log;        /* NULL: standard error */
+    filch_lua_write_fn log;        /* NULL: standard error; a line that it does not take is dropped and counted */
     void              *log_user;
     filch_lua_failure_fn on_failure; /* NULL: on_exit of filch_lua_spawn hears of it, nobody else */
     void              *on_failure_user;
@@ -92,6 +101,7 @@ typedef struct filch_lua_options {
                                       In a simulation: between two interruptions, always; 0: drawn from the seed */
     const char        *roots;      /* folders, separated by ';', that code may come from besides those of `path`; copied; NULL: none */
     size_t             code_max;   /* bytes that a file of code may have which a process names; 0: 512 KiB */
+    uint32_t           log_level;  /* the least FILCH_LUA_LOG_* that `log` writes; 0: all */
 } filch_lua_options;
 #define FILCH_LUA_OPTIONS_INIT FILCH_SIZED_INIT(filch_lua_options)
 
@@ -114,6 +124,25 @@ FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_create(filch_lua **out, const f
  * Errors:  FILCH_EINVAL   FILCH_EBUSY  a Lua process is still alive, or code has not been dropped
  */
 FILCH_LUA_API filch_err filch_lua_destroy(filch_lua *lua);
+
+/* Writes a line of yours (`size` bytes with its newline) where `log` of the processes goes.
+ *
+ * Thread:  any.                                                 Blocks:  never: a line that standard error does not take is
+ *                                                               dropped and counted.
+ * Owns:    lends `text`.
+ * Errors:  FILCH_EINVAL
+ */
+FILCH_LUA_API filch_err filch_lua_log(filch_lua *lua, const char *text, size_t size);
+
+/* Waits until standard output and standard error have taken what `print` and `log` wrote, for `timeout_ns` at the most: for the
+ * end of a program. *dropped (may be NULL) is how many lines were given up since filch_lua_create: log lines while the reader was too
+ * slow, prints where no yield could pass, and all that the system refused.
+ *
+ * Thread:  any.                                                 Blocks:  for `timeout_ns` at the most.
+ * Owns:    nothing.
+ * Errors:  FILCH_EINVAL      FILCH_EDEADLINE  something is left
+ */
+FILCH_LUA_API filch_err filch_lua_flush(filch_lua *lua, uint64_t timeout_ns, uint64_t *dropped);
 
 /* Compiles a chunk: `size` bytes of text, named `name` in messages (NULL: "chunk"), or a file. Bytecode is refused. The
  * same text under the same name is compiled once. When it fails, `text` (may be NULL) gets why.

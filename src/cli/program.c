@@ -17,6 +17,8 @@
 #include "cli/tell.h"
 
 enum { FIRST_OVER = 'x', PAUSE_MAX_MS = 200, STRAGGLERS_MAX = 20 };
+/* How long the end of a program waits for a reader of its last line. */
+#define FLUSH_NS FILCH_SECONDS(1)
 
 static volatile sig_atomic_t bell = -1; /* where the handler rings */
 
@@ -66,7 +68,12 @@ static void failed(void *user, filch_pid pid, const char *name, filch_err error,
     char               who[64];
     const cli_program *p = user;
     (void)error;
-    cli_error("%s %s failed: %.*s", name, cli_pid_text(pid, who, sizeof who), (int)size, text);
+    char line[8192];
+    int  length = snprintf(line, sizeof line - 1, "%sfilch:%s %s %s failed: %.*s", cli_ink_on(stderr, CLI_RED),
+                           cli_ink_on(stderr, CLI_PLAIN), name, cli_pid_text(pid, who, sizeof who), (int)size, text);
+    size_t end = (size_t)length < sizeof line - 1 ? (size_t)length : sizeof line - 2;
+    line[end] = '\n';
+    (void)filch_lua_log(p->lua, line, end + 1); /* on a worker: never blocks */
     hint_at_rights(p->lua_options.rights, text, size);
 }
 
@@ -94,7 +101,6 @@ int cli_program_open(cli_program *p)
     options.workers = p->workers;
     p->lua_options.on_failure = failed;
     p->lua_options.on_failure_user = p;
-    setvbuf(stdout, NULL, _IOLBF, 0); /* lines are seen when they are printed, whoever reads */
     filch_err err = open_bell(p) ? FILCH_OK : FILCH_ESYS;
     if (err != FILCH_OK) goto no_bell;
     bell = p->bell[1];
@@ -172,10 +178,10 @@ static void tell_stragglers(const filch_report *report)
     for (size_t i = 0; i < shown; i++) {
         const filch_straggler *s = &report->stragglers[i];
         char                   who[64];
-        fprintf(stderr, "    %s %s: %s\n", cli_pid_text(s->pid, who, sizeof who), s->name, states[s->state]);
+        cli_say("    %s %s: %s\n", cli_pid_text(s->pid, who, sizeof who), s->name, states[s->state]);
     }
     uint64_t more = report->omitted + (report->count - shown);
-    if (more > 0) fprintf(stderr, "    and %llu more\n", (unsigned long long)more);
+    if (more > 0) cli_say("    and %llu more\n", (unsigned long long)more);
 }
 
 static void tell_report(const cli_program *p, const filch_report *report)
@@ -194,7 +200,7 @@ void cli_program_close(cli_program *p, bool report)
 {
     filch_report found = FILCH_REPORT_INIT;
     filch_err    err = filch_sched_stop(p->sched, p->stop_ns, &found);
-    fflush(stdout);
+    (void)filch_lua_flush(p->lua, FLUSH_NS, NULL); /* says how many lines were dropped, if any */
     if (report || found.forced + found.stuck > 0) {
         tell_report(p, &found);
         tell_stragglers(&found);

@@ -7,16 +7,18 @@
 #include "cli/run.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/program.h"
 #include "cli/tell.h"
 
-enum { WORKERS = 1, MEMORY, SLICE, STOP_AFTER, WATCH, STATS, ROOTS, ENV, NET, FILES, EXEC };
+enum { WORKERS = 1, MEMORY, SLICE, LOG_LEVEL, STOP_AFTER, WATCH, STATS, ROOTS, ENV, NET, FILES, EXEC };
 
 const cli_option cli_run_options[] = {
     { "--workers", "N", "one per CPU", "threads that run processes", WORKERS },
     { "--memory", "SIZE", "64M", "what one process may hold", MEMORY },
     { "--slice", "TIME", "5ms", "a process that runs longer is interrupted and goes on later", SLICE },
+    { "--log-level", "LEVEL", "debug", "the least that `log` writes: debug, info, warn, error or none", LOG_LEVEL },
     { "--stop-after", "TIME", "5s", "how long processes get to end when the program is stopped", STOP_AFTER },
     { "--watch", NULL, "off", "take files anew when they change: see process.upgradable", WATCH },
     { "--stats", NULL, "off", "the scheduler's counters at the end, on standard error", STATS },
@@ -56,6 +58,19 @@ static void look_at_files(cli_program *p)
     (void)!filch_lua_reload(p->lua, tell_reload, NULL);
 }
 
+static bool take_level(settings *set, const cli_args *args)
+{
+    static const char *const levels[] = { "debug", "info", "warn", "error", "none" };
+    for (uint32_t i = 0; i < sizeof levels / sizeof levels[0]; i++) {
+        if (strcmp(args->value, levels[i]) == 0) {
+            set->program.lua_options.log_level = i;
+            return true;
+        }
+    }
+    cli_error("run: --log-level is debug, info, warn, error or none, not '%s'", args->value);
+    return false;
+}
+
 static bool take_option(settings *set, const cli_args *args, int which)
 {
     uint64_t number;
@@ -66,6 +81,7 @@ static bool take_option(settings *set, const cli_args *args, int which)
         return true;
     case MEMORY: return cli_value_size(args, &set->program.lua_options.memory_max);
     case SLICE: return cli_value_time(args, &set->program.lua_options.slice_ns);
+    case LOG_LEVEL: return take_level(set, args);
     case STOP_AFTER: return cli_value_time(args, &set->program.stop_ns);
     case WATCH: set->program.look = look_at_files; return true;
     case STATS: set->stats = true; return true;
@@ -99,8 +115,7 @@ static void tell_stats(filch_sched *sched)
 {
     filch_stats s = FILCH_STATS_INIT;
     (void)!filch_sched_stats(sched, &s); /* there is a scheduler */
-    fprintf(stderr,
-            "filch: workers %u, processes %llu (%llu failed), steps %llu, messages %llu (%llu undelivered, %llu refused, "
+    cli_say("filch: workers %u, processes %llu (%llu failed), steps %llu, messages %llu (%llu undelivered, %llu refused, "
             "%llu dropped), yields %llu, steals %llu (%llu processes), sleeps %llu\n",
             s.workers, (unsigned long long)s.spawned, (unsigned long long)s.failed, (unsigned long long)s.steps,
             (unsigned long long)s.sent, (unsigned long long)s.undelivered, (unsigned long long)s.refused,

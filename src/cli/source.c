@@ -68,7 +68,7 @@ static void show_line(const char *file, long number)
         bool whole = strchr(line, '\n') != NULL;
         if (at == number) {
             line[strcspn(line, "\r\n")] = '\0';
-            fprintf(stderr, "%s%6ld |%s %s\n", cli_ink_on(stderr, CLI_FAINT), number, cli_ink_on(stderr, CLI_PLAIN), line);
+            cli_say("%s%6ld |%s %s\n", cli_ink_on(stderr, CLI_FAINT), number, cli_ink_on(stderr, CLI_PLAIN), line);
             break;
         }
         if (whole) at++;

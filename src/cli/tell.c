@@ -1,6 +1,8 @@
 /* tell.c - see tell.h. */
 #include "cli/tell.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +16,29 @@ const char *cli_ink_on(FILE *file, cli_ink ink)
     return codes[ink];
 }
 
+/* How long a full pipe is waited for, and what a descriptor that poll() calls writable takes without blocking. */
+enum { WAIT_MS = 100, CHUNK = 4096 };
+
+static void write_some(const char *text, size_t size)
+{
+    struct pollfd ask = { .fd = STDERR_FILENO, .events = POLLOUT };
+    while (size > 0 && poll(&ask, 1, WAIT_MS) > 0) {
+        ssize_t n = write(STDERR_FILENO, text, size < CHUNK ? size : CHUNK);
+        if (n < 0 && errno != EINTR && errno != EAGAIN) return;
+        if (n > 0) text += n, size -= (size_t)n;
+    }
+}
+
+void cli_say(const char *format, ...)
+{
+    char    text[8192 + 64];
+    va_list args;
+    va_start(args, format);
+    int size = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (size > 0) write_some(text, (size_t)size < sizeof text ? (size_t)size : sizeof text - 1);
+}
+
 void cli_error(const char *format, ...)
 {
     char    text[8192];
@@ -21,7 +46,7 @@ void cli_error(const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fprintf(stderr, "%sfilch:%s %s\n", cli_ink_on(stderr, CLI_RED), cli_ink_on(stderr, CLI_PLAIN), text);
+    cli_say("%sfilch:%s %s\n", cli_ink_on(stderr, CLI_RED), cli_ink_on(stderr, CLI_PLAIN), text);
 }
 
 void cli_hint(const char *format, ...)
@@ -31,7 +56,7 @@ void cli_hint(const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fprintf(stderr, "%shint: %s%s\n", cli_ink_on(stderr, CLI_FAINT), text, cli_ink_on(stderr, CLI_PLAIN));
+    cli_say("%shint: %s%s\n", cli_ink_on(stderr, CLI_FAINT), text, cli_ink_on(stderr, CLI_PLAIN));
 }
 
 const char *cli_pid_text(filch_pid pid, char *text, size_t size)

@@ -15,7 +15,10 @@ typedef enum cli_ink { CLI_PLAIN, CLI_RED, CLI_GREEN, CLI_FAINT, CLI_BOLD } cli_
  * not set. */
 const char *cli_ink_on(FILE *file, cli_ink ink);
 
-/* "filch: ..." on standard error, as one write. */
+/* Text on standard error. A reader that does not read is waited for only briefly (WAIT_MS), and the rest given up: a full pipe
+ * does not keep the program alive. */
+void cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* "filch: ..." on standard error, as one text. */
 void cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* A line below it that says what to do. */
 void cli_hint(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -1,4 +1,4 @@
-/* base.c - the global functions that stock Lua's cannot serve: those that print, load code, catch errors or could break
+/* base.c - the global functions that stock Lua's cannot serve: those that load code, catch errors or could break
  * out of the limits.
  *
  * A process that has run out of its memory or its budget ends: pcall and friends pass that error on instead of catching it.
@@ -11,30 +11,10 @@
 #include "lua/code.h"
 #include "lua/host.h"
 #include "lua/libs.h"
+#include "lua/print.h"
 #include "lua/proc.h"
 #include "lua/sources.h"
 #include "lua/watch.h"
-
-/* ---- print -------------------------------------------------------------------------------------------------- */
-
-static int base_print(lua_State *L)
-{
-    fli_lua_proc *p = fli_lua_self(L);
-    int           n = lua_gettop(L);
-    luaL_Buffer   line;
-    luaL_buffinit(L, &line);
-    for (int i = 1; i <= n; i++) {
-        if (i > 1) fli_lua_add_char(&line, '\t');
-        luaL_tolstring(L, i, NULL);
-        luaL_addvalue(&line);
-    }
-    fli_lua_add_char(&line, '\n');
-    luaL_pushresult(&line);
-    size_t      size;
-    const char *text = lua_tolstring(L, -1, &size);
-    p->lua->opt.print(p->lua->opt.print_user, text, size);
-    return 0;
-}
 
 /* ---- errors ------------------------------------------------------------------------------------------------- */
 
@@ -220,7 +200,7 @@ static int base_collectgarbage(lua_State *L)
 }
 
 const fli_lua_member fli_lua_base_members[] = {
-    { .name = "print", .fn = base_print },
+    { .name = "print", .fn = fli_lua_print },
     { .name = "pcall", .fn = base_pcall },
     { .name = "xpcall", .fn = fli_lua_xpcall },
     { .name = "setmetatable", .fn = base_setmetatable },

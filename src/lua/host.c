@@ -9,6 +9,7 @@
 #include "base/prng.h"
 #include "lua/code.h"
 #include "lua/heap.h"
+#include "lua/print.h"
 #include "lua/proc.h"
 #include "lua/sources.h"
 #include "lua/state.h"
@@ -59,11 +60,6 @@ static void free_pools(struct filch_lua *lua, size_t made)
 
 #define RIGHTS (FILCH_LUA_MAY_ENV | FILCH_LUA_MAY_NET | FILCH_LUA_MAY_FILES | FILCH_LUA_MAY_EXEC)
 
-static void write_to(void *file, const char *text, size_t size)
-{
-    (void)fwrite(text, 1, size, file);
-}
-
 static filch_err complete(filch_lua_options *opt, const filch_lua_options *given)
 {
     *opt = (filch_lua_options){ .size = sizeof *opt };
@@ -76,14 +72,7 @@ static filch_err complete(filch_lua_options *opt, const filch_lua_options *given
     if (opt->runaway_ns == 0) opt->runaway_ns = FILCH_MILLISECONDS(25);
     if (opt->code_max == 0) opt->code_max = (size_t)512 << 10;
     if (opt->path == NULL) opt->path = "./?.lua";
-    if (opt->print == NULL) {
-        opt->print = write_to;
-        opt->print_user = stdout;
-    }
-    if (opt->log == NULL) {
-        opt->log = write_to;
-        opt->log_user = stderr;
-    }
+    if (opt->log_level > FILCH_LUA_LOG_NONE) return FILCH_EINVAL;
     if (opt->count > INT32_MAX) return FILCH_EINVAL;
     if ((opt->rights & ~(uint32_t)RIGHTS) != 0) return FILCH_EINVAL; /* of a newer header: better none than a wrong one */
     bool known = opt->signal >= 0 && opt->signal <= 64 && opt->watch <= FILCH_LUA_WATCH_NONE;
@@ -111,8 +100,10 @@ filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options)
     lua->roots = fli_lua_source_roots(lua->path, opt.roots);
     if (lua->roots == NULL) goto no_roots;
     if (!fli_lua_names_init(&lua->names, opt.rights)) goto no_names;
-    err = fli_mutex_init(&lua->lock);
+    err = fli_lua_print_init(lua);
     if (err != FILCH_OK) goto no_names;
+    err = fli_mutex_init(&lua->lock);
+    if (err != FILCH_OK) goto no_lock;
     err = fli_mutex_init(&lua->reloading);
     if (err != FILCH_OK) goto no_reloading;
     for (; pools < FLI_LUA_POOLS; pools++) {
@@ -127,6 +118,7 @@ no_pools:
     free_pools(lua, pools);
     fli_mutex_fini(&lua->reloading);
 no_reloading: fli_mutex_fini(&lua->lock);
+no_lock: fli_lua_print_fini(lua);
 no_names: free(lua->roots);
 no_roots: free(lua->path);
 no_path: free(lua);
@@ -144,6 +136,7 @@ filch_err filch_lua_destroy(filch_lua *lua)
     fli_lua_code_fini(lua);
     fli_mutex_fini(&lua->reloading);
     fli_mutex_fini(&lua->lock);
+    fli_lua_print_fini(lua);
     free(lua->roots);
     free(lua->path);
     free(lua);

@@ -9,6 +9,7 @@
 #include "lua/libs.h"
 #include "lua/watch.h"
 #include "port/atomic.h"
+#include "port/output.h"
 #include "port/thread.h"
 
 struct filch_lua_code;
@@ -45,6 +46,11 @@ struct filch_lua {
     struct fli_lua_proc   *subscribers;
     size_t                 file_count, subscriber_count;
     fli_mutex              reloading; /* one at a time looks at the files */
+
+    /* Standard output and standard error, where the host gave no functions for them: print.c. */
+    fli_output out, err;
+    /* Dropped lines that the log has told.  writes and reads: workers, as a count. */
+    FLI_ATOMIC(uint64_t) dropped_told;
 
     fli_lua_pool  pools[FLI_LUA_POOLS];
     fli_lua_watch watch;

@@ -16,6 +16,7 @@
 #include "lua/code.h"
 #include "lua/host.h"
 #include "lua/libs.h"
+#include "lua/print.h"
 #include "lua/spawn.h"
 
 /* ---- the new one ------------------------------------------------------------------------------------------------ */
@@ -148,7 +149,7 @@ static void tell_failure(const fli_lua_proc *p, fli_lua_file *file, const char *
     fli_store_rlx(&file->told, version);
     int size = snprintf(line, sizeof line, "%.200s has changed, and its processes go on with the old code: %.300s\n",
                         file->path, why);
-    p->lua->opt.log(p->lua->opt.log_user, line, (size_t)size);
+    fli_lua_log_line(p->lua, line, (size_t)size);
 }
 
 void fli_lua_upgrade_look(lua_State *L, fli_lua_proc *p)

@@ -5,16 +5,24 @@
 
 #include "base/assert.h"
 
-uint64_t fli_clock_ns(void)
+static uint64_t read_clock(clockid_t clock)
 {
     struct timespec now;
-    FLI_ASSERT(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
+    FLI_ASSERT(clock_gettime(clock, &now) == 0);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+uint64_t fli_clock_ns(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+uint64_t fli_clock_wall_ns(void)
+{
+    return read_clock(CLOCK_REALTIME);
 }
 
 uint64_t fli_clock_cpu_ns(void)
 {
-    struct timespec used;
-    FLI_ASSERT(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) == 0);
-    return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
+    return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }

@@ -7,6 +7,8 @@
 #define FLI_NEVER UINT64_MAX
 
 uint64_t fli_clock_ns(void);
+/* The time of day, as nanoseconds since 1970-01-01 00:00 UTC. The system may set it back: for people, not for spans. */
+uint64_t fli_clock_wall_ns(void);
 
 /* The processor time that the calling thread has used. Its beginning means nothing. */
 uint64_t fli_clock_cpu_ns(void);

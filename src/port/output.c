@@ -1,0 +1,144 @@
+/* output.c - see output.h. */
+#include "port/output.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "port/clock.h"
+
+enum { PLAIN, SOCKET, ASKED };
+
+/* What a pipe takes at once where poll() says that it is writable, and a terminal whose queue is nearly empty. */
+enum { CHUNK_PIPE = 4096, CHUNK_TERMINAL = 256, PAUSE_MS = 10 };
+
+filch_err fli_output_init(fli_output *out, int fd)
+{
+    struct stat st;
+    *out = (fli_output){ .fd = fd, .kind = ASKED };
+    if (fstat(fd, &st) == 0) {
+        if (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode)) out->kind = PLAIN;
+        if (S_ISSOCK(st.st_mode)) out->kind = SOCKET;
+    }
+    return fli_mutex_init(&out->lock);
+}
+
+void fli_output_fini(fli_output *out)
+{
+    fli_mutex_fini(&out->lock);
+    free(out->rest);
+}
+
+/* How many bytes of a pipe or terminal can be written without waiting; 0: none. */
+static size_t room_now(int fd, size_t size)
+{
+    struct pollfd ask = { .fd = fd, .events = POLLOUT };
+    if (poll(&ask, 1, 0) <= 0) return 0;
+    size_t chunk = isatty(fd) ? CHUNK_TERMINAL : CHUNK_PIPE;
+    return size < chunk ? size : chunk;
+}
+
+/* One attempt. Returns the bytes written, 0 if the descriptor takes none now, or -1 if the system refuses for good. */
+static ssize_t attempt(const fli_output *out, const char *bytes, size_t size)
+{
+    if (out->kind == ASKED) size = room_now(out->fd, size);
+    if (size == 0) return 0;
+    ssize_t n = out->kind == SOCKET ? send(out->fd, bytes, size, MSG_DONTWAIT) : write(out->fd, bytes, size);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ENOBUFS)) return 0;
+    return n;
+}
+
+/* Writes until the descriptor takes no more. Returns how many bytes of `bytes` are done with: what the system refuses for good
+ * (a closed pipe, a full disk) is done with and counted. */
+static size_t push(fli_output *out, const char *bytes, size_t size)
+{
+    size_t done = 0;
+    while (done < size) {
+        ssize_t n = attempt(out, bytes + done, size - done);
+        if (n == 0) break;
+        if (n < 0) {
+            out->dropped++;
+            return size;
+        }
+        done += (size_t)n;
+    }
+    return done;
+}
+
+static bool flush_locked(fli_output *out)
+{
+    if (out->rest == NULL) return true;
+    out->rest_at += push(out, out->rest + out->rest_at, out->rest_size - out->rest_at);
+    if (out->rest_at < out->rest_size) return false;
+    free(out->rest);
+    out->rest = NULL;
+    return true;
+}
+
+/* Keeps what the descriptor did not take. Without memory for it the line is cut, and counted. */
+static void keep_rest(fli_output *out, const char *bytes, size_t size)
+{
+    out->rest = malloc(size);
+    if (out->rest == NULL) {
+        out->dropped++;
+        return;
+    }
+    memcpy(out->rest, bytes, size);
+    out->rest_at = 0;
+    out->rest_size = size;
+}
+
+static bool write_locked(fli_output *out, const char *text, size_t size)
+{
+    if (!flush_locked(out)) return false;
+    size_t done = push(out, text, size);
+    if (done == 0 && size > 0) return false;
+    if (done < size) keep_rest(out, text + done, size - done);
+    return true;
+}
+
+bool fli_output_write(fli_output *out, const char *text, size_t size)
+{
+    fli_mutex_lock(&out->lock);
+    bool taken = write_locked(out, text, size);
+    fli_mutex_unlock(&out->lock);
+    return taken;
+}
+
+bool fli_output_flush(fli_output *out)
+{
+    fli_mutex_lock(&out->lock);
+    bool empty = flush_locked(out);
+    fli_mutex_unlock(&out->lock);
+    return empty;
+}
+
+bool fli_output_finish(fli_output *out, uint64_t until_ns)
+{
+    for (;;) {
+        if (fli_output_flush(out)) return true;
+        if (fli_clock_ns() >= until_ns) return false;
+        struct pollfd ask = { .fd = out->fd, .events = POLLOUT };
+        (void)poll(&ask, 1, PAUSE_MS);
+    }
+}
+
+void fli_output_drop(fli_output *out)
+{
+    fli_mutex_lock(&out->lock);
+    out->dropped++;
+    fli_mutex_unlock(&out->lock);
+}
+
+uint64_t fli_output_dropped(fli_output *out)
+{
+    fli_mutex_lock(&out->lock);
+    uint64_t dropped = out->dropped;
+    fli_mutex_unlock(&out->lock);
+    return dropped;
+}

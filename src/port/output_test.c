@@ -1,0 +1,176 @@
+/* output_test.c - a reader that does not read holds no writer, and no line is torn. */
+#include "port/output.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "port/clock.h"
+#include "support/check.h"
+#include "support/descriptors.h"
+
+static int        ends[2]; /* ends[0] reads */
+static fli_output out;
+
+static void begin_pipe(void)
+{
+    ok(pipe(ends));
+    ok(fli_output_init(&out, ends[1]));
+}
+
+static void end(void)
+{
+    fli_output_fini(&out);
+    close(ends[0]);
+    if (ends[1] >= 0) close(ends[1]);
+}
+
+/* Writes numbered lines until one is refused. Returns how many were taken. */
+static int fill(size_t width)
+{
+    char *line = malloc(width + 1);
+    for (int n = 0;; n++) {
+        memset(line, '.', width);
+        snprintf(line, 16, "%08d", n);
+        line[8] = '.';
+        line[width - 1] = '\n';
+        if (!fli_output_write(&out, line, width)) {
+            free(line);
+            return n;
+        }
+    }
+}
+
+/* Reads all there is and checks that it continues the numbered lines from `*line` and the place `*at` in it. */
+static void read_lines(size_t width, int *line, size_t *at)
+{
+    static char bytes[1 << 16];
+    struct pollfd ask = { .fd = ends[0], .events = POLLIN };
+    while (poll(&ask, 1, 0) > 0) {
+        ssize_t n = read(ends[0], bytes, sizeof bytes);
+        assert_true(n > 0);
+        for (ssize_t i = 0; i < n; i++) {
+            char number[16], want = '.';
+            snprintf(number, sizeof number, "%08d", *line);
+            if (*at < 8) want = number[*at];
+            if (*at == width - 1) want = '\n';
+            same(bytes[i], want);
+            if (++*at == width) *at = 0, ++*line;
+        }
+    }
+}
+
+static void check_full_then_read(size_t width)
+{
+    int    taken = fill(width), line = 0;
+    size_t at = 0;
+    assert_true(taken > 0);
+    same(fcntl(ends[1], F_GETFL) & O_NONBLOCK, 0); /* other programs share it */
+    assert_false(fli_output_write(&out, "x\n", 2));
+    read_lines(width, &line, &at);
+    while (!fli_output_flush(&out)) read_lines(width, &line, &at);
+    read_lines(width, &line, &at);
+    same(line, taken);
+    same(at, 0);
+    same(fli_output_dropped(&out), 0);
+    assert_true(fli_output_write(&out, "after\n", 6));
+    char text[6];
+    same(read(ends[0], text, 6), 6);
+    assert_memory_equal(text, "after\n", 6);
+}
+
+TEST(a_full_pipe_takes_no_line_and_holds_nobody)
+{
+    begin_pipe();
+    check_full_then_read(100);
+    end();
+}
+
+TEST(a_line_larger_than_a_pipe_leaves_whole_and_in_its_place)
+{
+    begin_pipe();
+    check_full_then_read(200000);
+    end();
+}
+
+TEST(a_full_socket_takes_no_line_and_keeps_its_flags)
+{
+    ok(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
+    ok(fli_output_init(&out, ends[1]));
+    check_full_then_read(300);
+    end();
+}
+
+TEST(a_file_takes_everything_at_once)
+{
+    char name[] = "/tmp/filch-output-XXXXXX";
+    int  fd = mkstemp(name);
+    ok(fli_output_init(&out, fd));
+    for (int i = 0; i < 1000; i++) assert_true(fli_output_write(&out, "a line\n", 7));
+    same(lseek(fd, 0, SEEK_END), 7000);
+    fli_output_fini(&out);
+    close(fd);
+    unlink(name);
+}
+
+TEST(what_the_system_refuses_is_counted_and_given_up)
+{
+    begin_pipe();
+    int fd = ends[1];
+    close(fd);
+    ends[1] = open("/dev/full", O_WRONLY);
+    if (ends[1] != fd) {
+        dup2(ends[1], fd);
+        close(ends[1]);
+        ends[1] = fd;
+    }
+    assert_true(fli_output_write(&out, "lost\n", 5));
+    same(fli_output_dropped(&out), 1);
+    fli_output_drop(&out);
+    same(fli_output_dropped(&out), 2);
+    end();
+}
+
+TEST(finish_waits_for_a_reader_until_its_deadline)
+{
+    begin_pipe();
+    (void)fill(100000);
+    bool left = !fli_output_flush(&out);
+    assert_true(left);
+    assert_false(fli_output_finish(&out, 0)); /* long past */
+    assert_false(fli_output_finish(&out, fli_clock_ns() + 20000000));
+    int    line = 0;
+    size_t at = 0;
+    read_lines(100000, &line, &at);
+    read_lines(100000, &line, &at);
+    while (!fli_output_flush(&out)) read_lines(100000, &line, &at);
+    assert_true(fli_output_finish(&out, 0));
+    end();
+}
+
+TEST(a_rest_that_was_never_read_is_freed)
+{
+    int before = open_descriptors();
+    begin_pipe();
+    (void)fill(100000);
+    end();
+    same(open_descriptors(), before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_full_pipe_takes_no_line_and_holds_nobody),
+        cmocka_unit_test(a_line_larger_than_a_pipe_leaves_whole_and_in_its_place),
+        cmocka_unit_test(a_full_socket_takes_no_line_and_keeps_its_flags),
+        cmocka_unit_test(a_file_takes_everything_at_once),
+        cmocka_unit_test(what_the_system_refuses_is_counted_and_given_up),
+        cmocka_unit_test(finish_waits_for_a_reader_until_its_deadline),
+        cmocka_unit_test(a_rest_that_was_never_read_is_freed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
