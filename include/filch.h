@@ -133,7 +133,12 @@ typedef int filch_err;
     X(FILCH_ENOHOST, 65, "the host is unknown, or cannot be reached")                   \
     X(FILCH_EFILES, 66, "out of file descriptors")                                      \
     X(FILCH_ENOFILE, 67, "no such file or directory")                                   \
-    X(FILCH_EACCESS, 68, "permission denied")
+    X(FILCH_EACCESS, 68, "permission denied")                                           \
+    X(FILCH_ENOSPACE, 69, "no space left: the device or a quota is full")               \
+    X(FILCH_EIO, 70, "the device failed; what was written may be lost")                 \
+    X(FILCH_EDIRECTORY, 71, "a directory, or one that is not empty")                    \
+    X(FILCH_EDEVICE, 72, "the two paths are on different devices")                      \
+    X(FILCH_EDESC, 73, "not an open descriptor")
 
 enum {
 #define FILCH_ERR_ENUM(name, value, text) name = value,
@@ -1511,6 +1516,7 @@ FILCH_API uint64_t filch_next_timeout(filch_sched *sched);
  *   FILCH_ECANCELLED by filch_yield_io_cancel, by closing the stream, or by stop
  *   FILCH_ESTREAM  FILCH_EBUSY  FILCH_EREFUSED  FILCH_EINUSE  FILCH_ENOHOST  FILCH_EFILES  FILCH_ENOFILE  FILCH_EACCESS
  *   FILCH_EINVAL     not an address, or nothing for a stream of this kind: reading from a listener, say
+ *   FILCH_ENOSPACE   the device or a quota is full: a part may have been written       FILCH_EIO  the device failed
  *   FILCH_ESYS       something else
  * Timeouts: FILCH_FOREVER waits, 0 takes what is there and does not wait at all.
  *
@@ -1572,7 +1578,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_datagram(filch_out *out, uint64_t
                                                         const filch_socket_options *options);
 
 /* One datagram, whole: to `address`; completes with its size. From anybody: completes with its bytes, at most `most` of
- * them (0: 65536), the rest of it is lost; who sent it is filch_stream_address of FILCH_ADDRESS_SENDER until the next.
+ * them (0: 65536). The error is FILCH_ETOOBIG if it had more: data is what fitted, the rest of it is lost. Its sender is
+ * filch_stream_address of FILCH_ADDRESS_SENDER until the next. What is kept keeps at most twice its size.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `address` and the bytes of `data`, once.
@@ -1624,6 +1631,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_write(filch_out *out, uint64_t ta
                                                      uint64_t timeout_ns);
 
 /* Shutdown: the other side reads the end; reading goes on. Close: gone, once; what is outstanding there is cancelled.
+ * Closing a file goes to the work pool, and its error is one of writing: some systems tell only then that they had no
+ * room (FILCH_ENOSPACE, FILCH_EIO). It is gone all the same. A file that is closed while a command is outstanding there,
+ * or by the end of its process, is closed without a word: sync it first (filch_yield_sync).
  * Io cancel: the reads, writes and accepts outstanding there complete with FILCH_ECANCELLED (those at the work pool do
  * not); completes with how many. What a step yields is done in order: one step can cancel, write and close.
  *

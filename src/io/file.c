@@ -79,6 +79,29 @@ void fli_op_submit(fli_io *io, fli_stream *s, void (*job_run)(fli_job *job), voi
     fli_op_settle(io, s, FLI_READING, fli_outcome_err(err == FILCH_ECLOSED ? FILCH_ECANCELLED : err));
 }
 
+/* The stream has no owner any more, and is gone when this lets go of it. */
+static void close_run(fli_job *job)
+{
+    fli_stream *s = stream_of(job);
+    int         why = fli_desc_close(s->fd);
+    s->fd = -1;
+    fli_op_settle(s->io, s, FLI_READING, why == 0 ? (fli_outcome){ .err = FILCH_OK } : fli_outcome_failed(why));
+}
+
+bool fli_file_close(fli_io *io, fli_stream *s, const filch_command *command, const filch_io_request *request,
+                    filch_receiver receiver)
+{
+    bool unused;
+    if (fli_op_begin(s, command, request, receiver, FLI_READING, &unused) != FILCH_OK) return false;
+    bool ours = fli_stream_close(io, s, command->from.serial);
+    FLI_ASSERT(ours); /* only its owner, for whom we work, could have closed it; and an open file is not being opened */
+    fli_job_owner owner = { command->from.serial, receiver.tag, command->id };
+    s->job = (fli_job){ .run = close_run, .cancel = close_run, .owner = owner };
+    s->io = io;
+    if (fli_workpool_submit(io->pool, &s->job) != FILCH_OK) close_run(&s->job);
+    return true;
+}
+
 filch_err fli_file_handle(fli_io *io, const filch_command *command, const filch_io_request *request,
                           filch_receiver receiver)
 {

@@ -51,6 +51,15 @@ filch_err fli_io_error(int number)
     case EPERM:
     case EROFS: return FILCH_EACCESS;
     case EEXIST: return FILCH_EEXISTS;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG: return FILCH_ENOSPACE;
+    case EIO: return FILCH_EIO;
+    case EISDIR:
+    case ENOTEMPTY: return FILCH_EDIRECTORY;
+    case EXDEV: return FILCH_EDEVICE;
+    case EBADF: return FILCH_EDESC;
+    case ENAMETOOLONG: return FILCH_EINVAL;
     case EMSGSIZE: return FILCH_ETOOBIG;
     case EAGAIN: return FILCH_EFULL;
     default: return FILCH_ESYS;
@@ -86,6 +95,7 @@ static void forget(fli_io *io, fli_stream *s)
     (void)fli_stream_close(io, s, fli_load_rlx(&s->owner)); /* false: its owner has ended, and closed it */
 }
 
+/* Its stream is gone if it fails. */
 static bool opens(const fli_op *op)
 {
     return op->command == FILCH_CMD_CONNECT || op->command == FILCH_CMD_OPEN || op->command == FILCH_CMD_RUN;
@@ -305,6 +315,7 @@ static filch_err handle_stream(fli_io *io, const filch_command *command, const f
     switch (command->id) {
     case FILCH_CMD_IO_CANCEL: return handle_cancel(io, s, (uint32_t)(request->stream.id >> 32), receiver);
     case FILCH_CMD_CLOSE:
+        if (s->kind == FLI_STREAM_FILE && fli_file_close(io, s, command, request, receiver)) return FILCH_OK;
         (void)fli_stream_close(io, s, command->from.serial); /* false: one that failed to open, whose id he guessed */
         fli_op_tell(receiver, FILCH_OK, filch_none());
         return FILCH_OK;

@@ -34,9 +34,17 @@ TEST(each_error_of_the_system_has_the_code_that_the_header_gives_it)
         { EEXIST, FILCH_EEXISTS },
         { EMSGSIZE, FILCH_ETOOBIG },
         { EAGAIN, FILCH_EFULL },
-        { EIO, FILCH_ESYS },
+        { ENOSPC, FILCH_ENOSPACE },
+        { EDQUOT, FILCH_ENOSPACE },
+        { EFBIG, FILCH_ENOSPACE },
+        { EIO, FILCH_EIO },
+        { EISDIR, FILCH_EDIRECTORY },
+        { ENOTEMPTY, FILCH_EDIRECTORY },
+        { EXDEV, FILCH_EDEVICE },
+        { EBADF, FILCH_EDESC },
+        { ENAMETOOLONG, FILCH_EINVAL },
         { EINVAL, FILCH_ESYS },
-        { ENOSPC, FILCH_ESYS },
+        { ELOOP, FILCH_ESYS },
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         same(fli_io_error(all[i].number), all[i].err);

@@ -16,6 +16,7 @@
 #define BACKOFF_FIRST_NS FILCH_MILLISECONDS(10)
 #define BACKOFF_LAST_NS FILCH_SECONDS(1)
 #define TEXT_MAX 4096
+#define DATAGRAM_COPY ((size_t)32768)
 
 /* ---- opening ---- */
 
@@ -117,10 +118,17 @@ fli_outcome fli_receive_from_try(fli_io *io, fli_stream *s, fli_op *op)
     if (room > op->most) room = (size_t)op->most;
     int64_t n = fli_net_receive_from(s->fd, at, room, &s->sender);
     if (n < 0) return fli_outcome_failed(n);
-    fli_budget_use(io, (size_t)n);
-    fli_outcome outcome = { .data = fli_block_cut(block, at, (size_t)n), .ready = true };
-    if (n <= (int64_t)sizeof outcome.data.as.bytes) outcome.data = filch_bytes(at, (size_t)n);
-    else fli_io_filled(io, (size_t)n);
+    size_t      size = (size_t)n < room ? (size_t)n : room;
+    fli_outcome outcome = { .ready = true, .err = (size_t)n > room ? FILCH_ETOOBIG : FILCH_OK };
+    fli_budget_use(io, size);
+    /* The room must hold the largest datagram, so most use little of it. Those are copied into a block of their own size,
+     * or a process that keeps one would keep the room; larger ones keep at most twice their size. */
+    if (size <= DATAGRAM_COPY) {
+        outcome.data = filch_bytes(at, size);
+    } else {
+        outcome.data = fli_block_cut(block, at, size);
+        fli_io_filled(io, size);
+    }
     return outcome;
 }
 

@@ -10,6 +10,8 @@
  * On its way from one process to another a stream belongs to a *parcel*, the payload of the message.
  */
 
+#include <errno.h>
+
 #include "io/stream.h"
 #include "port/desc.h"
 #include "proc/data.h"
@@ -84,6 +86,7 @@ filch_err fli_stream_watch(fli_io *io, fli_stream *s)
     filch_err err = fli_io_open(io);
     if (err != FILCH_OK) return err;
     int why = fli_poller_add(&io->poller, s->fd, fli_stream_id(s));
+    if (why == ENOSPC) return FILCH_ESYS; /* no disk: the user's number of descriptors in pollers */
     if (why != 0) return fli_io_error(why);
     s->in_poller = true;
     (void)fli_add_acqrel(&io->watched, 1); /* PAIR io.watched, release half */
@@ -109,7 +112,7 @@ static void finish(fli_io *io, fli_stream *s)
         (void)fli_sub_acqrel(&io->watched, 1);
     }
     if (s->kind == FLI_STREAM_PROGRAM) fli_program_end(io, s);
-    if (s->fd >= 0) fli_desc_close(s->fd);
+    if (s->fd >= 0) (void)fli_desc_close(s->fd);
     fli_rest_drop(s);
     free_slot(io, s);
 }
@@ -142,7 +145,7 @@ filch_err fli_stream_make(fli_io *io, uint64_t serial, fli_stream *beside, int f
 no_watch:
     free_slot(io, s);
 no_slot:
-    if (fd >= 0) fli_desc_close(fd);
+    if (fd >= 0) (void)fli_desc_close(fd);
     return err;
 }
 

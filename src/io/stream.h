@@ -198,6 +198,10 @@ filch_err fli_file_handle(fli_io *io, const filch_command *command, const filch_
                           filch_receiver receiver);
 filch_err fli_program_handle(fli_io *io, const filch_command *command, const filch_io_request *request,
                              filch_receiver receiver);
+/* Closes a file on the work pool, to tell what the system says to it. Returns false if something is outstanding there, or
+ * the pool takes no job: nothing has happened. */
+bool fli_file_close(fli_io *io, fli_stream *s, const filch_command *command, const filch_io_request *request,
+                    filch_receiver receiver);
 /* The program's stream is gone: it is killed and buried if it still runs. */
 void fli_program_end(fli_io *io, fli_stream *s);
 

@@ -11,9 +11,10 @@
 
 #include <filch.h>
 
-void fli_desc_close(int fd)
+int fli_desc_close(int fd)
 {
-    (void)close(fd);
+    /* EINTR: Linux has closed it, and what it still writes will be written. */
+    return close(fd) == 0 || errno == EINTR ? 0 : -errno;
 }
 
 int64_t fli_desc_read(int fd, void *bytes, size_t room)

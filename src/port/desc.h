@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Once. An error is no news: the descriptor is gone all the same. */
-void fli_desc_close(int fd);
+/* Once: the descriptor is gone whatever it says. 0, or the error of something written before. */
+int fli_desc_close(int fd);
 
 int64_t fli_desc_read(int fd, void *bytes, size_t room);
 /* Raises no SIGPIPE, whatever the program does with that. */

@@ -68,8 +68,8 @@ TEST(interrupted_reads_and_writes_begin_again)
     same(fli_desc_read(ends[0], got, sizeof got), 5);
     same(refused(read), 2);
     assert_string_equal(got, "hello");
-    fli_desc_close(ends[0]);
-    fli_desc_close(ends[1]);
+    (void)fli_desc_close(ends[0]);
+    (void)fli_desc_close(ends[1]);
     same(fli_desc_read(ends[0], got, sizeof got), -EBADF);
     same(fli_desc_write(ends[1], "x", 1), -EBADF);
 }
@@ -89,7 +89,7 @@ TEST(a_broken_pipe_is_an_error_and_no_signal)
     refuse(write, 1, EPIPE);
     same(fli_desc_write(fd, "x", 1), -EPIPE);
     assert_false(is_blocked(SIGPIPE));
-    fli_desc_close(fd);
+    (void)fli_desc_close(fd);
 }
 
 TEST(a_signal_of_a_broken_pipe_that_was_waiting_before_is_left_alone)
@@ -106,7 +106,7 @@ TEST(a_signal_of_a_broken_pipe_that_was_waiting_before_is_left_alone)
     assert_true(is_blocked(SIGPIPE)); /* as the caller had it */
     same(__real_sigtimedwait(&pipe, NULL, &none), SIGPIPE);
     ok(__real_pthread_sigmask(SIG_SETMASK, &before, NULL));
-    fli_desc_close(fd);
+    (void)fli_desc_close(fd);
 }
 
 TEST(bytes_are_written_where_signals_cannot_be_held_back)
@@ -118,8 +118,8 @@ TEST(bytes_are_written_where_signals_cannot_be_held_back)
     same(fli_desc_write(ends[1], "abc", 3), 3);
     same(refused(pthread_sigmask), 1);
     same(fli_desc_read(ends[0], got, sizeof got), 3);
-    fli_desc_close(ends[0]);
-    fli_desc_close(ends[1]);
+    (void)fli_desc_close(ends[0]);
+    (void)fli_desc_close(ends[1]);
 }
 
 /* ---- files ---- */
@@ -130,7 +130,7 @@ static void write_all(int fd, const char *text)
 {
     assert_true(fd >= 0);
     same(fli_desc_write(fd, text, strlen(text)), (int64_t)strlen(text));
-    fli_desc_close(fd);
+    (void)fli_desc_close(fd);
 }
 
 static void file_is(const char *text)
@@ -141,7 +141,7 @@ static void file_is(const char *text)
     same(fli_desc_read(fd, got, sizeof got - 1), (int64_t)strlen(text));
     assert_string_equal(got, text);
     same(fli_desc_write(fd, "x", 1), -EBADF); /* it is for reading */
-    fli_desc_close(fd);
+    (void)fli_desc_close(fd);
 }
 
 TEST(each_way_to_open_a_file_does_what_it_says)
@@ -178,7 +178,7 @@ TEST(positions_count_from_the_beginning_here_and_the_end)
     same(byte, '5');
     same(fli_desc_seek(fd, -1, 2), 9);
     same(fli_desc_seek(fd, -1, 0), -EINVAL);
-    fli_desc_close(fd);
+    (void)fli_desc_close(fd);
     ok(unlink(path));
 }
 
@@ -202,7 +202,7 @@ TEST(signals_that_are_blocked_are_read)
     ok(raise(SIGUSR2));
     same(fli_desc_read_signal(fd), SIGUSR2);
     same(fli_desc_read_signal(fd), -EAGAIN);
-    fli_desc_close(fd);
+    (void)fli_desc_close(fd);
     ok(__real_pthread_sigmask(SIG_SETMASK, &mask, NULL));
     same(open_descriptors(), before);
 }
@@ -213,8 +213,8 @@ TEST(what_is_shorter_than_a_signal_is_none)
     ok(pipe2(ends, O_CLOEXEC));
     same(fli_desc_write(ends[1], "?", 1), 1);
     same(fli_desc_read_signal(ends[0]), -EIO);
-    fli_desc_close(ends[0]);
-    fli_desc_close(ends[1]);
+    (void)fli_desc_close(ends[0]);
+    (void)fli_desc_close(ends[1]);
 }
 
 int main(void)

@@ -167,7 +167,7 @@ int fli_net_address(int fd, bool peer, fli_address *address)
 int64_t fli_net_receive(int fd, void *bytes, size_t room)
 {
     ssize_t n;
-    do n = recv(fd, bytes, room, 0);
+    do n = recv(fd, bytes, room, MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
     return n >= 0 ? n : -errno;
 }
@@ -175,7 +175,7 @@ int64_t fli_net_receive(int fd, void *bytes, size_t room)
 int64_t fli_net_send(int fd, const void *bytes, size_t size)
 {
     ssize_t n;
-    do n = send(fd, bytes, size, MSG_NOSIGNAL);
+    do n = send(fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
     return n >= 0 ? n : -errno;
 }
@@ -186,7 +186,7 @@ int64_t fli_net_receive_from(int fd, void *bytes, size_t room, fli_address *from
     socklen_t               size = sizeof at;
     ssize_t                 n;
     memset(&at, 0, sizeof at);
-    do n = recvfrom(fd, bytes, room, 0, (struct sockaddr *)&at, &size);
+    do n = recvfrom(fd, bytes, room, MSG_TRUNC | MSG_DONTWAIT, (struct sockaddr *)&at, &size);
     while (n < 0 && errno == EINTR);
     if (n < 0) return -errno;
     fli_address_put(from, &at, size);
@@ -196,7 +196,7 @@ int64_t fli_net_receive_from(int fd, void *bytes, size_t room, fli_address *from
 int64_t fli_net_send_to(int fd, const void *bytes, size_t size, const fli_address *to)
 {
     ssize_t n;
-    do n = sendto(fd, bytes, size, MSG_NOSIGNAL, system_of(to), to->size);
+    do n = sendto(fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT, system_of(to), to->size);
     while (n < 0 && errno == EINTR);
     return n >= 0 ? n : -errno;
 }

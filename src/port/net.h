@@ -48,6 +48,7 @@ int fli_net_address(int fd, bool peer, fli_address *address);
 
 int64_t fli_net_receive(int fd, void *bytes, size_t room);
 int64_t fli_net_send(int fd, const void *bytes, size_t size);
+/* The size of the datagram, which is more than `room` if it was cut. */
 int64_t fli_net_receive_from(int fd, void *bytes, size_t room, fli_address *from);
 int64_t fli_net_send_to(int fd, const void *bytes, size_t size, const fli_address *to);
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "api/io_script.h"
@@ -35,10 +36,66 @@ TEST(datagrams_arrive_whole_and_tell_who_sent_them)
         same(client.result[2].number, 39);
         same(client.result[4].error, FILCH_EINVAL);
         assert_string_equal(server.result[2].bytes, "a datagram that is longer than an event");
+        ok(server.result[2].error);
         assert_string_equal(server.result[3].bytes, "trun");
+        same(server.result[3].error, FILCH_ETOOBIG); /* the rest of it is lost, and that is told */
         same(server.result[5].error, FILCH_EDEADLINE);
         assert_string_equal(server.sender, client.local);
     })
+}
+
+enum { KEPT = 50 };
+
+/* Receives KEPT datagrams and keeps them all; `user` is where. */
+static filch_err play_keeps(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    filch_data *kept = me->user;
+    if (me->stage == 0) {
+        me->stage++;
+        me->note = filch_yield_datagram(out, 1, "unix:@filch-io-other-test", NULL);
+        return filch_wait(out);
+    }
+    static filch_stream stream;
+    if (count != 1 || events[0].error != FILCH_OK) return FILCH_EUSER;
+    if (me->stage == 1) stream = filch_as_stream(&events[0].data);
+    else me->note |= filch_keep(&events[0].data, &kept[me->stage - 2]);
+    if (me->stage++ == KEPT + 1) return filch_done(out, filch_none());
+    me->note |= filch_yield_receive_from(out, 2, stream, 0, FILCH_FOREVER);
+    return filch_wait(out);
+}
+
+TEST(a_process_that_keeps_datagrams_keeps_little_more_than_their_bytes)
+{
+    static filch_data kept[KEPT];
+    actor             keeper = { .user = kept };
+    world_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &keeper, play_keeps);
+    UNTIL(&w, keeper.stage == 2);
+    script client = SCRIPT(DO_DATAGRAM("unix:@filch-io-other-test-2"), DO_PAUSE);
+    script_start(&w, &client);
+    UNTIL(&w, script_stage(&client) == 1);
+    int64_t before = fli_load_rlx(&w.bytes);
+    for (int i = 0; i < KEPT; i++) {
+        struct sockaddr_un at = { .sun_family = AF_UNIX, .sun_path = "\0filch-io-other-test" };
+        char               bytes[200] = { (char)i };
+        int                fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        same(sendto(fd, bytes, sizeof bytes, 0, (struct sockaddr *)&at,
+                    offsetof(struct sockaddr_un, sun_path) + strlen("_filch-io-other-test")), sizeof bytes);
+        close(fd);
+        UNTIL(&w, keeper.stage == i + 3);
+    }
+    int64_t after = fli_load_rlx(&w.bytes);
+    assert_true(after - before < 65536 + KEPT * 1024); /* the room they were received into is one */
+    actor_ends(&w, &keeper, FILCH_OK);
+    ok(keeper.note);
+    for (int i = 0; i < KEPT; i++) {
+        same(filch_size(&kept[i]), 200);
+        same(*(const char *)filch_raw(&kept[i]), i);
+        filch_drop(&kept[i]);
+    }
+    ok(filch_send(w.sched, client.actor.pid, filch_none()));
+    script_ends(&w, &client);
+    world_end(&w);
 }
 
 TEST(what_does_not_fit_the_kind_of_stream_is_refused)
@@ -517,6 +574,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(datagrams_arrive_whole_and_tell_who_sent_them),
+        cmocka_unit_test(a_process_that_keeps_datagrams_keeps_little_more_than_their_bytes),
         cmocka_unit_test(what_does_not_fit_the_kind_of_stream_is_refused),
         cmocka_unit_test(a_number_resolves_to_itself_and_an_unknown_name_to_nothing),
         cmocka_unit_test(a_port_over_65535_resolves_to_nothing),

@@ -284,7 +284,7 @@ TEST(a_file_that_cannot_be_waited_for_or_sought_is_an_error_and_goes_on)
         script_ends(&w, &s);
         same(s.result[4].error, FILCH_ESYS);
         assert_string_equal(s.result[5].bytes, "one\n");
-        same(s.result[7].error, FILCH_ESYS);
+        same(s.result[7].error, FILCH_EIO);
         same(s.result[7].number, EIO);
         assert_string_equal(s.result[8].bytes, "two\n"); /* nothing was written, nothing was lost */
     })
