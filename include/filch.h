@@ -649,6 +649,9 @@ enum {
     FILCH_CMD_DATAGRAM = 34,
     FILCH_CMD_SEND_TO = 35,
     FILCH_CMD_RECEIVE_FROM = 36,
+    FILCH_CMD_POLL = 40,
+    FILCH_CMD_POLL_CANCEL = 41,
+    FILCH_CMD_ADOPT = 42,
     FILCH_CMD_READ = 50,
     FILCH_CMD_WRITE = 51,
     FILCH_CMD_CLOSE = 52,
@@ -1658,6 +1661,61 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_io_cancel(filch_out *out, uint64_
 FILCH_API FILCH_MUST_USE filch_err filch_stream_give(filch_out *out, filch_stream stream, filch_pid to);
 FILCH_API FILCH_MUST_USE filch_err filch_stream_take(filch_out *out, const filch_data *data, filch_stream *stream);
 
+/* ---- descriptors of others ---- */
+
+enum {
+    FILCH_POLL_IN = 1,     /* reading would not wait: there are bytes, a connection, or the end */
+    FILCH_POLL_OUT = 2,    /* writing would not wait */
+    FILCH_POLL_ERROR = 4,  /* only in the answer: an error is pending, reading or writing tells it */
+    FILCH_POLL_HANGUP = 8  /* only in the answer: the other side is gone */
+};
+
+/* Poll: waits until the descriptor `fd`, which the host or a library owns, is ready for one of `events` (FILCH_POLL_IN,
+ * FILCH_POLL_OUT or both). Completes with what it is ready for (filch_as_int), FILCH_POLL_ERROR and _HANGUP among it,
+ * asked for or not. As poll(2): it tells a state, so a second poll of a descriptor that nobody has read from completes at
+ * once; regular files are always ready. Nothing is read, and the descriptor's flags are not changed.
+ *   FILCH_EDESC       `fd` is not open
+ *   FILCH_EDEADLINE   timeout_ns has passed and it is not ready. 0: told at once
+ *   FILCH_ECANCELLED  by filch_yield_poll_cancel, or by stop
+ *   FILCH_EFILES      no descriptor is left: a poll that waits needs one
+ * Any number of polls may wait for one descriptor, of one process or several, for the same events or others: each is told.
+ * While a poll waits the runtime holds a duplicate of the descriptor. So a poll always means what `fd` meant when it was
+ * dispatched, after the step: if `fd` is closed meanwhile, or its number used again, the poll goes on with the old one,
+ * which the system keeps open until then: cancel the poll, then close.
+ *
+ * Poll cancel: the polls of this process that wait for `fd` complete with FILCH_ECANCELLED; completes with how many.
+ * One that another worker is completing at the moment completes with its answer instead, and is counted.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    nothing: `fd` stays with its owner, who closes it.
+ * Errors:  FILCH_EINVAL  a negative fd, no events or unknown ones   FILCH_ENOMEM   FILCH_ESTATE  outside of that step
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_yield_poll(filch_out *out, uint64_t tag, int fd, uint32_t events,
+                                                    uint64_t timeout_ns);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_poll_cancel(filch_out *out, uint64_t tag, int fd);
+
+enum {
+    FILCH_ADOPT_KEEP = 1 /* `fd` stays open and its owner's: the stream has a descriptor of its own */
+};
+
+/* Makes a stream of a descriptor that is open already: a connected socket, a listener, a datagram socket, either end of a
+ * pipe, a terminal, a file, standard input. Completes with the stream, for the commands of its kind: sockets and listeners
+ * as those of filch_yield_connect and _listen, files as those of filch_yield_open (also devices that cannot be waited
+ * for), everything else is read and written.
+ * The stream takes `fd`: when the event says FILCH_OK the number is no longer yours, and it is closed with the stream.
+ * With an error it is still yours. With FILCH_ADOPT_KEEP it stays yours in any case, as standard input should; what is
+ * read from one is not read from the other.
+ * Blocking: a socket may block, and is left so. A pipe or a terminal is opened a second time, non-blocking, because the
+ * flag would otherwise change for all programs that share it (a shell, say). Where the system does not allow that (no
+ * /proc), and for listeners, O_NONBLOCK is set, and taken back when the stream is closed.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    takes `fd` when it completes with FILCH_OK, without FILCH_ADOPT_KEEP.
+ * Errors:  FILCH_EINVAL  a negative fd, unknown flags   FILCH_ENOMEM   FILCH_ESTATE  outside of that step
+ *          as events: FILCH_EDESC  not open   FILCH_EFILES   FILCH_ENOMEM   FILCH_ESYS
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_yield_adopt(filch_out *out, uint64_t tag, int fd, uint32_t flags);
+
 typedef enum filch_address_of {
     FILCH_ADDRESS_LOCAL,
     FILCH_ADDRESS_PEER,
@@ -1758,7 +1816,7 @@ typedef struct filch_io_request {
     uint64_t     most; /* bytes to read; of exactly: their number; of until: the limit */
     uint32_t     how;  /* of a read: 0 some, 1 exactly, 2 until. Otherwise flags */
     uint32_t     backlog;
-    int64_t      number; /* of seek: the offset, `how` its whence; of kill: the signal */
+    int64_t      number; /* of seek: the offset, `how` its whence; of kill: the signal; of poll and adopt: the descriptor */
     uint8_t      delimiter[8];
     size_t       delimiter_size;
     const char  *text; /* address, host, path; argv joined with one NUL each, `text_size` in all */

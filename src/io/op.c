@@ -137,6 +137,7 @@ void fli_op_settle(fli_io *io, fli_stream *s, fli_way way, fli_outcome outcome)
     if (op->owns) written = op->as.data;
     op->owns = false;
     if (outcome.err != FILCH_OK && opens(op)) forget(io, s);
+    if (op->command == FILCH_CMD_POLL) forget(io, s); /* a watch is for one poll */
     bool last = fli_turn_leave(&s->turn, way, outcome.ready);
     if (last) fli_stream_gone(io, s);
     if (timer != 0) fli_timers_abandon(io->timers, timer);
@@ -154,6 +155,7 @@ static fli_outcome attempt(fli_io *io, fli_stream *s, fli_op *op)
     case FILCH_CMD_CONNECT: return fli_connect_try(io, s, op);
     case FILCH_CMD_RECEIVE_FROM: return fli_receive_from_try(io, s, op);
     case FILCH_CMD_SEND_TO: return fli_send_to_try(io, s, op);
+    case FILCH_CMD_POLL: return fli_poll_try(io, s, op);
     default: return fli_exit_try(io, s, op);
     }
 }
@@ -268,10 +270,13 @@ void fli_io_alarm(fli_io *io, uint64_t cookie)
 static void report(fli_io *io, const fli_poll_report *what)
 {
     fli_budget_piece(io);
+    bool     watch = (what->number & FLI_WATCH_MARK) != 0;
+    uint64_t number = what->number & ~FLI_WATCH_MARK;
     /* The slot is there, whoever has it now: the number tells. */
-    FLI_ASSERT(fli_slab_is_made(&io->streams, (uint32_t)what->number)); /* and with that we see it complete */
-    fli_stream *s = fli_slab_at(&io->streams, (uint32_t)what->number);
-    unsigned    ours = fli_turn_report(&s->turn, (uint32_t)(what->number >> 32), what->in, what->out, what->ended);
+    FLI_ASSERT(fli_slab_is_made(&io->streams, (uint32_t)number)); /* and with that we see it complete */
+    fli_stream *s = fli_slab_at(&io->streams, (uint32_t)number);
+    bool        in = what->in || (watch && what->out), out = what->out && !watch;
+    unsigned    ours = fli_turn_report(&s->turn, (uint32_t)(number >> 32), in, out, what->ended);
     if ((ours & 1u << FLI_READING) != 0) {
         heard(s, FLI_READING);
         fli_op_run(io, s, FLI_READING, true);

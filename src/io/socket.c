@@ -237,6 +237,9 @@ filch_err fli_socket_handle(fli_io *io, const filch_command *command, const filc
     case FILCH_CMD_RUN:
     case FILCH_CMD_KILL:
     case FILCH_CMD_SIGNALS: return fli_program_handle(io, command, request, receiver);
+    case FILCH_CMD_POLL:
+    case FILCH_CMD_POLL_CANCEL:
+    case FILCH_CMD_ADOPT: return fli_foreign_handle(io, command, request, receiver);
     default: return handle_wait(io, command, request, receiver);
     }
 }

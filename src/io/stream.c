@@ -78,6 +78,19 @@ fli_stream *fli_stream_find(fli_io *io, uint64_t id, uint64_t serial)
     return fli_load_rlx(&s->owner) == serial ? s : NULL;
 }
 
+uint32_t fli_stream_watches(fli_io *io, uint64_t serial, int fd, uint64_t *ids, uint32_t room)
+{
+    fli_mutex *stripe = stripe_of(io, serial);
+    uint32_t   count = 0;
+    fli_mutex_lock(stripe);
+    for (uint32_t i = fli_proc_find(io->rt, serial)->ext->streams; i != 0 && count < room; i = at(io, i)->next) {
+        fli_stream *s = at(io, i);
+        if (s->kind == FLI_STREAM_WATCH && s->foreign == fd) ids[count++] = fli_stream_id(s);
+    }
+    fli_mutex_unlock(stripe);
+    return count;
+}
+
 /* ---- opening ---- */
 
 /* Only for what can be waited for; a file cannot, and is not. */
@@ -85,7 +98,8 @@ filch_err fli_stream_watch(fli_io *io, fli_stream *s)
 {
     filch_err err = fli_io_open(io);
     if (err != FILCH_OK) return err;
-    int why = fli_poller_add(&io->poller, s->fd, fli_stream_id(s));
+    uint64_t mark = s->kind == FLI_STREAM_WATCH ? FLI_WATCH_MARK : 0;
+    int      why = fli_poller_add(&io->poller, s->fd, fli_stream_id(s) | mark);
     if (why == ENOSPC) return FILCH_ESYS; /* no disk: the user's number of descriptors in pollers */
     if (why != 0) return fli_io_error(why);
     s->in_poller = true;
@@ -112,6 +126,7 @@ static void finish(fli_io *io, fli_stream *s)
         (void)fli_sub_acqrel(&io->watched, 1);
     }
     if (s->kind == FLI_STREAM_PROGRAM) fli_program_end(io, s);
+    if (s->restores) fli_desc_restore(s->fd);
     if (s->fd >= 0) (void)fli_desc_close(s->fd);
     fli_rest_drop(s);
     free_slot(io, s);
@@ -126,7 +141,8 @@ filch_err fli_stream_make(fli_io *io, uint64_t serial, fli_stream *beside, int f
     s->fd = fd;
     s->kind = (uint8_t)kind;
     s->flags = 0;
-    s->in_poller = s->more = false;
+    s->in_poller = s->more = s->restores = false;
+    s->foreign = -1;
     s->pid = 0;
     s->rest = (fli_rest){ .block = NULL };
     s->resume_ns = s->backoff_ns = 0;

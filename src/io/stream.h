@@ -13,8 +13,12 @@ typedef enum fli_stream_kind {
     FLI_STREAM_PIPE,
     FLI_STREAM_FILE,    /* not in the poller: its operations run on the work pool */
     FLI_STREAM_PROGRAM, /* a pidfd */
-    FLI_STREAM_SIGNALS
+    FLI_STREAM_SIGNALS,
+    FLI_STREAM_WATCH /* of a poll: a duplicate of somebody else's descriptor */
 } fli_stream_kind;
+
+/* In the number of a watch in the poller, above the stream's id: news of either kind is for the operation. */
+#define FLI_WATCH_MARK (UINT64_C(1) << 63)
 
 /* An operation that is out. Plain: belongs to whoever holds its way of the stream (turn.h). */
 typedef struct fli_op {
@@ -50,6 +54,8 @@ typedef struct fli_stream {
     uint8_t  kind;
     uint8_t  flags; /* of a listener: for what it accepts */
     bool     in_poller;
+    bool     restores; /* its descriptor was made non-blocking for everybody, and blocks again when this is closed */
+    int      foreign; /* of a watch: the number that was asked for */
     bool     more; /* the system may have more than was received.  Plain, as the reading operation */
     int64_t  pid;  /* of a program; 0: it has not begun */
     /* Whose it is; 0: on its way, or closing.  writes: under the owner's stripe.  reads: any, relaxed: a stranger's
@@ -96,6 +102,8 @@ FILCH_MUST_USE filch_err fli_stream_requeue(fli_io *io, fli_stream *s);
 fli_stream *fli_stream_find(fli_io *io, uint64_t id, uint64_t serial);
 /* Takes it from its owner and closes it. False: it was not his any more. Thread: any. */
 bool fli_stream_close(fli_io *io, fli_stream *s, uint64_t serial);
+/* The ids of up to `room` watches of `fd` that the process with `serial` has. */
+uint32_t fli_stream_watches(fli_io *io, uint64_t serial, int fd, uint64_t *ids, uint32_t room);
 /* Closes one that has no owner. */
 void fli_stream_shut(fli_io *io, fli_stream *s, uint32_t gen);
 
@@ -184,6 +192,7 @@ fli_outcome fli_receive_from_try(fli_io *io, fli_stream *s, fli_op *op);
 fli_outcome fli_send_to_try(fli_io *io, fli_stream *s, fli_op *op);
 fli_outcome fli_exit_try(fli_io *io, fli_stream *s, fli_op *op);
 fli_outcome fli_signals_try(fli_io *io, fli_stream *s, fli_op *op);
+fli_outcome fli_poll_try(fli_io *io, fli_stream *s, fli_op *op);
 
 /* Room to receive into, at least `least` bytes, behind what this worker received before. NULL: no memory. */
 uint8_t *fli_io_room(fli_io *io, size_t least, size_t *room, void **block);
@@ -202,6 +211,8 @@ filch_err fli_program_handle(fli_io *io, const filch_command *command, const fil
  * the pool takes no job: nothing has happened. */
 bool fli_file_close(fli_io *io, fli_stream *s, const filch_command *command, const filch_io_request *request,
                     filch_receiver receiver);
+filch_err fli_foreign_handle(fli_io *io, const filch_command *command, const filch_io_request *request,
+                             filch_receiver receiver);
 /* The program's stream is gone: it is killed and buried if it still runs. */
 void fli_program_end(fli_io *io, fli_stream *s);
 

@@ -2,6 +2,7 @@
 #ifndef FLI_PORT_DESC_H
 #define FLI_PORT_DESC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,6 +16,29 @@ int64_t fli_desc_seek(int fd, int64_t offset, int whence);
 
 /* A file, which blocks: for the work pool. `flags` are FILCH_OPEN_*. */
 int fli_desc_open(const char *path, uint32_t flags);
+
+/* ---- descriptors that are open already ---- */
+
+/* What it is ready for now, as FILCH_POLL_*, of `events` and of what is always told; 0: nothing. Does not wait. */
+int fli_desc_poll(int fd, uint32_t events);
+
+typedef enum fli_desc_kind {
+    FLI_DESC_STREAM, /* a socket that carries bytes */
+    FLI_DESC_LISTENER,
+    FLI_DESC_DATAGRAM, /* any other socket */
+    FLI_DESC_PIPE,     /* a pipe, a terminal: can be waited for */
+    FLI_DESC_FILE      /* cannot */
+} fli_desc_kind;
+
+/* Its kind, or a negative error number. */
+int fli_desc_kind_of(int fd);
+/* A descriptor of our own for the same file, closed on exec. */
+int fli_desc_copy(int fd);
+/* One that does not block: opened a second time; or a copy, whose flag is then changed for everybody, and *changed says
+ * so (fli_desc_restore). */
+int  fli_desc_copy_nonblocking(int fd, bool *changed);
+int  fli_desc_copy_flagged(int fd, bool *changed); /* the second way */
+void fli_desc_restore(int fd);
 
 /* A descriptor from which the numbers of these signals are read, one at a time: fli_desc_read_signal. */
 int fli_desc_signals(const int *numbers, size_t count);

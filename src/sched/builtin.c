@@ -66,7 +66,7 @@ filch_err fli_builtin_registry(filch_registry **out)
         FILCH_CMD_CONNECT, FILCH_CMD_LISTEN, FILCH_CMD_ACCEPT, FILCH_CMD_RESOLVE,   FILCH_CMD_DATAGRAM,  FILCH_CMD_SEND_TO,
         FILCH_CMD_READ,    FILCH_CMD_WRITE,  FILCH_CMD_CLOSE,  FILCH_CMD_SEEK,      FILCH_CMD_OPEN,      FILCH_CMD_SHUTDOWN,
         FILCH_CMD_RUN,     FILCH_CMD_EXIT,   FILCH_CMD_KILL,   FILCH_CMD_IO_CANCEL, FILCH_CMD_SIGNALS,
-        FILCH_CMD_RECEIVE_FROM,
+        FILCH_CMD_RECEIVE_FROM, FILCH_CMD_POLL, FILCH_CMD_POLL_CANCEL, FILCH_CMD_ADOPT,
     };
     filch_registry *registry;
     filch_err       err = fli_registry_create(&registry);

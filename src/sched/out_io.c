@@ -234,6 +234,33 @@ filch_err filch_yield_io_cancel(filch_out *out, uint64_t tag, filch_stream strea
     return yield_bare(out, FILCH_CMD_IO_CANCEL, tag, stream);
 }
 
+/* ---- descriptors of others ---- */
+
+static filch_err yield_descriptor(filch_out *out, uint32_t command, uint64_t tag, int fd, uint32_t how,
+                                  uint64_t timeout_ns)
+{
+    if (fd < 0) return FILCH_EINVAL;
+    return yield_order(out, command, tag, (filch_stream){ 0 }, timeout_ns,
+                       (order){ .most = (uint64_t)fd, .how = (uint8_t)how });
+}
+
+filch_err filch_yield_poll(filch_out *out, uint64_t tag, int fd, uint32_t events, uint64_t timeout_ns)
+{
+    if (events == 0 || (events & ~(uint32_t)(FILCH_POLL_IN | FILCH_POLL_OUT)) != 0) return FILCH_EINVAL;
+    return yield_descriptor(out, FILCH_CMD_POLL, tag, fd, events, timeout_ns);
+}
+
+filch_err filch_yield_poll_cancel(filch_out *out, uint64_t tag, int fd)
+{
+    return yield_descriptor(out, FILCH_CMD_POLL_CANCEL, tag, fd, 0, FILCH_FOREVER);
+}
+
+filch_err filch_yield_adopt(filch_out *out, uint64_t tag, int fd, uint32_t flags)
+{
+    if ((flags & ~(uint32_t)FILCH_ADOPT_KEEP) != 0) return FILCH_EINVAL;
+    return yield_descriptor(out, FILCH_CMD_ADOPT, tag, fd, flags, FILCH_FOREVER);
+}
+
 /* ---- files, programs, signals ---- */
 
 filch_err filch_yield_open(filch_out *out, uint64_t tag, const char *path, uint32_t flags)
@@ -353,6 +380,18 @@ static filch_err open_order(const filch_data *data, filch_io_request *request)
     return FILCH_OK;
 }
 
+/* A descriptor: where a read has its size. */
+static filch_err open_descriptor(const filch_data *data, filch_io_request *request)
+{
+    order what;
+    if (filch_kind_of(data) != FILCH_KIND_BYTES || filch_size(data) != sizeof what) return FILCH_EINVAL;
+    memcpy(&what, filch_raw(data), sizeof what);
+    if (what.mark != MARK || what.most > INT32_MAX || what.how > (FILCH_POLL_IN | FILCH_POLL_OUT)) return FILCH_EINVAL;
+    request->number = (int64_t)what.most;
+    request->how = what.how;
+    return FILCH_OK;
+}
+
 static filch_err open_letter(const filch_data *data, filch_io_request *request)
 {
     letter what;
@@ -388,6 +427,9 @@ filch_err filch_io_read(const filch_command *command, filch_io_request *request)
     switch (command->id) {
     case FILCH_CMD_READ:
     case FILCH_CMD_RECEIVE_FROM: return open_order(data, request);
+    case FILCH_CMD_POLL:
+    case FILCH_CMD_POLL_CANCEL:
+    case FILCH_CMD_ADOPT: return open_descriptor(data, request);
     case FILCH_CMD_WRITE:
         request->bytes = filch_raw(data);
         request->byte_count = filch_size(data);

@@ -1,6 +1,7 @@
 /* io_oom_test.c - memory runs out at every place where I/O asks for it, one after the other. Whoever asked is told so
  * or never notices; nothing leaks, no descriptor stays open, nobody waits for ever; and with memory again everything
  * works. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -44,9 +45,14 @@ static uint64_t run_all(uint64_t nth, bool and_after, bool *refused)
                DO_WRITE("to a file, and longer than an event"), DO_SEEK(0, 0), DO_EXACTLY(30), DO_CLOSE,
                DO_RUN(echoes, FILCH_RUN_INPUT | FILCH_RUN_OUTPUT), DO_USE_INPUT, DO_WRITE("x"), DO_CLOSE, DO_USE_OUTPUT,
                DO_EXACTLY(1), DO_USE_PROGRAM, DO_EXIT, DO_SIGNALS(numbers, 1));
-    bool    spawned[2];
-    script *both[2] = { &client, &other };
-    for (int i = 0; i < 2; i++) {
+    bool    spawned[3];
+    script *both[3] = { &client, &other };
+    int ends[2];
+    ok(pipe2(ends, O_CLOEXEC));
+    script foreign = SCRIPT(DO_TIMEOUT(FILCH_MILLISECONDS(1)), DO_POLL(ends[0], FILCH_POLL_IN), DO_POLL_CANCEL(ends[0]),
+                            DO_ADOPT(ends[0], FILCH_ADOPT_KEEP), DO_READ(0), DO_CLOSE, DO_POLL(ends[1], FILCH_POLL_OUT));
+    both[2] = &foreign;
+    for (int i = 0; i < 3; i++) {
         filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
         both[i]->actor.user = both[i];
         both[i]->actor.play = play_script;
@@ -57,10 +63,12 @@ static uint64_t run_all(uint64_t nth, bool and_after, bool *refused)
         if (err != FILCH_OK) same(err, FILCH_ENOMEM);
         spawned[i] = err == FILCH_OK;
     }
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         if (spawned[i]) UNTIL(&w, script_is_over(both[i]));
         filch_drop(&both[i]->last);
     }
+    close(ends[0]);
+    close(ends[1]);
     *refused = atomic_load(&alloc.refused) > 0;
     test_alloc_fail(&alloc, 0, false);
     asked = atomic_load(&alloc.asked) - asked;

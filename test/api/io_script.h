@@ -25,7 +25,8 @@
 typedef enum verb {
     END, LISTEN, CONNECT, DATAGRAM, ADDRESS, ACCEPT, READ, EXACTLY, UNTIL_, WRITE, WRITE_BACK, SHUTDOWN, CLOSE, CANCEL, USE,
     USE_LISTENER, GIVE, TAKE, KEEP, TIMEOUT, READ_AND, SEND_TO, RECEIVE_FROM, RESOLVE, OPEN, SEEK, RUN, EXIT, KILL, SIGNALS,
-    USE_INPUT, USE_OUTPUT, USE_ERRORS, USE_PROGRAM, PAUSE, CALL
+    USE_INPUT, USE_OUTPUT, USE_ERRORS, USE_PROGRAM, PAUSE, CALL,
+    POLL, POLL_CANCEL, ADOPT
 } verb;
 
 struct script;
@@ -73,6 +74,9 @@ typedef struct line {
 #define DO_EXIT { .what = EXIT }
 #define DO_KILL(n) { .what = KILL, .number = (n) }
 #define DO_SIGNALS(list, n) { .what = SIGNALS, .numbers = (list), .size = (n) }
+#define DO_POLL(fd, events) { .what = POLL, .number = (uint64_t)(fd), .size = (events) }
+#define DO_POLL_CANCEL(fd) { .what = POLL_CANCEL, .number = (uint64_t)(fd) }
+#define DO_ADOPT(fd, flags) { .what = ADOPT, .number = (uint64_t)(fd), .size = (flags) }
 #define DO_PAUSE { .what = PAUSE } /* until a message comes */
 #define DO_CALL(function) { .what = CALL, .call = (function) } /* what it answers is the result */
 #define DO_USE_INPUT { .what = USE_INPUT }
@@ -147,6 +151,9 @@ static inline filch_err begin_line(script *s, const line *l, uint32_t at, filch_
     case EXIT: return filch_yield_exit(out, at, s->stream, s->timeout_ns);
     case KILL: return filch_yield_kill(out, at, s->stream, (int)l->number);
     case SIGNALS: return filch_yield_signals(out, at, l->numbers, l->size);
+    case POLL: return filch_yield_poll(out, at, (int)l->number, (uint32_t)l->size, s->timeout_ns);
+    case POLL_CANCEL: return filch_yield_poll_cancel(out, at, (int)l->number);
+    case ADOPT: return filch_yield_adopt(out, at, (int)l->number, (uint32_t)l->size);
     case READ_AND:
         err = filch_yield_read(out, at, s->stream, 0, s->timeout_ns);
         if (err != FILCH_OK) return err;
@@ -180,7 +187,8 @@ static inline void end_line(script *s, uint32_t at, const filch_event *event, fi
 {
     verb what = s->lines[at].what;
     note(&s->result[at], event);
-    bool opened = what == LISTEN || what == CONNECT || what == ACCEPT || what == DATAGRAM || what == OPEN || what == SIGNALS;
+    bool opened = what == LISTEN || what == CONNECT || what == ACCEPT || what == DATAGRAM || what == OPEN || what == SIGNALS ||
+                  what == ADOPT;
     if (event->error == FILCH_OK && opened) s->stream = filch_as_stream(&event->data);
     if (event->error == FILCH_OK && what == LISTEN) s->listener = s->stream;
     if (event->error == FILCH_OK && what == RUN) {

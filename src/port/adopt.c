@@ -1,0 +1,105 @@
+/* adopt.c - descriptors that are open already: what they are ready for, what they are, and copies of them. See desc.h.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filch.h>
+
+#include "port/desc.h"
+
+int fli_desc_poll(int fd, uint32_t events)
+{
+    struct pollfd one = { .fd = fd };
+    int           n, ready = 0;
+    if ((events & FILCH_POLL_IN) != 0) one.events |= POLLIN;
+    if ((events & FILCH_POLL_OUT) != 0) one.events |= POLLOUT;
+    do n = poll(&one, 1, 0);
+    while (n < 0 && errno == EINTR);
+    if (n < 0) return -errno;
+    if ((one.revents & POLLNVAL) != 0) return -EBADF;
+    if ((one.revents & POLLIN) != 0) ready |= FILCH_POLL_IN;
+    if ((one.revents & POLLOUT) != 0) ready |= FILCH_POLL_OUT;
+    if ((one.revents & POLLERR) != 0) ready |= FILCH_POLL_ERROR;
+    if ((one.revents & POLLHUP) != 0) ready |= FILCH_POLL_HANGUP;
+    return ready;
+}
+
+/* ---- kinds ---- */
+
+static int kind_of_socket(int fd)
+{
+    int       type = 0, listens = 0;
+    socklen_t size = sizeof type;
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0) return -errno;
+    size = sizeof listens;
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens != 0) return FLI_DESC_LISTENER;
+    return type == SOCK_STREAM || type == SOCK_SEQPACKET ? FLI_DESC_STREAM : FLI_DESC_DATAGRAM;
+}
+
+/* The system alone knows which devices can be waited for: a poller is asked to take it. */
+static bool can_be_waited_for(int fd)
+{
+    struct epoll_event event = { .events = EPOLLIN };
+    int                epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (epoll < 0) return true; /* whoever wants to wait for it will hear why not */
+    bool can = epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0 || errno != EPERM;
+    (void)close(epoll);
+    return can;
+}
+
+int fli_desc_kind_of(int fd)
+{
+    struct stat what;
+    if (fstat(fd, &what) != 0) return -errno;
+    if (S_ISSOCK(what.st_mode)) return kind_of_socket(fd);
+    if (S_ISREG(what.st_mode) || S_ISDIR(what.st_mode) || S_ISBLK(what.st_mode)) return FLI_DESC_FILE;
+    return S_ISFIFO(what.st_mode) || can_be_waited_for(fd) ? FLI_DESC_PIPE : FLI_DESC_FILE;
+}
+
+/* ---- copies ---- */
+
+int fli_desc_copy(int fd)
+{
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    return copy >= 0 ? copy : -errno;
+}
+
+int fli_desc_copy_flagged(int fd, bool *changed)
+{
+    int copy = fli_desc_copy(fd), flags = copy >= 0 ? fcntl(copy, F_GETFL) : -1;
+    if (copy < 0 || (flags >= 0 && (flags & O_NONBLOCK) != 0)) return copy;
+    *changed = flags >= 0 && fcntl(copy, F_SETFL, flags | O_NONBLOCK) == 0;
+    if (*changed) return copy;
+    int why = errno;
+    (void)close(copy);
+    return -why;
+}
+
+/* A file that is opened again has flags of its own; a duplicate shares them. Some cannot be (ENXIO: a pipe whose other
+ * end has gone, an eventfd). */
+static int open_again(int fd, int flags)
+{
+    char path[32];
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return open(path, (flags & (O_ACCMODE | O_APPEND)) | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+}
+
+int fli_desc_copy_nonblocking(int fd, bool *changed)
+{
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0) return -errno;
+    int again = (flags & O_NONBLOCK) == 0 ? open_again(fd, flags) : -1;
+    return again >= 0 ? again : fli_desc_copy_flagged(fd, changed);
+}
+
+void fli_desc_restore(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    if (flags >= 0) (void)fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+}
