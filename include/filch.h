@@ -659,6 +659,14 @@ enum {
     FILCH_CMD_OPEN = 54,
     FILCH_CMD_SHUTDOWN = 55,
     FILCH_CMD_IO_CANCEL = 56,
+    FILCH_CMD_SYNC = 60,
+    FILCH_CMD_TRUNCATE = 61,
+    FILCH_CMD_STAT = 62,
+    FILCH_CMD_RENAME = 63,
+    FILCH_CMD_REMOVE = 64,
+    FILCH_CMD_MKDIR = 65,
+    FILCH_CMD_RMDIR = 66,
+    FILCH_CMD_LIST = 67,
     FILCH_CMD_RUN = 150,
     FILCH_CMD_EXIT = 151,
     FILCH_CMD_KILL = 152,
@@ -1756,6 +1764,85 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_seek(filch_out *out, uint64_t tag
                                                     int whence);
 
 enum {
+    FILCH_SYNC_DATA = 1 /* the bytes and what is needed to read them; not the time of the last change */
+};
+
+/* Sync: completes when the system has written what the file holds to the device (fsync). Also for a directory that was
+ * opened with FILCH_OPEN_READ: then the names in it are there after a power failure. FILCH_EIO and FILCH_ENOSPACE tell of
+ * bytes that an earlier write seemed to have written, and are told once. A pipe or socket is FILCH_EINVAL.
+ * Truncate: the file has `size` bytes from now on, zeros behind the old end. Position and appending are as before.
+ *
+ * A file that is replaced and never half there, also if the program is killed at any point: write a file beside it, sync
+ * it, close it, rename it with FILCH_RENAME_SYNC.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    nothing.
+ * Errors:  FILCH_EINVAL  unknown flags, over INT64_MAX bytes   FILCH_ENOMEM   FILCH_ESTATE  outside of that step
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_yield_sync(filch_out *out, uint64_t tag, filch_stream stream, uint32_t flags);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_truncate(filch_out *out, uint64_t tag, filch_stream stream,
+                                                        uint64_t size);
+
+enum {
+    FILCH_STAT_LINK = 1,   /* of a symbolic link: the link itself, not what it leads to */
+    FILCH_RENAME_NEW = 1,  /* fail with FILCH_EEXISTS if `to` is there */
+    FILCH_RENAME_SYNC = 2  /* and sync the directories: it stays renamed after a power failure */
+};
+
+typedef enum filch_file_kind {
+    FILCH_FILE_REGULAR = 1,
+    FILCH_FILE_DIRECTORY,
+    FILCH_FILE_LINK, /* a symbolic one */
+    FILCH_FILE_OTHER /* a device, pipe or socket */
+} filch_file_kind;
+
+typedef struct filch_file_info {
+    size_t   size; /* in: sizeof(filch_file_info); a shorter, older struct works too */
+    uint32_t kind; /* filch_file_kind */
+    uint32_t mode; /* permissions, the lowest 12 bits of the system's */
+    uint64_t byte_count;
+    int64_t  modified_ns; /* since 1970 */
+    uint64_t device, inode; /* together they tell whether two paths are one file */
+} filch_file_info;
+#define FILCH_FILE_INFO_INIT FILCH_SIZED_INIT(filch_file_info)
+
+/* Files by path, on the work pool. A path is bytes: whatever the system takes, newlines and other than UTF-8 among it, up
+ * to 4095 of them; relative ones begin at the working directory of the program.
+ * Stat: completes with a filch_file_info, read by filch_as_file_info.
+ * Rename: `from` is called `to` at once, which is replaced if it is there. An error of FILCH_RENAME_SYNC (FILCH_EIO) comes
+ * after it was renamed: whether that stays is unknown.
+ * Remove: the name of a file is gone (unlink); the bytes too, once no stream is left. Mkdir, rmdir: one directory, which has to be empty.
+ * List: completes with the names in a directory but "." and "..", in the order of their bytes, read by filch_as_entry.
+ *   FILCH_ENOFILE  FILCH_EACCESS  FILCH_EEXISTS  FILCH_EFILES  FILCH_ENOSPACE  FILCH_EIO
+ *   FILCH_EDIRECTORY  remove of a directory, rmdir of one that is not empty, rename over one
+ *   FILCH_EDEVICE     rename to another file system
+ *   FILCH_ETOOBIG     a list of over 16 MiB, or over `payload_max`
+ *   FILCH_ECANCELLED  by stop, before it began
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    copies the paths.
+ * Errors:  FILCH_EINVAL  NULL, empty, too long; unknown flags   FILCH_ENOMEM   FILCH_ESTATE  outside of that step
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_yield_stat(filch_out *out, uint64_t tag, const char *path, uint32_t flags);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_rename(filch_out *out, uint64_t tag, const char *from, const char *to,
+                                                      uint32_t flags);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_remove(filch_out *out, uint64_t tag, const char *path);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_mkdir(filch_out *out, uint64_t tag, const char *path);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_rmdir(filch_out *out, uint64_t tag, const char *path);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_list(filch_out *out, uint64_t tag, const char *path);
+
+/* File info: what filch_yield_stat completed with. Entry: the next name of what filch_yield_list completed with; *at is
+ * where, 0 at first, and is moved on.
+ *
+ * Thread:  any that may read `data`.                            Blocks:  never.
+ * Owns:    fills *info; *name is lent with `data`. `kind` may be NULL.
+ * Errors:  FILCH_EINVAL  NULL, or something else   FILCH_EEND  no more names; *name is NULL then
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_as_file_info(const filch_data *data, filch_file_info *info);
+FILCH_API FILCH_MUST_USE filch_err filch_as_entry(const filch_data *data, size_t *at, const char **name,
+                                                  filch_file_kind *kind);
+
+enum {
     FILCH_RUN_INPUT = 1,  /* a pipe to what it reads; otherwise it reads nothing */
     FILCH_RUN_OUTPUT = 2, /* a pipe from what it writes; otherwise that goes where yours goes */
     FILCH_RUN_ERRORS = 4, /* a pipe from its complaints; the same */
@@ -1816,12 +1903,13 @@ typedef struct filch_io_request {
     uint64_t     most; /* bytes to read; of exactly: their number; of until: the limit */
     uint32_t     how;  /* of a read: 0 some, 1 exactly, 2 until. Otherwise flags */
     uint32_t     backlog;
-    int64_t      number; /* of seek: the offset, `how` its whence; of kill: the signal; of poll and adopt: the descriptor */
+    int64_t      number; /* of seek: the offset, `how` its whence; of truncate: the size; of kill: the signal; of poll and
+                            adopt: the descriptor */
     uint8_t      delimiter[8];
     size_t       delimiter_size;
     const char  *text; /* address, host, path; argv joined with one NUL each, `text_size` in all */
     size_t       text_size;
-    const char  *service;
+    const char  *service; /* of rename: the new path */
     const void  *bytes; /* to be written */
     size_t       byte_count;
 } filch_io_request;

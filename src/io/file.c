@@ -5,6 +5,7 @@
 
 #include "io/stream.h"
 #include "port/desc.h"
+#include "port/path.h"
 #include "proc/data.h"
 
 static fli_outcome open_file(fli_stream *s, const fli_op *op)
@@ -40,6 +41,21 @@ static fli_outcome write_file(fli_io *io, fli_stream *s, fli_op *op)
     return n < 0 && n != -ESPIPE ? fli_outcome_failed(n) : fli_write_try(io, s, op);
 }
 
+static fli_outcome sync_file(fli_stream *s, const fli_op *op)
+{
+    filch_io_request request = fli_op_request(op);
+    int              why = fli_path_sync(s->fd, (request.how & FILCH_SYNC_DATA) != 0);
+    return why == 0 ? (fli_outcome){ .ready = true } : fli_outcome_failed(why);
+}
+
+static fli_outcome truncate_file(fli_stream *s, const fli_op *op)
+{
+    filch_io_request request = fli_op_request(op);
+    int64_t          n = unread(s);
+    if (n >= 0) n = fli_path_truncate(s->fd, request.number);
+    return n >= 0 ? (fli_outcome){ .ready = true } : fli_outcome_failed(n);
+}
+
 static fli_stream *stream_of(fli_job *job)
 {
     return FLI_OUTER(fli_stream, job, job);
@@ -54,6 +70,8 @@ static void run(fli_job *job)
     switch (op->command) {
     case FILCH_CMD_OPEN: outcome = open_file(s, op); break;
     case FILCH_CMD_SEEK: outcome = seek_file(s, op); break;
+    case FILCH_CMD_SYNC: outcome = sync_file(s, op); break;
+    case FILCH_CMD_TRUNCATE: outcome = truncate_file(s, op); break;
     case FILCH_CMD_WRITE: outcome = write_file(io, s, op); break;
     default: outcome = fli_read_try(io, s, op); break;
     }

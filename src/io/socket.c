@@ -232,7 +232,15 @@ filch_err fli_socket_handle(fli_io *io, const filch_command *command, const filc
     case FILCH_CMD_LISTEN:
     case FILCH_CMD_DATAGRAM: return handle_open(io, command, request, receiver);
     case FILCH_CMD_RESOLVE: return handle_resolve(io, command, request, receiver);
+    case FILCH_CMD_STAT:
+    case FILCH_CMD_RENAME:
+    case FILCH_CMD_REMOVE:
+    case FILCH_CMD_MKDIR:
+    case FILCH_CMD_RMDIR:
+    case FILCH_CMD_LIST: return fli_paths_handle(io, command, request, receiver);
     case FILCH_CMD_OPEN:
+    case FILCH_CMD_SYNC:
+    case FILCH_CMD_TRUNCATE:
     case FILCH_CMD_SEEK: return fli_file_handle(io, command, request, receiver);
     case FILCH_CMD_RUN:
     case FILCH_CMD_KILL:

@@ -211,6 +211,8 @@ filch_err fli_program_handle(fli_io *io, const filch_command *command, const fil
  * the pool takes no job: nothing has happened. */
 bool fli_file_close(fli_io *io, fli_stream *s, const filch_command *command, const filch_io_request *request,
                     filch_receiver receiver);
+filch_err fli_paths_handle(fli_io *io, const filch_command *command, const filch_io_request *request,
+                           filch_receiver receiver);
 filch_err fli_foreign_handle(fli_io *io, const filch_command *command, const filch_io_request *request,
                              filch_receiver receiver);
 /* The program's stream is gone: it is killed and buried if it still runs. */

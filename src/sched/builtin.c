@@ -67,6 +67,8 @@ filch_err fli_builtin_registry(filch_registry **out)
         FILCH_CMD_READ,    FILCH_CMD_WRITE,  FILCH_CMD_CLOSE,  FILCH_CMD_SEEK,      FILCH_CMD_OPEN,      FILCH_CMD_SHUTDOWN,
         FILCH_CMD_RUN,     FILCH_CMD_EXIT,   FILCH_CMD_KILL,   FILCH_CMD_IO_CANCEL, FILCH_CMD_SIGNALS,
         FILCH_CMD_RECEIVE_FROM, FILCH_CMD_POLL, FILCH_CMD_POLL_CANCEL, FILCH_CMD_ADOPT,
+        FILCH_CMD_SYNC,    FILCH_CMD_TRUNCATE, FILCH_CMD_STAT, FILCH_CMD_RENAME,    FILCH_CMD_REMOVE,    FILCH_CMD_MKDIR,
+        FILCH_CMD_RMDIR,   FILCH_CMD_LIST,
     };
     filch_registry *registry;
     filch_err       err = fli_registry_create(&registry);

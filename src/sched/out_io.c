@@ -12,6 +12,7 @@
 
 #define ADDRESS_MAX 128
 #define NAME_MAX_BYTES 255
+#define PATH_BYTES_MAX 4095
 #define SIGNALS_MAX 64
 #define SIGNAL_NUMBER_MAX 64
 #define READ_MOST 65536
@@ -267,7 +268,7 @@ filch_err filch_yield_open(filch_out *out, uint64_t tag, const char *path, uint3
 {
     const uint32_t known =
         FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE | FILCH_OPEN_EMPTY | FILCH_OPEN_APPEND | FILCH_OPEN_NEW;
-    uint32_t size = measure(path, 4095);
+    uint32_t size = measure(path, PATH_BYTES_MAX);
     if (size <= 1 || (flags & ~known) != 0 || (flags & (FILCH_OPEN_READ | FILCH_OPEN_WRITE)) == 0) return FILCH_EINVAL;
     if ((flags & FILCH_OPEN_WRITE) == 0 && (flags & ~(uint32_t)FILCH_OPEN_READ) != 0) return FILCH_EINVAL;
     letter what = { .how = flags, .text_size = size };
@@ -279,6 +280,62 @@ filch_err filch_yield_seek(filch_out *out, uint64_t tag, filch_stream stream, in
     if (whence < 0 || whence > 2) return FILCH_EINVAL;
     letter what = { .how = (uint32_t)whence, .number = offset };
     return yield_letter(out, FILCH_CMD_SEEK, tag, stream, FILCH_FOREVER, what, NULL, NULL, NULL);
+}
+
+filch_err filch_yield_sync(filch_out *out, uint64_t tag, filch_stream stream, uint32_t flags)
+{
+    if ((flags & ~(uint32_t)FILCH_SYNC_DATA) != 0) return FILCH_EINVAL;
+    letter what = { .how = flags };
+    return yield_letter(out, FILCH_CMD_SYNC, tag, stream, FILCH_FOREVER, what, NULL, NULL, NULL);
+}
+
+filch_err filch_yield_truncate(filch_out *out, uint64_t tag, filch_stream stream, uint64_t size)
+{
+    if (size > INT64_MAX) return FILCH_EINVAL;
+    letter what = { .number = (int64_t)size };
+    return yield_letter(out, FILCH_CMD_TRUNCATE, tag, stream, FILCH_FOREVER, what, NULL, NULL, NULL);
+}
+
+/* `to`: NULL for commands with one path. */
+static filch_err yield_path(filch_out *out, uint32_t command, uint64_t tag, const char *path, const char *to,
+                            uint32_t flags)
+{
+    letter what = { .how = flags, .text_size = measure(path, PATH_BYTES_MAX),
+                    .service_size = measure(to, PATH_BYTES_MAX) };
+    if (what.text_size <= 1 || (command == FILCH_CMD_RENAME && what.service_size <= 1)) return FILCH_EINVAL;
+    return yield_letter(out, command, tag, (filch_stream){ 0 }, FILCH_FOREVER, what, path, to, NULL);
+}
+
+filch_err filch_yield_stat(filch_out *out, uint64_t tag, const char *path, uint32_t flags)
+{
+    if ((flags & ~(uint32_t)FILCH_STAT_LINK) != 0) return FILCH_EINVAL;
+    return yield_path(out, FILCH_CMD_STAT, tag, path, NULL, flags);
+}
+
+filch_err filch_yield_rename(filch_out *out, uint64_t tag, const char *from, const char *to, uint32_t flags)
+{
+    if ((flags & ~(uint32_t)(FILCH_RENAME_NEW | FILCH_RENAME_SYNC)) != 0) return FILCH_EINVAL;
+    return yield_path(out, FILCH_CMD_RENAME, tag, from, to, flags);
+}
+
+filch_err filch_yield_remove(filch_out *out, uint64_t tag, const char *path)
+{
+    return yield_path(out, FILCH_CMD_REMOVE, tag, path, NULL, 0);
+}
+
+filch_err filch_yield_mkdir(filch_out *out, uint64_t tag, const char *path)
+{
+    return yield_path(out, FILCH_CMD_MKDIR, tag, path, NULL, 0);
+}
+
+filch_err filch_yield_rmdir(filch_out *out, uint64_t tag, const char *path)
+{
+    return yield_path(out, FILCH_CMD_RMDIR, tag, path, NULL, 0);
+}
+
+filch_err filch_yield_list(filch_out *out, uint64_t tag, const char *path)
+{
+    return yield_path(out, FILCH_CMD_LIST, tag, path, NULL, 0);
 }
 
 filch_err filch_yield_run(filch_out *out, uint64_t tag, const char *const *argv, uint32_t flags)
@@ -365,6 +422,37 @@ filch_err filch_as_program(const filch_data *data, filch_program *program)
     return FILCH_OK;
 }
 
+filch_err filch_as_file_info(const filch_data *data, filch_file_info *info)
+{
+    if (info == NULL || info->size < sizeof info->size) return FILCH_EINVAL;
+    size_t room = info->size < sizeof *info ? info->size : sizeof *info, size = info->size;
+    memset(info, 0, room);
+    info->size = size;
+    if (filch_kind_of(data) != FILCH_KIND_BYTES || filch_size(data) != sizeof *info) return FILCH_EINVAL;
+    memcpy(info, filch_raw(data), room);
+    info->size = size;
+    return FILCH_OK;
+}
+
+/* Each is a byte for its kind, the name, and a NUL: io/paths.c. */
+filch_err filch_as_entry(const filch_data *data, size_t *at, const char **name, filch_file_kind *kind)
+{
+    if (name == NULL) return FILCH_EINVAL;
+    *name = NULL;
+    if (at == NULL || filch_kind_of(data) != FILCH_KIND_BYTES || *at > filch_size(data)) return FILCH_EINVAL;
+    size_t      left = filch_size(data) - *at;
+    const char *entry = (const char *)filch_raw(data) + *at;
+    if (left == 0) return FILCH_EEND;
+    const char *end = left > 2 ? memchr(entry + 1, '\0', left - 1) : NULL;
+    if (end == NULL || end == entry + 1 || entry[0] < FILCH_FILE_REGULAR || entry[0] > FILCH_FILE_OTHER) {
+        return FILCH_EINVAL;
+    }
+    *name = entry + 1;
+    if (kind != NULL) *kind = (filch_file_kind)entry[0];
+    *at += (size_t)(end - entry) + 1;
+    return FILCH_OK;
+}
+
 static filch_err open_order(const filch_data *data, filch_io_request *request)
 {
     order what;
@@ -439,12 +527,21 @@ filch_err filch_io_read(const filch_command *command, filch_io_request *request)
     case FILCH_CMD_DATAGRAM:
     case FILCH_CMD_SEND_TO:
     case FILCH_CMD_OPEN:
+    case FILCH_CMD_STAT:
+    case FILCH_CMD_RENAME:
+    case FILCH_CMD_REMOVE:
+    case FILCH_CMD_MKDIR:
+    case FILCH_CMD_RMDIR:
+    case FILCH_CMD_LIST:
     case FILCH_CMD_RUN: {
         filch_err err = open_letter(data, request);
+        if (err == FILCH_OK && command->id == FILCH_CMD_RENAME && request->service == NULL) return FILCH_EINVAL;
         return err == FILCH_OK && request->text == NULL ? FILCH_EINVAL : err;
     }
     case FILCH_CMD_RESOLVE:
     case FILCH_CMD_SEEK:
+    case FILCH_CMD_SYNC:
+    case FILCH_CMD_TRUNCATE:
     case FILCH_CMD_KILL:
     case FILCH_CMD_SIGNALS: return open_letter(data, request);
     case FILCH_CMD_ACCEPT:

@@ -50,7 +50,9 @@ static uint64_t run_all(uint64_t nth, bool and_after, bool *refused)
     int ends[2];
     ok(pipe2(ends, O_CLOEXEC));
     script foreign = SCRIPT(DO_TIMEOUT(FILCH_MILLISECONDS(1)), DO_POLL(ends[0], FILCH_POLL_IN), DO_POLL_CANCEL(ends[0]),
-                            DO_ADOPT(ends[0], FILCH_ADOPT_KEEP), DO_READ(0), DO_CLOSE, DO_POLL(ends[1], FILCH_POLL_OUT));
+                            DO_ADOPT(ends[0], FILCH_ADOPT_KEEP), DO_READ(0), DO_CLOSE, DO_POLL(ends[1], FILCH_POLL_OUT),
+                            DO_STAT("/tmp", 0), DO_LIST("/dev"), DO_RENAME("/tmp/no/such", "/tmp/no/thing", 0),
+                            DO_REMOVE("/tmp/no/such"), DO_OPEN("/tmp", FILCH_OPEN_READ), DO_SYNC(0), DO_TRUNCATE(0));
     both[2] = &foreign;
     for (int i = 0; i < 3; i++) {
         filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;

@@ -26,7 +26,7 @@ typedef enum verb {
     END, LISTEN, CONNECT, DATAGRAM, ADDRESS, ACCEPT, READ, EXACTLY, UNTIL_, WRITE, WRITE_BACK, SHUTDOWN, CLOSE, CANCEL, USE,
     USE_LISTENER, GIVE, TAKE, KEEP, TIMEOUT, READ_AND, SEND_TO, RECEIVE_FROM, RESOLVE, OPEN, SEEK, RUN, EXIT, KILL, SIGNALS,
     USE_INPUT, USE_OUTPUT, USE_ERRORS, USE_PROGRAM, PAUSE, CALL,
-    POLL, POLL_CANCEL, ADOPT
+    POLL, POLL_CANCEL, ADOPT, SYNC, TRUNCATE, STAT, RENAME, REMOVE, MKDIR, RMDIR, LIST
 } verb;
 
 struct script;
@@ -77,6 +77,14 @@ typedef struct line {
 #define DO_POLL(fd, events) { .what = POLL, .number = (uint64_t)(fd), .size = (events) }
 #define DO_POLL_CANCEL(fd) { .what = POLL_CANCEL, .number = (uint64_t)(fd) }
 #define DO_ADOPT(fd, flags) { .what = ADOPT, .number = (uint64_t)(fd), .size = (flags) }
+#define DO_SYNC(flags) { .what = SYNC, .number = (flags) }
+#define DO_TRUNCATE(n) { .what = TRUNCATE, .number = (n) }
+#define DO_STAT(path, flags) { .what = STAT, .text = (path), .number = (flags) }
+#define DO_RENAME(from, to, flags) { .what = RENAME, .text = (from), .more = (to), .number = (flags) }
+#define DO_REMOVE(path) { .what = REMOVE, .text = (path) }
+#define DO_MKDIR(path) { .what = MKDIR, .text = (path) }
+#define DO_RMDIR(path) { .what = RMDIR, .text = (path) }
+#define DO_LIST(path) { .what = LIST, .text = (path) }
 #define DO_PAUSE { .what = PAUSE } /* until a message comes */
 #define DO_CALL(function) { .what = CALL, .call = (function) } /* what it answers is the result */
 #define DO_USE_INPUT { .what = USE_INPUT }
@@ -154,6 +162,14 @@ static inline filch_err begin_line(script *s, const line *l, uint32_t at, filch_
     case POLL: return filch_yield_poll(out, at, (int)l->number, (uint32_t)l->size, s->timeout_ns);
     case POLL_CANCEL: return filch_yield_poll_cancel(out, at, (int)l->number);
     case ADOPT: return filch_yield_adopt(out, at, (int)l->number, (uint32_t)l->size);
+    case SYNC: return filch_yield_sync(out, at, s->stream, (uint32_t)l->number);
+    case TRUNCATE: return filch_yield_truncate(out, at, s->stream, l->number);
+    case STAT: return filch_yield_stat(out, at, l->text, (uint32_t)l->number);
+    case RENAME: return filch_yield_rename(out, at, l->text, l->more, (uint32_t)l->number);
+    case REMOVE: return filch_yield_remove(out, at, l->text);
+    case MKDIR: return filch_yield_mkdir(out, at, l->text);
+    case RMDIR: return filch_yield_rmdir(out, at, l->text);
+    case LIST: return filch_yield_list(out, at, l->text);
     case READ_AND:
         err = filch_yield_read(out, at, s->stream, 0, s->timeout_ns);
         if (err != FILCH_OK) return err;
@@ -199,7 +215,7 @@ static inline void end_line(script *s, uint32_t at, const filch_event *event, fi
         filch_err err = filch_stream_address(out, s->stream, FILCH_ADDRESS_SENDER, s->sender, sizeof s->sender);
         if (err != FILCH_OK) s->result[at].error = err;
     }
-    if (what == READ || what == EXACTLY || what == UNTIL_ || what == RECEIVE_FROM) {
+    if (what == READ || what == EXACTLY || what == UNTIL_ || what == RECEIVE_FROM || what == LIST) {
         filch_drop(&s->last);
         if (filch_keep(&event->data, &s->last) != FILCH_OK) s->result[at].error = FILCH_ENOMEM;
     }
