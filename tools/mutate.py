@@ -156,7 +156,10 @@ class Source:
         self.add(function, "wrong constant", i, i, (hex(value) if whole.group(1)[:2] in ("0x", "0X") else str(value)) + whole.group(2))
 
     def is_declared(self, i):
-        """Whether the name at i follows a type."""
+        """Whether the name at i follows a type, or another name that does."""
+        if self.word(i - 1) == "," and self.word(i - 2) == "]":
+            opened = self.back.get(i - 2, 0)
+            return opened > 0 and self.is_declared(opened - 1)
         return self.tokens[i][0] == "word" and (self.tokens[i - 1][0] == "word" and self.word(i - 1) not in KEYWORDS or
                                                 self.word(i - 1) == "*" and self.tokens[i - 2][0] == "word")
 

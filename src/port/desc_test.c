@@ -74,6 +74,16 @@ TEST(interrupted_reads_and_writes_begin_again)
     same(fli_desc_write(ends[1], "x", 1), -EBADF);
 }
 
+/* Whatever the last call has left in errno. */
+TEST(nothing_is_written_as_nothing)
+{
+    int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    errno = EIO;
+    same(fli_desc_write(fd, "", 0), 0);
+    close(fd);
+}
+
 TEST(a_broken_pipe_is_an_error_and_no_signal)
 {
     int fd = broken_pipe();
@@ -221,6 +231,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(interrupted_reads_and_writes_begin_again),
+        cmocka_unit_test(nothing_is_written_as_nothing),
         cmocka_unit_test(a_broken_pipe_is_an_error_and_no_signal),
         cmocka_unit_test(a_signal_of_a_broken_pipe_that_was_waiting_before_is_left_alone),
         cmocka_unit_test(bytes_are_written_where_signals_cannot_be_held_back),

@@ -118,6 +118,28 @@ TEST(one_that_ignores_the_signal_is_not_called_however_it_says_so)
     }
 }
 
+/* Leaves rubbish where the next call has its variables. */
+__attribute__((noinline)) static void soil_the_stack(void)
+{
+    volatile unsigned char rubbish[4096];
+    for (size_t i = 0; i < sizeof rubbish; i++) rubbish[i] = 0xff;
+}
+
+TEST(only_the_signal_that_is_meant_is_let_through)
+{
+    sigset_t all, now, before;
+    ok(fli_interrupt_install(SIGUSR2, NULL));
+    sigfillset(&all);
+    ok(pthread_sigmask(SIG_BLOCK, &all, &before));
+    soil_the_stack();
+    fli_interrupt_allow();
+    ok(pthread_sigmask(SIG_SETMASK, &before, &now));
+    same(sigismember(&now, SIGUSR2), 0);
+    same(sigismember(&now, SIGUSR1), 1);
+    same(sigismember(&now, SIGTERM), 1);
+    fli_interrupt_remove();
+}
+
 TEST(the_same_again_is_counted_and_another_is_refused)
 {
     put_in_place(0, on_plain, NULL);
@@ -188,6 +210,7 @@ int main(void)
         cmocka_unit_test(a_thread_that_allows_it_is_interrupted_and_keeps_its_errno),
         cmocka_unit_test(whoever_was_there_before_hears_of_it_too),
         cmocka_unit_test(one_that_ignores_the_signal_is_not_called_however_it_says_so),
+        cmocka_unit_test(only_the_signal_that_is_meant_is_let_through),
         cmocka_unit_test(the_same_again_is_counted_and_another_is_refused),
         cmocka_unit_test(signals_that_do_not_exist_or_cannot_be_caught_are_refused),
         cmocka_unit_test(only_the_thread_that_is_meant_is_interrupted),

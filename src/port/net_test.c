@@ -252,6 +252,20 @@ TEST(a_socket_says_whether_it_is_connected)
     close(ends[1]);
 }
 
+/* Whatever the last call has left in errno. */
+TEST(nothing_is_sent_and_received_as_nothing)
+{
+    int  pair[2];
+    char byte;
+    ok(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+    errno = EIO;
+    same(fli_net_send(pair[0], "", 0), 0);
+    close(pair[0]);
+    errno = EIO;
+    same(fli_net_receive(pair[1], &byte, 1), 0);
+    close(pair[1]);
+}
+
 TEST(interrupted_sends_and_receives_begin_again)
 {
     char got[16] = "";
@@ -310,6 +324,7 @@ int main(void)
         cmocka_unit_test(a_system_that_refuses_is_told_and_nothing_is_left),
         cmocka_unit_test(a_connect_that_is_interrupted_goes_on_by_itself),
         cmocka_unit_test(a_socket_says_whether_it_is_connected),
+        cmocka_unit_test(nothing_is_sent_and_received_as_nothing),
         cmocka_unit_test(interrupted_sends_and_receives_begin_again),
         cmocka_unit_test(a_datagram_says_where_it_comes_from),
     };

@@ -397,12 +397,15 @@ TEST(pipes_that_the_poller_has_no_place_for_end_the_program)
         script_ends(&w, &first);
         int nth = 0;
         for (bool struck = true; struck; nth++) { /* the program itself, if the system has that, and its three pipes */
-            script s = SCRIPT(DO_RUN(sleeps, ALL));
+            script s = SCRIPT(DO_RUN(sleeps, ALL), DO_PAUSE);
+            int    without = open_descriptors();
             refuse_after(epoll_ctl, nth, 1, ENOSPC);
             script_start(&w, &s);
             UNTIL(&w, script_stage(&s) == 1);
             struck = refused(epoll_ctl) > 0;
             refuse_no_more(epoll_ctl);
+            if (struck) UNTIL(&w, open_descriptors() <= without); /* while its process lives on */
+            ok(filch_send(w.sched, s.actor.pid, filch_none()));
             script_ends(&w, &s);
             same(s.result[0].error, struck ? FILCH_ESYS : FILCH_OK);
             UNTIL(&w, !has_children());

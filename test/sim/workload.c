@@ -1333,7 +1333,7 @@ static void calls_outside(void *arg)
 
 static void run_calls(uint32_t workers, uint32_t size)
 {
-    filch_options opt = options_for(workers);
+    filch_options opt = workload_options(workers);
     fli_thread    outside[CALLS_THREADS];
     begin(&opt, size);
     calls.each = size / (4 * CALLS_THREADS) + 1;
