@@ -11,6 +11,7 @@
 #include "lua/code.h"
 #include "lua/functions.h"
 #include "lua/libs.h"
+#include "lua/nothing.h"
 #include "lua/path.h"
 #include "lua/proc.h"
 #include "port/thread.h"
@@ -45,6 +46,8 @@ enum {
     FUNCTION,
     FUNCTION_AGAIN,
     VARIABLE_AGAIN,
+    NOTHING,
+    EMPTY_LIST,
     SMALL = 0x40,
     SHORT = 0x80,
     MIDDLE = 0xC0
@@ -353,6 +356,11 @@ static bool write_table(const writer *w, int index, const frame *up, unsigned de
         else pairs++;
         lua_settop(L, here.key);
     }
+    if (values == 0 && pairs == 0 && fli_lua_is_list(L, index)) {
+        w->bytes->size = start;
+        put_tag(w->bytes, EMPTY_LIST);
+        return true;
+    }
     return write_counts(w, start, values, pairs, up);
 }
 
@@ -467,6 +475,7 @@ static bool write_other(const writer *w, int index, int type, const frame *at, u
     if (type == LUA_TFUNCTION && write_by_name(w, index)) return true;
     if (type == LUA_TFUNCTION && w->bytes->functions != NULL && !lua_iscfunction(w->L, index)) return write_function(w, index, at, depth);
     if (type == LUA_TUSERDATA && write_own(w, index)) return true;
+    if (fli_lua_is_null(w->L, index)) return put_tag(w->bytes, NOTHING), true;
     snprintf(text, sizeof text, "a %s cannot be sent", type == LUA_TTHREAD ? "coroutine" : lua_typename(w->L, type));
     return refuse(w, at, text);
 }
@@ -759,6 +768,12 @@ static bool read_value(lua_State *L, const uint8_t **at, const uint8_t *end, uns
     case STREAM: return fli_lua_self(L)->handing_over && read_own(L, at, end, tag);
     case FUNCTION: return read_function(L, at, end, depth);
     case FUNCTION_AGAIN: return read_again(L, at, end);
+    case NOTHING: return fli_lua_push_null(L) == 1;
+    case EMPTY_LIST:
+        lua_newtable(L);
+        fli_lua_push_list_mark(L);
+        lua_setmetatable(L, -2);
+        return true;
     default: break;
     }
     return false;

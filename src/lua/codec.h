@@ -17,6 +17,7 @@
  *   14 n32                           the n-th block attached: a string
  *   16 node64 serial64 id64          who waits for a reply     } only in what a process hands over to the one that
  *   17 id64                          a stream                  } goes on in its place
+ *   1B null   1C an empty list        (nothing.h)
  *   40..7F  the integers 0..63       80..BF  a string of 0..63 bytes       C0..FF  the integers 64..127
  *
  * A request is 10 id64 value, its reply 11 id64 value, a failed one 12 id64 value; only outermost. 15 id64 00 is

@@ -2,9 +2,10 @@
  *
  *     json.encode(value) -> text             raises an error when something in it has no JSON
  *     json.decode(text) -> value | nil, why  why names the place: "byte 17: ..."
+ *     json.decode(text, null)                what null becomes instead of json.null; nil: it is left out
  *
- * A table with the keys 1, 2, ..., n and no others is an array; any other one, also the empty one, an object, whose keys
- * are strings or whole numbers. null is nil: a field that is not there, a hole in an array.
+ * A table with the keys 1, 2, ..., n and no others is an array, and so is a list (nothing.h); any other one, also the empty one, an
+ * object, whose keys are strings or whole numbers. What was read from an array is a list. json.null is null.
  */
 #include <lauxlib.h>
 #include <math.h>
@@ -15,6 +16,7 @@
 #include "lua/checks.h"
 #include "lua/codec.h"
 #include "lua/libs.h"
+#include "lua/nothing.h"
 #include "lua/proc.h"
 
 /* ---- encode -------------------------------------------------------------------------------------------------- */
@@ -64,11 +66,11 @@ static void encode_number(lua_State *L, luaL_Buffer *out, int index)
     luaL_addstring(out, text);
 }
 
-/* The length, if the keys are 1 to n and no others; else -1. */
+/* The length, if the keys are 1 to n and no others; else -1. An empty table is an array if it is a list. */
 static lua_Integer array_length(lua_State *L, int index)
 {
     lua_Integer length = (lua_Integer)lua_rawlen(L, index), count = 0;
-    if (length == 0) return -1;
+    if (length == 0 && !fli_lua_is_list(L, index)) return -1;
     lua_pushnil(L);
     while (lua_next(L, index) != 0) {
         lua_pop(L, 1);
@@ -172,11 +174,13 @@ static void encode(lua_State *L, int index, int depth)
     }
     case LUA_TTABLE: {
         lua_Integer length = array_length(L, index);
-        if (length > 0) encode_array(L, index, length, depth + 1);
+        if (length >= 0) encode_array(L, index, length, depth + 1);
         else encode_object(L, index, depth + 1);
         return;
     }
-    default: luaL_error(L, "json.encode: a %s has no JSON", luaL_typename(L, index));
+    default:
+        if (!fli_lua_is_null(L, index)) luaL_error(L, "json.encode: a %s has no JSON", luaL_typename(L, index));
+        lua_pushliteral(L, "null");
     }
 }
 
@@ -194,6 +198,9 @@ typedef struct reader {
     const char *begin, *at, *end;
     const char *why;
 } reader;
+
+/* On the stack of json.decode: what null becomes, and the metatable of lists. */
+enum { NULL_AT = 2, LIST_AT = 3 };
 
 static bool decode(lua_State *L, reader *r, int depth);
 
@@ -350,6 +357,8 @@ static bool read_number(lua_State *L, reader *r)
 static bool read_array(lua_State *L, reader *r, int depth)
 {
     lua_newtable(L);
+    lua_pushvalue(L, LIST_AT);
+    lua_setmetatable(L, -2);
     if (take(r, ']')) return true;
     for (lua_Integer i = 1;; i++) {
         if (!decode(L, r, depth)) return false;
@@ -386,7 +395,7 @@ static bool decode(lua_State *L, reader *r, int depth)
     case '"': r->at++; return read_string(L, r);
     case 't': lua_pushboolean(L, 1); return read_word(r, "true");
     case 'f': lua_pushboolean(L, 0); return read_word(r, "false");
-    case 'n': lua_pushnil(L); return read_word(r, "null");
+    case 'n': lua_pushvalue(L, NULL_AT); return read_word(r, "null");
     default: return read_number(L, r);
     }
 }
@@ -396,6 +405,9 @@ static int json_decode(lua_State *L)
     size_t      size;
     const char *text = luaL_checklstring(L, 1, &size);
     reader      r = { .begin = text, .at = text, .end = text + size };
+    if (lua_isnone(L, NULL_AT)) (void)fli_lua_push_null(L);
+    lua_settop(L, NULL_AT);
+    fli_lua_push_list_mark(L);
     bool        fine = decode(L, &r, 0);
     if (fine) skip_space(&r);
     if (fine && r.at != r.end) fine = fail(&r, "something follows the value");
@@ -408,5 +420,7 @@ static int json_decode(lua_State *L)
 const fli_lua_member fli_lua_json_members[] = {
     { .library = "json", .name = "encode", .fn = json_encode },
     { .library = "json", .name = "decode", .fn = json_decode },
+    { .library = "json", .name = "list", .fn = fli_lua_list },
+    { .library = "json", .name = "null", .make = fli_lua_push_null },
     { .name = NULL },
 };

@@ -124,8 +124,8 @@ TEST(every_value_is_written_as_json_and_read_back)
 {
     passes("local function is(a, b) if a ~= b then error(tostring(a) .. ' is not ' .. tostring(b), 2) end end\n"
            "is(json.encode(true), 'true') is(json.encode(false), 'false') is(json.encode(nil), 'null')\n"
-           "is(json.decode('true'), true) is(json.decode(' false '), false) is(json.decode('null'), nil)\n"
-           "is(select('#', json.decode('null')), 1)\n"
+           "is(json.decode('true'), true) is(json.decode(' false '), false) is(json.decode('null', nil), nil) is(json.decode('null', 7), 7)\n"
+           "is(select('#', json.decode('null', nil)), 1)\n"
            "is(json.encode('a\\0\\1\\31\\127b'), '\"a\\\\u0000\\\\u0001\\\\u001f\\\\u007fb\"')\n"
            "is(json.encode('\\b\\f\\n\\r\\t\"\\\\/'), '\"\\\\b\\\\f\\\\n\\\\r\\\\t\\\\\"\\\\\\\\/\"')\n"
            "is(json.decode('\"\\\\b\\\\f\\\\n\\\\r\\\\t\\\\\"\\\\\\\\\\\\/\"'), '\\b\\f\\n\\r\\t\"\\\\/')\n"

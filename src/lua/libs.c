@@ -176,7 +176,8 @@ static const fli_lua_member *find(const fli_lua_names *names, const char *librar
 
 static void push_member(lua_State *L, const fli_lua_member *member)
 {
-    if (member->fn != NULL) lua_pushcfunction(L, member->fn);
+    if (member->make != NULL) (void)member->make(L);
+    else if (member->fn != NULL) lua_pushcfunction(L, member->fn);
     else if (member->is_integer) lua_pushinteger(L, member->integer);
     else if (member->is_number) lua_pushnumber(L, member->number);
     else if (strcmp(member->name, "charpattern") == 0) lua_pushlstring(L, member->text, 14);

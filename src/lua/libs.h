@@ -16,6 +16,7 @@
 typedef struct fli_lua_member {
     const char   *library, *name;
     lua_CFunction fn;
+    lua_CFunction make; /* pushes the value; raises only memory errors */
     bool          is_integer, is_number;
     lua_Integer   integer;
     lua_Number    number;

@@ -3,8 +3,9 @@
  *     msgpack.encode(value) -> bytes                 raises an error when something in it has no MessagePack: which, and where
  *     msgpack.decode(bytes) -> value | nil, why      why names the place: "byte 17, at .users[2]: ..."
  *     msgpack.decode(bytes, from) -> value, next     one value of several; `next` is where the following one begins
+ *     msgpack.decode(bytes, from, null)              what nil becomes instead of msgpack.null; nil: it is left out
  *
- * A table with the keys 1, 2, ..., n and no others is an array; any other one, also the empty one, a map. Strings are str,
+ * A table with the keys 1, 2, ..., n and no others is an array, and so is a list (nothing.h); any other one, also the empty one, a map. Strings are str,
  * blobs are bin; both are read as strings. Integers beyond 63 bits are read as floats. Extension types are not read.
  */
 #include <lauxlib.h>
@@ -15,6 +16,7 @@
 #include "lua/checks.h"
 #include "lua/codec.h"
 #include "lua/libs.h"
+#include "lua/nothing.h"
 #include "lua/path.h"
 
 /* The first byte of each form; below and between them are small integers, lengths of short strings and containers. */
@@ -151,7 +153,7 @@ static size_t count_fields(lua_State *L, int index, bool *is_array)
         lua_Integer key = lua_isinteger(L, -2) ? lua_tointeger(L, -2) : 0;
         if (key < 1 || (size_t)key > length) in_range = false;
     }
-    *is_array = in_range && count > 0 && count == length;
+    *is_array = in_range && count == length && (count > 0 || fli_lua_is_list(L, index));
     return count;
 }
 
@@ -208,6 +210,10 @@ static void encode(writer *w, int index, const fli_lua_frame *at, int depth)
     case LUA_TTABLE: encode_table(w, index, at, depth + 1); return;
     default: break;
     }
+    if (fli_lua_is_null(L, index)) {
+        put(w, NIL, 0, 0);
+        return;
+    }
     blob = fli_lua_to_blob(L, index);
     if (blob != NULL) {
         bytes = fli_lua_blob_bytes(blob, &size);
@@ -235,6 +241,9 @@ typedef struct reader {
     const uint8_t *begin, *at, *end;
     char           why[256]; /* what is wrong, with the place */
 } reader;
+
+/* On the stack of msgpack.decode: what nil becomes, and the metatable of lists. */
+enum { NULL_AT = 2, LIST_AT = 3 };
 
 static bool decode(lua_State *L, reader *r, const fli_lua_frame *at, int depth);
 
@@ -277,6 +286,8 @@ static bool read_array(lua_State *L, reader *r, const fli_lua_frame *up, uint64_
     fli_lua_frame here = { .up = up };
     if (!can_hold(L, r, up, count, depth)) return false;
     lua_createtable(L, (int)count, 0);
+    lua_pushvalue(L, LIST_AT);
+    lua_setmetatable(L, -2);
     for (uint64_t i = 1; i <= count; i++) {
         here.number = (lua_Integer)i;
         if (!decode(L, r, &here, depth)) return false;
@@ -366,7 +377,7 @@ static bool decode(lua_State *L, reader *r, const fli_lua_frame *at, int depth)
     if (tag < NIL) return read_text(L, r, at, tag - FIXSTR);
     if (tag >= NEGATIVE) return lua_pushinteger(L, (int8_t)tag), true;
     switch (tag) {
-    case NIL: lua_pushnil(L); return true;
+    case NIL: lua_pushvalue(L, NULL_AT); return true;
     case NO:
     case YES: lua_pushboolean(L, tag == YES); return true;
     case FLOAT32:
@@ -394,7 +405,10 @@ static int msgpack_decode(lua_State *L)
     bool              one_of_several = !lua_isnoneornil(L, 2);
     lua_Integer       from = luaL_optinteger(L, 2, 1);
     fli_lua_check_arg(L, from >= 1 && (lua_Unsigned)from <= size + 1, 2, "a place in the bytes, from 1");
-    lua_settop(L, 1);
+    if (lua_isnone(L, 3)) lua_settop(L, 2), (void)fli_lua_push_null(L);
+    lua_settop(L, 3);
+    lua_remove(L, 2);
+    fli_lua_push_list_mark(L);
     reader r = { .begin = (const uint8_t *)bytes, .at = (const uint8_t *)bytes + from - 1, .end = (const uint8_t *)bytes + size };
     bool   fine = decode(L, &r, NULL, 0);
     if (fine && !one_of_several && r.at != r.end) fine = fail(L, &r, NULL, "something follows the value");
@@ -411,5 +425,7 @@ static int msgpack_decode(lua_State *L)
 const fli_lua_member fli_lua_msgpack_members[] = {
     { .library = "msgpack", .name = "encode", .fn = msgpack_encode },
     { .library = "msgpack", .name = "decode", .fn = msgpack_decode },
+    { .library = "msgpack", .name = "list", .fn = fli_lua_list },
+    { .library = "msgpack", .name = "null", .make = fli_lua_push_null },
     { .name = NULL },
 };

@@ -167,6 +167,32 @@ TEST(where_nothing_can_wait_a_full_mailbox_is_told_at_once)
                      "assert(r == nil and why:find('full')) process.terminate(pid)\n");
 }
 
+TEST(null_and_empty_lists_survive_json_and_messagepack)
+{
+    world_passes(&w, "assert(tostring(json.null) == 'null' and json.null == msgpack.null and json.decode('null') == json.null)\n"
+                     "for _, text in ipairs { '[1,null,3]', '[]', '{}', '[[],{},null]', '{\"a\":null}', '{\"a\":[]}', 'null', '[null]' } do\n"
+                     "  assert(json.encode(json.decode(text)) == text, json.encode(json.decode(text)))\n"
+                     "  local bytes = msgpack.encode(json.decode(text))\n"
+                     "  assert(json.encode(msgpack.decode(bytes)) == text and msgpack.encode(msgpack.decode(bytes)) == bytes, text)\n"
+                     "end\n"
+                     "assert(#json.decode('[1,null,3]') == 3 and json.decode('[1,null,3]')[2] == json.null)\n"
+                     "assert(json.decode('{\"a\":null}', nil).a == nil and json.decode('[null]', false)[1] == false)\n"
+                     "assert(msgpack.decode('\\x81\\xa1a\\xc0', nil, nil).a == nil and msgpack.decode('\\xc0', 1, 5) == 5)\n"
+                     "local list = json.decode('[1]') table.remove(list) assert(json.encode(list) == '[]')\n"
+                     "assert(json.encode(json.list()) == '[]' and json.encode(json.list { 1 }) == '[1]' and json.encode({}) == '{}')\n"
+                     "assert(not pcall(json.list, 5) and json.encode(json.list { a = 1 }) == '{\"a\":1}')\n");
+}
+
+TEST(null_and_empty_lists_survive_a_message)
+{
+    world_passes(&w, "local me, null = process.self(), json.null\n"
+                     "process.send(me, json.decode('{\"a\":[1,null],\"b\":[],\"c\":{}}'))\n"
+                     "local m = process.receive() assert(m.a[2] == json.null and json.encode(m.b) == '[]' and json.encode(m.c) == '{}')\n"
+                     "process.send(me, json.null) assert(process.receive(json.null, '1s') == json.null)\n"
+                     "process.send(me, { x = json.null }) assert(process.receive({ x = json.null }).x == null)\n"
+                     "assert(process.exec(function(list) return json.encode { list, null } end, json.list()) == '[[],null]')\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -178,6 +204,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_value_is_a_pattern, open_world, world_close_shared),
         cmocka_unit_test(a_send_to_a_full_mailbox_that_waits_waits),
         cmocka_unit_test(a_send_that_waits_hears_of_the_receivers_end),
+        cmocka_unit_test_setup_teardown(null_and_empty_lists_survive_json_and_messagepack, open_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(null_and_empty_lists_survive_a_message, open_world, world_close_shared),
         cmocka_unit_test_setup_teardown(where_nothing_can_wait_a_full_mailbox_is_told_at_once, open_world, world_close_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

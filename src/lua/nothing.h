@@ -1,0 +1,24 @@
+/* nothing.h - values of JSON and MessagePack that Lua has none for: null, and a list that may be empty.
+ *
+ * null is one userdata of the state, json.null: it is true in a condition, as everything but nil and false is. A list is a table with a
+ * metatable of ours, so that it is written as [] when it is empty; otherwise it is a table like any other.
+ */
+#ifndef FLI_LUA_NOTHING_H
+#define FLI_LUA_NOTHING_H
+
+#include <lua.h>
+#include <stdbool.h>
+
+/* Pushes null. Returns 1, as a function of Lua. May raise memory errors. */
+int fli_lua_push_null(lua_State *L);
+/* Returns true if the value at `index` is null. Needs one free slot on the stack; raises nothing. */
+bool fli_lua_is_null(lua_State *L, int index);
+
+/* Pushes the metatable of lists. May raise memory errors. */
+void fli_lua_push_list_mark(lua_State *L);
+/* Returns true if the table at `index` is marked as a list. Needs two free slots on the stack; raises nothing. */
+bool fli_lua_is_list(lua_State *L, int index);
+/* list([table]): marks the table, or a new one, as a list, and returns it. A function of Lua. */
+int fli_lua_list(lua_State *L);
+
+#endif
