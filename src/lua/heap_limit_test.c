@@ -162,6 +162,21 @@ TEST(what_is_left_of_a_chunk_is_used_for_small_blocks)
     }
 }
 
+TEST(blocks_are_aligned_wherever_the_first_chunk_begins)
+{
+    for (size_t off = 0; off < 16; off++) {
+        fli_lua_heap heap;
+        fli_lua_heap_init(&heap, first + off, 512, 1 << 20);
+        for (int i = 0; i < 3; i++) {
+            char *block = fli_lua_heap_resize(&heap, NULL, 0, 24);
+            same((uintptr_t)block % 8, 0);
+            assert_true(block >= first + off && block + 24 <= first + off + 512);
+            if (i == 0) assert_true(block < first + off + 8); /* and nothing is lost */
+        }
+        fli_lua_heap_fini(&heap);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -170,6 +185,7 @@ int main(void)
         cmocka_unit_test(a_block_that_another_has_left_is_taken_up_to_the_limit_too),
         cmocka_unit_test(a_block_grows_up_to_the_limit),
         cmocka_unit_test(a_block_shrinks_whatever_the_limit_is),
+        cmocka_unit_test(blocks_are_aligned_wherever_the_first_chunk_begins),
         cmocka_unit_test(memory_from_elsewhere_counts_to_the_byte),
         cmocka_unit_test(what_is_left_of_a_chunk_is_used_for_small_blocks),
     };

@@ -158,7 +158,17 @@ function features.long_strings()
   process.send(me, { text, text })
   local got = process.receive()
   process.send(me, { got })
+  for i = 1, 20 do process.send(me, tostring(i) .. text) end
+  local kept = {}
+  for i = 1, 20 do kept[i] = process.receive(function(m) return type(m) == "string" end) end
+  for i = 1, 20 do process.send(me, { kept[i], kept[21 - i] }) end
+  for i = 1, 20 do assert(process.receive(function(m) return type(m) == "table" and #m == 2 and #m[1] < 30004 and m[1]:sub(1, 1) ~= "z" end)) end
   assert(process.receive()[2] == got and process.receive()[1] == got)
+end
+
+function features.modules()
+  assert(process.exec("leaf", 3) == 4)
+  assert(not pcall(process.exec, "no.such.module"))
 end
 
 function features.coroutines()

@@ -61,7 +61,7 @@ TEST(no_feature_leaves_anything_behind)
         "send_and_receive", "receive_that_times_out", "spawn", "spawn_monitored", "spawn_linked", "exec", "request",
         "request_to_the_dead", "request_that_times_out", "monitor_and_unmonitor", "link_and_unlink", "names", "groups", "tasks",
         "tasks_together", "channels", "select", "timers", "naps", "blobs", "formats", "work", "coroutines", "errors", "supervisors",
-        "upgrades", "long_strings",
+        "upgrades", "long_strings", "modules",
 #ifdef FLI_IO
         "files", "sockets",
 #endif

@@ -1,0 +1,3 @@
+-- leaf.lua - a module that is started as a process.
+local n = ...
+return n + 1
