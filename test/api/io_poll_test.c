@@ -229,9 +229,10 @@ TEST(a_process_that_ends_or_is_stopped_while_it_waits_leaves_nothing)
     int before = open_descriptors();
     int ends[2];
     make_pipe(ends);
+    script stays; /* ends with the world */
     EACH_WORLD({
         script killed = SCRIPT(DO_POLL(ends[0], FILCH_POLL_IN));
-        script stays = SCRIPT(DO_POLL(ends[0], FILCH_POLL_IN));
+        stays = (script)SCRIPT(DO_POLL(ends[0], FILCH_POLL_IN));
         script_start(&w, &killed);
         script_start(&w, &stays);
         UNTIL(&w, waits(&killed, 0) && waits(&stays, 0));
