@@ -14,10 +14,8 @@
 #include "lua/host.h"
 #include "lua/libs.h"
 #include "lua/proc.h"
+#include "lua/streams.h"
 #include "lua/times.h"
-
-/* What an answer becomes. */
-typedef enum answer_shape { VALUE, STREAM, PROGRAM, NOTHING } answer_shape;
 
 static const char stream_key; /* its address: the registry's key of their metatable */
 
@@ -51,7 +49,7 @@ static int return_error(lua_State *L, filch_err err)
     return 2;
 }
 
-static int push_answer(lua_State *L, fli_lua_task *task, answer_shape shape)
+static int push_answer(lua_State *L, fli_lua_task *task, fli_lua_shape shape)
 {
     int results = 1;
     task->answered = false;
@@ -62,12 +60,16 @@ static int push_answer(lua_State *L, fli_lua_task *task, answer_shape shape)
         results = 3;
     } else if (task->error != FILCH_OK) {
         results = return_error(L, task->error);
-    } else if (shape == STREAM) {
+    } else if (shape == FLI_LUA_AS_STREAM) {
         fli_lua_push_stream(L, filch_as_stream(&task->answer));
-    } else if (shape == PROGRAM) {
+    } else if (shape == FLI_LUA_AS_PROGRAM) {
         push_program(L, &task->answer);
-    } else if (shape == NOTHING) {
+    } else if (shape == FLI_LUA_AS_NOTHING) {
         lua_pushboolean(L, 1);
+    } else if (shape == FLI_LUA_AS_INFO) {
+        results = fli_lua_push_info(L, &task->answer);
+    } else if (shape == FLI_LUA_AS_NAMES) {
+        results = fli_lua_push_names(L, &task->answer);
     } else {
         fli_lua_unpack(L, &task->answer);
     }
@@ -80,14 +82,14 @@ static int go_on(lua_State *L, int status, lua_KContext shape)
     (void)status;
     fli_lua_proc *p = fli_lua_here(L);
     fli_lua_task *task = p->current;
-    if (task->answered) return push_answer(L, task, (answer_shape)shape); /* what was read is told before a cancel */
+    if (task->answered) return push_answer(L, task, (fli_lua_shape)shape); /* what was read is told before a cancel */
     if (task->cancelled) task->awaits = 0;
     fli_lua_check_cancel(L, p);
     return fli_lua_park(L, FLI_LUA_NEVER, shape, go_on);
 }
 
 /* After the yield tagged `tag`: waits for its answer. */
-static int await(lua_State *L, fli_lua_proc *p, uint64_t tag, filch_err err, answer_shape shape)
+int fli_lua_io_await(lua_State *L, fli_lua_proc *p, uint64_t tag, filch_err err, fli_lua_shape shape)
 {
     if (err != FILCH_OK) return return_error(L, err);
     p->yields++;
@@ -98,7 +100,7 @@ static int await(lua_State *L, fli_lua_proc *p, uint64_t tag, filch_err err, ans
 }
 
 /* What every call here begins with. */
-static fli_lua_proc *begin(lua_State *L, uint64_t *tag)
+fli_lua_proc *fli_lua_io_begin(lua_State *L, uint64_t *tag)
 {
     fli_lua_proc *p = fli_lua_here(L);
     fli_lua_wait_begin(L, p);
@@ -121,7 +123,7 @@ bool fli_lua_to_stream(lua_State *L, int index, filch_stream *stream)
     return is;
 }
 
-static filch_stream check_stream(lua_State *L)
+filch_stream fli_lua_check_stream(lua_State *L)
 {
     filch_stream stream = { 0 };
     if (!fli_lua_to_stream(L, 1, &stream)) luaL_typeerror(L, 1, "stream");
@@ -150,91 +152,91 @@ static size_t size_at(lua_State *L, int index, lua_Integer otherwise)
 /* stream:read([most] [, timeout]) -> what is there */
 static int stream_read(lua_State *L)
 {
-    filch_stream  stream = check_stream(L);
+    filch_stream  stream = fli_lua_check_stream(L);
     size_t        most = size_at(L, 2, 0);
     uint64_t      timeout = timeout_at(L, 3), tag;
-    fli_lua_proc *p = begin(L, &tag);
-    return await(L, p, tag, filch_yield_read(p->out, tag, stream, most, timeout), VALUE);
+    fli_lua_proc *p = fli_lua_io_begin(L, &tag);
+    return fli_lua_io_await(L, p, tag, filch_yield_read(p->out, tag, stream, most, timeout), FLI_LUA_AS_VALUE);
 }
 
 static int stream_read_exactly(lua_State *L)
 {
-    filch_stream  stream = check_stream(L);
+    filch_stream  stream = fli_lua_check_stream(L);
     size_t        size = size_at(L, 2, 0);
     uint64_t      timeout = timeout_at(L, 3), tag;
-    fli_lua_proc *p = begin(L, &tag);
-    return await(L, p, tag, filch_yield_read_exactly(p->out, tag, stream, size, timeout), VALUE);
+    fli_lua_proc *p = fli_lua_io_begin(L, &tag);
+    return fli_lua_io_await(L, p, tag, filch_yield_read_exactly(p->out, tag, stream, size, timeout), FLI_LUA_AS_VALUE);
 }
 
 /* stream:read_until(delimiter [, limit [, timeout]]) -> with the delimiter */
 static int stream_read_until(lua_State *L)
 {
-    filch_stream  stream = check_stream(L);
+    filch_stream  stream = fli_lua_check_stream(L);
     size_t        size, limit = size_at(L, 3, 65536);
     const char   *delimiter = luaL_checklstring(L, 2, &size);
     uint64_t      timeout = timeout_at(L, 4), tag;
-    fli_lua_proc *p = begin(L, &tag);
-    return await(L, p, tag, filch_yield_read_until(p->out, tag, stream, delimiter, size, limit, timeout), VALUE);
+    fli_lua_proc *p = fli_lua_io_begin(L, &tag);
+    return fli_lua_io_await(L, p, tag, filch_yield_read_until(p->out, tag, stream, delimiter, size, limit, timeout), FLI_LUA_AS_VALUE);
 }
 
 /* stream:write(text or blob [, timeout]) -> its size */
 static int stream_write(lua_State *L)
 {
-    filch_stream      stream = check_stream(L);
+    filch_stream      stream = fli_lua_check_stream(L);
     size_t            size;
     const filch_data *blob = fli_lua_to_blob(L, 2);
     const char       *text = blob != NULL ? fli_lua_blob_bytes(blob, &size) : luaL_checklstring(L, 2, &size);
     uint64_t          timeout = timeout_at(L, 3), tag;
-    fli_lua_proc *p = begin(L, &tag);
-    return await(L, p, tag, filch_yield_write(p->out, tag, stream, filch_bytes(text, size), timeout), VALUE);
+    fli_lua_proc *p = fli_lua_io_begin(L, &tag);
+    return fli_lua_io_await(L, p, tag, filch_yield_write(p->out, tag, stream, filch_bytes(text, size), timeout), FLI_LUA_AS_VALUE);
 }
 
 static int stream_accept(lua_State *L)
 {
-    filch_stream  stream = check_stream(L);
+    filch_stream  stream = fli_lua_check_stream(L);
     uint64_t      timeout = timeout_at(L, 2), tag;
-    fli_lua_proc *p = begin(L, &tag);
-    return await(L, p, tag, filch_yield_accept(p->out, tag, stream, timeout), STREAM);
+    fli_lua_proc *p = fli_lua_io_begin(L, &tag);
+    return fli_lua_io_await(L, p, tag, filch_yield_accept(p->out, tag, stream, timeout), FLI_LUA_AS_STREAM);
 }
 
 static int stream_shutdown(lua_State *L)
 {
-    filch_stream  stream = check_stream(L);
+    filch_stream  stream = fli_lua_check_stream(L);
     uint64_t      tag;
-    fli_lua_proc *p = begin(L, &tag);
-    return await(L, p, tag, filch_yield_shutdown(p->out, tag, stream), NOTHING);
+    fli_lua_proc *p = fli_lua_io_begin(L, &tag);
+    return fli_lua_io_await(L, p, tag, filch_yield_shutdown(p->out, tag, stream), FLI_LUA_AS_NOTHING);
 }
 
 static int stream_close(lua_State *L)
 {
-    filch_stream  stream = check_stream(L);
+    filch_stream  stream = fli_lua_check_stream(L);
     uint64_t      tag;
     fli_lua_proc *p = fli_lua_here(L);
     if (!fli_lua_can_wait(L, p)) { /* closed as the process ends by an error, which is what has to be told */
         if (filch_yield_close(p->out, p->next_tag++, stream) == FILCH_OK) p->yields++;
         return 0;
     }
-    p = begin(L, &tag);
-    return await(L, p, tag, filch_yield_close(p->out, tag, stream), NOTHING);
+    p = fli_lua_io_begin(L, &tag);
+    return fli_lua_io_await(L, p, tag, filch_yield_close(p->out, tag, stream), FLI_LUA_AS_NOTHING);
 }
 
 /* stream:seek(offset [, "set" | "cur" | "end"]) -> where that is */
 static int stream_seek(lua_State *L)
 {
     static const char *const names[] = { "set", "cur", "end", NULL };
-    filch_stream             stream = check_stream(L);
+    filch_stream             stream = fli_lua_check_stream(L);
     lua_Integer              offset = luaL_optinteger(L, 2, 0);
     int                      whence = luaL_checkoption(L, 3, "set", names);
     uint64_t                 tag;
-    fli_lua_proc            *p = begin(L, &tag);
-    return await(L, p, tag, filch_yield_seek(p->out, tag, stream, offset, whence), VALUE);
+    fli_lua_proc            *p = fli_lua_io_begin(L, &tag);
+    return fli_lua_io_await(L, p, tag, filch_yield_seek(p->out, tag, stream, offset, whence), FLI_LUA_AS_VALUE);
 }
 
 static int address_of(lua_State *L, filch_address_of which)
 {
     char          text[128];
     fli_lua_proc *p = fli_lua_here(L);
-    filch_err     err = filch_stream_address(p->out, check_stream(L), which, text, sizeof text);
+    filch_err     err = filch_stream_address(p->out, fli_lua_check_stream(L), which, text, sizeof text);
     if (err != FILCH_OK) return fli_lua_return_error(L, err);
     lua_pushstring(L, text);
     return 1;
@@ -253,25 +255,25 @@ static int stream_peer(lua_State *L)
 /* Of a program: stream:wait([timeout]) -> exit status, or minus the signal; stream:kill(signal). */
 static int stream_wait(lua_State *L)
 {
-    filch_stream  stream = check_stream(L);
+    filch_stream  stream = fli_lua_check_stream(L);
     uint64_t      timeout = timeout_at(L, 2), tag;
-    fli_lua_proc *p = begin(L, &tag);
-    return await(L, p, tag, filch_yield_exit(p->out, tag, stream, timeout), VALUE);
+    fli_lua_proc *p = fli_lua_io_begin(L, &tag);
+    return fli_lua_io_await(L, p, tag, filch_yield_exit(p->out, tag, stream, timeout), FLI_LUA_AS_VALUE);
 }
 
 static int stream_kill(lua_State *L)
 {
-    filch_stream  stream = check_stream(L);
+    filch_stream  stream = fli_lua_check_stream(L);
     int           number = (int)luaL_optinteger(L, 2, 15);
     uint64_t      tag;
-    fli_lua_proc *p = begin(L, &tag);
-    return await(L, p, tag, filch_yield_kill(p->out, tag, stream, number), NOTHING);
+    fli_lua_proc *p = fli_lua_io_begin(L, &tag);
+    return fli_lua_io_await(L, p, tag, filch_yield_kill(p->out, tag, stream, number), FLI_LUA_AS_NOTHING);
 }
 
 /* stream:give(pid) -> true: it is the other one's, who gets it as a message. */
 static int stream_give(lua_State *L)
 {
-    filch_stream  stream = check_stream(L);
+    filch_stream  stream = fli_lua_check_stream(L);
     fli_lua_proc *p = fli_lua_here(L);
     return fli_lua_return(L, filch_stream_give(p->out, stream, fli_lua_check_pid(L, 2)));
 }
@@ -281,7 +283,7 @@ static const luaL_Reg stream_methods[] = {
     { "write", stream_write },       { "accept", stream_accept },             { "shutdown", stream_shutdown },
     { "close", stream_close },       { "seek", stream_seek },                 { "address", stream_address },
     { "peer", stream_peer },         { "wait", stream_wait },                 { "kill", stream_kill },
-    { "give", stream_give },
+    { "give", stream_give },         { "sync", fli_lua_stream_sync },         { "truncate", fli_lua_stream_truncate },
     { NULL, NULL },
 };
 
@@ -313,16 +315,16 @@ static int net_connect(lua_State *L)
     const char          *address = fli_lua_check_text(L, 1);
     uint64_t             tag;
     if (!lua_isnoneornil(L, 2)) options.timeout_ns = fli_lua_check_span(L, 2);
-    fli_lua_proc *p = begin(L, &tag);
-    return await(L, p, tag, filch_yield_connect(p->out, tag, address, &options), STREAM);
+    fli_lua_proc *p = fli_lua_io_begin(L, &tag);
+    return fli_lua_io_await(L, p, tag, filch_yield_connect(p->out, tag, address, &options), FLI_LUA_AS_STREAM);
 }
 
 static int net_listen(lua_State *L)
 {
     const char   *address = fli_lua_check_text(L, 1);
     uint64_t      tag;
-    fli_lua_proc *p = begin(L, &tag);
-    return await(L, p, tag, filch_yield_listen(p->out, tag, address, NULL), STREAM);
+    fli_lua_proc *p = fli_lua_io_begin(L, &tag);
+    return fli_lua_io_await(L, p, tag, filch_yield_listen(p->out, tag, address, NULL), FLI_LUA_AS_STREAM);
 }
 
 /* net.resolve(host, service) -> addresses, one a line */
@@ -330,27 +332,8 @@ static int net_resolve(lua_State *L)
 {
     const char   *host = fli_lua_opt_text(L, 1, NULL), *service = fli_lua_opt_text(L, 2, NULL);
     uint64_t      tag;
-    fli_lua_proc *p = begin(L, &tag);
-    return await(L, p, tag, filch_yield_resolve(p->out, tag, host, service), VALUE);
-}
-
-/* fs.open(path [, mode as io.open's]) -> stream */
-static int fs_open(lua_State *L)
-{
-    static const char *const modes[] = { "r", "w", "a", "r+", "w+", "a+", NULL };
-    static const uint32_t    flags[] = {
-        FILCH_OPEN_READ,
-        FILCH_OPEN_WRITE | FILCH_OPEN_CREATE | FILCH_OPEN_EMPTY,
-        FILCH_OPEN_WRITE | FILCH_OPEN_CREATE | FILCH_OPEN_APPEND,
-        FILCH_OPEN_READ | FILCH_OPEN_WRITE,
-        FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE | FILCH_OPEN_EMPTY,
-        FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE | FILCH_OPEN_APPEND,
-    };
-    const char   *path = fli_lua_check_text(L, 1);
-    int           mode = luaL_checkoption(L, 2, "r", modes);
-    uint64_t      tag;
-    fli_lua_proc *p = begin(L, &tag);
-    return await(L, p, tag, filch_yield_open(p->out, tag, path, flags[mode]), STREAM);
+    fli_lua_proc *p = fli_lua_io_begin(L, &tag);
+    return fli_lua_io_await(L, p, tag, filch_yield_resolve(p->out, tag, host, service), FLI_LUA_AS_VALUE);
 }
 
 /* exec.run{ program, arguments...; input = , output = , errors = , merge = true } -> { self, input, output, errors, pid } */
@@ -375,8 +358,8 @@ static int exec_run(lua_State *L)
         if (lua_toboolean(L, -1)) flags |= 1u << i;
         lua_pop(L, 1);
     }
-    fli_lua_proc *p = begin(L, &tag);
-    return await(L, p, tag, filch_yield_run(p->out, tag, argv, flags), PROGRAM);
+    fli_lua_proc *p = fli_lua_io_begin(L, &tag);
+    return fli_lua_io_await(L, p, tag, filch_yield_run(p->out, tag, argv, flags), FLI_LUA_AS_PROGRAM);
 }
 
 static int os_getenv(lua_State *L)
@@ -391,6 +374,5 @@ const fli_lua_member fli_lua_net_members[] = {
     { .library = "net", .name = "resolve", .fn = net_resolve },
     { .name = NULL },
 };
-const fli_lua_member fli_lua_fs_members[] = { { .library = "fs", .name = "open", .fn = fs_open }, { .name = NULL } };
 const fli_lua_member fli_lua_exec_members[] = { { .library = "exec", .name = "run", .fn = exec_run }, { .name = NULL } };
 const fli_lua_member fli_lua_env_members[] = { { .library = "os", .name = "getenv", .fn = os_getenv }, { .name = NULL } };

@@ -43,6 +43,30 @@ TEST(a_server_and_its_clients_talk)
 #endif
 
 #ifdef FLI_IO
+TEST(a_file_is_replaced_by_one_that_lasts_and_directories_are_listed)
+{
+    world_passes(
+        &w, "local here = '/tmp/filch-lua-fs-' .. tostring(process.self()):gsub('%W', '') .. '-' .. time.now()\n"
+            "assert(fs.mkdir(here)) assert(select(2, fs.mkdir(here)) ~= nil)\n"
+            "local f = assert(fs.open(here .. '/new', 'w')) assert(f:write('state') == 5) assert(f:sync()) assert(f:sync('data'))\n"
+            "assert(f:truncate(4)) assert(f:close()) assert(fs.rename(here .. '/new', here .. '/old', 'sync'))\n"
+            "assert(fs.rename(here .. '/old', here .. '/older'))\n"
+            "assert(fs.mkdir(here .. '/a'))\n"
+            "local info = assert(fs.stat(here .. '/older')) assert(info.kind == 'file' and info.size == 4 and info.mode > 0)\n"
+            "assert(math.abs(info.modified - os.time()) < 3600)\n"
+            "assert(fs.stat(here).kind == 'directory' and fs.stat('/dev/null').kind == 'other')\n"
+            "local names = assert(fs.list(here)) assert(#names == 2 and names[1] == 'a' and names[2] == 'older')\n"
+            "assert(#fs.list(here .. '/a') == 0)\n"
+            "local none, why = fs.rmdir(here) assert(none == nil and why:find('not empty'))\n"
+            "assert(fs.remove(here .. '/older')) assert(fs.rmdir(here .. '/a')) assert(fs.rmdir(here))\n"
+            "none, why = fs.list(here) assert(none == nil and why:find('no such file'))\n"
+            "none, why = fs.stat(here) assert(none == nil and why:find('no such file'))\n"
+            "assert(not pcall(fs.stat, 'a\\0b') and not pcall(fs.rename, 'a', 'b\\0', 'sync') and not pcall(fs.rename, 'a', 'b', 'x'))\n"
+            "assert(not pcall(f.truncate, f, -1) and not pcall(f.sync, 1))\n");
+}
+#endif
+
+#ifdef FLI_IO
 TEST(a_stream_is_given_to_another_process)
 {
     world_passes(
@@ -125,6 +149,7 @@ int main(void)
 #endif
 #ifdef FLI_IO
         cmocka_unit_test_setup_teardown(a_stream_is_given_to_another_process, open_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(a_file_is_replaced_by_one_that_lasts_and_directories_are_listed, open_world, world_close_shared),
 #endif
 #ifdef FLI_IO
         cmocka_unit_test_setup_teardown(files_and_programs_are_streams, open_world, world_close_shared),
