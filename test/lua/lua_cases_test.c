@@ -211,6 +211,22 @@ TEST(what_is_wrong_names_the_argument_and_the_depth)
     world_close(&w);
 }
 
+/* Each sort cannot be interrupted for a fifth of a second of the thread's own time; together they are above the limit. */
+TEST(several_times_without_an_interruption_are_not_one_long_one)
+{
+    world             w;
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    options.runaway_ns = FILCH_MILLISECONDS(500);
+    options.slice_ns = FILCH_MILLISECONDS(1);
+    world_open(&w, 1, &options);
+    world_passes(&w, "local function burn(s) local began = os.clock() while os.clock() - began < s do end end\n"
+                     "for i = 1, 4 do\n"
+                     "  table.sort({ 2, 1 }, function(a, b) burn(0.2) return a < b end)\n"
+                     "  time.sleep('1us')\n"
+                     "end\n");
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -218,6 +234,7 @@ int main(void)
         cmocka_unit_test(runtime_stats_are_those_of_the_scheduler),
         cmocka_unit_test(a_simulation_refuses_what_it_cannot_use_by_its_own_error),
         cmocka_unit_test(what_is_wrong_names_the_argument_and_the_depth),
+        cmocka_unit_test(several_times_without_an_interruption_are_not_one_long_one),
         cmocka_unit_test(timeouts_that_were_not_needed_do_not_keep_later_ones_from_their_order),
 #ifdef FLI_IO
         cmocka_unit_test(each_mode_of_open_is_that_of_io_open),
