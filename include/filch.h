@@ -12,7 +12,8 @@
  *     Blocks   whether it can make the caller wait
  *     Owns     who frees what. *Takes*: the callee will free it. *Lends*: valid until the call returns. *Gives*: yours.
  *     Errors   what can go wrong. On an error nothing has changed and nothing has leaked, unless it says otherwise.
- * Every function that takes a pointer answers FILCH_EINVAL to NULL unless it says that NULL means something.
+ * Every function that takes a pointer answers FILCH_EINVAL to NULL unless it says that NULL means something. After FILCH_EINVAL
+ * filch_err_detail says which argument was wrong, and why.
  *
  * Memory. Plain memory may be handed over together with an event or a process, without locks:
  *     what a sender, completer or spawner wrote before its call is seen by the step that gets the message, the answer or
@@ -162,6 +163,24 @@ FILCH_API const char *filch_err_text(filch_err err);
  * Errors:  none; never NULL.
  */
 FILCH_API const char *filch_err_name(filch_err err);
+
+/* What was wrong with an argument: after a call of this thread that returned FILCH_EINVAL, a text that names the argument and says
+ * why ("options.batch_max is over 1024"). For people: the texts may change. Of calls only, not of events that carry the code. "" if
+ * no call has returned it yet.
+ *
+ * Thread:  any; each has its own.                               Blocks:  never.
+ * Owns:    lends a constant text that is never freed.
+ * Errors:  none; never NULL.
+ */
+FILCH_API const char *filch_err_detail(void);
+
+/* Returns FILCH_EINVAL and has filch_err_detail give `text`: for an init, or functions of your own, that refuse an argument.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    keeps the pointer: a literal. NULL reads as "".
+ * Errors:  FILCH_EINVAL, always.
+ */
+FILCH_API filch_err filch_invalid(const char *text);
 
 /* The version of the library that is linked, as "0.1.0"; compare with FILCH_VERSION_*.
  *
@@ -404,9 +423,9 @@ typedef struct filch_spawn_options {
     const char    *method;       /* entry point, lent; NULL: the default */
     filch_data     args;         /* for init, lent: a filch_move stays yours */
     filch_values  *values;       /* inherited values; NULL: those of the spawning process, if any */
-    uint32_t       mailbox_max;  /* messages; 0: no limit */
+    uint32_t       mailbox_max;  /* messages; 0: no limit, at most 2^23 - 1 */
     uint32_t       overflow;     /* filch_overflow; used when a limit is set */
-    size_t         mailbox_bytes; /* payload bytes, each payload rounded up to 16; 0: no limit */
+    size_t         mailbox_bytes; /* payload bytes, each payload rounded up to 16; 0: no limit, less than 2^28 */
     filch_exit_fn  on_exit;      /* NULL: nobody waits for the result */
     void          *on_exit_user;
     uint32_t       blackbox;     /* keep the events of so many last steps; 0: as option `blackbox` of the scheduler */
@@ -1149,8 +1168,8 @@ typedef void (*filch_log_fn)(void *user, const filch_log_line *line);
 /* Settings. Zero means the default given here; set `size` (FILCH_OPTIONS_INIT does) and what you want to change. */
 typedef struct filch_options {
     size_t             size;          /* sizeof(filch_options); a shorter, older struct works too */
-    int32_t            workers;       /* 0: one per CPU this program may use; FILCH_NO_WORKERS: you call filch_tick */
-    uint32_t           max_processes; /* alive at once, one more for each thread that spawns just then; 0: 2^26 */
+    int32_t            workers;       /* 0: one per CPU this program may use; FILCH_NO_WORKERS: you call filch_tick; at most 1024 */
+    uint32_t           max_processes; /* alive at once, one more for each thread that spawns just then; 0: 2^26, at most 2^31 - 1 */
     filch_alloc_fn     alloc;         /* NULL: malloc and free */
     void              *alloc_user;
     filch_registry    *registry;      /* NULL: the built-in commands */
@@ -1160,7 +1179,7 @@ typedef struct filch_options {
     uint32_t           batch_max;     /* events per step; 0: 64, at most 1024 */
     uint32_t           send_budget;   /* sends per step before filch_should_yield says so; 0: 64 */
     uint32_t           fair_every;    /* every so many steps the oldest goes first; 0: 8, up to 64 while steps are short */
-    uint32_t           global_batch;  /* moved from the global queue at once; 0: 16 */
+    uint32_t           global_batch;  /* moved from the global queue at once; 0: 16, at most 256 */
     uint32_t           spin_tight;    /* attempts with a pause; 0: 3 */
     uint32_t           spin_yield;    /* then attempts that give up the time slice; 0: 12 */
     uint32_t           spare;         /* 0 */
@@ -1169,13 +1188,13 @@ typedef struct filch_options {
     uint64_t           long_step_ns;  /* steps that take longer are counted and reported; 0: not watched */
     filch_long_step_fn on_long_step;
     void              *on_long_step_user;
-    uint32_t           work_threads;  /* of the work pool, started when first needed; 0: 4 */
+    uint32_t           work_threads;  /* of the work pool, started when first needed; 0: 4, at most 1024 */
     uint32_t           work_queue;    /* jobs that may wait for one; 0: 1024 */
     filch_route_fn     route;         /* asked to take messages for pids of other nodes; NULL: FILCH_EFOREIGN */
     void              *route_user;
     filch_blackbox_fn  on_blackbox;   /* NULL: no black boxes at all */
     void              *on_blackbox_user;
-    uint32_t           blackbox;      /* of each process keep the events of so many last steps; 0: none */
+    uint32_t           blackbox;      /* of each process keep the events of so many last steps; 0: none, at most FILCH_BLACKBOX_MAX */
     uint32_t           spare_too;     /* 0 */
     size_t             memory_max;    /* bytes it may hold, of what `alloc` gives; 0: no limit. Beyond: FILCH_ENOMEM */
     filch_failure_fn   on_failure;    /* NULL: failures are counted (filch_stats.failed) and told to on_exit and relations */
@@ -2291,7 +2310,7 @@ FILCH_INLINE filch_err filch_complete(filch_receiver receiver, uint64_t tag, fil
     uint64_t words[4];
     memcpy(words, &data, sizeof words);
     words[0] = FILCH_SHAPE(data, words);
-    if (tag != receiver.tag) return FILCH_EINVAL;
+    if (tag != receiver.tag) return filch_invalid("tag is not that of the receiver");
     if (words[0] > FILCH_KIND_PTR) return filch_complete_any(receiver, data, error);
     return filch_complete_value(receiver.sched, receiver.key, words[0], words[1], words[2], error);
 }

@@ -32,6 +32,20 @@ const char *filch_err_name(filch_err err)
     return find(err)->name;
 }
 
+/* What was wrong with the last call of this thread that returned FILCH_EINVAL: a constant. See docs/design/telling.md. */
+static __thread const char *detail = "";
+
+filch_err filch_invalid(const char *text)
+{
+    detail = text != NULL ? text : "";
+    return FILCH_EINVAL;
+}
+
+const char *filch_err_detail(void)
+{
+    return detail;
+}
+
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
 

@@ -19,7 +19,7 @@ static filch_err own_request(const filch_sched *sched, const filch_data *data, f
 {
     *out = filch_none();
     if (data == NULL) return FILCH_OK;
-    if (data->form == FLI_FORM_MOVE) return FILCH_EINVAL;
+    if (data->form == FLI_FORM_MOVE) return filch_invalid("data is a filch_move: use filch_share");
     return fli_data_own(&sched->rt.mem, sched->rt.payload_max, data, out);
 }
 

@@ -18,7 +18,7 @@ static filch_err run(filch_sched *sched, fli_hostcall_kind kind, filch_pid to, c
 
 filch_err filch_call(filch_sched *sched, filch_pid to, filch_data data, uint64_t deadline_ns, filch_data *reply)
 {
-    if (sched == NULL) return FILCH_EINVAL;
+    if (sched == NULL) return filch_invalid("sched is NULL");
     filch_err err = fli_hostcall_check(sched, "filch_call");
     if (err != FILCH_OK) return err;
     return run(sched, FLI_CALL_REQUEST, to, &data, deadline_ns, NULL, reply);
@@ -26,10 +26,10 @@ filch_err filch_call(filch_sched *sched, filch_pid to, filch_data data, uint64_t
 
 filch_err filch_send_wait(filch_sched *sched, filch_pid to, filch_data data, uint64_t deadline_ns)
 {
-    if (sched == NULL) return FILCH_EINVAL;
+    if (sched == NULL) return filch_invalid("sched is NULL");
     filch_err err = fli_hostcall_check(sched, "filch_send_wait");
     if (err != FILCH_OK) return err;
-    if (data.form == FLI_FORM_MOVE) return FILCH_EINVAL;
+    if (data.form == FLI_FORM_MOVE) return filch_invalid("data is a filch_move: use filch_share");
     err = filch_send(sched, to, data);
     if (err != FILCH_EFULL || deadline_ns == 0) return err;
     return run(sched, FLI_CALL_SEND, to, &data, deadline_ns, NULL, NULL);
@@ -38,7 +38,7 @@ filch_err filch_send_wait(filch_sched *sched, filch_pid to, filch_data data, uin
 filch_err filch_sched_wait(filch_sched *sched, filch_pid pid, uint64_t deadline_ns, filch_err *ended,
                            filch_data *result)
 {
-    if (sched == NULL) return FILCH_EINVAL;
+    if (sched == NULL) return filch_invalid("sched is NULL");
     filch_err err = fli_hostcall_check(sched, "filch_sched_wait");
     if (err != FILCH_OK) return err;
     return run(sched, FLI_CALL_END, pid, NULL, deadline_ns, ended, result);
@@ -57,7 +57,7 @@ static void exited(void *user, filch_pid pid, filch_err error, const filch_data 
 filch_err filch_spawn_wait(filch_sched *sched, const filch_type *type, const filch_spawn_options *options,
                            uint64_t deadline_ns, filch_pid *pid, filch_err *ended, filch_data *result)
 {
-    if (sched == NULL) return FILCH_EINVAL;
+    if (sched == NULL) return filch_invalid("sched is NULL");
     filch_spawn_options opt;
     filch_err           err = fli_hostcall_check(sched, "filch_spawn_wait");
     if (err == FILCH_OK) err = fli_spawn_options_read(options, &opt);

@@ -49,7 +49,7 @@ static inline bool complete_here(fli_local *here, uint64_t kind, uint64_t first,
 /* For a receiver whose tag was right: filch_complete has seen to that. */
 filch_err filch_complete_any(filch_receiver receiver, filch_data data, filch_err error)
 {
-    if (receiver.sched == NULL || receiver.key == 0) return FILCH_EINVAL;
+    if (receiver.sched == NULL || receiver.key == 0) return filch_invalid("receiver is none that a handler was given");
     fli_runtime *rt = (fli_runtime *)receiver.sched;
     fli_local   *here = fli_here(rt);
     if (rt->sim != NULL && !rt->sim->point(rt, here, "filch_complete")) return FILCH_ESTATE;

@@ -67,7 +67,9 @@ static bool grow(filch_registry *registry)
 
 filch_err filch_registry_add(filch_registry *registry, uint32_t id, filch_handler_fn handler, void *user)
 {
-    if (registry == NULL || handler == NULL || id == 0) return FILCH_EINVAL;
+    if (registry == NULL) return filch_invalid("registry is NULL");
+    if (handler == NULL) return filch_invalid("handler is NULL");
+    if (id == 0) return filch_invalid("id is 0");
     if (fli_load_acq(&registry->frozen)) return FILCH_EFROZEN; /* PAIR registry.freeze, acquire half */
     if (fli_registry_find(registry, id) != NULL) return FILCH_EEXISTS;
     fli_handler entry = { .handle = handler, .user = user };
@@ -84,7 +86,8 @@ filch_err filch_registry_add(filch_registry *registry, uint32_t id, filch_handle
 
 filch_err filch_registry_remove(filch_registry *registry, uint32_t id)
 {
-    if (registry == NULL || id == 0) return FILCH_EINVAL;
+    if (registry == NULL) return filch_invalid("registry is NULL");
+    if (id == 0) return filch_invalid("id is 0");
     if (fli_load_acq(&registry->frozen)) return FILCH_EFROZEN; /* PAIR registry.freeze, acquire half */
     if (fli_registry_find(registry, id) == NULL) return FILCH_ECOMMAND;
     if (id < SMALL_IDS) registry->small[id] = (fli_handler){ NULL, NULL };

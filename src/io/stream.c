@@ -288,7 +288,7 @@ filch_err fli_io_give(fli_io *io, fli_local *here, filch_stream stream, filch_pi
 
 filch_err fli_io_take(fli_io *io, fli_local *here, const filch_data *data, filch_stream *stream)
 {
-    if (data->form != FLI_FORM_BLOCK || fli_block_free_fn(data->as.ref.block) != parcel_free) return FILCH_EINVAL;
+    if (data->form != FLI_FORM_BLOCK || fli_block_free_fn(data->as.ref.block) != parcel_free) return filch_invalid("data is not a stream that was given");
     fli_parcel *parcel = (fli_parcel *)filch_raw(data);
     if (parcel->io != io) return FILCH_EFOREIGN;
     if (fli_ext_get(io->rt, here->current) == NULL) return FILCH_ENOMEM;

@@ -8,6 +8,16 @@
 #include "proc/mailbox.h"
 #include "sched/out.h"
 
+static filch_err bad_name(void)
+{
+    return filch_invalid("name is NULL or not 1 to 255 bytes");
+}
+
+static filch_err bad_group(void)
+{
+    return filch_invalid("group is NULL or not 1 to 255 bytes");
+}
+
 /* ---- doing it ---- */
 
 /* Requests about two processes: `who` and `target`. */
@@ -25,7 +35,7 @@ static filch_err relate_pair(fli_model *m, fli_runtime *rt, fli_request *request
 {
     fli_end   who, target;
     filch_pid a = request->who, b = request->target;
-    if (a.node == b.node && a.serial == b.serial) return FILCH_EINVAL;
+    if (a.node == b.node && a.serial == b.serial) return filch_invalid("both pids are the same process");
     filch_err err = fli_enter_end(m, rt, a, &who);
     if (err != FILCH_OK) return err;
     err = fli_enter_end(m, rt, b, &target);
@@ -103,7 +113,7 @@ filch_err fli_relate(fli_runtime *rt, fli_request *request)
 
 static filch_err ask(filch_sched *sched, fli_request *request, const char *call)
 {
-    if (sched == NULL) return FILCH_EINVAL;
+    if (sched == NULL) return filch_invalid("sched is NULL");
     fli_runtime *rt = &sched->rt;
     fli_local   *here = fli_here(rt);
     if (FLI_UNLIKELY(here != NULL && here->tape != NULL)) return here->tape->relate(here, request);
@@ -140,7 +150,7 @@ filch_err filch_unlink(filch_sched *sched, filch_pid a, filch_pid b)
 
 filch_err filch_trap_links(filch_out *out, int on)
 {
-    if (out == NULL) return FILCH_EINVAL;
+    if (out == NULL) return filch_invalid("out is NULL");
     if (!fli_out_is_stepping(out)) return FILCH_ESTATE;
     fli_runtime *rt = &out->ctx.sched->rt;
     fli_proc    *p = fli_here(rt)->current;
@@ -157,56 +167,57 @@ filch_err filch_trap_links(filch_out *out, int on)
 filch_err filch_cancel_with(filch_sched *sched, filch_pid pid, filch_err reason, uint64_t deadline_ns)
 {
     fli_request request = { .op = FILCH_CMD_CANCEL, .target = pid, .reason = reason, .tag = deadline_ns };
-    if (reason == FILCH_OK) return FILCH_EINVAL;
+    if (reason == FILCH_OK) return filch_invalid("reason is FILCH_OK");
     return ask(sched, &request, "filch_cancel_with");
 }
 
 filch_err filch_register(filch_sched *sched, const char *name, filch_pid pid)
 {
     fli_request request = { .op = FILCH_CMD_REGISTER, .target = pid, .name = name };
-    return fli_name_is_sound(name) ? ask(sched, &request, "filch_register") : FILCH_EINVAL;
+    return fli_name_is_sound(name) ? ask(sched, &request, "filch_register") : bad_name();
 }
 
 filch_err filch_unregister(filch_sched *sched, const char *name)
 {
     fli_request request = { .op = FILCH_CMD_UNREGISTER, .name = name };
-    return fli_name_is_sound(name) ? ask(sched, &request, "filch_unregister") : FILCH_EINVAL;
+    return fli_name_is_sound(name) ? ask(sched, &request, "filch_unregister") : bad_name();
 }
 
 filch_err filch_send_name(filch_sched *sched, const char *name, filch_data data)
 {
     fli_request request = { .op = FILCH_CMD_SEND_NAME, .name = name, .data = &data };
-    return fli_name_is_sound(name) ? ask(sched, &request, "filch_send_name") : FILCH_EINVAL;
+    return fli_name_is_sound(name) ? ask(sched, &request, "filch_send_name") : bad_name();
 }
 
 filch_err filch_join(filch_sched *sched, const char *group, filch_pid pid)
 {
     fli_request request = { .op = FILCH_CMD_JOIN, .target = pid, .name = group };
-    return fli_name_is_sound(group) ? ask(sched, &request, "filch_join") : FILCH_EINVAL;
+    return fli_name_is_sound(group) ? ask(sched, &request, "filch_join") : bad_group();
 }
 
 filch_err filch_leave(filch_sched *sched, const char *group, filch_pid pid)
 {
     fli_request request = { .op = FILCH_CMD_LEAVE, .target = pid, .name = group };
-    return fli_name_is_sound(group) ? ask(sched, &request, "filch_leave") : FILCH_EINVAL;
+    return fli_name_is_sound(group) ? ask(sched, &request, "filch_leave") : bad_group();
 }
 
 filch_err filch_watch(filch_sched *sched, const char *group, filch_pid watcher, uint64_t tag)
 {
     fli_request request = { .op = FILCH_CMD_WATCH, .target = watcher, .name = group, .tag = tag };
-    return fli_name_is_sound(group) ? ask(sched, &request, "filch_watch") : FILCH_EINVAL;
+    return fli_name_is_sound(group) ? ask(sched, &request, "filch_watch") : bad_group();
 }
 
 filch_err filch_unwatch(filch_sched *sched, const char *group, filch_pid watcher)
 {
     fli_request request = { .op = FILCH_CMD_UNWATCH, .target = watcher, .name = group };
-    return fli_name_is_sound(group) ? ask(sched, &request, "filch_unwatch") : FILCH_EINVAL;
+    return fli_name_is_sound(group) ? ask(sched, &request, "filch_unwatch") : bad_group();
 }
 
 filch_err filch_broadcast(filch_sched *sched, const char *group, filch_data data, uint64_t *sent)
 {
     fli_request request = { .op = FILCH_CMD_BROADCAST, .name = group, .data = &data };
-    if (sched == NULL || !fli_name_is_sound(group)) return FILCH_EINVAL;
+    if (sched == NULL) return filch_invalid("sched is NULL");
+    if (!fli_name_is_sound(group)) return filch_invalid("group is NULL or not 1 to 255 bytes");
     /* As for filch_send: a process that sends is named, a handler speaks for nobody. */
     const fli_local *here = fli_here(&sched->rt);
     bool             inside = here != NULL && here->serial != 0 && !here->dispatching;
@@ -225,7 +236,9 @@ static fli_model *look(filch_sched *sched)
 
 filch_err filch_whereis(filch_sched *sched, const char *name, filch_pid *pid)
 {
-    if (sched == NULL || pid == NULL || !fli_name_is_sound(name)) return FILCH_EINVAL;
+    if (sched == NULL) return filch_invalid("sched is NULL");
+    if (pid == NULL) return filch_invalid("pid is NULL");
+    if (!fli_name_is_sound(name)) return filch_invalid("name is NULL or not 1 to 255 bytes");
     fli_local *here = fli_here(&sched->rt);
     if (FLI_UNLIKELY(here != NULL && here->tape != NULL)) return here->tape->whereis(here, name, pid);
     fli_model *m = look(sched);
@@ -234,7 +247,10 @@ filch_err filch_whereis(filch_sched *sched, const char *name, filch_pid *pid)
 
 filch_err filch_members(filch_sched *sched, const char *group, filch_pid *pids, size_t room, size_t *count)
 {
-    if (sched == NULL || count == NULL || !fli_name_is_sound(group) || (pids == NULL && room > 0)) return FILCH_EINVAL;
+    if (sched == NULL) return filch_invalid("sched is NULL");
+    if (count == NULL) return filch_invalid("count is NULL");
+    if (!fli_name_is_sound(group)) return filch_invalid("group is NULL or not 1 to 255 bytes");
+    if (pids == NULL && room > 0) return filch_invalid("pids is NULL, and room is not 0");
     fli_model *m = look(sched);
     *count = m != NULL ? fli_group_members(m, &sched->rt, group, pids, room) : 0;
     return FILCH_OK;
@@ -258,7 +274,7 @@ filch_err filch_yield_cancel(filch_out *out, uint64_t tag, filch_pid pid, filch_
 {
     cancel_order order = { .reason = reason, .deadline_ns = deadline_ns };
     filch_data   data = filch_bytes(&order, sizeof order);
-    return reason != FILCH_OK ? fli_out_yield(out, FILCH_CMD_CANCEL, tag, pid, &data) : FILCH_EINVAL;
+    return reason != FILCH_OK ? fli_out_yield(out, FILCH_CMD_CANCEL, tag, pid, &data) : filch_invalid("reason is FILCH_OK");
 }
 
 filch_err filch_yield_monitor(filch_out *out, uint64_t tag, filch_pid pid)
@@ -286,7 +302,7 @@ filch_err filch_yield_unlink(filch_out *out, uint64_t tag, filch_pid pid)
 
 static filch_err yield_name(filch_out *out, uint32_t command, uint64_t tag, const char *name)
 {
-    return fli_name_is_sound(name) ? filch_yield(out, command, tag, filch_str(name)) : FILCH_EINVAL;
+    return fli_name_is_sound(name) ? filch_yield(out, command, tag, filch_str(name)) : bad_name();
 }
 
 filch_err filch_yield_register(filch_out *out, uint64_t tag, const char *name)

@@ -17,11 +17,11 @@ static fli_model *model_of(filch_node *node)
 filch_err filch_node_create(filch_node **out, const filch_node_options *options)
 {
     filch_node_options opt = FILCH_NODE_OPTIONS_INIT;
-    if (out == NULL) return FILCH_EINVAL;
+    if (out == NULL) return filch_invalid("out is NULL");
     if (options != NULL) {
-        if (options->size < sizeof options->size) return FILCH_EINVAL;
+        if (options->size < sizeof options->size) return filch_invalid("options.size is not set: begin with FILCH_NODE_OPTIONS_INIT");
         for (size_t i = sizeof opt; i < options->size; i++) {
-            if (((const unsigned char *)options)[i] != 0) return FILCH_EINVAL;
+            if (((const unsigned char *)options)[i] != 0) return filch_invalid("options asks for what this version does not know");
         }
         memcpy(&opt, options, options->size < sizeof opt ? options->size : sizeof opt);
     }
@@ -77,7 +77,8 @@ static filch_err attach(fli_model *m, fli_runtime *rt, const filch_options *opt)
 
 filch_err filch_node_add(filch_node *node, const filch_options *options, filch_sched **out)
 {
-    if (node == NULL || out == NULL) return FILCH_EINVAL;
+    if (node == NULL) return filch_invalid("node is NULL");
+    if (out == NULL) return filch_invalid("out is NULL");
     filch_sched *sched;
     filch_err    err = filch_sched_create(&sched, options);
     if (err != FILCH_OK) return err;
@@ -93,7 +94,9 @@ filch_err filch_node_add(filch_node *node, const filch_options *options, filch_s
 filch_err filch_spawn_on(filch_sched *sched, uint64_t node, const filch_type *type, const filch_spawn_options *options,
                          filch_pid *pid)
 {
-    if (sched == NULL || type == NULL || type->step == NULL) return FILCH_EINVAL;
+    if (sched == NULL) return filch_invalid("sched is NULL");
+    if (type == NULL) return filch_invalid("type is NULL");
+    if (type->step == NULL) return filch_invalid("type.step is NULL");
     fli_runtime *rt = &sched->rt;
     if (node == rt->node) return filch_spawn(sched, type, options, pid);
     filch_spawn_options opt;

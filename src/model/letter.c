@@ -28,7 +28,8 @@ static void letter_free(void *user, void *bytes, size_t size)
 
 static filch_err yield_letter(filch_out *out, uint32_t command, uint64_t tag, const char *name, filch_data data)
 {
-    if (out == NULL || !fli_name_is_sound(name)) return FILCH_EINVAL;
+    if (out == NULL) return filch_invalid("out is NULL");
+    if (!fli_name_is_sound(name)) return filch_invalid("the name is NULL or not 1 to 255 bytes");
     const fli_runtime *rt = &out->ctx.sched->rt;
     size_t             size = sizeof(letter) + strlen(name) + 1;
     letter            *l = fli_alloc(&rt->mem, size);

@@ -166,7 +166,7 @@ static void on_fini(fli_runtime *rt)
 
 filch_err fli_enter_end(fli_model *m, fli_runtime *rt, filch_pid pid, fli_end *out)
 {
-    if (pid.serial == 0) return FILCH_EINVAL;
+    if (pid.serial == 0) return filch_invalid("a pid is nobody");
     if (FLI_LIKELY(pid.node == rt->node)) {
         *out = (fli_end){ .rt = rt, .host = rt->host, .serial = pid.serial };
         return FILCH_OK;

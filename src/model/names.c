@@ -34,7 +34,7 @@ static fli_table *table_of_bond(fli_model *m, fli_bond *bond)
 
 filch_err fli_name_make(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end, fli_bond **out)
 {
-    if (!fli_name_is_sound(name)) return FILCH_EINVAL;
+    if (!fli_name_is_sound(name)) return filch_invalid("options.name is not 1 to 255 bytes");
     named *n = fli_entry_make(&m->mem, sizeof *n, name);
     if (n == NULL) return FILCH_ENOMEM;
     fli_bond *bond;

@@ -81,7 +81,9 @@ static filch_err pack(const fli_runtime *rt, const filch_type *type, const filch
 static filch_err yield_parcel(filch_out *out, uint32_t command, uint64_t tag, const filch_type *type,
                               const filch_spawn_options *options)
 {
-    if (out == NULL || type == NULL || type->step == NULL) return FILCH_EINVAL;
+    if (out == NULL) return filch_invalid("out is NULL");
+    if (type == NULL) return filch_invalid("type is NULL");
+    if (type->step == NULL) return filch_invalid("type.step is NULL");
     filch_spawn_options opt;
     filch_err           err = fli_spawn_options_read(options, &opt);
     if (err != FILCH_OK) return err;

@@ -471,11 +471,11 @@ filch_err fli_box_open(fli_box_reader *r, const void *bytes, size_t size, char *
     *r = (fli_box_reader){ .args = filch_none() };
     if (size < HEAD_MIN + CHECKSUM_SIZE) {
         snprintf(text, text_size, "too short for a recording: %zu bytes", size);
-        return FILCH_EINVAL;
+        return filch_invalid("bytes is not a whole recording: see report.text");
     }
     if (memcmp(at, MAGIC, MAGIC_SIZE) != 0) {
         snprintf(text, text_size, "not a recording: it does not begin with " MAGIC);
-        return FILCH_EINVAL;
+        return filch_invalid("bytes is not a whole recording: see report.text");
     }
     uint64_t format = read_number(at + MAGIC_SIZE, 4), library = read_number(at + MAGIC_SIZE + 4, 4);
     uint64_t whole = read_number(at + SIZE_AT, 8);
@@ -483,22 +483,22 @@ filch_err fli_box_open(fli_box_reader *r, const void *bytes, size_t size, char *
         snprintf(text, text_size, "a recording in format %u, written by Filch %u.%u.%u; this is %s and reads format %d",
                  (unsigned)format, (unsigned)(library >> 16), (unsigned)(library >> 8) & 255u, (unsigned)library & 255u,
                  filch_version(), FLI_BOX_FORMAT);
-        return FILCH_EINVAL;
+        return filch_invalid("bytes is not a whole recording: see report.text");
     }
     if (whole != size) {
         snprintf(text, text_size, "a recording of %llu bytes, but %zu are here", (unsigned long long)whole, size);
-        return FILCH_EINVAL;
+        return filch_invalid("bytes is not a whole recording: see report.text");
     }
     if (hash_bytes(HASH_BEGIN, at, size - CHECKSUM_SIZE) != read_number(at + size - CHECKSUM_SIZE, CHECKSUM_SIZE)) {
         snprintf(text, text_size, "damaged: the checksum does not fit");
-        return FILCH_EINVAL;
+        return filch_invalid("bytes is not a whole recording: see report.text");
     }
     r->at = at + HEAD_MIN;
     r->end = at + size - CHECKSUM_SIZE;
     take_head(r);
     if (r->bad || !makes_sense(r)) {
         snprintf(text, text_size, "malformed, though the checksum fits");
-        return FILCH_EINVAL;
+        return filch_invalid("bytes is not a whole recording: see report.text");
     }
     return FILCH_OK;
 }

@@ -174,7 +174,7 @@ bool fli_data_is_sound(const filch_data *data)
 
 filch_err fli_data_own(const fli_mem *mem, size_t max, const filch_data *in, filch_data *out)
 {
-    if (!fli_data_is_sound(in)) return FILCH_EINVAL;
+    if (!fli_data_is_sound(in)) return filch_invalid("data is not a payload: NULL bytes with a size, say");
     if (max != 0 && fli_data_bytes(in) > max) return FILCH_ETOOBIG;
     switch (in->form) {
     case FLI_FORM_LENT: return copy(mem, in->kind, in->as.ref.at, in->as.ref.size, out);
@@ -249,7 +249,8 @@ filch_data filch_move(void *bytes, size_t size, filch_free_fn free_fn)
 /* Payloads that live outside a scheduler come from malloc: there is no scheduler whose hooks could be asked. */
 filch_err filch_share(void *bytes, size_t size, filch_free_fn free_fn, void *user, filch_data *out)
 {
-    if (bytes == NULL || out == NULL) return FILCH_EINVAL;
+    if (bytes == NULL) return filch_invalid("bytes is NULL");
+    if (out == NULL) return filch_invalid("out is NULL");
     fli_mem mem;
     fli_mem_init(&mem, NULL, NULL);
     return adopt(&mem, bytes, size, free_fn, user, out);
@@ -264,7 +265,8 @@ void *filch_shared_user(const filch_data *data, filch_free_fn free_fn)
 
 filch_err filch_keep(const filch_data *data, filch_data *out)
 {
-    if (data == NULL || out == NULL) return FILCH_EINVAL;
+    if (data == NULL) return filch_invalid("data is NULL");
+    if (out == NULL) return filch_invalid("out is NULL");
     fli_mem mem;
     fli_mem_init(&mem, NULL, NULL);
     return fli_data_own(&mem, 0, data, out);

@@ -25,8 +25,9 @@ void fli_log(const fli_runtime *rt, filch_log_level level, filch_pid pid, const 
 
 filch_err filch_log(filch_sched *sched, filch_log_level level, filch_err error, const char *text)
 {
-    if (sched == NULL || text == NULL) return FILCH_EINVAL;
-    if (level < FILCH_LOG_DEBUG || level > FILCH_LOG_ERROR) return FILCH_EINVAL;
+    if (sched == NULL) return filch_invalid("sched is NULL");
+    if (text == NULL) return filch_invalid("text is NULL");
+    if (level < FILCH_LOG_DEBUG || level > FILCH_LOG_ERROR) return filch_invalid("level is no filch_log_level");
     fli_runtime *rt = (fli_runtime *)sched;
     fli_local   *here = fli_here(rt);
     filch_pid    pid = { 0, 0 };

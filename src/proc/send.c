@@ -158,7 +158,7 @@ static filch_err send_simulated(fli_runtime *rt, fli_local *here, filch_pid to, 
 /* Any send: from outside, from a handler, under a tape or in a simulation; of bytes; to anybody. */
 filch_err filch_send_any(filch_sched *sched, filch_pid to, filch_data data)
 {
-    if (sched == NULL) return FILCH_EINVAL;
+    if (sched == NULL) return filch_invalid("sched is NULL");
     fli_runtime *rt = (fli_runtime *)sched;
     fli_local   *here = fli_here(rt);
     filch_pid    from = { 0, 0 };
@@ -256,7 +256,8 @@ extern inline filch_err filch_send(filch_sched *sched, filch_pid to, filch_data 
 
 filch_err filch_deliver(void *sched, const filch_package *package)
 {
-    if (sched == NULL || package == NULL) return FILCH_EINVAL;
+    if (sched == NULL) return filch_invalid("sched is NULL");
+    if (package == NULL) return filch_invalid("package is NULL");
     fli_runtime *rt = sched;
     fli_local   *here = fli_here(rt);
     if (FLI_UNLIKELY(here != NULL && here->tape != NULL)) {
@@ -273,7 +274,7 @@ filch_err filch_deliver(void *sched, const filch_package *package)
 
 static filch_err raise_flag(filch_sched *sched, filch_pid pid, uint64_t flag, const char *call)
 {
-    if (sched == NULL) return FILCH_EINVAL;
+    if (sched == NULL) return filch_invalid("sched is NULL");
     fli_runtime *rt = (fli_runtime *)sched;
     fli_local   *here = fli_here(rt);
     if (FLI_UNLIKELY(here != NULL && here->tape != NULL)) return here->tape->raise(here, pid, flag);

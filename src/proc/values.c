@@ -61,18 +61,19 @@ static filch_err create(filch_values *parent, const char *key, filch_data data, 
 
 filch_err filch_values_create(filch_values *parent, const char *key, filch_data data, filch_values **out)
 {
-    return key != NULL && out != NULL ? create(parent, key, data, out) : FILCH_EINVAL;
+    if (key == NULL) return filch_invalid("key is NULL");
+    return out != NULL ? create(parent, key, data, out) : filch_invalid("out is NULL");
 }
 
 filch_err filch_values_deadline(filch_values *parent, uint64_t at_ns, filch_values **out)
 {
-    if (out == NULL) return FILCH_EINVAL;
+    if (out == NULL) return filch_invalid("out is NULL");
     return create(parent, DEADLINE_KEY, filch_int(at_ns > INT64_MAX ? INT64_MAX : (int64_t)at_ns), out);
 }
 
 filch_err filch_values_scope(filch_values *parent, filch_values **out)
 {
-    if (out == NULL) return FILCH_EINVAL;
+    if (out == NULL) return filch_invalid("out is NULL");
     fli_mem       mem = plain();
     filch_err     err = FILCH_ENOMEM;
     filch_values *values;

@@ -86,5 +86,5 @@ filch_err fli_builtin_registry(filch_registry **out)
 
 filch_err filch_registry_create(filch_registry **out)
 {
-    return out != NULL ? fli_builtin_registry(out) : FILCH_EINVAL;
+    return out != NULL ? fli_builtin_registry(out) : filch_invalid("out is NULL");
 }

@@ -15,6 +15,7 @@
 #include "sched/sched.h"
 
 #define WORKERS_MAX 1024
+#define PROCESSES_MAX (UINT32_MAX / 2)
 
 static void fill_u32(uint32_t *field, uint32_t value)
 {
@@ -26,14 +27,28 @@ static void fill_u64(uint64_t *field, uint64_t value)
     if (*field == 0) *field = value;
 }
 
+/* The limits are told in filch.h. */
+static filch_err check_options(const filch_options *opt)
+{
+    if (opt->workers < FILCH_NO_WORKERS) return filch_invalid("options.workers is below FILCH_NO_WORKERS");
+    if (opt->workers > WORKERS_MAX) return filch_invalid("options.workers is over 1024");
+    if (opt->max_processes > PROCESSES_MAX) return filch_invalid("options.max_processes is over 2^31 - 1");
+    if (opt->batch_max > FLI_BATCH_MAX) return filch_invalid("options.batch_max is over 1024");
+    if (opt->global_batch > FLI_GLOBAL_BATCH_MAX) return filch_invalid("options.global_batch is over 256");
+    if (opt->work_threads > WORKERS_MAX) return filch_invalid("options.work_threads is over 1024");
+    if (opt->blackbox > FILCH_BLACKBOX_MAX) return filch_invalid("options.blackbox is over FILCH_BLACKBOX_MAX");
+    if (opt->spare != 0 || opt->spare_too != 0) return filch_invalid("options.spare is not 0");
+    return FILCH_OK;
+}
+
 /* Copies what the caller's struct has. A longer one, from a newer header, may not ask for more than we know. */
 static filch_err read_options(const filch_options *given, filch_options *opt)
 {
     *opt = (filch_options)FILCH_OPTIONS_INIT;
     if (given != NULL) {
-        if (given->size < sizeof given->size) return FILCH_EINVAL;
+        if (given->size < sizeof given->size) return filch_invalid("options.size is not set: begin with FILCH_OPTIONS_INIT");
         for (size_t i = sizeof *opt; i < given->size; i++) {
-            if (((const unsigned char *)given)[i] != 0) return FILCH_EINVAL;
+            if (((const unsigned char *)given)[i] != 0) return filch_invalid("options asks for what this version does not know");
         }
         memcpy(opt, given, given->size < sizeof *opt ? given->size : sizeof *opt);
     }
@@ -45,10 +60,8 @@ static filch_err read_options(const filch_options *given, filch_options *opt)
     fill_u32(&opt->spin_yield, 12);
     fill_u32(&opt->work_threads, 4);
     fill_u32(&opt->work_queue, 1024);
-    if (opt->workers < FILCH_NO_WORKERS || opt->workers > WORKERS_MAX) return FILCH_EINVAL;
-    if (opt->batch_max > FLI_BATCH_MAX || opt->global_batch > FLI_GLOBAL_BATCH_MAX) return FILCH_EINVAL;
-    if (opt->max_processes > UINT32_MAX / 2 || opt->work_threads > WORKERS_MAX || opt->spare != 0) return FILCH_EINVAL;
-    if (opt->blackbox > FILCH_BLACKBOX_MAX || opt->spare_too != 0) return FILCH_EINVAL;
+    filch_err err = check_options(opt);
+    if (err != FILCH_OK) return err;
     fill_u64(&opt->node, fli_random_u64());
     fill_u64(&opt->seed, fli_random_u64());
     return FILCH_OK;
@@ -398,7 +411,7 @@ no_registry:
 
 filch_err filch_sched_create(filch_sched **out, const filch_options *options)
 {
-    return out != NULL ? fli_sched_make(out, options, NULL) : FILCH_EINVAL;
+    return out != NULL ? fli_sched_make(out, options, NULL) : filch_invalid("out is NULL");
 }
 
 filch_memory filch_sched_memory(const filch_sched *sched)

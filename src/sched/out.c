@@ -59,7 +59,7 @@ static __attribute__((noinline)) filch_err think_better(filch_out *out)
 
 static inline filch_err choose(filch_out *out, fli_status status)
 {
-    if (FLI_UNLIKELY(out == NULL)) return FILCH_EINVAL;
+    if (FLI_UNLIKELY(out == NULL)) return filch_invalid("out is NULL");
     if (FLI_UNLIKELY(out->status >= FLI_STATUS_DONE)) {
         filch_err err = think_better(out);
         if (err != FILCH_OK) return err;
@@ -96,7 +96,7 @@ filch_err filch_done_value(filch_out *out, uint64_t kind, uint64_t first, uint64
 
 filch_err filch_done_any(filch_out *out, filch_data result)
 {
-    if (out == NULL) return FILCH_EINVAL;
+    if (out == NULL) return filch_invalid("out is NULL");
     if (!fli_out_is_stepping(out)) return FILCH_ESTATE; /* nobody would free it */
     fli_runtime *rt = &out->ctx.sched->rt;
     filch_data   owned;
@@ -111,7 +111,8 @@ extern inline filch_err filch_done(filch_out *out, filch_data result);
 
 filch_err filch_fail(filch_out *out, filch_err error, filch_data detail)
 {
-    if (out == NULL || error == FILCH_OK) return FILCH_EINVAL;
+    if (out == NULL) return filch_invalid("out is NULL");
+    if (error == FILCH_OK) return filch_invalid("error is FILCH_OK");
     /* The detail is a courtesy: without memory for it the error alone has to do. */
     if (filch_done(out, detail) == FILCH_OK) out->status = FLI_STATUS_FAIL;
     else (void)!think_better(out);
@@ -120,7 +121,9 @@ filch_err filch_fail(filch_out *out, filch_err error, filch_data detail)
 
 filch_err filch_upgrade(filch_out *out, const filch_type *type, const char *method, filch_data args)
 {
-    if (out == NULL || type == NULL || type->step == NULL) return FILCH_EINVAL;
+    if (out == NULL) return filch_invalid("out is NULL");
+    if (type == NULL) return filch_invalid("type is NULL");
+    if (type->step == NULL) return filch_invalid("type.step is NULL");
     if (!fli_out_is_stepping(out)) return FILCH_ESTATE;
     void     *self = NULL;
     filch_err err = fli_instance_make(out->ctx.sched, type, &out->ctx, method, &args, NULL, &self);
@@ -145,7 +148,7 @@ static bool make_room(filch_out *out)
 
 filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pid target, const filch_data *data)
 {
-    if (out == NULL) return FILCH_EINVAL;
+    if (out == NULL) return filch_invalid("out is NULL");
     fli_runtime *rt = &out->ctx.sched->rt;
     fli_local   *here = fli_here(rt);
     if (!fli_out_is_stepping(out)) return FILCH_ESTATE;
@@ -226,7 +229,7 @@ filch_err filch_yield_timer(filch_out *out, uint64_t tag, uint64_t delay_ns)
 
 filch_err filch_yield_ticker(filch_out *out, uint64_t tag, uint64_t period_ns)
 {
-    if (period_ns == 0) return FILCH_EINVAL;
+    if (period_ns == 0) return filch_invalid("period_ns is 0");
     return yield_time(out, FILCH_CMD_TICKER, tag, period_ns);
 }
 
@@ -237,7 +240,7 @@ filch_err filch_yield_timer_cancel(filch_out *out, uint64_t tag, int64_t id)
 
 filch_err filch_yield_work(filch_out *out, uint64_t tag, filch_work_fn fn, void *arg)
 {
-    if (fn == NULL) return FILCH_EINVAL;
+    if (fn == NULL) return filch_invalid("fn is NULL");
     return filch_yield_any(out, FILCH_CMD_WORK, tag, fli_work_pack(fn, arg)); /* more than a value: it has a mark */
 }
 

@@ -61,7 +61,7 @@ static uint8_t *append(uint8_t *at, const void *from, size_t size)
 static filch_err yield_letter(filch_out *out, uint32_t command, uint64_t tag, filch_stream stream, uint64_t timeout_ns,
                               letter what, const char *text, const char *service, const void *bytes)
 {
-    if (out == NULL) return FILCH_EINVAL;
+    if (out == NULL) return filch_invalid("out is NULL");
     fli_runtime *rt = &out->ctx.sched->rt;
     uint8_t     *at;
     size_t       size = sizeof what + what.text_size + what.service_size + what.byte_count;
@@ -95,21 +95,26 @@ static bool has_bytes(const filch_data *data)
 
 /* ---- sockets ---- */
 
+static filch_err bad_address(void)
+{
+    return filch_invalid("address is NULL, empty or too long");
+}
+
 static filch_err read_options(const filch_socket_options *given, filch_socket_options *out)
 {
     const uint32_t known =
         FILCH_SOCKET_SHARED_PORT | FILCH_SOCKET_GATHER | FILCH_SOCKET_KEEPALIVE | FILCH_SOCKET_BROADCAST;
     *out = (filch_socket_options)FILCH_SOCKET_OPTIONS_INIT;
     if (given != NULL) {
-        if (given->size < sizeof given->size) return FILCH_EINVAL;
+        if (given->size < sizeof given->size) return filch_invalid("options.size is not set: begin with FILCH_SOCKET_OPTIONS_INIT");
         for (size_t i = sizeof *out; i < given->size; i++) {
-            if (((const unsigned char *)given)[i] != 0) return FILCH_EINVAL;
+            if (((const unsigned char *)given)[i] != 0) return filch_invalid("options asks for what this version does not know");
         }
         memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
     }
     if (out->timeout_ns == 0) out->timeout_ns = FILCH_FOREVER;
     if (out->backlog == 0) out->backlog = 1024;
-    return (out->flags & ~known) == 0 ? FILCH_OK : FILCH_EINVAL;
+    return (out->flags & ~known) == 0 ? FILCH_OK : filch_invalid("options.flags has bits besides FILCH_SOCKET_*");
 }
 
 static filch_err yield_address(filch_out *out, uint32_t command, uint64_t tag, const char *address,
@@ -117,7 +122,7 @@ static filch_err yield_address(filch_out *out, uint32_t command, uint64_t tag, c
 {
     filch_socket_options opt;
     uint32_t             size = measure(address, ADDRESS_MAX);
-    filch_err            err = size > 1 ? read_options(options, &opt) : FILCH_EINVAL;
+    filch_err            err = size > 1 ? read_options(options, &opt) : bad_address();
     if (err != FILCH_OK) return err;
     letter what = { .how = opt.flags, .backlog = opt.backlog, .text_size = size };
     return yield_letter(out, command, tag, (filch_stream){ 0 }, opt.timeout_ns, what, address, NULL, NULL);
@@ -148,7 +153,8 @@ filch_err filch_yield_send_to(filch_out *out, uint64_t tag, filch_stream stream,
                               uint64_t timeout_ns)
 {
     uint32_t size = measure(address, ADDRESS_MAX);
-    if (size <= 1 || !has_bytes(&data) || !fli_data_is_sound(&data)) return FILCH_EINVAL;
+    if (size <= 1) return bad_address();
+    if (!has_bytes(&data) || !fli_data_is_sound(&data)) return filch_invalid("data is neither bytes nor a text");
     letter    what = { .text_size = size, .byte_count = filch_size(&data) };
     filch_err err =
         yield_letter(out, FILCH_CMD_SEND_TO, tag, stream, timeout_ns, what, address, NULL, filch_raw(&data));
@@ -166,8 +172,9 @@ filch_err filch_yield_receive_from(filch_out *out, uint64_t tag, filch_stream st
 filch_err filch_yield_resolve(filch_out *out, uint64_t tag, const char *host, const char *service)
 {
     uint32_t host_size = measure(host, NAME_MAX_BYTES), service_size = measure(service, NAME_MAX_BYTES);
-    if ((host == NULL && service == NULL) || (host != NULL && host_size == 0)) return FILCH_EINVAL;
-    if (service != NULL && service_size == 0) return FILCH_EINVAL;
+    if (host == NULL && service == NULL) return filch_invalid("host and service are both NULL");
+    if (host != NULL && host_size == 0) return filch_invalid("host is over 255 bytes");
+    if (service != NULL && service_size == 0) return filch_invalid("service is over 255 bytes");
     letter what = { .text_size = host_size, .service_size = service_size };
     return yield_letter(out, FILCH_CMD_RESOLVE, tag, (filch_stream){ 0 }, FILCH_FOREVER, what, host, service, NULL);
 }
@@ -177,7 +184,7 @@ filch_err filch_yield_resolve(filch_out *out, uint64_t tag, const char *host, co
 /* What is read has to fit into a payload. */
 static filch_err yield_read(filch_out *out, uint64_t tag, filch_stream stream, uint64_t timeout_ns, order what)
 {
-    if (out == NULL) return FILCH_EINVAL;
+    if (out == NULL) return filch_invalid("out is NULL");
     size_t max = out->ctx.sched->rt.payload_max;
     if (max != 0 && what.most > max) {
         if (what.how != FLI_READ_SOME) return FILCH_ETOOBIG;
@@ -194,7 +201,7 @@ filch_err filch_yield_read(filch_out *out, uint64_t tag, filch_stream stream, si
 
 filch_err filch_yield_read_exactly(filch_out *out, uint64_t tag, filch_stream stream, size_t size, uint64_t timeout_ns)
 {
-    if (size == 0) return FILCH_EINVAL;
+    if (size == 0) return filch_invalid("size is 0");
     return yield_read(out, tag, stream, timeout_ns, (order){ .most = size, .how = FLI_READ_EXACTLY });
 }
 
@@ -202,15 +209,16 @@ filch_err filch_yield_read_until(filch_out *out, uint64_t tag, filch_stream stre
                                  size_t delimiter_size, size_t limit, uint64_t timeout_ns)
 {
     order what = { .most = limit, .how = FLI_READ_UNTIL, .delimiter_size = (uint8_t)delimiter_size };
-    if (delimiter == NULL || delimiter_size == 0 || delimiter_size > sizeof what.delimiter) return FILCH_EINVAL;
-    if (limit < delimiter_size) return FILCH_EINVAL;
+    if (delimiter == NULL) return filch_invalid("delimiter is NULL");
+    if (delimiter_size == 0 || delimiter_size > sizeof what.delimiter) return filch_invalid("delimiter_size is not 1 to 8");
+    if (limit < delimiter_size) return filch_invalid("limit is below delimiter_size");
     memcpy(what.delimiter, delimiter, delimiter_size);
     return yield_read(out, tag, stream, timeout_ns, what);
 }
 
 filch_err filch_yield_write(filch_out *out, uint64_t tag, filch_stream stream, filch_data data, uint64_t timeout_ns)
 {
-    if (!has_bytes(&data)) return FILCH_EINVAL;
+    if (!has_bytes(&data)) return filch_invalid("data is neither bytes nor a text");
     return yield_plain(out, FILCH_CMD_WRITE, tag, stream, timeout_ns, &data);
 }
 
@@ -240,14 +248,14 @@ filch_err filch_yield_io_cancel(filch_out *out, uint64_t tag, filch_stream strea
 static filch_err yield_descriptor(filch_out *out, uint32_t command, uint64_t tag, int fd, uint32_t how,
                                   uint64_t timeout_ns)
 {
-    if (fd < 0) return FILCH_EINVAL;
+    if (fd < 0) return filch_invalid("fd is below 0");
     return yield_order(out, command, tag, (filch_stream){ 0 }, timeout_ns,
                        (order){ .most = (uint64_t)fd, .how = (uint8_t)how });
 }
 
 filch_err filch_yield_poll(filch_out *out, uint64_t tag, int fd, uint32_t events, uint64_t timeout_ns)
 {
-    if (events == 0 || (events & ~(uint32_t)(FILCH_POLL_IN | FILCH_POLL_OUT)) != 0) return FILCH_EINVAL;
+    if (events == 0 || (events & ~(uint32_t)(FILCH_POLL_IN | FILCH_POLL_OUT)) != 0) return filch_invalid("events is 0 or has bits besides FILCH_POLL_*");
     return yield_descriptor(out, FILCH_CMD_POLL, tag, fd, events, timeout_ns);
 }
 
@@ -258,7 +266,7 @@ filch_err filch_yield_poll_cancel(filch_out *out, uint64_t tag, int fd)
 
 filch_err filch_yield_adopt(filch_out *out, uint64_t tag, int fd, uint32_t flags)
 {
-    if ((flags & ~(uint32_t)FILCH_ADOPT_KEEP) != 0) return FILCH_EINVAL;
+    if ((flags & ~(uint32_t)FILCH_ADOPT_KEEP) != 0) return filch_invalid("flags has bits besides FILCH_ADOPT_KEEP");
     return yield_descriptor(out, FILCH_CMD_ADOPT, tag, fd, flags, FILCH_FOREVER);
 }
 
@@ -269,29 +277,31 @@ filch_err filch_yield_open(filch_out *out, uint64_t tag, const char *path, uint3
     const uint32_t known =
         FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE | FILCH_OPEN_EMPTY | FILCH_OPEN_APPEND | FILCH_OPEN_NEW;
     uint32_t size = measure(path, PATH_BYTES_MAX);
-    if (size <= 1 || (flags & ~known) != 0 || (flags & (FILCH_OPEN_READ | FILCH_OPEN_WRITE)) == 0) return FILCH_EINVAL;
-    if ((flags & FILCH_OPEN_WRITE) == 0 && (flags & ~(uint32_t)FILCH_OPEN_READ) != 0) return FILCH_EINVAL;
+    if (size <= 1) return filch_invalid("path is NULL, empty or over 4095 bytes");
+    if ((flags & ~known) != 0) return filch_invalid("flags has bits besides FILCH_OPEN_*");
+    if ((flags & (FILCH_OPEN_READ | FILCH_OPEN_WRITE)) == 0) return filch_invalid("flags has neither FILCH_OPEN_READ nor FILCH_OPEN_WRITE");
+    if ((flags & FILCH_OPEN_WRITE) == 0 && (flags & ~(uint32_t)FILCH_OPEN_READ) != 0) return filch_invalid("flags asks to change a file without FILCH_OPEN_WRITE");
     letter what = { .how = flags, .text_size = size };
     return yield_letter(out, FILCH_CMD_OPEN, tag, (filch_stream){ 0 }, FILCH_FOREVER, what, path, NULL, NULL);
 }
 
 filch_err filch_yield_seek(filch_out *out, uint64_t tag, filch_stream stream, int64_t offset, int whence)
 {
-    if (whence < 0 || whence > 2) return FILCH_EINVAL;
+    if (whence < 0 || whence > 2) return filch_invalid("whence is not 0, 1 or 2");
     letter what = { .how = (uint32_t)whence, .number = offset };
     return yield_letter(out, FILCH_CMD_SEEK, tag, stream, FILCH_FOREVER, what, NULL, NULL, NULL);
 }
 
 filch_err filch_yield_sync(filch_out *out, uint64_t tag, filch_stream stream, uint32_t flags)
 {
-    if ((flags & ~(uint32_t)FILCH_SYNC_DATA) != 0) return FILCH_EINVAL;
+    if ((flags & ~(uint32_t)FILCH_SYNC_DATA) != 0) return filch_invalid("flags has bits besides FILCH_SYNC_DATA");
     letter what = { .how = flags };
     return yield_letter(out, FILCH_CMD_SYNC, tag, stream, FILCH_FOREVER, what, NULL, NULL, NULL);
 }
 
 filch_err filch_yield_truncate(filch_out *out, uint64_t tag, filch_stream stream, uint64_t size)
 {
-    if (size > INT64_MAX) return FILCH_EINVAL;
+    if (size > INT64_MAX) return filch_invalid("size is over 2^63 - 1");
     letter what = { .number = (int64_t)size };
     return yield_letter(out, FILCH_CMD_TRUNCATE, tag, stream, FILCH_FOREVER, what, NULL, NULL, NULL);
 }
@@ -302,19 +312,20 @@ static filch_err yield_path(filch_out *out, uint32_t command, uint64_t tag, cons
 {
     letter what = { .how = flags, .text_size = measure(path, PATH_BYTES_MAX),
                     .service_size = measure(to, PATH_BYTES_MAX) };
-    if (what.text_size <= 1 || (command == FILCH_CMD_RENAME && what.service_size <= 1)) return FILCH_EINVAL;
+    if (what.text_size <= 1) return filch_invalid("path is NULL, empty or over 4095 bytes");
+    if (command == FILCH_CMD_RENAME && what.service_size <= 1) return filch_invalid("to is NULL, empty or over 4095 bytes");
     return yield_letter(out, command, tag, (filch_stream){ 0 }, FILCH_FOREVER, what, path, to, NULL);
 }
 
 filch_err filch_yield_stat(filch_out *out, uint64_t tag, const char *path, uint32_t flags)
 {
-    if ((flags & ~(uint32_t)FILCH_STAT_LINK) != 0) return FILCH_EINVAL;
+    if ((flags & ~(uint32_t)FILCH_STAT_LINK) != 0) return filch_invalid("flags has bits besides FILCH_STAT_LINK");
     return yield_path(out, FILCH_CMD_STAT, tag, path, NULL, flags);
 }
 
 filch_err filch_yield_rename(filch_out *out, uint64_t tag, const char *from, const char *to, uint32_t flags)
 {
-    if ((flags & ~(uint32_t)(FILCH_RENAME_NEW | FILCH_RENAME_SYNC)) != 0) return FILCH_EINVAL;
+    if ((flags & ~(uint32_t)(FILCH_RENAME_NEW | FILCH_RENAME_SYNC)) != 0) return filch_invalid("flags has bits besides FILCH_RENAME_*");
     return yield_path(out, FILCH_CMD_RENAME, tag, from, to, flags);
 }
 
@@ -341,10 +352,12 @@ filch_err filch_yield_list(filch_out *out, uint64_t tag, const char *path)
 filch_err filch_yield_run(filch_out *out, uint64_t tag, const char *const *argv, uint32_t flags)
 {
     const uint32_t known = FILCH_RUN_INPUT | FILCH_RUN_OUTPUT | FILCH_RUN_ERRORS | FILCH_RUN_MERGE;
-    if (out == NULL || argv == NULL || argv[0] == NULL || argv[0][0] == '\0') return FILCH_EINVAL;
+    if (out == NULL) return filch_invalid("out is NULL");
+    if (argv == NULL) return filch_invalid("argv is NULL");
+    if (argv[0] == NULL || argv[0][0] == '\0') return filch_invalid("argv[0] is NULL or empty");
     if ((flags & ~known) != 0 ||
         (flags & (FILCH_RUN_ERRORS | FILCH_RUN_MERGE)) == (FILCH_RUN_ERRORS | FILCH_RUN_MERGE)) {
-        return FILCH_EINVAL;
+        return filch_invalid("flags has bits besides FILCH_RUN_*, or both ERRORS and MERGE");
     }
     size_t size = 0;
     for (size_t i = 0; argv[i] != NULL; i++) size += strlen(argv[i]) + 1;
@@ -367,16 +380,17 @@ filch_err filch_yield_exit(filch_out *out, uint64_t tag, filch_stream program, u
 
 filch_err filch_yield_kill(filch_out *out, uint64_t tag, filch_stream program, int number)
 {
-    if (number < 1 || number > SIGNAL_NUMBER_MAX) return FILCH_EINVAL;
+    if (number < 1 || number > SIGNAL_NUMBER_MAX) return filch_invalid("number is no signal");
     letter what = { .number = number };
     return yield_letter(out, FILCH_CMD_KILL, tag, program, FILCH_FOREVER, what, NULL, NULL, NULL);
 }
 
 filch_err filch_yield_signals(filch_out *out, uint64_t tag, const int *numbers, size_t count)
 {
-    if (numbers == NULL || count == 0 || count > SIGNALS_MAX) return FILCH_EINVAL;
+    if (numbers == NULL) return filch_invalid("numbers is NULL");
+    if (count == 0 || count > SIGNALS_MAX) return filch_invalid("count is not 1 to 64");
     for (size_t i = 0; i < count; i++) {
-        if (numbers[i] < 1 || numbers[i] > SIGNAL_NUMBER_MAX) return FILCH_EINVAL;
+        if (numbers[i] < 1 || numbers[i] > SIGNAL_NUMBER_MAX) return filch_invalid("one of numbers is no signal");
     }
     letter what = { .byte_count = count * sizeof *numbers };
     return yield_letter(out, FILCH_CMD_SIGNALS, tag, (filch_stream){ 0 }, FILCH_FOREVER, what, NULL, NULL, numbers);
@@ -387,7 +401,7 @@ filch_err filch_yield_signals(filch_out *out, uint64_t tag, const int *numbers, 
 /* A recorded step is replayed without its streams: what it asks here is not on the tape. */
 static filch_err may_ask(const filch_out *out)
 {
-    if (out == NULL) return FILCH_EINVAL;
+    if (out == NULL) return filch_invalid("out is NULL");
     if (!fli_out_is_stepping(out)) return FILCH_ESTATE;
     return fli_simulate_refuses(out->ctx.sched, "I/O") ? FILCH_ESTATE : FILCH_OK;
 }
@@ -400,13 +414,18 @@ filch_err filch_stream_give(filch_out *out, filch_stream stream, filch_pid to)
 
 filch_err filch_stream_take(filch_out *out, const filch_data *data, filch_stream *stream)
 {
-    filch_err err = data != NULL && stream != NULL ? may_ask(out) : FILCH_EINVAL;
+    if (data == NULL) return filch_invalid("data is NULL");
+    if (stream == NULL) return filch_invalid("stream is NULL");
+    filch_err err = may_ask(out);
     return err == FILCH_OK ? fli_io_take(&out->ctx.sched->io, fli_here(&out->ctx.sched->rt), data, stream) : err;
 }
 
 filch_err filch_stream_address(filch_out *out, filch_stream stream, filch_address_of which, char *text, size_t room)
 {
-    filch_err err = text != NULL && room > 0 && (unsigned)which <= FILCH_ADDRESS_SENDER ? may_ask(out) : FILCH_EINVAL;
+    if (text == NULL) return filch_invalid("text is NULL");
+    if (room == 0) return filch_invalid("room is 0");
+    if ((unsigned)which > FILCH_ADDRESS_SENDER) return filch_invalid("which is no filch_address_of");
+    filch_err err = may_ask(out);
     if (err != FILCH_OK) return err;
     return fli_io_address(&out->ctx.sched->io, fli_here(&out->ctx.sched->rt), stream, which, text, room);
 }
@@ -415,20 +434,21 @@ filch_err filch_stream_address(filch_out *out, filch_stream stream, filch_addres
 
 filch_err filch_as_program(const filch_data *data, filch_program *program)
 {
-    if (program == NULL) return FILCH_EINVAL;
+    if (program == NULL) return filch_invalid("program is NULL");
     memset(program, 0, sizeof *program);
-    if (filch_kind_of(data) != FILCH_KIND_BYTES || filch_size(data) != sizeof *program) return FILCH_EINVAL;
+    if (filch_kind_of(data) != FILCH_KIND_BYTES || filch_size(data) != sizeof *program) return filch_invalid("data is not what filch_yield_run completed with");
     memcpy(program, filch_raw(data), sizeof *program);
     return FILCH_OK;
 }
 
 filch_err filch_as_file_info(const filch_data *data, filch_file_info *info)
 {
-    if (info == NULL || info->size < sizeof info->size) return FILCH_EINVAL;
+    if (info == NULL) return filch_invalid("info is NULL");
+    if (info->size < sizeof info->size) return filch_invalid("info.size is not set");
     size_t room = info->size < sizeof *info ? info->size : sizeof *info, size = info->size;
     memset(info, 0, room);
     info->size = size;
-    if (filch_kind_of(data) != FILCH_KIND_BYTES || filch_size(data) != sizeof *info) return FILCH_EINVAL;
+    if (filch_kind_of(data) != FILCH_KIND_BYTES || filch_size(data) != sizeof *info) return filch_invalid("data is not what filch_yield_stat completed with");
     memcpy(info, filch_raw(data), room);
     info->size = size;
     return FILCH_OK;
@@ -437,15 +457,16 @@ filch_err filch_as_file_info(const filch_data *data, filch_file_info *info)
 /* Each is a byte for its kind, the name, and a NUL: io/paths.c. */
 filch_err filch_as_entry(const filch_data *data, size_t *at, const char **name, filch_file_kind *kind)
 {
-    if (name == NULL) return FILCH_EINVAL;
+    if (name == NULL) return filch_invalid("name is NULL");
     *name = NULL;
-    if (at == NULL || filch_kind_of(data) != FILCH_KIND_BYTES || *at > filch_size(data)) return FILCH_EINVAL;
+    if (at == NULL) return filch_invalid("at is NULL");
+    if (filch_kind_of(data) != FILCH_KIND_BYTES || *at > filch_size(data)) return filch_invalid("data is not what filch_yield_list completed with");
     size_t      left = filch_size(data) - *at;
     const char *entry = (const char *)filch_raw(data) + *at;
     if (left == 0) return FILCH_EEND;
     const char *end = left > 2 ? memchr(entry + 1, '\0', left - 1) : NULL;
     if (end == NULL || end == entry + 1 || entry[0] < FILCH_FILE_REGULAR || entry[0] > FILCH_FILE_OTHER) {
-        return FILCH_EINVAL;
+        return filch_invalid("data is not what filch_yield_list completed with");
     }
     *name = entry + 1;
     if (kind != NULL) *kind = (filch_file_kind)entry[0];
@@ -453,13 +474,18 @@ filch_err filch_as_entry(const filch_data *data, size_t *at, const char **name, 
     return FILCH_OK;
 }
 
+static filch_err not_io(void)
+{
+    return filch_invalid("command is not one that the I/O functions made");
+}
+
 static filch_err open_order(const filch_data *data, filch_io_request *request)
 {
     order what;
-    if (filch_kind_of(data) != FILCH_KIND_BYTES || filch_size(data) != sizeof what) return FILCH_EINVAL;
+    if (filch_kind_of(data) != FILCH_KIND_BYTES || filch_size(data) != sizeof what) return not_io();
     memcpy(&what, filch_raw(data), sizeof what);
     if (what.mark != MARK || what.how > FLI_READ_UNTIL || what.delimiter_size > sizeof what.delimiter) {
-        return FILCH_EINVAL;
+        return not_io();
     }
     request->most = what.most;
     request->how = what.how;
@@ -472,9 +498,9 @@ static filch_err open_order(const filch_data *data, filch_io_request *request)
 static filch_err open_descriptor(const filch_data *data, filch_io_request *request)
 {
     order what;
-    if (filch_kind_of(data) != FILCH_KIND_BYTES || filch_size(data) != sizeof what) return FILCH_EINVAL;
+    if (filch_kind_of(data) != FILCH_KIND_BYTES || filch_size(data) != sizeof what) return not_io();
     memcpy(&what, filch_raw(data), sizeof what);
-    if (what.mark != MARK || what.most > INT32_MAX || what.how > (FILCH_POLL_IN | FILCH_POLL_OUT)) return FILCH_EINVAL;
+    if (what.mark != MARK || what.most > INT32_MAX || what.how > (FILCH_POLL_IN | FILCH_POLL_OUT)) return not_io();
     request->number = (int64_t)what.most;
     request->how = what.how;
     return FILCH_OK;
@@ -484,16 +510,16 @@ static filch_err open_letter(const filch_data *data, filch_io_request *request)
 {
     letter what;
     size_t size = filch_size(data);
-    if (filch_kind_of(data) != FILCH_KIND_BYTES || size < sizeof what) return FILCH_EINVAL;
+    if (filch_kind_of(data) != FILCH_KIND_BYTES || size < sizeof what) return not_io();
     const char *at = filch_raw(data);
     memcpy(&what, at, sizeof what);
     uint64_t texts = (uint64_t)what.text_size + what.service_size;
     if (what.mark != MARK || texts > size - sizeof what || what.byte_count != size - sizeof what - texts) {
-        return FILCH_EINVAL;
+        return not_io();
     }
     const char *text = at + sizeof what, *service = text + what.text_size;
-    if (what.text_size > 0 && text[what.text_size - 1] != '\0') return FILCH_EINVAL;
-    if (what.service_size > 0 && service[what.service_size - 1] != '\0') return FILCH_EINVAL;
+    if (what.text_size > 0 && text[what.text_size - 1] != '\0') return not_io();
+    if (what.service_size > 0 && service[what.service_size - 1] != '\0') return not_io();
     request->how = what.how;
     request->backlog = what.backlog;
     request->number = what.number;
@@ -507,7 +533,9 @@ static filch_err open_letter(const filch_data *data, filch_io_request *request)
 
 filch_err filch_io_read(const filch_command *command, filch_io_request *request)
 {
-    if (command == NULL || request == NULL || request->size < sizeof *request) return FILCH_EINVAL;
+    if (command == NULL) return filch_invalid("command is NULL");
+    if (request == NULL) return filch_invalid("request is NULL");
+    if (request->size < sizeof *request) return filch_invalid("request.size is not set");
     *request = (filch_io_request){ .size = request->size,
                                    .stream = { command->target.node },
                                    .timeout_ns = command->target.serial };
@@ -521,7 +549,7 @@ filch_err filch_io_read(const filch_command *command, filch_io_request *request)
     case FILCH_CMD_WRITE:
         request->bytes = filch_raw(data);
         request->byte_count = filch_size(data);
-        return has_bytes(data) ? FILCH_OK : FILCH_EINVAL;
+        return has_bytes(data) ? FILCH_OK : not_io();
     case FILCH_CMD_CONNECT:
     case FILCH_CMD_LISTEN:
     case FILCH_CMD_DATAGRAM:
@@ -535,8 +563,8 @@ filch_err filch_io_read(const filch_command *command, filch_io_request *request)
     case FILCH_CMD_LIST:
     case FILCH_CMD_RUN: {
         filch_err err = open_letter(data, request);
-        if (err == FILCH_OK && command->id == FILCH_CMD_RENAME && request->service == NULL) return FILCH_EINVAL;
-        return err == FILCH_OK && request->text == NULL ? FILCH_EINVAL : err;
+        if (err == FILCH_OK && command->id == FILCH_CMD_RENAME && request->service == NULL) return not_io();
+        return err == FILCH_OK && request->text == NULL ? not_io() : err;
     }
     case FILCH_CMD_RESOLVE:
     case FILCH_CMD_SEEK:
@@ -549,6 +577,6 @@ filch_err filch_io_read(const filch_command *command, filch_io_request *request)
     case FILCH_CMD_SHUTDOWN:
     case FILCH_CMD_IO_CANCEL:
     case FILCH_CMD_EXIT: return FILCH_OK;
-    default: return FILCH_EINVAL;
+    default: return not_io();
     }
 }

@@ -446,12 +446,12 @@ static filch_err open_recording(replay *rp, const void *bytes, size_t size)
     if (strcmp(head->type_name, fli_type_name(rp->type)) != 0) {
         snprintf(report->text, sizeof report->text, "a recording of type %.80s, not %.80s", head->type_name,
                  fli_type_name(rp->type));
-        return FILCH_EINVAL;
+        return filch_invalid("type is not that of the recording: see report.text");
     }
     if (head->state_size != rp->type->size) {
         snprintf(report->text, sizeof report->text, "recorded with %" PRIu64 " bytes of state; now %.80s has %zu",
                  head->state_size, fli_type_name(rp->type), rp->type->size);
-        return FILCH_EINVAL;
+        return filch_invalid("type is not that of the recording: see report.text");
     }
     report->pid = head->pid;
     report->recorded = head->error;
@@ -464,10 +464,13 @@ static filch_err open_recording(replay *rp, const void *bytes, size_t size)
 
 filch_err filch_blackbox_replay(const void *bytes, size_t size, const filch_type *type, filch_blackbox_report *report)
 {
-    if (report == NULL || report->size < sizeof *report) return FILCH_EINVAL;
+    if (report == NULL) return filch_invalid("report is NULL");
+    if (report->size < sizeof *report) return filch_invalid("report.size is not set: begin with FILCH_BLACKBOX_REPORT_INIT");
     *report = (filch_blackbox_report){ .size = report->size, .pointer = report->pointer,
                                        .pointer_user = report->pointer_user };
-    if (bytes == NULL || type == NULL || type->step == NULL) return FILCH_EINVAL;
+    if (bytes == NULL) return filch_invalid("bytes is NULL");
+    if (type == NULL) return filch_invalid("type is NULL");
+    if (type->step == NULL) return filch_invalid("type.step is NULL");
     fli_mem mem;
     fli_mem_init(&mem, NULL, NULL);
     replay *rp = fli_zalloc_aligned(&mem, sizeof *rp, FLI_LINE);

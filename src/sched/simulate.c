@@ -178,15 +178,15 @@ static filch_err read_options(const filch_sim_options *given, filch_sim_options 
 {
     *opt = (filch_sim_options)FILCH_SIM_OPTIONS_INIT;
     if (given != NULL) {
-        if (given->size < sizeof given->size) return FILCH_EINVAL;
+        if (given->size < sizeof given->size) return filch_invalid("options.size is not set: begin with FILCH_SIM_OPTIONS_INIT");
         for (size_t i = sizeof *opt; i < given->size; i++) {
-            if (((const unsigned char *)given)[i] != 0) return FILCH_EINVAL;
+            if (((const unsigned char *)given)[i] != 0) return filch_invalid("options asks for what this version does not know");
         }
         memcpy(opt, given, given->size < sizeof *opt ? given->size : sizeof *opt);
     }
     *sched = (filch_options)FILCH_OPTIONS_INIT;
     if (opt->sched != NULL) {
-        if (opt->sched->size < sizeof opt->sched->size || opt->sched->size > sizeof *sched) return FILCH_EINVAL;
+        if (opt->sched->size < sizeof opt->sched->size || opt->sched->size > sizeof *sched) return filch_invalid("options.sched.size is not that of a filch_options");
         memcpy(sched, opt->sched, opt->sched->size);
         sched->size = sizeof *sched;
     }
@@ -201,11 +201,12 @@ static filch_err read_options(const filch_sim_options *given, filch_sim_options 
     uint32_t rates[] = { opt->no_memory,     opt->late_answer, opt->double_answer,
                          opt->handler_error, opt->stall,       opt->clock_jump };
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
-        if (rates[i] > 1000) return FILCH_EINVAL;
+        if (rates[i] > 1000) return filch_invalid("a rate of options is over 1000");
     }
-    bool sound = opt->workers <= FLI_SIMULATED_WORKERS_MAX && opt->chart_events <= 1000000 && opt->blocked_ok <= 1 &&
-                 opt->whole_steps <= 1;
-    return sound ? FILCH_OK : FILCH_EINVAL;
+    if (opt->workers > FLI_SIMULATED_WORKERS_MAX) return filch_invalid("options.workers is over 64");
+    if (opt->chart_events > 1000000) return filch_invalid("options.chart_events is over a million");
+    if (opt->blocked_ok > 1) return filch_invalid("options.blocked_ok is neither 0 nor 1");
+    return opt->whole_steps <= 1 ? FILCH_OK : filch_invalid("options.whole_steps is neither 0 nor 1");
 }
 
 filch_err filch_sim_sweep(const filch_sim_options *options, uint64_t first, uint64_t count, filch_sim_fn scenario,
@@ -213,7 +214,10 @@ filch_err filch_sim_sweep(const filch_sim_options *options, uint64_t first, uint
 {
     filch_sim_options opt;
     filch_options     sched;
-    if (scenario == NULL || report == NULL || report->size < sizeof *report || count == 0) return FILCH_EINVAL;
+    if (scenario == NULL) return filch_invalid("scenario is NULL");
+    if (report == NULL) return filch_invalid("report is NULL");
+    if (report->size < sizeof *report) return filch_invalid("report.size is not set: begin with FILCH_SIM_REPORT_INIT");
+    if (count == 0) return filch_invalid("count is 0");
     filch_err err = read_options(options, &opt, &sched);
     if (err != FILCH_OK) return err;
     fli_mem          mem;
@@ -256,7 +260,7 @@ void filch_sim_report_free(filch_sim_report *report)
 /* The simulation of `sched`, if this is the thread it runs on; NULL and why in *err. */
 static fli_simulation *inside(filch_sched *sched, const char *call, filch_err *err)
 {
-    *err = sched == NULL ? FILCH_EINVAL : FILCH_ESTATE;
+    *err = sched == NULL ? filch_invalid("sched is NULL") : FILCH_ESTATE;
     if (sched == NULL || sched->rt.sim == NULL) return NULL;
     fli_local *here = fli_here(&sched->rt);
     if (here != NULL) {
@@ -271,7 +275,7 @@ filch_err filch_sim_fail(filch_sched *sched, const char *text)
 {
     filch_err       err;
     fli_simulation *sim = inside(sched, "filch_sim_fail", &err);
-    if (text == NULL) return FILCH_EINVAL;
+    if (text == NULL) return filch_invalid("text is NULL");
     if (sim != NULL) fli_simulation_verdict(sim, FILCH_SIM_FAILED, text);
     return err;
 }
@@ -280,7 +284,7 @@ filch_err filch_sim_note(filch_sched *sched, const char *text)
 {
     filch_err       err;
     fli_simulation *sim = inside(sched, "filch_sim_note", &err);
-    if (text == NULL) return FILCH_EINVAL;
+    if (text == NULL) return filch_invalid("text is NULL");
     if (sim == NULL) return err;
     uint32_t from = fli_simulation_number(sim, fli_here(&sched->rt)->serial);
     fli_simulation_note(sim, (fli_chart_event){ .kind = FLI_CHART_NOTE, .from = from, .text = text });
@@ -291,7 +295,7 @@ filch_err filch_sim_later(filch_sched *sched, uint64_t delay_ns, filch_sim_later
 {
     filch_err       err;
     fli_simulation *sim = inside(sched, "filch_sim_later", &err);
-    if (fn == NULL) return FILCH_EINVAL;
+    if (fn == NULL) return filch_invalid("fn is NULL");
     if (sim == NULL) return err;
     if (sim->stage >= FLI_STAGE_STOP) return FILCH_ECLOSED;
     fli_pending item = {

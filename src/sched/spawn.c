@@ -28,9 +28,9 @@ static inline filch_err make(filch_sched *sched, const filch_type *type, const f
     bool value = fli_data_is_value(args);
     if (type->init == NULL) {
         if (method != NULL) return FILCH_EMETHOD;
-        if (args->kind != FILCH_KIND_NONE) return FILCH_EINVAL;
+        if (args->kind != FILCH_KIND_NONE) return filch_invalid("args for a type without init");
     }
-    if (!value && !fli_data_is_sound(args)) return FILCH_EINVAL;
+    if (!value && !fli_data_is_sound(args)) return filch_invalid("args is not a payload: NULL bytes with a size, say");
     void *self = small;
     if (FLI_LIKELY(small != NULL && type->size <= FLI_STATE_INLINE)) {
         memset(small, 0, FLI_STATE_INLINE);
@@ -66,14 +66,20 @@ void fli_instance_free(filch_sched *sched, const filch_type *type, void *small, 
 
 static filch_err check_options(const filch_spawn_options *opt)
 {
-    if (opt->overflow > FILCH_OVERFLOW_STOP || opt->mailbox_max > FLI_MAILBOX_MAX) return FILCH_EINVAL;
-    if (opt->mailbox_bytes / 16 >= FLI_MAILBOX_UNITS_MAX) return FILCH_EINVAL;
-    if (opt->blackbox > FILCH_BLACKBOX_MAX && opt->blackbox != FILCH_BLACKBOX_OFF) return FILCH_EINVAL;
-    if (opt->spare != 0 || opt->spare_too != 0 || (opt->relations & ~(uint32_t)FILCH_SPAWN_ALL) != 0) return FILCH_EINVAL;
-    if ((opt->messages == NULL && opt->message_count != 0) || opt->message_count > MESSAGES_MAX) return FILCH_EINVAL;
-    if (opt->name != NULL && opt->name[0] == '\0') return FILCH_EINVAL;
+    if (opt->overflow > FILCH_OVERFLOW_STOP) return filch_invalid("options.overflow is no filch_overflow");
+    if (opt->mailbox_max > FLI_MAILBOX_MAX) return filch_invalid("options.mailbox_max is too large");
+    if (opt->mailbox_bytes / 16 >= FLI_MAILBOX_UNITS_MAX) return filch_invalid("options.mailbox_bytes is too large");
+    bool box = opt->blackbox <= FILCH_BLACKBOX_MAX || opt->blackbox == FILCH_BLACKBOX_OFF;
+    if (!box) return filch_invalid("options.blackbox is over FILCH_BLACKBOX_MAX");
+    if (opt->spare != 0 || opt->spare_too != 0) return filch_invalid("options.spare is not 0");
+    bool known = (opt->relations & ~(uint32_t)FILCH_SPAWN_ALL) == 0;
+    if (!known) return filch_invalid("options.relations has bits besides FILCH_SPAWN_ALL");
+    if (opt->messages == NULL && opt->message_count != 0) return filch_invalid("options.messages is NULL, message_count is not 0");
+    if (opt->message_count > MESSAGES_MAX) return filch_invalid("options.message_count is over 2^26");
+    if (opt->name != NULL && opt->name[0] == '\0') return filch_invalid("options.name is empty");
     /* A supervisor that does not hear of the end could not go on to the next. */
-    if ((opt->relations & (FILCH_SPAWN_SUPERVISED | FILCH_SPAWN_MONITOR)) == FILCH_SPAWN_SUPERVISED) return FILCH_EINVAL;
+    bool deaf = (opt->relations & (FILCH_SPAWN_SUPERVISED | FILCH_SPAWN_MONITOR)) == FILCH_SPAWN_SUPERVISED;
+    if (deaf) return filch_invalid("options.relations has FILCH_SPAWN_SUPERVISED without FILCH_SPAWN_MONITOR");
     return FILCH_OK;
 }
 
@@ -81,9 +87,9 @@ filch_err fli_spawn_options_read(const filch_spawn_options *given, filch_spawn_o
 {
     *out = (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT;
     if (given == NULL) return FILCH_OK;
-    if (given->size < sizeof given->size) return FILCH_EINVAL;
+    if (given->size < sizeof given->size) return filch_invalid("options.size is not set: begin with FILCH_SPAWN_OPTIONS_INIT");
     for (size_t i = sizeof *out; i < given->size; i++) {
-        if (((const unsigned char *)given)[i] != 0) return FILCH_EINVAL;
+        if (((const unsigned char *)given)[i] != 0) return filch_invalid("options asks for what this version does not know");
     }
     memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
     return check_options(out);
@@ -357,7 +363,9 @@ filch_err filch_spawn(filch_sched *sched, const filch_type *type, const filch_sp
 {
     static const filch_spawn_options defaults = FILCH_SPAWN_OPTIONS_INIT;
     const filch_spawn_options       *opt = options != NULL ? options : &defaults;
-    if (sched == NULL || type == NULL || type->step == NULL) return FILCH_EINVAL;
+    if (sched == NULL) return filch_invalid("sched is NULL");
+    if (type == NULL) return filch_invalid("type is NULL");
+    if (type->step == NULL) return filch_invalid("type.step is NULL");
     fli_local *here = fli_here_get();
     if (FLI_LIKELY(is_simple(opt) && is_at_hand(sched, here))) return spawn_simply(sched, here, type, opt, pid);
     return spawn_any(sched, type, opt, pid);

@@ -33,7 +33,9 @@ static void add_up(filch_stats *stats, fli_counters *counters)
 
 filch_err filch_sched_stats(filch_sched *sched, filch_stats *out)
 {
-    if (sched == NULL || out == NULL || out->size < sizeof out->size) return FILCH_EINVAL;
+    if (sched == NULL) return filch_invalid("sched is NULL");
+    if (out == NULL) return filch_invalid("stats is NULL");
+    if (out->size < sizeof out->size) return filch_invalid("stats.size is not set: begin with FILCH_STATS_INIT");
     filch_stats stats = { .size = out->size < sizeof stats ? out->size : sizeof stats };
     stats.alive = fli_stats_alive(sched);
     add_up(&stats, &sched->rt.outside);
@@ -71,7 +73,9 @@ static int32_t state_seen(uint64_t word, bool running)
 
 filch_err filch_inspect(filch_sched *sched, filch_pid pid, filch_info *out)
 {
-    if (sched == NULL || out == NULL || out->size < sizeof out->size) return FILCH_EINVAL;
+    if (sched == NULL) return filch_invalid("sched is NULL");
+    if (out == NULL) return filch_invalid("info is NULL");
+    if (out->size < sizeof out->size) return filch_invalid("info.size is not set");
     fli_proc *p;
     filch_err err = fli_pid_find(&sched->rt, pid, &p);
     if (err != FILCH_OK) return err;

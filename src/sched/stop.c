@@ -241,7 +241,8 @@ static filch_err stop_now(filch_sched *sched, const filch_stop_options *opt, fil
 
 static filch_err stop(filch_sched *sched, const filch_stop_options *opt, filch_report *report, const char *call)
 {
-    if (sched == NULL || !fli_report_is_sound(report)) return FILCH_EINVAL;
+    if (sched == NULL) return filch_invalid("sched is NULL");
+    if (!fli_report_is_sound(report)) return filch_invalid("report.size is not set: begin with FILCH_REPORT_INIT");
     if (fli_program_self() != sched->program) return FILCH_EFORKED; /* before any lock: a thread of the parent may hold it */
     if (fli_simulate_refuses(sched, call)) return FILCH_ESTATE;
     if (fli_here(&sched->rt) != NULL) return FILCH_ESTATE;
@@ -260,12 +261,14 @@ static filch_err stop(filch_sched *sched, const filch_stop_options *opt, filch_r
 static filch_err read_options(const filch_stop_options *given, filch_stop_options *out)
 {
     *out = (filch_stop_options)FILCH_STOP_OPTIONS_INIT;
-    if (given == NULL || given->size < sizeof given->size) return FILCH_EINVAL;
+    if (given == NULL) return filch_invalid("options is NULL");
+    if (given->size < sizeof given->size) return filch_invalid("options.size is not set: begin with FILCH_STOP_OPTIONS_INIT");
     for (size_t i = sizeof *out; i < given->size; i++) {
-        if (((const unsigned char *)given)[i] != 0) return FILCH_EINVAL;
+        if (((const unsigned char *)given)[i] != 0) return filch_invalid("options asks for what this version does not know");
     }
     memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
-    return (out->flags & ~(uint32_t)FILCH_STOP_ALL) == 0 && out->spare == 0 ? FILCH_OK : FILCH_EINVAL;
+    if ((out->flags & ~(uint32_t)FILCH_STOP_ALL) != 0) return filch_invalid("options.flags has bits besides FILCH_STOP_ALL");
+    return out->spare == 0 ? FILCH_OK : filch_invalid("options.spare is not 0");
 }
 
 filch_err filch_sched_stop_with(filch_sched *sched, const filch_stop_options *options, filch_report *report)

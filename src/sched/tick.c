@@ -18,7 +18,7 @@ static bool has_work(filch_sched *sched)
 
 filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran)
 {
-    if (sched == NULL) return FILCH_EINVAL;
+    if (sched == NULL) return filch_invalid("sched is NULL");
     if (fli_simulate_refuses(sched, "filch_tick")) return FILCH_ESTATE;
     if (sched->worker_count > 0 || fli_here(&sched->rt) != NULL) return FILCH_ESTATE;
     if (fli_load_acq(&sched->rt.phase) == FLI_CLOSED) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire half */

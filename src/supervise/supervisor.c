@@ -124,30 +124,42 @@ static filch_err read_options(const filch_spawn_options *given, filch_spawn_opti
 {
     *out = (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT;
     if (given == NULL) return FILCH_OK;
-    if (given->size < sizeof given->size) return FILCH_EINVAL;
+    if (given->size < sizeof given->size) return filch_invalid("options.size is not set: begin with FILCH_SPAWN_OPTIONS_INIT");
     for (size_t i = sizeof *out; i < given->size; i++) {
-        if (((const unsigned char *)given)[i] != 0) return FILCH_EINVAL;
+        if (((const unsigned char *)given)[i] != 0) return filch_invalid("options asks for what this version does not know");
     }
     memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
     out->size = sizeof *out;
     return FILCH_OK;
 }
 
+/* Says why. */
+static bool unsound(const char *why)
+{
+    (void)filch_invalid(why);
+    return false;
+}
+
 static bool child_is_sound(const filch_child *child, filch_spawn_options *opt)
 {
-    if (!id_is_sound(child->id) || child->restart > FILCH_TEMPORARY || child->spare != 0) return false;
+    if (!id_is_sound(child->id)) return unsound("the id of a child is NULL or not 1 to 63 bytes");
+    if (child->restart > FILCH_TEMPORARY) return unsound("child.restart is no filch_restart");
+    if (child->spare != 0) return unsound("child.spare is not 0");
     if (read_options(child->options, opt) != FILCH_OK) return false;
     /* A supervisor has a type of its own only where that wraps ours. */
-    return child->type != NULL ? child->type->step != NULL : child->supervisor != NULL;
+    bool runs = child->type != NULL ? child->type->step != NULL : child->supervisor != NULL;
+    return runs || unsound("child has neither a type with a step nor a supervisor");
 }
 
 filch_err filch_child_start(filch_sched *sched, filch_pid pid, const filch_child *child)
 {
     filch_spawn_options opt;
-    if (sched == NULL || child == NULL || !child_is_sound(child, &opt)) return FILCH_EINVAL;
+    if (sched == NULL) return filch_invalid("sched is NULL");
+    if (child == NULL) return filch_invalid("child is NULL");
+    if (!child_is_sound(child, &opt)) return FILCH_EINVAL;
     const void *bytes = filch_raw(&opt.args);
     size_t      follow = filch_size(&opt.args);
-    if (bytes == NULL && follow > 0) return FILCH_EINVAL;
+    if (bytes == NULL && follow > 0) return filch_invalid("args is not a payload: NULL bytes with a size, say");
     if (follow > SIZE_MAX / 2) return FILCH_ETOOBIG;
     order *o = order_make(sched, ORDER_START, follow + 1);
     if (o == NULL) return FILCH_ENOMEM;
@@ -168,17 +180,19 @@ static filch_err send_plain(filch_sched *sched, filch_pid pid, order_kind kind, 
 
 filch_err filch_child_stop(filch_sched *sched, filch_pid pid, const char *id)
 {
-    return sched != NULL && id_is_sound(id) ? send_plain(sched, pid, ORDER_STOP, id) : FILCH_EINVAL;
+    if (sched == NULL) return filch_invalid("sched is NULL");
+    if (!id_is_sound(id)) return filch_invalid("id is NULL or not 1 to 63 bytes");
+    return send_plain(sched, pid, ORDER_STOP, id);
 }
 
 filch_err filch_child_list(filch_sched *sched, filch_pid pid)
 {
-    return sched != NULL ? send_plain(sched, pid, ORDER_LIST, NULL) : FILCH_EINVAL;
+    return sched != NULL ? send_plain(sched, pid, ORDER_LIST, NULL) : filch_invalid("sched is NULL");
 }
 
 filch_err filch_child_await(filch_sched *sched, filch_pid pid)
 {
-    return sched != NULL ? send_plain(sched, pid, ORDER_AWAIT, NULL) : FILCH_EINVAL;
+    return sched != NULL ? send_plain(sched, pid, ORDER_AWAIT, NULL) : filch_invalid("sched is NULL");
 }
 
 /* ---- children ---- */
@@ -620,9 +634,12 @@ static void supervisor_close(void *self)
 
 static bool spec_is_sound(const filch_supervisor *spec)
 {
-    return spec->strategy <= FILCH_REST_FOR_ONE && spec->jitter <= 1000 &&
-           (spec->intensity <= INTENSITY_MAX || spec->intensity == FILCH_NO_RESTARTS) &&
-           (spec->children != NULL || spec->child_count == 0) && spec->spare == 0;
+    bool bounded = spec->intensity <= INTENSITY_MAX || spec->intensity == FILCH_NO_RESTARTS;
+    if (spec->strategy > FILCH_REST_FOR_ONE) return unsound("spec.strategy is no filch_strategy");
+    if (spec->jitter > 1000) return unsound("spec.jitter is over 1000");
+    if (!bounded) return unsound("spec.intensity is over 10000");
+    if (spec->children == NULL && spec->child_count != 0) return unsound("spec.children is NULL, child_count is not 0");
+    return spec->spare == 0 || unsound("spec.spare is not 0");
 }
 
 static filch_err supervisor_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -630,7 +647,8 @@ static filch_err supervisor_init(void *self, const filch_ctx *ctx, const char *m
     supervisor             *s = self;
     const filch_supervisor *spec = filch_as_ptr(args);
     if (method != NULL) return FILCH_EMETHOD;
-    if (spec == NULL || !spec_is_sound(spec)) return FILCH_EINVAL;
+    if (spec == NULL) return filch_invalid("args is no filch_ptr to a filch_supervisor");
+    if (!spec_is_sound(spec)) return FILCH_EINVAL;
     s->spec = spec;
     s->sched = filch_ctx_sched(ctx);
     s->memory = filch_sched_memory(s->sched);
@@ -661,7 +679,8 @@ const filch_type filch_supervisor_type = {
 filch_err filch_supervise(filch_sched *sched, const filch_supervisor *spec, const filch_spawn_options *options,
                           filch_pid *pid)
 {
-    if (sched == NULL || spec == NULL) return FILCH_EINVAL;
+    if (sched == NULL) return filch_invalid("sched is NULL");
+    if (spec == NULL) return filch_invalid("spec is NULL");
     filch_spawn_options opt;
     filch_err           err = read_options(options, &opt);
     if (err != FILCH_OK) return err;
