@@ -100,7 +100,7 @@ typedef struct filch_lua_options {
     uint32_t           count;      /* with FILCH_LUA_WATCH_COUNT: instructions between two looks at the clock; 0: 10,000.
                                       In a simulation: between two interruptions, always; 0: drawn from the seed */
     const char        *roots;      /* folders, separated by ';', that code may come from besides those of `path`; copied; NULL: none */
-    size_t             code_max;   /* bytes that a file of code may have which a process names; 0: 512 KiB */
+    size_t             code_max;   /* bytes of a file of code that a process names, and of a text for `load`; 0: 256 KiB */
     uint32_t           log_level;  /* the least FILCH_LUA_LOG_* that `log` writes; 0: all */
 } filch_lua_options;
 #define FILCH_LUA_OPTIONS_INIT FILCH_SIZED_INIT(filch_lua_options)

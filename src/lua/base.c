@@ -9,6 +9,7 @@
 #include "lua/budget.h"
 #include "lua/checks.h"
 #include "lua/code.h"
+#include "lua/compile.h"
 #include "lua/host.h"
 #include "lua/libs.h"
 #include "lua/print.h"
@@ -105,6 +106,21 @@ static void read_pieces(lua_State *L)
     luaL_pushresult(&all);
 }
 
+/* Compiles the text on top, and pushes the function; or why not, and returns false. A process gets as much time for it as for
+ * anything that cannot be interrupted. */
+static bool compile_top(lua_State *L, const char *name)
+{
+    const fli_lua_proc *p = fli_lua_self(L);
+    size_t              size;
+    const char         *text = lua_tolstring(L, -1, &size);
+    if (size > p->lua->opt.code_max) {
+        lua_pushfstring(L, "the text is larger than the %d bytes that can be loaded", (int)p->lua->opt.code_max);
+        return false;
+    }
+    bool limited = !p->simulated && fli_lua_job_of(p) == NULL;
+    return fli_lua_compile(L, text, size, name, limited ? p->lua->opt.runaway_ns : 0) == LUA_OK;
+}
+
 /* As stock Lua's, but for text only: bytecode from outside can do anything. */
 static int base_load(lua_State *L)
 {
@@ -123,9 +139,7 @@ static int base_load(lua_State *L)
         luaL_checktype(L, 1, LUA_TFUNCTION);
         read_pieces(L);
     }
-    size_t      size;
-    const char *text = lua_tolstring(L, -1, &size);
-    if (luaL_loadbufferx(L, text, size, name, "t") != LUA_OK) {
+    if (!compile_top(L, name)) {
         lua_pushnil(L);
         lua_insert(L, -2);
         return 2;
@@ -188,6 +202,18 @@ static int base_require(lua_State *L)
 
 /* ---- memory ------------------------------------------------------------------------------------------------- */
 
+/* Two cycles, in steps: the first may have begun before what is garbage now was. `left`: how many. */
+static int go_on_collect(lua_State *L, int status, lua_KContext left)
+{
+    (void)status;
+    while (left > 0) {
+        if (lua_gc(L, LUA_GCSTEP, 0)) left--;
+        if (fli_lua_budget_due(L)) fli_lua_pause(L, left, go_on_collect);
+    }
+    lua_pushinteger(L, 0);
+    return 1;
+}
+
 /* How much there is, and a collection by hand; the collector's settings are the host's. */
 static int base_collectgarbage(lua_State *L)
 {
@@ -195,7 +221,7 @@ static int base_collectgarbage(lua_State *L)
     switch (luaL_checkoption(L, 1, "collect", names)) {
     case 1: lua_pushnumber(L, (lua_Number)fli_lua_self(L)->heap.used / 1024); return 1;
     case 2: lua_pushboolean(L, lua_gc(L, LUA_GCSTEP, 0)); return 1;
-    default: lua_gc(L, LUA_GCCOLLECT); lua_pushinteger(L, 0); return 1;
+    default: return go_on_collect(L, LUA_OK, 2);
     }
 }
 

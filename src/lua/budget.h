@@ -44,6 +44,9 @@ int fli_lua_budget_stop(lua_State *L, fli_lua_proc *p, const char *words);
  * pass: the caller keeps its state and calls fli_lua_pause. Raises the final error if the budget is spent. */
 bool fli_lua_budget_due(lua_State *L);
 
+/* Raises unless the value at `index` is a table, or something that can be read like one. (tables.c) */
+void fli_lua_check_table(lua_State *L, int index);
+
 /* Closes what is to be closed in `co`, as lua_resetthread. Its handlers cannot yield, and run under the budget. */
 int fli_lua_close_thread(fli_lua_proc *p, lua_State *co);
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "lua/codec.h"
+#include "lua/compile.h"
 #include "lua/host.h"
 #include "lua/proc.h"
 #include "lua/state.h"
@@ -255,8 +256,8 @@ static void tell(char *text, size_t size, const char *what)
     if (text != NULL && size > 0) snprintf(text, size, "%s", what);
 }
 
-filch_err fli_lua_code_text(struct filch_lua *lua, const char *chunk, size_t size, const char *name, fli_lua_code **out,
-                            char *text, size_t text_size)
+filch_err fli_lua_code_text(struct filch_lua *lua, const char *chunk, size_t size, const char *name, uint64_t limit_ns,
+                            fli_lua_code **out, char *text, size_t text_size)
 {
     lua_State *L = luaL_newstate();
     if (L == NULL) return FILCH_ENOMEM;
@@ -268,7 +269,7 @@ filch_err fli_lua_code_text(struct filch_lua *lua, const char *chunk, size_t siz
         chunk += skip;
         size -= skip;
     }
-    int       status = luaL_loadbufferx(L, chunk, size, name, "t");
+    int       status = fli_lua_compile(L, chunk, size, name, limit_ns);
     filch_err err = status == LUA_OK ? FILCH_OK : status == LUA_ERRMEM ? FILCH_ENOMEM : FILCH_LUA_ESYNTAX;
     if (err == FILCH_OK) err = fli_lua_code_of(lua, L, 1, out);
     else tell(text, text_size, lua_tostring(L, -1));
@@ -319,7 +320,7 @@ filch_err fli_lua_code_file(struct filch_lua *lua, const char *path, fli_lua_cod
     filch_err err = read_file(path, &all, &size, text, text_size);
     if (err != FILCH_OK) return err;
     snprintf(name, sizeof name, "@%s", path);
-    err = fli_lua_code_text(lua, all, size, name, out, text, text_size);
+    err = fli_lua_code_text(lua, all, size, name, 0, out, text, text_size);
     free(all);
     return err;
 }

@@ -46,7 +46,7 @@ static filch_err compile(struct filch_lua *lua, const char *path, fli_lua_code *
     if (err != FILCH_OK) return err;
     *hash = fli_lua_hash_of(all, size);
     snprintf(name, sizeof name, "@%s", path);
-    err = fli_lua_code_text(lua, all, size, name, code, text, text_size);
+    err = fli_lua_code_text(lua, all, size, name, lua->opt.runaway_ns, code, text, text_size);
     free(all);
     return err;
 }

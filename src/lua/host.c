@@ -70,7 +70,7 @@ static filch_err complete(filch_lua_options *opt, const filch_lua_options *given
     if (opt->memory_max == 0) opt->memory_max = (size_t)64 << 20;
     if (opt->slice_ns == 0) opt->slice_ns = FILCH_MILLISECONDS(5);
     if (opt->runaway_ns == 0) opt->runaway_ns = FILCH_MILLISECONDS(25);
-    if (opt->code_max == 0) opt->code_max = (size_t)512 << 10;
+    if (opt->code_max == 0) opt->code_max = (size_t)256 << 10;
     if (opt->path == NULL) opt->path = "./?.lua";
     if (opt->log_level > FILCH_LUA_LOG_NONE) return FILCH_EINVAL;
     if (opt->count > INT32_MAX) return FILCH_EINVAL;
@@ -151,7 +151,7 @@ filch_err filch_lua_load(filch_lua *lua, const char *chunk, size_t size, const c
     char shown[256];
     if (lua == NULL || out == NULL || (chunk == NULL && size > 0)) return FILCH_EINVAL;
     snprintf(shown, sizeof shown, "=%s", name != NULL ? name : "chunk");
-    return fli_lua_code_text(lua, size > 0 ? chunk : "", size, shown, out, text, text_size);
+    return fli_lua_code_text(lua, size > 0 ? chunk : "", size, shown, 0, out, text, text_size);
 }
 
 filch_err filch_lua_load_file(filch_lua *lua, const char *path, filch_lua_code **out, char *text, size_t text_size)

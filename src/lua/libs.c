@@ -16,10 +16,8 @@ static const char *const stock[] = {
     "_G.assert", "_G.error", "_G.getmetatable", "_G.ipairs", "_G.next", "_G.rawequal", "_G.rawget", "_G.rawlen",
     "_G.rawset", "_G.select", "_G.tonumber", "_G.tostring", "_G.type", "_G._VERSION",
     "coroutine.create", "coroutine.isyieldable", "coroutine.running",
-    "string.byte", "string.char", "string.format", "string.len",
-    "string.lower", "string.pack", "string.packsize", "string.reverse", "string.sub", "string.unpack",
-    "string.upper",
-    "table.concat", "table.pack", "table.sort", "table.unpack",
+    "string.byte", "string.char", "string.len", "string.sub",
+    "table.pack", "table.unpack",
     "math.abs", "math.acos", "math.asin", "math.atan", "math.ceil", "math.cos", "math.deg", "math.exp", "math.floor",
     "math.fmod", "math.huge", "math.log", "math.max", "math.maxinteger", "math.min", "math.mininteger", "math.modf",
     "math.pi", "math.rad", "math.sin", "math.sqrt", "math.tan", "math.tointeger", "math.type", "math.ult",
@@ -102,13 +100,19 @@ static int harvest(lua_State *L)
         add(names, &member);
         lua_settop(L, 1);
     }
-    static const char *const clocks[] = { "time", "date", "clock" };
-    lua_CFunction           *into[] = { &names->stock_time, &names->stock_date, &names->stock_clock };
-    lua_getglobal(L, "os");
-    for (int i = 0; i < 3; i++) {
-        lua_getfield(L, 2, clocks[i]);
-        *into[i] = lua_tocfunction(L, -1);
-        FLI_ASSERT(*into[i] != NULL);
+    const struct {
+        const char    *library, *name;
+        lua_CFunction *into;
+    } wrapped[] = { { "os", "time", &names->stock_time },           { "os", "date", &names->stock_date },
+                    { "os", "clock", &names->stock_clock },         { "string", "format", &names->stock_format },
+                    { "string", "pack", &names->stock_pack },       { "string", "packsize", &names->stock_packsize },
+                    { "string", "unpack", &names->stock_unpack } };
+    for (size_t i = 0; i < sizeof wrapped / sizeof wrapped[0]; i++) {
+        lua_getglobal(L, wrapped[i].library);
+        lua_getfield(L, -1, wrapped[i].name);
+        *wrapped[i].into = lua_tocfunction(L, -1);
+        FLI_ASSERT(*wrapped[i].into != NULL);
+        lua_settop(L, 1);
     }
     return 0;
 }
@@ -139,6 +143,8 @@ static const struct {
     { fli_lua_pattern_members, 0 },
     { fli_lua_random_members, 0 },
     { fli_lua_table_members, 0 },
+    { fli_lua_sort_members, 0 },
+    { fli_lua_string_members, 0 },
     { fli_lua_coroutine_members, 0 },
     { fli_lua_stats_members, 0 },
     { fli_lua_env_members, FILCH_LUA_MAY_ENV },

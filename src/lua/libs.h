@@ -31,7 +31,7 @@ typedef struct fli_lua_names {
     const char    *libraries[FLI_LUA_LIBRARIES_MAX]; /* members refer to these very strings */
     size_t         library_count;
     uint16_t       places[FLI_LUA_PLACES]; /* by hash: number of the member, from 1 */
-    lua_CFunction  stock_time, stock_date, stock_clock;
+    lua_CFunction  stock_time, stock_date, stock_clock, stock_format, stock_pack, stock_packsize, stock_unpack;
 } fli_lua_names;
 
 /* Collects the names: ours, and of stock Lua those that are safe. Uses a state of its own. False: no memory. */
@@ -75,6 +75,8 @@ extern const fli_lua_member fli_lua_exec_members[];
 extern const fli_lua_member fli_lua_pattern_members[];
 extern const fli_lua_member fli_lua_random_members[];
 extern const fli_lua_member fli_lua_table_members[];
+extern const fli_lua_member fli_lua_sort_members[];
+extern const fli_lua_member fli_lua_string_members[];
 extern const fli_lua_member fli_lua_coroutine_members[];
 extern const fli_lua_member fli_lua_stats_members[];
 

@@ -1,16 +1,18 @@
 /* patterns.c - string.find, match, gmatch and gsub. They mean what stock Lua's mean; but a pattern that tries everything
- * (('a'):rep(3000):find(('.-'):rep(30) .. 'b')) fails after STEPS_MAX tries instead of keeping a worker for years:
- * nothing can interrupt it inside C.
+ * (('a'):rep(3000):find(('.-'):rep(30) .. 'b')) fails after STEPS_MAX tries at one place of the text instead of keeping a worker
+ * for years: nothing can interrupt it there. Between two places, and in the function that gsub calls, other processes may run.
  */
 #include <ctype.h>
 #include <lauxlib.h>
 #include <string.h>
 
+#include "lua/budget.h"
 #include "lua/checks.h"
+#include "lua/text.h"
 #include "lua/libs.h"
 #include "lua/proc.h"
 
-enum { CAPTURES_MAX = 32, DEPTH_MAX = 200, STEPS_MAX = 20000000 };
+enum { CAPTURES_MAX = 32, DEPTH_MAX = 200, STEPS_MAX = 4000000, LOOKS = 64 };
 enum { OPEN = -1, POSITION = -2 }; /* instead of a capture's size */
 
 typedef struct capture {
@@ -306,12 +308,12 @@ static void init(matcher *m, lua_State *L, const char *text, size_t size, const 
     m->text = text;
     m->text_end = text + size;
     m->pattern_end = pattern_end;
-    m->steps = 0;
 }
 
 static const char *match_at(matcher *m, const char *s, const char *p)
 {
     m->count = m->depth = 0;
+    m->steps = 0;
     return match_here(m, s, p);
 }
 
@@ -342,19 +344,21 @@ static int find_plain(lua_State *L, const char *text, size_t size, size_t at, co
     return 2;
 }
 
-static int search(lua_State *L, bool find)
+static int go_on_find(lua_State *L, int status, lua_KContext at);
+static int go_on_match(lua_State *L, int status, lua_KContext at);
+
+/* The text is at 1, the pattern at 2. `at`: where to look first. */
+static int search_from(lua_State *L, bool find, size_t at)
 {
     size_t      size, pattern_size;
-    const char *text = luaL_checklstring(L, 1, &size), *pattern = luaL_checklstring(L, 2, &pattern_size);
-    size_t      at = begin_at(luaL_optinteger(L, 3, 1), size);
+    const char *text = lua_tolstring(L, 1, &size), *pattern = lua_tolstring(L, 2, &pattern_size);
+    bool        anchored = pattern_size > 0 && *pattern == '^';
     matcher     m;
-    if (at > size) return lua_pushnil(L), 1;
-    if (find && (lua_toboolean(L, 4) || is_plain(pattern, pattern_size))) {
-        return find_plain(L, text, size, at, pattern, pattern_size);
-    }
-    bool anchored = pattern_size > 0 && *pattern == '^';
     init(&m, L, text, size, pattern + pattern_size);
     for (const char *s = text + at; s <= m.text_end; s++) {
+        if ((s - text) % LOOKS == LOOKS - 1 && s > text + at && fli_lua_budget_due(L)) {
+            fli_lua_pause(L, s - text, find ? go_on_find : go_on_match);
+        }
         const char *end = match_at(&m, s, pattern + anchored);
         if (end != NULL && !find) return push_captures(&m, s, end);
         if (end != NULL) {
@@ -368,6 +372,31 @@ static int search(lua_State *L, bool find)
     return 1;
 }
 
+static int go_on_find(lua_State *L, int status, lua_KContext at)
+{
+    (void)status;
+    return search_from(L, true, (size_t)at);
+}
+
+static int go_on_match(lua_State *L, int status, lua_KContext at)
+{
+    (void)status;
+    return search_from(L, false, (size_t)at);
+}
+
+static int search(lua_State *L, bool find)
+{
+    size_t      size, pattern_size;
+    const char *text = luaL_checklstring(L, 1, &size), *pattern = luaL_checklstring(L, 2, &pattern_size);
+    size_t      at = begin_at(luaL_optinteger(L, 3, 1), size);
+    if (at > size) return lua_pushnil(L), 1;
+    if (find && (lua_toboolean(L, 4) || is_plain(pattern, pattern_size))) {
+        return find_plain(L, text, size, at, pattern, pattern_size);
+    }
+    lua_settop(L, 2);
+    return search_from(L, find, at);
+}
+
 static int string_find(lua_State *L)
 {
     return search(L, true);
@@ -378,6 +407,8 @@ static int string_match(lua_State *L)
     return search(L, false);
 }
 
+static int go_on_next(lua_State *L, int status, lua_KContext at);
+
 /* Upvalues: text, pattern, where to go on (from 0), where the last match ended (-1 none). */
 static int next_match(lua_State *L)
 {
@@ -386,8 +417,14 @@ static int next_match(lua_State *L)
     const char *pattern = lua_tolstring(L, lua_upvalueindex(2), &pattern_size);
     lua_Integer at = lua_tointeger(L, lua_upvalueindex(3)), last = lua_tointeger(L, lua_upvalueindex(4));
     matcher     m;
+    lua_Integer begin = at;
     init(&m, L, text, size, pattern + pattern_size);
     for (; at <= (lua_Integer)size; at++) {
+        if (at % LOOKS == LOOKS - 1 && at > begin && fli_lua_budget_due(L)) {
+            lua_pushinteger(L, at);
+            lua_replace(L, lua_upvalueindex(3));
+            fli_lua_pause(L, 0, go_on_next);
+        }
         const char *end = match_at(&m, text + at, pattern);
         if (end == NULL || end - text == last) continue;
         lua_pushinteger(L, end - text);
@@ -396,6 +433,12 @@ static int next_match(lua_State *L)
         return push_captures(&m, text + at, end);
     }
     return 0;
+}
+
+static int go_on_next(lua_State *L, int status, lua_KContext at)
+{
+    (void)status, (void)at;
+    return next_match(L);
 }
 
 static int string_gmatch(lua_State *L)
@@ -411,86 +454,145 @@ static int string_gmatch(lua_State *L)
     return 1;
 }
 
-/* The replacement text, with its %0 to %9. */
-static void add_text(matcher *m, luaL_Buffer *out, const char *from, const char *end)
+/* Of gsub: the stack holds text, pattern, replacement, the state and the result so far. */
+enum { STATE = 4, RESULT };
+
+typedef struct replacing {
+    size_t      at, copied; /* where to look next; what comes before is in the result */
+    size_t      from, end;  /* of the match for which a function was asked */
+    size_t      last;       /* where the last match ended; SIZE_MAX none */
+    lua_Integer count, max;
+    unsigned    looks;
+} replacing;
+
+static void add(lua_State *L, const char *from, size_t size)
 {
-    size_t      size;
-    const char *text = lua_tolstring(m->L, 3, &size);
-    for (size_t i = 0; i < size; i++) {
-        if (text[i] != '%') {
-            fli_lua_add_char(out, text[i]);
-            continue;
-        }
-        char c = ++i < size ? text[i] : '\0';
-        if (c == '%') {
-            fli_lua_add_char(out, '%');
-        } else if (c == '0') {
-            luaL_addlstring(out, from, (size_t)(end - from));
-        } else if (c >= '1' && c <= '9') {
-            push_capture(m, c - '1', from, end);
-            luaL_tolstring(m->L, -1, NULL);
-            lua_remove(m->L, -2);
-            luaL_addvalue(out);
-        } else {
-            luaL_error(m->L, "invalid use of '%%' in replacement string");
-        }
-    }
+    fli_lua_text_add(L, RESULT, from, size);
 }
 
-/* What the table or function gives for the match; nil and false leave it as it is. True: it has changed. */
-static bool add_value(matcher *m, luaL_Buffer *out, const char *from, const char *end)
+static void add_capture(matcher *m, int n, const char *from, const char *end)
+{
+    size_t size;
+    push_capture(m, n, from, end);
+    const char *text = lua_tolstring(m->L, -1, &size); /* a place becomes its digits */
+    add(m->L, text, size);
+    lua_pop(m->L, 1);
+}
+
+/* The replacement text, with its %0 to %9. */
+static void add_text(matcher *m, const char *from, const char *end)
+{
+    size_t      size;
+    const char *text = lua_tolstring(m->L, 3, &size), *text_end = text + size, *mark;
+    while ((mark = memchr(text, '%', (size_t)(text_end - text))) != NULL) {
+        add(m->L, text, (size_t)(mark - text));
+        char c = mark + 1 < text_end ? mark[1] : '\0';
+        text = mark + 2;
+        if (c == '%') add(m->L, "%", 1);
+        else if (c == '0') add(m->L, from, (size_t)(end - from));
+        else if (c >= '1' && c <= '9') add_capture(m, c - '1', from, end);
+        else luaL_error(m->L, "invalid use of '%%' in replacement string");
+        if (text >= text_end) return;
+    }
+    add(m->L, text, (size_t)(text_end - text));
+}
+
+/* What the table or function gave for the match is on top; nil and false leave it as it is. */
+static void add_value(lua_State *L, const char *text, const replacing *r)
+{
+    size_t size;
+    if (!lua_toboolean(L, -1)) {
+        add(L, text + r->from, r->end - r->from);
+    } else {
+        if (!lua_isstring(L, -1)) luaL_error(L, "invalid replacement value (a %s)", luaL_typename(L, -1));
+        const char *value = lua_tolstring(L, -1, &size);
+        add(L, value, size);
+    }
+    lua_settop(L, RESULT);
+}
+
+static int go_on_call(lua_State *L, int status, lua_KContext ctx);
+static int go_on_gsub(lua_State *L, int status, lua_KContext ctx);
+
+/* Adds what stands for the match. A function may be left and entered again: all that is needed then is in *r. */
+static void replace(matcher *m, replacing *r, const char *from, const char *end)
 {
     lua_State *L = m->L;
+    add(L, m->text + r->copied, (size_t)(from - m->text) - r->copied);
+    r->from = (size_t)(from - m->text);
+    r->end = r->last = r->at = r->copied = (size_t)(end - m->text);
+    if (lua_type(L, 3) == LUA_TSTRING) {
+        add_text(m, from, end);
+        return;
+    }
     if (lua_istable(L, 3)) {
         push_capture(m, 0, from, end);
         lua_gettable(L, 3);
     } else {
         lua_pushvalue(L, 3);
-        lua_call(L, push_captures(m, from, end), 1);
+        lua_callk(L, push_captures(m, from, end), 1, 0, go_on_call);
     }
-    if (!lua_toboolean(L, -1)) {
-        lua_pop(L, 1);
-        luaL_addlstring(out, from, (size_t)(end - from));
-        return false;
+    add_value(L, m->text, r);
+}
+
+static int finish_gsub(lua_State *L, const replacing *r)
+{
+    size_t      size;
+    const char *text = lua_tolstring(L, 1, &size);
+    add(L, text + r->copied, size - r->copied);
+    fli_lua_text_result(L, RESULT);
+    lua_pushinteger(L, r->count);
+    return 2;
+}
+
+static int run_gsub(lua_State *L, replacing *r)
+{
+    size_t      size, pattern_size;
+    const char *text = lua_tolstring(L, 1, &size), *pattern = lua_tolstring(L, 2, &pattern_size);
+    bool        anchored = pattern_size > 0 && *pattern == '^';
+    matcher     m;
+    init(&m, L, text, size, pattern + pattern_size);
+    while (r->count < r->max && r->at <= size && !(anchored && r->looks > 0)) {
+        if (++r->looks % LOOKS == 0 && fli_lua_budget_due(L)) fli_lua_pause(L, 0, go_on_gsub);
+        const char *end = match_at(&m, text + r->at, pattern + anchored);
+        if (end != NULL && (size_t)(end - text) != r->last) {
+            r->count++;
+            replace(&m, r, text + r->at, end);
+        } else {
+            r->at++;
+        }
     }
-    if (!lua_isstring(L, -1)) luaL_error(L, "invalid replacement value (a %s)", luaL_typename(L, -1));
-    luaL_addvalue(out);
-    return true;
+    return finish_gsub(L, r);
+}
+
+static int go_on_gsub(lua_State *L, int status, lua_KContext ctx)
+{
+    (void)status, (void)ctx;
+    return run_gsub(L, lua_touserdata(L, STATE));
+}
+
+static int go_on_call(lua_State *L, int status, lua_KContext ctx)
+{
+    replacing *r = lua_touserdata(L, STATE);
+    add_value(L, lua_tostring(L, 1), r);
+    return go_on_gsub(L, status, ctx);
 }
 
 static int string_gsub(lua_State *L)
 {
-    size_t      size, pattern_size;
-    const char *text = luaL_checklstring(L, 1, &size), *pattern = luaL_checklstring(L, 2, &pattern_size), *last = NULL;
+    size_t size;
+    luaL_checklstring(L, 1, &size);
+    luaL_checkstring(L, 2);
     int         type = lua_type(L, 3);
-    lua_Integer max = luaL_optinteger(L, 4, (lua_Integer)size + 1), count = 0;
-    bool        anchored = pattern_size > 0 && *pattern == '^';
+    lua_Integer max = luaL_optinteger(L, 4, (lua_Integer)size + 1);
     fli_lua_expect(L, type == LUA_TNUMBER || type == LUA_TSTRING || type == LUA_TFUNCTION || type == LUA_TTABLE, 3,
                      "string/function/table");
     if (type == LUA_TNUMBER) lua_tostring(L, 3);
-    matcher     m;
-    luaL_Buffer out;
-    init(&m, L, text, size, pattern + pattern_size);
-    luaL_buffinit(L, &out);
-    const char *s = text;
-    while (count < max) {
-        const char *end = match_at(&m, s, pattern + anchored);
-        if (end != NULL && end != last) {
-            count++;
-            if (lua_type(L, 3) == LUA_TSTRING) add_text(&m, &out, s, end);
-            else (void)add_value(&m, &out, s, end);
-            s = last = end;
-        } else if (s < m.text_end) {
-            fli_lua_add_char(&out, *s++);
-        } else {
-            break;
-        }
-        if (anchored) break;
-    }
-    luaL_addlstring(&out, s, (size_t)(m.text_end - s));
-    luaL_pushresult(&out);
-    lua_pushinteger(L, count);
-    return 2;
+    lua_settop(L, 3);
+    replacing *r = lua_newuserdatauv(L, sizeof *r, 0);
+    *r = (replacing){ .last = SIZE_MAX, .max = max };
+    fli_lua_text_push(L, 64);
+    return run_gsub(L, r);
 }
 
 const fli_lua_member fli_lua_pattern_members[] = {

@@ -128,6 +128,7 @@ TEST(ours_say_what_stock_luas_say_at_the_edges)
         "for a, b in gmatch('k=v', '(%w)=(%w)') do assert(a == 'k' and b == 'v') end\n"
         "assert(not pcall(gmatch, 'x')) assert(not pcall(gmatch, 'x', 'x', {}))\n";
     lua_State *L = luaL_newstate();
+    *(void **)lua_getextraspace(L) = NULL; /* no process */
     luaL_openlibs(L);
     ok(luaL_loadstring(L, chunk));
     lua_pushcfunction(L, ours("find"));
@@ -141,6 +142,7 @@ TEST(ours_say_what_stock_luas_say_at_the_edges)
 TEST(a_pattern_that_tries_everything_fails_instead)
 {
     lua_State *L = luaL_newstate();
+    *(void **)lua_getextraspace(L) = NULL; /* no process */
     luaL_openlibs(L);
     lua_pushcfunction(L, ours("find"));
     ok(luaL_loadstring(L, "return ('a'):rep(3000), ('.-'):rep(30) .. 'b'"));

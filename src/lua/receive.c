@@ -9,6 +9,7 @@
 #include <lauxlib.h>
 #include <string.h>
 
+#include "lua/budget.h"
 #include "lua/checks.h"
 #include "lua/libs.h"
 #include "lua/proc.h"
@@ -116,6 +117,8 @@ static bool agrees(lua_State *L, int pattern, int value, int depth)
 
 /* ---- the search ------------------------------------------------------------------------------------------------- */
 
+enum { LOOKS = 64 }; /* messages between two looks at the budget */
+
 static bool is_place_valid(lua_State *L, const fli_lua_proc *p)
 {
     return lua_touserdata(L, PLACE) != NULL && (uint64_t)lua_tointeger(L, REMOVALS) == p->removals;
@@ -128,11 +131,14 @@ static void set_place(lua_State *L, const fli_lua_proc *p, fli_lua_place place)
     lua_pushinteger(L, (lua_Integer)p->removals);
 }
 
+static int go_on_receive(lua_State *L, int status, lua_KContext until_ns);
+
 /* Finds the next message that agrees with the pattern as far as C can tell. Returns true with MESSAGE to OPEN on the stack, and PLACE its
  * place; false if there is none: then PLACE is the end. */
-static bool find_next(lua_State *L, fli_lua_proc *p)
+static bool find_next(lua_State *L, fli_lua_proc *p, lua_KContext until_ns)
 {
     filch_err     err;
+    unsigned      looks = 0;
     fli_lua_place place = is_place_valid(L, p) ? (fli_lua_place)lua_touserdata(L, PLACE) : &p->saved;
     do {
         for (; *place != NULL; place = &(*place)->next) {
@@ -142,6 +148,10 @@ static bool find_next(lua_State *L, fli_lua_proc *p)
             lua_pushnil(L);
             lua_pushinteger(L, 0);
             if (agrees(L, PATTERN, MESSAGE, 0)) return true;
+            if (++looks % LOOKS == 0 && fli_lua_budget_due(L)) {
+                set_place(L, p, &(*place)->next);
+                fli_lua_pause(L, until_ns, go_on_receive);
+            }
         }
     } while (fli_lua_inbox_keep(p, &err));
     set_place(L, p, place);
@@ -150,7 +160,6 @@ static bool find_next(lua_State *L, fli_lua_proc *p)
     return false;
 }
 
-static int go_on_receive(lua_State *L, int status, lua_KContext until_ns);
 static int go_on_test(lua_State *L, int status, lua_KContext until_ns);
 
 /* Calls the next function of the pattern; its answer is on top. */
@@ -189,7 +198,7 @@ static bool decide(lua_State *L, fli_lua_proc *p, bool fits)
 /* Searches on. `looked_at`: there is a message, and `fits` says what its functions said so far. Returns true if one was taken. */
 static bool search(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, bool looked_at, bool fits)
 {
-    while (looked_at || find_next(L, p)) {
+    while (looked_at || find_next(L, p, until_ns)) {
         if (!looked_at) fits = true;
         looked_at = false;
         if (decide(L, p, ask(L, until_ns, fits))) return true;

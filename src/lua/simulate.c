@@ -123,9 +123,11 @@ static int os_time(lua_State *L)
 static int os_date(lua_State *L)
 {
     const fli_lua_proc *p = fli_lua_self(L);
+    size_t              size;
+    const char         *format = luaL_optlstring(L, 1, "%c", &size);
+    fli_lua_check_arg(L, size <= 4096, 1, "the format is too long"); /* each of its items takes about a microsecond */
     if (p->simulated && lua_isnoneornil(L, 2)) {
-        const char *format = luaL_optstring(L, 1, "%c");
-        lua_pushstring(L, format);
+        lua_pushlstring(L, format, size);
         lua_insert(L, 1);
         lua_settop(L, 1);
         lua_pushinteger(L, SIM_EPOCH + (lua_Integer)(fli_lua_now(p) / 1000000000));

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lua/checks.h"
 #include "lua/libs.h"
 #include "lua/proc.h"
 
@@ -48,7 +47,9 @@ bool fli_lua_to_span(lua_State *L, int index, uint64_t *span_ns)
         *span_ns = span_of(seconds * 1e9);
         return seconds == seconds;
     }
-    return lua_type(L, index) == LUA_TSTRING && read_span(fli_lua_whole_text(L, index), span_ns);
+    size_t      size;
+    const char *text = lua_type(L, index) == LUA_TSTRING ? lua_tolstring(L, index, &size) : NULL;
+    return text != NULL && strlen(text) == size && read_span(text, span_ns);
 }
 
 uint64_t fli_lua_check_span(lua_State *L, int index)

@@ -64,7 +64,6 @@ static const char *const spent[] = {
     "local m = { __lt = LOOP } local t = {} for i = 1, 3 do t[i] = setmetatable({}, m) end table.sort(t)",
     "ipairs({})(setmetatable({}, { __index = LOOP }), 0)",
     "load(LOOP)",
-    "process.send(process.self(), 1) process.receive(LOOP)",
     "process.send(process.self(), 1) process.receive(function() tostring(setmetatable({}, { __tostring = LOOP })) end)",
     "local co = coroutine.create(function() local c <close> = setmetatable({}, { __close = LOOP }) coroutine.yield() end)"
     " coroutine.resume(co) coroutine.close(co)",
@@ -114,6 +113,7 @@ TEST(loops_that_can_be_interrupted_go_on_until_they_are_terminated)
     static const char *const loops[] = {
         "while true do pcall(error, setmetatable({}, { __tostring = LOOP })) end",
         "pcall(LOOP)",
+        "process.send(process.self(), 1) process.receive(LOOP)",
         "pcall(pcall, pcall, LOOP)",
         "xpcall(LOOP, print)",
         "coroutine.wrap(LOOP)()",
@@ -141,6 +141,50 @@ TEST(a_job_whose_error_cannot_be_told_ends_with_its_process)
     drive("work.run(function() while true do pcall(function() " LOOP " end) end end)", false);
 }
 
+/* Each is one call of C that takes tens of milliseconds at least. */
+static const char *const long_calls[] = {
+    "local t = {} for i = 1, 150000 do t[i] = (i * 7919) % 150001 end begin() table.sort(t) for i = 2, #t do assert(t[i - 1] <= t[i]) end",
+    "local t = {} for i = 1, 60000 do t[i] = (i * 7919) % 60013 end begin() table.sort(t, function(a, b) return a > b end)\n"
+    "for i = 2, #t do assert(t[i - 1] >= t[i]) end",
+    "local s = ('x'):rep(1000000) begin() local r, n = s:gsub('x', 'yz') assert(n == 1000000 and #r == 2000000)",
+    "local s = ('x'):rep(300000) begin() local r, n = s:gsub('x', string.upper) assert(n == 300000 and r == ('X'):rep(300000))",
+    "local s = ('x'):rep(3000000) begin() assert(s:find('[^x]') == nil)",
+    "local s = ('ab'):rep(1000000) .. 'c' begin() assert(s:match('[ab]c') == 'bc')",
+    "local s = ('x'):rep(3000000) .. 'y' begin() for w in s:gmatch('[^x]') do assert(w == 'y') end",
+    "local t = {} for i = 1, 200000 do t[i] = i end begin() for i = 1, 20 do table.insert(t, 1, 0) end assert(t[21] == 1 and #t == 200020)",
+    "local t = {} for i = 1, 200000 do t[i] = i end begin() for i = 1, 20 do assert(table.remove(t, 1) == i) end assert(t[1] == 21)",
+    "local t = {} for i = 1, 200000 do t[i] = i end begin() for i = 1, 20 do table.move(t, 1, 199999, 2) end assert(t[200000] == 199980)",
+    "local t = {} for i = 1, 150000 do t[i] = i end begin() for i = 1, 5 do assert(#table.concat(t, ',') == 1038894) end",
+    "local t = {} for i = 1, 60000 do t[i] = {} end begin() for i = 1, 10 do collectgarbage() end assert(#t == 60000)",
+    "for i = 1, 20000 do process.send(process.self(), i) end begin() for i = 1, 20 do assert(process.receive('none', 0) == nil) end",
+};
+
+/* A call of C that takes long lets the process beside it run: it is seen to, before the call has come to its end. */
+TEST(long_calls_of_c_let_others_run)
+{
+    for (size_t i = 0; i < sizeof long_calls / sizeof long_calls[0]; i++) {
+        static char text[4096];
+        if (getenv("FILCH_ROWS") != NULL) fprintf(stderr, "%s\n", long_calls[i]);
+        snprintf(text, sizeof text,
+                 "local me = process.self()\n"
+                 "local pid = process.spawn_monitored { function()\n"
+                 "  local function begin() process.send(me, 'begin') end\n"
+                 "  %s\n"
+                 "  process.send(me, 'end')\n"
+                 "end, memory = '64MB' }\n"
+                 "local seen, ticks = false, 0\n"
+                 "while true do\n"
+                 "  local m = process.receive(seen and '1ms' or '60s')\n"
+                 "  if m == 'begin' then seen = true elseif m == nil then ticks = ticks + 1 else break end\n"
+                 "  assert(type(m) ~= 'table', m and m.error)\n"
+                 "end\n"
+                 "return ticks\n",
+                 long_calls[i]);
+        world_passes(&w, text);
+        if (w.number < 2) fail_msg("%lld ticks beside %s", (long long)w.number, long_calls[i]);
+    }
+}
+
 TEST(the_failure_names_the_budget_and_has_its_own_code)
 {
     world_run(&w, "tostring(setmetatable({}, { __tostring = function() " LOOP " end }))");
@@ -159,6 +203,33 @@ TEST(nothing_of_lua_runs_for_a_spent_budget)
                   "end)\n");
     same(w.error, FILCH_LUA_EBUDGET);
     same(atomic_load(&w.printed_size), 0);
+}
+
+/* Texts for which Lua's parser takes seconds. */
+TEST(compiling_comes_to_an_end)
+{
+    world_passes(&w, "local function why(text) local f, why = load(text) assert(f == nil) return why end\n"
+                     "assert(why('return ' .. ('a and '):rep(40000) .. 'a'):find('too long to compile', 1, true))\n"
+                     "assert(why('if a then ' .. ('elseif a then '):rep(18000) .. 'end'):find('too long to compile', 1, true))\n"
+                     "assert(why(('goto x '):rep(5000) .. '::x::'):find('goto or break', 1, true))\n"
+                     "assert(why('while a do ' .. ('break '):rep(5000) .. 'end'):find('goto or break', 1, true))\n"
+                     "assert(why((' '):rep(300000)):find('larger than', 1, true))\n"
+                     "assert(load(('goto x '):rep(1000) .. '::x::'))\n"
+                     "assert(load('return ' .. ('a and '):rep(100) .. '5')() == nil)\n"
+                     "local n = 0 assert(load(function() n = n + 1 return n == 1 and 'return ' or n < 100 and 'a and ' or n == 100 and 'a' or nil end))\n");
+}
+
+TEST(a_sort_keeps_the_order_of_equal_elements_and_a_table_whose_sort_fails)
+{
+    world_passes(&w, "for n = 0, 70 do\n"
+                     "  local t = {} for i = 1, n do t[i] = { i, (i * 7) % 5 } end\n"
+                     "  table.sort(t, function(a, b) return a[2] < b[2] end)\n"
+                     "  for i = 2, n do local a, b = t[i - 1], t[i] assert(a[2] < b[2] or a[2] == b[2] and a[1] < b[1]) end\n"
+                     "end\n"
+                     "local t = { 3, 1, 'x', 2 }\n"
+                     "assert(not pcall(table.sort, t)) assert(t[1] == 3 and t[2] == 1 and t[3] == 'x' and t[4] == 2)\n"
+                     "assert(not pcall(table.sort, { 1, 2 }, 5)) assert(not pcall(table.sort, 5))\n"
+                     "assert(not pcall(table.sort, setmetatable({}, { __len = function() return 1 << 40 end })))\n");
 }
 
 TEST(a_coroutine_that_is_being_closed_cannot_yield)
@@ -194,8 +265,11 @@ int main(void)
         T(no_protected_call_catches_a_spent_budget),
         T(loops_that_can_be_interrupted_go_on_until_they_are_terminated),
         T(a_job_whose_error_cannot_be_told_ends_with_its_process),
+        T(long_calls_of_c_let_others_run),
         T(the_failure_names_the_budget_and_has_its_own_code),
         T(nothing_of_lua_runs_for_a_spent_budget),
+        T(compiling_comes_to_an_end),
+        T(a_sort_keeps_the_order_of_equal_elements_and_a_table_whose_sort_fails),
         T(a_coroutine_that_is_being_closed_cannot_yield),
         cmocka_unit_test(budgets_without_end_and_of_zero_are_defined),
     };

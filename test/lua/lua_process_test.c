@@ -169,8 +169,10 @@ TEST(waiting_passes_through_pcall_metamethods_iterators_and_coroutines)
             "local fine, text = coroutine.resume(inner, 'x')\n"
             "assert(not fine and text:find('oh x', 1, true))\n"
             "assert(coroutine.status(inner) == 'dead')\n"
-            "local fine2, text2 = pcall(table.sort, { 3, 2, 1 }, function(x, y) slow() return x < y end)\n"
-            "assert(not fine2 and text2:find('cannot wait here', 1, true), text2)\n");
+            "local fine2, text2 = pcall(tostring, setmetatable({}, { __tostring = function() slow() return '' end }))\n"
+            "assert(not fine2 and text2:find('cannot wait here', 1, true), text2)\n"
+            "local t = { 3, 2, 1 } table.sort(t, function(x, y) slow() return x < y end) assert(t[1] == 1 and t[3] == 3)\n"
+            "assert(('abc'):gsub('.', function(c) slow() return c .. c end) == 'aabbcc')\n");
 }
 
 TEST(errors_carry_file_line_and_traceback)

@@ -1,0 +1,41 @@
+/* text.h - a text that a C function writes piece by piece and keeps in the Lua state: unlike luaL_Buffer it survives a pause. */
+#ifndef FLI_LUA_TEXT_H
+#define FLI_LUA_TEXT_H
+
+#include <lua.h>
+#include <stddef.h>
+#include <string.h>
+
+/* A userdata at a fixed place of the stack. It moves when it grows: ask for it again after anything was added. */
+typedef struct fli_lua_text {
+    size_t size, room;
+    char   at[];
+} fli_lua_text;
+
+/* Pushes an empty one with room for `room` bytes. */
+fli_lua_text *fli_lua_text_push(lua_State *L, size_t room);
+/* Out of line: makes room for `more` bytes in the one at `index`. */
+fli_lua_text *fli_lua_text_grow(lua_State *L, int index, size_t more);
+
+/* The one at `index` with room for `more` bytes. */
+static inline fli_lua_text *fli_lua_text_room(lua_State *L, int index, size_t more)
+{
+    fli_lua_text *text = lua_touserdata(L, index);
+    return text->room - text->size >= more ? text : fli_lua_text_grow(L, index, more);
+}
+
+static inline void fli_lua_text_add(lua_State *L, int index, const char *from, size_t size)
+{
+    fli_lua_text *text = fli_lua_text_room(L, index, size);
+    if (size > 0) memcpy(text->at + text->size, from, size);
+    text->size += size;
+}
+
+/* Pushes what it holds as a string. */
+static inline void fli_lua_text_result(lua_State *L, int index)
+{
+    const fli_lua_text *text = lua_touserdata(L, index);
+    lua_pushlstring(L, text->at, text->size);
+}
+
+#endif
