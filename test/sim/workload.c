@@ -1362,6 +1362,7 @@ const workload workloads[] = {
     { "work", "blocking functions on the pool", run_work },
     { "poor", "memory runs out again and again", run_poor },
     { "calls", "threads of the host call and wait", run_calls },
+    { "lanes", "jobs of every lane, some of them stuck", run_lanes },
     { "relations", "monitors, links, names, groups, exits", run_relations },
     { "hosts", "relations between hosts that stop", workload_hosts },
 };

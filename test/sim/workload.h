@@ -17,6 +17,9 @@ typedef struct workload {
 extern const workload workloads[];
 extern const unsigned workload_count;
 
+/* In lanes.c. */
+void run_lanes(uint32_t workers, uint32_t size);
+
 /* Before each run: nothing is left of the one before. */
 void workload_reset(void);
 

@@ -1,0 +1,140 @@
+/* lanes.c - the work pool alone: threads that submit jobs of every lane, some jobs that take their time, and some that
+ * return only at the very end. All others must be run before that; a lost wake-up is a deadlock, which the engine sees. */
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/mem.h"
+#include "port/clock.h"
+#include "sim/engine.h"
+#include "sim/workload.h"
+#include "work/pool.h"
+
+
+#define MUST(condition, why) \
+    do {                     \
+        if (!(condition)) fli_sim_fail(why); \
+    } while (0)
+
+enum { SUBMITTERS = 3, STUCK_EACH = FLI_LANE_MOST > 4 ? 6 : FLI_LANE_MOST - 1, JOBS_MAX = 512, WORK_THREADS = 2 };
+
+typedef enum habit { QUICK, SLOW, STUCK } habit;
+
+typedef struct errand {
+    fli_job  job;
+    habit    habit;
+    uint32_t ran;
+} errand;
+
+static struct {
+    fli_workpool pool;
+    fli_mutex    lock;
+    fli_cond     changed;
+    errand       errands[SUBMITTERS][JOBS_MAX];
+    uint32_t     each;
+    uint32_t     inside[FLI_LANE_COUNT], stuck[FLI_LANE_COUNT];
+    uint32_t     over, expected; /* jobs that are not STUCK */
+    bool         released;
+} s;
+
+/* How many of a lane may be inside at once. */
+static uint32_t limit_of(uint32_t lane)
+{
+    return lane == FLI_LANE_WORK ? WORK_THREADS : FLI_LANE_MOST;
+}
+
+static void run_errand(fli_job *job)
+{
+    errand *e = FLI_OUTER(errand, job, job);
+    fli_mutex_lock(&s.lock);
+    MUST(++s.inside[job->lane] <= limit_of(job->lane), "more jobs of a lane run than it may have");
+    MUST(++e->ran == 1, "a job ran twice");
+    uint64_t until_ns = e->habit == SLOW ? fli_clock_ns() + fli_sim_choose(3 * (uint32_t)FLI_STUCK_NS) : 0;
+    while (e->habit == SLOW && fli_cond_wait_until(&s.changed, &s.lock, until_ns)) {}
+    while (e->habit == STUCK && !s.released) fli_cond_wait(&s.changed, &s.lock);
+    s.inside[job->lane]--;
+    if (e->habit != STUCK) s.over++;
+    fli_cond_broadcast(&s.changed);
+    fli_mutex_unlock(&s.lock);
+}
+
+static void cancel_errand(fli_job *job)
+{
+    (void)job;
+    fli_sim_fail("a job was cancelled although all have begun");
+}
+
+/* The program's own lane has no places for stuck ones. */
+static habit draw_habit(uint32_t lane)
+{
+    if (lane != FLI_LANE_WORK && s.stuck[lane] < STUCK_EACH && fli_sim_choose(3) == 0) {
+        s.stuck[lane]++;
+        return STUCK;
+    }
+    return fli_sim_choose(3) == 0 ? SLOW : QUICK;
+}
+
+static void submitter(void *arg)
+{
+    errand *mine = arg;
+    for (uint32_t i = 0; i < s.each; i++) {
+        errand  *e = &mine[i];
+        uint32_t lane = fli_sim_choose(FLI_LANE_COUNT);
+        *e = (errand){ .job = { .run = run_errand, .cancel = cancel_errand, .lane = lane } };
+        fli_mutex_lock(&s.lock);
+        e->habit = draw_habit(lane);
+        if (e->habit != STUCK) s.expected++;
+        fli_mutex_unlock(&s.lock);
+        filch_err err = fli_workpool_submit(&s.pool, &e->job);
+        MUST(err == FILCH_OK || (err == FILCH_EFULL && lane == FLI_LANE_WORK), "a job was refused");
+        if (err == FILCH_OK) continue;
+        fli_mutex_lock(&s.lock);
+        s.expected--;
+        fli_cond_broadcast(&s.changed);
+        fli_mutex_unlock(&s.lock);
+    }
+}
+
+static void begin(uint32_t size)
+{
+    fli_mem mem;
+    memset(&s, 0, sizeof s);
+    fli_mem_init(&mem, workload_alloc, NULL);
+    workload_alloc_reset(0);
+    s.each = size / 8 < JOBS_MAX ? size / 8 + 1 : JOBS_MAX;
+    MUST(fli_mutex_init(&s.lock) == FILCH_OK && fli_cond_init(&s.changed) == FILCH_OK, "no lock");
+    MUST(fli_workpool_init(&s.pool, &mem, WORK_THREADS, 3) == FILCH_OK, "no pool");
+}
+
+/* Waits until each lane has run what it was given, although the stuck jobs have not returned; then lets them go. */
+static void settle(void)
+{
+    fli_mutex_lock(&s.lock);
+    while (s.over < s.expected) fli_cond_wait(&s.changed, &s.lock);
+    uint32_t stuck = 0;
+    for (int i = 0; i < FLI_LANE_COUNT; i++) stuck += s.stuck[i];
+    fli_mutex_unlock(&s.lock);
+    while (fli_workpool_running(&s.pool, NULL, 0) != stuck) fli_thread_yield();
+    fli_mutex_lock(&s.lock);
+    s.released = true;
+    fli_cond_broadcast(&s.changed);
+    fli_mutex_unlock(&s.lock);
+    while (fli_workpool_busy(&s.pool) > 0) fli_thread_yield();
+}
+
+void run_lanes(uint32_t workers, uint32_t size)
+{
+    fli_thread threads[SUBMITTERS];
+    (void)workers;
+    begin(size);
+    for (int i = 0; i < SUBMITTERS; i++) {
+        MUST(fli_thread_start(&threads[i], "submit", submitter, s.errands[i]) == FILCH_OK, "no thread");
+    }
+    for (int i = 0; i < SUBMITTERS; i++) fli_thread_join(&threads[i]);
+    settle();
+    fli_workpool_close(&s.pool);
+    MUST(fli_workpool_join(&s.pool, FLI_NEVER), "the threads did not leave");
+    fli_workpool_fini(&s.pool);
+    fli_cond_fini(&s.changed);
+    fli_mutex_fini(&s.lock);
+    MUST(workload_alloc_live() == 0, "memory was left behind");
+}
