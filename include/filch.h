@@ -737,6 +737,17 @@ typedef filch_err (*filch_work_fn)(void *arg, filch_data *result);
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_work(filch_out *out, uint64_t tag, filch_work_fn fn, void *arg);
 
+/* As filch_yield_work, but completes with FILCH_EDEADLINE when `fn` has not returned after `timeout_ns`. The function is not
+ * interrupted: it keeps its thread, may begin later, and its result is released when it returns. The rule above for a
+ * process that ends first applies to `arg`: it must outlive the call of `fn`, not the yield.
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    lends `arg` until `fn` has returned.
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_yield_work_within(filch_out *out, uint64_t tag, filch_work_fn fn, void *arg,
+                                                           uint64_t timeout_ns);
+
 /* Sends like filch_send, but as a yield: completes when the message is in the mailbox. Where the receiver's policy is
  * FILCH_OVERFLOW_WAIT, that is when there is room; senders are let in in the order they came.
  *
@@ -1188,8 +1199,8 @@ typedef struct filch_options {
     uint64_t           long_step_ns;  /* steps that take longer are counted and reported; 0: not watched */
     filch_long_step_fn on_long_step;
     void              *on_long_step_user;
-    uint32_t           work_threads;  /* of the work pool, started when first needed; 0: 4, at most 1024 */
-    uint32_t           work_queue;    /* jobs that may wait for one; 0: 1024 */
+    uint32_t           work_threads;  /* for filch_yield_work, started when first needed; 0: 4, at most 1024 */
+    uint32_t           work_queue;    /* functions that may wait for one; 0: 1024 */
     filch_route_fn     route;         /* asked to take messages for pids of other nodes; NULL: FILCH_EFOREIGN */
     void              *route_user;
     filch_blackbox_fn  on_blackbox;   /* NULL: no black boxes at all */
@@ -1531,7 +1542,10 @@ FILCH_API uint64_t filch_next_timeout(filch_sched *sched);
 
 /* Sockets, files, programs and signals, as yields. The worker that runs the process makes the call right away; only if
  * the system says "not now" does the yield wait, for the descriptor, on no thread at all. Whichever worker hears that
- * it is ready makes the call there and steps the process next. Files and names block, so they go to the work pool.
+ * it is ready makes the call there and steps the process next. Opening and using files, looking up names and starting
+ * programs may block, so they run on threads: each kind on its own, so that calls that never return (a FIFO without a
+ * writer, a dead name server) hold up no other kind. At first 4 of a kind run at once; those that have run for 50 ms make
+ * room for others, up to 64. More of them wait in a queue without a limit.
  *
  * A *stream* names something open. It belongs to the process that opened it and is closed when that process ends; give
  * it to another with filch_stream_give. An id that is closed, given away, or somebody else's is FILCH_ESTREAM, however
@@ -1542,7 +1556,8 @@ FILCH_API uint64_t filch_next_timeout(filch_sched *sched);
  *   FILCH_ERESET     the other side is gone; what was written may be lost
  *   FILCH_EDEADLINE  timeout_ns has passed, and it would still have to wait: what has come by then is taken, however
  *                    late the runtime looks. A read keeps what came for the next one. A write may have written a part:
- *                    close the stream
+ *                    close the stream. A call on a thread is not interrupted: until it returns the file is FILCH_EBUSY,
+ *                    and where it stands afterwards is not known; what it opened is closed
  *   FILCH_ECANCELLED by filch_yield_io_cancel, by closing the stream, or by stop
  *   FILCH_ESTREAM  FILCH_EBUSY  FILCH_EREFUSED  FILCH_EINUSE  FILCH_ENOHOST  FILCH_EFILES  FILCH_ENOFILE  FILCH_EACCESS
  *   FILCH_EINVAL     not an address, or nothing for a stream of this kind: reading from a listener, say
@@ -1623,7 +1638,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_receive_from(filch_out *out, uint
 
 /* Looks up `host` ("example.org", NULL: this machine) and `service` ("80", "http"): completes with a text of addresses
  * for filch_yield_connect, one a line, best first; or FILCH_ENOHOST, also for a service that nobody knows or a port over
- * 65535. On the work pool, as the system's resolver blocks.
+ * 65535. On a thread, as the system's resolver blocks. Within: FILCH_EDEADLINE after `timeout_ns`.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies both texts.
@@ -1631,6 +1646,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_receive_from(filch_out *out, uint
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_resolve(filch_out *out, uint64_t tag, const char *host,
                                                        const char *service);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_resolve_within(filch_out *out, uint64_t tag, const char *host,
+                                                              const char *service, uint64_t timeout_ns);
 
 /* Read: whatever is there, at most `most` bytes (0: 65536). Exactly: `size` bytes, at least 1. Until: up
  * to and with the first `delimiter` of 1 to 8 bytes, at most `limit` bytes with it; more is FILCH_ETOOBIG and stays for
@@ -1769,9 +1786,9 @@ enum {
     FILCH_OPEN_NEW = 32     /* with CREATE: fail with FILCH_EEXISTS if it is there */
 };
 
-/* A file, on the work pool: completes with its stream. Reads, writes and close work on it, one at a time; timeouts do
- * not apply; the end of the file is FILCH_EEND. A path that blocks (a FIFO) keeps a thread of the pool until it
- * answers.
+/* A file: completes with its stream. Reads, writes and close work on it, one at a time; the end of the file is FILCH_EEND.
+ * A timeout of 0 does not apply to files. A path that blocks (a FIFO) keeps a thread until it answers; within: the yield
+ * completes with FILCH_EDEADLINE after `timeout_ns`, and what is opened later is closed.
  * Seek: moves to `offset` from `whence` (0 the beginning, 1 here, 2 the end); completes with where that is.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
@@ -1779,6 +1796,8 @@ enum {
  * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ESTATE  outside of that step
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_open(filch_out *out, uint64_t tag, const char *path, uint32_t flags);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_open_within(filch_out *out, uint64_t tag, const char *path, uint32_t flags,
+                                                           uint64_t timeout_ns);
 FILCH_API FILCH_MUST_USE filch_err filch_yield_seek(filch_out *out, uint64_t tag, filch_stream stream, int64_t offset,
                                                     int whence);
 

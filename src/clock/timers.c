@@ -27,6 +27,8 @@ enum { FREE, ARMED, FIRING, VOID };
 
 /* Instead of a command: an alarm inside the runtime. */
 #define ALARM 0
+/* The same: completes the yield `key` with FILCH_EDEADLINE. FILCH_CMD_SEND has no timer. */
+#define DEADLINE FILCH_CMD_SEND
 
 /* Entries fired in one go, between two visits to the lock. */
 #define BATCH 64
@@ -39,11 +41,11 @@ typedef struct entry {
     /* Counts reuses.  writes: under the shard's lock. reads: any, relaxed; believed only under the lock. */
     FLI_ATOMIC(uint32_t) generation;
     FLI_ATOMIC(uint16_t) shard; /* as generation */
-    uint8_t  command; /* FILCH_CMD_SLEEP, _TIMER, _TICKER, _TERMINATE, _CANCEL; ALARM */
+    uint8_t  command; /* FILCH_CMD_SLEEP, _TIMER, _TICKER, _TERMINATE, _CANCEL; ALARM, DEADLINE */
     uint8_t  phase;
     uint32_t self; /* plain: set when made */
     uint32_t slot; /* of a sleep: whose it is, */
-    uint64_t key;  /* and which yield it answers */
+    uint64_t key;  /* and, also of a DEADLINE, which yield it answers */
 } entry;
 
 /* All but a sleep. */
@@ -356,6 +358,16 @@ uint64_t fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie)
     return armed(timers, t, due_ns);
 }
 
+uint64_t fli_timers_deadline(fli_timers *timers, filch_receiver receiver, uint64_t due_ns)
+{
+    teller *t = take(timers, fli_here(timers->rt)->index, DEADLINE);
+    if (t == NULL) return 0;
+    t->e.key = receiver.key;
+    /* The yield remembers the timer, so that it dies with its process: before arming, since the timer may complete it. */
+    fli_node_at(timers->rt, (uint32_t)receiver.key)->data[0] = id_of(&t->e);
+    return armed(timers, t, due_ns);
+}
+
 uint64_t fli_timers_raise(fli_timers *timers, uint64_t serial, uint64_t delay_ns, uint64_t flag)
 {
     fli_local *here = fli_here(timers->rt);
@@ -403,24 +415,25 @@ static void tick(fli_timers *timers, fli_local *here, teller *t, uint64_t ticks)
     if ((uint32_t)unread == 0 || t->owes) t->owes = !tell(timers, here, t, FLI_NODE_TICK, id);
 }
 
-/* The sleep is over. */
-static void wake(fli_timers *timers, const entry *e)
+/* The sleep is over, or the deadline of another yield has passed. */
+static void answer(fli_timers *timers, const entry *e, filch_err err)
 {
     /* The tag is in the yield; here it is only compared with itself. An error means that the process has ended; so be it. */
     filch_receiver receiver = { .sched = (filch_sched *)timers->rt, .key = e->key };
-    (void)!filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK);
+    (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
 }
 
 /* Outside the lock. Returns when a ticker is due again, or FLI_NEVER. */
 static uint64_t fire(fli_timers *timers, fli_local *here, entry *e, uint64_t now_ns)
 {
     if (FLI_LIKELY(is_sleep(e))) {
-        wake(timers, e);
+        answer(timers, e, FILCH_OK);
         return FLI_NEVER;
     }
     teller *t = teller_of(e);
     switch (e->command) {
     case ALARM: timers->rt->hooks.alarm(timers->rt, t->tag); return FLI_NEVER;
+    case DEADLINE: answer(timers, e, FILCH_EDEADLINE); return FLI_NEVER;
     case FILCH_CMD_TIMER: (void)tell(timers, here, t, 0, 1); return FLI_NEVER;
     case FILCH_CMD_TERMINATE: raise_flag(timers, here, t->serial, FLI_KILL); return FLI_NEVER;
     case FILCH_CMD_CANCEL: raise_flag(timers, here, t->serial, FLI_CANCEL); return FLI_NEVER;

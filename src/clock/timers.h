@@ -52,6 +52,11 @@ FILCH_MUST_USE uint64_t fli_timers_raise(fli_timers *timers, uint64_t serial, ui
  * memory. Thread: any. */
 FILCH_MUST_USE uint64_t fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie);
 
+/* Completes the yield of `receiver` with FILCH_EDEADLINE at `due_ns`, unless it has been completed before. Gives an id for
+ * fli_timers_abandon; 0: no memory. It is also abandoned when the process ends. Thread: the worker that dispatches the
+ * yield, before any other thread knows the receiver. */
+FILCH_MUST_USE uint64_t fli_timers_deadline(fli_timers *timers, filch_receiver receiver, uint64_t due_ns);
+
 /* Stops a timer whose process has ended. Any id is fine. */
 void fli_timers_abandon(fli_timers *timers, uint64_t id);
 /* Takes the ticks that a ticker's message stands for; 1 if the ticker is gone. */

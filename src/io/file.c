@@ -7,11 +7,13 @@
 #include "port/desc.h"
 #include "port/path.h"
 #include "proc/data.h"
+#include "proc/yields.h"
 
 static fli_outcome open_file(fli_stream *s, const fli_op *op)
 {
     filch_io_request request = fli_op_request(op);
-    int              fd = fli_desc_open(request.text, request.how);
+    if (!fli_yield_is_pending(s->io->rt, op->receiver.key)) return fli_outcome_err(FILCH_ECANCELLED);
+    int fd = fli_desc_open(request.text, request.how);
     if (fd < 0) return fli_outcome_failed(fd);
     s->fd = fd;
     return (fli_outcome){ .data = filch_int((int64_t)fli_stream_id(s)), .ready = true };
@@ -86,17 +88,6 @@ static void cancel(fli_job *job)
     fli_op_settle(s->io, s, FLI_READING, fli_outcome_err(FILCH_ECANCELLED));
 }
 
-void fli_op_submit(fli_io *io, fli_stream *s, void (*job_run)(fli_job *job), void (*job_cancel)(fli_job *job))
-{
-    const fli_op *op = &s->ops[FLI_READING];
-    fli_job_owner owner = { fli_load_rlx(&s->owner), op->receiver.tag, op->command };
-    s->job = (fli_job){ .run = job_run, .cancel = job_cancel, .owner = owner };
-    s->io = io;
-    filch_err err = fli_workpool_submit(io->pool, &s->job);
-    if (err == FILCH_OK) return;
-    fli_op_settle(io, s, FLI_READING, fli_outcome_err(err == FILCH_ECLOSED ? FILCH_ECANCELLED : err));
-}
-
 /* The stream has no owner any more, and is gone when this lets go of it. */
 static void close_run(fli_job *job)
 {
@@ -114,7 +105,7 @@ bool fli_file_close(fli_io *io, fli_stream *s, const filch_command *command, con
     bool ours = fli_stream_close(io, s, command->from.serial);
     FLI_ASSERT(ours); /* only its owner, for whom we work, could have closed it; and an open file is not being opened */
     fli_job_owner owner = { command->from.serial, receiver.tag, command->id };
-    s->job = (fli_job){ .run = close_run, .cancel = close_run, .owner = owner };
+    s->job = (fli_job){ .run = close_run, .cancel = close_run, .owner = owner, .lane = FLI_LANE_FILE };
     s->io = io;
     if (fli_workpool_submit(io->pool, &s->job) != FILCH_OK) close_run(&s->job);
     return true;
@@ -146,6 +137,8 @@ filch_err fli_file_handle(fli_io *io, const filch_command *command, const filch_
         op->as.data = command->data;
         fli_op_hold(io, op);
     }
-    fli_op_submit(io, s, run, cancel);
+    /* There is always something to be had from a file: 0 would only ever be a refusal. */
+    uint64_t timeout_ns = request->timeout_ns != 0 || command->id == FILCH_CMD_OPEN ? request->timeout_ns : FILCH_FOREVER;
+    fli_op_submit(io, s, command->id == FILCH_CMD_OPEN ? FLI_LANE_OPEN : FLI_LANE_FILE, timeout_ns, run, cancel);
     return FILCH_OK;
 }

@@ -74,19 +74,20 @@ fli_outcome fli_outcome_failed(int64_t negative)
     return (fli_outcome){ .err = fli_io_error(number), .data = filch_int(number), .ready = true };
 }
 
-void fli_op_tell(filch_receiver receiver, filch_err err, filch_data data)
+bool fli_op_tell(filch_receiver receiver, filch_err err, filch_data data)
 {
     filch_err told = filch_complete(receiver, receiver.tag, data, err);
     /* An answer that cannot travel must not keep the process waiting: it gets the reason instead. */
     if (told == FILCH_ENOMEM || told == FILCH_ETOOBIG) {
         (void)!filch_complete(receiver, receiver.tag, filch_none(), told);
     }
+    return told == FILCH_OK;
 }
 
 void fli_op_tell_why(filch_receiver receiver, int why)
 {
-    if (why == 0) fli_op_tell(receiver, FILCH_OK, filch_none());
-    else fli_op_tell(receiver, fli_io_error(-why), filch_int(-why));
+    if (why == 0) (void)fli_op_tell(receiver, FILCH_OK, filch_none());
+    else (void)fli_op_tell(receiver, fli_io_error(-why), filch_int(-why));
 }
 
 /* An opening that did not come about, or not in time: the process never had the stream. */
@@ -126,11 +127,19 @@ static void note_cut(fli_io *io, const fli_op *op)
     io->rt->hooks.cut(io->rt, op->serial, size - op->done);
 }
 
-void fli_op_settle(fli_io *io, fli_stream *s, fli_way way, fli_outcome outcome)
+/* What the process was to have, and did not hear of. By name: the stream may be gone. */
+static void forget_named(fli_io *io, uint64_t id, uint64_t serial)
+{
+    fli_stream *s = fli_stream_find(io, id, serial);
+    if (s != NULL) (void)fli_stream_close(io, s, serial);
+}
+
+bool fli_op_settle(fli_io *io, fli_stream *s, fli_way way, fli_outcome outcome)
 {
     fli_op        *op = &s->ops[way];
     filch_receiver receiver = op->receiver;
-    uint64_t       timer = op->timer;
+    uint64_t       timer = op->timer, id = fli_stream_id(s), serial = fli_load_rlx(&s->owner);
+    bool           opened = outcome.err == FILCH_OK && opens(op);
     filch_data     written = filch_none();
     if (outcome.err == FILCH_ECANCELLED) note_cut(io, op);
     op->timer = 0;
@@ -141,9 +150,11 @@ void fli_op_settle(fli_io *io, fli_stream *s, fli_way way, fli_outcome outcome)
     bool last = fli_turn_leave(&s->turn, way, outcome.ready);
     if (last) fli_stream_gone(io, s);
     if (timer != 0) fli_timers_abandon(io->timers, timer);
-    fli_op_tell(receiver, outcome.err, outcome.data);
+    bool told = fli_op_tell(receiver, outcome.err, outcome.data);
+    if (!told && opened) forget_named(io, id, serial);
     if (outcome.owns) fli_data_free(&outcome.data);
     fli_data_free(&written);
+    return told;
 }
 
 static fli_outcome attempt(fli_io *io, fli_stream *s, fli_op *op)
@@ -303,7 +314,11 @@ static filch_err handle_cancel(fli_io *io, fli_stream *s, uint32_t gen, filch_re
     int64_t count = 0;
     for (int way = FLI_READING; way <= FLI_WRITING; way++) {
         uint64_t word = fli_turn_look(&s->turn);
-        if (fli_turn_phase(word, (fli_way)way) == FLI_TURN_QUIET || s->kind == FLI_STREAM_FILE) continue;
+        if (fli_turn_phase(word, (fli_way)way) == FLI_TURN_QUIET) continue;
+        if (s->kind == FLI_STREAM_FILE) {
+            count += fli_op_cancel_job(s) ? 1 : 0;
+            continue;
+        }
         count++;
         if (!fli_turn_stop(&s->turn, gen, (fli_way)way, FLI_TURN_CANCELLED)) continue;
         fli_op_settle(io, s, (fli_way)way, fli_outcome_err(FILCH_ECANCELLED));

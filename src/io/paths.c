@@ -74,7 +74,10 @@ filch_err fli_paths_handle(fli_io *io, const filch_command *command, const filch
     if (p == NULL) return FILCH_ENOMEM;
     char *texts = (char *)(p + 1);
     *p = (path_job){ .io = io, .receiver = receiver, .command = command->id, .flags = request->how, .size = size };
-    p->job = (fli_job){ .run = run, .cancel = cancel, .owner = { command->from.serial, receiver.tag, command->id } };
+    p->job = (fli_job){ .run = run,
+                        .cancel = cancel,
+                        .owner = { command->from.serial, receiver.tag, command->id },
+                        .lane = FLI_LANE_OPEN };
     p->path = memcpy(texts, request->text, request->text_size);
     if (to_size > 0) p->to = memcpy(texts + request->text_size, request->service, to_size);
     filch_err err = fli_workpool_submit(io->pool, &p->job);

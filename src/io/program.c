@@ -10,6 +10,7 @@
 #include "port/desc.h"
 #include "port/program.h"
 #include "proc/data.h"
+#include "proc/yields.h"
 
 /* ---- starting ---- */
 
@@ -59,8 +60,9 @@ static fli_outcome begin(fli_io *io, fli_stream *s, filch_program *told)
 {
     uint64_t    serial = fli_load_rlx(&s->owner);
     fli_program program;
-    if (serial == 0) return fli_outcome_err(FILCH_ECANCELLED); /* whoever wanted it has ended */
-    int why = start(io, &s->ops[FLI_READING], &program);
+    fli_op     *op = &s->ops[FLI_READING];
+    if (serial == 0 || !fli_yield_is_pending(io->rt, op->receiver.key)) return fli_outcome_err(FILCH_ECANCELLED);
+    int why = start(io, op, &program);
     if (why != 0) return fli_outcome_failed(why);
     s->pid = program.pid;
     s->fd = program.fd;
@@ -81,8 +83,16 @@ static fli_outcome begin(fli_io *io, fli_stream *s, filch_program *told)
 static void run(fli_job *job)
 {
     fli_stream   *s = FLI_OUTER(fli_stream, job, job);
+    fli_io       *io = s->io;
+    uint64_t      serial = fli_load_rlx(&s->owner);
     filch_program told;
-    fli_op_settle(s->io, s, FLI_READING, begin(s->io, s, &told));
+    fli_outcome   outcome = begin(io, s, &told);
+    bool          began = outcome.err == FILCH_OK;
+    if (fli_op_settle(io, s, FLI_READING, outcome) || !began) return;
+    /* The process did not hear of it: closing the program's stream has killed it, and these nobody can name. */
+    forget(io, serial, told.input);
+    forget(io, serial, told.output);
+    forget(io, serial, told.errors);
 }
 
 static void cancel(fli_job *job)
@@ -98,13 +108,14 @@ static filch_err handle_run(fli_io *io, const filch_command *command, filch_io_r
     filch_err   err = fli_stream_make(io, command->from.serial, NULL, -1, FLI_STREAM_PROGRAM, &s);
     if (err != FILCH_OK) return err;
     request.stream.id = fli_stream_id(s);
+    uint64_t timeout_ns = request.timeout_ns;
     request.timeout_ns = FILCH_FOREVER;
     err = fli_op_begin(s, command, &request, receiver, FLI_READING, &unused);
     FLI_ASSERT(err == FILCH_OK); /* nobody else knows it */
     fli_op *op = &s->ops[FLI_READING];
     op->as.data = command->data;
     fli_op_hold(io, op);
-    fli_op_submit(io, s, run, cancel);
+    fli_op_submit(io, s, FLI_LANE_PROGRAM, timeout_ns, run, cancel);
     return FILCH_OK;
 }
 
@@ -139,7 +150,8 @@ void fli_program_end(fli_io *io, fli_stream *s)
     if (s->pid == 0 || fli_program_bury(s->pid, false)) return;
     /* Killed, but not dead yet: a thread of the pool waits for that. Without one we do: it will not be long. */
     burial *b = fli_alloc(&io->rt->mem, sizeof *b);
-    if (b != NULL) *b = (burial){ .job = { .run = bury, .cancel = bury, .owner = { 0, 0, FILCH_CMD_RUN } }, .mem = io->rt->mem, .pid = s->pid };
+    if (b != NULL) *b = (burial){ .job = { .run = bury, .cancel = bury, .owner = { 0, 0, FILCH_CMD_RUN },
+                                     .lane = FLI_LANE_PROGRAM }, .mem = io->rt->mem, .pid = s->pid };
     if (b != NULL && fli_workpool_submit(io->pool, &b->job) == FILCH_OK) return;
     if (b != NULL) fli_free(&io->rt->mem, b, sizeof *b);
     (void)fli_program_bury(s->pid, true);

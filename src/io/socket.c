@@ -12,6 +12,7 @@
 #include "port/desc.h"
 #include "proc/data.h"
 #include "proc/ext.h"
+#include "proc/yields.h"
 
 #define BACKOFF_FIRST_NS FILCH_MILLISECONDS(10)
 #define BACKOFF_LAST_NS FILCH_SECONDS(1)
@@ -140,11 +141,13 @@ typedef struct lookup {
     filch_receiver receiver;
     char          *host, *service; /* NULL: not given */
     size_t         size;           /* of this, with the texts behind it */
+    uint64_t       timer;          /* of its deadline; 0: none */
 } lookup;
 
 static void lookup_end(lookup *l, filch_err err, filch_data data)
 {
-    fli_op_tell(l->receiver, err, data);
+    if (l->timer != 0) fli_timers_abandon(l->io->timers, l->timer);
+    (void)fli_op_tell(l->receiver, err, data);
     fli_free(&l->io->rt->mem, l, l->size);
 }
 
@@ -153,6 +156,10 @@ static void lookup_run(fli_job *job)
     lookup   *l = FLI_OUTER(lookup, job, job);
     char      text[TEXT_MAX];
     size_t    size;
+    if (!fli_yield_is_pending(l->io->rt, l->receiver.key)) {
+        lookup_end(l, FILCH_ECANCELLED, filch_none());
+        return;
+    }
     filch_err err = fli_net_resolve(l->host, l->service, text, sizeof text, &size);
     lookup_end(l, err, err == FILCH_OK ? filch_str(text) : filch_none());
 }
@@ -170,15 +177,12 @@ static filch_err handle_resolve(fli_io *io, const filch_command *command, const 
     lookup *l = fli_alloc(&io->rt->mem, size);
     if (l == NULL) return FILCH_ENOMEM;
     char *texts = (char *)(l + 1);
-    *l = (lookup){ .io = io, .receiver = receiver, .size = size };
-    l->job = (fli_job){ .run = lookup_run,
-                        .cancel = lookup_cancel,
-                        .owner = { command->from.serial, receiver.tag, command->id } };
+    *l = (lookup){ .job = { .run = lookup_run, .cancel = lookup_cancel }, .io = io, .receiver = receiver, .size = size };
     if (request->text != NULL) l->host = memcpy(texts, request->text, request->text_size);
     if (service_size > 0) l->service = memcpy(texts + request->text_size, request->service, service_size);
-    filch_err err = fli_workpool_submit(io->pool, &l->job);
+    filch_err err = fli_job_submit(io, &l->job, FLI_LANE_NAME, command, receiver, request->timeout_ns, &l->timer);
     if (err != FILCH_OK) fli_free(&io->rt->mem, l, size);
-    return err == FILCH_ECLOSED ? FILCH_ECANCELLED : err;
+    return err;
 }
 
 /* ---- what waits for a descriptor ---- */

@@ -122,14 +122,13 @@ filch_io_request fli_op_request(const fli_op *op);
 void fli_op_ask(fli_op *op, const filch_io_request *request);
 /* The payload must outlive the command: a share in it. Needs no memory: it is owned already. */
 void fli_op_hold(fli_io *io, fli_op *op);
-/* Has the work pool go on with the operation that is out on the reading way. */
-void fli_op_submit(fli_io *io, fli_stream *s, void (*job_run)(fli_job *job), void (*job_cancel)(fli_job *job));
 /* Tries, and waits if the system says so; completes the yield. */
 void fli_op_run(fli_io *io, fli_stream *s, fli_way way, bool try_first);
-/* The operation is over: lets go of the stream, then tells the process. */
-void fli_op_settle(fli_io *io, fli_stream *s, fli_way way, fli_outcome outcome);
-/* Completes with what an outcome says, without a stream. */
-void fli_op_tell(filch_receiver receiver, filch_err err, filch_data data);
+/* The operation is over: lets go of the stream, then tells the process. Returns false if the process was not told: it has
+ * ended, or the yield's deadline has passed; a stream that was opened is closed then. */
+bool fli_op_settle(fli_io *io, fli_stream *s, fli_way way, fli_outcome outcome);
+/* Completes with what an outcome says, without a stream. Returns false if the yield was over before. */
+bool fli_op_tell(filch_receiver receiver, filch_err err, filch_data data);
 /* The same with what the system said: 0, or a negative error number. */
 void fli_op_tell_why(filch_receiver receiver, int why);
 
@@ -180,6 +179,19 @@ static inline void fli_budget_use(fli_io *io, size_t bytes)
     local->left -= bytes < local->left ? bytes : local->left;
     local->moved += bytes;
 }
+
+/* ---- job.c: operations on a thread of the work pool ---- */
+
+/* Has a thread of `lane` go on with the operation that is out on the reading way; FILCH_EDEADLINE after `timeout_ns`
+ * although the thread may still be inside. FILCH_FOREVER: no deadline. */
+void fli_op_submit(fli_io *io, fli_stream *s, fli_lane lane, uint64_t timeout_ns, void (*job_run)(fli_job *job),
+                   void (*job_cancel)(fli_job *job));
+/* Has a thread of `lane` call `job_run` for a yield that has no stream. On an error the yield is the caller's. */
+FILCH_MUST_USE filch_err fli_job_submit(fli_io *io, fli_job *job, fli_lane lane, const filch_command *command,
+                                        filch_receiver receiver, uint64_t timeout_ns, uint64_t *timer);
+/* Completes the operation that a thread is at with FILCH_ECANCELLED; the thread goes on. Returns false if it was over.
+ * Thread: the owner's worker. */
+bool fli_op_cancel_job(fli_stream *s);
 
 /* ---- attempts: one try each, by the holder of the way ---- */
 

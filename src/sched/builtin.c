@@ -2,6 +2,7 @@
  * registry serves any number of schedulers. */
 #include "clock/timers.h"
 #include "dispatch/registry.h"
+#include "port/clock.h"
 #include "sched/sched.h"
 #include "sched/simulate.h"
 #include "work/command.h"
@@ -24,7 +25,15 @@ static filch_err on_work(void *user, const filch_command *command, uint64_t tag,
 {
     (void)user;
     (void)tag;
-    return fli_work_handle(&receiver.sched->workpool, &receiver.sched->rt, command, receiver);
+    filch_sched *sched = receiver.sched;
+    uint64_t     timer = 0, timeout_ns = command->target.serial; /* 0: none */
+    if (timeout_ns != 0) {
+        timer = fli_timers_deadline(&sched->timers, receiver, fli_clock_after(fli_now(&sched->rt), timeout_ns));
+        if (timer == 0) return FILCH_ENOMEM;
+    }
+    filch_err err = fli_work_handle(&sched->workpool, &sched->rt, command, receiver, timer);
+    if (err != FILCH_OK && timer != 0) fli_timers_abandon(&sched->timers, timer);
+    return err;
 }
 
 static filch_err on_model(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)

@@ -244,6 +244,14 @@ filch_err filch_yield_work(filch_out *out, uint64_t tag, filch_work_fn fn, void 
     return filch_yield_any(out, FILCH_CMD_WORK, tag, fli_work_pack(fn, arg)); /* more than a value: it has a mark */
 }
 
+filch_err filch_yield_work_within(filch_out *out, uint64_t tag, filch_work_fn fn, void *arg, uint64_t timeout_ns)
+{
+    if (fn == NULL) return FILCH_EINVAL;
+    if (timeout_ns == FILCH_FOREVER) return filch_yield_work(out, tag, fn, arg);
+    filch_data call = fli_work_pack(fn, arg);
+    return fli_out_yield(out, FILCH_CMD_WORK, tag, (filch_pid){ 0, timeout_ns != 0 ? timeout_ns : 1 }, &call);
+}
+
 filch_err filch_yield_send(filch_out *out, uint64_t tag, filch_pid to, filch_data data)
 {
     return fli_out_yield(out, FILCH_CMD_SEND, tag, to, &data);

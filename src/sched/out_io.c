@@ -171,12 +171,18 @@ filch_err filch_yield_receive_from(filch_out *out, uint64_t tag, filch_stream st
 
 filch_err filch_yield_resolve(filch_out *out, uint64_t tag, const char *host, const char *service)
 {
+    return filch_yield_resolve_within(out, tag, host, service, FILCH_FOREVER);
+}
+
+filch_err filch_yield_resolve_within(filch_out *out, uint64_t tag, const char *host, const char *service,
+                                     uint64_t timeout_ns)
+{
     uint32_t host_size = measure(host, NAME_MAX_BYTES), service_size = measure(service, NAME_MAX_BYTES);
     if (host == NULL && service == NULL) return filch_invalid("host and service are both NULL");
     if (host != NULL && host_size == 0) return filch_invalid("host is over 255 bytes");
     if (service != NULL && service_size == 0) return filch_invalid("service is over 255 bytes");
     letter what = { .text_size = host_size, .service_size = service_size };
-    return yield_letter(out, FILCH_CMD_RESOLVE, tag, (filch_stream){ 0 }, FILCH_FOREVER, what, host, service, NULL);
+    return yield_letter(out, FILCH_CMD_RESOLVE, tag, (filch_stream){ 0 }, timeout_ns, what, host, service, NULL);
 }
 
 /* ---- streams ---- */
@@ -274,6 +280,11 @@ filch_err filch_yield_adopt(filch_out *out, uint64_t tag, int fd, uint32_t flags
 
 filch_err filch_yield_open(filch_out *out, uint64_t tag, const char *path, uint32_t flags)
 {
+    return filch_yield_open_within(out, tag, path, flags, FILCH_FOREVER);
+}
+
+filch_err filch_yield_open_within(filch_out *out, uint64_t tag, const char *path, uint32_t flags, uint64_t timeout_ns)
+{
     const uint32_t known =
         FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE | FILCH_OPEN_EMPTY | FILCH_OPEN_APPEND | FILCH_OPEN_NEW;
     uint32_t size = measure(path, PATH_BYTES_MAX);
@@ -282,7 +293,7 @@ filch_err filch_yield_open(filch_out *out, uint64_t tag, const char *path, uint3
     if ((flags & (FILCH_OPEN_READ | FILCH_OPEN_WRITE)) == 0) return filch_invalid("flags has neither FILCH_OPEN_READ nor FILCH_OPEN_WRITE");
     if ((flags & FILCH_OPEN_WRITE) == 0 && (flags & ~(uint32_t)FILCH_OPEN_READ) != 0) return filch_invalid("flags asks to change a file without FILCH_OPEN_WRITE");
     letter what = { .how = flags, .text_size = size };
-    return yield_letter(out, FILCH_CMD_OPEN, tag, (filch_stream){ 0 }, FILCH_FOREVER, what, path, NULL, NULL);
+    return yield_letter(out, FILCH_CMD_OPEN, tag, (filch_stream){ 0 }, timeout_ns, what, path, NULL, NULL);
 }
 
 filch_err filch_yield_seek(filch_out *out, uint64_t tag, filch_stream stream, int64_t offset, int whence)

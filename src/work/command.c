@@ -16,6 +16,7 @@ typedef struct task {
     fli_runtime   *rt;
     filch_receiver receiver;
     call           call;
+    uint64_t       timer; /* of its deadline; 0: none */
 } task;
 
 /* Tells a packed call from any other pointer somebody may yield. */
@@ -33,6 +34,7 @@ filch_data fli_work_pack(filch_work_fn fn, void *arg)
 /* Completes with what the function left in `result`, and gives that back: completing took what it needed. */
 static void finish(task *t, filch_data *result, filch_err error)
 {
+    if (t->timer != 0) t->rt->hooks.abandon(t->rt, t->timer);
     filch_err err = filch_complete(t->receiver, t->receiver.tag, *result, error);
     /* A payload that cannot travel must not keep the process waiting: it gets the reason instead. */
     if (err == FILCH_EINVAL || err == FILCH_ENOMEM || err == FILCH_ETOOBIG) {
@@ -59,7 +61,8 @@ static void cancel(fli_job *job)
     finish(FLI_OUTER(task, job, job), &nothing, FILCH_ECANCELLED);
 }
 
-filch_err fli_work_handle(fli_workpool *pool, fli_runtime *rt, const filch_command *command, filch_receiver receiver)
+filch_err fli_work_handle(fli_workpool *pool, fli_runtime *rt, const filch_command *command, filch_receiver receiver,
+                          uint64_t timer)
 {
     call c;
     memcpy(&c, &command->data.as, sizeof c);
@@ -67,7 +70,7 @@ filch_err fli_work_handle(fli_workpool *pool, fli_runtime *rt, const filch_comma
     task *t = fli_alloc(&rt->mem, sizeof *t);
     if (t == NULL) return FILCH_ENOMEM;
     fli_job job = { .run = run, .cancel = cancel, .owner = { command->from.serial, receiver.tag, command->id } };
-    *t = (task){ .job = job, .rt = rt, .receiver = receiver, .call = c };
+    *t = (task){ .job = job, .rt = rt, .receiver = receiver, .call = c, .timer = timer };
     filch_err err = fli_workpool_submit(pool, &t->job);
     if (err != FILCH_OK) fli_free(&rt->mem, t, sizeof *t);
     return err == FILCH_ECLOSED ? FILCH_ECANCELLED : err;

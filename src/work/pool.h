@@ -27,7 +27,7 @@
 
 typedef enum fli_lane {
     FLI_LANE_WORK,    /* functions of the program: bounded by the options work_threads and work_queue alone */
-    FLI_LANE_OPEN,    /* opening files: a FIFO blocks until its other side comes */
+    FLI_LANE_OPEN,    /* opening files, and what is done with paths: a FIFO blocks until its other side comes */
     FLI_LANE_FILE,    /* what is done with open files */
     FLI_LANE_NAME,    /* looking up hosts */
     FLI_LANE_PROGRAM, /* starting programs, and waiting for killed ones */

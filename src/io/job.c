@@ -1,0 +1,47 @@
+/* job.c - operations that may block, on threads of the work pool: files, names, programs.
+ *
+ * A call on a thread cannot be interrupted. A deadline or a cancel completes the yield and leaves the thread where it is:
+ *   - The stream's reading way stays BUSY, held by the job, until the call returns; the next operation is FILCH_EBUSY.
+ *   - When it returns, settling finds the yield over and releases what came: bytes are dropped, an opened stream is closed.
+ * A deadline is a timer of the yield (fli_timers_deadline), not of the stream: it touches nothing that the thread uses.
+ */
+#include "io/stream.h"
+#include "port/clock.h"
+
+/* Sets the deadline before the job is submitted: from then on the yield may be over at any moment. */
+static filch_err set_deadline(fli_io *io, filch_receiver receiver, uint64_t timeout_ns, uint64_t *timer)
+{
+    *timer = 0;
+    if (timeout_ns == FILCH_FOREVER) return FILCH_OK;
+    *timer = fli_timers_deadline(io->timers, receiver, fli_clock_after(fli_clock_ns(), timeout_ns));
+    return *timer != 0 ? FILCH_OK : FILCH_ENOMEM;
+}
+
+filch_err fli_job_submit(fli_io *io, fli_job *job, fli_lane lane, const filch_command *command, filch_receiver receiver,
+                         uint64_t timeout_ns, uint64_t *timer)
+{
+    filch_err err = set_deadline(io, receiver, timeout_ns, timer);
+    uint64_t  set = *timer; /* once it is submitted the job may be gone */
+    job->lane = lane;
+    job->owner = (fli_job_owner){ command->from.serial, receiver.tag, command->id };
+    if (err == FILCH_OK) err = fli_workpool_submit(io->pool, job);
+    if (err != FILCH_OK && set != 0) fli_timers_abandon(io->timers, set);
+    return err == FILCH_ECLOSED ? FILCH_ECANCELLED : err;
+}
+
+void fli_op_submit(fli_io *io, fli_stream *s, fli_lane lane, uint64_t timeout_ns, void (*job_run)(fli_job *job),
+                   void (*job_cancel)(fli_job *job))
+{
+    fli_op       *op = &s->ops[FLI_READING];
+    filch_command command = { .id = op->command, .from = { 0, fli_load_rlx(&s->owner) } };
+    s->job = (fli_job){ .run = job_run, .cancel = job_cancel };
+    s->io = io;
+    filch_err err = fli_job_submit(io, &s->job, lane, &command, op->receiver, timeout_ns, &op->timer);
+    if (err != FILCH_OK) (void)fli_op_settle(io, s, FLI_READING, fli_outcome_err(err));
+}
+
+bool fli_op_cancel_job(fli_stream *s)
+{
+    /* The receiver was written by this process's worker when the operation began, and no thread of the pool writes it. */
+    return fli_op_tell(s->ops[FLI_READING].receiver, FILCH_ECANCELLED, filch_none());
+}

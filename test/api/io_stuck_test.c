@@ -1,0 +1,413 @@
+/* io_stuck_test.c - calls on threads that do not return: other kinds of calls go on, a deadline or a cancel completes the
+ * yield, and what the call brings in the end is released. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "api/io_script.h"
+#include "port/net.h"
+#include "support/until.h"
+#include "work/pool.h"
+
+static world         w;
+static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
+
+/* ---- a gate that blocking calls wait at ---- */
+
+static FLI_ATOMIC(bool) closed;
+static FLI_ATOMIC(uint32_t) waiting; /* calls that are at the gate */
+
+static void wait_at_gate(void)
+{
+    fli_add_acqrel(&waiting, 1);
+    while (fli_load_acq(&closed)) until_pause(1000);
+    fli_sub_acqrel(&waiting, 1);
+}
+
+static void gate(bool shut)
+{
+    fli_store_rel(&closed, shut);
+}
+
+filch_err __real_fli_net_resolve(const char *host, const char *service, char *text, size_t room, size_t *size);
+filch_err __wrap_fli_net_resolve(const char *host, const char *service, char *text, size_t room, size_t *size);
+filch_err __wrap_fli_net_resolve(const char *host, const char *service, char *text, size_t room, size_t *size)
+{
+    if (host != NULL && strcmp(host, "dead") == 0) wait_at_gate();
+    return __real_fli_net_resolve("127.0.0.1", service, text, room, size);
+}
+
+/* ---- one yield, and what it is completed with ---- */
+
+typedef struct asker {
+    actor      actor;
+    filch_err (*ask)(filch_out *out, const struct asker *a);
+    const char *text;
+    uint64_t    timeout_ns;
+    filch_stream stream;
+    result      result;
+    FLI_ATOMIC(bool) answered, reading;
+    FLI_ATOMIC(int64_t) cancelled; /* operations, told by an io_cancel */
+} asker;
+
+static filch_err play_ask(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    asker *a = me->user;
+    if (me->steps == 1) {
+        filch_err err = a->ask(out, a);
+        return err == FILCH_OK ? filch_idle(out) : err;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type != FILCH_EVENT_YIELD) continue;
+        note(&a->result, &events[i]);
+        fli_store_rel(&a->answered, true);
+    }
+    return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+static void start(asker *a)
+{
+    a->actor.user = a;
+    actor_start(&w, &a->actor, play_ask);
+}
+
+static bool is_answered(asker *a)
+{
+    return fli_load_acq(&a->answered);
+}
+
+static void finish(asker *a)
+{
+    ok(filch_cancel(w.sched, a->actor.pid));
+    actor_ends(&w, &a->actor, FILCH_OK);
+}
+
+static filch_err ask_open(filch_out *out, const asker *a)
+{
+    return filch_yield_open_within(out, 1, a->text, FILCH_OPEN_READ, a->timeout_ns);
+}
+
+static filch_err ask_resolve(filch_out *out, const asker *a)
+{
+    return filch_yield_resolve_within(out, 1, a->text, "80", a->timeout_ns);
+}
+
+#define ASK(function, what, ns) { .ask = (function), .text = (what), .timeout_ns = (ns) }
+
+/* ---- a FIFO without a writer ---- */
+
+static char fifo[64];
+
+static void make_fifo(void)
+{
+    snprintf(fifo, sizeof fifo, "/tmp/filch-io-fifo-%d", (int)getpid());
+    (void)unlink(fifo);
+    ok(mkfifo(fifo, 0600));
+}
+
+/* Lets everybody in who opens it, then and later. */
+static int open_fifo(void)
+{
+    int fd = open(fifo, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+/* ---- tests ---- */
+
+TEST(opens_and_names_that_hang_do_not_hold_up_others)
+{
+    enum { HUNG = FLI_LANE_MOST > 12 ? 12 : FLI_LANE_MOST - 1 };
+    make_fifo();
+    EACH_WORLD({
+        asker opens[HUNG], names[HUNG];
+        gate(true);
+        for (int i = 0; i < HUNG; i++) {
+            opens[i] = (asker)ASK(ask_open, fifo, FILCH_FOREVER);
+            names[i] = (asker)ASK(ask_resolve, "dead", FILCH_FOREVER);
+            start(&opens[i]);
+            start(&names[i]);
+        }
+        UNTIL(&w, fli_load_acq(&waiting) == HUNG);
+        static const char *const argv[] = { "true", NULL };
+        script s = SCRIPT(DO_OPEN("/etc/passwd", FILCH_OPEN_READ), DO_READ(10), DO_RESOLVE("alive", "80"),
+                          DO_RUN(argv, 0), DO_EXIT);
+        script_start(&w, &s);
+        script_ends(&w, &s);
+        for (int i = 0; i < 5; i++) same(s.result[i].error, FILCH_OK);
+        for (int i = 0; i < HUNG; i++) assert_false(is_answered(&opens[i]) || is_answered(&names[i]));
+        int fd = open_fifo();
+        gate(false);
+        for (int i = 0; i < HUNG; i++) {
+            UNTIL(&w, is_answered(&opens[i]) && is_answered(&names[i]));
+            same(opens[i].result.error, FILCH_OK);
+            same(names[i].result.error, FILCH_OK);
+            finish(&opens[i]);
+            finish(&names[i]);
+        }
+        close(fd);
+    })
+    ok(unlink(fifo));
+}
+
+TEST(more_names_than_threads_wait_and_none_is_refused)
+{
+    enum { MANY = 200 };
+    filch_options opt = FILCH_OPTIONS_INIT;
+    opt.work_threads = 1;
+    opt.work_queue = 1;
+    static asker names[MANY];
+    world_begin_with(&w, 2, opt);
+    gate(true);
+    for (int i = 0; i < MANY; i++) {
+        names[i] = (asker)ASK(ask_resolve, "dead", FILCH_FOREVER);
+        start(&names[i]);
+    }
+    UNTIL(&w, fli_load_acq(&waiting) >= 2);
+    gate(false);
+    for (int i = 0; i < MANY; i++) {
+        UNTIL(&w, is_answered(&names[i]));
+        same(names[i].result.error, FILCH_OK);
+        finish(&names[i]);
+    }
+    world_end(&w);
+}
+
+TEST(an_open_that_hangs_ends_at_its_deadline_and_leaves_no_descriptor)
+{
+    make_fifo();
+    EACH_WORLD({
+        asker a = ASK(ask_open, fifo, FILCH_MILLISECONDS(5));
+        int   before = open_descriptors();
+        start(&a);
+        UNTIL(&w, is_answered(&a));
+        same(a.result.error, FILCH_EDEADLINE);
+        int fd = open_fifo(); /* now it returns, with a descriptor */
+        UNTIL(&w, w.sched != NULL && open_descriptors() <= before + 1);
+        finish(&a);
+        close(fd);
+    })
+    ok(unlink(fifo));
+}
+
+TEST(a_deadline_that_does_not_pass_changes_nothing)
+{
+    EACH_WORLD({
+        asker a = ASK(ask_open, "/etc/passwd", FILCH_SECONDS(3600)), b = ASK(ask_resolve, "alive", FILCH_SECONDS(3600));
+        start(&a);
+        start(&b);
+        UNTIL(&w, is_answered(&a) && is_answered(&b));
+        same(a.result.error, FILCH_OK);
+        same(b.result.error, FILCH_OK);
+        assert_string_equal(b.result.bytes, "127.0.0.1:80");
+        same(world_stats(&w).timers, 0); /* it is not kept until it would have passed */
+        finish(&a);
+        finish(&b);
+    })
+}
+
+TEST(a_name_that_hangs_ends_at_its_deadline)
+{
+    EACH_WORLD({
+        asker a = ASK(ask_resolve, "dead", FILCH_MILLISECONDS(5)), at_once = ASK(ask_resolve, "dead", 0);
+        gate(true);
+        start(&a);
+        start(&at_once);
+        UNTIL(&w, is_answered(&a) && is_answered(&at_once));
+        same(a.result.error, FILCH_EDEADLINE);
+        same(at_once.result.error, FILCH_EDEADLINE);
+        gate(false);
+        finish(&a);
+        finish(&at_once);
+    })
+}
+
+TEST(a_process_that_ends_leaves_its_deadline_and_its_call_behind)
+{
+    make_fifo();
+    EACH_WORLD({
+        asker a = ASK(ask_open, fifo, FILCH_SECONDS(3600));
+        start(&a);
+        UNTIL(&w, world_stats(&w).timers == 1);
+        finish(&a);
+        same(world_stats(&w).timers, 0);
+        int fd = open_fifo();
+        UNTIL(&w, world_stats(&w).alive == 0);
+        close(fd);
+    })
+    ok(unlink(fifo));
+}
+
+/* Opens the FIFO, which has a writer, reads it with a timeout, and again until it is not busy. */
+static filch_err play_read(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    asker *a = me->user;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_MESSAGE) {
+            bool cancels = filch_as_int(&events[i].data) == 1;
+            me->note = cancels ? filch_yield_io_cancel(out, 9, a->stream)
+                               : filch_yield_read(out, 3, a->stream, 0, FILCH_FOREVER);
+            return filch_idle(out);
+        }
+        if (events[i].type != FILCH_EVENT_YIELD) continue;
+        if (events[i].tag == 9) {
+            fli_store_rel(&a->cancelled, filch_as_int(&events[i].data));
+            continue;
+        }
+        note(&a->result, &events[i]);
+        fli_store_rel(&a->answered, events[i].tag >= 2);
+        if (events[i].tag == 1) a->stream = filch_as_stream(&events[i].data);
+        if (events[i].tag == 1) me->note = filch_yield_read(out, 2, a->stream, 0, a->timeout_ns);
+        fli_store_rel(&a->reading, true);
+    }
+    if (me->steps == 1) me->note = filch_yield_open(out, 1, fifo, FILCH_OPEN_READ | FILCH_OPEN_WRITE);
+    return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+static void start_reading(asker *a)
+{
+    a->actor.user = a;
+    actor_start(&w, &a->actor, play_read);
+}
+
+/* What was sent is read once the call that hangs has returned. */
+static void read_again(asker *a, filch_err first)
+{
+    int fd = open_fifo();
+    same(a->result.error, first);
+    fli_store_rel(&a->answered, false);
+    ok(filch_send(w.sched, a->actor.pid, filch_int(2)));
+    UNTIL(&w, is_answered(a));
+    same(a->result.error, FILCH_EBUSY);
+    do {
+        fli_store_rel(&a->answered, false);
+        ok(filch_send(w.sched, a->actor.pid, filch_int(2)));
+        while (!is_answered(a)) {
+            (void)!write(fd, "x", 1); /* the call returns with it, too late; one of them is read by the next call */
+            world_turn(&w);
+        }
+    } while (a->result.error == FILCH_EBUSY);
+    same(a->result.error, FILCH_OK);
+    close(fd);
+}
+
+TEST(a_file_read_that_hangs_ends_at_its_deadline_and_the_file_can_be_used_later)
+{
+    make_fifo();
+    EACH_WORLD({
+        asker a = { .timeout_ns = FILCH_MILLISECONDS(5) };
+        start_reading(&a);
+        UNTIL(&w, is_answered(&a));
+        read_again(&a, FILCH_EDEADLINE);
+        finish(&a);
+    })
+    ok(unlink(fifo));
+}
+
+TEST(a_file_read_that_hangs_can_be_cancelled)
+{
+    make_fifo();
+    EACH_WORLD({
+        asker a = { .timeout_ns = FILCH_FOREVER };
+        start_reading(&a);
+        UNTIL(&w, fli_load_acq(&a.reading));
+        ok(filch_send(w.sched, a.actor.pid, filch_int(1)));
+        UNTIL(&w, is_answered(&a));
+        UNTIL(&w, fli_load_acq(&a.cancelled) == 1);
+        read_again(&a, FILCH_ECANCELLED);
+        finish(&a);
+    })
+    ok(unlink(fifo));
+}
+
+/* ---- functions of the program ---- */
+
+static FLI_ATOMIC(uint32_t) freed;
+
+static void count_freed(void *user, void *bytes, size_t size)
+{
+    (void)user, (void)size;
+    free(bytes);
+    fli_add_acqrel(&freed, 1);
+}
+
+static filch_err hang(void *arg, filch_data *answer)
+{
+    (void)arg;
+    wait_at_gate();
+    return filch_share(malloc(100), 100, count_freed, NULL, answer);
+}
+
+static filch_err ask_work(filch_out *out, const asker *a)
+{
+    return filch_yield_work_within(out, 1, hang, NULL, a->timeout_ns);
+}
+
+TEST(a_function_that_hangs_ends_at_its_deadline_and_its_result_is_released)
+{
+    EACH_WORLD({
+        asker late = ASK(ask_work, NULL, FILCH_MILLISECONDS(5));
+        fli_store_rlx(&freed, 0);
+        gate(true);
+        start(&late);
+        UNTIL(&w, is_answered(&late));
+        same(late.result.error, FILCH_EDEADLINE);
+        gate(false);
+        UNTIL(&w, fli_load_acq(&freed) == 1);
+        finish(&late);
+        asker good = ASK(ask_work, NULL, FILCH_SECONDS(3600));
+        start(&good);
+        UNTIL(&w, is_answered(&good));
+        same(good.result.error, FILCH_OK);
+        same(good.result.size, 100);
+        same(world_stats(&w).timers, 0);
+        finish(&good);
+        UNTIL(&w, fli_load_acq(&freed) == 2);
+        asker forever = ASK(ask_work, NULL, FILCH_FOREVER);
+        start(&forever);
+        UNTIL(&w, is_answered(&forever));
+        same(forever.result.error, FILCH_OK);
+        finish(&forever);
+    })
+}
+
+static filch_err ask_nonsense(filch_out *out, const asker *a)
+{
+    same(filch_yield_work_within(out, 1, NULL, NULL, 5), FILCH_EINVAL);
+    same(filch_yield_work_within(NULL, 1, hang, NULL, 5), FILCH_EINVAL);
+    same(filch_yield_open_within(out, 1, NULL, FILCH_OPEN_READ, 5), FILCH_EINVAL);
+    same(filch_yield_open_within(NULL, 1, "x", FILCH_OPEN_READ, 5), FILCH_EINVAL);
+    same(filch_yield_resolve_within(out, 1, NULL, NULL, 5), FILCH_EINVAL);
+    same(filch_yield_resolve_within(NULL, 1, "x", NULL, 5), FILCH_EINVAL);
+    return filch_yield_resolve_within(out, 1, "alive", "80", a->timeout_ns);
+}
+
+TEST(nonsense_with_a_deadline_is_refused)
+{
+    world_begin(&w, FILCH_NO_WORKERS);
+    asker a = ASK(ask_nonsense, NULL, FILCH_FOREVER);
+    start(&a);
+    UNTIL(&w, is_answered(&a));
+    same(a.result.error, FILCH_OK);
+    finish(&a);
+    world_end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(opens_and_names_that_hang_do_not_hold_up_others),
+        cmocka_unit_test(more_names_than_threads_wait_and_none_is_refused),
+        cmocka_unit_test(an_open_that_hangs_ends_at_its_deadline_and_leaves_no_descriptor),
+        cmocka_unit_test(a_deadline_that_does_not_pass_changes_nothing),
+        cmocka_unit_test(a_name_that_hangs_ends_at_its_deadline),
+        cmocka_unit_test(a_process_that_ends_leaves_its_deadline_and_its_call_behind),
+        cmocka_unit_test(a_file_read_that_hangs_ends_at_its_deadline_and_the_file_can_be_used_later),
+        cmocka_unit_test(a_file_read_that_hangs_can_be_cancelled),
+        cmocka_unit_test(a_function_that_hangs_ends_at_its_deadline_and_its_result_is_released),
+        cmocka_unit_test(nonsense_with_a_deadline_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
