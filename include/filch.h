@@ -1884,8 +1884,20 @@ enum {
     FILCH_RUN_INPUT = 1,  /* a pipe to what it reads; otherwise it reads nothing */
     FILCH_RUN_OUTPUT = 2, /* a pipe from what it writes; otherwise that goes where yours goes */
     FILCH_RUN_ERRORS = 4, /* a pipe from its complaints; the same */
-    FILCH_RUN_MERGE = 8   /* complaints go where its output goes */
+    FILCH_RUN_MERGE = 8,  /* complaints go where its output goes */
+    FILCH_RUN_SAME_GROUP = 16 /* stays in your process group: signals of the terminal reach it, and programs that it
+                                 started outlive it */
 };
+
+typedef struct filch_run_options {
+    size_t             size;        /* sizeof(filch_run_options); a shorter, older struct works too */
+    uint64_t           timeout_ns;  /* until it runs: FILCH_EDEADLINE, and it is killed if it starts later; 0: no limit */
+    const char *const *environment; /* "NAME=value" texts, ended by NULL, all that it gets; NULL: yours */
+    const char        *directory;   /* where it begins; NULL: where you are */
+    uint32_t           flags;       /* FILCH_RUN_* */
+    uint32_t           spare;       /* 0 */
+} filch_run_options;
+#define FILCH_RUN_OPTIONS_INIT FILCH_SIZED_INIT(filch_run_options)
 
 /* A program that runs. */
 typedef struct filch_program {
@@ -1896,20 +1908,24 @@ typedef struct filch_program {
     int64_t      pid; /* the system's */
 } filch_program;
 
-/* Run: starts argv[0] (looked up in PATH) with your environment and working directory, no signal blocked or ignored
+/* Run: starts argv[0] (looked up in your PATH) with your environment and working directory, no signal blocked or ignored
  * that was not ignored before, and no descriptors but 0, 1 and 2; completes with a filch_program, read by
- * filch_as_program. On the work pool.
- * Exit: completes when it has ended, with its exit status, or with -n if signal n ended it; any number of times.
- * Kill: sends it the signal `number`. A program that has not ended when its owner does, or when `self` is closed, is
- * killed (SIGKILL) and buried.
+ * filch_as_program. On a thread. With: the same with another environment, directory or time limit.
+ * Exit: completes when it has ended, with its exit status, or with -n if signal n ended it; any number of times. Where your
+ * program ignores SIGCHLD, or waits for all children, the system has forgotten the status: Linux 6.15 and later still tell
+ * it, if the program did not end before it was known to run; otherwise FILCH_ESYS with ECHILD.
+ * Kill: sends it the signal `number`. When the owner ends, or `self` is closed, the program is killed (SIGKILL) if it still
+ * runs, and so is what is left of the process group that it leads: the programs that it has started.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
- * Owns:    copies `argv`, which ends with NULL.
- * Errors:  FILCH_EINVAL  no argv[0], unknown flags   FILCH_ETOOBIG  over 16 MiB of argv   FILCH_ENOMEM
- *          FILCH_ESTATE  outside of that step
+ * Owns:    copies `argv`, which ends with NULL, and what `options` (NULL: all defaults) point to.
+ * Errors:  FILCH_EINVAL  no argv[0], unknown flags, an empty directory   FILCH_ENOMEM
+ *          FILCH_ETOOBIG  over 16 MiB of argv or environment             FILCH_ESTATE  outside of that step
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_run(filch_out *out, uint64_t tag, const char *const *argv,
                                                    uint32_t flags);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_run_with(filch_out *out, uint64_t tag, const char *const *argv,
+                                                        const filch_run_options *options);
 FILCH_API FILCH_MUST_USE filch_err filch_yield_exit(filch_out *out, uint64_t tag, filch_stream program,
                                                     uint64_t timeout_ns);
 FILCH_API FILCH_MUST_USE filch_err filch_yield_kill(filch_out *out, uint64_t tag, filch_stream program, int number);
@@ -1940,15 +1956,15 @@ typedef struct filch_io_request {
     uint64_t     timeout_ns;
     uint64_t     most; /* bytes to read; of exactly: their number; of until: the limit */
     uint32_t     how;  /* of a read: 0 some, 1 exactly, 2 until. Otherwise flags */
-    uint32_t     backlog;
+    uint32_t     backlog; /* of run: 1 if an environment was given */
     int64_t      number; /* of seek: the offset, `how` its whence; of truncate: the size; of kill: the signal; of poll and
                             adopt: the descriptor */
     uint8_t      delimiter[8];
     size_t       delimiter_size;
     const char  *text; /* address, host, path; argv joined with one NUL each, `text_size` in all */
     size_t       text_size;
-    const char  *service; /* of rename: the new path */
-    const void  *bytes; /* to be written */
+    const char  *service; /* of rename: the new path; of run: the directory */
+    const void  *bytes;   /* to be written; of run: the environment, joined as argv */
     size_t       byte_count;
 } filch_io_request;
 

@@ -14,29 +14,35 @@
 
 /* ---- starting ---- */
 
-/* The joined arguments as a list that ends with NULL; NULL: no memory. */
-static char **split(fli_io *io, const filch_io_request *request, size_t *size)
+/* Texts that were joined with one NUL each, as a list that ends with NULL; NULL: no memory. */
+static char **split(fli_io *io, const char *joined, size_t length, size_t *size)
 {
     size_t count = 0, i = 0;
-    for (size_t at = 0; at < request->text_size; at += strlen(request->text + at) + 1) count++;
+    for (size_t at = 0; at < length; at += strlen(joined + at) + 1) count++;
     *size = (count + 1) * sizeof(char *);
-    char **argv = fli_alloc(&io->rt->mem, *size);
-    if (argv == NULL) return NULL;
-    for (size_t at = 0; at < request->text_size; at += strlen(request->text + at) + 1) {
-        argv[i++] = (char *)(uintptr_t)(request->text + at); /* posix_spawn does not write to them */
+    char **list = fli_alloc(&io->rt->mem, *size);
+    if (list == NULL) return NULL;
+    for (size_t at = 0; at < length; at += strlen(joined + at) + 1) {
+        list[i++] = (char *)(uintptr_t)(joined + at); /* posix_spawn does not write to them */
     }
-    argv[i] = NULL;
-    return argv;
+    list[i] = NULL;
+    return list;
 }
 
 static int start(fli_io *io, const fli_op *op, fli_program *program)
 {
     filch_io_request request = fli_op_request(op);
-    size_t           size;
-    char           **argv = split(io, &request, &size);
-    if (argv == NULL) return -ENOMEM;
-    int why = fli_program_start(argv, request.how, program);
-    fli_free(&io->rt->mem, argv, size);
+    bool             given = request.backlog != 0; /* an environment, maybe an empty one */
+    size_t           argv_size, environment_size = 0;
+    char           **argv = split(io, request.text, request.text_size, &argv_size);
+    char           **environment = given ? split(io, request.bytes, request.byte_count, &environment_size) : NULL;
+    int              why = -ENOMEM;
+    fli_program_plan plan = {
+        .argv = argv, .environment = environment, .directory = request.service, .flags = request.how
+    };
+    if (argv != NULL && (environment != NULL || !given)) why = fli_program_start(&plan, program);
+    if (environment != NULL) fli_free(&io->rt->mem, environment, environment_size);
+    if (argv != NULL) fli_free(&io->rt->mem, argv, argv_size);
     return why;
 }
 
@@ -65,6 +71,7 @@ static fli_outcome begin(fli_io *io, fli_stream *s, filch_program *told)
     int why = start(io, op, &program);
     if (why != 0) return fli_outcome_failed(why);
     s->pid = program.pid;
+    s->flags = program.group;
     s->fd = program.fd;
     *told = (filch_program){ .self = { fli_stream_id(s) }, .pid = program.pid };
     filch_err err = s->fd >= 0 ? fli_stream_watch(io, s) : FILCH_OK;
@@ -125,7 +132,7 @@ fli_outcome fli_exit_try(fli_io *io, fli_stream *s, fli_op *op)
 {
     int32_t status = 0;
     (void)io, (void)op;
-    int ended = fli_program_status(s->pid, &status);
+    int ended = fli_program_status(s->pid, s->fd, &status);
     if (ended == 0) return fli_outcome_again();
     if (ended < 0) return fli_outcome_failed(ended);
     return (fli_outcome){ .data = filch_int(status), .ready = true };
@@ -135,26 +142,28 @@ typedef struct burial {
     fli_job job;
     fli_mem mem;
     int64_t pid;
+    bool    group;
 } burial;
 
 static void bury(fli_job *job)
 {
     burial *b = FLI_OUTER(burial, job, job);
     fli_mem mem = b->mem;
-    (void)fli_program_bury(b->pid, true);
+    (void)fli_program_bury(b->pid, b->group, true);
     fli_free(&mem, b, sizeof *b);
 }
 
 void fli_program_end(fli_io *io, fli_stream *s)
 {
-    if (s->pid == 0 || fli_program_bury(s->pid, false)) return;
+    bool group = s->flags != 0;
+    if (s->pid == 0 || fli_program_bury(s->pid, group, false)) return;
     /* Killed, but not dead yet: a thread of the pool waits for that. Without one we do: it will not be long. */
     burial *b = fli_alloc(&io->rt->mem, sizeof *b);
     if (b != NULL) *b = (burial){ .job = { .run = bury, .cancel = bury, .owner = { 0, 0, FILCH_CMD_RUN },
-                                     .lane = FLI_LANE_PROGRAM }, .mem = io->rt->mem, .pid = s->pid };
+                                     .lane = FLI_LANE_PROGRAM }, .mem = io->rt->mem, .pid = s->pid, .group = group };
     if (b != NULL && fli_workpool_submit(io->pool, &b->job) == FILCH_OK) return;
     if (b != NULL) fli_free(&io->rt->mem, b, sizeof *b);
-    (void)fli_program_bury(s->pid, true);
+    (void)fli_program_bury(s->pid, group, true);
 }
 
 static filch_err handle_kill(fli_io *io, const filch_command *command, const filch_io_request *request,
@@ -163,7 +172,7 @@ static filch_err handle_kill(fli_io *io, const filch_command *command, const fil
     fli_stream *s = fli_stream_find(io, request->stream.id, command->from.serial);
     if (s == NULL) return FILCH_ESTREAM;
     if (s->kind != FLI_STREAM_PROGRAM || s->pid == 0) return FILCH_EINVAL;
-    fli_op_tell_why(receiver, fli_program_kill(s->pid, (int)request->number));
+    fli_op_tell_why(receiver, fli_program_kill(s->pid, s->fd, (int)request->number));
     return FILCH_OK;
 }
 

@@ -52,7 +52,7 @@ typedef struct fli_stream {
     uint32_t self; /* plain: set when made */
     int      fd;   /* plain: set before it is opened, changed by nobody until it is gone */
     uint8_t  kind;
-    uint8_t  flags; /* of a listener: for what it accepts */
+    uint8_t  flags; /* of a listener: for what it accepts; of a program: it leads a process group */
     bool     in_poller;
     bool     restores; /* its descriptor was made non-blocking for everybody, and blocks again when this is closed */
     int      foreign; /* of a watch: the number that was asked for */

@@ -4,11 +4,15 @@
  */
 #include "port/program.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +20,19 @@
 #include <filch.h>
 
 extern char **environ;
+
+/* What the C library can do in the child. Tests force the ways of older ones. */
+#if defined(__GLIBC__)
+#if !defined(FLI_PROGRAM_CLOSEFROM)
+#define FLI_PROGRAM_CLOSEFROM __GLIBC_PREREQ(2, 34)
+#endif
+#define HAS_CHDIR __GLIBC_PREREQ(2, 29)
+#else
+#if !defined(FLI_PROGRAM_CLOSEFROM)
+#define FLI_PROGRAM_CLOSEFROM 0
+#endif
+#define HAS_CHDIR 1 /* musl */
+#endif
 
 /* Both ends of up to three pipes: [i][0] is the program's, [i][1] is ours. -1: none. */
 typedef struct pipes {
@@ -62,57 +79,116 @@ static int make_pipes(pipes *all, uint32_t flags)
     return 0;
 }
 
-/* What the program finds at 0, 1 and 2, and nothing else. */
-static int plan(posix_spawn_file_actions_t *actions, const pipes *all, uint32_t flags)
+#if FLI_PROGRAM_CLOSEFROM
+static int close_others(posix_spawn_file_actions_t *actions)
+{
+    return posix_spawn_file_actions_addclosefrom_np(actions, 3);
+}
+#else
+#define MARGIN 64     /* descriptors that other threads may open until the program starts; they get the lowest numbers */
+#define DENSE_MAX 4096 /* up to this number all are closed, beyond it those that are open now */
+
+/* The highest open descriptor, and how many are open above DENSE_MAX: these are closed one by one. */
+static int close_open(posix_spawn_file_actions_t *actions, int *highest)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    if (dir == NULL) dir = opendir("/dev/fd");
+    if (dir == NULL) return errno;
+    int why = 0;
+    for (struct dirent *entry; why == 0 && (entry = readdir(dir)) != NULL;) {
+        int fd = atoi(entry->d_name); /* 0 for . and .. */
+        if (fd > *highest && fd < DENSE_MAX) *highest = fd;
+        if (fd >= DENSE_MAX) why = posix_spawn_file_actions_addclose(actions, fd);
+    }
+    closedir(dir);
+    return why;
+}
+
+/* Closing one that is not open is no error to posix_spawn, in glibc as in musl. */
+static int close_others(posix_spawn_file_actions_t *actions)
+{
+    struct rlimit limit = { .rlim_cur = DENSE_MAX };
+    int           highest = 2, why = close_open(actions, &highest);
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    for (int fd = 3; why == 0 && fd <= highest + MARGIN && (rlim_t)fd < limit.rlim_cur; fd++) {
+        why = posix_spawn_file_actions_addclose(actions, fd);
+    }
+    return why;
+}
+#endif
+
+static int change_directory(posix_spawn_file_actions_t *actions, const char *directory)
+{
+#if HAS_CHDIR
+    return posix_spawn_file_actions_addchdir_np(actions, directory);
+#else
+    (void)actions, (void)directory;
+    return ENOSYS;
+#endif
+}
+
+/* What the program finds at 0, 1 and 2, and nothing else; and where it begins. */
+static int prepare(posix_spawn_file_actions_t *actions, const pipes *all, const fli_program_plan *plan)
 {
     int why = 0;
+    if (plan->directory != NULL) why = change_directory(actions, plan->directory);
+    if (why != 0) return why;
     if (all->ends[0][0] < 0) why = posix_spawn_file_actions_addopen(actions, 0, "/dev/null", O_RDONLY, 0);
     for (int i = 0; i < 3 && why == 0; i++) {
         if (all->ends[i][0] >= 0) why = posix_spawn_file_actions_adddup2(actions, all->ends[i][0], i);
     }
-    if (why == 0 && (flags & FILCH_RUN_MERGE) != 0) why = posix_spawn_file_actions_adddup2(actions, 1, 2);
-#if defined(__GLIBC_PREREQ)
-#if __GLIBC_PREREQ(2, 34)
-    if (why == 0) why = posix_spawn_file_actions_addclosefrom_np(actions, 3);
-#endif
-#endif
-    return why;
+    if (why == 0 && (plan->flags & FILCH_RUN_MERGE) != 0) why = posix_spawn_file_actions_adddup2(actions, 1, 2);
+    return why == 0 ? close_others(actions) : why;
 }
 
-/* Our threads block all signals; the program must not begin like that. */
-static int spawn(pid_t *pid, char *const *argv, const pipes *all, uint32_t flags)
+/* Our threads block all signals; the program must not begin like that. It leads a process group, so that programs that it
+ * starts can be ended with it. */
+static int describe(posix_spawnattr_t *attr, bool group)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    int why = posix_spawnattr_setsigmask(attr, &none);
+    if (why == 0 && group) why = posix_spawnattr_setpgroup(attr, 0);
+    short flags = (short)(POSIX_SPAWN_SETSIGMASK | (group ? POSIX_SPAWN_SETPGROUP : 0));
+    return why == 0 ? posix_spawnattr_setflags(attr, flags) : why;
+}
+
+static bool leads_group(const fli_program_plan *plan)
+{
+    return (plan->flags & FILCH_RUN_SAME_GROUP) == 0;
+}
+
+static int spawn(pid_t *pid, const fli_program_plan *plan, const pipes *all)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t          attr;
-    sigset_t                   none;
-    sigemptyset(&none);
+    char *const               *environment = plan->environment != NULL ? plan->environment : environ;
     int why = posix_spawn_file_actions_init(&actions);
     if (why != 0) return -why;
     why = posix_spawnattr_init(&attr);
     if (why == 0) {
-        why = posix_spawnattr_setsigmask(&attr, &none);
-        if (why == 0) why = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK);
-        if (why == 0) why = plan(&actions, all, flags);
-        if (why == 0) why = posix_spawnp(pid, argv[0], &actions, &attr, argv, environ);
+        why = describe(&attr, leads_group(plan));
+        if (why == 0) why = prepare(&actions, all, plan);
+        if (why == 0) why = posix_spawnp(pid, plan->argv[0], &actions, &attr, plan->argv, environment);
         posix_spawnattr_destroy(&attr);
     }
     posix_spawn_file_actions_destroy(&actions);
     return -why;
 }
 
-int fli_program_start(char *const *argv, uint32_t flags, fli_program *out)
+int fli_program_start(const fli_program_plan *plan, fli_program *out)
 {
     pipes all = { { { -1, -1 }, { -1, -1 }, { -1, -1 } } };
     pid_t pid = 0;
-    int   why = make_pipes(&all, flags);
-    if (why == 0) why = spawn(&pid, argv, &all, flags);
+    int   why = make_pipes(&all, plan->flags);
+    if (why == 0) why = spawn(&pid, plan, &all);
     close_side(&all, 0);
     if (why != 0) {
         close_side(&all, 1);
         return why;
     }
     *out = (fli_program){
-        .pid = pid, .fd = -1, .input = all.ends[0][1], .output = all.ends[1][1], .errors = all.ends[2][1]
+        .pid = pid, .group = leads_group(plan), .fd = -1, .input = all.ends[0][1], .output = all.ends[1][1], .errors = all.ends[2][1]
     };
 #if defined(SYS_pidfd_open)
     long fd = syscall(SYS_pidfd_open, pid, 0); /* closed on exec by itself */
@@ -121,32 +197,67 @@ int fli_program_start(char *const *argv, uint32_t flags, fli_program *out)
     return 0;
 }
 
-int fli_program_status(int64_t pid, int32_t *status)
+/* ---- its end ---- */
+
+/* The host has reaped it, or ignores SIGCHLD, so that the system has. A descriptor remembers the status: Linux 6.15. */
+static int remembered(int fd, int32_t *status)
 {
-    siginfo_t info = { .si_pid = 0 };
-    int       n;
-    do n = waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT | WNOHANG);
+#if defined(__linux__)
+    struct {
+        uint64_t mask, cgroup;
+        uint32_t ids[11];
+        int32_t  exit_code; /* as of wait() */
+    } info = { .mask = UINT64_C(1) << 3 }; /* PIDFD_INFO_EXIT */
+    if (fd < 0 || ioctl(fd, _IOWR(0xff, 11, info), &info) != 0 || (info.mask & UINT64_C(1) << 3) == 0) return -ECHILD;
+    *status = WIFEXITED(info.exit_code) ? WEXITSTATUS(info.exit_code) : -WTERMSIG(info.exit_code);
+    return 1;
+#else
+    (void)fd, (void)status;
+    return -ECHILD;
+#endif
+}
+
+/* waitid, again if a signal came. *pid: 0 if it has not ended. */
+static int await(int64_t child, int how, siginfo_t *info)
+{
+    int n;
+    *info = (siginfo_t){ .si_pid = 0 };
+    do n = waitid(P_PID, (id_t)child, info, WEXITED | how);
     while (n != 0 && errno == EINTR);
-    if (n != 0) return -errno;
-    if (info.si_pid == 0) return 0;
+    return n != 0 ? -errno : 0;
+}
+
+int fli_program_status(int64_t pid, int fd, int32_t *status)
+{
+    siginfo_t info;
+    int       why = await(pid, WNOWAIT | WNOHANG, &info);
+    if (why == -ECHILD) return remembered(fd, status);
+    if (why != 0 || info.si_pid == 0) return why;
     *status = info.si_code == CLD_EXITED ? info.si_status : -info.si_status;
     return 1;
 }
 
-int fli_program_kill(int64_t pid, int number)
+int fli_program_kill(int64_t pid, int fd, int number)
 {
+#if defined(SYS_pidfd_send_signal)
+    if (fd >= 0) {
+        if (syscall(SYS_pidfd_send_signal, fd, number, NULL, 0) == 0) return 0;
+        if (errno != ENOSYS) return -errno;
+    }
+#else
+    (void)fd;
+#endif
     return kill((pid_t)pid, number) == 0 ? 0 : -errno;
 }
 
-bool fli_program_bury(int64_t pid, bool wait)
+bool fli_program_bury(int64_t pid, bool group, bool wait)
 {
-    siginfo_t info = { .si_pid = 0 };
-    int       n;
-    do n = waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG);
-    while (n != 0 && errno == EINTR);
-    if (n != 0 || info.si_pid != 0) return true; /* ECHILD: the host program has buried it itself */
-    (void)kill((pid_t)pid, SIGKILL);
-    do n = waitid(P_PID, (id_t)pid, &info, WEXITED | (wait ? 0 : WNOHANG));
-    while (n != 0 && errno == EINTR);
-    return n != 0 || info.si_pid != 0;
+    siginfo_t info;
+    /* Until it is reaped nobody else has its number, and no other group has it. ECHILD: the host has reaped it. */
+    if (await(pid, WNOWAIT | WNOHANG, &info) != 0) return true;
+    bool ended = info.si_pid != 0;
+    if (group) (void)kill((pid_t)-pid, SIGKILL);
+    if (!ended) (void)kill((pid_t)pid, SIGKILL); /* it may have changed its group */
+    int why = await(pid, wait ? 0 : WNOHANG, &info);
+    return why != 0 || info.si_pid != 0;
 }

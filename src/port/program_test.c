@@ -6,6 +6,8 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -52,15 +54,20 @@ INSTEAD_BEGIN(long, syscall, (long number, ...))
 {
     va_list list;
     va_start(list, number);
-    long a = va_arg(list, long), b = va_arg(list, long);
+    long a = va_arg(list, long), b = va_arg(list, long), c = va_arg(list, long), d = va_arg(list, long);
     va_end(list);
-    return fault_strikes(&fault_of_syscall) ? -1 : __real_syscall(number, a, b);
+    return fault_strikes(&fault_of_syscall) ? -1 : __real_syscall(number, a, b, c, d);
 }
 
 static char *const cat[] = { "cat", NULL }, *const ends_with_3[] = { "sh", "-c", "exit 3", NULL },
                    *const sleeps[] = { "sleep", "1000", NULL }, *const no_such[] = { "no-such-program-anywhere", NULL };
 
 enum { ALL = FILCH_RUN_INPUT | FILCH_RUN_OUTPUT | FILCH_RUN_ERRORS };
+
+static int start(char *const *argv, uint32_t flags, fli_program *out)
+{
+    return fli_program_start(&(fli_program_plan){ .argv = argv, .flags = flags }, out);
+}
 
 static void close_all(const fli_program *program)
 {
@@ -73,8 +80,8 @@ static void close_all(const fli_program *program)
 static int32_t status_of(const fli_program *program)
 {
     int32_t status = 0;
-    until(fli_program_status(program->pid, &status) != 0);
-    same(fli_program_status(program->pid, &status), 1); /* it can be asked again */
+    until(fli_program_status(program->pid, program->fd, &status) != 0);
+    same(fli_program_status(program->pid, program->fd, &status), 1); /* it can be asked again */
     return status;
 }
 
@@ -94,29 +101,29 @@ TEST(a_program_is_started_asked_and_buried)
     fli_program program;
     int32_t     status;
     int         before = open_descriptors();
-    ok(fli_program_start(cat, ALL, &program));
-    same(fli_program_status(program.pid, &status), 0);
+    ok(start(cat, ALL, &program));
+    same(fli_program_status(program.pid, -1, &status), 0);
     cats(&program);
     close_all(&program);
     same(status_of(&program), 0);
-    assert_true(fli_program_bury(program.pid, false));
-    same(fli_program_status(program.pid, &status), -ECHILD);
-    ok(fli_program_start(ends_with_3, 0, &program));
+    assert_true(fli_program_bury(program.pid, true, false));
+    same(fli_program_status(program.pid, -1, &status), -ECHILD);
+    ok(start(ends_with_3, 0, &program));
     same(status_of(&program), 3);
     refuse(waitid, 2, EINTR);
     same(status_of(&program), 3);
     same(refused(waitid), 2);
     refuse(waitid, 2, EINTR);
-    assert_true(fli_program_bury(program.pid, false));
+    assert_true(fli_program_bury(program.pid, true, false));
     same(refused(waitid), 2);
     close_all(&program);
     if (is_under_valgrind()) {
-        ok(fli_program_start(no_such, ALL, &program));
+        ok(start(no_such, ALL, &program));
         assert_true(status_of(&program) != 0);
-        assert_true(fli_program_bury(program.pid, false));
+        assert_true(fli_program_bury(program.pid, true, false));
         close_all(&program);
     } else {
-        same(fli_program_start(no_such, ALL, &program), -ENOENT);
+        same(start(no_such, ALL, &program), -ENOENT);
     }
     same(open_descriptors(), before);
 }
@@ -124,21 +131,21 @@ TEST(a_program_is_started_asked_and_buried)
 TEST(one_that_runs_is_killed_before_it_is_buried)
 {
     fli_program program;
-    ok(fli_program_start(sleeps, 0, &program));
-    same(fli_program_kill(program.pid, 65), -EINVAL);
-    ok(fli_program_kill(program.pid, SIGTERM));
+    ok(start(sleeps, 0, &program));
+    same(fli_program_kill(program.pid, program.fd, 65), -EINVAL);
+    ok(fli_program_kill(program.pid, program.fd, SIGTERM));
     same(status_of(&program), -SIGTERM);
-    assert_true(fli_program_bury(program.pid, false));
+    assert_true(fli_program_bury(program.pid, true, false));
     close_all(&program);
-    ok(fli_program_start(sleeps, 0, &program));
+    ok(start(sleeps, 0, &program));
     refuse_after(waitid, 1, 2, EINTR); /* while it waits for the death */
-    assert_true(fli_program_bury(program.pid, true));
+    assert_true(fli_program_bury(program.pid, true, true));
     same(refused(waitid), 2);
     same(kill((pid_t)program.pid, 0), -1);
     same(errno, ESRCH);
     close_all(&program);
-    ok(fli_program_start(sleeps, 0, &program));
-    until(fli_program_bury(program.pid, false)); /* it takes a moment to die */
+    ok(start(sleeps, 0, &program));
+    until(fli_program_bury(program.pid, true, false)); /* it takes a moment to die */
     same(kill((pid_t)program.pid, 0), -1);
     close_all(&program);
 }
@@ -147,18 +154,18 @@ TEST(one_that_the_host_has_buried_is_gone_and_that_is_all)
 {
     fli_program program;
     int32_t     status;
-    ok(fli_program_start(ends_with_3, 0, &program));
+    ok(start(ends_with_3, 0, &program));
     same(waitpid((pid_t)program.pid, NULL, 0), program.pid);
-    same(fli_program_status(program.pid, &status), -ECHILD);
-    same(fli_program_kill(program.pid, SIGTERM), -ESRCH);
-    assert_true(fli_program_bury(program.pid, true));
+    same(fli_program_status(program.pid, -1, &status), -ECHILD);
+    same(fli_program_kill(program.pid, program.fd, SIGTERM), -ESRCH);
+    assert_true(fli_program_bury(program.pid, true, true));
     close_all(&program);
     /* In the moment between the kill and the look: a host with SIGCHLD ignored. */
-    ok(fli_program_start(sleeps, 0, &program));
+    ok(start(sleeps, 0, &program));
     refuse_after(waitid, 1, 1, ECHILD);
-    assert_true(fli_program_bury(program.pid, true));
+    assert_true(fli_program_bury(program.pid, true, true));
     same(refused(waitid), 1);
-    assert_true(fli_program_bury(program.pid, true));
+    assert_true(fli_program_bury(program.pid, true, true));
     close_all(&program);
 }
 
@@ -166,11 +173,11 @@ TEST(a_program_can_do_without_a_descriptor_for_its_end)
 {
     fli_program program;
     refuse(syscall, 1, ENOSYS); /* older systems have no such thing */
-    ok(fli_program_start(ends_with_3, 0, &program));
+    ok(start(ends_with_3, 0, &program));
     same(refused(syscall), 1);
     same(program.fd, -1);
     same(status_of(&program), 3);
-    assert_true(fli_program_bury(program.pid, false));
+    assert_true(fli_program_bury(program.pid, true, false));
 }
 
 /* Refuses each call of `name` in turn, as many as there are, until a program starts. */
@@ -179,14 +186,14 @@ TEST(a_program_can_do_without_a_descriptor_for_its_end)
         int nth = 0;                                              \
         for (bool struck = true; struck; nth++) {                 \
             refuse_after(name, nth, 1, ENFILE);                   \
-            int why = fli_program_start(cat, ALL, &program);      \
+            int why = start(cat, ALL, &program);      \
             struck = refused(name) > 0;                           \
             refuse_no_more(name);                                 \
             same(why, struck ? -ENFILE : 0);                      \
             if (!struck) {                                        \
                 cats(&program);                                   \
                 close_all(&program);                              \
-                assert_true(fli_program_bury(program.pid, true)); \
+                assert_true(fli_program_bury(program.pid, true, true)); \
             }                                                     \
             same(open_descriptors(), before);                     \
         }                                                         \
@@ -208,7 +215,7 @@ TEST(a_system_that_refuses_any_step_of_the_start_is_told_and_nothing_is_left)
     SWEEP(posix_spawn_file_actions_addclosefrom_np, 1);
 #endif
     refuse(posix_spawn_file_actions_addopen, 1, ENOMEM);
-    same(fli_program_start(ends_with_3, FILCH_RUN_OUTPUT | FILCH_RUN_MERGE, &program), -ENOMEM);
+    same(start(ends_with_3, FILCH_RUN_OUTPUT | FILCH_RUN_MERGE, &program), -ENOMEM);
     same(open_descriptors(), before);
 }
 
@@ -222,14 +229,14 @@ TEST(pipes_work_where_the_host_has_no_standard_descriptors)
         (void)close(i);
     }
     refuse(syscall, 1, ENOSYS); /* it would get one of the numbers, and may */
-    why = fli_program_start(cat, ALL, &program);
+    why = start(cat, ALL, &program);
     bool low = why == 0 && (program.input <= 2 || program.output <= 2 || program.errors <= 2);
     /* And without a number above: refused in the first and in the second pipe. */
     fli_program none;
     refuse(fcntl, 1, EMFILE);
-    int first = fli_program_start(cat, ALL, &none);
+    int first = start(cat, ALL, &none);
     refuse_after(fcntl, 1, 1, EMFILE);
-    int second = fli_program_start(cat, ALL, &none);
+    int second = start(cat, ALL, &none);
     refuse_no_more(fcntl);
     int open_there = 0;
     for (int i = 0; i < 3; i++) {
@@ -244,8 +251,144 @@ TEST(pipes_work_where_the_host_has_no_standard_descriptors)
     same(open_there, 0);
     cats(&program);
     close_all(&program);
-    assert_true(fli_program_bury(program.pid, true));
+    assert_true(fli_program_bury(program.pid, true, true));
     same(open_descriptors(), before);
+}
+
+/* A script that says which descriptors it has: 0, 1, 2, and the one that ls reads them with. */
+static char *const lists[] = { "sh", "-c", "ls /proc/self/fd | tr '\\n' ' '", NULL };
+
+static void read_all(int fd, char *text, size_t room)
+{
+    size_t  used = 0;
+    ssize_t n = -1;
+    do {
+        until((n = read(fd, text + used, room - 1 - used)) >= 0 || errno != EAGAIN);
+        used += n > 0 ? (size_t)n : 0;
+    } while (n > 0);
+    text[used] = '\0';
+}
+
+static void run_and_read(const fli_program_plan *plan, char *text, size_t room)
+{
+    fli_program program;
+    ok(fli_program_start(plan, &program));
+    read_all(program.output, text, room);
+    same(status_of(&program), 0);
+    assert_true(fli_program_bury(program.pid, program.group, true));
+    close_all(&program);
+}
+
+TEST(a_program_inherits_no_descriptor_of_the_host)
+{
+    char text[256];
+    int  leaks[40], high = __real_fcntl(0, F_DUPFD, 900);
+    for (int i = 0; i < 40; i++) leaks[i] = dup(2); /* without close-on-exec, as careless hosts have */
+    run_and_read(&(fli_program_plan){ .argv = lists, .flags = FILCH_RUN_OUTPUT }, text, sizeof text);
+    for (int i = 0; i < 40; i++) ok(close(leaks[i]));
+    ok(close(high));
+    assert_string_equal(text, "0 1 2 3 ");
+}
+
+TEST(a_program_gets_the_environment_and_the_directory_that_it_is_given)
+{
+    static char *const tells[] = { "/bin/sh", "-c", "pwd; echo ${ONE-none} ${HOME-none}", NULL };
+    char *const        environment[] = { "ONE=1", NULL }, *const empty[] = { NULL };
+    char               text[256];
+    fli_program_plan   plan = { .argv = tells, .environment = environment, .directory = "/", .flags = FILCH_RUN_OUTPUT };
+    run_and_read(&plan, text, sizeof text);
+    assert_string_equal(text, "/\n1 none\n");
+    plan.environment = empty;
+    run_and_read(&plan, text, sizeof text);
+    assert_string_equal(text, "/\nnone none\n");
+    plan.directory = "/no/such/directory";
+    fli_program program;
+    if (!is_under_valgrind()) same(fli_program_start(&plan, &program), -ENOENT);
+}
+
+/* Starts a shell that starts a program that sleeps, and tells its number. */
+static int64_t start_with_child(uint32_t flags, fli_program *program)
+{
+    static char *const family[] = { "sh", "-c", "sleep 1000 & echo $!; wait", NULL };
+    char               text[64] = "";
+    ok(start(family, flags | FILCH_RUN_OUTPUT, program));
+    until(read(program->output, text, sizeof text - 1) > 0);
+    return atoi(text);
+}
+
+static bool is_alive(int64_t pid)
+{
+    char  path[64], state = 'X';
+    FILE *file;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    file = fopen(path, "r");
+    if (file == NULL) return false;
+    if (fscanf(file, "%*d %*s %c", &state) != 1) state = 'X';
+    fclose(file);
+    return state != 'Z' && state != 'X'; /* whoever adopts it may not have reaped it yet */
+}
+
+TEST(programs_that_a_program_has_started_end_with_it)
+{
+    fli_program program;
+    int64_t     child = start_with_child(0, &program);
+    same(getpgid((pid_t)program.pid), program.pid);
+    assert_true(is_alive(child));
+    assert_true(fli_program_bury(program.pid, program.group, true));
+    until(!is_alive(child));
+    close_all(&program);
+    /* Also when it has ended by itself, and left others behind. */
+    child = start_with_child(0, &program);
+    ok(fli_program_kill(program.pid, program.fd, SIGKILL));
+    same(status_of(&program), -SIGKILL);
+    assert_true(is_alive(child));
+    assert_true(fli_program_bury(program.pid, program.group, true));
+    until(!is_alive(child));
+    close_all(&program);
+}
+
+TEST(a_program_in_the_hosts_group_leaves_its_own_programs_alone)
+{
+    fli_program program;
+    int64_t     child = start_with_child(FILCH_RUN_SAME_GROUP, &program);
+    same(getpgid((pid_t)program.pid), getpgid(0));
+    assert_false(program.group);
+    assert_true(fli_program_bury(program.pid, program.group, true));
+    assert_true(is_alive(child));
+    ok(kill((pid_t)child, SIGKILL));
+    close_all(&program);
+}
+
+TEST(signals_go_through_the_descriptor_where_there_is_one)
+{
+    fli_program program;
+    ok(start(sleeps, 0, &program));
+    if (program.fd >= 0) {
+        same(fli_program_kill(1, program.fd, SIGTERM), 0); /* the number is not looked at */
+        same(status_of(&program), -SIGTERM);
+    }
+    refuse(syscall, 1, ENOSYS); /* it knows no such call: by number */
+    ok(fli_program_kill(program.pid, program.fd, SIGKILL));
+    assert_true(fli_program_bury(program.pid, program.group, true));
+    close_all(&program);
+}
+
+TEST(the_status_is_told_where_sigchld_is_ignored_if_the_system_remembers_it)
+{
+    fli_program program;
+    int32_t     status = 99;
+    int         told = 0;
+    ok(start(cat, FILCH_RUN_INPUT, &program));
+    assert_true(signal(SIGCHLD, SIG_IGN) != SIG_ERR); /* from now on the system reaps by itself */
+    ok(close(program.input));
+    program.input = -1;
+    until((told = fli_program_status(program.pid, program.fd, &status)) != 0);
+    (void)signal(SIGCHLD, SIG_DFL);
+    if (told > 0) same(status, 0);
+    else same(told, -ECHILD);
+    same(fli_program_status(program.pid, -1, &status), -ECHILD);
+    assert_true(fli_program_bury(program.pid, program.group, true));
+    close_all(&program);
 }
 
 int main(void)
@@ -257,6 +400,12 @@ int main(void)
         cmocka_unit_test(a_program_can_do_without_a_descriptor_for_its_end),
         cmocka_unit_test(a_system_that_refuses_any_step_of_the_start_is_told_and_nothing_is_left),
         cmocka_unit_test(pipes_work_where_the_host_has_no_standard_descriptors),
+        cmocka_unit_test(a_program_inherits_no_descriptor_of_the_host),
+        cmocka_unit_test(a_program_gets_the_environment_and_the_directory_that_it_is_given),
+        cmocka_unit_test(programs_that_a_program_has_started_end_with_it),
+        cmocka_unit_test(a_program_in_the_hosts_group_leaves_its_own_programs_alone),
+        cmocka_unit_test(signals_go_through_the_descriptor_where_there_is_one),
+        cmocka_unit_test(the_status_is_told_where_sigchld_is_ignored_if_the_system_remembers_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,6 +16,7 @@
 #define SIGNALS_MAX 64
 #define SIGNAL_NUMBER_MAX 64
 #define READ_MOST 65536
+#define PATH_BYTES_MAX 4095
 #define ARGV_MAX (16u << 20) /* far more than a system takes, and sizes of texts fit into 32 bits */
 
 /* A read, in the event itself. */
@@ -362,24 +363,67 @@ filch_err filch_yield_list(filch_out *out, uint64_t tag, const char *path)
 
 filch_err filch_yield_run(filch_out *out, uint64_t tag, const char *const *argv, uint32_t flags)
 {
-    const uint32_t known = FILCH_RUN_INPUT | FILCH_RUN_OUTPUT | FILCH_RUN_ERRORS | FILCH_RUN_MERGE;
+    filch_run_options options = FILCH_RUN_OPTIONS_INIT;
+    options.flags = flags;
+    return filch_yield_run_with(out, tag, argv, &options);
+}
+
+static filch_err read_run_options(const filch_run_options *given, filch_run_options *out)
+{
+    const uint32_t known = FILCH_RUN_INPUT | FILCH_RUN_OUTPUT | FILCH_RUN_ERRORS | FILCH_RUN_MERGE | FILCH_RUN_SAME_GROUP;
+    const uint32_t both = FILCH_RUN_ERRORS | FILCH_RUN_MERGE;
+    *out = (filch_run_options)FILCH_RUN_OPTIONS_INIT;
+    if (given != NULL) {
+        if (given->size < sizeof given->size) return filch_invalid("options.size is not that of a filch_run_options");
+        for (size_t i = sizeof *out; i < given->size; i++) {
+            if (((const unsigned char *)given)[i] != 0) return filch_invalid("options has fields that this version does not know");
+        }
+        memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
+    }
+    if (out->timeout_ns == 0) out->timeout_ns = FILCH_FOREVER;
+    if (out->directory != NULL && measure(out->directory, PATH_BYTES_MAX) <= 1) {
+        return filch_invalid("options.directory is empty or over 4095 bytes");
+    }
+    if ((out->flags & ~known) != 0 || (out->flags & both) == both) {
+        return filch_invalid("flags has bits besides FILCH_RUN_*, or both ERRORS and MERGE");
+    }
+    return out->spare == 0 ? FILCH_OK : filch_invalid("options.spare is not 0");
+}
+
+/* The bytes of a list that ends with NULL, each text with its NUL. */
+static size_t joined_size(const char *const *list)
+{
+    size_t size = 0;
+    for (size_t i = 0; list != NULL && list[i] != NULL; i++) size += strlen(list[i]) + 1;
+    return size;
+}
+
+static char *join(char *at, const char *const *list)
+{
+    for (size_t i = 0; list != NULL && list[i] != NULL; i++) at = stpcpy(at, list[i]) + 1;
+    return at;
+}
+
+/* Its environment travels as the bytes of the letter, its directory as the service; `backlog` tells whether an environment was
+ * given, as it may be empty. */
+filch_err filch_yield_run_with(filch_out *out, uint64_t tag, const char *const *argv, const filch_run_options *options)
+{
+    filch_run_options opt;
     if (out == NULL) return filch_invalid("out is NULL");
     if (argv == NULL) return filch_invalid("argv is NULL");
     if (argv[0] == NULL || argv[0][0] == '\0') return filch_invalid("argv[0] is NULL or empty");
-    if ((flags & ~known) != 0 ||
-        (flags & (FILCH_RUN_ERRORS | FILCH_RUN_MERGE)) == (FILCH_RUN_ERRORS | FILCH_RUN_MERGE)) {
-        return filch_invalid("flags has bits besides FILCH_RUN_*, or both ERRORS and MERGE");
-    }
-    size_t size = 0;
-    for (size_t i = 0; argv[i] != NULL; i++) size += strlen(argv[i]) + 1;
-    if (size > ARGV_MAX) return FILCH_ETOOBIG;
+    filch_err err = read_run_options(options, &opt);
+    if (err != FILCH_OK) return err;
+    size_t size = joined_size(argv), more = joined_size(opt.environment);
+    if (size > ARGV_MAX || more > ARGV_MAX) return FILCH_ETOOBIG;
     fli_runtime *rt = &out->ctx.sched->rt;
-    char        *joined = fli_alloc(&rt->mem, size), *at = joined;
+    char        *joined = fli_alloc(&rt->mem, size + more);
     if (joined == NULL) return FILCH_ENOMEM;
-    for (size_t i = 0; argv[i] != NULL; i++) at = stpcpy(at, argv[i]) + 1;
-    letter    what = { .how = flags, .text_size = (uint32_t)size };
-    filch_err err = yield_letter(out, FILCH_CMD_RUN, tag, (filch_stream){ 0 }, FILCH_FOREVER, what, joined, NULL, NULL);
-    fli_free(&rt->mem, joined, size);
+    (void)join(join(joined, argv), opt.environment);
+    letter what = { .how = opt.flags, .text_size = (uint32_t)size, .byte_count = more,
+                    .service_size = measure(opt.directory, PATH_BYTES_MAX), .backlog = opt.environment != NULL };
+    err = yield_letter(out, FILCH_CMD_RUN, tag, (filch_stream){ 0 }, opt.timeout_ns, what, joined, opt.directory, joined + size);
+    fli_free(&rt->mem, joined, size + more);
     return err;
 }
 

@@ -370,6 +370,7 @@ TEST(a_program_whose_process_has_ended_before_its_turn_came_is_not_started)
         gate_shut(&opening);
         script_start(&w, &first);
         UNTIL(&w, gate_is_waiting(&opening)); /* the one thread has something to do */
+        refuse(pthread_create, 1000000, EAGAIN); /* and there will be no other */
         script_start(&w, &s);
         UNTIL(&w, world_inspect(&w, s.actor.pid).state == FILCH_STATE_IDLE); /* it is in the queue */
         ok(filch_terminate(w.sched, s.actor.pid));
@@ -377,9 +378,10 @@ TEST(a_program_whose_process_has_ended_before_its_turn_came_is_not_started)
         refuse(posix_spawnp, 1, EUSERS);
         gate_open(&opening);
         script_ends(&w, &first);
-        script after = SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ)); /* behind it in the queue */
+        script after = SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ)); /* behind it */
         script_start(&w, &after);
         script_ends(&w, &after);
+        refuse_no_more(pthread_create);
         same(refused(posix_spawnp), 0); /* nobody tried */
         refuse_no_more(posix_spawnp);
         world_end(&w);
@@ -459,7 +461,7 @@ TEST(a_program_that_has_not_begun_cannot_be_killed)
     })
 }
 
-TEST(a_program_that_the_host_has_buried_is_an_error_and_not_a_wait)
+TEST(a_program_that_the_host_has_buried_is_not_waited_for)
 {
     EACH_WORLD({
         script s = SCRIPT(DO_RUN(cat, FILCH_RUN_INPUT), DO_PAUSE, DO_EXIT, DO_KILL(SIGTERM));
@@ -469,8 +471,9 @@ TEST(a_program_that_the_host_has_buried_is_an_error_and_not_a_wait)
         same(waitpid((pid_t)s.program.pid, NULL, 0), s.program.pid);
         ok(filch_send(w.sched, s.actor.pid, filch_none()));
         script_ends(&w, &s);
-        same(s.result[2].error, FILCH_ESYS);
-        same(s.result[2].number, ECHILD);
+        bool known = s.result[2].error == FILCH_OK; /* Linux 6.15 */
+        if (!known) same(s.result[2].error, FILCH_ESYS);
+        same(s.result[2].number, known ? -SIGKILL : ECHILD);
         same(s.result[3].error, FILCH_ESYS);
         same(s.result[3].number, ESRCH);
     })
@@ -527,11 +530,13 @@ TEST(what_waits_for_the_pool_and_what_comes_late_is_done_before_the_end)
         gate_shut(&opening);
         script_start(&w, &first);
         UNTIL(&w, gate_is_waiting(&opening));
+        refuse(pthread_create, 1000000, EAGAIN); /* the one thread is behind the gate */
         actor_start(&w, &me, play_wants_more);
         UNTIL(&w, world_inspect(&w, me.pid).state == FILCH_STATE_IDLE);
         ok(filch_terminate(w.sched, first.actor.pid));
         script_ends(&w, &first);
         world_end(&w);
+        refuse_no_more(pthread_create);
         same(me.exit_error, FILCH_OK);
         ok(me.note);
         same(me.stage, 6);
@@ -571,7 +576,7 @@ int main(void)
         cmocka_unit_test(a_program_whose_process_has_ended_before_its_turn_came_is_not_started),
         cmocka_unit_test(pipes_that_the_poller_has_no_place_for_end_the_program),
         cmocka_unit_test(a_program_that_has_not_begun_cannot_be_killed),
-        cmocka_unit_test(a_program_that_the_host_has_buried_is_an_error_and_not_a_wait),
+        cmocka_unit_test(a_program_that_the_host_has_buried_is_not_waited_for),
         cmocka_unit_test(a_program_that_dies_slowly_is_buried_all_the_same),
         cmocka_unit_test(what_waits_for_the_pool_and_what_comes_late_is_done_before_the_end),
         cmocka_unit_test(a_program_that_dies_slowly_while_everything_stops_is_buried_before_the_end),
