@@ -336,17 +336,55 @@ static int net_resolve(lua_State *L)
     return fli_lua_io_await(L, p, tag, filch_yield_resolve(p->out, tag, host, service), FLI_LUA_AS_VALUE);
 }
 
-/* exec.run{ program, arguments...; input = , output = , errors = , merge = true } -> { self, input, output, errors, pid } */
+enum { ARGS = 256 };
+
+/* A text without a NUL inside, which would end it early. */
+static const char *check_text(lua_State *L, int index, const char *what)
+{
+    size_t      size = 0;
+    const char *text = lua_type(L, index) == LUA_TSTRING ? lua_tolstring(L, index, &size) : NULL;
+    if (text == NULL || strlen(text) != size) luaL_error(L, "%s: a text without a zero byte", what);
+    return text;
+}
+
+/* The field `env`, a table of names and values, as a list of at most ARGS texts. They stay on the stack, in a table. */
+static void read_environment(lua_State *L, const char **list)
+{
+    lua_Integer count = 0;
+    lua_newtable(L);
+    lua_pushnil(L);
+    while (lua_next(L, -3) != 0) {
+        const char *value = check_text(L, -1, "env"), *name = check_text(L, -2, "env");
+        if (name[0] == '\0' || strchr(name, '=') != NULL || count == ARGS) luaL_error(L, "env: at most 256 names without =");
+        list[count++] = lua_pushfstring(L, "%s=%s", name, value);
+        lua_rawseti(L, -4, count);
+        lua_pop(L, 1);
+    }
+    list[count] = NULL;
+}
+
+/* Without the right to read the environment a process gives its programs PATH alone: it could have them print the rest. */
+static void bare_environment(const char **list)
+{
+    extern char **environ;
+    list[0] = list[1] = NULL;
+    for (char **at = environ; at != NULL && *at != NULL && list[0] == NULL; at++) {
+        if (strncmp(*at, "PATH=", 5) == 0) list[0] = *at;
+    }
+}
+
+/* exec.run{ program, arguments...; input = , output = , errors = , merge = true, env = , directory = }
+ * -> { self, input, output, errors, pid } */
 static int exec_run(lua_State *L)
 {
-    enum { ARGS = 256 };
-    const char  *argv[ARGS + 1];
-    uint32_t     flags = 0;
-    uint64_t     tag;
+    const char       *argv[ARGS + 1], *environment[ARGS + 1];
+    uint32_t          flags = 0;
+    uint64_t          tag;
+    filch_run_options options = FILCH_RUN_OPTIONS_INIT;
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_Integer count = (lua_Integer)lua_rawlen(L, 1);
     fli_lua_check_arg(L, count >= 1 && count <= ARGS, 1, "a program and at most 255 arguments");
-    luaL_checkstack(L, (int)count + 8, NULL);
+    luaL_checkstack(L, (int)count + 16, NULL);
     for (lua_Integer i = 0; i < count; i++) {
         lua_rawgeti(L, 1, i + 1);
         argv[i] = fli_lua_check_text(L, -1); /* stays on the stack */
@@ -358,8 +396,16 @@ static int exec_run(lua_State *L)
         if (lua_toboolean(L, -1)) flags |= 1u << i;
         lua_pop(L, 1);
     }
+    options.flags = flags;
+    if (lua_getfield(L, 1, "directory") != LUA_TNIL) options.directory = check_text(L, -1, "directory");
+    int kind = lua_getfield(L, 1, "env");
+    if (kind != LUA_TNIL && kind != LUA_TTABLE) return luaL_error(L, "env: a table of names and values");
+    if (kind == LUA_TTABLE) read_environment(L, environment);
     fli_lua_proc *p = fli_lua_io_begin(L, &tag);
-    return fli_lua_io_await(L, p, tag, filch_yield_run(p->out, tag, argv, flags), FLI_LUA_AS_PROGRAM);
+    bool          all = kind == LUA_TNIL && (p->lua->opt.rights & FILCH_LUA_MAY_ENV) != 0;
+    if (kind == LUA_TNIL && !all) bare_environment(environment);
+    if (!all) options.environment = environment;
+    return fli_lua_io_await(L, p, tag, filch_yield_run_with(p->out, tag, argv, &options), FLI_LUA_AS_PROGRAM);
 }
 
 static int os_getenv(lua_State *L)

@@ -1,13 +1,16 @@
 /* io_stuck_test.c - calls on threads that do not return: other kinds of calls go on, a deadline or a cancel completes the
  * yield, and what the call brings in the end is released. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "api/io_script.h"
 #include "port/net.h"
+#include "port/program.h"
 #include "support/until.h"
 #include "work/pool.h"
 
@@ -37,6 +40,14 @@ filch_err __wrap_fli_net_resolve(const char *host, const char *service, char *te
 {
     if (host != NULL && strcmp(host, "dead") == 0) wait_at_gate();
     return __real_fli_net_resolve("127.0.0.1", service, text, room, size);
+}
+
+int __real_fli_program_start(const fli_program_plan *plan, fli_program *out);
+int __wrap_fli_program_start(const fli_program_plan *plan, fli_program *out);
+int __wrap_fli_program_start(const fli_program_plan *plan, fli_program *out)
+{
+    if (strcmp(plan->argv[0], "sleep") == 0) wait_at_gate();
+    return __real_fli_program_start(plan, out);
 }
 
 /* ---- one yield, and what it is completed with ---- */
@@ -92,6 +103,17 @@ static filch_err ask_open(filch_out *out, const asker *a)
 static filch_err ask_resolve(filch_out *out, const asker *a)
 {
     return filch_yield_resolve_within(out, 1, a->text, "80", a->timeout_ns);
+}
+
+enum { ALL = FILCH_RUN_INPUT | FILCH_RUN_OUTPUT | FILCH_RUN_ERRORS };
+
+static filch_err ask_run(filch_out *out, const asker *a)
+{
+    static const char *const sleeps[] = { "sleep", "1000", NULL };
+    filch_run_options        options = FILCH_RUN_OPTIONS_INIT;
+    options.flags = ALL;
+    options.timeout_ns = a->timeout_ns;
+    return filch_yield_run_with(out, 1, sleeps, &options);
 }
 
 #define ASK(function, what, ns) { .ask = (function), .text = (what), .timeout_ns = (ns) }
@@ -222,6 +244,102 @@ TEST(a_name_that_hangs_ends_at_its_deadline)
         finish(&a);
         finish(&at_once);
     })
+}
+
+static bool has_children(void)
+{
+    siginfo_t info;
+    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
+}
+
+TEST(a_program_whose_start_hangs_is_killed_if_it_starts_after_the_deadline)
+{
+    EACH_WORLD({
+        asker a = ASK(ask_run, NULL, FILCH_MILLISECONDS(5));
+        int   before = open_descriptors();
+        gate(true);
+        start(&a);
+        UNTIL(&w, is_answered(&a));
+        same(a.result.error, FILCH_EDEADLINE);
+        gate(false);
+        UNTIL(&w, fli_load_acq(&waiting) == 0);
+        finish(&a);
+        UNTIL(&w, !has_children() && open_descriptors() <= before + (w.ticks ? 1 : 3)); /* the poller's */
+    })
+}
+
+/* ---- what a program is given ---- */
+
+static filch_err ask_shell(filch_out *out, const asker *a)
+{
+    const char *const        argv[] = { "/bin/sh", "-c", a->text, NULL };
+    static const char *const environment[] = { "ONE=1", NULL };
+    filch_run_options        options = FILCH_RUN_OPTIONS_INIT;
+    options.flags = FILCH_RUN_SAME_GROUP;
+    options.environment = environment;
+    options.directory = "/";
+    return filch_yield_run_with(out, 1, argv, &options);
+}
+
+static filch_err play_shell(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    asker *a = me->user;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type != FILCH_EVENT_YIELD) continue;
+        filch_program program;
+        if (filch_as_program(&events[i].data, &program) == FILCH_OK) {
+            me->note = filch_yield_exit(out, 2, program.self, FILCH_FOREVER);
+        } else {
+            note(&a->result, &events[i]);
+            return filch_done(out, filch_none());
+        }
+    }
+    if (me->steps == 1) me->note = ask_shell(out, a);
+    return filch_idle(out);
+}
+
+TEST(a_program_finds_the_environment_and_the_directory_of_its_options)
+{
+    EACH_WORLD({
+        asker a = { .text = "test \"$ONE$HOME\" = 1 && test $(pwd) = / && exit 42" };
+        a.actor.user = &a;
+        actor_start(&w, &a.actor, play_shell);
+        actor_ends(&w, &a.actor, FILCH_OK);
+        same(a.result.error, FILCH_OK);
+        same(a.result.number, 42);
+    })
+}
+
+static filch_err ask_bad_run(filch_out *out, const asker *a)
+{
+    static const char *const argv[] = { "true", NULL };
+    filch_run_options        options = FILCH_RUN_OPTIONS_INIT;
+    options.directory = "";
+    same(filch_yield_run_with(out, 1, argv, &options), FILCH_EINVAL);
+    options.directory = NULL;
+    options.flags = FILCH_RUN_ERRORS | FILCH_RUN_MERGE;
+    same(filch_yield_run_with(out, 1, argv, &options), FILCH_EINVAL);
+    options.flags = 1u << 20;
+    same(filch_yield_run_with(out, 1, argv, &options), FILCH_EINVAL);
+    options.flags = 0;
+    options.spare = 1;
+    same(filch_yield_run_with(out, 1, argv, &options), FILCH_EINVAL);
+    options.spare = 0;
+    options.size = 1;
+    same(filch_yield_run_with(out, 1, argv, &options), FILCH_EINVAL);
+    same(filch_yield_run_with(out, 1, NULL, NULL), FILCH_EINVAL);
+    same(filch_yield_run_with(NULL, 1, argv, NULL), FILCH_EINVAL);
+    return filch_yield_resolve_within(out, 1, "alive", "80", a->timeout_ns);
+}
+
+TEST(bad_options_of_a_program_are_refused)
+{
+    world_begin(&w, FILCH_NO_WORKERS);
+    asker a = ASK(ask_bad_run, NULL, FILCH_FOREVER);
+    start(&a);
+    UNTIL(&w, is_answered(&a));
+    finish(&a);
+    world_end(&w);
 }
 
 TEST(a_process_that_ends_leaves_its_deadline_and_its_call_behind)
@@ -403,6 +521,9 @@ int main(void)
         cmocka_unit_test(an_open_that_hangs_ends_at_its_deadline_and_leaves_no_descriptor),
         cmocka_unit_test(a_deadline_that_does_not_pass_changes_nothing),
         cmocka_unit_test(a_name_that_hangs_ends_at_its_deadline),
+        cmocka_unit_test(a_program_whose_start_hangs_is_killed_if_it_starts_after_the_deadline),
+        cmocka_unit_test(a_program_finds_the_environment_and_the_directory_of_its_options),
+        cmocka_unit_test(bad_options_of_a_program_are_refused),
         cmocka_unit_test(a_process_that_ends_leaves_its_deadline_and_its_call_behind),
         cmocka_unit_test(a_file_read_that_hangs_ends_at_its_deadline_and_the_file_can_be_used_later),
         cmocka_unit_test(a_file_read_that_hangs_can_be_cancelled),

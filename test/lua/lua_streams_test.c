@@ -121,6 +121,32 @@ TEST(files_and_programs_are_streams)
 }
 #endif
 
+#ifdef FLI_IO
+#define SAYS "local function says(how) how[1], how[2], how[3], how.output = 'sh', '-c', 'echo ${FILCH_LUA_TEST_FILE-none} ${ONE-none}; pwd', true " \
+             "local p = assert(exec.run(how)) local all = '' repeat local more = p.output:read() all = all .. (more or '') until not more return all end\n"
+
+TEST(a_program_gets_the_environment_only_where_processes_may_read_it)
+{
+    static world      poor;
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    options.rights = FILCH_LUA_MAY_EXEC;
+    world_open(&poor, 1, &options);
+    world_passes(&poor, SAYS "assert(says { directory = '/' } == 'none none\\n/\\n')\n"
+                             "assert(says { env = { ONE = '1', PATH = '/bin:/usr/bin' }, directory = '/' } == 'none 1\\n/\\n')");
+    world_close(&poor);
+}
+
+TEST(a_program_gets_all_of_the_environment_or_what_it_is_given)
+{
+    world_passes(&w, SAYS "assert(says { directory = '/' } == os.getenv('FILCH_LUA_TEST_FILE') .. ' none\\n/\\n')\n"
+                          "assert(says { env = { ONE = '1', PATH = '/bin:/usr/bin' }, directory = '/' } == 'none 1\\n/\\n')\n"
+                          "for _, bad in ipairs { { env = 5 }, { env = { ['a=b'] = 'c' } }, { env = { a = 'b\\0c' } }, { env = { a = 5 } },\n"
+                          "                       { env = { [''] = 'x' } }, { directory = 5 }, { directory = 'a\\0b' } } do\n"
+                          "  bad[1] = 'true' assert(not pcall(exec.run, bad))\n"
+                          "end\n");
+}
+#endif
+
 #ifndef FLI_IO
 TEST(without_io_every_call_says_so)
 {
@@ -153,6 +179,8 @@ int main(void)
 #endif
 #ifdef FLI_IO
         cmocka_unit_test_setup_teardown(files_and_programs_are_streams, open_world, world_close_shared),
+        cmocka_unit_test(a_program_gets_the_environment_only_where_processes_may_read_it),
+        cmocka_unit_test_setup_teardown(a_program_gets_all_of_the_environment_or_what_it_is_given, open_world, world_close_shared),
 #endif
 #ifndef FLI_IO
         cmocka_unit_test_setup_teardown(without_io_every_call_says_so, open_world, world_close_shared),
