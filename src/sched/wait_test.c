@@ -71,8 +71,61 @@ TEST(a_wait_is_counted_in_the_bucket_of_its_size)
     ok(filch_sched_stop(sched, FILCH_SECONDS(5), NULL));
 }
 
+/* ---- and while a process is closed ---- */
+
+static struct {
+    filch_sched *sched;
+    uint64_t     stepped, closed, ended; /* whom the worker shows as being stepped, in each of these */
+} shown;
+
+static uint64_t window_of(filch_sched *sched)
+{
+    return fli_load_rlx(&sched->guest->window.serial);
+}
+
+static filch_err step_and_look(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    shown.stepped = window_of(shown.sched);
+    return filch_done(out, filch_none());
+}
+
+static void close_and_look(void *self)
+{
+    (void)self;
+    shown.closed = window_of(shown.sched);
+}
+
+static void end_and_look(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    (void)user, (void)pid, (void)error, (void)result;
+    shown.ended = window_of(shown.sched);
+}
+
+/* A close that takes its time would be reported as a step that does not return. */
+TEST(while_a_process_is_closed_none_is_shown_as_being_stepped)
+{
+    static const filch_type looker = { .name = "looker", .step = step_and_look, .close = close_and_look };
+    filch_options           opt = FILCH_OPTIONS_INIT;
+    filch_spawn_options     how = FILCH_SPAWN_OPTIONS_INIT;
+    filch_pid               pid;
+    opt.workers = FILCH_NO_WORKERS;
+    how.on_exit = end_and_look;
+    ok(filch_sched_create(&shown.sched, &opt));
+    shown.closed = shown.ended = 1;
+    ok(filch_spawn(shown.sched, &looker, &how, &pid));
+    ok(filch_tick(shown.sched, 0, NULL));
+    assert_true(shown.stepped == pid.serial);
+    same(shown.closed, 0);
+    same(shown.ended, 0);
+    ok(filch_sched_stop(shown.sched, FILCH_SECONDS(5), NULL));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(a_wait_is_counted_in_the_bucket_of_its_size) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_wait_is_counted_in_the_bucket_of_its_size),
+        cmocka_unit_test(while_a_process_is_closed_none_is_shown_as_being_stepped),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -261,6 +261,18 @@ function bounds.repeated()
   end
 end
 
+-- ---- blobs beside strings ----
+
+function bounds.blobs()
+  local text = "0123456789"
+  local b = blob.new(text)
+  for from = -12, 12 do
+    is(tostring(b:sub(from)), text:sub(from), "sub from " .. from)
+    for to = -12, 12 do is(tostring(b:sub(from, to)), text:sub(from, to), ("sub %d to %d"):format(from, to)) end
+  end
+  is(#b, #text, "length")
+end
+
 -- ---- math.random: xoshiro256** seeded through splitmix64, written a second time ----
 
 local function mix(x)

@@ -27,6 +27,7 @@ BOUNDS(json_of_every_size_is_read_and_written, "json")
 BOUNDS(moves_that_overlap_by_any_number_are_right, "moves")
 BOUNDS(repeated_strings_are_as_long_as_they_should_be, "repeated")
 
+BOUNDS(parts_of_blobs_are_those_of_strings, "blobs")
 BOUNDS(random_numbers_are_those_of_the_algorithm, "random")
 BOUNDS(spans_of_time_are_read_to_the_letter, "spans")
 BOUNDS(a_place_in_a_value_is_named_by_its_keys, "paths")
@@ -43,6 +44,7 @@ int main(void)
         T(json_of_every_size_is_read_and_written),
         T(moves_that_overlap_by_any_number_are_right),
         T(repeated_strings_are_as_long_as_they_should_be),
+        T(parts_of_blobs_are_those_of_strings),
         T(random_numbers_are_those_of_the_algorithm),
         T(spans_of_time_are_read_to_the_letter),
         T(a_place_in_a_value_is_named_by_its_keys),

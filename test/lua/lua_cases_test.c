@@ -179,6 +179,54 @@ TEST(a_simulation_refuses_what_it_cannot_use_by_its_own_error)
     ok(filch_lua_destroy(lua));
 }
 
+TEST(a_violation_is_told_where_it_is_said_and_elsewhere_is_none)
+{
+    filch_lua        *lua;
+    filch_lua_code   *code;
+    char              why[64];
+    const char       *chunk = "sim.note('it said ' .. tostring(sim.fail('broken')))";
+    filch_sim_report  report = FILCH_SIM_REPORT_INIT;
+    filch_sim_options sim = FILCH_SIM_OPTIONS_INIT;
+    sim.seed = 7;
+    ok(filch_lua_create(&lua, NULL));
+    ok(filch_lua_load(lua, chunk, strlen(chunk), "test", &code, why, sizeof why));
+    ok(filch_lua_sim(lua, code, NULL, &sim, 1, &report));
+    same(report.verdict, FILCH_SIM_FAILED);
+    has_text(report.text, "broken");
+    has_text(report.chart, "it said true");
+    filch_sim_report_free(&report);
+    filch_lua_code_drop(lua, code);
+    ok(filch_lua_destroy(lua));
+    world w;
+    world_open(&w, 1, NULL);
+    world_passes(&w, "assert(sim.fail('broken') == false and sim.active() == false)");
+    world_close(&w);
+}
+
+static char failed_name[64];
+
+static void note_failure(void *user, filch_pid pid, const char *name, filch_err error, const char *text, size_t size)
+{
+    (void)user, (void)pid, (void)error, (void)text, (void)size;
+    snprintf(failed_name, sizeof failed_name, "%s", name);
+}
+
+TEST(a_process_is_called_after_the_line_of_its_function)
+{
+    world             w;
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    options.on_failure = note_failure;
+    world_open(&w, 1, &options);
+    for (int line = 1; line <= 3; line++) {
+        char chunk[256], wanted[64];
+        snprintf(chunk, sizeof chunk, "%sprocess.spawn_monitored(function() error('x') end) process.receive()", "\n\n" + (3 - line));
+        world_passes(&w, chunk);
+        snprintf(wanted, sizeof wanted, "test:%d", line);
+        assert_string_equal(failed_name, wanted);
+    }
+    world_close(&w);
+}
+
 TEST(what_is_wrong_names_the_argument_and_the_depth)
 {
     world             w;
@@ -233,6 +281,8 @@ int main(void)
         cmocka_unit_test(tasks_wake_in_the_order_of_their_times_whoever_is_cancelled),
         cmocka_unit_test(runtime_stats_are_those_of_the_scheduler),
         cmocka_unit_test(a_simulation_refuses_what_it_cannot_use_by_its_own_error),
+        cmocka_unit_test(a_violation_is_told_where_it_is_said_and_elsewhere_is_none),
+        cmocka_unit_test(a_process_is_called_after_the_line_of_its_function),
         cmocka_unit_test(what_is_wrong_names_the_argument_and_the_depth),
         cmocka_unit_test(several_times_without_an_interruption_are_not_one_long_one),
         cmocka_unit_test(timeouts_that_were_not_needed_do_not_keep_later_ones_from_their_order),
