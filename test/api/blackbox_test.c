@@ -616,6 +616,21 @@ TEST(long_payloads_are_cut_and_it_is_said)
     office_close(&o);
 }
 
+TEST(a_payload_is_kept_up_to_its_last_byte_and_one_byte_more_is_a_cut)
+{
+    enum { KEPT = 4096 };
+    static char bytes[KEPT + 2];
+    for (size_t size = KEPT - 1; size <= KEPT + 2; size++) {
+        office o;
+        office_open(&o);
+        ok(filch_send(o.w.sched, o.clerk, filch_bytes(bytes, size)));
+        TELL(&o.w, o.clerk, "break");
+        filch_blackbox_report report = replay(&o.shelf, &clerk_type, FILCH_OK);
+        same(report.cut, size > KEPT);
+        office_close(&o);
+    }
+}
+
 TEST(what_is_kept_has_a_bound)
 {
     office              o = { .clerk = { 0, 0 } };
@@ -1211,6 +1226,7 @@ int main(void)
         cmocka_unit_test(one_that_overflowed_is_recorded_too),
         cmocka_unit_test(nothing_is_recorded_unless_asked_for),
         cmocka_unit_test(long_payloads_are_cut_and_it_is_said),
+        cmocka_unit_test(a_payload_is_kept_up_to_its_last_byte_and_one_byte_more_is_a_cut),
         cmocka_unit_test(what_is_kept_has_a_bound),
         cmocka_unit_test(a_step_that_does_very_much_is_replayed_all_the_same),
         cmocka_unit_test(a_replay_ends_where_a_pointer_is_needed),
