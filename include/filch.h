@@ -1520,8 +1520,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_wait(filch_sched *sched, const fi
  */
 FILCH_API FILCH_MUST_USE filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran);
 
-/* A file descriptor that becomes readable when filch_tick has something to do, for poll and friends. filch_tick
- * clears it; do not read it yourself. For schedulers with workers = FILCH_NO_WORKERS.
+/* A file descriptor that becomes readable when filch_tick has something to do, a timer that is due included: for poll and friends,
+ * without a timeout. filch_tick clears it; do not read it yourself. For schedulers with workers = FILCH_NO_WORKERS.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    lends the descriptor until filch_sched_stop.

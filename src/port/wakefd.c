@@ -1,12 +1,17 @@
-/* wakefd.c - an eventfd. See wakefd.h. */
+/* wakefd.c - an eventfd; with an alarm, an epoll that holds it and a timerfd. See wakefd.h. */
 #include "port/wakefd.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdint.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "port/clock.h"
 
 filch_err fli_wakefd_open(int *out)
 {
@@ -38,4 +43,43 @@ void fli_wakefd_clear(int fd)
     do n = read(fd, &rings, sizeof rings);
     while (n < 0 && errno == EINTR);
     FLI_ASSERT(n == (ssize_t)sizeof rings || errno == EAGAIN);
+}
+
+static bool add(int epoll, int fd)
+{
+    struct epoll_event event = { .events = EPOLLIN };
+    return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+filch_err fli_alarmfd_open(fli_alarmfd *alarm, int fd)
+{
+    int epoll = epoll_create1(EPOLL_CLOEXEC), timer = -1;
+    if (epoll < 0) goto no_epoll;
+    timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (timer < 0) goto no_timer;
+    if (!add(epoll, fd) || !add(epoll, timer)) goto no_place;
+    *alarm = (fli_alarmfd){ .poll = epoll, .timer = timer, .at_ns = FLI_NEVER };
+    return FILCH_OK;
+no_place: (void)close(timer);
+no_timer: (void)close(epoll);
+no_epoll: return FILCH_ESYS;
+}
+
+void fli_alarmfd_close(fli_alarmfd *alarm)
+{
+    if (alarm->poll < 0) return;
+    (void)close(alarm->timer);
+    (void)close(alarm->poll);
+    alarm->poll = alarm->timer = -1;
+}
+
+void fli_alarmfd_set(fli_alarmfd *alarm, uint64_t at_ns)
+{
+    struct itimerspec spec = { .it_interval = { 0, 0 } };
+    bool              ever = at_ns >= (uint64_t)INT64_MAX; /* beyond what a time_t holds */
+    if (!ever) spec.it_value = (struct timespec){ (time_t)(at_ns / 1000000000u), (long)(at_ns % 1000000000u) };
+    if (at_ns == 0) spec.it_value.tv_nsec = 1; /* all zero would turn it off */
+    int err = timerfd_settime(alarm->timer, TFD_TIMER_ABSTIME, &spec, NULL);
+    FLI_ASSERT(err == 0);
+    alarm->at_ns = at_ns;
 }

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "port/clock.h"
 #include "port/wakefd.h"
 #include "support/check.h"
 
@@ -68,6 +69,45 @@ TEST(no_descriptor_left_is_an_error_and_writes_nothing)
     same(fd, -7);
 }
 
+TEST(an_alarm_makes_it_readable_until_it_is_set_again)
+{
+    int         fd = -1;
+    fli_alarmfd alarm;
+    ok(fli_wakefd_open(&fd));
+    ok(fli_alarmfd_open(&alarm, fd));
+    assert_false(readable(alarm.poll));
+    fli_wakefd_ring(fd);
+    assert_true(readable(alarm.poll));
+    fli_wakefd_clear(fd);
+    assert_false(readable(alarm.poll));
+    fli_alarmfd_set(&alarm, 0); /* long ago */
+    struct pollfd p = { .fd = alarm.poll, .events = POLLIN };
+    same(poll(&p, 1, 60000), 1);
+    assert_true(readable(alarm.poll)); /* still */
+    fli_alarmfd_set(&alarm, UINT64_MAX);
+    assert_false(readable(alarm.poll));
+    fli_alarmfd_set(&alarm, fli_clock_ns() + 1000000);
+    same(poll(&p, 1, 60000), 1);
+    fli_alarmfd_set(&alarm, fli_clock_ns() + UINT64_C(3600000000000));
+    assert_false(readable(alarm.poll));
+    fli_alarmfd_close(&alarm);
+    fli_alarmfd_close(&alarm); /* nothing happens */
+    fli_wakefd_close(fd);
+}
+
+TEST(without_descriptors_there_is_no_alarm_and_none_is_lost)
+{
+    fli_alarmfd alarm = { .poll = -1 };
+    same(fli_alarmfd_open(&alarm, -1), FILCH_ESYS); /* nothing to add it to */
+    same(alarm.poll, -1);
+    int before = dup(0);
+    (void)close(before);
+    same(fli_alarmfd_open(&alarm, -1), FILCH_ESYS);
+    int after = dup(0);
+    same(after, before);
+    (void)close(after);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -75,6 +115,8 @@ int main(void)
         cmocka_unit_test(ringing_at_the_end_of_the_counter_does_not_block),
         cmocka_unit_test(child_programs_do_not_inherit_it),
         cmocka_unit_test(no_descriptor_left_is_an_error_and_writes_nothing),
+        cmocka_unit_test(an_alarm_makes_it_readable_until_it_is_set_again),
+        cmocka_unit_test(without_descriptors_there_is_no_alarm_and_none_is_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -238,21 +238,27 @@ static void stop_fini(fli_stop *stop)
     fli_mutex_fini(&stop->lock);
 }
 
+static void bell_close(filch_sched *sched)
+{
+    fli_alarmfd_close(&sched->alarm);
+    if (sched->wake_fd >= 0 && sched->poll_fd == sched->wake_fd) fli_wakefd_close(sched->wake_fd);
+}
+
 /* How the host of a scheduler without workers is called. With I/O the poller has a bell, and can itself be polled. */
 static filch_err bell_open(filch_sched *sched)
 {
     filch_err err = fli_io_open(&sched->io);
+    if (err != FILCH_OK && err != FILCH_ECOMMAND) return err;
     sched->wake_fd = err == FILCH_OK ? fli_io_bell(&sched->io) : -1;
     sched->poll_fd = err == FILCH_OK ? fli_io_fd(&sched->io) : -1;
-    if (err != FILCH_ECOMMAND) return err;
-    err = fli_wakefd_open(&sched->wake_fd);
-    sched->poll_fd = sched->wake_fd;
+    if (err == FILCH_ECOMMAND) {
+        err = fli_wakefd_open(&sched->wake_fd);
+        if (err != FILCH_OK) return err;
+        sched->poll_fd = sched->wake_fd;
+    }
+    err = fli_alarmfd_open(&sched->alarm, sched->poll_fd);
+    if (err != FILCH_OK) bell_close(sched);
     return err;
-}
-
-static void bell_close(filch_sched *sched)
-{
-    if (sched->wake_fd >= 0 && sched->poll_fd == sched->wake_fd) fli_wakefd_close(sched->wake_fd);
 }
 
 /* Everything but the threads and the registry. */
@@ -385,7 +391,7 @@ filch_err fli_sched_make(filch_sched **out, const filch_options *options, fli_si
     fill_u64(&sched->opt.search_ns, FILCH_MICROSECONDS(50));
     sched->rt.sim = sim;
     sched->program = fli_program_self();
-    sched->wake_fd = sched->poll_fd = -1;
+    sched->wake_fd = sched->poll_fd = sched->alarm.poll = -1;
     sched->worker_count = worker_count;
     sched->victim_count = worker_count + 1;
     fli_cap_begin(&mem, &sched->rt);

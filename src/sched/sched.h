@@ -15,6 +15,7 @@
 #include "dispatch/waitroom.h"
 #include "io/io.h"
 #include "port/thread.h"
+#include "port/wakefd.h"
 #include "proc/runtime.h"
 #include "sched/idle.h"
 #include "sched/out.h"
@@ -143,7 +144,10 @@ struct filch_sched {
     fli_worker    **workers;
     fli_worker     *guest; /* the last of `workers`: for filch_tick, and for the thread that stops */
     int             wake_fd; /* rung and cleared; -1 with workers */
-    int             poll_fd; /* what the host polls: the same, or with I/O the poller that it is part of */
+    int             poll_fd; /* the same, or with I/O the poller that it is part of */
+    fli_alarmfd     alarm;   /* what the host polls: poll_fd, or a timer is due.  Plain: under `ticking`, but for `poll` */
+    /* The host polls it, so it is worth setting.  writes: filch_wake_fd. reads: ticks; relaxed: the first one rings the bell. */
+    FLI_ATOMIC(bool) alarm_asked;
     /* A thread is inside filch_tick.  PAIR tick.turn */
     FLI_ATOMIC(bool) ticking;
     /* Something was queued since the last tick (no workers).  PAIR tick.bell */

@@ -16,6 +16,15 @@ static bool has_work(filch_sched *sched)
     return fli_worker_queued(sched->guest) > 0 || fli_inject_count(&sched->global) > 0;
 }
 
+/* The descriptor becomes readable when the next timer is due. One call to the system, where that has changed. A timer that another
+ * thread sets rings the bell, and so comes here. */
+static void set_alarm(filch_sched *sched)
+{
+    uint64_t next_ns = fli_idle_timer_ns(sched);
+    bool     rang = sched->alarm.at_ns <= sched->guest->clock_ns; /* for timers that have been looked at */
+    if (rang || next_ns != sched->alarm.at_ns) fli_alarmfd_set(&sched->alarm, next_ns);
+}
+
 filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran)
 {
     if (sched == NULL) return filch_invalid("sched is NULL");
@@ -37,6 +46,7 @@ filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran)
     uint32_t n = most - w->turns - !any;
     w->turns = 0;
     if (has_work(sched) && !fli_swap_acqrel(&sched->rung, true)) fli_wakefd_ring(sched->wake_fd);
+    if (fli_load_rlx(&sched->alarm_asked)) set_alarm(sched);
 
     fli_here_set(before);
     fli_store_rel(&sched->ticking, false); /* PAIR tick.turn, release half */
@@ -47,7 +57,10 @@ filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran)
 int filch_wake_fd(filch_sched *sched)
 {
     if (sched == NULL || fli_simulate_refuses(sched, "filch_wake_fd")) return -1;
-    return sched->poll_fd;
+    /* A timer that was set before anything polled has no alarm yet: the next tick sets it. */
+    bool first = sched->worker_count == 0 && !fli_swap_acqrel(&sched->alarm_asked, true);
+    if (first && fli_timers_count(&sched->timers) > 0) fli_ready_nudge(sched);
+    return sched->alarm.poll;
 }
 
 uint64_t filch_next_timeout(filch_sched *sched)

@@ -226,6 +226,23 @@ void fli_wakefd_clear(int fd)
     readable[fd] = false;
 }
 
+/* The descriptor alone: workloads pass filch_next_timeout to fli_sim_poll. */
+filch_err fli_alarmfd_open(fli_alarmfd *alarm, int fd)
+{
+    *alarm = (fli_alarmfd){ .poll = fd, .timer = -1, .at_ns = FLI_NEVER };
+    return FILCH_OK;
+}
+
+void fli_alarmfd_close(fli_alarmfd *alarm)
+{
+    alarm->poll = -1;
+}
+
+void fli_alarmfd_set(fli_alarmfd *alarm, uint64_t at_ns)
+{
+    alarm->at_ns = at_ns;
+}
+
 bool fli_sim_poll(int fd, uint64_t timeout_ns)
 {
     fli_sim_point("poll");

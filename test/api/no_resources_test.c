@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -137,6 +138,13 @@ INSTEAD(int, eventfd, unsigned count, int flags)
 INSTEAD(int, epoll_create1, int flags)
 {
     if (gets(DESCRIPTOR)) return __real_epoll_create1(flags);
+    errno = EMFILE;
+    return -1;
+}
+
+INSTEAD(int, timerfd_create, int clock, int flags)
+{
+    if (gets(DESCRIPTOR)) return __real_timerfd_create(clock, flags);
     errno = EMFILE;
     return -1;
 }
