@@ -102,6 +102,8 @@ typedef struct filch_lua_options {
     const char        *roots;      /* folders, separated by ';', that code may come from besides those of `path`; copied; NULL: none */
     size_t             code_max;   /* bytes of a file of code that a process names, and of a text for `load`; 0: 256 KiB */
     uint32_t           log_level;  /* the least FILCH_LUA_LOG_* that `log` writes; 0: all */
+    size_t             memory_total; /* bytes that all processes may hold together, with blobs and messages of 16 KiB and more; 0: no limit.
+                                      * Smaller messages are the scheduler's: filch_options.memory_max */
 } filch_lua_options;
 #define FILCH_LUA_OPTIONS_INIT FILCH_SIZED_INIT(filch_lua_options)
 

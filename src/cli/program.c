@@ -16,7 +16,7 @@
 
 #include "cli/tell.h"
 
-enum { FIRST_OVER = 'x', PAUSE_MAX_MS = 200, STRAGGLERS_MAX = 20 };
+enum { FIRST_OVER = 'x', PAUSE_MAX_MS = 200, STRAGGLERS_MAX = 20, PROCESSES_MAX = 1000000 };
 /* How long the end of a program waits for a reader of its last line. */
 #define FLUSH_NS FILCH_SECONDS(1)
 
@@ -95,10 +95,20 @@ void cli_program_hear(void)
     (void)sigaction(SIGTERM, &action, NULL);
 }
 
+/* Three quarters of what the machine has: beyond, all of it gets slow. 0: unknown. */
+static size_t most_memory(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (size_t)pages / 4 * 3 * (size_t)size : 0;
+}
+
 int cli_program_open(cli_program *p)
 {
     filch_options options = FILCH_OPTIONS_INIT;
     options.workers = p->workers;
+    options.max_processes = p->processes != 0 ? p->processes : PROCESSES_MAX;
+    if (p->lua_options.memory_total == 0) p->lua_options.memory_total = most_memory();
+    options.memory_max = p->lua_options.memory_total;
     p->lua_options.on_failure = failed;
     p->lua_options.on_failure_user = p;
     filch_err err = open_bell(p) ? FILCH_OK : FILCH_ESYS;

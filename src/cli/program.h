@@ -24,6 +24,7 @@ typedef struct cli_program cli_program;
 struct cli_program {
     filch_lua_options lua_options; /* filled in by whoever runs it, but on_failure */
     int32_t           workers;     /* 0: one per CPU */
+    uint32_t          processes;   /* at once; 0: a million */
     uint64_t          stop_ns;     /* what processes get to end in */
 
     filch_sched *sched;

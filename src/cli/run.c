@@ -12,11 +12,13 @@
 #include "cli/program.h"
 #include "cli/tell.h"
 
-enum { WORKERS = 1, MEMORY, SLICE, LOG_LEVEL, STOP_AFTER, WATCH, STATS, ROOTS, ENV, NET, FILES, EXEC };
+enum { WORKERS = 1, MEMORY, SLICE, LOG_LEVEL, STOP_AFTER, WATCH, STATS, ROOTS, MAX_MEMORY, MAX_PROCESSES, ENV, NET, FILES, EXEC };
 
 const cli_option cli_run_options[] = {
     { "--workers", "N", "one per CPU", "threads that run processes", WORKERS },
     { "--memory", "SIZE", "64M", "what one process may hold", MEMORY },
+    { "--max-memory", "SIZE", "3/4 of the machine's", "what all processes may hold together, and their messages once more", MAX_MEMORY },
+    { "--max-processes", "N", "1000000", "how many there may be at once", MAX_PROCESSES },
     { "--slice", "TIME", "5ms", "a process that runs longer is interrupted and goes on later", SLICE },
     { "--log-level", "LEVEL", "debug", "the least that `log` writes: debug, info, warn, error or none", LOG_LEVEL },
     { "--stop-after", "TIME", "5s", "how long processes get to end when the program is stopped", STOP_AFTER },
@@ -85,6 +87,11 @@ static bool take_option(settings *set, const cli_args *args, int which)
     case STOP_AFTER: return cli_value_time(args, &set->program.stop_ns);
     case WATCH: set->program.look = look_at_files; return true;
     case STATS: set->stats = true; return true;
+    case MAX_MEMORY: return cli_value_size(args, &set->program.lua_options.memory_total);
+    case MAX_PROCESSES:
+        if (!cli_value_number(args, 1, INT32_MAX, &number)) return false;
+        set->program.processes = (uint32_t)number;
+        return true;
     case ROOTS: set->program.lua_options.roots = args->value; return true;
     case ENV: set->program.lua_options.rights |= FILCH_LUA_MAY_ENV; return true;
     case NET: set->program.lua_options.rights |= FILCH_LUA_MAY_NET; return true;

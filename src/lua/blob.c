@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "lua/codec.h"
+#include "lua/host.h"
 #include "lua/libs.h"
 #include "lua/proc.h"
 
@@ -126,7 +127,7 @@ static int blob_new(lua_State *L)
     const char *text = luaL_checklstring(L, 1, &size);
     fli_lua_blob *blob = push_empty(L, size + HEAD);
     uint8_t      *bytes = malloc(size + HEAD);
-    if (bytes == NULL || filch_share(bytes, size + HEAD, NULL, NULL, &blob->data) != FILCH_OK) {
+    if (bytes == NULL || !fli_lua_total_share(&fli_lua_self(L)->lua->total, bytes, size + HEAD, &blob->data)) {
         free(bytes);
         return luaL_error(L, "not enough memory");
     }
@@ -295,7 +296,7 @@ const filch_data *fli_lua_long_block(lua_State *L, int index)
     if (n == REMEMBERED) return NULL;
     filch_data block;
     void      *bytes = malloc(size);
-    if (bytes == NULL || filch_share(bytes, size, NULL, NULL, &block) != FILCH_OK) {
+    if (bytes == NULL || !fli_lua_total_share(&p->lua->total, bytes, size, &block)) {
         free(bytes);
         fli_lua_heap_discharge(&p->heap, size);
         return NULL;

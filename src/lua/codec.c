@@ -10,6 +10,7 @@
 #include "lua/blob.h"
 #include "lua/code.h"
 #include "lua/functions.h"
+#include "lua/host.h"
 #include "lua/libs.h"
 #include "lua/nothing.h"
 #include "lua/path.h"
@@ -68,6 +69,7 @@ void fli_lua_bytes_init(fli_lua_bytes *bytes, size_t max)
     bytes->hand_over = false;
     bytes->functions = NULL;
     bytes->parceled = false;
+    bytes->total = NULL;
     bytes->refs = (fli_lua_refs){ .at = NULL };
 }
 
@@ -123,6 +125,13 @@ bool fli_lua_bytes_data(fli_lua_bytes *bytes, filch_data *out)
 {
     if (bytes->refs.count > 0) {
         if (!make_parcel(bytes)) return false;
+        *out = bytes->parcel;
+        return true;
+    }
+    if (bytes->size >= MOVE_SIZE && bytes->total != NULL) {
+        if (!fli_lua_total_share(bytes->total, bytes->at, bytes->size, &bytes->parcel)) return false;
+        bytes->at = bytes->first;
+        bytes->parceled = true;
         *out = bytes->parcel;
         return true;
     }
@@ -482,10 +491,12 @@ static bool write_other(const writer *w, int index, int type, const frame *at, u
 
 bool fli_lua_encode(lua_State *L, int index, const char *root, fli_lua_bytes *bytes, fli_lua_refusal *why)
 {
-    writer w = { .L = L, .bytes = bytes, .root = root, .why = why };
-    int    top = lua_gettop(L);
-    int    at = lua_absindex(L, index);
-    bool   fine = write_typed(&w, at, lua_type(L, at), NULL, 0);
+    writer              w = { .L = L, .bytes = bytes, .root = root, .why = why };
+    const fli_lua_proc *p = fli_lua_self(L);
+    int                 top = lua_gettop(L);
+    int                 at = lua_absindex(L, index);
+    if (p != NULL && p->lua != NULL) bytes->total = &p->lua->total;
+    bool fine = write_typed(&w, at, lua_type(L, at), NULL, 0);
     lua_settop(L, top);
     return fine;
 }

@@ -51,6 +51,7 @@ typedef struct fli_lua_bytes {
     bool     hand_over; /* streams and requests may be written */
     struct fli_lua_functions *functions; /* functions may be written, and these have been; NULL: they may not */
     bool     parceled;
+    struct fli_lua_total *total; /* what large ones count for; NULL: nothing */
     fli_lua_refs refs; /* blocks that the bytes refer to */
     filch_data   parcel; /* bytes and refs together, when `parceled` */
     uint8_t  first[480];

@@ -138,7 +138,9 @@ filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua
     filch_err error = was_cancelled ? FILCH_ECANCELLED : FILCH_LUA_EERROR;
     close_and_say(p, L, &said);
     if (p->out_of_memory) {
-        add_limit(words, "not enough memory: the process may hold %llu bytes", p->heap.max);
+        add_limit(words, p->heap.over_total ? "not enough memory: all processes together may hold %llu bytes"
+                                            : "not enough memory: the process may hold %llu bytes",
+                  p->heap.over_total ? p->lua->total.max : p->heap.max);
         error = FILCH_LUA_EMEMORY;
     } else if (p->runaway) {
         add_text(words, p->spent);

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lua/total.h"
+
 enum { GROW_FIRST = 2048 - 16, GROW_MAX = 65536 - 16 };
 
 /* The list of blocks of `size` (1 to FLI_LUA_BLOCK_MAX), and how large those are. */
@@ -32,8 +34,34 @@ void fli_lua_heap_init(fli_lua_heap *heap, char *at, size_t size, size_t max)
                             .gate = &fli_lua_gate_open };
 }
 
+/* Counts memory from the system for all processes together. Returns false if that is more than they may hold. */
+static bool hold(fli_lua_heap *heap, size_t size)
+{
+    if (heap->total != NULL && !fli_lua_total_take(heap->total, size)) {
+        heap->over_total = true;
+        return false;
+    }
+    heap->held += size;
+    return true;
+}
+
+/* Whether the process itself may hold `size` bytes more. */
+static bool fits(fli_lua_heap *heap, size_t size)
+{
+    if (heap->max - heap->used >= size) return true;
+    heap->over_total = false;
+    return false;
+}
+
+static void let_go(fli_lua_heap *heap, size_t size)
+{
+    heap->held -= size;
+    if (heap->total != NULL) fli_lua_total_give(heap->total, size);
+}
+
 void fli_lua_heap_fini(fli_lua_heap *heap)
 {
+    let_go(heap, heap->held);
     while (heap->bigs != NULL) {
         fli_lua_big *big = heap->bigs;
         heap->bigs = big->next;
@@ -51,8 +79,12 @@ static void *cut(fli_lua_heap *heap, size_t room)
     if ((size_t)(heap->end - heap->at) < room) {
         size_t size = heap->grow;
         while (size < room + sizeof(fli_lua_chunk)) size *= 2;
+        if (!hold(heap, size)) return NULL;
         fli_lua_chunk *chunk = malloc(size);
-        if (chunk == NULL) return NULL;
+        if (chunk == NULL) {
+            let_go(heap, size);
+            return NULL;
+        }
         *chunk = (fli_lua_chunk){ .next = heap->chunks, .size = size };
         heap->chunks = chunk;
         if (heap->grow < GROW_MAX) heap->grow = heap->grow * 2 + 16;
@@ -76,9 +108,13 @@ static void *cut(fli_lua_heap *heap, size_t room)
 static void *take(fli_lua_heap *heap, size_t size)
 {
     if (size > FLI_LUA_BLOCK_MAX) {
-        if (heap->max - heap->used < size) return NULL;
-        fli_lua_big *big = size > SIZE_MAX - sizeof *big ? NULL : malloc(sizeof *big + size);
-        if (big == NULL) return NULL;
+        if (!fits(heap, size)) return NULL;
+        if (size > SIZE_MAX - sizeof(fli_lua_big) || !hold(heap, size)) return NULL;
+        fli_lua_big *big = malloc(sizeof *big + size);
+        if (big == NULL) {
+            let_go(heap, size);
+            return NULL;
+        }
         *big = (fli_lua_big){ .next = heap->bigs };
         if (heap->bigs != NULL) heap->bigs->prev = big;
         heap->bigs = big;
@@ -87,7 +123,7 @@ static void *take(fli_lua_heap *heap, size_t size)
     }
     size_t   room;
     unsigned class = class_of(size, &room);
-    if (heap->max - heap->used < room) return NULL;
+    if (!fits(heap, room)) return NULL;
     void *block = heap->free[class];
     if (block != NULL) memcpy(&heap->free[class], block, sizeof(void *));
     else if ((block = cut(heap, room)) == NULL) return NULL;
@@ -104,6 +140,7 @@ static void give(fli_lua_heap *heap, void *block, size_t size)
         if (big->next != NULL) big->next->prev = big->prev;
         heap->used -= size;
         free(big);
+        let_go(heap, size);
         return;
     }
     size_t   room;
@@ -116,10 +153,15 @@ static void give(fli_lua_heap *heap, void *block, size_t size)
 /* From malloc to malloc: the common growth of a long array or string buffer, which may not need a copy. */
 static void *resize_big(fli_lua_heap *heap, void *old, size_t old_size, size_t size)
 {
-    if (size > old_size && heap->max - heap->used < size - old_size) return NULL;
+    if (size > old_size && !fits(heap, size - old_size)) return NULL;
     if (size > SIZE_MAX - sizeof(fli_lua_big)) return NULL;
+    if (size > old_size && !hold(heap, size - old_size)) return NULL;
     fli_lua_big *big = realloc((fli_lua_big *)old - 1, sizeof *big + size);
-    if (big == NULL) return NULL;
+    if (big == NULL) {
+        if (size > old_size) let_go(heap, size - old_size);
+        return NULL;
+    }
+    if (size < old_size) let_go(heap, old_size - size);
     if (big->prev != NULL) big->prev->next = big;
     else heap->bigs = big;
     if (big->next != NULL) big->next->prev = big;

@@ -41,6 +41,9 @@ typedef struct fli_lua_heap {
     fli_lua_chunk *chunks; /* all but the first */
     fli_lua_big   *bigs;
     size_t         grow; /* bytes of the next chunk */
+    size_t         held; /* bytes of chunks and large blocks, counted in `total` */
+    struct fli_lua_total *total; /* of all processes; NULL: none counts */
+    bool           over_total;   /* the last request that was refused was refused because of that one */
     fli_lua_gate  *gate; /* passed before anything is freed: another thread may be looking at it */
 } fli_lua_heap;
 

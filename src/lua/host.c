@@ -27,24 +27,38 @@ static fli_lua_pool *pool_of(struct filch_lua *lua)
     return &lua->pools[fli_prng_mix((uint64_t)(uintptr_t)&here >> 8) % FLI_LUA_POOLS];
 }
 
-void *fli_lua_chunk_take(struct filch_lua *lua)
+static void *take_new(struct filch_lua *lua, size_t size)
+{
+    if (!fli_lua_total_take(&lua->total, size)) return NULL;
+    void *chunk = malloc(size);
+    if (chunk == NULL) fli_lua_total_give(&lua->total, size);
+    return chunk;
+}
+
+void *fli_lua_chunk_take(struct filch_lua *lua, size_t size)
 {
     fli_lua_pool *pool = pool_of(lua);
     void         *chunk = NULL;
+    if (size != FLI_LUA_CHUNK) return take_new(lua, size);
     fli_mutex_lock(&pool->lock);
     if (pool->count > 0) chunk = pool->chunks[--pool->count];
     fli_mutex_unlock(&pool->lock);
-    return chunk != NULL ? chunk : malloc(FLI_LUA_CHUNK);
+    return chunk != NULL ? chunk : take_new(lua, size);
 }
 
-void fli_lua_chunk_give(struct filch_lua *lua, void *chunk)
+void fli_lua_chunk_give(struct filch_lua *lua, void *chunk, size_t size)
 {
     fli_lua_pool *pool = pool_of(lua);
-    fli_mutex_lock(&pool->lock);
-    bool kept = pool->count < FLI_LUA_POOLED;
-    if (kept) pool->chunks[pool->count++] = chunk;
-    fli_mutex_unlock(&pool->lock);
-    if (!kept) free(chunk);
+    bool          kept = false;
+    if (size == FLI_LUA_CHUNK) {
+        fli_mutex_lock(&pool->lock);
+        kept = pool->count < FLI_LUA_POOLED;
+        if (kept) pool->chunks[pool->count++] = chunk;
+        fli_mutex_unlock(&pool->lock);
+    }
+    if (kept) return;
+    free(chunk);
+    fli_lua_total_give(&lua->total, size);
 }
 
 static void free_pools(struct filch_lua *lua, size_t made)
@@ -70,6 +84,7 @@ static filch_err complete(filch_lua_options *opt, const filch_lua_options *given
     if (opt->memory_max == 0) opt->memory_max = (size_t)64 << 20;
     if (opt->slice_ns == 0) opt->slice_ns = FILCH_MILLISECONDS(5);
     if (opt->runaway_ns == 0) opt->runaway_ns = FILCH_MILLISECONDS(25);
+    if (opt->memory_total == 0) opt->memory_total = SIZE_MAX;
     if (opt->code_max == 0) opt->code_max = (size_t)256 << 10;
     if (opt->path == NULL) opt->path = "./?.lua";
     if (opt->log_level > FILCH_LUA_LOG_NONE) return FILCH_EINVAL;
@@ -91,6 +106,8 @@ filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options)
     if (lua == NULL) goto no_lua;
     memset(lua, 0, sizeof *lua);
     lua->opt = opt;
+    fli_atomic_init(&lua->total.held, 0);
+    lua->total.max = opt.memory_total;
     lua->seed = fli_random_u64();
     lua->seed_offset = fli_lua_seed_offset();
     lua->proto_word = fli_lua_proto_word();

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "lua/libs.h"
+#include "lua/total.h"
 #include "lua/watch.h"
 #include "port/atomic.h"
 #include "port/output.h"
@@ -54,6 +55,7 @@ struct filch_lua {
 
     fli_lua_pool  pools[FLI_LUA_POOLS];
     fli_lua_watch watch;
+    fli_lua_total total;
 
     /* How many processes there are.  writes and reads: any thread that starts or ends one. Only counts. */
     FLI_ATOMIC(uint64_t) alive;
@@ -61,9 +63,10 @@ struct filch_lua {
     FLI_ATOMIC(uint64_t) interrupted;
 };
 
-/* A chunk of FLI_LUA_CHUNK bytes, used or new. NULL: no memory. */
-void *fli_lua_chunk_take(struct filch_lua *lua);
-void  fli_lua_chunk_give(struct filch_lua *lua, void *chunk);
+/* A first chunk of `size` bytes, used or new. NULL: no memory, or the processes hold all that they may together. Only those of
+ * FLI_LUA_CHUNK bytes are kept for the next process; they go on counting. */
+void *fli_lua_chunk_take(struct filch_lua *lua, size_t size);
+void  fli_lua_chunk_give(struct filch_lua *lua, void *chunk, size_t size);
 
 
 /* The seed for a process started from outside: in a simulation drawn from its seed. */

@@ -165,7 +165,10 @@ static void tell(const fli_lua_start *start, fli_lua_proc *p, int status)
 {
     /* Not Lua's words alone: whoever raises an error of just those is taken to have no memory, and cannot catch it. */
     if (status == LUA_ERRMEM) {
-        snprintf(start->text, start->text_size, "not enough memory to begin: the process may hold %zu bytes", start->memory_max);
+        bool   total = p == NULL || p->heap.over_total;
+        size_t most = total ? (size_t)start->lua->total.max : start->memory_max;
+        snprintf(start->text, start->text_size, "not enough memory to begin: %s may hold %zu bytes",
+                 total && most < SIZE_MAX ? "all processes together" : "the process", total && most < SIZE_MAX ? most : start->memory_max);
         return;
     }
     const char *text = lua_tostring(p->L, -1);

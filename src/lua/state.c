@@ -169,6 +169,7 @@ static fli_lua_proc *state_in(struct filch_lua *lua, void *chunk, size_t size, s
     p->chunk = size;
     p->lua = lua;
     fli_lua_heap_init(&p->heap, (char *)(p + 1), size - sizeof *p, memory_max);
+    p->heap.total = &lua->total;
     birth b = { .heap = &p->heap, .offset = lua->seed_offset, .seed = seed };
     p->L = lua_newstate(birth_alloc, &b);
     if (p->L == NULL) return NULL;
@@ -181,18 +182,17 @@ void fli_lua_state_free(struct filch_lua *lua, fli_lua_proc *p)
 {
     fli_lua_blocks_drop(p);
     fli_lua_heap_fini(&p->heap);
-    if (p->chunk == FLI_LUA_CHUNK) fli_lua_chunk_give(lua, p);
-    else free(p);
+    fli_lua_chunk_give(lua, p, p->chunk);
 }
 
 fli_lua_proc *fli_lua_state_new(struct filch_lua *lua, size_t memory_max, uint32_t seed)
 {
-    void *chunk = fli_lua_chunk_take(lua);
+    void *chunk = fli_lua_chunk_take(lua, FLI_LUA_CHUNK);
     if (chunk == NULL) return NULL;
     fli_lua_proc *p = state_in(lua, chunk, FLI_LUA_CHUNK, memory_max, seed);
     if (p == NULL) {
         fli_lua_heap_fini(&((fli_lua_proc *)chunk)->heap);
-        fli_lua_chunk_give(lua, chunk);
+        fli_lua_chunk_give(lua, chunk, FLI_LUA_CHUNK);
     }
     return p;
 }
@@ -316,7 +316,7 @@ static fli_lua_template *make_template(struct filch_lua *lua, const fli_lua_code
 
 static fli_lua_proc *copy(struct filch_lua *lua, const fli_lua_template *template, size_t memory_max)
 {
-    char *chunk = template->chunk == FLI_LUA_CHUNK ? fli_lua_chunk_take(lua) : malloc(template->chunk);
+    char *chunk = fli_lua_chunk_take(lua, template->chunk);
     if (chunk == NULL) return NULL;
     memcpy(chunk, template->image, template->used);
     uint64_t *words = (uint64_t *)(void *)chunk, at = (uint64_t)(uintptr_t)chunk;

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,13 +16,14 @@
 /* Whether `real` lies inside `root`, `size` bytes of a path that need not be real. */
 static bool is_inside(const char *real, const char *root, size_t size)
 {
-    char  *given = size > 0 ? strndup(root, size) : NULL, *folder = given != NULL ? realpath(given, NULL) : NULL;
-    size_t length = folder != NULL ? strlen(folder) : 0;
+    char given[PATH_MAX], folder[PATH_MAX];
+    if (size == 0 || size >= sizeof given) return false;
+    memcpy(given, root, size);
+    given[size] = '\0';
+    if (realpath(given, folder) == NULL) return false;
+    size_t length = strlen(folder);
     while (length > 0 && folder[length - 1] == '/') length--; /* the root of all has one */
-    bool inside = folder != NULL && strncmp(real, folder, length) == 0 && real[length] == '/';
-    free(given);
-    free(folder);
-    return inside;
+    return strncmp(real, folder, length) == 0 && real[length] == '/';
 }
 
 static bool is_in_any(const char *real, const char *roots)
@@ -36,13 +38,12 @@ static bool is_in_any(const char *real, const char *roots)
 static int open_regular(const char *path, const char *roots, size_t *size, fli_regular *why)
 {
     struct stat st;
-    char       *real = realpath(path, NULL);
+    char        real[PATH_MAX];
     *why = FLI_REGULAR_MISSING;
-    if (real == NULL) return -1;
+    if (realpath(path, real) == NULL) return -1;
     int file = -1;
     if (roots != NULL && !is_in_any(real, roots)) *why = FLI_REGULAR_OUTSIDE;
     else file = open(real, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW);
-    free(real);
     if (file >= 0 && (fstat(file, &st) != 0 || !S_ISREG(st.st_mode))) {
         close(file);
         file = -1;

@@ -1,0 +1,16 @@
+/* total.c - see total.h. */
+#include "lua/total.h"
+
+static void free_counted(void *user, void *bytes, size_t size)
+{
+    fli_lua_total_give(user, size);
+    free(bytes);
+}
+
+bool fli_lua_total_share(fli_lua_total *total, void *bytes, size_t size, filch_data *out)
+{
+    if (!fli_lua_total_take(total, size)) return false;
+    if (filch_share(bytes, size, free_counted, total, out) == FILCH_OK) return true;
+    fli_lua_total_give(total, size);
+    return false;
+}

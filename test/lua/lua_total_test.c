@@ -1,0 +1,101 @@
+/* lua_total_test.c - what all processes hold together has a limit: children, messages and blobs are refused beyond it, with a reason,
+ * and what ended gives its part back. */
+#include "lua/world.h"
+
+static world w;
+
+enum { TOTAL = 8 << 20 };
+
+static int open_world(void **state)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    *state = &w;
+    options.memory_total = TOTAL;
+    options.memory_max = 4 << 20;
+    world_open(&w, 2, &options);
+    return 0;
+}
+
+TEST(children_are_refused_beyond_the_total_and_there_is_room_when_they_have_ended)
+{
+    int64_t first = 0;
+    for (int round = 0; round < 5; round++) {
+        world_passes(&w, "local pids, why = {}, nil\n"
+                         "local reserve, collect = ('x'):rep(300000), collectgarbage\n" /* to be able to tell of it */
+                         "while true do\n"
+                         "  local fine, pid = pcall(process.spawn_linked, function() process.receive() end)\n"
+                         "  if not fine then why = pid reserve = nil collect() break end\n"
+                         "  pids[#pids + 1] = pid\n"
+                         "end\n"
+                         "assert(why:find('all processes together may hold 8388608 bytes', 1, true), why)\n"
+                         "for _, pid in ipairs(pids) do process.send(pid, 'end') end\n"
+                         "while runtime.stats().alive > 1 do time.sleep('1ms') end\n"
+                         "return #pids\n");
+        if (round == 0) first = w.number;
+        assert_true(w.number > 100 && w.number <= TOTAL / 8000);
+        assert_true(w.number >= first - first / 4); /* nothing was counted and not given back */
+    }
+}
+
+TEST(memory_of_many_processes_ends_one_of_them_with_a_reason)
+{
+    world_passes(&w, "local failed\n"
+                     "for i = 1, 8 do process.spawn_monitored(function() local s = {} for i = 1, 50 do s[i] = ('x'):rep(50000) .. i end process.receive() end) end\n"
+                     "local notice = process.receive({ event = 'exit' })\n"
+                     "assert(notice.error:find('all processes together may hold 8388608 bytes', 1, true), notice.error)\n"
+                     "process.exit(1)\n");
+    (void)filch_sched_stop(w.sched, 0, NULL);
+    filch_options sched = FILCH_OPTIONS_INIT;
+    ok(filch_sched_create(&w.sched, &sched));
+}
+
+TEST(large_messages_and_blobs_count_until_they_are_read)
+{
+    world_passes(&w, "local sink = process.spawn(function() time.sleep(60) end)\n"
+                     "local t = {} for i = 1, 30000 do t[i] = i * 1000 end\n"
+                     "local sent, why = 0, nil\n"
+                     "while true do\n"
+                     "  local fine, no = pcall(process.send, sink, t)\n"
+                     "  if not fine then why = no break end\n"
+                     "  sent = sent + 1\n"
+                     "end\n"
+                     "assert(sent > 10 and sent < 100, sent)\n"
+                     "assert(why:find('not enough memory to send it', 1, true), why)\n"
+                     "process.terminate(sink)\n"
+                     "while runtime.stats().alive > 1 do time.sleep('1ms') end\n"
+                     "assert(process.send(process.self(), t))\n");
+    world_passes(&w, "local sink, me = process.spawn(function() time.sleep(60) end), process.self()\n"
+                     "process.spawn_monitored(function()\n"
+                     "  while true do assert(process.send(sink, blob.new(('x'):rep(200000)))) process.send(me, 'one') end\n"
+                     "end)\n"
+                     "local blobs, m = 0, nil\n"
+                     "repeat m = process.receive() blobs = blobs + 1 until m ~= 'one'\n"
+                     "assert(m.error:find('memory', 1, true), m.error)\n"
+                     "assert(blobs > 10 and blobs < 60, blobs)\n"
+                     "process.terminate(sink)\n");
+}
+
+TEST(a_total_that_is_less_than_one_process_starts_none)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    filch_lua_code   *code = NULL;
+    static world      small;
+    options.memory_total = 1000;
+    world_open(&small, 1, &options);
+    ok(filch_lua_load(small.lua, "return 1", 8, NULL, &code, NULL, 0));
+    for (int i = 0; i < 3; i++) same(filch_lua_spawn(small.lua, small.sched, code, NULL, NULL), FILCH_LUA_EMEMORY);
+    filch_lua_code_drop(small.lua, code);
+    world_close(&small);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
+        T(children_are_refused_beyond_the_total_and_there_is_room_when_they_have_ended),
+        T(memory_of_many_processes_ends_one_of_them_with_a_reason),
+        T(large_messages_and_blobs_count_until_they_are_read),
+        cmocka_unit_test(a_total_that_is_less_than_one_process_starts_none),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
