@@ -148,6 +148,28 @@ TEST(the_end_and_an_error_are_told_whatever_was_asked_for)
     })
 }
 
+TEST(a_poll_that_is_over_holds_no_descriptor)
+{
+    EACH_WORLD({
+        int ends[2];
+        make_pipe(ends);
+        script s = SCRIPT(DO_TIMEOUT(FILCH_MILLISECONDS(1)), DO_POLL(ends[0], FILCH_POLL_IN), DO_PAUSE,
+                          DO_TIMEOUT(FILCH_FOREVER), DO_POLL(ends[0], FILCH_POLL_IN), DO_PAUSE);
+        script_start(&w, &s);
+        UNTIL(&w, waits(&s, 2)); /* now there is a poller */
+        int before = open_descriptors();
+        ok(filch_send(w.sched, s.actor.pid, filch_none()));
+        UNTIL(&w, waits(&s, 4));
+        same(open_descriptors(), before + 1);
+        same(write(ends[1], "x", 1), 1);
+        UNTIL(&w, waits(&s, 5));
+        same(open_descriptors(), before); /* though its process lives on */
+        ok(filch_send(w.sched, s.actor.pid, filch_none()));
+        script_ends(&w, &s);
+        close_both(ends);
+    })
+}
+
 /* ---- several for one ---- */
 
 TEST(several_processes_wait_for_one_descriptor_and_each_is_told_what_it_asked_for)
@@ -452,6 +474,7 @@ int main(void)
         cmocka_unit_test(what_is_ready_already_is_told_at_once),
         cmocka_unit_test(a_poll_has_a_deadline_and_says_which_descriptor_is_none),
         cmocka_unit_test(the_end_and_an_error_are_told_whatever_was_asked_for),
+        cmocka_unit_test(a_poll_that_is_over_holds_no_descriptor),
         cmocka_unit_test(several_processes_wait_for_one_descriptor_and_each_is_told_what_it_asked_for),
         cmocka_unit_test(a_cancel_ends_all_polls_of_one_descriptor_and_no_others),
         cmocka_unit_test(a_process_that_ends_or_is_stopped_while_it_waits_leaves_nothing),
