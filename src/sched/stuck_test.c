@@ -1,0 +1,105 @@
+/* stuck_test.c - when a step that has not returned counts as stuck: by what its thread did, not by the clock on the wall. */
+#include <string.h>
+
+#include "port/clock.h"
+#include "sched/sched.h"
+#include "support/check.h"
+#include "support/until.h"
+
+#define MS(n) FILCH_MILLISECONDS(n)
+
+static fli_stuck seen_at(uint64_t now_ns, uint64_t cpu_ns)
+{
+    return (fli_stuck){ .serial = 1, .cpu_ns = cpu_ns, .since_ns = now_ns, .asleep_ns = now_ns };
+}
+
+TEST(a_thread_that_the_system_does_not_run_is_waited_for_and_then_called_starved)
+{
+    fli_stuck seen = seen_at(MS(1000), MS(5));
+    for (uint64_t ms = 0; ms < 10000; ms += 5) {
+        same(fli_stuck_judge(&seen, MS(1000 + ms), FLI_THREAD_RUNS, MS(5) + MS(ms) / 200), FLI_VERDICT_WAIT);
+    }
+    same(fli_stuck_judge(&seen, MS(11000), FLI_THREAD_RUNS, MS(55)), FLI_VERDICT_STARVED);
+}
+
+TEST(a_step_that_uses_a_tenth_of_a_second_of_processor_is_stuck)
+{
+    fli_stuck seen = seen_at(0, MS(700));
+    same(fli_stuck_judge(&seen, MS(99), FLI_THREAD_RUNS, MS(799)), FLI_VERDICT_WAIT);
+    same(fli_stuck_judge(&seen, MS(5000), FLI_THREAD_RUNS, MS(799)), FLI_VERDICT_WAIT);
+    same(fli_stuck_judge(&seen, MS(5001), FLI_THREAD_RUNS, MS(800)), FLI_VERDICT_STUCK);
+}
+
+TEST(a_step_that_sleeps_for_a_tenth_of_a_second_is_stuck)
+{
+    fli_stuck seen = seen_at(0, 0);
+    same(fli_stuck_judge(&seen, MS(50), FLI_THREAD_SLEEPS, 0), FLI_VERDICT_WAIT);
+    same(fli_stuck_judge(&seen, MS(60), FLI_THREAD_RUNS, 0), FLI_VERDICT_WAIT); /* it woke in between */
+    same(fli_stuck_judge(&seen, MS(159), FLI_THREAD_SLEEPS, 0), FLI_VERDICT_WAIT);
+    same(fli_stuck_judge(&seen, MS(160), FLI_THREAD_SLEEPS, 0), FLI_VERDICT_STUCK);
+}
+
+TEST(where_the_system_tells_nothing_two_seconds_pass)
+{
+    fli_stuck seen = seen_at(MS(10), 0);
+    same(fli_stuck_judge(&seen, MS(2009), FLI_THREAD_UNKNOWN, 0), FLI_VERDICT_WAIT);
+    same(fli_stuck_judge(&seen, MS(2010), FLI_THREAD_UNKNOWN, 0), FLI_VERDICT_STUCK);
+}
+
+/* ---- a thread, as the system tells ---- */
+
+static FLI_ATOMIC(int) wanted; /* 0: sleep, 1: run, 2: leave */
+static fli_mutex lock;
+static fli_cond  changed;
+
+static void obey(void *arg)
+{
+    (void)arg;
+    for (;;) {
+        fli_mutex_lock(&lock);
+        while (fli_load_acq(&wanted) == 0) fli_cond_wait(&changed, &lock);
+        fli_mutex_unlock(&lock);
+        while (fli_load_acq(&wanted) == 1) {}
+        if (fli_load_acq(&wanted) == 2) return;
+    }
+}
+
+static void want(int what)
+{
+    fli_mutex_lock(&lock);
+    fli_store_rel(&wanted, what);
+    fli_cond_broadcast(&changed);
+    fli_mutex_unlock(&lock);
+}
+
+TEST(a_thread_is_seen_to_run_and_to_sleep)
+{
+    fli_thread thread;
+    uint64_t   before, after;
+    ok(fli_mutex_init(&lock));
+    ok(fli_cond_init(&changed));
+    ok(fli_thread_start(&thread, "looked at", obey, NULL));
+    if (fli_thread_look(&thread, &before) != FLI_THREAD_UNKNOWN) {
+        until(fli_thread_look(&thread, &before) == FLI_THREAD_SLEEPS);
+        want(1);
+        until(fli_thread_look(&thread, &after) == FLI_THREAD_RUNS && after > before);
+        want(0);
+        until(fli_thread_look(&thread, &after) == FLI_THREAD_SLEEPS);
+    }
+    want(2);
+    fli_thread_join(&thread);
+    fli_cond_fini(&changed);
+    fli_mutex_fini(&lock);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_thread_that_the_system_does_not_run_is_waited_for_and_then_called_starved),
+        cmocka_unit_test(a_step_that_uses_a_tenth_of_a_second_of_processor_is_stuck),
+        cmocka_unit_test(a_step_that_sleeps_for_a_tenth_of_a_second_is_stuck),
+        cmocka_unit_test(where_the_system_tells_nothing_two_seconds_pass),
+        cmocka_unit_test(a_thread_is_seen_to_run_and_to_sleep),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
