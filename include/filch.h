@@ -1513,6 +1513,10 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_wait(filch_sched *sched, const fi
 /* Runs ready processes and due timers on this thread: up to `steps` of them (0: until there is nothing to do right
  * now, at most 65536). Gives the number run in *ran, if not NULL. For schedulers with workers = FILCH_NO_WORKERS.
  *
+ * An exception of C++ that leaves a step passes through filch_tick, or through the stop of such a scheduler. Its process is
+ * ended with FILCH_EKILLED by the next tick or stop, and closed; what it was reading is lost. Out of a handler, a close or
+ * on_exit none should come: the rest of what was being done is left out. On a worker's thread an exception ends the program.
+ *
  * Thread:  one at a time, not inside a step.                    Blocks:  never, unless a step does.
  * Owns:    nothing.
  * Errors:  FILCH_EINVAL   FILCH_EBUSY  another thread ticks   FILCH_ESTATE  it has workers, or inside a step

@@ -66,6 +66,8 @@ struct fli_worker {
 
     /* Plain from here: the worker's own, except `idle`, which is under the idle lock. */
     alignas(FLI_LINE) fli_prng prng;
+    fli_proc     *torn;        /* whose step was left by an exception (torn.c); NULL */
+    uint32_t      given;       /* events of the general path that its step has; 0 outside of it */
     fli_proc     *again;       /* the process just stepped, to be stepped again at once; NULL */
     uint64_t      home;        /* how a process looks that went idle here: fli_proc_home */
     bool          unwatched;   /* steps are neither timed nor simulated */
@@ -295,6 +297,12 @@ void fli_failure_tell(filch_sched *sched, uint64_t serial, const filch_type *typ
 /* finish.c */
 /* Ends a process that the worker owns. Frees `result`. */
 void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result);
+
+/* torn.c */
+/* The guest's turn was left by an exception: the process that it stepped is torn. Thread: the one whose turn it was. */
+void fli_torn_note(fli_worker *w);
+/* Ends the torn process, if there is one. Thread: the guest's next turn. */
+void fli_torn_mend(fli_worker *w);
 
 /* drain.c */
 /* Before the first collect of a step during a stop: takes ASK, and decides whether the step begins with a cancel. Messages

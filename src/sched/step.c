@@ -306,7 +306,10 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
     here->heard += heard;
     p->flags = 0;
     p->seen = 0;
-    if (held != 0) fli_node_give(rt, here, fli_node_at(rt, held)); /* the head has moved on from it */
+    if (held != 0) {
+        nodes[0]->next = 0; /* the end of the list, for torn.c */
+        fli_node_give(rt, here, fli_node_at(rt, held)); /* the head has moved on from it */
+    }
     begin(w);
     filch_err err = fli_proc_type(p)->step(p->self, w->messages, get, &w->out);
     fli_count(&here->counters.steps, 1);
@@ -333,7 +336,10 @@ static void step_answer(fli_worker *w, fli_proc *p, uint64_t word, fli_node *nod
         fli_rally(w, p, word, node);
         return;
     }
+    w->nodes[0] = node;
+    w->given = 1;
     filch_err err = call(w, p, 1, false);
+    w->given = 0;
     if (!fli_data_is_plain(&w->events[0].data)) fli_data_free(&w->events[0].data);
     fli_node_give(&w->sched->rt, &w->local, node);
     fli_step_conclude(w, p, err);
@@ -404,7 +410,9 @@ static __attribute__((noinline)) void step_any(fli_worker *w, fli_proc *p, uint6
         return;
     }
     p->flags &= (uint8_t)~FLI_PROC_HUNGRY;
+    w->given = count;
     filch_err err = call(w, p, count, (p->flags & FLI_PROC_TAPED) != 0);
+    w->given = 0;
     if (count > 1) fli_count(&w->talk.batched, count - 1);
     if (count > 0) fli_mail_release(rt, here, p, w->events, w->nodes, count);
     fli_step_conclude(w, p, err);

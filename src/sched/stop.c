@@ -71,11 +71,25 @@ static bool is_empty(filch_sched *sched)
 
 /* Runs what is ready on this thread, as the guest, but not beyond `until_ns`: there may be no end to it. With `any`,
  * also what other workers have queued. */
+typedef struct helping {
+    fli_worker *w;
+    void       *before;
+    bool        whole;
+} helping;
+
+/* Runs also when an exception of C++ passes through: see tick.c. */
+static void help_end(helping *h)
+{
+    if (FLI_UNLIKELY(!h->whole)) fli_torn_note(h->w);
+    fli_here_set(h->before);
+}
+
 static void help(filch_sched *sched, bool any, uint64_t until_ns)
 {
     fli_worker *w = sched->guest;
-    void       *before = fli_here_get();
+    __attribute__((cleanup(help_end))) helping h = { .w = w, .before = fli_here_get() };
     fli_here_set(&w->local);
+    fli_torn_mend(w);
     fli_worker_clock(w);
     while (fli_clock_ns() < until_ns) {
         bool      retry = false;
@@ -85,7 +99,7 @@ static void help(filch_sched *sched, bool any, uint64_t until_ns)
         if (p != NULL) fli_step(w, p);
         else if (!retry) break;
     }
-    fli_here_set(before);
+    h.whole = true;
 }
 
 /* Waits for a nudge, at most until `until_ns`. Whoever nudges takes the lock after what he has to tell happened: we
@@ -223,6 +237,17 @@ uint64_t fli_stop_over(filch_sched *sched)
     return forced;
 }
 
+/* Both run also when an exception of C++ passes through: a later stop goes on. */
+static void tick_over(filch_sched **sched)
+{
+    fli_store_rel(&(*sched)->ticking, false); /* PAIR tick.turn, release half */
+}
+
+static void stop_over(filch_sched **sched)
+{
+    if (*sched != NULL) fli_store_rel(&(*sched)->stop.busy, false); /* PAIR stop.turn, release half */
+}
+
 /* One stop at a time, that is us. */
 static filch_err stop_now(filch_sched *sched, const filch_stop_options *opt, filch_report *found)
 {
@@ -230,12 +255,12 @@ static filch_err stop_now(filch_sched *sched, const filch_stop_options *opt, fil
     if (phase == FLI_CLOSED) return FILCH_OK;
     /* Without workers we are about to be the one who ticks. */
     if (sched->worker_count == 0 && fli_swap_acqrel(&sched->ticking, true)) return FILCH_EBUSY;
+    __attribute__((cleanup(tick_over))) filch_sched *ticks = sched;
     if (phase == FLI_OPEN) {
         sched->stop.ended_before = fli_report_ended(sched);
         fli_store_rlx(&sched->stop.flags, opt->flags);
     }
-    filch_err err = end_all(sched, opt, found);
-    fli_store_rel(&sched->ticking, false); /* PAIR tick.turn, release half */
+    filch_err err = end_all(ticks, opt, found);
     return err == FILCH_OK && sched->stop.forced > 0 ? FILCH_EDEADLINE : err;
 }
 
@@ -248,10 +273,12 @@ static filch_err stop(filch_sched *sched, const filch_stop_options *opt, filch_r
     if (fli_here(&sched->rt) != NULL) return FILCH_ESTATE;
     /* PAIR stop.turn, acquire half: one at a time, and the next one sees what the last one did. */
     if (fli_swap_acqrel(&sched->stop.busy, true)) return FILCH_EBUSY;
+    __attribute__((cleanup(stop_over))) filch_sched *busy = sched;
     filch_report found = { .size = 0 };
     filch_err    err = stop_now(sched, opt, &found);
     fli_report_give(sched, &found, report);
-    fli_store_rel(&sched->stop.busy, false); /* PAIR stop.turn, release half */
+    stop_over(&busy);
+    busy = NULL; /* it may be freed */
     bool over = err == FILCH_OK || err == FILCH_EDEADLINE;
     if (over && (opt->flags & FILCH_STOP_KEEP) == 0) fli_sched_free(sched);
     return err;

@@ -25,18 +25,25 @@ static void set_alarm(filch_sched *sched)
     if (rang || next_ns != sched->alarm.at_ns) fli_alarmfd_set(&sched->alarm, next_ns);
 }
 
-filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran)
-{
-    if (sched == NULL) return filch_invalid("sched is NULL");
-    if (fli_simulate_refuses(sched, "filch_tick")) return FILCH_ESTATE;
-    if (sched->worker_count > 0 || fli_here(&sched->rt) != NULL) return FILCH_ESTATE;
-    if (fli_load_acq(&sched->rt.phase) == FLI_CLOSED) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire half */
-    /* PAIR tick.turn, acquire half: what the last thread that ticked left is ours. */
-    if (fli_swap_acqrel(&sched->ticking, true)) return FILCH_EBUSY;
-    fli_worker *w = sched->guest;
-    void       *before = fli_here_get(); /* the host may itself be a worker of another scheduler */
-    fli_here_set(&w->local);
+/* A turn of the guest worker on a host's thread. */
+typedef struct turn {
+    filch_sched *sched;
+    void        *before; /* the host may itself be a worker of another scheduler */
+    bool         whole;
+} turn;
 
+/* Runs when filch_tick is left, also by an exception of C++ that a step has thrown: then the process is torn (torn.c). */
+static void turn_end(turn *t)
+{
+    if (FLI_UNLIKELY(!t->whole)) fli_torn_note(t->sched->guest);
+    fli_here_set(t->before);
+    fli_store_rel(&t->sched->ticking, false); /* PAIR tick.turn, release half */
+}
+
+static uint32_t run(filch_sched *sched, uint32_t steps)
+{
+    fli_worker *w = sched->guest;
+    fli_torn_mend(w);
     fli_wakefd_clear(sched->wake_fd);
     (void)fli_swap_acqrel(&sched->rung, false); /* PAIR tick.bell, both halves */
     fli_worker_clock(w);
@@ -47,9 +54,21 @@ filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran)
     w->turns = 0;
     if (has_work(sched) && !fli_swap_acqrel(&sched->rung, true)) fli_wakefd_ring(sched->wake_fd);
     if (fli_load_rlx(&sched->alarm_asked)) set_alarm(sched);
+    return n;
+}
 
-    fli_here_set(before);
-    fli_store_rel(&sched->ticking, false); /* PAIR tick.turn, release half */
+filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran)
+{
+    if (sched == NULL) return filch_invalid("sched is NULL");
+    if (fli_simulate_refuses(sched, "filch_tick")) return FILCH_ESTATE;
+    if (sched->worker_count > 0 || fli_here(&sched->rt) != NULL) return FILCH_ESTATE;
+    if (fli_load_acq(&sched->rt.phase) == FLI_CLOSED) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire half */
+    /* PAIR tick.turn, acquire half: what the last thread that ticked left is ours. */
+    if (fli_swap_acqrel(&sched->ticking, true)) return FILCH_EBUSY;
+    __attribute__((cleanup(turn_end))) turn t = { .sched = sched, .before = fli_here_get() };
+    fli_here_set(&sched->guest->local);
+    uint32_t n = run(sched, steps);
+    t.whole = true;
     if (ran != NULL) *ran = n;
     return FILCH_OK;
 }

@@ -780,6 +780,107 @@ static void run_stop(uint32_t workers, uint32_t size)
     end(0, FILCH_OK);
 }
 
+/* ---- drain: a stop while messages are queued: each of them is read or counted, each process asked once ---- */
+
+enum { DRAIN_READERS = 4 };
+
+static struct {
+    filch_pid readers[DRAIN_READERS]; /* the last is supervised by the first */
+    uint64_t  unread;
+} drained;
+
+struct drain_reader {
+    int64_t number;
+    bool    asked, waits, child_gone, begun;
+};
+
+static filch_err        drain_step(void *self, const filch_event *events, size_t count, filch_out *out);
+static const filch_type drain_reader = { .name = "drain reader", .size = sizeof(struct drain_reader), .init = open_instance,
+                                         .step = drain_step, .close = close_instance };
+
+static void drain_send(filch_sched *sched)
+{
+    filch_err err = filch_send(sched, drained.readers[fli_sim_choose(DRAIN_READERS)], filch_int(1));
+    MUST(err == FILCH_OK || err == FILCH_ECLOSED || err == FILCH_EDEAD, "a send answered something else");
+    if (err == FILCH_OK) now.sent++;
+}
+
+static void drain_begin(struct drain_reader *r, filch_sched *sched)
+{
+    r->begun = true;
+    if (r->number != 0) return;
+    struct drain_reader child = { .number = DRAIN_READERS - 1 };
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    opt.args = filch_bytes(&child, sizeof child);
+    opt.relations = FILCH_SPAWN_SUPERVISED | FILCH_SPAWN_MONITOR;
+    filch_err err = filch_spawn(sched, &drain_reader, &opt, &drained.readers[DRAIN_READERS - 1]);
+    MUST(err == FILCH_OK || err == FILCH_ECLOSED, "a child could not be spawned");
+    r->child_gone = err != FILCH_OK;
+}
+
+static filch_err drain_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    struct drain_reader *r = self;
+    if (!r->begun) drain_begin(r, sched_of(out));
+    for (size_t i = 0; i < count; i++) {
+        switch (events[i].type) {
+        case FILCH_EVENT_MESSAGE: now.got++; break;
+        case FILCH_EVENT_EXIT: r->child_gone = true; break;
+        case FILCH_EVENT_CANCEL:
+            MUST(!r->asked, "asked twice");
+            MUST(i == 0, "a cancel was not the first event");
+            r->asked = true;
+            if (r->number == 0) (void)!filch_cancel_with(sched_of(out), drained.readers[DRAIN_READERS - 1], FILCH_ECANCELLED, FILCH_FOREVER);
+            break;
+        default: r->waits = false; break;
+        }
+    }
+    if (count > 0 && fli_sim_choose(4) == 0) drain_send(sched_of(out));
+    if (r->asked && (r->number != 0 || r->child_gone)) return filch_done(out, filch_none());
+    if (!r->asked && !r->waits && fli_sim_choose(4) == 0) {
+        MUST(filch_yield_sleep(out, 1, fli_sim_choose(100000)) == FILCH_OK, "no sleep");
+        r->waits = true;
+    }
+    return r->waits && !r->asked ? filch_wait(out) : filch_idle(out);
+}
+
+static void drain_outside(void *arg)
+{
+    for (uint32_t i = 0; i < *(const uint32_t *)arg; i++) drain_send(now.sched);
+}
+
+static void run_drain(uint32_t workers, uint32_t size)
+{
+    static const uint64_t deadlines[] = { 0, 50000, 1000000, FILCH_FOREVER };
+    filch_options opt = workload_options(workers);
+    filch_report  report = FILCH_REPORT_INIT;
+    fli_thread    outside[2];
+    uint32_t      each = size / 8 + 1;
+    filch_err     err;
+    begin(&opt, size);
+    memset(&drained, 0, sizeof drained);
+    for (int64_t i = 0; i < DRAIN_READERS - 1; i++) {
+        struct drain_reader r = { .number = i };
+        drained.readers[i] = spawn(&drain_reader, &r, sizeof r);
+    }
+    for (int i = 0; i < 2; i++) MUST(fli_thread_start(&outside[i], "outside", drain_outside, &each) == FILCH_OK, "no thread");
+    uint64_t deadline_ns = deadlines[fli_sim_choose(4)];
+    do {
+        err = filch_sched_close(now.sched, deadline_ns, &report);
+        MUST(err == FILCH_OK || err == FILCH_EDEADLINE || err == FILCH_EBUSY, "stop did not end as it should");
+        MUST(err != FILCH_EDEADLINE || deadline_ns != FILCH_FOREVER, "a reader was forced though there was time");
+        drained.unread += report.unread;
+        uint64_t listed = 0;
+        for (size_t i = 0; i < report.loss_count; i++) listed += report.losses[i].unread;
+        MUST(listed == report.unread || report.omitted > 0, "the lists of losses are wrong");
+        filch_report_free(&report);
+    } while (err == FILCH_EBUSY);
+    for (int i = 0; i < 2; i++) fli_thread_join(&outside[i]);
+    MUST(now.sent == now.got + (int64_t)drained.unread, "a message was neither read nor counted");
+    MUST(now.opened == now.closed, "an instance was not closed exactly once");
+    end(0, FILCH_OK);
+}
+
 /* ---- tick: no workers; the first thread is the host's loop, others send ---- */
 
 static void run_tick(uint32_t workers, uint32_t size)
@@ -1358,6 +1459,7 @@ const workload workloads[] = {
     { "churn", "short lives, stale pids, kills, upgrades", run_churn },
     { "limits", "small mailboxes of every policy", run_limits },
     { "stop", "closing in the middle of everything", run_stop },
+    { "drain", "stop while messages are queued: read or counted", run_drain },
     { "tick", "no workers: the host's own loop", run_tick },
     { "work", "blocking functions on the pool", run_work },
     { "poor", "memory runs out again and again", run_poor },

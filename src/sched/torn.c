@@ -1,0 +1,65 @@
+/* torn.c - a step that was left by an exception of C++, under filch_tick or under a stop without workers. The process is torn:
+ * it still belongs to the guest worker, somewhere in the middle of a step. It is ended before the guest does anything else.
+ *
+ * Which fast path the step was on is not known. All of them leave the process in a state that fli_finish can end: messages of
+ * step_single and step_several are still behind the state word, an answer that came by post too, the node of an inline
+ * completion loop is in `spare`, and the yields of the step are in the list of the process.
+ */
+#include "proc/mailbox.h"
+#include "proc/yields.h"
+#include "sched/finish.h"
+#include "sched/sched.h"
+
+void fli_torn_note(fli_worker *w)
+{
+    w->torn = w->local.current;
+    w->local.current = NULL;
+    fli_store_rlx(&w->window.serial, 0);
+}
+
+/* What the step had yielded, and what it had been given by the general path. */
+static void forget_step(fli_worker *w, fli_proc *p)
+{
+    fli_local *here = &w->local;
+    filch_out *out = &w->out;
+    fli_node  *spare = out->spare; /* of an inline completion loop */
+    bool       used = spare != NULL && out->call_count > 0 && out->calls[0].node == spare;
+    if (spare != NULL && !used) {
+        fli_yield_close(here->rt, p, spare);
+        fli_node_give(here->rt, here, spare);
+    }
+    out->spare = NULL;
+    here->asked = 0;
+    here->asked_node = NULL;
+    fli_out_forget(out);
+    if (here->dispatching) out->call_count = 0; /* some have been handed to their handlers: fli_finish abandons all */
+    else fli_out_drop_calls(out, here);
+    if (w->given > 0) fli_mail_release(&w->sched->rt, here, p, w->events, w->nodes, w->given);
+    here->dispatching = false;
+}
+
+void fli_torn_mend(fli_worker *w)
+{
+    fli_proc *p = w->torn;
+    if (FLI_LIKELY(p == NULL)) return;
+    filch_data nothing = filch_none();
+    fli_local *here = &w->local;
+    bool       ended = fli_word_state(fli_state_peek(&p->state)) == FLI_DONE;
+    w->torn = w->again = NULL;
+    here->tape = NULL;
+    here->current = p;
+    here->serial = fli_proc_serial(p);
+    fli_step_over(here);
+    if (ended) {
+        /* It was thrown by what runs at the end of a process: the rest of that is left out. */
+        fli_step_back(here);
+        fli_finish_slot(w, p, fli_state_free(&p->state));
+    } else {
+        forget_step(w, p);
+        fli_finish(w, p, FILCH_EKILLED, &nothing);
+    }
+    w->given = 0;
+    here->plain = FLI_NOT_PLAIN;
+    here->current = NULL;
+    here->serial = 0;
+}

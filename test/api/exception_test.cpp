@@ -1,0 +1,192 @@
+// exception_test.cpp - an exception of C++ that leaves a step under filch_tick passes through it, and the scheduler can be
+// ticked on, stopped and freed. Built with the C++ compiler by test/CMakeLists.txt; no cmocka: its macros are C.
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+#include <filch.h>
+
+static int64_t blocks; // of memory that the scheduler holds
+static int     closes, failures;
+
+#define CHECK(condition)                                                          \
+    do {                                                                          \
+        if (!(condition)) {                                                       \
+            std::printf("exception_test:%d: not so: %s\n", __LINE__, #condition); \
+            failures++;                                                           \
+        }                                                                         \
+    } while (0)
+
+static void *count_blocks(void *, void *old, size_t, size_t size)
+{
+    if (size == 0) {
+        blocks--;
+        std::free(old);
+        return nullptr;
+    }
+    void *at = std::realloc(old, size);
+    if (at != nullptr && old == nullptr) blocks++;
+    return at;
+}
+
+enum how { FIRST_STEP, ONE_MESSAGE, SEVERAL, A_TEXT, ANSWER, SLEEP, AFTER_YIELD, IN_CLOSE, HOWS };
+
+struct thrower {
+    int64_t how, steps;
+};
+
+static filch_err thrower_init(void *self, const filch_ctx *, const char *, const filch_data *args)
+{
+    static_cast<thrower *>(self)->how = filch_as_int(args);
+    return FILCH_OK;
+}
+
+static filch_err thrower_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    thrower *me = static_cast<thrower *>(self);
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+    }
+    if (me->how == IN_CLOSE) return filch_done(out, filch_none());
+    bool asks = me->how == ANSWER || me->how == SLEEP;
+    if (me->how == FIRST_STEP || (me->steps++ > 0 && count > 0)) {
+        if (me->how == AFTER_YIELD) {
+            // A yield and a result that will never be.
+            if (filch_yield(out, FILCH_CMD_USER, 1, filch_str("a text that does not fit into the command itself")) != FILCH_OK) std::abort();
+            (void)filch_done(out, filch_str("a result that is long enough for a block"));
+        }
+        throw std::runtime_error("out of a step");
+    }
+    if (me->how == ANSWER && filch_yield(out, FILCH_CMD_USER, 2, filch_none()) != FILCH_OK) std::abort();
+    if (me->how == SLEEP && filch_yield_sleep(out, 3, 1) != FILCH_OK) std::abort();
+    return asks ? filch_wait(out) : filch_idle(out);
+}
+
+static void thrower_close(void *self)
+{
+    closes++;
+    if (static_cast<thrower *>(self)->how == IN_CLOSE) throw std::runtime_error("out of a close");
+}
+
+static filch_err answer(void *, const filch_command *, uint64_t tag, filch_receiver receiver)
+{
+    return filch_complete(receiver, tag, filch_int(1), FILCH_OK);
+}
+
+static filch_type thrower_type()
+{
+    filch_type type = filch_type();
+    type.name = "thrower";
+    type.size = sizeof(thrower);
+    type.init = thrower_init;
+    type.step = thrower_step;
+    type.close = thrower_close;
+    return type;
+}
+
+static const filch_type type = thrower_type();
+
+static filch_pid start(filch_sched *sched, int how)
+{
+    filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
+    filch_pid           pid = { 0, 0 };
+    options.args = filch_int(how);
+    CHECK(filch_spawn(sched, &type, &options, &pid) == FILCH_OK);
+    return pid;
+}
+
+static bool tick_throws(filch_sched *sched)
+{
+    try {
+        CHECK(filch_tick(sched, 0, nullptr) == FILCH_OK);
+    } catch (const std::exception &) {
+        return true;
+    }
+    return false;
+}
+
+static void send_what_makes_it_throw(filch_sched *sched, filch_pid pid, int how)
+{
+    int messages = how == SEVERAL ? 5 : how == ONE_MESSAGE || how == AFTER_YIELD ? 1 : 0;
+    for (int i = 0; i < messages; i++) CHECK(filch_send(sched, pid, filch_int(i)) == FILCH_OK);
+    if (how == A_TEXT) CHECK(filch_send(sched, pid, filch_str("a text that is long enough to be a block")) == FILCH_OK);
+}
+
+// Then `on` decides whether it goes on ticking before it is stopped.
+static void once(int how, bool on)
+{
+    filch_options options = FILCH_OPTIONS_INIT;
+    filch_sched  *sched = nullptr;
+    options.workers = FILCH_NO_WORKERS;
+    options.alloc = count_blocks;
+    CHECK(filch_registry_create(&options.registry) == FILCH_OK);
+    CHECK(filch_registry_add(options.registry, FILCH_CMD_USER, answer, nullptr) == FILCH_OK);
+    CHECK(filch_sched_create(&sched, &options) == FILCH_OK);
+    filch_registry_destroy(options.registry);
+    closes = 0;
+    filch_pid pid = start(sched, how);
+    filch_pid other = start(sched, HOWS); // throws at its second message: it gets none
+    bool      thrown = tick_throws(sched);
+    if (!thrown) send_what_makes_it_throw(sched, pid, how);
+    for (int i = 0; i < 1000000 && !thrown; i++) thrown = tick_throws(sched);
+    CHECK(thrown);
+    if (on) {
+        CHECK(!tick_throws(sched));
+        CHECK(filch_send(sched, pid, filch_int(1)) == FILCH_EDEAD);
+        CHECK(filch_cancel(sched, other) == FILCH_OK);
+        CHECK(!tick_throws(sched));
+        filch_stats stats = FILCH_STATS_INIT;
+        CHECK(filch_sched_stats(sched, &stats) == FILCH_OK && stats.alive == 0);
+    }
+    filch_report report = FILCH_REPORT_INIT;
+    CHECK(filch_sched_stop(sched, FILCH_SECONDS(60), &report) == FILCH_OK);
+    CHECK(report.forced == 0 && report.stuck == 0);
+    filch_report_free(&report);
+    CHECK(closes == 2);
+    if (how != IN_CLOSE) CHECK(blocks == 0); // what close did not free is the thrower's
+    blocks = 0;
+}
+
+// One that throws when it is asked to end: out of filch_sched_stop. The next stop goes on.
+static filch_err last_words(void *, const filch_event *events, size_t count, filch_out *out)
+{
+    if (count > 0 && events[0].type == FILCH_EVENT_CANCEL) throw std::runtime_error("last words");
+    return filch_idle(out);
+}
+
+static void stop_throws_once()
+{
+    filch_options options = FILCH_OPTIONS_INIT;
+    filch_sched  *sched = nullptr;
+    filch_type    speaker = filch_type();
+    bool          thrown = false;
+    speaker.name = "speaker";
+    speaker.step = last_words;
+    options.workers = FILCH_NO_WORKERS;
+    options.alloc = count_blocks;
+    CHECK(filch_sched_create(&sched, &options) == FILCH_OK);
+    CHECK(filch_spawn(sched, &speaker, nullptr, nullptr) == FILCH_OK);
+    try {
+        (void)filch_sched_stop(sched, FILCH_SECONDS(60), nullptr);
+    } catch (const std::exception &) {
+        thrown = true;
+    }
+    CHECK(thrown);
+    CHECK(filch_sched_stop(sched, FILCH_SECONDS(60), nullptr) == FILCH_OK);
+    CHECK(blocks == 0);
+}
+
+int main()
+{
+    for (int how = FIRST_STEP; how < HOWS; how++) {
+        for (int on = 0; on < 2; on++) {
+            int before = failures;
+            once(how, on != 0);
+            if (failures > before) std::printf("exception_test: in case %d, %d\n", how, on);
+        }
+    }
+    stop_throws_once();
+    std::printf("exception_test: %s\n", failures == 0 ? "passed" : "failed");
+    return failures == 0 ? 0 : 1;
+}
