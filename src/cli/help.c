@@ -13,7 +13,7 @@ static const char *const exit_codes[][2] = {
     { "2", "the command line is wrong; nothing was started" },
     { "3", "the program could not be started: no such file, a syntax error, bytecode" },
     { "4", "the machine refused: no memory, no threads, no room to write" },
-    { "130, 143", "ended by SIGINT or SIGTERM, in order (128 and the signal's number)" },
+    { "130, 143", "stopped by SIGINT or SIGTERM (128 and the signal's number): in order, or some by force after --stop-after, as told on standard error" },
 };
 
 static void print_exit_codes(void)

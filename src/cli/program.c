@@ -206,14 +206,36 @@ static void tell_report(const cli_program *p, const filch_report *report)
               report->ended == 1 ? "" : "es", report->ended == 1 ? "itself" : "themselves", rest);
 }
 
+/* From now on the next signal ends the program at once, whichever of the two came first. */
+static void hear_no_more(void)
+{
+    (void)signal(SIGINT, SIG_DFL);
+    (void)signal(SIGTERM, SIG_DFL);
+}
+
+/* What was lost, if anything. */
+static void tell_losses(const filch_report *report)
+{
+    if (report->unread > 0) {
+        fprintf(stderr, "    %llu message%s not read\n", (unsigned long long)report->unread, report->unread == 1 ? " was" : "s were");
+    }
+    if (report->writes > 0) {
+        fprintf(stderr, "    %llu write%s cut, %llu bytes short\n", (unsigned long long)report->writes,
+                report->writes == 1 ? " was" : "s were", (unsigned long long)report->bytes);
+    }
+    if (report->jobs > 0) fprintf(stderr, "    %llu on the work pool\n", (unsigned long long)report->jobs);
+}
+
 void cli_program_close(cli_program *p, bool report)
 {
+    hear_no_more();
     filch_report found = FILCH_REPORT_INIT;
     filch_err    err = filch_sched_stop(p->sched, p->stop_ns, &found);
     (void)filch_lua_flush(p->lua, FLUSH_NS, NULL); /* says how many lines were dropped, if any */
     if (report || found.forced + found.stuck > 0) {
         tell_report(p, &found);
         tell_stragglers(&found);
+        tell_losses(&found);
     }
     filch_report_free(&found);
     /* A step that does not return may still use all of it. */

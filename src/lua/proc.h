@@ -29,7 +29,7 @@ struct filch_lua_code;
 
 #define FLI_LUA_NEVER UINT64_MAX
 
-enum { FLI_LUA_SLEEPS = 4, FLI_LUA_ALARM_TAG = 1, FLI_LUA_FIRST_TAG = 16 };
+enum { FLI_LUA_SLEEPS = 4, FLI_LUA_ALARM_TAG = 1, FLI_LUA_FAREWELL_TAG = 2, FLI_LUA_FIRST_TAG = 16 };
 
 typedef enum fli_lua_task_state { FLI_LUA_PARKED, FLI_LUA_READY, FLI_LUA_RUNNING } fli_lua_task_state;
 
@@ -87,6 +87,7 @@ typedef struct fli_lua_rare {
     struct fli_lua_blob *blobs;  /* all that it holds */
     struct fli_lua_long *longs;  /* strings of this step that were put into blocks */
     uint64_t             random[4];
+    uint32_t             farewell; /* kept messages to be received before the cancel of a stop is told; 0: it is not held back */
 } fli_lua_rare;
 
 typedef struct fli_lua_proc {
@@ -201,6 +202,15 @@ void fli_lua_wait_begin(lua_State *L, fli_lua_proc *p);
 bool fli_lua_can_wait(lua_State *L, const fli_lua_proc *p);
 /* The same as wait_begin for one that may not have to wait. */
 void fli_lua_look_begin(lua_State *L, fli_lua_proc *p);
+/* ---- farewell.c ---- */
+
+/* Holds back the cancel of a stop while there are kept messages that came before it. Returns false if it is due at once. */
+bool fli_lua_farewell_begin(fli_lua_proc *p);
+/* A kept message has been received. */
+void fli_lua_farewell_read(fli_lua_proc *p);
+/* The main task is cancelled now, if that was held back. */
+void fli_lua_farewell_end(fli_lua_proc *p);
+
 /* Raises "cancelled" if that has not been told. */
 void fli_lua_check_cancel(lua_State *L, fli_lua_proc *p);
 

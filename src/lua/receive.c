@@ -218,6 +218,10 @@ static int nothing_yet(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, boo
         lua_pushliteral(L, "timeout");
         return 2;
     }
+    if (p->current == &p->main) {
+        fli_lua_farewell_end(p); /* none of the messages before it is wanted */
+        fli_lua_check_cancel(L, p);
+    }
     fli_lua_want_inbox(p);
     return fli_lua_park(L, (uint64_t)until_ns, until_ns, go_on_receive);
 }
