@@ -11,6 +11,7 @@
 typedef struct bytes {
     char  *at;
     size_t size, room;
+    size_t whole;  /* of a reply: up to here it is complete replies. See bytes_mark */
     bool   failed; /* memory ran out: something is missing at the end */
     bool   lent;   /* `at` is somebody else's memory: good until it is full */
 } bytes;
@@ -51,6 +52,18 @@ static inline void bytes_free(bytes *b)
 {
     if (!b->lent) free(b->at);
     *b = (bytes){ .at = NULL };
+}
+
+/* What was added so far is complete: it can be sent although what follows fails. */
+static inline void bytes_mark(bytes *b)
+{
+    if (!b->failed) b->whole = b->size;
+}
+
+/* Drops what is not complete at the end. */
+static inline void bytes_cut(bytes *b)
+{
+    b->size = b->whole;
 }
 
 /* The first `size` are done with. An empty row gives its memory back. */

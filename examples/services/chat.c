@@ -60,11 +60,12 @@ static seat *take_seat(struct room *r)
     return &r->seats[r->count];
 }
 
-static filch_err announce(filch_sched *sched, const char *name, const char *what)
+/* Without memory for it nobody is told. The room goes on: the list of who is here matters more than the notice. */
+static void announce(filch_sched *sched, const char *name, const char *what)
 {
     char line[NAME_MAX_BYTES + 32];
     int  n = snprintf(line, sizeof line, "* %s %s\n", name, what);
-    return filch_broadcast(sched, PEOPLE, filch_bytes(line, (size_t)n), NULL);
+    (void)!filch_broadcast(sched, PEOPLE, filch_bytes(line, (size_t)n), NULL);
 }
 
 /* Whether `pid` may come in under `name`; FILCH_EEXISTS: somebody else has it. It has a seat then. */
@@ -85,26 +86,26 @@ static filch_err seat_for(struct room *r, filch_out *out, filch_pid pid, const c
     return FILCH_OK;
 }
 
-static filch_err admit(struct room *r, filch_out *out, filch_pid pid, const char *name)
+static void admit(struct room *r, filch_out *out, filch_pid pid, const char *name)
 {
     filch_sched *sched = filch_out_sched(out);
     filch_err    seated = seat_for(r, out, pid, name);
     /* The answer comes before what others say, and joining after the notice: nobody is told of his own coming. */
     filch_err err = filch_send(sched, pid, filch_int(seated));
-    if (err == FILCH_OK && seated == FILCH_OK) err = announce(sched, name, "has joined");
+    if (err == FILCH_OK && seated == FILCH_OK) announce(sched, name, "has joined");
     if (err == FILCH_OK && seated == FILCH_OK) err = filch_join(sched, PEOPLE, pid);
-    return err == FILCH_EDEAD ? FILCH_OK : err; /* gone already: its EXIT is on the way */
+    /* A guest that cannot be told, or hears nothing, is sent away: it would wait for ever. FILCH_EDEAD: its EXIT is on the way. */
+    if (err != FILCH_OK && err != FILCH_EDEAD) (void)!filch_terminate(sched, pid);
 }
 
-static filch_err see_off(struct room *r, filch_sched *sched, filch_pid pid)
+static void see_off(struct room *r, filch_sched *sched, filch_pid pid)
 {
     for (size_t i = 0; i < r->count; i++) {
         if (r->seats[i].pid.serial != pid.serial) continue;
-        filch_err err = announce(sched, r->seats[i].name, "has left");
+        announce(sched, r->seats[i].name, "has left");
         r->seats[i] = r->seats[--r->count];
-        return err;
+        return;
     }
-    return FILCH_OK;
 }
 
 /* A plain step: it only answers events, one after the other. */
@@ -116,8 +117,8 @@ static filch_err room_step(void *self, const filch_event *events, size_t count, 
     for (size_t i = 0; i < count && err == FILCH_OK; i++) {
         const filch_event *e = &events[i];
         if (e->type == FILCH_EVENT_CANCEL) return FILCH_ECANCELLED;
-        if (e->type == FILCH_EVENT_EXIT) err = see_off(r, sched, e->from);
-        if (e->type == FILCH_EVENT_MESSAGE) err = admit(r, out, e->from, filch_text(&e->data));
+        if (e->type == FILCH_EVENT_EXIT) see_off(r, sched, e->from);
+        if (e->type == FILCH_EVENT_MESSAGE) admit(r, out, e->from, filch_text(&e->data));
     }
     return err == FILCH_OK ? filch_idle(out) : err;
 }
@@ -164,7 +165,8 @@ static filch_err typed(struct guest *g, filch_sched *sched, const filch_data *da
         if (iscntrl((unsigned char)*at)) *at = ' ';
     }
     int n = snprintf(shown, sizeof shown, "%s: %s\n", g->name, line);
-    return filch_broadcast(sched, PEOPLE, filch_bytes(shown, (size_t)n), NULL);
+    filch_err err = filch_broadcast(sched, PEOPLE, filch_bytes(shown, (size_t)n), NULL);
+    return err == FILCH_ENOMEM ? FILCH_OK : err; /* the line is lost, the guest stays */
 }
 
 static filch_err read_line(struct guest *g, filch_out *out, uint64_t tag, size_t most)

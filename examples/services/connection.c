@@ -4,17 +4,27 @@
  * and what follows is added to it. All that one read brought is answered with one write. While that waits nothing is
  * read, so a client that does not read its answers is the only one to wait for them.
  *
+ * A request has to arrive within service_may.request_ns of its first byte, and all that have begun to arrive share
+ * service_may.pending_bytes. A long reply is written in pieces, each within service_may.write_ns: a client that reads slowly is
+ * served, one that does not read is disconnected.
+ *
+ * When the program ends, a connection that is writing writes what it has answered; all others end at once.
+ *
  * A connection that is idle holds no buffer: replies are put together in memory of the worker's thread, because a step
  * never stops in the middle of one. A reply that outgrows it moves to the heap and is handed over to the write.
  */
 #include "connection.h"
 
 #include <filch_await.h>
+#include <stdatomic.h>
+#include <time.h>
 
 #include "service.h"
 
 /* A reply up to this is copied when it is written. */
 #define COPY_MAX 16384
+/* A longer reply is written in pieces of this size. */
+#define PIECE_BYTES ((size_t)1 << 20)
 /* What a client may still send after it was told to go, before the socket is closed on it. */
 #define LINGER_READS 64
 
@@ -23,10 +33,18 @@ struct connection {
     const service *what;
     filch_stream   stream;
     bytes          in;     /* of requests that are not complete */
+    bytes          long_reply; /* that is being written in pieces */
+    size_t         written;    /* of it */
+    size_t         counted;    /* of `in`, in `pending` */
+    uint64_t       due_ns;     /* when the request in `in` must be complete; 0: none has begun */
+    filch_err      failed;     /* end with this when the reply is written */
+    bool           writing, stopping;
     uint64_t       memory; /* the service's */
     uint32_t       next;   /* service_next */
     uint32_t       reads;  /* while lingering */
 };
+
+static _Atomic uint64_t pending; /* bytes in all `in`; relaxed: a number */
 
 static _Thread_local char  desk[COPY_MAX];
 static _Thread_local bytes reply;
@@ -44,11 +62,42 @@ static void close_connection(void *self)
 {
     struct connection *c = self;
     bytes_free(&c->in);
+    bytes_free(&c->long_reply);
+    atomic_fetch_sub_explicit(&pending, c->counted, memory_order_relaxed);
     filch_await_drop(&c->at);
 }
 
-/* Answers what is there: `data`, or what was kept and `data` behind it. Keeps what is left. */
-static filch_err answer(struct connection *c, const filch_data *data)
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Counts what is kept of a request that is not complete. FILCH_ELIMIT: there is too much of that altogether. */
+static filch_err count_pending(struct connection *c, bool answered)
+{
+    uint64_t before = atomic_fetch_add_explicit(&pending, c->in.size - c->counted, memory_order_relaxed);
+    uint64_t sum = before + (c->in.size - c->counted);
+    bool     more = c->in.size > c->counted;
+    c->counted = c->in.size;
+    if (c->in.size == 0) c->due_ns = 0;
+    else if (c->due_ns == 0 || answered) c->due_ns = now_ns() + service_may.request_ns;
+    return more && sum > service_may.pending_bytes ? FILCH_ELIMIT : FILCH_OK;
+}
+
+/* How long the next read may take. */
+static uint64_t read_within(const struct connection *c)
+{
+    uint64_t patience = c->what->patience_ns != 0 ? c->what->patience_ns : FILCH_FOREVER;
+    if (c->due_ns == 0) return patience;
+    uint64_t now = now_ns(), left = c->due_ns > now ? c->due_ns - now : 0;
+    return left < patience ? left : patience;
+}
+
+/* Answers what is there: `data`, or what was kept and `data` behind it. Keeps what is left. What was answered before
+ * something failed is in `reply` all the same: c->failed says what to do after it is written. */
+static void answer(struct connection *c, const filch_data *data)
 {
     size_t used = 0;
     reply = (bytes){ .at = desk, .room = sizeof desk, .lent = true };
@@ -62,18 +111,42 @@ static filch_err answer(struct connection *c, const filch_data *data)
         c->next = c->what->answer(&c->memory, c->in.at, c->in.size, &used, &reply);
         bytes_eat(&c->in, used);
     }
+    if (c->in.failed || reply.failed) c->failed = FILCH_ENOMEM;
+    else if (c->next == SERVICE_FAIL) c->failed = FILCH_EUSER;
     if (c->in.size == 0) bytes_free(&c->in);
-    if (!c->in.failed && !reply.failed && c->next != SERVICE_FAIL) return FILCH_OK;
-    bytes_free(&reply);
-    return c->next == SERVICE_FAIL ? FILCH_OK : FILCH_ENOMEM;
+    if (reply.failed || c->next == SERVICE_FAIL) bytes_cut(&reply);
+    if (c->failed == FILCH_OK) c->failed = count_pending(c, used > 0);
+    if (c->failed != FILCH_OK) c->next = SERVICE_CLOSE;
+    if (reply.size == 0) bytes_free(&reply);
 }
 
 static filch_err write_reply(struct connection *c, filch_out *out)
 {
+    if (reply.size > PIECE_BYTES) {
+        c->long_reply = reply;
+        c->written = PIECE_BYTES;
+        return filch_yield_write(out, c->at.tag, c->stream, filch_bytes(reply.at, PIECE_BYTES), service_may.write_ns);
+    }
     filch_data data = reply.lent ? filch_bytes(reply.at, reply.size) : filch_move(reply.at, reply.size, NULL);
-    filch_err  err = filch_yield_write(out, c->at.tag, c->stream, data, FILCH_FOREVER);
+    filch_err  err = filch_yield_write(out, c->at.tag, c->stream, data, service_may.write_ns);
     if (err != FILCH_OK) bytes_free(&reply);
     return err;
+}
+
+static filch_err write_piece(struct connection *c, filch_out *out)
+{
+    size_t      left = c->long_reply.size - c->written, size = left < PIECE_BYTES ? left : PIECE_BYTES;
+    const char *at = c->long_reply.at + c->written;
+    c->written += size;
+    return filch_yield_write(out, c->at.tag, c->stream, filch_bytes(at, size), service_may.write_ns);
+}
+
+/* Asked to end: what is being written is written first. */
+static bool goes_on(struct connection *c, const filch_event *events, size_t count)
+{
+    if (count == 0 || events[0].type != FILCH_EVENT_CANCEL) return false;
+    c->stopping = true;
+    return c->writing;
 }
 
 static filch_err step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -81,28 +154,34 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
     struct connection *c = self;
     filch_await       *at = &c->at;
     filch_err          err = FILCH_OK;
-    uint64_t           patience = c->what->patience_ns != 0 ? c->what->patience_ns : FILCH_FOREVER;
-    FILCH_BEGIN(at, events, count, out);
+    bool               skip = goes_on(c, events, count);
+    FILCH_BEGIN(at, events + skip, count - skip, out);
     FILCH_AWAIT_MESSAGE(at);
     err = filch_stream_take(out, at->data, &c->stream);
     if (err != FILCH_OK) return err;
     do {
-        FILCH_AWAIT(at, filch_yield_read(out, at->tag, c->stream, 0, patience));
+        FILCH_AWAIT(at, filch_yield_read(out, at->tag, c->stream, 0, read_within(c)));
         if (at->error != FILCH_OK) return filch_done(out, filch_none()); /* it has gone, or has nothing to say */
         do {
-            err = answer(c, at->data);
-            if (err != FILCH_OK) return err;
-            if (c->next != SERVICE_FAIL && reply.size > 0) {
+            answer(c, at->data);
+            c->writing = reply.size > 0;
+            if (c->writing) {
                 FILCH_AWAIT(at, write_reply(c, out));
+                while (at->error == FILCH_OK && c->written < c->long_reply.size) {
+                    FILCH_AWAIT(at, write_piece(c, out));
+                }
                 if (at->error != FILCH_OK) return filch_done(out, filch_none());
+                bytes_free(&c->long_reply);
+                c->written = 0;
             }
             at->data = NULL; /* the second time round only what was kept */
         } while (c->next == SERVICE_AGAIN);
-    } while (c->next == SERVICE_READ);
-    if (c->next == SERVICE_FAIL) return filch_fail(out, FILCH_EUSER, filch_str("asked to fail"));
+        c->writing = c->stopping || c->next == SERVICE_CLOSE; /* then what follows is not cut off either */
+    } while (c->next == SERVICE_READ && !c->stopping);
+    if (c->failed != FILCH_OK) return filch_fail(out, c->failed, filch_none());
     /* Closing with bytes unread would make the system throw away what we wrote: wait until the client has gone. */
     FILCH_AWAIT(at, filch_yield_shutdown(out, at->tag, c->stream));
-    while (at->error == FILCH_OK && c->reads++ < LINGER_READS) {
+    while (at->error == FILCH_OK && c->reads++ < (c->stopping ? 2 : LINGER_READS)) {
         FILCH_AWAIT(at, filch_yield_read(out, at->tag, c->stream, 0, FILCH_SECONDS(1)));
     }
     FILCH_END(at);

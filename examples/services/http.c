@@ -268,13 +268,15 @@ static service_next answer(uint64_t *skip, const char *in, size_t size, size_t *
         *used += took;
         *skip = r.length;
         service_next next = answer_one(&r, reply);
-        if (next != SERVICE_READ) return next;
+        bytes_mark(reply);
+        if (next != SERVICE_READ || reply->failed) return next;
         if (reply->size >= SERVICE_REPLY_BYTES) return SERVICE_AGAIN;
     }
 }
 
 int main(int argc, char **argv)
 {
-    static const service http = { .name = "http", .answer = answer, .patience_ns = FILCH_SECONDS(60) };
+    static const service http = { .name = "http", .answer = answer, .patience_ns = FILCH_SECONDS(60),
+                                  .request_ns = FILCH_SECONDS(10) };
     return service_run(&http, argc, argv);
 }

@@ -3,7 +3,7 @@
  *     build/examples/kv --port 6380 &
  *     redis-cli -p 6380 set greeting hello
  *
- * PING ECHO GET SET DEL EXISTS INCR DECR INCRBY DECRBY DBSIZE FLUSHALL SELECT 0 QUIT, and as much of COMMAND and CONFIG as
+ * PING ECHO GET SET DEL EXISTS INCR DECR INCRBY DECRBY DBSIZE FLUSHALL SELECT 0 QUIT HELLO, and as much of COMMAND and CONFIG as
  * clients ask for when they begin. DEBUG PANIC makes the connection's process fail, to show that nobody else minds.
  * Nothing expires and nothing is written to disk: it is an example, and the whole service is resp.c, table.c and this.
  *
@@ -101,31 +101,78 @@ static service_next do_decr(const resp_request *r, bytes *out)
     return add(r->args[1], -1, out);
 }
 
-/* A number as an argument; `sign` is -1 to take it away. */
-static service_next add_argument(const resp_request *r, bytes *out, int sign)
+/* A number as Redis reads one: as it would be written, within 64 bits. */
+static bool read_number(slice text, int64_t *number)
 {
-    char  text[24] = "", *end = text;
-    slice number = r->args[2];
-    long long by = 0;
-    if (number.size > 0 && number.size < 20 && !isspace((unsigned char)number.at[0])) {
-        memcpy(text, number.at, number.size);
-        by = strtoll(text, &end, 10);
+    size_t i = text.size > 0 && text.at[0] == '-';
+    bool   negative = i == 1;
+    *number = 0;
+    if (text.size == 1 && text.at[0] == '0') return true;
+    if (i == text.size || text.at[i] < '1' || text.at[i] > '9') return false;
+    for (; i < text.size; i++) {
+        if (text.at[i] < '0' || text.at[i] > '9') return false;
+        int digit = text.at[i] - '0';
+        if (__builtin_mul_overflow(*number, 10, number)) return false;
+        if (__builtin_add_overflow(*number, negative ? -digit : digit, number)) return false;
     }
-    if (end == text || *end != '\0' || strlen(text) != number.size) {
-        resp_error(out, "value is not an integer or out of range");
-        return SERVICE_READ;
-    }
-    return add(r->args[1], by * sign, out);
+    return true;
 }
 
 static service_next do_incrby(const resp_request *r, bytes *out)
 {
-    return add_argument(r, out, 1);
+    int64_t by;
+    if (read_number(r->args[2], &by)) return add(r->args[1], by, out);
+    resp_error(out, "value is not an integer or out of range");
+    return SERVICE_READ;
 }
 
 static service_next do_decrby(const resp_request *r, bytes *out)
 {
-    return add_argument(r, out, -1);
+    int64_t by;
+    if (!read_number(r->args[2], &by)) resp_error(out, "value is not an integer or out of range");
+    else if (by == INT64_MIN) resp_error(out, "decrement would overflow");
+    else return add(r->args[1], -by, out);
+    return SERVICE_READ;
+}
+
+static void pair(bytes *out, const char *name, const char *value)
+{
+    resp_bulk(out, (slice){ name, strlen(name) });
+    if (value != NULL) resp_bulk(out, (slice){ value, strlen(value) });
+}
+
+/* HELLO [version [AUTH name password] [SETNAME name]]: clients begin with it. RESP 2 alone is spoken here. */
+static service_next do_hello(const resp_request *r, bytes *out)
+{
+    int64_t version = 2;
+    if (r->count > 1 && !read_number(r->args[1], &version)) {
+        resp_error(out, "Protocol version is not an integer or out of range");
+        return SERVICE_READ;
+    }
+    if (version != 2) {
+        bytes_text(out, "-NOPROTO unsupported protocol version\r\n");
+        return SERVICE_READ;
+    }
+    for (int i = 2; i < r->count;) { /* there are no passwords, and names are not kept */
+        int size = is_word(r->args[i], "AUTH") ? 3 : is_word(r->args[i], "SETNAME") ? 2 : 0;
+        if (size == 0 || r->count - i < size) {
+            resp_error(out, "Syntax error in HELLO option");
+            return SERVICE_READ;
+        }
+        i += size;
+    }
+    resp_array(out, 14);
+    pair(out, "server", "filch-kv");
+    pair(out, "version", "7.0.0"); /* of the Redis whose answers these are */
+    pair(out, "proto", NULL);
+    resp_number(out, 2);
+    pair(out, "id", NULL);
+    resp_number(out, 1);
+    pair(out, "mode", "standalone");
+    pair(out, "role", "master");
+    pair(out, "modules", NULL);
+    resp_array(out, 0);
+    return SERVICE_READ;
 }
 
 static service_next do_dbsize(const resp_request *r, bytes *out)
@@ -195,7 +242,7 @@ static const command commands[] = {
     { "DECR", 2, 2, do_decr },        { "INCRBY", 3, 3, do_incrby },    { "DECRBY", 3, 3, do_decrby },
     { "ECHO", 2, 2, do_echo },        { "DBSIZE", 1, 1, do_dbsize },    { "FLUSHALL", 1, 2, do_flushall },
     { "SELECT", 2, 2, do_select },    { "QUIT", 1, 0, do_quit },        { "COMMAND", 1, 0, do_command },
-    { "CONFIG", 2, 0, do_config },    { "DEBUG", 2, 0, do_debug },
+    { "CONFIG", 2, 0, do_config },    { "DEBUG", 2, 0, do_debug },      { "HELLO", 1, 0, do_hello },
 };
 
 /* "unknown command 'x'", with the part of the name that can be printed. */
@@ -236,11 +283,13 @@ static service_next answer(uint64_t *memory, const char *in, size_t size, size_t
         if (took == 0) return SERVICE_READ;
         if (took < 0) {
             resp_error(reply, error);
+            bytes_mark(reply);
             return SERVICE_CLOSE; /* nobody knows where the next request begins */
         }
         *used += (size_t)took;
         service_next next = request.count > 0 ? run(&request, reply) : SERVICE_READ;
-        if (next != SERVICE_READ) return next;
+        bytes_mark(reply);
+        if (next != SERVICE_READ || reply->failed) return next;
         if (reply->size >= SERVICE_REPLY_BYTES) return SERVICE_AGAIN;
     }
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
+#include "complain.h"
 #include "connection.h"
 
 #define CHILDREN_MAX 8
@@ -21,6 +22,8 @@ static struct {
     int            code; /* written before `over` is posted the first time that matters, read after */
 } here;
 
+service_limits service_may;
+
 static void finish(int code)
 {
     if (code != 0) here.code = code;
@@ -29,7 +32,7 @@ static void finish(int code)
 
 static void complain(const char *what, filch_err err)
 {
-    fprintf(stderr, "%s: %s: %s\n", here.what->name, what, filch_err_text(err));
+    complain_line("%s: %s: %s", here.what->name, what, filch_err_text(err));
 }
 
 /* ---- acceptor ---- */
@@ -37,6 +40,7 @@ static void complain(const char *what, filch_err err)
 struct acceptor {
     filch_await  at;
     filch_stream listener;
+    uint64_t     count; /* connections that live */
 };
 
 static filch_err welcome(filch_out *out, filch_stream stream)
@@ -53,14 +57,15 @@ static filch_err welcome(filch_out *out, filch_stream stream)
 }
 
 /* A connection that cannot be served is closed; the others go on. */
-static filch_err accepted(filch_out *out, const filch_event *event)
+static filch_err accepted(struct acceptor *a, filch_out *out, const filch_event *event)
 {
     filch_err err = event->error;
     if (err == FILCH_ESTREAM || err == FILCH_ECANCELLED) return err; /* the listener itself is gone */
     if (err == FILCH_OK) {
         filch_stream stream = filch_as_stream(&event->data);
-        err = welcome(out, stream);
-        if (err != FILCH_OK && filch_yield_close(out, 0, stream) != FILCH_OK) return err;
+        err = a->count < service_may.connections ? welcome(out, stream) : FILCH_ELIMIT;
+        if (err == FILCH_OK) a->count++;
+        else if (filch_yield_close(out, 0, stream) != FILCH_OK) return err;
     }
     /* Where everything ends, its process may have ended before it got the connection, or is not begun any more. How a process
      * ends is told by the monitor. */
@@ -100,10 +105,11 @@ static filch_err acceptor_step(void *self, const filch_event *events, size_t cou
     while (err == FILCH_OK) {
         FILCH_AWAIT_EVENT(at);
         if (at->event->type == FILCH_EVENT_YIELD && at->event->tag == ACCEPT) {
-            err = accepted(out, at->event);
+            err = accepted(a, out, at->event);
             if (err == FILCH_OK) err = filch_yield_accept(out, ACCEPT, a->listener, FILCH_FOREVER);
-        } else if (at->event->type == FILCH_EVENT_EXIT && at->error != FILCH_OK && at->error != FILCH_ECANCELLED) {
-            complain("a connection failed", at->error);
+        } else if (at->event->type == FILCH_EVENT_EXIT) {
+            if (a->count > 0) a->count--;
+            if (at->error != FILCH_OK && at->error != FILCH_ECANCELLED) complain("a connection failed", at->error);
         }
     }
     return err;
@@ -159,17 +165,47 @@ static bool number(const char *text, unsigned long most, unsigned long *out)
     return text != NULL && text[0] >= '0' && text[0] <= '9' && *end == '\0' && *out <= most;
 }
 
-static bool options_read(int argc, char **argv, unsigned long *port, unsigned long *workers)
+/* What can be said on the command line. */
+typedef struct settings {
+    unsigned long port, workers, connections, request, write, stop, pending;
+} settings;
+
+static bool option_read(settings *s, const char *name, const char *value)
 {
-    *port = *workers = 0;
+    const struct {
+        const char    *name;
+        unsigned long  most, *to;
+    } options[] = {
+        { "--port", 65535, &s->port },
+        { "--workers", 1024, &s->workers },
+        { "--connections", 1000000, &s->connections },
+        { "--request-seconds", 86400, &s->request },
+        { "--write-seconds", 86400, &s->write },
+        { "--stop-seconds", 86400, &s->stop },
+        { "--pending-mb", 1048576, &s->pending },
+    };
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        if (strcmp(name, options[i].name) == 0) return number(value, options[i].most, options[i].to);
+    }
+    return false;
+}
+
+static bool options_read(int argc, char **argv, settings *s)
+{
     for (int i = 1; i < argc; i += 2) {
-        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
-        bool        fine = (strcmp(argv[i], "--port") == 0 && number(value, 65535, port)) ||
-                    (strcmp(argv[i], "--workers") == 0 && number(value, 1024, workers));
-        if (fine) continue;
-        fprintf(stderr, "usage: %s [--port N] [--workers N]\n", here.what->name);
+        if (option_read(s, argv[i], i + 1 < argc ? argv[i + 1] : NULL)) continue;
+        complain_line("usage: %s [--port N] [--workers N] [--connections N] [--request-seconds N] [--write-seconds N]"
+                      " [--stop-seconds N] [--pending-mb N]\n"
+                      "exit codes: 0 asked to end and did, 1 failed or had to cut something off, 2 wrong usage; a second"
+                      " signal ends it at once",
+                      here.what->name);
         return false;
     }
+    service_may = (service_limits){ .connections = s->connections,
+                                    .request_ns = FILCH_SECONDS(s->request),
+                                    .write_ns = FILCH_SECONDS(s->write),
+                                    .stop_ns = FILCH_SECONDS(s->stop),
+                                    .pending_bytes = (uint64_t)s->pending << 20 };
     return true;
 }
 
@@ -188,7 +224,10 @@ static filch_err start(filch_sched *sched, filch_supervisor *tree, filch_child *
     size_t              count = here.what->child_count;
     for (size_t i = 0; i < count; i++) children[i] = here.what->children[i];
     children[count] = (filch_child){ .id = "acceptor", .type = &acceptor, .restart = FILCH_TRANSIENT };
-    *tree = (filch_supervisor){ .children = children, .child_count = count + 1, .backoff_ns = FILCH_MILLISECONDS(50) };
+    *tree = (filch_supervisor){ .children = children, .child_count = count + 1,
+                                /* Memory that runs out now and then is no reason to give up. */
+                                .intensity = 100, .period_ns = FILCH_SECONDS(1), .backoff_ns = FILCH_MILLISECONDS(20),
+                                .backoff_max_ns = FILCH_MILLISECONDS(500) };
     how.on_exit = on_exit_of_supervisor;
     filch_err err = filch_supervise(sched, tree, &how, NULL);
     return err == FILCH_OK ? filch_spawn(sched, &watch, NULL, NULL) : err;
@@ -196,14 +235,15 @@ static filch_err start(filch_sched *sched, filch_supervisor *tree, filch_child *
 
 int service_run(const service *what, int argc, char **argv)
 {
-    unsigned long    port, workers;
+    settings         given = { .connections = 20000, .request = 30, .write = 30, .stop = 10, .pending = 256 };
     sigset_t         signals;
     filch_child      children[CHILDREN_MAX + 1];
     filch_supervisor tree;
     filch_sched     *sched;
     filch_options    options = FILCH_OPTIONS_INIT;
     here.what = what;
-    if (what->child_count > CHILDREN_MAX || !options_read(argc, argv, &port, &workers)) return 2;
+    if (what->request_ns != 0) given.request = (unsigned long)(what->request_ns / FILCH_SECONDS(1));
+    if (what->child_count > CHILDREN_MAX || !options_read(argc, argv, &given)) return 2;
     /* Blocked before any thread is started, so that they come as events and in no other way. */
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
@@ -211,8 +251,8 @@ int service_run(const service *what, int argc, char **argv)
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     raise_limit();
     sem_init(&here.over, 0, 0);
-    snprintf(here.address, sizeof here.address, "127.0.0.1:%lu", port);
-    options.workers = (int32_t)workers;
+    snprintf(here.address, sizeof here.address, "127.0.0.1:%lu", given.port);
+    options.workers = (int32_t)given.workers;
     filch_err err = filch_sched_create(&sched, &options);
     if (err != FILCH_OK) {
         complain("no scheduler", err);
@@ -221,7 +261,9 @@ int service_run(const service *what, int argc, char **argv)
     err = start(sched, &tree, children);
     if (err != FILCH_OK) complain("no service", err);
     while (err == FILCH_OK && sem_wait(&here.over) != 0) {}
-    filch_err stopped = filch_sched_stop(sched, FILCH_SECONDS(5), NULL);
+    /* A second signal ends the program at once, as if nothing had been said about signals. */
+    pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
+    filch_err stopped = filch_sched_stop(sched, service_may.stop_ns, NULL);
     if (stopped != FILCH_OK) complain("stopping", stopped);
     return err != FILCH_OK || stopped != FILCH_OK ? 1 : here.code;
 }

@@ -8,6 +8,13 @@
  *     watch                             waits for SIGINT and SIGTERM
  *
  * A connection that fails closes its socket and is named in a line on stderr; nobody else notices.
+ *
+ * What one client may hold is bounded: the connections (--connections), how long a request may take to arrive
+ * (--request-seconds), how long a client may read nothing of a reply (--write-seconds), and the bytes of all requests that have
+ * begun to arrive (--pending-mb). A client beyond a bound is disconnected.
+ *
+ * The end: at the first SIGINT or SIGTERM no more connections are taken, replies that have begun are written (--stop-seconds at
+ * most), and the program ends; at the second it ends at once, by the signal. Exit codes: docs/SERVICES.md.
  */
 #ifndef SERVICE_H
 #define SERVICE_H
@@ -21,17 +28,19 @@ typedef enum service_next {
     SERVICE_READ,  /* everything that is complete has been answered */
     SERVICE_AGAIN, /* the reply is long enough: write it, then ask again with what is left */
     SERVICE_CLOSE, /* write it, and that is all */
-    SERVICE_FAIL   /* the connection's process ends with an error */
+    SERVICE_FAIL   /* write it, then the connection's process ends with an error */
 } service_next;
 
 /* Answers all requests that are complete in in[0 .. size), in order, by adding to `reply`; *used is how many bytes they
- * were. `memory` is a number per connection, 0 at first. Runs inside a step: it must not block. */
+ * were. Calls bytes_mark(reply) behind each reply. `memory` is a number per connection, 0 at first. Runs inside a step: it must
+ * not block. */
 typedef service_next (*service_answer_fn)(uint64_t *memory, const char *in, size_t size, size_t *used, bytes *reply);
 
 typedef struct service {
     const char        *name;
     service_answer_fn  answer;     /* requests and replies; NULL: `connection` does everything */
     uint64_t           patience_ns; /* how long a connection may say nothing; 0: for ever */
+    uint64_t           request_ns;  /* default of --request-seconds; 0: 30 s */
     const filch_type  *connection; /* its first message is its stream; NULL: made of `answer` */
     const filch_spawn_options *connection_options; /* NULL: none */
     const filch_child *children;   /* more for the supervisor, before the acceptor */
@@ -41,8 +50,16 @@ typedef struct service {
 /* The most a reply should grow to before it is written: see SERVICE_AGAIN. */
 #define SERVICE_REPLY_BYTES ((size_t)1 << 20)
 
-/* Runs the service until SIGINT or SIGTERM: --port N (0: any), --workers N (0: one per CPU). Prints `listening on
- * 127.0.0.1:N`. Returns the program's exit code: 0 when it was asked to end and all went well. */
+/* What a client may hold. Written before the scheduler starts. */
+typedef struct service_limits {
+    uint64_t connections;
+    uint64_t request_ns, write_ns, stop_ns;
+    uint64_t pending_bytes;
+} service_limits;
+extern service_limits service_may;
+
+/* Runs the service until SIGINT or SIGTERM; the options are above, and --port N (0: any), --workers N (0: one per CPU). Prints
+ * `listening on 127.0.0.1:N`. Returns the program's exit code. */
 int service_run(const service *what, int argc, char **argv);
 
 #endif

@@ -74,6 +74,28 @@ class Kv(running.ServiceTest, running.Common):
             self.assertIn("not an integer", self.ask(c, "INCR", "odd"), number)
         self.assertEqual(self.ask(c, "GET", "most"), b"%d" % (2**63 - 1))
 
+    def test_numbers_out_of_range_are_refused_as_by_redis(self):
+        c = self.client()
+        wrong = "ERR value is not an integer or out of range"
+        for args, wanted in [
+                (("INCRBY", "n", "9999999999999999999"), wrong), (("DECRBY", "n", "9999999999999999999"), wrong),
+                (("INCRBY", "n", "-9223372036854775809"), wrong), (("INCRBY", "n", "+1"), wrong), (("INCRBY", "n", "01"), wrong),
+                (("INCRBY", "n", "-0"), wrong), (("INCRBY", "n", ""), wrong), (("GET", "n"), None),
+                (("DECRBY", "n", "-9223372036854775808"), "ERR decrement would overflow"),
+                (("INCRBY", "n", "-9223372036854775808"), -2**63),
+                (("DECRBY", "n", "1"), "ERR increment or decrement would overflow"), (("INCRBY", "n", "0"), -2**63)]:
+            self.assertEqual(self.ask(c, *args), wanted, args)
+
+    def test_hello_speaks_resp_2_and_says_no_to_others(self):
+        c = self.client()
+        hello = self.ask(c, "HELLO")
+        self.assertEqual(dict(zip(hello[::2], hello[1::2]))[b"proto"], 2)
+        self.assertEqual(self.ask(c, "HELLO", "2", "SETNAME", "me", "AUTH", "default", "x"), hello)
+        self.assertEqual(self.ask(c, "HELLO", "3"), "NOPROTO unsupported protocol version")
+        self.assertEqual(self.ask(c, "HELLO", "x"), "ERR Protocol version is not an integer or out of range")
+        self.assertIn("Syntax error in HELLO", self.ask(c, "HELLO", "2", "SETNAME"))
+        self.greet(c)
+
     def test_keys_and_values_may_be_any_bytes(self):
         c = self.client()
         every = bytes(range(256))

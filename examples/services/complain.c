@@ -1,0 +1,45 @@
+/* complain.c - see complain.h.
+ *
+ * A pipe that poll() calls writable takes at least PIPE_BUF bytes at once, so a line of fewer does not wait; one thread at a
+ * time looks and writes. The descriptor is not made non-blocking: it belongs to other programs too.
+ */
+#include "complain.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LINE_BYTES 512 /* PIPE_BUF is at least that much */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned long   lost; /* under the lock */
+
+/* Returns 1 if the line was written. Under the lock. */
+static int put(const char *line, size_t size)
+{
+    struct pollfd ready = { .fd = STDERR_FILENO, .events = POLLOUT };
+    return poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT) != 0 && write(STDERR_FILENO, line, size) > 0;
+}
+
+static size_t end_line(char *line, int size)
+{
+    size_t used = size < 0 ? 0 : (size_t)size < LINE_BYTES - 1 ? (size_t)size : LINE_BYTES - 2;
+    line[used] = '\n';
+    return used + 1;
+}
+
+void complain_line(const char *format, ...)
+{
+    char    line[LINE_BYTES], before[LINE_BYTES];
+    va_list list;
+    va_start(list, format);
+    size_t size = end_line(line, vsnprintf(line, sizeof line, format, list));
+    va_end(list);
+    pthread_mutex_lock(&lock);
+    if (lost > 0 && put(before, end_line(before, snprintf(before, sizeof before, "%lu lines were lost", lost)))) lost = 0;
+    if (lost > 0 || !put(line, size)) lost++;
+    pthread_mutex_unlock(&lock);
+}
