@@ -100,6 +100,12 @@ void fli_wakefd_clear(int fd)
     (void)fli_swap_rlx(&w->readable, 0);
 }
 
+/* No timer is set in these parts. */
+void fli_alarmfd_set(fli_alarmfd *alarm, uint64_t at_ns)
+{
+    (void)alarm, (void)at_ns;
+}
+
 void fli_worker_clock(fli_worker *worker)
 {
     worker->clock_ns = fli_clock_ns();
