@@ -1,0 +1,100 @@
+/* adopt_test.c - what a descriptor is ready for, whatever the last call has left in errno, and copies that do not block. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <filch.h>
+
+#include "port/desc.h"
+#include "support/check.h"
+
+static int pair[2];
+
+static int open_pipe(void **state)
+{
+    (void)state;
+    return pipe2(pair, O_CLOEXEC);
+}
+
+static int close_pipe(void **state)
+{
+    (void)state;
+    (void)close(pair[0]);
+    if (pair[1] >= 0) (void)close(pair[1]);
+    return 0;
+}
+
+TEST(what_a_pipe_is_ready_for_is_told_at_once)
+{
+    errno = EINTR; /* of a call before */
+    same(fli_desc_poll(pair[0], FILCH_POLL_IN), 0);
+    same(fli_desc_poll(pair[0], FILCH_POLL_OUT), 0);
+    same(fli_desc_poll(pair[1], FILCH_POLL_IN), 0);
+    same(fli_desc_poll(pair[1], FILCH_POLL_OUT), FILCH_POLL_OUT);
+    same(fli_desc_poll(pair[1], FILCH_POLL_IN | FILCH_POLL_OUT), FILCH_POLL_OUT);
+    same(write(pair[1], "x", 1), 1);
+    same(fli_desc_poll(pair[0], FILCH_POLL_IN | FILCH_POLL_OUT), FILCH_POLL_IN);
+    same(fli_desc_poll(pair[0], FILCH_POLL_OUT), 0); /* is not asked for */
+    (void)close(pair[1]);
+    pair[1] = -1;
+    same(fli_desc_poll(pair[0], FILCH_POLL_IN), FILCH_POLL_IN | FILCH_POLL_HANGUP);
+    same(fli_desc_poll(-1, FILCH_POLL_IN), 0); /* as the system has it: none is asked */
+    same(fli_desc_poll(1000, FILCH_POLL_IN), -EBADF);
+}
+
+TEST(an_end_without_a_reader_has_an_error)
+{
+    (void)close(pair[0]);
+    same(fli_desc_poll(pair[1], FILCH_POLL_OUT) & FILCH_POLL_ERROR, FILCH_POLL_ERROR);
+    pair[0] = pair[1];
+    pair[1] = -1;
+}
+
+/* The flags of an end that only reads are 0. */
+TEST(a_copy_does_not_block_and_says_whether_the_flag_is_everybodys)
+{
+    for (int i = 0; i < 2; i++) {
+        bool changed = false;
+        int  copy = fli_desc_copy_flagged(pair[i], &changed);
+        assert_true(copy >= 0 && changed);
+        assert_true((fcntl(copy, F_GETFL) & O_NONBLOCK) != 0 && (fcntl(pair[i], F_GETFL) & O_NONBLOCK) != 0);
+        assert_true((fcntl(copy, F_GETFD) & FD_CLOEXEC) != 0);
+        (void)close(copy);
+        changed = false;
+        copy = fli_desc_copy_flagged(pair[i], &changed); /* it is set already */
+        assert_true(copy >= 0 && !changed);
+        (void)close(copy);
+    }
+    bool changed = false;
+    same(fli_desc_copy_flagged(1000, &changed), -EBADF);
+    assert_false(changed);
+}
+
+TEST(kinds_are_told_apart)
+{
+    int sockets[2], listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), file = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int folder = open("/", O_RDONLY | O_CLOEXEC);
+    ok(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, sockets));
+    same(fli_desc_kind_of(pair[0]), FLI_DESC_PIPE);
+    same(fli_desc_kind_of(folder), FLI_DESC_FILE);
+    same(fli_desc_kind_of(sockets[0]), FLI_DESC_DATAGRAM);
+    same(fli_desc_kind_of(1000), -EBADF);
+    (void)close(sockets[0]);
+    (void)close(sockets[1]);
+    (void)close(listener);
+    (void)close(file);
+    (void)close(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define T(name) cmocka_unit_test_setup_teardown(name, open_pipe, close_pipe)
+        T(what_a_pipe_is_ready_for_is_told_at_once),
+        T(an_end_without_a_reader_has_an_error),
+        T(a_copy_does_not_block_and_says_whether_the_flag_is_everybodys),
+        T(kinds_are_told_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
