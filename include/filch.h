@@ -415,7 +415,9 @@ typedef enum filch_overflow {
 } filch_overflow;
 
 /* Told once when the process has ended: `error` is FILCH_OK with the `result` of filch_done, or why it failed, with the
- * detail of filch_fail if it gave one. Runs on the worker that ended it, after close; must not block. May spawn and send. */
+ * detail of filch_fail if it gave one. Runs on the worker that ended it, after close, when the names of the process are free,
+ * whoever watches it has been told, and it does not count as alive any more: it may spawn another one under the same name,
+ * also at the limit of processes, and send. Must not block. filch_sched_stop waits for it. */
 typedef void (*filch_exit_fn)(void *user, filch_pid pid, filch_err error, const filch_data *result);
 
 typedef struct filch_spawn_options {
@@ -1180,7 +1182,8 @@ typedef void (*filch_log_fn)(void *user, const filch_log_line *line);
 typedef struct filch_options {
     size_t             size;          /* sizeof(filch_options); a shorter, older struct works too */
     int32_t            workers;       /* 0: one per CPU this program may use; FILCH_NO_WORKERS: you call filch_tick; at most 1024 */
-    uint32_t           max_processes; /* alive at once, one more for each thread that spawns just then; 0: 2^26, at most 2^31 - 1 */
+    uint32_t           max_processes; /* alive at once, one more for each thread that spawns just then. No spawn is refused
+                                         while fewer are alive; 0: 2^26, at most 2^31 - 1 */
     filch_alloc_fn     alloc;         /* NULL: malloc and free */
     void              *alloc_user;
     filch_registry    *registry;      /* NULL: the built-in commands */
@@ -1984,7 +1987,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_io_read(const filch_command *command, f
 
 #define FILCH_WAIT_BUCKETS 32
 
-/* Counts since the scheduler started. Each is exact; together they are not one moment. */
+/* Counts since the scheduler started. Each is exact; together they are not one moment. (`alive` was exact at one moment of
+ * the call, unless processes ended at each of its 64 looks: then it is off by no more than ended during the best look.) */
 typedef struct filch_stats {
     size_t   size;    /* in: sizeof(filch_stats) */
     uint32_t workers; /* threads that step processes */

@@ -529,6 +529,7 @@ static filch_err cradle_make(fli_model *m, fli_runtime *rt, const fli_birth *bir
         err = fli_bond_make(m, FLI_BOND_LINK, parent, child, &c->link);
     }
     if (err == FILCH_OK && birth->name != NULL) err = fli_name_make(m, rt, birth->name, child, &c->name);
+    if (c->name != NULL) fli_name_bury(m, rt, birth->name);
     if (err == FILCH_OK && birth->exec != NULL) err = fli_bond_make(m, FLI_BOND_EXEC, child, NULL, &c->exec);
     if (err == FILCH_OK && c->exec != NULL) {
         c->exec->tag = birth->exec->tag;

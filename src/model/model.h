@@ -174,6 +174,8 @@ filch_err fli_name_find(fli_model *m, fli_runtime *rt, const char *name, filch_p
 /* Writes the newest name that the process of `end` has on its own host to name[0 .. FLI_NAME_ROOM). False: it has none.
  * It was WATCHED: so the room for its list exists. */
 FILCH_MUST_USE bool fli_name_of(fli_model *m, const fli_end *end, char *name);
+/* Takes the name away from a process of this host that has ended and has not let go of it yet. No lock is held. */
+void fli_name_bury(fli_model *m, fli_runtime *rt, const char *name);
 /* In two steps, for a process that is being born: make the entry and its bond; list both. Under the stripe's lock. */
 filch_err fli_name_make(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end, fli_bond **out);
 filch_err fli_name_list(fli_model *m, fli_bond *bond);

@@ -80,18 +80,6 @@ void fli_name_forget(fli_model *m, fli_bond *bond)
     fli_entry_free(&m->mem, n);
 }
 
-filch_err fli_name_add(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end)
-{
-    fli_bond *bond;
-    filch_err err = fli_name_make(m, rt, name, end, &bond);
-    if (err != FILCH_OK) return err;
-    fli_stripe_lock(m, end);
-    err = fli_end_watch(end) ? fli_name_list(m, bond) : FILCH_EDEAD;
-    fli_stripe_unlock(m, end);
-    if (err != FILCH_OK) fli_name_unmake(m, bond);
-    return err;
-}
-
 /* Who has the name, and by which bond. */
 static filch_err look_up(fli_model *m, uint32_t host, const char *name, filch_pid *pid, uint64_t *ref)
 {
@@ -109,8 +97,8 @@ filch_err fli_name_find(fli_model *m, fli_runtime *rt, const char *name, filch_p
     uint64_t  ref;
     fli_proc *alive;
     filch_err err = look_up(m, rt->host, name, pid, &ref);
-    /* One that has just ended loses its name when its end is told. Until then the name is taken, but nobody's: whoever heard
-     * of the end by other ways does not find it. */
+    /* One that has just ended loses its name when its end is told. Until then the name is nobody's: it is not found, and
+     * whoever wants it takes it away (fli_name_bury). */
     return err == FILCH_OK && pid->node == rt->node ? fli_pid_find(rt, *pid, &alive) : err;
 }
 
@@ -139,6 +127,30 @@ static bool take_away(fli_model *m, const fli_end *end, uint64_t ref)
     fli_stripe_unlock(m, end);
     if (found) fli_bond_free(m, bond);
     return found;
+}
+
+void fli_name_bury(fli_model *m, fli_runtime *rt, const char *name)
+{
+    filch_pid pid;
+    uint64_t  ref;
+    fli_proc *alive;
+    if (look_up(m, rt->host, name, &pid, &ref) != FILCH_OK || pid.node != rt->node) return;
+    if (fli_pid_find(rt, pid, &alive) == FILCH_OK) return;
+    fli_end end = { .rt = rt, .host = rt->host, .serial = pid.serial };
+    (void)take_away(m, &end, ref);
+}
+
+filch_err fli_name_add(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end)
+{
+    fli_bond *bond;
+    filch_err err = fli_name_make(m, rt, name, end, &bond);
+    if (err != FILCH_OK) return err;
+    fli_name_bury(m, rt, name);
+    fli_stripe_lock(m, end);
+    err = fli_end_watch(end) ? fli_name_list(m, bond) : FILCH_EDEAD;
+    fli_stripe_unlock(m, end);
+    if (err != FILCH_OK) fli_name_unmake(m, bond);
+    return err;
 }
 
 filch_err fli_name_remove(fli_model *m, fli_runtime *rt, const char *name)

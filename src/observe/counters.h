@@ -17,6 +17,7 @@ typedef struct fli_counters {
 #define X(name) FLI_ATOMIC(uint64_t) name;
     FLI_COUNTER_MAP(X)
 #undef X
+    FLI_ATOMIC(uint64_t) leaving; /* processes that have ended and whose on_exit has not returned */
     FLI_ATOMIC(uint64_t) rounds; /* each a step, its yield and the completion, besides those counted above */
 } fli_counters;
 

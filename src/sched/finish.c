@@ -5,8 +5,10 @@
  *   2. the state word says DONE: nothing is delivered any more; what was never read is freed and counted
  *   3. senders waiting for room in its mailbox are turned away
  *   4. close, once; then its memory
- *   5. on_failure hears of a failure, and on_blackbox, if the process has one; on_exit hears the result; so does whoever watches it
- *   6. the slot goes back with the next generation: the pid is dead for ever
+ *   5. on_failure hears of a failure, and on_blackbox, if the process has one; its names and groups are free; whoever
+ *      watches it hears of the end
+ *   6. the slot goes back with the next generation: the pid is dead for ever, and there is room for another process
+ *   7. on_exit hears the result, and may spawn another under the same name. Stop waits for it (fli_stats_alive)
  * Of most there is so little left that 2 and 6 are one: fli_finish_quietly.
  *
  * INVARIANT  a slot that nobody uses is blank: no mail, no yields, no ext, no values, nothing dropped. So spawn need not
@@ -44,6 +46,35 @@ static inline void give_back(fli_worker *w, fli_proc *p)
     fli_finish_slot(w, p, fli_state_free(&p->state));
 }
 
+/* What is left of a process whose slot may have gone back. */
+typedef struct last_words {
+    filch_exit_fn on_exit; /* NULL: none */
+    void         *user;
+    filch_values *values; /* those that on_exit spawns inherit them */
+    filch_data   *result;
+} last_words;
+
+static void free_words(const last_words *left)
+{
+    if (!fli_data_is_plain(left->result)) fli_data_free(left->result);
+    if (left->values != NULL) filch_values_drop(left->values);
+}
+
+/* 6 and 7. Thread: the worker that ended it. */
+static void tell_exit(fli_worker *w, fli_proc *p, const last_words *left, uint64_t serial, filch_err error)
+{
+    fli_local *here = &w->local;
+    fli_proc  *before = here->current, stand_in = { .values = left->values };
+    fli_count(&here->counters.leaving, 1); /* before `ended` counts it */
+    give_back(w, p);
+    here->current = &stand_in; /* the slot may be another process's by now */
+    left->on_exit(left->user, (filch_pid){ here->rt->node, serial }, error, left->result);
+    here->current = before;
+    free_words(left);
+    /* PAIR finish.ended, release half: nothing of it is left, and those that it spawned have been counted. */
+    fli_store_rel(&here->counters.leaving, fli_load_rlx(&here->counters.leaving) - 1);
+}
+
 /* From 2 on. */
 static __attribute__((noinline)) void finish_any(fli_worker *w, fli_proc *p, uint64_t last, filch_err error,
                                                  filch_data *result)
@@ -64,17 +95,19 @@ static __attribute__((noinline)) void finish_any(fli_worker *w, fli_proc *p, uin
         fli_failure_tell(sched, serial, type, (last & FLI_WATCHED) != 0, error, result);
     }
     if (FLI_UNLIKELY((p->flags & FLI_PROC_TAPED) != 0)) fli_record_ended(sched, p, serial, error);
-    if (p->ext != NULL && p->ext->on_exit != NULL) {
-        p->ext->on_exit(p->ext->on_exit_user, (filch_pid){ rt->node, serial }, error, result);
-    }
     if ((last & FLI_WATCHED) != 0) rt->model_ops->ended(rt, serial, error, result);
-    if (!fli_data_is_plain(result)) fli_data_free(result);
-    fli_ext_free(rt, p);
-    if (p->values != NULL) filch_values_drop(p->values);
+    last_words left = { .values = p->values, .result = result };
+    if (p->ext != NULL) left.on_exit = p->ext->on_exit, left.user = p->ext->on_exit_user;
     p->values = NULL;
-    fli_step_back(here);
+    fli_ext_free(rt, p);
     if (error != FILCH_OK) fli_count(&here->counters.failed, 1);
-    give_back(w, p);
+    if (left.on_exit != NULL) {
+        tell_exit(w, p, &left, serial, error);
+    } else {
+        free_words(&left);
+        give_back(w, p);
+    }
+    fli_step_back(here);
 }
 
 void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)

@@ -349,6 +349,9 @@ uint64_t fli_stop_over(filch_sched *sched);
 
 /* stats.c */
 uint64_t fli_stats_alive(filch_sched *sched);
+/* Returns true if there were as many as option `max_processes` at one moment during the call. Where processes end all the
+ * time it may return false although there were always as many. */
+bool fli_stats_is_full(filch_sched *sched);
 
 /* create.c */
 /* filch_sched_create; with `sim`, a scheduler for a simulation: its workers have no threads. */

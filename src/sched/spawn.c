@@ -131,7 +131,7 @@ static fli_proc *take_slot(filch_sched *sched, fli_local *here, filch_err *err)
 {
     fli_slab *procs = &sched->rt.procs;
     /* Only when so many have been made can so many be alive. */
-    if (fli_load_rlx(&procs->fresh) > sched->opt.max_processes && fli_stats_alive(sched) >= sched->opt.max_processes) {
+    if (fli_load_rlx(&procs->fresh) > sched->opt.max_processes && fli_stats_is_full(sched)) {
         *err = FILCH_ELIMIT;
         return NULL;
     }

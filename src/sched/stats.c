@@ -5,19 +5,78 @@
 #include "sched/cap.h"
 #include "sched/sched.h"
 
-/* Those that have ended are read first: a process is counted in `spawned` before it can end, so the difference is never
- * negative, and zero only when nobody is left. */
-uint64_t fli_stats_alive(filch_sched *sched)
+static uint64_t sum_ended(filch_sched *sched)
 {
-    uint64_t ended = 0, spawned = 0;
+    uint64_t ended = 0;
     for (uint32_t i = 0; i < sched->victim_count; i++) {
-        /* PAIR finish.ended, acquire half */
-        ended += fli_load_acq(&sched->workers[i]->local.counters.ended);
+        ended += fli_load_acq(&sched->workers[i]->local.counters.ended); /* PAIR finish.ended, acquire half */
     }
+    return ended;
+}
+
+static uint64_t sum_spawned(filch_sched *sched)
+{
+    uint64_t spawned = fli_load_acq(&sched->rt.outside.spawned);
     for (uint32_t i = 0; i < sched->victim_count; i++) {
         spawned += fli_load_acq(&sched->workers[i]->local.counters.spawned);
     }
-    return spawned + fli_load_acq(&sched->rt.outside.spawned) - ended;
+    return spawned;
+}
+
+/* Processes that have been counted as ended and whose on_exit still runs: it may spawn. */
+static uint64_t sum_leaving(filch_sched *sched)
+{
+    uint64_t leaving = 0;
+    for (uint32_t i = 0; i < sched->victim_count; i++) {
+        leaving += fli_load_acq(&sched->workers[i]->local.counters.leaving); /* PAIR finish.ended, acquire half */
+    }
+    return leaving;
+}
+
+/* Those that have ended are read first: a process is counted in `spawned` before it can end, so the difference is never
+ * negative, and zero only when none is left. Those that are leaving come before the spawned: one that has left has been
+ * counted with whom it spawned. Not more than that: processes that are spawned and end in between are counted as alive. */
+uint64_t fli_stats_alive(filch_sched *sched)
+{
+    uint64_t ended = sum_ended(sched), leaving = sum_leaving(sched);
+    return sum_spawned(sched) - ended + leaving;
+}
+
+/* How many were alive, at least and at most, at moments during the call: `least` after `spawned` was read, before the
+ * second look at `ended`; `most` before it was read, after the first. If none has ended in between they are the same, and
+ * that is how many there were at one moment. */
+typedef struct between {
+    uint64_t least, most;
+} between;
+
+static between look(filch_sched *sched)
+{
+    uint64_t first = sum_ended(sched), spawned = sum_spawned(sched), second = sum_ended(sched);
+    return (between){ .least = spawned > second ? spawned - second : 0, .most = spawned - first };
+}
+
+#define LOOKS_MAX 64 /* one takes two loads per worker; where processes end in each of them, more do not help */
+
+bool fli_stats_is_full(filch_sched *sched)
+{
+    uint64_t max = sched->opt.max_processes;
+    for (int i = 0; i < LOOKS_MAX; i++) {
+        between alive = look(sched);
+        if (alive.most < max) return false;
+        if (alive.least >= max) return true;
+    }
+    return false;
+}
+
+/* The best of several looks. */
+static uint64_t count_alive(filch_sched *sched)
+{
+    between best = look(sched);
+    for (int i = 1; i < LOOKS_MAX && best.least != best.most; i++) {
+        between alive = look(sched);
+        if (alive.most - alive.least < best.most - best.least) best = alive;
+    }
+    return best.least;
 }
 
 static void add_up(filch_stats *stats, fli_counters *counters)
@@ -37,7 +96,7 @@ filch_err filch_sched_stats(filch_sched *sched, filch_stats *out)
     if (out == NULL) return filch_invalid("stats is NULL");
     if (out->size < sizeof out->size) return filch_invalid("stats.size is not set: begin with FILCH_STATS_INIT");
     filch_stats stats = { .size = out->size < sizeof stats ? out->size : sizeof stats };
-    stats.alive = fli_stats_alive(sched);
+    stats.alive = count_alive(sched);
     add_up(&stats, &sched->rt.outside);
     for (uint32_t i = 0; i < sched->victim_count; i++) {
         fli_worker *w = sched->workers[i];

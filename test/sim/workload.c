@@ -1467,5 +1467,6 @@ const workload workloads[] = {
     { "lanes", "jobs of every lane, some of them stuck", run_lanes },
     { "relations", "monitors, links, names, groups, exits", run_relations },
     { "hosts", "relations between hosts that stop", workload_hosts },
+    { "crowd", "a limit of processes that is never reached", workload_crowd },
 };
 const unsigned workload_count = sizeof workloads / sizeof workloads[0];

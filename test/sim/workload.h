@@ -40,4 +40,8 @@ filch_options workload_options(uint32_t workers);
 
 void workload_hosts(uint32_t workers, uint32_t size);
 
+/* ---- crowd.c ---- */
+
+void workload_crowd(uint32_t workers, uint32_t size);
+
 #endif

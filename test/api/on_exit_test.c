@@ -1,0 +1,235 @@
+/* on_exit_test.c - what on_exit finds: the name, the place under the limit and the slot of the process are free. */
+#include <filch.h>
+
+#include "api/world.h"
+#include "port/atomic.h"
+
+enum { LIVES = 200 };
+
+typedef struct line {
+    filch_sched *sched;
+    FLI_ATOMIC(uint32_t) ended, found_alive, refused;
+    FLI_ATOMIC(int32_t) last_error;
+    const char *name; /* NULL: none */
+} line;
+
+static filch_err short_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    (void)events;
+    (void)count;
+    return filch_done(out, filch_none());
+}
+
+static const filch_type short_lived = { .name = "short", .step = short_step };
+
+static void spawn_next(line *l);
+
+/* The next one of the line takes the place of the one that has ended. */
+static void next_of_line(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    line     *l = user;
+    filch_pid found;
+    (void)pid;
+    (void)error;
+    (void)result;
+    if (l->name != NULL && filch_whereis(l->sched, l->name, &found) != FILCH_EDEAD) fli_add_rlx(&l->found_alive, 1);
+    if (fli_load_rlx(&l->ended) + 1 < LIVES) spawn_next(l);
+    fli_add_rel(&l->ended, 1);
+}
+
+static void spawn_next(line *l)
+{
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    opt.name = l->name;
+    opt.on_exit = next_of_line;
+    opt.on_exit_user = l;
+    filch_err err = filch_spawn(l->sched, &short_lived, &opt, NULL);
+    if (err == FILCH_OK) return;
+    fli_store_rlx(&l->last_error, (int32_t)err);
+    fli_add_rlx(&l->refused, 1);
+    fli_store_rel(&l->ended, LIVES);
+}
+
+static void run_line(const char *name, uint32_t max_processes)
+{
+    filch_options opt = FILCH_OPTIONS_INIT;
+    line          l = { .name = name };
+    opt.workers = FILCH_NO_WORKERS;
+    opt.max_processes = max_processes;
+    ok(filch_sched_create(&l.sched, &opt));
+    spawn_next(&l);
+    while (fli_load_acq(&l.ended) < LIVES) (void)filch_tick(l.sched, 100, NULL);
+    same(fli_load_rlx(&l.last_error), FILCH_OK);
+    same(fli_load_rlx(&l.refused), 0);
+    same(fli_load_rlx(&l.found_alive), 0);
+    ok(filch_sched_stop(l.sched, FILCH_FOREVER, NULL));
+}
+
+TEST(on_exit_may_spawn_the_next_one_under_the_same_name)
+{
+    run_line("the one", 0);
+}
+
+TEST(on_exit_may_spawn_the_next_one_at_the_limit_of_processes)
+{
+    run_line(NULL, 1);
+    run_line("the one", 1);
+}
+
+/* ---- a name that is not found can be taken ---- */
+
+static struct {
+    filch_sched *sched;
+    filch_pid    other;
+    filch_err    found, registered;
+} heir;
+
+/* The process has ended, but its end has not been told yet. */
+static void leave_name(void *self)
+{
+    filch_pid pid;
+    (void)self;
+    heir.found = filch_whereis(heir.sched, "throne", &pid);
+    heir.registered = filch_register(heir.sched, "throne", heir.other);
+}
+
+static filch_err idle_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    return count > 0 && events[0].type == FILCH_EVENT_CANCEL ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+static const filch_type idler = { .name = "idler", .step = idle_step };
+static const filch_type king = { .name = "king", .step = short_step, .close = leave_name };
+
+TEST(a_name_that_whereis_does_not_find_can_be_registered)
+{
+    filch_options       opt = FILCH_OPTIONS_INIT;
+    filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
+    filch_pid           found;
+    opt.workers = FILCH_NO_WORKERS;
+    ok(filch_sched_create(&heir.sched, &opt));
+    ok(filch_spawn(heir.sched, &idler, NULL, &heir.other));
+    spawn.name = "throne";
+    ok(filch_spawn(heir.sched, &king, &spawn, NULL));
+    for (int i = 0; i < 10; i++) ok(filch_tick(heir.sched, 100, NULL));
+    same(heir.found, FILCH_EDEAD);
+    same(heir.registered, FILCH_OK);
+    ok(filch_whereis(heir.sched, "throne", &found));
+    same(found.serial, heir.other.serial);
+    ok(filch_sched_stop(heir.sched, FILCH_FOREVER, NULL));
+}
+
+/* ---- stop waits for on_exit ---- */
+
+typedef struct late {
+    filch_sched *sched;
+    FLI_ATOMIC(uint32_t) inside, go, over;
+} late;
+
+static void slow_exit(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    late *l = user;
+    (void)pid;
+    (void)error;
+    (void)result;
+    fli_store_rel(&l->inside, 1);
+    while (fli_load_acq(&l->go) == 0) fli_thread_yield();
+    fli_store_rel(&l->over, 1);
+}
+
+static void open_gate(void *arg)
+{
+    late *l = arg;
+    /* Stop has begun when it refuses what comes from outside. */
+    filch_err err;
+    do {
+        fli_thread_yield();
+        err = filch_spawn(l->sched, &short_lived, NULL, NULL);
+    } while (err == FILCH_OK);
+    fli_store_rel(&l->go, 1);
+}
+
+TEST(stop_waits_for_on_exit)
+{
+    filch_options       opt = FILCH_OPTIONS_INIT;
+    filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
+    late                l = { .sched = NULL };
+    fli_thread          other;
+    opt.workers = 1;
+    ok(filch_sched_create(&l.sched, &opt));
+    spawn.on_exit = slow_exit;
+    spawn.on_exit_user = &l;
+    ok(filch_spawn(l.sched, &short_lived, &spawn, NULL));
+    while (fli_load_acq(&l.inside) == 0) fli_thread_yield();
+    ok(fli_thread_start(&other, "gate", open_gate, &l));
+    filch_sched *sched = l.sched;
+    filch_err    err = filch_sched_stop(sched, FILCH_FOREVER, NULL);
+    same(fli_load_acq(&l.over), 1);
+    fli_thread_join(&other);
+    ok(err);
+}
+
+/* ---- the values ---- */
+
+static filch_err looks_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    (void)events;
+    (void)count;
+    const filch_data *value = filch_ctx_value(filch_out_ctx(out), "key");
+    return filch_done(out, filch_int(value != NULL ? filch_as_int(value) : 0));
+}
+
+static const filch_type looks = { .name = "looks", .step = looks_step };
+
+typedef struct heirs {
+    filch_sched *sched;
+    int64_t      sum;
+    uint32_t     ended;
+} heirs;
+
+static void add_heir(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    heirs *h = user;
+    (void)pid;
+    (void)error;
+    h->sum += filch_as_int(result);
+    if (h->ended++ > 0) return;
+    filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
+    spawn.on_exit = add_heir;
+    spawn.on_exit_user = h;
+    ok(filch_spawn(h->sched, &looks, &spawn, NULL));
+}
+
+TEST(whom_on_exit_spawns_inherits_the_values_of_the_one_that_ended)
+{
+    filch_options       opt = FILCH_OPTIONS_INIT;
+    filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
+    heirs               h = { .sched = NULL };
+    filch_values       *values;
+    opt.workers = FILCH_NO_WORKERS;
+    ok(filch_sched_create(&h.sched, &opt));
+    ok(filch_values_create(NULL, "key", filch_int(21), &values));
+    spawn.values = values;
+    spawn.on_exit = add_heir;
+    spawn.on_exit_user = &h;
+    ok(filch_spawn(h.sched, &looks, &spawn, NULL));
+    filch_values_drop(values);
+    while (h.ended < 2) (void)filch_tick(h.sched, 100, NULL);
+    same(h.sum, 42);
+    ok(filch_sched_stop(h.sched, FILCH_FOREVER, NULL));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(on_exit_may_spawn_the_next_one_under_the_same_name),
+        cmocka_unit_test(on_exit_may_spawn_the_next_one_at_the_limit_of_processes),
+        cmocka_unit_test(a_name_that_whereis_does_not_find_can_be_registered),
+        cmocka_unit_test(stop_waits_for_on_exit),
+        cmocka_unit_test(whom_on_exit_spawns_inherits_the_values_of_the_one_that_ended),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
