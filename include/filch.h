@@ -530,7 +530,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_inspect(filch_sched *sched, filch_pid p
 
 /* The statuses. The last one called in a step counts; return its value.
  *   continue  ready again at once; others get their turn all the same (docs/ARCHITECTURE.md, fairness)
- *   wait      until one of its yields completes (or a cancel or notice comes): messages queue up meanwhile
+ *   wait      until one of its yields completes (or a cancel or notice comes): the next step gets answers, cancels and
+ *             notices only. Messages queue up meanwhile, and are delivered after a step that chose another status
  *   idle      until anything arrives
  *   done      over; `result` goes to on_exit and whoever watches
  * What the step yielded is dispatched after each of these, also after done.
@@ -538,7 +539,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_inspect(filch_sched *sched, filch_pid p
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    done copies or shares `result`, and takes a filch_move when it returns FILCH_OK.
  * Errors:  FILCH_EINVAL out is NULL; done also FILCH_ENOMEM, FILCH_ETOOBIG. A step that returns these ends with them.
- *          FILCH_ESTATE the step is over, and this would take or leave memory; otherwise it is without effect then
+ *          FILCH_ESTATE the step is over, and this would take or leave memory; otherwise it is without effect then. Or
+ *          continue, wait or idle after filch_upgrade in the same step: the upgrade stays, if the step does not return this
  */
 FILCH_API filch_err filch_continue(filch_out *out);
 FILCH_API filch_err filch_wait(filch_out *out);
@@ -555,7 +557,9 @@ FILCH_INLINE filch_err filch_done(filch_out *out, filch_data result);
 FILCH_API filch_err filch_fail(filch_out *out, filch_err error, filch_data detail);
 
 /* Goes on as another type: pid, mailbox, outstanding yields and all relations stay. The new instance's init runs now; when it fails
- * the error comes back here, and the step may choose another status. The old instance is closed after the step. Asked
+ * the error comes back here, and the step may choose another status. The old instance is closed after the step, and the new
+ * one is stepped at once, as after filch_continue. It is the last status of a step: continue, wait and idle are refused
+ * after it (FILCH_ESTATE). filch_done, filch_fail and an error end the process, and close the new instance with it. Asked
  * twice in one step, the instance of the first time is closed at once.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never, unless init does.

@@ -61,6 +61,8 @@ static inline filch_err choose(filch_out *out, fli_status status)
 {
     if (FLI_UNLIKELY(out == NULL)) return filch_invalid("out is NULL");
     if (FLI_UNLIKELY(out->status >= FLI_STATUS_DONE)) {
+        /* An instance has been made, and is not given up silently: only the end of the process does that. */
+        if (out->status == FLI_STATUS_UPGRADE && status < FLI_STATUS_DONE) return FILCH_ESTATE;
         filch_err err = think_better(out);
         if (err != FILCH_OK) return err;
     }

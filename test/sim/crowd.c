@@ -19,7 +19,7 @@ enum { KEEPERS = 2, MOST = 3 * KEEPERS };
 
 static struct {
     filch_sched  *sched;
-    int64_t       opened, closed, left, keepers;
+    int64_t       opened, closed, left, keepers, line;
     fli_sim_queue waiting;
 } crowd;
 
@@ -72,6 +72,21 @@ static filch_err keeper_step(void *self, const filch_event *events, size_t count
 static const filch_type keeper = { .name = "keeper", .size = 8, .init = open_instance, .step = keeper_step,
                                    .close = close_instance };
 
+/* The next one of a line is spawned by the on_exit of the last, also while everything stops. */
+static void next_of_line(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+    (void)user;
+    (void)pid;
+    (void)error;
+    (void)result;
+    if (crowd.line-- <= 0) return;
+    opt.name = "line";
+    opt.on_exit = next_of_line;
+    filch_err err = filch_spawn(crowd.sched, &child, &opt, NULL);
+    MUST(err == FILCH_OK || err == FILCH_ECLOSED, "on_exit could not spawn the next one under the same name");
+}
+
 void workload_crowd(uint32_t workers, uint32_t size)
 {
     filch_options opt = workload_options(workers);
@@ -88,6 +103,9 @@ void workload_crowd(uint32_t workers, uint32_t size)
         fli_thread_yield();
     }
     while (crowd.keepers > 0) (void)fli_sim_block(&crowd.waiting, UINT64_MAX, "for the keepers");
+    crowd.line = 8;
+    next_of_line(NULL, (filch_pid){ 0, 0 }, FILCH_OK, NULL);
+    for (uint32_t n = fli_sim_choose(16); n > 0; n--) fli_thread_yield();
     MUST(filch_sched_stop(crowd.sched, FILCH_FOREVER, NULL) == FILCH_OK, "it did not stop");
     MUST(crowd.opened == crowd.closed, "an instance was not closed exactly once");
     MUST(workload_alloc_live() == 0, "memory was left behind");
