@@ -1,6 +1,9 @@
 /* mem.c - see mem.h. */
 #include "base/mem.h"
 
+#include <stdalign.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +24,20 @@ static void *plain(void *user, void *old, size_t old_size, size_t size)
 void fli_mem_init(fli_mem *mem, filch_alloc_fn alloc, void *user)
 {
     *mem = (fli_mem){ .alloc = alloc != NULL ? alloc : plain, .user = user };
+}
+
+filch_err fli_mem_probe(const fli_mem *mem)
+{
+    static const size_t sizes[] = { 16, 40, 200, 4096 };
+    if (mem->alloc == plain) return FILCH_OK;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        void *at = fli_alloc(mem, sizes[i]);
+        if (at == NULL) return FILCH_ENOMEM;
+        bool sound = (uintptr_t)at % alignof(max_align_t) == 0;
+        fli_free(mem, at, sizes[i]);
+        if (!sound) return filch_invalid("alloc returned memory that is not aligned for any type");
+    }
+    return FILCH_OK;
 }
 
 void *fli_alloc(const fli_mem *mem, size_t size)

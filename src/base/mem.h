@@ -15,6 +15,9 @@ typedef struct fli_mem {
 /* `alloc` NULL: malloc, realloc and free. */
 void fli_mem_init(fli_mem *mem, filch_alloc_fn alloc, void *user);
 
+/* Tries a few blocks. FILCH_EINVAL: one was not aligned for any type. FILCH_ENOMEM. The default is not tried. */
+FILCH_MUST_USE filch_err fli_mem_probe(const fli_mem *mem);
+
 void *fli_alloc(const fli_mem *mem, size_t size);
 void *fli_zalloc(const fli_mem *mem, size_t size);
 void *fli_resize(const fli_mem *mem, void *old, size_t old_size, size_t size);

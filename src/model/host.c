@@ -28,7 +28,8 @@ filch_err filch_node_create(filch_node **out, const filch_node_options *options)
     fli_mem    mem;
     fli_model *m;
     fli_mem_init(&mem, opt.alloc, opt.alloc_user);
-    filch_err err = fli_model_create(&mem, &m);
+    filch_err err = fli_mem_probe(&mem);
+    if (err == FILCH_OK) err = fli_model_create(&mem, &m);
     if (err != FILCH_OK) return err;
     m->policy = opt.policy;
     m->policy_user = opt.policy_user;

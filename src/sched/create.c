@@ -376,6 +376,8 @@ filch_err fli_sched_make(filch_sched **out, const filch_options *options, fli_si
     if (err != FILCH_OK) return err;
     fli_mem mem;
     fli_mem_init(&mem, opt.alloc, opt.alloc_user);
+    err = fli_mem_probe(&mem);
+    if (err != FILCH_OK) return err;
     uint32_t worker_count = workers_wanted(&opt);
     err = fli_cap_create(&mem, opt.memory_max, worker_count + 1);
     if (err != FILCH_OK) return err;
