@@ -1088,7 +1088,8 @@ typedef struct filch_child_info {
 
 /* Children that come later, and go. Each of these is a message to the supervisor; asked from inside a step, it answers
  * with a message. One that ends first does not answer: monitor it.
- *   start  the pid (filch_as_pid), or an error (filch_as_int). The child comes last in the order
+ *   start  the pid (filch_as_pid), or an error (filch_as_int). The child comes last in the order. One whose id belongs to a
+ *          child that is being stopped is started when that has left: orders about one id are answered as they were given
  *   stop   FILCH_OK once it has ended and is forgotten, FILCH_EDEAD if there is none of this id (filch_as_int)
  *   list   all children in order: bytes, an array of filch_child_info; or an error (filch_as_int)
  *   await  FILCH_OK once all children are up that should be, those of supervisors below too (filch_as_int)
@@ -1103,6 +1104,34 @@ FILCH_API FILCH_MUST_USE filch_err filch_child_start(filch_sched *sched, filch_p
 FILCH_API FILCH_MUST_USE filch_err filch_child_stop(filch_sched *sched, filch_pid supervisor, const char *id);
 FILCH_API FILCH_MUST_USE filch_err filch_child_list(filch_sched *sched, filch_pid supervisor);
 FILCH_API FILCH_MUST_USE filch_err filch_child_await(filch_sched *sched, filch_pid supervisor);
+
+/* The answer to filch_child_start_tagged and filch_child_stop_tagged. */
+typedef struct filch_child_answer {
+    uint64_t  tag;
+    filch_pid pid;   /* of the child that was started; nobody otherwise */
+    filch_err error; /* FILCH_OK, or why not */
+} filch_child_answer;
+
+/* As filch_child_start and filch_child_stop, but the answer tells by `tag` which order it is for. Orders about different
+ * children may be answered in another order than they were given.
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    as filch_child_start.
+ * Errors:  as filch_child_start.
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_child_start_tagged(filch_sched *sched, filch_pid supervisor,
+                                                            const filch_child *child, uint64_t tag);
+FILCH_API FILCH_MUST_USE filch_err filch_child_stop_tagged(filch_sched *sched, filch_pid supervisor, const char *id,
+                                                           uint64_t tag);
+
+/* Returns 1 and writes *out if `data`, of a message, is such an answer; otherwise 0. No other payload is taken for one,
+ * whatever its bytes.
+ *
+ * Thread:  any that may read `data`.                            Blocks:  never.
+ * Owns:    nothing.
+ * Errors:  0 also for NULL.
+ */
+FILCH_API int filch_child_answered(const filch_data *data, filch_child_answer *out);
 
 /* ---- routing ------------------------------------------------------------------------------------------------ */
 
@@ -1128,7 +1157,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_deliver(void *sched, const filch_packag
 /* ---- the scheduler ------------------------------------------------------------------------------------------ */
 
 /* Memory. One function: old == NULL allocates `size` bytes aligned for any type; size == 0 frees `old`, which has
- * `old_size` bytes; otherwise resizes. Must be safe to call from all workers at once. NULL means out of memory.
+ * `old_size` bytes; otherwise resizes. Must be safe to call from all workers at once. NULL means out of memory. A scheduler or
+ * node tries a few blocks when it is created, and refuses (FILCH_EINVAL) if one is not aligned to alignof(max_align_t).
  * Payloads that outlive the scheduler (filch_keep, or routed to another one) go back to it when they are dropped: it
  * and its `alloc_user` must live that long. */
 typedef void *(*filch_alloc_fn)(void *user, void *old, size_t old_size, size_t size);

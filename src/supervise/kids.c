@@ -173,12 +173,19 @@ void fli_kids_born(fli_kids *kids, fli_kid *k, filch_pid pid)
     put(kids, FLI_KIDS_BY_PID, k, hash_of_pid(pid));
 }
 
+void fli_asker_free(filch_memory memory, fli_asker *asker)
+{
+    filch_drop(&asker->reply);
+    filch_drop(&asker->start);
+    (void)memory.alloc(memory.user, asker, sizeof *asker, 0);
+}
+
 void fli_kids_drop(fli_kids *kids, fli_kid *k)
 {
     while (k->askers != NULL) {
         fli_asker *first = k->askers;
         k->askers = first->next;
-        (void)kids->memory.alloc(kids->memory.user, first, sizeof *first, 0);
+        fli_asker_free(kids->memory, first);
     }
     for (int list = 0; list < FLI_KIDS_LISTS; list++) belong(kids, (fli_kid_list)list, k, false);
     take_out(kids, FLI_KIDS_BY_NAME, k);

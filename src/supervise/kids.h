@@ -27,11 +27,16 @@ typedef enum fli_kid_list {
 
 typedef enum fli_kid_index { FLI_KIDS_BY_NAME, FLI_KIDS_BY_ID, FLI_KIDS_BY_PID, FLI_KIDS_INDEXES } fli_kid_index;
 
-/* Somebody who wants to hear that a child has left. */
+/* A process that wants to hear that a child has left; or an order that waits for that. */
 typedef struct fli_asker {
     struct fli_asker *next;
     filch_pid         pid;
+    filch_data        reply; /* kept: the answer, if the order has a tag (answer.h) */
+    filch_data        start; /* kept: the order of a child with the same id, which comes next */
 } fli_asker;
+
+/* Frees an asker with what it keeps. */
+void fli_asker_free(filch_memory memory, fli_asker *asker);
 
 typedef struct fli_kid {
     filch_child spec;

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "supervise/answer.h"
 #include "supervise/kids.h"
 
 #define STOP_NS FILCH_SECONDS(5)
@@ -69,15 +70,16 @@ static void give(filch_memory memory, void *at, size_t size)
 
 typedef enum order_kind { ORDER_START, ORDER_STOP, ORDER_LIST, ORDER_AWAIT } order_kind;
 
-static const char seal;   /* what an order begins with */
 static const char are_up; /* what a supervisor tells its parent points here */
 
-/* Args that are a text, or bytes, follow it: a text with its NUL. */
+/* A shared payload whose `user` is the order: no bytes that another process sends are taken for one (filch_shared_user).
+ * Args that are a text, or bytes, follow it: a text with its NUL. */
 typedef struct order {
-    const char  *seal;   /* first */
     filch_memory memory; /* its own: it may outlive the scheduler it was given to */
     size_t       size;   /* with what follows */
     order_kind   kind;
+    bool         unsent; /* nobody has the child: it is still the caller's */
+    filch_data   reply;  /* of an order with a tag: the answer */
     filch_kind   args_kind;
     union {
         struct {
@@ -94,7 +96,8 @@ static void order_free(void *user, void *bytes, size_t size)
     const filch_child *child = &o->as.start.child;
     (void)user;
     (void)size;
-    if (o->kind == ORDER_START && child->release != NULL) child->release(child);
+    if (o->kind == ORDER_START && !o->unsent && child->release != NULL) child->release(child);
+    filch_drop(&o->reply);
     give(o->memory, o, o->size);
 }
 
@@ -103,14 +106,25 @@ static order *order_make(filch_sched *sched, order_kind kind, size_t follow)
     filch_memory memory = filch_sched_memory(sched);
     size_t       size = sizeof(order) + follow;
     order       *o = get(memory, size);
-    if (o != NULL) *o = (order){ .seal = &seal, .memory = memory, .size = size, .kind = kind };
+    if (o != NULL) *o = (order){ .memory = memory, .size = size, .kind = kind };
     return o;
 }
 
-static filch_err order_send(filch_sched *sched, filch_pid supervisor_pid, order *o)
+/* Sends it, with a place for the answer if `tag` is not NULL. Takes the order. */
+static filch_err order_send(filch_sched *sched, filch_pid supervisor_pid, order *o, const uint64_t *tag)
 {
-    filch_err err = filch_send(sched, supervisor_pid, filch_move(o, o->size, order_free));
-    if (err != FILCH_OK) give(o->memory, o, o->size); /* and nobody has the child: it is still the caller's */
+    filch_data data;
+    filch_err  err = tag != NULL ? fli_answer_make(o->memory, *tag, &o->reply) : FILCH_OK;
+    o->unsent = true;
+    if (err == FILCH_OK) err = filch_share(o, o->size, order_free, o, &data);
+    if (err != FILCH_OK) {
+        order_free(NULL, o, o->size);
+        return err;
+    }
+    o->unsent = false;
+    err = filch_send(sched, supervisor_pid, data);
+    if (err != FILCH_OK) o->unsent = true; /* we are the only one that holds it */
+    filch_drop(&data);
     return err;
 }
 
@@ -151,7 +165,7 @@ static bool child_is_sound(const filch_child *child, filch_spawn_options *opt)
     return runs || unsound("child has neither a type with a step nor a supervisor");
 }
 
-filch_err filch_child_start(filch_sched *sched, filch_pid pid, const filch_child *child)
+static filch_err send_start(filch_sched *sched, filch_pid pid, const filch_child *child, const uint64_t *tag)
 {
     filch_spawn_options opt;
     if (sched == NULL) return filch_invalid("sched is NULL");
@@ -167,32 +181,52 @@ filch_err filch_child_start(filch_sched *sched, filch_pid pid, const filch_child
     o->args_kind = filch_kind_of(&opt.args);
     if (follow > 0) memcpy(o + 1, bytes, follow);
     if (o->args_kind < FILCH_KIND_TEXT) o->as.start.value = opt.args;
-    return order_send(sched, pid, o);
+    return order_send(sched, pid, o, tag);
 }
 
-static filch_err send_plain(filch_sched *sched, filch_pid pid, order_kind kind, const char *id)
+filch_err filch_child_start(filch_sched *sched, filch_pid pid, const filch_child *child)
+{
+    return send_start(sched, pid, child, NULL);
+}
+
+filch_err filch_child_start_tagged(filch_sched *sched, filch_pid pid, const filch_child *child, uint64_t tag)
+{
+    return send_start(sched, pid, child, &tag);
+}
+
+static filch_err send_plain(filch_sched *sched, filch_pid pid, order_kind kind, const char *id, const uint64_t *tag)
 {
     order *o = order_make(sched, kind, 0);
     if (o == NULL) return FILCH_ENOMEM;
     if (id != NULL) strcpy(o->as.stop, id);
-    return order_send(sched, pid, o);
+    return order_send(sched, pid, o, tag);
+}
+
+static filch_err send_stop(filch_sched *sched, filch_pid pid, const char *id, const uint64_t *tag)
+{
+    if (sched == NULL) return filch_invalid("sched is NULL");
+    if (!id_is_sound(id)) return filch_invalid("id is NULL or not 1 to 63 bytes");
+    return send_plain(sched, pid, ORDER_STOP, id, tag);
 }
 
 filch_err filch_child_stop(filch_sched *sched, filch_pid pid, const char *id)
 {
-    if (sched == NULL) return filch_invalid("sched is NULL");
-    if (!id_is_sound(id)) return filch_invalid("id is NULL or not 1 to 63 bytes");
-    return send_plain(sched, pid, ORDER_STOP, id);
+    return send_stop(sched, pid, id, NULL);
+}
+
+filch_err filch_child_stop_tagged(filch_sched *sched, filch_pid pid, const char *id, uint64_t tag)
+{
+    return send_stop(sched, pid, id, &tag);
 }
 
 filch_err filch_child_list(filch_sched *sched, filch_pid pid)
 {
-    return sched != NULL ? send_plain(sched, pid, ORDER_LIST, NULL) : filch_invalid("sched is NULL");
+    return sched != NULL ? send_plain(sched, pid, ORDER_LIST, NULL, NULL) : filch_invalid("sched is NULL");
 }
 
 filch_err filch_child_await(filch_sched *sched, filch_pid pid)
 {
-    return sched != NULL ? send_plain(sched, pid, ORDER_AWAIT, NULL) : filch_invalid("sched is NULL");
+    return sched != NULL ? send_plain(sched, pid, ORDER_AWAIT, NULL, NULL) : filch_invalid("sched is NULL");
 }
 
 /* ---- children ---- */
@@ -202,7 +236,7 @@ static void drop_askers(const supervisor *s, asker **askers)
     while (*askers != NULL) {
         asker *first = *askers;
         *askers = first->next;
-        give(s->memory, first, sizeof *first);
+        fli_asker_free(s->memory, first);
     }
 }
 
@@ -386,6 +420,17 @@ static void tell(const supervisor *s, filch_pid to, filch_data answer)
     if (err == FILCH_ETOOBIG || err == FILCH_ENOMEM) (void)!filch_send(s->sched, to, filch_int(err));
 }
 
+/* Answers an order about a child. `reply` is none if the order has no tag. */
+static void answer(const supervisor *s, filch_pid to, const filch_data *reply, filch_pid pid, filch_err error)
+{
+    if (filch_kind_of(reply) == FILCH_KIND_NONE) {
+        tell(s, to, error == FILCH_OK && pid.serial != 0 ? filch_of_pid(pid) : filch_int(error));
+        return;
+    }
+    fli_answer_fill(reply, pid, error);
+    tell(s, to, *reply);
+}
+
 /* Stops the last one that has to. True: somebody is still on the way. */
 static bool stop_one(supervisor *s)
 {
@@ -447,12 +492,61 @@ static filch_err finish(const supervisor *s, filch_out *out)
     return s->why[0] != '\0' ? filch_fail(out, s->error, filch_str(s->why)) : s->error;
 }
 
+static void obey_start(supervisor *s, const filch_data *data, filch_pid from)
+{
+    const order *o = filch_raw(data);
+    kid         *k = NULL;
+    filch_err    err = s->ending ? FILCH_ECLOSED : fli_kids_add(&s->kids, &o->as.start.child, &k);
+    if (err == FILCH_OK) err = filch_keep(data, &k->order);
+    if (err == FILCH_OK) {
+        k->late = true;
+        err = start(s, k);
+    }
+    answer(s, from, &o->reply, err == FILCH_OK ? k->pid : (filch_pid){ 0, 0 }, err);
+    if (err != FILCH_OK && k != NULL) fli_kids_drop(&s->kids, k);
+}
+
+/* It is not wanted any more. */
+static void send_away(supervisor *s, kid *k)
+{
+    k->wanted = k->held = false;
+    k->leaves = true;
+    must_stop(s, k);
+}
+
+/* Does what waited for a child to leave: answers those that stopped it, then starts the next one of that id. A stop that
+ * came after that start is for the next one, and what came after it waits for that to leave. Takes the list. */
+static void answer_askers(supervisor *s, asker *askers)
+{
+    kid *next = NULL;
+    for (asker *a; (a = askers) != NULL;) {
+        bool starts = filch_kind_of(&a->start) != FILCH_KIND_NONE;
+        if (!starts && next != NULL) {
+            send_away(s, next);
+            next->askers = askers;
+            return;
+        }
+        if (starts) {
+            obey_start(s, &a->start, a->pid);
+            next = fli_kids_named(&s->kids, ((const order *)filch_raw(&a->start))->as.start.child.id);
+        } else {
+            answer(s, a->pid, &a->reply, (filch_pid){ 0, 0 }, FILCH_OK);
+        }
+        askers = a->next;
+        fli_asker_free(s->memory, a);
+    }
+}
+
 /* Those who were asked to leave, and are down, are forgotten. */
 static void let_leave(supervisor *s)
 {
-    for (kid *k; (k = s->kids.last[FLI_KIDS_LEAVING]) != NULL;) {
-        for (const asker *a = k->askers; a != NULL; a = a->next) tell(s, a->pid, filch_int(FILCH_OK));
+    for (kid *k = s->kids.last[FLI_KIDS_LEAVING], *before; k != NULL; k = before) {
+        before = k->prev[FLI_KIDS_LEAVING];
+        if (k->state != FLI_KID_DOWN) continue; /* started below, and asked to leave again */
+        asker *askers = k->askers;
+        k->askers = NULL;
         fli_kids_drop(&s->kids, k);
+        answer_askers(s, askers);
     }
 }
 
@@ -502,44 +596,42 @@ static void hear_of_sleep(supervisor *s, uint64_t tag)
     fli_kids_note(&s->kids, k);
 }
 
-static void obey_start(supervisor *s, const order *o, const filch_event *event)
+/* One more at the end of the list. Returns it, or NULL without memory: then that is the answer. */
+static asker *add_asker(const supervisor *s, asker **askers, filch_pid from, const filch_data *reply)
 {
-    kid      *k = NULL;
-    filch_err err = s->ending ? FILCH_ECLOSED : fli_kids_add(&s->kids, &o->as.start.child, &k);
-    if (err == FILCH_OK) err = filch_keep(&event->data, &k->order);
-    if (err == FILCH_OK) {
-        k->late = true;
-        err = start(s, k);
-    }
-    tell(s, event->from, err == FILCH_OK ? filch_of_pid(k->pid) : filch_int(err));
-    if (err != FILCH_OK && k != NULL) fli_kids_drop(&s->kids, k);
-}
-
-/* One more who is told. False: no memory; then that is what he is told. A thread from outside hears nothing anyway. */
-static bool add_asker(const supervisor *s, asker **askers, filch_pid from)
-{
-    if (from.serial == 0) return true;
     asker *a = get(s->memory, sizeof *a);
     if (a == NULL) {
-        tell(s, from, filch_int(FILCH_ENOMEM));
-        return false;
+        answer(s, from, reply, (filch_pid){ 0, 0 }, FILCH_ENOMEM);
+        return NULL;
     }
-    *a = (asker){ .next = *askers, .pid = from };
-    *askers = a;
-    return true;
+    a->pid = from;
+    (void)!filch_keep(reply, &a->reply); /* shared, or none: needs no memory */
+    while (*askers != NULL) askers = &(*askers)->next;
+    return *askers = a;
+}
+
+/* Starts a child; if its id belongs to one that is leaving, when that has left. */
+static void hear_start(supervisor *s, const filch_event *event)
+{
+    const order *o = filch_raw(&event->data);
+    kid         *k = s->ending ? NULL : fli_kids_named(&s->kids, o->as.start.child.id);
+    if (k == NULL || !k->leaves) {
+        obey_start(s, &event->data, event->from);
+        return;
+    }
+    asker *a = add_asker(s, &k->askers, event->from, &o->reply);
+    if (a != NULL) (void)!filch_keep(&event->data, &a->start);
 }
 
 static void obey_stop(supervisor *s, const order *o, filch_pid from)
 {
     kid *k = fli_kids_named(&s->kids, o->as.stop);
     if (k == NULL) {
-        tell(s, from, filch_int(FILCH_EDEAD));
+        answer(s, from, &o->reply, (filch_pid){ 0, 0 }, FILCH_EDEAD);
         return;
     }
-    if (!add_asker(s, &k->askers, from)) return;
-    k->wanted = k->held = false;
-    k->leaves = true;
-    must_stop(s, k);
+    if (from.serial != 0 && add_asker(s, &k->askers, from, &o->reply) == NULL) return;
+    send_away(s, k);
 }
 
 static void obey_list(supervisor *s, filch_pid from)
@@ -587,16 +679,15 @@ static void obey(supervisor *s, const filch_event *event)
         hear_of_start(s, event->from);
         return;
     }
-    const char  *mark;
-    const order *o = filch_raw(&event->data);
-    if (filch_size(&event->data) < sizeof *o) return; /* no order: nobody's business */
-    memcpy(&mark, o, sizeof mark);                    /* what is none may lie anywhere */
-    if (mark != &seal) return;
+    const order *o = filch_shared_user(&event->data, order_free);
+    if (o == NULL) return; /* no order: nobody's business */
     switch (o->kind) {
-    case ORDER_START: obey_start(s, o, event); break;
+    case ORDER_START: hear_start(s, event); break;
     case ORDER_STOP: obey_stop(s, o, event->from); break;
     /* Answered when all are up, which may be in this very step. */
-    case ORDER_AWAIT: (void)add_asker(s, &s->waiters, event->from); break;
+    case ORDER_AWAIT:
+        if (event->from.serial != 0) (void)add_asker(s, &s->waiters, event->from, &o->reply);
+        break;
     default: obey_list(s, event->from); break;
     }
 }

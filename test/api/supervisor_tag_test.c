@@ -1,0 +1,168 @@
+/* supervisor_tag_test.c - answers of a supervisor: told apart by a tag, in order for one id; and bytes that look like orders or
+ * answers are neither. */
+#include "api/diary.h"
+
+static const filch_spawn_options a_options = { .size = sizeof(filch_spawn_options), .args = FILCH_INT_INIT(0) };
+static const filch_child         child_a = { .id = "late", .type = &child_type, .options = &a_options };
+
+enum { HEARD_MAX = 16 };
+
+static struct {
+    filch_pid          supervisor, pid;
+    filch_child_answer answers[HEARD_MAX];
+    uint32_t           count, others;
+    int64_t            plain[HEARD_MAX]; /* answers without a tag */
+    bool               tagged;
+} boss;
+
+/* Orders, in one step: start, stop, start, stop, start, and a stop of nobody. */
+static filch_err give_orders(filch_sched *sched)
+{
+    filch_pid to = boss.supervisor;
+    filch_err err = FILCH_OK;
+    if (!boss.tagged) {
+        err |= filch_child_start(sched, to, &child_a);
+        err |= filch_child_stop(sched, to, "late");
+        err |= filch_child_start(sched, to, &child_a);
+        return err;
+    }
+    err |= filch_child_start_tagged(sched, to, &child_a, 10);
+    err |= filch_child_stop_tagged(sched, to, "late", 11);
+    err |= filch_child_start_tagged(sched, to, &child_a, 12);
+    err |= filch_child_start_tagged(sched, to, &child_a, 13);
+    err |= filch_child_stop_tagged(sched, to, "late", 14);
+    err |= filch_child_start_tagged(sched, to, &child_a, 15);
+    err |= filch_child_stop_tagged(sched, to, "nobody", UINT64_MAX);
+    return err;
+}
+
+static filch_err boss_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    int64_t *steps = self;
+    if ((*steps)++ == 0 && give_orders(filch_out_sched(out)) != FILCH_OK) return FAILURE;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (events[i].type != FILCH_EVENT_MESSAGE || boss.count == HEARD_MAX) continue;
+        if (filch_child_answered(&events[i].data, &boss.answers[boss.count])) boss.count++;
+        else boss.plain[boss.others++] = filch_kind_of(&events[i].data) == FILCH_KIND_PID ? -1 : filch_as_int(&events[i].data);
+    }
+    return filch_idle(out);
+}
+
+static const filch_type boss_type = { .name = "boss", .size = 8, .step = boss_step };
+
+static const filch_supervisor empty = { .child_count = 0 };
+
+static void boss_begin(world *w, bool tagged)
+{
+    memset(&boss, 0, sizeof boss);
+    boss.tagged = tagged;
+    world_begin(w, FILCH_NO_WORKERS);
+    boss.supervisor = supervise(w->sched, &empty);
+    world_tick(w);
+    ok(filch_spawn(w->sched, &boss_type, NULL, &boss.pid));
+    for (int i = 0; i < 20; i++) world_tick(w);
+}
+
+static const filch_child_answer *answer_to(uint64_t tag)
+{
+    for (uint32_t i = 0; i < boss.count; i++) {
+        if (boss.answers[i].tag == tag) return &boss.answers[i];
+    }
+    fail_msg("no answer with tag %llu", (unsigned long long)tag);
+    return NULL;
+}
+
+TEST(each_order_is_answered_with_its_tag_and_those_about_one_id_in_order)
+{
+    static const uint64_t in_order[] = { 10, 11, 12, 13, 14, 15 };
+    world                 w;
+    boss_begin(&w, true);
+    same(boss.count, 7);
+    same(boss.others, 0);
+    same(answer_to(10)->error, FILCH_OK);
+    same(answer_to(11)->error, FILCH_OK);
+    same(answer_to(12)->error, FILCH_OK);
+    same(answer_to(13)->error, FILCH_EEXISTS);
+    same(answer_to(14)->error, FILCH_OK);
+    same(answer_to(15)->error, FILCH_OK);
+    same(answer_to(UINT64_MAX)->error, FILCH_EDEAD);
+    assert_true(answer_to(10)->pid.serial != 0 && answer_to(12)->pid.serial != 0);
+    assert_true(answer_to(10)->pid.serial != answer_to(12)->pid.serial);
+    same(answer_to(11)->pid.serial, 0);
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < boss.count; i++) {
+        if (boss.answers[i].tag == UINT64_MAX) continue;
+        same(boss.answers[i].tag, in_order[next++]);
+    }
+    assert_string_equal(diary_from(0), "+a -a +a -a +a");
+    world_end(&w);
+}
+
+TEST(stop_and_start_of_one_id_are_answered_in_order_without_a_tag)
+{
+    world w;
+    boss_begin(&w, false);
+    same(boss.others, 3);
+    same(boss.plain[0], -1); /* the pid */
+    same(boss.plain[1], FILCH_OK);
+    same(boss.plain[2], -1);
+    world_end(&w);
+}
+
+/* Whoever has seen an order can copy its bytes. */
+static unsigned char copied[512];
+static size_t        copied_size;
+
+static filch_err thief_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        copied_size = filch_size(&events[i].data);
+        if (copied_size <= sizeof copied) memcpy(copied, filch_raw(&events[i].data), copied_size);
+    }
+    return filch_idle(out);
+}
+
+static const filch_type thief_type = { .name = "thief", .step = thief_step };
+
+TEST(bytes_that_look_like_an_order_are_an_ordinary_message)
+{
+    world     w;
+    filch_pid thief, supervisor;
+    world_begin(&w, FILCH_NO_WORKERS);
+    supervisor = supervise(w.sched, &(const filch_supervisor){ .children = three, .child_count = 3 });
+    ok(filch_spawn(w.sched, &thief_type, NULL, &thief));
+    world_tick(&w);
+    ok(filch_child_stop(w.sched, thief, "a"));
+    world_tick(&w);
+    assert_in_range(copied_size, 1, sizeof copied);
+    ok(filch_send(w.sched, supervisor, filch_bytes(copied, copied_size)));
+    for (int i = 0; i < 5; i++) world_tick(&w);
+    same(diary.alive, 3);
+    ok(filch_child_stop(w.sched, supervisor, "a")); /* the real one */
+    for (int i = 0; i < 5; i++) world_tick(&w);
+    same(diary.alive, 2);
+    world_end(&w);
+}
+
+TEST(bytes_that_look_like_an_answer_are_none)
+{
+    filch_child_answer out, forged = { .tag = 1 };
+    filch_data         bytes = filch_bytes(&forged, sizeof forged), number = filch_int(0);
+    same(filch_child_answered(&bytes, &out), 0);
+    same(filch_child_answered(&number, &out), 0);
+    same(filch_child_answered(NULL, &out), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_order_is_answered_with_its_tag_and_those_about_one_id_in_order),
+        cmocka_unit_test(stop_and_start_of_one_id_are_answered_in_order_without_a_tag),
+        cmocka_unit_test(bytes_that_look_like_an_order_are_an_ordinary_message),
+        cmocka_unit_test(bytes_that_look_like_an_answer_are_none),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
