@@ -31,8 +31,8 @@ static filch_err play_thinks_better(actor *me, const filch_event *events, size_t
 {
     if (me->stage++ > 0) return play_idle(me, events, count, out);
     me->note = filch_upgrade(out, &still, NULL, filch_none());
-    me->note |= filch_done(out, filch_str("a result that does not fit into an event"));
     me->note |= filch_upgrade(out, &still, NULL, filch_none());
+    me->note |= filch_done(out, filch_str("a result that does not fit into an event"));
     return filch_idle(out); /* the last one counts */
 }
 

@@ -42,7 +42,7 @@ static filch_err finish(filch_out *out)
     return filch_done(out, filch_int(1));
 }
 
-static filch_err fail(filch_out *out)
+static filch_err give_up(filch_out *out)
 {
     return filch_fail(out, FILCH_EUSER, filch_none());
 }
@@ -123,7 +123,7 @@ TEST(an_upgrade_followed_by_the_end_closes_the_new_instance)
     same(seen.new_steps, 0);
     same(ended, FILCH_OK);
     same(result_of, 1);
-    play(fail, true);
+    play(give_up, true);
     same(seen.new_steps, 0);
     same(ended, FILCH_EUSER);
 }
