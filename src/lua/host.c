@@ -61,6 +61,21 @@ void fli_lua_chunk_give(struct filch_lua *lua, void *chunk, size_t size)
     fli_lua_total_give(&lua->total, size);
 }
 
+/* Frees the chunks that are kept for the next processes: all that is allowed is in use. */
+static void free_kept(void *user)
+{
+    struct filch_lua *lua = user;
+    for (size_t i = 0; i < FLI_LUA_POOLS; i++) {
+        fli_lua_pool *pool = &lua->pools[i];
+        fli_mutex_lock(&pool->lock);
+        while (pool->count > 0) {
+            free(pool->chunks[--pool->count]);
+            fli_lua_total_give(&lua->total, FLI_LUA_CHUNK);
+        }
+        fli_mutex_unlock(&pool->lock);
+    }
+}
+
 static void free_pools(struct filch_lua *lua, size_t made)
 {
     for (size_t i = 0; i < made; i++) {
@@ -108,6 +123,8 @@ filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options)
     lua->opt = opt;
     fli_atomic_init(&lua->total.held, 0);
     lua->total.max = opt.memory_total;
+    lua->total.spare = free_kept;
+    lua->total.spare_user = lua;
     lua->seed = fli_random_u64();
     lua->seed_offset = fli_lua_seed_offset();
     lua->proto_word = fli_lua_proto_word();

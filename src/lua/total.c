@@ -1,6 +1,15 @@
 /* total.c - see total.h. */
 #include "lua/total.h"
 
+bool fli_lua_total_take_slow(fli_lua_total *total, size_t size)
+{
+    if (total->spare == NULL || size > total->max) return false;
+    total->spare(total->spare_user);
+    if (fli_add_rlx(&total->held, size) <= total->max - size) return true;
+    (void)fli_add_rlx(&total->held, (uint64_t)0 - size);
+    return false;
+}
+
 static void free_counted(void *user, void *bytes, size_t size)
 {
     fli_lua_total_give(user, size);

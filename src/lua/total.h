@@ -13,8 +13,13 @@
 typedef struct fli_lua_total {
     /* Bytes.  writes: any thread that takes or gives memory of a process.  reads: the same. Only counts: nothing is ordered by it. */
     FLI_ATOMIC(uint64_t) held;
-    uint64_t max; /* plain: set before there is a process */
+    uint64_t max; /* plain, as all that follows: set before there is a process */
+    void (*spare)(void *user); /* gives back what is only kept for later; NULL: there is none */
+    void *spare_user;
 } fli_lua_total;
+
+/* Out of line: after what was only kept for later has been given back. */
+bool fli_lua_total_take_slow(fli_lua_total *total, size_t size);
 
 /* Returns false, and counts nothing, if that would be more than the limit. */
 static inline bool fli_lua_total_take(fli_lua_total *total, size_t size)
@@ -22,7 +27,7 @@ static inline bool fli_lua_total_take(fli_lua_total *total, size_t size)
     uint64_t before = fli_add_rlx(&total->held, size);
     if (size <= total->max && before <= total->max - size) return true;
     (void)fli_add_rlx(&total->held, (uint64_t)0 - size);
-    return false;
+    return fli_lua_total_take_slow(total, size);
 }
 
 static inline void fli_lua_total_give(fli_lua_total *total, size_t size)
