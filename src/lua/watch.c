@@ -313,6 +313,9 @@ void fli_lua_watch_return(fli_lua_proc *p, fli_lua_proc *of)
     if (of->runner != NULL) {
         here.running = of;
         run_no_more(of->runner, p, of);
+        /* The watchdog saw the other one only: whoever lends again and again would never be interrupted. */
+        lua_State *L = fli_load_rlx(&of->running);
+        if (L != NULL && fli_lua_is_late(of->runner)) fli_lua_watch_arm(L);
     }
     fli_store_rlx(&p->running, NULL);
     p->runner = NULL;
