@@ -88,6 +88,12 @@ void fli_record_drop(fli_runtime *rt, fli_proc *p)
     (void)rt, (void)p;
 }
 
+/* Nothing polls it. */
+void fli_alarmfd_set(fli_alarmfd *alarm, uint64_t at_ns)
+{
+    alarm->at_ns = at_ns;
+}
+
 /* A descriptor orders nothing: relaxed. */
 void fli_wakefd_ring(int fd)
 {
