@@ -1510,6 +1510,36 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_on(filch_sched *sched, uint64_t n
 FILCH_API FILCH_MUST_USE filch_err filch_call(filch_sched *sched, filch_pid to, filch_data data, uint64_t deadline_ns,
                                               filch_data *reply);
 
+/* Sends a request in a way of its own: see filch_call_with. */
+typedef filch_err (*filch_ask_fn)(filch_sched *sched, filch_pid to, void *arg);
+
+/* As filch_call, but `ask(sched, to, arg)` sends the request: a message to `to`, or to another process that will reply, by any function
+ * of this header that may be called inside a step. An error of it is the call's. For protocols whose messages are made by
+ * functions: filch_child_start_wait is one.
+ *
+ * Thread:  any but a worker; `ask` runs on a worker, in a step. Blocks:  as filch_call.
+ * Owns:    lends `arg` until it returns: `ask` is called once, before that, or not at all. Gives *reply as filch_call.
+ * Errors:  as filch_call, and what `ask` returns
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_call_with(filch_sched *sched, filch_pid to, filch_ask_fn ask, void *arg,
+                                                   uint64_t deadline_ns, filch_data *reply);
+
+/* filch_child_start, _stop, _list and _await for a thread: the supervisor's answer is the result. *pid is the child's, *list an array of
+ * filch_child_info (filch_raw, filch_size). Either may be NULL. After FILCH_EDEADLINE the order may still be obeyed.
+ *
+ * Thread:  any but a worker.                                    Blocks:  until the answer, the deadline or stop.
+ * Owns:    as filch_child_start, also for `release`, unless it returns FILCH_EINVAL, FILCH_ENOMEM, FILCH_ESTATE or FILCH_ELIMIT. Gives *list:
+ *          return it with filch_drop.
+ * Errors:  what the supervisor answers, as filch_child_start tells; and as filch_call
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_child_start_wait(filch_sched *sched, filch_pid supervisor, const filch_child *child,
+                                                          uint64_t deadline_ns, filch_pid *pid);
+FILCH_API FILCH_MUST_USE filch_err filch_child_stop_wait(filch_sched *sched, filch_pid supervisor, const char *id,
+                                                         uint64_t deadline_ns);
+FILCH_API FILCH_MUST_USE filch_err filch_child_list_wait(filch_sched *sched, filch_pid supervisor, uint64_t deadline_ns,
+                                                         filch_data *list);
+FILCH_API FILCH_MUST_USE filch_err filch_child_await_wait(filch_sched *sched, filch_pid supervisor, uint64_t deadline_ns);
+
 /* Sends as filch_send, and waits for room where the receiver's policy is FILCH_OVERFLOW_WAIT. With deadline 0: filch_send.
  *
  * Thread:  any but a worker.                                    Blocks:  until there is room, the deadline or stop.

@@ -62,10 +62,21 @@ void fli_hostcall_finish(fli_hostcall *call)
     fli_hostcall_drop(call);
 }
 
+/* The thread leaves, and what it has lent goes with it: waits for an `ask` that is under way, which does not block. */
+static void take_back(fli_hostcall *call)
+{
+    uint32_t lent = FLI_LENT_NONE;
+    /* PAIR call.lent, both halves: the process does not begin any more, or has begun. */
+    if (fli_cas_acqrel(&call->lent, &lent, FLI_LENT_BACK)) return;
+    while (fli_load_acq(&call->lent) == FLI_LENT_OUT) fli_thread_yield(); /* PAIR call.lent, acquire half */
+}
+
 filch_err fli_hostcall_wait(fli_hostcall *call, filch_err *ended, filch_data *reply)
 {
     filch_err err = FILCH_EDEADLINE;
     if (fli_bell_wait(&call->done, call->until_ns)) err = call->outcome;
+    else if (call->ask != NULL) take_back(call);
+    if (err == FILCH_EINVAL) err = filch_invalid(call->detail);
     if (err == FILCH_OK) {
         if (ended != NULL) *ended = call->ended;
         if (reply != NULL) {

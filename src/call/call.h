@@ -20,6 +20,11 @@ typedef enum fli_hostcall_kind {
     FLI_CALL_END      /* wait until `to` ends */
 } fli_hostcall_kind;
 
+/* NONE   the process has not begun. -> OUT, by the process; BACK, by the thread at its deadline
+ * OUT    the process is inside `ask`. -> BACK, by the process
+ * BACK   the process does not touch ask_arg any more. Final. */
+enum { FLI_LENT_NONE, FLI_LENT_OUT, FLI_LENT_BACK };
+
 typedef struct fli_hostcall {
     fli_mem      mem; /* plain down to `done`: set before the process exists */
     filch_sched *sched; /* for the process only */
@@ -27,13 +32,18 @@ typedef struct fli_hostcall {
     filch_pid    to;
     filch_data   data;     /* owned */
     uint64_t     until_ns; /* FILCH_FOREVER: no deadline */
+    filch_ask_fn  ask;     /* instead of `data`: sends the request; NULL: none */
+    void         *ask_arg;
     filch_exit_fn on_exit; /* of filch_spawn_wait: the hook of the caller */
     void         *on_exit_user;
+    /* Who may use ask_arg, which the waiting thread lends: FLI_LENT_*.  writes: both, by CAS.  PAIR call.lent */
+    FLI_ATOMIC(uint32_t) lent;
     /* Holders.  writes: both, by subtraction.  PAIR call.refs */
     FLI_ATOMIC(uint32_t) refs;
-    fli_bell done; /* rung once, when the three below are final */
+    fli_bell done; /* rung once, when the four below are final */
     /* Plain. writes: the process, before it rings. reads: the waiting thread, after it was rung. */
     filch_err  outcome; /* of the wait */
+    const char *detail; /* filch_err_detail, where the outcome is FILCH_EINVAL: the text is the worker's */
     filch_err  ended;   /* how the process that was waited for has ended */
     filch_data reply;   /* owned; the reply, or the result */
 } fli_hostcall;

@@ -35,8 +35,20 @@ static filch_err caller_init(void *self, const filch_ctx *ctx, const char *metho
 static filch_err over(caller *me, filch_out *out, filch_err outcome)
 {
     me->call->outcome = outcome;
+    if (outcome == FILCH_EINVAL) me->call->detail = filch_err_detail();
     me->decided = 1;
     return filch_done(out, filch_none());
+}
+
+/* The request is sent by a function of the host, in this step, so that the reply comes here. */
+static filch_err ask(fli_hostcall *call, filch_sched *sched)
+{
+    uint32_t lent = FLI_LENT_NONE;
+    /* PAIR call.lent, both halves: the thread has not left, and does not until this is over. */
+    if (!fli_cas_acqrel(&call->lent, &lent, FLI_LENT_OUT)) return FILCH_EDEADLINE;
+    filch_err err = call->ask(sched, call->to, call->ask_arg);
+    fli_store_rel(&call->lent, FLI_LENT_BACK); /* PAIR call.lent, release half: what `ask` did with the argument is done */
+    return err;
 }
 
 static filch_err begin(caller *me, filch_out *out)
@@ -54,7 +66,8 @@ static filch_err begin(caller *me, filch_out *out)
         /* A route may know the receiver, though it cannot be monitored. */
         if (err == FILCH_EFOREIGN && call->kind == FLI_CALL_REQUEST) err = FILCH_OK;
     }
-    if (err == FILCH_OK && call->kind != FLI_CALL_END) err = filch_yield_send(out, TAG_SENT, call->to, call->data);
+    if (err == FILCH_OK && call->ask != NULL) err = ask(call, sched);
+    else if (err == FILCH_OK && call->kind != FLI_CALL_END) err = filch_yield_send(out, TAG_SENT, call->to, call->data);
     return err == FILCH_OK ? filch_idle(out) : over(me, out, err);
 }
 

@@ -24,6 +24,23 @@ filch_err filch_call(filch_sched *sched, filch_pid to, filch_data data, uint64_t
     return run(sched, FLI_CALL_REQUEST, to, &data, deadline_ns, NULL, reply);
 }
 
+filch_err filch_call_with(filch_sched *sched, filch_pid to, filch_ask_fn ask, void *arg, uint64_t deadline_ns,
+                          filch_data *reply)
+{
+    if (sched == NULL) return filch_invalid("sched is NULL");
+    if (ask == NULL) return filch_invalid("ask is NULL");
+    filch_err err = fli_hostcall_check(sched, "filch_call_with");
+    if (err != FILCH_OK) return err;
+    if (to.serial == 0) return FILCH_EDEAD; /* nobody */
+    fli_hostcall *call;
+    err = fli_hostcall_create(sched, FLI_CALL_REQUEST, deadline_ns, NULL, &call);
+    if (err != FILCH_OK) return err;
+    call->to = to;
+    call->ask = ask;
+    call->ask_arg = arg;
+    return fli_caller_run(sched, call, NULL, reply);
+}
+
 filch_err filch_send_wait(filch_sched *sched, filch_pid to, filch_data data, uint64_t deadline_ns)
 {
     if (sched == NULL) return filch_invalid("sched is NULL");

@@ -248,7 +248,7 @@ filch_err filch_yield_work(filch_out *out, uint64_t tag, filch_work_fn fn, void 
 
 filch_err filch_yield_work_within(filch_out *out, uint64_t tag, filch_work_fn fn, void *arg, uint64_t timeout_ns)
 {
-    if (fn == NULL) return FILCH_EINVAL;
+    if (fn == NULL) return filch_invalid("fn is NULL");
     if (timeout_ns == FILCH_FOREVER) return filch_yield_work(out, tag, fn, arg);
     filch_data call = fli_work_pack(fn, arg);
     return fli_out_yield(out, FILCH_CMD_WORK, tag, (filch_pid){ 0, timeout_ns != 0 ? timeout_ns : 1 }, &call);

@@ -424,12 +424,91 @@ TEST(stop_ends_every_wait_with_closed)
     }
 }
 
+/* ---- orders to a supervisor ---- */
+
+static filch_err kid_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+static const filch_type kid = { .name = "kid", .step = kid_step };
+
+static FLI_ATOMIC(uint32_t) released;
+
+static void release(const filch_child *child)
+{
+    (void)child;
+    fli_add_rlx(&released, 1);
+}
+
+TEST(orders_to_a_supervisor_are_answered_to_a_thread)
+{
+    static const filch_child      first[] = { { .id = "first", .type = &kid } };
+    static const filch_supervisor tree = { .children = first, .child_count = 1 };
+    const filch_child             late = { .id = "late", .type = &kid, .release = release }, bad = { .id = "" };
+    world                         w;
+    filch_pid                     pid, child = { 0, 0 };
+    filch_data                    list = filch_none();
+    world_begin(&w, 2);
+    fli_store_rlx(&released, 0);
+    ok(filch_supervise(w.sched, &tree, NULL, &pid));
+    ok(filch_child_await_wait(w.sched, pid, FILCH_FOREVER));
+    ok(filch_child_start_wait(w.sched, pid, &late, FILCH_FOREVER, &child));
+    (void)world_inspect(&w, child); /* it lives */
+    same(filch_child_start_wait(w.sched, pid, &late, FILCH_FOREVER, &child), FILCH_EEXISTS);
+    same(filch_child_start_wait(w.sched, pid, &bad, FILCH_FOREVER, NULL), FILCH_EINVAL);
+    assert_string_equal(filch_err_detail(), "the id of a child is NULL or not 1 to 63 bytes");
+    ok(filch_child_list_wait(w.sched, pid, FILCH_FOREVER, &list));
+    same(filch_size(&list), 2 * sizeof(filch_child_info));
+    assert_string_equal(((const filch_child_info *)filch_raw(&list))[1].id, "late");
+    filch_drop(&list);
+    ok(filch_child_list_wait(w.sched, pid, FILCH_FOREVER, NULL));
+    ok(filch_child_stop_wait(w.sched, pid, "late", FILCH_FOREVER));
+    same(filch_child_stop_wait(w.sched, pid, "late", FILCH_FOREVER), FILCH_EDEAD);
+    ok(filch_cancel(w.sched, pid));
+    UNTIL(&w, world_stats(&w).alive == 0);
+    same(filch_child_await_wait(w.sched, pid, FILCH_FOREVER), FILCH_EDEAD);
+    same(filch_child_list_wait(w.sched, (filch_pid){ 0, 0 }, FILCH_FOREVER, NULL), FILCH_EDEAD);
+    world_end(&w);
+    same(fli_load_rlx(&released), 2); /* of the child that was refused, too */
+}
+
+/* What `ask` finds in its argument, which is gone when the call has returned. */
+typedef struct lent {
+    FLI_ATOMIC(uint32_t) asked;
+    bool gone;
+    gate *g;
+} lent;
+
+static filch_err ask_slowly(filch_sched *sched, filch_pid to, void *arg)
+{
+    lent *l = arg;
+    fli_add_rlx(&l->asked, 1);
+    gate_pass(l->g);
+    return l->gone ? FILCH_EUSER : filch_send(sched, to, filch_int(0));
+}
+
+TEST(an_ask_that_fails_is_the_calls_error)
+{
+    world w;
+    gate  g = { 0 };
+    actor a = { 0 };
+    lent  l = { .gone = true, .g = &g };
+    world_begin(&w, 1);
+    actor_start(&w, &a, play_echo);
+    same(filch_call_with(w.sched, a.pid, ask_slowly, &l, FILCH_FOREVER, NULL), FILCH_EUSER);
+    same(fli_load_rlx(&l.asked), 1);
+    same(filch_call_with(w.sched, a.pid, NULL, &l, FILCH_FOREVER, NULL), FILCH_EINVAL);
+    world_end(&w);
+}
+
 /* ---- wrong threads ---- */
 
 typedef struct asked {
     filch_sched *sched;
     filch_pid    to;
-    filch_err    errs[4];
+    filch_err    errs[6];
 } asked;
 
 static void ask_all(asked *x)
@@ -437,6 +516,8 @@ static void ask_all(asked *x)
     x->errs[0] = filch_call(x->sched, x->to, filch_int(1), FILCH_FOREVER, NULL);
     x->errs[1] = filch_send_wait(x->sched, x->to, filch_int(1), FILCH_FOREVER);
     x->errs[2] = filch_sched_wait(x->sched, x->to, FILCH_FOREVER, NULL, NULL);
+    x->errs[4] = filch_call_with(x->sched, x->to, ask_slowly, NULL, FILCH_FOREVER, NULL);
+    x->errs[5] = filch_child_await_wait(x->sched, x->to, FILCH_FOREVER);
     x->errs[3] = filch_spawn_wait(x->sched, &actor_type, NULL, FILCH_FOREVER, NULL, NULL, NULL);
 }
 
@@ -661,6 +742,8 @@ int main(void)
         cmocka_unit_test(a_process_is_started_and_waited_for_in_one_call),
         cmocka_unit_test(a_thread_waits_for_room_in_a_mailbox),
         cmocka_unit_test(stop_ends_every_wait_with_closed),
+        cmocka_unit_test(orders_to_a_supervisor_are_answered_to_a_thread),
+        cmocka_unit_test(an_ask_that_fails_is_the_calls_error),
         cmocka_unit_test(a_worker_that_would_wait_is_refused),
         cmocka_unit_test(without_workers_there_is_no_waiting),
         cmocka_unit_test(a_simulation_names_the_wait_that_it_refuses),

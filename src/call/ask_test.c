@@ -1,0 +1,116 @@
+/* ask_test.c - what a waiting thread has lent to a call is used by the process only while the thread is there. Both sides in every
+ * order: the thread leaves first, while the process uses it, or afterwards. */
+#include "call/caller.h"
+#include "sched/sched.h"
+#include "support/check.h"
+#include "support/gate.h"
+#include "support/until.h"
+
+typedef struct place {
+    gate g;
+    FLI_ATOMIC(uint32_t) asked, used_after; /* calls of ask; those that found the argument gone */
+    FLI_ATOMIC(bool) gone;
+} place;
+
+static filch_err ask(filch_sched *sched, filch_pid to, void *arg)
+{
+    place *p = arg;
+    (void)sched;
+    (void)to;
+    fli_add_rlx(&p->asked, 1);
+    gate_pass(&p->g);
+    if (fli_load_acq(&p->gone)) fli_add_rlx(&p->used_after, 1);
+    return FILCH_OK;
+}
+
+typedef struct host {
+    filch_sched *sched;
+    filch_pid    to;
+    place       *p;
+    filch_err    err;
+} host;
+
+static void run(void *arg)
+{
+    host *h = arg;
+    h->err = filch_call_with(h->sched, h->to, ask, h->p, FILCH_MICROSECONDS(200), NULL);
+    fli_store_rel(&h->p->gone, true);
+}
+
+static filch_err step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    place *p = filch_as_ptr(self);
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+    }
+    if (p != NULL) gate_pass(&p->g);
+    return filch_idle(out);
+}
+
+static filch_err init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)ctx;
+    (void)method;
+    *(filch_data *)self = *args;
+    return FILCH_OK;
+}
+
+static const filch_type type = { .name = "type", .size = sizeof(filch_data), .init = init, .step = step };
+
+static filch_sched *begin(filch_pid *pid, place *stays_in)
+{
+    filch_options       opt = FILCH_OPTIONS_INIT;
+    filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
+    filch_sched        *sched;
+    opt.workers = 1;
+    spawn.args = filch_ptr(stays_in);
+    ok(filch_sched_create(&sched, &opt));
+    ok(filch_spawn(sched, &type, &spawn, pid));
+    return sched;
+}
+
+TEST(an_ask_under_way_keeps_the_thread_that_lent_its_argument)
+{
+    place      p = { 0 };
+    host       h = { .p = &p };
+    fli_thread thread;
+    /* The deadline may come before the ask on a busy machine: try until it does not. */
+    do {
+        gate_shut(&p.g);
+        fli_store_rlx(&p.gone, false);
+        h.sched = begin(&h.to, NULL);
+        ok(fli_thread_start(&thread, "host", run, &h));
+        until(gate_is_waiting(&p.g) || fli_load_acq(&p.gone));
+        bool inside = gate_is_waiting(&p.g);
+        uint64_t late_ns = fli_clock_ns() + FILCH_MILLISECONDS(5);
+        while (inside && fli_clock_ns() < late_ns) fli_thread_yield(); /* past the thread's deadline */
+        gate_open(&p.g);
+        fli_thread_join(&thread);
+        same(h.err, FILCH_EDEADLINE);
+        ok(filch_sched_stop(h.sched, FILCH_SECONDS(60), NULL));
+    } while (fli_load_rlx(&p.asked) == 0);
+    same(fli_load_rlx(&p.used_after), 0);
+}
+
+TEST(an_ask_is_not_called_for_a_thread_that_has_left)
+{
+    place p = { 0 }, busy = { 0 };
+    host  h = { .p = &p };
+    gate_shut(&busy.g);
+    h.sched = begin(&h.to, &busy);
+    until(gate_is_waiting(&busy.g)); /* the only worker */
+    run(&h);
+    same(h.err, FILCH_EDEADLINE);
+    gate_open(&busy.g);
+    ok(filch_sched_stop(h.sched, FILCH_SECONDS(60), NULL));
+    same(fli_load_rlx(&p.asked), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_ask_under_way_keeps_the_thread_that_lent_its_argument),
+        cmocka_unit_test(an_ask_is_not_called_for_a_thread_that_has_left),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
