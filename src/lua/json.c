@@ -13,45 +13,61 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lua/budget.h"
 #include "lua/checks.h"
 #include "lua/codec.h"
 #include "lua/libs.h"
 #include "lua/nothing.h"
 #include "lua/proc.h"
+#include "lua/text.h"
 
 /* ---- encode -------------------------------------------------------------------------------------------------- */
 
-/* Pushes the text for the value at `index`. A buffer may keep something on the stack, so each piece is finished before it
- * is added to the one around it. */
-static void encode(lua_State *L, int index, int depth);
+/* The stack while a value is written: the value, the state, the text, and for each open table the table and the key that was last. So a
+ * long one can be left and entered again. */
+enum { STATE = 2, TEXT = 3, ROUNDS = 64 };
 
-static void encode_string(luaL_Buffer *out, const char *text, size_t size)
+typedef struct open_table {
+    lua_Integer at, length; /* of an array; of an object the number of fields so far, and -1 */
+} open_table;
+
+typedef struct encoder {
+    int        depth;
+    unsigned   rounds;
+    open_table open[FLI_LUA_DEPTH_MAX + 2];
+} encoder;
+
+static void add(lua_State *L, const char *from, size_t size)
 {
-    static const char hex[] = "0123456789abcdef";
-    fli_lua_add_char(out, '"');
-    for (size_t i = 0; i < size; i++) {
-        unsigned char c = (unsigned char)text[i];
-        const char   *plain = strchr("\"\\", c), *escapes = "b\bn\nf\fr\rt\t";
-        char          letter = 0;
-        for (const char *e = escapes; *e != '\0' && letter == 0; e += 2) letter = (unsigned char)e[1] == c ? e[0] : 0;
-        if (c != 0 && plain != NULL) {
-            fli_lua_add_char(out, '\\');
-            fli_lua_add_char(out, (char)c);
-        } else if (letter != 0) {
-            fli_lua_add_char(out, '\\');
-            fli_lua_add_char(out, letter);
-        } else if (c < 0x20 || c == 0x7F) {
-            luaL_addlstring(out, "\\u00", 4);
-            fli_lua_add_char(out, hex[c >> 4]);
-            fli_lua_add_char(out, hex[c & 15]);
-        } else {
-            fli_lua_add_char(out, (char)c);
-        }
-    }
-    fli_lua_add_char(out, '"');
+    fli_lua_text_add(L, TEXT, from, size);
 }
 
-static void encode_number(lua_State *L, luaL_Buffer *out, int index)
+static void encode_special(lua_State *L, unsigned char c)
+{
+    static const char from[] = "\"\\\b\n\f\r\t", into[] = "\"\\bnfrt", hex[] = "0123456789abcdef";
+    const char       *found = c != 0 ? strchr(from, c) : NULL;
+    const char        brief[] = { '\\', found != NULL ? into[found - from] : 0 };
+    const char        full[] = { '\\', 'u', '0', '0', hex[c >> 4], hex[c & 15] };
+    if (found != NULL) add(L, brief, sizeof brief);
+    else add(L, full, sizeof full);
+}
+
+static void encode_string(lua_State *L, const char *text, size_t size)
+{
+    size_t done = 0;
+    add(L, "\"", 1);
+    for (size_t i = 0; i < size; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c >= 0x20 && c != 0x7F && c != '"' && c != '\\') continue;
+        add(L, text + done, i - done);
+        encode_special(L, c);
+        done = i + 1;
+    }
+    add(L, text + done, size - done);
+    add(L, "\"", 1);
+}
+
+static void encode_number(lua_State *L, int index)
 {
     char text[48];
     if (lua_isinteger(L, index)) {
@@ -63,7 +79,7 @@ static void encode_number(lua_State *L, luaL_Buffer *out, int index)
         if (strtod(text, NULL) != number) snprintf(text, sizeof text, "%.17g", number);
         if (strpbrk(text, ".eE") == NULL) strcat(text, ".0");
     }
-    luaL_addstring(out, text);
+    add(L, text, strlen(text));
 }
 
 /* The length, if the keys are 1 to n and no others; else -1. An empty table is an array if it is a list. */
@@ -83,113 +99,103 @@ static lua_Integer array_length(lua_State *L, int index)
     return count == length ? length : -1;
 }
 
-/* Pushes a list of the keys. */
-static lua_Integer collect_keys(lua_State *L, int index)
+static void encode_open(lua_State *L, encoder *e)
 {
-    lua_newtable(L);
-    int         keys = lua_gettop(L);
-    lua_Integer count = 0;
-    lua_pushnil(L);
-    while (lua_next(L, index) != 0) {
-        lua_pop(L, 1);
-        if (lua_type(L, -1) != LUA_TSTRING && !lua_isinteger(L, -1)) {
-            luaL_error(L, "json.encode: a key must be a string or a whole number");
-        }
-        lua_pushvalue(L, -1);
-        lua_rawseti(L, keys, ++count);
-    }
-    return count;
+    lua_Integer length = array_length(L, lua_gettop(L));
+    e->open[e->depth++] = (open_table){ .length = length };
+    lua_pushnil(L); /* before the first key */
+    add(L, length >= 0 ? "[" : "{", 1);
 }
 
-/* Pushes the text of one field. */
-static void encode_field(lua_State *L, int index, int key, int depth)
+/* Writes the value on top and takes it off; a table stays, and is open from now on. */
+static void encode_value(lua_State *L, encoder *e)
 {
-    lua_pushvalue(L, key);
-    lua_tostring(L, -1); /* a number becomes its digits */
-    encode(L, lua_gettop(L), depth);
-    lua_pushliteral(L, ":");
-    lua_pushvalue(L, key);
-    lua_rawget(L, index);
-    encode(L, lua_gettop(L), depth);
-    lua_remove(L, -2);
-    lua_concat(L, 3);
-    lua_remove(L, -2);
-}
-
-static void encode_object(lua_State *L, int index, int depth)
-{
-    lua_Integer count = collect_keys(L, index);
-    int         keys = lua_gettop(L);
-    luaL_Buffer out;
-    luaL_buffinit(L, &out);
-    fli_lua_add_char(&out, '{');
-    for (lua_Integer i = 1; i <= count; i++) {
-        if (i > 1) fli_lua_add_char(&out, ',');
-        lua_rawgeti(L, keys, i);
-        encode_field(L, index, lua_gettop(L), depth);
-        lua_remove(L, -2);
-        luaL_addvalue(&out);
-    }
-    fli_lua_add_char(&out, '}');
-    luaL_pushresult(&out);
-    lua_remove(L, keys);
-}
-
-static void encode_array(lua_State *L, int index, lua_Integer length, int depth)
-{
-    luaL_Buffer out;
-    luaL_buffinit(L, &out);
-    fli_lua_add_char(&out, '[');
-    for (lua_Integer i = 1; i <= length; i++) {
-        if (i > 1) fli_lua_add_char(&out, ',');
-        lua_rawgeti(L, index, i);
-        encode(L, lua_gettop(L), depth);
-        lua_remove(L, -2);
-        luaL_addvalue(&out);
-    }
-    fli_lua_add_char(&out, ']');
-    luaL_pushresult(&out);
-}
-
-static void encode(lua_State *L, int index, int depth)
-{
-    luaL_Buffer out;
+    size_t      size;
+    const char *text;
     luaL_checkstack(L, 12, "value too deep");
-    if (depth > FLI_LUA_DEPTH_MAX) luaL_error(L, "json.encode: nested too deep, or a table that contains itself");
-    switch (lua_type(L, index)) {
-    case LUA_TNIL: lua_pushliteral(L, "null"); return;
-    case LUA_TBOOLEAN: lua_pushstring(L, lua_toboolean(L, index) ? "true" : "false"); return;
-    case LUA_TNUMBER:
-        luaL_buffinit(L, &out);
-        encode_number(L, &out, index);
-        luaL_pushresult(&out);
-        return;
-    case LUA_TSTRING: {
-        size_t      size;
-        const char *text = lua_tolstring(L, index, &size);
-        luaL_buffinit(L, &out);
-        encode_string(&out, text, size);
-        luaL_pushresult(&out);
-        return;
-    }
-    case LUA_TTABLE: {
-        lua_Integer length = array_length(L, index);
-        if (length >= 0) encode_array(L, index, length, depth + 1);
-        else encode_object(L, index, depth + 1);
-        return;
-    }
+    if (e->depth > FLI_LUA_DEPTH_MAX) luaL_error(L, "json.encode: nested too deep, or a table that contains itself");
+    switch (lua_type(L, -1)) {
+    case LUA_TNIL: add(L, "null", 4); break;
+    case LUA_TBOOLEAN: lua_toboolean(L, -1) ? add(L, "true", 4) : add(L, "false", 5); break;
+    case LUA_TNUMBER: encode_number(L, lua_gettop(L)); break;
+    case LUA_TSTRING:
+        text = lua_tolstring(L, -1, &size);
+        encode_string(L, text, size);
+        break;
+    case LUA_TTABLE: encode_open(L, e); return;
     default:
-        if (!fli_lua_is_null(L, index)) luaL_error(L, "json.encode: a %s has no JSON", luaL_typename(L, index));
-        lua_pushliteral(L, "null");
+        if (!fli_lua_is_null(L, lua_gettop(L))) luaL_error(L, "json.encode: a %s has no JSON", luaL_typename(L, -1));
+        add(L, "null", 4);
     }
+    lua_pop(L, 1);
+}
+
+/* The name of a field: the key below the value on top. */
+static void encode_key(lua_State *L)
+{
+    size_t size;
+    if (lua_type(L, -2) != LUA_TSTRING && !lua_isinteger(L, -2)) {
+        luaL_error(L, "json.encode: a key must be a string or a whole number");
+    }
+    lua_pushvalue(L, -2);
+    const char *text = lua_tolstring(L, -1, &size); /* a number becomes its digits */
+    encode_string(L, text, size);
+    lua_pop(L, 1);
+    add(L, ":", 1);
+}
+
+/* Pushes the next value of the innermost table, its separator and name written. Returns false if there is none. */
+static bool encode_next(lua_State *L, open_table *open)
+{
+    int table = lua_gettop(L) - 1;
+    if (open->length >= 0) {
+        if (open->at == open->length) return false;
+        if (open->at++ > 0) add(L, ",", 1);
+        lua_rawgeti(L, table, open->at);
+        return true;
+    }
+    if (lua_next(L, table) == 0) return lua_pushnil(L), false;
+    if (open->at++ > 0) add(L, ",", 1);
+    encode_key(L);
+    return true;
+}
+
+static int go_on_encode(lua_State *L, int status, lua_KContext ctx);
+
+static int run_encode(lua_State *L, encoder *e)
+{
+    while (e->depth > 0) {
+        if (++e->rounds % ROUNDS == 0 && fli_lua_budget_due(L)) fli_lua_pause(L, 0, go_on_encode);
+        open_table *open = &e->open[e->depth - 1];
+        if (encode_next(L, open)) {
+            encode_value(L, e);
+        } else {
+            add(L, open->length >= 0 ? "]" : "}", 1);
+            lua_pop(L, 2);
+            e->depth--;
+        }
+    }
+    fli_lua_text_result(L, TEXT);
+    return 1;
+}
+
+static int go_on_encode(lua_State *L, int status, lua_KContext ctx)
+{
+    (void)status, (void)ctx;
+    return run_encode(L, lua_touserdata(L, STATE));
 }
 
 static int json_encode(lua_State *L)
 {
     luaL_checkany(L, 1);
     lua_settop(L, 1);
-    encode(L, 1, 0);
-    return 1;
+    encoder *e = lua_newuserdatauv(L, sizeof *e, 0);
+    e->depth = 0;
+    e->rounds = 0;
+    fli_lua_text_push(L, 64);
+    lua_pushvalue(L, 1);
+    encode_value(L, e);
+    return run_encode(L, e);
 }
 
 /* ---- decode -------------------------------------------------------------------------------------------------- */
@@ -199,10 +205,16 @@ typedef struct reader {
     const char *why;
 } reader;
 
-/* On the stack of json.decode: what null becomes, and the metatable of lists. */
-enum { NULL_AT = 2, LIST_AT = 3 };
+/* On the stack of json.decode: what null becomes, the metatable of lists, and the state; then the open tables, each object with the key
+ * whose value is read. So a long text can be left and entered again. */
+enum { NULL_AT = 2, LIST_AT = 3, DECODER_AT = 4 };
 
-static bool decode(lua_State *L, reader *r, int depth);
+typedef struct decoder {
+    size_t      at; /* in the text, where it was left */
+    int         depth;
+    unsigned    rounds;
+    lua_Integer count[FLI_LUA_DEPTH_MAX + 2]; /* of the open tables: elements of an array; -1: an object */
+} decoder;
 
 static bool fail(reader *r, const char *why)
 {
@@ -354,44 +366,37 @@ static bool read_number(lua_State *L, reader *r)
     return push_number(L, r, from, (size_t)(r->at - from));
 }
 
-static bool read_array(lua_State *L, reader *r, int depth)
+static bool read_key(lua_State *L, reader *r)
 {
-    lua_newtable(L);
-    lua_pushvalue(L, LIST_AT);
-    lua_setmetatable(L, -2);
-    if (take(r, ']')) return true;
-    for (lua_Integer i = 1;; i++) {
-        if (!decode(L, r, depth)) return false;
-        lua_rawseti(L, -2, i);
-        if (take(r, ']')) return true;
-        if (!take(r, ',')) return fail(r, "',' or ']' is expected");
-    }
+    if (!take(r, '"')) return fail(r, "a key in quotes is expected");
+    if (!read_string(L, r)) return false;
+    return take(r, ':') || fail(r, "':' is expected");
 }
 
-static bool read_object(lua_State *L, reader *r, int depth)
+/* Pushes a table. *whole: it is empty, and over. */
+static bool open_read(lua_State *L, reader *r, decoder *d, bool array, bool *whole)
 {
     lua_newtable(L);
-    if (take(r, '}')) return true;
-    for (;;) {
-        if (!take(r, '"')) return fail(r, "a key in quotes is expected");
-        if (!read_string(L, r)) return false;
-        if (!take(r, ':')) return fail(r, "':' is expected");
-        if (!decode(L, r, depth)) return false;
-        lua_rawset(L, -3);
-        if (take(r, '}')) return true;
-        if (!take(r, ',')) return fail(r, "',' or '}' is expected");
+    if (array) {
+        lua_pushvalue(L, LIST_AT);
+        lua_setmetatable(L, -2);
     }
+    *whole = take(r, array ? ']' : '}');
+    if (*whole) return true;
+    d->count[d->depth++] = array ? 0 : -1;
+    return array || read_key(L, r);
 }
 
-/* Pushes one value; or leaves anything on the stack, and says why. */
-static bool decode(lua_State *L, reader *r, int depth)
+/* Pushes a value. *whole: it is over; otherwise a table was opened, and a value is next. */
+static bool read_value(lua_State *L, reader *r, decoder *d, bool *whole)
 {
-    if (depth > FLI_LUA_DEPTH_MAX || !lua_checkstack(L, 8)) return fail(r, "nested too deep");
+    *whole = true;
+    if (d->depth > FLI_LUA_DEPTH_MAX || !lua_checkstack(L, 8)) return fail(r, "nested too deep");
     skip_space(r);
     if (r->at == r->end) return fail(r, "a value is expected");
     switch (*r->at) {
-    case '{': r->at++; return read_object(L, r, depth + 1);
-    case '[': r->at++; return read_array(L, r, depth + 1);
+    case '{': r->at++; return open_read(L, r, d, false, whole);
+    case '[': r->at++; return open_read(L, r, d, true, whole);
     case '"': r->at++; return read_string(L, r);
     case 't': lua_pushboolean(L, 1); return read_word(r, "true");
     case 'f': lua_pushboolean(L, 0); return read_word(r, "false");
@@ -400,21 +405,61 @@ static bool decode(lua_State *L, reader *r, int depth)
     }
 }
 
-static int json_decode(lua_State *L)
+/* Puts the value on top where it belongs, and closes what ends behind it. Afterwards a value is next, or nothing is open. */
+static bool put_value(lua_State *L, reader *r, decoder *d)
+{
+    while (d->depth > 0) {
+        lua_Integer *count = &d->count[d->depth - 1];
+        bool         array = *count >= 0;
+        if (array) lua_rawseti(L, -2, ++*count);
+        else lua_rawset(L, -3);
+        if (take(r, ',')) return array || read_key(L, r);
+        if (!take(r, array ? ']' : '}')) return fail(r, array ? "',' or ']' is expected" : "',' or '}' is expected");
+        d->depth--;
+    }
+    return true;
+}
+
+static int go_on_decode(lua_State *L, int status, lua_KContext ctx);
+
+static int run_decode(lua_State *L, decoder *d)
 {
     size_t      size;
-    const char *text = luaL_checklstring(L, 1, &size);
-    reader      r = { .begin = text, .at = text, .end = text + size };
-    if (lua_isnone(L, NULL_AT)) (void)fli_lua_push_null(L);
-    lua_settop(L, NULL_AT);
-    fli_lua_push_list_mark(L);
-    bool        fine = decode(L, &r, 0);
+    const char *text = lua_tolstring(L, 1, &size);
+    reader      r = { .begin = text, .at = text + d->at, .end = text + size };
+    bool        fine, whole;
+    do {
+        if (++d->rounds % ROUNDS == 0 && fli_lua_budget_due(L)) {
+            d->at = (size_t)(r.at - text);
+            fli_lua_pause(L, 0, go_on_decode);
+        }
+        fine = read_value(L, &r, d, &whole) && (!whole || put_value(L, &r, d));
+    } while (fine && d->depth > 0);
     if (fine) skip_space(&r);
     if (fine && r.at != r.end) fine = fail(&r, "something follows the value");
     if (fine) return 1;
     lua_pushnil(L);
     lua_pushfstring(L, "byte %d: %s", (int)(r.at - r.begin) + 1, r.why);
     return 2;
+}
+
+static int go_on_decode(lua_State *L, int status, lua_KContext ctx)
+{
+    (void)status, (void)ctx;
+    return run_decode(L, lua_touserdata(L, DECODER_AT));
+}
+
+static int json_decode(lua_State *L)
+{
+    luaL_checkstring(L, 1);
+    if (lua_isnone(L, NULL_AT)) (void)fli_lua_push_null(L);
+    lua_settop(L, NULL_AT);
+    fli_lua_push_list_mark(L);
+    decoder *d = lua_newuserdatauv(L, sizeof *d, 0);
+    d->at = 0;
+    d->depth = 0;
+    d->rounds = 0;
+    return run_decode(L, d);
 }
 
 const fli_lua_member fli_lua_json_members[] = {

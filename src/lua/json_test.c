@@ -16,6 +16,7 @@ static int open_state(void **state)
 {
     (void)state;
     L = luaL_newstate();
+    *(void **)lua_getextraspace(L) = NULL; /* no process */
     luaL_openlibs(L);
     lua_newtable(L);
     for (const fli_lua_member *m = fli_lua_json_members; m->name != NULL; m++) {

@@ -58,6 +58,7 @@ TEST(ours_say_what_stock_luas_say)
 {
     static const char *const names[] = { "find", "match", "gmatch", "gsub" };
     lua_State               *L = luaL_newstate();
+    *(void **)lua_getextraspace(L) = NULL; /* no process */
     fli_prng                 prng;
     luaL_openlibs(L);
     ok(luaL_loadstring(L, script));

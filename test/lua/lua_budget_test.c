@@ -156,6 +156,9 @@ static const char *const long_calls[] = {
     "local t = {} for i = 1, 200000 do t[i] = i end begin() for i = 1, 20 do table.move(t, 1, 199999, 2) end assert(t[200000] == 199980)",
     "local t = {} for i = 1, 150000 do t[i] = i end begin() for i = 1, 5 do assert(#table.concat(t, ',') == 1038894) end",
     "local t = {} for i = 1, 60000 do t[i] = {} end begin() for i = 1, 10 do collectgarbage() end assert(#t == 60000)",
+    "local t = {} for i = 1, 100000 do t[i] = i end begin() assert(#json.encode(t) == 588896)",
+    "local t = {} for i = 1, 30000 do t['k' .. i] = { i } end begin() assert(json.decode(json.encode(t)).k7[1] == 7)",
+    "local t = {} for i = 1, 100000 do t[i] = i end local s = json.encode(t) begin() assert(#json.decode(s) == 100000)",
     "for i = 1, 20000 do process.send(process.self(), i) end begin() for i = 1, 20 do assert(process.receive('none', 0) == nil) end",
 };
 

@@ -163,7 +163,7 @@ TEST(where_nothing_can_wait_a_full_mailbox_is_told_at_once)
     world_passes(&w, "local pid = process.spawn{ function() time.sleep('1h') end; mailbox = 1, overflow = 'wait' }\n"
                      "assert(process.send(pid, 1))\n"
                      "local r, why\n"
-                     "table.sort({ 2, 1 }, function(a, b) r, why = process.send(pid, 2) return a < b end)\n"
+                     "tostring(setmetatable({}, { __tostring = function() r, why = process.send(pid, 2) return '' end }))\n"
                      "assert(r == nil and why:find('full')) process.terminate(pid)\n");
 }
 
