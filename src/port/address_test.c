@@ -14,7 +14,7 @@
 TEST(addresses_come_back_as_they_were_read)
 {
     static const char *const all[] = { "127.0.0.1:80", "0.0.0.0:0",    "255.255.255.255:65535",
-                                       "[::1]:443",    "[fe80::1]:1",  "unix:/tmp/a b",
+                                       "[::1]:443", "10.0.0.9:9",    "[fe80::1]:1",  "unix:/tmp/a b",
                                        "unix:@name",   "unix:relative", "[fe80::1%4294967295]:1" };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         fli_address address;

@@ -369,6 +369,24 @@ TEST(a_pipe_that_is_kept_is_read_and_its_flags_are_as_they_were)
     same(open_descriptors(), before);
 }
 
+TEST(a_descriptor_that_did_not_block_before_does_not_block_afterwards)
+{
+    EACH_WORLD({
+        int ends[2];
+        int pair[2];
+        ok(pipe2(ends, O_CLOEXEC | O_NONBLOCK));
+        ok(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair));
+        script s = SCRIPT(DO_ADOPT(ends[0], FILCH_ADOPT_KEEP), DO_CLOSE, DO_ADOPT(pair[0], FILCH_ADOPT_KEEP), DO_CLOSE);
+        script_start(&w, &s);
+        script_ends(&w, &s);
+        for (int i = 0; i < 4; i++) ok(s.result[i].error);
+        assert_false(blocks(ends[0]));
+        assert_false(blocks(pair[0]));
+        close_both(ends);
+        close_both(pair);
+    })
+}
+
 TEST(what_cannot_be_opened_again_is_made_non_blocking_until_it_is_closed)
 {
     EACH_WORLD({
@@ -410,6 +428,10 @@ TEST(files_devices_and_listeners_become_streams_of_their_kind)
         script_ends(&w, &s);
         same(s.result[2].number, 3);
         assert_string_equal(s.result[3].bytes, "a file");
+        ok(s.result[0].error);
+        ok(s.result[4].error);
+        ok(s.result[7].error);
+        ok(s.result[11].error);
         same(s.result[5].error, FILCH_EEND);
         same(s.result[6].number, 1);
         same(s.result[9].error, FILCH_EDEADLINE);
@@ -482,6 +504,7 @@ int main(void)
         cmocka_unit_test(a_host_that_ticks_finds_its_wake_descriptor_readable_when_a_polled_one_is),
         cmocka_unit_test(a_connected_socket_becomes_a_stream_and_is_closed_with_it),
         cmocka_unit_test(a_pipe_that_is_kept_is_read_and_its_flags_are_as_they_were),
+        cmocka_unit_test(a_descriptor_that_did_not_block_before_does_not_block_afterwards),
         cmocka_unit_test(what_cannot_be_opened_again_is_made_non_blocking_until_it_is_closed),
         cmocka_unit_test(files_devices_and_listeners_become_streams_of_their_kind),
         cmocka_unit_test(a_simulation_refuses_polls_and_takes_a_handler_of_your_own),
