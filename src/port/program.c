@@ -208,7 +208,8 @@ static int remembered(int fd, int32_t *status)
         uint32_t ids[11];
         int32_t  exit_code; /* as of wait() */
     } info = { .mask = UINT64_C(1) << 3 }; /* PIDFD_INFO_EXIT */
-    if (fd < 0 || ioctl(fd, _IOWR(0xff, 11, info), &info) != 0 || (info.mask & UINT64_C(1) << 3) == 0) return -ECHILD;
+    const unsigned long get_info = _IOWR(0xff, 11, info); /* PIDFD_GET_INFO; an int to ioctl() of musl */
+    if (fd < 0 || syscall(SYS_ioctl, fd, get_info, &info) != 0 || (info.mask & UINT64_C(1) << 3) == 0) return -ECHILD;
     *status = WIFEXITED(info.exit_code) ? WEXITSTATUS(info.exit_code) : -WTERMSIG(info.exit_code);
     return 1;
 #else
