@@ -35,9 +35,9 @@ static void link_locked(fli_io *io, fli_stream *s, uint64_t serial)
 {
     fli_ext *ext = fli_proc_find(io->rt, serial)->ext;
     s->prev = 0;
-    s->next = ext->streams;
+    s->next = fli_load_rlx(&ext->streams);
     if (s->next != 0) at(io, s->next)->prev = s->self;
-    ext->streams = s->self;
+    fli_store_rlx(&ext->streams, s->self);
     fli_store_rlx(&s->owner, serial);
 }
 
@@ -45,7 +45,9 @@ static void unlink_locked(fli_io *io, fli_stream *s, uint64_t serial)
 {
     fli_ext *ext = fli_proc_find(io->rt, serial)->ext;
     if (s->prev != 0) at(io, s->prev)->next = s->next;
-    else ext->streams = s->next;
+    /* PAIR ext.streams, release half: with 0 the process may end and free the ext, which is not touched below. A thread of the
+     * work pool may be here for a process that no longer waits for it: its deadline has passed. */
+    else fli_store_rel(&ext->streams, s->next);
     if (s->next != 0) at(io, s->next)->prev = s->prev;
     fli_store_rlx(&s->owner, 0);
 }
@@ -83,7 +85,7 @@ uint32_t fli_stream_watches(fli_io *io, uint64_t serial, int fd, uint64_t *ids, 
     fli_mutex *stripe = stripe_of(io, serial);
     uint32_t   count = 0;
     fli_mutex_lock(stripe);
-    for (uint32_t i = fli_proc_find(io->rt, serial)->ext->streams; i != 0 && count < room; i = at(io, i)->next) {
+    for (uint32_t i = fli_load_rlx(&fli_proc_find(io->rt, serial)->ext->streams); i != 0 && count < room; i = at(io, i)->next) {
         fli_stream *s = at(io, i);
         if (s->kind == FLI_STREAM_WATCH && s->foreign == fd) ids[count++] = fli_stream_id(s);
     }
@@ -194,11 +196,11 @@ void fli_stream_gone(fli_io *io, fli_stream *s)
 
 void fli_io_release(fli_io *io, fli_proc *p)
 {
-    if (p->ext->streams == 0) return;
+    if (fli_load_acq(&p->ext->streams) == 0) return; /* PAIR ext.streams, acquire half */
     fli_mutex *stripe = stripe_of(io, fli_proc_serial(p));
     fli_mutex_lock(stripe);
-    uint32_t first = p->ext->streams;
-    p->ext->streams = 0;
+    uint32_t first = fli_load_rlx(&p->ext->streams);
+    fli_store_rlx(&p->ext->streams, 0);
     for (uint32_t i = first; i != 0; i = at(io, i)->next) fli_store_rlx(&at(io, i)->owner, 0);
     fli_mutex_unlock(stripe);
     /* Without an owner nobody else changes the links. */

@@ -43,7 +43,9 @@ typedef struct fli_ext {
     void         *on_exit_user;
     uint64_t     *timers; /* ids of timers and tickers it has armed; some may be over */
     uint32_t      timer_count, timer_cap;
-    uint32_t      streams; /* the first of its open ones: io/stream.c's, under its lock */
+    /* The first of its open streams.  writes: io/stream.c, under its lock.  reads: the same; the owner at its end without it.
+     * PAIR ext.streams */
+    FLI_ATOMIC(uint32_t) streams;
     struct fli_recorder *recorder; /* sched/record.c's; NULL: no black box */
 } fli_ext;
 
