@@ -4,6 +4,8 @@
 
 #include <malloc.h>
 
+#include "lua/code.h"
+#include "lua/host.h"
 #include "support/descriptors.h"
 
 enum { ROUNDS = 200, MEASURES = 4 };
@@ -25,6 +27,16 @@ static void measure(void *user, const char *text, size_t size)
     measured[measured_count].bytes = info.uordblks + info.hblkhd;
 #endif
     measured[measured_count++].descriptors = open_descriptors();
+}
+
+/* When all processes have ended only the cache, and the files that were loaded, hold code. */
+static void code_is_let_go(const char *feature)
+{
+    for (size_t i = 0; i < FLI_LUA_BUCKETS; i++) {
+        for (fli_lua_code *code = w.lua->code[i]; code != NULL; code = code->next) {
+            if (fli_load_rlx(&code->refs) > 2) fail_msg("%s: the code of %s is held", feature, code->kind->name);
+        }
+    }
 }
 
 static void leaves_nothing(const char *feature)
@@ -52,6 +64,34 @@ static void leaves_nothing(const char *feature)
     if (least > 8 * ROUNDS) fail_msg("%s: %zu bytes of the host are left of %d rounds", feature, least, ROUNDS);
     int descriptors = measured[MEASURES - 1].descriptors - measured[0].descriptors;
     if (descriptors > 8) fail_msg("%s: %d descriptors are left", feature, descriptors);
+    (void)filch_sched_stop(w.sched, FILCH_SECONDS(5), NULL);
+    code_is_let_go(feature);
+    ok(filch_lua_destroy(w.lua));
+}
+
+static atomic_int freed;
+
+static void note_free(void *user, void *bytes, size_t size)
+{
+    (void)user, (void)size;
+    free(bytes);
+    atomic_fetch_add(&freed, 1);
+}
+
+/* A string that was made of it is a copy: the block itself is remembered for this one step. */
+TEST(the_block_of_a_long_message_is_given_back_while_its_reader_lives_on)
+{
+    world_open(&w, 1, NULL);
+    filch_pid pid = world_start(&w, "local kept = {} while #kept < 4 do kept[#kept + 1] = process.receive() end", 0);
+    for (int i = 1; i <= 3; i++) {
+        char *text = malloc(100000);
+        memset(text, 'x', 100000);
+        ok(filch_send(w.sched, pid, filch_move(text, 100000, note_free)));
+        until(atomic_load(&freed) == i);
+    }
+    same(atomic_load(&w.over), 0);
+    ok(filch_send(w.sched, pid, filch_int(1)));
+    until(atomic_load(&w.over));
     world_close(&w);
 }
 
@@ -71,6 +111,9 @@ TEST(no_feature_leaves_anything_behind)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(no_feature_leaves_anything_behind) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_feature_leaves_anything_behind),
+        cmocka_unit_test(the_block_of_a_long_message_is_given_back_while_its_reader_lives_on),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
