@@ -203,6 +203,53 @@ TEST(a_violation_is_told_where_it_is_said_and_elsewhere_is_none)
     world_close(&w);
 }
 
+TEST(where_instructions_are_counted_a_slice_is_as_long_as_it_should_be)
+{
+    for (int is_short = 0; is_short < 2; is_short++) {
+        world             w;
+        filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+        options.watch = FILCH_LUA_WATCH_COUNT;
+        options.slice_ns = is_short ? FILCH_MILLISECONDS(1) : FILCH_SECONDS(100);
+        world_open(&w, 1, &options);
+        world_passes(&w, "local n, steps = 0, runtime.stats().steps for i = 1, 3e6 do n = n + i end return runtime.stats().steps - steps");
+        assert_true(is_short ? w.number > 0 : w.number == 0);
+        world_close(&w);
+    }
+}
+
+/* What comes behind the time, the level and the pid, one line each. */
+static char   logged[4096];
+static size_t logged_size;
+
+static void keep_log(void *user, const char *text, size_t size)
+{
+    (void)user;
+    const char *words = strchr(text, '>'); /* of the pid */
+    assert_true(words != NULL && text[size - 1] == '\n' && memchr(text, '\n', size - 1) == NULL);
+    size_t left = size - (size_t)(words - text) - 2;
+    memcpy(logged + logged_size, words + 2, left);
+    logged_size += left;
+    logged[logged_size] = '\0';
+}
+
+TEST(logged_words_are_escaped_quoted_and_sorted)
+{
+    world             w;
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    options.log = keep_log;
+    logged_size = 0;
+    world_open(&w, 1, &options);
+    world_passes(&w, "log.info('plain')\n"
+                     "log.info('a line\\nand\\tmore\\r\\1\\127')\n"
+                     "log.info('fields', { order = 17, b = true, a = 'x', ['two words'] = 'two words', empty = '', quote = 'a\"b', back = 'c\\\\d' })\n"
+                     "log.info('edges', { space = ' ', eq = '=', open = '{', close = '}', comma = ',', dot = '.' })\n");
+    assert_string_equal(logged, "test: plain\n"
+                                "test: a line\\nand\\tmore\\r\\x01\\x7f\n"
+                                "test: fields a=x b=true back=\"c\\\\d\" empty=\"\" order=17 quote=\"a\\\"b\" \"two words\"=\"two words\"\n"
+                                "test: edges close=\"}\" comma=\",\" dot=. eq=\"=\" open=\"{\" space=\" \"\n");
+    world_close(&w);
+}
+
 static char failed_name[64];
 
 static void note_failure(void *user, filch_pid pid, const char *name, filch_err error, const char *text, size_t size)
@@ -282,6 +329,8 @@ int main(void)
         cmocka_unit_test(runtime_stats_are_those_of_the_scheduler),
         cmocka_unit_test(a_simulation_refuses_what_it_cannot_use_by_its_own_error),
         cmocka_unit_test(a_violation_is_told_where_it_is_said_and_elsewhere_is_none),
+        cmocka_unit_test(where_instructions_are_counted_a_slice_is_as_long_as_it_should_be),
+        cmocka_unit_test(logged_words_are_escaped_quoted_and_sorted),
         cmocka_unit_test(a_process_is_called_after_the_line_of_its_function),
         cmocka_unit_test(what_is_wrong_names_the_argument_and_the_depth),
         cmocka_unit_test(several_times_without_an_interruption_are_not_one_long_one),
