@@ -226,6 +226,12 @@ function bounds.moves()
       end
     end
   end
+  for _, bad in ipairs { 5, true } do -- also where nothing is moved
+    is((pcall(table.move, bad, 1, 0, 1)), false, "move of no table")
+    is((pcall(table.move, {}, 1, 0, 1, bad)), false, "move to no table")
+    is((pcall(table.insert, bad, 1)), false, "insert into no table")
+    is((pcall(table.remove, bad)), false, "remove from no table")
+  end
   for n = 0, 5 do
     for at = 1, n + 1 do
       local t, expected = list(n, 10), list(n, 10)

@@ -121,6 +121,9 @@ function features.timers()
   local once = time.after("1us")
   once:receive()
   time.cancel(time.after("1h"))
+  local begun = time.after("1h")
+  time.sleep("1us")
+  time.cancel(begun)
   local ticks = time.every("10us")
   ticks:receive()
   time.cancel(ticks)
@@ -195,6 +198,15 @@ function features.files()
   file:write("x")
   file:close()
   assert(fs.open("/no/such/file") == nil)
+end
+
+function features.streams_where_nothing_can_wait()
+  local function refused(f)
+    local fine, why = pcall(tostring, setmetatable({}, { __tostring = f }))
+    assert(not fine and why:find("cannot wait here", 1, true), why)
+  end
+  refused(function() net.listen("127.0.0.1:0") end)
+  refused(function() fs.open("/dev/null") end)
 end
 
 function features.sockets(state)

@@ -250,6 +250,38 @@ TEST(logged_words_are_escaped_quoted_and_sorted)
     world_close(&w);
 }
 
+static void keep_line(void *user, const char *text, size_t size)
+{
+    snprintf(user, 256, "%.*s", (int)size, text);
+}
+
+/* After ten days of virtual time, to the microsecond. */
+TEST(a_simulation_logs_its_own_time)
+{
+    filch_lua        *lua;
+    filch_lua_code   *code;
+    char              why[64], line[256] = "", *words;
+    const char       *chunk = "time.sleep('10d') local ns = time.ns() log.info(('%d.%06d'):format(ns // 1000000000, ns // 1000 % 1000000))";
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    filch_sim_report  report = FILCH_SIM_REPORT_INIT;
+    filch_sim_options sim = FILCH_SIM_OPTIONS_INIT;
+    options.log = keep_line;
+    options.log_user = line;
+    sim.seed = 3;
+    sim.time_max_ns = FILCH_SECONDS(3600 * 24 * 20);
+    ok(filch_lua_create(&lua, &options));
+    ok(filch_lua_load(lua, chunk, strlen(chunk), "test", &code, why, sizeof why));
+    ok(filch_lua_sim(lua, code, NULL, &sim, 1, &report));
+    same(report.verdict, FILCH_SIM_OK);
+    filch_sim_report_free(&report);
+    words = strstr(line, "test: ");
+    assert_non_null(words);
+    words[strcspn(words, "\n")] = '\0';
+    assert_true(strlen(words) > 12 && strncmp(line, words + 6, strcspn(line, ".")) == 0 && atoll(line) >= 864000);
+    filch_lua_code_drop(lua, code);
+    ok(filch_lua_destroy(lua));
+}
+
 static char failed_name[64];
 
 static void note_failure(void *user, filch_pid pid, const char *name, filch_err error, const char *text, size_t size)
@@ -330,6 +362,7 @@ int main(void)
         cmocka_unit_test(a_simulation_refuses_what_it_cannot_use_by_its_own_error),
         cmocka_unit_test(a_violation_is_told_where_it_is_said_and_elsewhere_is_none),
         cmocka_unit_test(where_instructions_are_counted_a_slice_is_as_long_as_it_should_be),
+        cmocka_unit_test(a_simulation_logs_its_own_time),
         cmocka_unit_test(logged_words_are_escaped_quoted_and_sorted),
         cmocka_unit_test(a_process_is_called_after_the_line_of_its_function),
         cmocka_unit_test(what_is_wrong_names_the_argument_and_the_depth),

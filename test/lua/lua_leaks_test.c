@@ -103,7 +103,7 @@ TEST(no_feature_leaves_anything_behind)
         "tasks_together", "channels", "select", "timers", "naps", "blobs", "formats", "work", "coroutines", "errors", "supervisors",
         "upgrades", "long_strings", "modules",
 #ifdef FLI_IO
-        "files", "sockets",
+        "files", "sockets", "streams_where_nothing_can_wait",
 #endif
     };
     for (size_t i = 0; i < sizeof features / sizeof features[0]; i++) leaves_nothing(features[i]);
