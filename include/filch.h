@@ -516,6 +516,7 @@ typedef struct filch_info {
     int32_t     state; /* filch_state, true at some moment during the call */
     uint32_t    messages; /* waiting in its mailbox; only counted for a mailbox with a limit */
     uint64_t    dropped;  /* by its mailbox policy so far */
+    int32_t     overflow; /* filch_overflow: what happens to a message at the limit */
 } filch_info;
 
 /* Looks at one process from outside.
@@ -2145,6 +2146,10 @@ typedef enum filch_sim_verdict {
 } filch_sim_verdict;
 
 /* Settings. Zero means the default given here. Rates are per mille, and their default is never. */
+/* Words for a payload of bytes, in the chart of a simulated run: writes up to `text_size` printable characters to `text` and returns how many;
+ * 0: it has no words. `bytes` are the first `size` of `whole`. Called when the chart is drawn: the bytes of memory that they may refer to are gone. */
+typedef size_t (*filch_describe_fn)(void *user, const void *bytes, size_t size, size_t whole, char *text, size_t text_size);
+
 typedef struct filch_sim_options {
     size_t               size;    /* sizeof(filch_sim_options); a shorter, older struct works too */
     uint64_t             seed;    /* any number */
@@ -2163,10 +2168,13 @@ typedef struct filch_sim_options {
     uint32_t             late_answer;   /* of completions arrive later: up to `late_ns` (but those of the clock) */
     uint32_t             double_answer; /* of completions come a second time, and do nothing */
     uint32_t             handler_error; /* of yields fail: work with FILCH_EFULL, your commands with FILCH_ESYS */
-    uint32_t             stall;         /* of turns, before which a worker falls asleep for long */
+    uint32_t             stall;         /* of turns, before which a worker falls asleep for long; and of waits for the next timer, four
+                                           times as many, which take longer: up to `jump_ns`, so that later timers are due too */
     uint32_t             clock_jump;    /* of turns, before which the clock jumps ahead: up to `jump_ns` */
     uint64_t             late_ns;       /* 0: 10 ms */
     uint64_t             jump_ns;       /* 0: 1 s */
+    filch_describe_fn    describe;      /* of messages, in the chart; NULL: how many bytes they have */
+    void                *describe_user;
 } filch_sim_options;
 #define FILCH_SIM_OPTIONS_INIT FILCH_SIZED_INIT(filch_sim_options)
 

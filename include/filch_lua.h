@@ -214,6 +214,15 @@ FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_sim(filch_lua *lua, filch_lua_c
                                                  const filch_lua_spawn_options *options, const filch_sim_options *sim,
                                                  uint64_t count, filch_sim_report *report);
 
+/* Words for a message between Lua processes, as its program would write it: { kind = "x", n = 1 }. For filch_sim_options.describe; filch_lua_sim sets
+ * it by itself. `user` is not used. Writes up to `text_size` characters and returns how many; what is cut off is "...".
+ *
+ * Thread:  any.                                                 Blocks:  never.
+ * Owns:    lends.
+ * Errors:  none. 0: `bytes` or `text` is NULL.
+ */
+FILCH_API size_t filch_lua_describe(void *user, const void *bytes, size_t size, size_t whole, char *text, size_t text_size);
+
 /* ---- for functions of your own (option `open`) ---------------------------------------------------------------- */
 
 /* The process that `L` belongs to, and its scheduler.

@@ -182,6 +182,10 @@ static void print_failure(const bench *b, const filch_sim_report *report)
         printf("  the last %u events:\n", b->set->chart);
         print_indented(report->chart, strlen(report->chart));
     }
+    if (report->verdict == FILCH_SIM_ENDLESS && report->steps >= b->set->sim.steps_max) {
+        printf("  a run may take %llu steps, and this one wants more: --steps %llu, if it ends at all\n",
+               (unsigned long long)b->set->sim.steps_max, (unsigned long long)b->set->sim.steps_max * 10);
+    }
     print_replay(b, report->seed);
 }
 
@@ -405,6 +409,7 @@ int cli_test(const cli_command *self, int argc, char **argv)
     set.sim.workers = 4;
     set.sim.chart_events = 40;
     set.sim.check = look;
+    set.sim.describe = filch_lua_describe;
     set.sim.steps_max = 100000;
     set.sim.stall = 20;
     set.sim.time_max_ns = FILCH_SECONDS(3600 * 1000); /* virtual: it costs nothing */

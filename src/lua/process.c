@@ -154,13 +154,20 @@ static int go_on_send(lua_State *L, int status, lua_KContext ctx)
     return fli_lua_park(L, FLI_LUA_NEVER, 0, go_on_send);
 }
 
+/* Returns true if a sender to a full mailbox of `to` is meant to wait. */
+static bool is_waited_for(fli_lua_proc *p, filch_pid to)
+{
+    filch_info info = { .size = sizeof info };
+    return filch_inspect(p->sched, to, &info) == FILCH_OK && info.overflow == FILCH_OVERFLOW_WAIT;
+}
+
 /* Sends at once if there is room. If the mailbox is full, and the task can wait, the send becomes a yield with `tag`, which is answered
- * when there is room (overflow = "wait") or with FILCH_EFULL: *waits. */
+ * when there is room, if its policy is to wait: *waits. */
 static filch_err send_or_wait(lua_State *L, fli_lua_proc *p, filch_pid to, filch_data data, uint64_t tag, bool *waits)
 {
     filch_err err = filch_send(p->sched, to, data);
     *waits = false;
-    if (err != FILCH_EFULL || p->current->cancelled || !fli_lua_can_wait(L, p)) return err;
+    if (err != FILCH_EFULL || p->current->cancelled || !fli_lua_can_wait(L, p) || !is_waited_for(p, to)) return err;
     err = filch_yield_send(p->out, tag, to, data);
     if (err != FILCH_OK) return err;
     p->yields++;

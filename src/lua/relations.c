@@ -42,10 +42,20 @@ static int process_monitor(lua_State *L)
     return 1;
 }
 
+/* true, or nil and why; `stale`: the words for what is not there to be ended. */
+static int return_ended(lua_State *L, filch_err err, const char *stale)
+{
+    if (err != FILCH_ESTALE) return fli_lua_return(L, err);
+    lua_pushnil(L);
+    lua_pushstring(L, stale);
+    return 2;
+}
+
 static int process_unmonitor(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_here(L);
-    return fli_lua_return(L, filch_unmonitor(p->sched, p->self, (uint64_t)luaL_checkinteger(L, 1)));
+    filch_err     err = filch_unmonitor(p->sched, p->self, (uint64_t)luaL_checkinteger(L, 1));
+    return return_ended(L, err, "there is no such monitor, or its process has ended");
 }
 
 static int process_link(lua_State *L)
@@ -57,7 +67,7 @@ static int process_link(lua_State *L)
 static int process_unlink(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_here(L);
-    return fli_lua_return(L, filch_unlink(p->sched, p->self, fli_lua_check_pid(L, 1)));
+    return return_ended(L, filch_unlink(p->sched, p->self, fli_lua_check_pid(L, 1)), "there is no such link");
 }
 
 /* process.trap(on): a linked process that fails is a message { event = "link_down", ... } instead of our end. */
@@ -105,7 +115,8 @@ static int process_join(lua_State *L)
 static int process_leave(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_here(L);
-    return fli_lua_return(L, filch_leave(p->sched, fli_lua_check_text(L, 1), pid_or_self(L, 2, p)));
+    filch_err     err = filch_leave(p->sched, fli_lua_check_text(L, 1), pid_or_self(L, 2, p));
+    return return_ended(L, err, "the process is not in this group");
 }
 
 static int process_watch(lua_State *L)
@@ -117,7 +128,7 @@ static int process_watch(lua_State *L)
 static int process_unwatch(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_here(L);
-    return fli_lua_return(L, filch_unwatch(p->sched, fli_lua_check_text(L, 1), p->self));
+    return return_ended(L, filch_unwatch(p->sched, fli_lua_check_text(L, 1), p->self), "it does not watch this group");
 }
 
 /* process.members(group) -> a list of pids, in the order they joined. */

@@ -79,6 +79,7 @@ filch_err filch_lua_sim(filch_lua *lua, filch_lua_code *code, const filch_lua_sp
     }
     trial t = { .lua = lua, .code = code, .options = &how };
     settings.check = check;
+    if (settings.describe == NULL) settings.describe = filch_lua_describe;
     return filch_sim_sweep(&settings, settings.seed, count, begin, &t, report);
 }
 

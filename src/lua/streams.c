@@ -149,12 +149,20 @@ static size_t size_at(lua_State *L, int index, lua_Integer otherwise)
     return (size_t)size;
 }
 
+/* Nothing was asked for: "" at once. */
+static int return_nothing(lua_State *L)
+{
+    lua_pushliteral(L, "");
+    return 1;
+}
+
 /* stream:read([most] [, timeout]) -> what is there */
 static int stream_read(lua_State *L)
 {
     filch_stream  stream = fli_lua_check_stream(L);
     size_t        most = size_at(L, 2, 0);
     uint64_t      timeout = timeout_at(L, 3), tag;
+    if (most == 0 && !lua_isnoneornil(L, 2)) return return_nothing(L);
     fli_lua_proc *p = fli_lua_io_begin(L, &tag);
     return fli_lua_io_await(L, p, tag, filch_yield_read(p->out, tag, stream, most, timeout), FLI_LUA_AS_VALUE);
 }
@@ -164,6 +172,7 @@ static int stream_read_exactly(lua_State *L)
     filch_stream  stream = fli_lua_check_stream(L);
     size_t        size = size_at(L, 2, 0);
     uint64_t      timeout = timeout_at(L, 3), tag;
+    if (size == 0 && !lua_isnoneornil(L, 2)) return return_nothing(L);
     fli_lua_proc *p = fli_lua_io_begin(L, &tag);
     return fli_lua_io_await(L, p, tag, filch_yield_read_exactly(p->out, tag, stream, size, timeout), FLI_LUA_AS_VALUE);
 }

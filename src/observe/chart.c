@@ -82,7 +82,12 @@ static void keep_data(fli_chart *chart, fli_chart_line *line, const filch_data *
         keep_text(line, filch_raw(data), filch_size(data));
         stir_text(chart, filch_raw(data), filch_size(data));
         break;
-    case FILCH_KIND_BYTES: line->number = filch_size(data); break;
+    case FILCH_KIND_BYTES:
+        line->number = filch_size(data);
+        if (chart->describe != NULL && line->number > 0) {
+            memcpy(line->text, filch_raw(data), line->number < FLI_CHART_SHOWN ? line->number : FLI_CHART_SHOWN);
+        }
+        break;
     default: break;
     }
     fli_chart_stir(chart, ((uint64_t)line->data_kind << 56) ^ line->number);

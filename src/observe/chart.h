@@ -41,6 +41,7 @@ typedef struct fli_chart_event {
 } fli_chart_event;
 
 #define FLI_CHART_SHOWN 64 /* bytes of a text that are kept */
+#define FLI_CHART_WORDS 96 /* and of what describes them */
 
 /* The same, kept. */
 typedef struct fli_chart_line {
@@ -51,7 +52,7 @@ typedef struct fli_chart_line {
     uint8_t  data_kind; /* filch_kind */
     bool     cut;       /* there was more text */
     uint64_t number;    /* of an int, num or pid its bits; of bytes how many */
-    char     text[FLI_CHART_SHOWN];
+    char     text[FLI_CHART_SHOWN]; /* of bytes the first ones, as they are */
 } fli_chart_line;
 
 typedef struct fli_chart {
@@ -62,6 +63,8 @@ typedef struct fli_chart {
     uint64_t        hash;  /* of all events */
     const char    **names; /* of the types, by number; lent */
     uint32_t        name_room;
+    filch_describe_fn describe; /* words for bytes; NULL: there are none */
+    void           *describe_user;
 } fli_chart;
 
 filch_err fli_chart_init(fli_chart *chart, const fli_mem *mem, uint32_t room);

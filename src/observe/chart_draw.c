@@ -159,7 +159,17 @@ static void draw_row(columns *cols, const fli_chart_line *line, char *row)
     if (line->kind == FLI_CHART_EXIT && from >= 0) cols->there[from] = false;
 }
 
-static void put_data(sheet *page, const fli_chart_line *line)
+/* The words of chart->describe, or how many there are. */
+static void put_bytes(sheet *page, const fli_chart *chart, const fli_chart_line *line)
+{
+    char   text[FLI_CHART_WORDS];
+    size_t shown = line->number < FLI_CHART_SHOWN ? line->number : FLI_CHART_SHOWN, size = 0;
+    if (chart->describe != NULL) size = chart->describe(chart->describe_user, line->text, shown, line->number, text, sizeof text);
+    if (size > 0) put(page, "%.*s", (int)(size < sizeof text ? size : sizeof text), text);
+    else put(page, "%llu bytes", (unsigned long long)line->number);
+}
+
+static void put_data(sheet *page, const fli_chart *chart, const fli_chart_line *line)
 {
     double number;
     switch (line->data_kind) {
@@ -171,7 +181,7 @@ static void put_data(sheet *page, const fli_chart_line *line)
     case FILCH_KIND_PID: put(page, "a pid"); break;
     case FILCH_KIND_PTR: put(page, "a pointer"); break;
     case FILCH_KIND_TEXT: put(page, "\"%s%s\"", line->text, line->cut ? "..." : ""); break;
-    case FILCH_KIND_BYTES: put(page, "%llu bytes", (unsigned long long)line->number); break;
+    case FILCH_KIND_BYTES: put_bytes(page, chart, line); break;
     default: put(page, "an empty message"); break;
     }
 }
@@ -197,14 +207,14 @@ static void put_error(sheet *page, filch_err error)
     else put(page, "%s", filch_err_name(error));
 }
 
-static void put_outcome(sheet *page, const fli_chart_line *line)
+static void put_outcome(sheet *page, const fli_chart *chart, const fli_chart_line *line)
 {
     if (line->error != FILCH_OK) put_error(page, line->error);
     else if (line->data_kind == FILCH_KIND_NONE) put(page, "ok");
-    else put_data(page, line);
+    else put_data(page, chart, line);
 }
 
-static void put_notice(sheet *page, const fli_chart_line *line, const char *from, const char *to)
+static void put_notice(sheet *page, const fli_chart *chart, const fli_chart_line *line, const char *from, const char *to)
 {
     switch (line->command) {
     case FILCH_EVENT_EXIT: put(page, "%s hears that %s has ended: ", to, from); break;
@@ -212,7 +222,7 @@ static void put_notice(sheet *page, const fli_chart_line *line, const char *from
     case FILCH_EVENT_JOINED: put(page, "%s hears that %s has joined ", to, from); break;
     default: put(page, "%s hears that %s has left ", to, from); break;
     }
-    put_outcome(page, line);
+    put_outcome(page, chart, line);
 }
 
 /* The same in words. */
@@ -226,26 +236,26 @@ static void put_sentence(const fli_chart *chart, sheet *page, const fli_chart_li
     case FLI_CHART_SPAWN: put(page, "%s spawns %s", from, to); break;
     case FLI_CHART_SEND:
         put(page, "%s sends ", from);
-        put_data(page, line);
+        put_data(page, chart, line);
         put(page, " to %s", to);
         if (line->error != FILCH_OK) put(page, ": ");
         if (line->error != FILCH_OK) put_error(page, line->error);
         break;
     case FLI_CHART_GET:
         put(page, "%s gets ", to);
-        put_data(page, line);
+        put_data(page, chart, line);
         if (line->from == FLI_CHART_OUTSIDE && tag != 0) put(page, " from its timer %llu", tag);
         else put(page, " from %s", from);
         break;
     case FLI_CHART_RESULT:
         put(page, "%s gets the answer %llu: ", to, tag);
-        put_outcome(page, line);
+        put_outcome(page, chart, line);
         break;
     case FLI_CHART_CANCEL: put(page, "%s is asked to end", to); break;
-    case FLI_CHART_NOTICE: put_notice(page, line, from, to); break;
+    case FLI_CHART_NOTICE: put_notice(page, chart, line, from, to); break;
     case FLI_CHART_DROPS:
         put(page, "%s hears of dropped messages: ", to);
-        put_data(page, line);
+        put_data(page, chart, line);
         break;
     case FLI_CHART_YIELD:
         put(page, "%s yields ", from);
@@ -254,11 +264,11 @@ static void put_sentence(const fli_chart *chart, sheet *page, const fli_chart_li
         break;
     case FLI_CHART_ANSWER:
         put(page, "answer %llu for %s: ", tag, to);
-        put_outcome(page, line);
+        put_outcome(page, chart, line);
         break;
     case FLI_CHART_EXIT:
         put(page, "%s ends: ", from);
-        put_outcome(page, line);
+        put_outcome(page, chart, line);
         break;
     case FLI_CHART_NOTE: put(page, "%s: %s%s", from, line->text, line->cut ? "..." : ""); break;
     case FLI_CHART_FAULT: put(page, "fault: %s", line->text); break;

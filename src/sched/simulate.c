@@ -133,6 +133,8 @@ static filch_err run_one(const filch_sim_options *opt, const fli_mem *mem, filch
     fli_prng_init(&sim->prng, opt->seed);
     filch_err err = fli_chart_init(&sim->chart, mem, opt->chart_events);
     if (err != FILCH_OK) goto no_chart;
+    sim->chart.describe = opt->describe;
+    sim->chart.describe_user = opt->describe_user;
     if (opt->no_memory > 0) {
         err = FILCH_ENOMEM;
         sim->faulty = fli_alloc(mem, sizeof *sim->faulty);

@@ -149,6 +149,17 @@ bool fli_simulation_point(fli_runtime *rt, fli_local *here, const char *call)
     return true;
 }
 
+/* When the wait for what is due at `next_ns` is over. The machine may sleep for longer, up to jump_ns; spans of each size are as likely, so that
+ * timers which lie far apart are due together now and then. */
+static uint64_t oversleep(fli_simulation *sim, uint64_t next_ns)
+{
+    if (sim->stage != FLI_STAGE_RUN || !fli_draw_chance(sim, sim->opt.stall * 4)) return next_ns;
+    uint64_t longest = sim->opt.jump_ns >> fli_draw_below(sim, 24);
+    sim->report.stalls++;
+    fli_simulation_fault(sim, "the machine sleeps");
+    return fli_clock_after(next_ns, longest > 0 ? fli_draw_span(sim, longest) : 0);
+}
+
 bool fli_simulation_play(fli_simulation *sim, uint64_t until_ns)
 {
     while (fli_simulation_goes_on(sim) && sim->face.now_ns < until_ns) {
@@ -156,6 +167,7 @@ bool fli_simulation_play(fli_simulation *sim, uint64_t until_ns)
         uint64_t timer_ns = fli_timers_next_ns(&sim->sched->timers), next_ns = fli_simulation_next_ns(sim);
         if (timer_ns < next_ns) next_ns = timer_ns;
         if (next_ns == FLI_NEVER) return true;
+        next_ns = oversleep(sim, next_ns);
         if (next_ns > until_ns) next_ns = until_ns;
         if (next_ns > sim->face.now_ns) sim->face.now_ns = next_ns;
     }

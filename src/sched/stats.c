@@ -144,6 +144,7 @@ filch_err filch_inspect(filch_sched *sched, filch_pid pid, filch_info *out)
         .name = fli_type_name(fli_proc_type(p)),
         .messages = fli_load_count(fli_load_rlx(&p->load)),
         .dropped = dropped + (uint32_t)drops,
+        .overflow = fli_load_rlx(&p->overflow),
     };
     uint64_t word = fli_state_look(&p->state);
     /* Looked at again: if it is another process by now, so may be the above. All relaxed, so a weak machine may still mix

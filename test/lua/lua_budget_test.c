@@ -114,6 +114,7 @@ TEST(loops_that_can_be_interrupted_go_on_until_they_are_terminated)
         "while true do pcall(error, setmetatable({}, { __tostring = LOOP })) end",
         "pcall(LOOP)",
         "process.send(process.self(), 1) process.receive(LOOP)",
+        "process.send(process.self(), { 1 }) process.receive({ LOOP })",
         "pcall(pcall, pcall, LOOP)",
         "xpcall(LOOP, print)",
         "coroutine.wrap(LOOP)()",

@@ -193,6 +193,74 @@ TEST(null_and_empty_lists_survive_a_message)
                      "assert(process.exec(function(list) return json.encode { list, null } end, json.list()) == '[[],null]')\n");
 }
 
+/* Two processes that sleep for half a second and for a second: under some seeds the machine oversleeps, and the later one is first. */
+TEST(sleeps_that_are_far_apart_end_together_under_some_seeds)
+{
+    static const char chunk[] = "local me = process.self()\n"
+                                "process.spawn(function() time.sleep('500ms') process.send(me, 'early') end)\n"
+                                "process.spawn(function() time.sleep('1s') process.send(me, 'late') end)\n"
+                                "if process.receive() == 'late' then sim.fail('late') end\n";
+    filch_sim_options sim = FILCH_SIM_OPTIONS_INIT;
+    filch_lua        *lua;
+    filch_lua_code   *code;
+    int               late = 0;
+    ok(filch_lua_create(&lua, NULL));
+    ok(filch_lua_load(lua, chunk, sizeof chunk - 1, "sleeps", &code, NULL, 0));
+    sim.stall = 20;
+    for (sim.seed = 1; sim.seed <= 2000; sim.seed++) {
+        filch_sim_report report = FILCH_SIM_REPORT_INIT;
+        ok(filch_lua_sim(lua, code, NULL, &sim, 1, &report));
+        if (report.verdict == FILCH_SIM_FAILED) late++;
+        else same(report.verdict, FILCH_SIM_OK);
+        filch_sim_report_free(&report);
+    }
+    assert_true(late >= 2 && late <= 200);
+    filch_lua_code_drop(lua, code);
+    ok(filch_lua_destroy(lua));
+}
+
+TEST(the_chart_of_a_run_shows_its_messages)
+{
+    static const char chunk[] = "local me = process.self()\n"
+                                "local pid = process.spawn(function() local _, from = process.receive() process.reply(from, { true, -300, 2.5 }) end)\n"
+                                "process.request(pid, { kind = 'order', [7] = json.null, list = json.list() })\n"
+                                "process.send(me, 'plain') process.send(me, ('long'):rep(50)) process.send(me, { me, blob.new('x'), 1 << 40, 'q\"' })\n"
+                                "for i = 1, 3 do process.receive() end sim.fail('over')\n";
+    filch_sim_options sim = FILCH_SIM_OPTIONS_INIT;
+    filch_sim_report  report = FILCH_SIM_REPORT_INIT;
+    filch_lua        *lua;
+    filch_lua_code   *code;
+    char              text[8];
+    ok(filch_lua_create(&lua, NULL));
+    ok(filch_lua_load(lua, chunk, sizeof chunk - 1, "talk", &code, NULL, 0));
+    ok(filch_lua_sim(lua, code, NULL, &sim, 1, &report));
+    same(report.verdict, FILCH_SIM_FAILED);
+    has_text(report.chart, "sends a request, {");
+    has_text(report.chart, "kind = \"order\"");
+    has_text(report.chart, "[7] = null");
+    has_text(report.chart, "list = {}");
+    has_text(report.chart, "gets a reply, {true, -300, 2.5} from");
+    has_text(report.chart, "sends \"plain\" to");
+    has_text(report.chart, "\"longlong");
+    has_text(report.chart, "... to");
+    has_text(report.chart, "{a pid, a blob, 1099511627776, \"q\\34\"}");
+    same(filch_lua_describe(NULL, NULL, 0, 0, text, sizeof text), 0);
+    same(filch_lua_describe(NULL, "long word", 9, 9, text, sizeof text), 7);
+    assert_memory_equal(text, "\"lon...", 7);
+    filch_sim_report_free(&report);
+    filch_lua_code_drop(lua, code);
+    ok(filch_lua_destroy(lua));
+}
+
+TEST(what_is_not_there_to_be_ended_is_named)
+{
+    world_passes(&w, "local function words(r, why) assert(r == nil) return why end\n"
+                     "assert(words(process.leave('g')) == 'the process is not in this group')\n"
+                     "assert(process.join('g') and process.leave('g') and words(process.leave('g')):find('not in this group'))\n"
+                     "assert(words(process.unwatch('g')) == 'it does not watch this group')\n"
+                     "assert(words(process.unmonitor(12345)):find('no such monitor'))\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +274,9 @@ int main(void)
         cmocka_unit_test(a_send_that_waits_hears_of_the_receivers_end),
         cmocka_unit_test_setup_teardown(null_and_empty_lists_survive_json_and_messagepack, open_world, world_close_shared),
         cmocka_unit_test_setup_teardown(null_and_empty_lists_survive_a_message, open_world, world_close_shared),
+        cmocka_unit_test(sleeps_that_are_far_apart_end_together_under_some_seeds),
+        cmocka_unit_test(the_chart_of_a_run_shows_its_messages),
+        cmocka_unit_test_setup_teardown(what_is_not_there_to_be_ended_is_named, open_world, world_close_shared),
         cmocka_unit_test_setup_teardown(where_nothing_can_wait_a_full_mailbox_is_told_at_once, open_world, world_close_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

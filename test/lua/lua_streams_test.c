@@ -33,6 +33,7 @@ TEST(a_server_and_its_clients_talk)
             "local address = process.receive()\n"
             "local function talk(n) return function()\n"
             "  local stream = assert(net.connect(address, '5s'))\n"
+            "  assert(stream:read(0) == '' and stream:read_exactly(0) == '')\n"
             "  for i = 1, 5 do assert(stream:write(n .. ' ' .. i .. '\\n')) assert(stream:read_until('\\n') == 'you said ' .. n .. ' ' .. i .. '\\n') end\n"
             "  stream:shutdown() assert(select(2, stream:read()) == 'end') stream:close() return n\n"
             "end end\n"
