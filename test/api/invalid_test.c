@@ -477,6 +477,10 @@ TEST(supervisors)
     refused(filch_child_stop(w.sched, nobody, NULL), "id");
     refused(filch_child_stop(w.sched, nobody, longest), "id");
     refused(filch_child_list(NULL, nobody), "sched");
+    refused(filch_child_start_tagged(NULL, nobody, NULL, 1), "sched");
+    refused(filch_child_start_tagged(w.sched, nobody, NULL, 1), "child");
+    refused(filch_child_stop_tagged(NULL, nobody, "id", 1), "sched");
+    refused(filch_child_stop_tagged(w.sched, nobody, NULL, 1), "id");
     refused(filch_child_start_wait(NULL, nobody, &(filch_child){ .id = "id" }, 0, NULL), "sched");
     refused(filch_child_start_wait(w.sched, nobody, NULL, 0, NULL), "child");
     refused(filch_child_stop_wait(NULL, nobody, "id", 0), "sched");
