@@ -106,6 +106,16 @@ void fli_alarmfd_set(fli_alarmfd *alarm, uint64_t at_ns)
     (void)alarm, (void)at_ns;
 }
 
+/* No step is left by an exception here. */
+void fli_torn_note(fli_worker *worker)
+{
+    (void)worker;
+}
+void fli_torn_mend(fli_worker *worker)
+{
+    (void)worker;
+}
+
 void fli_worker_clock(fli_worker *worker)
 {
     worker->clock_ns = fli_clock_ns();
@@ -206,6 +216,7 @@ static void setup_stop(void)
     setup_with(0);
     w->ends = true;
     w->sched.rt.payload_max = 1000;
+    w->sched.program = fli_program_self();
 }
 
 /* ---- idle ---- */
