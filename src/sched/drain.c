@@ -36,9 +36,15 @@ static bool is_late(fli_worker *w, const fli_proc *p)
     return (p->flags & FLI_PROC_WAITING) != 0 && fli_load_rlx(&w->sched->stop.hurry);
 }
 
-/* The process has not been asked yet. Returns true if the step begins with a cancel. */
+/* The process has not been asked yet. Returns true if the step begins with a cancel.
+ *
+ * The word that this step began with may be older than the stop: messages that were sent before the stop, and came after
+ * that look, are drained first. The phase is read by acquire in between: whatever was sent before it was set is seen. */
 static bool ask(fli_worker *w, fli_proc *p)
 {
+    fli_runtime *rt = &w->sched->rt;
+    (void)fli_load_acq(&rt->phase); /* PAIR runtime.phase, acquire half */
+    fli_mail_drain(rt, &w->local, p, fli_word_head(fli_state_look(&p->state)));
     p->flags |= FLI_PROC_TOLD;
     if (p->messages == 0 || is_late(w, p) || !fli_stop_is_polite(w->sched)) return true;
     return !queue_cancel(w, p);

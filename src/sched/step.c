@@ -398,11 +398,11 @@ static __attribute__((noinline)) void step_any(fli_worker *w, fli_proc *p, uint6
         return;
     }
     fli_mail_drain(rt, here, p, fli_word_head(word));
+    bool cancel = take_cancel(w, p, word); /* in a stop, drains once more */
     if (FLI_UNLIKELY((p->flags & FLI_PROC_DOWN) != 0)) {
         go_down(w, p);
         return;
     }
-    bool     cancel = take_cancel(w, p, word);
     uint32_t count = fli_mail_collect(rt, p, cancel, w->events, w->nodes, w->sched->opt.batch_max);
     if (count == 0 && (p->flags & FLI_PROC_HUNGRY) == 0) {
         /* Called for something that needs no step: room in its mailbox, or a message while it waits. */

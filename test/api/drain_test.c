@@ -543,7 +543,10 @@ TEST(a_child_whose_supervisor_has_gone_is_asked_by_the_stop)
         (void)start(sched, &careless, filch_none());
         turn(sched, worker_counts[w]);
         until(fli_load_acq(&seen.inside));
-        ok(filch_sched_stop(sched, FILCH_SECONDS(60), NULL));
+        filch_stop_options options = FILCH_STOP_OPTIONS_INIT;
+        options.deadline_ns = FILCH_SECONDS(30);
+        options.patience_ns = FILCH_FOREVER; /* a later round asks, not the end of patience */
+        ok(filch_sched_stop_with(sched, &options, NULL));
         same(fli_load_rlx(&seen.cancels), 1);
         same(fli_load_rlx(&seen.code), FILCH_ECLOSED);
         test_alloc_balanced(&seen.alloc);

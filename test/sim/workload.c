@@ -786,12 +786,14 @@ enum { DRAIN_READERS = 4 };
 
 static struct {
     filch_pid readers[DRAIN_READERS]; /* the last is supervised by the first */
+    uint32_t  early[DRAIN_READERS];   /* sent by the stopping thread, before it stops */
     uint64_t  unread;
 } drained;
 
 struct drain_reader {
-    int64_t number;
-    bool    asked, waits, child_gone, begun;
+    int64_t  number;
+    uint32_t early; /* read of those */
+    bool     asked, waits, child_gone, begun;
 };
 
 static filch_err        drain_step(void *self, const filch_event *events, size_t count, filch_out *out);
@@ -824,11 +826,15 @@ static filch_err drain_step(void *self, const filch_event *events, size_t count,
     if (!r->begun) drain_begin(r, sched_of(out));
     for (size_t i = 0; i < count; i++) {
         switch (events[i].type) {
-        case FILCH_EVENT_MESSAGE: now.got++; break;
+        case FILCH_EVENT_MESSAGE:
+            now.got++;
+            r->early += filch_as_int(&events[i].data) == 2;
+            break;
         case FILCH_EVENT_EXIT: r->child_gone = true; break;
         case FILCH_EVENT_CANCEL:
             MUST(!r->asked, "asked twice");
             MUST(i == 0, "a cancel was not the first event");
+            MUST(r->early == drained.early[r->number], "the cancel of a stop overtook a message");
             r->asked = true;
             if (r->number == 0) (void)!filch_cancel_with(sched_of(out), drained.readers[DRAIN_READERS - 1], FILCH_ECANCELLED, FILCH_FOREVER);
             break;
@@ -864,9 +870,19 @@ static void run_drain(uint32_t workers, uint32_t size)
         drained.readers[i] = spawn(&drain_reader, &r, sizeof r);
     }
     for (int i = 0; i < 2; i++) MUST(fli_thread_start(&outside[i], "outside", drain_outside, &each) == FILCH_OK, "no thread");
-    uint64_t deadline_ns = deadlines[fli_sim_choose(4)];
+    uint64_t           deadline_ns = deadlines[fli_sim_choose(4)];
+    filch_stop_options stop = FILCH_STOP_OPTIONS_INIT;
+    stop.deadline_ns = deadline_ns;
+    stop.flags = FILCH_STOP_KEEP;
+    stop.patience_ns = FILCH_FOREVER;
+    for (uint32_t i = fli_sim_choose(12); i > 0; i--) {
+        uint32_t to = fli_sim_choose(DRAIN_READERS - 1);
+        MUST(filch_send(now.sched, drained.readers[to], filch_int(2)) == FILCH_OK, "a reader is gone before the stop");
+        drained.early[to]++;
+        now.sent++;
+    }
     do {
-        err = filch_sched_close(now.sched, deadline_ns, &report);
+        err = filch_sched_stop_with(now.sched, &stop, &report);
         MUST(err == FILCH_OK || err == FILCH_EDEADLINE || err == FILCH_EBUSY, "stop did not end as it should");
         MUST(err != FILCH_EDEADLINE || deadline_ns != FILCH_FOREVER, "a reader was forced though there was time");
         drained.unread += report.unread;
