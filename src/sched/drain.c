@@ -45,6 +45,7 @@ static bool ask(fli_worker *w, fli_proc *p)
     fli_runtime *rt = &w->sched->rt;
     (void)fli_load_acq(&rt->phase); /* PAIR runtime.phase, acquire half */
     fli_mail_drain(rt, &w->local, p, fli_word_head(fli_state_look(&p->state)));
+    if ((p->flags & FLI_PROC_TOLD) != 0) return false; /* just now, by a supervisor that has ended since */
     p->flags |= FLI_PROC_TOLD;
     if (p->messages == 0 || is_late(w, p) || !fli_stop_is_polite(w->sched)) return true;
     return !queue_cancel(w, p);
