@@ -104,6 +104,7 @@ typedef struct filch_lua_options {
     uint32_t           log_level;  /* the least FILCH_LUA_LOG_* that `log` writes; 0: all */
     size_t             memory_total; /* bytes that all processes may hold together, with blobs and messages of 16 KiB and more; 0: no limit.
                                       * Smaller messages are the scheduler's: filch_options.memory_max */
+    const char        *without;    /* functions that processes do not get, as "process.terminate process.register"; lent; NULL: they get all */
 } filch_lua_options;
 #define FILCH_LUA_OPTIONS_INIT FILCH_SIZED_INIT(filch_lua_options)
 

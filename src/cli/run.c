@@ -12,7 +12,7 @@
 #include "cli/program.h"
 #include "cli/tell.h"
 
-enum { WORKERS = 1, MEMORY, SLICE, LOG_LEVEL, STOP_AFTER, WATCH, STATS, ROOTS, MAX_MEMORY, MAX_PROCESSES, ENV, NET, FILES, EXEC };
+enum { WORKERS = 1, MEMORY, SLICE, LOG_LEVEL, STOP_AFTER, WATCH, STATS, ROOTS, WITHOUT, MAX_MEMORY, MAX_PROCESSES, ENV, NET, FILES, EXEC };
 
 const cli_option cli_run_options[] = {
     { "--workers", "N", "one per CPU", "threads that run processes", WORKERS },
@@ -25,6 +25,7 @@ const cli_option cli_run_options[] = {
     { "--watch", NULL, "off", "take files anew when they change: see process.upgradable", WATCH },
     { "--stats", NULL, "off", "the scheduler's counters at the end, on standard error", STATS },
     { "--roots", "FOLDERS", "none", "folders, separated by ';', that code may come from besides the program's own", ROOTS },
+    { "--without", "NAMES", "none", "functions that processes do not get, as 'process.terminate process.register'", WITHOUT },
     { "--env", NULL, "off", "let processes read the environment: os.getenv", ENV },
     { "--net", NULL, "off", "let processes use sockets: net", NET },
     { "--files", NULL, "off", "let processes open files: fs", FILES },
@@ -92,6 +93,7 @@ static bool take_option(settings *set, const cli_args *args, int which)
         if (!cli_value_number(args, 1, INT32_MAX, &number)) return false;
         set->program.processes = (uint32_t)number;
         return true;
+    case WITHOUT: set->program.lua_options.without = args->value; return true;
     case ROOTS: set->program.lua_options.roots = args->value; return true;
     case ENV: set->program.lua_options.rights |= FILCH_LUA_MAY_ENV; return true;
     case NET: set->program.lua_options.rights |= FILCH_LUA_MAY_NET; return true;

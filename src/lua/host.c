@@ -104,6 +104,7 @@ static filch_err complete(filch_lua_options *opt, const filch_lua_options *given
     if (opt->path == NULL) opt->path = "./?.lua";
     if (opt->log_level > FILCH_LUA_LOG_NONE) return FILCH_EINVAL;
     if (opt->count > INT32_MAX) return FILCH_EINVAL;
+    if (!fli_lua_names_known(opt->without)) return FILCH_EINVAL;
     if ((opt->rights & ~(uint32_t)RIGHTS) != 0) return FILCH_EINVAL; /* of a newer header: better none than a wrong one */
     bool known = opt->signal >= 0 && opt->signal <= 64 && opt->watch <= FILCH_LUA_WATCH_NONE;
     return known && (opt->signal == 0 || opt->watch == FILCH_LUA_WATCH_THREAD) ? FILCH_OK : FILCH_EINVAL;
@@ -133,9 +134,10 @@ filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options)
     if (lua->path == NULL) goto no_path;
     lua->roots = fli_lua_source_roots(lua->path, opt.roots);
     if (lua->roots == NULL) goto no_roots;
-    if (!fli_lua_names_init(&lua->names, opt.rights)) goto no_names;
+    if (!fli_lua_names_init(&lua->names, opt.rights, opt.without)) goto no_names;
     err = fli_lua_print_init(lua);
     if (err != FILCH_OK) goto no_names;
+    lua->names.without = NULL; /* the caller's */
     err = fli_mutex_init(&lua->lock);
     if (err != FILCH_OK) goto no_lock;
     err = fli_mutex_init(&lua->reloading);

@@ -52,9 +52,29 @@ static size_t find_place(const fli_lua_names *names, const char *library, const 
     return place;
 }
 
+/* Whether the word `size` bytes long at `word` is the full name of the member. */
+static bool is_name_of(const fli_lua_member *member, const char *word, size_t size)
+{
+    size_t library = member->library != NULL ? strlen(member->library) + 1 : 0;
+    if (size != library + strlen(member->name)) return false;
+    if (library > 0 && (memcmp(word, member->library, library - 1) != 0 || word[library - 1] != '.')) return false;
+    return memcmp(word + library, member->name, size - library) == 0;
+}
+
+static bool is_left_out(const char *without, const fli_lua_member *member)
+{
+    for (const char *at = without; at != NULL && *at != '\0'; at += strspn(at, " ")) {
+        size_t size = strcspn(at, " ");
+        if (size > 0 && is_name_of(member, at, size)) return true;
+        at += size;
+    }
+    return false;
+}
+
 /* How many there are is a matter of the tables in our sources: there is room for all of them. */
 static void add(fli_lua_names *names, const fli_lua_member *member)
 {
+    if (is_left_out(names->without, member)) return;
     const char *library = member->library != NULL ? find_library(names, member->library) : NULL;
     FLI_ASSERT(names->count < FLI_LUA_MEMBERS_MAX);
     if (library == NULL && member->library != NULL) {
@@ -153,9 +173,27 @@ static const struct {
     { fli_lua_exec_members, FILCH_LUA_MAY_EXEC },
 };
 
-bool fli_lua_names_init(fli_lua_names *names, unsigned rights)
+bool fli_lua_names_known(const char *without)
 {
-    *names = (fli_lua_names){ .count = 0 };
+    for (const char *at = without; at != NULL && *at != '\0'; at += strspn(at, " ")) {
+        size_t size = strcspn(at, " ");
+        bool   known = size == 0;
+        for (size_t i = 0; !known && i < sizeof tables / sizeof tables[0]; i++) {
+            for (const fli_lua_member *m = tables[i].members; !known && m->name != NULL; m++) known = is_name_of(m, at, size);
+        }
+        for (size_t i = 0; !known && i < sizeof stock / sizeof stock[0]; i++) {
+            const char *name = strncmp(stock[i], "_G.", 3) == 0 ? stock[i] + 3 : stock[i];
+            known = strlen(name) == size && memcmp(name, at, size) == 0;
+        }
+        if (!known) return false;
+        at += size;
+    }
+    return true;
+}
+
+bool fli_lua_names_init(fli_lua_names *names, unsigned rights, const char *without)
+{
+    *names = (fli_lua_names){ .without = without };
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
         if ((tables[i].right & ~rights) == 0) add_all(names, tables[i].members);
     }

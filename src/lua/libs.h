@@ -30,12 +30,15 @@ typedef struct fli_lua_names {
     size_t         count;
     const char    *libraries[FLI_LUA_LIBRARIES_MAX]; /* members refer to these very strings */
     size_t         library_count;
+    const char    *without; /* those that are left out, separated by spaces; NULL: none */
     uint16_t       places[FLI_LUA_PLACES]; /* by hash: number of the member, from 1 */
     lua_CFunction  stock_time, stock_date, stock_clock, stock_format, stock_pack, stock_packsize, stock_unpack;
 } fli_lua_names;
 
 /* Collects the names: ours, and of stock Lua those that are safe. Uses a state of its own. False: no memory. */
-bool fli_lua_names_init(fli_lua_names *names, unsigned rights);
+bool fli_lua_names_init(fli_lua_names *names, unsigned rights, const char *without);
+/* Whether each of `without` is the name of a member: "process.terminate", separated by spaces. */
+bool fli_lua_names_known(const char *without);
 
 /* Makes a new state's globals: looked up when used. May raise memory errors. */
 void fli_lua_libs_install(lua_State *L);

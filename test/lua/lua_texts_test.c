@@ -64,12 +64,32 @@ TEST(other_bytes_are_taken_as_they_are)
                      "end\n");
 }
 
+TEST(functions_can_be_left_out_by_name)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    filch_lua        *lua;
+    static world      other;
+    options.without = " process.terminate  process.register string.rep print";
+    world_open(&other, 1, &options);
+    world_passes(&other, "assert(process.terminate == nil and process.register == nil and string.rep == nil and print == nil)\n"
+                         "assert(process.spawn and process.unregister and string.len)\n"
+                         "for name in pairs(process) do assert(name ~= 'terminate') end\n"
+                         "assert(process.exec(function() return process.terminate end) == nil)\n");
+    world_close(&other);
+    for (size_t i = 0; i < 3; i++) {
+        static const char *const wrong[] = { "process.none", "process", "process.spawn process.terminat" };
+        options.without = wrong[i];
+        same(filch_lua_create(&lua, &options), FILCH_EINVAL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
         T(a_zero_byte_cuts_no_text),
         T(other_bytes_are_taken_as_they_are),
+        cmocka_unit_test(functions_can_be_left_out_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
