@@ -81,7 +81,7 @@ enum {
 /* Settings. Zero means the default given here. */
 typedef struct filch_lua_options {
     size_t             size;       /* sizeof(filch_lua_options); a shorter, older struct works too */
-    size_t             memory_max; /* bytes that one process may hold; 0: 64 MiB */
+    size_t             memory_max; /* bytes that one process may hold; 0: 16 MiB. It bounds what cannot be interrupted: docs/design/lua-budgets.md */
     uint64_t           slice_ns;   /* a step that runs longer is interrupted and goes on later; 0: 5 ms */
     uint64_t           runaway_ns; /* processor time for a part of a late step that cannot be interrupted (a metamethod that C
                                     * calls, say); then the process ends, and cannot catch it; 0: 25 ms */

@@ -20,7 +20,7 @@ enum { WORKERS = 1, MEMORY };
 
 const cli_option cli_repl_options[] = {
     { "--workers", "N", "one per CPU", "threads that run processes", WORKERS },
-    { "--memory", "SIZE", "64M", "what one process may hold", MEMORY },
+    { "--memory", "SIZE", "16M", "what one process may hold", MEMORY },
     { NULL, NULL, NULL, NULL, 0 },
 };
 

@@ -16,7 +16,7 @@ enum { WORKERS = 1, MEMORY, SLICE, LOG_LEVEL, STOP_AFTER, WATCH, STATS, ROOTS, W
 
 const cli_option cli_run_options[] = {
     { "--workers", "N", "one per CPU", "threads that run processes", WORKERS },
-    { "--memory", "SIZE", "64M", "what one process may hold", MEMORY },
+    { "--memory", "SIZE", "16M", "what one process may hold", MEMORY },
     { "--max-memory", "SIZE", "3/4 of the machine's", "what all processes may hold together, and their messages once more", MAX_MEMORY },
     { "--max-processes", "N", "1000000", "how many there may be at once", MAX_PROCESSES },
     { "--slice", "TIME", "5ms", "a process that runs longer is interrupted and goes on later", SLICE },

@@ -96,7 +96,7 @@ static filch_err complete(filch_lua_options *opt, const filch_lua_options *given
         if (given->size < sizeof(size_t) || given->size > sizeof *opt) return FILCH_EINVAL;
         memcpy(opt, given, given->size);
     }
-    if (opt->memory_max == 0) opt->memory_max = (size_t)64 << 20;
+    if (opt->memory_max == 0) opt->memory_max = (size_t)16 << 20;
     if (opt->slice_ns == 0) opt->slice_ns = FILCH_MILLISECONDS(5);
     if (opt->runaway_ns == 0) opt->runaway_ns = FILCH_MILLISECONDS(25);
     if (opt->memory_total == 0) opt->memory_total = SIZE_MAX;

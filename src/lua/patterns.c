@@ -12,7 +12,7 @@
 #include "lua/libs.h"
 #include "lua/proc.h"
 
-enum { CAPTURES_MAX = 32, DEPTH_MAX = 200, STEPS_MAX = 4000000, LOOKS = 64 };
+enum { CAPTURES_MAX = 32, DEPTH_MAX = 200, STEPS_MAX = 2000000, LOOKS = 64 };
 enum { OPEN = -1, POSITION = -2 }; /* instead of a capture's size */
 
 typedef struct capture {

@@ -5,11 +5,11 @@ local function with(event, f) return setmetatable({}, { [event] = f }) end
 local looping = with("__tostring", loop)
 local kept = {}
 local function keep(name, make) if kept[name] == nil then kept[name] = make() end return kept[name] end
-local function big() return keep("big", function() return ("x"):rep(8 << 20) end) end
+local function big() return keep("big", function() return ("x"):rep(3 << 20) end) end
 local function zeros() return keep("zeros", function() return ("\0"):rep(1 << 20) end) end
-local function numbers() return keep("numbers", function() local t = {} for i = 1, 300000 do t[i] = (i * 7919) % 300007 end return t end) end
-local function tables() return keep("tables", function() local t = {} for i = 1, 100000 do t[i] = { i } end return t end) end
-local function fields() return keep("fields", function() local t = {} for i = 1, 100000 do t["field" .. i] = i end return t end) end
+local function numbers() return keep("numbers", function() local t = {} for i = 1, 150000 do t[i] = (i * 7919) % 150011 end return t end) end
+local function tables() return keep("tables", function() local t = {} for i = 1, 50000 do t[i] = { i } end return t end) end
+local function fields() return keep("fields", function() local t = {} for i = 1, 50000 do t["field" .. i] = i end return t end) end
 local function text() return keep("text", function() local t = {} for i = 1, 200000 do t[i] = tostring(i) end return "[" .. table.concat(t, ",") .. "]" end) end
 local function me() return process.self() end
 
@@ -48,8 +48,8 @@ local rows = {
   ["log.error"] = function() log.error("x", fields()) end,
   ["log.info"] = function() log.info("x", { k = looping }) end,
   ["log.warn"] = function() log.warn("x", with("__pairs", loop)) end,
-  ["math.max"] = function() math.max(table.unpack(numbers(), 1, 200000)) end,
-  ["math.min"] = function() math.min(table.unpack(numbers(), 1, 200000)) end,
+  ["math.max"] = function() math.max(table.unpack(numbers(), 1, 140000)) end,
+  ["math.min"] = function() math.min(table.unpack(numbers(), 1, 140000)) end,
   ["msgpack.decode"] = function() msgpack.decode(keep("packed", function() return msgpack.encode(numbers()) end)) end,
   ["msgpack.encode"] = function() msgpack.encode(numbers()) msgpack.encode(fields()) end,
   ["msgpack.list"] = function() msgpack.list(numbers()) end,
@@ -77,7 +77,7 @@ local rows = {
   ["process.reply"] = function() process.reply(me(), numbers()) end,
   ["process.request"] = function() process.request(me(), numbers(), "1ms") end,
   ["process.send"] = function() process.send(me(), numbers()) process.receive() end,
-  ["process.spawn"] = function() process.spawn { loop, link = true } end,
+  ["process.spawn"] = function() process.terminate(process.spawn { loop, link = true }) end,
   ["process.spawn_linked"] = function() process.spawn_linked("../../etc/passwd") end,
   ["process.spawn_monitored"] = function() process.spawn_monitored("/dev/zero") end,
   ["process.upgrade"] = function() process.upgrade("broken.loops") end,
@@ -85,10 +85,10 @@ local rows = {
   ["rawlen"] = function() rawlen(numbers()) end,
   ["require"] = function() require("broken.loops") end,
   ["runtime.reload"] = function() runtime.reload() end,
-  ["select"] = function() select(-1, table.unpack(numbers(), 1, 200000)) end,
+  ["select"] = function() select(-1, table.unpack(numbers(), 1, 140000)) end,
   ["setmetatable"] = function() setmetatable(_G, { __index = loop }) local x = no_such_name end,
-  ["string.byte"] = function() big():byte(1, 200000) big():byte(1, -1) end,
-  ["string.char"] = function() string.char(big():byte(1, 200000)) end,
+  ["string.byte"] = function() big():byte(1, 140000) big():byte(1, -1) end,
+  ["string.char"] = function() string.char(big():byte(1, 140000)) end,
   ["string.find"] = function()
     pcall(string.find, ("a"):rep(3000), (".-"):rep(30) .. "b") big():find("[^x]") big():find(("x"):rep(1000) .. "y", 1, true)
   end,
@@ -111,13 +111,13 @@ local rows = {
   ["supervisor.start_child"] = function() supervisor.start_child(me(), { loop }) end,
   ["table.concat"] = function() table.concat(numbers(), ",") table.concat(with("__len", loop)) end,
   ["table.insert"] = function() table.insert(numbers(), 1, 0) table.insert(with("__len", function() return 1 << 26 end), 1, 0) end,
-  ["table.move"] = function() table.move(numbers(), 1, 299999, 2) table.move({}, 1, 1 << 26, 2) end,
-  ["table.pack"] = function() table.pack(table.unpack(numbers(), 1, 200000)) end,
+  ["table.move"] = function() table.move(numbers(), 1, 149999, 2) table.move({}, 1, 1 << 26, 2) end,
+  ["table.pack"] = function() table.pack(table.unpack(numbers(), 1, 140000)) end,
   ["table.remove"] = function() table.remove(numbers(), 1) table.remove(with("__len", function() return 1 << 26 end), 1) end,
   ["table.sort"] = function()
     table.sort(numbers()) table.sort(tables(), function(a, b) return a[1] > b[1] end) table.sort({ 3, 2, 1 }, loop)
   end,
-  ["table.unpack"] = function() table.unpack(numbers(), 1, 200000) table.unpack(with("__index", loop), 1, 2) end,
+  ["table.unpack"] = function() table.unpack(numbers(), 1, 140000) table.unpack(with("__index", loop), 1, 2) end,
   ["task.all"] = function() task.all { task.spawn(loop) } end,
   ["task.any"] = function() task.any { task.spawn(loop) } end,
   ["task.spawn"] = function() task.spawn(loop):await() end,
@@ -126,10 +126,10 @@ local rows = {
   ["tonumber"] = function() tonumber(("9"):rep(1 << 20)) tonumber(("z"):rep(1 << 20), 36) end,
   ["tostring"] = function() tostring(looping) end,
   ["utf8.char"] = function() local t = {} for i = 1, 100000 do t[i] = 0x7FFFFFFF end utf8.char(table.unpack(t)) end,
-  ["utf8.codepoint"] = function() utf8.codepoint(big(), 1, 200000) end,
+  ["utf8.codepoint"] = function() utf8.codepoint(big(), 1, 140000) end,
   ["utf8.codes"] = function() for _ in utf8.codes("a" .. ("\x80"):rep(1 << 20), true) do end end,
   ["utf8.len"] = function() utf8.len(big()) end,
-  ["utf8.offset"] = function() utf8.offset(big(), -1000000) utf8.offset(big(), 8000000) end,
+  ["utf8.offset"] = function() utf8.offset(big(), -1000000) utf8.offset(big(), 3000000) end,
   ["work.run"] = function() work.run(function() while true do end end) end,
   ["xpcall"] = function() xpcall(error, loop) end,
   -- what is no function: what the language itself does

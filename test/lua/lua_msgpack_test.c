@@ -7,7 +7,9 @@ static world w;
 static int open_world(void **state)
 {
     *state = &w;
-    world_open(&w, 1, NULL);
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    options.memory_max = (size_t)64 << 20;
+    world_open(&w, 1, &options);
     return 0;
 }
 

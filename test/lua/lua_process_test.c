@@ -283,7 +283,7 @@ TEST(a_string_longer_than_the_memory_ends_the_process)
 {
     world_run(&w, "pcall(string.rep, 'x', 1 << 40) error('not reached')");
     same(w.error, FILCH_LUA_EMEMORY);
-    has_text(w.text, "not enough memory: the process may hold 67108864 bytes");
+    has_text(w.text, "not enough memory: the process may hold 16777216 bytes");
     has_text(w.text, "test:1:");
 }
 

@@ -13,6 +13,7 @@ static inline void simulate(const char *chunk, uint64_t seeds)
     filch_lua_code   *code;
     char              why[256] = "";
     options.path = LUA_TEST_FOLDER "/?.lua";
+    options.memory_max = (size_t)64 << 20;
     sim.seed = 1;
     sim.stall = 20;
     sim.time_max_ns = FILCH_SECONDS(36000);
