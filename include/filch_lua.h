@@ -8,8 +8,9 @@
  *
  * The functions carry the same four lines as those of filch.h.
  *
- * Isolation is against mistakes: loops, leaks, deep recursion, wrong messages. It is not a wall against hostile code,
- * for which use a program of the operating system each.
+ * Isolation holds against loops, leaks, deep recursion and wrong messages, also on purpose: a process cannot keep a worker, and can always be
+ * terminated (docs/design/lua-budgets.md). It is no wall between strangers: processes of one scheduler may end each other (option `without`), and
+ * an error in Lua itself is not contained. For that use a program of the operating system each.
  */
 #ifndef FILCH_LUA_H
 #define FILCH_LUA_H

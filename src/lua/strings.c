@@ -14,7 +14,7 @@ enum {
     CHUNK = 16384,       /* bytes between two looks at the budget */
     FORMAT_MAX = 65536,  /* bytes of a format */
     VALUES_MAX = 1000,   /* values in one string.format: one may take some microseconds */
-    QUOTED_MAX = 1 << 20 /* bytes of a text for %q, which is written byte by byte */
+    QUOTED_MAX = 1 << 17 /* bytes of a text for %q, of which each may take a tenth of a microsecond */
 };
 
 /* ---- byte by byte ------------------------------------------------------------------------------------------------- */

@@ -94,7 +94,7 @@ local rows = {
   end,
   ["string.format"] = function()
     local t = {} for i = 1, 990 do t[i] = 1e308 end
-    string.format(("%99.99f"):rep(990), table.unpack(t)) string.format("%q", ("\r"):rep(1 << 20)) string.format("%s", looping)
+    string.format(("%99.99f"):rep(990), table.unpack(t)) string.format("%q", ("\r"):rep(1 << 17)) string.format("%s", looping)
   end,
   ["string.gmatch"] = function() for _ in big():gmatch("[^x]") do end end,
   ["string.gsub"] = function() big():gsub("x", "%0%0") ("x"):gsub("x", loop) end,
