@@ -92,6 +92,13 @@ TEST(an_ask_under_way_keeps_the_thread_that_lent_its_argument)
     same(fli_load_rlx(&p.used_after), 0);
 }
 
+static uint64_t alive(filch_sched *sched)
+{
+    filch_stats stats = FILCH_STATS_INIT;
+    ok(filch_sched_stats(sched, &stats));
+    return stats.alive;
+}
+
 TEST(an_ask_is_not_called_for_a_thread_that_has_left)
 {
     place p = { 0 }, busy = { 0 };
@@ -102,6 +109,7 @@ TEST(an_ask_is_not_called_for_a_thread_that_has_left)
     run(&h);
     same(h.err, FILCH_EDEADLINE);
     gate_open(&busy.g);
+    until(alive(h.sched) == 1); /* the process that stood for the thread has come and gone */
     ok(filch_sched_stop(h.sched, FILCH_SECONDS(60), NULL));
     same(fli_load_rlx(&p.asked), 0);
 }
