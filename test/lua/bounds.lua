@@ -228,6 +228,7 @@ function bounds.moves()
   end
   for _, bad in ipairs { 5, true } do -- also where nothing is moved
     is((pcall(table.move, bad, 1, 0, 1)), false, "move of no table")
+    is((pcall(table.move, bad, 1, 0, 1, {})), false, "move of no table to one")
     is((pcall(table.move, {}, 1, 0, 1, bad)), false, "move to no table")
     is((pcall(table.insert, bad, 1)), false, "insert into no table")
     is((pcall(table.remove, bad)), false, "remove from no table")
