@@ -1,7 +1,8 @@
 /* fuzz_lua_calls.c - any arguments for any function that a Lua process finds. Each call returns or raises an error; the
- * process ends with its result, an error, or its limits, and everything comes back. */
+ * process ends with its result, an error, or its limits, and everything comes back. Some arguments loop where C calls them. */
 #include <lauxlib.h>
 #include <lua.h>
+#include <unistd.h>
 
 #include "fuzz/bytes.h"
 #include "lua/host.h"
@@ -12,11 +13,34 @@ enum { CALLS = 24, ARGS = 5, TICKS = 400 };
 static fuzz_bytes in;
 static uint64_t   ended;
 
+/* Pushes a value that tries to keep its worker: a function that loops, an object whose metamethods do, a long text. */
+static void push_hostile(lua_State *L)
+{
+    static const char *const events[] = { "__tostring", "__index", "__newindex", "__len", "__lt", "__close", "__call", "__pairs" };
+    switch (fuzz_below(&in, 3)) {
+    case 0: (void)luaL_loadstring(L, "while true do end"); return;
+    case 1:
+        lua_newtable(L);
+        lua_newtable(L);
+        (void)luaL_loadstring(L, "while true do end");
+        lua_setfield(L, -2, events[fuzz_byte(&in) % (sizeof events / sizeof events[0])]);
+        lua_setmetatable(L, -2);
+        return;
+    default:
+        (void)luaL_loadstring(L, "return ('x'):rep(100000)");
+        lua_call(L, 0, 1);
+    }
+}
+
 /* Pushes some value. */
 static void push_any(lua_State *L, unsigned depth)
 {
     static const char *const texts[] = { "", "x", "10ms", "main", "counter", "%d%s", "(.-)%1", "\xF1\x1C\x4C\x01", "name", "4MB" };
     luaL_checkstack(L, 8, NULL);
+    if (fuzz_below(&in, 32) == 31) {
+        push_hostile(L);
+        return;
+    }
     switch (fuzz_below(&in, 16)) {
     case 0: lua_pushnil(L); return;
     case 1: lua_pushboolean(L, fuzz_byte(&in) & 1); return;
@@ -107,13 +131,17 @@ static const char chunk[] = "local kept = {}\n"
 
 int LLVMFuzzerTestOneInput(const uint8_t *at, size_t size)
 {
+    /* No call may keep its worker: a run of a few milliseconds that takes minutes is a finding. */
+    (void)alarm(300);
     static filch_lua      *lua;
     static filch_lua_code *code;
     filch_sched           *sched;
     in = (fuzz_bytes){ at, size < 512 ? size : 512 };
     if (lua == NULL) {
         filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
-        options.watch = FILCH_LUA_WATCH_NONE;
+        options.watch = FILCH_LUA_WATCH_COUNT;
+        options.count = 200;
+        options.slice_ns = options.runaway_ns = 20000;
         options.memory_max = 1 << 20;
         options.open = add_pick;
         options.print = options.log = nothing;
