@@ -59,7 +59,7 @@ static void run_line(const char *name, uint32_t max_processes)
     opt.max_processes = max_processes;
     ok(filch_sched_create(&l.sched, &opt));
     spawn_next(&l);
-    while (fli_load_acq(&l.ended) < LIVES) (void)filch_tick(l.sched, 100, NULL);
+    while (fli_load_acq(&l.ended) < LIVES) (void)!filch_tick(l.sched, 100, NULL);
     same(fli_load_rlx(&l.last_error), FILCH_OK);
     same(fli_load_rlx(&l.refused), 0);
     same(fli_load_rlx(&l.found_alive), 0);
@@ -217,7 +217,7 @@ TEST(whom_on_exit_spawns_inherits_the_values_of_the_one_that_ended)
     spawn.on_exit_user = &h;
     ok(filch_spawn(h.sched, &looks, &spawn, NULL));
     filch_values_drop(values);
-    while (h.ended < 2) (void)filch_tick(h.sched, 100, NULL);
+    while (h.ended < 2) (void)!filch_tick(h.sched, 100, NULL);
     same(h.sum, 42);
     ok(filch_sched_stop(h.sched, FILCH_FOREVER, NULL));
 }
