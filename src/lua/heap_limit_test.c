@@ -152,7 +152,7 @@ TEST(what_is_left_of_a_chunk_is_used_for_small_blocks)
         assert_non_null(fli_lua_heap_resize(&heap, NULL, 0, 2000)); /* needs another chunk */
         size_t found = 0;
         for (unsigned class = 0; class < FLI_LUA_CLASSES; class++) {
-            for (char *block = heap.free[class]; block != NULL; memcpy(&block, block, sizeof block)) {
+            for (char *block = heap.free[class]; block != NULL; memcpy(&block, (void *)block, sizeof block)) {
                 assert_true(block >= rest && block + (class + 1) * 8 <= rest + left);
                 found += (class + 1) * 8;
             }

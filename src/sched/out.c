@@ -57,15 +57,26 @@ static __attribute__((noinline)) filch_err think_better(filch_out *out)
     return FILCH_OK;
 }
 
+/* Slow path of the functions that choose a status. Apart from them: with its calls in it each would save registers. */
+static __attribute__((noinline, cold)) filch_err choose_again(filch_out *out, fli_status status)
+{
+    if (out == NULL) return filch_invalid("out is NULL");
+    /* An instance has been made, and is not given up silently: only the end of the process does that. */
+    if (out->status == FLI_STATUS_UPGRADE && status < FLI_STATUS_DONE) return FILCH_ESTATE;
+    filch_err err = think_better(out);
+    if (err == FILCH_OK) out->status = status;
+    return err;
+}
+
+/* Returns true if `out` is there and holds no result or instance that has to be given up first. */
+static inline bool may_choose(const filch_out *out)
+{
+    return FLI_LIKELY(out != NULL && out->status < FLI_STATUS_DONE);
+}
+
 static inline filch_err choose(filch_out *out, fli_status status)
 {
-    if (FLI_UNLIKELY(out == NULL)) return filch_invalid("out is NULL");
-    if (FLI_UNLIKELY(out->status >= FLI_STATUS_DONE)) {
-        /* An instance has been made, and is not given up silently: only the end of the process does that. */
-        if (out->status == FLI_STATUS_UPGRADE && status < FLI_STATUS_DONE) return FILCH_ESTATE;
-        filch_err err = think_better(out);
-        if (err != FILCH_OK) return err;
-    }
+    if (!may_choose(out)) return choose_again(out, status);
     out->status = status;
     return FILCH_OK;
 }
@@ -85,14 +96,26 @@ filch_err filch_idle(filch_out *out)
     return choose(out, FLI_STATUS_IDLE);
 }
 
-filch_err filch_done_value(filch_out *out, uint64_t kind, uint64_t first, uint64_t second)
+static inline void set_result(filch_out *out, uint64_t kind, uint64_t first, uint64_t second)
 {
-    filch_err err = choose(out, FLI_STATUS_DONE);
-    if (FLI_UNLIKELY(err != FILCH_OK)) return err;
     out->result.kind = (uint8_t)kind;
     out->result.form = 0;
     out->result.small = 0;
     out->result.as.pid = (filch_pid){ first, second };
+}
+
+static __attribute__((noinline, cold)) filch_err done_again(filch_out *out, uint64_t kind, uint64_t first, uint64_t second)
+{
+    filch_err err = choose_again(out, FLI_STATUS_DONE);
+    if (err == FILCH_OK) set_result(out, kind, first, second);
+    return err;
+}
+
+filch_err filch_done_value(filch_out *out, uint64_t kind, uint64_t first, uint64_t second)
+{
+    if (!may_choose(out)) return done_again(out, kind, first, second);
+    out->status = FLI_STATUS_DONE;
+    set_result(out, kind, first, second);
     return FILCH_OK;
 }
 
