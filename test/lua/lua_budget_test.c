@@ -65,8 +65,8 @@ static const char *const spent[] = {
     "ipairs({})(setmetatable({}, { __index = LOOP }), 0)",
     "load(LOOP)",
     "process.send(process.self(), 1) process.receive(function() tostring(setmetatable({}, { __tostring = LOOP })) end)",
-    "local co = coroutine.create(function() local c <close> = setmetatable({}, { __close = LOOP }) coroutine.yield() end)"
-    " coroutine.resume(co) coroutine.close(co)",
+    ("local co = coroutine.create(function() local c <close> = setmetatable({}, { __close = LOOP }) coroutine.yield() end)"
+     " coroutine.resume(co) coroutine.close(co)"),
     "coroutine.wrap(function() local c <close> = setmetatable({}, { __close = LOOP }) error('x') end)()",
     "return '1' + setmetatable({}, { __add = LOOP })",
     "task.spawn(function() tostring(setmetatable({}, { __tostring = LOOP })) end) time.sleep(60)",
@@ -85,7 +85,7 @@ TEST(no_protected_call_catches_a_spent_budget)
         "while true do xpcall(function() %s end, function(e) return e end) end",
         "while true do coroutine.resume(coroutine.create(function() %s end)) end",
         "while true do pcall(coroutine.wrap(function() %s end)) end",
-        "local t = task.spawn(function() pcall(function() %s end) end) pcall(t.await, t) " LOOP,
+        "local t = task.spawn(function() pcall(function() %s end) end) pcall(t.await, t) while true do end",
         "while true do pcall(table.sort, { 3, 2, 1 }, function() %s end) end",
         "while true do pcall(string.gsub, 'x', 'x', function() %s end) end",
         "while true do pcall(load, function() %s end) end",
@@ -145,8 +145,8 @@ TEST(a_job_whose_error_cannot_be_told_ends_with_its_process)
 /* Each is one call of C that takes tens of milliseconds at least. */
 static const char *const long_calls[] = {
     "local t = {} for i = 1, 150000 do t[i] = (i * 7919) % 150001 end begin() table.sort(t) for i = 2, #t do assert(t[i - 1] <= t[i]) end",
-    "local t = {} for i = 1, 60000 do t[i] = (i * 7919) % 60013 end begin() table.sort(t, function(a, b) return a > b end)\n"
-    "for i = 2, #t do assert(t[i - 1] >= t[i]) end",
+    ("local t = {} for i = 1, 60000 do t[i] = (i * 7919) % 60013 end begin() table.sort(t, function(a, b) return a > b end)\n"
+     "for i = 2, #t do assert(t[i - 1] >= t[i]) end"),
     "local s = ('x'):rep(1000000) begin() local r, n = s:gsub('x', 'yz') assert(n == 1000000 and #r == 2000000)",
     "local s = ('x'):rep(300000) begin() local r, n = s:gsub('x', string.upper) assert(n == 300000 and r == ('X'):rep(300000))",
     "local s = ('x'):rep(3000000) begin() assert(s:find('[^x]') == nil)",

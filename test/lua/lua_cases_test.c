@@ -298,7 +298,7 @@ TEST(a_process_is_called_after_the_line_of_its_function)
     world_open(&w, 1, &options);
     for (int line = 1; line <= 3; line++) {
         char chunk[256], wanted[64];
-        snprintf(chunk, sizeof chunk, "%sprocess.spawn_monitored(function() error('x') end) process.receive()", "\n\n" + (3 - line));
+        snprintf(chunk, sizeof chunk, "%sprocess.spawn_monitored(function() error('x') end) process.receive()", &"\n\n"[3 - line]);
         world_passes(&w, chunk);
         snprintf(wanted, sizeof wanted, "test:%d", line);
         assert_string_equal(failed_name, wanted);

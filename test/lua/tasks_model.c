@@ -96,7 +96,7 @@ static bool draw_op(model *m, model_op *op, int slot_number, bool inbox, int bat
     if (op->kind == MODEL_ITERATE || op->kind == MODEL_CLOSE || op->kind == MODEL_CANCEL || op->kind == MODEL_POST) op->timeout_ms = 0;
     if (op->kind == MODEL_SELECT) op->case_count = 1 + draw(m, MODEL_CASES);
     for (int i = 0; i < op->case_count; i++) {
-        op->cases[i] = draw_case(m, op->kind, inbox && !uses_inbox(&(model_op){ .case_count = i, .cases = { op->cases[0], op->cases[1] } }));
+        op->cases[i] = draw_case(m, (int)op->kind, inbox && !uses_inbox(&(model_op){ .case_count = i, .cases = { op->cases[0], op->cases[1] } }));
     }
     if (op->kind == MODEL_POST) op->cases[0] = (model_case){ 0, ++m->next_value };
     if (op->kind == MODEL_CLOSE && (op->cases[0].channel > 0 || draw(m, 3) != 0)) return false; /* only the first channel, seldom */
