@@ -88,8 +88,9 @@ static int close_others(posix_spawn_file_actions_t *actions)
 #define MARGIN 64     /* descriptors that other threads may open until the program starts; they get the lowest numbers */
 #define DENSE_MAX 4096 /* up to this number all are closed, beyond it those that are open now */
 
-/* The highest open descriptor, and how many are open above DENSE_MAX: these are closed one by one. */
-static int close_open(posix_spawn_file_actions_t *actions, int *highest)
+/* Sets *highest to the highest open descriptor below DENSE_MAX, and closes those above it one by one. One that is not below `limit` (the
+ * host lowered RLIMIT_NOFILE after it was opened) stays open: posix_spawn of glibc would fail. */
+static int close_open(posix_spawn_file_actions_t *actions, rlim_t limit, int *highest)
 {
     DIR *dir = opendir("/proc/self/fd");
     if (dir == NULL) dir = opendir("/dev/fd");
@@ -98,7 +99,7 @@ static int close_open(posix_spawn_file_actions_t *actions, int *highest)
     for (struct dirent *entry; why == 0 && (entry = readdir(dir)) != NULL;) {
         int fd = atoi(entry->d_name); /* 0 for . and .. */
         if (fd > *highest && fd < DENSE_MAX) *highest = fd;
-        if (fd >= DENSE_MAX) why = posix_spawn_file_actions_addclose(actions, fd);
+        if (fd >= DENSE_MAX && (rlim_t)fd < limit) why = posix_spawn_file_actions_addclose(actions, fd);
     }
     closedir(dir);
     return why;
@@ -108,8 +109,9 @@ static int close_open(posix_spawn_file_actions_t *actions, int *highest)
 static int close_others(posix_spawn_file_actions_t *actions)
 {
     struct rlimit limit = { .rlim_cur = DENSE_MAX };
-    int           highest = 2, why = close_open(actions, &highest);
+    int           highest = 2;
     (void)getrlimit(RLIMIT_NOFILE, &limit);
+    int why = close_open(actions, limit.rlim_cur, &highest);
     for (int fd = 3; why == 0 && fd <= highest + MARGIN && (rlim_t)fd < limit.rlim_cur; fd++) {
         why = posix_spawn_file_actions_addclose(actions, fd);
     }

@@ -22,6 +22,16 @@ static void on_long_step(void *user, filch_pid pid, const char *name, uint64_t t
     (void)user, (void)pid, (void)name, (void)took_ns, (void)finished;
 }
 
+static void on_failure(void *user, const filch_failure *failure)
+{
+    (void)user, (void)failure;
+}
+
+static void on_log(void *user, const filch_log_line *line)
+{
+    (void)user, (void)line;
+}
+
 static void on_blackbox(void *user, filch_pid pid, filch_err error, const void *bytes, size_t size)
 {
     (void)user, (void)pid, (void)error, (void)bytes, (void)size;
@@ -96,6 +106,8 @@ static void tame(filch_options *opt, fuzz_bytes *in)
     opt->alloc_user = &alloc;
     opt->registry = NULL;
     opt->on_long_step = opt->on_long_step != NULL ? on_long_step : NULL;
+    opt->on_failure = opt->on_failure != NULL ? on_failure : NULL;
+    opt->on_log = opt->on_log != NULL ? on_log : NULL;
     opt->route = opt->route != NULL ? on_route : NULL;
     opt->on_blackbox = opt->on_blackbox != NULL ? on_blackbox : NULL;
     if (fuzz_below(in, 8) != 0) opt->spare_too = 0;
@@ -287,7 +299,7 @@ static void stop(filch_sched *sched, uint64_t alive, uint8_t rubbish, size_t siz
     filch_report *given = cut(&report, sizeof report, size < sizeof report.size ? sizeof report.size : size, 1);
     given->size = size;
     filch_err err = filch_sched_stop(sched, FILCH_SECONDS(10), given);
-    if (size < sizeof report) {
+    if (size < offsetof(filch_report, terminated)) { /* shorter than the first version of the struct */
         MUST(err == FILCH_EINVAL, "a report that is too small");
         filch_report_free(given);
         err = filch_sched_stop(sched, FILCH_SECONDS(10), NULL);

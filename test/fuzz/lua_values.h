@@ -5,6 +5,7 @@
 #include <lauxlib.h>
 #include <lua.h>
 
+#include "lua/nothing.h"
 #include "lua/blob.h"
 #include "lua/codec.h"
 
@@ -41,6 +42,7 @@ static inline bool lua_is_same(lua_State *L, int a, int b)
     switch (lua_type(L, a)) {
     case LUA_TTABLE: return lua_is_same_table(L, a, b);
     case LUA_TUSERDATA:
+        if (fli_lua_is_null(L, a)) return fli_lua_is_null(L, b);
         if (fli_lua_to_blob(L, a) != NULL) return fli_lua_to_blob(L, b) != NULL && lua_compare(L, a, b, LUA_OPEQ);
         if (!fli_lua_to_pid(L, a, &one) || !fli_lua_to_pid(L, b, &other)) return false;
         return one.node == other.node && one.serial == other.serial;

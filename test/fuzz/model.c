@@ -508,7 +508,7 @@ static void read_plain_cancel(life *l)
 
 void model_step_begin(life *l, const filch_event *events, size_t count)
 {
-    bool answers = false, messages = false;
+    bool answers = false, messages = false, plain_cancel = false;
     model_ties_done(now.question_count);
     MUST(l->alive && !l->stepping && now.current == NOBODY, "a step of one that is dead, or inside a step");
     MUST(!l->doomed, "a step after the end was ordered");
@@ -534,12 +534,14 @@ void model_step_begin(life *l, const filch_event *events, size_t count)
             break;
         case FILCH_EVENT_CANCEL:
             answers = true;
-            MUST(i == 0 || events[i - 1].type == FILCH_EVENT_CANCEL, "a late cancel");
+            MUST(i == 0 || events[i - 1].type == FILCH_EVENT_CANCEL || now.closing, "a late cancel");
             if (filch_kind_of(&events[i].data) == FILCH_KIND_INT) {
                 relations_read(l, &events[i]);
                 break;
             }
-            MUST(i == 0, "a second cancel");
+            /* That of a stop comes after all that was there. */
+            MUST(!plain_cancel && (i == 0 || now.closing), "a second cancel");
+            plain_cancel = true;
             read_plain_cancel(l);
             break;
         case FILCH_EVENT_DROPPED:

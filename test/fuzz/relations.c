@@ -373,6 +373,7 @@ static filch_err yielded_birth(question *q)
     bool taken = q->name != NOBODY && ties.owner[q->name] != NOBODY;
     MUST(now.closing || full || taken, "a birth that was to be");
     if (taken && full) q->otherwise = FILCH_ELIMIT; /* which of the two, the header does not say */
+    if (now.closing && (taken || full)) q->otherwise = taken ? FILCH_EEXISTS : FILCH_ELIMIT;
     return now.closing ? FILCH_ECLOSED : taken ? FILCH_EEXISTS : FILCH_ELIMIT;
 }
 
