@@ -165,8 +165,8 @@ FILCH_API const char *filch_err_text(filch_err err);
 FILCH_API const char *filch_err_name(filch_err err);
 
 /* What was wrong with an argument: after a call of this thread that returned FILCH_EINVAL, a text that names the argument and says
- * why ("options.batch_max is over 1024"). For people: the texts may change. Of calls only, not of events that carry the code. "" if
- * no call has returned it yet.
+ * why ("options.batch_max is over 1024"). For people: the texts may change. An event whose error is FILCH_EINVAL sets no text. "" if
+ * no call of this thread has returned FILCH_EINVAL yet.
  *
  * Thread:  any; each has its own.                               Blocks:  never.
  * Owns:    lends a constant text that is never freed.
@@ -415,9 +415,9 @@ typedef enum filch_overflow {
 } filch_overflow;
 
 /* Told once when the process has ended: `error` is FILCH_OK with the `result` of filch_done, or why it failed, with the
- * detail of filch_fail if it gave one. Runs on the worker that ended it, after close, when the names of the process are free,
- * whoever watches it has been told, and it does not count as alive any more: it may spawn another one under the same name,
- * also at the limit of processes, and send. Must not block. filch_sched_stop waits for it. */
+ * detail of filch_fail if it gave one. Runs on the worker that ended it, after close. By then the names of the process are
+ * free, the processes that monitor it have been told, and it does not count as alive: the hook may send, and may spawn
+ * another process under the same name, also at the limit of processes. Must not block. filch_sched_stop waits for it. */
 typedef void (*filch_exit_fn)(void *user, filch_pid pid, filch_err error, const filch_data *result);
 
 typedef struct filch_spawn_options {
@@ -445,8 +445,8 @@ enum {
     FILCH_SPAWN_MONITOR = 1, /* the process that spawns monitors it */
     FILCH_SPAWN_LINK = 2,    /* and is linked with it; of both, LINK_DOWN comes before EXIT */
     FILCH_SPAWN_TRAP = 4,    /* the new process traps links from the beginning */
-    /* With MONITOR: the process that spawns it asks it to end when the scheduler stops (filch_cancel_with); the stop does not
-     * while both live in this scheduler. Once a stop has begun, such a process cannot be started: FILCH_ECLOSED. */
+    /* Only with MONITOR. When the scheduler stops, the spawner sends the cancel to the new process (filch_cancel_with); the stop
+     * sends none while both live in this scheduler. Once a stop has begun, the spawn is refused: FILCH_ECLOSED. */
     FILCH_SPAWN_SUPERVISED = 8,
     FILCH_SPAWN_ALL = 15
 };
@@ -734,9 +734,9 @@ typedef filch_err (*filch_work_fn)(void *arg, filch_data *result);
  * FILCH_EFULL when the pool's queue is full. The pool works until the last process has ended, also while the scheduler
  * stops.
  *
- * A process that ends first gets no answer, and `fn` is called all the same, but not if FILCH_EFULL would have been the
- * answer, or the scheduler stops before it began. So memory that `fn` frees is lost then. Either wait for the answers also
- * when asked to end, or keep all of them in a list of your own and free what is left when filch_sched_stop has returned.
+ * A process that ends before the answer gets none. `fn` is still called, except when the queue was full or the scheduler
+ * has stopped before `fn` began: then memory that `fn` would have freed is lost. Either wait for the answers also after a
+ * FILCH_EVENT_CANCEL, or keep every `arg` in a list of your own and free what is left after filch_sched_stop.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    lends `arg` until the yield completes. If the process may end before that, keep `arg` elsewhere.
@@ -1089,8 +1089,8 @@ typedef struct filch_child_info {
 
 /* Children that come later, and go. Each of these is a message to the supervisor; asked from inside a step, it answers
  * with a message. One that ends first does not answer: monitor it.
- *   start  the pid (filch_as_pid), or an error (filch_as_int). The child comes last in the order. One whose id belongs to a
- *          child that is being stopped is started when that has left: orders about one id are answered as they were given
+ *   start  the pid (filch_as_pid), or an error (filch_as_int). The child comes last in the order. If a child with this id is
+ *          being stopped, the new one is started when the old one has ended. Answers about one id keep the order of requests
  *   stop   FILCH_OK once it has ended and is forgotten, FILCH_EDEAD if there is none of this id (filch_as_int)
  *   list   all children in order: bytes, an array of filch_child_info; or an error (filch_as_int)
  *   await  FILCH_OK once all children are up that should be, those of supervisors below too (filch_as_int)
@@ -1349,7 +1349,7 @@ typedef struct filch_report {
  *   4. When no process is left, jobs of the pool that have not begun are dropped, those that run are waited for (until the
  *      deadline, or briefly), and the threads end.
  * A step or work function that never returns cannot be interrupted: it is named, nothing it may touch is freed, and stop may
- * be called again. A step whose thread the system did not run is not called stuck: see filch_report.starved.
+ * be called again. A step whose thread the system does not run is waited for, 10 s at most: see filch_report.starved.
  * With workers = FILCH_NO_WORKERS the caller's thread runs the processes meanwhile.
  *
  * Thread:  any but a worker of this scheduler; one at a time.   Blocks:  until the deadline, and briefly after.
@@ -1481,17 +1481,18 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_on(filch_sched *sched, uint64_t n
 /* ---- threads of the host ------------------------------------------------------------------------------------ */
 
 /* Functions by which a thread that is not a worker waits for processes. While it waits, a process of the scheduler (type
- * "filch.call") stands for it: that process counts for `max_processes` and in filch_stats, and is over when the wait is.
+ * "filch.call") stands for it: that process counts for `max_processes` and in filch_stats, and ends with the wait.
+ * filch_spawn_wait needs no such process.
  *
  * `deadline_ns` counts from the call. FILCH_FOREVER: no deadline. At the deadline the call returns FILCH_EDEADLINE whatever
- * the workers do; what arrives later is dropped, and its sender gets FILCH_EDEAD.
+ * the workers do; a reply that arrives later is dropped, and its sender gets FILCH_EDEAD.
  *
  * A wait never deadlocks the runtime: on a worker thread of any scheduler (in a step, init, close, handler or hook), for a
  * scheduler without workers and in a simulation each of these returns FILCH_ESTATE at once. In a work function
  * (filch_yield_work) they are allowed, and keep a thread of the pool meanwhile.
  *
- * When the scheduler stops, each wait ends with FILCH_ECLOSED, and touches the scheduler no more: filch_sched_stop may be
- * called while other threads wait.
+ * When the scheduler stops, each wait ends with FILCH_ECLOSED (filch_spawn_wait: with FILCH_OK, when its process has ended)
+ * and no longer uses the scheduler: filch_sched_stop may be called while other threads wait.
  *
  * See docs/design/host-threads.md and examples/hostcall.c. */
 
@@ -1545,7 +1546,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_child_await_wait(filch_sched *sched, fi
  *
  * Thread:  any but a worker.                                    Blocks:  until there is room, the deadline or stop.
  * Owns:    copies or shares `data`; not for a filch_move.
- * Errors:  FILCH_EDEADLINE  no room in time. The message may still have been sent: the deadline came while it was
+ * Errors:  FILCH_EDEADLINE  no room in time. If the deadline came during the send, the message may still be delivered
  *          FILCH_EFULL      the receiver's policy is another one, or the deadline is 0
  *          FILCH_ECLOSED   FILCH_ESTATE   FILCH_EINVAL  also: a filch_move   FILCH_ENOMEM   FILCH_ELIMIT
  *          FILCH_ECANCELLED   FILCH_EKILLED   and as filch_send
@@ -1582,8 +1583,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_wait(filch_sched *sched, const fi
  * now, at most 65536). Gives the number run in *ran, if not NULL. For schedulers with workers = FILCH_NO_WORKERS.
  *
  * An exception of C++ that leaves a step passes through filch_tick, or through the stop of such a scheduler. Its process is
- * ended with FILCH_EKILLED by the next tick or stop, and closed; what it was reading is lost. Out of a handler, a close or
- * on_exit none should come: the rest of what was being done is left out. On a worker's thread an exception ends the program.
+ * ended with FILCH_EKILLED by the next tick or stop, and closed; the events of that step are lost. A handler, a close or an
+ * on_exit must not throw: the rest of that operation would be skipped. On a worker's thread an exception ends the program.
  *
  * Thread:  one at a time, not inside a step.                    Blocks:  never, unless a step does.
  * Owns:    nothing.
@@ -1615,9 +1616,9 @@ FILCH_API uint64_t filch_next_timeout(filch_sched *sched);
 /* Sockets, files, programs and signals, as yields. The worker that runs the process makes the call right away; only if
  * the system says "not now" does the yield wait, for the descriptor, on no thread at all. Whichever worker hears that
  * it is ready makes the call there and steps the process next. Opening and using files, looking up names and starting
- * programs may block, so they run on threads: each kind on its own, so that calls that never return (a FIFO without a
- * writer, a dead name server) hold up no other kind. At first 4 of a kind run at once; those that have run for 50 ms make
- * room for others, up to 64. More of them wait in a queue without a limit.
+ * programs may block, so they run on threads of the work pool. Each of these kinds has its own limit and queue, so calls
+ * that never return (a FIFO without a writer, a dead name server) hold up no other kind. Of each kind 4 calls run at once;
+ * a call that has run for 50 ms no longer counts among the 4, up to 64 in all. Other calls wait in a queue without a limit.
  *
  * A *stream* names something open. It belongs to the process that opened it and is closed when that process ends; give
  * it to another with filch_stream_give. An id that is closed, given away, or somebody else's is FILCH_ESTREAM, however
@@ -1630,7 +1631,7 @@ FILCH_API uint64_t filch_next_timeout(filch_sched *sched);
  *                    late the runtime looks. A read keeps what came for the next one. A write may have written a part:
  *                    close the stream. A call on a thread is not interrupted: until it returns the file is FILCH_EBUSY,
  *                    and where it stands afterwards is not known; what it opened is closed
- *   FILCH_ECANCELLED by filch_yield_io_cancel, by closing the stream, or by stop
+ *   FILCH_ECANCELLED by filch_yield_io_cancel, or by closing the stream. A stop alone cancels no operation
  *   FILCH_ESTREAM  FILCH_EBUSY  FILCH_EREFUSED  FILCH_EINUSE  FILCH_ENOHOST  FILCH_EFILES  FILCH_ENOFILE  FILCH_EACCESS
  *   FILCH_EINVAL     not an address, or nothing for a stream of this kind: reading from a listener, say
  *   FILCH_ENOSPACE   the device or a quota is full: a part may have been written       FILCH_EIO  the device failed
@@ -1753,8 +1754,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_write(filch_out *out, uint64_t ta
  * Closing a file goes to the work pool, and its error is one of writing: some systems tell only then that they had no
  * room (FILCH_ENOSPACE, FILCH_EIO). It is gone all the same. A file that is closed while a command is outstanding there,
  * or by the end of its process, is closed without a word: sync it first (filch_yield_sync).
- * Io cancel: the reads, writes and accepts outstanding there complete with FILCH_ECANCELLED (those at the work pool do
- * not); completes with how many. What a step yields is done in order: one step can cancel, write and close.
+ * Io cancel: the commands outstanding there complete with FILCH_ECANCELLED; completes with how many. A call on a file that
+ * runs already is not interrupted: until it returns the file is FILCH_EBUSY. What a step yields is done in order: one step
+ * can cancel, write and close.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    close takes the stream.
@@ -1792,12 +1794,12 @@ enum {
  * once; regular files are always ready. Nothing is read, and the descriptor's flags are not changed.
  *   FILCH_EDESC       `fd` is not open
  *   FILCH_EDEADLINE   timeout_ns has passed and it is not ready. 0: told at once
- *   FILCH_ECANCELLED  by filch_yield_poll_cancel, or by stop
+ *   FILCH_ECANCELLED  by filch_yield_poll_cancel
  *   FILCH_EFILES      no descriptor is left: a poll that waits needs one
- * Any number of polls may wait for one descriptor, of one process or several, for the same events or others: each is told.
- * While a poll waits the runtime holds a duplicate of the descriptor. So a poll always means what `fd` meant when it was
- * dispatched, after the step: if `fd` is closed meanwhile, or its number used again, the poll goes on with the old one,
- * which the system keeps open until then: cancel the poll, then close.
+ * Any number of polls may wait for one descriptor, of one process or several, for equal or different events: each completes.
+ * While a poll waits the runtime holds a duplicate of the descriptor, made after the step that yielded it. If `fd` is
+ * closed meanwhile, or its number used again, the poll goes on with the old file, which the duplicate keeps open: cancel
+ * the poll, then close.
  *
  * Poll cancel: the polls of this process that wait for `fd` complete with FILCH_ECANCELLED; completes with how many.
  * One that another worker is completing at the moment completes with its answer instead, and is counted.
@@ -1821,9 +1823,9 @@ enum {
  * The stream takes `fd`: when the event says FILCH_OK the number is no longer yours, and it is closed with the stream.
  * With an error it is still yours. With FILCH_ADOPT_KEEP it stays yours in any case, as standard input should; what is
  * read from one is not read from the other.
- * Blocking: a socket may block, and is left so. A pipe or a terminal is opened a second time, non-blocking, because the
- * flag would otherwise change for all programs that share it (a shell, say). Where the system does not allow that (no
- * /proc), and for listeners, O_NONBLOCK is set, and taken back when the stream is closed.
+ * Blocking: the O_NONBLOCK flag of a socket is not changed. A pipe or a terminal is opened a second time, non-blocking,
+ * because all programs that share it (a shell, say) share the flag. Where the system does not allow a second opening (no
+ * /proc), and for listeners, O_NONBLOCK is set, and cleared when the stream is closed.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    takes `fd` when it completes with FILCH_OK, without FILCH_ADOPT_KEEP.
@@ -1921,13 +1923,13 @@ typedef struct filch_file_info {
  * Stat: completes with a filch_file_info, read by filch_as_file_info.
  * Rename: `from` is called `to` at once, which is replaced if it is there. An error of FILCH_RENAME_SYNC (FILCH_EIO) comes
  * after it was renamed: whether that stays is unknown.
- * Remove: the name of a file is gone (unlink); the bytes too, once no stream is left. Mkdir, rmdir: one directory, which has to be empty.
+ * Remove: removes the name of a file (unlink), and its bytes when no stream has it open. Mkdir: makes one directory. Rmdir:
+ * removes one, which must be empty.
  * List: completes with the names in a directory but "." and "..", in the order of their bytes, read by filch_as_entry.
  *   FILCH_ENOFILE  FILCH_EACCESS  FILCH_EEXISTS  FILCH_EFILES  FILCH_ENOSPACE  FILCH_EIO
  *   FILCH_EDIRECTORY  remove of a directory, rmdir of one that is not empty, rename over one
  *   FILCH_EDEVICE     rename to another file system
  *   FILCH_ETOOBIG     a list of over 16 MiB, or over `payload_max`
- *   FILCH_ECANCELLED  by stop, before it began
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies the paths.
@@ -1963,7 +1965,7 @@ enum {
 
 typedef struct filch_run_options {
     size_t             size;        /* sizeof(filch_run_options); a shorter, older struct works too */
-    uint64_t           timeout_ns;  /* until it runs: FILCH_EDEADLINE, and it is killed if it starts later; 0: no limit */
+    uint64_t           timeout_ns;  /* for starting it: then FILCH_EDEADLINE, and it is killed if it starts later; 0: no limit */
     const char *const *environment; /* "NAME=value" texts, ended by NULL, all that it gets; NULL: yours */
     const char        *directory;   /* where it begins; NULL: where you are */
     uint32_t           flags;       /* FILCH_RUN_* */
@@ -1982,7 +1984,7 @@ typedef struct filch_program {
 
 /* Run: starts argv[0] (looked up in your PATH) with your environment and working directory, no signal blocked or ignored
  * that was not ignored before, and no descriptors but 0, 1 and 2; completes with a filch_program, read by
- * filch_as_program. On a thread. With: the same with another environment, directory or time limit.
+ * filch_as_program. On a thread. Run with: sets the environment, the directory or a time limit for starting it.
  * Exit: completes when it has ended, with its exit status, or with -n if signal n ended it; any number of times. Where your
  * program ignores SIGCHLD, or waits for all children, the system has forgotten the status: Linux 6.15 and later still tell
  * it, if the program did not end before it was known to run; otherwise FILCH_ESYS with ECHILD.
@@ -2052,8 +2054,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_io_read(const filch_command *command, f
 
 #define FILCH_WAIT_BUCKETS 32
 
-/* Counts since the scheduler started. Each is exact; together they are not one moment. (`alive` was exact at one moment of
- * the call, unless processes ended at each of its 64 looks: then it is off by no more than ended during the best look.) */
+/* Counts since the scheduler started. Each is exact, but they are not all read at one moment. `alive` is exact for one moment
+ * of the call, unless processes ended during each of 64 readings: then it is wrong by at most the number that ended during
+ * the quietest reading. */
 typedef struct filch_stats {
     size_t   size;    /* in: sizeof(filch_stats) */
     uint32_t workers; /* threads that step processes */
@@ -2145,11 +2148,12 @@ typedef enum filch_sim_verdict {
     FILCH_SIM_REFUSED  /* a call that would not be the same twice; `text` names it */
 } filch_sim_verdict;
 
-/* Settings. Zero means the default given here. Rates are per mille, and their default is never. */
-/* Words for a payload of bytes, in the chart of a simulated run: writes up to `text_size` printable characters to `text` and returns how many;
- * 0: it has no words. `bytes` are the first `size` of `whole`. Called when the chart is drawn: the bytes of memory that they may refer to are gone. */
+/* Describes a payload of bytes for the chart of a simulated run: writes up to `text_size` printable characters to `text`.
+ * Returns how many, or 0 if it has no description. `bytes` are the first `size` bytes of a payload of `whole` bytes. Called when
+ * the chart is drawn: pointers inside the payload may be dangling by then. */
 typedef size_t (*filch_describe_fn)(void *user, const void *bytes, size_t size, size_t whole, char *text, size_t text_size);
 
+/* Settings. Zero means the default given here. Rates are per mille, and their default is never. */
 typedef struct filch_sim_options {
     size_t               size;    /* sizeof(filch_sim_options); a shorter, older struct works too */
     uint64_t             seed;    /* any number */
@@ -2168,8 +2172,8 @@ typedef struct filch_sim_options {
     uint32_t             late_answer;   /* of completions arrive later: up to `late_ns` (but those of the clock) */
     uint32_t             double_answer; /* of completions come a second time, and do nothing */
     uint32_t             handler_error; /* of yields fail: work with FILCH_EFULL, your commands with FILCH_ESYS */
-    uint32_t             stall;         /* of turns, before which a worker falls asleep for long; and of waits for the next timer, four
-                                           times as many, which take longer: up to `jump_ns`, so that later timers are due too */
+    uint32_t             stall;         /* of turns, before which a worker falls asleep for long. Of waits for the next timer, four
+                                           times this rate take longer, up to `jump_ns`: later timers are then due at once */
     uint32_t             clock_jump;    /* of turns, before which the clock jumps ahead: up to `jump_ns` */
     uint64_t             late_ns;       /* 0: 10 ms */
     uint64_t             jump_ns;       /* 0: 1 s */
@@ -2271,7 +2275,7 @@ FILCH_API uint32_t filch_sim_draw(filch_sched *sched, uint32_t bound);
  */
 FILCH_API int filch_sim_active(const filch_sched *sched);
 
-/* The old name of filch_now, which see. Deprecated: gone in 0.3.
+/* The old name of filch_now. Deprecated: will be removed in 0.3.
  *
  * Thread:  as filch_now.                                        Blocks:  never.
  * Owns:    nothing.

@@ -8,9 +8,9 @@
  *
  * The functions carry the same four lines as those of filch.h.
  *
- * Isolation holds against loops, leaks, deep recursion and wrong messages, also on purpose: a process cannot keep a worker, and can always be
- * terminated (docs/design/lua-budgets.md). It is no wall between strangers: processes of one scheduler may end each other (option `without`), and
- * an error in Lua itself is not contained. For that use a program of the operating system each.
+ * Processes are isolated against loops, leaks, deep recursion and wrong messages, by mistake or on purpose: a process cannot keep a worker, and can
+ * always be terminated (docs/design/lua-budgets.md). Two things are not isolated: processes of one scheduler may end each other (option `without`
+ * forbids it), and an error in the Lua interpreter affects the whole program. For code that you do not trust, use one operating-system process each.
  */
 #ifndef FILCH_LUA_H
 #define FILCH_LUA_H
@@ -84,8 +84,8 @@ typedef struct filch_lua_options {
     size_t             size;       /* sizeof(filch_lua_options); a shorter, older struct works too */
     size_t             memory_max; /* bytes that one process may hold; 0: 16 MiB. It bounds what cannot be interrupted: docs/design/lua-budgets.md */
     uint64_t           slice_ns;   /* a step that runs longer is interrupted and goes on later; 0: 5 ms */
-    uint64_t           runaway_ns; /* processor time for a part of a late step that cannot be interrupted (a metamethod that C
-                                    * calls, say); then the process ends, and cannot catch it; 0: 25 ms */
+    uint64_t           runaway_ns; /* CPU time that a late step may use where it cannot be interrupted (a metamethod that C calls,
+                                    * say); then the process ends with FILCH_LUA_EBUDGET and cannot catch it; 0: 25 ms */
     uint32_t           watch;      /* FILCH_LUA_WATCH_*; 0: by a thread */
     int32_t            signal;     /* the thread sends this signal to a worker to interrupt it; 0: it needs none */
     uint32_t           rights;     /* FILCH_LUA_MAY_*, added up */
@@ -105,7 +105,7 @@ typedef struct filch_lua_options {
     uint32_t           log_level;  /* the least FILCH_LUA_LOG_* that `log` writes; 0: all */
     size_t             memory_total; /* bytes that all processes may hold together, with blobs and messages of 16 KiB and more; 0: no limit.
                                       * Smaller messages are the scheduler's: filch_options.memory_max */
-    const char        *without;    /* functions that processes do not get, as "process.terminate process.register"; lent; NULL: they get all */
+    const char        *without;    /* functions that processes do not get, as "process.terminate process.register"; NULL: they get all */
 } filch_lua_options;
 #define FILCH_LUA_OPTIONS_INIT FILCH_SIZED_INIT(filch_lua_options)
 
@@ -117,7 +117,8 @@ typedef struct filch_lua_options {
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    lends `options`; gives *out; return it with filch_lua_destroy.
- * Errors:  FILCH_EINVAL  also: unknown rights   FILCH_ENOMEM   FILCH_ESYS  no thread, or the signal is taken
+ * Errors:  FILCH_EINVAL  also: unknown rights, an unknown name in `without`, no such `log_level`   FILCH_ENOMEM
+ *          FILCH_ESYS    no thread, or the signal is taken
  */
 FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options);
 
@@ -139,8 +140,8 @@ FILCH_LUA_API filch_err filch_lua_destroy(filch_lua *lua);
 FILCH_LUA_API filch_err filch_lua_log(filch_lua *lua, const char *text, size_t size);
 
 /* Waits until standard output and standard error have taken what `print` and `log` wrote, for `timeout_ns` at the most: for the
- * end of a program. *dropped (may be NULL) is how many lines were given up since filch_lua_create: log lines while the reader was too
- * slow, prints where no yield could pass, and all that the system refused.
+ * end of a program. *dropped (may be NULL) is how many lines were lost since filch_lua_create: log lines while the reader was too
+ * slow, prints by code that could not yield, and lines that the system refused.
  *
  * Thread:  any.                                                 Blocks:  for `timeout_ns` at the most.
  * Owns:    nothing.
@@ -216,8 +217,9 @@ FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_sim(filch_lua *lua, filch_lua_c
                                                  const filch_lua_spawn_options *options, const filch_sim_options *sim,
                                                  uint64_t count, filch_sim_report *report);
 
-/* Words for a message between Lua processes, as its program would write it: { kind = "x", n = 1 }. For filch_sim_options.describe; filch_lua_sim sets
- * it by itself. `user` is not used. Writes up to `text_size` characters and returns how many; what is cut off is "...".
+/* Describes a message between Lua processes as a Lua program would write it: { kind = "x", n = 1 }. For filch_sim_options.describe; filch_lua_sim
+ * sets it by itself. `user` is not used. Writes up to `text_size` characters; a part that does not fit is written as "...".
+ * Returns how many characters were written.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    lends.
