@@ -1790,7 +1790,7 @@ enum {
 
 /* Poll: waits until the descriptor `fd`, which the host or a library owns, is ready for one of `events` (FILCH_POLL_IN,
  * FILCH_POLL_OUT or both). Completes with what it is ready for (filch_as_int), FILCH_POLL_ERROR and _HANGUP among it,
- * asked for or not. As poll(2): it tells a state, so a second poll of a descriptor that nobody has read from completes at
+ * asked for or not. As poll(2): it tells a state, so a second poll without a read in between completes at
  * once; regular files are always ready. Nothing is read, and the descriptor's flags are not changed.
  *   FILCH_EDESC       `fd` is not open
  *   FILCH_EDEADLINE   timeout_ns has passed and it is not ready. 0: told at once
