@@ -64,10 +64,10 @@ static filch_err play_many_minds(actor *me, const filch_event *events, size_t co
         (void)filch_wait(out);
         (void)filch_done(out, filch_bytes(big, sizeof big));
         (void)filch_done(out, filch_bytes(big, sizeof big));
-        (void)filch_upgrade(out, &actor_type, NULL, filch_ptr(me)); /* closed again: never stepped */
         return filch_continue(out);
     }
     (void)filch_continue(out);
+    (void)filch_upgrade(out, &actor_type, NULL, filch_ptr(me)); /* closed again: never stepped */
     return filch_done(out, filch_int(2));
 }
 
