@@ -35,6 +35,14 @@ static fli_lua_code *take(fli_lua_file *file, fli_lua_origin *origin)
     return file->code;
 }
 
+/* How long a file may take to compile. It is one of the program's own, read once: it gets FILE_SHARE times what a text of a script gets,
+ * so that a large module loads on a slow processor too. */
+enum { FILE_SHARE = 8 };
+static uint64_t limit_of_a_file(const struct filch_lua *lua)
+{
+    return lua->opt.runaway_ns > UINT64_MAX / FILE_SHARE ? UINT64_MAX : lua->opt.runaway_ns * FILE_SHARE;
+}
+
 /* Compiles what the file holds now. *hash is that of the text, also when it does not compile. */
 static filch_err compile(struct filch_lua *lua, const char *path, fli_lua_code **code, uint64_t *hash, char *text,
                          size_t text_size)
@@ -46,7 +54,7 @@ static filch_err compile(struct filch_lua *lua, const char *path, fli_lua_code *
     if (err != FILCH_OK) return err;
     *hash = fli_lua_hash_of(all, size);
     snprintf(name, sizeof name, "@%s", path);
-    err = fli_lua_code_text(lua, all, size, name, lua->opt.runaway_ns, code, text, text_size);
+    err = fli_lua_code_text(lua, all, size, name, limit_of_a_file(lua), code, text, text_size);
     free(all);
     return err;
 }
