@@ -1921,8 +1921,9 @@ typedef struct filch_file_info {
 /* Files by path, on the work pool. A path is bytes: whatever the system takes, newlines and other than UTF-8 among it, up
  * to 4095 of them; relative ones begin at the working directory of the program.
  * Stat: completes with a filch_file_info, read by filch_as_file_info.
- * Rename: `from` is called `to` at once, which is replaced if it is there. An error of FILCH_RENAME_SYNC (FILCH_EIO) comes
- * after it was renamed: whether that stays is unknown.
+ * Rename: `from` is called `to` at once, which is replaced if it is there. FILCH_RENAME_SYNC opens both directories first,
+ * which must be readable: an error of that changes nothing. One of the sync (FILCH_EIO) comes after it was renamed:
+ * whether that stays is unknown.
  * Remove: removes the name of a file (unlink), and its bytes when no stream has it open. Mkdir: makes one directory. Rmdir:
  * removes one, which must be empty.
  * List: completes with the names in a directory but "." and "..", in the order of their bytes, read by filch_as_entry.

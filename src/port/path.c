@@ -90,7 +90,8 @@ static size_t folder_of(const char *path)
     return size;
 }
 
-static int sync_folder(const char *path)
+/* The directory that the last name of `path` is in, open for a sync. */
+static int open_folder(const char *path)
 {
     char   folder[4096] = ".";
     size_t size = folder_of(path);
@@ -98,23 +99,33 @@ static int sync_folder(const char *path)
     if (size > 0) memcpy(folder, path, size);
     if (size > 0) folder[size] = '\0';
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return -errno;
-    int why = fli_path_sync(fd, false);
-    (void)close(fd);
+    return fd >= 0 ? fd : -errno;
+}
+
+static int rename_to(const char *from, const char *to, bool fresh)
+{
+    /* Not every C library has a function for it. */
+    return answer(fresh ? (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) : rename(from, to));
+}
+
+/* Both directories are open before anything changes: what can be refused is refused then. */
+static int rename_synced(const char *from, const char *to, bool fresh)
+{
+    size_t size = folder_of(from);
+    bool   same = size == folder_of(to) && memcmp(from, to, size) == 0;
+    int    into = open_folder(to), out_of = into >= 0 && !same ? open_folder(from) : -1;
+    int    why = into < 0 ? into : same || out_of >= 0 ? rename_to(from, to, fresh) : out_of;
+    if (why == 0) why = fli_path_sync(into, false);
+    if (why == 0 && !same) why = fli_path_sync(out_of, false);
+    if (out_of >= 0) (void)close(out_of);
+    if (into >= 0) (void)close(into);
     return why;
 }
 
 int fli_path_rename(const char *from, const char *to, uint32_t flags)
 {
     bool fresh = (flags & FILCH_RENAME_NEW) != 0;
-    /* Not every C library has a function for it. */
-    int why =
-        answer(fresh ? (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) : rename(from, to));
-    if (why != 0 || (flags & FILCH_RENAME_SYNC) == 0) return why;
-    why = sync_folder(to);
-    size_t size = folder_of(from);
-    bool   same = size == folder_of(to) && memcmp(from, to, size) == 0;
-    return why != 0 || same ? why : sync_folder(from);
+    return (flags & FILCH_RENAME_SYNC) != 0 ? rename_synced(from, to, fresh) : rename_to(from, to, fresh);
 }
 
 /* ---- list ---- */

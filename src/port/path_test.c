@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -68,6 +69,29 @@ TEST(a_synced_rename_leaves_nothing_open_however_its_paths_are_written)
     same(open_descriptors(), before);
 }
 
+/* No descriptor is left for the directory that the name goes to, then none for the one that it leaves. */
+TEST(a_synced_rename_that_cannot_open_its_directories_changes_nothing)
+{
+    struct rlimit was, few;
+    int           before = open_descriptors(), next = dup(0);
+    ok(close(next));
+    ok(fli_path_mkdir(in("a")));
+    touch(in("f"));
+    ok(getrlimit(RLIMIT_NOFILE, &was));
+    for (int room = 0; room < 2; room++) {
+        few = (struct rlimit){ .rlim_cur = (rlim_t)(next + room), .rlim_max = was.rlim_max };
+        ok(setrlimit(RLIMIT_NOFILE, &few));
+        same(fli_path_rename(in("f"), in("a/f"), FILCH_RENAME_SYNC), -EMFILE);
+        ok(access(in("f"), F_OK));
+        same(access(in("a/f"), F_OK), -1);
+    }
+    same(fli_path_rename(in("f"), in("g"), FILCH_RENAME_SYNC), 0); /* one directory, one descriptor */
+    ok(setrlimit(RLIMIT_NOFILE, &was));
+    ok(fli_path_unlink(in("g")));
+    ok(fli_path_rmdir(in("a")));
+    same(open_descriptors(), before);
+}
+
 TEST(a_list_without_memory_or_room_says_so_and_leaves_nothing)
 {
     static test_alloc alloc;
@@ -102,6 +126,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_synced_rename_leaves_nothing_open_however_its_paths_are_written),
+        cmocka_unit_test(a_synced_rename_that_cannot_open_its_directories_changes_nothing),
         cmocka_unit_test(a_list_without_memory_or_room_says_so_and_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
