@@ -134,7 +134,7 @@ TEST(back_off_and_stable_time_are_as_described)
         "  last = at\n"
         "end\n"
         "supervisor.stop(top)\n";
-    simulate(chunk, scaled(100));
+    simulate_with(chunk, scaled(100), 0);
 }
 
 TEST(a_restarted_child_has_its_arguments_upvalues_and_other_random_numbers)

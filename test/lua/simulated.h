@@ -4,7 +4,8 @@
 
 #include "lua/world.h"
 
-static inline void simulate(const char *chunk, uint64_t seeds)
+/* `stall` as filch_sim_options.stall: with 0 a wait is not longer than it should be. */
+static inline void simulate_with(const char *chunk, uint64_t seeds, uint32_t stall)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     filch_sim_options sim = FILCH_SIM_OPTIONS_INIT;
@@ -15,7 +16,7 @@ static inline void simulate(const char *chunk, uint64_t seeds)
     options.path = LUA_TEST_FOLDER "/?.lua";
     options.memory_max = (size_t)64 << 20;
     sim.seed = 1;
-    sim.stall = 20;
+    sim.stall = stall;
     sim.time_max_ns = FILCH_SECONDS(36000);
     ok(filch_lua_create(&lua, &options));
     if (filch_lua_load(lua, chunk, strlen(chunk), "test", &code, why, sizeof why) != FILCH_OK) fail_msg("%s", why);
@@ -26,6 +27,11 @@ static inline void simulate(const char *chunk, uint64_t seeds)
     filch_sim_report_free(&report);
     filch_lua_code_drop(lua, code);
     ok(filch_lua_destroy(lua));
+}
+
+static inline void simulate(const char *chunk, uint64_t seeds)
+{
+    simulate_with(chunk, seeds, 20);
 }
 
 #endif
