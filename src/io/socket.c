@@ -92,7 +92,10 @@ fli_outcome fli_accept_try(fli_io *io, fli_stream *s, fli_op *op)
 {
     (void)op;
     /* In a stop, connections stay in the system's queue, and the accept stays outstanding. */
-    if (fli_load_rlx(&io->rt->phase) != FLI_OPEN) return fli_outcome_again();
+    if (fli_load_rlx(&io->rt->phase) != FLI_OPEN) {
+        s->resume_ns = s->backoff_ns = 0; /* or an alarm that is due would ring again and again */
+        return fli_outcome_again();
+    }
     if (s->resume_ns != 0 && fli_clock_ns() < s->resume_ns) return fli_outcome_again();
     int         fd = fli_net_accept(s->fd, s->flags);
     uint64_t    serial = fli_load_rlx(&s->owner);
