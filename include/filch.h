@@ -1985,12 +1985,15 @@ typedef struct filch_program {
 
 /* Run: starts argv[0] (looked up in your PATH) with your environment and working directory, no signal blocked or ignored
  * that was not ignored before, and no descriptors but 0, 1 and 2; completes with a filch_program, read by
- * filch_as_program. On a thread. Run with: sets the environment, the directory or a time limit for starting it.
+ * filch_as_program. On a thread. Where the system has no process left (RLIMIT_NPROC, pids.max) it completes with FILCH_EFULL and
+ * EAGAIN: try again later. Run with: sets the environment, the directory or a time limit for starting it.
  * Exit: completes when it has ended, with its exit status, or with -n if signal n ended it; any number of times. Where your
  * program ignores SIGCHLD, or waits for all children, the system has forgotten the status: Linux 6.15 and later still tell
  * it, if the program did not end before it was known to run; otherwise FILCH_ESYS with ECHILD.
  * Kill: sends it the signal `number`. When the owner ends, or `self` is closed, the program is killed (SIGKILL) if it still
- * runs, and so is what is left of the process group that it leads: the programs that it has started.
+ * runs, and so is what is left of the process group that it leads: the programs that it has started. Where your program ignores
+ * SIGCHLD, or waits for all children, and the program has ended, the group's number may be another's by then: what is left of
+ * the group is not killed.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `argv`, which ends with NULL, and what `options` (NULL: all defaults) point to.

@@ -62,6 +62,11 @@ static void forget(fli_io *io, uint64_t serial, filch_stream stream)
     if (s != NULL) (void)fli_stream_close(io, s, serial);
 }
 
+static fli_outcome refused(int number)
+{
+    return (fli_outcome){ .err = fli_io_error(number), .data = filch_int(number), .ready = true };
+}
+
 static fli_outcome begin(fli_io *io, fli_stream *s, filch_program *told)
 {
     uint64_t    serial = fli_load_rlx(&s->owner);
@@ -69,6 +74,7 @@ static fli_outcome begin(fli_io *io, fli_stream *s, filch_program *told)
     fli_op     *op = &s->ops[FLI_READING];
     if (serial == 0 || !fli_yield_is_pending(io->rt, op->receiver.key)) return fli_outcome_err(FILCH_ECANCELLED);
     int why = start(io, op, &program);
+    if (why == -EAGAIN) return refused(EAGAIN); /* no process left: nothing reports that there is one again */
     if (why != 0) return fli_outcome_failed(why);
     s->pid = program.pid;
     s->flags = program.group;
@@ -92,7 +98,7 @@ static void run(fli_job *job)
     fli_stream   *s = FLI_OUTER(fli_stream, job, job);
     fli_io       *io = s->io;
     uint64_t      serial = fli_load_rlx(&s->owner);
-    filch_program told;
+    filch_program told = { .pid = 0 };
     fli_outcome   outcome = begin(io, s, &told);
     bool          began = outcome.err == FILCH_OK;
     if (fli_op_settle(io, s, FLI_READING, outcome) || !began) return;

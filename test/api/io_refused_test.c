@@ -82,8 +82,10 @@ int __wrap_waitid(idtype_t type, id_t id, siginfo_t *info, int how)
 static FLI_ATOMIC(uint64_t) still_ns;
 uint64_t __real_fli_clock_ns(void);
 uint64_t __wrap_fli_clock_ns(void);
+static FLI_ATOMIC(uint64_t) clock_reads;
 uint64_t __wrap_fli_clock_ns(void)
 {
+    (void)fli_add_rlx(&clock_reads, 1);
     uint64_t now_ns = fli_load_rlx(&still_ns);
     return now_ns != 0 ? now_ns : __real_fli_clock_ns();
 }
@@ -152,6 +154,49 @@ TEST(a_listener_that_rests_is_still_timed_out_in_time)
     ok(server.result[6].error);
     close(fd);
     world_end(&w);
+}
+
+static FLI_ATOMIC(uint32_t) accepting; /* how often the actor below has asked */
+
+/* Listens, accepts for ever, and takes a while to end when it is cancelled. */
+static filch_err play_accepts_on(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    enum { TO_LISTEN, TO_ACCEPT, TO_SLEEP };
+    script *s = me->user;
+    if (me->steps == 1) me->note |= filch_yield_listen(out, TO_LISTEN, "127.0.0.1:0", NULL);
+    for (size_t i = 0; i < count; i++) {
+        bool yields = events[i].type == FILCH_EVENT_YIELD;
+        if (events[i].type == FILCH_EVENT_CANCEL) me->note |= filch_yield_sleep(out, TO_SLEEP, FILCH_MILLISECONDS(200));
+        if (!yields) continue;
+        if (events[i].tag == TO_SLEEP) return filch_done(out, filch_none());
+        if (events[i].tag == TO_LISTEN) {
+            s->stream = filch_as_stream(&events[i].data);
+            me->note |= filch_stream_address(out, s->stream, FILCH_ADDRESS_LOCAL, s->local, sizeof s->local);
+        }
+        me->note |= filch_yield_accept(out, TO_ACCEPT, s->stream, FILCH_FOREVER);
+        (void)fli_add_rel(&accepting, 1);
+    }
+    return filch_idle(out);
+}
+
+TEST(a_listener_that_rests_when_everything_stops_keeps_no_worker_busy)
+{
+    EACH_WORLD({
+        script server = SCRIPT(DO_PAUSE);
+        server.actor.user = &server;
+        fli_store_rlx(&accepting, 0);
+        actor_start(&w, &server.actor, play_accepts_on);
+        UNTIL(&w, fli_load_acq(&accepting) == 1);
+        refuse(accept4, 1, EMFILE);
+        int fd = peer_connect(&server);
+        UNTIL(&w, fli_load_acq(&accepting) == 2); /* and rests */
+        uint64_t before = fli_load_rlx(&clock_reads);
+        ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));
+        assert_true(fli_load_rlx(&clock_reads) - before < 1000); /* a worker that spins: tens of thousands */
+        ok(server.actor.note);
+        close(fd);
+        world_begin(&w, FILCH_NO_WORKERS);
+    })
 }
 
 TEST(a_connection_that_the_poller_has_no_place_for_is_closed_and_the_next_is_fine)
@@ -355,6 +400,23 @@ TEST(a_program_whose_process_ends_while_it_is_started_is_killed_and_its_pipes_ar
             UNTIL(&w, !gate_is_waiting(&spawning));
             UNTIL(&w, !has_children());
         }
+    })
+    same(open_descriptors(), before);
+}
+
+TEST(a_program_that_the_system_has_no_process_for_is_an_error_and_the_next_one_runs)
+{
+    int before = open_descriptors();
+    EACH_WORLD({
+        script s = SCRIPT(DO_RUN(cat, ALL), DO_RUN(cat, FILCH_RUN_INPUT));
+        refuse(posix_spawnp, 1, EAGAIN);
+        script_start(&w, &s);
+        script_ends(&w, &s);
+        same(refused(posix_spawnp), 1);
+        same(s.result[0].error, FILCH_EFULL);
+        same(s.result[0].number, EAGAIN);
+        ok(s.result[1].error);
+        UNTIL(&w, !has_children());
     })
     same(open_descriptors(), before);
 }
@@ -564,6 +626,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_descriptors_accepting_is_told_and_rests_ever_longer_but_no_more_than_a_second),
         cmocka_unit_test(a_listener_that_rests_is_still_timed_out_in_time),
+        cmocka_unit_test(a_listener_that_rests_when_everything_stops_keeps_no_worker_busy),
         cmocka_unit_test(a_connection_that_the_poller_has_no_place_for_is_closed_and_the_next_is_fine),
         cmocka_unit_test(a_scheduler_whose_poller_cannot_be_made_says_so_and_can_later),
         cmocka_unit_test(an_address_that_the_system_does_not_tell_is_an_error),
@@ -573,6 +636,7 @@ int main(void)
         cmocka_unit_test(without_threads_for_the_pool_files_programs_and_names_say_so),
         cmocka_unit_test(an_opening_that_nobody_waits_for_any_more_leaves_nothing_whatever_comes_of_it),
         cmocka_unit_test(a_program_whose_process_ends_while_it_is_started_is_killed_and_its_pipes_are_closed),
+        cmocka_unit_test(a_program_that_the_system_has_no_process_for_is_an_error_and_the_next_one_runs),
         cmocka_unit_test(a_program_whose_process_has_ended_before_its_turn_came_is_not_started),
         cmocka_unit_test(pipes_that_the_poller_has_no_place_for_end_the_program),
         cmocka_unit_test(a_program_that_has_not_begun_cannot_be_killed),
