@@ -1530,8 +1530,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_call_with(filch_sched *sched, filch_pid
  * filch_child_info (filch_raw, filch_size). Either may be NULL. After FILCH_EDEADLINE the order may still be obeyed.
  *
  * Thread:  any but a worker.                                    Blocks:  until the answer, the deadline or stop.
- * Owns:    as filch_child_start, also for `release`, unless it returns FILCH_EINVAL, FILCH_ENOMEM, FILCH_ESTATE or FILCH_ELIMIT. Gives *list:
- *          return it with filch_drop.
+ * Owns:    as filch_child_start, but `release` is called exactly once, whatever start returns, unless `sched` or `child` is NULL:
+ *          on this thread if no order was sent. Gives *list: return it with filch_drop.
  * Errors:  what the supervisor answers, as filch_child_start tells; and as filch_call
  */
 FILCH_API FILCH_MUST_USE filch_err filch_child_start_wait(filch_sched *sched, filch_pid supervisor, const filch_child *child,

@@ -1,15 +1,26 @@
 /* children.c - orders to a supervisor from a thread of the host, with their answers: calls by filch.h alone. */
 #include <filch.h>
 
+#include <stdbool.h>
+
 /* The answer to an order is what it gives, or an error as a number. */
 static filch_err error_of(const filch_data *reply)
 {
     return filch_kind_of(reply) == FILCH_KIND_INT ? (filch_err)filch_as_int(reply) : FILCH_OK;
 }
 
-static filch_err ask_start(filch_sched *sched, filch_pid supervisor, void *child)
+/* Lent to ask_start, which is over when filch_call_with returns. */
+typedef struct starting {
+    const filch_child *child;
+    bool               sent; /* the order is the supervisor's, and `release` with it */
+} starting;
+
+static filch_err ask_start(filch_sched *sched, filch_pid supervisor, void *arg)
 {
-    return filch_child_start(sched, supervisor, child);
+    starting *start = arg;
+    filch_err err = filch_child_start(sched, supervisor, start->child);
+    start->sent = err == FILCH_OK;
+    return err;
 }
 
 static filch_err ask_stop(filch_sched *sched, filch_pid supervisor, void *id)
@@ -33,8 +44,12 @@ filch_err filch_child_start_wait(filch_sched *sched, filch_pid supervisor, const
                                  filch_pid *pid)
 {
     filch_data reply = filch_none();
+    starting   start = { .child = child };
+    if (sched == NULL) return filch_invalid("sched is NULL");
     if (child == NULL) return filch_invalid("child is NULL");
-    filch_err err = filch_call_with(sched, supervisor, ask_start, (void *)(uintptr_t)child, deadline_ns, &reply);
+    filch_err err = filch_call_with(sched, supervisor, ask_start, &start, deadline_ns, &reply);
+    /* An error does not tell: the supervisor's answers and this thread's failures have the same codes. */
+    if (!start.sent && child->release != NULL) child->release(child);
     if (err == FILCH_OK) err = error_of(&reply);
     if (err == FILCH_OK && pid != NULL) *pid = filch_as_pid(&reply);
     return err;

@@ -474,6 +474,49 @@ TEST(orders_to_a_supervisor_are_answered_to_a_thread)
     same(fli_load_rlx(&released), 2); /* of the child that was refused, too */
 }
 
+/* Fails to start with the error in its args. */
+static filch_err refuse(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)self;
+    (void)ctx;
+    (void)method;
+    return (filch_err)filch_as_int(args);
+}
+
+static const filch_type refusing = { .name = "refusing", .init = refuse, .step = kid_step };
+
+/* The codes are those of the thread's own failures and of a supervisor's answer: `release` must not depend on them. */
+TEST(a_child_that_a_thread_starts_is_released_once_whatever_the_error)
+{
+    static const filch_supervisor tree = { 0 };
+    static const filch_err        errors[] = { FILCH_EINVAL, FILCH_ENOMEM, FILCH_ESTATE, FILCH_ELIMIT, FILCH_EUSER };
+    const filch_child             bad = { .id = "", .release = release };
+    filch_spawn_options           opt = FILCH_SPAWN_OPTIONS_INIT;
+    filch_child                   child = { .id = "late", .type = &refusing, .options = &opt, .release = release };
+    world                         w;
+    filch_pid                     pid;
+    uint32_t                      calls = 0;
+    world_begin(&w, 2);
+    fli_store_rlx(&released, 0);
+    ok(filch_supervise(w.sched, &tree, NULL, &pid));
+    for (size_t i = 0; i < COUNT_OF(errors); i++) {
+        opt.args = filch_int(errors[i]);
+        same(filch_child_start_wait(w.sched, pid, &child, FILCH_FOREVER, NULL), errors[i]);
+        calls++;
+        UNTIL(&w, fli_load_rlx(&released) == calls);
+    }
+    same(filch_child_start_wait(w.sched, pid, &bad, FILCH_FOREVER, NULL), FILCH_EINVAL);
+    same(fli_load_rlx(&released), ++calls);
+    same(filch_child_start_wait(w.sched, (filch_pid){ 0, 0 }, &child, FILCH_FOREVER, NULL), FILCH_EDEAD);
+    same(fli_load_rlx(&released), ++calls);
+    same(filch_child_start_wait(NULL, pid, &child, FILCH_FOREVER, NULL), FILCH_EINVAL);
+    ok(filch_sched_close(w.sched, FILCH_SECONDS(60), NULL));
+    same(filch_child_start_wait(w.sched, pid, &child, FILCH_FOREVER, NULL), FILCH_ECLOSED);
+    same(fli_load_rlx(&released), ++calls);
+    world_end(&w);
+    same(fli_load_rlx(&released), calls);
+}
+
 /* What `ask` finds in its argument, which is gone when the call has returned. */
 typedef struct lent {
     FLI_ATOMIC(uint32_t) asked;
@@ -743,6 +786,7 @@ int main(void)
         cmocka_unit_test(a_thread_waits_for_room_in_a_mailbox),
         cmocka_unit_test(stop_ends_every_wait_with_closed),
         cmocka_unit_test(orders_to_a_supervisor_are_answered_to_a_thread),
+        cmocka_unit_test(a_child_that_a_thread_starts_is_released_once_whatever_the_error),
         cmocka_unit_test(an_ask_that_fails_is_the_calls_error),
         cmocka_unit_test(a_worker_that_would_wait_is_refused),
         cmocka_unit_test(without_workers_there_is_no_waiting),
