@@ -12,6 +12,7 @@
 #include "lua/compile.h"
 #include "lua/host.h"
 #include "lua/libs.h"
+#include "lua/nothing.h"
 #include "lua/print.h"
 #include "lua/proc.h"
 #include "lua/sources.h"
@@ -69,7 +70,8 @@ static int base_setmetatable(lua_State *L)
     int type = lua_type(L, 2);
     luaL_checktype(L, 1, LUA_TTABLE);
     fli_lua_expect(L, type == LUA_TNIL || type == LUA_TTABLE, 2, "nil or table");
-    if (luaL_getmetafield(L, 1, "__metatable") != LUA_TNIL) {
+    /* A list that was decoded is an ordinary table to its program. */
+    if (!fli_lua_is_list(L, 1) && luaL_getmetafield(L, 1, "__metatable") != LUA_TNIL) {
         return luaL_error(L, "cannot change a protected metatable");
     }
     if (type == LUA_TTABLE) {

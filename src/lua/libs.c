@@ -245,7 +245,8 @@ static void push_loaded(lua_State *L)
 /* __index of a library; its name is the upvalue. */
 static int library_index(lua_State *L)
 {
-    size_t      size;
+    size_t size;
+    luaL_checktype(L, 1, LUA_TTABLE); /* a program can call it with anything */
     const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tolstring(L, 2, &size) : NULL;
     if (name == NULL || strlen(name) != size) return 0;
     const fli_lua_member *member = find(names_of(L), lua_touserdata(L, lua_upvalueindex(1)), name);
@@ -358,7 +359,8 @@ bool fli_lua_name_of(lua_State *L, int index, const char **library, const char *
 /* __index of _G. */
 static int global_index(lua_State *L)
 {
-    size_t      size;
+    size_t size;
+    luaL_checktype(L, 1, LUA_TTABLE); /* a program can call it with anything */
     const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tolstring(L, 2, &size) : NULL;
     if (name == NULL || strlen(name) != size) return 0;
     const fli_lua_names  *names = names_of(L);

@@ -46,6 +46,8 @@ void fli_lua_push_list_mark(lua_State *L)
     lua_createtable(L, 0, 1);
     lua_pushliteral(L, "list");
     lua_setfield(L, -2, "__name");
+    lua_pushboolean(L, 0); /* out of reach: with a __gc in it every list would have a finalizer */
+    lua_setfield(L, -2, "__metatable");
     lua_pushvalue(L, -1);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &list_key);
 }
@@ -64,6 +66,7 @@ int fli_lua_list(lua_State *L)
     if (lua_isnoneornil(L, 1)) lua_settop(L, 0), lua_newtable(L);
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_settop(L, 1);
+    if (fli_lua_is_list(L, 1)) return 1;
     if (luaL_getmetafield(L, 1, "__metatable") != LUA_TNIL) return luaL_error(L, "cannot change a protected metatable");
     fli_lua_push_list_mark(L);
     lua_setmetatable(L, 1);

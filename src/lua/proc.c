@@ -336,7 +336,8 @@ filch_err fli_lua_step(void *self, const filch_event *events, size_t count, filc
     filch_err err = take_events(p);
     for (fli_lua_task *task; err == FILCH_OK && !over && !paused && (task = next_ready(p)) != NULL;) {
         err = resume(p, task, &over);
-        paused = p->why == FLI_LUA_BY_PAUSE;
+        /* A task whose function is C runs no instruction of Lua: no hook tells that the slice is over. */
+        paused = p->why == FLI_LUA_BY_PAUSE || fli_lua_is_late(p->runner);
     }
     fli_lua_watch_end(p, before);
     if (paused) (void)fli_lua_now(p); /* so that the worker knows how late it is */

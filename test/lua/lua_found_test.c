@@ -98,6 +98,26 @@ TEST(an_endless_timeout_is_one_everywhere)
                      "end\n");
 }
 
+/* The program crashed. */
+TEST(functions_of_metatables_take_only_tables)
+{
+    world_passes(&w, "local all = { getmetatable(_G).__index, getmetatable(json).__index, getmetatable(process).__index }\n"
+                     "for _, index in ipairs(all) do\n"
+                     "  for _, x in ipairs { 12345678, 'text', print, true, coroutine.create(print) } do assert(not pcall(index, x, 'print')) end\n"
+                     "  assert(not pcall(index)) assert(not pcall(index, nil, 'encode'))\n"
+                     "end\n");
+}
+
+/* A worker was captured for ever: finalizers run where nothing interrupts them. */
+TEST(no_metatable_of_ours_takes_a_finalizer)
+{
+    world_passes(&w, "assert(getmetatable(json.list()) == false and getmetatable(json.decode('[1]')) == false)\n"
+                     "assert(not pcall(setmetatable, {}, { __gc = print }))\n"
+                     "local own = setmetatable(json.decode('[1]'), { __name = 'own' })\n" /* as any other table */
+                     "assert(getmetatable(own).__name == 'own' and json.encode(json.list(json.list())) == '[]')\n"
+                     "for _, x in ipairs { json.null, channel.new(), blob.new('x'), task.spawn(print) } do assert(not getmetatable(x)) end\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -109,6 +129,8 @@ int main(void)
         T(sizes_are_read_to_their_end),
         cmocka_unit_test(an_error_is_told_though_a_stream_is_closed_on_the_way),
         T(an_endless_timeout_is_one_everywhere),
+        T(functions_of_metatables_take_only_tables),
+        T(no_metatable_of_ours_takes_a_finalizer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
