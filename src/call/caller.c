@@ -62,7 +62,10 @@ static filch_err begin(caller *me, filch_out *out)
         err = filch_yield_sleep(out, TAG_DEADLINE, call->until_ns > now_ns ? call->until_ns - now_ns : 0);
     }
     if (err == FILCH_OK && call->kind != FLI_CALL_SEND) {
-        err = filch_monitor(sched, filch_ctx_self(filch_out_ctx(out)), call->to, TAG_EXIT, NULL);
+        uint64_t ref = 0;
+        err = filch_monitor(sched, filch_ctx_self(filch_out_ctx(out)), call->to, TAG_EXIT, &ref);
+        /* No monitor was made: it had ended. The notice cannot tell, a process may fail with FILCH_EDEAD itself. */
+        if (err == FILCH_OK && ref == 0 && call->kind == FLI_CALL_END) err = FILCH_EDEAD;
         /* A route may know the receiver, though it cannot be monitored. */
         if (err == FILCH_EFOREIGN && call->kind == FLI_CALL_REQUEST) err = FILCH_OK;
     }
@@ -114,7 +117,6 @@ static bool decides(caller *me, filch_out *out, const filch_event *event, filch_
         return true;
     case FILCH_EVENT_EXIT:
         if (request) *reason = FILCH_EDEAD;
-        else if (event->error == FILCH_EDEAD) *status = over(me, out, FILCH_EDEAD);
         else *status = answered(me, out, event);
         return !request;
     case FILCH_EVENT_CANCEL: *reason = why(me, FILCH_ECANCELLED); return false;

@@ -21,13 +21,14 @@ static filch_err play_echo(actor *me, const filch_event *events, size_t count, f
     return filch_idle(out);
 }
 
-/* Ends at the first message: with a reply to 1, without one to 2, with an error to 3. */
+/* Ends at the first message: with a reply to 1, without one to 2, with an error to 3, with that of the dead to 4. */
 static filch_err play_once(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
     if (count == 0 || events[0].type != FILCH_EVENT_MESSAGE) return filch_idle(out);
     int64_t what = filch_as_int(&events[0].data);
     if (what == 1) me->note = filch_send(filch_out_sched(out), events[0].from, filch_int(11));
+    if (what == 4) return FILCH_EDEAD;
     return what == 3 ? filch_fail(out, FILCH_EUSER + 3, filch_str("why it failed")) : filch_done(out, filch_str("the result"));
 }
 
@@ -307,6 +308,25 @@ TEST(a_thread_waits_for_the_end_of_a_process_and_gets_its_result)
     filch_drop(&for_b.reply);
     actor_ends(&w, &a, FILCH_OK);
     actor_ends(&w, &b, FILCH_EUSER + 3);
+    world_end(&w);
+}
+
+TEST(a_process_that_fails_with_dead_is_not_one_that_had_ended_before)
+{
+    world w;
+    actor a = { 0 };
+    world_begin(&w, 2);
+    actor_start(&w, &a, play_once);
+    waiting x;
+    begin_waiting(&x, &w, a.pid, wait_for_end);
+    UNTIL(&w, world_stats(&w).alive == 2 && world_stats(&w).steps >= 2);
+    UNTIL(&w, world_stats(&w).asleep == 2); /* the monitor is there */
+    ok(filch_send(w.sched, a.pid, filch_int(4)));
+    fli_thread_join(&x.thread);
+    ok(x.err);
+    same(x.ended, FILCH_EDEAD);
+    actor_ends(&w, &a, FILCH_EDEAD);
+    same(filch_sched_wait(w.sched, a.pid, FILCH_FOREVER, NULL, NULL), FILCH_EDEAD);
     world_end(&w);
 }
 
@@ -782,6 +802,7 @@ int main(void)
         cmocka_unit_test(a_deadline_holds_while_every_worker_is_inside_a_step),
         cmocka_unit_test(a_reply_that_comes_too_late_is_refused_and_leaks_nothing),
         cmocka_unit_test(a_thread_waits_for_the_end_of_a_process_and_gets_its_result),
+        cmocka_unit_test(a_process_that_fails_with_dead_is_not_one_that_had_ended_before),
         cmocka_unit_test(a_process_is_started_and_waited_for_in_one_call),
         cmocka_unit_test(a_thread_waits_for_room_in_a_mailbox),
         cmocka_unit_test(stop_ends_every_wait_with_closed),
