@@ -7,6 +7,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,11 +18,26 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned long   lost; /* under the lock */
 
+/* A reader that has gone is no reason to end: its SIGPIPE goes to the thread that writes, and is taken away. */
+static ssize_t write_quietly(const char *line, size_t size)
+{
+    sigset_t        broken, before, pending;
+    struct timespec none = { .tv_sec = 0 };
+    sigemptyset(&broken);
+    sigaddset(&broken, SIGPIPE);
+    sigpending(&pending);
+    pthread_sigmask(SIG_BLOCK, &broken, &before);
+    ssize_t n = write(STDERR_FILENO, line, size);
+    if (n < 0 && !sigismember(&pending, SIGPIPE)) (void)sigtimedwait(&broken, NULL, &none);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return n;
+}
+
 /* Returns 1 if the line was written. Under the lock. */
 static int put(const char *line, size_t size)
 {
     struct pollfd ready = { .fd = STDERR_FILENO, .events = POLLOUT };
-    return poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT) != 0 && write(STDERR_FILENO, line, size) > 0;
+    return poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT) != 0 && write_quietly(line, size) > 0;
 }
 
 static size_t end_line(char *line, int size)

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -43,12 +44,37 @@ static size_t room_now(int fd, size_t size)
     return size < chunk ? size : chunk;
 }
 
+/* write() that raises no SIGPIPE: the signal goes to the thread that writes, is held back and taken away, and the mask is as it
+ * was. As fli_desc_write, which a build without I/O does not have. */
+static ssize_t write_quietly(int fd, const char *bytes, size_t size)
+{
+    sigset_t        broken, before, pending;
+    struct timespec none = { .tv_sec = 0 };
+    sigemptyset(&broken);
+    sigaddset(&broken, SIGPIPE);
+    sigemptyset(&pending);
+    (void)sigpending(&pending);
+    bool    was_pending = sigismember(&pending, SIGPIPE) == 1;
+    bool    masked = pthread_sigmask(SIG_BLOCK, &broken, &before) == 0;
+    ssize_t n = write(fd, bytes, size);
+    int     why = errno;
+    if (n < 0 && why == EPIPE && !was_pending) {
+        while (sigtimedwait(&broken, NULL, &none) < 0 && errno == EINTR) {}
+    }
+    if (masked) (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = why;
+    return n;
+}
+
 /* One attempt. Returns the bytes written, 0 if the descriptor takes none now, or -1 if the system refuses for good. */
-static ssize_t attempt(const fli_output *out, const char *bytes, size_t size)
+static ssize_t attempt(fli_output *out, const char *bytes, size_t size)
 {
     if (out->kind == ASKED) size = room_now(out->fd, size);
     if (size == 0) return 0;
-    ssize_t n = out->kind == SOCKET ? send(out->fd, bytes, size, MSG_DONTWAIT) : write(out->fd, bytes, size);
+    ssize_t n = out->kind == PLAIN    ? write(out->fd, bytes, size)
+                : out->kind == SOCKET ? send(out->fd, bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL)
+                                      : write_quietly(out->fd, bytes, size);
+    if (n < 0 && errno == EPIPE) out->closed = true;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ENOBUFS)) return 0;
     return n;
 }
@@ -141,4 +167,12 @@ uint64_t fli_output_dropped(fli_output *out)
     uint64_t dropped = out->dropped;
     fli_mutex_unlock(&out->lock);
     return dropped;
+}
+
+bool fli_output_is_closed(fli_output *out)
+{
+    fli_mutex_lock(&out->lock);
+    bool closed = out->closed;
+    fli_mutex_unlock(&out->lock);
+    return closed;
 }

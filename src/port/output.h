@@ -26,6 +26,7 @@ typedef struct fli_output {
     int       kind; /* how it is asked: output.c */
     char     *rest; /* what the descriptor did not take of the last line, or NULL */
     size_t    rest_at, rest_size;
+    bool      closed; /* its reader has gone: EPIPE */
     uint64_t  dropped; /* lines that fli_output_drop counted, and lines that the system refused */
 } fli_output;
 
@@ -43,5 +44,8 @@ bool fli_output_finish(fli_output *out, uint64_t until_ns);
 /* Counts a line that was given up. */
 void     fli_output_drop(fli_output *out);
 uint64_t fli_output_dropped(fli_output *out);
+
+/* True once the reader of the pipe or socket has gone. No SIGPIPE is raised for it: the thread is the host's. */
+bool fli_output_is_closed(fli_output *out);
 
 #endif

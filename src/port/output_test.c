@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,7 @@ static void begin_pipe(void)
 static void end(void)
 {
     fli_output_fini(&out);
-    close(ends[0]);
+    if (ends[0] >= 0) close(ends[0]);
     if (ends[1] >= 0) close(ends[1]);
 }
 
@@ -135,6 +136,41 @@ TEST(what_the_system_refuses_is_counted_and_given_up)
     end();
 }
 
+static volatile sig_atomic_t raised;
+
+static void on_signal(int number)
+{
+    (void)number;
+    raised = raised + 1;
+}
+
+static void check_reader_gone(void)
+{
+    struct sigaction mine = { .sa_handler = on_signal }, before;
+    ok(sigaction(SIGPIPE, &mine, &before));
+    (void)fill(100000);
+    assert_false(fli_output_is_closed(&out));
+    close(ends[0]);
+    ends[0] = -1;
+    assert_true(fli_output_finish(&out, 0)); /* the rest is given up */
+    assert_true(fli_output_write(&out, "lost\n", 5));
+    assert_true(fli_output_is_closed(&out));
+    same(fli_output_dropped(&out), 2);
+    ok(sigaction(SIGPIPE, &before, NULL));
+    same(raised, 0);
+}
+
+TEST(a_reader_that_has_gone_raises_no_signal_on_the_thread_that_writes)
+{
+    begin_pipe();
+    check_reader_gone();
+    end();
+    ok(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
+    ok(fli_output_init(&out, ends[1]));
+    check_reader_gone();
+    end();
+}
+
 TEST(finish_waits_for_a_reader_until_its_deadline)
 {
     begin_pipe();
@@ -169,6 +205,7 @@ int main(void)
         cmocka_unit_test(a_full_socket_takes_no_line_and_keeps_its_flags),
         cmocka_unit_test(a_file_takes_everything_at_once),
         cmocka_unit_test(what_the_system_refuses_is_counted_and_given_up),
+        cmocka_unit_test(a_reader_that_has_gone_raises_no_signal_on_the_thread_that_writes),
         cmocka_unit_test(finish_waits_for_a_reader_until_its_deadline),
         cmocka_unit_test(a_rest_that_was_never_read_is_freed),
     };
