@@ -1314,7 +1314,7 @@ typedef struct filch_report {
     size_t           size;   /* in: sizeof(filch_report) */
     uint64_t         ended;  /* ended after stop was called and before its deadline */
     uint64_t         forced; /* closed by force at the deadline */
-    uint64_t         stuck;  /* steps, calls and work functions that have not returned */
+    uint64_t         stuck;  /* steps, calls, closes and work functions that have not returned */
     filch_straggler *stragglers; /* the forced processes, and those whose step has not returned */
     size_t           count;
     size_t           omitted;       /* stragglers, losses and jobs for which there was no memory */

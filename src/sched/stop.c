@@ -152,19 +152,30 @@ static void drain(filch_sched *sched, uint64_t until_ns, uint64_t patience_ns)
 }
 
 /* Kills what is left, and helps to bury it. Returns true if no process is left; otherwise *starved is how many of the steps
- * that run the system gave no processor to. */
+ * that run the system gave no processor to. Patience begins anew with each process that has ended: from now on nothing is
+ * spawned, so there is an end to it. */
 static bool force(filch_sched *sched, uint64_t *starved)
 {
-    uint64_t began_ns = fli_clock_ns();
+    uint64_t began_ns = fli_clock_ns(), last = fli_report_ended(sched);
     fli_store_rlx(&sched->stop.force, true);
     while (!is_empty(sched)) {
         raise_all(sched, FLI_KILL);
         help(sched, true, FLI_NEVER); /* what it finds is ended, not stepped */
         if (is_empty(sched)) break;
+        uint64_t ended = fli_report_ended(sched);
+        if (ended != last) last = ended, began_ns = fli_clock_ns();
         if (fli_stuck_look(sched, began_ns, starved) != FLI_VERDICT_WAIT) return false;
         wait_for_nudge(sched, fli_clock_ns() + LOOK_NS);
     }
     return true;
+}
+
+/* How many have not returned after a force. Without a step or a spawn among them: those that live, in a close for example.
+ * 0: the last one has just ended. */
+static uint64_t count_stuck(filch_sched *sched)
+{
+    uint64_t stuck = fli_report_stuck(sched) + count_spawning(sched);
+    return stuck > 0 ? stuck : fli_stats_alive(sched);
 }
 
 static void send_home(filch_sched *sched)
@@ -209,7 +220,8 @@ static filch_err end_all(filch_sched *sched, const filch_stop_options *opt, filc
     fli_stop_begin(sched);
     drain(sched, until_ns, patience_of(opt));
     bool gone = is_empty(sched) || force(sched, &found->starved);
-    if (!gone) found->stuck = fli_report_stuck(sched) + count_spawning(sched);
+    if (!gone) found->stuck = count_stuck(sched);
+    gone = gone || found->stuck == 0;
     if (gone && end_pool(sched, until_ns)) {
         send_home(sched);
         fli_store_rel(&sched->rt.phase, FLI_CLOSED); /* PAIR runtime.phase, release half */

@@ -1007,6 +1007,75 @@ TEST(a_close_that_takes_its_time_is_no_step_that_does_not_return)
     }
 }
 
+/* ---- a force that takes long ---- */
+
+enum { MANY = 8 }; /* 2.4 seconds */
+
+static FLI_ATOMIC(uint64_t) closed_many;
+
+static void close_one_of_many(void *self)
+{
+    slow_close(self);
+    (void)fli_add_acqrel(&closed_many, 1);
+}
+
+/* Its worker is here until the others have been closed, by the thread that stops, and then a little longer. */
+static void close_after_all(void *self)
+{
+    fli_store_rel(&in_close, true);
+    while (fli_load_acq(&closed_many) < MANY) fli_thread_yield();
+    slow_close(self);
+}
+
+static const filch_type one_of_many = { .name = "one of many", .step = leaves_when_told, .close = close_one_of_many };
+static const filch_type after_all = { .name = "after all", .step = leaves_when_told, .close = close_after_all };
+
+TEST(a_force_goes_on_as_long_as_processes_end)
+{
+    filch_report report = FILCH_REPORT_INIT;
+    filch_sched *sched = begin(1);
+    filch_pid    pid;
+    fli_store_rel(&in_close, false);
+    fli_store_rel(&closed_many, 0);
+    ok(filch_spawn(sched, &after_all, NULL, &pid));
+    ok(filch_terminate(sched, pid));
+    while (!fli_load_acq(&in_close)) fli_thread_yield();
+    for (int i = 0; i < MANY; i++) ok(filch_spawn(sched, &one_of_many, NULL, NULL));
+    same(filch_sched_stop(sched, 0, &report), FILCH_EDEADLINE);
+    assert_true(report.ended == 1 && report.forced == MANY && report.stuck == 0);
+    filch_report_free(&report);
+    end();
+}
+
+static FLI_ATOMIC(bool) may_close;
+
+static void close_when_allowed(void *self)
+{
+    (void)self;
+    fli_store_rel(&in_close, true);
+    while (!fli_load_acq(&may_close)) fli_thread_yield();
+}
+
+static const filch_type held_in_close = { .name = "held in close", .step = leaves_when_told, .close = close_when_allowed };
+
+TEST(a_close_that_does_not_return_is_counted_as_stuck)
+{
+    filch_report report = FILCH_REPORT_INIT;
+    filch_sched *sched = begin(1);
+    filch_pid    pid;
+    fli_store_rel(&in_close, false);
+    fli_store_rel(&may_close, false);
+    ok(filch_spawn(sched, &held_in_close, NULL, &pid));
+    ok(filch_terminate(sched, pid));
+    while (!fli_load_acq(&in_close)) fli_thread_yield();
+    same(filch_sched_stop(sched, 0, &report), FILCH_EBUSY);
+    same(report.stuck, 1);
+    filch_report_free(&report);
+    fli_store_rel(&may_close, true);
+    ok(filch_sched_stop(sched, FILCH_SECONDS(60), NULL));
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1022,6 +1091,8 @@ int main(void)
         cmocka_unit_test(step_that_never_returns_is_named_and_left_alone_until_a_later_stop),
         cmocka_unit_test(one_stuck_step_does_not_keep_the_others_from_ending),
         cmocka_unit_test(a_close_that_takes_its_time_is_no_step_that_does_not_return),
+        cmocka_unit_test(a_force_goes_on_as_long_as_processes_end),
+        cmocka_unit_test(a_close_that_does_not_return_is_counted_as_stuck),
         cmocka_unit_test(work_function_that_does_not_return_counts_as_stuck),
         cmocka_unit_test(work_that_has_not_begun_at_the_deadline_is_dropped),
         cmocka_unit_test(stop_from_inside_is_refused),
