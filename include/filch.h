@@ -1824,8 +1824,9 @@ enum {
  * With an error it is still yours. With FILCH_ADOPT_KEEP it stays yours in any case, as standard input should; what is
  * read from one is not read from the other.
  * Blocking: the O_NONBLOCK flag of a socket is not changed. A pipe or a terminal is opened a second time, non-blocking,
- * because all programs that share it (a shell, say) share the flag. Where the system does not allow a second opening (no
- * /proc), and for listeners, O_NONBLOCK is set, and cleared when the stream is closed.
+ * because all programs that share it (a shell, say) share the flag. Where a second opening is not possible (no /proc), and
+ * for listeners, other devices and the master of a terminal, O_NONBLOCK is set, for all that share it. It stays set when the
+ * stream is closed: other streams may have the same file. With FILCH_ADOPT_KEEP, clear it yourself after the last of them.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    takes `fd` when it completes with FILCH_OK, without FILCH_ADOPT_KEEP.

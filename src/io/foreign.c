@@ -86,28 +86,24 @@ static const fli_stream_kind kinds[] = {
     [FLI_DESC_FILE] = FLI_STREAM_FILE,
 };
 
-static int copy_of(int fd, int kind, bool *changed)
+static int copy_of(int fd, int kind)
 {
-    *changed = false;
-    if (kind == FLI_DESC_PIPE) return fli_desc_copy_nonblocking(fd, changed);
-    return kind == FLI_DESC_LISTENER ? fli_desc_copy_flagged(fd, changed) : fli_desc_copy(fd);
+    if (kind == FLI_DESC_PIPE) return fli_desc_copy_nonblocking(fd);
+    return kind == FLI_DESC_LISTENER ? fli_desc_copy_flagged(fd) : fli_desc_copy(fd);
 }
 
 static filch_err handle_adopt(fli_io *io, const filch_command *command, const filch_io_request *request,
                               filch_receiver receiver)
 {
     int         fd = (int)request->number, kind = fli_desc_kind_of(fd);
-    bool        changed = false;
-    int         own = kind >= 0 ? copy_of(fd, kind, &changed) : kind;
+    int         own = kind >= 0 ? copy_of(fd, kind) : kind;
     fli_stream *s;
     if (own < 0) {
         fli_op_tell_why(receiver, own);
         return FILCH_OK;
     }
     filch_err err = fli_stream_make(io, command->from.serial, NULL, own, kinds[kind], &s);
-    if (err != FILCH_OK && changed) fli_desc_restore(fd);
     if (err != FILCH_OK) return err;
-    s->restores = changed;
     if ((request->how & FILCH_ADOPT_KEEP) == 0) (void)fli_desc_close(fd);
     fli_op_tell(receiver, FILCH_OK, filch_int((int64_t)fli_stream_id(s)));
     return FILCH_OK;

@@ -128,7 +128,6 @@ static void finish(fli_io *io, fli_stream *s)
         (void)fli_sub_acqrel(&io->watched, 1);
     }
     if (s->kind == FLI_STREAM_PROGRAM) fli_program_end(io, s);
-    if (s->restores) fli_desc_restore(s->fd);
     if (s->fd >= 0) (void)fli_desc_close(s->fd);
     fli_rest_drop(s);
     free_slot(io, s);
@@ -143,7 +142,7 @@ filch_err fli_stream_make(fli_io *io, uint64_t serial, fli_stream *beside, int f
     s->fd = fd;
     s->kind = (uint8_t)kind;
     s->flags = 0;
-    s->in_poller = s->more = s->restores = false;
+    s->in_poller = s->more = false;
     s->foreign = -1;
     s->pid = 0;
     s->rest = (fli_rest){ .block = NULL };

@@ -54,7 +54,6 @@ typedef struct fli_stream {
     uint8_t  kind;
     uint8_t  flags; /* of a listener: for what it accepts; of a program: it leads a process group */
     bool     in_poller;
-    bool     restores; /* its descriptor was made non-blocking for everybody, and blocks again when this is closed */
     int      foreign; /* of a watch: the number that was asked for */
     bool     more; /* the system may have more than was received.  Plain, as the reading operation */
     int64_t  pid;  /* of a program; 0: it has not begun */

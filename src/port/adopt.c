@@ -2,11 +2,14 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/major.h>
 #include <poll.h>
 #include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <filch.h>
@@ -70,19 +73,31 @@ int fli_desc_copy(int fd)
     return copy >= 0 ? copy : -errno;
 }
 
-int fli_desc_copy_flagged(int fd, bool *changed)
+/* The flag belongs to the open file, so it is everybody's, and it is never taken back: other streams may have the same
+ * file, and a read that blocks would hold a worker. */
+int fli_desc_copy_flagged(int fd)
 {
     int copy = fli_desc_copy(fd), flags = copy >= 0 ? fcntl(copy, F_GETFL) : -1;
     if (copy < 0 || (flags >= 0 && (flags & O_NONBLOCK) != 0)) return copy;
-    *changed = flags >= 0 && fcntl(copy, F_SETFL, flags | O_NONBLOCK) == 0;
-    if (*changed) return copy;
+    if (flags >= 0 && fcntl(copy, F_SETFL, flags | O_NONBLOCK) == 0) return copy;
     int why = errno;
     (void)close(copy);
     return -why;
 }
 
+/* Does opening its path lead to the same thing? Of devices only terminals are known to: /dev/ptmx, with which a master of
+ * a terminal is opened, and others of its kind make a new one each time; /dev/tty is that of the program that opens. */
+static bool is_one_thing(int fd)
+{
+    struct stat  what;
+    unsigned int number;
+    if (fstat(fd, &what) != 0) return false;
+    if (S_ISFIFO(what.st_mode)) return true;
+    return isatty(fd) && major(what.st_rdev) != TTYAUX_MAJOR && ioctl(fd, TIOCGPTN, &number) != 0;
+}
+
 /* A file that is opened again has flags of its own; a duplicate shares them. Some cannot be (ENXIO: a pipe whose other
- * end has gone, an eventfd). */
+ * end has gone). */
 static int open_again(int fd, int flags)
 {
     char path[32];
@@ -90,16 +105,10 @@ static int open_again(int fd, int flags)
     return open(path, (flags & (O_ACCMODE | O_APPEND)) | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
 }
 
-int fli_desc_copy_nonblocking(int fd, bool *changed)
+int fli_desc_copy_nonblocking(int fd)
 {
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0) return -errno;
-    int again = (flags & O_NONBLOCK) == 0 ? open_again(fd, flags) : -1;
-    return again >= 0 ? again : fli_desc_copy_flagged(fd, changed);
-}
-
-void fli_desc_restore(int fd)
-{
-    int flags = fcntl(fd, F_GETFL);
-    if (flags >= 0) (void)fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+    int again = (flags & O_NONBLOCK) == 0 && is_one_thing(fd) ? open_again(fd, flags) : -1;
+    return again >= 0 ? again : fli_desc_copy_flagged(fd);
 }

@@ -34,11 +34,10 @@ typedef enum fli_desc_kind {
 int fli_desc_kind_of(int fd);
 /* A descriptor of our own for the same file, closed on exec. */
 int fli_desc_copy(int fd);
-/* One that does not block: opened a second time; or a copy, whose flag is then changed for everybody, and *changed says
- * so (fli_desc_restore). */
-int  fli_desc_copy_nonblocking(int fd, bool *changed);
-int  fli_desc_copy_flagged(int fd, bool *changed); /* the second way */
-void fli_desc_restore(int fd);
+/* One that does not block: a pipe or a terminal is opened a second time; of others, and where that is refused, a copy,
+ * with which the flag is set for everybody. */
+int fli_desc_copy_nonblocking(int fd);
+int fli_desc_copy_flagged(int fd); /* the second way */
 
 /* A descriptor from which the numbers of these signals are read, one at a time: fli_desc_read_signal. */
 int fli_desc_signals(const int *numbers, size_t count);

@@ -387,7 +387,7 @@ TEST(a_descriptor_that_did_not_block_before_does_not_block_afterwards)
     })
 }
 
-TEST(what_cannot_be_opened_again_is_made_non_blocking_until_it_is_closed)
+TEST(what_cannot_be_opened_again_is_made_non_blocking_and_stays_so)
 {
     EACH_WORLD({
         int      counter = eventfd(0, EFD_CLOEXEC);
@@ -402,8 +402,54 @@ TEST(what_cannot_be_opened_again_is_made_non_blocking_until_it_is_closed)
         same(s.result[1].bytes[0], 3);
         ok(filch_send(w.sched, s.actor.pid, filch_none()));
         script_ends(&w, &s);
-        assert_true(is_open(counter) && blocks(counter));
+        assert_true(is_open(counter) && !blocks(counter)); /* another stream may have it */
         close(counter);
+    })
+}
+
+/* With a flag that was taken back, the read or the accept would hold its worker. */
+TEST(closing_one_of_two_streams_of_a_file_leaves_the_other_non_blocking)
+{
+    EACH_WORLD({
+        int counter = eventfd(0, EFD_CLOEXEC);
+        int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        ok(listen(listener, 4));
+        const int both[] = { counter, listener };
+        for (int i = 0; i < 2; i++) {
+            script first = SCRIPT(DO_ADOPT(both[i], FILCH_ADOPT_KEEP), DO_PAUSE, DO_CLOSE);
+            script second = SCRIPT(DO_ADOPT(both[i], FILCH_ADOPT_KEEP), DO_PAUSE, DO_TIMEOUT(0), DO_READ(0), DO_ACCEPT);
+            script_start(&w, &first);
+            UNTIL(&w, waits(&first, 1));
+            script_start(&w, &second);
+            UNTIL(&w, waits(&second, 1));
+            ok(filch_send(w.sched, first.actor.pid, filch_none()));
+            script_ends(&w, &first);
+            assert_false(blocks(both[i]));
+            ok(filch_send(w.sched, second.actor.pid, filch_none()));
+            script_ends(&w, &second);
+            same(second.result[i == 0 ? 3 : 4].error, FILCH_EDEADLINE);
+            ok(close(both[i]));
+        }
+    })
+}
+
+TEST(the_master_of_a_terminal_is_adopted_and_no_other)
+{
+    EACH_WORLD({
+        char name[64];
+        int  master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+        ok(grantpt(master));
+        ok(unlockpt(master));
+        ok(ptsname_r(master, name, sizeof name));
+        int    terminal = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+        script s = SCRIPT(DO_ADOPT(master, 0), DO_UNTIL("\n", 99));
+        script_start(&w, &s);
+        UNTIL(&w, waits(&s, 1));
+        same(write(terminal, "hello\n", 6), 6);
+        script_ends(&w, &s);
+        ok(s.result[1].error);
+        assert_memory_equal(s.result[1].bytes, "hello", 5);
+        close(terminal);
     })
 }
 
@@ -505,7 +551,9 @@ int main(void)
         cmocka_unit_test(a_connected_socket_becomes_a_stream_and_is_closed_with_it),
         cmocka_unit_test(a_pipe_that_is_kept_is_read_and_its_flags_are_as_they_were),
         cmocka_unit_test(a_descriptor_that_did_not_block_before_does_not_block_afterwards),
-        cmocka_unit_test(what_cannot_be_opened_again_is_made_non_blocking_until_it_is_closed),
+        cmocka_unit_test(what_cannot_be_opened_again_is_made_non_blocking_and_stays_so),
+        cmocka_unit_test(closing_one_of_two_streams_of_a_file_leaves_the_other_non_blocking),
+        cmocka_unit_test(the_master_of_a_terminal_is_adopted_and_no_other),
         cmocka_unit_test(files_devices_and_listeners_become_streams_of_their_kind),
         cmocka_unit_test(a_simulation_refuses_polls_and_takes_a_handler_of_your_own),
     };
