@@ -1491,8 +1491,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_on(filch_sched *sched, uint64_t n
  * scheduler without workers and in a simulation each of these returns FILCH_ESTATE at once. In a work function
  * (filch_yield_work) they are allowed, and keep a thread of the pool meanwhile.
  *
- * When the scheduler stops, each wait ends with FILCH_ECLOSED (filch_spawn_wait: with FILCH_OK, when its process has ended)
- * and no longer uses the scheduler: filch_sched_stop may be called while other threads wait.
+ * When the scheduler stops, each wait ends with FILCH_ECLOSED, never with FILCH_EDEAD for a process that stop has ended, unless
+ * the reply, the room or the end that is waited for comes first (filch_spawn_wait: with FILCH_OK, when its process has ended).
+ * It no longer uses the scheduler then: filch_sched_stop may be called while other threads wait.
  *
  * See docs/design/host-threads.md and examples/hostcall.c. */
 

@@ -31,10 +31,18 @@ static filch_err caller_init(void *self, const filch_ctx *ctx, const char *metho
     return FILCH_OK;
 }
 
+/* Stop cancels, and in the end kills, every process: FILCH_ECLOSED. Otherwise this one alone was meant: `reason`. */
+static filch_err why(const caller *me, filch_err reason)
+{
+    fli_runtime *rt = (fli_runtime *)me->call->sched;
+    return fli_load_acq(&rt->phase) != FLI_OPEN ? FILCH_ECLOSED : reason; /* PAIR runtime.phase, acquire half */
+}
+
 /* The wait is over with this outcome. Not an error of the process: failures are counted for processes of the host. */
 static filch_err over(caller *me, filch_out *out, filch_err outcome)
 {
-    me->call->outcome = outcome;
+    /* A receiver that stop has ended is told as stop, whichever of the two this process hears of first. */
+    me->call->outcome = outcome == FILCH_EDEAD ? why(me, FILCH_EDEAD) : outcome;
     if (outcome == FILCH_EINVAL) me->call->detail = filch_err_detail();
     me->decided = 1;
     return filch_done(out, filch_none());
@@ -96,13 +104,6 @@ static bool is_from_self(const filch_event *event, filch_out *out)
 {
     filch_pid self = filch_ctx_self(filch_out_ctx(out));
     return event->from.serial == self.serial && event->from.node == self.node;
-}
-
-/* Stop cancels, and in the end kills, every process: FILCH_ECLOSED. Otherwise this one alone was meant: `reason`. */
-static filch_err why(const caller *me, filch_err reason)
-{
-    fli_runtime *rt = (fli_runtime *)me->call->sched;
-    return fli_load_acq(&rt->phase) != FLI_OPEN ? FILCH_ECLOSED : reason; /* PAIR runtime.phase, acquire half */
 }
 
 /* Returns true if the event decides the wait; *reason is set if it does so unless a reply came first. */
