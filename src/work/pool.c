@@ -222,6 +222,8 @@ static void run_locked(fli_workpool *pool, fli_job_lane *lane, uint64_t nth)
     fli_job_run run = { .owner = job->owner, .since_ns = fli_clock_ns() };
     begin_locked(pool, lane, &run);
     if (pool->queue_count > 0) (void)provide_threads_locked(pool);
+    /* This thread may be the one that watched another lane: a free one takes its place, whichever was woken first. */
+    if (pool->queue_count > 0) fli_cond_signal(&pool->work);
     fli_mutex_unlock(&pool->lock);
     job->run(job); /* may free it */
     fli_mutex_lock(&pool->lock);
