@@ -1584,8 +1584,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_wait(filch_sched *sched, const fi
  * now, at most 65536). Gives the number run in *ran, if not NULL. For schedulers with workers = FILCH_NO_WORKERS.
  *
  * An exception of C++ that leaves a step passes through filch_tick, or through the stop of such a scheduler. Its process is
- * ended with FILCH_EKILLED by the next tick or stop, and closed; the events of that step are lost. A handler, a close or an
- * on_exit must not throw: the rest of that operation would be skipped. On a worker's thread an exception ends the program.
+ * ended with FILCH_EKILLED by the next tick or stop, and closed; the events of that step are lost. An init, a handler, a close
+ * or an on_exit must not throw: the rest of that operation would be skipped (after an init no stop would succeed). On a worker's
+ * thread an exception ends the program.
  *
  * Thread:  one at a time, not inside a step.                    Blocks:  never, unless a step does.
  * Owns:    nothing.

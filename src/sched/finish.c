@@ -60,19 +60,34 @@ static void free_words(const last_words *left)
     if (left->values != NULL) filch_values_drop(left->values);
 }
 
+/* An on_exit that runs. */
+typedef struct telling {
+    fli_local        *here;
+    fli_proc         *before; /* who was stepped; NULL until on_exit has returned: his slot is given back, he cannot be torn */
+    const last_words *left;
+} telling;
+
+/* Runs also when an exception of C++ leaves on_exit: see tick.c. */
+static void tell_end(telling *t)
+{
+    fli_local *here = t->here;
+    here->current = t->before;
+    free_words(t->left);
+    /* PAIR finish.ended, release half: nothing of it is left, and those that it spawned have been counted. */
+    fli_store_rel(&here->counters.leaving, fli_load_rlx(&here->counters.leaving) - 1);
+}
+
 /* 6 and 7. Thread: the worker that ended it. */
 static void tell_exit(fli_worker *w, fli_proc *p, const last_words *left, uint64_t serial, filch_err error)
 {
     fli_local *here = &w->local;
     fli_proc  *before = here->current, stand_in = { .values = left->values };
+    __attribute__((cleanup(tell_end))) telling t = { .here = here, .left = left };
     fli_count(&here->counters.leaving, 1); /* before `ended` counts it */
     give_back(w, p);
     here->current = &stand_in; /* the slot may be another process's by now */
     left->on_exit(left->user, (filch_pid){ here->rt->node, serial }, error, left->result);
-    here->current = before;
-    free_words(left);
-    /* PAIR finish.ended, release half: nothing of it is left, and those that it spawned have been counted. */
-    fli_store_rel(&here->counters.leaving, fli_load_rlx(&here->counters.leaving) - 1);
+    t.before = before;
 }
 
 /* From 2 on. */
@@ -85,6 +100,7 @@ static __attribute__((noinline)) void finish_any(fli_worker *w, fli_proc *p, uin
     uint64_t          serial = here->serial;
     const filch_type *type = fli_proc_type(p);
     fli_step_over(here);
+    w->unheard = (last & FLI_WATCHED) != 0;
     bool overflowed = close_mailbox(rt, here, p, serial, last);
     if (overflowed && error == FILCH_EKILLED) error = FILCH_EOVERFLOW;
     if (FLI_UNLIKELY(rt->sim != NULL)) fli_simulate_ended(sched, serial, error, result);
@@ -96,6 +112,7 @@ static __attribute__((noinline)) void finish_any(fli_worker *w, fli_proc *p, uin
     }
     if (FLI_UNLIKELY((p->flags & FLI_PROC_TAPED) != 0)) fli_record_ended(sched, p, serial, error);
     if ((last & FLI_WATCHED) != 0) rt->model_ops->ended(rt, serial, error, result);
+    w->unheard = false;
     last_words left = { .values = p->values, .result = result };
     if (p->ext != NULL) left.on_exit = p->ext->on_exit, left.user = p->ext->on_exit_user;
     p->values = NULL;

@@ -67,6 +67,7 @@ struct fli_worker {
     /* Plain from here: the worker's own, except `idle`, which is under the idle lock. */
     alignas(FLI_LINE) fli_prng prng;
     fli_proc     *torn;        /* whose step was left by an exception (torn.c); NULL */
+    bool          unheard;     /* one that is watched is ending, and its watchers have not been told (torn.c) */
     uint32_t      given;       /* events of the general path that its step has; 0 outside of it */
     fli_proc     *again;       /* the process just stepped, to be stepped again at once; NULL */
     uint64_t      home;        /* how a process looks that went idle here: fli_proc_home */

@@ -5,15 +5,31 @@
  * step_single and step_several are still behind the state word, an answer that came by post too, the node of an inline
  * completion loop is in `spare`, and the yields of the step are in the list of the process.
  */
+#include "proc/ext.h"
 #include "proc/mailbox.h"
 #include "proc/yields.h"
 #include "sched/finish.h"
+#include "sched/record.h"
 #include "sched/sched.h"
+
+/* No process is being stepped, and none is ending. */
+static void rest(fli_worker *w)
+{
+    fli_local *here = &w->local;
+    w->again = NULL;
+    w->given = 0;
+    here->tape = NULL;
+    here->current = NULL;
+    here->serial = 0;
+    here->closing = false;
+    here->plain = FLI_NOT_PLAIN;
+}
 
 void fli_torn_note(fli_worker *w)
 {
     w->torn = w->local.current;
     w->local.current = NULL;
+    if (w->torn == NULL) rest(w); /* an on_exit has thrown: its process has ended */
     fli_store_rlx(&w->window.serial, 0);
 }
 
@@ -38,6 +54,21 @@ static void forget_step(fli_worker *w, fli_proc *p)
     here->dispatching = false;
 }
 
+/* What fli_finish has left in the slot of a process that is DONE: its watchers, its values, what few have. */
+static void blank(fli_worker *w, fli_proc *p)
+{
+    fli_runtime  *rt = &w->sched->rt;
+    filch_values *values = p->values;
+    filch_data    nothing = filch_none();
+    bool          unheard = w->unheard;
+    w->unheard = false;
+    if (unheard) rt->model_ops->ended(rt, w->local.serial, FILCH_EKILLED, &nothing);
+    fli_record_drop(rt, p);
+    fli_ext_free(rt, p);
+    p->values = NULL;
+    if (values != NULL) filch_values_drop(values);
+}
+
 void fli_torn_mend(fli_worker *w)
 {
     fli_proc *p = w->torn;
@@ -51,15 +82,13 @@ void fli_torn_mend(fli_worker *w)
     here->serial = fli_proc_serial(p);
     fli_step_over(here);
     if (ended) {
-        /* It was thrown by what runs at the end of a process: the rest of that is left out. */
+        /* It was thrown by what runs at the end of a process: the rest of that is left out. But its slot is blank. */
+        blank(w, p);
         fli_step_back(here);
         fli_finish_slot(w, p, fli_state_free(&p->state));
     } else {
         forget_step(w, p);
         fli_finish(w, p, FILCH_EKILLED, &nothing);
     }
-    w->given = 0;
-    here->plain = FLI_NOT_PLAIN;
-    here->current = NULL;
-    here->serial = 0;
+    rest(w);
 }

@@ -177,6 +177,89 @@ static void stop_throws_once()
     CHECK(blocks == 0);
 }
 
+// One whose on_exit throws: it has ended, its name is free, and the next tick steps others.
+static void exit_throws(void *, filch_pid, filch_err, const filch_data *)
+{
+    throw std::runtime_error("out of an on_exit");
+}
+
+static filch_err ends_at_once(void *, const filch_event *, size_t, filch_out *out)
+{
+    return filch_done(out, filch_str("a result that is long enough for a block"));
+}
+
+static void on_exit_throws_once()
+{
+    filch_options options = FILCH_OPTIONS_INIT;
+    filch_sched  *sched = nullptr;
+    filch_type    brief = filch_type();
+    brief.name = "brief";
+    brief.step = ends_at_once;
+    options.workers = FILCH_NO_WORKERS;
+    options.alloc = count_blocks;
+    CHECK(filch_sched_create(&sched, &options) == FILCH_OK);
+    filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
+    how.on_exit = exit_throws;
+    how.name = "brief";
+    CHECK(filch_spawn(sched, &brief, &how, nullptr) == FILCH_OK);
+    CHECK(tick_throws(sched));
+    CHECK(!tick_throws(sched));
+    filch_stats stats = FILCH_STATS_INIT;
+    CHECK(filch_sched_stats(sched, &stats) == FILCH_OK && stats.alive == 0 && stats.ended == 1);
+    how.on_exit = nullptr;
+    CHECK(filch_spawn(sched, &brief, &how, nullptr) == FILCH_OK);
+    CHECK(!tick_throws(sched));
+    CHECK(filch_sched_stop(sched, FILCH_SECONDS(60), nullptr) == FILCH_OK);
+    CHECK(blocks == 0);
+    blocks = 0;
+}
+
+// One that is watched and whose close throws: its watcher is told, and nothing of it stays in its slot.
+static filch_type closer;
+static int        exits;
+
+static void close_throws(void *)
+{
+    throw std::runtime_error("out of a close");
+}
+
+static filch_err watcher_step(void *, const filch_event *events, size_t count, filch_out *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (events[i].type == FILCH_EVENT_EXIT && events[i].error == FILCH_EKILLED) exits++;
+    }
+    if (count > 0) return filch_idle(out);
+    filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
+    how.relations = FILCH_SPAWN_MONITOR;
+    how.on_exit = exit_throws; // is not called: nor for the next process in this slot
+    how.name = "closer";
+    if (filch_spawn(filch_out_sched(out), &closer, &how, nullptr) != FILCH_OK) std::abort();
+    return filch_idle(out);
+}
+
+static void watched_close_throws()
+{
+    filch_options options = FILCH_OPTIONS_INIT;
+    filch_sched  *sched = nullptr;
+    filch_type    watcher = filch_type();
+    watcher.name = "watcher";
+    watcher.step = watcher_step;
+    closer = filch_type();
+    closer.name = "closer";
+    closer.step = ends_at_once;
+    closer.close = close_throws;
+    options.workers = FILCH_NO_WORKERS;
+    CHECK(filch_sched_create(&sched, &options) == FILCH_OK);
+    CHECK(filch_spawn(sched, &watcher, nullptr, nullptr) == FILCH_OK);
+    CHECK(tick_throws(sched));
+    CHECK(!tick_throws(sched));
+    CHECK(exits == 1);
+    filch_pid pid = { 0, 0 };
+    CHECK(filch_whereis(sched, "closer", &pid) != FILCH_OK);
+    CHECK(filch_sched_stop(sched, FILCH_SECONDS(60), nullptr) == FILCH_OK);
+}
+
 int main()
 {
     for (int how = FIRST_STEP; how < HOWS; how++) {
@@ -187,6 +270,8 @@ int main()
         }
     }
     stop_throws_once();
+    on_exit_throws_once();
+    watched_close_throws();
     std::printf("exception_test: %s\n", failures == 0 ? "passed" : "failed");
     return failures == 0 ? 0 : 1;
 }
