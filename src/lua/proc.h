@@ -162,10 +162,11 @@ static inline fli_lua_proc *fli_lua_self(lua_State *L)
     return (fli_lua_proc *)(*(uintptr_t *)lua_getextraspace(L) & ~(uintptr_t)1);
 }
 
-/* A coroutine inside which a task waits. It looks suspended to Lua, but only the task may resume it. */
+/* A coroutine inside which a task waits, or a task's own until it ends. It may look suspended to Lua, but only the task goes
+ * on in it, and nobody closes it. The main task's has no bit: new coroutines would begin with a copy of it. */
 static inline bool fli_lua_is_away(lua_State *L)
 {
-    return (*(uintptr_t *)lua_getextraspace(L) & 1) != 0;
+    return (*(uintptr_t *)lua_getextraspace(L) & 1) != 0 || L == fli_lua_self(L)->L;
 }
 static inline void fli_lua_set_away(lua_State *L, bool away)
 {

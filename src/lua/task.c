@@ -134,6 +134,7 @@ fli_lua_task *fli_lua_task_start(lua_State *L, fli_lua_proc *p, int function)
     lua_rawsetp(L, -2, task);
     lua_settop(L, function);
     task->L = co;
+    fli_lua_set_away(co, true);
     task->nargs = nargs + 1;
     task->next = p->tasks;
     if (p->tasks != NULL) p->tasks->prev = task;
@@ -149,6 +150,7 @@ void fli_lua_task_end(fli_lua_proc *p, fli_lua_task *task)
     else p->tasks = task->next;
     if (task->next != NULL) task->next->prev = task->prev;
     filch_drop(&task->answer);
+    fli_lua_set_away(L, false);
     lua_settop(L, 0);
     (void)push_table(L, &anchors_key); /* there since the first task */
     lua_pushnil(L);

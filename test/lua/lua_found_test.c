@@ -118,6 +118,30 @@ TEST(no_metatable_of_ours_takes_a_finalizer)
                      "for _, x in ipairs { json.null, channel.new(), blob.new('x'), task.spawn(print) } do assert(not getmetatable(x)) end\n");
 }
 
+/* Another task could go on in a task's own coroutine, or close it: what it waited with was freed under it. */
+TEST(only_a_task_goes_on_in_its_own_coroutine)
+{
+    world_passes(&w, "local main, ch, own = coroutine.running(), channel.new()\n"
+                     "local function refused(co)\n"
+                     "  assert(coroutine.status(co) == 'normal')\n"
+                     "  local fine, why = coroutine.resume(co, 1) assert(not fine and why == 'cannot resume non-suspended coroutine', why)\n"
+                     "  fine, why = pcall(coroutine.close, co) assert(not fine and why:find('cannot close a normal coroutine', 1, true), why)\n"
+                     "end\n"
+                     "local waits = task.spawn(function()\n"
+                     "  own = coroutine.running() assert(coroutine.status(own) == 'running')\n"
+                     "  local fine, why = pcall(coroutine.close, own) assert(not fine and why:find('cannot close a running coroutine', 1, true), why)\n"
+                     "  coroutine.wrap(function() refused(own) refused(main) end)()\n"
+                     "  return ch:receive()\n"
+                     "end)\n"
+                     "while own == nil do time.sleep('1ms') end\n"
+                     "refused(own) coroutine.wrap(refused)(own) collectgarbage()\n"
+                     "task.spawn(function() refused(main) refused(own) end):await()\n"
+                     "assert(ch:send(5) and waits:await() == 5)\n"
+                     "assert(coroutine.status(own) == 'dead' and coroutine.close(own) and select(2, coroutine.resume(own)) == 'cannot resume dead coroutine')\n"
+                     "local fails = task.spawn(function() own = coroutine.running() error('x') end) assert(not pcall(fails.await, fails) and coroutine.status(own) == 'dead')\n"
+                     "local co = coroutine.create(function() coroutine.yield() end) assert(coroutine.resume(co) and coroutine.status(co) == 'suspended' and coroutine.close(co))\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -131,6 +155,7 @@ int main(void)
         T(an_endless_timeout_is_one_everywhere),
         T(functions_of_metatables_take_only_tables),
         T(no_metatable_of_ours_takes_a_finalizer),
+        T(only_a_task_goes_on_in_its_own_coroutine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
