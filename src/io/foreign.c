@@ -104,6 +104,7 @@ static filch_err handle_adopt(fli_io *io, const filch_command *command, const fi
     }
     filch_err err = fli_stream_make(io, command->from.serial, NULL, own, kinds[kind], &s);
     if (err != FILCH_OK) return err;
+    fli_store_rlx(&s->pieces, kind != FLI_DESC_FILE); /* a terminal, packets, a pipe with a name: nothing is known of it */
     if ((request->how & FILCH_ADOPT_KEEP) == 0) (void)fli_desc_close(fd);
     fli_op_tell(receiver, FILCH_OK, filch_int((int64_t)fli_stream_id(s)));
     return FILCH_OK;

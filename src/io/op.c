@@ -287,6 +287,7 @@ static void report(fli_io *io, const fli_poll_report *what)
     FLI_ASSERT(fli_slab_is_made(&io->streams, (uint32_t)number)); /* and with that we see it complete */
     fli_stream *s = fli_slab_at(&io->streams, (uint32_t)number);
     bool        in = what->in || (watch && what->out), out = what->out && !watch;
+    if (what->urgent) fli_store_rlx(&s->pieces, true);
     unsigned    ours = fli_turn_report(&s->turn, (uint32_t)(number >> 32), in, out, what->ended);
     if ((ours & 1u << FLI_READING) != 0) {
         heard(s, FLI_READING);

@@ -56,6 +56,10 @@ typedef struct fli_stream {
     bool     in_poller;
     int      foreign; /* of a watch: the number that was asked for */
     bool     more; /* the system may have more than was received.  Plain, as the reading operation */
+    /* A read may end before what the system has does.  writes: who adopts it; a report of urgent bytes, before it changes
+     * the turn, which orders it (PAIR io.turn). A late report may set it for the next stream of this slot: that costs a
+     * read for nothing. */
+    FLI_ATOMIC(bool) pieces;
     int64_t  pid;  /* of a program; 0: it has not begun */
     /* Whose it is; 0: on its way, or closing.  writes: under the owner's stripe.  reads: any, relaxed: a stranger's
      * look that comes too early or too late finds a number that is not his. */

@@ -46,7 +46,7 @@ void fli_poller_close(fli_poller *poller)
 
 static int set(fli_poller *poller, int operation, int fd, uint64_t number)
 {
-    struct epoll_event event = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data = { .u64 = number } };
+    struct epoll_event event = { .events = EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP | EPOLLET, .data = { .u64 = number } };
     return epoll_ctl(poller->epoll, operation, fd, &event) == 0 ? 0 : errno;
 }
 
@@ -108,6 +108,7 @@ uint32_t fli_poller_wait(fli_poller *poller, uint64_t until_ns, fli_poll_report 
         reports[count++] = (fli_poll_report){ .number = events[i].data.u64,
                                               .in = ended || (what & EPOLLIN) != 0,
                                               .out = gone || (what & EPOLLOUT) != 0,
+                                              .urgent = (what & EPOLLPRI) != 0,
                                               .ended = ended };
     }
     return count;

@@ -28,6 +28,7 @@ typedef struct fli_poller {
 typedef struct fli_poll_report {
     uint64_t number;
     bool     in, out; /* worth a try */
+    bool     urgent; /* there is an urgent byte, at which a read ends */
     bool     ended; /* the other side has gone, or ended what it writes: there is an end to be read behind the bytes */
 } fli_poll_report;
 

@@ -453,6 +453,59 @@ TEST(the_master_of_a_terminal_is_adopted_and_no_other)
     })
 }
 
+/* All of it is there before the first read, and nothing comes afterwards. */
+TEST(packets_and_lines_of_a_terminal_are_all_read_though_a_read_ends_at_each)
+{
+    EACH_WORLD({
+        int  ends[2];
+        char name[64];
+        int  master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+        ok(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends));
+        ok(unlockpt(master));
+        ok(ptsname_r(master, name, sizeof name));
+        int terminal = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+        same(write(master, "one\ntwo\n", 8), 8);
+        same(send(ends[1], "one\n", 4, 0), 4);
+        same(send(ends[1], "two\n", 4, 0), 4);
+        /* Time for all reports to be collected: the second read has none of them left. */
+        script s = SCRIPT(DO_ADOPT(terminal, 0), DO_PAUSE, DO_READ(0), DO_READ(0), DO_ADOPT(ends[0], 0), DO_PAUSE, DO_READ(0),
+                          DO_READ(0));
+        script_start(&w, &s);
+        for (uint32_t stage = 1; stage <= 5; stage += 4) {
+            UNTIL(&w, waits(&s, stage));
+            for (int i = 0; i < 20; i++) world_turn(&w);
+            ok(filch_send(w.sched, s.actor.pid, filch_none()));
+        }
+        script_ends(&w, &s);
+        for (int i = 2; i <= 6; i += 4) {
+            assert_string_equal(s.result[i].bytes, "one\n");
+            assert_string_equal(s.result[i + 1].bytes, "two\n");
+        }
+        close(master);
+        close(ends[1]);
+    })
+}
+
+TEST(what_follows_an_urgent_byte_is_read)
+{
+    EACH_WORLD({
+        script s = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_PAUSE, DO_READ(0), DO_READ(0));
+        script_start(&w, &s);
+        UNTIL(&w, is_ready(&s));
+        int fd = peer_connect(&s);
+        same(send(fd, "abc", 3, 0), 3);
+        same(send(fd, "!", 1, MSG_OOB), 1);
+        same(send(fd, "defgh", 5, 0), 5);
+        UNTIL(&w, waits(&s, 3));
+        for (int i = 0; i < 20; i++) world_turn(&w);
+        ok(filch_send(w.sched, s.actor.pid, filch_none()));
+        script_ends(&w, &s);
+        assert_string_equal(s.result[4].bytes, "abc");
+        assert_string_equal(s.result[5].bytes, "defgh");
+        close(fd);
+    })
+}
+
 TEST(files_devices_and_listeners_become_streams_of_their_kind)
 {
     EACH_WORLD({
@@ -554,6 +607,8 @@ int main(void)
         cmocka_unit_test(what_cannot_be_opened_again_is_made_non_blocking_and_stays_so),
         cmocka_unit_test(closing_one_of_two_streams_of_a_file_leaves_the_other_non_blocking),
         cmocka_unit_test(the_master_of_a_terminal_is_adopted_and_no_other),
+        cmocka_unit_test(packets_and_lines_of_a_terminal_are_all_read_though_a_read_ends_at_each),
+        cmocka_unit_test(what_follows_an_urgent_byte_is_read),
         cmocka_unit_test(files_devices_and_listeners_become_streams_of_their_kind),
         cmocka_unit_test(a_simulation_refuses_polls_and_takes_a_handler_of_your_own),
     };
