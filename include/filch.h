@@ -2356,7 +2356,7 @@ FILCH_API void filch_assert_failed(const char *file, int line, const char *text)
 #ifndef FILCH_NO_INLINE
 
 /* The bodies of what is FILCH_INLINE above, in words that C99 and C++ share. Why the values are inline and the bytes are
- * not, and what that promises: docs/notes/0057. */
+ * not, and what that promises: docs/design/mailbox-fast-paths.md. */
 
 #if defined(__GNUC__) && defined(__x86_64__)
 typedef uint64_t filch_half __attribute__((vector_size(16)));
@@ -2388,7 +2388,7 @@ FILCH_INLINE filch_data filch_value(filch_kind kind, uint64_t first, uint64_t se
 
 /* What filch_send, filch_done, filch_yield and filch_complete come to. A value travels in registers: a payload that is passed
  * by value is written to the stack and read from there again, and that takes longer than all that is done with it
- * (docs/notes/0060). */
+ * (docs/design/mailbox-fast-paths.md). */
 FILCH_API FILCH_MUST_USE filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint64_t first,
                                                     uint64_t second);
 FILCH_API FILCH_MUST_USE filch_err filch_send_any(filch_sched *sched, filch_pid to, filch_data data);

@@ -9,7 +9,7 @@
  * The functions carry the same four lines as those of filch.h.
  *
  * Processes are isolated against loops, leaks, deep recursion and wrong messages, by mistake or on purpose: a process cannot keep a worker, and can
- * always be terminated (docs/design/lua-budgets.md). Two things are not isolated: processes of one scheduler may end each other (option `without`
+ * always be terminated (docs/design/lua/budgets.md). Two things are not isolated: processes of one scheduler may end each other (option `without`
  * forbids it), and an error in the Lua interpreter affects the whole program. For code that you do not trust, use one operating-system process each.
  */
 #ifndef FILCH_LUA_H
@@ -82,7 +82,7 @@ enum {
 /* Settings. Zero means the default given here. */
 typedef struct filch_lua_options {
     size_t             size;       /* sizeof(filch_lua_options); a shorter, older struct works too */
-    size_t             memory_max; /* bytes that one process may hold; 0: 16 MiB. It bounds what cannot be interrupted: docs/design/lua-budgets.md */
+    size_t             memory_max; /* bytes that one process may hold; 0: 16 MiB. It bounds what cannot be interrupted: docs/design/lua/budgets.md */
     uint64_t           slice_ns;   /* a step that runs longer is interrupted and goes on later; 0: 5 ms */
     uint64_t           runaway_ns; /* CPU time that a late step may use where it cannot be interrupted (a metamethod that C calls,
                                     * say); then the process ends with FILCH_LUA_EBUDGET and cannot catch it; 0: 25 ms */

@@ -61,7 +61,7 @@ typedef struct teller {
 } teller;
 
 /* 100,000 sleeps of two lines each were 1,600 pages more: each is a fault when it is first touched, and another to look up in
- * the page table when the sleep is over. See docs/notes/0066. */
+ * the page table when the sleep is over. See docs/design/timers.md. */
 static_assert(sizeof(entry) == 64 && sizeof(teller) <= 128, "a sleep is one cache line, all others are two");
 #define TELLER_SIZE ((sizeof(teller) + 63) / 64 * 64)
 

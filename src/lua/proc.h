@@ -5,7 +5,7 @@
  * with another task that is ready, and returns when there is none.
  *
  * A task that is woken looks again whether it has what it waited for: waking is a hint, never a promise. Whether it has is
- * found out by C code that parks in the same go, so no wake-up can come between: docs/design/lua-tasks.md.
+ * found out by C code that parks in the same go, so no wake-up can come between: docs/design/lua/tasks.md.
  *
  *   proc.c   init, step, close          tasks.c    parking, waking, deadlines
  *   inbox.c  messages, taken or kept    waits.c    queues of waiting tasks

@@ -6,7 +6,7 @@
  *
  * Why preemption cannot come between: the watchdog's hook runs between two instructions of a Lua function, and all that looks
  * at or changes a queue is C without a call back into Lua. A call looks, enters the queues and parks in one go. See
- * docs/design/lua-tasks.md.
+ * docs/design/lua/tasks.md.
  *
  * INVARIANT  an entry is in a queue only while its call waits: the call leaves all queues before it returns or raises.
  * INVARIANT  a wait that has been served (`served`) is in no queue: it is served at most once.

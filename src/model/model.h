@@ -1,4 +1,4 @@
-/* model.h - many processes: who watches whom, who hangs together, who has which name. See docs/notes/0030-relations.md.
+/* model.h - many processes: who watches whom, who hangs together, who has which name. See docs/design/relations.md.
  *
  * A *model* serves one scheduler, or all hosts of a node. It is made when it is first needed.
  *

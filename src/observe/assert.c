@@ -1,5 +1,5 @@
 /* assert.c - what a broken invariant leaves behind: file, line and condition, told to the host's handler and found in the frame
- * of filch_assert_failed in a core dump. Why the handler is one for the whole program: docs/design/telling.md. */
+ * of filch_assert_failed in a core dump. Why the handler is one for the whole program: docs/design/diagnostics.md. */
 #include "base/assert.h"
 
 #include <stdbool.h>

@@ -232,7 +232,7 @@ typedef struct attributes {
 
 /* Since 6.12 Linux lets each ordinary thread say how long its turns are to be, and lets one with shorter turns go before
  * one with longer ones when it is woken. Otherwise the one that wakes it is as a rule the first to go on, until it sleeps:
- * 10 us instead of 5 from the call to the start where both share a processor (docs/notes/0055). Older systems take no
+ * 10 us instead of 5 from the call to the start where both share a processor (docs/design/parking.md). Older systems take no
  * notice. Where a filter of system calls stands before us we do not ask: some answer with a signal that ends the program.
  */
 void fli_thread_prompt(void)

@@ -208,7 +208,7 @@ static __attribute__((noinline)) filch_err send_awake(fli_local *here, fli_proc 
 }
 
 /* A magazine that has run empty is filled up, and then it is as if it had not been: the long way would make a message that
- * is not PLAIN, and one of those among a hundred keeps all of them from the short way at the other end (note 67). */
+ * is not PLAIN, and one of those among a hundred keeps all of them from the short way at the other end (docs/design/worker-throttling.md). */
 static bool restock(fli_local *here)
 {
     if (here->nodes.count > 0) return false;

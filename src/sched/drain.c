@@ -1,5 +1,5 @@
 /* drain.c - what the stop tells a process, and when: the worker's part. The stopping thread's part is stop.c; the design is
- * docs/design/stop.md.
+ * docs/design/shutdown.md.
  *
  * INVARIANT  the stop gives a process one cancel. It comes behind the messages that were in the mailbox when the process was
  *            asked, or in front of them after `hurry` or with FILCH_STOP_CANCEL_FIRST.

@@ -72,7 +72,7 @@ fli_proc *fli_find_oldest(fli_worker *w)
     w->fair_more = 0;
     w->looped = false;
     fli_proc *p = own_first ? fli_deque_take_oldest(&w->deque) : fli_find_global(w, 0);
-    /* The next oldest is cold, and there are turns enough to fetch it: note 61. */
+    /* The next oldest is cold, and there are turns enough to fetch it: docs/design/mailbox-fast-paths.md. */
     const fli_proc *cold = fli_deque_guess_oldest(&w->deque);
     if (cold != NULL) {
         FLI_FETCH(&cold->state);

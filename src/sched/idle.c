@@ -59,7 +59,7 @@
 
 /* After several timers were handed out at once, no alarm for timers rings before so long. A sleep and a wake cost 11 to
  * 28 us of a processor: one for each timer would be more than there is when timers are dense. One that is alone is not
- * kept waiting. 100,000 timers a second are late by 136 us at the median. See docs/notes/0052 and 0066. */
+ * kept waiting. 100,000 timers a second are late by 136 us at the median. See docs/design/timers.md. */
 #define TIMER_GAP_NS UINT64_C(150000)
 /* Where more than so many were due at once, each sleep that is spared counts for more: a little longer. */
 #define TIMERS_MANY 8
@@ -249,7 +249,7 @@ static bool is_deaf_to_timers(filch_sched *sched)
 }
 
 /* Somebody begins to work, and nobody watches over him. Should somebody, though nothing is queued? In a step he hears of
- * no descriptor; and that the step takes too long, only others can say while it does. See docs/notes/0072. */
+ * no descriptor; and that the step takes too long, only others can say while it does. See docs/design/parking.md. */
 static bool wants_a_watch(filch_sched *sched)
 {
     fli_idle *idle = &sched->idle;

@@ -1,4 +1,4 @@
-/* stop.c - everything ends: the stopping thread's part. docs/design/stop.md has the phases and the reasons. In this order:
+/* stop.c - everything ends: the stopping thread's part. docs/design/shutdown.md has the phases and the reasons. In this order:
  *
  *   1. phase CLOSING: no messages and spawns from outside, no connections are accepted
  *   2. drain: ASK for every process that lives. The worker that steps it decides what that means (drain.c): a cancel behind

@@ -17,7 +17,7 @@
  * The same for a thief that gets little out of it: what it steals are single short steps that lead to nothing more (a
  * process that spawns many that end at once: 77 ns each on one worker, 160 on two). Where they lead to nothing at all, the
  * thief has run what it stole and not one step more, fewer of them tell, and sooner: a tree that grows always leads
- * to more (docs/notes/0067).
+ * to more (docs/design/worker-throttling.md).
  *
  * It is an experiment each time. What all workers do per nanosecond is measured before the nap, with everybody awake, and
  * during it. Done is what was received: the events that steps were given. What was sent is not: with two workers a
@@ -26,7 +26,7 @@
  * 4, 16, 64 ms. If not, the next is a short one again, and there is none for 4 ms, or for twice as long each time this
  * happens again, up to 64. After a nap during which half as much again was done, less need be seen: if with everybody
  * awake it is as little as before, that is known after a quarter of the time; and after two such naps the next is 16 times
- * as long. docs/notes/0054 and 0065 have the figures.
+ * as long. docs/design/worker-throttling.md has the figures.
  *
  * Nobody needs to know. A napping worker counts neither as asleep nor as searching: to all others it looks like one that
  * is busy and has an empty queue, so nothing depends on it and no wake-up can be lost to it. There is always one that

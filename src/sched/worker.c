@@ -12,7 +12,7 @@
 /* Every so many readings, one process's wait in the queue is measured, which takes two more. */
 #define SAMPLE_EVERY 8
 
-/* Descriptors are looked at in rounds: docs/notes/0042. What one look brings lies on top of the deque, the first to be
+/* Descriptors are looked at in rounds: docs/design/io.md. What one look brings lies on top of the deque, the first to be
  * heard uppermost. The next look comes when the deque is down to where it was, so that all of them have run. Where it
  * does not come down, because steps make ever more processes ready, it comes after ROUND_NS and ROUND_STEPS for each
  * report: a request takes a few steps, however long they are. A look that brought nothing is not repeated at each

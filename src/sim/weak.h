@@ -12,7 +12,7 @@
  * to plain memory that nothing orders (a data race), plain memory used after it was freed. Plain accesses are seen
  * because the parts are compiled with -fsanitize=thread, and weak_memory.c answers the calls that this puts in.
  *
- * What is not modelled is said in docs/notes/0009-weak-memory.md.
+ * What is not modelled is said in docs/design/testing.md.
  */
 #ifndef FLI_SIM_WEAK_H
 #define FLI_SIM_WEAK_H

@@ -11,7 +11,7 @@
  * Why a ring. An item that another thread has put is cold. Who walks along a chain of them waits for each, and holds the
  * lock all the while: of 100,000 processes begun from outside, 1,600 found it held, and slept. Pointers that lie side by
  * side are taken without a look at what they point to. A queue that needs a larger ring than there may be, or than there
- * is memory for, goes on as a chain; whoever is put while there is a chain joins its end. See docs/notes/0063.
+ * is memory for, goes on as a chain; whoever is put while there is a chain joins its end. See docs/design/timers.md.
  *
  * Why the count may be trusted by a worker about to sleep: it asks after it has declared itself asleep, and a putter
  * looks for sleepers after its put. If the putter missed the sleeper, its put happened before the question, and

@@ -28,7 +28,7 @@
 
 /* A magazine holds four times what is traded at once. With twice as much, what a step takes and its receiver gives back
  * (64 messages, twice that when the oldest goes first, or some hundreds of processes) emptied it and filled it to the brim in
- * turn, and each time the depot was asked: note 67. */
+ * turn, and each time the depot was asked: docs/design/worker-throttling.md. */
 #ifdef FLI_SMALL
 #define FLI_MAGAZINE 4
 #define FLI_SLAB_BATCH 2

@@ -25,7 +25,7 @@
  *   - One signal may find the job already taken by a thread that just finished its own. The woken one sleeps again.
  *   - `closed` is set under the lock and tested in the same look as the queues; close then wakes all threads.
  *
- * Rejected: see docs/design/work.md.
+ * Rejected: see docs/design/blocking-work.md.
  */
 #include "work/pool.h"
 

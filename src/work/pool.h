@@ -1,6 +1,6 @@
 /* pool.h - threads for functions that block. Starts no thread until the first job. Each job belongs to a lane: a kind
  * of work with a queue and a bound of its own, so that calls of one kind that do not return hold up no other kind.
- * Knows nothing of processes. The design: docs/design/work.md. */
+ * Knows nothing of processes. The design: docs/design/blocking-work.md. */
 #ifndef FLI_WORK_POOL_H
 #define FLI_WORK_POOL_H
 
