@@ -382,7 +382,7 @@ static void raise_flag(fli_timers *timers, fli_local *here, uint64_t serial, uin
 {
     fli_runtime *rt = timers->rt;
     fli_proc    *p = fli_proc_find(rt, serial);
-    if (fli_state_raise(&p->state, fli_serial_gen(serial), flag) == FLI_KNOCK_WOKE) rt->hooks.ready(rt, here, p);
+    if (fli_state_set_flag(&p->state, fli_serial_gen(serial), flag) == FLI_DELIVERY_WOKE) rt->hooks.ready(rt, here, p);
 }
 
 /* Sends its message. False: nobody is there to read it, or (a ticker) there was no memory for it. */

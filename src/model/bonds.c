@@ -1,10 +1,10 @@
 /* bonds.c - monitors and links: making them, ending them, and what the end of a process does to them. See model.h.
  *
- * INVARIANT  a bond that is listed has all its ends listed, each with a process that is WATCHED and whose end has not
+ * INVARIANT  a bond that is listed has all its ends listed, each with a process that is HAS_RELATIONS and whose end has not
  *            passed through fli_ended yet.
  * INVARIANT  a bond is taken out of its lists under the locks of all its ends, and belongs to whoever took it out.
  *
- * Why nothing is lost: whoever makes a bond raises WATCHED and lists it under the stripe's lock. A process ends by a
+ * Why nothing is lost: whoever makes a bond raises HAS_RELATIONS and lists it under the stripe's lock. A process ends by a
  * swap of its state word. If the swap comes first, raising fails, and the maker sends the notice himself. If it comes
  * second, it returns the bit, and fli_ended waits for the lock and finds the bond. Why nothing is doubled: taking the
  * bond out happens once.
@@ -215,7 +215,7 @@ filch_err fli_bond_make(fli_model *m, fli_bond_kind kind, const fli_end *a, cons
 bool fli_end_watch(const fli_end *end)
 {
     fli_proc *p = fli_proc_find(end->rt, end->serial);
-    return p != NULL && fli_state_watch(&p->state, fli_serial_gen(end->serial));
+    return p != NULL && fli_state_set_related(&p->state, fli_serial_gen(end->serial));
 }
 
 static void list_both(fli_model *m, fli_bond *bond)
@@ -566,7 +566,7 @@ filch_err fli_birth_make(fli_model *m, fli_runtime *rt, fli_proc *p, uint64_t se
         }
         /* Values without a deadline that comes and without a scope leave no bond: then nobody is to be told either. */
         bool bonds = c.link != NULL || c.monitor != NULL || c.name != NULL || c.exec != NULL || c.context != NULL;
-        if (bonds) fli_state_open_watched(&p->state, fli_serial_gen(serial), limited);
+        if (bonds) fli_state_open_related(&p->state, fli_serial_gen(serial), limited);
         else fli_state_open(&p->state, fli_serial_gen(serial), limited);
     }
     fli_stripes_unlock(m, &child, &parent);

@@ -53,10 +53,10 @@ static filch_err end_by_force(const fli_end *end)
 {
     fli_proc *p = fli_proc_find(end->rt, end->serial);
     if (p == NULL) return FILCH_EDEAD;
-    switch (fli_state_raise(&p->state, fli_serial_gen(end->serial), FLI_KILL)) {
-    case FLI_KNOCK_DEAD: return FILCH_EDEAD;
-    case FLI_KNOCK_WOKE: end->rt->hooks.ready(end->rt, fli_here(end->rt), p); break;
-    case FLI_KNOCK_NOTED: break;
+    switch (fli_state_set_flag(&p->state, fli_serial_gen(end->serial), FLI_KILL)) {
+    case FLI_DELIVERY_DEAD: return FILCH_EDEAD;
+    case FLI_DELIVERY_WOKE: end->rt->hooks.ready(end->rt, fli_here(end->rt), p); break;
+    case FLI_DELIVERY_NOTED: break;
     }
     return FILCH_OK;
 }

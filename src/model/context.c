@@ -105,7 +105,7 @@ void fli_context_begin(fli_end *end, filch_values *values, uint64_t timer)
         late = fli_scope_cancelled(s, true) != FILCH_OK;
     }
     /* It is awake, and will be queued by whoever spawned it. */
-    if (late) (void)!fli_state_raise(&p->state, fli_serial_gen(end->serial), FLI_CANCEL);
+    if (late) (void)!fli_state_set_flag(&p->state, fli_serial_gen(end->serial), FLI_CANCEL);
 }
 
 /* ---- the public face ---- */
@@ -114,7 +114,7 @@ static void ask(const fli_tenant *tenant)
 {
     fli_runtime *rt = tenant->rt;
     fli_proc    *p = fli_proc_find(rt, tenant->serial);
-    if (fli_state_raise(&p->state, fli_serial_gen(tenant->serial), FLI_CANCEL) != FLI_KNOCK_WOKE) return;
+    if (fli_state_set_flag(&p->state, fli_serial_gen(tenant->serial), FLI_CANCEL) != FLI_DELIVERY_WOKE) return;
     rt->hooks.ready(rt, fli_here(rt), p);
 }
 

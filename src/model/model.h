@@ -131,7 +131,7 @@ void fli_stripe_unlock(fli_model *m, const fli_end *end);
 void fli_stripes_lock(fli_model *m, const fli_end *a, const fli_end *b);
 void fli_stripes_unlock(fli_model *m, const fli_end *a, const fli_end *b);
 
-/* Raises WATCHED. False: it is dead. Under the stripe's lock. */
+/* Raises HAS_RELATIONS. False: it is dead. Under the stripe's lock. */
 FILCH_MUST_USE bool fli_end_watch(const fli_end *end);
 /* Lists end `which` of the bond with its process; takes it out again. Under the stripe's lock. */
 void fli_bond_list(fli_model *m, fli_bond *bond, unsigned which);
@@ -172,7 +172,7 @@ filch_err fli_name_add(fli_model *m, fli_runtime *rt, const char *name, const fl
 filch_err fli_name_remove(fli_model *m, fli_runtime *rt, const char *name);
 filch_err fli_name_find(fli_model *m, fli_runtime *rt, const char *name, filch_pid *pid);
 /* Writes the newest name that the process of `end` has on its own host to name[0 .. FLI_NAME_ROOM). False: it has none.
- * It was WATCHED: so the room for its list exists. */
+ * It was HAS_RELATIONS: so the room for its list exists. */
 FILCH_MUST_USE bool fli_name_of(fli_model *m, const fli_end *end, char *name);
 /* Takes the name away from a process of this host that has ended and has not let go of it yet. No lock is held. */
 void fli_name_bury(fli_model *m, fli_runtime *rt, const char *name);

@@ -21,9 +21,9 @@ FILCH_MUST_USE static inline filch_err fli_mail_post(fli_runtime *rt, fli_local 
 {
     bool wakes = (node->what & (FLI_NODE_ANSWER | FLI_NODE_SYSTEM)) != 0;
     switch (fli_state_push(&p->state, gen, node->self, &node->next, wakes)) {
-    case FLI_KNOCK_DEAD: return FILCH_EDEAD;
-    case FLI_KNOCK_WOKE: rt->hooks.ready(rt, here, p); break;
-    case FLI_KNOCK_NOTED: break;
+    case FLI_DELIVERY_DEAD: return FILCH_EDEAD;
+    case FLI_DELIVERY_WOKE: rt->hooks.ready(rt, here, p); break;
+    case FLI_DELIVERY_NOTED: break;
     }
     return FILCH_OK;
 }

@@ -47,7 +47,7 @@ typedef struct fli_birth {
 
 /* What the lower rooms ask of src/model. It defines the table below; they never include its headers. */
 typedef struct fli_model_ops {
-    /* A WATCHED process has ended, with this result. Its slot is not free yet. */
+    /* A HAS_RELATIONS process has ended, with this result. Its slot is not free yet. */
     void (*ended)(fli_runtime *rt, uint64_t serial, filch_err error, const filch_data *result);
     /* Makes the relations of a process that is complete but not open yet, and opens it. An error: it is not open. */
     filch_err (*birth)(fli_runtime *rt, fli_proc *p, uint64_t serial, const fli_birth *birth, bool limited);
@@ -72,7 +72,7 @@ extern const fli_model_ops fli_model_table;
  * answers in their place. Each function is called instead of the public one it is named after. Most steps have none. */
 typedef struct fli_tape {
     filch_err (*send)(fli_local *here, filch_pid to, filch_pid from, const filch_data *data, bool deliver);
-    filch_err (*raise)(fli_local *here, filch_pid pid, uint64_t flag);
+    filch_err (*set_flag)(fli_local *here, filch_pid pid, uint64_t flag);
     filch_err (*yield)(fli_local *here, filch_out *out, uint32_t command, uint64_t tag, filch_pid target,
                        const filch_data *data);
     filch_err (*spawn)(fli_local *here, const filch_type *type, const filch_spawn_options *options, filch_pid *pid);

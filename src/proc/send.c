@@ -48,7 +48,7 @@ static filch_err refuse(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t 
         return FILCH_EDROPPED;
     case FILCH_OVERFLOW_STOP:
         fli_limit_overflowed(p, gen);
-        if (fli_state_raise(&p->state, gen, FLI_KILL) == FLI_KNOCK_WOKE) rt->hooks.ready(rt, here, p);
+        if (fli_state_set_flag(&p->state, gen, FLI_KILL) == FLI_DELIVERY_WOKE) rt->hooks.ready(rt, here, p);
         return FILCH_EFULL;
     default: return FILCH_EFULL;
     }
@@ -73,7 +73,7 @@ static filch_err put_limited(fli_runtime *rt, fli_local *here, fli_proc *p, uint
         if (fli_limit_leave(p, gen, 1, units) && !queued) rt->hooks.room(rt, p);
         return err;
     }
-    if (admit == FLI_ADMIT_OVER && fli_state_rouse(&p->state, gen) == FLI_KNOCK_WOKE) rt->hooks.ready(rt, here, p);
+    if (admit == FLI_ADMIT_OVER && fli_state_wake(&p->state, gen) == FLI_DELIVERY_WOKE) rt->hooks.ready(rt, here, p);
     return FILCH_OK;
 }
 
@@ -272,12 +272,12 @@ filch_err filch_deliver(void *sched, const filch_package *package)
     return fli_send(rt, here, package->to, package->from, &package->data);
 }
 
-static filch_err raise_flag(filch_sched *sched, filch_pid pid, uint64_t flag, const char *call)
+static filch_err set_process_flag(filch_sched *sched, filch_pid pid, uint64_t flag, const char *call)
 {
     if (sched == NULL) return filch_invalid("sched is NULL");
     fli_runtime *rt = (fli_runtime *)sched;
     fli_local   *here = fli_here(rt);
-    if (FLI_UNLIKELY(here != NULL && here->tape != NULL)) return here->tape->raise(here, pid, flag);
+    if (FLI_UNLIKELY(here != NULL && here->tape != NULL)) return here->tape->set_flag(here, pid, flag);
     if (rt->sim != NULL && !rt->sim->point(rt, here, call)) return FILCH_ESTATE;
     fli_proc    *p;
     filch_err    err = fli_pid_find(rt, pid, &p);
@@ -287,20 +287,20 @@ static filch_err raise_flag(filch_sched *sched, filch_pid pid, uint64_t flag, co
         return rt->model_ops->relate(rt, &request);
     }
     if (err != FILCH_OK) return err;
-    switch (fli_state_raise(&p->state, fli_serial_gen(pid.serial), flag)) {
-    case FLI_KNOCK_DEAD: return FILCH_EDEAD;
-    case FLI_KNOCK_WOKE: rt->hooks.ready(rt, here, p); break;
-    case FLI_KNOCK_NOTED: break;
+    switch (fli_state_set_flag(&p->state, fli_serial_gen(pid.serial), flag)) {
+    case FLI_DELIVERY_DEAD: return FILCH_EDEAD;
+    case FLI_DELIVERY_WOKE: rt->hooks.ready(rt, here, p); break;
+    case FLI_DELIVERY_NOTED: break;
     }
     return FILCH_OK;
 }
 
 filch_err filch_cancel(filch_sched *sched, filch_pid pid)
 {
-    return raise_flag(sched, pid, FLI_CANCEL, "filch_cancel");
+    return set_process_flag(sched, pid, FLI_CANCEL, "filch_cancel");
 }
 
 filch_err filch_terminate(filch_sched *sched, filch_pid pid)
 {
-    return raise_flag(sched, pid, FLI_KILL, "filch_terminate");
+    return set_process_flag(sched, pid, FLI_KILL, "filch_terminate");
 }

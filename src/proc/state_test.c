@@ -16,7 +16,7 @@ static uint64_t at(unsigned state, uint64_t flags, uint32_t head)
     do {                                                                  \
         uint64_t word_ = fli_state_peek(&(state));                        \
         same(fli_word_state(word_), (want_state));                        \
-        same(word_ & (FLI_LIMITED | FLI_CANCEL | FLI_KILL | FLI_WATCHED | FLI_ASK), (want_flags)); \
+        same(word_ & (FLI_LIMITED | FLI_CANCEL | FLI_KILL | FLI_HAS_RELATIONS | FLI_ASK), (want_flags)); \
         same(fli_word_head(word_), (want_head));                          \
         same(fli_word_gen(word_), GEN);                                   \
     } while (0)
@@ -37,17 +37,17 @@ TEST(a_message_wakes_the_idle_and_only_queues_for_others)
 {
     uint32_t  next = 99;
     fli_state state = at(FLI_ACTIVE, FLI_LIMITED, 3);
-    same(fli_state_push(&state, GEN, 8, &next, false), FLI_KNOCK_NOTED);
+    same(fli_state_push(&state, GEN, 8, &next, false), FLI_DELIVERY_NOTED);
     same(next, 3);
     expect_word(state, FLI_ACTIVE, FLI_LIMITED, 8);
 
     state = at(FLI_BLOCKED, 0, 0);
-    same(fli_state_push(&state, GEN, 8, &next, false), FLI_KNOCK_NOTED);
+    same(fli_state_push(&state, GEN, 8, &next, false), FLI_DELIVERY_NOTED);
     same(next, 0);
     expect_word(state, FLI_BLOCKED, 0, 8);
 
     state = at(FLI_IDLE, FLI_LIMITED, 0);
-    same(fli_state_push(&state, GEN, 8, &next, false), FLI_KNOCK_WOKE);
+    same(fli_state_push(&state, GEN, 8, &next, false), FLI_DELIVERY_WOKE);
     expect_word(state, FLI_ACTIVE, FLI_LIMITED, 8);
 }
 
@@ -56,7 +56,7 @@ TEST(an_answer_wakes_the_idle_and_the_blocked)
     uint32_t next;
     for (int i = 0; i < 3; i++) {
         fli_state state = at(lively[i], 0, 0);
-        same(fli_state_push(&state, GEN, 8, &next, true), lively[i] == FLI_ACTIVE ? FLI_KNOCK_NOTED : FLI_KNOCK_WOKE);
+        same(fli_state_push(&state, GEN, 8, &next, true), lively[i] == FLI_ACTIVE ? FLI_DELIVERY_NOTED : FLI_DELIVERY_WOKE);
         expect_word(state, FLI_ACTIVE, 0, 8);
     }
 }
@@ -67,15 +67,15 @@ TEST(a_cancel_or_kill_wakes_whoever_sleeps_and_counts_once)
     for (int f = 0; f < 2; f++) {
         for (int i = 0; i < 3; i++) {
             fli_state state = at(lively[i], 0, 4);
-            same(fli_state_raise(&state, GEN, flags[f]), lively[i] == FLI_ACTIVE ? FLI_KNOCK_NOTED : FLI_KNOCK_WOKE);
+            same(fli_state_set_flag(&state, GEN, flags[f]), lively[i] == FLI_ACTIVE ? FLI_DELIVERY_NOTED : FLI_DELIVERY_WOKE);
             expect_word(state, FLI_ACTIVE, flags[f], 4);
-            same(fli_state_raise(&state, GEN, flags[f]), FLI_KNOCK_NOTED);
+            same(fli_state_set_flag(&state, GEN, flags[f]), FLI_DELIVERY_NOTED);
             expect_word(state, FLI_ACTIVE, flags[f], 4);
         }
     }
     fli_state state = at(FLI_IDLE, 0, 0);
-    same(fli_state_raise(&state, GEN, FLI_CANCEL), FLI_KNOCK_WOKE);
-    same(fli_state_raise(&state, GEN, FLI_KILL), FLI_KNOCK_NOTED);
+    same(fli_state_set_flag(&state, GEN, FLI_CANCEL), FLI_DELIVERY_WOKE);
+    same(fli_state_set_flag(&state, GEN, FLI_KILL), FLI_DELIVERY_NOTED);
     expect_word(state, FLI_ACTIVE, FLI_CANCEL | FLI_KILL, 0);
     fli_state_take_cancel(&state);
     expect_word(state, FLI_ACTIVE, FLI_KILL, 0);
@@ -85,7 +85,7 @@ TEST(rousing_wakes_without_an_event)
 {
     for (int i = 0; i < 3; i++) {
         fli_state state = at(lively[i], FLI_LIMITED, 6);
-        same(fli_state_rouse(&state, GEN), lively[i] == FLI_ACTIVE ? FLI_KNOCK_NOTED : FLI_KNOCK_WOKE);
+        same(fli_state_wake(&state, GEN), lively[i] == FLI_ACTIVE ? FLI_DELIVERY_NOTED : FLI_DELIVERY_WOKE);
         expect_word(state, FLI_ACTIVE, FLI_LIMITED, 6);
     }
 }
@@ -99,10 +99,10 @@ TEST(a_stale_pid_reaches_nobody)
             fli_state state = at(s, 0, 0);
             uint64_t  before = fli_state_peek(&state);
             uint32_t  next;
-            same(fli_state_push(&state, gen, 8, &next, true), FLI_KNOCK_DEAD);
-            same(fli_state_raise(&state, gen, FLI_CANCEL), FLI_KNOCK_DEAD);
-            same(fli_state_raise(&state, gen, FLI_KILL), FLI_KNOCK_DEAD);
-            same(fli_state_rouse(&state, gen), FLI_KNOCK_DEAD);
+            same(fli_state_push(&state, gen, 8, &next, true), FLI_DELIVERY_DEAD);
+            same(fli_state_set_flag(&state, gen, FLI_CANCEL), FLI_DELIVERY_DEAD);
+            same(fli_state_set_flag(&state, gen, FLI_KILL), FLI_DELIVERY_DEAD);
+            same(fli_state_wake(&state, gen), FLI_DELIVERY_DEAD);
             assert_false(fli_word_lives(before, gen));
             same(fli_state_peek(&state), before);
         }
@@ -113,7 +113,7 @@ TEST(a_stale_pid_reaches_nobody)
 TEST(a_generation_that_does_not_fit_reaches_nobody)
 {
     fli_state state = at(FLI_IDLE, 0, 0);
-    for (unsigned bit = 26; bit < 32; bit++) same(fli_state_rouse(&state, GEN | 1u << bit), FLI_KNOCK_DEAD);
+    for (unsigned bit = 26; bit < 32; bit++) same(fli_state_wake(&state, GEN | 1u << bit), FLI_DELIVERY_DEAD);
     expect_word(state, FLI_IDLE, 0, 0);
 }
 
@@ -123,13 +123,13 @@ static unsigned raw_state(fli_state *state)
 }
 
 /* One that was called, by node 8. */
-static uint64_t called(uint64_t flags)
+static uint64_t active_one(uint64_t flags)
 {
     uint32_t  next = 99;
     fli_state state = at(FLI_IDLE, flags, 0);
     assert_true(fli_state_push_idle(&state, fli_state_peek(&state), 8, &next));
     same(next, 0);
-    same(raw_state(&state), FLI_CALLED);
+    same(raw_state(&state), FLI_ACTIVE_ONE);
     expect_word(state, FLI_ACTIVE, flags, 8); /* to others */
     return fli_state_peek(&state);
 }
@@ -137,13 +137,13 @@ static uint64_t called(uint64_t flags)
 TEST(whatever_comes_to_one_that_was_called_makes_it_active)
 {
     uint32_t  next;
-    fli_state state = called(0);
-    same(fli_state_push(&state, GEN, 9, &next, true), FLI_KNOCK_NOTED);
+    fli_state state = active_one(0);
+    same(fli_state_push(&state, GEN, 9, &next, true), FLI_DELIVERY_NOTED);
     same(next, 8);
     same(raw_state(&state), FLI_ACTIVE);
     expect_word(state, FLI_ACTIVE, 0, 9);
 
-    state = called(0);
+    state = active_one(0);
     assert_true(fli_state_push_awake(&state, fli_state_peek(&state), 9, &next));
     same(next, 8);
     same(raw_state(&state), FLI_ACTIVE);
@@ -151,43 +151,43 @@ TEST(whatever_comes_to_one_that_was_called_makes_it_active)
 
     const uint64_t flags[] = { FLI_CANCEL, FLI_KILL, FLI_ASK };
     for (int f = 0; f < 2; f++) {
-        state = called(FLI_WATCHED);
-        same(fli_state_raise(&state, GEN, flags[f]), FLI_KNOCK_NOTED);
+        state = active_one(FLI_HAS_RELATIONS);
+        same(fli_state_set_flag(&state, GEN, flags[f]), FLI_DELIVERY_NOTED);
         same(raw_state(&state), FLI_ACTIVE);
-        expect_word(state, FLI_ACTIVE, FLI_WATCHED | flags[f], 8);
+        expect_word(state, FLI_ACTIVE, FLI_HAS_RELATIONS | flags[f], 8);
     }
 }
 
 TEST(one_that_was_called_stays_it_when_it_is_watched_or_roused)
 {
-    fli_state state = called(0);
-    assert_true(fli_state_watch(&state, GEN));
-    same(fli_state_rouse(&state, GEN), FLI_KNOCK_NOTED);
-    same(raw_state(&state), FLI_CALLED);
-    expect_word(state, FLI_ACTIVE, FLI_WATCHED, 8);
+    fli_state state = active_one(0);
+    assert_true(fli_state_set_related(&state, GEN));
+    same(fli_state_wake(&state, GEN), FLI_DELIVERY_NOTED);
+    same(raw_state(&state), FLI_ACTIVE_ONE);
+    expect_word(state, FLI_ACTIVE, FLI_HAS_RELATIONS, 8);
 }
 
 TEST(one_that_was_called_settles_either_way_unless_something_came)
 {
     uint32_t  next;
-    fli_state state = called(FLI_WATCHED);
+    fli_state state = active_one(FLI_HAS_RELATIONS);
     uint64_t  word = fli_state_peek(&state);
-    same(fli_state_settle_called(&state, word), FLI_SETTLED);
+    same(fli_state_settle_one(&state, word), FLI_SETTLED);
     same(raw_state(&state), FLI_IDLE);
-    expect_word(state, FLI_IDLE, FLI_WATCHED, 0);
+    expect_word(state, FLI_IDLE, FLI_HAS_RELATIONS, 0);
 
-    state = called(0);
+    state = active_one(0);
     same(fli_state_settle(&state, 8, FLI_BLOCKED), FLI_SETTLED);
     same(raw_state(&state), FLI_BLOCKED);
     expect_word(state, FLI_BLOCKED, 0, 0);
 
-    state = called(0);
+    state = active_one(0);
     word = fli_state_peek(&state);
-    same(fli_state_push(&state, GEN, 9, &next, false), FLI_KNOCK_NOTED);
-    same(fli_state_settle_called(&state, word), FLI_SETTLE_KNOCKED);
+    same(fli_state_push(&state, GEN, 9, &next, false), FLI_DELIVERY_NOTED);
+    same(fli_state_settle_one(&state, word), FLI_SETTLE_NOTIFIED);
     expect_word(state, FLI_ACTIVE, 0, 9);
 
-    state = called(0);
+    state = active_one(0);
     fli_state last = fli_state_finish(&state);
     expect_word(last, FLI_ACTIVE, 0, 8);
     expect_word(state, FLI_DONE, 0, 0);
@@ -196,15 +196,15 @@ TEST(one_that_was_called_settles_either_way_unless_something_came)
 /* Who may be sent to by the short way without waking anybody, and who may not. */
 TEST(the_awake_are_told_from_all_others_by_how_they_differ_from_the_idle)
 {
-    for (unsigned s = FLI_FREE; s <= FLI_CALLED; s++) {
-        bool awake = s == FLI_ACTIVE || s == FLI_BLOCKED || s == FLI_CALLED;
+    for (unsigned s = FLI_FREE; s <= FLI_ACTIVE_ONE; s++) {
+        bool awake = s == FLI_ACTIVE || s == FLI_BLOCKED || s == FLI_ACTIVE_ONE;
         same(FLI_IS_AWAKE(fli_word_differs(fli_word_make(GEN, s, 5), GEN)), awake);
         same(fli_word_differs(fli_word_make(GEN, s, 0), GEN) == 0, s == FLI_IDLE);
         assert_false(FLI_IS_AWAKE(fli_word_differs(fli_word_make(GEN + 1, s, 5), GEN)));
         assert_false(FLI_IS_AWAKE(fli_word_differs(fli_word_make(GEN, s, 5), GEN | 1u << 24)));
         assert_false(FLI_IS_AWAKE(fli_word_differs(fli_word_make(GEN, s, FLI_LIMITED | 5), GEN)));
         assert_false(FLI_IS_AWAKE(fli_word_differs(fli_word_make(GEN, s, FLI_KILL | 5), GEN)));
-        same(FLI_IS_AWAKE(fli_word_differs(fli_word_make(GEN, s, FLI_WATCHED | 5), GEN)), awake);
+        same(FLI_IS_AWAKE(fli_word_differs(fli_word_make(GEN, s, FLI_HAS_RELATIONS | 5), GEN)), awake);
     }
 }
 
@@ -222,16 +222,16 @@ TEST(settling_is_refused_when_something_came)
 {
     uint32_t  next;
     fli_state state = at(FLI_ACTIVE, 0, 9);
-    same(fli_state_push(&state, GEN, 10, &next, false), FLI_KNOCK_NOTED);
-    same(fli_state_settle(&state, 9, FLI_IDLE), FLI_SETTLE_KNOCKED);
+    same(fli_state_push(&state, GEN, 10, &next, false), FLI_DELIVERY_NOTED);
+    same(fli_state_settle(&state, 9, FLI_IDLE), FLI_SETTLE_NOTIFIED);
     expect_word(state, FLI_ACTIVE, 0, 10);
     same(fli_state_settle(&state, 10, FLI_IDLE), FLI_SETTLED);
 
     const uint64_t flags[] = { FLI_CANCEL, FLI_KILL, FLI_ASK };
     for (int f = 0; f < 2; f++) {
         state = at(FLI_ACTIVE, 0, 9);
-        same(fli_state_raise(&state, GEN, flags[f]), FLI_KNOCK_NOTED);
-        same(fli_state_settle(&state, 9, FLI_BLOCKED), FLI_SETTLE_KNOCKED);
+        same(fli_state_set_flag(&state, GEN, flags[f]), FLI_DELIVERY_NOTED);
+        same(fli_state_settle(&state, 9, FLI_BLOCKED), FLI_SETTLE_NOTIFIED);
         expect_word(state, FLI_ACTIVE, flags[f], 9);
     }
     state = at(FLI_ACTIVE, FLI_CANCEL, 9);
@@ -245,7 +245,7 @@ TEST(finishing_hands_over_the_last_nodes_and_closes_the_door)
     fli_state state = at(FLI_ACTIVE, FLI_CANCEL | FLI_LIMITED, 12);
     same(fli_word_head(fli_state_finish(&state)), 12);
     expect_word(state, FLI_DONE, 0, 0);
-    same(fli_state_push(&state, GEN, 8, &next, true), FLI_KNOCK_DEAD);
+    same(fli_state_push(&state, GEN, 8, &next, true), FLI_DELIVERY_DEAD);
     assert_true(fli_state_free(&state));
     same(fli_word_state(fli_state_peek(&state)), FLI_FREE);
     same(fli_word_gen(fli_state_peek(&state)), GEN + 1);
@@ -259,44 +259,44 @@ TEST(the_last_generation_of_a_slot_is_never_used_again)
     (void)fli_state_finish(&state);
     assert_false(fli_state_free(&state));
     same(fli_word_gen(fli_state_peek(&state)), FLI_GEN_LAST);
-    same(fli_state_rouse(&state, FLI_GEN_LAST), FLI_KNOCK_DEAD);
+    same(fli_state_wake(&state, FLI_GEN_LAST), FLI_DELIVERY_DEAD);
 }
 
 TEST(who_leaves_nothing_vanishes_and_his_slot_is_of_the_next_generation)
 {
     uint32_t  next;
     fli_state state = at(FLI_ACTIVE, 0, 0);
-    assert_true(fli_state_vanish(&state, at(FLI_ACTIVE, 0, 0)));
+    assert_true(fli_state_exit(&state, at(FLI_ACTIVE, 0, 0)));
     same(fli_state_peek(&state), fli_word_make(GEN + 1, FLI_FREE, 0));
-    same(fli_state_push(&state, GEN, 8, &next, true), FLI_KNOCK_DEAD);
-    same(fli_state_push(&state, GEN + 1, 8, &next, true), FLI_KNOCK_DEAD);
+    same(fli_state_push(&state, GEN, 8, &next, true), FLI_DELIVERY_DEAD);
+    same(fli_state_push(&state, GEN + 1, 8, &next, true), FLI_DELIVERY_DEAD);
 }
 
 TEST(who_has_read_its_mail_may_vanish_unless_there_is_more)
 {
     fli_state state = at(FLI_ACTIVE, 0, 8);
-    assert_false(fli_state_vanish(&state, at(FLI_ACTIVE, 0, 7)));
-    assert_false(fli_state_vanish(&state, at(FLI_ACTIVE, 0, 0)));
+    assert_false(fli_state_exit(&state, at(FLI_ACTIVE, 0, 7)));
+    assert_false(fli_state_exit(&state, at(FLI_ACTIVE, 0, 0)));
     same(fli_state_peek(&state), at(FLI_ACTIVE, 0, 8));
-    assert_true(fli_state_vanish(&state, at(FLI_ACTIVE, 0, 8)));
+    assert_true(fli_state_exit(&state, at(FLI_ACTIVE, 0, 8)));
     same(fli_state_peek(&state), fli_word_make(GEN + 1, FLI_FREE, 0));
-    state = at(FLI_CALLED, 0, 8);
-    assert_false(fli_state_vanish(&state, at(FLI_ACTIVE, 0, 8)));
-    assert_true(fli_state_vanish(&state, at(FLI_CALLED, 0, 8)));
+    state = at(FLI_ACTIVE_ONE, 0, 8);
+    assert_false(fli_state_exit(&state, at(FLI_ACTIVE, 0, 8)));
+    assert_true(fli_state_exit(&state, at(FLI_ACTIVE_ONE, 0, 8)));
     same(fli_state_peek(&state), fli_word_make(GEN + 1, FLI_FREE, 0));
 }
 
 TEST(nobody_vanishes_who_has_a_flag_or_no_generation_left)
 {
     const uint64_t words[] = { at(FLI_ACTIVE, FLI_LIMITED, 0), at(FLI_ACTIVE, FLI_CANCEL, 0), at(FLI_ACTIVE, FLI_KILL, 0),
-                               at(FLI_ACTIVE, FLI_WATCHED, 8), at(FLI_IDLE, 0, 0), at(FLI_DONE, 0, 0),
+                               at(FLI_ACTIVE, FLI_HAS_RELATIONS, 8), at(FLI_IDLE, 0, 0), at(FLI_DONE, 0, 0),
                                fli_word_make(FLI_GEN_LAST, FLI_ACTIVE, 0), fli_word_make(FLI_GEN_LAST, FLI_ACTIVE, 0) | 8 };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         /* When it looked, and since. */
         fli_state state = words[i];
-        assert_false(fli_state_vanish(&state, words[i]));
+        assert_false(fli_state_exit(&state, words[i]));
         same(fli_state_peek(&state), words[i]);
-        assert_false(fli_state_vanish(&state, at(FLI_ACTIVE, 0, 0)));
+        assert_false(fli_state_exit(&state, at(FLI_ACTIVE, 0, 0)));
         same(fli_state_peek(&state), words[i]);
     }
 }
@@ -336,9 +336,9 @@ static void push_many(void *arg)
         while (!fli_load_acq(&a->back[node])) fli_thread_yield();
         fli_store_rlx(&a->back[node], false);
         a->seen[node] = i;
-        fli_knock knock = i % 16 == 3 ? fli_state_rouse(&a->state, GEN) : FLI_KNOCK_NOTED;
+        fli_delivery knock = i % 16 == 3 ? fli_state_wake(&a->state, GEN) : FLI_DELIVERY_NOTED;
         for (int k = 0; k < 2; k++) {
-            if (knock == FLI_KNOCK_WOKE) {
+            if (knock == FLI_DELIVERY_WOKE) {
                 fli_add_rlx(&a->wakes, 1);
                 if (fli_swap_acqrel(&a->queued, true)) fli_add_rlx(&a->doubles, 1);
             }

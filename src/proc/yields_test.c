@@ -86,7 +86,7 @@ TEST(an_old_receiver_never_answers_a_later_yield)
         ok(filch_complete(old[i], 7, filch_none(), FILCH_OK));
         same(read_answers(&b, p), 1);
         assert_true(bench_settle(&b, p, FLI_IDLE));
-        same(fli_state_rouse(&p->state, bench_gen(p)), FLI_KNOCK_WOKE);
+        same(fli_state_wake(&p->state, bench_gen(p)), FLI_DELIVERY_WOKE);
     }
     same(bench_finish(&b, p), 0);
     bench_end(&b);

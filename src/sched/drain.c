@@ -27,7 +27,7 @@ static bool queue_cancel(fli_worker *w, fli_proc *p)
 static bool is_supervised(fli_worker *w, uint64_t word)
 {
     fli_runtime *rt = &w->sched->rt;
-    return (word & FLI_WATCHED) != 0 && rt->model_ops->supervised(rt, w->local.serial, 0);
+    return (word & FLI_HAS_RELATIONS) != 0 && rt->model_ops->supervised(rt, w->local.serial, 0);
 }
 
 /* Patience is over for a process that waits: its messages are not read while it does. */

@@ -100,7 +100,7 @@ static __attribute__((noinline)) void finish_any(fli_worker *w, fli_proc *p, uin
     uint64_t          serial = here->serial;
     const filch_type *type = fli_proc_type(p);
     fli_step_over(here);
-    w->unheard = (last & FLI_WATCHED) != 0;
+    w->unheard = (last & FLI_HAS_RELATIONS) != 0;
     bool overflowed = close_mailbox(rt, here, p, serial, last);
     if (overflowed && error == FILCH_EKILLED) error = FILCH_EOVERFLOW;
     if (FLI_UNLIKELY(rt->sim != NULL)) fli_simulate_ended(sched, serial, error, result);
@@ -108,10 +108,10 @@ static __attribute__((noinline)) void finish_any(fli_worker *w, fli_proc *p, uin
     if (type->close != NULL) type->close(p->self);
     fli_instance_free(sched, type, p->small, p->self);
     if (FLI_UNLIKELY(error != FILCH_OK && sched->opt.on_failure != NULL)) {
-        fli_failure_tell(sched, serial, type, (last & FLI_WATCHED) != 0, error, result);
+        fli_failure_tell(sched, serial, type, (last & FLI_HAS_RELATIONS) != 0, error, result);
     }
     if (FLI_UNLIKELY((p->flags & FLI_PROC_TAPED) != 0)) fli_record_ended(sched, p, serial, error);
-    if ((last & FLI_WATCHED) != 0) rt->model_ops->ended(rt, serial, error, result);
+    if ((last & FLI_HAS_RELATIONS) != 0) rt->model_ops->ended(rt, serial, error, result);
     w->unheard = false;
     last_words left = { .values = p->values, .result = result };
     if (p->ext != NULL) left.on_exit = p->ext->on_exit, left.user = p->ext->on_exit_user;
@@ -140,7 +140,7 @@ void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
     uint64_t          last = fli_state_finish(&p->state);
     const filch_type *type = fli_proc_type(p);
     /* Most have nothing that anybody would hear of. (With `plain` there is no simulation.) */
-    bool quiet = (last & (FLI_WATCHED | FLI_LIMITED)) == 0 && fli_mail_is_empty(p, last) && type->close == NULL &&
+    bool quiet = (last & (FLI_HAS_RELATIONS | FLI_LIMITED)) == 0 && fli_mail_is_empty(p, last) && type->close == NULL &&
                  p->ext == NULL && p->values == NULL && error == FILCH_OK && fli_data_is_plain(result) && here->plain == here->rt;
     if (FLI_UNLIKELY(!quiet)) {
         finish_any(w, p, last, error, result);

@@ -145,7 +145,7 @@ static filch_err on_send(fli_local *here, filch_pid to, filch_pid from, const fi
     return resume(here, rec, &act, filch_send((filch_sched *)here->rt, to, *data));
 }
 
-static filch_err on_raise(fli_local *here, filch_pid pid, uint64_t flag)
+static filch_err on_set_flag(fli_local *here, filch_pid pid, uint64_t flag)
 {
     fli_recorder *rec = pause(here);
     fli_box_act   act = fli_act_raise(pid, flag);
@@ -188,7 +188,7 @@ static filch_err on_whereis(fli_local *here, const char *name, filch_pid *pid)
     return resume(here, rec, &act, err);
 }
 
-static const fli_tape recording = { .send = on_send,   .raise = on_raise,   .yield = on_yield,
+static const fli_tape recording = { .send = on_send,   .set_flag = on_set_flag,   .yield = on_yield,
                                     .spawn = on_spawn, .relate = on_relate, .whereis = on_whereis };
 
 /* ---- steps ---- */

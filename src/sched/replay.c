@@ -159,7 +159,7 @@ static filch_err on_send(fli_local *here, filch_pid to, filch_pid from, const fi
     return take(rp, data, answer(rp, &act, NULL, NULL));
 }
 
-static filch_err on_raise(fli_local *here, filch_pid pid, uint64_t flag)
+static filch_err on_set_flag(fli_local *here, filch_pid pid, uint64_t flag)
 {
     fli_box_act act = fli_act_raise(pid, flag);
     return answer((replay *)here->tape, &act, NULL, NULL);
@@ -207,7 +207,7 @@ static filch_err on_whereis(fli_local *here, const char *name, filch_pid *pid)
     return err;
 }
 
-static const fli_tape replaying = { .send = on_send,   .raise = on_raise,   .yield = on_yield,
+static const fli_tape replaying = { .send = on_send,   .set_flag = on_set_flag,   .yield = on_yield,
                                     .spawn = on_spawn, .relate = on_relate, .whereis = on_whereis };
 
 /* ---- payloads ---- */

@@ -265,7 +265,7 @@ static __attribute__((noinline)) bool is_free_elsewhere(fli_worker *w, fli_proc 
     return true;
 }
 
-/* Has a process that was CALLED nothing on its mind but the one message behind its word? */
+/* Has a process that was ACTIVE_ONE nothing on its mind but the one message behind its word? */
 static inline bool is_free(fli_worker *w, fli_proc *p)
 {
     return FLI_LIKELY(fli_proc_is_at_home(p, w->home)) || is_free_elsewhere(w, p);
@@ -282,7 +282,7 @@ static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli
     fli_count(&here->counters.steps, 1);
     if (FLI_LIKELY(err == FILCH_OK && fli_out_is_idle(&w->out))) {
         /* `rest` is IDLE: it was so when it was called, and nobody has changed it. */
-        if (FLI_LIKELY(fli_state_settle_called(&p->state, word) == FLI_SETTLED)) {
+        if (FLI_LIKELY(fli_state_settle_one(&p->state, word) == FLI_SETTLED)) {
             fli_node_give(&w->sched->rt, here, node);
             return false;
         }
@@ -447,7 +447,7 @@ static inline __attribute__((always_inline)) bool step_once(fli_worker *w, fli_p
     here->current = p;
     here->serial = fli_serial(fli_word_gen(word), p->slot);
     bool calm = (word & odd) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN;
-    if (FLI_LIKELY(calm && (word & FLI_CALLED_ONLY) != 0 && is_free(w, p))) {
+    if (FLI_LIKELY(calm && (word & FLI_ONE_BIT) != 0 && is_free(w, p))) {
         return step_single(w, p, word, fli_node_at(rt, fli_word_head(word)));
     }
     if (calm && p->flags == FLI_PROC_HUNGRY && fli_mail_is_empty(p, word)) return step_first(w, p, word);

@@ -59,7 +59,7 @@ static void raise_all(filch_sched *sched, uint64_t flag)
     for (uint32_t slot = 1; slot < fresh; slot++) {
         fli_proc *p = fli_slab_at(&rt->procs, slot);
         uint32_t  gen = fli_word_gen(fli_state_peek(&p->state));
-        if (fli_state_raise(&p->state, gen, flag) == FLI_KNOCK_WOKE) fli_ready(rt, fli_here(rt), p);
+        if (fli_state_set_flag(&p->state, gen, flag) == FLI_DELIVERY_WOKE) fli_ready(rt, fli_here(rt), p);
     }
 }
 

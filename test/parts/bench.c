@@ -173,12 +173,12 @@ void bench_finish(fli_proc *p)
     if (fli_state_free(&p->state)) fli_slab_give(&b->rt.procs, &here->procs, p);
 }
 
-bool bench_vanish(fli_proc *p, uint64_t word)
+bool bench_exit(fli_proc *p, uint64_t word)
 {
     bench_life *life = bench_life_of(p);
     life->ended = true;
     life->inside--;
-    if (fli_state_vanish(&p->state, word)) {
+    if (fli_state_exit(&p->state, word)) {
         fli_slab_give(&b->rt.procs, &bench_here()->procs, p);
         return true;
     }
@@ -197,7 +197,7 @@ static bool drive_called(fli_proc *p, uint64_t word)
     fli_mail_fill_shaped(node, &event);
     receive(bench_life_of(p), &event);
     if (b->ends) {
-        if (bench_vanish(p, word)) {
+        if (bench_exit(p, word)) {
             fli_node_give(&b->rt, here, node);
             return true;
         }
@@ -207,7 +207,7 @@ static bool drive_called(fli_proc *p, uint64_t word)
         return true;
     }
     bench_life_of(p)->inside--;
-    if (fli_state_settle_called(&p->state, word) == FLI_SETTLED) {
+    if (fli_state_settle_one(&p->state, word) == FLI_SETTLED) {
         fli_node_give(&b->rt, here, node);
         b->slept[fli_weak_self]++;
         return true;
@@ -267,7 +267,7 @@ void bench_drive(fli_proc *p)
         }
         if (b->brief && (word & (FLI_CANCEL | FLI_LIMITED)) == 0) {
             bool more;
-            if ((word & FLI_CALLED_ONLY) != 0 && fli_proc_is_free(p)) {
+            if ((word & FLI_ONE_BIT) != 0 && fli_proc_is_free(p)) {
                 if (drive_called(p, word)) return;
                 continue;
             }

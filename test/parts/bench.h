@@ -53,7 +53,7 @@ void bench_drive(fli_proc *p);
 /* Ends a process that the caller owns; the slot goes back. */
 void bench_finish(fli_proc *p);
 /* The same by the short way, as sched/finish.h does it, if it has read all mail behind `word`. False: something has come. */
-bool bench_vanish(fli_proc *p, uint64_t word);
+bool bench_exit(fli_proc *p, uint64_t word);
 /* ACTIVE -> IDLE or BLOCKED. False: somebody knocked. */
 bool bench_settle(fli_proc *p, unsigned rest);
 /* Sends number `n` of this thread's messages. */

@@ -111,10 +111,10 @@ static void send_three(void)
 
 static void raise_flag(uint64_t flag)
 {
-    switch (fli_state_raise(&s->p->state, fli_serial_gen(s->pid.serial), flag)) {
-    case FLI_KNOCK_WOKE: b->rt.hooks.ready(&b->rt, bench_here(), s->p); break;
-    case FLI_KNOCK_NOTED: break;
-    case FLI_KNOCK_DEAD: return;
+    switch (fli_state_set_flag(&s->p->state, fli_serial_gen(s->pid.serial), flag)) {
+    case FLI_DELIVERY_WOKE: b->rt.hooks.ready(&b->rt, bench_here(), s->p); break;
+    case FLI_DELIVERY_NOTED: break;
+    case FLI_DELIVERY_DEAD: return;
     }
     pass->raised[fli_weak_self]++;
 }
@@ -163,7 +163,7 @@ static void kill(void)
 
 static void rouse(void)
 {
-    if (fli_state_rouse(&s->p->state, fli_serial_gen(s->pid.serial)) == FLI_KNOCK_WOKE) {
+    if (fli_state_wake(&s->p->state, fli_serial_gen(s->pid.serial)) == FLI_DELIVERY_WOKE) {
         b->rt.hooks.ready(&b->rt, bench_here(), s->p);
     }
 }
@@ -253,7 +253,7 @@ static void replace_briefly(void)
 {
     uint64_t word = fli_state_look(&s->p->state);
     bench_life_of(s->p)->inside++;
-    if (fli_word_head(word) != 0 || !bench_vanish(s->p, word)) bench_finish(s->p);
+    if (fli_word_head(word) != 0 || !bench_exit(s->p, word)) bench_finish(s->p);
     follow(s->p->slot);
 }
 
@@ -322,10 +322,10 @@ static void open(void)
 static void find_and_name(void)
 {
     uint32_t gen = fli_word_gen(fli_state_peek(&s->p->state));
-    switch (fli_state_raise(&s->p->state, gen, FLI_CANCEL)) {
-    case FLI_KNOCK_DEAD: return;
-    case FLI_KNOCK_WOKE: b->rt.hooks.ready(&b->rt, bench_here(), s->p); break;
-    case FLI_KNOCK_NOTED: break;
+    switch (fli_state_set_flag(&s->p->state, gen, FLI_CANCEL)) {
+    case FLI_DELIVERY_DEAD: return;
+    case FLI_DELIVERY_WOKE: b->rt.hooks.ready(&b->rt, bench_here(), s->p); break;
+    case FLI_DELIVERY_NOTED: break;
     }
     must(fli_type_name(fli_proc_type(s->p))[0] == 'n', "who finds it alive can tell its name");
 }
@@ -340,7 +340,7 @@ static void check_moved(void)
     fli_weak_outcome(fli_word_state(word) * 16 + b->accepted[2]);
 }
 
-/* ---- WATCHED: the end of a process and those who watch it, as src/model does it ---- */
+/* ---- HAS_RELATIONS: the end of a process and those who watch it, as src/model does it ---- */
 
 static struct watch {
     fli_mutex lock;                /* of the slot */
@@ -358,7 +358,7 @@ static void setup_watched(void)
 static void watch_it(void)
 {
     fli_mutex_lock(&watch->lock);
-    if (fli_state_watch(&s->p->state, fli_serial_gen(s->pid.serial))) watch->listed++;
+    if (fli_state_set_related(&s->p->state, fli_serial_gen(s->pid.serial))) watch->listed++;
     else watch->told_at_once[fli_weak_self]++;
     fli_mutex_unlock(&watch->lock);
 }
@@ -366,7 +366,7 @@ static void watch_it(void)
 static void end_watched(void)
 {
     uint64_t last = fli_state_finish(&s->p->state);
-    if ((last & FLI_WATCHED) != 0) {
+    if ((last & FLI_HAS_RELATIONS) != 0) {
         fli_mutex_lock(&watch->lock);
         watch->told_by_end += watch->listed;
         watch->listed = 0;
@@ -377,7 +377,7 @@ static void end_watched(void)
 
 static void end_watched_briefly(void)
 {
-    if (!fli_state_vanish(&s->p->state, fli_state_look(&s->p->state))) end_watched();
+    if (!fli_state_exit(&s->p->state, fli_state_look(&s->p->state))) end_watched();
 }
 
 static void check_watched(void)
@@ -391,7 +391,7 @@ static void check_watched(void)
 static void check_watched_asleep(void)
 {
     check_wakes();
-    must(watch->listed == 1 && (fli_state_peek(&s->p->state) & FLI_WATCHED) != 0, "it is watched");
+    must(watch->listed == 1 && (fli_state_peek(&s->p->state) & FLI_HAS_RELATIONS) != 0, "it is watched");
 }
 
 const fli_weak_program parts_proc[] = {

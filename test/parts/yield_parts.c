@@ -58,7 +58,7 @@ static void complete_it(void)
 
 static void cancel(void)
 {
-    if (fli_state_raise(&s->p->state, fli_word_gen(fli_state_peek(&s->p->state)), FLI_CANCEL) == FLI_KNOCK_WOKE) {
+    if (fli_state_set_flag(&s->p->state, fli_word_gen(fli_state_peek(&s->p->state)), FLI_CANCEL) == FLI_DELIVERY_WOKE) {
         b->rt.hooks.ready(&b->rt, bench_here(), s->p);
     }
 }

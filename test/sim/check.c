@@ -3,7 +3,7 @@
  *   - a process is in at most one run queue or handed to one worker, in at most one place of it, and then it is ACTIVE
  *     (so one that is IDLE or BLOCKED is in none)
  *   - the nodes behind a mailbox head, down to what has been seen, end; none is in two mailboxes
- *   - a process with relations is WATCHED, each is listed with it, and the lists are whole
+ *   - a process with relations is HAS_RELATIONS, each is listed with it, and the lists are whole
  *   - a sleeping worker's deque is empty and it has no process in hand; the counts in the idle word are those of the list
  *
  * And when every thread waits, so that only an alarm can go on: the global queue is empty if a worker sleeps. The watch
@@ -120,7 +120,7 @@ static void walk_procs(filch_sched *sched)
     for (uint32_t slot = 1; slot < queued.count; slot++) {
         const fli_proc *p = object_at(procs, slot);
         unsigned        state = fli_word_state(PEEK(&p->state));
-        bool called = (PEEK(&p->state) & FLI_STATE_MASK) >> FLI_STATE_SHIFT == FLI_CALLED;
+        bool called = (PEEK(&p->state) & FLI_STATE_MASK) >> FLI_STATE_SHIFT == FLI_ACTIVE_ONE;
         if (called && queued.by[slot] == walk) walk_called(sched, p);
         /* While its worker reads it, `seen` may be on its way; then only the end of the chain is known. */
         if (state == FLI_IDLE || state == FLI_BLOCKED) walk_mailbox(sched, p);
@@ -157,7 +157,7 @@ static void walk_bonds(filch_sched *sched, fli_model *m, uint32_t slot, uint32_t
     uint64_t word = PEEK(&((fli_proc *)object_at(&sched->rt.procs, slot))->state);
     unsigned  state = fli_word_state(word);
     MUST(state != FLI_FREE, "nobody has relations");
-    MUST(state == FLI_DONE || (word & FLI_WATCHED) != 0, "a process has relations, and its end would not find them");
+    MUST(state == FLI_DONE || (word & FLI_HAS_RELATIONS) != 0, "a process has relations, and its end would not find them");
     uint32_t at = first, n = 0, most = PEEK(&m->bonds.fresh) * 2;
     do {
         fli_bond *bond = bond_at(m, at);
