@@ -160,7 +160,7 @@ filch_err filch_trap_links(filch_out *out, int on)
     }
     p->flags &= (uint8_t)~FLI_PROC_TRAPS;
     /* One that it would have heard of in its next step: now it ends. */
-    if (p->answers != 0 && fli_mail_link_reason(rt, p) != FILCH_OK) p->flags |= FLI_PROC_DOWN;
+    if (p->answers != 0 && fli_mail_link_reason(rt, p) != FILCH_OK) p->flags |= FLI_PROC_LINK_FAILED;
     return FILCH_OK;
 }
 

@@ -2,7 +2,7 @@
  *
  * INVARIANT  the node named by the head of the state word is never given back: if it were, it could come around and be
  *            pushed here again, and the worker would take the new node for the one it has seen. The last node read
- *            stays HELD until the head has moved on, or has been cleared by settling.
+ *            stays HEAD_HELD until the head has moved on, or has been cleared by settling.
  * INVARIANT  a private list is a ring: the list's handle is the newest node, whose `next` is the oldest.
  */
 #include "proc/mailbox.h"
@@ -53,13 +53,13 @@ static __attribute__((noinline)) void sort_notice(fli_runtime *rt, fli_proc *p, 
 {
     if (is_notice(node, FILCH_EVENT_CANCEL)) {
         bool polite = (node->what & FLI_NODE_POLITE) != 0;
-        if (polite) p->flags |= FLI_PROC_TOLD;
+        if (polite) p->flags |= FLI_PROC_STOP_SENT;
         if (polite && p->messages != 0) fli_mail_append(rt, &p->messages, node);
         else prepend(rt, &p->answers, node);
         return;
     }
     bool traps = (p->flags & FLI_PROC_TRAPS) != 0;
-    if (is_notice(node, FILCH_EVENT_LINK_DOWN) && !traps) p->flags |= FLI_PROC_DOWN;
+    if (is_notice(node, FILCH_EVENT_LINK_DOWN) && !traps) p->flags |= FLI_PROC_LINK_FAILED;
     fli_mail_append(rt, &p->answers, node);
 }
 
@@ -87,7 +87,7 @@ static fli_node *take_oldest(fli_runtime *rt, uint32_t *ring)
 /* Gives a node back, or holds it if the head still names it. */
 static void let_go(fli_runtime *rt, fli_local *here, fli_proc *p, fli_node *node)
 {
-    if (node->self == p->seen) p->flags |= FLI_PROC_HELD;
+    if (node->self == p->head_taken) p->flags |= FLI_PROC_HEAD_HELD;
     else fli_node_give(rt, here, node);
 }
 
@@ -156,10 +156,10 @@ static void hear(fli_local *here, const fli_node *node)
 
 void fli_mail_drain(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head)
 {
-    if (head == p->seen) return;
-    uint32_t held = fli_mail_held(p), at = head, stop = p->seen;
-    p->flags &= (uint8_t)~FLI_PROC_HELD;
-    p->seen = head;
+    if (head == p->head_taken) return;
+    uint32_t held = fli_mail_held(p), at = head, stop = p->head_taken;
+    p->flags &= (uint8_t)~FLI_PROC_HEAD_HELD;
+    p->head_taken = head;
 
     /* The stack runs from new to old. Turn it around. */
     uint32_t       turned = 0, home = here->number;
@@ -304,11 +304,11 @@ void fli_mail_release(fli_runtime *rt, fli_local *here, fli_proc *p, filch_event
     uint32_t left = 0, units = 0;
     if (FLI_LIKELY((fli_state_peek(&p->state) & FLI_LIMITED) == 0)) {
         /* Nothing took up room: no need to look at the nodes. */
-        const fli_node *seen = p->seen != 0 ? fli_node_at(rt, p->seen) : NULL;
+        const fli_node *seen = p->head_taken != 0 ? fli_node_at(rt, p->head_taken) : NULL;
         for (uint32_t i = 0; i < count; i++) {
             if (!fli_data_is_plain(&events[i].data)) fli_data_free(&events[i].data);
             if (nodes[i] == NULL) continue;
-            if (FLI_UNLIKELY(nodes[i] == seen)) p->flags |= FLI_PROC_HELD;
+            if (FLI_UNLIKELY(nodes[i] == seen)) p->flags |= FLI_PROC_HEAD_HELD;
             else fli_slab_give(&rt->nodes, &here->nodes, nodes[i]);
         }
         return;
@@ -346,8 +346,8 @@ uint32_t fli_mail_discard(fli_runtime *rt, fli_local *here, fli_proc *p, uint64_
                    fli_word_head(last)); /* trims nothing: the word of a process that is over says of no limit */
     uint32_t held = fli_mail_held(p);
     if (held != 0) fli_node_give(rt, here, fli_node_at(rt, held));
-    p->flags &= (uint8_t)~FLI_PROC_HELD;
-    p->seen = 0;
+    p->flags &= (uint8_t)~FLI_PROC_HEAD_HELD;
+    p->head_taken = 0;
     while (p->answers != 0) {
         fli_node *node = take_oldest(rt, &p->answers);
         free_payload(node);

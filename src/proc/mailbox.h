@@ -75,9 +75,9 @@ static inline void fli_mail_fill(fli_runtime *rt, const fli_node *node, filch_ev
  * their nodes at the end of `nodes`, which has that much room, the oldest first. Returns how many; 0: not so, or too many. */
 static inline uint32_t fli_mail_several(fli_runtime *rt, const fli_proc *p, uint64_t word, fli_node **nodes, uint32_t room)
 {
-    uint32_t       at = fli_word_head(word), seen = p->seen, n = room;
+    uint32_t       at = fli_word_head(word), seen = p->head_taken, n = room;
     fli_slab_block block = { 0, 0 };
-    if (at == seen || (p->answers | p->messages | (uint8_t)(p->flags & ~FLI_PROC_HELD)) != 0) return 0;
+    if (at == seen || (p->answers | p->messages | (uint8_t)(p->flags & ~FLI_PROC_HEAD_HELD)) != 0) return 0;
     do {
         fli_node *node = fli_slab_next(&rt->nodes, &block, at, sizeof *node);
         if (FLI_UNLIKELY(node->what != 0 || n == 0)) return 0;
@@ -100,10 +100,10 @@ static inline void fli_mail_fill_answer(const fli_node *node, filch_event *event
 static inline __attribute__((always_inline)) fli_node *fli_mail_answer(fli_runtime *rt, fli_proc *p, uint64_t word,
                                                                        filch_event *event)
 {
-    if (p->answers == 0 || p->yield_count != 1 || (p->flags & ~FLI_PROC_HELD) != FLI_PROC_WAITING) return NULL;
+    if (p->answers == 0 || p->yield_count != 1 || (p->flags & ~FLI_PROC_HEAD_HELD) != FLI_PROC_WAITING) return NULL;
     fli_node *node = fli_node_at(rt, p->answers);
     if (node->next != node->self || node->what != FLI_NODE_ANSWER) return NULL; /* several, or a notice */
-    if (fli_word_head(word) != p->seen || node->self == p->seen) return NULL;   /* something new, or it came by post */
+    if (fli_word_head(word) != p->head_taken || node->self == p->head_taken) return NULL;   /* something new, or it came by post */
     p->answers = 0;
     fli_yield_close(rt, p, node);
     fli_mail_fill_answer(node, event);
@@ -114,7 +114,7 @@ static inline __attribute__((always_inline)) fli_node *fli_mail_answer(fli_runti
  * `word`: the caller gives it back once the head has moved on. */
 static inline fli_node *fli_mail_posted(fli_runtime *rt, fli_proc *p, uint64_t word, filch_event *event)
 {
-    if (p->flags != FLI_PROC_WAITING || p->yield_count != 1 || (p->seen | p->answers | p->messages) != 0) return NULL;
+    if (p->flags != FLI_PROC_WAITING || p->yield_count != 1 || (p->head_taken | p->answers | p->messages) != 0) return NULL;
     if (fli_word_head(word) == 0) return NULL;
     fli_node *node = fli_node_at(rt, fli_word_head(word));
     if (node->next != 0 || node->what != FLI_NODE_ANSWER) return NULL; /* several, or a message or notice */
@@ -138,10 +138,10 @@ static inline bool fli_mail_waits(fli_proc *p, unsigned rest)
 /* Before settling: forgets the head. Returns the node that must be freed once settled (0 none). */
 static inline uint32_t fli_mail_held(const fli_proc *p)
 {
-    return (p->flags & FLI_PROC_HELD) != 0 ? p->seen : 0;
+    return (p->flags & FLI_PROC_HEAD_HELD) != 0 ? p->head_taken : 0;
 }
 
-/* Why the process goes down with a linked one (FLI_PROC_DOWN): how the first of those failed that began it. */
+/* Why the process goes down with a linked one (FLI_PROC_LINK_FAILED): how the first of those failed that began it. */
 filch_err fli_mail_link_reason(fli_runtime *rt, const fli_proc *p);
 
 /* Moves a polite cancel from among the messages to the front of all events. Returns false if there is none. Thread: the
@@ -151,7 +151,7 @@ bool fli_mail_hurry(fli_runtime *rt, fli_proc *p);
 /* At the end: is there nothing to free? `last` is the last word, from fli_state_finish. */
 static inline bool fli_mail_is_empty(const fli_proc *p, uint64_t last)
 {
-    return (fli_word_head(last) | p->seen | p->answers | p->messages) == 0;
+    return (fli_word_head(last) | p->head_taken | p->answers | p->messages) == 0;
 }
 
 /* At the end: frees everything that was never read; returns how many messages that were. `last` is the last word, from

@@ -372,7 +372,7 @@ TEST(a_trimmed_head_is_held_too)
     send_uncounted(&b, p, 2);
     uint32_t head = fli_word_head(fli_state_peek(&p->state));
     bench_drain(&b, p);
-    same(p->seen, head);
+    same(p->head_taken, head);
     same(bench_nodes_out(&b), 1);
     assert_false(fli_limit_leave(p, bench_gen(p), 1, 0));
     (void)fli_limit_take_dropped(p);

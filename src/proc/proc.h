@@ -27,14 +27,14 @@
 
 /* proc->flags */
 enum {
-    FLI_PROC_HELD = 1,    /* the node `seen` has been read, and must be freed when the head moves on */
+    FLI_PROC_HEAD_HELD = 1,    /* the node `seen` has been read, and must be freed when the head moves on */
     FLI_PROC_WAITING = 2, /* the last status was wait: deliver answers, let messages queue */
-    FLI_PROC_HUNGRY = 4,  /* step it even without events: it is new, or said continue */
-    FLI_PROC_TOLD = 8,    /* got its cancel from stop */
-    FLI_PROC_MANY = 16,   /* yields.many is an allocated list */
-    FLI_PROC_TAPED = 32,  /* ext->recorder writes down its steps */
+    FLI_PROC_MUST_STEP = 4,  /* step it even without events: it is new, or said continue */
+    FLI_PROC_STOP_SENT = 8,    /* got its cancel from stop */
+    FLI_PROC_YIELDS_HEAP = 16,   /* yields.many is an allocated list */
+    FLI_PROC_RECORDED = 32,  /* ext->recorder writes down its steps */
     FLI_PROC_TRAPS = 64,  /* hears of linked processes that failed, instead of ending with them */
-    FLI_PROC_DOWN = 128   /* one has failed, and it does not trap: it ends */
+    FLI_PROC_LINK_FAILED = 128   /* one has failed, and it does not trap: it ends */
 };
 
 /* What few processes need: allocated when needed, freed at exit. */
@@ -51,19 +51,19 @@ typedef struct fli_ext {
 
 typedef struct fli_proc {
     fli_state state;
-    /* What is on its mind, down to `last`: asked for every message, as two words (fli_proc_is_at_home). */
-    uint32_t seen;              /* newest node already taken from the mailbox; 0 none */
+    /* What is on its mind, down to `last_worker`: asked for every message, as two words (fli_proc_is_idle_word). */
+    uint32_t head_taken;              /* newest node already taken from the mailbox; 0 none */
     uint32_t answers, messages; /* newest node of each list, a ring; 0 empty */
     uint8_t  flags;
     FLI_ATOMIC(uint8_t) overflow; /* filch_overflow */
-    uint8_t  rest; /* filch_state before it was last woken, for the report if it is forced */
-    uint8_t  last; /* the worker that stepped it last, as far as 8 bits tell; FLI_LAST_SAMPLED */
+    uint8_t  report_state; /* filch_state before it was last woken, for the report if it is forced */
+    uint8_t  last_worker; /* the worker that stepped it last, as far as 8 bits tell; FLI_MARK_SAMPLED */
     uint32_t slot; /* its own handle; set when made */
     uint32_t yield_count; /* outstanding */
     void    *self; /* the user's state */
     /* writes: the owner, at spawn and upgrade. reads: any, for reports; relaxed, types are never freed under us. */
     FLI_ATOMIC(const filch_type *) type;
-    alignas(16) uint8_t small[FLI_STATE_INLINE]; /* it, if it is small */
+    alignas(16) uint8_t inline_state[FLI_STATE_INLINE]; /* it, if it is small */
 
     /* Room taken in a mailbox with a limit: proc/limit.h. */
     FLI_ATOMIC(uint64_t) load;
@@ -83,27 +83,27 @@ typedef struct fli_proc {
     filch_values *values;
 } fli_proc;
 
-static_assert(offsetof(fli_proc, small) + FLI_STATE_INLINE == 64 && sizeof(fli_proc) == 128, "a process is two cache lines");
+static_assert(offsetof(fli_proc, inline_state) + FLI_STATE_INLINE == 64 && sizeof(fli_proc) == 128, "a process is two cache lines");
 
-/* In `last`: its wait in the queue is being measured. */
-#define FLI_LAST_SAMPLED 255
+/* In `last_worker`: its wait in the queue is being measured. */
+#define FLI_MARK_SAMPLED 255
 
 /* What worker `index` leaves there: never that. */
-static inline uint8_t fli_last_of(uint32_t index)
+static inline uint8_t fli_worker_mark(uint32_t index)
 {
-    return (uint8_t)(index % FLI_LAST_SAMPLED);
+    return (uint8_t)(index % FLI_MARK_SAMPLED);
 }
 
 /* Has it nothing on its mind: no node held, no list, no flag? Thread: the owner. */
-static inline bool fli_proc_is_free(const fli_proc *p)
+static inline bool fli_proc_has_no_pending(const fli_proc *p)
 {
-    return (p->seen | p->answers | p->messages | p->flags) == 0;
+    return (p->head_taken | p->answers | p->messages | p->flags) == 0;
 }
 
 /* How the second of those words looks in a process without anything on its mind that went idle at worker `index`. */
-static inline uint64_t fli_proc_home(uint32_t index)
+static inline uint64_t fli_proc_idle_word(uint32_t index)
 {
-    fli_proc p = { .rest = FILCH_STATE_IDLE, .last = fli_last_of(index) };
+    fli_proc p = { .report_state = FILCH_STATE_IDLE, .last_worker = fli_worker_mark(index) };
     uint64_t home;
     memcpy(&home, &p.messages, sizeof home);
     return home;
@@ -111,12 +111,12 @@ static inline uint64_t fli_proc_home(uint32_t index)
 
 /* Is it such a one? False for a few that are free too (in a slot, say, whose last owner left a policy in `overflow`): for
  * those who do not care which. Thread: the owner. */
-static inline bool fli_proc_is_at_home(const fli_proc *p, uint64_t home)
+static inline bool fli_proc_is_idle_word(const fli_proc *p, uint64_t home)
 {
-    static_assert(offsetof(fli_proc, answers) == offsetof(fli_proc, seen) + 4 &&
-                  offsetof(fli_proc, last) == offsetof(fli_proc, messages) + 7, "looked at together");
+    static_assert(offsetof(fli_proc, answers) == offsetof(fli_proc, head_taken) + 4 &&
+                  offsetof(fli_proc, last_worker) == offsetof(fli_proc, messages) + 7, "looked at together");
     uint64_t first, second;
-    memcpy(&first, &p->seen, sizeof first);
+    memcpy(&first, &p->head_taken, sizeof first);
     memcpy(&second, &p->messages, sizeof second);
     return (first | (second ^ home)) == 0;
 }

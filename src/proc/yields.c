@@ -5,7 +5,7 @@
 
 static uint32_t room_of(const fli_proc *p)
 {
-    return (p->flags & FLI_PROC_MANY) != 0 ? p->yields.many[0] : FLI_YIELDS_FEW;
+    return (p->flags & FLI_PROC_YIELDS_HEAP) != 0 ? p->yields.many[0] : FLI_YIELDS_FEW;
 }
 
 static bool grow(fli_runtime *rt, fli_proc *p)
@@ -15,9 +15,9 @@ static bool grow(fli_runtime *rt, fli_proc *p)
     if (many == NULL) return false;
     many[0] = room;
     memcpy(many + 1, fli_yield_list(p), p->yield_count * sizeof *many);
-    if ((p->flags & FLI_PROC_MANY) != 0) fli_free(&rt->mem, p->yields.many, (old_room + 1u) * sizeof *many);
+    if ((p->flags & FLI_PROC_YIELDS_HEAP) != 0) fli_free(&rt->mem, p->yields.many, (old_room + 1u) * sizeof *many);
     p->yields.many = many;
-    p->flags |= FLI_PROC_MANY;
+    p->flags |= FLI_PROC_YIELDS_HEAP;
     return true;
 }
 
@@ -48,9 +48,9 @@ void fli_yield_abandon(fli_runtime *rt, fli_local *here, fli_proc *p)
         if (cookie != 0) rt->hooks.abandon(rt, cookie);
     }
     p->yield_count = 0;
-    if ((p->flags & FLI_PROC_MANY) != 0) {
+    if ((p->flags & FLI_PROC_YIELDS_HEAP) != 0) {
         fli_free(&rt->mem, p->yields.many, (p->yields.many[0] + 1u) * sizeof *list);
-        p->flags &= (uint8_t)~FLI_PROC_MANY;
+        p->flags &= (uint8_t)~FLI_PROC_YIELDS_HEAP;
     }
 }
 

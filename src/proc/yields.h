@@ -11,7 +11,7 @@
 /* The list of its outstanding yields, by handle. */
 static inline uint32_t *fli_yield_list(fli_proc *p)
 {
-    return FLI_UNLIKELY((p->flags & FLI_PROC_MANY) != 0) ? p->yields.many + 1 : p->yields.few;
+    return FLI_UNLIKELY((p->flags & FLI_PROC_YIELDS_HEAP) != 0) ? p->yields.many + 1 : p->yields.few;
 }
 
 /* Makes room for one more, if there is none. False: out of memory. Thread: the owner. */

@@ -45,22 +45,22 @@ static bool ask(fli_worker *w, fli_proc *p)
     fli_runtime *rt = &w->sched->rt;
     (void)fli_load_acq(&rt->phase); /* PAIR runtime.phase, acquire half */
     fli_mail_drain(rt, &w->local, p, fli_word_head(fli_state_look(&p->state)));
-    if ((p->flags & FLI_PROC_TOLD) != 0) return false; /* just now, by a supervisor that has ended since */
-    p->flags |= FLI_PROC_TOLD;
+    if ((p->flags & FLI_PROC_STOP_SENT) != 0) return false; /* just now, by a supervisor that has ended since */
+    p->flags |= FLI_PROC_STOP_SENT;
     if (p->messages == 0 || is_late(w, p) || !fli_stop_is_polite(w->sched)) return true;
     return !queue_cancel(w, p);
 }
 
 bool fli_drain_cancel(fli_worker *w, fli_proc *p, uint64_t word)
 {
-    bool cancel = (word & FLI_CANCEL) != 0, told = (p->flags & FLI_PROC_TOLD) != 0;
+    bool cancel = (word & FLI_CANCEL) != 0, told = (p->flags & FLI_PROC_STOP_SENT) != 0;
     if ((word & FLI_ASK) != 0) fli_state_take_ask(&p->state);
     if (told) {
         if (cancel || is_late(w, p)) (void)fli_mail_hurry(&w->sched->rt, p);
         return false;
     }
     if (cancel) {
-        p->flags |= FLI_PROC_TOLD;
+        p->flags |= FLI_PROC_STOP_SENT;
         return true;
     }
     return !is_supervised(w, word) && ask(w, p);

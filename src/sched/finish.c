@@ -106,11 +106,11 @@ static __attribute__((noinline)) void finish_any(fli_worker *w, fli_proc *p, uin
     if (FLI_UNLIKELY(rt->sim != NULL)) fli_simulate_ended(sched, serial, error, result);
 
     if (type->close != NULL) type->close(p->self);
-    fli_instance_free(sched, type, p->small, p->self);
+    fli_instance_free(sched, type, p->inline_state, p->self);
     if (FLI_UNLIKELY(error != FILCH_OK && sched->opt.on_failure != NULL)) {
         fli_failure_tell(sched, serial, type, (last & FLI_HAS_RELATIONS) != 0, error, result);
     }
-    if (FLI_UNLIKELY((p->flags & FLI_PROC_TAPED) != 0)) fli_record_ended(sched, p, serial, error);
+    if (FLI_UNLIKELY((p->flags & FLI_PROC_RECORDED) != 0)) fli_record_ended(sched, p, serial, error);
     if ((last & FLI_HAS_RELATIONS) != 0) rt->model_ops->ended(rt, serial, error, result);
     w->unheard = false;
     last_words left = { .values = p->values, .result = result };
@@ -131,7 +131,7 @@ void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
 {
     fli_runtime *rt = &w->sched->rt;
     fli_local   *here = &w->local;
-    if (FLI_UNLIKELY(p->yield_count > 0 || (p->flags & FLI_PROC_MANY) != 0)) fli_yield_abandon(rt, here, p);
+    if (FLI_UNLIKELY(p->yield_count > 0 || (p->flags & FLI_PROC_YIELDS_HEAP) != 0)) fli_yield_abandon(rt, here, p);
     if (FLI_UNLIKELY(p->ext != NULL)) {
         fli_step_over(here); /* what its streams had still to write is freed */
         for (uint32_t i = 0; i < p->ext->timer_count; i++) fli_timers_abandon(&w->sched->timers, p->ext->timers[i]);
@@ -146,6 +146,6 @@ void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
         finish_any(w, p, last, error, result);
         return;
     }
-    if (p->self != p->small) fli_instance_free(w->sched, type, p->small, p->self);
+    if (p->self != p->inline_state) fli_instance_free(w->sched, type, p->inline_state, p->self);
     give_back(w, p);
 }

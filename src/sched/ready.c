@@ -22,7 +22,7 @@ static void take_sample(fli_worker *w, fli_proc *p)
 {
     w->rare_from = CROWD;
     w->local.ready = fli_ready_next;
-    p->last = FLI_LAST_SAMPLED;
+    p->last_worker = FLI_MARK_SAMPLED;
     w->sample_serial = fli_proc_serial(p);
     w->sample_ns = fli_now(&w->sched->rt);
 }

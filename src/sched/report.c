@@ -101,7 +101,7 @@ void fli_stop_note(filch_sched *sched, fli_proc *p)
     filch_straggler straggler = {
         .pid = { rt->node, fli_proc_serial(p) },
         .name = fli_type_name(fli_proc_type(p)),
-        .state = p->rest,
+        .state = p->report_state,
         .waiting = p->yield_count,
     };
     (void)fli_yield_first(rt, p, &straggler.command, &straggler.tag);

@@ -70,7 +70,7 @@ struct fli_worker {
     bool          unheard;     /* one that is watched is ending, and its watchers have not been told (torn.c) */
     uint32_t      given;       /* events of the general path that its step has; 0 outside of it */
     fli_proc     *again;       /* the process just stepped, to be stepped again at once; NULL */
-    uint64_t      home;        /* how a process looks that went idle here: fli_proc_home */
+    uint64_t      home;        /* how a process looks that went idle here: fli_proc_idle_word */
     bool          unwatched;   /* steps are neither timed nor simulated */
     bool          repeats;     /* may it? A worker with a thread of its own may: nobody counts its steps */
     uint32_t      turns;       /* how many more a tick may take; threads: more than there are */

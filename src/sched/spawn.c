@@ -99,15 +99,15 @@ filch_err fli_spawn_options_read(const filch_spawn_options *given, filch_spawn_o
 static inline void set_up(fli_proc *p, const fli_local *here, const filch_type *type, void *self, const filch_spawn_options *opt,
                    uint32_t gen)
 {
-    p->seen = p->answers = p->messages = 0;
+    p->head_taken = p->answers = p->messages = 0;
     p->self = self;
     fli_store_rlx(&p->type, type);
     p->yield_count = 0;
-    p->flags = FLI_PROC_HUNGRY;
+    p->flags = FLI_PROC_MUST_STEP;
     if ((opt->relations & FILCH_SPAWN_TRAP) != 0) p->flags |= FLI_PROC_TRAPS;
-    if (p->ext != NULL && p->ext->recorder != NULL) p->flags |= FLI_PROC_TAPED;
-    p->rest = FILCH_STATE_READY;
-    p->last = here != NULL ? here->last : 0;
+    if (p->ext != NULL && p->ext->recorder != NULL) p->flags |= FLI_PROC_RECORDED;
+    p->report_state = FILCH_STATE_READY;
+    p->last_worker = here != NULL ? here->worker_mark : 0;
     fli_store_rlx(&p->mailbox_max, opt->mailbox_max);
     fli_store_rlx(&p->mailbox_units, fli_limit_units(opt->mailbox_bytes));
     fli_store_rlx(&p->overflow, (uint8_t)opt->overflow);
@@ -213,7 +213,7 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
     void     *self = NULL;
     err = fli_record_begin(sched, p, type, opt);
     if (err != FILCH_OK) goto no_self;
-    err = fli_instance_make(sched, type, &ctx, opt->method, &opt->args, p->small, &self);
+    err = fli_instance_make(sched, type, &ctx, opt->method, &opt->args, p->inline_state, &self);
     if (err != FILCH_OK) goto no_self;
 
     set_up(p, here, type, self, opt, gen);
@@ -246,7 +246,7 @@ no_relations:
 no_birth:
     (void)fli_mail_discard(rt, here, p, 0);
     if (type->close != NULL) type->close(self);
-    fli_instance_free(sched, type, p->small, self);
+    fli_instance_free(sched, type, p->inline_state, self);
 no_self:
     filch_values_drop(p->values);
     p->values = NULL;
@@ -297,7 +297,7 @@ static inline bool is_at_hand(filch_sched *sched, fli_local *here)
 static __attribute__((noinline)) filch_err make_apart(filch_sched *sched, fli_proc *p, const filch_type *type,
                                                       const filch_ctx *ctx, const filch_spawn_options *opt)
 {
-    return make(sched, type, ctx, opt->method, &opt->args, p->small, &p->self);
+    return make(sched, type, ctx, opt->method, &opt->args, p->inline_state, &p->self);
 }
 
 static inline filch_err make_here(filch_sched *sched, fli_proc *p, const filch_type *type, const filch_spawn_options *opt)
@@ -305,9 +305,9 @@ static inline filch_err make_here(filch_sched *sched, fli_proc *p, const filch_t
     filch_ctx ctx = { .self = { sched->rt.node, fli_proc_serial(p) }, .sched = sched, .values = NULL };
     bool      told = type->init != NULL ? fli_data_is_value(&opt->args) : opt->args.kind == FILCH_KIND_NONE && opt->method == NULL;
     if (FLI_UNLIKELY(type->size > FLI_STATE_INLINE || !told)) return make_apart(sched, p, type, &ctx, opt);
-    p->self = p->small;
-    memset(p->small, 0, FLI_STATE_INLINE);
-    return type->init != NULL ? type->init(p->small, &ctx, opt->method, &opt->args) : FILCH_OK;
+    p->self = p->inline_state;
+    memset(p->inline_state, 0, FLI_STATE_INLINE);
+    return type->init != NULL ? type->init(p->inline_state, &ctx, opt->method, &opt->args) : FILCH_OK;
 }
 
 /* Its init knew the pid and may have told others: nobody else gets it. */
@@ -325,9 +325,9 @@ static inline filch_err spawn_simply(filch_sched *sched, fli_local *here, const 
     filch_err err = make_here(sched, p, type, opt);
     if (FLI_UNLIKELY(err != FILCH_OK)) return give_up(here, p, err);
     fli_store_rlx(&p->type, type);
-    p->flags = FLI_PROC_HUNGRY;
-    p->rest = FILCH_STATE_READY;
-    p->last = here->last;
+    p->flags = FLI_PROC_MUST_STEP;
+    p->report_state = FILCH_STATE_READY;
+    p->last_worker = here->worker_mark;
     fli_count(&here->counters.spawned, 1);
     /* Looked at once more: sooner than kept over the call of init. */
     uint32_t gen = fli_word_gen(fli_state_peek(&p->state));

@@ -353,7 +353,7 @@ TEST(a_wait_that_ended_at_another_worker_is_not_measured_when_the_process_comes_
         /* Ten seconds ago its wait here was to be measured, but another worker took it, and has stepped it. */
         w->sample_serial = pid.serial;
         w->sample_ns = fli_now(&sched->rt) - FILCH_SECONDS(10);
-        p->last = 7;
+        p->last_worker = 7;
         if (by_neighbour) ok(filch_spawn(sched, &teller, &options, NULL));
         else ok(filch_send(sched, pid, filch_none()));
         w->rare_from = UINT32_MAX; /* no other sample meanwhile */
@@ -364,7 +364,7 @@ TEST(a_wait_that_ended_at_another_worker_is_not_measured_when_the_process_comes_
         same(waits_from(sched, 31), 0); /* 2 s */
     }
     /* And one that comes to its end here is. */
-    p->last = FLI_LAST_SAMPLED;
+    p->last_worker = FLI_MARK_SAMPLED;
     ok(filch_send(sched, pid, filch_none()));
     tick(sched);
     same(waits_from(sched, 31), 1);
@@ -373,14 +373,14 @@ TEST(a_wait_that_ended_at_another_worker_is_not_measured_when_the_process_comes_
 
 TEST(one_whose_wait_is_measured_is_at_home_nowhere)
 {
-    fli_proc p = { .rest = FILCH_STATE_IDLE, .last = FLI_LAST_SAMPLED };
+    fli_proc p = { .report_state = FILCH_STATE_IDLE, .last_worker = FLI_MARK_SAMPLED };
     for (uint32_t index = 0; index < 1025; index++) { /* as many workers as there may be, and the guest */
-        assert_false(fli_proc_is_at_home(&p, fli_proc_home(index)));
-        assert_true(fli_last_of(index) != FLI_LAST_SAMPLED);
+        assert_false(fli_proc_is_idle_word(&p, fli_proc_idle_word(index)));
+        assert_true(fli_worker_mark(index) != FLI_MARK_SAMPLED);
     }
     filch_sched *sched = begin();
-    p.last = sched->guest->local.last;
-    assert_true(fli_proc_is_at_home(&p, sched->guest->home));
+    p.last_worker = sched->guest->local.worker_mark;
+    assert_true(fli_proc_is_idle_word(&p, sched->guest->home));
     ok(filch_sched_stop(sched, FILCH_SECONDS(5), NULL));
 }
 

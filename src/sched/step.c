@@ -20,7 +20,7 @@
  * oldest one or the clock is due. */
 static inline void go_on(fli_worker *w, fli_proc *p)
 {
-    p->rest = FILCH_STATE_READY;
+    p->report_state = FILCH_STATE_READY;
     if (FLI_LIKELY(w->repeats && w->fair_in > 1 && w->clock_in > 0)) {
         w->fair_in--;
         w->clock_in--;
@@ -36,16 +36,16 @@ static void rest(fli_worker *w, fli_proc *p, unsigned state)
     fli_runtime *rt = &w->sched->rt;
     do {
         /* Once settled it is somebody else's: put its fields in order first. */
-        uint32_t seen = p->seen, held = fli_mail_held(p);
+        uint32_t seen = p->head_taken, held = fli_mail_held(p);
         uint8_t  flags = p->flags;
-        p->seen = 0;
-        p->flags &= (uint8_t)~FLI_PROC_HELD;
-        p->rest = state == FLI_IDLE ? FILCH_STATE_IDLE : FILCH_STATE_BLOCKED;
+        p->head_taken = 0;
+        p->flags &= (uint8_t)~FLI_PROC_HEAD_HELD;
+        p->report_state = state == FLI_IDLE ? FILCH_STATE_IDLE : FILCH_STATE_BLOCKED;
         if (fli_state_settle(&p->state, seen, state) == FLI_SETTLED) {
             if (held != 0) fli_node_give(rt, &w->local, fli_node_at(rt, held));
             return;
         }
-        p->seen = seen;
+        p->head_taken = seen;
         p->flags = flags;
         uint64_t word = fli_state_look(&p->state);
         if ((word & (FLI_CANCEL | FLI_KILL | FLI_ASK)) != 0) {
@@ -107,7 +107,7 @@ static void upgrade(fli_worker *w, fli_proc *p, filch_out *out)
     fli_step_over(&w->local);
     if (old->close != NULL) old->close(p->self);
     fli_step_back(&w->local);
-    fli_instance_free(w->sched, old, p->small, p->self);
+    fli_instance_free(w->sched, old, p->inline_state, p->self);
     p->self = out->self;
     fli_store_rlx(&p->type, out->type);
 }
@@ -141,7 +141,7 @@ filch_err fli_step_call(fli_worker *w, fli_proc *p, uint32_t count)
 /* The call of a step that is watched, taped or simulated. */
 static __attribute__((noinline)) filch_err call_watched(fli_worker *w, fli_proc *p, uint32_t count)
 {
-    bool timed = w->sched->opt.long_step_ns != 0, taped = (p->flags & FLI_PROC_TAPED) != 0;
+    bool timed = w->sched->opt.long_step_ns != 0, taped = (p->flags & FLI_PROC_RECORDED) != 0;
     if (timed) fli_store_rlx(&w->window.began_ns, fli_now(&w->sched->rt));
     filch_err err = taped ? fli_record_step(w, p, count) : fli_step_call(w, p, count);
     if (timed) watch_end(w, p);
@@ -201,8 +201,8 @@ void fli_step_conclude(fli_worker *w, fli_proc *p, filch_err err)
     default:
         if (status == FLI_STATUS_UPGRADE) upgrade(w, p, out);
         out->status = FLI_STATUS_NONE;
-        p->flags |= FLI_PROC_HUNGRY;
-        p->rest = FILCH_STATE_READY;
+        p->flags |= FLI_PROC_MUST_STEP;
+        p->report_state = FILCH_STATE_READY;
         fli_ready_again(w, p);
         break;
     }
@@ -243,32 +243,32 @@ static void go_down(fli_worker *w, fli_proc *p)
  * from it: if that is not the one who set it, the wait is over all the same, and must not be measured at its next step. */
 static __attribute__((noinline)) void notice(fli_worker *w, fli_proc *p)
 {
-    if (p->last != FLI_LAST_SAMPLED) w->local.heard++;
+    if (p->last_worker != FLI_MARK_SAMPLED) w->local.heard++;
     else if (w->sample_serial == w->local.serial) measure_wait(w);
-    p->last = w->local.last;
+    p->last_worker = w->local.worker_mark;
 }
 
 /* It does not go idle just like that: it ends just like that, or the long way. */
 static __attribute__((noinline)) void end_single(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node, filch_err err)
 {
     if (err == FILCH_OK && fli_finish_quietly(w, p, word, node)) return;
-    p->seen = node->self;
-    p->flags |= FLI_PROC_HELD;
+    p->head_taken = node->self;
+    p->flags |= FLI_PROC_HEAD_HELD;
     fli_step_conclude(w, p, err);
 }
 
 /* Is it free, though it does not look so: it went idle at another worker, or its wait is measured? */
 static __attribute__((noinline)) bool is_free_elsewhere(fli_worker *w, fli_proc *p)
 {
-    if (!fli_proc_is_free(p)) return false;
-    if (p->last != w->local.last) notice(w, p);
+    if (!fli_proc_has_no_pending(p)) return false;
+    if (p->last_worker != w->local.worker_mark) notice(w, p);
     return true;
 }
 
 /* Has a process that was ACTIVE_ONE nothing on its mind but the one message behind its word? */
 static inline bool is_free(fli_worker *w, fli_proc *p)
 {
-    return FLI_LIKELY(fli_proc_is_at_home(p, w->home)) || is_free_elsewhere(w, p);
+    return FLI_LIKELY(fli_proc_is_idle_word(p, w->home)) || is_free_elsewhere(w, p);
 }
 
 /* Most steps: one message from a neighbour to a process that had nothing else on its mind, and goes idle again. True: it
@@ -305,7 +305,7 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
     }
     here->heard += heard;
     p->flags = 0;
-    p->seen = 0;
+    p->head_taken = 0;
     if (held != 0) {
         nodes[0]->next = 0; /* the end of the list, for torn.c */
         fli_node_give(rt, here, fli_node_at(rt, held)); /* the head has moved on from it */
@@ -316,14 +316,14 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
     fli_count(&w->talk.batched, get - 1);
     bool idle = FLI_LIKELY(err == FILCH_OK && fli_out_is_idle(&w->out)), all = get == count;
     if (FLI_LIKELY(idle && all)) {
-        p->rest = FILCH_STATE_IDLE;
+        p->report_state = FILCH_STATE_IDLE;
         if (FLI_LIKELY(fli_state_settle_from(&p->state, word, FLI_IDLE) == FLI_SETTLED)) {
             fli_slab_give_many(&rt->nodes, &here->nodes, (void *const *)nodes, count);
             return;
         }
     }
-    p->seen = nodes[get - 1]->self;
-    p->flags |= FLI_PROC_HELD; /* the step may have set others */
+    p->head_taken = nodes[get - 1]->self;
+    p->flags |= FLI_PROC_HEAD_HELD; /* the step may have set others */
     fli_slab_give_many(&rt->nodes, &here->nodes, (void *const *)nodes, get - 1);
     if (idle && !all) go_on(w, p);
     else fli_step_conclude(w, p, err);
@@ -355,7 +355,7 @@ static __attribute__((noinline)) void step_posted(fli_worker *w, fli_proc *p, ui
     fli_count(&w->local.counters.steps, 1);
     if (!fli_data_is_plain(&w->events[0].data)) fli_data_free(&w->events[0].data);
     if (err == FILCH_OK && fli_out_is_idle(out)) {
-        p->rest = FILCH_STATE_IDLE;
+        p->report_state = FILCH_STATE_IDLE;
         if (FLI_LIKELY(fli_state_settle_from(&p->state, word, FLI_IDLE) == FLI_SETTLED)) {
             fli_node_give(&w->sched->rt, &w->local, node);
             return;
@@ -368,7 +368,7 @@ static __attribute__((noinline)) void step_posted(fli_worker *w, fli_proc *p, ui
 static __attribute__((noinline)) bool step_first(fli_worker *w, fli_proc *p, uint64_t word)
 {
     filch_out *out = &w->out;
-    if (FLI_UNLIKELY(p->last == FLI_LAST_SAMPLED)) notice(w, p);
+    if (FLI_UNLIKELY(p->last_worker == FLI_MARK_SAMPLED)) notice(w, p);
     p->flags = 0;
     begin(w);
     filch_err err = fli_proc_type(p)->step(p->self, w->events, 0, out);
@@ -376,7 +376,7 @@ static __attribute__((noinline)) bool step_first(fli_worker *w, fli_proc *p, uin
     if (FLI_LIKELY(err == FILCH_OK)) {
         if (FLI_LIKELY(fli_finish_quietly(w, p, word, NULL))) return false;
         if (fli_out_is_idle(out)) {
-            p->rest = FILCH_STATE_IDLE;
+            p->report_state = FILCH_STATE_IDLE;
             if (FLI_LIKELY(fli_state_settle_from(&p->state, word, FLI_IDLE) == FLI_SETTLED)) return false;
         }
     }
@@ -399,19 +399,19 @@ static __attribute__((noinline)) void step_any(fli_worker *w, fli_proc *p, uint6
     }
     fli_mail_drain(rt, here, p, fli_word_head(word));
     bool cancel = take_cancel(w, p, word); /* in a stop, drains once more */
-    if (FLI_UNLIKELY((p->flags & FLI_PROC_DOWN) != 0)) {
+    if (FLI_UNLIKELY((p->flags & FLI_PROC_LINK_FAILED) != 0)) {
         go_down(w, p);
         return;
     }
     uint32_t count = fli_mail_collect(rt, p, cancel, w->events, w->nodes, w->sched->opt.batch_max);
-    if (count == 0 && (p->flags & FLI_PROC_HUNGRY) == 0) {
+    if (count == 0 && (p->flags & FLI_PROC_MUST_STEP) == 0) {
         /* Called for something that needs no step: room in its mailbox, or a message while it waits. */
         settle(w, p, (p->flags & FLI_PROC_WAITING) != 0 ? FLI_BLOCKED : FLI_IDLE);
         return;
     }
-    p->flags &= (uint8_t)~FLI_PROC_HUNGRY;
+    p->flags &= (uint8_t)~FLI_PROC_MUST_STEP;
     w->given = count;
-    filch_err err = call(w, p, count, (p->flags & FLI_PROC_TAPED) != 0);
+    filch_err err = call(w, p, count, (p->flags & FLI_PROC_RECORDED) != 0);
     w->given = 0;
     if (count > 1) fli_count(&w->talk.batched, count - 1);
     if (count > 0) fli_mail_release(rt, here, p, w->events, w->nodes, count);
@@ -427,7 +427,7 @@ static inline void step_other(fli_worker *w, fli_proc *p, uint64_t word)
     bool         calm = (word & NOT_CALM) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN;
     fli_node    *node;
     uint32_t     count;
-    if (FLI_UNLIKELY(p->last == FLI_LAST_SAMPLED)) notice(w, p);
+    if (FLI_UNLIKELY(p->last_worker == FLI_MARK_SAMPLED)) notice(w, p);
     if (calm && w->unwatched &&
         (count = fli_mail_several(rt, p, word, w->nodes, FLI_NODES_ROOM(w->sched->opt.batch_max))) > 0) {
         step_several(w, p, word, count);
@@ -450,7 +450,7 @@ static inline __attribute__((always_inline)) bool step_once(fli_worker *w, fli_p
     if (FLI_LIKELY(calm && (word & FLI_ONE_BIT) != 0 && is_free(w, p))) {
         return step_single(w, p, word, fli_node_at(rt, fli_word_head(word)));
     }
-    if (calm && p->flags == FLI_PROC_HUNGRY && fli_mail_is_empty(p, word)) return step_first(w, p, word);
+    if (calm && p->flags == FLI_PROC_MUST_STEP && fli_mail_is_empty(p, word)) return step_first(w, p, word);
     step_other(w, p, word);
     return true;
 }

@@ -36,7 +36,7 @@ static int bucket_of(filch_sched *sched, filch_pid pid, uint64_t waited_ns)
     filch_stats before = stats_of(sched);
     int         bucket = -1;
     w->sample_in = 1000; /* the clock asks for no sample of its own */
-    fli_proc_find(&sched->rt, pid.serial)->last = FLI_LAST_SAMPLED;
+    fli_proc_find(&sched->rt, pid.serial)->last_worker = FLI_MARK_SAMPLED;
     ok(filch_send(sched, pid, filch_none()));
     w->sample_serial = pid.serial;
     w->sample_ns = now_ns - waited_ns;

@@ -89,7 +89,7 @@ fli_proc *bench_spawn(uint32_t mailbox_max, filch_overflow overflow)
 {
     fli_proc *p = fli_slab_take(&b->rt.procs, &bench_here()->procs);
     uint32_t  gen = fli_word_gen(fli_state_peek(&p->state));
-    p->seen = p->answers = p->messages = p->yield_count = 0;
+    p->head_taken = p->answers = p->messages = p->yield_count = 0;
     p->flags = 0;
     fli_store_rlx(&p->mailbox_max, mailbox_max);
     fli_store_rlx(&p->mailbox_units, 0);
@@ -142,11 +142,11 @@ static void receive(bench_life *life, const filch_event *event)
 
 bool bench_settle(fli_proc *p, unsigned rest)
 {
-    uint32_t    seen = p->seen, held = fli_mail_held(p);
+    uint32_t    seen = p->head_taken, held = fli_mail_held(p);
     uint8_t     flags = p->flags;
     bench_life *life = bench_life_of(p);
-    p->seen = 0;
-    p->flags &= (uint8_t)~FLI_PROC_HELD;
+    p->head_taken = 0;
+    p->flags &= (uint8_t)~FLI_PROC_HEAD_HELD;
     life->inside--;
     if (fli_state_settle(&p->state, seen, rest) == FLI_SETTLED) {
         if (held != 0) fli_node_give(&b->rt, bench_here(), fli_node_at(&b->rt, held));
@@ -154,7 +154,7 @@ bool bench_settle(fli_proc *p, unsigned rest)
         return true;
     }
     life->inside++;
-    p->seen = seen;
+    p->head_taken = seen;
     p->flags = flags;
     return false;
 }
@@ -201,8 +201,8 @@ static bool drive_called(fli_proc *p, uint64_t word)
             fli_node_give(&b->rt, here, node);
             return true;
         }
-        p->seen = node->self;
-        p->flags |= FLI_PROC_HELD;
+        p->head_taken = node->self;
+        p->flags |= FLI_PROC_HEAD_HELD;
         bench_finish(p);
         return true;
     }
@@ -213,8 +213,8 @@ static bool drive_called(fli_proc *p, uint64_t word)
         return true;
     }
     bench_life_of(p)->inside++;
-    p->seen = node->self;
-    p->flags |= FLI_PROC_HELD;
+    p->head_taken = node->self;
+    p->flags |= FLI_PROC_HEAD_HELD;
     return false;
 }
 
@@ -235,7 +235,7 @@ static bool drive_briefly(fli_proc *p, uint64_t word, bool *more)
         receive(bench_life_of(p), &event);
     }
     p->flags = 0;
-    p->seen = 0;
+    p->head_taken = 0;
     if (held != 0) fli_node_give(&b->rt, here, fli_node_at(&b->rt, held));
     bench_life_of(p)->inside--;
     if (get == count && fli_state_settle_from(&p->state, word, FLI_IDLE) == FLI_SETTLED) {
@@ -244,8 +244,8 @@ static bool drive_briefly(fli_proc *p, uint64_t word, bool *more)
         return true;
     }
     bench_life_of(p)->inside++;
-    p->seen = nodes[get - 1]->self;
-    p->flags |= FLI_PROC_HELD;
+    p->head_taken = nodes[get - 1]->self;
+    p->flags |= FLI_PROC_HEAD_HELD;
     fli_slab_give_many(&b->rt.nodes, &here->nodes, (void *const *)nodes, get - 1);
     return false;
 }
@@ -267,7 +267,7 @@ void bench_drive(fli_proc *p)
         }
         if (b->brief && (word & (FLI_CANCEL | FLI_LIMITED)) == 0) {
             bool more;
-            if ((word & FLI_ONE_BIT) != 0 && fli_proc_is_free(p)) {
+            if ((word & FLI_ONE_BIT) != 0 && fli_proc_has_no_pending(p)) {
                 if (drive_called(p, word)) return;
                 continue;
             }

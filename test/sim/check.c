@@ -96,7 +96,7 @@ static void *object_at(const fli_slab *slab, uint32_t handle)
 
 static void walk_mailbox(filch_sched *sched, const fli_proc *p)
 {
-    for (uint32_t at = fli_word_head(PEEK(&p->state)); at != 0 && at != p->seen;) {
+    for (uint32_t at = fli_word_head(PEEK(&p->state)); at != 0 && at != p->head_taken;) {
         MUST(at < posted.count, "a mailbox holds something that is no node");
         MUST(mark(&posted, at), "a node is in two mailboxes, or twice in one");
         at = ((fli_node *)object_at(&sched->rt.nodes, at))->next;
@@ -109,9 +109,9 @@ static void walk_called(filch_sched *sched, const fli_proc *p)
     uint32_t        head = fli_word_head(PEEK(&p->state));
     const fli_node *node = object_at(&sched->rt.nodes, head);
     /* Drained by the general path, as all are in a stop, and queued again: the fast path does not take it, it is not free. */
-    if (head != 0 && p->seen == head) return;
+    if (head != 0 && p->head_taken == head) return;
     MUST(head != 0 && node->next == 0 && node->what == 0, "a process was called by more than a message");
-    MUST(!fli_proc_is_free(p) || p->rest == FILCH_STATE_IDLE, "a process was called, and had not rested as idle");
+    MUST(!fli_proc_has_no_pending(p) || p->report_state == FILCH_STATE_IDLE, "a process was called, and had not rested as idle");
 }
 
 static void walk_procs(filch_sched *sched)
@@ -131,7 +131,7 @@ static void walk_procs(filch_sched *sched)
 static void check_blank(const fli_proc *p)
 {
     MUST(fli_word_state(PEEK(&p->state)) == FLI_FREE, "a spare slot is in use");
-    MUST((p->seen | p->answers | p->messages | p->yield_count) == 0, "a spare slot has mail or yields");
+    MUST((p->head_taken | p->answers | p->messages | p->yield_count) == 0, "a spare slot has mail or yields");
     MUST(p->ext == NULL && p->values == NULL, "a spare slot has an ext or values");
     MUST((uint32_t)PEEK(&p->drops) == 0 && PEEK(&p->dropped) == 0, "a spare slot has dropped messages");
 }

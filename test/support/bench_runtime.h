@@ -107,7 +107,7 @@ static inline fli_proc *bench_spawn(bench *b, uint32_t max, uint32_t units, filc
     fli_proc *p = fli_slab_take(&b->rt.procs, &b->here.procs);
     assert_non_null(p);
     uint32_t gen = fli_word_gen(fli_state_peek(&p->state));
-    p->seen = p->answers = p->messages = p->yield_count = 0;
+    p->head_taken = p->answers = p->messages = p->yield_count = 0;
     p->flags = 0;
     fli_store_rlx(&p->mailbox_max, max);
     fli_store_rlx(&p->mailbox_units, units);
@@ -137,15 +137,15 @@ static inline void bench_drain(bench *b, fli_proc *p)
 /* As a worker does it: settles, and gives the held node back. False: somebody knocked, it is still ours. */
 static inline bool bench_settle(bench *b, fli_proc *p, unsigned rest)
 {
-    uint32_t seen = p->seen, held = fli_mail_held(p);
+    uint32_t seen = p->head_taken, held = fli_mail_held(p);
     uint8_t  flags = p->flags;
-    p->seen = 0;
-    p->flags &= (uint8_t)~FLI_PROC_HELD;
+    p->head_taken = 0;
+    p->flags &= (uint8_t)~FLI_PROC_HEAD_HELD;
     if (fli_state_settle(&p->state, seen, rest) == FLI_SETTLED) {
         if (held != 0) fli_node_give(&b->rt, &b->here, fli_node_at(&b->rt, held));
         return true;
     }
-    p->seen = seen;
+    p->head_taken = seen;
     p->flags = flags;
     return false;
 }
