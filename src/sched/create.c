@@ -172,7 +172,7 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     if (w->nodes == NULL) goto no_nodes;
     w->sightings = fli_zalloc(mem, sched->victim_count * sizeof *w->sightings);
     if (w->sightings == NULL) goto no_sightings;
-    fli_seat_init(&w->next);
+    fli_lifo_slot_init(&w->lifo_slot);
     err = fli_deque_init(&w->deque, mem);
     if (err != FILCH_OK) goto no_deque;
     err = fli_bell_init(&w->idle.bell);

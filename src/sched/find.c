@@ -1,6 +1,6 @@
 /* find.c - where the next process comes from.
  *
- *   1. the own seat and deque, newest first: it is warm, and what it talks to is near
+ *   1. the own LIFO slot and deque, newest first: it is warm, and what it talks to is near
  *   2. the global queue: one, and up to `global_batch` more for the own deque
  *   3. another worker, in random order: half of its deque in one CAS
  *
@@ -19,7 +19,7 @@
  * Whoever goes on by himself calls the oldest before its time, and timers that are due, and those whom descriptors report,
  * may go before it after all (worker.c). `fair_in` counts the turns until the oldest goes first, `fair_more` those by
  * which it was called early.
- * A process in the seat is the next that its worker looks for: then it is stepped, or, if an oldest one goes first, joins
+ * A process in the LIFO slot is the next that its worker looks for: then it is stepped, or, if an oldest one goes first, joins
  * the deque before that is taken. Before it only the one that is being stepped may have more turns (step.c's go_on, a
  * rally), none of them beyond the oldest's: fewer than fair_every, for which the bound has room.
  *
@@ -38,7 +38,7 @@
  * along, those that were younger are now the older ones. Only workers that keep running dry can do that to a process
  * more than once; as long as they are all busy nobody steals, and that is when fairness counts.
  *
- * A thief takes from the deque; from the seat only if that is empty. It leaves a single queued process alone if its worker
+ * A thief takes from the deque; from the LIFO slot only if that is empty. It leaves a single queued process alone if its worker
  * is making progress: that one is about to run it, warm. It takes it when the worker has not finished a step for AGED_NS.
  */
 #include "port/clock.h"
@@ -64,7 +64,7 @@ fli_proc *fli_find_global(fli_worker *w, uint32_t more)
 /* The next one joins the others first: where the oldest is called turn after turn, its turn would not come. */
 fli_proc *fli_find_oldest(fli_worker *w)
 {
-    fli_proc *next = fli_seat_take(&w->next);
+    fli_proc *next = fli_lifo_slot_take(&w->lifo_slot);
     if (next != NULL && !fli_deque_push(&w->deque, next)) fli_inject_put(&w->sched->global, next);
     bool      own_first = w->own_first;
     w->own_first = !own_first;
@@ -102,7 +102,7 @@ static fli_proc *steal(fli_worker *w, uint32_t index, bool any, bool *retry)
     void *first = NULL;
     switch (fli_deque_steal_half_into(&victim->deque, &w->deque, &first, &count)) {
     case FLI_STEAL_EMPTY:
-        first = fli_seat_take(&victim->next);
+        first = fli_lifo_slot_take(&victim->lifo_slot);
         if (first == NULL) return NULL;
         count = 1;
         break;

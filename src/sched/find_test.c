@@ -201,12 +201,12 @@ TEST(whoever_is_the_next_is_not_lost_when_there_is_no_memory_for_the_line)
     fli_here_set(&w->local);
     while (pushed && fli_inject_take(&sched->global, &p, 1) == 1) pushed = fli_deque_push(&w->deque, p);
     assert_false(pushed);
-    assert_true(fli_seat_put(&w->next, p));
+    assert_true(fli_lifo_slot_put(&w->lifo_slot, p));
     uint32_t waiting = (uint32_t)fli_inject_count(&sched->global);
     w->own_first = true;
     fli_inject_put(&sched->global, fli_find_oldest(w));
     fli_here_set(NULL);
-    assert_false(fli_seat_is_full(&w->next));
+    assert_false(fli_lifo_slot_is_full(&w->lifo_slot));
     same(fli_inject_count(&sched->global), waiting + 2);
     test_alloc_fail(&alloc, 0, false);
     run(sched, CROWD);
@@ -407,7 +407,7 @@ TEST(the_next_of_a_worker_that_stands_still_is_taken)
     fli_proc *p;
     den_begin(&d);
     fill(&d, 1);
-    assert_true(fli_seat_put(&d.sched->guest->next, fli_deque_pop(&d.sched->guest->deque)));
+    assert_true(fli_lifo_slot_put(&d.sched->guest->lifo_slot, fli_deque_pop(&d.sched->guest->deque)));
     assert_true(fli_find_visible(d.sched, 1));
     assert_false(fli_find_visible(d.sched, 2));
     assert_null(fli_find_far(d.thief, false, &retry));
@@ -418,7 +418,7 @@ TEST(the_next_of_a_worker_that_stands_still_is_taken)
     assert_false(retry);
     same(fli_worker_queued(d.sched->guest), 0);
     same(fli_load_rlx(&d.thief->local.counters.stolen), 1);
-    assert_true(fli_seat_put(&d.sched->guest->next, p));
+    assert_true(fli_lifo_slot_put(&d.sched->guest->lifo_slot, p));
     assert_ptr_equal(fli_find_far(d.thief, true, &retry), p); /* a stop takes it at once */
     fli_ready(&d.sched->rt, NULL, p);
     den_end(&d);
@@ -431,12 +431,12 @@ TEST(a_thief_takes_from_the_deque_before_it_takes_the_next)
     den_begin(&d);
     fill(&d, 2);
     fli_proc *next = fli_deque_pop(&d.sched->guest->deque);
-    assert_true(fli_seat_put(&d.sched->guest->next, next));
+    assert_true(fli_lifo_slot_put(&d.sched->guest->lifo_slot, next));
     assert_true(fli_find_visible(d.sched, 2));
     fli_proc *p = fli_find_far(d.thief, false, &retry); /* two are queued: one is his */
     assert_non_null(p);
     same(number_of(p), 0);
-    assert_true(fli_seat_is_full(&d.sched->guest->next));
+    assert_true(fli_lifo_slot_is_full(&d.sched->guest->lifo_slot));
     fli_ready(&d.sched->rt, NULL, p);
     den_end(&d);
 }

@@ -78,7 +78,7 @@ static inline uint32_t fli_searching_in(uint64_t word)
     return (uint32_t)(word / FLI_SEARCHING_ONE) & 0xffffu;
 }
 
-/* Something was put in the worker's own deque, or in the seat beside it. Thread: that worker. */
+/* Something was put in the worker's own deque, or in the LIFO slot beside it. Thread: that worker. */
 void fli_idle_pushed(struct fli_worker *w);
 /* A look at the word, for the three above. Relaxed: a hint, see idle.c. */
 static inline uint64_t fli_idle_look(fli_idle *idle)

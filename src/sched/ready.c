@@ -1,6 +1,6 @@
 /* ready.c - a process became ready: where it is queued, and who is told.
  *
- * A worker queues on its own deque: what it just wrote to is warm. The first one that a step sends to goes to the seat beside
+ * A worker queues on its own deque: what it just wrote to is warm. The first one that a step sends to goes to the LIFO slot beside
  * it, if that is free, and is the next. Everybody else uses the global queue, and so does a worker for a process that goes
  * on sending to somebody who waits in a queue already, and for all but the first of a crowd that one step sends to; but
  * while all workers sleep, one is woken with the process in hand (idle.c). All of them stay in sight of thieves; there is
@@ -80,14 +80,14 @@ filch_err fli_ready_here(fli_local *here, fli_proc *p)
     if (FLI_UNLIKELY(!fli_deque_try_push(&w->deque, p, &before))) return push_slowly(w, p);
     here->pushed++;
     uint64_t word = fli_idle_look(&w->sched->idle);
-    bool     alone = before == 0 && !fli_seat_is_full(&w->next);
+    bool     alone = before == 0 && !fli_lifo_slot_is_full(&w->lifo_slot);
     return FLI_LIKELY((word & FLI_GUARDED) != 0 ? alone : fli_asleep_in(word) == 0) ? FILCH_OK : tell(w);
 }
 
 filch_err fli_ready_next(fli_local *here, fli_proc *p)
 {
     fli_worker *w = fli_worker_of(here);
-    if (FLI_UNLIKELY(!fli_seat_put(&w->next, p))) return fli_ready_here(here, p);
+    if (FLI_UNLIKELY(!fli_lifo_slot_put(&w->lifo_slot, p))) return fli_ready_here(here, p);
     uint64_t word = fli_idle_look(&w->sched->idle);
     /* Told need be nobody where nobody sleeps, or where one watches over us and this is all that is queued here. */
     if (FLI_LIKELY((word & FLI_GUARDED) != 0 ? fli_deque_is_empty(&w->deque) : fli_asleep_in(word) == 0)) return FILCH_OK;
@@ -111,9 +111,9 @@ void fli_ready_sample(fli_worker *w)
 void fli_ready_again(fli_worker *w, fli_proc *p)
 {
     uint32_t pushed = w->local.pushed;
-    bool     woke = fli_seat_is_full(&w->next) || pushed > 0;
+    bool     woke = fli_lifo_slot_is_full(&w->lifo_slot) || pushed > 0;
     if (woke && !buries(w)) {
-        /* Who was woken took the sample, if one was due: the seat, too, was filled since the clock was last read, for a
+        /* Who was woken took the sample, if one was due: the LIFO slot, too, was filled since the clock was last read, for a
          * worker empties it before it begins with another. */
         FLI_ASSERT(w->rare_from != 0);
         if (FLI_LIKELY(fli_deque_push_under(&w->deque, p, fli_deque_mark(&w->deque) - pushed))) fli_idle_pushed(w);

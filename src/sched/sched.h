@@ -22,7 +22,7 @@
 #include "sched/talk.h"
 #include "sync/deque.h"
 #include "sync/inject.h"
-#include "sync/seat.h"
+#include "sync/lifo_slot.h"
 #include "work/pool.h"
 
 typedef struct fli_worker fli_worker;
@@ -61,7 +61,7 @@ struct fli_worker {
     fli_local    local; /* first: a worker is an fli_local */
     filch_sched *sched;
     fli_deque    deque;
-    fli_seat     next; /* whom a step has sent to first: he is stepped before all in the deque */
+    fli_lifo_slot lifo_slot; /* whom a step has sent to first: he is stepped before all in the deque */
     alignas(FLI_LINE) fli_shopwindow window;
 
     /* Plain from here: the worker's own, except `idle`, which is under the idle lock. */
@@ -180,12 +180,12 @@ static inline fli_worker *fli_worker_of(fli_local *here)
 /* How many are queued here? Thread: any; a guess for all but the worker. */
 static inline uint32_t fli_worker_queued(fli_worker *w)
 {
-    return fli_deque_count(&w->deque) + fli_seat_is_full(&w->next);
+    return fli_deque_count(&w->deque) + fli_lifo_slot_is_full(&w->lifo_slot);
 }
 
 /* worker.c */
 void fli_worker_run(void *worker);
-/* Runs one ready process from near (own seat and deque, global queue). False: there is none. */
+/* Runs one ready process from near (own LIFO slot and deque, global queue). False: there is none. */
 bool fli_worker_turn(fli_worker *w);
 /* Reads the clock, fires what is due, and looks at descriptors if their round is over. */
 void fli_worker_clock(fli_worker *w);
@@ -204,7 +204,7 @@ static inline fli_proc *fli_find_near(fli_worker *w)
 {
     fli_proc *p = NULL;
     if (FLI_UNLIKELY(--w->fair_in == 0)) p = fli_find_oldest(w);
-    if (FLI_LIKELY(p == NULL)) p = fli_seat_take(&w->next);
+    if (FLI_LIKELY(p == NULL)) p = fli_lifo_slot_take(&w->lifo_slot);
     if (p == NULL) p = fli_deque_pop(&w->deque);
     if (FLI_UNLIKELY(p == NULL)) p = fli_find_global(w, w->sched->opt.global_batch);
     return p;

@@ -235,7 +235,7 @@ static bool lie_down(filch_sched *sched)
  * goes first, the others must not send on without him. */
 static void hand_over(fli_worker *w)
 {
-    fli_proc *newest = fli_seat_take(&w->next), *p;
+    fli_proc *newest = fli_lifo_slot_take(&w->lifo_slot), *p;
     if (newest == NULL) newest = fli_deque_pop(&w->deque);
     while ((p = fli_deque_pop(&w->deque)) != NULL) fli_inject_put(&w->sched->global, p);
     if (newest != NULL) fli_inject_put_first(&w->sched->global, newest);

@@ -365,7 +365,7 @@ TEST(the_next_of_a_napper_goes_to_the_others_before_all_that_are_queued)
     fli_here_set(&w->local);
     for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, NULL));
     fli_proc *next = fli_deque_take_oldest(&w->deque);
-    assert_true(fli_seat_put(&w->next, next));
+    assert_true(fli_lifo_slot_put(&w->lifo_slot, next));
     w->clock_ns = fli_clock_ns();
     fli_talk_nap(w);
     same(fli_worker_queued(w), 0);

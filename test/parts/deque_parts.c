@@ -1,10 +1,10 @@
-/* deque_parts.c - the real deque (sync/deque.h, deque.c), and the seat beside it (sync/seat.h), by an owner and up to three
+/* deque_parts.c - the real deque (sync/deque.h, deque.c), and the LIFO slot beside it (sync/lifo_slot.h), by an owner and up to three
  * thieves. Every item goes out
  * exactly once, and with what its maker wrote into it: an item is a plain number, so a claim that nothing orders after
  * the push is a data race. Four slots, so that the ring grows and slots are used again. */
 #include "parts.h"
 #include "sync/deque.h"
-#include "sync/seat.h"
+#include "sync/lifo_slot.h"
 
 #define ITEMS 12
 
@@ -14,7 +14,7 @@ typedef struct item {
 
 typedef struct table {
     fli_deque deque, loot[3]; /* loot: what thieves that take half put it into */
-    fli_seat  seat;
+    fli_lifo_slot  slot;
     item      items[ITEMS];
     uint32_t  made; /* the owner's */
     uint32_t  got[FLI_WEAK_THREADS + 1];
@@ -27,7 +27,7 @@ static void setup(void)
     fli_mem mem;
     fli_mem_init(&mem, fli_weak_alloc, NULL);
     t = fli_weak_new(sizeof *t);
-    fli_seat_init(&t->seat);
+    fli_lifo_slot_init(&t->slot);
     (void)!fli_deque_init(&t->deque, &mem);
     for (int i = 0; i < 3; i++) (void)!fli_deque_init(&t->loot[i], &mem);
 }
@@ -198,7 +198,7 @@ static void own_under(void)
     pop();
 }
 
-/* The seat of an item that a thief took is used again. */
+/* The LIFO slot of an item that a thief took is used again. */
 static void own_reuse(void)
 {
     push();
@@ -251,28 +251,28 @@ static void ask_never_empty(void)
     must(fli_deque_count(&t->deque) >= 1, "a deque that is never empty is not found empty");
 }
 
-/* As a worker does: into the seat, or if that is full into the deque. */
+/* As a worker does: into the LIFO slot, or if that is full into the deque. */
 static void put(void)
 {
     item *it = &t->items[t->made++];
     it->value = 100 + t->made;
-    if (!fli_seat_put(&t->seat, it)) must(fli_deque_push(&t->deque, it), "there is room");
+    if (!fli_lifo_slot_put(&t->slot, it)) must(fli_deque_push(&t->deque, it), "there is room");
 }
 
-static void take_seat(void)
+static void take_slot(void)
 {
-    void *at = fli_seat_take(&t->seat);
+    void *at = fli_lifo_slot_take(&t->slot);
     if (at != NULL) take(at);
 }
 
 static void next(void)
 {
-    void *at = fli_seat_take(&t->seat);
+    void *at = fli_lifo_slot_take(&t->slot);
     if (at == NULL) at = fli_deque_pop(&t->deque);
     if (at != NULL) take(at);
 }
 
-static void own_seat(void)
+static void own_slot(void)
 {
     put();
     next();
@@ -281,12 +281,12 @@ static void own_seat(void)
     next();
 }
 
-/* An oldest one goes first: what is in the seat joins the deque. */
-static void own_seat_oldest(void)
+/* An oldest one goes first: what is in the LIFO slot joins the deque. */
+static void own_slot_oldest(void)
 {
     put();
     put();
-    void *at = fli_seat_take(&t->seat);
+    void *at = fli_lifo_slot_take(&t->slot);
     if (at != NULL) must(fli_deque_push(&t->deque, at), "there is room");
     oldest();
     put();
@@ -295,43 +295,43 @@ static void own_seat_oldest(void)
 /* As a thief does: the deque first. */
 static void steal_any(void)
 {
-    if (one_from(&t->deque) == FLI_STEAL_EMPTY) take_seat();
+    if (one_from(&t->deque) == FLI_STEAL_EMPTY) take_slot();
 }
 
-static void steal_seat_twice(void)
+static void steal_slot_twice(void)
 {
-    take_seat();
-    take_seat();
+    take_slot();
+    take_slot();
 }
 
-static void check_seat(void)
+static void check_slot(void)
 {
-    take_seat();
-    must(!fli_seat_is_full(&t->seat), "nobody else fills it");
+    take_slot();
+    must(!fli_lifo_slot_is_full(&t->slot), "nobody else fills it");
     check();
 }
 
 const fli_weak_program parts_deque[] = {
     { .name = "next_1",
-      .promise = "three through the seat; a thief takes from it twice",
+      .promise = "three through the LIFO slot; a thief takes from it twice",
       .setup = setup,
-      .threads = { own_seat, steal_seat_twice },
-      .check = check_seat },
+      .threads = { own_slot, steal_slot_twice },
+      .check = check_slot },
     { .name = "next_2",
-      .promise = "three through the seat; two thieves take from it",
+      .promise = "three through the LIFO slot; two thieves take from it",
       .setup = setup,
-      .threads = { own_seat, steal_seat_twice, take_seat },
-      .check = check_seat },
+      .threads = { own_slot, steal_slot_twice, take_slot },
+      .check = check_slot },
     { .name = "next_3",
-      .promise = "three through the seat; two thieves take from the deque or from it",
+      .promise = "three through the LIFO slot; two thieves take from the deque or from it",
       .setup = setup,
-      .threads = { own_seat, steal_any, steal_any },
-      .check = check_seat },
+      .threads = { own_slot, steal_any, steal_any },
+      .check = check_slot },
     { .name = "next_oldest",
-      .promise = "the seat is emptied into the deque; two thieves",
+      .promise = "the LIFO slot is emptied into the deque; two thieves",
       .setup = setup,
-      .threads = { own_seat_oldest, steal_any, take_seat },
-      .check = check_seat },
+      .threads = { own_slot_oldest, steal_any, take_slot },
+      .check = check_slot },
     { .name = "deque_push_pop_1",
       .promise = "push, push, pop, pop; a thief",
       .setup = setup,

@@ -196,7 +196,7 @@ static void walk_sleepers(filch_sched *sched)
     for (fli_worker *w = idle->sleepers; w != NULL; w = w->idle.next) {
         MUST(w->idle.asleep && n++ < sched->worker_count, "the list of sleepers is broken");
         MUST(fli_deque_top(PEEK(&w->deque.word)) == PEEK(&w->deque.bottom), "a worker sleeps on a full deque");
-        MUST(PEEK(&w->next.item) == NULL, "a worker sleeps on the process that is the next");
+        MUST(PEEK(&w->lifo_slot.item) == NULL, "a worker sleeps on the process that is the next");
         MUST(w->local.current == NULL, "a worker sleeps in the middle of a process");
         MUST(PEEK(&w->idle.handed) == NULL, "a worker sleeps on a process that was handed to it");
     }
@@ -221,7 +221,7 @@ void fli_check_everything(filch_sched *sched, bool all)
     }
     for (uint32_t i = 0; i < sched->victim_count; i++) {
         walk_deque(&sched->workers[i]->deque);
-        if (PEEK(&sched->workers[i]->next.item) != NULL) mark_queued(PEEK(&sched->workers[i]->next.item));
+        if (PEEK(&sched->workers[i]->lifo_slot.item) != NULL) mark_queued(PEEK(&sched->workers[i]->lifo_slot.item));
         const fli_proc *handed = PEEK(&sched->workers[i]->idle.handed);
         if (handed != NULL) mark_queued(handed);
     }

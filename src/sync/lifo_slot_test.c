@@ -1,33 +1,33 @@
-/* seat_test.c - room for one item: who puts, who takes, and that nobody gets it twice. Interleavings are explored in
+/* lifo_slot_test.c - room for one item: who puts, who takes, and that nobody gets it twice. Interleavings are explored in
  * test/parts. */
-#include "sync/seat.h"
+#include "sync/lifo_slot.h"
 
 #include "port/thread.h"
 #include "support/check.h"
 
 TEST(what_is_put_comes_out_once)
 {
-    fli_seat seat;
+    fli_lifo_slot slot;
     int      item;
-    fli_seat_init(&seat);
-    assert_false(fli_seat_is_full(&seat));
-    assert_null(fli_seat_take(&seat));
-    assert_true(fli_seat_put(&seat, &item));
-    assert_true(fli_seat_is_full(&seat));
-    assert_ptr_equal(fli_seat_take(&seat), &item);
-    assert_null(fli_seat_take(&seat));
+    fli_lifo_slot_init(&slot);
+    assert_false(fli_lifo_slot_is_full(&slot));
+    assert_null(fli_lifo_slot_take(&slot));
+    assert_true(fli_lifo_slot_put(&slot, &item));
+    assert_true(fli_lifo_slot_is_full(&slot));
+    assert_ptr_equal(fli_lifo_slot_take(&slot), &item);
+    assert_null(fli_lifo_slot_take(&slot));
 }
 
-TEST(a_full_seat_takes_no_second_item_and_keeps_the_first)
+TEST(a_full_lifo_slot_takes_no_second_item_and_keeps_the_first)
 {
-    fli_seat seat;
+    fli_lifo_slot slot;
     int      first, second;
-    fli_seat_init(&seat);
-    assert_true(fli_seat_put(&seat, &first));
-    assert_false(fli_seat_put(&seat, &second));
-    assert_ptr_equal(fli_seat_take(&seat), &first);
-    assert_true(fli_seat_put(&seat, &second));
-    assert_ptr_equal(fli_seat_take(&seat), &second);
+    fli_lifo_slot_init(&slot);
+    assert_true(fli_lifo_slot_put(&slot, &first));
+    assert_false(fli_lifo_slot_put(&slot, &second));
+    assert_ptr_equal(fli_lifo_slot_take(&slot), &first);
+    assert_true(fli_lifo_slot_put(&slot, &second));
+    assert_ptr_equal(fli_lifo_slot_take(&slot), &second);
 }
 
 #define ITEMS 4096
@@ -37,14 +37,14 @@ typedef struct item {
 } item;
 
 static struct {
-    fli_seat         seat;
+    fli_lifo_slot         slot;
     item             items[ITEMS];
     FLI_ATOMIC(bool) over;
 } table;
 
 static void take_one(void)
 {
-    item *it = fli_seat_take(&table.seat);
+    item *it = fli_lifo_slot_take(&table.slot);
     if (it == NULL) return;
     if (it->value != (uint32_t)(it - table.items) + 1) fail_msg("an item came without what it holds");
     it->taken++;
@@ -59,14 +59,14 @@ static void thief(void *unused)
 TEST(an_owner_and_two_thieves_take_each_item_once)
 {
     fli_thread thieves[2];
-    fli_seat_init(&table.seat);
+    fli_lifo_slot_init(&table.slot);
     for (int i = 0; i < 2; i++) ok(fli_thread_start(&thieves[i], "thief", thief, NULL));
     for (uint32_t i = 0; i < ITEMS; i++) {
         table.items[i].value = i + 1;
-        while (!fli_seat_put(&table.seat, &table.items[i])) take_one();
+        while (!fli_lifo_slot_put(&table.slot, &table.items[i])) take_one();
         if (i % 3 == 0) take_one();
     }
-    while (fli_seat_is_full(&table.seat)) take_one();
+    while (fli_lifo_slot_is_full(&table.slot)) take_one();
     fli_store_rel(&table.over, true);
     for (int i = 0; i < 2; i++) fli_thread_join(&thieves[i]);
     for (uint32_t i = 0; i < ITEMS; i++) same(table.items[i].taken, 1);
@@ -76,7 +76,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_put_comes_out_once),
-        cmocka_unit_test(a_full_seat_takes_no_second_item_and_keeps_the_first),
+        cmocka_unit_test(a_full_lifo_slot_takes_no_second_item_and_keeps_the_first),
         cmocka_unit_test(an_owner_and_two_thieves_take_each_item_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
