@@ -29,11 +29,12 @@ struct cli_program {
 
     filch_sched *sched;
     filch_lua   *lua;
-    int          bell[2]; /* a pipe: the handler of signals and the first process's end write a byte into it */
-    filch_err    first;   /* how the first process ended; to be read when its byte has come */
-    bool         first_over;
-    int          signal; /* that has come; 0 none */
-    char         answer; /* another small letter that somebody put into the pipe; 0 none */
+    int          bell[2];     /* a pipe: the handler of signals and the first process's end write a byte into it */
+    filch_err    first;       /* how the first process ended; to be read when its byte has come */
+    bool         first_rings; /* cli_program_start has started it: a byte will come */
+    bool         first_over;  /* it has */
+    int          signal;      /* that has come; 0 none */
+    char         answer;      /* another small letter that somebody put into the pipe; 0 none */
     /* Called a few times a second; the program then goes on while it has processes. NULL: nothing. */
     void (*look)(cli_program *p);
 };

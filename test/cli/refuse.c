@@ -3,12 +3,14 @@
  *     FILCH_REFUSE="memory 12 told"     malloc and its like; when it has happened the file `told` is there
  *
  * What fails how: memory (all but realloc) and grow (realloc of a page or more) NULL, thread EAGAIN, pipe EMFILE, open (fopen) EACCES, flush
- * (fclose) ENOSPC, and write, read and poll EINTR. */
+ * (fclose) ENOSPC, and write, read and poll EINTR. late does not fail: a write of one byte, the news that the first process
+ * has ended, waits until the main thread polls for no time or without a limit, so that it is not there yet. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -123,9 +125,15 @@ int fclose(FILE *file)
     return refuses("flush") ? failed(ENOSPC) : result;
 }
 
+static atomic_bool looked, waited; /* a poll of no time has returned; one without a limit has begun */
+
 ssize_t write(int descriptor, const void *bytes, size_t size)
 {
     typedef ssize_t (*fn)(int, const void *, size_t);
+    if (size == 1 && refuses("late")) {
+        atomic_store(&looked, false);
+        while (!atomic_load(&looked) && !atomic_load(&waited)) (void)sched_yield();
+    }
     return refuses("write") ? failed(EINTR) : REAL(fn, "write", descriptor, bytes, size);
 }
 
@@ -138,5 +146,9 @@ ssize_t read(int descriptor, void *bytes, size_t size)
 int poll(struct pollfd *waits, nfds_t count, int timeout)
 {
     typedef int (*fn)(struct pollfd *, nfds_t, int);
-    return refuses("poll") ? failed(EINTR) : REAL(fn, "poll", waits, count, timeout);
+    if (refuses("poll")) return failed(EINTR);
+    if (timeout < 0) atomic_store(&waited, true);
+    int result = REAL(fn, "poll", waits, count, timeout);
+    if (timeout == 0) atomic_store(&looked, true);
+    return result;
 }
