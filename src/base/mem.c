@@ -64,10 +64,15 @@ void fli_free(const fli_mem *mem, void *old, size_t size)
     if (old != NULL) (void)mem->alloc(mem->user, old, size, 0);
 }
 
+size_t fli_aligned_size(size_t size, size_t align)
+{
+    return size + align + sizeof(void *);
+}
+
 /* The pointer before the aligned address remembers where the allocation began. */
 void *fli_alloc_aligned(const fli_mem *mem, size_t size, size_t align)
 {
-    char *raw = fli_alloc(mem, size + align + sizeof(void *));
+    char *raw = fli_alloc(mem, fli_aligned_size(size, align));
     if (raw == NULL) return NULL;
     uintptr_t at = ((uintptr_t)raw + sizeof(void *) + align - 1) & ~(uintptr_t)(align - 1);
     ((void **)at)[-1] = raw;
@@ -83,5 +88,5 @@ void *fli_zalloc_aligned(const fli_mem *mem, size_t size, size_t align)
 
 void fli_free_aligned(const fli_mem *mem, void *at, size_t size, size_t align)
 {
-    if (at != NULL) fli_free(mem, ((void **)at)[-1], size + align + sizeof(void *));
+    if (at != NULL) fli_free(mem, ((void **)at)[-1], fli_aligned_size(size, align));
 }

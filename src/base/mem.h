@@ -28,5 +28,7 @@ void fli_free(const fli_mem *mem, void *old, size_t size);
 void *fli_alloc_aligned(const fli_mem *mem, size_t size, size_t align);
 void *fli_zalloc_aligned(const fli_mem *mem, size_t size, size_t align);
 void  fli_free_aligned(const fli_mem *mem, void *at, size_t size, size_t align);
+/* How many bytes the allocator is asked for by fli_alloc_aligned(). */
+size_t fli_aligned_size(size_t size, size_t align);
 
 #endif

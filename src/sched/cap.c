@@ -1,12 +1,17 @@
 /* cap.c - see cap.h. Payloads may outlive their scheduler and come back later, so the counter counts its holders together
  * with its bytes; the last one frees it.
  *
+ * The counter counts its own bytes too, from the beginning: with a limit the allocator is never asked for more than the limit.
+ *
  * With a limit all bytes are counted in one word, `shared`, so that two allocations cannot both have the last bytes. Without
  * one each worker counts in a stripe of its own, by plain additions: a shared word would pass from worker to worker with each
  * allocation. A stripe may be below 0: a block is freed on another worker than the one it was allocated on.
  *
- * INVARIANT  bytes out = shared - HELD + the sum of the stripes, while the scheduler lives; afterwards = shared. HELD is more
- *            than there can be bytes, so `shared` is 0 only when the scheduler is gone and all blocks are back.
+ * INVARIANT  bytes out = shared - HELD + the sum of the stripes, while the scheduler lives; afterwards = shared, without the
+ *            counter itself. HELD is more than there can be bytes, so `shared` is 0 only when the scheduler is gone and all
+ *            blocks are back.
+ * INVARIANT  `rt` is NULL, and all stripes are 0, before the memory of the scheduler is freed: a later scheduler at the same
+ *            address never counts in the stripes of this one.
  */
 #include "sched/cap.h"
 
@@ -19,18 +24,25 @@ typedef struct stripe {
 typedef struct cap {
     fli_mem  mem;
     uint64_t max; /* 0: none */
-    uint32_t stripe_count;
-    /* The scheduler whose workers have stripes. NULL before they exist and after it is gone.  writes: create and stop. reads: any;
-     * relaxed: a worker of `rt` was started after the first write, and has ended before the second. */
+    uint32_t stripe_count; /* 0 with a limit */
+    /* The scheduler whose workers have stripes. NULL before they exist, and again before its memory is freed.  writes: create and
+     * stop. reads: any; relaxed: a worker of `rt` was started after the first write, and has ended before the second. A worker
+     * of a later scheduler at this address got it from the allocator, after the second write. */
     FLI_ATOMIC(fli_runtime *) rt;
-    /* Bytes that are out and in no stripe, and HELD for the scheduler.  PAIR cap.shared */
+    /* Bytes that are out and in no stripe, and HELD and the bytes of the counter for the scheduler.  PAIR cap.shared */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) shared;
     stripe stripes[];
 } cap;
 
-static size_t size_of(uint32_t worker_count)
+static size_t size_of(uint32_t stripe_count)
 {
-    return sizeof(cap) + worker_count * sizeof(stripe);
+    return sizeof(cap) + stripe_count * sizeof(stripe);
+}
+
+/* Bytes that the allocator is asked for by the counter itself. */
+static uint64_t own_bytes(uint32_t stripe_count)
+{
+    return fli_aligned_size(size_of(stripe_count), FLI_LINE);
 }
 
 static void let_go(cap *c, uint64_t count)
@@ -79,12 +91,14 @@ static void *capped(void *user, void *old, size_t old_size, size_t size)
 
 filch_err fli_cap_create(fli_mem *mem, size_t max, uint32_t worker_count)
 {
-    cap *c = fli_zalloc_aligned(mem, size_of(worker_count), FLI_LINE);
+    uint32_t stripe_count = max == 0 ? worker_count : 0;
+    if (max != 0 && own_bytes(stripe_count) > max) return FILCH_ENOMEM;
+    cap *c = fli_zalloc_aligned(mem, size_of(stripe_count), FLI_LINE);
     if (c == NULL) return FILCH_ENOMEM;
     c->mem = *mem;
     c->max = max;
-    c->stripe_count = worker_count;
-    fli_atomic_init(&c->shared, HELD);
+    c->stripe_count = stripe_count;
+    fli_atomic_init(&c->shared, HELD + own_bytes(stripe_count));
     *mem = (fli_mem){ .alloc = max != 0 ? capped : counted, .user = c };
     return FILCH_OK;
 }
@@ -108,12 +122,19 @@ static uint64_t sum_stripes(cap *c)
     return sum;
 }
 
-void fli_cap_drop(const fli_mem *mem)
+void fli_cap_end(const fli_mem *mem)
 {
     cap *c = cap_of(mem);
     if (c == NULL) return;
     fli_store_rlx(&c->rt, NULL);
-    let_go(c, HELD - sum_stripes(c));
+    fli_add_acqrel(&c->shared, sum_stripes(c)); /* a holder is left: HELD */
+    for (uint32_t i = 0; i < c->stripe_count; i++) fli_store_rlx(&c->stripes[i].bytes, 0);
+}
+
+void fli_cap_drop(const fli_mem *mem)
+{
+    cap *c = cap_of(mem);
+    if (c != NULL) let_go(c, HELD + own_bytes(c->stripe_count));
 }
 
 uint64_t fli_cap_used(const fli_mem *mem)
@@ -121,6 +142,5 @@ uint64_t fli_cap_used(const fli_mem *mem)
     cap *c = cap_of(mem);
     if (c == NULL) return 0;
     uint64_t bytes = fli_load_rlx(&c->shared) - HELD + sum_stripes(c);
-    if (bytes >= HELD) bytes = 0; /* one worker was seen to free what another was not yet seen to allocate */
-    return bytes + size_of(c->stripe_count) + FLI_LINE + sizeof(void *); /* as fli_alloc_aligned asks for it */
+    return bytes < HELD ? bytes : 0; /* 0: one worker was seen to free what another was not yet seen to allocate */
 }

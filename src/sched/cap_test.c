@@ -7,11 +7,25 @@
 
 static const size_t MAX = 1000;
 
+/* What the counter itself takes of a limit. */
+static size_t own_bytes(void)
+{
+    test_alloc alloc = { 0 };
+    fli_mem    mem;
+    fli_mem_init(&mem, test_alloc_fn, &alloc);
+    ok(fli_cap_create(&mem, MAX, 2));
+    size_t bytes = atomic_load(&alloc.bytes);
+    fli_cap_drop(&mem);
+    test_alloc_balanced(&alloc);
+    return bytes;
+}
+
+/* An allocator with MAX bytes beside its counter. */
 static fli_mem capped(test_alloc *alloc)
 {
     fli_mem mem;
     fli_mem_init(&mem, test_alloc_fn, alloc);
-    ok(fli_cap_create(&mem, MAX, 2));
+    ok(fli_cap_create(&mem, own_bytes() + MAX, 2));
     return mem;
 }
 
@@ -32,6 +46,29 @@ TEST(the_limit_is_exact)
     all_is_free(&mem);
     fli_cap_drop(&mem);
     test_alloc_balanced(&alloc);
+}
+
+/* Also for many workers, which count for themselves only where there is no limit. */
+TEST(the_counter_itself_is_within_the_limit)
+{
+    for (size_t max = 1; max < 2 * MAX; max++) {
+        test_alloc alloc = { 0 };
+        fli_mem    mem;
+        fli_mem_init(&mem, test_alloc_fn, &alloc);
+        filch_err err = fli_cap_create(&mem, max, 1024);
+        same(err, max < own_bytes() ? FILCH_ENOMEM : FILCH_OK);
+        if (err != FILCH_OK) {
+            same(atomic_load(&alloc.asked), 0);
+            continue;
+        }
+        void *rest = max > own_bytes() ? fli_alloc(&mem, max - own_bytes()) : NULL;
+        same(atomic_load(&alloc.bytes), max);
+        same(fli_cap_used(&mem), max);
+        assert_null(fli_alloc(&mem, 1));
+        fli_free(&mem, rest, max - own_bytes());
+        fli_cap_drop(&mem);
+        test_alloc_balanced(&alloc);
+    }
 }
 
 TEST(a_block_that_grows_and_shrinks_is_counted_as_it_is)
@@ -86,6 +123,7 @@ TEST(without_memory_for_it_there_is_no_limit_and_nothing_changes)
     assert_true(mem.alloc == test_alloc_fn && mem.user == &alloc);
     fli_cap_begin(&mem, NULL);
     same(fli_cap_used(&mem), 0);
+    fli_cap_end(&mem);
     fli_cap_drop(&mem); /* it is nobody's */
     test_alloc_balanced(&alloc);
 }
@@ -131,9 +169,14 @@ TEST(without_a_limit_every_worker_counts_for_itself_and_the_sum_is_exact)
     fli_free(&mem, early, 5);
     same(fli_cap_used(&mem), atomic_load(&alloc.bytes));
     fli_here_set(NULL);
-    fli_cap_drop(&mem); /* b and c are still out */
+    fli_cap_end(&mem);
+    same(fli_cap_used(&mem), atomic_load(&alloc.bytes));
     fli_here_set(&first); /* a new runtime may have the address of the old one */
+    void *d = fli_alloc(&mem, 7);
+    same(fli_cap_used(&mem), atomic_load(&alloc.bytes));
+    fli_cap_drop(&mem); /* b, c and d are still out */
     fli_free(&mem, c, 300);
+    fli_free(&mem, d, 7);
     assert_true(atomic_load(&alloc.blocks) == 2);
     fli_here_set(NULL);
     fli_free(&mem, b, 20);
@@ -144,6 +187,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_limit_is_exact),
+        cmocka_unit_test(the_counter_itself_is_within_the_limit),
         cmocka_unit_test(a_block_that_grows_and_shrinks_is_counted_as_it_is),
         cmocka_unit_test(what_the_allocator_behind_it_refuses_is_not_counted),
         cmocka_unit_test(without_memory_for_it_there_is_no_limit_and_nothing_changes),

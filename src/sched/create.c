@@ -331,6 +331,7 @@ void fli_sched_free(filch_sched *sched)
     fli_inject_fini(&sched->global);
     runtime_fini(&sched->rt);
     filch_registry_destroy(sched->registry);
+    fli_cap_end(&mem);
     fli_free_aligned(&mem, sched, sizeof *sched, FLI_LINE);
     fli_cap_drop(&mem);
 }
@@ -412,6 +413,7 @@ no_threads:
 no_parts:
     filch_registry_destroy(sched->registry);
 no_registry:
+    fli_cap_end(&mem);
     fli_free_aligned(&mem, sched, sizeof *sched, FLI_LINE);
     fli_cap_drop(&mem);
     return err;

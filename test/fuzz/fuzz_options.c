@@ -139,11 +139,11 @@ static struct {
     bool     taken[NAMES];
 } books;
 
-/* With a limit there may be no memory for anything; but the limit is kept, give or take what it needs itself. */
+/* With a limit there may be no memory for anything; but the limit is kept, to the byte. */
 static bool is_poor(filch_err err)
 {
     bool limited = books.memory_max != 0 && books.alone;
-    MUST(!limited || alloc.bytes <= books.memory_max + 64, "more memory than memory_max");
+    MUST(!limited || alloc.bytes <= books.memory_max, "more memory than memory_max");
     return err == FILCH_ENOMEM && books.memory_max != 0;
 }
 
