@@ -417,7 +417,8 @@ typedef enum filch_overflow {
 /* Told once when the process has ended: `error` is FILCH_OK with the `result` of filch_done, or why it failed, with the
  * detail of filch_fail if it gave one. Runs on the worker that ended it, after close. By then the names of the process are
  * free, the processes that monitor it have been told, and it does not count as alive: the hook may send, and may spawn
- * another process under the same name, also at the limit of processes. Must not block. filch_sched_stop waits for it. */
+ * another process under the same name, also at the limit of processes. Must not block. filch_sched_stop waits for it, and for
+ * what it spawns: a hook that replaces each process must not do so once filch_sched_stopping(sched) is 1. */
 typedef void (*filch_exit_fn)(void *user, filch_pid pid, filch_err error, const filch_data *result);
 
 typedef struct filch_spawn_options {
@@ -1342,7 +1343,9 @@ typedef struct filch_report {
  *      spawned with FILCH_SPAWN_SUPERVISED gets it from its supervisor: a filch_supervisor stops its children one by one,
  *      the last one first. A process that waits (filch_wait) with messages in its mailbox gets the cancel when its answer
  *      has come and the messages are read, or after `patience_ns`. Timers, files, sockets, programs and the work pool go
- *      on, and a step may send and spawn; supervised processes are not started again.
+ *      on, and a step may send and spawn; supervised processes are not started again. What is spawned meanwhile is asked too
+ *      and waited for: steps and `on_exit` hooks that go on spawning successors hold the stop until the deadline, unless they
+ *      look at filch_sched_stopping.
  *   3. At the deadline, `deadline_ns` from now, those that have not ended are closed by force, with FILCH_ECANCELLED, and
  *      named in the report. With a deadline of 0 that is at once: no process is given time to read or write anything.
  *      FILCH_FOREVER: never.

@@ -56,7 +56,7 @@ typedef struct counts {
 
 static counts            now;
 static filch_sched      *town;
-static FLI_ATOMIC(bool)  over;      /* no new lives, no messages from outside */
+static FLI_ATOMIC(bool)  over;      /* no replacements, no messages from outside */
 static FLI_ATOMIC(bool)  post_over; /* no more answers */
 static filch_pid         ledgers[LEDGERS];
 static FLI_ATOMIC(uint64_t) boxes[BOXES], crowd[CROWD];   /* serials; those who die are replaced */
@@ -454,7 +454,7 @@ static void replace(void *user, filch_pid pid, filch_err error, const filch_data
 {
     (void)pid, (void)error, (void)result;
     ADD(exits, 1);
-    spawn_face((uintptr_t)user);
+    if (!fli_load_rlx(&over)) spawn_face((uintptr_t)user); /* a stop waits for successors */
 }
 
 static void replace_box(void *user, filch_pid pid, filch_err error, const filch_data *result)
@@ -463,7 +463,7 @@ static void replace_box(void *user, filch_pid pid, filch_err error, const filch_
     bool stops = (uintptr_t)user % 5 == FILCH_OVERFLOW_STOP;
     MUST(error == FILCH_OK || (stops && error == FILCH_EOVERFLOW), "a box ended for no reason");
     ADD(exits, 1);
-    spawn_box((uintptr_t)user);
+    if (!fli_load_rlx(&over)) spawn_box((uintptr_t)user);
 }
 
 /* ---- threads from outside ---- */
