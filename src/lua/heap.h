@@ -4,7 +4,7 @@
  * malloc's, on a list. So ending a process costs a few frees, whatever it held, and no Lua code runs for it.
  *
  * The heap's own record sits at the beginning of the first chunk, together with the process: one piece of memory, which
- * template.c can copy to start the next process.
+ * state.c can copy to start the next process.
  */
 #ifndef FLI_LUA_HEAP_H
 #define FLI_LUA_HEAP_H
