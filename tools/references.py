@@ -7,6 +7,7 @@ Reads the comments of all C files and the `code` words of all pages. Reports, as
 
   - a path or file name (`src/sched/step.c`, `sched/step.c`, `step.c`, `docs/design/io.md`) of which there is no file
   - a name that begins with fli_, filch_, FLI_ or FILCH_, or is written as `name()`, and stands in no code
+  - a test (`find_test`, `find_test: name`) that there is not
   - a link `page.md#heading` to a heading that the page does not have
 
 docs/log and CHANGELOG.md are left out: they tell of the past. A name may end in * (`filch_yield_*`). tools/tidy calls
@@ -21,12 +22,14 @@ from pathlib import Path
 CODE = re.compile(r"(src|include|test|bench|examples)/.*\.[ch]$")
 BUILD = re.compile(r"(.*/)?CMakeLists\.txt$|cmake/|dev$")
 PAGES = re.compile(r"(?!docs/log/|CHANGELOG\.md).*\.md$")
+TABLE = "docs/CONFORMANCE.md"  # tidy looks at the paths and tests of that one itself
 SKIPPED_FOLDERS = re.compile(r"^(\.git|build.*|__pycache__)$")
 COMMENT_OR_STRING = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 FILE = r"(?:[\w{},*-]+/)*[\w{},*-]+\.(?:c|h|md|txt|py|cmake|svg)"
 PATH = re.compile(rf"^(?:{FILE}|(?:src|test|include|bench|docs|examples|tools|cmake)/[\w./{{}},*-]*)$")
 IN_COMMENT = re.compile(rf"(?<![\w/.<\"-])({FILE})(?![\w/])|\b((?:fli|filch|FLI|FILCH)_\w+\*?)|\b([a-z_]\w+)\(\)")
 OURS = re.compile(r"^((?:fli|filch|FLI|FILCH)_\w+\*?)(?:\(.*\))?$|^([a-z_]\w+)\(\)$")
+TEST = re.compile(r"^(\w+_(?:test|stress))(?:: (\w+))?$")
 # Files and functions of others that comments speak of.
 FOREIGN = {"sched-eevdf.rst", "ltests.h", "lstate.h", "lobject.h", "ldo.c", "lgc.c", "ldebug.c", "lua.h", "linit.c", "stdatomic.h", "threads.h",
            "pthread.h", "errno.h", "signal.h"}
@@ -75,6 +78,10 @@ class Names:
                 if not any(path.endswith("/" + one) for path in self.paths):
                     return False
         return True
+
+    def has_test(self, program, test):
+        known = any(program + end in self.files for end in ("", ".c", ".py", ".lua")) or program in self.words
+        return known and (test is None or test in self.words)
 
     def has_name(self, name):
         """NAME*, and NAME_ at the end of a line of text, stand for all that begin so."""
@@ -141,9 +148,11 @@ def check_pages(names):
                 word = re.sub(r":\d+$", "", word)
                 ours = OURS.match(word)
                 if PATH.match(word) and not re.search(r"NAME|FILE|ROOM|TOPIC|MODULE", word):
-                    # tidy looks at the paths of that table itself
-                    if path != "docs/CONFORMANCE.md" and not names.has_file(word, folder):
+                    if path != TABLE and not names.has_file(word, folder):
                         yield path, number, f"names a file that does not exist: {word}"
+                elif test := TEST.match(word):
+                    if path != TABLE and not names.has_test(*test.groups()):
+                        yield path, number, f"names a test that does not exist: {word}"
                 elif ours and not names.has_name(ours[1] or ours[2]):
                     yield path, number, f"names what no code has: {word}"
             for page, heading in re.findall(r"\]\(([^)\s#]*)#([^)\s]+)\)", line):
