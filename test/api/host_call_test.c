@@ -721,6 +721,40 @@ TEST(whoever_ends_the_process_that_waits_ends_the_wait)
     world_end(&w);
 }
 
+/* The pid of the process that waits for a thread, in a slot near that of `other`: filch_sched_wait tells it to no process. */
+static filch_pid find_caller(filch_sched *sched, filch_pid other)
+{
+    filch_info info = { .size = sizeof info };
+    for (uint64_t distance = 1; distance < 100; distance++) {
+        filch_pid pid = { other.node, other.serial + distance };
+        if (filch_inspect(sched, pid, &info) == FILCH_OK && strcmp(info.name, "filch.call") == 0) return pid;
+    }
+    return (filch_pid){ 0, 0 };
+}
+
+TEST(a_message_to_a_guessed_pid_does_not_end_a_wait_for_an_end)
+{
+    world   w;
+    gate    g = { 0 };
+    actor   first = { 0 }, a = { .user = &g };
+    waiting x;
+    world_begin(&w, 1);
+    actor_start(&w, &first, play_once);
+    gate_shut(&g);
+    actor_start(&w, &a, play_at_gate);
+    until(gate_is_waiting(&g));
+    begin_waiting(&x, &w, first.pid, wait_for_end);
+    until(find_caller(w.sched, first.pid).serial != 0);
+    ok(filch_send(w.sched, find_caller(w.sched, first.pid), filch_int(5))); /* before its first step, which begins the wait */
+    gate_open(&g);
+    ok(filch_send(w.sched, first.pid, filch_int(2)));
+    fli_thread_join(&x.thread);
+    ok(x.err);
+    assert_string_equal(filch_text(&x.reply), "the result");
+    filch_drop(&x.reply);
+    world_end(&w);
+}
+
 TEST(a_call_with_bad_arguments_changes_nothing)
 {
     world         w;
@@ -834,6 +868,7 @@ int main(void)
         cmocka_unit_test(without_workers_there_is_no_waiting),
         cmocka_unit_test(a_simulation_names_the_wait_that_it_refuses),
         cmocka_unit_test(whoever_ends_the_process_that_waits_ends_the_wait),
+        cmocka_unit_test(a_message_to_a_guessed_pid_does_not_end_a_wait_for_an_end),
         cmocka_unit_test(a_call_with_bad_arguments_changes_nothing),
         cmocka_unit_test(a_call_without_memory_says_so_and_leaks_nothing),
         cmocka_unit_test(many_threads_call_at_once),
