@@ -28,11 +28,11 @@ static filch_err player_init(void *self, const filch_ctx *ctx, const char *metho
     return FILCH_OK;
 }
 
-static _Thread_local char here; /* its address stands for the thread */
+static _Thread_local char worker; /* its address stands for the thread */
 
 static filch_err pass_on(filch_sched *sched, filch_pid to)
 {
-    sender = &here;
+    sender = &worker;
     return filch_send(sched, to, filch_int((int64_t)bench_now_ns()));
 }
 
@@ -48,7 +48,7 @@ static filch_err player_step(void *self, const filch_event *events, size_t count
     struct player *player = self;
     if (count == 0) return filch_continue(out);
     if (events[0].type != FILCH_EVENT_MESSAGE) return FILCH_ECANCELLED;
-    if (sender != &here) {
+    if (sender != &worker) {
         late_ns[crossed++] = bench_now_ns() - (uint64_t)filch_as_int(&events[0].data);
     } else {
         met++;

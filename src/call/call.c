@@ -11,7 +11,7 @@ filch_err fli_hostcall_check(filch_sched *sched, const char *name)
 {
     if (fli_simulate_refuses(sched, name)) return FILCH_ESTATE;
     /* A worker of any scheduler: its processes would stand still, perhaps those that have to answer. */
-    if (fli_here_get() != NULL || sched->worker_count == 0) return FILCH_ESTATE;
+    if (fli_current_get() != NULL || sched->worker_count == 0) return FILCH_ESTATE;
     return FILCH_OK;
 }
 

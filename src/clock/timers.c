@@ -194,7 +194,7 @@ static bool stop(fli_timers *timers, uint64_t id, uint64_t serial)
         e->phase = VOID;
     }
     fli_mutex_unlock(&shard->lock);
-    if (node != NULL) fli_node_give(timers->rt, fli_here(timers->rt), node);
+    if (node != NULL) fli_node_give(timers->rt, fli_current_worker(timers->rt), node);
     return stopped;
 }
 
@@ -283,16 +283,16 @@ static void give(fli_timers *timers, entry *e)
 }
 
 /* Taken, filled and armed in one visit to the lock: what sleeps is what is timed most. */
-static filch_err handle_sleep(fli_timers *timers, fli_local *here, filch_receiver receiver, uint64_t due_ns)
+static filch_err handle_sleep(fli_timers *timers, fli_local *worker, filch_receiver receiver, uint64_t due_ns)
 {
-    fli_timer_shard *shard = &timers->shards[here->index];
+    fli_timer_shard *shard = &timers->shards[worker->index];
     fli_mutex_lock(&shard->lock);
     entry *e = fli_slab_take(&timers->sleeps, &shard->spare_sleeps);
     if (e != NULL) {
-        fli_store_rlx(&e->shard, (uint16_t)here->index);
+        fli_store_rlx(&e->shard, (uint16_t)worker->index);
         e->command = FILCH_CMD_SLEEP;
         e->key = receiver.key;
-        e->slot = fli_serial_slot(here->serial);
+        e->slot = fli_serial_slot(worker->serial);
         /* The yield remembers the timer, so that it dies with its process. Nobody can complete it before the lock is
          * free. */
         fli_node *node = fli_node_at(timers->rt, (uint32_t)receiver.key);
@@ -303,14 +303,14 @@ static filch_err handle_sleep(fli_timers *timers, fli_local *here, filch_receive
     return e != NULL ? FILCH_OK : FILCH_ENOMEM;
 }
 
-static filch_err handle_timer(fli_timers *timers, fli_local *here, teller *t, const filch_command *command,
+static filch_err handle_timer(fli_timers *timers, fli_local *worker, teller *t, const filch_command *command,
                               filch_receiver receiver, uint64_t due_ns)
 {
     uint64_t id = id_of(&t->e);
-    t->node = fli_node_take(timers->rt, here);
+    t->node = fli_node_take(timers->rt, worker);
     if (t->node == NULL) return FILCH_ENOMEM;
-    if (!remember(timers, here->current, id)) {
-        fli_node_give(timers->rt, here, t->node);
+    if (!remember(timers, worker->current, id)) {
+        fli_node_give(timers->rt, worker, t->node);
         return FILCH_ENOMEM;
     }
     t->serial = command->from.serial;
@@ -323,7 +323,7 @@ static filch_err handle_timer(fli_timers *timers, fli_local *here, teller *t, co
 
 filch_err fli_timers_handle(fli_timers *timers, const filch_command *command, filch_receiver receiver)
 {
-    fli_local *here = fli_here(timers->rt);
+    fli_local *worker = fli_current_worker(timers->rt);
     if (filch_kind_of(&command->data) != FILCH_KIND_INT) return FILCH_EINVAL;
     uint64_t value = (uint64_t)filch_as_int(&command->data);
     if (command->id == FILCH_CMD_TIMER_CANCEL) {
@@ -332,11 +332,11 @@ filch_err fli_timers_handle(fli_timers *timers, const filch_command *command, fi
     }
     if (command->id == FILCH_CMD_TICKER && value == 0) return FILCH_EINVAL;
     uint64_t due_ns = fli_clock_after(fli_now(timers->rt), value);
-    if (command->id == FILCH_CMD_SLEEP) return handle_sleep(timers, here, receiver, due_ns);
-    teller *t = take(timers, here->index, (uint8_t)command->id);
+    if (command->id == FILCH_CMD_SLEEP) return handle_sleep(timers, worker, receiver, due_ns);
+    teller *t = take(timers, worker->index, (uint8_t)command->id);
     if (t == NULL) return FILCH_ENOMEM;
     if (command->id == FILCH_CMD_TICKER) t->period_ns = value;
-    filch_err err = handle_timer(timers, here, t, command, receiver, due_ns);
+    filch_err err = handle_timer(timers, worker, t, command, receiver, due_ns);
     if (err != FILCH_OK) give(timers, &t->e);
     return err;
 }
@@ -351,8 +351,8 @@ static uint64_t armed(fli_timers *timers, teller *t, uint64_t due_ns)
 
 uint64_t fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie)
 {
-    fli_local *here = fli_here(timers->rt);
-    teller    *t = take(timers, here != NULL ? here->index : 0, ALARM);
+    fli_local *worker = fli_current_worker(timers->rt);
+    teller    *t = take(timers, worker != NULL ? worker->index : 0, ALARM);
     if (t == NULL) return 0;
     t->tag = cookie;
     return armed(timers, t, due_ns);
@@ -360,7 +360,7 @@ uint64_t fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie)
 
 uint64_t fli_timers_deadline(fli_timers *timers, filch_receiver receiver, uint64_t due_ns)
 {
-    teller *t = take(timers, fli_here(timers->rt)->index, DEADLINE);
+    teller *t = take(timers, fli_current_worker(timers->rt)->index, DEADLINE);
     if (t == NULL) return 0;
     t->e.key = receiver.key;
     /* The yield remembers the timer, so that it dies with its process: before arming, since the timer may complete it. */
@@ -370,25 +370,25 @@ uint64_t fli_timers_deadline(fli_timers *timers, filch_receiver receiver, uint64
 
 uint64_t fli_timers_raise(fli_timers *timers, uint64_t serial, uint64_t delay_ns, uint64_t flag)
 {
-    fli_local *here = fli_here(timers->rt);
+    fli_local *worker = fli_current_worker(timers->rt);
     uint8_t    command = flag == FLI_KILL ? FILCH_CMD_TERMINATE : FILCH_CMD_CANCEL;
-    teller    *t = take(timers, here != NULL ? here->index : 0, command);
+    teller    *t = take(timers, worker != NULL ? worker->index : 0, command);
     if (t == NULL) return 0;
     t->serial = serial;
     return armed(timers, t, fli_clock_after(fli_now(timers->rt), delay_ns));
 }
 
-static void raise_flag(fli_timers *timers, fli_local *here, uint64_t serial, uint64_t flag)
+static void raise_flag(fli_timers *timers, fli_local *worker, uint64_t serial, uint64_t flag)
 {
     fli_runtime *rt = timers->rt;
     fli_proc    *p = fli_proc_find(rt, serial);
-    if (fli_state_set_flag(&p->state, fli_serial_gen(serial), flag) == FLI_DELIVERY_WOKE) rt->hooks.ready(rt, here, p);
+    if (fli_state_set_flag(&p->state, fli_serial_gen(serial), flag) == FLI_DELIVERY_WOKE) rt->hooks.ready(rt, worker, p);
 }
 
 /* Sends its message. False: nobody is there to read it, or (a ticker) there was no memory for it. */
-static bool tell(fli_timers *timers, fli_local *here, teller *t, uint8_t what, uint64_t data)
+static bool tell(fli_timers *timers, fli_local *worker, teller *t, uint8_t what, uint64_t data)
 {
-    fli_node *node = t->node != NULL ? t->node : fli_node_take(timers->rt, here);
+    fli_node *node = t->node != NULL ? t->node : fli_node_take(timers->rt, worker);
     t->node = NULL;
     if (node == NULL) return false;
     node->what = what | FLI_NODE_ODD;
@@ -398,13 +398,13 @@ static bool tell(fli_timers *timers, fli_local *here, teller *t, uint8_t what, u
     filch_data payload = filch_int((int64_t)data);
     fli_node_put_data(node, &payload);
     fli_proc *p = fli_proc_find(timers->rt, t->serial);
-    if (fli_mail_post(timers->rt, here, p, fli_serial_gen(t->serial), node) == FILCH_OK) return true;
-    fli_node_give(timers->rt, here, node);
+    if (fli_mail_post(timers->rt, worker, p, fli_serial_gen(t->serial), node) == FILCH_OK) return true;
+    fli_node_give(timers->rt, worker, node);
     return false;
 }
 
 /* Counts `ticks`, and sends the message if none is under way. */
-static void tick(fli_timers *timers, fli_local *here, teller *t, uint64_t ticks)
+static void tick(fli_timers *timers, fli_local *worker, teller *t, uint64_t ticks)
 {
     uint64_t id = id_of(&t->e), unread = fli_load_rlx(&t->unread), sum;
     do {
@@ -412,7 +412,7 @@ static void tick(fli_timers *timers, fli_local *here, teller *t, uint64_t ticks)
         if (sum > UINT32_MAX) sum = UINT32_MAX;
     } while (!fli_cas_weak_rlx(&t->unread, &unread, (unread & ~(uint64_t)UINT32_MAX) | sum));
     /* Without memory for the message the ticks stay counted, and the next one tries again. */
-    if ((uint32_t)unread == 0 || t->owes) t->owes = !tell(timers, here, t, FLI_NODE_TICK, id);
+    if ((uint32_t)unread == 0 || t->owes) t->owes = !tell(timers, worker, t, FLI_NODE_TICK, id);
 }
 
 /* The sleep is over, or the deadline of another yield has passed. */
@@ -424,7 +424,7 @@ static void answer(fli_timers *timers, const entry *e, filch_err err)
 }
 
 /* Outside the lock. Returns when a ticker is due again, or FLI_NEVER. */
-static uint64_t fire(fli_timers *timers, fli_local *here, entry *e, uint64_t now_ns)
+static uint64_t fire(fli_timers *timers, fli_local *worker, entry *e, uint64_t now_ns)
 {
     if (FLI_LIKELY(is_sleep(e))) {
         answer(timers, e, FILCH_OK);
@@ -434,12 +434,12 @@ static uint64_t fire(fli_timers *timers, fli_local *here, entry *e, uint64_t now
     switch (e->command) {
     case ALARM: timers->rt->hooks.alarm(timers->rt, t->tag); return FLI_NEVER;
     case DEADLINE: answer(timers, e, FILCH_EDEADLINE); return FLI_NEVER;
-    case FILCH_CMD_TIMER: (void)tell(timers, here, t, 0, 1); return FLI_NEVER;
-    case FILCH_CMD_TERMINATE: raise_flag(timers, here, t->serial, FLI_KILL); return FLI_NEVER;
-    case FILCH_CMD_CANCEL: raise_flag(timers, here, t->serial, FLI_CANCEL); return FLI_NEVER;
+    case FILCH_CMD_TIMER: (void)tell(timers, worker, t, 0, 1); return FLI_NEVER;
+    case FILCH_CMD_TERMINATE: raise_flag(timers, worker, t->serial, FLI_KILL); return FLI_NEVER;
+    case FILCH_CMD_CANCEL: raise_flag(timers, worker, t->serial, FLI_CANCEL); return FLI_NEVER;
     default: {
         uint64_t late = now_ns - e->wheel.due_ns, missed = late / t->period_ns;
-        tick(timers, here, t, 1 + missed);
+        tick(timers, worker, t, 1 + missed);
         return fli_clock_after(e->wheel.due_ns, (1 + missed) * t->period_ns);
     }
     }
@@ -506,7 +506,7 @@ static uint32_t settle(fli_timers *timers, const round *r, uint32_t i)
 
 uint32_t fli_timers_poll_some(fli_timers *timers, uint64_t now_ns, uint32_t most)
 {
-    fli_local *here = fli_here(timers->rt);
+    fli_local *worker = fli_current_worker(timers->rt);
     uint32_t   n = timers->shard_count, fired = 0, first = 0, room;
     round      r;
     /* Beginning at the same one each time would leave no room for the others if there is always something due in it. */
@@ -519,7 +519,7 @@ uint32_t fli_timers_poll_some(fli_timers *timers, uint64_t now_ns, uint32_t most
             if (fli_load_rlx(&shard->next_ns) <= now_ns) collect(shard, now_ns, room, &r);
         }
         fetch(timers, r.batch, r.count);
-        for (uint32_t i = 0; i < r.count; i++) r.again_ns[i] = fire(timers, here, r.batch[i], now_ns);
+        for (uint32_t i = 0; i < r.count; i++) r.again_ns[i] = fire(timers, worker, r.batch[i], now_ns);
         for (uint32_t i = 0; i < r.count;) i = settle(timers, &r, i);
         fired += r.count;
     } while (r.count == BATCH && fired < most);

@@ -28,9 +28,9 @@ static uint64_t on_ticks(fli_runtime *rt, uint64_t ticker)
     return fli_timers_ticks(&timers, ticker);
 }
 
-static void on_ready(fli_runtime *rt, fli_local *here, fli_proc *p)
+static void on_ready(fli_runtime *rt, fli_local *worker, fli_proc *p)
 {
-    bench_on_ready(rt, here, p);
+    bench_on_ready(rt, worker, p);
     if (while_firing != NULL) while_firing((bench *)rt);
 }
 
@@ -61,29 +61,29 @@ static fli_proc *spawn(bench *b)
 
 static void finish(bench *b, fli_proc *p)
 {
-    fli_yield_abandon(&b->rt, &b->here, p);
+    fli_yield_abandon(&b->rt, &b->worker, p);
     for (uint32_t i = 0; p->ext != NULL && i < p->ext->timer_count; i++) fli_timers_abandon(&timers, p->ext->timers[i]);
-    (void)fli_mail_discard(&b->rt, &b->here, p, fli_state_finish(&p->state));
+    (void)fli_mail_discard(&b->rt, &b->worker, p, fli_state_finish(&p->state));
     fli_ext_free(&b->rt, p);
     assert_true(fli_state_free(&p->state));
-    fli_slab_give(&b->rt.procs, &b->here.procs, p);
+    fli_slab_give(&b->rt.procs, &b->worker.procs, p);
 }
 
 /* The worker dispatches a clock command that `p` has yielded. */
 static filch_err command(bench *b, fli_proc *p, uint32_t id, int64_t value, uint64_t tag)
 {
-    fli_node *node = fli_yield_open(&b->rt, &b->here, p, id, tag);
+    fli_node *node = fli_yield_open(&b->rt, &b->worker, p, id, tag);
     assert_non_null(node);
     filch_receiver receiver = fli_yield_receiver(&b->rt, node);
     filch_command  order = { .id = id, .from = bench_pid(p), .data = filch_int(value) };
-    b->here.current = p;
-    b->here.serial = fli_proc_serial(p);
-    b->here.dispatching = true;
+    b->worker.current = p;
+    b->worker.serial = fli_proc_serial(p);
+    b->worker.dispatching = true;
     filch_err err = fli_timers_handle(&timers, &order, receiver);
     if (err != FILCH_OK) (void)!filch_complete(receiver, tag, filch_none(), err);
-    b->here.dispatching = false;
-    b->here.current = NULL;
-    b->here.serial = 0;
+    b->worker.dispatching = false;
+    b->worker.current = NULL;
+    b->worker.serial = 0;
     return err;
 }
 
@@ -93,7 +93,7 @@ static bool read_one(bench *b, fli_proc *p, filch_event *event)
     fli_node *node;
     bench_drain(b, p);
     if (fli_mail_collect(&b->rt, p, false, event, &node, 1) == 0) return false;
-    fli_mail_release(&b->rt, &b->here, p, event, &node, 1);
+    fli_mail_release(&b->rt, &b->worker, p, event, &node, 1);
     return true;
 }
 
@@ -287,9 +287,9 @@ TEST(an_alarm_may_be_set_by_a_thread_that_is_no_worker)
     b.rt.hooks.alarm = on_alarm;
     uint64_t now_ns = fli_clock_ns();
     rung = 0;
-    fli_here_set(NULL);
+    fli_current_set(NULL);
     uint64_t id = fli_timers_alarm(&timers, now_ns + HOUR_NS, 77), other = fli_timers_alarm(&timers, now_ns + HOUR_NS, 78);
-    fli_here_set(&b.here);
+    fli_current_set(&b.worker);
     assert_true(id != 0 && other != 0);
     fli_timers_abandon(&timers, other);
     same(fli_timers_poll(&timers, now_ns + HOUR_NS - TICK_NS), 0);
@@ -305,12 +305,12 @@ TEST(a_timer_whose_process_has_just_ended_tells_nobody)
     fli_proc *p = spawn(&b);
     uint32_t  gen = bench_gen(p);
     (void)arm(&b, p, FILCH_CMD_TIMER, HOUR_NS, 6);
-    (void)fli_mail_discard(&b.rt, &b.here, p, fli_state_finish(&p->state)); /* ended, and its timers not yet stopped */
+    (void)fli_mail_discard(&b.rt, &b.worker, p, fli_state_finish(&p->state)); /* ended, and its timers not yet stopped */
     same(fli_timers_poll(&timers, fli_clock_ns() + HOUR_NS + TICK_NS), 1);
     same(bench_gen(p), gen);
     fli_ext_free(&b.rt, p);
     assert_true(fli_state_free(&p->state));
-    fli_slab_give(&b.rt.procs, &b.here.procs, p);
+    fli_slab_give(&b.rt.procs, &b.worker.procs, p);
     end(&b); /* and its message has been given back */
 }
 
@@ -490,8 +490,8 @@ TEST(no_memory_for_a_timer_leaves_nothing_behind)
             bench b;
             begin(&b);
             fli_proc *p = spawn(&b);
-            assert_non_null(fli_yield_open(&b.rt, &b.here, p, 1, 1)); /* the nodes' first block is not counted */
-            fli_yield_abandon(&b.rt, &b.here, p);
+            assert_non_null(fli_yield_open(&b.rt, &b.worker, p, 1, 1)); /* the nodes' first block is not counted */
+            fli_yield_abandon(&b.rt, &b.worker, p);
             test_alloc_fail(&b.alloc, nth, false);
             filch_err err = command(&b, p, kinds[kind], (int64_t)HOUR_NS, 5);
             test_alloc_fail(&b.alloc, 0, false);
@@ -507,7 +507,7 @@ TEST(no_memory_for_a_timer_leaves_nothing_behind)
 static fli_node *use_up_nodes(bench *b, fli_node *last)
 {
     test_alloc_fail(&b->alloc, 1, true);
-    for (fli_node *node; (node = fli_node_take(&b->rt, &b->here)) != NULL; last = node) {
+    for (fli_node *node; (node = fli_node_take(&b->rt, &b->worker)) != NULL; last = node) {
         node->data[0] = (uint64_t)(uintptr_t)last;
     }
     return last;
@@ -518,7 +518,7 @@ static void give_nodes_back(bench *b, fli_node *last)
     test_alloc_fail(&b->alloc, 0, false);
     for (fli_node *before; last != NULL; last = before) {
         before = (fli_node *)(uintptr_t)last->data[0];
-        fli_node_give(&b->rt, &b->here, last);
+        fli_node_give(&b->rt, &b->worker, last);
     }
 }
 
@@ -578,7 +578,7 @@ TEST(no_more_fire_than_are_asked_for_and_the_others_stay_due)
     begin(&b);
     fli_proc *p = spawn(&b);
     for (uint64_t i = 0; i < 200; i++) {
-        b.here.index = (uint32_t)(i % 2); /* both wheels */
+        b.worker.index = (uint32_t)(i % 2); /* both wheels */
         ok(command(&b, p, FILCH_CMD_SLEEP, (int64_t)HOUR_NS, i));
     }
     uint64_t          due_ns = fli_clock_ns() + HOUR_NS + TICK_NS;
@@ -605,9 +605,9 @@ TEST(a_sleep_is_not_forgotten_while_another_worker_has_ever_more_that_are_due)
     fli_proc *p = spawn(&b);
     uint64_t  due_ns = fli_clock_ns() + 2 * HOUR_NS, mine = 1000;
     for (uint64_t i = 0; i < 3; i++) ok(command(&b, p, FILCH_CMD_SLEEP, (int64_t)HOUR_NS, i));
-    b.here.index = 1;
+    b.worker.index = 1;
     ok(command(&b, p, FILCH_CMD_SLEEP, (int64_t)HOUR_NS, mine));
-    b.here.index = 0;
+    b.worker.index = 0;
     filch_event event = { .tag = 0 };
     for (int looks = 0; event.tag != mine; looks++) {
         assert_in_range(looks, 0, 3);
@@ -626,7 +626,7 @@ TEST(many_due_at_once_all_fire)
     begin(&b);
     fli_proc *p = spawn(&b);
     for (uint64_t i = 0; i < 300; i++) {
-        b.here.index = (uint32_t)(i % 2); /* both wheels */
+        b.worker.index = (uint32_t)(i % 2); /* both wheels */
         ok(command(&b, p, FILCH_CMD_SLEEP, (int64_t)HOUR_NS, i));
     }
     same(fli_timers_count(&timers), 300);
@@ -665,7 +665,7 @@ TEST(the_ids_of_sleeps_and_of_timers_do_not_reach_each_other)
     same(cancel(&b, q, (int64_t)sleep), 0);
     same(fli_timers_ticks(&timers, sleep), 1);
     same(fli_timers_count(&timers), 2);
-    fli_yield_abandon(&b.rt, &b.here, q);
+    fli_yield_abandon(&b.rt, &b.worker, q);
     same(fli_timers_count(&timers), 1);
     fli_timers_abandon(&timers, sleep);
     same(cancel(&b, p, ticker), 1);
@@ -683,7 +683,7 @@ TEST(a_sleep_that_is_abandoned_gives_back_no_message_of_a_timer_before_it)
     for (int i = 0; i < 3; i++) {
         same(cancel(&b, p, arm(&b, p, FILCH_CMD_TIMER, HOUR_NS, 1)), 1);
         ok(command(&b, q, FILCH_CMD_SLEEP, HOUR_NS, 2));
-        fli_yield_abandon(&b.rt, &b.here, q);
+        fli_yield_abandon(&b.rt, &b.worker, q);
         same(fli_timers_count(&timers), 0);
         same(bench_nodes_out(&b), 0);
     }
@@ -698,7 +698,7 @@ enum { POLLERS = 2 };
 
 typedef struct poller {
     bench     *b;
-    fli_local  here;
+    fli_local  worker;
     fli_thread thread;
 } poller;
 
@@ -707,14 +707,14 @@ static FLI_ATOMIC(bool) polled_enough;
 static void poll_on(void *arg)
 {
     poller *me = arg;
-    me->here.rt = &me->b->rt;
-    fli_here_set(&me->here);
+    me->worker.rt = &me->b->rt;
+    fli_current_set(&me->worker);
     while (!fli_load_acq(&polled_enough)) {
         (void)fli_timers_poll(&timers, fli_clock_ns());
         fli_thread_yield();
     }
-    fli_slab_empty(&me->b->rt.nodes, &me->here.nodes);
-    fli_here_set(NULL);
+    fli_slab_empty(&me->b->rt.nodes, &me->worker.nodes);
+    fli_current_set(NULL);
 }
 
 /* Reads until the answer comes, which gives an int; counts the timers' messages that come before it. */
@@ -746,7 +746,7 @@ TEST(each_timer_fires_or_is_stopped_whoever_polls)
     fli_proc *p = spawn(&b);
     for (uint64_t i = 0; i < rounds; i++) {
         int64_t span_ns = (int64_t)(1000 + i % 7 * 20000);
-        b.here.index = (uint32_t)(i % 2);
+        b.worker.index = (uint32_t)(i % 2);
         if (i % 5 == 0) {
             /* A ticker and a sleep that die with their process, perhaps while they fire. */
             fli_proc *q = spawn(&b);

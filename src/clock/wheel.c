@@ -204,8 +204,8 @@ static bool first_turn(const fli_wheel *wheel, turn *first)
         column = (column & ~(uint64_t)mask_of(level)) + (place - base_of(level));
     } else {
         /* The ring. Turned so that the slot of now_tick is bit 0, it is so again. */
-        unsigned here = (unsigned)column & TOP_MASK;
-        column += (unsigned)__builtin_ctzll(used >> here | used << ((64 - here) & TOP_MASK));
+        unsigned worker = (unsigned)column & TOP_MASK;
+        column += (unsigned)__builtin_ctzll(used >> worker | used << ((64 - worker) & TOP_MASK));
         place = base_of(TOP) + ((unsigned)column & TOP_MASK);
     }
     *first = (turn){ .level = level, .place = place, .tick = column << shift };

@@ -38,7 +38,7 @@ static void check_wheel(const fli_wheel *wheel)
         assert_int_equal(wheel->used[word] != 0, wheel->words >> word & 1);
     }
     for (unsigned level = 0; level < FLI_WHEEL_LEVELS; level++) {
-        uint64_t here = wheel->now_tick >> levels[level].shift & (levels[level].slots - 1);
+        uint64_t worker = wheel->now_tick >> levels[level].shift & (levels[level].slots - 1);
         for (unsigned slot = 0; slot < levels[level].slots; slot++) {
             unsigned         place = levels[level].first + slot;
             const fli_timer *head = &wheel->slots[place];
@@ -50,7 +50,7 @@ static void check_wheel(const fli_wheel *wheel)
                 if (timer == head->ahead) open = true;
                 assert_true(head->due_ns <= timer->due_ns);
                 assert_int_equal(timer->place, place);
-                if (level > 0) assert_int_not_equal(slot, here);
+                if (level > 0) assert_int_not_equal(slot, worker);
                 if (level > 0) assert_true(up(timer->due_ns) > wheel->now_tick);
                 count++;
             }

@@ -13,36 +13,36 @@
 #include "proc/runtime.h"
 #include "proc/yields.h"
 
-static filch_err late(fli_runtime *rt, fli_local *here, filch_err err)
+static filch_err late(fli_runtime *rt, fli_local *worker, filch_err err)
 {
-    FLI_TALLY(rt, here, late_completions, 1);
+    FLI_TALLY(rt, worker, late_completions, 1);
     return err;
 }
 
 /* Hands over a claimed and filled node. */
-static filch_err hand_over(fli_runtime *rt, fli_local *here, fli_node *node)
+static filch_err hand_over(fli_runtime *rt, fli_local *worker, fli_node *node)
 {
     /* Inside its own handler the process is ours: no need to knock. */
-    if (here != NULL && here->dispatching && here->serial == node->peer) {
-        if (fli_mail_is_answered(here)) fli_mail_list_answer(here); /* it came first */
-        fli_mail_append(rt, &here->current->answers, node);
+    if (worker != NULL && worker->dispatching && worker->serial == node->peer) {
+        if (fli_mail_is_answered(worker)) fli_mail_list_answer(worker); /* it came first */
+        fli_mail_append(rt, &worker->current->answers, node);
         return FILCH_OK;
     }
     fli_proc *p = fli_proc_find(rt, node->peer);
-    return fli_mail_post(rt, here, p, fli_serial_gen(node->peer), node);
+    return fli_mail_post(rt, worker, p, fli_serial_gen(node->peer), node);
 }
 
 /* The handler answers before it returns: the process is ours, and so is the node unless somebody else has the receiver.
  * The worker finds the answer when the handler has returned, and counts it. */
-static inline bool complete_here(fli_local *here, uint64_t kind, uint64_t first, uint64_t second, filch_err error)
+static inline bool complete_here(fli_local *worker, uint64_t kind, uint64_t first, uint64_t second, filch_err error)
 {
-    fli_node *node = here->asked_node;
+    fli_node *node = worker->asked_node;
     uint32_t  stamp = fli_load_rlx(&node->stamp); /* nobody gives it another generation while it is asked for */
     bool      out = (stamp & FLI_STAMP_MASK) == FLI_STAMP_PENDING;
     if (FLI_UNLIKELY(!out || !fli_yield_take(node, stamp))) return false;
-    here->answer->error = error;
-    fli_value_put(&here->answer->data, kind, first, second);
-    here->asked = 0;
+    worker->answer->error = error;
+    fli_value_put(&worker->answer->data, kind, first, second);
+    worker->asked = 0;
     return true;
 }
 
@@ -51,35 +51,35 @@ filch_err filch_complete_any(filch_receiver receiver, filch_data data, filch_err
 {
     if (receiver.sched == NULL || receiver.key == 0) return filch_invalid("receiver is none that a handler was given");
     fli_runtime *rt = (fli_runtime *)receiver.sched;
-    fli_local   *here = fli_here(rt);
-    if (rt->sim != NULL && !rt->sim->point(rt, here, "filch_complete")) return FILCH_ESTATE;
+    fli_local   *worker = fli_current_worker(rt);
+    if (rt->sim != NULL && !rt->sim->point(rt, worker, "filch_complete")) return FILCH_ESTATE;
     if (fli_load_acq(&rt->phase) == FLI_CLOSED) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire half */
     filch_data owned;
     filch_err  err = FILCH_OK;
     if (FLI_LIKELY(fli_data_is_value(&data))) {
         owned = data;
     } else {
-        if (!fli_yield_is_pending(rt, receiver.key)) return late(rt, here, FILCH_ESTALE);
+        if (!fli_yield_is_pending(rt, receiver.key)) return late(rt, worker, FILCH_ESTALE);
         err = fli_data_own(&rt->mem, rt->payload_max, &data, &owned);
         if (err != FILCH_OK) return err;
     }
     fli_node *node;
     if (!fli_yield_claim(rt, receiver.key, &node)) {
         fli_data_undo(&data, &owned);
-        return late(rt, here, FILCH_ESTALE);
+        return late(rt, worker, FILCH_ESTALE);
     }
     fli_node_put_data(node, &owned);
     uint32_t command = (uint32_t)node->error;
     node->error = error;
     bool held = FLI_UNLIKELY(rt->sim != NULL) && rt->sim->answered(rt, node, command);
-    if (!held) err = hand_over(rt, here, node);
+    if (!held) err = hand_over(rt, worker, node);
     if (err != FILCH_OK) {
-        fli_yield_drop(rt, here, node);
+        fli_yield_drop(rt, worker, node);
         fli_data_undo(&data, &owned);
-        FLI_TALLY(rt, here, abandoned, 1); /* ours before its process ended, which therefore has not counted it */
-        return late(rt, here, err);
+        FLI_TALLY(rt, worker, abandoned, 1); /* ours before its process ended, which therefore has not counted it */
+        return late(rt, worker, err);
     }
-    FLI_TALLY(rt, here, completions, 1);
+    FLI_TALLY(rt, worker, completions, 1);
     return FILCH_OK;
 }
 
@@ -94,9 +94,9 @@ static __attribute__((noinline)) filch_err complete_later(filch_sched *sched, ui
 filch_err filch_complete_value(filch_sched *sched, uint64_t key, uint64_t kind, uint64_t first, uint64_t second,
                                filch_err error)
 {
-    fli_local *here = fli_here_get();
-    if (FLI_LIKELY(here != NULL && here->asked == key && (filch_sched *)here->rt == sched && key != 0 &&
-                   complete_here(here, kind, first, second, error))) {
+    fli_local *worker = fli_current_get();
+    if (FLI_LIKELY(worker != NULL && worker->asked == key && (filch_sched *)worker->rt == sched && key != 0 &&
+                   complete_here(worker, kind, first, second, error))) {
         return FILCH_OK;
     }
     return complete_later(sched, key, kind, first, second, error);

@@ -69,14 +69,14 @@ static filch_err queue(fli_waitroom *room, fli_proc *p, fli_waiter *waiter, uint
 }
 
 /* Sends or waits. FILCH_OK with *waits false: the message is in the mailbox. */
-static filch_err put_or_wait(fli_waitroom *room, fli_runtime *rt, fli_local *here, fli_proc *p, fli_waiter *waiter,
+static filch_err put_or_wait(fli_waitroom *room, fli_runtime *rt, fli_local *worker, fli_proc *p, fli_waiter *waiter,
                              bool *waits)
 {
     uint32_t   gen = fli_serial_gen(waiter->target);
     filch_data data = { .kind = FILCH_KIND_NONE };
     fli_node_get_data(waiter->node, &data);
     for (;;) {
-        filch_err err = fli_message_put(rt, here, p, gen, waiter->node, false);
+        filch_err err = fli_message_put(rt, worker, p, gen, waiter->node, false);
         if (err != FILCH_EFULL || fli_load_rlx(&p->overflow) != FILCH_OVERFLOW_WAIT) return err;
         err = queue(room, p, waiter, fli_limit_units(fli_data_bytes(&data)));
         if (err == FILCH_EFULL) continue;
@@ -87,13 +87,13 @@ static filch_err put_or_wait(fli_waitroom *room, fli_runtime *rt, fli_local *her
 
 filch_err fli_waitroom_send(fli_waitroom *room, fli_runtime *rt, const filch_command *command, filch_receiver receiver)
 {
-    fli_local *here = fli_here(rt);
+    fli_local *worker = fli_current_worker(rt);
     fli_proc  *p;
     filch_err  err = fli_pid_find(rt, command->target, &p);
     /* A pid of elsewhere goes by the route, at once. */
-    if (err == FILCH_EFOREIGN) err = fli_send(rt, here, command->target, command->from, &command->data);
+    if (err == FILCH_EFOREIGN) err = fli_send(rt, worker, command->target, command->from, &command->data);
     else if (err == FILCH_OK) goto local;
-    else fli_send_refused(rt, here, err);
+    else fli_send_refused(rt, worker, err);
     return err == FILCH_OK ? filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK) : err;
 
 local:;
@@ -104,18 +104,18 @@ local:;
     fli_waiter *waiter = fli_alloc(&rt->mem, sizeof *waiter);
     if (waiter == NULL) goto no_waiter;
     *waiter = (fli_waiter){ .target = command->target.serial, .receiver = receiver };
-    waiter->node = fli_message_make(rt, here, command->from, &owned);
+    waiter->node = fli_message_make(rt, worker, command->from, &owned);
     if (waiter->node == NULL) goto no_node;
     bool waits = false;
-    err = put_or_wait(room, rt, here, p, waiter, &waits);
+    err = put_or_wait(room, rt, worker, p, waiter, &waits);
     if (err != FILCH_OK) goto refused;
     if (waits) return FILCH_OK;
     fli_free(&rt->mem, waiter, sizeof *waiter);
     return filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK);
 
 refused:
-    fli_send_refused(rt, here, err);
-    fli_node_give(rt, here, waiter->node);
+    fli_send_refused(rt, worker, err);
+    fli_node_give(rt, worker, waiter->node);
 no_node:
     fli_free(&rt->mem, waiter, sizeof *waiter);
 no_waiter:
@@ -124,7 +124,7 @@ no_waiter:
 }
 
 /* Tells those that were let in or turned away. Outside the lock: completing may wake and queue. */
-static void tell(fli_runtime *rt, fli_local *here, fli_waiter *waiter)
+static void tell(fli_runtime *rt, fli_local *worker, fli_waiter *waiter)
 {
     while (waiter != NULL) {
         fli_waiter *next = waiter->next;
@@ -132,8 +132,8 @@ static void tell(fli_runtime *rt, fli_local *here, fli_waiter *waiter)
             filch_data data = { .kind = FILCH_KIND_NONE };
             fli_node_get_data(waiter->node, &data);
             fli_data_free(&data);
-            fli_node_give(rt, here, waiter->node);
-            fli_send_refused(rt, here, waiter->outcome);
+            fli_node_give(rt, worker, waiter->node);
+            fli_send_refused(rt, worker, waiter->outcome);
         }
         /* If the sender has ended meanwhile, nobody needs to know. */
         (void)!filch_complete(waiter->receiver, waiter->receiver.tag, filch_none(), waiter->outcome);
@@ -170,14 +170,14 @@ static fli_waiter *pick(fli_waitroom *room, uint64_t serial, bool (*decide)(void
 
 typedef struct admission {
     fli_runtime *rt;
-    fli_local   *here;
+    fli_local   *worker;
     fli_proc    *p;
 } admission;
 
 static bool try_admit(void *ctx, fli_waiter *waiter)
 {
     admission *a = ctx;
-    waiter->outcome = fli_message_put(a->rt, a->here, a->p, fli_serial_gen(waiter->target), waiter->node, true);
+    waiter->outcome = fli_message_put(a->rt, a->worker, a->p, fli_serial_gen(waiter->target), waiter->node, true);
     return waiter->outcome != FILCH_EFULL;
 }
 
@@ -190,7 +190,7 @@ static bool refuse(void *ctx, fli_waiter *waiter)
 
 void fli_waitroom_admit(fli_waitroom *room, fli_runtime *rt, fli_proc *p)
 {
-    admission a = { .rt = rt, .here = fli_here(rt), .p = p };
+    admission a = { .rt = rt, .worker = fli_current_worker(rt), .p = p };
     uint64_t  serial = fli_proc_serial(p);
     unsigned  door = door_of(serial);
     bool      more;
@@ -198,7 +198,7 @@ void fli_waitroom_admit(fli_waitroom *room, fli_runtime *rt, fli_proc *p)
     fli_waiter *admitted = pick(room, serial, try_admit, &a, &more);
     if (!more) fli_limit_wait_over(p, fli_serial_gen(serial));
     fli_mutex_unlock(&room->doors[door].lock);
-    tell(rt, a.here, admitted);
+    tell(rt, a.worker, admitted);
 }
 
 void fli_waitroom_refuse(fli_waitroom *room, fli_runtime *rt, uint64_t serial)
@@ -208,5 +208,5 @@ void fli_waitroom_refuse(fli_waitroom *room, fli_runtime *rt, uint64_t serial)
     fli_mutex_lock(&room->doors[door].lock);
     fli_waiter *refused = pick(room, serial, refuse, NULL, &more);
     fli_mutex_unlock(&room->doors[door].lock);
-    tell(rt, fli_here(rt), refused);
+    tell(rt, fli_current_worker(rt), refused);
 }

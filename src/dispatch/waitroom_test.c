@@ -39,17 +39,17 @@ static void end(bench *b)
 static void finish(bench *b, fli_proc *p)
 {
     uint64_t serial = fli_proc_serial(p);
-    fli_yield_abandon(&b->rt, &b->here, p);
-    (void)fli_mail_discard(&b->rt, &b->here, p, fli_state_finish(&p->state));
+    fli_yield_abandon(&b->rt, &b->worker, p);
+    (void)fli_mail_discard(&b->rt, &b->worker, p, fli_state_finish(&p->state));
     if ((fli_limit_close(p, fli_serial_gen(serial)) & FLI_LOAD_WAITING) != 0) on_no_room(&b->rt, serial);
     assert_true(fli_state_free(&p->state));
-    fli_slab_give(&b->rt.procs, &b->here.procs, p);
+    fli_slab_give(&b->rt.procs, &b->worker.procs, p);
 }
 
 /* `from` yields a send; its handler's answer. */
 static filch_err yield_send(bench *b, fli_proc *from, filch_pid to, filch_data data, uint64_t tag)
 {
-    fli_node *node = fli_yield_open(&b->rt, &b->here, from, FILCH_CMD_SEND, tag);
+    fli_node *node = fli_yield_open(&b->rt, &b->worker, from, FILCH_CMD_SEND, tag);
     assert_non_null(node);
     filch_command command = { .id = FILCH_CMD_SEND, .from = bench_pid(from), .target = to, .data = data };
     return fli_waitroom_send(&room, &b->rt, &command, fli_yield_receiver(&b->rt, node));
@@ -63,7 +63,7 @@ static uint32_t read_some(bench *b, fli_proc *p, uint32_t max, filch_event *even
     bench_drain(b, p);
     uint32_t count = fli_mail_collect(&b->rt, p, false, lent, nodes, max);
     if (events != NULL) memcpy(events, lent, count * sizeof *events);
-    fli_mail_release(&b->rt, &b->here, p, lent, nodes, count);
+    fli_mail_release(&b->rt, &b->worker, p, lent, nodes, count);
     return count;
 }
 
@@ -189,7 +189,7 @@ TEST(those_who_wait_are_told_when_the_receiver_ends)
     expect_answer(&b, from, 1, FILCH_EDEAD);
     expect_answer(&b, from, 2, FILCH_EDEAD);
     same(read_some(&b, from, 10, NULL), 0);
-    same(fli_load_rlx(&b.here.counters.undelivered), 2);
+    same(fli_load_rlx(&b.worker.counters.undelivered), 2);
     same(read_some(&b, other, 1, NULL), 1);
     expect_answer(&b, from, 11, FILCH_OK);
     for (int i = 0; i < FLI_WAITROOM_DOORS; i++) finish(&b, rest[i]);
@@ -266,7 +266,7 @@ TEST(a_sender_that_ended_still_has_its_message_delivered)
     finish(&b, from);
     expect_one(&b, to, 1);
     expect_one(&b, to, 2);
-    same(fli_load_rlx(&b.here.counters.late_completions), 1);
+    same(fli_load_rlx(&b.worker.counters.late_completions), 1);
     finish(&b, to);
     end(&b);
 }
@@ -298,8 +298,8 @@ TEST(other_policies_do_not_wait)
     ok(yield_send(&b, from, bench_pid(drops), filch_int(1), 3));
     same(yield_send(&b, from, bench_pid(drops), filch_int(2), 4), FILCH_EDROPPED);
     char bytes[32] = { 0 };
-    same(fli_load_rlx(&b.here.counters.refused), 1);
-    same(fli_load_rlx(&b.here.counters.dropped), 1);
+    same(fli_load_rlx(&b.worker.counters.refused), 1);
+    same(fli_load_rlx(&b.worker.counters.dropped), 1);
     same(yield_send(&b, from, (filch_pid){ 5, 5 }, filch_int(1), 5), FILCH_EFOREIGN);
     same(yield_send(&b, from, bench_pid(fails), filch_bytes(NULL, 3), 6), FILCH_EINVAL);
     b.rt.payload_max = 31;
@@ -344,7 +344,7 @@ typedef struct crowd {
 typedef struct sender {
     crowd     *c;
     fli_proc  *p;
-    fli_local  here;
+    fli_local  worker;
     fli_thread thread;
 } sender;
 
@@ -352,10 +352,10 @@ static void send_on(void *arg)
 {
     sender *s = arg;
     crowd  *c = s->c;
-    s->here.rt = &c->b.rt;
-    fli_here_set(&s->here);
+    s->worker.rt = &c->b.rt;
+    fli_current_set(&s->worker);
     for (uint64_t tag = 1; !fli_load_acq(&c->over); tag++) {
-        fli_node      *node = fli_yield_open(&c->b.rt, &s->here, s->p, FILCH_CMD_SEND, tag);
+        fli_node      *node = fli_yield_open(&c->b.rt, &s->worker, s->p, FILCH_CMD_SEND, tag);
         filch_receiver receiver = fli_yield_receiver(&c->b.rt, node);
         filch_command  command = { .id = FILCH_CMD_SEND,
                                    .from = bench_pid(s->p),
@@ -368,19 +368,19 @@ static void send_on(void *arg)
         fli_node   *at;
         uint32_t    count = 0;
         while (count == 0) {
-            fli_mail_drain(&c->b.rt, &s->here, s->p, fli_word_head(fli_state_look(&s->p->state)));
+            fli_mail_drain(&c->b.rt, &s->worker, s->p, fli_word_head(fli_state_look(&s->p->state)));
             count = fli_mail_collect(&c->b.rt, s->p, false, &event, &at, 1);
             if (count == 0) fli_thread_yield();
         }
         if (event.error == FILCH_OK) fli_add_rlx(&c->delivered, 1);
         else fli_add_rlx(&c->dead, 1);
-        fli_mail_release(&c->b.rt, &s->here, s->p, &event, &at, 1);
+        fli_mail_release(&c->b.rt, &s->worker, s->p, &event, &at, 1);
     }
     /* Its own end, with its own magazine. */
-    fli_yield_abandon(&c->b.rt, &s->here, s->p);
-    (void)fli_mail_discard(&c->b.rt, &s->here, s->p, fli_state_finish(&s->p->state));
-    fli_slab_empty(&c->b.rt.nodes, &s->here.nodes);
-    fli_here_set(NULL);
+    fli_yield_abandon(&c->b.rt, &s->worker, s->p);
+    (void)fli_mail_discard(&c->b.rt, &s->worker, s->p, fli_state_finish(&s->p->state));
+    fli_slab_empty(&c->b.rt.nodes, &s->worker.nodes);
+    fli_current_set(NULL);
 }
 
 TEST(nobody_waits_unseen_while_receivers_come_and_go)
@@ -404,18 +404,18 @@ TEST(nobody_waits_unseen_while_receivers_come_and_go)
             if (k % 2 == 0) fli_thread_yield();
         }
         uint64_t serial = fli_proc_serial(p);
-        fli_yield_abandon(&c.b.rt, &c.b.here, p);
-        unread += fli_mail_discard(&c.b.rt, &c.b.here, p, fli_state_finish(&p->state));
+        fli_yield_abandon(&c.b.rt, &c.b.worker, p);
+        unread += fli_mail_discard(&c.b.rt, &c.b.worker, p, fli_state_finish(&p->state));
         if ((fli_limit_close(p, fli_serial_gen(serial)) & FLI_LOAD_WAITING) != 0) on_no_room(&c.b.rt, serial);
         assert_true(fli_state_free(&p->state));
-        fli_slab_give(&c.b.rt.procs, &c.b.here.procs, p);
+        fli_slab_give(&c.b.rt.procs, &c.b.worker.procs, p);
         p = bench_spawn(&c.b, 1, 0, FILCH_OVERFLOW_WAIT);
         fli_store_rel(&c.target, fli_proc_serial(p));
     }
     fli_store_rel(&c.over, true);
     /* The last one ends when nobody can be waiting for it any more. */
     uint64_t serial = fli_proc_serial(p);
-    unread += fli_mail_discard(&c.b.rt, &c.b.here, p, fli_state_finish(&p->state));
+    unread += fli_mail_discard(&c.b.rt, &c.b.worker, p, fli_state_finish(&p->state));
     if ((fli_limit_close(p, fli_serial_gen(serial)) & FLI_LOAD_WAITING) != 0) on_no_room(&c.b.rt, serial);
     for (int i = 0; i < SENDERS; i++) fli_thread_join(&senders[i].thread);
     same(fli_load_rlx(&c.delivered), read + unread);

@@ -99,9 +99,9 @@ static inline int fli_io_bell(const fli_io *io)
 filch_err fli_io_handle(fli_io *io, const filch_command *command, filch_receiver receiver);
 /* Returns true once for each FLI_IO_TURN_BYTES that the commands of this worker have moved: the caller looks at its
  * timers before the next step, as a process that goes on reading takes few steps and much time. Thread: a worker. */
-static inline bool fli_io_asks_for_the_clock(fli_io *io, const fli_local *here)
+static inline bool fli_io_asks_for_the_clock(fli_io *io, const fli_local *worker)
 {
-    fli_io_local *local = &io->locals[here->index];
+    fli_io_local *local = &io->locals[worker->index];
     if (FLI_LIKELY(local->moved < FLI_IO_TURN_BYTES)) return false;
     local->moved = 0;
     return true;
@@ -133,9 +133,9 @@ static inline void fli_io_ring(fli_io *io)
 }
 
 /* filch_stream_give and so on, for the process being stepped. */
-filch_err fli_io_give(fli_io *io, fli_local *here, filch_stream stream, filch_pid to);
-filch_err fli_io_take(fli_io *io, fli_local *here, const filch_data *data, filch_stream *stream);
-filch_err fli_io_address(fli_io *io, fli_local *here, filch_stream stream, filch_address_of which, char *text,
+filch_err fli_io_give(fli_io *io, fli_local *worker, filch_stream stream, filch_pid to);
+filch_err fli_io_take(fli_io *io, fli_local *worker, const filch_data *data, filch_stream *stream);
+filch_err fli_io_address(fli_io *io, fli_local *worker, filch_stream stream, filch_address_of which, char *text,
                          size_t room);
 
 #else
@@ -176,9 +176,9 @@ static inline filch_err fli_io_handle(fli_io *io, const filch_command *command, 
     (void)io, (void)command, (void)receiver;
     return FILCH_ECOMMAND;
 }
-static inline bool fli_io_asks_for_the_clock(fli_io *io, const fli_local *here)
+static inline bool fli_io_asks_for_the_clock(fli_io *io, const fli_local *worker)
 {
-    (void)io, (void)here;
+    (void)io, (void)worker;
     return false;
 }
 static inline void fli_io_release(fli_io *io, fli_proc *p)
@@ -206,20 +206,20 @@ static inline void fli_io_ring(fli_io *io)
 {
     (void)io;
 }
-static inline filch_err fli_io_give(fli_io *io, fli_local *here, filch_stream stream, filch_pid to)
+static inline filch_err fli_io_give(fli_io *io, fli_local *worker, filch_stream stream, filch_pid to)
 {
-    (void)io, (void)here, (void)stream, (void)to;
+    (void)io, (void)worker, (void)stream, (void)to;
     return FILCH_ECOMMAND;
 }
-static inline filch_err fli_io_take(fli_io *io, fli_local *here, const filch_data *data, filch_stream *stream)
+static inline filch_err fli_io_take(fli_io *io, fli_local *worker, const filch_data *data, filch_stream *stream)
 {
-    (void)io, (void)here, (void)data, (void)stream;
+    (void)io, (void)worker, (void)data, (void)stream;
     return FILCH_ECOMMAND;
 }
-static inline filch_err fli_io_address(fli_io *io, fli_local *here, filch_stream stream, filch_address_of which,
+static inline filch_err fli_io_address(fli_io *io, fli_local *worker, filch_stream stream, filch_address_of which,
                                        char *text, size_t room)
 {
-    (void)io, (void)here, (void)stream, (void)which, (void)text, (void)room;
+    (void)io, (void)worker, (void)stream, (void)which, (void)text, (void)room;
     return FILCH_ECOMMAND;
 }
 

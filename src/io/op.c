@@ -361,10 +361,10 @@ filch_err fli_io_handle(fli_io *io, const filch_command *command, filch_receiver
     }
 }
 
-filch_err fli_io_address(fli_io *io, fli_local *here, filch_stream stream, filch_address_of which, char *text,
+filch_err fli_io_address(fli_io *io, fli_local *worker, filch_stream stream, filch_address_of which, char *text,
                          size_t room)
 {
-    fli_stream *s = fli_stream_find(io, stream.id, here->serial);
+    fli_stream *s = fli_stream_find(io, stream.id, worker->serial);
     fli_address address = { .size = 0 };
     if (s == NULL) return FILCH_ESTREAM;
     if (which == FILCH_ADDRESS_SENDER) {

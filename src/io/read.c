@@ -24,7 +24,7 @@
 
 uint8_t *fli_io_room(fli_io *io, size_t least, size_t *room, void **block)
 {
-    fli_io_local *local = &io->locals[fli_here(io->rt)->index];
+    fli_io_local *local = &io->locals[fli_current_worker(io->rt)->index];
     if (local->block != NULL && fli_block_is_ours(local->block)) local->used = 0;
     if (local->block == NULL || BLOCK_BYTES - local->used < least) {
         uint8_t *bytes;
@@ -41,7 +41,7 @@ uint8_t *fli_io_room(fli_io *io, size_t least, size_t *room, void **block)
 void fli_io_filled(fli_io *io, size_t size)
 {
     /* Parts begin at words. */
-    fli_io_local *local = &io->locals[fli_here(io->rt)->index];
+    fli_io_local *local = &io->locals[fli_current_worker(io->rt)->index];
     local->used += (size + 7) & ~(size_t)7;
     FLI_ASSERT(local->used <= BLOCK_BYTES); /* which is a number of words */
 }
@@ -140,7 +140,7 @@ static fli_outcome fetch(fli_io *io, fli_stream *s, size_t want)
     size_t    budget = fli_budget_left(io);
     if (budget == 0) return fli_outcome_later();
     /* Threads of the work pool have no block that they share among streams. */
-    bool own = rest->size > 0 || want > LEAST_BYTES || fli_here(io->rt) == NULL;
+    bool own = rest->size > 0 || want > LEAST_BYTES || fli_current_worker(io->rt) == NULL;
     if (own) {
         if (!make_room(io, s, want)) return fli_outcome_err(FILCH_ENOMEM);
         at = rest->at + rest->size;
@@ -199,7 +199,7 @@ fli_outcome fli_read_try(fli_io *io, fli_stream *s, fli_op *op)
 {
     if (op->how == FLI_READ_EXACTLY) return read_exactly(io, s, op);
     if (op->how == FLI_READ_UNTIL) return read_until(io, s, op);
-    if (s->rest.size == 0 && fli_here(io->rt) != NULL) return read_some(io, s, op);
+    if (s->rest.size == 0 && fli_current_worker(io->rt) != NULL) return read_some(io, s, op);
     if (s->rest.size == 0) {
         fli_outcome outcome = fetch(io, s, (size_t)op->most);
         if (outcome.again || outcome.err != FILCH_OK) return outcome;

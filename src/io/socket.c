@@ -233,7 +233,7 @@ filch_err fli_socket_handle(fli_io *io, const filch_command *command, const filc
 {
     filch_io_request copy = *request;
     /* Streams are kept in the process's ext. */
-    if (fli_ext_get(io->rt, fli_here(io->rt)->current) == NULL) return FILCH_ENOMEM;
+    if (fli_ext_get(io->rt, fli_current_worker(io->rt)->current) == NULL) return FILCH_ENOMEM;
     switch (command->id) {
     case FILCH_CMD_CONNECT: return handle_connect(io, command, &copy, receiver);
     case FILCH_CMD_LISTEN:

@@ -264,9 +264,9 @@ static bool is_quiet(fli_stream *s)
     return fli_turn_phase(word, FLI_READING) == FLI_TURN_QUIET && fli_turn_phase(word, FLI_WRITING) == FLI_TURN_QUIET;
 }
 
-filch_err fli_io_give(fli_io *io, fli_local *here, filch_stream stream, filch_pid to)
+filch_err fli_io_give(fli_io *io, fli_local *worker, filch_stream stream, filch_pid to)
 {
-    fli_stream *s = fli_stream_find(io, stream.id, here->serial);
+    fli_stream *s = fli_stream_find(io, stream.id, worker->serial);
     if (s == NULL) return FILCH_ESTREAM;
     if (to.node != io->rt->node) return to.serial == 0 ? FILCH_EDEAD : FILCH_EFOREIGN;
     if (!is_quiet(s)) return FILCH_EBUSY;
@@ -275,27 +275,27 @@ filch_err fli_io_give(fli_io *io, fli_local *here, filch_stream stream, filch_pi
     if (err != FILCH_OK) return err;
     fli_parcel *parcel = (fli_parcel *)filch_raw(&data);
     /* Ours alone until it is sent: only we could have operations begin on it. */
-    bool ours = disown(io, s, here->serial);
+    bool ours = disown(io, s, worker->serial);
     FLI_ASSERT(ours);
     fli_store_rel(&parcel->taken, false); /* PAIR io.parcel, release half */
     err = filch_send((filch_sched *)io->rt, to, data);
     if (err != FILCH_OK) {
         fli_store_rel(&parcel->taken, true); /* PAIR io.parcel, release half */
-        ours = own(io, s, here->serial, NULL);
+        ours = own(io, s, worker->serial, NULL);
         FLI_ASSERT(ours);
     }
     fli_data_free(&data);
     return err;
 }
 
-filch_err fli_io_take(fli_io *io, fli_local *here, const filch_data *data, filch_stream *stream)
+filch_err fli_io_take(fli_io *io, fli_local *worker, const filch_data *data, filch_stream *stream)
 {
     if (data->form != FLI_FORM_BLOCK || fli_block_free_fn(data->as.ref.block) != parcel_free) return filch_invalid("data is not a stream that was given");
     fli_parcel *parcel = (fli_parcel *)filch_raw(data);
     if (parcel->io != io) return FILCH_EFOREIGN;
-    if (fli_ext_get(io->rt, here->current) == NULL) return FILCH_ENOMEM;
+    if (fli_ext_get(io->rt, worker->current) == NULL) return FILCH_ENOMEM;
     if (fli_swap_acqrel(&parcel->taken, true)) return FILCH_ESTREAM; /* PAIR io.parcel, both halves */
-    (void)own(io, at(io, (uint32_t)parcel->id), here->serial, NULL);
+    (void)own(io, at(io, (uint32_t)parcel->id), worker->serial, NULL);
     stream->id = parcel->id;
     return FILCH_OK;
 }

@@ -156,29 +156,29 @@ static inline fli_outcome fli_outcome_later(void)
 /* A turn begins, with so many bytes. */
 static inline void fli_budget_begin(fli_io *io, size_t bytes)
 {
-    fli_local *here = fli_here(io->rt);
-    if (here != NULL) io->locals[here->index].left = bytes;
+    fli_local *worker = fli_current_worker(io->rt);
+    if (worker != NULL) io->locals[worker->index].left = bytes;
 }
 /* One more operation of the same turn: it may move a piece at least. */
 static inline void fli_budget_piece(fli_io *io)
 {
-    fli_local *here = fli_here(io->rt);
-    if (here == NULL) return;
-    fli_io_local *local = &io->locals[here->index];
+    fli_local *worker = fli_current_worker(io->rt);
+    if (worker == NULL) return;
+    fli_io_local *local = &io->locals[worker->index];
     if (local->left < FLI_IO_PIECE_BYTES) local->left = FLI_IO_PIECE_BYTES;
 }
 /* As many bytes as may be moved by the next call of the system; 0: fli_outcome_later. A thread of the work pool, which
  * no process waits for, has no budget. */
 static inline size_t fli_budget_left(fli_io *io)
 {
-    fli_local *here = fli_here(io->rt);
-    return here != NULL ? io->locals[here->index].left : SIZE_MAX;
+    fli_local *worker = fli_current_worker(io->rt);
+    return worker != NULL ? io->locals[worker->index].left : SIZE_MAX;
 }
 static inline void fli_budget_use(fli_io *io, size_t bytes)
 {
-    fli_local *here = fli_here(io->rt);
-    if (here == NULL) return;
-    fli_io_local *local = &io->locals[here->index];
+    fli_local *worker = fli_current_worker(io->rt);
+    if (worker == NULL) return;
+    fli_io_local *local = &io->locals[worker->index];
     local->left -= bytes < local->left ? bytes : local->left;
     local->moved += bytes;
 }

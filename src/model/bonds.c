@@ -150,7 +150,7 @@ static bool is_double(const fli_bond *bond)
 /* Takes the node that will tell `end`. */
 static bool provide(fli_bond *bond, unsigned which, const fli_end *end)
 {
-    fli_node *node = fli_node_take(end->rt, fli_here(end->rt));
+    fli_node *node = fli_node_take(end->rt, fli_current_worker(end->rt));
     if (node != NULL) bond->node[which] = node->self;
     return node != NULL;
 }
@@ -182,7 +182,7 @@ static void free_double(fli_model *m, fli_bond *bond, const fli_end *a, const fl
     const fli_end *ends[2] = { a, b };
     for (unsigned which = 0; which < 2; which++) {
         fli_runtime *rt = ends[which]->rt;
-        if (bond->node[which] != 0) fli_node_give(rt, fli_here(rt), take_node(bond, which, rt));
+        if (bond->node[which] != 0) fli_node_give(rt, fli_current_worker(rt), take_node(bond, which, rt));
     }
     fli_bond_free(m, bond);
 }

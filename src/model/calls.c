@@ -55,7 +55,7 @@ static filch_err end_by_force(const fli_end *end)
     if (p == NULL) return FILCH_EDEAD;
     switch (fli_state_set_flag(&p->state, fli_serial_gen(end->serial), FLI_KILL)) {
     case FLI_DELIVERY_DEAD: return FILCH_EDEAD;
-    case FLI_DELIVERY_WOKE: end->rt->hooks.ready(end->rt, fli_here(end->rt), p); break;
+    case FLI_DELIVERY_WOKE: end->rt->hooks.ready(end->rt, fli_current_worker(end->rt), p); break;
     case FLI_DELIVERY_NOTED: break;
     }
     return FILCH_OK;
@@ -115,10 +115,10 @@ static filch_err ask(filch_sched *sched, fli_request *request, const char *call)
 {
     if (sched == NULL) return filch_invalid("sched is NULL");
     fli_runtime *rt = &sched->rt;
-    fli_local   *here = fli_here(rt);
-    if (FLI_UNLIKELY(here != NULL && here->tape != NULL)) return here->tape->relate(here, request);
-    if (FLI_UNLIKELY(rt->sim != NULL) && !rt->sim->point(rt, here, call)) return FILCH_ESTATE;
-    if (here == NULL && fli_load_acq(&rt->phase) == FLI_CLOSED) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire */
+    fli_local   *worker = fli_current_worker(rt);
+    if (FLI_UNLIKELY(worker != NULL && worker->tape != NULL)) return worker->tape->relate(worker, request);
+    if (FLI_UNLIKELY(rt->sim != NULL) && !rt->sim->point(rt, worker, call)) return FILCH_ESTATE;
+    if (worker == NULL && fli_load_acq(&rt->phase) == FLI_CLOSED) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire */
     return fli_relate(rt, request);
 }
 
@@ -153,7 +153,7 @@ filch_err filch_trap_links(filch_out *out, int on)
     if (out == NULL) return filch_invalid("out is NULL");
     if (!fli_out_is_stepping(out)) return FILCH_ESTATE;
     fli_runtime *rt = &out->ctx.sched->rt;
-    fli_proc    *p = fli_here(rt)->current;
+    fli_proc    *p = fli_current_worker(rt)->current;
     if (on) {
         p->flags |= FLI_PROC_TRAPS;
         return FILCH_OK;
@@ -219,9 +219,9 @@ filch_err filch_broadcast(filch_sched *sched, const char *group, filch_data data
     if (sched == NULL) return filch_invalid("sched is NULL");
     if (!fli_name_is_sound(group)) return filch_invalid("group is NULL or not 1 to 255 bytes");
     /* As for filch_send: a process that sends is named, a handler speaks for nobody. */
-    const fli_local *here = fli_here(&sched->rt);
-    bool             inside = here != NULL && here->serial != 0 && !here->dispatching;
-    if (inside) request.who = (filch_pid){ sched->rt.node, here->serial };
+    const fli_local *worker = fli_current_worker(&sched->rt);
+    bool             inside = worker != NULL && worker->serial != 0 && !worker->dispatching;
+    if (inside) request.who = (filch_pid){ sched->rt.node, worker->serial };
     filch_err err = ask(sched, &request, "filch_broadcast");
     if (err == FILCH_OK && sent != NULL) *sent = request.given;
     return err;
@@ -239,8 +239,8 @@ filch_err filch_whereis(filch_sched *sched, const char *name, filch_pid *pid)
     if (sched == NULL) return filch_invalid("sched is NULL");
     if (pid == NULL) return filch_invalid("pid is NULL");
     if (!fli_name_is_sound(name)) return filch_invalid("name is NULL or not 1 to 255 bytes");
-    fli_local *here = fli_here(&sched->rt);
-    if (FLI_UNLIKELY(here != NULL && here->tape != NULL)) return here->tape->whereis(here, name, pid);
+    fli_local *worker = fli_current_worker(&sched->rt);
+    if (FLI_UNLIKELY(worker != NULL && worker->tape != NULL)) return worker->tape->whereis(worker, name, pid);
     fli_model *m = look(sched);
     return m != NULL ? fli_name_find(m, &sched->rt, name, pid) : FILCH_EDEAD;
 }

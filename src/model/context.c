@@ -115,7 +115,7 @@ static void ask(const fli_tenant *tenant)
     fli_runtime *rt = tenant->rt;
     fli_proc    *p = fli_proc_find(rt, tenant->serial);
     if (fli_state_set_flag(&p->state, fli_serial_gen(tenant->serial), FLI_CANCEL) != FLI_DELIVERY_WOKE) return;
-    rt->hooks.ready(rt, fli_here(rt), p);
+    rt->hooks.ready(rt, fli_current_worker(rt), p);
 }
 
 filch_err filch_values_cancel(filch_values *scope, filch_err reason)

@@ -89,14 +89,14 @@ static fli_node *reserve_take(group *g)
 
 static void reserve_shrink(group *g, uint64_t count)
 {
-    while (count-- > 0) fli_node_give(g->rt, fli_here(g->rt), reserve_take(g));
+    while (count-- > 0) fli_node_give(g->rt, fli_current_worker(g->rt), reserve_take(g));
 }
 
 /* Adds `count` nodes, or none. */
 static filch_err reserve_grow(group *g, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
-        fli_node *node = fli_node_take(g->rt, fli_here(g->rt));
+        fli_node *node = fli_node_take(g->rt, fli_current_worker(g->rt));
         if (node == NULL) {
             reserve_shrink(g, i);
             return FILCH_ENOMEM;
@@ -306,10 +306,10 @@ filch_err fli_group_broadcast(fli_model *m, fli_runtime *rt, const char *name, f
     if (err != FILCH_OK) return err;
     err = fli_data_own(&rt->mem, rt->payload_max, data, &owned);
     if (err == FILCH_OK) {
-        fli_local *here = fli_here(rt);
+        fli_local *worker = fli_current_worker(rt);
         *sent = 0;
         for (size_t i = 0; i < members.count; i++) {
-            *sent += fli_send(rt, here, members.at[i], from, &owned) == FILCH_OK;
+            *sent += fli_send(rt, worker, members.at[i], from, &owned) == FILCH_OK;
         }
         fli_data_free(&owned);
     }

@@ -106,9 +106,9 @@ filch_err filch_spawn_on(filch_sched *sched, uint64_t node, const filch_type *ty
     filch_err           err = fli_spawn_options_read(options, &opt);
     if (err != FILCH_OK) return err;
     if (m == NULL) return FILCH_EFOREIGN;
-    fli_local *here = fli_here(rt);
-    if (here != NULL && here->tape != NULL) return FILCH_ESTATE; /* a recording knows one scheduler */
-    bool     inside = here != NULL && here->serial != 0 && !here->dispatching;
+    fli_local *worker = fli_current_worker(rt);
+    if (worker != NULL && worker->tape != NULL) return FILCH_ESTATE; /* a recording knows one scheduler */
+    bool     inside = worker != NULL && worker->serial != 0 && !worker->dispatching;
     uint32_t relations = opt.relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK);
     if (relations != 0 && !inside) return FILCH_ESTATE;
     err = fli_enter_end(m, rt, (filch_pid){ node, 1 }, &end); /* any process there */
@@ -116,8 +116,8 @@ filch_err filch_spawn_on(filch_sched *sched, uint64_t node, const filch_type *ty
     err = fli_may(m, rt, FILCH_CMD_SPAWN, &end, (filch_pid){ 0, 0 });
     if (err == FILCH_OK) {
         fli_birth birth = { .relations = relations, .tag = opt.tag, .name = opt.name };
-        if (inside) birth.parent = (filch_pid){ rt->node, here->serial };
-        if (opt.values == NULL && inside) opt.values = here->current->values;
+        if (inside) birth.parent = (filch_pid){ rt->node, worker->serial };
+        if (opt.values == NULL && inside) opt.values = worker->current->values;
         bool plain = relations == 0 && opt.name == NULL;
         err = fli_spawn((filch_sched *)end.rt, type, &opt, plain ? NULL : &birth, pid);
     }

@@ -199,8 +199,8 @@ filch_err fli_may(fli_model *m, fli_runtime *rt, uint32_t op, const fli_end *end
     if (FLI_LIKELY(end->rt == rt)) return FILCH_OK;
     if (m->policy == NULL) return FILCH_EDENIED;
     filch_access access = { .command = op, .from = (filch_sched *)rt, .to = (filch_sched *)end->rt, .target = target };
-    fli_local   *here = fli_here(rt);
-    if (here != NULL && here->serial != 0) access.who = (filch_pid){ rt->node, here->serial };
+    fli_local   *worker = fli_current_worker(rt);
+    if (worker != NULL && worker->serial != 0) access.who = (filch_pid){ rt->node, worker->serial };
     return m->policy(m->policy_user, &access) ? FILCH_OK : FILCH_EDENIED;
 }
 

@@ -25,12 +25,12 @@ void fli_notice_fill(fli_node *node, filch_event_type type, const fli_runtime *t
 
 void fli_notice_post(fli_runtime *to, uint64_t serial, fli_node *node)
 {
-    fli_local *here = fli_here(to);
+    fli_local *worker = fli_current_worker(to);
     fli_proc  *p = fli_proc_find(to, serial);
     FLI_ASSERT(p != NULL); /* it was alive when the relation was made, and its slot stays */
-    if (fli_mail_post(to, here, p, fli_serial_gen(serial), node) == FILCH_OK) return;
+    if (fli_mail_post(to, worker, p, fli_serial_gen(serial), node) == FILCH_OK) return;
     filch_data data = { .kind = FILCH_KIND_NONE };
     fli_node_get_data(node, &data);
     fli_data_free(&data);
-    fli_node_give(to, here, node);
+    fli_node_give(to, worker, node);
 }

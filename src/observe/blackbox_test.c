@@ -291,12 +291,12 @@ TEST(digests_tell_payloads_apart_but_not_pointers)
 {
     int        a, b;
     filch_data one = filch_int(1), two = filch_int(2), real = filch_num(1), text = filch_str("1"),
-               bytes = filch_bytes("1", 1), here = filch_ptr(&a), there = filch_ptr(&b);
+               bytes = filch_bytes("1", 1), worker = filch_ptr(&a), there = filch_ptr(&b);
     assert_true(fli_box_digest_of(&one).hash != fli_box_digest_of(&two).hash);
     assert_true(fli_box_digest_of(&one).kind != fli_box_digest_of(&real).kind);
     assert_true(fli_box_digest_of(&text).kind != fli_box_digest_of(&bytes).kind);
     assert_true(fli_box_digest_of(&text).hash == fli_box_digest_of(&bytes).hash);
-    assert_true(fli_box_digest_of(&here).hash == fli_box_digest_of(&there).hash);
+    assert_true(fli_box_digest_of(&worker).hash == fli_box_digest_of(&there).hash);
 }
 
 /* Magic, format, version, size of all, and the checksum behind them. */

@@ -209,8 +209,8 @@ TEST(the_hash_depends_on_every_field_of_an_event)
             if (hashes[i] == hashes[k]) fail_msg("events %zu and %zu have one hash", i, k);
         }
     }
-    filch_data here = filch_ptr(&one), there = filch_ptr(&two);
-    assert_true(hash_of((fli_chart_event){ .data = &here }) == hash_of((fli_chart_event){ .data = &there }));
+    filch_data worker = filch_ptr(&one), there = filch_ptr(&two);
+    assert_true(hash_of((fli_chart_event){ .data = &worker }) == hash_of((fli_chart_event){ .data = &there }));
 }
 
 TEST(the_hash_depends_on_the_order_of_events)

@@ -63,14 +63,14 @@ static inline void fli_thread_pause(void)
 
 /* One pointer per thread: the worker this thread is being, or NULL for threads the runtime does not know.
  * Kept behind functions because the simulator runs many workers on one thread. */
-extern __thread void *fli_here_slot FLI_TLS_DIRECT;
-static inline void   *fli_here_get(void)
+extern __thread void *fli_current_slot FLI_TLS_DIRECT;
+static inline void   *fli_current_get(void)
 {
-    return fli_here_slot;
+    return fli_current_slot;
 }
-static inline void fli_here_set(void *here)
+static inline void fli_current_set(void *here)
 {
-    fli_here_slot = here;
+    fli_current_slot = here;
 }
 
 #endif

@@ -215,8 +215,8 @@ TEST(waiting_for_ever_is_a_time_too)
 static void look_around(void *arg)
 {
     shared *s = arg;
-    s->here = fli_here_get();
-    fli_here_set(arg);
+    s->here = fli_current_get();
+    fli_current_set(arg);
     pthread_sigmask(SIG_SETMASK, NULL, &s->mask);
     pthread_getname_np(pthread_self(), s->name, sizeof s->name);
 }
@@ -259,14 +259,14 @@ TEST(every_thread_is_somewhere_of_its_own)
     shared     s;
     fli_thread thread;
     shared_init(&s);
-    assert_null(fli_here_get());
-    fli_here_set(&thread);
+    assert_null(fli_current_get());
+    fli_current_set(&thread);
     s.here = &s;
     ok(fli_thread_start(&thread, "looker", look_around, &s));
     fli_thread_join(&thread);
     assert_null(s.here);
-    assert_ptr_equal(fli_here_get(), &thread);
-    fli_here_set(NULL);
+    assert_ptr_equal(fli_current_get(), &thread);
+    fli_current_set(NULL);
     shared_fini(&s);
 }
 

@@ -46,9 +46,9 @@ static void on_free(void *user, void *bytes, size_t size)
 
 TEST(values_travel_without_memory)
 {
-    int        here = 0;
+    int        worker = 0;
     filch_pid  pid = { 3, 4 };
-    filch_data values[] = { filch_none(), filch_int(-7), filch_num(2.5), filch_of_pid(pid), filch_ptr(&here) };
+    filch_data values[] = { filch_none(), filch_int(-7), filch_num(2.5), filch_of_pid(pid), filch_ptr(&worker) };
     for (size_t i = 0; i < 5; i++) {
         assert_true(fli_data_is_plain(&values[i]));
         filch_data out = own(values[i]);
@@ -62,7 +62,7 @@ TEST(values_travel_without_memory)
     same(filch_as_int(&values[1]), -7);
     assert_true(filch_as_num(&values[2]) == 2.5);
     same(filch_as_pid(&values[3]).serial, 4);
-    assert_ptr_equal(filch_as_ptr(&values[4]), &here);
+    assert_ptr_equal(filch_as_ptr(&values[4]), &worker);
     same(atomic_load(&books.asked), 0);
 }
 

@@ -29,13 +29,13 @@ filch_err filch_log(filch_sched *sched, filch_log_level level, filch_err error, 
     if (text == NULL) return filch_invalid("text is NULL");
     if (level < FILCH_LOG_DEBUG || level > FILCH_LOG_ERROR) return filch_invalid("level is no filch_log_level");
     fli_runtime *rt = (fli_runtime *)sched;
-    fli_local   *here = fli_here(rt);
+    fli_local   *worker = fli_current_worker(rt);
     filch_pid    pid = { 0, 0 };
     const char  *type = NULL;
     if (rt->on_log == NULL) return FILCH_OK;
-    if (here != NULL && here->serial != 0 && !here->dispatching) {
-        pid = (filch_pid){ rt->node, here->serial };
-        type = fli_type_name(fli_type_of(rt, here->serial));
+    if (worker != NULL && worker->serial != 0 && !worker->dispatching) {
+        pid = (filch_pid){ rt->node, worker->serial };
+        type = fli_type_name(fli_type_of(rt, worker->serial));
     }
     hand_over(rt, level, pid, type, error, text);
     return FILCH_OK;

@@ -24,15 +24,15 @@ void fli_mail_append(fli_runtime *rt, uint32_t *ring, fli_node *node)
     *ring = node->self;
 }
 
-void fli_mail_list_answer(fli_local *here)
+void fli_mail_list_answer(fli_local *worker)
 {
-    fli_node          *node = here->asked_node;
-    const filch_event *answer = here->answer;
+    fli_node          *node = worker->asked_node;
+    const filch_event *answer = worker->answer;
     node->error = answer->error;
     fli_node_put_data(node, &answer->data);
-    fli_mail_append(here->rt, &here->current->answers, node);
-    here->asked_node = NULL;
-    fli_count(&here->counters.completions, 1);
+    fli_mail_append(worker->rt, &worker->current->answers, node);
+    worker->asked_node = NULL;
+    fli_count(&worker->counters.completions, 1);
 }
 
 /* Puts a node before all others of the list. */
@@ -85,10 +85,10 @@ static fli_node *take_oldest(fli_runtime *rt, uint32_t *ring)
 }
 
 /* Gives a node back, or holds it if the head still names it. */
-static void let_go(fli_runtime *rt, fli_local *here, fli_proc *p, fli_node *node)
+static void let_go(fli_runtime *rt, fli_local *worker, fli_proc *p, fli_node *node)
 {
     if (node->self == p->head_taken) p->flags |= FLI_PROC_HEAD_HELD;
-    else fli_node_give(rt, here, node);
+    else fli_node_give(rt, worker, node);
 }
 
 static void free_payload(fli_node *node)
@@ -119,13 +119,13 @@ static void bring_forward(fli_runtime *rt, fli_proc *p)
 
 /* Throws away the oldest messages of a drop-oldest mailbox until it is back within its limit. What does not count
  * (a timer's message) is never thrown away. */
-static void trim(fli_runtime *rt, fli_local *here, fli_proc *p)
+static void trim(fli_runtime *rt, fli_local *worker, fli_proc *p)
 {
     uint32_t     gen = fli_word_gen(fli_state_peek(&p->state)), spared = 0;
-    fli_runtime *plain = here->plain;
+    fli_runtime *plain = worker->plain;
     /* What frees a payload is the program's, and no step runs yet: it yields nothing. */
-    here->closing = true;
-    here->plain = FLI_NOT_PLAIN;
+    worker->closing = true;
+    worker->plain = FLI_NOT_PLAIN;
     while (p->messages != 0 && fli_limit_excess(p) > 0) {
         fli_node *node = take_oldest(rt, &p->messages);
         if ((node->what & FLI_NODE_COUNTED) == 0) {
@@ -137,24 +137,24 @@ static void trim(fli_runtime *rt, fli_local *here, fli_proc *p)
         /* Nobody waits for room here, the policy is drop oldest; but a sender with an old pid may have said so. */
         if (fli_limit_leave(p, gen, 1, fli_limit_units(fli_data_bytes(&data)))) rt->hooks.room(rt, p);
         fli_limit_dropped(p, gen, 1);
-        FLI_TALLY(rt, here, dropped, 1);
+        FLI_TALLY(rt, worker, dropped, 1);
         fli_data_free(&data);
-        let_go(rt, here, p, node);
+        let_go(rt, worker, p, node);
     }
-    here->closing = false;
-    here->plain = plain;
+    worker->closing = false;
+    worker->plain = plain;
     join(rt, &spared, p->messages);
     p->messages = spared;
     if (spared != 0) bring_forward(rt, p);
 }
 
 /* A message that is not from our own worker: from another one? */
-static void hear(fli_local *here, const fli_node *node)
+static void hear(fli_local *worker, const fli_node *node)
 {
-    if ((node->what & (FLI_NODE_ANSWER | FLI_NODE_SYSTEM)) == 0 && node->index != 0) here->heard++;
+    if ((node->what & (FLI_NODE_ANSWER | FLI_NODE_SYSTEM)) == 0 && node->index != 0) worker->heard++;
 }
 
-void fli_mail_drain(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head)
+void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t head)
 {
     if (head == p->head_taken) return;
     uint32_t held = fli_mail_held(p), at = head, stop = p->head_taken;
@@ -162,7 +162,7 @@ void fli_mail_drain(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head
     p->head_taken = head;
 
     /* The stack runs from new to old. Turn it around. */
-    uint32_t       turned = 0, home = here->number;
+    uint32_t       turned = 0, home = worker->number;
     uint8_t        kinds = 0;
     fli_slab_block block = { 0, 0 };
     while (at != stop) {
@@ -170,7 +170,7 @@ void fli_mail_drain(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head
         uint32_t  older = node->next;
         node->next = turned;
         kinds |= node->what;
-        if (FLI_UNLIKELY(node->index != home)) hear(here, node);
+        if (FLI_UNLIKELY(node->index != home)) hear(worker, node);
         turned = at;
         at = older;
     }
@@ -187,9 +187,9 @@ void fli_mail_drain(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head
         else fli_mail_append(rt, (node->what & FLI_NODE_ANSWER) != 0 ? &p->answers : &p->messages, node);
     }
     /* The head has moved on from it. */
-    if (held != 0) fli_node_give(rt, here, fli_node_at(rt, held));
+    if (held != 0) fli_node_give(rt, worker, fli_node_at(rt, held));
     bool drops = fli_load_rlx(&p->overflow) == FILCH_OVERFLOW_DROP_OLDEST;
-    if (drops && (fli_state_peek(&p->state) & FLI_LIMITED) != 0) trim(rt, here, p);
+    if (drops && (fli_state_peek(&p->state) & FLI_LIMITED) != 0) trim(rt, worker, p);
 }
 
 /* Apart, as all about notices: few processes get any, and the others should not notice. */
@@ -298,7 +298,7 @@ uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event
     return p->messages != 0 && messages ? collect_messages(rt, p, events, nodes, n, max) : n;
 }
 
-void fli_mail_release(fli_runtime *rt, fli_local *here, fli_proc *p, filch_event *events, fli_node *const *nodes,
+void fli_mail_release(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_event *events, fli_node *const *nodes,
                       uint32_t count)
 {
     uint32_t left = 0, units = 0;
@@ -309,7 +309,7 @@ void fli_mail_release(fli_runtime *rt, fli_local *here, fli_proc *p, filch_event
             if (!fli_data_is_plain(&events[i].data)) fli_data_free(&events[i].data);
             if (nodes[i] == NULL) continue;
             if (FLI_UNLIKELY(nodes[i] == seen)) p->flags |= FLI_PROC_HEAD_HELD;
-            else fli_slab_give(&rt->nodes, &here->nodes, nodes[i]);
+            else fli_slab_give(&rt->nodes, &worker->nodes, nodes[i]);
         }
         return;
     }
@@ -321,7 +321,7 @@ void fli_mail_release(fli_runtime *rt, fli_local *here, fli_proc *p, filch_event
             units += fli_limit_units(fli_data_bytes(&events[i].data));
         }
         if (!fli_data_is_plain(&events[i].data)) fli_data_free(&events[i].data);
-        let_go(rt, here, p, node);
+        let_go(rt, worker, p, node);
     }
     if (left > 0 && fli_limit_leave(p, fli_word_gen(fli_state_peek(&p->state)), left, units)) rt->hooks.room(rt, p);
 }
@@ -340,26 +340,26 @@ bool fli_mail_hurry(fli_runtime *rt, fli_proc *p)
     return cancel != NULL;
 }
 
-uint32_t fli_mail_discard(fli_runtime *rt, fli_local *here, fli_proc *p, uint64_t last)
+uint32_t fli_mail_discard(fli_runtime *rt, fli_local *worker, fli_proc *p, uint64_t last)
 {
-    fli_mail_drain(rt, here, p,
+    fli_mail_drain(rt, worker, p,
                    fli_word_head(last)); /* trims nothing: the word of a process that is over says of no limit */
     uint32_t held = fli_mail_held(p);
-    if (held != 0) fli_node_give(rt, here, fli_node_at(rt, held));
+    if (held != 0) fli_node_give(rt, worker, fli_node_at(rt, held));
     p->flags &= (uint8_t)~FLI_PROC_HEAD_HELD;
     p->head_taken = 0;
     while (p->answers != 0) {
         fli_node *node = take_oldest(rt, &p->answers);
         free_payload(node);
-        if ((node->what & FLI_NODE_SYSTEM) != 0) fli_node_give(rt, here, node);
-        else fli_yield_drop(rt, here, node);
+        if ((node->what & FLI_NODE_SYSTEM) != 0) fli_node_give(rt, worker, node);
+        else fli_yield_drop(rt, worker, node);
     }
     uint32_t unread = 0;
     while (p->messages != 0) {
         fli_node *node = take_oldest(rt, &p->messages);
         if ((node->what & FLI_NODE_SYSTEM) == 0) unread++;
         free_payload(node);
-        fli_node_give(rt, here, node);
+        fli_node_give(rt, worker, node);
     }
     return unread;
 }

@@ -16,33 +16,33 @@
 #include "proc/yields.h"
 
 /* Pushes `node` to the process of that serial and has it queued if it was asleep. FILCH_EDEAD: the node is yours. */
-FILCH_MUST_USE static inline filch_err fli_mail_post(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t gen,
+FILCH_MUST_USE static inline filch_err fli_mail_post(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen,
                                                      fli_node *node)
 {
     bool wakes = (node->what & (FLI_NODE_ANSWER | FLI_NODE_SYSTEM)) != 0;
     switch (fli_state_push(&p->state, gen, node->self, &node->next, wakes)) {
     case FLI_DELIVERY_DEAD: return FILCH_EDEAD;
-    case FLI_DELIVERY_WOKE: rt->hooks.ready(rt, here, p); break;
+    case FLI_DELIVERY_WOKE: rt->hooks.ready(rt, worker, p); break;
     case FLI_DELIVERY_NOTED: break;
     }
     return FILCH_OK;
 }
 
-/* Moves what is new, up to `head`, to the private lists. Trims a drop-oldest mailbox that is over its limit. `here` is the
+/* Moves what is new, up to `head`, to the private lists. Trims a drop-oldest mailbox that is over its limit. `worker` is the
  * worker's that steps it: only where nothing is new there need be none (a birth that failed). */
-void fli_mail_drain(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t head);
+void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t head);
 
 /* Appends to a private list: an answer that needs no detour through the mailbox. */
 void fli_mail_append(fli_runtime *rt, uint32_t *ring, fli_node *node);
 
 /* Has the handler that runs, or ran last, answered by the short way, and is that answer in no list yet? */
-static inline bool fli_mail_is_answered(const fli_local *here)
+static inline bool fli_mail_is_answered(const fli_local *worker)
 {
-    return here->asked == 0 && here->asked_node != NULL;
+    return worker->asked == 0 && worker->asked_node != NULL;
 }
 
 /* Then it joins the list. */
-void fli_mail_list_answer(fli_local *here);
+void fli_mail_list_answer(fli_local *worker);
 
 /* Fills up to `max` events and notes their nodes in `nodes` (NULL for events without one). `cancel`: put the cancel event
  * first. Returns how many. */
@@ -125,7 +125,7 @@ static inline fli_node *fli_mail_posted(fli_runtime *rt, fli_proc *p, uint64_t w
 }
 
 /* After the step: frees the events' payloads and nodes, and gives back the room they took. */
-void fli_mail_release(fli_runtime *rt, fli_local *here, fli_proc *p, filch_event *events, fli_node *const *nodes,
+void fli_mail_release(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_event *events, fli_node *const *nodes,
                       uint32_t count);
 
 /* Has anything been drained, or dropped, that a process about to rest so would have to hear of first? */
@@ -156,6 +156,6 @@ static inline bool fli_mail_is_empty(const fli_proc *p, uint64_t last)
 
 /* At the end: frees everything that was never read; returns how many messages that were. `last` is the last word, from
  * fli_state_finish. */
-uint32_t fli_mail_discard(fli_runtime *rt, fli_local *here, fli_proc *p, uint64_t last);
+uint32_t fli_mail_discard(fli_runtime *rt, fli_local *worker, fli_proc *p, uint64_t last);
 
 #endif

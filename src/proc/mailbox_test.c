@@ -14,13 +14,13 @@ static const filch_pid nobody = { 0, 0 };
 static void send_int(bench *b, fli_proc *p, int64_t value)
 {
     filch_data data = filch_int(value);
-    ok(fli_send(&b->rt, &b->here, bench_pid(p), nobody, &data));
+    ok(fli_send(&b->rt, &b->worker, bench_pid(p), nobody, &data));
 }
 
 /* A yield, answered at once. */
 static void answer(bench *b, fli_proc *p, uint64_t tag)
 {
-    fli_node *node = fli_yield_open(&b->rt, &b->here, p, 300, tag);
+    fli_node *node = fli_yield_open(&b->rt, &b->worker, p, 300, tag);
     assert_non_null(node);
     filch_receiver receiver = fli_yield_receiver(&b->rt, node);
     ok(filch_complete(receiver, tag, filch_int((int64_t)tag * 10), FILCH_OK));
@@ -39,7 +39,7 @@ static void collect(bench *b, fli_proc *p, bool cancel, uint32_t max, batch *got
 
 static void release(bench *b, fli_proc *p, batch *got)
 {
-    fli_mail_release(&b->rt, &b->here, p, got->events, got->nodes, got->count);
+    fli_mail_release(&b->rt, &b->worker, p, got->events, got->nodes, got->count);
 }
 
 /* Drains, collects everything, checks that it is these messages, and releases them. */
@@ -149,9 +149,9 @@ TEST(senders_are_named_and_strangers_keep_their_node)
     fli_proc  *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     filch_data data = filch_none();
     filch_pid  near = { BENCH_NODE, 11 }, far = { 123, 12 };
-    ok(fli_send(&b.rt, &b.here, bench_pid(p), nobody, &data));
-    ok(fli_send(&b.rt, &b.here, bench_pid(p), near, &data));
-    ok(fli_send(&b.rt, &b.here, bench_pid(p), far, &data));
+    ok(fli_send(&b.rt, &b.worker, bench_pid(p), nobody, &data));
+    ok(fli_send(&b.rt, &b.worker, bench_pid(p), near, &data));
+    ok(fli_send(&b.rt, &b.worker, bench_pid(p), far, &data));
     bench_drain(&b, p);
     collect(&b, p, false, BENCH_EVENTS, &got);
     same(got.count, 3);
@@ -202,7 +202,7 @@ TEST(a_head_that_is_still_to_be_read_is_given_back_once)
     bench_begin(&b);
     fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     p->flags |= FLI_PROC_WAITING;
-    fli_node      *yield = fli_yield_open(&b.rt, &b.here, p, 300, 9);
+    fli_node      *yield = fli_yield_open(&b.rt, &b.worker, p, 300, 9);
     filch_receiver receiver = fli_yield_receiver(&b.rt, yield);
     send_int(&b, p, 1);
     bench_drain(&b, p);
@@ -254,8 +254,8 @@ TEST(reading_makes_room)
     filch_data data = filch_int(0);
     send_int(&b, p, 1);
     send_int(&b, p, 2);
-    same(fli_send(&b.rt, &b.here, bench_pid(p), nobody, &data), FILCH_EFULL);
-    same(fli_load_rlx(&b.here.counters.refused), 1);
+    same(fli_send(&b.rt, &b.worker, bench_pid(p), nobody, &data), FILCH_EFULL);
+    same(fli_load_rlx(&b.worker.counters.refused), 1);
     expect_messages(&b, p, 1, 2);
     same(fli_load_count(fli_load_rlx(&p->load)), 0);
     send_int(&b, p, 3);
@@ -275,9 +275,9 @@ TEST(bytes_count_and_come_back_as_they_went_in)
     filch_data large = filch_bytes(text, 100), huge = filch_bytes(text, 113);
     char       more[113] = { 0 };
     huge = filch_bytes(more, sizeof more);
-    same(fli_send(&b.rt, &b.here, bench_pid(p), nobody, &huge), FILCH_ETOOBIG);
-    ok(fli_send(&b.rt, &b.here, bench_pid(p), nobody, &large));
-    same(fli_send(&b.rt, &b.here, bench_pid(p), nobody, &large), FILCH_EFULL);
+    same(fli_send(&b.rt, &b.worker, bench_pid(p), nobody, &huge), FILCH_ETOOBIG);
+    ok(fli_send(&b.rt, &b.worker, bench_pid(p), nobody, &large));
+    same(fli_send(&b.rt, &b.worker, bench_pid(p), nobody, &large), FILCH_EFULL);
     same(fli_load_units(fli_load_rlx(&p->load)), 7);
     bench_drain(&b, p);
     collect(&b, p, false, BENCH_EVENTS, &got);
@@ -293,9 +293,9 @@ TEST(bytes_count_and_come_back_as_they_went_in)
 static void send_uncounted(bench *b, fli_proc *p, int64_t value)
 {
     filch_data data = filch_int(value);
-    fli_node  *node = fli_message_make(&b->rt, &b->here, nobody, &data);
+    fli_node  *node = fli_message_make(&b->rt, &b->worker, nobody, &data);
     assert_non_null(node);
-    ok(fli_mail_post(&b->rt, &b->here, p, bench_gen(p), node));
+    ok(fli_mail_post(&b->rt, &b->worker, p, bench_gen(p), node));
 }
 
 TEST(drop_oldest_keeps_the_newest_and_spares_what_does_not_count)
@@ -313,7 +313,7 @@ TEST(drop_oldest_keeps_the_newest_and_spares_what_does_not_count)
     send_int(&b, p, 5);
     bench_drain(&b, p);
     same(fli_load_count(fli_load_rlx(&p->load)), 3);
-    same(fli_load_rlx(&b.here.counters.dropped), 2);
+    same(fli_load_rlx(&b.worker.counters.dropped), 2);
     collect(&b, p, false, BENCH_EVENTS, &got);
     const int64_t want[] = { 100, 3, 101, 4, 5 };
     same(got.count, 1 + 5);
@@ -335,7 +335,7 @@ TEST(drop_oldest_refuses_when_nobody_comes_to_trim)
     fli_proc  *p = bench_spawn(&b, 4, 0, FILCH_OVERFLOW_DROP_OLDEST);
     filch_data data = filch_int(0);
     for (int i = 0; i < 8; i++) send_int(&b, p, i);
-    same(fli_send(&b.rt, &b.here, bench_pid(p), nobody, &data), FILCH_EDROPPED);
+    same(fli_send(&b.rt, &b.worker, bench_pid(p), nobody, &data), FILCH_EDROPPED);
     bench_drain(&b, p);
     same(fli_limit_take_dropped(p), 5);
     expect_messages(&b, p, 4, 7);
@@ -396,7 +396,7 @@ TEST(news_of_drops_leaves_room_for_an_event)
     send_int(&b, p, 1);
     send_int(&b, p, 2);
     for (int i = 1; i <= 2; i++) {
-        same(fli_send(&b.rt, &b.here, bench_pid(p), nobody, &data), FILCH_EDROPPED);
+        same(fli_send(&b.rt, &b.worker, bench_pid(p), nobody, &data), FILCH_EDROPPED);
         bench_drain(&b, p);
         collect(&b, p, false, 1, &got);
         same(got.count, 1);
@@ -418,7 +418,7 @@ TEST(drops_are_told_once_nothing_else_is_there)
     fli_proc  *p = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_DROP_NEWEST);
     filch_data data = filch_int(0);
     send_int(&b, p, 1);
-    same(fli_send(&b.rt, &b.here, bench_pid(p), nobody, &data), FILCH_EDROPPED);
+    same(fli_send(&b.rt, &b.worker, bench_pid(p), nobody, &data), FILCH_EDROPPED);
     bench_drain(&b, p);
     collect(&b, p, false, 1, &got);
     same(got.events[0].type, FILCH_EVENT_MESSAGE);
@@ -462,10 +462,10 @@ TEST(the_end_frees_what_was_never_read)
     fli_proc  *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     filch_data shared;
     ok(filch_share(malloc(8), 8, count_free, &freed, &shared));
-    for (int i = 0; i < 3; i++) ok(fli_send(&b.rt, &b.here, bench_pid(p), nobody, &shared));
+    for (int i = 0; i < 3; i++) ok(fli_send(&b.rt, &b.worker, bench_pid(p), nobody, &shared));
     bench_drain(&b, p);
-    for (int i = 0; i < 2; i++) ok(fli_send(&b.rt, &b.here, bench_pid(p), nobody, &shared));
-    fli_node *yield = fli_yield_open(&b.rt, &b.here, p, 300, 1);
+    for (int i = 0; i < 2; i++) ok(fli_send(&b.rt, &b.worker, bench_pid(p), nobody, &shared));
+    fli_node *yield = fli_yield_open(&b.rt, &b.worker, p, 300, 1);
     ok(filch_complete(fli_yield_receiver(&b.rt, yield), 1, shared, FILCH_OK));
     filch_drop(&shared);
     same(freed, 0);
@@ -483,13 +483,13 @@ TEST(a_message_to_the_dead_is_the_senders_again)
     same(bench_finish(&b, p), 0);
     char      *bytes = malloc(40);
     filch_data data = filch_move(bytes, 40, NULL);
-    same(fli_send(&b.rt, &b.here, pid, nobody, &data), FILCH_EDEAD);
+    same(fli_send(&b.rt, &b.worker, pid, nobody, &data), FILCH_EDEAD);
     free(bytes);
-    same(fli_load_rlx(&b.here.counters.undelivered), 1);
+    same(fli_load_rlx(&b.worker.counters.undelivered), 1);
     /* The slot's next owner is somebody else. */
     fli_proc *next = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     assert_ptr_equal(next, p);
-    same(fli_send(&b.rt, &b.here, pid, nobody, &data), FILCH_EDEAD);
+    same(fli_send(&b.rt, &b.worker, pid, nobody, &data), FILCH_EDEAD);
     same(bench_finish(&b, next), 0);
     bench_end(&b);
 }
@@ -503,7 +503,7 @@ typedef struct sender {
     fli_proc  *p;
     uint32_t   index;
     uint64_t   rounds;
-    fli_local  here;
+    fli_local  worker;
     fli_thread thread;
     FLI_ATOMIC(bool) * queued;
     FLI_ATOMIC(uint32_t) * sending;
@@ -513,10 +513,10 @@ typedef struct sender {
 static FLI_ATOMIC(bool) stress_queued;
 static FLI_ATOMIC(uint64_t) stress_doubles;
 
-static void queue_it(fli_runtime *rt, fli_local *here, fli_proc *p)
+static void queue_it(fli_runtime *rt, fli_local *worker, fli_proc *p)
 {
     (void)rt;
-    (void)here;
+    (void)worker;
     (void)p;
     if (fli_swap_acqrel(&stress_queued, true)) fli_add_rlx(&stress_doubles, 1);
 }
@@ -524,8 +524,8 @@ static void queue_it(fli_runtime *rt, fli_local *here, fli_proc *p)
 static void send_many(void *arg)
 {
     sender *s = arg;
-    s->here.rt = &s->b->rt;
-    fli_here_set(&s->here);
+    s->worker.rt = &s->b->rt;
+    fli_current_set(&s->worker);
     for (uint64_t i = 0; i < s->rounds;) {
         /* Sender in the upper bits, its own count below; every seventh payload needs a block. */
         char       bytes[40];
@@ -536,7 +536,7 @@ static void send_many(void *arg)
             memcpy(bytes, &value, sizeof value);
             data = filch_bytes(bytes, sizeof bytes);
         }
-        filch_err err = fli_send(&s->b->rt, &s->here, bench_pid(s->p), nobody, &data);
+        filch_err err = fli_send(&s->b->rt, &s->worker, bench_pid(s->p), nobody, &data);
         if (err == FILCH_EFULL || err == FILCH_EDROPPED) {
             s->refused += err == FILCH_EFULL;
             s->dropped += err == FILCH_EDROPPED;
@@ -547,8 +547,8 @@ static void send_many(void *arg)
         }
         i++;
     }
-    fli_slab_empty(&s->b->rt.nodes, &s->here.nodes);
-    fli_here_set(NULL);
+    fli_slab_empty(&s->b->rt.nodes, &s->worker.nodes);
+    fli_current_set(NULL);
     (void)fli_sub_acqrel(s->sending, 1);
 }
 

@@ -44,7 +44,7 @@ static void arrives(bench *b, fli_proc *p, filch_data sent)
     same(filch_size(&event.data), filch_size(&sent));
     if (filch_size(&sent) > 0) assert_memory_equal(filch_raw(&event.data), filch_raw(&sent), filch_size(&sent));
     else same(event.data.as.i, sent.as.i);
-    fli_mail_release(&b->rt, &b->here, p, &event, &node, 1);
+    fli_mail_release(&b->rt, &b->worker, p, &event, &node, 1);
 }
 
 TEST(where_the_order_of_bytes_is_unknown_all_kinds_are_sent_as_what_they_are)

@@ -71,19 +71,19 @@ extern const fli_model_ops fli_model_table;
 /* Stands between the process being stepped and all others: sched/record.c writes down what it does, sched/replay.c
  * answers in their place. Each function is called instead of the public one it is named after. Most steps have none. */
 typedef struct fli_tape {
-    filch_err (*send)(fli_local *here, filch_pid to, filch_pid from, const filch_data *data, bool deliver);
-    filch_err (*set_flag)(fli_local *here, filch_pid pid, uint64_t flag);
-    filch_err (*yield)(fli_local *here, filch_out *out, uint32_t command, uint64_t tag, filch_pid target,
+    filch_err (*send)(fli_local *worker, filch_pid to, filch_pid from, const filch_data *data, bool deliver);
+    filch_err (*set_flag)(fli_local *worker, filch_pid pid, uint64_t flag);
+    filch_err (*yield)(fli_local *worker, filch_out *out, uint32_t command, uint64_t tag, filch_pid target,
                        const filch_data *data);
-    filch_err (*spawn)(fli_local *here, const filch_type *type, const filch_spawn_options *options, filch_pid *pid);
-    filch_err (*relate)(fli_local *here, struct fli_request *request);
-    filch_err (*whereis)(fli_local *here, const char *name, filch_pid *pid);
+    filch_err (*spawn)(fli_local *worker, const filch_type *type, const filch_spawn_options *options, filch_pid *pid);
+    filch_err (*relate)(fli_local *worker, struct fli_request *request);
+    filch_err (*whereis)(fli_local *worker, const char *name, filch_pid *pid);
 } fli_tape;
 
 /* Nobody's runtime; and not NULL, which somebody may pass for a scheduler: one comparison refuses that too. */
 #define FLI_NOT_PLAIN ((fli_runtime *)(uintptr_t)1)
 
-/* What a worker keeps for itself. First in sched's fli_worker; the thread finds it by fli_here. */
+/* What a worker keeps for itself. First in sched's fli_worker; the thread finds it by fli_current_worker. */
 struct fli_local {
     fli_runtime *rt;
     fli_proc    *current;    /* being stepped, dispatched or closed, or the last that was; NULL when it stops stepping */
@@ -92,7 +92,7 @@ struct fli_local {
                                 no close; else FLI_NOT_PLAIN */
     /* Takes a process that a step on this worker has just woken. Always FILCH_OK: for a last call. Plain: sched sets it; not
      * always the same (sched/ready.c). */
-    filch_err  (*ready)(fli_local *here, fli_proc *p);
+    filch_err  (*ready)(fli_local *worker, fli_proc *p);
     bool         dispatching; /* answers to `current` may go straight to its own list */
     bool         closing;    /* no step runs, but `close`, or whoever hears of its end, or frees what nobody reads: no yields */
     uint8_t      worker_mark;       /* what those have in `last` that were stepped here: the index, as far as it tells */
@@ -114,8 +114,8 @@ enum { FLI_OPEN, FLI_CLOSING, FLI_CLOSED };
 
 /* What the lower rooms ask of the upper ones. sched fills it in before any process exists. */
 typedef struct fli_hooks {
-    /* Takes a process that just became ACTIVE; `here` is the calling worker of this runtime or NULL. */
-    void (*ready)(fli_runtime *rt, fli_local *here, fli_proc *p);
+    /* Takes a process that just became ACTIVE; `worker` is the calling worker of this runtime or NULL. */
+    void (*ready)(fli_runtime *rt, fli_local *worker, fli_proc *p);
     /* A yield or timer whose process has ended, by the number its handler left in the node. */
     void (*abandon)(fli_runtime *rt, uint64_t cookie);
     /* An alarm that one of them has set rings, with the number it left. */
@@ -133,9 +133,9 @@ typedef struct fli_hooks {
 /* What a simulation (sched/simulate.c) decides and wants to hear of. Ordinary runtimes have none. */
 typedef struct fli_simulator {
     uint64_t now_ns; /* its clock. Plain: one thread runs the simulation */
-    /* Somebody is about to act on other processes: they may go first. `here` is NULL on threads that have no business
+    /* Somebody is about to act on other processes: they may go first. `worker` is NULL on threads that have no business
      * here. False: refused, and `call` is named in the report. Thread: any. */
-    bool (*point)(fli_runtime *rt, fli_local *here, const char *call);
+    bool (*point)(fli_runtime *rt, fli_local *worker, const char *call);
     /* A message was sent, or not. */
     void (*sent)(fli_runtime *rt, filch_pid from, filch_pid to, const filch_data *data, filch_err err);
     /* The yield of `command` has been answered: `node` is claimed and filled. True: takes it, to hand it over later. */
@@ -165,10 +165,10 @@ struct fli_runtime {
 };
 
 /* The calling thread's worker, if it is one of this runtime's; else NULL. */
-static inline fli_local *fli_here(const fli_runtime *rt)
+static inline fli_local *fli_current_worker(const fli_runtime *rt)
 {
-    fli_local *here = fli_here_get();
-    return here != NULL && here->rt == rt ? here : NULL;
+    fli_local *worker = fli_current_get();
+    return worker != NULL && worker->rt == rt ? worker : NULL;
 }
 
 /* The runtime's time. */
@@ -178,9 +178,9 @@ static inline uint64_t fli_now(const fli_runtime *rt)
 }
 
 /* Adds to a counter, on the cheap if we are a worker. */
-#define FLI_TALLY(runtime, here, name, n)                               \
+#define FLI_TALLY(runtime, worker, name, n)                               \
     do {                                                                \
-        if ((here) != NULL) fli_count(&(here)->counters.name, (n));     \
+        if ((worker) != NULL) fli_count(&(worker)->counters.name, (n));     \
         else fli_add_rlx(&(runtime)->outside.name, (n));                \
     } while (0)
 
@@ -189,14 +189,14 @@ static inline fli_node *fli_node_at(fli_runtime *rt, uint32_t handle)
     return fli_slab_at_size(&rt->nodes, handle, sizeof(fli_node));
 }
 
-FILCH_MUST_USE static inline fli_node *fli_node_take(fli_runtime *rt, fli_local *here)
+FILCH_MUST_USE static inline fli_node *fli_node_take(fli_runtime *rt, fli_local *worker)
 {
-    return fli_slab_take(&rt->nodes, here != NULL ? &here->nodes : NULL);
+    return fli_slab_take(&rt->nodes, worker != NULL ? &worker->nodes : NULL);
 }
 
-static inline void fli_node_give(fli_runtime *rt, fli_local *here, fli_node *node)
+static inline void fli_node_give(fli_runtime *rt, fli_local *worker, fli_node *node)
 {
-    fli_slab_give(&rt->nodes, here != NULL ? &here->nodes : NULL, node);
+    fli_slab_give(&rt->nodes, worker != NULL ? &worker->nodes : NULL, node);
 }
 
 /* The control block a serial names, alive or not; NULL if there never was one. */

@@ -20,26 +20,26 @@ static fli_node *take_outside(fli_runtime *rt)
     return node != NULL ? node : fli_node_take(rt, NULL);
 }
 
-static inline fli_node *make(fli_runtime *rt, fli_local *here, filch_pid from, const filch_data *owned)
+static inline fli_node *make(fli_runtime *rt, fli_local *worker, filch_pid from, const filch_data *owned)
 {
-    fli_node *node = here != NULL ? fli_node_take(rt, here) : take_outside(rt);
+    fli_node *node = worker != NULL ? fli_node_take(rt, worker) : take_outside(rt);
     if (node == NULL) return NULL;
     bool foreign = from.node != rt->node && from.serial != 0;
     node->what = foreign ? FLI_NODE_FOREIGN : FLI_NODE_ODD;
-    node->index = here != NULL ? here->number : 0;
+    node->index = worker != NULL ? worker->number : 0;
     node->peer = from.serial;
     node->tag = foreign ? from.node : 0;
     fli_node_put_data(node, owned);
     return node;
 }
 
-fli_node *fli_message_make(fli_runtime *rt, fli_local *here, filch_pid from, const filch_data *owned)
+fli_node *fli_message_make(fli_runtime *rt, fli_local *worker, filch_pid from, const filch_data *owned)
 {
-    return make(rt, here, from, owned);
+    return make(rt, worker, from, owned);
 }
 
 /* The mailbox is full: what its policy says. */
-static filch_err refuse(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t gen)
+static filch_err refuse(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen)
 {
     switch (fli_load_rlx(&p->overflow)) {
     case FILCH_OVERFLOW_DROP_NEWEST:
@@ -48,13 +48,13 @@ static filch_err refuse(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t 
         return FILCH_EDROPPED;
     case FILCH_OVERFLOW_STOP:
         fli_limit_overflowed(p, gen);
-        if (fli_state_set_flag(&p->state, gen, FLI_KILL) == FLI_DELIVERY_WOKE) rt->hooks.ready(rt, here, p);
+        if (fli_state_set_flag(&p->state, gen, FLI_KILL) == FLI_DELIVERY_WOKE) rt->hooks.ready(rt, worker, p);
         return FILCH_EFULL;
     default: return FILCH_EFULL;
     }
 }
 
-static filch_err put_limited(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t gen, fli_node *node, bool queued)
+static filch_err put_limited(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, fli_node *node, bool queued)
 {
     filch_data data = { .kind = FILCH_KIND_NONE };
     fli_node_get_data(node, &data);
@@ -63,9 +63,9 @@ static filch_err put_limited(fli_runtime *rt, fli_local *here, fli_proc *p, uint
     uint32_t  units = fli_limit_units(bytes);
     fli_admit admit = fli_limit_enter(p, gen, units, queued);
     if (admit == FLI_ADMIT_DEAD) return FILCH_EDEAD;
-    if (admit == FLI_ADMIT_FULL) return refuse(rt, here, p, gen);
+    if (admit == FLI_ADMIT_FULL) return refuse(rt, worker, p, gen);
     node->what |= FLI_NODE_COUNTED;
-    filch_err err = fli_mail_post(rt, here, p, gen, node);
+    filch_err err = fli_mail_post(rt, worker, p, gen, node);
     if (err != FILCH_OK) {
         /* Whoever waits there is told by the end of the process. But the room may have been a stranger's, if our pid is
          * so old that the word's 12 bits have come round: then somebody may have queued because of us. Not while we
@@ -73,28 +73,28 @@ static filch_err put_limited(fli_runtime *rt, fli_local *here, fli_proc *p, uint
         if (fli_limit_leave(p, gen, 1, units) && !queued) rt->hooks.room(rt, p);
         return err;
     }
-    if (admit == FLI_ADMIT_OVER && fli_state_wake(&p->state, gen) == FLI_DELIVERY_WOKE) rt->hooks.ready(rt, here, p);
+    if (admit == FLI_ADMIT_OVER && fli_state_wake(&p->state, gen) == FLI_DELIVERY_WOKE) rt->hooks.ready(rt, worker, p);
     return FILCH_OK;
 }
 
-static inline filch_err put(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t gen, fli_node *node, bool queued)
+static inline filch_err put(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, fli_node *node, bool queued)
 {
-    filch_err err = (fli_state_peek(&p->state) & FLI_LIMITED) != 0 ? put_limited(rt, here, p, gen, node, queued)
-                                                                   : fli_mail_post(rt, here, p, gen, node);
-    if (err == FILCH_OK) FLI_TALLY(rt, here, sent, 1);
+    filch_err err = (fli_state_peek(&p->state) & FLI_LIMITED) != 0 ? put_limited(rt, worker, p, gen, node, queued)
+                                                                   : fli_mail_post(rt, worker, p, gen, node);
+    if (err == FILCH_OK) FLI_TALLY(rt, worker, sent, 1);
     return err;
 }
 
-filch_err fli_message_put(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t gen, fli_node *node, bool queued)
+filch_err fli_message_put(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, fli_node *node, bool queued)
 {
-    return put(rt, here, p, gen, node, queued);
+    return put(rt, worker, p, gen, node, queued);
 }
 
-void fli_send_refused(fli_runtime *rt, fli_local *here, filch_err err)
+void fli_send_refused(fli_runtime *rt, fli_local *worker, filch_err err)
 {
-    if (err == FILCH_EDEAD) FLI_TALLY(rt, here, undelivered, 1);
-    else if (err == FILCH_EFULL) FLI_TALLY(rt, here, refused, 1);
-    else if (err == FILCH_EDROPPED) FLI_TALLY(rt, here, dropped, 1);
+    if (err == FILCH_EDEAD) FLI_TALLY(rt, worker, undelivered, 1);
+    else if (err == FILCH_EFULL) FLI_TALLY(rt, worker, refused, 1);
+    else if (err == FILCH_EDROPPED) FLI_TALLY(rt, worker, dropped, 1);
 }
 
 static filch_err route(fli_runtime *rt, filch_pid to, filch_pid from, const filch_data *data)
@@ -105,52 +105,52 @@ static filch_err route(fli_runtime *rt, filch_pid to, filch_pid from, const filc
 }
 
 /* A payload that needs an owner first: bytes, or something malformed. */
-static filch_err send_owned(fli_runtime *rt, fli_local *here, fli_proc *p, filch_pid to, filch_pid from,
+static filch_err send_owned(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_pid to, filch_pid from,
                             const filch_data *data)
 {
     filch_data owned = { .kind = FILCH_KIND_NONE };
     filch_err  err = fli_data_own(&rt->mem, rt->payload_max, data, &owned);
     if (err != FILCH_OK) return err;
-    fli_node *node = make(rt, here, from, &owned);
-    err = node != NULL ? put(rt, here, p, fli_serial_gen(to.serial), node, false) : FILCH_ENOMEM;
+    fli_node *node = make(rt, worker, from, &owned);
+    err = node != NULL ? put(rt, worker, p, fli_serial_gen(to.serial), node, false) : FILCH_ENOMEM;
     if (err == FILCH_OK) return FILCH_OK;
-    if (node != NULL) fli_node_give(rt, here, node);
+    if (node != NULL) fli_node_give(rt, worker, node);
     fli_data_undo(data, &owned);
     return err;
 }
 
-static filch_err not_sent(fli_runtime *rt, fli_local *here, filch_err err, filch_pid to, filch_pid from,
+static filch_err not_sent(fli_runtime *rt, fli_local *worker, filch_err err, filch_pid to, filch_pid from,
                           const filch_data *data)
 {
     if (err == FILCH_EFOREIGN) return route(rt, to, from, data);
-    fli_send_refused(rt, here, err);
+    fli_send_refused(rt, worker, err);
     return err;
 }
 
-filch_err fli_send(fli_runtime *rt, fli_local *here, filch_pid to, filch_pid from, const filch_data *data)
+filch_err fli_send(fli_runtime *rt, fli_local *worker, filch_pid to, filch_pid from, const filch_data *data)
 {
     fli_proc *p;
     filch_err err = fli_pid_find(rt, to, &p);
-    if (FLI_UNLIKELY(err != FILCH_OK)) return not_sent(rt, here, err, to, from, data);
+    if (FLI_UNLIKELY(err != FILCH_OK)) return not_sent(rt, worker, err, to, from, data);
     if (FLI_LIKELY(fli_data_is_value(data))) {
-        fli_node *node = make(rt, here, from, data);
+        fli_node *node = make(rt, worker, from, data);
         if (FLI_UNLIKELY(node == NULL)) return FILCH_ENOMEM;
-        err = put(rt, here, p, fli_serial_gen(to.serial), node, false);
-        if (FLI_UNLIKELY(err != FILCH_OK)) fli_node_give(rt, here, node);
+        err = put(rt, worker, p, fli_serial_gen(to.serial), node, false);
+        if (FLI_UNLIKELY(err != FILCH_OK)) fli_node_give(rt, worker, node);
     } else {
-        err = send_owned(rt, here, p, to, from, data);
+        err = send_owned(rt, worker, p, to, from, data);
     }
-    if (FLI_UNLIKELY(err != FILCH_OK)) fli_send_refused(rt, here, err);
+    if (FLI_UNLIKELY(err != FILCH_OK)) fli_send_refused(rt, worker, err);
     return err;
 }
 
 /* The same in a simulation, where all are on one thread. Between processes it is outside. */
-static filch_err send_simulated(fli_runtime *rt, fli_local *here, filch_pid to, filch_pid from, const filch_data *data,
+static filch_err send_simulated(fli_runtime *rt, fli_local *worker, filch_pid to, filch_pid from, const filch_data *data,
                                 const char *call)
 {
-    if (!rt->sim->point(rt, here, call)) return FILCH_ESTATE;
-    if (here->current == NULL && fli_load_rlx(&rt->phase) != FLI_OPEN) return FILCH_ECLOSED;
-    filch_err err = fli_send(rt, here, to, from, data);
+    if (!rt->sim->point(rt, worker, call)) return FILCH_ESTATE;
+    if (worker->current == NULL && fli_load_rlx(&rt->phase) != FLI_OPEN) return FILCH_ECLOSED;
+    filch_err err = fli_send(rt, worker, to, from, data);
     rt->sim->sent(rt, from, to, data, err);
     return err;
 }
@@ -160,70 +160,70 @@ filch_err filch_send_any(filch_sched *sched, filch_pid to, filch_data data)
 {
     if (sched == NULL) return filch_invalid("sched is NULL");
     fli_runtime *rt = (fli_runtime *)sched;
-    fli_local   *here = fli_here(rt);
+    fli_local   *worker = fli_current_worker(rt);
     filch_pid    from = { 0, 0 };
-    if (here != NULL) {
-        here->sends++;
+    if (worker != NULL) {
+        worker->sends++;
         /* A handler runs between steps and speaks for nobody. */
-        if (here->serial != 0 && !here->dispatching) from = (filch_pid){ rt->node, here->serial };
-        if (FLI_UNLIKELY(here->tape != NULL)) return here->tape->send(here, to, from, &data, false);
+        if (worker->serial != 0 && !worker->dispatching) from = (filch_pid){ rt->node, worker->serial };
+        if (FLI_UNLIKELY(worker->tape != NULL)) return worker->tape->send(worker, to, from, &data, false);
     }
-    if (FLI_UNLIKELY(rt->sim != NULL)) return send_simulated(rt, here, to, from, &data, "filch_send");
-    if (here == NULL && fli_load_acq(&rt->phase) != FLI_OPEN) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire */
-    return fli_send(rt, here, to, from, &data);
+    if (FLI_UNLIKELY(rt->sim != NULL)) return send_simulated(rt, worker, to, from, &data, "filch_send");
+    if (worker == NULL && fli_load_acq(&rt->phase) != FLI_OPEN) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire */
+    return fli_send(rt, worker, to, from, &data);
 }
 
 /* Somebody else was at the mailbox at the same moment, or the process is gone: the long way. */
-static __attribute__((noinline)) filch_err send_late(fli_local *here, fli_proc *p, uint64_t word, fli_node *node)
+static __attribute__((noinline)) filch_err send_late(fli_local *worker, fli_proc *p, uint64_t word, fli_node *node)
 {
-    fli_runtime *rt = here->rt;
-    filch_err    err = put(rt, here, p, fli_word_gen(word), node, false);
+    fli_runtime *rt = worker->rt;
+    filch_err    err = put(rt, worker, p, fli_word_gen(word), node, false);
     if (err == FILCH_OK) return FILCH_OK;
-    fli_node_give(rt, here, node);
-    fli_send_refused(rt, here, err);
+    fli_node_give(rt, worker, node);
+    fli_send_refused(rt, worker, err);
     return err;
 }
 
 /* The node of a message from the process that is stepped here. There is a spare one. */
-static inline fli_node *make_plain(fli_local *here, uint64_t kind, uint64_t first, uint64_t second)
+static inline fli_node *make_plain(fli_local *worker, uint64_t kind, uint64_t first, uint64_t second)
 {
-    fli_node *node = here->nodes.objects[--here->nodes.count];
-    here->sends++;
-    node->peer = here->serial;
-    node->index = here->number;
+    fli_node *node = worker->nodes.objects[--worker->nodes.count];
+    worker->sends++;
+    node->peer = worker->serial;
+    node->index = worker->number;
     fli_node_put_plain(node, kind, first, second);
     return node;
 }
 
 /* To one that need not be woken: `word` says so. */
-static __attribute__((noinline)) filch_err send_awake(fli_local *here, fli_proc *p, uint64_t word, uint64_t kind,
+static __attribute__((noinline)) filch_err send_awake(fli_local *worker, fli_proc *p, uint64_t word, uint64_t kind,
                                                       uint64_t first, uint64_t second)
 {
-    fli_node *node = make_plain(here, kind, first, second);
+    fli_node *node = make_plain(worker, kind, first, second);
     if (FLI_UNLIKELY(!fli_state_push_awake(&p->state, word, node->self, &node->next))) {
-        return send_late(here, p, word, node);
+        return send_late(worker, p, word, node);
     }
-    fli_count(&here->counters.sent, 1);
+    fli_count(&worker->counters.sent, 1);
     return FILCH_OK;
 }
 
 /* A magazine that has run empty is filled up, and then it is as if it had not been: the long way would make a message that
  * is not PLAIN, and one of those among a hundred keeps all of them from the short way at the other end (docs/design/worker-throttling.md). */
-static bool restock(fli_local *here)
+static bool restock(fli_local *worker)
 {
-    if (here->nodes.count > 0) return false;
-    fli_node *node = fli_node_take(here->rt, here);
+    if (worker->nodes.count > 0) return false;
+    fli_node *node = fli_node_take(worker->rt, worker);
     if (node == NULL) return false;
-    fli_node_give(here->rt, here, node);
+    fli_node_give(worker->rt, worker, node);
     return true;
 }
 
 static __attribute__((noinline)) filch_err send_slowly(filch_sched *sched, filch_pid to, uint64_t kind, uint64_t first,
                                                        uint64_t second)
 {
-    fli_local *here = fli_here_get();
-    bool       inside = here != NULL && here->plain == (fli_runtime *)sched;
-    if (inside && restock(here)) return filch_send_value(sched, to, kind, first, second);
+    fli_local *worker = fli_current_get();
+    bool       inside = worker != NULL && worker->plain == (fli_runtime *)sched;
+    if (inside && restock(worker)) return filch_send_value(sched, to, kind, first, second);
     return filch_send_any(sched, to, filch_value((filch_kind)kind, first, second));
 }
 
@@ -231,22 +231,22 @@ static __attribute__((noinline)) filch_err send_slowly(filch_sched *sched, filch
  * that is not the straight way is a last call, so that nothing need be saved for it. */
 filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint64_t first, uint64_t second)
 {
-    fli_local   *here = fli_here_get();
+    fli_local   *worker = fli_current_get();
     fli_runtime *rt = (fli_runtime *)sched;
     uint32_t     slot = fli_serial_slot(to.serial);
-    if (FLI_UNLIKELY(here == NULL || here->plain != rt || here->nodes.count == 0)) goto slowly;
+    if (FLI_UNLIKELY(worker == NULL || worker->plain != rt || worker->nodes.count == 0)) goto slowly;
     if (FLI_UNLIKELY(to.node != rt->node || !fli_slab_reaches(&rt->procs, slot))) goto slowly;
     fli_proc *p = fli_slab_at_size(&rt->procs, slot, sizeof *p);
     uint64_t  word = fli_state_peek(&p->state), differs = fli_word_differs(word, fli_serial_gen(to.serial));
     if (FLI_LIKELY(differs == 0)) {
-        fli_node *node = make_plain(here, kind, first, second);
+        fli_node *node = make_plain(worker, kind, first, second);
         if (FLI_UNLIKELY(!fli_state_push_idle(&p->state, word, node->self, &node->next))) {
-            return send_late(here, p, word, node);
+            return send_late(worker, p, word, node);
         }
-        fli_count(&here->counters.sent, 1);
-        return here->ready(here, p);
+        fli_count(&worker->counters.sent, 1);
+        return worker->ready(worker, p);
     }
-    if (FLI_LIKELY(FLI_IS_AWAKE(differs))) return send_awake(here, p, word, kind, first, second);
+    if (FLI_LIKELY(FLI_IS_AWAKE(differs))) return send_awake(worker, p, word, kind, first, second);
     to.node = rt->node; /* it is; one value less to keep until here */
 slowly:
     return send_slowly(sched, to, kind, first, second);
@@ -259,26 +259,26 @@ filch_err filch_deliver(void *sched, const filch_package *package)
     if (sched == NULL) return filch_invalid("sched is NULL");
     if (package == NULL) return filch_invalid("package is NULL");
     fli_runtime *rt = sched;
-    fli_local   *here = fli_here(rt);
-    if (FLI_UNLIKELY(here != NULL && here->tape != NULL)) {
-        return here->tape->send(here, package->to, package->from, &package->data, true);
+    fli_local   *worker = fli_current_worker(rt);
+    if (FLI_UNLIKELY(worker != NULL && worker->tape != NULL)) {
+        return worker->tape->send(worker, package->to, package->from, &package->data, true);
     }
     if (rt->sim != NULL && package->to.node == rt->node) {
-        return send_simulated(rt, here, package->to, package->from, &package->data, "filch_deliver");
+        return send_simulated(rt, worker, package->to, package->from, &package->data, "filch_deliver");
     }
-    if (here == NULL && fli_load_acq(&rt->phase) != FLI_OPEN) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire */
+    if (worker == NULL && fli_load_acq(&rt->phase) != FLI_OPEN) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire */
     /* A scheduler does not route on what was routed to it: two of them could play ball for ever. */
     if (package->to.node != rt->node) return FILCH_EFOREIGN;
-    return fli_send(rt, here, package->to, package->from, &package->data);
+    return fli_send(rt, worker, package->to, package->from, &package->data);
 }
 
 static filch_err set_process_flag(filch_sched *sched, filch_pid pid, uint64_t flag, const char *call)
 {
     if (sched == NULL) return filch_invalid("sched is NULL");
     fli_runtime *rt = (fli_runtime *)sched;
-    fli_local   *here = fli_here(rt);
-    if (FLI_UNLIKELY(here != NULL && here->tape != NULL)) return here->tape->set_flag(here, pid, flag);
-    if (rt->sim != NULL && !rt->sim->point(rt, here, call)) return FILCH_ESTATE;
+    fli_local   *worker = fli_current_worker(rt);
+    if (FLI_UNLIKELY(worker != NULL && worker->tape != NULL)) return worker->tape->set_flag(worker, pid, flag);
+    if (rt->sim != NULL && !rt->sim->point(rt, worker, call)) return FILCH_ESTATE;
     fli_proc    *p;
     filch_err    err = fli_pid_find(rt, pid, &p);
     if (err == FILCH_EFOREIGN && fli_load_rlx(&rt->model) != NULL) {
@@ -289,7 +289,7 @@ static filch_err set_process_flag(filch_sched *sched, filch_pid pid, uint64_t fl
     if (err != FILCH_OK) return err;
     switch (fli_state_set_flag(&p->state, fli_serial_gen(pid.serial), flag)) {
     case FLI_DELIVERY_DEAD: return FILCH_EDEAD;
-    case FLI_DELIVERY_WOKE: rt->hooks.ready(rt, here, p); break;
+    case FLI_DELIVERY_WOKE: rt->hooks.ready(rt, worker, p); break;
     case FLI_DELIVERY_NOTED: break;
     }
     return FILCH_OK;

@@ -33,7 +33,7 @@ void fli_yield_unlist(fli_runtime *rt, fli_proc *p, const fli_node *node, uint32
     fli_node_at(rt, list[node->index])->index = node->index;
 }
 
-void fli_yield_abandon(fli_runtime *rt, fli_local *here, fli_proc *p)
+void fli_yield_abandon(fli_runtime *rt, fli_local *worker, fli_proc *p)
 {
     uint32_t *list = fli_yield_list(p);
     for (uint32_t i = 0; i < p->yield_count; i++) {
@@ -43,8 +43,8 @@ void fli_yield_abandon(fli_runtime *rt, fli_local *here, fli_proc *p)
         if ((stamp & FLI_STAMP_MASK) != FLI_STAMP_PENDING || !fli_yield_take(node, stamp)) continue;
         uint64_t cookie = node->data[0];
         fli_yield_retire(node);
-        fli_node_give(rt, here, node);
-        fli_count(&here->counters.abandoned, 1);
+        fli_node_give(rt, worker, node);
+        fli_count(&worker->counters.abandoned, 1);
         if (cookie != 0) rt->hooks.abandon(rt, cookie);
     }
     p->yield_count = 0;
@@ -90,8 +90,8 @@ bool fli_yield_claim(fli_runtime *rt, uint64_t key, fli_node **out)
     return true;
 }
 
-void fli_yield_drop(fli_runtime *rt, fli_local *here, fli_node *node)
+void fli_yield_drop(fli_runtime *rt, fli_local *worker, fli_node *node)
 {
     fli_yield_retire(node);
-    fli_node_give(rt, here, node);
+    fli_node_give(rt, worker, node);
 }

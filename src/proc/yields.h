@@ -40,11 +40,11 @@ static inline void fli_yield_enter(fli_proc *p, fli_node *node, uint64_t serial,
 }
 
 /* Adds a yield of `command` with `tag`. Gives its node, PENDING, or NULL: out of memory. Thread: the owner. */
-FILCH_MUST_USE static inline fli_node *fli_yield_open(fli_runtime *rt, fli_local *here, fli_proc *p, uint32_t command,
+FILCH_MUST_USE static inline fli_node *fli_yield_open(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t command,
                                                       uint64_t tag)
 {
     if (FLI_UNLIKELY(p->yield_count >= FLI_YIELDS_FEW) && !fli_yield_room(rt, p)) return NULL;
-    fli_node *node = fli_node_take(rt, here);
+    fli_node *node = fli_node_take(rt, worker);
     if (FLI_UNLIKELY(node == NULL)) return NULL;
     fli_yield_enter(p, node, fli_proc_serial(p), command, tag);
     return node;
@@ -64,7 +64,7 @@ static inline void fli_yield_close(fli_runtime *rt, fli_proc *p, fli_node *node)
 /* Makes all outstanding yields void, at the end of the process: late completions find them gone. Must come before
  * fli_state_finish: while the process lives, the nodes of yields being completed cannot be anybody else's.
  * Thread: the owner. */
-void fli_yield_abandon(fli_runtime *rt, fli_local *here, fli_proc *p);
+void fli_yield_abandon(fli_runtime *rt, fli_local *worker, fli_proc *p);
 
 /* One of the outstanding yields: its command and tag. False if there is none. Thread: the owner, about to end it. */
 bool fli_yield_first(fli_runtime *rt, fli_proc *p, uint32_t *command, uint64_t *tag);
@@ -102,6 +102,6 @@ FILCH_MUST_USE bool fli_yield_claim(fli_runtime *rt, uint64_t key, fli_node **ou
 FILCH_MUST_USE bool fli_yield_is_pending(fli_runtime *rt, uint64_t key);
 
 /* Frees the node of a claimed yield whose process has ended. */
-void fli_yield_drop(fli_runtime *rt, fli_local *here, fli_node *node);
+void fli_yield_drop(fli_runtime *rt, fli_local *worker, fli_node *node);
 
 #endif

@@ -9,7 +9,7 @@
 
 static fli_node *open_yield(bench *b, fli_proc *p, uint64_t tag)
 {
-    fli_node *node = fli_yield_open(&b->rt, &b->here, p, 300, tag);
+    fli_node *node = fli_yield_open(&b->rt, &b->worker, p, 300, tag);
     assert_non_null(node);
     return node;
 }
@@ -21,7 +21,7 @@ static uint32_t read_answers(bench *b, fli_proc *p)
     fli_node    *nodes[BENCH_EVENTS];
     bench_drain(b, p);
     uint32_t count = fli_mail_collect(&b->rt, p, false, events, nodes, BENCH_EVENTS);
-    fli_mail_release(&b->rt, &b->here, p, events, nodes, count);
+    fli_mail_release(&b->rt, &b->worker, p, events, nodes, count);
     return count;
 }
 
@@ -37,8 +37,8 @@ TEST(the_first_answer_counts_and_the_second_is_told_so)
     same(filch_complete(receiver, 7, filch_int(2), FILCH_OK), FILCH_ESTALE);
     same(read_answers(&b, p), 1);
     same(filch_complete(receiver, 7, filch_int(3), FILCH_OK), FILCH_ESTALE);
-    same(fli_load_rlx(&b.here.counters.completions), 1);
-    same(fli_load_rlx(&b.here.counters.late_completions), 2);
+    same(fli_load_rlx(&b.worker.counters.completions), 1);
+    same(fli_load_rlx(&b.worker.counters.late_completions), 2);
     same(bench_finish(&b, p), 0);
     bench_end(&b);
 }
@@ -80,7 +80,7 @@ TEST(an_old_receiver_never_answers_a_later_yield)
         }
         assert_true(fli_yield_is_pending(&b.rt, old[i].key));
         if (i % 2 == 0) {
-            fli_yield_abandon(&b.rt, &b.here, p);
+            fli_yield_abandon(&b.rt, &b.worker, p);
             continue;
         }
         ok(filch_complete(old[i], 7, filch_none(), FILCH_OK));
@@ -120,7 +120,7 @@ TEST(one_or_two_cost_no_allocation)
     bench_begin(&b);
     fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     (void)open_yield(&b, p, 0); /* the first node of all */
-    fli_yield_abandon(&b.rt, &b.here, p);
+    fli_yield_abandon(&b.rt, &b.worker, p);
     uint64_t asked = atomic_load(&b.alloc.asked);
     for (uint64_t i = 0; i < FLI_YIELDS_FEW; i++) (void)open_yield(&b, p, i);
     same(atomic_load(&b.alloc.asked), asked);
@@ -135,7 +135,7 @@ TEST(no_memory_for_a_yield_changes_nothing)
     fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     for (uint64_t i = 0; i < FLI_YIELDS_FEW; i++) (void)open_yield(&b, p, i);
     test_alloc_fail(&b.alloc, 1, true);
-    assert_null(fli_yield_open(&b.rt, &b.here, p, 300, 9));
+    assert_null(fli_yield_open(&b.rt, &b.worker, p, 300, 9));
     same(p->yield_count, FLI_YIELDS_FEW);
     test_alloc_fail(&b.alloc, 0, false);
     (void)open_yield(&b, p, 9);
@@ -197,8 +197,8 @@ TEST(an_answer_that_comes_after_the_end_is_freed_by_whoever_brings_it)
     assert_false(fli_yield_claim(&b.rt, receiver.key, &again));
     same(bench_finish(&b, p), 0);
     same(bench_nodes_out(&b), 1);
-    same(fli_mail_post(&b.rt, &b.here, p, gen, node), FILCH_EDEAD);
-    fli_yield_drop(&b.rt, &b.here, node);
+    same(fli_mail_post(&b.rt, &b.worker, p, gen, node), FILCH_EDEAD);
+    fli_yield_drop(&b.rt, &b.worker, node);
     bench_end(&b);
 }
 
@@ -209,11 +209,11 @@ TEST(an_answer_from_inside_the_handler_needs_no_knock)
     bench_begin(&b);
     fli_proc      *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     filch_receiver receiver = fli_yield_receiver(&b.rt, open_yield(&b, p, 1));
-    b.here.current = p;
-    b.here.serial = fli_proc_serial(p);
-    b.here.dispatching = true;
+    b.worker.current = p;
+    b.worker.serial = fli_proc_serial(p);
+    b.worker.dispatching = true;
     ok(filch_complete(receiver, 1, filch_none(), FILCH_OK));
-    b.here.dispatching = false;
+    b.worker.dispatching = false;
     same(fli_word_head(fli_state_peek(&p->state)), 0);
     same(read_answers(&b, p), 1);
     same(fli_mail_held(p), 0);
@@ -259,7 +259,7 @@ typedef struct race {
 
 typedef struct answerer {
     race      *r;
-    fli_local  here;
+    fli_local  worker;
     fli_thread thread;
 } answerer;
 
@@ -277,8 +277,8 @@ static void answer_all(void *arg)
 {
     answerer *a = arg;
     race     *r = a->r;
-    a->here.rt = &r->b.rt;
-    fli_here_set(&a->here);
+    a->worker.rt = &r->b.rt;
+    fli_current_set(&a->worker);
     for (uint64_t i = 0; !fli_load_acq(&r->over); i++) {
         uint64_t key = fli_load_acq(&r->keys[i % OUT]);
         if (key == 0) {
@@ -297,8 +297,8 @@ static void answer_all(void *arg)
             fli_add_rlx(&r->refused, 1);
         }
     }
-    fli_slab_empty(&r->b.rt.nodes, &a->here.nodes);
-    fli_here_set(NULL);
+    fli_slab_empty(&r->b.rt.nodes, &a->worker.nodes);
+    fli_current_set(NULL);
 }
 
 TEST(answers_that_race_with_the_end_are_delivered_or_refused_and_leak_nothing)
@@ -331,9 +331,9 @@ TEST(answers_that_race_with_the_end_are_delivered_or_refused_and_leak_nothing)
         }
         /* bench_finish, but with a look at what was answered and not read. */
         uint32_t gen = bench_gen(p);
-        fli_yield_abandon(&r.b.rt, &r.b.here, p);
+        fli_yield_abandon(&r.b.rt, &r.b.worker, p);
         uint64_t last = fli_state_finish(&p->state);
-        fli_mail_drain(&r.b.rt, &r.b.here, p, fli_word_head(last));
+        fli_mail_drain(&r.b.rt, &r.b.worker, p, fli_word_head(last));
         if (p->answers != 0) {
             uint32_t at = p->answers;
             do {
@@ -341,10 +341,10 @@ TEST(answers_that_race_with_the_end_are_delivered_or_refused_and_leak_nothing)
                 at = fli_node_at(&r.b.rt, at)->next;
             } while (at != p->answers);
         }
-        same(fli_mail_discard(&r.b.rt, &r.b.here, p, last), 0);
+        same(fli_mail_discard(&r.b.rt, &r.b.worker, p, last), 0);
         (void)fli_limit_close(p, gen);
         assert_true(fli_state_free(&p->state));
-        fli_slab_give(&r.b.rt.procs, &r.b.here.procs, p);
+        fli_slab_give(&r.b.rt.procs, &r.b.worker.procs, p);
     }
     fli_store_rel(&r.over, true);
     for (int i = 0; i < ANSWERERS; i++) fli_thread_join(&answerers[i].thread);

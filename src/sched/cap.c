@@ -56,8 +56,8 @@ static void let_go(cap *c, uint64_t count)
 /* `more` bytes are out; less, modulo 2^64. */
 static void count(cap *c, uint64_t more)
 {
-    fli_local *here = fli_here_get();
-    if (here != NULL && here->rt == fli_load_rlx(&c->rt)) fli_count(&c->stripes[here->index].bytes, more);
+    fli_local *worker = fli_current_get();
+    if (worker != NULL && worker->rt == fli_load_rlx(&c->rt)) fli_count(&c->stripes[worker->index].bytes, more);
     else let_go(c, 0 - more);
 }
 

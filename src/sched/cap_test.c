@@ -155,30 +155,30 @@ TEST(without_a_limit_every_worker_counts_for_itself_and_the_sum_is_exact)
     void *early = fli_alloc(&mem, 5); /* before there are workers */
     fli_cap_begin(&mem, &rt);
     same(fli_cap_used(&mem), atomic_load(&alloc.bytes));
-    fli_here_set(&first);
+    fli_current_set(&first);
     void *a = fli_alloc(&mem, 1000), *b = fli_alloc(&mem, 70);
     same(fli_cap_used(&mem), atomic_load(&alloc.bytes));
-    fli_here_set(&second); /* frees what the other one has allocated: its own count is below 0 */
+    fli_current_set(&second); /* frees what the other one has allocated: its own count is below 0 */
     fli_free(&mem, a, 1000);
     b = fli_resize(&mem, b, 70, 20);
     test_alloc_fail(&alloc, 1, false);
     assert_null(fli_alloc(&mem, 1));
     same(fli_cap_used(&mem), atomic_load(&alloc.bytes));
-    fli_here_set(&foreign);
+    fli_current_set(&foreign);
     void *c = fli_alloc(&mem, 300);
     fli_free(&mem, early, 5);
     same(fli_cap_used(&mem), atomic_load(&alloc.bytes));
-    fli_here_set(NULL);
+    fli_current_set(NULL);
     fli_cap_end(&mem);
     same(fli_cap_used(&mem), atomic_load(&alloc.bytes));
-    fli_here_set(&first); /* a new runtime may have the address of the old one */
+    fli_current_set(&first); /* a new runtime may have the address of the old one */
     void *d = fli_alloc(&mem, 7);
     same(fli_cap_used(&mem), atomic_load(&alloc.bytes));
     fli_cap_drop(&mem); /* b, c and d are still out */
     fli_free(&mem, c, 300);
     fli_free(&mem, d, 7);
     assert_true(atomic_load(&alloc.blocks) == 2);
-    fli_here_set(NULL);
+    fli_current_set(NULL);
     fli_free(&mem, b, 20);
     test_alloc_balanced(&alloc);
 }

@@ -114,9 +114,9 @@ TEST(the_own_deque_gives_the_newest_first)
     run(sched, 4);
     stepped = 0;
     /* As if a step had sent to them: queued by the worker itself. */
-    fli_here_set(&sched->guest->local);
+    fli_current_set(&sched->guest->local);
     for (int i = 0; i < 4; i++) ok(filch_send(sched, pids[i], filch_int(0)));
-    fli_here_set(NULL);
+    fli_current_set(NULL);
     (void)spawn(sched, 4, false); /* in the global queue: comes after the own ones */
     run(sched, 5);
     const int64_t want[] = { 3, 2, 1, 0, 4 };
@@ -198,14 +198,14 @@ TEST(whoever_is_the_next_is_not_lost_when_there_is_no_memory_for_the_line)
     fli_worker *w = sched->guest;
     for (int i = 0; i < CROWD; i++) (void)spawn(sched, i, false);
     test_alloc_fail(&alloc, 1, true);
-    fli_here_set(&w->local);
+    fli_current_set(&w->local);
     while (pushed && fli_inject_take(&sched->global, &p, 1) == 1) pushed = fli_deque_push(&w->deque, p);
     assert_false(pushed);
     assert_true(fli_lifo_slot_put(&w->lifo_slot, p));
     uint32_t waiting = (uint32_t)fli_inject_count(&sched->global);
     w->own_first = true;
     fli_inject_put(&sched->global, fli_find_oldest(w));
-    fli_here_set(NULL);
+    fli_current_set(NULL);
     assert_false(fli_lifo_slot_is_full(&w->lifo_slot));
     same(fli_inject_count(&sched->global), waiting + 2);
     test_alloc_fail(&alloc, 0, false);

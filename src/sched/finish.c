@@ -26,11 +26,11 @@
 #include "sched/simulate.h"
 
 /* Empties the mailbox of a process that is DONE; `last` was its word. True: it overflowed. */
-static bool close_mailbox(fli_runtime *rt, fli_local *here, fli_proc *p, uint64_t serial, uint64_t last)
+static bool close_mailbox(fli_runtime *rt, fli_local *worker, fli_proc *p, uint64_t serial, uint64_t last)
 {
-    uint32_t unread = fli_mail_is_empty(p, last) ? 0 : fli_mail_discard(rt, here, p, last);
+    uint32_t unread = fli_mail_is_empty(p, last) ? 0 : fli_mail_discard(rt, worker, p, last);
     if (unread > 0) {
-        fli_count(&here->counters.undelivered, unread);
+        fli_count(&worker->counters.undelivered, unread);
         fli_stop_unread((filch_sched *)rt, serial, unread);
     }
     if ((last & FLI_LIMITED) == 0) return false;
@@ -62,7 +62,7 @@ static void free_words(const last_words *left)
 
 /* An on_exit that runs. */
 typedef struct telling {
-    fli_local        *here;
+    fli_local        *worker;
     fli_proc         *before; /* who was stepped; NULL until on_exit has returned: his slot is given back, he cannot be torn */
     const last_words *left;
 } telling;
@@ -70,23 +70,23 @@ typedef struct telling {
 /* Runs also when an exception of C++ leaves on_exit: see tick.c. */
 static void tell_end(telling *t)
 {
-    fli_local *here = t->here;
-    here->current = t->before;
+    fli_local *worker = t->worker;
+    worker->current = t->before;
     free_words(t->left);
     /* PAIR finish.ended, release half: nothing of it is left, and those that it spawned have been counted. */
-    fli_store_rel(&here->counters.leaving, fli_load_rlx(&here->counters.leaving) - 1);
+    fli_store_rel(&worker->counters.leaving, fli_load_rlx(&worker->counters.leaving) - 1);
 }
 
 /* 6 and 7. Thread: the worker that ended it. */
 static void tell_exit(fli_worker *w, fli_proc *p, const last_words *left, uint64_t serial, filch_err error)
 {
-    fli_local *here = &w->local;
-    fli_proc  *before = here->current, stand_in = { .values = left->values };
-    __attribute__((cleanup(tell_end))) telling t = { .here = here, .left = left };
-    fli_count(&here->counters.leaving, 1); /* before `ended` counts it */
+    fli_local *worker = &w->local;
+    fli_proc  *before = worker->current, stand_in = { .values = left->values };
+    __attribute__((cleanup(tell_end))) telling t = { .worker = worker, .left = left };
+    fli_count(&worker->counters.leaving, 1); /* before `ended` counts it */
     give_back(w, p);
-    here->current = &stand_in; /* the slot may be another process's by now */
-    left->on_exit(left->user, (filch_pid){ here->rt->node, serial }, error, left->result);
+    worker->current = &stand_in; /* the slot may be another process's by now */
+    left->on_exit(left->user, (filch_pid){ worker->rt->node, serial }, error, left->result);
     t.before = before;
 }
 
@@ -96,12 +96,12 @@ static __attribute__((noinline)) void finish_any(fli_worker *w, fli_proc *p, uin
 {
     filch_sched      *sched = w->sched;
     fli_runtime      *rt = &sched->rt;
-    fli_local        *here = &w->local;
-    uint64_t          serial = here->serial;
+    fli_local        *worker = &w->local;
+    uint64_t          serial = worker->serial;
     const filch_type *type = fli_proc_type(p);
-    fli_step_over(here);
+    fli_step_over(worker);
     w->unheard = (last & FLI_HAS_RELATIONS) != 0;
-    bool overflowed = close_mailbox(rt, here, p, serial, last);
+    bool overflowed = close_mailbox(rt, worker, p, serial, last);
     if (overflowed && error == FILCH_EKILLED) error = FILCH_EOVERFLOW;
     if (FLI_UNLIKELY(rt->sim != NULL)) fli_simulate_ended(sched, serial, error, result);
 
@@ -117,23 +117,23 @@ static __attribute__((noinline)) void finish_any(fli_worker *w, fli_proc *p, uin
     if (p->ext != NULL) left.on_exit = p->ext->on_exit, left.user = p->ext->on_exit_user;
     p->values = NULL;
     fli_ext_free(rt, p);
-    if (error != FILCH_OK) fli_count(&here->counters.failed, 1);
+    if (error != FILCH_OK) fli_count(&worker->counters.failed, 1);
     if (left.on_exit != NULL) {
         tell_exit(w, p, &left, serial, error);
     } else {
         free_words(&left);
         give_back(w, p);
     }
-    fli_step_back(here);
+    fli_step_back(worker);
 }
 
 void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
 {
     fli_runtime *rt = &w->sched->rt;
-    fli_local   *here = &w->local;
-    if (FLI_UNLIKELY(p->yield_count > 0 || (p->flags & FLI_PROC_YIELDS_HEAP) != 0)) fli_yield_abandon(rt, here, p);
+    fli_local   *worker = &w->local;
+    if (FLI_UNLIKELY(p->yield_count > 0 || (p->flags & FLI_PROC_YIELDS_HEAP) != 0)) fli_yield_abandon(rt, worker, p);
     if (FLI_UNLIKELY(p->ext != NULL)) {
-        fli_step_over(here); /* what its streams had still to write is freed */
+        fli_step_over(worker); /* what its streams had still to write is freed */
         for (uint32_t i = 0; i < p->ext->timer_count; i++) fli_timers_abandon(&w->sched->timers, p->ext->timers[i]);
         fli_io_release(&w->sched->io, p);
     }
@@ -141,7 +141,7 @@ void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
     const filch_type *type = fli_proc_type(p);
     /* Most have nothing that anybody would hear of. (With `plain` there is no simulation.) */
     bool quiet = (last & (FLI_HAS_RELATIONS | FLI_LIMITED)) == 0 && fli_mail_is_empty(p, last) && type->close == NULL &&
-                 p->ext == NULL && p->values == NULL && error == FILCH_OK && fli_data_is_plain(result) && here->plain == here->rt;
+                 p->ext == NULL && p->values == NULL && error == FILCH_OK && fli_data_is_plain(result) && worker->plain == worker->rt;
     if (FLI_UNLIKELY(!quiet)) {
         finish_any(w, p, last, error, result);
         return;

@@ -8,10 +8,10 @@
 /* Its word is FREE. `again`: it has generations left. */
 static inline void fli_finish_slot(fli_worker *w, fli_proc *p, bool again)
 {
-    fli_local *here = &w->local;
-    if (FLI_LIKELY(again)) fli_slab_give(&w->sched->rt.procs, &here->procs, p);
+    fli_local *worker = &w->local;
+    if (FLI_LIKELY(again)) fli_slab_give(&w->sched->rt.procs, &worker->procs, p);
     /* PAIR finish.ended, release half: when stop has counted this one, nothing of it is left. One writer: no RMW. */
-    fli_store_rel(&here->counters.ended, fli_load_rlx(&here->counters.ended) + 1);
+    fli_store_rel(&worker->counters.ended, fli_load_rlx(&worker->counters.ended) + 1);
 }
 
 /* fli_finish for most: no yields, nothing to close, and a value that nobody waits for. The step began with `word`, a calm

@@ -173,7 +173,7 @@ bool fli_idle_hand(filch_sched *sched, fli_proc *p)
     fli_mutex_unlock(&idle->lock);
     if (w == NULL) return false;
     call(sched, w, polls);
-    FLI_TALLY(&sched->rt, fli_here(&sched->rt), wakes, 1);
+    FLI_TALLY(&sched->rt, fli_current_worker(&sched->rt), wakes, 1);
     return true;
 }
 
@@ -189,7 +189,7 @@ static void wake_one(filch_sched *sched)
     fli_mutex_unlock(&idle->lock);
     if (w == NULL) return;
     call(sched, w, polls);
-    FLI_TALLY(&sched->rt, fli_here(&sched->rt), wakes, 1);
+    FLI_TALLY(&sched->rt, fli_current_worker(&sched->rt), wakes, 1);
 }
 
 void fli_idle_submitted(filch_sched *sched)

@@ -9,10 +9,10 @@
 #include "sched/sched.h"
 #include "work/command.h"
 
-void fli_out_init(filch_out *out, const fli_local *here)
+void fli_out_init(filch_out *out, const fli_local *worker)
 {
-    filch_sched *sched = (filch_sched *)here->rt;
-    filch_ctx    ctx = { .sched = sched, .here = here, .self = { .node = here->rt->node } };
+    filch_sched *sched = (filch_sched *)worker->rt;
+    filch_ctx    ctx = { .sched = sched, .worker = worker, .self = { .node = worker->rt->node } };
     *out = (filch_out){ .ctx = ctx, .send_budget = sched->opt.send_budget };
 }
 
@@ -32,21 +32,21 @@ void fli_out_forget(filch_out *out)
     }
 }
 
-void fli_out_drop_calls(filch_out *out, fli_local *here)
+void fli_out_drop_calls(filch_out *out, fli_local *worker)
 {
     while (out->call_count > 0) {
         fli_call *call = &out->calls[--out->call_count];
-        fli_yield_close(here->rt, here->current, call->node);
-        fli_node_give(here->rt, here, call->node);
+        fli_yield_close(worker->rt, worker->current, call->node);
+        fli_node_give(worker->rt, worker, call->node);
         fli_data_free(&call->command.data);
     }
 }
 
 bool fli_out_is_stepping(const filch_out *out)
 {
-    const fli_local *here = fli_here(&out->ctx.sched->rt);
-    if (here == NULL || here->current == NULL || here->dispatching || here->closing) return false;
-    return out == &((const fli_worker *)here)->out;
+    const fli_local *worker = fli_current_worker(&out->ctx.sched->rt);
+    if (worker == NULL || worker->current == NULL || worker->dispatching || worker->closing) return false;
+    return out == &((const fli_worker *)worker)->out;
 }
 
 /* There was a status that owns something. After the step it is the worker's: an instance that is about to take over, say. */
@@ -175,14 +175,14 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
 {
     if (out == NULL) return filch_invalid("out is NULL");
     fli_runtime *rt = &out->ctx.sched->rt;
-    fli_local   *here = fli_here(rt);
+    fli_local   *worker = fli_current_worker(rt);
     if (!fli_out_is_stepping(out)) return FILCH_ESTATE;
-    if (FLI_UNLIKELY(here->tape != NULL)) return here->tape->yield(here, out, command, tag, target, data);
+    if (FLI_UNLIKELY(worker->tape != NULL)) return worker->tape->yield(worker, out, command, tag, target, data);
     if (FLI_UNLIKELY(!make_room(out))) return FILCH_ENOMEM;
     fli_call *call = &out->calls[out->call_count];
     filch_err err = fli_data_own_fast(&rt->mem, rt->payload_max, data, &call->command.data);
     if (err != FILCH_OK) return err;
-    fli_node *node = fli_yield_open(rt, here, here->current, command, tag);
+    fli_node *node = fli_yield_open(rt, worker, worker->current, command, tag);
     if (FLI_UNLIKELY(node == NULL)) {
         fli_data_undo(data, &call->command.data);
         return FILCH_ENOMEM;
@@ -199,14 +199,14 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
 /* A value, inside a step with room for one more. Everything else: fli_out_yield. */
 static __attribute__((noinline)) filch_err yield_value(filch_out *out, uint32_t command, uint64_t tag, filch_data data)
 {
-    fli_local *here = fli_here_get();
-    bool       plain = here != NULL && out == &fli_worker_of(here)->out && here->plain == here->rt && here->current != NULL;
+    fli_local *worker = fli_current_get();
+    bool       plain = worker != NULL && out == &fli_worker_of(worker)->out && worker->plain == worker->rt && worker->current != NULL;
     if (FLI_UNLIKELY(!plain || out->call_count == out->call_room)) return filch_yield_any(out, command, tag, data);
-    fli_proc *p = here->current;
-    if (FLI_UNLIKELY(p->yield_count >= FLI_YIELDS_FEW || here->nodes.count == 0)) return filch_yield_any(out, command, tag, data);
+    fli_proc *p = worker->current;
+    if (FLI_UNLIKELY(p->yield_count >= FLI_YIELDS_FEW || worker->nodes.count == 0)) return filch_yield_any(out, command, tag, data);
     fli_call *call = &out->calls[out->call_count];
-    call->node = here->nodes.objects[--here->nodes.count];
-    fli_yield_enter(p, call->node, here->serial, command, tag);
+    call->node = worker->nodes.objects[--worker->nodes.count];
+    fli_yield_enter(p, call->node, worker->serial, command, tag);
     call->command = (filch_command){ .id = command, .from = fli_ctx_self(&out->ctx), .data = data, .ctx = &out->ctx };
     out->call_count++;
     return FILCH_OK;
@@ -215,9 +215,9 @@ static __attribute__((noinline)) filch_err yield_value(filch_out *out, uint32_t 
 /* Most yields: the first of a step, a value, in a rally, which has said all that is the same each time. */
 filch_err filch_yield_value(filch_out *out, uint32_t command, uint64_t tag, uint64_t kind, uint64_t first, uint64_t second)
 {
-    fli_local *here = fli_here_get();
+    fli_local *worker = fli_current_get();
     /* Somebody else's `out` is not looked into: a program may have kept the pointer. */
-    bool inside = (uintptr_t)out == (uintptr_t)here + offsetof(fli_worker, out);
+    bool inside = (uintptr_t)out == (uintptr_t)worker + offsetof(fli_worker, out);
     if (FLI_UNLIKELY(!inside || out->spare == NULL || out->call_count != 0)) {
         return yield_value(out, command, tag, filch_value((filch_kind)kind, first, second));
     }
@@ -292,9 +292,9 @@ extern inline filch_sched *filch_out_sched(const filch_out *out);
 int filch_should_yield(const filch_out *out)
 {
     /* Is it what the worker here gives to its steps? By number: there may be no worker, and no `out`. */
-    const fli_worker *here = fli_here_get();
-    if ((uintptr_t)here + offsetof(fli_worker, out) != (uintptr_t)out) return 0;
-    return here->local.sends >= out->send_budget;
+    const fli_worker *worker = fli_current_get();
+    if ((uintptr_t)worker + offsetof(fli_worker, out) != (uintptr_t)out) return 0;
+    return worker->local.sends >= out->send_budget;
 }
 
 filch_pid filch_ctx_self(const filch_ctx *ctx)

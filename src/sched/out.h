@@ -10,21 +10,21 @@
 
 struct filch_ctx {
     filch_sched     *sched; /* first: filch.h knows */
-    const fli_local *here;  /* of a step: the worker, which knows whom it steps. NULL: as follows */
+    const fli_local *worker;  /* of a step: the worker, which knows whom it steps. NULL: as follows */
     filch_pid        self;  /* of a step only its node */
     filch_values    *values;
 };
 
 static inline filch_pid fli_ctx_self(const filch_ctx *ctx)
 {
-    return ctx->here == NULL ? ctx->self : (filch_pid){ ctx->self.node, ctx->here->serial };
+    return ctx->worker == NULL ? ctx->self : (filch_pid){ ctx->self.node, ctx->worker->serial };
 }
 
 /* NULL: none; or the step is over. */
 static inline filch_values *fli_ctx_values(const filch_ctx *ctx)
 {
-    if (ctx->here == NULL) return ctx->values;
-    return ctx->here->current != NULL ? ctx->here->current->values : NULL;
+    if (ctx->worker == NULL) return ctx->values;
+    return ctx->worker->current != NULL ? ctx->worker->current->values : NULL;
 }
 
 typedef enum fli_status {
@@ -58,7 +58,7 @@ struct filch_out {
 static_assert(offsetof(filch_ctx, sched) == 0 && offsetof(filch_out, ctx) == 0, "the header reads them there");
 
 /* Once per worker. */
-void fli_out_init(filch_out *out, const fli_local *here);
+void fli_out_init(filch_out *out, const fli_local *worker);
 
 /* Ready for the next step. The last one has left no calls. */
 static inline void fli_out_begin(filch_out *out)
@@ -90,7 +90,7 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
 /* Takes back whatever status was chosen, as if none had been. */
 void fli_out_forget(filch_out *out);
 
-/* Throws away what the step yielded: no handler has heard of it, so it never was out. Thread: the worker `here`. */
-void fli_out_drop_calls(filch_out *out, fli_local *here);
+/* Throws away what the step yielded: no handler has heard of it, so it never was out. Thread: the worker `worker`. */
+void fli_out_drop_calls(filch_out *out, fli_local *worker);
 
 #endif

@@ -464,7 +464,7 @@ static filch_err may_ask(const filch_out *out)
 filch_err filch_stream_give(filch_out *out, filch_stream stream, filch_pid to)
 {
     filch_err err = may_ask(out);
-    return err == FILCH_OK ? fli_io_give(&out->ctx.sched->io, fli_here(&out->ctx.sched->rt), stream, to) : err;
+    return err == FILCH_OK ? fli_io_give(&out->ctx.sched->io, fli_current_worker(&out->ctx.sched->rt), stream, to) : err;
 }
 
 filch_err filch_stream_take(filch_out *out, const filch_data *data, filch_stream *stream)
@@ -472,7 +472,7 @@ filch_err filch_stream_take(filch_out *out, const filch_data *data, filch_stream
     if (data == NULL) return filch_invalid("data is NULL");
     if (stream == NULL) return filch_invalid("stream is NULL");
     filch_err err = may_ask(out);
-    return err == FILCH_OK ? fli_io_take(&out->ctx.sched->io, fli_here(&out->ctx.sched->rt), data, stream) : err;
+    return err == FILCH_OK ? fli_io_take(&out->ctx.sched->io, fli_current_worker(&out->ctx.sched->rt), data, stream) : err;
 }
 
 filch_err filch_stream_address(filch_out *out, filch_stream stream, filch_address_of which, char *text, size_t room)
@@ -482,7 +482,7 @@ filch_err filch_stream_address(filch_out *out, filch_stream stream, filch_addres
     if ((unsigned)which > FILCH_ADDRESS_SENDER) return filch_invalid("which is no filch_address_of");
     filch_err err = may_ask(out);
     if (err != FILCH_OK) return err;
-    return fli_io_address(&out->ctx.sched->io, fli_here(&out->ctx.sched->rt), stream, which, text, room);
+    return fli_io_address(&out->ctx.sched->io, fli_current_worker(&out->ctx.sched->rt), stream, which, text, room);
 }
 
 /* ---- reading them ---- */

@@ -33,17 +33,17 @@ static uint32_t rounds_allowed(const fli_worker *w)
 
 static void begin(fli_worker *w, fli_proc *p, fli_node *node)
 {
-    fli_local *here = &w->local;
+    fli_local *worker = &w->local;
     filch_out *out = &w->out;
     fli_call  *call = &out->calls[0];
     fli_out_begin(out);
-    fli_store_rlx(&w->window.serial, here->serial);
+    fli_store_rlx(&w->window.serial, worker->serial);
     out->spare = node;
     call->node = node;
     call->command.from = fli_ctx_self(&out->ctx);
     call->command.target = (filch_pid){ 0, 0 };
     call->command.ctx = &out->ctx;
-    here->asked_node = node;
+    worker->asked_node = node;
     p->yield_count = 1; /* where it was, first in the list */
 }
 
@@ -108,17 +108,17 @@ static __attribute__((noinline)) void leave_step(fli_worker *w, fli_proc *p, fli
 /* The answer is for later, or there is none. */
 static __attribute__((noinline)) void leave_handler(fli_worker *w, fli_proc *p, uint32_t more)
 {
-    fli_local *here = &w->local;
-    if (fli_mail_is_answered(here)) fli_mail_list_answer(here);
+    fli_local *worker = &w->local;
+    if (fli_mail_is_answered(worker)) fli_mail_list_answer(worker);
     end(w, more);
     w->out.call_count = 0;
-    fli_count(&here->counters.yields, 1);
+    fli_count(&worker->counters.yields, 1);
     fli_step_wait(w, p);
 }
 
 void fli_rally(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node)
 {
-    fli_local    *here = &w->local;
+    fli_local    *worker = &w->local;
     filch_out    *out = &w->out;
     fli_call     *call = &out->calls[0];
     filch_step_fn step = fli_proc_type(p)->step;
@@ -127,9 +127,9 @@ void fli_rally(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node)
     begin(w, p, node);
     for (;;) {
         out->status = FLI_STATUS_NONE;
-        here->sends = 0;
-        here->pushed = 0;
-        filch_err err = step(p->self, here->answer, 1, out);
+        worker->sends = 0;
+        worker->pushed = 0;
+        filch_err err = step(p->self, worker->answer, 1, out);
         bool      asks = err == FILCH_OK && out->status == FLI_STATUS_WAIT && out->call_count == 1 && call->node == node;
         const fli_handler *handler = asks ? fli_handler_of(w, call->command.id) : NULL;
         if (FLI_UNLIKELY(handler == NULL)) {
@@ -138,22 +138,22 @@ void fli_rally(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node)
         }
         uint64_t key = fli_yield_key_of(node, pending);
         open(node, pending, call->command.id);
-        here->answer->tag = node->tag;
-        here->asked = key;
-        here->dispatching = true;
-        here->plain = FLI_NOT_PLAIN;
+        worker->answer->tag = node->tag;
+        worker->asked = key;
+        worker->dispatching = true;
+        worker->plain = FLI_NOT_PLAIN;
         err = handler->handle(handler->user, &call->command, node->tag, receiver_of(w, node, key));
         if (FLI_UNLIKELY(err != FILCH_OK)) refuse(w, node, pending, err);
-        here->dispatching = false;
-        here->plain = here->rt;
+        worker->dispatching = false;
+        worker->plain = worker->rt;
         bool came = fli_state_look(&p->state) != word;
-        if (FLI_UNLIKELY(here->asked != 0 || came || rounds == 0 || w->clock_in == 0)) {
+        if (FLI_UNLIKELY(worker->asked != 0 || came || rounds == 0 || w->clock_in == 0)) {
             leave_handler(w, p, allowed - rounds);
             return;
         }
         rounds--;
         pending += FLI_STAMP_GENERATION;
         out->call_count = 0;
-        fli_count(&here->counters.rounds, 1);
+        fli_count(&worker->counters.rounds, 1);
     }
 }

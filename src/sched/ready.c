@@ -72,32 +72,32 @@ static __attribute__((noinline)) filch_err push_rarely(fli_worker *w, fli_proc *
     return buries(w) ? join_the_line(w, p) : push_slowly(w, p);
 }
 
-filch_err fli_ready_here(fli_local *here, fli_proc *p)
+filch_err fli_ready_here(fli_local *worker, fli_proc *p)
 {
-    fli_worker *w = fli_worker_of(here);
+    fli_worker *w = fli_worker_of(worker);
     uint32_t    before;
-    if (FLI_UNLIKELY(here->sends >= w->rare_from)) return push_rarely(w, p);
+    if (FLI_UNLIKELY(worker->sends >= w->rare_from)) return push_rarely(w, p);
     if (FLI_UNLIKELY(!fli_deque_try_push(&w->deque, p, &before))) return push_slowly(w, p);
-    here->pushed++;
+    worker->pushed++;
     uint64_t word = fli_idle_look(&w->sched->idle);
     bool     alone = before == 0 && !fli_lifo_slot_is_full(&w->lifo_slot);
     return FLI_LIKELY((word & FLI_GUARDED) != 0 ? alone : fli_asleep_in(word) == 0) ? FILCH_OK : tell(w);
 }
 
-filch_err fli_ready_next(fli_local *here, fli_proc *p)
+filch_err fli_ready_next(fli_local *worker, fli_proc *p)
 {
-    fli_worker *w = fli_worker_of(here);
-    if (FLI_UNLIKELY(!fli_lifo_slot_put(&w->lifo_slot, p))) return fli_ready_here(here, p);
+    fli_worker *w = fli_worker_of(worker);
+    if (FLI_UNLIKELY(!fli_lifo_slot_put(&w->lifo_slot, p))) return fli_ready_here(worker, p);
     uint64_t word = fli_idle_look(&w->sched->idle);
     /* Told need be nobody where nobody sleeps, or where one watches over us and this is all that is queued here. */
     if (FLI_LIKELY((word & FLI_GUARDED) != 0 ? fli_deque_is_empty(&w->deque) : fli_asleep_in(word) == 0)) return FILCH_OK;
     return tell(w);
 }
 
-static filch_err ready_sampled(fli_local *here, fli_proc *p)
+static filch_err ready_sampled(fli_local *worker, fli_proc *p)
 {
-    take_sample(fli_worker_of(here), p);
-    return fli_ready_next(here, p);
+    take_sample(fli_worker_of(worker), p);
+    return fli_ready_next(worker, p);
 }
 
 /* Whom a step wakes is queued by another function until then; who comes by fli_ready_here, by another bound. So nobody asks for
@@ -146,12 +146,12 @@ void fli_ready_nudge(filch_sched *sched)
     else ring(sched);
 }
 
-void fli_ready(fli_runtime *rt, fli_local *here, fli_proc *p)
+void fli_ready(fli_runtime *rt, fli_local *worker, fli_proc *p)
 {
     filch_sched *sched = (filch_sched *)rt;
-    if (here != NULL) {
+    if (worker != NULL) {
         /* By a step, or between steps: a timer that was due, a report of I/O. */
-        (void)(here->current != NULL ? here->ready(here, p) : fli_ready_here(here, p));
+        (void)(worker->current != NULL ? worker->ready(worker, p) : fli_ready_here(worker, p));
         return;
     }
     if (sched->worker_count > 0 && fli_idle_hand(sched, p)) return;

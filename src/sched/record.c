@@ -118,74 +118,74 @@ fli_box_outcome fli_outcome_of(const filch_out *out, filch_err error, uint64_t a
 
 /* ---- the tape: does as ever, and writes it down ---- */
 
-static fli_recorder *pause(fli_local *here)
+static fli_recorder *pause(fli_local *worker)
 {
-    fli_recorder *rec = (fli_recorder *)here->tape;
-    here->tape = NULL;
+    fli_recorder *rec = (fli_recorder *)worker->tape;
+    worker->tape = NULL;
     return rec;
 }
 
-static filch_err resume(fli_local *here, fli_recorder *rec, fli_box_act *act, filch_err answer)
+static filch_err resume(fli_local *worker, fli_recorder *rec, fli_box_act *act, filch_err answer)
 {
-    here->tape = &rec->face;
+    worker->tape = &rec->face;
     act->answer = answer;
     if (rec->acts++ < ACTS_MAX) fli_box_put_act(&rec->step, act);
     return answer;
 }
 
-static filch_err on_send(fli_local *here, filch_pid to, filch_pid from, const filch_data *data, bool deliver)
+static filch_err on_send(fli_local *worker, filch_pid to, filch_pid from, const filch_data *data, bool deliver)
 {
-    fli_recorder *rec = pause(here);
+    fli_recorder *rec = pause(worker);
     fli_box_act   act = fli_act_send(to, data, deliver);
     if (deliver) {
         filch_package package = { .to = to, .from = from, .data = *data };
-        return resume(here, rec, &act, filch_deliver(here->rt, &package));
+        return resume(worker, rec, &act, filch_deliver(worker->rt, &package));
     }
-    here->sends--; /* it will be counted again */
-    return resume(here, rec, &act, filch_send((filch_sched *)here->rt, to, *data));
+    worker->sends--; /* it will be counted again */
+    return resume(worker, rec, &act, filch_send((filch_sched *)worker->rt, to, *data));
 }
 
-static filch_err on_set_flag(fli_local *here, filch_pid pid, uint64_t flag)
+static filch_err on_set_flag(fli_local *worker, filch_pid pid, uint64_t flag)
 {
-    fli_recorder *rec = pause(here);
+    fli_recorder *rec = pause(worker);
     fli_box_act   act = fli_act_raise(pid, flag);
-    filch_sched  *sched = (filch_sched *)here->rt;
-    return resume(here, rec, &act, flag == FLI_KILL ? filch_terminate(sched, pid) : filch_cancel(sched, pid));
+    filch_sched  *sched = (filch_sched *)worker->rt;
+    return resume(worker, rec, &act, flag == FLI_KILL ? filch_terminate(sched, pid) : filch_cancel(sched, pid));
 }
 
-static filch_err on_yield(fli_local *here, filch_out *out, uint32_t command, uint64_t tag, filch_pid target,
+static filch_err on_yield(fli_local *worker, filch_out *out, uint32_t command, uint64_t tag, filch_pid target,
                           const filch_data *data)
 {
-    fli_recorder *rec = pause(here);
+    fli_recorder *rec = pause(worker);
     fli_box_act   act = fli_act_yield(command, tag, target, data);
-    return resume(here, rec, &act, fli_out_yield(out, command, tag, target, data));
+    return resume(worker, rec, &act, fli_out_yield(out, command, tag, target, data));
 }
 
-static filch_err on_spawn(fli_local *here, const filch_type *type, const filch_spawn_options *options, filch_pid *pid)
+static filch_err on_spawn(fli_local *worker, const filch_type *type, const filch_spawn_options *options, filch_pid *pid)
 {
-    fli_recorder *rec = pause(here);
+    fli_recorder *rec = pause(worker);
     fli_box_act   act = fli_act_spawn(type, options);
-    filch_err     err = filch_spawn((filch_sched *)here->rt, type, options, &act.pid);
+    filch_err     err = filch_spawn((filch_sched *)worker->rt, type, options, &act.pid);
     if (err == FILCH_OK && pid != NULL) *pid = act.pid;
-    return resume(here, rec, &act, err);
+    return resume(worker, rec, &act, err);
 }
 
-static filch_err on_relate(fli_local *here, fli_request *request)
+static filch_err on_relate(fli_local *worker, fli_request *request)
 {
-    fli_recorder *rec = pause(here);
+    fli_recorder *rec = pause(worker);
     fli_box_act   act = fli_act_relate(request);
-    filch_err     err = here->rt->model_ops->relate(here->rt, request);
+    filch_err     err = worker->rt->model_ops->relate(worker->rt, request);
     act.given = request->given;
-    return resume(here, rec, &act, err);
+    return resume(worker, rec, &act, err);
 }
 
-static filch_err on_whereis(fli_local *here, const char *name, filch_pid *pid)
+static filch_err on_whereis(fli_local *worker, const char *name, filch_pid *pid)
 {
-    fli_recorder *rec = pause(here);
+    fli_recorder *rec = pause(worker);
     fli_box_act   act = fli_act_whereis(name);
-    filch_err     err = filch_whereis((filch_sched *)here->rt, name, &act.pid);
+    filch_err     err = filch_whereis((filch_sched *)worker->rt, name, &act.pid);
     if (err == FILCH_OK) *pid = act.pid;
-    return resume(here, rec, &act, err);
+    return resume(worker, rec, &act, err);
 }
 
 static const fli_tape recording = { .send = on_send,   .set_flag = on_set_flag,   .yield = on_yield,

@@ -151,24 +151,24 @@ static filch_err take(replay *rp, const filch_data *data, filch_err err)
     return err;
 }
 
-static filch_err on_send(fli_local *here, filch_pid to, filch_pid from, const filch_data *data, bool deliver)
+static filch_err on_send(fli_local *worker, filch_pid to, filch_pid from, const filch_data *data, bool deliver)
 {
-    replay     *rp = (replay *)here->tape;
+    replay     *rp = (replay *)worker->tape;
     fli_box_act act = fli_act_send(to, data, deliver);
     (void)from;
     return take(rp, data, answer(rp, &act, NULL, NULL));
 }
 
-static filch_err on_set_flag(fli_local *here, filch_pid pid, uint64_t flag)
+static filch_err on_set_flag(fli_local *worker, filch_pid pid, uint64_t flag)
 {
     fli_box_act act = fli_act_raise(pid, flag);
-    return answer((replay *)here->tape, &act, NULL, NULL);
+    return answer((replay *)worker->tape, &act, NULL, NULL);
 }
 
-static filch_err on_yield(fli_local *here, filch_out *out, uint32_t command, uint64_t tag, filch_pid target,
+static filch_err on_yield(fli_local *worker, filch_out *out, uint32_t command, uint64_t tag, filch_pid target,
                           const filch_data *data)
 {
-    replay     *rp = (replay *)here->tape;
+    replay     *rp = (replay *)worker->tape;
     fli_box_act act = fli_act_yield(command, tag, target, data);
     (void)out;
     filch_err err = take(rp, data, answer(rp, &act, NULL, NULL));
@@ -176,9 +176,9 @@ static filch_err on_yield(fli_local *here, filch_out *out, uint32_t command, uin
     return err;
 }
 
-static filch_err on_spawn(fli_local *here, const filch_type *type, const filch_spawn_options *options, filch_pid *pid)
+static filch_err on_spawn(fli_local *worker, const filch_type *type, const filch_spawn_options *options, filch_pid *pid)
 {
-    replay     *rp = (replay *)here->tape;
+    replay     *rp = (replay *)worker->tape;
     fli_box_act act = fli_act_spawn(type, options);
     filch_pid   child = { rp->report->pid.node, UINT64_MAX - rp->nobody };
     filch_err   err = answer(rp, &act, &child, NULL);
@@ -187,9 +187,9 @@ static filch_err on_spawn(fli_local *here, const filch_type *type, const filch_s
     return err;
 }
 
-static filch_err on_relate(fli_local *here, fli_request *request)
+static filch_err on_relate(fli_local *worker, fli_request *request)
 {
-    replay     *rp = (replay *)here->tape;
+    replay     *rp = (replay *)worker->tape;
     fli_box_act act = fli_act_relate(request);
     if (act.name == NULL) act.name = "";
     filch_err err = answer(rp, &act, NULL, &request->given);
@@ -197,11 +197,11 @@ static filch_err on_relate(fli_local *here, fli_request *request)
 }
 
 /* Where nothing was recorded, in init say, there is nobody of any name. */
-static filch_err on_whereis(fli_local *here, const char *name, filch_pid *pid)
+static filch_err on_whereis(fli_local *worker, const char *name, filch_pid *pid)
 {
     fli_box_act act = fli_act_whereis(name);
     filch_pid   found = { 0, 0 };
-    filch_err   err = answer((replay *)here->tape, &act, &found, NULL);
+    filch_err   err = answer((replay *)worker->tape, &act, &found, NULL);
     if (err == FILCH_OK && found.serial == 0) return FILCH_EDEAD;
     if (err == FILCH_OK) *pid = found;
     return err;
@@ -418,18 +418,18 @@ static filch_err play_alone(replay *rp)
     filch_err err = fli_sched_make(&rp->sched, &opt, NULL);
     if (err != FILCH_OK) return err;
     rp->worker = rp->sched->guest;
-    fli_local *here = &rp->worker->local;
-    void      *before = fli_here_get(); /* the caller may be a worker of another scheduler */
-    here->current = &rp->proc;
-    here->serial = head->pid.serial;
-    here->tape = &rp->face;
-    here->plain = FLI_NOT_PLAIN;
-    fli_here_set(here);
+    fli_local *worker = &rp->worker->local;
+    void      *before = fli_current_get(); /* the caller may be a worker of another scheduler */
+    worker->current = &rp->proc;
+    worker->serial = head->pid.serial;
+    worker->tape = &rp->face;
+    worker->plain = FLI_NOT_PLAIN;
+    fli_current_set(worker);
     err = play(rp);
-    here->tape = NULL;
-    here->current = NULL;
-    here->serial = 0;
-    fli_here_set(before);
+    worker->tape = NULL;
+    worker->current = NULL;
+    worker->serial = 0;
+    fli_current_set(before);
     filch_err stopped = filch_sched_stop(rp->sched, 0, NULL);
     FLI_ASSERT(stopped == FILCH_OK); /* nobody ever lived there */
     return err;

@@ -32,11 +32,11 @@ static uint32_t count_plain(filch_pid pid)
 
 static filch_err writer_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    const fli_local *here = fli_here_get();
+    const fli_local *worker = fli_current_get();
     (void)self, (void)events;
     if (count > 0) return filch_done(out, filch_none());
     while (seen.sent < MANY) {
-        seen.empty += here->nodes.count == 0;
+        seen.empty += worker->nodes.count == 0;
         seen.err = filch_send(sched, seen.reader, filch_int(seen.sent));
         if (seen.err != FILCH_OK) break;
         seen.sent++;

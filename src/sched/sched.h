@@ -172,9 +172,9 @@ static inline bool fli_stop_is_polite(filch_sched *sched)
     return (fli_load_rlx(&sched->stop.flags) & FILCH_STOP_CANCEL_FIRST) == 0;
 }
 
-static inline fli_worker *fli_worker_of(fli_local *here)
+static inline fli_worker *fli_worker_of(fli_local *worker)
 {
-    return (fli_worker *)here;
+    return (fli_worker *)worker;
 }
 
 /* How many are queued here? Thread: any; a guess for all but the worker. */
@@ -216,11 +216,11 @@ fli_proc *fli_find_far(fli_worker *w, bool any, bool *retry);
 bool fli_find_visible(filch_sched *sched, uint32_t queued);
 
 /* ready.c */
-void fli_ready(fli_runtime *rt, fli_local *here, fli_proc *p);
+void fli_ready(fli_runtime *rt, fli_local *worker, fli_proc *p);
 /* Queues a process on the worker's own deque. FILCH_OK. */
-filch_err fli_ready_here(fli_local *here, fli_proc *p);
+filch_err fli_ready_here(fli_local *worker, fli_proc *p);
 /* The same for one that a step has sent to: if it is the first, it is the next. */
-filch_err fli_ready_next(fli_local *here, fli_proc *p);
+filch_err fli_ready_next(fli_local *worker, fli_proc *p);
 /* The same for one that goes on by itself: those that its step made ready go first. */
 void fli_ready_again(fli_worker *w, fli_proc *p);
 /* Whoever is queued next here has its wait measured. */
@@ -269,25 +269,25 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
 filch_err fli_spawn_options_read(const filch_spawn_options *given, filch_spawn_options *out);
 
 /* What `local.plain` is in a step that nobody records. */
-static inline fli_runtime *fli_plain(const fli_local *here)
+static inline fli_runtime *fli_plain(const fli_local *worker)
 {
-    return here->rt->sim == NULL ? here->rt : FLI_NOT_PLAIN;
+    return worker->rt->sim == NULL ? worker->rt : FLI_NOT_PLAIN;
 }
 
 /* From here to fli_step_back code of the process, or of whoever hears of its end, runs outside of its step. What the step
  * was given takes nothing more: a yield would be dispatched after the step of somebody else. And nobody is shown as being
  * stepped, not this one and not the one before it: a close that takes its time is no step that does not return. */
-static inline void fli_step_over(fli_local *here)
+static inline void fli_step_over(fli_local *worker)
 {
-    here->closing = true;
-    here->plain = FLI_NOT_PLAIN;
-    fli_store_rlx(&fli_worker_of(here)->window.serial, 0);
+    worker->closing = true;
+    worker->plain = FLI_NOT_PLAIN;
+    fli_store_rlx(&fli_worker_of(worker)->window.serial, 0);
 }
 
-static inline void fli_step_back(fli_local *here)
+static inline void fli_step_back(fli_local *worker)
 {
-    here->closing = false;
-    here->plain = fli_plain(here);
+    worker->closing = false;
+    worker->plain = fli_plain(worker);
 }
 
 /* failure.c */

@@ -40,7 +40,7 @@ static void look_for_blocked(fli_simulation *sim)
 /* The scenario or the check. */
 static void call_user(fli_simulation *sim, filch_sim_fn fn, void *user, const char *what)
 {
-    fli_here_set(&sim->sched->guest->local);
+    fli_current_set(&sim->sched->guest->local);
     filch_err err = fn(sim->sched, user);
     if (err == FILCH_OK) return;
     char text[sizeof sim->report.text];
@@ -54,7 +54,7 @@ static void drain(fli_simulation *sim)
 {
     uint64_t until_ns = fli_clock_after(sim->face.now_ns, sim->opt.stop_ns);
     (void)fli_simulation_play(sim, sim->face.now_ns + (until_ns - sim->face.now_ns) / 2);
-    fli_here_set(&sim->sched->guest->local);
+    fli_current_set(&sim->sched->guest->local);
     fli_stop_round(sim->sched, true);
     (void)fli_simulation_play(sim, until_ns);
 }
@@ -64,7 +64,7 @@ static void stop(fli_simulation *sim)
     filch_sched *sched = sim->sched;
     bool         politely = sim->report.verdict == FILCH_SIM_OK;
     sim->stage = politely ? FLI_STAGE_STOP : FLI_STAGE_OVER;
-    fli_here_set(&sched->guest->local);
+    fli_current_set(&sched->guest->local);
     fli_stop_begin(sched);
     if (politely) drain(sim);
     sim->stage = FLI_STAGE_OVER;
@@ -142,11 +142,11 @@ static filch_err run_one(const filch_sim_options *opt, const fli_mem *mem, filch
         *sim->faulty = (fli_faulty_mem){ .mem = *mem, .sim = sim };
         fli_atomic_init(&sim->faulty->blocks, 1);
     }
-    void *before = fli_here_get(); /* the caller may be a worker of another scheduler */
+    void *before = fli_current_get(); /* the caller may be a worker of another scheduler */
     err = make_sched(sim);
     if (err != FILCH_OK) goto no_sched;
     run(sim, scenario, user);
-    fli_here_set(before);
+    fli_current_set(before);
 
     size_t size = 0;
     *report = sim->report;
@@ -264,8 +264,8 @@ static fli_simulation *inside(filch_sched *sched, const char *call, filch_err *e
 {
     *err = sched == NULL ? filch_invalid("sched is NULL") : FILCH_ESTATE;
     if (sched == NULL || sched->rt.sim == NULL) return NULL;
-    fli_local *here = fli_here(&sched->rt);
-    if (here != NULL) {
+    fli_local *worker = fli_current_worker(&sched->rt);
+    if (worker != NULL) {
         *err = FILCH_OK;
         return fli_simulation_of(&sched->rt);
     }
@@ -288,7 +288,7 @@ filch_err filch_sim_note(filch_sched *sched, const char *text)
     fli_simulation *sim = inside(sched, "filch_sim_note", &err);
     if (text == NULL) return filch_invalid("text is NULL");
     if (sim == NULL) return err;
-    uint32_t from = fli_simulation_number(sim, fli_here(&sched->rt)->serial);
+    uint32_t from = fli_simulation_number(sim, fli_current_worker(&sched->rt)->serial);
     fli_simulation_note(sim, (fli_chart_event){ .kind = FLI_CHART_NOTE, .from = from, .text = text });
     return FILCH_OK;
 }
@@ -322,9 +322,9 @@ uint64_t filch_now(filch_sched *sched)
 {
     if (sched == NULL) return 0;
     uint64_t   now = fli_now(&sched->rt);
-    fli_local *here = fli_here(&sched->rt);
+    fli_local *worker = fli_current_worker(&sched->rt);
     /* A step that looks at the clock, and finds that it has taken long: timers are looked at before the next one. */
-    if (here != NULL && sched->rt.sim == NULL) fli_worker_noticed(fli_worker_of(here), now);
+    if (worker != NULL && sched->rt.sim == NULL) fli_worker_noticed(fli_worker_of(worker), now);
     return now;
 }
 

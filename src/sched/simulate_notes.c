@@ -47,12 +47,12 @@ static void name_process(fli_simulation *sim, uint64_t serial, const filch_type 
     fli_chart_name(&sim->chart, number, fli_type_name(type));
 }
 
-void fli_simulate_spawned(filch_sched *sched, const fli_local *here, uint64_t serial, const filch_type *type)
+void fli_simulate_spawned(filch_sched *sched, const fli_local *worker, uint64_t serial, const filch_type *type)
 {
     fli_simulation *sim = fli_simulation_of(&sched->rt);
     name_process(sim, serial, type);
     fli_simulation_note(sim, (fli_chart_event){ .kind = FLI_CHART_SPAWN,
-                                                .from = fli_simulation_number(sim, here->serial),
+                                                .from = fli_simulation_number(sim, worker->serial),
                                                 .to = fli_simulation_number(sim, serial) });
 }
 

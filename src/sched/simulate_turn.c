@@ -1,6 +1,6 @@
 /* simulate_turn.c - the turns of a simulated run. See simulation.h.
  *
- * A turn: time passes a little; a worker is drawn, and for this turn this thread is that worker (fli_here); it fires
+ * A turn: time passes a little; a worker is drawn, and for this turn this thread is that worker (fli_current_worker); it fires
  * the timers that are due, and finds and steps one process, by the real code. Or something comes from outside instead.
  *
  * Steps are interrupted. Where a process acts on others (fli_simulator.point), other workers may take turns first,
@@ -19,7 +19,7 @@ bool fli_simulate_refuses(filch_sched *sched, const char *call)
 {
     if (FLI_LIKELY(sched->rt.sim == NULL)) return false;
     fli_simulation *sim = fli_simulation_of(&sched->rt);
-    if (fli_here(&sched->rt) == NULL) fli_store_rlx(&sim->refused_elsewhere, call);
+    if (fli_current_worker(&sched->rt) == NULL) fli_store_rlx(&sim->refused_elsewhere, call);
     else if (fli_load_rlx(&sim->refused) == NULL) fli_store_rlx(&sim->refused, call);
     return true;
 }
@@ -90,7 +90,7 @@ static void run_job(fli_simulation *sim)
     fli_workpool *pool = &sim->sched->workpool;
     uint64_t      threads = pool->thread_max;
     uint32_t      nth = fli_draw_below(sim, (uint32_t)(pool->queue_count < threads ? pool->queue_count : threads));
-    fli_here_set(&sim->sched->guest->local);
+    fli_current_set(&sim->sched->guest->local);
     (void)fli_workpool_run(pool, nth);
 }
 
@@ -98,7 +98,7 @@ static void run_job(fli_simulation *sim)
 static void outside_happens(fli_simulation *sim, uint32_t due)
 {
     uint32_t nth = fli_draw_below(sim, due);
-    fli_here_set(&sim->sched->guest->local);
+    fli_current_set(&sim->sched->guest->local);
     fli_simulation_happen(sim, nth);
 }
 
@@ -110,7 +110,7 @@ bool fli_simulation_turn(fli_simulation *sim)
     bad_luck(sim);
     fli_worker *w = draw_worker(sim);
     if (w == NULL) return false;
-    fli_here_set(&w->local);
+    fli_current_set(&w->local);
     fli_worker_clock(w);
     uint32_t due = fli_simulation_due(sim);
     uint64_t jobs = sched->workpool.queue_count;
@@ -134,18 +134,18 @@ bool fli_simulation_turn(fli_simulation *sim)
     return due > 0 || jobs > 0;
 }
 
-bool fli_simulation_point(fli_runtime *rt, fli_local *here, const char *call)
+bool fli_simulation_point(fli_runtime *rt, fli_local *worker, const char *call)
 {
     fli_simulation *sim = fli_simulation_of(rt);
-    if (here == NULL) return !fli_simulate_refuses((filch_sched *)rt, call);
-    if (here->current == NULL || sim->stage != FLI_STAGE_RUN || sim->depth == DEPTH_MAX) return true;
+    if (worker == NULL) return !fli_simulate_refuses((filch_sched *)rt, call);
+    if (worker->current == NULL || sim->stage != FLI_STAGE_RUN || sim->depth == DEPTH_MAX) return true;
     if (sim->report.verdict != FILCH_SIM_OK || !fli_draw_chance(sim, sim->interrupt)) return true;
     uint32_t turns = 1 + fli_draw_below(sim, 6);
     sim->depth++;
     sim->report.interrupted++;
     while (turns-- > 0 && fli_simulation_goes_on(sim) && fli_simulation_turn(sim)) {}
     sim->depth--;
-    fli_here_set(here);
+    fli_current_set(worker);
     return true;
 }
 

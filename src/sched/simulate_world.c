@@ -40,14 +40,14 @@ uint64_t fli_simulation_next_ns(const fli_simulation *sim)
 static void post(fli_simulation *sim, fli_node *node)
 {
     fli_runtime *rt = &sim->sched->rt;
-    fli_local   *here = fli_here(rt);
+    fli_local   *worker = fli_current_worker(rt);
     fli_proc    *p = fli_proc_find(rt, node->peer);
-    if (fli_mail_post(rt, here, p, fli_serial_gen(node->peer), node) == FILCH_OK) return;
+    if (fli_mail_post(rt, worker, p, fli_serial_gen(node->peer), node) == FILCH_OK) return;
     filch_data data = filch_none();
     fli_node_get_data(node, &data);
     fli_data_free(&data);
-    fli_yield_drop(rt, here, node);
-    FLI_TALLY(rt, here, late_completions, 1);
+    fli_yield_drop(rt, worker, node);
+    FLI_TALLY(rt, worker, late_completions, 1);
 }
 
 /* The nth of those that are due, in the order they were added. */
@@ -66,7 +66,7 @@ void fli_simulation_happen(fli_simulation *sim, uint32_t nth)
 
 void fli_simulation_settle(fli_simulation *sim)
 {
-    fli_here_set(&sim->sched->guest->local);
+    fli_current_set(&sim->sched->guest->local);
     while (sim->pending_count > 0) {
         sim->pending[0].due_ns = 0;
         fli_simulation_happen(sim, 0);

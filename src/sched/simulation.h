@@ -138,6 +138,6 @@ bool fli_simulation_turn(fli_simulation *sim);
 /* Takes turns until `until_ns`, or until nothing can ever happen: then true. */
 bool fli_simulation_play(fli_simulation *sim, uint64_t until_ns);
 /* fli_simulator.point */
-bool fli_simulation_point(fli_runtime *rt, fli_local *here, const char *call);
+bool fli_simulation_point(fli_runtime *rt, fli_local *worker, const char *call);
 
 #endif

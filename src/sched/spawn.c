@@ -96,7 +96,7 @@ filch_err fli_spawn_options_read(const filch_spawn_options *given, filch_spawn_o
 }
 
 /* The fields of a process that nobody knows yet. */
-static inline void set_up(fli_proc *p, const fli_local *here, const filch_type *type, void *self, const filch_spawn_options *opt,
+static inline void set_up(fli_proc *p, const fli_local *worker, const filch_type *type, void *self, const filch_spawn_options *opt,
                    uint32_t gen)
 {
     p->head_taken = p->answers = p->messages = 0;
@@ -107,7 +107,7 @@ static inline void set_up(fli_proc *p, const fli_local *here, const filch_type *
     if ((opt->relations & FILCH_SPAWN_TRAP) != 0) p->flags |= FLI_PROC_TRAPS;
     if (p->ext != NULL && p->ext->recorder != NULL) p->flags |= FLI_PROC_RECORDED;
     p->report_state = FILCH_STATE_READY;
-    p->last_worker = here != NULL ? here->worker_mark : 0;
+    p->last_worker = worker != NULL ? worker->worker_mark : 0;
     fli_store_rlx(&p->mailbox_max, opt->mailbox_max);
     fli_store_rlx(&p->mailbox_units, fli_limit_units(opt->mailbox_bytes));
     fli_store_rlx(&p->overflow, (uint8_t)opt->overflow);
@@ -127,7 +127,7 @@ static filch_err set_ext(fli_runtime *rt, fli_proc *p, const filch_spawn_options
 }
 
 /* A slot for a new process; NULL and the reason in *err. */
-static fli_proc *take_slot(filch_sched *sched, fli_local *here, filch_err *err)
+static fli_proc *take_slot(filch_sched *sched, fli_local *worker, filch_err *err)
 {
     fli_slab *procs = &sched->rt.procs;
     /* Only when so many have been made can so many be alive. */
@@ -136,15 +136,15 @@ static fli_proc *take_slot(filch_sched *sched, fli_local *here, filch_err *err)
         return NULL;
     }
     *err = FILCH_ENOMEM;
-    return fli_slab_take(procs, here != NULL ? &here->procs : NULL);
+    return fli_slab_take(procs, worker != NULL ? &worker->procs : NULL);
 }
 
 /* The door for threads from outside: close must not overlook a process that is on its way in. Inside a step there is
  * no need: the process that spawns is alive until it has counted its child. Who has left touches nothing any more: stop
  * may have freed it. */
-static void leave(filch_sched *sched, fli_local *here)
+static void leave(filch_sched *sched, fli_local *worker)
 {
-    if (here != NULL) return;
+    if (worker != NULL) return;
     uint32_t there = fli_load_rlx(&sched->stop.spawning);
     while ((there & FLI_DOOR_CLOSED) == 0) {
         /* PAIR spawn.door, release half: we have been counted. A stop that begins after this does not wait for us. */
@@ -154,33 +154,33 @@ static void leave(filch_sched *sched, fli_local *here)
 }
 
 /* In a stop, a process may start others until the deadline, but none that it would have to supervise. */
-static bool may_spawn_late(filch_sched *sched, const fli_local *here, uint32_t phase, uint32_t relations)
+static bool may_spawn_late(filch_sched *sched, const fli_local *worker, uint32_t phase, uint32_t relations)
 {
-    bool inside = here != NULL && here->current != NULL;
+    bool inside = worker != NULL && worker->current != NULL;
     return inside && phase == FLI_CLOSING && (relations & FILCH_SPAWN_SUPERVISED) == 0 && !fli_load_rlx(&sched->stop.force);
 }
 
 /* Returns false if the scheduler is closed to this spawn. */
-static bool enter(filch_sched *sched, fli_local *here, uint32_t relations)
+static bool enter(filch_sched *sched, fli_local *worker, uint32_t relations)
 {
     uint32_t phase = fli_load_acq(&sched->rt.phase); /* PAIR runtime.phase, acquire half */
-    if (phase != FLI_OPEN) return may_spawn_late(sched, here, phase, relations);
-    if (here != NULL) return true;
+    if (phase != FLI_OPEN) return may_spawn_late(sched, worker, phase, relations);
+    if (worker != NULL) return true;
     /* PAIR spawn.door, both halves: close sees us here, or we see that it has begun. */
     (void)fli_add_acqrel(&sched->stop.spawning, 1);
     if (fli_load_acq(&sched->rt.phase) == FLI_OPEN) return true; /* PAIR runtime.phase, acquire half */
-    leave(sched, here);
+    leave(sched, worker);
     return false;
 }
 
 /* The messages that it finds in its mailbox. They take no room there. Thread: the spawner; the process is his own. */
-static filch_err put_first(fli_runtime *rt, fli_local *here, fli_proc *p, filch_pid from, const filch_spawn_options *opt)
+static filch_err put_first(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_pid from, const filch_spawn_options *opt)
 {
     for (size_t i = 0; i < opt->message_count; i++) {
         filch_data owned = filch_none(), lent = fli_data_lend(&opt->messages[i]);
         filch_err  err = fli_data_own(&rt->mem, rt->payload_max, &lent, &owned);
         if (err != FILCH_OK) return err;
-        fli_node *node = fli_message_make(rt, here, from, &owned);
+        fli_node *node = fli_message_make(rt, worker, from, &owned);
         if (node == NULL) {
             fli_data_free(&owned);
             return FILCH_ENOMEM;
@@ -194,20 +194,20 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
                     filch_pid *pid)
 {
     fli_runtime *rt = &sched->rt;
-    fli_local   *here = fli_here(rt);
+    fli_local   *worker = fli_current_worker(rt);
     filch_err    err;
-    if (!enter(sched, here, opt->relations)) return FILCH_ECLOSED;
+    if (!enter(sched, worker, opt->relations)) return FILCH_ECLOSED;
     /* Asked again when it is born; but mostly this spares an init that would be in vain. */
     err = FILCH_EEXISTS;
     if (birth != NULL && birth->name != NULL && rt->model_ops->is_named(rt, birth->name)) goto no_slot;
 
-    fli_proc *p = take_slot(sched, here, &err);
+    fli_proc *p = take_slot(sched, worker, &err);
     if (p == NULL) goto no_slot;
     uint32_t gen = fli_word_gen(fli_state_peek(&p->state));
     err = set_ext(rt, p, opt);
     if (err != FILCH_OK) goto no_ext;
     p->values = opt->values;
-    if (p->values == NULL && here != NULL && here->current != NULL) p->values = here->current->values;
+    if (p->values == NULL && worker != NULL && worker->current != NULL) p->values = worker->current->values;
     if (p->values != NULL) (void)fli_values_hold(p->values);
     filch_ctx ctx = { .self = { rt->node, fli_serial(gen, p->slot) }, .sched = sched, .values = p->values };
     void     *self = NULL;
@@ -216,13 +216,13 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
     err = fli_instance_make(sched, type, &ctx, opt->method, &opt->args, p->inline_state, &self);
     if (err != FILCH_OK) goto no_self;
 
-    set_up(p, here, type, self, opt, gen);
+    set_up(p, worker, type, self, opt, gen);
     filch_pid from = { 0, 0 };
-    if (here != NULL && here->serial != 0) from = (filch_pid){ rt->node, here->serial };
-    err = put_first(rt, here, p, from, opt);
+    if (worker != NULL && worker->serial != 0) from = (filch_pid){ rt->node, worker->serial };
+    err = put_first(rt, worker, p, from, opt);
     if (err != FILCH_OK) goto no_birth;
-    FLI_TALLY(rt, here, spawned, 1);
-    if (FLI_UNLIKELY(rt->sim != NULL)) fli_simulate_spawned(sched, here, ctx.self.serial, type);
+    FLI_TALLY(rt, worker, spawned, 1);
+    if (FLI_UNLIKELY(rt->sim != NULL)) fli_simulate_spawned(sched, worker, ctx.self.serial, type);
     bool      limited = opt->mailbox_max != 0 || opt->mailbox_bytes != 0;
     fli_birth with_values;
     if (FLI_UNLIKELY(fli_values_is_special(p->values))) {
@@ -234,17 +234,17 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
     else err = rt->model_ops->birth(rt, p, ctx.self.serial, birth, limited);
     if (err != FILCH_OK) goto no_relations;
     if (pid != NULL) *pid = ctx.self;
-    if (here != NULL) (void)fli_ready_here(here, p);
+    if (worker != NULL) (void)fli_ready_here(worker, p);
     else fli_ready(rt, NULL, p);
-    leave(sched, here);
+    leave(sched, worker);
     return FILCH_OK;
 
 no_relations:
-    FLI_TALLY(rt, here, spawned, (uint64_t)0 - 1);
+    FLI_TALLY(rt, worker, spawned, (uint64_t)0 - 1);
     filch_data nothing = filch_none();
     if (FLI_UNLIKELY(rt->sim != NULL)) fli_simulate_ended(sched, ctx.self.serial, err, &nothing);
 no_birth:
-    (void)fli_mail_discard(rt, here, p, 0);
+    (void)fli_mail_discard(rt, worker, p, 0);
     if (type->close != NULL) type->close(self);
     fli_instance_free(sched, type, p->inline_state, self);
 no_self:
@@ -255,9 +255,9 @@ no_self:
     /* Its init knew the pid and may have told others: nobody else gets it. */
     if (!fli_state_free(&p->state)) goto no_slot;
 no_ext:
-    fli_slab_give(&rt->procs, here != NULL ? &here->procs : NULL, p);
+    fli_slab_give(&rt->procs, worker != NULL ? &worker->procs : NULL, p);
 no_slot:
-    leave(sched, here);
+    leave(sched, worker);
     return err;
 }
 
@@ -283,12 +283,12 @@ static inline bool is_simple(const filch_spawn_options *opt)
 }
 
 /* By a step that has no values to pass on, and there is a slot at hand. */
-static inline bool is_at_hand(filch_sched *sched, fli_local *here)
+static inline bool is_at_hand(filch_sched *sched, fli_local *worker)
 {
-    if (here == NULL || here->plain != &sched->rt || here->procs.count == 0) return false;
+    if (worker == NULL || worker->plain != &sched->rt || worker->procs.count == 0) return false;
     /* `plain`: a step asks, so there is somebody who is being stepped. */
-    FLI_ASSUME(here->current != NULL);
-    if (here->current->values != NULL || sched->opt.on_blackbox != NULL) return false;
+    FLI_ASSUME(worker->current != NULL);
+    if (worker->current->values != NULL || sched->opt.on_blackbox != NULL) return false;
     if (fli_load_rlx(&sched->rt.procs.fresh) > sched->opt.max_processes) return false;
     return fli_load_acq(&sched->rt.phase) == FLI_OPEN; /* PAIR runtime.phase, acquire half */
 }
@@ -311,29 +311,29 @@ static inline filch_err make_here(filch_sched *sched, fli_proc *p, const filch_t
 }
 
 /* Its init knew the pid and may have told others: nobody else gets it. */
-static __attribute__((noinline)) filch_err give_up(fli_local *here, fli_proc *p, filch_err err)
+static __attribute__((noinline)) filch_err give_up(fli_local *worker, fli_proc *p, filch_err err)
 {
-    if (fli_state_free(&p->state)) fli_slab_give(&here->rt->procs, &here->procs, p);
+    if (fli_state_free(&p->state)) fli_slab_give(&worker->rt->procs, &worker->procs, p);
     return err;
 }
 
 /* fli_spawn for most: what it does if there is nothing special about it. The slot is blank (finish.c). */
-static inline filch_err spawn_simply(filch_sched *sched, fli_local *here, const filch_type *type,
+static inline filch_err spawn_simply(filch_sched *sched, fli_local *worker, const filch_type *type,
                                      const filch_spawn_options *opt, filch_pid *pid)
 {
-    fli_proc *p = here->procs.objects[--here->procs.count];
+    fli_proc *p = worker->procs.objects[--worker->procs.count];
     filch_err err = make_here(sched, p, type, opt);
-    if (FLI_UNLIKELY(err != FILCH_OK)) return give_up(here, p, err);
+    if (FLI_UNLIKELY(err != FILCH_OK)) return give_up(worker, p, err);
     fli_store_rlx(&p->type, type);
     p->flags = FLI_PROC_MUST_STEP;
     p->report_state = FILCH_STATE_READY;
-    p->last_worker = here->worker_mark;
-    fli_count(&here->counters.spawned, 1);
+    p->last_worker = worker->worker_mark;
+    fli_count(&worker->counters.spawned, 1);
     /* Looked at once more: sooner than kept over the call of init. */
     uint32_t gen = fli_word_gen(fli_state_peek(&p->state));
     fli_state_open(&p->state, gen, false);
-    if (pid != NULL) *pid = (filch_pid){ here->rt->node, fli_serial(gen, p->slot) };
-    return fli_ready_here(here, p);
+    if (pid != NULL) *pid = (filch_pid){ worker->rt->node, fli_serial(gen, p->slot) };
+    return fli_ready_here(worker, p);
 }
 
 /* What is special about it, or about who spawns it. */
@@ -346,16 +346,16 @@ static __attribute__((noinline)) filch_err spawn_any(filch_sched *sched, const f
     if (err != FILCH_OK) return err;
     if (opt->size != sizeof *opt) opt = &copy;
     fli_runtime *rt = &sched->rt;
-    fli_local   *here = fli_here(rt);
-    if (FLI_UNLIKELY(here != NULL && here->tape != NULL)) return here->tape->spawn(here, type, opt, pid);
-    if (FLI_UNLIKELY(rt->sim != NULL) && !rt->sim->point(rt, here, "filch_spawn")) return FILCH_ESTATE;
+    fli_local   *worker = fli_current_worker(rt);
+    if (FLI_UNLIKELY(worker != NULL && worker->tape != NULL)) return worker->tape->spawn(worker, type, opt, pid);
+    if (FLI_UNLIKELY(rt->sim != NULL) && !rt->sim->point(rt, worker, "filch_spawn")) return FILCH_ESTATE;
     uint32_t relations = opt->relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK | FILCH_SPAWN_SUPERVISED);
     if (FLI_LIKELY(relations == 0 && opt->name == NULL)) return fli_spawn(sched, type, opt, NULL, pid);
     /* Only a process can watch, and a handler speaks for nobody. */
-    bool inside = here != NULL && here->serial != 0 && !here->dispatching;
+    bool inside = worker != NULL && worker->serial != 0 && !worker->dispatching;
     if (relations != 0 && !inside) return FILCH_ESTATE;
     fli_birth birth = { .relations = relations, .tag = opt->tag, .name = opt->name };
-    if (inside) birth.parent = (filch_pid){ rt->node, here->serial };
+    if (inside) birth.parent = (filch_pid){ rt->node, worker->serial };
     return fli_spawn(sched, type, opt, &birth, pid);
 }
 
@@ -366,7 +366,7 @@ filch_err filch_spawn(filch_sched *sched, const filch_type *type, const filch_sp
     if (sched == NULL) return filch_invalid("sched is NULL");
     if (type == NULL) return filch_invalid("type is NULL");
     if (type->step == NULL) return filch_invalid("type.step is NULL");
-    fli_local *here = fli_here_get();
-    if (FLI_LIKELY(is_simple(opt) && is_at_hand(sched, here))) return spawn_simply(sched, here, type, opt, pid);
+    fli_local *worker = fli_current_get();
+    if (FLI_LIKELY(is_simple(opt) && is_at_hand(sched, worker))) return spawn_simply(sched, worker, type, opt, pid);
     return spawn_any(sched, type, opt, pid);
 }

@@ -74,29 +74,29 @@ void fli_step_wait(fli_worker *w, fli_proc *p)
 static inline void dispatch(fli_worker *w, filch_out *out)
 {
     fli_runtime *rt = &w->sched->rt;
-    fli_local   *here = &w->local;
-    fli_runtime *plain = here->plain;
-    here->dispatching = true;
-    here->plain = FLI_NOT_PLAIN;
+    fli_local   *worker = &w->local;
+    fli_runtime *plain = worker->plain;
+    worker->dispatching = true;
+    worker->plain = FLI_NOT_PLAIN;
     for (uint32_t i = 0; i < out->call_count; i++) {
         fli_call          *call = &out->calls[i];
         filch_receiver     receiver = { w->out.ctx.sched, fli_yield_key(call->node), call->node->tag };
         const fli_handler *handler = fli_handler_of(w, call->command.id);
         filch_err          err = FILCH_ECOMMAND;
-        here->asked_node = plain == rt ? call->node : NULL;
-        here->asked = plain == rt ? receiver.key : 0;
+        worker->asked_node = plain == rt ? call->node : NULL;
+        worker->asked = plain == rt ? receiver.key : 0;
         if (FLI_UNLIKELY(rt->sim != NULL)) err = fli_simulate_handle(w, handler, &call->command, receiver);
         else if (handler != NULL) err = handler->handle(handler->user, &call->command, receiver.tag, receiver);
         /* A handler that completed and then returned an error said two things: the first one counts. */
         if (FLI_UNLIKELY(err != FILCH_OK)) (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
-        if (fli_mail_is_answered(here)) fli_mail_list_answer(here);
+        if (fli_mail_is_answered(worker)) fli_mail_list_answer(worker);
         if (!fli_data_is_plain(&call->command.data)) fli_data_free(&call->command.data);
     }
-    here->asked = 0;
-    here->asked_node = NULL;
-    here->dispatching = false;
-    here->plain = plain;
-    fli_count(&here->counters.yields, out->call_count);
+    worker->asked = 0;
+    worker->asked_node = NULL;
+    worker->dispatching = false;
+    worker->plain = plain;
+    fli_count(&worker->counters.yields, out->call_count);
     out->call_count = 0;
 }
 
@@ -150,11 +150,11 @@ static __attribute__((noinline)) filch_err call_watched(fli_worker *w, fli_proc 
 
 static inline void begin(fli_worker *w)
 {
-    fli_local *here = &w->local;
+    fli_local *worker = &w->local;
     fli_out_begin(&w->out);
-    here->sends = 0;
-    here->pushed = 0;
-    fli_store_rlx(&w->window.serial, here->serial);
+    worker->sends = 0;
+    worker->pushed = 0;
+    fli_store_rlx(&w->window.serial, worker->serial);
 }
 
 /* Calls the step. The status is in w->out; an error ends the process. */
@@ -275,15 +275,15 @@ static inline bool is_free(fli_worker *w, fli_proc *p)
  * does not. */
 static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node)
 {
-    fli_local *here = &w->local;
+    fli_local *worker = &w->local;
     fli_mail_fill_shaped(node, &w->message);
     begin(w);
     filch_err err = fli_proc_type(p)->step(p->self, &w->message, 1, &w->out);
-    fli_count(&here->counters.steps, 1);
+    fli_count(&worker->counters.steps, 1);
     if (FLI_LIKELY(err == FILCH_OK && fli_out_is_idle(&w->out))) {
         /* `rest` is IDLE: it was so when it was called, and nobody has changed it. */
         if (FLI_LIKELY(fli_state_settle_one(&p->state, word) == FLI_SETTLED)) {
-            fli_node_give(&w->sched->rt, here, node);
+            fli_node_give(&w->sched->rt, worker, node);
             return false;
         }
     }
@@ -296,35 +296,35 @@ static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli
 static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, uint64_t word, uint32_t count)
 {
     fli_runtime *rt = &w->sched->rt;
-    fli_local   *here = &w->local;
+    fli_local   *worker = &w->local;
     uint32_t     max = w->sched->opt.batch_max, get = count < max ? count : max, heard = 0, held = fli_mail_held(p);
     fli_node   **nodes = &w->nodes[FLI_NODES_ROOM(max) - count];
     for (uint32_t i = 0; i < get; i++) {
         fli_mail_fill_shaped(nodes[i], &w->messages[i]);
-        heard += nodes[i]->index != here->number;
+        heard += nodes[i]->index != worker->number;
     }
-    here->heard += heard;
+    worker->heard += heard;
     p->flags = 0;
     p->head_taken = 0;
     if (held != 0) {
         nodes[0]->next = 0; /* the end of the list, for torn.c */
-        fli_node_give(rt, here, fli_node_at(rt, held)); /* the head has moved on from it */
+        fli_node_give(rt, worker, fli_node_at(rt, held)); /* the head has moved on from it */
     }
     begin(w);
     filch_err err = fli_proc_type(p)->step(p->self, w->messages, get, &w->out);
-    fli_count(&here->counters.steps, 1);
+    fli_count(&worker->counters.steps, 1);
     fli_count(&w->talk.batched, get - 1);
     bool idle = FLI_LIKELY(err == FILCH_OK && fli_out_is_idle(&w->out)), all = get == count;
     if (FLI_LIKELY(idle && all)) {
         p->report_state = FILCH_STATE_IDLE;
         if (FLI_LIKELY(fli_state_settle_from(&p->state, word, FLI_IDLE) == FLI_SETTLED)) {
-            fli_slab_give_many(&rt->nodes, &here->nodes, (void *const *)nodes, count);
+            fli_slab_give_many(&rt->nodes, &worker->nodes, (void *const *)nodes, count);
             return;
         }
     }
     p->head_taken = nodes[get - 1]->self;
     p->flags |= FLI_PROC_HEAD_HELD; /* the step may have set others */
-    fli_slab_give_many(&rt->nodes, &here->nodes, (void *const *)nodes, get - 1);
+    fli_slab_give_many(&rt->nodes, &worker->nodes, (void *const *)nodes, get - 1);
     if (idle && !all) go_on(w, p);
     else fli_step_conclude(w, p, err);
 }
@@ -388,7 +388,7 @@ static __attribute__((noinline)) bool step_first(fli_worker *w, fli_proc *p, uin
 static __attribute__((noinline)) void step_any(fli_worker *w, fli_proc *p, uint64_t word)
 {
     fli_runtime *rt = &w->sched->rt;
-    fli_local   *here = &w->local;
+    fli_local   *worker = &w->local;
     if (FLI_UNLIKELY(must_end(w, word))) {
         filch_data nothing = filch_none();
         bool       forced = fli_load_rlx(&w->sched->stop.force);
@@ -397,7 +397,7 @@ static __attribute__((noinline)) void step_any(fli_worker *w, fli_proc *p, uint6
         fli_finish(w, p, forced ? FILCH_ECANCELLED : FILCH_EKILLED, &nothing);
         return;
     }
-    fli_mail_drain(rt, here, p, fli_word_head(word));
+    fli_mail_drain(rt, worker, p, fli_word_head(word));
     bool cancel = take_cancel(w, p, word); /* in a stop, drains once more */
     if (FLI_UNLIKELY((p->flags & FLI_PROC_LINK_FAILED) != 0)) {
         go_down(w, p);
@@ -414,7 +414,7 @@ static __attribute__((noinline)) void step_any(fli_worker *w, fli_proc *p, uint6
     filch_err err = call(w, p, count, (p->flags & FLI_PROC_RECORDED) != 0);
     w->given = 0;
     if (count > 1) fli_count(&w->talk.batched, count - 1);
-    if (count > 0) fli_mail_release(rt, here, p, w->events, w->nodes, count);
+    if (count > 0) fli_mail_release(rt, worker, p, w->events, w->nodes, count);
     fli_step_conclude(w, p, err);
 }
 
@@ -442,10 +442,10 @@ static inline void step_other(fli_worker *w, fli_proc *p, uint64_t word)
 static inline __attribute__((always_inline)) bool step_once(fli_worker *w, fli_proc *p, uint64_t odd)
 {
     fli_runtime *rt = &w->sched->rt;
-    fli_local   *here = &w->local;
+    fli_local   *worker = &w->local;
     uint64_t     word = fli_state_look(&p->state);
-    here->current = p;
-    here->serial = fli_serial(fli_word_gen(word), p->slot);
+    worker->current = p;
+    worker->serial = fli_serial(fli_word_gen(word), p->slot);
     bool calm = (word & odd) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN;
     if (FLI_LIKELY(calm && (word & FLI_ONE_BIT) != 0 && is_free(w, p))) {
         return step_single(w, p, word, fli_node_at(rt, fli_word_head(word)));

@@ -59,7 +59,7 @@ static void raise_all(filch_sched *sched, uint64_t flag)
     for (uint32_t slot = 1; slot < fresh; slot++) {
         fli_proc *p = fli_slab_at(&rt->procs, slot);
         uint32_t  gen = fli_word_gen(fli_state_peek(&p->state));
-        if (fli_state_set_flag(&p->state, gen, flag) == FLI_DELIVERY_WOKE) fli_ready(rt, fli_here(rt), p);
+        if (fli_state_set_flag(&p->state, gen, flag) == FLI_DELIVERY_WOKE) fli_ready(rt, fli_current_worker(rt), p);
     }
 }
 
@@ -81,14 +81,14 @@ typedef struct helping {
 static void help_end(helping *h)
 {
     if (FLI_UNLIKELY(!h->whole)) fli_torn_note(h->w);
-    fli_here_set(h->before);
+    fli_current_set(h->before);
 }
 
 static void help(filch_sched *sched, bool any, uint64_t until_ns)
 {
     fli_worker *w = sched->guest;
-    __attribute__((cleanup(help_end))) helping h = { .w = w, .before = fli_here_get() };
-    fli_here_set(&w->local);
+    __attribute__((cleanup(help_end))) helping h = { .w = w, .before = fli_current_get() };
+    fli_current_set(&w->local);
     fli_torn_mend(w);
     fli_worker_clock(w);
     while (fli_clock_ns() < until_ns) {
@@ -282,7 +282,7 @@ static filch_err stop(filch_sched *sched, const filch_stop_options *opt, filch_r
     if (!fli_report_is_sound(report)) return filch_invalid("report.size is not set: begin with FILCH_REPORT_INIT");
     if (fli_program_self() != sched->program) return FILCH_EFORKED; /* before any lock: a thread of the parent may hold it */
     if (fli_simulate_refuses(sched, call)) return FILCH_ESTATE;
-    if (fli_here(&sched->rt) != NULL) return FILCH_ESTATE;
+    if (fli_current_worker(&sched->rt) != NULL) return FILCH_ESTATE;
     /* PAIR stop.turn, acquire half: one at a time, and the next one sees what the last one did. */
     if (fli_swap_acqrel(&sched->stop.busy, true)) return FILCH_EBUSY;
     __attribute__((cleanup(stop_over))) filch_sched *busy = sched;

@@ -305,7 +305,7 @@ TEST(a_napping_workers_queue_goes_to_the_others)
 {
     filch_sched *sched = begin_held();
     fli_worker  *w = sched->guest;
-    fli_here_set(&w->local);                              /* what we spawn is queued with the guest */
+    fli_current_set(&w->local);                              /* what we spawn is queued with the guest */
     for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, NULL));
     same(fli_deque_count(&w->deque), 10);
     w->clock_ns = fli_clock_ns();
@@ -314,7 +314,7 @@ TEST(a_napping_workers_queue_goes_to_the_others)
     same(fli_inject_count(&sched->global), 10);
     same(napping(sched), 0);
     fli_store_rlx(&released, true);
-    fli_here_set(NULL);
+    fli_current_set(NULL);
     until(fli_load_rlx(&steps) == 10);
     end(sched);
 }
@@ -343,14 +343,14 @@ TEST(whom_the_napper_would_have_run_next_goes_before_those_in_line)
     filch_pid    newest;
     void        *first = NULL;
     for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, NULL)); /* they wait in line */
-    fli_here_set(&w->local);
+    fli_current_set(&w->local);
     for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, &newest));
     w->clock_ns = fli_clock_ns();
     fli_talk_nap(w);
     same(fli_inject_take(&sched->global, &first, 1), 1);
     same(fli_proc_serial(first), newest.serial);
     fli_inject_put(&sched->global, first);
-    fli_here_set(NULL);
+    fli_current_set(NULL);
     fli_store_rlx(&released, true);
     until(fli_load_rlx(&steps) == 20);
     end(sched);
@@ -362,7 +362,7 @@ TEST(the_next_of_a_napper_goes_to_the_others_before_all_that_are_queued)
     filch_sched *sched = begin_held();
     fli_worker  *w = sched->guest;
     void        *first = NULL;
-    fli_here_set(&w->local);
+    fli_current_set(&w->local);
     for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, NULL));
     fli_proc *next = fli_deque_take_oldest(&w->deque);
     assert_true(fli_lifo_slot_put(&w->lifo_slot, next));
@@ -373,7 +373,7 @@ TEST(the_next_of_a_napper_goes_to_the_others_before_all_that_are_queued)
     same(fli_inject_take(&sched->global, &first, 1), 1);
     assert_ptr_equal(first, next);
     fli_inject_put(&sched->global, first);
-    fli_here_set(NULL);
+    fli_current_set(NULL);
     fli_store_rlx(&released, true);
     until(fli_load_rlx(&steps) == 10);
     end(sched);

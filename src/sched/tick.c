@@ -36,7 +36,7 @@ typedef struct turn {
 static void turn_end(turn *t)
 {
     if (FLI_UNLIKELY(!t->whole)) fli_torn_note(t->sched->guest);
-    fli_here_set(t->before);
+    fli_current_set(t->before);
     fli_store_rel(&t->sched->ticking, false); /* PAIR tick.turn, release half */
 }
 
@@ -61,12 +61,12 @@ filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran)
 {
     if (sched == NULL) return filch_invalid("sched is NULL");
     if (fli_simulate_refuses(sched, "filch_tick")) return FILCH_ESTATE;
-    if (sched->worker_count > 0 || fli_here(&sched->rt) != NULL) return FILCH_ESTATE;
+    if (sched->worker_count > 0 || fli_current_worker(&sched->rt) != NULL) return FILCH_ESTATE;
     if (fli_load_acq(&sched->rt.phase) == FLI_CLOSED) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire half */
     /* PAIR tick.turn, acquire half: what the last thread that ticked left is ours. */
     if (fli_swap_acqrel(&sched->ticking, true)) return FILCH_EBUSY;
-    __attribute__((cleanup(turn_end))) turn t = { .sched = sched, .before = fli_here_get() };
-    fli_here_set(&sched->guest->local);
+    __attribute__((cleanup(turn_end))) turn t = { .sched = sched, .before = fli_current_get() };
+    fli_current_set(&sched->guest->local);
     uint32_t n = run(sched, steps);
     t.whole = true;
     if (ran != NULL) *ran = n;

@@ -15,14 +15,14 @@
 /* No process is being stepped, and none is ending. */
 static void rest(fli_worker *w)
 {
-    fli_local *here = &w->local;
+    fli_local *worker = &w->local;
     w->again = NULL;
     w->given = 0;
-    here->tape = NULL;
-    here->current = NULL;
-    here->serial = 0;
-    here->closing = false;
-    here->plain = FLI_NOT_PLAIN;
+    worker->tape = NULL;
+    worker->current = NULL;
+    worker->serial = 0;
+    worker->closing = false;
+    worker->plain = FLI_NOT_PLAIN;
 }
 
 void fli_torn_note(fli_worker *w)
@@ -36,22 +36,22 @@ void fli_torn_note(fli_worker *w)
 /* What the step had yielded, and what it had been given by the general path. */
 static void forget_step(fli_worker *w, fli_proc *p)
 {
-    fli_local *here = &w->local;
+    fli_local *worker = &w->local;
     filch_out *out = &w->out;
     fli_node  *spare = out->spare; /* of an inline completion loop */
     bool       used = spare != NULL && out->call_count > 0 && out->calls[0].node == spare;
     if (spare != NULL && !used) {
-        fli_yield_close(here->rt, p, spare);
-        fli_node_give(here->rt, here, spare);
+        fli_yield_close(worker->rt, p, spare);
+        fli_node_give(worker->rt, worker, spare);
     }
     out->spare = NULL;
-    here->asked = 0;
-    here->asked_node = NULL;
+    worker->asked = 0;
+    worker->asked_node = NULL;
     fli_out_forget(out);
-    if (here->dispatching) out->call_count = 0; /* some have been handed to their handlers: fli_finish abandons all */
-    else fli_out_drop_calls(out, here);
-    if (w->given > 0) fli_mail_release(&w->sched->rt, here, p, w->events, w->nodes, w->given);
-    here->dispatching = false;
+    if (worker->dispatching) out->call_count = 0; /* some have been handed to their handlers: fli_finish abandons all */
+    else fli_out_drop_calls(out, worker);
+    if (w->given > 0) fli_mail_release(&w->sched->rt, worker, p, w->events, w->nodes, w->given);
+    worker->dispatching = false;
 }
 
 /* What fli_finish has left in the slot of a process that is DONE: its watchers, its values, what few have. */
@@ -74,17 +74,17 @@ void fli_torn_mend(fli_worker *w)
     fli_proc *p = w->torn;
     if (FLI_LIKELY(p == NULL)) return;
     filch_data nothing = filch_none();
-    fli_local *here = &w->local;
+    fli_local *worker = &w->local;
     bool       ended = fli_word_state(fli_state_peek(&p->state)) == FLI_DONE;
     w->torn = w->again = NULL;
-    here->tape = NULL;
-    here->current = p;
-    here->serial = fli_proc_serial(p);
-    fli_step_over(here);
+    worker->tape = NULL;
+    worker->current = p;
+    worker->serial = fli_proc_serial(p);
+    fli_step_over(worker);
     if (ended) {
         /* It was thrown by what runs at the end of a process: the rest of that is left out. But its slot is blank. */
         blank(w, p);
-        fli_step_back(here);
+        fli_step_back(worker);
         fli_finish_slot(w, p, fli_state_free(&p->state));
     } else {
         forget_step(w, p);

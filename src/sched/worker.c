@@ -131,7 +131,7 @@ bool fli_worker_turn(fli_worker *w)
 void fli_worker_run(void *worker)
 {
     fli_worker *w = worker;
-    fli_here_set(&w->local);
+    fli_current_set(&w->local);
     fli_thread_prompt();
     w->repeats = w->sched->rt.sim == NULL;
     w->turns = UINT32_MAX;
@@ -141,5 +141,5 @@ void fli_worker_run(void *worker)
         if (p == NULL) break;
         fli_step(w, p);
     }
-    fli_here_set(NULL);
+    fli_current_set(NULL);
 }

@@ -593,12 +593,12 @@ void fli_thread_pause(void)
 {
 }
 
-void *fli_here_get(void)
+void *fli_current_get(void)
 {
     return x.threads[fli_weak_self].here;
 }
 
-void fli_here_set(void *here)
+void fli_current_set(void *here)
 {
     x.threads[fli_weak_self].here = here;
 }

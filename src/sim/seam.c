@@ -157,12 +157,12 @@ void fli_thread_pause(void)
     fli_sim_yield("thread_pause");
 }
 
-void *fli_here_get(void)
+void *fli_current_get(void)
 {
     return fli_sim_here_get();
 }
 
-void fli_here_set(void *here)
+void fli_current_set(void *here)
 {
     fli_sim_here_set(here);
 }

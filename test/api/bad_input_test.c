@@ -685,12 +685,12 @@ static filch_err play_no_memory(actor *me, const filch_event *events, size_t cou
     static char big[PAYLOAD_MAX];
     if (has_cancel(events, count)) return filch_done(out, filch_none());
     if (me->stage++ > 0) return filch_idle(out);
-    world *here = me->user;
-    fli_store_rlx(&here->deny, true);
+    world *worker = me->user;
+    fli_store_rlx(&worker->deny, true);
     if (filch_yield(out, FILCH_CMD_USER, 1, filch_bytes(big, sizeof big)) != FILCH_ENOMEM) me->note = 1;
     if (filch_yield_send(out, 1, me->pid, filch_move(big, sizeof big, NULL)) != FILCH_ENOMEM) me->note = 2;
     if (filch_done(out, filch_bytes(big, sizeof big)) != FILCH_ENOMEM) me->note = 3;
-    fli_store_rlx(&here->deny, false);
+    fli_store_rlx(&worker->deny, false);
     return filch_idle(out);
 }
 

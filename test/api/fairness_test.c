@@ -45,7 +45,7 @@ static uint64_t clock_of(uint32_t worker)
 
 static uint32_t my_worker(void)
 {
-    return fli_here(&the->sched->rt)->index;
+    return fli_current_worker(&the->sched->rt)->index;
 }
 
 static void note_ready(seat *s)

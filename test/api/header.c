@@ -57,11 +57,11 @@ static int values_come_back(void)
 {
     filch_pid    pid = { 7, 8 };
     filch_stream stream = { 9 };
-    int          here = 0;
+    int          worker = 0;
     filch_data   none = filch_none(), number = filch_int(-5), real = filch_num(0.5), who = filch_of_pid(pid);
-    filch_data   pointer = filch_ptr(&here), open = filch_of_stream(stream);
+    filch_data   pointer = filch_ptr(&worker), open = filch_of_stream(stream);
     return filch_kind_of(&none) == FILCH_KIND_NONE && filch_as_int(&number) == -5 && filch_as_num(&real) == 0.5 &&
-           filch_as_pid(&who).node == 7 && filch_as_pid(&who).serial == 8 && filch_as_ptr(&pointer) == &here &&
+           filch_as_pid(&who).node == 7 && filch_as_pid(&who).serial == 8 && filch_as_ptr(&pointer) == &worker &&
            filch_as_stream(&open).id == 9;
 }
 

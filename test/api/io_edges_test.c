@@ -255,9 +255,9 @@ TEST(a_half_that_a_reset_took_away_cannot_be_closed)
 TEST(a_datagram_to_nobody_is_refused)
 {
     EACH_WORLD({
-        char here[64];
-        snprintf(here, sizeof here, "unix:@filch-edges-%d-%zu", (int)getpid(), each);
-        script s = SCRIPT(DO_DATAGRAM(here), DO_SEND_TO("unix:@filch-nobody-is-here", "x"), DO_SEND_TO(here, "to myself"),
+        char worker[64];
+        snprintf(worker, sizeof worker, "unix:@filch-edges-%d-%zu", (int)getpid(), each);
+        script s = SCRIPT(DO_DATAGRAM(worker), DO_SEND_TO("unix:@filch-nobody-is-here", "x"), DO_SEND_TO(worker, "to myself"),
                           DO_RECEIVE_FROM(0));
         script_start(&w, &s);
         script_ends(&w, &s);
@@ -265,7 +265,7 @@ TEST(a_datagram_to_nobody_is_refused)
         same(s.result[1].number, ECONNREFUSED);
         ok(s.result[2].error);
         assert_string_equal(s.result[3].bytes, "to myself");
-        assert_string_equal(s.sender, here);
+        assert_string_equal(s.sender, worker);
     })
 }
 

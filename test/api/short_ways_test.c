@@ -288,15 +288,15 @@ static void is_answered(const actor *a, int64_t number)
 TEST(an_answer_goes_to_the_scheduler_it_is_for_though_the_other_has_a_yield_of_that_key)
 {
     static const uint32_t keep = KEEP, others = OTHERS;
-    actor                 here, there;
+    actor                 worker, there;
     begin(&w, 0);
     begin(&other, 0);
     asks(&other, &there, &keep);
     same(there.seen_count, 0);
-    asks(&w, &here, &others); /* the first yield of either: their keys are the same */
+    asks(&w, &worker, &others); /* the first yield of either: their keys are the same */
     ok(said);
     world_tick(&other);
-    is_answered(&here, 2);
+    is_answered(&worker, 2);
     is_answered(&there, 1);
     world_end(&w);
     world_end(&other);

@@ -23,7 +23,7 @@ static struct {
     filch_pid            pid;
 } seen;
 
-static void here(void)
+static void worker(void)
 {
     if (pthread_equal(pthread_self(), seen.home)) seen.on_thread++;
     else seen.elsewhere++;
@@ -71,7 +71,7 @@ static void host_waits(filch_sched *sched)
 static filch_err counting_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
-    here();
+    worker();
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
         if (events[i].type == FILCH_EVENT_MESSAGE) atomic_fetch_add(&seen.messages, 1);
@@ -84,7 +84,7 @@ static const filch_type counting = { .name = "counting", .step = counting_step }
 static filch_err busy_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
-    here();
+    worker();
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
     }
@@ -115,7 +115,7 @@ static filch_err day_step(void *self, const filch_event *events, size_t count, f
 {
     day         *d = self;
     filch_sched *sched = filch_out_sched(out);
-    here();
+    worker();
     if (d->began_ns == 0) return day_begins(d, out);
     for (size_t i = 0; i < count; i++) {
         const filch_event *e = &events[i];
@@ -393,7 +393,7 @@ TEST(scheduler_with_workers_is_not_ticked)
 static filch_err waiting_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     uint64_t *steps = self;
-    here();
+    worker();
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) atomic_fetch_add(&seen.cancels, 1);
         if (events[i].type == FILCH_EVENT_YIELD) return filch_done(out, filch_none());

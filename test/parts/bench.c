@@ -5,16 +5,16 @@
 
 bench *b;
 
-static void on_ready(fli_runtime *rt, fli_local *here, fli_proc *p)
+static void on_ready(fli_runtime *rt, fli_local *worker, fli_proc *p)
 {
-    (void)rt, (void)here;
+    (void)rt, (void)worker;
     b->woke[fli_weak_self]++;
     bench_drive(p);
 }
 
-static filch_err on_ready_here(fli_local *here, fli_proc *p)
+static filch_err on_ready_here(fli_local *worker, fli_proc *p)
 {
-    on_ready(here->rt, here, p);
+    on_ready(worker->rt, worker, p);
     return FILCH_OK;
 }
 
@@ -66,23 +66,23 @@ void bench_setup(void)
     (void)!fli_waitroom_init(&b->room);
     /* Each thread has spare nodes, so that the depot's lock does not come in between. */
     for (uint32_t i = 0; i <= FLI_WEAK_THREADS; i++) {
-        fli_local *here = &b->here[i];
-        here->rt = &b->rt;
-        here->index = i;
-        here->number = i + 1;
-        here->serial = i + 1; /* the short way of a send is for steps: somebody is being stepped there */
-        here->plain = &b->rt;
-        here->ready = on_ready_here;
-        fli_slab_give(&b->rt.nodes, &here->nodes, fli_slab_take(&b->rt.nodes, &here->nodes));
+        fli_local *worker = &b->worker[i];
+        worker->rt = &b->rt;
+        worker->index = i;
+        worker->number = i + 1;
+        worker->serial = i + 1; /* the short way of a send is for steps: somebody is being stepped there */
+        worker->plain = &b->rt;
+        worker->ready = on_ready_here;
+        fli_slab_give(&b->rt.nodes, &worker->nodes, fli_slab_take(&b->rt.nodes, &worker->nodes));
     }
-    b->here[0].procs.count = 0;
+    b->worker[0].procs.count = 0;
 }
 
 fli_local *bench_here(void)
 {
-    fli_local *here = &b->here[fli_weak_self];
-    if (fli_weak_self != 0) fli_here_set(here);
-    return here;
+    fli_local *worker = &b->worker[fli_weak_self];
+    if (fli_weak_self != 0) fli_current_set(worker);
+    return worker;
 }
 
 fli_proc *bench_spawn(uint32_t mailbox_max, filch_overflow overflow)
@@ -161,16 +161,16 @@ bool bench_settle(fli_proc *p, unsigned rest)
 
 void bench_finish(fli_proc *p)
 {
-    fli_local  *here = bench_here();
+    fli_local  *worker = bench_here();
     uint64_t    serial = fli_proc_serial(p);
     bool        limited = (fli_state_peek(&p->state) & FLI_LIMITED) != 0;
     bench_life *life = bench_life_of(p);
-    fli_yield_abandon(&b->rt, here, p);
-    b->unread[fli_weak_self] += fli_mail_discard(&b->rt, here, p, fli_state_finish(&p->state));
+    fli_yield_abandon(&b->rt, worker, p);
+    b->unread[fli_weak_self] += fli_mail_discard(&b->rt, worker, p, fli_state_finish(&p->state));
     if (limited && (fli_limit_close(p, fli_serial_gen(serial)) & FLI_LOAD_WAITING) != 0) on_no_room(&b->rt, serial);
     life->ended = true;
     life->inside--;
-    if (fli_state_free(&p->state)) fli_slab_give(&b->rt.procs, &here->procs, p);
+    if (fli_state_free(&p->state)) fli_slab_give(&b->rt.procs, &worker->procs, p);
 }
 
 bool bench_exit(fli_proc *p, uint64_t word)
@@ -190,7 +190,7 @@ bool bench_exit(fli_proc *p, uint64_t word)
 /* Reads as sched/step.c does when it was called for one message. True: it sleeps, or has ended. */
 static bool drive_called(fli_proc *p, uint64_t word)
 {
-    fli_local  *here = bench_here();
+    fli_local  *worker = bench_here();
     fli_node   *node = fli_node_at(&b->rt, fli_word_head(word));
     filch_event event;
     fli_mail_shape(&b->rt, &event);
@@ -198,7 +198,7 @@ static bool drive_called(fli_proc *p, uint64_t word)
     receive(bench_life_of(p), &event);
     if (b->ends) {
         if (bench_exit(p, word)) {
-            fli_node_give(&b->rt, here, node);
+            fli_node_give(&b->rt, worker, node);
             return true;
         }
         p->head_taken = node->self;
@@ -208,7 +208,7 @@ static bool drive_called(fli_proc *p, uint64_t word)
     }
     bench_life_of(p)->inside--;
     if (fli_state_settle_one(&p->state, word) == FLI_SETTLED) {
-        fli_node_give(&b->rt, here, node);
+        fli_node_give(&b->rt, worker, node);
         b->slept[fli_weak_self]++;
         return true;
     }
@@ -222,7 +222,7 @@ static bool drive_called(fli_proc *p, uint64_t word)
 static bool drive_briefly(fli_proc *p, uint64_t word, bool *more)
 {
     enum { ROOM = 4, MOST = 2 };
-    fli_local *here = bench_here();
+    fli_local *worker = bench_here();
     fli_node  *room[ROOM], **nodes;
     uint32_t   count = fli_mail_several(&b->rt, p, word, room, ROOM), get = count < MOST ? count : MOST;
     *more = count > 0;
@@ -236,23 +236,23 @@ static bool drive_briefly(fli_proc *p, uint64_t word, bool *more)
     }
     p->flags = 0;
     p->head_taken = 0;
-    if (held != 0) fli_node_give(&b->rt, here, fli_node_at(&b->rt, held));
+    if (held != 0) fli_node_give(&b->rt, worker, fli_node_at(&b->rt, held));
     bench_life_of(p)->inside--;
     if (get == count && fli_state_settle_from(&p->state, word, FLI_IDLE) == FLI_SETTLED) {
-        fli_slab_give_many(&b->rt.nodes, &here->nodes, (void *const *)nodes, count);
+        fli_slab_give_many(&b->rt.nodes, &worker->nodes, (void *const *)nodes, count);
         b->slept[fli_weak_self]++;
         return true;
     }
     bench_life_of(p)->inside++;
     p->head_taken = nodes[get - 1]->self;
     p->flags |= FLI_PROC_HEAD_HELD;
-    fli_slab_give_many(&b->rt.nodes, &here->nodes, (void *const *)nodes, get - 1);
+    fli_slab_give_many(&b->rt.nodes, &worker->nodes, (void *const *)nodes, get - 1);
     return false;
 }
 
 void bench_drive(fli_proc *p)
 {
-    fli_local  *here = bench_here();
+    fli_local  *worker = bench_here();
     bench_life *life = bench_life_of(p);
     filch_event events[4];
     fli_node    *nodes[4];
@@ -274,11 +274,11 @@ void bench_drive(fli_proc *p)
             if (drive_briefly(p, word, &more)) return;
             if (more) continue;
         }
-        fli_mail_drain(&b->rt, here, p, fli_word_head(word));
+        fli_mail_drain(&b->rt, worker, p, fli_word_head(word));
         if ((word & FLI_CANCEL) != 0) fli_state_take_cancel(&p->state);
         uint32_t n = fli_mail_collect(&b->rt, p, (word & FLI_CANCEL) != 0, events, nodes, 4);
         for (uint32_t i = 0; i < n; i++) receive(life, &events[i]);
-        fli_mail_release(&b->rt, here, p, events, nodes, n);
+        fli_mail_release(&b->rt, worker, p, events, nodes, n);
         if (p->yield_count == 0) p->flags &= (uint8_t)~FLI_PROC_WAITING;
         bool waits = (p->flags & FLI_PROC_WAITING) != 0;
         if (p->answers != 0 || (p->messages != 0 && !waits)) continue;
@@ -289,9 +289,9 @@ void bench_drive(fli_proc *p)
 void bench_send(filch_pid to, uint32_t n)
 {
     filch_data data = filch_int((int64_t)(fli_weak_self * 16 + n));
-    fli_local *here = bench_here();
+    fli_local *worker = bench_here();
     filch_err  err = b->brief ? filch_send((filch_sched *)&b->rt, to, data)
-                              : fli_send(&b->rt, here, to, (filch_pid){ 0, 0 }, &data);
+                              : fli_send(&b->rt, worker, to, (filch_pid){ 0, 0 }, &data);
     if (err == FILCH_OK) b->accepted[fli_weak_self]++;
     else b->refused[fli_weak_self]++;
     must(err == FILCH_OK || err == FILCH_EDEAD || err == FILCH_EFULL, "a send is accepted or refused");
@@ -303,7 +303,7 @@ void bench_check_nodes(void)
     bool     seen[64] = { 0 };
     uint32_t found = 0;
     for (uint32_t i = 0; i <= FLI_WEAK_THREADS; i++) {
-        const fli_magazine *m = &b->here[i].nodes;
+        const fli_magazine *m = &b->worker[i].nodes;
         for (uint32_t k = 0; k < m->count; k++, found++) {
             uint32_t handle = ((const fli_node *)m->objects[k])->self;
             must(!seen[handle], "no node is given back twice");

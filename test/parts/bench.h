@@ -25,7 +25,7 @@ typedef struct bench_life {
 
 typedef struct bench {
     fli_runtime  rt; /* first: hooks find the bench by it */
-    fli_local    here[FLI_WEAK_THREADS + 1];
+    fli_local    worker[FLI_WEAK_THREADS + 1];
     fli_waitroom room;
     bench_life   lives[8];                   /* by slot */
     uint32_t     woke[FLI_WEAK_THREADS + 1]; /* by thread: how often it was the one to wake */

@@ -22,7 +22,7 @@ static void setup_with(filch_overflow overflow)
     s->pid = bench_pid(s->p);
     for (int i = 0; i < 2; i++) {
         s->senders[i] = bench_spawn(0, FILCH_OVERFLOW_FAIL);
-        s->receivers[i] = fli_yield_receiver(&b->rt, fli_yield_open(&b->rt, &b->here[i + 2], s->senders[i], 5, 9));
+        s->receivers[i] = fli_yield_receiver(&b->rt, fli_yield_open(&b->rt, &b->worker[i + 2], s->senders[i], 5, 9));
         s->senders[i]->flags |= FLI_PROC_WAITING;
     }
     bench_send(s->pid, 1);
@@ -53,16 +53,16 @@ static void end(void)
 /* What FILCH_CMD_SEND does for a process in its step; then the process waits for the answer. */
 static void send_and_wait(int which, uint32_t n)
 {
-    fli_local    *here = bench_here();
+    fli_local    *worker = bench_here();
     filch_command command = { .id = 5, .target = s->pid, .data = filch_int((int64_t)(fli_weak_self * 16 + n)) };
-    here->current = s->senders[which];
-    here->serial = fli_proc_serial(s->senders[which]);
-    here->dispatching = true;
+    worker->current = s->senders[which];
+    worker->serial = fli_proc_serial(s->senders[which]);
+    worker->dispatching = true;
     filch_err err = fli_waitroom_send(&b->room, &b->rt, &command, s->receivers[which]);
     if (err != FILCH_OK) (void)!filch_complete(s->receivers[which], 9, filch_none(), err);
-    here->dispatching = false;
-    here->current = NULL;
-    here->serial = 0;
+    worker->dispatching = false;
+    worker->current = NULL;
+    worker->serial = 0;
     bench_drive(s->senders[which]);
 }
 

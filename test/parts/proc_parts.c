@@ -285,10 +285,10 @@ static void check_replaced(void)
 /* The slot changes hands through the depot: another thread starts the next process. */
 static void end_to_depot(void)
 {
-    fli_local *here = bench_here();
+    fli_local *worker = bench_here();
     bench_life_of(s->p)->inside++;
     bench_finish(s->p);
-    fli_slab_empty(&b->rt.procs, &here->procs);
+    fli_slab_empty(&b->rt.procs, &worker->procs);
 }
 
 static void spawn_from_depot(void)
@@ -308,8 +308,8 @@ static void setup_free(void)
     s->type = fli_weak_new(sizeof *s->type);
     bench_life_of(s->p)->inside++;
     bench_finish(s->p);
-    b->here[1].procs = b->here[0].procs; /* the slot is with the thread that will open it */
-    b->here[0].procs.count = 0;
+    b->worker[1].procs = b->worker[0].procs; /* the slot is with the thread that will open it */
+    b->worker[0].procs.count = 0;
 }
 
 static void open(void)

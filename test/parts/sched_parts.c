@@ -67,9 +67,9 @@ bool fli_simulate_refuses(filch_sched *sched, const char *call)
     (void)sched, (void)call;
     return false;
 }
-void fli_simulate_spawned(filch_sched *sched, const fli_local *here, uint64_t serial, const filch_type *of)
+void fli_simulate_spawned(filch_sched *sched, const fli_local *worker, uint64_t serial, const filch_type *of)
 {
-    (void)sched, (void)here, (void)serial, (void)of;
+    (void)sched, (void)worker, (void)serial, (void)of;
 }
 void fli_simulate_ended(filch_sched *sched, uint64_t serial, filch_err error, const filch_data *result)
 {
@@ -237,7 +237,7 @@ static void run(fli_worker *worker, fli_proc *p)
 static void work(void)
 {
     fli_worker *worker = w->list[fli_weak_self - 1];
-    fli_here_set(&worker->local);
+    fli_current_set(&worker->local);
     for (;;) {
         fli_proc *p = fli_idle_find(worker);
         if (p == NULL) return;
@@ -249,7 +249,7 @@ static void work(void)
 static void submit(int i)
 {
     w->payload[i] = 7;
-    fli_ready(&w->sched.rt, fli_here(&w->sched.rt), &w->procs[i]);
+    fli_ready(&w->sched.rt, fli_current_worker(&w->sched.rt), &w->procs[i]);
 }
 
 /* Sends everybody home when so many have been run. */
@@ -282,7 +282,7 @@ static void submit_other(void)
 /* A worker in a step that makes two ready, then runs dry itself. */
 static void push_and_work(void)
 {
-    fli_here_set(&w->list[fli_weak_self - 1]->local);
+    fli_current_set(&w->list[fli_weak_self - 1]->local);
     submit(0);
     submit(1);
     fli_worker *worker = w->list[fli_weak_self - 1];

@@ -25,7 +25,7 @@ static void setup(void)
 static void setup_open(void)
 {
     setup();
-    fli_node *node = fli_yield_open(&b->rt, &b->here[1], s->p, 5, 9);
+    fli_node *node = fli_yield_open(&b->rt, &b->worker[1], s->p, 5, 9);
     s->receiver = fli_yield_receiver(&b->rt, node);
     s->p->flags |= FLI_PROC_WAITING;
 }
@@ -79,33 +79,33 @@ static void check_answered(void)
 /* Ends with the yield out, then uses its nodes for something else: all of them, with plain writes. */
 static void end_and_reuse(void)
 {
-    fli_local *here = bench_here();
+    fli_local *worker = bench_here();
     bench_life_of(s->p)->inside++;
     bench_finish(s->p);
     uint32_t taken[2];
     for (int i = 0; i < 2; i++) {
-        fli_node *node = fli_node_take(&b->rt, here);
+        fli_node *node = fli_node_take(&b->rt, worker);
         node->error = 1;
         node->tag = 1;
         node->data[0] = 1;
         taken[i] = node->self;
     }
-    for (int i = 0; i < 2; i++) fli_node_give(&b->rt, here, fli_node_at(&b->rt, taken[i]));
+    for (int i = 0; i < 2; i++) fli_node_give(&b->rt, worker, fli_node_at(&b->rt, taken[i]));
 }
 
 /* Ends, and opens a yield of another process with the same node: the old receiver must not complete it. */
 static void end_and_open(void)
 {
-    fli_local *here = bench_here();
+    fli_local *worker = bench_here();
     bench_life_of(s->p)->inside++;
     bench_finish(s->p);
     fli_proc *next = bench_spawn(0, FILCH_OVERFLOW_FAIL);
-    (void)!fli_yield_open(&b->rt, here, next, 6, 9);
-    (void)!fli_yield_open(&b->rt, here, next, 7, 9);
+    (void)!fli_yield_open(&b->rt, worker, next, 6, 9);
+    (void)!fli_yield_open(&b->rt, worker, next, 7, 9);
     bench_life_of(next)->inside++;
     next->flags |= FLI_PROC_WAITING;
     must(next->answers == 0, "a new yield has no answer");
-    fli_mail_drain(&b->rt, here, next, fli_word_head(fli_state_look(&next->state)));
+    fli_mail_drain(&b->rt, worker, next, fli_word_head(fli_state_look(&next->state)));
     must(next->answers == 0, "an old receiver does not complete another yield");
     bench_finish(next);
 }
@@ -149,8 +149,8 @@ static void check_ended(void)
 /* Opens the yield itself; the receiver travels by a relaxed word. */
 static void open_and_drive(void)
 {
-    fli_local *here = bench_here();
-    fli_node  *node = fli_yield_open(&b->rt, here, s->p, 5, 9);
+    fli_local *worker = bench_here();
+    fli_node  *node = fli_yield_open(&b->rt, worker, s->p, 5, 9);
     s->p->flags |= FLI_PROC_WAITING;
     fli_store_rlx(&pass->key, fli_yield_receiver(&b->rt, node).key);
     bench_drive(s->p);

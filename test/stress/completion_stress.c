@@ -42,7 +42,7 @@ typedef struct slot {
     alignas(FLI_LINE) FLI_ATOMIC(uint32_t) given;
     /* Threads about to answer: those here count 1, those that do not wait for the other 16.  writes: the threads, by
      * add; reset with `given`.  Relaxed: only to be there together */
-    FLI_ATOMIC(uint32_t) here;
+    FLI_ATOMIC(uint32_t) worker;
     uint32_t       expected; /* plain, as the rest: by PAIR slot.asked */
     filch_receiver receiver;
     int64_t        value;
@@ -212,13 +212,13 @@ static filch_err handle(void *user, const filch_command *command, uint64_t tag, 
  * here now. `patient`: wait at all. */
 static bool meet(slot *s, bool patient)
 {
-    uint32_t before = fli_add_rlx(&s->here, patient ? 1 : 17);
+    uint32_t before = fli_add_rlx(&s->worker, patient ? 1 : 17);
     if (before != 0 || !patient) return before == 1;
     for (uint32_t n = 0; n < 4000; n++) {
-        if (fli_load_rlx(&s->here) != 1) return true;
+        if (fli_load_rlx(&s->worker) != 1) return true;
         fli_thread_pause();
     }
-    return fli_add_rlx(&s->here, 16) != 1;
+    return fli_add_rlx(&s->worker, 16) != 1;
 }
 
 /* Answers, and checks the sum when it was the last of those asked. */
@@ -236,7 +236,7 @@ static void answer(game *g, slot *s, bool *patient)
     if (given % 256 != 1) complain(g, given % 256 == 0 ? "no answer was accepted" : "two answers were accepted");
     (void)fli_add_rlx(expected == 2 ? &g->doubled : &g->by_thread, 1);
     if (met) (void)fli_add_rlx(&g->met, 1);
-    fli_store_rlx(&s->here, 0);
+    fli_store_rlx(&s->worker, 0);
     fli_store_rel(&s->given, 0); /* PAIR slot.given, release half: free again */
 }
 

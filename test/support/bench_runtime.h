@@ -18,7 +18,7 @@
 typedef struct bench {
     fli_runtime rt; /* first: the hooks find the bench by it */
     test_alloc  alloc;
-    fli_local   here;
+    fli_local   worker;
     /* What the hooks were told. */
     FLI_ATOMIC(uint64_t) woken;
     FLI_ATOMIC(uint64_t) abandoned;
@@ -26,11 +26,11 @@ typedef struct bench {
     fli_proc *last_woken;
 } bench;
 
-static inline void bench_on_ready(fli_runtime *rt, fli_local *here, fli_proc *p)
+static inline void bench_on_ready(fli_runtime *rt, fli_local *worker, fli_proc *p)
 {
     bench *b = (bench *)rt;
     fli_add_rlx(&b->woken, 1);
-    if (here != NULL) b->last_woken = p;
+    if (worker != NULL) b->last_woken = p;
 }
 
 static inline void bench_on_abandon(fli_runtime *rt, uint64_t cookie)
@@ -79,23 +79,23 @@ static inline void bench_begin(bench *b)
                                .ticks = bench_on_ticks,
                                .room = bench_on_room,
                                .no_room = bench_on_no_room };
-    b->here.rt = &b->rt;
+    b->worker.rt = &b->rt;
     ok(fli_slab_init(&b->rt.nodes, &b->rt.mem, sizeof(fli_node), UINT32_MAX - 1, bench_make_node));
     ok(fli_slab_init(&b->rt.procs, &b->rt.mem, sizeof(fli_proc), 1000, bench_make_proc));
-    fli_here_set(&b->here);
+    fli_current_set(&b->worker);
 }
 
 /* How many nodes are in use: not in the depot, and not in our magazine. */
 static inline uint32_t bench_nodes_out(bench *b)
 {
-    return fli_load_rlx(&b->rt.nodes.fresh) - 1 - b->rt.nodes.spare_count - b->here.nodes.count;
+    return fli_load_rlx(&b->rt.nodes.fresh) - 1 - b->rt.nodes.spare_count - b->worker.nodes.count;
 }
 
 /* Every node is back, and every byte. */
 static inline void bench_end(bench *b)
 {
     same(bench_nodes_out(b), 0);
-    fli_here_set(NULL);
+    fli_current_set(NULL);
     fli_slab_fini(&b->rt.procs);
     fli_slab_fini(&b->rt.nodes);
     test_alloc_balanced(&b->alloc);
@@ -104,7 +104,7 @@ static inline void bench_end(bench *b)
 /* A process, ACTIVE and ours, as after filch_spawn. `max` 0 and `units` 0: no limit. */
 static inline fli_proc *bench_spawn(bench *b, uint32_t max, uint32_t units, filch_overflow overflow)
 {
-    fli_proc *p = fli_slab_take(&b->rt.procs, &b->here.procs);
+    fli_proc *p = fli_slab_take(&b->rt.procs, &b->worker.procs);
     assert_non_null(p);
     uint32_t gen = fli_word_gen(fli_state_peek(&p->state));
     p->head_taken = p->answers = p->messages = p->yield_count = 0;
@@ -131,7 +131,7 @@ static inline filch_pid bench_pid(fli_proc *p)
 /* Moves what is new to the private lists. */
 static inline void bench_drain(bench *b, fli_proc *p)
 {
-    fli_mail_drain(&b->rt, &b->here, p, fli_word_head(fli_state_look(&p->state)));
+    fli_mail_drain(&b->rt, &b->worker, p, fli_word_head(fli_state_look(&p->state)));
 }
 
 /* As a worker does it: settles, and gives the held node back. False: somebody knocked, it is still ours. */
@@ -142,7 +142,7 @@ static inline bool bench_settle(bench *b, fli_proc *p, unsigned rest)
     p->head_taken = 0;
     p->flags &= (uint8_t)~FLI_PROC_HEAD_HELD;
     if (fli_state_settle(&p->state, seen, rest) == FLI_SETTLED) {
-        if (held != 0) fli_node_give(&b->rt, &b->here, fli_node_at(&b->rt, held));
+        if (held != 0) fli_node_give(&b->rt, &b->worker, fli_node_at(&b->rt, held));
         return true;
     }
     p->head_taken = seen;
@@ -154,10 +154,10 @@ static inline bool bench_settle(bench *b, fli_proc *p, unsigned rest)
 static inline uint32_t bench_finish(bench *b, fli_proc *p)
 {
     uint32_t gen = bench_gen(p);
-    fli_yield_abandon(&b->rt, &b->here, p);
-    uint32_t unread = fli_mail_discard(&b->rt, &b->here, p, fli_state_finish(&p->state));
+    fli_yield_abandon(&b->rt, &b->worker, p);
+    uint32_t unread = fli_mail_discard(&b->rt, &b->worker, p, fli_state_finish(&p->state));
     (void)fli_limit_close(p, gen);
-    if (fli_state_free(&p->state)) fli_slab_give(&b->rt.procs, &b->here.procs, p);
+    if (fli_state_free(&p->state)) fli_slab_give(&b->rt.procs, &b->worker.procs, p);
     return unread;
 }
 

@@ -33,7 +33,7 @@ typedef struct fli_thread {
 
 void fli_thread_pause(void);
 
-void *fli_here_get(void);
-void  fli_here_set(void *here);
+void *fli_current_get(void);
+void  fli_current_set(void *here);
 
 #endif
