@@ -391,7 +391,7 @@ static bool tell(fli_timers *timers, fli_local *worker, teller *t, uint8_t what,
     fli_node *node = t->node != NULL ? t->node : fli_node_take(timers->rt, worker);
     t->node = NULL;
     if (node == NULL) return false;
-    node->what = what | FLI_NODE_ODD;
+    node->what = what | FLI_NODE_GENERAL;
     node->index = 0;
     node->peer = 0;
     node->tag = t->tag;

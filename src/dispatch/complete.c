@@ -24,8 +24,8 @@ static filch_err hand_over(fli_runtime *rt, fli_local *worker, fli_node *node)
 {
     /* Inside its own handler the process is ours: no need to knock. */
     if (worker != NULL && worker->dispatching && worker->serial == node->peer) {
-        if (fli_mail_is_answered(worker)) fli_mail_list_answer(worker); /* it came first */
-        fli_mail_append(rt, &worker->current->answers, node);
+        if (fli_mail_has_inline_result(worker)) fli_mail_list_inline_result(worker); /* it came first */
+        fli_mail_append(rt, &worker->current->completions, node);
         return FILCH_OK;
     }
     fli_proc *p = fli_proc_find(rt, node->peer);
@@ -39,7 +39,7 @@ static inline bool complete_here(fli_local *worker, uint64_t kind, uint64_t firs
     fli_node *node = worker->asked_node;
     uint32_t  stamp = fli_load_rlx(&node->stamp); /* nobody gives it another generation while it is asked for */
     bool      out = (stamp & FLI_STAMP_MASK) == FLI_STAMP_PENDING;
-    if (FLI_UNLIKELY(!out || !fli_yield_take(node, stamp))) return false;
+    if (FLI_UNLIKELY(!out || !fli_yield_claim_stamp(node, stamp))) return false;
     worker->answer->error = error;
     fli_value_put(&worker->answer->data, kind, first, second);
     worker->asked = 0;

@@ -116,7 +116,7 @@ static filch_err ask(filch_sched *sched, fli_request *request, const char *call)
     if (sched == NULL) return filch_invalid("sched is NULL");
     fli_runtime *rt = &sched->rt;
     fli_local   *worker = fli_current_worker(rt);
-    if (FLI_UNLIKELY(worker != NULL && worker->tape != NULL)) return worker->tape->relate(worker, request);
+    if (FLI_UNLIKELY(worker != NULL && worker->rec_hooks != NULL)) return worker->rec_hooks->relate(worker, request);
     if (FLI_UNLIKELY(rt->sim != NULL) && !rt->sim->point(rt, worker, call)) return FILCH_ESTATE;
     if (worker == NULL && fli_load_acq(&rt->phase) == FLI_CLOSED) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire */
     return fli_relate(rt, request);
@@ -160,7 +160,7 @@ filch_err filch_trap_links(filch_out *out, int on)
     }
     p->flags &= (uint8_t)~FLI_PROC_TRAPS;
     /* One that it would have heard of in its next step: now it ends. */
-    if (p->answers != 0 && fli_mail_link_reason(rt, p) != FILCH_OK) p->flags |= FLI_PROC_LINK_FAILED;
+    if (p->completions != 0 && fli_mail_link_reason(rt, p) != FILCH_OK) p->flags |= FLI_PROC_LINK_FAILED;
     return FILCH_OK;
 }
 
@@ -240,7 +240,7 @@ filch_err filch_whereis(filch_sched *sched, const char *name, filch_pid *pid)
     if (pid == NULL) return filch_invalid("pid is NULL");
     if (!fli_name_is_sound(name)) return filch_invalid("name is NULL or not 1 to 255 bytes");
     fli_local *worker = fli_current_worker(&sched->rt);
-    if (FLI_UNLIKELY(worker != NULL && worker->tape != NULL)) return worker->tape->whereis(worker, name, pid);
+    if (FLI_UNLIKELY(worker != NULL && worker->rec_hooks != NULL)) return worker->rec_hooks->whereis(worker, name, pid);
     fli_model *m = look(sched);
     return m != NULL ? fli_name_find(m, &sched->rt, name, pid) : FILCH_EDEAD;
 }

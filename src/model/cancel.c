@@ -51,7 +51,7 @@ filch_err fli_cancel_with(fli_model *m, fli_runtime *rt, const fli_end *end, fil
         return err;
     }
     fli_notice_fill(node, FILCH_EVENT_CANCEL, end->rt, me.serial != 0 ? &me : NULL, 0, reason, &left);
-    if (is_polite(rt, &me, end)) node->what |= FLI_NODE_POLITE;
+    if (is_polite(rt, &me, end)) node->what |= FLI_NODE_AFTER_MESSAGES;
     fli_notice_post(end->rt, end->serial, node);
     return FILCH_OK;
 }

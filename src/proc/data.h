@@ -57,7 +57,7 @@ filch_free_fn fli_block_free_fn(void *block);
 filch_data fli_block_cut(void *block, const void *at, size_t size);
 
 /* Nothing to copy, count or free: the value itself. The common case, worth asking for inline. */
-static inline bool fli_data_is_plain(const filch_data *data)
+static inline bool fli_data_is_value_form(const filch_data *data)
 {
     return data->form == FLI_FORM_VALUE;
 }

@@ -50,7 +50,7 @@ TEST(values_travel_without_memory)
     filch_pid  pid = { 3, 4 };
     filch_data values[] = { filch_none(), filch_int(-7), filch_num(2.5), filch_of_pid(pid), filch_ptr(&worker) };
     for (size_t i = 0; i < 5; i++) {
-        assert_true(fli_data_is_plain(&values[i]));
+        assert_true(fli_data_is_value_form(&values[i]));
         filch_data out = own(values[i]);
         same(filch_kind_of(&out), i);
         same(fli_data_bytes(&out), 0);

@@ -35,7 +35,7 @@ static bool is_beyond(fli_proc *p, uint64_t load, uint32_t units, uint32_t times
     return count > (uint64_t)count_max(p) * times || sum > (uint64_t)units_max(p) * times;
 }
 
-fli_admit fli_limit_enter(fli_proc *p, uint32_t gen, uint32_t units, bool queued)
+fli_admit fli_limit_reserve(fli_proc *p, uint32_t gen, uint32_t units, bool queued)
 {
     uint64_t load = fli_load_rlx(&p->load);
     for (;;) {
@@ -50,7 +50,7 @@ fli_admit fli_limit_enter(fli_proc *p, uint32_t gen, uint32_t units, bool queued
     }
 }
 
-bool fli_limit_leave(fli_proc *p, uint32_t gen, uint32_t count, uint32_t units)
+bool fli_limit_release(fli_proc *p, uint32_t gen, uint32_t count, uint32_t units)
 {
     uint64_t load = fli_load_rlx(&p->load);
     do {
@@ -100,17 +100,17 @@ uint32_t fli_limit_excess(fli_proc *p)
 
 void fli_limit_dropped(fli_proc *p, uint32_t gen, uint32_t n)
 {
-    uint64_t drops = fli_load_rlx(&p->drops), sum;
+    uint64_t drops = fli_load_rlx(&p->drops_pending), sum;
     do {
         if (drops >> 32 != gen) return;
         /* A process that never looks: 2^32 - 1 stands for all of them, the generation is not disturbed. */
         sum = (uint64_t)(uint32_t)drops + n > UINT32_MAX ? drops | UINT32_MAX : drops + n;
-    } while (!fli_cas_weak_rlx(&p->drops, &drops, sum));
+    } while (!fli_cas_weak_rlx(&p->drops_pending, &drops, sum));
 }
 
 uint32_t fli_limit_take_dropped(fli_proc *p)
 {
-    uint64_t drops = fli_load_rlx(&p->drops);
-    while ((uint32_t)drops != 0 && !fli_cas_weak_rlx(&p->drops, &drops, drops & ~(uint64_t)UINT32_MAX)) {}
+    uint64_t drops = fli_load_rlx(&p->drops_pending);
+    while ((uint32_t)drops != 0 && !fli_cas_weak_rlx(&p->drops_pending, &drops, drops & ~(uint64_t)UINT32_MAX)) {}
     return (uint32_t)drops;
 }

@@ -60,17 +60,17 @@ static inline void fli_limit_open(fli_proc *p, uint32_t gen)
 {
     /* Both are published by fli_state_open. */
     fli_store_rlx(&p->load, (uint64_t)(gen & 0xfffu) << FLI_LOAD_GEN_SHIFT);
-    fli_store_rlx(&p->drops, (uint64_t)gen << 32);
+    fli_store_rlx(&p->drops_pending, (uint64_t)gen << 32);
 }
 
 /* Could a payload of so many bytes ever fit? */
 bool fli_limit_fits(fli_proc *p, size_t bytes);
 
 /* Reserves room for one message. `queued`: the caller is next in the waiting room and overtakes nobody. */
-FILCH_MUST_USE fli_admit fli_limit_enter(fli_proc *p, uint32_t gen, uint32_t units, bool queued);
+FILCH_MUST_USE fli_admit fli_limit_reserve(fli_proc *p, uint32_t gen, uint32_t units, bool queued);
 
 /* Gives back the room of `count` messages. True: senders wait for it. Thread: any; the owner calls the waiting in. */
-FILCH_MUST_USE bool fli_limit_leave(fli_proc *p, uint32_t gen, uint32_t count, uint32_t units);
+FILCH_MUST_USE bool fli_limit_release(fli_proc *p, uint32_t gen, uint32_t count, uint32_t units);
 
 /* Raises WAITING if the mailbox is still full. False: it is not; try to enter again. Thread: under the waiting room's
  * lock. FLI_ADMIT: there is room, FLI_ADMIT_FULL: raised, FLI_ADMIT_DEAD. */
@@ -88,8 +88,8 @@ uint64_t fli_limit_close(fli_proc *p, uint32_t gen);
  * Thread: the owner, at the end. */
 static inline void fli_limit_clear(fli_proc *p, uint32_t gen)
 {
-    fli_store_rlx(&p->drops, (uint64_t)(gen + 1) << 32); /* the generation keeps late senders from counting on */
-    fli_store_rlx(&p->dropped, 0);
+    fli_store_rlx(&p->drops_pending, (uint64_t)(gen + 1) << 32); /* the generation keeps late senders from counting on */
+    fli_store_rlx(&p->drops_reported, 0);
 }
 
 /* How many messages are over the limit. Thread: the owner. */

@@ -27,12 +27,12 @@ static fli_proc *open_proc(fli_proc *p, uint32_t gen, uint32_t max, uint32_t uni
 TEST(a_mailbox_takes_as_many_messages_as_its_limit)
 {
     fli_proc proc, *p = open_proc(&proc, GEN, 3, 0, FILCH_OVERFLOW_FAIL);
-    for (int i = 0; i < 3; i++) same(fli_limit_enter(p, GEN, 2, false), FLI_ADMIT);
+    for (int i = 0; i < 3; i++) same(fli_limit_reserve(p, GEN, 2, false), FLI_ADMIT);
     expect_load(p, 3, 6);
-    same(fli_limit_enter(p, GEN, 0, false), FLI_ADMIT_FULL);
-    assert_false(fli_limit_leave(p, GEN, 2, 4));
+    same(fli_limit_reserve(p, GEN, 0, false), FLI_ADMIT_FULL);
+    assert_false(fli_limit_release(p, GEN, 2, 4));
     expect_load(p, 1, 2);
-    same(fli_limit_enter(p, GEN, 0, false), FLI_ADMIT);
+    same(fli_limit_reserve(p, GEN, 0, false), FLI_ADMIT);
 }
 
 TEST(a_mailbox_takes_as_many_bytes_as_its_limit)
@@ -44,11 +44,11 @@ TEST(a_mailbox_takes_as_many_bytes_as_its_limit)
     same(fli_limit_units(1), 1);
     same(fli_limit_units(16), 1);
     same(fli_limit_units(17), 2);
-    same(fli_limit_enter(p, GEN, 6, false), FLI_ADMIT);
-    same(fli_limit_enter(p, GEN, 5, false), FLI_ADMIT_FULL);
-    same(fli_limit_enter(p, GEN, 4, false), FLI_ADMIT);
-    same(fli_limit_enter(p, GEN, 1, false), FLI_ADMIT_FULL);
-    same(fli_limit_enter(p, GEN, 0, false), FLI_ADMIT); /* no bytes, no room needed */
+    same(fli_limit_reserve(p, GEN, 6, false), FLI_ADMIT);
+    same(fli_limit_reserve(p, GEN, 5, false), FLI_ADMIT_FULL);
+    same(fli_limit_reserve(p, GEN, 4, false), FLI_ADMIT);
+    same(fli_limit_reserve(p, GEN, 1, false), FLI_ADMIT_FULL);
+    same(fli_limit_reserve(p, GEN, 0, false), FLI_ADMIT); /* no bytes, no room needed */
     expect_load(p, 3, 10);
 }
 
@@ -58,9 +58,9 @@ TEST(a_stale_sender_is_told_so_and_changes_nothing)
     uint64_t before = fli_load_rlx(&p->load);
     for (uint32_t gen = GEN - 2; gen <= GEN + 2; gen++) {
         if (gen == GEN) continue;
-        same(fli_limit_enter(p, gen, 1, true), FLI_ADMIT_DEAD);
+        same(fli_limit_reserve(p, gen, 1, true), FLI_ADMIT_DEAD);
         same(fli_limit_wait(p, gen, 1), FLI_ADMIT_DEAD);
-        assert_false(fli_limit_leave(p, gen, 1, 1));
+        assert_false(fli_limit_release(p, gen, 1, 1));
         fli_limit_overflowed(p, gen);
         fli_limit_wait_over(p, gen);
         fli_limit_dropped(p, gen, 1);
@@ -75,41 +75,41 @@ TEST(nobody_overtakes_those_who_wait)
 {
     fli_proc proc, *p = open_proc(&proc, GEN, 2, 0, FILCH_OVERFLOW_WAIT);
     same(fli_limit_wait(p, GEN, 1), FLI_ADMIT); /* there is room: no reason to wait */
-    same(fli_limit_enter(p, GEN, 1, false), FLI_ADMIT);
-    same(fli_limit_enter(p, GEN, 1, false), FLI_ADMIT);
+    same(fli_limit_reserve(p, GEN, 1, false), FLI_ADMIT);
+    same(fli_limit_reserve(p, GEN, 1, false), FLI_ADMIT);
     same(fli_limit_wait(p, GEN, 1), FLI_ADMIT_FULL);
     same(fli_limit_wait(p, GEN, 1), FLI_ADMIT_FULL);
-    assert_true(fli_limit_leave(p, GEN, 1, 1)); /* whoever makes room hears of them */
-    same(fli_limit_enter(p, GEN, 1, false), FLI_ADMIT_FULL);
+    assert_true(fli_limit_release(p, GEN, 1, 1)); /* whoever makes room hears of them */
+    same(fli_limit_reserve(p, GEN, 1, false), FLI_ADMIT_FULL);
     same(fli_limit_wait(p, GEN, 1), FLI_ADMIT_FULL);
-    same(fli_limit_enter(p, GEN, 1, true), FLI_ADMIT);
-    same(fli_limit_enter(p, GEN, 1, true), FLI_ADMIT_FULL);
+    same(fli_limit_reserve(p, GEN, 1, true), FLI_ADMIT);
+    same(fli_limit_reserve(p, GEN, 1, true), FLI_ADMIT_FULL);
     fli_limit_wait_over(p, GEN);
-    assert_false(fli_limit_leave(p, GEN, 1, 1));
-    same(fli_limit_enter(p, GEN, 1, false), FLI_ADMIT);
+    assert_false(fli_limit_release(p, GEN, 1, 1));
+    same(fli_limit_reserve(p, GEN, 1, false), FLI_ADMIT);
 }
 
 TEST(drop_oldest_lets_in_up_to_twice_the_limit)
 {
     fli_proc proc, *p = open_proc(&proc, GEN, 2, 0, FILCH_OVERFLOW_DROP_OLDEST);
-    same(fli_limit_enter(p, GEN, 0, false), FLI_ADMIT);
-    same(fli_limit_enter(p, GEN, 0, false), FLI_ADMIT);
+    same(fli_limit_reserve(p, GEN, 0, false), FLI_ADMIT);
+    same(fli_limit_reserve(p, GEN, 0, false), FLI_ADMIT);
     same(fli_limit_excess(p), 0);
-    same(fli_limit_enter(p, GEN, 0, false), FLI_ADMIT_OVER);
-    same(fli_limit_enter(p, GEN, 0, false), FLI_ADMIT_OVER);
-    same(fli_limit_enter(p, GEN, 0, false), FLI_ADMIT_FULL);
+    same(fli_limit_reserve(p, GEN, 0, false), FLI_ADMIT_OVER);
+    same(fli_limit_reserve(p, GEN, 0, false), FLI_ADMIT_OVER);
+    same(fli_limit_reserve(p, GEN, 0, false), FLI_ADMIT_FULL);
     same(fli_limit_excess(p), 2);
-    assert_false(fli_limit_leave(p, GEN, 2, 0));
+    assert_false(fli_limit_release(p, GEN, 2, 0));
     same(fli_limit_excess(p), 0);
 }
 
 TEST(too_many_bytes_are_in_excess_until_they_fit)
 {
     fli_proc proc, *p = open_proc(&proc, GEN, 0, 10, FILCH_OVERFLOW_DROP_OLDEST);
-    same(fli_limit_enter(p, GEN, 8, false), FLI_ADMIT);
-    same(fli_limit_enter(p, GEN, 8, false), FLI_ADMIT_OVER);
+    same(fli_limit_reserve(p, GEN, 8, false), FLI_ADMIT);
+    same(fli_limit_reserve(p, GEN, 8, false), FLI_ADMIT_OVER);
     same(fli_limit_excess(p), 1);
-    assert_false(fli_limit_leave(p, GEN, 1, 8));
+    assert_false(fli_limit_release(p, GEN, 1, 8));
     same(fli_limit_excess(p), 0);
 }
 
@@ -121,7 +121,7 @@ TEST(the_largest_mailbox_stays_inside_its_word)
     for (int i = 0; i < 2; i++) {
         fli_proc proc, *p = open_proc(&proc, GEN, limits[i], FLI_MAILBOX_UNITS_MAX, FILCH_OVERFLOW_DROP_OLDEST);
         uint64_t over = 0;
-        for (fli_admit admit; (admit = fli_limit_enter(p, GEN, 1, false)) != FLI_ADMIT_FULL;) {
+        for (fli_admit admit; (admit = fli_limit_reserve(p, GEN, 1, false)) != FLI_ADMIT_FULL;) {
             if (admit == FLI_ADMIT_OVER && over++ == 0) {
                 /* From here on in one stride, to the last few. */
                 fli_store_rlx(&p->load, fli_load_rlx(&p->load) + (FLI_MAILBOX_MAX - 10) * FLI_LOAD_COUNT_ONE);
@@ -135,9 +135,9 @@ TEST(the_largest_mailbox_stays_inside_its_word)
     }
     /* The same for bytes, which are not counted one by one. */
     fli_proc proc, *p = open_proc(&proc, GEN, 0, 0, FILCH_OVERFLOW_DROP_OLDEST);
-    same(fli_limit_enter(p, GEN, FLI_MAILBOX_UNITS_MAX, false), FLI_ADMIT);
-    same(fli_limit_enter(p, GEN, FLI_MAILBOX_UNITS_MAX, false), FLI_ADMIT_OVER);
-    same(fli_limit_enter(p, GEN, 1, false), FLI_ADMIT_FULL);
+    same(fli_limit_reserve(p, GEN, FLI_MAILBOX_UNITS_MAX, false), FLI_ADMIT);
+    same(fli_limit_reserve(p, GEN, FLI_MAILBOX_UNITS_MAX, false), FLI_ADMIT_OVER);
+    same(fli_limit_reserve(p, GEN, 1, false), FLI_ADMIT_FULL);
     expect_load(p, 2, 2 * FLI_MAILBOX_UNITS_MAX);
     assert_false(fli_limit_fits(p, (size_t)FLI_MAILBOX_UNITS_MAX * 16));
 }
@@ -145,16 +145,16 @@ TEST(the_largest_mailbox_stays_inside_its_word)
 TEST(closing_says_how_it_ended_and_lets_nobody_in)
 {
     fli_proc proc, *p = open_proc(&proc, GEN, 1, 0, FILCH_OVERFLOW_STOP);
-    same(fli_limit_enter(p, GEN, 3, false), FLI_ADMIT);
+    same(fli_limit_reserve(p, GEN, 3, false), FLI_ADMIT);
     fli_limit_overflowed(p, GEN);
     same(fli_limit_wait(p, GEN, 0), FLI_ADMIT_FULL);
     uint64_t last = fli_limit_close(p, GEN);
     same(last & (FLI_LOAD_OVERFLOWED | FLI_LOAD_WAITING), FLI_LOAD_OVERFLOWED | FLI_LOAD_WAITING);
-    same(fli_limit_enter(p, GEN, 0, false), FLI_ADMIT_DEAD);
-    assert_false(fli_limit_leave(p, GEN, 1, 3)); /* a sender that found it dead gives back what is not there any more */
+    same(fli_limit_reserve(p, GEN, 0, false), FLI_ADMIT_DEAD);
+    assert_false(fli_limit_release(p, GEN, 1, 3)); /* a sender that found it dead gives back what is not there any more */
     fli_limit_open(p, GEN + 1);
     expect_load(p, 0, 0);
-    same(fli_limit_enter(p, GEN + 1, 0, false), FLI_ADMIT);
+    same(fli_limit_reserve(p, GEN + 1, 0, false), FLI_ADMIT);
 }
 
 TEST(the_generation_may_wrap)
@@ -162,8 +162,8 @@ TEST(the_generation_may_wrap)
     fli_proc proc, *p = open_proc(&proc, 0xfff, 1, 0, FILCH_OVERFLOW_FAIL);
     (void)fli_limit_close(p, 0xfff);
     fli_limit_open(p, 0x1000);
-    same(fli_limit_enter(p, 0xfff, 0, false), FLI_ADMIT_DEAD);
-    same(fli_limit_enter(p, 0x1000, 0, false), FLI_ADMIT);
+    same(fli_limit_reserve(p, 0xfff, 0, false), FLI_ADMIT_DEAD);
+    same(fli_limit_reserve(p, 0x1000, 0, false), FLI_ADMIT);
 }
 
 TEST(drops_are_taken_once_and_never_run_over)
@@ -197,7 +197,7 @@ static void come_and_go(void *arg)
 {
     crowd *c = arg;
     for (uint64_t i = 0; i < c->rounds; i++) {
-        if (fli_limit_enter(&c->proc, GEN, 2, false) != FLI_ADMIT) {
+        if (fli_limit_reserve(&c->proc, GEN, 2, false) != FLI_ADMIT) {
             fli_limit_dropped(&c->proc, GEN, 1);
             fli_add_rlx(&c->drops, 1);
             fli_thread_yield();
@@ -205,7 +205,7 @@ static void come_and_go(void *arg)
         }
         if (fli_add_acqrel(&c->inside, 1) >= MAX) fli_store_rlx(&c->broken, true);
         (void)fli_sub_acqrel(&c->inside, 1);
-        if (fli_limit_leave(&c->proc, GEN, 1, 2)) fli_store_rlx(&c->broken, true);
+        if (fli_limit_release(&c->proc, GEN, 1, 2)) fli_store_rlx(&c->broken, true);
     }
 }
 
@@ -216,8 +216,8 @@ TEST(no_more_come_in_than_the_limit_whoever_comes_at_once)
     (void)open_proc(&c.proc, GEN, MAX, 0, FILCH_OVERFLOW_FAIL);
     c.rounds = scaled(500000);
     /* One less than threads, so that somebody is refused now and then. */
-    same(fli_limit_enter(&c.proc, GEN, 0, false), FLI_ADMIT);
-    same(fli_limit_enter(&c.proc, GEN, 0, false), FLI_ADMIT);
+    same(fli_limit_reserve(&c.proc, GEN, 0, false), FLI_ADMIT);
+    same(fli_limit_reserve(&c.proc, GEN, 0, false), FLI_ADMIT);
     fli_store_rlx(&c.inside, 2);
     for (int i = 0; i < THREADS; i++) ok(fli_thread_start(&threads[i], "guest", come_and_go, &c));
     for (int i = 0; i < THREADS; i++) fli_thread_join(&threads[i]);

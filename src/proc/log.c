@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static void hand_over(const fli_runtime *rt, filch_log_level level, filch_pid pid, const char *type, filch_err error,
+static void call_hook(const fli_runtime *rt, filch_log_level level, filch_pid pid, const char *type, filch_err error,
                       const char *text)
 {
     filch_log_line line = { .size = sizeof line, .level = (int32_t)level, .error = error, .pid = pid, .type = type, .text = text };
@@ -20,7 +20,7 @@ void fli_log(const fli_runtime *rt, filch_log_level level, filch_pid pid, const 
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    hand_over(rt, level, pid, type, error, text);
+    call_hook(rt, level, pid, type, error, text);
 }
 
 filch_err filch_log(filch_sched *sched, filch_log_level level, filch_err error, const char *text)
@@ -37,6 +37,6 @@ filch_err filch_log(filch_sched *sched, filch_log_level level, filch_err error, 
         pid = (filch_pid){ rt->node, worker->serial };
         type = fli_type_name(fli_type_of(rt, worker->serial));
     }
-    hand_over(rt, level, pid, type, error, text);
+    call_hook(rt, level, pid, type, error, text);
     return FILCH_OK;
 }

@@ -24,13 +24,13 @@ void fli_mail_append(fli_runtime *rt, uint32_t *ring, fli_node *node)
     *ring = node->self;
 }
 
-void fli_mail_list_answer(fli_local *worker)
+void fli_mail_list_inline_result(fli_local *worker)
 {
     fli_node          *node = worker->asked_node;
     const filch_event *answer = worker->answer;
     node->error = answer->error;
     fli_node_put_data(node, &answer->data);
-    fli_mail_append(worker->rt, &worker->current->answers, node);
+    fli_mail_append(worker->rt, &worker->current->completions, node);
     worker->asked_node = NULL;
     fli_count(&worker->counters.completions, 1);
 }
@@ -52,20 +52,20 @@ static bool is_notice(const fli_node *node, filch_event_type type)
 static __attribute__((noinline)) void sort_notice(fli_runtime *rt, fli_proc *p, fli_node *node)
 {
     if (is_notice(node, FILCH_EVENT_CANCEL)) {
-        bool polite = (node->what & FLI_NODE_POLITE) != 0;
+        bool polite = (node->what & FLI_NODE_AFTER_MESSAGES) != 0;
         if (polite) p->flags |= FLI_PROC_STOP_SENT;
         if (polite && p->messages != 0) fli_mail_append(rt, &p->messages, node);
-        else prepend(rt, &p->answers, node);
+        else prepend(rt, &p->completions, node);
         return;
     }
     bool traps = (p->flags & FLI_PROC_TRAPS) != 0;
     if (is_notice(node, FILCH_EVENT_LINK_DOWN) && !traps) p->flags |= FLI_PROC_LINK_FAILED;
-    fli_mail_append(rt, &p->answers, node);
+    fli_mail_append(rt, &p->completions, node);
 }
 
 filch_err fli_mail_link_reason(fli_runtime *rt, const fli_proc *p)
 {
-    fli_node *newest = fli_node_at(rt, p->answers), *node = newest;
+    fli_node *newest = fli_node_at(rt, p->completions), *node = newest;
     do {
         node = fli_node_at(rt, node->next);
         if (!is_notice(node, FILCH_EVENT_LINK_DOWN)) continue;
@@ -114,7 +114,7 @@ static void join(fli_runtime *rt, uint32_t *ring, uint32_t later)
 static void bring_forward(fli_runtime *rt, fli_proc *p)
 {
     const fli_node *oldest = fli_node_at(rt, fli_node_at(rt, p->messages)->next);
-    if (FLI_UNLIKELY((oldest->what & FLI_NODE_POLITE) != 0)) prepend(rt, &p->answers, take_oldest(rt, &p->messages));
+    if (FLI_UNLIKELY((oldest->what & FLI_NODE_AFTER_MESSAGES) != 0)) prepend(rt, &p->completions, take_oldest(rt, &p->messages));
 }
 
 /* Throws away the oldest messages of a drop-oldest mailbox until it is back within its limit. What does not count
@@ -122,10 +122,10 @@ static void bring_forward(fli_runtime *rt, fli_proc *p)
 static void trim(fli_runtime *rt, fli_local *worker, fli_proc *p)
 {
     uint32_t     gen = fli_word_gen(fli_state_peek(&p->state)), spared = 0;
-    fli_runtime *plain = worker->plain;
+    fli_runtime *fast_rt = worker->fast_rt;
     /* What frees a payload is the program's, and no step runs yet: it yields nothing. */
     worker->closing = true;
-    worker->plain = FLI_NOT_PLAIN;
+    worker->fast_rt = FLI_NO_FAST_RT;
     while (p->messages != 0 && fli_limit_excess(p) > 0) {
         fli_node *node = take_oldest(rt, &p->messages);
         if ((node->what & FLI_NODE_COUNTED) == 0) {
@@ -135,14 +135,14 @@ static void trim(fli_runtime *rt, fli_local *worker, fli_proc *p)
         filch_data data = { .kind = FILCH_KIND_NONE };
         fli_node_get_data(node, &data);
         /* Nobody waits for room here, the policy is drop oldest; but a sender with an old pid may have said so. */
-        if (fli_limit_leave(p, gen, 1, fli_limit_units(fli_data_bytes(&data)))) rt->hooks.room(rt, p);
+        if (fli_limit_release(p, gen, 1, fli_limit_units(fli_data_bytes(&data)))) rt->hooks.room(rt, p);
         fli_limit_dropped(p, gen, 1);
         FLI_TALLY(rt, worker, dropped, 1);
         fli_data_free(&data);
         let_go(rt, worker, p, node);
     }
     worker->closing = false;
-    worker->plain = plain;
+    worker->fast_rt = fast_rt;
     join(rt, &spared, p->messages);
     p->messages = spared;
     if (spared != 0) bring_forward(rt, p);
@@ -151,13 +151,13 @@ static void trim(fli_runtime *rt, fli_local *worker, fli_proc *p)
 /* A message that is not from our own worker: from another one? */
 static void hear(fli_local *worker, const fli_node *node)
 {
-    if ((node->what & (FLI_NODE_ANSWER | FLI_NODE_SYSTEM)) == 0 && node->index != 0) worker->heard++;
+    if ((node->what & (FLI_NODE_COMPLETION | FLI_NODE_SYSTEM)) == 0 && node->index != 0) worker->heard++;
 }
 
 void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t head)
 {
     if (head == p->head_taken) return;
-    uint32_t held = fli_mail_held(p), at = head, stop = p->head_taken;
+    uint32_t held = fli_mail_held_head(p), at = head, stop = p->head_taken;
     p->flags &= (uint8_t)~FLI_PROC_HEAD_HELD;
     p->head_taken = head;
 
@@ -174,7 +174,7 @@ void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t he
         turned = at;
         at = older;
     }
-    if (FLI_LIKELY((kinds & (FLI_NODE_ANSWER | FLI_NODE_SYSTEM)) == 0)) {
+    if (FLI_LIKELY((kinds & (FLI_NODE_COMPLETION | FLI_NODE_SYSTEM)) == 0)) {
         /* Messages only: what was the top is the newest, and closes the ring. */
         fli_node_at(rt, head)->next = turned;
         join(rt, &p->messages, head);
@@ -184,7 +184,7 @@ void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t he
         fli_node *node = fli_node_at(rt, turned);
         turned = node->next;
         if (FLI_UNLIKELY((node->what & FLI_NODE_SYSTEM) != 0)) sort_notice(rt, p, node);
-        else fli_mail_append(rt, (node->what & FLI_NODE_ANSWER) != 0 ? &p->answers : &p->messages, node);
+        else fli_mail_append(rt, (node->what & FLI_NODE_COMPLETION) != 0 ? &p->completions : &p->messages, node);
     }
     /* The head has moved on from it. */
     if (held != 0) fli_node_give(rt, worker, fli_node_at(rt, held));
@@ -204,10 +204,10 @@ static __attribute__((noinline)) void fill_notice(fli_runtime *rt, const fli_nod
     fli_node_get_data(node, &event->data);
 }
 
-/* What is not plain: that goes by fli_mail_fill, and its node has no tag. */
+/* What is not plain: that goes by fli_event_fill_message, and its node has no tag. */
 static void fill(fli_runtime *rt, const fli_node *node, filch_event *event)
 {
-    bool answer = (node->what & FLI_NODE_ANSWER) != 0, foreign = (node->what & FLI_NODE_FOREIGN) != 0;
+    bool answer = (node->what & FLI_NODE_COMPLETION) != 0, foreign = (node->what & FLI_NODE_FOREIGN) != 0;
     event->type = answer ? FILCH_EVENT_YIELD : FILCH_EVENT_MESSAGE;
     event->error = answer ? node->error : FILCH_OK;
     event->tag = foreign ? 0 : node->tag;
@@ -230,10 +230,10 @@ static void fill_system(filch_event *event, filch_event_type type, filch_err err
 static __attribute__((noinline)) uint32_t collect_cancels(fli_runtime *rt, fli_proc *p, filch_event *events,
                                                           fli_node **nodes, uint32_t n, uint32_t max)
 {
-    while (n < max && p->answers != 0) {
-        fli_node *oldest = fli_node_at(rt, fli_node_at(rt, p->answers)->next);
+    while (n < max && p->completions != 0) {
+        fli_node *oldest = fli_node_at(rt, fli_node_at(rt, p->completions)->next);
         if (!is_notice(oldest, FILCH_EVENT_CANCEL)) break;
-        nodes[n] = take_oldest(rt, &p->answers);
+        nodes[n] = take_oldest(rt, &p->completions);
         fill_notice(rt, oldest, &events[n++]);
     }
     return n;
@@ -248,11 +248,11 @@ static uint32_t collect_messages(fli_runtime *rt, fli_proc *p, filch_event *even
     fli_slab_block block = { 0, 0 };
     for (; n < max && node != newest; n++) {
         fli_node *next = fli_slab_next(&rt->nodes, &block, handle, sizeof *node);
-        if (FLI_UNLIKELY((next->what & FLI_NODE_POLITE) != 0)) break;
+        if (FLI_UNLIKELY((next->what & FLI_NODE_AFTER_MESSAGES) != 0)) break;
         node = next;
         nodes[n] = node;
         handle = node->next;
-        if (FLI_LIKELY(node->what == 0)) fli_mail_fill(rt, node, &events[n]);
+        if (FLI_LIKELY(node->what == 0)) fli_event_fill_message(rt, node, &events[n]);
         else fill(rt, node, &events[n]);
     }
     if (node == newest) {
@@ -275,18 +275,18 @@ uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event
     bool messages = (p->flags & FLI_PROC_WAITING) == 0;
     bool limited = (fli_state_peek(&p->state) & FLI_LIMITED) != 0;
     /* News of drops leave room for an event that is there: in a flood there would be nothing else in small batches. */
-    bool     room = n + 1 < max || (n < max && p->answers == 0 && p->messages == 0);
+    bool     room = n + 1 < max || (n < max && p->completions == 0 && p->messages == 0);
     uint32_t dropped = messages && limited && room ? fli_limit_take_dropped(p) : 0;
     if (dropped != 0) {
         n = collect_cancels(rt, p, events, nodes, n, max - 1);
-        fli_count(&p->dropped, dropped);
+        fli_count(&p->drops_reported, dropped);
         nodes[n] = NULL;
         fill_system(&events[n++], FILCH_EVENT_DROPPED, FILCH_OK, filch_int(dropped));
         fli_log(rt, FILCH_LOG_WARNING, (filch_pid){ rt->node, fli_proc_serial(p) }, fli_type_name(fli_proc_type(p)), FILCH_EDROPPED,
                 "its mailbox was full: %u messages were dropped", dropped);
     }
-    while (n < max && p->answers != 0) {
-        fli_node *node = take_oldest(rt, &p->answers);
+    while (n < max && p->completions != 0) {
+        fli_node *node = take_oldest(rt, &p->completions);
         nodes[n] = node;
         if (FLI_UNLIKELY((node->what & FLI_NODE_SYSTEM) != 0)) {
             fill_notice(rt, node, &events[n++]);
@@ -306,7 +306,7 @@ void fli_mail_release(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_eve
         /* Nothing took up room: no need to look at the nodes. */
         const fli_node *seen = p->head_taken != 0 ? fli_node_at(rt, p->head_taken) : NULL;
         for (uint32_t i = 0; i < count; i++) {
-            if (!fli_data_is_plain(&events[i].data)) fli_data_free(&events[i].data);
+            if (!fli_data_is_value_form(&events[i].data)) fli_data_free(&events[i].data);
             if (nodes[i] == NULL) continue;
             if (FLI_UNLIKELY(nodes[i] == seen)) p->flags |= FLI_PROC_HEAD_HELD;
             else fli_slab_give(&rt->nodes, &worker->nodes, nodes[i]);
@@ -320,23 +320,23 @@ void fli_mail_release(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_eve
             left++;
             units += fli_limit_units(fli_data_bytes(&events[i].data));
         }
-        if (!fli_data_is_plain(&events[i].data)) fli_data_free(&events[i].data);
+        if (!fli_data_is_value_form(&events[i].data)) fli_data_free(&events[i].data);
         let_go(rt, worker, p, node);
     }
-    if (left > 0 && fli_limit_leave(p, fli_word_gen(fli_state_peek(&p->state)), left, units)) rt->hooks.room(rt, p);
+    if (left > 0 && fli_limit_release(p, fli_word_gen(fli_state_peek(&p->state)), left, units)) rt->hooks.room(rt, p);
 }
 
-bool fli_mail_hurry(fli_runtime *rt, fli_proc *p)
+bool fli_mail_advance_cancel(fli_runtime *rt, fli_proc *p)
 {
     uint32_t  kept = 0;
     fli_node *cancel = NULL;
     while (p->messages != 0) {
         fli_node *node = take_oldest(rt, &p->messages);
-        if (cancel == NULL && (node->what & FLI_NODE_POLITE) != 0) cancel = node;
+        if (cancel == NULL && (node->what & FLI_NODE_AFTER_MESSAGES) != 0) cancel = node;
         else fli_mail_append(rt, &kept, node);
     }
     p->messages = kept;
-    if (cancel != NULL) prepend(rt, &p->answers, cancel);
+    if (cancel != NULL) prepend(rt, &p->completions, cancel);
     return cancel != NULL;
 }
 
@@ -344,12 +344,12 @@ uint32_t fli_mail_discard(fli_runtime *rt, fli_local *worker, fli_proc *p, uint6
 {
     fli_mail_drain(rt, worker, p,
                    fli_word_head(last)); /* trims nothing: the word of a process that is over says of no limit */
-    uint32_t held = fli_mail_held(p);
+    uint32_t held = fli_mail_held_head(p);
     if (held != 0) fli_node_give(rt, worker, fli_node_at(rt, held));
     p->flags &= (uint8_t)~FLI_PROC_HEAD_HELD;
     p->head_taken = 0;
-    while (p->answers != 0) {
-        fli_node *node = take_oldest(rt, &p->answers);
+    while (p->completions != 0) {
+        fli_node *node = take_oldest(rt, &p->completions);
         free_payload(node);
         if ((node->what & FLI_NODE_SYSTEM) != 0) fli_node_give(rt, worker, node);
         else fli_yield_drop(rt, worker, node);

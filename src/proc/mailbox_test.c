@@ -174,7 +174,7 @@ TEST(the_node_the_head_names_is_never_given_back)
     uint32_t head = fli_word_head(fli_state_peek(&p->state));
     expect_messages(&b, p, 1, 1);
     same(bench_nodes_out(&b), 1);
-    same(fli_mail_held(p), head);
+    same(fli_mail_held_head(p), head);
     /* Not even when it is looked at again and again. */
     bench_drain(&b, p);
     same(bench_nodes_out(&b), 1);
@@ -183,10 +183,10 @@ TEST(the_node_the_head_names_is_never_given_back)
     expect_messages(&b, p, 2, 2);
     /* The head has moved on: the first one is free, the second is held. */
     same(bench_nodes_out(&b), 1);
-    assert_int_not_equal(fli_mail_held(p), head);
+    assert_int_not_equal(fli_mail_held_head(p), head);
     assert_true(bench_settle(&b, p, FLI_IDLE));
     same(bench_nodes_out(&b), 0);
-    same(fli_mail_held(p), 0);
+    same(fli_mail_held_head(p), 0);
     send_int(&b, p, 3);
     same(fli_load_rlx(&b.woken), 1);
     expect_messages(&b, p, 3, 3);
@@ -206,7 +206,7 @@ TEST(a_head_that_is_still_to_be_read_is_given_back_once)
     filch_receiver receiver = fli_yield_receiver(&b.rt, yield);
     send_int(&b, p, 1);
     bench_drain(&b, p);
-    same(fli_mail_held(p), 0);
+    same(fli_mail_held_head(p), 0);
     assert_true(bench_settle(&b, p, FLI_BLOCKED));
     same(bench_nodes_out(&b), 2);
     send_int(&b, p, 2); /* does not wake it */
@@ -217,7 +217,7 @@ TEST(a_head_that_is_still_to_be_read_is_given_back_once)
     collect(&b, p, false, BENCH_EVENTS, &got);
     same(got.count, 1);
     release(&b, p, &got);
-    same(fli_mail_held(p), yield->self);
+    same(fli_mail_held_head(p), yield->self);
     p->flags &= (uint8_t)~FLI_PROC_WAITING;
     expect_messages(&b, p, 1, 2);
     same(bench_nodes_out(&b), 1);
@@ -322,7 +322,7 @@ TEST(drop_oldest_keeps_the_newest_and_spares_what_does_not_count)
     for (int i = 0; i < 5; i++) same(filch_as_int(&got.events[1 + i].data), want[i]);
     release(&b, p, &got);
     same(fli_load_count(fli_load_rlx(&p->load)), 0);
-    same(fli_load_rlx(&p->dropped), 2);
+    same(fli_load_rlx(&p->drops_reported), 2);
     same(bench_finish(&b, p), 0);
     bench_end(&b);
 }
@@ -368,13 +368,13 @@ TEST(a_trimmed_head_is_held_too)
     send_int(&b, p, 1);
     bench_drain(&b, p);
     /* A sender has reserved room and not pushed yet: the only message goes, and it is the head. */
-    same(fli_limit_enter(p, bench_gen(p), 0, false), FLI_ADMIT_OVER);
+    same(fli_limit_reserve(p, bench_gen(p), 0, false), FLI_ADMIT_OVER);
     send_uncounted(&b, p, 2);
     uint32_t head = fli_word_head(fli_state_peek(&p->state));
     bench_drain(&b, p);
     same(p->head_taken, head);
     same(bench_nodes_out(&b), 1);
-    assert_false(fli_limit_leave(p, bench_gen(p), 1, 0));
+    assert_false(fli_limit_release(p, bench_gen(p), 1, 0));
     (void)fli_limit_take_dropped(p);
     expect_messages(&b, p, 2, 2);
     same(bench_nodes_out(&b), 1);

@@ -27,14 +27,14 @@
 /* node->what: which list of the process it ends up in, and how to read it. 0, PLAIN: a value from a process of this
  * runtime, as most messages are. It has no `tag`. */
 enum {
-    FLI_NODE_ANSWER = 1,  /* a completed yield; otherwise a message */
+    FLI_NODE_COMPLETION = 1,  /* a completed yield; otherwise a message */
     FLI_NODE_FOREIGN = 2, /* the sender lives on another node, named by `tag` */
     FLI_NODE_TICK = 4,    /* from a ticker: how many ticks is read when it is delivered */
     FLI_NODE_COUNTED = 8, /* takes up room in a mailbox with a limit */
     FLI_NODE_SYSTEM = 16, /* a notice (src/model): `index` is its filch_event_type, and above FLI_NOTICE_HOST where
                              the process it is about lives, if not here */
-    FLI_NODE_ODD = 32,    /* a message that is not a PLAIN one */
-    FLI_NODE_POLITE = 64  /* with SYSTEM: a cancel that goes behind the messages (sched/drain.c) */
+    FLI_NODE_GENERAL = 32,    /* a message that is not a PLAIN one */
+    FLI_NODE_AFTER_MESSAGES = 64  /* with SYSTEM: a cancel that goes behind the messages (sched/drain.c) */
 };
 
 enum { FLI_STAMP_FREE, FLI_STAMP_PENDING, FLI_STAMP_CLAIMED, FLI_STAMP_MASK = 3, FLI_STAMP_GENERATION = 4 };
@@ -71,13 +71,13 @@ static_assert(offsetof(fli_node, kind) == 32 && offsetof(fli_node, data) == 40 &
               sizeof(filch_data) == 32, "a payload is four words: the kind and what stands beside it, and three of data");
 
 /* The payload is a value: makes the node a PLAIN one. */
-static inline void fli_node_put_plain(fli_node *node, uint64_t kind, uint64_t first, uint64_t second)
+static inline void fli_node_put_value(fli_node *node, uint64_t kind, uint64_t first, uint64_t second)
 {
     fli_value_put(&node->kind, kind, first, second); /* `form`, `small`, `what` and `error` are 0 */
 }
 
 /* Copies the payload of a PLAIN node, as fli_value_put writes it. */
-static inline void fli_node_get_plain(const fli_node *node, filch_data *data)
+static inline void fli_node_get_value(const fli_node *node, filch_data *data)
 {
     const fli_word *from = (const fli_word *)(const void *)&node->kind;
     fli_word       *to = (fli_word *)(void *)data;

@@ -19,10 +19,10 @@ TEST(where_the_order_of_bytes_is_unknown_a_plain_node_keeps_the_kind)
         filch_data by_word, by_name;
         memset(&node, 0xff, sizeof node);
         memset(&by_word, 0xff, sizeof by_word);
-        fli_node_put_plain(&node, kind, 7, UINT64_MAX);
+        fli_node_put_value(&node, kind, 7, UINT64_MAX);
         same(node.what, 0);
         same(node.error, 0);
-        fli_node_get_plain(&node, &by_word);
+        fli_node_get_value(&node, &by_word);
         fli_node_get_data(&node, &by_name);
         same(by_word.kind, kind);
         same(by_word.form, 0);

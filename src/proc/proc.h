@@ -53,7 +53,7 @@ typedef struct fli_proc {
     fli_state state;
     /* What is on its mind, down to `last_worker`: asked for every message, as two words (fli_proc_is_idle_word). */
     uint32_t head_taken;              /* newest node already taken from the mailbox; 0 none */
-    uint32_t answers, messages; /* newest node of each list, a ring; 0 empty */
+    uint32_t completions, messages; /* newest node of each list, a ring; 0 empty */
     uint8_t  flags;
     FLI_ATOMIC(uint8_t) overflow; /* filch_overflow */
     uint8_t  report_state; /* filch_state before it was last woken, for the report if it is forced */
@@ -72,10 +72,10 @@ typedef struct fli_proc {
     FLI_ATOMIC(uint32_t) mailbox_max;   /* messages; 0 none */
     FLI_ATOMIC(uint32_t) mailbox_units; /* payload in units of 16 bytes; 0 none */
     /* generation:32 | messages dropped and not yet reported:32. */
-    FLI_ATOMIC(uint64_t) drops;
+    FLI_ATOMIC(uint64_t) drops_pending;
     fli_ext *ext;
     struct fli_proc *link; /* the global queue's */
-    FLI_ATOMIC(uint64_t) dropped; /* told to it so far.  writes: the owner. reads: any, for reports */
+    FLI_ATOMIC(uint64_t) drops_reported; /* told to it so far.  writes: the owner. reads: any, for reports */
     union {
         uint32_t  few[FLI_YIELDS_FEW];
         uint32_t *many; /* [0] is the capacity, then the handles */
@@ -97,7 +97,7 @@ static inline uint8_t fli_worker_mark(uint32_t index)
 /* Has it nothing on its mind: no node held, no list, no flag? Thread: the owner. */
 static inline bool fli_proc_has_no_pending(const fli_proc *p)
 {
-    return (p->head_taken | p->answers | p->messages | p->flags) == 0;
+    return (p->head_taken | p->completions | p->messages | p->flags) == 0;
 }
 
 /* How the second of those words looks in a process without anything on its mind that went idle at worker `index`. */
@@ -113,7 +113,7 @@ static inline uint64_t fli_proc_idle_word(uint32_t index)
  * those who do not care which. Thread: the owner. */
 static inline bool fli_proc_is_idle_word(const fli_proc *p, uint64_t home)
 {
-    static_assert(offsetof(fli_proc, answers) == offsetof(fli_proc, head_taken) + 4 &&
+    static_assert(offsetof(fli_proc, completions) == offsetof(fli_proc, head_taken) + 4 &&
                   offsetof(fli_proc, last_worker) == offsetof(fli_proc, messages) + 7, "looked at together");
     uint64_t first, second;
     memcpy(&first, &p->head_taken, sizeof first);

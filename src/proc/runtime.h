@@ -70,7 +70,7 @@ extern const fli_model_ops fli_model_table;
 
 /* Stands between the process being stepped and all others: sched/record.c writes down what it does, sched/replay.c
  * answers in their place. Each function is called instead of the public one it is named after. Most steps have none. */
-typedef struct fli_tape {
+typedef struct fli_rec_hooks {
     filch_err (*send)(fli_local *worker, filch_pid to, filch_pid from, const filch_data *data, bool deliver);
     filch_err (*set_flag)(fli_local *worker, filch_pid pid, uint64_t flag);
     filch_err (*yield)(fli_local *worker, filch_out *out, uint32_t command, uint64_t tag, filch_pid target,
@@ -78,18 +78,18 @@ typedef struct fli_tape {
     filch_err (*spawn)(fli_local *worker, const filch_type *type, const filch_spawn_options *options, filch_pid *pid);
     filch_err (*relate)(fli_local *worker, struct fli_request *request);
     filch_err (*whereis)(fli_local *worker, const char *name, filch_pid *pid);
-} fli_tape;
+} fli_rec_hooks;
 
 /* Nobody's runtime; and not NULL, which somebody may pass for a scheduler: one comparison refuses that too. */
-#define FLI_NOT_PLAIN ((fli_runtime *)(uintptr_t)1)
+#define FLI_NO_FAST_RT ((fli_runtime *)(uintptr_t)1)
 
 /* What a worker keeps for itself. First in sched's fli_worker; the thread finds it by fli_current_worker. */
 struct fli_local {
     fli_runtime *rt;
     fli_proc    *current;    /* being stepped, dispatched or closed, or the last that was; NULL when it stops stepping */
     uint64_t     serial;     /* of `current`: what its sends carry as `from` */
-    fli_runtime *plain;      /* `rt` while what is asked needs no second look: by a step, no tape, no simulation, no handler,
-                                no close; else FLI_NOT_PLAIN */
+    fli_runtime *fast_rt;      /* `rt` while what is asked needs no second look: by a step, no tape, no simulation, no handler,
+                                no close; else FLI_NO_FAST_RT */
     /* Takes a process that a step on this worker has just woken. Always FILCH_OK: for a last call. Plain: sched sets it; not
      * always the same (sched/ready.c). */
     filch_err  (*ready)(fli_local *worker, fli_proc *p);
@@ -104,7 +104,7 @@ struct fli_local {
     uint64_t     asked;
     fli_node    *asked_node; /* its node; NULL: there is none, or its answer is in the list */
     filch_event *answer;     /* where the answer is until then. Plain: always the same */
-    fli_tape    *tape;       /* of the step that runs; NULL almost always */
+    fli_rec_hooks    *rec_hooks;       /* of the step that runs; NULL almost always */
     fli_magazine nodes, procs;
     alignas(FLI_LINE) fli_counters counters;
 };
@@ -159,9 +159,9 @@ struct fli_runtime {
     FLI_ATOMIC(uint32_t) phase;
     fli_slab     nodes, procs;
     /* A node for a message from outside.  writes: a worker that goes to sleep, and whoever takes it, by swap.
-     * PAIR runtime.lent */
-    alignas(FLI_LINE) FLI_ATOMIC(fli_node *) lent;
-    fli_counters outside; /* counted by threads the runtime does not know, with read-modify-writes */
+     * PAIR runtime.spare_node */
+    alignas(FLI_LINE) FLI_ATOMIC(fli_node *) spare_node;
+    fli_counters foreign; /* counted by threads the runtime does not know, with read-modify-writes */
 };
 
 /* The calling thread's worker, if it is one of this runtime's; else NULL. */
@@ -181,7 +181,7 @@ static inline uint64_t fli_now(const fli_runtime *rt)
 #define FLI_TALLY(runtime, worker, name, n)                               \
     do {                                                                \
         if ((worker) != NULL) fli_count(&(worker)->counters.name, (n));     \
-        else fli_add_rlx(&(runtime)->outside.name, (n));                \
+        else fli_add_rlx(&(runtime)->foreign.name, (n));                \
     } while (0)
 
 static inline fli_node *fli_node_at(fli_runtime *rt, uint32_t handle)

@@ -13,19 +13,19 @@
 #include "proc/mailbox.h"
 
 /* From outside there is no magazine: the one that a sleeping worker has left, or one from the depot. */
-static fli_node *take_outside(fli_runtime *rt)
+static fli_node *take_foreign(fli_runtime *rt)
 {
-    fli_node *node = fli_load_rlx(&rt->lent);
-    if (node != NULL) node = fli_swap_acqrel(&rt->lent, NULL); /* PAIR runtime.lent, acquire half */
+    fli_node *node = fli_load_rlx(&rt->spare_node);
+    if (node != NULL) node = fli_swap_acqrel(&rt->spare_node, NULL); /* PAIR runtime.spare_node, acquire half */
     return node != NULL ? node : fli_node_take(rt, NULL);
 }
 
 static inline fli_node *make(fli_runtime *rt, fli_local *worker, filch_pid from, const filch_data *owned)
 {
-    fli_node *node = worker != NULL ? fli_node_take(rt, worker) : take_outside(rt);
+    fli_node *node = worker != NULL ? fli_node_take(rt, worker) : take_foreign(rt);
     if (node == NULL) return NULL;
     bool foreign = from.node != rt->node && from.serial != 0;
-    node->what = foreign ? FLI_NODE_FOREIGN : FLI_NODE_ODD;
+    node->what = foreign ? FLI_NODE_FOREIGN : FLI_NODE_GENERAL;
     node->index = worker != NULL ? worker->number : 0;
     node->peer = from.serial;
     node->tag = foreign ? from.node : 0;
@@ -61,7 +61,7 @@ static filch_err put_limited(fli_runtime *rt, fli_local *worker, fli_proc *p, ui
     size_t bytes = fli_data_bytes(&data);
     if (!fli_limit_fits(p, bytes)) return FILCH_ETOOBIG;
     uint32_t  units = fli_limit_units(bytes);
-    fli_admit admit = fli_limit_enter(p, gen, units, queued);
+    fli_admit admit = fli_limit_reserve(p, gen, units, queued);
     if (admit == FLI_ADMIT_DEAD) return FILCH_EDEAD;
     if (admit == FLI_ADMIT_FULL) return refuse(rt, worker, p, gen);
     node->what |= FLI_NODE_COUNTED;
@@ -70,7 +70,7 @@ static filch_err put_limited(fli_runtime *rt, fli_local *worker, fli_proc *p, ui
         /* Whoever waits there is told by the end of the process. But the room may have been a stranger's, if our pid is
          * so old that the word's 12 bits have come round: then somebody may have queued because of us. Not while we
          * are called in ourselves: the door is locked. */
-        if (fli_limit_leave(p, gen, 1, units) && !queued) rt->hooks.room(rt, p);
+        if (fli_limit_release(p, gen, 1, units) && !queued) rt->hooks.room(rt, p);
         return err;
     }
     if (admit == FLI_ADMIT_OVER && fli_state_wake(&p->state, gen) == FLI_DELIVERY_WOKE) rt->hooks.ready(rt, worker, p);
@@ -166,7 +166,7 @@ filch_err filch_send_any(filch_sched *sched, filch_pid to, filch_data data)
         worker->sends++;
         /* A handler runs between steps and speaks for nobody. */
         if (worker->serial != 0 && !worker->dispatching) from = (filch_pid){ rt->node, worker->serial };
-        if (FLI_UNLIKELY(worker->tape != NULL)) return worker->tape->send(worker, to, from, &data, false);
+        if (FLI_UNLIKELY(worker->rec_hooks != NULL)) return worker->rec_hooks->send(worker, to, from, &data, false);
     }
     if (FLI_UNLIKELY(rt->sim != NULL)) return send_simulated(rt, worker, to, from, &data, "filch_send");
     if (worker == NULL && fli_load_acq(&rt->phase) != FLI_OPEN) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire */
@@ -174,7 +174,7 @@ filch_err filch_send_any(filch_sched *sched, filch_pid to, filch_data data)
 }
 
 /* Somebody else was at the mailbox at the same moment, or the process is gone: the long way. */
-static __attribute__((noinline)) filch_err send_late(fli_local *worker, fli_proc *p, uint64_t word, fli_node *node)
+static __attribute__((noinline)) filch_err send_contended(fli_local *worker, fli_proc *p, uint64_t word, fli_node *node)
 {
     fli_runtime *rt = worker->rt;
     filch_err    err = put(rt, worker, p, fli_word_gen(word), node, false);
@@ -185,13 +185,13 @@ static __attribute__((noinline)) filch_err send_late(fli_local *worker, fli_proc
 }
 
 /* The node of a message from the process that is stepped here. There is a spare one. */
-static inline fli_node *make_plain(fli_local *worker, uint64_t kind, uint64_t first, uint64_t second)
+static inline fli_node *make_value(fli_local *worker, uint64_t kind, uint64_t first, uint64_t second)
 {
     fli_node *node = worker->nodes.objects[--worker->nodes.count];
     worker->sends++;
     node->peer = worker->serial;
     node->index = worker->number;
-    fli_node_put_plain(node, kind, first, second);
+    fli_node_put_value(node, kind, first, second);
     return node;
 }
 
@@ -199,9 +199,9 @@ static inline fli_node *make_plain(fli_local *worker, uint64_t kind, uint64_t fi
 static __attribute__((noinline)) filch_err send_awake(fli_local *worker, fli_proc *p, uint64_t word, uint64_t kind,
                                                       uint64_t first, uint64_t second)
 {
-    fli_node *node = make_plain(worker, kind, first, second);
+    fli_node *node = make_value(worker, kind, first, second);
     if (FLI_UNLIKELY(!fli_state_push_awake(&p->state, word, node->self, &node->next))) {
-        return send_late(worker, p, word, node);
+        return send_contended(worker, p, word, node);
     }
     fli_count(&worker->counters.sent, 1);
     return FILCH_OK;
@@ -218,11 +218,11 @@ static bool restock(fli_local *worker)
     return true;
 }
 
-static __attribute__((noinline)) filch_err send_slowly(filch_sched *sched, filch_pid to, uint64_t kind, uint64_t first,
+static __attribute__((noinline)) filch_err send_slow(filch_sched *sched, filch_pid to, uint64_t kind, uint64_t first,
                                                        uint64_t second)
 {
     fli_local *worker = fli_current_get();
-    bool       inside = worker != NULL && worker->plain == (fli_runtime *)sched;
+    bool       inside = worker != NULL && worker->fast_rt == (fli_runtime *)sched;
     if (inside && restock(worker)) return filch_send_value(sched, to, kind, first, second);
     return filch_send_any(sched, to, filch_value((filch_kind)kind, first, second));
 }
@@ -234,14 +234,14 @@ filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint
     fli_local   *worker = fli_current_get();
     fli_runtime *rt = (fli_runtime *)sched;
     uint32_t     slot = fli_serial_slot(to.serial);
-    if (FLI_UNLIKELY(worker == NULL || worker->plain != rt || worker->nodes.count == 0)) goto slowly;
+    if (FLI_UNLIKELY(worker == NULL || worker->fast_rt != rt || worker->nodes.count == 0)) goto slowly;
     if (FLI_UNLIKELY(to.node != rt->node || !fli_slab_reaches(&rt->procs, slot))) goto slowly;
     fli_proc *p = fli_slab_at_size(&rt->procs, slot, sizeof *p);
     uint64_t  word = fli_state_peek(&p->state), differs = fli_word_differs(word, fli_serial_gen(to.serial));
     if (FLI_LIKELY(differs == 0)) {
-        fli_node *node = make_plain(worker, kind, first, second);
+        fli_node *node = make_value(worker, kind, first, second);
         if (FLI_UNLIKELY(!fli_state_push_idle(&p->state, word, node->self, &node->next))) {
-            return send_late(worker, p, word, node);
+            return send_contended(worker, p, word, node);
         }
         fli_count(&worker->counters.sent, 1);
         return worker->ready(worker, p);
@@ -249,7 +249,7 @@ filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint
     if (FLI_LIKELY(FLI_IS_AWAKE(differs))) return send_awake(worker, p, word, kind, first, second);
     to.node = rt->node; /* it is; one value less to keep until here */
 slowly:
-    return send_slowly(sched, to, kind, first, second);
+    return send_slow(sched, to, kind, first, second);
 }
 
 extern inline filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data);
@@ -260,8 +260,8 @@ filch_err filch_deliver(void *sched, const filch_package *package)
     if (package == NULL) return filch_invalid("package is NULL");
     fli_runtime *rt = sched;
     fli_local   *worker = fli_current_worker(rt);
-    if (FLI_UNLIKELY(worker != NULL && worker->tape != NULL)) {
-        return worker->tape->send(worker, package->to, package->from, &package->data, true);
+    if (FLI_UNLIKELY(worker != NULL && worker->rec_hooks != NULL)) {
+        return worker->rec_hooks->send(worker, package->to, package->from, &package->data, true);
     }
     if (rt->sim != NULL && package->to.node == rt->node) {
         return send_simulated(rt, worker, package->to, package->from, &package->data, "filch_deliver");
@@ -277,7 +277,7 @@ static filch_err set_process_flag(filch_sched *sched, filch_pid pid, uint64_t fl
     if (sched == NULL) return filch_invalid("sched is NULL");
     fli_runtime *rt = (fli_runtime *)sched;
     fli_local   *worker = fli_current_worker(rt);
-    if (FLI_UNLIKELY(worker != NULL && worker->tape != NULL)) return worker->tape->set_flag(worker, pid, flag);
+    if (FLI_UNLIKELY(worker != NULL && worker->rec_hooks != NULL)) return worker->rec_hooks->set_flag(worker, pid, flag);
     if (rt->sim != NULL && !rt->sim->point(rt, worker, call)) return FILCH_ESTATE;
     fli_proc    *p;
     filch_err    err = fli_pid_find(rt, pid, &p);

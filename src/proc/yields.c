@@ -40,7 +40,7 @@ void fli_yield_abandon(fli_runtime *rt, fli_local *worker, fli_proc *p)
         fli_node *node = fli_node_at(rt, list[i]);
         uint32_t  stamp = fli_load_rlx(&node->stamp);
         /* If a completion has it, its node comes by the mailbox, or finds the process dead and is freed there. */
-        if ((stamp & FLI_STAMP_MASK) != FLI_STAMP_PENDING || !fli_yield_take(node, stamp)) continue;
+        if ((stamp & FLI_STAMP_MASK) != FLI_STAMP_PENDING || !fli_yield_claim_stamp(node, stamp)) continue;
         uint64_t cookie = node->data[0];
         fli_yield_retire(node);
         fli_node_give(rt, worker, node);
@@ -62,7 +62,7 @@ bool fli_yield_first(fli_runtime *rt, fli_proc *p, uint32_t *command, uint64_t *
         uint32_t  stamp = fli_load_rlx(&node->stamp);
         /* A completion may be filling it this moment: claim it to read it, and put it back. Nobody else can tell: we
          * own the process, and it is about to end. */
-        if ((stamp & FLI_STAMP_MASK) != FLI_STAMP_PENDING || !fli_yield_take(node, stamp)) continue;
+        if ((stamp & FLI_STAMP_MASK) != FLI_STAMP_PENDING || !fli_yield_claim_stamp(node, stamp)) continue;
         *command = (uint32_t)node->error;
         *tag = node->tag;
         fli_store_rel(&node->stamp, stamp); /* PAIR node.claim, release half */
@@ -85,7 +85,7 @@ bool fli_yield_is_pending(fli_runtime *rt, uint64_t key)
 bool fli_yield_claim(fli_runtime *rt, uint64_t key, fli_node **out)
 {
     fli_node *node = fli_slab_find_size(&rt->nodes, (uint32_t)key, sizeof(fli_node));
-    if (node == NULL || !fli_yield_take(node, fli_yield_pending(key))) return false;
+    if (node == NULL || !fli_yield_claim_stamp(node, fli_yield_pending(key))) return false;
     *out = node;
     return true;
 }

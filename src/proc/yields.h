@@ -25,12 +25,12 @@ static inline void fli_yield_retire(fli_node *node)
 }
 
 /* Makes a node that is ours a yield of `p`, whose serial it is, PENDING. There is room in the list. Thread: the owner. */
-static inline void fli_yield_enter(fli_proc *p, fli_node *node, uint64_t serial, uint32_t command, uint64_t tag)
+static inline void fli_yield_add(fli_proc *p, fli_node *node, uint64_t serial, uint32_t command, uint64_t tag)
 {
     node->peer = serial;
     node->tag = tag;
     node->error = (int32_t)command;
-    node->what = FLI_NODE_ANSWER;
+    node->what = FLI_NODE_COMPLETION;
     node->data[0] = 0;
     node->index = p->yield_count;
     fli_yield_list(p)[p->yield_count++] = node->self;
@@ -46,7 +46,7 @@ FILCH_MUST_USE static inline fli_node *fli_yield_open(fli_runtime *rt, fli_local
     if (FLI_UNLIKELY(p->yield_count >= FLI_YIELDS_FEW) && !fli_yield_room(rt, p)) return NULL;
     fli_node *node = fli_node_take(rt, worker);
     if (FLI_UNLIKELY(node == NULL)) return NULL;
-    fli_yield_enter(p, node, fli_proc_serial(p), command, tag);
+    fli_yield_add(p, node, fli_proc_serial(p), command, tag);
     return node;
 }
 /* Moves the last of the list to where `node` was. Thread: the owner. */
@@ -83,7 +83,7 @@ static inline uint64_t fli_yield_key(fli_node *node)
 }
 
 /* Claims by stamp; the expected one names the generation. Thread: any. */
-FILCH_MUST_USE static inline bool fli_yield_take(fli_node *node, uint32_t pending)
+FILCH_MUST_USE static inline bool fli_yield_claim_stamp(fli_node *node, uint32_t pending)
 {
     uint32_t stamp = pending;
     /* PAIR node.claim, both halves: one wins; he sees the yield complete, and a later reuse comes after him. */

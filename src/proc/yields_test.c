@@ -216,7 +216,7 @@ TEST(an_answer_from_inside_the_handler_needs_no_knock)
     b.worker.dispatching = false;
     same(fli_word_head(fli_state_peek(&p->state)), 0);
     same(read_answers(&b, p), 1);
-    same(fli_mail_held(p), 0);
+    same(fli_mail_held_head(p), 0);
     same(bench_nodes_out(&b), 0);
     same(bench_finish(&b, p), 0);
     bench_end(&b);
@@ -334,12 +334,12 @@ TEST(answers_that_race_with_the_end_are_delivered_or_refused_and_leak_nothing)
         fli_yield_abandon(&r.b.rt, &r.b.worker, p);
         uint64_t last = fli_state_finish(&p->state);
         fli_mail_drain(&r.b.rt, &r.b.worker, p, fli_word_head(last));
-        if (p->answers != 0) {
-            uint32_t at = p->answers;
+        if (p->completions != 0) {
+            uint32_t at = p->completions;
             do {
                 discarded++;
                 at = fli_node_at(&r.b.rt, at)->next;
-            } while (at != p->answers);
+            } while (at != p->completions);
         }
         same(fli_mail_discard(&r.b.rt, &r.b.worker, p, last), 0);
         (void)fli_limit_close(p, gen);

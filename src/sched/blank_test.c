@@ -64,11 +64,11 @@ static void expect_blank(void)
     for (uint32_t slot = 1; slot < fresh; slot++) {
         const fli_proc *p = fli_slab_at(&sched->rt.procs, slot);
         same(fli_word_state(fli_load_rlx(&p->state)), FLI_FREE);
-        same(p->head_taken | p->answers | p->messages | p->yield_count, 0);
+        same(p->head_taken | p->completions | p->messages | p->yield_count, 0);
         assert_null(p->ext);
         assert_null(p->values);
-        same((uint32_t)fli_load_rlx(&p->drops), 0);
-        same(fli_load_rlx(&p->dropped), 0);
+        same((uint32_t)fli_load_rlx(&p->drops_pending), 0);
+        same(fli_load_rlx(&p->drops_reported), 0);
         same((fli_load_rlx(&p->load) << 12), 0); /* all but the generation */
     }
 }

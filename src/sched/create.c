@@ -148,7 +148,7 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     if (w == NULL) goto no_worker;
     w->sched = sched;
     w->local.rt = &sched->rt;
-    w->local.plain = FLI_NOT_PLAIN;
+    w->local.fast_rt = FLI_NO_FAST_RT;
     w->local.index = index;
     w->local.worker_mark = fli_worker_mark(index);
     w->local.number = index + 1;
@@ -160,14 +160,14 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     w->step_ns = 1;
     w->sample_in = 1;
     fli_ready_sample(w);
-    fli_mail_shape(&sched->rt, &w->message);
+    fli_event_prefill(&sched->rt, &w->message);
     fli_prng_init(&w->prng, sched->opt.seed + index);
     w->events = fli_alloc(mem, batch * sizeof *w->events);
     if (w->events == NULL) goto no_events;
     w->local.answer = w->events;
     w->messages = fli_alloc(mem, batch * sizeof *w->messages);
     if (w->messages == NULL) goto no_messages;
-    for (uint32_t i = 0; i < batch; i++) fli_mail_shape(&sched->rt, &w->messages[i]);
+    for (uint32_t i = 0; i < batch; i++) fli_event_prefill(&sched->rt, &w->messages[i]);
     w->nodes = fli_alloc(mem, FLI_NODES_ROOM(batch) * sizeof *w->nodes);
     if (w->nodes == NULL) goto no_nodes;
     w->sightings = fli_zalloc(mem, sched->victim_count * sizeof *w->sightings);
@@ -308,7 +308,7 @@ static void check_nodes(filch_sched *sched)
 {
     fli_slab *nodes = &sched->rt.nodes;
     for (uint32_t i = 0; i < sched->victim_count; i++) fli_slab_empty(nodes, &sched->workers[i]->local.nodes);
-    fli_node *lent = fli_load_rlx(&sched->rt.lent);
+    fli_node *lent = fli_load_rlx(&sched->rt.spare_node);
     if (lent != NULL) fli_node_give(&sched->rt, NULL, lent);
     FLI_ASSERT(nodes->spare_count + 1 == fli_load_rlx(&nodes->fresh));
 }

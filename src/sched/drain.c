@@ -15,7 +15,7 @@ static bool queue_cancel(fli_worker *w, fli_proc *p)
     fli_node    *node = fli_node_take(rt, &w->local);
     filch_data   nothing = filch_none();
     if (node == NULL) return false;
-    node->what = FLI_NODE_SYSTEM | FLI_NODE_POLITE;
+    node->what = FLI_NODE_SYSTEM | FLI_NODE_AFTER_MESSAGES;
     node->index = FILCH_EVENT_CANCEL;
     node->peer = node->tag = 0;
     node->error = FILCH_ECANCELLED;
@@ -56,7 +56,7 @@ bool fli_drain_cancel(fli_worker *w, fli_proc *p, uint64_t word)
     bool cancel = (word & FLI_CANCEL) != 0, told = (p->flags & FLI_PROC_STOP_SENT) != 0;
     if ((word & FLI_ASK) != 0) fli_state_take_ask(&p->state);
     if (told) {
-        if (cancel || is_late(w, p)) (void)fli_mail_hurry(&w->sched->rt, p);
+        if (cancel || is_late(w, p)) (void)fli_mail_advance_cancel(&w->sched->rt, p);
         return false;
     }
     if (cancel) {

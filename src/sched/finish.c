@@ -56,7 +56,7 @@ typedef struct last_words {
 
 static void free_words(const last_words *left)
 {
-    if (!fli_data_is_plain(left->result)) fli_data_free(left->result);
+    if (!fli_data_is_value_form(left->result)) fli_data_free(left->result);
     if (left->values != NULL) filch_values_drop(left->values);
 }
 
@@ -141,7 +141,7 @@ void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
     const filch_type *type = fli_proc_type(p);
     /* Most have nothing that anybody would hear of. (With `plain` there is no simulation.) */
     bool quiet = (last & (FLI_HAS_RELATIONS | FLI_LIMITED)) == 0 && fli_mail_is_empty(p, last) && type->close == NULL &&
-                 p->ext == NULL && p->values == NULL && error == FILCH_OK && fli_data_is_plain(result) && worker->plain == worker->rt;
+                 p->ext == NULL && p->values == NULL && error == FILCH_OK && fli_data_is_value_form(result) && worker->fast_rt == worker->rt;
     if (FLI_UNLIKELY(!quiet)) {
         finish_any(w, p, last, error, result);
         return;

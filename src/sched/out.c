@@ -177,7 +177,7 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
     fli_runtime *rt = &out->ctx.sched->rt;
     fli_local   *worker = fli_current_worker(rt);
     if (!fli_out_is_stepping(out)) return FILCH_ESTATE;
-    if (FLI_UNLIKELY(worker->tape != NULL)) return worker->tape->yield(worker, out, command, tag, target, data);
+    if (FLI_UNLIKELY(worker->rec_hooks != NULL)) return worker->rec_hooks->yield(worker, out, command, tag, target, data);
     if (FLI_UNLIKELY(!make_room(out))) return FILCH_ENOMEM;
     fli_call *call = &out->calls[out->call_count];
     filch_err err = fli_data_own_fast(&rt->mem, rt->payload_max, data, &call->command.data);
@@ -200,13 +200,13 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
 static __attribute__((noinline)) filch_err yield_value(filch_out *out, uint32_t command, uint64_t tag, filch_data data)
 {
     fli_local *worker = fli_current_get();
-    bool       plain = worker != NULL && out == &fli_worker_of(worker)->out && worker->plain == worker->rt && worker->current != NULL;
+    bool       plain = worker != NULL && out == &fli_worker_of(worker)->out && worker->fast_rt == worker->rt && worker->current != NULL;
     if (FLI_UNLIKELY(!plain || out->call_count == out->call_room)) return filch_yield_any(out, command, tag, data);
     fli_proc *p = worker->current;
     if (FLI_UNLIKELY(p->yield_count >= FLI_YIELDS_FEW || worker->nodes.count == 0)) return filch_yield_any(out, command, tag, data);
     fli_call *call = &out->calls[out->call_count];
     call->node = worker->nodes.objects[--worker->nodes.count];
-    fli_yield_enter(p, call->node, worker->serial, command, tag);
+    fli_yield_add(p, call->node, worker->serial, command, tag);
     call->command = (filch_command){ .id = command, .from = fli_ctx_self(&out->ctx), .data = data, .ctx = &out->ctx };
     out->call_count++;
     return FILCH_OK;

@@ -109,7 +109,7 @@ static __attribute__((noinline)) void leave_step(fli_worker *w, fli_proc *p, fli
 static __attribute__((noinline)) void leave_handler(fli_worker *w, fli_proc *p, uint32_t more)
 {
     fli_local *worker = &w->local;
-    if (fli_mail_is_answered(worker)) fli_mail_list_answer(worker);
+    if (fli_mail_has_inline_result(worker)) fli_mail_list_inline_result(worker);
     end(w, more);
     w->out.call_count = 0;
     fli_count(&worker->counters.yields, 1);
@@ -141,11 +141,11 @@ void fli_rally(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node)
         worker->answer->tag = node->tag;
         worker->asked = key;
         worker->dispatching = true;
-        worker->plain = FLI_NOT_PLAIN;
+        worker->fast_rt = FLI_NO_FAST_RT;
         err = handler->handle(handler->user, &call->command, node->tag, receiver_of(w, node, key));
         if (FLI_UNLIKELY(err != FILCH_OK)) refuse(w, node, pending, err);
         worker->dispatching = false;
-        worker->plain = worker->rt;
+        worker->fast_rt = worker->rt;
         bool came = fli_state_look(&p->state) != word;
         if (FLI_UNLIKELY(worker->asked != 0 || came || rounds == 0 || w->clock_in == 0)) {
             leave_handler(w, p, allowed - rounds);

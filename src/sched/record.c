@@ -2,7 +2,7 @@
  *
  * A recorder keeps each step as a piece of a recording (observe/blackbox.h), the oldest first. The oldest go when there
  * are more than asked for, or more than BYTES_MAX. A step's events are written before it is called. What it does to
- * others comes through fli_tape while it runs: the call is done as ever, and its answer written down.
+ * others comes through fli_rec_hooks while it runs: the call is done as ever, and its answer written down.
  *
  * INVARIANT  the steps that are kept are the last ones, without a gap.
  * INVARIANT  nothing here makes a step fail. Without memory all steps so far are forgotten, and `lost` says so.
@@ -39,7 +39,7 @@ typedef struct reel {
 } reel;
 
 typedef struct fli_recorder {
-    fli_tape          face; /* first: local.tape points here */
+    fli_rec_hooks          face; /* first: local.tape points here */
     const filch_type *type; /* in the oldest step that is kept */
     bool              reborn; /* by an upgrade in a step that is gone: `birth` does not count any more */
     bool              lost;
@@ -120,14 +120,14 @@ fli_box_outcome fli_outcome_of(const filch_out *out, filch_err error, uint64_t a
 
 static fli_recorder *pause(fli_local *worker)
 {
-    fli_recorder *rec = (fli_recorder *)worker->tape;
-    worker->tape = NULL;
+    fli_recorder *rec = (fli_recorder *)worker->rec_hooks;
+    worker->rec_hooks = NULL;
     return rec;
 }
 
 static filch_err resume(fli_local *worker, fli_recorder *rec, fli_box_act *act, filch_err answer)
 {
-    worker->tape = &rec->face;
+    worker->rec_hooks = &rec->face;
     act->answer = answer;
     if (rec->acts++ < ACTS_MAX) fli_box_put_act(&rec->step, act);
     return answer;
@@ -188,7 +188,7 @@ static filch_err on_whereis(fli_local *worker, const char *name, filch_pid *pid)
     return resume(worker, rec, &act, err);
 }
 
-static const fli_tape recording = { .send = on_send,   .set_flag = on_set_flag,   .yield = on_yield,
+static const fli_rec_hooks recording = { .send = on_send,   .set_flag = on_set_flag,   .yield = on_yield,
                                     .spawn = on_spawn, .relate = on_relate, .whereis = on_whereis };
 
 /* ---- steps ---- */
@@ -257,11 +257,11 @@ filch_err fli_record_step(fli_worker *w, fli_proc *p, uint32_t count)
 {
     fli_recorder *rec = p->ext->recorder;
     step_begin(rec, w, p, count);
-    w->local.tape = &rec->face;
-    w->local.plain = FLI_NOT_PLAIN;
+    w->local.rec_hooks = &rec->face;
+    w->local.fast_rt = FLI_NO_FAST_RT;
     filch_err err = fli_step_call(w, p, count);
-    w->local.tape = NULL;
-    w->local.plain = fli_plain(&w->local);
+    w->local.rec_hooks = NULL;
+    w->local.fast_rt = fli_fast_rt(&w->local);
     step_end(rec, &w->out, fli_out_verdict(&w->out, p->yield_count, err));
     return err;
 }

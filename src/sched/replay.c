@@ -4,7 +4,7 @@
  *   2. a scheduler without threads, for its context: nothing ever runs in it
  *   3. one instance, by the recorded method, args and values
  *   4. step after step with the recorded events, on the caller's thread. What it does to others comes here through
- *      fli_tape: it is compared with what was recorded next, answered as it was then, and goes no further
+ *      fli_rec_hooks: it is compared with what was recorded next, answered as it was then, and goes no further
  *   5. close, once
  *
  * After a difference the replay goes on, as long as the instance does: whether it fails again is worth knowing. What it
@@ -19,7 +19,7 @@
 #include "sched/record.h"
 
 typedef struct replay {
-    fli_tape               face; /* first: local.tape points here */
+    fli_rec_hooks               face; /* first: local.tape points here */
     fli_mem                mem;
     fli_box_reader         reader;
     fli_box_item           next; /* inside a step: the act or outcome that comes next in the recording */
@@ -153,7 +153,7 @@ static filch_err take(replay *rp, const filch_data *data, filch_err err)
 
 static filch_err on_send(fli_local *worker, filch_pid to, filch_pid from, const filch_data *data, bool deliver)
 {
-    replay     *rp = (replay *)worker->tape;
+    replay     *rp = (replay *)worker->rec_hooks;
     fli_box_act act = fli_act_send(to, data, deliver);
     (void)from;
     return take(rp, data, answer(rp, &act, NULL, NULL));
@@ -162,13 +162,13 @@ static filch_err on_send(fli_local *worker, filch_pid to, filch_pid from, const 
 static filch_err on_set_flag(fli_local *worker, filch_pid pid, uint64_t flag)
 {
     fli_box_act act = fli_act_raise(pid, flag);
-    return answer((replay *)worker->tape, &act, NULL, NULL);
+    return answer((replay *)worker->rec_hooks, &act, NULL, NULL);
 }
 
 static filch_err on_yield(fli_local *worker, filch_out *out, uint32_t command, uint64_t tag, filch_pid target,
                           const filch_data *data)
 {
-    replay     *rp = (replay *)worker->tape;
+    replay     *rp = (replay *)worker->rec_hooks;
     fli_box_act act = fli_act_yield(command, tag, target, data);
     (void)out;
     filch_err err = take(rp, data, answer(rp, &act, NULL, NULL));
@@ -178,7 +178,7 @@ static filch_err on_yield(fli_local *worker, filch_out *out, uint32_t command, u
 
 static filch_err on_spawn(fli_local *worker, const filch_type *type, const filch_spawn_options *options, filch_pid *pid)
 {
-    replay     *rp = (replay *)worker->tape;
+    replay     *rp = (replay *)worker->rec_hooks;
     fli_box_act act = fli_act_spawn(type, options);
     filch_pid   child = { rp->report->pid.node, UINT64_MAX - rp->nobody };
     filch_err   err = answer(rp, &act, &child, NULL);
@@ -189,7 +189,7 @@ static filch_err on_spawn(fli_local *worker, const filch_type *type, const filch
 
 static filch_err on_relate(fli_local *worker, fli_request *request)
 {
-    replay     *rp = (replay *)worker->tape;
+    replay     *rp = (replay *)worker->rec_hooks;
     fli_box_act act = fli_act_relate(request);
     if (act.name == NULL) act.name = "";
     filch_err err = answer(rp, &act, NULL, &request->given);
@@ -201,13 +201,13 @@ static filch_err on_whereis(fli_local *worker, const char *name, filch_pid *pid)
 {
     fli_box_act act = fli_act_whereis(name);
     filch_pid   found = { 0, 0 };
-    filch_err   err = answer((replay *)worker->tape, &act, &found, NULL);
+    filch_err   err = answer((replay *)worker->rec_hooks, &act, &found, NULL);
     if (err == FILCH_OK && found.serial == 0) return FILCH_EDEAD;
     if (err == FILCH_OK) *pid = found;
     return err;
 }
 
-static const fli_tape replaying = { .send = on_send,   .set_flag = on_set_flag,   .yield = on_yield,
+static const fli_rec_hooks replaying = { .send = on_send,   .set_flag = on_set_flag,   .yield = on_yield,
                                     .spawn = on_spawn, .relate = on_relate, .whereis = on_whereis };
 
 /* ---- payloads ---- */
@@ -422,11 +422,11 @@ static filch_err play_alone(replay *rp)
     void      *before = fli_current_get(); /* the caller may be a worker of another scheduler */
     worker->current = &rp->proc;
     worker->serial = head->pid.serial;
-    worker->tape = &rp->face;
-    worker->plain = FLI_NOT_PLAIN;
+    worker->rec_hooks = &rp->face;
+    worker->fast_rt = FLI_NO_FAST_RT;
     fli_current_set(worker);
     err = play(rp);
-    worker->tape = NULL;
+    worker->rec_hooks = NULL;
     worker->current = NULL;
     worker->serial = 0;
     fli_current_set(before);

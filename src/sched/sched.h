@@ -268,10 +268,10 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
 /* An older caller's shorter struct leaves the rest at their defaults; a newer one must not ask for what we cannot do. */
 filch_err fli_spawn_options_read(const filch_spawn_options *given, filch_spawn_options *out);
 
-/* What `local.plain` is in a step that nobody records. */
-static inline fli_runtime *fli_plain(const fli_local *worker)
+/* What `local.fast_rt` is in a step that nobody records. */
+static inline fli_runtime *fli_fast_rt(const fli_local *worker)
 {
-    return worker->rt->sim == NULL ? worker->rt : FLI_NOT_PLAIN;
+    return worker->rt->sim == NULL ? worker->rt : FLI_NO_FAST_RT;
 }
 
 /* From here to fli_step_back code of the process, or of whoever hears of its end, runs outside of its step. What the step
@@ -280,14 +280,14 @@ static inline fli_runtime *fli_plain(const fli_local *worker)
 static inline void fli_step_over(fli_local *worker)
 {
     worker->closing = true;
-    worker->plain = FLI_NOT_PLAIN;
+    worker->fast_rt = FLI_NO_FAST_RT;
     fli_store_rlx(&fli_worker_of(worker)->window.serial, 0);
 }
 
 static inline void fli_step_back(fli_local *worker)
 {
     worker->closing = false;
-    worker->plain = fli_plain(worker);
+    worker->fast_rt = fli_fast_rt(worker);
 }
 
 /* failure.c */

@@ -99,7 +99,7 @@ filch_err fli_spawn_options_read(const filch_spawn_options *given, filch_spawn_o
 static inline void set_up(fli_proc *p, const fli_local *worker, const filch_type *type, void *self, const filch_spawn_options *opt,
                    uint32_t gen)
 {
-    p->head_taken = p->answers = p->messages = 0;
+    p->head_taken = p->completions = p->messages = 0;
     p->self = self;
     fli_store_rlx(&p->type, type);
     p->yield_count = 0;
@@ -111,7 +111,7 @@ static inline void set_up(fli_proc *p, const fli_local *worker, const filch_type
     fli_store_rlx(&p->mailbox_max, opt->mailbox_max);
     fli_store_rlx(&p->mailbox_units, fli_limit_units(opt->mailbox_bytes));
     fli_store_rlx(&p->overflow, (uint8_t)opt->overflow);
-    fli_store_rlx(&p->dropped, 0);
+    fli_store_rlx(&p->drops_reported, 0);
     fli_limit_open(p, gen);
 }
 
@@ -285,7 +285,7 @@ static inline bool is_simple(const filch_spawn_options *opt)
 /* By a step that has no values to pass on, and there is a slot at hand. */
 static inline bool is_at_hand(filch_sched *sched, fli_local *worker)
 {
-    if (worker == NULL || worker->plain != &sched->rt || worker->procs.count == 0) return false;
+    if (worker == NULL || worker->fast_rt != &sched->rt || worker->procs.count == 0) return false;
     /* `plain`: a step asks, so there is somebody who is being stepped. */
     FLI_ASSUME(worker->current != NULL);
     if (worker->current->values != NULL || sched->opt.on_blackbox != NULL) return false;
@@ -347,7 +347,7 @@ static __attribute__((noinline)) filch_err spawn_any(filch_sched *sched, const f
     if (opt->size != sizeof *opt) opt = &copy;
     fli_runtime *rt = &sched->rt;
     fli_local   *worker = fli_current_worker(rt);
-    if (FLI_UNLIKELY(worker != NULL && worker->tape != NULL)) return worker->tape->spawn(worker, type, opt, pid);
+    if (FLI_UNLIKELY(worker != NULL && worker->rec_hooks != NULL)) return worker->rec_hooks->spawn(worker, type, opt, pid);
     if (FLI_UNLIKELY(rt->sim != NULL) && !rt->sim->point(rt, worker, "filch_spawn")) return FILCH_ESTATE;
     uint32_t relations = opt->relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK | FILCH_SPAWN_SUPERVISED);
     if (FLI_LIKELY(relations == 0 && opt->name == NULL)) return fli_spawn(sched, type, opt, NULL, pid);

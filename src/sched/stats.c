@@ -16,7 +16,7 @@ static uint64_t sum_ended(filch_sched *sched)
 
 static uint64_t sum_spawned(filch_sched *sched)
 {
-    uint64_t spawned = fli_load_acq(&sched->rt.outside.spawned);
+    uint64_t spawned = fli_load_acq(&sched->rt.foreign.spawned);
     for (uint32_t i = 0; i < sched->victim_count; i++) {
         spawned += fli_load_acq(&sched->workers[i]->local.counters.spawned);
     }
@@ -97,7 +97,7 @@ filch_err filch_sched_stats(filch_sched *sched, filch_stats *out)
     if (out->size < sizeof out->size) return filch_invalid("stats.size is not set: begin with FILCH_STATS_INIT");
     filch_stats stats = { .size = out->size < sizeof stats ? out->size : sizeof stats };
     stats.alive = count_alive(sched);
-    add_up(&stats, &sched->rt.outside);
+    add_up(&stats, &sched->rt.foreign);
     for (uint32_t i = 0; i < sched->victim_count; i++) {
         fli_worker *w = sched->workers[i];
         add_up(&stats, &w->local.counters);
@@ -138,7 +138,7 @@ filch_err filch_inspect(filch_sched *sched, filch_pid pid, filch_info *out)
     fli_proc *p;
     filch_err err = fli_pid_find(&sched->rt, pid, &p);
     if (err != FILCH_OK) return err;
-    uint64_t   drops = fli_load_rlx(&p->drops), dropped = fli_load_rlx(&p->dropped);
+    uint64_t   drops = fli_load_rlx(&p->drops_pending), dropped = fli_load_rlx(&p->drops_reported);
     filch_info info = {
         .size = out->size < sizeof info ? out->size : sizeof info,
         .name = fli_type_name(fli_proc_type(p)),

@@ -36,7 +36,7 @@ static void rest(fli_worker *w, fli_proc *p, unsigned state)
     fli_runtime *rt = &w->sched->rt;
     do {
         /* Once settled it is somebody else's: put its fields in order first. */
-        uint32_t seen = p->head_taken, held = fli_mail_held(p);
+        uint32_t seen = p->head_taken, held = fli_mail_held_head(p);
         uint8_t  flags = p->flags;
         p->head_taken = 0;
         p->flags &= (uint8_t)~FLI_PROC_HEAD_HELD;
@@ -54,13 +54,13 @@ static void rest(fli_worker *w, fli_proc *p, unsigned state)
             return;
         }
         fli_mail_drain(rt, &w->local, p, fli_word_head(word));
-    } while (!fli_mail_waits(p, state));
+    } while (!fli_mail_has_pending(p, state));
     go_on(w, p);
 }
 
 static inline void settle(fli_worker *w, fli_proc *p, unsigned state)
 {
-    if (fli_mail_waits(p, state)) go_on(w, p);
+    if (fli_mail_has_pending(p, state)) go_on(w, p);
     else rest(w, p, state);
 }
 
@@ -75,27 +75,27 @@ static inline void dispatch(fli_worker *w, filch_out *out)
 {
     fli_runtime *rt = &w->sched->rt;
     fli_local   *worker = &w->local;
-    fli_runtime *plain = worker->plain;
+    fli_runtime *fast_rt = worker->fast_rt;
     worker->dispatching = true;
-    worker->plain = FLI_NOT_PLAIN;
+    worker->fast_rt = FLI_NO_FAST_RT;
     for (uint32_t i = 0; i < out->call_count; i++) {
         fli_call          *call = &out->calls[i];
         filch_receiver     receiver = { w->out.ctx.sched, fli_yield_key(call->node), call->node->tag };
         const fli_handler *handler = fli_handler_of(w, call->command.id);
         filch_err          err = FILCH_ECOMMAND;
-        worker->asked_node = plain == rt ? call->node : NULL;
-        worker->asked = plain == rt ? receiver.key : 0;
+        worker->asked_node = fast_rt == rt ? call->node : NULL;
+        worker->asked = fast_rt == rt ? receiver.key : 0;
         if (FLI_UNLIKELY(rt->sim != NULL)) err = fli_simulate_handle(w, handler, &call->command, receiver);
         else if (handler != NULL) err = handler->handle(handler->user, &call->command, receiver.tag, receiver);
         /* A handler that completed and then returned an error said two things: the first one counts. */
         if (FLI_UNLIKELY(err != FILCH_OK)) (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
-        if (fli_mail_is_answered(worker)) fli_mail_list_answer(worker);
-        if (!fli_data_is_plain(&call->command.data)) fli_data_free(&call->command.data);
+        if (fli_mail_has_inline_result(worker)) fli_mail_list_inline_result(worker);
+        if (!fli_data_is_value_form(&call->command.data)) fli_data_free(&call->command.data);
     }
     worker->asked = 0;
     worker->asked_node = NULL;
     worker->dispatching = false;
-    worker->plain = plain;
+    worker->fast_rt = fast_rt;
     fli_count(&worker->counters.yields, out->call_count);
     out->call_count = 0;
 }
@@ -125,7 +125,7 @@ static void watch_end(fli_worker *w, fli_proc *p)
     /* Whoever is told has no part in it: what he yields is refused, and the status is the step's. */
     fli_status status = w->out.status;
     w->local.closing = true;
-    w->local.plain = FLI_NOT_PLAIN;
+    w->local.fast_rt = FLI_NO_FAST_RT;
     opt->on_long_step(opt->on_long_step_user, (filch_pid){ w->sched->rt.node, w->local.serial },
                       fli_type_name(fli_proc_type(p)), took_ns, 1);
     fli_step_back(&w->local);
@@ -276,7 +276,7 @@ static inline bool is_free(fli_worker *w, fli_proc *p)
 static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node)
 {
     fli_local *worker = &w->local;
-    fli_mail_fill_shaped(node, &w->message);
+    fli_event_fill_value(node, &w->message);
     begin(w);
     filch_err err = fli_proc_type(p)->step(p->self, &w->message, 1, &w->out);
     fli_count(&worker->counters.steps, 1);
@@ -297,10 +297,10 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
 {
     fli_runtime *rt = &w->sched->rt;
     fli_local   *worker = &w->local;
-    uint32_t     max = w->sched->opt.batch_max, get = count < max ? count : max, heard = 0, held = fli_mail_held(p);
+    uint32_t     max = w->sched->opt.batch_max, get = count < max ? count : max, heard = 0, held = fli_mail_held_head(p);
     fli_node   **nodes = &w->nodes[FLI_NODES_ROOM(max) - count];
     for (uint32_t i = 0; i < get; i++) {
-        fli_mail_fill_shaped(nodes[i], &w->messages[i]);
+        fli_event_fill_value(nodes[i], &w->messages[i]);
         heard += nodes[i]->index != worker->number;
     }
     worker->heard += heard;
@@ -332,7 +332,7 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
 /* The other common one: the answer to its only yield. */
 static void step_answer(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node)
 {
-    if (FLI_LIKELY(w->unwatched && w->out.call_room > 0 && fli_data_is_plain(&w->events[0].data))) {
+    if (FLI_LIKELY(w->unwatched && w->out.call_room > 0 && fli_data_is_value_form(&w->events[0].data))) {
         fli_rally(w, p, word, node);
         return;
     }
@@ -340,7 +340,7 @@ static void step_answer(fli_worker *w, fli_proc *p, uint64_t word, fli_node *nod
     w->given = 1;
     filch_err err = call(w, p, 1, false);
     w->given = 0;
-    if (!fli_data_is_plain(&w->events[0].data)) fli_data_free(&w->events[0].data);
+    if (!fli_data_is_value_form(&w->events[0].data)) fli_data_free(&w->events[0].data);
     fli_node_give(&w->sched->rt, &w->local, node);
     fli_step_conclude(w, p, err);
 }
@@ -353,7 +353,7 @@ static __attribute__((noinline)) void step_posted(fli_worker *w, fli_proc *p, ui
     begin(w);
     filch_err err = fli_proc_type(p)->step(p->self, w->events, 1, out);
     fli_count(&w->local.counters.steps, 1);
-    if (!fli_data_is_plain(&w->events[0].data)) fli_data_free(&w->events[0].data);
+    if (!fli_data_is_value_form(&w->events[0].data)) fli_data_free(&w->events[0].data);
     if (err == FILCH_OK && fli_out_is_idle(out)) {
         p->report_state = FILCH_STATE_IDLE;
         if (FLI_LIKELY(fli_state_settle_from(&p->state, word, FLI_IDLE) == FLI_SETTLED)) {
@@ -429,12 +429,12 @@ static inline void step_other(fli_worker *w, fli_proc *p, uint64_t word)
     uint32_t     count;
     if (FLI_UNLIKELY(p->last_worker == FLI_MARK_SAMPLED)) notice(w, p);
     if (calm && w->unwatched &&
-        (count = fli_mail_several(rt, p, word, w->nodes, FLI_NODES_ROOM(w->sched->opt.batch_max))) > 0) {
+        (count = fli_mail_take_values(rt, p, word, w->nodes, FLI_NODES_ROOM(w->sched->opt.batch_max))) > 0) {
         step_several(w, p, word, count);
         return;
     }
-    if (calm && (node = fli_mail_answer(rt, p, word, &w->events[0])) != NULL) step_answer(w, p, word, node);
-    else if (calm && w->unwatched && (node = fli_mail_posted(rt, p, word, &w->events[0])) != NULL) step_posted(w, p, word, node);
+    if (calm && (node = fli_mail_take_sync_completion(rt, p, word, &w->events[0])) != NULL) step_answer(w, p, word, node);
+    else if (calm && w->unwatched && (node = fli_mail_take_async_completion(rt, p, word, &w->events[0])) != NULL) step_posted(w, p, word, node);
     else step_any(w, p, word);
 }
 
@@ -458,14 +458,14 @@ static inline __attribute__((always_inline)) bool step_once(fli_worker *w, fli_p
 /* Somebody is being stepped here. The bits of a word that rule out the short way: all, if steps are watched. */
 static inline uint64_t enter(fli_worker *w)
 {
-    w->local.plain = fli_plain(&w->local);
+    w->local.fast_rt = fli_fast_rt(&w->local);
     return w->unwatched ? NOT_CALM : UINT64_MAX;
 }
 
 /* Nobody is any more. */
 static inline void leave(fli_worker *w)
 {
-    w->local.plain = FLI_NOT_PLAIN;
+    w->local.fast_rt = FLI_NO_FAST_RT;
     w->local.current = NULL;
     w->local.serial = 0;
     fli_store_rlx(&w->window.serial, 0);

@@ -18,11 +18,11 @@ static void rest(fli_worker *w)
     fli_local *worker = &w->local;
     w->again = NULL;
     w->given = 0;
-    worker->tape = NULL;
+    worker->rec_hooks = NULL;
     worker->current = NULL;
     worker->serial = 0;
     worker->closing = false;
-    worker->plain = FLI_NOT_PLAIN;
+    worker->fast_rt = FLI_NO_FAST_RT;
 }
 
 void fli_torn_note(fli_worker *w)
@@ -77,7 +77,7 @@ void fli_torn_mend(fli_worker *w)
     fli_local *worker = &w->local;
     bool       ended = fli_word_state(fli_state_peek(&p->state)) == FLI_DONE;
     w->torn = w->again = NULL;
-    worker->tape = NULL;
+    worker->rec_hooks = NULL;
     worker->current = p;
     worker->serial = fli_proc_serial(p);
     fli_step_over(worker);

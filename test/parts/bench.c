@@ -71,7 +71,7 @@ void bench_setup(void)
         worker->index = i;
         worker->number = i + 1;
         worker->serial = i + 1; /* the short way of a send is for steps: somebody is being stepped there */
-        worker->plain = &b->rt;
+        worker->fast_rt = &b->rt;
         worker->ready = on_ready_here;
         fli_slab_give(&b->rt.nodes, &worker->nodes, fli_slab_take(&b->rt.nodes, &worker->nodes));
     }
@@ -89,7 +89,7 @@ fli_proc *bench_spawn(uint32_t mailbox_max, filch_overflow overflow)
 {
     fli_proc *p = fli_slab_take(&b->rt.procs, &bench_here()->procs);
     uint32_t  gen = fli_word_gen(fli_state_peek(&p->state));
-    p->head_taken = p->answers = p->messages = p->yield_count = 0;
+    p->head_taken = p->completions = p->messages = p->yield_count = 0;
     p->flags = 0;
     fli_store_rlx(&p->mailbox_max, mailbox_max);
     fli_store_rlx(&p->mailbox_units, 0);
@@ -142,7 +142,7 @@ static void receive(bench_life *life, const filch_event *event)
 
 bool bench_settle(fli_proc *p, unsigned rest)
 {
-    uint32_t    seen = p->head_taken, held = fli_mail_held(p);
+    uint32_t    seen = p->head_taken, held = fli_mail_held_head(p);
     uint8_t     flags = p->flags;
     bench_life *life = bench_life_of(p);
     p->head_taken = 0;
@@ -193,8 +193,8 @@ static bool drive_called(fli_proc *p, uint64_t word)
     fli_local  *worker = bench_here();
     fli_node   *node = fli_node_at(&b->rt, fli_word_head(word));
     filch_event event;
-    fli_mail_shape(&b->rt, &event);
-    fli_mail_fill_shaped(node, &event);
+    fli_event_prefill(&b->rt, &event);
+    fli_event_fill_value(node, &event);
     receive(bench_life_of(p), &event);
     if (b->ends) {
         if (bench_exit(p, word)) {
@@ -224,14 +224,14 @@ static bool drive_briefly(fli_proc *p, uint64_t word, bool *more)
     enum { ROOM = 4, MOST = 2 };
     fli_local *worker = bench_here();
     fli_node  *room[ROOM], **nodes;
-    uint32_t   count = fli_mail_several(&b->rt, p, word, room, ROOM), get = count < MOST ? count : MOST;
+    uint32_t   count = fli_mail_take_values(&b->rt, p, word, room, ROOM), get = count < MOST ? count : MOST;
     *more = count > 0;
     if (count == 0) return false;
-    uint32_t held = fli_mail_held(p);
+    uint32_t held = fli_mail_held_head(p);
     nodes = &room[ROOM - count];
     for (uint32_t i = 0; i < get; i++) {
         filch_event event;
-        fli_mail_fill(&b->rt, nodes[i], &event);
+        fli_event_fill_message(&b->rt, nodes[i], &event);
         receive(bench_life_of(p), &event);
     }
     p->flags = 0;
@@ -281,7 +281,7 @@ void bench_drive(fli_proc *p)
         fli_mail_release(&b->rt, worker, p, events, nodes, n);
         if (p->yield_count == 0) p->flags &= (uint8_t)~FLI_PROC_WAITING;
         bool waits = (p->flags & FLI_PROC_WAITING) != 0;
-        if (p->answers != 0 || (p->messages != 0 && !waits)) continue;
+        if (p->completions != 0 || (p->messages != 0 && !waits)) continue;
         if (bench_settle(p, waits ? FLI_BLOCKED : FLI_IDLE)) return;
     }
 }

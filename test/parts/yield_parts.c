@@ -104,9 +104,9 @@ static void end_and_open(void)
     (void)!fli_yield_open(&b->rt, worker, next, 7, 9);
     bench_life_of(next)->inside++;
     next->flags |= FLI_PROC_WAITING;
-    must(next->answers == 0, "a new yield has no answer");
+    must(next->completions == 0, "a new yield has no answer");
     fli_mail_drain(&b->rt, worker, next, fli_word_head(fli_state_look(&next->state)));
-    must(next->answers == 0, "an old receiver does not complete another yield");
+    must(next->completions == 0, "an old receiver does not complete another yield");
     bench_finish(next);
 }
 

@@ -131,9 +131,9 @@ static void walk_procs(filch_sched *sched)
 static void check_blank(const fli_proc *p)
 {
     MUST(fli_word_state(PEEK(&p->state)) == FLI_FREE, "a spare slot is in use");
-    MUST((p->head_taken | p->answers | p->messages | p->yield_count) == 0, "a spare slot has mail or yields");
+    MUST((p->head_taken | p->completions | p->messages | p->yield_count) == 0, "a spare slot has mail or yields");
     MUST(p->ext == NULL && p->values == NULL, "a spare slot has an ext or values");
-    MUST((uint32_t)PEEK(&p->drops) == 0 && PEEK(&p->dropped) == 0, "a spare slot has dropped messages");
+    MUST((uint32_t)PEEK(&p->drops_pending) == 0 && PEEK(&p->drops_reported) == 0, "a spare slot has dropped messages");
 }
 
 static void walk_spare(filch_sched *sched)

@@ -107,12 +107,12 @@ static inline fli_proc *bench_spawn(bench *b, uint32_t max, uint32_t units, filc
     fli_proc *p = fli_slab_take(&b->rt.procs, &b->worker.procs);
     assert_non_null(p);
     uint32_t gen = fli_word_gen(fli_state_peek(&p->state));
-    p->head_taken = p->answers = p->messages = p->yield_count = 0;
+    p->head_taken = p->completions = p->messages = p->yield_count = 0;
     p->flags = 0;
     fli_store_rlx(&p->mailbox_max, max);
     fli_store_rlx(&p->mailbox_units, units);
     fli_store_rlx(&p->overflow, (uint8_t)overflow);
-    fli_store_rlx(&p->dropped, 0);
+    fli_store_rlx(&p->drops_reported, 0);
     fli_limit_open(p, gen);
     fli_state_open(&p->state, gen, max != 0 || units != 0);
     return p;
@@ -137,7 +137,7 @@ static inline void bench_drain(bench *b, fli_proc *p)
 /* As a worker does it: settles, and gives the held node back. False: somebody knocked, it is still ours. */
 static inline bool bench_settle(bench *b, fli_proc *p, unsigned rest)
 {
-    uint32_t seen = p->head_taken, held = fli_mail_held(p);
+    uint32_t seen = p->head_taken, held = fli_mail_held_head(p);
     uint8_t  flags = p->flags;
     p->head_taken = 0;
     p->flags &= (uint8_t)~FLI_PROC_HEAD_HELD;
