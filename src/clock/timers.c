@@ -55,7 +55,7 @@ typedef struct teller {
     bool      owes;      /* of a ticker: ticks are counted, but no message is under way */
     uint64_t  serial;    /* whom to tell */
     uint64_t  tag;       /* of an alarm: the cookie */
-    fli_node *node;      /* of a timer or ticker: the first message it will send, taken when it is armed */
+    fli_event_node *node;      /* of a timer or ticker: the first message it will send, taken when it is armed */
     /* generation:32 | ticks not read yet:32.  writes: the firing worker, the reading owner.  relaxed: a number. */
     FLI_ATOMIC(uint64_t) unread;
 } teller;
@@ -183,7 +183,7 @@ static bool stop(fli_timers *timers, uint64_t id, uint64_t serial)
         return false;
     }
     bool      stopped = e->phase == ARMED || (e->phase == FIRING && e->command == FILCH_CMD_TICKER);
-    fli_node *node = NULL;
+    fli_event_node *node = NULL;
     if (e->phase == ARMED) {
         bool armed = fli_wheel_remove(&shard->wheel, &e->wheel);
         FLI_ASSERT(armed);
@@ -295,7 +295,7 @@ static filch_err handle_sleep(fli_timers *timers, fli_local *worker, filch_recei
         e->slot = fli_serial_slot(worker->serial);
         /* The yield remembers the timer, so that it dies with its process. Nobody can complete it before the lock is
          * free. */
-        fli_node *node = fli_node_at(timers->rt, (uint32_t)receiver.key);
+        fli_event_node *node = fli_node_at(timers->rt, (uint32_t)receiver.key);
         node->data[0] = id_of(e);
         arm_locked(shard, e, due_ns);
     }
@@ -388,7 +388,7 @@ static void raise_flag(fli_timers *timers, fli_local *worker, uint64_t serial, u
 /* Sends its message. False: nobody is there to read it, or (a ticker) there was no memory for it. */
 static bool tell(fli_timers *timers, fli_local *worker, teller *t, uint8_t what, uint64_t data)
 {
-    fli_node *node = t->node != NULL ? t->node : fli_node_take(timers->rt, worker);
+    fli_event_node *node = t->node != NULL ? t->node : fli_node_take(timers->rt, worker);
     t->node = NULL;
     if (node == NULL) return false;
     node->what = what | FLI_NODE_GENERAL;

@@ -72,7 +72,7 @@ static void finish(bench *b, fli_proc *p)
 /* The worker dispatches a clock command that `p` has yielded. */
 static filch_err command(bench *b, fli_proc *p, uint32_t id, int64_t value, uint64_t tag)
 {
-    fli_node *node = fli_yield_open(&b->rt, &b->worker, p, id, tag);
+    fli_event_node *node = fli_yield_open(&b->rt, &b->worker, p, id, tag);
     assert_non_null(node);
     filch_receiver receiver = fli_yield_receiver(&b->rt, node);
     filch_command  order = { .id = id, .from = bench_pid(p), .data = filch_int(value) };
@@ -90,7 +90,7 @@ static filch_err command(bench *b, fli_proc *p, uint32_t id, int64_t value, uint
 /* Reads one event; false if there is none. */
 static bool read_one(bench *b, fli_proc *p, filch_event *event)
 {
-    fli_node *node;
+    fli_event_node *node;
     bench_drain(b, p);
     if (fli_mail_collect(&b->rt, p, false, event, &node, 1) == 0) return false;
     fli_mail_release(&b->rt, &b->worker, p, event, &node, 1);
@@ -504,20 +504,20 @@ TEST(no_memory_for_a_timer_leaves_nothing_behind)
 }
 
 /* Takes every node there is, and leaves no memory for more. Each remembers the one before; gives the last. */
-static fli_node *use_up_nodes(bench *b, fli_node *last)
+static fli_event_node *use_up_nodes(bench *b, fli_event_node *last)
 {
     test_alloc_fail(&b->alloc, 1, true);
-    for (fli_node *node; (node = fli_node_take(&b->rt, &b->worker)) != NULL; last = node) {
+    for (fli_event_node *node; (node = fli_node_take(&b->rt, &b->worker)) != NULL; last = node) {
         node->data[0] = (uint64_t)(uintptr_t)last;
     }
     return last;
 }
 
-static void give_nodes_back(bench *b, fli_node *last)
+static void give_nodes_back(bench *b, fli_event_node *last)
 {
     test_alloc_fail(&b->alloc, 0, false);
-    for (fli_node *before; last != NULL; last = before) {
-        before = (fli_node *)(uintptr_t)last->data[0];
+    for (fli_event_node *before; last != NULL; last = before) {
+        before = (fli_event_node *)(uintptr_t)last->data[0];
         fli_node_give(&b->rt, &b->worker, last);
     }
 }
@@ -530,7 +530,7 @@ TEST(ticks_without_memory_for_their_message_are_told_with_the_next)
     fli_proc *p = spawn(&b);
     int64_t   id = arm(&b, p, FILCH_CMD_TICKER, HOUR_NS, 4);
     uint64_t  start_ns = fli_clock_ns() + TICK_NS;
-    fli_node *used_up = use_up_nodes(&b, NULL);
+    fli_event_node *used_up = use_up_nodes(&b, NULL);
     same(fli_timers_poll(&timers, start_ns + HOUR_NS), 1);
     expect_message(&b, p, 4, 1);
     used_up = use_up_nodes(&b, used_up); /* and what came free by reading */
@@ -562,7 +562,7 @@ TEST(a_ticker_that_owes_a_message_can_be_stopped)
     uint64_t  start_ns = fli_clock_ns() + TICK_NS;
     same(fli_timers_poll(&timers, start_ns + HOUR_NS), 1);
     expect_message(&b, p, 4, 1);
-    fli_node *used_up = use_up_nodes(&b, NULL);
+    fli_event_node *used_up = use_up_nodes(&b, NULL);
     same(fli_timers_poll(&timers, start_ns + 2 * HOUR_NS), 1);
     give_nodes_back(&b, used_up);
     same(cancel(&b, p, id), 1);

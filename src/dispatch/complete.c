@@ -20,7 +20,7 @@ static filch_err late(fli_runtime *rt, fli_local *worker, filch_err err)
 }
 
 /* Hands over a claimed and filled node. */
-static filch_err hand_over(fli_runtime *rt, fli_local *worker, fli_node *node)
+static filch_err hand_over(fli_runtime *rt, fli_local *worker, fli_event_node *node)
 {
     /* Inside its own handler the process is ours: no need to knock. */
     if (worker != NULL && worker->dispatching && worker->serial == node->peer) {
@@ -36,7 +36,7 @@ static filch_err hand_over(fli_runtime *rt, fli_local *worker, fli_node *node)
  * The worker finds the answer when the handler has returned, and counts it. */
 static inline bool complete_here(fli_local *worker, uint64_t kind, uint64_t first, uint64_t second, filch_err error)
 {
-    fli_node *node = worker->asked_node;
+    fli_event_node *node = worker->asked_node;
     uint32_t  stamp = fli_load_rlx(&node->stamp); /* nobody gives it another generation while it is asked for */
     bool      out = (stamp & FLI_STAMP_MASK) == FLI_STAMP_PENDING;
     if (FLI_UNLIKELY(!out || !fli_yield_claim_stamp(node, stamp))) return false;
@@ -63,7 +63,7 @@ filch_err filch_complete_any(filch_receiver receiver, filch_data data, filch_err
         err = fli_data_own(&rt->mem, rt->payload_max, &data, &owned);
         if (err != FILCH_OK) return err;
     }
-    fli_node *node;
+    fli_event_node *node;
     if (!fli_yield_claim(rt, receiver.key, &node)) {
         fli_data_undo(&data, &owned);
         return late(rt, worker, FILCH_ESTALE);

@@ -11,11 +11,11 @@ static filch_receiver kept;
 static filch_pid      victim;
 static bool           armed;
 
-bool __real_fli_yield_claim(fli_runtime *rt, uint64_t key, fli_node **node);
-bool __wrap_fli_yield_claim(fli_runtime *rt, uint64_t key, fli_node **node);
+bool __real_fli_yield_claim(fli_runtime *rt, uint64_t key, fli_event_node **node);
+bool __wrap_fli_yield_claim(fli_runtime *rt, uint64_t key, fli_event_node **node);
 
 /* Between the claim and the delivery the process is ended. */
-bool __wrap_fli_yield_claim(fli_runtime *rt, uint64_t key, fli_node **node)
+bool __wrap_fli_yield_claim(fli_runtime *rt, uint64_t key, fli_event_node **node)
 {
     bool claimed = __real_fli_yield_claim(rt, key, node);
     if (armed) {

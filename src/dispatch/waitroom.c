@@ -17,7 +17,7 @@
 struct fli_waiter {
     fli_waiter    *next;
     uint64_t       target; /* serial */
-    fli_node      *node;   /* the message */
+    fli_event_node      *node;   /* the message */
     filch_receiver receiver;
     filch_err      outcome;
 };

@@ -49,7 +49,7 @@ static void finish(bench *b, fli_proc *p)
 /* `from` yields a send; its handler's answer. */
 static filch_err yield_send(bench *b, fli_proc *from, filch_pid to, filch_data data, uint64_t tag)
 {
-    fli_node *node = fli_yield_open(&b->rt, &b->worker, from, FILCH_CMD_SEND, tag);
+    fli_event_node *node = fli_yield_open(&b->rt, &b->worker, from, FILCH_CMD_SEND, tag);
     assert_non_null(node);
     filch_command command = { .id = FILCH_CMD_SEND, .from = bench_pid(from), .target = to, .data = data };
     return fli_waitroom_send(&room, &b->rt, &command, fli_yield_receiver(&b->rt, node));
@@ -59,7 +59,7 @@ static filch_err yield_send(bench *b, fli_proc *from, filch_pid to, filch_data d
 static uint32_t read_some(bench *b, fli_proc *p, uint32_t max, filch_event *events)
 {
     static filch_event lent[BENCH_EVENTS];
-    fli_node           *nodes[BENCH_EVENTS];
+    fli_event_node           *nodes[BENCH_EVENTS];
     bench_drain(b, p);
     uint32_t count = fli_mail_collect(&b->rt, p, false, lent, nodes, max);
     if (events != NULL) memcpy(events, lent, count * sizeof *events);
@@ -355,7 +355,7 @@ static void send_on(void *arg)
     s->worker.rt = &c->b.rt;
     fli_current_set(&s->worker);
     for (uint64_t tag = 1; !fli_load_acq(&c->over); tag++) {
-        fli_node      *node = fli_yield_open(&c->b.rt, &s->worker, s->p, FILCH_CMD_SEND, tag);
+        fli_event_node      *node = fli_yield_open(&c->b.rt, &s->worker, s->p, FILCH_CMD_SEND, tag);
         filch_receiver receiver = fli_yield_receiver(&c->b.rt, node);
         filch_command  command = { .id = FILCH_CMD_SEND,
                                    .from = bench_pid(s->p),
@@ -365,7 +365,7 @@ static void send_on(void *arg)
         if (err != FILCH_OK) (void)!filch_complete(receiver, tag, filch_none(), err);
         /* Waits for the answer, as a blocked process would. */
         filch_event event;
-        fli_node   *at;
+        fli_event_node   *at;
         uint32_t    count = 0;
         while (count == 0) {
             fli_mail_drain(&c->b.rt, &s->worker, s->p, fli_word_head(fli_state_look(&s->p->state)));

@@ -268,7 +268,7 @@ filch_err fli_io_give(fli_io *io, fli_local *worker, filch_stream stream, filch_
 {
     fli_stream *s = fli_stream_find(io, stream.id, worker->serial);
     if (s == NULL) return FILCH_ESTREAM;
-    if (to.node != io->rt->node) return to.serial == 0 ? FILCH_EDEAD : FILCH_EFOREIGN;
+    if (to.node != io->rt->node_id) return to.serial == 0 ? FILCH_EDEAD : FILCH_EFOREIGN;
     if (!is_quiet(s)) return FILCH_EBUSY;
     filch_data data = filch_none();
     filch_err  err = parcel_make(io, stream.id, &data);

@@ -150,15 +150,15 @@ static bool is_double(const fli_bond *bond)
 /* Takes the node that will tell `end`. */
 static bool provide(fli_bond *bond, unsigned which, const fli_end *end)
 {
-    fli_node *node = fli_node_take(end->rt, fli_current_worker(end->rt));
+    fli_event_node *node = fli_node_take(end->rt, fli_current_worker(end->rt));
     if (node != NULL) bond->node[which] = node->self;
     return node != NULL;
 }
 
 /* Takes the node out of the bond; `to` is its runtime. */
-static fli_node *take_node(fli_bond *bond, unsigned which, fli_runtime *to)
+static fli_event_node *take_node(fli_bond *bond, unsigned which, fli_runtime *to)
 {
-    fli_node *node = fli_node_at(to, bond->node[which]);
+    fli_event_node *node = fli_node_at(to, bond->node[which]);
     bond->node[which] = 0;
     return node;
 }
@@ -267,7 +267,7 @@ filch_err fli_monitor(fli_model *m, const fli_end *watcher, const fli_end *targe
     fli_stripes_unlock(m, watcher, target);
     if (lives) return FILCH_OK;
     if (watches) {
-        fli_node *node = take_node(bond, 0, watcher->rt);
+        fli_event_node *node = take_node(bond, 0, watcher->rt);
         fli_notice_fill(node, FILCH_EVENT_EXIT, watcher->rt, target, tag, FILCH_EDEAD, NULL);
         fli_notice_post(watcher->rt, watcher->serial, node);
     }
@@ -356,7 +356,7 @@ static fli_bond *find_link(fli_model *m, const fli_end *a, const fli_end *b)
 static void tell_down(fli_bond *bond, unsigned which, const fli_end *to, const fli_end *about, filch_err error,
                       const filch_data *data)
 {
-    fli_node *node = take_node(bond, bond->node[which] != 0 ? which : 0, to->rt);
+    fli_event_node *node = take_node(bond, bond->node[which] != 0 ? which : 0, to->rt);
     fli_notice_fill(node, FILCH_EVENT_LINK_DOWN, to->rt, about, 0, error, data);
     fli_notice_post(to->rt, to->serial, node);
 }
@@ -418,7 +418,7 @@ static void conclude(fli_bond *bond, unsigned which, const fli_end *me, const fl
 {
     if (bond->kind == FLI_BOND_LINK && error != FILCH_OK) tell_down(bond, !which, other, me, error, result);
     if (bond->kind == FLI_BOND_MONITOR && which == 1) {
-        fli_node *node = take_node(bond, 0, other->rt);
+        fli_event_node *node = take_node(bond, 0, other->rt);
         fli_notice_fill(node, FILCH_EVENT_EXIT, other->rt, me, bond->tag, error, result);
         fli_notice_post(other->rt, other->serial, node);
     }

@@ -221,7 +221,7 @@ filch_err filch_broadcast(filch_sched *sched, const char *group, filch_data data
     /* As for filch_send: a process that sends is named, a handler speaks for nobody. */
     const fli_local *worker = fli_current_worker(&sched->rt);
     bool             inside = worker != NULL && worker->serial != 0 && !worker->dispatching;
-    if (inside) request.who = (filch_pid){ sched->rt.node, worker->serial };
+    if (inside) request.who = (filch_pid){ sched->rt.node_id, worker->serial };
     filch_err err = ask(sched, &request, "filch_broadcast");
     if (err == FILCH_OK && sent != NULL) *sent = request.given;
     return err;

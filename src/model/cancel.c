@@ -42,7 +42,7 @@ filch_err fli_cancel_with(fli_model *m, fli_runtime *rt, const fli_end *end, fil
     fli_end    me = { .rt = rt, .host = rt->host, .serial = worker != NULL ? worker->serial : 0 };
     fli_proc  *p = fli_proc_find(end->rt, end->serial);
     if (p == NULL || !fli_word_lives(fli_state_peek(&p->state), fli_serial_gen(end->serial))) return FILCH_EDEAD;
-    fli_node *node = fli_node_take(end->rt, fli_current_worker(end->rt));
+    fli_event_node *node = fli_node_take(end->rt, fli_current_worker(end->rt));
     if (node == NULL) return FILCH_ENOMEM;
     filch_data left = filch_int(deadline_ns > INT64_MAX ? 0 : (int64_t)deadline_ns);
     filch_err  err = deadline_ns != FILCH_FOREVER ? set_deadline(m, end, deadline_ns) : FILCH_OK;

@@ -78,10 +78,10 @@ static void delist(place *p)
 
 /* ---- the reserve ---- */
 
-static fli_node *reserve_take(group *g)
+static fli_event_node *reserve_take(group *g)
 {
     FLI_ASSERT(g->reserve_count > 0);
-    fli_node *node = fli_node_at(g->rt, g->reserve);
+    fli_event_node *node = fli_node_at(g->rt, g->reserve);
     g->reserve = node->next;
     g->reserve_count--;
     return node;
@@ -96,7 +96,7 @@ static void reserve_shrink(group *g, uint64_t count)
 static filch_err reserve_grow(group *g, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
-        fli_node *node = fli_node_take(g->rt, fli_current_worker(g->rt));
+        fli_event_node *node = fli_node_take(g->rt, fli_current_worker(g->rt));
         if (node == NULL) {
             reserve_shrink(g, i);
             return FILCH_ENOMEM;
@@ -114,7 +114,7 @@ static void tell(fli_model *m, group *g, filch_event_type type, uint64_t serial)
     (void)m;
     fli_end about = { .rt = g->rt, .host = g->rt->host, .serial = serial };
     for (place *w = g->watchers.next; w != &g->watchers; w = w->next) {
-        fli_node *node = reserve_take(g);
+        fli_event_node *node = reserve_take(g);
         fli_notice_fill(node, type, g->rt, &about, w->tag, FILCH_OK, &g->name);
         fli_notice_post(g->rt, w->serial, node);
     }
@@ -263,7 +263,7 @@ size_t fli_group_members(fli_model *m, fli_runtime *rt, const char *name, filch_
         for (const place *p = g->members.next; p != &g->members; p = p->next) {
             /* One that has just ended leaves when its end has been told; it is no member any more. */
             fli_proc *alive;
-            filch_pid pid = { rt->node, p->serial };
+            filch_pid pid = { rt->node_id, p->serial };
             if (fli_pid_find(rt, pid, &alive) != FILCH_OK) continue;
             if (n < room) pids[n] = pid;
             n++;

@@ -99,7 +99,7 @@ filch_err filch_spawn_on(filch_sched *sched, uint64_t node, const filch_type *ty
     if (type == NULL) return filch_invalid("type is NULL");
     if (type->step == NULL) return filch_invalid("type.step is NULL");
     fli_runtime *rt = &sched->rt;
-    if (node == rt->node) return filch_spawn(sched, type, options, pid);
+    if (node == rt->node_id) return filch_spawn(sched, type, options, pid);
     filch_spawn_options opt;
     fli_model          *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
     fli_end             end;
@@ -116,7 +116,7 @@ filch_err filch_spawn_on(filch_sched *sched, uint64_t node, const filch_type *ty
     err = fli_may(m, rt, FILCH_CMD_SPAWN, &end, (filch_pid){ 0, 0 });
     if (err == FILCH_OK) {
         fli_birth birth = { .relations = relations, .tag = opt.tag, .name = opt.name };
-        if (inside) birth.parent = (filch_pid){ rt->node, worker->serial };
+        if (inside) birth.parent = (filch_pid){ rt->node_id, worker->serial };
         if (opt.values == NULL && inside) opt.values = worker->current->values;
         bool plain = relations == 0 && opt.name == NULL;
         err = fli_spawn((filch_sched *)end.rt, type, &opt, plain ? NULL : &birth, pid);

@@ -78,7 +78,7 @@ static filch_err host_create(fli_model *m, fli_runtime *rt, fli_host **out)
         if (err != FILCH_OK) goto no_names;
     }
     fli_atomic_init(&host->rt, rt);
-    fli_atomic_init(&host->node, rt->node);
+    fli_atomic_init(&host->node_id, rt->node_id);
     *out = host;
     return FILCH_OK;
 no_names:
@@ -105,7 +105,7 @@ filch_err fli_model_add(fli_model *m, fli_runtime *rt, uint32_t *number)
     bool     known = false;
     fli_mutex_lock(&m->grow);
     for (fli_host *other; i < FLI_HOSTS_MAX && (other = fli_load_rlx(&m->hosts[i])) != NULL; i++) {
-        known = known || fli_load_rlx(&other->node) == rt->node;
+        known = known || fli_load_rlx(&other->node_id) == rt->node_id;
     }
     if (known) err = FILCH_EEXISTS;
     else if (i == FLI_HOSTS_MAX) err = FILCH_ELIMIT;
@@ -167,14 +167,14 @@ static void on_fini(fli_runtime *rt)
 filch_err fli_enter_end(fli_model *m, fli_runtime *rt, filch_pid pid, fli_end *out)
 {
     if (pid.serial == 0) return filch_invalid("a pid is nobody");
-    if (FLI_LIKELY(pid.node == rt->node)) {
+    if (FLI_LIKELY(pid.node == rt->node_id)) {
         *out = (fli_end){ .rt = rt, .host = rt->host, .serial = pid.serial };
         return FILCH_OK;
     }
     for (uint32_t i = 0; i < FLI_HOSTS_MAX; i++) {
         fli_host *host = fli_host_at(m, i);
         if (host == NULL) break;
-        if (fli_load_rlx(&host->node) != pid.node) continue;
+        if (fli_load_rlx(&host->node_id) != pid.node) continue;
         /* PAIR host.pins, both halves: fini sees us, or we see that it has begun. */
         (void)fli_add_acqrel(&host->pins, 1);
         fli_runtime *far = fli_load_acq(&host->rt); /* PAIR host.open, acquire half */
@@ -200,14 +200,14 @@ filch_err fli_may(fli_model *m, fli_runtime *rt, uint32_t op, const fli_end *end
     if (m->policy == NULL) return FILCH_EDENIED;
     filch_access access = { .command = op, .from = (filch_sched *)rt, .to = (filch_sched *)end->rt, .target = target };
     fli_local   *worker = fli_current_worker(rt);
-    if (worker != NULL && worker->serial != 0) access.who = (filch_pid){ rt->node, worker->serial };
+    if (worker != NULL && worker->serial != 0) access.who = (filch_pid){ rt->node_id, worker->serial };
     return m->policy(m->policy_user, &access) ? FILCH_OK : FILCH_EDENIED;
 }
 
 static uint64_t on_node_of(fli_runtime *rt, uint32_t host)
 {
     fli_model *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
-    return fli_load_rlx(&fli_host_at(m, host)->node);
+    return fli_load_rlx(&fli_host_at(m, host)->node_id);
 }
 
 static filch_err on_birth(fli_runtime *rt, fli_proc *p, uint64_t serial, const fli_birth *birth, bool limited)

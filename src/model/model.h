@@ -60,7 +60,7 @@ static_assert(sizeof(fli_bond) == 64, "a bond is one cache line");
 typedef struct fli_host {
     /* NULL: none, or gone.  PAIR host.open */
     FLI_ATOMIC(fli_runtime *) rt;
-    FLI_ATOMIC(uint64_t) node; /* of its pids; stays when it is gone, for notices that are still to be read */
+    FLI_ATOMIC(uint64_t) node_id; /* of its pids; stays when it is gone, for notices that are still to be read */
     /* Threads of other hosts that are using `rt`.  PAIR host.pins */
     FLI_ATOMIC(uint32_t) pins;
     /* The first bond of each process, by slot, in segments as the slab's.  writes: under `grow`, once.  PAIR host.heads
@@ -161,10 +161,10 @@ static inline uint64_t fli_bond_ref(fli_bond *bond)
 /* ---- notice.c ---- */
 
 /* What a notice says. `about` NULL: nobody. The payload is shared, never copied: `data` owns its bytes. */
-void fli_notice_fill(fli_node *node, filch_event_type type, const fli_runtime *to, const fli_end *about, uint64_t tag,
+void fli_notice_fill(fli_event_node *node, filch_event_type type, const fli_runtime *to, const fli_end *about, uint64_t tag,
                      filch_err error, const filch_data *data);
 /* Hands it over; if the process has ended, it is freed. */
-void fli_notice_post(fli_runtime *to, uint64_t serial, fli_node *node);
+void fli_notice_post(fli_runtime *to, uint64_t serial, fli_event_node *node);
 
 /* ---- names.c ---- */
 

@@ -45,7 +45,7 @@ filch_err fli_name_make(fli_model *m, fli_runtime *rt, const char *name, const f
     }
     bond->tag = (uintptr_t)n;
     fli_store_rlx(&bond->serial[1], rt->host);
-    n->pid = (filch_pid){ end->rt->node, end->serial };
+    n->pid = (filch_pid){ end->rt->node_id, end->serial };
     n->ref = fli_bond_ref(bond);
     *out = bond;
     return FILCH_OK;
@@ -99,7 +99,7 @@ filch_err fli_name_find(fli_model *m, fli_runtime *rt, const char *name, filch_p
     filch_err err = look_up(m, rt->host, name, pid, &ref);
     /* One that has just ended loses its name when its end is told. Until then the name is nobody's: it is not found, and
      * whoever wants it takes it away (fli_name_bury). */
-    return err == FILCH_OK && pid->node == rt->node ? fli_pid_find(rt, *pid, &alive) : err;
+    return err == FILCH_OK && pid->node == rt->node_id ? fli_pid_find(rt, *pid, &alive) : err;
 }
 
 bool fli_name_of(fli_model *m, const fli_end *end, char *name)
@@ -134,7 +134,7 @@ void fli_name_bury(fli_model *m, fli_runtime *rt, const char *name)
     filch_pid pid;
     uint64_t  ref;
     fli_proc *alive;
-    if (look_up(m, rt->host, name, &pid, &ref) != FILCH_OK || pid.node != rt->node) return;
+    if (look_up(m, rt->host, name, &pid, &ref) != FILCH_OK || pid.node != rt->node_id) return;
     if (fli_pid_find(rt, pid, &alive) == FILCH_OK) return;
     fli_end end = { .rt = rt, .host = rt->host, .serial = pid.serial };
     (void)take_away(m, &end, ref);

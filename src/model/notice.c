@@ -5,7 +5,7 @@
 #include "proc/data.h"
 #include "proc/mailbox.h"
 
-void fli_notice_fill(fli_node *node, filch_event_type type, const fli_runtime *to, const fli_end *about, uint64_t tag,
+void fli_notice_fill(fli_event_node *node, filch_event_type type, const fli_runtime *to, const fli_end *about, uint64_t tag,
                      filch_err error, const filch_data *data)
 {
     filch_data shared = filch_none();
@@ -23,7 +23,7 @@ void fli_notice_fill(fli_node *node, filch_event_type type, const fli_runtime *t
     fli_node_put_data(node, &shared);
 }
 
-void fli_notice_post(fli_runtime *to, uint64_t serial, fli_node *node)
+void fli_notice_post(fli_runtime *to, uint64_t serial, fli_event_node *node)
 {
     fli_local *worker = fli_current_worker(to);
     fli_proc  *p = fli_proc_find(to, serial);

@@ -34,7 +34,7 @@ filch_err filch_log(filch_sched *sched, filch_log_level level, filch_err error, 
     const char  *type = NULL;
     if (rt->on_log == NULL) return FILCH_OK;
     if (worker != NULL && worker->serial != 0 && !worker->dispatching) {
-        pid = (filch_pid){ rt->node, worker->serial };
+        pid = (filch_pid){ rt->node_id, worker->serial };
         type = fli_type_name(fli_type_of(rt, worker->serial));
     }
     call_hook(rt, level, pid, type, error, text);

@@ -12,12 +12,12 @@
 #include "proc/log.h"
 #include "proc/yields.h"
 
-void fli_mail_append(fli_runtime *rt, uint32_t *ring, fli_node *node)
+void fli_mail_append(fli_runtime *rt, uint32_t *ring, fli_event_node *node)
 {
     if (*ring == 0) {
         node->next = node->self;
     } else {
-        fli_node *newest = fli_node_at(rt, *ring);
+        fli_event_node *newest = fli_node_at(rt, *ring);
         node->next = newest->next;
         newest->next = node->self;
     }
@@ -26,7 +26,7 @@ void fli_mail_append(fli_runtime *rt, uint32_t *ring, fli_node *node)
 
 void fli_mail_list_inline_result(fli_local *worker)
 {
-    fli_node          *node = worker->asked_node;
+    fli_event_node          *node = worker->asked_node;
     const filch_event *answer = worker->answer;
     node->error = answer->error;
     fli_node_put_data(node, &answer->data);
@@ -36,20 +36,20 @@ void fli_mail_list_inline_result(fli_local *worker)
 }
 
 /* Puts a node before all others of the list. */
-static void prepend(fli_runtime *rt, uint32_t *ring, fli_node *node)
+static void prepend(fli_runtime *rt, uint32_t *ring, fli_event_node *node)
 {
     uint32_t newest = *ring;
     fli_mail_append(rt, ring, node);
     if (newest != 0) *ring = newest;
 }
 
-static bool is_notice(const fli_node *node, filch_event_type type)
+static bool is_notice(const fli_event_node *node, filch_event_type type)
 {
     return (node->what & FLI_NODE_SYSTEM) != 0 && (node->index & ((1u << FLI_NOTICE_HOST) - 1)) == (uint32_t)type;
 }
 
 /* A notice joins the answers; a cancel comes first, a polite one behind the messages; a link that is down may be the end. */
-static __attribute__((noinline)) void sort_notice(fli_runtime *rt, fli_proc *p, fli_node *node)
+static __attribute__((noinline)) void sort_notice(fli_runtime *rt, fli_proc *p, fli_event_node *node)
 {
     if (is_notice(node, FILCH_EVENT_CANCEL)) {
         bool polite = (node->what & FLI_NODE_AFTER_MESSAGES) != 0;
@@ -65,7 +65,7 @@ static __attribute__((noinline)) void sort_notice(fli_runtime *rt, fli_proc *p, 
 
 filch_err fli_mail_link_reason(fli_runtime *rt, const fli_proc *p)
 {
-    fli_node *newest = fli_node_at(rt, p->completions), *node = newest;
+    fli_event_node *newest = fli_node_at(rt, p->completions), *node = newest;
     do {
         node = fli_node_at(rt, node->next);
         if (!is_notice(node, FILCH_EVENT_LINK_DOWN)) continue;
@@ -76,22 +76,22 @@ filch_err fli_mail_link_reason(fli_runtime *rt, const fli_proc *p)
     return FILCH_OK;
 }
 
-static fli_node *take_oldest(fli_runtime *rt, uint32_t *ring)
+static fli_event_node *take_oldest(fli_runtime *rt, uint32_t *ring)
 {
-    fli_node *newest = fli_node_at(rt, *ring), *oldest = fli_node_at(rt, newest->next);
+    fli_event_node *newest = fli_node_at(rt, *ring), *oldest = fli_node_at(rt, newest->next);
     if (oldest == newest) *ring = 0;
     else newest->next = oldest->next;
     return oldest;
 }
 
 /* Gives a node back, or holds it if the head still names it. */
-static void let_go(fli_runtime *rt, fli_local *worker, fli_proc *p, fli_node *node)
+static void let_go(fli_runtime *rt, fli_local *worker, fli_proc *p, fli_event_node *node)
 {
     if (node->self == p->head_taken) p->flags |= FLI_PROC_HEAD_HELD;
     else fli_node_give(rt, worker, node);
 }
 
-static void free_payload(fli_node *node)
+static void free_payload(fli_event_node *node)
 {
     filch_data data = { .kind = FILCH_KIND_NONE };
     fli_node_get_data(node, &data);
@@ -102,7 +102,7 @@ static void free_payload(fli_node *node)
 static void join(fli_runtime *rt, uint32_t *ring, uint32_t later)
 {
     if (*ring != 0 && later != 0) {
-        fli_node *newest = fli_node_at(rt, *ring), *newest_later = fli_node_at(rt, later);
+        fli_event_node *newest = fli_node_at(rt, *ring), *newest_later = fli_node_at(rt, later);
         uint32_t  oldest = newest->next;
         newest->next = newest_later->next;
         newest_later->next = oldest;
@@ -113,7 +113,7 @@ static void join(fli_runtime *rt, uint32_t *ring, uint32_t later)
 /* The messages before a polite cancel have been read, or dropped: it is next, and the first event of its step. */
 static void bring_forward(fli_runtime *rt, fli_proc *p)
 {
-    const fli_node *oldest = fli_node_at(rt, fli_node_at(rt, p->messages)->next);
+    const fli_event_node *oldest = fli_node_at(rt, fli_node_at(rt, p->messages)->next);
     if (FLI_UNLIKELY((oldest->what & FLI_NODE_AFTER_MESSAGES) != 0)) prepend(rt, &p->completions, take_oldest(rt, &p->messages));
 }
 
@@ -127,7 +127,7 @@ static void trim(fli_runtime *rt, fli_local *worker, fli_proc *p)
     worker->closing = true;
     worker->fast_rt = FLI_NO_FAST_RT;
     while (p->messages != 0 && fli_limit_excess(p) > 0) {
-        fli_node *node = take_oldest(rt, &p->messages);
+        fli_event_node *node = take_oldest(rt, &p->messages);
         if ((node->what & FLI_NODE_COUNTED) == 0) {
             fli_mail_append(rt, &spared, node);
             continue;
@@ -149,7 +149,7 @@ static void trim(fli_runtime *rt, fli_local *worker, fli_proc *p)
 }
 
 /* A message that is not from our own worker: from another one? */
-static void hear(fli_local *worker, const fli_node *node)
+static void hear(fli_local *worker, const fli_event_node *node)
 {
     if ((node->what & (FLI_NODE_COMPLETION | FLI_NODE_SYSTEM)) == 0 && node->index != 0) worker->heard++;
 }
@@ -166,7 +166,7 @@ void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t he
     uint8_t        kinds = 0;
     fli_slab_block block = { 0, 0 };
     while (at != stop) {
-        fli_node *node = fli_slab_next(&rt->nodes, &block, at, sizeof *node);
+        fli_event_node *node = fli_slab_next(&rt->nodes, &block, at, sizeof *node);
         uint32_t  older = node->next;
         node->next = turned;
         kinds |= node->what;
@@ -181,7 +181,7 @@ void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t he
         turned = 0;
     }
     while (turned != 0) {
-        fli_node *node = fli_node_at(rt, turned);
+        fli_event_node *node = fli_node_at(rt, turned);
         turned = node->next;
         if (FLI_UNLIKELY((node->what & FLI_NODE_SYSTEM) != 0)) sort_notice(rt, p, node);
         else fli_mail_append(rt, (node->what & FLI_NODE_COMPLETION) != 0 ? &p->completions : &p->messages, node);
@@ -193,10 +193,10 @@ void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t he
 }
 
 /* Apart, as all about notices: few processes get any, and the others should not notice. */
-static __attribute__((noinline)) void fill_notice(fli_runtime *rt, const fli_node *node, filch_event *event)
+static __attribute__((noinline)) void fill_notice(fli_runtime *rt, const fli_event_node *node, filch_event *event)
 {
     uint32_t host = node->index >> FLI_NOTICE_HOST;
-    uint64_t home = host == 0 ? rt->node : rt->model_ops->node_of(rt, host - 1);
+    uint64_t home = host == 0 ? rt->node_id : rt->model_ops->node_of(rt, host - 1);
     event->type = (int32_t)(node->index & ((1u << FLI_NOTICE_HOST) - 1));
     event->error = node->error;
     event->tag = node->tag;
@@ -205,14 +205,14 @@ static __attribute__((noinline)) void fill_notice(fli_runtime *rt, const fli_nod
 }
 
 /* What is not plain: that goes by fli_event_fill_message, and its node has no tag. */
-static void fill(fli_runtime *rt, const fli_node *node, filch_event *event)
+static void fill(fli_runtime *rt, const fli_event_node *node, filch_event *event)
 {
     bool answer = (node->what & FLI_NODE_COMPLETION) != 0, foreign = (node->what & FLI_NODE_FOREIGN) != 0;
     event->type = answer ? FILCH_EVENT_YIELD : FILCH_EVENT_MESSAGE;
     event->error = answer ? node->error : FILCH_OK;
     event->tag = foreign ? 0 : node->tag;
     event->from = (filch_pid){ 0, 0 };
-    if (!answer && node->peer != 0) event->from = (filch_pid){ foreign ? node->tag : rt->node, node->peer };
+    if (!answer && node->peer != 0) event->from = (filch_pid){ foreign ? node->tag : rt->node_id, node->peer };
     if ((node->what & FLI_NODE_TICK) != 0) {
         event->data = filch_int((int64_t)rt->hooks.ticks(rt, node->data[0]));
         return;
@@ -228,10 +228,10 @@ static void fill_system(filch_event *event, filch_event_type type, filch_err err
 
 /* A cancel with a reason is the first of the answers; here it also comes before news of drops. */
 static __attribute__((noinline)) uint32_t collect_cancels(fli_runtime *rt, fli_proc *p, filch_event *events,
-                                                          fli_node **nodes, uint32_t n, uint32_t max)
+                                                          fli_event_node **nodes, uint32_t n, uint32_t max)
 {
     while (n < max && p->completions != 0) {
-        fli_node *oldest = fli_node_at(rt, fli_node_at(rt, p->completions)->next);
+        fli_event_node *oldest = fli_node_at(rt, fli_node_at(rt, p->completions)->next);
         if (!is_notice(oldest, FILCH_EVENT_CANCEL)) break;
         nodes[n] = take_oldest(rt, &p->completions);
         fill_notice(rt, oldest, &events[n++]);
@@ -240,14 +240,14 @@ static __attribute__((noinline)) uint32_t collect_cancels(fli_runtime *rt, fli_p
 }
 
 /* Fills events from number `n` on with the messages that were drained, up to a polite cancel. There are some. */
-static uint32_t collect_messages(fli_runtime *rt, fli_proc *p, filch_event *events, fli_node **nodes, uint32_t n,
+static uint32_t collect_messages(fli_runtime *rt, fli_proc *p, filch_event *events, fli_event_node **nodes, uint32_t n,
                                  uint32_t max)
 {
-    fli_node      *newest = fli_node_at(rt, p->messages), *node = NULL;
+    fli_event_node      *newest = fli_node_at(rt, p->messages), *node = NULL;
     uint32_t       handle = newest->next;
     fli_slab_block block = { 0, 0 };
     for (; n < max && node != newest; n++) {
-        fli_node *next = fli_slab_next(&rt->nodes, &block, handle, sizeof *node);
+        fli_event_node *next = fli_slab_next(&rt->nodes, &block, handle, sizeof *node);
         if (FLI_UNLIKELY((next->what & FLI_NODE_AFTER_MESSAGES) != 0)) break;
         node = next;
         nodes[n] = node;
@@ -264,7 +264,7 @@ static uint32_t collect_messages(fli_runtime *rt, fli_proc *p, filch_event *even
     return n;
 }
 
-uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event *events, fli_node **nodes,
+uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event *events, fli_event_node **nodes,
                           uint32_t max)
 {
     uint32_t n = 0;
@@ -282,11 +282,11 @@ uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event
         fli_count(&p->drops_reported, dropped);
         nodes[n] = NULL;
         fill_system(&events[n++], FILCH_EVENT_DROPPED, FILCH_OK, filch_int(dropped));
-        fli_log(rt, FILCH_LOG_WARNING, (filch_pid){ rt->node, fli_proc_serial(p) }, fli_type_name(fli_proc_type(p)), FILCH_EDROPPED,
+        fli_log(rt, FILCH_LOG_WARNING, (filch_pid){ rt->node_id, fli_proc_serial(p) }, fli_type_name(fli_proc_type(p)), FILCH_EDROPPED,
                 "its mailbox was full: %u messages were dropped", dropped);
     }
     while (n < max && p->completions != 0) {
-        fli_node *node = take_oldest(rt, &p->completions);
+        fli_event_node *node = take_oldest(rt, &p->completions);
         nodes[n] = node;
         if (FLI_UNLIKELY((node->what & FLI_NODE_SYSTEM) != 0)) {
             fill_notice(rt, node, &events[n++]);
@@ -298,13 +298,13 @@ uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event
     return p->messages != 0 && messages ? collect_messages(rt, p, events, nodes, n, max) : n;
 }
 
-void fli_mail_release(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_event *events, fli_node *const *nodes,
+void fli_mail_release(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_event *events, fli_event_node *const *nodes,
                       uint32_t count)
 {
     uint32_t left = 0, units = 0;
     if (FLI_LIKELY((fli_state_peek(&p->state) & FLI_LIMITED) == 0)) {
         /* Nothing took up room: no need to look at the nodes. */
-        const fli_node *seen = p->head_taken != 0 ? fli_node_at(rt, p->head_taken) : NULL;
+        const fli_event_node *seen = p->head_taken != 0 ? fli_node_at(rt, p->head_taken) : NULL;
         for (uint32_t i = 0; i < count; i++) {
             if (!fli_data_is_value_form(&events[i].data)) fli_data_free(&events[i].data);
             if (nodes[i] == NULL) continue;
@@ -314,7 +314,7 @@ void fli_mail_release(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_eve
         return;
     }
     for (uint32_t i = 0; i < count; i++) {
-        fli_node *node = nodes[i];
+        fli_event_node *node = nodes[i];
         if (node == NULL) continue;
         if ((node->what & FLI_NODE_COUNTED) != 0) {
             left++;
@@ -329,9 +329,9 @@ void fli_mail_release(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_eve
 bool fli_mail_advance_cancel(fli_runtime *rt, fli_proc *p)
 {
     uint32_t  kept = 0;
-    fli_node *cancel = NULL;
+    fli_event_node *cancel = NULL;
     while (p->messages != 0) {
-        fli_node *node = take_oldest(rt, &p->messages);
+        fli_event_node *node = take_oldest(rt, &p->messages);
         if (cancel == NULL && (node->what & FLI_NODE_AFTER_MESSAGES) != 0) cancel = node;
         else fli_mail_append(rt, &kept, node);
     }
@@ -349,14 +349,14 @@ uint32_t fli_mail_discard(fli_runtime *rt, fli_local *worker, fli_proc *p, uint6
     p->flags &= (uint8_t)~FLI_PROC_HEAD_HELD;
     p->head_taken = 0;
     while (p->completions != 0) {
-        fli_node *node = take_oldest(rt, &p->completions);
+        fli_event_node *node = take_oldest(rt, &p->completions);
         free_payload(node);
         if ((node->what & FLI_NODE_SYSTEM) != 0) fli_node_give(rt, worker, node);
         else fli_yield_drop(rt, worker, node);
     }
     uint32_t unread = 0;
     while (p->messages != 0) {
-        fli_node *node = take_oldest(rt, &p->messages);
+        fli_event_node *node = take_oldest(rt, &p->messages);
         if ((node->what & FLI_NODE_SYSTEM) == 0) unread++;
         free_payload(node);
         fli_node_give(rt, worker, node);

@@ -20,7 +20,7 @@ static void send_int(bench *b, fli_proc *p, int64_t value)
 /* A yield, answered at once. */
 static void answer(bench *b, fli_proc *p, uint64_t tag)
 {
-    fli_node *node = fli_yield_open(&b->rt, &b->worker, p, 300, tag);
+    fli_event_node *node = fli_yield_open(&b->rt, &b->worker, p, 300, tag);
     assert_non_null(node);
     filch_receiver receiver = fli_yield_receiver(&b->rt, node);
     ok(filch_complete(receiver, tag, filch_int((int64_t)tag * 10), FILCH_OK));
@@ -28,7 +28,7 @@ static void answer(bench *b, fli_proc *p, uint64_t tag)
 
 typedef struct batch {
     filch_event events[BENCH_EVENTS];
-    fli_node    *nodes[BENCH_EVENTS];
+    fli_event_node    *nodes[BENCH_EVENTS];
     uint32_t    count;
 } batch;
 
@@ -202,7 +202,7 @@ TEST(a_head_that_is_still_to_be_read_is_given_back_once)
     bench_begin(&b);
     fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     p->flags |= FLI_PROC_WAITING;
-    fli_node      *yield = fli_yield_open(&b.rt, &b.worker, p, 300, 9);
+    fli_event_node      *yield = fli_yield_open(&b.rt, &b.worker, p, 300, 9);
     filch_receiver receiver = fli_yield_receiver(&b.rt, yield);
     send_int(&b, p, 1);
     bench_drain(&b, p);
@@ -293,7 +293,7 @@ TEST(bytes_count_and_come_back_as_they_went_in)
 static void send_uncounted(bench *b, fli_proc *p, int64_t value)
 {
     filch_data data = filch_int(value);
-    fli_node  *node = fli_message_make(&b->rt, &b->worker, nobody, &data);
+    fli_event_node  *node = fli_message_make(&b->rt, &b->worker, nobody, &data);
     assert_non_null(node);
     ok(fli_mail_post(&b->rt, &b->worker, p, bench_gen(p), node));
 }
@@ -465,7 +465,7 @@ TEST(the_end_frees_what_was_never_read)
     for (int i = 0; i < 3; i++) ok(fli_send(&b.rt, &b.worker, bench_pid(p), nobody, &shared));
     bench_drain(&b, p);
     for (int i = 0; i < 2; i++) ok(fli_send(&b.rt, &b.worker, bench_pid(p), nobody, &shared));
-    fli_node *yield = fli_yield_open(&b.rt, &b.worker, p, 300, 1);
+    fli_event_node *yield = fli_yield_open(&b.rt, &b.worker, p, 300, 1);
     ok(filch_complete(fli_yield_receiver(&b.rt, yield), 1, shared, FILCH_OK));
     filch_drop(&shared);
     same(freed, 0);

@@ -41,7 +41,7 @@ enum { FLI_STAMP_FREE, FLI_STAMP_PENDING, FLI_STAMP_CLAIMED, FLI_STAMP_MASK = 3,
 
 #define FLI_NOTICE_HOST 8 /* bits: a host's number plus one */
 
-typedef struct fli_node {
+typedef struct fli_event_node {
     uint32_t next; /* plain: handed over by the push (PAIR state.push), then the process's own */
     uint32_t self; /* plain: set when made. Its own handle */
     /* generation:30 | FREE, PENDING or CLAIMED:2.  writes: see above.  PAIR node.claim */
@@ -55,11 +55,11 @@ typedef struct fli_node {
     uint8_t  what;
     int32_t  error;   /* of a yield that is out: the command id */
     uint64_t data[3]; /* of a yield that is out: [0] is what its handler wants back when it is abandoned */
-} fli_node;
+} fli_event_node;
 
-static_assert(sizeof(fli_node) == 64, "a node is one cache line");
+static_assert(sizeof(fli_event_node) == 64, "a node is one cache line");
 
-static inline void fli_node_put_data(fli_node *node, const filch_data *data)
+static inline void fli_node_put_data(fli_event_node *node, const filch_data *data)
 {
     node->kind = data->kind;
     node->form = data->form;
@@ -67,17 +67,17 @@ static inline void fli_node_put_data(fli_node *node, const filch_data *data)
     memcpy(node->data, &data->as, sizeof node->data);
 }
 
-static_assert(offsetof(fli_node, kind) == 32 && offsetof(fli_node, data) == 40 && offsetof(filch_data, as) == 8 &&
+static_assert(offsetof(fli_event_node, kind) == 32 && offsetof(fli_event_node, data) == 40 && offsetof(filch_data, as) == 8 &&
               sizeof(filch_data) == 32, "a payload is four words: the kind and what stands beside it, and three of data");
 
 /* The payload is a value: makes the node a PLAIN one. */
-static inline void fli_node_put_value(fli_node *node, uint64_t kind, uint64_t first, uint64_t second)
+static inline void fli_node_put_value(fli_event_node *node, uint64_t kind, uint64_t first, uint64_t second)
 {
     fli_value_put(&node->kind, kind, first, second); /* `form`, `small`, `what` and `error` are 0 */
 }
 
 /* Copies the payload of a PLAIN node, as fli_value_put writes it. */
-static inline void fli_node_get_value(const fli_node *node, filch_data *data)
+static inline void fli_node_get_value(const fli_event_node *node, filch_data *data)
 {
     const fli_word *from = (const fli_word *)(const void *)&node->kind;
     fli_word       *to = (fli_word *)(void *)data;
@@ -86,7 +86,7 @@ static inline void fli_node_get_value(const fli_node *node, filch_data *data)
     to[2] = from[2];
 }
 
-static inline void fli_node_get_data(const fli_node *node, filch_data *data)
+static inline void fli_node_get_data(const fli_event_node *node, filch_data *data)
 {
     data->kind = node->kind;
     data->form = node->form;

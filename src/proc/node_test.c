@@ -15,7 +15,7 @@ extern inline filch_err filch_send(filch_sched *sched, filch_pid to, filch_data 
 TEST(where_the_order_of_bytes_is_unknown_a_plain_node_keeps_the_kind)
 {
     for (uint8_t kind = FILCH_KIND_NONE; kind <= FILCH_KIND_PTR; kind++) {
-        fli_node   node;
+        fli_event_node   node;
         filch_data by_word, by_name;
         memset(&node, 0xff, sizeof node);
         memset(&by_word, 0xff, sizeof by_word);
@@ -36,7 +36,7 @@ TEST(where_the_order_of_bytes_is_unknown_a_plain_node_keeps_the_kind)
 static void arrives(bench *b, fli_proc *p, filch_data sent)
 {
     filch_event event;
-    fli_node   *node;
+    fli_event_node   *node;
     ok(filch_send((filch_sched *)&b->rt, bench_pid(p), sent));
     bench_drain(b, p);
     same(fli_mail_collect(&b->rt, p, false, &event, &node, 1), 1);

@@ -102,7 +102,7 @@ struct fli_local {
     uint32_t     number;     /* the index plus one: what its messages carry */
     /* The yield whose handler runs, if its answer may take the short way: its key, or 0 when it has been answered; */
     uint64_t     asked;
-    fli_node    *asked_node; /* its node; NULL: there is none, or its answer is in the list */
+    fli_event_node    *asked_node; /* its node; NULL: there is none, or its answer is in the list */
     filch_event *answer;     /* where the answer is until then. Plain: always the same */
     fli_rec_hooks    *rec_hooks;       /* of the step that runs; NULL almost always */
     fli_magazine nodes, procs;
@@ -139,13 +139,13 @@ typedef struct fli_simulator {
     /* A message was sent, or not. */
     void (*sent)(fli_runtime *rt, filch_pid from, filch_pid to, const filch_data *data, filch_err err);
     /* The yield of `command` has been answered: `node` is claimed and filled. True: takes it, to hand it over later. */
-    bool (*answered)(fli_runtime *rt, fli_node *node, uint32_t command);
+    bool (*answered)(fli_runtime *rt, fli_event_node *node, uint32_t command);
 } fli_simulator;
 
 struct fli_runtime {
     fli_mem         mem; /* plain: set at create, down to `phase` */
     fli_simulator  *sim; /* NULL: threads and the real clock */
-    uint64_t        node;
+    uint64_t        node_id;
     size_t          payload_max;
     fli_hooks       hooks;
     filch_route_fn  route;
@@ -160,7 +160,7 @@ struct fli_runtime {
     fli_slab     nodes, procs;
     /* A node for a message from outside.  writes: a worker that goes to sleep, and whoever takes it, by swap.
      * PAIR runtime.spare_node */
-    alignas(FLI_LINE) FLI_ATOMIC(fli_node *) spare_node;
+    alignas(FLI_LINE) FLI_ATOMIC(fli_event_node *) spare_node;
     fli_counters foreign; /* counted by threads the runtime does not know, with read-modify-writes */
 };
 
@@ -184,17 +184,17 @@ static inline uint64_t fli_now(const fli_runtime *rt)
         else fli_add_rlx(&(runtime)->foreign.name, (n));                \
     } while (0)
 
-static inline fli_node *fli_node_at(fli_runtime *rt, uint32_t handle)
+static inline fli_event_node *fli_node_at(fli_runtime *rt, uint32_t handle)
 {
-    return fli_slab_at_size(&rt->nodes, handle, sizeof(fli_node));
+    return fli_slab_at_size(&rt->nodes, handle, sizeof(fli_event_node));
 }
 
-FILCH_MUST_USE static inline fli_node *fli_node_take(fli_runtime *rt, fli_local *worker)
+FILCH_MUST_USE static inline fli_event_node *fli_node_take(fli_runtime *rt, fli_local *worker)
 {
     return fli_slab_take(&rt->nodes, worker != NULL ? &worker->nodes : NULL);
 }
 
-static inline void fli_node_give(fli_runtime *rt, fli_local *worker, fli_node *node)
+static inline void fli_node_give(fli_runtime *rt, fli_local *worker, fli_event_node *node)
 {
     fli_slab_give(&rt->nodes, worker != NULL ? &worker->nodes : NULL, node);
 }
@@ -215,7 +215,7 @@ static inline const filch_type *fli_type_of(fli_runtime *rt, uint64_t serial)
 /* FILCH_OK and the control block if `pid` is of this runtime and was alive a moment ago. */
 FILCH_MUST_USE static inline filch_err fli_pid_find(fli_runtime *rt, filch_pid pid, fli_proc **out)
 {
-    if (pid.node != rt->node) return pid.serial == 0 ? FILCH_EDEAD : FILCH_EFOREIGN;
+    if (pid.node != rt->node_id) return pid.serial == 0 ? FILCH_EDEAD : FILCH_EFOREIGN;
     fli_proc *p = fli_proc_find(rt, pid.serial);
     if (p == NULL || !fli_word_lives(fli_state_peek(&p->state), fli_serial_gen(pid.serial))) return FILCH_EDEAD;
     *out = p;

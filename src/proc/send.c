@@ -13,18 +13,18 @@
 #include "proc/mailbox.h"
 
 /* From outside there is no magazine: the one that a sleeping worker has left, or one from the depot. */
-static fli_node *take_foreign(fli_runtime *rt)
+static fli_event_node *take_foreign(fli_runtime *rt)
 {
-    fli_node *node = fli_load_rlx(&rt->spare_node);
+    fli_event_node *node = fli_load_rlx(&rt->spare_node);
     if (node != NULL) node = fli_swap_acqrel(&rt->spare_node, NULL); /* PAIR runtime.spare_node, acquire half */
     return node != NULL ? node : fli_node_take(rt, NULL);
 }
 
-static inline fli_node *make(fli_runtime *rt, fli_local *worker, filch_pid from, const filch_data *owned)
+static inline fli_event_node *make(fli_runtime *rt, fli_local *worker, filch_pid from, const filch_data *owned)
 {
-    fli_node *node = worker != NULL ? fli_node_take(rt, worker) : take_foreign(rt);
+    fli_event_node *node = worker != NULL ? fli_node_take(rt, worker) : take_foreign(rt);
     if (node == NULL) return NULL;
-    bool foreign = from.node != rt->node && from.serial != 0;
+    bool foreign = from.node != rt->node_id && from.serial != 0;
     node->what = foreign ? FLI_NODE_FOREIGN : FLI_NODE_GENERAL;
     node->index = worker != NULL ? worker->number : 0;
     node->peer = from.serial;
@@ -33,7 +33,7 @@ static inline fli_node *make(fli_runtime *rt, fli_local *worker, filch_pid from,
     return node;
 }
 
-fli_node *fli_message_make(fli_runtime *rt, fli_local *worker, filch_pid from, const filch_data *owned)
+fli_event_node *fli_message_make(fli_runtime *rt, fli_local *worker, filch_pid from, const filch_data *owned)
 {
     return make(rt, worker, from, owned);
 }
@@ -54,7 +54,7 @@ static filch_err refuse(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_
     }
 }
 
-static filch_err put_limited(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, fli_node *node, bool queued)
+static filch_err put_limited(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, fli_event_node *node, bool queued)
 {
     filch_data data = { .kind = FILCH_KIND_NONE };
     fli_node_get_data(node, &data);
@@ -77,7 +77,7 @@ static filch_err put_limited(fli_runtime *rt, fli_local *worker, fli_proc *p, ui
     return FILCH_OK;
 }
 
-static inline filch_err put(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, fli_node *node, bool queued)
+static inline filch_err put(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, fli_event_node *node, bool queued)
 {
     filch_err err = (fli_state_peek(&p->state) & FLI_LIMITED) != 0 ? put_limited(rt, worker, p, gen, node, queued)
                                                                    : fli_mail_post(rt, worker, p, gen, node);
@@ -85,7 +85,7 @@ static inline filch_err put(fli_runtime *rt, fli_local *worker, fli_proc *p, uin
     return err;
 }
 
-filch_err fli_message_put(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, fli_node *node, bool queued)
+filch_err fli_message_put(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, fli_event_node *node, bool queued)
 {
     return put(rt, worker, p, gen, node, queued);
 }
@@ -111,7 +111,7 @@ static filch_err send_owned(fli_runtime *rt, fli_local *worker, fli_proc *p, fil
     filch_data owned = { .kind = FILCH_KIND_NONE };
     filch_err  err = fli_data_own(&rt->mem, rt->payload_max, data, &owned);
     if (err != FILCH_OK) return err;
-    fli_node *node = make(rt, worker, from, &owned);
+    fli_event_node *node = make(rt, worker, from, &owned);
     err = node != NULL ? put(rt, worker, p, fli_serial_gen(to.serial), node, false) : FILCH_ENOMEM;
     if (err == FILCH_OK) return FILCH_OK;
     if (node != NULL) fli_node_give(rt, worker, node);
@@ -133,7 +133,7 @@ filch_err fli_send(fli_runtime *rt, fli_local *worker, filch_pid to, filch_pid f
     filch_err err = fli_pid_find(rt, to, &p);
     if (FLI_UNLIKELY(err != FILCH_OK)) return not_sent(rt, worker, err, to, from, data);
     if (FLI_LIKELY(fli_data_is_value(data))) {
-        fli_node *node = make(rt, worker, from, data);
+        fli_event_node *node = make(rt, worker, from, data);
         if (FLI_UNLIKELY(node == NULL)) return FILCH_ENOMEM;
         err = put(rt, worker, p, fli_serial_gen(to.serial), node, false);
         if (FLI_UNLIKELY(err != FILCH_OK)) fli_node_give(rt, worker, node);
@@ -165,7 +165,7 @@ filch_err filch_send_any(filch_sched *sched, filch_pid to, filch_data data)
     if (worker != NULL) {
         worker->sends++;
         /* A handler runs between steps and speaks for nobody. */
-        if (worker->serial != 0 && !worker->dispatching) from = (filch_pid){ rt->node, worker->serial };
+        if (worker->serial != 0 && !worker->dispatching) from = (filch_pid){ rt->node_id, worker->serial };
         if (FLI_UNLIKELY(worker->rec_hooks != NULL)) return worker->rec_hooks->send(worker, to, from, &data, false);
     }
     if (FLI_UNLIKELY(rt->sim != NULL)) return send_simulated(rt, worker, to, from, &data, "filch_send");
@@ -174,7 +174,7 @@ filch_err filch_send_any(filch_sched *sched, filch_pid to, filch_data data)
 }
 
 /* Somebody else was at the mailbox at the same moment, or the process is gone: the long way. */
-static __attribute__((noinline)) filch_err send_contended(fli_local *worker, fli_proc *p, uint64_t word, fli_node *node)
+static __attribute__((noinline)) filch_err send_contended(fli_local *worker, fli_proc *p, uint64_t word, fli_event_node *node)
 {
     fli_runtime *rt = worker->rt;
     filch_err    err = put(rt, worker, p, fli_word_gen(word), node, false);
@@ -185,9 +185,9 @@ static __attribute__((noinline)) filch_err send_contended(fli_local *worker, fli
 }
 
 /* The node of a message from the process that is stepped here. There is a spare one. */
-static inline fli_node *make_value(fli_local *worker, uint64_t kind, uint64_t first, uint64_t second)
+static inline fli_event_node *make_value(fli_local *worker, uint64_t kind, uint64_t first, uint64_t second)
 {
-    fli_node *node = worker->nodes.objects[--worker->nodes.count];
+    fli_event_node *node = worker->nodes.objects[--worker->nodes.count];
     worker->sends++;
     node->peer = worker->serial;
     node->index = worker->number;
@@ -199,7 +199,7 @@ static inline fli_node *make_value(fli_local *worker, uint64_t kind, uint64_t fi
 static __attribute__((noinline)) filch_err send_awake(fli_local *worker, fli_proc *p, uint64_t word, uint64_t kind,
                                                       uint64_t first, uint64_t second)
 {
-    fli_node *node = make_value(worker, kind, first, second);
+    fli_event_node *node = make_value(worker, kind, first, second);
     if (FLI_UNLIKELY(!fli_state_push_awake(&p->state, word, node->self, &node->next))) {
         return send_contended(worker, p, word, node);
     }
@@ -212,7 +212,7 @@ static __attribute__((noinline)) filch_err send_awake(fli_local *worker, fli_pro
 static bool restock(fli_local *worker)
 {
     if (worker->nodes.count > 0) return false;
-    fli_node *node = fli_node_take(worker->rt, worker);
+    fli_event_node *node = fli_node_take(worker->rt, worker);
     if (node == NULL) return false;
     fli_node_give(worker->rt, worker, node);
     return true;
@@ -235,11 +235,11 @@ filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint
     fli_runtime *rt = (fli_runtime *)sched;
     uint32_t     slot = fli_serial_slot(to.serial);
     if (FLI_UNLIKELY(worker == NULL || worker->fast_rt != rt || worker->nodes.count == 0)) goto slowly;
-    if (FLI_UNLIKELY(to.node != rt->node || !fli_slab_reaches(&rt->procs, slot))) goto slowly;
+    if (FLI_UNLIKELY(to.node != rt->node_id || !fli_slab_reaches(&rt->procs, slot))) goto slowly;
     fli_proc *p = fli_slab_at_size(&rt->procs, slot, sizeof *p);
     uint64_t  word = fli_state_peek(&p->state), differs = fli_word_differs(word, fli_serial_gen(to.serial));
     if (FLI_LIKELY(differs == 0)) {
-        fli_node *node = make_value(worker, kind, first, second);
+        fli_event_node *node = make_value(worker, kind, first, second);
         if (FLI_UNLIKELY(!fli_state_push_idle(&p->state, word, node->self, &node->next))) {
             return send_contended(worker, p, word, node);
         }
@@ -247,7 +247,7 @@ filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint
         return worker->ready(worker, p);
     }
     if (FLI_LIKELY(FLI_IS_AWAKE(differs))) return send_awake(worker, p, word, kind, first, second);
-    to.node = rt->node; /* it is; one value less to keep until here */
+    to.node = rt->node_id; /* it is; one value less to keep until here */
 slowly:
     return send_slow(sched, to, kind, first, second);
 }
@@ -263,12 +263,12 @@ filch_err filch_deliver(void *sched, const filch_package *package)
     if (FLI_UNLIKELY(worker != NULL && worker->rec_hooks != NULL)) {
         return worker->rec_hooks->send(worker, package->to, package->from, &package->data, true);
     }
-    if (rt->sim != NULL && package->to.node == rt->node) {
+    if (rt->sim != NULL && package->to.node == rt->node_id) {
         return send_simulated(rt, worker, package->to, package->from, &package->data, "filch_deliver");
     }
     if (worker == NULL && fli_load_acq(&rt->phase) != FLI_OPEN) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire */
     /* A scheduler does not route on what was routed to it: two of them could play ball for ever. */
-    if (package->to.node != rt->node) return FILCH_EFOREIGN;
+    if (package->to.node != rt->node_id) return FILCH_EFOREIGN;
     return fli_send(rt, worker, package->to, package->from, &package->data);
 }
 

@@ -7,11 +7,11 @@
 #include "proc/runtime.h"
 
 /* Makes the message of an owned payload. NULL: out of memory. */
-FILCH_MUST_USE fli_node *fli_message_make(fli_runtime *rt, fli_local *worker, filch_pid from, const filch_data *owned);
+FILCH_MUST_USE fli_event_node *fli_message_make(fli_runtime *rt, fli_local *worker, filch_pid from, const filch_data *owned);
 
 /* Puts a message into the mailbox of `p`, if that has room. Takes `node` when it returns FILCH_OK.
  * `queued`: it has waited for room and is next. FILCH_EFULL: the policy is fail, wait or stop; nothing is counted. */
-FILCH_MUST_USE filch_err fli_message_put(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, fli_node *node,
+FILCH_MUST_USE filch_err fli_message_put(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, fli_event_node *node,
                                          bool queued);
 
 /* filch_send with everything said. Takes or shares `data` as filch_send does. */

@@ -26,7 +26,7 @@ bool fli_yield_room(fli_runtime *rt, fli_proc *p)
     return p->yield_count < room_of(p) || grow(rt, p);
 }
 
-void fli_yield_unlist(fli_runtime *rt, fli_proc *p, const fli_node *node, uint32_t last)
+void fli_yield_unlist(fli_runtime *rt, fli_proc *p, const fli_event_node *node, uint32_t last)
 {
     uint32_t *list = fli_yield_list(p);
     list[node->index] = list[last];
@@ -37,7 +37,7 @@ void fli_yield_abandon(fli_runtime *rt, fli_local *worker, fli_proc *p)
 {
     uint32_t *list = fli_yield_list(p);
     for (uint32_t i = 0; i < p->yield_count; i++) {
-        fli_node *node = fli_node_at(rt, list[i]);
+        fli_event_node *node = fli_node_at(rt, list[i]);
         uint32_t  stamp = fli_load_rlx(&node->stamp);
         /* If a completion has it, its node comes by the mailbox, or finds the process dead and is freed there. */
         if ((stamp & FLI_STAMP_MASK) != FLI_STAMP_PENDING || !fli_yield_claim_stamp(node, stamp)) continue;
@@ -58,7 +58,7 @@ bool fli_yield_first(fli_runtime *rt, fli_proc *p, uint32_t *command, uint64_t *
 {
     uint32_t *list = fli_yield_list(p);
     for (uint32_t i = 0; i < p->yield_count; i++) {
-        fli_node *node = fli_node_at(rt, list[i]);
+        fli_event_node *node = fli_node_at(rt, list[i]);
         uint32_t  stamp = fli_load_rlx(&node->stamp);
         /* A completion may be filling it this moment: claim it to read it, and put it back. Nobody else can tell: we
          * own the process, and it is about to end. */
@@ -71,26 +71,26 @@ bool fli_yield_first(fli_runtime *rt, fli_proc *p, uint32_t *command, uint64_t *
     return false;
 }
 
-filch_receiver fli_yield_receiver(fli_runtime *rt, fli_node *node)
+filch_receiver fli_yield_receiver(fli_runtime *rt, fli_event_node *node)
 {
     return (filch_receiver){ .sched = (filch_sched *)rt, .key = fli_yield_key(node), .tag = node->tag };
 }
 
 bool fli_yield_is_pending(fli_runtime *rt, uint64_t key)
 {
-    fli_node *node = fli_slab_find_size(&rt->nodes, (uint32_t)key, sizeof(fli_node));
+    fli_event_node *node = fli_slab_find_size(&rt->nodes, (uint32_t)key, sizeof(fli_event_node));
     return node != NULL && fli_load_rlx(&node->stamp) == fli_yield_pending(key);
 }
 
-bool fli_yield_claim(fli_runtime *rt, uint64_t key, fli_node **out)
+bool fli_yield_claim(fli_runtime *rt, uint64_t key, fli_event_node **out)
 {
-    fli_node *node = fli_slab_find_size(&rt->nodes, (uint32_t)key, sizeof(fli_node));
+    fli_event_node *node = fli_slab_find_size(&rt->nodes, (uint32_t)key, sizeof(fli_event_node));
     if (node == NULL || !fli_yield_claim_stamp(node, fli_yield_pending(key))) return false;
     *out = node;
     return true;
 }
 
-void fli_yield_drop(fli_runtime *rt, fli_local *worker, fli_node *node)
+void fli_yield_drop(fli_runtime *rt, fli_local *worker, fli_event_node *node)
 {
     fli_yield_retire(node);
     fli_node_give(rt, worker, node);

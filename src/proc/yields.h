@@ -18,14 +18,14 @@ static inline uint32_t *fli_yield_list(fli_proc *p)
 FILCH_MUST_USE bool fli_yield_room(fli_runtime *rt, fli_proc *p);
 
 /* The next generation, FREE: whoever still holds the old receiver claims nothing. Thread: the node's one owner. */
-static inline void fli_yield_retire(fli_node *node)
+static inline void fli_yield_retire(fli_event_node *node)
 {
     uint32_t stamp = fli_load_rlx(&node->stamp);
     fli_store_rlx(&node->stamp, ((stamp & ~(uint32_t)FLI_STAMP_MASK) + FLI_STAMP_GENERATION) | FLI_STAMP_FREE);
 }
 
 /* Makes a node that is ours a yield of `p`, whose serial it is, PENDING. There is room in the list. Thread: the owner. */
-static inline void fli_yield_add(fli_proc *p, fli_node *node, uint64_t serial, uint32_t command, uint64_t tag)
+static inline void fli_yield_add(fli_proc *p, fli_event_node *node, uint64_t serial, uint32_t command, uint64_t tag)
 {
     node->peer = serial;
     node->tag = tag;
@@ -40,20 +40,20 @@ static inline void fli_yield_add(fli_proc *p, fli_node *node, uint64_t serial, u
 }
 
 /* Adds a yield of `command` with `tag`. Gives its node, PENDING, or NULL: out of memory. Thread: the owner. */
-FILCH_MUST_USE static inline fli_node *fli_yield_open(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t command,
+FILCH_MUST_USE static inline fli_event_node *fli_yield_open(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t command,
                                                       uint64_t tag)
 {
     if (FLI_UNLIKELY(p->yield_count >= FLI_YIELDS_FEW) && !fli_yield_room(rt, p)) return NULL;
-    fli_node *node = fli_node_take(rt, worker);
+    fli_event_node *node = fli_node_take(rt, worker);
     if (FLI_UNLIKELY(node == NULL)) return NULL;
     fli_yield_add(p, node, fli_proc_serial(p), command, tag);
     return node;
 }
 /* Moves the last of the list to where `node` was. Thread: the owner. */
-void fli_yield_unlist(fli_runtime *rt, fli_proc *p, const fli_node *node, uint32_t last);
+void fli_yield_unlist(fli_runtime *rt, fli_proc *p, const fli_event_node *node, uint32_t last);
 
 /* The yield behind `node` is over: CLAIMED by a completion and now delivered, or never told to anybody. Thread: the owner. */
-static inline void fli_yield_close(fli_runtime *rt, fli_proc *p, fli_node *node)
+static inline void fli_yield_close(fli_runtime *rt, fli_proc *p, fli_event_node *node)
 {
     uint32_t last = --p->yield_count;
     FLI_ASSERT(node->index <= last && fli_yield_list(p)[node->index] == node->self);
@@ -70,20 +70,20 @@ void fli_yield_abandon(fli_runtime *rt, fli_local *worker, fli_proc *p);
 bool fli_yield_first(fli_runtime *rt, fli_proc *p, uint32_t *command, uint64_t *tag);
 
 /* The name of a PENDING yield for whoever is to complete it. */
-filch_receiver fli_yield_receiver(fli_runtime *rt, fli_node *node);
+filch_receiver fli_yield_receiver(fli_runtime *rt, fli_event_node *node);
 /* What tells it from all others, its generation being that of `stamp`. */
-static inline uint64_t fli_yield_key_of(const fli_node *node, uint32_t stamp)
+static inline uint64_t fli_yield_key_of(const fli_event_node *node, uint32_t stamp)
 {
     uint64_t generation = stamp & ~(uint32_t)FLI_STAMP_MASK;
     return (generation << 32) / FLI_STAMP_GENERATION | node->self;
 }
-static inline uint64_t fli_yield_key(fli_node *node)
+static inline uint64_t fli_yield_key(fli_event_node *node)
 {
     return fli_yield_key_of(node, fli_load_rlx(&node->stamp));
 }
 
 /* Claims by stamp; the expected one names the generation. Thread: any. */
-FILCH_MUST_USE static inline bool fli_yield_claim_stamp(fli_node *node, uint32_t pending)
+FILCH_MUST_USE static inline bool fli_yield_claim_stamp(fli_event_node *node, uint32_t pending)
 {
     uint32_t stamp = pending;
     /* PAIR node.claim, both halves: one wins; he sees the yield complete, and a later reuse comes after him. */
@@ -97,11 +97,11 @@ static inline uint32_t fli_yield_pending(uint64_t key)
 }
 
 /* Claims the yield that `key` names: true makes the node the caller's, to fill and to post. Thread: any. */
-FILCH_MUST_USE bool fli_yield_claim(fli_runtime *rt, uint64_t key, fli_node **out);
+FILCH_MUST_USE bool fli_yield_claim(fli_runtime *rt, uint64_t key, fli_event_node **out);
 /* A quick look: is it worth making a payload for? */
 FILCH_MUST_USE bool fli_yield_is_pending(fli_runtime *rt, uint64_t key);
 
 /* Frees the node of a claimed yield whose process has ended. */
-void fli_yield_drop(fli_runtime *rt, fli_local *worker, fli_node *node);
+void fli_yield_drop(fli_runtime *rt, fli_local *worker, fli_event_node *node);
 
 #endif

@@ -7,9 +7,9 @@
 #include "support/bench_runtime.h"
 #include "support/until.h"
 
-static fli_node *open_yield(bench *b, fli_proc *p, uint64_t tag)
+static fli_event_node *open_yield(bench *b, fli_proc *p, uint64_t tag)
 {
-    fli_node *node = fli_yield_open(&b->rt, &b->worker, p, 300, tag);
+    fli_event_node *node = fli_yield_open(&b->rt, &b->worker, p, 300, tag);
     assert_non_null(node);
     return node;
 }
@@ -18,7 +18,7 @@ static fli_node *open_yield(bench *b, fli_proc *p, uint64_t tag)
 static uint32_t read_answers(bench *b, fli_proc *p)
 {
     filch_event events[BENCH_EVENTS];
-    fli_node    *nodes[BENCH_EVENTS];
+    fli_event_node    *nodes[BENCH_EVENTS];
     bench_drain(b, p);
     uint32_t count = fli_mail_collect(&b->rt, p, false, events, nodes, BENCH_EVENTS);
     fli_mail_release(&b->rt, &b->worker, p, events, nodes, count);
@@ -149,7 +149,7 @@ TEST(the_end_voids_what_is_out_and_tells_the_handler_that_asked)
     bench b;
     bench_begin(&b);
     fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
-    fli_node *with = open_yield(&b, p, 1);
+    fli_event_node *with = open_yield(&b, p, 1);
     with->data[0] = 4711;
     filch_receiver receiver = fli_yield_receiver(&b.rt, with), other = fli_yield_receiver(&b.rt, open_yield(&b, p, 2));
     uint32_t       command = 0;
@@ -190,10 +190,10 @@ TEST(an_answer_that_comes_after_the_end_is_freed_by_whoever_brings_it)
     bench_begin(&b);
     fli_proc      *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     filch_receiver receiver = fli_yield_receiver(&b.rt, open_yield(&b, p, 1));
-    fli_node      *node;
+    fli_event_node      *node;
     uint32_t       gen = bench_gen(p);
     assert_true(fli_yield_claim(&b.rt, receiver.key, &node));
-    fli_node *again;
+    fli_event_node *again;
     assert_false(fli_yield_claim(&b.rt, receiver.key, &again));
     same(bench_finish(&b, p), 0);
     same(bench_nodes_out(&b), 1);
@@ -318,7 +318,7 @@ TEST(answers_that_race_with_the_end_are_delivered_or_refused_and_leak_nothing)
     for (uint64_t round = 0; round < rounds || (fli_load_rlx(&r.refused) == 0 && round < rounds * 1000); round++) {
         fli_proc *p = bench_spawn(&r.b, 0, 0, FILCH_OVERFLOW_FAIL);
         for (uint64_t i = 0; i < OUT; i++) {
-            fli_node *node = open_yield(&r.b, p, i);
+            fli_event_node *node = open_yield(&r.b, p, i);
             fli_store_rel(&r.keys[i], fli_yield_receiver(&r.b.rt, node).key);
         }
         for (uint64_t k = 0; k < round % 4; k++) {

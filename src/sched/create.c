@@ -69,7 +69,7 @@ static filch_err read_options(const filch_options *given, filch_options *opt)
 
 static void make_node(void *object, uint32_t handle)
 {
-    ((fli_node *)object)->self = handle;
+    ((fli_event_node *)object)->self = handle;
 }
 
 static void make_proc(void *object, uint32_t handle)
@@ -114,7 +114,7 @@ static filch_err runtime_init(filch_sched *sched, const fli_mem *mem)
     fli_runtime         *rt = &sched->rt;
     const filch_options *opt = &sched->opt;
     rt->mem = *mem;
-    rt->node = opt->node;
+    rt->node_id = opt->node;
     rt->payload_max = opt->payload_max;
     rt->route = opt->route;
     rt->route_user = opt->route_user;
@@ -124,7 +124,7 @@ static filch_err runtime_init(filch_sched *sched, const fli_mem *mem)
     rt->hooks = (fli_hooks){ .ready = fli_ready, .abandon = on_abandon, .alarm = on_alarm,
                              .ticks = on_ticks, .room = on_room, .no_room = on_no_room, .cut = on_cut };
     fli_atomic_init(&rt->phase, FLI_OPEN);
-    filch_err err = fli_slab_init(&rt->nodes, mem, sizeof(fli_node), UINT32_MAX - 1, make_node);
+    filch_err err = fli_slab_init(&rt->nodes, mem, sizeof(fli_event_node), UINT32_MAX - 1, make_node);
     if (err != FILCH_OK) return err;
     /* Spare slots in the workers' magazines come on top of those that may be alive. */
     uint32_t slots = opt->max_processes + sched->victim_count * FLI_MAGAZINE;
@@ -308,7 +308,7 @@ static void check_nodes(filch_sched *sched)
 {
     fli_slab *nodes = &sched->rt.nodes;
     for (uint32_t i = 0; i < sched->victim_count; i++) fli_slab_empty(nodes, &sched->workers[i]->local.nodes);
-    fli_node *lent = fli_load_rlx(&sched->rt.spare_node);
+    fli_event_node *lent = fli_load_rlx(&sched->rt.spare_node);
     if (lent != NULL) fli_node_give(&sched->rt, NULL, lent);
     FLI_ASSERT(nodes->spare_count + 1 == fli_load_rlx(&nodes->fresh));
 }

@@ -12,7 +12,7 @@
 static bool queue_cancel(fli_worker *w, fli_proc *p)
 {
     fli_runtime *rt = &w->sched->rt;
-    fli_node    *node = fli_node_take(rt, &w->local);
+    fli_event_node    *node = fli_node_take(rt, &w->local);
     filch_data   nothing = filch_none();
     if (node == NULL) return false;
     node->what = FLI_NODE_SYSTEM | FLI_NODE_AFTER_MESSAGES;

@@ -8,7 +8,7 @@ void fli_failure_tell(filch_sched *sched, uint64_t serial, const filch_type *typ
     char          name[FLI_NAME_ROOM];
     filch_failure failure = {
         .size = sizeof failure,
-        .pid = { sched->rt.node, serial },
+        .pid = { sched->rt.node_id, serial },
         .type = fli_type_name(type),
         .error = error,
         .detail = detail,

@@ -124,11 +124,11 @@ static void report_overdue(fli_worker *w, fli_worker *victim)
     if (serial == 0 || began_ns == 0 || w->clock_ns < began_ns + opt->long_step_ns) return;
     uint64_t reported = fli_load_rlx(&window->reported);
     if (reported == began_ns || !fli_cas_acqrel(&window->reported, &reported, began_ns)) return;
-    fli_log(&w->sched->rt, FILCH_LOG_WARNING, (filch_pid){ w->sched->rt.node, serial },
+    fli_log(&w->sched->rt, FILCH_LOG_WARNING, (filch_pid){ w->sched->rt.node_id, serial },
             fli_type_name(fli_type_of(&w->sched->rt, serial)), FILCH_OK, "a step has been running for %llu us",
             (unsigned long long)((w->clock_ns - began_ns) / 1000));
     if (opt->on_long_step == NULL) return;
-    opt->on_long_step(opt->on_long_step_user, (filch_pid){ w->sched->rt.node, serial },
+    opt->on_long_step(opt->on_long_step_user, (filch_pid){ w->sched->rt.node_id, serial },
                       fli_type_name(fli_type_of(&w->sched->rt, serial)), w->clock_ns - began_ns, 0);
 }
 

@@ -86,7 +86,7 @@ static void tell_exit(fli_worker *w, fli_proc *p, const last_words *left, uint64
     fli_count(&worker->counters.leaving, 1); /* before `ended` counts it */
     give_back(w, p);
     worker->current = &stand_in; /* the slot may be another process's by now */
-    left->on_exit(left->user, (filch_pid){ worker->rt->node, serial }, error, left->result);
+    left->on_exit(left->user, (filch_pid){ worker->rt->node_id, serial }, error, left->result);
     t.before = before;
 }
 

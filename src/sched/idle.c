@@ -357,7 +357,7 @@ static void lend_node(fli_worker *w)
 {
     fli_runtime *rt = &w->sched->rt;
     if (w->local.nodes.count == 0 || fli_load_rlx(&rt->spare_node) != NULL) return;
-    fli_node *node = w->local.nodes.objects[--w->local.nodes.count];
+    fli_event_node *node = w->local.nodes.objects[--w->local.nodes.count];
     node = fli_swap_acqrel(&rt->spare_node, node); /* PAIR runtime.spare_node, release half: the node is as we left it */
     if (node != NULL) fli_node_give(rt, &w->local, node); /* another worker was faster: it has his instead */
 }

@@ -12,7 +12,7 @@
 void fli_out_init(filch_out *out, const fli_local *worker)
 {
     filch_sched *sched = (filch_sched *)worker->rt;
-    filch_ctx    ctx = { .sched = sched, .worker = worker, .self = { .node = worker->rt->node } };
+    filch_ctx    ctx = { .sched = sched, .worker = worker, .self = { .node = worker->rt->node_id } };
     *out = (filch_out){ .ctx = ctx, .send_budget = sched->opt.send_budget };
 }
 
@@ -182,7 +182,7 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
     fli_call *call = &out->calls[out->call_count];
     filch_err err = fli_data_own_fast(&rt->mem, rt->payload_max, data, &call->command.data);
     if (err != FILCH_OK) return err;
-    fli_node *node = fli_yield_open(rt, worker, worker->current, command, tag);
+    fli_event_node *node = fli_yield_open(rt, worker, worker->current, command, tag);
     if (FLI_UNLIKELY(node == NULL)) {
         fli_data_undo(data, &call->command.data);
         return FILCH_ENOMEM;

@@ -31,7 +31,7 @@ static uint32_t rounds_allowed(const fli_worker *w)
     return least(least(w->fair_in - 1, w->clock_in), w->turns);
 }
 
-static void begin(fli_worker *w, fli_proc *p, fli_node *node)
+static void begin(fli_worker *w, fli_proc *p, fli_event_node *node)
 {
     fli_local *worker = &w->local;
     filch_out *out = &w->out;
@@ -60,7 +60,7 @@ static void end(fli_worker *w, uint32_t more)
 }
 
 /* The yield is out. */
-static inline void open(fli_node *node, uint32_t pending, uint32_t command)
+static inline void open(fli_event_node *node, uint32_t pending, uint32_t command)
 {
     node->error = (int32_t)command;
     node->data[0] = 0;
@@ -69,7 +69,7 @@ static inline void open(fli_node *node, uint32_t pending, uint32_t command)
 
 /* Compilers copy a receiver in vectors of 16 bytes. Written in words of 8, the first of them would make the processor
  * wait until both words are in the cache: a fifth of a round. */
-static inline filch_receiver receiver_of(fli_worker *w, const fli_node *node, uint64_t key)
+static inline filch_receiver receiver_of(fli_worker *w, const fli_event_node *node, uint64_t key)
 {
 #if UINTPTR_MAX == UINT64_MAX
     typedef uint64_t pair __attribute__((vector_size(16)));
@@ -84,14 +84,14 @@ static inline filch_receiver receiver_of(fli_worker *w, const fli_node *node, ui
 }
 
 /* As in dispatch: a handler that completed and then returned an error said two things, and the first one counts. */
-static __attribute__((noinline)) void refuse(fli_worker *w, fli_node *node, uint32_t pending, filch_err err)
+static __attribute__((noinline)) void refuse(fli_worker *w, fli_event_node *node, uint32_t pending, filch_err err)
 {
     filch_receiver receiver = receiver_of(w, node, fli_yield_key_of(node, pending));
     (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
 }
 
 /* The step did something else. */
-static __attribute__((noinline)) void leave_step(fli_worker *w, fli_proc *p, fli_node *node, uint32_t pending,
+static __attribute__((noinline)) void leave_step(fli_worker *w, fli_proc *p, fli_event_node *node, uint32_t pending,
                                                  uint32_t more, filch_err err)
 {
     filch_out *out = &w->out;
@@ -116,7 +116,7 @@ static __attribute__((noinline)) void leave_handler(fli_worker *w, fli_proc *p, 
     fli_step_wait(w, p);
 }
 
-void fli_rally(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node)
+void fli_rally(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
 {
     fli_local    *worker = &w->local;
     filch_out    *out = &w->out;

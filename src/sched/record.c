@@ -337,6 +337,6 @@ static void hand_out(filch_sched *sched, const fli_recorder *rec, filch_pid pid,
 void fli_record_ended(filch_sched *sched, fli_proc *p, uint64_t serial, filch_err error)
 {
     bool failed = error != FILCH_OK && error != FILCH_ECANCELLED && error != FILCH_EKILLED;
-    if (failed) hand_out(sched, p->ext->recorder, (filch_pid){ sched->rt.node, serial }, error);
+    if (failed) hand_out(sched, p->ext->recorder, (filch_pid){ sched->rt.node_id, serial }, error);
     fli_record_drop(&sched->rt, p);
 }

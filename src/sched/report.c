@@ -61,7 +61,7 @@ static filch_loss *loss_locked(filch_sched *sched, uint64_t serial)
     if (!grow_locked(sched, &list, l->loss_count, &l->loss_room, sizeof(filch_loss))) return NULL;
     l->losses = list;
     filch_loss *loss = &l->losses[l->loss_count++];
-    *loss = (filch_loss){ .pid = { sched->rt.node, serial }, .name = name_of(&sched->rt, serial) };
+    *loss = (filch_loss){ .pid = { sched->rt.node_id, serial }, .name = name_of(&sched->rt, serial) };
     return loss;
 }
 
@@ -99,7 +99,7 @@ void fli_stop_note(filch_sched *sched, fli_proc *p)
 {
     fli_runtime    *rt = &sched->rt;
     filch_straggler straggler = {
-        .pid = { rt->node, fli_proc_serial(p) },
+        .pid = { rt->node_id, fli_proc_serial(p) },
         .name = fli_type_name(fli_proc_type(p)),
         .state = p->report_state,
         .waiting = p->yield_count,
@@ -120,7 +120,7 @@ uint64_t fli_report_stuck(filch_sched *sched)
     for (uint32_t i = 0; i < sched->worker_count; i++) {
         uint64_t serial = fli_load_rlx(&sched->workers[i]->window.serial);
         if (serial == 0) continue;
-        filch_straggler straggler = { .pid = { sched->rt.node, serial },
+        filch_straggler straggler = { .pid = { sched->rt.node_id, serial },
                                       .name = fli_type_name(fli_type_of(&sched->rt, serial)),
                                       .state = FILCH_STATE_RUNNING };
         note_locked(sched, &straggler);
@@ -155,7 +155,7 @@ static void list_jobs(filch_sched *sched, filch_report *full)
         full->running = count > 0 ? fli_zalloc(&rt->mem, count * sizeof *full->running) : NULL;
         if (full->running != NULL) full->running_count = count;
         for (uint32_t i = 0; i < full->running_count; i++) {
-            full->running[i] = (filch_running_job){ .pid = { owners[i].serial != 0 ? rt->node : 0, owners[i].serial },
+            full->running[i] = (filch_running_job){ .pid = { owners[i].serial != 0 ? rt->node_id : 0, owners[i].serial },
                                                     .name = name_of(rt, owners[i].serial),
                                                     .tag = owners[i].tag, .command = owners[i].command };
         }

@@ -94,7 +94,7 @@ struct fli_worker {
     filch_event   message;   /* the only one of a step, as most have; shaped (proc/mailbox.h) */
     filch_event  *messages;  /* batch_max of them, shaped */
     filch_event  *events;    /* as many, of any kind */
-    fli_node    **nodes;     /* of either, and once more as many: FLI_NODES_ROOM */
+    fli_event_node    **nodes;     /* of either, and once more as many: FLI_NODES_ROOM */
     filch_out     out;
     fli_thread    thread;
     fli_talker    talk;
@@ -242,7 +242,7 @@ static inline const fli_handler *fli_handler_of(fli_worker *w, uint32_t id)
 /* rally.c */
 /* Steps a process with the answer in w->events[0], and again with each next one, for as long as nothing else comes up.
  * `word` is its state, `node` what the answer came in: the node of its only yield, which is over. */
-void fli_rally(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node);
+void fli_rally(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node);
 
 /* step.c */
 /* What comes after a step that has been counted and whose events have been freed. `err` is what it returned. */

@@ -37,7 +37,7 @@ uint64_t fli_simulation_next_ns(const fli_simulation *sim)
 }
 
 /* Posts an answer that was held back. Its process may have ended meanwhile. */
-static void post(fli_simulation *sim, fli_node *node)
+static void post(fli_simulation *sim, fli_event_node *node)
 {
     fli_runtime *rt = &sim->sched->rt;
     fli_local   *worker = fli_current_worker(rt);
@@ -79,7 +79,7 @@ static bool is_of_the_clock(uint32_t command)
 }
 
 /* The first answer counts, also when it is late: it has claimed its node, and is only slow to post it. */
-bool fli_simulation_answered(fli_runtime *rt, fli_node *node, uint32_t command)
+bool fli_simulation_answered(fli_runtime *rt, fli_event_node *node, uint32_t command)
 {
     fli_simulation *sim = fli_simulation_of(rt);
     filch_data      data = filch_none();

@@ -30,7 +30,7 @@ typedef struct fli_pending {
     uint64_t           due_ns;
     filch_sim_later_fn fn; /* LATER */
     void              *arg;
-    fli_node          *node;     /* ANSWER: claimed and filled */
+    fli_event_node          *node;     /* ANSWER: claimed and filled */
     filch_receiver     receiver; /* AGAIN: was answered */
 } fli_pending;
 
@@ -124,7 +124,7 @@ void     fli_simulation_happen(fli_simulation *sim, uint32_t nth);
 /* Whatever is still pending happens now. */
 void fli_simulation_settle(fli_simulation *sim);
 /* fli_simulator.answered */
-bool fli_simulation_answered(fli_runtime *rt, fli_node *node, uint32_t command);
+bool fli_simulation_answered(fli_runtime *rt, fli_event_node *node, uint32_t command);
 /* A filch_alloc_fn; its user is an fli_faulty_mem. */
 void *fli_faulty_alloc(void *user, void *old, size_t old_size, size_t size);
 void  fli_faulty_let_go(fli_faulty_mem *faulty);

@@ -180,7 +180,7 @@ static filch_err put_first(fli_runtime *rt, fli_local *worker, fli_proc *p, filc
         filch_data owned = filch_none(), lent = fli_data_lend(&opt->messages[i]);
         filch_err  err = fli_data_own(&rt->mem, rt->payload_max, &lent, &owned);
         if (err != FILCH_OK) return err;
-        fli_node *node = fli_message_make(rt, worker, from, &owned);
+        fli_event_node *node = fli_message_make(rt, worker, from, &owned);
         if (node == NULL) {
             fli_data_free(&owned);
             return FILCH_ENOMEM;
@@ -209,7 +209,7 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
     p->values = opt->values;
     if (p->values == NULL && worker != NULL && worker->current != NULL) p->values = worker->current->values;
     if (p->values != NULL) (void)fli_values_hold(p->values);
-    filch_ctx ctx = { .self = { rt->node, fli_serial(gen, p->slot) }, .sched = sched, .values = p->values };
+    filch_ctx ctx = { .self = { rt->node_id, fli_serial(gen, p->slot) }, .sched = sched, .values = p->values };
     void     *self = NULL;
     err = fli_record_begin(sched, p, type, opt);
     if (err != FILCH_OK) goto no_self;
@@ -218,7 +218,7 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
 
     set_up(p, worker, type, self, opt, gen);
     filch_pid from = { 0, 0 };
-    if (worker != NULL && worker->serial != 0) from = (filch_pid){ rt->node, worker->serial };
+    if (worker != NULL && worker->serial != 0) from = (filch_pid){ rt->node_id, worker->serial };
     err = put_first(rt, worker, p, from, opt);
     if (err != FILCH_OK) goto no_birth;
     FLI_TALLY(rt, worker, spawned, 1);
@@ -302,7 +302,7 @@ static __attribute__((noinline)) filch_err make_apart(filch_sched *sched, fli_pr
 
 static inline filch_err make_here(filch_sched *sched, fli_proc *p, const filch_type *type, const filch_spawn_options *opt)
 {
-    filch_ctx ctx = { .self = { sched->rt.node, fli_proc_serial(p) }, .sched = sched, .values = NULL };
+    filch_ctx ctx = { .self = { sched->rt.node_id, fli_proc_serial(p) }, .sched = sched, .values = NULL };
     bool      told = type->init != NULL ? fli_data_is_value(&opt->args) : opt->args.kind == FILCH_KIND_NONE && opt->method == NULL;
     if (FLI_UNLIKELY(type->size > FLI_STATE_INLINE || !told)) return make_apart(sched, p, type, &ctx, opt);
     p->self = p->inline_state;
@@ -332,7 +332,7 @@ static inline filch_err spawn_simply(filch_sched *sched, fli_local *worker, cons
     /* Looked at once more: sooner than kept over the call of init. */
     uint32_t gen = fli_word_gen(fli_state_peek(&p->state));
     fli_state_open(&p->state, gen, false);
-    if (pid != NULL) *pid = (filch_pid){ worker->rt->node, fli_serial(gen, p->slot) };
+    if (pid != NULL) *pid = (filch_pid){ worker->rt->node_id, fli_serial(gen, p->slot) };
     return fli_ready_here(worker, p);
 }
 
@@ -355,7 +355,7 @@ static __attribute__((noinline)) filch_err spawn_any(filch_sched *sched, const f
     bool inside = worker != NULL && worker->serial != 0 && !worker->dispatching;
     if (relations != 0 && !inside) return FILCH_ESTATE;
     fli_birth birth = { .relations = relations, .tag = opt->tag, .name = opt->name };
-    if (inside) birth.parent = (filch_pid){ rt->node, worker->serial };
+    if (inside) birth.parent = (filch_pid){ rt->node_id, worker->serial };
     return fli_spawn(sched, type, opt, &birth, pid);
 }
 

@@ -119,14 +119,14 @@ static void watch_end(fli_worker *w, fli_proc *p)
     fli_store_rlx(&w->window.began_ns, 0);
     if (took_ns < opt->long_step_ns) return;
     fli_count(&w->local.counters.long_steps, 1);
-    fli_log(&w->sched->rt, FILCH_LOG_WARNING, (filch_pid){ w->sched->rt.node, w->local.serial }, fli_type_name(fli_proc_type(p)),
+    fli_log(&w->sched->rt, FILCH_LOG_WARNING, (filch_pid){ w->sched->rt.node_id, w->local.serial }, fli_type_name(fli_proc_type(p)),
             FILCH_OK, "a step took %llu us", (unsigned long long)(took_ns / 1000));
     if (opt->on_long_step == NULL) return;
     /* Whoever is told has no part in it: what he yields is refused, and the status is the step's. */
     fli_status status = w->out.status;
     w->local.closing = true;
     w->local.fast_rt = FLI_NO_FAST_RT;
-    opt->on_long_step(opt->on_long_step_user, (filch_pid){ w->sched->rt.node, w->local.serial },
+    opt->on_long_step(opt->on_long_step_user, (filch_pid){ w->sched->rt.node_id, w->local.serial },
                       fli_type_name(fli_proc_type(p)), took_ns, 1);
     fli_step_back(&w->local);
     w->out.status = status;
@@ -249,7 +249,7 @@ static __attribute__((noinline)) void notice(fli_worker *w, fli_proc *p)
 }
 
 /* It does not go idle just like that: it ends just like that, or the long way. */
-static __attribute__((noinline)) void end_single(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node, filch_err err)
+static __attribute__((noinline)) void end_single(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node, filch_err err)
 {
     if (err == FILCH_OK && fli_finish_quietly(w, p, word, node)) return;
     p->head_taken = node->self;
@@ -273,7 +273,7 @@ static inline bool is_free(fli_worker *w, fli_proc *p)
 
 /* Most steps: one message from a neighbour to a process that had nothing else on its mind, and goes idle again. True: it
  * does not. */
-static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node)
+static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
 {
     fli_local *worker = &w->local;
     fli_event_fill_value(node, &w->message);
@@ -298,7 +298,7 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
     fli_runtime *rt = &w->sched->rt;
     fli_local   *worker = &w->local;
     uint32_t     max = w->sched->opt.batch_max, get = count < max ? count : max, heard = 0, held = fli_mail_held_head(p);
-    fli_node   **nodes = &w->nodes[FLI_NODES_ROOM(max) - count];
+    fli_event_node   **nodes = &w->nodes[FLI_NODES_ROOM(max) - count];
     for (uint32_t i = 0; i < get; i++) {
         fli_event_fill_value(nodes[i], &w->messages[i]);
         heard += nodes[i]->index != worker->number;
@@ -330,7 +330,7 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
 }
 
 /* The other common one: the answer to its only yield. */
-static void step_answer(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node)
+static void step_answer(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
 {
     if (FLI_LIKELY(w->unwatched && w->out.call_room > 0 && fli_data_is_value_form(&w->events[0].data))) {
         fli_rally(w, p, word, node);
@@ -347,7 +347,7 @@ static void step_answer(fli_worker *w, fli_proc *p, uint64_t word, fli_node *nod
 
 /* And one that came by post, alone: `node` is the head of `word`, as that of a single message. Many go to sleep once, or wait
  * for the world once, and then end. */
-static __attribute__((noinline)) void step_posted(fli_worker *w, fli_proc *p, uint64_t word, fli_node *node)
+static __attribute__((noinline)) void step_posted(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
 {
     filch_out *out = &w->out;
     begin(w);
@@ -425,7 +425,7 @@ static inline void step_other(fli_worker *w, fli_proc *p, uint64_t word)
 {
     fli_runtime *rt = &w->sched->rt;
     bool         calm = (word & NOT_CALM) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN;
-    fli_node    *node;
+    fli_event_node    *node;
     uint32_t     count;
     if (FLI_UNLIKELY(p->last_worker == FLI_MARK_SAMPLED)) notice(w, p);
     if (calm && w->unwatched &&

@@ -38,7 +38,7 @@ static void forget_step(fli_worker *w, fli_proc *p)
 {
     fli_local *worker = &w->local;
     filch_out *out = &w->out;
-    fli_node  *spare = out->spare; /* of an inline completion loop */
+    fli_event_node  *spare = out->spare; /* of an inline completion loop */
     bool       used = spare != NULL && out->call_count > 0 && out->calls[0].node == spare;
     if (spare != NULL && !used) {
         fli_yield_close(worker->rt, p, spare);

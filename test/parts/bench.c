@@ -41,7 +41,7 @@ static void on_no_room(fli_runtime *rt, uint64_t serial)
 
 static void make_node(void *object, uint32_t handle)
 {
-    ((fli_node *)object)->self = handle;
+    ((fli_event_node *)object)->self = handle;
 }
 
 static void make_proc(void *object, uint32_t handle)
@@ -55,13 +55,13 @@ void bench_setup(void)
 {
     b = fli_weak_new(sizeof *b);
     fli_mem_init(&b->rt.mem, fli_weak_alloc, NULL);
-    b->rt.node = BENCH_NODE;
+    b->rt.node_id = BENCH_NODE;
     b->rt.hooks.ready = on_ready;
     b->rt.hooks.abandon = on_abandon;
     b->rt.hooks.ticks = on_ticks;
     b->rt.hooks.room = on_room;
     b->rt.hooks.no_room = on_no_room;
-    (void)!fli_slab_init(&b->rt.nodes, &b->rt.mem, sizeof(fli_node), 1000, make_node);
+    (void)!fli_slab_init(&b->rt.nodes, &b->rt.mem, sizeof(fli_event_node), 1000, make_node);
     (void)!fli_slab_init(&b->rt.procs, &b->rt.mem, sizeof(fli_proc), 1000, make_proc);
     (void)!fli_waitroom_init(&b->room);
     /* Each thread has spare nodes, so that the depot's lock does not come in between. */
@@ -191,7 +191,7 @@ bool bench_exit(fli_proc *p, uint64_t word)
 static bool drive_called(fli_proc *p, uint64_t word)
 {
     fli_local  *worker = bench_here();
-    fli_node   *node = fli_node_at(&b->rt, fli_word_head(word));
+    fli_event_node   *node = fli_node_at(&b->rt, fli_word_head(word));
     filch_event event;
     fli_event_prefill(&b->rt, &event);
     fli_event_fill_value(node, &event);
@@ -223,7 +223,7 @@ static bool drive_briefly(fli_proc *p, uint64_t word, bool *more)
 {
     enum { ROOM = 4, MOST = 2 };
     fli_local *worker = bench_here();
-    fli_node  *room[ROOM], **nodes;
+    fli_event_node  *room[ROOM], **nodes;
     uint32_t   count = fli_mail_take_values(&b->rt, p, word, room, ROOM), get = count < MOST ? count : MOST;
     *more = count > 0;
     if (count == 0) return false;
@@ -255,7 +255,7 @@ void bench_drive(fli_proc *p)
     fli_local  *worker = bench_here();
     bench_life *life = bench_life_of(p);
     filch_event events[4];
-    fli_node    *nodes[4];
+    fli_event_node    *nodes[4];
     must(life->inside++ == 0, "a process is with one worker at a time");
     for (;;) {
         uint64_t word = fli_state_look(&p->state);
@@ -305,13 +305,13 @@ void bench_check_nodes(void)
     for (uint32_t i = 0; i <= FLI_WEAK_THREADS; i++) {
         const fli_magazine *m = &b->worker[i].nodes;
         for (uint32_t k = 0; k < m->count; k++, found++) {
-            uint32_t handle = ((const fli_node *)m->objects[k])->self;
+            uint32_t handle = ((const fli_event_node *)m->objects[k])->self;
             must(!seen[handle], "no node is given back twice");
             seen[handle] = true;
         }
     }
     for (uint32_t k = 0; k < b->rt.nodes.spare_count; k++, found++) {
-        uint32_t handle = ((const fli_node *)b->rt.nodes.spare[k])->self;
+        uint32_t handle = ((const fli_event_node *)b->rt.nodes.spare[k])->self;
         must(!seen[handle], "no node is given back twice");
         seen[handle] = true;
     }

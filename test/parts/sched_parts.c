@@ -163,7 +163,7 @@ static void setup_with(uint32_t workers)
     w = fli_weak_new(sizeof *w);
     filch_sched *sched = &w->sched;
     fli_mem_init(&sched->rt.mem, fli_weak_alloc, NULL);
-    sched->rt.node = 1;
+    sched->rt.node_id = 1;
     sched->rt.hooks.ready = fli_ready;
     sched->opt.fair_every = 8;
     sched->opt.global_batch = 1;

@@ -25,7 +25,7 @@ static void setup(void)
 static void setup_open(void)
 {
     setup();
-    fli_node *node = fli_yield_open(&b->rt, &b->worker[1], s->p, 5, 9);
+    fli_event_node *node = fli_yield_open(&b->rt, &b->worker[1], s->p, 5, 9);
     s->receiver = fli_yield_receiver(&b->rt, node);
     s->p->flags |= FLI_PROC_WAITING;
 }
@@ -84,7 +84,7 @@ static void end_and_reuse(void)
     bench_finish(s->p);
     uint32_t taken[2];
     for (int i = 0; i < 2; i++) {
-        fli_node *node = fli_node_take(&b->rt, worker);
+        fli_event_node *node = fli_node_take(&b->rt, worker);
         node->error = 1;
         node->tag = 1;
         node->data[0] = 1;
@@ -150,7 +150,7 @@ static void check_ended(void)
 static void open_and_drive(void)
 {
     fli_local *worker = bench_here();
-    fli_node  *node = fli_yield_open(&b->rt, worker, s->p, 5, 9);
+    fli_event_node  *node = fli_yield_open(&b->rt, worker, s->p, 5, 9);
     s->p->flags |= FLI_PROC_WAITING;
     fli_store_rlx(&pass->key, fli_yield_receiver(&b->rt, node).key);
     bench_drive(s->p);

@@ -99,7 +99,7 @@ static void walk_mailbox(filch_sched *sched, const fli_proc *p)
     for (uint32_t at = fli_word_head(PEEK(&p->state)); at != 0 && at != p->head_taken;) {
         MUST(at < posted.count, "a mailbox holds something that is no node");
         MUST(mark(&posted, at), "a node is in two mailboxes, or twice in one");
-        at = ((fli_node *)object_at(&sched->rt.nodes, at))->next;
+        at = ((fli_event_node *)object_at(&sched->rt.nodes, at))->next;
     }
 }
 
@@ -107,7 +107,7 @@ static void walk_mailbox(filch_sched *sched, const fli_proc *p)
 static void walk_called(filch_sched *sched, const fli_proc *p)
 {
     uint32_t        head = fli_word_head(PEEK(&p->state));
-    const fli_node *node = object_at(&sched->rt.nodes, head);
+    const fli_event_node *node = object_at(&sched->rt.nodes, head);
     /* Drained by the general path, as all are in a stop, and queued again: the fast path does not take it, it is not free. */
     if (head != 0 && p->head_taken == head) return;
     MUST(head != 0 && node->next == 0 && node->what == 0, "a process was called by more than a message");

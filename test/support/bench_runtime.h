@@ -59,7 +59,7 @@ static inline void bench_on_no_room(fli_runtime *rt, uint64_t serial)
 
 static inline void bench_make_node(void *object, uint32_t handle)
 {
-    ((fli_node *)object)->self = handle;
+    ((fli_event_node *)object)->self = handle;
 }
 
 static inline void bench_make_proc(void *object, uint32_t handle)
@@ -73,14 +73,14 @@ static inline void bench_begin(bench *b)
 {
     memset(b, 0, sizeof *b);
     fli_mem_init(&b->rt.mem, test_alloc_fn, &b->alloc);
-    b->rt.node = BENCH_NODE;
+    b->rt.node_id = BENCH_NODE;
     b->rt.hooks = (fli_hooks){ .ready = bench_on_ready,
                                .abandon = bench_on_abandon,
                                .ticks = bench_on_ticks,
                                .room = bench_on_room,
                                .no_room = bench_on_no_room };
     b->worker.rt = &b->rt;
-    ok(fli_slab_init(&b->rt.nodes, &b->rt.mem, sizeof(fli_node), UINT32_MAX - 1, bench_make_node));
+    ok(fli_slab_init(&b->rt.nodes, &b->rt.mem, sizeof(fli_event_node), UINT32_MAX - 1, bench_make_node));
     ok(fli_slab_init(&b->rt.procs, &b->rt.mem, sizeof(fli_proc), 1000, bench_make_proc));
     fli_current_set(&b->worker);
 }
