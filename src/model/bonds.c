@@ -212,10 +212,18 @@ filch_err fli_bond_make(fli_model *m, fli_bond_kind kind, const fli_end *a, cons
     return FILCH_OK;
 }
 
-bool fli_end_watch(const fli_end *end)
+/* Returns true if there is a list for the slot of `end`. */
+static bool has_head(fli_model *m, const fli_end *end)
+{
+    unsigned segment = fli_slab_segment(fli_serial_slot(end->serial));
+    return fli_load_acq(&fli_host_at(m, end->host)->heads[segment]) != NULL; /* PAIR host.heads, acquire half */
+}
+
+bool fli_end_watch(fli_model *m, const fli_end *end)
 {
     fli_proc *p = fli_proc_find(end->rt, end->serial);
-    return p != NULL && fli_state_set_related(&p->state, fli_serial_gen(end->serial));
+    /* Without a list the pid was unknown to make_heads(): the process was spawned after the caller had begun. */
+    return p != NULL && has_head(m, end) && fli_state_set_related(&p->state, fli_serial_gen(end->serial));
 }
 
 static void list_both(fli_model *m, fli_bond *bond)
@@ -233,10 +241,8 @@ static void unlist_both(fli_model *m, fli_bond *bond)
 
 bool fli_bond_has_list(fli_model *m, const fli_end *end)
 {
-    unsigned  segment = fli_slab_segment(fli_serial_slot(end->serial));
     fli_proc *p = fli_proc_find(end->rt, end->serial);
-    if (p == NULL || !fli_word_lives(fli_state_peek(&p->state), fli_serial_gen(end->serial))) return false;
-    return fli_load_acq(&fli_host_at(m, end->host)->heads[segment]) != NULL; /* PAIR host.heads, acquire half */
+    return p != NULL && fli_word_lives(fli_state_peek(&p->state), fli_serial_gen(end->serial)) && has_head(m, end);
 }
 
 fli_bond *fli_bond_of_group(fli_model *m, const fli_end *end, fli_bond_kind kind, const void *group)
@@ -261,7 +267,7 @@ filch_err fli_monitor(fli_model *m, const fli_end *watcher, const fli_end *targe
     if (err != FILCH_OK) return err;
     bond->tag = tag;
     fli_stripes_lock(m, watcher, target);
-    bool watches = fli_end_watch(watcher), lives = watches && fli_end_watch(target);
+    bool watches = fli_end_watch(m, watcher), lives = watches && fli_end_watch(m, target);
     if (lives) list_both(m, bond);
     *ref = lives ? fli_bond_ref(bond) : 0;
     fli_stripes_unlock(m, watcher, target);
@@ -367,7 +373,7 @@ filch_err fli_link(fli_model *m, const fli_end *a, const fli_end *b)
     filch_err err = fli_bond_make(m, FLI_BOND_LINK, a, b, &bond);
     if (err != FILCH_OK) return err;
     fli_stripes_lock(m, a, b);
-    bool a_lives = fli_end_watch(a), b_lives = fli_end_watch(b), both = a_lives && b_lives;
+    bool a_lives = fli_end_watch(m, a), b_lives = fli_end_watch(m, b), both = a_lives && b_lives;
     bool linked = both && find_link(m, a, b) == NULL;
     if (linked) list_both(m, bond);
     fli_stripes_unlock(m, a, b);
@@ -553,7 +559,7 @@ filch_err fli_birth_make(fli_model *m, fli_runtime *rt, fli_proc *p, uint64_t se
         return err;
     }
     fli_stripes_lock(m, &child, &parent);
-    if (birth->relations != 0 && !fli_end_watch(&parent)) err = FILCH_EDEAD;
+    if (birth->relations != 0 && !fli_end_watch(m, &parent)) err = FILCH_EDEAD;
     if (err == FILCH_OK && c.name != NULL) err = fli_name_list(m, c.name);
     if (err == FILCH_OK) {
         /* In this order: notices come in the order of the list, and the EXIT is the last word. */

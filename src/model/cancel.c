@@ -17,7 +17,7 @@ static filch_err set_deadline(fli_model *m, const fli_end *end, uint64_t deadlin
     }
     bond->tag = id;
     fli_stripe_lock(m, end);
-    bool lives = fli_end_watch(end);
+    bool lives = fli_end_watch(m, end);
     if (lives) fli_bond_list(m, bond, 0);
     fli_stripe_unlock(m, end);
     if (lives) {

@@ -160,7 +160,7 @@ static filch_err add(fli_model *m, fli_runtime *rt, const char *name, const fli_
     fli_stripe_lock(m, end);
     fli_mutex_lock(&table->lock);
     group *g = NULL;
-    err = fli_end_watch(end) ? FILCH_OK : FILCH_EDEAD;
+    err = fli_end_watch(m, end) ? FILCH_OK : FILCH_EDEAD;
     if (err == FILCH_OK) {
         g = fli_table_find(table, name);
         if (g == NULL) g = group_make(m, rt, table, name);

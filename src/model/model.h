@@ -131,8 +131,9 @@ void fli_stripe_unlock(fli_model *m, const fli_end *end);
 void fli_stripes_lock(fli_model *m, const fli_end *a, const fli_end *b);
 void fli_stripes_unlock(fli_model *m, const fli_end *a, const fli_end *b);
 
-/* Raises HAS_RELATIONS. False: it is dead. Under the stripe's lock. */
-FILCH_MUST_USE bool fli_end_watch(const fli_end *end);
+/* Raises HAS_RELATIONS. Returns false if the process is dead, or was not spawned yet when fli_bond_make() was called. Under the
+ * stripe's lock. */
+FILCH_MUST_USE bool fli_end_watch(fli_model *m, const fli_end *end);
 /* Lists end `which` of the bond with its process; takes it out again. Under the stripe's lock. */
 void fli_bond_list(fli_model *m, fli_bond *bond, unsigned which);
 void fli_bond_unlist(fli_model *m, fli_bond *bond, unsigned which);

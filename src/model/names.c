@@ -147,7 +147,7 @@ filch_err fli_name_add(fli_model *m, fli_runtime *rt, const char *name, const fl
     if (err != FILCH_OK) return err;
     fli_name_bury(m, rt, name);
     fli_stripe_lock(m, end);
-    err = fli_end_watch(end) ? fli_name_list(m, bond) : FILCH_EDEAD;
+    err = fli_end_watch(m, end) ? fli_name_list(m, bond) : FILCH_EDEAD;
     fli_stripe_unlock(m, end);
     if (err != FILCH_OK) fli_name_unmake(m, bond);
     return err;

@@ -1,13 +1,16 @@
 /* model_odd_test.c - relations at the edges: two who come first at once, members who come while they are counted, names
  * that are none, spawns as yields with and without everything, leaving what one is not in. */
 #include "api/world.h"
+#include "proc/proc.h"
 #include "support/until.h"
+#include "sync/slab.h"
 
 /* ---- while somebody waits for memory ---- */
 
 /* An allocator that lets something else happen once, on another thread, before it gives. */
 static struct {
-    size_t least; /* of so many bytes or more; 0: of none */
+    size_t   least; /* of so many bytes or more; 0: of none */
+    uint32_t skip;  /* but not the first ones */
     void (*meanwhile)(world *w);
     bool happened;
 } pause_at;
@@ -19,7 +22,7 @@ static void run_meanwhile(void *arg)
 
 static void *pausing_alloc(void *user, void *old, size_t old_size, size_t size)
 {
-    if (pause_at.least != 0 && size >= pause_at.least) {
+    if (pause_at.least != 0 && size >= pause_at.least && pause_at.skip-- == 0) {
         fli_thread other;
         pause_at.least = 0;
         ok(fli_thread_start(&other, "other", run_meanwhile, user));
@@ -340,6 +343,86 @@ TEST(a_simulation_has_no_relations_with_other_threads)
     filch_sim_report_free(&report);
 }
 
+/* ---- a pid that is known before its process is spawned ---- */
+
+static filch_err end_when_cancelled(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+enum { BEFORE = 1 << FLI_SLAB_FIRST_BITS }; /* the first slot whose memory is not there at first */
+
+static const filch_type idle_type = { .name = "idle", .step = end_when_cancelled };
+static filch_pid        newborn;
+static uint32_t         exits_told;
+
+static filch_err count_exits(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    for (size_t i = 0; i < count; i++) exits_told += events[i].type == FILCH_EVENT_EXIT && events[i].error == FILCH_EDEAD;
+    return end_when_cancelled(self, events, count, out);
+}
+
+static void spawn_meanwhile(world *w)
+{
+    meanwhile_err = filch_spawn(w->sched, &idle_type, NULL, &newborn);
+}
+
+/* Spawns until the next process would have the slot BEFORE. Gives the first one, which counts the exits it is told of. */
+static filch_pid spawn_until_before(world *w)
+{
+    static const filch_type counting = { .name = "counting", .step = count_exits };
+    filch_pid               first, pid;
+    ok(filch_spawn(w->sched, &counting, NULL, &first));
+    pid = first;
+    while (fli_serial_slot(pid.serial) != BEFORE - 1) ok(filch_spawn(w->sched, &idle_type, NULL, &pid));
+    return first;
+}
+
+/* The pid of slot BEFORE in a scheduler that has not used the slot yet. */
+static filch_pid foretell(void)
+{
+    world     w;
+    filch_pid pid;
+    begin(&w);
+    (void)spawn_until_before(&w);
+    ok(filch_spawn(w.sched, &idle_type, NULL, &pid));
+    same(fli_serial_slot(pid.serial), BEFORE);
+    world_end(&w);
+    return pid;
+}
+
+/* The process is spawned during the n-th allocation of filch_monitor, for every n: before the monitor has looked for the pid,
+ * and after it. */
+TEST(a_process_that_is_spawned_while_its_pid_is_being_monitored)
+{
+    filch_pid pid = foretell();
+    uint32_t  told = 0, monitored = 0;
+    for (uint32_t n = 1;; n++) {
+        world w;
+        begin(&w);
+        filch_pid watcher = spawn_until_before(&w);
+        pid.node = watcher.node;
+        exits_told = 0;
+        pause_at.least = 1;
+        pause_at.skip = n - 1;
+        pause_at.meanwhile = spawn_meanwhile;
+        ok(filch_monitor(w.sched, watcher, pid, 0, NULL));
+        pause_at.least = 0;
+        world_tick(&w);
+        bool happened = pause_at.happened;
+        if (happened) {
+            ok(meanwhile_err);
+            assert_true(same_pid(newborn, pid));
+            told += exits_told;
+            monitored += 1 - exits_told;
+        }
+        world_end(&w);
+        if (!happened) break;
+    }
+    assert_true(told > 0 && monitored > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -351,6 +434,7 @@ int main(void)
         cmocka_unit_test(a_spawn_with_a_name_that_is_none_leaves_nothing_behind),
         cmocka_unit_test(spawns_as_yields_say_when_a_name_is_taken_and_leave_nothing_behind),
         cmocka_unit_test(without_memory_of_the_scheduler_nothing_is_packed),
+        cmocka_unit_test(a_process_that_is_spawned_while_its_pid_is_being_monitored),
         cmocka_unit_test(a_simulation_has_no_relations_with_other_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
