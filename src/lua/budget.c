@@ -9,6 +9,10 @@
 /* In a simulation: how often a step may be found where it cannot yield, and after how many instructions it is looked for on average. */
 enum { UNYIELDING_MAX = 10000, COUNT = 2048 };
 
+/* Bytes of the C stack between the beginning of a step and the innermost coroutine that is closed. Above it Lua may nest 200 C calls, with
+ * up to 5 KiB each (log.info inside __tostring). A worker's stack has 2 MiB at the least (port/thread.c). */
+enum { CLOSE_STACK_MAX = 128 << 10 };
+
 int fli_lua_raise_final(lua_State *L, fli_lua_proc *p)
 {
     if (p->runaway) fli_lua_watch_arm(L); /* what is closed on the way out ends at its first instruction */
@@ -55,6 +59,12 @@ bool fli_lua_budget_due(lua_State *L)
     if (p->current != NULL && fli_lua_can_wait(L, p)) return true;
     fli_lua_budget_spend(L, p);
     return false;
+}
+
+bool fli_lua_close_too_deep(const fli_lua_proc *p)
+{
+    uintptr_t here = (uintptr_t)__builtin_frame_address(0), base = (uintptr_t)p->stack;
+    return p->stack != NULL && (here < base ? base - here : here - base) > CLOSE_STACK_MAX;
 }
 
 int fli_lua_close_thread(fli_lua_proc *p, lua_State *co)

@@ -47,6 +47,10 @@ bool fli_lua_budget_due(lua_State *L);
 /* Raises unless the value at `index` is a table, or something that can be read like one. (tables.c) */
 void fli_lua_check_table(lua_State *L, int index);
 
+/* Returns true if closing a coroutine here might overflow the C stack: stock Lua counts the C calls of each coroutine on its own when it
+ * closes one, so a __close that closes the next coroutine could nest without end. */
+bool fli_lua_close_too_deep(const fli_lua_proc *p);
+
 /* Closes what is to be closed in `co`, as lua_resetthread. Its handlers cannot yield, and run under the budget. */
 int fli_lua_close_thread(fli_lua_proc *p, lua_State *co);
 

@@ -12,6 +12,8 @@
 #include "lua/libs.h"
 #include "lua/proc.h"
 
+#define TOO_DEEP "C stack overflow: too many coroutines that close each other"
+
 /* Resumes `co` with `nargs` values on its stack. The results are on its stack; their number, or -1 and an error. A
  * yield that is not the program's is passed outward: then this does not return, and `k` is called later. */
 static int resume(lua_State *L, lua_State *co, int nargs, lua_KContext ctx, lua_KFunction k)
@@ -121,6 +123,7 @@ static int run_wrap(lua_State *L, lua_State *co, int nargs)
         return results;
     }
     fli_lua_proc *p = fli_lua_self(L);
+    if (fli_lua_close_too_deep(p)) return luaL_error(L, TOO_DEEP);
     (void)fli_lua_close_thread(p, co); /* leaves the error, or that of closing */
     lua_xmove(co, L, 1);
     if (fli_lua_is_final(p)) return fli_lua_raise_final(L, p);
@@ -194,6 +197,7 @@ static int coroutine_close(lua_State *L)
     bool       active = co == L || fli_lua_is_away(co) || (lua_status(co) == LUA_OK && lua_getstack(co, 0, &frame));
     if (active) return luaL_error(L, "cannot close a %s coroutine", co == L ? "running" : "normal");
     fli_lua_proc *p = fli_lua_self(L);
+    if (fli_lua_close_too_deep(p)) return luaL_error(L, TOO_DEEP);
     bool          fine = fli_lua_close_thread(p, co) == LUA_OK;
     lua_pushboolean(L, fine);
     if (fine) return 1;

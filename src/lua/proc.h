@@ -116,6 +116,7 @@ typedef struct fli_lua_proc {
     uint8_t            why;      /* fli_lua_why */
     unsigned           no_yield; /* resumed coroutines through which no yield can pass */
     const char        *spent;    /* words for why its budget is spent; NULL: it is not */
+    const void        *stack;    /* the C stack where this step began; NULL: none yet */
     lua_State         *closing;  /* the coroutine whose variables are being closed; NULL: none */
     uint64_t           stuck_ns; /* processor time when this step was first late where it cannot yield; 0: it was not */
 

@@ -282,6 +282,7 @@ void fli_lua_watch_begin(fli_lua_proc *p, fli_lua_proc **before)
 {
     fli_lua_watch *watch = &p->lua->watch;
     *before = here.running;
+    p->stack = *before != NULL ? (*before)->stack : __builtin_frame_address(0);
     p->runner = NULL;
     p->counted.began_ns = 0;
     p->stuck_ns = 0;
@@ -305,6 +306,7 @@ void fli_lua_watch_end(fli_lua_proc *p, fli_lua_proc *before)
 void fli_lua_watch_lend(fli_lua_proc *p, const fli_lua_proc *of)
 {
     fli_store_rlx(&p->running, p->L);
+    p->stack = of->stack;
     if (of->runner != NULL) run_now(of->runner, p);
 }
 

@@ -142,7 +142,7 @@ static void *begin(void *arg)
 }
 
 /* The least stack of a thread. Lua's C functions may nest 200 deep; musl's default of 128 KiB overflowed (lua_limits_test). */
-enum { STACK_MIN = 1 << 20 };
+enum { STACK_MIN = 2 << 20 };
 
 /* pthread_create with the program's default stack size, or STACK_MIN if the default is less. Returns its error number. */
 static int create(pthread_t *thread, void *(*run)(void *), void *arg)

@@ -247,6 +247,85 @@ TEST(a_coroutine_that_is_being_closed_cannot_yield)
                      "assert(not fine and why:find('being closed', 1, true), why)\n");
 }
 
+/* With a budget for thousands of levels of calls. */
+static int open_patient_world(void **state)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    *state = &w;
+    options.runaway_ns = FILCH_SECONDS(10);
+    world_open(&w, 1, &options);
+    return 0;
+}
+
+/* Coroutines in a row, each with a variable whose __close `ends` the next one, %d levels of pcall in between. */
+#define CHAIN                                                                                              \
+    "local levels, deepest, refused = %d, 0, nil\n"                                                         \
+    "local function nested(n, f) if n == 0 then return f() end local fine, why = pcall(nested, n - 1, f)\n" \
+    "  if not fine then error(why, 0) end end\n"                                                            \
+    "local next\n"                                                                                          \
+    "for i = 9000, 1, -1 do\n"                                                                              \
+    "  local after = next\n"                                                                                \
+    "  local closing = setmetatable({}, { __close = function()\n"                                           \
+    "    deepest = deepest + 1\n"                                                                           \
+    "    if after then nested(levels, function()\n"                                                         \
+    "      local fine, why = pcall(%s, after)\n"                                                            \
+    "      if not fine and not refused then refused = why end\n"                                            \
+    "    end) end\n"                                                                                        \
+    "  end })\n"                                                                                            \
+    "  next = %s\n"                                                                                         \
+    "end\n"
+
+TEST(coroutines_that_close_each_other_in_a_row_are_refused_and_not_a_crash)
+{
+    static const int levels[] = { 0, 3, 150 };
+    for (size_t i = 0; i < 3; i++) {
+        static char text[4096];
+        int         size = snprintf(text, sizeof text, CHAIN, levels[i], "coroutine.close",
+                                    "coroutine.create(function() local c <close> = closing coroutine.yield() end) coroutine.resume(next)");
+        snprintf(text + size, sizeof text - (size_t)size,
+                 "assert(coroutine.close(next))\n"
+                 "assert(deepest < 9000 and refused:find('C stack overflow', 1, true), refused)\n");
+        (void)world_start(&w, text, 64 << 20);
+        until(atomic_load(&w.over));
+        if (w.error != FILCH_OK) fail_msg("%d levels: %s", levels[i], w.text);
+        /* the error of a coroutine closes it */
+        size = snprintf(text, sizeof text, CHAIN, levels[i], "(function(f) return f() end)",
+                        "coroutine.wrap(function() local c <close> = closing coroutine.yield() error('x') end) next()");
+        snprintf(text + size, sizeof text - (size_t)size, "assert(not pcall(next))\nassert(deepest < 9000, deepest)\n");
+        (void)world_start(&w, text, 64 << 20);
+        until(atomic_load(&w.over));
+        if (w.error != FILCH_OK) fail_msg("%d levels: %s", levels[i], w.text);
+    }
+}
+
+/* What is left to be closed when a process fails is closed outside of all of its calls. */
+TEST(a_process_that_fails_closes_its_variables_however_deep_it_was)
+{
+    char text[4096];
+    int  size = snprintf(text, sizeof text, CHAIN, 3, "coroutine.close",
+                         "coroutine.create(function() local c <close> = closing coroutine.yield() end) coroutine.resume(next)");
+    snprintf(text + size, sizeof text - (size_t)size,
+             "local last <close> = setmetatable({}, { __close = function() coroutine.close(next) print(deepest > 10 and 'closed') end })\n"
+             "nested(100, function() error('x') end)\n");
+    (void)world_start(&w, text, 64 << 20);
+    until(atomic_load(&w.over));
+    same(w.error, FILCH_LUA_EERROR);
+    has_text(w.text, "x");
+    has_text(w.printed, "closed");
+}
+
+TEST(a_few_coroutines_may_close_each_other)
+{
+    world_passes(&w, "local closed, next = 0, nil\n"
+                     "for i = 1, 10 do\n"
+                     "  local after = next\n"
+                     "  local mine = setmetatable({}, { __close = function() closed = closed + 1 if after then assert(coroutine.close(after)) end end })\n"
+                     "  next = coroutine.create(function() local c <close> = mine coroutine.yield() end)\n"
+                     "  coroutine.resume(next)\n"
+                     "end\n"
+                     "assert(coroutine.close(next) and closed == 10)\n");
+}
+
 TEST(budgets_without_end_and_of_zero_are_defined)
 {
     static const uint64_t spans[] = { 0, UINT64_C(1) << 63, UINT64_MAX };
@@ -275,6 +354,9 @@ int main(void)
         T(compiling_comes_to_an_end),
         T(a_sort_keeps_the_order_of_equal_elements_and_a_table_whose_sort_fails),
         T(a_coroutine_that_is_being_closed_cannot_yield),
+        cmocka_unit_test_setup_teardown(coroutines_that_close_each_other_in_a_row_are_refused_and_not_a_crash, open_patient_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(a_process_that_fails_closes_its_variables_however_deep_it_was, open_patient_world, world_close_shared),
+        T(a_few_coroutines_may_close_each_other),
         cmocka_unit_test(budgets_without_end_and_of_zero_are_defined),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
