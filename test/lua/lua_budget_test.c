@@ -160,6 +160,12 @@ static const char *const long_calls[] = {
     "local t = {} for i = 1, 100000 do t[i] = i end begin() assert(#json.encode(t) == 588896)",
     "local t = {} for i = 1, 30000 do t['k' .. i] = { i } end begin() assert(json.decode(json.encode(t)).k7[1] == 7)",
     "local t = {} for i = 1, 100000 do t[i] = i end local s = json.encode(t) begin() assert(#json.decode(s) == 100000)",
+    "local t = {} for i = 1, 200000 do t[i] = { i } end begin() assert(#msgpack.encode(t) > 600000)",
+    ("local t = {} for i = 1, 100000 do t[i] = { k = i } end local s = msgpack.encode(t) begin()\n"
+     "for i = 1, 3 do assert(msgpack.decode(s)[77].k == 77) assert(msgpack.decode(blob.new(s))[78].k == 78) end"),
+    /* the same hash for all keys: each one takes as long as all before it */
+    ("local t = {} for i = 1, 20000 do t[i] = '\\xD3' .. (string.pack('>i8', i * 32767)) .. '\\1' end\n"
+     "local s = '\\xDE' .. string.pack('>I2', 20000) .. table.concat(t) t = nil begin() assert(msgpack.decode(s)[32767] == 1)"),
     "for i = 1, 20000 do process.send(process.self(), i) end begin() for i = 1, 20 do assert(process.receive('none', 0) == nil) end",
 };
 
