@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/resource.h>
 
@@ -18,8 +19,12 @@ static struct {
     const service *what;
     char           address[64]; /* the acceptor alone: once it listens, with the port it got */
     bool           listening;   /* the same */
-    sem_t          over;
-    int            code; /* written before `over` is posted the first time that matters, read after */
+    /* Connections that live: they outlive an acceptor that fails. Relaxed: a number. writes: the acceptor before it starts
+     * one, and on_exit of each. */
+    _Atomic uint64_t connections;
+    _Atomic bool     ending; /* set before `over` is posted: what processes end of from then on is the stop */
+    sem_t            over;
+    int              code; /* written before `over` is posted the first time that matters, read after */
 } here;
 
 service_limits service_may;
@@ -27,6 +32,7 @@ service_limits service_may;
 static void finish(int code)
 {
     if (code != 0) here.code = code;
+    atomic_store_explicit(&here.ending, true, memory_order_relaxed);
     sem_post(&here.over);
 }
 
@@ -40,35 +46,54 @@ static void complain(const char *what, filch_err err)
 struct acceptor {
     filch_await  at;
     filch_stream listener;
-    uint64_t     count; /* connections that live */
 };
+
+/* Runs for every connection, also when the acceptor that started it has failed and is another one now. */
+static void on_exit_of_connection(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    (void)user;
+    (void)pid;
+    (void)result;
+    atomic_fetch_sub_explicit(&here.connections, 1, memory_order_relaxed);
+    /* Killed are those that got no stream: that has been told. */
+    if (error == FILCH_OK || error == FILCH_ECANCELLED || error == FILCH_EKILLED) return;
+    if (!atomic_load_explicit(&here.ending, memory_order_relaxed)) complain("a connection failed", error);
+}
 
 static filch_err welcome(filch_out *out, filch_stream stream)
 {
     const service      *what = here.what;
+    filch_sched        *sched = filch_out_sched(out);
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     filch_pid           pid;
+    if (atomic_load_explicit(&here.connections, memory_order_relaxed) >= service_may.connections) return FILCH_ELIMIT;
     if (what->connection_options != NULL) how = *what->connection_options;
-    how.relations |= FILCH_SPAWN_MONITOR; /* to hear how it ends */
+    how.on_exit = on_exit_of_connection;
     if (what->connection == NULL) how.args = filch_ptr((void *)(uintptr_t)what);
-    filch_err err = filch_spawn(filch_out_sched(out),
-                                what->connection != NULL ? what->connection : &connection_type, &how, &pid);
-    return err == FILCH_OK ? filch_stream_give(out, stream, pid) : err;
+    atomic_fetch_add_explicit(&here.connections, 1, memory_order_relaxed); /* before it can end */
+    filch_err err = filch_spawn(sched, what->connection != NULL ? what->connection : &connection_type, &how, &pid);
+    if (err != FILCH_OK) {
+        atomic_fetch_sub_explicit(&here.connections, 1, memory_order_relaxed);
+        return err;
+    }
+    err = filch_stream_give(out, stream, pid);
+    /* Without its stream it would wait for ever. It may have ended: then there is nothing to do. */
+    if (err != FILCH_OK) (void)!filch_terminate(sched, pid);
+    return err;
 }
 
 /* A connection that cannot be served is closed; the others go on. */
-static filch_err accepted(struct acceptor *a, filch_out *out, const filch_event *event)
+static filch_err accepted(filch_out *out, const filch_event *event)
 {
     filch_err err = event->error;
     if (err == FILCH_ESTREAM || err == FILCH_ECANCELLED) return err; /* the listener itself is gone */
     if (err == FILCH_OK) {
         filch_stream stream = filch_as_stream(&event->data);
-        err = a->count < service_may.connections ? welcome(out, stream) : FILCH_ELIMIT;
-        if (err == FILCH_OK) a->count++;
-        else if (filch_yield_close(out, 0, stream) != FILCH_OK) return err;
+        err = welcome(out, stream);
+        if (err != FILCH_OK && filch_yield_close(out, 0, stream) != FILCH_OK) return err;
     }
     /* Where everything ends, its process may have ended before it got the connection, or is not begun any more. How a process
-     * ends is told by the monitor. */
+     * ends is told by its on_exit. */
     bool over = err == FILCH_EDEAD || err == FILCH_ECLOSED;
     if (err != FILCH_OK && !over) complain("a connection could not be taken", err);
     return FILCH_OK;
@@ -105,11 +130,8 @@ static filch_err acceptor_step(void *self, const filch_event *events, size_t cou
     while (err == FILCH_OK) {
         FILCH_AWAIT_EVENT(at);
         if (at->event->type == FILCH_EVENT_YIELD && at->event->tag == ACCEPT) {
-            err = accepted(a, out, at->event);
+            err = accepted(out, at->event);
             if (err == FILCH_OK) err = filch_yield_accept(out, ACCEPT, a->listener, FILCH_FOREVER);
-        } else if (at->event->type == FILCH_EVENT_EXIT) {
-            if (a->count > 0) a->count--;
-            if (at->error != FILCH_OK && at->error != FILCH_ECANCELLED) complain("a connection failed", at->error);
         }
     }
     return err;

@@ -2,7 +2,7 @@
  * when the system asks for one.
  *
  *     supervisor                        starts again what fails, and ends the program when that does not help
- *       acceptor                        listens, starts a connection for each that comes, hears how they end
+ *       acceptor                        listens, starts a connection for each that comes
  *       (children of the service's own)
  *     connection, connection, ...       not the supervisor's children: nobody starts a lost connection again
  *     watch                             waits for SIGINT and SIGTERM
@@ -42,7 +42,7 @@ typedef struct service {
     uint64_t           patience_ns; /* how long a connection may say nothing; 0: for ever */
     uint64_t           request_ns;  /* default of --request-seconds; 0: 30 s */
     const filch_type  *connection; /* its first message is its stream; NULL: made of `answer` */
-    const filch_spawn_options *connection_options; /* NULL: none */
+    const filch_spawn_options *connection_options; /* NULL: none; on_exit is the service's */
     const filch_child *children;   /* more for the supervisor, before the acceptor */
     size_t             child_count;
 } service;
