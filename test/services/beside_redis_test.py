@@ -1,6 +1,7 @@
 """beside_redis_test KV - random commands to kv and to redis-server: the answers are the same, byte for byte."""
 import os
 import random
+import select
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,16 @@ import running
 from kv_test import request
 
 KV = None
+# Its children have its standard output as their standard input, so that it ends when the last of them does.
+KILLED = """
+import os, subprocess, sys, running
+os.dup2(1, 0)
+redis = subprocess.Popen(["redis-server", "--port", "0", "--save", ""], stdout=subprocess.PIPE, preexec_fn=running.die_with_parent)
+service = running.Service(sys.argv[1], "--port", "0")
+redis.stdout.readline()
+print("begun", flush=True)
+redis.wait()
+"""
 NUMBERS = ["0", "1", "-1", "7", "42", "-0", "+1", "007", " 1", "1 ", "", "abc", "1.5", "1e3", "9223372036854775807",
            "-9223372036854775808", "9223372036854775808", "-9223372036854775809", "9999999999999999999",
            "99999999999999999999", "-99999999999999999999", "4611686018427387904", "0x10", "--1", "-"]
@@ -43,10 +54,14 @@ class BesideRedis(unittest.TestCase):
         self.folder = tempfile.mkdtemp()
         self.path = os.path.join(self.folder, "redis.sock")
         self.redis = subprocess.Popen(["redis-server", "--port", "0", "--unixsocket", self.path, "--save", "", "--dir", self.folder],
-                                      stdout=subprocess.PIPE, text=True)
+                                      stdout=subprocess.PIPE, text=True, preexec_fn=running.die_with_parent)
+        said = ""
         for line in self.redis.stdout:
+            said += line
             if "ready to accept connections" in line.lower() or "now ready" in line.lower():
                 break
+        else:
+            self.fail(f"redis-server did not start: {said}")
         self.service = running.Service(KV, "--port", "0")
 
     def tearDown(self):
@@ -56,6 +71,16 @@ class BesideRedis(unittest.TestCase):
         self.redis.stdout.close()
         self.service.stop()
         shutil.rmtree(self.folder)
+
+    def test_the_servers_end_with_a_test_that_is_killed(self):
+        """A process starts redis-server and kv as above, and is killed: the system closes what they alone held open."""
+        killed = subprocess.Popen([sys.executable, "-c", KILLED, KV], stdout=subprocess.PIPE, cwd=os.path.dirname(__file__) or ".")
+        self.assertEqual(killed.stdout.readline(), b"begun\n")
+        killed.kill()
+        killed.wait(running.PATIENCE)
+        self.assertTrue(select.select([killed.stdout], [], [], running.PATIENCE)[0], "they live on")
+        self.assertEqual(killed.stdout.read(), b"")
+        killed.stdout.close()
 
     def redis_client(self):
         import socket
@@ -69,15 +94,18 @@ class BesideRedis(unittest.TestCase):
         seed = int(os.environ.get("FILCH_SEED", "1"))
         rng = random.Random(seed)
         ours, theirs = running.Client(self.service.port), self.redis_client()
-        for i in range(running.scale(30000, 1000)):
-            args = draw(rng)
+        left = running.scale(30000, 1000)
+        while left > 0:  # several at a time: a loaded machine is asked to switch between the three less often
+            batch = [draw(rng) for _ in range(min(left, rng.choice([1, 2, 50, 200])))]
             for client in (ours, theirs):
-                client.send(request(*args))
-            self.assertEqual(raw_reply(ours), raw_reply(theirs), f"command {i} of seed {seed}: {args}")
+                client.send(b"".join(request(*args) for args in batch))
+            for args in batch:
+                self.assertEqual(raw_reply(ours), raw_reply(theirs), f"{left} commands before the last of seed {seed}: {args}")
+                left -= 1
         ours.close()
         theirs.socket.close()
 
 
 if __name__ == "__main__":
-    KV = sys.argv.pop(1)
+    KV = os.path.abspath(sys.argv.pop(1))
     unittest.main(verbosity=2)

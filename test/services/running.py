@@ -2,6 +2,7 @@
 
 Nothing here waits by the clock: reads wait for bytes, ends wait for the process, and both fail after PATIENCE seconds.
 """
+import ctypes
 import os
 import re
 import resource
@@ -15,12 +16,20 @@ import threading
 import unittest
 
 PATIENCE = 60
+TEST = os.getpid()
 PLAIN = os.environ.get("FILCH_TEST_SCALE", "100") == "100"  # no sanitizer, which needs memory and time of its own
 
 
 def scale(full, least):
     """How much of a loop to run."""
     return max(least, full * int(os.environ.get("FILCH_TEST_SCALE", "100")) // 100)
+
+
+def die_with_parent():
+    """For preexec_fn: a server ends when its test does, also when that is killed."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+    if os.getppid() != TEST:
+        os._exit(1)
 
 
 class Client:
@@ -31,7 +40,11 @@ class Client:
         self.socket.settimeout(PATIENCE)
         if receive_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        self.socket.connect(("127.0.0.1", port))
+        try:
+            self.socket.connect(("127.0.0.1", port))
+        except OSError:
+            self.socket.close()
+            raise
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.rest = b""
 
@@ -99,7 +112,8 @@ class Service:
     """The program, from its start to its end."""
 
     def __init__(self, program, *arguments):
-        self.process = subprocess.Popen([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        preexec_fn=die_with_parent)
         self.said, self.changed = "", threading.Condition()  # what it complained about so far
         self.listener = threading.Thread(target=self.listen)
         self.listener.start()
