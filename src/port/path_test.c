@@ -86,8 +86,9 @@ TEST(a_synced_rename_that_cannot_open_its_directories_changes_nothing)
         same(access(in("a/f"), F_OK), -1);
     }
     same(fli_path_rename(in("f"), in("g"), FILCH_RENAME_SYNC), 0); /* one directory, one descriptor */
+    same(fli_path_rename(in("g"), in("/h"), FILCH_RENAME_SYNC), 0); /* with two slashes it is still one */
     ok(setrlimit(RLIMIT_NOFILE, &was));
-    ok(fli_path_unlink(in("g")));
+    ok(fli_path_unlink(in("h")));
     ok(fli_path_rmdir(in("a")));
     same(open_descriptors(), before);
 }

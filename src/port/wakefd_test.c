@@ -69,6 +69,25 @@ TEST(no_descriptor_left_is_an_error_and_writes_nothing)
     same(fd, -7);
 }
 
+/* In a program that has closed its standard input. */
+TEST(an_alarm_that_is_descriptor_0_is_closed_like_any_other)
+{
+    int         fd = -1, input = dup(0);
+    fli_alarmfd alarm;
+    assert_true(input >= 0);
+    ok(fli_wakefd_open(&fd));
+    ok(close(0));
+    ok(fli_alarmfd_open(&alarm, fd));
+    int poll_was = alarm.poll, timer_was = alarm.timer;
+    fli_alarmfd_close(&alarm);
+    bool closed = fcntl(poll_was, F_GETFD) == -1 && fcntl(timer_was, F_GETFD) == -1;
+    same(dup2(input, 0), 0);
+    ok(close(input));
+    same(poll_was, 0);
+    assert_true(closed);
+    fli_wakefd_close(fd);
+}
+
 TEST(an_alarm_makes_it_readable_until_it_is_set_again)
 {
     int         fd = -1;
@@ -115,6 +134,7 @@ int main(void)
         cmocka_unit_test(ringing_at_the_end_of_the_counter_does_not_block),
         cmocka_unit_test(child_programs_do_not_inherit_it),
         cmocka_unit_test(no_descriptor_left_is_an_error_and_writes_nothing),
+        cmocka_unit_test(an_alarm_that_is_descriptor_0_is_closed_like_any_other),
         cmocka_unit_test(an_alarm_makes_it_readable_until_it_is_set_again),
         cmocka_unit_test(without_descriptors_there_is_no_alarm_and_none_is_lost),
     };
