@@ -21,8 +21,8 @@ static filch_err bad_group(void)
 /* ---- doing it ---- */
 
 /* Requests about two processes: `who` and `target`. */
-static filch_err relate_two(fli_model *m, fli_runtime *rt, fli_request *request, const fli_end *who,
-                            const fli_end *target)
+static filch_err relate_two(fli_model *m, fli_runtime *rt, fli_request *request, const fli_endpoint *who,
+                            const fli_endpoint *target)
 {
     switch (request->op) {
     case FILCH_CMD_MONITOR: return fli_monitor(m, who, target, request->tag, &request->given);
@@ -33,46 +33,46 @@ static filch_err relate_two(fli_model *m, fli_runtime *rt, fli_request *request,
 
 static filch_err relate_pair(fli_model *m, fli_runtime *rt, fli_request *request)
 {
-    fli_end   who, target;
+    fli_endpoint   who, target;
     filch_pid a = request->who, b = request->target;
     if (a.node == b.node && a.serial == b.serial) return filch_invalid("both pids are the same process");
-    filch_err err = fli_enter_end(m, rt, a, &who);
+    filch_err err = fli_endpoint_pin(m, rt, a, &who);
     if (err != FILCH_OK) return err;
-    err = fli_enter_end(m, rt, b, &target);
+    err = fli_endpoint_pin(m, rt, b, &target);
     if (err == FILCH_OK) {
-        err = fli_may(m, rt, request->op, &who, b);
-        if (err == FILCH_OK) err = fli_may(m, rt, request->op, &target, b);
+        err = fli_access_check(m, rt, request->op, &who, b);
+        if (err == FILCH_OK) err = fli_access_check(m, rt, request->op, &target, b);
         if (err == FILCH_OK) err = relate_two(m, rt, request, &who, &target);
-        fli_leave_end(m, rt, &target);
+        fli_endpoint_unpin(m, rt, &target);
     }
-    fli_leave_end(m, rt, &who);
+    fli_endpoint_unpin(m, rt, &who);
     return err;
 }
 
-static filch_err end_by_force(const fli_end *end)
+static filch_err end_by_force(const fli_endpoint *endpoint)
 {
-    fli_proc *p = fli_proc_find(end->rt, end->serial);
+    fli_proc *p = fli_proc_find(endpoint->rt, endpoint->serial);
     if (p == NULL) return FILCH_EDEAD;
-    switch (fli_state_set_flag(&p->state, fli_serial_gen(end->serial), FLI_KILL)) {
+    switch (fli_state_set_flag(&p->state, fli_serial_gen(endpoint->serial), FLI_KILL)) {
     case FLI_DELIVERY_DEAD: return FILCH_EDEAD;
-    case FLI_DELIVERY_WOKE: end->rt->hooks.ready(end->rt, fli_current_worker(end->rt), p); break;
+    case FLI_DELIVERY_WOKE: endpoint->rt->hooks.ready(endpoint->rt, fli_current_worker(endpoint->rt), p); break;
     case FLI_DELIVERY_NOTED: break;
     }
     return FILCH_OK;
 }
 
-/* Requests about one process, entered as `end`. */
-static filch_err relate_one(fli_model *m, fli_runtime *rt, fli_request *request, const fli_end *end)
+/* Requests about one process, entered as `endpoint`. */
+static filch_err relate_one(fli_model *m, fli_runtime *rt, fli_request *request, const fli_endpoint *endpoint)
 {
     switch (request->op) {
-    case FILCH_CMD_TERMINATE: return end_by_force(end);
-    case FILCH_CMD_CANCEL: return fli_cancel_with(m, rt, end, request->reason, request->tag);
-    case FILCH_CMD_UNMONITOR: return fli_unmonitor(m, end, request->tag);
-    case FILCH_CMD_REGISTER: return fli_name_add(m, rt, request->name, end);
-    case FILCH_CMD_JOIN: return fli_group_join(m, rt, request->name, end);
-    case FILCH_CMD_LEAVE: return fli_group_leave(m, rt, request->name, end);
-    case FILCH_CMD_WATCH: return fli_group_watch(m, rt, request->name, end, request->tag);
-    default: return fli_group_unwatch(m, rt, request->name, end);
+    case FILCH_CMD_TERMINATE: return end_by_force(endpoint);
+    case FILCH_CMD_CANCEL: return fli_cancel_with(m, rt, endpoint, request->reason, request->tag);
+    case FILCH_CMD_UNMONITOR: return fli_unmonitor(m, endpoint, request->tag);
+    case FILCH_CMD_REGISTER: return fli_name_add(m, rt, request->name, endpoint);
+    case FILCH_CMD_JOIN: return fli_group_join(m, rt, request->name, endpoint);
+    case FILCH_CMD_LEAVE: return fli_group_leave(m, rt, request->name, endpoint);
+    case FILCH_CMD_WATCH: return fli_group_watch(m, rt, request->name, endpoint, request->tag);
+    default: return fli_group_unwatch(m, rt, request->name, endpoint);
     }
 }
 
@@ -86,7 +86,7 @@ static filch_err send_name(fli_model *m, fli_runtime *rt, const fli_request *req
 filch_err fli_relate(fli_runtime *rt, fli_request *request)
 {
     fli_model *m;
-    fli_end    end;
+    fli_endpoint    endpoint;
     filch_pid  pid = request->target;
     filch_err  err = fli_model_get(rt, &m);
     if (err != FILCH_OK) return err;
@@ -101,11 +101,11 @@ filch_err fli_relate(fli_runtime *rt, fli_request *request)
     case FILCH_CMD_UNMONITOR: pid = request->who; break;
     default: break;
     }
-    err = fli_enter_end(m, rt, pid, &end);
+    err = fli_endpoint_pin(m, rt, pid, &endpoint);
     if (err != FILCH_OK) return err;
-    err = fli_may(m, rt, request->op, &end, pid);
-    if (err == FILCH_OK) err = relate_one(m, rt, request, &end);
-    fli_leave_end(m, rt, &end);
+    err = fli_access_check(m, rt, request->op, &endpoint, pid);
+    if (err == FILCH_OK) err = relate_one(m, rt, request, &endpoint);
+    fli_endpoint_unpin(m, rt, &endpoint);
     return err;
 }
 

@@ -8,104 +8,104 @@
 #include "model/model.h"
 #include "proc/values.h"
 
-static filch_values *scope_of(const fli_bond *bond)
+static filch_values *scope_of(const fli_relation *relation)
 {
-    return (filch_values *)(uintptr_t)fli_load_rlx(&((fli_bond *)(uintptr_t)bond)->serial[1]);
+    return (filch_values *)(uintptr_t)fli_load_rlx(&((fli_relation *)(uintptr_t)relation)->serial[1]);
 }
 
-void fli_context_free(fli_model *m, fli_bond *bond)
+void fli_context_free(fli_model *m, fli_relation *relation)
 {
-    fli_tenant *tenant = (fli_tenant *)(uintptr_t)bond->tag;
-    fli_scope_leave(scope_of(bond), tenant);
+    fli_tenant *tenant = (fli_tenant *)(uintptr_t)relation->tag;
+    fli_scope_leave(scope_of(relation), tenant);
     fli_free(&m->mem, tenant, sizeof *tenant);
-    fli_bond_free(m, bond);
+    fli_relation_free(m, relation);
 }
 
-static filch_err enter(fli_model *m, const fli_end *end, filch_values *scope, fli_bond **out)
+static filch_err enter(fli_model *m, const fli_endpoint *endpoint, filch_values *scope, fli_relation **out)
 {
-    fli_bond   *bond;
+    fli_relation   *relation;
     fli_tenant *tenant = fli_zalloc(&m->mem, sizeof *tenant);
     if (tenant == NULL) return FILCH_ENOMEM;
-    filch_err err = fli_bond_make(m, FLI_BOND_SCOPE, end, NULL, &bond);
+    filch_err err = fli_relation_make(m, FLI_RELATION_SCOPE, endpoint, NULL, &relation);
     if (err != FILCH_OK) {
         fli_free(&m->mem, tenant, sizeof *tenant);
         return err;
     }
-    tenant->rt = end->rt;
-    tenant->serial = end->serial;
-    bond->tag = (uintptr_t)tenant;
-    fli_store_rlx(&bond->serial[1], (uintptr_t)scope);
+    tenant->rt = endpoint->rt;
+    tenant->serial = endpoint->serial;
+    relation->tag = (uintptr_t)tenant;
+    fli_store_rlx(&relation->serial[1], (uintptr_t)scope);
     fli_scope_enter(scope, tenant);
-    *out = bond;
+    *out = relation;
     return FILCH_OK;
 }
 
 /* When the deadline comes the process is asked to end. */
-static filch_err arm(fli_model *m, const fli_end *end, uint64_t left_ns, fli_bond **out)
+static filch_err arm(fli_model *m, const fli_endpoint *endpoint, uint64_t left_ns, fli_relation **out)
 {
-    fli_bond *bond;
-    filch_err err = fli_bond_make(m, FLI_BOND_DEADLINE, end, NULL, &bond);
+    fli_relation *relation;
+    filch_err err = fli_relation_make(m, FLI_RELATION_DEADLINE, endpoint, NULL, &relation);
     if (err != FILCH_OK) return err;
-    bond->tag = fli_timers_raise(&((filch_sched *)end->rt)->timers, end->serial, left_ns, FLI_CANCEL);
-    if (bond->tag == 0) {
-        fli_bond_free(m, bond);
+    relation->tag = fli_timers_raise(&((filch_sched *)endpoint->rt)->timers, endpoint->serial, left_ns, FLI_CANCEL);
+    if (relation->tag == 0) {
+        fli_relation_free(m, relation);
         return FILCH_ENOMEM;
     }
-    *out = bond;
+    *out = relation;
     return FILCH_OK;
 }
 
-void fli_context_undo(fli_model *m, fli_runtime *rt, fli_bond *bonds)
+void fli_context_undo(fli_model *m, fli_runtime *rt, fli_relation *relations)
 {
-    while (bonds != NULL) {
-        fli_bond *bond = bonds;
-        bonds = fli_bond_at(m, bond->next[0]);
-        if (bond->kind == FLI_BOND_SCOPE) {
-            fli_context_free(m, bond);
+    while (relations != NULL) {
+        fli_relation *relation = relations;
+        relations = fli_relation_at(m, relation->next[0]);
+        if (relation->kind == FLI_RELATION_SCOPE) {
+            fli_context_free(m, relation);
             continue;
         }
-        fli_timers_abandon(&((filch_sched *)rt)->timers, bond->tag);
-        fli_bond_free(m, bond);
+        fli_timers_abandon(&((filch_sched *)rt)->timers, relation->tag);
+        fli_relation_free(m, relation);
     }
 }
 
-filch_err fli_context_make(fli_model *m, const fli_end *end, filch_values *values, fli_bond **out, uint64_t *timer)
+filch_err fli_context_make(fli_model *m, const fli_endpoint *endpoint, filch_values *values, fli_relation **out, uint64_t *timer)
 {
-    uint64_t  at_ns = fli_values_deadline(values), now_ns = fli_now(end->rt);
-    fli_bond *bonds = NULL, *bond;
+    uint64_t  at_ns = fli_values_deadline(values), now_ns = fli_now(endpoint->rt);
+    fli_relation *relations = NULL, *relation;
     filch_err err = FILCH_OK;
     *timer = 0;
     /* One that has passed needs no timer: see fli_context_begin. */
     if (at_ns != FILCH_FOREVER && at_ns > now_ns) {
-        err = arm(m, end, at_ns - now_ns, &bond);
+        err = arm(m, endpoint, at_ns - now_ns, &relation);
         if (err == FILCH_OK) {
-            bond->next[0] = 0;
-            bonds = bond;
-            *timer = bond->tag;
+            relation->next[0] = 0;
+            relations = relation;
+            *timer = relation->tag;
         }
     }
     for (filch_values *s = fli_scope_first(values); s != NULL && err == FILCH_OK; s = fli_scope_next(s)) {
-        err = enter(m, end, s, &bond);
+        err = enter(m, endpoint, s, &relation);
         if (err != FILCH_OK) break;
-        bond->next[0] = bonds != NULL ? bonds->self * 2 : 0;
-        bonds = bond;
+        relation->next[0] = relations != NULL ? relations->self * 2 : 0;
+        relations = relation;
     }
-    if (err != FILCH_OK) fli_context_undo(m, end->rt, bonds);
-    else *out = bonds;
+    if (err != FILCH_OK) fli_context_undo(m, endpoint->rt, relations);
+    else *out = relations;
     return err;
 }
 
-void fli_context_begin(fli_end *end, filch_values *values, uint64_t timer)
+void fli_context_begin(fli_endpoint *endpoint, filch_values *values, uint64_t timer)
 {
-    fli_proc *p = fli_proc_find(end->rt, end->serial);
-    bool      late = fli_values_deadline(values) <= fli_now(end->rt);
+    fli_proc *p = fli_proc_find(endpoint->rt, endpoint->serial);
+    bool      late = fli_values_deadline(values) <= fli_now(endpoint->rt);
     /* It may have fired before there was anybody to ask; it must not fire when we have asked. */
-    if (late && timer != 0) fli_timers_abandon(&((filch_sched *)end->rt)->timers, timer);
+    if (late && timer != 0) fli_timers_abandon(&((filch_sched *)endpoint->rt)->timers, timer);
     for (filch_values *s = fli_scope_first(values); s != NULL && !late; s = fli_scope_next(s)) {
         late = fli_scope_cancelled(s, true) != FILCH_OK;
     }
     /* It is awake, and will be queued by whoever spawned it. */
-    if (late) (void)!fli_state_set_flag(&p->state, fli_serial_gen(end->serial), FLI_CANCEL);
+    if (late) (void)!fli_state_set_flag(&p->state, fli_serial_gen(endpoint->serial), FLI_CANCEL);
 }
 
 /* ---- the public face ---- */

@@ -112,7 +112,7 @@ static filch_err reserve_grow(group *g, uint64_t count)
 static void tell(fli_model *m, group *g, filch_event_type type, uint64_t serial)
 {
     (void)m;
-    fli_end about = { .rt = g->rt, .host = g->rt->host, .serial = serial };
+    fli_endpoint about = { .rt = g->rt, .host = g->rt->host, .serial = serial };
     for (place *w = g->watchers.next; w != &g->watchers; w = w->next) {
         fli_event_node *node = reserve_take(g);
         fli_notice_fill(node, type, g->rt, &about, w->tag, FILCH_OK, &g->name);
@@ -142,25 +142,25 @@ static filch_err add_watcher(fli_model *m, group *g, place *p)
     return FILCH_OK;
 }
 
-static filch_err add(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end, fli_bond_kind kind,
+static filch_err add(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint, fli_relation_kind kind,
                      uint64_t tag)
 {
-    if (end->rt != rt) return FILCH_EFOREIGN;
+    if (endpoint->rt != rt) return FILCH_EFOREIGN;
     place *p = fli_zalloc(&m->mem, sizeof *p);
     if (p == NULL) return FILCH_ENOMEM;
-    p->serial = end->serial;
+    p->serial = endpoint->serial;
     p->tag = tag;
-    fli_bond *bond;
-    filch_err err = fli_bond_make(m, kind, end, NULL, &bond);
+    fli_relation *relation;
+    filch_err err = fli_relation_make(m, kind, endpoint, NULL, &relation);
     if (err != FILCH_OK) {
         fli_free(&m->mem, p, sizeof *p);
         return err;
     }
     fli_table *table = table_of(m, rt);
-    fli_stripe_lock(m, end);
+    fli_stripe_lock(m, endpoint);
     fli_mutex_lock(&table->lock);
     group *g = NULL;
-    err = fli_end_watch(m, end) ? FILCH_OK : FILCH_EDEAD;
+    err = fli_endpoint_set_related(m, endpoint) ? FILCH_OK : FILCH_EDEAD;
     if (err == FILCH_OK) {
         g = fli_table_find(table, name);
         if (g == NULL) g = group_make(m, rt, table, name);
@@ -168,30 +168,30 @@ static filch_err add(fli_model *m, fli_runtime *rt, const char *name, const fli_
     }
     if (g != NULL) {
         p->group = g;
-        err = kind == FLI_BOND_MEMBER ? add_member(m, g, p) : add_watcher(m, g, p);
+        err = kind == FLI_RELATION_MEMBER ? add_member(m, g, p) : add_watcher(m, g, p);
     }
     if (err == FILCH_OK) {
-        bond->tag = (uintptr_t)p;
-        fli_store_rlx(&bond->serial[1], (uintptr_t)g);
-        fli_bond_list(m, bond, 0);
+        relation->tag = (uintptr_t)p;
+        fli_store_rlx(&relation->serial[1], (uintptr_t)g);
+        fli_relation_list(m, relation, 0);
     } else if (g != NULL) {
         group_free_if_empty(m, table, g);
     }
     fli_mutex_unlock(&table->lock);
-    fli_stripe_unlock(m, end);
+    fli_stripe_unlock(m, endpoint);
     if (err == FILCH_OK) return FILCH_OK;
-    fli_bond_free(m, bond);
+    fli_relation_free(m, relation);
     fli_free(&m->mem, p, sizeof *p);
     return err;
 }
 
 /* Takes a member or watcher out of its group. Under the stripe's and the table's lock. */
-static void drop_locked(fli_model *m, fli_table *table, fli_bond *bond)
+static void drop_locked(fli_model *m, fli_table *table, fli_relation *relation)
 {
-    place *p = (place *)(uintptr_t)bond->tag;
+    place *p = (place *)(uintptr_t)relation->tag;
     group *g = p->group;
     delist(p);
-    if (bond->kind == FLI_BOND_MEMBER) {
+    if (relation->kind == FLI_RELATION_MEMBER) {
         g->member_count--;
         tell(m, g, FILCH_EVENT_LEFT, p->serial);
     } else {
@@ -202,53 +202,53 @@ static void drop_locked(fli_model *m, fli_table *table, fli_bond *bond)
     fli_free(&m->mem, p, sizeof *p);
 }
 
-void fli_group_forget(fli_model *m, fli_bond *bond)
+void fli_group_forget(fli_model *m, fli_relation *relation)
 {
-    fli_table *table = table_of(m, ((place *)(uintptr_t)bond->tag)->group->rt);
+    fli_table *table = table_of(m, ((place *)(uintptr_t)relation->tag)->group->rt);
     fli_mutex_lock(&table->lock);
-    drop_locked(m, table, bond);
+    drop_locked(m, table, relation);
     fli_mutex_unlock(&table->lock);
 }
 
-static filch_err drop(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end, fli_bond_kind kind)
+static filch_err drop(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint, fli_relation_kind kind)
 {
-    if (end->rt != rt) return FILCH_EFOREIGN;
+    if (endpoint->rt != rt) return FILCH_EFOREIGN;
     fli_table *table = table_of(m, rt);
-    fli_bond  *bond = NULL;
-    fli_stripe_lock(m, end);
+    fli_relation  *relation = NULL;
+    fli_stripe_lock(m, endpoint);
     fli_mutex_lock(&table->lock);
     group *g = fli_table_find(table, name);
     /* A process in a group has bonds, so it has a list to look into, if it lives. */
-    if (g != NULL && fli_bond_has_list(m, end)) bond = fli_bond_of_group(m, end, kind, g);
-    if (bond != NULL) {
-        fli_bond_unlist(m, bond, 0);
-        fli_bond_retire(bond);
-        drop_locked(m, table, bond);
+    if (g != NULL && fli_relation_has_list(m, endpoint)) relation = fli_relation_of_group(m, endpoint, kind, g);
+    if (relation != NULL) {
+        fli_relation_unlist(m, relation, 0);
+        fli_relation_retire(relation);
+        drop_locked(m, table, relation);
     }
     fli_mutex_unlock(&table->lock);
-    fli_stripe_unlock(m, end);
-    if (bond != NULL) fli_bond_free(m, bond);
-    return bond != NULL ? FILCH_OK : FILCH_ESTALE;
+    fli_stripe_unlock(m, endpoint);
+    if (relation != NULL) fli_relation_free(m, relation);
+    return relation != NULL ? FILCH_OK : FILCH_ESTALE;
 }
 
-filch_err fli_group_join(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end)
+filch_err fli_group_join(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint)
 {
-    return add(m, rt, name, end, FLI_BOND_MEMBER, 0);
+    return add(m, rt, name, endpoint, FLI_RELATION_MEMBER, 0);
 }
 
-filch_err fli_group_leave(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end)
+filch_err fli_group_leave(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint)
 {
-    return drop(m, rt, name, end, FLI_BOND_MEMBER);
+    return drop(m, rt, name, endpoint, FLI_RELATION_MEMBER);
 }
 
-filch_err fli_group_watch(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end, uint64_t tag)
+filch_err fli_group_watch(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint, uint64_t tag)
 {
-    return add(m, rt, name, end, FLI_BOND_WATCHER, tag);
+    return add(m, rt, name, endpoint, FLI_RELATION_WATCHER, tag);
 }
 
-filch_err fli_group_unwatch(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end)
+filch_err fli_group_unwatch(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint)
 {
-    return drop(m, rt, name, end, FLI_BOND_WATCHER);
+    return drop(m, rt, name, endpoint, FLI_RELATION_WATCHER);
 }
 
 /* ---- members ---- */

@@ -47,16 +47,16 @@ static filch_err route(void *user, const filch_package *package)
 {
     fli_runtime *rt = user;
     fli_model   *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
-    fli_end      end;
-    filch_err    err = fli_enter_end(m, rt, package->to, &end);
+    fli_endpoint      endpoint;
+    filch_err    err = fli_endpoint_pin(m, rt, package->to, &endpoint);
     if (err == FILCH_EFOREIGN) {
         const fli_host *host = fli_host_at(m, rt->host);
         return host->route != NULL ? host->route(host->route_user, package) : FILCH_EFOREIGN;
     }
     if (err != FILCH_OK) return err;
-    err = fli_may(m, rt, FILCH_CMD_SEND, &end, package->to);
-    if (err == FILCH_OK) err = filch_deliver(end.rt, package);
-    fli_leave_end(m, rt, &end);
+    err = fli_access_check(m, rt, FILCH_CMD_SEND, &endpoint, package->to);
+    if (err == FILCH_OK) err = filch_deliver(endpoint.rt, package);
+    fli_endpoint_unpin(m, rt, &endpoint);
     return err;
 }
 
@@ -102,7 +102,7 @@ filch_err filch_spawn_on(filch_sched *sched, uint64_t node, const filch_type *ty
     if (node == rt->node_id) return filch_spawn(sched, type, options, pid);
     filch_spawn_options opt;
     fli_model          *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
-    fli_end             end;
+    fli_endpoint             endpoint;
     filch_err           err = fli_spawn_options_read(options, &opt);
     if (err != FILCH_OK) return err;
     if (m == NULL) return FILCH_EFOREIGN;
@@ -111,16 +111,16 @@ filch_err filch_spawn_on(filch_sched *sched, uint64_t node, const filch_type *ty
     bool     inside = worker != NULL && worker->serial != 0 && !worker->dispatching;
     uint32_t relations = opt.relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK);
     if (relations != 0 && !inside) return FILCH_ESTATE;
-    err = fli_enter_end(m, rt, (filch_pid){ node, 1 }, &end); /* any process there */
+    err = fli_endpoint_pin(m, rt, (filch_pid){ node, 1 }, &endpoint); /* any process there */
     if (err != FILCH_OK) return err;
-    err = fli_may(m, rt, FILCH_CMD_SPAWN, &end, (filch_pid){ 0, 0 });
+    err = fli_access_check(m, rt, FILCH_CMD_SPAWN, &endpoint, (filch_pid){ 0, 0 });
     if (err == FILCH_OK) {
         fli_birth birth = { .relations = relations, .tag = opt.tag, .name = opt.name };
         if (inside) birth.parent = (filch_pid){ rt->node_id, worker->serial };
         if (opt.values == NULL && inside) opt.values = worker->current->values;
         bool plain = relations == 0 && opt.name == NULL;
-        err = fli_spawn((filch_sched *)end.rt, type, &opt, plain ? NULL : &birth, pid);
+        err = fli_spawn((filch_sched *)endpoint.rt, type, &opt, plain ? NULL : &birth, pid);
     }
-    fli_leave_end(m, rt, &end);
+    fli_endpoint_unpin(m, rt, &endpoint);
     return err;
 }

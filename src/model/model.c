@@ -8,11 +8,11 @@
 
 #include "base/assert.h"
 
-static void make_bond(void *object, uint32_t handle)
+static void make_relation(void *object, uint32_t handle)
 {
-    fli_bond *bond = object;
-    bond->self = handle;
-    fli_store_rlx(&bond->gen, 1);
+    fli_relation *relation = object;
+    relation->self = handle;
+    fli_store_rlx(&relation->gen, 1);
 }
 
 static filch_err stripes_init(fli_model *m)
@@ -33,7 +33,7 @@ filch_err fli_model_create(const fli_mem *mem, fli_model **out)
     if (m == NULL) goto no_model;
     m->mem = *mem;
     fli_atomic_init(&m->refs, 1);
-    err = fli_slab_init(&m->bonds, mem, sizeof(fli_bond), UINT32_MAX / 2 - 1, make_bond);
+    err = fli_slab_init(&m->relations, mem, sizeof(fli_relation), UINT32_MAX / 2 - 1, make_relation);
     if (err != FILCH_OK) goto no_slab;
     err = fli_mutex_init(&m->grow);
     if (err != FILCH_OK) goto no_grow;
@@ -44,7 +44,7 @@ filch_err fli_model_create(const fli_mem *mem, fli_model **out)
 no_stripes:
     fli_mutex_fini(&m->grow);
 no_grow:
-    fli_slab_fini(&m->bonds);
+    fli_slab_fini(&m->relations);
 no_slab:
     fli_free_aligned(mem, m, sizeof *m, FLI_LINE);
 no_model:
@@ -56,11 +56,11 @@ void fli_model_drop(fli_model *m)
     /* PAIR model.refs, both halves: what every holder did comes before the one who frees. */
     if (fli_sub_acqrel(&m->refs, 1) != 1) return;
     fli_mem mem = m->mem;
-    FLI_ASSERT(m->bonds.spare_count + 1 == fli_load_rlx(&m->bonds.fresh)); /* every relation is over */
+    FLI_ASSERT(m->relations.spare_count + 1 == fli_load_rlx(&m->relations.fresh)); /* every relation is over */
     for (int i = 0; i < FLI_HOSTS_MAX; i++) fli_free(&mem, fli_load_rlx(&m->hosts[i]), sizeof(fli_host));
     for (int i = 0; i < FLI_STRIPES; i++) fli_mutex_fini(&m->stripes[i].lock);
     fli_mutex_fini(&m->grow);
-    fli_slab_fini(&m->bonds);
+    fli_slab_fini(&m->relations);
     fli_free_aligned(&mem, m, sizeof *m, FLI_LINE);
 }
 
@@ -164,11 +164,11 @@ static void on_fini(fli_runtime *rt)
     fli_model_drop(m);
 }
 
-filch_err fli_enter_end(fli_model *m, fli_runtime *rt, filch_pid pid, fli_end *out)
+filch_err fli_endpoint_pin(fli_model *m, fli_runtime *rt, filch_pid pid, fli_endpoint *out)
 {
     if (pid.serial == 0) return filch_invalid("a pid is nobody");
     if (FLI_LIKELY(pid.node == rt->node_id)) {
-        *out = (fli_end){ .rt = rt, .host = rt->host, .serial = pid.serial };
+        *out = (fli_endpoint){ .rt = rt, .host = rt->host, .serial = pid.serial };
         return FILCH_OK;
     }
     for (uint32_t i = 0; i < FLI_HOSTS_MAX; i++) {
@@ -179,7 +179,7 @@ filch_err fli_enter_end(fli_model *m, fli_runtime *rt, filch_pid pid, fli_end *o
         (void)fli_add_acqrel(&host->pins, 1);
         fli_runtime *far = fli_load_acq(&host->rt); /* PAIR host.open, acquire half */
         if (far != NULL) {
-            *out = (fli_end){ .rt = far, .host = i, .serial = pid.serial };
+            *out = (fli_endpoint){ .rt = far, .host = i, .serial = pid.serial };
             return FILCH_OK;
         }
         (void)fli_sub_acqrel(&host->pins, 1); /* PAIR host.pins, release half */
@@ -188,17 +188,17 @@ filch_err fli_enter_end(fli_model *m, fli_runtime *rt, filch_pid pid, fli_end *o
     return FILCH_EFOREIGN;
 }
 
-void fli_leave_end(fli_model *m, const fli_runtime *rt, const fli_end *end)
+void fli_endpoint_unpin(fli_model *m, const fli_runtime *rt, const fli_endpoint *endpoint)
 {
     /* PAIR host.pins, release half: what we did there is done. */
-    if (end->rt != rt) (void)fli_sub_acqrel(&fli_host_at(m, end->host)->pins, 1);
+    if (endpoint->rt != rt) (void)fli_sub_acqrel(&fli_host_at(m, endpoint->host)->pins, 1);
 }
 
-filch_err fli_may(fli_model *m, fli_runtime *rt, uint32_t op, const fli_end *end, filch_pid target)
+filch_err fli_access_check(fli_model *m, fli_runtime *rt, uint32_t op, const fli_endpoint *endpoint, filch_pid target)
 {
-    if (FLI_LIKELY(end->rt == rt)) return FILCH_OK;
+    if (FLI_LIKELY(endpoint->rt == rt)) return FILCH_OK;
     if (m->policy == NULL) return FILCH_EDENIED;
-    filch_access access = { .command = op, .from = (filch_sched *)rt, .to = (filch_sched *)end->rt, .target = target };
+    filch_access access = { .command = op, .from = (filch_sched *)rt, .to = (filch_sched *)endpoint->rt, .target = target };
     fli_local   *worker = fli_current_worker(rt);
     if (worker != NULL && worker->serial != 0) access.who = (filch_pid){ rt->node_id, worker->serial };
     return m->policy(m->policy_user, &access) ? FILCH_OK : FILCH_EDENIED;
@@ -220,8 +220,8 @@ static filch_err on_birth(fli_runtime *rt, fli_proc *p, uint64_t serial, const f
 static bool on_name_of(fli_runtime *rt, uint64_t serial, char *name)
 {
     fli_model *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
-    fli_end    end = { .rt = rt, .host = rt->host, .serial = serial };
-    return m != NULL && fli_name_of(m, &end, name);
+    fli_endpoint    endpoint = { .rt = rt, .host = rt->host, .serial = serial };
+    return m != NULL && fli_name_of(m, &endpoint, name);
 }
 
 static bool on_is_named(fli_runtime *rt, const char *name)

@@ -27,20 +27,20 @@
 #define FLI_HOSTS_MAX 256
 #define FLI_NAME_SHARDS 16
 
-typedef enum fli_bond_kind {
-    FLI_BOND_MONITOR = 1, /* end 0 watches end 1 */
-    FLI_BOND_LINK,        /* both ends alike */
+typedef enum fli_relation_kind {
+    FLI_RELATION_MONITOR = 1, /* end 0 watches end 1 */
+    FLI_RELATION_LINK,        /* both ends alike */
     /* With one end: */
-    FLI_BOND_NAME,     /* `tag` is its entry among the names of host serial[1] */
-    FLI_BOND_EXEC,     /* serial[1] and `tag` name the yield that waits for the result, of the host of end 1 */
-    FLI_BOND_DEADLINE, /* `tag` is the timer that ends the process, or asks it to end */
-    FLI_BOND_MEMBER,   /* serial[1] is its group, `tag` its place there */
-    FLI_BOND_WATCHER,  /* the same */
-    FLI_BOND_SCOPE     /* serial[1] is the scope, `tag` its tenant */
-} fli_bond_kind;
+    FLI_RELATION_NAME,     /* `tag` is its entry among the names of host serial[1] */
+    FLI_RELATION_EXEC,     /* serial[1] and `tag` name the yield that waits for the result, of the host of end 1 */
+    FLI_RELATION_DEADLINE, /* `tag` is the timer that ends the process, or asks it to end */
+    FLI_RELATION_MEMBER,   /* serial[1] is its group, `tag` its place there */
+    FLI_RELATION_WATCHER,  /* the same */
+    FLI_RELATION_SCOPE     /* serial[1] is the scope, `tag` its tenant */
+} fli_relation_kind;
 
 /* A place in a process's list is a bond and one of its ends: handle * 2 + end; 0 is nowhere. */
-typedef struct fli_bond {
+typedef struct fli_relation {
     /* Counts the uses: it changes when the bond is taken out of its lists. Three fields are read without the lock, to
      * find it: relaxed, and believed only when the generation is right under the lock that they led to. */
     FLI_ATOMIC(uint32_t) gen;
@@ -52,9 +52,9 @@ typedef struct fli_bond {
     uint16_t kind;
     uint16_t supervises; /* of a monitor: end 0 asks end 1 to end when the scheduler stops */
     uint64_t tag;
-} fli_bond;
+} fli_relation;
 
-static_assert(sizeof(fli_bond) == 64, "a bond is one cache line");
+static_assert(sizeof(fli_relation) == 64, "a bond is one cache line");
 
 /* One scheduler of the model. */
 typedef struct fli_host {
@@ -76,7 +76,7 @@ typedef struct fli_model {
     fli_mem mem;
     /* Hosts that hold it, and the node.  PAIR model.refs */
     FLI_ATOMIC(uint32_t) refs;
-    fli_slab        bonds;
+    fli_slab        relations;
     fli_mutex       grow;   /* of heads, and of hosts */
     filch_policy_fn policy; /* plain: set before the second host; NULL: nothing is allowed between hosts */
     void           *policy_user;
@@ -88,11 +88,11 @@ typedef struct fli_model {
 } fli_model;
 
 /* A process, found by its pid. */
-typedef struct fli_end {
+typedef struct fli_endpoint {
     fli_runtime *rt;
     uint32_t     host;
     uint64_t     serial;
-} fli_end;
+} fli_endpoint;
 
 /* ---- model.c ---- */
 
@@ -108,91 +108,91 @@ static inline fli_host *fli_host_at(fli_model *m, uint32_t host)
     return fli_load_acq(&m->hosts[host]); /* PAIR host.open, acquire half */
 }
 
-/* Finds the host of `pid` and keeps it from going away until fli_leave_end. Says nothing about the process. */
-FILCH_MUST_USE filch_err fli_enter_end(fli_model *m, fli_runtime *rt, filch_pid pid, fli_end *out);
-void                     fli_leave_end(fli_model *m, const fli_runtime *rt, const fli_end *end);
-/* May a process of `rt`, or a thread that uses it, do `op` to one of the host of `end`? FILCH_EDENIED. */
-FILCH_MUST_USE filch_err fli_may(fli_model *m, fli_runtime *rt, uint32_t op, const fli_end *end, filch_pid target);
+/* Finds the host of `pid` and keeps it from going away until fli_endpoint_unpin. Says nothing about the process. */
+FILCH_MUST_USE filch_err fli_endpoint_pin(fli_model *m, fli_runtime *rt, filch_pid pid, fli_endpoint *out);
+void                     fli_endpoint_unpin(fli_model *m, const fli_runtime *rt, const fli_endpoint *endpoint);
+/* May a process of `rt`, or a thread that uses it, do `op` to one of the host of `endpoint`? FILCH_EDENIED. */
+FILCH_MUST_USE filch_err fli_access_check(fli_model *m, fli_runtime *rt, uint32_t op, const fli_endpoint *endpoint, filch_pid target);
 
-/* ---- bonds.c ---- */
+/* ---- relations.c ---- */
 
-FILCH_MUST_USE filch_err fli_bond_make(fli_model *m, fli_bond_kind kind, const fli_end *a, const fli_end *b,
-                                       fli_bond **out);
+FILCH_MUST_USE filch_err fli_relation_make(fli_model *m, fli_relation_kind kind, const fli_endpoint *a, const fli_endpoint *b,
+                                       fli_relation **out);
 /* The bond of a place; NULL for nowhere. */
-static inline fli_bond *fli_bond_at(fli_model *m, uint32_t place)
+static inline fli_relation *fli_relation_at(fli_model *m, uint32_t place)
 {
-    return place != 0 ? fli_slab_at_size(&m->bonds, place / 2, sizeof(fli_bond)) : NULL;
+    return place != 0 ? fli_slab_at_size(&m->relations, place / 2, sizeof(fli_relation)) : NULL;
 }
 /* Gives back one that is in no list and holds no node. */
-void fli_bond_free(fli_model *m, fli_bond *bond);
+void fli_relation_free(fli_model *m, fli_relation *relation);
 
-void fli_stripe_lock(fli_model *m, const fli_end *end);
-void fli_stripe_unlock(fli_model *m, const fli_end *end);
-void fli_stripes_lock(fli_model *m, const fli_end *a, const fli_end *b);
-void fli_stripes_unlock(fli_model *m, const fli_end *a, const fli_end *b);
+void fli_stripe_lock(fli_model *m, const fli_endpoint *endpoint);
+void fli_stripe_unlock(fli_model *m, const fli_endpoint *endpoint);
+void fli_stripes_lock(fli_model *m, const fli_endpoint *a, const fli_endpoint *b);
+void fli_stripes_unlock(fli_model *m, const fli_endpoint *a, const fli_endpoint *b);
 
-/* Raises HAS_RELATIONS. Returns false if the process is dead, or was not spawned yet when fli_bond_make() was called. Under the
+/* Raises HAS_RELATIONS. Returns false if the process is dead, or was not spawned yet when fli_relation_make() was called. Under the
  * stripe's lock. */
-FILCH_MUST_USE bool fli_end_watch(fli_model *m, const fli_end *end);
+FILCH_MUST_USE bool fli_endpoint_set_related(fli_model *m, const fli_endpoint *endpoint);
 /* Lists end `which` of the bond with its process; takes it out again. Under the stripe's lock. */
-void fli_bond_list(fli_model *m, fli_bond *bond, unsigned which);
-void fli_bond_unlist(fli_model *m, fli_bond *bond, unsigned which);
+void fli_relation_list(fli_model *m, fli_relation *relation, unsigned which);
+void fli_relation_unlist(fli_model *m, fli_relation *relation, unsigned which);
 /* Could the process have bonds, alive or not? Under the stripe's lock. */
-bool fli_bond_has_list(fli_model *m, const fli_end *end);
+bool fli_relation_has_list(fli_model *m, const fli_endpoint *endpoint);
 /* The newest bond of the process of this kind and group, or NULL. Under the stripe's lock. */
-fli_bond *fli_bond_of_group(fli_model *m, const fli_end *end, fli_bond_kind kind, const void *group);
+fli_relation *fli_relation_of_group(fli_model *m, const fli_endpoint *endpoint, fli_relation_kind kind, const void *group);
 /* From now on nobody finds it by its number. Under the locks of its ends. */
-void fli_bond_retire(fli_bond *bond);
+void fli_relation_retire(fli_relation *relation);
 
-filch_err fli_monitor(fli_model *m, const fli_end *watcher, const fli_end *target, uint64_t tag, uint64_t *ref);
-filch_err fli_unmonitor(fli_model *m, const fli_end *watcher, uint64_t ref);
+filch_err fli_monitor(fli_model *m, const fli_endpoint *watcher, const fli_endpoint *target, uint64_t tag, uint64_t *ref);
+filch_err fli_unmonitor(fli_model *m, const fli_endpoint *watcher, uint64_t ref);
 /* Returns true if a process of the same host supervises `serial`: the process `by`, or with 0 any process. */
 bool      fli_supervised(fli_runtime *rt, uint64_t serial, uint64_t by);
-filch_err fli_link(fli_model *m, const fli_end *a, const fli_end *b);
-filch_err fli_unlink(fli_model *m, const fli_end *a, const fli_end *b);
+filch_err fli_link(fli_model *m, const fli_endpoint *a, const fli_endpoint *b);
+filch_err fli_unlink(fli_model *m, const fli_endpoint *a, const fli_endpoint *b);
 filch_err fli_birth_make(fli_model *m, fli_runtime *rt, fli_proc *p, uint64_t serial, const fli_birth *birth,
                          bool limited);
 void      fli_ended(fli_runtime *rt, uint64_t serial, filch_err error, const filch_data *result);
 
-static inline uint64_t fli_bond_ref(fli_bond *bond)
+static inline uint64_t fli_relation_ref(fli_relation *relation)
 {
-    return ((uint64_t)fli_load_rlx(&bond->gen) << 32) | bond->self;
+    return ((uint64_t)fli_load_rlx(&relation->gen) << 32) | relation->self;
 }
 
 /* ---- notice.c ---- */
 
 /* What a notice says. `about` NULL: nobody. The payload is shared, never copied: `data` owns its bytes. */
-void fli_notice_fill(fli_event_node *node, filch_event_type type, const fli_runtime *to, const fli_end *about, uint64_t tag,
+void fli_notice_fill(fli_event_node *node, filch_event_type type, const fli_runtime *to, const fli_endpoint *about, uint64_t tag,
                      filch_err error, const filch_data *data);
 /* Hands it over; if the process has ended, it is freed. */
 void fli_notice_post(fli_runtime *to, uint64_t serial, fli_event_node *node);
 
 /* ---- names.c ---- */
 
-filch_err fli_name_add(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end);
+filch_err fli_name_add(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint);
 filch_err fli_name_remove(fli_model *m, fli_runtime *rt, const char *name);
 filch_err fli_name_find(fli_model *m, fli_runtime *rt, const char *name, filch_pid *pid);
-/* Writes the newest name that the process of `end` has on its own host to name[0 .. FLI_NAME_ROOM). False: it has none.
+/* Writes the newest name that the process of `endpoint` has on its own host to name[0 .. FLI_NAME_ROOM). False: it has none.
  * It was HAS_RELATIONS: so the room for its list exists. */
-FILCH_MUST_USE bool fli_name_of(fli_model *m, const fli_end *end, char *name);
+FILCH_MUST_USE bool fli_name_of(fli_model *m, const fli_endpoint *endpoint, char *name);
 /* Takes the name away from a process of this host that has ended and has not let go of it yet. No lock is held. */
-void fli_name_bury(fli_model *m, fli_runtime *rt, const char *name);
+void fli_name_remove_ended(fli_model *m, fli_runtime *rt, const char *name);
 /* In two steps, for a process that is being born: make the entry and its bond; list both. Under the stripe's lock. */
-filch_err fli_name_make(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end, fli_bond **out);
-filch_err fli_name_list(fli_model *m, fli_bond *bond);
-void      fli_name_unmake(fli_model *m, fli_bond *bond);
+filch_err fli_name_make(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint, fli_relation **out);
+filch_err fli_name_list(fli_model *m, fli_relation *relation);
+void      fli_name_unmake(fli_model *m, fli_relation *relation);
 /* Its process has ended: takes the name out of its table. Under the stripe's lock; the bond is out of its list. */
-void fli_name_forget(fli_model *m, fli_bond *bond);
+void fli_name_forget(fli_model *m, fli_relation *relation);
 
 /* The names that processes of other hosts have here go. Thread: no process of the host is left. */
 void fli_names_fini(fli_model *m, fli_runtime *rt);
 
 /* ---- groups.c ---- */
 
-filch_err fli_group_join(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end);
-filch_err fli_group_leave(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end);
-filch_err fli_group_watch(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end, uint64_t tag);
-filch_err fli_group_unwatch(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end);
+filch_err fli_group_join(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint);
+filch_err fli_group_leave(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint);
+filch_err fli_group_watch(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint, uint64_t tag);
+filch_err fli_group_unwatch(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint);
 /* Up to `room` members, in the order they joined; gives how many there are. */
 size_t fli_group_members(fli_model *m, fli_runtime *rt, const char *name, filch_pid *pids, size_t room);
 
@@ -208,22 +208,22 @@ void      fli_group_unlist(const fli_runtime *rt, const fli_pids *list);
 filch_err fli_group_broadcast(fli_model *m, fli_runtime *rt, const char *name, filch_pid from, const filch_data *data,
                               uint64_t *sent);
 /* As fli_name_forget, for a member or watcher. */
-void fli_group_forget(fli_model *m, fli_bond *bond);
+void fli_group_forget(fli_model *m, fli_relation *relation);
 /* ---- cancel.c ---- */
 
-filch_err fli_cancel_with(fli_model *m, fli_runtime *rt, const fli_end *end, filch_err reason, uint64_t deadline_ns);
+filch_err fli_cancel_with(fli_model *m, fli_runtime *rt, const fli_endpoint *endpoint, filch_err reason, uint64_t deadline_ns);
 
 /* ---- context.c ---- */
 
 /* The bonds of a process with the deadline and scopes of its values, linked by next[0]; it has entered the scopes. *timer
  * will ask it to end; 0: there is none. */
-filch_err fli_context_make(fli_model *m, const fli_end *end, filch_values *values, fli_bond **out, uint64_t *timer);
+filch_err fli_context_make(fli_model *m, const fli_endpoint *endpoint, filch_values *values, fli_relation **out, uint64_t *timer);
 /* Takes them back. */
-void fli_context_undo(fli_model *m, fli_runtime *rt, fli_bond *bonds);
+void fli_context_undo(fli_model *m, fli_runtime *rt, fli_relation *relations);
 /* The process is open now: if it is late already, it is asked to end, and not by the timer. */
-void fli_context_begin(fli_end *end, filch_values *values, uint64_t timer);
+void fli_context_begin(fli_endpoint *endpoint, filch_values *values, uint64_t timer);
 /* Leaves a scope. The bond is in no list. */
-void fli_context_free(fli_model *m, fli_bond *bond);
+void fli_context_free(fli_model *m, fli_relation *relation);
 
 /* ---- parcel.c ---- */
 

@@ -22,58 +22,58 @@ static fli_table *table_of(fli_model *m, uint32_t host, uint64_t hash)
     return &fli_host_at(m, host)->names[(hash >> 32) % FLI_NAME_SHARDS];
 }
 
-static named *named_of(const fli_bond *bond)
+static named *named_of(const fli_relation *relation)
 {
-    return (named *)(uintptr_t)bond->tag;
+    return (named *)(uintptr_t)relation->tag;
 }
 
-static fli_table *table_of_bond(fli_model *m, fli_bond *bond)
+static fli_table *table_of_relation(fli_model *m, fli_relation *relation)
 {
-    return table_of(m, (uint32_t)fli_load_rlx(&bond->serial[1]), named_of(bond)->entry.hash);
+    return table_of(m, (uint32_t)fli_load_rlx(&relation->serial[1]), named_of(relation)->entry.hash);
 }
 
-filch_err fli_name_make(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end, fli_bond **out)
+filch_err fli_name_make(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint, fli_relation **out)
 {
     if (!fli_name_is_sound(name)) return filch_invalid("options.name is not 1 to 255 bytes");
     named *n = fli_entry_make(&m->mem, sizeof *n, name);
     if (n == NULL) return FILCH_ENOMEM;
-    fli_bond *bond;
-    filch_err err = fli_bond_make(m, FLI_BOND_NAME, end, NULL, &bond);
+    fli_relation *relation;
+    filch_err err = fli_relation_make(m, FLI_RELATION_NAME, endpoint, NULL, &relation);
     if (err != FILCH_OK) {
         fli_entry_free(&m->mem, n);
         return err;
     }
-    bond->tag = (uintptr_t)n;
-    fli_store_rlx(&bond->serial[1], rt->host);
-    n->pid = (filch_pid){ end->rt->node_id, end->serial };
-    n->ref = fli_bond_ref(bond);
-    *out = bond;
+    relation->tag = (uintptr_t)n;
+    fli_store_rlx(&relation->serial[1], rt->host);
+    n->pid = (filch_pid){ endpoint->rt->node_id, endpoint->serial };
+    n->ref = fli_relation_ref(relation);
+    *out = relation;
     return FILCH_OK;
 }
 
-void fli_name_unmake(fli_model *m, fli_bond *bond)
+void fli_name_unmake(fli_model *m, fli_relation *relation)
 {
-    fli_entry_free(&m->mem, named_of(bond));
-    fli_bond_free(m, bond);
+    fli_entry_free(&m->mem, named_of(relation));
+    fli_relation_free(m, relation);
 }
 
-filch_err fli_name_list(fli_model *m, fli_bond *bond)
+filch_err fli_name_list(fli_model *m, fli_relation *relation)
 {
-    named     *n = named_of(bond);
-    fli_table *table = table_of_bond(m, bond);
+    named     *n = named_of(relation);
+    fli_table *table = table_of_relation(m, relation);
     filch_err  err = FILCH_OK;
     fli_mutex_lock(&table->lock);
     if (fli_table_find(table, n->entry.name) != NULL) err = FILCH_EEXISTS;
     else fli_table_add(&m->mem, table, n);
     fli_mutex_unlock(&table->lock);
-    if (err == FILCH_OK) fli_bond_list(m, bond, 0);
+    if (err == FILCH_OK) fli_relation_list(m, relation, 0);
     return err;
 }
 
-void fli_name_forget(fli_model *m, fli_bond *bond)
+void fli_name_forget(fli_model *m, fli_relation *relation)
 {
-    named     *n = named_of(bond);
-    fli_table *table = table_of_bond(m, bond);
+    named     *n = named_of(relation);
+    fli_table *table = table_of_relation(m, relation);
     fli_mutex_lock(&table->lock);
     fli_table_remove(table, n);
     fli_mutex_unlock(&table->lock);
@@ -98,58 +98,58 @@ filch_err fli_name_find(fli_model *m, fli_runtime *rt, const char *name, filch_p
     fli_proc *alive;
     filch_err err = look_up(m, rt->host, name, pid, &ref);
     /* One that has just ended loses its name when its end is told. Until then the name is nobody's: it is not found, and
-     * whoever wants it takes it away (fli_name_bury). */
+     * whoever wants it takes it away (fli_name_remove_ended). */
     return err == FILCH_OK && pid->node == rt->node_id ? fli_pid_find(rt, *pid, &alive) : err;
 }
 
-bool fli_name_of(fli_model *m, const fli_end *end, char *name)
+bool fli_name_of(fli_model *m, const fli_endpoint *endpoint, char *name)
 {
     static_assert(FLI_NAME_ROOM > FLI_NAME_MAX, "a name fits");
-    fli_stripe_lock(m, end);
-    fli_bond *bond = fli_bond_of_group(m, end, FLI_BOND_NAME, (const void *)(uintptr_t)end->host);
-    if (bond != NULL) strcpy(name, named_of(bond)->entry.name); /* it stays while the stripe is locked */
-    fli_stripe_unlock(m, end);
-    return bond != NULL;
+    fli_stripe_lock(m, endpoint);
+    fli_relation *relation = fli_relation_of_group(m, endpoint, FLI_RELATION_NAME, (const void *)(uintptr_t)endpoint->host);
+    if (relation != NULL) strcpy(name, named_of(relation)->entry.name); /* it stays while the stripe is locked */
+    fli_stripe_unlock(m, endpoint);
+    return relation != NULL;
 }
 
 /* Takes away the name that was found with `ref`. False: it is gone already, or somebody else's. */
-static bool take_away(fli_model *m, const fli_end *end, uint64_t ref)
+static bool take_away(fli_model *m, const fli_endpoint *endpoint, uint64_t ref)
 {
-    fli_bond *bond = fli_slab_find(&m->bonds, (uint32_t)ref);
-    fli_stripe_lock(m, end);
+    fli_relation *relation = fli_slab_find(&m->relations, (uint32_t)ref);
+    fli_stripe_lock(m, endpoint);
     /* Under this lock a bond of this process keeps its generation. */
-    bool found = bond != NULL && fli_bond_ref(bond) == ref;
+    bool found = relation != NULL && fli_relation_ref(relation) == ref;
     if (found) {
-        fli_bond_unlist(m, bond, 0);
-        fli_bond_retire(bond);
-        fli_name_forget(m, bond);
+        fli_relation_unlist(m, relation, 0);
+        fli_relation_retire(relation);
+        fli_name_forget(m, relation);
     }
-    fli_stripe_unlock(m, end);
-    if (found) fli_bond_free(m, bond);
+    fli_stripe_unlock(m, endpoint);
+    if (found) fli_relation_free(m, relation);
     return found;
 }
 
-void fli_name_bury(fli_model *m, fli_runtime *rt, const char *name)
+void fli_name_remove_ended(fli_model *m, fli_runtime *rt, const char *name)
 {
     filch_pid pid;
     uint64_t  ref;
     fli_proc *alive;
     if (look_up(m, rt->host, name, &pid, &ref) != FILCH_OK || pid.node != rt->node_id) return;
     if (fli_pid_find(rt, pid, &alive) == FILCH_OK) return;
-    fli_end end = { .rt = rt, .host = rt->host, .serial = pid.serial };
-    (void)take_away(m, &end, ref);
+    fli_endpoint endpoint = { .rt = rt, .host = rt->host, .serial = pid.serial };
+    (void)take_away(m, &endpoint, ref);
 }
 
-filch_err fli_name_add(fli_model *m, fli_runtime *rt, const char *name, const fli_end *end)
+filch_err fli_name_add(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint)
 {
-    fli_bond *bond;
-    filch_err err = fli_name_make(m, rt, name, end, &bond);
+    fli_relation *relation;
+    filch_err err = fli_name_make(m, rt, name, endpoint, &relation);
     if (err != FILCH_OK) return err;
-    fli_name_bury(m, rt, name);
-    fli_stripe_lock(m, end);
-    err = fli_end_watch(m, end) ? fli_name_list(m, bond) : FILCH_EDEAD;
-    fli_stripe_unlock(m, end);
-    if (err != FILCH_OK) fli_name_unmake(m, bond);
+    fli_name_remove_ended(m, rt, name);
+    fli_stripe_lock(m, endpoint);
+    err = fli_endpoint_set_related(m, endpoint) ? fli_name_list(m, relation) : FILCH_EDEAD;
+    fli_stripe_unlock(m, endpoint);
+    if (err != FILCH_OK) fli_name_unmake(m, relation);
     return err;
 }
 
@@ -157,12 +157,12 @@ filch_err fli_name_remove(fli_model *m, fli_runtime *rt, const char *name)
 {
     filch_pid pid;
     uint64_t  ref;
-    fli_end   end;
+    fli_endpoint   endpoint;
     filch_err err = look_up(m, rt->host, name, &pid, &ref);
-    if (err == FILCH_OK) err = fli_enter_end(m, rt, pid, &end);
+    if (err == FILCH_OK) err = fli_endpoint_pin(m, rt, pid, &endpoint);
     if (err != FILCH_OK) return err;
-    err = take_away(m, &end, ref) ? FILCH_OK : FILCH_EDEAD;
-    fli_leave_end(m, rt, &end);
+    err = take_away(m, &endpoint, ref) ? FILCH_OK : FILCH_EDEAD;
+    fli_endpoint_unpin(m, rt, &endpoint);
     return err;
 }
 
@@ -184,11 +184,11 @@ void fli_names_fini(fli_model *m, fli_runtime *rt)
     for (int i = 0; i < FLI_NAME_SHARDS; i++) {
         filch_pid pid;
         uint64_t  ref;
-        fli_end   end;
+        fli_endpoint   endpoint;
         while (first_of(&host->names[i], &pid, &ref)) {
-            if (fli_enter_end(m, rt, pid, &end) != FILCH_OK) continue; /* ending: it forgets the name itself */
-            (void)take_away(m, &end, ref);
-            fli_leave_end(m, rt, &end);
+            if (fli_endpoint_pin(m, rt, pid, &endpoint) != FILCH_OK) continue; /* ending: it forgets the name itself */
+            (void)take_away(m, &endpoint, ref);
+            fli_endpoint_unpin(m, rt, &endpoint);
         }
     }
 }

@@ -146,9 +146,9 @@ static void walk_spare(filch_sched *sched)
     }
 }
 
-static fli_bond *bond_at(fli_model *m, uint32_t place)
+static fli_relation *bond_at(fli_model *m, uint32_t place)
 {
-    return object_at(&m->bonds, place / 2);
+    return object_at(&m->relations, place / 2);
 }
 
 /* The relations of the process in `slot`, whose lock nobody holds. */
@@ -158,13 +158,13 @@ static void walk_bonds(filch_sched *sched, fli_model *m, uint32_t slot, uint32_t
     unsigned  state = fli_word_state(word);
     MUST(state != FLI_FREE, "nobody has relations");
     MUST(state == FLI_DONE || (word & FLI_HAS_RELATIONS) != 0, "a process has relations, and its end would not find them");
-    uint32_t at = first, n = 0, most = PEEK(&m->bonds.fresh) * 2;
+    uint32_t at = first, n = 0, most = PEEK(&m->relations.fresh) * 2;
     do {
-        fli_bond *bond = bond_at(m, at);
-        uint32_t  next = bond->next[at & 1];
-        MUST(n++ < most && bond->self == at / 2, "a list of relations does not end");
-        MUST(fli_serial_slot(PEEK(&bond->serial[at & 1])) == slot, "a relation is listed with a stranger");
-        MUST(fli_serial_gen(PEEK(&bond->serial[at & 1])) == fli_word_gen(word), "a relation has outlived its process");
+        fli_relation *relation = bond_at(m, at);
+        uint32_t  next = relation->next[at & 1];
+        MUST(n++ < most && relation->self == at / 2, "a list of relations does not end");
+        MUST(fli_serial_slot(PEEK(&relation->serial[at & 1])) == slot, "a relation is listed with a stranger");
+        MUST(fli_serial_gen(PEEK(&relation->serial[at & 1])) == fli_word_gen(word), "a relation has outlived its process");
         MUST(bond_at(m, next)->prev[next & 1] == at, "a list of relations is broken");
         at = next;
     } while (at != first);

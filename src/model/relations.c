@@ -1,0 +1,583 @@
+/* relations.c - monitors and links: making them, ending them, and what the end of a process does to them. See model.h.
+ *
+ * INVARIANT  a bond that is listed has all its ends listed, each with a process that is HAS_RELATIONS and whose end has not
+ *            passed through fli_ended yet.
+ * INVARIANT  a bond is taken out of its lists under the locks of all its ends, and belongs to whoever took it out.
+ *
+ * Why nothing is lost: whoever makes a bond raises HAS_RELATIONS and lists it under the stripe's lock. A process ends by a
+ * swap of its state word. If the swap comes first, raising fails, and the maker sends the notice himself. If it comes
+ * second, it returns the bit, and fli_ended waits for the lock and finds the bond. Why nothing is doubled: taking the
+ * bond out happens once.
+ */
+#include "base/assert.h"
+#include "base/prng.h"
+#include "model/model.h"
+#include "proc/data.h"
+#include "proc/mailbox.h"
+
+/* ---- stripes ---- */
+
+static unsigned stripe_of(uint32_t host, uint64_t serial)
+{
+    return (unsigned)(fli_serial_slot(serial) + host * 7) % FLI_STRIPES;
+}
+
+static unsigned stripe_of_endpoint(const fli_endpoint *endpoint)
+{
+    return stripe_of(endpoint->host, endpoint->serial);
+}
+
+static void lock_two(fli_model *m, unsigned a, unsigned b)
+{
+    unsigned low = a < b ? a : b, high = a < b ? b : a;
+    fli_mutex_lock(&m->stripes[low].lock);
+    if (high != low) fli_mutex_lock(&m->stripes[high].lock);
+}
+
+static void unlock_two(fli_model *m, unsigned a, unsigned b)
+{
+    fli_mutex_unlock(&m->stripes[a].lock);
+    if (b != a) fli_mutex_unlock(&m->stripes[b].lock);
+}
+
+void fli_stripe_lock(fli_model *m, const fli_endpoint *endpoint)
+{
+    fli_mutex_lock(&m->stripes[stripe_of_endpoint(endpoint)].lock);
+}
+
+void fli_stripe_unlock(fli_model *m, const fli_endpoint *endpoint)
+{
+    fli_mutex_unlock(&m->stripes[stripe_of_endpoint(endpoint)].lock);
+}
+
+void fli_stripes_lock(fli_model *m, const fli_endpoint *a, const fli_endpoint *b)
+{
+    lock_two(m, stripe_of_endpoint(a), stripe_of_endpoint(b));
+}
+
+void fli_stripes_unlock(fli_model *m, const fli_endpoint *a, const fli_endpoint *b)
+{
+    unlock_two(m, stripe_of_endpoint(a), stripe_of_endpoint(b));
+}
+
+/* ---- lists ---- */
+
+static fli_relation *relation_at(fli_model *m, uint32_t place)
+{
+    return fli_slab_at_size(&m->relations, place / 2, sizeof(fli_relation));
+}
+
+static uint32_t host_of(fli_relation *relation, unsigned which)
+{
+    return (fli_load_rlx(&relation->hosts) >> (16 * which)) & 0xffffu;
+}
+
+/* How many slots the segments before this one hold. */
+static uint32_t segment_first(unsigned segment)
+{
+    return segment == 0 ? 0 : 1u << (FLI_SLAB_FIRST_BITS + segment - 1);
+}
+
+static uint32_t segment_length(unsigned segment)
+{
+    return segment == 0 ? 1u << FLI_SLAB_FIRST_BITS : segment_first(segment);
+}
+
+/* Makes room for the head of a slot. */
+static filch_err make_heads(fli_model *m, const fli_endpoint *endpoint)
+{
+    fli_host *host = fli_host_at(m, endpoint->host);
+    unsigned  segment = fli_slab_segment(fli_serial_slot(endpoint->serial));
+    if (fli_proc_find(endpoint->rt, endpoint->serial) == NULL) return FILCH_OK; /* a pid that never was: nothing will be listed */
+    if (fli_load_acq(&host->heads[segment]) != NULL) return FILCH_OK; /* PAIR host.heads, acquire half */
+    filch_err err = FILCH_OK;
+    fli_mutex_lock(&m->grow);
+    if (fli_load_rlx(&host->heads[segment]) == NULL) {
+        uint32_t *heads = fli_zalloc(&m->mem, segment_length(segment) * sizeof *heads);
+        if (heads == NULL) err = FILCH_ENOMEM;
+        else fli_store_rel(&host->heads[segment], heads); /* PAIR host.heads, release half */
+    }
+    fli_mutex_unlock(&m->grow);
+    return err;
+}
+
+/* The head of the list of a process that has, or is about to have, bonds. Under its stripe's lock. */
+static uint32_t *head_of(fli_model *m, uint32_t host, uint64_t serial)
+{
+    uint32_t  slot = fli_serial_slot(serial);
+    unsigned  segment = fli_slab_segment(slot);
+    uint32_t *heads = fli_load_acq(&fli_host_at(m, host)->heads[segment]); /* PAIR host.heads, acquire half */
+    return &heads[slot - segment_first(segment)];
+}
+
+void fli_relation_list(fli_model *m, fli_relation *relation, unsigned which)
+{
+    uint32_t *head = head_of(m, host_of(relation, which), fli_load_rlx(&relation->serial[which]));
+    uint32_t  place = relation->self * 2 + which, first = *head;
+    if (first == 0) {
+        relation->next[which] = relation->prev[which] = place;
+        *head = place;
+        return;
+    }
+    fli_relation *oldest = relation_at(m, first);
+    uint32_t  last = oldest->prev[first & 1];
+    relation->next[which] = first;
+    relation->prev[which] = last;
+    relation_at(m, last)->next[last & 1] = place;
+    oldest->prev[first & 1] = place;
+}
+
+void fli_relation_unlist(fli_model *m, fli_relation *relation, unsigned which)
+{
+    uint32_t *head = head_of(m, host_of(relation, which), fli_load_rlx(&relation->serial[which]));
+    uint32_t  place = relation->self * 2 + which, next = relation->next[which], prev = relation->prev[which];
+    if (next == place) {
+        *head = 0;
+        return;
+    }
+    relation_at(m, next)->prev[next & 1] = prev;
+    relation_at(m, prev)->next[prev & 1] = next;
+    if (*head == place) *head = next;
+}
+
+/* ---- bonds ---- */
+
+static bool is_double(const fli_relation *relation)
+{
+    return relation->kind == FLI_RELATION_MONITOR || relation->kind == FLI_RELATION_LINK;
+}
+
+/* Takes the node that will tell `endpoint`. */
+static bool reserve_notice(fli_relation *relation, unsigned which, const fli_endpoint *endpoint)
+{
+    fli_event_node *node = fli_node_take(endpoint->rt, fli_current_worker(endpoint->rt));
+    if (node != NULL) relation->node[which] = node->self;
+    return node != NULL;
+}
+
+/* Takes the node out of the bond; `to` is its runtime. */
+static fli_event_node *take_node(fli_relation *relation, unsigned which, fli_runtime *to)
+{
+    fli_event_node *node = fli_node_at(to, relation->node[which]);
+    relation->node[which] = 0;
+    return node;
+}
+
+void fli_relation_retire(fli_relation *relation)
+{
+    fli_store_rlx(&relation->gen, fli_load_rlx(&relation->gen) + 1);
+}
+
+void fli_relation_free(fli_model *m, fli_relation *relation)
+{
+    FLI_ASSERT(relation->node[0] == 0 && relation->node[1] == 0);
+    fli_slab_give(&m->relations, NULL, relation);
+}
+
+/* Gives back a bond between `a`, its end 0, and `b`, its end 1, and its nodes to the runtimes that they came from, which
+ * the caller has entered. They are not looked up by the number of the host: one that has begun to close is found there no
+ * more, although it waits for every thread that entered it before. */
+static void free_double(fli_model *m, fli_relation *relation, const fli_endpoint *a, const fli_endpoint *b)
+{
+    const fli_endpoint *ends[2] = { a, b };
+    for (unsigned which = 0; which < 2; which++) {
+        fli_runtime *rt = ends[which]->rt;
+        if (relation->node[which] != 0) fli_node_give(rt, fli_current_worker(rt), take_node(relation, which, rt));
+    }
+    fli_relation_free(m, relation);
+}
+
+filch_err fli_relation_make(fli_model *m, fli_relation_kind kind, const fli_endpoint *a, const fli_endpoint *b, fli_relation **out)
+{
+    filch_err err = make_heads(m, a);
+    if (err == FILCH_OK && b != NULL) err = make_heads(m, b);
+    if (err != FILCH_OK) return err;
+    fli_relation *relation = fli_slab_take(&m->relations, NULL);
+    if (relation == NULL) return FILCH_ENOMEM;
+    relation->kind = (uint16_t)kind;
+    relation->supervises = 0;
+    relation->tag = 0;
+    relation->node[0] = relation->node[1] = 0;
+    fli_store_rlx(&relation->serial[0], a->serial);
+    fli_store_rlx(&relation->serial[1], b != NULL ? b->serial : 0);
+    fli_store_rlx(&relation->hosts, a->host | (b != NULL ? b->host : a->host) << 16);
+    /* A monitor tells end 0; a link whoever is left: on one host one node does for both. */
+    bool reserved = !is_double(relation) || reserve_notice(relation, 0, a);
+    if (reserved && kind == FLI_RELATION_LINK && a->host != b->host) reserved = reserve_notice(relation, 1, b);
+    if (!reserved) {
+        free_double(m, relation, a, b);
+        return FILCH_ENOMEM;
+    }
+    *out = relation;
+    return FILCH_OK;
+}
+
+/* Returns true if there is a list for the slot of `endpoint`. */
+static bool has_head(fli_model *m, const fli_endpoint *endpoint)
+{
+    unsigned segment = fli_slab_segment(fli_serial_slot(endpoint->serial));
+    return fli_load_acq(&fli_host_at(m, endpoint->host)->heads[segment]) != NULL; /* PAIR host.heads, acquire half */
+}
+
+bool fli_endpoint_set_related(fli_model *m, const fli_endpoint *endpoint)
+{
+    fli_proc *p = fli_proc_find(endpoint->rt, endpoint->serial);
+    /* Without a list the pid was unknown to make_heads(): the process was spawned after the caller had begun. */
+    return p != NULL && has_head(m, endpoint) && fli_state_set_related(&p->state, fli_serial_gen(endpoint->serial));
+}
+
+static void list_both(fli_model *m, fli_relation *relation)
+{
+    fli_relation_list(m, relation, 0);
+    fli_relation_list(m, relation, 1);
+}
+
+static void unlist_both(fli_model *m, fli_relation *relation)
+{
+    fli_relation_unlist(m, relation, 0);
+    fli_relation_unlist(m, relation, 1);
+    fli_relation_retire(relation);
+}
+
+bool fli_relation_has_list(fli_model *m, const fli_endpoint *endpoint)
+{
+    fli_proc *p = fli_proc_find(endpoint->rt, endpoint->serial);
+    return p != NULL && fli_word_lives(fli_state_peek(&p->state), fli_serial_gen(endpoint->serial)) && has_head(m, endpoint);
+}
+
+fli_relation *fli_relation_of_group(fli_model *m, const fli_endpoint *endpoint, fli_relation_kind kind, const void *group)
+{
+    uint32_t first = *head_of(m, endpoint->host, endpoint->serial), at = first;
+    while (at != 0) {
+        fli_relation *relation = relation_at(m, at);
+        at = relation->prev[at & 1];
+        relation = relation_at(m, at);
+        if (relation->kind == (uint16_t)kind && fli_load_rlx(&relation->serial[1]) == (uintptr_t)group) return relation;
+        if (at == first) break;
+    }
+    return NULL;
+}
+
+/* ---- monitors ---- */
+
+filch_err fli_monitor(fli_model *m, const fli_endpoint *watcher, const fli_endpoint *target, uint64_t tag, uint64_t *ref)
+{
+    fli_relation *relation;
+    filch_err err = fli_relation_make(m, FLI_RELATION_MONITOR, watcher, target, &relation);
+    if (err != FILCH_OK) return err;
+    relation->tag = tag;
+    fli_stripes_lock(m, watcher, target);
+    bool watches = fli_endpoint_set_related(m, watcher), lives = watches && fli_endpoint_set_related(m, target);
+    if (lives) list_both(m, relation);
+    *ref = lives ? fli_relation_ref(relation) : 0;
+    fli_stripes_unlock(m, watcher, target);
+    if (lives) return FILCH_OK;
+    if (watches) {
+        fli_event_node *node = take_node(relation, 0, watcher->rt);
+        fli_notice_fill(node, FILCH_EVENT_EXIT, watcher->rt, target, tag, FILCH_EDEAD, NULL);
+        fli_notice_post(watcher->rt, watcher->serial, node);
+    }
+    free_double(m, relation, watcher, target);
+    return watches ? FILCH_OK : FILCH_EDEAD;
+}
+
+/* Returns true if end `which` of the bond is `endpoint`. */
+static bool is_end(fli_relation *relation, unsigned which, const fli_endpoint *endpoint)
+{
+    return fli_load_rlx(&relation->serial[which]) == endpoint->serial && host_of(relation, which) == endpoint->host;
+}
+
+/* Returns true if it is still the bond that `ref` named, of this watcher. Under the watcher's stripe's lock that stays. */
+static bool is_monitor_of(fli_relation *relation, const fli_endpoint *watcher, uint64_t ref)
+{
+    return fli_relation_ref(relation) == ref && is_end(relation, 0, watcher);
+}
+
+filch_err fli_unmonitor(fli_model *m, const fli_endpoint *watcher, uint64_t ref)
+{
+    fli_relation *relation = fli_slab_find(&m->relations, (uint32_t)ref);
+    if (relation == NULL) return FILCH_ESTALE;
+    /* The other end may be read too early: then the lock is the wrong one, but so is the generation. */
+    unsigned mine = stripe_of_endpoint(watcher), other = stripe_of(host_of(relation, 1), fli_load_rlx(&relation->serial[1]));
+    lock_two(m, mine, other);
+    bool found = is_monitor_of(relation, watcher, ref) && relation->kind == FLI_RELATION_MONITOR &&
+                 stripe_of(host_of(relation, 1), fli_load_rlx(&relation->serial[1])) == other;
+    if (found) unlist_both(m, relation);
+    unlock_two(m, mine, other);
+    /* Only end 0 has a node: the host of the other one may be gone. */
+    if (found) free_double(m, relation, watcher, watcher);
+    return found ? FILCH_OK : FILCH_ESTALE;
+}
+
+/* Is it the bond of a supervisor on the same host with `serial`? */
+static bool is_supervision(fli_relation *relation, unsigned which, uint32_t host, uint64_t by)
+{
+    if (relation->supervises == 0 || which != 1 || host_of(relation, 0) != host) return false;
+    return by == 0 || fli_load_rlx(&relation->serial[0]) == by;
+}
+
+bool fli_supervised(fli_runtime *rt, uint64_t serial, uint64_t by)
+{
+    fli_model *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
+    fli_endpoint    me = { .rt = rt, .host = rt->host, .serial = serial };
+    bool       found = false;
+    if (m == NULL) return false;
+    fli_stripe_lock(m, &me);
+    if (fli_relation_has_list(m, &me)) {
+        uint32_t first = *head_of(m, me.host, serial), at = first;
+        while (at != 0 && !found) {
+            fli_relation *relation = relation_at(m, at);
+            found = is_supervision(relation, at & 1, me.host, by);
+            at = relation->next[at & 1] != first ? relation->next[at & 1] : 0;
+        }
+    }
+    fli_stripe_unlock(m, &me);
+    return found;
+}
+
+/* ---- links ---- */
+
+/* The link between two processes, or NULL. Both lists are walked in step: it costs the shorter one. */
+static fli_relation *find_link(fli_model *m, const fli_endpoint *a, const fli_endpoint *b)
+{
+    const fli_endpoint *ends[2] = { a, b };
+    uint32_t       first[2], at[2];
+    for (int i = 0; i < 2; i++) {
+        first[i] = at[i] = *head_of(m, ends[i]->host, ends[i]->serial);
+        if (first[i] == 0) return NULL;
+    }
+    for (;;) {
+        for (int i = 0; i < 2; i++) {
+            fli_relation      *relation = relation_at(m, at[i]);
+            unsigned       far = !(at[i] & 1);
+            const fli_endpoint *other = ends[!i];
+            if (relation->kind == FLI_RELATION_LINK && is_end(relation, far, other)) return relation;
+            at[i] = relation->next[at[i] & 1];
+            if (at[i] == first[i]) return NULL;
+        }
+    }
+}
+
+/* Tells `to` that it was linked with one that failed. */
+static void tell_down(fli_relation *relation, unsigned which, const fli_endpoint *to, const fli_endpoint *about, filch_err error,
+                      const filch_data *data)
+{
+    fli_event_node *node = take_node(relation, relation->node[which] != 0 ? which : 0, to->rt);
+    fli_notice_fill(node, FILCH_EVENT_LINK_DOWN, to->rt, about, 0, error, data);
+    fli_notice_post(to->rt, to->serial, node);
+}
+
+filch_err fli_link(fli_model *m, const fli_endpoint *a, const fli_endpoint *b)
+{
+    fli_relation *relation;
+    filch_err err = fli_relation_make(m, FLI_RELATION_LINK, a, b, &relation);
+    if (err != FILCH_OK) return err;
+    fli_stripes_lock(m, a, b);
+    bool a_lives = fli_endpoint_set_related(m, a), b_lives = fli_endpoint_set_related(m, b), both = a_lives && b_lives;
+    bool linked = both && find_link(m, a, b) == NULL;
+    if (linked) list_both(m, relation);
+    fli_stripes_unlock(m, a, b);
+    if (linked) return FILCH_OK;
+    if (!both && a_lives) tell_down(relation, 0, a, b, FILCH_EDEAD, NULL);
+    if (!both && b_lives) tell_down(relation, 1, b, a, FILCH_EDEAD, NULL);
+    free_double(m, relation, a, b);
+    return a_lives || b_lives ? FILCH_OK : FILCH_EDEAD;
+}
+
+filch_err fli_unlink(fli_model *m, const fli_endpoint *a, const fli_endpoint *b)
+{
+    fli_stripes_lock(m, a, b);
+    fli_relation *relation = fli_relation_has_list(m, a) && fli_relation_has_list(m, b) ? find_link(m, a, b) : NULL;
+    if (relation != NULL) unlist_both(m, relation);
+    fli_stripes_unlock(m, a, b);
+    if (relation != NULL && is_end(relation, 0, a)) free_double(m, relation, a, b);
+    else if (relation != NULL) free_double(m, relation, b, a);
+    return relation != NULL ? FILCH_OK : FILCH_ESTALE;
+}
+
+/* ---- the end of a process ---- */
+
+/* Locks `mine`, and, if the first bond of the list has a second end, that one's stripe too. *other is that stripe, or
+ * `mine`. NULL: the list is empty. */
+static fli_relation *lock_first(fli_model *m, const fli_endpoint *me, unsigned mine, unsigned *which, unsigned *other)
+{
+    fli_mutex_lock(&m->stripes[mine].lock);
+    for (;;) {
+        uint32_t *head = head_of(m, me->host, me->serial), first = *head;
+        *other = mine;
+        if (first == 0) return NULL;
+        fli_relation *relation = relation_at(m, first);
+        *which = first & 1;
+        if (is_double(relation)) *other = stripe_of(host_of(relation, !*which), fli_load_rlx(&relation->serial[!*which]));
+        if (*other == mine || fli_mutex_try_lock(&m->stripes[*other].lock)) return relation;
+        fli_mutex_unlock(&m->stripes[mine].lock);
+        lock_two(m, mine, *other);
+        /* It may be gone meanwhile. It cannot have come back: nobody makes bonds with the dead. */
+        if (*head == first) return relation;
+        fli_mutex_unlock(&m->stripes[*other].lock);
+    }
+}
+
+/* Tells the other end, if it is to be told. Thread: whoever took the bond out. The other's host stays meanwhile. */
+static void conclude(fli_relation *relation, unsigned which, const fli_endpoint *me, const fli_endpoint *other, filch_err error,
+                     const filch_data *result)
+{
+    if (relation->kind == FLI_RELATION_LINK && error != FILCH_OK) tell_down(relation, !which, other, me, error, result);
+    if (relation->kind == FLI_RELATION_MONITOR && which == 1) {
+        fli_event_node *node = take_node(relation, 0, other->rt);
+        fli_notice_fill(node, FILCH_EVENT_EXIT, other->rt, me, relation->tag, error, result);
+        fli_notice_post(other->rt, other->serial, node);
+    }
+}
+
+static void answer_exec(fli_relation *relation, fli_runtime *rt, filch_err error, const filch_data *result)
+{
+    filch_receiver receiver = { .sched = (filch_sched *)rt, .key = fli_load_rlx(&relation->serial[1]), .tag = relation->tag };
+    /* If nobody waits any more, so be it. */
+    (void)!filch_complete(receiver, receiver.tag, *result, error);
+}
+
+/* Names, groups and deadlines go first: whoever hears of the end finds the name free. */
+static void release_singles(fli_model *m, const fli_endpoint *me, unsigned mine)
+{
+    uint32_t released = 0; /* places, linked by `next` */
+    fli_mutex_lock(&m->stripes[mine].lock);
+    uint32_t at = *head_of(m, me->host, me->serial), last = at != 0 ? relation_at(m, at)->prev[at & 1] : 0;
+    for (bool more = at != 0; more;) {
+        fli_relation *relation = relation_at(m, at);
+        uint32_t  place = at;
+        more = at != last;
+        at = relation->next[at & 1];
+        if (is_double(relation) || relation->kind == FLI_RELATION_EXEC) continue;
+        fli_relation_unlist(m, relation, 0);
+        fli_relation_retire(relation);
+        if (relation->kind == FLI_RELATION_NAME) fli_name_forget(m, relation);
+        else if (relation->kind == FLI_RELATION_MEMBER || relation->kind == FLI_RELATION_WATCHER) fli_group_forget(m, relation);
+        relation->next[0] = released;
+        released = place;
+    }
+    fli_mutex_unlock(&m->stripes[mine].lock);
+    while (released != 0) {
+        fli_relation *relation = relation_at(m, released);
+        released = relation->next[0];
+        if (relation->kind == FLI_RELATION_DEADLINE) fli_timers_abandon(&((filch_sched *)me->rt)->timers, relation->tag);
+        if (relation->kind == FLI_RELATION_SCOPE) fli_context_free(m, relation);
+        else fli_relation_free(m, relation);
+    }
+}
+
+/* The far end of a bond that is about to be taken out. It has not ended, so its host is there; from now on because we
+ * pin it. Under both locks. */
+static fli_endpoint enter_far(fli_model *m, const fli_endpoint *me, fli_relation *relation, unsigned which)
+{
+    fli_endpoint   far = { .host = host_of(relation, which), .serial = fli_load_rlx(&relation->serial[which]) };
+    fli_host *host = fli_host_at(m, far.host);
+    far.rt = fli_load_acq(&host->rt); /* PAIR host.open, acquire half */
+    FLI_ASSERT(far.rt != NULL);
+    if (far.rt != me->rt) (void)fli_add_acqrel(&host->pins, 1); /* PAIR host.pins, both halves */
+    return far;
+}
+
+void fli_ended(fli_runtime *rt, uint64_t serial, filch_err error, const filch_data *result)
+{
+    fli_model *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
+    fli_endpoint    me = { .rt = rt, .host = rt->host, .serial = serial };
+    unsigned   mine = stripe_of_endpoint(&me), which, other;
+    release_singles(m, &me, mine);
+    for (;;) {
+        fli_endpoint   far = me;
+        fli_relation *relation = lock_first(m, &me, mine, &which, &other);
+        if (relation == NULL) break;
+        if (is_double(relation)) {
+            far = enter_far(m, &me, relation, !which);
+            unlist_both(m, relation);
+        } else {
+            fli_relation_unlist(m, relation, which);
+            fli_relation_retire(relation);
+        }
+        unlock_two(m, mine, other);
+        if (is_double(relation)) conclude(relation, which, &me, &far, error, result);
+        else answer_exec(relation, rt, error, result);
+        free_double(m, relation, which == 0 ? &me : &far, which == 0 ? &far : &me);
+        fli_endpoint_unpin(m, rt, &far);
+    }
+    fli_mutex_unlock(&m->stripes[mine].lock);
+}
+
+/* ---- the beginning of a process ---- */
+
+typedef struct cradle {
+    fli_relation *monitor, *link, *name, *exec;
+    fli_relation *context; /* linked by next[0] */
+    uint64_t  timer;   /* of its deadline; 0: it has passed, or there is none */
+} cradle;
+
+static void cradle_free(fli_model *m, const fli_endpoint *child, const fli_endpoint *parent, cradle *c)
+{
+    fli_context_undo(m, child->rt, c->context);
+    if (c->monitor != NULL) free_double(m, c->monitor, parent, child);
+    if (c->link != NULL) free_double(m, c->link, parent, child);
+    if (c->name != NULL) fli_name_unmake(m, c->name);
+    if (c->exec != NULL) fli_relation_free(m, c->exec);
+}
+
+static filch_err cradle_make(fli_model *m, fli_runtime *rt, const fli_birth *birth, const fli_endpoint *child,
+                             const fli_endpoint *parent, cradle *c)
+{
+    filch_err err = FILCH_OK;
+    if ((birth->relations & FILCH_SPAWN_MONITOR) != 0)
+        err = fli_relation_make(m, FLI_RELATION_MONITOR, parent, child, &c->monitor);
+    if (err == FILCH_OK && c->monitor != NULL) {
+        c->monitor->tag = birth->tag;
+        c->monitor->supervises = (birth->relations & FILCH_SPAWN_SUPERVISED) != 0;
+    }
+    if (err == FILCH_OK && (birth->relations & FILCH_SPAWN_LINK) != 0) {
+        err = fli_relation_make(m, FLI_RELATION_LINK, parent, child, &c->link);
+    }
+    if (err == FILCH_OK && birth->name != NULL) err = fli_name_make(m, rt, birth->name, child, &c->name);
+    if (c->name != NULL) fli_name_remove_ended(m, rt, birth->name);
+    if (err == FILCH_OK && birth->exec != NULL) err = fli_relation_make(m, FLI_RELATION_EXEC, child, NULL, &c->exec);
+    if (err == FILCH_OK && c->exec != NULL) {
+        c->exec->tag = birth->exec->tag;
+        fli_store_rlx(&c->exec->serial[1], birth->exec->key);
+    }
+    if (err == FILCH_OK && birth->values != NULL) err = fli_context_make(m, child, birth->values, &c->context, &c->timer);
+    return err;
+}
+
+filch_err fli_birth_make(fli_model *m, fli_runtime *rt, fli_proc *p, uint64_t serial, const fli_birth *birth,
+                         bool limited)
+{
+    fli_endpoint   child = { .rt = rt, .host = rt->host, .serial = serial }, parent = child;
+    cradle    c = { 0 };
+    filch_err err = birth->relations != 0 ? fli_endpoint_pin(m, rt, birth->parent, &parent) : FILCH_OK;
+    FLI_ASSERT(err == FILCH_OK); /* the parent is being stepped: its host is there */
+    err = cradle_make(m, rt, birth, &child, &parent, &c);
+    if (err != FILCH_OK) {
+        cradle_free(m, &child, &parent, &c);
+        fli_endpoint_unpin(m, rt, &parent);
+        return err;
+    }
+    fli_stripes_lock(m, &child, &parent);
+    if (birth->relations != 0 && !fli_endpoint_set_related(m, &parent)) err = FILCH_EDEAD;
+    if (err == FILCH_OK && c.name != NULL) err = fli_name_list(m, c.name);
+    if (err == FILCH_OK) {
+        /* In this order: notices come in the order of the list, and the EXIT is the last word. */
+        if (c.link != NULL) list_both(m, c.link);
+        if (c.monitor != NULL) list_both(m, c.monitor);
+        if (c.exec != NULL) fli_relation_list(m, c.exec, 0);
+        for (fli_relation *relation = c.context, *next; relation != NULL; relation = next) {
+            next = fli_relation_at(m, relation->next[0]);
+            fli_relation_list(m, relation, 0);
+        }
+        /* Values without a deadline that comes and without a scope leave no bond: then nobody is to be told either. */
+        bool related = c.link != NULL || c.monitor != NULL || c.name != NULL || c.exec != NULL || c.context != NULL;
+        if (related) fli_state_open_related(&p->state, fli_serial_gen(serial), limited);
+        else fli_state_open(&p->state, fli_serial_gen(serial), limited);
+    }
+    fli_stripes_unlock(m, &child, &parent);
+    if (err != FILCH_OK) cradle_free(m, &child, &parent, &c);
+    else if (birth->values != NULL) fli_context_begin(&child, birth->values, c.timer);
+    fli_endpoint_unpin(m, rt, &parent);
+    return err;
+}
