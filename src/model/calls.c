@@ -111,7 +111,7 @@ filch_err fli_relate(fli_runtime *rt, fli_request *request)
 
 /* ---- calls ---- */
 
-static filch_err ask(filch_sched *sched, fli_request *request, const char *call)
+static filch_err relate_checked(filch_sched *sched, fli_request *request, const char *call)
 {
     if (sched == NULL) return filch_invalid("sched is NULL");
     fli_runtime *rt = &sched->rt;
@@ -125,7 +125,7 @@ static filch_err ask(filch_sched *sched, fli_request *request, const char *call)
 filch_err filch_monitor(filch_sched *sched, filch_pid watcher, filch_pid target, uint64_t tag, uint64_t *ref)
 {
     fli_request request = { .op = FILCH_CMD_MONITOR, .who = watcher, .target = target, .tag = tag };
-    filch_err   err = ask(sched, &request, "filch_monitor");
+    filch_err   err = relate_checked(sched, &request, "filch_monitor");
     if (err == FILCH_OK && ref != NULL) *ref = request.given;
     return err;
 }
@@ -133,19 +133,19 @@ filch_err filch_monitor(filch_sched *sched, filch_pid watcher, filch_pid target,
 filch_err filch_unmonitor(filch_sched *sched, filch_pid watcher, uint64_t ref)
 {
     fli_request request = { .op = FILCH_CMD_UNMONITOR, .who = watcher, .tag = ref };
-    return ask(sched, &request, "filch_unmonitor");
+    return relate_checked(sched, &request, "filch_unmonitor");
 }
 
 filch_err filch_link(filch_sched *sched, filch_pid a, filch_pid b)
 {
     fli_request request = { .op = FILCH_CMD_LINK, .who = a, .target = b };
-    return ask(sched, &request, "filch_link");
+    return relate_checked(sched, &request, "filch_link");
 }
 
 filch_err filch_unlink(filch_sched *sched, filch_pid a, filch_pid b)
 {
     fli_request request = { .op = FILCH_CMD_UNLINK, .who = a, .target = b };
-    return ask(sched, &request, "filch_unlink");
+    return relate_checked(sched, &request, "filch_unlink");
 }
 
 filch_err filch_trap_links(filch_out *out, int on)
@@ -168,49 +168,49 @@ filch_err filch_cancel_with(filch_sched *sched, filch_pid pid, filch_err reason,
 {
     fli_request request = { .op = FILCH_CMD_CANCEL, .target = pid, .reason = reason, .tag = deadline_ns };
     if (reason == FILCH_OK) return filch_invalid("reason is FILCH_OK");
-    return ask(sched, &request, "filch_cancel_with");
+    return relate_checked(sched, &request, "filch_cancel_with");
 }
 
 filch_err filch_register(filch_sched *sched, const char *name, filch_pid pid)
 {
     fli_request request = { .op = FILCH_CMD_REGISTER, .target = pid, .name = name };
-    return fli_name_is_sound(name) ? ask(sched, &request, "filch_register") : bad_name();
+    return fli_name_is_sound(name) ? relate_checked(sched, &request, "filch_register") : bad_name();
 }
 
 filch_err filch_unregister(filch_sched *sched, const char *name)
 {
     fli_request request = { .op = FILCH_CMD_UNREGISTER, .name = name };
-    return fli_name_is_sound(name) ? ask(sched, &request, "filch_unregister") : bad_name();
+    return fli_name_is_sound(name) ? relate_checked(sched, &request, "filch_unregister") : bad_name();
 }
 
 filch_err filch_send_name(filch_sched *sched, const char *name, filch_data data)
 {
     fli_request request = { .op = FILCH_CMD_SEND_NAME, .name = name, .data = &data };
-    return fli_name_is_sound(name) ? ask(sched, &request, "filch_send_name") : bad_name();
+    return fli_name_is_sound(name) ? relate_checked(sched, &request, "filch_send_name") : bad_name();
 }
 
 filch_err filch_join(filch_sched *sched, const char *group, filch_pid pid)
 {
     fli_request request = { .op = FILCH_CMD_JOIN, .target = pid, .name = group };
-    return fli_name_is_sound(group) ? ask(sched, &request, "filch_join") : bad_group();
+    return fli_name_is_sound(group) ? relate_checked(sched, &request, "filch_join") : bad_group();
 }
 
 filch_err filch_leave(filch_sched *sched, const char *group, filch_pid pid)
 {
     fli_request request = { .op = FILCH_CMD_LEAVE, .target = pid, .name = group };
-    return fli_name_is_sound(group) ? ask(sched, &request, "filch_leave") : bad_group();
+    return fli_name_is_sound(group) ? relate_checked(sched, &request, "filch_leave") : bad_group();
 }
 
 filch_err filch_watch(filch_sched *sched, const char *group, filch_pid watcher, uint64_t tag)
 {
     fli_request request = { .op = FILCH_CMD_WATCH, .target = watcher, .name = group, .tag = tag };
-    return fli_name_is_sound(group) ? ask(sched, &request, "filch_watch") : bad_group();
+    return fli_name_is_sound(group) ? relate_checked(sched, &request, "filch_watch") : bad_group();
 }
 
 filch_err filch_unwatch(filch_sched *sched, const char *group, filch_pid watcher)
 {
     fli_request request = { .op = FILCH_CMD_UNWATCH, .target = watcher, .name = group };
-    return fli_name_is_sound(group) ? ask(sched, &request, "filch_unwatch") : bad_group();
+    return fli_name_is_sound(group) ? relate_checked(sched, &request, "filch_unwatch") : bad_group();
 }
 
 filch_err filch_broadcast(filch_sched *sched, const char *group, filch_data data, uint64_t *sent)
@@ -222,7 +222,7 @@ filch_err filch_broadcast(filch_sched *sched, const char *group, filch_data data
     const fli_local *worker = fli_current_worker(&sched->rt);
     bool             inside = worker != NULL && worker->serial != 0 && !worker->dispatching;
     if (inside) request.who = (filch_pid){ sched->rt.node_id, worker->serial };
-    filch_err err = ask(sched, &request, "filch_broadcast");
+    filch_err err = relate_checked(sched, &request, "filch_broadcast");
     if (err == FILCH_OK && sent != NULL) *sent = request.given;
     return err;
 }
@@ -259,10 +259,10 @@ filch_err filch_members(filch_sched *sched, const char *group, filch_pid *pids, 
 /* ---- yields ---- */
 
 /* What a cancel's yield carries. */
-typedef struct cancel_order {
+typedef struct cancel_request {
     int64_t  reason;
     uint64_t deadline_ns;
-} cancel_order;
+} cancel_request;
 
 filch_err filch_yield_terminate(filch_out *out, uint64_t tag, filch_pid pid)
 {
@@ -272,8 +272,8 @@ filch_err filch_yield_terminate(filch_out *out, uint64_t tag, filch_pid pid)
 
 filch_err filch_yield_cancel(filch_out *out, uint64_t tag, filch_pid pid, filch_err reason, uint64_t deadline_ns)
 {
-    cancel_order order = { .reason = reason, .deadline_ns = deadline_ns };
-    filch_data   data = filch_bytes(&order, sizeof order);
+    cancel_request cancel = { .reason = reason, .deadline_ns = deadline_ns };
+    filch_data   data = filch_bytes(&cancel, sizeof cancel);
     return reason != FILCH_OK ? fli_out_yield(out, FILCH_CMD_CANCEL, tag, pid, &data) : filch_invalid("reason is FILCH_OK");
 }
 
@@ -366,11 +366,11 @@ static bool read_command(const filch_command *command, uint64_t tag, fli_request
     case FILCH_CMD_UNLINK: return true;
     case FILCH_CMD_UNMONITOR: request->tag = (uint64_t)filch_as_int(data); return true;
     case FILCH_CMD_CANCEL: {
-        cancel_order order;
-        if (filch_size(data) != sizeof order) return false;
-        memcpy(&order, filch_raw(data), sizeof order);
-        request->reason = (filch_err)order.reason;
-        request->tag = order.deadline_ns;
+        cancel_request cancel;
+        if (filch_size(data) != sizeof cancel) return false;
+        memcpy(&cancel, filch_raw(data), sizeof cancel);
+        request->reason = (filch_err)cancel.reason;
+        request->tag = cancel.deadline_ns;
         return request->reason != FILCH_OK;
     }
     default: break;
@@ -384,9 +384,9 @@ static bool read_command(const filch_command *command, uint64_t tag, fli_request
 filch_err fli_handle(fli_runtime *rt, const filch_command *command, filch_receiver receiver)
 {
     fli_request request;
-    if (command->id == FILCH_CMD_SPAWN || command->id == FILCH_CMD_EXEC) return fli_parcel_spawn(rt, command, receiver);
+    if (command->id == FILCH_CMD_SPAWN || command->id == FILCH_CMD_EXEC) return fli_spawn_request_handle(rt, command, receiver);
     if (command->id == FILCH_CMD_BROADCAST || command->id == FILCH_CMD_SEND_NAME) {
-        return fli_letter_send(rt, command, receiver);
+        return fli_named_message_handle(rt, command, receiver);
     }
     if (!read_command(command, receiver.tag, &request)) return FILCH_EINVAL;
     if (command->id == FILCH_CMD_MEMBERS) return handle_members(rt, request.name, receiver);

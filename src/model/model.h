@@ -225,15 +225,15 @@ void fli_context_begin(fli_endpoint *endpoint, filch_values *values, uint64_t ti
 /* Leaves a scope. The bond is in no list. */
 void fli_context_free(fli_model *m, fli_relation *relation);
 
-/* ---- parcel.c ---- */
+/* ---- spawn_request.c ---- */
 
 /* The handlers of FILCH_CMD_SPAWN and _EXEC. */
-filch_err fli_parcel_spawn(fli_runtime *rt, const filch_command *command, filch_receiver receiver);
+filch_err fli_spawn_request_handle(fli_runtime *rt, const filch_command *command, filch_receiver receiver);
 
-/* ---- letter.c ---- */
+/* ---- named_message.c ---- */
 
 /* The handlers of FILCH_CMD_BROADCAST and _SEND_NAME. */
-filch_err fli_letter_send(fli_runtime *rt, const filch_command *command, filch_receiver receiver);
+filch_err fli_named_message_handle(fli_runtime *rt, const filch_command *command, filch_receiver receiver);
 
 /* ---- calls.c ---- */
 

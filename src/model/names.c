@@ -3,7 +3,7 @@
  * INVARIANT  an entry is in its table exactly while its bond is listed: both change under the stripe of the process
  * and, inside it, the table's lock.
  *
- * Whether a text may be a name is asked by whoever takes it from outside (calls.c, letter.c); here only of a spawn's.
+ * Whether a text may be a name is asked by whoever takes it from outside (calls.c, named_message.c); here only of a spawn's.
  */
 #include <assert.h>
 #include <string.h>

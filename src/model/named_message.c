@@ -1,4 +1,4 @@
-/* letter.c - a payload with a name on it: broadcast to a group, or send to a name, as a yield. The letter travels as
+/* named_message.c - a payload with a name on it: broadcast to a group, or send to a name, as a yield. The letter travels as
  * the command's data and is freed with it. */
 #include <string.h>
 
@@ -6,19 +6,19 @@
 #include "proc/data.h"
 
 /* What a letter begins with: any other payload is refused. */
-static const char seal;
+static const char magic;
 
-typedef struct letter {
-    const char *seal;
+typedef struct named_message {
+    const char *magic;
     fli_mem     mem;
     size_t      size; /* of all of this, with the name behind it */
     filch_data  data; /* owned */
     char        name[];
-} letter;
+} named_message;
 
-static void letter_free(void *user, void *bytes, size_t size)
+static void named_message_free(void *user, void *bytes, size_t size)
 {
-    letter *l = bytes;
+    named_message *l = bytes;
     fli_mem mem = l->mem;
     (void)user;
     (void)size;
@@ -26,15 +26,15 @@ static void letter_free(void *user, void *bytes, size_t size)
     fli_free(&mem, l, l->size);
 }
 
-static filch_err yield_letter(filch_out *out, uint32_t command, uint64_t tag, const char *name, filch_data data)
+static filch_err yield_named_message(filch_out *out, uint32_t command, uint64_t tag, const char *name, filch_data data)
 {
     if (out == NULL) return filch_invalid("out is NULL");
     if (!fli_name_is_sound(name)) return filch_invalid("the name is NULL or not 1 to 255 bytes");
     const fli_runtime *rt = &out->ctx.sched->rt;
-    size_t             size = sizeof(letter) + strlen(name) + 1;
-    letter            *l = fli_alloc(&rt->mem, size);
+    size_t             size = sizeof(named_message) + strlen(name) + 1;
+    named_message            *l = fli_alloc(&rt->mem, size);
     if (l == NULL) return FILCH_ENOMEM;
-    l->seal = &seal;
+    l->magic = &magic;
     l->mem = rt->mem;
     l->size = size;
     memcpy(l->name, name, size - sizeof *l);
@@ -43,7 +43,7 @@ static filch_err yield_letter(filch_out *out, uint32_t command, uint64_t tag, co
         fli_free(&rt->mem, l, size);
         return err;
     }
-    err = filch_yield(out, command, tag, filch_move(l, sizeof l->seal, letter_free));
+    err = filch_yield(out, command, tag, filch_move(l, sizeof l->magic, named_message_free));
     if (err == FILCH_OK) return FILCH_OK;
     /* A moved payload is the caller's again. */
     fli_data_undo(&data, &l->data);
@@ -53,16 +53,16 @@ static filch_err yield_letter(filch_out *out, uint32_t command, uint64_t tag, co
 
 filch_err filch_yield_broadcast(filch_out *out, uint64_t tag, const char *group, filch_data data)
 {
-    return yield_letter(out, FILCH_CMD_BROADCAST, tag, group, data);
+    return yield_named_message(out, FILCH_CMD_BROADCAST, tag, group, data);
 }
 
 filch_err filch_yield_send_name(filch_out *out, uint64_t tag, const char *name, filch_data data)
 {
-    return yield_letter(out, FILCH_CMD_SEND_NAME, tag, name, data);
+    return yield_named_message(out, FILCH_CMD_SEND_NAME, tag, name, data);
 }
 
 /* The handler speaks for nobody, a process that sends does. */
-static filch_err send_as(fli_runtime *rt, const filch_command *command, const letter *l)
+static filch_err send_as(fli_runtime *rt, const filch_command *command, const named_message *l)
 {
     filch_pid pid;
     filch_err err = filch_whereis((filch_sched *)rt, l->name, &pid);
@@ -71,10 +71,10 @@ static filch_err send_as(fli_runtime *rt, const filch_command *command, const le
     return filch_deliver(rt, &package);
 }
 
-filch_err fli_letter_send(fli_runtime *rt, const filch_command *command, filch_receiver receiver)
+filch_err fli_named_message_handle(fli_runtime *rt, const filch_command *command, filch_receiver receiver)
 {
-    const letter *l = filch_raw(&command->data);
-    if (filch_size(&command->data) != sizeof l->seal || l->seal != &seal) return FILCH_EINVAL;
+    const named_message *l = filch_raw(&command->data);
+    if (filch_size(&command->data) != sizeof l->magic || l->magic != &magic) return FILCH_EINVAL;
     if (command->id == FILCH_CMD_SEND_NAME) {
         filch_err err = send_as(rt, command, l);
         return err == FILCH_OK ? filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK) : err;
