@@ -49,7 +49,7 @@ typedef struct entry {
 } entry;
 
 /* All but a sleep. */
-typedef struct teller {
+typedef struct msg_timer {
     entry     e;
     uint64_t  period_ns; /* of a ticker */
     bool      owes;      /* of a ticker: ticks are counted, but no message is under way */
@@ -58,22 +58,22 @@ typedef struct teller {
     fli_event_node *node;      /* of a timer or ticker: the first message it will send, taken when it is armed */
     /* generation:32 | ticks not read yet:32.  writes: the firing worker, the reading owner.  relaxed: a number. */
     FLI_ATOMIC(uint64_t) unread;
-} teller;
+} msg_timer;
 
 /* 100,000 sleeps of two lines each were 1,600 pages more: each is a fault when it is first touched, and another to look up in
  * the page table when the sleep is over. See docs/design/timers.md. */
-static_assert(sizeof(entry) == 64 && sizeof(teller) <= 128, "a sleep is one cache line, all others are two");
-#define TELLER_SIZE ((sizeof(teller) + 63) / 64 * 64)
+static_assert(sizeof(entry) == 64 && sizeof(msg_timer) <= 128, "a sleep is one cache line, all others are two");
+#define MSG_TIMER_SIZE ((sizeof(msg_timer) + 63) / 64 * 64)
 
 static bool is_sleep(const entry *e)
 {
     return (e->self & SLEEP_BIT) != 0;
 }
 
-static teller *teller_of(entry *e)
+static msg_timer *msg_timer_of(entry *e)
 {
     FLI_ASSERT(!is_sleep(e));
-    return FLI_OUTER(teller, e, e);
+    return FLI_OUTER(msg_timer, e, e);
 }
 
 static void make_sleep(void *object, uint32_t handle)
@@ -83,9 +83,9 @@ static void make_sleep(void *object, uint32_t handle)
     fli_atomic_init(&e->generation, 1);
 }
 
-static void make_teller(void *object, uint32_t handle)
+static void make_msg_timer(void *object, uint32_t handle)
 {
-    teller *t = object;
+    msg_timer *t = object;
     t->e.self = handle;
     fli_atomic_init(&t->e.generation, 1);
 }
@@ -99,7 +99,7 @@ filch_err fli_timers_init(fli_timers *timers, fli_runtime *rt, uint32_t shard_co
     if (timers->shards == NULL) goto no_shards;
     err = fli_slab_init(&timers->sleeps, &rt->mem, sizeof(entry), SLEEP_BIT - 1, make_sleep);
     if (err != FILCH_OK) goto no_sleeps;
-    err = fli_slab_init(&timers->tellers, &rt->mem, TELLER_SIZE, SLEEP_BIT - 1, make_teller);
+    err = fli_slab_init(&timers->msg_timers, &rt->mem, MSG_TIMER_SIZE, SLEEP_BIT - 1, make_msg_timer);
     if (err != FILCH_OK) goto no_tellers;
     for (uint32_t i = 0; i < shard_count; i++) {
         fli_wheel_init(&timers->shards[i].wheel, now_ns);
@@ -110,7 +110,7 @@ filch_err fli_timers_init(fli_timers *timers, fli_runtime *rt, uint32_t shard_co
         goto no_lock;
     }
     return FILCH_OK;
-no_lock:  fli_slab_fini(&timers->tellers);
+no_lock:  fli_slab_fini(&timers->msg_timers);
 no_tellers: fli_slab_fini(&timers->sleeps);
 no_sleeps: fli_free_aligned(&rt->mem, timers->shards, bytes, FLI_LINE);
 no_shards: return err;
@@ -122,7 +122,7 @@ void fli_timers_fini(fli_timers *timers)
         FLI_ASSERT(timers->shards[i].wheel.count == 0);
         fli_mutex_fini(&timers->shards[i].lock);
     }
-    fli_slab_fini(&timers->tellers);
+    fli_slab_fini(&timers->msg_timers);
     fli_slab_fini(&timers->sleeps);
     fli_free_aligned(&timers->rt->mem, timers->shards, timers->shard_count * sizeof *timers->shards, FLI_LINE);
 }
@@ -145,7 +145,7 @@ static void free_locked(fli_timers *timers, fli_timer_shard *shard, entry *e)
     e->phase = FREE;
     fli_store_rlx(&e->generation, generation == INT32_MAX ? 1 : generation + 1);
     if (is_sleep(e)) fli_slab_give(&timers->sleeps, &shard->spare_sleeps, e);
-    else fli_slab_give(&timers->tellers, &shard->spare_tellers, teller_of(e));
+    else fli_slab_give(&timers->msg_timers, &shard->spare_msg_timers, msg_timer_of(e));
 }
 
 /* The entry that an id names, or named, or would. NULL: no such thing. */
@@ -153,7 +153,7 @@ static entry *entry_of(fli_timers *timers, uint64_t id)
 {
     uint32_t handle = (uint32_t)id & ~SLEEP_BIT;
     if (((uint32_t)id & SLEEP_BIT) != 0) return fli_slab_find_size(&timers->sleeps, handle, sizeof(entry));
-    teller *t = fli_slab_find_size(&timers->tellers, handle, TELLER_SIZE);
+    msg_timer *t = fli_slab_find_size(&timers->msg_timers, handle, MSG_TIMER_SIZE);
     return t != NULL ? &t->e : NULL;
 }
 
@@ -177,7 +177,7 @@ static bool stop(fli_timers *timers, uint64_t id, uint64_t serial)
     entry           *e = find_and_lock(timers, id, &shard);
     if (e == NULL) return false;
     /* Ids can be guessed: nobody may stop the sleep or the timer of another. */
-    bool own = (e->command == FILCH_CMD_TIMER || e->command == FILCH_CMD_TICKER) && teller_of(e)->serial == serial;
+    bool own = (e->command == FILCH_CMD_TIMER || e->command == FILCH_CMD_TICKER) && msg_timer_of(e)->serial == serial;
     if (serial != 0 && !own) {
         fli_mutex_unlock(&shard->lock);
         return false;
@@ -187,7 +187,7 @@ static bool stop(fli_timers *timers, uint64_t id, uint64_t serial)
     if (e->phase == ARMED) {
         bool armed = fli_wheel_remove(&shard->wheel, &e->wheel);
         FLI_ASSERT(armed);
-        if (!is_sleep(e)) node = teller_of(e)->node;
+        if (!is_sleep(e)) node = msg_timer_of(e)->node;
         free_locked(timers, shard, e);
         hint_locked(shard);
     } else if (stopped) {
@@ -205,7 +205,7 @@ void fli_timers_abandon(fli_timers *timers, uint64_t id)
 
 uint64_t fli_timers_ticks(fli_timers *timers, uint64_t id)
 {
-    teller  *t = fli_slab_find_size(&timers->tellers, (uint32_t)id, TELLER_SIZE);
+    msg_timer  *t = fli_slab_find_size(&timers->msg_timers, (uint32_t)id, MSG_TIMER_SIZE);
     uint64_t unread = t != NULL ? fli_load_rlx(&t->unread) : 0;
     do {
         if (unread >> 32 != id >> 32 || (uint32_t)unread == 0) return 1;
@@ -251,11 +251,11 @@ static void arm_locked(fli_timer_shard *shard, entry *e, uint64_t due_ns)
 }
 
 /* A teller of nothing. */
-static teller *take(fli_timers *timers, uint32_t shard_index, uint8_t command)
+static msg_timer *take_msg_timer(fli_timers *timers, uint32_t shard_index, uint8_t command)
 {
     fli_timer_shard *shard = &timers->shards[shard_index];
     fli_mutex_lock(&shard->lock);
-    teller *t = fli_slab_take(&timers->tellers, &shard->spare_tellers);
+    msg_timer *t = fli_slab_take(&timers->msg_timers, &shard->spare_msg_timers);
     if (t != NULL) fli_store_rlx(&t->e.shard, (uint16_t)shard_index);
     fli_mutex_unlock(&shard->lock);
     if (t == NULL) return NULL;
@@ -303,7 +303,7 @@ static filch_err handle_sleep(fli_timers *timers, fli_local *worker, filch_recei
     return e != NULL ? FILCH_OK : FILCH_ENOMEM;
 }
 
-static filch_err handle_timer(fli_timers *timers, fli_local *worker, teller *t, const filch_command *command,
+static filch_err handle_timer(fli_timers *timers, fli_local *worker, msg_timer *t, const filch_command *command,
                               filch_receiver receiver, uint64_t due_ns)
 {
     uint64_t id = id_of(&t->e);
@@ -333,7 +333,7 @@ filch_err fli_timers_handle(fli_timers *timers, const filch_command *command, fi
     if (command->id == FILCH_CMD_TICKER && value == 0) return FILCH_EINVAL;
     uint64_t due_ns = fli_clock_after(fli_now(timers->rt), value);
     if (command->id == FILCH_CMD_SLEEP) return handle_sleep(timers, worker, receiver, due_ns);
-    teller *t = take(timers, worker->index, (uint8_t)command->id);
+    msg_timer *t = take_msg_timer(timers, worker->index, (uint8_t)command->id);
     if (t == NULL) return FILCH_ENOMEM;
     if (command->id == FILCH_CMD_TICKER) t->period_ns = value;
     filch_err err = handle_timer(timers, worker, t, command, receiver, due_ns);
@@ -342,7 +342,7 @@ filch_err fli_timers_handle(fli_timers *timers, const filch_command *command, fi
 }
 
 /* Arms what was taken. Gives its id, which was its own before anybody could stop it. */
-static uint64_t armed(fli_timers *timers, teller *t, uint64_t due_ns)
+static uint64_t armed(fli_timers *timers, msg_timer *t, uint64_t due_ns)
 {
     uint64_t id = id_of(&t->e);
     arm(timers, &t->e, due_ns);
@@ -352,7 +352,7 @@ static uint64_t armed(fli_timers *timers, teller *t, uint64_t due_ns)
 uint64_t fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie)
 {
     fli_local *worker = fli_current_worker(timers->rt);
-    teller    *t = take(timers, worker != NULL ? worker->index : 0, ALARM);
+    msg_timer    *t = take_msg_timer(timers, worker != NULL ? worker->index : 0, ALARM);
     if (t == NULL) return 0;
     t->tag = cookie;
     return armed(timers, t, due_ns);
@@ -360,7 +360,7 @@ uint64_t fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie)
 
 uint64_t fli_timers_deadline(fli_timers *timers, filch_receiver receiver, uint64_t due_ns)
 {
-    teller *t = take(timers, fli_current_worker(timers->rt)->index, DEADLINE);
+    msg_timer *t = take_msg_timer(timers, fli_current_worker(timers->rt)->index, DEADLINE);
     if (t == NULL) return 0;
     t->e.key = receiver.key;
     /* The yield remembers the timer, so that it dies with its process: before arming, since the timer may complete it. */
@@ -372,7 +372,7 @@ uint64_t fli_timers_raise(fli_timers *timers, uint64_t serial, uint64_t delay_ns
 {
     fli_local *worker = fli_current_worker(timers->rt);
     uint8_t    command = flag == FLI_KILL ? FILCH_CMD_TERMINATE : FILCH_CMD_CANCEL;
-    teller    *t = take(timers, worker != NULL ? worker->index : 0, command);
+    msg_timer    *t = take_msg_timer(timers, worker != NULL ? worker->index : 0, command);
     if (t == NULL) return 0;
     t->serial = serial;
     return armed(timers, t, fli_clock_after(fli_now(timers->rt), delay_ns));
@@ -386,7 +386,7 @@ static void raise_flag(fli_timers *timers, fli_local *worker, uint64_t serial, u
 }
 
 /* Sends its message. False: nobody is there to read it, or (a ticker) there was no memory for it. */
-static bool tell(fli_timers *timers, fli_local *worker, teller *t, uint8_t what, uint64_t data)
+static bool send_message(fli_timers *timers, fli_local *worker, msg_timer *t, uint8_t what, uint64_t data)
 {
     fli_event_node *node = t->node != NULL ? t->node : fli_node_take(timers->rt, worker);
     t->node = NULL;
@@ -404,7 +404,7 @@ static bool tell(fli_timers *timers, fli_local *worker, teller *t, uint8_t what,
 }
 
 /* Counts `ticks`, and sends the message if none is under way. */
-static void tick(fli_timers *timers, fli_local *worker, teller *t, uint64_t ticks)
+static void tick(fli_timers *timers, fli_local *worker, msg_timer *t, uint64_t ticks)
 {
     uint64_t id = id_of(&t->e), unread = fli_load_rlx(&t->unread), sum;
     do {
@@ -412,7 +412,7 @@ static void tick(fli_timers *timers, fli_local *worker, teller *t, uint64_t tick
         if (sum > UINT32_MAX) sum = UINT32_MAX;
     } while (!fli_cas_weak_rlx(&t->unread, &unread, (unread & ~(uint64_t)UINT32_MAX) | sum));
     /* Without memory for the message the ticks stay counted, and the next one tries again. */
-    if ((uint32_t)unread == 0 || t->owes) t->owes = !tell(timers, worker, t, FLI_NODE_TICK, id);
+    if ((uint32_t)unread == 0 || t->owes) t->owes = !send_message(timers, worker, t, FLI_NODE_TICK, id);
 }
 
 /* The sleep is over, or the deadline of another yield has passed. */
@@ -430,11 +430,11 @@ static uint64_t fire(fli_timers *timers, fli_local *worker, entry *e, uint64_t n
         answer(timers, e, FILCH_OK);
         return FLI_NEVER;
     }
-    teller *t = teller_of(e);
+    msg_timer *t = msg_timer_of(e);
     switch (e->command) {
     case ALARM: timers->rt->hooks.alarm(timers->rt, t->tag); return FLI_NEVER;
     case DEADLINE: answer(timers, e, FILCH_EDEADLINE); return FLI_NEVER;
-    case FILCH_CMD_TIMER: (void)tell(timers, worker, t, 0, 1); return FLI_NEVER;
+    case FILCH_CMD_TIMER: (void)send_message(timers, worker, t, 0, 1); return FLI_NEVER;
     case FILCH_CMD_TERMINATE: raise_flag(timers, worker, t->serial, FLI_KILL); return FLI_NEVER;
     case FILCH_CMD_CANCEL: raise_flag(timers, worker, t->serial, FLI_CANCEL); return FLI_NEVER;
     default: {
@@ -471,14 +471,14 @@ static void fetch(fli_timers *timers, entry *const *batch, uint32_t n)
 }
 
 /* Those on their way from the wheels to their processes. */
-typedef struct round {
+typedef struct fire_batch {
     entry   *batch[BATCH];
     uint64_t again_ns[BATCH];
     uint32_t count;
-} round;
+} fire_batch;
 
 /* Takes what is due from one wheel, as far as there is room. */
-static void collect(fli_timer_shard *shard, uint64_t now_ns, uint32_t room, round *r)
+static void collect(fli_timer_shard *shard, uint64_t now_ns, uint32_t room, fire_batch *r)
 {
     fli_mutex_lock(&shard->lock);
     fli_wheel_fetch(&shard->wheel, now_ns);
@@ -491,7 +491,7 @@ static void collect(fli_timer_shard *shard, uint64_t now_ns, uint32_t room, roun
 }
 
 /* Those of one wheel, from `i` on, that have fired; returns where the next one's begin. */
-static uint32_t settle(fli_timers *timers, const round *r, uint32_t i)
+static uint32_t settle_fired(fli_timers *timers, const fire_batch *r, uint32_t i)
 {
     uint32_t         index = fli_load_rlx(&r->batch[i]->shard);
     fli_timer_shard *shard = &timers->shards[index];
@@ -508,7 +508,7 @@ uint32_t fli_timers_poll_some(fli_timers *timers, uint64_t now_ns, uint32_t most
 {
     fli_local *worker = fli_current_worker(timers->rt);
     uint32_t   n = timers->shard_count, fired = 0, first = 0, room;
-    round      r;
+    fire_batch      r;
     /* Beginning at the same one each time would leave no room for the others if there is always something due in it. */
     if (FLI_UNLIKELY(most != UINT32_MAX)) first = fli_add_rlx(&timers->looks, 1) % n;
     do {
@@ -520,7 +520,7 @@ uint32_t fli_timers_poll_some(fli_timers *timers, uint64_t now_ns, uint32_t most
         }
         fetch(timers, r.batch, r.count);
         for (uint32_t i = 0; i < r.count; i++) r.again_ns[i] = fire(timers, worker, r.batch[i], now_ns);
-        for (uint32_t i = 0; i < r.count;) i = settle(timers, &r, i);
+        for (uint32_t i = 0; i < r.count;) i = settle_fired(timers, &r, i);
         fired += r.count;
     } while (r.count == BATCH && fired < most);
     return fired;

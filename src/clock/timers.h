@@ -13,7 +13,7 @@
 typedef struct fli_timer_shard {
     alignas(FLI_LINE) fli_mutex lock;
     fli_wheel    wheel;  /* plain: under lock */
-    fli_magazine spare_sleeps, spare_tellers; /* plain: under lock. Entries of the slabs, kept close */
+    fli_magazine spare_sleeps, spare_msg_timers; /* plain: under lock. Entries of the slabs, kept close */
     /* When to look again.  writes: under lock.  reads: any, as a hint: relaxed. A worker that arms a timer looks again
      * before it sleeps, so a hint that is read too old costs one look at most. */
     FLI_ATOMIC(uint64_t) next_ns;
@@ -26,7 +26,7 @@ typedef struct fli_timers {
     uint32_t         shard_count;
     /* Looks at a few have been so many: each begins at another wheel.  writes and reads: workers; relaxed: a number. */
     FLI_ATOMIC(uint32_t) looks;
-    fli_slab         sleeps, tellers; /* timers.c's entries: those of sleeps, and all others */
+    fli_slab         sleeps, msg_timers; /* timers.c's entries: those of sleeps, and all others */
 } fli_timers;
 
 filch_err fli_timers_init(fli_timers *timers, fli_runtime *rt, uint32_t shard_count, uint64_t now_ns);

@@ -186,13 +186,13 @@ bool fli_wheel_remove(fli_wheel *wheel, fli_timer *timer)
 }
 
 /* The slot that comes due first. */
-typedef struct turn {
+typedef struct due_slot {
     unsigned level, place;
     uint64_t tick; /* its first one */
-} turn;
+} due_slot;
 
 /* False when the wheel is empty. */
-static bool first_turn(const fli_wheel *wheel, turn *first)
+static bool first_due_slot(const fli_wheel *wheel, due_slot *first)
 {
     if (wheel->words == 0) return false;
     unsigned word = (unsigned)__builtin_ctzll(wheel->words), level = level_of_word(word), shift = shift_of(level);
@@ -208,13 +208,13 @@ static bool first_turn(const fli_wheel *wheel, turn *first)
         column += (unsigned)__builtin_ctzll(used >> worker | used << ((64 - worker) & TOP_MASK));
         place = base_of(TOP) + ((unsigned)column & TOP_MASK);
     }
-    *first = (turn){ .level = level, .place = place, .tick = column << shift };
+    *first = (due_slot){ .level = level, .place = place, .tick = column << shift };
     return true;
 }
 
 /* Moves the timers of a slot that has come due to lower levels (from beyond the reach: to where they belong by now),
  * in their order. */
-static void cascade(fli_wheel *wheel, const turn *due)
+static void cascade(fli_wheel *wheel, const due_slot *due)
 {
     fli_timer *head = &wheel->slots[due->place];
     fli_timer *timer = head->next;
@@ -235,8 +235,8 @@ fli_timer *fli_wheel_expire(fli_wheel *wheel, uint64_t now_ns)
     uint64_t until = tick_down(now_ns);
     if (until < wheel->now_tick) return NULL;
 
-    turn due;
-    while (first_turn(wheel, &due) && due.tick <= until) {
+    due_slot due;
+    while (first_due_slot(wheel, &due) && due.tick <= until) {
         wheel->now_tick = due.tick;
         if (due.level == 0) {
             fli_timer *timer = wheel->slots[due.place].next;
@@ -264,8 +264,8 @@ void fli_wheel_fetch(const fli_wheel *wheel, uint64_t now_ns)
 
 uint64_t fli_wheel_next_ns(const fli_wheel *wheel)
 {
-    turn first;
-    if (!first_turn(wheel, &first)) return FLI_NEVER;
+    due_slot first;
+    if (!first_due_slot(wheel, &first)) return FLI_NEVER;
     /* Nobody has to wake just to turn the wheel: the slot is emptied when the first of its timers is due. Only if all of
      * them are from beyond the reach, those of the next slot may be due before they are. */
     uint64_t tick = tick_up(wheel->slots[first.place].due_ns);

@@ -7,7 +7,7 @@
  * word. The generation (its low 12 bits) keeps senders with old pids out; one in 4096 of those gets past it, finds the
  * process dead when it pushes, and gives the room back.
  *
- * WAITING says that senders are queued for room (dispatch/waitroom.c): nobody may overtake them, and the owner calls
+ * WAITING says that senders are queued for room (dispatch/send_waiters.c): nobody may overtake them, and the owner calls
  * them in. It is raised under the waiting room's lock, by a CAS on the word that just said "full": so either that CAS
  * fails because the owner made room, or the owner sees the bit when it does.
  *

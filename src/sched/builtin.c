@@ -11,7 +11,7 @@ static filch_err on_send(void *user, const filch_command *command, uint64_t tag,
 {
     (void)user;
     (void)tag;
-    return fli_waitroom_send(&receiver.sched->waitroom, &receiver.sched->rt, command, receiver);
+    return fli_send_waiters_send(&receiver.sched->send_waiters, &receiver.sched->rt, command, receiver);
 }
 
 static filch_err on_clock(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)

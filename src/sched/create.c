@@ -96,12 +96,12 @@ static uint64_t on_ticks(fli_runtime *rt, uint64_t ticker)
 
 static void on_room(fli_runtime *rt, fli_proc *p)
 {
-    fli_waitroom_admit(&((filch_sched *)rt)->waitroom, rt, p);
+    fli_send_waiters_retry(&((filch_sched *)rt)->send_waiters, rt, p);
 }
 
 static void on_no_room(fli_runtime *rt, uint64_t serial)
 {
-    fli_waitroom_refuse(&((filch_sched *)rt)->waitroom, rt, serial);
+    fli_send_waiters_refuse(&((filch_sched *)rt)->send_waiters, rt, serial);
 }
 
 static void on_cut(fli_runtime *rt, uint64_t serial, uint64_t bytes)
@@ -274,8 +274,8 @@ static filch_err parts_init(filch_sched *sched, const fli_mem *mem)
     if (err != FILCH_OK) goto no_talk;
     err = fli_timers_init(&sched->timers, &sched->rt, sched->victim_count, fli_now(&sched->rt));
     if (err != FILCH_OK) goto no_timers;
-    err = fli_waitroom_init(&sched->waitroom);
-    if (err != FILCH_OK) goto no_waitroom;
+    err = fli_send_waiters_init(&sched->send_waiters);
+    if (err != FILCH_OK) goto no_send_waiters;
     err = fli_workpool_init(&sched->workpool, mem, sched->opt.work_threads, sched->opt.work_queue);
     if (err != FILCH_OK) goto no_workpool;
     sched->workpool.by_hand = sched->rt.sim != NULL;
@@ -294,8 +294,8 @@ no_wakefd:   stop_fini(&sched->stop);
 no_stop:     fli_io_fini(&sched->io);
 no_io:       fli_workpool_close(&sched->workpool);
              fli_workpool_fini(&sched->workpool);
-no_workpool: fli_waitroom_fini(&sched->waitroom);
-no_waitroom: fli_timers_fini(&sched->timers);
+no_workpool: fli_send_waiters_fini(&sched->send_waiters);
+no_send_waiters: fli_timers_fini(&sched->timers);
 no_timers:   fli_talk_fini(&sched->talk);
 no_talk:     fli_idle_fini(&sched->idle);
 no_idle:     fli_inject_fini(&sched->global);
@@ -324,7 +324,7 @@ void fli_sched_free(filch_sched *sched)
     stop_fini(&sched->stop);
     fli_io_fini(&sched->io);
     fli_workpool_fini(&sched->workpool);
-    fli_waitroom_fini(&sched->waitroom);
+    fli_send_waiters_fini(&sched->send_waiters);
     fli_timers_fini(&sched->timers);
     fli_talk_fini(&sched->talk);
     fli_idle_fini(&sched->idle);

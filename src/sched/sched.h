@@ -12,7 +12,7 @@
 #include "base/prng.h"
 #include "clock/timers.h"
 #include "dispatch/registry.h"
-#include "dispatch/waitroom.h"
+#include "dispatch/send_waiters.h"
 #include "io/io.h"
 #include "port/thread.h"
 #include "port/wakefd.h"
@@ -159,7 +159,7 @@ struct filch_sched {
     fli_talk     talk;
     fli_inject   global;
     fli_timers   timers;
-    fli_waitroom waitroom;
+    fli_send_waiters send_waiters;
     fli_workpool workpool;
     fli_io       io;
     fli_stop     stop;

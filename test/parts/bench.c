@@ -31,12 +31,12 @@ static uint64_t on_ticks(fli_runtime *rt, uint64_t ticker)
 
 static void on_room(fli_runtime *rt, fli_proc *p)
 {
-    fli_waitroom_admit(&b->room, rt, p);
+    fli_send_waiters_retry(&b->room, rt, p);
 }
 
 static void on_no_room(fli_runtime *rt, uint64_t serial)
 {
-    fli_waitroom_refuse(&b->room, rt, serial);
+    fli_send_waiters_refuse(&b->room, rt, serial);
 }
 
 static void make_node(void *object, uint32_t handle)
@@ -63,7 +63,7 @@ void bench_setup(void)
     b->rt.hooks.no_room = on_no_room;
     (void)!fli_slab_init(&b->rt.nodes, &b->rt.mem, sizeof(fli_event_node), 1000, make_node);
     (void)!fli_slab_init(&b->rt.procs, &b->rt.mem, sizeof(fli_proc), 1000, make_proc);
-    (void)!fli_waitroom_init(&b->room);
+    (void)!fli_send_waiters_init(&b->room);
     /* Each thread has spare nodes, so that the depot's lock does not come in between. */
     for (uint32_t i = 0; i <= FLI_WEAK_THREADS; i++) {
         fli_local *worker = &b->worker[i];

@@ -4,7 +4,7 @@
 #ifndef FILCH_TEST_PARTS_BENCH_H
 #define FILCH_TEST_PARTS_BENCH_H
 
-#include "dispatch/waitroom.h"
+#include "dispatch/send_waiters.h"
 #include "parts.h"
 #include "proc/limit.h"
 #include "proc/mailbox.h"
@@ -26,7 +26,7 @@ typedef struct bench_life {
 typedef struct bench {
     fli_runtime  rt; /* first: hooks find the bench by it */
     fli_local    worker[FLI_WEAK_THREADS + 1];
-    fli_waitroom room;
+    fli_send_waiters room;
     bench_life   lives[8];                   /* by slot */
     uint32_t     woke[FLI_WEAK_THREADS + 1]; /* by thread: how often it was the one to wake */
     uint32_t     slept[FLI_WEAK_THREADS + 1];

@@ -58,7 +58,7 @@ static void send_and_wait(int which, uint32_t n)
     worker->current = s->senders[which];
     worker->serial = fli_proc_serial(s->senders[which]);
     worker->dispatching = true;
-    filch_err err = fli_waitroom_send(&b->room, &b->rt, &command, s->receivers[which]);
+    filch_err err = fli_send_waiters_send(&b->room, &b->rt, &command, s->receivers[which]);
     if (err != FILCH_OK) (void)!filch_complete(s->receivers[which], 9, filch_none(), err);
     worker->dispatching = false;
     worker->current = NULL;
@@ -97,8 +97,8 @@ static void check_senders(int count, bool ended)
     const bench_life *life = bench_life_of(s->p);
     must(life->received + bench_sum(b->unread) == ok + bench_sum(b->accepted),
          "what was accepted is read, or counted as unread");
-    for (int i = 0; i < FLI_WAITROOM_DOORS; i++)
-        must(b->room.doors[i].first == NULL, "nobody is left in the waiting room");
+    for (int i = 0; i < FLI_SEND_WAITERS_SHARDS; i++)
+        must(b->room.shards[i].first == NULL, "nobody is left in the waiting room");
     uint64_t load = fli_load_rlx(&s->p->load);
     must(fli_load_count(load) == 0 && (load & FLI_LOAD_WAITING) == 0, "the room is given back");
     fli_weak_outcome(ok * 16 + life->received);

@@ -1,4 +1,4 @@
-/* waitroom.c - see waitroom.h, and proc/limit.h for the WAITING bit.
+/* send_waiters.c - see send_waiters.h, and proc/limit.h for the WAITING bit.
  *
  * INVARIANT  while a mailbox's WAITING bit is up, or being raised or lowered, the door's lock is held or somebody
  *            waits behind it: a sender raises it under the lock and queues under the same lock; the bit is lowered
@@ -6,7 +6,7 @@
  * So nobody can wait unseen: whoever makes room sees the bit after the sender raised it (same word), takes the lock,
  * and finds him queued. A process that ends closes its word first; a sender that comes later finds it dead.
  */
-#include "dispatch/waitroom.h"
+#include "dispatch/send_waiters.h"
 
 #include "base/assert.h"
 #include "proc/data.h"
@@ -22,36 +22,36 @@ struct fli_waiter {
     filch_err      outcome;
 };
 
-filch_err fli_waitroom_init(fli_waitroom *room)
+filch_err fli_send_waiters_init(fli_send_waiters *room)
 {
-    for (int i = 0; i < FLI_WAITROOM_DOORS; i++) {
-        room->doors[i].first = room->doors[i].last = NULL;
-        filch_err err = fli_mutex_init(&room->doors[i].lock);
+    for (int i = 0; i < FLI_SEND_WAITERS_SHARDS; i++) {
+        room->shards[i].first = room->shards[i].last = NULL;
+        filch_err err = fli_mutex_init(&room->shards[i].lock);
         if (err == FILCH_OK) continue;
-        while (i-- > 0) fli_mutex_fini(&room->doors[i].lock);
+        while (i-- > 0) fli_mutex_fini(&room->shards[i].lock);
         return err;
     }
     return FILCH_OK;
 }
 
-void fli_waitroom_fini(fli_waitroom *room)
+void fli_send_waiters_fini(fli_send_waiters *room)
 {
-    for (int i = 0; i < FLI_WAITROOM_DOORS; i++) {
-        FLI_ASSERT(room->doors[i].first == NULL);
-        fli_mutex_fini(&room->doors[i].lock);
+    for (int i = 0; i < FLI_SEND_WAITERS_SHARDS; i++) {
+        FLI_ASSERT(room->shards[i].first == NULL);
+        fli_mutex_fini(&room->shards[i].lock);
     }
 }
 
-static unsigned door_of(uint64_t serial)
+static unsigned shard_of(uint64_t serial)
 {
-    return fli_serial_slot(serial) % FLI_WAITROOM_DOORS;
+    return fli_serial_slot(serial) % FLI_SEND_WAITERS_SHARDS;
 }
 
 /* Queues `waiter` if the mailbox is still full. FILCH_OK: it waits. FILCH_EFULL: it is not full any more, try again. */
-static filch_err queue(fli_waitroom *room, fli_proc *p, fli_waiter *waiter, uint32_t units)
+static filch_err queue(fli_send_waiters *room, fli_proc *p, fli_waiter *waiter, uint32_t units)
 {
-    unsigned door = door_of(waiter->target);
-    fli_mutex_lock(&room->doors[door].lock);
+    unsigned shard = shard_of(waiter->target);
+    fli_mutex_lock(&room->shards[shard].lock);
     uint32_t  gen = fli_serial_gen(waiter->target);
     fli_admit admit = fli_limit_wait(p, gen, units);
     /* The limit's word knows 12 bits of the generation, the state all of them: nobody waits for a stranger, who would
@@ -59,17 +59,17 @@ static filch_err queue(fli_waitroom *room, fli_proc *p, fli_waiter *waiter, uint
     if (!fli_word_lives(fli_state_look(&p->state), gen)) admit = FLI_ADMIT_DEAD;
     if (admit == FLI_ADMIT_FULL) {
         waiter->next = NULL;
-        if (room->doors[door].last != NULL) room->doors[door].last->next = waiter;
-        else room->doors[door].first = waiter;
-        room->doors[door].last = waiter;
+        if (room->shards[shard].last != NULL) room->shards[shard].last->next = waiter;
+        else room->shards[shard].first = waiter;
+        room->shards[shard].last = waiter;
     }
-    fli_mutex_unlock(&room->doors[door].lock);
+    fli_mutex_unlock(&room->shards[shard].lock);
     if (admit == FLI_ADMIT_DEAD) return FILCH_EDEAD;
     return admit == FLI_ADMIT_FULL ? FILCH_OK : FILCH_EFULL;
 }
 
 /* Sends or waits. FILCH_OK with *waits false: the message is in the mailbox. */
-static filch_err put_or_wait(fli_waitroom *room, fli_runtime *rt, fli_local *worker, fli_proc *p, fli_waiter *waiter,
+static filch_err put_or_wait(fli_send_waiters *room, fli_runtime *rt, fli_local *worker, fli_proc *p, fli_waiter *waiter,
                              bool *waits)
 {
     uint32_t   gen = fli_serial_gen(waiter->target);
@@ -85,7 +85,7 @@ static filch_err put_or_wait(fli_waitroom *room, fli_runtime *rt, fli_local *wor
     }
 }
 
-filch_err fli_waitroom_send(fli_waitroom *room, fli_runtime *rt, const filch_command *command, filch_receiver receiver)
+filch_err fli_send_waiters_send(fli_send_waiters *room, fli_runtime *rt, const filch_command *command, filch_receiver receiver)
 {
     fli_local *worker = fli_current_worker(rt);
     fli_proc  *p;
@@ -124,7 +124,7 @@ no_waiter:
 }
 
 /* Tells those that were let in or turned away. Outside the lock: completing may wake and queue. */
-static void tell(fli_runtime *rt, fli_local *worker, fli_waiter *waiter)
+static void complete_all(fli_runtime *rt, fli_local *worker, fli_waiter *waiter)
 {
     while (waiter != NULL) {
         fli_waiter *next = waiter->next;
@@ -144,12 +144,12 @@ static void tell(fli_runtime *rt, fli_local *worker, fli_waiter *waiter)
 
 /* Takes out of the door's queue those for `serial` that `decide` has an outcome for. Stops at the first that it has
  * none for: nobody overtakes. Returns them in order; *more says whether one is left. */
-static fli_waiter *pick(fli_waitroom *room, uint64_t serial, bool (*decide)(void *ctx, fli_waiter *waiter), void *ctx,
+static fli_waiter *pick(fli_send_waiters *room, uint64_t serial, bool (*decide)(void *ctx, fli_waiter *waiter), void *ctx,
                         bool *more)
 {
-    unsigned     door = door_of(serial);
+    unsigned     shard = shard_of(serial);
     fli_waiter  *picked = NULL, **picked_end = &picked, *last = NULL;
-    fli_waiter **at = &room->doors[door].first;
+    fli_waiter **at = &room->shards[shard].first;
     *more = false;
     while (*at != NULL) {
         fli_waiter *waiter = *at;
@@ -164,7 +164,7 @@ static fli_waiter *pick(fli_waitroom *room, uint64_t serial, bool (*decide)(void
         *picked_end = waiter;
         picked_end = &waiter->next;
     }
-    room->doors[door].last = last;
+    room->shards[shard].last = last;
     return picked;
 }
 
@@ -174,7 +174,7 @@ typedef struct admission {
     fli_proc    *p;
 } admission;
 
-static bool try_admit(void *ctx, fli_waiter *waiter)
+static bool retry_send(void *ctx, fli_waiter *waiter)
 {
     admission *a = ctx;
     waiter->outcome = fli_message_put(a->rt, a->worker, a->p, fli_serial_gen(waiter->target), waiter->node, true);
@@ -188,25 +188,25 @@ static bool refuse(void *ctx, fli_waiter *waiter)
     return true;
 }
 
-void fli_waitroom_admit(fli_waitroom *room, fli_runtime *rt, fli_proc *p)
+void fli_send_waiters_retry(fli_send_waiters *room, fli_runtime *rt, fli_proc *p)
 {
     admission a = { .rt = rt, .worker = fli_current_worker(rt), .p = p };
     uint64_t  serial = fli_proc_serial(p);
-    unsigned  door = door_of(serial);
+    unsigned  shard = shard_of(serial);
     bool      more;
-    fli_mutex_lock(&room->doors[door].lock);
-    fli_waiter *admitted = pick(room, serial, try_admit, &a, &more);
+    fli_mutex_lock(&room->shards[shard].lock);
+    fli_waiter *admitted = pick(room, serial, retry_send, &a, &more);
     if (!more) fli_limit_wait_over(p, fli_serial_gen(serial));
-    fli_mutex_unlock(&room->doors[door].lock);
-    tell(rt, a.worker, admitted);
+    fli_mutex_unlock(&room->shards[shard].lock);
+    complete_all(rt, a.worker, admitted);
 }
 
-void fli_waitroom_refuse(fli_waitroom *room, fli_runtime *rt, uint64_t serial)
+void fli_send_waiters_refuse(fli_send_waiters *room, fli_runtime *rt, uint64_t serial)
 {
-    unsigned door = door_of(serial);
+    unsigned shard = shard_of(serial);
     bool     more;
-    fli_mutex_lock(&room->doors[door].lock);
+    fli_mutex_lock(&room->shards[shard].lock);
     fli_waiter *refused = pick(room, serial, refuse, NULL, &more);
-    fli_mutex_unlock(&room->doors[door].lock);
-    tell(rt, fli_current_worker(rt), refused);
+    fli_mutex_unlock(&room->shards[shard].lock);
+    complete_all(rt, fli_current_worker(rt), refused);
 }

@@ -1,5 +1,5 @@
-/* waitroom_test.c - senders wait for room in the order they came, are all let in or told, and nobody waits unseen. */
-#include "dispatch/waitroom.h"
+/* send_waiters_test.c - senders wait for room in the order they came, are all let in or told, and nobody waits unseen. */
+#include "dispatch/send_waiters.h"
 
 #include <stdlib.h>
 
@@ -7,18 +7,18 @@
 #include "support/until.h"
 
 /* One room for all tests; the hooks find it here. */
-static fli_waitroom room;
+static fli_send_waiters room;
 
 static void on_room(fli_runtime *rt, fli_proc *p)
 {
     ((bench *)rt)->room++;
-    fli_waitroom_admit(&room, rt, p);
+    fli_send_waiters_retry(&room, rt, p);
 }
 
 static void on_no_room(fli_runtime *rt, uint64_t serial)
 {
     ((bench *)rt)->no_room++;
-    fli_waitroom_refuse(&room, rt, serial);
+    fli_send_waiters_refuse(&room, rt, serial);
 }
 
 static void begin(bench *b)
@@ -26,12 +26,12 @@ static void begin(bench *b)
     bench_begin(b);
     b->rt.hooks.room = on_room;
     b->rt.hooks.no_room = on_no_room;
-    ok(fli_waitroom_init(&room));
+    ok(fli_send_waiters_init(&room));
 }
 
 static void end(bench *b)
 {
-    fli_waitroom_fini(&room); /* asserts that nobody is left */
+    fli_send_waiters_fini(&room); /* asserts that nobody is left */
     bench_end(b);
 }
 
@@ -52,7 +52,7 @@ static filch_err yield_send(bench *b, fli_proc *from, filch_pid to, filch_data d
     fli_event_node *node = fli_yield_open(&b->rt, &b->worker, from, FILCH_CMD_SEND, tag);
     assert_non_null(node);
     filch_command command = { .id = FILCH_CMD_SEND, .from = bench_pid(from), .target = to, .data = data };
-    return fli_waitroom_send(&room, &b->rt, &command, fli_yield_receiver(&b->rt, node));
+    return fli_send_waiters_send(&room, &b->rt, &command, fli_yield_receiver(&b->rt, node));
 }
 
 /* Reads up to `max` events; the data of the i-th message into values[i]. */
@@ -173,10 +173,10 @@ TEST(those_who_wait_are_told_when_the_receiver_ends)
     begin(&b);
     fli_proc *to = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT), *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     /* Somebody else behind the same door waits on. */
-    fli_proc *rest[FLI_WAITROOM_DOORS], *other = NULL;
-    for (int i = 0; i < FLI_WAITROOM_DOORS; i++) {
+    fli_proc *rest[FLI_SEND_WAITERS_SHARDS], *other = NULL;
+    for (int i = 0; i < FLI_SEND_WAITERS_SHARDS; i++) {
         rest[i] = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT);
-        if (rest[i]->slot % FLI_WAITROOM_DOORS == to->slot % FLI_WAITROOM_DOORS) other = rest[i];
+        if (rest[i]->slot % FLI_SEND_WAITERS_SHARDS == to->slot % FLI_SEND_WAITERS_SHARDS) other = rest[i];
     }
     assert_non_null(other);
     for (uint64_t i = 0; i < 3; i++) {
@@ -192,7 +192,7 @@ TEST(those_who_wait_are_told_when_the_receiver_ends)
     same(fli_load_rlx(&b.worker.counters.undelivered), 2);
     same(read_some(&b, other, 1, NULL), 1);
     expect_answer(&b, from, 11, FILCH_OK);
-    for (int i = 0; i < FLI_WAITROOM_DOORS; i++) finish(&b, rest[i]);
+    for (int i = 0; i < FLI_SEND_WAITERS_SHARDS; i++) finish(&b, rest[i]);
     expect_answer(&b, from, 12, FILCH_EDEAD);
     finish(&b, from);
     end(&b);
@@ -361,7 +361,7 @@ static void send_on(void *arg)
                                    .from = bench_pid(s->p),
                                    .target = { BENCH_NODE, fli_load_acq(&c->target) },
                                    .data = filch_int((int64_t)tag) };
-        filch_err      err = fli_waitroom_send(&room, &c->b.rt, &command, receiver);
+        filch_err      err = fli_send_waiters_send(&room, &c->b.rt, &command, receiver);
         if (err != FILCH_OK) (void)!filch_complete(receiver, tag, filch_none(), err);
         /* Waits for the answer, as a blocked process would. */
         filch_event event;
