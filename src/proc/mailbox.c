@@ -151,7 +151,7 @@ static void trim(fli_runtime *rt, fli_local *worker, fli_proc *p)
 /* A message that is not from our own worker: from another one? */
 static void hear(fli_local *worker, const fli_event_node *node)
 {
-    if ((node->what & (FLI_NODE_COMPLETION | FLI_NODE_SYSTEM)) == 0 && node->index != 0) worker->heard++;
+    if ((node->what & (FLI_NODE_COMPLETION | FLI_NODE_SYSTEM)) == 0 && node->index != 0) worker->remote_events++;
 }
 
 void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t head)

@@ -96,7 +96,7 @@ struct fli_local {
     bool         dispatching; /* answers to `current` may go straight to its own list */
     bool         closing;    /* no step runs, but `close`, or whoever hears of its end, or frees what nobody reads: no yields */
     uint8_t      worker_mark;       /* what those have in `last` that were stepped here: the index, as far as it tells */
-    uint32_t     heard;      /* messages and processes that came from other workers, since somebody last asked (sched/talk.c) */
+    uint32_t     remote_events;      /* messages and processes that came from other workers, since somebody last asked (sched/throttle.c) */
     uint32_t     sends, pushed; /* in this step: messages sent, and processes put in the own deque */
     uint32_t     index;      /* of the worker, for what is kept once per worker */
     uint32_t     number;     /* the index plus one: what its messages carry */

@@ -270,7 +270,7 @@ static filch_err parts_init(filch_sched *sched, const fli_mem *mem)
     if (err != FILCH_OK) goto no_global;
     err = fli_idle_init(&sched->idle);
     if (err != FILCH_OK) goto no_idle;
-    err = fli_talk_init(&sched->talk);
+    err = fli_throttle_init(&sched->throttle);
     if (err != FILCH_OK) goto no_talk;
     err = fli_timers_init(&sched->timers, &sched->rt, sched->victim_count, fli_now(&sched->rt));
     if (err != FILCH_OK) goto no_timers;
@@ -296,7 +296,7 @@ no_io:       fli_workpool_close(&sched->workpool);
              fli_workpool_fini(&sched->workpool);
 no_workpool: fli_send_waiters_fini(&sched->send_waiters);
 no_send_waiters: fli_timers_fini(&sched->timers);
-no_timers:   fli_talk_fini(&sched->talk);
+no_timers:   fli_throttle_fini(&sched->throttle);
 no_talk:     fli_idle_fini(&sched->idle);
 no_idle:     fli_inject_fini(&sched->global);
 no_global:   runtime_fini(&sched->rt);
@@ -326,7 +326,7 @@ void fli_sched_free(filch_sched *sched)
     fli_workpool_fini(&sched->workpool);
     fli_send_waiters_fini(&sched->send_waiters);
     fli_timers_fini(&sched->timers);
-    fli_talk_fini(&sched->talk);
+    fli_throttle_fini(&sched->throttle);
     fli_idle_fini(&sched->idle);
     fli_inject_fini(&sched->global);
     runtime_fini(&sched->rt);

@@ -111,7 +111,7 @@ static fli_proc *steal(fli_worker *w, uint32_t index, bool any, bool *retry)
     }
     fli_count(&w->local.counters.steals, 1);
     fli_count(&w->local.counters.stolen, count);
-    fli_talk_stole(w, count);
+    fli_throttle_note_steal(w, count);
     return first;
 }
 

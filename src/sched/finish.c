@@ -100,7 +100,7 @@ static __attribute__((noinline)) void finish_any(fli_worker *w, fli_proc *p, uin
     uint64_t          serial = worker->serial;
     const filch_type *type = fli_proc_type(p);
     fli_step_over(worker);
-    w->unheard = (last & FLI_HAS_RELATIONS) != 0;
+    w->exit_untold = (last & FLI_HAS_RELATIONS) != 0;
     bool overflowed = close_mailbox(rt, worker, p, serial, last);
     if (overflowed && error == FILCH_EKILLED) error = FILCH_EOVERFLOW;
     if (FLI_UNLIKELY(rt->sim != NULL)) fli_simulate_ended(sched, serial, error, result);
@@ -112,7 +112,7 @@ static __attribute__((noinline)) void finish_any(fli_worker *w, fli_proc *p, uin
     }
     if (FLI_UNLIKELY((p->flags & FLI_PROC_RECORDED) != 0)) fli_record_ended(sched, p, serial, error);
     if ((last & FLI_HAS_RELATIONS) != 0) rt->model_ops->ended(rt, serial, error, result);
-    w->unheard = false;
+    w->exit_untold = false;
     last_words left = { .values = p->values, .result = result };
     if (p->ext != NULL) left.on_exit = p->ext->on_exit, left.user = p->ext->on_exit_user;
     p->values = NULL;

@@ -127,7 +127,7 @@ void fli_ready_again(fli_worker *w, fli_proc *p)
     } else {
         /* It sent to somebody who was ready already, and waits somewhere in a queue, or to a crowd: to the end of the
          * line, or it would send on and on. */
-        if (!woke) fli_talk_unheard(&w->talk, w->local.sends);
+        if (!woke) fli_throttle_note_backlog(&w->throttle, w->local.sends);
         (void)join_the_line(w, p);
     }
 }

@@ -19,7 +19,7 @@
 #include "proc/runtime.h"
 #include "sched/idle.h"
 #include "sched/out.h"
-#include "sched/talk.h"
+#include "sched/throttle.h"
 #include "sync/deque.h"
 #include "sync/inject.h"
 #include "sync/lifo_slot.h"
@@ -67,7 +67,7 @@ struct fli_worker {
     /* Plain from here: the worker's own, except `idle`, which is under the idle lock. */
     alignas(FLI_LINE) fli_prng prng;
     fli_proc     *torn;        /* whose step was left by an exception (torn.c); NULL */
-    bool          unheard;     /* one that is watched is ending, and its watchers have not been told (torn.c) */
+    bool          exit_untold;     /* one that is watched is ending, and its watchers have not been told (torn.c) */
     uint32_t      given;       /* events of the general path that its step has; 0 outside of it */
     fli_proc     *again;       /* the process just stepped, to be stepped again at once; NULL */
     uint64_t      home;        /* how a process looks that went idle here: fli_proc_idle_word */
@@ -97,7 +97,7 @@ struct fli_worker {
     fli_event_node    **nodes;     /* of either, and once more as many: FLI_NODES_ROOM */
     filch_out     out;
     fli_thread    thread;
-    fli_talker    talk;
+    fli_worker_throttle    throttle;
     fli_sleeper   idle;
     fli_stuck     stuck;
     FLI_ATOMIC(uint64_t) queue_wait[FILCH_WAIT_BUCKETS];
@@ -156,7 +156,7 @@ struct filch_sched {
     /* Something was queued since the last tick (no workers).  PAIR tick.bell */
     FLI_ATOMIC(bool) rung;
     fli_idle     idle;
-    fli_talk     talk;
+    fli_throttle     throttle;
     fli_inject   global;
     fli_timers   timers;
     fli_send_waiters send_waiters;

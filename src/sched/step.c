@@ -243,7 +243,7 @@ static void go_down(fli_worker *w, fli_proc *p)
  * from it: if that is not the one who set it, the wait is over all the same, and must not be measured at its next step. */
 static __attribute__((noinline)) void notice(fli_worker *w, fli_proc *p)
 {
-    if (p->last_worker != FLI_MARK_SAMPLED) w->local.heard++;
+    if (p->last_worker != FLI_MARK_SAMPLED) w->local.remote_events++;
     else if (w->sample_serial == w->local.serial) measure_wait(w);
     p->last_worker = w->local.worker_mark;
 }
@@ -303,7 +303,7 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
         fli_event_fill_value(nodes[i], &w->messages[i]);
         heard += nodes[i]->index != worker->number;
     }
-    worker->heard += heard;
+    worker->remote_events += heard;
     p->flags = 0;
     p->head_taken = 0;
     if (held != 0) {
@@ -313,7 +313,7 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
     begin(w);
     filch_err err = fli_proc_type(p)->step(p->self, w->messages, get, &w->out);
     fli_count(&worker->counters.steps, 1);
-    fli_count(&w->talk.batched, get - 1);
+    fli_count(&w->throttle.batched, get - 1);
     bool idle = FLI_LIKELY(err == FILCH_OK && fli_out_is_idle(&w->out)), all = get == count;
     if (FLI_LIKELY(idle && all)) {
         p->report_state = FILCH_STATE_IDLE;
@@ -413,7 +413,7 @@ static __attribute__((noinline)) void step_any(fli_worker *w, fli_proc *p, uint6
     w->given = count;
     filch_err err = call(w, p, count, (p->flags & FLI_PROC_RECORDED) != 0);
     w->given = 0;
-    if (count > 1) fli_count(&w->talk.batched, count - 1);
+    if (count > 1) fli_count(&w->throttle.batched, count - 1);
     if (count > 0) fli_mail_release(rt, worker, p, w->events, w->nodes, count);
     fli_step_conclude(w, p, err);
 }

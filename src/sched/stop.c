@@ -191,7 +191,7 @@ void fli_stop_begin(filch_sched *sched)
     /* A worker that goes to sleep after this knows, and nudges us; what one did before that, we see. */
     fli_mutex_lock(&sched->idle.lock);
     fli_mutex_unlock(&sched->idle.lock);
-    fli_talk_over(sched);
+    fli_throttle_end_all(sched);
     /* PAIR spawn.door, both halves: whoever comes to the door after this finds it closed; the others we wait for. */
     uint32_t spawning = fli_load_rlx(&sched->stop.spawning);
     while (!fli_cas_weak_acqrel(&sched->stop.spawning, &spawning, spawning | FLI_DOOR_CLOSED)) {}

@@ -115,7 +115,7 @@ static void clock_due(fli_worker *w)
         w->sample_in = SAMPLE_EVERY;
         fli_ready_sample(w);
     }
-    if (FLI_UNLIKELY(w->repeats && fli_talk_is_too_much(w))) fli_talk_nap(w);
+    if (FLI_UNLIKELY(w->repeats && fli_throttle_is_due(w))) fli_throttle_pause(w);
 }
 
 bool fli_worker_turn(fli_worker *w)

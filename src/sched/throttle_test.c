@@ -1,6 +1,6 @@
-/* talk_test.c - who naps, for how long, and what becomes of the queue. The workers have threads, but nothing to do; the
+/* throttle_test.c - who naps, for how long, and what becomes of the queue. The workers have threads, but nothing to do; the
  * naps are those of the guest, whom this thread plays. */
-#include "sched/talk.h"
+#include "sched/throttle.h"
 
 #include <string.h>
 
@@ -62,9 +62,9 @@ static void end(filch_sched *sched)
     ok(filch_sched_stop(sched, FILCH_SECONDS(30), NULL));
 }
 
-static uint32_t napping(filch_sched *sched)
+static uint32_t paused(filch_sched *sched)
 {
-    return fli_load_rlx(&sched->talk.napping);
+    return fli_load_rlx(&sched->throttle.paused);
 }
 
 /* So many readings in a row, 10 us apart, at which the guest had heard of `heard` things. */
@@ -73,8 +73,8 @@ static bool read_often(fli_worker *w, uint32_t readings, uint32_t heard)
     bool too_much = false;
     for (uint32_t i = 0; i < readings; i++) {
         w->clock_ns += 10000;
-        w->local.heard = heard;
-        too_much = fli_talk_is_too_much(w);
+        w->local.remote_events = heard;
+        too_much = fli_throttle_is_due(w);
     }
     return too_much;
 }
@@ -98,7 +98,7 @@ TEST(who_hears_much_from_others_for_long_is_to_nap_and_who_hears_little_is_not)
 #endif
     assert_true(read_often(w, 10, 40));
     assert_false(read_often(w, 200, 0));
-    same(w->local.heard, 0);
+    same(w->local.remote_events, 0);
     end(sched);
 }
 
@@ -130,11 +130,11 @@ static bool pile_often(fli_worker *w, uint32_t readings, uint32_t sent, uint32_t
     bool too_much = false;
     for (uint32_t i = 0; i < readings; i++) {
         w->clock_ns += 10000;
-        fli_talk_unheard(&w->talk, sent);
+        fli_throttle_note_backlog(&w->throttle, sent);
         fli_count(&w->local.counters.steps, 1 + others);
         fli_count(&w->sched->workers[0]->local.counters.sent, sent);
-        fli_count(&w->sched->workers[0]->talk.batched, received);
-        too_much = fli_talk_is_too_much(w);
+        fli_count(&w->sched->workers[0]->throttle.batched, received);
+        too_much = fli_throttle_is_due(w);
     }
     return too_much;
 }
@@ -158,7 +158,7 @@ TEST(who_is_patient_piles_up)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = guest_of(sched);
-    fli_store_rlx(&sched->talk.patient_until_ns, w->clock_ns + FILCH_SECONDS(1));
+    fli_store_rlx(&sched->throttle.backoff_until_ns, w->clock_ns + FILCH_SECONDS(1));
     assert_false(pile_often(w, 100, 64, 0, 0));
     end(sched);
 }
@@ -167,17 +167,17 @@ TEST(what_was_done_is_counted_from_when_the_last_nap_was_over)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = guest_of(sched);
-    uint64_t     over_ns = w->clock_ns + 5000;
-    fli_store_rlx(&sched->talk.over_done, 12345);
-    fli_store_rlx(&sched->talk.over_ns, over_ns);
+    uint64_t     ended_ns = w->clock_ns + 5000;
+    fli_store_rlx(&sched->throttle.ended_done, 12345);
+    fli_store_rlx(&sched->throttle.ended_ns, ended_ns);
     bool too_much = read_often(w, 1, 10000);
 #ifndef FLI_SMALL
     assert_false(too_much); /* nothing to compare with yet */
 #else
     (void)too_much;
 #endif
-    same(w->talk.before.ns, over_ns);
-    same(w->talk.before.done, 12345);
+    same(w->throttle.before.ns, ended_ns);
+    same(w->throttle.before.done, 12345);
     assert_true(read_often(w, 50, 0));
     end(sched);
 }
@@ -187,15 +187,15 @@ TEST(after_a_nap_that_left_no_doubt_the_next_is_due_sooner)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = guest_of(sched);
-    fli_store_rlx(&sched->talk.over_ns, w->clock_ns);
+    fli_store_rlx(&sched->throttle.ended_ns, w->clock_ns);
     assert_false(read_often(w, 20, 40)); /* 200 us */
     assert_false(read_often(w, 1, 10000));
-    fli_store_rlx(&sched->talk.clear_rate, 1000);
+    fli_store_rlx(&sched->throttle.proven_rate, 1000);
     assert_true(read_often(w, 1, 0));
-    fli_count(&sched->workers[0]->talk.batched, 160); /* in 230 us: more than two thirds of that rate */
+    fli_count(&sched->workers[0]->throttle.batched, 160); /* in 230 us: more than two thirds of that rate */
     assert_false(read_often(w, 1, 0));
-    fli_store_rlx(&sched->talk.over_ns, w->clock_ns);
-    fli_store_rlx(&sched->talk.over_done, 160);
+    fli_store_rlx(&sched->throttle.ended_ns, w->clock_ns);
+    fli_store_rlx(&sched->throttle.ended_done, 160);
     assert_false(read_often(w, 9, 0)); /* too soon even so */
     assert_true(read_often(w, 2, 0));
     end(sched);
@@ -207,9 +207,9 @@ static bool steal_often(fli_worker *w, uint32_t times, uint32_t count, uint32_t 
 {
     bool poor = false;
     for (uint32_t i = 0; i < times; i++) {
-        fli_talk_stole(w, count);
+        fli_throttle_note_steal(w, count);
         fli_count(&w->local.counters.steps, ran);
-        poor = fli_talk_is_poor(w);
+        poor = fli_throttle_steals_are_weak(w);
     }
     return poor;
 }
@@ -222,7 +222,7 @@ TEST(a_thief_that_gets_little_out_of_it_is_to_nap)
     assert_false(steal_often(w, 1, 10, 100)); /* they led to more */
     w->step_ns = 10000;
     assert_false(steal_often(w, 200, 10, 10)); /* they were long */
-    assert_false(fli_talk_is_poor(w));         /* nothing stolen since */
+    assert_false(fli_throttle_steals_are_weak(w));         /* nothing stolen since */
     end(sched);
 }
 
@@ -231,9 +231,9 @@ TEST(a_thief_does_not_nap_while_none_is_to_be_tried)
     filch_sched *sched = begin(2);
     fli_worker  *w = sched->guest;
     until(steal_often(w, 200, 10, 10));
-    fli_store_rlx(&sched->talk.patient_until_ns, fli_clock_ns() + FILCH_SECONDS(3600));
+    fli_store_rlx(&sched->throttle.backoff_until_ns, fli_clock_ns() + FILCH_SECONDS(3600));
     assert_false(steal_often(w, 200, 10, 10));
-    fli_store_rlx(&sched->talk.patient_until_ns, 0);
+    fli_store_rlx(&sched->throttle.backoff_until_ns, 0);
     assert_true(steal_often(w, 200, 10, 10));
     end(sched);
 }
@@ -255,7 +255,7 @@ static void begin_again(fli_worker *w)
 {
     assert_false(steal_often(w, 1, 10, 100));
     assert_false(steal_often(w, 1, 10, 10));
-    w->talk.before.ns -= FILCH_MILLISECONDS(1);
+    w->throttle.before.ns -= FILCH_MILLISECONDS(1);
 }
 
 TEST(after_a_good_nap_fewer_steals_tell)
@@ -266,7 +266,7 @@ TEST(after_a_good_nap_fewer_steals_tell)
     begin_again(w);
     assert_false(steal_often(w, 100, 10, 15));
     assert_true(steal_often(w, 100, 10, 15));
-    fli_store_rlx(&sched->talk.nap_ns, FILCH_MILLISECONDS(4)); /* the last one was good */
+    fli_store_rlx(&sched->throttle.pause_ns, FILCH_MILLISECONDS(4)); /* the last one was good */
     begin_again(w);
     assert_false(steal_often(w, 20, 10, 15));
     assert_true(steal_often(w, 20, 10, 15));
@@ -293,9 +293,9 @@ TEST(a_thief_whose_loot_leads_to_nothing_naps_sooner_but_not_at_once)
     fli_worker  *w = sched->guest;
     w->clock_ns = fli_clock_ns();
     begin_again(w);
-    w->talk.before.ns = fli_clock_ns() + FILCH_SECONDS(3600); /* all that is known began just now, or later */
+    w->throttle.before.ns = fli_clock_ns() + FILCH_SECONDS(3600); /* all that is known began just now, or later */
     assert_false(steal_often(w, 100, 10, 10));
-    w->talk.before.ns = fli_clock_ns() - FILCH_MICROSECONDS(150);
+    w->throttle.before.ns = fli_clock_ns() - FILCH_MICROSECONDS(150);
     assert_true(steal_often(w, 1, 10, 10));
     end(sched);
 }
@@ -309,10 +309,10 @@ TEST(a_napping_workers_queue_goes_to_the_others)
     for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, NULL));
     same(fli_deque_count(&w->deque), 10);
     w->clock_ns = fli_clock_ns();
-    fli_talk_nap(w); /* short: the others are stuck */
+    fli_throttle_pause(w); /* short: the others are stuck */
     same(fli_deque_count(&w->deque), 0);
     same(fli_inject_count(&sched->global), 10);
-    same(napping(sched), 0);
+    same(paused(sched), 0);
     fli_store_rlx(&released, true);
     fli_current_set(NULL);
     until(fli_load_rlx(&steps) == 10);
@@ -323,15 +323,15 @@ TEST(one_always_stays_up)
 {
     filch_sched *sched = begin_held();
     fli_worker  *w = sched->guest;
-    fli_store_rlx(&sched->talk.napping, 1); /* somebody else naps */
+    fli_store_rlx(&sched->throttle.paused, 1); /* somebody else naps */
     w->clock_ns = fli_clock_ns();
-    fli_talk_nap(w);
-    same(fli_load_rlx(&sched->talk.over_ns), 0);          /* nobody got up, */
-    same(fli_load_rlx(&sched->talk.patient_until_ns), 0); /* and no nap was broken off */
-    same(napping(sched), 1);
-    fli_store_rlx(&sched->talk.napping, 0);
-    fli_talk_nap(w); /* while another stays up */
-    assert_true(fli_load_rlx(&sched->talk.over_ns) > 0);
+    fli_throttle_pause(w);
+    same(fli_load_rlx(&sched->throttle.ended_ns), 0);          /* nobody got up, */
+    same(fli_load_rlx(&sched->throttle.backoff_until_ns), 0); /* and no nap was broken off */
+    same(paused(sched), 1);
+    fli_store_rlx(&sched->throttle.paused, 0);
+    fli_throttle_pause(w); /* while another stays up */
+    assert_true(fli_load_rlx(&sched->throttle.ended_ns) > 0);
     fli_store_rlx(&released, true);
     end(sched);
 }
@@ -346,7 +346,7 @@ TEST(whom_the_napper_would_have_run_next_goes_before_those_in_line)
     fli_current_set(&w->local);
     for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, &newest));
     w->clock_ns = fli_clock_ns();
-    fli_talk_nap(w);
+    fli_throttle_pause(w);
     same(fli_inject_take(&sched->global, &first, 1), 1);
     same(fli_proc_serial(first), newest.serial);
     fli_inject_put(&sched->global, first);
@@ -367,7 +367,7 @@ TEST(the_next_of_a_napper_goes_to_the_others_before_all_that_are_queued)
     fli_proc *next = fli_deque_take_oldest(&w->deque);
     assert_true(fli_lifo_slot_put(&w->lifo_slot, next));
     w->clock_ns = fli_clock_ns();
-    fli_talk_nap(w);
+    fli_throttle_pause(w);
     same(fli_worker_queued(w), 0);
     same(fli_inject_count(&sched->global), 10);
     same(fli_inject_take(&sched->global, &first, 1), 1);
@@ -381,25 +381,25 @@ TEST(the_next_of_a_napper_goes_to_the_others_before_all_that_are_queued)
 
 TEST(a_nap_that_costs_less_than_a_quarter_of_a_worker_was_good)
 {
-    assert_true(fli_talk_was_good(2, 800, 700));
-    assert_false(fli_talk_was_good(2, 800, 699));
-    assert_true(fli_talk_was_good(8, 3200, 3100));
-    assert_false(fli_talk_was_good(8, 3200, 3099));
-    assert_true(fli_talk_was_good(2, 0, 0));
+    assert_true(fli_throttle_helped(2, 800, 700));
+    assert_false(fli_throttle_helped(2, 800, 699));
+    assert_true(fli_throttle_helped(8, 3200, 3100));
+    assert_false(fli_throttle_helped(8, 3200, 3099));
+    assert_true(fli_throttle_helped(2, 0, 0));
 }
 
 /* What has been done so far was done in the millisecond before the nap; during it, nothing. */
 static void nap_after_a_millisecond(fli_worker *w)
 {
     w->clock_ns = fli_clock_ns();
-    w->talk.before = (fli_talk_mark){ .ns = w->clock_ns - FILCH_MILLISECONDS(1) };
-    fli_talk_nap(w);
+    w->throttle.before = (fli_throttle_mark){ .ns = w->clock_ns - FILCH_MILLISECONDS(1) };
+    fli_throttle_pause(w);
 }
 
 /* Much was done before, and nothing during it. */
 static void nap_in_vain(fli_worker *w)
 {
-    fli_count(&w->sched->workers[0]->talk.batched, 1000000000);
+    fli_count(&w->sched->workers[0]->throttle.batched, 1000000000);
     nap_after_a_millisecond(w);
 }
 
@@ -414,13 +414,13 @@ static void nap_after_a_rally(fli_worker *w)
 static void nap_well(fli_worker *w)
 {
     w->clock_ns = fli_clock_ns();
-    w->talk.before = (fli_talk_mark){ .ns = w->clock_ns };
-    fli_talk_nap(w);
+    w->throttle.before = (fli_throttle_mark){ .ns = w->clock_ns };
+    fli_throttle_pause(w);
 }
 
 static uint64_t patience_of(fli_worker *w)
 {
-    uint64_t until_ns = fli_load_rlx(&w->sched->talk.patient_until_ns);
+    uint64_t until_ns = fli_load_rlx(&w->sched->throttle.backoff_until_ns);
     return until_ns > w->clock_ns ? until_ns - w->clock_ns : 0;
 }
 
@@ -462,12 +462,12 @@ TEST(a_nap_during_which_as_much_was_done_makes_the_next_one_longer)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = sched->guest;
-    uint64_t     nap_ns = fli_load_rlx(&sched->talk.nap_ns);
+    uint64_t     pause_ns = fli_load_rlx(&sched->throttle.pause_ns);
     nap_well(w);
-    assert_true(fli_load_rlx(&sched->talk.nap_ns) > nap_ns);
+    assert_true(fli_load_rlx(&sched->throttle.pause_ns) > pause_ns);
     same(patience_of(w), 0);
     nap_in_vain(w);
-    same(fli_load_rlx(&sched->talk.nap_ns), nap_ns);
+    same(fli_load_rlx(&sched->throttle.pause_ns), pause_ns);
     end(sched);
 }
 
@@ -481,7 +481,7 @@ static void add_on(void *arg)
 {
     adder *a = arg;
     for (unsigned looks = 0; !fli_load_rlx(&a->enough); looks++) {
-        fli_count(&a->sched->workers[0]->talk.batched, 1000000);
+        fli_count(&a->sched->workers[0]->throttle.batched, 1000000);
         until_pause(looks);
     }
 }
@@ -489,14 +489,14 @@ static void add_on(void *arg)
 /* A nap of a millisecond, before which next to nothing was done for a second. False: neither was during it. */
 static bool nap_clearly(fli_worker *w, uint64_t rate_of_the_last)
 {
-    fli_talk *talk = &w->sched->talk;
-    fli_store_rlx(&talk->nap_ns, FILCH_MILLISECONDS(1));
-    fli_store_rlx(&talk->clear_rate, rate_of_the_last);
+    fli_throttle *throttle = &w->sched->throttle;
+    fli_store_rlx(&throttle->pause_ns, FILCH_MILLISECONDS(1));
+    fli_store_rlx(&throttle->proven_rate, rate_of_the_last);
     w->clock_ns = fli_clock_ns();
-    w->talk.before = (fli_talk_mark){ .ns = w->clock_ns - FILCH_SECONDS(1),
-                                      .done = fli_load_rlx(&w->sched->workers[0]->talk.batched) };
-    fli_talk_nap(w);
-    return fli_load_rlx(&talk->clear_rate) > 0;
+    w->throttle.before = (fli_throttle_mark){ .ns = w->clock_ns - FILCH_SECONDS(1),
+                                      .done = fli_load_rlx(&w->sched->workers[0]->throttle.batched) };
+    fli_throttle_pause(w);
+    return fli_load_rlx(&throttle->proven_rate) > 0;
 }
 
 TEST(two_naps_that_leave_no_doubt_make_the_next_one_much_longer)
@@ -506,13 +506,13 @@ TEST(two_naps_that_leave_no_doubt_make_the_next_one_much_longer)
     fli_atomic_init(&a.enough, false);
     ok(fli_thread_start(&a.thread, "adder", add_on, &a));
     until(nap_clearly(sched->guest, 0));
-    same(fli_load_rlx(&sched->talk.nap_ns), FILCH_MILLISECONDS(4));
+    same(fli_load_rlx(&sched->throttle.pause_ns), FILCH_MILLISECONDS(4));
     until(nap_clearly(sched->guest, 1));
-    same(fli_load_rlx(&sched->talk.nap_ns), FILCH_MILLISECONDS(16));
+    same(fli_load_rlx(&sched->throttle.pause_ns), FILCH_MILLISECONDS(16));
     fli_store_rlx(&a.enough, true);
     fli_thread_join(&a.thread);
     nap_in_vain(sched->guest);
-    same(fli_load_rlx(&sched->talk.clear_rate), 0);
+    same(fli_load_rlx(&sched->throttle.proven_rate), 0);
     end(sched);
 }
 
@@ -538,9 +538,9 @@ TEST(no_nap_is_longer_than_the_longest)
     filch_sched *sched = begin(2);
     fli_worker  *w = sched->guest;
     uint64_t     longest = FILCH_MILLISECONDS(64);
-    fli_store_rlx(&sched->talk.nap_ns, longest);
+    fli_store_rlx(&sched->throttle.pause_ns, longest);
     nap_well(w);
-    same(fli_load_rlx(&sched->talk.nap_ns), longest);
+    same(fli_load_rlx(&sched->throttle.pause_ns), longest);
     end(sched);
 }
 
@@ -553,10 +553,10 @@ TEST(what_is_received_counts_message_by_message)
     ok(filch_spawn(sched, &listener, NULL, &whom));
     for (int i = 0; i < 10; i++) ok(filch_send(sched, whom, filch_int(i)));
     ok(filch_tick(sched, 0, &ran));
-    same(fli_load_rlx(&w->talk.batched), 9); /* the tenth counts as the step */
+    same(fli_load_rlx(&w->throttle.batched), 9); /* the tenth counts as the step */
     ok(filch_spawn(sched, &sender, NULL, NULL));
     ok(filch_tick(sched, 0, &ran));
-    same(fli_load_rlx(&w->talk.batched), 18);
+    same(fli_load_rlx(&w->throttle.batched), 18);
     same(fli_load_rlx(&steps), 20);
     fli_store_rlx(&released, true); /* he may go */
     end(sched);
@@ -576,9 +576,9 @@ TEST(a_nap_that_was_broken_off_changes_nothing_but_when_the_next_may_be)
 {
     filch_sched *sched = begin_held();
     fli_worker  *w = sched->guest;
-    fli_store_rlx(&sched->talk.nap_ns, FILCH_SECONDS(1000));
+    fli_store_rlx(&sched->throttle.pause_ns, FILCH_SECONDS(1000));
     nap_well(w); /* the others are stuck */
-    same(fli_load_rlx(&sched->talk.nap_ns), FILCH_SECONDS(1000));
+    same(fli_load_rlx(&sched->throttle.pause_ns), FILCH_SECONDS(1000));
     assert_true(patience_of(w) > 0);
     fli_store_rlx(&released, true);
     end(sched);
@@ -593,18 +593,18 @@ static void nap_long(void *arg)
 {
     napper *n = arg;
     n->sched->guest->clock_ns = fli_clock_ns();
-    fli_talk_nap(n->sched->guest);
+    fli_throttle_pause(n->sched->guest);
 }
 
 TEST(a_nap_of_one_who_only_piles_up_may_be_repeated_while_somebody_is_stuck)
 {
     filch_sched *sched = begin_held();
     fli_worker  *w = sched->guest;
-    fli_store_rlx(&sched->talk.nap_ns, FILCH_SECONDS(1000));
-    fli_talk_unheard(&w->talk, 1000000);
+    fli_store_rlx(&sched->throttle.pause_ns, FILCH_SECONDS(1000));
+    fli_throttle_note_backlog(&w->throttle, 1000000);
     nap_well(w); /* broken off: the others are stuck */
     same(patience_of(w), 0);
-    same(w->talk.unheard, 0);
+    same(w->throttle.backlog_sends, 0);
     fli_store_rlx(&released, true);
     end(sched);
 }
@@ -632,8 +632,8 @@ TEST(what_is_sent_to_those_who_are_ready_is_counted_when_the_sender_goes_on)
     uint32_t     ran = 0;
     ok(filch_spawn(sched, &to_itself, NULL, &whom));
     ok(filch_tick(sched, 0, &ran));
-    same(sched->guest->talk.unheard, 10);
-    same(sched->guest->talk.unheard_steps, 1);
+    same(sched->guest->throttle.backlog_sends, 10);
+    same(sched->guest->throttle.backlog_steps, 1);
     end(sched);
 }
 
@@ -641,12 +641,12 @@ TEST(stop_ends_naps)
 {
     filch_sched *sched = begin(2);
     napper       n = { .sched = sched };
-    fli_store_rlx(&sched->talk.nap_ns, FILCH_SECONDS(1000));
+    fli_store_rlx(&sched->throttle.pause_ns, FILCH_SECONDS(1000));
     ok(fli_thread_start(&n.thread, "napper", nap_long, &n));
-    until(napping(sched) == 1);
+    until(paused(sched) == 1);
     fli_stop_begin(sched);
     fli_thread_join(&n.thread);
-    same(napping(sched), 0);
+    same(paused(sched), 0);
     end(sched);
 }
 
