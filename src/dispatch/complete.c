@@ -36,13 +36,13 @@ static filch_err hand_over(fli_runtime *rt, fli_local *worker, fli_event_node *n
  * The worker finds the answer when the handler has returned, and counts it. */
 static inline bool complete_here(fli_local *worker, uint64_t kind, uint64_t first, uint64_t second, filch_err error)
 {
-    fli_event_node *node = worker->asked_node;
+    fli_event_node *node = worker->inline_node;
     uint32_t  stamp = fli_load_rlx(&node->stamp); /* nobody gives it another generation while it is asked for */
     bool      out = (stamp & FLI_STAMP_MASK) == FLI_STAMP_PENDING;
     if (FLI_UNLIKELY(!out || !fli_yield_claim_stamp(node, stamp))) return false;
-    worker->answer->error = error;
-    fli_value_put(&worker->answer->data, kind, first, second);
-    worker->asked = 0;
+    worker->inline_result->error = error;
+    fli_value_put(&worker->inline_result->data, kind, first, second);
+    worker->inline_key = 0;
     return true;
 }
 
@@ -95,7 +95,7 @@ filch_err filch_complete_value(filch_sched *sched, uint64_t key, uint64_t kind, 
                                filch_err error)
 {
     fli_local *worker = fli_current_get();
-    if (FLI_LIKELY(worker != NULL && worker->asked == key && (filch_sched *)worker->rt == sched && key != 0 &&
+    if (FLI_LIKELY(worker != NULL && worker->inline_key == key && (filch_sched *)worker->rt == sched && key != 0 &&
                    complete_here(worker, kind, first, second, error))) {
         return FILCH_OK;
     }

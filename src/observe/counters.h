@@ -18,12 +18,12 @@ typedef struct fli_counters {
     FLI_COUNTER_MAP(X)
 #undef X
     FLI_ATOMIC(uint64_t) leaving; /* processes that have ended and whose on_exit has not returned */
-    FLI_ATOMIC(uint64_t) rounds; /* each a step, its yield and the completion, besides those counted above */
+    FLI_ATOMIC(uint64_t) inline_steps; /* each a step, its yield and the completion, besides those counted above */
 } fli_counters;
 
 static inline uint64_t fli_counters_steps(const fli_counters *counters)
 {
-    return fli_load_rlx(&counters->steps) + fli_load_rlx(&counters->rounds);
+    return fli_load_rlx(&counters->steps) + fli_load_rlx(&counters->inline_steps);
 }
 
 #endif

@@ -26,12 +26,12 @@ void fli_mail_append(fli_runtime *rt, uint32_t *ring, fli_event_node *node)
 
 void fli_mail_list_inline_result(fli_local *worker)
 {
-    fli_event_node          *node = worker->asked_node;
-    const filch_event *answer = worker->answer;
+    fli_event_node          *node = worker->inline_node;
+    const filch_event *answer = worker->inline_result;
     node->error = answer->error;
     fli_node_put_data(node, &answer->data);
     fli_mail_append(worker->rt, &worker->current->completions, node);
-    worker->asked_node = NULL;
+    worker->inline_node = NULL;
     fli_count(&worker->counters.completions, 1);
 }
 

@@ -38,7 +38,7 @@ void fli_mail_append(fli_runtime *rt, uint32_t *ring, fli_event_node *node);
 /* Has the handler that runs, or ran last, answered by the short way, and is that answer in no list yet? */
 static inline bool fli_mail_has_inline_result(const fli_local *worker)
 {
-    return worker->asked == 0 && worker->asked_node != NULL;
+    return worker->inline_key == 0 && worker->inline_node != NULL;
 }
 
 /* Then it joins the list. */

@@ -101,9 +101,9 @@ struct fli_local {
     uint32_t     index;      /* of the worker, for what is kept once per worker */
     uint32_t     number;     /* the index plus one: what its messages carry */
     /* The yield whose handler runs, if its answer may take the short way: its key, or 0 when it has been answered; */
-    uint64_t     asked;
-    fli_event_node    *asked_node; /* its node; NULL: there is none, or its answer is in the list */
-    filch_event *answer;     /* where the answer is until then. Plain: always the same */
+    uint64_t     inline_key;
+    fli_event_node    *inline_node; /* its node; NULL: there is none, or its answer is in the list */
+    filch_event *inline_result;     /* where the answer is until then. Plain: always the same */
     fli_rec_hooks    *rec_hooks;       /* of the step that runs; NULL almost always */
     fli_magazine nodes, procs;
     alignas(FLI_LINE) fli_counters counters;

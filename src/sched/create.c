@@ -164,7 +164,7 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     fli_prng_init(&w->prng, sched->opt.seed + index);
     w->events = fli_alloc(mem, batch * sizeof *w->events);
     if (w->events == NULL) goto no_events;
-    w->local.answer = w->events;
+    w->local.inline_result = w->events;
     w->messages = fli_alloc(mem, batch * sizeof *w->messages);
     if (w->messages == NULL) goto no_messages;
     for (uint32_t i = 0; i < batch; i++) fli_event_prefill(&sched->rt, &w->messages[i]);

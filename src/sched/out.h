@@ -47,7 +47,7 @@ struct filch_out {
     fli_status        status;
     uint32_t          send_budget; /* the option */
     uint32_t          call_room;
-    fli_event_node         *spare;  /* in a rally (rally.c): the node for the first yield of a step; else NULL */
+    fli_event_node         *spare;  /* in a rally (inline_yield.c): the node for the first yield of a step; else NULL */
     fli_call         *calls;  /* allocated; grows, never shrinks */
     uint32_t          call_count; /* apart from `status`: read as one they would have to wait for both stores */
     filch_data        result; /* owned, with DONE and FAIL */

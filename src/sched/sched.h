@@ -239,10 +239,10 @@ static inline const fli_handler *fli_handler_of(fli_worker *w, uint32_t id)
     return w->known;
 }
 
-/* rally.c */
+/* inline_yield.c */
 /* Steps a process with the answer in w->events[0], and again with each next one, for as long as nothing else comes up.
  * `word` is its state, `node` what the answer came in: the node of its only yield, which is over. */
-void fli_rally(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node);
+void fli_inline_yield_loop(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node);
 
 /* step.c */
 /* What comes after a step that has been counted and whose events have been freed. `err` is what it returned. */

@@ -84,7 +84,7 @@ static void add_up(filch_stats *stats, fli_counters *counters)
 #define X(name) stats->name += fli_load_rlx(&counters->name);
     FLI_COUNTER_MAP(X)
 #undef X
-    uint64_t rounds = fli_load_rlx(&counters->rounds);
+    uint64_t rounds = fli_load_rlx(&counters->inline_steps);
     stats->steps += rounds;
     stats->yields += rounds;
     stats->completions += rounds;

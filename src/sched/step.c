@@ -83,8 +83,8 @@ static inline void dispatch(fli_worker *w, filch_out *out)
         filch_receiver     receiver = { w->out.ctx.sched, fli_yield_key(call->node), call->node->tag };
         const fli_handler *handler = fli_handler_of(w, call->command.id);
         filch_err          err = FILCH_ECOMMAND;
-        worker->asked_node = fast_rt == rt ? call->node : NULL;
-        worker->asked = fast_rt == rt ? receiver.key : 0;
+        worker->inline_node = fast_rt == rt ? call->node : NULL;
+        worker->inline_key = fast_rt == rt ? receiver.key : 0;
         if (FLI_UNLIKELY(rt->sim != NULL)) err = fli_simulate_handle(w, handler, &call->command, receiver);
         else if (handler != NULL) err = handler->handle(handler->user, &call->command, receiver.tag, receiver);
         /* A handler that completed and then returned an error said two things: the first one counts. */
@@ -92,8 +92,8 @@ static inline void dispatch(fli_worker *w, filch_out *out)
         if (fli_mail_has_inline_result(worker)) fli_mail_list_inline_result(worker);
         if (!fli_data_is_value_form(&call->command.data)) fli_data_free(&call->command.data);
     }
-    worker->asked = 0;
-    worker->asked_node = NULL;
+    worker->inline_key = 0;
+    worker->inline_node = NULL;
     worker->dispatching = false;
     worker->fast_rt = fast_rt;
     fli_count(&worker->counters.yields, out->call_count);
@@ -333,7 +333,7 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
 static void step_answer(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
 {
     if (FLI_LIKELY(w->unwatched && w->out.call_room > 0 && fli_data_is_value_form(&w->events[0].data))) {
-        fli_rally(w, p, word, node);
+        fli_inline_yield_loop(w, p, word, node);
         return;
     }
     w->nodes[0] = node;

@@ -403,10 +403,10 @@ static void nap_in_vain(fli_worker *w)
     nap_after_a_millisecond(w);
 }
 
-/* The same, but it was a process that asked and was answered at once (rally.c). */
+/* The same, but it was a process that asked and was answered at once (inline_yield.c). */
 static void nap_after_a_rally(fli_worker *w)
 {
-    fli_count(&w->sched->workers[0]->local.counters.rounds, 1000000000);
+    fli_count(&w->sched->workers[0]->local.counters.inline_steps, 1000000000);
     nap_after_a_millisecond(w);
 }
 

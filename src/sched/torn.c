@@ -45,8 +45,8 @@ static void forget_step(fli_worker *w, fli_proc *p)
         fli_node_give(worker->rt, worker, spare);
     }
     out->spare = NULL;
-    worker->asked = 0;
-    worker->asked_node = NULL;
+    worker->inline_key = 0;
+    worker->inline_node = NULL;
     fli_out_forget(out);
     if (worker->dispatching) out->call_count = 0; /* some have been handed to their handlers: fli_finish abandons all */
     else fli_out_drop_calls(out, worker);

@@ -1,4 +1,4 @@
-/* rally_test.c - a process that asks and is answered at once, again and again: each answer comes once and in turn, and
+/* inline_yield_test.c - a process that asks and is answered at once, again and again: each answer comes once and in turn, and
  * whatever else happens in the middle of it comes out as it would anywhere. */
 #include "api/world.h"
 

@@ -1,4 +1,4 @@
-/* rally.c - a process asks, the handler answers before it returns, the process asks again.
+/* inline_yield.c - a process asks, the handler answers before it returns, the process asks again.
  *
  * What most yields are. One round is a step, a look at what it left, and the call of the handler:
  *
@@ -26,12 +26,12 @@ static uint32_t least(uint32_t a, uint32_t b)
 }
 
 /* How many rounds may follow the first. */
-static uint32_t rounds_allowed(const fli_worker *w)
+static uint32_t steps_allowed(const fli_worker *w)
 {
     return least(least(w->fair_in - 1, w->clock_in), w->turns);
 }
 
-static void begin(fli_worker *w, fli_proc *p, fli_event_node *node)
+static void begin_loop(fli_worker *w, fli_proc *p, fli_event_node *node)
 {
     fli_local *worker = &w->local;
     filch_out *out = &w->out;
@@ -43,24 +43,24 @@ static void begin(fli_worker *w, fli_proc *p, fli_event_node *node)
     call->command.from = fli_ctx_self(&out->ctx);
     call->command.target = (filch_pid){ 0, 0 };
     call->command.ctx = &out->ctx;
-    worker->asked_node = node;
+    worker->inline_node = node;
     p->yield_count = 1; /* where it was, first in the list */
 }
 
 /* The end of a rally of so many rounds besides the first. */
-static void end(fli_worker *w, uint32_t more)
+static void end_loop(fli_worker *w, uint32_t more)
 {
     w->fair_in -= more;
     w->clock_in -= least(w->clock_in, more); /* a step may have said that the clock is due */
     if (!w->repeats) w->turns -= more;
     w->out.spare = NULL;
-    w->local.asked = 0;
-    w->local.asked_node = NULL;
+    w->local.inline_key = 0;
+    w->local.inline_node = NULL;
     fli_count(&w->local.counters.steps, 1); /* the last one; the others were rounds */
 }
 
 /* The yield is out. */
-static inline void open(fli_event_node *node, uint32_t pending, uint32_t command)
+static inline void open_yield(fli_event_node *node, uint32_t pending, uint32_t command)
 {
     node->error = (int32_t)command;
     node->data[0] = 0;
@@ -84,7 +84,7 @@ static inline filch_receiver receiver_of(fli_worker *w, const fli_event_node *no
 }
 
 /* As in dispatch: a handler that completed and then returned an error said two things, and the first one counts. */
-static __attribute__((noinline)) void refuse(fli_worker *w, fli_event_node *node, uint32_t pending, filch_err err)
+static __attribute__((noinline)) void complete_with_error(fli_worker *w, fli_event_node *node, uint32_t pending, filch_err err)
 {
     filch_receiver receiver = receiver_of(w, node, fli_yield_key_of(node, pending));
     (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
@@ -95,9 +95,9 @@ static __attribute__((noinline)) void leave_step(fli_worker *w, fli_proc *p, fli
                                                  uint32_t more, filch_err err)
 {
     filch_out *out = &w->out;
-    end(w, more);
+    end_loop(w, more);
     if (out->call_count > 0 && out->calls[0].node == node) {
-        open(node, pending, out->calls[0].command.id);
+        open_yield(node, pending, out->calls[0].command.id);
     } else {
         fli_yield_close(&w->sched->rt, p, node);
         fli_node_give(&w->sched->rt, &w->local, node);
@@ -110,50 +110,50 @@ static __attribute__((noinline)) void leave_handler(fli_worker *w, fli_proc *p, 
 {
     fli_local *worker = &w->local;
     if (fli_mail_has_inline_result(worker)) fli_mail_list_inline_result(worker);
-    end(w, more);
+    end_loop(w, more);
     w->out.call_count = 0;
     fli_count(&worker->counters.yields, 1);
     fli_step_wait(w, p);
 }
 
-void fli_rally(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
+void fli_inline_yield_loop(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
 {
     fli_local    *worker = &w->local;
     filch_out    *out = &w->out;
     fli_call     *call = &out->calls[0];
     filch_step_fn step = fli_proc_type(p)->step;
-    uint32_t      rounds = rounds_allowed(w), allowed = rounds;
+    uint32_t      left = steps_allowed(w), allowed = left;
     uint32_t      pending = fli_load_rlx(&node->stamp) + FLI_STAMP_PENDING; /* it is FREE */
-    begin(w, p, node);
+    begin_loop(w, p, node);
     for (;;) {
         out->status = FLI_STATUS_NONE;
         worker->sends = 0;
         worker->pushed = 0;
-        filch_err err = step(p->self, worker->answer, 1, out);
+        filch_err err = step(p->self, worker->inline_result, 1, out);
         bool      asks = err == FILCH_OK && out->status == FLI_STATUS_WAIT && out->call_count == 1 && call->node == node;
         const fli_handler *handler = asks ? fli_handler_of(w, call->command.id) : NULL;
         if (FLI_UNLIKELY(handler == NULL)) {
-            leave_step(w, p, node, pending, allowed - rounds, err);
+            leave_step(w, p, node, pending, allowed - left, err);
             return;
         }
         uint64_t key = fli_yield_key_of(node, pending);
-        open(node, pending, call->command.id);
-        worker->answer->tag = node->tag;
-        worker->asked = key;
+        open_yield(node, pending, call->command.id);
+        worker->inline_result->tag = node->tag;
+        worker->inline_key = key;
         worker->dispatching = true;
         worker->fast_rt = FLI_NO_FAST_RT;
         err = handler->handle(handler->user, &call->command, node->tag, receiver_of(w, node, key));
-        if (FLI_UNLIKELY(err != FILCH_OK)) refuse(w, node, pending, err);
+        if (FLI_UNLIKELY(err != FILCH_OK)) complete_with_error(w, node, pending, err);
         worker->dispatching = false;
         worker->fast_rt = worker->rt;
         bool came = fli_state_look(&p->state) != word;
-        if (FLI_UNLIKELY(worker->asked != 0 || came || rounds == 0 || w->clock_in == 0)) {
-            leave_handler(w, p, allowed - rounds);
+        if (FLI_UNLIKELY(worker->inline_key != 0 || came || left == 0 || w->clock_in == 0)) {
+            leave_handler(w, p, allowed - left);
             return;
         }
-        rounds--;
+        left--;
         pending += FLI_STAMP_GENERATION;
         out->call_count = 0;
-        fli_count(&worker->counters.rounds, 1);
+        fli_count(&worker->counters.inline_steps, 1);
     }
 }
