@@ -195,7 +195,7 @@ static void worker_destroy(filch_sched *sched, fli_worker *w)
     uint32_t       batch = sched->opt.batch_max;
     fli_bell_fini(&w->idle.bell);
     fli_deque_fini(&w->deque);
-    fli_free(mem, w->out.calls, w->out.call_room * sizeof *w->out.calls);
+    fli_free(mem, w->out.pending, w->out.pending_room * sizeof *w->out.pending);
     fli_free(mem, w->sightings, sched->victim_count * sizeof *w->sightings);
     fli_free(mem, w->nodes, FLI_NODES_ROOM(batch) * sizeof *w->nodes);
     fli_free(mem, w->messages, batch * sizeof *w->messages);

@@ -35,7 +35,7 @@ static void begin_loop(fli_worker *w, fli_proc *p, fli_event_node *node)
 {
     fli_local *worker = &w->local;
     filch_out *out = &w->out;
-    fli_call  *call = &out->calls[0];
+    fli_pending_command  *call = &out->pending[0];
     fli_out_begin(out);
     fli_store_rlx(&w->window.serial, worker->serial);
     out->spare = node;
@@ -96,8 +96,8 @@ static __attribute__((noinline)) void leave_step(fli_worker *w, fli_proc *p, fli
 {
     filch_out *out = &w->out;
     end_loop(w, more);
-    if (out->call_count > 0 && out->calls[0].node == node) {
-        open_yield(node, pending, out->calls[0].command.id);
+    if (out->pending_count > 0 && out->pending[0].node == node) {
+        open_yield(node, pending, out->pending[0].command.id);
     } else {
         fli_yield_close(&w->sched->rt, p, node);
         fli_node_give(&w->sched->rt, &w->local, node);
@@ -111,7 +111,7 @@ static __attribute__((noinline)) void leave_handler(fli_worker *w, fli_proc *p, 
     fli_local *worker = &w->local;
     if (fli_mail_has_inline_result(worker)) fli_mail_list_inline_result(worker);
     end_loop(w, more);
-    w->out.call_count = 0;
+    w->out.pending_count = 0;
     fli_count(&worker->counters.yields, 1);
     fli_step_wait(w, p);
 }
@@ -120,7 +120,7 @@ void fli_inline_yield_loop(fli_worker *w, fli_proc *p, uint64_t word, fli_event_
 {
     fli_local    *worker = &w->local;
     filch_out    *out = &w->out;
-    fli_call     *call = &out->calls[0];
+    fli_pending_command     *call = &out->pending[0];
     filch_step_fn step = fli_proc_type(p)->step;
     uint32_t      left = steps_allowed(w), allowed = left;
     uint32_t      pending = fli_load_rlx(&node->stamp) + FLI_STAMP_PENDING; /* it is FREE */
@@ -130,7 +130,7 @@ void fli_inline_yield_loop(fli_worker *w, fli_proc *p, uint64_t word, fli_event_
         worker->sends = 0;
         worker->pushed = 0;
         filch_err err = step(p->self, worker->inline_result, 1, out);
-        bool      asks = err == FILCH_OK && out->status == FLI_STATUS_WAIT && out->call_count == 1 && call->node == node;
+        bool      asks = err == FILCH_OK && out->status == FLI_STATUS_WAIT && out->pending_count == 1 && call->node == node;
         const fli_handler *handler = asks ? fli_handler_of(w, call->command.id) : NULL;
         if (FLI_UNLIKELY(handler == NULL)) {
             leave_step(w, p, node, pending, allowed - left, err);
@@ -153,7 +153,7 @@ void fli_inline_yield_loop(fli_worker *w, fli_proc *p, uint64_t word, fli_event_
         }
         left--;
         pending += FLI_STAMP_GENERATION;
-        out->call_count = 0;
+        out->pending_count = 0;
         fli_count(&worker->counters.inline_steps, 1);
     }
 }

@@ -32,10 +32,10 @@ void fli_out_forget(filch_out *out)
     }
 }
 
-void fli_out_drop_calls(filch_out *out, fli_local *worker)
+void fli_out_drop_pending(filch_out *out, fli_local *worker)
 {
-    while (out->call_count > 0) {
-        fli_call *call = &out->calls[--out->call_count];
+    while (out->pending_count > 0) {
+        fli_pending_command *call = &out->pending[--out->pending_count];
         fli_yield_close(worker->rt, worker->current, call->node);
         fli_node_give(worker->rt, worker, call->node);
         fli_data_free(&call->command.data);
@@ -161,13 +161,13 @@ filch_err filch_upgrade(filch_out *out, const filch_type *type, const char *meth
 
 static bool make_room(filch_out *out)
 {
-    if (out->call_count < out->call_room) return true;
+    if (out->pending_count < out->pending_room) return true;
     const fli_mem *mem = &out->ctx.sched->rt.mem;
-    uint32_t       room = out->call_room == 0 ? 8 : out->call_room * 2;
-    fli_call      *calls = fli_resize(mem, out->calls, out->call_room * sizeof *calls, room * sizeof *calls);
-    if (calls == NULL) return false;
-    out->calls = calls;
-    out->call_room = room;
+    uint32_t       room = out->pending_room == 0 ? 8 : out->pending_room * 2;
+    fli_pending_command      *grown = fli_resize(mem, out->pending, out->pending_room * sizeof *grown, room * sizeof *grown);
+    if (grown == NULL) return false;
+    out->pending = grown;
+    out->pending_room = room;
     return true;
 }
 
@@ -179,7 +179,7 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
     if (!fli_out_is_stepping(out)) return FILCH_ESTATE;
     if (FLI_UNLIKELY(worker->rec_hooks != NULL)) return worker->rec_hooks->yield(worker, out, command, tag, target, data);
     if (FLI_UNLIKELY(!make_room(out))) return FILCH_ENOMEM;
-    fli_call *call = &out->calls[out->call_count];
+    fli_pending_command *call = &out->pending[out->pending_count];
     filch_err err = fli_data_own_fast(&rt->mem, rt->payload_max, data, &call->command.data);
     if (err != FILCH_OK) return err;
     fli_event_node *node = fli_yield_open(rt, worker, worker->current, command, tag);
@@ -192,7 +192,7 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
     call->command.from = fli_ctx_self(&out->ctx);
     call->command.target = target;
     call->command.ctx = &out->ctx;
-    out->call_count++;
+    out->pending_count++;
     return FILCH_OK;
 }
 
@@ -201,14 +201,14 @@ static __attribute__((noinline)) filch_err yield_value(filch_out *out, uint32_t 
 {
     fli_local *worker = fli_current_get();
     bool       plain = worker != NULL && out == &fli_worker_of(worker)->out && worker->fast_rt == worker->rt && worker->current != NULL;
-    if (FLI_UNLIKELY(!plain || out->call_count == out->call_room)) return filch_yield_any(out, command, tag, data);
+    if (FLI_UNLIKELY(!plain || out->pending_count == out->pending_room)) return filch_yield_any(out, command, tag, data);
     fli_proc *p = worker->current;
     if (FLI_UNLIKELY(p->yield_count >= FLI_YIELDS_FEW || worker->nodes.count == 0)) return filch_yield_any(out, command, tag, data);
-    fli_call *call = &out->calls[out->call_count];
+    fli_pending_command *call = &out->pending[out->pending_count];
     call->node = worker->nodes.objects[--worker->nodes.count];
     fli_yield_add(p, call->node, worker->serial, command, tag);
     call->command = (filch_command){ .id = command, .from = fli_ctx_self(&out->ctx), .data = data, .ctx = &out->ctx };
-    out->call_count++;
+    out->pending_count++;
     return FILCH_OK;
 }
 
@@ -218,12 +218,12 @@ filch_err filch_yield_value(filch_out *out, uint32_t command, uint64_t tag, uint
     fli_local *worker = fli_current_get();
     /* Somebody else's `out` is not looked into: a program may have kept the pointer. */
     bool inside = (uintptr_t)out == (uintptr_t)worker + offsetof(fli_worker, out);
-    if (FLI_UNLIKELY(!inside || out->spare == NULL || out->call_count != 0)) {
+    if (FLI_UNLIKELY(!inside || out->spare == NULL || out->pending_count != 0)) {
         return yield_value(out, command, tag, filch_value((filch_kind)kind, first, second));
     }
-    fli_call *call = out->calls;
+    fli_pending_command *call = out->pending;
     out->spare->tag = tag;
-    out->call_count = 1;
+    out->pending_count = 1;
     call->command.id = command;
     fli_value_put(&call->command.data, kind, first, second);
     return FILCH_OK;

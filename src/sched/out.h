@@ -37,19 +37,19 @@ typedef enum fli_status {
     FLI_STATUS_FAIL /* with an error: filch_fail */
 } fli_status;
 
-typedef struct fli_call {
+typedef struct fli_pending_command {
     fli_event_node     *node;    /* its yield */
     filch_command command; /* as the handler gets it; its data is owned */
-} fli_call;
+} fli_pending_command;
 
 struct filch_out {
     filch_ctx         ctx; /* first: the same */
     fli_status        status;
     uint32_t          send_budget; /* the option */
-    uint32_t          call_room;
+    uint32_t          pending_room;
     fli_event_node         *spare;  /* in a rally (inline_yield.c): the node for the first yield of a step; else NULL */
-    fli_call         *calls;  /* allocated; grows, never shrinks */
-    uint32_t          call_count; /* apart from `status`: read as one they would have to wait for both stores */
+    fli_pending_command         *pending;  /* allocated; grows, never shrinks */
+    uint32_t          pending_count; /* apart from `status`: read as one they would have to wait for both stores */
     filch_data        result; /* owned, with DONE and FAIL */
     const filch_type *type;   /* with UPGRADE: the new type and its instance */
     void             *self;
@@ -60,7 +60,7 @@ static_assert(offsetof(filch_ctx, sched) == 0 && offsetof(filch_out, ctx) == 0, 
 /* Once per worker. */
 void fli_out_init(filch_out *out, const fli_local *worker);
 
-/* Ready for the next step. The last one has left no calls. */
+/* Ready for the next step. The last step has left no pending commands. */
 static inline void fli_out_begin(filch_out *out)
 {
     out->status = FLI_STATUS_NONE;
@@ -69,7 +69,7 @@ static inline void fli_out_begin(filch_out *out)
 /* Has the step said idle, and asked for nothing? */
 static inline bool fli_out_is_idle(const filch_out *out)
 {
-    return out->status == FLI_STATUS_IDLE && out->call_count == 0;
+    return out->status == FLI_STATUS_IDLE && out->pending_count == 0;
 }
 
 /* What a step that returned `err` comes to: it must have said what comes next, and may wait only for a yield. */
@@ -91,6 +91,6 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
 void fli_out_forget(filch_out *out);
 
 /* Throws away what the step yielded: no handler has heard of it, so it never was out. Thread: the worker `worker`. */
-void fli_out_drop_calls(filch_out *out, fli_local *worker);
+void fli_out_drop_pending(filch_out *out, fli_local *worker);
 
 #endif

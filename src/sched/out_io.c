@@ -20,21 +20,21 @@
 #define ARGV_MAX (16u << 20) /* far more than a system takes, and sizes of texts fit into 32 bits */
 
 /* A read, in the event itself. */
-typedef struct order {
+typedef struct read_request {
     uint64_t most;
     uint8_t  mark, how, delimiter_size, spare[5];
     uint8_t  delimiter[8];
-} order;
+} read_request;
 
-_Static_assert(sizeof(order) == sizeof((filch_data *)NULL)->as.bytes, "fits, and fills it");
+_Static_assert(sizeof(read_request) == sizeof((filch_data *)NULL)->as.bytes, "fits, and fills it");
 
 /* Everything that has a text: `text_size` bytes with a NUL, `service_size` the same or 0, then bytes. */
-typedef struct letter {
+typedef struct text_request {
     uint32_t mark, how;
     uint32_t backlog, text_size, service_size, spare;
     int64_t  number;
     uint64_t byte_count;
-} letter;
+} text_request;
 
 #define MARK 0xf1u
 
@@ -44,8 +44,8 @@ static filch_err yield_plain(filch_out *out, uint32_t command, uint64_t tag, fil
     return fli_out_yield(out, command, tag, (filch_pid){ stream.id, timeout_ns }, data);
 }
 
-static filch_err yield_order(filch_out *out, uint32_t command, uint64_t tag, filch_stream stream, uint64_t timeout_ns,
-                             order what)
+static filch_err yield_read_request(filch_out *out, uint32_t command, uint64_t tag, filch_stream stream, uint64_t timeout_ns,
+                             read_request what)
 {
     what.mark = MARK;
     filch_data data = filch_bytes(&what, sizeof what);
@@ -59,8 +59,8 @@ static uint8_t *append(uint8_t *at, const void *from, size_t size)
     return at + size;
 }
 
-static filch_err yield_letter(filch_out *out, uint32_t command, uint64_t tag, filch_stream stream, uint64_t timeout_ns,
-                              letter what, const char *text, const char *service, const void *bytes)
+static filch_err yield_text_request(filch_out *out, uint32_t command, uint64_t tag, filch_stream stream, uint64_t timeout_ns,
+                              text_request what, const char *text, const char *service, const void *bytes)
 {
     if (out == NULL) return filch_invalid("out is NULL");
     fli_runtime *rt = &out->ctx.sched->rt;
@@ -125,8 +125,8 @@ static filch_err yield_address(filch_out *out, uint32_t command, uint64_t tag, c
     uint32_t             size = measure(address, ADDRESS_MAX);
     filch_err            err = size > 1 ? read_options(options, &opt) : bad_address();
     if (err != FILCH_OK) return err;
-    letter what = { .how = opt.flags, .backlog = opt.backlog, .text_size = size };
-    return yield_letter(out, command, tag, (filch_stream){ 0 }, opt.timeout_ns, what, address, NULL, NULL);
+    text_request what = { .how = opt.flags, .backlog = opt.backlog, .text_size = size };
+    return yield_text_request(out, command, tag, (filch_stream){ 0 }, opt.timeout_ns, what, address, NULL, NULL);
 }
 
 filch_err filch_yield_connect(filch_out *out, uint64_t tag, const char *address, const filch_socket_options *options)
@@ -156,9 +156,9 @@ filch_err filch_yield_send_to(filch_out *out, uint64_t tag, filch_stream stream,
     uint32_t size = measure(address, ADDRESS_MAX);
     if (size <= 1) return bad_address();
     if (!has_bytes(&data) || !fli_data_is_sound(&data)) return filch_invalid("data is neither bytes nor a text");
-    letter    what = { .text_size = size, .byte_count = filch_size(&data) };
+    text_request    what = { .text_size = size, .byte_count = filch_size(&data) };
     filch_err err =
-        yield_letter(out, FILCH_CMD_SEND_TO, tag, stream, timeout_ns, what, address, NULL, filch_raw(&data));
+        yield_text_request(out, FILCH_CMD_SEND_TO, tag, stream, timeout_ns, what, address, NULL, filch_raw(&data));
     /* The bytes have been copied: what was moved here is not needed any more. */
     if (err == FILCH_OK && data.form == FLI_FORM_MOVE) fli_data_free_moved(&data);
     return err;
@@ -166,8 +166,8 @@ filch_err filch_yield_send_to(filch_out *out, uint64_t tag, filch_stream stream,
 
 filch_err filch_yield_receive_from(filch_out *out, uint64_t tag, filch_stream stream, size_t most, uint64_t timeout_ns)
 {
-    order what = { .most = most != 0 ? most : READ_MOST };
-    return yield_order(out, FILCH_CMD_RECEIVE_FROM, tag, stream, timeout_ns, what);
+    read_request what = { .most = most != 0 ? most : READ_MOST };
+    return yield_read_request(out, FILCH_CMD_RECEIVE_FROM, tag, stream, timeout_ns, what);
 }
 
 filch_err filch_yield_resolve(filch_out *out, uint64_t tag, const char *host, const char *service)
@@ -182,14 +182,14 @@ filch_err filch_yield_resolve_within(filch_out *out, uint64_t tag, const char *h
     if (host == NULL && service == NULL) return filch_invalid("host and service are both NULL");
     if (host != NULL && host_size == 0) return filch_invalid("host is over 255 bytes");
     if (service != NULL && service_size == 0) return filch_invalid("service is over 255 bytes");
-    letter what = { .text_size = host_size, .service_size = service_size };
-    return yield_letter(out, FILCH_CMD_RESOLVE, tag, (filch_stream){ 0 }, timeout_ns, what, host, service, NULL);
+    text_request what = { .text_size = host_size, .service_size = service_size };
+    return yield_text_request(out, FILCH_CMD_RESOLVE, tag, (filch_stream){ 0 }, timeout_ns, what, host, service, NULL);
 }
 
 /* ---- streams ---- */
 
 /* What is read has to fit into a payload. */
-static filch_err yield_read(filch_out *out, uint64_t tag, filch_stream stream, uint64_t timeout_ns, order what)
+static filch_err yield_read(filch_out *out, uint64_t tag, filch_stream stream, uint64_t timeout_ns, read_request what)
 {
     if (out == NULL) return filch_invalid("out is NULL");
     size_t max = out->ctx.sched->rt.payload_max;
@@ -197,25 +197,25 @@ static filch_err yield_read(filch_out *out, uint64_t tag, filch_stream stream, u
         if (what.how != FLI_READ_SOME) return FILCH_ETOOBIG;
         what.most = max;
     }
-    return yield_order(out, FILCH_CMD_READ, tag, stream, timeout_ns, what);
+    return yield_read_request(out, FILCH_CMD_READ, tag, stream, timeout_ns, what);
 }
 
 filch_err filch_yield_read(filch_out *out, uint64_t tag, filch_stream stream, size_t most, uint64_t timeout_ns)
 {
     return yield_read(out, tag, stream, timeout_ns,
-                      (order){ .most = most != 0 ? most : READ_MOST, .how = FLI_READ_SOME });
+                      (read_request){ .most = most != 0 ? most : READ_MOST, .how = FLI_READ_SOME });
 }
 
 filch_err filch_yield_read_exactly(filch_out *out, uint64_t tag, filch_stream stream, size_t size, uint64_t timeout_ns)
 {
     if (size == 0) return filch_invalid("size is 0");
-    return yield_read(out, tag, stream, timeout_ns, (order){ .most = size, .how = FLI_READ_EXACTLY });
+    return yield_read(out, tag, stream, timeout_ns, (read_request){ .most = size, .how = FLI_READ_EXACTLY });
 }
 
 filch_err filch_yield_read_until(filch_out *out, uint64_t tag, filch_stream stream, const void *delimiter,
                                  size_t delimiter_size, size_t limit, uint64_t timeout_ns)
 {
-    order what = { .most = limit, .how = FLI_READ_UNTIL, .delimiter_size = (uint8_t)delimiter_size };
+    read_request what = { .most = limit, .how = FLI_READ_UNTIL, .delimiter_size = (uint8_t)delimiter_size };
     if (delimiter == NULL) return filch_invalid("delimiter is NULL");
     if (delimiter_size == 0 || delimiter_size > sizeof what.delimiter) return filch_invalid("delimiter_size is not 1 to 8");
     if (limit < delimiter_size) return filch_invalid("limit is below delimiter_size");
@@ -256,8 +256,8 @@ static filch_err yield_descriptor(filch_out *out, uint32_t command, uint64_t tag
                                   uint64_t timeout_ns)
 {
     if (fd < 0) return filch_invalid("fd is below 0");
-    return yield_order(out, command, tag, (filch_stream){ 0 }, timeout_ns,
-                       (order){ .most = (uint64_t)fd, .how = (uint8_t)how });
+    return yield_read_request(out, command, tag, (filch_stream){ 0 }, timeout_ns,
+                       (read_request){ .most = (uint64_t)fd, .how = (uint8_t)how });
 }
 
 filch_err filch_yield_poll(filch_out *out, uint64_t tag, int fd, uint32_t events, uint64_t timeout_ns)
@@ -293,40 +293,40 @@ filch_err filch_yield_open_within(filch_out *out, uint64_t tag, const char *path
     if ((flags & ~known) != 0) return filch_invalid("flags has bits besides FILCH_OPEN_*");
     if ((flags & (FILCH_OPEN_READ | FILCH_OPEN_WRITE)) == 0) return filch_invalid("flags has neither FILCH_OPEN_READ nor FILCH_OPEN_WRITE");
     if ((flags & FILCH_OPEN_WRITE) == 0 && (flags & ~(uint32_t)FILCH_OPEN_READ) != 0) return filch_invalid("flags asks to change a file without FILCH_OPEN_WRITE");
-    letter what = { .how = flags, .text_size = size };
-    return yield_letter(out, FILCH_CMD_OPEN, tag, (filch_stream){ 0 }, timeout_ns, what, path, NULL, NULL);
+    text_request what = { .how = flags, .text_size = size };
+    return yield_text_request(out, FILCH_CMD_OPEN, tag, (filch_stream){ 0 }, timeout_ns, what, path, NULL, NULL);
 }
 
 filch_err filch_yield_seek(filch_out *out, uint64_t tag, filch_stream stream, int64_t offset, int whence)
 {
     if (whence < 0 || whence > 2) return filch_invalid("whence is not 0, 1 or 2");
-    letter what = { .how = (uint32_t)whence, .number = offset };
-    return yield_letter(out, FILCH_CMD_SEEK, tag, stream, FILCH_FOREVER, what, NULL, NULL, NULL);
+    text_request what = { .how = (uint32_t)whence, .number = offset };
+    return yield_text_request(out, FILCH_CMD_SEEK, tag, stream, FILCH_FOREVER, what, NULL, NULL, NULL);
 }
 
 filch_err filch_yield_sync(filch_out *out, uint64_t tag, filch_stream stream, uint32_t flags)
 {
     if ((flags & ~(uint32_t)FILCH_SYNC_DATA) != 0) return filch_invalid("flags has bits besides FILCH_SYNC_DATA");
-    letter what = { .how = flags };
-    return yield_letter(out, FILCH_CMD_SYNC, tag, stream, FILCH_FOREVER, what, NULL, NULL, NULL);
+    text_request what = { .how = flags };
+    return yield_text_request(out, FILCH_CMD_SYNC, tag, stream, FILCH_FOREVER, what, NULL, NULL, NULL);
 }
 
 filch_err filch_yield_truncate(filch_out *out, uint64_t tag, filch_stream stream, uint64_t size)
 {
     if (size > INT64_MAX) return filch_invalid("size is over 2^63 - 1");
-    letter what = { .number = (int64_t)size };
-    return yield_letter(out, FILCH_CMD_TRUNCATE, tag, stream, FILCH_FOREVER, what, NULL, NULL, NULL);
+    text_request what = { .number = (int64_t)size };
+    return yield_text_request(out, FILCH_CMD_TRUNCATE, tag, stream, FILCH_FOREVER, what, NULL, NULL, NULL);
 }
 
 /* `to`: NULL for commands with one path. */
 static filch_err yield_path(filch_out *out, uint32_t command, uint64_t tag, const char *path, const char *to,
                             uint32_t flags)
 {
-    letter what = { .how = flags, .text_size = measure(path, PATH_BYTES_MAX),
+    text_request what = { .how = flags, .text_size = measure(path, PATH_BYTES_MAX),
                     .service_size = measure(to, PATH_BYTES_MAX) };
     if (what.text_size <= 1) return filch_invalid("path is NULL, empty or over 4095 bytes");
     if (command == FILCH_CMD_RENAME && what.service_size <= 1) return filch_invalid("to is NULL, empty or over 4095 bytes");
-    return yield_letter(out, command, tag, (filch_stream){ 0 }, FILCH_FOREVER, what, path, to, NULL);
+    return yield_text_request(out, command, tag, (filch_stream){ 0 }, FILCH_FOREVER, what, path, to, NULL);
 }
 
 filch_err filch_yield_stat(filch_out *out, uint64_t tag, const char *path, uint32_t flags)
@@ -420,9 +420,9 @@ filch_err filch_yield_run_with(filch_out *out, uint64_t tag, const char *const *
     char        *joined = fli_alloc(&rt->mem, size + more);
     if (joined == NULL) return FILCH_ENOMEM;
     (void)join(join(joined, argv), opt.environment);
-    letter what = { .how = opt.flags, .text_size = (uint32_t)size, .byte_count = more,
+    text_request what = { .how = opt.flags, .text_size = (uint32_t)size, .byte_count = more,
                     .service_size = measure(opt.directory, PATH_BYTES_MAX), .backlog = opt.environment != NULL };
-    err = yield_letter(out, FILCH_CMD_RUN, tag, (filch_stream){ 0 }, opt.timeout_ns, what, joined, opt.directory, joined + size);
+    err = yield_text_request(out, FILCH_CMD_RUN, tag, (filch_stream){ 0 }, opt.timeout_ns, what, joined, opt.directory, joined + size);
     fli_free(&rt->mem, joined, size + more);
     return err;
 }
@@ -436,8 +436,8 @@ filch_err filch_yield_exit(filch_out *out, uint64_t tag, filch_stream program, u
 filch_err filch_yield_kill(filch_out *out, uint64_t tag, filch_stream program, int number)
 {
     if (number < 1 || number > SIGNAL_NUMBER_MAX) return filch_invalid("number is no signal");
-    letter what = { .number = number };
-    return yield_letter(out, FILCH_CMD_KILL, tag, program, FILCH_FOREVER, what, NULL, NULL, NULL);
+    text_request what = { .number = number };
+    return yield_text_request(out, FILCH_CMD_KILL, tag, program, FILCH_FOREVER, what, NULL, NULL, NULL);
 }
 
 filch_err filch_yield_signals(filch_out *out, uint64_t tag, const int *numbers, size_t count)
@@ -447,8 +447,8 @@ filch_err filch_yield_signals(filch_out *out, uint64_t tag, const int *numbers, 
     for (size_t i = 0; i < count; i++) {
         if (numbers[i] < 1 || numbers[i] > SIGNAL_NUMBER_MAX) return filch_invalid("one of numbers is no signal");
     }
-    letter what = { .byte_count = count * sizeof *numbers };
-    return yield_letter(out, FILCH_CMD_SIGNALS, tag, (filch_stream){ 0 }, FILCH_FOREVER, what, NULL, NULL, numbers);
+    text_request what = { .byte_count = count * sizeof *numbers };
+    return yield_text_request(out, FILCH_CMD_SIGNALS, tag, (filch_stream){ 0 }, FILCH_FOREVER, what, NULL, NULL, numbers);
 }
 
 /* ---- without a yield ---- */
@@ -534,9 +534,9 @@ static filch_err not_io(void)
     return filch_invalid("command is not one that the I/O functions made");
 }
 
-static filch_err open_order(const filch_data *data, filch_io_request *request)
+static filch_err open_read_request(const filch_data *data, filch_io_request *request)
 {
-    order what;
+    read_request what;
     if (filch_kind_of(data) != FILCH_KIND_BYTES || filch_size(data) != sizeof what) return not_io();
     memcpy(&what, filch_raw(data), sizeof what);
     if (what.mark != MARK || what.how > FLI_READ_UNTIL || what.delimiter_size > sizeof what.delimiter) {
@@ -552,7 +552,7 @@ static filch_err open_order(const filch_data *data, filch_io_request *request)
 /* A descriptor: where a read has its size. */
 static filch_err open_descriptor(const filch_data *data, filch_io_request *request)
 {
-    order what;
+    read_request what;
     if (filch_kind_of(data) != FILCH_KIND_BYTES || filch_size(data) != sizeof what) return not_io();
     memcpy(&what, filch_raw(data), sizeof what);
     if (what.mark != MARK || what.most > INT32_MAX || what.how > (FILCH_POLL_IN | FILCH_POLL_OUT)) return not_io();
@@ -561,9 +561,9 @@ static filch_err open_descriptor(const filch_data *data, filch_io_request *reque
     return FILCH_OK;
 }
 
-static filch_err open_letter(const filch_data *data, filch_io_request *request)
+static filch_err open_text_request(const filch_data *data, filch_io_request *request)
 {
-    letter what;
+    text_request what;
     size_t size = filch_size(data);
     if (filch_kind_of(data) != FILCH_KIND_BYTES || size < sizeof what) return not_io();
     const char *at = filch_raw(data);
@@ -597,7 +597,7 @@ filch_err filch_io_read(const filch_command *command, filch_io_request *request)
     const filch_data *data = &command->data;
     switch (command->id) {
     case FILCH_CMD_READ:
-    case FILCH_CMD_RECEIVE_FROM: return open_order(data, request);
+    case FILCH_CMD_RECEIVE_FROM: return open_read_request(data, request);
     case FILCH_CMD_POLL:
     case FILCH_CMD_POLL_CANCEL:
     case FILCH_CMD_ADOPT: return open_descriptor(data, request);
@@ -617,7 +617,7 @@ filch_err filch_io_read(const filch_command *command, filch_io_request *request)
     case FILCH_CMD_RMDIR:
     case FILCH_CMD_LIST:
     case FILCH_CMD_RUN: {
-        filch_err err = open_letter(data, request);
+        filch_err err = open_text_request(data, request);
         if (err == FILCH_OK && command->id == FILCH_CMD_RENAME && request->service == NULL) return not_io();
         return err == FILCH_OK && request->text == NULL ? not_io() : err;
     }
@@ -626,7 +626,7 @@ filch_err filch_io_read(const filch_command *command, filch_io_request *request)
     case FILCH_CMD_SYNC:
     case FILCH_CMD_TRUNCATE:
     case FILCH_CMD_KILL:
-    case FILCH_CMD_SIGNALS: return open_letter(data, request);
+    case FILCH_CMD_SIGNALS: return open_text_request(data, request);
     case FILCH_CMD_ACCEPT:
     case FILCH_CMD_CLOSE:
     case FILCH_CMD_SHUTDOWN:

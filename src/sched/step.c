@@ -78,8 +78,8 @@ static inline void dispatch(fli_worker *w, filch_out *out)
     fli_runtime *fast_rt = worker->fast_rt;
     worker->dispatching = true;
     worker->fast_rt = FLI_NO_FAST_RT;
-    for (uint32_t i = 0; i < out->call_count; i++) {
-        fli_call          *call = &out->calls[i];
+    for (uint32_t i = 0; i < out->pending_count; i++) {
+        fli_pending_command          *call = &out->pending[i];
         filch_receiver     receiver = { w->out.ctx.sched, fli_yield_key(call->node), call->node->tag };
         const fli_handler *handler = fli_handler_of(w, call->command.id);
         filch_err          err = FILCH_ECOMMAND;
@@ -96,8 +96,8 @@ static inline void dispatch(fli_worker *w, filch_out *out)
     worker->inline_node = NULL;
     worker->dispatching = false;
     worker->fast_rt = fast_rt;
-    fli_count(&worker->counters.yields, out->call_count);
-    out->call_count = 0;
+    fli_count(&worker->counters.yields, out->pending_count);
+    out->pending_count = 0;
 }
 
 /* Goes on as another type. */
@@ -187,12 +187,12 @@ void fli_step_conclude(fli_worker *w, fli_proc *p, filch_err err)
         }
         fli_step_over(&w->local); /* what is freed now calls functions of the program */
         fli_out_forget(out);
-        fli_out_drop_calls(out, &w->local);
+        fli_out_drop_pending(out, &w->local);
         fli_finish(w, p, err, &detail);
         return;
     }
     fli_status status = out->status; /* that of the step, whatever a handler says that has kept `out` */
-    if (out->call_count > 0) dispatch(w, out);
+    if (out->pending_count > 0) dispatch(w, out);
     p->flags &= (uint8_t)~FLI_PROC_WAITING;
     switch (status) {
     case FLI_STATUS_WAIT: fli_step_wait(w, p); break;
@@ -332,7 +332,7 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
 /* The other common one: the answer to its only yield. */
 static void step_answer(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
 {
-    if (FLI_LIKELY(w->unwatched && w->out.call_room > 0 && fli_data_is_value_form(&w->events[0].data))) {
+    if (FLI_LIKELY(w->unwatched && w->out.pending_room > 0 && fli_data_is_value_form(&w->events[0].data))) {
         fli_inline_yield_loop(w, p, word, node);
         return;
     }

@@ -39,7 +39,7 @@ static void forget_step(fli_worker *w, fli_proc *p)
     fli_local *worker = &w->local;
     filch_out *out = &w->out;
     fli_event_node  *spare = out->spare; /* of an inline completion loop */
-    bool       used = spare != NULL && out->call_count > 0 && out->calls[0].node == spare;
+    bool       used = spare != NULL && out->pending_count > 0 && out->pending[0].node == spare;
     if (spare != NULL && !used) {
         fli_yield_close(worker->rt, p, spare);
         fli_node_give(worker->rt, worker, spare);
@@ -48,8 +48,8 @@ static void forget_step(fli_worker *w, fli_proc *p)
     worker->inline_key = 0;
     worker->inline_node = NULL;
     fli_out_forget(out);
-    if (worker->dispatching) out->call_count = 0; /* some have been handed to their handlers: fli_finish abandons all */
-    else fli_out_drop_calls(out, worker);
+    if (worker->dispatching) out->pending_count = 0; /* some have been handed to their handlers: fli_finish abandons all */
+    else fli_out_drop_pending(out, worker);
     if (w->given > 0) fli_mail_release(&w->sched->rt, worker, p, w->events, w->nodes, w->given);
     worker->dispatching = false;
 }
