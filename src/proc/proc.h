@@ -104,21 +104,21 @@ static inline bool fli_proc_has_no_pending(const fli_proc *p)
 static inline uint64_t fli_proc_idle_word(uint32_t index)
 {
     fli_proc p = { .report_state = FILCH_STATE_IDLE, .last_worker = fli_worker_mark(index) };
-    uint64_t home;
-    memcpy(&home, &p.messages, sizeof home);
-    return home;
+    uint64_t idle_word;
+    memcpy(&idle_word, &p.messages, sizeof idle_word);
+    return idle_word;
 }
 
 /* Is it such a one? False for a few that are free too (in a slot, say, whose last owner left a policy in `overflow`): for
  * those who do not care which. Thread: the owner. */
-static inline bool fli_proc_is_idle_word(const fli_proc *p, uint64_t home)
+static inline bool fli_proc_is_idle_word(const fli_proc *p, uint64_t idle_word)
 {
     static_assert(offsetof(fli_proc, completions) == offsetof(fli_proc, head_taken) + 4 &&
                   offsetof(fli_proc, last_worker) == offsetof(fli_proc, messages) + 7, "looked at together");
     uint64_t first, second;
     memcpy(&first, &p->head_taken, sizeof first);
     memcpy(&second, &p->messages, sizeof second);
-    return (first | (second ^ home)) == 0;
+    return (first | (second ^ idle_word)) == 0;
 }
 
 static inline uint64_t fli_serial(uint32_t gen, uint32_t slot)

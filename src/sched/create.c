@@ -152,8 +152,8 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     w->local.index = index;
     w->local.worker_mark = fli_worker_mark(index);
     w->local.number = index + 1;
-    w->home = fli_proc_idle_word(index);
-    w->unwatched = sched->rt.sim == NULL && sched->opt.long_step_ns == 0;
+    w->idle_word = fli_proc_idle_word(index);
+    w->fast_steps = sched->rt.sim == NULL && sched->opt.long_step_ns == 0;
     fli_out_init(&w->out, &w->local);
     w->fair_in = w->fair_every = sched->opt.fair_every;
     w->clock_every = 1;

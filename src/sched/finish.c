@@ -9,7 +9,7 @@
  *      watches it hears of the end
  *   6. the slot goes back with the next generation: the pid is dead for ever, and there is room for another process
  *   7. on_exit hears the result, and may spawn another under the same name. Stop waits for it (fli_stats_alive)
- * Of most there is so little left that 2 and 6 are one: fli_finish_quietly.
+ * Of most there is so little left that 2 and 6 are one: fli_finish_fast.
  *
  * INVARIANT  a slot that nobody uses is blank: no mail, no yields, no ext, no values, nothing dropped. So spawn need not
  *            wipe it. (What its last limit was may still stand there: without LIMITED nobody asks.)
@@ -91,7 +91,7 @@ static void tell_exit(fli_worker *w, fli_proc *p, const last_words *left, uint64
 }
 
 /* From 2 on. */
-static __attribute__((noinline)) void finish_any(fli_worker *w, fli_proc *p, uint64_t last, filch_err error,
+static __attribute__((noinline)) void finish_slow(fli_worker *w, fli_proc *p, uint64_t last, filch_err error,
                                                  filch_data *result)
 {
     filch_sched      *sched = w->sched;
@@ -99,7 +99,7 @@ static __attribute__((noinline)) void finish_any(fli_worker *w, fli_proc *p, uin
     fli_local        *worker = &w->local;
     uint64_t          serial = worker->serial;
     const filch_type *type = fli_proc_type(p);
-    fli_step_over(worker);
+    fli_callback_begin(worker);
     w->exit_untold = (last & FLI_HAS_RELATIONS) != 0;
     bool overflowed = close_mailbox(rt, worker, p, serial, last);
     if (overflowed && error == FILCH_EKILLED) error = FILCH_EOVERFLOW;
@@ -124,7 +124,7 @@ static __attribute__((noinline)) void finish_any(fli_worker *w, fli_proc *p, uin
         free_words(&left);
         give_back(w, p);
     }
-    fli_step_back(worker);
+    fli_callback_end(worker);
 }
 
 void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
@@ -133,7 +133,7 @@ void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
     fli_local   *worker = &w->local;
     if (FLI_UNLIKELY(p->yield_count > 0 || (p->flags & FLI_PROC_YIELDS_HEAP) != 0)) fli_yield_abandon(rt, worker, p);
     if (FLI_UNLIKELY(p->ext != NULL)) {
-        fli_step_over(worker); /* what its streams had still to write is freed */
+        fli_callback_begin(worker); /* what its streams had still to write is freed */
         for (uint32_t i = 0; i < p->ext->timer_count; i++) fli_timers_abandon(&w->sched->timers, p->ext->timers[i]);
         fli_io_release(&w->sched->io, p);
     }
@@ -143,7 +143,7 @@ void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
     bool quiet = (last & (FLI_HAS_RELATIONS | FLI_LIMITED)) == 0 && fli_mail_is_empty(p, last) && type->close == NULL &&
                  p->ext == NULL && p->values == NULL && error == FILCH_OK && fli_data_is_value_form(result) && worker->fast_rt == worker->rt;
     if (FLI_UNLIKELY(!quiet)) {
-        finish_any(w, p, last, error, result);
+        finish_slow(w, p, last, error, result);
         return;
     }
     if (p->self != p->inline_state) fli_instance_free(w->sched, type, p->inline_state, p->self);

@@ -17,7 +17,7 @@ static inline void fli_finish_slot(fli_worker *w, fli_proc *p, bool again)
 /* fli_finish for most: no yields, nothing to close, and a value that nobody waits for. The step began with `word`, a calm
  * one, and with all the mail behind it: that was `node`, or nothing (NULL). False: not so, and nothing was changed.
  * Thread: the worker that owns it, by the short way: no tape, no simulation. */
-FILCH_MUST_USE static inline bool fli_finish_quietly(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
+FILCH_MUST_USE static inline bool fli_finish_fast(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
 {
     const filch_type *type = fli_proc_type(p);
     const filch_out  *out = &w->out;

@@ -517,7 +517,7 @@ fli_proc *fli_idle_find(fli_worker *w)
     fli_idle *idle = &w->sched->idle;
     uint32_t  attempts = 0;
     bool      brief = is_brief(w);
-    if (FLI_UNLIKELY(w->repeats && fli_throttle_steals_are_weak(w))) fli_throttle_pause(w);
+    if (FLI_UNLIKELY(w->may_rerun && fli_throttle_steals_are_weak(w))) fli_throttle_pause(w);
     start_searching(idle);
     uint64_t began_ns = fli_clock_ns();
     for (;;) {

@@ -52,7 +52,7 @@ static void end_loop(fli_worker *w, uint32_t more)
 {
     w->fair_in -= more;
     w->clock_in -= least(w->clock_in, more); /* a step may have said that the clock is due */
-    if (!w->repeats) w->turns -= more;
+    if (!w->may_rerun) w->turns -= more;
     w->out.spare = NULL;
     w->local.inline_key = 0;
     w->local.inline_node = NULL;

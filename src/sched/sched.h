@@ -69,13 +69,13 @@ struct fli_worker {
     fli_proc     *torn;        /* whose step was left by an exception (torn.c); NULL */
     bool          exit_untold;     /* one that is watched is ending, and its watchers have not been told (torn.c) */
     uint32_t      given;       /* events of the general path that its step has; 0 outside of it */
-    fli_proc     *again;       /* the process just stepped, to be stepped again at once; NULL */
-    uint64_t      home;        /* how a process looks that went idle here: fli_proc_idle_word */
-    bool          unwatched;   /* steps are neither timed nor simulated */
-    bool          repeats;     /* may it? A worker with a thread of its own may: nobody counts its steps */
+    fli_proc     *rerun;       /* the process just stepped, to be stepped again at once; NULL */
+    uint64_t      idle_word;        /* how a process looks that went idle here: fli_proc_idle_word */
+    bool          fast_steps;   /* steps are neither timed nor simulated */
+    bool          may_rerun;     /* may it? A worker with a thread of its own may: nobody counts its steps */
     uint32_t      turns;       /* how many more a tick may take; threads: more than there are */
-    uint32_t           known_id; /* the command last asked for */
-    const fli_handler *known;    /* and its handler; NULL */
+    uint32_t           handler_cache_id; /* the command last asked for */
+    const fli_handler *handler_cache;    /* and its handler; NULL */
     uint32_t      fair_every;  /* adapts too, unless the host has said how often */
     uint32_t      fair_in;     /* turns until an oldest process goes first */
     uint32_t      fair_more;   /* and by how many it comes early, because somebody goes on by himself: find.c */
@@ -232,11 +232,11 @@ void fli_ready_nudge(filch_sched *sched);
 /* The handler of a command, or NULL. The last one asked for is at hand: registries do not change any more. */
 static inline const fli_handler *fli_handler_of(fli_worker *w, uint32_t id)
 {
-    if (FLI_UNLIKELY(w->known_id != id)) {
-        w->known = fli_registry_find(w->sched->registry, id);
-        w->known_id = id;
+    if (FLI_UNLIKELY(w->handler_cache_id != id)) {
+        w->handler_cache = fli_registry_find(w->sched->registry, id);
+        w->handler_cache_id = id;
     }
-    return w->known;
+    return w->handler_cache;
 }
 
 /* inline_yield.c */
@@ -274,17 +274,17 @@ static inline fli_runtime *fli_fast_rt(const fli_local *worker)
     return worker->rt->sim == NULL ? worker->rt : FLI_NO_FAST_RT;
 }
 
-/* From here to fli_step_back code of the process, or of whoever hears of its end, runs outside of its step. What the step
+/* From here to fli_callback_end code of the process, or of whoever hears of its end, runs outside of its step. What the step
  * was given takes nothing more: a yield would be dispatched after the step of somebody else. And nobody is shown as being
  * stepped, not this one and not the one before it: a close that takes its time is no step that does not return. */
-static inline void fli_step_over(fli_local *worker)
+static inline void fli_callback_begin(fli_local *worker)
 {
     worker->closing = true;
     worker->fast_rt = FLI_NO_FAST_RT;
     fli_store_rlx(&fli_worker_of(worker)->window.serial, 0);
 }
 
-static inline void fli_step_back(fli_local *worker)
+static inline void fli_callback_end(fli_local *worker)
 {
     worker->closing = false;
     worker->fast_rt = fli_fast_rt(worker);

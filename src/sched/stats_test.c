@@ -380,7 +380,7 @@ TEST(one_whose_wait_is_measured_is_at_home_nowhere)
     }
     filch_sched *sched = begin();
     p.last_worker = sched->guest->local.worker_mark;
-    assert_true(fli_proc_is_idle_word(&p, sched->guest->home));
+    assert_true(fli_proc_is_idle_word(&p, sched->guest->idle_word));
     ok(filch_sched_stop(sched, FILCH_SECONDS(5), NULL));
 }
 

@@ -18,13 +18,13 @@
 
 /* It has something to see before it may rest. It would be the newest, and the next: no need to queue it, unless an
  * oldest one or the clock is due. */
-static inline void go_on(fli_worker *w, fli_proc *p)
+static inline void rerun_or_queue(fli_worker *w, fli_proc *p)
 {
     p->report_state = FILCH_STATE_READY;
-    if (FLI_LIKELY(w->repeats && w->fair_in > 1 && w->clock_in > 0)) {
+    if (FLI_LIKELY(w->may_rerun && w->fair_in > 1 && w->clock_in > 0)) {
         w->fair_in--;
         w->clock_in--;
-        w->again = p;
+        w->rerun = p;
         return;
     }
     (void)fli_ready_here(&w->local, p);
@@ -55,12 +55,12 @@ static void rest(fli_worker *w, fli_proc *p, unsigned state)
         }
         fli_mail_drain(rt, &w->local, p, fli_word_head(word));
     } while (!fli_mail_has_pending(p, state));
-    go_on(w, p);
+    rerun_or_queue(w, p);
 }
 
 static inline void settle(fli_worker *w, fli_proc *p, unsigned state)
 {
-    if (fli_mail_has_pending(p, state)) go_on(w, p);
+    if (fli_mail_has_pending(p, state)) rerun_or_queue(w, p);
     else rest(w, p, state);
 }
 
@@ -104,15 +104,15 @@ static inline void dispatch(fli_worker *w, filch_out *out)
 static void upgrade(fli_worker *w, fli_proc *p, filch_out *out)
 {
     const filch_type *old = fli_proc_type(p);
-    fli_step_over(&w->local);
+    fli_callback_begin(&w->local);
     if (old->close != NULL) old->close(p->self);
-    fli_step_back(&w->local);
+    fli_callback_end(&w->local);
     fli_instance_free(w->sched, old, p->inline_state, p->self);
     p->self = out->self;
     fli_store_rlx(&p->type, out->type);
 }
 
-static void watch_end(fli_worker *w, fli_proc *p)
+static void long_step_check(fli_worker *w, fli_proc *p)
 {
     const filch_options *opt = &w->sched->opt;
     uint64_t             took_ns = fli_now(&w->sched->rt) - fli_load_rlx(&w->window.began_ns);
@@ -128,7 +128,7 @@ static void watch_end(fli_worker *w, fli_proc *p)
     w->local.fast_rt = FLI_NO_FAST_RT;
     opt->on_long_step(opt->on_long_step_user, (filch_pid){ w->sched->rt.node_id, w->local.serial },
                       fli_type_name(fli_proc_type(p)), took_ns, 1);
-    fli_step_back(&w->local);
+    fli_callback_end(&w->local);
     w->out.status = status;
 }
 
@@ -139,16 +139,16 @@ filch_err fli_step_call(fli_worker *w, fli_proc *p, uint32_t count)
 }
 
 /* The call of a step that is watched, taped or simulated. */
-static __attribute__((noinline)) filch_err call_watched(fli_worker *w, fli_proc *p, uint32_t count)
+static __attribute__((noinline)) filch_err run_step_checked(fli_worker *w, fli_proc *p, uint32_t count)
 {
     bool timed = w->sched->opt.long_step_ns != 0, taped = (p->flags & FLI_PROC_RECORDED) != 0;
     if (timed) fli_store_rlx(&w->window.began_ns, fli_now(&w->sched->rt));
     filch_err err = taped ? fli_record_step(w, p, count) : fli_step_call(w, p, count);
-    if (timed) watch_end(w, p);
+    if (timed) long_step_check(w, p);
     return err;
 }
 
-static inline void begin(fli_worker *w)
+static inline void begin_step(fli_worker *w)
 {
     fli_local *worker = &w->local;
     fli_out_begin(&w->out);
@@ -158,11 +158,11 @@ static inline void begin(fli_worker *w)
 }
 
 /* Calls the step. The status is in w->out; an error ends the process. */
-static inline filch_err call(fli_worker *w, fli_proc *p, uint32_t count, bool taped)
+static inline filch_err run_step(fli_worker *w, fli_proc *p, uint32_t count, bool taped)
 {
-    begin(w);
-    filch_err err = FLI_LIKELY(w->unwatched && !taped) ? fli_proc_type(p)->step(p->self, w->events, count, &w->out)
-                                                       : call_watched(w, p, count);
+    begin_step(w);
+    filch_err err = FLI_LIKELY(w->fast_steps && !taped) ? fli_proc_type(p)->step(p->self, w->events, count, &w->out)
+                                                       : run_step_checked(w, p, count);
     fli_count(&w->local.counters.steps, 1);
     return err;
 }
@@ -185,7 +185,7 @@ void fli_step_conclude(fli_worker *w, fli_proc *p, filch_err err)
             detail = out->result;
             out->status = FLI_STATUS_NONE;
         }
-        fli_step_over(&w->local); /* what is freed now calls functions of the program */
+        fli_callback_begin(&w->local); /* what is freed now calls functions of the program */
         fli_out_forget(out);
         fli_out_drop_pending(out, &w->local);
         fli_finish(w, p, err, &detail);
@@ -249,16 +249,16 @@ static __attribute__((noinline)) void notice(fli_worker *w, fli_proc *p)
 }
 
 /* It does not go idle just like that: it ends just like that, or the long way. */
-static __attribute__((noinline)) void end_single(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node, filch_err err)
+static __attribute__((noinline)) void step_single_slow(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node, filch_err err)
 {
-    if (err == FILCH_OK && fli_finish_quietly(w, p, word, node)) return;
+    if (err == FILCH_OK && fli_finish_fast(w, p, word, node)) return;
     p->head_taken = node->self;
     p->flags |= FLI_PROC_HEAD_HELD;
     fli_step_conclude(w, p, err);
 }
 
 /* Is it free, though it does not look so: it went idle at another worker, or its wait is measured? */
-static __attribute__((noinline)) bool is_free_elsewhere(fli_worker *w, fli_proc *p)
+static __attribute__((noinline)) bool has_no_pending_elsewhere(fli_worker *w, fli_proc *p)
 {
     if (!fli_proc_has_no_pending(p)) return false;
     if (p->last_worker != w->local.worker_mark) notice(w, p);
@@ -266,9 +266,9 @@ static __attribute__((noinline)) bool is_free_elsewhere(fli_worker *w, fli_proc 
 }
 
 /* Has a process that was ACTIVE_ONE nothing on its mind but the one message behind its word? */
-static inline bool is_free(fli_worker *w, fli_proc *p)
+static inline bool has_no_pending(fli_worker *w, fli_proc *p)
 {
-    return FLI_LIKELY(fli_proc_is_idle_word(p, w->home)) || is_free_elsewhere(w, p);
+    return FLI_LIKELY(fli_proc_is_idle_word(p, w->idle_word)) || has_no_pending_elsewhere(w, p);
 }
 
 /* Most steps: one message from a neighbour to a process that had nothing else on its mind, and goes idle again. True: it
@@ -277,7 +277,7 @@ static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli
 {
     fli_local *worker = &w->local;
     fli_event_fill_value(node, &w->message);
-    begin(w);
+    begin_step(w);
     filch_err err = fli_proc_type(p)->step(p->self, &w->message, 1, &w->out);
     fli_count(&worker->counters.steps, 1);
     if (FLI_LIKELY(err == FILCH_OK && fli_out_is_idle(&w->out))) {
@@ -287,7 +287,7 @@ static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli
             return false;
         }
     }
-    end_single(w, p, word, node, err);
+    step_single_slow(w, p, word, node, err);
     return true;
 }
 
@@ -310,7 +310,7 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
         nodes[0]->next = 0; /* the end of the list, for torn.c */
         fli_node_give(rt, worker, fli_node_at(rt, held)); /* the head has moved on from it */
     }
-    begin(w);
+    begin_step(w);
     filch_err err = fli_proc_type(p)->step(p->self, w->messages, get, &w->out);
     fli_count(&worker->counters.steps, 1);
     fli_count(&w->throttle.batched, get - 1);
@@ -325,20 +325,20 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
     p->head_taken = nodes[get - 1]->self;
     p->flags |= FLI_PROC_HEAD_HELD; /* the step may have set others */
     fli_slab_give_many(&rt->nodes, &worker->nodes, (void *const *)nodes, get - 1);
-    if (idle && !all) go_on(w, p);
+    if (idle && !all) rerun_or_queue(w, p);
     else fli_step_conclude(w, p, err);
 }
 
 /* The other common one: the answer to its only yield. */
-static void step_answer(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
+static void step_sync_done(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
 {
-    if (FLI_LIKELY(w->unwatched && w->out.pending_room > 0 && fli_data_is_value_form(&w->events[0].data))) {
+    if (FLI_LIKELY(w->fast_steps && w->out.pending_room > 0 && fli_data_is_value_form(&w->events[0].data))) {
         fli_inline_yield_loop(w, p, word, node);
         return;
     }
     w->nodes[0] = node;
     w->given = 1;
-    filch_err err = call(w, p, 1, false);
+    filch_err err = run_step(w, p, 1, false);
     w->given = 0;
     if (!fli_data_is_value_form(&w->events[0].data)) fli_data_free(&w->events[0].data);
     fli_node_give(&w->sched->rt, &w->local, node);
@@ -347,10 +347,10 @@ static void step_answer(fli_worker *w, fli_proc *p, uint64_t word, fli_event_nod
 
 /* And one that came by post, alone: `node` is the head of `word`, as that of a single message. Many go to sleep once, or wait
  * for the world once, and then end. */
-static __attribute__((noinline)) void step_posted(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
+static __attribute__((noinline)) void step_async_done(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
 {
     filch_out *out = &w->out;
-    begin(w);
+    begin_step(w);
     filch_err err = fli_proc_type(p)->step(p->self, w->events, 1, out);
     fli_count(&w->local.counters.steps, 1);
     if (!fli_data_is_value_form(&w->events[0].data)) fli_data_free(&w->events[0].data);
@@ -361,7 +361,7 @@ static __attribute__((noinline)) void step_posted(fli_worker *w, fli_proc *p, ui
             return;
         }
     }
-    end_single(w, p, word, node, err);
+    step_single_slow(w, p, word, node, err);
 }
 
 /* The first step of a process to which nobody has sent anything yet; of many it is the only one. True: not of this one. */
@@ -370,11 +370,11 @@ static __attribute__((noinline)) bool step_first(fli_worker *w, fli_proc *p, uin
     filch_out *out = &w->out;
     if (FLI_UNLIKELY(p->last_worker == FLI_MARK_SAMPLED)) notice(w, p);
     p->flags = 0;
-    begin(w);
+    begin_step(w);
     filch_err err = fli_proc_type(p)->step(p->self, w->events, 0, out);
     fli_count(&w->local.counters.steps, 1);
     if (FLI_LIKELY(err == FILCH_OK)) {
-        if (FLI_LIKELY(fli_finish_quietly(w, p, word, NULL))) return false;
+        if (FLI_LIKELY(fli_finish_fast(w, p, word, NULL))) return false;
         if (fli_out_is_idle(out)) {
             p->report_state = FILCH_STATE_IDLE;
             if (FLI_LIKELY(fli_state_settle_from(&p->state, word, FLI_IDLE) == FLI_SETTLED)) return false;
@@ -385,7 +385,7 @@ static __attribute__((noinline)) bool step_first(fli_worker *w, fli_proc *p, uin
 }
 
 /* Any step, or the end instead of one. */
-static __attribute__((noinline)) void step_any(fli_worker *w, fli_proc *p, uint64_t word)
+static __attribute__((noinline)) void step_slow(fli_worker *w, fli_proc *p, uint64_t word)
 {
     fli_runtime *rt = &w->sched->rt;
     fli_local   *worker = &w->local;
@@ -411,59 +411,59 @@ static __attribute__((noinline)) void step_any(fli_worker *w, fli_proc *p, uint6
     }
     p->flags &= (uint8_t)~FLI_PROC_MUST_STEP;
     w->given = count;
-    filch_err err = call(w, p, count, (p->flags & FLI_PROC_RECORDED) != 0);
+    filch_err err = run_step(w, p, count, (p->flags & FLI_PROC_RECORDED) != 0);
     w->given = 0;
     if (count > 1) fli_count(&w->throttle.batched, count - 1);
     if (count > 0) fli_mail_release(rt, worker, p, w->events, w->nodes, count);
     fli_step_conclude(w, p, err);
 }
 
-#define NOT_CALM (FLI_KILL | FLI_CANCEL | FLI_ASK | FLI_LIMITED)
+#define SLOW_FLAGS (FLI_KILL | FLI_CANCEL | FLI_ASK | FLI_LIMITED)
 
 /* Everything but a single message, and a first step. */
-static inline void step_other(fli_worker *w, fli_proc *p, uint64_t word)
+static inline void step_classify(fli_worker *w, fli_proc *p, uint64_t word)
 {
     fli_runtime *rt = &w->sched->rt;
-    bool         calm = (word & NOT_CALM) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN;
+    bool         clean = (word & SLOW_FLAGS) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN;
     fli_event_node    *node;
     uint32_t     count;
     if (FLI_UNLIKELY(p->last_worker == FLI_MARK_SAMPLED)) notice(w, p);
-    if (calm && w->unwatched &&
+    if (clean && w->fast_steps &&
         (count = fli_mail_take_values(rt, p, word, w->nodes, FLI_NODES_ROOM(w->sched->opt.batch_max))) > 0) {
         step_several(w, p, word, count);
         return;
     }
-    if (calm && (node = fli_mail_take_sync_completion(rt, p, word, &w->events[0])) != NULL) step_answer(w, p, word, node);
-    else if (calm && w->unwatched && (node = fli_mail_take_async_completion(rt, p, word, &w->events[0])) != NULL) step_posted(w, p, word, node);
-    else step_any(w, p, word);
+    if (clean && (node = fli_mail_take_sync_completion(rt, p, word, &w->events[0])) != NULL) step_sync_done(w, p, word, node);
+    else if (clean && w->fast_steps && (node = fli_mail_take_async_completion(rt, p, word, &w->events[0])) != NULL) step_async_done(w, p, word, node);
+    else step_slow(w, p, word);
 }
 
 /* Steps it. `odd`: what enter said. True: it may be the next again. */
-static inline __attribute__((always_inline)) bool step_once(fli_worker *w, fli_proc *p, uint64_t odd)
+static inline __attribute__((always_inline)) bool step_once(fli_worker *w, fli_proc *p, uint64_t slow_mask)
 {
     fli_runtime *rt = &w->sched->rt;
     fli_local   *worker = &w->local;
     uint64_t     word = fli_state_look(&p->state);
     worker->current = p;
     worker->serial = fli_serial(fli_word_gen(word), p->slot);
-    bool calm = (word & odd) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN;
-    if (FLI_LIKELY(calm && (word & FLI_ONE_BIT) != 0 && is_free(w, p))) {
+    bool clean = (word & slow_mask) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN;
+    if (FLI_LIKELY(clean && (word & FLI_ONE_BIT) != 0 && has_no_pending(w, p))) {
         return step_single(w, p, word, fli_node_at(rt, fli_word_head(word)));
     }
-    if (calm && p->flags == FLI_PROC_MUST_STEP && fli_mail_is_empty(p, word)) return step_first(w, p, word);
-    step_other(w, p, word);
+    if (clean && p->flags == FLI_PROC_MUST_STEP && fli_mail_is_empty(p, word)) return step_first(w, p, word);
+    step_classify(w, p, word);
     return true;
 }
 
 /* Somebody is being stepped here. The bits of a word that rule out the short way: all, if steps are watched. */
-static inline uint64_t enter(fli_worker *w)
+static inline uint64_t enter_stepping(fli_worker *w)
 {
     w->local.fast_rt = fli_fast_rt(&w->local);
-    return w->unwatched ? NOT_CALM : UINT64_MAX;
+    return w->fast_steps ? SLOW_FLAGS : UINT64_MAX;
 }
 
 /* Nobody is any more. */
-static inline void leave(fli_worker *w)
+static inline void leave_stepping(fli_worker *w)
 {
     w->local.fast_rt = FLI_NO_FAST_RT;
     w->local.current = NULL;
@@ -473,28 +473,28 @@ static inline void leave(fli_worker *w)
 
 void fli_step(fli_worker *w, fli_proc *p)
 {
-    uint64_t odd = enter(w);
+    uint64_t slow_mask = enter_stepping(w);
     do {
-        w->again = NULL;
-        p = step_once(w, p, odd) ? w->again : NULL;
+        w->rerun = NULL;
+        p = step_once(w, p, slow_mask) ? w->rerun : NULL;
     } while (p != NULL);
-    leave(w);
+    leave_stepping(w);
 }
 
 bool fli_step_on(fli_worker *w)
 {
     bool any = true;
-    uint64_t odd = enter(w);
+    uint64_t slow_mask = enter_stepping(w);
     while (FLI_LIKELY(w->clock_in > 0)) {
         w->clock_in--;
         fli_proc *p = fli_find_near(w);
         any = p != NULL;
         if (FLI_UNLIKELY(!any)) break;
-        if (FLI_UNLIKELY(step_once(w, p, odd)) && w->again != NULL) {
-            fli_step(w, w->again);
-            odd = enter(w);
+        if (FLI_UNLIKELY(step_once(w, p, slow_mask)) && w->rerun != NULL) {
+            fli_step(w, w->rerun);
+            slow_mask = enter_stepping(w);
         }
     }
-    leave(w);
+    leave_stepping(w);
     return any;
 }

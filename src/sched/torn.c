@@ -16,7 +16,7 @@
 static void rest(fli_worker *w)
 {
     fli_local *worker = &w->local;
-    w->again = NULL;
+    w->rerun = NULL;
     w->given = 0;
     worker->rec_hooks = NULL;
     worker->current = NULL;
@@ -76,15 +76,15 @@ void fli_torn_mend(fli_worker *w)
     filch_data nothing = filch_none();
     fli_local *worker = &w->local;
     bool       ended = fli_word_state(fli_state_peek(&p->state)) == FLI_DONE;
-    w->torn = w->again = NULL;
+    w->torn = w->rerun = NULL;
     worker->rec_hooks = NULL;
     worker->current = p;
     worker->serial = fli_proc_serial(p);
-    fli_step_over(worker);
+    fli_callback_begin(worker);
     if (ended) {
         /* It was thrown by what runs at the end of a process: the rest of that is left out. But its slot is blank. */
         blank(w, p);
-        fli_step_back(worker);
+        fli_callback_end(worker);
         fli_finish_slot(w, p, fli_state_free(&p->state));
     } else {
         forget_step(w, p);

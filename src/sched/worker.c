@@ -115,7 +115,7 @@ static void clock_due(fli_worker *w)
         w->sample_in = SAMPLE_EVERY;
         fli_ready_sample(w);
     }
-    if (FLI_UNLIKELY(w->repeats && fli_throttle_is_due(w))) fli_throttle_pause(w);
+    if (FLI_UNLIKELY(w->may_rerun && fli_throttle_is_due(w))) fli_throttle_pause(w);
 }
 
 bool fli_worker_turn(fli_worker *w)
@@ -133,7 +133,7 @@ void fli_worker_run(void *worker)
     fli_worker *w = worker;
     fli_current_set(&w->local);
     fli_thread_prompt();
-    w->repeats = w->sched->rt.sim == NULL;
+    w->may_rerun = w->sched->rt.sim == NULL;
     w->turns = UINT32_MAX;
     for (;;) {
         while (fli_step_on(w)) clock_due(w);
