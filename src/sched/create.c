@@ -155,8 +155,8 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     w->idle_word = fli_proc_idle_word(index);
     w->fast_steps = sched->rt.sim == NULL && sched->opt.long_step_ns == 0;
     fli_out_init(&w->out, &w->local);
-    w->fair_in = w->fair_every = sched->opt.fair_every;
-    w->clock_every = 1;
+    w->fair_countdown = w->fair_every = sched->opt.fair_every;
+    w->clock_interval = 1;
     w->step_ns = 1;
     w->sample_in = 1;
     fli_ready_sample(w);

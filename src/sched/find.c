@@ -17,14 +17,14 @@
  * 15,999 turns of 2 * 8 * 1,000.
  *
  * Whoever goes on by himself calls the oldest before its time, and timers that are due, and those whom descriptors report,
- * may go before it after all (worker.c). `fair_in` counts the turns until the oldest goes first, `fair_more` those by
+ * may go before it after all (worker.c). `fair_countdown` counts the turns until the oldest goes first, `fair_credit` those by
  * which it was called early.
  * A process in the LIFO slot is the next that its worker looks for: then it is stepped, or, if an oldest one goes first, joins
  * the deque before that is taken. Before it only the one that is being stepped may have more turns (step.c's go_on, a
  * rally), none of them beyond the oldest's: fewer than fair_every, for which the bound has room.
  *
- * INVARIANT  fair_in + fair_more <= fair_every, as it was when an oldest one went first. A turn takes one from fair_in; a
- * call moves all but one to fair_more; timers that fire move back as many as there are of them, at most what is there.
+ * INVARIANT  fair_countdown + fair_credit <= fair_every, as it was when an oldest one went first. A turn takes one from fair_countdown; a
+ * call moves all but one to fair_credit; timers that fire move back as many as there are of them, at most what is there.
  * So the oldest goes first at least every fair_every-th turn, with timers and without, and what they make ready joins the
  * newest end: the bound stands. Beside processes that loop for ever, k timers that are due at once wait for the turn that
  * runs and for k / (fair_every - 1) of the oldest's, rounded up; with a fair_every of 1, in line with everybody.
@@ -66,12 +66,12 @@ fli_proc *fli_find_oldest(fli_worker *w)
 {
     fli_proc *next = fli_lifo_slot_take(&w->lifo_slot);
     if (next != NULL && !fli_deque_push(&w->deque, next)) fli_inject_put(&w->sched->global, next);
-    bool      own_first = w->own_first;
-    w->own_first = !own_first;
-    w->fair_in = w->fair_every;
-    w->fair_more = 0;
-    w->looped = false;
-    fli_proc *p = own_first ? fli_deque_take_oldest(&w->deque) : fli_find_global(w, 0);
+    bool      fair_local_next = w->fair_local_next;
+    w->fair_local_next = !fair_local_next;
+    w->fair_countdown = w->fair_every;
+    w->fair_credit = 0;
+    w->saw_continue = false;
+    fli_proc *p = fair_local_next ? fli_deque_take_oldest(&w->deque) : fli_find_global(w, 0);
     /* The next oldest is cold, and there are turns enough to fetch it: docs/design/mailbox-fast-paths.md. */
     const fli_proc *cold = fli_deque_guess_oldest(&w->deque);
     if (cold != NULL) {
@@ -79,7 +79,7 @@ fli_proc *fli_find_oldest(fli_worker *w)
         FLI_FETCH(&cold->load);
     }
     if (p != NULL) return p;
-    return own_first ? fli_find_global(w, 0) : fli_deque_take_oldest(&w->deque);
+    return fair_local_next ? fli_find_global(w, 0) : fli_deque_take_oldest(&w->deque);
 }
 
 /* Has the victim finished no step for a while? Remembers what it saw. */

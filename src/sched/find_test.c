@@ -203,7 +203,7 @@ TEST(whoever_is_the_next_is_not_lost_when_there_is_no_memory_for_the_line)
     assert_false(pushed);
     assert_true(fli_lifo_slot_put(&w->lifo_slot, p));
     uint32_t waiting = (uint32_t)fli_inject_count(&sched->global);
-    w->own_first = true;
+    w->fair_local_next = true;
     fli_inject_put(&sched->global, fli_find_oldest(w));
     fli_current_set(NULL);
     assert_false(fli_lifo_slot_is_full(&w->lifo_slot));

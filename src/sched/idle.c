@@ -414,7 +414,7 @@ static wake sleep_on(fli_worker *w)
     fli_mutex_unlock(&idle->lock);
     if (batch.count == 0) return why;
     w->clock_ns = fli_now(&sched->rt);
-    fli_worker_begin_round(w, batch.count);
+    fli_worker_begin_poll_interval(w, batch.count);
     fli_io_deliver(&sched->io, &batch);
     return why;
 }

@@ -28,7 +28,7 @@ static uint32_t least(uint32_t a, uint32_t b)
 /* How many rounds may follow the first. */
 static uint32_t steps_allowed(const fli_worker *w)
 {
-    return least(least(w->fair_in - 1, w->clock_in), w->turns);
+    return least(least(w->fair_countdown - 1, w->clock_countdown), w->steps_left);
 }
 
 static void begin_loop(fli_worker *w, fli_proc *p, fli_event_node *node)
@@ -50,9 +50,9 @@ static void begin_loop(fli_worker *w, fli_proc *p, fli_event_node *node)
 /* The end of a rally of so many rounds besides the first. */
 static void end_loop(fli_worker *w, uint32_t more)
 {
-    w->fair_in -= more;
-    w->clock_in -= least(w->clock_in, more); /* a step may have said that the clock is due */
-    if (!w->may_rerun) w->turns -= more;
+    w->fair_countdown -= more;
+    w->clock_countdown -= least(w->clock_countdown, more); /* a step may have said that the clock is due */
+    if (!w->may_rerun) w->steps_left -= more;
     w->out.spare = NULL;
     w->local.inline_key = 0;
     w->local.inline_node = NULL;
@@ -147,7 +147,7 @@ void fli_inline_yield_loop(fli_worker *w, fli_proc *p, uint64_t word, fli_event_
         worker->dispatching = false;
         worker->fast_rt = worker->rt;
         bool came = fli_state_look(&p->state) != word;
-        if (FLI_UNLIKELY(worker->inline_key != 0 || came || left == 0 || w->clock_in == 0)) {
+        if (FLI_UNLIKELY(worker->inline_key != 0 || came || left == 0 || w->clock_countdown == 0)) {
             leave_handler(w, p, allowed - left);
             return;
         }

@@ -121,9 +121,9 @@ void fli_ready_again(fli_worker *w, fli_proc *p)
     } else if (w->local.sends == 0) {
         /* It would be the newest, and run again at once. The oldest goes first. */
         (void)fli_ready_here(&w->local, p);
-        w->looped = true;
-        w->fair_more += w->fair_in - 1;
-        w->fair_in = 1;
+        w->saw_continue = true;
+        w->fair_credit += w->fair_countdown - 1;
+        w->fair_countdown = 1;
     } else {
         /* It sent to somebody who was ready already, and waits somewhere in a queue, or to a crowd: to the end of the
          * line, or it would send on and on. */

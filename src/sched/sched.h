@@ -73,19 +73,19 @@ struct fli_worker {
     uint64_t      idle_word;        /* how a process looks that went idle here: fli_proc_idle_word */
     bool          fast_steps;   /* steps are neither timed nor simulated */
     bool          may_rerun;     /* may it? A worker with a thread of its own may: nobody counts its steps */
-    uint32_t      turns;       /* how many more a tick may take; threads: more than there are */
+    uint32_t      steps_left;       /* how many more a tick may take; threads: more than there are */
     uint32_t           handler_cache_id; /* the command last asked for */
     const fli_handler *handler_cache;    /* and its handler; NULL */
     uint32_t      fair_every;  /* adapts too, unless the host has said how often */
-    uint32_t      fair_in;     /* turns until an oldest process goes first */
-    uint32_t      fair_more;   /* and by how many it comes early, because somebody goes on by himself: find.c */
-    bool          looped;      /* somebody has, since the last oldest one was taken */
-    bool          own_first;   /* and whose: the own deque's, or the global queue's */
-    uint32_t      clock_in;    /* steps until the clock is read again */
-    uint32_t      clock_every; /* adapts to how long steps take */
+    uint32_t      fair_countdown;     /* turns until an oldest process goes first */
+    uint32_t      fair_credit;   /* and by how many it comes early, because somebody goes on by himself: find.c */
+    bool          saw_continue;      /* somebody has, since the last oldest one was taken */
+    bool          fair_local_next;   /* and whose: the own deque's, or the global queue's */
+    uint32_t      clock_countdown;    /* steps until the clock is read again */
+    uint32_t      clock_interval; /* adapts to how long steps take */
     uint64_t      clock_ns;    /* last reading */
-    uint32_t      round_depth; /* descriptors are looked at again when no more than so many are queued, */
-    uint64_t      round_until_ns, round_steps; /* or when this has come and so many steps are done: worker.c */
+    uint32_t      poll_depth; /* descriptors are looked at again when no more than so many are queued, */
+    uint64_t      poll_until_ns, poll_steps; /* or when this has come and so many steps are done: worker.c */
     uint64_t      step_ns;     /* how long a step takes, roughly */
     uint64_t      sample_serial, sample_ns; /* one queued process whose wait is being measured */
     uint32_t      sample_in; /* readings of the clock until the next */
@@ -192,7 +192,7 @@ void fli_worker_clock(fli_worker *w);
 /* A step of this worker has read the clock. If it is long ago that the worker itself did, it will next. */
 void fli_worker_noticed(fli_worker *w, uint64_t now_ns);
 /* Descriptors have just been looked at: what they bring comes on top of what is queued now. */
-void fli_worker_begin_round(fli_worker *w, uint32_t reports);
+void fli_worker_begin_poll_interval(fli_worker *w, uint32_t reports);
 
 /* find.c */
 /* Every so often the oldest goes first: it, or NULL. */
@@ -203,7 +203,7 @@ fli_proc *fli_find_global(fli_worker *w, uint32_t more);
 static inline fli_proc *fli_find_near(fli_worker *w)
 {
     fli_proc *p = NULL;
-    if (FLI_UNLIKELY(--w->fair_in == 0)) p = fli_find_oldest(w);
+    if (FLI_UNLIKELY(--w->fair_countdown == 0)) p = fli_find_oldest(w);
     if (FLI_LIKELY(p == NULL)) p = fli_lifo_slot_take(&w->lifo_slot);
     if (p == NULL) p = fli_deque_pop(&w->deque);
     if (FLI_UNLIKELY(p == NULL)) p = fli_find_global(w, w->sched->opt.global_batch);

@@ -21,9 +21,9 @@
 static inline void rerun_or_queue(fli_worker *w, fli_proc *p)
 {
     p->report_state = FILCH_STATE_READY;
-    if (FLI_LIKELY(w->may_rerun && w->fair_in > 1 && w->clock_in > 0)) {
-        w->fair_in--;
-        w->clock_in--;
+    if (FLI_LIKELY(w->may_rerun && w->fair_countdown > 1 && w->clock_countdown > 0)) {
+        w->fair_countdown--;
+        w->clock_countdown--;
         w->rerun = p;
         return;
     }
@@ -485,8 +485,8 @@ bool fli_step_on(fli_worker *w)
 {
     bool any = true;
     uint64_t slow_mask = enter_stepping(w);
-    while (FLI_LIKELY(w->clock_in > 0)) {
-        w->clock_in--;
+    while (FLI_LIKELY(w->clock_countdown > 0)) {
+        w->clock_countdown--;
         fli_proc *p = fli_find_near(w);
         any = p != NULL;
         if (FLI_UNLIKELY(!any)) break;

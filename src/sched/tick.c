@@ -49,9 +49,9 @@ static uint32_t run(filch_sched *sched, uint32_t steps)
     fli_worker_clock(w);
     bool     any = true;
     uint32_t most = steps != 0 && steps < STEPS_MAX ? steps : STEPS_MAX;
-    for (w->turns = most; w->turns > 0 && any; any = fli_worker_turn(w)) w->turns--;
-    uint32_t n = most - w->turns - !any;
-    w->turns = 0;
+    for (w->steps_left = most; w->steps_left > 0 && any; any = fli_worker_turn(w)) w->steps_left--;
+    uint32_t n = most - w->steps_left - !any;
+    w->steps_left = 0;
     if (has_work(sched) && !fli_swap_acqrel(&sched->rung, true)) fli_wakefd_ring(sched->wake_fd);
     if (fli_load_rlx(&sched->alarm_asked)) set_alarm(sched);
     return n;
