@@ -170,8 +170,8 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     for (uint32_t i = 0; i < batch; i++) fli_event_prefill(&sched->rt, &w->messages[i]);
     w->nodes = fli_alloc(mem, FLI_NODES_ROOM(batch) * sizeof *w->nodes);
     if (w->nodes == NULL) goto no_nodes;
-    w->sightings = fli_zalloc(mem, sched->victim_count * sizeof *w->sightings);
-    if (w->sightings == NULL) goto no_sightings;
+    w->victim_progress = fli_zalloc(mem, sched->victim_count * sizeof *w->victim_progress);
+    if (w->victim_progress == NULL) goto no_sightings;
     fli_lifo_slot_init(&w->lifo_slot);
     err = fli_deque_init(&w->deque, mem);
     if (err != FILCH_OK) goto no_deque;
@@ -181,7 +181,7 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     *out = w;
     return FILCH_OK;
 no_bell:      fli_deque_fini(&w->deque);
-no_deque:     fli_free(mem, w->sightings, sched->victim_count * sizeof *w->sightings);
+no_deque:     fli_free(mem, w->victim_progress, sched->victim_count * sizeof *w->victim_progress);
 no_sightings: fli_free(mem, w->nodes, FLI_NODES_ROOM(batch) * sizeof *w->nodes);
 no_nodes:     fli_free(mem, w->messages, batch * sizeof *w->messages);
 no_messages:  fli_free(mem, w->events, batch * sizeof *w->events);
@@ -196,7 +196,7 @@ static void worker_destroy(filch_sched *sched, fli_worker *w)
     fli_bell_fini(&w->idle.bell);
     fli_deque_fini(&w->deque);
     fli_free(mem, w->out.pending, w->out.pending_room * sizeof *w->out.pending);
-    fli_free(mem, w->sightings, sched->victim_count * sizeof *w->sightings);
+    fli_free(mem, w->victim_progress, sched->victim_count * sizeof *w->victim_progress);
     fli_free(mem, w->nodes, FLI_NODES_ROOM(batch) * sizeof *w->nodes);
     fli_free(mem, w->messages, batch * sizeof *w->messages);
     fli_free(mem, w->events, batch * sizeof *w->events);

@@ -85,10 +85,10 @@ fli_proc *fli_find_oldest(fli_worker *w)
 /* Has the victim finished no step for a while? Remembers what it saw. */
 static bool is_stuck(fli_worker *w, uint32_t index, const fli_worker *victim)
 {
-    fli_sighting *seen = &w->sightings[index];
+    fli_victim_progress *seen = &w->victim_progress[index];
     uint64_t      steps = fli_counters_steps(&victim->local.counters);
     if (seen->steps != steps || seen->since_ns == 0) {
-        *seen = (fli_sighting){ .steps = steps, .since_ns = w->clock_ns };
+        *seen = (fli_victim_progress){ .steps = steps, .since_ns = w->clock_ns };
         return false;
     }
     return w->clock_ns - seen->since_ns >= AGED_NS;
@@ -119,11 +119,11 @@ static fli_proc *steal(fli_worker *w, uint32_t index, bool any, bool *retry)
 static void report_overdue(fli_worker *w, fli_worker *victim)
 {
     const filch_options *opt = &w->sched->opt;
-    fli_shopwindow      *window = &victim->window;
-    uint64_t             serial = fli_load_rlx(&window->serial), began_ns = fli_load_rlx(&window->began_ns);
+    fli_worker_status      *status = &victim->status;
+    uint64_t             serial = fli_load_rlx(&status->serial), began_ns = fli_load_rlx(&status->began_ns);
     if (serial == 0 || began_ns == 0 || w->clock_ns < began_ns + opt->long_step_ns) return;
-    uint64_t reported = fli_load_rlx(&window->reported);
-    if (reported == began_ns || !fli_cas_acqrel(&window->reported, &reported, began_ns)) return;
+    uint64_t reported = fli_load_rlx(&status->reported);
+    if (reported == began_ns || !fli_cas_acqrel(&status->reported, &reported, began_ns)) return;
     fli_log(&w->sched->rt, FILCH_LOG_WARNING, (filch_pid){ w->sched->rt.node_id, serial },
             fli_type_name(fli_type_of(&w->sched->rt, serial)), FILCH_OK, "a step has been running for %llu us",
             (unsigned long long)((w->clock_ns - began_ns) / 1000));

@@ -131,7 +131,7 @@ static void make_friends(filch_sched *sched, int n)
     run(sched, (uint32_t)n);
     friend_count = n;
     stepped = 0;
-    sched->guest->rare_from = sched->guest->sample_in = 1000; /* no sample: it would read the clock */
+    sched->guest->slow_push_from = sched->guest->sample_in = 1000; /* no sample: it would read the clock */
     sched->guest->local.ready = fli_ready_next;
 }
 
@@ -287,7 +287,7 @@ typedef struct den {
     filch_sched *sched;
     fli_worker  *thief;
     fli_worker  *both[2], **before;
-    fli_sighting sightings[2];
+    fli_victim_progress victim_progress[2];
 } den;
 
 static void den_begin(den *d)
@@ -299,7 +299,7 @@ static void den_begin(den *d)
     d->thief->sched = sched;
     d->thief->local.rt = &sched->rt;
     d->thief->local.index = 1;
-    d->thief->sightings = d->sightings;
+    d->thief->victim_progress = d->victim_progress;
     d->thief->clock_ns = 1000;
     fli_prng_init(&d->thief->prng, 7);
     ok(fli_deque_init(&d->thief->deque, &sched->rt.mem));

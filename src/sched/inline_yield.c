@@ -37,7 +37,7 @@ static void begin_loop(fli_worker *w, fli_proc *p, fli_event_node *node)
     filch_out *out = &w->out;
     fli_pending_command  *call = &out->pending[0];
     fli_out_begin(out);
-    fli_store_rlx(&w->window.serial, worker->serial);
+    fli_store_rlx(&w->status.serial, worker->serial);
     out->spare = node;
     call->node = node;
     call->command.from = fli_ctx_self(&out->ctx);

@@ -118,7 +118,7 @@ uint64_t fli_report_stuck(filch_sched *sched)
     uint64_t stuck = 0;
     fli_mutex_lock(&sched->stop.lock);
     for (uint32_t i = 0; i < sched->worker_count; i++) {
-        uint64_t serial = fli_load_rlx(&sched->workers[i]->window.serial);
+        uint64_t serial = fli_load_rlx(&sched->workers[i]->status.serial);
         if (serial == 0) continue;
         filch_straggler straggler = { .pid = { sched->rt.node_id, serial },
                                       .name = fli_type_name(fli_type_of(&sched->rt, serial)),

@@ -38,17 +38,17 @@ typedef struct fli_worker fli_worker;
 #define FLI_FAIR_MOST 64
 
 /* What others may see of a worker while it works. */
-typedef struct fli_shopwindow {
+typedef struct fli_worker_status {
     /* writes: the worker. reads: any; relaxed, for reports and for deciding whether a queue is being worked on. */
     FLI_ATOMIC(uint64_t) serial;           /* the process being stepped, or that was the last; 0 none */
     FLI_ATOMIC(uint64_t) began_ns;         /* when, if steps are being watched */
     FLI_ATOMIC(uint64_t) reported;         /* the `began_ns` last reported as overdue.  writes: any worker, by CAS */
-} fli_shopwindow;
+} fli_worker_status;
 
 /* What a thief remembers of a victim that had a single process queued. */
-typedef struct fli_sighting {
+typedef struct fli_victim_progress {
     uint64_t steps, since_ns;
-} fli_sighting;
+} fli_victim_progress;
 
 /* What the stopping thread has seen of a worker inside a step: stuck.c. Plain: that thread's own. */
 typedef struct fli_stuck {
@@ -62,7 +62,7 @@ struct fli_worker {
     filch_sched *sched;
     fli_deque    deque;
     fli_lifo_slot lifo_slot; /* whom a step has sent to first: he is stepped before all in the deque */
-    alignas(FLI_LINE) fli_shopwindow window;
+    alignas(FLI_LINE) fli_worker_status status;
 
     /* Plain from here: the worker's own, except `idle`, which is under the idle lock. */
     alignas(FLI_LINE) fli_prng prng;
@@ -89,8 +89,8 @@ struct fli_worker {
     uint64_t      step_ns;     /* how long a step takes, roughly */
     uint64_t      sample_serial, sample_ns; /* one queued process whose wait is being measured */
     uint32_t      sample_in; /* readings of the clock until the next */
-    uint32_t      rare_from; /* from so many sends in one step on they are looked at twice before the deque; 0: take a sample */
-    fli_sighting *sightings; /* by victim */
+    uint32_t      slow_push_from; /* from so many sends in one step on they are looked at twice before the deque; 0: take a sample */
+    fli_victim_progress *victim_progress; /* by victim */
     filch_event   message;   /* the only one of a step, as most have; shaped (proc/mailbox.h) */
     filch_event  *messages;  /* batch_max of them, shaped */
     filch_event  *events;    /* as many, of any kind */
@@ -218,11 +218,11 @@ bool fli_find_visible(filch_sched *sched, uint32_t queued);
 /* ready.c */
 void fli_ready(fli_runtime *rt, fli_local *worker, fli_proc *p);
 /* Queues a process on the worker's own deque. FILCH_OK. */
-filch_err fli_ready_here(fli_local *worker, fli_proc *p);
+filch_err fli_ready_local(fli_local *worker, fli_proc *p);
 /* The same for one that a step has sent to: if it is the first, it is the next. */
 filch_err fli_ready_next(fli_local *worker, fli_proc *p);
 /* The same for one that goes on by itself: those that its step made ready go first. */
-void fli_ready_again(fli_worker *w, fli_proc *p);
+void fli_ready_continue(fli_worker *w, fli_proc *p);
 /* Whoever is queued next here has its wait measured. */
 void fli_ready_sample(fli_worker *w);
 
@@ -281,7 +281,7 @@ static inline void fli_callback_begin(fli_local *worker)
 {
     worker->closing = true;
     worker->fast_rt = FLI_NO_FAST_RT;
-    fli_store_rlx(&fli_worker_of(worker)->window.serial, 0);
+    fli_store_rlx(&fli_worker_of(worker)->status.serial, 0);
 }
 
 static inline void fli_callback_end(fli_local *worker)

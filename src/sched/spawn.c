@@ -234,7 +234,7 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
     else err = rt->model_ops->birth(rt, p, ctx.self.serial, birth, limited);
     if (err != FILCH_OK) goto no_relations;
     if (pid != NULL) *pid = ctx.self;
-    if (worker != NULL) (void)fli_ready_here(worker, p);
+    if (worker != NULL) (void)fli_ready_local(worker, p);
     else fli_ready(rt, NULL, p);
     leave(sched, worker);
     return FILCH_OK;
@@ -333,7 +333,7 @@ static inline filch_err spawn_simply(filch_sched *sched, fli_local *worker, cons
     uint32_t gen = fli_word_gen(fli_state_peek(&p->state));
     fli_state_open(&p->state, gen, false);
     if (pid != NULL) *pid = (filch_pid){ worker->rt->node_id, fli_serial(gen, p->slot) };
-    return fli_ready_here(worker, p);
+    return fli_ready_local(worker, p);
 }
 
 /* What is special about it, or about who spawns it. */

@@ -115,7 +115,7 @@ filch_err filch_sched_stats(filch_sched *sched, filch_stats *out)
 static bool is_running(filch_sched *sched, uint64_t serial)
 {
     for (uint32_t i = 0; i < sched->victim_count; i++) {
-        if (fli_load_rlx(&sched->workers[i]->window.serial) == serial) return true;
+        if (fli_load_rlx(&sched->workers[i]->status.serial) == serial) return true;
     }
     return false;
 }

@@ -356,7 +356,7 @@ TEST(a_wait_that_ended_at_another_worker_is_not_measured_when_the_process_comes_
         p->last_worker = 7;
         if (by_neighbour) ok(filch_spawn(sched, &teller, &options, NULL));
         else ok(filch_send(sched, pid, filch_none()));
-        w->rare_from = UINT32_MAX; /* no other sample meanwhile */
+        w->slow_push_from = UINT32_MAX; /* no other sample meanwhile */
         w->local.ready = fli_ready_next;
         uint64_t steps = stats_of(sched).steps;
         tick(sched);

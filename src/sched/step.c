@@ -27,7 +27,7 @@ static inline void rerun_or_queue(fli_worker *w, fli_proc *p)
         w->rerun = p;
         return;
     }
-    (void)fli_ready_here(&w->local, p);
+    (void)fli_ready_local(&w->local, p);
 }
 
 /* Lets the process rest, unless something comes that it should see. */
@@ -50,7 +50,7 @@ static void rest(fli_worker *w, fli_proc *p, unsigned state)
         uint64_t word = fli_state_look(&p->state);
         if ((word & (FLI_CANCEL | FLI_KILL | FLI_ASK)) != 0) {
             /* It was about to rest: if this is its end, that is what the report says. */
-            (void)fli_ready_here(&w->local, p);
+            (void)fli_ready_local(&w->local, p);
             return;
         }
         fli_mail_drain(rt, &w->local, p, fli_word_head(word));
@@ -115,8 +115,8 @@ static void upgrade(fli_worker *w, fli_proc *p, filch_out *out)
 static void long_step_check(fli_worker *w, fli_proc *p)
 {
     const filch_options *opt = &w->sched->opt;
-    uint64_t             took_ns = fli_now(&w->sched->rt) - fli_load_rlx(&w->window.began_ns);
-    fli_store_rlx(&w->window.began_ns, 0);
+    uint64_t             took_ns = fli_now(&w->sched->rt) - fli_load_rlx(&w->status.began_ns);
+    fli_store_rlx(&w->status.began_ns, 0);
     if (took_ns < opt->long_step_ns) return;
     fli_count(&w->local.counters.long_steps, 1);
     fli_log(&w->sched->rt, FILCH_LOG_WARNING, (filch_pid){ w->sched->rt.node_id, w->local.serial }, fli_type_name(fli_proc_type(p)),
@@ -142,7 +142,7 @@ filch_err fli_step_call(fli_worker *w, fli_proc *p, uint32_t count)
 static __attribute__((noinline)) filch_err run_step_checked(fli_worker *w, fli_proc *p, uint32_t count)
 {
     bool timed = w->sched->opt.long_step_ns != 0, taped = (p->flags & FLI_PROC_RECORDED) != 0;
-    if (timed) fli_store_rlx(&w->window.began_ns, fli_now(&w->sched->rt));
+    if (timed) fli_store_rlx(&w->status.began_ns, fli_now(&w->sched->rt));
     filch_err err = taped ? fli_record_step(w, p, count) : fli_step_call(w, p, count);
     if (timed) long_step_check(w, p);
     return err;
@@ -154,7 +154,7 @@ static inline void begin_step(fli_worker *w)
     fli_out_begin(&w->out);
     worker->sends = 0;
     worker->pushed = 0;
-    fli_store_rlx(&w->window.serial, worker->serial);
+    fli_store_rlx(&w->status.serial, worker->serial);
 }
 
 /* Calls the step. The status is in w->out; an error ends the process. */
@@ -203,7 +203,7 @@ void fli_step_conclude(fli_worker *w, fli_proc *p, filch_err err)
         out->status = FLI_STATUS_NONE;
         p->flags |= FLI_PROC_MUST_STEP;
         p->report_state = FILCH_STATE_READY;
-        fli_ready_again(w, p);
+        fli_ready_continue(w, p);
         break;
     }
 }
@@ -468,7 +468,7 @@ static inline void leave_stepping(fli_worker *w)
     w->local.fast_rt = FLI_NO_FAST_RT;
     w->local.current = NULL;
     w->local.serial = 0;
-    fli_store_rlx(&w->window.serial, 0);
+    fli_store_rlx(&w->status.serial, 0);
 }
 
 void fli_step(fli_worker *w, fli_proc *p)

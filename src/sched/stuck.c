@@ -29,7 +29,7 @@ static bool is_new(const fli_stuck *seen, uint64_t serial, uint64_t steps)
 static fli_verdict look(fli_worker *w, uint64_t now_ns)
 {
     fli_stuck      *seen = &w->stuck;
-    uint64_t        serial = fli_load_rlx(&w->window.serial), steps = fli_counters_steps(&w->local.counters), cpu_ns;
+    uint64_t        serial = fli_load_rlx(&w->status.serial), steps = fli_counters_steps(&w->local.counters), cpu_ns;
     fli_thread_mood mood = fli_thread_look(&w->thread, &cpu_ns);
     if (is_new(seen, serial, steps)) {
         *seen = (fli_stuck){ .serial = serial, .steps = steps, .cpu_ns = cpu_ns, .since_ns = now_ns, .asleep_ns = now_ns };
@@ -44,7 +44,7 @@ fli_verdict fli_stuck_look(filch_sched *sched, uint64_t began_ns, uint64_t *star
     *starved = 0;
     for (uint32_t i = 0; i < sched->worker_count; i++) {
         fli_worker *w = sched->workers[i];
-        if (fli_load_rlx(&w->window.serial) == 0) {
+        if (fli_load_rlx(&w->status.serial) == 0) {
             w->stuck.serial = 0;
             continue;
         }

@@ -249,8 +249,8 @@ static bool is_any_worker_stuck(fli_worker *w)
     for (uint32_t i = 0; i < w->sched->worker_count; i++) {
         fli_worker *other = w->sched->workers[i];
         uint64_t    steps = fli_counters_steps(&other->local.counters);
-        if (other != w && steps == w->sightings[i].steps && fli_load_rlx(&other->window.serial) != 0) stuck = true;
-        w->sightings[i] = (fli_sighting){ .steps = steps, .since_ns = w->clock_ns };
+        if (other != w && steps == w->victim_progress[i].steps && fli_load_rlx(&other->status.serial) != 0) stuck = true;
+        w->victim_progress[i] = (fli_victim_progress){ .steps = steps, .since_ns = w->clock_ns };
     }
     return stuck;
 }

@@ -30,7 +30,7 @@ void fli_torn_note(fli_worker *w)
     w->torn = w->local.current;
     w->local.current = NULL;
     if (w->torn == NULL) rest(w); /* an on_exit has thrown: its process has ended */
-    fli_store_rlx(&w->window.serial, 0);
+    fli_store_rlx(&w->status.serial, 0);
 }
 
 /* What the step had yielded, and what it had been given by the general path. */

@@ -78,28 +78,28 @@ static struct {
     uint64_t     stepped, closed, ended; /* whom the worker shows as being stepped, in each of these */
 } shown;
 
-static uint64_t window_of(filch_sched *sched)
+static uint64_t status_of(filch_sched *sched)
 {
-    return fli_load_rlx(&sched->guest->window.serial);
+    return fli_load_rlx(&sched->guest->status.serial);
 }
 
 static filch_err step_and_look(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events, (void)count;
-    shown.stepped = window_of(shown.sched);
+    shown.stepped = status_of(shown.sched);
     return filch_done(out, filch_none());
 }
 
 static void close_and_look(void *self)
 {
     (void)self;
-    shown.closed = window_of(shown.sched);
+    shown.closed = status_of(shown.sched);
 }
 
 static void end_and_look(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     (void)user, (void)pid, (void)error, (void)result;
-    shown.ended = window_of(shown.sched);
+    shown.ended = status_of(shown.sched);
 }
 
 /* A close that takes its time would be reported as a step that does not return. */

@@ -181,8 +181,8 @@ static void setup_with(uint32_t workers)
         w->list[i] = worker;
         worker->local.rt = &sched->rt;
         worker->sched = sched;
-        worker->sightings = fli_weak_new(3 * sizeof(fli_sighting));
-        worker->rare_from = 1000;
+        worker->victim_progress = fli_weak_new(3 * sizeof(fli_victim_progress));
+        worker->slow_push_from = 1000;
         worker->local.ready = fli_ready_next;
         (void)!fli_deque_init(&worker->deque, &sched->rt.mem);
         (void)!fli_bell_init(&worker->idle.bell);
