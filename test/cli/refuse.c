@@ -55,12 +55,24 @@ static void give_up(void)
     atomic_store(&plan.left, 0);
 }
 
-/* Commands that start something begin with this; a constructor would be too early to be called before the others. */
-int setvbuf(FILE *file, char *buffer, int mode, size_t size)
+static int (*program_main)(int, char **, char **);
+
+static int main_then_give_up(int argc, char **argv, char **environment)
 {
-    typedef int (*fn)(FILE *, char *, int, size_t);
     (void)atexit(give_up);
-    return ((fn)(uintptr_t)dlsym(RTLD_NEXT, "setvbuf"))(file, buffer, mode, size);
+    return program_main(argc, argv, environment);
+}
+
+/* Starts the program in our main. A constructor would be too early: what it registers with atexit is called last. */
+int __libc_start_main(int (*fn)(int, char **, char **), int argc, char **argv, void (*init)(void), void (*fini)(void),
+                      void (*rtld_fini)(void), void *stack_end);
+int __libc_start_main(int (*fn)(int, char **, char **), int argc, char **argv, void (*init)(void), void (*fini)(void),
+                      void (*rtld_fini)(void), void *stack_end)
+{
+    typedef int (*start_fn)(int (*)(int, char **, char **), int, char **, void (*)(void), void (*)(void), void (*)(void), void *);
+    program_main = fn;
+    start_fn start = (start_fn)(uintptr_t)dlsym(RTLD_NEXT, "__libc_start_main");
+    return start(main_then_give_up, argc, argv, init, fini, rtld_fini, stack_end);
 }
 
 static void *nothing(void)
