@@ -65,7 +65,7 @@ TEST(what_is_no_address_is_refused)
                                        "[fe80::1%99999999999]:80",
                                        "[%1]:80",
                                        "127.0.0.1%1:80",
-                                       "[0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0]:1" };
+                                       "[0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0]:1" };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         fli_address address;
         if (fli_address_read(&address, all[i])) fail_msg("taken for an address: %s", all[i]);

@@ -75,7 +75,7 @@ static ssize_t attempt(fli_output *out, const char *bytes, size_t size)
                 : out->kind == SOCKET ? send(out->fd, bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL)
                                       : write_quietly(out->fd, bytes, size);
     if (n < 0 && errno == EPIPE) out->closed = true;
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ENOBUFS)) return 0;
+    if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOBUFS)) return 0;
     return n;
 }
 
