@@ -19,6 +19,7 @@
 #include "port/clock.h"
 #include "port/thread.h"
 #include "support/check.h"
+#include "support/counted.h"
 #include "support/instead.h"
 
 INSTEAD_BEGIN(long, syscall, (long number, ...))
@@ -491,7 +492,11 @@ TEST(behind_a_filter_of_system_calls_nothing_unusual_is_asked)
 {
     int   status = 0;
     pid_t child = fork();
-    if (child == 0) _exit(prompt_behind_a_filter());
+    if (child == 0) {
+        int result = prompt_behind_a_filter();
+        counted_dump();
+        _exit(result);
+    }
     assert_true(child > 0);
     same(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));

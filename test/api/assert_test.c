@@ -11,6 +11,7 @@
 
 #include "base/assert.h"
 #include "support/check.h"
+#include "support/counted.h"
 
 static int words; /* where the child writes */
 
@@ -38,8 +39,8 @@ static void die(filch_assert_fn handler, char *text, size_t room, int *status)
     if (child == 0) {
         struct rlimit none = { 0, 0 };
         (void)setrlimit(RLIMIT_CORE, &none);
-        (void)signal(SIGILL, SIG_DFL);
-        (void)signal(SIGTRAP, SIG_DFL);
+        (void)signal(SIGILL, COUNTED_DEATH);
+        (void)signal(SIGTRAP, COUNTED_DEATH);
         words = ends[1];
         (void)filch_assert_handler(handler);
         FLI_ASSERT(room == 0 && "told");
