@@ -274,7 +274,7 @@ FILCH_MUST_USE static inline bool fli_state_exit(fli_state *state, uint64_t word
 }
 
 /* DONE -> FREE, with the next generation; also for a FREE slot whose spawn failed. False: the slot has used up its
- * generations and must never be given back. A plain store will do: nobody changes a DONE or FREE word. */
+ * generations and must never be given back (fli_slab_retire). A plain store will do: nobody changes a DONE or FREE word. */
 FILCH_MUST_USE static inline bool fli_state_free(fli_state *state)
 {
     uint32_t gen = fli_word_gen(fli_load_rlx(state));

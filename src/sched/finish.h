@@ -10,6 +10,7 @@ static inline void fli_finish_slot(fli_worker *w, fli_proc *p, bool again)
 {
     fli_local *worker = &w->local;
     if (FLI_LIKELY(again)) fli_slab_give(&w->sched->rt.procs, &worker->procs, p);
+    else fli_slab_retire(&w->sched->rt.procs);
     /* PAIR finish.ended, release half: when stop has counted this one, nothing of it is left. One writer: no RMW. */
     fli_store_rel(&worker->counters.ended, fli_load_rlx(&worker->counters.ended) + 1);
 }

@@ -253,12 +253,15 @@ no_self:
     fli_record_drop(rt, p);
     fli_ext_free(rt, p);
     /* Its init knew the pid and may have told others: nobody else gets it. */
-    if (!fli_state_free(&p->state)) goto no_slot;
+    if (!fli_state_free(&p->state)) goto retired;
 no_ext:
     fli_slab_give(&rt->procs, worker != NULL ? &worker->procs : NULL, p);
 no_slot:
     leave(sched, worker);
     return err;
+retired:
+    fli_slab_retire(&rt->procs);
+    goto no_slot;
 }
 
 /* Two options of 32 bits at once. */
@@ -314,6 +317,7 @@ static inline filch_err make_here(filch_sched *sched, fli_proc *p, const filch_t
 static __attribute__((noinline)) filch_err give_up(fli_local *worker, fli_proc *p, filch_err err)
 {
     if (fli_state_free(&p->state)) fli_slab_give(&worker->rt->procs, &worker->procs, p);
+    else fli_slab_retire(&worker->rt->procs);
     return err;
 }
 

@@ -170,6 +170,13 @@ void fli_slab_spill(fli_slab *slab, fli_magazine *magazine, void *object)
     fli_mutex_unlock(&slab->lock);
 }
 
+void fli_slab_retire(fli_slab *slab)
+{
+    fli_mutex_lock(&slab->lock);
+    if (slab->max < UINT32_MAX - 1) slab->max++;
+    fli_mutex_unlock(&slab->lock);
+}
+
 void fli_slab_empty(fli_slab *slab, fli_magazine *magazine)
 {
     if (magazine->count == 0) return;

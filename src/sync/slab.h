@@ -68,13 +68,13 @@ typedef struct fli_slab {
     /* Plain, under lock from here on; the first two on its line, for those who come without a magazine. */
     void    **spare;       /* given back; has room for `reach` objects, so giving back cannot fail */
     uint32_t  spare_count;
-    uint32_t  max;         /* handles that may ever be made */
+    uint32_t  max;         /* handles that may be made, those of retired objects included */
     uint32_t  reach;       /* handles the segments have room for */
     void     *segments[FLI_SLAB_SEGMENTS]; /* their memory */
 } fli_slab;
 
 /* `make` prepares a new object once, before anybody can name it; NULL leaves it zeroed. `max` is how many objects may
- * exist. `size` is a multiple of 64: objects start on a cache line. */
+ * exist beside those that were retired. `size` is a multiple of 64: objects start on a cache line. */
 filch_err fli_slab_init(fli_slab *slab, const fli_mem *mem, size_t size, uint32_t max,
                         void (*make)(void *object, uint32_t handle));
 /* Thread: nobody else uses it any more. */
@@ -83,6 +83,8 @@ void fli_slab_fini(fli_slab *slab);
 /* Thread: the owner of `magazine`; any if NULL. NULL: out of memory, or `max` reached. The object is as it was given. */
 FILCH_MUST_USE void *fli_slab_refill(fli_slab *slab, fli_magazine *magazine);
 void                 fli_slab_spill(fli_slab *slab, fli_magazine *magazine, void *object);
+/* An object that was taken will never be given back: another one may be made in its place. Thread: any. */
+void fli_slab_retire(fli_slab *slab);
 /* Returns everything in the magazine to the depot. */
 void fli_slab_empty(fli_slab *slab, fli_magazine *magazine);
 

@@ -171,6 +171,22 @@ TEST(there_are_never_more_than_max)
     }
 }
 
+TEST(a_retired_object_makes_room_for_another)
+{
+    fli_slab   slab;
+    test_alloc alloc = { 0 };
+    begin(&slab, &alloc, 3);
+    for (uint32_t i = 1; i <= 100; i++) {
+        void *all[3];
+        for (int n = 0; n < 3; n++) assert_non_null(all[n] = fli_slab_take(&slab, NULL));
+        assert_null(fli_slab_take(&slab, NULL));
+        fli_slab_retire(&slab); /* all[0] */
+        for (int n = 1; n < 3; n++) fli_slab_give(&slab, NULL, all[n]);
+        same(fli_load_rlx(&slab.fresh), 3 + i);
+    }
+    end(&slab, &alloc);
+}
+
 TEST(nonsense_handles_name_nothing)
 {
     test_alloc alloc = { 0 };
@@ -306,6 +322,7 @@ int main(void)
         cmocka_unit_test(a_full_magazine_trades_its_oldest_for_room),
         cmocka_unit_test(an_emptied_magazine_leaves_its_handles_to_others),
         cmocka_unit_test(there_are_never_more_than_max),
+        cmocka_unit_test(a_retired_object_makes_room_for_another),
         cmocka_unit_test(nonsense_handles_name_nothing),
         cmocka_unit_test(growth_that_fails_changes_nothing),
         cmocka_unit_test(growth_that_fails_for_good_leaves_what_there_is_in_use),

@@ -1,0 +1,177 @@
+/* retired_slot_test.c - slots that have used up their generations are replaced: a scheduler with a small max_processes never stops
+ * spawning. Each test ages all free slots to their last generation before each spawn, which stands for 2^24 spawns. */
+#include "sched/sched.h"
+
+#include "support/alloc.h"
+#include "support/check.h"
+
+enum { FEW = 10, MANY = 1000 }; /* with FEW no spawn inside a step takes the fast path: more slots are made at once */
+
+typedef struct scene {
+    test_alloc   alloc;
+    filch_sched *sched;
+    uint32_t     max, spawns; /* three times as many spawns as there are slots at first */
+} scene;
+
+static filch_err answer_of_init;
+
+static filch_err on_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)self, (void)ctx, (void)method, (void)args;
+    return answer_of_init;
+}
+
+static filch_err brief_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    return filch_done(out, filch_none());
+}
+
+static filch_err idle_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    return count > 0 && events[0].type == FILCH_EVENT_CANCEL ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+static const filch_type brief = { .name = "brief", .init = on_init, .step = brief_step };
+static const filch_type idle = { .name = "idle", .init = on_init, .step = idle_step };
+
+static void begin(scene *s, uint32_t max)
+{
+    filch_options options = FILCH_OPTIONS_INIT;
+    *s = (scene){ .max = max, .spawns = 3 * (max + FLI_MAGAZINE) };
+    answer_of_init = FILCH_OK;
+    options.workers = FILCH_NO_WORKERS;
+    options.max_processes = max;
+    options.alloc = test_alloc_fn;
+    options.alloc_user = &s->alloc;
+    ok(filch_sched_create(&s->sched, &options));
+}
+
+static void end(scene *s)
+{
+    ok(filch_sched_stop(s->sched, FILCH_SECONDS(60), NULL));
+    test_alloc_balanced(&s->alloc);
+}
+
+/* Gives every free slot its last generation. */
+static void age(filch_sched *sched)
+{
+    uint32_t fresh = fli_load_rlx(&sched->rt.procs.fresh);
+    for (uint32_t slot = 1; slot < fresh; slot++) {
+        fli_proc *p = fli_slab_at(&sched->rt.procs, slot);
+        uint64_t  word = fli_state_peek(&p->state);
+        bool      is_free = word == fli_word_make(fli_word_gen(word), FLI_FREE, 0);
+        if (is_free) fli_store_rlx(&p->state, fli_word_make(FLI_GEN_LAST, FLI_FREE, 0));
+    }
+}
+
+/* The limit is what it was, and not one more. `alive` processes are there. */
+static void limit_is_kept(scene *s, uint32_t alive)
+{
+    filch_pid pid;
+    answer_of_init = FILCH_OK;
+    for (uint32_t i = alive; i < s->max; i++) ok(filch_spawn(s->sched, &idle, NULL, &pid));
+    same(filch_spawn(s->sched, &idle, NULL, &pid), FILCH_ELIMIT);
+}
+
+TEST(a_small_limit_outlives_the_generations_of_all_its_slots)
+{
+    scene     s;
+    filch_pid pid;
+    begin(&s, FEW);
+    for (uint32_t i = 0; i < s.spawns; i++) {
+        age(s.sched);
+        ok(filch_spawn(s.sched, &brief, NULL, &pid));
+        age(s.sched);
+        ok(filch_tick(s.sched, 0, NULL));
+        same(filch_send(s.sched, pid, filch_none()), FILCH_EDEAD);
+    }
+    limit_is_kept(&s, 0);
+    end(&s);
+}
+
+TEST(killed_processes_leave_room_too)
+{
+    scene     s;
+    filch_pid pid;
+    begin(&s, FEW);
+    for (uint32_t i = 0; i < s.spawns; i++) {
+        age(s.sched);
+        ok(filch_spawn(s.sched, &idle, NULL, &pid));
+        ok(filch_terminate(s.sched, pid));
+        ok(filch_tick(s.sched, 0, NULL));
+    }
+    limit_is_kept(&s, 0);
+    end(&s);
+}
+
+TEST(spawns_that_fail_leave_room_too)
+{
+    scene     s;
+    filch_pid pid;
+    begin(&s, FEW);
+    answer_of_init = FILCH_EUSER;
+    for (uint32_t i = 0; i < s.spawns; i++) {
+        age(s.sched);
+        same(filch_spawn(s.sched, &idle, NULL, &pid), FILCH_EUSER);
+    }
+    limit_is_kept(&s, 0);
+    end(&s);
+}
+
+static filch_err said;
+static uint32_t  spawned, spawns;
+
+/* Spawns one child in each step. */
+static filch_err parent_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    if (count > 0 && events[0].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+    age(filch_out_sched(out));
+    said = filch_spawn(filch_out_sched(out), &brief, NULL, NULL);
+    return said == answer_of_init && ++spawned < spawns ? filch_continue(out) : filch_idle(out);
+}
+
+static void spawn_in_steps(filch_err init, uint32_t max)
+{
+    static const filch_type parent = { .name = "parent", .step = parent_step };
+    scene                   s;
+    filch_pid               pid;
+    uint32_t                ran = 0;
+    begin(&s, max);
+    ok(filch_spawn(s.sched, &parent, NULL, &pid));
+    answer_of_init = init;
+    spawned = 0;
+    spawns = s.spawns;
+    do ok(filch_tick(s.sched, 0, &ran));
+    while (ran > 0);
+    same(said, init);
+    same(spawned, spawns);
+    limit_is_kept(&s, 1);
+    end(&s);
+}
+
+TEST(steps_never_stop_spawning)
+{
+    spawn_in_steps(FILCH_OK, FEW);
+    spawn_in_steps(FILCH_OK, MANY);
+}
+
+TEST(steps_whose_spawns_fail_never_stop_trying)
+{
+    spawn_in_steps(FILCH_EUSER, FEW);
+    spawn_in_steps(FILCH_EUSER, MANY);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_small_limit_outlives_the_generations_of_all_its_slots),
+        cmocka_unit_test(killed_processes_leave_room_too),
+        cmocka_unit_test(spawns_that_fail_leave_room_too),
+        cmocka_unit_test(steps_never_stop_spawning),
+        cmocka_unit_test(steps_whose_spawns_fail_never_stop_trying),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
