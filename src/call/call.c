@@ -36,11 +36,11 @@ filch_err fli_hostcall_create(filch_sched *sched, fli_hostcall_kind kind, uint64
     fli_atomic_init(&call->refs, 1);
     filch_err err = own_request(sched, data, &call->data);
     if (err != FILCH_OK) goto no_data;
-    err = fli_bell_init(&call->done);
-    if (err != FILCH_OK) goto no_bell;
+    err = fli_parker_init(&call->done);
+    if (err != FILCH_OK) goto no_parker;
     *out = call;
     return FILCH_OK;
-no_bell: fli_data_free(&call->data);
+no_parker: fli_data_free(&call->data);
 no_data: fli_free(mem, call, sizeof *call);
     return err;
 }
@@ -50,7 +50,7 @@ void fli_hostcall_drop(fli_hostcall *call)
     /* PAIR call.refs, both halves: the last holder sees what the other one did with it. */
     if (fli_sub_acqrel(&call->refs, 1) != 1) return;
     fli_mem mem = call->mem;
-    fli_bell_fini(&call->done);
+    fli_parker_fini(&call->done);
     fli_data_free(&call->data);
     fli_data_free(&call->reply);
     fli_free(&mem, call, sizeof *call);
@@ -58,7 +58,7 @@ void fli_hostcall_drop(fli_hostcall *call)
 
 void fli_hostcall_finish(fli_hostcall *call)
 {
-    fli_bell_ring(&call->done);
+    fli_unpark(&call->done);
     fli_hostcall_drop(call);
 }
 
@@ -74,7 +74,7 @@ static void take_back(fli_hostcall *call)
 filch_err fli_hostcall_wait(fli_hostcall *call, filch_err *ended, filch_data *reply)
 {
     filch_err err = FILCH_EDEADLINE;
-    if (fli_bell_wait(&call->done, call->until_ns)) err = call->outcome;
+    if (fli_park(&call->done, call->until_ns)) err = call->outcome;
     else if (call->ask != NULL) take_back(call);
     if (err == FILCH_EINVAL) err = filch_invalid(call->detail);
     if (err == FILCH_OK) {

@@ -40,7 +40,7 @@ typedef struct fli_hostcall {
     FLI_ATOMIC(uint32_t) lent;
     /* Holders.  writes: both, by subtraction.  PAIR call.refs */
     FLI_ATOMIC(uint32_t) refs;
-    fli_bell done; /* rung once, when the four below are final */
+    fli_parker done; /* rung once, when the four below are final */
     /* Plain. writes: the process, before it rings. reads: the waiting thread, after it was rung. */
     filch_err  outcome; /* of the wait */
     const char *detail; /* filch_err_detail, where the outcome is FILCH_EINVAL: the text is the worker's */

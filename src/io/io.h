@@ -90,9 +90,9 @@ static inline int fli_io_fd(const fli_io *io)
 {
     return fli_poller_fd(&io->poller);
 }
-static inline int fli_io_bell(const fli_io *io)
+static inline int fli_io_wake_fd(const fli_io *io)
 {
-    return io->poller.bell;
+    return io->poller.wakefd;
 }
 
 /* The handler of every I/O command. */
@@ -166,7 +166,7 @@ static inline int fli_io_fd(const fli_io *io)
     (void)io;
     return -1;
 }
-static inline int fli_io_bell(const fli_io *io)
+static inline int fli_io_wake_fd(const fli_io *io)
 {
     (void)io;
     return -1;

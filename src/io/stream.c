@@ -330,7 +330,7 @@ filch_err fli_io_init(fli_io *io, fli_runtime *rt, fli_timers *timers, fli_workp
     io->timers = timers;
     io->pool = pool;
     io->local_count = local_count;
-    io->poller = (fli_poller){ .epoll = -1, .bell = -1 };
+    io->poller = (fli_poller){ .epoll = -1, .wakefd = -1 };
     io->parcels = NULL;
     fli_atomic_init(&io->open, false);
     fli_atomic_init(&io->watched, 0);

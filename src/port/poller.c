@@ -17,20 +17,20 @@
 
 filch_err fli_poller_open(fli_poller *poller)
 {
-    int       epoll = epoll_create1(EPOLL_CLOEXEC), bell = -1;
+    int       epoll = epoll_create1(EPOLL_CLOEXEC), wakefd = -1;
     filch_err err = FILCH_ESYS;
     if (epoll < 0) goto no_epoll;
-    err = fli_wakefd_open(&bell);
-    if (err != FILCH_OK) goto no_bell;
+    err = fli_wakefd_open(&wakefd);
+    if (err != FILCH_OK) goto no_wakefd;
     /* Level triggered: it goes on ringing until somebody has collected it. */
     struct epoll_event event = { .events = EPOLLIN, .data = { .u64 = FLI_POLLER_BELL } };
     err = FILCH_ESYS;
-    if (epoll_ctl(epoll, EPOLL_CTL_ADD, bell, &event) != 0) goto no_place;
-    *poller = (fli_poller){ .epoll = epoll, .bell = bell };
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, wakefd, &event) != 0) goto no_place;
+    *poller = (fli_poller){ .epoll = epoll, .wakefd = wakefd };
     return FILCH_OK;
 no_place:
-    fli_wakefd_close(bell);
-no_bell:
+    fli_wakefd_close(wakefd);
+no_wakefd:
     (void)close(epoll);
 no_epoll:
     return err;
@@ -39,9 +39,9 @@ no_epoll:
 void fli_poller_close(fli_poller *poller)
 {
     if (poller->epoll < 0) return;
-    fli_wakefd_close(poller->bell);
+    fli_wakefd_close(poller->wakefd);
     (void)close(poller->epoll);
-    poller->epoll = poller->bell = -1;
+    poller->epoll = poller->wakefd = -1;
 }
 
 static int set(fli_poller *poller, int operation, int fd, uint64_t number)
@@ -101,7 +101,7 @@ uint32_t fli_poller_wait(fli_poller *poller, uint64_t until_ns, fli_poll_report 
         uint32_t what = events[i].events;
         if (events[i].data.u64 == FLI_POLLER_BELL) {
             /* Rung for one who waits: whoever only looks must not take it from him. */
-            if (until_ns != 0) fli_wakefd_clear(poller->bell);
+            if (until_ns != 0) fli_wakefd_clear(poller->wakefd);
             continue;
         }
         bool gone = (what & (EPOLLHUP | EPOLLERR)) != 0, ended = gone || (what & EPOLLRDHUP) != 0;
@@ -116,7 +116,7 @@ uint32_t fli_poller_wait(fli_poller *poller, uint64_t until_ns, fli_poll_report 
 
 void fli_poller_ring(fli_poller *poller)
 {
-    fli_wakefd_ring(poller->bell);
+    fli_wakefd_ring(poller->wakefd);
 }
 
 int fli_poller_fd(const fli_poller *poller)

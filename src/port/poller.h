@@ -16,7 +16,7 @@
 
 typedef struct fli_poller {
     int epoll; /* -1: closed */
-    int bell;
+    int wakefd;
     /* The system has said that it knows no waits in nanoseconds: not asked again.  writes and reads: who waits. One at a
      * time does, and an old answer would only ask once more, so relaxed. */
     FLI_ATOMIC(bool) coarse;

@@ -102,7 +102,7 @@ TEST(what_cannot_be_waited_for_is_refused)
 TEST(a_poller_that_cannot_hear_its_bell_is_not_opened)
 {
     int        before = open_descriptors();
-    fli_poller none = { .epoll = -1, .bell = -1 };
+    fli_poller none = { .epoll = -1, .wakefd = -1 };
     refuse(epoll_ctl, 1, ENOSPC);
     same(fli_poller_open(&none), FILCH_ESYS);
     same(none.epoll, -1);

@@ -25,16 +25,16 @@ typedef struct fli_cond {
 /* A bell for one listener. Ringing it ends the wait he is in, or his next one; rings before that count as one. What was
  * done before a ring is seen after the wait that hears it. */
 #if defined(__linux__)
-typedef struct fli_bell {
-    FLI_ATOMIC(uint32_t) rung; /* 1: and not heard yet.  writes: any.  PAIR bell.rung */
-} fli_bell;
+typedef struct fli_parker {
+    FLI_ATOMIC(uint32_t) signalled; /* 1: and not heard yet.  writes: any.  PAIR parker.signal */
+} fli_parker;
 #else
-#define FLI_BELL_OF_LOCK
-typedef struct fli_bell {
+#define FLI_PARKER_OF_LOCK
+typedef struct fli_parker {
     fli_mutex lock;
     fli_cond  cond;
-    bool      rung; /* under lock */
-} fli_bell;
+    bool      signalled; /* under lock */
+} fli_parker;
 #endif
 
 typedef struct fli_thread {

@@ -17,13 +17,13 @@ void      fli_cond_wait(fli_cond *cond, fli_mutex *mutex);
 /* Until signalled or until the monotonic clock reads `until_ns` (UINT64_MAX: for ever). False when the time is up. */
 bool fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns);
 
-filch_err fli_bell_init(fli_bell *bell);
-void      fli_bell_fini(fli_bell *bell);
+filch_err fli_parker_init(fli_parker *parker);
+void      fli_parker_fini(fli_parker *parker);
 /* Thread: any. */
-void fli_bell_ring(fli_bell *bell);
+void fli_unpark(fli_parker *parker);
 /* Until it rings or the monotonic clock reads `until_ns` (UINT64_MAX: for ever). False when the time is up. Thread: the
  * listener. */
-bool fli_bell_wait(fli_bell *bell, uint64_t until_ns);
+bool fli_park(fli_parker *parker, uint64_t until_ns);
 
 /* Starts a thread that takes no signals, so that the host program's handlers never run on it. `name` up to 15 bytes.
  * Its timed waits end as soon after their time as the system can: no slack is added. */

@@ -330,45 +330,45 @@ TEST(a_thread_that_cannot_start_is_an_error)
 
 TEST(a_ring_is_heard_by_the_next_wait_and_several_are_one)
 {
-    fli_bell bell;
-    ok(fli_bell_init(&bell));
-    assert_false(fli_bell_wait(&bell, 0)); /* long ago, and nobody rang */
-    fli_bell_ring(&bell);
-    fli_bell_ring(&bell);
-    assert_true(fli_bell_wait(&bell, UINT64_MAX));
+    fli_parker parker;
+    ok(fli_parker_init(&parker));
+    assert_false(fli_park(&parker, 0)); /* long ago, and nobody rang */
+    fli_unpark(&parker);
+    fli_unpark(&parker);
+    assert_true(fli_park(&parker, UINT64_MAX));
     uint64_t until_ns = fli_clock_after(fli_clock_ns(), 2000000);
-    assert_false(fli_bell_wait(&bell, until_ns));
+    assert_false(fli_park(&parker, until_ns));
     assert_true(fli_clock_ns() >= until_ns);
-    fli_bell_ring(&bell);
-    assert_true(fli_bell_wait(&bell, 0)); /* it rang in time, however late we listen */
+    fli_unpark(&parker);
+    assert_true(fli_park(&parker, 0)); /* it rang in time, however late we listen */
 #if defined(__linux__)
     /* A signal, and a ring that somebody else has heard: it goes on waiting until its time is up. */
     static const int reasons[] = { EINTR, EAGAIN };
     for (int i = 0; i < 2; i++) {
         until_ns = fli_clock_ns() + 1000000;
         refuse(syscall, 2, reasons[i]);
-        assert_false(fli_bell_wait(&bell, until_ns));
+        assert_false(fli_park(&parker, until_ns));
         same(refused(syscall), 2);
         assert_true(fli_clock_ns() >= until_ns);
     }
 #endif
-    fli_bell_fini(&bell);
+    fli_parker_fini(&parker);
 }
 
 #define TURNS 20000
 
 typedef struct pair {
-    fli_bell bells[2];
+    fli_parker parkers[2];
     uint64_t turns; /* plain: whose turn it is, he writes it */
 } pair;
 
-static void answer_bells(void *arg)
+static void answer_parkers(void *arg)
 {
     pair *p = arg;
     for (int i = 0; i < TURNS; i++) {
-        while (!fli_bell_wait(&p->bells[1], fli_clock_after(fli_clock_ns(), 1000000))) {}
+        while (!fli_park(&p->parkers[1], fli_clock_after(fli_clock_ns(), 1000000))) {}
         p->turns++;
-        fli_bell_ring(&p->bells[0]);
+        fli_unpark(&p->parkers[0]);
     }
 }
 
@@ -376,18 +376,18 @@ TEST(two_threads_ring_each_other_and_no_ring_is_lost)
 {
     pair       p = { .turns = 0 };
     fli_thread thread;
-    ok(fli_bell_init(&p.bells[0]));
-    ok(fli_bell_init(&p.bells[1]));
-    ok(fli_thread_start(&thread, "answers", answer_bells, &p));
+    ok(fli_parker_init(&p.parkers[0]));
+    ok(fli_parker_init(&p.parkers[1]));
+    ok(fli_thread_start(&thread, "answers", answer_parkers, &p));
     for (uint64_t i = 0; i < TURNS; i++) {
         p.turns++;
-        fli_bell_ring(&p.bells[1]);
-        assert_true(fli_bell_wait(&p.bells[0], UINT64_MAX));
+        fli_unpark(&p.parkers[1]);
+        assert_true(fli_park(&p.parkers[0], UINT64_MAX));
         same(p.turns, 2 * (i + 1));
     }
     fli_thread_join(&thread);
-    fli_bell_fini(&p.bells[0]);
-    fli_bell_fini(&p.bells[1]);
+    fli_parker_fini(&p.parkers[0]);
+    fli_parker_fini(&p.parkers[1]);
 }
 
 #if defined(__linux__) && defined(SYS_sched_setattr) && defined(PR_GET_SECCOMP)

@@ -175,12 +175,12 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     fli_lifo_slot_init(&w->lifo_slot);
     err = fli_deque_init(&w->deque, mem);
     if (err != FILCH_OK) goto no_deque;
-    err = fli_bell_init(&w->idle.bell);
-    if (err != FILCH_OK) goto no_bell;
+    err = fli_parker_init(&w->idle.parker);
+    if (err != FILCH_OK) goto no_parker;
     w->idle.watch_ns = w->idle.second_ns = FILCH_MILLISECONDS(1);
     *out = w;
     return FILCH_OK;
-no_bell:      fli_deque_fini(&w->deque);
+no_parker:      fli_deque_fini(&w->deque);
 no_deque:     fli_free(mem, w->victim_progress, sched->victim_count * sizeof *w->victim_progress);
 no_sightings: fli_free(mem, w->nodes, FLI_NODES_ROOM(batch) * sizeof *w->nodes);
 no_nodes:     fli_free(mem, w->messages, batch * sizeof *w->messages);
@@ -193,7 +193,7 @@ static void worker_destroy(filch_sched *sched, fli_worker *w)
 {
     const fli_mem *mem = &sched->rt.mem;
     uint32_t       batch = sched->opt.batch_max;
-    fli_bell_fini(&w->idle.bell);
+    fli_parker_fini(&w->idle.parker);
     fli_deque_fini(&w->deque);
     fli_free(mem, w->out.pending, w->out.pending_room * sizeof *w->out.pending);
     fli_free(mem, w->victim_progress, sched->victim_count * sizeof *w->victim_progress);
@@ -238,18 +238,18 @@ static void stop_fini(fli_stop *stop)
     fli_mutex_fini(&stop->lock);
 }
 
-static void bell_close(filch_sched *sched)
+static void wake_fd_close(filch_sched *sched)
 {
     fli_alarmfd_close(&sched->alarm);
     if (sched->wake_fd >= 0 && sched->poll_fd == sched->wake_fd) fli_wakefd_close(sched->wake_fd);
 }
 
 /* How the host of a scheduler without workers is called. With I/O the poller has a bell, and can itself be polled. */
-static filch_err bell_open(filch_sched *sched)
+static filch_err wake_fd_open(filch_sched *sched)
 {
     filch_err err = fli_io_open(&sched->io);
     if (err != FILCH_OK && err != FILCH_ECOMMAND) return err;
-    sched->wake_fd = err == FILCH_OK ? fli_io_bell(&sched->io) : -1;
+    sched->wake_fd = err == FILCH_OK ? fli_io_wake_fd(&sched->io) : -1;
     sched->poll_fd = err == FILCH_OK ? fli_io_fd(&sched->io) : -1;
     if (err == FILCH_ECOMMAND) {
         err = fli_wakefd_open(&sched->wake_fd);
@@ -257,7 +257,7 @@ static filch_err bell_open(filch_sched *sched)
         sched->poll_fd = sched->wake_fd;
     }
     err = fli_alarmfd_open(&sched->alarm, sched->poll_fd);
-    if (err != FILCH_OK) bell_close(sched);
+    if (err != FILCH_OK) wake_fd_close(sched);
     return err;
 }
 
@@ -283,13 +283,13 @@ static filch_err parts_init(filch_sched *sched, const fli_mem *mem)
     if (err != FILCH_OK) goto no_io;
     err = stop_init(&sched->stop);
     if (err != FILCH_OK) goto no_stop;
-    if (sched->worker_count == 0) err = bell_open(sched);
+    if (sched->worker_count == 0) err = wake_fd_open(sched);
     if (err != FILCH_OK) goto no_wakefd;
     err = workers_create(sched);
     if (err != FILCH_OK) goto no_workers;
     return FILCH_OK;
 no_workers:
-    bell_close(sched);
+    wake_fd_close(sched);
 no_wakefd:   stop_fini(&sched->stop);
 no_stop:     fli_io_fini(&sched->io);
 no_io:       fli_workpool_close(&sched->workpool);
@@ -320,7 +320,7 @@ void fli_sched_free(filch_sched *sched)
     sched->rt.model_ops->fini(&sched->rt); /* first: other hosts may still be using the rest */
     check_nodes(sched);
     workers_destroy(sched, sched->victim_count);
-    bell_close(sched);
+    wake_fd_close(sched);
     stop_fini(&sched->stop);
     fli_io_fini(&sched->io);
     fli_workpool_fini(&sched->workpool);

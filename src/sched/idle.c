@@ -15,7 +15,7 @@
  * Handing over. While everybody sleeps there is nobody to find what is queued but the one who is woken for it. So a
  * submitter takes a sleeper from among them, under the lock, leaves the process with it, and rings its bell: no queue, no
  * search. The sleeper is raised to work, not to search, so nobody relies on it for anything else: who submits next finds
- * it awake and nobody searching, queues, and wakes another. The bell carries the process (PAIR bell.rung); should the one
+ * it awake and nobody searching, queues, and wakes another. The bell carries the process (PAIR parker.signal); should the one
  * who was woken not come to a processor for a while, whoever has searched in vain meanwhile takes it from him: both by a
  * swap, so one of them has it (PAIR idle.handed). The watch keeps its alarm: it is chosen only when it is the only one.
  *
@@ -140,7 +140,7 @@ static void raise_locked(fli_idle *idle, fli_worker *w)
 static void call(filch_sched *sched, fli_worker *w, bool polls)
 {
     if (polls) fli_io_ring(&sched->io);
-    else fli_bell_ring(&w->idle.bell);
+    else fli_unpark(&w->idle.parker);
 }
 
 /* Who is woken: the one that fell asleep last, but the watch and the poller after all others. */
@@ -396,11 +396,11 @@ static wake sleep_on(fli_worker *w)
             if (!w->idle.asleep) break;
         } else {
             fli_mutex_unlock(&idle->lock);
-            if (fli_bell_wait(&w->idle.bell, until)) return called(idle);
+            if (fli_park(&w->idle.parker, until)) return called(idle);
             fli_mutex_lock(&idle->lock);
             if (!w->idle.asleep) {
                 fli_mutex_unlock(&idle->lock);
-                (void)fli_bell_wait(&w->idle.bell, FLI_NEVER);
+                (void)fli_park(&w->idle.parker, FLI_NEVER);
                 return called(idle);
             }
             late = fli_clock_ns() >= until;

@@ -19,7 +19,7 @@ struct fli_proc;
  * and `second_ns`, the worker's own. What a call from outside needs is on one line. */
 typedef struct fli_sleeper {
     alignas(FLI_LINE) struct fli_worker *next, *prev; /* among those asleep */
-    fli_bell           bell; /* rung once by whoever takes it from among the sleepers, unless it was the poller */
+    fli_parker           parker; /* rung once by whoever takes it from among the sleepers, unless it was the poller */
     bool               asleep;
     bool               hired; /* it was raised to work, with `handed`: it does not search. Until it has seen that */
     /* The process that it was raised for.  writes: who raises it, under the idle lock, and whoever takes it, by swap.

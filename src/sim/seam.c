@@ -86,32 +86,32 @@ void fli_cond_wait(fli_cond *cond, fli_mutex *mutex)
     (void)fli_cond_wait_until(cond, mutex, UINT64_MAX);
 }
 
-filch_err fli_bell_init(fli_bell *bell)
+filch_err fli_parker_init(fli_parker *parker)
 {
-    *bell = (fli_bell){ .waiters = { 0 } };
+    *parker = (fli_parker){ .waiters = { 0 } };
     return FILCH_OK;
 }
 
-void fli_bell_fini(fli_bell *bell)
+void fli_parker_fini(fli_parker *parker)
 {
-    if (bell->waiters.first != NULL) fli_sim_fail("a bell was destroyed while somebody listened");
+    if (parker->waiters.first != NULL) fli_sim_fail("a bell was destroyed while somebody listened");
 }
 
-void fli_bell_ring(fli_bell *bell)
+void fli_unpark(fli_parker *parker)
 {
-    fli_sim_point("bell_ring");
-    bell->rung = true;
-    (void)fli_sim_wake(&bell->waiters, false);
+    fli_sim_point("unpark");
+    parker->signalled = true;
+    (void)fli_sim_wake(&parker->waiters, false);
 }
 
-bool fli_bell_wait(fli_bell *bell, uint64_t until_ns)
+bool fli_park(fli_parker *parker, uint64_t until_ns)
 {
-    fli_sim_point("bell_wait");
+    fli_sim_point("park");
     /* Looking and falling asleep are one step, as the system does it. */
-    while (!bell->rung && fli_sim_block(&bell->waiters, until_ns, "bell_wait")) {}
-    bool rung = bell->rung;
-    bell->rung = false;
-    return rung;
+    while (!parker->signalled && fli_sim_block(&parker->waiters, until_ns, "park")) {}
+    bool signalled = parker->signalled;
+    parker->signalled = false;
+    return signalled;
 }
 
 filch_err fli_thread_start(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg)

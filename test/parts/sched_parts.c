@@ -185,8 +185,8 @@ static void setup_with(uint32_t workers)
         worker->slow_push_from = 1000;
         worker->local.ready = fli_ready_next;
         (void)!fli_deque_init(&worker->deque, &sched->rt.mem);
-        (void)!fli_bell_init(&worker->idle.bell);
-        worker->idle.watch_ns = 1000000;
+        (void)!fli_parker_init(&worker->idle.parker);
+        worker->idle.sentinel_ns = 1000000;
     }
     sched->guest = w->list[workers];
     (void)!fli_mutex_init(&w->lock);

@@ -18,10 +18,10 @@ typedef struct fli_cond {
     fli_sim_queue waiters;
 } fli_cond;
 
-typedef struct fli_bell {
-    bool          rung;
+typedef struct fli_parker {
+    bool          signalled;
     fli_sim_queue waiters;
-} fli_bell;
+} fli_parker;
 
 typedef struct fli_thread {
     uint32_t index;

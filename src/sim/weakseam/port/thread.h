@@ -21,9 +21,9 @@ typedef struct fli_cond {
 } fli_cond;
 
 /* The one that ships: its word sleeps by the explorer's futex. */
-typedef struct fli_bell {
-    FLI_ATOMIC(uint32_t) rung;
-} fli_bell;
+typedef struct fli_parker {
+    FLI_ATOMIC(uint32_t) signalled;
+} fli_parker;
 
 typedef struct fli_thread {
     uint32_t unused;

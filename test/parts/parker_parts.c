@@ -1,35 +1,35 @@
-/* bell_parts.c - the bell on which a worker sleeps: the one that ships, over a futex, and the one out of a lock (port/bell.c).
+/* parker_parts.c - the bell on which a worker sleeps: the one that ships, over a futex, and the one out of a lock (port/parker.c).
  * What is written before a ring is plain memory, read after the wait that hears it. */
 #include "parts.h"
 #include "port/thread.h"
 
 /* The other one, under another name. */
-typedef struct lock_bell {
+typedef struct lock_parker {
     fli_mutex lock;
     fli_cond  cond;
-    bool      rung;
-} lock_bell;
-filch_err lock_bell_init(lock_bell *bell);
-void      lock_bell_fini(lock_bell *bell);
-void      lock_bell_ring(lock_bell *bell);
-bool      lock_bell_wait(lock_bell *bell, uint64_t until_ns);
+    bool      signalled;
+} lock_parker;
+filch_err lock_parker_init(lock_parker *parker);
+void      lock_parker_fini(lock_parker *parker);
+void      lock_unpark(lock_parker *parker);
+bool      lock_park(lock_parker *parker, uint64_t until_ns);
 
-#define FLI_BELL_OF_LOCK
-#define fli_bell lock_bell
-#define fli_bell_init lock_bell_init
-#define fli_bell_fini lock_bell_fini
-#define fli_bell_ring lock_bell_ring
-#define fli_bell_wait lock_bell_wait
-#include "port/bell.c"
-#undef fli_bell
-#undef fli_bell_init
-#undef fli_bell_fini
-#undef fli_bell_ring
-#undef fli_bell_wait
+#define FLI_PARKER_OF_LOCK
+#define fli_parker lock_parker
+#define fli_parker_init lock_parker_init
+#define fli_parker_fini lock_parker_fini
+#define fli_unpark lock_unpark
+#define fli_park lock_park
+#include "port/parker.c"
+#undef fli_parker
+#undef fli_parker_init
+#undef fli_parker_fini
+#undef fli_unpark
+#undef fli_park
 
 static struct {
-    fli_bell  bell;
-    lock_bell lock;
+    fli_parker  parker;
+    lock_parker lock;
     bool      of_lock;
     uint32_t  left[2]; /* by the two who ring: what they wrote before */
     FLI_ATOMIC(uint32_t) told[2];
@@ -39,8 +39,8 @@ static struct {
 static void setup(void)
 {
     t = fli_weak_new(sizeof *t);
-    (void)!fli_bell_init(&t->bell);
-    (void)!lock_bell_init(&t->lock);
+    (void)!fli_parker_init(&t->parker);
+    (void)!lock_parker_init(&t->lock);
 }
 
 static void setup_lock(void)
@@ -51,13 +51,13 @@ static void setup_lock(void)
 
 static void ring(void)
 {
-    if (t->of_lock) lock_bell_ring(&t->lock);
-    else fli_bell_ring(&t->bell);
+    if (t->of_lock) lock_unpark(&t->lock);
+    else fli_unpark(&t->parker);
 }
 
 static bool wait(uint64_t until_ns)
 {
-    return t->of_lock ? lock_bell_wait(&t->lock, until_ns) : fli_bell_wait(&t->bell, until_ns);
+    return t->of_lock ? lock_park(&t->lock, until_ns) : fli_park(&t->parker, until_ns);
 }
 
 static void ring_first(void)
