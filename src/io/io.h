@@ -114,7 +114,7 @@ void fli_io_release(fli_io *io, fli_proc *p);
 void fli_io_alarm(fli_io *io, uint64_t cookie);
 
 /* Is there any descriptor to wait for? */
-static inline bool fli_io_watches(const fli_io *io)
+static inline bool fli_io_has_fds(const fli_io *io)
 {
     return fli_load_acq(&io->watched) > 0; /* PAIR io.watched, acquire half: then there is a poller */
 }
@@ -189,7 +189,7 @@ static inline void fli_io_alarm(fli_io *io, uint64_t cookie)
 {
     (void)io, (void)cookie;
 }
-static inline bool fli_io_watches(const fli_io *io)
+static inline bool fli_io_has_fds(const fli_io *io)
 {
     (void)io;
     return false;

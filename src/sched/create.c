@@ -177,7 +177,7 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     if (err != FILCH_OK) goto no_deque;
     err = fli_parker_init(&w->idle.parker);
     if (err != FILCH_OK) goto no_parker;
-    w->idle.watch_ns = w->idle.second_ns = FILCH_MILLISECONDS(1);
+    w->idle.sentinel_ns = w->idle.backup_ns = FILCH_MILLISECONDS(1);
     *out = w;
     return FILCH_OK;
 no_parker:      fli_deque_fini(&w->deque);

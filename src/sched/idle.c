@@ -17,7 +17,7 @@
  * search. The sleeper is raised to work, not to search, so nobody relies on it for anything else: who submits next finds
  * it awake and nobody searching, queues, and wakes another. The bell carries the process (PAIR parker.signal); should the one
  * who was woken not come to a processor for a while, whoever has searched in vain meanwhile takes it from him: both by a
- * swap, so one of them has it (PAIR idle.handed). The watch keeps its alarm: it is chosen only when it is the only one.
+ * swap, so one of them has it (PAIR idle.handoff). The watch keeps its alarm: it is chosen only when it is the only one.
  *
  * No herd. A submitter wakes nobody while somebody searches, and one at most. The last searcher that finds work wakes
  * the next if there is more, or if anything is queued and nobody watches. A worker that pushes to its own deque only
@@ -47,15 +47,15 @@
 #include "sched/sched.h"
 
 /* A sleep that is so many times as long as a search makes the next search shorter. */
-#define LONG_SLEEP 4
-#define WATCH_FIRST_NS UINT64_C(1000000)
-#define WATCH_LAST_NS UINT64_C(8000000)
+#define LONG_PARK 4
+#define SENTINEL_FIRST_NS UINT64_C(1000000)
+#define SENTINEL_LAST_NS UINT64_C(8000000)
 /* After an alarm, a worker that ran fewer steps than this goes back to sleep without a search. */
 #define BRIEF_STEPS 1024
 /* How long after the watch's alarm the stand-in's rings; twice as long each time it finds all well. The last stays well
  * below WATCH_LAST_NS, which is_watched counts on. */
-#define SECOND_FIRST_NS UINT64_C(1000000)
-#define SECOND_LAST_NS UINT64_C(4000000)
+#define BACKUP_FIRST_NS UINT64_C(1000000)
+#define BACKUP_LAST_NS UINT64_C(4000000)
 
 /* After several timers were handed out at once, no alarm for timers rings before so long. A sleep and a wake cost 11 to
  * 28 us of a processor: one for each timer would be more than there is when timers are dense. One that is alone is not
@@ -67,17 +67,17 @@
 
 /* Waking costs the waker 11-17 us and the sleeper 33-58 us (measured on a 2-core machine): below this much queued work
  * it does not pay. */
-#define WORTH_A_WAKE_NS UINT64_C(25000)
+#define WORTH_WAKE_NS UINT64_C(25000)
 
 filch_err fli_idle_init(fli_idle *idle)
 {
     fli_atomic_init(&idle->word, 0);
     fli_atomic_init(&idle->search_ns, FLI_NEVER);
-    idle->sleepers = idle->watch = idle->second = idle->poller = NULL;
-    idle->watch_until_ns = FLI_NEVER;
+    idle->parked = idle->sentinel = idle->backup = idle->poller = NULL;
+    idle->sentinel_until_ns = FLI_NEVER;
     fli_atomic_init(&idle->timers_from_ns, 0);
-    fli_atomic_init(&idle->second_until_ns, FLI_NEVER);
-    idle->guarded = false;
+    fli_atomic_init(&idle->backup_until_ns, FLI_NEVER);
+    idle->sentinel_armed = false;
     fli_atomic_init(&idle->leaving, false);
     return fli_mutex_init(&idle->lock);
 }
@@ -87,57 +87,57 @@ void fli_idle_fini(fli_idle *idle)
     fli_mutex_fini(&idle->lock);
 }
 
-uint32_t fli_idle_asleep(fli_idle *idle)
+uint32_t fli_idle_parked(fli_idle *idle)
 {
-    return fli_asleep_in(fli_load_rlx(&idle->word));
+    return fli_parked_in(fli_load_rlx(&idle->word));
 }
 
-static void add_sleeper_locked(fli_idle *idle, fli_worker *w)
+static void list_parked_locked(fli_idle *idle, fli_worker *w)
 {
-    w->idle.asleep = true;
+    w->idle.is_parked = true;
     w->idle.prev = NULL;
-    w->idle.next = idle->sleepers;
-    if (idle->sleepers != NULL) idle->sleepers->idle.prev = w;
-    idle->sleepers = w;
+    w->idle.next = idle->parked;
+    if (idle->parked != NULL) idle->parked->idle.prev = w;
+    idle->parked = w;
 }
 
 /* Makes `w` the watch. `guards`: its alarm also looks after the workers that work. */
-static void set_watch_locked(fli_idle *idle, fli_worker *w, uint64_t until_ns, bool guards)
+static void set_sentinel_locked(fli_idle *idle, fli_worker *w, uint64_t until_ns, bool guards)
 {
-    if (guards != idle->guarded) {
-        (void)fli_add_acqrel(&idle->word, guards ? FLI_GUARDED : (uint64_t)0 - FLI_GUARDED); /* PAIR idle.word */
+    if (guards != idle->sentinel_armed) {
+        (void)fli_add_acqrel(&idle->word, guards ? FLI_SENTINEL : (uint64_t)0 - FLI_SENTINEL); /* PAIR idle.word */
     }
-    idle->watch = w;
-    idle->watch_until_ns = until_ns;
-    idle->guarded = guards;
+    idle->sentinel = w;
+    idle->sentinel_until_ns = until_ns;
+    idle->sentinel_armed = guards;
 }
 
 /* Makes `w` the stand-in of the watch, or nobody. */
-static void set_second_locked(fli_idle *idle, fli_worker *w, uint64_t until_ns)
+static void set_backup_locked(fli_idle *idle, fli_worker *w, uint64_t until_ns)
 {
-    idle->second = w;
-    fli_store_rlx(&idle->second_until_ns, until_ns);
+    idle->backup = w;
+    fli_store_rlx(&idle->backup_until_ns, until_ns);
 }
 
 /* Takes `w` from among the sleepers. `as`: FLI_SEARCHING_ONE, it searches now; 0, it works. */
-static inline void raise_as_locked(fli_idle *idle, fli_worker *w, uint64_t as)
+static inline void unlist_parked_as_locked(fli_idle *idle, fli_worker *w, uint64_t as)
 {
     if (w->idle.prev != NULL) w->idle.prev->idle.next = w->idle.next;
-    else idle->sleepers = w->idle.next;
+    else idle->parked = w->idle.next;
     if (w->idle.next != NULL) w->idle.next->idle.prev = w->idle.prev;
-    w->idle.asleep = false;
-    if (idle->second == w) set_second_locked(idle, NULL, FLI_NEVER);
-    if (idle->watch == w) set_watch_locked(idle, NULL, FLI_NEVER, false);
-    (void)fli_add_acqrel(&idle->word, as - FLI_ASLEEP_ONE); /* PAIR idle.word */
+    w->idle.is_parked = false;
+    if (idle->backup == w) set_backup_locked(idle, NULL, FLI_NEVER);
+    if (idle->sentinel == w) set_sentinel_locked(idle, NULL, FLI_NEVER, false);
+    (void)fli_add_acqrel(&idle->word, as - FLI_PARKED_ONE); /* PAIR idle.word */
 }
 
-static void raise_locked(fli_idle *idle, fli_worker *w)
+static void unlist_parked_locked(fli_idle *idle, fli_worker *w)
 {
-    raise_as_locked(idle, w, FLI_SEARCHING_ONE);
+    unlist_parked_as_locked(idle, w, FLI_SEARCHING_ONE);
 }
 
 /* Ends the sleep of `w`, which has been raised; `polls`: it was the poller then. Outside the lock. */
-static void call(filch_sched *sched, fli_worker *w, bool polls)
+static void unpark(filch_sched *sched, fli_worker *w, bool polls)
 {
     if (polls) fli_io_ring(&sched->io);
     else fli_unpark(&w->idle.parker);
@@ -146,33 +146,33 @@ static void call(filch_sched *sched, fli_worker *w, bool polls)
 /* Who is woken: the one that fell asleep last, but the watch and the poller after all others. */
 static fli_worker *choose_locked(fli_idle *idle)
 {
-    for (fli_worker *w = idle->sleepers; w != NULL; w = w->idle.next) {
-        if (w != idle->watch && w != idle->poller) return w;
+    for (fli_worker *w = idle->parked; w != NULL; w = w->idle.next) {
+        if (w != idle->sentinel && w != idle->poller) return w;
     }
-    fli_worker *w = idle->sleepers;
-    return w != NULL && w == idle->watch && w->idle.next != NULL ? w->idle.next : w;
+    fli_worker *w = idle->parked;
+    return w != NULL && w == idle->sentinel && w->idle.next != NULL ? w->idle.next : w;
 }
 
-static bool all_asleep(const filch_sched *sched)
+static bool all_parked(const filch_sched *sched)
 {
-    return fli_asleep_in(fli_load_rlx(&sched->idle.word)) == sched->worker_count;
+    return fli_parked_in(fli_load_rlx(&sched->idle.word)) == sched->worker_count;
 }
 
-bool fli_idle_hand(filch_sched *sched, fli_proc *p)
+bool fli_idle_handoff(filch_sched *sched, fli_proc *p)
 {
     fli_idle *idle = &sched->idle;
-    if (!all_asleep(sched)) return false; /* a hint; under the lock it is certain, for there the count changes */
+    if (!all_parked(sched)) return false; /* a hint; under the lock it is certain, for there the count changes */
     fli_mutex_lock(&idle->lock);
-    fli_worker *w = all_asleep(sched) ? choose_locked(idle) : NULL;
+    fli_worker *w = all_parked(sched) ? choose_locked(idle) : NULL;
     bool        polls = w != NULL && w == idle->poller;
     if (w != NULL) {
-        fli_store_rel(&w->idle.handed, p); /* PAIR idle.handed, release half: what led to it being ready */
-        w->idle.hired = true;
-        raise_as_locked(idle, w, 0);
+        fli_store_rel(&w->idle.handoff, p); /* PAIR idle.handoff, release half: what led to it being ready */
+        w->idle.has_handoff = true;
+        unlist_parked_as_locked(idle, w, 0);
     }
     fli_mutex_unlock(&idle->lock);
     if (w == NULL) return false;
-    call(sched, w, polls);
+    unpark(sched, w, polls);
     FLI_TALLY(&sched->rt, fli_current_worker(&sched->rt), wakes, 1);
     return true;
 }
@@ -185,42 +185,42 @@ static void wake_one(filch_sched *sched)
     fli_mutex_lock(&idle->lock);
     if (fli_searching_in(fli_load_rlx(&idle->word)) == 0) w = choose_locked(idle);
     bool polls = w != NULL && w == idle->poller;
-    if (w != NULL) raise_locked(idle, w);
+    if (w != NULL) unlist_parked_locked(idle, w);
     fli_mutex_unlock(&idle->lock);
     if (w == NULL) return;
-    call(sched, w, polls);
+    unpark(sched, w, polls);
     FLI_TALLY(&sched->rt, fli_current_worker(&sched->rt), wakes, 1);
 }
 
-void fli_idle_submitted(filch_sched *sched)
+void fli_idle_notify_global(filch_sched *sched)
 {
     /* PAIR idle.word, both halves: adds nothing, and orders us with every worker that is about to sleep. */
     uint64_t word = fli_add_acqrel(&sched->idle.word, 0);
-    if (fli_asleep_in(word) > 0 && fli_searching_in(word) == 0) wake_one(sched);
+    if (fli_parked_in(word) > 0 && fli_searching_in(word) == 0) wake_one(sched);
 }
 
 /* Will a sleeper look after us before long, by himself? */
-static bool is_watched(const fli_worker *w, uint64_t word)
+static bool has_sentinel(const fli_worker *w, uint64_t word)
 {
-    return (word & FLI_GUARDED) != 0 || fli_load_rlx(&w->sched->idle.second_until_ns) < w->clock_ns + WATCH_LAST_NS;
+    return (word & FLI_SENTINEL) != 0 || fli_load_rlx(&w->sched->idle.backup_until_ns) < w->clock_ns + SENTINEL_LAST_NS;
 }
 
 /* Have we more than we can do in the time a wake takes? */
-static bool is_worth_a_wake(fli_worker *w)
+static bool is_worth_wake(fli_worker *w)
 {
     uint32_t queued = fli_worker_queued(w);
-    return queued >= 2 && queued * w->step_ns >= WORTH_A_WAKE_NS;
+    return queued >= 2 && queued * w->step_ns >= WORTH_WAKE_NS;
 }
 
-void fli_idle_pushed(fli_worker *w)
+void fli_idle_notify_local(fli_worker *w)
 {
     uint64_t word = fli_load_rlx(&w->sched->idle.word);
-    if (FLI_LIKELY(fli_asleep_in(word) == 0 || fli_searching_in(word) > 0)) return;
-    if (is_watched(w, word) && !is_worth_a_wake(w)) return;
+    if (FLI_LIKELY(fli_parked_in(word) == 0 || fli_searching_in(word) > 0)) return;
+    if (has_sentinel(w, word) && !is_worth_wake(w)) return;
     wake_one(w->sched);
 }
 
-void fli_idle_handed_out(fli_worker *w, uint32_t timers)
+void fli_idle_note_timers(fli_worker *w, uint32_t timers)
 {
     uint64_t gap_ns = timers > TIMERS_MANY ? TIMER_GAP_MANY_NS : TIMER_GAP_NS;
     if (timers > 1) fli_store_rlx(&w->sched->idle.timers_from_ns, fli_clock_after(w->clock_ns, gap_ns));
@@ -238,23 +238,23 @@ static void start_searching(fli_idle *idle)
 }
 
 /* Timers run, and of those asleep nobody has set an alarm for them? */
-static bool is_deaf_to_timers(filch_sched *sched)
+static bool timers_unattended(filch_sched *sched)
 {
     fli_idle *idle = &sched->idle;
     if (fli_timers_next_ns(&sched->timers) == FLI_NEVER) return false;
     fli_mutex_lock(&idle->lock);
-    bool deaf = idle->watch == NULL && idle->second == NULL;
+    bool deaf = idle->sentinel == NULL && idle->backup == NULL;
     fli_mutex_unlock(&idle->lock);
     return deaf;
 }
 
 /* Somebody begins to work, and nobody watches over him. Should somebody, though nothing is queued? In a step he hears of
  * no descriptor; and that the step takes too long, only others can say while it does. See docs/design/parking.md. */
-static bool wants_a_watch(filch_sched *sched)
+static bool needs_sentinel(filch_sched *sched)
 {
     fli_idle *idle = &sched->idle;
     if (sched->opt.on_long_step != NULL && sched->opt.long_step_ns != 0) return true;
-    if (!fli_io_watches(&sched->io)) return false;
+    if (!fli_io_has_fds(&sched->io)) return false;
     fli_mutex_lock(&idle->lock);
     bool deaf = idle->poller == NULL;
     fli_mutex_unlock(&idle->lock);
@@ -268,56 +268,56 @@ static void stop_searching(fli_worker *w)
 {
     filch_sched *sched = w->sched;
     uint64_t     word = fli_add_acqrel(&sched->idle.word, (uint64_t)0 - FLI_SEARCHING_ONE) - FLI_SEARCHING_ONE;
-    w->idle.watch_ns = WATCH_FIRST_NS;
-    w->idle.second_ns = SECOND_FIRST_NS;
-    if (fli_searching_in(word) > 0 || fli_asleep_in(word) == 0) return;
-    bool watched = is_watched(w, word), more = fli_find_visible(sched, watched ? 2 : 1);
+    w->idle.sentinel_ns = SENTINEL_FIRST_NS;
+    w->idle.backup_ns = BACKUP_FIRST_NS;
+    if (fli_searching_in(word) > 0 || fli_parked_in(word) == 0) return;
+    bool watched = has_sentinel(w, word), more = fli_find_visible(sched, watched ? 2 : 1);
     /* What the alarm brought is ours alone: a few timers are not worth a second worker. */
-    if (watched && w->idle.alarmed_at != 0) more = is_worth_a_wake(w);
-    if (!watched && wants_a_watch(sched)) more = true;
-    if (more || fli_inject_count(&sched->global) > 0 || is_deaf_to_timers(sched)) wake_one(sched);
+    if (watched && w->idle.timeout_at != 0) more = is_worth_wake(w);
+    if (!watched && needs_sentinel(sched)) more = true;
+    if (more || fli_inject_count(&sched->global) > 0 || timers_unattended(sched)) wake_one(sched);
 }
 
 /* Until when `w`, counted asleep, may sleep: for ever, unless it takes up the watch. */
-static uint64_t alarm_locked(fli_worker *w)
+static uint64_t deadline_locked(fli_worker *w)
 {
     filch_sched *sched = w->sched;
     fli_idle    *idle = &sched->idle;
     uint64_t     timer = fli_idle_timer_ns(sched), until = timer;
-    bool         guards = fli_asleep_in(fli_load_rlx(&idle->word)) < sched->worker_count;
+    bool         guards = fli_parked_in(fli_load_rlx(&idle->word)) < sched->worker_count;
     if (guards) {
-        uint64_t look = fli_clock_after(fli_clock_ns(), w->idle.watch_ns);
+        uint64_t look = fli_clock_after(fli_clock_ns(), w->idle.sentinel_ns);
         if (look < until) until = look;
     }
     /* Earlier than the watch would wake: take over. The old one finds out when its alarm rings. */
-    if (idle->watch == NULL || idle->watch == w || until < idle->watch_until_ns) {
-        if (idle->second == w) set_second_locked(idle, NULL, FLI_NEVER); /* nobody stands in for himself */
-        if (until != FLI_NEVER) set_watch_locked(idle, w, until, guards);
-        else if (idle->watch == w) set_watch_locked(idle, NULL, FLI_NEVER, false);
+    if (idle->sentinel == NULL || idle->sentinel == w || until < idle->sentinel_until_ns) {
+        if (idle->backup == w) set_backup_locked(idle, NULL, FLI_NEVER); /* nobody stands in for himself */
+        if (until != FLI_NEVER) set_sentinel_locked(idle, w, until, guards);
+        else if (idle->sentinel == w) set_sentinel_locked(idle, NULL, FLI_NEVER, false);
         return until;
     }
-    if (timer != FLI_NEVER && (idle->second == NULL || idle->second == w)) {
-        uint64_t later = fli_clock_after(idle->watch_until_ns, w->idle.second_ns);
-        set_second_locked(idle, w, later);
+    if (timer != FLI_NEVER && (idle->backup == NULL || idle->backup == w)) {
+        uint64_t later = fli_clock_after(idle->sentinel_until_ns, w->idle.backup_ns);
+        set_backup_locked(idle, w, later);
         return later;
     }
-    if (idle->second == w) set_second_locked(idle, NULL, FLI_NEVER);
+    if (idle->backup == w) set_backup_locked(idle, NULL, FLI_NEVER);
     return FLI_NEVER;
 }
 
 /* The alarm of `w` has rung. False: there is nothing to do for it, it sleeps on. */
-static bool heeds_alarm_locked(fli_worker *w)
+static bool heeds_timeout_locked(fli_worker *w)
 {
     const fli_idle *idle = &w->sched->idle;
     /* The watch is another, and not overdue; or there is none, and alarm_locked will make it this one. */
-    if (idle->watch == w || fli_clock_ns() >= fli_clock_after(idle->watch_until_ns, SECOND_FIRST_NS)) return true;
-    if (w->idle.second_ns < SECOND_LAST_NS) w->idle.second_ns *= 2;
+    if (idle->sentinel == w || fli_clock_ns() >= fli_clock_after(idle->sentinel_until_ns, BACKUP_FIRST_NS)) return true;
+    if (w->idle.backup_ns < BACKUP_LAST_NS) w->idle.backup_ns *= 2;
     return false;
 }
 
 typedef enum wake {
-    CALLED, /* somebody has work for us, or there was some after all */
-    ALARM,  /* ours rang */
+    UNPARKED, /* somebody has work for us, or there was some after all */
+    TIMEOUT,  /* ours rang */
     LEAVE   /* everybody goes home */
 } wake;
 
@@ -330,30 +330,30 @@ static bool wait_in_poller(fli_worker *w, uint64_t until_ns, fli_io_batch *batch
     fli_io_collect(&w->sched->io, until_ns, batch, UINT32_MAX);
     fli_mutex_lock(&idle->lock);
     idle->poller = NULL;
-    return w->idle.asleep && batch->count == 0 && until_ns != FLI_NEVER && fli_clock_ns() >= until_ns;
+    return w->idle.is_parked && batch->count == 0 && until_ns != FLI_NEVER && fli_clock_ns() >= until_ns;
 }
 
 /* Called: to work, or to go home. */
-static wake called(fli_idle *idle)
+static wake reason_unparked(fli_idle *idle)
 {
-    return fli_load_rlx(&idle->leaving) ? LEAVE : CALLED;
+    return fli_load_rlx(&idle->leaving) ? LEAVE : UNPARKED;
 }
 
 /* Nobody watches over those who work: then `w`, about to sleep, will, as alarm_locked is to find. It says so with the same
  * change of the word that counts it asleep. A moment later would be too late: who pushes every 20 ns would see somebody
  * asleep and nobody on the watch in between, and wake him. */
-static bool watch_over_locked(fli_worker *w)
+static bool become_sentinel_locked(fli_worker *w)
 {
     fli_idle *idle = &w->sched->idle;
-    if (idle->watch != NULL || fli_asleep_in(fli_load_rlx(&idle->word)) + 1 >= w->sched->worker_count) return false;
-    idle->watch = w;
-    idle->guarded = true;
+    if (idle->sentinel != NULL || fli_parked_in(fli_load_rlx(&idle->word)) + 1 >= w->sched->worker_count) return false;
+    idle->sentinel = w;
+    idle->sentinel_armed = true;
     return true;
 }
 
 /* Leaves a node for the next message from outside: the one we gave back last, it is warm. A thread outside has no
  * magazine, and would take a cold one from the depot, under its lock. */
-static void lend_node(fli_worker *w)
+static void leave_spare_node(fli_worker *w)
 {
     fli_runtime *rt = &w->sched->rt;
     if (w->local.nodes.count == 0 || fli_load_rlx(&rt->spare_node) != NULL) return;
@@ -367,47 +367,47 @@ static void lend_node(fli_worker *w)
  * Whoever raises a sleeper that is not the poller rings its bell, once: who hears it has been raised and need not ask
  * under the lock. Whose alarm rings may have been raised at the same moment; then the ring is on its way, and is waited
  * for, or the next sleep would hear it. */
-static wake sleep_on(fli_worker *w)
+static wake park(fli_worker *w)
 {
     filch_sched *sched = w->sched;
     fli_idle    *idle = &sched->idle;
-    wake         why = CALLED;
+    wake         why = UNPARKED;
     fli_io_batch batch = { .count = 0 };
-    lend_node(w);
+    leave_spare_node(w);
     fli_mutex_lock(&idle->lock);
-    add_sleeper_locked(idle, w);
-    uint64_t guard = watch_over_locked(w) ? FLI_GUARDED : 0;
+    list_parked_locked(idle, w);
+    uint64_t guard = become_sentinel_locked(w) ? FLI_SENTINEL : 0;
     /* PAIR idle.word, both halves: from here on a submitter sees us asleep, or we see what it queued. */
-    (void)fli_add_acqrel(&idle->word, FLI_ASLEEP_ONE - FLI_SEARCHING_ONE + guard);
+    (void)fli_add_acqrel(&idle->word, FLI_PARKED_ONE - FLI_SEARCHING_ONE + guard);
     if (fli_inject_count(&sched->global) > 0 || fli_find_visible(sched, 2) || fli_load_rlx(&idle->leaving)) {
-        raise_locked(idle, w);
+        unlist_parked_locked(idle, w);
         fli_mutex_unlock(&idle->lock);
-        return called(idle);
+        return reason_unparked(idle);
     }
     fli_count(&w->local.counters.sleeps, 1);
     if (fli_load_rlx(&sched->rt.phase) == FLI_CLOSING) fli_stop_nudge(sched);
     for (;;) {
-        uint64_t until = alarm_locked(w);
+        uint64_t until = deadline_locked(w);
         bool     late;
-        if (fli_io_watches(&sched->io) && idle->poller == NULL) {
+        if (fli_io_has_fds(&sched->io) && idle->poller == NULL) {
             late = wait_in_poller(w, until, &batch);
             /* Called by the world, if not by somebody else meanwhile. */
-            if (batch.count > 0 && w->idle.asleep) raise_locked(idle, w);
-            if (!w->idle.asleep) break;
+            if (batch.count > 0 && w->idle.is_parked) unlist_parked_locked(idle, w);
+            if (!w->idle.is_parked) break;
         } else {
             fli_mutex_unlock(&idle->lock);
-            if (fli_park(&w->idle.parker, until)) return called(idle);
+            if (fli_park(&w->idle.parker, until)) return reason_unparked(idle);
             fli_mutex_lock(&idle->lock);
-            if (!w->idle.asleep) {
+            if (!w->idle.is_parked) {
                 fli_mutex_unlock(&idle->lock);
                 (void)fli_park(&w->idle.parker, FLI_NEVER);
-                return called(idle);
+                return reason_unparked(idle);
             }
             late = fli_clock_ns() >= until;
         }
-        if (!late || !heeds_alarm_locked(w)) continue;
-        raise_locked(idle, w);
-        why = ALARM;
+        if (!late || !heeds_timeout_locked(w)) continue;
+        unlist_parked_locked(idle, w);
+        why = TIMEOUT;
         break;
     }
     if (fli_load_rlx(&idle->leaving)) why = LEAVE;
@@ -419,24 +419,24 @@ static wake sleep_on(fli_worker *w)
     return why;
 }
 
-static fli_proc *take_handed(fli_worker *from)
+static fli_proc *take_handoff(fli_worker *from)
 {
-    if (fli_load_rlx(&from->idle.handed) == NULL) return NULL;
-    return fli_swap_acqrel(&from->idle.handed, NULL); /* PAIR idle.handed, acquire half */
+    if (fli_load_rlx(&from->idle.handoff) == NULL) return NULL;
+    return fli_swap_acqrel(&from->idle.handoff, NULL); /* PAIR idle.handoff, acquire half */
 }
 
 /* What was left with somebody who has been woken and has not come for it. */
-static fli_proc *take_from_the_slow(fli_worker *w)
+static fli_proc *steal_handoff(fli_worker *w)
 {
     fli_proc *p = NULL;
     for (uint32_t i = 0; p == NULL && i < w->sched->worker_count; i++) {
-        if (w->sched->workers[i] != w) p = take_handed(w->sched->workers[i]);
+        if (w->sched->workers[i] != w) p = take_handoff(w->sched->workers[i]);
     }
     return p;
 }
 
 /* One attempt: timers, own deque, global queue, the others. */
-static fli_proc *attempt(fli_worker *w, bool *retry)
+static fli_proc *search_once(fli_worker *w, bool *retry)
 {
     fli_worker_clock(w);
     fli_proc *p = fli_find_near(w);
@@ -445,18 +445,18 @@ static fli_proc *attempt(fli_worker *w, bool *retry)
 
 /* The worker was called after so long a sleep. A search as long as that would have met the call awake: then search as
  * long as the options allow. If it was much longer, the search before it was in vain, and the next one is shorter. */
-static void learn(fli_worker *w, uint64_t slept_ns)
+static void adapt_search(fli_worker *w, uint64_t parked_for_ns)
 {
     if (!w->sched->learns) return;
     FLI_ATOMIC(uint64_t) *search = &w->sched->idle.search_ns;
     uint64_t most = w->sched->opt.search_ns, now = fli_load_rlx(search);
-    if (slept_ns <= most) fli_store_rlx(search, most);
-    else if (slept_ns / LONG_SLEEP > most) fli_store_rlx(search, now < most ? now / 4 : most / 4);
+    if (parked_for_ns <= most) fli_store_rlx(search, most);
+    else if (parked_for_ns / LONG_PARK > most) fli_store_rlx(search, now < most ? now / 4 : most / 4);
 }
 
 /* The ladder: tight, yielding, then alone on the search budget. Where searches are in vain, tight only, and
  * shorter each time. False: time to sleep. */
-static bool go_on(fli_worker *w, uint32_t attempts, uint64_t began_ns)
+static bool keep_searching(fli_worker *w, uint32_t attempts, uint64_t began_ns)
 {
     const filch_options *opt = &w->sched->opt;
     /* However patient the options: nobody keeps stop waiting. */
@@ -482,33 +482,33 @@ static bool go_on(fli_worker *w, uint32_t attempts, uint64_t began_ns)
  * alarm; searching until then would keep a processor busy for nothing. */
 static bool is_brief(const fli_worker *w)
 {
-    return w->idle.alarmed_at != 0 && fli_counters_steps(&w->local.counters) - w->idle.alarmed_at < BRIEF_STEPS;
+    return w->idle.timeout_at != 0 && fli_counters_steps(&w->local.counters) - w->idle.timeout_at < BRIEF_STEPS;
 }
 
 /* Called to work out of silence: has somebody watch over that, if need be. */
-static void leave_silence(fli_worker *w)
+static void on_full_idle_wake(fli_worker *w)
 {
     filch_sched *sched = w->sched;
     uint64_t     word = fli_idle_look(&sched->idle);
-    if (fli_asleep_in(word) > 0 && !is_watched(w, word) && wants_a_watch(sched)) wake_one(sched);
+    if (fli_parked_in(word) > 0 && !has_sentinel(w, word) && needs_sentinel(sched)) wake_one(sched);
 }
 
 /* Woken with a process in hand: no search, and no look at the timers, before its step. NULL: somebody who searched was
  * faster, and we search too. */
-static fli_proc *start_work(fli_worker *w, uint64_t fell_asleep_ns)
+static fli_proc *take_handoff_or_search(fli_worker *w, uint64_t parked_ns)
 {
-    w->idle.hired = false;
-    fli_proc *p = take_handed(w);
+    w->idle.has_handoff = false;
+    fli_proc *p = take_handoff(w);
     if (p == NULL) {
         start_searching(&w->sched->idle);
         return NULL;
     }
     w->clock_ns = fli_now(&w->sched->rt);
-    learn(w, w->clock_ns - fell_asleep_ns);
-    w->idle.alarmed_at = 0;
-    w->idle.watch_ns = WATCH_FIRST_NS;
-    w->idle.second_ns = SECOND_FIRST_NS;
-    leave_silence(w);
+    adapt_search(w, w->clock_ns - parked_ns);
+    w->idle.timeout_at = 0;
+    w->idle.sentinel_ns = SENTINEL_FIRST_NS;
+    w->idle.backup_ns = BACKUP_FIRST_NS;
+    on_full_idle_wake(w);
     return p;
 }
 
@@ -522,23 +522,23 @@ fli_proc *fli_idle_find(fli_worker *w)
     uint64_t began_ns = fli_clock_ns();
     for (;;) {
         bool      retry = false;
-        fli_proc *p = attempt(w, &retry);
-        if (p == NULL && (retry || (!brief && go_on(w, ++attempts, began_ns)))) continue;
-        if (p == NULL) p = take_from_the_slow(w);
+        fli_proc *p = search_once(w, &retry);
+        if (p == NULL && (retry || (!brief && keep_searching(w, ++attempts, began_ns)))) continue;
+        if (p == NULL) p = steal_handoff(w);
         if (p != NULL) {
             stop_searching(w);
             return p;
         }
-        uint64_t fell_asleep_ns = w->clock_ns;
-        wake why = sleep_on(w);
-        if (w->idle.hired && (p = start_work(w, fell_asleep_ns)) != NULL) return p;
-        brief = why == ALARM;
-        w->idle.alarmed_at = brief ? fli_counters_steps(&w->local.counters) : 0;
-        if (!brief) w->idle.watch_ns = WATCH_FIRST_NS;
-        else if (w->idle.watch_ns < WATCH_LAST_NS) w->idle.watch_ns *= 2;
+        uint64_t parked_ns = w->clock_ns;
+        wake why = park(w);
+        if (w->idle.has_handoff && (p = take_handoff_or_search(w, parked_ns)) != NULL) return p;
+        brief = why == TIMEOUT;
+        w->idle.timeout_at = brief ? fli_counters_steps(&w->local.counters) : 0;
+        if (!brief) w->idle.sentinel_ns = SENTINEL_FIRST_NS;
+        else if (w->idle.sentinel_ns < SENTINEL_LAST_NS) w->idle.sentinel_ns *= 2;
         attempts = 0;
         began_ns = fli_clock_ns();
-        if (why == CALLED) learn(w, began_ns - fell_asleep_ns);
+        if (why == UNPARKED) adapt_search(w, began_ns - parked_ns);
         if (why == LEAVE) {
             (void)fli_add_acqrel(&idle->word, (uint64_t)0 - FLI_SEARCHING_ONE); /* PAIR idle.word */
             return NULL;
@@ -551,10 +551,10 @@ void fli_idle_leave(filch_sched *sched)
     fli_idle *idle = &sched->idle;
     fli_mutex_lock(&idle->lock);
     fli_store_rlx(&idle->leaving, true);
-    while (idle->sleepers != NULL) {
-        fli_worker *w = idle->sleepers;
-        raise_locked(idle, w);
-        call(sched, w, w == idle->poller);
+    while (idle->parked != NULL) {
+        fli_worker *w = idle->parked;
+        unlist_parked_locked(idle, w);
+        unpark(sched, w, w == idle->poller);
     }
     fli_mutex_unlock(&idle->lock);
 }

@@ -31,14 +31,14 @@ static void take_sample(fli_worker *w, fli_proc *p)
 static void push_global_fallback(fli_worker *w, fli_proc *p)
 {
     fli_inject_put(&w->sched->global, p);
-    fli_idle_submitted(w->sched);
+    fli_idle_notify_global(w->sched);
 }
 
 static __attribute__((noinline)) filch_err push_slow(fli_worker *w, fli_proc *p)
 {
     if (FLI_LIKELY(fli_deque_push(&w->deque, p))) {
         w->local.pushed++;
-        fli_idle_pushed(w);
+        fli_idle_notify_local(w);
     } else {
         push_global_fallback(w, p);
     }
@@ -47,7 +47,7 @@ static __attribute__((noinline)) filch_err push_slow(fli_worker *w, fli_proc *p)
 
 static __attribute__((noinline)) filch_err notify_pushed(fli_worker *w)
 {
-    fli_idle_pushed(w);
+    fli_idle_notify_local(w);
     return FILCH_OK;
 }
 
@@ -55,7 +55,7 @@ static __attribute__((noinline)) filch_err notify_pushed(fli_worker *w)
 static filch_err push_global(fli_worker *w, fli_proc *p)
 {
     fli_inject_put(&w->sched->global, p);
-    fli_idle_pushed(w);
+    fli_idle_notify_local(w);
     return FILCH_OK;
 }
 
@@ -81,7 +81,7 @@ filch_err fli_ready_local(fli_local *worker, fli_proc *p)
     worker->pushed++;
     uint64_t word = fli_idle_look(&w->sched->idle);
     bool     alone = before == 0 && !fli_lifo_slot_is_full(&w->lifo_slot);
-    return FLI_LIKELY((word & FLI_GUARDED) != 0 ? alone : fli_asleep_in(word) == 0) ? FILCH_OK : notify_pushed(w);
+    return FLI_LIKELY((word & FLI_SENTINEL) != 0 ? alone : fli_parked_in(word) == 0) ? FILCH_OK : notify_pushed(w);
 }
 
 filch_err fli_ready_next(fli_local *worker, fli_proc *p)
@@ -90,7 +90,7 @@ filch_err fli_ready_next(fli_local *worker, fli_proc *p)
     if (FLI_UNLIKELY(!fli_lifo_slot_put(&w->lifo_slot, p))) return fli_ready_local(worker, p);
     uint64_t word = fli_idle_look(&w->sched->idle);
     /* Told need be nobody where nobody sleeps, or where one watches over us and this is all that is queued here. */
-    if (FLI_LIKELY((word & FLI_GUARDED) != 0 ? fli_deque_is_empty(&w->deque) : fli_asleep_in(word) == 0)) return FILCH_OK;
+    if (FLI_LIKELY((word & FLI_SENTINEL) != 0 ? fli_deque_is_empty(&w->deque) : fli_parked_in(word) == 0)) return FILCH_OK;
     return notify_pushed(w);
 }
 
@@ -116,7 +116,7 @@ void fli_ready_continue(fli_worker *w, fli_proc *p)
         /* Who was woken took the sample, if one was due: the LIFO slot, too, was filled since the clock was last read, for a
          * worker empties it before it begins with another. */
         FLI_ASSERT(w->slow_push_from != 0);
-        if (FLI_LIKELY(fli_deque_push_under(&w->deque, p, fli_deque_mark(&w->deque) - pushed))) fli_idle_pushed(w);
+        if (FLI_LIKELY(fli_deque_push_under(&w->deque, p, fli_deque_mark(&w->deque) - pushed))) fli_idle_notify_local(w);
         else push_global_fallback(w, p);
     } else if (w->local.sends == 0) {
         /* It would be the newest, and run again at once. The oldest goes first. */
@@ -142,7 +142,7 @@ static void signal_host(filch_sched *sched)
 
 void fli_ready_nudge(filch_sched *sched)
 {
-    if (sched->worker_count > 0) fli_idle_submitted(sched);
+    if (sched->worker_count > 0) fli_idle_notify_global(sched);
     else signal_host(sched);
 }
 
@@ -154,8 +154,8 @@ void fli_ready(fli_runtime *rt, fli_local *worker, fli_proc *p)
         (void)(worker->current != NULL ? worker->ready(worker, p) : fli_ready_local(worker, p));
         return;
     }
-    if (sched->worker_count > 0 && fli_idle_hand(sched, p)) return;
+    if (sched->worker_count > 0 && fli_idle_handoff(sched, p)) return;
     fli_inject_put(&sched->global, p);
-    if (sched->worker_count > 0) fli_idle_submitted(sched);
+    if (sched->worker_count > 0) fli_idle_notify_global(sched);
     else signal_host(sched);
 }

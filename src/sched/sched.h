@@ -98,7 +98,7 @@ struct fli_worker {
     filch_out     out;
     fli_thread    thread;
     fli_worker_throttle    throttle;
-    fli_sleeper   idle;
+    fli_idle_worker   idle;
     fli_stuck     stuck;
     FLI_ATOMIC(uint64_t) queue_wait[FILCH_WAIT_BUCKETS];
 };

@@ -104,7 +104,7 @@ filch_err filch_sched_stats(filch_sched *sched, filch_stats *out)
         for (int b = 0; b < FILCH_WAIT_BUCKETS; b++) stats.queue_wait[b] += fli_load_rlx(&w->queue_wait[b]);
     }
     stats.workers = sched->worker_count;
-    stats.asleep = fli_idle_asleep(&sched->idle);
+    stats.asleep = fli_idle_parked(&sched->idle);
     stats.timers = fli_timers_count(&sched->timers);
     stats.memory = fli_cap_used(&sched->rt.mem);
     memcpy(out, &stats, stats.size);

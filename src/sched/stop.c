@@ -121,7 +121,7 @@ static uint64_t run_here(filch_sched *sched, uint64_t until_ns)
     uint64_t timer_ns = fli_timers_next_ns(&sched->timers);
     if (timer_ns < until_ns) until_ns = timer_ns;
     /* Descriptors do not nudge: look at them now and then. */
-    uint64_t look_ns = fli_io_watches(&sched->io) ? fli_clock_ns() + LOOK_NS : until_ns;
+    uint64_t look_ns = fli_io_has_fds(&sched->io) ? fli_clock_ns() + LOOK_NS : until_ns;
     return look_ns < until_ns ? look_ns : until_ns;
 }
 

@@ -239,7 +239,7 @@ static void spill_to_global(fli_worker *w)
     if (newest == NULL) newest = fli_deque_pop(&w->deque);
     while ((p = fli_deque_pop(&w->deque)) != NULL) fli_inject_put(&w->sched->global, p);
     if (newest != NULL) fli_inject_put_first(&w->sched->global, newest);
-    fli_idle_submitted(w->sched);
+    fli_idle_notify_global(w->sched);
 }
 
 /* Has a worker finished no step since the last look? Remembers what it saw. */

@@ -58,7 +58,7 @@ static void fire_timers(fli_worker *w, uint32_t most)
 {
     uint32_t fired = fli_timers_poll_some(&w->sched->timers, w->clock_ns, most);
     spend_bypass(w, fired, most);
-    if (FLI_UNLIKELY(fired > 0)) fli_idle_handed_out(w, fired);
+    if (FLI_UNLIKELY(fired > 0)) fli_idle_note_timers(w, fired);
 }
 
 /* Whom descriptors make ready goes first like those of timers, after them. Where so many timers are due that nobody may,
@@ -79,7 +79,7 @@ void fli_worker_clock(fli_worker *w)
     w->local.sends = 0; /* whom a timer wakes is not one of many that the last step has sent to */
     uint32_t most = bypass_budget(w);
     fire_timers(w, most);
-    if (FLI_UNLIKELY(fli_io_watches(&w->sched->io)) && most > 0 && is_poll_due(w)) poll_descriptors(w);
+    if (FLI_UNLIKELY(fli_io_has_fds(&w->sched->io)) && most > 0 && is_poll_due(w)) poll_descriptors(w);
 }
 
 /* How often the oldest goes first: find.c. */

@@ -188,21 +188,21 @@ static void walk_relations(filch_sched *sched)
     }
 }
 
-static void walk_sleepers(filch_sched *sched)
+static void walk_parked(filch_sched *sched)
 {
     fli_idle *idle = &sched->idle;
     if (idle->lock.held) return; /* being changed */
     uint32_t n = 0;
-    for (fli_worker *w = idle->sleepers; w != NULL; w = w->idle.next) {
-        MUST(w->idle.asleep && n++ < sched->worker_count, "the list of sleepers is broken");
+    for (fli_worker *w = idle->parked; w != NULL; w = w->idle.next) {
+        MUST(w->idle.is_parked && n++ < sched->worker_count, "the list of sleepers is broken");
         MUST(fli_deque_top(PEEK(&w->deque.word)) == PEEK(&w->deque.bottom), "a worker sleeps on a full deque");
         MUST(PEEK(&w->lifo_slot.item) == NULL, "a worker sleeps on the process that is the next");
         MUST(w->local.current == NULL, "a worker sleeps in the middle of a process");
-        MUST(PEEK(&w->idle.handed) == NULL, "a worker sleeps on a process that was handed to it");
+        MUST(PEEK(&w->idle.handoff) == NULL, "a worker sleeps on a process that was handed to it");
     }
     MUST((PEEK(&idle->word) & 0xffff) == n, "the count of sleepers is wrong");
-    MUST(((PEEK(&idle->word) >> 32) & 1) == (uint64_t)idle->guarded, "the watch is not what the word says");
-    MUST(idle->watch == NULL || idle->watch->idle.asleep, "the watch is awake");
+    MUST(((PEEK(&idle->word) >> 32) & 1) == (uint64_t)idle->sentinel_armed, "the watch is not what the word says");
+    MUST(idle->sentinel == NULL || idle->sentinel->idle.is_parked, "the watch is awake");
 }
 
 void fli_check_begin(void)
@@ -222,7 +222,7 @@ void fli_check_everything(filch_sched *sched, bool all)
     for (uint32_t i = 0; i < sched->victim_count; i++) {
         walk_deque(&sched->workers[i]->deque);
         if (PEEK(&sched->workers[i]->lifo_slot.item) != NULL) mark_queued(PEEK(&sched->workers[i]->lifo_slot.item));
-        const fli_proc *handed = PEEK(&sched->workers[i]->idle.handed);
+        const fli_proc *handed = PEEK(&sched->workers[i]->idle.handoff);
         if (handed != NULL) mark_queued(handed);
     }
     walk_global(&sched->global);
@@ -232,12 +232,12 @@ void fli_check_everything(filch_sched *sched, bool all)
         walk_spare(sched);
         walk_relations(sched);
     }
-    walk_sleepers(sched);
+    walk_parked(sched);
 }
 
 void fli_check_rest(filch_sched *sched)
 {
-    if (PEEK(&sched->global.count) > 0 && sched->idle.sleepers != NULL) {
+    if (PEEK(&sched->global.count) > 0 && sched->idle.parked != NULL) {
         fli_sim_fail("work waits for an alarm, and a worker sleeps: a wake-up was lost");
     }
 }
