@@ -168,7 +168,7 @@ TEST(a_process_in_the_slot_of_one_that_dropped_messages_has_dropped_none_and_may
     /* The first brings slots along: they are on the guest's side from then on. */
     ok(filch_send(sched, mother, filch_int(1)));
     tick();
-    fli_magazine *own = &sched->guest->local.procs;
+    fli_magazine *own = &sched->caller_worker->local.procs;
     assert_true(own->count > 0);
     /* The one that is spawned next inside a step gets the slot of this one. */
     spawn_laden(&asking, filch_none(), NULL, FILCH_OK, &pid);

@@ -127,7 +127,7 @@ static filch_err runtime_init(filch_sched *sched, const fli_mem *mem)
     filch_err err = fli_slab_init(&rt->nodes, mem, sizeof(fli_event_node), UINT32_MAX - 1, make_node);
     if (err != FILCH_OK) return err;
     /* Spare slots in the workers' magazines come on top of those that may be alive. */
-    uint32_t slots = opt->max_processes + sched->victim_count * FLI_MAGAZINE;
+    uint32_t slots = opt->max_processes + sched->worker_total * FLI_MAGAZINE;
     err = fli_slab_init(&rt->procs, mem, sizeof(fli_proc), slots, make_proc);
     if (err != FILCH_OK) fli_slab_fini(&rt->nodes);
     return err;
@@ -170,7 +170,7 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     for (uint32_t i = 0; i < batch; i++) fli_event_prefill(&sched->rt, &w->messages[i]);
     w->nodes = fli_alloc(mem, FLI_NODES_ROOM(batch) * sizeof *w->nodes);
     if (w->nodes == NULL) goto no_nodes;
-    w->victim_progress = fli_zalloc(mem, sched->victim_count * sizeof *w->victim_progress);
+    w->victim_progress = fli_zalloc(mem, sched->worker_total * sizeof *w->victim_progress);
     if (w->victim_progress == NULL) goto no_sightings;
     fli_lifo_slot_init(&w->lifo_slot);
     err = fli_deque_init(&w->deque, mem);
@@ -181,7 +181,7 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     *out = w;
     return FILCH_OK;
 no_parker:      fli_deque_fini(&w->deque);
-no_deque:     fli_free(mem, w->victim_progress, sched->victim_count * sizeof *w->victim_progress);
+no_deque:     fli_free(mem, w->victim_progress, sched->worker_total * sizeof *w->victim_progress);
 no_sightings: fli_free(mem, w->nodes, FLI_NODES_ROOM(batch) * sizeof *w->nodes);
 no_nodes:     fli_free(mem, w->messages, batch * sizeof *w->messages);
 no_messages:  fli_free(mem, w->events, batch * sizeof *w->events);
@@ -196,7 +196,7 @@ static void worker_destroy(filch_sched *sched, fli_worker *w)
     fli_parker_fini(&w->idle.parker);
     fli_deque_fini(&w->deque);
     fli_free(mem, w->out.pending, w->out.pending_room * sizeof *w->out.pending);
-    fli_free(mem, w->victim_progress, sched->victim_count * sizeof *w->victim_progress);
+    fli_free(mem, w->victim_progress, sched->worker_total * sizeof *w->victim_progress);
     fli_free(mem, w->nodes, FLI_NODES_ROOM(batch) * sizeof *w->nodes);
     fli_free(mem, w->messages, batch * sizeof *w->messages);
     fli_free(mem, w->events, batch * sizeof *w->events);
@@ -206,20 +206,20 @@ static void worker_destroy(filch_sched *sched, fli_worker *w)
 static void workers_destroy(filch_sched *sched, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) worker_destroy(sched, sched->workers[i]);
-    fli_free(&sched->rt.mem, sched->workers, sched->victim_count * sizeof *sched->workers);
+    fli_free(&sched->rt.mem, sched->workers, sched->worker_total * sizeof *sched->workers);
 }
 
 static filch_err workers_create(filch_sched *sched)
 {
-    sched->workers = fli_zalloc(&sched->rt.mem, sched->victim_count * sizeof *sched->workers);
+    sched->workers = fli_zalloc(&sched->rt.mem, sched->worker_total * sizeof *sched->workers);
     if (sched->workers == NULL) return FILCH_ENOMEM;
-    for (uint32_t i = 0; i < sched->victim_count; i++) {
+    for (uint32_t i = 0; i < sched->worker_total; i++) {
         filch_err err = worker_create(sched, i, &sched->workers[i]);
         if (err == FILCH_OK) continue;
         workers_destroy(sched, i);
         return err;
     }
-    sched->guest = sched->workers[sched->worker_count];
+    sched->caller_worker = sched->workers[sched->worker_count];
     return FILCH_OK;
 }
 
@@ -272,14 +272,14 @@ static filch_err parts_init(filch_sched *sched, const fli_mem *mem)
     if (err != FILCH_OK) goto no_idle;
     err = fli_throttle_init(&sched->throttle);
     if (err != FILCH_OK) goto no_talk;
-    err = fli_timers_init(&sched->timers, &sched->rt, sched->victim_count, fli_now(&sched->rt));
+    err = fli_timers_init(&sched->timers, &sched->rt, sched->worker_total, fli_now(&sched->rt));
     if (err != FILCH_OK) goto no_timers;
     err = fli_send_waiters_init(&sched->send_waiters);
     if (err != FILCH_OK) goto no_send_waiters;
     err = fli_workpool_init(&sched->workpool, mem, sched->opt.work_threads, sched->opt.work_queue);
     if (err != FILCH_OK) goto no_workpool;
     sched->workpool.by_hand = sched->rt.sim != NULL;
-    err = fli_io_init(&sched->io, &sched->rt, &sched->timers, &sched->workpool, sched->victim_count);
+    err = fli_io_init(&sched->io, &sched->rt, &sched->timers, &sched->workpool, sched->worker_total);
     if (err != FILCH_OK) goto no_io;
     err = stop_init(&sched->stop);
     if (err != FILCH_OK) goto no_stop;
@@ -307,7 +307,7 @@ no_runtime:  return err;
 static void check_nodes(filch_sched *sched)
 {
     fli_slab *nodes = &sched->rt.nodes;
-    for (uint32_t i = 0; i < sched->victim_count; i++) fli_slab_empty(nodes, &sched->workers[i]->local.nodes);
+    for (uint32_t i = 0; i < sched->worker_total; i++) fli_slab_empty(nodes, &sched->workers[i]->local.nodes);
     fli_event_node *lent = fli_load_rlx(&sched->rt.spare_node);
     if (lent != NULL) fli_node_give(&sched->rt, NULL, lent);
     FLI_ASSERT(nodes->spare_count + 1 == fli_load_rlx(&nodes->fresh));
@@ -319,7 +319,7 @@ void fli_sched_free(filch_sched *sched)
     fli_mem mem = sched->rt.mem;
     sched->rt.model_ops->fini(&sched->rt); /* first: other hosts may still be using the rest */
     check_nodes(sched);
-    workers_destroy(sched, sched->victim_count);
+    workers_destroy(sched, sched->worker_total);
     wake_fd_close(sched);
     stop_fini(&sched->stop);
     fli_io_fini(&sched->io);
@@ -396,7 +396,7 @@ filch_err fli_sched_make(filch_sched **out, const filch_options *options, fli_si
     sched->program = fli_program_self();
     sched->wake_fd = sched->poll_fd = sched->alarm.poll = -1;
     sched->worker_count = worker_count;
-    sched->victim_count = worker_count + 1;
+    sched->worker_total = worker_count + 1;
     fli_cap_begin(&mem, &sched->rt);
     err = take_registry(sched);
     if (err != FILCH_OK) goto no_registry;

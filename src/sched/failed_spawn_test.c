@@ -103,7 +103,7 @@ TEST(a_slot_whose_last_process_has_ended_is_put_aside_too)
         same(last.serial, fli_serial(FLI_GEN_LAST, slot));
         if (kind == &type) ok(filch_terminate(sched, last));
         ok(filch_tick(sched, 0, NULL));
-        fli_current_set(&sched->guest->local); /* it would have the slot at hand */
+        fli_current_set(&sched->caller_worker->local); /* it would have the slot at hand */
         ok(filch_spawn(sched, kind, NULL, &next));
         fli_current_set(NULL);
         assert_int_not_equal(fli_serial_slot(next.serial), slot);

@@ -135,7 +135,7 @@ static void report_overdue(fli_worker *w, fli_worker *victim)
 fli_proc *fli_find_far(fli_worker *w, bool any, bool *retry)
 {
     filch_sched *sched = w->sched;
-    uint32_t     n = sched->victim_count, start = fli_prng_below(&w->prng, n);
+    uint32_t     n = sched->worker_total, start = fli_prng_below(&w->prng, n);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t index = start + i < n ? start + i : start + i - n;
         if (sched->workers[index] == w) continue;
@@ -148,7 +148,7 @@ fli_proc *fli_find_far(fli_worker *w, bool any, bool *retry)
 
 bool fli_find_visible(filch_sched *sched, uint32_t queued)
 {
-    for (uint32_t i = 0; i < sched->victim_count; i++) {
+    for (uint32_t i = 0; i < sched->worker_total; i++) {
         if (fli_worker_queued(sched->workers[i]) >= queued) return true;
     }
     return false;

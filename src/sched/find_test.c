@@ -93,10 +93,10 @@ TEST(the_global_queue_gives_one_and_sixteen_more)
     for (int i = 0; i < 40; i++) (void)spawn(sched, i, false);
     same(fli_inject_count(&sched->global), 40);
     run(sched, 1);
-    same(fli_deque_count(&sched->guest->deque), 16);
+    same(fli_deque_count(&sched->caller_worker->deque), 16);
     same(fli_inject_count(&sched->global), 40 - 17);
     run(sched, 16);
-    same(fli_deque_count(&sched->guest->deque), 0);
+    same(fli_deque_count(&sched->caller_worker->deque), 0);
     same(fli_inject_count(&sched->global), 40 - 17);
     run(sched, 1);
     same(fli_inject_count(&sched->global), 40 - 34);
@@ -114,7 +114,7 @@ TEST(the_own_deque_gives_the_newest_first)
     run(sched, 4);
     stepped = 0;
     /* As if a step had sent to them: queued by the worker itself. */
-    fli_current_set(&sched->guest->local);
+    fli_current_set(&sched->caller_worker->local);
     for (int i = 0; i < 4; i++) ok(filch_send(sched, pids[i], filch_int(0)));
     fli_current_set(NULL);
     (void)spawn(sched, 4, false); /* in the global queue: comes after the own ones */
@@ -131,8 +131,8 @@ static void make_friends(filch_sched *sched, int n)
     run(sched, (uint32_t)n);
     friend_count = n;
     stepped = 0;
-    sched->guest->slow_push_from = sched->guest->sample_in = 1000; /* no sample: it would read the clock */
-    sched->guest->local.ready = fli_ready_next;
+    sched->caller_worker->slow_push_from = sched->caller_worker->sample_in = 1000; /* no sample: it would read the clock */
+    sched->caller_worker->local.ready = fli_ready_next;
 }
 
 static void stepped_were(const int64_t *want, size_t count)
@@ -146,8 +146,8 @@ TEST(the_first_one_that_a_step_sends_to_is_the_next)
     make_friends(sched, 4);
     (void)spawn_as(sched, 9, "sends");
     run(sched, 1);
-    same(fli_worker_queued(sched->guest), 4);
-    same(fli_deque_count(&sched->guest->deque), 3);
+    same(fli_worker_queued(sched->caller_worker), 4);
+    same(fli_deque_count(&sched->caller_worker->deque), 3);
     run(sched, 4);
     stepped_were((int64_t[]){ 9, 0, 3, 2, 1 }, 5);
     end(sched);
@@ -195,7 +195,7 @@ TEST(whoever_is_the_next_is_not_lost_when_there_is_no_memory_for_the_line)
     options.alloc_user = &alloc;
     ok(filch_sched_create(&sched, &options));
     stepped = 0;
-    fli_worker *w = sched->guest;
+    fli_worker *w = sched->caller_worker;
     for (int i = 0; i < CROWD; i++) (void)spawn(sched, i, false);
     test_alloc_fail(&alloc, 1, true);
     fli_current_set(&w->local);
@@ -303,11 +303,11 @@ static void den_begin(den *d)
     d->thief->clock_ns = 1000;
     fli_prng_init(&d->thief->prng, 7);
     ok(fli_deque_init(&d->thief->deque, &sched->rt.mem));
-    d->both[0] = sched->guest;
+    d->both[0] = sched->caller_worker;
     d->both[1] = d->thief;
     d->before = sched->workers;
     sched->workers = d->both;
-    sched->victim_count = 2;
+    sched->worker_total = 2;
 }
 
 /* What the thief has goes back to the guest. */
@@ -316,7 +316,7 @@ static void den_end(den *d)
     filch_sched *sched = d->sched;
     for (fli_proc *p; (p = fli_deque_pop(&d->thief->deque)) != NULL;) fli_ready(&sched->rt, NULL, p);
     sched->workers = d->before;
-    sched->victim_count = 1;
+    sched->worker_total = 1;
     fli_deque_fini(&d->thief->deque);
     fli_free_aligned(&sched->rt.mem, d->thief, sizeof *d->thief, FLI_LINE);
     end(sched);
@@ -334,7 +334,7 @@ static void fill(den *d, int n)
     for (int i = 0; i < n; i++) (void)spawn(sched, i, false);
     void *batch[MANY];
     same(fli_inject_take(&sched->global, batch, MANY), n);
-    for (int i = 0; i < n; i++) assert_true(fli_deque_push(&sched->guest->deque, batch[i]));
+    for (int i = 0; i < n; i++) assert_true(fli_deque_push(&sched->caller_worker->deque, batch[i]));
 }
 
 TEST(a_thief_takes_the_older_half_and_runs_the_oldest_first)
@@ -350,7 +350,7 @@ TEST(a_thief_takes_the_older_half_and_runs_the_oldest_first)
         assert_false(retry);
         same(number_of(p), 0);
         same(fli_deque_count(&d.thief->deque), half - 1);
-        same(fli_deque_count(&d.sched->guest->deque), n - half);
+        same(fli_deque_count(&d.sched->caller_worker->deque), n - half);
         same(fli_load_rlx(&d.thief->local.counters.steals), 1);
         same(fli_load_rlx(&d.thief->local.counters.stolen), half);
         fli_ready(&d.sched->rt, NULL, p);
@@ -387,7 +387,7 @@ TEST(a_single_process_is_left_to_its_worker_while_that_one_gets_on)
     fill(&d, 1);
     for (int i = 0; i < 10; i++) {
         d.thief->clock_ns += 1000000;
-        fli_count(&d.sched->guest->local.counters.steps, 1);
+        fli_count(&d.sched->caller_worker->local.counters.steps, 1);
         assert_null(fli_find_far(d.thief, false, &retry));
     }
     /* The worker stands still: not at once, but after 20 us. */
@@ -407,7 +407,7 @@ TEST(the_next_of_a_worker_that_stands_still_is_taken)
     fli_proc *p;
     den_begin(&d);
     fill(&d, 1);
-    assert_true(fli_lifo_slot_put(&d.sched->guest->lifo_slot, fli_deque_pop(&d.sched->guest->deque)));
+    assert_true(fli_lifo_slot_put(&d.sched->caller_worker->lifo_slot, fli_deque_pop(&d.sched->caller_worker->deque)));
     assert_true(fli_find_visible(d.sched, 1));
     assert_false(fli_find_visible(d.sched, 2));
     assert_null(fli_find_far(d.thief, false, &retry));
@@ -416,9 +416,9 @@ TEST(the_next_of_a_worker_that_stands_still_is_taken)
     d.thief->clock_ns += 1;
     assert_non_null(p = fli_find_far(d.thief, false, &retry));
     assert_false(retry);
-    same(fli_worker_queued(d.sched->guest), 0);
+    same(fli_worker_queued(d.sched->caller_worker), 0);
     same(fli_load_rlx(&d.thief->local.counters.stolen), 1);
-    assert_true(fli_lifo_slot_put(&d.sched->guest->lifo_slot, p));
+    assert_true(fli_lifo_slot_put(&d.sched->caller_worker->lifo_slot, p));
     assert_ptr_equal(fli_find_far(d.thief, true, &retry), p); /* a stop takes it at once */
     fli_ready(&d.sched->rt, NULL, p);
     den_end(&d);
@@ -430,13 +430,13 @@ TEST(a_thief_takes_from_the_deque_before_it_takes_the_next)
     bool retry = false;
     den_begin(&d);
     fill(&d, 2);
-    fli_proc *next = fli_deque_pop(&d.sched->guest->deque);
-    assert_true(fli_lifo_slot_put(&d.sched->guest->lifo_slot, next));
+    fli_proc *next = fli_deque_pop(&d.sched->caller_worker->deque);
+    assert_true(fli_lifo_slot_put(&d.sched->caller_worker->lifo_slot, next));
     assert_true(fli_find_visible(d.sched, 2));
     fli_proc *p = fli_find_far(d.thief, false, &retry); /* two are queued: one is his */
     assert_non_null(p);
     same(number_of(p), 0);
-    assert_true(fli_lifo_slot_is_full(&d.sched->guest->lifo_slot));
+    assert_true(fli_lifo_slot_is_full(&d.sched->caller_worker->lifo_slot));
     fli_ready(&d.sched->rt, NULL, p);
     den_end(&d);
 }

@@ -135,8 +135,8 @@ void fli_ready_continue(fli_worker *w, fli_proc *p)
 /* Without workers: make the descriptor readable, once until the next tick. */
 static void signal_host(filch_sched *sched)
 {
-    /* PAIR tick.bell, both halves: what we queued is seen by the tick that finds the bell rung. */
-    if (!fli_swap_acqrel(&sched->rung, true)) fli_wakefd_ring(sched->wake_fd);
+    /* PAIR tick.signal, both halves: what we queued is seen by the tick that finds the bell rung. */
+    if (!fli_swap_acqrel(&sched->signalled, true)) fli_wakefd_ring(sched->wake_fd);
     if (fli_load_rlx(&sched->rt.phase) == FLI_CLOSING) fli_stop_nudge(sched);
 }
 

@@ -417,7 +417,7 @@ static filch_err play_alone(replay *rp)
     opt.send_budget = head->send_budget;
     filch_err err = fli_sched_make(&rp->sched, &opt, NULL);
     if (err != FILCH_OK) return err;
-    rp->worker = rp->sched->guest;
+    rp->worker = rp->sched->caller_worker;
     fli_local *worker = &rp->worker->local;
     void      *before = fli_current_get(); /* the caller may be a worker of another scheduler */
     worker->current = &rp->proc;

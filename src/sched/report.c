@@ -133,7 +133,7 @@ uint64_t fli_report_stuck(filch_sched *sched)
 uint64_t fli_report_ended(filch_sched *sched)
 {
     uint64_t ended = 0;
-    for (uint32_t i = 0; i < sched->victim_count; i++) ended += fli_load_acq(&sched->workers[i]->local.counters.ended);
+    for (uint32_t i = 0; i < sched->worker_total; i++) ended += fli_load_acq(&sched->workers[i]->local.counters.ended);
     return ended;
 }
 

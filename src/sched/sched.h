@@ -114,7 +114,7 @@ typedef struct fli_losses {
 typedef struct fli_stop {
     fli_mutex lock;
     fli_cond  changed; /* a worker ran dry, or (no workers) something became ready */
-    /* Another stop is under way.  PAIR stop.turn */
+    /* Another stop is under way.  PAIR stop.owner */
     FLI_ATOMIC(bool) busy;
     /* The deadline has passed: every process is ended instead of stepped.  writes: stop. reads: workers; relaxed: the
      * KILL flag that follows is what counts, and the stopping thread itself, which must not start a step. */
@@ -128,12 +128,12 @@ typedef struct fli_stop {
     uint64_t   forced, killed;            /* ended by force so far: at the deadline, and by others before it */
     uint64_t   forced_told, polite_told;  /* of those that ended, in earlier reports */
     uint64_t   ended_before;              /* when the first stop began */
-    /* Threads from outside that are in filch_spawn; and FLI_DOOR_CLOSED.  writes: they, and stop.  PAIR spawn.door */
-    FLI_ATOMIC(uint32_t) spawning;
+    /* Threads from outside that are in filch_spawn; and FLI_SPAWN_CLOSED.  writes: they, and stop.  PAIR spawn.closed */
+    FLI_ATOMIC(uint32_t) foreign_spawns;
 } fli_stop;
 
 /* Stop has begun: whoever is in filch_spawn is waited for. */
-#define FLI_DOOR_CLOSED (UINT32_C(1) << 31)
+#define FLI_SPAWN_CLOSED (UINT32_C(1) << 31)
 
 struct filch_sched {
     fli_runtime     rt;  /* first: a filch_sched is an fli_runtime */
@@ -143,18 +143,18 @@ struct filch_sched {
     bool            learns;       /* how long to search: the host has not said */
     uint32_t        fair_most;    /* turns until the oldest goes first: opt.fair_every, or up to so many */
     uint32_t        worker_count; /* threads */
-    uint32_t        victim_count; /* worker_count + 1: with the guest */
+    uint32_t        worker_total; /* worker_count + 1: with the guest */
     fli_worker    **workers;
-    fli_worker     *guest; /* the last of `workers`: for filch_tick, and for the thread that stops */
+    fli_worker     *caller_worker; /* the last of `workers`: for filch_tick, and for the thread that stops */
     int             wake_fd; /* rung and cleared; -1 with workers */
     int             poll_fd; /* the same, or with I/O the poller that it is part of */
     fli_alarmfd     alarm;   /* what the host polls: poll_fd, or a timer is due.  Plain: under `ticking`, but for `poll` */
     /* The host polls it, so it is worth setting.  writes: filch_wake_fd. reads: ticks; relaxed: the first one rings the bell. */
     FLI_ATOMIC(bool) alarm_asked;
-    /* A thread is inside filch_tick.  PAIR tick.turn */
+    /* A thread is inside filch_tick.  PAIR tick.owner */
     FLI_ATOMIC(bool) ticking;
-    /* Something was queued since the last tick (no workers).  PAIR tick.bell */
-    FLI_ATOMIC(bool) rung;
+    /* Something was queued since the last tick (no workers).  PAIR tick.signal */
+    FLI_ATOMIC(bool) signalled;
     fli_idle     idle;
     fli_throttle     throttle;
     fli_inject   global;

@@ -40,7 +40,7 @@ static void look_for_blocked(fli_simulation *sim)
 /* The scenario or the check. */
 static void call_user(fli_simulation *sim, filch_sim_fn fn, void *user, const char *what)
 {
-    fli_current_set(&sim->sched->guest->local);
+    fli_current_set(&sim->sched->caller_worker->local);
     filch_err err = fn(sim->sched, user);
     if (err == FILCH_OK) return;
     char text[sizeof sim->report.text];
@@ -54,7 +54,7 @@ static void drain(fli_simulation *sim)
 {
     uint64_t until_ns = fli_clock_after(sim->face.now_ns, sim->opt.stop_ns);
     (void)fli_simulation_play(sim, sim->face.now_ns + (until_ns - sim->face.now_ns) / 2);
-    fli_current_set(&sim->sched->guest->local);
+    fli_current_set(&sim->sched->caller_worker->local);
     fli_stop_round(sim->sched, true);
     (void)fli_simulation_play(sim, until_ns);
 }
@@ -64,7 +64,7 @@ static void stop(fli_simulation *sim)
     filch_sched *sched = sim->sched;
     bool         politely = sim->report.verdict == FILCH_SIM_OK;
     sim->stage = politely ? FLI_STAGE_STOP : FLI_STAGE_OVER;
-    fli_current_set(&sched->guest->local);
+    fli_current_set(&sched->caller_worker->local);
     fli_stop_begin(sched);
     if (politely) drain(sim);
     sim->stage = FLI_STAGE_OVER;

@@ -90,7 +90,7 @@ static void run_job(fli_simulation *sim)
     fli_workpool *pool = &sim->sched->workpool;
     uint64_t      threads = pool->thread_max;
     uint32_t      nth = fli_draw_below(sim, (uint32_t)(pool->queue_count < threads ? pool->queue_count : threads));
-    fli_current_set(&sim->sched->guest->local);
+    fli_current_set(&sim->sched->caller_worker->local);
     (void)fli_workpool_run(pool, nth);
 }
 
@@ -98,7 +98,7 @@ static void run_job(fli_simulation *sim)
 static void outside_happens(fli_simulation *sim, uint32_t due)
 {
     uint32_t nth = fli_draw_below(sim, due);
-    fli_current_set(&sim->sched->guest->local);
+    fli_current_set(&sim->sched->caller_worker->local);
     fli_simulation_happen(sim, nth);
 }
 

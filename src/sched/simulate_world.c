@@ -66,7 +66,7 @@ void fli_simulation_happen(fli_simulation *sim, uint32_t nth)
 
 void fli_simulation_settle(fli_simulation *sim)
 {
-    fli_current_set(&sim->sched->guest->local);
+    fli_current_set(&sim->sched->caller_worker->local);
     while (sim->pending_count > 0) {
         sim->pending[0].due_ns = 0;
         fli_simulation_happen(sim, 0);

@@ -145,10 +145,10 @@ static fli_proc *take_slot(filch_sched *sched, fli_local *worker, filch_err *err
 static void leave(filch_sched *sched, fli_local *worker)
 {
     if (worker != NULL) return;
-    uint32_t there = fli_load_rlx(&sched->stop.spawning);
-    while ((there & FLI_DOOR_CLOSED) == 0) {
-        /* PAIR spawn.door, release half: we have been counted. A stop that begins after this does not wait for us. */
-        if (fli_cas_weak_acqrel(&sched->stop.spawning, &there, there - 1)) return;
+    uint32_t there = fli_load_rlx(&sched->stop.foreign_spawns);
+    while ((there & FLI_SPAWN_CLOSED) == 0) {
+        /* PAIR spawn.closed, release half: we have been counted. A stop that begins after this does not wait for us. */
+        if (fli_cas_weak_acqrel(&sched->stop.foreign_spawns, &there, there - 1)) return;
     }
     fli_stop_left(sched);
 }
@@ -166,8 +166,8 @@ static bool enter(filch_sched *sched, fli_local *worker, uint32_t relations)
     uint32_t phase = fli_load_acq(&sched->rt.phase); /* PAIR runtime.phase, acquire half */
     if (phase != FLI_OPEN) return may_spawn_late(sched, worker, phase, relations);
     if (worker != NULL) return true;
-    /* PAIR spawn.door, both halves: close sees us here, or we see that it has begun. */
-    (void)fli_add_acqrel(&sched->stop.spawning, 1);
+    /* PAIR spawn.closed, both halves: close sees us here, or we see that it has begun. */
+    (void)fli_add_acqrel(&sched->stop.foreign_spawns, 1);
     if (fli_load_acq(&sched->rt.phase) == FLI_OPEN) return true; /* PAIR runtime.phase, acquire half */
     leave(sched, worker);
     return false;

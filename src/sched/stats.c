@@ -8,7 +8,7 @@
 static uint64_t sum_ended(filch_sched *sched)
 {
     uint64_t ended = 0;
-    for (uint32_t i = 0; i < sched->victim_count; i++) {
+    for (uint32_t i = 0; i < sched->worker_total; i++) {
         ended += fli_load_acq(&sched->workers[i]->local.counters.ended); /* PAIR finish.ended, acquire half */
     }
     return ended;
@@ -17,7 +17,7 @@ static uint64_t sum_ended(filch_sched *sched)
 static uint64_t sum_spawned(filch_sched *sched)
 {
     uint64_t spawned = fli_load_acq(&sched->rt.foreign.spawned);
-    for (uint32_t i = 0; i < sched->victim_count; i++) {
+    for (uint32_t i = 0; i < sched->worker_total; i++) {
         spawned += fli_load_acq(&sched->workers[i]->local.counters.spawned);
     }
     return spawned;
@@ -27,7 +27,7 @@ static uint64_t sum_spawned(filch_sched *sched)
 static uint64_t sum_leaving(filch_sched *sched)
 {
     uint64_t leaving = 0;
-    for (uint32_t i = 0; i < sched->victim_count; i++) {
+    for (uint32_t i = 0; i < sched->worker_total; i++) {
         leaving += fli_load_acq(&sched->workers[i]->local.counters.leaving); /* PAIR finish.ended, acquire half */
     }
     return leaving;
@@ -98,7 +98,7 @@ filch_err filch_sched_stats(filch_sched *sched, filch_stats *out)
     filch_stats stats = { .size = out->size < sizeof stats ? out->size : sizeof stats };
     stats.alive = count_alive(sched);
     add_up(&stats, &sched->rt.foreign);
-    for (uint32_t i = 0; i < sched->victim_count; i++) {
+    for (uint32_t i = 0; i < sched->worker_total; i++) {
         fli_worker *w = sched->workers[i];
         add_up(&stats, &w->local.counters);
         for (int b = 0; b < FILCH_WAIT_BUCKETS; b++) stats.queue_wait[b] += fli_load_rlx(&w->queue_wait[b]);
@@ -114,7 +114,7 @@ filch_err filch_sched_stats(filch_sched *sched, filch_stats *out)
 /* Does a worker step the process of this serial? */
 static bool is_running(filch_sched *sched, uint64_t serial)
 {
-    for (uint32_t i = 0; i < sched->victim_count; i++) {
+    for (uint32_t i = 0; i < sched->worker_total; i++) {
         if (fli_load_rlx(&sched->workers[i]->status.serial) == serial) return true;
     }
     return false;

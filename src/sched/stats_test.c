@@ -325,7 +325,7 @@ TEST(of_those_whom_steps_wake_one_has_its_wait_measured_and_then_none_until_the_
     filch_spawn_options options;
     filch_pid           pid;
     filch_sched        *sched = begin_with_listener(&pid, &options);
-    fli_worker         *w = sched->guest;
+    fli_worker         *w = sched->caller_worker;
     w->sample_in = 1000; /* the clock asks for none */
     ok(filch_spawn(sched, &teller, &options, NULL)); /* the first of all is always measured */
     tick(sched);
@@ -347,7 +347,7 @@ TEST(a_wait_that_ended_at_another_worker_is_not_measured_when_the_process_comes_
     filch_spawn_options options;
     filch_pid           pid;
     filch_sched        *sched = begin_with_listener(&pid, &options);
-    fli_worker         *w = sched->guest;
+    fli_worker         *w = sched->caller_worker;
     fli_proc           *p = fli_proc_find(&sched->rt, pid.serial);
     for (int by_neighbour = 0; by_neighbour < 2; by_neighbour++) {
         /* Ten seconds ago its wait here was to be measured, but another worker took it, and has stepped it. */
@@ -379,8 +379,8 @@ TEST(one_whose_wait_is_measured_is_at_home_nowhere)
         assert_true(fli_worker_mark(index) != FLI_MARK_SAMPLED);
     }
     filch_sched *sched = begin();
-    p.last_worker = sched->guest->local.worker_mark;
-    assert_true(fli_proc_is_idle_word(&p, sched->guest->idle_word));
+    p.last_worker = sched->caller_worker->local.worker_mark;
+    assert_true(fli_proc_is_idle_word(&p, sched->caller_worker->idle_word));
     ok(filch_sched_stop(sched, FILCH_SECONDS(5), NULL));
 }
 

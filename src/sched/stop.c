@@ -37,16 +37,16 @@ void fli_stop_nudge(filch_sched *sched)
 void fli_stop_left(filch_sched *sched)
 {
     fli_mutex_lock(&sched->stop.lock);
-    (void)fli_sub_acqrel(&sched->stop.spawning, 1); /* PAIR spawn.door, release half: we have been counted */
+    (void)fli_sub_acqrel(&sched->stop.foreign_spawns, 1); /* PAIR spawn.closed, release half: we have been counted */
     fli_cond_broadcast(&sched->stop.changed);
     fli_mutex_unlock(&sched->stop.lock);
 }
 
 /* How many threads from outside are in filch_spawn. */
-static uint32_t count_spawning(filch_sched *sched)
+static uint32_t count_foreign_spawns(filch_sched *sched)
 {
-    /* PAIR spawn.door, acquire half: whoever has left the door is counted among the living. */
-    return fli_load_acq(&sched->stop.spawning) & ~FLI_DOOR_CLOSED;
+    /* PAIR spawn.closed, acquire half: whoever has left the door is counted among the living. */
+    return fli_load_acq(&sched->stop.foreign_spawns) & ~FLI_SPAWN_CLOSED;
 }
 
 /* ---- the steps ---- */
@@ -66,28 +66,28 @@ static void raise_all(filch_sched *sched, uint64_t flag)
 /* Nobody lives, and nobody is being spawned from outside. */
 static bool is_empty(filch_sched *sched)
 {
-    return count_spawning(sched) == 0 && fli_stats_alive(sched) == 0;
+    return count_foreign_spawns(sched) == 0 && fli_stats_alive(sched) == 0;
 }
 
 /* Runs what is ready on this thread, as the guest, but not beyond `until_ns`: there may be no end to it. With `any`,
  * also what other workers have queued. */
-typedef struct helping {
+typedef struct pending_run {
     fli_worker *w;
     void       *before;
     bool        whole;
-} helping;
+} pending_run;
 
 /* Runs also when an exception of C++ passes through: see tick.c. */
-static void help_end(helping *h)
+static void run_pending_end(pending_run *h)
 {
     if (FLI_UNLIKELY(!h->whole)) fli_torn_note(h->w);
     fli_current_set(h->before);
 }
 
-static void help(filch_sched *sched, bool any, uint64_t until_ns)
+static void run_pending(filch_sched *sched, bool any, uint64_t until_ns)
 {
-    fli_worker *w = sched->guest;
-    __attribute__((cleanup(help_end))) helping h = { .w = w, .before = fli_current_get() };
+    fli_worker *w = sched->caller_worker;
+    __attribute__((cleanup(run_pending_end))) pending_run h = { .w = w, .before = fli_current_get() };
     fli_current_set(&w->local);
     fli_torn_mend(w);
     fli_worker_clock(w);
@@ -115,9 +115,9 @@ static void wait_for_nudge(filch_sched *sched, uint64_t until_ns)
 /* Without workers this thread does the work. Returns when it should look again, at most `until_ns`. */
 static uint64_t run_here(filch_sched *sched, uint64_t until_ns)
 {
-    /* PAIR tick.bell, both halves: whoever queues after this sees CLOSING and nudges. */
-    if (fli_swap_acqrel(&sched->rung, false)) fli_wakefd_clear(sched->wake_fd);
-    help(sched, false, until_ns);
+    /* PAIR tick.signal, both halves: whoever queues after this sees CLOSING and nudges. */
+    if (fli_swap_acqrel(&sched->signalled, false)) fli_wakefd_clear(sched->wake_fd);
+    run_pending(sched, false, until_ns);
     uint64_t timer_ns = fli_timers_next_ns(&sched->timers);
     if (timer_ns < until_ns) until_ns = timer_ns;
     /* Descriptors do not nudge: look at them now and then. */
@@ -160,7 +160,7 @@ static bool force(filch_sched *sched, uint64_t *starved)
     fli_store_rlx(&sched->stop.force, true);
     while (!is_empty(sched)) {
         raise_all(sched, FLI_KILL);
-        help(sched, true, FLI_NEVER); /* what it finds is ended, not stepped */
+        run_pending(sched, true, FLI_NEVER); /* what it finds is ended, not stepped */
         if (is_empty(sched)) break;
         uint64_t ended = fli_report_ended(sched);
         if (ended != last) last = ended, began_ns = fli_clock_ns();
@@ -174,11 +174,11 @@ static bool force(filch_sched *sched, uint64_t *starved)
  * 0: the last one has just ended. */
 static uint64_t count_stuck(filch_sched *sched)
 {
-    uint64_t stuck = fli_report_stuck(sched) + count_spawning(sched);
+    uint64_t stuck = fli_report_stuck(sched) + count_foreign_spawns(sched);
     return stuck > 0 ? stuck : fli_stats_alive(sched);
 }
 
-static void send_home(filch_sched *sched)
+static void join_workers(filch_sched *sched)
 {
     fli_idle_leave(sched);
     for (uint32_t i = 0; i < sched->worker_count; i++) fli_thread_join(&sched->workers[i]->thread);
@@ -192,9 +192,9 @@ void fli_stop_begin(filch_sched *sched)
     fli_mutex_lock(&sched->idle.lock);
     fli_mutex_unlock(&sched->idle.lock);
     fli_throttle_end_all(sched);
-    /* PAIR spawn.door, both halves: whoever comes to the door after this finds it closed; the others we wait for. */
-    uint32_t spawning = fli_load_rlx(&sched->stop.spawning);
-    while (!fli_cas_weak_acqrel(&sched->stop.spawning, &spawning, spawning | FLI_DOOR_CLOSED)) {}
+    /* PAIR spawn.closed, both halves: whoever comes to the door after this finds it closed; the others we wait for. */
+    uint32_t before = fli_load_rlx(&sched->stop.foreign_spawns);
+    while (!fli_cas_weak_acqrel(&sched->stop.foreign_spawns, &before, before | FLI_SPAWN_CLOSED)) {}
     raise_all(sched, FLI_ASK);
 }
 
@@ -223,7 +223,7 @@ static filch_err end_all(filch_sched *sched, const filch_stop_options *opt, filc
     if (!gone) found->stuck = count_stuck(sched);
     gone = gone || found->stuck == 0;
     if (gone && end_pool(sched, until_ns)) {
-        send_home(sched);
+        join_workers(sched);
         fli_store_rel(&sched->rt.phase, FLI_CLOSED); /* PAIR runtime.phase, release half */
         return FILCH_OK;
     }
@@ -252,12 +252,12 @@ uint64_t fli_stop_over(filch_sched *sched)
 /* Both run also when an exception of C++ passes through: a later stop goes on. */
 static void tick_over(filch_sched **sched)
 {
-    fli_store_rel(&(*sched)->ticking, false); /* PAIR tick.turn, release half */
+    fli_store_rel(&(*sched)->ticking, false); /* PAIR tick.owner, release half */
 }
 
 static void stop_over(filch_sched **sched)
 {
-    if (*sched != NULL) fli_store_rel(&(*sched)->stop.busy, false); /* PAIR stop.turn, release half */
+    if (*sched != NULL) fli_store_rel(&(*sched)->stop.busy, false); /* PAIR stop.owner, release half */
 }
 
 /* One stop at a time, that is us. */
@@ -283,7 +283,7 @@ static filch_err stop(filch_sched *sched, const filch_stop_options *opt, filch_r
     if (fli_program_self() != sched->program) return FILCH_EFORKED; /* before any lock: a thread of the parent may hold it */
     if (fli_simulate_refuses(sched, call)) return FILCH_ESTATE;
     if (fli_current_worker(&sched->rt) != NULL) return FILCH_ESTATE;
-    /* PAIR stop.turn, acquire half: one at a time, and the next one sees what the last one did. */
+    /* PAIR stop.owner, acquire half: one at a time, and the next one sees what the last one did. */
     if (fli_swap_acqrel(&sched->stop.busy, true)) return FILCH_EBUSY;
     __attribute__((cleanup(stop_over))) filch_sched *busy = sched;
     filch_report found = { .size = 0 };

@@ -80,9 +80,9 @@ static bool read_often(fli_worker *w, uint32_t readings, uint32_t heard)
 }
 
 /* A guest that has been awake for a while, out of debt. */
-static fli_worker *guest_of(filch_sched *sched)
+static fli_worker *caller_worker_of(filch_sched *sched)
 {
-    fli_worker *w = sched->guest;
+    fli_worker *w = sched->caller_worker;
     w->clock_ns = fli_clock_ns();
     assert_false(read_often(w, 150, 0));
     return w;
@@ -91,7 +91,7 @@ static fli_worker *guest_of(filch_sched *sched)
 TEST(who_hears_much_from_others_for_long_is_to_nap_and_who_hears_little_is_not)
 {
     filch_sched *sched = begin(2);
-    fli_worker  *w = guest_of(sched);
+    fli_worker  *w = caller_worker_of(sched);
     assert_false(read_often(w, 100, 20));
 #ifndef FLI_SMALL
     assert_false(read_often(w, 30, 40)); /* 6 us more than half, each time */
@@ -105,7 +105,7 @@ TEST(who_hears_much_from_others_for_long_is_to_nap_and_who_hears_little_is_not)
 TEST(what_has_piled_up_counts_though_it_comes_all_at_once)
 {
     filch_sched *sched = begin(2);
-    fli_worker  *w = guest_of(sched);
+    fli_worker  *w = caller_worker_of(sched);
     assert_true(read_often(w, 1, 10000));
     assert_true(read_often(w, 20, 0));
     assert_false(read_often(w, 100, 0)); /* and not for ever */
@@ -115,7 +115,7 @@ TEST(what_has_piled_up_counts_though_it_comes_all_at_once)
 TEST(who_had_time_to_rest_has_not_heard_too_much)
 {
     filch_sched *sched = begin(2);
-    fli_worker  *w = guest_of(sched);
+    fli_worker  *w = caller_worker_of(sched);
     for (int i = 0; i < 1000; i++) {
         w->clock_ns += 90000; /* it ran dry and slept */
         assert_false(read_often(w, 1, 100));
@@ -142,7 +142,7 @@ static bool pile_often(fli_worker *w, uint32_t readings, uint32_t sent, uint32_t
 TEST(who_only_sends_what_nobody_receives_is_to_nap)
 {
     filch_sched *sched = begin(2);
-    fli_worker  *w = guest_of(sched);
+    fli_worker  *w = caller_worker_of(sched);
     assert_false(pile_often(w, 100, 64, 0, 64)); /* it is received */
     assert_false(pile_often(w, 100, 64, 1, 0));  /* it does something else besides */
 #ifndef FLI_SMALL
@@ -157,7 +157,7 @@ TEST(who_only_sends_what_nobody_receives_is_to_nap)
 TEST(who_is_patient_piles_up)
 {
     filch_sched *sched = begin(2);
-    fli_worker  *w = guest_of(sched);
+    fli_worker  *w = caller_worker_of(sched);
     fli_store_rlx(&sched->throttle.backoff_until_ns, w->clock_ns + FILCH_SECONDS(1));
     assert_false(pile_often(w, 100, 64, 0, 0));
     end(sched);
@@ -166,7 +166,7 @@ TEST(who_is_patient_piles_up)
 TEST(what_was_done_is_counted_from_when_the_last_nap_was_over)
 {
     filch_sched *sched = begin(2);
-    fli_worker  *w = guest_of(sched);
+    fli_worker  *w = caller_worker_of(sched);
     uint64_t     ended_ns = w->clock_ns + 5000;
     fli_store_rlx(&sched->throttle.ended_done, 12345);
     fli_store_rlx(&sched->throttle.ended_ns, ended_ns);
@@ -186,7 +186,7 @@ TEST(what_was_done_is_counted_from_when_the_last_nap_was_over)
 TEST(after_a_nap_that_left_no_doubt_the_next_is_due_sooner)
 {
     filch_sched *sched = begin(2);
-    fli_worker  *w = guest_of(sched);
+    fli_worker  *w = caller_worker_of(sched);
     fli_store_rlx(&sched->throttle.ended_ns, w->clock_ns);
     assert_false(read_often(w, 20, 40)); /* 200 us */
     assert_false(read_often(w, 1, 10000));
@@ -217,7 +217,7 @@ static bool steal_often(fli_worker *w, uint32_t times, uint32_t count, uint32_t 
 TEST(a_thief_that_gets_little_out_of_it_is_to_nap)
 {
     filch_sched *sched = begin(2);
-    fli_worker  *w = sched->guest;
+    fli_worker  *w = sched->caller_worker;
     until(steal_often(w, 200, 10, 10));       /* when there is something to compare a nap with */
     assert_false(steal_often(w, 1, 10, 100)); /* they led to more */
     w->step_ns = 10000;
@@ -229,7 +229,7 @@ TEST(a_thief_that_gets_little_out_of_it_is_to_nap)
 TEST(a_thief_does_not_nap_while_none_is_to_be_tried)
 {
     filch_sched *sched = begin(2);
-    fli_worker  *w = sched->guest;
+    fli_worker  *w = sched->caller_worker;
     until(steal_often(w, 200, 10, 10));
     fli_store_rlx(&sched->throttle.backoff_until_ns, fli_clock_ns() + FILCH_SECONDS(3600));
     assert_false(steal_often(w, 200, 10, 10));
@@ -261,7 +261,7 @@ static void begin_again(fli_worker *w)
 TEST(after_a_good_nap_fewer_steals_tell)
 {
     filch_sched *sched = begin(2);
-    fli_worker  *w = sched->guest;
+    fli_worker  *w = sched->caller_worker;
     w->clock_ns = fli_clock_ns();
     begin_again(w);
     assert_false(steal_often(w, 100, 10, 15));
@@ -276,7 +276,7 @@ TEST(after_a_good_nap_fewer_steals_tell)
 TEST(a_thief_whose_loot_leads_to_nothing_naps_after_fewer_steals)
 {
     filch_sched *sched = begin(2);
-    fli_worker  *w = sched->guest;
+    fli_worker  *w = sched->caller_worker;
     w->clock_ns = fli_clock_ns();
     begin_again(w);
     assert_false(steal_often(w, 20, 10, 10));
@@ -290,7 +290,7 @@ TEST(a_thief_whose_loot_leads_to_nothing_naps_after_fewer_steals)
 TEST(a_thief_whose_loot_leads_to_nothing_naps_sooner_but_not_at_once)
 {
     filch_sched *sched = begin(2);
-    fli_worker  *w = sched->guest;
+    fli_worker  *w = sched->caller_worker;
     w->clock_ns = fli_clock_ns();
     begin_again(w);
     w->throttle.before.ns = fli_clock_ns() + FILCH_SECONDS(3600); /* all that is known began just now, or later */
@@ -304,7 +304,7 @@ TEST(a_thief_whose_loot_leads_to_nothing_naps_sooner_but_not_at_once)
 TEST(a_napping_workers_queue_goes_to_the_others)
 {
     filch_sched *sched = begin_held();
-    fli_worker  *w = sched->guest;
+    fli_worker  *w = sched->caller_worker;
     fli_current_set(&w->local);                              /* what we spawn is queued with the guest */
     for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, NULL));
     same(fli_deque_count(&w->deque), 10);
@@ -322,7 +322,7 @@ TEST(a_napping_workers_queue_goes_to_the_others)
 TEST(one_always_stays_up)
 {
     filch_sched *sched = begin_held();
-    fli_worker  *w = sched->guest;
+    fli_worker  *w = sched->caller_worker;
     fli_store_rlx(&sched->throttle.paused, 1); /* somebody else naps */
     w->clock_ns = fli_clock_ns();
     fli_throttle_pause(w);
@@ -339,7 +339,7 @@ TEST(one_always_stays_up)
 TEST(whom_the_napper_would_have_run_next_goes_before_those_in_line)
 {
     filch_sched *sched = begin_held();
-    fli_worker  *w = sched->guest;
+    fli_worker  *w = sched->caller_worker;
     filch_pid    newest;
     void        *first = NULL;
     for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, NULL)); /* they wait in line */
@@ -360,7 +360,7 @@ TEST(whom_the_napper_would_have_run_next_goes_before_those_in_line)
 TEST(the_next_of_a_napper_goes_to_the_others_before_all_that_are_queued)
 {
     filch_sched *sched = begin_held();
-    fli_worker  *w = sched->guest;
+    fli_worker  *w = sched->caller_worker;
     void        *first = NULL;
     fli_current_set(&w->local);
     for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, NULL));
@@ -427,7 +427,7 @@ static uint64_t patience_of(fli_worker *w)
 TEST(a_nap_after_which_nothing_went_better_is_not_repeated_soon)
 {
     filch_sched *sched = begin(2);
-    fli_worker  *w = sched->guest;
+    fli_worker  *w = sched->caller_worker;
     nap_in_vain(w);
     assert_true(patience_of(w) > 0);
     assert_false(read_often(w, 100, 40));
@@ -437,15 +437,15 @@ TEST(a_nap_after_which_nothing_went_better_is_not_repeated_soon)
 TEST(yields_that_were_answered_at_once_before_a_nap_speak_against_it)
 {
     filch_sched *sched = begin(2);
-    nap_after_a_rally(sched->guest);
-    assert_true(patience_of(sched->guest) > 0);
+    nap_after_a_rally(sched->caller_worker);
+    assert_true(patience_of(sched->caller_worker) > 0);
     end(sched);
 }
 
 TEST(the_more_naps_in_a_row_were_in_vain_the_later_is_the_next)
 {
     filch_sched *sched = begin(2);
-    fli_worker  *w = sched->guest;
+    fli_worker  *w = sched->caller_worker;
     nap_in_vain(w);
     uint64_t first = patience_of(w);
     nap_in_vain(w);
@@ -461,7 +461,7 @@ TEST(the_more_naps_in_a_row_were_in_vain_the_later_is_the_next)
 TEST(a_nap_during_which_as_much_was_done_makes_the_next_one_longer)
 {
     filch_sched *sched = begin(2);
-    fli_worker  *w = sched->guest;
+    fli_worker  *w = sched->caller_worker;
     uint64_t     pause_ns = fli_load_rlx(&sched->throttle.pause_ns);
     nap_well(w);
     assert_true(fli_load_rlx(&sched->throttle.pause_ns) > pause_ns);
@@ -505,13 +505,13 @@ TEST(two_naps_that_leave_no_doubt_make_the_next_one_much_longer)
     adder        a = { .sched = sched };
     fli_atomic_init(&a.enough, false);
     ok(fli_thread_start(&a.thread, "adder", add_on, &a));
-    until(nap_clearly(sched->guest, 0));
+    until(nap_clearly(sched->caller_worker, 0));
     same(fli_load_rlx(&sched->throttle.pause_ns), FILCH_MILLISECONDS(4));
-    until(nap_clearly(sched->guest, 1));
+    until(nap_clearly(sched->caller_worker, 1));
     same(fli_load_rlx(&sched->throttle.pause_ns), FILCH_MILLISECONDS(16));
     fli_store_rlx(&a.enough, true);
     fli_thread_join(&a.thread);
-    nap_in_vain(sched->guest);
+    nap_in_vain(sched->caller_worker);
     same(fli_load_rlx(&sched->throttle.proven_rate), 0);
     end(sched);
 }
@@ -536,7 +536,7 @@ static const filch_type sender = { .name = "sender", .step = send_ten };
 TEST(no_nap_is_longer_than_the_longest)
 {
     filch_sched *sched = begin(2);
-    fli_worker  *w = sched->guest;
+    fli_worker  *w = sched->caller_worker;
     uint64_t     longest = FILCH_MILLISECONDS(64);
     fli_store_rlx(&sched->throttle.pause_ns, longest);
     nap_well(w);
@@ -547,7 +547,7 @@ TEST(no_nap_is_longer_than_the_longest)
 TEST(what_is_received_counts_message_by_message)
 {
     filch_sched *sched = begin(FILCH_NO_WORKERS);
-    fli_worker  *w = sched->guest;
+    fli_worker  *w = sched->caller_worker;
     uint32_t     ran = 0;
     fli_store_rlx(&released, false);
     ok(filch_spawn(sched, &listener, NULL, &whom));
@@ -565,7 +565,7 @@ TEST(what_is_received_counts_message_by_message)
 TEST(what_was_only_sent_before_a_nap_does_not_speak_against_it)
 {
     filch_sched *sched = begin(2);
-    fli_worker  *w = sched->guest;
+    fli_worker  *w = sched->caller_worker;
     fli_count(&sched->workers[0]->local.counters.sent, 1000000000);
     nap_after_a_millisecond(w);
     same(patience_of(w), 0);
@@ -575,7 +575,7 @@ TEST(what_was_only_sent_before_a_nap_does_not_speak_against_it)
 TEST(a_nap_that_was_broken_off_changes_nothing_but_when_the_next_may_be)
 {
     filch_sched *sched = begin_held();
-    fli_worker  *w = sched->guest;
+    fli_worker  *w = sched->caller_worker;
     fli_store_rlx(&sched->throttle.pause_ns, FILCH_SECONDS(1000));
     nap_well(w); /* the others are stuck */
     same(fli_load_rlx(&sched->throttle.pause_ns), FILCH_SECONDS(1000));
@@ -592,14 +592,14 @@ typedef struct napper {
 static void nap_long(void *arg)
 {
     napper *n = arg;
-    n->sched->guest->clock_ns = fli_clock_ns();
-    fli_throttle_pause(n->sched->guest);
+    n->sched->caller_worker->clock_ns = fli_clock_ns();
+    fli_throttle_pause(n->sched->caller_worker);
 }
 
 TEST(a_nap_of_one_who_only_piles_up_may_be_repeated_while_somebody_is_stuck)
 {
     filch_sched *sched = begin_held();
-    fli_worker  *w = sched->guest;
+    fli_worker  *w = sched->caller_worker;
     fli_store_rlx(&sched->throttle.pause_ns, FILCH_SECONDS(1000));
     fli_throttle_note_backlog(&w->throttle, 1000000);
     nap_well(w); /* broken off: the others are stuck */
@@ -632,8 +632,8 @@ TEST(what_is_sent_to_those_who_are_ready_is_counted_when_the_sender_goes_on)
     uint32_t     ran = 0;
     ok(filch_spawn(sched, &to_itself, NULL, &whom));
     ok(filch_tick(sched, 0, &ran));
-    same(sched->guest->throttle.backlog_sends, 10);
-    same(sched->guest->throttle.backlog_steps, 1);
+    same(sched->caller_worker->throttle.backlog_sends, 10);
+    same(sched->caller_worker->throttle.backlog_steps, 1);
     end(sched);
 }
 

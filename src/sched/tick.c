@@ -2,7 +2,7 @@
  *
  * The bell. Whoever queues something from outside sets `rung` and, if it was not set, makes the descriptor readable.
  * A tick clears the descriptor first and `rung` second: a ring in between is either swallowed together with what it
- * announced, which this tick then runs, or comes after and makes the descriptor readable again. (PAIR tick.bell)
+ * announced, which this tick then runs, or comes after and makes the descriptor readable again. (PAIR tick.signal)
  */
 #include "port/clock.h"
 #include "port/wakefd.h"
@@ -13,7 +13,7 @@
 
 static bool has_work(filch_sched *sched)
 {
-    return fli_worker_queued(sched->guest) > 0 || fli_inject_count(&sched->global) > 0;
+    return fli_worker_queued(sched->caller_worker) > 0 || fli_inject_count(&sched->global) > 0;
 }
 
 /* The descriptor becomes readable when the next timer is due. One call to the system, where that has changed. A timer that another
@@ -21,7 +21,7 @@ static bool has_work(filch_sched *sched)
 static void set_alarm(filch_sched *sched)
 {
     uint64_t next_ns = fli_idle_timer_ns(sched);
-    bool     rang = sched->alarm.at_ns <= sched->guest->clock_ns; /* for timers that have been looked at */
+    bool     rang = sched->alarm.at_ns <= sched->caller_worker->clock_ns; /* for timers that have been looked at */
     if (rang || next_ns != sched->alarm.at_ns) fli_alarmfd_set(&sched->alarm, next_ns);
 }
 
@@ -35,24 +35,24 @@ typedef struct turn {
 /* Runs when filch_tick is left, also by an exception of C++ that a step has thrown: then the process is torn (torn.c). */
 static void turn_end(turn *t)
 {
-    if (FLI_UNLIKELY(!t->whole)) fli_torn_note(t->sched->guest);
+    if (FLI_UNLIKELY(!t->whole)) fli_torn_note(t->sched->caller_worker);
     fli_current_set(t->before);
-    fli_store_rel(&t->sched->ticking, false); /* PAIR tick.turn, release half */
+    fli_store_rel(&t->sched->ticking, false); /* PAIR tick.owner, release half */
 }
 
 static uint32_t run(filch_sched *sched, uint32_t steps)
 {
-    fli_worker *w = sched->guest;
+    fli_worker *w = sched->caller_worker;
     fli_torn_mend(w);
     fli_wakefd_clear(sched->wake_fd);
-    (void)fli_swap_acqrel(&sched->rung, false); /* PAIR tick.bell, both halves */
+    (void)fli_swap_acqrel(&sched->signalled, false); /* PAIR tick.signal, both halves */
     fli_worker_clock(w);
     bool     any = true;
     uint32_t most = steps != 0 && steps < STEPS_MAX ? steps : STEPS_MAX;
     for (w->steps_left = most; w->steps_left > 0 && any; any = fli_worker_turn(w)) w->steps_left--;
     uint32_t n = most - w->steps_left - !any;
     w->steps_left = 0;
-    if (has_work(sched) && !fli_swap_acqrel(&sched->rung, true)) fli_wakefd_ring(sched->wake_fd);
+    if (has_work(sched) && !fli_swap_acqrel(&sched->signalled, true)) fli_wakefd_ring(sched->wake_fd);
     if (fli_load_rlx(&sched->alarm_asked)) set_alarm(sched);
     return n;
 }
@@ -63,10 +63,10 @@ filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran)
     if (fli_simulate_refuses(sched, "filch_tick")) return FILCH_ESTATE;
     if (sched->worker_count > 0 || fli_current_worker(&sched->rt) != NULL) return FILCH_ESTATE;
     if (fli_load_acq(&sched->rt.phase) == FLI_CLOSED) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire half */
-    /* PAIR tick.turn, acquire half: what the last thread that ticked left is ours. */
+    /* PAIR tick.owner, acquire half: what the last thread that ticked left is ours. */
     if (fli_swap_acqrel(&sched->ticking, true)) return FILCH_EBUSY;
     __attribute__((cleanup(turn_end))) turn t = { .sched = sched, .before = fli_current_get() };
-    fli_current_set(&sched->guest->local);
+    fli_current_set(&sched->caller_worker->local);
     uint32_t n = run(sched, steps);
     t.whole = true;
     if (ran != NULL) *ran = n;

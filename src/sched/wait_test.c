@@ -32,7 +32,7 @@ static filch_stats stats_of(filch_sched *sched)
 /* Lets the process wait for so long; returns the bucket that grew. */
 static int bucket_of(filch_sched *sched, filch_pid pid, uint64_t waited_ns)
 {
-    fli_worker *w = sched->guest;
+    fli_worker *w = sched->caller_worker;
     filch_stats before = stats_of(sched);
     int         bucket = -1;
     w->sample_in = 1000; /* the clock asks for no sample of its own */
@@ -80,7 +80,7 @@ static struct {
 
 static uint64_t status_of(filch_sched *sched)
 {
-    return fli_load_rlx(&sched->guest->status.serial);
+    return fli_load_rlx(&sched->caller_worker->status.serial);
 }
 
 static filch_err step_and_look(void *self, const filch_event *events, size_t count, filch_out *out)

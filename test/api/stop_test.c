@@ -827,7 +827,7 @@ TEST(a_spawn_that_is_about_to_return_keeps_the_scheduler_alive)
         until(atomic_load(&seen.inside));
         closing c;
         close_begin(&c, sched, FILCH_MILLISECONDS(100));
-        until((fli_load_acq(&sched->stop.spawning) & FLI_DOOR_CLOSED) != 0);
+        until((fli_load_acq(&sched->stop.foreign_spawns) & FLI_SPAWN_CLOSED) != 0);
         atomic_store(&seen.release, true);
         until(gate_is_waiting(&door));
         same(close_end(&c), FILCH_EBUSY);

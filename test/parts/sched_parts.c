@@ -169,7 +169,7 @@ static void setup_with(uint32_t workers)
     sched->opt.global_batch = 1;
     sched->opt.max_processes = 100;
     sched->worker_count = workers;
-    sched->victim_count = workers + 1;
+    sched->worker_total = workers + 1;
     sched->workers = w->list;
     (void)!fli_slab_init(&sched->rt.procs, &sched->rt.mem, sizeof(fli_proc), 1000, make_proc);
     (void)!fli_inject_init(&sched->global, &sched->rt.mem, offsetof(fli_proc, link));
@@ -188,7 +188,7 @@ static void setup_with(uint32_t workers)
         (void)!fli_parker_init(&worker->idle.parker);
         worker->idle.sentinel_ns = 1000000;
     }
-    sched->guest = w->list[workers];
+    sched->caller_worker = w->list[workers];
     (void)!fli_mutex_init(&w->lock);
     (void)!fli_cond_init(&w->changed);
     for (int i = 0; i < 3; i++) w->procs[i].self = &w->payload[i];
@@ -338,7 +338,7 @@ static void submit_both(void)
 
 static void check_bell(void)
 {
-    bool left = fli_inject_count(&w->sched.global) > 0 || fli_worker_queued(w->sched.guest) > 0;
+    bool left = fli_inject_count(&w->sched.global) > 0 || fli_worker_queued(w->sched.caller_worker) > 0;
     if (left) must(fli_load_rlx(&w->readable) == 1, "while something is queued the descriptor is readable");
     fli_weak_outcome(left);
 }

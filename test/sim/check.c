@@ -140,7 +140,7 @@ static void walk_spare(filch_sched *sched)
 {
     const fli_slab *procs = &sched->rt.procs;
     for (uint32_t i = 0; i < procs->spare_count; i++) check_blank(procs->spare[i]);
-    for (uint32_t i = 0; i < sched->victim_count; i++) {
+    for (uint32_t i = 0; i < sched->worker_total; i++) {
         const fli_magazine *own = &sched->workers[i]->local.procs;
         for (uint32_t k = 0; k < own->count; k++) check_blank(own->objects[k]);
     }
@@ -219,7 +219,7 @@ void fli_check_everything(filch_sched *sched, bool all)
         memset(posted.by, 0, posted.room * sizeof *posted.by);
         walk = 1;
     }
-    for (uint32_t i = 0; i < sched->victim_count; i++) {
+    for (uint32_t i = 0; i < sched->worker_total; i++) {
         walk_deque(&sched->workers[i]->deque);
         if (PEEK(&sched->workers[i]->lifo_slot.item) != NULL) mark_queued(PEEK(&sched->workers[i]->lifo_slot.item));
         const fli_proc *handed = PEEK(&sched->workers[i]->idle.handoff);
