@@ -98,12 +98,15 @@ static filch_err handle_adopt(fli_io *io, const filch_command *command, const fi
     int         fd = (int)request->number, kind = fli_desc_kind_of(fd);
     int         own = kind >= 0 ? copy_of(fd, kind) : kind;
     fli_stream *s;
+    fli_address address = { .size = 0 };
     if (own < 0) {
         fli_op_tell_why(receiver, own);
         return FILCH_OK;
     }
     filch_err err = fli_stream_make(io, command->from.serial, NULL, own, kinds[kind], &s);
     if (err != FILCH_OK) return err;
+    /* For what a listener accepts; `own` is open as long as the stream is, which only this process can close. */
+    if (kind == FLI_DESC_LISTENER && fli_net_address(own, false, &address) == 0) s->is_unix = fli_address_is_unix(&address);
     fli_store_rlx(&s->pieces, kind != FLI_DESC_FILE); /* a terminal, packets, a pipe with a name: nothing is known of it */
     if ((request->how & FILCH_ADOPT_KEEP) == 0) (void)fli_desc_close(fd);
     fli_op_tell(receiver, FILCH_OK, filch_int((int64_t)fli_stream_id(s)));

@@ -54,10 +54,14 @@ void fli_rest_drop(fli_stream *s)
 
 static int64_t receive(fli_io *io, fli_stream *s, void *bytes, size_t room)
 {
-    int64_t n = s->kind == FLI_STREAM_SOCKET ? fli_net_receive(s->fd, bytes, room) : fli_desc_read(s->fd, bytes, room);
+    bool    cut = false;
+    int64_t n;
+    if (s->kind != FLI_STREAM_SOCKET) n = fli_desc_read(s->fd, bytes, room);
+    else if (!s->is_unix) n = fli_net_receive(s->fd, bytes, room);
+    else n = fli_net_receive_unix(s->fd, bytes, room, &cut);
     /* Fewer than there was room for: the system has no more for now, and would report it. Not so where a read ends at a
-     * border: of a line, of a packet, at an urgent byte. */
-    s->more = n == 0 || n == (int64_t)room || (n > 0 && fli_load_rlx(&s->pieces));
+     * border: of a line, of a packet, at an urgent byte, behind a descriptor. */
+    s->more = n == 0 || n == (int64_t)room || cut || (n > 0 && fli_load_rlx(&s->pieces));
     if (n > 0) fli_budget_use(io, (size_t)n);
     return n;
 }

@@ -47,6 +47,7 @@ static filch_err handle_open(fli_io *io, const filch_command *command, const fil
     fli_stream *s = make(io, command, fd, listens ? FLI_STREAM_LISTENER : FLI_STREAM_DATAGRAM, receiver, &err);
     if (s == NULL) return err;
     s->flags = (uint8_t)request->how;
+    s->is_unix = fli_address_is_unix(&address);
     fli_op_tell(receiver, FILCH_OK, filch_int((int64_t)fli_stream_id(s)));
     return FILCH_OK;
 }
@@ -61,6 +62,7 @@ static filch_err handle_connect(fli_io *io, const filch_command *command, filch_
     int         fd = fli_net_connect(&address, request->how, &pending);
     fli_stream *s = make(io, command, fd, FLI_STREAM_SOCKET, receiver, &err);
     if (s == NULL) return err;
+    s->is_unix = fli_address_is_unix(&address);
     if (!pending) {
         fli_op_tell(receiver, FILCH_OK, filch_int((int64_t)fli_stream_id(s)));
         return FILCH_OK;

@@ -143,6 +143,7 @@ filch_err fli_stream_make(fli_io *io, uint64_t serial, fli_stream *beside, int f
     s->kind = (uint8_t)kind;
     s->flags = 0;
     s->in_poller = s->more = false;
+    s->is_unix = beside != NULL && beside->is_unix;
     fli_store_rlx(&s->pieces, false);
     s->foreign = -1;
     s->pid = 0;

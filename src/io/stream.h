@@ -54,6 +54,7 @@ typedef struct fli_stream {
     uint8_t  kind;
     uint8_t  flags; /* of a listener: for what it accepts; of a program: it leads a process group */
     bool     in_poller;
+    bool     is_unix; /* a unix socket, or a listener of them: descriptors may come with the bytes.  Plain: set when made */
     int      foreign; /* of a watch: the number that was asked for */
     bool     more; /* the system may have more than was received.  Plain, as the reading operation */
     /* A read may end before what the system has does.  writes: who adopts it; a report of urgent bytes, before it changes

@@ -31,6 +31,13 @@ void fli_address_put(fli_address *address, const void *system, size_t size)
     address->size = (uint32_t)size;
 }
 
+bool fli_address_is_unix(const fli_address *address)
+{
+    sa_family_t family;
+    memcpy(&family, address->bytes + offsetof(struct sockaddr, sa_family), sizeof family);
+    return address->size > 0 && family == AF_UNIX;
+}
+
 /* ---- reading ---- */
 
 static bool read_unix(fli_address *address, const char *path)

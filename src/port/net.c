@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 /* A service that the system would read as a number, but that is no port: it would take what is left of it in 16 bits.
@@ -169,6 +170,18 @@ int64_t fli_net_receive(int fd, void *bytes, size_t room)
     ssize_t n;
     do n = recv(fd, bytes, room, MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
+    return n >= 0 ? n : -errno;
+}
+
+int64_t fli_net_receive_unix(int fd, void *bytes, size_t room, bool *cut)
+{
+    struct iovec  into = { .iov_base = bytes, .iov_len = room };
+    struct msghdr message = { .msg_iov = &into, .msg_iovlen = 1 };
+    ssize_t       n;
+    do n = recvmsg(fd, &message, MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    /* There is no room for descriptors, so that a read which met one says that its control data did not fit. */
+    *cut = n >= 0 && (message.msg_flags & MSG_CTRUNC) != 0;
     return n >= 0 ? n : -errno;
 }
 

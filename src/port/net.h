@@ -27,6 +27,8 @@ size_t fli_address_write(const fli_address *address, char *text, size_t room);
 #define FLI_ADDRESS_TEXT_MAX 128
 /* Copies what the system has filled in; one that is longer than any address of our three families becomes "none". */
 void fli_address_put(fli_address *address, const void *system, size_t size);
+/* Returns true for the address of a unix socket. */
+bool fli_address_is_unix(const fli_address *address);
 
 /* The addresses of a name, one a line, as fli_address_read reads them. Blocks. FILCH_ENOHOST, FILCH_ETOOBIG: more than
  * `room`; *size gets the length without the NUL. */
@@ -47,6 +49,9 @@ int fli_net_shutdown(int fd);
 int fli_net_address(int fd, bool peer, fli_address *address);
 
 int64_t fli_net_receive(int fd, void *bytes, size_t room);
+/* From a unix socket, where a read ends behind bytes that were sent with a descriptor, also if more follow: *cut. The system
+ * closes that descriptor. */
+int64_t fli_net_receive_unix(int fd, void *bytes, size_t room, bool *cut);
 int64_t fli_net_send(int fd, const void *bytes, size_t size);
 /* The size of the datagram, which is more than `room` if it was cut. */
 int64_t fli_net_receive_from(int fd, void *bytes, size_t room, fli_address *from);

@@ -1,0 +1,145 @@
+/* io_unix_test.c - unix sockets whose peers pass descriptors: a read ends behind each, and nothing here wants one. */
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "api/io_script.h"
+
+static world w;
+static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2 };
+
+/* How a process comes by its stream. */
+enum way { ACCEPTED, ACCEPTED_OF_ADOPTED, CONNECTED, ADOPTED, WAYS };
+
+static bool waits(script *s, uint32_t stage)
+{
+    return script_stage(s) == stage && world_inspect(&w, s->actor.pid).state == FILCH_STATE_IDLE;
+}
+
+/* A socket bound to, or connected with, "unix:@NAME". */
+static int open_unix(const char *text, int (*attach)(int, const struct sockaddr *, socklen_t))
+{
+    struct sockaddr_un at = { .sun_family = AF_UNIX };
+    size_t             size = strlen(text + strlen("unix:@"));
+    int                fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    memcpy(at.sun_path + 1, text + strlen("unix:@"), size);
+    ok(attach(fd, (struct sockaddr *)&at, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + size)));
+    return fd;
+}
+
+/* Sends `words` and with them the writing end of a pipe, of which there is no other. Returns the reading end. */
+static int send_with_pipe(int fd, const char *words)
+{
+    union {
+        struct cmsghdr head;
+        char           room[CMSG_SPACE(sizeof(int))];
+    } control = { .room = { 0 } };
+    struct iovec  from = { .iov_base = (void *)(uintptr_t)words, .iov_len = strlen(words) };
+    struct msghdr message = { .msg_iov = &from, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
+    int           ends[2];
+    ok(pipe(ends));
+    control.head = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS };
+    memcpy(CMSG_DATA(&control.head), &ends[1], sizeof(int));
+    same(sendmsg(fd, &message, MSG_NOSIGNAL), strlen(words));
+    ok(close(ends[1]));
+    return ends[0];
+}
+
+static void send_plain(int fd, const char *words)
+{
+    same(send(fd, words, strlen(words), MSG_NOSIGNAL), strlen(words));
+}
+
+/* Fails if the writing end still exists: then it has leaked. */
+static void is_gone(int reading)
+{
+    struct pollfd look = { .fd = reading, .events = POLLIN };
+    same(poll(&look, 1, 0), 1);
+    same(look.revents, POLLHUP);
+    ok(close(reading));
+}
+
+/* Starts the script, whose first two lines open the stream. Returns the other end of it. */
+static int start(script *s, enum way way, const char *name)
+{
+    int listener = -1, pair[2] = { -1, -1 }, peer = -1;
+    if (way == ACCEPTED_OF_ADOPTED || way == CONNECTED) {
+        listener = open_unix(name, bind);
+        ok(listen(listener, 1));
+    }
+    if (way == ADOPTED) ok(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair));
+    const line first[] = { [ACCEPTED] = DO_LISTEN(name), [ACCEPTED_OF_ADOPTED] = DO_ADOPT(listener, 0),
+                           [CONNECTED] = DO_CONNECT(name), [ADOPTED] = DO_ADOPT(pair[0], 0) };
+    const line accept_one = DO_ACCEPT, nothing = DO_TIMEOUT(FILCH_FOREVER);
+    s->lines[0] = first[way];
+    s->lines[1] = way == ACCEPTED || way == ACCEPTED_OF_ADOPTED ? accept_one : nothing;
+    script_start(&w, s);
+    if (way == ADOPTED) return pair[1];
+    if (way == CONNECTED) {
+        UNTIL(&w, waits(s, 2));
+        peer = accept(listener, NULL, NULL);
+        ok(close(listener));
+        return peer;
+    }
+    UNTIL(&w, waits(s, 1));
+    return open_unix(name, connect);
+}
+
+TEST(what_follows_a_passed_descriptor_is_read_and_the_descriptor_is_closed)
+{
+    for (enum way way = 0; way < WAYS; way++) {
+        EACH_WORLD({
+            char name[64];
+            snprintf(name, sizeof name, "unix:@filch-passed-%d-%d-%zu", (int)getpid(), (int)way, each);
+            script s = SCRIPT(DO_PAUSE, DO_PAUSE, DO_PAUSE, DO_READ(0), DO_UNTIL("\n", 99), DO_EXACTLY(5), DO_EXACTLY(2));
+            int    peer = start(&s, way, name);
+            int    first = send_with_pipe(peer, "one");
+            send_plain(peer, "t");
+            int second = send_with_pipe(peer, "wo\n");
+            send_plain(peer, "th");
+            int third = send_with_pipe(peer, "ree");
+            send_plain(peer, "45");
+            /* Time for all reports to be collected: the reads have none of them left. */
+            UNTIL(&w, waits(&s, 2));
+            for (int i = 0; i < 20; i++) world_turn(&w);
+            ok(filch_send(w.sched, s.actor.pid, filch_none()));
+            script_ends(&w, &s);
+            assert_string_equal(s.result[3].bytes, "one");
+            assert_string_equal(s.result[4].bytes, "two\n");
+            assert_string_equal(s.result[5].bytes, "three");
+            assert_string_equal(s.result[6].bytes, "45");
+            is_gone(first);
+            is_gone(second);
+            is_gone(third);
+            ok(close(peer));
+        })
+    }
+}
+
+TEST(a_descriptor_that_is_not_read_is_closed_with_the_stream)
+{
+    EACH_WORLD({
+        char name[64];
+        snprintf(name, sizeof name, "unix:@filch-unread-%d-%zu", (int)getpid(), each);
+        script s = SCRIPT(DO_PAUSE, DO_PAUSE, DO_PAUSE);
+        int    peer = start(&s, ACCEPTED, name);
+        int    passed = send_with_pipe(peer, "one");
+        UNTIL(&w, waits(&s, 2));
+        ok(filch_send(w.sched, s.actor.pid, filch_none()));
+        script_ends(&w, &s);
+        is_gone(passed);
+        ok(close(peer));
+    })
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_follows_a_passed_descriptor_is_read_and_the_descriptor_is_closed),
+        cmocka_unit_test(a_descriptor_that_is_not_read_is_closed_with_the_stream),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
