@@ -2,22 +2,28 @@
 #include <filch_lua.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "lua/codec.h"
 #include "support/check.h"
 
-/* The words for the mark and `bytes`, of which a chart has kept all. */
+/* The words for the mark and `bytes`, of which a chart has kept all. Behind the last byte is a page that cannot be read. */
 static const char *words_of(const void *bytes, size_t size)
 {
     static char text[512];
-    uint8_t     message[512];
-    assert_true(size + FLI_LUA_MARK_SIZE <= sizeof message);
+    size_t      page = (size_t)sysconf(_SC_PAGESIZE);
+    uint8_t    *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t    *message = pages + page - FLI_LUA_MARK_SIZE - size;
+    assert_true(pages != MAP_FAILED && size + FLI_LUA_MARK_SIZE <= page);
+    ok(mprotect(pages + page, page, PROT_NONE));
     memcpy(message, fli_lua_mark, FLI_LUA_MARK_SIZE);
     memcpy(message + FLI_LUA_MARK_SIZE, bytes, size);
     size += FLI_LUA_MARK_SIZE;
     size_t n = filch_lua_describe(NULL, message, size, size, text, sizeof text - 1);
     assert_true(n < sizeof text);
     text[n] = '\0';
+    ok(munmap(pages, 2 * page));
     return text;
 }
 
