@@ -13,10 +13,23 @@ enum { UNYIELDING_MAX = 10000, COUNT = 2048 };
  * up to 5 KiB each (log.info inside __tostring). A worker's stack has 2 MiB at the least (port/thread.c). */
 enum { CLOSE_STACK_MAX = 128 << 10 };
 
+/* Honest walks are as long as memory allows, on slow processors too. */
+enum { WALK_TIMES = 4 };
+#define WALK_MEMORY (UINT64_C(16) << 20)
+
+#define TOO_LONG "ran for too long where it cannot be interrupted"
+
 int fli_lua_raise_final(lua_State *L, fli_lua_proc *p)
 {
     if (p->runaway) fli_lua_watch_arm(L); /* what is closed on the way out ends at its first instruction */
     return lua_error(L);
+}
+
+static void note_spent(lua_State *L, fli_lua_proc *p, const char *words)
+{
+    if (p->spent == NULL) p->spent = words;
+    p->runaway = true; /* before anything that may fail for want of memory */
+    fli_lua_watch_arm(L);
 }
 
 int fli_lua_budget_stop(lua_State *L, fli_lua_proc *p, const char *words)
@@ -25,14 +38,12 @@ int fli_lua_budget_stop(lua_State *L, fli_lua_proc *p, const char *words)
         lua_pushstring(L, words);
         return fli_lua_raise_final(L, p);
     }
-    p->spent = words;
-    p->runaway = true; /* before anything that may fail for want of memory */
-    fli_lua_watch_arm(L);
+    note_spent(L, p, words);
     return luaL_error(L, "%s", words);
 }
 
 /* By the thread's own time: one that had to wait for a processor has not used it. */
-static bool is_spent(fli_lua_proc *p)
+static bool is_spent(fli_lua_proc *p, uint64_t times)
 {
     if (p->simulated) {
         uint32_t count = p->lua->opt.count;
@@ -40,12 +51,12 @@ static bool is_spent(fli_lua_proc *p)
     }
     uint64_t now = fli_clock_cpu_ns();
     if (p->stuck_ns == 0) p->stuck_ns = now;
-    return now - p->stuck_ns >= p->lua->opt.runaway_ns;
+    return (now - p->stuck_ns) / times >= p->lua->opt.runaway_ns;
 }
 
 void fli_lua_budget_spend(lua_State *L, fli_lua_proc *p)
 {
-    if (p->runaway || is_spent(p)) (void)fli_lua_budget_stop(L, p, "ran for too long where it cannot be interrupted");
+    if (p->runaway || is_spent(p, 1)) (void)fli_lua_budget_stop(L, p, TOO_LONG);
 }
 
 bool fli_lua_budget_due(lua_State *L)
@@ -59,6 +70,27 @@ bool fli_lua_budget_due(lua_State *L)
     if (p->current != NULL && fli_lua_can_wait(L, p)) return true;
     fli_lua_budget_spend(L, p);
     return false;
+}
+
+/* Whether `p` has been at it for longer than a slice. Before its first step nothing watches it: what a spawn takes along is read there. */
+static bool is_walk_late(fli_lua_proc *p)
+{
+    if (p->runner == NULL && p->out == NULL) return p->lua->opt.watch != FILCH_LUA_WATCH_NONE;
+    return fli_lua_watch_late(p);
+}
+
+bool fli_lua_budget_over(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_self(L);
+    if (p == NULL || p->lua == NULL || p->simulated || fli_lua_job_of(p) != NULL || !is_walk_late(p)) return false;
+    if (!p->runaway && !is_spent(p, WALK_TIMES * (1 + (p->heap.max - 1) / WALK_MEMORY))) return false;
+    note_spent(L, p, TOO_LONG);
+    return true;
+}
+
+void fli_lua_budget_walk(lua_State *L)
+{
+    if (fli_lua_budget_over(L)) (void)luaL_error(L, "%s", TOO_LONG);
 }
 
 bool fli_lua_close_too_deep(const fli_lua_proc *p)

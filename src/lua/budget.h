@@ -44,6 +44,13 @@ int fli_lua_budget_stop(lua_State *L, fli_lua_proc *p, const char *words);
  * pass: the caller keeps its state and calls fli_lua_pause. Raises the final error if the budget is spent. */
 bool fli_lua_budget_due(lua_State *L);
 
+/* In a walk of C that cannot be left in between (a message that is written or read, a pattern that is compared, a line of the log), every
+ * few microseconds. Returns true if it has taken too long: WALK_TIMES `runaway_ns` of processor time since the step was late, for each
+ * 16 MiB that the process may hold. Then the budget is spent; the caller gives up with an error, which is final. Raises nothing. */
+bool fli_lua_budget_over(lua_State *L);
+/* The same, and raises the error. */
+void fli_lua_budget_walk(lua_State *L);
+
 /* Raises unless the value at `index` is a table, or something that can be read like one. (tables.c) */
 void fli_lua_check_table(lua_State *L, int index);
 

@@ -395,6 +395,7 @@ static offer push_case(lua_State *L, lua_Integer i)
 static void copy_cases(lua_State *L, lua_Integer count)
 {
     if (count == 0) luaL_error(L, "channel.select wants a list of cases");
+    if (count > FLI_LUA_CASES_MAX) luaL_error(L, "channel.select takes at most %d cases", FLI_LUA_CASES_MAX);
     lua_createtable(L, (int)count, 0);
     int copy = lua_gettop(L);
     for (lua_Integer i = 1; i <= count; i++) {

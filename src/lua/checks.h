@@ -19,6 +19,13 @@ static inline void fli_lua_expect(lua_State *L, bool fine, int arg, const char *
     if (!fine) luaL_typeerror(L, arg, expected);
 }
 
+/* A text that is to be a number may have so many bytes: stock Lua converts it in time proportional to them. */
+enum { FLI_LUA_DIGITS_MAX = 1000 };
+static inline void fli_lua_check_digits(lua_State *L, int index, int arg)
+{
+    if (lua_type(L, index) == LUA_TSTRING && lua_rawlen(L, index) > FLI_LUA_DIGITS_MAX) luaL_argerror(L, arg, "the text is too long for a number");
+}
+
 /* The text at `index`, a string, for C, which ends it at the first zero byte: raises if there is one before its end. */
 static inline const char *fli_lua_whole_text(lua_State *L, int index)
 {

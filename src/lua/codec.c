@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "lua/blob.h"
+#include "lua/budget.h"
 #include "lua/code.h"
 #include "lua/functions.h"
 #include "lua/host.h"
@@ -56,6 +57,10 @@ enum {
 
 /* From here on memory changes hands instead of being copied. */
 enum { MOVE_SIZE = 16384 };
+
+/* Values between two looks at the budget: some microseconds. Of pairs fewer, since keys may have been chosen to have the same hash: then
+ * one takes as long as all others together. */
+enum { LOOKS = 128, PAIR_LOOKS = 4 };
 
 /* ---- bytes -------------------------------------------------------------------------------------------------- */
 
@@ -174,6 +179,11 @@ static bool refuse(const writer *w, const frame *at, const char *what)
 static bool refuse_size(const writer *w, const frame *at)
 {
     return refuse(w, at, "there is not enough memory to send it");
+}
+
+static bool refuse_time(const writer *w, const frame *at)
+{
+    return refuse(w, at, "it takes too long to send it");
 }
 
 static inline void put(fli_lua_bytes *bytes, const void *from, size_t size)
@@ -350,7 +360,9 @@ static bool write_table(const writer *w, int index, const frame *up, unsigned de
     w->bytes->size += 3;
     lua_pushnil(L);
     frame here = { .up = up, .table = table, .key = lua_gettop(L) };
+    if (fli_lua_budget_over(L)) return refuse_time(w, up); /* each time: an emptied table takes long to walk over */
     while (lua_next(L, index) != 0) {
+        if ((values + pairs) % LOOKS == LOOKS - 1 && fli_lua_budget_over(L)) return refuse_time(w, &here);
         int  type = lua_type(L, here.key);
         bool in_order = pairs == 0 && type == LUA_TNUMBER && lua_isinteger(L, here.key) &&
                         lua_tointeger(L, here.key) == (lua_Integer)values + 1;
@@ -595,10 +607,13 @@ static bool read_table(lua_State *L, const uint8_t **at, const uint8_t *end, siz
     if (values > INT32_MAX || pairs > INT32_MAX) return false;
     lua_createtable(L, (int)values, (int)pairs);
     for (size_t i = 1; i <= values; i++) {
+        if (i % LOOKS == 0) fli_lua_budget_walk(L);
         if (!read_value(L, at, end, depth + 1)) return false;
         lua_rawseti(L, -2, (lua_Integer)i);
     }
     for (size_t i = 0; i < pairs; i++) {
+        /* In a spawn each look reads the clock. */
+        if (i % PAIR_LOOKS == PAIR_LOOKS - 1 && (i % LOOKS == LOOKS - 1 || fli_lua_self(L)->runner != NULL)) fli_lua_budget_walk(L);
         if (!read_key(L, at, end, depth + 1)) return false;
         if (!read_value(L, at, end, depth + 1)) return false;
         lua_rawset(L, -3);

@@ -73,7 +73,7 @@ void fli_lua_bytes_sent(fli_lua_bytes *bytes, bool taken);
 /* The payload, made from `bytes`, so that it outlives them. Gives *out one reference. */
 filch_err fli_lua_bytes_keep(fli_lua_bytes *bytes, const filch_data *data, filch_data *out);
 
-/* Appends the value at `index`. Raises no Lua error. `root` is how messages call it: "message". */
+/* Appends the value at `index`. Raises no Lua error; false also if it takes too long: fli_lua_budget_over. `root` is how messages call it: "message". */
 bool fli_lua_encode(lua_State *L, int index, const char *root, fli_lua_bytes *bytes, fli_lua_refusal *why);
 
 /* Appends the i-th variable of the function at `index`, which is number 0 of bytes->functions. */
@@ -91,7 +91,7 @@ void fli_lua_attach_functions(int list);
 bool fli_lua_decode_variable(lua_State *L, int index, int i, const uint8_t **at, const uint8_t *end);
 
 /* Pushes the value at *at and moves *at behind it. False, with nothing pushed, when the bytes are not of this form.
- * Raises only memory errors. */
+ * Raises only memory errors, and that of a spent budget. */
 bool fli_lua_decode(lua_State *L, const uint8_t **at, const uint8_t *end);
 
 /* What a payload is, before it is read. */

@@ -175,7 +175,7 @@ filch_err fli_lua_end_done(fli_lua_proc *p, int count)
     fli_lua_bytes_init(&bytes, p->heap.max);
     filch_err err;
     if (count > 0 && !fli_lua_pack(p->L, -count, "result", &bytes, &result, &why)) {
-        err = fail(p, FILCH_LUA_EERROR, why.text, strlen(why.text));
+        err = fail(p, p->runaway ? FILCH_LUA_EBUDGET : FILCH_LUA_EERROR, why.text, strlen(why.text));
     } else {
         err = filch_done(p->out, result);
         fli_lua_bytes_sent(&bytes, err == FILCH_OK);

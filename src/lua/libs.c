@@ -16,12 +16,12 @@ static const char *const stock[] = {
     "_G.assert", "_G.error", "_G.getmetatable", "_G.ipairs", "_G.next", "_G.rawequal", "_G.rawget", "_G.rawlen",
     "_G.rawset", "_G.select", "_G.tonumber", "_G.tostring", "_G.type", "_G._VERSION",
     "coroutine.create", "coroutine.isyieldable", "coroutine.running",
-    "string.byte", "string.char", "string.len", "string.sub",
+    "string.byte", "string.len", "string.sub",
     "table.pack", "table.unpack",
     "math.abs", "math.acos", "math.asin", "math.atan", "math.ceil", "math.cos", "math.deg", "math.exp", "math.floor",
-    "math.fmod", "math.huge", "math.log", "math.max", "math.maxinteger", "math.min", "math.mininteger", "math.modf",
+    "math.fmod", "math.huge", "math.log", "math.maxinteger", "math.mininteger", "math.modf",
     "math.pi", "math.rad", "math.sin", "math.sqrt", "math.tan", "math.tointeger", "math.type", "math.ult",
-    "utf8.char", "utf8.charpattern", "utf8.codepoint", "utf8.codes", "utf8.len", "utf8.offset",
+    "utf8.charpattern", "utf8.codepoint", "utf8.codes", "utf8.len", "utf8.offset",
     "os.difftime", "debug.traceback",
 };
 
@@ -126,7 +126,9 @@ static int harvest(lua_State *L)
     } wrapped[] = { { "os", "time", &names->stock_time },           { "os", "date", &names->stock_date },
                     { "os", "clock", &names->stock_clock },         { "string", "format", &names->stock_format },
                     { "string", "pack", &names->stock_pack },       { "string", "packsize", &names->stock_packsize },
-                    { "string", "unpack", &names->stock_unpack } };
+                    { "string", "unpack", &names->stock_unpack },   { "math", "max", &names->stock_math_max },
+                    { "math", "min", &names->stock_math_min },      { "string", "char", &names->stock_string_char },
+                    { "utf8", "char", &names->stock_utf8_char } };
     for (size_t i = 0; i < sizeof wrapped / sizeof wrapped[0]; i++) {
         lua_getglobal(L, wrapped[i].library);
         lua_getfield(L, -1, wrapped[i].name);
@@ -164,6 +166,7 @@ static const struct {
     { fli_lua_random_members, 0 },
     { fli_lua_table_members, 0 },
     { fli_lua_sort_members, 0 },
+    { fli_lua_number_members, 0 },
     { fli_lua_string_members, 0 },
     { fli_lua_coroutine_members, 0 },
     { fli_lua_stats_members, 0 },

@@ -33,6 +33,7 @@ typedef struct fli_lua_names {
     const char    *without; /* those that are left out, separated by spaces; NULL: none */
     uint16_t       places[FLI_LUA_PLACES]; /* by hash: number of the member, from 1 */
     lua_CFunction  stock_time, stock_date, stock_clock, stock_format, stock_pack, stock_packsize, stock_unpack;
+    lua_CFunction  stock_math_max, stock_math_min, stock_string_char, stock_utf8_char;
 } fli_lua_names;
 
 /* Collects the names: ours, and of stock Lua those that are safe. Uses a state of its own. False: no memory. */
@@ -79,6 +80,7 @@ extern const fli_lua_member fli_lua_pattern_members[];
 extern const fli_lua_member fli_lua_random_members[];
 extern const fli_lua_member fli_lua_table_members[];
 extern const fli_lua_member fli_lua_sort_members[];
+extern const fli_lua_member fli_lua_number_members[];
 extern const fli_lua_member fli_lua_string_members[];
 extern const fli_lua_member fli_lua_coroutine_members[];
 extern const fli_lua_member fli_lua_stats_members[];

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "lua/budget.h"
 #include "lua/code.h"
 #include "lua/host.h"
 #include "lua/libs.h"
@@ -19,7 +20,7 @@
 #include "lua/proc.h"
 #include "port/clock.h"
 
-enum { DEPTH_MAX = 4, FIELDS_MAX = 100, LINE_FIRST = 512, LINE_MAX_BYTES = 64 << 10 };
+enum { DEPTH_MAX = 4, FIELDS_MAX = 100, LINE_FIRST = 512, LINE_MAX_BYTES = 64 << 10, ROUNDS = 16 };
 
 /* ---- the line ----------------------------------------------------------------------------------------------- */
 
@@ -75,7 +76,7 @@ static void add_escaped(line *l, const char *text, size_t size, bool quoted)
 /* Returns true if the end of a value would not be seen without quotes. */
 static bool needs_quotes(const char *text, size_t size)
 {
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < size && i < LINE_MAX_BYTES; i++) { /* no more of it is written */
         if ((unsigned char)text[i] <= ' ' || strchr("\"\\={},", text[i]) != NULL) return true;
     }
     return size == 0;
@@ -111,6 +112,7 @@ static size_t list_fields(lua_State *L, int table, field *fields, bool *more)
 {
     size_t count = 0;
     *more = false;
+    fli_lua_budget_walk(L);
     lua_pushnil(L);
     while (lua_next(L, table) != 0) {
         lua_pop(L, 1); /* the value */
@@ -120,6 +122,7 @@ static size_t list_fields(lua_State *L, int table, field *fields, bool *more)
             break;
         }
         luaL_checkstack(L, 8, "too many fields");
+        if (count % ROUNDS == ROUNDS - 1) fli_lua_budget_walk(L);
         fields[count].key = lua_gettop(L);
         fields[count].name = luaL_tolstring(L, -1, &fields[count].size);
         count++;
@@ -139,7 +142,7 @@ static void add_fields(line *l, int table, const char *between, int depth)
     int        top = lua_gettop(L);
     bool       more;
     size_t     count = list_fields(L, table, fields, &more);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && l->size < LINE_MAX_BYTES; i++) {
         if (i > 0) add_str(l, between);
         add_word(l, fields[i].name, fields[i].size);
         add_str(l, "=");

@@ -89,14 +89,18 @@ static void add_test(lua_State *L, int pattern, int value)
     lua_replace(L, OPEN);
 }
 
+enum { ROUNDS = 16 }; /* fields between two looks at the budget: strings that are compared may be long */
+
 static bool agrees(lua_State *L, int pattern, int value, int depth);
 
 static bool fields_agree(lua_State *L, int pattern, int value, int depth)
 {
     if (!lua_istable(L, value)) return false;
     luaL_checkstack(L, 8, "pattern too deep");
+    fli_lua_budget_walk(L);
     lua_pushnil(L);
-    while (lua_next(L, pattern) != 0) {
+    for (unsigned rounds = 1; lua_next(L, pattern) != 0; rounds++) {
+        if (rounds % ROUNDS == 0) fli_lua_budget_walk(L);
         int top = lua_gettop(L);
         lua_pushvalue(L, top - 1);
         lua_rawget(L, value);
@@ -117,8 +121,6 @@ static bool agrees(lua_State *L, int pattern, int value, int depth)
 
 /* ---- the search ------------------------------------------------------------------------------------------------- */
 
-enum { LOOKS = 64 }; /* messages between two looks at the budget */
-
 static bool is_place_valid(lua_State *L, const fli_lua_proc *p)
 {
     return lua_touserdata(L, PLACE) != NULL && (uint64_t)lua_tointeger(L, REMOVALS) == p->removals;
@@ -138,7 +140,6 @@ static int go_on_receive(lua_State *L, int status, lua_KContext until_ns);
 static bool find_next(lua_State *L, fli_lua_proc *p, lua_KContext until_ns)
 {
     filch_err     err;
-    unsigned      looks = 0;
     fli_lua_place place = is_place_valid(L, p) ? (fli_lua_place)lua_touserdata(L, PLACE) : &p->saved;
     do {
         for (; *place != NULL; place = &(*place)->next) {
@@ -148,7 +149,7 @@ static bool find_next(lua_State *L, fli_lua_proc *p, lua_KContext until_ns)
             lua_pushnil(L);
             lua_pushinteger(L, 0);
             if (agrees(L, PATTERN, MESSAGE, 0)) return true;
-            if (++looks % LOOKS == 0 && fli_lua_budget_due(L)) {
+            if (fli_lua_budget_due(L)) {
                 set_place(L, p, &(*place)->next);
                 fli_lua_pause(L, until_ns, go_on_receive);
             }

@@ -113,9 +113,35 @@ static int sim_note(lua_State *L)
 /* os.time and os.date without a time, and os.clock: virtual in a simulation, which begins with the year 2000. */
 #define SIM_EPOCH 946684800
 
+/* Of a table stock Lua reads six numbers, of which each may be a text. With a metatable it reads them from a copy, since an __index may give
+ * something else each time. */
+static int time_of_table(lua_State *L)
+{
+    static const char *const fields[] = { "year", "month", "day", "hour", "min", "sec", "isdst", "yday", "wday" };
+    enum { COUNT = sizeof fields / sizeof fields[0] };
+    lua_settop(L, 1);
+    lua_createtable(L, 0, COUNT);
+    for (int i = 0; i < COUNT; i++) {
+        lua_getfield(L, 1, fields[i]);
+        fli_lua_check_digits(L, 3, 1);
+        lua_setfield(L, 2, fields[i]);
+    }
+    if (!lua_getmetatable(L, 1)) return lua_settop(L, 1), fli_lua_self(L)->lua->names.stock_time(L);
+    lua_settop(L, 2);
+    lua_pushcfunction(L, fli_lua_self(L)->lua->names.stock_time);
+    lua_pushvalue(L, 2);
+    lua_call(L, 1, 1);
+    for (int i = 0; i < COUNT; i++) { /* what it has set right */
+        if (lua_getfield(L, 2, fields[i]) != LUA_TNIL) lua_setfield(L, 1, fields[i]);
+        lua_settop(L, 3);
+    }
+    return 1;
+}
+
 static int os_time(lua_State *L)
 {
     const fli_lua_proc *p = fli_lua_self(L);
+    if (lua_istable(L, 1)) return time_of_table(L);
     if (!p->simulated || !lua_isnoneornil(L, 1)) return p->lua->names.stock_time(L);
     lua_pushinteger(L, SIM_EPOCH + (lua_Integer)(fli_lua_now(p) / 1000000000));
     return 1;

@@ -13,7 +13,7 @@
 
 /* The stack: TABLE, LESS (or nil), STATE, the list that is read, the list that is written; while two are compared, those two. */
 enum { TABLE = 1, LESS, STATE, FROM, INTO, LEFT, RIGHT };
-enum { ROUNDS = 256 }; /* between two looks at the budget: some microseconds */
+enum { ROUNDS = 256, BYTES = 256 }; /* between two looks at the budget: some microseconds; bytes of a string that count as a round */
 
 typedef enum phase { READ, MERGE, WRITE } phase;
 
@@ -63,11 +63,16 @@ static void put(lua_State *L, sort *s, bool right)
 }
 
 /* Whether the right one is less than the left one. With a function: its answer, now or later. */
-static bool is_right_less(lua_State *L, const sort *s)
+static bool is_right_less(lua_State *L, sort *s)
 {
     lua_rawgeti(L, FROM, s->left + 1);
     lua_rawgeti(L, FROM, s->right + 1);
-    if (lua_isnil(L, LESS)) return lua_compare(L, RIGHT, LEFT, LUA_OPLT);
+    if (lua_isnil(L, LESS)) {
+        if (lua_type(L, LEFT) != LUA_TSTRING) return lua_compare(L, RIGHT, LEFT, LUA_OPLT);
+        if (lua_topointer(L, LEFT) == lua_topointer(L, RIGHT)) return false; /* equal strings that are long are compared byte by byte */
+        s->rounds += (unsigned)(lua_rawlen(L, LEFT) / BYTES);
+        return lua_compare(L, RIGHT, LEFT, LUA_OPLT);
+    }
     lua_pushvalue(L, LESS);
     lua_pushvalue(L, RIGHT);
     lua_pushvalue(L, LEFT);
@@ -90,7 +95,10 @@ static int run(lua_State *L)
 {
     sort *s = lua_touserdata(L, STATE);
     for (;;) {
-        if (++s->rounds % ROUNDS == 0 && fli_lua_budget_due(L)) fli_lua_pause(L, 0, go_on);
+        if (++s->rounds >= ROUNDS) {
+            s->rounds = 0;
+            if (fli_lua_budget_due(L)) fli_lua_pause(L, 0, go_on);
+        }
         switch (s->phase) {
         case READ:
             lua_geti(L, TABLE, ++s->out);

@@ -43,7 +43,9 @@ static uint32_t overflow_of(lua_State *L, int index)
 bool fli_lua_plan_option(lua_State *L, fli_lua_plan *plan, const char *name)
 {
     if (strcmp(name, "memory") == 0) {
+        size_t most = fli_lua_self(L)->heap.max;
         plan->memory_max = check_size(L, -1, name);
+        if (plan->memory_max > most) luaL_error(L, "memory: a process gives others at most what it may hold itself, %I bytes", (LUAI_UACINT)most);
     } else if (strcmp(name, "mailbox") == 0) {
         if (!lua_isinteger(L, -1) || lua_tointeger(L, -1) <= 0 || lua_tointeger(L, -1) > UINT32_MAX) {
             luaL_error(L, "mailbox: a number of messages");

@@ -3,6 +3,7 @@
  */
 #include <ctype.h>
 #include <lauxlib.h>
+#include <string.h>
 
 #include "lua/budget.h"
 #include "lua/checks.h"
@@ -120,12 +121,28 @@ static void check_format(lua_State *L)
     fli_lua_check_arg(L, size <= FORMAT_MAX, 1, "the format is too long");
 }
 
+/* Each value that is to be a number is a short text, if it is one. */
+static void check_values(lua_State *L)
+{
+    size_t      size;
+    const char *format = lua_tolstring(L, 1, &size), *end = format + size;
+    for (int arg = 2; (format = memchr(format, '%', (size_t)(end - format))) != NULL; format++) {
+        do format++;
+        while (format < end && (isdigit((unsigned char)*format) || (*format != '\0' && strchr("-+ #.", *format) != NULL)));
+        if (format >= end) return; /* stock Lua says what is wrong */
+        if (*format == '%') continue;
+        if (*format != 's' && *format != 'q' && *format != 'p') fli_lua_check_digits(L, arg, arg);
+        arg++;
+    }
+}
+
 static int string_format(lua_State *L)
 {
     int    count = lua_gettop(L);
     size_t size;
     check_format(L);
     fli_lua_check_arg(L, count <= VALUES_MAX, VALUES_MAX, "too many values for one format");
+    check_values(L);
     bool quotes = strstr(lua_tostring(L, 1), "%q") != NULL;
     for (int i = 2; quotes && i <= count; i++) {
         if (lua_type(L, i) == LUA_TSTRING) {
@@ -139,6 +156,12 @@ static int string_format(lua_State *L)
 static int string_pack(lua_State *L)
 {
     check_format(L);
+    /* Which of the values are to be numbers is a matter of the format; together they cannot be longer than what is made of them. */
+    size_t bytes = 0, most = fli_lua_self(L)->heap.max / 2;
+    for (int i = 2, count = lua_gettop(L); i <= count; i++) {
+        if (lua_type(L, i) == LUA_TSTRING) bytes += lua_rawlen(L, i);
+        fli_lua_check_arg(L, bytes <= most, i, "the values are too large");
+    }
     return stock_of(L)->stock_pack(L);
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lua/budget.h"
 #include "lua/checks.h"
 #include "lua/code.h"
 #include "lua/host.h"
@@ -347,6 +348,7 @@ static void read_child(lua_State *L, reader *r, int index, const char *by_defaul
     fli_lua_plan plan = { .memory_max = r->p->heap.max, .spawn = FILCH_SPAWN_OPTIONS_INIT };
     if (!lua_istable(L, index)) luaL_error(L, "a child is described by a table, not a %s", luaL_typename(L, index));
     luaL_checkstack(L, 16, NULL);
+    fli_lua_budget_walk(L);
     lua_pushnil(L);
     while (next_field(L, index, true)) {
         const char *name = fli_lua_whole_text(L, -2);

@@ -35,6 +35,9 @@ typedef struct fli_lua_wait {
     fli_lua_entry  entries[];
 } fli_lua_wait;
 
+/* Cases of channel.select, functions of task.all and task.any: each wake-up walks over all of them. */
+enum { FLI_LUA_CASES_MAX = 10000 };
+
 /* Pushes a wait of the running task with `count` entries, all in no queue. */
 fli_lua_wait *fli_lua_wait_push(lua_State *L, const fli_lua_proc *p, size_t count);
 

@@ -33,7 +33,7 @@ static void drive(const char *chunk, bool spent)
     if (getenv("FILCH_ROWS") != NULL) fprintf(stderr, "%s\n", chunk);
     world_run(&w, text);
     if (w.error != FILCH_OK) fail_msg("%s: %s", chunk, w.text);
-    if (spent && strstr(w.text, "ran for too long") == NULL) fail_msg("%s: ended with %s", chunk, w.text);
+    if (spent && strstr(w.text, "too long") == NULL) fail_msg("%s: ended with %s", chunk, w.text);
 }
 
 /* Each loops in Lua code that C calls. */
@@ -163,6 +163,8 @@ static const char *const long_calls[] = {
     "local t = {} for i = 1, 200000 do t[i] = { i } end begin() assert(#msgpack.encode(t) > 600000)",
     ("local t = {} for i = 1, 100000 do t[i] = { k = i } end local s = msgpack.encode(t) begin()\n"
      "for i = 1, 3 do assert(msgpack.decode(s)[77].k == 77) assert(msgpack.decode(blob.new(s))[78].k == 78) end"),
+    ("local a, b, t = ('x'):rep(1 << 20), ('x'):rep(1 << 20), {} for i = 1, 2000 do t[i] = i % 2 == 0 and a or b end\n"
+     "begin() table.sort(t) assert(#t == 2000)"),
     /* the same hash for all keys: each one takes as long as all before it */
     ("local t = {} for i = 1, 20000 do t[i] = '\\xD3' .. (string.pack('>i8', i * 32767)) .. '\\1' end\n"
      "local s = '\\xDE' .. string.pack('>I2', 20000) .. table.concat(t) t = nil begin() assert(msgpack.decode(s)[32767] == 1)"),
@@ -190,9 +192,113 @@ TEST(long_calls_of_c_let_others_run)
                  "end\n"
                  "return ticks\n",
                  long_calls[i]);
-        world_passes(&w, text);
+        (void)world_start(&w, text, 64 << 20);
+        until(atomic_load(&w.over));
+        if (w.error != FILCH_OK) fail_msg("%s", w.text);
         if (w.number < 2) fail_msg("%lld ticks beside %s", (long long)w.number, long_calls[i]);
     }
+}
+
+/* `empty`: a table that was large, and takes a tenth of a millisecond to walk over. `many(n)`: a list that has it n times. */
+#define EMPTIED                                                                                                         \
+    "local empty = {} for i = 1, 60000 do empty[i * 3] = true end for i = 1, 60000 do empty[i * 3] = nil end\n"           \
+    "local function many(n, value) local t = {} for i = 1, n do t[i] = value or empty end return t end\n"
+
+/* Each is a walk of C that would take seconds, and cannot be left in between. */
+TEST(a_walk_of_c_that_takes_too_long_ends_its_process)
+{
+    static const char *const walks[] = {
+        "process.send(process.self(), many(100000))",
+        "process.request(process.self(), many(100000))",
+        "process.broadcast('none', many(100000))",
+        "local t = many(100000) process.spawn(function() return t end)",
+        "process.spawn(function() end, many(100000))",
+        "work.run(function() end, many(100000))",
+        "return many(100000)",
+        "process.exit(many(100000))",
+        "local t = {} for i = 1, 100 do t['k' .. i] = empty end local all = {} for i = 1, 100 do all['k' .. i] = t end log.info('x', all)",
+        ("local t = {} for i = 1, 20000 do t[i] = {} end process.send(process.self(), t)\n"
+         "process.receive(many(20000), 0)"),
+        "empty[1] = function() end supervisor.start { children = many(20000) }",
+    };
+    for (size_t i = 0; i < sizeof walks / sizeof walks[0]; i++) {
+        char chunk[1024];
+        snprintf(chunk, sizeof chunk, EMPTIED "%s", walks[i]);
+        drive(chunk, true);
+    }
+}
+
+/* What can be left in between goes on. */
+TEST(texts_of_tables_that_take_long_are_left_in_between)
+{
+    drive(EMPTIED "msgpack.encode(many(100000))", false);
+    drive(EMPTIED "json.encode(many(100000))", false);
+}
+
+/* The keys are different in a table twice as large as that of the receiver, and have the same hash there. */
+#define SAME_HASH                                                                                                   \
+    "local t = {} for i = 1, 70000 do t['k' .. i] = true end for i = 1, 70000 do t['k' .. i] = nil end\n"            \
+    "for i = 1, 30000 do t[i * 32767] = true end\n"
+
+TEST(a_message_whose_keys_have_the_same_hash_ends_its_reader)
+{
+    static const char *const reads[] = {
+        "local pid = process.spawn_monitored(function() process.receive() end) process.send(pid, t)\n",
+        "local pid = process.spawn_monitored(function() process.receive({ none = 1 }) end) process.send(pid, t)\n",
+    };
+    for (size_t i = 0; i < 2; i++) {
+        char chunk[2048];
+        snprintf(chunk, sizeof chunk, SAME_HASH "%sreturn process.receive({ event = 'exit', pid = pid }).error", reads[i]);
+        (void)world_start(&w, chunk, 64 << 20);
+        until(atomic_load(&w.over));
+        has_text(w.text, "ran for too long");
+    }
+    (void)world_start(&w, SAME_HASH "local fine, why = pcall(process.spawn, function() end, t) assert(not fine) return why", 64 << 20);
+    until(atomic_load(&w.over));
+    has_text(w.text, "ran for too long");
+}
+
+TEST(texts_that_are_to_be_numbers_are_short)
+{
+    world_passes(&w, "local digits = ('1'):rep(100000)\n"
+                     "local t = {} for i = 1, 10000 do t[i] = digits end\n"
+                     "local function refused(f, ...)\n"
+                     "  local fine, why = pcall(f, ...)\n"
+                     "  assert(not fine and (why:find('too long for a number', 1, true) or why:find('too large', 1, true)), why)\n"
+                     "end\n"
+                     "for _, f in ipairs { math.max, math.min, string.char, utf8.char } do refused(f, table.unpack(t)) end\n"
+                     "refused(string.format, ('%d'):rep(900), table.unpack(t, 1, 900))\n"
+                     "refused(string.format, '%s %% %5.1f', 1, digits)\n"
+                     "refused(string.pack, ('d'):rep(1000), table.unpack(t, 1, 1000))\n"
+                     "refused(os.time, { year = 2000, month = digits, day = 1 })\n"
+                     "refused(os.time, setmetatable({}, { __index = function() return digits end }))\n"
+                     "assert(#string.format('%s', digits) == 100000 and string.format('%-5d|%%', '12') == '12   |%')\n"
+                     "assert(math.max(10, 9.5) == 10 and string.char('65', 66) == 'AB' and utf8.char('228') == '\\u{e4}')\n"
+                     "assert(string.pack('s4', digits):len() == 100004)\n"
+                     "local day = setmetatable({}, { __index = { year = '2000', month = 1, day = 32, hour = 12 } })\n"
+                     "assert(os.time(day) == os.time { year = 2000, month = 2, day = 1 } and day.month == 2 and day.day == 1)\n");
+}
+
+TEST(lists_of_what_a_task_waits_for_are_limited)
+{
+    world_passes(&w, "local function refused(f, t)\n"
+                     "  local fine, why = pcall(f, t) assert(not fine and why:find('at most 10000', 1, true), why)\n"
+                     "end\n"
+                     "local t, ch, f = {}, channel.new(1), function() end\n"
+                     "for i = 1, 10001 do t[i] = f end refused(task.all, t) refused(task.any, t)\n"
+                     "for i = 1, 10001 do t[i] = ch end refused(channel.select, t)\n"
+                     "t[10001] = nil ch:send(5) assert(channel.select(t) == 1)\n");
+}
+
+TEST(a_process_gives_others_no_more_memory_than_it_has)
+{
+    world_passes(&w, "local function refused(...) local fine, why = pcall(...) assert(not fine and why:find('at most what it may hold', 1, true), why) end\n"
+                     "refused(process.spawn, { function() end, memory = '9MB' })\n"
+                     "refused(process.spawn, { function() end, memory = math.maxinteger })\n"
+                     "refused(work.run, { function() end, memory = '1GB' })\n"
+                     "refused(supervisor.start, { children = { { function() end, memory = '1GB' } } })\n"
+                     "assert(process.exec { function() return pcall(process.spawn, { print, memory = '8MB' }) end, memory = '1MB' } == false)\n"
+                     "assert(process.exec { function() return 5 end, memory = '8MB' } == 5)\n");
 }
 
 TEST(the_failure_names_the_budget_and_has_its_own_code)
@@ -355,6 +461,12 @@ int main(void)
         T(loops_that_can_be_interrupted_go_on_until_they_are_terminated),
         T(a_job_whose_error_cannot_be_told_ends_with_its_process),
         T(long_calls_of_c_let_others_run),
+        T(a_walk_of_c_that_takes_too_long_ends_its_process),
+        T(texts_of_tables_that_take_long_are_left_in_between),
+        T(a_message_whose_keys_have_the_same_hash_ends_its_reader),
+        T(texts_that_are_to_be_numbers_are_short),
+        T(lists_of_what_a_task_waits_for_are_limited),
+        T(a_process_gives_others_no_more_memory_than_it_has),
         T(the_failure_names_the_budget_and_has_its_own_code),
         T(nothing_of_lua_runs_for_a_spent_budget),
         T(compiling_comes_to_an_end),
