@@ -392,8 +392,8 @@ static bool send_message(fli_timers *timers, fli_local *worker, msg_timer *t, ui
     t->node = NULL;
     if (node == NULL) return false;
     node->what = what | FLI_NODE_GENERAL;
-    node->index = 0;
-    node->peer = 0;
+    node->sender_worker = 0;
+    node->sender = 0;
     node->tag = t->tag;
     filch_data payload = filch_int((int64_t)data);
     fli_node_put_data(node, &payload);

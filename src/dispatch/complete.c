@@ -23,13 +23,13 @@ static filch_err late(fli_runtime *rt, fli_local *worker, filch_err err)
 static filch_err hand_over(fli_runtime *rt, fli_local *worker, fli_event_node *node)
 {
     /* Inside its own handler the process is ours: no need to knock. */
-    if (worker != NULL && worker->dispatching && worker->serial == node->peer) {
+    if (worker != NULL && worker->dispatching && worker->serial == node->owner) {
         if (fli_mail_has_inline_result(worker)) fli_mail_list_inline_result(worker); /* it came first */
         fli_mail_append(rt, &worker->current->completions, node);
         return FILCH_OK;
     }
-    fli_proc *p = fli_proc_find(rt, node->peer);
-    return fli_mail_post(rt, worker, p, fli_serial_gen(node->peer), node);
+    fli_proc *p = fli_proc_find(rt, node->owner);
+    return fli_mail_post(rt, worker, p, fli_serial_gen(node->owner), node);
 }
 
 /* The handler answers before it returns: the process is ours, and so is the node unless somebody else has the receiver.
@@ -69,7 +69,7 @@ filch_err filch_complete_any(filch_receiver receiver, filch_data data, filch_err
         return late(rt, worker, FILCH_ESTALE);
     }
     fli_node_put_data(node, &owned);
-    uint32_t command = (uint32_t)node->error;
+    uint32_t command = (uint32_t)node->command;
     node->error = error;
     bool held = FLI_UNLIKELY(rt->sim != NULL) && rt->sim->answered(rt, node, command);
     if (!held) err = hand_over(rt, worker, node);

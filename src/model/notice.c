@@ -15,9 +15,9 @@ void fli_notice_fill(fli_event_node *node, filch_event_type type, const fli_runt
         FLI_ASSERT(err == FILCH_OK);
     }
     node->what = FLI_NODE_SYSTEM;
-    node->index = (uint32_t)type;
-    if (about != NULL && about->rt != to) node->index |= (about->host + 1) << FLI_NOTICE_HOST;
-    node->peer = about != NULL ? about->serial : 0;
+    node->notice = (uint32_t)type;
+    if (about != NULL && about->rt != to) node->notice |= (about->host + 1) << FLI_NOTICE_HOST;
+    node->about = about != NULL ? about->serial : 0;
     node->tag = tag;
     node->error = error;
     fli_node_put_data(node, &shared);

@@ -45,7 +45,7 @@ static void prepend(fli_runtime *rt, uint32_t *ring, fli_event_node *node)
 
 static bool is_notice(const fli_event_node *node, filch_event_type type)
 {
-    return (node->what & FLI_NODE_SYSTEM) != 0 && (node->index & ((1u << FLI_NOTICE_HOST) - 1)) == (uint32_t)type;
+    return (node->what & FLI_NODE_SYSTEM) != 0 && (node->notice & ((1u << FLI_NOTICE_HOST) - 1)) == (uint32_t)type;
 }
 
 /* A notice joins the answers; a cancel comes first, a polite one behind the messages; a link that is down may be the end. */
@@ -151,7 +151,7 @@ static void trim(fli_runtime *rt, fli_local *worker, fli_proc *p)
 /* A message that is not from our own worker: from another one? */
 static void hear(fli_local *worker, const fli_event_node *node)
 {
-    if ((node->what & (FLI_NODE_COMPLETION | FLI_NODE_SYSTEM)) == 0 && node->index != 0) worker->remote_events++;
+    if ((node->what & (FLI_NODE_COMPLETION | FLI_NODE_SYSTEM)) == 0 && node->sender_worker != 0) worker->remote_events++;
 }
 
 void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t head)
@@ -170,7 +170,7 @@ void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t he
         uint32_t  older = node->next;
         node->next = turned;
         kinds |= node->what;
-        if (FLI_UNLIKELY(node->index != home)) hear(worker, node);
+        if (FLI_UNLIKELY(node->sender_worker != home)) hear(worker, node);
         turned = at;
         at = older;
     }
@@ -195,12 +195,12 @@ void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t he
 /* Apart, as all about notices: few processes get any, and the others should not notice. */
 static __attribute__((noinline)) void fill_notice(fli_runtime *rt, const fli_event_node *node, filch_event *event)
 {
-    uint32_t host = node->index >> FLI_NOTICE_HOST;
+    uint32_t host = node->notice >> FLI_NOTICE_HOST;
     uint64_t home = host == 0 ? rt->node_id : rt->model_ops->node_of(rt, host - 1);
-    event->type = (int32_t)(node->index & ((1u << FLI_NOTICE_HOST) - 1));
+    event->type = (int32_t)(node->notice & ((1u << FLI_NOTICE_HOST) - 1));
     event->error = node->error;
     event->tag = node->tag;
-    event->from = node->peer != 0 ? (filch_pid){ home, node->peer } : (filch_pid){ 0, 0 };
+    event->from = node->about != 0 ? (filch_pid){ home, node->about } : (filch_pid){ 0, 0 };
     fli_node_get_data(node, &event->data);
 }
 
@@ -212,7 +212,7 @@ static void fill(fli_runtime *rt, const fli_event_node *node, filch_event *event
     event->error = answer ? node->error : FILCH_OK;
     event->tag = foreign ? 0 : node->tag;
     event->from = (filch_pid){ 0, 0 };
-    if (!answer && node->peer != 0) event->from = (filch_pid){ foreign ? node->tag : rt->node_id, node->peer };
+    if (!answer && node->sender != 0) event->from = (filch_pid){ foreign ? node->tag : rt->node_id, node->sender };
     if ((node->what & FLI_NODE_TICK) != 0) {
         event->data = filch_int((int64_t)rt->hooks.ticks(rt, node->data[0]));
         return;

@@ -58,7 +58,7 @@ static inline void fli_event_prefill(fli_runtime *rt, filch_event *event)
 /* And what does. */
 static inline void fli_event_fill_value(const fli_event_node *node, filch_event *event)
 {
-    event->from.serial = node->peer;
+    event->from.serial = node->sender;
     fli_node_get_value(node, &event->data);
 }
 

@@ -46,14 +46,24 @@ typedef struct fli_event_node {
     uint32_t self; /* plain: set when made. Its own handle */
     /* generation:30 | FREE, PENDING or CLAIMED:2.  writes: see above.  PAIR node.claim */
     FLI_ATOMIC(uint32_t) stamp;
-    uint32_t index; /* of a yield: its place among the process's outstanding yields; of a notice: what it says; of a
-                       message: the sender's worker plus one, 0 from outside */
-    uint64_t peer;  /* of a message: the sender's serial; of a yield: its owner's; of a notice: whom it is about */
-    uint64_t tag;
+    union {
+        uint32_t sender_worker; /* of a message: the index of the sending worker plus one; 0: not sent by a worker */
+        uint32_t yield_index;   /* of a yield: its index in the process's list of outstanding yields */
+        uint32_t notice;        /* of a notice: its filch_event_type, and the host above FLI_NOTICE_HOST */
+    };
+    union {
+        uint64_t sender; /* of a message: the serial of the sending process; 0: none */
+        uint64_t owner;  /* of a yield: the serial of the process that yielded */
+        uint64_t about;  /* of a notice: the serial of the process that the notice is about; 0: none */
+    };
+    uint64_t tag; /* of a message with FLI_NODE_FOREIGN: the sender's node id; of a yield and a notice: the event's tag */
     /* From here on it has the shape of a filch_data that owns its bytes, with `what` and `error` in a gap of that. */
     uint8_t  kind, form, small;
     uint8_t  what;
-    int32_t  error;   /* of a yield that is out: the command id */
+    union {
+        int32_t error;   /* of a completion or a notice: the event's error */
+        int32_t command; /* of an outstanding yield: the command id */
+    };
     uint64_t data[3]; /* of a yield that is out: [0] is what its handler wants back when it is abandoned */
 } fli_event_node;
 

@@ -26,8 +26,8 @@ static inline fli_event_node *make(fli_runtime *rt, fli_local *worker, filch_pid
     if (node == NULL) return NULL;
     bool foreign = from.node != rt->node_id && from.serial != 0;
     node->what = foreign ? FLI_NODE_FOREIGN : FLI_NODE_GENERAL;
-    node->index = worker != NULL ? worker->number : 0;
-    node->peer = from.serial;
+    node->sender_worker = worker != NULL ? worker->number : 0;
+    node->sender = from.serial;
     node->tag = foreign ? from.node : 0;
     fli_node_put_data(node, owned);
     return node;
@@ -189,8 +189,8 @@ static inline fli_event_node *make_value(fli_local *worker, uint64_t kind, uint6
 {
     fli_event_node *node = worker->nodes.objects[--worker->nodes.count];
     worker->sends++;
-    node->peer = worker->serial;
-    node->index = worker->number;
+    node->sender = worker->serial;
+    node->sender_worker = worker->number;
     fli_node_put_value(node, kind, first, second);
     return node;
 }

@@ -29,8 +29,8 @@ bool fli_yield_room(fli_runtime *rt, fli_proc *p)
 void fli_yield_unlist(fli_runtime *rt, fli_proc *p, const fli_event_node *node, uint32_t last)
 {
     uint32_t *list = fli_yield_list(p);
-    list[node->index] = list[last];
-    fli_node_at(rt, list[node->index])->index = node->index;
+    list[node->yield_index] = list[last];
+    fli_node_at(rt, list[node->yield_index])->yield_index = node->yield_index;
 }
 
 void fli_yield_abandon(fli_runtime *rt, fli_local *worker, fli_proc *p)
@@ -63,7 +63,7 @@ bool fli_yield_first(fli_runtime *rt, fli_proc *p, uint32_t *command, uint64_t *
         /* A completion may be filling it this moment: claim it to read it, and put it back. Nobody else can tell: we
          * own the process, and it is about to end. */
         if ((stamp & FLI_STAMP_MASK) != FLI_STAMP_PENDING || !fli_yield_claim_stamp(node, stamp)) continue;
-        *command = (uint32_t)node->error;
+        *command = (uint32_t)node->command;
         *tag = node->tag;
         fli_store_rel(&node->stamp, stamp); /* PAIR node.claim, release half */
         return true;

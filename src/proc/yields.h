@@ -27,12 +27,12 @@ static inline void fli_yield_retire(fli_event_node *node)
 /* Makes a node that is ours a yield of `p`, whose serial it is, PENDING. There is room in the list. Thread: the owner. */
 static inline void fli_yield_add(fli_proc *p, fli_event_node *node, uint64_t serial, uint32_t command, uint64_t tag)
 {
-    node->peer = serial;
+    node->owner = serial;
     node->tag = tag;
-    node->error = (int32_t)command;
+    node->command = (int32_t)command;
     node->what = FLI_NODE_COMPLETION;
     node->data[0] = 0;
-    node->index = p->yield_count;
+    node->yield_index = p->yield_count;
     fli_yield_list(p)[p->yield_count++] = node->self;
     uint32_t stamp = fli_load_rlx(&node->stamp);
     /* PAIR node.claim, release half: whoever claims it finds the owner's serial. */
@@ -56,8 +56,8 @@ void fli_yield_unlist(fli_runtime *rt, fli_proc *p, const fli_event_node *node, 
 static inline void fli_yield_close(fli_runtime *rt, fli_proc *p, fli_event_node *node)
 {
     uint32_t last = --p->yield_count;
-    FLI_ASSERT(node->index <= last && fli_yield_list(p)[node->index] == node->self);
-    if (FLI_UNLIKELY(node->index != last)) fli_yield_unlist(rt, p, node, last);
+    FLI_ASSERT(node->yield_index <= last && fli_yield_list(p)[node->yield_index] == node->self);
+    if (FLI_UNLIKELY(node->yield_index != last)) fli_yield_unlist(rt, p, node, last);
     fli_yield_retire(node);
 }
 

@@ -16,8 +16,8 @@ static bool queue_cancel(fli_worker *w, fli_proc *p)
     filch_data   nothing = filch_none();
     if (node == NULL) return false;
     node->what = FLI_NODE_SYSTEM | FLI_NODE_AFTER_MESSAGES;
-    node->index = FILCH_EVENT_CANCEL;
-    node->peer = node->tag = 0;
+    node->notice = FILCH_EVENT_CANCEL;
+    node->about = node->tag = 0;
     node->error = FILCH_ECANCELLED;
     fli_node_put_data(node, &nothing);
     fli_mail_append(rt, &p->messages, node);

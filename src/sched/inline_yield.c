@@ -62,7 +62,7 @@ static void end_loop(fli_worker *w, uint32_t more)
 /* The yield is out. */
 static inline void open_yield(fli_event_node *node, uint32_t pending, uint32_t command)
 {
-    node->error = (int32_t)command;
+    node->command = (int32_t)command;
     node->data[0] = 0;
     fli_store_rel(&node->stamp, pending); /* PAIR node.claim, release half */
 }

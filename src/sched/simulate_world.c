@@ -41,8 +41,8 @@ static void post(fli_simulation *sim, fli_event_node *node)
 {
     fli_runtime *rt = &sim->sched->rt;
     fli_local   *worker = fli_current_worker(rt);
-    fli_proc    *p = fli_proc_find(rt, node->peer);
-    if (fli_mail_post(rt, worker, p, fli_serial_gen(node->peer), node) == FILCH_OK) return;
+    fli_proc    *p = fli_proc_find(rt, node->owner);
+    if (fli_mail_post(rt, worker, p, fli_serial_gen(node->owner), node) == FILCH_OK) return;
     filch_data data = filch_none();
     fli_node_get_data(node, &data);
     fli_data_free(&data);
@@ -86,7 +86,7 @@ bool fli_simulation_answered(fli_runtime *rt, fli_event_node *node, uint32_t com
     uint64_t        now_ns = sim->face.now_ns;
     fli_node_get_data(node, &data);
     fli_simulation_note(sim, (fli_chart_event){ .kind = FLI_CHART_ANSWER,
-                                                .to = fli_simulation_number(sim, node->peer),
+                                                .to = fli_simulation_number(sim, node->owner),
                                                 .tag = node->tag,
                                                 .error = node->error,
                                                 .data = &data,

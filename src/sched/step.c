@@ -301,7 +301,7 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
     fli_event_node   **nodes = &w->nodes[FLI_NODES_ROOM(max) - count];
     for (uint32_t i = 0; i < get; i++) {
         fli_event_fill_value(nodes[i], &w->messages[i]);
-        heard += nodes[i]->index != worker->number;
+        heard += nodes[i]->sender_worker != worker->number;
     }
     worker->remote_events += heard;
     p->flags = 0;
