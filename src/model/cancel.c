@@ -15,7 +15,7 @@ static filch_err set_deadline(fli_model *m, const fli_endpoint *endpoint, uint64
         fli_relation_free(m, relation);
         return FILCH_ENOMEM;
     }
-    relation->tag = id;
+    relation->timer = id;
     fli_stripe_lock(m, endpoint);
     bool lives = fli_endpoint_set_related(m, endpoint);
     if (lives) fli_relation_list(m, relation, 0);

@@ -10,18 +10,18 @@
 
 static filch_values *scope_of(const fli_relation *relation)
 {
-    return (filch_values *)(uintptr_t)fli_load_rlx(&((fli_relation *)(uintptr_t)relation)->serial[1]);
+    return (filch_values *)(uintptr_t)fli_load_rlx(&((fli_relation *)(uintptr_t)relation)->scope);
 }
 
 void fli_context_free(fli_model *m, fli_relation *relation)
 {
-    fli_tenant *tenant = (fli_tenant *)(uintptr_t)relation->tag;
+    fli_tenant *tenant = relation->tenant;
     fli_scope_leave(scope_of(relation), tenant);
     fli_free(&m->mem, tenant, sizeof *tenant);
     fli_relation_free(m, relation);
 }
 
-static filch_err enter(fli_model *m, const fli_endpoint *endpoint, filch_values *scope, fli_relation **out)
+static filch_err enter_scope(fli_model *m, const fli_endpoint *endpoint, filch_values *scope, fli_relation **out)
 {
     fli_relation   *relation;
     fli_tenant *tenant = fli_zalloc(&m->mem, sizeof *tenant);
@@ -33,21 +33,21 @@ static filch_err enter(fli_model *m, const fli_endpoint *endpoint, filch_values 
     }
     tenant->rt = endpoint->rt;
     tenant->serial = endpoint->serial;
-    relation->tag = (uintptr_t)tenant;
-    fli_store_rlx(&relation->serial[1], (uintptr_t)scope);
+    relation->tenant = tenant;
+    fli_store_rlx(&relation->scope, (uintptr_t)scope);
     fli_scope_enter(scope, tenant);
     *out = relation;
     return FILCH_OK;
 }
 
 /* When the deadline comes the process is asked to end. */
-static filch_err arm(fli_model *m, const fli_endpoint *endpoint, uint64_t left_ns, fli_relation **out)
+static filch_err arm_deadline(fli_model *m, const fli_endpoint *endpoint, uint64_t left_ns, fli_relation **out)
 {
     fli_relation *relation;
     filch_err err = fli_relation_make(m, FLI_RELATION_DEADLINE, endpoint, NULL, &relation);
     if (err != FILCH_OK) return err;
-    relation->tag = fli_timers_raise(&((filch_sched *)endpoint->rt)->timers, endpoint->serial, left_ns, FLI_CANCEL);
-    if (relation->tag == 0) {
+    relation->timer = fli_timers_raise(&((filch_sched *)endpoint->rt)->timers, endpoint->serial, left_ns, FLI_CANCEL);
+    if (relation->timer == 0) {
         fli_relation_free(m, relation);
         return FILCH_ENOMEM;
     }
@@ -64,7 +64,7 @@ void fli_context_undo(fli_model *m, fli_runtime *rt, fli_relation *relations)
             fli_context_free(m, relation);
             continue;
         }
-        fli_timers_abandon(&((filch_sched *)rt)->timers, relation->tag);
+        fli_timers_abandon(&((filch_sched *)rt)->timers, relation->timer);
         fli_relation_free(m, relation);
     }
 }
@@ -77,15 +77,15 @@ filch_err fli_context_make(fli_model *m, const fli_endpoint *endpoint, filch_val
     *timer = 0;
     /* One that has passed needs no timer: see fli_context_begin. */
     if (at_ns != FILCH_FOREVER && at_ns > now_ns) {
-        err = arm(m, endpoint, at_ns - now_ns, &relation);
+        err = arm_deadline(m, endpoint, at_ns - now_ns, &relation);
         if (err == FILCH_OK) {
             relation->next[0] = 0;
             relations = relation;
-            *timer = relation->tag;
+            *timer = relation->timer;
         }
     }
     for (filch_values *s = fli_scope_first(values); s != NULL && err == FILCH_OK; s = fli_scope_next(s)) {
-        err = enter(m, endpoint, s, &relation);
+        err = enter_scope(m, endpoint, s, &relation);
         if (err != FILCH_OK) break;
         relation->next[0] = relations != NULL ? relations->self * 2 : 0;
         relations = relation;

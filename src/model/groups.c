@@ -15,17 +15,17 @@
 #include "proc/data.h"
 #include "proc/send.h"
 
-typedef struct place {
-    struct place *next, *prev; /* a ring with the list's head */
+typedef struct membership {
+    struct membership *next, *prev; /* a ring with the list's head */
     struct group *group;
     uint64_t      serial, tag;
-} place;
+} membership;
 
 typedef struct group {
     fli_entry    entry;
     fli_runtime *rt;
     filch_data   name;              /* owned: what the events carry */
-    place        members, watchers; /* heads */
+    membership        members, watchers; /* heads */
     uint64_t     member_count, watcher_count, reserve_count;
     uint32_t     reserve; /* nodes, linked by `next` */
 } group;
@@ -62,7 +62,7 @@ static void group_free_if_empty(fli_model *m, fli_table *table, group *g)
     fli_entry_free(&m->mem, g);
 }
 
-static void enlist(place *head, place *p)
+static void enlist(membership *head, membership *p)
 {
     p->next = head;
     p->prev = head->prev;
@@ -70,7 +70,7 @@ static void enlist(place *head, place *p)
     head->prev = p;
 }
 
-static void delist(place *p)
+static void delist(membership *p)
 {
     p->prev->next = p->next;
     p->next->prev = p->prev;
@@ -109,11 +109,11 @@ static filch_err reserve_grow(group *g, uint64_t count)
 }
 
 /* Tells every watcher, with nodes of the reserve. */
-static void tell(fli_model *m, group *g, filch_event_type type, uint64_t serial)
+static void notify_watchers(fli_model *m, group *g, filch_event_type type, uint64_t serial)
 {
     (void)m;
     fli_endpoint about = { .rt = g->rt, .host = g->rt->host, .serial = serial };
-    for (place *w = g->watchers.next; w != &g->watchers; w = w->next) {
+    for (membership *w = g->watchers.next; w != &g->watchers; w = w->next) {
         fli_event_node *node = reserve_take(g);
         fli_notice_fill(node, type, g->rt, &about, w->tag, FILCH_OK, &g->name);
         fli_notice_post(g->rt, w->serial, node);
@@ -122,17 +122,17 @@ static void tell(fli_model *m, group *g, filch_event_type type, uint64_t serial)
 
 /* ---- coming and going ---- */
 
-static filch_err add_member(fli_model *m, group *g, place *p)
+static filch_err add_member(fli_model *m, group *g, membership *p)
 {
     filch_err err = reserve_grow(g, 2 * g->watcher_count);
     if (err != FILCH_OK) return err;
-    tell(m, g, FILCH_EVENT_JOINED, p->serial);
+    notify_watchers(m, g, FILCH_EVENT_JOINED, p->serial);
     enlist(&g->members, p);
     g->member_count++;
     return FILCH_OK;
 }
 
-static filch_err add_watcher(fli_model *m, group *g, place *p)
+static filch_err add_watcher(fli_model *m, group *g, membership *p)
 {
     (void)m;
     filch_err err = reserve_grow(g, g->member_count);
@@ -142,11 +142,11 @@ static filch_err add_watcher(fli_model *m, group *g, place *p)
     return FILCH_OK;
 }
 
-static filch_err add(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint, fli_relation_kind kind,
+static filch_err add_membership(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint, fli_relation_kind kind,
                      uint64_t tag)
 {
     if (endpoint->rt != rt) return FILCH_EFOREIGN;
-    place *p = fli_zalloc(&m->mem, sizeof *p);
+    membership *p = fli_zalloc(&m->mem, sizeof *p);
     if (p == NULL) return FILCH_ENOMEM;
     p->serial = endpoint->serial;
     p->tag = tag;
@@ -171,8 +171,8 @@ static filch_err add(fli_model *m, fli_runtime *rt, const char *name, const fli_
         err = kind == FLI_RELATION_MEMBER ? add_member(m, g, p) : add_watcher(m, g, p);
     }
     if (err == FILCH_OK) {
-        relation->tag = (uintptr_t)p;
-        fli_store_rlx(&relation->serial[1], (uintptr_t)g);
+        relation->membership = p;
+        fli_store_rlx(&relation->group, (uintptr_t)g);
         fli_relation_list(m, relation, 0);
     } else if (g != NULL) {
         group_free_if_empty(m, table, g);
@@ -188,12 +188,12 @@ static filch_err add(fli_model *m, fli_runtime *rt, const char *name, const fli_
 /* Takes a member or watcher out of its group. Under the stripe's and the table's lock. */
 static void drop_locked(fli_model *m, fli_table *table, fli_relation *relation)
 {
-    place *p = (place *)(uintptr_t)relation->tag;
+    membership *p = relation->membership;
     group *g = p->group;
     delist(p);
     if (relation->kind == FLI_RELATION_MEMBER) {
         g->member_count--;
-        tell(m, g, FILCH_EVENT_LEFT, p->serial);
+        notify_watchers(m, g, FILCH_EVENT_LEFT, p->serial);
     } else {
         g->watcher_count--;
         reserve_shrink(g, g->member_count);
@@ -204,13 +204,13 @@ static void drop_locked(fli_model *m, fli_table *table, fli_relation *relation)
 
 void fli_group_forget(fli_model *m, fli_relation *relation)
 {
-    fli_table *table = table_of(m, ((place *)(uintptr_t)relation->tag)->group->rt);
+    fli_table *table = table_of(m, ((const membership *)relation->membership)->group->rt);
     fli_mutex_lock(&table->lock);
     drop_locked(m, table, relation);
     fli_mutex_unlock(&table->lock);
 }
 
-static filch_err drop(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint, fli_relation_kind kind)
+static filch_err drop_membership(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint, fli_relation_kind kind)
 {
     if (endpoint->rt != rt) return FILCH_EFOREIGN;
     fli_table *table = table_of(m, rt);
@@ -219,7 +219,7 @@ static filch_err drop(fli_model *m, fli_runtime *rt, const char *name, const fli
     fli_mutex_lock(&table->lock);
     group *g = fli_table_find(table, name);
     /* A process in a group has bonds, so it has a list to look into, if it lives. */
-    if (g != NULL && fli_relation_has_list(m, endpoint)) relation = fli_relation_of_group(m, endpoint, kind, g);
+    if (g != NULL && fli_relation_has_list(m, endpoint)) relation = fli_relation_find(m, endpoint, kind, (uintptr_t)g);
     if (relation != NULL) {
         fli_relation_unlist(m, relation, 0);
         fli_relation_retire(relation);
@@ -233,22 +233,22 @@ static filch_err drop(fli_model *m, fli_runtime *rt, const char *name, const fli
 
 filch_err fli_group_join(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint)
 {
-    return add(m, rt, name, endpoint, FLI_RELATION_MEMBER, 0);
+    return add_membership(m, rt, name, endpoint, FLI_RELATION_MEMBER, 0);
 }
 
 filch_err fli_group_leave(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint)
 {
-    return drop(m, rt, name, endpoint, FLI_RELATION_MEMBER);
+    return drop_membership(m, rt, name, endpoint, FLI_RELATION_MEMBER);
 }
 
 filch_err fli_group_watch(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint, uint64_t tag)
 {
-    return add(m, rt, name, endpoint, FLI_RELATION_WATCHER, tag);
+    return add_membership(m, rt, name, endpoint, FLI_RELATION_WATCHER, tag);
 }
 
 filch_err fli_group_unwatch(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint)
 {
-    return drop(m, rt, name, endpoint, FLI_RELATION_WATCHER);
+    return drop_membership(m, rt, name, endpoint, FLI_RELATION_WATCHER);
 }
 
 /* ---- members ---- */
@@ -260,7 +260,7 @@ size_t fli_group_members(fli_model *m, fli_runtime *rt, const char *name, filch_
     fli_mutex_lock(&table->lock);
     const group *g = fli_table_find(table, name);
     if (g != NULL) {
-        for (const place *p = g->members.next; p != &g->members; p = p->next) {
+        for (const membership *p = g->members.next; p != &g->members; p = p->next) {
             /* One that has just ended leaves when its end has been told; it is no member any more. */
             fli_proc *alive;
             filch_pid pid = { rt->node_id, p->serial };

@@ -28,15 +28,15 @@
 #define FLI_NAME_SHARDS 16
 
 typedef enum fli_relation_kind {
-    FLI_RELATION_MONITOR = 1, /* end 0 watches end 1 */
-    FLI_RELATION_LINK,        /* both ends alike */
-    /* With one end: */
-    FLI_RELATION_NAME,     /* `tag` is its entry among the names of host serial[1] */
-    FLI_RELATION_EXEC,     /* serial[1] and `tag` name the yield that waits for the result, of the host of end 1 */
-    FLI_RELATION_DEADLINE, /* `tag` is the timer that ends the process, or asks it to end */
-    FLI_RELATION_MEMBER,   /* serial[1] is its group, `tag` its place there */
-    FLI_RELATION_WATCHER,  /* the same */
-    FLI_RELATION_SCOPE     /* serial[1] is the scope, `tag` its tenant */
+    FLI_RELATION_MONITOR = 1, /* endpoint 0 monitors endpoint 1 */
+    FLI_RELATION_LINK,        /* endpoints 0 and 1 are linked; their order means nothing */
+    /* With endpoint 0 alone: */
+    FLI_RELATION_NAME,     /* the process is registered under a name */
+    FLI_RELATION_EXEC,     /* a yield waits for the result of the process */
+    FLI_RELATION_DEADLINE, /* a timer will cancel or terminate the process */
+    FLI_RELATION_MEMBER,   /* the process is a member of a group */
+    FLI_RELATION_WATCHER,  /* the process watches a group: gets JOINED and LEFT events */
+    FLI_RELATION_SCOPE     /* the process runs inside a scope (proc/values.h) */
 } fli_relation_kind;
 
 /* A place in a process's list is a bond and one of its ends: handle * 2 + end; 0 is nowhere. */
@@ -45,13 +45,33 @@ typedef struct fli_relation {
      * find it: relaxed, and believed only when the generation is right under the lock that they led to. */
     FLI_ATOMIC(uint32_t) gen;
     uint32_t self;
-    FLI_ATOMIC(uint64_t) serial[2];
+    union {
+        FLI_ATOMIC(uint64_t) serial[2]; /* of each endpoint: MONITOR and LINK */
+        /* Every other kind has endpoint 0 alone: */
+        struct {
+            FLI_ATOMIC(uint64_t) only_serial;
+            union {
+                FLI_ATOMIC(uint64_t) subject;   /* any of these, to be compared */
+                FLI_ATOMIC(uint64_t) name_host; /* NAME: the number of the host in whose table the name is */
+                FLI_ATOMIC(uint64_t) exec_key;  /* EXEC: with exec_tag, names the yield that waits for the result */
+                FLI_ATOMIC(uint64_t) group;     /* MEMBER, WATCHER: address of the group */
+                FLI_ATOMIC(uint64_t) scope;     /* SCOPE: address of the filch_values that is the scope */
+            };
+        };
+    };
     FLI_ATOMIC(uint32_t) hosts; /* of end 0, and shifted by 16 of end 1 */
     uint32_t next[2], prev[2];  /* rings, in the order they were made */
     uint32_t node[2];           /* for the notice to either end; on one host the first does for both */
     uint16_t kind;
     uint16_t supervises; /* of a monitor: end 0 asks end 1 to end when the scheduler stops */
-    uint64_t tag;
+    union {
+        uint64_t monitor_tag;      /* MONITOR: tag of the EXIT event */
+        void    *name_entry;       /* NAME: its entry in the table of names */
+        uint64_t exec_tag;         /* EXEC: see exec_key */
+        uint64_t timer;            /* DEADLINE: the timer that cancels or terminates the process */
+        void    *membership;       /* MEMBER, WATCHER: its entry in the group */
+        struct fli_tenant *tenant; /* SCOPE: its entry in the scope */
+    };
 } fli_relation;
 
 static_assert(sizeof(fli_relation) == 64, "a bond is one cache line");
@@ -140,7 +160,7 @@ void fli_relation_unlist(fli_model *m, fli_relation *relation, unsigned which);
 /* Could the process have bonds, alive or not? Under the stripe's lock. */
 bool fli_relation_has_list(fli_model *m, const fli_endpoint *endpoint);
 /* The newest bond of the process of this kind and group, or NULL. Under the stripe's lock. */
-fli_relation *fli_relation_of_group(fli_model *m, const fli_endpoint *endpoint, fli_relation_kind kind, const void *group);
+fli_relation *fli_relation_find(fli_model *m, const fli_endpoint *endpoint, fli_relation_kind kind, uint64_t subject);
 /* From now on nobody finds it by its number. Under the locks of its ends. */
 void fli_relation_retire(fli_relation *relation);
 

@@ -24,12 +24,12 @@ static fli_table *table_of(fli_model *m, uint32_t host, uint64_t hash)
 
 static named *named_of(const fli_relation *relation)
 {
-    return (named *)(uintptr_t)relation->tag;
+    return relation->name_entry;
 }
 
 static fli_table *table_of_relation(fli_model *m, fli_relation *relation)
 {
-    return table_of(m, (uint32_t)fli_load_rlx(&relation->serial[1]), named_of(relation)->entry.hash);
+    return table_of(m, (uint32_t)fli_load_rlx(&relation->name_host), named_of(relation)->entry.hash);
 }
 
 filch_err fli_name_make(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint, fli_relation **out)
@@ -43,8 +43,8 @@ filch_err fli_name_make(fli_model *m, fli_runtime *rt, const char *name, const f
         fli_entry_free(&m->mem, n);
         return err;
     }
-    relation->tag = (uintptr_t)n;
-    fli_store_rlx(&relation->serial[1], rt->host);
+    relation->name_entry = n;
+    fli_store_rlx(&relation->name_host, rt->host);
     n->pid = (filch_pid){ endpoint->rt->node_id, endpoint->serial };
     n->ref = fli_relation_ref(relation);
     *out = relation;
@@ -106,7 +106,7 @@ bool fli_name_of(fli_model *m, const fli_endpoint *endpoint, char *name)
 {
     static_assert(FLI_NAME_ROOM > FLI_NAME_MAX, "a name fits");
     fli_stripe_lock(m, endpoint);
-    fli_relation *relation = fli_relation_of_group(m, endpoint, FLI_RELATION_NAME, (const void *)(uintptr_t)endpoint->host);
+    fli_relation *relation = fli_relation_find(m, endpoint, FLI_RELATION_NAME, endpoint->host);
     if (relation != NULL) strcpy(name, named_of(relation)->entry.name); /* it stays while the stripe is locked */
     fli_stripe_unlock(m, endpoint);
     return relation != NULL;

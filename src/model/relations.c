@@ -196,7 +196,7 @@ filch_err fli_relation_make(fli_model *m, fli_relation_kind kind, const fli_endp
     if (relation == NULL) return FILCH_ENOMEM;
     relation->kind = (uint16_t)kind;
     relation->supervises = 0;
-    relation->tag = 0;
+    relation->monitor_tag = 0; /* as wide as any of the union */;
     relation->node[0] = relation->node[1] = 0;
     fli_store_rlx(&relation->serial[0], a->serial);
     fli_store_rlx(&relation->serial[1], b != NULL ? b->serial : 0);
@@ -245,14 +245,14 @@ bool fli_relation_has_list(fli_model *m, const fli_endpoint *endpoint)
     return p != NULL && fli_word_lives(fli_state_peek(&p->state), fli_serial_gen(endpoint->serial)) && has_head(m, endpoint);
 }
 
-fli_relation *fli_relation_of_group(fli_model *m, const fli_endpoint *endpoint, fli_relation_kind kind, const void *group)
+fli_relation *fli_relation_find(fli_model *m, const fli_endpoint *endpoint, fli_relation_kind kind, uint64_t subject)
 {
     uint32_t first = *head_of(m, endpoint->host, endpoint->serial), at = first;
     while (at != 0) {
         fli_relation *relation = relation_at(m, at);
         at = relation->prev[at & 1];
         relation = relation_at(m, at);
-        if (relation->kind == (uint16_t)kind && fli_load_rlx(&relation->serial[1]) == (uintptr_t)group) return relation;
+        if (relation->kind == (uint16_t)kind && fli_load_rlx(&relation->subject) == subject) return relation;
         if (at == first) break;
     }
     return NULL;
@@ -265,7 +265,7 @@ filch_err fli_monitor(fli_model *m, const fli_endpoint *watcher, const fli_endpo
     fli_relation *relation;
     filch_err err = fli_relation_make(m, FLI_RELATION_MONITOR, watcher, target, &relation);
     if (err != FILCH_OK) return err;
-    relation->tag = tag;
+    relation->monitor_tag = tag;
     fli_stripes_lock(m, watcher, target);
     bool watches = fli_endpoint_set_related(m, watcher), lives = watches && fli_endpoint_set_related(m, target);
     if (lives) list_both(m, relation);
@@ -425,14 +425,14 @@ static void conclude(fli_relation *relation, unsigned which, const fli_endpoint 
     if (relation->kind == FLI_RELATION_LINK && error != FILCH_OK) tell_down(relation, !which, other, me, error, result);
     if (relation->kind == FLI_RELATION_MONITOR && which == 1) {
         fli_event_node *node = take_node(relation, 0, other->rt);
-        fli_notice_fill(node, FILCH_EVENT_EXIT, other->rt, me, relation->tag, error, result);
+        fli_notice_fill(node, FILCH_EVENT_EXIT, other->rt, me, relation->monitor_tag, error, result);
         fli_notice_post(other->rt, other->serial, node);
     }
 }
 
 static void answer_exec(fli_relation *relation, fli_runtime *rt, filch_err error, const filch_data *result)
 {
-    filch_receiver receiver = { .sched = (filch_sched *)rt, .key = fli_load_rlx(&relation->serial[1]), .tag = relation->tag };
+    filch_receiver receiver = { .sched = (filch_sched *)rt, .key = fli_load_rlx(&relation->exec_key), .tag = relation->exec_tag };
     /* If nobody waits any more, so be it. */
     (void)!filch_complete(receiver, receiver.tag, *result, error);
 }
@@ -460,7 +460,7 @@ static void release_singles(fli_model *m, const fli_endpoint *me, unsigned mine)
     while (released != 0) {
         fli_relation *relation = relation_at(m, released);
         released = relation->next[0];
-        if (relation->kind == FLI_RELATION_DEADLINE) fli_timers_abandon(&((filch_sched *)me->rt)->timers, relation->tag);
+        if (relation->kind == FLI_RELATION_DEADLINE) fli_timers_abandon(&((filch_sched *)me->rt)->timers, relation->timer);
         if (relation->kind == FLI_RELATION_SCOPE) fli_context_free(m, relation);
         else fli_relation_free(m, relation);
     }
@@ -528,7 +528,7 @@ static filch_err cradle_make(fli_model *m, fli_runtime *rt, const fli_birth *bir
     if ((birth->relations & FILCH_SPAWN_MONITOR) != 0)
         err = fli_relation_make(m, FLI_RELATION_MONITOR, parent, child, &c->monitor);
     if (err == FILCH_OK && c->monitor != NULL) {
-        c->monitor->tag = birth->tag;
+        c->monitor->monitor_tag = birth->tag;
         c->monitor->supervises = (birth->relations & FILCH_SPAWN_SUPERVISED) != 0;
     }
     if (err == FILCH_OK && (birth->relations & FILCH_SPAWN_LINK) != 0) {
@@ -538,8 +538,8 @@ static filch_err cradle_make(fli_model *m, fli_runtime *rt, const fli_birth *bir
     if (c->name != NULL) fli_name_remove_ended(m, rt, birth->name);
     if (err == FILCH_OK && birth->exec != NULL) err = fli_relation_make(m, FLI_RELATION_EXEC, child, NULL, &c->exec);
     if (err == FILCH_OK && c->exec != NULL) {
-        c->exec->tag = birth->exec->tag;
-        fli_store_rlx(&c->exec->serial[1], birth->exec->key);
+        c->exec->exec_tag = birth->exec->tag;
+        fli_store_rlx(&c->exec->exec_key, birth->exec->key);
     }
     if (err == FILCH_OK && birth->values != NULL) err = fli_context_make(m, child, birth->values, &c->context, &c->timer);
     return err;
