@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "base/versioned.h"
 #include "model/model.h"
 #include "proc/send.h"
 
@@ -16,19 +17,14 @@ static fli_model *model_of(filch_node *node)
 
 filch_err filch_node_create(filch_node **out, const filch_node_options *options)
 {
-    filch_node_options opt = FILCH_NODE_OPTIONS_INIT;
+    filch_node_options opt;
     if (out == NULL) return filch_invalid("out is NULL");
-    if (options != NULL) {
-        if (options->size < sizeof options->size) return filch_invalid("options.size is not set: begin with FILCH_NODE_OPTIONS_INIT");
-        for (size_t i = sizeof opt; i < options->size; i++) {
-            if (((const unsigned char *)options)[i] != 0) return filch_invalid("options asks for what this version does not know");
-        }
-        memcpy(&opt, options, options->size < sizeof opt ? options->size : sizeof opt);
-    }
+    filch_err err = FLI_VERSIONED_READ(&opt, options, "options", FILCH_NODE_OPTIONS_INIT);
+    if (err != FILCH_OK) return err;
     fli_mem    mem;
     fli_model *m;
     fli_mem_init(&mem, opt.alloc, opt.alloc_user);
-    filch_err err = fli_mem_probe(&mem);
+    err = fli_mem_probe(&mem);
     if (err == FILCH_OK) err = fli_model_create(&mem, &m);
     if (err != FILCH_OK) return err;
     m->policy = opt.policy;

@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "base/versioned.h"
 #include "port/cpu.h"
 #include "port/random.h"
 #include "port/wakefd.h"
@@ -41,17 +42,11 @@ static filch_err check_options(const filch_options *opt)
     return FILCH_OK;
 }
 
-/* Copies what the caller's struct has. A longer one, from a newer header, may not ask for more than we know. */
+/* Reads the caller's struct and replaces 0 by the default where 0 means "the default". */
 static filch_err read_options(const filch_options *given, filch_options *opt)
 {
-    *opt = (filch_options)FILCH_OPTIONS_INIT;
-    if (given != NULL) {
-        if (given->size < sizeof given->size) return filch_invalid("options.size is not set: begin with FILCH_OPTIONS_INIT");
-        for (size_t i = sizeof *opt; i < given->size; i++) {
-            if (((const unsigned char *)given)[i] != 0) return filch_invalid("options asks for what this version does not know");
-        }
-        memcpy(opt, given, given->size < sizeof *opt ? given->size : sizeof *opt);
-    }
+    filch_err err = FLI_VERSIONED_READ(opt, given, "options", FILCH_OPTIONS_INIT);
+    if (err != FILCH_OK) return err;
     fill_u32(&opt->max_processes, 1u << 26);
     fill_u32(&opt->batch_max, 64);
     fill_u32(&opt->send_budget, 64);
@@ -60,7 +55,7 @@ static filch_err read_options(const filch_options *given, filch_options *opt)
     fill_u32(&opt->spin_yield, 12);
     fill_u32(&opt->work_threads, 4);
     fill_u32(&opt->work_queue, 1024);
-    filch_err err = check_options(opt);
+    err = check_options(opt);
     if (err != FILCH_OK) return err;
     fill_u64(&opt->node, fli_random_u64());
     fill_u64(&opt->seed, fli_random_u64());

@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "base/versioned.h"
 #include "proc/data.h"
 #include "sched/sched.h"
 #include "sched/simulate.h"
@@ -105,14 +106,8 @@ static filch_err read_options(const filch_socket_options *given, filch_socket_op
 {
     const uint32_t known =
         FILCH_SOCKET_SHARED_PORT | FILCH_SOCKET_GATHER | FILCH_SOCKET_KEEPALIVE | FILCH_SOCKET_BROADCAST;
-    *out = (filch_socket_options)FILCH_SOCKET_OPTIONS_INIT;
-    if (given != NULL) {
-        if (given->size < sizeof given->size) return filch_invalid("options.size is not set: begin with FILCH_SOCKET_OPTIONS_INIT");
-        for (size_t i = sizeof *out; i < given->size; i++) {
-            if (((const unsigned char *)given)[i] != 0) return filch_invalid("options asks for what this version does not know");
-        }
-        memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
-    }
+    filch_err err = FLI_VERSIONED_READ(out, given, "options", FILCH_SOCKET_OPTIONS_INIT);
+    if (err != FILCH_OK) return err;
     if (out->timeout_ns == 0) out->timeout_ns = FILCH_FOREVER;
     if (out->backlog == 0) out->backlog = 1024;
     return (out->flags & ~known) == 0 ? FILCH_OK : filch_invalid("options.flags has bits besides FILCH_SOCKET_*");
@@ -372,14 +367,8 @@ static filch_err read_run_options(const filch_run_options *given, filch_run_opti
 {
     const uint32_t known = FILCH_RUN_INPUT | FILCH_RUN_OUTPUT | FILCH_RUN_ERRORS | FILCH_RUN_MERGE | FILCH_RUN_SAME_GROUP;
     const uint32_t both = FILCH_RUN_ERRORS | FILCH_RUN_MERGE;
-    *out = (filch_run_options)FILCH_RUN_OPTIONS_INIT;
-    if (given != NULL) {
-        if (given->size < sizeof given->size) return filch_invalid("options.size is not that of a filch_run_options");
-        for (size_t i = sizeof *out; i < given->size; i++) {
-            if (((const unsigned char *)given)[i] != 0) return filch_invalid("options has fields that this version does not know");
-        }
-        memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
-    }
+    filch_err err = FLI_VERSIONED_READ(out, given, "options", FILCH_RUN_OPTIONS_INIT);
+    if (err != FILCH_OK) return err;
     if (out->timeout_ns == 0) out->timeout_ns = FILCH_FOREVER;
     if (out->directory != NULL && measure(out->directory, PATH_BYTES_MAX) <= 1) {
         return filch_invalid("options.directory is empty or over 4095 bytes");

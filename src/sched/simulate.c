@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/versioned.h"
 #include "proc/yields.h"
 #include "sched/simulation.h"
 
@@ -178,20 +179,9 @@ static void fill(uint64_t *field, uint64_t value)
 /* The caller's struct, with `sched` pointing to a complete one. */
 static filch_err read_options(const filch_sim_options *given, filch_sim_options *opt, filch_options *sched)
 {
-    *opt = (filch_sim_options)FILCH_SIM_OPTIONS_INIT;
-    if (given != NULL) {
-        if (given->size < sizeof given->size) return filch_invalid("options.size is not set: begin with FILCH_SIM_OPTIONS_INIT");
-        for (size_t i = sizeof *opt; i < given->size; i++) {
-            if (((const unsigned char *)given)[i] != 0) return filch_invalid("options asks for what this version does not know");
-        }
-        memcpy(opt, given, given->size < sizeof *opt ? given->size : sizeof *opt);
-    }
-    *sched = (filch_options)FILCH_OPTIONS_INIT;
-    if (opt->sched != NULL) {
-        if (opt->sched->size < sizeof opt->sched->size || opt->sched->size > sizeof *sched) return filch_invalid("options.sched.size is not that of a filch_options");
-        memcpy(sched, opt->sched, opt->sched->size);
-        sched->size = sizeof *sched;
-    }
+    filch_err err = FLI_VERSIONED_READ(opt, given, "options", FILCH_SIM_OPTIONS_INIT);
+    if (err == FILCH_OK) err = FLI_VERSIONED_READ(sched, opt->sched, "options.sched", FILCH_OPTIONS_INIT);
+    if (err != FILCH_OK) return err;
     opt->sched = sched;
     if (opt->workers == 0) opt->workers = 4;
     if (opt->chart_events == 0) opt->chart_events = 200;

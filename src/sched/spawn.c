@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/versioned.h"
 #include "proc/data.h"
 #include "proc/ext.h"
 #include "proc/limit.h"
@@ -85,14 +86,8 @@ static filch_err check_options(const filch_spawn_options *opt)
 
 filch_err fli_spawn_options_read(const filch_spawn_options *given, filch_spawn_options *out)
 {
-    *out = (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT;
-    if (given == NULL) return FILCH_OK;
-    if (given->size < sizeof given->size) return filch_invalid("options.size is not set: begin with FILCH_SPAWN_OPTIONS_INIT");
-    for (size_t i = sizeof *out; i < given->size; i++) {
-        if (((const unsigned char *)given)[i] != 0) return filch_invalid("options asks for what this version does not know");
-    }
-    memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
-    return check_options(out);
+    filch_err err = FLI_VERSIONED_READ(out, given, "options", FILCH_SPAWN_OPTIONS_INIT);
+    return err == FILCH_OK ? check_options(out) : err;
 }
 
 /* The fields of a process that nobody knows yet. */

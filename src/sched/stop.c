@@ -14,6 +14,7 @@
  */
 #include <string.h>
 
+#include "base/versioned.h"
 #include "port/clock.h"
 #include "port/wakefd.h"
 #include "sched/sched.h"
@@ -296,16 +297,11 @@ static filch_err stop(filch_sched *sched, const filch_stop_options *opt, filch_r
     return err;
 }
 
-/* An older caller's shorter struct leaves the rest at their defaults; a newer one must not ask for what we cannot do. */
 static filch_err read_options(const filch_stop_options *given, filch_stop_options *out)
 {
-    *out = (filch_stop_options)FILCH_STOP_OPTIONS_INIT;
     if (given == NULL) return filch_invalid("options is NULL");
-    if (given->size < sizeof given->size) return filch_invalid("options.size is not set: begin with FILCH_STOP_OPTIONS_INIT");
-    for (size_t i = sizeof *out; i < given->size; i++) {
-        if (((const unsigned char *)given)[i] != 0) return filch_invalid("options asks for what this version does not know");
-    }
-    memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
+    filch_err err = FLI_VERSIONED_READ(out, given, "options", FILCH_STOP_OPTIONS_INIT);
+    if (err != FILCH_OK) return err;
     if ((out->flags & ~(uint32_t)FILCH_STOP_ALL) != 0) return filch_invalid("options.flags has bits besides FILCH_STOP_ALL");
     return out->spare == 0 ? FILCH_OK : filch_invalid("options.spare is not 0");
 }

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/versioned.h"
 #include "supervise/answer.h"
 #include "supervise/kids.h"
 
@@ -133,18 +134,9 @@ static bool id_is_sound(const char *id)
     return id != NULL && id[0] != '\0' && strlen(id) <= FILCH_CHILD_ID_MAX;
 }
 
-/* As filch_spawn reads them: of an older header, or of a newer one that asks for nothing we do not know. */
 static filch_err read_options(const filch_spawn_options *given, filch_spawn_options *out)
 {
-    *out = (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT;
-    if (given == NULL) return FILCH_OK;
-    if (given->size < sizeof given->size) return filch_invalid("options.size is not set: begin with FILCH_SPAWN_OPTIONS_INIT");
-    for (size_t i = sizeof *out; i < given->size; i++) {
-        if (((const unsigned char *)given)[i] != 0) return filch_invalid("options asks for what this version does not know");
-    }
-    memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
-    out->size = sizeof *out;
-    return FILCH_OK;
+    return FLI_VERSIONED_READ(out, given, "options", FILCH_SPAWN_OPTIONS_INIT);
 }
 
 /* Says why. */

@@ -288,7 +288,7 @@ TEST(the_option_that_is_wrong_is_named)
     longer.known.size = sizeof longer;
     refused(filch_sched_create(NULL, NULL), "out");
     refused(filch_sched_create(&sched, &zero), "options.size is not set: begin with FILCH_OPTIONS_INIT");
-    refused(filch_sched_create(&sched, &longer.known), "options asks for what");
+    refused(filch_sched_create(&sched, &longer.known), "options sets a field that this version");
     OPTION(workers, -2, "options.workers");
     OPTION(workers, 1025, "options.workers is over 1024");
     OPTION(max_processes, UINT32_MAX, "options.max_processes");
