@@ -18,6 +18,10 @@ FILCH_MUST_USE filch_err fli_message_put(fli_runtime *rt, fli_local *worker, fli
 FILCH_MUST_USE filch_err fli_send(fli_runtime *rt, fli_local *worker, filch_pid to, filch_pid from,
                                   const filch_data *data);
 
+/* A step yields the message that its last send could not deliver, because the mailbox of `to` was full: counted by what comes of the yield, and
+ * as refused no longer. Does nothing if that was not its last send. */
+void fli_send_goes_on(fli_local *worker, filch_pid to);
+
 /* Counts a send that was not accepted, under what the caller was told. */
 void fli_send_refused(fli_runtime *rt, fli_local *worker, filch_err err);
 

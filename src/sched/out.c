@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include "proc/data.h"
+#include "proc/send.h"
 #include "proc/values.h"
 #include "proc/yields.h"
 #include "sched/sched.h"
@@ -279,7 +280,10 @@ filch_err filch_yield_work_within(filch_out *out, uint64_t tag, filch_work_fn fn
 
 filch_err filch_yield_send(filch_out *out, uint64_t tag, filch_pid to, filch_data data)
 {
-    return fli_out_yield(out, FILCH_CMD_SEND, tag, to, &data);
+    filch_err   err = fli_out_yield(out, FILCH_CMD_SEND, tag, to, &data);
+    fli_worker *worker = err == FILCH_OK ? fli_current_get() : NULL;
+    if (worker != NULL) fli_send_goes_on(&worker->local, to);
+    return err;
 }
 
 const filch_ctx *filch_out_ctx(const filch_out *out)
