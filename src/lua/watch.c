@@ -30,8 +30,9 @@
 #include "port/thread.h"
 
 /* In a simulation: up to 2^LONGEST instructions until a step is interrupted (2,048 on average), and how often a job may be looked at.
- * Otherwise instructions between two looks at the clock: about a tenth of a millisecond. */
-enum { LONGEST = 15, JOB_MAX = 50000, TIMED = 10000, AGAIN = 16 };
+ * Otherwise instructions between two looks at the clock: about a tenth of a millisecond. AGAIN_COUNT: instructions after which a step that could
+ * not yield is looked at again: some microseconds. */
+enum { LONGEST = 15, JOB_MAX = 50000, TIMED = 10000, AGAIN = 16, AGAIN_COUNT = 500 };
 
 /* What this thread runs, for the handler; and its runner, as long as the host is the same. */
 static __thread struct {
@@ -92,7 +93,13 @@ static void hook(lua_State *L, lua_Debug *ar)
         lua_yield(L, 0);
         return;
     }
-    fli_lua_budget_spend(L, p); /* when it returns, the next hook looks again */
+    fli_lua_budget_spend(L, p);
+    /* Soon again, and not at the same place of a loop each time: as soon as a yield can pass, it yields. The next look of the watchdog may
+     * find it where it cannot once more, and so on until its budget is spent. */
+    if (p->runner != NULL) {
+        p->drawn = fli_prng_mix(p->drawn + 1);
+        lua_sethook(L, hook, LUA_MASKCOUNT, AGAIN_COUNT + (int)(p->drawn % AGAIN_COUNT));
+    }
 }
 
 void fli_lua_watch_arm(lua_State *L)

@@ -135,6 +135,18 @@ TEST(loops_that_can_be_interrupted_go_on_until_they_are_terminated)
     for (size_t i = 0; i < sizeof loops / sizeof loops[0]; i++) drive(loops[i], false);
 }
 
+/* Most of its instructions are where Lua cannot yield, but it never stays there. */
+TEST(a_loop_with_metamethods_is_interrupted_between_them)
+{
+    static const char *const loops[] = {
+        "local sum = 0 for i, v in ipairs(setmetatable({}, { __index = function(t, i) if i < 1500000 then return i end end })) do sum = sum + v end\n"
+        "assert(sum == 1499999 * 750000)",
+        "local t = setmetatable({}, { __tostring = function() local n = 0 for i = 1, 30 do n = n + i end return 'x' end })\n"
+        "for i = 1, 300000 do assert(tostring(t) == 'x') end",
+    };
+    for (size_t i = 0; i < 2; i++) world_passes(&w, loops[i]);
+}
+
 TEST(a_job_whose_error_cannot_be_told_ends_with_its_process)
 {
     drive("work.run(function() error(setmetatable({}, { __tostring = function() " LOOP " end })) end)", false);
@@ -459,6 +471,7 @@ int main(void)
         T(a_loop_where_nothing_can_interrupt_it_ends_its_process),
         T(no_protected_call_catches_a_spent_budget),
         T(loops_that_can_be_interrupted_go_on_until_they_are_terminated),
+        T(a_loop_with_metamethods_is_interrupted_between_them),
         T(a_job_whose_error_cannot_be_told_ends_with_its_process),
         T(long_calls_of_c_let_others_run),
         T(a_walk_of_c_that_takes_too_long_ends_its_process),
