@@ -2,6 +2,7 @@
  * refuses, and is freed by whoever comes last. */
 #include "sched/cap.h"
 
+#include "sched/sched.h"
 #include "support/alloc.h"
 #include "support/check.h"
 
@@ -183,6 +184,47 @@ TEST(without_a_limit_every_worker_counts_for_itself_and_the_sum_is_exact)
     test_alloc_balanced(&alloc);
 }
 
+/* Frees a block of the scheduler while the memory of the scheduler itself is being freed, as a worker of a scheduler would that
+ * gets this memory next. Such a worker may have any index: the counter has no stripe for it. */
+static struct {
+    test_alloc   alloc;
+    filch_sched *sched;
+    fli_mem      mem;
+    void        *block;
+    bool         happened;
+} late;
+
+static void *late_alloc(void *user, void *old, size_t old_size, size_t size)
+{
+    char *sched = (char *)late.sched;
+    if (size == 0 && sched != NULL && (char *)old < sched && sched < (char *)old + old_size) {
+        static fli_local later;
+        later = (fli_local){ .rt = &late.sched->rt, .index = 1u << 26 };
+        late.sched = NULL;
+        late.happened = true;
+        fli_current_set(&later);
+        fli_free(&late.mem, late.block, 100);
+        fli_current_set(NULL);
+    }
+    return test_alloc_fn(user, old, old_size, size);
+}
+
+TEST(a_scheduler_at_the_same_address_is_another_one)
+{
+    filch_options options = FILCH_OPTIONS_INIT;
+    memset(&late, 0, sizeof late);
+    options.workers = FILCH_NO_WORKERS;
+    options.alloc = late_alloc;
+    options.alloc_user = &late.alloc;
+    ok(filch_sched_create(&late.sched, &options));
+    late.mem = late.sched->rt.mem;
+    late.block = fli_alloc(&late.mem, 100);
+    assert_non_null(late.block);
+    ok(filch_sched_stop(late.sched, FILCH_SECONDS(60), NULL));
+    assert_true(late.happened);
+    test_alloc_balanced(&late.alloc);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -193,6 +235,7 @@ int main(void)
         cmocka_unit_test(without_memory_for_it_there_is_no_limit_and_nothing_changes),
         cmocka_unit_test(blocks_that_come_back_after_the_scheduler_is_gone_still_find_it),
         cmocka_unit_test(without_a_limit_every_worker_counts_for_itself_and_the_sum_is_exact),
+        cmocka_unit_test(a_scheduler_at_the_same_address_is_another_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
