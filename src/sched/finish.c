@@ -90,6 +90,23 @@ static void tell_exit(fli_worker *w, fli_proc *p, const last_words *left, uint64
     t.before = before;
 }
 
+/* What the end of a process owns while functions of its type and hooks run. */
+typedef struct ending {
+    filch_sched      *sched;
+    fli_proc         *p;
+    const filch_type *type;   /* NULL: the instance is freed */
+    filch_data       *result; /* NULL: handed on */
+} ending;
+
+/* Frees what is left when an exception of C++ leaves `close` or a hook. After an ordinary end nothing is. */
+static void end_ending(ending *e)
+{
+    if (FLI_UNLIKELY(e->type != NULL)) fli_instance_free(e->sched, e->type, e->p->inline_state, e->p->self);
+    if (FLI_LIKELY(e->result == NULL)) return;
+    if (!fli_data_is_value_form(e->result)) fli_data_free(e->result);
+    *e->result = filch_none();
+}
+
 /* From 2 on. */
 static __attribute__((noinline)) void finish_slow(fli_worker *w, fli_proc *p, uint64_t last, filch_err error,
                                                  filch_data *result)
@@ -99,6 +116,7 @@ static __attribute__((noinline)) void finish_slow(fli_worker *w, fli_proc *p, ui
     fli_local        *worker = &w->local;
     uint64_t          serial = worker->serial;
     const filch_type *type = fli_proc_type(p);
+    __attribute__((cleanup(end_ending))) ending e = { .sched = sched, .p = p, .type = type, .result = result };
     fli_callback_begin(worker);
     w->exit_untold = (last & FLI_HAS_RELATIONS) != 0;
     bool overflowed = close_mailbox(rt, worker, p, serial, last);
@@ -106,6 +124,7 @@ static __attribute__((noinline)) void finish_slow(fli_worker *w, fli_proc *p, ui
     if (FLI_UNLIKELY(rt->sim != NULL)) fli_simulate_ended(sched, serial, error, result);
 
     if (type->close != NULL) type->close(p->self);
+    e.type = NULL;
     fli_instance_free(sched, type, p->inline_state, p->self);
     if (FLI_UNLIKELY(error != FILCH_OK && sched->opt.on_failure != NULL)) {
         fli_failure_tell(sched, serial, type, (last & FLI_HAS_RELATIONS) != 0, error, result);
@@ -115,6 +134,7 @@ static __attribute__((noinline)) void finish_slow(fli_worker *w, fli_proc *p, ui
     w->exit_untold = false;
     last_words left = { .values = p->values, .result = result };
     if (p->ext != NULL) left.on_exit = p->ext->on_exit, left.user = p->ext->on_exit_user;
+    e.result = NULL;
     p->values = NULL;
     fli_ext_free(rt, p);
     if (error != FILCH_OK) fli_count(&worker->counters.failed, 1);

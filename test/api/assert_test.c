@@ -29,8 +29,19 @@ static void tell_and_fail_again(const char *file, int line, const char *text)
     FLI_ASSERT(line < 0);
 }
 
-/* What a child writes that runs into an assertion with this handler; and how it ends. */
-static void die(filch_assert_fn handler, char *text, size_t room, int *status)
+static void break_invariant(void)
+{
+    int told = 0;
+    FLI_ASSERT(told != 0 && "told");
+}
+
+static void fail_by_name(void)
+{
+    filch_assert_failed("part.c", 12, "a < b");
+}
+
+/* What a child writes that runs into an assertion (`how`) with this handler; and how it ends. */
+static void die_of(void (*how)(void), filch_assert_fn handler, char *text, size_t room, int *status)
 {
     int ends[2];
     ok(pipe(ends));
@@ -43,7 +54,7 @@ static void die(filch_assert_fn handler, char *text, size_t room, int *status)
         (void)signal(SIGTRAP, COUNTED_DEATH);
         words = ends[1];
         (void)filch_assert_handler(handler);
-        FLI_ASSERT(room == 0 && "told");
+        how();
         _exit(0);
     }
     close(ends[1]);
@@ -55,6 +66,11 @@ static void die(filch_assert_fn handler, char *text, size_t room, int *status)
     same(waitpid(child, status, 0), child);
 }
 
+static void die(filch_assert_fn handler, char *text, size_t room, int *status)
+{
+    die_of(break_invariant, handler, text, room, status);
+}
+
 TEST(a_failed_assertion_tells_the_handler_where_and_what_and_stops_the_program)
 {
     char text[400];
@@ -62,14 +78,26 @@ TEST(a_failed_assertion_tells_the_handler_where_and_what_and_stops_the_program)
     die(tell, text, sizeof text, &status);
     assert_true(WIFSIGNALED(status));
     assert_non_null(strstr(text, "assert_test.c:"));
-    assert_non_null(strstr(text, "room == 0 && \"told\""));
+    assert_non_null(strstr(text, "told != 0 && \"told\""));
     assert_null(strchr(text, '/')); /* no path of the machine it was built on */
+}
+
+TEST(filch_assert_failed_passes_on_what_it_is_given_and_does_not_return)
+{
+    char text[400];
+    int  status;
+    die_of(fail_by_name, tell, text, sizeof text, &status);
+    assert_true(WIFSIGNALED(status));
+    assert_string_equal(text, "part.c:12: a < b\n");
 }
 
 TEST(without_a_handler_it_stops_the_program_silently)
 {
     char text[400];
     int  status;
+    die_of(fail_by_name, NULL, text, sizeof text, &status);
+    assert_true(WIFSIGNALED(status));
+    assert_string_equal(text, "");
     die(NULL, text, sizeof text, &status);
     assert_true(WIFSIGNALED(status));
     assert_string_equal(text, "");
@@ -94,6 +122,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failed_assertion_tells_the_handler_where_and_what_and_stops_the_program),
+        cmocka_unit_test(filch_assert_failed_passes_on_what_it_is_given_and_does_not_return),
         cmocka_unit_test(without_a_handler_it_stops_the_program_silently),
         cmocka_unit_test(a_handler_that_fails_itself_is_called_once),
         cmocka_unit_test(the_handler_before_is_given_back),

@@ -1,7 +1,8 @@
 // exception_test.cpp - an exception of C++ that leaves a step under filch_tick passes through it, and the scheduler can be
-// ticked on, stopped and freed. Built with the C++ compiler by test/CMakeLists.txt; no cmocka: its macros are C.
+// ticked on, stopped and freed. Also what the header is in C++ alone: filch_sized. Built with the C++ compiler by test/CMakeLists.txt; no cmocka: its macros are C.
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -144,7 +145,7 @@ static void once(int how, bool on)
     CHECK(report.forced == 0 && report.stuck == 0);
     filch_report_free(&report);
     CHECK(closes == 2);
-    if (how != IN_CLOSE) CHECK(blocks == 0); // what close did not free is the thrower's
+    CHECK(blocks == 0);
     blocks = 0;
 }
 
@@ -247,9 +248,11 @@ static void watched_close_throws()
     watcher.step = watcher_step;
     closer = filch_type();
     closer.name = "closer";
+    closer.size = 1000; // not in the control block
     closer.step = ends_at_once;
     closer.close = close_throws;
     options.workers = FILCH_NO_WORKERS;
+    options.alloc = count_blocks;
     CHECK(filch_sched_create(&sched, &options) == FILCH_OK);
     CHECK(filch_spawn(sched, &watcher, nullptr, nullptr) == FILCH_OK);
     CHECK(tick_throws(sched));
@@ -258,10 +261,68 @@ static void watched_close_throws()
     filch_pid pid = { 0, 0 };
     CHECK(filch_whereis(sched, "closer", &pid) != FILCH_OK);
     CHECK(filch_sched_stop(sched, FILCH_SECONDS(60), nullptr) == FILCH_OK);
+    CHECK(blocks == 0);
+    blocks = 0;
+}
+
+// A hook that throws, told of a process that failed with a detail: neither the detail nor the state is lost.
+static void failure_throws(void *, const filch_failure *)
+{
+    throw std::runtime_error("out of on_failure");
+}
+
+static filch_err fails_with_detail(void *, const filch_event *, size_t, filch_out *out)
+{
+    return filch_fail(out, FILCH_EUSER, filch_str("a detail that is long enough for a block"));
+}
+
+static void on_failure_throws()
+{
+    filch_options options = FILCH_OPTIONS_INIT;
+    filch_sched  *sched = nullptr;
+    filch_type    failing = filch_type();
+    failing.name = "failing";
+    failing.size = 1000;
+    failing.step = fails_with_detail;
+    options.workers = FILCH_NO_WORKERS;
+    options.alloc = count_blocks;
+    options.on_failure = failure_throws;
+    CHECK(filch_sched_create(&sched, &options) == FILCH_OK);
+    CHECK(filch_spawn(sched, &failing, nullptr, nullptr) == FILCH_OK);
+    CHECK(tick_throws(sched));
+    CHECK(!tick_throws(sched));
+    CHECK(filch_sched_stop(sched, FILCH_SECONDS(60), nullptr) == FILCH_OK);
+    CHECK(blocks == 0);
+    blocks = 0;
+}
+
+// filch_sized gives a struct with its size and nothing else, also where memory is not zero before.
+template <typename T> static void sized_is_empty()
+{
+    T made;
+    std::memset(static_cast<void *>(&made), 0x5a, sizeof made);
+    made = filch_sized<T>();
+    CHECK(made.size == sizeof(T));
+    made.size = 0;
+    const unsigned char *bytes = reinterpret_cast<const unsigned char *>(&made);
+    size_t               other = 0;
+    for (size_t i = 0; i < sizeof made; i++) other += bytes[i] != 0;
+    CHECK(other == 0);
+}
+
+static void options_begin_empty()
+{
+    sized_is_empty<filch_options>();
+    sized_is_empty<filch_spawn_options>();
+    sized_is_empty<filch_stop_options>();
+    sized_is_empty<filch_node_options>();
+    sized_is_empty<filch_report>();
+    sized_is_empty<filch_stats>();
 }
 
 int main()
 {
+    options_begin_empty();
     for (int how = FIRST_STEP; how < HOWS; how++) {
         for (int on = 0; on < 2; on++) {
             int before = failures;
@@ -272,6 +333,7 @@ int main()
     stop_throws_once();
     on_exit_throws_once();
     watched_close_throws();
+    on_failure_throws();
     std::printf("exception_test: %s\n", failures == 0 ? "passed" : "failed");
     return failures == 0 ? 0 : 1;
 }
