@@ -8,6 +8,8 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <lua.h>
+
 #include "lua/heap.h"
 #include "lua/world.h"
 #include "support/alloc.h"
@@ -27,7 +29,7 @@ enum { SLOWER = 1 };
 
 /* ---- a system that refuses ---- */
 
-typedef enum thing { MEMORY, HEAP, LOCK, CONDITION, THREAD, SIGNAL, THINGS } thing;
+typedef enum thing { MEMORY, HEAP, LOCK, CONDITION, THREAD, SIGNAL, STACK, REFERENCE, THINGS } thing;
 
 static struct {
     atomic_long held;    /* blocks of malloc's that are out */
@@ -143,6 +145,18 @@ INSTEAD(int, sigaction, int number, const struct sigaction *action, struct sigac
     if (!refuses(SIGNAL)) return __real_sigaction(number, action, before);
     errno = EINVAL;
     return -1;
+}
+
+/* A stack at its limit, or without memory to grow. */
+INSTEAD(int, lua_checkstack, lua_State *L, int more)
+{
+    return refuses(STACK) ? 0 : __real_lua_checkstack(L, more);
+}
+
+/* A payload that is kept is copied unless it is shared. */
+INSTEAD(filch_err, filch_keep, const filch_data *data, filch_data *out)
+{
+    return refuses(REFERENCE) ? FILCH_ENOMEM : __real_filch_keep(data, out);
 }
 
 /* ---- the host ---- */
@@ -484,6 +498,48 @@ TEST(whichever_asking_of_the_scheduler_is_refused_there_is_an_answer)
     }
 }
 
+static void arm_stack(long nth, long length)
+{
+    refuse(STACK, nth, length);
+}
+
+static void arm_reference(long nth, long length)
+{
+    refuse(REFERENCE, nth, length);
+}
+
+/* None waits for a certain message: one that a full stack has no room for is told as a string of bytes. */
+static const char *const stack_programs[] = {
+    "local me, b, s = process.self(), blob.new(('b'):rep(30000)), ('s'):rep(17000)\n"
+    "for i = 1, 2 do assert(process.send(me, { { { b, s, me } }, i })) local m = process.receive() assert(#m[1][1][1] == 30000 and m[2] == i) end\n"
+    "assert(#json.decode(json.encode { { { 1 } } })[1][1] == 1) assert(#msgpack.decode(msgpack.encode { { { 1 } } })[1][1] == 1)\n"
+    "local fine, why = pcall(function() local x = nil return x.y end) assert(not fine and #why > 5)\n",
+    "local function sum(n) if n <= 0 then return 0 end return n + sum(n - 1) end\n"
+    "local shared = 0 local function bump() shared = shared + 1 return shared end local function read() return shared end\n"
+    "for i = 1, 2 do\n"
+    "  local r = assert(process.exec(function(f, x) bump() bump() return { f(3), read(), sum(2), x.g(1), math.type(1) } end, sum, { g = sum }))\n"
+    "  assert(r[1] == 6 and r[2] == 2 and r[3] == 3 and r[4] == 1 and r[5] == 'integer' and shared == 0)\n"
+    "end\n"
+    "assert(process.exec(function() process.upgrade(function(t) return #t end, ('u'):rep(20000)) end) == 20000)\n"
+    "assert(work.run(function(t) return { t[1] } end, { 5 })[1] == 5) local fine, why = pcall(error, { message = 'the end' }) assert(not fine)\n",
+};
+
+TEST(whichever_growth_of_a_stack_is_refused_there_is_an_answer)
+{
+    for (size_t i = 0; i < sizeof stack_programs / sizeof stack_programs[0]; i++) {
+        assert_true(sweep(stack_programs[i], arm_stack, 1, 1) > 20);
+        assert_true(sweep(stack_programs[i], arm_stack, 1000000, 5) > 20);
+    }
+}
+
+TEST(whichever_payload_cannot_be_kept_there_is_an_answer)
+{
+    for (size_t i = 0; i < PROGRAMS; i++) {
+        (void)sweep(programs[i], arm_reference, 1, 1);
+        (void)sweep(programs[i], arm_reference, 1000000, 3);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -494,6 +550,8 @@ int main(void)
         cmocka_unit_test(whichever_asking_of_the_host_is_refused_there_is_an_answer),
         cmocka_unit_test(whichever_asking_of_a_heap_is_refused_its_process_ends_and_says_so),
         cmocka_unit_test(whichever_asking_of_the_scheduler_is_refused_there_is_an_answer),
+        cmocka_unit_test(whichever_growth_of_a_stack_is_refused_there_is_an_answer),
+        cmocka_unit_test(whichever_payload_cannot_be_kept_there_is_an_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
