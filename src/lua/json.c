@@ -370,7 +370,8 @@ static bool read_key(lua_State *L, reader *r)
 {
     if (!take(r, '"')) return fail(r, "a key in quotes is expected");
     if (!read_string(L, r)) return false;
-    return take(r, ':') || fail(r, "':' is expected");
+    if (!take(r, ':')) return fail(r, "':' is expected");
+    return true;
 }
 
 /* Pushes a table. *whole: it is empty, and over. */

@@ -1,0 +1,199 @@
+/* lua_edges_test.c - what a script can do at the edges of the libraries: values of the wrong sort, names and lines that are too long,
+ * and hosts whose Lua keeps its secrets. */
+#include <filch_lua.h>
+#include <lauxlib.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lua/host.h"
+#include "lua/world.h"
+
+static world w;
+
+/* The log, line after line. One worker writes it, and the test reads it after the process that logged has ended. */
+static char   logged[1 << 18];
+static size_t logged_size;
+
+static void keep_line(void *user, const char *text, size_t size)
+{
+    (void)user;
+    assert_true(logged_size + size < sizeof logged);
+    memcpy(logged + logged_size, text, size);
+    logged_size += size;
+    logged[logged_size] = '\0';
+}
+
+static int open_world(void **state)
+{
+    filch_lua_options lua = FILCH_LUA_OPTIONS_INIT;
+    lua.log = keep_line;
+    logged_size = 0;
+    lua.rights = FILCH_LUA_MAY_EXEC | FILCH_LUA_MAY_ENV;
+    world_open(&w, 1, &lua);
+    *state = &w;
+    return 0;
+}
+
+/* The pointer of a host arrives as userdata that has no metatable. */
+TEST(a_pointer_of_the_host_is_no_channel_task_pid_stream_or_request)
+{
+    static int thing;
+    filch_pid  pid = world_start(&w,
+                                 "local p = process.receive()\n"
+                                  "local function fails(what, ...) local fine, why = pcall(...) assert(not fine, what) return why end\n"
+                                  "assert(type(p) == 'userdata')\n"
+                                  "assert(fails('send', channel.new().send, p, 1):find('channel', 1, true))\n"
+                                  "assert(fails('await', task.spawn(function() end).await, p):find('task', 1, true))\n"
+                                  "assert(fails('pid', process.send, p, 1):find('pid', 1, true))\n"
+                                  "assert(fails('reply', process.reply, p, 1))\n"
+                                  "assert(fails('message', process.send, process.self(), p):find('userdata', 1, true))\n"
+                                  "assert(fails('select', channel.select, { p }))\n",
+                                 0);
+    ok(filch_send(w.sched, pid, filch_ptr(&thing)));
+    until(atomic_load(&w.over));
+    if (w.error != FILCH_OK) fail_msg("%s", w.text);
+}
+
+TEST(channels_tell_their_room_and_what_a_capacity_is)
+{
+    world_passes(&w, "local function fails(...) local fine, why = pcall(...) assert(not fine) return why end\n"
+                     "local ch = channel.new(3) assert(ch:room() == 3) ch:send(1) assert(ch:room() == 2) ch:close() assert(ch:room() == 0)\n"
+                     "for _, wrong in ipairs { '3', -1, 1.5, {} } do assert(fails(channel.new, wrong):find('whole number', 1, true)) end\n");
+}
+
+TEST(texts_and_lists_of_the_wrong_sort_are_named)
+{
+    world_passes(&w, "local function fails(...) local fine, why = pcall(...) assert(not fine) return why end\n"
+                     "assert(fails(table.concat, { 1, {}, 3 }):find('index 2', 1, true))\n"
+                     "assert(table.concat({ 1, 2, 3 }, '-', 2) == '2-3' and table.concat({ 1, 2, 3 }, '-', 1, 2) == '1-2')\n"
+                     "assert((''):lower() == '' and (''):upper() == '' and (''):reverse() == '' and ('aB'):reverse() == 'Ba')\n"
+                     "assert(fails(function() return '10x' + 1 end):find('string', 1, true))\n"
+                     "assert(fails(function() return '10\\0' + 1 end):find('string', 1, true))\n"
+                     "assert(fails(function() return 'a' + {} end))\n"
+                     "local r, why = json.decode('{\"a\" 1}') assert(r == nil and why:find(\"':' is expected\", 1, true))\n"
+                     "assert(fails(json.list, setmetatable({}, { __metatable = 'mine' })):find('protected', 1, true))\n");
+}
+
+TEST(names_of_an_environment_are_checked)
+{
+    world_passes(&w, "local function fails(env) local fine, why = pcall(exec.run, { 'true', env = env }) assert(not fine) return why end\n"
+                     "assert(fails({ [''] = 'x' }):find('at most 256 names', 1, true))\n"
+                     "assert(fails({ ['A=B'] = 'x' }):find('at most 256 names', 1, true))\n"
+                     "local many = {} for i = 1, 300 do many['N' .. i] = 'x' end assert(fails(many):find('at most 256 names', 1, true))\n"
+                     "local p = assert(exec.run { 'sh', '-c', 'exit $N7', env = { N7 = '7', PATH = os.getenv('PATH') } }) assert(p.self:wait() == 7)\n");
+}
+
+static size_t count_of(const char *text, const char *part)
+{
+    size_t n = 0;
+    for (const char *at = text; (at = strstr(at, part)) != NULL; at += strlen(part)) n++;
+    return n;
+}
+
+TEST(a_log_line_is_cut_where_it_gets_too_deep_or_has_too_many_fields)
+{
+    world_passes(&w, "local deep = {} for i = 1, 20 do deep = { inner = deep } end log.info('deep', { t = deep })\n");
+    has_text(logged, "={...}}}");
+    assert_true(count_of(logged, "inner") < 5);
+    logged_size = 0;
+    world_passes(&w, "local many = {} for i = 1, 300 do many['field' .. i] = i end log.info('many', many)\n");
+    same(count_of(logged, "field"), 100);
+    has_text(logged, " ...\n");
+    logged_size = 0;
+    world_passes(&w, "log.info('told', { own = setmetatable({ 1 }, { __tostring = function() return 'my words' end }) })\n");
+    has_text(logged, "own=\"my words\"");
+}
+
+TEST(a_log_line_longer_than_64_kib_is_cut)
+{
+    world_passes(&w, "log.info('small', { a = ('x'):rep(3000) })\n");
+    same(count_of(logged, "x"), 3000);
+    logged_size = 0;
+    world_passes(&w, "log.info(('long'):rep(50000))\n");
+    same(logged_size, 65536);
+    assert_string_equal(logged + logged_size - 4, "...\n");
+    logged_size = 0;
+    world_passes(&w, "local t = {} for i = 1, 30 do t[i] = ('y'):rep(4000) end log.info('fields', t)\n");
+    same(logged_size, 65536);
+    assert_string_equal(logged + logged_size - 4, "...\n");
+}
+
+TEST(a_file_longer_than_a_page_is_loaded_whole)
+{
+    char            path[] = "/tmp/filch-edges-XXXXXX";
+    int             fd = mkstemp(path);
+    FILE           *file = fdopen(fd, "w");
+    filch_lua_code *code = NULL;
+    char            why[256] = "";
+    for (int i = 0; i < 5000; i++) assert_true(fprintf(file, "-- line %d of many\n", i) > 0);
+    assert_true(fputs("return 'the end'\n", file) >= 0);
+    ok(fclose(file));
+    ok(filch_lua_load_file(w.lua, path, &code, why, sizeof why));
+    filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
+    filch_lua_spawn_options how = FILCH_LUA_SPAWN_OPTIONS_INIT;
+    spawn.on_exit = world_ended;
+    spawn.on_exit_user = &w;
+    how.spawn = &spawn;
+    atomic_store(&w.over, 0);
+    ok(filch_lua_spawn(w.lua, w.sched, code, &how, NULL));
+    until(atomic_load(&w.over));
+    ok(w.error);
+    assert_string_equal(w.text, "the end");
+    filch_lua_code_drop(w.lua, code);
+    /* A text that is given no room, and none at all. */
+    same(filch_lua_load(w.lua, "=", 1, "x", &code, why, 0), FILCH_LUA_ESYNTAX);
+    same(filch_lua_load(w.lua, "=", 1, "x", &code, NULL, 10), FILCH_LUA_ESYNTAX);
+    ok(unlink(path));
+}
+
+TEST(options_that_no_host_can_have_are_refused)
+{
+    filch_lua        *lua = NULL;
+    filch_lua_options wrong = FILCH_LUA_OPTIONS_INIT;
+    wrong.log_level = FILCH_LUA_LOG_NONE + 1;
+    same(filch_lua_create(&lua, &wrong), FILCH_EINVAL);
+    wrong.log_level = FILCH_LUA_LOG_NONE;
+    wrong.count = UINT32_MAX;
+    same(filch_lua_create(&lua, &wrong), FILCH_EINVAL);
+    wrong.count = 0;
+    wrong.without = "process.nothing";
+    same(filch_lua_create(&lua, &wrong), FILCH_EINVAL);
+    wrong.without = "process_send table.nil os.exit string.rep";
+    same(filch_lua_create(&lua, &wrong), FILCH_EINVAL);
+    assert_null(lua);
+}
+
+/* Where the seed and the prototypes lie is found out by comparing states. Another Lua may hide them: then nothing is shared between
+ * states, and everything works. */
+TEST(a_lua_that_hides_its_insides_runs_the_same_programs)
+{
+    w.lua->proto_word = 0;
+    w.lua->seed_offset = 0;
+    for (int i = 0; i < 3; i++) {
+        world_passes(&w, "local n = 5 local function add(x) return x + n end\n"
+                         "for i = 1, 4 do assert(process.exec(function(f, x) return f(x) + add(1) end, add, i) == i + 11) end\n"
+                         "local me = process.self() local function child(k) process.send(me, k) end\n"
+                         "for i = 1, 4 do process.spawn(child, i) end\n"
+                         "local sum = 0 for i = 1, 4 do sum = sum + process.receive() end assert(sum == 10)\n");
+    }
+}
+
+#define IN_WORLD(test) cmocka_unit_test_setup_teardown(test, open_world, world_close_shared)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        IN_WORLD(a_pointer_of_the_host_is_no_channel_task_pid_stream_or_request),
+        IN_WORLD(channels_tell_their_room_and_what_a_capacity_is),
+        IN_WORLD(texts_and_lists_of_the_wrong_sort_are_named),
+        IN_WORLD(names_of_an_environment_are_checked),
+        IN_WORLD(a_log_line_is_cut_where_it_gets_too_deep_or_has_too_many_fields),
+        IN_WORLD(a_log_line_longer_than_64_kib_is_cut),
+        IN_WORLD(a_file_longer_than_a_page_is_loaded_whole),
+        cmocka_unit_test(options_that_no_host_can_have_are_refused),
+        IN_WORLD(a_lua_that_hides_its_insides_runs_the_same_programs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
