@@ -154,7 +154,8 @@ static bool child_is_sound(const filch_child *child, filch_spawn_options *opt)
     if (read_options(child->options, opt) != FILCH_OK) return false;
     /* A supervisor has a type of its own only where that wraps ours. */
     bool runs = child->type != NULL ? child->type->step != NULL : child->supervisor != NULL;
-    return runs || unsound("child has neither a type with a step nor a supervisor");
+    if (!runs) return unsound("child has neither a type with a step nor a supervisor");
+    return true;
 }
 
 static filch_err send_start(filch_sched *sched, filch_pid pid, const filch_child *child, const uint64_t *tag)
@@ -722,7 +723,8 @@ static bool spec_is_sound(const filch_supervisor *spec)
     if (spec->jitter > 1000) return unsound("spec.jitter is over 1000");
     if (!bounded) return unsound("spec.intensity is over 10000");
     if (spec->children == NULL && spec->child_count != 0) return unsound("spec.children is NULL, child_count is not 0");
-    return spec->spare == 0 || unsound("spec.spare is not 0");
+    if (spec->spare != 0) return unsound("spec.spare is not 0");
+    return true;
 }
 
 static filch_err supervisor_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
