@@ -7,7 +7,15 @@
 #include <string.h>
 
 #include "support/check.h"
+#include "support/descriptors.h"
+#include "support/instead.h"
 #include "support/until.h"
+
+INSTEAD_CODE(posix_spawn_file_actions_addclose, (posix_spawn_file_actions_t * actions, int fd), (actions, fd))
+INSTEAD_BEGIN(DIR *, opendir, (const char *path))
+{
+    return fault_strikes(&fault_of_opendir) ? NULL : __real_opendir(path);
+}
 
 static void list_descriptors(char *text, size_t room)
 {
@@ -32,6 +40,8 @@ TEST(a_program_inherits_nothing_from_a_host_with_an_older_c_library)
     int           leaks[200];
     struct rlimit limit;
     ok(getrlimit(RLIMIT_NOFILE, &limit));
+    limit.rlim_cur = limit.rlim_max < 2 * DENSE_MAX ? limit.rlim_max : 2 * DENSE_MAX;
+    ok(setrlimit(RLIMIT_NOFILE, &limit));
     int high = limit.rlim_cur > DENSE_MAX + 100 ? fcntl(2, F_DUPFD, DENSE_MAX + 50) : -1;
     for (int i = 0; i < 200; i++) leaks[i] = dup(2); /* without close-on-exec */
     list_descriptors(text, sizeof text);
@@ -42,10 +52,31 @@ TEST(a_program_inherits_nothing_from_a_host_with_an_older_c_library)
     assert_string_equal(text, "0 1 2 3 ");
 }
 
+TEST(a_host_whose_descriptors_cannot_be_listed_starts_no_program)
+{
+    static char *const ends[] = { "true", NULL };
+    fli_program        program;
+    char               text[256];
+    int                before = open_descriptors();
+    refuse(opendir, 1, ENOENT); /* no /proc: there is /dev/fd */
+    list_descriptors(text, sizeof text);
+    assert_string_equal(text, "0 1 2 3 ");
+    refuse(opendir, 2, EMFILE);
+    same(fli_program_start(&(fli_program_plan){ .argv = ends }, &program), -EMFILE);
+    for (int nth = 0; nth < 2; nth++) {
+        int high = nth == 1 ? fcntl(2, F_DUPFD, DENSE_MAX + 50) : -1;
+        refuse(posix_spawn_file_actions_addclose, 1, ENOMEM);
+        same(fli_program_start(&(fli_program_plan){ .argv = ends }, &program), -ENOMEM);
+        if (high >= 0) ok(close(high));
+    }
+    same(open_descriptors(), before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_program_inherits_nothing_from_a_host_with_an_older_c_library),
+        cmocka_unit_test(a_host_whose_descriptors_cannot_be_listed_starts_no_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

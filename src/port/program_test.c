@@ -371,6 +371,15 @@ TEST(signals_go_through_the_descriptor_where_there_is_one)
     ok(fli_program_kill(program.pid, program.fd, SIGKILL));
     assert_true(fli_program_bury(program.pid, program.group, true));
     close_all(&program);
+    same(fli_program_kill(INT32_MAX, -1, SIGTERM), -ESRCH); /* no system has so many */
+}
+
+TEST(a_status_that_the_system_does_not_tell_is_an_error)
+{
+    int32_t status = 77;
+    refuse(waitid, 1, EINVAL);
+    same(fli_program_status(1, -1, &status), -EINVAL);
+    same(status, 77);
 }
 
 TEST(the_status_is_told_where_sigchld_is_ignored_if_the_system_remembers_it)
@@ -405,6 +414,7 @@ int main(void)
         cmocka_unit_test(programs_that_a_program_has_started_end_with_it),
         cmocka_unit_test(a_program_in_the_hosts_group_leaves_its_own_programs_alone),
         cmocka_unit_test(signals_go_through_the_descriptor_where_there_is_one),
+        cmocka_unit_test(a_status_that_the_system_does_not_tell_is_an_error),
         cmocka_unit_test(the_status_is_told_where_sigchld_is_ignored_if_the_system_remembers_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
