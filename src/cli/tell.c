@@ -34,9 +34,9 @@ void cli_say(const char *format, ...)
     char    text[8192 + 64];
     va_list args;
     va_start(args, format);
-    int size = vsnprintf(text, sizeof text, format, args);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (size > 0) write_some(text, (size_t)size < sizeof text ? (size_t)size : sizeof text - 1);
+    write_some(text, strlen(text)); /* a longer one is cut */
 }
 
 void cli_error(const char *format, ...)
