@@ -73,7 +73,7 @@ int cli_next(cli_args *args)
 
 /* ---- values --------------------------------------------------------------------------------------------------- */
 
-static bool wrong(const cli_args *args, const char *wanted)
+bool cli_value_wrong(const cli_args *args, const char *wanted)
 {
     cli_error("%s: %s wants %s, not '%s'", args->command->name, args->option->name, wanted, args->value);
     return false;
@@ -91,7 +91,7 @@ bool cli_value_number(const cli_args *args, uint64_t min, uint64_t max, uint64_t
     }
     if (max == UINT64_MAX) snprintf(wanted, sizeof wanted, "a whole number from %llu on", (unsigned long long)min);
     else snprintf(wanted, sizeof wanted, "a whole number from %llu to %llu", (unsigned long long)min, (unsigned long long)max);
-    return wrong(args, wanted);
+    return cli_value_wrong(args, wanted);
 }
 
 bool cli_value_size(const cli_args *args, size_t *out)
@@ -105,7 +105,7 @@ bool cli_value_size(const cli_args *args, size_t *out)
     unsigned           shift = unit != NULL ? (unsigned)(unit - units + 1) * 10 : 0;
     if (unit != NULL) end++;
     if (unit != NULL && *end == 'B') end++;
-    if (!fine || *end != '\0' || number > (SIZE_MAX >> shift)) return wrong(args, "a size as 64K, 8M or 1G");
+    if (!fine || *end != '\0' || number > (SIZE_MAX >> shift)) return cli_value_wrong(args, "a size as 64K, 8M or 1G");
     *out = (size_t)number << shift;
     return true;
 }
@@ -117,7 +117,7 @@ bool cli_value_time(const cli_args *args, uint64_t *out_ns)
     double unit = strcmp(end, "ms") == 0 ? 1e6 : *end == '\0' || strcmp(end, "s") == 0 ? 1e9 : 0;
     bool   begins = (args->value[0] >= '0' && args->value[0] <= '9') || args->value[0] == '.';
     if (!begins || unit == 0 || !isfinite(number) || number * unit > 1e15) {
-        return wrong(args, "a time as 5, 0.5, 2s or 200ms");
+        return cli_value_wrong(args, "a time as 5, 0.5, 2s or 200ms");
     }
     *out_ns = (uint64_t)llround(number * unit);
     return true;

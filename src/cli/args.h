@@ -45,6 +45,8 @@ int cli_next(cli_args *args);
 /* The value of the last option. False: it is none, and that has been told. */
 bool cli_value_number(const cli_args *args, uint64_t min, uint64_t max, uint64_t *out);
 bool cli_value_size(const cli_args *args, size_t *out);      /* 4096, 64K, 8M, 1G; MB and so on are fine too */
-bool cli_value_time(const cli_args *args, uint64_t *out_ns); /* 5, 0.5, 200ms, 2s */
+bool cli_value_time(const cli_args *args, uint64_t *out_ns); /* 5, 0.5, 200ms, 2s; may be 0 */
+/* Tells that the value is not `wanted`. Returns false. */
+bool cli_value_wrong(const cli_args *args, const char *wanted);
 
 #endif

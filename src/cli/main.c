@@ -29,9 +29,14 @@ const cli_command cli_commands[] = {
     { "run", "FILE|FOLDER [ARGUMENT...]", "run a program",
       "Runs a Lua program: FILE, or main.lua in FOLDER. `require` looks beside it. It is the\n"
       "first process, and gets the arguments. The program ends when all processes have ended,\n"
-      "or when nothing can happen any more. SIGINT (ctrl-C) and SIGTERM stop it in order: each\n"
-      "process is cancelled, and a report says who had to be ended by force; a second signal\n"
-      "ends it at once. What stands behind FILE belongs to the program, options too.\n"
+      "or when nothing can happen any more. What stands behind FILE belongs to the program,\n"
+      "options too.\n"
+      "SIGINT (ctrl-C) and SIGTERM stop it in order. No connection is accepted any more; each\n"
+      "process gets the messages that wait in its mailbox (it is drained), then it is cancelled;\n"
+      "files, sockets and timers go on meanwhile. Processes that have not ended after\n"
+      "--stop-after are ended by force, and a report names them, messages that were not read and\n"
+      "writes that were cut. With --stop-after 0 nothing is waited for. A second signal ends the\n"
+      "program at once.\n"
       "With --watch, files that processes use are compiled when they change: new processes run\n"
       "the new code, and those that called process.upgradable go over to it. A file that does\n"
       "not compile is told, and changes nothing. The program then ends with its last process.\n",
@@ -42,7 +47,10 @@ const cli_command cli_commands[] = {
       "waiting. A test file returns a table of functions, each one a test; a file that returns\n"
       "no table is a test by itself. A test fails when its process fails, or waits when nothing\n"
       "can happen any more. Of a failure you see the error, what was printed, who sent what to\n"
-      "whom, and the command that runs it again. In FOLDER: every file named ..._test.lua.\n",
+      "whom, and the command that runs it again. In FOLDER: every file named ..._test.lua.\n"
+      "A worker that stalls (--stall) is not chosen for 10 to 510 turns, as one that the system\n"
+      "does not run: others steal what it has queued. Four times as many of the waits for the\n"
+      "next timer take longer, so that timers which lie far apart are due together.\n",
       cli_test_options, false, cli_test },
     { "repl", "", "try things out, line by line",
       "Reads lines, runs them in a process that lives on, and shows their values. A line that\n"

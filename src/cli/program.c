@@ -107,7 +107,8 @@ int cli_program_open(cli_program *p)
     filch_options options = FILCH_OPTIONS_INIT;
     options.workers = p->workers;
     options.max_processes = p->processes != 0 ? p->processes : PROCESSES_MAX;
-    if (p->lua_options.memory_total == 0) p->lua_options.memory_total = most_memory();
+    bool limited = p->lua_options.memory_total != 0;
+    if (!limited) p->lua_options.memory_total = most_memory();
     options.memory_max = p->lua_options.memory_total;
     p->lua_options.on_failure = failed;
     p->lua_options.on_failure_user = p;
@@ -123,6 +124,10 @@ int cli_program_open(cli_program *p)
 no_sched: (void)filch_lua_destroy(p->lua);
 no_lua: close(p->bell[0]), close(p->bell[1]);
 no_bell:
+    if (limited && err == FILCH_ENOMEM) {
+        cli_error("cannot start: %s, or --max-memory is too little", filch_err_text(err));
+        return CLI_NOT_STARTED;
+    }
     cli_error("cannot start: %s", filch_err_text(err));
     return CLI_REFUSED;
 }

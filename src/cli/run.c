@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli/program.h"
 #include "cli/tell.h"
@@ -70,8 +71,54 @@ static bool take_level(settings *set, const cli_args *args)
             return true;
         }
     }
-    cli_error("run: --log-level is debug, info, warn, error or none, not '%s'", args->value);
-    return false;
+    return cli_value_wrong(args, "debug, info, warn, error or none");
+}
+
+/* 0 would stand for the default. */
+static bool take_slice(settings *set, const cli_args *args)
+{
+    if (!cli_value_time(args, &set->program.lua_options.slice_ns)) return false;
+    return set->program.lua_options.slice_ns > 0 || cli_value_wrong(args, "a time above 0, as 0.5 or 5ms");
+}
+
+static bool take_roots(settings *set, const cli_args *args)
+{
+    for (const char *at = args->value; *at != '\0'; at += strspn(at, ";")) {
+        char        folder[CLI_PATH_MAX];
+        size_t      size = strcspn(at, ";");
+        struct stat st;
+        snprintf(folder, sizeof folder, "%.*s", (int)size, at);
+        if (size > 0 && (size >= sizeof folder || stat(folder, &st) != 0 || !S_ISDIR(st.st_mode))) {
+            cli_error("run: --roots wants folders, separated by ';', and '%.*s' is none", (int)size, at);
+            return false;
+        }
+        at += size;
+    }
+    set->program.lua_options.roots = args->value;
+    return true;
+}
+
+/* Whether there is a function of that name only a host says. It is asked with one name at a time, to tell which is wrong. */
+static bool take_without(settings *set, const cli_args *args)
+{
+    for (const char *at = args->value; *at != '\0'; at += strspn(at, " ")) {
+        char              name[64];
+        size_t            size = strcspn(at, " ");
+        filch_lua        *lua;
+        filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+        snprintf(name, sizeof name, "%.*s", (int)size, at);
+        options.without = name;
+        filch_err err = size < sizeof name ? filch_lua_create(&lua, &options) : FILCH_EINVAL;
+        if (err == FILCH_OK) (void)filch_lua_destroy(lua);
+        if (err == FILCH_EINVAL) {
+            cli_error("run: --without wants functions, separated by blanks, and '%.*s' is none", (int)size, at);
+            cli_hint("they are named in full, as process.terminate, os.getenv or load");
+            return false;
+        }
+        at += size;
+    }
+    set->program.lua_options.without = args->value;
+    return true;
 }
 
 static bool take_option(settings *set, const cli_args *args, int which)
@@ -83,7 +130,7 @@ static bool take_option(settings *set, const cli_args *args, int which)
         set->program.workers = (int32_t)number;
         return true;
     case MEMORY: return cli_value_size(args, &set->program.lua_options.memory_max);
-    case SLICE: return cli_value_time(args, &set->program.lua_options.slice_ns);
+    case SLICE: return take_slice(set, args);
     case LOG_LEVEL: return take_level(set, args);
     case STOP_AFTER: return cli_value_time(args, &set->program.stop_ns);
     case WATCH: set->program.look = look_at_files; return true;
@@ -93,8 +140,8 @@ static bool take_option(settings *set, const cli_args *args, int which)
         if (!cli_value_number(args, 1, INT32_MAX, &number)) return false;
         set->program.processes = (uint32_t)number;
         return true;
-    case WITHOUT: set->program.lua_options.without = args->value; return true;
-    case ROOTS: set->program.lua_options.roots = args->value; return true;
+    case WITHOUT: return take_without(set, args);
+    case ROOTS: return take_roots(set, args);
     case ENV: set->program.lua_options.rights |= FILCH_LUA_MAY_ENV; return true;
     case NET: set->program.lua_options.rights |= FILCH_LUA_MAY_NET; return true;
     case FILES: set->program.lua_options.rights |= FILCH_LUA_MAY_FILES; return true;

@@ -25,7 +25,7 @@ const cli_option cli_test_options[] = {
     { "--only", "TEST", "every test", "run this test alone", ONLY },
     { "--workers", "N", "4", "simulated workers, at most 64", WORKERS },
     { "--steps", "N", "100000", "a run with more steps has failed: it does not end", STEPS },
-    { "--stall", "N", "20", "of 1000 turns, before which a worker falls asleep for long", STALL },
+    { "--stall", "N", "20", "of 1000 turns, before which a worker stalls; 0: none does", STALL },
     { "--clock-jump", "N", "0", "of 1000 turns, before which the clock jumps ahead by up to a second", CLOCK_JUMP },
     { "--chart", "N", "40", "how many events of a failed run to show, the last ones; 0: none", CHART },
     { "--list", NULL, "off", "list the tests, and run none", LIST },
@@ -419,8 +419,9 @@ int cli_test(const cli_command *self, int argc, char **argv)
     for (int i = 0; i < operands && result == CLI_OK; i++) result = test_operand(&set, argv[i]);
     if (result != CLI_OK) return result;
     if (set.tests == 0) { /* every file has one, so it was not the one that is wanted */
-        cli_error("test: there is no test '%s'", set.only);
-        return CLI_NOT_STARTED;
+        cli_error("test: --only wants the name of a test, and '%s' is none", set.only);
+        cli_hint("`filch test --list` with the same files lists them");
+        return CLI_USAGE;
     }
     if (set.list) return CLI_OK;
     printf("%llu test%s, %llu run%s, %llu failed\n", (unsigned long long)set.tests, set.tests == 1 ? "" : "s",
