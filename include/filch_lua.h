@@ -225,7 +225,7 @@ FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_sim(filch_lua *lua, filch_lua_c
  * Owns:    lends.
  * Errors:  none. 0: `bytes` or `text` is NULL.
  */
-FILCH_API size_t filch_lua_describe(void *user, const void *bytes, size_t size, size_t whole, char *text, size_t text_size);
+FILCH_LUA_API size_t filch_lua_describe(void *user, const void *bytes, size_t size, size_t whole, char *text, size_t text_size);
 
 /* ---- for functions of your own (option `open`) ---------------------------------------------------------------- */
 
