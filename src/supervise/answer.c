@@ -1,4 +1,4 @@
-/* answer.c - see answer.h. A guest: it uses filch.h and nothing else. */
+/* answer.c - see answer.h. Uses only the public header filch.h. */
 #include "supervise/answer.h"
 
 #include <string.h>

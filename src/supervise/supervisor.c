@@ -1,17 +1,20 @@
-/* supervisor.c - a process that keeps others running: filch_supervisor_type. A guest: it uses filch.h and nothing else.
+/* supervisor.c - a process that starts, stops and restarts others: filch_supervisor_type. Uses only the public header
+ * filch.h.
  *
- * What should be is in the list of children: each one wanted or not. What is, is in their state. Every step takes in
- * the events and then brings the second closer to the first (reconcile): it stops, from the last to the first and one
- * at a time, whoever has to stop; when nobody has to, it starts, from the first to the last, whoever is wanted and
- * down. A restart of one is a note to start it; a restart of all is a note to stop the others too; the end is a note to
- * stop all and to want nobody. There is no other order of events to get wrong.
+ * The list of children holds the wanted state (each child is wanted or not) and the actual state (down, up, stopping).
+ * Each step reads its events, updates both, and then moves the actual state towards the wanted one (reconcile): first
+ * it stops the children that must stop, one at a time, from the last to the first; when none is left to stop it starts
+ * the children that are wanted and down, from the first to the last. To restart one child is to leave it wanted; to
+ * restart all is to mark the others to be stopped too; to end is to mark all to be stopped and none wanted. No other
+ * sequence of actions exists.
  *
- * A child that is a supervisor says when its own children are up; only then the next one is started.
+ * A child that is itself a supervisor reports when its own children are up; the next sibling is started after that.
  *
- * INVARIANT  at most one child is being stopped. INVARIANT  nobody is started while somebody has to stop.
+ * INVARIANT  at most one child is being stopped. INVARIANT  no child is started while one must stop.
  *
- * Children are linked and monitored: the monitor tells of every end; the link takes the children along when the
- * supervisor is ended by force. A supervisor traps links, so it hears when its own parent is gone, and ends in order.
+ * The supervisor links to and monitors each child: the monitor reports every exit; the link ends the children when the
+ * supervisor is terminated. The supervisor traps links, so it gets an event when its own parent ends, and then stops
+ * its children in order.
  */
 #include <filch.h>
 
@@ -21,7 +24,7 @@
 
 #include "base/versioned.h"
 #include "supervise/answer.h"
-#include "supervise/kids.h"
+#include "supervise/children.h"
 
 #define STOP_NS FILCH_SECONDS(5)
 #define INTENSITY 3
@@ -31,31 +34,29 @@
 #define BACKOFF_MAX_NS FILCH_SECONDS(30)
 #define NAME_NS FILCH_MILLISECONDS(1)
 #define WHY_MAX 160
-#define STARTS_MAX 16 /* in one step: then others get their turn */
+#define STARTS_MAX 16 /* children started in one step; the rest in the next step, so that other processes run between \
+                       */
 
-/* Tags of sleeps: which child (0: the group), and which sleep of it. */
-#define TAG_OF(id, turn) ((uint64_t)(id) << 32 | (turn))
-
-typedef fli_kid   kid;
-typedef fli_asker asker;
+/* The tag of a back-off sleep: the child's number (0: the whole group) and the number of the sleep. */
+#define TAG_OF(id, number) ((uint64_t)(id) << 32 | (number))
 
 typedef struct supervisor {
     const filch_supervisor *spec;
     filch_sched            *sched;
     filch_memory            memory; /* the scheduler's */
-    fli_kids                kids;
-    uint32_t                turn;
-    uint64_t               *restarts; /* when they were: a ring of `intensity` */
+    fli_children            children;
+    uint32_t                sleeps;   /* back-off sleeps begun */
+    uint64_t               *restarts; /* times of the last restarts: a ring of `intensity` entries */
     uint32_t                restart_first, restart_count, intensity;
-    bool                    held; /* nobody is started until the sleep is over: one for all, rest for one */
+    bool                    held; /* one-for-all, rest-for-one: no child is started until the back-off is over */
     bool                    ending;
-    filch_pid               parent;  /* waits to hear that all are up; nobody: it has, or there is none */
-    asker                  *waiters; /* as the parent, by filch_child_await */
-    filch_err               error;   /* to end with */
-    char                    why[WHY_MAX]; /* in words; empty: as the error says */
+    filch_pid               parent;       /* is told once when all children are up; serial 0: told, or no parent */
+    fli_waiter             *waiters;      /* processes in filch_child_await: told like the parent */
+    filch_err               error;        /* exit reason of the supervisor */
+    char                    why[WHY_MAX]; /* text of the exit reason; empty: the text of `error` */
 } supervisor;
 
-/* Zeroed. */
+/* Allocates zeroed memory. Returns NULL if there is none. */
 static void *get(filch_memory memory, size_t size)
 {
     void *at = memory.alloc(memory.user, NULL, 0, size);
@@ -67,64 +68,65 @@ static void give(filch_memory memory, void *at, size_t size)
     if (at != NULL) (void)memory.alloc(memory.user, at, size, 0);
 }
 
-/* ---- orders from others ---- */
+/* ---- requests from other processes and threads ---- */
 
-typedef enum order_kind { ORDER_START, ORDER_STOP, ORDER_LIST, ORDER_AWAIT } order_kind;
+typedef enum control_kind { CONTROL_START, CONTROL_STOP, CONTROL_LIST, CONTROL_AWAIT } control_kind;
 
-static const char are_up; /* what a supervisor tells its parent points here */
+static const char children_up; /* a message that points here means: all my children are up */
 
-/* A shared payload whose `user` is the order: no bytes that another process sends are taken for one (filch_shared_user).
- * Args that are a text, or bytes, follow it: a text with its NUL. */
-typedef struct order {
-    filch_memory memory; /* its own: it may outlive the scheduler it was given to */
-    size_t       size;   /* with what follows */
-    order_kind   kind;
-    bool         unsent; /* nobody has the child: it is still the caller's */
-    filch_data   reply;  /* of an order with a tag: the answer */
+/* A request, sent as a shared payload whose `user` pointer is the request itself. The receiver recognises it by its
+ * free function (filch_shared_user), so bytes of another process cannot pass for a request. Text and bytes args follow
+ * the struct; a text with NUL. */
+typedef struct control {
+    filch_memory memory; /* of the scheduler at creation: the request may outlive the scheduler it was sent to */
+    size_t       size;   /* of the struct and the bytes that follow it */
+    control_kind kind;
+    bool         unsent; /* not delivered: the child description still belongs to the caller, do not call `release` */
+    filch_data   reply;  /* the prepared answer; none without a tag */
     filch_kind   args_kind;
     union {
         struct {
             filch_child child;
-            filch_data  value; /* other args */
+            filch_data  value; /* args that are neither text nor bytes */
         } start;
         char stop[FILCH_CHILD_ID_MAX + 1];
     } as;
-} order;
+} control;
 
-static void order_free(void *user, void *bytes, size_t size)
+static void control_free(void *user, void *bytes, size_t size)
 {
-    order             *o = bytes;
+    control           *o = bytes;
     const filch_child *child = &o->as.start.child;
     (void)user;
     (void)size;
-    if (o->kind == ORDER_START && !o->unsent && child->release != NULL) child->release(child);
+    if (o->kind == CONTROL_START && !o->unsent && child->release != NULL) child->release(child);
     filch_drop(&o->reply);
     give(o->memory, o, o->size);
 }
 
-static order *order_make(filch_sched *sched, order_kind kind, size_t follow)
+static control *control_make(filch_sched *sched, control_kind kind, size_t follow)
 {
     filch_memory memory = filch_sched_memory(sched);
-    size_t       size = sizeof(order) + follow;
-    order       *o = get(memory, size);
-    if (o != NULL) *o = (order){ .memory = memory, .size = size, .kind = kind };
+    size_t       size = sizeof(control) + follow;
+    control     *o = get(memory, size);
+    if (o != NULL) *o = (control){ .memory = memory, .size = size, .kind = kind };
     return o;
 }
 
-/* Sends it, with a place for the answer if `tag` is not NULL. Takes the order. */
-static filch_err order_send(filch_sched *sched, filch_pid supervisor_pid, order *o, const uint64_t *tag)
+/* Sends the request and takes ownership of it. With a `tag` it also allocates the answer. */
+static filch_err control_send(filch_sched *sched, filch_pid supervisor_pid, control *o, const uint64_t *tag)
 {
     filch_data data;
     filch_err  err = tag != NULL ? fli_answer_make(o->memory, *tag, &o->reply) : FILCH_OK;
     o->unsent = true;
-    if (err == FILCH_OK) err = filch_share(o, o->size, order_free, o, &data);
+    if (err == FILCH_OK) err = filch_share(o, o->size, control_free, o, &data);
     if (err != FILCH_OK) {
-        order_free(NULL, o, o->size);
+        control_free(NULL, o, o->size);
         return err;
     }
     o->unsent = false;
     err = filch_send(sched, supervisor_pid, data);
-    if (err != FILCH_OK) o->unsent = true; /* we are the only one that holds it */
+    if (err != FILCH_OK) o->unsent = true; /* the send failed: this function holds the only reference */
     filch_drop(&data);
     return err;
 }
@@ -139,7 +141,7 @@ static filch_err read_options(const filch_spawn_options *given, filch_spawn_opti
     return FLI_VERSIONED_READ(out, given, "options", FILCH_SPAWN_OPTIONS_INIT);
 }
 
-/* Says why. */
+/* Records the error text `why`. Returns false. */
 static bool unsound(const char *why)
 {
     (void)filch_invalid(why);
@@ -152,7 +154,7 @@ static bool child_is_sound(const filch_child *child, filch_spawn_options *opt)
     if (child->restart > FILCH_TEMPORARY) return unsound("child.restart is no filch_restart");
     if (child->spare != 0) return unsound("child.spare is not 0");
     if (read_options(child->options, opt) != FILCH_OK) return false;
-    /* A supervisor has a type of its own only where that wraps ours. */
+    /* A supervisor child needs no type; a given type wraps filch_supervisor_type. */
     bool runs = child->type != NULL ? child->type->step != NULL : child->supervisor != NULL;
     if (!runs) return unsound("child has neither a type with a step nor a supervisor");
     return true;
@@ -168,13 +170,13 @@ static filch_err send_start(filch_sched *sched, filch_pid pid, const filch_child
     size_t      follow = filch_size(&opt.args);
     if (bytes == NULL && follow > 0) return filch_invalid("args is not a payload: NULL bytes with a size, say");
     if (follow > SIZE_MAX / 2) return FILCH_ETOOBIG;
-    order *o = order_make(sched, ORDER_START, follow + 1);
+    control *o = control_make(sched, CONTROL_START, follow + 1);
     if (o == NULL) return FILCH_ENOMEM;
     o->as.start.child = *child;
     o->args_kind = filch_kind_of(&opt.args);
     if (follow > 0) memcpy(o + 1, bytes, follow);
     if (o->args_kind < FILCH_KIND_TEXT) o->as.start.value = opt.args;
-    return order_send(sched, pid, o, tag);
+    return control_send(sched, pid, o, tag);
 }
 
 filch_err filch_child_start(filch_sched *sched, filch_pid pid, const filch_child *child)
@@ -187,19 +189,19 @@ filch_err filch_child_start_tagged(filch_sched *sched, filch_pid pid, const filc
     return send_start(sched, pid, child, &tag);
 }
 
-static filch_err send_plain(filch_sched *sched, filch_pid pid, order_kind kind, const char *id, const uint64_t *tag)
+static filch_err send_control(filch_sched *sched, filch_pid pid, control_kind kind, const char *id, const uint64_t *tag)
 {
-    order *o = order_make(sched, kind, 0);
+    control *o = control_make(sched, kind, 0);
     if (o == NULL) return FILCH_ENOMEM;
     if (id != NULL) strcpy(o->as.stop, id);
-    return order_send(sched, pid, o, tag);
+    return control_send(sched, pid, o, tag);
 }
 
 static filch_err send_stop(filch_sched *sched, filch_pid pid, const char *id, const uint64_t *tag)
 {
     if (sched == NULL) return filch_invalid("sched is NULL");
     if (!id_is_sound(id)) return filch_invalid("id is NULL or not 1 to 63 bytes");
-    return send_plain(sched, pid, ORDER_STOP, id, tag);
+    return send_control(sched, pid, CONTROL_STOP, id, tag);
 }
 
 filch_err filch_child_stop(filch_sched *sched, filch_pid pid, const char *id)
@@ -214,91 +216,91 @@ filch_err filch_child_stop_tagged(filch_sched *sched, filch_pid pid, const char 
 
 filch_err filch_child_list(filch_sched *sched, filch_pid pid)
 {
-    return sched != NULL ? send_plain(sched, pid, ORDER_LIST, NULL, NULL) : filch_invalid("sched is NULL");
+    return sched != NULL ? send_control(sched, pid, CONTROL_LIST, NULL, NULL) : filch_invalid("sched is NULL");
 }
 
 filch_err filch_child_await(filch_sched *sched, filch_pid pid)
 {
-    return sched != NULL ? send_plain(sched, pid, ORDER_AWAIT, NULL, NULL) : filch_invalid("sched is NULL");
+    return sched != NULL ? send_control(sched, pid, CONTROL_AWAIT, NULL, NULL) : filch_invalid("sched is NULL");
 }
 
 /* ---- children ---- */
 
-static void drop_askers(const supervisor *s, asker **askers)
+static void drop_waiters(const supervisor *s, fli_waiter **waiters)
 {
-    while (*askers != NULL) {
-        asker *first = *askers;
-        *askers = first->next;
-        fli_asker_free(s->memory, first);
+    while (*waiters != NULL) {
+        fli_waiter *first = *waiters;
+        *waiters = first->next;
+        fli_waiter_free(s->memory, first);
     }
 }
 
-/* It has to stop, if it is up. */
-static void must_stop(supervisor *s, kid *k)
+/* Marks the child to be stopped if it is up. */
+static void must_stop(supervisor *s, fli_child *c)
 {
-    k->must_stop = k->state != FLI_KID_DOWN;
-    fli_kids_note(&s->kids, k);
+    c->must_stop = c->state != FLI_CHILD_DOWN;
+    fli_children_update(&s->children, c);
 }
 
-static uint64_t stop_ns_of(const kid *k)
+static uint64_t stop_ns_of(const fli_child *c)
 {
-    if (k->spec.stop_ns != 0) return k->spec.stop_ns;
-    /* A supervisor gets the time that its children take. */
-    return k->spec.supervisor != NULL ? FILCH_FOREVER : STOP_NS;
+    if (c->spec.stop_ns != 0) return c->spec.stop_ns;
+    /* A supervisor gets as long as its children need. */
+    return c->spec.supervisor != NULL ? FILCH_FOREVER : STOP_NS;
 }
 
-/* The args of a child that came later. */
-static filch_data args_of(const kid *k)
+/* The args of a child that was added at run time. */
+static filch_data args_of(const fli_child *c)
 {
-    const order *o = filch_raw(&k->order);
+    const control *o = filch_raw(&c->request);
     if (o->args_kind < FILCH_KIND_TEXT) return o->as.start.value;
     return o->args_kind == FILCH_KIND_TEXT ? filch_str((const char *)(o + 1))
                                            : filch_bytes(o + 1, o->size - sizeof *o - 1);
 }
 
-static filch_err start(supervisor *s, kid *k)
+static filch_err start(supervisor *s, fli_child *c)
 {
     filch_spawn_options opt;
-    const filch_type   *type = k->spec.type;
-    filch_data          report = filch_ptr((void *)(uintptr_t)&are_up);
-    filch_err           err = read_options(k->spec.options, &opt);
+    const filch_type   *type = c->spec.type;
+    filch_data          report = filch_ptr((void *)(uintptr_t)&children_up);
+    filch_err           err = read_options(c->spec.options, &opt);
     if (err != FILCH_OK) return err;
-    if (k->late) opt.args = args_of(k);
-    if (k->spec.supervisor != NULL) {
+    if (c->late) opt.args = args_of(c);
+    if (c->spec.supervisor != NULL) {
         if (type == NULL) type = &filch_supervisor_type;
-        opt.args = filch_ptr((void *)(uintptr_t)k->spec.supervisor);
-        opt.messages = &report; /* its sender is who wants to hear it back */
+        opt.args = filch_ptr((void *)(uintptr_t)c->spec.supervisor);
+        opt.messages = &report; /* the child reports to the sender of this message */
         opt.message_count = 1;
         opt.relations |= FILCH_SPAWN_TRAP;
     }
     opt.relations |= FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK | FILCH_SPAWN_SUPERVISED;
-    opt.tag = k->id;
-    k->started_ns = filch_now(s->sched); /* an attempt counts: who cannot even start is not stable */
+    opt.tag = c->id;
+    c->started_ns = filch_now(s->sched); /* set before the attempt: a failed start does not count as stable */
     filch_pid pid;
     err = filch_spawn(s->sched, type, &opt, &pid);
     if (err != FILCH_OK) return err;
-    fli_kids_born(&s->kids, k, pid);
-    k->state = FLI_KID_UP;
-    k->ready = k->spec.supervisor == NULL;
-    fli_kids_note(&s->kids, k);
+    fli_children_started(&s->children, c, pid);
+    c->state = FLI_CHILD_UP;
+    c->ready = c->spec.supervisor == NULL;
+    fli_children_update(&s->children, c);
     return FILCH_OK;
 }
 
 /* ---- restarting ---- */
 
-/* All have to stop, and nobody is wanted any more. The first reason counts. */
+/* Begins the end: marks all children to be stopped and none wanted. The first `error` is kept. */
 static void end_with(supervisor *s, filch_err error)
 {
     if (s->ending) return;
     s->ending = true;
     s->error = error;
-    for (kid *k = s->kids.first[FLI_KIDS_ALL]; k != NULL; k = k->next[FLI_KIDS_ALL]) {
-        k->wanted = false;
-        must_stop(s, k);
+    for (fli_child *c = s->children.first[FLI_CHILDREN_ALL]; c != NULL; c = c->next[FLI_CHILDREN_ALL]) {
+        c->wanted = false;
+        must_stop(s, c);
     }
 }
 
-/* Notes a restart. False: there have been too many in too short a time. */
+/* Counts a restart. Returns false if there were more than `intensity` within the period. */
 static bool count_restart(supervisor *s, uint64_t now_ns)
 {
     uint64_t period_ns = s->spec->period_ns != 0 ? s->spec->period_ns : PERIOD_NS;
@@ -311,7 +313,7 @@ static bool count_restart(supervisor *s, uint64_t now_ns)
     return true;
 }
 
-/* Spreads bits; neighbours come out unrelated. */
+/* Bit mixer (splitmix64): neighbouring inputs give unrelated outputs. */
 static uint64_t mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;
@@ -320,160 +322,163 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* How long to wait before a restart. The jitter follows from who restarts whom for which time: supervisors that fail
- * together do not come back together, and the same run is the same again. */
-static uint64_t backoff_of(const supervisor *s, const kid *k, filch_pid me)
+/* Returns the delay before a restart. The jitter is a hash of supervisor, child and restart number: supervisors that
+ * fail together restart at different times, and a replayed run draws the same delays. */
+static uint64_t backoff_of(const supervisor *s, const fli_child *c, filch_pid me)
 {
     const filch_supervisor *spec = s->spec;
     if (spec->backoff_ns == 0) return 0;
     uint64_t most = spec->backoff_max_ns != 0 ? spec->backoff_max_ns : BACKOFF_MAX_NS, wait = spec->backoff_ns;
     uint64_t percent = spec->backoff_percent != 0 ? spec->backoff_percent : FACTOR_PERCENT;
-    for (uint32_t i = 1; i < k->streak && wait < most; i++) {
-        bool far = wait / 100 >= most / percent; /* the product would be more, perhaps more than a number holds */
+    for (uint32_t i = 1; i < c->restart_streak && wait < most; i++) {
+        bool far = wait / 100 >= most / percent; /* the product would exceed `most` and might overflow */
         wait = far ? most : wait / 100 * percent + wait % 100 * percent / 100;
     }
     if (wait > most) wait = most;
     uint64_t spread = wait / 1000 * spec->jitter;
-    uint64_t drawn = mix(mix(me.node ^ me.serial) ^ TAG_OF(k->id, k->streak));
+    uint64_t drawn = mix(mix(me.node ^ me.serial) ^ TAG_OF(c->id, c->restart_streak));
     if (spread == 0) return wait;
     wait -= spread / 2;
     return drawn % spread < FILCH_FOREVER - wait ? wait + drawn % spread : FILCH_FOREVER;
 }
 
-/* Holds back what the failure of `k` will start again, for its back-off. */
-static void hold(supervisor *s, kid *k, filch_err why, filch_out *out)
+/* Delays the restart caused by the failure of `c` by its back-off. */
+static void hold(supervisor *s, fli_child *c, filch_err why, filch_out *out)
 {
     bool     alone = s->spec->strategy == FILCH_ONE_FOR_ONE;
-    uint64_t wait = backoff_of(s, k, filch_ctx_self(filch_out_ctx(out)));
-    /* Its name belongs to one that is about to end: the child of a supervisor that was here before us, say. */
+    uint64_t wait = backoff_of(s, c, filch_ctx_self(filch_out_ctx(out)));
+    /* Its registered name still belongs to a process that is about to end: for example a child of this supervisor's
+     * predecessor. */
     if (why == FILCH_EEXISTS && wait < NAME_NS) wait = NAME_NS;
-    uint32_t turn = ++s->turn;
-    /* Without memory for a sleep it is started at once: the intensity still bounds that. */
-    bool held = wait > 0 && filch_yield_sleep(out, TAG_OF(alone ? k->id : 0, turn), wait) == FILCH_OK;
-    if (alone) k->held = held;
+    uint32_t number = ++s->sleeps;
+    /* Without memory for a sleep the child is restarted at once; `intensity` still bounds the restarts. */
+    bool held = wait > 0 && filch_yield_sleep(out, TAG_OF(alone ? c->id : 0, number), wait) == FILCH_OK;
+    if (alone) c->held = held;
     else s->held = held;
-    fli_kids_note(&s->kids, k);
+    fli_children_update(&s->children, c);
 }
 
-/* Why it gives up: the last failure, with the first line of the words that came with it. */
-static void explain(supervisor *s, const kid *k, filch_err why, const filch_data *words)
+/* Writes the exit text: the child that failed last, and the first line of its failure text. */
+static void explain(supervisor *s, const fli_child *c, filch_err why, const filch_data *words)
 {
     filch_kind  kind = filch_kind_of(words);
     bool        said = (kind == FILCH_KIND_TEXT || kind == FILCH_KIND_BYTES) && filch_size(words) > 0;
     const char *text = said ? filch_raw(words) : filch_err_text(why);
     size_t      size = said ? filch_size(words) : strlen(text), line = 0;
     while (line < size && text[line] >= ' ') line++;
-    snprintf(s->why, sizeof s->why, "too many restarts, the last of '%s': %.*s", k->spec.id, (int)line, text);
+    snprintf(s->why, sizeof s->why, "too many restarts, the last of '%s': %.*s", c->spec.id, (int)line, text);
 }
 
-/* Tells the host's log which child it is about, and why. */
-static void log_failure(const supervisor *s, filch_log_level level, const char *what, const kid *k, filch_err why)
+/* Writes a line to the scheduler's log hook: which child, and why. */
+static void log_failure(const supervisor *s, filch_log_level level, const char *what, const fli_child *c, filch_err why)
 {
     char text[FILCH_LOG_MAX];
-    snprintf(text, sizeof text, "%s: '%s', %s", what, k->spec.id, why == FILCH_OK ? "which had ended" : filch_err_text(why));
+    snprintf(text, sizeof text, "%s: '%s', %s", what, c->spec.id,
+             why == FILCH_OK ? "which had ended" : filch_err_text(why));
     (void)filch_log(s->sched, level, why, text);
 }
 
-/* The scheduler stops: a child that is down stays down, and its siblings are left to their turn. */
-static void give_up(supervisor *s, kid *k)
+/* Used while the scheduler stops: the child stays down, and its siblings are not restarted because of it. */
+static void give_up(supervisor *s, fli_child *c)
 {
-    k->wanted = false;
-    fli_kids_note(&s->kids, k);
+    c->wanted = false;
+    fli_children_update(&s->children, c);
 }
 
-static void fail(supervisor *s, kid *k, filch_err why, const filch_data *words, filch_out *out)
+static void fail(supervisor *s, fli_child *c, filch_err why, const filch_data *words, filch_out *out)
 {
     if (filch_sched_stopping(s->sched)) {
-        give_up(s, k);
+        give_up(s, c);
         return;
     }
     uint64_t now_ns = filch_now(s->sched);
     uint64_t stable_ns = s->spec->stable_ns != 0 ? s->spec->stable_ns : PERIOD_NS;
     if (!count_restart(s, now_ns)) {
-        if (k->begun && !s->ending) explain(s, k, why, words);
-        if (!s->ending) log_failure(s, FILCH_LOG_ERROR, "gives up", k, why);
-        end_with(s, k->begun ? FILCH_ELIMIT : why); /* one that never began: what stood in its way */
+        if (c->begun && !s->ending) explain(s, c, why, words);
+        if (!s->ending) log_failure(s, FILCH_LOG_ERROR, "gives up", c, why);
+        end_with(s, c->begun ? FILCH_ELIMIT : why); /* never started: report why the start failed */
         return;
     }
-    k->streak = now_ns - k->started_ns >= stable_ns ? 1 : k->streak + 1;
-    if (!s->ending) log_failure(s, FILCH_LOG_WARNING, "starts a child again", k, why);
-    kid *first = s->spec->strategy == FILCH_ONE_FOR_ALL ? s->kids.first[FLI_KIDS_ALL] : k;
+    c->restart_streak = now_ns - c->started_ns >= stable_ns ? 1 : c->restart_streak + 1;
+    if (!s->ending) log_failure(s, FILCH_LOG_WARNING, "starts a child again", c, why);
+    fli_child *first = s->spec->strategy == FILCH_ONE_FOR_ALL ? s->children.first[FLI_CHILDREN_ALL] : c;
     if (s->spec->strategy == FILCH_ONE_FOR_ONE) first = NULL;
-    for (kid *other = first; other != NULL; other = other->next[FLI_KIDS_ALL]) must_stop(s, other);
-    hold(s, k, why, out);
+    for (fli_child *other = first; other != NULL; other = other->next[FLI_CHILDREN_ALL]) must_stop(s, other);
+    hold(s, c, why, out);
 }
 
-/* ---- bringing what is closer to what should be ---- */
+/* ---- moving the actual state towards the wanted one ---- */
 
-static void tell(const supervisor *s, filch_pid to, filch_data answer)
+static void reply_to(const supervisor *s, filch_pid to, filch_data answer)
 {
     if (to.serial == 0) return;
-    /* Whoever has ended, or does not read, does not hear it. One whose answer is too large hears that. */
+    /* A receiver that has ended or whose mailbox is full gets nothing. If the answer is too large the error code is
+     * sent instead. */
     filch_err err = filch_send(s->sched, to, answer);
     if (err == FILCH_ETOOBIG || err == FILCH_ENOMEM) (void)!filch_send(s->sched, to, filch_int(err));
 }
 
-/* Answers an order about a child. `reply` is none if the order has no tag. */
+/* Answers a request about a child. `reply` is none if the request has no tag. */
 static void answer(const supervisor *s, filch_pid to, const filch_data *reply, filch_pid pid, filch_err error)
 {
     if (filch_kind_of(reply) == FILCH_KIND_NONE) {
-        tell(s, to, error == FILCH_OK && pid.serial != 0 ? filch_of_pid(pid) : filch_int(error));
+        reply_to(s, to, error == FILCH_OK && pid.serial != 0 ? filch_of_pid(pid) : filch_int(error));
         return;
     }
     fli_answer_fill(reply, pid, error);
-    tell(s, to, *reply);
+    reply_to(s, to, *reply);
 }
 
-/* Stops the last one that has to. True: somebody is still on the way. */
+/* Stops the last child that must stop. Returns true if a child is still being stopped. */
 static bool stop_one(supervisor *s)
 {
-    kid *k = s->kids.last[FLI_KIDS_MUST_STOP];
-    if (s->kids.stopping != NULL) return true;
-    if (k == NULL) return false;
-    filch_err err = filch_cancel_with(s->sched, k->pid, FILCH_ECANCELLED, stop_ns_of(k));
-    /* No memory for politeness. If it is dead, the news of it is under way. */
-    if (err != FILCH_OK) (void)!filch_terminate(s->sched, k->pid);
-    k->state = FLI_KID_STOPPING;
-    fli_kids_note(&s->kids, k);
+    fli_child *c = s->children.last[FLI_CHILDREN_MUST_STOP];
+    if (s->children.stopping != NULL) return true;
+    if (c == NULL) return false;
+    filch_err err = filch_cancel_with(s->sched, c->pid, FILCH_ECANCELLED, stop_ns_of(c));
+    /* No memory for a cancel with a deadline: terminate. If the child is dead, its EXIT event is on its way. */
+    if (err != FILCH_OK) (void)!filch_terminate(s->sched, c->pid);
+    c->state = FLI_CHILD_STOPPING;
+    fli_children_update(&s->children, c);
     return true;
 }
 
-static bool somebody_must_stop(const supervisor *s)
+static bool any_must_stop(const supervisor *s)
 {
-    return s->kids.first[FLI_KIDS_MUST_STOP] != NULL;
+    return s->children.first[FLI_CHILDREN_MUST_STOP] != NULL;
 }
 
-/* Starts whoever is owed, in order, up to the first supervisor whose children are not up. False: some are left for the
- * next step. */
+/* Starts the children that are wanted and down, in order, up to the first supervisor child whose own children are not
+ * up. Returns false if some are left for the next step. */
 static bool start_all(supervisor *s, filch_out *out)
 {
-    const kid *barrier = s->kids.first[FLI_KIDS_UNREADY];
-    kid       *k;
-    for (int started = 0; (k = s->kids.first[FLI_KIDS_OWED]) != NULL && !s->held; started++) {
-        if (barrier != NULL && barrier->id < k->id) return true;
+    const fli_child *barrier = s->children.first[FLI_CHILDREN_UNREADY];
+    fli_child       *c;
+    for (int started = 0; (c = s->children.first[FLI_CHILDREN_TO_START]) != NULL && !s->held; started++) {
+        if (barrier != NULL && barrier->id < c->id) return true;
         if (started == STARTS_MAX) return false;
-        filch_err err = start(s, k);
-        if (err == FILCH_OK && !k->ready) return true;
+        filch_err err = start(s, c);
+        if (err == FILCH_OK && !c->ready) return true;
         if (err == FILCH_OK) continue;
-        /* When the scheduler stops, and at the beginning, there is nothing to try again. */
-        if (err == FILCH_ECLOSED) give_up(s, k);
-        else if (!k->begun && err != FILCH_EEXISTS) end_with(s, err);
-        else fail(s, k, err, NULL, out);
-        if (s->ending || somebody_must_stop(s)) return true; /* first things first */
-        /* Without a back-off it is still the first that is owed: again, until there have been too many. */
+        /* A start is not retried while the scheduler stops, nor when it is the first start. */
+        if (err == FILCH_ECLOSED) give_up(s, c);
+        else if (!c->begun && err != FILCH_EEXISTS) end_with(s, err);
+        else fail(s, c, err, NULL, out);
+        if (s->ending || any_must_stop(s)) return true; /* stopping comes before starting */
+        /* Without a back-off the loop tries the same child again, until count_restart() refuses. */
     }
     return true;
 }
 
-/* Tells the parent and whoever else waits, once, that all are up. False: there was no memory or room to tell the parent,
- * which waits for that word. */
+/* Reports once to the parent and the waiters that all children are up. Returns false if the message to the parent could
+ * not be sent for want of memory or mailbox space: the parent waits for it, so try again. */
 static bool report(supervisor *s)
 {
-    if (s->kids.missing > 0) return true;
-    for (const asker *a = s->waiters; a != NULL; a = a->next) tell(s, a->pid, filch_int(FILCH_OK));
-    drop_askers(s, &s->waiters);
+    if (s->children.missing > 0) return true;
+    for (const fli_waiter *a = s->waiters; a != NULL; a = a->next) reply_to(s, a->pid, filch_int(FILCH_OK));
+    drop_waiters(s, &s->waiters);
     if (s->parent.serial == 0) return true;
-    filch_err err = filch_send(s->sched, s->parent, filch_ptr((void *)(uintptr_t)&are_up));
+    filch_err err = filch_send(s->sched, s->parent, filch_ptr((void *)(uintptr_t)&children_up));
     if (err == FILCH_ENOMEM || err == FILCH_EFULL || err == FILCH_EDROPPED) return false;
     s->parent = (filch_pid){ 0, 0 };
     return true;
@@ -485,61 +490,62 @@ static filch_err finish(const supervisor *s, filch_out *out)
     return s->why[0] != '\0' ? filch_fail(out, s->error, filch_str(s->why)) : s->error;
 }
 
-static void obey_start(supervisor *s, const filch_data *data, filch_pid from)
+static void do_start(supervisor *s, const filch_data *data, filch_pid from)
 {
-    const order *o = filch_raw(data);
-    kid         *k = NULL;
-    filch_err    err = s->ending ? FILCH_ECLOSED : fli_kids_add(&s->kids, &o->as.start.child, &k);
-    if (err == FILCH_OK) err = filch_keep(data, &k->order);
+    const control *o = filch_raw(data);
+    fli_child     *c = NULL;
+    filch_err      err = s->ending ? FILCH_ECLOSED : fli_children_add(&s->children, &o->as.start.child, &c);
+    if (err == FILCH_OK) err = filch_keep(data, &c->request);
     if (err == FILCH_OK) {
-        k->late = true;
-        err = start(s, k);
+        c->late = true;
+        err = start(s, c);
     }
-    answer(s, from, &o->reply, err == FILCH_OK ? k->pid : (filch_pid){ 0, 0 }, err);
-    if (err != FILCH_OK && k != NULL) fli_kids_drop(&s->kids, k);
+    answer(s, from, &o->reply, err == FILCH_OK ? c->pid : (filch_pid){ 0, 0 }, err);
+    if (err != FILCH_OK && c != NULL) fli_children_drop(&s->children, c);
 }
 
-/* It is not wanted any more. */
-static void send_away(supervisor *s, kid *k)
+/* Stops the child and drops it once it is down. */
+static void remove_child(supervisor *s, fli_child *c)
 {
-    k->wanted = k->held = false;
-    k->leaves = true;
-    must_stop(s, k);
+    c->wanted = c->held = false;
+    c->leaves = true;
+    must_stop(s, c);
 }
 
-/* Does what waited for a child to leave: answers those that stopped it, then starts the next one of that id. A stop that
- * came after that start is for the next one, and what came after it waits for that to leave. Takes the list. */
-static void answer_askers(supervisor *s, asker *askers)
+/* Serves the requests that waited for a child to leave, in order of arrival: answers stop requests and starts the next
+ * child with that id. A stop request behind such a start concerns the new child; it and all later requests wait for
+ * that one. Takes the list. */
+static void answer_waiters(supervisor *s, fli_waiter *waiters)
 {
-    kid *next = NULL;
-    for (asker *a; (a = askers) != NULL;) {
+    fli_child *next = NULL;
+    for (fli_waiter *a; (a = waiters) != NULL;) {
         bool starts = filch_kind_of(&a->start) != FILCH_KIND_NONE;
         if (!starts && next != NULL) {
-            send_away(s, next);
-            next->askers = askers;
+            remove_child(s, next);
+            next->waiters = waiters;
             return;
         }
         if (starts) {
-            obey_start(s, &a->start, a->pid);
-            next = fli_kids_named(&s->kids, ((const order *)filch_raw(&a->start))->as.start.child.id);
+            do_start(s, &a->start, a->pid);
+            next = fli_children_named(&s->children, ((const control *)filch_raw(&a->start))->as.start.child.id);
         } else {
             answer(s, a->pid, &a->reply, (filch_pid){ 0, 0 }, FILCH_OK);
         }
-        askers = a->next;
-        fli_asker_free(s->memory, a);
+        waiters = a->next;
+        fli_waiter_free(s->memory, a);
     }
 }
 
-/* Those who were asked to leave, and are down, are forgotten. */
-static void let_leave(supervisor *s)
+/* Drops the children that were to leave and are down. */
+static void drop_left(supervisor *s)
 {
-    for (kid *k = s->kids.last[FLI_KIDS_LEAVING], *before; k != NULL; k = before) {
-        before = k->prev[FLI_KIDS_LEAVING];
-        if (k->state != FLI_KID_DOWN) continue; /* started below, and asked to leave again */
-        asker *askers = k->askers;
-        k->askers = NULL;
-        fli_kids_drop(&s->kids, k);
-        answer_askers(s, askers);
+    for (fli_child *c = s->children.last[FLI_CHILDREN_LEAVING], *before; c != NULL; c = before) {
+        before = c->prev[FLI_CHILDREN_LEAVING];
+        if (c->state != FLI_CHILD_DOWN) continue; /* started again by answer_waiters() and told to leave again */
+        fli_waiter *waiters = c->waiters;
+        c->waiters = NULL;
+        fli_children_drop(&s->children, c);
+        answer_waiters(s, waiters);
     }
 }
 
@@ -547,11 +553,11 @@ static filch_err reconcile(supervisor *s, filch_out *out)
 {
     for (;;) {
         if (stop_one(s)) return filch_idle(out);
-        /* Here everybody who had to stop is down: those who leave, and at the end all of them. */
-        let_leave(s);
+        /* Here every child that had to stop is down. */
+        drop_left(s);
         if (s->ending) return finish(s, out);
         if (!start_all(s, out)) return filch_continue(out);
-        if (s->ending || somebody_must_stop(s)) continue;
+        if (s->ending || any_must_stop(s)) continue;
         bool awaited = s->parent.serial != 0 || s->waiters != NULL;
         return awaited && !report(s) ? filch_continue(out) : filch_idle(out);
     }
@@ -559,146 +565,148 @@ static filch_err reconcile(supervisor *s, filch_out *out)
 
 /* ---- events ---- */
 
-static void hear_of_exit(supervisor *s, const filch_event *event, filch_out *out)
+static void on_exit_event(supervisor *s, const filch_event *event, filch_out *out)
 {
-    kid *k = fli_kids_with(&s->kids, event->from);
-    if (k == NULL || k->state == FLI_KID_DOWN) return; /* somebody has us watch a stranger */
-    bool stopped = k->state == FLI_KID_STOPPING;
-    bool asked = stopped || k->must_stop; /* it went before it was its turn */
+    fli_child *c = fli_children_with(&s->children, event->from);
+    if (c == NULL || c->state == FLI_CHILD_DOWN)
+        return; /* an exit of a process that is no child: another program part made us monitor it */
+    bool stopped = c->state == FLI_CHILD_STOPPING;
+    bool asked = stopped || c->must_stop; /* ended by itself while it waited to be stopped */
     bool well = event->error == FILCH_OK && !stopped;
-    k->state = FLI_KID_DOWN;
-    k->must_stop = false;
-    if (k->spec.restart == FILCH_TEMPORARY || (k->spec.restart == FILCH_TRANSIENT && well)) {
-        k->wanted = false; /* also when it was stopped for the sake of others: they come back, it does not */
-        if (k->spec.restart == FILCH_TEMPORARY) k->leaves = true;
+    c->state = FLI_CHILD_DOWN;
+    c->must_stop = false;
+    if (c->spec.restart == FILCH_TEMPORARY || (c->spec.restart == FILCH_TRANSIENT && well)) {
+        c->wanted = false; /* also when it was stopped because a sibling failed: it is not restarted with the others */
+        if (c->spec.restart == FILCH_TEMPORARY) c->leaves = true;
     }
-    fli_kids_note(&s->kids, k);
-    if (k->wanted && !asked) fail(s, k, event->error, &event->data, out);
+    fli_children_update(&s->children, c);
+    if (c->wanted && !asked) fail(s, c, event->error, &event->data, out);
 }
 
-static void hear_of_sleep(supervisor *s, uint64_t tag)
+static void on_sleep_over(supervisor *s, uint64_t tag)
 {
     uint32_t id = (uint32_t)(tag >> 32);
     if (id == 0) {
-        if ((uint32_t)tag == s->turn) s->held = false;
+        if ((uint32_t)tag == s->sleeps) s->held = false;
         return;
     }
-    kid *k = fli_kids_numbered(&s->kids, id);
-    if (k == NULL) return;
-    k->held = false;
-    fli_kids_note(&s->kids, k);
+    fli_child *c = fli_children_numbered(&s->children, id);
+    if (c == NULL) return;
+    c->held = false;
+    fli_children_update(&s->children, c);
 }
 
-/* One more at the end of the list. Returns it, or NULL without memory: then that is the answer. */
-static asker *add_asker(const supervisor *s, asker **askers, filch_pid from, const filch_data *reply)
+/* Appends a waiter. Returns it, or NULL without memory after answering FILCH_ENOMEM. */
+static fli_waiter *add_waiter(const supervisor *s, fli_waiter **waiters, filch_pid from, const filch_data *reply)
 {
-    asker *a = get(s->memory, sizeof *a);
+    fli_waiter *a = get(s->memory, sizeof *a);
     if (a == NULL) {
         answer(s, from, reply, (filch_pid){ 0, 0 }, FILCH_ENOMEM);
         return NULL;
     }
     a->pid = from;
-    (void)!filch_keep(reply, &a->reply); /* shared, or none: needs no memory */
-    while (*askers != NULL) askers = &(*askers)->next;
-    return *askers = a;
+    (void)!filch_keep(reply, &a->reply); /* cannot fail: the payload is shared or none */
+    while (*waiters != NULL) waiters = &(*waiters)->next;
+    return *waiters = a;
 }
 
-/* Starts a child; if its id belongs to one that is leaving, when that has left. */
-static void hear_start(supervisor *s, const filch_event *event)
+/* Starts a child now, or, if its id belongs to a child that is leaving, after that has left. */
+static void on_start(supervisor *s, const filch_event *event)
 {
-    const order *o = filch_raw(&event->data);
-    kid         *k = s->ending ? NULL : fli_kids_named(&s->kids, o->as.start.child.id);
-    if (k == NULL || !k->leaves) {
-        obey_start(s, &event->data, event->from);
+    const control *o = filch_raw(&event->data);
+    fli_child     *c = s->ending ? NULL : fli_children_named(&s->children, o->as.start.child.id);
+    if (c == NULL || !c->leaves) {
+        do_start(s, &event->data, event->from);
         return;
     }
-    asker *a = add_asker(s, &k->askers, event->from, &o->reply);
+    fli_waiter *a = add_waiter(s, &c->waiters, event->from, &o->reply);
     if (a != NULL) (void)!filch_keep(&event->data, &a->start);
 }
 
-static void obey_stop(supervisor *s, const order *o, filch_pid from)
+static void do_stop(supervisor *s, const control *o, filch_pid from)
 {
-    kid *k = fli_kids_named(&s->kids, o->as.stop);
-    if (k == NULL) {
+    fli_child *c = fli_children_named(&s->children, o->as.stop);
+    if (c == NULL) {
         answer(s, from, &o->reply, (filch_pid){ 0, 0 }, FILCH_EDEAD);
         return;
     }
-    if (from.serial != 0 && add_asker(s, &k->askers, from, &o->reply) == NULL) return;
-    send_away(s, k);
+    if (from.serial != 0 && add_waiter(s, &c->waiters, from, &o->reply) == NULL) return;
+    remove_child(s, c);
 }
 
-static void obey_list(supervisor *s, filch_pid from)
+static void do_list(supervisor *s, filch_pid from)
 {
-    size_t            size = s->kids.count * sizeof(filch_child_info);
+    size_t            size = s->children.count * sizeof(filch_child_info);
     filch_child_info *list = size > 0 ? get(s->memory, size) : NULL;
     if (list == NULL && size > 0) {
-        tell(s, from, filch_int(FILCH_ENOMEM));
+        reply_to(s, from, filch_int(FILCH_ENOMEM));
         return;
     }
     filch_child_info *info = list;
-    for (const kid *k = s->kids.first[FLI_KIDS_ALL]; k != NULL; k = k->next[FLI_KIDS_ALL], info++) {
-        strcpy(info->id, k->spec.id);
-        info->running = k->state != FLI_KID_DOWN;
-        if (info->running) info->pid = k->pid;
-        info->restarts = k->streak;
+    for (const fli_child *c = s->children.first[FLI_CHILDREN_ALL]; c != NULL; c = c->next[FLI_CHILDREN_ALL], info++) {
+        strcpy(info->id, c->spec.id);
+        info->running = c->state != FLI_CHILD_DOWN;
+        if (info->running) info->pid = c->pid;
+        info->restarts = c->restart_streak;
     }
-    tell(s, from, filch_bytes(list, size));
+    reply_to(s, from, filch_bytes(list, size));
     give(s->memory, list, size);
 }
 
-/* From our parent, who wants to hear it; or from a child. */
-static void hear_of_start(supervisor *s, filch_pid from)
+/* The message `children_up`: from the parent it asks for the report, from a child it is the report. */
+static void on_up(supervisor *s, filch_pid from)
 {
-    kid *k = fli_kids_with(&s->kids, from);
-    if (k == NULL) {
+    fli_child *c = fli_children_with(&s->children, from);
+    if (c == NULL) {
         s->parent = from;
         return;
     }
-    k->ready = true;
-    fli_kids_note(&s->kids, k);
+    c->ready = true;
+    fli_children_update(&s->children, c);
 }
 
-/* Our mailbox has a limit and dropped messages: the word of a child may have been among them, so ask for it again. */
-static void ask_again(const supervisor *s)
+/* The mailbox was full and dropped messages. A report of a child may have been among them: ask those children again. */
+static void ask_up_again(const supervisor *s)
 {
-    for (const kid *k = s->kids.first[FLI_KIDS_UNREADY]; k != NULL; k = k->next[FLI_KIDS_UNREADY]) {
-        tell(s, k->pid, filch_ptr((void *)(uintptr_t)&are_up));
+    for (const fli_child *c = s->children.first[FLI_CHILDREN_UNREADY]; c != NULL; c = c->next[FLI_CHILDREN_UNREADY]) {
+        reply_to(s, c->pid, filch_ptr((void *)(uintptr_t)&children_up));
     }
 }
 
-static void obey(supervisor *s, const filch_event *event)
+static void on_message(supervisor *s, const filch_event *event)
 {
-    if (filch_as_ptr(&event->data) == &are_up) {
-        hear_of_start(s, event->from);
+    if (filch_as_ptr(&event->data) == &children_up) {
+        on_up(s, event->from);
         return;
     }
-    const order *o = filch_shared_user(&event->data, order_free);
-    if (o == NULL) return; /* no order: nobody's business */
+    const control *o = filch_shared_user(&event->data, control_free);
+    if (o == NULL) return; /* not a request: ignore it */
     switch (o->kind) {
-    case ORDER_START: hear_start(s, event); break;
-    case ORDER_STOP: obey_stop(s, o, event->from); break;
-    /* Answered when all are up, which may be in this very step. */
-    case ORDER_AWAIT:
-        if (event->from.serial != 0) (void)add_asker(s, &s->waiters, event->from, &o->reply);
+    case CONTROL_START: on_start(s, event); break;
+    case CONTROL_STOP: do_stop(s, o, event->from); break;
+    /* Answered when all children are up, possibly at the end of this step. */
+    case CONTROL_AWAIT:
+        if (event->from.serial != 0) (void)add_waiter(s, &s->waiters, event->from, &o->reply);
         break;
-    default: obey_list(s, event->from); break;
+    default: do_list(s, event->from); break;
     }
 }
 
 static filch_err supervisor_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     supervisor *s = self;
-    (void)!filch_trap_links(out, 1); /* inside a step it cannot fail */
+    (void)!filch_trap_links(out, 1); /* cannot fail inside a step */
     for (size_t i = 0; i < count; i++) {
         switch (events[i].type) {
         case FILCH_EVENT_CANCEL: end_with(s, FILCH_OK); break;
-        case FILCH_EVENT_EXIT: hear_of_exit(s, &events[i], out); break;
-        case FILCH_EVENT_YIELD: hear_of_sleep(s, events[i].tag); break;
-        case FILCH_EVENT_MESSAGE: obey(s, &events[i]); break;
-        case FILCH_EVENT_DROPPED: ask_again(s); break;
+        case FILCH_EVENT_EXIT: on_exit_event(s, &events[i], out); break;
+        case FILCH_EVENT_YIELD: on_sleep_over(s, events[i].tag); break;
+        case FILCH_EVENT_MESSAGE: on_message(s, &events[i]); break;
+        case FILCH_EVENT_DROPPED: ask_up_again(s); break;
         case FILCH_EVENT_LINK_DOWN:
-            /* Of a child, it comes before its EXIT: it still is one. Otherwise the one we belong to is gone. */
-            if (fli_kids_with(&s->kids, events[i].from) == NULL) end_with(s, FILCH_ELINK);
+            /* A child's LINK_DOWN comes before its EXIT, so the child is still known. Any other sender is the parent:
+             * end. */
+            if (fli_children_with(&s->children, events[i].from) == NULL) end_with(s, FILCH_ELINK);
             break;
         default: break;
         }
@@ -711,8 +719,8 @@ static filch_err supervisor_step(void *self, const filch_event *events, size_t c
 static void supervisor_close(void *self)
 {
     supervisor *s = self;
-    fli_kids_fini(&s->kids);
-    drop_askers(s, &s->waiters);
+    fli_children_fini(&s->children);
+    drop_waiters(s, &s->waiters);
     give(s->memory, s->restarts, s->intensity * sizeof *s->restarts);
 }
 
@@ -737,7 +745,7 @@ static filch_err supervisor_init(void *self, const filch_ctx *ctx, const char *m
     s->spec = spec;
     s->sched = filch_ctx_sched(ctx);
     s->memory = filch_sched_memory(s->sched);
-    fli_kids_init(&s->kids, s->memory);
+    fli_children_init(&s->children, s->memory);
     if (spec->intensity != FILCH_NO_RESTARTS) s->intensity = spec->intensity != 0 ? spec->intensity : INTENSITY;
     filch_err err = FILCH_OK;
     if (s->intensity > 0) {
@@ -746,8 +754,8 @@ static filch_err supervisor_init(void *self, const filch_ctx *ctx, const char *m
     }
     for (size_t i = 0; err == FILCH_OK && i < spec->child_count; i++) {
         filch_spawn_options opt;
-        bool sound = child_is_sound(&spec->children[i], &opt);
-        err = sound ? fli_kids_add(&s->kids, &spec->children[i], NULL) : FILCH_EINVAL;
+        bool                sound = child_is_sound(&spec->children[i], &opt);
+        err = sound ? fli_children_add(&s->children, &spec->children[i], NULL) : FILCH_EINVAL;
     }
     if (err != FILCH_OK) supervisor_close(s);
     return err;
