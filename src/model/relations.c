@@ -196,7 +196,7 @@ filch_err fli_relation_make(fli_model *m, fli_relation_kind kind, const fli_endp
     if (relation == NULL) return FILCH_ENOMEM;
     relation->kind = (uint16_t)kind;
     relation->supervises = 0;
-    relation->monitor_tag = 0; /* as wide as any of the union */;
+    relation->monitor_tag = 0; /* the widest member of the union */
     relation->node[0] = relation->node[1] = 0;
     fli_store_rlx(&relation->serial[0], a->serial);
     fli_store_rlx(&relation->serial[1], b != NULL ? b->serial : 0);

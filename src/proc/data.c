@@ -8,9 +8,9 @@
 #include "base/assert.h"
 #include "port/atomic.h"
 
-/* Bytes that several payloads share. A copy keeps them behind the header; moved bytes stay where they were. */
+/* Bytes that several payloads share. A copy is stored behind the header; moved bytes stay where they are. */
 typedef struct block {
-    /* Payloads that point here.  writes: any holder.  PAIR block.refs */
+    /* Number of references.  writes: any holder.  PAIR block.refs */
     FLI_ATOMIC(uint32_t) refs;
     fli_mem       mem;       /* plain from here: set before the block is shared */
     size_t        allocated; /* bytes of this block, header included */
@@ -46,7 +46,7 @@ static void block_free(block *b)
 
 static void block_drop(block *b)
 {
-    /* PAIR block.refs, both halves: every holder's last read comes before the one who frees. */
+    /* PAIR block.refs, both halves: the last read of every holder comes before the free. */
     if (fli_sub_acqrel(&b->refs, 1) != 1) return;
     if (b->free_fn != NULL) b->free_fn(b->user, b->bytes, b->size);
     block_free(b);
@@ -98,7 +98,8 @@ void fli_block_drop(void *block_)
 
 bool fli_block_is_ours(void *block_)
 {
-    return fli_load_acq(&((block *)block_)->refs) == 1; /* PAIR block.refs: the last reads of all others come before */
+    return fli_load_acq(&((block *)block_)->refs) == 1; /* PAIR block.refs, acquire half: the last reads of all other
+                                                           holders come before */
 }
 
 filch_free_fn fli_block_free_fn(void *block_)
@@ -115,7 +116,7 @@ filch_data fli_block_cut(void *block_, const void *at, size_t size)
     return data;
 }
 
-/* Copies `size` bytes, and the NUL behind a text. */
+/* Copies `size` bytes, and a NUL after a text. */
 static filch_err copy(const fli_mem *mem, uint8_t kind, const void *bytes, size_t size, filch_data *out)
 {
     size_t nul = kind == FILCH_KIND_TEXT ? 1 : 0;
@@ -180,7 +181,7 @@ filch_err fli_data_own(const fli_mem *mem, size_t max, const filch_data *in, fil
     case FLI_FORM_LENT: return copy(mem, in->kind, in->as.ref.at, in->as.ref.size, out);
     case FLI_FORM_MOVE: return adopt(mem, in->as.move.at, in->as.move.size, in->as.move.free_fn, NULL, out);
     case FLI_FORM_BLOCK:
-        /* Relaxed: we hold a reference already, so the count cannot reach zero under us. */
+        /* Relaxed: the caller holds a reference, so the count cannot reach zero meanwhile. */
         fli_add_rlx(&((block *)in->as.ref.block)->refs, 1);
         break;
     default: break;
@@ -246,7 +247,7 @@ filch_data filch_move(void *bytes, size_t size, filch_free_fn free_fn)
     return data;
 }
 
-/* Payloads that live outside a scheduler come from malloc: there is no scheduler whose hooks could be asked. */
+/* Payloads outside a scheduler use malloc: no scheduler's allocator hooks apply. */
 filch_err filch_share(void *bytes, size_t size, filch_free_fn free_fn, void *user, filch_data *out)
 {
     if (bytes == NULL) return filch_invalid("bytes is NULL");

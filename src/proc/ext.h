@@ -1,10 +1,10 @@
-/* ext.h - what few processes need: allocated on first use. */
+/* ext.h - the extension of a control block: fields that few processes need, allocated on first use. */
 #ifndef FLI_PROC_EXT_H
 #define FLI_PROC_EXT_H
 
 #include "proc/runtime.h"
 
-/* The extension of `p`, made if need be; NULL: out of memory. Thread: the owner. */
+/* Returns the extension of `p`, allocated if needed; NULL if out of memory. Thread: the owner. */
 static inline fli_ext *fli_ext_get(fli_runtime *rt, fli_proc *p)
 {
     if (p->ext == NULL) p->ext = fli_zalloc(&rt->mem, sizeof *p->ext);

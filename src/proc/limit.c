@@ -15,7 +15,7 @@ bool fli_limit_fits(fli_proc *p, size_t bytes)
     return bytes <= (size_t)units * 16;
 }
 
-/* The limits that count: its own, or what the word can hold. */
+/* Return the limit of a dimension: the process's own, or what the load's field can hold. */
 static uint32_t count_max(fli_proc *p)
 {
     uint32_t max = fli_load_rlx(&p->mailbox_max);
@@ -28,7 +28,7 @@ static uint32_t units_max(fli_proc *p)
     return max != 0 ? max : FLI_MAILBOX_UNITS_MAX;
 }
 
-/* Would one more be beyond `times` the limit? */
+/* Returns true if one more message of `units` units would exceed `times` times the limit. */
 static bool is_beyond(fli_proc *p, uint64_t load, uint32_t units, uint32_t times)
 {
     uint64_t count = (uint64_t)fli_load_count(load) + 1, sum = (uint64_t)fli_load_units(load) + units;
@@ -54,7 +54,7 @@ bool fli_limit_release(fli_proc *p, uint32_t gen, uint32_t count, uint32_t units
 {
     uint64_t load = fli_load_rlx(&p->load);
     do {
-        /* The process ended and took the room with it. */
+        /* The process has ended, and its load with it. */
         if (!is_of(load, gen)) return false;
         FLI_ASSERT(fli_load_count(load) >= count && fli_load_units(load) >= units);
     } while (!fli_cas_weak_rlx(&p->load, &load, load - count * FLI_LOAD_COUNT_ONE - units));
@@ -103,7 +103,7 @@ void fli_limit_dropped(fli_proc *p, uint32_t gen, uint32_t n)
     uint64_t drops = fli_load_rlx(&p->drops_pending), sum;
     do {
         if (drops >> 32 != gen) return;
-        /* A process that never looks: 2^32 - 1 stands for all of them, the generation is not disturbed. */
+        /* A process that never steps: the counter saturates at 2^32 - 1 and leaves the generation intact. */
         sum = (uint64_t)(uint32_t)drops + n > UINT32_MAX ? drops | UINT32_MAX : drops + n;
     } while (!fli_cas_weak_rlx(&p->drops_pending, &drops, sum));
 }

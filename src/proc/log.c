@@ -1,4 +1,4 @@
-/* log.c - see log.h, and filch_log: the same for processes. */
+/* log.c - see log.h; and filch_log(), by which processes log. */
 #include "proc/log.h"
 
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* log.h - what the runtime tells its host in words: option `on_log`. Nothing is formatted where there is no hook. */
+/* log.h - log lines of the runtime for the option `on_log`. Without the hook nothing is formatted. */
 #ifndef FLI_PROC_LOG_H
 #define FLI_PROC_LOG_H
 
@@ -6,8 +6,8 @@
 
 #include "proc/runtime.h"
 
-/* Tells the hook of `rt`, if it has one. `pid` nobody and `type` NULL: about no process. Thread: any that may block as long as the
- * hook takes: no lock may be held. */
+/* Passes a formatted line to the hook of `rt`, if there is one. `pid` {0, 0} and `type` NULL: about no process. Thread:
+ * any; the caller must hold no lock, because the hook may block. */
 __attribute__((format(printf, 6, 7))) void fli_log(const fli_runtime *rt, filch_log_level level, filch_pid pid,
                                                    const char *type, filch_err error, const char *format, ...);
 

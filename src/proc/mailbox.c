@@ -1,9 +1,9 @@
 /* mailbox.c - see mailbox.h.
  *
- * INVARIANT  the node named by the head of the state word is never given back: if it were, it could come around and be
- *            pushed here again, and the worker would take the new node for the one it has seen. The last node read
- *            stays HEAD_HELD until the head has moved on, or has been cleared by settling.
- * INVARIANT  a private list is a ring: the list's handle is the newest node, whose `next` is the oldest.
+ * INVARIANT  the node named by the head of the state word is never given back to the slab. Otherwise it could be reused and
+ *            pushed to this process again, and the worker would take the new node for the one it has already taken. The
+ *            last node delivered stays HEAD_HELD until the head has moved on, or settling has cleared it.
+ * INVARIANT  a private list is a ring: the list's handle is the newest node, and the `next` of that is the oldest.
  */
 #include "proc/mailbox.h"
 
@@ -35,7 +35,7 @@ void fli_mail_list_inline_result(fli_local *worker)
     fli_count(&worker->counters.completions, 1);
 }
 
-/* Puts a node before all others of the list. */
+/* Puts `node` in front of the list. */
 static void prepend(fli_runtime *rt, uint32_t *ring, fli_event_node *node)
 {
     uint32_t newest = *ring;
@@ -48,7 +48,9 @@ static bool is_notice(const fli_event_node *node, filch_event_type type)
     return (node->what & FLI_NODE_SYSTEM) != 0 && (node->notice & ((1u << FLI_NOTICE_HOST) - 1)) == (uint32_t)type;
 }
 
-/* A notice joins the answers; a cancel comes first, a polite one behind the messages; a link that is down may be the end. */
+/* Sorts a notice into the private lists: a cancel goes to the front of the completions, a cancel of a stop behind the
+ * messages, every other notice to the end of the completions. A failed link sets LINK_FAILED if the process does not
+ * trap links. */
 static __attribute__((noinline)) void sort_notice(fli_runtime *rt, fli_proc *p, fli_event_node *node)
 {
     if (is_notice(node, FILCH_EVENT_CANCEL)) {
@@ -84,7 +86,7 @@ static fli_event_node *take_oldest(fli_runtime *rt, uint32_t *ring)
     return oldest;
 }
 
-/* Gives a node back, or holds it if the head still names it. */
+/* Gives the node back to the slab, or marks it HEAD_HELD if the mailbox head still names it. */
 static void let_go(fli_runtime *rt, fli_local *worker, fli_proc *p, fli_event_node *node)
 {
     if (node->self == p->head_taken) p->flags |= FLI_PROC_HEAD_HELD;
@@ -98,7 +100,7 @@ static void free_payload(fli_event_node *node)
     fli_data_free(&data);
 }
 
-/* Puts the list `later` behind the list `ring`. */
+/* Appends the list `later` to the list `ring`. */
 static void join(fli_runtime *rt, uint32_t *ring, uint32_t later)
 {
     if (*ring != 0 && later != 0) {
@@ -110,20 +112,21 @@ static void join(fli_runtime *rt, uint32_t *ring, uint32_t later)
     if (later != 0) *ring = later;
 }
 
-/* The messages before a polite cancel have been read, or dropped: it is next, and the first event of its step. */
+/* If the oldest message is the cancel of a stop, moves it to the front of the completions: it becomes the first event
+ * of the next step. */
 static void bring_forward(fli_runtime *rt, fli_proc *p)
 {
     const fli_event_node *oldest = fli_node_at(rt, fli_node_at(rt, p->messages)->next);
     if (FLI_UNLIKELY((oldest->what & FLI_NODE_AFTER_MESSAGES) != 0)) prepend(rt, &p->completions, take_oldest(rt, &p->messages));
 }
 
-/* Throws away the oldest messages of a drop-oldest mailbox until it is back within its limit. What does not count
- * (a timer's message) is never thrown away. */
+/* Drops the oldest messages of a drop-oldest mailbox until it is within its limit. Messages that are not counted (of a
+ * timer) are kept. */
 static void trim(fli_runtime *rt, fli_local *worker, fli_proc *p)
 {
     uint32_t     gen = fli_word_gen(fli_state_peek(&p->state)), spared = 0;
     fli_runtime *fast_rt = worker->fast_rt;
-    /* What frees a payload is the program's, and no step runs yet: it yields nothing. */
+    /* A payload's free function is the program's code and runs outside a step: yields are refused. */
     worker->closing = true;
     worker->fast_rt = FLI_NO_FAST_RT;
     while (p->messages != 0 && fli_limit_excess(p) > 0) {
@@ -134,7 +137,8 @@ static void trim(fli_runtime *rt, fli_local *worker, fli_proc *p)
         }
         filch_data data = { .kind = FILCH_KIND_NONE };
         fli_node_get_data(node, &data);
-        /* Nobody waits for room here, the policy is drop oldest; but a sender with an old pid may have said so. */
+        /* With this policy no sender waits; but a sender with a stale pid, meant for the previous process of the slot,
+         * may have set WAITING. */
         if (fli_limit_release(p, gen, 1, fli_limit_units(fli_data_bytes(&data)))) rt->hooks.room(rt, p);
         fli_limit_dropped(p, gen, 1);
         FLI_TALLY(rt, worker, dropped, 1);
@@ -148,7 +152,7 @@ static void trim(fli_runtime *rt, fli_local *worker, fli_proc *p)
     if (spared != 0) bring_forward(rt, p);
 }
 
-/* A message that is not from our own worker: from another one? */
+/* Counts `node` as a remote event if it is a message that another worker sent. */
 static void hear(fli_local *worker, const fli_event_node *node)
 {
     if ((node->what & (FLI_NODE_COMPLETION | FLI_NODE_SYSTEM)) == 0 && node->sender_worker != 0) worker->remote_events++;
@@ -161,7 +165,8 @@ void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t he
     p->flags &= (uint8_t)~FLI_PROC_HEAD_HELD;
     p->head_taken = head;
 
-    /* The stack runs from new to old. Turn it around. */
+    /* Reverses the stack, which runs from new to old. `sender_worker` is compared for every kind of node: a rare match
+     * of another kind only means that hear() is not called, and hear() checks the kind. */
     uint32_t       turned = 0, home = worker->number;
     uint8_t        kinds = 0;
     fli_slab_block block = { 0, 0 };
@@ -175,7 +180,7 @@ void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t he
         at = older;
     }
     if (FLI_LIKELY((kinds & (FLI_NODE_COMPLETION | FLI_NODE_SYSTEM)) == 0)) {
-        /* Messages only: what was the top is the newest, and closes the ring. */
+        /* Messages only: the old top is the newest message and closes the ring. */
         fli_node_at(rt, head)->next = turned;
         join(rt, &p->messages, head);
         turned = 0;
@@ -186,13 +191,13 @@ void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t he
         if (FLI_UNLIKELY((node->what & FLI_NODE_SYSTEM) != 0)) sort_notice(rt, p, node);
         else fli_mail_append(rt, (node->what & FLI_NODE_COMPLETION) != 0 ? &p->completions : &p->messages, node);
     }
-    /* The head has moved on from it. */
+    /* The head has moved on from the held node. */
     if (held != 0) fli_node_give(rt, worker, fli_node_at(rt, held));
     bool drops = fli_load_rlx(&p->overflow) == FILCH_OVERFLOW_DROP_OLDEST;
     if (drops && (fli_state_peek(&p->state) & FLI_LIMITED) != 0) trim(rt, worker, p);
 }
 
-/* Apart, as all about notices: few processes get any, and the others should not notice. */
+/* Not inlined, because few processes get notices. */
 static __attribute__((noinline)) void fill_notice(fli_runtime *rt, const fli_event_node *node, filch_event *event)
 {
     uint32_t host = node->notice >> FLI_NOTICE_HOST;
@@ -204,7 +209,7 @@ static __attribute__((noinline)) void fill_notice(fli_runtime *rt, const fli_eve
     fli_node_get_data(node, &event->data);
 }
 
-/* What is not plain: that goes by fli_event_fill_message, and its node has no tag. */
+/* Fills an event from any node but a value message, which fli_event_fill_message() does. */
 static void fill(fli_runtime *rt, const fli_event_node *node, filch_event *event)
 {
     bool answer = (node->what & FLI_NODE_COMPLETION) != 0, foreign = (node->what & FLI_NODE_FOREIGN) != 0;
@@ -220,13 +225,13 @@ static void fill(fli_runtime *rt, const fli_event_node *node, filch_event *event
     fli_node_get_data(node, &event->data);
 }
 
-/* An event that needs no node. */
+/* Fills an event that has no node. */
 static void fill_system(filch_event *event, filch_event_type type, filch_err error, filch_data data)
 {
     *event = (filch_event){ .type = (int32_t)type, .error = error, .data = data };
 }
 
-/* A cancel with a reason is the first of the answers; here it also comes before news of drops. */
+/* Delivers the cancels at the front of the completions. They come before the report of drops. */
 static __attribute__((noinline)) uint32_t collect_cancels(fli_runtime *rt, fli_proc *p, filch_event *events,
                                                           fli_event_node **nodes, uint32_t n, uint32_t max)
 {
@@ -239,7 +244,7 @@ static __attribute__((noinline)) uint32_t collect_cancels(fli_runtime *rt, fli_p
     return n;
 }
 
-/* Fills events from number `n` on with the messages that were drained, up to a polite cancel. There are some. */
+/* Fills events from index `n` on with messages, up to the cancel of a stop. Requires a message in the list. */
 static uint32_t collect_messages(fli_runtime *rt, fli_proc *p, filch_event *events, fli_event_node **nodes, uint32_t n,
                                  uint32_t max)
 {
@@ -274,7 +279,8 @@ uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event
     }
     bool messages = (p->flags & FLI_PROC_WAITING) == 0;
     bool limited = (fli_state_peek(&p->state) & FLI_LIMITED) != 0;
-    /* News of drops leave room for an event that is there: in a flood there would be nothing else in small batches. */
+    /* The report of drops leaves room for one more event if there is one: with small batches a flood of drops would
+     * otherwise be all that the process gets. */
     bool     room = n + 1 < max || (n < max && p->completions == 0 && p->messages == 0);
     uint32_t dropped = messages && limited && room ? fli_limit_take_dropped(p) : 0;
     if (dropped != 0) {
@@ -303,7 +309,7 @@ void fli_mail_release(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_eve
 {
     uint32_t left = 0, units = 0;
     if (FLI_LIKELY((fli_state_peek(&p->state) & FLI_LIMITED) == 0)) {
-        /* Nothing took up room: no need to look at the nodes. */
+        /* No limit: no node is counted, so the nodes need not be read. */
         const fli_event_node *seen = p->head_taken != 0 ? fli_node_at(rt, p->head_taken) : NULL;
         for (uint32_t i = 0; i < count; i++) {
             if (!fli_data_is_value_form(&events[i].data)) fli_data_free(&events[i].data);
@@ -343,7 +349,7 @@ bool fli_mail_advance_cancel(fli_runtime *rt, fli_proc *p)
 uint32_t fli_mail_discard(fli_runtime *rt, fli_local *worker, fli_proc *p, uint64_t last)
 {
     fli_mail_drain(rt, worker, p,
-                   fli_word_head(last)); /* trims nothing: the word of a process that is over says of no limit */
+                   fli_word_head(last)); /* does not trim: the word of an ended process has no LIMITED bit */
     uint32_t held = fli_mail_held_head(p);
     if (held != 0) fli_node_give(rt, worker, fli_node_at(rt, held));
     p->flags &= (uint8_t)~FLI_PROC_HEAD_HELD;

@@ -1,10 +1,12 @@
-/* mailbox.h - the events of one process. Any thread posts; the worker that owns the process drains and collects.
+/* mailbox.h - the events of one process. Any thread pushes nodes; the worker that owns the process drains and delivers
+ * them.
  *
- * Posted nodes form a stack behind the state word (newest first). Draining turns what is new around and appends it to
- * one of two private lists, answers and messages, each in order of arrival. Notices of the model (an exit, a link that
- * is down) travel among the answers; a cancel with a reason goes before them, a polite one behind the messages that are
- * there. The plain cancel is a bit of the state word and needs no node. Collecting fills the step's array: cancels, then
- * answers and notices, then messages.
+ * Pushed nodes form a stack behind the state word, newest first. Draining reverses the new part of the stack and
+ * appends it to one of two private lists, completions and messages, each in order of arrival. Notices of src/model (an
+ * exit, a failed link) go to the list of completions. A cancel with a reason goes to the front of that list; a cancel
+ * of a stop (FLI_NODE_AFTER_MESSAGES) goes behind the messages that are queued. A cancel without a reason is the CANCEL
+ * bit of the state word and needs no node. Collecting fills the array of events of a step: cancels, then completions
+ * and notices, then messages.
  */
 #ifndef FLI_PROC_MAILBOX_H
 #define FLI_PROC_MAILBOX_H
@@ -15,7 +17,8 @@
 #include "proc/runtime.h"
 #include "proc/yields.h"
 
-/* Pushes `node` to the process of that serial and has it queued if it was asleep. FILCH_EDEAD: the node is yours. */
+/* Pushes `node` to the process `p`, if its generation is `gen`, and queues the process if the push woke it. Returns
+ * FILCH_EDEAD if that process has ended; then the caller still owns the node. */
 FILCH_MUST_USE static inline filch_err fli_mail_post(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen,
                                                      fli_event_node *node)
 {
@@ -28,34 +31,36 @@ FILCH_MUST_USE static inline filch_err fli_mail_post(fli_runtime *rt, fli_local 
     return FILCH_OK;
 }
 
-/* Moves what is new, up to `head`, to the private lists. Trims a drop-oldest mailbox that is over its limit. `worker` is the
- * worker's that steps it: only where nothing is new there need be none (a birth that failed). */
+/* Moves the nodes that are newer than p->head_taken, up to `head`, to the private lists, and trims a drop-oldest
+ * mailbox that is over its limit. `worker` is the worker that runs the process. It may be NULL if nothing is new, as
+ * after a spawn that failed. */
 void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t head);
 
-/* Appends to a private list: an answer that needs no detour through the mailbox. */
+/* Appends `node` to the private list `ring`: for a completion that needs no push. */
 void fli_mail_append(fli_runtime *rt, uint32_t *ring, fli_event_node *node);
 
-/* Has the handler that runs, or ran last, answered by the short way, and is that answer in no list yet? */
+/* Returns true if the handler that is running, or ran last, has completed its yield inline (into worker->inline_result)
+ * and that result is not in the list of completions yet. */
 static inline bool fli_mail_has_inline_result(const fli_local *worker)
 {
     return worker->inline_key == 0 && worker->inline_node != NULL;
 }
 
-/* Then it joins the list. */
+/* Moves the inline result to the list of completions. Requires fli_mail_has_inline_result(). */
 void fli_mail_list_inline_result(fli_local *worker);
 
-/* Fills up to `max` events and notes their nodes in `nodes` (NULL for events without one). `cancel`: put the cancel event
- * first. Returns how many. */
+/* Fills up to `max` events and stores the node of each in `nodes` (NULL for an event without a node). `cancel`: the
+ * first event is a cancel. Returns the number of events. */
 uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event *events, fli_event_node **nodes,
                           uint32_t max);
 
-/* What does not change from one PLAIN message to the next. */
+/* Fills the fields of an event that are the same for every value message. fli_event_fill_value() fills the others. */
 static inline void fli_event_prefill(fli_runtime *rt, filch_event *event)
 {
     *event = (filch_event){ .type = FILCH_EVENT_MESSAGE, .error = FILCH_OK, .from = { rt->node_id, 0 } };
 }
 
-/* And what does. */
+/* Fills the fields that differ between value messages. Requires an event prepared by fli_event_prefill(). */
 static inline void fli_event_fill_value(const fli_event_node *node, filch_event *event)
 {
     event->from.serial = node->sender;
@@ -71,8 +76,10 @@ static inline void fli_event_fill_message(fli_runtime *rt, const fli_event_node 
     fli_event_fill_value(node, event);
 }
 
-/* Without a list: several PLAIN messages, and nothing else, to a process that at most holds the last one before them. Notes
- * their nodes at the end of `nodes`, which has that much room, the oldest first. Returns how many; 0: not so, or too many. */
+/* Fast path: takes several value messages without listing them. Precondition: the mailbox has nothing but new value
+ * messages, at most `room`, and the process has no listed event and no flag besides HEAD_HELD. Skips the drain and the
+ * private list. Stores the nodes at the end of nodes[0 .. room), oldest first. Returns how many, or 0 if the
+ * precondition does not hold; then use fli_mail_drain() and fli_mail_collect(). */
 static inline uint32_t fli_mail_take_values(fli_runtime *rt, const fli_proc *p, uint64_t word, fli_event_node **nodes, uint32_t room)
 {
     uint32_t       at = fli_word_head(word), seen = p->head_taken, n = room;
@@ -96,66 +103,74 @@ static inline void fli_event_fill_completion(const fli_event_node *node, filch_e
     fli_node_get_data(node, &event->data);
 }
 
-/* The other common case: a process waits for its one yield, and the handler has answered it at once. As above. */
+/* Fast path: takes the synchronous completion of the only outstanding yield if it is the only event. Precondition: the
+ * process waits, has one yield, its list of completions holds that completion alone, and nothing is new in the mailbox.
+ * Fills `event` and returns the node, which the caller frees after the step; or NULL if the precondition does not hold.
+ * General path: fli_mail_collect(). */
 static inline __attribute__((always_inline)) fli_event_node *fli_mail_take_sync_completion(fli_runtime *rt, fli_proc *p, uint64_t word,
                                                                        filch_event *event)
 {
     if (p->completions == 0 || p->yield_count != 1 || (p->flags & ~FLI_PROC_HEAD_HELD) != FLI_PROC_WAITING) return NULL;
     fli_event_node *node = fli_node_at(rt, p->completions);
-    if (node->next != node->self || node->what != FLI_NODE_COMPLETION) return NULL; /* several, or a notice */
-    if (fli_word_head(word) != p->head_taken || node->self == p->head_taken) return NULL;   /* something new, or it came by post */
+    if (node->next != node->self || node->what != FLI_NODE_COMPLETION) return NULL; /* several events, or a notice */
+    if (fli_word_head(word) != p->head_taken || node->self == p->head_taken) return NULL;   /* a new event, or the completion was pushed */
     p->completions = 0;
     fli_yield_close(rt, p, node);
     fli_event_fill_completion(node, event);
     return node;
 }
 
-/* The same, but the answer came by post, and nothing else did: a sleep is over, the world has answered. Its node is the head of
- * `word`: the caller gives it back once the head has moved on. */
+/* Fast path: takes the asynchronous completion of the only outstanding yield if it is the only node in the mailbox, as
+ * when a sleep ends. Precondition: the process waits, has one yield and no listed event, and the head of `word` is that
+ * completion. Fills `event` and returns the node, or NULL if the precondition does not hold. The caller frees the node
+ * after the CAS that replaces the head of `word`. General path: fli_mail_drain() and fli_mail_collect(). */
 static inline fli_event_node *fli_mail_take_async_completion(fli_runtime *rt, fli_proc *p, uint64_t word, filch_event *event)
 {
     if (p->flags != FLI_PROC_WAITING || p->yield_count != 1 || (p->head_taken | p->completions | p->messages) != 0) return NULL;
     if (fli_word_head(word) == 0) return NULL;
     fli_event_node *node = fli_node_at(rt, fli_word_head(word));
-    if (node->next != 0 || node->what != FLI_NODE_COMPLETION) return NULL; /* several, or a message or notice */
+    if (node->next != 0 || node->what != FLI_NODE_COMPLETION) return NULL; /* several nodes, or a message or notice */
     p->flags = 0;
     fli_yield_close(rt, p, node);
     fli_event_fill_completion(node, event);
     return node;
 }
 
-/* After the step: frees the events' payloads and nodes, and gives back the room they took. */
+/* After the step: frees the payloads and nodes of the events, and subtracts the messages from the load of a limited
+ * mailbox. */
 void fli_mail_release(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_event *events, fli_event_node *const *nodes,
                       uint32_t count);
 
-/* Has anything been drained, or dropped, that a process about to rest so would have to hear of first? */
+/* Returns true if the process must run again before it settles as `rest`: it has listed completions, or `rest` is
+ * FLI_IDLE and it has listed messages or unreported drops. */
 static inline bool fli_mail_has_pending(fli_proc *p, unsigned rest)
 {
     if (p->completions != 0) return true;
     return rest == FLI_IDLE && (p->messages != 0 || (uint32_t)fli_load_rlx(&p->drops_pending) != 0);
 }
 
-/* Before settling: forgets the head. Returns the node that must be freed once settled (0 none). */
+/* Returns the node that must be freed after the settle, because the head still names it; 0: none. */
 static inline uint32_t fli_mail_held_head(const fli_proc *p)
 {
     return (p->flags & FLI_PROC_HEAD_HELD) != 0 ? p->head_taken : 0;
 }
 
-/* Why the process goes down with a linked one (FLI_PROC_LINK_FAILED): how the first of those failed that began it. */
+/* Returns the error with which a process ends because of FLI_PROC_LINK_FAILED: that of the linked process that failed
+ * first. */
 filch_err fli_mail_link_reason(fli_runtime *rt, const fli_proc *p);
 
-/* Moves a polite cancel from among the messages to the front of all events. Returns false if there is none. Thread: the
- * owner. */
+/* Moves the cancel of a stop (FLI_NODE_AFTER_MESSAGES) from the messages to the front of all events. Returns false if
+ * there is none. Thread: the owner. */
 bool fli_mail_advance_cancel(fli_runtime *rt, fli_proc *p);
 
-/* At the end: is there nothing to free? `last` is the last word, from fli_state_finish. */
+/* Returns true if an ending process has no node to free. `last` is the word that fli_state_finish() returned. */
 static inline bool fli_mail_is_empty(const fli_proc *p, uint64_t last)
 {
     return (fli_word_head(last) | p->head_taken | p->completions | p->messages) == 0;
 }
 
-/* At the end: frees everything that was never read; returns how many messages that were. `last` is the last word, from
- * fli_state_finish. */
+/* Frees every node that was not delivered to an ending process. Returns the number of messages among them. `last` is
+ * the word that fli_state_finish() returned. */
 uint32_t fli_mail_discard(fli_runtime *rt, fli_local *worker, fli_proc *p, uint64_t last);
 
 #endif

@@ -1,11 +1,11 @@
-/* proc.h - one process: its control block. Two cache lines from a slab; the slab is the pid table. A process that only gets
- * messages and has little state needs the first line alone.
+/* proc.h - the control block of a process: two cache lines from a slab; the slab is the pid table. A process that only
+ * receives messages and has at most FLI_STATE_INLINE bytes of state touches the first line alone.
  *
- * A pid's serial is generation:32 | slot:32. Looking one up is a bounds check and an address; whether it is still
- * alive is decided by the generation in the state word, in the same CAS that delivers.
+ * A pid's serial is generation:32 | slot:32. A lookup is a bounds check and an address computation; whether the process
+ * is alive is decided by the generation in the state word, in the CAS that delivers.
  *
- * What is not marked FLI_ATOMIC is plain: it belongs to the worker that owns the
- * process (ACTIVE, see state.h), and changes hands by PAIR state.settle and the run queues.
+ * Fields without FLI_ATOMIC are plain: they belong to the worker that owns the process (ACTIVE, see state.h), and pass
+ * to the next owner by PAIR state.settle and the run queues.
  */
 #ifndef FLI_PROC_PROC_H
 #define FLI_PROC_PROC_H
@@ -23,84 +23,90 @@
 #include "proc/state.h"
 
 #define FLI_STATE_INLINE 16 /* bytes of user state inside the control block */
-#define FLI_YIELDS_FEW 2    /* outstanding yields without an allocation */
+#define FLI_YIELDS_FEW 2    /* outstanding yields that fit into the control block */
 
 /* proc->flags */
 enum {
-    FLI_PROC_HEAD_HELD = 1,    /* the node `seen` has been read, and must be freed when the head moves on */
-    FLI_PROC_WAITING = 2, /* the last status was wait: deliver answers, let messages queue */
-    FLI_PROC_MUST_STEP = 4,  /* step it even without events: it is new, or said continue */
-    FLI_PROC_STOP_SENT = 8,    /* got its cancel from stop */
-    FLI_PROC_YIELDS_HEAP = 16,   /* yields.many is an allocated list */
-    FLI_PROC_RECORDED = 32,  /* ext->recorder writes down its steps */
-    FLI_PROC_TRAPS = 64,  /* hears of linked processes that failed, instead of ending with them */
-    FLI_PROC_LINK_FAILED = 128   /* one has failed, and it does not trap: it ends */
+    FLI_PROC_HEAD_HELD = 1,    /* the node `head_taken` has been delivered and must be freed when the mailbox head
+                                  moves on */
+    FLI_PROC_WAITING = 2, /* the last step returned wait: deliver completions only, leave messages queued */
+    FLI_PROC_MUST_STEP = 4,  /* run a step even without events: the process is new, or its last step returned
+                                continue */
+    FLI_PROC_STOP_SENT = 8,    /* the cancel of a stop has been delivered or queued */
+    FLI_PROC_YIELDS_HEAP = 16,   /* yields.many, an allocated list, is in use */
+    FLI_PROC_RECORDED = 32,  /* ext->recorder records its steps */
+    FLI_PROC_TRAPS = 64,  /* gets a LINK_DOWN event when a linked process fails, and does not end with it */
+    FLI_PROC_LINK_FAILED = 128   /* a linked process has failed, and this one does not trap links: it ends */
 };
 
-/* What few processes need: allocated when needed, freed at exit. */
+/* Fields that few processes need: allocated on first use, freed at exit. */
 typedef struct fli_ext {
     filch_exit_fn on_exit;
     void         *on_exit_user;
-    uint64_t     *timers; /* ids of timers and tickers it has armed; some may be over */
+    uint64_t     *timers; /* ids of timers and tickers that the process has armed; some may have ended */
     uint32_t      timer_count, timer_cap;
-    /* The first of its open streams.  writes: io/stream.c, under its lock.  reads: the same; the owner at its end without it.
-     * PAIR ext.streams */
+    /* The first of the process's open streams.  writes: io/stream.c, under its lock.  reads: io/stream.c under its
+     * lock; the owner at the end of the process without it.  PAIR ext.streams */
     FLI_ATOMIC(uint32_t) streams;
-    struct fli_recorder *recorder; /* sched/record.c's; NULL: no black box */
+    struct fli_recorder *recorder; /* of sched/record.c; NULL: no black box */
 } fli_ext;
 
 typedef struct fli_proc {
     fli_state state;
-    /* What is on its mind, down to `last_worker`: asked for every message, as two words (fli_proc_is_idle_word). */
-    uint32_t head_taken;              /* newest node already taken from the mailbox; 0 none */
-    uint32_t completions, messages; /* newest node of each list, a ring; 0 empty */
+    /* Pending work, from here to `last_worker`: read for every message as two 64-bit words (fli_proc_is_idle_word). */
+    uint32_t head_taken;              /* newest node already taken from the mailbox; 0: none */
+    uint32_t completions, messages; /* newest node of each private list, a ring; 0: empty. See mailbox.h */
     uint8_t  flags;
     FLI_ATOMIC(uint8_t) overflow; /* filch_overflow */
-    uint8_t  report_state; /* filch_state before it was last woken, for the report if it is forced */
-    uint8_t  last_worker; /* the worker that stepped it last, as far as 8 bits tell; FLI_MARK_SAMPLED */
-    uint32_t slot; /* its own handle; set when made */
+    uint8_t  report_state; /* filch_state before the process was last woken: shown in the report of a forced stop */
+    uint8_t  last_worker; /* mark of the worker that stepped it last, or FLI_MARK_SAMPLED: see fli_worker_mark */
+    uint32_t slot; /* its own handle; set when the slot is made */
     uint32_t yield_count; /* outstanding */
     void    *self; /* the user's state */
-    /* writes: the owner, at spawn and upgrade. reads: any, for reports; relaxed, types are never freed under us. */
+    /* writes: the owner, at spawn and upgrade.  reads: any, for reports. Relaxed: types are never freed while a
+     * scheduler uses them. */
     FLI_ATOMIC(const filch_type *) type;
-    alignas(16) uint8_t inline_state[FLI_STATE_INLINE]; /* it, if it is small */
+    alignas(16) uint8_t inline_state[FLI_STATE_INLINE]; /* the user's state, if it fits */
 
-    /* Room taken in a mailbox with a limit: proc/limit.h. */
+    /* Messages and bytes in a mailbox with a limit: limit.h. */
     FLI_ATOMIC(uint64_t) load;
-    /* The mailbox's limit; what happens there is `overflow`.  writes: the spawner.  reads: also senders with an old pid,
-     * while the slot changes hands: relaxed, what they do with it is checked by generation. */
+    /* The mailbox's limit; `overflow` says what happens when it is reached.  writes: the spawner.  reads: also senders
+     * with a stale pid, while the slot changes its process: relaxed, they check the generation before they act on it.
+     */
     FLI_ATOMIC(uint32_t) mailbox_max;   /* messages; 0 none */
     FLI_ATOMIC(uint32_t) mailbox_units; /* payload in units of 16 bytes; 0 none */
-    /* generation:32 | messages dropped and not yet reported:32. */
+    /* generation:32 | messages dropped and not yet reported to the process:32. */
     FLI_ATOMIC(uint64_t) drops_pending;
     fli_ext *ext;
-    struct fli_proc *link; /* the global queue's */
-    FLI_ATOMIC(uint64_t) drops_reported; /* told to it so far.  writes: the owner. reads: any, for reports */
+    struct fli_proc *link; /* link of the global queue */
+    FLI_ATOMIC(uint64_t) drops_reported; /* messages dropped and reported to the process so far. writes: the owner.
+                                            reads: any, for reports */
     union {
         uint32_t  few[FLI_YIELDS_FEW];
-        uint32_t *many; /* [0] is the capacity, then the handles */
+        uint32_t *many; /* [0] is the capacity, the handles follow */
     } yields;
     filch_values *values;
 } fli_proc;
 
 static_assert(offsetof(fli_proc, inline_state) + FLI_STATE_INLINE == 64 && sizeof(fli_proc) == 128, "a process is two cache lines");
 
-/* In `last_worker`: its wait in the queue is being measured. */
+/* Value of `last_worker` while the process's wait in the run queue is being measured. */
 #define FLI_MARK_SAMPLED 255
 
-/* What worker `index` leaves there: never that. */
+/* Returns the mark of worker `index`: the index reduced to 8 bits, never FLI_MARK_SAMPLED. */
 static inline uint8_t fli_worker_mark(uint32_t index)
 {
     return (uint8_t)(index % FLI_MARK_SAMPLED);
 }
 
-/* Has it nothing on its mind: no node held, no list, no flag? Thread: the owner. */
+/* Returns true if the process has no held node, no listed event and no flag. Thread: the owner. */
 static inline bool fli_proc_has_no_pending(const fli_proc *p)
 {
     return (p->head_taken | p->completions | p->messages | p->flags) == 0;
 }
 
-/* How the second of those words looks in a process without anything on its mind that went idle at worker `index`. */
+/* Returns the second of the two words (see fli_proc.head_taken) of a process without pending work that went idle on
+ * worker `index`. */
 static inline uint64_t fli_proc_idle_word(uint32_t index)
 {
     fli_proc p = { .report_state = FILCH_STATE_IDLE, .last_worker = fli_worker_mark(index) };
@@ -109,8 +115,9 @@ static inline uint64_t fli_proc_idle_word(uint32_t index)
     return idle_word;
 }
 
-/* Is it such a one? False for a few that are free too (in a slot, say, whose last owner left a policy in `overflow`): for
- * those who do not care which. Thread: the owner. */
+/* Returns true if the process has no pending work and went idle on the worker whose idle word is `idle_word`. May
+ * return false for a process without pending work, for example if the previous process of the slot left a policy in
+ * `overflow`; the caller then uses fli_proc_has_no_pending(). Thread: the owner. */
 static inline bool fli_proc_is_idle_word(const fli_proc *p, uint64_t idle_word)
 {
     static_assert(offsetof(fli_proc, completions) == offsetof(fli_proc, head_taken) + 4 &&
@@ -136,7 +143,7 @@ static inline uint32_t fli_serial_slot(uint64_t serial)
     return (uint32_t)serial;
 }
 
-/* The serial of a process that cannot end meanwhile. */
+/* Returns the serial of a process that cannot end during the call. */
 static inline uint64_t fli_proc_serial(fli_proc *p)
 {
     return fli_serial(fli_word_gen(fli_state_peek(&p->state)), p->slot);
@@ -147,7 +154,7 @@ static inline const filch_type *fli_proc_type(fli_proc *p)
     return fli_load_rlx(&p->type);
 }
 
-/* The type's name; never NULL. */
+/* Returns the type's name; never NULL. */
 static inline const char *fli_type_name(const filch_type *type)
 {
     return type != NULL && type->name != NULL ? type->name : "?";

@@ -1,5 +1,6 @@
-/* runtime.h - what the lower rooms know of a scheduler: its memory, its name, its counters, and how to make a process
- * ready. sched/sched.h puts this first in filch_sched, so a filch_sched is an fli_runtime. */
+/* runtime.h - what the modules below sched know of a scheduler: its memory, node id, counters, and how to queue a
+ * process. sched/sched.h puts fli_runtime first in filch_sched, so a filch_sched pointer is also an fli_runtime
+ * pointer. */
 #ifndef FLI_PROC_RUNTIME_H
 #define FLI_PROC_RUNTIME_H
 
@@ -21,55 +22,59 @@ typedef struct fli_runtime fli_runtime;
 
 typedef struct fli_local fli_local;
 
-#define FLI_NAME_ROOM 256 /* of the longest name and its NUL */
+#define FLI_NAME_ROOM 256 /* bytes of the longest name with its NUL */
 
-/* Something asked of the model: by a call, or by a yield. What is not needed is zero. */
+/* A request to src/model, made by a public call or by a yield. Unused fields are zero. */
 typedef struct fli_request {
     uint32_t          op;     /* FILCH_CMD_* */
     filch_err         reason; /* of a cancel */
-    filch_pid         who;    /* the one that watches, joins, is named, or asks */
+    filch_pid         who;    /* the process that monitors, unmonitors, links, unlinks or broadcasts */
     filch_pid         target;
-    uint64_t          tag;    /* of a monitor or watch; of an unmonitor what the monitor gave; of a cancel its deadline */
-    const char       *name;   /* of a process or group */
+    uint64_t          tag;    /* of a monitor or group watch: the event's tag; of an unmonitor: the monitor's number;
+                                 of a cancel: its deadline in ns */
+    const char       *name;   /* of a process or a group */
     const filch_data *data;
-    uint64_t          given;  /* out: of a monitor, its number; of a broadcast, how many got it */
+    uint64_t          given;  /* out: of a monitor: its number; of a broadcast: the number of members that accepted
+                                 it */
 } fli_request;
 
-/* What a process is born with, besides its options. */
+/* Relations and context that a process has from its first step on, besides its spawn options. */
 typedef struct fli_birth {
     uint32_t        relations; /* FILCH_SPAWN_* with `parent` */
     uint64_t        tag;
     filch_pid       parent;
     const char     *name;
-    const filch_receiver *exec; /* gets the result when it ends */
-    filch_values   *values; /* with a deadline or scopes; NULL: none */
+    const filch_receiver *exec; /* the yield that is completed with the result of the process; NULL: none */
+    filch_values   *values; /* values that have a deadline or scopes; NULL: none */
 } fli_birth;
 
-/* What the lower rooms ask of src/model. It defines the table below; they never include its headers. */
+/* Operations of src/model that lower modules call. filch_sched_create() stores the table in fli_runtime.model_ops;
+ * lower modules never include headers of src/model. */
 typedef struct fli_model_ops {
-    /* A HAS_RELATIONS process has ended, with this result. Its slot is not free yet. */
+    /* A process with HAS_RELATIONS has ended with this result. Its slot is not free yet. */
     void (*ended)(fli_runtime *rt, uint64_t serial, filch_err error, const filch_data *result);
-    /* Makes the relations of a process that is complete but not open yet, and opens it. An error: it is not open. */
+    /* Makes the relations of a new process and then opens it: FREE -> ACTIVE. On an error the process is not opened. */
     filch_err (*birth)(fli_runtime *rt, fli_proc *p, uint64_t serial, const fli_birth *birth, bool limited);
     filch_err (*relate)(fli_runtime *rt, fli_request *request);
-    /* Does a process have this name? */
+    /* Returns true if a living process of this runtime has this name. */
     bool (*is_named)(fli_runtime *rt, const char *name);
-    /* Writes a name of the process that is ending, with its NUL, to name[0 .. FLI_NAME_ROOM). False: it has none. */
+    /* Writes a name of an ending process, with its NUL, to name[0 .. FLI_NAME_ROOM). Returns false if it has none. */
     bool (*name_of)(fli_runtime *rt, uint64_t serial, char *name);
-    /* The handler of the model's commands. */
+    /* The handler of the commands of src/model. */
     filch_err (*handle)(fli_runtime *rt, const filch_command *command, filch_receiver receiver);
-    /* The node of another host: filch_pid.node. */
+    /* Returns the node id (filch_pid.node) of host number `host`. */
     uint64_t (*node_of)(fli_runtime *rt, uint32_t host);
     /* Returns true if a process of this runtime supervises `serial`: the process `by`, or with 0 any process. */
     bool (*supervised)(fli_runtime *rt, uint64_t serial, uint64_t by);
-    /* The scheduler goes away: when this returns, no other host uses it any more. Thread: no process is left. */
+    /* The scheduler is being destroyed. When this returns, no other host uses it. Thread: no process is left. */
     void (*fini)(fli_runtime *rt);
 } fli_model_ops;
 
 extern const fli_model_ops fli_model_table;
 
-/* Stands between the process being stepped and all others: sched/record.c writes down what it does, sched/replay.c
- * answers in their place. Each function is called instead of the public one it is named after. Most steps have none. */
+/* Hooks that replace the public functions of the same names during a step that is recorded (sched/record.c writes down
+ * each call) or replayed (sched/replay.c returns what was recorded). NULL in fli_local.rec_hooks for every other step.
+ */
 typedef struct fli_rec_hooks {
     filch_err (*send)(fli_local *worker, filch_pid to, filch_pid from, const filch_data *data, bool deliver);
     filch_err (*set_flag)(fli_local *worker, filch_pid pid, uint64_t flag);
@@ -80,31 +85,36 @@ typedef struct fli_rec_hooks {
     filch_err (*whereis)(fli_local *worker, const char *name, filch_pid *pid);
 } fli_rec_hooks;
 
-/* Nobody's runtime; and not NULL, which somebody may pass for a scheduler: one comparison refuses that too. */
+/* Value of fli_local.fast_rt while fast paths are not allowed. It equals no scheduler, and not NULL either, so that the
+ * comparison `fast_rt == sched` also refuses a NULL scheduler. */
 #define FLI_NO_FAST_RT ((fli_runtime *)(uintptr_t)1)
 
-/* What a worker keeps for itself. First in sched's fli_worker; the thread finds it by fli_current_worker. */
+/* The part of a worker that lower modules use. First in sched's fli_worker; fli_current_worker() returns that of the
+ * calling thread. */
 struct fli_local {
     fli_runtime *rt;
-    fli_proc    *current;    /* being stepped, dispatched or closed, or the last that was; NULL when it stops stepping */
-    uint64_t     serial;     /* of `current`: what its sends carry as `from` */
-    fli_runtime *fast_rt;      /* `rt` while what is asked needs no second look: by a step, no tape, no simulation, no handler,
-                                no close; else FLI_NO_FAST_RT */
-    /* Takes a process that a step on this worker has just woken. Always FILCH_OK: for a last call. Plain: sched sets it; not
-     * always the same (sched/ready.c). */
+    fli_proc    *current;    /* the process being stepped, dispatched or closed, or the last one; NULL when no step
+                                loop runs */
+    uint64_t     serial;     /* serial of `current`: the `from` of its messages */
+    fli_runtime *fast_rt;      /* `rt` while fast paths are allowed: inside a step that is neither recorded nor
+                                  simulated, outside handlers and `close`; otherwise FLI_NO_FAST_RT */
+    /* Queues a process that the current step has just woken. Always returns FILCH_OK, so that a sender can tail-call
+     * it. Plain: sched/ready.c swaps it between several functions. */
     filch_err  (*ready)(fli_local *worker, fli_proc *p);
-    bool         dispatching; /* answers to `current` may go straight to its own list */
-    bool         closing;    /* no step runs, but `close`, or whoever hears of its end, or frees what nobody reads: no yields */
-    uint8_t      worker_mark;       /* what those have in `last` that were stepped here: the index, as far as it tells */
-    uint32_t     remote_events;      /* messages and processes that came from other workers, since somebody last asked (sched/throttle.c) */
-    uint32_t     sends, pushed; /* in this step: messages sent, and processes put in the own deque */
-    uint32_t     index;      /* of the worker, for what is kept once per worker */
-    uint32_t     number;     /* the index plus one: what its messages carry */
-    /* The yield whose handler runs, if its answer may take the short way: its key, or 0 when it has been answered; */
+    bool         dispatching; /* a handler runs: a completion for `current` goes to its list without a push */
+    bool         closing;    /* a callback outside a step runs (`close`, on_exit, a payload's free function): yields
+                                are refused */
+    uint8_t      worker_mark;       /* what this worker stores in fli_proc.last_worker: see fli_worker_mark */
+    uint32_t     remote_events;      /* messages and processes received from other workers since throttle.c last read
+                                        it */
+    uint32_t     sends, pushed; /* in the current step: messages sent, and processes pushed to the worker's own deque */
+    uint32_t     index;      /* of the worker: index of arrays with one element per worker */
+    uint32_t     number;     /* index plus one: stored in sender_worker of its messages */
+    /* The yield whose handler is running, if it may complete inline: its key, or 0 once it has completed */
     uint64_t     inline_key;
-    fli_event_node    *inline_node; /* its node; NULL: there is none, or its answer is in the list */
-    filch_event *inline_result;     /* where the answer is until then. Plain: always the same */
-    fli_rec_hooks    *rec_hooks;       /* of the step that runs; NULL almost always */
+    fli_event_node    *inline_node; /* its node; NULL: none, or the result is in the list of completions */
+    filch_event *inline_result;     /* the result until then. Plain: set once */
+    fli_rec_hooks    *rec_hooks;       /* of the current step, if it is recorded or replayed; otherwise NULL */
     fli_magazine nodes, procs;
     alignas(FLI_LINE) fli_counters counters;
     /* The last send of a step that a full mailbox refused: to which process, and which send of which step it was. See fli_send_goes_on. */
@@ -112,42 +122,45 @@ struct fli_local {
     uint32_t refused_send;
 };
 
-/* How far shutdown has come.  writes: stop. reads: any.  PAIR runtime.phase */
+/* Phase of the shutdown.  writes: stop.  reads: any.  PAIR runtime.phase */
 enum { FLI_OPEN, FLI_CLOSING, FLI_CLOSED };
 
-/* What the lower rooms ask of the upper ones. sched fills it in before any process exists. */
+/* Functions of upper modules that lower modules call. sched sets them before the first process exists. */
 typedef struct fli_hooks {
-    /* Takes a process that just became ACTIVE; `worker` is the calling worker of this runtime or NULL. */
+    /* Queues a process that just became ACTIVE; `worker` is the calling worker of this runtime, or NULL on any other
+     * thread. */
     void (*ready)(fli_runtime *rt, fli_local *worker, fli_proc *p);
-    /* A yield or timer whose process has ended, by the number its handler left in the node. */
+    /* The process of a yield or timer has ended. `cookie` is the number that its handler stored in the node. */
     void (*abandon)(fli_runtime *rt, uint64_t cookie);
-    /* An alarm that one of them has set rings, with the number it left. */
+    /* An alarm set by a handler is due. `cookie` is the number that the handler passed. */
     void (*alarm)(fli_runtime *rt, uint64_t cookie);
-    /* How many ticks a ticker's message stands for. */
+    /* Returns the number of ticks that a ticker's message stands for. */
     uint64_t (*ticks)(fli_runtime *rt, uint64_t ticker);
-    /* There is room again in the mailbox of `p`, and senders wait for it. */
+    /* The mailbox of `p` has room again, and senders wait for it. */
     void (*room)(fli_runtime *rt, fli_proc *p);
-    /* The process has ended, and senders wait for room in its mailbox. */
+    /* The process has ended while senders waited for room in its mailbox. */
     void (*no_room)(fli_runtime *rt, uint64_t serial);
-    /* A write of the process was begun and ends with so many bytes left. */
+    /* A write of the process was started and ends with `bytes` bytes not written. */
     void (*cut)(fli_runtime *rt, uint64_t serial, uint64_t bytes);
 } fli_hooks;
 
-/* What a simulation (sched/simulate.c) decides and wants to hear of. Ordinary runtimes have none. */
+/* Hooks of a simulation (sched/simulate.c). NULL in an ordinary runtime. */
 typedef struct fli_simulator {
-    uint64_t now_ns; /* its clock. Plain: one thread runs the simulation */
-    /* Somebody is about to act on other processes: they may go first. `worker` is NULL on threads that have no business
-     * here. False: refused, and `call` is named in the report. Thread: any. */
+    uint64_t now_ns; /* virtual clock. Plain: one thread runs the simulation */
+    /* Scheduling point: called before a call that affects other processes, so that the simulation may run them first.
+     * `worker` is NULL on a thread that does not belong to the simulation. Returns false if the call is refused; `call`
+     * is named in the report. Thread: any. */
     bool (*point)(fli_runtime *rt, fli_local *worker, const char *call);
-    /* A message was sent, or not. */
+    /* A send of a message returned `err`. */
     void (*sent)(fli_runtime *rt, filch_pid from, filch_pid to, const filch_data *data, filch_err err);
-    /* The yield of `command` has been answered: `node` is claimed and filled. True: takes it, to hand it over later. */
+    /* The yield of `command` has completed: `node` is claimed and filled. Returns true if the simulation takes the
+     * node, to push it later. */
     bool (*answered)(fli_runtime *rt, fli_event_node *node, uint32_t command);
 } fli_simulator;
 
 struct fli_runtime {
-    fli_mem         mem; /* plain: set at create, down to `phase` */
-    fli_simulator  *sim; /* NULL: threads and the real clock */
+    fli_mem         mem; /* plain: set at create; so are the fields down to `host` */
+    fli_simulator  *sim; /* NULL: real threads and the real clock */
     uint64_t        node_id;
     size_t          payload_max;
     fli_hooks       hooks;
@@ -155,32 +168,32 @@ struct fli_runtime {
     void           *route_user;
     filch_log_fn    on_log; /* NULL: none */
     void           *on_log_user;
-    const fli_model_ops *model_ops; /* &fli_model_table; NULL in tests of lower rooms */
-    uint32_t             host;      /* which one of its model */
-    /* src/model's own.  writes: once, by whoever needs it first.  PAIR runtime.model */
+    const fli_model_ops *model_ops; /* NULL in tests of lower modules */
+    uint32_t             host;      /* number of this runtime among the hosts of its model */
+    /* Set by src/model on first use.  writes: once.  PAIR runtime.model */
     FLI_ATOMIC(struct fli_model *) model;
     FLI_ATOMIC(uint32_t) phase;
     fli_slab     nodes, procs;
-    /* A node for a message from outside.  writes: a worker that goes to sleep, and whoever takes it, by swap.
-     * PAIR runtime.spare_node */
+    /* A spare node for the next message of a foreign thread.  writes: a worker before it parks, and the sender that
+     * takes it, by swap.  PAIR runtime.spare_node */
     alignas(FLI_LINE) FLI_ATOMIC(fli_event_node *) spare_node;
-    fli_counters foreign; /* counted by threads the runtime does not know, with read-modify-writes */
+    fli_counters foreign; /* counters of foreign threads (not workers of this runtime), by read-modify-write */
 };
 
-/* The calling thread's worker, if it is one of this runtime's; else NULL. */
+/* Returns the calling thread's worker if it is one of this runtime; otherwise NULL. */
 static inline fli_local *fli_current_worker(const fli_runtime *rt)
 {
     fli_local *worker = fli_current_get();
     return worker != NULL && worker->rt == rt ? worker : NULL;
 }
 
-/* The runtime's time. */
+/* Returns the runtime's time: the clock, or the virtual clock of a simulation. */
 static inline uint64_t fli_now(const fli_runtime *rt)
 {
     return FLI_LIKELY(rt->sim == NULL) ? fli_clock_ns() : rt->sim->now_ns;
 }
 
-/* Adds to a counter, on the cheap if we are a worker. */
+/* Adds to a counter: with a plain add on a worker, with a read-modify-write on a foreign thread. */
 #define FLI_TALLY(runtime, worker, name, n)                               \
     do {                                                                \
         if ((worker) != NULL) fli_count(&(worker)->counters.name, (n));     \
@@ -202,20 +215,21 @@ static inline void fli_node_give(fli_runtime *rt, fli_local *worker, fli_event_n
     fli_slab_give(&rt->nodes, worker != NULL ? &worker->nodes : NULL, node);
 }
 
-/* The control block a serial names, alive or not; NULL if there never was one. */
+/* Returns the control block of a serial, alive or not; NULL if its slot was never used. */
 static inline fli_proc *fli_proc_find(fli_runtime *rt, uint64_t serial)
 {
     return fli_slab_find_size(&rt->procs, fli_serial_slot(serial), sizeof(fli_proc));
 }
 
-/* The type of a process that runs, or ran a moment ago; for reports. */
+/* Returns the type of a process that is alive or has just ended; for reports. */
 static inline const filch_type *fli_type_of(fli_runtime *rt, uint64_t serial)
 {
     fli_proc *p = fli_proc_find(rt, serial);
     return p != NULL ? fli_proc_type(p) : NULL;
 }
 
-/* FILCH_OK and the control block if `pid` is of this runtime and was alive a moment ago. */
+/* Returns FILCH_OK and the control block if `pid` is of this runtime and its process is alive at this moment (it may
+ * end before the caller uses it); otherwise FILCH_EDEAD or FILCH_EFOREIGN. */
 FILCH_MUST_USE static inline filch_err fli_pid_find(fli_runtime *rt, filch_pid pid, fli_proc **out)
 {
     if (pid.node != rt->node_id) return pid.serial == 0 ? FILCH_EDEAD : FILCH_EFOREIGN;

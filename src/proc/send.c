@@ -1,8 +1,8 @@
-/* send.c - filch_send and the receiver interface behind it. See send.h.
+/* send.c - filch_send() and what is behind it. See send.h.
  *
  * The life of a message: (1) the pid leads to a control block; (2) the payload gets an owner: the value itself, inline
- * bytes, or a counted block; (3) a node is taken from the worker's magazine and filled; (4) one CAS puts it in front of
- * the mailbox, if the generation is still right; (5) if the process was asleep, the same CAS made it ACTIVE, and this
+ * bytes, or a counted block; (3) a node is taken from the worker's magazine and filled; (4) one CAS makes it the
+ * mailbox head, if the generation is still right; (5) if the process was IDLE, the same CAS made it ACTIVE, and this
  * thread queues it.
  */
 #include "proc/send.h"
@@ -12,7 +12,7 @@
 #include "proc/limit.h"
 #include "proc/mailbox.h"
 
-/* From outside there is no magazine: the one that a sleeping worker has left, or one from the depot. */
+/* A foreign thread has no magazine: it takes the spare node that a parked worker has left, or one from the depot. */
 static fli_event_node *take_foreign(fli_runtime *rt)
 {
     fli_event_node *node = fli_load_rlx(&rt->spare_node);
@@ -38,12 +38,12 @@ fli_event_node *fli_message_make(fli_runtime *rt, fli_local *worker, filch_pid f
     return make(rt, worker, from, owned);
 }
 
-/* The mailbox is full: what its policy says. */
+/* The mailbox is full: applies its overflow policy and returns the error of the send. */
 static filch_err refuse(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen)
 {
     switch (fli_load_rlx(&p->overflow)) {
     case FILCH_OVERFLOW_DROP_NEWEST:
-    case FILCH_OVERFLOW_DROP_OLDEST: /* twice over: its owner has not come to trim it */
+    case FILCH_OVERFLOW_DROP_OLDEST: /* at twice the limit: its worker has not trimmed it yet */
         fli_limit_dropped(p, gen, 1);
         return FILCH_EDROPPED;
     case FILCH_OVERFLOW_STOP:
@@ -67,9 +67,10 @@ static filch_err put_limited(fli_runtime *rt, fli_local *worker, fli_proc *p, ui
     node->what |= FLI_NODE_COUNTED;
     filch_err err = fli_mail_post(rt, worker, p, gen, node);
     if (err != FILCH_OK) {
-        /* Whoever waits there is told by the end of the process. But the room may have been a stranger's, if our pid is
-         * so old that the word's 12 bits have come round: then somebody may have queued because of us. Not while we
-         * are called in ourselves: the door is locked. */
+        /* Senders that wait for this process are completed when it ends. But the reserved room may belong to the slot's
+         * next process, if the pid is so stale that the 12 generation bits of the load have wrapped around: then a
+         * sender of that process may have started to wait because of this reservation, and is retried. Not if `queued`:
+         * then the caller holds the lock of the waiting senders and retries them itself. */
         if (fli_limit_release(p, gen, 1, units) && !queued) rt->hooks.room(rt, p);
         return err;
     }
@@ -119,7 +120,7 @@ static filch_err route(fli_runtime *rt, filch_pid to, filch_pid from, const filc
     return rt->route(rt->route_user, &package);
 }
 
-/* A payload that needs an owner first: bytes, or something malformed. */
+/* Sends a payload that needs an owner first: bytes, or a malformed payload. */
 static filch_err send_owned(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_pid to, filch_pid from,
                             const filch_data *data)
 {
@@ -162,7 +163,8 @@ filch_err fli_send(fli_runtime *rt, fli_local *worker, filch_pid to, filch_pid f
     return err;
 }
 
-/* The same in a simulation, where all are on one thread. Between processes it is outside. */
+/* fli_send() in a simulation, where one thread runs everything. Without a current process the caller is outside the
+ * simulated processes. */
 static filch_err send_simulated(fli_runtime *rt, fli_local *worker, filch_pid to, filch_pid from, const filch_data *data,
                                 const char *call)
 {
@@ -173,7 +175,7 @@ static filch_err send_simulated(fli_runtime *rt, fli_local *worker, filch_pid to
     return err;
 }
 
-/* Any send: from outside, from a handler, under a tape or in a simulation; of bytes; to anybody. */
+/* General path of filch_send(): from any thread, a handler, a recorded or simulated step; any payload, any receiver. */
 filch_err filch_send_any(filch_sched *sched, filch_pid to, filch_data data)
 {
     if (sched == NULL) return filch_invalid("sched is NULL");
@@ -182,7 +184,7 @@ filch_err filch_send_any(filch_sched *sched, filch_pid to, filch_data data)
     filch_pid    from = { 0, 0 };
     if (worker != NULL) {
         worker->sends++;
-        /* A handler runs between steps and speaks for nobody. */
+        /* A handler runs between steps: its messages have no sender. */
         if (worker->serial != 0 && !worker->dispatching) from = (filch_pid){ rt->node_id, worker->serial };
         if (FLI_UNLIKELY(worker->rec_hooks != NULL)) return worker->rec_hooks->send(worker, to, from, &data, false);
     }
@@ -191,7 +193,8 @@ filch_err filch_send_any(filch_sched *sched, filch_pid to, filch_data data)
     return fli_send(rt, worker, to, from, &data);
 }
 
-/* Somebody else was at the mailbox at the same moment, or the process is gone: the long way. */
+/* Slow exit of the fast paths: the state word changed between the read and the CAS. Pushes `node` on the general path.
+ */
 static __attribute__((noinline)) filch_err send_contended(fli_local *worker, fli_proc *p, uint64_t word, fli_event_node *node)
 {
     fli_runtime *rt = worker->rt;
@@ -202,7 +205,7 @@ static __attribute__((noinline)) filch_err send_contended(fli_local *worker, fli
     return err;
 }
 
-/* The node of a message from the process that is stepped here. There is a spare one. */
+/* Makes the node of a value message from the current process. Requires a node in the magazine. */
 static inline fli_event_node *make_value(fli_local *worker, uint64_t kind, uint64_t first, uint64_t second)
 {
     fli_event_node *node = worker->nodes.objects[--worker->nodes.count];
@@ -213,7 +216,7 @@ static inline fli_event_node *make_value(fli_local *worker, uint64_t kind, uint6
     return node;
 }
 
-/* To one that need not be woken: `word` says so. */
+/* Fast path: sends a value message to a process that needs no wake-up. Precondition: FLI_IS_AWAKE() for `word`. */
 static __attribute__((noinline)) filch_err send_awake(fli_local *worker, fli_proc *p, uint64_t word, uint64_t kind,
                                                       uint64_t first, uint64_t second)
 {
@@ -225,8 +228,9 @@ static __attribute__((noinline)) filch_err send_awake(fli_local *worker, fli_pro
     return FILCH_OK;
 }
 
-/* A magazine that has run empty is filled up, and then it is as if it had not been: the long way would make a message that
- * is not PLAIN, and one of those among a hundred keeps all of them from the short way at the other end (docs/design/worker-throttling.md). */
+/* Refills an empty magazine, so that the caller can retry the fast path. The general path would make a message that is
+ * not a value message, and one such message among a hundred keeps all of them off the fast path of the receiver.
+ * Returns false if the magazine was not empty, or out of memory. */
 static bool restock(fli_local *worker)
 {
     if (worker->nodes.count > 0) return false;
@@ -245,8 +249,10 @@ static __attribute__((noinline)) filch_err send_slow(filch_sched *sched, filch_p
     return filch_send_any(sched, to, filch_value((filch_kind)kind, first, second));
 }
 
-/* Most sends: by a step, a value, to a living neighbour whose mailbox has no limit. Everything else: filch_send_any. All
- * that is not the straight way is a last call, so that nothing need be saved for it. */
+/* Fast path of filch_send(). Precondition: called by a step with fast_rt set, a value payload, a receiver of this
+ * runtime that is alive, without a limit and without flags, and a node in the magazine. Skips the recording,
+ * simulation, limit and phase checks. Repeats the generation check, in the CAS. General path: filch_send_any(). Every
+ * exit is a tail call, so that the compiler saves no registers. */
 filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint64_t first, uint64_t second)
 {
     fli_local   *worker = fli_current_get();
@@ -265,7 +271,7 @@ filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint
         return worker->ready(worker, p);
     }
     if (FLI_LIKELY(FLI_IS_AWAKE(differs))) return send_awake(worker, p, word, kind, first, second);
-    to.node = rt->node_id; /* it is; one value less to keep until here */
+    to.node = rt->node_id; /* already equal; storing it frees a register until here */
 slowly:
     return send_slow(sched, to, kind, first, second);
 }
@@ -285,7 +291,7 @@ filch_err filch_deliver(void *sched, const filch_package *package)
         return send_simulated(rt, worker, package->to, package->from, &package->data, "filch_deliver");
     }
     if (worker == NULL && fli_load_acq(&rt->phase) != FLI_OPEN) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire */
-    /* A scheduler does not route on what was routed to it: two of them could play ball for ever. */
+    /* A scheduler does not route a message that was routed to it: two schedulers could pass it back and forth for ever. */
     if (package->to.node != rt->node_id) return FILCH_EFOREIGN;
     return fli_send(rt, worker, package->to, package->from, &package->data);
 }

@@ -1,27 +1,32 @@
-/* state.h - the one word that says where a process is, and every move of it. Nobody else touches the word.
+/* state.h - the atomic word that holds a process's state, flags, generation and mailbox head, and every transition of
+ * it. No other file writes the word.
  *
- *   63        40 39  38      37   36     35      34    32 31                        0
+ *   63        40 39  38            37   36     35      34    32 31                        0
  *   generation   ASK HAS_RELATIONS KILL CANCEL LIMITED state    newest node in the mailbox
  *
- *   FREE     no process. Owner: the slab, or the spawner preparing it.     -> ACTIVE, by spawn.
- *   ACTIVE   ready or running: in exactly one run queue, or with the worker that took it from there.
- *                                                                          -> IDLE BLOCKED DONE, by that worker.
- *   ACTIVE_ONE   ACTIVE, and more than that: one PLAIN message has woken it from IDLE, and nothing has come since. The next
- *            event, or flag other than HAS_RELATIONS, makes it plainly ACTIVE.   -> ACTIVE, or as that.
- *   IDLE     in no queue, no owner.                                        -> ACTIVE, by whoever brings any event.
- *   BLOCKED  in no queue, no owner, a yield is out.                        -> ACTIVE, by a completion, cancel or kill.
- *   DONE     in no queue, final. Owner: the worker that ended it.          -> FREE, by that worker.
+ *   FREE        no process. Owner: the slab, or the spawner preparing the slot.  -> ACTIVE, by spawn.
+ *   ACTIVE      ready or running: in exactly one run queue, or held by the worker that took it from there.
+ *                                                                                -> IDLE BLOCKED DONE, by that worker.
+ *   ACTIVE_ONE  ACTIVE, and the mailbox holds exactly one value message, which woke the process from IDLE. The next
+ *               event, and every flag except HAS_RELATIONS, turns it into ACTIVE.  -> ACTIVE, or as ACTIVE.
+ *   IDLE        in no queue, no owner.                                           -> ACTIVE, by any event.
+ *   BLOCKED     in no queue, no owner, a yield is outstanding.                   -> ACTIVE, by a completion, cancel or kill.
+ *   DONE        in no queue, final. Owner: the worker that ended the process.    -> FREE, by that worker.
  *
- * Observers see ACTIVE as Running if a worker shows the process in its window, else as Ready. The mailbox head serves as the
- * wakeup flag: a worker lets go of a process only by a CAS that still finds the head it has already emptied. Whoever
- * pushed in between made that CAS fail; whoever pushes after finds the process asleep and owns the wake.
+ * filch_inspect() reports ACTIVE as Running if a worker shows the process in its fli_worker_status, otherwise as Ready.
  *
- * Each sender checks the generation in the same CAS that delivers: a stale pid cannot reach the slot's next owner.
+ * The mailbox head is also the wake-up flag. A worker gives up a process (settles it) only by a CAS that expects the
+ * head up to which it has drained the mailbox. A sender that pushed before makes this CAS fail; a sender that pushes
+ * afterwards finds the process IDLE or BLOCKED and must queue it.
  *
- * HAS_RELATIONS: somebody is to be told of the end (src/model). Whoever raises it holds the lock of the process's slot there
- * and lists himself before he lets go; whoever ends the process sees the bit in what the swap to DONE returns.
+ * Every push checks the generation in the CAS that delivers: a stale pid cannot reach the next process of the slot.
  *
- * ASK: the stop has something to tell the process (sched/drain.c). Unlike CANCEL it overtakes no message.
+ * HAS_RELATIONS: src/model lists a relation of this process (monitor, link, name, group, deadline, scope, exec) and
+ * must be told when it ends. The bit is set under the lock of the process's stripe, and the relation is listed before
+ * that lock is released; the worker that ends the process finds the bit in the word that the swap to DONE returns.
+ *
+ * ASK: a stop has a cancel for the process (sched/drain.c). Unlike CANCEL it is not delivered before messages that
+ * arrived earlier.
  */
 #ifndef FLI_PROC_STATE_H
 #define FLI_PROC_STATE_H
@@ -36,12 +41,12 @@
 
 typedef FLI_ATOMIC(uint64_t) fli_state;
 
-/* The odd ones can be sent to without waking anybody. */
+/* A message to a process in a state with an odd number needs no wake-up; fli_state_push_awake() relies on it. */
 enum { FLI_FREE, FLI_ACTIVE, FLI_IDLE, FLI_BLOCKED, FLI_DONE, FLI_ACTIVE_ONE };
 
 #define FLI_STATE_SHIFT 32
 #define FLI_STATE_MASK (UINT64_C(7) << FLI_STATE_SHIFT)
-#define FLI_ONE_BIT ((uint64_t)(FLI_ACTIVE_ONE ^ FLI_ACTIVE) << FLI_STATE_SHIFT) /* no other of the odd ones has it */
+#define FLI_ONE_BIT ((uint64_t)(FLI_ACTIVE_ONE ^ FLI_ACTIVE) << FLI_STATE_SHIFT) /* the bit that is set in ACTIVE_ONE alone among the odd states */
 #define FLI_LIMITED (UINT64_C(1) << 35)
 #define FLI_CANCEL (UINT64_C(1) << 36)
 #define FLI_KILL (UINT64_C(1) << 37)
@@ -55,14 +60,14 @@ static inline uint32_t fli_word_head(uint64_t word)
     return (uint32_t)word;
 }
 
-/* ACTIVE_ONE is ACTIVE to all who need not know. */
+/* Returns the state in `word`, with ACTIVE_ONE reported as ACTIVE. */
 static inline unsigned fli_word_state(uint64_t word)
 {
     unsigned state = (unsigned)((word & FLI_STATE_MASK) >> FLI_STATE_SHIFT);
     return state == FLI_ACTIVE_ONE ? FLI_ACTIVE : state;
 }
 
-/* The same word, with another state and head. */
+/* Returns `word` with its state and head replaced; generation and flags stay. */
 static inline uint64_t fli_word_with(uint64_t word, unsigned state, uint32_t head)
 {
     return (word & ~(FLI_STATE_MASK | UINT32_MAX)) | (uint64_t)state << FLI_STATE_SHIFT | head;
@@ -78,47 +83,51 @@ static inline uint64_t fli_word_make(uint32_t gen, unsigned state, uint64_t flag
     return ((uint64_t)gen << FLI_GEN_SHIFT) | ((uint64_t)state << FLI_STATE_SHIFT) | flags;
 }
 
-/* Does this word belong to the living process of that generation? */
+/* Returns true if `word` is that of a process with generation `gen` that has not ended. */
 static inline bool fli_word_lives(uint64_t word, uint32_t gen)
 {
     unsigned state = fli_word_state(word);
     return fli_word_gen(word) == gen && state != FLI_FREE && state != FLI_DONE;
 }
 
-/* A look from outside. Relaxed: whoever acts on it does so by a CAS that checks again. */
+/* Reads the word, on any thread. Relaxed: the value is a hint; a caller that acts on it does so by a CAS that checks it
+ * again. */
 static inline uint64_t fli_state_peek(fli_state *state)
 {
     return fli_load_rlx(state);
 }
 
-/* A look by the worker that owns the process, before it reads new nodes. */
+/* Reads the word before reading new nodes. Thread: the worker that owns the process. */
 static inline uint64_t fli_state_look(fli_state *state)
 {
     return fli_load_acq(state); /* PAIR state.push, acquire half: the nodes behind the head are complete */
 }
 
-/* FREE -> ACTIVE. Thread: the spawner, who took the slot from the slab; nobody else can change a FREE word. */
+/* FREE -> ACTIVE. Thread: the spawner, which took the slot from the slab. A plain store is enough: no other thread
+ * changes a FREE word. */
 static inline void fli_state_open(fli_state *state, uint32_t gen, bool limited)
 {
     /* PAIR state.push, release half: a sender that finds the process alive sees it complete. */
     fli_store_rel(state, fli_word_make(gen, FLI_ACTIVE, limited ? FLI_LIMITED : 0));
 }
 
-/* The same for one that has relations from the beginning. Thread: the spawner, under the lock of its slot. */
+/* FREE -> ACTIVE with HAS_RELATIONS set, for a process that is spawned with relations. Thread: the spawner, under the
+ * lock of the process's stripe. */
 static inline void fli_state_open_related(fli_state *state, uint32_t gen, bool limited)
 {
     /* PAIR state.push, release half: as in fli_state_open. */
     fli_store_rel(state, fli_word_make(gen, FLI_ACTIVE, FLI_HAS_RELATIONS | (limited ? FLI_LIMITED : 0)));
 }
 
-/* What a knock did, and what the caller must do now. */
+/* Result of a delivery, and what the caller must do next. */
 typedef enum fli_delivery {
-    FLI_DELIVERY_DEAD,  /* no such process any more; nothing was changed */
-    FLI_DELIVERY_NOTED, /* delivered; it is awake, or it does not wake for this */
-    FLI_DELIVERY_WOKE   /* delivered, and it was asleep: queue it, you are the one */
+    FLI_DELIVERY_DEAD,  /* the process has ended; nothing was changed */
+    FLI_DELIVERY_NOTED, /* delivered; the process is active already, or this event does not wake it: nothing to do */
+    FLI_DELIVERY_WOKE   /* delivered, and the process became ACTIVE: the caller must queue it */
 } fli_delivery;
 
-/* Puts node `handle` in front of the mailbox. `next` is the node's link. `wakes_blocked`: whether this ends a wait. */
+/* Pushes node `handle` as the new mailbox head and stores the old head in `next`, the node's link. `wakes_blocked`: the
+ * event also wakes a BLOCKED process (a completion or a notice; a message does not). */
 FILCH_MUST_USE static inline fli_delivery fli_state_push(fli_state *state, uint32_t gen, uint32_t handle, uint32_t *next,
                                                       bool wakes_blocked)
 {
@@ -130,14 +139,16 @@ FILCH_MUST_USE static inline fli_delivery fli_state_push(fli_state *state, uint3
         uint64_t wanted = fli_word_with(word, wakes ? FLI_ACTIVE : now, handle);
         *next = fli_word_head(word);
         /* PAIR state.push, release half: the node is complete before it can be found.
-         * PAIR state.settle, acquire half: what the last worker left in the process is seen by the one we wake. */
+         * PAIR state.settle, acquire half: the worker that runs the process next sees what the last worker left in it.
+         */
         if (fli_cas_weak_acqrel(state, &word, wanted)) return wakes ? FLI_DELIVERY_WOKE : FLI_DELIVERY_NOTED;
     }
 }
 
-/* How `word` differs from the one of an idle process of that generation without a limit: 0, it is such a one; FLI_IS_AWAKE, it
- * is active or blocked and otherwise the same; anything else: not so simple, or not alive. HAS_RELATIONS makes no difference. A
- * generation that no word can hold differs from all. */
+/* Compares `word` with the word of an IDLE process of generation `gen` without limit and flags; HAS_RELATIONS is
+ * ignored. Returns 0 if they are equal. FLI_IS_AWAKE(result) is true if the process is ACTIVE, ACTIVE_ONE or BLOCKED
+ * and otherwise equal. Any other result: a flag or a limit is set, or the process has ended. A `gen` of more than 24
+ * bits never compares equal. */
 #define FLI_IS_AWAKE(differs) (((differs) & ~(FLI_STATE_MASK >> FLI_STATE_SHIFT & ~UINT64_C(1))) == 1)
 static inline uint64_t fli_word_differs(uint64_t word, uint32_t gen)
 {
@@ -145,8 +156,8 @@ static inline uint64_t fli_word_differs(uint64_t word, uint32_t gen)
     return ((word & ~FLI_HAS_RELATIONS) >> FLI_STATE_SHIFT) ^ idle;
 }
 
-/* Pushes a PLAIN message, in one attempt, by somebody who has just seen that `word` is IDLE: it has no head. Then it is ACTIVE_ONE.
- * False: something has changed. */
+/* IDLE -> ACTIVE_ONE: pushes a value message in one attempt. `word` was just read and is IDLE, so its head is 0.
+ * Returns false if the word has changed; then nothing was done. */
 FILCH_MUST_USE static inline bool fli_state_push_idle(fli_state *state, uint64_t word, uint32_t handle, uint32_t *next)
 {
     uint64_t wanted = (word | handle) ^ (uint64_t)(FLI_IDLE ^ FLI_ACTIVE_ONE) << FLI_STATE_SHIFT;
@@ -155,7 +166,9 @@ FILCH_MUST_USE static inline bool fli_state_push_idle(fli_state *state, uint64_t
     return fli_cas_acqrel(state, &word, wanted);
 }
 
-/* The same, for one that need not be woken: it is ACTIVE or ACTIVE_ONE, and then it is ACTIVE; or BLOCKED, and stays that. */
+/* Pushes a value message in one attempt to a process that needs no wake-up: `word` was just read and is ACTIVE or
+ * ACTIVE_ONE (becomes ACTIVE) or BLOCKED (stays BLOCKED). Returns false if the word has changed; then nothing was done.
+ */
 FILCH_MUST_USE static inline bool fli_state_push_awake(fli_state *state, uint64_t word, uint32_t handle, uint32_t *next)
 {
     uint64_t wanted = (word & ~(FLI_ONE_BIT | UINT32_MAX)) | handle;
@@ -164,7 +177,8 @@ FILCH_MUST_USE static inline bool fli_state_push_awake(fli_state *state, uint64_
     return fli_cas_acqrel(state, &word, wanted);
 }
 
-/* Raises CANCEL, KILL or ASK. Needs no memory, so it cannot fail for lack of any. */
+/* Sets the flag CANCEL, KILL or ASK and makes the process ACTIVE. Needs no memory, so it cannot fail for lack of
+ * memory. */
 FILCH_MUST_USE static inline fli_delivery fli_state_set_flag(fli_state *state, uint32_t gen, uint64_t flag)
 {
     uint64_t word = fli_load_rlx(state);
@@ -172,16 +186,17 @@ FILCH_MUST_USE static inline fli_delivery fli_state_set_flag(fli_state *state, u
         if (!fli_word_lives(word, gen)) return FLI_DELIVERY_DEAD;
         bool     wakes = fli_word_state(word) != FLI_ACTIVE;
         uint64_t wanted = (word & ~FLI_STATE_MASK) | ((uint64_t)FLI_ACTIVE << FLI_STATE_SHIFT) | flag;
-        /* Also where the flag is up already and nothing changes: the CAS tells that this is so now, and that whoever
-         * takes the flag down comes after it. A load may find a flag that has been taken down, and then what was written
-         * before this call would be seen by no step.
-         * PAIR state.push, release half: that is seen by the step that takes the flag, whoever else has raised it.
-         * PAIR state.settle, acquire half: as in fli_state_push. */
+        /* The CAS is done even if the flag is set already and the word does not change: it proves that the flag is
+         * still set, so the worker that clears it does so later and sees what this thread wrote before this call. A
+         * load could return a flag that has been cleared meanwhile, and those writes would be seen by no step.
+         * PAIR state.push, release half: the step that takes the flag sees what this thread wrote, whichever thread set
+         * the flag.
+         * PAIR state.settle, acquire half: as in fli_state_push(). */
         if (fli_cas_weak_acqrel(state, &word, wanted)) return wakes ? FLI_DELIVERY_WOKE : FLI_DELIVERY_NOTED;
     }
 }
 
-/* IDLE or BLOCKED -> ACTIVE without an event, to have the process look after its mailbox. */
+/* IDLE or BLOCKED -> ACTIVE without an event, so that the worker that runs the process drains and trims its mailbox. */
 FILCH_MUST_USE static inline fli_delivery fli_state_wake(fli_state *state, uint32_t gen)
 {
     uint64_t word = fli_load_rlx(state);
@@ -194,56 +209,58 @@ FILCH_MUST_USE static inline fli_delivery fli_state_wake(fli_state *state, uint3
     }
 }
 
-/* Raises HAS_RELATIONS. False: no such process any more. Wakes nobody. Thread: any, under the lock of the slot. */
+/* Sets HAS_RELATIONS. Returns false if the process has ended. Does not wake it. Thread: any, under the lock of the
+ * process's stripe. */
 FILCH_MUST_USE static inline bool fli_state_set_related(fli_state *state, uint32_t gen)
 {
     uint64_t word = fli_load_rlx(state);
     do {
         if (!fli_word_lives(word, gen)) return false;
-        /* It may end this moment; but then it comes to the lock that we hold. */
+        /* The process may end now; but then its worker waits for the stripe's lock, which the caller holds. */
         if ((word & FLI_HAS_RELATIONS) != 0) return true;
-        /* PAIR state.related, release half: whoever ends the process with the bit finds the model. */
+        /* PAIR state.related, release half: the worker that ends the process and finds the bit sees the model. */
     } while (!fli_cas_weak_acqrel(state, &word, word | FLI_HAS_RELATIONS));
     return true;
 }
 
-/* Lowers CANCEL. Thread: the worker that owns the process, about to deliver the event. */
+/* Clears CANCEL. Thread: the worker that owns the process, about to deliver the event. */
 static inline void fli_state_take_cancel(fli_state *state)
 {
-    /* PAIR state.push, acquire half: what all who raised it wrote before is seen by the step. */
+    /* PAIR state.push, acquire half: the step sees what every thread that set the flag wrote before. */
     (void)fli_and_acqrel(state, ~FLI_CANCEL);
 }
 
-/* Lowers ASK. Thread: the worker that owns the process. */
+/* Clears ASK. Thread: the worker that owns the process. */
 static inline void fli_state_take_ask(fli_state *state)
 {
     (void)fli_and_acqrel(state, ~FLI_ASK);
 }
 
 typedef enum fli_settle {
-    FLI_SETTLED,      /* asleep; the next one who knocks owns the wake. Do not touch the process any more */
-    FLI_SETTLE_NOTIFIED /* somebody came meanwhile; it is still yours: look again */
+    FLI_SETTLED,      /* settled; the next event wakes the process. The worker must not touch it any more */
+    FLI_SETTLE_NOTIFIED /* an event or a flag arrived meanwhile; the worker still owns the process and must look
+                           again */
 } fli_settle;
 
-/* ACTIVE -> `rest` (IDLE or BLOCKED), if nothing has come since the worker looked at `word`. Thread: the worker that owns
- * the process, which has read everything behind that word and put its own fields in order. */
+/* ACTIVE -> `rest` (IDLE or BLOCKED), if the word is still `word`. Thread: the worker that owns the process, after it
+ * has read everything behind `word` and stored its fields. */
 FILCH_MUST_USE static inline fli_settle fli_state_settle_from(fli_state *state, uint64_t word, unsigned rest)
 {
     uint64_t wanted = fli_word_with(word, rest, 0);
-    /* One attempt, and rightly so: an ACTIVE word changes only by a new node or a raised flag, and both mean "look
-     * again" (HAS_RELATIONS does not, and the look is in vain). The strong form does not fail for no reason.
-     * PAIR state.settle, release half: our fields are in order for whoever wakes the process. */
+    /* One attempt is enough: an ACTIVE word changes only by a new node or a new flag, and after either the worker must
+     * look again (after HAS_RELATIONS it looks in vain, which is harmless). The strong CAS does not fail spuriously.
+     * PAIR state.settle, release half: the worker that runs the process next sees these fields. */
     return fli_cas_acqrel(state, &word, wanted) ? FLI_SETTLED : FLI_SETTLE_NOTIFIED;
 }
 
-/* The same for one that was ACTIVE_ONE, in fewer instructions. */
+/* ACTIVE_ONE -> IDLE, if the word is still `word`: fli_state_settle_from() in fewer instructions. */
 FILCH_MUST_USE static inline fli_settle fli_state_settle_one(fli_state *state, uint64_t word)
 {
     uint64_t wanted = ((word >> FLI_STATE_SHIFT) + FLI_IDLE - FLI_ACTIVE_ONE) << FLI_STATE_SHIFT;
     return fli_cas_acqrel(state, &word, wanted) ? FLI_SETTLED : FLI_SETTLE_NOTIFIED; /* PAIR state.settle, release half */
 }
 
-/* The same as fli_state_settle_from, if nothing has come since `seen` was the newest node. */
+/* ACTIVE -> `rest`, if `seen` is still the newest node and no flag is set. See fli_state_settle_from(). */
 FILCH_MUST_USE static inline fli_settle fli_state_settle(fli_state *state, uint32_t seen, unsigned rest)
 {
     uint64_t word = fli_load_rlx(state);
@@ -251,30 +268,31 @@ FILCH_MUST_USE static inline fli_settle fli_state_settle(fli_state *state, uint3
     return fli_state_settle_from(state, word, rest);
 }
 
-/* ACTIVE -> DONE. Returns the last word: its head is the newest node, for the last emptying, and HAS_RELATIONS says whether
- * the model has to hear of it. Thread: the worker that owns the process. */
+/* ACTIVE -> DONE. Returns the last word: its head is the newest node, for the last drain; its HAS_RELATIONS says
+ * whether the model must be told. Thread: the worker that owns the process. */
 static inline uint64_t fli_state_finish(fli_state *state)
 {
     uint32_t gen = fli_word_gen(fli_load_rlx(state));
-    /* PAIR state.push, acquire half: nodes pushed until now are ours to free; later pushes find DONE.
+    /* PAIR state.push, acquire half: nodes pushed before this swap are this worker's to free; later pushes find DONE.
      * PAIR state.related, acquire half. */
     return fli_swap_acqrel(state, fli_word_make(gen, FLI_DONE, 0));
 }
 
-/* ACTIVE or ACTIVE_ONE -> FREE with the next generation in one go, for a process that leaves nothing behind, if nothing has come since the
- * worker looked at `word`. False: something has, or the word has a flag, or this was the last generation; nothing was
- * changed. Thread: the worker that owns the process, which has read everything behind that word. */
+/* ACTIVE or ACTIVE_ONE -> FREE with the next generation, in one CAS: the exit of a process that leaves nothing behind.
+ * Returns false and changes nothing if the word is no longer `word`, has a flag, or holds the last generation. Thread:
+ * the worker that owns the process, which has read everything behind `word`. */
 FILCH_MUST_USE static inline bool fli_state_exit(fli_state *state, uint64_t word)
 {
     uint32_t flags = (uint32_t)((word & ~FLI_ONE_BIT) >> FLI_STATE_SHIFT) & ((1u << (FLI_GEN_SHIFT - FLI_STATE_SHIFT)) - 1);
     uint64_t wanted = ((word >> FLI_GEN_SHIFT) + 1) << FLI_GEN_SHIFT;
     if (FLI_UNLIKELY(flags != FLI_ACTIVE || wanted == 0)) return false;
-    /* PAIR state.push, both halves: later pushes find nobody; if there was one, or somebody watches, this fails. */
+    /* PAIR state.push, both halves: later pushes find no process; after an earlier push or relation the CAS fails. */
     return fli_cas_acqrel(state, &word, wanted);
 }
 
-/* DONE -> FREE, with the next generation; also for a FREE slot whose spawn failed. False: the slot has used up its
- * generations and must never be given back (fli_slab_retire). A plain store will do: nobody changes a DONE or FREE word. */
+/* DONE -> FREE with the next generation; also for a FREE slot after a failed spawn. Returns false if the slot has used
+ * its last generation and must not be given back to the slab. A plain store is enough: no other thread changes a DONE
+ * or FREE word. */
 FILCH_MUST_USE static inline bool fli_state_free(fli_state *state)
 {
     uint32_t gen = fli_word_gen(fli_load_rlx(state));

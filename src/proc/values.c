@@ -11,21 +11,21 @@
 #define DEADLINE_KEY "filch.deadline"
 #define SCOPE_KEY "filch.scope"
 
-/* What a scope has besides. */
+/* The additional fields of a scope. */
 typedef struct scope {
     fli_mutex  lock;
     fli_tenant tenants; /* head of a ring; under lock */
-    /* FILCH_OK while it is not cancelled.  writes: under lock, once.  reads: any; relaxed, a number */
+    /* FILCH_OK while not cancelled.  writes: once, under the lock.  reads: any; relaxed, it is only a number */
     FLI_ATOMIC(filch_err) reason;
 } scope;
 
 struct filch_values {
-    /* Holders: processes, longer chains, the program.  PAIR values.refs */
+    /* References: processes, longer chains, the program.  PAIR values.refs */
     FLI_ATOMIC(uint32_t) refs;
-    filch_values *parent; /* plain from here: never changes */
+    filch_values *parent; /* plain from here on: set once */
     filch_data    data;
-    scope        *scope;    /* NULL: it is none */
-    bool          special;  /* it, or an older one, is a deadline or a scope */
+    scope        *scope;    /* NULL: not a scope */
+    bool          special;  /* this element or an older one is a deadline or a scope */
     size_t        key_size; /* with its NUL */
     char          key[];
 };
@@ -51,7 +51,7 @@ static filch_err create(filch_values *parent, const char *key, filch_data data, 
     fli_atomic_init(&values->refs, 1);
     values->parent = fli_values_hold(parent);
     values->scope = NULL;
-    /* By its key: a replay makes its values from what was recorded. */
+    /* Recognised by its key, because a replay makes the values from a recording. */
     values->special = fli_values_is_special(parent) || strcmp(key, DEADLINE_KEY) == 0;
     values->key_size = key_size;
     memcpy(values->key, key, key_size);
@@ -95,7 +95,7 @@ no_scope:  return err;
 
 filch_values *fli_values_hold(filch_values *values)
 {
-    /* Relaxed: the caller holds a reference, so the count cannot reach zero under us. */
+    /* Relaxed: the caller holds a reference, so the count cannot reach zero meanwhile. */
     if (values != NULL) fli_add_rlx(&values->refs, 1);
     return values;
 }
@@ -103,7 +103,7 @@ filch_values *fli_values_hold(filch_values *values)
 void filch_values_drop(filch_values *values)
 {
     fli_mem mem = plain();
-    /* PAIR values.refs, both halves: every holder's last read comes before the one who frees. */
+    /* PAIR values.refs, both halves: the last read of every holder comes before the free. */
     while (values != NULL && fli_sub_acqrel(&values->refs, 1) == 1) {
         filch_values *parent = values->parent;
         filch_drop(&values->data);
@@ -141,7 +141,8 @@ uint64_t fli_values_deadline(const filch_values *values)
     uint64_t earliest = FILCH_FOREVER;
     for (; fli_values_is_special(values); values = values->parent) {
         bool deadline = strcmp(values->key, DEADLINE_KEY) == 0 && filch_kind_of(&values->data) == FILCH_KIND_INT;
-        bool for_ever = deadline && values->data.as.i == INT64_MAX; /* what was beyond that is no time that comes */
+        bool for_ever = deadline && values->data.as.i == INT64_MAX; /* INT64_MAX stands for every later time, which
+                                                                       never comes */
         if (deadline && !for_ever && (uint64_t)values->data.as.i < earliest) earliest = (uint64_t)values->data.as.i;
     }
     return earliest;

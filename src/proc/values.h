@@ -1,5 +1,5 @@
-/* values.h - named values that children inherit: an immutable, counted chain, newest in front. Two kinds of links are
- * more than values: deadlines, and scopes, which know the processes that live in them. */
+/* values.h - named values that children inherit: an immutable, reference-counted chain, newest value in front. Two
+ * kinds of elements mean more than a value: a deadline, and a scope, which lists the processes inside it. */
 #ifndef FLI_PROC_VALUES_H
 #define FLI_PROC_VALUES_H
 
@@ -8,37 +8,39 @@
 
 #include <filch.h>
 
-/* A process that lives in a scope. Under the scope's lock. */
+/* A process inside a scope. All fields are under the scope's lock. */
 typedef struct fli_tenant {
     struct fli_tenant *next, *prev; /* a ring with the scope's head */
-    void              *rt;          /* its fli_runtime; alive as long as it is listed */
+    void              *rt;          /* its fli_runtime; valid while the tenant is listed */
     uint64_t           serial;
 } fli_tenant;
 
-/* Takes one more reference and returns the same chain. NULL is fine. */
+/* Takes a reference and returns `values`. NULL is allowed. */
 filch_values *fli_values_hold(filch_values *values);
 
-/* Shows one link of a chain and gives the next older one; NULL after the last. */
+/* Returns key and data of the first element and the rest of the chain; NULL after the last element. */
 const filch_values *fli_values_link(const filch_values *values, const char **key, const filch_data **data);
 
-/* The newest value under `key`, or NULL. */
+/* Returns the newest value of `key`, or NULL. */
 const filch_data *fli_values_find(const filch_values *values, const char *key);
 
-/* Is there a deadline or a scope in it? NULL is fine. */
+/* Returns true if the chain has a deadline or a scope. NULL is allowed. */
 bool fli_values_is_special(const filch_values *values);
-/* The earliest deadline; FILCH_FOREVER: none. */
+/* Returns the earliest deadline of the chain; FILCH_FOREVER: none. */
 uint64_t fli_values_deadline(const filch_values *values);
 
-/* The newest scope of a chain, or NULL. From a scope on: the next older one is fli_scope_next(scope). */
+/* fli_scope_first() returns the newest scope of a chain, fli_scope_next() the next older one after `scope`; NULL: none.
+ */
 filch_values *fli_scope_first(filch_values *values);
 filch_values *fli_scope_next(filch_values *scope);
-/* Lists a tenant, and takes it out again. */
+/* Adds and removes a tenant. */
 void fli_scope_enter(filch_values *scope, fli_tenant *tenant);
 void fli_scope_leave(filch_values *scope, fli_tenant *tenant);
-/* Why it was cancelled; FILCH_OK: it was not. With `sure`, whoever has entered before this is seen by every later
- * cancel. */
+/* Returns the reason of the scope's cancel; FILCH_OK: not cancelled. With `sure` it takes the lock: if it returns
+ * FILCH_OK, every later cancel finds the tenants that were added before this call. */
 filch_err fli_scope_cancelled(filch_values *scope, bool sure);
-/* Marks it; calls `each` for every tenant, under the lock. False: it was cancelled before. */
+/* Cancels the scope with `reason` and calls `each` for every tenant, under the lock. Returns false if it was cancelled
+ * before. */
 bool fli_scope_cancel(filch_values *scope, filch_err reason, void (*each)(const fli_tenant *tenant));
 
 #endif
