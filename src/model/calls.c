@@ -1,6 +1,8 @@
-/* calls.c - the public face of the model: each call becomes a request, each yield too, and both are done in one place.
+/* calls.c - the public functions of the model: each call, and each command of a yield, becomes an fli_request that
+ * fli_relate() carries out.
  *
- * A call asks the tape (black box) and the simulator first. A yield has been asked when it was yielded. */
+ * A call passes the hooks of recording and simulation first. A yield has passed them when it was yielded.
+ */
 #include <string.h>
 
 #include "model/model.h"
@@ -61,7 +63,7 @@ static filch_err end_by_force(const fli_endpoint *endpoint)
     return FILCH_OK;
 }
 
-/* Requests about one process, entered as `endpoint`. */
+/* Requests about one process, pinned as `endpoint`. */
 static filch_err relate_one(fli_model *m, fli_runtime *rt, fli_request *request, const fli_endpoint *endpoint)
 {
     switch (request->op) {
@@ -159,7 +161,7 @@ filch_err filch_trap_links(filch_out *out, int on)
         return FILCH_OK;
     }
     p->flags &= (uint8_t)~FLI_PROC_TRAPS;
-    /* One that it would have heard of in its next step: now it ends. */
+    /* A failed link that the next step would have reported now ends the process. */
     if (p->completions != 0 && fli_mail_link_reason(rt, p) != FILCH_OK) p->flags |= FLI_PROC_LINK_FAILED;
     return FILCH_OK;
 }
@@ -218,7 +220,7 @@ filch_err filch_broadcast(filch_sched *sched, const char *group, filch_data data
     fli_request request = { .op = FILCH_CMD_BROADCAST, .name = group, .data = &data };
     if (sched == NULL) return filch_invalid("sched is NULL");
     if (!fli_name_is_sound(group)) return filch_invalid("group is NULL or not 1 to 255 bytes");
-    /* As for filch_send: a process that sends is named, a handler speaks for nobody. */
+    /* As in filch_send(): a message of a process has a sender, a message of a handler has none. */
     const fli_local *worker = fli_current_worker(&sched->rt);
     bool             inside = worker != NULL && worker->serial != 0 && !worker->dispatching;
     if (inside) request.who = (filch_pid){ sched->rt.node_id, worker->serial };
@@ -227,8 +229,8 @@ filch_err filch_broadcast(filch_sched *sched, const char *group, filch_data data
     return err;
 }
 
-/* Looking is not an act, and the simulator is not asked; the tape is where the answer is one pid. The model may be there or
- * not. */
+/* Returns the model of `sched`, or NULL if none was created yet. Queries are no scheduling points of the simulation;
+ * filch_whereis() is recorded, because a replay must return the same pid. */
 static fli_model *look(filch_sched *sched)
 {
     return fli_load_acq(&sched->rt.model); /* PAIR runtime.model, acquire half */
@@ -258,7 +260,7 @@ filch_err filch_members(filch_sched *sched, const char *group, filch_pid *pids, 
 
 /* ---- yields ---- */
 
-/* What a cancel's yield carries. */
+/* The data of the command of filch_yield_cancel(). */
 typedef struct cancel_request {
     int64_t  reason;
     uint64_t deadline_ns;
@@ -354,7 +356,7 @@ static filch_err handle_members(fli_runtime *rt, const char *name, filch_receive
     return err;
 }
 
-/* Makes the request of a command. False: its data are not what they should be. */
+/* Makes the request of a command. Returns false if the command's data is malformed. */
 static bool read_command(const filch_command *command, uint64_t tag, fli_request *request)
 {
     const filch_data *data = &command->data;
@@ -375,7 +377,7 @@ static bool read_command(const filch_command *command, uint64_t tag, fli_request
     }
     default: break;
     }
-    /* The rest is about the process itself, and a name or group. */
+    /* The other commands are about the yielding process and a name or group. */
     request->target = command->from;
     request->name = filch_text(data);
     return filch_kind_of(data) == FILCH_KIND_TEXT && fli_name_is_sound(request->name);

@@ -1,9 +1,10 @@
-/* context.c - deadlines and scopes of the context that a process inherits (proc/values.h): who is in a scope is asked
- * to end when it is cancelled, and whoever has a deadline when that comes.
+/* context.c - deadlines and scopes that a process inherits (proc/values.h): when a scope is cancelled, every process in
+ * it is cancelled; when a deadline comes, its process is cancelled.
  *
- * A process enters its scopes before it is open, so there is no failing afterwards. A cancel that comes in between
- * finds nobody to ask; but it has marked the scope, and the newborn looks, under the scope's lock, once it is open:
- * either the cancel came before that look, which sees the mark, or it comes after, and finds the process open.
+ * A process enters its scopes before it is opened, so that nothing can fail afterwards. A cancel in between finds a
+ * process that is not open and cannot cancel it; but it has marked the scope, and the spawner checks the mark under the
+ * scope's lock after opening the process. Either the cancel came before this check, which sees the mark, or it comes
+ * afterwards and finds the process open.
  */
 #include "model/model.h"
 #include "proc/values.h"
@@ -40,7 +41,7 @@ static filch_err enter_scope(fli_model *m, const fli_endpoint *endpoint, filch_v
     return FILCH_OK;
 }
 
-/* When the deadline comes the process is asked to end. */
+/* Starts the timer that cancels the process at its deadline. */
 static filch_err arm_deadline(fli_model *m, const fli_endpoint *endpoint, uint64_t left_ns, fli_relation **out)
 {
     fli_relation *relation;
@@ -75,7 +76,7 @@ filch_err fli_context_make(fli_model *m, const fli_endpoint *endpoint, filch_val
     fli_relation *relations = NULL, *relation;
     filch_err err = FILCH_OK;
     *timer = 0;
-    /* One that has passed needs no timer: see fli_context_begin. */
+    /* A deadline that has passed needs no timer: see fli_context_begin(). */
     if (at_ns != FILCH_FOREVER && at_ns > now_ns) {
         err = arm_deadline(m, endpoint, at_ns - now_ns, &relation);
         if (err == FILCH_OK) {
@@ -99,12 +100,12 @@ void fli_context_begin(fli_endpoint *endpoint, filch_values *values, uint64_t ti
 {
     fli_proc *p = fli_proc_find(endpoint->rt, endpoint->serial);
     bool      late = fli_values_deadline(values) <= fli_now(endpoint->rt);
-    /* It may have fired before there was anybody to ask; it must not fire when we have asked. */
+    /* The timer may have fired before the process was open; and it must not cancel the process a second time. */
     if (late && timer != 0) fli_timers_abandon(&((filch_sched *)endpoint->rt)->timers, timer);
     for (filch_values *s = fli_scope_first(values); s != NULL && !late; s = fli_scope_next(s)) {
         late = fli_scope_cancelled(s, true) != FILCH_OK;
     }
-    /* It is awake, and will be queued by whoever spawned it. */
+    /* The process is ACTIVE and will be queued by the spawner. */
     if (late) (void)!fli_state_set_flag(&p->state, fli_serial_gen(endpoint->serial), FLI_CANCEL);
 }
 

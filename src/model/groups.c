@@ -1,12 +1,12 @@
-/* groups.c - named sets of processes, and those who watch them come and go.
+/* groups.c - named sets of processes, and the processes that watch them.
  *
- * A group is an entry of its host's table, made by the first member or watcher and freed with the last. Members are in
- * the order they joined; a process that joins several times is there as often. Everything is under the table's lock;
- * the place of a member or watcher is kept by a bond, so the end of the process finds it. News are posted under the
- * lock too: every watcher sees them in the same order.
+ * A group is an entry of its host's table, created by the first member or watcher and freed with the last. Members are
+ * listed in the order they joined; a process that joins several times is listed several times. Everything is under the
+ * table's lock. A relation points to the membership of each member and watcher, so that the end of the process finds
+ * it. JOINED and LEFT events are posted under the lock too: every watcher gets them in the same order.
  *
- * News of a member that leaves because it ends must not need memory. So a group keeps a *reserve* of nodes, as many as
- * it has members times watchers. Joining and watching add to it, or are refused.
+ * The event of a member that leaves because it ends must not need memory. So a group keeps a *reserve* of nodes, as
+ * many as it has members times watchers. Joining and watching add to the reserve, or are refused.
  *
  * INVARIANT  reserve_count == member_count * watcher_count
  */
@@ -16,7 +16,7 @@
 #include "proc/send.h"
 
 typedef struct membership {
-    struct membership *next, *prev; /* a ring with the list's head */
+    struct membership *next, *prev; /* a ring with the head of the list */
     struct group *group;
     uint64_t      serial, tag;
 } membership;
@@ -24,10 +24,10 @@ typedef struct membership {
 typedef struct group {
     fli_entry    entry;
     fli_runtime *rt;
-    filch_data   name;              /* owned: what the events carry */
+    filch_data   name;              /* owned: the payload of the events */
     membership        members, watchers; /* heads */
     uint64_t     member_count, watcher_count, reserve_count;
-    uint32_t     reserve; /* nodes, linked by `next` */
+    uint32_t     reserve; /* first of the reserved nodes, linked by `next` */
 } group;
 
 /* ---- groups ---- */
@@ -92,7 +92,7 @@ static void reserve_shrink(group *g, uint64_t count)
     while (count-- > 0) fli_node_give(g->rt, fli_current_worker(g->rt), reserve_take(g));
 }
 
-/* Adds `count` nodes, or none. */
+/* Adds `count` nodes to the reserve, or none if out of memory. */
 static filch_err reserve_grow(group *g, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
@@ -108,7 +108,7 @@ static filch_err reserve_grow(group *g, uint64_t count)
     return FILCH_OK;
 }
 
-/* Tells every watcher, with nodes of the reserve. */
+/* Posts an event to every watcher, with nodes of the reserve. */
 static void notify_watchers(fli_model *m, group *g, filch_event_type type, uint64_t serial)
 {
     (void)m;
@@ -185,7 +185,7 @@ static filch_err add_membership(fli_model *m, fli_runtime *rt, const char *name,
     return err;
 }
 
-/* Takes a member or watcher out of its group. Under the stripe's and the table's lock. */
+/* Removes a member or watcher from its group. Under the stripe's and the table's lock. */
 static void drop_locked(fli_model *m, fli_table *table, fli_relation *relation)
 {
     membership *p = relation->membership;
@@ -218,7 +218,7 @@ static filch_err drop_membership(fli_model *m, fli_runtime *rt, const char *name
     fli_stripe_lock(m, endpoint);
     fli_mutex_lock(&table->lock);
     group *g = fli_table_find(table, name);
-    /* A process in a group has bonds, so it has a list to look into, if it lives. */
+    /* A living process in a group has relations, so it has a list. */
     if (g != NULL && fli_relation_has_list(m, endpoint)) relation = fli_relation_find(m, endpoint, kind, (uintptr_t)g);
     if (relation != NULL) {
         fli_relation_unlist(m, relation, 0);
@@ -261,7 +261,7 @@ size_t fli_group_members(fli_model *m, fli_runtime *rt, const char *name, filch_
     const group *g = fli_table_find(table, name);
     if (g != NULL) {
         for (const membership *p = g->members.next; p != &g->members; p = p->next) {
-            /* One that has just ended leaves when its end has been told; it is no member any more. */
+            /* A process that has ended is no member, although it is removed only when its end is processed. */
             fli_proc *alive;
             filch_pid pid = { rt->node_id, p->serial };
             if (fli_pid_find(rt, pid, &alive) != FILCH_OK) continue;
@@ -276,7 +276,7 @@ size_t fli_group_members(fli_model *m, fli_runtime *rt, const char *name, filch_
 filch_err fli_group_list(fli_model *m, fli_runtime *rt, const char *name, fli_pids *out)
 {
     fli_pids list = { .count = fli_group_members(m, rt, name, NULL, 0) };
-    /* Members may come while we make room for them. */
+    /* Members may join while the array is enlarged. */
     while (list.count > list.room) {
         size_t     size = list.room * sizeof *list.at;
         filch_pid *at = fli_resize(&rt->mem, list.at, size, list.count * sizeof *list.at);

@@ -1,6 +1,7 @@
-/* model.c - the model itself: made when first needed, shared by the hosts of a node, gone with the last of them.
+/* model.c - creation and end of a model: created on first use, shared by the hosts of a node, freed with the last of
+ * them.
  *
- * INVARIANT  a host that others use (pins > 0) has its runtime: fini takes the runtime out first, then waits for them.
+ * INVARIANT  a host with pins > 0 has its runtime: fini first clears `rt`, then waits until pins is 0.
  */
 #include "model/model.h"
 
@@ -53,10 +54,10 @@ no_model:
 
 void fli_model_drop(fli_model *m)
 {
-    /* PAIR model.refs, both halves: what every holder did comes before the one who frees. */
+    /* PAIR model.refs, both halves: what every holder did comes before the free. */
     if (fli_sub_acqrel(&m->refs, 1) != 1) return;
     fli_mem mem = m->mem;
-    FLI_ASSERT(m->relations.spare_count + 1 == fli_load_rlx(&m->relations.fresh)); /* every relation is over */
+    FLI_ASSERT(m->relations.spare_count + 1 == fli_load_rlx(&m->relations.fresh)); /* no relation is left */
     for (int i = 0; i < FLI_HOSTS_MAX; i++) fli_free(&mem, fli_load_rlx(&m->hosts[i]), sizeof(fli_host));
     for (int i = 0; i < FLI_STRIPES; i++) fli_mutex_fini(&m->stripes[i].lock);
     fli_mutex_fini(&m->grow);
@@ -89,7 +90,8 @@ no_groups:
     return err;
 }
 
-/* Its tables, which are empty: what others still look at stays until the model goes. */
+/* Frees the host's tables, which are empty. The fli_host itself stays until the model is freed, because other hosts may
+ * read it. */
 static void host_close(fli_model *m, fli_host *host)
 {
     for (int i = 0; i < FLI_NAME_SHARDS; i++) fli_table_fini(&m->mem, &host->names[i]);
@@ -116,7 +118,7 @@ filch_err fli_model_add(fli_model *m, fli_runtime *rt, uint32_t *number)
         fli_free(&m->mem, host, sizeof *host);
         return err;
     }
-    fli_add_rlx(&m->refs, 1); /* relaxed: the caller holds one */
+    fli_add_rlx(&m->refs, 1); /* relaxed: the caller holds a reference */
     *number = i;
     return FILCH_OK;
 }
@@ -132,14 +134,14 @@ filch_err fli_model_get(fli_runtime *rt, fli_model **out)
     uint32_t   number;
     filch_err  err = fli_model_create(&rt->mem, &made);
     if (err != FILCH_OK) return err;
-    err = fli_model_add(made, rt, &number); /* the first: 0, as rt->host says */
+    err = fli_model_add(made, rt, &number); /* the first host has number 0, the initial value of rt->host */
     if (err == FILCH_OK) {
         *out = made;
-        /* PAIR runtime.model, both halves: one of those that come first wins. */
+        /* PAIR runtime.model, both halves: of several threads that create a model, one wins. */
         if (!fli_cas_acqrel_acq(&rt->model, &m, made)) {
             *out = m;
             host_close(made, fli_load_rlx(&made->hosts[0]));
-            fli_model_drop(made); /* as the host that holds it */
+            fli_model_drop(made); /* the reference of its host */
         }
     }
     fli_model_drop(made);
@@ -152,7 +154,7 @@ static void on_fini(fli_runtime *rt)
     if (m == NULL) return;
     fli_host *host = fli_host_at(m, rt->host);
     fli_store_rel(&host->rt, NULL); /* PAIR host.open, release half */
-    /* PAIR host.pins, both halves: whoever comes after this finds no runtime; the others are waited for. */
+    /* PAIR host.pins, both halves: a thread that pins after this finds no runtime; the others are waited for. */
     while (fli_add_acqrel(&host->pins, 0) != 0) fli_thread_yield();
     fli_names_fini(m, rt);
     host_close(m, host);
@@ -175,7 +177,7 @@ filch_err fli_endpoint_pin(fli_model *m, fli_runtime *rt, filch_pid pid, fli_end
         fli_host *host = fli_host_at(m, i);
         if (host == NULL) break;
         if (fli_load_rlx(&host->node_id) != pid.node) continue;
-        /* PAIR host.pins, both halves: fini sees us, or we see that it has begun. */
+        /* PAIR host.pins, both halves: fini sees this pin, or this thread sees that fini has begun. */
         (void)fli_add_acqrel(&host->pins, 1);
         fli_runtime *far = fli_load_acq(&host->rt); /* PAIR host.open, acquire half */
         if (far != NULL) {
@@ -190,7 +192,7 @@ filch_err fli_endpoint_pin(fli_model *m, fli_runtime *rt, filch_pid pid, fli_end
 
 void fli_endpoint_unpin(fli_model *m, const fli_runtime *rt, const fli_endpoint *endpoint)
 {
-    /* PAIR host.pins, release half: what we did there is done. */
+    /* PAIR host.pins, release half: this thread's accesses to the host come before fini's end. */
     if (endpoint->rt != rt) (void)fli_sub_acqrel(&fli_host_at(m, endpoint->host)->pins, 1);
 }
 

@@ -1,12 +1,14 @@
-/* model.h - many processes: who watches whom, who hangs together, who has which name. See docs/design/relations.md.
+/* model.h - relations between processes: monitors, links, names, groups, deadlines and scopes. See
+ * docs/design/relations.md.
  *
- * A *model* serves one scheduler, or all hosts of a node. It is made when it is first needed.
+ * A *model* serves one scheduler, or all hosts of a node. It is created on first use.
  *
- * A *bond* is one relation. It is listed with each process it is about (its ends), so that the end of either finds it.
- * Everything about the bonds of a process is under the lock of its *stripe*; a bond with two ends changes under both.
+ * A *relation* has one or two endpoints (processes). It is listed with the process of each endpoint, so that the end of
+ * either process finds it. The relations of a process are protected by the lock of its *stripe*; a relation with two
+ * endpoints is changed under both locks.
  *
- * Locks are taken in this order: stripes, the lower number first; then those of names and groups (table.h); nothing
- * else is taken under them but the slabs' and the allocator's.
+ * Lock order: stripes, the lower number first; then the locks of name and group tables (table.h). Under these only the
+ * locks of slabs and of the allocator are taken.
  */
 #ifndef FLI_MODEL_MODEL_H
 #define FLI_MODEL_MODEL_H
@@ -39,10 +41,11 @@ typedef enum fli_relation_kind {
     FLI_RELATION_SCOPE     /* the process runs inside a scope (proc/values.h) */
 } fli_relation_kind;
 
-/* A place in a process's list is a bond and one of its ends: handle * 2 + end; 0 is nowhere. */
+/* A *place* in the list of a process is a relation and one of its endpoints: handle * 2 + endpoint number; 0: none. */
 typedef struct fli_relation {
-    /* Counts the uses: it changes when the bond is taken out of its lists. Three fields are read without the lock, to
-     * find it: relaxed, and believed only when the generation is right under the lock that they led to. */
+    /* Counts the uses of the slot: changes when the relation is removed from its lists. `gen`, `serial` and `hosts` are
+     * also read without the lock, to find the right lock: relaxed, and trusted only if the generation still matches
+     * under that lock. */
     FLI_ATOMIC(uint32_t) gen;
     uint32_t self;
     union {
@@ -59,11 +62,12 @@ typedef struct fli_relation {
             };
         };
     };
-    FLI_ATOMIC(uint32_t) hosts; /* of end 0, and shifted by 16 of end 1 */
-    uint32_t next[2], prev[2];  /* rings, in the order they were made */
-    uint32_t node[2];           /* for the notice to either end; on one host the first does for both */
+    FLI_ATOMIC(uint32_t) hosts; /* host number of endpoint 0, and shifted by 16 that of endpoint 1 */
+    uint32_t next[2], prev[2];  /* of each endpoint: places in the list of its process, a ring in order of creation */
+    uint32_t node[2];           /* reserved nodes for the notice to each endpoint; if both are on one host, node[0]
+                                   serves both */
     uint16_t kind;
-    uint16_t supervises; /* of a monitor: end 0 asks end 1 to end when the scheduler stops */
+    uint16_t supervises; /* of a monitor: endpoint 0 is a supervisor that stops endpoint 1 when the scheduler stops */
     union {
         uint64_t monitor_tag;      /* MONITOR: tag of the EXIT event */
         void    *name_entry;       /* NAME: its entry in the table of names */
@@ -74,19 +78,19 @@ typedef struct fli_relation {
     };
 } fli_relation;
 
-static_assert(sizeof(fli_relation) == 64, "a bond is one cache line");
+static_assert(sizeof(fli_relation) == 64, "a relation is one cache line");
 
-/* One scheduler of the model. */
+/* A scheduler of the model. */
 typedef struct fli_host {
-    /* NULL: none, or gone.  PAIR host.open */
+    /* NULL: not set yet, or the scheduler is being destroyed.  PAIR host.open */
     FLI_ATOMIC(fli_runtime *) rt;
-    FLI_ATOMIC(uint64_t) node_id; /* of its pids; stays when it is gone, for notices that are still to be read */
-    /* Threads of other hosts that are using `rt`.  PAIR host.pins */
+    FLI_ATOMIC(uint64_t) node_id; /* node id of its pids; kept after its end, for notices that are delivered later */
+    /* Number of threads of other hosts that are using `rt`.  PAIR host.pins */
     FLI_ATOMIC(uint32_t) pins;
-    /* The first bond of each process, by slot, in segments as the slab's.  writes: under `grow`, once.  PAIR host.heads
-     */
+    /* The first place of each process's list, by slot, in segments like those of the slab.  writes: once, under `grow`.
+     * PAIR host.heads */
     FLI_ATOMIC(uint32_t *) heads[FLI_SLAB_SEGMENTS];
-    filch_route_fn route; /* plain: set before it is used. For pids of no host; NULL: none */
+    filch_route_fn route; /* plain: set before the host is used. For pids of no host of this node; NULL: none */
     void          *route_user;
     fli_table      names[FLI_NAME_SHARDS]; /* by hash */
     fli_table      groups;
@@ -94,20 +98,21 @@ typedef struct fli_host {
 
 typedef struct fli_model {
     fli_mem mem;
-    /* Hosts that hold it, and the node.  PAIR model.refs */
+    /* References: its hosts and the filch_node.  PAIR model.refs */
     FLI_ATOMIC(uint32_t) refs;
     fli_slab        relations;
-    fli_mutex       grow;   /* of heads, and of hosts */
-    filch_policy_fn policy; /* plain: set before the second host; NULL: nothing is allowed between hosts */
+    fli_mutex       grow;   /* protects the allocation of `heads` and of hosts */
+    filch_policy_fn policy; /* plain: set before the second host is added; NULL: every operation between hosts is
+                               denied */
     void           *policy_user;
-    /* By number; made when a host comes, and kept until the end.  PAIR host.open */
+    /* By number; added with each host and kept until the end.  PAIR host.open */
     FLI_ATOMIC(fli_host *) hosts[FLI_HOSTS_MAX];
     struct {
         alignas(FLI_LINE) fli_mutex lock;
     } stripes[FLI_STRIPES];
 } fli_model;
 
-/* A process, found by its pid. */
+/* A process, by its host and serial. It may have ended. */
 typedef struct fli_endpoint {
     fli_runtime *rt;
     uint32_t     host;
@@ -118,9 +123,9 @@ typedef struct fli_endpoint {
 
 filch_err fli_model_create(const fli_mem *mem, fli_model **out);
 void      fli_model_drop(fli_model *m);
-/* Adds a host. FILCH_ELIMIT: there are FLI_HOSTS_MAX already. */
+/* Adds a host. FILCH_ELIMIT: the model has FLI_HOSTS_MAX hosts. FILCH_EEXISTS: a host with this node id exists. */
 filch_err fli_model_add(fli_model *m, fli_runtime *rt, uint32_t *host);
-/* The model of `rt`, made if need be. */
+/* Returns the model of `rt`, created if needed. */
 FILCH_MUST_USE filch_err fli_model_get(fli_runtime *rt, fli_model **out);
 
 static inline fli_host *fli_host_at(fli_model *m, uint32_t host)
@@ -128,22 +133,24 @@ static inline fli_host *fli_host_at(fli_model *m, uint32_t host)
     return fli_load_acq(&m->hosts[host]); /* PAIR host.open, acquire half */
 }
 
-/* Finds the host of `pid` and keeps it from going away until fli_endpoint_unpin. Says nothing about the process. */
+/* Finds the host of `pid` and pins it until fli_endpoint_unpin(), so that it is not destroyed. Does not check whether
+ * the process is alive. */
 FILCH_MUST_USE filch_err fli_endpoint_pin(fli_model *m, fli_runtime *rt, filch_pid pid, fli_endpoint *out);
 void                     fli_endpoint_unpin(fli_model *m, const fli_runtime *rt, const fli_endpoint *endpoint);
-/* May a process of `rt`, or a thread that uses it, do `op` to one of the host of `endpoint`? FILCH_EDENIED. */
+/* Asks the node's policy whether `op` on `target`, a process of the host of `endpoint`, is allowed from `rt`. Always
+ * FILCH_OK inside one host; FILCH_EDENIED if refused. */
 FILCH_MUST_USE filch_err fli_access_check(fli_model *m, fli_runtime *rt, uint32_t op, const fli_endpoint *endpoint, filch_pid target);
 
 /* ---- relations.c ---- */
 
 FILCH_MUST_USE filch_err fli_relation_make(fli_model *m, fli_relation_kind kind, const fli_endpoint *a, const fli_endpoint *b,
                                        fli_relation **out);
-/* The bond of a place; NULL for nowhere. */
+/* Returns the relation of a place; NULL for 0. */
 static inline fli_relation *fli_relation_at(fli_model *m, uint32_t place)
 {
     return place != 0 ? fli_slab_at_size(&m->relations, place / 2, sizeof(fli_relation)) : NULL;
 }
-/* Gives back one that is in no list and holds no node. */
+/* Frees a relation that is in no list and holds no node. */
 void fli_relation_free(fli_model *m, fli_relation *relation);
 
 void fli_stripe_lock(fli_model *m, const fli_endpoint *endpoint);
@@ -151,17 +158,17 @@ void fli_stripe_unlock(fli_model *m, const fli_endpoint *endpoint);
 void fli_stripes_lock(fli_model *m, const fli_endpoint *a, const fli_endpoint *b);
 void fli_stripes_unlock(fli_model *m, const fli_endpoint *a, const fli_endpoint *b);
 
-/* Raises HAS_RELATIONS. Returns false if the process is dead, or was not spawned yet when fli_relation_make() was called. Under the
- * stripe's lock. */
+/* Sets HAS_RELATIONS. Returns false if the process has ended, or was not spawned yet when fli_relation_make() was
+ * called. Under the stripe's lock. */
 FILCH_MUST_USE bool fli_endpoint_set_related(fli_model *m, const fli_endpoint *endpoint);
-/* Lists end `which` of the bond with its process; takes it out again. Under the stripe's lock. */
+/* Adds endpoint `which` of the relation to the list of its process; removes it. Under the stripe's lock. */
 void fli_relation_list(fli_model *m, fli_relation *relation, unsigned which);
 void fli_relation_unlist(fli_model *m, fli_relation *relation, unsigned which);
-/* Could the process have bonds, alive or not? Under the stripe's lock. */
+/* Returns true if the process is alive and its slot has a list. Under the stripe's lock. */
 bool fli_relation_has_list(fli_model *m, const fli_endpoint *endpoint);
-/* The newest bond of the process of this kind and group, or NULL. Under the stripe's lock. */
+/* Returns the newest relation of the process with this kind and subject, or NULL. Under the stripe's lock. */
 fli_relation *fli_relation_find(fli_model *m, const fli_endpoint *endpoint, fli_relation_kind kind, uint64_t subject);
-/* From now on nobody finds it by its number. Under the locks of its ends. */
+/* Changes the generation: the relation is no longer found by its number. Under the locks of its endpoints. */
 void fli_relation_retire(fli_relation *relation);
 
 filch_err fli_monitor(fli_model *m, const fli_endpoint *watcher, const fli_endpoint *target, uint64_t tag, uint64_t *ref);
@@ -181,10 +188,11 @@ static inline uint64_t fli_relation_ref(fli_relation *relation)
 
 /* ---- notice.c ---- */
 
-/* What a notice says. `about` NULL: nobody. The payload is shared, never copied: `data` owns its bytes. */
+/* Fills a notice. `about` NULL: about no process. `data` owns its bytes; the notice takes a reference instead of a
+ * copy. */
 void fli_notice_fill(fli_event_node *node, filch_event_type type, const fli_runtime *to, const fli_endpoint *about, uint64_t tag,
                      filch_err error, const filch_data *data);
-/* Hands it over; if the process has ended, it is freed. */
+/* Pushes the notice to the process; frees it if the process has ended. */
 void fli_notice_post(fli_runtime *to, uint64_t serial, fli_event_node *node);
 
 /* ---- names.c ---- */
@@ -192,19 +200,22 @@ void fli_notice_post(fli_runtime *to, uint64_t serial, fli_event_node *node);
 filch_err fli_name_add(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint);
 filch_err fli_name_remove(fli_model *m, fli_runtime *rt, const char *name);
 filch_err fli_name_find(fli_model *m, fli_runtime *rt, const char *name, filch_pid *pid);
-/* Writes the newest name that the process of `endpoint` has on its own host to name[0 .. FLI_NAME_ROOM). False: it has none.
- * It was HAS_RELATIONS: so the room for its list exists. */
+/* Writes the newest name that the process has on its own host to name[0 .. FLI_NAME_ROOM). Returns false if it has
+ * none. Requires that the process had HAS_RELATIONS, so that its list exists. */
 FILCH_MUST_USE bool fli_name_of(fli_model *m, const fli_endpoint *endpoint, char *name);
-/* Takes the name away from a process of this host that has ended and has not let go of it yet. No lock is held. */
+/* Removes the name if its process, of this host, has ended but has not been removed from the table yet. No lock may be
+ * held. */
 void fli_name_remove_ended(fli_model *m, fli_runtime *rt, const char *name);
-/* In two steps, for a process that is being born: make the entry and its bond; list both. Under the stripe's lock. */
+/* The two steps of a registration: fli_name_make() allocates the entry and the relation, fli_name_list() adds both to
+ * their lists, under the stripe's lock. fli_name_unmake() frees what was not listed. */
 filch_err fli_name_make(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint, fli_relation **out);
 filch_err fli_name_list(fli_model *m, fli_relation *relation);
 void      fli_name_unmake(fli_model *m, fli_relation *relation);
-/* Its process has ended: takes the name out of its table. Under the stripe's lock; the bond is out of its list. */
+/* Removes the name from its table after the end of its process. Under the stripe's lock; the relation is no longer
+ * listed. */
 void fli_name_forget(fli_model *m, fli_relation *relation);
 
-/* The names that processes of other hosts have here go. Thread: no process of the host is left. */
+/* Removes the names that processes of other hosts have on this host. Thread: no process of the host is left. */
 void fli_names_fini(fli_model *m, fli_runtime *rt);
 
 /* ---- groups.c ---- */
@@ -213,10 +224,10 @@ filch_err fli_group_join(fli_model *m, fli_runtime *rt, const char *name, const 
 filch_err fli_group_leave(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint);
 filch_err fli_group_watch(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint, uint64_t tag);
 filch_err fli_group_unwatch(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint);
-/* Up to `room` members, in the order they joined; gives how many there are. */
+/* Writes up to `room` members, in the order they joined. Returns the number of members. */
 size_t fli_group_members(fli_model *m, fli_runtime *rt, const char *name, filch_pid *pids, size_t room);
 
-/* All of them, in memory of `rt`, for fli_group_unlist. */
+/* All members of a group, allocated by fli_group_list() and freed by fli_group_unlist(). */
 typedef struct fli_pids {
     filch_pid *at;
     size_t     count, room;
@@ -224,10 +235,11 @@ typedef struct fli_pids {
 filch_err fli_group_list(fli_model *m, fli_runtime *rt, const char *name, fli_pids *out);
 void      fli_group_unlist(const fli_runtime *rt, const fli_pids *list);
 
-/* Sends to each; *sent is how many took it. */
+/* Sends `data` to each member; *sent is the number of members that accepted it. */
 filch_err fli_group_broadcast(fli_model *m, fli_runtime *rt, const char *name, filch_pid from, const filch_data *data,
                               uint64_t *sent);
-/* As fli_name_forget, for a member or watcher. */
+/* Removes a member or watcher from its group after the end of its process. Under the stripe's lock; the relation is no
+ * longer listed. */
 void fli_group_forget(fli_model *m, fli_relation *relation);
 /* ---- cancel.c ---- */
 
@@ -235,14 +247,15 @@ filch_err fli_cancel_with(fli_model *m, fli_runtime *rt, const fli_endpoint *end
 
 /* ---- context.c ---- */
 
-/* The bonds of a process with the deadline and scopes of its values, linked by next[0]; it has entered the scopes. *timer
- * will ask it to end; 0: there is none. */
+/* Makes the relations of a new process with the deadline and the scopes of `values`, linked by next[0], and enters the
+ * scopes. *timer is the timer that will cancel the process at its deadline; 0: none. */
 filch_err fli_context_make(fli_model *m, const fli_endpoint *endpoint, filch_values *values, fli_relation **out, uint64_t *timer);
-/* Takes them back. */
+/* Undoes fli_context_make(). */
 void fli_context_undo(fli_model *m, fli_runtime *rt, fli_relation *relations);
-/* The process is open now: if it is late already, it is asked to end, and not by the timer. */
+/* Called when the process has been opened: cancels it if its deadline has passed or a scope was cancelled meanwhile,
+ * and then stops the timer. */
 void fli_context_begin(fli_endpoint *endpoint, filch_values *values, uint64_t timer);
-/* Leaves a scope. The bond is in no list. */
+/* Leaves the scope of a relation that is no longer listed, and frees the relation. */
 void fli_context_free(fli_model *m, fli_relation *relation);
 
 /* ---- spawn_request.c ---- */
@@ -257,9 +270,9 @@ filch_err fli_named_message_handle(fli_runtime *rt, const filch_command *command
 
 /* ---- calls.c ---- */
 
-/* Does what is asked, without asking the tape or the simulator. */
+/* Carries out the request, without the hooks of recording and simulation. */
 filch_err fli_relate(fli_runtime *rt, fli_request *request);
-/* The handler of the model's commands. */
+/* The handler of the commands of src/model. */
 filch_err fli_handle(fli_runtime *rt, const filch_command *command, filch_receiver receiver);
 
 #endif

@@ -1,17 +1,17 @@
-/* named_message.c - a payload with a name on it: broadcast to a group, or send to a name, as a yield. The letter travels as
- * the command's data and is freed with it. */
+/* named_message.c - broadcast to a group, and send to a name, as yields. Name and payload travel as the data of the
+ * command, and are freed with it. */
 #include <string.h>
 
 #include "model/model.h"
 #include "proc/data.h"
 
-/* What a letter begins with: any other payload is refused. */
+/* A named_message begins with this address; a payload without it is refused. */
 static const char magic;
 
 typedef struct named_message {
     const char *magic;
     fli_mem     mem;
-    size_t      size; /* of all of this, with the name behind it */
+    size_t      size; /* bytes of the struct with the name */
     filch_data  data; /* owned */
     char        name[];
 } named_message;
@@ -45,7 +45,7 @@ static filch_err yield_named_message(filch_out *out, uint32_t command, uint64_t 
     }
     err = filch_yield(out, command, tag, filch_move(l, sizeof l->magic, named_message_free));
     if (err == FILCH_OK) return FILCH_OK;
-    /* A moved payload is the caller's again. */
+    /* On an error a moved payload belongs to the caller again. */
     fli_data_undo(&data, &l->data);
     fli_free(&rt->mem, l, size);
     return err;
@@ -61,7 +61,7 @@ filch_err filch_yield_send_name(filch_out *out, uint64_t tag, const char *name, 
     return yield_named_message(out, FILCH_CMD_SEND_NAME, tag, name, data);
 }
 
-/* The handler speaks for nobody, a process that sends does. */
+/* Sends to the process with the name. The sender is the process that yielded, not the handler. */
 static filch_err send_as(fli_runtime *rt, const filch_command *command, const named_message *l)
 {
     filch_pid pid;

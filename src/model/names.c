@@ -1,9 +1,10 @@
-/* names.c - one process per name, per scheduler. An entry of a table, and a bond that the end of the process finds.
+/* names.c - registered names: one process per name and scheduler. Each name is an entry of a table, and a relation by
+ * which the end of the process finds the entry.
  *
- * INVARIANT  an entry is in its table exactly while its bond is listed: both change under the stripe of the process
- * and, inside it, the table's lock.
+ * INVARIANT  an entry is in its table exactly while its relation is listed: both change under the lock of the process's
+ *            stripe and, inside it, the table's lock.
  *
- * Whether a text may be a name is asked by whoever takes it from outside (calls.c, named_message.c); here only of a spawn's.
+ * calls.c and named_message.c check names before they come here; fli_name_make() checks the name of a spawn.
  */
 #include <assert.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 typedef struct named {
     fli_entry entry;
     filch_pid pid;
-    uint64_t  ref; /* of the bond */
+    uint64_t  ref; /* number of the relation */
 } named;
 
 static fli_table *table_of(fli_model *m, uint32_t host, uint64_t hash)
@@ -80,7 +81,7 @@ void fli_name_forget(fli_model *m, fli_relation *relation)
     fli_entry_free(&m->mem, n);
 }
 
-/* Who has the name, and by which bond. */
+/* Finds the process that has the name, and the number of its relation. */
 static filch_err look_up(fli_model *m, uint32_t host, const char *name, filch_pid *pid, uint64_t *ref)
 {
     fli_table *table = table_of(m, host, fli_name_hash(name));
@@ -97,8 +98,8 @@ filch_err fli_name_find(fli_model *m, fli_runtime *rt, const char *name, filch_p
     uint64_t  ref;
     fli_proc *alive;
     filch_err err = look_up(m, rt->host, name, pid, &ref);
-    /* One that has just ended loses its name when its end is told. Until then the name is nobody's: it is not found, and
-     * whoever wants it takes it away (fli_name_remove_ended). */
+    /* A process that has ended loses its name when its end is processed. Until then the name is reported as not
+     * registered, and a new registration removes it (fli_name_remove_ended). */
     return err == FILCH_OK && pid->node == rt->node_id ? fli_pid_find(rt, *pid, &alive) : err;
 }
 
@@ -107,17 +108,17 @@ bool fli_name_of(fli_model *m, const fli_endpoint *endpoint, char *name)
     static_assert(FLI_NAME_ROOM > FLI_NAME_MAX, "a name fits");
     fli_stripe_lock(m, endpoint);
     fli_relation *relation = fli_relation_find(m, endpoint, FLI_RELATION_NAME, endpoint->host);
-    if (relation != NULL) strcpy(name, named_of(relation)->entry.name); /* it stays while the stripe is locked */
+    if (relation != NULL) strcpy(name, named_of(relation)->entry.name); /* the entry stays while the stripe is locked */
     fli_stripe_unlock(m, endpoint);
     return relation != NULL;
 }
 
-/* Takes away the name that was found with `ref`. False: it is gone already, or somebody else's. */
+/* Removes the name that was found with `ref`. Returns false if the relation is gone or was reused. */
 static bool take_away(fli_model *m, const fli_endpoint *endpoint, uint64_t ref)
 {
     fli_relation *relation = fli_slab_find(&m->relations, (uint32_t)ref);
     fli_stripe_lock(m, endpoint);
-    /* Under this lock a bond of this process keeps its generation. */
+    /* Under this lock a relation of this process keeps its generation. */
     bool found = relation != NULL && fli_relation_ref(relation) == ref;
     if (found) {
         fli_relation_unlist(m, relation, 0);
@@ -166,7 +167,7 @@ filch_err fli_name_remove(fli_model *m, fli_runtime *rt, const char *name)
     return err;
 }
 
-/* The first name of a table. */
+/* Returns the first name of a table, or false if the table is empty. */
 static bool first_of(fli_table *table, filch_pid *pid, uint64_t *ref)
 {
     const named *n = NULL;
@@ -186,7 +187,7 @@ void fli_names_fini(fli_model *m, fli_runtime *rt)
         uint64_t  ref;
         fli_endpoint   endpoint;
         while (first_of(&host->names[i], &pid, &ref)) {
-            if (fli_endpoint_pin(m, rt, pid, &endpoint) != FILCH_OK) continue; /* ending: it forgets the name itself */
+            if (fli_endpoint_pin(m, rt, pid, &endpoint) != FILCH_OK) continue; /* its host is ending and removes the name itself */
             (void)take_away(m, &endpoint, ref);
             fli_endpoint_unpin(m, rt, &endpoint);
         }

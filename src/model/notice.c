@@ -1,5 +1,5 @@
-/* notice.c - what a process is told by the model. The node was reserved when the relation was made. See mailbox.h for
- * the lane it travels in. */
+/* notice.c - notices: events that the model sends to a process. Their nodes were reserved when the relation was made,
+ * so that a notice never fails for lack of memory. See mailbox.h for their order among other events. */
 #include "base/assert.h"
 #include "model/model.h"
 #include "proc/data.h"
@@ -10,7 +10,7 @@ void fli_notice_fill(fli_event_node *node, filch_event_type type, const fli_runt
 {
     filch_data shared = filch_none();
     if (data != NULL) {
-        /* An owned payload is a value, inline, or a counted block: one more reference needs no memory. */
+        /* An owned payload is a value, inline, or a counted block: sharing it needs no memory. */
         filch_err err = fli_data_own(&to->mem, 0, data, &shared);
         FLI_ASSERT(err == FILCH_OK);
     }
@@ -27,7 +27,7 @@ void fli_notice_post(fli_runtime *to, uint64_t serial, fli_event_node *node)
 {
     fli_local *worker = fli_current_worker(to);
     fli_proc  *p = fli_proc_find(to, serial);
-    FLI_ASSERT(p != NULL); /* it was alive when the relation was made, and its slot stays */
+    FLI_ASSERT(p != NULL); /* the process was alive when the relation was made, and slots are never unmapped */
     if (fli_mail_post(to, worker, p, fli_serial_gen(serial), node) == FILCH_OK) return;
     filch_data data = { .kind = FILCH_KIND_NONE };
     fli_node_get_data(node, &data);

@@ -1,13 +1,15 @@
-/* relations.c - monitors and links: making them, ending them, and what the end of a process does to them. See model.h.
+/* relations.c - monitors and links: making them, removing them, and what the end of a process does to them. See
+ * model.h.
  *
- * INVARIANT  a bond that is listed has all its ends listed, each with a process that is HAS_RELATIONS and whose end has not
- *            passed through fli_ended yet.
- * INVARIANT  a bond is taken out of its lists under the locks of all its ends, and belongs to whoever took it out.
+ * INVARIANT  every endpoint of a listed relation is listed, with a process that has HAS_RELATIONS and has not passed
+ *            through fli_ended() yet.
+ * INVARIANT  a relation is removed from its lists under the locks of all its endpoints, and belongs to the thread that
+ *            removed it.
  *
- * Why nothing is lost: whoever makes a bond raises HAS_RELATIONS and lists it under the stripe's lock. A process ends by a
- * swap of its state word. If the swap comes first, raising fails, and the maker sends the notice himself. If it comes
- * second, it returns the bit, and fli_ended waits for the lock and finds the bond. Why nothing is doubled: taking the
- * bond out happens once.
+ * Why no notice is lost: a thread that makes a relation sets HAS_RELATIONS and lists the relation under the stripe's
+ * lock. A process ends by a swap of its state word. If the swap comes first, setting the bit fails, and the thread
+ * sends the notice itself. If it comes second, the swap returns the bit, and fli_ended() waits for the lock and finds
+ * the relation. Why no notice is sent twice: a relation is removed once.
  */
 #include "base/assert.h"
 #include "base/prng.h"
@@ -72,7 +74,7 @@ static uint32_t host_of(fli_relation *relation, unsigned which)
     return (fli_load_rlx(&relation->hosts) >> (16 * which)) & 0xffffu;
 }
 
-/* How many slots the segments before this one hold. */
+/* Returns the number of slots in the segments before this one. */
 static uint32_t segment_first(unsigned segment)
 {
     return segment == 0 ? 0 : 1u << (FLI_SLAB_FIRST_BITS + segment - 1);
@@ -83,12 +85,12 @@ static uint32_t segment_length(unsigned segment)
     return segment == 0 ? 1u << FLI_SLAB_FIRST_BITS : segment_first(segment);
 }
 
-/* Makes room for the head of a slot. */
+/* Allocates the segment that holds the list head of a slot. */
 static filch_err make_heads(fli_model *m, const fli_endpoint *endpoint)
 {
     fli_host *host = fli_host_at(m, endpoint->host);
     unsigned  segment = fli_slab_segment(fli_serial_slot(endpoint->serial));
-    if (fli_proc_find(endpoint->rt, endpoint->serial) == NULL) return FILCH_OK; /* a pid that never was: nothing will be listed */
+    if (fli_proc_find(endpoint->rt, endpoint->serial) == NULL) return FILCH_OK; /* the slot was never used: no relation will be listed */
     if (fli_load_acq(&host->heads[segment]) != NULL) return FILCH_OK; /* PAIR host.heads, acquire half */
     filch_err err = FILCH_OK;
     fli_mutex_lock(&m->grow);
@@ -101,7 +103,7 @@ static filch_err make_heads(fli_model *m, const fli_endpoint *endpoint)
     return err;
 }
 
-/* The head of the list of a process that has, or is about to have, bonds. Under its stripe's lock. */
+/* Returns the list head of a process that has, or is about to have, relations. Under its stripe's lock. */
 static uint32_t *head_of(fli_model *m, uint32_t host, uint64_t serial)
 {
     uint32_t  slot = fli_serial_slot(serial);
@@ -140,14 +142,14 @@ void fli_relation_unlist(fli_model *m, fli_relation *relation, unsigned which)
     if (*head == place) *head = next;
 }
 
-/* ---- bonds ---- */
+/* ---- relations ---- */
 
 static bool is_double(const fli_relation *relation)
 {
     return relation->kind == FLI_RELATION_MONITOR || relation->kind == FLI_RELATION_LINK;
 }
 
-/* Takes the node that will tell `endpoint`. */
+/* Reserves the node of the notice to `endpoint`. Returns false if out of memory. */
 static bool reserve_notice(fli_relation *relation, unsigned which, const fli_endpoint *endpoint)
 {
     fli_event_node *node = fli_node_take(endpoint->rt, fli_current_worker(endpoint->rt));
@@ -155,7 +157,7 @@ static bool reserve_notice(fli_relation *relation, unsigned which, const fli_end
     return node != NULL;
 }
 
-/* Takes the node out of the bond; `to` is its runtime. */
+/* Takes the reserved node from the relation; `to` is the runtime it came from. */
 static fli_event_node *take_node(fli_relation *relation, unsigned which, fli_runtime *to)
 {
     fli_event_node *node = fli_node_at(to, relation->node[which]);
@@ -174,9 +176,9 @@ void fli_relation_free(fli_model *m, fli_relation *relation)
     fli_slab_give(&m->relations, NULL, relation);
 }
 
-/* Gives back a bond between `a`, its end 0, and `b`, its end 1, and its nodes to the runtimes that they came from, which
- * the caller has entered. They are not looked up by the number of the host: one that has begun to close is found there no
- * more, although it waits for every thread that entered it before. */
+/* Frees a relation between `a`, its endpoint 0, and `b`, its endpoint 1, and returns its nodes to the runtimes they
+ * came from, which the caller has pinned. The runtimes are not looked up by host number: a host that has begun to close
+ * is no longer found there, although it waits for every thread that pinned it before. */
 static void free_double(fli_model *m, fli_relation *relation, const fli_endpoint *a, const fli_endpoint *b)
 {
     const fli_endpoint *ends[2] = { a, b };
@@ -201,7 +203,7 @@ filch_err fli_relation_make(fli_model *m, fli_relation_kind kind, const fli_endp
     fli_store_rlx(&relation->serial[0], a->serial);
     fli_store_rlx(&relation->serial[1], b != NULL ? b->serial : 0);
     fli_store_rlx(&relation->hosts, a->host | (b != NULL ? b->host : a->host) << 16);
-    /* A monitor tells end 0; a link whoever is left: on one host one node does for both. */
+    /* A monitor notifies endpoint 0; a link notifies the endpoint that is left: on one host one node serves both. */
     bool reserved = !is_double(relation) || reserve_notice(relation, 0, a);
     if (reserved && kind == FLI_RELATION_LINK && a->host != b->host) reserved = reserve_notice(relation, 1, b);
     if (!reserved) {
@@ -281,13 +283,14 @@ filch_err fli_monitor(fli_model *m, const fli_endpoint *watcher, const fli_endpo
     return watches ? FILCH_OK : FILCH_EDEAD;
 }
 
-/* Returns true if end `which` of the bond is `endpoint`. */
+/* Returns true if endpoint `which` of the relation is `endpoint`. */
 static bool is_end(fli_relation *relation, unsigned which, const fli_endpoint *endpoint)
 {
     return fli_load_rlx(&relation->serial[which]) == endpoint->serial && host_of(relation, which) == endpoint->host;
 }
 
-/* Returns true if it is still the bond that `ref` named, of this watcher. Under the watcher's stripe's lock that stays. */
+/* Returns true if the relation is still the monitor `ref` of this watcher. Stays true under the lock of the watcher's
+ * stripe. */
 static bool is_monitor_of(fli_relation *relation, const fli_endpoint *watcher, uint64_t ref)
 {
     return fli_relation_ref(relation) == ref && is_end(relation, 0, watcher);
@@ -297,19 +300,20 @@ filch_err fli_unmonitor(fli_model *m, const fli_endpoint *watcher, uint64_t ref)
 {
     fli_relation *relation = fli_slab_find(&m->relations, (uint32_t)ref);
     if (relation == NULL) return FILCH_ESTALE;
-    /* The other end may be read too early: then the lock is the wrong one, but so is the generation. */
+    /* The other endpoint may be read while the relation is being reused: then the wrong lock is taken, but the
+     * generation does not match either. */
     unsigned mine = stripe_of_endpoint(watcher), other = stripe_of(host_of(relation, 1), fli_load_rlx(&relation->serial[1]));
     lock_two(m, mine, other);
     bool found = is_monitor_of(relation, watcher, ref) && relation->kind == FLI_RELATION_MONITOR &&
                  stripe_of(host_of(relation, 1), fli_load_rlx(&relation->serial[1])) == other;
     if (found) unlist_both(m, relation);
     unlock_two(m, mine, other);
-    /* Only end 0 has a node: the host of the other one may be gone. */
+    /* Only endpoint 0 has a node; the host of endpoint 1 may have ended. */
     if (found) free_double(m, relation, watcher, watcher);
     return found ? FILCH_OK : FILCH_ESTALE;
 }
 
-/* Is it the bond of a supervisor on the same host with `serial`? */
+/* Returns true if the relation is a monitor by which a process of host `host` supervises this endpoint. */
 static bool is_supervision(fli_relation *relation, unsigned which, uint32_t host, uint64_t by)
 {
     if (relation->supervises == 0 || which != 1 || host_of(relation, 0) != host) return false;
@@ -337,7 +341,8 @@ bool fli_supervised(fli_runtime *rt, uint64_t serial, uint64_t by)
 
 /* ---- links ---- */
 
-/* The link between two processes, or NULL. Both lists are walked in step: it costs the shorter one. */
+/* Returns the link between two processes, or NULL. Both lists are walked in step, so the cost is that of the shorter
+ * one. */
 static fli_relation *find_link(fli_model *m, const fli_endpoint *a, const fli_endpoint *b)
 {
     const fli_endpoint *ends[2] = { a, b };
@@ -358,7 +363,7 @@ static fli_relation *find_link(fli_model *m, const fli_endpoint *a, const fli_en
     }
 }
 
-/* Tells `to` that it was linked with one that failed. */
+/* Notifies `to` that a linked process has failed. */
 static void tell_down(fli_relation *relation, unsigned which, const fli_endpoint *to, const fli_endpoint *about, filch_err error,
                       const filch_data *data)
 {
@@ -397,8 +402,8 @@ filch_err fli_unlink(fli_model *m, const fli_endpoint *a, const fli_endpoint *b)
 
 /* ---- the end of a process ---- */
 
-/* Locks `mine`, and, if the first bond of the list has a second end, that one's stripe too. *other is that stripe, or
- * `mine`. NULL: the list is empty. */
+/* Locks stripe `mine` and, if the first relation of the list has a second endpoint, the stripe of that endpoint too.
+ * *other is that stripe, or `mine`. Returns NULL if the list is empty. */
 static fli_relation *lock_first(fli_model *m, const fli_endpoint *me, unsigned mine, unsigned *which, unsigned *other)
 {
     fli_mutex_lock(&m->stripes[mine].lock);
@@ -412,13 +417,15 @@ static fli_relation *lock_first(fli_model *m, const fli_endpoint *me, unsigned m
         if (*other == mine || fli_mutex_try_lock(&m->stripes[*other].lock)) return relation;
         fli_mutex_unlock(&m->stripes[mine].lock);
         lock_two(m, mine, *other);
-        /* It may be gone meanwhile. It cannot have come back: nobody makes bonds with the dead. */
+        /* The relation may have been removed meanwhile. It cannot have been listed again: relations are not made with
+         * ended processes. */
         if (*head == first) return relation;
         fli_mutex_unlock(&m->stripes[*other].lock);
     }
 }
 
-/* Tells the other end, if it is to be told. Thread: whoever took the bond out. The other's host stays meanwhile. */
+/* Notifies the other endpoint if the kind of relation asks for it. Thread: the one that removed the relation; it has
+ * pinned the other host. */
 static void conclude(fli_relation *relation, unsigned which, const fli_endpoint *me, const fli_endpoint *other, filch_err error,
                      const filch_data *result)
 {
@@ -433,14 +440,15 @@ static void conclude(fli_relation *relation, unsigned which, const fli_endpoint 
 static void answer_exec(fli_relation *relation, fli_runtime *rt, filch_err error, const filch_data *result)
 {
     filch_receiver receiver = { .sched = (filch_sched *)rt, .key = fli_load_rlx(&relation->exec_key), .tag = relation->exec_tag };
-    /* If nobody waits any more, so be it. */
+    /* An error means that the yield is no longer outstanding: nothing to do. */
     (void)!filch_complete(receiver, receiver.tag, *result, error);
 }
 
-/* Names, groups and deadlines go first: whoever hears of the end finds the name free. */
+/* Removes names, groups and deadlines before the notices are sent: a process that gets the notice finds the name free.
+ */
 static void release_singles(fli_model *m, const fli_endpoint *me, unsigned mine)
 {
-    uint32_t released = 0; /* places, linked by `next` */
+    uint32_t released = 0; /* first of the removed places, linked by `next` */
     fli_mutex_lock(&m->stripes[mine].lock);
     uint32_t at = *head_of(m, me->host, me->serial), last = at != 0 ? relation_at(m, at)->prev[at & 1] : 0;
     for (bool more = at != 0; more;) {
@@ -466,8 +474,8 @@ static void release_singles(fli_model *m, const fli_endpoint *me, unsigned mine)
     }
 }
 
-/* The far end of a bond that is about to be taken out. It has not ended, so its host is there; from now on because we
- * pin it. Under both locks. */
+/* Pins the other endpoint of a relation that is about to be removed. Its process has not ended, so its host exists.
+ * Under both locks. */
 static fli_endpoint enter_far(fli_model *m, const fli_endpoint *me, fli_relation *relation, unsigned which)
 {
     fli_endpoint   far = { .host = host_of(relation, which), .serial = fli_load_rlx(&relation->serial[which]) };
@@ -508,8 +516,8 @@ void fli_ended(fli_runtime *rt, uint64_t serial, filch_err error, const filch_da
 
 typedef struct cradle {
     fli_relation *monitor, *link, *name, *exec;
-    fli_relation *context; /* linked by next[0] */
-    uint64_t  timer;   /* of its deadline; 0: it has passed, or there is none */
+    fli_relation *context; /* first of several, linked by next[0] */
+    uint64_t  timer;   /* timer of its deadline; 0: the deadline has passed, or there is none */
 } cradle;
 
 static void cradle_free(fli_model *m, const fli_endpoint *child, const fli_endpoint *parent, cradle *c)
@@ -551,7 +559,7 @@ filch_err fli_birth_make(fli_model *m, fli_runtime *rt, fli_proc *p, uint64_t se
     fli_endpoint   child = { .rt = rt, .host = rt->host, .serial = serial }, parent = child;
     cradle    c = { 0 };
     filch_err err = birth->relations != 0 ? fli_endpoint_pin(m, rt, birth->parent, &parent) : FILCH_OK;
-    FLI_ASSERT(err == FILCH_OK); /* the parent is being stepped: its host is there */
+    FLI_ASSERT(err == FILCH_OK); /* the parent is being stepped, so its host exists */
     err = cradle_make(m, rt, birth, &child, &parent, &c);
     if (err != FILCH_OK) {
         cradle_free(m, &child, &parent, &c);
@@ -562,7 +570,7 @@ filch_err fli_birth_make(fli_model *m, fli_runtime *rt, fli_proc *p, uint64_t se
     if (birth->relations != 0 && !fli_endpoint_set_related(m, &parent)) err = FILCH_EDEAD;
     if (err == FILCH_OK && c.name != NULL) err = fli_name_list(m, c.name);
     if (err == FILCH_OK) {
-        /* In this order: notices come in the order of the list, and the EXIT is the last word. */
+        /* In this order: notices are sent in the order of the list, and EXIT must be the last. */
         if (c.link != NULL) list_both(m, c.link);
         if (c.monitor != NULL) list_both(m, c.monitor);
         if (c.exec != NULL) fli_relation_list(m, c.exec, 0);
@@ -570,7 +578,8 @@ filch_err fli_birth_make(fli_model *m, fli_runtime *rt, fli_proc *p, uint64_t se
             next = fli_relation_at(m, relation->next[0]);
             fli_relation_list(m, relation, 0);
         }
-        /* Values without a deadline that comes and without a scope leave no bond: then nobody is to be told either. */
+        /* Values without a future deadline and without a scope need no relation: then the model need not be told of the
+         * end. */
         bool related = c.link != NULL || c.monitor != NULL || c.name != NULL || c.exec != NULL || c.context != NULL;
         if (related) fli_state_open_related(&p->state, fli_serial_gen(serial), limited);
         else fli_state_open(&p->state, fli_serial_gen(serial), limited);
