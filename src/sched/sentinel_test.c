@@ -1,0 +1,51 @@
+/* sentinel_test.c - a worker that parks beside a running one is its sentinel from the moment it is counted as parked: a sender in
+ * between would see a parked worker and no sentinel, and unpark it for nothing. */
+#include "api/world.h"
+#include "sched/sched.h"
+#include "support/until.h"
+
+static FLI_ATOMIC(filch_sched *) looked_at;
+static FLI_ATOMIC(uint32_t) parks, gaps; /* relaxed: read after the workers have ended, or to wait for more */
+
+uint64_t __real_fli_clock_ns(void);
+uint64_t __wrap_fli_clock_ns(void);
+
+/* A worker that parks reads the clock under the lock, after it has been counted and before it sets its deadline. */
+uint64_t __wrap_fli_clock_ns(void)
+{
+    fli_local   *worker = fli_current_get();
+    filch_sched *sched = fli_load_rlx(&looked_at);
+    if (worker != NULL && sched != NULL && fli_worker_of(worker)->sched == sched && fli_worker_of(worker)->idle.is_parked) {
+        uint32_t parked = fli_parked_in(fli_load_rlx(&sched->idle.word));
+        fli_add_rlx(&parks, 1);
+        if (parked > 0 && parked < sched->worker_count && (fli_load_rlx(&sched->idle.word) & FLI_SENTINEL) == 0) fli_add_rlx(&gaps, 1);
+    }
+    return __real_fli_clock_ns();
+}
+
+/* Keeps one worker busy. */
+static filch_err play_busy(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)me;
+    return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_continue(out);
+}
+
+TEST(who_parks_beside_a_running_worker_is_counted_as_its_sentinel_at_once)
+{
+    world w;
+    actor a = { 0 };
+    world_begin(&w, 2);
+    fli_store_rlx(&looked_at, w.sched);
+    actor_start(&w, &a, play_busy);
+    until(fli_load_rlx(&parks) >= 50);
+    world_end(&w);
+    same(fli_load_rlx(&gaps), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_parks_beside_a_running_worker_is_counted_as_its_sentinel_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
