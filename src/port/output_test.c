@@ -17,6 +17,23 @@
 static int        ends[2]; /* ends[0] reads */
 static fli_output out;
 
+/* Between two looks at the pipe its reader reads all of it. */
+static bool reads_after_look;
+
+int __real_poll(struct pollfd *fds, nfds_t count, int ms);
+int __wrap_poll(struct pollfd *fds, nfds_t count, int ms);
+int __wrap_poll(struct pollfd *fds, nfds_t count, int ms)
+{
+    static char bytes[1 << 16];
+    int         n = __real_poll(fds, count, ms);
+    if (reads_after_look && n == 0 && fds[0].fd == ends[1]) {
+        struct pollfd more = { .fd = ends[0], .events = POLLIN };
+        reads_after_look = false;
+        while (__real_poll(&more, 1, 0) > 0 && read(ends[0], bytes, sizeof bytes) > 0) {}
+    }
+    return n;
+}
+
 static void begin_pipe(void)
 {
     ok(pipe(ends));
@@ -95,6 +112,26 @@ TEST(a_line_larger_than_a_pipe_leaves_whole_and_in_its_place)
 {
     begin_pipe();
     check_full_then_read(200000);
+    end();
+}
+
+TEST(a_line_waits_for_the_rest_before_it_though_the_reader_reads_in_between)
+{
+    char        text[16] = "";
+    static char large[70000];
+    begin_pipe();
+    same(fcntl(ends[1], F_SETPIPE_SZ, 65536), 65536);
+    memset(large, '.', sizeof large);
+    assert_true(fli_output_write(&out, large, sizeof large));
+    reads_after_look = true;
+    assert_false(fli_output_write(&out, "next\n", 5));
+    assert_false(reads_after_look);
+    assert_true(fli_output_write(&out, "next\n", 5));
+    static char left[sizeof large];
+    same(read(ends[0], left, sizeof left), sizeof large - 65536 + 5);
+    same(left[sizeof large - 65536 - 1], '.');
+    memcpy(text, left + sizeof large - 65536, 5);
+    assert_string_equal(text, "next\n");
     end();
 }
 
@@ -202,6 +239,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_full_pipe_takes_no_line_and_holds_nobody),
         cmocka_unit_test(a_line_larger_than_a_pipe_leaves_whole_and_in_its_place),
+        cmocka_unit_test(a_line_waits_for_the_rest_before_it_though_the_reader_reads_in_between),
         cmocka_unit_test(a_full_socket_takes_no_line_and_keeps_its_flags),
         cmocka_unit_test(a_file_takes_everything_at_once),
         cmocka_unit_test(what_the_system_refuses_is_counted_and_given_up),
