@@ -108,7 +108,7 @@ typedef int filch_err;
     X(FILCH_EFOREIGN, 6, "the pid belongs to another scheduler")                        \
     X(FILCH_EMETHOD, 7, "the process type has no such method")                          \
     X(FILCH_ECOMMAND, 8, "no handler is registered for this command")                   \
-    X(FILCH_EEXISTS, 9, "already registered")                                           \
+    X(FILCH_EEXISTS, 9, "already exists")                                               \
     X(FILCH_EFROZEN, 10, "the registry is in use and can no longer change")             \
     X(FILCH_ETOOBIG, 11, "the payload is larger than the scheduler allows")             \
     X(FILCH_ESTALE, 12, "this yield has already been completed")                        \

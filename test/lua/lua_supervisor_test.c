@@ -213,7 +213,7 @@ TEST(a_start_that_fails_is_told_and_leaves_nothing)
         "assert(why:find('same id'), why)\n"
         "process.register('taken')\n"
         "_, why = supervisor.start { children = { { id = 'a', child, 'a' }, { id = 'x', child, name = 'taken' } } }\n"
-        "is(why, 'already registered') is(diary(2), '+a -a')\n"
+        "is(why, 'already exists') is(diary(2), '+a -a')\n"
         "_, why = supervisor.start { children = { { id = 'x', function() process.receive() end, memory = 1000 } } }\n"
         "assert(why, 'it began')\n"
         "while runtime.stats().alive > 1 do time.sleep('1ms') end\n";
