@@ -1,7 +1,7 @@
 /* engine.c - see engine.h.
  *
- * All threads of a run live in one array; fibers are kept from run to run. The engine itself has no fiber: whoever
- * reaches a point and has to choose does the choosing, and switches straight to the chosen one.
+ * All threads of a run live in one array; fibers are kept from run to run. The engine has no fiber of its own: the
+ * thread that reaches a point makes the choice, and switches directly to the chosen thread.
  */
 #include "sim/engine.h"
 
@@ -15,31 +15,31 @@
 #define STACK_SIZE (256u << 10)
 #define POINT_NS 20 /* virtual time that passes at every point */
 #define CHANGES_MAX 16
-#define LOOK_EVERY 512 /* points after which we look at the alarms, if there is nothing else to choose */
-#define FAIR_AFTER 20 /* PCT: times `length` points, after which the rest of the run is a random walk */
+#define LOOK_EVERY 512 /* points between two checks of the alarms while only one thread can run */
+#define FAIR_AFTER 20  /* PCT: after FAIR_AFTER * `length` points the run goes on as a random walk */
 #define FOREVER UINT64_MAX
-#define EPOCH_NS UINT64_C(1000000000) /* when a run begins */
+#define EPOCH_NS UINT64_C(1000000000) /* virtual time at the start of a run */
 
 enum { UNUSED, READY, BLOCKED, ENDED };
 
 typedef struct fli_sim_thread {
     fli_fiber fiber;
-    void    (*run)(void *arg);
-    void     *arg;
-    void     *here;
-    struct fli_sim_thread *next; /* in the queue it waits in */
+    void (*run)(void *arg);
+    void                  *arg;
+    void                  *here;
+    struct fli_sim_thread *next; /* in the queue of the object it waits for */
     fli_sim_queue         *queue;
-    uint64_t  until_ns;
-    uint64_t  stalled_until; /* points; not chosen before, if there is anybody else */
-    uint64_t  priority;      /* PCT */
-    struct set *in;          /* READY: `ready` or `stalled`; BLOCKED with an alarm: `timed` */
-    uint32_t  place;         /* there */
-    uint8_t   state;
-    bool      timed_out;
-    fli_sim_queue joiners;
+    uint64_t               until_ns;
+    uint64_t               stalled_until; /* in points: until then chosen only if no other thread can run */
+    uint64_t               priority;      /* PCT */
+    struct set            *in;            /* READY: `ready` or `stalled`; BLOCKED with an alarm: `timed` */
+    uint32_t               place;         /* index in `in` */
+    uint8_t                state;
+    bool                   timed_out;
+    fli_sim_queue          joiners;
 } thread;
 
-/* Some of the threads, in an order that only depends on the run. */
+/* A set of threads, in an order that depends on the run alone. */
 typedef struct set {
     thread  *at[THREADS_MAX];
     uint32_t count;
@@ -50,20 +50,20 @@ static struct {
     fli_prng       prng;
     thread         threads[THREADS_MAX];
     uint32_t       count, alive;
-    set            ready;   /* PCT: a heap, the highest priority first */
-    set            stalled; /* ready, and not to be chosen if there is anybody else */
-    set            timed;   /* blocked, with an alarm */
-    uint64_t       stall_ends; /* points: none of `stalled` is over before */
-    uint64_t       alarm_ns;   /* none of `timed` rings before */
-    bool           alone; /* random walk: the one that runs is the only one that can */
+    set            ready;      /* PCT: a heap, the highest priority first */
+    set            stalled;    /* ready, but chosen only if `ready` is empty */
+    set            timed;      /* blocked, with an alarm */
+    uint64_t       stall_ends; /* in points: the earliest stalled_until of `stalled`, or earlier */
+    uint64_t       alarm_ns;   /* the earliest alarm of `timed`, or earlier */
+    bool           alone;      /* random walk: only the running thread can run */
     thread        *current;
     fli_fiber      outside; /* the caller of fli_sim_run */
     bool           running;
-    uint64_t       granted; /* points handed out as credit so far */
+    uint64_t       granted; /* points granted so far (grant) */
     uint64_t       time_base_ns;
     uint64_t       next_change, changes[CHANGES_MAX], lowest;
     uint32_t       change_count;
-    uint64_t       hold; /* while tracing: points until the real decision */
+    uint64_t       hold; /* while tracing, credit is 1 per point: points left until the next choice */
     fli_sim_result result;
 } sim;
 
@@ -127,7 +127,7 @@ void fli_sim_here_set(void *here)
 
 /* ---- ending ---- */
 
-/* Leaves the run for good. The fiber that calls this is never resumed. */
+/* Leaves the run. The calling fiber is never resumed. */
 static void leave(fli_sim_verdict verdict, const char *why)
 {
     sim.result.verdict = verdict;
@@ -144,14 +144,14 @@ void fli_sim_fail(const char *why)
 
 /* ---- choosing ---- */
 
-/* One multiplication: this is done at every choice. */
+/* A random number below `bound` by one multiplication instead of a division: called at every choice. */
 static void mix(uint64_t value)
 {
     uint64_t hash = (sim.result.hash ^ value) * UINT64_C(0x9e3779b97f4a7c15);
     sim.result.hash = hash ^ (hash >> 29);
 }
 
-/* Grants credit until the next decision. */
+/* Sets the number of points that pass until the next choice. */
 static void grant(uint64_t credit)
 {
     uint64_t done = points();
@@ -168,12 +168,13 @@ static void grant_for_strategy(void)
 {
     if (sim.config.strategy == FLI_SIM_PCT) {
         uint64_t done = points();
-        /* Look at least every so often: timers of blocked threads come due by the passing of points. */
+        /* Check the alarms every LOOK_EVERY points: virtual time advances at each point, so alarms of blocked threads
+         * come due. */
         uint64_t until = sim.next_change > done ? sim.next_change - done : 1;
         grant(until < LOOK_EVERY ? until : LOOK_EVERY);
         return;
     }
-    /* There is no choice until it wakes somebody (add_ready) or an alarm rings. */
+    /* The next choice is when the running thread wakes another one (add_ready) or an alarm is due. */
     sim.alone = sim.ready.count + sim.stalled.count == 1;
     if (sim.alone) {
         uint64_t now_ns = sim.time_base_ns + points() * POINT_NS;
@@ -181,11 +182,11 @@ static void grant_for_strategy(void)
         grant(until < LOOK_EVERY ? until : LOOK_EVERY);
         return;
     }
-    /* Between 1 and 2 * mean - 1. */
+    /* Uniform from 1 to 2 * mean - 1. */
     grant(1 + (uint64_t)fli_sim_choose(2 * sim.config.switch_mean - 1));
 }
 
-/* ---- who can run ---- */
+/* ---- the sets of threads ---- */
 
 static void set_place(set *s, uint32_t place, thread *t)
 {
@@ -193,11 +194,12 @@ static void set_place(set *s, uint32_t place, thread *t)
     t->place = place;
 }
 
-/* The heap of PCT: nobody is below one of lower priority. */
+/* The heap of PCT: no thread lies below one of lower priority. */
 static void rise(set *s, thread *t)
 {
     uint32_t at = t->place;
-    for (; at > 0 && s->at[(at - 1) / 2]->priority < t->priority; at = (at - 1) / 2) set_place(s, at, s->at[(at - 1) / 2]);
+    for (; at > 0 && s->at[(at - 1) / 2]->priority < t->priority; at = (at - 1) / 2)
+        set_place(s, at, s->at[(at - 1) / 2]);
     set_place(s, at, t);
 }
 
@@ -245,7 +247,7 @@ static void add_ready(thread *t)
     if (was_alone) grant_for_strategy();
 }
 
-/* It waits no longer. */
+/* Makes a blocked thread ready. */
 static void unblock(thread *t)
 {
     thread **at = &t->queue->first;
@@ -257,14 +259,14 @@ static void unblock(thread *t)
     add_ready(t);
 }
 
-/* Those whose alarm has rung become ready. */
+/* Makes the threads ready whose alarm is due. */
 static void ring_alarms(uint64_t now_ns)
 {
     uint64_t next = FOREVER;
     for (uint32_t i = 0; i < sim.timed.count;) {
         thread *t = sim.timed.at[i];
         if (t->until_ns <= now_ns) {
-            unblock(t); /* somebody else is in its place now */
+            unblock(t); /* another thread has moved to its index: look at that index again */
             t->timed_out = true;
             continue;
         }
@@ -274,7 +276,7 @@ static void ring_alarms(uint64_t now_ns)
     sim.alarm_ns = next;
 }
 
-/* Those that have stalled for long enough can be chosen like the others. */
+/* Moves the threads whose stall is over from `stalled` to `ready`. */
 static void end_stalls(uint64_t now)
 {
     uint64_t next = FOREVER;
@@ -291,7 +293,7 @@ static void end_stalls(uint64_t now)
     sim.stall_ends = next;
 }
 
-/* A thread that can run, by the strategy; NULL if there is none. */
+/* Returns the thread that the strategy chooses among those that can run, or NULL if none can. */
 static thread *pick(void)
 {
     set *from = sim.ready.count > 0 ? &sim.ready : &sim.stalled;
@@ -302,26 +304,27 @@ static thread *pick(void)
 static void stall(thread *t)
 {
     t->stalled_until = points() + 1000 + fli_sim_choose(20000);
-    if (t->state != READY) return; /* once it is, then */
+    if (t->state != READY) return; /* takes effect when it becomes ready */
     set_remove(t);
     add_ready(t);
 }
 
-/* Goes on with whoever can run. */
+/* Switches to the next thread that the strategy chooses. */
 static void dispatch(void)
 {
     thread  *from = sim.current, *to;
     uint64_t now = points();
     sim.alone = false;
     if (now > sim.config.point_max) leave(FLI_SIM_ENDLESS, "too many points: somebody goes round for ever");
-    /* Priorities may starve a thread for ever, if the others never rest; a real system does not. */
+    /* Under PCT a thread of low priority starves if the others never block; a real scheduler does not starve it. */
     if (now > FAIR_AFTER * sim.config.length) sim.config.strategy = FLI_SIM_RANDOM;
     if (now >= sim.stall_ends) end_stalls(now);
     if (sim.time_base_ns + now * POINT_NS >= sim.alarm_ns) ring_alarms(sim.time_base_ns + now * POINT_NS);
     while ((to = pick()) == NULL) {
         ring_alarms(0);
-        if (sim.alarm_ns == FOREVER) leave(FLI_SIM_DEADLOCK, "nobody can run and nobody has an alarm: a wake-up was lost");
-        /* Everybody waits: time jumps. */
+        if (sim.alarm_ns == FOREVER)
+            leave(FLI_SIM_DEADLOCK, "nobody can run and nobody has an alarm: a wake-up was lost");
+        /* All threads are blocked: virtual time jumps to the next alarm. */
         if (sim.config.rest != NULL) sim.config.rest();
         sim.time_base_ns = sim.alarm_ns - now * POINT_NS;
         ring_alarms(sim.alarm_ns);
@@ -342,7 +345,7 @@ static void demote(thread *t)
     sink(&sim.ready, t);
 }
 
-/* The change points of PCT that have been passed. */
+/* Applies the PCT priority changes whose points have been passed. */
 static void change_priorities(void)
 {
     while (sim.change_count > 0 && sim.next_change <= points()) {
@@ -373,7 +376,7 @@ void fli_sim_yield(const char *what)
 {
     (void)what;
     if (!sim.running) return;
-    /* The one with the highest priority would look again for ever. */
+    /* PCT: a spinning thread of the highest priority would run for ever; lower its priority. */
     if (sim.config.strategy == FLI_SIM_PCT) demote(sim.current);
     dispatch();
 }
@@ -468,7 +471,7 @@ static void set_up(const fli_sim_config *config)
     sim.lowest = UINT64_C(1) << 62;
     sim.change_count = sim.config.depth - 1 < CHANGES_MAX ? sim.config.depth - 1 : CHANGES_MAX;
     for (uint32_t i = 0; i < sim.change_count; i++) sim.changes[i] = 1 + fli_prng_next(&sim.prng) % sim.config.length;
-    /* Latest first, so that the next one is at the end. */
+    /* Sorted with the latest first: the next change point is the last entry. */
     for (uint32_t i = 1; i < sim.change_count; i++) {
         for (uint32_t k = i; k > 0 && sim.changes[k] > sim.changes[k - 1]; k--) {
             uint64_t swap = sim.changes[k];

@@ -1,16 +1,16 @@
-/* engine.h - many virtual threads on one, switched at every call that touches the machine, by choices that come from a
- * seed. The same seed gives the same run.
+/* engine.h - runs many virtual threads on one real thread and switches between them at calls into the port, by choices
+ * drawn from a seed. The same seed gives the same run.
  *
- * The rest of the runtime is compiled against src/sim/seam/port instead of src/port: same names, and every one of
- * them is a *point* at which the engine may go on with another thread. Time is virtual: it moves a little at every
- * point, and jumps to the next alarm when everybody waits.
+ * The rest of the runtime is compiled against src/sim/seam/port instead of src/port: the same names, and each call is
+ * a *point* at which the engine may switch to another thread. Time is virtual: it advances by 20 ns at each point, and
+ * jumps to the next alarm when all threads are blocked.
  *
- * Two ways to choose (each finds what the other misses):
- *   random walk  at a random point go on with a random thread; how often is itself drawn from the seed
- *   PCT          every thread has a priority, the highest runs; at `depth` - 1 random points the running one drops to
- *                the bottom
+ * Two strategies (each finds bugs that the other misses):
+ *   random walk  switches at random points to random threads; the mean distance is drawn from the seed too
+ *   PCT          each thread has a priority and the highest one runs; at `depth` - 1 random points the running thread
+ * gets the lowest priority
  *
- * When nobody can run and nobody has an alarm, a wake-up was lost: that ends the run as a violation, without any
+ * When no thread can run and none has an alarm, a wake-up was lost: the run ends as a violation at once, without a
  * time-out.
  */
 #ifndef FLI_SIM_ENGINE_H
@@ -24,62 +24,63 @@ typedef enum fli_sim_strategy { FLI_SIM_RANDOM, FLI_SIM_PCT } fli_sim_strategy;
 typedef struct fli_sim_config {
     uint64_t         seed;
     fli_sim_strategy strategy;
-    uint32_t         depth;         /* PCT; 0: 3 */
-    uint64_t         length;        /* PCT: points in a run, roughly; the changes fall into them. 0: 20000 */
-    uint32_t         switch_mean;   /* random walk: points between switches on average; 0: drawn from the seed */
-    uint64_t         point_max;     /* a run that takes more is stuck; 0: 50 million */
-    uint32_t         spurious;      /* of 1000 waits on a condition that end for no reason */
-    uint32_t         weak_fail;     /* of 1000 weak compare-and-swaps that fail for no reason */
-    uint32_t         no_thread;     /* of 1000 threads that cannot be started */
-    uint32_t         stall;         /* of 1000 switches after which the thread left is not chosen for long */
-    uint32_t         clock_jump;    /* of 1000 readings before which the clock jumps ahead */
-    uint32_t         check_every;   /* calls `check` at every so many switches; 0: never */
-    void           (*check)(void);  /* looks at everything; must not reach a point */
-    void           (*rest)(void);   /* the same, when everybody waits and time is about to jump; NULL: nothing */
-    bool             trace;         /* write every point to `trace_line` */
+    uint32_t         depth;       /* PCT; 0: 3 */
+    uint64_t         length;      /* PCT: expected points of a run, among which the priority changes fall. 0: 20000 */
+    uint32_t         switch_mean; /* random walk: points between switches on average; 0: drawn from the seed */
+    uint64_t         point_max;   /* a run with more points counts as endless; 0: 50 million */
+    uint32_t         spurious;    /* of 1000 waits on a condition that end for no reason */
+    uint32_t         weak_fail;   /* of 1000 weak compare-and-swaps that fail for no reason */
+    uint32_t         no_thread;   /* of 1000 threads that cannot be started */
+    uint32_t         stall;       /* of 1000 switches: the thread switched away from is stalled for a while */
+    uint32_t         clock_jump;  /* of 1000 clock readings: the clock jumps ahead first */
+    uint32_t         check_every; /* switches between two calls of `check`; 0: never */
+    void (*check)(void);          /* checks invariants; must not reach a point */
+    void (*rest)(void); /* checks invariants when all threads are blocked and time is about to jump; may be NULL */
+    bool trace;         /* write every point to `trace_line` */
     void (*trace_line)(void *user, uint64_t point, uint32_t thread, const char *what);
     void *trace_user;
 } fli_sim_config;
 
 typedef enum fli_sim_verdict {
     FLI_SIM_OK,
-    FLI_SIM_DEADLOCK, /* nobody can run: a lost wake-up */
-    FLI_SIM_ENDLESS,  /* point_max: somebody goes round for ever */
+    FLI_SIM_DEADLOCK, /* no thread can run and none has an alarm: a lost wake-up */
+    FLI_SIM_ENDLESS,  /* point_max was reached: a thread loops for ever */
     FLI_SIM_FAILED    /* fli_sim_fail */
 } fli_sim_verdict;
 
 typedef struct fli_sim_result {
     fli_sim_verdict verdict;
-    const char     *why;      /* static text; NULL if OK */
-    uint64_t        points;   /* how many there were */
+    const char     *why;    /* static text; NULL if OK */
+    uint64_t        points; /* points of the run */
     uint64_t        switches;
-    uint64_t        hash;     /* of all choices: equal for equal runs */
-    uint64_t        time_ns;  /* virtual */
+    uint64_t        hash;    /* hash of all choices: equal for equal runs */
+    uint64_t        time_ns; /* virtual */
 } fli_sim_result;
 
 /* Runs `body(arg)` as virtual thread 0 until it and all it started have ended. After a violation the other threads are
- * dropped where they stand; what they held is lost. Thread: one at a time in a program. */
+ * abandoned, and what they own leaks. Thread: one run at a time in a program. */
 fli_sim_result fli_sim_run(const fli_sim_config *config, void (*body)(void *arg), void *arg);
 
-/* Inside a run: this must not be. Does not return. */
+/* Inside a run: ends it as a violation with this text. Does not return. */
 void fli_sim_fail(const char *why) __attribute__((noreturn));
-/* Inside a run: a number below `bound`, from the seed. */
+/* Inside a run: returns a number below `bound`, drawn from the seed. */
 uint32_t fli_sim_choose(uint32_t bound);
-/* Inside a run: true `per_mille` times in a thousand. */
+/* Inside a run: returns true with probability per_mille / 1000. */
 bool fli_sim_chance(uint32_t per_mille);
-/* Faults, by the rates of the config: a weak compare-and-swap fails, a wait ends for no reason, no thread is to be had. */
+/* Return true if a fault is to be injected, by the rates of the config: a weak compare-and-swap fails, a wait ends
+ * spuriously, a thread cannot be started. */
 bool fli_sim_weak_fails(void);
 bool fli_sim_spurious(void);
 bool fli_sim_no_thread(void);
-/* How many points there have been in this run. */
+/* Returns the number of points so far in this run. */
 uint64_t fli_sim_points(void);
-/* Are we inside a run? Outside, points do nothing. */
+/* Returns true inside a run. Outside, points do nothing. */
 bool fli_sim_running(void);
 
 /* ---- for the seam ---- */
 
-/* Points left before the engine wants to choose. Counted down by every point, so that a point in between costs next to
- * nothing. */
+/* Points left until the next choice. Each point counts it down, so that a point without a choice costs one decrement.
+ */
 extern uint64_t fli_sim_credit;
 void            fli_sim_decide(const char *what);
 
@@ -89,19 +90,19 @@ static inline void fli_sim_point(const char *what)
 }
 
 uint64_t fli_sim_now_ns(void);
-/* The running thread lets others go first: it has nothing to do but look again. */
+/* The running thread spins: prefers other threads. */
 void  fli_sim_yield(const char *what);
 void *fli_sim_here_get(void);
 void  fli_sim_here_set(void *here);
 
-/* Threads that wait are in a list kept by what they wait for. */
+/* The threads that wait for an object are in a list in that object. */
 typedef struct fli_sim_queue {
     struct fli_sim_thread *first;
 } fli_sim_queue;
 
-/* Blocks the running thread until fli_sim_wake, or until `until_ns`. False: time is up. */
+/* Blocks the running thread until fli_sim_wake() or `until_ns`. Returns false if the time was reached. */
 bool fli_sim_block(fli_sim_queue *queue, uint64_t until_ns, const char *what);
-/* Makes one of them ready (chosen by the seed), or all. True: there was one. */
+/* Makes one waiting thread (drawn from the seed) ready, or all. Returns true if there was one. */
 bool fli_sim_wake(fli_sim_queue *queue, bool all);
 
 uint32_t fli_sim_thread_start(void (*run)(void *arg), void *arg);

@@ -1,23 +1,23 @@
-/* explore.c - the search: who goes on, what is read, one execution after the other. See weak.h.
+/* explore.c - the search over executions: which thread runs next and which value a load reads. See weak.h.
  *
- * An execution is the list of choices made in it. The next one repeats all of them but for the last that has something
- * left to try (depth first; nothing is kept of an execution but its choices). Threads are fibers; whoever reaches a
- * point does the choosing.
+ * An execution is the list of choices made in it. The next execution repeats these choices up to the last one with an
+ * untried alternative (depth-first search; only the choices of an execution are kept). Threads are fibers; the thread
+ * that reaches a point makes the choice.
  *
- * Two reductions, both of which leave out only executions that come to the same as others:
- *   Points only where it matters. An operation on a location that no other thread ever writes disturbs nobody and is
- *   disturbed by nobody: others that load it can still find the value from before. Who writes where is learnt on the
- *   way; when that turns out to be more than was believed, the search begins anew.
- *   Sleep sets. When all that begins with thread T at a point has been explored, T stays asleep in the other branches
- *   until somebody writes where T's operation looks. A sleeping *load* wakes only for the stores that are new: to find
- *   an old one after the new store is the same as to have loaded before it.
- * With a bound on preemptions there are no sleep sets: the execution that stands for the others may be one beyond it.
+ * Two reductions. Both omit only executions that are equivalent to an explored one:
+ *   Points only where they matter. An operation on a location that no other thread writes is independent of all other
+ * threads: a thread that loads the location can still read the value from before. The search learns on the way which
+ * thread writes which location; when a new writer appears it starts again. Sleep sets. When everything that starts with
+ * thread T at a point has been explored, T sleeps in the other branches until another thread writes the location of T's
+ * operation. A sleeping *load* wakes for the new stores only: reading an older store after the new one is equivalent to
+ * having loaded before it. With a bound on preemptions there are no sleep sets: the explored representative might
+ * exceed the bound.
  *
- * Walks draw every choice instead: how often to switch once for each walk, then at each point whether, and to whom.
- * Loads find any value that they may. A walk is told from others by a hash of its choices.
+ * A walk draws each choice at random: once per walk how often to switch, then at each point whether to switch and to
+ * which thread. Loads read any value that they may. A walk is identified by a hash of its choices.
  *
- * INVARIANT  an unlock needs no point: while it is held nobody else's operation depends on it. A program that tries
- *            locks is the exception, because there one can find it held; all its unlocks are points (`tries`).
+ * INVARIANT  an unlock needs no point: while the lock is held, no operation of another thread depends on it. The
+ * exception is a program that uses trylock, which can observe the held lock; there each unlock is a point (`tries`).
  */
 #include <signal.h>
 #include <stdarg.h>
@@ -35,10 +35,10 @@
 
 #define STACK_SIZE (128u << 10)
 #define NODES_MAX 4096
-#define POINTS_MAX 5000 /* an execution with more goes round for ever */
+#define POINTS_MAX 5000 /* an execution with more points counts as endless */
 #define OUTCOMES 4096
 #define PROGRESS_EVERY 65536 /* executions */
-#define WORN_AFTER 100000 /* walks, after which it ends if most are like earlier ones */
+#define WORN_AFTER 100000    /* walks after which the search ends if most walks repeat earlier ones */
 #define BIT(t) (1u << (t))
 
 enum { UNUSED, READY, WAITING, ENDED };
@@ -48,20 +48,21 @@ typedef struct thread {
     fli_fiber fiber;
     void (*run)(void);
     void         *here;
-    uint64_t      until_ns; /* of a wait */
+    uint64_t      until_ns; /* deadline of a wait */
     uint64_t      ticks;
-    uint32_t      at;    /* where its operation is */
-    uint32_t      cond;  /* what it waits for */
-    uint32_t      fresh; /* asleep with a load: wakes for stores from this one on */
+    uint32_t      at;    /* location of its next operation */
+    uint32_t      cond;  /* condition it waits for */
+    uint32_t      fresh; /* asleep before a load: index of the first store that wakes it */
     fli_weak_kind kind;
     uint8_t       state;
     bool          timed_out;
-    bool          yields; /* until another thread has gone on */
-    uint32_t      points; /* its own */
-    uint32_t      others; /* those of the others when it yielded */
+    bool          yields; /* not chosen until another thread has run */
+    uint32_t      points; /* points of this thread */
+    uint32_t      others; /* points of the other threads when it yielded */
 } thread;
 
-/* A choice. `left`: threads still to try (for a thread), or how many there are (for a value). */
+/* A choice. `left`: the set of threads still to try (choice of a thread), or the number of values (choice of a value).
+ */
 typedef struct node {
     bool     is_thread;
     uint8_t  chosen;
@@ -88,14 +89,14 @@ static struct {
     uint64_t                outcomes[OUTCOMES];
     bool                    walking;
     fli_prng                prng;
-    uint32_t                stay;  /* a walk: of 256, how often the same thread goes on */
+    uint32_t                stay;  /* walk: probability, of 256, that the same thread continues */
     uint64_t                path;  /* hash of its choices */
-    uint64_t               *paths; /* of all walks so far: a hash set */
+    uint64_t               *paths; /* hash set of the paths of all walks so far */
     uint64_t                paths_mask;
-    /* Learnt: who writes and who touches each location. */
+    /* Learnt: which threads write, and which access, each location. */
     uint8_t writers[FLI_WEAK_ARENA], users[FLI_WEAK_ARENA];
-    bool    tries; /* somebody tries locks */
-    bool    barriers; /* somebody uses a barrier for all: then no operation is independent of another thread's */
+    bool    tries;    /* the program uses trylock */
+    bool    barriers; /* the program uses a process-wide barrier: then no two operations are independent */
     bool    learnt;
 } x;
 
@@ -132,7 +133,7 @@ void fli_weak_must(bool holds, const char *what)
     FLI_WEAK_NOTE("VIOLATION: %s", what);
 }
 
-/* A broken FLI_ASSERT traps; a mutant may also follow a bad pointer. */
+/* Signals that end an execution as a violation: a failed FLI_ASSERT traps; a mutant may dereference a bad pointer. */
 static void on_trap(int number)
 {
     if (fli_weak_self != 0) fli_weak_fail(number == SIGILL ? "a broken assertion" : "a bad pointer");
@@ -169,8 +170,8 @@ static node *new_node(bool is_thread, uint32_t left)
     return &x.nodes[x.height++];
 }
 
-/* The text of an execution: for every operation the digit of its thread, and after it the letter of the value found, if
- * there were several. It does not depend on what was learnt. */
+/* The text form of an execution: for each operation the digit of its thread, followed by a letter for the value read if
+ * there were several. Independent of what the search has learnt. */
 static void record(char letter)
 {
     if (!fli_weak_tracing || x.recorded + 1 >= sizeof x.result.choices) return;
@@ -186,7 +187,7 @@ static uint32_t scripted(char base)
     return (uint32_t)(letter - base);
 }
 
-/* A choice of a walk becomes part of its path. */
+/* Adds a choice to the path hash of the walk. */
 static uint32_t drawn(uint32_t chosen)
 {
     x.path = fli_prng_mix(x.path ^ chosen);
@@ -233,7 +234,7 @@ static bool is_awake(uint32_t i)
     return t->kind == FLI_WEAK_KIND_LOAD && fli_weak_stores(t->at) > t->fresh;
 }
 
-/* Nobody can go: time passes until the first alarm. False: there is none. */
+/* No thread can run: advances time to the first alarm. Returns false if there is no alarm. */
 static bool ring_alarm(void)
 {
     thread *first = NULL;
@@ -249,8 +250,8 @@ static bool ring_alarm(void)
     return true;
 }
 
-/* Puts to sleep those that have been explored here, goes on with `chosen`, and wakes those that it disturbs. Gives the
- * oldest store that the chosen one's load is to find. */
+/* Puts the threads to sleep that have been explored at this point, runs `chosen`, and wakes the threads whose operation
+ * depends on its. Sets *fresh to the oldest store that the load of `chosen` must consider. */
 static uint32_t commit(uint32_t chosen, uint32_t done)
 {
     thread *c = &x.threads[chosen];
@@ -272,7 +273,7 @@ static uint32_t lowest(uint32_t mask)
     return (uint32_t)__builtin_ctz(mask);
 }
 
-/* The next of a walk. */
+/* Returns the next thread of a walk. */
 static uint32_t draw_thread(uint32_t options, uint32_t self)
 {
     if ((options & BIT(self)) != 0 && fli_prng_below(&x.prng, 256) < x.stay) return drawn(self);
@@ -282,7 +283,7 @@ static uint32_t draw_thread(uint32_t options, uint32_t self)
     return drawn(lowest(options));
 }
 
-/* Leaves out those that wait for others to go on, as long as there are others. */
+/* Removes the threads that have yielded from the candidates, unless no other candidate is left. */
 static uint32_t without_yielders(uint32_t able)
 {
     uint32_t rest = able;
@@ -293,7 +294,7 @@ static uint32_t without_yielders(uint32_t able)
     return rest != 0 ? rest : able;
 }
 
-/* Who goes on; *fresh as from commit. 0: all have ended. */
+/* Chooses the next thread; *fresh as in commit(). Returns 0 if all threads have ended. */
 static uint32_t decide(uint32_t *fresh)
 {
     uint32_t able = 0, alive = 0, options = 0, self = fli_weak_self;
@@ -339,11 +340,11 @@ static uint32_t decide(uint32_t *fresh)
     return chosen;
 }
 
-/* Gives the turn to whoever is chosen; comes back when it is ours. */
+/* Switches to the chosen thread; returns when the calling thread is chosen again. */
 static uint32_t pass(void)
 {
     uint32_t        self = fli_weak_self, fresh = 0;
-    static uint32_t handed; /* to the one chosen */
+    static uint32_t handed; /* `fresh` for the chosen thread */
     if (x.starting) {
         fli_weak_self = 0;
         fli_fiber_switch(&x.threads[self].fiber, &x.outside);
@@ -361,7 +362,7 @@ static uint32_t pass(void)
     return handed;
 }
 
-/* Learns who uses a location. Does anybody else write it? */
+/* Records that this thread uses the location. Returns true if another thread writes it. */
 static bool is_shared(uint32_t at, bool writes)
 {
     uint8_t self = (uint8_t)BIT(fli_weak_self);
@@ -400,7 +401,7 @@ void fli_mutex_fini(fli_mutex *mutex)
     FLI_ASSERT(mutex->holder == 0);
 }
 
-/* Waits until the mutex is free and takes it. */
+/* Waits until the mutex is free, and locks it. */
 static void lock(fli_mutex *mutex)
 {
     (void)fli_weak_point(FLI_WEAK_KIND_LOCK, mutex);
@@ -511,8 +512,8 @@ void fli_cond_wait(fli_cond *cond, fli_mutex *mutex)
 
 /* ---- the futex (port/futex.h) and the barrier for all (port/barrier.h) ---- */
 
-/* The system compares with the newest value: a store that it does not see is followed by a wake that finds the sleeper,
- * which comes to the same. It orders no memory. */
+/* The kernel compares with the newest value. This covers an older value too: a store that the kernel missed would be
+ * followed by a wake that finds the sleeper. A futex wait orders no memory. */
 bool fli_futex_wait(uint32_t *word, uint64_t until_ns)
 {
     (void)fli_weak_point(FLI_WEAK_KIND_SIGNAL, word);
@@ -542,7 +543,7 @@ void fli_futex_wake(uint32_t *word)
     FLI_WEAK_NOTE("futex wake +%u: nobody", fli_weak_offset(word));
 }
 
-/* An operation that every other one notices: from now on nothing is left out. */
+/* An operation that depends on all others: from here on the search uses no reduction. */
 static thread *point_everywhere(void)
 {
     if (!x.barriers) x.barriers = x.learnt = true;
@@ -603,14 +604,14 @@ void fli_current_set(void *here)
     x.threads[fli_weak_self].here = here;
 }
 
-/* Each thread has its own idea of how much time has passed since the last alarm, so that reading the clock disturbs
- * nobody. */
+/* Each thread counts the time since the last alarm on its own, so that reading the clock is independent of other
+ * threads. */
 uint64_t fli_clock_ns(void)
 {
     return x.now_ns + x.threads[fli_weak_self].ticks++;
 }
 
-/* Threads are not started inside a program; so nobody joins any. */
+/* Not used: a program's threads are given in advance, none is started or joined inside it. */
 void fli_thread_join(fli_thread *thread_)
 {
     (void)thread_;
@@ -661,7 +662,7 @@ static void run_once(void)
     }
     x.starting = false;
     if (fli_weak_running) {
-        /* The first choice is made as if by somebody who has ended. */
+        /* The first choice is made as if by a thread that has ended. */
         fli_fiber_reset(&x.beginning, begin, NULL);
         fli_weak_self = 0;
         fli_fiber_switch(&x.outside, &x.beginning);
@@ -672,7 +673,7 @@ static void run_once(void)
     if (x.verdict == RUN_ENDED && x.program->check != NULL) x.program->check();
 }
 
-/* Goes to the next execution. False: there is none. */
+/* Backtracks to the next execution. Returns false if all have been explored. */
 static bool advance(void)
 {
     while (x.height > 0) {
@@ -706,7 +707,7 @@ static void note_outcome(void)
     }
 }
 
-/* Once more, and told in detail. */
+/* Runs the failing execution again and prints each step. */
 static void show(void)
 {
     fli_weak_tracing = true;
@@ -715,7 +716,8 @@ static void show(void)
     FLI_ASSERT(x.verdict == RUN_VIOLATION || x.script != NULL);
 }
 
-/* Somebody writes where nobody thought he would: what was left out because of that has to be looked at. */
+/* A thread writes a location that it was not known to write: what was omitted because of that must be explored. Starts
+ * again. */
 static void begin_anew(void)
 {
     x.learnt = false;
@@ -753,7 +755,7 @@ static void search(void)
     x.result.complete = true;
 }
 
-/* False: an earlier walk made the same choices. */
+/* Returns false if an earlier walk made the same choices. */
 static bool note_path(void)
 {
     uint64_t key = x.path | 1;
@@ -765,7 +767,7 @@ static bool note_path(void)
     }
 }
 
-/* One walk, from these numbers. One that learns where others write was too coarse: it is taken again. */
+/* Runs one walk, drawn from `prng`. A walk that discovers a new writer lacked points: it is repeated. */
 static void walk_once(fli_prng from)
 {
     do {

@@ -1,4 +1,5 @@
-/* seam.c - src/port once more, on the simulator's engine: threads, locks, clock, CPUs, descriptors, entropy. */
+/* seam.c - src/port implemented on the simulator's engine: threads, locks, clock, CPUs, descriptors, entropy. */
+#include "sim/seam.h"
 #include "base/assert.h"
 #include "port/clock.h"
 #include "port/cpu.h"
@@ -6,7 +7,6 @@
 #include "port/thread.h"
 #include "port/wakefd.h"
 #include "sim/engine.h"
-#include "sim/seam.h"
 
 filch_err fli_mutex_init(fli_mutex *mutex)
 {
@@ -71,7 +71,7 @@ bool fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns)
     if (fli_sim_spurious()) {
         fli_mutex_unlock(mutex);
     } else {
-        /* Letting go of the lock and waiting are one step: no point in between. */
+        /* Unlocking and waiting are atomic: no point between them. */
         if (!mutex->held) fli_sim_fail("waiting on a condition without its lock");
         mutex->held = false;
         (void)fli_sim_wake(&mutex->waiters, false);
@@ -107,7 +107,7 @@ void fli_unpark(fli_parker *parker)
 bool fli_park(fli_parker *parker, uint64_t until_ns)
 {
     fli_sim_point("park");
-    /* Looking and falling asleep are one step, as the system does it. */
+    /* Comparing and blocking are atomic, as in the kernel. */
     while (!parker->signalled && fli_sim_block(&parker->waiters, until_ns, "park")) {}
     bool signalled = parker->signalled;
     parker->signalled = false;
@@ -129,7 +129,7 @@ void fli_thread_join(fli_thread *thread)
     fli_sim_thread_join(thread->index);
 }
 
-/* Virtual threads share one real thread. */
+/* Unknown: all virtual threads share one real thread, so none has a CPU time of its own. */
 fli_thread_mood fli_thread_look(fli_thread *thread, uint64_t *cpu_ns)
 {
     (void)thread;
@@ -137,7 +137,7 @@ fli_thread_mood fli_thread_look(fli_thread *thread, uint64_t *cpu_ns)
     return FLI_THREAD_UNKNOWN;
 }
 
-/* Who goes next is decided by the seed alone. */
+/* No effect: the seed alone decides which thread runs next. */
 void fli_thread_prompt(void)
 {
 }
@@ -190,7 +190,7 @@ uint64_t fli_random_u64(void)
     return ((high << 32) | low) + 1;
 }
 
-/* A descriptor is a number here; whether it is readable is all there is to it. */
+/* A descriptor is a number with one property: readable or not. */
 static bool          readable[64];
 static fli_sim_queue pollers[64];
 static uint64_t      open_fds;
@@ -226,7 +226,7 @@ void fli_wakefd_clear(int fd)
     readable[fd] = false;
 }
 
-/* The descriptor alone: workloads pass filch_next_timeout to fli_sim_poll. */
+/* Waits for the descriptor alone: the workloads pass filch_next_timeout() to fli_sim_poll() themselves. */
 filch_err fli_alarmfd_open(fli_alarmfd *alarm, int fd)
 {
     *alarm = (fli_alarmfd){ .poll = fd, .timer = -1, .at_ns = FLI_NEVER };

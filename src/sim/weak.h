@@ -1,18 +1,17 @@
-/* weak.h - every execution of a small closed program under a weak memory model, one after the other; or, where there
- * are too many, random ones of them.
+/* weak.h - runs every execution of a small closed program under a weak memory model, one after the other; or random
+ * executions where there are too many.
  *
  * A program is a setup and a few threads, compiled against src/sim/weakseam/port: the same fli_ names, and each atomic
- * operation is simulated by the rules of C11 for the order in its name. Two things are open in a program, and all of
- * both is tried:
- *   who goes on    at every operation that another thread could disturb
- *   what is read   a load may find any value that is not yet overwritten for its thread (weak_memory.c)
- * A load may also find the newest; so what a sequentially consistent machine does is among it.
+ * operation is simulated by the rules of C11 for its memory order. Two kinds of choice are explored completely:
+ *   the next thread   at each operation that depends on another thread
+ *   the value read    a load may read any store that is not yet overwritten for its thread (weak_memory.c)
+ * The newest store is among them, so all sequentially consistent executions are included.
  *
- * What ends an execution as a violation: fli_weak_must, a broken FLI_ASSERT, a deadlock, an endless run, two accesses
- * to plain memory that nothing orders (a data race), plain memory used after it was freed. Plain accesses are seen
- * because the parts are compiled with -fsanitize=thread, and weak_memory.c answers the calls that this puts in.
+ * Violations: fli_weak_must, a failed FLI_ASSERT, a deadlock, an endless run, a data race on plain memory, use after
+ * free. Plain accesses are seen because the modelled files are compiled with -fsanitize=thread, and weak_memory.c
+ * defines the functions that the compiler then calls.
  *
- * What is not modelled is said in docs/design/testing.md.
+ * docs/design/testing.md lists what is not modelled.
  */
 #ifndef FLI_SIM_WEAK_H
 #define FLI_SIM_WEAK_H
@@ -25,13 +24,14 @@
 
 typedef struct fli_weak_program {
     const char *name, *promise;
-    /* Runs once, before everything. All that threads share is made here, by fli_weak_new. */
+    /* Runs once, first. Allocates everything that the threads share by fli_weak_new(). */
     void (*setup)(void);
     void (*threads[FLI_WEAK_THREADS])(void);
-    /* After all threads have ended: is everything as it must be? May be NULL. */
+    /* Runs after all threads have ended and checks the result. May be NULL. */
     void (*check)(void);
-    /* Too large for every day: 0 all executions, otherwise those with so many preemptions; `rare`: not at all. */
-#define FLI_WEAK_NO_PREEMPTION (-1) /* for `bound`: threads change only where one waits or ends */
+    /* For daily runs of a large program: 0 explores all executions, n those with at most n preemptions. `rare`: skip
+     * it. */
+#define FLI_WEAK_NO_PREEMPTION (-1) /* for `bound`: a switch only where a thread waits or ends */
     int32_t bound;
     bool    rare;
 } fli_weak_program;
@@ -41,53 +41,54 @@ typedef struct fli_weak_config {
     uint32_t    spurious; /* weak compare-and-swaps that fail for no reason, in one execution */
     uint64_t    limit;    /* executions at most; 0: all */
     const char *replay;   /* choices of the one execution to run, or NULL */
-    bool        quiet;    /* do not print the execution that is wrong */
-    bool        plain;    /* leave out the reduction: every interleaving, also those that come to the same */
-    uint64_t    walks;    /* so many random executions instead of all, fewer if they only repeat; 0: all */
-    uint64_t    seed;     /* of those */
-    /* Called now and then with what there is so far; may be NULL. */
+    bool        quiet;    /* do not print the failing execution */
+    bool        plain;    /* no reduction: explore equivalent interleavings too */
+    uint64_t    walks;    /* number of random executions, fewer if most repeat earlier ones; 0: explore all instead */
+    uint64_t    seed;     /* of the random executions */
+    /* Called every 65,536 executions with the figures so far; may be NULL. */
     void (*progress)(const struct fli_weak_program *program, uint64_t executions);
 } fli_weak_config;
 
 typedef struct fli_weak_result {
-    uint64_t    executions;    /* that ran to their end */
-    uint64_t    cut;           /* begun, and found to be the same as one that was explored before */
-    uint64_t    points;        /* operations in all of them */
-    uint64_t    loose;         /* blind stores that nothing orders after an earlier store: see the note */
-    uint64_t    distinct;      /* executions of which no two made the same choices */
-    uint64_t    outcomes;      /* different ones, by fli_weak_outcome */
-    bool        complete;      /* nothing was left out but for bound and spurious */
+    uint64_t executions; /* completed */
+    uint64_t cut;        /* begun, and abandoned because equivalent to an explored one */
+    uint64_t points;     /* operations in all of them */
+    uint64_t
+        loose; /* stores that are neither read-modify-writes nor ordered after the previous store of their location */
+    uint64_t    distinct;      /* executions that differ in their choices */
+    uint64_t    outcomes;      /* number of different outcomes (fli_weak_outcome) */
+    bool        complete;      /* all executions within `bound` and `spurious` were explored */
     const char *why;           /* the first violation, or NULL */
-    char        choices[4096]; /* of that execution; it has been printed */
+    char        choices[4096]; /* of the first violation's execution */
 } fli_weak_result;
 
 fli_weak_result fli_weak_explore(const fli_weak_program *program, const fli_weak_config *config);
 
-/* ---- breaking things on purpose ---- */
+/* ---- weakening memory orders on purpose ---- */
 
-/* One place in the code with an order stronger than relaxed, as it was met. */
+/* A source line with a memory order stronger than relaxed, as encountered. */
 typedef struct fli_weak_site {
     const char *where;
     int         order;
-    bool        used; /* since this was last set to false */
+    bool        used; /* executed since `used` was last set to false */
 } fli_weak_site;
 
-/* The nth place met so far; NULL: there are not so many. */
+/* Returns the nth place encountered so far, or NULL. */
 fli_weak_site *fli_weak_site_at(uint32_t n);
-/* From now on the operations at this place have that order instead. `where` NULL: as they are written. */
+/* Replaces the memory order at this place from now on. `where` NULL: restores all orders as written. */
 void fli_weak_weaken(const char *where, int order);
 
 /* ---- for programs ---- */
 
-/* Zeroed memory that the explorer knows. Everything that two threads touch must lie in such. */
+/* Returns zeroed memory that the explorer tracks. Everything that two threads access must be in such memory. */
 void *fli_weak_new(size_t size);
-/* The same as a filch_alloc_fn. Never gives the same memory twice in one execution. */
+/* Tracked memory as a filch_alloc_fn. Returns no address twice in one execution. */
 void *fli_weak_alloc(void *user, void *old, size_t old_size, size_t size);
-/* This must hold. Does not return if not. */
+/* Checks `holds`; if false, ends the execution as a violation and does not return. */
 void fli_weak_must(bool holds, const char *what);
-/* Adds to the outcome of this execution: what the program wants to tell apart. */
+/* Adds a value to the outcome of this execution. Outcomes that differ are counted. */
 void fli_weak_outcome(uint64_t value);
-/* The running thread: 1 is the first; 0 in setup and check. */
+/* Returns the number of the running thread, from 1; 0 in setup and check. */
 extern uint32_t fli_weak_self;
 
 /* ---- for the seam ---- */
@@ -102,15 +103,15 @@ bool     fli_weak_cas(volatile void *at, size_t size, void *expected, uint64_t w
                       bool may_fail, const char *where);
 void     fli_weak_init(volatile void *at, size_t size, uint64_t value);
 
-/* A full barrier in every thread at this moment (membarrier). It orders what is found, and nothing happens before because of
- * it: plain memory is not handed over by it. */
+/* A full barrier in each thread at this moment (membarrier). It orders what loads read but creates no happens-before:
+ * it does not publish plain memory. */
 void fli_weak_barrier(void);
 
-/* What a loop says that waits for others: it goes on when another thread has, and then finds what is newest by then. Without
- * it such a loop would have no end, because an old value can be found for ever. */
+/* For spin loops: the thread runs again after another thread has run, and then reads the newest values. Without it the
+ * loop could read an old value for ever. */
 void fli_weak_yield(void);
 
-/* Vector clock: how much of each thread's past one knows. */
+/* Vector clock: for each thread, the last of its operations that happened before. */
 typedef struct fli_weak_clock {
     uint16_t at[8];
 } fli_weak_clock;
@@ -124,14 +125,15 @@ typedef enum fli_weak_kind {
     FLI_WEAK_KIND_SIGNAL
 } fli_weak_kind;
 
-/* Inside an execution? Outside, operations are plain. */
+/* Returns true inside an execution. Outside, operations are plain. */
 extern bool           fli_weak_running;
 extern fli_weak_clock fli_weak_clocks[FLI_WEAK_THREADS + 1];
 
-/* An operation is about to happen: others may go first. Gives the oldest store that a load has to consider: those
- * before it have been explored. */
+/* A point before an operation: other threads may run first. Returns the oldest store that a load must consider; reading
+ * an older one has been explored. */
 uint32_t fli_weak_point(fli_weak_kind kind, const volatile void *at);
-/* One of `count`, all of them in turn. There were `all`, of which the others have been explored. */
+/* Chooses one of `count` values, each of them in some execution. `all` is the number before those already explored were
+ * removed. */
 uint32_t    fli_weak_choose(uint32_t count, uint32_t all);
 bool        fli_weak_spurious(void);
 void        fli_weak_fail(const char *why) __attribute__((noreturn));
@@ -143,15 +145,15 @@ extern bool fli_weak_tracing;
         if (fli_weak_tracing) fli_weak_note(__VA_ARGS__); \
     } while (0)
 
-void     fli_weak_memory_begin(void);              /* of an execution */
-void     fli_weak_memory_snapshot(void);           /* this is how every execution begins */
-void     fli_weak_memory_clear(void);              /* of a program */
-uint32_t fli_weak_offset(const volatile void *at); /* of memory from fli_weak_new; UINT32_MAX: it is not */
+void     fli_weak_memory_begin(void);              /* at the start of an execution */
+void     fli_weak_memory_snapshot(void);           /* saves the state that each execution begins with */
+void     fli_weak_memory_clear(void);              /* at the end of a program */
+uint32_t fli_weak_offset(const volatile void *at); /* in memory from fli_weak_new(); UINT32_MAX: elsewhere */
 void    *fli_weak_at(uint32_t offset);
-uint32_t fli_weak_stores(uint32_t offset);       /* how many there have been to this location */
-void     fli_weak_release(fli_weak_clock *into); /* the running thread hands on what it knows */
+uint32_t fli_weak_stores(uint32_t offset);       /* number of stores to this location */
+void     fli_weak_release(fli_weak_clock *into); /* copies the running thread's clock, for an acquirer */
 void     fli_weak_acquire(const fli_weak_clock *from);
-/* From now on this thread (0: every one) finds the newest stores that there are now, or later ones. */
+/* From now on this thread (0: each thread) reads the stores that are newest now, or later ones. */
 void     fli_weak_find_newest(uint32_t thread);
 uint64_t fli_weak_newest(const volatile void *at, size_t size);
 

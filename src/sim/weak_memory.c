@@ -1,18 +1,19 @@
-/* weak_memory.c - what a load may find, and whether plain memory is used in an orderly way. See weak.h.
+/* weak_memory.c - which stores a load may read, and data races on plain memory. See weak.h.
  *
  * Each atomic location keeps all its stores, in modification order, which is the order in which they were executed.
- * A store remembers who made it and when (an entry of that thread's vector clock), and what whoever acquires it learns:
- * the clock of the releasing thread, or, for a read-modify-write, also what the store before it carried: that is the
- * release sequence. A blind store begins a new one, even of the same thread (the rule of C++20, which promises less
- * than C11).
+ * A store records its thread and time (an entry of that thread's vector clock), and the clock that an acquiring load
+ * gets: the clock of the releasing thread and, for a read-modify-write, also the clock of the store before it (the
+ * release sequence). A store that is no read-modify-write begins a new release sequence, even in the same thread (the
+ * rule of C++20, which promises less than C11).
  *
  * INVARIANT  memory itself always holds the newest store.
- * A thread may find store i unless it knows of a later one: it happened before (its clock says so), the thread itself
- * has found or made a later one, or a thread has found a later one in a read that happened before.
+ * A thread may read store i unless a later store is already visible to it: the later store happened before (by its
+ * clock), the thread itself has read or made a later one, or another thread has read a later one in a load that
+ * happened before.
  *
- * Plain memory: each byte remembers the last write and the last read of each thread. Two accesses, one of them a write,
- * must be ordered by happens-before. Atomic accesses count as reads here: they must not meet an unordered plain write
- * (initialisation, or freeing).
+ * Plain memory: each byte records its last write and the last read of each thread. Two accesses, one of them a write,
+ * must be ordered by happens-before. Atomic accesses count as reads here: an unordered plain write beside them
+ * (initialisation, or freeing) is a race.
  */
 #include <string.h>
 
@@ -32,7 +33,7 @@ typedef struct store {
     uint8_t        thread;
 } store;
 
-/* `index` was found at that time. */
+/* Store `index` was read at this time. */
 typedef struct found {
     uint16_t clock, index;
 } found;
@@ -44,7 +45,7 @@ typedef struct location {
     store    stores[HISTORY];
 } location;
 
-/* What happened to one byte of plain memory, in the execution `stamp`. */
+/* The accesses to one byte of plain memory. Valid if `stamp` is the present execution. */
 typedef struct shadow {
     uint32_t stamp;
     uint16_t write_clock;
@@ -55,7 +56,7 @@ typedef struct shadow {
 
 static _Alignas(4096) unsigned char arena[FLI_WEAK_ARENA];
 static unsigned char saved[SETUP_ROOM];
-static uint32_t      used[FLI_WEAK_THREADS + 1]; /* of the room of each thread; 0: of setup */
+static uint32_t      used[FLI_WEAK_THREADS + 1]; /* bytes used of each thread's arena; [0]: of setup */
 static uint32_t      setup_used;
 static shadow        shadows[FLI_WEAK_ARENA];
 static uint32_t      stamp;
@@ -76,7 +77,7 @@ void *fli_weak_at(uint32_t offset)
     return arena + offset;
 }
 
-/* ---- room ---- */
+/* ---- arenas ---- */
 
 void fli_weak_memory_clear(void)
 {
@@ -102,7 +103,7 @@ void fli_weak_memory_begin(void)
     for (uint32_t t = 1; t <= FLI_WEAK_THREADS; t++) fli_weak_clocks[t].at[t] = 1;
 }
 
-/* Each thread has its own room, so that addresses do not depend on who comes first. */
+/* Each thread has an arena of its own, so that addresses do not depend on the interleaving. */
 void *fli_weak_new(size_t size)
 {
     uint32_t self = fli_weak_self, room = self == 0 ? SETUP_ROOM : THREAD_ROOM;
@@ -169,7 +170,8 @@ static void plain(const void *at, size_t size, size_t stride, bool write, const 
     }
 }
 
-/* Freeing is a write to all of it. Most bytes of a large block have not been touched in this execution. */
+/* Freeing counts as a write to each byte. Most bytes of a large block have not been accessed in this execution: skip
+ * these. */
 static void retire(const void *at, size_t size, const void *from)
 {
     uint32_t offset = fli_weak_offset(at);
@@ -194,7 +196,8 @@ void *fli_weak_alloc(void *user, void *old, size_t old_size, size_t size)
     return at;
 }
 
-/* For files that use malloc: the parts are compiled with it renamed to these. The size stands in front. */
+/* malloc and free for the modelled files, which are compiled with these names instead. The size is stored in front of
+ * the block. */
 void *fli_weak_malloc(size_t size);
 void *fli_weak_realloc(void *old, size_t size);
 void  fli_weak_free(void *old);
@@ -221,8 +224,8 @@ void fli_weak_free(void *old)
     if (old != NULL) (void)fli_weak_alloc(NULL, old, *(size_t *)(void *)((unsigned char *)old - 128), 0);
 }
 
-/* What -fsanitize=thread makes of plain accesses. Wide ones also mark their second half: fields may be written
- * together and read apart. */
+/* The calls that -fsanitize=thread inserts for plain accesses. Wide accesses also mark their second half: fields may be
+ * written together and read one by one. */
 #define HOOK(name, size, stride, write)                              \
     void name(void *at);                                             \
     void name(void *at)                                              \
@@ -271,7 +274,7 @@ void __tsan_write_range(void *at, size_t size)
     plain(at, size, 1, true, __builtin_return_address(0));
 }
 
-/* The parts are compiled with memset and its kin renamed to these. */
+/* memset, memcpy, memmove for the modelled files, which are compiled with these names instead. */
 void *fli_weak_memset(void *at, int value, size_t size)
 {
     plain(at, size, 1, true, __builtin_return_address(0));
@@ -314,7 +317,7 @@ void fli_weak_acquire(const fli_weak_clock *from)
     join(&fli_weak_clocks[fli_weak_self], from);
 }
 
-/* What comes after this is not part of what was handed on. */
+/* Advances the thread's own clock entry: later operations are not part of what was released. */
 void fli_weak_release(fli_weak_clock *into)
 {
     fli_weak_clock *now = &fli_weak_clocks[fli_weak_self];
@@ -323,14 +326,14 @@ void fli_weak_release(fli_weak_clock *into)
     FLI_ASSERT(now->at[fli_weak_self] < UINT16_MAX);
 }
 
-/* ---- orders ---- */
+/* ---- memory orders ---- */
 
 #define SITES 512
 #define SITE_SLOTS 2048
 
 static fli_weak_site sites[SITES];
 static uint32_t      site_count;
-/* By the address of the text, of which there is one in every file that includes a header. */
+/* Cache from the address of a `where` string to its site. Files that include the same header have different addresses. */
 static struct {
     const char *where;
     uint32_t    site;
@@ -348,7 +351,7 @@ static uint32_t site_of(const char *where, int order)
     return site_count++;
 }
 
-/* The order of an operation: as written, or as it was weakened. */
+/* Returns the memory order of an operation: as written, or as weakened by fli_weak_weaken(). */
 static int order_at(const char *where, int order)
 {
     if (order == FLI_WEAK_RLX) return order;
@@ -419,7 +422,7 @@ uint32_t fli_weak_stores(uint32_t offset)
     return l != NULL ? l->count : 1;
 }
 
-/* The location, with what lies in memory as its first store. */
+/* Returns the location record; a new one begins with the value in memory as its first store. */
 static location *location_of(const volatile void *at, size_t size)
 {
     uint32_t offset = fli_weak_offset(at);
@@ -450,7 +453,7 @@ static bool knows(const fli_weak_clock *now, const store *s)
     return s->clock <= now->at[s->thread];
 }
 
-/* The oldest store that the running thread may still find. */
+/* Returns the oldest store that the running thread may still read. */
 static uint32_t oldest(const location *l)
 {
     const fli_weak_clock *now = &fli_weak_clocks[fli_weak_self];
@@ -493,7 +496,7 @@ void fli_weak_find_newest(uint32_t thread)
 
 uint64_t fli_weak_newest(const volatile void *at, size_t size)
 {
-    return get(at, size); /* memory itself holds it */
+    return get(at, size); /* the newest store is what memory holds */
 }
 
 static uint64_t find(location *l, uint32_t index, int order)
@@ -504,7 +507,7 @@ static uint64_t find(location *l, uint32_t index, int order)
     return s->value;
 }
 
-/* A new store. `before`: what the release sequence goes on from, for a read-modify-write. */
+/* Appends a store. `before`: for a read-modify-write, the store whose release sequence it continues. */
 static void append(location *l, volatile void *at, size_t size, uint64_t value, int order, bool rmw)
 {
     if (l->count == HISTORY) fli_weak_fail("more stores to one location than the explorer has room for");
@@ -570,8 +573,8 @@ uint64_t fli_weak_rmw(volatile void *at, size_t size, int what, uint64_t value, 
     return old;
 }
 
-/* Succeeds only on the newest. May fail on any that it could load, if that is another value than expected; a weak one
- * also for no reason. */
+/* Compare-and-swap. Succeeds only on the newest store. May fail on any store that it may read and whose value differs
+ * from the expected one; a weak one may also fail spuriously. */
 bool fli_weak_cas(volatile void *at, size_t size, void *expected, uint64_t wanted, int order, int fail_order,
                   bool may_fail, const char *where)
 {
