@@ -1,18 +1,17 @@
 /* finish.c - a process ends. In this order:
  *
- *   1. its yields become void: whoever completes one from now on is told so, and timers among them are stopped; its
- *      streams are closed
- *   2. the state word says DONE: nothing is delivered any more; what was never read is freed and counted
- *   3. senders waiting for room in its mailbox are turned away
- *   4. close, once; then its memory
- *   5. on_failure hears of a failure, and on_blackbox, if the process has one; its names and groups are free; whoever
- *      watches it hears of the end
- *   6. the slot goes back with the next generation: the pid is dead for ever, and there is room for another process
- *   7. on_exit hears the result, and may spawn another under the same name. Stop waits for it (fli_stats_alive)
- * Of most there is so little left that 2 and 6 are one: fli_finish_fast.
+ *   1. abandon its yields: a later completion of one gets FILCH_ESTALE. Stop its timers, close its streams
+ *   2. set the state word to DONE: nothing is delivered any more. Free and count the events that were never read
+ *   3. refuse the senders that wait for room in its mailbox
+ *   4. call close, once, then free its memory
+ *   5. call on_failure after a failure and on_blackbox for a recorded process; release its names and groups; send the exit
+ *      events to the processes that monitor it or are linked with it
+ *   6. give the slot back with the next generation: the pid is never valid again, and the slot is free for another process
+ *   7. call on_exit with the result. It may spawn a process under the same name. A stop waits for it (fli_stats_alive)
+ * fli_finish_fast() does 2 and 6 in one CAS for a process that needs none of the others.
  *
- * INVARIANT  a slot that nobody uses is blank: no mail, no yields, no ext, no values, nothing dropped. So spawn need not
- *            wipe it. (What its last limit was may still stand there: without LIMITED nobody asks.)
+ * INVARIANT  a slot without a process is blank: no mail, no yields, no ext, no values, no dropped messages. So spawn does not
+ *            clear it. (The last mailbox limit may still be there: it is read only with the flag LIMITED.)
  */
 #include "sched/finish.h"
 
@@ -25,7 +24,8 @@
 #include "sched/sched.h"
 #include "sched/simulate.h"
 
-/* Empties the mailbox of a process that is DONE; `last` was its word. True: it overflowed. */
+/* Empties the mailbox of a process that is DONE; `last` is the word it had before. Returns true if the process was ended
+ * because its mailbox overflowed. */
 static bool close_mailbox(fli_runtime *rt, fli_local *worker, fli_proc *p, uint64_t serial, uint64_t last)
 {
     uint32_t unread = fli_mail_is_empty(p, last) ? 0 : fli_mail_discard(rt, worker, p, last);
@@ -40,17 +40,17 @@ static bool close_mailbox(fli_runtime *rt, fli_local *worker, fli_proc *p, uint6
     return (load & FLI_LOAD_OVERFLOWED) != 0;
 }
 
-/* Nothing of it is left but the slot. */
+/* Step 6. Nothing of the process is left but its slot. */
 static inline void give_back(fli_worker *w, fli_proc *p)
 {
     fli_finish_slot(w, p, fli_state_free(&p->state));
 }
 
-/* What is left of a process whose slot may have gone back. */
+/* What step 7 needs of a process whose slot has been given back. */
 typedef struct last_words {
     filch_exit_fn on_exit; /* NULL: none */
     void         *user;
-    filch_values *values; /* those that on_exit spawns inherit them */
+    filch_values *values; /* processes that on_exit spawns inherit them */
     filch_data   *result;
 } last_words;
 
@@ -60,32 +60,32 @@ static void free_words(const last_words *left)
     if (left->values != NULL) filch_values_drop(left->values);
 }
 
-/* An on_exit that runs. */
+/* State of a running on_exit, for its cleanup function. */
 typedef struct telling {
     fli_local        *worker;
-    fli_proc         *before; /* who was stepped; NULL until on_exit has returned: his slot is given back, he cannot be torn */
+    fli_proc         *before; /* the process being stepped; NULL until on_exit has returned: its slot is given back, so torn.c must not end it */
     const last_words *left;
 } telling;
 
-/* Runs also when an exception of C++ leaves on_exit: see tick.c. */
+/* Cleanup of tell_exit(). Runs also when a C++ exception leaves on_exit: see tick.c. */
 static void tell_end(telling *t)
 {
     fli_local *worker = t->worker;
     worker->current = t->before;
     free_words(t->left);
-    /* PAIR finish.ended, release half: nothing of it is left, and those that it spawned have been counted. */
+    /* PAIR finish.ended, release half: nothing of the process is left, and the processes that on_exit spawned are counted. */
     fli_store_rel(&worker->counters.leaving, fli_load_rlx(&worker->counters.leaving) - 1);
 }
 
-/* 6 and 7. Thread: the worker that ended it. */
+/* Steps 6 and 7. Thread: the worker that ends the process. */
 static void tell_exit(fli_worker *w, fli_proc *p, const last_words *left, uint64_t serial, filch_err error)
 {
     fli_local *worker = &w->local;
     fli_proc  *before = worker->current, stand_in = { .values = left->values };
     __attribute__((cleanup(tell_end))) telling t = { .worker = worker, .left = left };
-    fli_count(&worker->counters.leaving, 1); /* before `ended` counts it */
+    fli_count(&worker->counters.leaving, 1); /* before `ended` counts the process: a stop sees it in one of the two */
     give_back(w, p);
-    worker->current = &stand_in; /* the slot may be another process's by now */
+    worker->current = &stand_in; /* the slot may belong to another process now */
     left->on_exit(left->user, (filch_pid){ worker->rt->node_id, serial }, error, left->result);
     t.before = before;
 }
@@ -98,7 +98,7 @@ typedef struct ending {
     filch_data       *result; /* NULL: handed on */
 } ending;
 
-/* Frees what is left when an exception of C++ leaves `close` or a hook. After an ordinary end nothing is. */
+/* Frees the instance and the result when a C++ exception leaves `close` or a hook. After an ordinary end both are NULL. */
 static void end_ending(ending *e)
 {
     if (FLI_UNLIKELY(e->type != NULL)) fli_instance_free(e->sched, e->type, e->p->inline_state, e->p->self);
@@ -107,9 +107,8 @@ static void end_ending(ending *e)
     *e->result = filch_none();
 }
 
-/* From 2 on. */
-static __attribute__((noinline)) void finish_slow(fli_worker *w, fli_proc *p, uint64_t last, filch_err error,
-                                                 filch_data *result)
+/* From step 2 on, when the state is DONE; `last` is the word before that. */
+static void finish_done(fli_worker *w, fli_proc *p, uint64_t last, filch_err error, filch_data *result)
 {
     filch_sched      *sched = w->sched;
     fli_runtime      *rt = &sched->rt;
@@ -153,19 +152,9 @@ void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
     fli_local   *worker = &w->local;
     if (FLI_UNLIKELY(p->yield_count > 0 || (p->flags & FLI_PROC_YIELDS_HEAP) != 0)) fli_yield_abandon(rt, worker, p);
     if (FLI_UNLIKELY(p->ext != NULL)) {
-        fli_callback_begin(worker); /* what its streams had still to write is freed */
+        fli_callback_begin(worker); /* freeing unwritten data of its streams calls functions of the program */
         for (uint32_t i = 0; i < p->ext->timer_count; i++) fli_timers_abandon(&w->sched->timers, p->ext->timers[i]);
         fli_io_release(&w->sched->io, p);
     }
-    uint64_t          last = fli_state_finish(&p->state);
-    const filch_type *type = fli_proc_type(p);
-    /* Most have nothing that anybody would hear of. (With `plain` there is no simulation.) */
-    bool quiet = (last & (FLI_HAS_RELATIONS | FLI_LIMITED)) == 0 && fli_mail_is_empty(p, last) && type->close == NULL &&
-                 p->ext == NULL && p->values == NULL && error == FILCH_OK && fli_data_is_value_form(result) && worker->fast_rt == worker->rt;
-    if (FLI_UNLIKELY(!quiet)) {
-        finish_slow(w, p, last, error, result);
-        return;
-    }
-    if (p->self != p->inline_state) fli_instance_free(w->sched, type, p->inline_state, p->self);
-    give_back(w, p);
+    finish_done(w, p, fli_state_finish(&p->state), error, result);
 }

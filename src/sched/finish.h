@@ -1,23 +1,29 @@
-/* finish.h - the last of a process: its slot goes back; and the end of one that nobody would hear of. See finish.c. */
+/* finish.h - giving back the slot of an ended process, and the fast path of an exit. See finish.c. */
 #ifndef FLI_SCHED_FINISH_H
 #define FLI_SCHED_FINISH_H
 
 #include "proc/data.h"
 #include "sched/sched.h"
 
-/* Its word is FREE. `again`: it has generations left. */
+/* Gives back the slot of `p`, whose word is FREE, and counts the end. `again`: the slot has generations left; if not, it is
+ * never used again. */
 static inline void fli_finish_slot(fli_worker *w, fli_proc *p, bool again)
 {
     fli_local *worker = &w->local;
     if (FLI_LIKELY(again)) fli_slab_give(&w->sched->rt.procs, &worker->procs, p);
     else fli_slab_retire(&w->sched->rt.procs);
-    /* PAIR finish.ended, release half: when stop has counted this one, nothing of it is left. One writer: no RMW. */
+    /* PAIR finish.ended, release half: when a stop has counted this end, nothing of the process is left. One writer: no RMW. */
     fli_store_rel(&worker->counters.ended, fli_load_rlx(&worker->counters.ended) + 1);
 }
 
-/* fli_finish for most: no yields, nothing to close, and a value that nobody waits for. The step began with `word`, a calm
- * one, and with all the mail behind it: that was `node`, or nothing (NULL). False: not so, and nothing was changed.
- * Thread: the worker that owns it, by the short way: no tape, no simulation. */
+/* Fast path of fli_finish(): ends a process that has nothing to close, abandon or report, in one CAS. The step began with
+ * `word`, a clean one, and got all events behind it: `node`, or none (NULL).
+ *   Precondition  status DONE with a value; no yields, flags, values, extension or close; no relations; neither recorded nor
+ *                 simulated.
+ *   Skips         the state DONE, closing the mailbox, notices, on_exit.
+ *   Repeats       settle: the CAS is from `word`, so no event has arrived since.
+ *   General path  fli_finish().
+ * Returns false if a precondition fails; then nothing was changed. Thread: the worker that owns the process. */
 FILCH_MUST_USE static inline bool fli_finish_fast(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
 {
     const filch_type *type = fli_proc_type(p);

@@ -1,23 +1,28 @@
-/* ready.c - a process became ready: where it is queued, and who is told.
+/* ready.c - queues a process that became ready, and decides whether a parked worker is woken for it.
  *
- * A worker queues on its own deque: what it just wrote to is warm. The first one that a step sends to goes to the LIFO slot beside
- * it, if that is free, and is the next. Everybody else uses the global queue, and so does a worker for a process that goes
- * on sending to somebody who waits in a queue already, and for all but the first of a crowd that one step sends to; but
- * while all workers sleep, one is woken with the process in hand (idle.c). All of them stay in sight of thieves; there is
- * no private corner that only one worker may empty.
+ * Where a process is queued:
+ *   - woken by a step: the LIFO slot of the worker, if it is empty; then the process runs next. Otherwise the local deque. Its
+ *     data has just been written by this CPU
+ *   - woken by the worker between steps (timers, I/O): the local deque
+ *   - woken by a foreign thread: the global queue; or, while all workers are parked, direct handoff to one of them (idle.c)
+ *   - continuing by itself (filch_continue): the local deque, below the processes that its step woke; or the global queue, if
+ *     it sends to processes that are queued already, or if its step is a fan-out that would starve others
+ * Thieves see the deque, the LIFO slot and the global queue: no process waits where only one worker can take it.
  */
 #include "port/wakefd.h"
 #include "sched/sched.h"
 
-/* A step that sends to so many others: the rest of them wait in line, if somebody else does. On the own deque,
- * newest first, they would bury him: beside 10,000 messages sent in a row, the 99th percentile of others was 86 ms
- * instead of 0.3 (bench/lua/crash.c). */
+/* Sends from which on a step counts as a fan-out. If other processes are queued, the receivers of a fan-out beyond the first ones
+ * go to the global queue. In the local deque, which runs the newest first, they would all run before the processes queued
+ * earlier: beside 10,000 messages sent in a row, the 99th percentile of others was 86 ms instead of 0.3 ms (bench/lua/crash.c). */
 #define FANOUT_MIN 33
-/* Steps that take less on the average are no burden, however many there are; and waiting in line costs them a fifth. */
+/* Average step time up to which a fan-out goes to the local deque all the same: the receivers are done soon, and the global
+ * queue would cost a fifth of their throughput. */
 #define FANOUT_STEP_NS 500
 
-/* Now and then (worker.c) one process's wait in the queue is measured. It is marked for whoever steps it:
- * most steps need not ask. Thread: the owner; it is not queued yet. */
+/* Starts the measurement of one queue wait, requested by fli_ready_sample(): marks `p`, and restores the ordinary push
+ * functions. The mark in last_worker is found by the worker that steps `p`; steps of other processes do not check for it.
+ * Thread: the worker that owns `p`, which is not queued yet. */
 static void take_sample(fli_worker *w, fli_proc *p)
 {
     w->slow_push_from = FANOUT_MIN;
@@ -27,13 +32,14 @@ static void take_sample(fli_worker *w, fli_proc *p)
     w->sample_ns = fli_now(&w->sched->rt);
 }
 
-/* No memory to grow the deque: the global queue needs none. */
+/* Queues `p` globally because there is no memory to grow the deque. The global queue needs none: it links processes. */
 static void push_global_fallback(fli_worker *w, fli_proc *p)
 {
     fli_inject_put(&w->sched->global, p);
     fli_idle_notify_global(w->sched);
 }
 
+/* Pushes to the local deque, which may have to grow. */
 static __attribute__((noinline)) filch_err push_slow(fli_worker *w, fli_proc *p)
 {
     if (FLI_LIKELY(fli_deque_push(&w->deque, p))) {
@@ -45,13 +51,15 @@ static __attribute__((noinline)) filch_err push_slow(fli_worker *w, fli_proc *p)
     return FILCH_OK;
 }
 
+/* Slow half of the pushes below: a parked worker may be needed. */
 static __attribute__((noinline)) filch_err notify_pushed(fli_worker *w)
 {
     fli_idle_notify_local(w);
     return FILCH_OK;
 }
 
-/* Nobody need be told: we come to the global queue ourselves. */
+/* Queues `p` at the end of the global queue. No fli_idle_notify_global(): this worker itself takes from the global queue, so the
+ * process cannot be lost. */
 static filch_err push_global(fli_worker *w, fli_proc *p)
 {
     fli_inject_put(&w->sched->global, p);
@@ -59,16 +67,17 @@ static filch_err push_global(fli_worker *w, fli_proc *p)
     return FILCH_OK;
 }
 
-/* Does this step send to a crowd, and would that bury somebody who was queued before it? */
+/* Returns true if the current step is a fan-out of long steps, and the deque holds processes that were queued before the step. */
 static bool starves_others(fli_worker *w)
 {
     if (w->local.sends < FANOUT_MIN || w->step_ns <= FANOUT_STEP_NS) return false;
     return fli_deque_count(&w->deque) > w->local.pushed;
 }
 
+/* The push from `slow_push_from` sends on: takes a requested sample, and sends a fan-out to the global queue. */
 static __attribute__((noinline)) filch_err push_checked(fli_worker *w, fli_proc *p)
 {
-    if (w->slow_push_from == 0) take_sample(w, p);
+    if (w->slow_push_from == FLI_PUSH_SAMPLE) take_sample(w, p);
     return starves_others(w) ? push_global(w, p) : push_slow(w, p);
 }
 
@@ -89,22 +98,23 @@ filch_err fli_ready_next(fli_local *worker, fli_proc *p)
     fli_worker *w = fli_worker_of(worker);
     if (FLI_UNLIKELY(!fli_lifo_slot_put(&w->lifo_slot, p))) return fli_ready_local(worker, p);
     uint64_t word = fli_idle_look(&w->sched->idle);
-    /* Told need be nobody where nobody sleeps, or where one watches over us and this is all that is queued here. */
+    /* No wake-up if no worker is parked, or if a sentinel is armed and this is the only process queued here. */
     if (FLI_LIKELY((word & FLI_SENTINEL) != 0 ? fli_deque_is_empty(&w->deque) : fli_parked_in(word) == 0)) return FILCH_OK;
     return notify_pushed(w);
 }
 
+/* Stands in `local.ready` while a sample is requested: takes it, and pushes. */
 static filch_err ready_sampled(fli_local *worker, fli_proc *p)
 {
     take_sample(fli_worker_of(worker), p);
     return fli_ready_next(worker, p);
 }
 
-/* Whom a step wakes is queued by another function until then; who comes by fli_ready_local, by another bound. So nobody asks for
- * each process whether a sample is due. */
+/* Swaps `local.ready` and lowers `slow_push_from`, so that the next push, by a step or between steps, takes the slow path.
+ * Ordinary pushes do not check whether a sample is due. take_sample() undoes both. */
 void fli_ready_sample(fli_worker *w)
 {
-    w->slow_push_from = 0;
+    w->slow_push_from = FLI_PUSH_SAMPLE;
     w->local.ready = ready_sampled;
 }
 
@@ -113,29 +123,29 @@ void fli_ready_continue(fli_worker *w, fli_proc *p)
     uint32_t pushed = w->local.pushed;
     bool     woke = fli_lifo_slot_is_full(&w->lifo_slot) || pushed > 0;
     if (woke && !starves_others(w)) {
-        /* Who was woken took the sample, if one was due: the LIFO slot, too, was filled since the clock was last read, for a
-         * worker empties it before it begins with another. */
-        FLI_ASSERT(w->slow_push_from != 0);
+        /* A requested sample has been taken by a process that this step woke. That holds for the LIFO slot too: the worker
+         * empties it before it runs another process, so it was filled after the clock was read. */
+        FLI_ASSERT(w->slow_push_from != FLI_PUSH_SAMPLE);
         if (FLI_LIKELY(fli_deque_push_under(&w->deque, p, fli_deque_mark(&w->deque) - pushed))) fli_idle_notify_local(w);
         else push_global_fallback(w, p);
     } else if (w->local.sends == 0) {
-        /* It would be the newest, and run again at once. The oldest goes first. */
+        /* As the newest process in the deque it would run again at once, so the fairness pick is brought forward. */
         (void)fli_ready_local(&w->local, p);
         w->saw_continue = true;
         w->fair_credit += w->fair_countdown - 1;
         w->fair_countdown = 1;
     } else {
-        /* It sent to somebody who was ready already, and waits somewhere in a queue, or to a crowd: to the end of the
-         * line, or it would send on and on. */
+        /* It sent to processes that are queued already, or to a fan-out: it goes to the end of the global queue. Here it would
+         * run before its receivers, and send more and more. */
         if (!woke) fli_throttle_note_backlog(&w->throttle, w->local.sends);
         (void)push_global(w, p);
     }
 }
 
-/* Without workers: make the descriptor readable, once until the next tick. */
+/* Without worker threads: makes the descriptor that the host polls readable, once until the next tick. */
 static void signal_host(filch_sched *sched)
 {
-    /* PAIR tick.signal, both halves: what we queued is seen by the tick that finds the bell rung. */
+    /* PAIR tick.signal, both halves: what this thread queued is seen by the tick that finds `signalled` set. */
     if (!fli_swap_acqrel(&sched->signalled, true)) fli_wakefd_ring(sched->wake_fd);
     if (fli_load_rlx(&sched->rt.phase) == FLI_CLOSING) fli_stop_nudge(sched);
 }
@@ -150,7 +160,7 @@ void fli_ready(fli_runtime *rt, fli_local *worker, fli_proc *p)
 {
     filch_sched *sched = (filch_sched *)rt;
     if (worker != NULL) {
-        /* By a step, or between steps: a timer that was due, a report of I/O. */
+        /* By a step; or between steps, for a timer or a report of the poller. */
         (void)(worker->current != NULL ? worker->ready(worker, p) : fli_ready_local(worker, p));
         return;
     }

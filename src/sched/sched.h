@@ -1,4 +1,4 @@
-/* sched.h - the scheduler and its workers, as the files of this room see them. */
+/* sched.h - the scheduler and its workers, as the files of this module see them. */
 #ifndef FLI_SCHED_SCHED_H
 #define FLI_SCHED_SCHED_H
 
@@ -30,80 +30,97 @@ typedef struct fli_worker fli_worker;
 #define FLI_GLOBAL_BATCH_MAX 256
 #define FLI_BATCH_MAX 1024
 #define FLI_NODES_ROOM(batch_max) (2 * (batch_max))
-/* Turns of its worker within which a ready process is stepped, R processes being ready. Argued in find.c. */
+/* Turns of a worker within which every process in its deque or in the global queue is stepped, if R processes are ready.
+ * Argued in find.c. */
 #define FLI_FAIR_BOUND(sched, R) (2 * (uint64_t)(sched)->fair_most * ((uint64_t)(R) + 1 + (sched)->opt.global_batch))
-/* While steps are short the oldest goes first less often, but about this often. */
+/* A fairness pick every FLI_FAIR_EVERY turns, or less often while steps are short: about every FLI_FAIR_NS, and at least every
+ * FLI_FAIR_MOST turns. */
 #define FLI_FAIR_NS UINT64_C(2000)
 #define FLI_FAIR_EVERY 8
 #define FLI_FAIR_MOST 64
 
-/* What others may see of a worker while it works. */
+/* What other threads may read of a worker. */
 typedef struct fli_worker_status {
-    /* writes: the worker. reads: any; relaxed, for reports and for deciding whether a queue is being worked on. */
-    FLI_ATOMIC(uint64_t) serial;           /* the process being stepped, or that was the last; 0 none */
-    FLI_ATOMIC(uint64_t) began_ns;         /* when, if steps are being watched */
-    FLI_ATOMIC(uint64_t) reported;         /* the `began_ns` last reported as overdue.  writes: any worker, by CAS */
+    /* writes: the worker.  reads: any; relaxed: for reports, and to see whether the worker makes progress. */
+    FLI_ATOMIC(uint64_t) serial;   /* the process being stepped, or the last one that was; 0: none */
+    FLI_ATOMIC(uint64_t) began_ns; /* when its step began, if steps are timed; else 0 */
+    FLI_ATOMIC(uint64_t) reported; /* the `began_ns` of the step last reported as overdue.  writes: any worker, by CAS */
 } fli_worker_status;
 
-/* What a thief remembers of a victim that had a single process queued. */
+/* The progress of another worker when this one last looked: its count of steps, and since when it is the same. */
 typedef struct fli_victim_progress {
     uint64_t steps, since_ns;
 } fli_victim_progress;
 
-/* What the stopping thread has seen of a worker inside a step: stuck.c. Plain: that thread's own. */
+/* A step that the stopping thread has found running, see stuck.c. Plain: used by the stopping thread alone. */
 typedef struct fli_stuck {
-    uint64_t serial, steps;   /* the step it is about; serial 0: none */
+    uint64_t serial, steps;   /* which step: its process, and the count of steps of the worker; serial 0: none */
     uint64_t cpu_ns;          /* CPU time of the thread when it was first seen in that step */
-    uint64_t since_ns, asleep_ns; /* when that was, and when the thread was last seen not to sleep */
+    uint64_t since_ns, asleep_ns; /* when that was, and when the thread was last seen running */
 } fli_stuck;
 
 struct fli_worker {
-    fli_local    local; /* first: a worker is an fli_local */
-    filch_sched *sched;
-    fli_deque    deque;
-    fli_lifo_slot lifo_slot; /* whom a step has sent to first: he is stepped before all in the deque */
+    fli_local     local; /* first: a worker is an fli_local */
+    filch_sched  *sched;
+    fli_deque     deque;
+    fli_lifo_slot lifo_slot; /* the first process woken by the current step. Runs before the deque; thieves may take it if the
+                                deque is empty */
     alignas(FLI_LINE) fli_worker_status status;
 
-    /* Plain from here: the worker's own, except `idle`, which is under the idle lock. */
+    /* Plain from here: used by the worker alone, except `idle`, which is under the idle lock, and `stuck`. */
     alignas(FLI_LINE) fli_prng prng;
-    fli_proc     *torn;        /* whose step was left by an exception (torn.c); NULL */
-    bool          exit_untold;     /* one that is watched is ending, and its watchers have not been told (torn.c) */
-    uint32_t      given;       /* events of the general path that its step has; 0 outside of it */
-    fli_proc     *rerun;       /* the process just stepped, to be stepped again at once; NULL */
-    uint64_t      idle_word;        /* how a process looks that went idle here: fli_proc_idle_word */
-    bool          fast_steps;   /* steps are neither timed nor simulated */
-    bool          may_rerun;     /* may it? A worker with a thread of its own may: nobody counts its steps */
-    uint32_t      steps_left;       /* how many more a tick may take; threads: more than there are */
-    uint32_t           handler_cache_id; /* the command last asked for */
-    const fli_handler *handler_cache;    /* and its handler; NULL */
-    uint32_t      fair_every;  /* adapts too, unless the host has said how often */
-    uint32_t      fair_countdown;     /* turns until an oldest process goes first */
-    uint32_t      fair_credit;   /* and by how many it comes early, because somebody goes on by himself: find.c */
-    bool          saw_continue;      /* somebody has, since the last oldest one was taken */
-    bool          fair_local_next;   /* and whose: the own deque's, or the global queue's */
-    uint32_t      clock_countdown;    /* steps until the clock is read again */
-    uint32_t      clock_interval; /* adapts to how long steps take */
-    uint64_t      clock_ns;    /* last reading */
-    uint32_t      poll_depth; /* descriptors are looked at again when no more than so many are queued, */
-    uint64_t      poll_until_ns, poll_steps; /* or when this has come and so many steps are done: worker.c */
-    uint64_t      step_ns;     /* how long a step takes, roughly */
-    uint64_t      sample_serial, sample_ns; /* one queued process whose wait is being measured */
-    uint32_t      sample_in; /* readings of the clock until the next */
-    uint32_t      slow_push_from; /* from so many sends in one step on they are looked at twice before the deque; 0: take a sample */
-    fli_victim_progress *victim_progress; /* by victim */
-    filch_event   message;   /* the only one of a step, as most have; shaped (proc/mailbox.h) */
-    filch_event  *messages;  /* batch_max of them, shaped */
-    filch_event  *events;    /* as many, of any kind */
-    fli_event_node    **nodes;     /* of either, and once more as many: FLI_NODES_ROOM */
-    filch_out     out;
-    fli_thread    thread;
-    fli_worker_throttle    throttle;
-    fli_idle_worker   idle;
-    fli_stuck     stuck;
-    FLI_ATOMIC(uint64_t) queue_wait[FILCH_WAIT_BUCKETS];
+    fli_proc *torn;        /* its step was left by a C++ exception (torn.c); NULL: none */
+    bool      exit_untold; /* the process that ends has relations, which have not got its exit yet (torn.c) */
+    uint32_t  given;       /* events in w->events that the step got on the general path; 0 outside of such a step */
+
+    /* Steps: step.c. */
+    fli_proc *rerun;      /* the process just stepped, to be stepped again without a queue; NULL: none */
+    uint64_t  idle_word;  /* the bookkeeping of a process that went idle on this worker: fli_proc_idle_word() */
+    bool      fast_steps; /* steps are neither timed nor simulated: fast paths are allowed */
+    bool      may_rerun;  /* `rerun` is allowed: a worker with its own thread, whose steps no tick counts */
+    uint32_t  steps_left; /* steps that the running tick may still take; worker threads: UINT32_MAX */
+    uint32_t           handler_cache_id; /* the command looked up last */
+    const fli_handler *handler_cache;    /* and its handler; NULL: unknown command */
+
+    /* Fairness: find.c. */
+    uint32_t fair_every;      /* turns between two fairness picks; adapts, unless the option sets it */
+    uint32_t fair_countdown;  /* turns until the next fairness pick */
+    uint32_t fair_credit;     /* turns by which the next pick was brought forward because a process returned CONTINUE. Timers and
+                                 I/O may spend them (worker.c) */
+    bool     saw_continue;    /* a process has returned CONTINUE since the last pick */
+    bool     fair_local_next; /* the next pick takes from the local deque first; otherwise from the global queue */
+
+    /* Clock and poll: worker.c. */
+    uint32_t clock_countdown; /* steps until the clock is read */
+    uint32_t clock_interval;  /* steps between two readings; adapts to how long steps take */
+    uint64_t clock_ns;        /* the last reading */
+    uint32_t poll_depth;      /* descriptors are polled again when the deque is not longer than this, */
+    uint64_t poll_until_ns;   /* or after this time, */
+    uint64_t poll_steps;      /* if the worker's count of steps has reached this */
+    uint64_t step_ns;         /* average time of a step between the last two readings */
+
+    /* Queue waits, one process at a time: ready.c. */
+    uint64_t sample_serial, sample_ns; /* the process being measured, and when it was queued; serial 0: none */
+    uint32_t sample_in;                /* clock readings until the next sample */
+    uint32_t slow_push_from;           /* sends in one step from which a push takes the checked path (push_checked); or
+                                          FLI_PUSH_SAMPLE */
+    fli_victim_progress *victim_progress; /* by worker */
+    filch_event     message;  /* the event of step_single(), prefilled (proc/mailbox.h) */
+    filch_event    *messages; /* batch_max events of step_several(), prefilled */
+    filch_event    *events;   /* batch_max events of the other paths */
+    fli_event_node **nodes;   /* the nodes of the events; FLI_NODES_ROOM(batch_max) */
+    filch_out       out;
+    fli_thread      thread;
+    fli_worker_throttle throttle;
+    fli_idle_worker idle;
+    fli_stuck       stuck; /* used by the stopping thread */
+    FLI_ATOMIC(uint64_t) queue_wait[FILCH_WAIT_BUCKETS]; /* histogram, by powers of two of ns */
 };
 
-/* What the next report will tell. Under the stop's lock. */
+/* In `slow_push_from`: every push is checked, because a sample of a queue wait is due. */
+#define FLI_PUSH_SAMPLE 0
+
+/* What the next stop report will contain. Under the lock of fli_stop. */
 typedef struct fli_losses {
     filch_straggler *stragglers;
     filch_loss      *losses;
@@ -113,43 +130,45 @@ typedef struct fli_losses {
 
 typedef struct fli_stop {
     fli_mutex lock;
-    fli_cond  changed; /* a worker ran dry, or (no workers) something became ready */
-    /* Another stop is under way.  PAIR stop.owner */
+    fli_cond  changed; /* a worker has parked, a spawn has ended, or (without workers) a process became ready */
+    /* A thread is inside a stop.  PAIR stop.owner */
     FLI_ATOMIC(bool) busy;
-    /* The deadline has passed: every process is ended instead of stepped.  writes: stop. reads: workers; relaxed: the
-     * KILL flag that follows is what counts, and the stopping thread itself, which must not start a step. */
+    /* The deadline has passed: every process is ended instead of stepped.  writes: the stopping thread, which steps too.
+     * reads: workers; relaxed: they must act on the KILL flag, which is set after it. */
     FLI_ATOMIC(bool) force;
-    /* `patience_ns` has passed: a cancel overtakes the messages of a process that waits.  writes: stop. reads: workers;
-     * relaxed: the ASK flag that follows is what counts. */
+    /* `patience_ns` has passed: a cancel overtakes the messages of a process that waits.  writes: the stopping thread.
+     * reads: workers; relaxed: they must act on the ASK flag, which is set after it. */
     FLI_ATOMIC(bool) hurry;
     /* FILCH_STOP_*.  writes: stop, before the phase.  reads: workers, after the phase; PAIR runtime.phase */
     FLI_ATOMIC(uint32_t) flags;
     fli_losses losses; /* under lock, down to ended_before */
-    uint64_t   forced, killed;            /* ended by force so far: at the deadline, and by others before it */
-    uint64_t   forced_told, polite_told;  /* of those that ended, in earlier reports */
-    uint64_t   ended_before;              /* when the first stop began */
-    /* Threads from outside that are in filch_spawn; and FLI_SPAWN_CLOSED.  writes: they, and stop.  PAIR spawn.closed */
+    uint64_t   forced, killed;            /* processes ended by force since the stop began: by the deadline, and by filch_terminate before it */
+    uint64_t   forced_told, polite_told;  /* ends that earlier reports have contained: forced, and others */
+    uint64_t   ended_before;              /* count of ended processes when the first stop began */
+    /* Count of foreign threads inside filch_spawn, and the bit FLI_SPAWN_CLOSED.  writes: these threads and the stopping one.
+     * PAIR spawn.closed */
     FLI_ATOMIC(uint32_t) foreign_spawns;
 } fli_stop;
 
-/* Stop has begun: whoever is in filch_spawn is waited for. */
+/* A stop has begun: no foreign thread may begin a spawn, and the stop waits for those inside. */
 #define FLI_SPAWN_CLOSED (UINT32_C(1) << 31)
 
 struct filch_sched {
     fli_runtime     rt;  /* first: a filch_sched is an fli_runtime */
     filch_options   opt; /* plain: as given, with the defaults filled in */
     filch_registry *registry;
-    uint64_t        program; /* that made it: a fork is another one */
-    bool            learns;       /* how long to search: the host has not said */
-    uint32_t        fair_most;    /* turns until the oldest goes first: opt.fair_every, or up to so many */
+    uint64_t        program; /* the program that made it; a forked child is another one */
+    bool            learns;       /* the search time adapts: the option does not set it */
+    uint32_t        fair_most;    /* the largest fair_every of a worker */
     uint32_t        worker_count; /* threads */
-    uint32_t        worker_total; /* worker_count + 1: with the guest */
+    uint32_t        worker_total; /* worker_count + 1: with caller_worker */
     fli_worker    **workers;
-    fli_worker     *caller_worker; /* the last of `workers`: for filch_tick, and for the thread that stops */
-    int             wake_fd; /* rung and cleared; -1 with workers */
-    int             poll_fd; /* the same, or with I/O the poller that it is part of */
-    fli_alarmfd     alarm;   /* what the host polls: poll_fd, or a timer is due.  Plain: under `ticking`, but for `poll` */
-    /* The host polls it, so it is worth setting.  writes: filch_wake_fd. reads: ticks; relaxed: the first one rings the bell. */
+    fli_worker     *caller_worker; /* the last of `workers`: used by the thread that ticks or stops */
+    int             wake_fd; /* made readable when work is queued, cleared by a tick; -1 with workers */
+    int             poll_fd; /* wake_fd; or with I/O the poller, which contains it */
+    fli_alarmfd     alarm;   /* what the host polls: readable if poll_fd is, or if a timer is due.  Plain: under `ticking`, but for `poll` */
+    /* The host has asked for the descriptor, so ticks set the alarm.  writes: filch_wake_fd.  reads: ticks; relaxed: the first
+     * call of filch_wake_fd signals the host, so a tick follows it. */
     FLI_ATOMIC(bool) alarm_asked;
     /* A thread is inside filch_tick.  PAIR tick.owner */
     FLI_ATOMIC(bool) ticking;
@@ -165,7 +184,7 @@ struct filch_sched {
     fli_stop     stop;
 };
 
-/* Returns true if a stop has begun whose cancels go behind the messages. */
+/* Returns true if a stop has begun that delivers its cancels behind the messages. */
 static inline bool fli_stop_is_polite(filch_sched *sched)
 {
     if (fli_load_acq(&sched->rt.phase) != FLI_CLOSING) return false; /* PAIR runtime.phase, acquire half */
@@ -177,29 +196,31 @@ static inline fli_worker *fli_worker_of(fli_local *worker)
     return (fli_worker *)worker;
 }
 
-/* How many are queued here? Thread: any; a guess for all but the worker. */
+/* Returns how many processes are queued at the worker. Thread: any; exact only for the worker itself. */
 static inline uint32_t fli_worker_queued(fli_worker *w)
 {
     return fli_deque_count(&w->deque) + fli_lifo_slot_is_full(&w->lifo_slot);
 }
 
 /* worker.c */
+/* The main function of a worker thread. */
 void fli_worker_run(void *worker);
-/* Runs one ready process from near (own LIFO slot and deque, global queue). False: there is none. */
+/* Runs one process of fli_find_near(). Returns false if there is none. */
 bool fli_worker_turn(fli_worker *w);
-/* Reads the clock, fires what is due, and looks at descriptors if their round is over. */
+/* Reads the clock, fires due timers, and polls descriptors if their poll interval is over. */
 void fli_worker_clock(fli_worker *w);
-/* A step of this worker has read the clock. If it is long ago that the worker itself did, it will next. */
+/* A step of this worker has read the clock: `now_ns`. If the worker's own reading is old, its next one is due at once. */
 void fli_worker_noticed(fli_worker *w, uint64_t now_ns);
-/* Descriptors have just been looked at: what they bring comes on top of what is queued now. */
+/* Begins a poll interval: descriptors have just been polled, with this many reports, which are not delivered yet. */
 void fli_worker_begin_poll_interval(fli_worker *w, uint32_t reports);
 
 /* find.c */
-/* Every so often the oldest goes first: it, or NULL. */
+/* The fairness pick: returns an oldest process, or NULL if none is queued. */
 fli_proc *fli_find_oldest(fli_worker *w);
-/* From the global queue, and up to `more` others for the own deque. */
+/* Returns the oldest process of the global queue, and moves up to `more` others to the local deque. NULL: it is empty. */
 fli_proc *fli_find_global(fli_worker *w, uint32_t more);
-/* Looks at what is queued here, and at the global queue. */
+/* Returns the next process of this worker: the fairness pick if it is due, the LIFO slot, the local deque, the global queue; or
+ * NULL. */
 static inline fli_proc *fli_find_near(fli_worker *w)
 {
     fli_proc *p = NULL;
@@ -209,27 +230,28 @@ static inline fli_proc *fli_find_near(fli_worker *w)
     if (FLI_UNLIKELY(p == NULL)) p = fli_find_global(w, w->sched->opt.global_batch);
     return p;
 }
-/* Looks at the other workers too. *retry: somebody was faster, look again before sleeping. `any`: also single
- * processes that their worker is about to run. */
+/* Steals from another worker. Returns NULL if there was nothing; *retry is set if another thread was faster: search again before
+ * parking. `any`: take also a single process that its worker is about to run. */
 fli_proc *fli_find_far(fli_worker *w, bool any, bool *retry);
-/* Does any worker have at least so many queued? Two: a thief could take one. */
+/* Returns true if a worker has at least `queued` processes queued. */
 bool fli_find_visible(filch_sched *sched, uint32_t queued);
 
 /* ready.c */
+/* Queues a process that became ready; `worker` is the calling worker of this scheduler, or NULL. Thread: any. */
 void fli_ready(fli_runtime *rt, fli_local *worker, fli_proc *p);
-/* Queues a process on the worker's own deque. FILCH_OK. */
+/* Pushes to the local deque. Returns FILCH_OK. Thread: the worker. */
 filch_err fli_ready_local(fli_local *worker, fli_proc *p);
-/* The same for one that a step has sent to: if it is the first, it is the next. */
+/* Queues a process that the current step has woken: to the LIFO slot if it is empty, else as fli_ready_local(). */
 filch_err fli_ready_next(fli_local *worker, fli_proc *p);
-/* The same for one that goes on by itself: those that its step made ready go first. */
+/* Queues a process that returned CONTINUE, behind the processes that its step has woken. */
 void fli_ready_continue(fli_worker *w, fli_proc *p);
-/* Whoever is queued next here has its wait measured. */
+/* Requests one sample of a queue wait: the next process queued by this worker is measured. */
 void fli_ready_sample(fli_worker *w);
 
-/* Has somebody look at the clock: a timer was armed. Thread: any. */
+/* Wakes a worker, or the host of a scheduler without workers, because a timer was armed that may be the next. Thread: any. */
 void fli_ready_nudge(filch_sched *sched);
 
-/* The handler of a command, or NULL. The last one asked for is at hand: registries do not change any more. */
+/* Returns the handler of a command, or NULL. Keeps the one looked up last: a registry in use does not change. */
 static inline const fli_handler *fli_handler_of(fli_worker *w, uint32_t id)
 {
     if (FLI_UNLIKELY(w->handler_cache_id != id)) {
@@ -240,43 +262,46 @@ static inline const fli_handler *fli_handler_of(fli_worker *w, uint32_t id)
 }
 
 /* inline_yield.c */
-/* Steps a process with the answer in w->events[0], and again with each next one, for as long as nothing else comes up.
- * `word` is its state, `node` what the answer came in: the node of its only yield, which is over. */
+/* Runs the inline completion loop of inline_yield.c. The completion is in w->events[0]; `word` is the state of the process, and
+ * `node` the node of its only yield, which has been closed. */
 void fli_inline_yield_loop(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node);
 
 /* step.c */
-/* What comes after a step that has been counted and whose events have been freed. `err` is what it returned. */
+/* Step 4 and 5 of the general path: dispatches the yields of a step and acts on its status. The step has been counted and its
+ * events freed; `err` is what it returned. */
 void fli_step_conclude(fli_worker *w, fli_proc *p, filch_err err);
-/* Its yields have been dispatched, and it waits. */
+/* Settles a process as BLOCKED, its yields being dispatched. */
 void fli_step_wait(fli_worker *w, fli_proc *p);
+/* Steps the process, and again as long as it is in w->rerun. */
 void fli_step(fli_worker *w, fli_proc *p);
-/* Steps what is near until the clock is due: true; or there is nothing: false. */
+/* Steps processes of fli_find_near(). Returns true when a clock reading is due, false when there is no process. */
 bool fli_step_on(fli_worker *w);
-/* The call itself, with the first `count` of w->events. */
+/* Calls the step function with the first `count` of w->events, through the simulator if there is one. */
 filch_err fli_step_call(fli_worker *w, fli_proc *p, uint32_t count);
 
 /* spawn.c */
-/* Makes an instance of `type`: memory, and init. `small` is room for one of FLI_STATE_INLINE bytes that it may use, or
- * NULL: an instance never moves, it may hold pointers into itself. */
+/* Allocates an instance of `type` and calls its init. An instance of up to FLI_STATE_INLINE bytes is put at `small`, unless that
+ * is NULL. It is never moved: it may hold pointers into itself. */
 filch_err fli_instance_make(filch_sched *sched, const filch_type *type, const filch_ctx *ctx, const char *method,
                             const filch_data *args, void *small, void **out);
 void      fli_instance_free(filch_sched *sched, const filch_type *type, void *small, void *self);
 
-/* filch_spawn with options that have been read. `relations` NULL: none. */
+/* filch_spawn with checked options. `birth`: relations, name and values of the process; NULL: none. */
 filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spawn_options *opt, const fli_birth *birth,
                     filch_pid *pid);
-/* An older caller's shorter struct leaves the rest at their defaults; a newer one must not ask for what we cannot do. */
+/* Copies the options of a caller compiled against an older or newer filch.h: missing fields get their defaults, unknown fields
+ * must be zero. */
 filch_err fli_spawn_options_read(const filch_spawn_options *given, filch_spawn_options *out);
 
-/* What `local.fast_rt` is in a step that nobody records. */
+/* Returns the value of `local.fast_rt` during a step that is not recorded. */
 static inline fli_runtime *fli_fast_rt(const fli_local *worker)
 {
     return worker->rt->sim == NULL ? worker->rt : FLI_NO_FAST_RT;
 }
 
-/* From here to fli_callback_end code of the process, or of whoever hears of its end, runs outside of its step. What the step
- * was given takes nothing more: a yield would be dispatched after the step of somebody else. And nobody is shown as being
- * stepped, not this one and not the one before it: a close that takes its time is no step that does not return. */
+/* fli_callback_begin() and fli_callback_end() enclose calls of the program outside of a step: close, on_exit, functions that free
+ * payloads. In between the `out` of the last step refuses yields, which would be dispatched after the step of another process;
+ * and the status shows no process, because a long close is not a step that does not return. */
 static inline void fli_callback_begin(fli_local *worker)
 {
     worker->closing = true;
@@ -291,37 +316,38 @@ static inline void fli_callback_end(fli_local *worker)
 }
 
 /* failure.c */
-/* Tells on_failure, which is not NULL. `related`: it may have a name. Lends `detail`. Thread: the worker that ends it. */
+/* Calls option on_failure, which is not NULL. `related`: the process may have a name. Lends `detail`. Thread: the worker that
+ * ends the process. */
 void fli_failure_tell(filch_sched *sched, uint64_t serial, const filch_type *type, bool related, filch_err error,
                       const filch_data *detail);
 
 /* finish.c */
-/* Ends a process that the worker owns. Frees `result`. */
+/* Ends a process that the worker owns. Takes `result`. */
 void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result);
 
 /* torn.c */
-/* The guest's turn was left by an exception: the process that it stepped is torn. Thread: the one whose turn it was. */
+/* A C++ exception has left a step of caller_worker: notes its process as torn. Thread: the one that uses caller_worker. */
 void fli_torn_note(fli_worker *w);
-/* Ends the torn process, if there is one. Thread: the guest's next turn. */
+/* Ends the torn process, if there is one. Thread: the next one that uses caller_worker. */
 void fli_torn_mend(fli_worker *w);
 
 /* drain.c */
-/* Before the first collect of a step during a stop: takes ASK, and decides whether the step begins with a cancel. Messages
- * have been drained. Thread: the worker that owns the process. */
+/* Clears ASK, and returns true if the step that is about to begin gets a cancel first. Called during a stop, when the mailbox has
+ * been drained and no event collected. Thread: the worker that owns the process. */
 bool fli_drain_cancel(fli_worker *w, fli_proc *p, uint64_t word);
 
 /* report.c */
-/* Notes a process that is ended by force. Thread: the worker that owns it. */
+/* Notes a process that is ended by force, for the report. Thread: the worker that owns the process. */
 void fli_stop_note(filch_sched *sched, fli_proc *p);
-/* Counts a process that is killed by others, if a stop has begun. */
+/* Counts a process that is ended by filch_terminate, if a stop has begun. */
 void fli_stop_killed(filch_sched *sched);
-/* Notes messages that the process of `serial` has not read, and a write of it that was cut, if a stop has begun. Thread:
- * any. */
+/* If a stop has begun: notes messages that the process `serial` has not read; notes a write of it that ended early, with `bytes`
+ * left. Thread: any. */
 void fli_stop_unread(filch_sched *sched, uint64_t serial, uint32_t unread);
 void fli_stop_cut(filch_sched *sched, uint64_t serial, uint64_t bytes);
-/* Names the steps that have not returned. Returns how many there are. */
+/* Adds the processes whose steps have not returned to the report. Returns how many there are. */
 uint64_t fli_report_stuck(filch_sched *sched);
-/* Moves what has been noted into the caller's report, or throws it away. */
+/* Moves what has been noted into the caller's report, or frees it if `out` is NULL. */
 void fli_report_give(filch_sched *sched, const filch_report *found, filch_report *out);
 /* Returns false if `report` is too short even for the first version of this struct. */
 bool     fli_report_is_sound(const filch_report *report);
@@ -329,33 +355,38 @@ uint64_t fli_report_ended(filch_sched *sched);
 
 /* stuck.c */
 typedef enum fli_verdict { FLI_VERDICT_WAIT, FLI_VERDICT_STUCK, FLI_VERDICT_STARVED } fli_verdict;
-/* What one look at a worker inside a step says: `mood` and `cpu_ns` are those of its thread now. */
+/* Judges a step that has not returned. `mood` and `cpu_ns` are the state and the CPU time of its thread now. */
 fli_verdict fli_stuck_judge(fli_stuck *seen, uint64_t now_ns, fli_thread_mood mood, uint64_t cpu_ns);
-/* Looks at each worker. Returns FLI_VERDICT_WAIT if one of them should be waited for; otherwise whether steps are stuck.
- * *starved is how many of them the system does not run. Thread: stop, after the deadline; `began_ns` is when that was. */
+/* Judges the step of each worker. Returns FLI_VERDICT_WAIT if the stop should wait for one of them, else FLI_VERDICT_STUCK.
+ * *starved is the number of steps whose threads the system does not run. Thread: the stopping one, after the deadline, which
+ * was at `began_ns`. */
 fli_verdict fli_stuck_look(filch_sched *sched, uint64_t began_ns, uint64_t *starved);
 
 /* stop.c */
-/* Tells a waiting stop that something may have changed. */
+/* Wakes a waiting stop: processes may have ended or become ready. */
 void fli_stop_nudge(filch_sched *sched);
-/* A thread from outside that was in filch_spawn when stop began leaves: the last that it does with the scheduler. */
+/* Ends a spawn of a foreign thread that was inside filch_spawn when the stop began. The thread must not use the scheduler
+ * afterwards. */
 void fli_stop_left(filch_sched *sched);
-/* The steps of a stop, for a simulation that takes the turns in between itself: no more work, cancels for all; kills
- * for all; over, nobody is left. The last returns how many had to be forced. */
+/* The phases of a stop, for a simulation, which runs the steps in between itself. */
+/* Closes the scheduler to spawns and messages of foreign threads, and asks every process to end. */
 void     fli_stop_begin(filch_sched *sched);
-/* Between them: those that have not been found or have lost their supervisor are asked; with `hurry` patience is over. */
+/* Asks again: processes that were being spawned, or have lost their supervisor. `hurry`: patience_ns is over. */
 void     fli_stop_round(filch_sched *sched, bool hurry);
+/* Kills every process that is left. */
 void     fli_stop_force(filch_sched *sched);
+/* Ends the stop; no process is left. Returns how many were ended by force. */
 uint64_t fli_stop_over(filch_sched *sched);
 
 /* stats.c */
+/* Returns the number of processes that have not ended, with those whose on_exit has not returned. */
 uint64_t fli_stats_alive(filch_sched *sched);
-/* Returns true if there were as many as option `max_processes` at one moment during the call. Where processes end all the
- * time it may return false although there were always as many. */
+/* Returns true if the number of processes was at option `max_processes` at some moment during the call. May return false although
+ * it was always there, if processes end and are spawned all the time. */
 bool fli_stats_is_full(filch_sched *sched);
 
 /* create.c */
-/* filch_sched_create; with `sim`, a scheduler for a simulation: its workers have no threads. */
+/* filch_sched_create. With `sim`: makes a scheduler for a simulation, whose workers have no threads. */
 filch_err fli_sched_make(filch_sched **out, const filch_options *options, fli_simulator *sim);
 void fli_sched_free(filch_sched *sched);
 

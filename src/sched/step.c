@@ -1,11 +1,42 @@
-/* step.c - one process, one step: collect its events, call it, dispatch what it yielded, let go of it.
+/* step.c - runs one process for one step: collects its events, calls the step function, dispatches its yields, settles it.
  *
- *   1. look at the state word: killed? cancelled? anything new in the mailbox?
- *   2. collect up to batch_max events: system first, then answers, then (unless it waits) messages
- *   3. call step
- *   4. free the events, dispatch the yields
- *   5. by the status: queue again, settle to idle or blocked, upgrade, or end
- * From 1 to 5 the process is ACTIVE and this worker's own.
+ * The general path (step_slow):
+ *   1. read the state word: KILL or a forced stop ends the process instead; CANCEL becomes the first event
+ *   2. drain the mailbox into the two lists of the process, and collect up to batch_max events from them
+ *   3. call the step function
+ *   4. free the events, dispatch the yields to their handlers
+ *   5. by the status: queue the process again, settle it as IDLE or BLOCKED, upgrade it, or end it
+ * From 1 to 5 the process is ACTIVE and belongs to this worker.
+ *
+ * INVARIANT  settle: a worker gives a process up only by a CAS from a word whose mailbox head it has read completely.
+ * INVARIANT  head: the node that the head of the word names is freed only after a CAS has replaced that head.
+ * INVARIANT  close: a yield leaves the list of its process before the step that gets its completion.
+ *
+ * The fast paths. Each is the general path for one common case. step_once() and step_classify() choose; if a precondition
+ * fails, nothing has been changed and the general path runs. All require a *clean* word (none of SLOW_FLAGS, the scheduler
+ * open), and all but step_sync_done() require steps that are neither timed nor simulated (worker.fast_steps). A recorded
+ * process fails every precondition, because FLI_PROC_RECORDED is one of its flags.
+ *
+ *   path              precondition                         skips                       repeats         saves
+ *   step_single       state ACTIVE_ONE, nothing pending    drain, collect, release     settle, head    ping-pong 59 %, skynet 21 %
+ *   step_several      only value messages in the mailbox   drain, collect, release     settle, head    counting 28 %
+ *   step_lone, first  must step, mailbox empty             drain, collect, conclude    settle          spawn 74 %, skynet 37 %
+ *   step_lone, async  the completion of the only yield is  drain, collect, conclude    settle, head,   4 % of a process that
+ *                     the only node in the mailbox                                     close           sleeps once
+ *   step_sync_done    the completion of the only yield is  drain, collect              close           yield 25 %
+ *                     in the list, the mailbox empty
+ *   inline_yield.c    as step_sync_done, value result      conclude, settle, dispatch  close           yield 66 %
+ *   fli_finish_fast   DONE with a value; no yields,        the state DONE, notices,    settle          spawn 34 %, skynet 18 %
+ *                     extension, values, close             closing the mailbox
+ *   rerun_or_queue    events are pending, no fairness      push and pop of the queue   fairness bound  (only with threads:
+ *                     pick or clock read is due                                        of find.c       not in the gate)
+ *
+ * "saves": by how much the instructions per operation of that line of `./dev bench --gate` grow without the path (callgrind,
+ * gcc 12, x86-64, November 2026; the sleep is from docs/log/2026-11-a-sleep-is-one-line.md). Tests: test/api/short_ways_test.c for the paths of messages, test/api/inline_yield_test.c for
+ * completions, sched/blank_test.c for exits, sched/settle_test.c for settling; the simulator takes all of them. Mutants in
+ * tools/mutants.txt: several_* (step_several), rests_first_whatever_came and completion_node_freed_while_it_is_the_head (step_lone),
+ * last_message_leaks (fli_finish_fast), short_way_* (choosing a path).
+ * A process whose step is left by a C++ exception may be on any path: torn.c.
  */
 #include "proc/log.h"
 #include "proc/data.h"
@@ -16,8 +47,8 @@
 #include "sched/sched.h"
 #include "sched/simulate.h"
 
-/* It has something to see before it may rest. It would be the newest, and the next: no need to queue it, unless an
- * oldest one or the clock is due. */
+/* The process has undelivered events and must run again. Runs it directly (w->rerun) instead of pushing and popping it, unless
+ * a fairness pick or a clock read is due, or this worker must count its steps (a tick). */
 static inline void rerun_or_queue(fli_worker *w, fli_proc *p)
 {
     p->report_state = FILCH_STATE_READY;
@@ -30,12 +61,12 @@ static inline void rerun_or_queue(fli_worker *w, fli_proc *p)
     (void)fli_ready_local(&w->local, p);
 }
 
-/* Lets the process rest, unless something comes that it should see. */
+/* Settles the process as `state` (IDLE or BLOCKED). If an event arrives before the CAS, the process runs again instead. */
 static void rest(fli_worker *w, fli_proc *p, unsigned state)
 {
     fli_runtime *rt = &w->sched->rt;
     do {
-        /* Once settled it is somebody else's: put its fields in order first. */
+        /* After the CAS another worker may own the process, so its fields are final before it. */
         uint32_t seen = p->head_taken, held = fli_mail_held_head(p);
         uint8_t  flags = p->flags;
         p->head_taken = 0;
@@ -49,7 +80,7 @@ static void rest(fli_worker *w, fli_proc *p, unsigned state)
         p->flags = flags;
         uint64_t word = fli_state_look(&p->state);
         if ((word & (FLI_CANCEL | FLI_KILL | FLI_ASK)) != 0) {
-            /* It was about to rest: if this is its end, that is what the report says. */
+            /* report_state stays IDLE or BLOCKED: should the process be ended now, the report says what it was doing. */
             (void)fli_ready_local(&w->local, p);
             return;
         }
@@ -58,6 +89,7 @@ static void rest(fli_worker *w, fli_proc *p, unsigned state)
     rerun_or_queue(w, p);
 }
 
+/* Settles the process, or runs it again if it has pending events. */
 static inline void settle(fli_worker *w, fli_proc *p, unsigned state)
 {
     if (fli_mail_has_pending(p, state)) rerun_or_queue(w, p);
@@ -70,7 +102,7 @@ void fli_step_wait(fli_worker *w, fli_proc *p)
     settle(w, p, FLI_BLOCKED);
 }
 
-/* Starts the work of every yield. An unknown command, and an error from its handler, become error events. */
+/* Calls the handler of every pending command. An unknown command and an error of a handler become completions with an error. */
 static inline void dispatch(fli_worker *w, filch_out *out)
 {
     fli_runtime *rt = &w->sched->rt;
@@ -87,7 +119,7 @@ static inline void dispatch(fli_worker *w, filch_out *out)
         worker->inline_key = fast_rt == rt ? receiver.key : 0;
         if (FLI_UNLIKELY(rt->sim != NULL)) err = fli_simulate_handle(w, handler, &call->command, receiver);
         else if (handler != NULL) err = handler->handle(handler->user, &call->command, receiver.tag, receiver);
-        /* A handler that completed and then returned an error said two things: the first one counts. */
+        /* If the handler has completed the yield and then returns an error, the completion counts: this one comes too late. */
         if (FLI_UNLIKELY(err != FILCH_OK)) (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
         if (fli_mail_has_inline_result(worker)) fli_mail_list_inline_result(worker);
         if (!fli_data_is_value_form(&call->command.data)) fli_data_free(&call->command.data);
@@ -100,7 +132,7 @@ static inline void dispatch(fli_worker *w, filch_out *out)
     out->pending_count = 0;
 }
 
-/* Goes on as another type. */
+/* Closes the old instance; the process continues with the type and instance that the step has chosen. */
 static void upgrade(fli_worker *w, fli_proc *p, filch_out *out)
 {
     const filch_type *old = fli_proc_type(p);
@@ -112,6 +144,7 @@ static void upgrade(fli_worker *w, fli_proc *p, filch_out *out)
     fli_store_rlx(&p->type, out->type);
 }
 
+/* Ends the timing of a step. If the step was long: counts it, logs it and calls on_long_step. */
 static void long_step_check(fli_worker *w, fli_proc *p)
 {
     const filch_options *opt = &w->sched->opt;
@@ -122,7 +155,7 @@ static void long_step_check(fli_worker *w, fli_proc *p)
     fli_log(&w->sched->rt, FILCH_LOG_WARNING, (filch_pid){ w->sched->rt.node_id, w->local.serial }, fli_type_name(fli_proc_type(p)),
             FILCH_OK, "a step took %llu us", (unsigned long long)(took_ns / 1000));
     if (opt->on_long_step == NULL) return;
-    /* Whoever is told has no part in it: what he yields is refused, and the status is the step's. */
+    /* The callback is not part of the step: its yields are refused, and the status stays the one that the step chose. */
     fli_status status = w->out.status;
     w->local.closing = true;
     w->local.fast_rt = FLI_NO_FAST_RT;
@@ -138,7 +171,7 @@ filch_err fli_step_call(fli_worker *w, fli_proc *p, uint32_t count)
                                                 : fli_simulate_step(w, p, count);
 }
 
-/* The call of a step that is watched, taped or simulated. */
+/* Calls the step function of a step that is timed, recorded or simulated. */
 static __attribute__((noinline)) filch_err run_step_checked(fli_worker *w, fli_proc *p, uint32_t count)
 {
     bool timed = w->sched->opt.long_step_ns != 0, taped = (p->flags & FLI_PROC_RECORDED) != 0;
@@ -148,6 +181,7 @@ static __attribute__((noinline)) filch_err run_step_checked(fli_worker *w, fli_p
     return err;
 }
 
+/* Resets what the step writes, and shows its process in the worker's status. */
 static inline void begin_step(fli_worker *w)
 {
     fli_local *worker = &w->local;
@@ -157,7 +191,8 @@ static inline void begin_step(fli_worker *w)
     fli_store_rlx(&w->status.serial, worker->serial);
 }
 
-/* Calls the step. The status is in w->out; an error ends the process. */
+/* Calls the step function with the first `count` of w->events. Returns the error by which the step ends the process, or
+ * FILCH_OK; then the status is in w->out. */
 static inline filch_err run_step(fli_worker *w, fli_proc *p, uint32_t count, bool taped)
 {
     begin_step(w);
@@ -167,7 +202,8 @@ static inline filch_err run_step(fli_worker *w, fli_proc *p, uint32_t count, boo
     return err;
 }
 
-/* The result is taken out first: close, too, may have kept `out`, and write another one there. */
+/* Ends the process with the result of its step. The result is moved out of `out` first: the program's close() may have kept
+ * the pointer to `out` and write another result there. */
 static void conclude_done(fli_worker *w, fli_proc *p, filch_out *out)
 {
     filch_data result = out->result;
@@ -185,13 +221,13 @@ void fli_step_conclude(fli_worker *w, fli_proc *p, filch_err err)
             detail = out->result;
             out->status = FLI_STATUS_NONE;
         }
-        fli_callback_begin(&w->local); /* what is freed now calls functions of the program */
+        fli_callback_begin(&w->local); /* freeing calls functions of the program */
         fli_out_forget(out);
         fli_out_drop_pending(out, &w->local);
         fli_finish(w, p, err, &detail);
         return;
     }
-    fli_status status = out->status; /* that of the step, whatever a handler says that has kept `out` */
+    fli_status status = out->status; /* read before dispatch: a handler may have kept `out` and write to it */
     if (out->pending_count > 0) dispatch(w, out);
     p->flags &= (uint8_t)~FLI_PROC_WAITING;
     switch (status) {
@@ -208,7 +244,7 @@ void fli_step_conclude(fli_worker *w, fli_proc *p, filch_err err)
     }
 }
 
-/* Takes the cancel flag. Returns true if the step begins with a cancel. In a stop, drain.c decides. */
+/* Clears the CANCEL flag. Returns true if the step begins with a cancel event. During a stop, drain.c decides. */
 static bool take_cancel(fli_worker *w, fli_proc *p, uint64_t word)
 {
     bool cancel = (word & FLI_CANCEL) != 0;
@@ -217,6 +253,7 @@ static bool take_cancel(fli_worker *w, fli_proc *p, uint64_t word)
     return fli_drain_cancel(w, p, word);
 }
 
+/* Adds the time since w->sample_ns to the histogram of queue waits. */
 static void measure_wait(fli_worker *w)
 {
     uint64_t waited = fli_now(&w->sched->rt) - w->sample_ns;
@@ -225,22 +262,24 @@ static void measure_wait(fli_worker *w)
     fli_count(&w->queue_wait[bucket < FILCH_WAIT_BUCKETS ? bucket : FILCH_WAIT_BUCKETS - 1], 1);
 }
 
-/* Is it ended instead of stepped? One that was spawned while stop raised the KILL flags has none. */
+/* Returns true if the process must be ended instead of stepped. A forced stop ends also those without KILL: a process that was
+ * spawned while the stop set the flags has none. */
 static bool must_end(fli_worker *w, uint64_t word)
 {
     if (FLI_UNLIKELY((word & FLI_KILL) != 0)) return true;
     return FLI_UNLIKELY(fli_load_rlx(&w->sched->rt.phase) != FLI_OPEN) && fli_load_rlx(&w->sched->stop.force);
 }
 
-/* A linked process has failed, and this one does not trap that. */
+/* Ends a process because a linked process has failed and it does not trap that. */
 static void go_down(fli_worker *w, fli_proc *p)
 {
     filch_data reason = filch_int(fli_mail_link_reason(&w->sched->rt, p));
     fli_finish(w, p, FILCH_ELINK, &reason);
 }
 
-/* A process that comes from another worker, with its lines; or one whose wait is measured. Whoever steps it takes the mark
- * from it: if that is not the one who set it, the wait is over all the same, and must not be measured at its next step. */
+/* Counts a process that ran last on another worker as a remote event (throttle.c), or ends the sample of its queue wait.
+ * The mark FLI_MARK_SAMPLED goes in both cases. If another worker than the one that set it steps the process, nothing is
+ * measured; left in place, the mark would make the next step measure a wait that is over. */
 static __attribute__((noinline)) void notice(fli_worker *w, fli_proc *p)
 {
     if (p->last_worker != FLI_MARK_SAMPLED) w->local.remote_events++;
@@ -248,16 +287,25 @@ static __attribute__((noinline)) void notice(fli_worker *w, fli_proc *p)
     p->last_worker = w->local.worker_mark;
 }
 
-/* It does not go idle just like that: it ends just like that, or the long way. */
-static __attribute__((noinline)) void step_single_slow(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node, filch_err err)
+/* Slow exit of a fast path, whose step got `node` as its only event, or none (NULL): the process did not settle. Concludes on
+ * the general path; `node` is still the head of the word, so it is kept (head). */
+static void conclude_holding(fli_worker *w, fli_proc *p, fli_event_node *node, filch_err err)
 {
-    if (err == FILCH_OK && fli_finish_fast(w, p, word, node)) return;
-    p->head_taken = node->self;
-    p->flags |= FLI_PROC_HEAD_HELD;
+    if (node != NULL) {
+        p->head_taken = node->self;
+        p->flags |= FLI_PROC_HEAD_HELD;
+    }
     fli_step_conclude(w, p, err);
 }
 
-/* Is it free, though it does not look so: it went idle at another worker, or its wait is measured? */
+/* Slow exit of step_single(): the step did not go idle, or an event arrived first. Tries the one-CAS exit. */
+static __attribute__((noinline)) void step_single_slow(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node, filch_err err)
+{
+    if (err == FILCH_OK && fli_finish_fast(w, p, word, node)) return;
+    conclude_holding(w, p, node, err);
+}
+
+/* Slow half of has_no_pending(): the process went idle on another worker, or its queue wait is being sampled. */
 static __attribute__((noinline)) bool has_no_pending_elsewhere(fli_worker *w, fli_proc *p)
 {
     if (!fli_proc_has_no_pending(p)) return false;
@@ -265,14 +313,19 @@ static __attribute__((noinline)) bool has_no_pending_elsewhere(fli_worker *w, fl
     return true;
 }
 
-/* Has a process that was ACTIVE_ONE nothing on its mind but the one message behind its word? */
+/* Returns true if the process, whose word is ACTIVE_ONE, has no pending event, list or flag besides the one message at the
+ * mailbox head, so that step_single() may read that message where it is. */
 static inline bool has_no_pending(fli_worker *w, fli_proc *p)
 {
     return FLI_LIKELY(fli_proc_is_idle_word(p, w->idle_word)) || has_no_pending_elsewhere(w, p);
 }
 
-/* Most steps: one message from a neighbour to a process that had nothing else on its mind, and goes idle again. True: it
- * does not. */
+/* Fast path: one value message, sent from a step of this scheduler, to a process that was idle. `node` is the head of `word`.
+ * Returns false if the process has settled as idle again; true if it may be in w->rerun.
+ *   Precondition  clean word, state ACTIVE_ONE, has_no_pending().
+ *   Skips         drain, collect and release: the event is filled from the node in the mailbox.
+ *   Repeats       settle: one CAS from `word`. head: the node is freed after that CAS.
+ *   General path  step_slow(). */
 static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
 {
     fli_local *worker = &w->local;
@@ -281,7 +334,7 @@ static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli
     filch_err err = fli_proc_type(p)->step(p->self, &w->message, 1, &w->out);
     fli_count(&worker->counters.steps, 1);
     if (FLI_LIKELY(err == FILCH_OK && fli_out_is_idle(&w->out))) {
-        /* `rest` is IDLE: it was so when it was called, and nobody has changed it. */
+        /* report_state is IDLE already: the process was idle when the message came, and only settling changes it. */
         if (FLI_LIKELY(fli_state_settle_one(&p->state, word) == FLI_SETTLED)) {
             fli_node_give(&w->sched->rt, worker, node);
             return false;
@@ -291,8 +344,12 @@ static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli
     return true;
 }
 
-/* Several messages, and nothing else: the last `count` of w->nodes. What is more than it may get at once stays in the
- * mailbox: the last one that it got is held, and marks the place. */
+/* Fast path: only value messages in the mailbox; their nodes are the last `count` of w->nodes, oldest first. The step gets up
+ * to batch_max of them. The others stay in the mailbox, and the last node delivered is held: it marks where to go on.
+ *   Precondition  clean word; fli_mail_take_values() has found the nodes.
+ *   Skips         drain, collect and release: the events are filled from the nodes in the mailbox.
+ *   Repeats       settle: one CAS from `word`. head: the held node is freed once the head is another.
+ *   General path  step_slow(). */
 static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, uint64_t word, uint32_t count)
 {
     fli_runtime *rt = &w->sched->rt;
@@ -307,8 +364,8 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
     p->flags = 0;
     p->head_taken = 0;
     if (held != 0) {
-        nodes[0]->next = 0; /* the end of the list, for torn.c */
-        fli_node_give(rt, worker, fli_node_at(rt, held)); /* the head has moved on from it */
+        nodes[0]->next = 0; /* ends the list here, for torn.c: the held node is about to be freed */
+        fli_node_give(rt, worker, fli_node_at(rt, held)); /* it is not the head any more */
     }
     begin_step(w);
     filch_err err = fli_proc_type(p)->step(p->self, w->messages, get, &w->out);
@@ -329,7 +386,12 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
     else fli_step_conclude(w, p, err);
 }
 
-/* The other common one: the answer to its only yield. */
+/* Fast path: the completion of the only yield, made before the handler returned, is the only event. It is in w->events[0];
+ * `node`, closed, is where it came from. With a value, the inline completion loop takes over.
+ *   Precondition  clean word; fli_mail_take_sync_completion() has returned `node`.
+ *   Skips         drain and collect.
+ *   Repeats       close: fli_mail_take_sync_completion() has closed the yield.
+ *   General path  step_slow(). */
 static void step_sync_done(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
 {
     if (FLI_LIKELY(w->fast_steps && w->out.pending_room > 0 && fli_data_is_value_form(&w->events[0].data))) {
@@ -345,46 +407,48 @@ static void step_sync_done(fli_worker *w, fli_proc *p, uint64_t word, fli_event_
     fli_step_conclude(w, p, err);
 }
 
-/* And one that came by post, alone: `node` is the head of `word`, as that of a single message. Many go to sleep once, or wait
- * for the world once, and then end. */
-static __attribute__((noinline)) void step_async_done(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
+/* Fast path for a step with at most one event that does not come from another process: the first step (`node` NULL, no event),
+ * and the step after the completion of the only yield, which is the only node in the mailbox (`node`, the head of `word`; the
+ * event is in w->events[0]). Typical: a child that computes and ends, a sleep that ends. Returns as step_single().
+ *   Precondition  clean word, no pending list or flag, no other node.
+ *   Skips         drain, collect, and the conclusion if the process ends or goes idle.
+ *   Repeats       settle: one CAS from `word`. head: the node is freed after that CAS.
+ *   General path  step_slow(). */
+static inline __attribute__((always_inline)) bool step_lone(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
 {
     filch_out *out = &w->out;
     begin_step(w);
-    filch_err err = fli_proc_type(p)->step(p->self, w->events, 1, out);
+    filch_err err = fli_proc_type(p)->step(p->self, w->events, node != NULL, out);
     fli_count(&w->local.counters.steps, 1);
-    if (!fli_data_is_value_form(&w->events[0].data)) fli_data_free(&w->events[0].data);
-    if (err == FILCH_OK && fli_out_is_idle(out)) {
-        p->report_state = FILCH_STATE_IDLE;
-        if (FLI_LIKELY(fli_state_settle_from(&p->state, word, FLI_IDLE) == FLI_SETTLED)) {
-            fli_node_give(&w->sched->rt, &w->local, node);
-            return;
-        }
-    }
-    step_single_slow(w, p, word, node, err);
-}
-
-/* The first step of a process to which nobody has sent anything yet; of many it is the only one. True: not of this one. */
-static __attribute__((noinline)) bool step_first(fli_worker *w, fli_proc *p, uint64_t word)
-{
-    filch_out *out = &w->out;
-    if (FLI_UNLIKELY(p->last_worker == FLI_MARK_SAMPLED)) notice(w, p);
-    p->flags = 0;
-    begin_step(w);
-    filch_err err = fli_proc_type(p)->step(p->self, w->events, 0, out);
-    fli_count(&w->local.counters.steps, 1);
+    if (node != NULL && !fli_data_is_value_form(&w->events[0].data)) fli_data_free(&w->events[0].data);
     if (FLI_LIKELY(err == FILCH_OK)) {
-        if (FLI_LIKELY(fli_finish_fast(w, p, word, NULL))) return false;
+        if (FLI_LIKELY(fli_finish_fast(w, p, word, node))) return false;
         if (fli_out_is_idle(out)) {
             p->report_state = FILCH_STATE_IDLE;
-            if (FLI_LIKELY(fli_state_settle_from(&p->state, word, FLI_IDLE) == FLI_SETTLED)) return false;
+            if (FLI_LIKELY(fli_state_settle_from(&p->state, word, FLI_IDLE) == FLI_SETTLED)) {
+                if (node != NULL) fli_node_give(&w->sched->rt, &w->local, node);
+                return false;
+            }
         }
     }
-    fli_step_conclude(w, p, err);
+    conclude_holding(w, p, node, err);
     return true;
 }
 
-/* Any step, or the end instead of one. */
+/* step_lone() twice, compiled apart: one body for both costs 11 instructions for each spawned process. */
+static __attribute__((noinline)) bool step_first(fli_worker *w, fli_proc *p, uint64_t word)
+{
+    if (FLI_UNLIKELY(p->last_worker == FLI_MARK_SAMPLED)) notice(w, p);
+    p->flags = 0;
+    return step_lone(w, p, word, NULL);
+}
+
+static __attribute__((noinline)) bool step_async_done(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
+{
+    return step_lone(w, p, word, node);
+}
+
+/* The general path: any step, or the end of a process that must not be stepped any more. */
 static __attribute__((noinline)) void step_slow(fli_worker *w, fli_proc *p, uint64_t word)
 {
     fli_runtime *rt = &w->sched->rt;
@@ -405,7 +469,7 @@ static __attribute__((noinline)) void step_slow(fli_worker *w, fli_proc *p, uint
     }
     uint32_t count = fli_mail_collect(rt, p, cancel, w->events, w->nodes, w->sched->opt.batch_max);
     if (count == 0 && (p->flags & FLI_PROC_MUST_STEP) == 0) {
-        /* Called for something that needs no step: room in its mailbox, or a message while it waits. */
+        /* Woken without an event to deliver: room in a mailbox with waiting senders, or a message while the process waits. */
         settle(w, p, (p->flags & FLI_PROC_WAITING) != 0 ? FLI_BLOCKED : FLI_IDLE);
         return;
     }
@@ -418,27 +482,35 @@ static __attribute__((noinline)) void step_slow(fli_worker *w, fli_proc *p, uint
     fli_step_conclude(w, p, err);
 }
 
+/* Flags of the state word that only the general path handles. */
 #define SLOW_FLAGS (FLI_KILL | FLI_CANCEL | FLI_ASK | FLI_LIMITED)
 
-/* Everything but a single message, and a first step. */
-static inline void step_classify(fli_worker *w, fli_proc *p, uint64_t word)
+/* Chooses the path of a step that is neither a single message nor a first step. Returns as step_single(). */
+static inline bool step_classify(fli_worker *w, fli_proc *p, uint64_t word)
 {
-    fli_runtime *rt = &w->sched->rt;
-    bool         clean = (word & SLOW_FLAGS) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN;
-    fli_event_node    *node;
-    uint32_t     count;
+    fli_runtime    *rt = &w->sched->rt;
+    bool            clean = (word & SLOW_FLAGS) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN;
+    fli_event_node *node;
+    uint32_t        count;
     if (FLI_UNLIKELY(p->last_worker == FLI_MARK_SAMPLED)) notice(w, p);
     if (clean && w->fast_steps &&
         (count = fli_mail_take_values(rt, p, word, w->nodes, FLI_NODES_ROOM(w->sched->opt.batch_max))) > 0) {
         step_several(w, p, word, count);
-        return;
+        return true;
     }
-    if (clean && (node = fli_mail_take_sync_completion(rt, p, word, &w->events[0])) != NULL) step_sync_done(w, p, word, node);
-    else if (clean && w->fast_steps && (node = fli_mail_take_async_completion(rt, p, word, &w->events[0])) != NULL) step_async_done(w, p, word, node);
-    else step_slow(w, p, word);
+    if (clean && (node = fli_mail_take_sync_completion(rt, p, word, &w->events[0])) != NULL) {
+        step_sync_done(w, p, word, node);
+        return true;
+    }
+    if (clean && w->fast_steps && (node = fli_mail_take_async_completion(rt, p, word, &w->events[0])) != NULL) {
+        return step_async_done(w, p, word, node);
+    }
+    step_slow(w, p, word);
+    return true;
 }
 
-/* Steps it. `odd`: what enter said. True: it may be the next again. */
+/* Runs one step of `p` by the fastest path that is allowed. `slow_mask` is what enter_stepping() returned. Returns true if the
+ * process may be in w->rerun, false if it has settled or ended. */
 static inline __attribute__((always_inline)) bool step_once(fli_worker *w, fli_proc *p, uint64_t slow_mask)
 {
     fli_runtime *rt = &w->sched->rt;
@@ -451,18 +523,18 @@ static inline __attribute__((always_inline)) bool step_once(fli_worker *w, fli_p
         return step_single(w, p, word, fli_node_at(rt, fli_word_head(word)));
     }
     if (clean && p->flags == FLI_PROC_MUST_STEP && fli_mail_is_empty(p, word)) return step_first(w, p, word);
-    step_classify(w, p, word);
-    return true;
+    return step_classify(w, p, word);
 }
 
-/* Somebody is being stepped here. The bits of a word that rule out the short way: all, if steps are watched. */
+/* Begins a row of steps: functions called by them may take their fast paths (fli_local.fast_rt). Returns the bits of a word
+ * that rule out step_single() and step_lone(). If steps are timed or simulated these are all bits, and no word is clean. */
 static inline uint64_t enter_stepping(fli_worker *w)
 {
     w->local.fast_rt = fli_fast_rt(&w->local);
     return w->fast_steps ? SLOW_FLAGS : UINT64_MAX;
 }
 
-/* Nobody is any more. */
+/* Ends a row of steps: this worker steps no process. */
 static inline void leave_stepping(fli_worker *w)
 {
     w->local.fast_rt = FLI_NO_FAST_RT;
