@@ -1,0 +1,210 @@
+/* inline_parts.c - the inline completion loop (real sched/inline_yield.c, dispatch/complete.c): a process that asks twice and whose
+ * handler completes before it returns, while other threads use receivers that they got from the handler, also of the round before,
+ * or cancel the process. Each round has one answer, and it is an answer to that round. */
+#include "bench.h"
+#include "sched/sched.h"
+
+enum { COMMAND = 300, TAG = 9, ROUNDS = 2 };
+
+static struct scene {
+    fli_worker          w;
+    fli_handler         handler;
+    fli_pending_command pending[1];
+    filch_event         events[1];
+    fli_proc           *p;
+    fli_event_node     *node;
+    bool                leaves_it; /* set up: the handler completes nothing itself */
+    /* Of the last round. Relaxed on both sides: a host that hands receivers on carelessly. */
+    FLI_ATOMIC(uint64_t) key;
+    /* Plain: the process's own. */
+    uint32_t asked, answered, handled;
+    uint64_t last_key;
+    /* By thread: completions that were taken. */
+    uint32_t ok[FLI_WEAK_THREADS + 1];
+} * s;
+
+/* ---- what is left out of step.c: what comes after the loop is done as in the other programs ---- */
+
+static void leave_loop(fli_worker *w, fli_proc *p)
+{
+    must(w->out.spare == NULL && w->local.inline_key == 0 && w->local.inline_node == NULL, "nothing of the loop is left");
+    fli_slab_empty(&b->rt.nodes, &w->local.nodes);
+    w->local.current = NULL;
+    bench_drive(p);
+}
+
+void fli_step_conclude(fli_worker *w, fli_proc *p, filch_err err)
+{
+    must(err == FILCH_OK && w->out.status == FLI_STATUS_IDLE, "the step that asks no more is idle");
+    leave_loop(w, p);
+}
+
+void fli_step_wait(fli_worker *w, fli_proc *p)
+{
+    p->flags |= FLI_PROC_WAITING;
+    leave_loop(w, p);
+}
+
+/* ---- the process ---- */
+
+static filch_err step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    must(count == 1 && events[0].error == FILCH_OK && events[0].tag == TAG, "the answer is as it was given");
+    if (s->asked > 0) {
+        must(filch_as_int(&events[0].data) == (int64_t)s->last_key, "it answers the yield that is out");
+        s->answered++;
+    }
+    if (s->asked == ROUNDS) {
+        out->status = FLI_STATUS_IDLE;
+        return FILCH_OK;
+    }
+    s->asked++;
+    /* As filch_yield does it with a spare node. */
+    out->pending[0].node = out->spare;
+    out->pending[0].command.id = COMMAND;
+    out->spare->tag = TAG;
+    out->pending_count = 1;
+    out->status = FLI_STATUS_WAIT;
+    return FILCH_OK;
+}
+
+static void complete(uint64_t key)
+{
+    filch_receiver receiver = { .sched = (filch_sched *)&b->rt, .key = key, .tag = TAG };
+    filch_err      err = filch_complete(receiver, TAG, filch_int((int64_t)key), FILCH_OK);
+    must(err == FILCH_OK || err == FILCH_ESTALE || err == FILCH_EDEAD, "a completion is taken, or it is late");
+    s->ok[fli_weak_self] += err == FILCH_OK;
+}
+
+static filch_err handle(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user, (void)command;
+    must(tag == TAG && receiver.key != s->last_key, "each round has a receiver of its own");
+    s->last_key = receiver.key;
+    fli_store_rlx(&s->key, receiver.key);
+    if (!s->leaves_it) complete(receiver.key);
+    s->handled++;
+    return FILCH_OK;
+}
+
+static const filch_type type = { .name = "part", .step = step };
+
+static void setup(void)
+{
+    bench_setup();
+    s = fli_weak_new(sizeof *s);
+    s->p = bench_spawn(0, FILCH_OVERFLOW_FAIL);
+    fli_store_rlx(&s->p->type, &type);
+    s->node = fli_yield_open(&b->rt, &b->worker[1], s->p, COMMAND, TAG);
+    fli_yield_retire(s->node); /* its first yield is over */
+    fli_worker *w = &s->w;
+    w->sched = (filch_sched *)&b->rt; /* its first member: the loop needs no other */
+    w->local.rt = &b->rt;
+    w->local.fast_rt = &b->rt;
+    w->local.current = s->p;
+    w->local.serial = fli_proc_serial(s->p);
+    w->local.inline_result = w->events = s->events;
+    w->out.pending = s->pending;
+    w->out.pending_room = 1;
+    w->out.ctx.sched = w->sched;
+    w->fair_countdown = w->clock_countdown = w->steps_left = 10;
+    w->may_rerun = true;
+    s->handler = (fli_handler){ .handle = handle };
+    w->handler_cache = &s->handler;
+    w->handler_cache_id = COMMAND;
+    s->events[0] = (filch_event){ .type = FILCH_EVENT_YIELD, .tag = TAG };
+}
+
+static void setup_left(void)
+{
+    setup();
+    s->leaves_it = true;
+}
+
+static void loop(void)
+{
+    fli_current_set(&s->w.local);
+    fli_inline_yield_loop(&s->w, s->p, fli_state_look(&s->p->state), s->node);
+}
+
+/* ---- others ---- */
+
+static void complete_last(void)
+{
+    uint64_t key = fli_load_rlx(&s->key);
+    (void)bench_here();
+    if (key != 0) complete(key);
+}
+
+static void complete_last_twice(void)
+{
+    complete_last();
+    complete_last();
+}
+
+static void cancel(void)
+{
+    if (fli_state_set_flag(&s->p->state, fli_word_gen(fli_state_peek(&s->p->state)), FLI_CANCEL) == FLI_DELIVERY_WOKE) {
+        b->rt.hooks.ready(&b->rt, bench_here(), s->p);
+    }
+}
+
+static void send(void)
+{
+    bench_send(bench_pid(s->p), 1);
+}
+
+static void check(void)
+{
+    const bench_life *life = bench_life_of(s->p);
+    uint32_t          taken = bench_sum(s->ok), received = s->answered + life->answers;
+    must(received == taken, "each completion that was taken is received, once");
+    must(s->handled == s->asked && taken <= s->asked, "each yield is handled and answered once");
+    if (!s->leaves_it) must(taken == s->asked, "every yield is answered");
+    if (life->answers > 0) must(life->answer == (int64_t)s->last_key, "an answer that was posted answers the yield that is out");
+    bool waits = taken < s->asked;
+    must(s->p->yield_count == (waits ? 1u : 0u), "only a yield without an answer is out");
+    must(fli_word_state(fli_state_peek(&s->p->state)) == (waits ? FLI_BLOCKED : FLI_IDLE), "then it rests");
+    if (waits) {
+        life = NULL;
+        bench_life_of(s->p)->inside++;
+        bench_finish(s->p);
+    }
+    bench_check_nodes();
+    fli_weak_outcome((uint64_t)s->asked * 256 + s->answered * 64 + s->ok[1] * 16 + s->ok[2] * 4 + s->ok[3]);
+}
+
+const fli_weak_program parts_inline[] = {
+    { .name = "inline_alone",
+      .promise = "two rounds whose handler completes",
+      .setup = setup,
+      .threads = { loop },
+      .check = check },
+    { .name = "inline_against_one",
+      .promise = "the handler against a thread with its receiver",
+      .setup = setup,
+      .threads = { loop, complete_last },
+      .check = check },
+    { .name = "inline_against_two",
+      .promise = "the same with receivers of both rounds",
+      .setup = setup,
+      .threads = { loop, complete_last, complete_last },
+      .check = check },
+    { .name = "inline_cancel",
+      .promise = "the same with a cancel",
+      .setup = setup,
+      .threads = { loop, complete_last, cancel },
+      .check = check },
+    { .name = "inline_message",
+      .promise = "the same with a message",
+      .setup = setup,
+      .threads = { loop, complete_last, send },
+      .check = check },
+    { .name = "inline_left",
+      .promise = "the handler leaves it to two threads",
+      .setup = setup_left,
+      .threads = { loop, complete_last_twice, complete_last },
+      .check = check },
+    { 0 },
+};
