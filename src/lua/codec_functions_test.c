@@ -227,6 +227,31 @@ TEST(functions_nested_too_deep_are_refused_both_ways)
     drop_value();
 }
 
+/* A buffer of `room` bytes that may not grow. */
+TEST(whatever_room_there_is_what_does_not_fit_is_refused)
+{
+    fli_lua_refusal why;
+    lua_settop(L, 0);
+    assert_int_equal(luaL_dostring(L, "local n, shared = 5, 0\n"
+                                      "local function bump() shared = shared + n return shared end\n"
+                                      "local function look() return shared, bump end\n"
+                                      "local many = {} for i = 1, 300 do many[i] = i end\n"
+                                      "return { bump, look, ('s'):rep(60), ('m'):rep(100), 1 << 40, 2.5, bump, many, ('l'):rep(300) }"),
+                     LUA_OK);
+    for (size_t room = 0; room <= sizeof out.bytes.first; room++) {
+        fli_lua_bytes_init(&out.bytes, 0);
+        fli_lua_functions_init(&out.functions, NULL);
+        out.bytes.room = room;
+        out.bytes.by_name = true;
+        out.bytes.functions = &out.functions;
+        assert_false(fli_lua_encode(L, 1, "value", &out.bytes, &why));
+        if (strstr(why.text, "not enough memory to send it") == NULL) fail_msg("%s", why.text);
+        assert_true(out.bytes.size <= room);
+        drop_value();
+        same(lua_gettop(L), 1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -237,6 +262,7 @@ int main(void)
         cmocka_unit_test(functions_are_no_values_where_none_are_expected),
         cmocka_unit_test(a_variable_that_refers_to_nothing_is_noticed),
         cmocka_unit_test(functions_nested_too_deep_are_refused_both_ways),
+        cmocka_unit_test(whatever_room_there_is_what_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests(tests, open_state, close_state);
 }

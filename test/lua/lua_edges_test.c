@@ -180,6 +180,26 @@ TEST(a_lua_that_hides_its_insides_runs_the_same_programs)
     }
 }
 
+/* The limit of a process is met by its blobs, its long strings and the messages that it keeps, wherever that is. */
+TEST(whatever_memory_a_process_may_have_it_gets_through_or_is_told)
+{
+    static const char chunk[] =
+        "local me, b, s = process.self(), blob.new(('b'):rep(9000)), ('s'):rep(17000)\n"
+        "for i = 1, 6 do process.send(me, { b, s .. i, i }) end\n"
+        "local last = process.receive(function(m) return m[3] == 6 end) assert(#last[2] == 17001)\n" /* the others are kept */
+        "local copies = {} for i = 1, 5 do local m = process.receive() copies[i] = blob.new(m[2]) assert(#m[1] == 9000) end\n"
+        "return process.exec(function() process.upgrade(function(t) return #t end, ('u'):rep(20000)) end)";
+    unsigned passed = 0, refused = 0;
+    for (size_t max = 40000; max < 600000; max += 7000) {
+        (void)world_start(&w, chunk, max);
+        until(atomic_load(&w.over));
+        if (w.error == FILCH_OK) passed++;
+        else refused++;
+        if (w.error != FILCH_OK) assert_true(w.error == FILCH_LUA_EMEMORY || w.error == FILCH_LUA_EERROR || w.error == FILCH_ENOMEM);
+    }
+    assert_true(passed > 5 && refused > 5);
+}
+
 #define IN_WORLD(test) cmocka_unit_test_setup_teardown(test, open_world, world_close_shared)
 
 int main(void)
@@ -193,6 +213,7 @@ int main(void)
         IN_WORLD(a_log_line_longer_than_64_kib_is_cut),
         IN_WORLD(a_file_longer_than_a_page_is_loaded_whole),
         cmocka_unit_test(options_that_no_host_can_have_are_refused),
+        IN_WORLD(whatever_memory_a_process_may_have_it_gets_through_or_is_told),
         IN_WORLD(a_lua_that_hides_its_insides_runs_the_same_programs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

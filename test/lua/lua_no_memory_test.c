@@ -456,7 +456,11 @@ TEST(a_process_that_runs_out_of_memory_as_it_starts_a_job_or_another_process_lea
         "local list = { function() return 1 end, function() return 2 end, function() return 3 end, function() return 4 end,\n"
         "               function() return 5 end, function() return 6 end, function() return 7 end }\n"
         "assert(process.exec(function(s, l) return l[7]() + #s end, ('l'):rep(2000), list) == 2007)\n",
+        /* more functions and variables than need no memory */
+        "local list = {} for i = 1, 20 do local a, b = i, 2 * i list[i] = function() return a + b end end\n"
+        "assert(process.exec(function(l) return l[20]() end, list) == 60)\n",
     };
+    assert_true(sweep(chunks[2], arm_memory, 1, 1) > 5);
     for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) assert_true(sweep(chunks[i], arm_heap, 2, 1) > 100);
     assert_true(sweep(chunks[0], arm_thread, 1, 1) > 1); /* nor does it wait for a thread that was not started */
 }

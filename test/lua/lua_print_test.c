@@ -190,6 +190,32 @@ TEST(a_process_whose_reader_goes_while_it_waits_ends)
     assert_non_null(strstr(w.text, "standard output is closed"));
 }
 
+TEST(a_log_that_is_not_read_keeps_its_rest_and_flush_tells_so)
+{
+    static char line[300000];
+    int         ends[2], kept = dup(STDERR_FILENO);
+    uint64_t    dropped = 77;
+    filch_lua  *lua;
+    fflush(stderr);
+    ok(pipe(ends));
+    assert_true(dup2(ends[1], STDERR_FILENO) >= 0);
+    ok(filch_lua_create(&lua, NULL));
+    memset(line, 'x', sizeof line);
+    line[sizeof line - 1] = '\n';
+    ok(filch_lua_log(lua, line, sizeof line)); /* more than the pipe takes */
+    filch_err left = filch_lua_flush(lua, 0, &dropped);
+    ok(filch_lua_log(lua, "lost\n", 5)); /* behind a rest that nobody reads */
+    filch_err still = filch_lua_flush(lua, 0, &dropped);
+    ok(filch_lua_destroy(lua));
+    (void)dup2(kept, STDERR_FILENO);
+    same(left, FILCH_EDEADLINE);
+    same(still, FILCH_EDEADLINE);
+    same(dropped, 1);
+    ok(close(kept));
+    ok(close(ends[0]));
+    ok(close(ends[1]));
+}
+
 TEST(the_host_is_told_what_it_passed_wrongly)
 {
     same(filch_lua_log(NULL, "x", 1), FILCH_EINVAL);
@@ -211,6 +237,7 @@ int main(void)
         WITH_PIPE(the_rest_of_a_line_is_written_by_the_next_flush_where_no_yield_can_pass),
         WITH_PIPE(a_process_whose_reader_has_gone_ends),
         WITH_PIPE(a_process_whose_reader_goes_while_it_waits_ends),
+        WITH_PIPE(a_log_that_is_not_read_keeps_its_rest_and_flush_tells_so),
         WITH_PIPE(the_host_is_told_what_it_passed_wrongly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
