@@ -66,8 +66,7 @@ filch_err fli_workpool_init(fli_workpool *pool, const fli_mem *mem, uint32_t thr
     for (int i = FLI_LANE_WORK + 1; i < FLI_LANE_COUNT; i++) {
         lane_init(&pool->lanes[i], FLI_LANE_WIDE, FLI_LANE_MOST, FLI_NEVER);
     }
-    size_t bytes;
-    if (__builtin_mul_overflow(pool->thread_max, sizeof *pool->threads, &bytes)) return FILCH_ENOMEM; /* 32 bits */
+    size_t bytes = pool->thread_max * sizeof *pool->threads; /* 64 bits: CMakeLists.txt */
     pool->threads = fli_zalloc(mem, bytes);
     if (pool->threads == NULL) return FILCH_ENOMEM;
     filch_err err = make_locks(pool);

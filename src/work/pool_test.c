@@ -193,6 +193,7 @@ TEST(a_pool_needs_a_thread)
     fli_workpool pool;
     fli_mem      mem = plain_mem();
     same(fli_workpool_init(&pool, &mem, 0, 16), FILCH_EINVAL);
+    same(fli_workpool_init(&pool, &mem, UINT32_MAX, 16), FILCH_ENOMEM); /* with those of the other lanes */
 }
 
 TEST(as_many_jobs_run_at_once_as_it_may_have_threads_and_never_more)
