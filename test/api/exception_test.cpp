@@ -235,7 +235,10 @@ static filch_err watcher_step(void *, const filch_event *events, size_t count, f
     how.relations = FILCH_SPAWN_MONITOR;
     how.on_exit = exit_throws; // is not called: nor for the next process in this slot
     how.name = "closer";
-    if (filch_spawn(filch_out_sched(out), &closer, &how, nullptr) != FILCH_OK) std::abort();
+    if (filch_values_create(nullptr, "key", filch_str("a value that is long enough for a block"), &how.values) != FILCH_OK) std::abort();
+    filch_err err = filch_spawn(filch_out_sched(out), &closer, &how, nullptr);
+    filch_values_drop(how.values);
+    if (err != FILCH_OK) std::abort();
     return filch_idle(out);
 }
 
