@@ -301,6 +301,45 @@ TEST(a_thread_may_start_a_child_without_asking_for_its_pid)
     world_end(&w);
 }
 
+/* Ends only by force. */
+static filch_err stubborn_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    return filch_idle(out);
+}
+
+static FLI_ATOMIC(uint32_t) released;
+
+static void count_release(const filch_child *child)
+{
+    (void)child;
+    fli_add_rel(&released, 1);
+}
+
+TEST(a_child_that_waits_for_its_forerunner_is_released_when_the_supervisor_is_killed)
+{
+    static const filch_type stubborn = { .name = "stubborn", .step = stubborn_step };
+    filch_supervisor        spec = { .strategy = FILCH_ONE_FOR_ONE };
+    filch_child             child = { .id = "same", .type = &stubborn, .stop_ns = FILCH_FOREVER, .release = count_release };
+    actor                   watch = { 0 };
+    filch_pid               pid;
+    world_begin(&w, FILCH_NO_WORKERS);
+    start_supervisor(&spec, &watch, &pid);
+    ok(filch_child_start(w.sched, pid, &child));
+    (void)world_tick(&w);
+    ok(filch_child_stop(w.sched, pid, "same"));
+    (void)world_tick(&w);
+    ok(filch_child_start(w.sched, pid, &child)); /* when the first has ended, which it will not */
+    ok(filch_child_start(w.sched, pid, &child));
+    (void)world_tick(&w);
+    same(fli_load_acq(&released), 0);
+    ok(filch_terminate(w.sched, pid));
+    UNTIL(&w, is_over(&watch));
+    filch_drop(&watch.result);
+    world_end(&w); /* its link has ended the child */
+    same(fli_load_acq(&released), 3);
+}
+
 TEST(a_supervisor_gives_up_with_the_first_line_of_whatever_the_child_said)
 {
     static const char *const want[] = { "first", "", "" };
@@ -342,6 +381,7 @@ int main(void)
         cmocka_unit_test(a_line_logged_by_a_handler_names_no_process),
         cmocka_unit_test(the_earliest_of_several_deadlines_counts_wherever_it_is),
         cmocka_unit_test(a_thread_may_start_a_child_without_asking_for_its_pid),
+        cmocka_unit_test(a_child_that_waits_for_its_forerunner_is_released_when_the_supervisor_is_killed),
         cmocka_unit_test(a_supervisor_gives_up_with_the_first_line_of_whatever_the_child_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
