@@ -1,6 +1,8 @@
 /* rare_test.c - input and moments that are allowed but seldom: a report without memory, options of a later version, answers that no
  * process asked for, payloads whose receiver has gone. */
 #include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "world.h"
 
@@ -91,6 +93,41 @@ TEST(run_options_that_are_longer_are_taken_if_the_rest_is_zero)
     same(me.seen[0].error, FILCH_OK);
     same(me.seen[1].error, FILCH_OK);
     world_end(&w);
+}
+#endif
+
+#if FLI_IO
+static int ends[2];
+
+static filch_err play_poll(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    if (me->stage++ > 0) return filch_idle(out);
+    if (filch_yield_poll(out, 1, ends[0], FILCH_POLL_IN, FILCH_FOREVER) != FILCH_OK) return FILCH_EUSER;
+    if (filch_yield_adopt(out, 2, ends[0], 0) != FILCH_OK) return FILCH_EUSER;
+    return filch_idle(out);
+}
+
+TEST(descriptors_that_cannot_be_copied_are_neither_waited_for_nor_adopted)
+{
+    actor         me = { 0 };
+    struct rlimit limit, none;
+    world_begin(&w, FILCH_NO_WORKERS);
+    ok(pipe(ends));
+    actor_start(&w, &me, play_poll);
+    ok(getrlimit(RLIMIT_NOFILE, &limit));
+    none = (struct rlimit){ .rlim_cur = 0, .rlim_max = limit.rlim_max };
+    ok(setrlimit(RLIMIT_NOFILE, &none));
+    UNTIL(&w, me.seen_count >= 2);
+    ok(setrlimit(RLIMIT_NOFILE, &limit));
+    for (int i = 0; i < 2; i++) {
+        same(me.seen[i].type, FILCH_EVENT_YIELD);
+        assert_int_not_equal(me.seen[i].error, FILCH_OK);
+    }
+    world_end(&w);
+    filch_drop(&me.result);
+    ok(close(ends[0]));
+    ok(close(ends[1]));
 }
 #endif
 
@@ -374,6 +411,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stop_without_memory_counts_what_it_cannot_list),
 #if FLI_IO
+        cmocka_unit_test(descriptors_that_cannot_be_copied_are_neither_waited_for_nor_adopted),
         cmocka_unit_test(run_options_that_are_longer_are_taken_if_the_rest_is_zero),
 #endif
         cmocka_unit_test(bytes_that_are_no_list_of_a_directory_are_refused),

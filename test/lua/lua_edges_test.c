@@ -180,6 +180,52 @@ TEST(a_lua_that_hides_its_insides_runs_the_same_programs)
     }
 }
 
+TEST(a_supervisor_that_has_ended_is_told_from_one_that_runs)
+{
+    world_passes(&w, "local function child() process.receive() end\n"
+                     "local top = assert(supervisor.start { children = { { id = 'a', child } } })\n"
+                     "assert(#supervisor.children(top) == 1)\n"
+                     "local again, why = supervisor.start_child(top, { id = 'a', child }) assert(again == nil and #why > 0)\n"
+                     "local gone, none = supervisor.stop_child(top, 'b') assert(not gone and #none > 0)\n"
+                     "assert(supervisor.stop(top))\n"
+                     "for _, ask in ipairs { supervisor.children, supervisor.start_child, supervisor.stop_child } do\n"
+                     "  local r, words = ask(top, ask == supervisor.start_child and { id = 'c', child } or 'a')\n"
+                     "  assert(not r and words:find('ended', 1, true), words)\n"
+                     "end\n");
+}
+
+static size_t describe(void *user, const void *bytes, size_t size, size_t whole, char *text, size_t text_size)
+{
+    (void)user, (void)bytes, (void)size;
+    int n = snprintf(text, text_size, "a message of %zu bytes", whole);
+    return n > 0 ? (size_t)n : 0;
+}
+
+TEST(a_simulation_describes_messages_in_the_hosts_own_words)
+{
+    static const char chunk[] = "process.send(process.self(), 'twelve bytes') process.receive() sim.fail('over')";
+    filch_sim_options sim = FILCH_SIM_OPTIONS_INIT;
+    filch_sim_report  report = FILCH_SIM_REPORT_INIT;
+    filch_lua_code   *code;
+    ok(filch_lua_load(w.lua, chunk, sizeof chunk - 1, "test", &code, NULL, 0));
+    sim.describe = describe;
+    ok(filch_lua_sim(w.lua, code, NULL, &sim, 1, &report));
+    same(report.verdict, FILCH_SIM_FAILED);
+    has_text(report.chart, "a message of 12 bytes");
+    filch_sim_report_free(&report);
+    filch_lua_code_drop(w.lua, code);
+}
+
+TEST(a_host_without_a_limit_of_time_loads_files)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    world             other;
+    options.runaway_ns = UINT64_MAX;
+    world_open(&other, 1, &options);
+    world_passes(&other, "assert(require('counter') ~= nil)");
+    world_close(&other);
+}
+
 /* The limit of a process is met by its blobs, its long strings and the messages that it keeps, wherever that is. */
 TEST(whatever_memory_a_process_may_have_it_gets_through_or_is_told)
 {
@@ -213,6 +259,9 @@ int main(void)
         IN_WORLD(a_log_line_longer_than_64_kib_is_cut),
         IN_WORLD(a_file_longer_than_a_page_is_loaded_whole),
         cmocka_unit_test(options_that_no_host_can_have_are_refused),
+        IN_WORLD(a_supervisor_that_has_ended_is_told_from_one_that_runs),
+        IN_WORLD(a_simulation_describes_messages_in_the_hosts_own_words),
+        cmocka_unit_test(a_host_without_a_limit_of_time_loads_files),
         IN_WORLD(whatever_memory_a_process_may_have_it_gets_through_or_is_told),
         IN_WORLD(a_lua_that_hides_its_insides_runs_the_same_programs),
     };
