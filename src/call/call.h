@@ -4,6 +4,7 @@
  *            to let go frees it, so neither has to know whether the other is still there.
  * INVARIANT  after the process exists, the waiting thread uses nothing of the scheduler: stop may free the scheduler as
  *            soon as the process has been closed.
+ * Design: docs/design/host-threads.md.
  */
 #ifndef FLI_CALL_CALL_H
 #define FLI_CALL_CALL_H

@@ -3,6 +3,7 @@
  * A signal, and the first process's end, each put a byte into a pipe that the main thread waits at. That nothing can
  * happen any more is nobody's event: for that the main thread looks at the counters, ever more seldom while the program
  * runs on (at last five times a second), and the program ends that much later than it could.
+ * Design: docs/design/lua/programs.md.
  */
 #include "cli/program.h"
 

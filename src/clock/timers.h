@@ -1,5 +1,5 @@
 /* timers.h - the clock commands: sleep, timer, ticker, cancel timer. One wheel per worker, each with its lock; any
- * worker may fire what is due in any of them. */
+ * worker may fire what is due in any of them. Design: docs/design/timers.md. */
 #ifndef FLI_CLOCK_TIMERS_H
 #define FLI_CLOCK_TIMERS_H
 

@@ -5,6 +5,7 @@
  * claims the node by CAS, fills it, and posts it to its process like a message; (4) the next step gets it as an event,
  * and the node goes back to the slab with a new generation. A second completion finds the stamp changed at (3); one
  * for a process that has ended finds it changed by the end, or finds the process dead when it posts.
+ * Design: docs/design/yields.md.
  */
 #include <filch.h>
 

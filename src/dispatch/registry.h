@@ -1,5 +1,5 @@
 /* registry.h - which handler serves which command. Ids up to 255 by array, larger ones by table; frozen before use,
- * read without locks after. */
+ * read without locks after. Design: docs/design/yields.md. */
 #ifndef FLI_DISPATCH_REGISTRY_H
 #define FLI_DISPATCH_REGISTRY_H
 

@@ -12,6 +12,7 @@
  *      the moment it hears, on another worker. And the stream may be gone once it is let go: nothing of it is touched
  *
  * An alarm may ring for an operation that is over, and find the next one: it looks at the time and lets that one be.
+ * Design: docs/design/io.md.
  */
 #include <errno.h>
 #include <string.h>

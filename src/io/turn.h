@@ -19,6 +19,7 @@
  * bytes: from then on there is always something to read, if only the end.
  *
  * A descriptor is closed by the last one who lets go after CLOSING: nobody is inside a system call with it.
+ * Design: docs/design/io.md.
  */
 #ifndef FLI_IO_TURN_H
 #define FLI_IO_TURN_H

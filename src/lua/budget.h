@@ -8,6 +8,7 @@
  * INVARIANT  a spent budget is final: fli_lua_proc.runaway is never cleared, no protected call catches the error, no handler
  *            and no __close runs Lua code for it. A hook stays set that raises the error again at the first instruction.
  * INVARIANT  every call from the host into Lua happens with fli_lua_proc.running set, so that the watchdog finds the state.
+ * Design: docs/design/lua/budgets.md.
  */
 #ifndef FLI_LUA_BUDGET_H
 #define FLI_LUA_BUDGET_H

@@ -25,6 +25,7 @@
  *
  * Reading takes any bytes, and says so when they are not of this form. Writing names what cannot be sent, and where it
  * is: "message.users[3].callback: a function cannot be sent".
+ * Design: docs/design/lua/messages.md.
  */
 #ifndef FLI_LUA_CODEC_H
 #define FLI_LUA_CODEC_H

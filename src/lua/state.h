@@ -9,6 +9,7 @@
  * the chunk moved along, is a state too. Which words are pointers is found out in the same way: states made in
  * different places differ in nothing but those. If they differ in anything else there is no template, and
  * processes are made the ordinary way; so nothing here relies on how Lua lays out its memory.
+ * Design: docs/design/lua/states.md.
  */
 #ifndef FLI_LUA_STATE_H
 #define FLI_LUA_STATE_H

@@ -5,6 +5,7 @@
  * Supervisors are those of C (filch_supervisor_type); tree.c reads what they are told. They answer by messages without
  * a tag, so each question is asked by a small process of its own, whose end is the answer: several tasks may ask at
  * once, and who asks hears of it when the supervisor ends first.
+ * Design: docs/design/lua/supervision.md.
  */
 #include <lauxlib.h>
 #include <stdio.h>

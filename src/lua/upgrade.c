@@ -7,6 +7,7 @@
  * What a process keeps by itself is handed over at the end of the step: messages that nobody has taken, a cancel that
  * was not told, and how many answers are still to come. Tasks of the old one are gone, and so are the questions they
  * asked.
+ * Design: docs/design/lua/upgrade.md.
  */
 #include <lauxlib.h>
 #include <stdio.h>

@@ -12,6 +12,7 @@
  *
  * In a simulation there is no watchdog: there every state has a counting hook, so that a run is the same each time. The same
  * hook serves hosts that want no thread (FILCH_LUA_WATCH_COUNT); then the clock decides.
+ * Design: docs/design/lua/preemption.md.
  */
 #ifndef FLI_LUA_WATCH_H
 #define FLI_LUA_WATCH_H

@@ -1,4 +1,4 @@
-/* poller.c - epoll and an eventfd. See poller.h. */
+/* poller.c - epoll and an eventfd. See poller.h. Design: docs/design/io.md. */
 #include "port/poller.h"
 
 #include <errno.h>

@@ -12,6 +12,7 @@
  *            blocks are back.
  * INVARIANT  `rt` is NULL, and all stripes are 0, before the memory of the scheduler is freed: a later scheduler at the same
  *            address never counts in the stripes of this one.
+ * Design: docs/design/memory.md.
  */
 #include "sched/cap.h"
 

@@ -40,6 +40,7 @@
  *
  * A thief takes from the deque; from the LIFO slot only if that is empty. It leaves a single queued process alone if its worker
  * is making progress: that one is about to run it, warm. It takes it when the worker has not finished a step for AGED_NS.
+ * Design: docs/design/run-queues.md.
  */
 #include "port/clock.h"
 #include "proc/log.h"

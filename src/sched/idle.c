@@ -39,6 +39,7 @@
  *
  * (One gap is left: a worker woken out of total silence that arms
  * a timer and then blocks inside a handler, which handlers must not do, keeps that timer waiting.)
+ * Design: docs/design/parking.md.
  */
 #include "sched/idle.h"
 

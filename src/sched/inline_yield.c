@@ -14,6 +14,7 @@
  * A rally takes turns like any others: it ends when the oldest is due, or the clock, or when a tick has had its steps.
  * That is soon, and early enough to find that everything stops.
  * Not done here: steps that are watched, taped or simulated.
+ * Design: docs/design/yields.md.
  */
 #include "proc/data.h"
 #include "proc/mailbox.h"

@@ -1,4 +1,4 @@
-/* spawn.c - a process begins. Everything that can fail comes first; then it exists. */
+/* spawn.c - a process begins. Everything that can fail comes first; then it exists. Design: docs/design/mailbox-fast-paths.md. */
 #include <assert.h>
 #include <stddef.h>
 #include <string.h>

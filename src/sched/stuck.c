@@ -3,6 +3,7 @@
  * meanwhile, not by the clock on the wall: on a loaded machine a thread may get no processor in the middle of a short step.
  *
  * INVARIANT  every step that does not return is judged within STARVED_NS, whatever the system says of its thread.
+ * Design: docs/design/shutdown.md.
  */
 #include "port/clock.h"
 #include "sched/sched.h"

@@ -4,6 +4,7 @@
  * Which fast path the step was on is not known. All of them leave the process in a state that fli_finish can end: messages of
  * step_single and step_several are still behind the state word, an answer that came by post too, the node of an inline
  * completion loop is in `spare`, and the yields of the step are in the list of the process.
+ * Design: docs/design/shutdown.md.
  */
 #include "proc/ext.h"
 #include "proc/mailbox.h"

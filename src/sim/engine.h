@@ -12,6 +12,7 @@
  *
  * When no thread can run and none has an alarm, a wake-up was lost: the run ends as a violation at once, without a
  * time-out.
+ * Design: docs/design/testing.md.
  */
 #ifndef FLI_SIM_ENGINE_H
 #define FLI_SIM_ENGINE_H

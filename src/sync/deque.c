@@ -56,6 +56,7 @@
  * Rejected: a pop without a read-modify-write and "steal half" by one CAS (unsound, point 2); the same with one CAS per
  * stolen item and a fence in pop (sound; pop and steal both measured slower); top and bottom in one word (push pays a
  * read-modify-write too); a fixed ring that spills into the global queue (a lock on the path of a spawn storm).
+ * Design: docs/design/run-queues.md.
  */
 #include "sync/deque.h"
 

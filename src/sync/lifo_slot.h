@@ -11,6 +11,7 @@
  * no put in between, the second finds NULL. A put overwrites nothing: the owner saw NULL, whoever made it so, and nobody
  * else stores anything but NULL. A take that comes after the put, meant for the item before it, gets the new one: that is
  * as good. The look before the swap is there to spare the swap; if it is out of date, the swap decides.
+ * Design: docs/design/run-queues.md.
  */
 #ifndef FLI_SYNC_LIFO_SLOT_H
 #define FLI_SYNC_LIFO_SLOT_H

@@ -10,6 +10,7 @@
  * Threads without a magazine pass NULL and go to the depot each time.
  *
  * Handle 0 is nothing. See slab.c for the layout.
+ * Design: docs/design/memory.md.
  */
 #ifndef FLI_SYNC_SLAB_H
 #define FLI_SYNC_SLAB_H
