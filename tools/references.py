@@ -6,7 +6,8 @@
 Reads the comments of all C files and the `code` words of all pages. Reports, as `file:line: what`:
 
   - a path or file name (`src/sched/step.c`, `sched/step.c`, `step.c`, `docs/design/io.md`) of which there is no file
-  - a name that begins with fli_, filch_, FLI_ or FILCH_, or is written as `name()`, and stands in no code
+  - a name that begins with fli_, filch_, FLI_ or FILCH_, or is written as `name()`, and stands in no code; in pages about
+    the code also any other `name_with_underscores`
   - a test (`find_test`, `find_test: name`) that there is not
   - a link `page.md#heading` to a heading that the page does not have
 
@@ -28,6 +29,9 @@ COMMENT_OR_STRING = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.
 FILE = r"(?:[\w{},*-]+/)*[\w{},*-]+\.(?:c|h|md|txt|py|cmake|svg)"
 PATH = re.compile(rf"^(?:{FILE}|(?:src|test|include|bench|docs|examples|tools|cmake)/[\w./{{}},*-]*)$")
 IN_COMMENT = re.compile(rf"(?<![\w/.<\"-])({FILE})(?![\w/])|\b((?:fli|filch|FLI|FILCH)_\w+\*?)|\b([a-z_]\w+)\(\)")
+# In pages about the code, any name with an underscore is one of the code.
+PLAIN = re.compile(r"^([a-z]+(?:_[a-z0-9]+)+)$")
+CODE_PAGES = re.compile(r"docs/(design/|ARCHITECTURE)")
 OURS = re.compile(r"^((?:fli|filch|FLI|FILCH)_\w+\*?)(?:\(.*\))?$|^([a-z_]\w+)\(\)$")
 TEST = re.compile(r"^(\w+_(?:test|stress))(?:: (\w+))?$")
 # Files and functions of others that comments speak of.
@@ -146,14 +150,14 @@ def check_pages(names):
         for number, line in unfenced(names.text(path)):
             for word in re.findall(r"`([^`]+)`", line):
                 word = re.sub(r":\d+$", "", word)
-                ours = OURS.match(word)
+                ours = OURS.match(word) or (CODE_PAGES.match(path) and PLAIN.match(word))
                 if PATH.match(word) and not re.search(r"NAME|FILE|ROOM|TOPIC|MODULE", word):
                     if path != TABLE and not names.has_file(word, folder):
                         yield path, number, f"names a file that does not exist: {word}"
                 elif test := TEST.match(word):
                     if path != TABLE and not names.has_test(*test.groups()):
                         yield path, number, f"names a test that does not exist: {word}"
-                elif ours and not names.has_name(ours[1] or ours[2]):
+                elif ours and not names.has_name(ours[1] or ours[ours.lastindex]):
                     yield path, number, f"names what no code has: {word}"
             for page, heading in re.findall(r"\]\(([^)\s#]*)#([^)\s]+)\)", line):
                 target = os.path.normpath(f"{folder}/{page}") if page else path
