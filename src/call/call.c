@@ -10,7 +10,7 @@
 filch_err fli_hostcall_check(filch_sched *sched, const char *name)
 {
     if (fli_simulate_refuses(sched, name)) return FILCH_ESTATE;
-    /* A worker of any scheduler: its processes would stand still, perhaps those that have to answer. */
+    /* A worker of any scheduler must not wait: its processes would not run, perhaps the one that has to answer. */
     if (fli_current_get() != NULL || sched->worker_count == 0) return FILCH_ESTATE;
     return FILCH_OK;
 }
@@ -47,7 +47,7 @@ no_data: fli_free(mem, call, sizeof *call);
 
 void fli_hostcall_drop(fli_hostcall *call)
 {
-    /* PAIR call.refs, both halves: the last holder sees what the other one did with it. */
+    /* PAIR call.refs, both halves: the last holder sees what the other one did. */
     if (fli_sub_acqrel(&call->refs, 1) != 1) return;
     fli_mem mem = call->mem;
     fli_parker_fini(&call->done);
@@ -62,11 +62,11 @@ void fli_hostcall_finish(fli_hostcall *call)
     fli_hostcall_drop(call);
 }
 
-/* The thread leaves, and what it has lent goes with it: waits for an `ask` that is under way, which does not block. */
+/* Ends the thread's loan of ask_arg when it leaves: waits for an `ask` in progress, which does not block. */
 static void take_back(fli_hostcall *call)
 {
     uint32_t lent = FLI_LENT_NONE;
-    /* PAIR call.lent, both halves: the process does not begin any more, or has begun. */
+    /* PAIR call.lent, both halves: the process will not begin, or has begun. */
     if (fli_cas_acqrel(&call->lent, &lent, FLI_LENT_BACK)) return;
     while (fli_load_acq(&call->lent) == FLI_LENT_OUT) fli_thread_yield(); /* PAIR call.lent, acquire half */
 }

@@ -1,7 +1,7 @@
-/* call.h - one wait of a thread that is not a worker: what it asks for, and where the outcome goes.
+/* call.h - one wait of a thread that is not a worker: what it waits for, and where the outcome is stored.
  *
  * INVARIANT  a call has two holders: the waiting thread and the process (or on_exit hook) that serves it. The last one
- *            to let go frees it, so neither has to know whether the other is still there.
+ *            to drop it frees it, so neither must know whether the other is still there.
  * INVARIANT  after the process exists, the waiting thread uses nothing of the scheduler: stop may free the scheduler as
  *            soon as the process has been closed.
  * Design: docs/design/host-threads.md.
@@ -21,7 +21,8 @@ typedef enum fli_hostcall_kind {
     FLI_CALL_END      /* wait until `to` ends */
 } fli_hostcall_kind;
 
-/* NONE   the process has not begun. -> OUT, by the process; BACK, by the thread at its deadline
+/* Which side may use ask_arg:
+ * NONE   the process has not begun. -> OUT, by the process; BACK, by the thread at its deadline
  * OUT    the process is inside `ask`. -> BACK, by the process
  * BACK   the process does not touch ask_arg any more. Final. */
 enum { FLI_LENT_NONE, FLI_LENT_OUT, FLI_LENT_BACK };
@@ -37,29 +38,31 @@ typedef struct fli_hostcall {
     void         *ask_arg;
     filch_exit_fn on_exit; /* of filch_spawn_wait: the hook of the caller */
     void         *on_exit_user;
-    /* Who may use ask_arg, which the waiting thread lends: FLI_LENT_*.  writes: both, by CAS.  PAIR call.lent */
+    /* Whether the process may use ask_arg, which the waiting thread lends: FLI_LENT_*.  writes: both, by CAS.  PAIR
+     * call.lent */
     FLI_ATOMIC(uint32_t) lent;
-    /* Holders.  writes: both, by subtraction.  PAIR call.refs */
+    /* Number of holders.  writes: both, by subtraction.  PAIR call.refs */
     FLI_ATOMIC(uint32_t) refs;
     fli_parker done; /* rung once, when the four below are final */
-    /* Plain. writes: the process, before it rings. reads: the waiting thread, after it was rung. */
+    /* Plain.  writes: the process, before it unparks the thread.  reads: the waiting thread, afterwards. */
     filch_err  outcome; /* of the wait */
-    const char *detail; /* filch_err_detail, where the outcome is FILCH_EINVAL: the text is the worker's */
-    filch_err  ended;   /* how the process that was waited for has ended */
-    filch_data reply;   /* owned; the reply, or the result */
+    const char *detail; /* filch_err_detail() of the worker, if the outcome is FILCH_EINVAL */
+    filch_err  ended;   /* error with which the awaited process has ended */
+    filch_data reply;   /* owned; the reply, or the result of the process */
 } fli_hostcall;
 
-/* FILCH_OK if this thread may wait for processes of `sched`. FILCH_ESTATE: it is a worker, or the scheduler has none. */
+/* Returns FILCH_OK if this thread may wait for processes of `sched`. FILCH_ESTATE: it is a worker, or the scheduler has
+ * no workers. */
 FILCH_MUST_USE filch_err fli_hostcall_check(filch_sched *sched, const char *name);
 
 /* Makes a call with one holder. `data` NULL: none. */
 FILCH_MUST_USE filch_err fli_hostcall_create(filch_sched *sched, fli_hostcall_kind kind, uint64_t deadline_ns,
                                          const filch_data *data, fli_hostcall **out);
-/* Lets go of a call. */
+/* Drops a reference; frees the call with the last one. */
 void fli_hostcall_drop(fli_hostcall *call);
-/* The outcome is final: tells the waiting thread, and lets go. Thread: the other holder. */
+/* Wakes the waiting thread, because the outcome is final, and drops the reference. Thread: the other holder. */
 void fli_hostcall_finish(fli_hostcall *call);
-/* Waits for the outcome, moves ended and reply out (either may be NULL), and lets go. */
+/* Waits for the outcome, moves `ended` and `reply` out (either may be NULL), and drops the reference. */
 filch_err fli_hostcall_wait(fli_hostcall *call, filch_err *ended, filch_data *reply);
 
 #endif

@@ -1,13 +1,13 @@
 /* caller.c - the process that serves a wait, and the public functions that wait.
  *
- * A process, because a request needs a pid that the reply can be sent to, a monitor that tells of the receiver's end,
- * a place among the senders that wait for room, and an end when the scheduler stops. All of that exists for processes.
+ * It is a process because a request needs a pid for the reply, a monitor for the receiver's end, a place in the queue
+ * of senders that wait for room, and an end when the scheduler stops. All of that exists for processes.
  *
  * INVARIANT  the process finishes its call exactly once, in close, whichever way it ends.
  *
- * Completions and notices overtake messages (docs/ARCHITECTURE.md). So a deadline, a cancel or the receiver's EXIT does
- * not end the wait at once: the process sends itself a message that carries the reason. A reply that arrived before is
- * in the mailbox before that message, and counts.
+ * Completions and notices are delivered before messages (docs/ARCHITECTURE.md). So a deadline, a cancel or the
+ * receiver's EXIT does not end the wait at once: the process sends itself a message that carries the reason. A reply
+ * that arrived before is in the mailbox before that message, and counts.
  */
 #include "call/caller.h"
 
@@ -18,7 +18,7 @@ enum { TAG_SENT = 1, TAG_DEADLINE, TAG_EXIT };
 typedef struct caller {
     fli_hostcall *call;
     uint8_t   begun;
-    uint8_t   leaving; /* the message to itself is under way */
+    uint8_t   leaving; /* the message to itself has been sent */
     uint8_t   decided; /* call->outcome is set */
 } caller;
 
@@ -31,28 +31,30 @@ static filch_err caller_init(void *self, const filch_ctx *ctx, const char *metho
     return FILCH_OK;
 }
 
-/* Stop cancels, and in the end kills, every process: FILCH_ECLOSED. Otherwise this one alone was meant: `reason`. */
+/* Returns FILCH_ECLOSED if the scheduler is stopping, because a stop cancels and finally kills every process; otherwise
+ * `reason`. */
 static filch_err why(const caller *me, filch_err reason)
 {
     fli_runtime *rt = (fli_runtime *)me->call->sched;
     return fli_load_acq(&rt->phase) != FLI_OPEN ? FILCH_ECLOSED : reason; /* PAIR runtime.phase, acquire half */
 }
 
-/* The wait is over with this outcome. Not an error of the process: failures are counted for processes of the host. */
+/* Ends the wait with this outcome. The process itself ends without an error: failures are counted for processes of the
+ * host. */
 static filch_err over(caller *me, filch_out *out, filch_err outcome)
 {
-    /* A receiver that stop has ended is told as stop, whichever of the two this process hears of first. */
+    /* The end of a receiver during a stop is reported as the stop, whichever of the two events this process gets first. */
     me->call->outcome = outcome == FILCH_EDEAD ? why(me, FILCH_EDEAD) : outcome;
     if (outcome == FILCH_EINVAL) me->call->detail = filch_err_detail();
     me->decided = 1;
     return filch_done(out, filch_none());
 }
 
-/* The request is sent by a function of the host, in this step, so that the reply comes here. */
+/* Calls the host's function that sends the request, in this step, so that the reply comes to this process. */
 static filch_err ask(fli_hostcall *call, filch_sched *sched)
 {
     uint32_t lent = FLI_LENT_NONE;
-    /* PAIR call.lent, both halves: the thread has not left, and does not until this is over. */
+    /* PAIR call.lent, both halves: the thread has not left, and does not leave until `ask` has returned. */
     if (!fli_cas_acqrel(&call->lent, &lent, FLI_LENT_OUT)) return FILCH_EDEADLINE;
     filch_err err = call->ask(sched, call->to, call->ask_arg);
     fli_store_rel(&call->lent, FLI_LENT_BACK); /* PAIR call.lent, release half: what `ask` did with the argument is done */
@@ -72,9 +74,10 @@ static filch_err begin(caller *me, filch_out *out)
     if (err == FILCH_OK && call->kind != FLI_CALL_SEND) {
         uint64_t ref = 0;
         err = filch_monitor(sched, filch_ctx_self(filch_out_ctx(out)), call->to, TAG_EXIT, &ref);
-        /* No monitor was made: it had ended. The notice cannot tell, a process may fail with FILCH_EDEAD itself. */
+        /* No monitor was made: the process had ended. The EXIT cannot tell, because a process may itself fail with
+         * FILCH_EDEAD. */
         if (err == FILCH_OK && ref == 0 && call->kind == FLI_CALL_END) err = FILCH_EDEAD;
-        /* A route may know the receiver, though it cannot be monitored. */
+        /* The route function may know the receiver, although it cannot be monitored. */
         if (err == FILCH_EFOREIGN && call->kind == FLI_CALL_REQUEST) err = FILCH_OK;
     }
     if (err == FILCH_OK && call->ask != NULL) err = ask(call, sched);
@@ -82,7 +85,7 @@ static filch_err begin(caller *me, filch_out *out)
     return err == FILCH_OK ? filch_idle(out) : over(me, out, err);
 }
 
-/* What was waited for has arrived: keeps `data`. */
+/* The awaited event has arrived: keeps its data. */
 static filch_err answered(caller *me, filch_out *out, const filch_event *event)
 {
     filch_err err = filch_keep(&event->data, &me->call->reply);
@@ -90,7 +93,7 @@ static filch_err answered(caller *me, filch_out *out, const filch_event *event)
     return over(me, out, err);
 }
 
-/* Ends the wait with `reason`, unless a reply is in the mailbox already. */
+/* Ends the wait with `reason`, unless a reply is already in the mailbox. */
 static filch_err leave(caller *me, filch_out *out, filch_err reason)
 {
     if (me->leaving) return filch_idle(out);

@@ -9,7 +9,7 @@ static filch_err run(filch_sched *sched, fli_hostcall_kind kind, filch_pid to, c
                      filch_err *ended, filch_data *reply)
 {
     fli_hostcall *call;
-    if (to.serial == 0) return FILCH_EDEAD; /* nobody */
+    if (to.serial == 0) return FILCH_EDEAD; /* the pid of no process */
     filch_err err = fli_hostcall_create(sched, kind, deadline_ns, data, &call);
     if (err != FILCH_OK) return err;
     call->to = to;
@@ -31,7 +31,7 @@ filch_err filch_call_with(filch_sched *sched, filch_pid to, filch_ask_fn ask, vo
     if (ask == NULL) return filch_invalid("ask is NULL");
     filch_err err = fli_hostcall_check(sched, "filch_call_with");
     if (err != FILCH_OK) return err;
-    if (to.serial == 0) return FILCH_EDEAD; /* nobody */
+    if (to.serial == 0) return FILCH_EDEAD; /* the pid of no process */
     fli_hostcall *call;
     err = fli_hostcall_create(sched, FLI_CALL_REQUEST, deadline_ns, NULL, &call);
     if (err != FILCH_OK) return err;
@@ -61,7 +61,7 @@ filch_err filch_sched_wait(filch_sched *sched, filch_pid pid, uint64_t deadline_
     return run(sched, FLI_CALL_END, pid, NULL, deadline_ns, ended, result);
 }
 
-/* The process of filch_spawn_wait has ended. */
+/* on_exit hook of the process of filch_spawn_wait(). */
 static void exited(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     fli_hostcall *call = user;

@@ -4,15 +4,15 @@
  *     word = tag:32 | top:32      bottom:32      items have the indices top, top+1, ... bottom-1
  *
  *     push   slot[bottom] = item;  bottom = bottom+1 (release)
- *     pop    bottom = bottom-1 (release);  word.tag += 1 (acq_rel);  ours if the top found is not above it,
+ *     pop    bottom = bottom-1 (release);  word.tag += 1 (acq_rel);  taken if the top found is not above it,
  *            otherwise bottom back to what it was (release)
  *     under  bottom = mark (release);  word.tag += 1 (acq_rel);  slots from there, or from the top found if that is
  *            above it, move up by one;  bottom = old bottom+1 (release): a pop of many, and a push of them and one more
  *     steal  load word (acquire), bottom (acquire), ring (acquire);  copy n slots;  CAS word: top -> top+n (acq_rel)
  *
- * INVARIANT  an item is in at most one slot whose index lies in [top, bottom), and leaves it by one pop or one claim.
+ * INVARIANT  an item is in at most one slot with an index in [top, bottom), and leaves it by one pop or one claim.
  * INVARIANT  top <= bottom, except inside a pop that has lost its item to a thief: there top == bottom+1; and inside
- *            push_under, where it may have lost several.
+ *            push_under, which may have lost several items.
  * INVARIANT  bottom - top never exceeds the slots of the current ring.
  * INVARIANT  top and tag never go back; every store to bottom is release.
  * Indices are 32 bits and wrap; "above" and "below" mean the sign of a difference, which is sound because there are
@@ -24,8 +24,8 @@
  * 2. A claim succeeds only if no pop and no other claim came between the thief's load of the word and its CAS. The pops
  *    before that load: the load acquires from the word, and read-modify-writes do not break a release sequence, so the
  *    thief's later load of bottom sees the bottom of the last of those pops, or a newer one. So the range it claims
- *    holds no index that a pop has removed. This is what a deque whose pop leaves the word alone gets wrong: there the
- *    owner can pop its way into the range, and the CAS still succeeds.
+ *    holds no index that a pop has removed. A deque that does not change the word in a pop gets this wrong: there
+ *    the owner can pop items of the range, and the CAS still succeeds.
  * 3. One pop may have lowered bottom without having added its tag yet. If the thief still saw the old bottom and its
  *    claim comes first, the pop finds the new top in the word it adds to. The index is either below that top, then the
  *    thief has it and the pop puts bottom back; or not, then the claim did not reach it. There is one owner, so there
@@ -33,26 +33,26 @@
  * 4. Contents. A thief reads slots below a bottom that it acquired. Every store to bottom is release, the lowering
  *    ones too, so whichever it read, all earlier pushes are visible: slot, ring, and what the item points to. A slot is
  *    reused only after the owner has acquired a top above its index. A thief that saw the older word then fails its
- *    CAS and throws away what it read; a thief whose CAS succeeded did its reads before that acquire. Slots are
- *    relaxed atomics only so that the reads thrown away are legal.
+ *    CAS and discards what it read; a thief with a successful CAS did its reads before that acquire. Slots are
+ *    relaxed atomics only so that the discarded reads are legal.
  * 5. Growth. The new ring holds all of [top, bottom) before it is published with release; the old one is not written
  *    again and lives until fini. A thief with the old ring read a bottom from before the growth (the ring is loaded
  *    after bottom, PAIR deque.bottom orders them), so all it can claim is in the old ring too.
  * 6. Nothing needs a store to be ordered before a later load of another word; so there is no fence and no seq_cst.
  *
- * Wrapping of the tag. A wrong claim needs a thief stopped between its load and its CAS while the word goes round to
- * the very same value: the pops in between are a multiple of 2^32, and so are the items claimed, and one of the two is
+ * Wrapping of the tag. A wrong claim needs a thief stopped between its load and its CAS while the word returns to
+ * the same value: the pops in between are a multiple of 2^32, and so are the items claimed, and one of the two is
  * not zero. With 2.3 ns for a push and a pop (a fast machine, and an owner that does nothing else) that is 10 s at
  * least, and then the thief must go on while the word has just that one of its 2^32 values: a pop earlier or later the
  * CAS fails as it should. A thief can be stopped for that long (a debugger, a suspended guest); that it also hits the
- * one pop is a chance of one in four thousand million for each such stop. We accept that. The remedy would be a word of
+ * one pop is a chance of one in 2^32 for each such stop. This is accepted. The remedy would be a word of
  * 128 bits, which not every machine can add to in one piece.
  *
- * Memory. Outgrown rings are kept because a thief may stand on one for as long as it likes. They stay bounded: each is
+ * Memory. Outgrown rings are kept because a thief may read one for an unbounded time. Their memory is bounded: each is
  * half the size of the next, so all of them together are smaller than the current one, and that has fewer than twice
  * the slots of the most items it was ever asked to hold at once. The ring does not shrink.
  *
- * Not done here: waking sleepers, choosing a victim, fairness between old and new items (the owner has take_oldest).
+ * Not done here: unparking workers, choosing a victim, fairness between old and new items (the owner has take_oldest).
  * Rejected: a pop without a read-modify-write and "steal half" by one CAS (unsound, point 2); the same with one CAS per
  * stolen item and a fence in pop (sound; pop and steal both measured slower); top and bottom in one word (push pays a
  * read-modify-write too); a fixed ring that spills into the global queue (a lock on the path of a spawn storm).
@@ -60,7 +60,7 @@
  */
 #include "sync/deque.h"
 
-/* Whole lines, so that nothing of another worker's lies beside the slots. */
+/* Rounded up to whole cache lines, so that no data of another worker shares a line with the slots. */
 static size_t ring_size(uint32_t slots)
 {
     size_t size = offsetof(fli_ring, slots) + (size_t)slots * sizeof(((fli_ring *)NULL)->slots[0]);
@@ -90,7 +90,7 @@ filch_err fli_deque_init(fli_deque *deque, const fli_mem *mem)
 
 void fli_deque_fini(fli_deque *deque)
 {
-    fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: nobody else is left */
+    fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: no other thread is left */
     while (ring != NULL) {
         fli_ring *older = ring->older;
         fli_free_aligned(&deque->mem, ring, ring_size(ring->mask + 1), FLI_LINE);
@@ -100,66 +100,68 @@ void fli_deque_fini(fli_deque *deque)
 
 fli_ring *fli_deque_grow(fli_deque *deque)
 {
-    fli_ring *old = fli_load_rlx(&deque->ring);      /* relaxed: our own store */
-    uint32_t  bottom = fli_load_rlx(&deque->bottom); /* the same */
+    fli_ring *old = fli_load_rlx(&deque->ring);      /* relaxed: this thread's own store */
+    uint32_t  bottom = fli_load_rlx(&deque->bottom); /* relaxed: likewise */
     uint32_t  slots = old->mask + 1;
     if (slots >= FLI_DEQUE_SLOTS_MAX) return NULL;
     fli_ring *ring = ring_create(&deque->mem, slots * 2, old);
     if (ring == NULL) return NULL;
-    /* Relaxed: top may move on while we copy, or be an old one here; then we copy a few items too many. */
+    /* Relaxed: top may advance during the copy, or this value be stale; then a few items too many are copied. */
     uint32_t top = fli_deque_top(fli_load_rlx(&deque->word));
     FLI_ASSERT(bottom - top <= slots);
     for (uint32_t i = top; i != bottom; i++) {
         fli_store_rlx(&ring->slots[i & ring->mask], fli_load_rlx(&old->slots[i & old->mask]));
     }
-    /* PAIR deque.ring, release half: whoever finds the ring finds its mask and the items in it. */
+    /* PAIR deque.ring, release half: a thief that finds the ring finds its mask and the items in it. */
     fli_store_rel(&deque->ring, ring);
     return ring;
 }
 
-/* What a thief has seen, and claims by the same word. */
+/* What a thief has read; it claims items by a CAS that expects the same word. */
 typedef struct sight {
     uint64_t  word;
     fli_ring *ring;
     uint32_t  count;
 } sight;
 
-/* The three loads, in the order that points 2 and 5 need. FLI_STEAL_GOT: there is something to claim. */
+/* The three loads of a steal, in the order that points 2 and 5 need. Returns FLI_STEAL_GOT if there is something to
+ * claim. */
 static fli_steal look(fli_deque *from, sight *seen)
 {
     seen->word = fli_load_acq(&from->word);        /* PAIR deque.word, acquire half */
     uint32_t bottom = fli_load_acq(&from->bottom); /* PAIR deque.bottom, acquire half */
     seen->ring = fli_load_acq(&from->ring);        /* PAIR deque.ring, acquire half */
     seen->count = bottom - fli_deque_top(seen->word);
-    /* -1: a pop that lost its item to a thief and has not put bottom back yet. (More below zero: push_under has; there
-     * will be something in a moment: that comes to a retry.) */
+    /* -1: a pop has lost its item to a thief and has not restored bottom yet. A lower value is a push_under in
+     * progress: it is handled below as a retry. */
     if (seen->count == 0 || seen->count == UINT32_MAX) return FLI_STEAL_EMPTY;
-    /* More than fits: we were stopped between the loads while others went on. The word is out of date. */
+    /* More than fits: this thread was stopped between the loads while others went on, and the word is stale. */
     if (seen->count > seen->ring->mask + 1) return FLI_STEAL_RETRY;
     return FLI_STEAL_GOT;
 }
 
-/* The `nth` oldest of what was seen. Means nothing until the claim succeeds: the slot may hold another item by now. */
+/* Reads the `nth` oldest item. The result means nothing until the claim succeeds: the slot may have been reused. */
 static void *peek(const sight *seen, uint32_t nth)
 {
     return fli_load_rlx(&seen->ring->slots[(fli_deque_top(seen->word) + nth) & seen->ring->mask]);
 }
 
-/* Takes the `count` oldest. False: somebody claimed or popped since the look. */
+/* Takes the `count` oldest items. Returns false if another thread claimed, or the owner popped, since the look. */
 static bool claim(fli_deque *from, sight *seen, uint32_t count)
 {
     uint64_t tag = seen->word & ~(uint64_t)UINT32_MAX;
     uint64_t wanted = tag | (uint32_t)(fli_deque_top(seen->word) + count);
-    /* PAIR deque.word, both halves: our reads of the slots come before the owner's reuse of them, and whoever sees the
-     * new top sees the bottom that we saw (fli_deque_count needs that); a failure tells nothing and is not looked at. */
+    /* PAIR deque.word, both halves: this thief's reads of the slots come before the owner's reuse of them, and a thread
+     * that sees the new top sees the bottom that this thief saw (fli_deque_count needs that). On a failure nothing is
+     * used. */
     return fli_cas_acqrel(&from->word, &seen->word, wanted);
 }
 
-/* How many of `wanted` items can be pushed without failing. Grows for them as far as there is memory. */
+/* Returns how many of `wanted` items can be pushed without failing, after growing as far as memory allows. */
 static uint32_t make_room(fli_deque *deque, uint32_t wanted)
 {
     for (;;) {
-        uint32_t bottom = fli_load_rlx(&deque->bottom); /* relaxed: our own store */
+        uint32_t bottom = fli_load_rlx(&deque->bottom); /* relaxed: this thread's own store */
         /* PAIR deque.word, acquire half: as in push. */
         uint32_t used = bottom - fli_deque_top(fli_load_acq(&deque->word));
         uint32_t room = fli_load_rlx(&deque->ring)->mask + 1 - used;
@@ -176,14 +178,14 @@ fli_steal fli_deque_steal_half_into(fli_deque *from, fli_deque *into, void **fir
     if (found != FLI_STEAL_GOT) return found;
     uint32_t n = seen.count - seen.count / 2;
     if (n > FLI_DEQUE_STEAL_MAX) n = FLI_DEQUE_STEAL_MAX;
-    /* Before the claim: what is claimed must have a place. */
+    /* Before the claim: claimed items must have a slot. */
     uint32_t rest = make_room(into, n - 1);
 
     void     *oldest = peek(&seen, 0);
-    uint32_t  bottom = fli_load_rlx(&into->bottom); /* relaxed: our own stores, here and for the ring */
+    uint32_t  bottom = fli_load_rlx(&into->bottom); /* relaxed: this thread's own stores, as for the ring */
     fli_ring *ring = fli_load_rlx(&into->ring);
-    /* Straight into free slots of `into`, the newest lowest. They are above its bottom: nobody takes them from there,
-     * and if the claim fails they stay the garbage they were. */
+    /* Copies directly into free slots of `into`, newest item lowest. These slots are above bottom, so no thief takes
+     * from them; if the claim fails, their content stays garbage. */
     for (uint32_t i = 0; i < rest; i++) {
         fli_store_rlx(&ring->slots[(bottom + i) & ring->mask], peek(&seen, rest - i));
     }
@@ -206,8 +208,8 @@ fli_steal fli_deque_steal_one(fli_deque *from, void **item)
     return FLI_STEAL_GOT;
 }
 
-/* The owner sees its own bottom and ring as they are, so a look is never out of date but for thieves. Each failed
- * claim means that a thief took something: the loop ends after as many rounds as there are items. */
+/* The owner's view of bottom and ring is exact, so a claim fails only because a thief took something: the loop ends
+ * after at most as many iterations as there are items. */
 void *fli_deque_take_oldest(fli_deque *deque)
 {
     void     *item = NULL;
@@ -218,19 +220,20 @@ void *fli_deque_take_oldest(fli_deque *deque)
     return item;
 }
 
-/* Takes all that is above the mark by one lowering of bottom, as a pop takes one, moves it up, and gives it back. */
+/* Takes all items above the mark by lowering bottom once, as a pop takes one item, moves them up by one slot, and
+ * publishes them again. */
 bool fli_deque_push_under(fli_deque *deque, void *item, uint32_t mark)
 {
     FLI_ASSERT(item != NULL);
-    uint32_t bottom = fli_load_rlx(&deque->bottom); /* relaxed: our own store */
+    uint32_t bottom = fli_load_rlx(&deque->bottom); /* relaxed: this thread's own store */
     if (bottom == mark) return fli_deque_push(deque, item);
     if (make_room(deque, 1) == 0) return false;
     fli_store_rel(&deque->bottom, mark); /* PAIR deque.bottom, release half: as in pop */
     /* PAIR deque.word, both halves: as in pop. */
     uint32_t top = fli_deque_top(fli_add_acqrel(&deque->word, FLI_DEQUE_TAG_ONE));
-    /* What thieves have taken of it is gone: the rest begins at top. */
+    /* Items that thieves have taken are gone: the rest begins at top. */
     uint32_t  from = (int32_t)(top - mark) > 0 ? top : mark;
-    fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: our own store, as are the slots */
+    fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: this thread's own store, as are the slots */
     for (uint32_t i = bottom; i != from; i--) {
         fli_store_rlx(&ring->slots[i & ring->mask], fli_load_rlx(&ring->slots[(i - 1) & ring->mask]));
     }
@@ -241,8 +244,8 @@ bool fli_deque_push_under(fli_deque *deque, void *item, uint32_t mark)
 
 uint32_t fli_deque_count(fli_deque *deque)
 {
-    /* PAIR deque.word, acquire half, and PAIR deque.bottom, acquire half: this way round, so that bottom is at least
-     * as new as top and an untouched item is always counted. */
+    /* PAIR deque.word, acquire half, and PAIR deque.bottom, acquire half: in this order, so that bottom is at least as
+     * new as top and an untouched item is always counted. */
     uint32_t top = fli_deque_top(fli_load_acq(&deque->word));
     int32_t  count = (int32_t)(fli_load_acq(&deque->bottom) - top);
     return count > 0 ? (uint32_t)count : 0;

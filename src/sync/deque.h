@@ -1,6 +1,6 @@
-/* deque.h - a worker's own run queue. One owner pushes and pops at the bottom; any number of thieves take from the
- * top. Push and pop are here because they are most of what a worker does; deque.c has the rest and the argument why
- * no item is lost or handed out twice. */
+/* deque.h - the local run queue of a worker. One owner pushes and pops at the bottom; any number of thieves take from
+ * the top. Push and pop are inlined here, because they are most of a worker's queue operations; deque.c has the rest,
+ * and the argument why no item is lost or taken twice. */
 #ifndef FLI_SYNC_DEQUE_H
 #define FLI_SYNC_DEQUE_H
 
@@ -15,17 +15,17 @@
 #include "base/mem.h"
 #include "port/atomic.h"
 
-/* Slots of a new deque; a power of two. The small build comes to the edges sooner. */
+/* Slots of a new deque; a power of two. The small build (FLI_SMALL) reaches growth and wrap-around sooner. */
 #ifdef FLI_SMALL
 #define FLI_DEQUE_SLOTS 4
 #else
 #define FLI_DEQUE_SLOTS 256
 #endif
 
-/* The most that one steal moves. */
+/* Maximum number of items that one steal moves. */
 #define FLI_DEQUE_STEAL_MAX 64
 
-/* The most slots there can ever be. Far below 2^31, so that the sign of a difference of two indices means something. */
+/* Maximum number of slots. Far below 2^31, so that the sign of a difference of two indices is meaningful. */
 #define FLI_DEQUE_SLOTS_MAX (UINT32_C(1) << 30)
 
 typedef struct fli_ring fli_ring;
@@ -33,58 +33,61 @@ struct fli_ring {
     uint32_t  mask;  /* plain: slots - 1, set before the ring is published by PAIR deque.ring */
     fli_ring *older; /* plain: only the owner follows it. The ring this one replaced, kept until fini */
     /* The item with index i is in slots[i & mask].  writes: the owner.  reads: the owner and thieves, relaxed: the
-     * contents travel by PAIR deque.bottom, and a read that lost a race is thrown away by the CAS after it. */
+     * contents are published by PAIR deque.bottom, and a read that lost a race is discarded because the CAS after it
+     * fails. */
     FLI_ATOMIC(void *) slots[];
 };
 
 typedef struct fli_deque {
-    /* tag:32 | top:32. Counts pops (tag) and names the oldest item (top).
-     * writes: the owner by add (pop), anybody by CAS (steal).  reads: any.  PAIR deque.word */
+    /* tag:32 | top:32. Counts pops (tag) and holds the index of the oldest item (top).
+     * PAIR deque.word  writes: the owner by add (pop), any thread by CAS (steal).  reads: any. */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) word;
-    /* One past the newest item.  writes: the owner, always with release.  reads: thieves.  PAIR deque.bottom
-     * On the line of `word`: who wants one wants the other. */
+    /* One past the newest item.  writes: the owner, always with release.  reads: thieves.  PAIR deque.bottom  On the
+     * cache line of `word`, because every thread that reads one reads the other. */
     FLI_ATOMIC(uint32_t) bottom;
-    /* Where the items are.  writes: the owner, when it grows.  reads: thieves.  PAIR deque.ring */
+    /* The current ring.  writes: the owner, when it grows.  reads: thieves.  PAIR deque.ring */
     FLI_ATOMIC(fli_ring *) ring;
     alignas(FLI_LINE) fli_mem mem; /* plain: set once at init */
 } fli_deque;
 
 typedef enum fli_steal {
-    FLI_STEAL_EMPTY, /* there was nothing */
-    FLI_STEAL_RETRY, /* there may be something: somebody else was faster. Not a reason to sleep */
+    FLI_STEAL_EMPTY, /* the deque was empty */
+    FLI_STEAL_RETRY, /* another thread was faster; there may be more items. Not a reason to park */
     FLI_STEAL_GOT
 } fli_steal;
 
 filch_err fli_deque_init(fli_deque *deque, const fli_mem *mem);
-/* Thread: nobody else uses it any more. Items still inside are forgotten. */
+/* Thread: no other thread uses it any more. Items still inside are forgotten. */
 void fli_deque_fini(fli_deque *deque);
 
-/* Thread: the owner. `item` is not NULL. False: it is full and there is no memory to grow; nothing changed. */
+/* Pushes `item`, which is not NULL. Returns false and changes nothing if the deque is full and there is no memory to
+ * grow. Thread: the owner. */
 FILCH_MUST_USE static inline bool fli_deque_push(fli_deque *deque, void *item);
-/* Thread: the owner. The newest item, or NULL. Wait-free: one read-modify-write, none if it looks empty. */
+/* Returns the newest item, or NULL. Wait-free: one read-modify-write, none if the deque looks empty. Thread: the owner.
+ */
 FILCH_MUST_USE static inline void *fli_deque_pop(fli_deque *deque);
-/* Thread: the owner. Where the next push goes: for fli_deque_push_under. */
+/* Returns the position of the next push: for fli_deque_push_under(). Thread: the owner. */
 FILCH_MUST_USE static inline uint32_t fli_deque_mark(fli_deque *deque);
-/* Thread: the owner. As push, but under all that was pushed since `mark`: those pop first. Nothing was popped since. */
+/* Pushes `item` below every item that was pushed since fli_deque_mark() returned `mark`, so that those pop first.
+ * Requires that nothing was popped since. Thread: the owner. */
 FILCH_MUST_USE bool fli_deque_push_under(fli_deque *deque, void *item, uint32_t mark);
-/* Thread: the owner. The oldest item; NULL only if there is none. */
+/* Returns the oldest item; NULL if there is none. Thread: the owner. */
 FILCH_MUST_USE void *fli_deque_take_oldest(fli_deque *deque);
 
-/* Thread: the owner of `into`, which is another deque. Moves half of `from` (rounded up, at most FLI_DEQUE_STEAL_MAX)
- * in one CAS: gives the oldest stolen item in *first, pushes the rest to `into` in an order that makes the next oldest
- * pop first. Takes no more than `into` has room for; `into` grows for it if there is memory. *count is how many were
- * moved in all, *first included. Both are written only for FLI_STEAL_GOT. */
+/* Moves half of `from` (rounded up, at most FLI_DEQUE_STEAL_MAX) to `into`, another deque, in one CAS: returns the
+ * oldest stolen item in *first and pushes the others to `into` so that the next oldest pops first. Takes no more than
+ * `into` has room for; `into` grows if there is memory. *count is the number of items moved, *first included. Both are
+ * written only with FLI_STEAL_GOT. Thread: the owner of `into`. */
 FILCH_MUST_USE fli_steal fli_deque_steal_half_into(fli_deque *from, fli_deque *into, void **first, uint32_t *count);
-/* Thread: any. Takes the oldest item only. */
+/* Takes the oldest item. Thread: any. */
 FILCH_MUST_USE fli_steal fli_deque_steal_one(fli_deque *from, void **item);
 
-/* Thread: any. About how many items there are: exact for the owner while no thief is at work, for others a guess that
- * may be old. */
+/* Returns the number of items: exact for the owner while no thief is active, otherwise possibly stale. Thread: any. */
 uint32_t fli_deque_count(fli_deque *deque);
 
 /* ---- the owner's fast paths ---------------------------------------------------------------------------------- */
 
-/* One pop more in the tag. It overflows out of the word's upper end and never disturbs top. */
+/* Adds one pop to the tag. The tag overflows out of the upper end of the word and never changes top. */
 #define FLI_DEQUE_TAG_ONE (UINT64_C(1) << 32)
 
 static inline uint32_t fli_deque_top(uint64_t word)
@@ -92,20 +95,22 @@ static inline uint32_t fli_deque_top(uint64_t word)
     return (uint32_t)word;
 }
 
-/* Thread: the owner. Doubles the ring and returns the new one; NULL: no memory, nothing changed. */
+/* Doubles the ring and returns the new one; NULL if out of memory, then nothing changed. Thread: the owner. */
 FILCH_MUST_USE fli_ring *fli_deque_grow(fli_deque *deque);
 
-/* Thread: the owner. Pushes if there is room: true, and how many there were before, if not fewer. False: nothing changed. */
+/* Pushes if there is room. Returns true, and in *before the number of items before the push (thieves may have taken
+ * some since); false if full, then nothing changed. Thread: the owner. */
 static inline bool fli_deque_try_push(fli_deque *deque, void *item, uint32_t *before)
 {
     FLI_ASSERT(item != NULL);
-    uint32_t  bottom = fli_load_rlx(&deque->bottom); /* relaxed: our own store */
-    fli_ring *ring = fli_load_rlx(&deque->ring);     /* the same */
-    /* PAIR deque.word, acquire half: a thief has read the slot that we are about to reuse before it moved top. */
+    uint32_t  bottom = fli_load_rlx(&deque->bottom); /* relaxed: this thread's own store */
+    fli_ring *ring = fli_load_rlx(&deque->ring);     /* relaxed: likewise */
+    /* PAIR deque.word, acquire half: a thief has read the slot that is about to be reused before it moved top. */
     uint32_t used = bottom - fli_deque_top(fli_load_acq(&deque->word));
     if (FLI_UNLIKELY(used > ring->mask)) return false;
     fli_store_rlx(&ring->slots[bottom & ring->mask], item);
-    /* PAIR deque.bottom, release half: whoever sees the new bottom sees the slot, the ring and what the item holds. */
+    /* PAIR deque.bottom, release half: a thread that sees the new bottom sees the slot, the ring and the item's
+     * content. */
     fli_store_rel(&deque->bottom, bottom + 1);
     *before = used;
     return true;
@@ -120,44 +125,45 @@ static inline bool fli_deque_push(fli_deque *deque, void *item)
     return true;
 }
 
-/* Thread: the owner. Thieves may empty it at any time. */
+/* Returns true if the deque is empty. Thread: the owner; thieves may empty it at any time. */
 static inline bool fli_deque_is_empty(fli_deque *deque)
 {
-    /* Relaxed is enough: bottom is our own store; top never goes back, so an old one can only fail to look empty. */
+    /* Relaxed is enough: bottom is this thread's own store; top never goes back, so a stale top can only make an empty
+     * deque look non-empty. */
     return fli_load_rlx(&deque->bottom) == fli_deque_top(fli_load_rlx(&deque->word));
 }
 
 static inline uint32_t fli_deque_mark(fli_deque *deque)
 {
-    return fli_load_rlx(&deque->bottom); /* relaxed: our own store */
+    return fli_load_rlx(&deque->bottom); /* relaxed: this thread's own store */
 }
 
-/* Thread: the owner. What may be the oldest item, NULL if there is none: a hint, and nothing to look into. */
+/* Returns the probable oldest item, NULL if there is none: a hint, not to be dereferenced. Thread: the owner. */
 static inline const void *fli_deque_guess_oldest(fli_deque *deque)
 {
     uint32_t  top = fli_deque_top(fli_load_rlx(&deque->word));
-    fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: our own store, as are bottom and the slot */
+    fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: this thread's own store, as are bottom and the slot */
     return top != fli_load_rlx(&deque->bottom) ? fli_load_rlx(&ring->slots[top & ring->mask]) : NULL;
 }
 
 static inline void *fli_deque_pop(fli_deque *deque)
 {
-    if (fli_deque_is_empty(deque)) return NULL; /* if it only fails to look so, the add decides */
-    uint32_t bottom = fli_load_rlx(&deque->bottom), newest = bottom - 1; /* relaxed: our own store */
+    if (fli_deque_is_empty(deque)) return NULL; /* if it wrongly looks non-empty, the add below decides */
+    uint32_t bottom = fli_load_rlx(&deque->bottom), newest = bottom - 1; /* relaxed: this thread's own store */
     /* PAIR deque.bottom, release half. Not weaker: a thief that reads this value, but still the word from before the
-     * add, would have nothing that ties it to the pushes below. x86 would hide that. */
+     * add, would have no ordering with the pushes below. x86 would hide the error. */
     fli_store_rel(&deque->bottom, newest);
-    /* PAIR deque.word, both halves: from here on no thief that looked before us can claim anything; those that look
-     * after us see the lower bottom. */
+    /* PAIR deque.word, both halves: from here on no thief that looked before can claim anything; thieves that look
+     * afterwards see the lower bottom. */
     uint64_t word = fli_add_acqrel(&deque->word, FLI_DEQUE_TAG_ONE);
     int32_t  above = (int32_t)(newest - fli_deque_top(word));
     if (FLI_UNLIKELY(above < 0)) {
-        FLI_ASSERT(above == -1); /* a thief took the last item; it cannot have taken more than there was */
+        FLI_ASSERT(above == -1); /* a thief took the last item; thieves cannot have taken more than there was */
         /* PAIR deque.bottom, release half: top and bottom are equal again. */
         fli_store_rel(&deque->bottom, bottom);
         return NULL;
     }
-    fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: our own store, as is the slot */
+    fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: this thread's own store, as is the slot */
     void     *item = fli_load_rlx(&ring->slots[newest & ring->mask]);
     FLI_ASSUME(item != NULL);
     return item;

@@ -1,25 +1,27 @@
-/* inject.c - the global queue: a lock, a ring of pointers, and a chain through the items for want of a larger ring.
+/* inject.c - the global queue: a lock, a ring of pointers, and a chain through the items that is used when the ring
+ * cannot grow.
  *
- * INVARIANT  the items in the ring, and then those from `oldest` along their links, are the queue, in the order they were
- *            put; `newest` is the last of the chain.
+ * INVARIANT  the items in the ring, followed by those from `oldest` along their links, are the queue, in the order they
+ *            were put; `newest` is the last of the chain.
  * INVARIANT  outside the lock, `count` is the length of both.
  *
- * It is off the hot path (a worker comes here when its own deque is empty, or by turns for fairness) and moves items in
- * batches, so a lock is good enough: an uncontended one costs two read-modify-writes for up to a whole batch. What must
- * not cost anything is finding it empty; that is the count, which is read without the lock.
+ * It is off the hot path (a worker uses it when its own deque is empty, and at every fairness pick) and moves items in
+ * batches, so a lock is good enough: without contention it costs two read-modify-writes for up to a whole batch.
+ * Finding the queue empty must cost nothing; for that there is `count`, which is read without the lock.
  *
- * Why a ring. An item that another thread has put is cold. Who walks along a chain of them waits for each, and holds the
- * lock all the while: of 100,000 processes begun from outside, 1,600 found it held, and slept. Pointers that lie side by
- * side are taken without a look at what they point to. A queue that needs a larger ring than there may be, or than there
- * is memory for, goes on as a chain; whoever is put while there is a chain joins its end. See docs/design/timers.md.
+ * Why a ring. An item that another thread has put is not in the cache. Walking a chain of such items means one cache
+ * miss for each, under the lock: of 100,000 processes spawned by a foreign thread, 1,600 pushes found the lock held and
+ * slept. Pointers that are side by side are taken without touching the items. If the queue needs a larger ring than
+ * RING_MOST, or than there is memory for, it continues as a chain; items that are put while there is a chain go to its
+ * end. See docs/design/run-queues.md.
  *
- * Why the count may be trusted by a worker about to sleep: it asks after it has declared itself asleep, and a putter
- * looks for sleepers after its put. If the putter missed the sleeper, its put happened before the question, and
- * then the question sees that count or a newer one. A lock in `take` would not promise more.
+ * Why a worker that is about to park may trust the count: it reads the count after it has declared itself parked, and a
+ * put is followed by a look for parked workers. If the putting thread missed the worker, its put happened before the
+ * worker's read, and the read sees that count or a newer one. A lock in `take` would not promise more.
  *
- * Not done here: waking anybody; limits (putting cannot fail).
- * Rejected: a lock-free list (items are reused at once, so it would need tags or epochs, for a path that is not hot); a
- * second lock for those who take (four more read-modify-writes for a message from outside).
+ * Not done here: unparking workers; limits (putting cannot fail). Rejected: a lock-free list (items are reused at once,
+ * so it would need tags or epochs, for a path that is not hot); a second lock for taking (four more read-modify-writes
+ * for a message of a foreign thread).
  */
 #include "sync/inject.h"
 
@@ -31,8 +33,8 @@
 #define RING_MOST 8
 #else
 #define RING_FIRST 64
-#define RING_KEPT 1024  /* a larger one is given back when the queue is empty */
-#define RING_MOST 65536 /* half a megabyte: moving half of it to a larger one takes some 20 us, under the lock */
+#define RING_KEPT 1024  /* a larger ring is freed when the queue is empty */
+#define RING_MOST 65536 /* half a megabyte: copying half of it to a larger ring takes about 20 us under the lock */
 #endif
 
 filch_err fli_inject_init(fli_inject *queue, const fli_mem *mem, size_t link)
@@ -59,13 +61,13 @@ static void **next_of(const fli_inject *queue, void *item)
     return (void **)(void *)((char *)item + queue->link);
 }
 
-/* The i-th place of the ring. */
+/* Returns the i-th place of the ring. */
 static void **place(const fli_inject *queue, size_t i)
 {
     return &queue->ring[(queue->first + i) & (queue->room - 1)];
 }
 
-/* Room for one more in the ring? Makes some, if it may and can. */
+/* Returns true if the ring has room for one more item, after growing it if allowed and possible. */
 static bool has_room_locked(fli_inject *queue)
 {
     if (FLI_LIKELY(queue->length < queue->room)) return true;
@@ -81,13 +83,13 @@ static bool has_room_locked(fli_inject *queue)
     return true;
 }
 
-/* Relaxed load: count is written under the lock, which we hold. */
+/* Relaxed load: count is written under the lock, which the caller holds. */
 static void set_count_locked(fli_inject *queue, size_t added, size_t taken)
 {
     size_t count = fli_load_rlx(&queue->count) + added - taken;
     FLI_ASSERT((count == 0) == (queue->length == 0 && queue->oldest == NULL));
-    /* PAIR inject.count, release half: with the count, what happened before the put. The items themselves travel by
-     * the lock. */
+    /* PAIR inject.count, release half: publishes with the count what happened before the put. The items themselves are
+     * published by the lock. */
     fli_store_rel(&queue->count, count);
 }
 
@@ -102,7 +104,7 @@ static void append_locked(fli_inject *queue, void *item)
     queue->newest = item;
 }
 
-/* To the beginning of the chain. */
+/* Puts `item` at the beginning of the chain. */
 static void prepend_locked(fli_inject *queue, void *item)
 {
     *next_of(queue, item) = queue->oldest;
@@ -126,7 +128,7 @@ void fli_inject_put_first(fli_inject *queue, void *item)
     fli_mutex_lock(&queue->lock);
     bool ring = has_room_locked(queue);
     if (!ring && queue->room > 0) {
-        /* The newest of the ring makes room: it is older than the chain. */
+        /* The newest item of the ring makes room: it is older than the chain. */
         prepend_locked(queue, *place(queue, --queue->length));
         ring = true;
     }
@@ -141,7 +143,7 @@ void fli_inject_put_first(fli_inject *queue, void *item)
     fli_mutex_unlock(&queue->lock);
 }
 
-/* Takes the ring away, if it is empty and large: nobody needs it for a while. */
+/* Detaches the ring if it is empty and larger than RING_KEPT, so that the caller frees it outside the lock. */
 static void **retire_locked(fli_inject *queue, size_t *room)
 {
     if (FLI_LIKELY(queue->length > 0 || queue->room <= RING_KEPT)) return NULL;

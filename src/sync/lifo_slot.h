@@ -1,16 +1,16 @@
-/* lifo_slot.h - room for one item beside a deque: the one its owner will take next. Most of what is queued is taken by the same
- * thread a moment later; here that takes a store and a swap, where the deque needs indices, a ring and the same
- * read-modify-write. Thieves may take it as well: nothing is hidden from them.
+/* lifo_slot.h - the LIFO slot: one item beside a deque, which the owner takes next. Most queued items are taken by the
+ * same thread a moment later; with the slot that costs a store and a swap, without the indices and the ring of the
+ * deque. Thieves may take the item too.
  *
- *   put    if item is NULL: item = it (release)      the owner
- *   take   if item is not NULL: swap it for NULL     anybody
+ *   put    if item is NULL: store it (release)         the owner
+ *   take   if item is not NULL: swap it for NULL        any thread
  *
- * INVARIANT  only the owner makes the item another than NULL, and only when it has seen NULL.
+ * INVARIANT  only the owner stores an item other than NULL, and only after it has read NULL.
  *
- * Why no item is lost or doubled. Takes are read-modify-writes of one word, so they stand in one order: of two takes with
- * no put in between, the second finds NULL. A put overwrites nothing: the owner saw NULL, whoever made it so, and nobody
- * else stores anything but NULL. A take that comes after the put, meant for the item before it, gets the new one: that is
- * as good. The look before the swap is there to spare the swap; if it is out of date, the swap decides.
+ * Why no item is lost or taken twice. Takes are read-modify-writes of one word, so they are totally ordered: of two
+ * takes without a put in between, the second finds NULL. A put overwrites nothing: the owner has read NULL, and other
+ * threads store nothing but NULL. A take that was meant for the previous item but comes after the put gets the new
+ * item, which is equally good. The load before the swap only saves the swap; if it is stale, the swap decides.
  * Design: docs/design/run-queues.md.
  */
 #ifndef FLI_SYNC_LIFO_SLOT_H
@@ -31,22 +31,24 @@ static inline void fli_lifo_slot_init(fli_lifo_slot *slot)
     fli_atomic_init(&slot->item, NULL);
 }
 
-/* Thread: any. Exact for the owner while no thief is at work, for others a guess that may be old. */
+/* Returns true if the slot is full: exact for the owner while no thief is active, otherwise possibly stale. Thread:
+ * any. */
 static inline bool fli_lifo_slot_is_full(fli_lifo_slot *slot)
 {
     return fli_load_rlx(&slot->item) != NULL;
 }
 
-/* Thread: the owner. False: it is full, and nothing changed. */
+/* Stores `item`. Returns false and changes nothing if the slot is full. Thread: the owner. */
 static inline bool fli_lifo_slot_put(fli_lifo_slot *slot, void *item)
 {
     FLI_ASSUME(item != NULL);
-    if (FLI_UNLIKELY(fli_lifo_slot_is_full(slot))) return false; /* relaxed: our own store, or nothing any more */
+    if (FLI_UNLIKELY(fli_lifo_slot_is_full(slot))) return false; /* relaxed: this thread's own store, or NULL from a
+                                                                    thief */
     fli_store_rel(&slot->item, item); /* PAIR lifo_slot.item, release half: what the item holds */
     return true;
 }
 
-/* Thread: any. NULL: it is empty. */
+/* Takes the item; NULL if the slot is empty. Thread: any. */
 static inline void *fli_lifo_slot_take(fli_lifo_slot *slot)
 {
     if (!fli_lifo_slot_is_full(slot)) return NULL;

@@ -1,16 +1,17 @@
 /* slab.c - type-stable objects behind 32-bit handles. See slab.h.
  *
- * Memory comes in segments, each as large as all before it together, so 23 of them reach 2^31 handles. A handle finds
- * its segment in a map, by its upper bits: two loads and a shift. Memory that no handle has reached yet is never touched.
+ * Memory is allocated in segments, each as large as all before it together, so 23 of them reach 2^31 handles. A map,
+ * indexed by the upper bits of a handle, gives its segment: two loads and a shift. Memory that no handle has reached
+ * yet is never touched.
  *
  * INVARIANT  an object is in exactly one place: with its user, in one magazine, or in the depot.
  * INVARIANT  `spare` has room for every object there is: giving back needs no memory.
  *
- * Rejected: a free list through the objects. Walking it under the lock touches one cold line per object; an array of
- * pointers moves 64 of them with one copy. An array of handles would be half as large, and every taking would begin with a
- * look into the map. Also rejected: a handle that finds its segment by the position of its highest
- * bit. That needs no map, but the instruction for it is slow on some machines, and it stands in the way of the next load:
- * draining a long mailbox took 33 ns a message that way, and takes 21.
+ * Rejected: a free list through the objects. Walking it under the lock touches one cold cache line per object; an array
+ * of pointers moves 64 of them with one copy. An array of handles would be half as large, and every take would begin
+ * with a lookup in the map. Also rejected: finding the segment by the position of the handle's highest bit. It needs no
+ * map, but the instruction for it is slow on some machines and delays the next load: draining a long mailbox took 33 ns
+ * per message that way, and takes 21 with the map (docs/design/memory.md).
  */
 #include "sync/slab.h"
 
@@ -31,7 +32,7 @@ filch_err fli_slab_init(fli_slab *slab, const fli_mem *mem, size_t size, uint32_
     return fli_mutex_init(&slab->lock);
 }
 
-/* How many handles segment i holds, and the first of them. */
+/* first_of() returns the first handle of segment i. */
 static uint32_t first_of(unsigned i)
 {
     return i == 0 ? 0 : 1u << (FLI_SLAB_FIRST_BITS + i - 1);
@@ -61,7 +62,8 @@ void fli_slab_fini(fli_slab *slab)
     fli_mutex_fini(&slab->lock);
 }
 
-/* A map with room for so many entries: the one there is, or a larger copy of it that nobody knows of yet. NULL: no memory. */
+/* Returns a map with room for `entries` entries: the current one, or a larger copy that is not published yet. NULL if
+ * out of memory. */
 static fli_slab_map *map_for_locked(fli_slab *slab, uint32_t entries)
 {
     fli_slab_map *map = fli_load_rlx(&slab->map);
@@ -77,7 +79,7 @@ static fli_slab_map *map_for_locked(fli_slab *slab, uint32_t entries)
     return larger;
 }
 
-/* Adds the next segment, and room in the map and in `spare` for its handles. */
+/* Adds the next segment, and room for its handles in the map and in `spare`. Returns false if out of memory. */
 static bool extend_locked(fli_slab *slab)
 {
     unsigned i = slab->reach == 0 ? 0 : fli_slab_segment(slab->reach);
@@ -87,7 +89,7 @@ static bool extend_locked(fli_slab *slab)
     fli_slab_map *map = map_for_locked(slab, reach >> FLI_SLAB_FIRST_BITS);
     if (map == NULL) return false;
     void *memory = fli_alloc_aligned(&slab->mem, bytes, FLI_LINE);
-    /* Last: the others can be given back as they came, a resize cannot be undone when there is no memory. */
+    /* Last, because a resize cannot be undone without memory; the other allocations can be freed. */
     void **spare = memory == NULL ? NULL
                                   : fli_resize(&slab->mem, slab->spare, (size_t)slab->reach * sizeof *spare,
                                                (size_t)reach * sizeof *spare);
@@ -102,12 +104,12 @@ static bool extend_locked(fli_slab *slab)
     for (uint32_t entry = first_of(i) >> FLI_SLAB_FIRST_BITS; entry < reach >> FLI_SLAB_FIRST_BITS; entry++) {
         fli_store_rlx(&map->base[entry], (uintptr_t)memory - (uintptr_t)first_of(i) * slab->size);
     }
-    fli_store_rel(&slab->map, map); /* PAIR slab.map, release half: whoever finds the map finds its entries */
+    fli_store_rel(&slab->map, map); /* PAIR slab.map, release half: a thread that finds the map finds its entries */
     slab->reach = reach;
     return true;
 }
 
-/* Makes up to `want` new objects; returns how many. */
+/* Makes up to `want` new objects. Returns how many. */
 static uint32_t make_locked(fli_slab *slab, void **objects, uint32_t want)
 {
     uint32_t fresh = fli_load_rlx(&slab->fresh), made = 0;
@@ -119,7 +121,7 @@ static uint32_t make_locked(fli_slab *slab, void **objects, uint32_t want)
         objects[made++] = object;
         fresh++;
     }
-    /* PAIR slab.fresh, release half: segment and contents come before the permission to look. */
+    /* PAIR slab.fresh, release half: segment and contents come before the permission to read them. */
     fli_store_rel(&slab->fresh, fresh);
     return made;
 }
@@ -159,7 +161,7 @@ void fli_slab_spill(fli_slab *slab, fli_magazine *magazine, void *object)
 {
     fli_mutex_lock(&slab->lock);
     if (magazine != NULL) {
-        /* The oldest go: the newer objects are still warm. */
+        /* The oldest objects go to the depot: the newer ones are still in the cache. */
         give_locked(slab, magazine->objects, FLI_SLAB_BATCH);
         magazine->count -= FLI_SLAB_BATCH;
         memmove(magazine->objects, magazine->objects + FLI_SLAB_BATCH, magazine->count * sizeof object);
