@@ -3,7 +3,7 @@
 #include "call/call.h"
 
 #include "port/clock.h"
-#include "proc/data.h"
+#include "payload/data.h"
 #include "sched/sched.h"
 #include "sched/simulate.h"
 

@@ -1,7 +1,7 @@
 /* wait.c - the public functions by which a thread of the host waits. */
 #include "call/caller.h"
 
-#include "proc/data.h"
+#include "payload/data.h"
 #include "sched/sched.h"
 
 /* Sends or waits as `kind` says. Lends `data`. */

@@ -9,7 +9,7 @@
  */
 #include <filch.h>
 
-#include "proc/data.h"
+#include "payload/data.h"
 #include "proc/mailbox.h"
 #include "proc/runtime.h"
 #include "proc/yields.h"

@@ -9,7 +9,7 @@
 #include "dispatch/send_waiters.h"
 
 #include "base/assert.h"
-#include "proc/data.h"
+#include "payload/data.h"
 #include "proc/limit.h"
 #include "proc/mailbox.h"
 #include "proc/send.h"

@@ -6,7 +6,7 @@
 #include "io/stream.h"
 #include "port/desc.h"
 #include "port/path.h"
-#include "proc/data.h"
+#include "payload/data.h"
 #include "proc/yields.h"
 
 static fli_outcome open_file(fli_stream *s, const fli_op *op)

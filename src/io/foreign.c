@@ -17,7 +17,7 @@
 #include "base/assert.h"
 #include "io/stream.h"
 #include "port/desc.h"
-#include "proc/data.h"
+#include "payload/data.h"
 
 /* ---- poll ---- */
 

@@ -19,7 +19,7 @@
 
 #include "io/stream.h"
 #include "port/clock.h"
-#include "proc/data.h"
+#include "payload/data.h"
 
 /* How often a program without a descriptor is asked whether it has ended, while somebody waits for that. */
 #define LOOK_NS FILCH_MILLISECONDS(10)

@@ -4,7 +4,7 @@
 
 #include "io/stream.h"
 #include "port/path.h"
-#include "proc/data.h"
+#include "payload/data.h"
 
 #define LIST_MAX ((size_t)16 << 20)
 

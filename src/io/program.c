@@ -9,7 +9,7 @@
 #include "io/stream.h"
 #include "port/desc.h"
 #include "port/program.h"
-#include "proc/data.h"
+#include "payload/data.h"
 #include "proc/yields.h"
 
 /* ---- starting ---- */

@@ -12,7 +12,7 @@
 
 #include "io/stream.h"
 #include "port/desc.h"
-#include "proc/data.h"
+#include "payload/data.h"
 
 #define BLOCK_BYTES ((size_t)65536)
 /* A read gets at least this much room; less at the end of a block is left unused. */

@@ -10,7 +10,7 @@
 #include "io/stream.h"
 #include "port/clock.h"
 #include "port/desc.h"
-#include "proc/data.h"
+#include "payload/data.h"
 #include "proc/ext.h"
 #include "proc/yields.h"
 

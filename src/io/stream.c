@@ -14,7 +14,7 @@
 
 #include "io/stream.h"
 #include "port/desc.h"
-#include "proc/data.h"
+#include "payload/data.h"
 #include "proc/ext.h"
 #include "proc/send.h"
 

@@ -8,7 +8,7 @@
 #include "base/assert.h"
 #include "io/stream.h"
 #include "port/desc.h"
-#include "proc/data.h"
+#include "payload/data.h"
 
 static int64_t put(fli_stream *s, const void *bytes, size_t size)
 {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "model/model.h"
-#include "proc/data.h"
+#include "payload/data.h"
 #include "proc/mailbox.h"
 #include "sched/out.h"
 

@@ -12,7 +12,7 @@
  */
 #include "base/assert.h"
 #include "model/model.h"
-#include "proc/data.h"
+#include "payload/data.h"
 #include "proc/send.h"
 
 typedef struct membership {

@@ -226,6 +226,12 @@ static bool on_name_of(fli_runtime *rt, uint64_t serial, char *name)
     return m != NULL && fli_name_of(m, &endpoint, name);
 }
 
+static filch_err on_whereis(fli_runtime *rt, const char *name, filch_pid *pid)
+{
+    fli_model *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
+    return m != NULL ? fli_name_find(m, rt, name, pid) : FILCH_EDEAD;
+}
+
 static bool on_is_named(fli_runtime *rt, const char *name)
 {
     filch_pid pid;
@@ -237,6 +243,7 @@ const fli_model_ops fli_model_table = {
     .birth = on_birth,
     .relate = fli_relate,
     .is_named = on_is_named,
+    .whereis = on_whereis,
     .name_of = on_name_of,
     .handle = fli_handle,
     .node_of = on_node_of,

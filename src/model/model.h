@@ -121,6 +121,8 @@ typedef struct fli_endpoint {
 
 /* ---- model.c ---- */
 
+extern const fli_model_ops fli_model_table;
+
 filch_err fli_model_create(const fli_mem *mem, fli_model **out);
 void      fli_model_drop(fli_model *m);
 /* Adds a host. FILCH_ELIMIT: the model has FLI_HOSTS_MAX hosts. FILCH_EEXISTS: a host with this node id exists. */

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "model/model.h"
-#include "proc/data.h"
+#include "payload/data.h"
 
 /* A named_message begins with this address; a payload without it is refused. */
 static const char magic;

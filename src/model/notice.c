@@ -2,7 +2,7 @@
  * so that a notice never fails for lack of memory. See mailbox.h for their order among other events. */
 #include "base/assert.h"
 #include "model/model.h"
-#include "proc/data.h"
+#include "payload/data.h"
 #include "proc/mailbox.h"
 
 void fli_notice_fill(fli_event_node *node, filch_event_type type, const fli_runtime *to, const fli_endpoint *about, uint64_t tag,

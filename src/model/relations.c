@@ -14,7 +14,7 @@
 #include "base/assert.h"
 #include "base/prng.h"
 #include "model/model.h"
-#include "proc/data.h"
+#include "payload/data.h"
 #include "proc/mailbox.h"
 
 /* ---- stripes ---- */

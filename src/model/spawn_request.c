@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "model/model.h"
-#include "proc/data.h"
+#include "payload/data.h"
 #include "proc/values.h"
 #include "sched/out.h"
 

@@ -7,7 +7,7 @@
  */
 #include "proc/mailbox.h"
 
-#include "proc/data.h"
+#include "payload/data.h"
 #include "proc/limit.h"
 #include "proc/log.h"
 #include "proc/yields.h"

@@ -13,7 +13,7 @@
 
 #include <filch.h>
 
-#include "proc/data.h"
+#include "payload/data.h"
 #include "proc/runtime.h"
 #include "proc/yields.h"
 

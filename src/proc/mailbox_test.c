@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "proc/data.h"
+#include "payload/data.h"
 #include "proc/send.h"
 #include "support/bench_runtime.h"
 #include "support/until.h"

@@ -23,7 +23,7 @@
 #include <filch.h>
 
 #include "port/atomic.h"
-#include "proc/data.h"
+#include "payload/data.h"
 
 /* node->what: which list of the process the node goes to, and how to read it. 0 is a value message: a payload of form
  * FLI_FORM_VALUE sent by a process of this runtime to a mailbox without a limit. Most messages are. A value message has

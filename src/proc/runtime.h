@@ -48,8 +48,8 @@ typedef struct fli_birth {
     filch_values   *values; /* values that have a deadline or scopes; NULL: none */
 } fli_birth;
 
-/* Operations of src/model that lower modules call. filch_sched_create() stores the table in fli_runtime.model_ops;
- * lower modules never include headers of src/model. */
+/* Operations of src/model that lower modules call. src/model passes its table when it creates a scheduler (fli_sched_make);
+ * lower modules neither include its headers nor name its functions. */
 typedef struct fli_model_ops {
     /* A process with HAS_RELATIONS has ended with this result. Its slot is not free yet. */
     void (*ended)(fli_runtime *rt, uint64_t serial, filch_err error, const filch_data *result);
@@ -58,6 +58,8 @@ typedef struct fli_model_ops {
     filch_err (*relate)(fli_runtime *rt, fli_request *request);
     /* Returns true if a living process of this runtime has this name. */
     bool (*is_named)(fli_runtime *rt, const char *name);
+    /* Finds the process with this name. FILCH_EDEAD: there is none. */
+    filch_err (*whereis)(fli_runtime *rt, const char *name, filch_pid *pid);
     /* Writes a name of an ending process, with its NUL, to name[0 .. FLI_NAME_ROOM). Returns false if it has none. */
     bool (*name_of)(fli_runtime *rt, uint64_t serial, char *name);
     /* The handler of the commands of src/model. */
@@ -69,8 +71,6 @@ typedef struct fli_model_ops {
     /* The scheduler is being destroyed. When this returns, no other host uses it. Thread: no process is left. */
     void (*fini)(fli_runtime *rt);
 } fli_model_ops;
-
-extern const fli_model_ops fli_model_table;
 
 /* Hooks that replace the public functions of the same names during a step that is recorded (sched/record.c writes down
  * each call) or replayed (sched/replay.c returns what was recorded). NULL in fli_local.rec_hooks for every other step.

@@ -8,7 +8,7 @@
 #include "proc/send.h"
 
 #include "base/assert.h"
-#include "proc/data.h"
+#include "payload/data.h"
 #include "proc/limit.h"
 #include "proc/mailbox.h"
 

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "proc/data.h"
+#include "payload/data.h"
 #include "support/bench_runtime.h"
 #include "support/until.h"
 

@@ -115,7 +115,6 @@ static filch_err runtime_init(filch_sched *sched, const fli_mem *mem)
     rt->route_user = opt->route_user;
     rt->on_log = opt->on_log;
     rt->on_log_user = opt->on_log_user;
-    rt->model_ops = &fli_model_table;
     rt->hooks = (fli_hooks){ .ready = fli_ready, .abandon = on_abandon, .alarm = on_alarm,
                              .ticks = on_ticks, .room = on_room, .no_room = on_no_room, .cut = on_cut };
     fli_atomic_init(&rt->phase, FLI_OPEN);
@@ -365,7 +364,7 @@ static uint32_t workers_wanted(const filch_options *opt)
     return count < WORKERS_MAX ? count : WORKERS_MAX;
 }
 
-filch_err fli_sched_make(filch_sched **out, const filch_options *options, fli_simulator *sim)
+filch_err fli_sched_make(filch_sched **out, const filch_options *options, fli_simulator *sim, const fli_model_ops *model_ops)
 {
     filch_options opt;
     filch_err     err = read_options(options, &opt);
@@ -388,6 +387,7 @@ filch_err fli_sched_make(filch_sched **out, const filch_options *options, fli_si
     sched->learns = opt.search_ns == 0;
     fill_u64(&sched->opt.search_ns, FILCH_MICROSECONDS(50));
     sched->rt.sim = sim;
+    sched->rt.model_ops = model_ops;
     sched->program = fli_program_self();
     sched->wake_fd = sched->poll_fd = sched->alarm.poll = -1;
     sched->worker_count = worker_count;
@@ -412,11 +412,6 @@ no_registry:
     fli_free_aligned(&mem, sched, sizeof *sched, FLI_LINE);
     fli_cap_drop(&mem);
     return err;
-}
-
-filch_err filch_sched_create(filch_sched **out, const filch_options *options)
-{
-    return out != NULL ? fli_sched_make(out, options, NULL) : filch_invalid("out is NULL");
 }
 
 filch_memory filch_sched_memory(const filch_sched *sched)

@@ -15,7 +15,7 @@
  */
 #include "sched/finish.h"
 
-#include "proc/data.h"
+#include "payload/data.h"
 #include "proc/ext.h"
 #include "proc/limit.h"
 #include "proc/mailbox.h"

@@ -2,7 +2,7 @@
 #ifndef FLI_SCHED_FINISH_H
 #define FLI_SCHED_FINISH_H
 
-#include "proc/data.h"
+#include "payload/data.h"
 #include "sched/sched.h"
 
 /* Gives back the slot of `p`, whose word is FREE, and counts the end. `again`: the slot has generations left; if not, it is

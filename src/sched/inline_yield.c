@@ -16,7 +16,7 @@
  * Not done here: steps that are watched, taped or simulated.
  * Design: docs/design/yields.md.
  */
-#include "proc/data.h"
+#include "payload/data.h"
 #include "proc/mailbox.h"
 #include "proc/yields.h"
 #include "sched/sched.h"

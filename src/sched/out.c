@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-#include "proc/data.h"
+#include "payload/data.h"
 #include "proc/send.h"
 #include "proc/values.h"
 #include "proc/yields.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/versioned.h"
-#include "proc/data.h"
+#include "payload/data.h"
 #include "sched/sched.h"
 #include "sched/simulate.h"
 

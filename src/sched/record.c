@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "proc/data.h"
+#include "payload/data.h"
 #include "proc/ext.h"
 #include "proc/send.h"
 #include "proc/values.h"
@@ -183,7 +183,7 @@ static filch_err on_whereis(fli_local *worker, const char *name, filch_pid *pid)
 {
     fli_recorder *rec = pause(worker);
     fli_box_act   act = fli_act_whereis(name);
-    filch_err     err = filch_whereis((filch_sched *)worker->rt, name, &act.pid);
+    filch_err     err = worker->rt->model_ops->whereis(worker->rt, name, &act.pid);
     if (err == FILCH_OK) *pid = act.pid;
     return resume(worker, rec, &act, err);
 }

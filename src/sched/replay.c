@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "proc/data.h"
+#include "payload/data.h"
 #include "proc/values.h"
 #include "sched/record.h"
 
@@ -24,6 +24,7 @@ typedef struct replay {
     fli_box_reader         reader;
     fli_box_item           next; /* inside a step: the act or outcome that comes next in the recording */
     filch_blackbox_report *report;
+    const fli_model_ops   *model_ops;
     filch_sched           *sched;
     fli_worker            *worker;
     filch_values          *values;
@@ -415,7 +416,7 @@ static filch_err play_alone(replay *rp)
     opt.node = head->pid.node;
     opt.payload_max = (size_t)head->payload_max;
     opt.send_budget = head->send_budget;
-    filch_err err = fli_sched_make(&rp->sched, &opt, NULL);
+    filch_err err = fli_sched_make(&rp->sched, &opt, NULL, rp->model_ops);
     if (err != FILCH_OK) return err;
     rp->worker = rp->sched->caller_worker;
     fli_local *worker = &rp->worker->local;
@@ -462,7 +463,8 @@ static filch_err open_recording(replay *rp, const void *bytes, size_t size)
     return FILCH_OK;
 }
 
-filch_err filch_blackbox_replay(const void *bytes, size_t size, const filch_type *type, filch_blackbox_report *report)
+filch_err fli_blackbox_replay(const fli_model_ops *model_ops, const void *bytes, size_t size, const filch_type *type,
+                              filch_blackbox_report *report)
 {
     if (report == NULL) return filch_invalid("report is NULL");
     if (report->size < sizeof *report) return filch_invalid("report.size is not set: begin with FILCH_BLACKBOX_REPORT_INIT");
@@ -477,6 +479,7 @@ filch_err filch_blackbox_replay(const void *bytes, size_t size, const filch_type
     if (rp == NULL) return FILCH_ENOMEM;
     rp->face = replaying;
     rp->mem = mem;
+    rp->model_ops = model_ops;
     rp->report = report;
     rp->type = type;
     filch_err err = open_recording(rp, bytes, size);

@@ -117,17 +117,18 @@ static filch_err make_sched(fli_simulation *sim)
         opt.alloc = fli_faulty_alloc;
         opt.alloc_user = sim->faulty;
     }
-    return fli_sched_make(&sim->sched, &opt, &sim->face);
+    return fli_sched_make(&sim->sched, &opt, &sim->face, sim->model_ops);
 }
 
 /* One run; `last`: draw the chart even if all is well. */
-static filch_err run_one(const filch_sim_options *opt, const fli_mem *mem, filch_sim_fn scenario, void *user, bool last,
-                         filch_sim_report *report)
+static filch_err run_one(const fli_model_ops *model_ops, const filch_sim_options *opt, const fli_mem *mem,
+                         filch_sim_fn scenario, void *user, bool last, filch_sim_report *report)
 {
     fli_simulation *sim = fli_zalloc(mem, sizeof *sim);
     if (sim == NULL) return FILCH_ENOMEM;
     sim->mem = *mem;
     sim->opt = *opt;
+    sim->model_ops = model_ops;
     sim->face = (fli_simulator){ .point = fli_simulation_point,
                                  .sent = fli_simulation_sent,
                                  .answered = fli_simulation_answered };
@@ -201,8 +202,8 @@ static filch_err read_options(const filch_sim_options *given, filch_sim_options 
     return opt->whole_steps <= 1 ? FILCH_OK : filch_invalid("options.whole_steps is neither 0 nor 1");
 }
 
-filch_err filch_sim_sweep(const filch_sim_options *options, uint64_t first, uint64_t count, filch_sim_fn scenario,
-                          void *user, filch_sim_report *report)
+filch_err fli_sim_sweep(const fli_model_ops *model_ops, const filch_sim_options *options, uint64_t first, uint64_t count,
+                        filch_sim_fn scenario, void *user, filch_sim_report *report)
 {
     filch_sim_options opt;
     filch_options     sched;
@@ -219,7 +220,7 @@ filch_err filch_sim_sweep(const filch_sim_options *options, uint64_t first, uint
     do {
         filch_sim_report_free(&last);
         opt.seed = first + runs;
-        err = run_one(&opt, &mem, scenario, user, runs + 1 == count, &last);
+        err = run_one(model_ops, &opt, &mem, scenario, user, runs + 1 == count, &last);
         if (err != FILCH_OK) return err;
         runs++;
     } while (runs < count && last.verdict == FILCH_SIM_OK);
@@ -228,12 +229,6 @@ filch_err filch_sim_sweep(const filch_sim_options *options, uint64_t first, uint
     report->size = size;
     report->runs = runs;
     return FILCH_OK;
-}
-
-filch_err filch_sim_run(const filch_sim_options *options, filch_sim_fn scenario, void *user, filch_sim_report *report)
-{
-    uint64_t seed = options != NULL && options->size >= offsetof(filch_sim_options, workers) ? options->seed : 0;
-    return filch_sim_sweep(options, seed, 1, scenario, user, report);
 }
 
 void filch_sim_report_free(filch_sim_report *report)

@@ -2,7 +2,7 @@
  * fail, memory that is not there, and what the program itself has put off (filch_sim_later). See simulation.h. */
 #include <string.h>
 
-#include "proc/data.h"
+#include "payload/data.h"
 #include "proc/mailbox.h"
 #include "proc/yields.h"
 #include "sched/simulation.h"

@@ -45,6 +45,7 @@ typedef enum fli_stage { FLI_STAGE_SETUP, FLI_STAGE_RUN, FLI_STAGE_CHECK, FLI_ST
 typedef struct fli_simulation {
     fli_simulator     face; /* first: rt.sim points here */
     filch_sched      *sched;
+    const fli_model_ops *model_ops;
     filch_sim_options opt;
     fli_mem           mem;
     fli_faulty_mem   *faulty; /* NULL without no_memory */

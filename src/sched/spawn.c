@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/versioned.h"
-#include "proc/data.h"
+#include "payload/data.h"
 #include "proc/ext.h"
 #include "proc/limit.h"
 #include "proc/mailbox.h"

@@ -39,7 +39,7 @@
  * A process whose step is left by a C++ exception may be on any path: torn.c.
  */
 #include "proc/log.h"
-#include "proc/data.h"
+#include "payload/data.h"
 #include "proc/mailbox.h"
 #include "proc/yields.h"
 #include "sched/finish.h"

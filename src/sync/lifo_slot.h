@@ -42,8 +42,7 @@ static inline bool fli_lifo_slot_is_full(fli_lifo_slot *slot)
 static inline bool fli_lifo_slot_put(fli_lifo_slot *slot, void *item)
 {
     FLI_ASSUME(item != NULL);
-    if (FLI_UNLIKELY(fli_lifo_slot_is_full(slot))) return false; /* relaxed: this thread's own store, or NULL from a
-                                                                    thief */
+    if (FLI_UNLIKELY(fli_lifo_slot_is_full(slot))) return false; /* relaxed: own store, or NULL */
     fli_store_rel(&slot->item, item); /* PAIR lifo_slot.item, release half: what the item holds */
     return true;
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "proc/data.h"
+#include "payload/data.h"
 
 typedef struct call {
     filch_work_fn fn;

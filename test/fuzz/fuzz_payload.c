@@ -7,7 +7,7 @@
 #include <filch.h>
 
 #include "fuzz/bytes.h"
-#include "proc/data.h" /* the forms */
+#include "payload/data.h" /* the forms */
 #include "support/alloc.h"
 
 enum { BYTES = 4096, SHELF = 8 };

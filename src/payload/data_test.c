@@ -1,5 +1,5 @@
 /* data_test.c - payloads: what form they take, who owns the bytes, and what the edges hold. */
-#include "proc/data.h"
+#include "payload/data.h"
 
 #include <stdlib.h>
 #include <string.h>

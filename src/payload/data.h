@@ -1,7 +1,7 @@
 /* data.h - payloads inside the runtime. A payload in a message *owns* its bytes: it is a value, up to 24 bytes inline,
  * or a reference to a counted block. */
-#ifndef FLI_PROC_DATA_H
-#define FLI_PROC_DATA_H
+#ifndef FLI_PAYLOAD_DATA_H
+#define FLI_PAYLOAD_DATA_H
 
 #include <assert.h>
 #include <stdbool.h>

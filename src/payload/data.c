@@ -1,5 +1,5 @@
 /* data.c - payloads: making, owning, sharing and reading them. See data.h and filch.h. */
-#include "proc/data.h"
+#include "payload/data.h"
 
 #include <stdint.h>
 #include <stdlib.h>
