@@ -217,7 +217,12 @@ static void on_exit_throws_once()
 
 // One that is watched and whose close throws: its watcher is told, and nothing of it stays in its slot.
 static filch_type closer;
-static int        exits;
+static int        exits, values_freed;
+
+static void free_value(void *, void *, size_t)
+{
+    values_freed++;
+}
 
 static void close_throws(void *)
 {
@@ -235,7 +240,8 @@ static filch_err watcher_step(void *, const filch_event *events, size_t count, f
     how.relations = FILCH_SPAWN_MONITOR;
     how.on_exit = exit_throws; // is not called: nor for the next process in this slot
     how.name = "closer";
-    if (filch_values_create(nullptr, "key", filch_str("a value that is long enough for a block"), &how.values) != FILCH_OK) std::abort();
+    static char value[] = "a value that is long enough for a block";
+    if (filch_values_create(nullptr, "key", filch_move(value, sizeof value, free_value), &how.values) != FILCH_OK) std::abort();
     filch_err err = filch_spawn(filch_out_sched(out), &closer, &how, nullptr);
     filch_values_drop(how.values);
     if (err != FILCH_OK) std::abort();
@@ -261,6 +267,7 @@ static void watched_close_throws()
     CHECK(tick_throws(sched));
     CHECK(!tick_throws(sched));
     CHECK(exits == 1);
+    CHECK(values_freed == 1);
     filch_pid pid = { 0, 0 };
     CHECK(filch_whereis(sched, "closer", &pid) != FILCH_OK);
     CHECK(filch_sched_stop(sched, FILCH_SECONDS(60), nullptr) == FILCH_OK);
