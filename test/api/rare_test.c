@@ -102,9 +102,11 @@ static int ends[2];
 static filch_err play_poll(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
-    if (me->stage++ > 0) return filch_idle(out);
-    if (filch_yield_poll(out, 1, ends[0], FILCH_POLL_IN, FILCH_FOREVER) != FILCH_OK) return FILCH_EUSER;
-    if (filch_yield_adopt(out, 2, ends[0], 0) != FILCH_OK) return FILCH_EUSER;
+    me->stage++;
+    if (me->stage == 1 && filch_yield_poll(out, 1, ends[1], FILCH_POLL_OUT, FILCH_FOREVER) != FILCH_OK) return FILCH_EUSER;
+    if (count == 0 || events[0].type != FILCH_EVENT_MESSAGE) return filch_idle(out);
+    if (filch_yield_poll(out, 2, ends[0], FILCH_POLL_IN, FILCH_FOREVER) != FILCH_OK) return FILCH_EUSER;
+    if (filch_yield_adopt(out, 3, ends[0], 0) != FILCH_OK) return FILCH_EUSER;
     return filch_idle(out);
 }
 
@@ -115,12 +117,15 @@ TEST(descriptors_that_cannot_be_copied_are_neither_waited_for_nor_adopted)
     world_begin(&w, FILCH_NO_WORKERS);
     ok(pipe(ends));
     actor_start(&w, &me, play_poll);
+    UNTIL(&w, me.seen_count >= 1); /* there is a poller now */
+    same(me.seen[0].error, FILCH_OK);
+    ok(filch_send(w.sched, me.pid, filch_int(1)));
     ok(getrlimit(RLIMIT_NOFILE, &limit));
     none = (struct rlimit){ .rlim_cur = 0, .rlim_max = limit.rlim_max };
     ok(setrlimit(RLIMIT_NOFILE, &none));
-    UNTIL(&w, me.seen_count >= 2);
+    UNTIL(&w, me.seen_count >= 4);
     ok(setrlimit(RLIMIT_NOFILE, &limit));
-    for (int i = 0; i < 2; i++) {
+    for (int i = 2; i < 4; i++) {
         same(me.seen[i].type, FILCH_EVENT_YIELD);
         assert_int_not_equal(me.seen[i].error, FILCH_OK);
     }
