@@ -531,16 +531,15 @@ static const char *const stack_programs[] = {
 TEST(whichever_growth_of_a_stack_is_refused_there_is_an_answer)
 {
     for (size_t i = 0; i < sizeof stack_programs / sizeof stack_programs[0]; i++) {
-        assert_true(sweep(stack_programs[i], arm_stack, 1, 1) > 20);
-        assert_true(sweep(stack_programs[i], arm_stack, 1000000, 5) > 20);
+        assert_true(sweep(stack_programs[i], arm_stack, 1, 2) > 20);
+        assert_true(sweep(stack_programs[i], arm_stack, 1000000, 15) > 20);
     }
 }
 
 TEST(whichever_payload_cannot_be_kept_there_is_an_answer)
 {
     for (size_t i = 0; i < PROGRAMS; i++) {
-        (void)sweep(programs[i], arm_reference, 1, 1);
-        (void)sweep(programs[i], arm_reference, 1000000, 3);
+        (void)sweep(programs[i], arm_reference, 1, 3);
     }
 }
 
