@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/tell.h"
+#include "cli/message.h"
 
 const cli_command *cli_find_command(const char *name)
 {
@@ -47,7 +47,8 @@ static int take_option(cli_args *args, const char *word)
         }
         if (option->value != NULL && args->value == NULL) {
             if (args->at == args->argc) {
-                cli_error("%s: %s wants a value: %s %s", args->command->name, option->name, option->name, option->value);
+                cli_error("%s: %s wants a value: %s %s", args->command->name, option->name, option->name,
+                          option->value);
                 return CLI_BAD;
             }
             args->value = args->argv[args->at++];
@@ -81,7 +82,7 @@ bool cli_value_wrong(const cli_args *args, const char *wanted)
 
 bool cli_value_number(const cli_args *args, uint64_t min, uint64_t max, uint64_t *out)
 {
-    char              *end, wanted[96];
+    char *end, wanted[96];
     errno = 0;
     unsigned long long number = strtoull(args->value, &end, 10);
     bool               digits = args->value[0] >= '0' && args->value[0] <= '9' && *end == '\0';
@@ -90,14 +91,16 @@ bool cli_value_number(const cli_args *args, uint64_t min, uint64_t max, uint64_t
         return true;
     }
     if (max == UINT64_MAX) snprintf(wanted, sizeof wanted, "a whole number from %llu on", (unsigned long long)min);
-    else snprintf(wanted, sizeof wanted, "a whole number from %llu to %llu", (unsigned long long)min, (unsigned long long)max);
+    else
+        snprintf(wanted, sizeof wanted, "a whole number from %llu to %llu", (unsigned long long)min,
+                 (unsigned long long)max);
     return cli_value_wrong(args, wanted);
 }
 
 bool cli_value_size(const cli_args *args, size_t *out)
 {
-    static const char  units[] = "KMG";
-    char              *end;
+    static const char units[] = "KMG";
+    char             *end;
     errno = 0;
     unsigned long long number = strtoull(args->value, &end, 10);
     bool               fine = args->value[0] >= '0' && args->value[0] <= '9' && errno == 0 && number > 0;

@@ -16,8 +16,8 @@ typedef struct cli_option {
 typedef struct cli_command cli_command;
 struct cli_command {
     const char       *name, *operands, *summary;
-    const char       *text; /* what it does, in lines of at most 88 columns */
-    const cli_option *options; /* ended by a NULL name */
+    const char       *text;          /* what it does, in lines of at most 88 columns */
+    const cli_option *options;       /* ended by a NULL name */
     bool              operands_last; /* behind the first operand nothing is an option of ours */
     int (*run)(const cli_command *self, int argc, char **argv); /* gives the exit code */
 };

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/message.h"
 #include "cli/program.h"
-#include "cli/tell.h"
 
 enum { RUNS = 1, WORKERS, COUNT, RUNS_MAX = 99 };
 
@@ -104,7 +104,8 @@ static int run_once(const settings *set, const mark *m, uint64_t count, double *
     return result;
 }
 
-/* ---- all runs of a mark ------------------------------------------------------------------------------------------- */
+/* ---- all runs of a mark -------------------------------------------------------------------------------------------
+ */
 
 static int smaller_first(const void *a, const void *b)
 {
@@ -125,8 +126,8 @@ static int run_mark(const settings *set, const mark *m)
     qsort(values, (size_t)runs, sizeof values[0], smaller_first);
     printf("{\"mark\": \"%s\", \"unit\": \"%s\", \"best\": %.1f, \"median\": %.1f, \"runs\": %llu, \"count\": %llu, "
            "\"workers\": %d, \"version\": \"%s\"}\n",
-           m->name, m->unit, values[0], values[runs / 2], (unsigned long long)runs, (unsigned long long)count, set->workers,
-           filch_version());
+           m->name, m->unit, values[0], values[runs / 2], (unsigned long long)runs, (unsigned long long)count,
+           set->workers, filch_version());
     return CLI_OK;
 }
 
@@ -137,8 +138,8 @@ static const mark *find_mark(const char *name)
     }
     const char *near = cli_nearest(name, &marks->name, MARKS, sizeof *marks);
     cli_error("bench: no mark '%s'", name);
-    cli_hint("%s%s%sthere are pingpong_int, pingpong_table, ring, spawn and idle_bytes", near != NULL ? "did you mean " : "",
-             near != NULL ? near : "", near != NULL ? "? " : "");
+    cli_hint("%s%s%sthere are pingpong_int, pingpong_table, ring, spawn and idle_bytes",
+             near != NULL ? "did you mean " : "", near != NULL ? near : "", near != NULL ? "? " : "");
     return NULL;
 }
 

@@ -1,11 +1,11 @@
-/* help.c - `filch help [COMMAND]`: written from the same tables that the command line is read by (args.h). With --man it
- * is the manual page filch(1), which the build installs. */
+/* help.c - `filch help [COMMAND]`: written from the same tables that the command line is read by (args.h). With --man
+ * it is the manual page filch(1), which the build installs. */
 #include "cli/help.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/tell.h"
+#include "cli/message.h"
 
 static const char *const exit_codes[][2] = {
     { "0", "all is well" },
@@ -13,7 +13,8 @@ static const char *const exit_codes[][2] = {
     { "2", "the command line is wrong; nothing was started" },
     { "3", "the program could not be started: no such file, a syntax error, bytecode" },
     { "4", "the machine refused: no memory, no threads, no room to write" },
-    { "130, 143", "stopped by SIGINT or SIGTERM (128 and the signal's number): in order, or some by force after --stop-after, as told on standard error" },
+    { "130, 143", "stopped by SIGINT or SIGTERM (128 and the signal's number): in order, or some by force after "
+                  "--stop-after, as told on standard error" },
 };
 
 static void print_exit_codes(void)
@@ -26,10 +27,13 @@ static void print_exit_codes(void)
 
 void cli_help_all(FILE *file)
 {
-    fprintf(file, "filch runs programs made of many small processes, written in Lua.\n\nusage: filch COMMAND [OPTION...]\n\n");
+    fprintf(
+        file,
+        "filch runs programs made of many small processes, written in Lua.\n\nusage: filch COMMAND [OPTION...]\n\n");
     for (size_t i = 0; i < cli_command_count; i++) {
         const cli_command *command = &cli_commands[i];
-        fprintf(file, "  %s%-8s%s %s\n", cli_ink_on(file, CLI_BOLD), command->name, cli_ink_on(file, CLI_PLAIN), command->summary);
+        fprintf(file, "  %s%-8s%s %s\n", cli_ink_on(file, CLI_BOLD), command->name, cli_ink_on(file, CLI_PLAIN),
+                command->summary);
     }
     fprintf(file, "\n`filch help COMMAND` tells more about one.\n");
 }
@@ -78,7 +82,8 @@ static void roff_options(const cli_option *options)
 
 static void print_manual(void)
 {
-    printf(".TH FILCH 1 \"\" \"filch %s\"\n.SH NAME\nfilch \\- run programs made of many small processes, written in Lua\n",
+    printf(".TH FILCH 1 \"\" \"filch %s\"\n.SH NAME\nfilch \\- run programs made of many small processes, written in "
+           "Lua\n",
            filch_version());
     printf(".SH SYNOPSIS\n");
     for (size_t i = 0; i < cli_command_count; i++) {

@@ -5,10 +5,10 @@
 #include "cli/args.h"
 #include "cli/bench.h"
 #include "cli/help.h"
+#include "cli/message.h"
 #include "cli/new.h"
 #include "cli/repl.h"
 #include "cli/run.h"
-#include "cli/tell.h"
 #include "cli/test.h"
 
 static const cli_option no_options[] = { { NULL, NULL, NULL, NULL, 0 } };
@@ -68,8 +68,8 @@ const cli_command cli_commands[] = {
       "Makes the folder NAME with a small program in it that works, and its test. Nothing\n"
       "that exists is touched.\n",
       no_options, false, cli_new },
-    { "help", "[COMMAND]", "this, or more about one command", "Tells about one command, or lists them.\n", help_options, false,
-      cli_help },
+    { "help", "[COMMAND]", "this, or more about one command", "Tells about one command, or lists them.\n", help_options,
+      false, cli_help },
     { "version", "", "which version this is", "Prints the version.\n", no_options, false, version },
 };
 const size_t cli_command_count = sizeof cli_commands / sizeof cli_commands[0];

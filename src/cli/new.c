@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/tell.h"
+#include "cli/message.h"
 
 enum { NAME_MAX_SIZE = 64 };
 
@@ -15,54 +15,50 @@ enum { NAME_MAX_SIZE = 64 };
 static const struct {
     const char *file, *text;
 } files[] = {
-    { "main.lua",
-      "-- main.lua - where %s begins. Run it with: filch run %s\n"
-      "local name = ... -- what was given on the command line\n"
-      "local counter = process.spawn(\"counter\", 10)\n"
-      "for i = 1, 3 do process.send(counter, { add = i }) end\n"
-      "print(\"hello, \" .. (name or \"world\") .. \": \" .. process.request(counter, \"get\"))\n"
-      "process.cancel(counter)\n" },
-    { "counter.lua",
-      "-- counter.lua - a process that adds up: { add = N }, and answers \"get\".\n"
-      "local function main(total)\n"
-      "  while true do\n"
-      "    local message, from = process.receive()\n"
-      "    if message == \"get\" then process.reply(from, total)\n"
-      "    else total = total + message.add end\n"
-      "  end\n"
-      "end\n"
-      "return { main = main }\n" },
-    { "counter_test.lua",
-      "-- counter_test.lua - each function is a test. Run them with: filch test %s\n"
-      "-- Each runs many times, simulated: other orders, other times, the same for the same seed.\n"
-      "local tests = {}\n"
-      "\n"
-      "function tests.adds_up_what_it_is_sent()\n"
-      "  local counter = process.spawn(\"counter\", 10)\n"
-      "  process.send(counter, { add = 5 })\n"
-      "  assert(process.request(counter, \"get\") == 15)\n"
-      "end\n"
-      "\n"
-      "function tests.two_senders_lose_nothing()\n"
-      "  local counter, me = process.spawn(\"counter\", 0), process.self()\n"
-      "  for _ = 1, 2 do\n"
-      "    process.spawn(function()\n"
-      "      for _ = 1, 10 do process.send(counter, { add = 1 }) end\n"
-      "      process.send(me, \"done\")\n"
-      "    end)\n"
-      "  end\n"
-      "  for _ = 1, 2 do process.receive() end\n"
-      "  assert(process.request(counter, \"get\") == 20)\n"
-      "end\n"
-      "\n"
-      "return tests\n" },
-    { "README.md",
-      "# %s\n"
-      "\n"
-      "    filch run %s            # run it\n"
-      "    filch test %s           # its tests, each under 100 seeds\n"
-      "\n"
-      "`main.lua` is where it begins; `counter.lua` is a process that it starts.\n" },
+    { "main.lua", "-- main.lua - where %s begins. Run it with: filch run %s\n"
+                  "local name = ... -- what was given on the command line\n"
+                  "local counter = process.spawn(\"counter\", 10)\n"
+                  "for i = 1, 3 do process.send(counter, { add = i }) end\n"
+                  "print(\"hello, \" .. (name or \"world\") .. \": \" .. process.request(counter, \"get\"))\n"
+                  "process.cancel(counter)\n" },
+    { "counter.lua", "-- counter.lua - a process that adds up: { add = N }, and answers \"get\".\n"
+                     "local function main(total)\n"
+                     "  while true do\n"
+                     "    local message, from = process.receive()\n"
+                     "    if message == \"get\" then process.reply(from, total)\n"
+                     "    else total = total + message.add end\n"
+                     "  end\n"
+                     "end\n"
+                     "return { main = main }\n" },
+    { "counter_test.lua", "-- counter_test.lua - each function is a test. Run them with: filch test %s\n"
+                          "-- Each runs many times, simulated: other orders, other times, the same for the same seed.\n"
+                          "local tests = {}\n"
+                          "\n"
+                          "function tests.adds_up_what_it_is_sent()\n"
+                          "  local counter = process.spawn(\"counter\", 10)\n"
+                          "  process.send(counter, { add = 5 })\n"
+                          "  assert(process.request(counter, \"get\") == 15)\n"
+                          "end\n"
+                          "\n"
+                          "function tests.two_senders_lose_nothing()\n"
+                          "  local counter, me = process.spawn(\"counter\", 0), process.self()\n"
+                          "  for _ = 1, 2 do\n"
+                          "    process.spawn(function()\n"
+                          "      for _ = 1, 10 do process.send(counter, { add = 1 }) end\n"
+                          "      process.send(me, \"done\")\n"
+                          "    end)\n"
+                          "  end\n"
+                          "  for _ = 1, 2 do process.receive() end\n"
+                          "  assert(process.request(counter, \"get\") == 20)\n"
+                          "end\n"
+                          "\n"
+                          "return tests\n" },
+    { "README.md", "# %s\n"
+                   "\n"
+                   "    filch run %s            # run it\n"
+                   "    filch test %s           # its tests, each under 100 seeds\n"
+                   "\n"
+                   "`main.lua` is where it begins; `counter.lua` is a process that it starts.\n" },
 };
 enum { FILES = sizeof files / sizeof files[0] };
 

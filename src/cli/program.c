@@ -15,15 +15,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/tell.h"
+#include "cli/message.h"
 
 enum { FIRST_OVER = 'x', PAUSE_MAX_MS = 200, STRAGGLERS_MAX = 20, PROCESSES_MAX = 1000000 };
 /* How long the end of a program waits for a reader of its last line. */
 #define FLUSH_NS FILCH_SECONDS(1)
 
-static volatile sig_atomic_t bell = -1; /* where the handler rings */
+static volatile sig_atomic_t wake_fd = -1; /* where the handler rings */
 
-void cli_program_ring(int descriptor, char what)
+void cli_program_wake(int descriptor, char what)
 {
     int kept = errno;
     /* A pipe that is full has been rung at often enough. */
@@ -33,7 +33,7 @@ void cli_program_ring(int descriptor, char what)
 
 static void on_signal(int number)
 {
-    cli_program_ring((int)bell, (char)number);
+    cli_program_wake((int)wake_fd, (char)number);
 }
 
 static void first_ended(void *user, filch_pid pid, filch_err error, const filch_data *result)
@@ -42,7 +42,7 @@ static void first_ended(void *user, filch_pid pid, filch_err error, const filch_
     (void)pid;
     (void)result;
     p->first = error;
-    cli_program_ring(p->bell[1], FIRST_OVER);
+    cli_program_wake(p->wake_pipe[1], FIRST_OVER);
 }
 
 /* A library that is not there because nobody allowed it is nil, and Lua's words for that name no option. */
@@ -69,21 +69,21 @@ static void failed(void *user, filch_pid pid, const char *name, filch_err error,
     char               who[64];
     const cli_program *p = user;
     (void)error;
-    char line[8192];
-    int  length = snprintf(line, sizeof line - 1, "%sfilch:%s %s %s failed: %.*s", cli_ink_on(stderr, CLI_RED),
-                           cli_ink_on(stderr, CLI_PLAIN), name, cli_pid_text(pid, who, sizeof who), (int)size, text);
+    char   line[8192];
+    int    length = snprintf(line, sizeof line - 1, "%sfilch:%s %s %s failed: %.*s", cli_ink_on(stderr, CLI_RED),
+                             cli_ink_on(stderr, CLI_PLAIN), name, cli_pid_text(pid, who, sizeof who), (int)size, text);
     size_t end = (size_t)length < sizeof line - 1 ? (size_t)length : sizeof line - 2;
     line[end] = '\n';
     (void)filch_lua_log(p->lua, line, end + 1); /* on a worker: never blocks */
     hint_at_rights(p->lua_options.rights, text, size);
 }
 
-static bool open_bell(cli_program *p)
+static bool open_wake_pipe(cli_program *p)
 {
-    if (pipe(p->bell) != 0) return false;
+    if (pipe(p->wake_pipe) != 0) return false;
     for (int i = 0; i < 2; i++) {
-        (void)fcntl(p->bell[i], F_SETFD, FD_CLOEXEC);
-        (void)fcntl(p->bell[i], F_SETFL, O_NONBLOCK);
+        (void)fcntl(p->wake_pipe[i], F_SETFD, FD_CLOEXEC);
+        (void)fcntl(p->wake_pipe[i], F_SETFL, O_NONBLOCK);
     }
     return true;
 }
@@ -113,18 +113,20 @@ int cli_program_open(cli_program *p)
     options.memory_max = p->lua_options.memory_total;
     p->lua_options.on_failure = failed;
     p->lua_options.on_failure_user = p;
-    filch_err err = open_bell(p) ? FILCH_OK : FILCH_ESYS;
-    if (err != FILCH_OK) goto no_bell;
-    bell = p->bell[1];
+    filch_err err = open_wake_pipe(p) ? FILCH_OK : FILCH_ESYS;
+    if (err != FILCH_OK) goto no_wake_pipe;
+    wake_fd = p->wake_pipe[1];
     cli_program_hear();
     err = filch_lua_create(&p->lua, &p->lua_options);
     if (err != FILCH_OK) goto no_lua;
     err = filch_sched_create(&p->sched, &options);
     if (err != FILCH_OK) goto no_sched;
     return CLI_OK;
-no_sched: (void)filch_lua_destroy(p->lua);
-no_lua: close(p->bell[0]), close(p->bell[1]);
-no_bell:
+no_sched:
+    (void)filch_lua_destroy(p->lua);
+no_lua:
+    close(p->wake_pipe[0]), close(p->wake_pipe[1]);
+no_wake_pipe:
     if (limited && err == FILCH_ENOMEM) {
         cli_error("cannot start: %s, or --max-memory is too little", filch_err_text(err));
         return CLI_NOT_STARTED;
@@ -153,9 +155,9 @@ int cli_program_start(cli_program *p, filch_lua_code *code, const filch_data *ar
 void cli_program_listen(cli_program *p, int pause_ms)
 {
     char          bytes[64];
-    struct pollfd wait = { .fd = p->bell[0], .events = POLLIN };
+    struct pollfd wait = { .fd = p->wake_pipe[0], .events = POLLIN };
     if (poll(&wait, 1, pause_ms) <= 0) return;
-    ssize_t count = read(p->bell[0], bytes, sizeof bytes);
+    ssize_t count = read(p->wake_pipe[0], bytes, sizeof bytes);
     for (ssize_t i = 0; i < count; i++) {
         if (bytes[i] == FIRST_OVER) p->first_over = true;
         else if (bytes[i] >= 'a') p->answer = bytes[i];
@@ -165,7 +167,8 @@ void cli_program_listen(cli_program *p, int pause_ms)
 
 bool cli_program_is_quiet(const filch_stats *stats)
 {
-    return stats->asleep == stats->workers && stats->timers == 0 && stats->yields == stats->completions + stats->abandoned;
+    return stats->asleep == stats->workers && stats->timers == 0 &&
+           stats->yields == stats->completions + stats->abandoned;
 }
 
 void cli_program_wait(cli_program *p)
@@ -181,19 +184,22 @@ void cli_program_wait(cli_program *p)
         steps = stats.steps;
         pause_ms = passed_ms / 8 < 1 ? 1 : passed_ms / 8 < PAUSE_MAX_MS ? passed_ms / 8 : PAUSE_MAX_MS;
         cli_program_listen(p, over ? 0 : pause_ms);
-        /* A process does not count as alive while its on_exit runs: the byte of the first one may still be on its way. */
+        /* A process does not count as alive while its on_exit runs: the byte of the first one may still be on its way.
+         */
         while (p->first_rings && stats.alive == 0 && !p->first_over && p->signal == 0) cli_program_listen(p, -1);
         if (over) return;
         if (p->look != NULL) p->look(p);
     }
 }
 
-static void tell_stragglers(const filch_report *report)
+static void print_stragglers(const filch_report *report)
 {
-    static const char *const states[] = { [FILCH_STATE_READY] = "was ready to run", [FILCH_STATE_RUNNING] = "was running",
+    static const char *const states[] = { [FILCH_STATE_READY] = "was ready to run",
+                                          [FILCH_STATE_RUNNING] = "was running",
                                           [FILCH_STATE_BLOCKED] = "waited for an answer",
-                                          [FILCH_STATE_IDLE] = "waited for a message", [FILCH_STATE_COMPLETE] = "was ending" };
-    size_t shown = report->count < STRAGGLERS_MAX ? report->count : STRAGGLERS_MAX;
+                                          [FILCH_STATE_IDLE] = "waited for a message",
+                                          [FILCH_STATE_COMPLETE] = "was ending" };
+    size_t                   shown = report->count < STRAGGLERS_MAX ? report->count : STRAGGLERS_MAX;
     for (size_t i = 0; i < shown; i++) {
         const filch_straggler *s = &report->stragglers[i];
         char                   who[64];
@@ -203,13 +209,14 @@ static void tell_stragglers(const filch_report *report)
     if (more > 0) cli_say("    and %llu more\n", (unsigned long long)more);
 }
 
-static void tell_report(const cli_program *p, const filch_report *report)
+static void print_report(const cli_program *p, const filch_report *report)
 {
     const char *why = p->signal == SIGINT ? "SIGINT" : p->signal == SIGTERM ? "SIGTERM" : "the end";
     uint64_t    forced = report->forced + report->stuck;
     char        rest[64] = "";
     if (forced > 0) {
-        snprintf(rest, sizeof rest, ", %llu by force after %.3g s", (unsigned long long)forced, (double)p->stop_ns / 1e9);
+        snprintf(rest, sizeof rest, ", %llu by force after %.3g s", (unsigned long long)forced,
+                 (double)p->stop_ns / 1e9);
     }
     cli_error("stopped by %s: %llu process%s ended by %s%s", why, (unsigned long long)report->ended,
               report->ended == 1 ? "" : "es", report->ended == 1 ? "itself" : "themselves", rest);
@@ -223,10 +230,11 @@ static void hear_no_more(void)
 }
 
 /* What was lost, if anything. */
-static void tell_losses(const filch_report *report)
+static void print_losses(const filch_report *report)
 {
     if (report->unread > 0) {
-        fprintf(stderr, "    %llu message%s not read\n", (unsigned long long)report->unread, report->unread == 1 ? " was" : "s were");
+        fprintf(stderr, "    %llu message%s not read\n", (unsigned long long)report->unread,
+                report->unread == 1 ? " was" : "s were");
     }
     if (report->writes > 0) {
         fprintf(stderr, "    %llu write%s cut, %llu bytes short\n", (unsigned long long)report->writes,
@@ -242,17 +250,17 @@ void cli_program_close(cli_program *p, bool report)
     filch_err    err = filch_sched_stop(p->sched, p->stop_ns, &found);
     (void)filch_lua_flush(p->lua, FLUSH_NS, NULL); /* says how many lines were dropped, if any */
     if (report || found.forced + found.stuck > 0) {
-        tell_report(p, &found);
-        tell_stragglers(&found);
-        tell_losses(&found);
+        print_report(p, &found);
+        print_stragglers(&found);
+        print_losses(&found);
     }
     filch_report_free(&found);
     /* A step that does not return may still use all of it. */
     if (err != FILCH_EBUSY) {
         (void)filch_lua_destroy(p->lua);
         cli_program_listen(p, 0);
-        bell = -1;
-        close(p->bell[0]);
-        close(p->bell[1]);
+        wake_fd = -1;
+        close(p->wake_pipe[0]);
+        close(p->wake_pipe[1]);
     }
 }

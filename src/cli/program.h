@@ -18,7 +18,7 @@ int cli_source_find(cli_source *source, const char *name);
 /* Compiles it; the same. `lua` must have been created with its path. */
 int cli_source_load(const cli_source *source, filch_lua *lua, filch_lua_code **code);
 /* Tells why `file` cannot be used, with its line and a hint: `hint` where there is no better one. */
-void cli_source_tell(const char *file, filch_err err, const char *text, const char *hint);
+void cli_source_error(const char *file, filch_err err, const char *text, const char *hint);
 
 typedef struct cli_program cli_program;
 struct cli_program {
@@ -29,12 +29,12 @@ struct cli_program {
 
     filch_sched *sched;
     filch_lua   *lua;
-    int          bell[2];     /* a pipe: the handler of signals and the first process's end write a byte into it */
-    filch_err    first;       /* how the first process ended; to be read when its byte has come */
-    bool         first_rings; /* cli_program_start has started it: a byte will come */
-    bool         first_over;  /* it has */
-    int          signal;      /* that has come; 0 none */
-    char         answer;      /* another small letter that somebody put into the pipe; 0 none */
+    int          wake_pipe[2]; /* a pipe: the handler of signals and the first process's end write a byte into it */
+    filch_err    first;        /* how the first process ended; to be read when its byte has come */
+    bool         first_rings;  /* cli_program_start has started it: a byte will come */
+    bool         first_over;   /* it has */
+    int          signal;       /* that has come; 0 none */
+    char         answer;       /* another small letter that somebody put into the pipe; 0 none */
     /* Called a few times a second; the program then goes on while it has processes. NULL: nothing. */
     void (*look)(cli_program *p);
 };
@@ -42,8 +42,8 @@ struct cli_program {
 /* Starts host and scheduler, and listens for SIGINT and SIGTERM. CLI_OK, or an exit code when it has been told what was
  * wrong: then nothing is left behind. One at a time. */
 int cli_program_open(cli_program *p);
-/* Puts a byte into the pipe: its writing end is p->bell[1]. */
-void cli_program_ring(int descriptor, char what);
+/* Puts a byte into the pipe: its writing end is p->wake_pipe[1]. */
+void cli_program_wake(int descriptor, char what);
 /* Starts the first process. CLI_OK or an exit code. */
 int cli_program_start(cli_program *p, filch_lua_code *code, const filch_data *args, size_t arg_count, filch_pid *pid);
 /* Waits until all have ended, nothing can happen any more, or a signal has come: p->signal. */

@@ -13,8 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/message.h"
 #include "cli/program.h"
-#include "cli/tell.h"
 
 enum { WORKERS = 1, MEMORY };
 
@@ -28,7 +28,8 @@ static const char evaluator[] = {
 #include "cli/repl.inc"
 };
 
-/* ---- the terminal's process ----------------------------------------------------------------------------------------- */
+/* ---- the terminal's process -----------------------------------------------------------------------------------------
+ */
 
 typedef struct terminal {
     filch_pid evaluates;
@@ -46,7 +47,7 @@ static filch_err terminal_init(void *self, const filch_ctx *ctx, const char *met
 /* Its first letter. */
 static void answer(const terminal *t, const char *word)
 {
-    cli_program_ring(t->answers, word[0]);
+    cli_program_wake(t->answers, word[0]);
 }
 
 static filch_err terminal_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -64,10 +65,12 @@ static filch_err terminal_step(void *self, const filch_event *events, size_t cou
     return over ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-static const filch_type terminal_type = { .name = "terminal", .size = sizeof(terminal), .init = terminal_init,
-                                          .step = terminal_step };
+static const filch_type terminal_type = {
+    .name = "terminal", .size = sizeof(terminal), .init = terminal_init, .step = terminal_step
+};
 
-/* ---- reading ------------------------------------------------------------------------------------------------------- */
+/* ---- reading -------------------------------------------------------------------------------------------------------
+ */
 
 typedef struct repl {
     cli_program program;
@@ -142,7 +145,8 @@ static void prompt(const repl *r)
 /* Waits for more of standard input, or a signal. False: it has ended, or a signal has come. */
 static bool read_more(repl *r)
 {
-    struct pollfd waits[2] = { { .fd = STDIN_FILENO, .events = POLLIN }, { .fd = r->program.bell[0], .events = POLLIN } };
+    struct pollfd waits[2] = { { .fd = STDIN_FILENO, .events = POLLIN },
+                               { .fd = r->program.wake_pipe[0], .events = POLLIN } };
     while (r->program.signal == 0 && !r->program.first_over) {
         if (poll(waits, 2, -1) < 0) continue;
         if (waits[1].revents != 0) cli_program_listen(&r->program, 0);
@@ -228,7 +232,7 @@ static int start(repl *r)
     int result = cli_program_start(&r->program, code, NULL, 0, &r->evaluates);
     filch_lua_code_drop(r->program.lua, code);
     if (result != CLI_OK) return result;
-    terminal            ends = { .evaluates = r->evaluates, .answers = r->program.bell[1] };
+    terminal            ends = { .evaluates = r->evaluates, .answers = r->program.wake_pipe[1] };
     filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
     spawn.args = filch_ptr(&ends);
     err = filch_spawn(r->program.sched, &terminal_type, &spawn, &r->terminal);
@@ -237,13 +241,15 @@ static int start(repl *r)
 
 int cli_repl(const cli_command *self, int argc, char **argv)
 {
-    repl r = { .program = { .lua_options = FILCH_LUA_OPTIONS_INIT, .stop_ns = FILCH_SECONDS(1) }, .talks = isatty(0) != 0 };
+    repl r = { .program = { .lua_options = FILCH_LUA_OPTIONS_INIT, .stop_ns = FILCH_SECONDS(1) },
+               .talks = isatty(0) != 0 };
     if (!read_options(&r, self, argc, argv)) return CLI_USAGE;
     int result = cli_program_open(&r.program);
     if (result != CLI_OK) return result;
     result = start(&r);
     if (result == CLI_OK) {
-        if (r.talks) printf("filch %s. A line is run by a process that lives on; ctrl-D or exit ends it.\n", filch_version());
+        if (r.talks)
+            printf("filch %s. A line is run by a process that lives on; ctrl-D or exit ends it.\n", filch_version());
         read_lines(&r);
         if (r.program.first_over && r.program.signal == 0) cli_error("the process that evaluates has ended");
         if (r.program.signal != 0) result = CLI_BY_SIGNAL + r.program.signal;

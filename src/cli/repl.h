@@ -5,6 +5,6 @@
 #include "cli/args.h"
 
 extern const cli_option cli_repl_options[];
-int cli_repl(const cli_command *self, int argc, char **argv);
+int                     cli_repl(const cli_command *self, int argc, char **argv);
 
 #endif

@@ -10,23 +10,42 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cli/message.h"
 #include "cli/program.h"
-#include "cli/tell.h"
 
-enum { WORKERS = 1, MEMORY, SLICE, LOG_LEVEL, STOP_AFTER, WATCH, STATS, ROOTS, WITHOUT, MAX_MEMORY, MAX_PROCESSES, ENV, NET, FILES, EXEC };
+enum {
+    WORKERS = 1,
+    MEMORY,
+    SLICE,
+    LOG_LEVEL,
+    STOP_AFTER,
+    WATCH,
+    STATS,
+    ROOTS,
+    WITHOUT,
+    MAX_MEMORY,
+    MAX_PROCESSES,
+    ENV,
+    NET,
+    FILES,
+    EXEC
+};
 
 const cli_option cli_run_options[] = {
     { "--workers", "N", "one per CPU", "threads that run processes", WORKERS },
     { "--memory", "SIZE", "16M", "what one process may hold", MEMORY },
-    { "--max-memory", "SIZE", "3/4 of the machine's", "what all processes may hold together, and their messages once more", MAX_MEMORY },
+    { "--max-memory", "SIZE", "3/4 of the machine's",
+      "what all processes may hold together, and their messages once more", MAX_MEMORY },
     { "--max-processes", "N", "1000000", "how many there may be at once", MAX_PROCESSES },
     { "--slice", "TIME", "5ms", "a process that runs longer is interrupted and goes on later", SLICE },
     { "--log-level", "LEVEL", "debug", "the least that `log` writes: debug, info, warn, error or none", LOG_LEVEL },
     { "--stop-after", "TIME", "5s", "how long processes get to end when the program is stopped", STOP_AFTER },
     { "--watch", NULL, "off", "take files anew when they change: see process.upgradable", WATCH },
     { "--stats", NULL, "off", "the scheduler's counters at the end, on standard error", STATS },
-    { "--roots", "FOLDERS", "none", "folders, separated by ';', that code may come from besides the program's own", ROOTS },
-    { "--without", "NAMES", "none", "functions that processes do not get, as 'process.terminate process.register'", WITHOUT },
+    { "--roots", "FOLDERS", "none", "folders, separated by ';', that code may come from besides the program's own",
+      ROOTS },
+    { "--without", "NAMES", "none", "functions that processes do not get, as 'process.terminate process.register'",
+      WITHOUT },
     { "--env", NULL, "off", "let processes read the environment: os.getenv", ENV },
     { "--net", NULL, "off", "let processes use sockets: net", NET },
     { "--files", NULL, "off", "let processes open files: fs", FILES },
@@ -44,11 +63,11 @@ typedef struct settings {
 } settings;
 
 /* What a change of a file has come to. */
-static void tell_reload(void *user, const char *path, filch_err error, const char *text, uint64_t told)
+static void print_reload(void *user, const char *path, filch_err error, const char *text, uint64_t told)
 {
     (void)user;
     if (error != FILCH_OK) {
-        cli_source_tell(path, error, text, "mend the line and save the file again");
+        cli_source_error(path, error, text, "mend the line and save the file again");
         cli_hint("until then the code from before goes on");
         return;
     }
@@ -59,7 +78,7 @@ static void tell_reload(void *user, const char *path, filch_err error, const cha
 
 static void look_at_files(cli_program *p)
 {
-    (void)!filch_lua_reload(p->lua, tell_reload, NULL);
+    (void)!filch_lua_reload(p->lua, print_reload, NULL);
 }
 
 static bool take_level(settings *set, const cli_args *args)
@@ -98,7 +117,8 @@ static bool take_roots(settings *set, const cli_args *args)
     return true;
 }
 
-/* Whether there is a function of that name only a host says. It is asked with one name at a time, to tell which is wrong. */
+/* Whether there is a function of that name only a host says. It is asked with one name at a time, to tell which is
+ * wrong. */
 static bool take_without(settings *set, const cli_args *args)
 {
     for (const char *at = args->value; *at != '\0'; at += strspn(at, " ")) {
@@ -167,16 +187,17 @@ static bool read_line(settings *set, const cli_command *self, int argc, char **a
     return false;
 }
 
-static void tell_stats(filch_sched *sched)
+static void print_stats(filch_sched *sched)
 {
     filch_stats s = FILCH_STATS_INIT;
     (void)!filch_sched_stats(sched, &s); /* there is a scheduler */
-    cli_say("filch: workers %u, processes %llu (%llu failed), steps %llu, messages %llu (%llu undelivered, %llu refused, "
-            "%llu dropped), yields %llu, steals %llu (%llu processes), sleeps %llu\n",
-            s.workers, (unsigned long long)s.spawned, (unsigned long long)s.failed, (unsigned long long)s.steps,
-            (unsigned long long)s.sent, (unsigned long long)s.undelivered, (unsigned long long)s.refused,
-            (unsigned long long)s.dropped, (unsigned long long)s.yields, (unsigned long long)s.steals,
-            (unsigned long long)s.stolen, (unsigned long long)s.sleeps);
+    cli_say(
+        "filch: workers %u, processes %llu (%llu failed), steps %llu, messages %llu (%llu undelivered, %llu refused, "
+        "%llu dropped), yields %llu, steals %llu (%llu processes), sleeps %llu\n",
+        s.workers, (unsigned long long)s.spawned, (unsigned long long)s.failed, (unsigned long long)s.steps,
+        (unsigned long long)s.sent, (unsigned long long)s.undelivered, (unsigned long long)s.refused,
+        (unsigned long long)s.dropped, (unsigned long long)s.yields, (unsigned long long)s.steals,
+        (unsigned long long)s.stolen, (unsigned long long)s.sleeps);
 }
 
 /* The exit code of a program that has come to its end, or to a signal. */
@@ -185,7 +206,8 @@ static int judge(const settings *set)
     const cli_program *p = &set->program;
     if (p->signal != 0) return CLI_BY_SIGNAL + p->signal;
     if (!p->first_over) {
-        cli_error("%s waits, and nothing can happen any more: no message, no timer, no answer is under way", set->source.file);
+        cli_error("%s waits, and nothing can happen any more: no message, no timer, no answer is under way",
+                  set->source.file);
         cli_hint("everybody else has ended, or waits too; a timeout in process.receive would be an end");
         return CLI_FAILED;
     }
@@ -220,7 +242,7 @@ int cli_run(const cli_command *self, int argc, char **argv)
         cli_program_wait(&set.program);
         result = judge(&set);
     }
-    if (set.stats) tell_stats(set.program.sched);
+    if (set.stats) print_stats(set.program.sched);
     cli_program_close(&set.program, set.program.signal != 0);
     return result;
 }

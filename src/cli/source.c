@@ -4,8 +4,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cli/message.h"
 #include "cli/program.h"
-#include "cli/tell.h"
 
 static int missing(const char *file, int why)
 {
@@ -78,12 +78,13 @@ static void show_line(const char *file, long number)
 
 static const char *hint_for(const char *text, const char *otherwise)
 {
-    if (strstr(text, "near <eof>") != NULL) return "something that was opened is not closed: an `end`, a bracket, a quote";
+    if (strstr(text, "near <eof>") != NULL)
+        return "something that was opened is not closed: an `end`, a bracket, a quote";
     if (strstr(text, "unfinished") != NULL) return "a quote or a long bracket is not closed";
     return otherwise;
 }
 
-void cli_source_tell(const char *file, filch_err err, const char *text, const char *hint)
+void cli_source_error(const char *file, filch_err err, const char *text, const char *hint)
 {
     if (err == FILCH_LUA_ESYNTAX) cli_error("%s", text);
     else cli_error("%s: %s", file, text[0] != '\0' ? text : filch_err_text(err));
@@ -100,6 +101,6 @@ int cli_source_load(const cli_source *source, filch_lua *lua, filch_lua_code **c
     char      text[2048] = "";
     filch_err err = filch_lua_load_file(lua, source->file, code, text, sizeof text);
     if (err == FILCH_OK) return CLI_OK;
-    cli_source_tell(source->file, err, text, "nothing was started; mend the line and run it again");
+    cli_source_error(source->file, err, text, "nothing was started; mend the line and run it again");
     return err == FILCH_ENOMEM ? CLI_REFUSED : CLI_NOT_STARTED;
 }

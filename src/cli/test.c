@@ -13,9 +13,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cli/message.h"
 #include "cli/output.h"
 #include "cli/program.h"
-#include "cli/tell.h"
 
 enum { SEEDS = 1, SEED, ONLY, WORKERS, STEPS, STALL, CLOCK_JUMP, CHART, LIST };
 
@@ -33,14 +33,15 @@ const cli_option cli_test_options[] = {
 };
 
 /* Answers the names of the tests in a file, one per line; nothing if it is a test by itself. */
-static const char lister[] = "local source, name = ...\n"
-                             "local tests, names = assert(load(source, '@' .. name))(), {}\n"
-                             "if type(tests) ~= 'table' then return nil end\n"
-                             "for name, test in pairs(tests) do\n"
-                             "  if type(name) == 'string' and type(test) == 'function' then names[#names + 1] = name end\n"
-                             "end\n"
-                             "table.sort(names)\n"
-                             "return table.concat(names, '\\n')\n";
+static const char lister[] =
+    "local source, name = ...\n"
+    "local tests, names = assert(load(source, '@' .. name))(), {}\n"
+    "if type(tests) ~= 'table' then return nil end\n"
+    "for name, test in pairs(tests) do\n"
+    "  if type(name) == 'string' and type(test) == 'function' then names[#names + 1] = name end\n"
+    "end\n"
+    "table.sort(names)\n"
+    "return table.concat(names, '\\n')\n";
 
 typedef struct settings {
     filch_sim_options sim;
@@ -53,18 +54,18 @@ typedef struct settings {
 
 /* One file, and the run of it that is under way. */
 typedef struct bench {
-    settings       *set;
-    cli_source      source;
-    filch_lua      *lua;
-    filch_lua_code *code;
-    const char     *test; /* a function of it; NULL: the file itself */
+    settings         *set;
+    cli_source        source;
+    filch_lua        *lua;
+    filch_lua_code   *code;
+    const char       *test; /* a function of it; NULL: the file itself */
     const filch_data *args;
-    size_t          arg_count;
-    filch_sched    *sched;
-    filch_pid       first;
-    bool            over, waited; /* waited: for ever */
-    filch_err       error;
-    cli_output      printed, result; /* what the first process left: its words, or why it failed */
+    size_t            arg_count;
+    filch_sched      *sched;
+    filch_pid         first;
+    bool              over, waited; /* waited: for ever */
+    filch_err         error;
+    cli_output        printed, result; /* what the first process left: its words, or why it failed */
 } bench;
 
 /* ---- one run ---------------------------------------------------------------------------------------------------- */
@@ -80,8 +81,7 @@ static void keep_failure(void *user, filch_pid pid, const char *name, filch_err 
     char   who[64];
     (void)error;
     if (pid.serial == b->first.serial) return; /* that is the test's own failure */
-    cli_output_print(&b->printed, "%s %s failed: %.*s\n", name, cli_pid_text(pid, who, sizeof who), (int)size,
-                     text);
+    cli_output_print(&b->printed, "%s %s failed: %.*s\n", name, cli_pid_text(pid, who, sizeof who), (int)size, text);
 }
 
 static void first_ended(void *user, filch_pid pid, filch_err error, const filch_data *result)
@@ -97,7 +97,8 @@ static void first_ended(void *user, filch_pid pid, filch_err error, const filch_
     if (error == FILCH_OK) return;
     if (b->result.size == 0) cli_output_print(&b->result, "%s", filch_err_text(error));
     const char *end = memchr(b->result.text, '\n', b->result.size);
-    snprintf(line, sizeof line, "%.*s", (int)(end != NULL ? (size_t)(end - b->result.text) : b->result.size), b->result.text);
+    snprintf(line, sizeof line, "%.*s", (int)(end != NULL ? (size_t)(end - b->result.text) : b->result.size),
+             b->result.text);
     (void)filch_sim_fail(b->sched, line);
 }
 
@@ -130,7 +131,8 @@ static filch_err look(filch_sched *sched, void *user)
     return filch_sim_fail(sched, "the test waits, and nothing can happen any more");
 }
 
-/* ---- one test ----------------------------------------------------------------------------------------------------- */
+/* ---- one test -----------------------------------------------------------------------------------------------------
+ */
 
 /* As the one word of a shell; it is not empty. */
 static void print_word(const char *word)
@@ -174,8 +176,9 @@ static void print_indented(const char *text, size_t size)
 
 static void print_failure(const bench *b, const filch_sim_report *report)
 {
-    printf("%sFAIL%s %s%s%s, seed %llu: %s\n", cli_ink_on(stdout, CLI_RED), cli_ink_on(stdout, CLI_PLAIN), b->source.file,
-           b->test != NULL ? " " : "", b->test != NULL ? b->test : "", (unsigned long long)report->seed, report->text);
+    printf("%sFAIL%s %s%s%s, seed %llu: %s\n", cli_ink_on(stdout, CLI_RED), cli_ink_on(stdout, CLI_PLAIN),
+           b->source.file, b->test != NULL ? " " : "", b->test != NULL ? b->test : "", (unsigned long long)report->seed,
+           report->text);
     if (b->result.size > 0 && b->error != FILCH_OK) print_indented(b->result.text, b->result.size);
     if (b->printed.size > 0) printf("  it printed:\n"), print_indented(b->printed.text, b->printed.size);
     if (b->set->chart > 0 && report->chart != NULL) {
@@ -213,8 +216,8 @@ static bool run_test(bench *b)
     set->runs += runs;
     if (fine) {
         if (set->one_seed && b->printed.size > 0) fwrite(b->printed.text, 1, b->printed.size, stdout);
-        printf("%sok%s   %s%s%s, %llu seed%s", cli_ink_on(stdout, CLI_GREEN), cli_ink_on(stdout, CLI_PLAIN), b->source.file,
-               b->test != NULL ? " " : "", b->test != NULL ? b->test : "", (unsigned long long)runs,
+        printf("%sok%s   %s%s%s, %llu seed%s", cli_ink_on(stdout, CLI_GREEN), cli_ink_on(stdout, CLI_PLAIN),
+               b->source.file, b->test != NULL ? " " : "", b->test != NULL ? b->test : "", (unsigned long long)runs,
                runs == 1 ? "" : "s");
         if (set->one_seed) printf(", run %016llx", (unsigned long long)report.hash);
         printf("\n");
@@ -226,7 +229,8 @@ static bool run_test(bench *b)
     return true;
 }
 
-/* ---- one file ------------------------------------------------------------------------------------------------------- */
+/* ---- one file -------------------------------------------------------------------------------------------------------
+ */
 
 /* Its text, ended by a zero; NULL: errno says why. */
 static char *read_file(const char *file)
@@ -245,8 +249,8 @@ static bool refused(const bench *b, const char *why)
     return false;
 }
 
-/* The names of the tests, in b->result; empty if the file is a test by itself, or fails when it is run. False: the machine
- * refused, which has been told. */
+/* The names of the tests, in b->result; empty if the file is a test by itself, or fails when it is run. False: the
+ * machine refused, which has been told. */
 static bool list_tests(bench *b)
 {
     filch_sim_report report = FILCH_SIM_REPORT_INIT;
@@ -337,8 +341,8 @@ static int test_folder(settings *set, const char *folder)
     if (count < 0) return cli_error("%s: %s", folder, strerror(errno)), CLI_NOT_STARTED;
     for (int i = 0; i < count; i++) {
         char file[CLI_PATH_MAX];
-        snprintf(file, sizeof file, "%s%s%s", strcmp(folder, ".") == 0 ? "" : folder, strcmp(folder, ".") == 0 ? "" : "/",
-                 entries[i]->d_name);
+        snprintf(file, sizeof file, "%s%s%s", strcmp(folder, ".") == 0 ? "" : folder,
+                 strcmp(folder, ".") == 0 ? "" : "/", entries[i]->d_name);
         if (result == CLI_OK) result = test_file(set, file);
         free(entries[i]);
     }
@@ -354,7 +358,8 @@ static int test_operand(settings *set, const char *name)
     return stat(name, &st) == 0 && S_ISDIR(st.st_mode) ? test_folder(set, name) : test_file(set, name);
 }
 
-/* ---- the command line --------------------------------------------------------------------------------------------- */
+/* ---- the command line ---------------------------------------------------------------------------------------------
+ */
 
 static bool take_option(settings *set, const cli_args *args, int which)
 {
@@ -413,7 +418,7 @@ int cli_test(const cli_command *self, int argc, char **argv)
     set.sim.steps_max = 100000;
     set.sim.stall = 20;
     set.sim.time_max_ns = FILCH_SECONDS(3600 * 1000); /* virtual: it costs nothing */
-    setvbuf(stdout, NULL, _IOLBF, 0); /* each test is seen when it is over */
+    setvbuf(stdout, NULL, _IOLBF, 0);                 /* each test is seen when it is over */
     int result = CLI_OK, operands = read_line(&set, self, argc, argv);
     if (operands < 0) return CLI_USAGE;
     for (int i = 0; i < operands && result == CLI_OK; i++) result = test_operand(&set, argv[i]);

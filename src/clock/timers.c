@@ -1,9 +1,9 @@
 /* timers.c - see timers.h.
  *
- * An entry is one armed timer, from a slab; its id is generation:31 | sleep:1 | handle:31. A sleep's is one cache line, from a
- * slab of its own; all others are twice as long: a *teller* also knows whom to tell what. All fields belong to the lock of the
- * entry's shard, except that `generation` and `shard` may be read without it to find that lock. Whoever holds the lock and
- * finds the generation he came for has the right lock: the shard changes only with the generation.
+ * An entry is one armed timer, from a slab; its id is generation:31 | sleep:1 | handle:31. A sleep's is one cache line,
+ * from a slab of its own; all others are twice as long: a *teller* also knows whom to tell what. All fields belong to
+ * the lock of the entry's shard, except that `generation` and `shard` may be read without it to find that lock. Whoever
+ * holds the lock and finds the generation he came for has the right lock: the shard changes only with the generation.
  *
  *   FREE    in the slab.
  *   ARMED   in the shard's wheel.                 -> FIRING by a worker that polls, FREE by cancel or abandon.
@@ -33,7 +33,8 @@ enum { FREE, ARMED, FIRING, VOID };
 /* Entries fired in one go, between two visits to the lock. */
 #define BATCH 64
 
-/* In an id, and in `self`: a sleep, the handle is one of the slab of sleeps. Ids of users are checked: a sleep has none. */
+/* In an id, and in `self`: a sleep, the handle is one of the slab of sleeps. Ids of users are checked: a sleep has
+ * none. */
 #define SLEEP_BIT (UINT32_C(1) << 31)
 
 typedef struct entry {
@@ -41,7 +42,7 @@ typedef struct entry {
     /* Counts reuses.  writes: under the shard's lock. reads: any, relaxed; believed only under the lock. */
     FLI_ATOMIC(uint32_t) generation;
     FLI_ATOMIC(uint16_t) shard; /* as generation */
-    uint8_t  command; /* FILCH_CMD_SLEEP, _TIMER, _TICKER, _TERMINATE, _CANCEL; ALARM, DEADLINE */
+    uint8_t  command;           /* FILCH_CMD_SLEEP, _TIMER, _TICKER, _TERMINATE, _CANCEL; ALARM, DEADLINE */
     uint8_t  phase;
     uint32_t self; /* plain: set when made */
     uint32_t slot; /* of a sleep: whose it is, */
@@ -50,18 +51,18 @@ typedef struct entry {
 
 /* All but a sleep. */
 typedef struct msg_timer {
-    entry     e;
-    uint64_t  period_ns; /* of a ticker */
-    bool      owes;      /* of a ticker: ticks are counted, but no message is under way */
-    uint64_t  serial;    /* whom to tell */
-    uint64_t  tag;       /* of an alarm: the cookie */
+    entry           e;
+    uint64_t        period_ns; /* of a ticker */
+    bool            owes;      /* of a ticker: ticks are counted, but no message is under way */
+    uint64_t        serial;    /* whom to tell */
+    uint64_t        tag;       /* of an alarm: the cookie */
     fli_event_node *node;      /* of a timer or ticker: the first message it will send, taken when it is armed */
     /* generation:32 | ticks not read yet:32.  writes: the firing worker, the reading owner.  relaxed: a number. */
     FLI_ATOMIC(uint64_t) unread;
 } msg_timer;
 
-/* 100,000 sleeps of two lines each were 1,600 pages more: each is a fault when it is first touched, and another to look up in
- * the page table when the sleep is over. See docs/design/timers.md. */
+/* 100,000 sleeps of two lines each were 1,600 pages more: each is a fault when it is first touched, and another to look
+ * up in the page table when the sleep is over. See docs/design/timers.md. */
 static_assert(sizeof(entry) == 64 && sizeof(msg_timer) <= 128, "a sleep is one cache line, all others are two");
 #define MSG_TIMER_SIZE ((sizeof(msg_timer) + 63) / 64 * 64)
 
@@ -100,7 +101,7 @@ filch_err fli_timers_init(fli_timers *timers, fli_runtime *rt, uint32_t shard_co
     err = fli_slab_init(&timers->sleeps, &rt->mem, sizeof(entry), SLEEP_BIT - 1, make_sleep);
     if (err != FILCH_OK) goto no_sleeps;
     err = fli_slab_init(&timers->msg_timers, &rt->mem, MSG_TIMER_SIZE, SLEEP_BIT - 1, make_msg_timer);
-    if (err != FILCH_OK) goto no_tellers;
+    if (err != FILCH_OK) goto no_msg_timers;
     for (uint32_t i = 0; i < shard_count; i++) {
         fli_wheel_init(&timers->shards[i].wheel, now_ns);
         fli_atomic_init(&timers->shards[i].next_ns, FLI_NEVER);
@@ -110,10 +111,14 @@ filch_err fli_timers_init(fli_timers *timers, fli_runtime *rt, uint32_t shard_co
         goto no_lock;
     }
     return FILCH_OK;
-no_lock:  fli_slab_fini(&timers->msg_timers);
-no_tellers: fli_slab_fini(&timers->sleeps);
-no_sleeps: fli_free_aligned(&rt->mem, timers->shards, bytes, FLI_LINE);
-no_shards: return err;
+no_lock:
+    fli_slab_fini(&timers->msg_timers);
+no_msg_timers:
+    fli_slab_fini(&timers->sleeps);
+no_sleeps:
+    fli_free_aligned(&rt->mem, timers->shards, bytes, FLI_LINE);
+no_shards:
+    return err;
 }
 
 void fli_timers_fini(fli_timers *timers)
@@ -182,7 +187,7 @@ static bool stop(fli_timers *timers, uint64_t id, uint64_t serial)
         fli_mutex_unlock(&shard->lock);
         return false;
     }
-    bool      stopped = e->phase == ARMED || (e->phase == FIRING && e->command == FILCH_CMD_TICKER);
+    bool            stopped = e->phase == ARMED || (e->phase == FIRING && e->command == FILCH_CMD_TICKER);
     fli_event_node *node = NULL;
     if (e->phase == ARMED) {
         bool armed = fli_wheel_remove(&shard->wheel, &e->wheel);
@@ -205,8 +210,8 @@ void fli_timers_abandon(fli_timers *timers, uint64_t id)
 
 uint64_t fli_timers_ticks(fli_timers *timers, uint64_t id)
 {
-    msg_timer  *t = fli_slab_find_size(&timers->msg_timers, (uint32_t)id, MSG_TIMER_SIZE);
-    uint64_t unread = t != NULL ? fli_load_rlx(&t->unread) : 0;
+    msg_timer *t = fli_slab_find_size(&timers->msg_timers, (uint32_t)id, MSG_TIMER_SIZE);
+    uint64_t   unread = t != NULL ? fli_load_rlx(&t->unread) : 0;
     do {
         if (unread >> 32 != id >> 32 || (uint32_t)unread == 0) return 1;
     } while (!fli_cas_weak_rlx(&t->unread, &unread, unread & ~(uint64_t)UINT32_MAX));
@@ -352,7 +357,7 @@ static uint64_t armed(fli_timers *timers, msg_timer *t, uint64_t due_ns)
 uint64_t fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie)
 {
     fli_local *worker = fli_current_worker(timers->rt);
-    msg_timer    *t = take_msg_timer(timers, worker != NULL ? worker->index : 0, ALARM);
+    msg_timer *t = take_msg_timer(timers, worker != NULL ? worker->index : 0, ALARM);
     if (t == NULL) return 0;
     t->tag = cookie;
     return armed(timers, t, due_ns);
@@ -363,7 +368,8 @@ uint64_t fli_timers_deadline(fli_timers *timers, filch_receiver receiver, uint64
     msg_timer *t = take_msg_timer(timers, fli_current_worker(timers->rt)->index, DEADLINE);
     if (t == NULL) return 0;
     t->e.key = receiver.key;
-    /* The yield remembers the timer, so that it dies with its process: before arming, since the timer may complete it. */
+    /* The yield remembers the timer, so that it dies with its process: before arming, since the timer may complete it.
+     */
     fli_node_at(timers->rt, (uint32_t)receiver.key)->data[0] = id_of(&t->e);
     return armed(timers, t, due_ns);
 }
@@ -372,7 +378,7 @@ uint64_t fli_timers_raise(fli_timers *timers, uint64_t serial, uint64_t delay_ns
 {
     fli_local *worker = fli_current_worker(timers->rt);
     uint8_t    command = flag == FLI_KILL ? FILCH_CMD_TERMINATE : FILCH_CMD_CANCEL;
-    msg_timer    *t = take_msg_timer(timers, worker != NULL ? worker->index : 0, command);
+    msg_timer *t = take_msg_timer(timers, worker != NULL ? worker->index : 0, command);
     if (t == NULL) return 0;
     t->serial = serial;
     return armed(timers, t, fli_clock_after(fli_now(timers->rt), delay_ns));
@@ -382,7 +388,8 @@ static void raise_flag(fli_timers *timers, fli_local *worker, uint64_t serial, u
 {
     fli_runtime *rt = timers->rt;
     fli_proc    *p = fli_proc_find(rt, serial);
-    if (fli_state_set_flag(&p->state, fli_serial_gen(serial), flag) == FLI_DELIVERY_WOKE) rt->hooks.ready(rt, worker, p);
+    if (fli_state_set_flag(&p->state, fli_serial_gen(serial), flag) == FLI_DELIVERY_WOKE)
+        rt->hooks.ready(rt, worker, p);
 }
 
 /* Sends its message. False: nobody is there to read it, or (a ticker) there was no memory for it. */
@@ -418,7 +425,8 @@ static void tick(fli_timers *timers, fli_local *worker, msg_timer *t, uint64_t t
 /* The sleep is over, or the deadline of another yield has passed. */
 static void answer(fli_timers *timers, const entry *e, filch_err err)
 {
-    /* The tag is in the yield; here it is only compared with itself. An error means that the process has ended; so be it. */
+    /* The tag is in the yield; here it is only compared with itself. An error means that the process has ended; so be
+     * it. */
     filch_receiver receiver = { .sched = (filch_sched *)timers->rt, .key = e->key };
     (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
 }
@@ -508,7 +516,7 @@ uint32_t fli_timers_poll_some(fli_timers *timers, uint64_t now_ns, uint32_t most
 {
     fli_local *worker = fli_current_worker(timers->rt);
     uint32_t   n = timers->shard_count, fired = 0, first = 0, room;
-    fire_batch      r;
+    fire_batch r;
     /* Beginning at the same one each time would leave no room for the others if there is always something due in it. */
     if (FLI_UNLIKELY(most != UINT32_MAX)) first = fli_add_rlx(&timers->looks, 1) % n;
     do {

@@ -12,7 +12,7 @@
 
 typedef struct fli_timer_shard {
     alignas(FLI_LINE) fli_mutex lock;
-    fli_wheel    wheel;  /* plain: under lock */
+    fli_wheel    wheel;                          /* plain: under lock */
     fli_magazine spare_sleeps, spare_msg_timers; /* plain: under lock. Entries of the slabs, kept close */
     /* When to look again.  writes: under lock.  reads: any, as a hint: relaxed. A worker that arms a timer looks again
      * before it sleeps, so a hint that is read too old costs one look at most. */
@@ -26,7 +26,7 @@ typedef struct fli_timers {
     uint32_t         shard_count;
     /* Looks at a few have been so many: each begins at another wheel.  writes and reads: workers; relaxed: a number. */
     FLI_ATOMIC(uint32_t) looks;
-    fli_slab         sleeps, msg_timers; /* timers.c's entries: those of sleeps, and all others */
+    fli_slab sleeps, msg_timers; /* timers.c's entries: those of sleeps, and all others */
 } fli_timers;
 
 filch_err fli_timers_init(fli_timers *timers, fli_runtime *rt, uint32_t shard_count, uint64_t now_ns);
@@ -44,17 +44,18 @@ uint32_t fli_timers_poll_some(fli_timers *timers, uint64_t now_ns, uint32_t most
 uint64_t fli_timers_next_ns(const fli_timers *timers);
 uint64_t fli_timers_count(const fli_timers *timers);
 
-/* Raises FLI_KILL or FLI_CANCEL of the process of `serial` in `delay_ns`. Gives the timer's id; 0: no memory. Stop it with
- * fli_timers_abandon when the process ends. Thread: any; one outside has to wake somebody who looks at the clock. */
+/* Raises FLI_KILL or FLI_CANCEL of the process of `serial` in `delay_ns`. Gives the timer's id; 0: no memory. Stop it
+ * with fli_timers_abandon when the process ends. Thread: any; one outside has to wake somebody who looks at the clock.
+ */
 FILCH_MUST_USE uint64_t fli_timers_raise(fli_timers *timers, uint64_t serial, uint64_t delay_ns, uint64_t flag);
 
 /* Sets an alarm: hooks.alarm(cookie) at `due_ns`. Gives an id for fli_timers_abandon, which may come too late; 0: no
  * memory. Thread: any. */
 FILCH_MUST_USE uint64_t fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie);
 
-/* Completes the yield of `receiver` with FILCH_EDEADLINE at `due_ns`, unless it has been completed before. Gives an id for
- * fli_timers_abandon; 0: no memory. It is also abandoned when the process ends. Thread: the worker that dispatches the
- * yield, before any other thread knows the receiver. */
+/* Completes the yield of `receiver` with FILCH_EDEADLINE at `due_ns`, unless it has been completed before. Gives an id
+ * for fli_timers_abandon; 0: no memory. It is also abandoned when the process ends. Thread: the worker that dispatches
+ * the yield, before any other thread knows the receiver. */
 FILCH_MUST_USE uint64_t fli_timers_deadline(fli_timers *timers, filch_receiver receiver, uint64_t due_ns);
 
 /* Stops a timer whose process has ended. Any id is fine. */

@@ -171,7 +171,8 @@ TEST(a_timer_answers_with_its_id_and_sends_one_message)
     end(&b);
 }
 
-/* What tells a worker how long it may sleep: the first of them, in whatever order they came, and whichever went away. */
+/* What tells a worker how long it may sleep: the first of them, in whatever order they came, and whichever went away.
+ */
 TEST(the_earliest_timer_says_when_to_look_again)
 {
     static const uint64_t hours[] = { 5, 7, 3, 4, 2, 9, 2, 1 };
@@ -288,7 +289,8 @@ TEST(an_alarm_may_be_set_by_a_thread_that_is_no_worker)
     uint64_t now_ns = fli_clock_ns();
     rung = 0;
     fli_current_set(NULL);
-    uint64_t id = fli_timers_alarm(&timers, now_ns + HOUR_NS, 77), other = fli_timers_alarm(&timers, now_ns + HOUR_NS, 78);
+    uint64_t id = fli_timers_alarm(&timers, now_ns + HOUR_NS, 77),
+             other = fli_timers_alarm(&timers, now_ns + HOUR_NS, 78);
     fli_current_set(&b.worker);
     assert_true(id != 0 && other != 0);
     fli_timers_abandon(&timers, other);
@@ -305,7 +307,8 @@ TEST(a_timer_whose_process_has_just_ended_tells_nobody)
     fli_proc *p = spawn(&b);
     uint32_t  gen = bench_gen(p);
     (void)arm(&b, p, FILCH_CMD_TIMER, HOUR_NS, 6);
-    (void)fli_mail_discard(&b.rt, &b.worker, p, fli_state_finish(&p->state)); /* ended, and its timers not yet stopped */
+    (void)fli_mail_discard(&b.rt, &b.worker, p,
+                           fli_state_finish(&p->state)); /* ended, and its timers not yet stopped */
     same(fli_timers_poll(&timers, fli_clock_ns() + HOUR_NS + TICK_NS), 1);
     same(bench_gen(p), gen);
     fli_ext_free(&b.rt, p);
@@ -527,9 +530,9 @@ TEST(ticks_without_memory_for_their_message_are_told_with_the_next)
 {
     bench b;
     begin(&b);
-    fli_proc *p = spawn(&b);
-    int64_t   id = arm(&b, p, FILCH_CMD_TICKER, HOUR_NS, 4);
-    uint64_t  start_ns = fli_clock_ns() + TICK_NS;
+    fli_proc       *p = spawn(&b);
+    int64_t         id = arm(&b, p, FILCH_CMD_TICKER, HOUR_NS, 4);
+    uint64_t        start_ns = fli_clock_ns() + TICK_NS;
     fli_event_node *used_up = use_up_nodes(&b, NULL);
     same(fli_timers_poll(&timers, start_ns + HOUR_NS), 1);
     expect_message(&b, p, 4, 1);
@@ -581,7 +584,7 @@ TEST(no_more_fire_than_are_asked_for_and_the_others_stay_due)
         b.worker.index = (uint32_t)(i % 2); /* both wheels */
         ok(command(&b, p, FILCH_CMD_SLEEP, (int64_t)HOUR_NS, i));
     }
-    uint64_t          due_ns = fli_clock_ns() + HOUR_NS + TICK_NS;
+    uint64_t              due_ns = fli_clock_ns() + HOUR_NS + TICK_NS;
     static const uint32_t some[] = { 0, 1, 64, 65, 0, 7 }; /* 64: they are fired in such batches */
     uint32_t              left = 200;
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {

@@ -1,8 +1,8 @@
 /* wheel.c - a hierarchical timer wheel.
  *
- * Time is counted in ticks of 2^14 ns. Read a tick as a number whose two lowest digits are base 256 and all others base 64.
- * Level L has one slot for each value of digit L; a timer sits at the level of the highest digit in which its tick
- * differs from now_tick:
+ * Time is counted in ticks of 2^14 ns. Read a tick as a number whose two lowest digits are base 256 and all others
+ * base 64. Level L has one slot for each value of digit L; a timer sits at the level of the highest digit in which its
+ * tick differs from now_tick:
  *
  *     level 0   this very block of 256 ticks        a slot is one tick, 16 us
  *     level 1   another block of these 65,536       a slot is 256 ticks, 4.2 ms
@@ -20,17 +20,17 @@
  * INVARIANT  a timer's tick is its due time rounded up, or the now_tick of its add if that was later.
  * INVARIANT  no armed timer's tick is before now_tick, and now_tick is never after the latest time given to expire.
  * INVARIANT  an armed timer is in the slot that its tick and now_tick give; beyond the reach, in one due earlier.
- * INVARIANT  a bit in `used` is set exactly when that slot's list is not empty; one in `words`, when that word is not 0.
- * INVARIANT  above level 0, the slot of now_tick itself is empty.
- * INVARIANT  `due_ns` of a head is not after the earliest due time in its list. (Removing that one leaves it as it is.)
- * INVARIANT  `ahead` of a head names a timer of its list, if there is one. (`ahead` of a timer may name anything.)
+ * INVARIANT  a bit in `used` is set exactly when that slot's list is not empty; one in `words`, when that word is not
+ * 0. INVARIANT  above level 0, the slot of now_tick itself is empty. INVARIANT  `due_ns` of a head is not after the
+ * earliest due time in its list. (Removing that one leaves it as it is.) INVARIANT  `ahead` of a head names a timer of
+ * its list, if there is one. (`ahead` of a timer may name anything.)
  *
  * The third one survives now_tick moving ahead because it never moves past the start of a slot in use without emptying
  * it: between now_tick and that start, no digit that decides a timer's level or slot changes.
  *
- * A cascade moves a whole slot in one call: with 200,000 timers in one far slot, a single expire takes milliseconds. What
- * it costs is waiting for memory that nobody has touched since the timers were armed, so each timer remembers one that
- * is FETCH_AHEAD places further on in its list, and the walk asks for that one early. See docs/design/timers.md.
+ * A cascade moves a whole slot in one call: with 200,000 timers in one far slot, a single expire takes milliseconds.
+ * What it costs is waiting for memory that nobody has touched since the timers were armed, so each timer remembers one
+ * that is FETCH_AHEAD places further on in its list, and the walk asks for that one early. See docs/design/timers.md.
  * Rejected: a heap, a wheel that never cascades, a sorted list per slot; see docs/design/timers.md.
  */
 #include "clock/wheel.h"
@@ -42,8 +42,8 @@
 #define TOP_MASK 63u
 #define LOW_MASK 255u /* of the lowest digit */
 
-/* How far ahead a walk along a list asks for memory. 4, 8 and 16 measured alike: 160 to 190 ns for a cold timer, against
- * 560 without. See docs/design/timers.md. */
+/* How far ahead a walk along a list asks for memory. 4, 8 and 16 measured alike: 160 to 190 ns for a cold timer,
+ * against 560 without. See docs/design/timers.md. */
 #define FETCH_AHEAD 8
 
 /* The end of time: UINT64_MAX rounded up. The only tick whose start is not a time that a uint64_t can hold. */
@@ -78,7 +78,8 @@ static inline unsigned level_of_word(unsigned word)
     return word < 4 * FLI_WHEEL_WIDE ? word / 4 : word - 6;
 }
 
-_Static_assert(FLI_WHEEL_WIDE == 2 && FLI_WHEEL_PLACES <= UINT16_MAX && FLI_WHEEL_WORDS < 64, "as the numbers above have it");
+_Static_assert(FLI_WHEEL_WIDE == 2 && FLI_WHEEL_PLACES <= UINT16_MAX && FLI_WHEEL_WORDS < 64,
+               "as the numbers above have it");
 
 /* The first tick that is not before `ns`. Shifts first: adding first would overflow near the end of time. */
 static uint64_t tick_up(uint64_t ns)
@@ -105,7 +106,8 @@ void fli_wheel_init(fli_wheel *wheel, uint64_t now_ns)
     }
 }
 
-/* Adds to the end of a slot's list, remembers the earliest due time, and lets the one that is now FETCH_AHEAD before it know. */
+/* Adds to the end of a slot's list, remembers the earliest due time, and lets the one that is now FETCH_AHEAD before it
+ * know. */
 static void append(fli_timer *head, fli_timer *timer)
 {
     fli_timer *open = head->ahead;
@@ -204,8 +206,8 @@ static bool first_due_slot(const fli_wheel *wheel, due_slot *first)
         column = (column & ~(uint64_t)mask_of(level)) + (place - base_of(level));
     } else {
         /* The ring. Turned so that the slot of now_tick is bit 0, it is so again. */
-        unsigned worker = (unsigned)column & TOP_MASK;
-        column += (unsigned)__builtin_ctzll(used >> worker | used << ((64 - worker) & TOP_MASK));
+        unsigned now_slot = (unsigned)column & TOP_MASK;
+        column += (unsigned)__builtin_ctzll(used >> now_slot | used << ((64 - now_slot) & TOP_MASK));
         place = base_of(TOP) + ((unsigned)column & TOP_MASK);
     }
     *first = (due_slot){ .level = level, .place = place, .tick = column << shift };
@@ -266,8 +268,8 @@ uint64_t fli_wheel_next_ns(const fli_wheel *wheel)
 {
     due_slot first;
     if (!first_due_slot(wheel, &first)) return FLI_NEVER;
-    /* Nobody has to wake just to turn the wheel: the slot is emptied when the first of its timers is due. Only if all of
-     * them are from beyond the reach, those of the next slot may be due before they are. */
+    /* Nobody has to wake just to turn the wheel: the slot is emptied when the first of its timers is due. Only if all
+     * of them are from beyond the reach, those of the next slot may be due before they are. */
     uint64_t tick = tick_up(wheel->slots[first.place].due_ns);
     if (tick < first.tick || (tick - first.tick) >> shift_of(first.level) != 0) tick = first.tick;
     return tick < LAST_TICK ? tick << FLI_WHEEL_TICK_BITS : FLI_NEVER;

@@ -13,11 +13,12 @@
 #define FLI_WHEEL_TICK_BITS 14
 
 #define FLI_WHEEL_LEVELS 6 /* reach 2^40 ticks, 208 days; timers beyond that work too, they are moved a little more */
-/* The two lowest levels are wide, 256 slots each, and reach 1.07 s: what is due within a second is moved once on its way,
- * and each move is a wait for cold memory. The others have 64. See docs/design/timers.md. */
+/* The two lowest levels are wide, 256 slots each, and reach 1.07 s: what is due within a second is moved once on its
+ * way, and each move is a wait for cold memory. The others have 64. See docs/design/timers.md. */
 #define FLI_WHEEL_WIDE 2
 #define FLI_WHEEL_WORDS (4 * FLI_WHEEL_WIDE + FLI_WHEEL_LEVELS - FLI_WHEEL_WIDE)
-#define FLI_WHEEL_PLACES (64 * FLI_WHEEL_WORDS) /* the slots of all levels, the lowest first; one bit each in a word */
+#define FLI_WHEEL_PLACES (64 * FLI_WHEEL_WORDS) /* the slots of all levels, the lowest first; one bit each in a word \
+                                                 */
 
 /* Part of whatever is timed. Zeroed means not armed. Must not move while armed. */
 typedef struct fli_timer {
@@ -29,13 +30,13 @@ typedef struct fli_timer {
 } fli_timer;
 
 typedef struct fli_wheel {
-    uint64_t  now_tick;                                 /* everything due before it has been handed out */
-    uint64_t  words;                                    /* one bit for each of `used` that is not 0 */
-    uint64_t  used[FLI_WHEEL_WORDS];                    /* one bit per slot that holds timers */
-    /* List heads. `due_ns` is the earliest there is, or was; `ahead` the timer whose own `ahead` is still open, `place` how
-     * far that one is from the end. */
+    uint64_t now_tick;              /* everything due before it has been handed out */
+    uint64_t words;                 /* one bit for each of `used` that is not 0 */
+    uint64_t used[FLI_WHEEL_WORDS]; /* one bit per slot that holds timers */
+    /* List heads. `due_ns` is the earliest there is, or was; `ahead` the timer whose own `ahead` is still open, `place`
+     * how far that one is from the end. */
     fli_timer slots[FLI_WHEEL_PLACES];
-    size_t    count;                                    /* armed timers */
+    size_t    count; /* armed timers */
 } fli_wheel;
 
 /* The wheel points into itself: it must not move. Nothing to undo at the end. */

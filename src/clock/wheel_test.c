@@ -12,7 +12,9 @@
 #define TICK (1ull << FLI_WHEEL_TICK_BITS)
 #define LAST_TICK (1ull << (64 - FLI_WHEEL_TICK_BITS))
 /* The levels, written down once more: where each begins in a tick, its first slot, how many it has. */
-static const struct { unsigned shift, first, slots; } levels[FLI_WHEEL_LEVELS] = {
+static const struct {
+    unsigned shift, first, slots;
+} levels[FLI_WHEEL_LEVELS] = {
     { 0, 0, 256 }, { 8, 256, 256 }, { 16, 512, 64 }, { 22, 576, 64 }, { 28, 640, 64 }, { 34, 704, 64 },
 };
 #define TOP_SHIFT 34
@@ -399,7 +401,8 @@ TEST(removal_works_from_every_place)
         for (unsigned level = 0; level < FLI_WHEEL_LEVELS; level++) {
             unsigned word = levels[level].first / 64;
             assert_true(wheel.used[word] == (level == 0 ? UINT64_MAX : UINT64_MAX - 1));
-            while (++word < (levels[level].first + levels[level].slots) / 64) assert_true(wheel.used[word] == UINT64_MAX);
+            while (++word < (levels[level].first + levels[level].slots) / 64)
+                assert_true(wheel.used[word] == UINT64_MAX);
         }
         unsigned order[COUNT];
         for (unsigned i = 0; i < COUNT; i++) {

@@ -38,8 +38,8 @@ static filch_err hand_over(fli_runtime *rt, fli_local *worker, fli_event_node *n
 static inline bool complete_here(fli_local *worker, uint64_t kind, uint64_t first, uint64_t second, filch_err error)
 {
     fli_event_node *node = worker->inline_node;
-    uint32_t  stamp = fli_load_rlx(&node->stamp); /* nobody gives it another generation while it is asked for */
-    bool      out = (stamp & FLI_STAMP_MASK) == FLI_STAMP_PENDING;
+    uint32_t        stamp = fli_load_rlx(&node->stamp); /* nobody gives it another generation while it is asked for */
+    bool            out = (stamp & FLI_STAMP_MASK) == FLI_STAMP_PENDING;
     if (FLI_UNLIKELY(!out || !fli_yield_claim_stamp(node, stamp))) return false;
     worker->inline_result->error = error;
     fli_value_put(&worker->inline_result->data, kind, first, second);
@@ -84,8 +84,8 @@ filch_err filch_complete_any(filch_receiver receiver, filch_data data, filch_err
     return FILCH_OK;
 }
 
-static __attribute__((noinline)) filch_err complete_later(filch_sched *sched, uint64_t key, uint64_t kind, uint64_t first,
-                                                          uint64_t second, filch_err error)
+static __attribute__((noinline)) filch_err complete_later(filch_sched *sched, uint64_t key, uint64_t kind,
+                                                          uint64_t first, uint64_t second, filch_err error)
 {
     filch_receiver receiver = { .sched = sched, .key = key };
     return filch_complete_any(receiver, filch_value((filch_kind)kind, first, second), error);

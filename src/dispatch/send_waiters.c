@@ -3,7 +3,7 @@
  * INVARIANT  while a mailbox's WAITING bit is up, or being raised or lowered, the door's lock is held or somebody
  *            waits behind it: a sender raises it under the lock and queues under the same lock; the bit is lowered
  *            under the lock when the last one has left.
- * So nobody can wait unseen: whoever makes room sees the bit after the sender raised it (same word), takes the lock,
+ * So nobody can wait unseen: whoever makes waiters sees the bit after the sender raised it (same word), takes the lock,
  * and finds him queued. A process that ends closes its word first; a sender that comes later finds it dead.
  */
 #include "dispatch/send_waiters.h"
@@ -15,30 +15,30 @@
 #include "proc/send.h"
 
 struct fli_waiter {
-    fli_waiter    *next;
-    uint64_t       target; /* serial */
-    fli_event_node      *node;   /* the message */
-    filch_receiver receiver;
-    filch_err      outcome;
+    fli_waiter     *next;
+    uint64_t        target; /* serial */
+    fli_event_node *node;   /* the message */
+    filch_receiver  receiver;
+    filch_err       outcome;
 };
 
-filch_err fli_send_waiters_init(fli_send_waiters *room)
+filch_err fli_send_waiters_init(fli_send_waiters *waiters)
 {
     for (int i = 0; i < FLI_SEND_WAITERS_SHARDS; i++) {
-        room->shards[i].first = room->shards[i].last = NULL;
-        filch_err err = fli_mutex_init(&room->shards[i].lock);
+        waiters->shards[i].first = waiters->shards[i].last = NULL;
+        filch_err err = fli_mutex_init(&waiters->shards[i].lock);
         if (err == FILCH_OK) continue;
-        while (i-- > 0) fli_mutex_fini(&room->shards[i].lock);
+        while (i-- > 0) fli_mutex_fini(&waiters->shards[i].lock);
         return err;
     }
     return FILCH_OK;
 }
 
-void fli_send_waiters_fini(fli_send_waiters *room)
+void fli_send_waiters_fini(fli_send_waiters *waiters)
 {
     for (int i = 0; i < FLI_SEND_WAITERS_SHARDS; i++) {
-        FLI_ASSERT(room->shards[i].first == NULL);
-        fli_mutex_fini(&room->shards[i].lock);
+        FLI_ASSERT(waiters->shards[i].first == NULL);
+        fli_mutex_fini(&waiters->shards[i].lock);
     }
 }
 
@@ -48,29 +48,29 @@ static unsigned shard_of(uint64_t serial)
 }
 
 /* Queues `waiter` if the mailbox is still full. FILCH_OK: it waits. FILCH_EFULL: it is not full any more, try again. */
-static filch_err queue(fli_send_waiters *room, fli_proc *p, fli_waiter *waiter, uint32_t units)
+static filch_err queue(fli_send_waiters *waiters, fli_proc *p, fli_waiter *waiter, uint32_t units)
 {
     unsigned shard = shard_of(waiter->target);
-    fli_mutex_lock(&room->shards[shard].lock);
+    fli_mutex_lock(&waiters->shards[shard].lock);
     uint32_t  gen = fli_serial_gen(waiter->target);
     fli_admit admit = fli_limit_wait(p, gen, units);
     /* The limit's word knows 12 bits of the generation, the state all of them: nobody waits for a stranger, who would
-     * never call him. A bit raised in vain is lowered by the next one who makes room. */
+     * never call him. A bit raised in vain is lowered by the next one who makes waiters. */
     if (!fli_word_lives(fli_state_look(&p->state), gen)) admit = FLI_ADMIT_DEAD;
     if (admit == FLI_ADMIT_FULL) {
         waiter->next = NULL;
-        if (room->shards[shard].last != NULL) room->shards[shard].last->next = waiter;
-        else room->shards[shard].first = waiter;
-        room->shards[shard].last = waiter;
+        if (waiters->shards[shard].last != NULL) waiters->shards[shard].last->next = waiter;
+        else waiters->shards[shard].first = waiter;
+        waiters->shards[shard].last = waiter;
     }
-    fli_mutex_unlock(&room->shards[shard].lock);
+    fli_mutex_unlock(&waiters->shards[shard].lock);
     if (admit == FLI_ADMIT_DEAD) return FILCH_EDEAD;
     return admit == FLI_ADMIT_FULL ? FILCH_OK : FILCH_EFULL;
 }
 
 /* Sends or waits. FILCH_OK with *waits false: the message is in the mailbox. */
-static filch_err put_or_wait(fli_send_waiters *room, fli_runtime *rt, fli_local *worker, fli_proc *p, fli_waiter *waiter,
-                             bool *waits)
+static filch_err put_or_wait(fli_send_waiters *waiters, fli_runtime *rt, fli_local *worker, fli_proc *p,
+                             fli_waiter *waiter, bool *waits)
 {
     uint32_t   gen = fli_serial_gen(waiter->target);
     filch_data data = { .kind = FILCH_KIND_NONE };
@@ -78,14 +78,15 @@ static filch_err put_or_wait(fli_send_waiters *room, fli_runtime *rt, fli_local 
     for (;;) {
         filch_err err = fli_message_put(rt, worker, p, gen, waiter->node, false);
         if (err != FILCH_EFULL || fli_load_rlx(&p->overflow) != FILCH_OVERFLOW_WAIT) return err;
-        err = queue(room, p, waiter, fli_limit_units(fli_data_bytes(&data)));
+        err = queue(waiters, p, waiter, fli_limit_units(fli_data_bytes(&data)));
         if (err == FILCH_EFULL) continue;
         *waits = err == FILCH_OK;
         return err;
     }
 }
 
-filch_err fli_send_waiters_send(fli_send_waiters *room, fli_runtime *rt, const filch_command *command, filch_receiver receiver)
+filch_err fli_send_waiters_send(fli_send_waiters *waiters, fli_runtime *rt, const filch_command *command,
+                                filch_receiver receiver)
 {
     fli_local *worker = fli_current_worker(rt);
     fli_proc  *p;
@@ -107,7 +108,7 @@ local:;
     waiter->node = fli_message_make(rt, worker, command->from, &owned);
     if (waiter->node == NULL) goto no_node;
     bool waits = false;
-    err = put_or_wait(room, rt, worker, p, waiter, &waits);
+    err = put_or_wait(waiters, rt, worker, p, waiter, &waits);
     if (err != FILCH_OK) goto refused;
     if (waits) return FILCH_OK;
     fli_free(&rt->mem, waiter, sizeof *waiter);
@@ -144,12 +145,12 @@ static void complete_all(fli_runtime *rt, fli_local *worker, fli_waiter *waiter)
 
 /* Takes out of the door's queue those for `serial` that `decide` has an outcome for. Stops at the first that it has
  * none for: nobody overtakes. Returns them in order; *more says whether one is left. */
-static fli_waiter *pick(fli_send_waiters *room, uint64_t serial, bool (*decide)(void *ctx, fli_waiter *waiter), void *ctx,
-                        bool *more)
+static fli_waiter *pick(fli_send_waiters *waiters, uint64_t serial, bool (*decide)(void *ctx, fli_waiter *waiter),
+                        void *ctx, bool *more)
 {
     unsigned     shard = shard_of(serial);
     fli_waiter  *picked = NULL, **picked_end = &picked, *last = NULL;
-    fli_waiter **at = &room->shards[shard].first;
+    fli_waiter **at = &waiters->shards[shard].first;
     *more = false;
     while (*at != NULL) {
         fli_waiter *waiter = *at;
@@ -164,19 +165,19 @@ static fli_waiter *pick(fli_send_waiters *room, uint64_t serial, bool (*decide)(
         *picked_end = waiter;
         picked_end = &waiter->next;
     }
-    room->shards[shard].last = last;
+    waiters->shards[shard].last = last;
     return picked;
 }
 
-typedef struct admission {
+typedef struct retry_context {
     fli_runtime *rt;
     fli_local   *worker;
     fli_proc    *p;
-} admission;
+} retry_context;
 
 static bool retry_send(void *ctx, fli_waiter *waiter)
 {
-    admission *a = ctx;
+    retry_context *a = ctx;
     waiter->outcome = fli_message_put(a->rt, a->worker, a->p, fli_serial_gen(waiter->target), waiter->node, true);
     return waiter->outcome != FILCH_EFULL;
 }
@@ -188,25 +189,25 @@ static bool refuse(void *ctx, fli_waiter *waiter)
     return true;
 }
 
-void fli_send_waiters_retry(fli_send_waiters *room, fli_runtime *rt, fli_proc *p)
+void fli_send_waiters_retry(fli_send_waiters *waiters, fli_runtime *rt, fli_proc *p)
 {
-    admission a = { .rt = rt, .worker = fli_current_worker(rt), .p = p };
-    uint64_t  serial = fli_proc_serial(p);
-    unsigned  shard = shard_of(serial);
-    bool      more;
-    fli_mutex_lock(&room->shards[shard].lock);
-    fli_waiter *admitted = pick(room, serial, retry_send, &a, &more);
+    retry_context a = { .rt = rt, .worker = fli_current_worker(rt), .p = p };
+    uint64_t      serial = fli_proc_serial(p);
+    unsigned      shard = shard_of(serial);
+    bool          more;
+    fli_mutex_lock(&waiters->shards[shard].lock);
+    fli_waiter *admitted = pick(waiters, serial, retry_send, &a, &more);
     if (!more) fli_limit_wait_over(p, fli_serial_gen(serial));
-    fli_mutex_unlock(&room->shards[shard].lock);
+    fli_mutex_unlock(&waiters->shards[shard].lock);
     complete_all(rt, a.worker, admitted);
 }
 
-void fli_send_waiters_refuse(fli_send_waiters *room, fli_runtime *rt, uint64_t serial)
+void fli_send_waiters_refuse(fli_send_waiters *waiters, fli_runtime *rt, uint64_t serial)
 {
     unsigned shard = shard_of(serial);
     bool     more;
-    fli_mutex_lock(&room->shards[shard].lock);
-    fli_waiter *refused = pick(room, serial, refuse, NULL, &more);
-    fli_mutex_unlock(&room->shards[shard].lock);
+    fli_mutex_lock(&waiters->shards[shard].lock);
+    fli_waiter *refused = pick(waiters, serial, refuse, NULL, &more);
+    fli_mutex_unlock(&waiters->shards[shard].lock);
     complete_all(rt, fli_current_worker(rt), refused);
 }

@@ -1,4 +1,4 @@
-/* send_waiters.h - senders that wait for room in a full mailbox (FILCH_OVERFLOW_WAIT), in the order they came. */
+/* send_waiters.h - senders that wait for waiters in a full mailbox (FILCH_OVERFLOW_WAIT), in the order they came. */
 #ifndef FLI_DISPATCH_SEND_WAITERS_H
 #define FLI_DISPATCH_SEND_WAITERS_H
 
@@ -17,17 +17,18 @@ typedef struct fli_send_waiters {
     } shards[FLI_SEND_WAITERS_SHARDS];
 } fli_send_waiters;
 
-filch_err fli_send_waiters_init(fli_send_waiters *room);
+filch_err fli_send_waiters_init(fli_send_waiters *waiters);
 /* Thread: no process is left. */
-void fli_send_waiters_fini(fli_send_waiters *room);
+void fli_send_waiters_fini(fli_send_waiters *waiters);
 
-/* The handler of FILCH_CMD_SEND for this room's runtime: sends now, or waits here. */
-filch_err fli_send_waiters_send(fli_send_waiters *room, fli_runtime *rt, const filch_command *command, filch_receiver receiver);
+/* The handler of FILCH_CMD_SEND for this waiters's runtime: sends now, or waits here. */
+filch_err fli_send_waiters_send(fli_send_waiters *waiters, fli_runtime *rt, const filch_command *command,
+                                filch_receiver receiver);
 
 /* Lets in as many as fit into the mailbox of whoever lives in `p` now. Thread: any. */
-void fli_send_waiters_retry(fli_send_waiters *room, fli_runtime *rt, fli_proc *p);
+void fli_send_waiters_retry(fli_send_waiters *waiters, fli_runtime *rt, fli_proc *p);
 
 /* Turns everybody away who waits for the process of that serial: FILCH_EDEAD. */
-void fli_send_waiters_refuse(fli_send_waiters *room, fli_runtime *rt, uint64_t serial);
+void fli_send_waiters_refuse(fli_send_waiters *waiters, fli_runtime *rt, uint64_t serial);
 
 #endif

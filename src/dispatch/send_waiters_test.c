@@ -1,4 +1,5 @@
-/* send_waiters_test.c - senders wait for room in the order they came, are all let in or told, and nobody waits unseen. */
+/* send_waiters_test.c - senders wait for room in the order they came, are all let in or told, and nobody waits unseen.
+ */
 #include "dispatch/send_waiters.h"
 
 #include <stdlib.h>
@@ -59,7 +60,7 @@ static filch_err yield_send(bench *b, fli_proc *from, filch_pid to, filch_data d
 static uint32_t read_some(bench *b, fli_proc *p, uint32_t max, filch_event *events)
 {
     static filch_event lent[BENCH_EVENTS];
-    fli_event_node           *nodes[BENCH_EVENTS];
+    fli_event_node    *nodes[BENCH_EVENTS];
     bench_drain(b, p);
     uint32_t count = fli_mail_collect(&b->rt, p, false, lent, nodes, max);
     if (events != NULL) memcpy(events, lent, count * sizeof *events);
@@ -355,18 +356,18 @@ static void send_on(void *arg)
     s->worker.rt = &c->b.rt;
     fli_current_set(&s->worker);
     for (uint64_t tag = 1; !fli_load_acq(&c->over); tag++) {
-        fli_event_node      *node = fli_yield_open(&c->b.rt, &s->worker, s->p, FILCH_CMD_SEND, tag);
-        filch_receiver receiver = fli_yield_receiver(&c->b.rt, node);
-        filch_command  command = { .id = FILCH_CMD_SEND,
-                                   .from = bench_pid(s->p),
-                                   .target = { BENCH_NODE, fli_load_acq(&c->target) },
-                                   .data = filch_int((int64_t)tag) };
-        filch_err      err = fli_send_waiters_send(&room, &c->b.rt, &command, receiver);
+        fli_event_node *node = fli_yield_open(&c->b.rt, &s->worker, s->p, FILCH_CMD_SEND, tag);
+        filch_receiver  receiver = fli_yield_receiver(&c->b.rt, node);
+        filch_command   command = { .id = FILCH_CMD_SEND,
+                                    .from = bench_pid(s->p),
+                                    .target = { BENCH_NODE, fli_load_acq(&c->target) },
+                                    .data = filch_int((int64_t)tag) };
+        filch_err       err = fli_send_waiters_send(&room, &c->b.rt, &command, receiver);
         if (err != FILCH_OK) (void)!filch_complete(receiver, tag, filch_none(), err);
         /* Waits for the answer, as a blocked process would. */
-        filch_event event;
-        fli_event_node   *at;
-        uint32_t    count = 0;
+        filch_event     event;
+        fli_event_node *at;
+        uint32_t        count = 0;
         while (count == 0) {
             fli_mail_drain(&c->b.rt, &s->worker, s->p, fli_word_head(fli_state_look(&s->p->state)));
             count = fli_mail_collect(&c->b.rt, s->p, false, &event, &at, 1);

@@ -1,6 +1,6 @@
 /* file.c - files. The system cannot say when a file is ready, and reading one may block: every operation is a job for
- * the work pool, one at a time per file. While the job runs the stream's reading way is BUSY and the job holds it; so a
- * file is closed only after its job, whatever becomes of the process. */
+ * the work pool, one at a time per file. While the job runs the stream's reading direction is BUSY and the job holds
+ * it; so a file is closed only after its job, whatever becomes of the process. */
 #include <errno.h>
 
 #include "io/stream.h"
@@ -23,8 +23,8 @@ static fli_outcome open_file(fli_stream *s, const fli_op *op)
  * read from it is read, and stays. */
 static int64_t unread(fli_stream *s)
 {
-    int64_t n = s->rest.size > 0 ? fli_desc_seek(s->fd, -(int64_t)s->rest.size, 1) : 0;
-    if (n >= 0) fli_rest_drop(s);
+    int64_t n = s->read_buffer.size > 0 ? fli_desc_seek(s->fd, -(int64_t)s->read_buffer.size, 1) : 0;
+    if (n >= 0) fli_read_buffer_drop(s);
     return n;
 }
 
@@ -132,13 +132,14 @@ filch_err fli_file_handle(fli_io *io, const filch_command *command, const filch_
     if (err != FILCH_OK) return err;
     fli_op *op = &s->ops[FLI_READING];
     if (command->id == FILCH_CMD_READ) {
-        fli_op_ask(op, request);
+        fli_op_set_read(op, request);
     } else {
         op->as.data = command->data;
         fli_op_hold(io, op);
     }
     /* There is always something to be had from a file: 0 would only ever be a refusal. */
-    uint64_t timeout_ns = request->timeout_ns != 0 || command->id == FILCH_CMD_OPEN ? request->timeout_ns : FILCH_FOREVER;
+    uint64_t timeout_ns =
+        request->timeout_ns != 0 || command->id == FILCH_CMD_OPEN ? request->timeout_ns : FILCH_FOREVER;
     fli_op_submit(io, s, command->id == FILCH_CMD_OPEN ? FLI_LANE_OPEN : FLI_LANE_FILE, timeout_ns, run, cancel);
     return FILCH_OK;
 }

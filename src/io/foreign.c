@@ -35,16 +35,16 @@ static filch_err handle_poll(fli_io *io, const filch_command *command, filch_io_
     int         fd = (int)request.number, ready = fli_desc_poll(fd, request.how);
     fli_stream *s;
     bool        try_first;
-    if (ready > 0) fli_op_tell(receiver, FILCH_OK, filch_int(ready));
-    else if (ready < 0) fli_op_tell_why(receiver, ready);
+    if (ready > 0) fli_op_complete(receiver, FILCH_OK, filch_int(ready));
+    else if (ready < 0) fli_op_complete_errno(receiver, ready);
     if (ready != 0) return FILCH_OK;
     if (request.timeout_ns == 0) return FILCH_EDEADLINE;
     int own = fli_desc_copy(fd);
     if (own < 0) {
-        fli_op_tell_why(receiver, own);
+        fli_op_complete_errno(receiver, own);
         return FILCH_OK;
     }
-    filch_err err = fli_stream_make(io, command->from.serial, NULL, own, FLI_STREAM_WATCH, &s);
+    filch_err err = fli_stream_make(io, command->from.serial, NULL, own, FLI_STREAM_POLL, &s);
     if (err != FILCH_OK) return err;
     s->foreign = fd;
     request.stream.id = fli_stream_id(s);
@@ -64,17 +64,17 @@ static filch_err handle_poll_cancel(fli_io *io, const filch_command *command, co
     uint64_t ids[ROOM];
     int64_t  count = 0;
     for (bool more = true; more;) {
-        uint32_t n = fli_stream_watches(io, command->from.serial, (int)request->number, ids, ROOM), settled = 0;
+        uint32_t n = fli_stream_find_polls(io, command->from.serial, (int)request->number, ids, ROOM), settled = 0;
         for (uint32_t i = 0; i < n; i++) {
             fli_stream *s = fli_slab_at(&io->streams, (uint32_t)ids[i]);
-            if (!fli_turn_stop(&s->turn, (uint32_t)(ids[i] >> 32), FLI_READING, FLI_TURN_CANCELLED)) continue;
+            if (!fli_stream_state_stop_op(&s->state, (uint32_t)(ids[i] >> 32), FLI_READING, FLI_OP_CANCELLED)) continue;
             fli_op_settle(io, s, FLI_READING, fli_outcome_err(FILCH_ECANCELLED));
             settled++;
         }
         more = n == ROOM && settled > 0;
         count += more ? settled : n;
     }
-    fli_op_tell(receiver, FILCH_OK, filch_int(count));
+    fli_op_complete(receiver, FILCH_OK, filch_int(count));
     return FILCH_OK;
 }
 
@@ -100,16 +100,18 @@ static filch_err handle_adopt(fli_io *io, const filch_command *command, const fi
     fli_stream *s;
     fli_address address = { .size = 0 };
     if (own < 0) {
-        fli_op_tell_why(receiver, own);
+        fli_op_complete_errno(receiver, own);
         return FILCH_OK;
     }
     filch_err err = fli_stream_make(io, command->from.serial, NULL, own, kinds[kind], &s);
     if (err != FILCH_OK) return err;
     /* For what a listener accepts; `own` is open as long as the stream is, which only this process can close. */
-    if (kind == FLI_DESC_LISTENER && fli_net_address(own, false, &address) == 0) s->is_unix = fli_address_is_unix(&address);
-    fli_store_rlx(&s->pieces, kind != FLI_DESC_FILE); /* a terminal, packets, a pipe with a name: nothing is known of it */
+    if (kind == FLI_DESC_LISTENER && fli_net_address(own, false, &address) == 0)
+        s->is_unix = fli_address_is_unix(&address);
+    fli_store_rlx(&s->short_reads,
+                  kind != FLI_DESC_FILE); /* a terminal, packets, a pipe with a name: nothing is known of it */
     if ((request->how & FILCH_ADOPT_KEEP) == 0) (void)fli_desc_close(fd);
-    fli_op_tell(receiver, FILCH_OK, filch_int((int64_t)fli_stream_id(s)));
+    fli_op_complete(receiver, FILCH_OK, filch_int((int64_t)fli_stream_id(s)));
     return FILCH_OK;
 }
 

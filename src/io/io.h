@@ -32,14 +32,14 @@ enum { FLI_READ_SOME, FLI_READ_EXACTLY, FLI_READ_UNTIL };
 
 /* Bytes that one turn may move: a command, or one look at the descriptors. A peer that sends or receives as fast as we
  * do would otherwise keep a worker for as long as it likes. What is left then is requeued behind all descriptors that
- * have news (fli_poller_again). Each operation that a look finds ready may move FLI_IO_PIECE_BYTES, whatever the ones
+ * have news (fli_poller_again). Each operation that a look finds ready may move FLI_IO_OP_MIN_BYTES, whatever the ones
  * before it have used. docs/design/io.md. */
 #ifdef FLI_SMALL
-#define FLI_IO_TURN_BYTES ((size_t)8192)
-#define FLI_IO_PIECE_BYTES ((size_t)2048)
+#define FLI_IO_BUDGET_BYTES ((size_t)8192)
+#define FLI_IO_OP_MIN_BYTES ((size_t)2048)
 #else
-#define FLI_IO_TURN_BYTES ((size_t)262144)
-#define FLI_IO_PIECE_BYTES ((size_t)65536)
+#define FLI_IO_BUDGET_BYTES ((size_t)262144)
+#define FLI_IO_OP_MIN_BYTES ((size_t)65536)
 #endif
 
 /* What a worker receives into: bytes are received behind those that others still hold. Plain: the worker's own. */
@@ -48,7 +48,7 @@ typedef struct fli_io_local {
     uint8_t *bytes;
     size_t   used;
     size_t   left;  /* of the budget of this turn */
-    size_t   moved; /* bytes since the clock was last asked for: fli_io_asks_for_the_clock */
+    size_t   moved; /* bytes since the clock was last asked for: fli_io_clock_due */
 } fli_io_local;
 
 /* What descriptors have reported and nobody has acted on yet. */
@@ -58,7 +58,7 @@ typedef struct fli_io_batch {
     fli_poll_report reports[FLI_IO_BATCH];
 } fli_io_batch;
 
-struct fli_parcel;
+struct fli_stream_transfer;
 
 typedef struct fli_io {
     fli_runtime  *rt; /* plain: set at init, down to `streams` */
@@ -71,11 +71,11 @@ typedef struct fli_io {
     /* The poller is there.  writes: under lock, once.  PAIR io.open */
     FLI_ATOMIC(bool) open;
     /* Streams in the poller.  writes: any, by add.  reads: workers, as a hint: whoever opens the first one wakes a
-     * worker or is one, which looks again before it sleeps.  PAIR io.watched */
-    FLI_ATOMIC(uint32_t) watched;
-    fli_mutex          lock;                    /* opening the poller; `parcels` */
-    struct fli_parcel *parcels;                 /* under lock: streams on their way from one process to another */
-    fli_mutex          stripes[FLI_IO_STRIPES]; /* the lists of streams of the processes, by pid */
+     * worker or is one, which looks again before it sleeps.  PAIR io.fd_count */
+    FLI_ATOMIC(uint32_t) fd_count;
+    fli_mutex                   lock;      /* opening the poller; `transfers` */
+    struct fli_stream_transfer *transfers; /* under lock: streams on their direction from one process to another */
+    fli_mutex                   stripes[FLI_IO_STRIPES]; /* the lists of streams of the processes, by pid */
 } fli_io;
 
 filch_err fli_io_init(fli_io *io, fli_runtime *rt, fli_timers *timers, fli_workpool *pool, uint32_t local_count);
@@ -97,12 +97,12 @@ static inline int fli_io_wake_fd(const fli_io *io)
 
 /* The handler of every I/O command. */
 filch_err fli_io_handle(fli_io *io, const filch_command *command, filch_receiver receiver);
-/* Returns true once for each FLI_IO_TURN_BYTES that the commands of this worker have moved: the caller looks at its
+/* Returns true once for each FLI_IO_BUDGET_BYTES that the commands of this worker have moved: the caller looks at its
  * timers before the next step, as a process that goes on reading takes few steps and much time. Thread: a worker. */
-static inline bool fli_io_asks_for_the_clock(fli_io *io, const fli_local *worker)
+static inline bool fli_io_clock_due(fli_io *io, const fli_local *worker)
 {
     fli_io_local *local = &io->locals[worker->index];
-    if (FLI_LIKELY(local->moved < FLI_IO_TURN_BYTES)) return false;
+    if (FLI_LIKELY(local->moved < FLI_IO_BUDGET_BYTES)) return false;
     local->moved = 0;
     return true;
 }
@@ -116,7 +116,7 @@ void fli_io_alarm(fli_io *io, uint64_t cookie);
 /* Is there any descriptor to wait for? */
 static inline bool fli_io_has_fds(const fli_io *io)
 {
-    return fli_load_acq(&io->watched) > 0; /* PAIR io.watched, acquire half: then there is a poller */
+    return fli_load_acq(&io->fd_count) > 0; /* PAIR io.fd_count, acquire half: then there is a poller */
 }
 
 /* Collects what is ready, `most` reports or as many as a batch holds: waits for it until `until_ns` (0: does not wait)
@@ -176,7 +176,7 @@ static inline filch_err fli_io_handle(fli_io *io, const filch_command *command, 
     (void)io, (void)command, (void)receiver;
     return FILCH_ECOMMAND;
 }
-static inline bool fli_io_asks_for_the_clock(fli_io *io, const fli_local *worker)
+static inline bool fli_io_clock_due(fli_io *io, const fli_local *worker)
 {
     (void)io, (void)worker;
     return false;

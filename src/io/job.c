@@ -1,9 +1,12 @@
 /* job.c - operations that may block, on threads of the work pool: files, names, programs.
  *
- * A call on a thread cannot be interrupted. A deadline or a cancel completes the yield and leaves the thread where it is:
- *   - The stream's reading way stays BUSY, held by the job, until the call returns; the next operation is FILCH_EBUSY.
- *   - When it returns, settling finds the yield over and releases what came: bytes are dropped, an opened stream is closed.
- * A deadline is a timer of the yield (fli_timers_deadline), not of the stream: it touches nothing that the thread uses.
+ * A call on a thread cannot be interrupted. A deadline or a cancel completes the yield and leaves the thread where it
+ * is:
+ *   - The stream's reading direction stays BUSY, held by the job, until the call returns; the next operation is
+ * FILCH_EBUSY.
+ *   - When it returns, settling finds the yield over and releases what came: bytes are dropped, an opened stream is
+ * closed. A deadline is a timer of the yield (fli_timers_deadline), not of the stream: it touches nothing that the
+ * thread uses.
  */
 #include "io/stream.h"
 #include "port/clock.h"
@@ -42,6 +45,7 @@ void fli_op_submit(fli_io *io, fli_stream *s, fli_lane lane, uint64_t timeout_ns
 
 bool fli_op_cancel_job(fli_stream *s)
 {
-    /* The receiver was written by this process's worker when the operation began, and no thread of the pool writes it. */
-    return fli_op_tell(s->ops[FLI_READING].receiver, FILCH_ECANCELLED, filch_none());
+    /* The receiver was written by this process's worker when the operation began, and no thread of the pool writes it.
+     */
+    return fli_op_complete(s->ops[FLI_READING].receiver, FILCH_ECANCELLED, filch_none());
 }

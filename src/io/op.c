@@ -1,12 +1,12 @@
 /* op.c - the life of an operation: begun by the process's own worker, tried at once, and if the system says "not now"
  * left ARMED for whoever hears better news.
  *
- *   1. begin: the stream is the process's, and nothing else is out that way: the worker holds the way, BUSY
+ *   1. begin: the stream is the process's, and nothing else is out that direction: the worker holds the direction, BUSY
  *   2. try: the system call. It is skipped when nothing has been reported since the last one said "not now"
  *   3. not now: an alarm if there is a timeout, then arm. From here on it is anybody's who takes it
  *   4. a report, the alarm, a cancel or a close takes it: back to 2, or to 5. After the alarm of its end it does not
  * wait again: bytes that came in time win, though the report of them is still unread A turn that has moved its budget
- * of bytes (FLI_IO_TURN_BYTES) is "not now" too: the poller is asked to report the descriptor once more, behind all
+ * of bytes (FLI_IO_BUDGET_BYTES) is "not now" too: the poller is asked to report the descriptor once more, behind all
  * others that have news
  *   5. settle: let go of the stream, then complete the yield. In this order: the process may begin the next operation
  *      the moment it hears, on another worker. And the stream may be gone once it is let go: nothing of it is touched
@@ -75,7 +75,7 @@ fli_outcome fli_outcome_failed(int64_t negative)
     return (fli_outcome){ .err = fli_io_error(number), .data = filch_int(number), .ready = true };
 }
 
-bool fli_op_tell(filch_receiver receiver, filch_err err, filch_data data)
+bool fli_op_complete(filch_receiver receiver, filch_err err, filch_data data)
 {
     filch_err told = filch_complete(receiver, receiver.tag, data, err);
     /* An answer that cannot travel must not keep the process waiting: it gets the reason instead. */
@@ -85,10 +85,10 @@ bool fli_op_tell(filch_receiver receiver, filch_err err, filch_data data)
     return told == FILCH_OK;
 }
 
-void fli_op_tell_why(filch_receiver receiver, int why)
+void fli_op_complete_errno(filch_receiver receiver, int why)
 {
-    if (why == 0) (void)fli_op_tell(receiver, FILCH_OK, filch_none());
-    else (void)fli_op_tell(receiver, fli_io_error(-why), filch_int(-why));
+    if (why == 0) (void)fli_op_complete(receiver, FILCH_OK, filch_none());
+    else (void)fli_op_complete(receiver, fli_io_error(-why), filch_int(-why));
 }
 
 /* An opening that did not come about, or not in time: the process never had the stream. */
@@ -103,7 +103,7 @@ static bool opens(const fli_op *op)
     return op->command == FILCH_CMD_CONNECT || op->command == FILCH_CMD_OPEN || op->command == FILCH_CMD_RUN;
 }
 
-void fli_op_ask(fli_op *op, const filch_io_request *request)
+void fli_op_set_read(fli_op *op, const filch_io_request *request)
 {
     op->how = (uint8_t)request->how;
     op->most = request->most;
@@ -135,9 +135,9 @@ static void forget_named(fli_io *io, uint64_t id, uint64_t serial)
     if (s != NULL) (void)fli_stream_close(io, s, serial);
 }
 
-bool fli_op_settle(fli_io *io, fli_stream *s, fli_way way, fli_outcome outcome)
+bool fli_op_settle(fli_io *io, fli_stream *s, fli_direction direction, fli_outcome outcome)
 {
-    fli_op        *op = &s->ops[way];
+    fli_op        *op = &s->ops[direction];
     filch_receiver receiver = op->receiver;
     uint64_t       timer = op->timer, id = fli_stream_id(s), serial = fli_load_rlx(&s->owner);
     bool           opened = outcome.err == FILCH_OK && opens(op);
@@ -148,10 +148,10 @@ bool fli_op_settle(fli_io *io, fli_stream *s, fli_way way, fli_outcome outcome)
     op->owns = false;
     if (outcome.err != FILCH_OK && opens(op)) forget(io, s);
     if (op->command == FILCH_CMD_POLL) forget(io, s); /* a watch is for one poll */
-    bool last = fli_turn_leave(&s->turn, way, outcome.ready);
+    bool last = fli_stream_state_end_op(&s->state, direction, outcome.ready);
     if (last) fli_stream_gone(io, s);
     if (timer != 0) fli_timers_abandon(io->timers, timer);
-    bool told = fli_op_tell(receiver, outcome.err, outcome.data);
+    bool told = fli_op_complete(receiver, outcome.err, outcome.data);
     if (!told && opened) forget_named(io, id, serial);
     if (outcome.owns) fli_data_free(&outcome.data);
     fli_data_free(&written);
@@ -175,9 +175,9 @@ static fli_outcome attempt(fli_io *io, fli_stream *s, fli_op *op)
 /* Before it waits: an alarm for its end, or for when it may try again. FILCH_EDEADLINE: it is over already. `later`: it
  * has been told nothing yet, its turn is over. So an operation that must not wait goes on as soon as it may: by an
  * alarm, because the poller is silent if there is no more. */
-static filch_err set_alarm(fli_io *io, fli_stream *s, fli_way way, bool later)
+static filch_err set_alarm(fli_io *io, fli_stream *s, fli_direction direction, bool later)
 {
-    fli_op  *op = &s->ops[way];
+    fli_op  *op = &s->ops[direction];
     uint64_t when_ns = op->due_ns;
     if (op->at_once && !later) return FILCH_EDEADLINE;
     if (op->at_once) when_ns = fli_clock_ns();
@@ -188,7 +188,7 @@ static filch_err set_alarm(fli_io *io, fli_stream *s, fli_way way, bool later)
     }
     if (op->command == FILCH_CMD_ACCEPT && s->resume_ns != 0 && s->resume_ns < when_ns) when_ns = s->resume_ns;
     if (when_ns == FLI_NEVER || op->timer != 0) return FILCH_OK;
-    uint64_t cookie = fli_stream_id(s) | (way == FLI_WRITING ? WRITING_COOKIE : 0);
+    uint64_t cookie = fli_stream_id(s) | (direction == FLI_WRITING ? WRITING_COOKIE : 0);
     op->timer = fli_timers_alarm(io->timers, when_ns, cookie);
     return op->timer != 0 ? FILCH_OK : FILCH_ENOMEM;
 }
@@ -202,31 +202,31 @@ static void drop_alarm(fli_io *io, fli_op *op)
 
 /* A report has been taken note of, and its READY cleared. A read that is answered by what is left from before does not
  * ask the system: then the report is still news for the next one. */
-static void heard(fli_stream *s, fli_way way)
+static void note_report(fli_stream *s, fli_direction direction)
 {
-    if (way == FLI_READING) s->more = true;
+    if (direction == FLI_READING) s->more = true;
 }
 
-void fli_op_run(fli_io *io, fli_stream *s, fli_way way, bool try_first)
+void fli_op_run(fli_io *io, fli_stream *s, fli_direction direction, bool try_first)
 {
-    fli_op *op = &s->ops[way];
+    fli_op *op = &s->ops[direction];
     bool    later = false; /* its turn is over, though the system may have more */
     for (bool tries = try_first;; tries = !later) {
         if (tries) {
             fli_outcome outcome = attempt(io, s, op);
             if (!outcome.again) {
-                fli_op_settle(io, s, way, outcome);
+                fli_op_settle(io, s, direction, outcome);
                 return;
             }
             later = outcome.later;
         }
-        filch_err err = set_alarm(io, s, way, later);
+        filch_err err = set_alarm(io, s, direction, later);
         /* Before it is armed: afterwards the descriptor may be somebody else's. */
         if (err == FILCH_OK && later) err = fli_stream_requeue(io, s);
-        fli_arm arm = err == FILCH_OK ? fli_turn_arm(&s->turn, way) : FLI_ARM_CANCELLED;
+        fli_arm arm = err == FILCH_OK ? fli_stream_state_arm_op(&s->state, direction) : FLI_ARM_CANCELLED;
         if (err == FILCH_OK && arm == FLI_ARM_DONE) return;
         if (arm == FLI_ARM_AGAIN) {
-            heard(s, way);
+            note_report(s, direction);
             continue;
         }
         if (arm == FLI_ARM_EXPIRED) {
@@ -237,61 +237,61 @@ void fli_op_run(fli_io *io, fli_stream *s, fli_way way, bool try_first)
             continue;
         }
         if (err == FILCH_OK) err = FILCH_ECANCELLED;
-        fli_op_settle(io, s, way, fli_outcome_err(err));
+        fli_op_settle(io, s, direction, fli_outcome_err(err));
         return;
     }
 }
 
 filch_err fli_op_begin(fli_stream *s, const filch_command *command, const filch_io_request *request,
-                       filch_receiver receiver, fli_way way, bool *try_first)
+                       filch_receiver receiver, fli_direction direction, bool *try_first)
 {
-    fli_begin begin = fli_turn_begin(&s->turn, (uint32_t)(request->stream.id >> 32), way);
+    fli_begin begin = fli_stream_state_begin_op(&s->state, (uint32_t)(request->stream.id >> 32), direction);
     if (begin == FLI_BEGIN_BUSY) return FILCH_EBUSY;
     /* Only its owner closes it, and that is whom we work for; but he may have guessed the id of one that he is still
      * connecting, and that may fail right now. */
     if (begin == FLI_BEGIN_GONE) return FILCH_ESTREAM;
-    fli_op *op = &s->ops[way];
+    fli_op *op = &s->ops[direction];
     *op = (fli_op){ .receiver = receiver, .serial = command->from.serial, .command = command->id, .due_ns = FLI_NEVER };
     op->at_once = request->timeout_ns == 0;
     if (request->timeout_ns != FILCH_FOREVER && !op->at_once) {
         op->due_ns = fli_clock_after(fli_clock_ns(), request->timeout_ns);
     }
-    if (begin == FLI_BEGIN_TRY) heard(s, way);
+    if (begin == FLI_BEGIN_TRY) note_report(s, direction);
     /* Writing is ready unless the system has said otherwise; only then is a report worth waiting for. The rest belongs
      * to whoever reads. */
-    *try_first = way == FLI_WRITING || begin == FLI_BEGIN_TRY || op->at_once || s->rest.size > 0;
+    *try_first = direction == FLI_WRITING || begin == FLI_BEGIN_TRY || op->at_once || s->read_buffer.size > 0;
     return FILCH_OK;
 }
 
 void fli_io_alarm(fli_io *io, uint64_t cookie)
 {
-    fli_way     way = (cookie & WRITING_COOKIE) != 0 ? FLI_WRITING : FLI_READING;
-    uint64_t    id = cookie & ~WRITING_COOKIE;
-    fli_stream *s = fli_slab_at(&io->streams, (uint32_t)id);
-    if (!fli_turn_stop(&s->turn, (uint32_t)(id >> 32), way, FLI_TURN_EXPIRED)) return;
-    fli_op *op = &s->ops[way];
-    fli_budget_begin(io, FLI_IO_PIECE_BYTES);
+    fli_direction direction = (cookie & WRITING_COOKIE) != 0 ? FLI_WRITING : FLI_READING;
+    uint64_t      id = cookie & ~WRITING_COOKIE;
+    fli_stream   *s = fli_slab_at(&io->streams, (uint32_t)id);
+    if (!fli_stream_state_stop_op(&s->state, (uint32_t)(id >> 32), direction, FLI_OP_EXPIRED)) return;
+    fli_op *op = &s->ops[direction];
+    fli_budget_begin(io, FLI_IO_OP_MIN_BYTES);
     /* Its end: what is there by now has come in time, though nobody has looked, so it is tried once more. Or time to
      * try again; or this alarm was for an operation before, and trying does no harm. Its own alarm, if it has one, may
      * be this very one. */
     if (fli_clock_ns() >= op->due_ns) op->at_once = true;
     drop_alarm(io, op);
-    fli_op_run(io, s, way, true);
+    fli_op_run(io, s, direction, true);
 }
 
 static void report(fli_io *io, const fli_poll_report *what)
 {
-    fli_budget_piece(io);
-    bool     watch = (what->number & FLI_WATCH_MARK) != 0;
-    uint64_t number = what->number & ~FLI_WATCH_MARK;
+    fli_budget_next_op(io);
+    bool     poll = (what->number & FLI_POLL_MARK) != 0;
+    uint64_t number = what->number & ~FLI_POLL_MARK;
     /* The slot is there, whoever has it now: the number tells. */
     FLI_ASSERT(fli_slab_is_made(&io->streams, (uint32_t)number)); /* and with that we see it complete */
     fli_stream *s = fli_slab_at(&io->streams, (uint32_t)number);
-    bool        in = what->in || (watch && what->out), out = what->out && !watch;
-    if (what->urgent) fli_store_rlx(&s->pieces, true);
-    unsigned    ours = fli_turn_report(&s->turn, (uint32_t)(number >> 32), in, out, what->ended);
+    bool        in = what->in || (poll && what->out), out = what->out && !poll;
+    if (what->urgent) fli_store_rlx(&s->short_reads, true);
+    unsigned ours = fli_stream_state_report(&s->state, (uint32_t)(number >> 32), in, out, what->ended);
     if ((ours & 1u << FLI_READING) != 0) {
-        heard(s, FLI_READING);
+        note_report(s, FLI_READING);
         fli_op_run(io, s, FLI_READING, true);
     }
     if ((ours & 1u << FLI_WRITING) != 0) fli_op_run(io, s, FLI_WRITING, true);
@@ -304,7 +304,7 @@ void fli_io_collect(fli_io *io, uint64_t until_ns, fli_io_batch *batch, uint32_t
 
 void fli_io_deliver(fli_io *io, const fli_io_batch *batch)
 {
-    fli_budget_begin(io, FLI_IO_TURN_BYTES);
+    fli_budget_begin(io, FLI_IO_BUDGET_BYTES);
     /* The last one first: each goes on top of the worker's deque, so what was heard first runs first. */
     for (uint32_t i = batch->count; i-- > 0;) report(io, &batch->reports[i]);
 }
@@ -314,18 +314,18 @@ void fli_io_deliver(fli_io *io, const fli_io_batch *batch)
 static filch_err handle_cancel(fli_io *io, fli_stream *s, uint32_t gen, filch_receiver receiver)
 {
     int64_t count = 0;
-    for (int way = FLI_READING; way <= FLI_WRITING; way++) {
-        uint64_t word = fli_turn_look(&s->turn);
-        if (fli_turn_phase(word, (fli_way)way) == FLI_TURN_QUIET) continue;
+    for (int direction = FLI_READING; direction <= FLI_WRITING; direction++) {
+        uint64_t word = fli_stream_state_load(&s->state);
+        if (fli_stream_state_phase(word, (fli_direction)direction) == FLI_OP_NONE) continue;
         if (s->kind == FLI_STREAM_FILE) {
             count += fli_op_cancel_job(s) ? 1 : 0;
             continue;
         }
         count++;
-        if (!fli_turn_stop(&s->turn, gen, (fli_way)way, FLI_TURN_CANCELLED)) continue;
-        fli_op_settle(io, s, (fli_way)way, fli_outcome_err(FILCH_ECANCELLED));
+        if (!fli_stream_state_stop_op(&s->state, gen, (fli_direction)direction, FLI_OP_CANCELLED)) continue;
+        fli_op_settle(io, s, (fli_direction)direction, fli_outcome_err(FILCH_ECANCELLED));
     }
-    fli_op_tell(receiver, FILCH_OK, filch_int(count));
+    fli_op_complete(receiver, FILCH_OK, filch_int(count));
     return FILCH_OK;
 }
 
@@ -339,11 +339,11 @@ static filch_err handle_stream(fli_io *io, const filch_command *command, const f
     case FILCH_CMD_CLOSE:
         if (s->kind == FLI_STREAM_FILE && fli_file_close(io, s, command, request, receiver)) return FILCH_OK;
         (void)fli_stream_close(io, s, command->from.serial); /* false: one that failed to open, whose id he guessed */
-        fli_op_tell(receiver, FILCH_OK, filch_none());
+        fli_op_complete(receiver, FILCH_OK, filch_none());
         return FILCH_OK;
     default: /* FILCH_CMD_SHUTDOWN */
         if (s->kind != FLI_STREAM_SOCKET) return FILCH_EINVAL;
-        fli_op_tell_why(receiver, fli_net_shutdown(s->fd));
+        fli_op_complete_errno(receiver, fli_net_shutdown(s->fd));
         return FILCH_OK;
     }
 }
@@ -353,7 +353,7 @@ filch_err fli_io_handle(fli_io *io, const filch_command *command, filch_receiver
     filch_io_request request = { .size = sizeof request };
     filch_err        err = filch_io_read(command, &request);
     if (err != FILCH_OK) return err;
-    fli_budget_begin(io, FLI_IO_TURN_BYTES);
+    fli_budget_begin(io, FLI_IO_BUDGET_BYTES);
     switch (command->id) {
     case FILCH_CMD_CLOSE:
     case FILCH_CMD_SHUTDOWN:
@@ -370,7 +370,7 @@ filch_err fli_io_address(fli_io *io, fli_local *worker, filch_stream stream, fil
     if (s == NULL) return FILCH_ESTREAM;
     if (which == FILCH_ADDRESS_SENDER) {
         /* The owner's between two operations; while one is out it may change. */
-        if (fli_turn_phase(fli_turn_look(&s->turn), FLI_READING) != FLI_TURN_QUIET) return FILCH_EBUSY;
+        if (fli_stream_state_phase(fli_stream_state_load(&s->state), FLI_READING) != FLI_OP_NONE) return FILCH_EBUSY;
         address = s->sender;
     } else {
         if (s->kind > FLI_STREAM_DATAGRAM) return FILCH_ESYS;

@@ -19,11 +19,11 @@ typedef struct path_job {
 
 static void end(path_job *p, filch_err err, filch_data data)
 {
-    fli_op_tell(p->receiver, err, data);
+    fli_op_complete(p->receiver, err, data);
     fli_free(&p->io->rt->mem, p, p->size);
 }
 
-static void tell_info(path_job *p)
+static void complete_info(path_job *p)
 {
     filch_file_info info;
     int             why = fli_path_stat(p->path, (p->flags & FILCH_STAT_LINK) != 0, &info);
@@ -31,7 +31,7 @@ static void tell_info(path_job *p)
     else end(p, fli_io_error(-why), filch_int(-why));
 }
 
-static void tell_list(path_job *p)
+static void complete_list(path_job *p)
 {
     const fli_mem *mem = &p->io->rt->mem;
     char          *bytes;
@@ -50,8 +50,8 @@ static void run(fli_job *job)
     path_job *p = FLI_OUTER(path_job, job, job);
     int       why;
     switch (p->command) {
-    case FILCH_CMD_STAT: tell_info(p); return;
-    case FILCH_CMD_LIST: tell_list(p); return;
+    case FILCH_CMD_STAT: complete_info(p); return;
+    case FILCH_CMD_LIST: complete_list(p); return;
     case FILCH_CMD_RENAME: why = fli_path_rename(p->path, p->to, p->flags); break;
     case FILCH_CMD_REMOVE: why = fli_path_unlink(p->path); break;
     case FILCH_CMD_MKDIR: why = fli_path_mkdir(p->path); break;

@@ -80,7 +80,7 @@ static fli_outcome begin(fli_io *io, fli_stream *s, filch_program *told)
     s->flags = program.group;
     s->fd = program.fd;
     *told = (filch_program){ .self = { fli_stream_id(s) }, .pid = program.pid };
-    filch_err err = s->fd >= 0 ? fli_stream_watch(io, s) : FILCH_OK;
+    filch_err err = s->fd >= 0 ? fli_stream_add_to_poller(io, s) : FILCH_OK;
     /* Each takes its descriptor, whatever happens. */
     filch_err in = add_pipe(io, s, serial, program.input, &told->input);
     filch_err out = add_pipe(io, s, serial, program.output, &told->output);
@@ -144,17 +144,17 @@ fli_outcome fli_exit_try(fli_io *io, fli_stream *s, fli_op *op)
     return (fli_outcome){ .data = filch_int(status), .ready = true };
 }
 
-typedef struct burial {
+typedef struct reap_job {
     fli_job job;
     fli_mem mem;
     int64_t pid;
     bool    group;
-} burial;
+} reap_job;
 
-static void bury(fli_job *job)
+static void reap(fli_job *job)
 {
-    burial *b = FLI_OUTER(burial, job, job);
-    fli_mem mem = b->mem;
+    reap_job *b = FLI_OUTER(reap_job, job, job);
+    fli_mem   mem = b->mem;
     (void)fli_program_bury(b->pid, b->group, true);
     fli_free(&mem, b, sizeof *b);
 }
@@ -164,9 +164,14 @@ void fli_program_end(fli_io *io, fli_stream *s)
     bool group = s->flags != 0;
     if (s->pid == 0 || fli_program_bury(s->pid, group, false)) return;
     /* Killed, but not dead yet: a thread of the pool waits for that. Without one we do: it will not be long. */
-    burial *b = fli_alloc(&io->rt->mem, sizeof *b);
-    if (b != NULL) *b = (burial){ .job = { .run = bury, .cancel = bury, .owner = { 0, 0, FILCH_CMD_RUN },
-                                     .lane = FLI_LANE_PROGRAM }, .mem = io->rt->mem, .pid = s->pid, .group = group };
+    reap_job *b = fli_alloc(&io->rt->mem, sizeof *b);
+    if (b != NULL)
+        *b = (reap_job){
+            .job = { .run = reap, .cancel = reap, .owner = { 0, 0, FILCH_CMD_RUN }, .lane = FLI_LANE_PROGRAM },
+            .mem = io->rt->mem,
+            .pid = s->pid,
+            .group = group
+        };
     if (b != NULL && fli_workpool_submit(io->pool, &b->job) == FILCH_OK) return;
     if (b != NULL) fli_free(&io->rt->mem, b, sizeof *b);
     (void)fli_program_bury(s->pid, group, true);
@@ -178,7 +183,7 @@ static filch_err handle_kill(fli_io *io, const filch_command *command, const fil
     fli_stream *s = fli_stream_find(io, request->stream.id, command->from.serial);
     if (s == NULL) return FILCH_ESTREAM;
     if (s->kind != FLI_STREAM_PROGRAM || s->pid == 0) return FILCH_EINVAL;
-    fli_op_tell_why(receiver, fli_program_kill(s->pid, s->fd, (int)request->number));
+    fli_op_complete_errno(receiver, fli_program_kill(s->pid, s->fd, (int)request->number));
     return FILCH_OK;
 }
 
@@ -201,11 +206,11 @@ static filch_err handle_signals(fli_io *io, const filch_command *command, const 
     memcpy(numbers, request->bytes, request->byte_count);
     int fd = fli_desc_signals(numbers, request->byte_count / sizeof numbers[0]);
     if (fd < 0) {
-        fli_op_tell_why(receiver, fd);
+        fli_op_complete_errno(receiver, fd);
         return FILCH_OK;
     }
     filch_err err = fli_stream_make(io, command->from.serial, NULL, fd, FLI_STREAM_SIGNALS, &s);
-    if (err == FILCH_OK) fli_op_tell(receiver, FILCH_OK, filch_int((int64_t)fli_stream_id(s)));
+    if (err == FILCH_OK) fli_op_complete(receiver, FILCH_OK, filch_int((int64_t)fli_stream_id(s)));
     return err;
 }
 

@@ -46,10 +46,10 @@ void fli_io_filled(fli_io *io, size_t size)
     FLI_ASSERT(local->used <= BLOCK_BYTES); /* which is a number of words */
 }
 
-void fli_rest_drop(fli_stream *s)
+void fli_read_buffer_drop(fli_stream *s)
 {
-    if (s->rest.block != NULL) fli_block_drop(s->rest.block);
-    s->rest = (fli_rest){ .block = NULL };
+    if (s->read_buffer.block != NULL) fli_block_drop(s->read_buffer.block);
+    s->read_buffer = (fli_read_buffer){ .block = NULL };
 }
 
 static int64_t receive(fli_io *io, fli_stream *s, void *bytes, size_t room)
@@ -61,7 +61,7 @@ static int64_t receive(fli_io *io, fli_stream *s, void *bytes, size_t room)
     else n = fli_net_receive_unix(s->fd, bytes, room, &cut);
     /* Fewer than there was room for: the system has no more for now, and would report it. Not so where a read ends at a
      * border: of a line, of a packet, at an urgent byte, behind a descriptor. */
-    s->more = n == 0 || n == (int64_t)room || cut || (n > 0 && fli_load_rlx(&s->pieces));
+    s->more = n == 0 || n == (int64_t)room || cut || (n > 0 && fli_load_rlx(&s->short_reads));
     if (n > 0) fli_budget_use(io, (size_t)n);
     return n;
 }
@@ -71,7 +71,7 @@ static fli_outcome ended(void)
     return (fli_outcome){ .err = FILCH_EEND, .ready = true };
 }
 
-/* ---- some: the short way, nothing left from before ---- */
+/* ---- some: the short direction, nothing left from before ---- */
 
 static fli_outcome read_some(fli_io *io, fli_stream *s, fli_op *op)
 {
@@ -99,92 +99,92 @@ static fli_outcome read_some(fli_io *io, fli_stream *s, fli_op *op)
 /* The first `size` bytes of the rest, as a payload of its own. */
 static fli_outcome cut(fli_stream *s, size_t size, filch_err err)
 {
-    fli_rest   *rest = &s->rest;
-    fli_outcome outcome = { .ready = s->more, .err = err };
+    fli_read_buffer *buffer = &s->read_buffer;
+    fli_outcome      outcome = { .ready = s->more, .err = err };
     if (size == 0) return outcome;
-    fli_block_hold(rest->block);
-    outcome.data = fli_block_cut(rest->block, rest->at, size);
+    fli_block_hold(buffer->block);
+    outcome.data = fli_block_cut(buffer->block, buffer->at, size);
     outcome.owns = true;
-    rest->at += size;
-    rest->size -= size;
-    if (rest->room > 0) rest->room -= size;
-    if (rest->size == 0) fli_rest_drop(s);
+    buffer->at += size;
+    buffer->size -= size;
+    if (buffer->room > 0) buffer->room -= size;
+    if (buffer->size == 0) fli_read_buffer_drop(s);
     return outcome;
 }
 
 /* Sees to it that more can be received behind the rest: the block is the stream's own and has room. */
 static bool make_room(fli_io *io, fli_stream *s, size_t want)
 {
-    fli_rest *rest = &s->rest;
-    if (rest->room > rest->size) return true;
-    size_t cap = want <= TRUST_BYTES ? want : rest->size * 2;
+    fli_read_buffer *buffer = &s->read_buffer;
+    if (buffer->room > buffer->size) return true;
+    size_t cap = want <= TRUST_BYTES ? want : buffer->size * 2;
     if (cap < LEAST_BYTES) cap = LEAST_BYTES;
     if (cap > want && want > TRUST_BYTES) cap = want;
     uint8_t *bytes;
     /* A block that is the stream's alone grows, which the system does for large ones without a copy. */
-    bool  grows = rest->room > 0 && fli_block_is_ours(rest->block);
-    void *block = grows ? fli_block_grow(rest->block, rest->at, cap, &bytes) : NULL;
+    bool  grows = buffer->room > 0 && fli_block_is_ours(buffer->block);
+    void *block = grows ? fli_block_grow(buffer->block, buffer->at, cap, &bytes) : NULL;
     if (block == NULL) {
         block = fli_block_make(&io->rt->mem, cap, &bytes);
         if (block == NULL) return false;
-        if (rest->size > 0) memcpy(bytes, rest->at, rest->size);
-        if (rest->block != NULL) fli_block_drop(rest->block);
+        if (buffer->size > 0) memcpy(bytes, buffer->at, buffer->size);
+        if (buffer->block != NULL) fli_block_drop(buffer->block);
     }
-    *rest = (fli_rest){ .block = block, .at = bytes, .size = rest->size, .room = cap };
+    *buffer = (fli_read_buffer){ .block = block, .at = bytes, .size = buffer->size, .room = cap };
     return true;
 }
 
 /* Receives more behind the rest. FILCH_OK with `again` false: there is more now. `want`: bytes in all. */
 static fli_outcome fetch(fli_io *io, fli_stream *s, size_t want)
 {
-    fli_rest *rest = &s->rest;
-    size_t    room;
-    void     *block = NULL;
-    uint8_t  *at;
-    size_t    budget = fli_budget_left(io);
+    fli_read_buffer *buffer = &s->read_buffer;
+    size_t           room;
+    void            *block = NULL;
+    uint8_t         *at;
+    size_t           budget = fli_budget_left(io);
     if (budget == 0) return fli_outcome_later();
     /* Threads of the work pool have no block that they share among streams. */
-    bool own = rest->size > 0 || want > LEAST_BYTES || fli_current_worker(io->rt) == NULL;
+    bool own = buffer->size > 0 || want > LEAST_BYTES || fli_current_worker(io->rt) == NULL;
     if (own) {
         if (!make_room(io, s, want)) return fli_outcome_err(FILCH_ENOMEM);
-        at = rest->at + rest->size;
-        room = rest->room - rest->size;
+        at = buffer->at + buffer->size;
+        room = buffer->room - buffer->size;
     } else {
         at = fli_io_room(io, LEAST_BYTES, &room, &block);
         if (at == NULL) return fli_outcome_err(FILCH_ENOMEM);
     }
     int64_t n = receive(io, s, at, room < budget ? room : budget);
-    if (n <= 0 && rest->size == 0) fli_rest_drop(s); /* nobody waits with an empty block */
+    if (n <= 0 && buffer->size == 0) fli_read_buffer_drop(s); /* nobody waits with an empty block */
     if (n < 0) return fli_outcome_failed(n);
-    if (n == 0) return cut(s, rest->size, FILCH_EEND);
+    if (n == 0) return cut(s, buffer->size, FILCH_EEND);
     if (!own) {
-        fli_rest_drop(s);
+        fli_read_buffer_drop(s);
         fli_block_hold(block);
-        *rest = (fli_rest){ .block = block, .at = at };
+        *buffer = (fli_read_buffer){ .block = block, .at = at };
         fli_io_filled(io, (size_t)n);
     }
-    rest->size += (size_t)n;
+    buffer->size += (size_t)n;
     return (fli_outcome){ .err = FILCH_OK };
 }
 
 /* Where the delimiter ends in the rest; 0: it is not there. Remembers how far it has looked. */
-static size_t find(const fli_rest *rest, fli_op *op)
+static size_t find(const fli_read_buffer *buffer, fli_op *op)
 {
     size_t size = op->delimiter_size, from = op->done >= size ? (size_t)op->done - size + 1 : 0;
-    if (rest->size < size) return 0;
-    const uint8_t *found = memmem(rest->at + from, rest->size - from, op->as.delimiter, size);
-    op->done = rest->size;
-    return found != NULL ? (size_t)(found - rest->at) + size : 0;
+    if (buffer->size < size) return 0;
+    const uint8_t *found = memmem(buffer->at + from, buffer->size - from, op->as.delimiter, size);
+    op->done = buffer->size;
+    return found != NULL ? (size_t)(found - buffer->at) + size : 0;
 }
 
 static fli_outcome read_until(fli_io *io, fli_stream *s, fli_op *op)
 {
     for (;;) {
-        size_t end = find(&s->rest, op);
+        size_t end = find(&s->read_buffer, op);
         if (end > 0 && end <= op->most) return cut(s, end, FILCH_OK);
-        if (end > 0 || s->rest.size >= op->most) return (fli_outcome){ .err = FILCH_ETOOBIG, .ready = true };
+        if (end > 0 || s->read_buffer.size >= op->most) return (fli_outcome){ .err = FILCH_ETOOBIG, .ready = true };
         /* Room for twice what there is, so that lines that come in small pieces are copied a few times, not often. */
-        size_t      want = s->rest.size * 2 < LEAST_BYTES ? LEAST_BYTES : s->rest.size * 2;
+        size_t      want = s->read_buffer.size * 2 < LEAST_BYTES ? LEAST_BYTES : s->read_buffer.size * 2;
         fli_outcome outcome = fetch(io, s, want);
         if (outcome.again || outcome.err != FILCH_OK) return outcome;
     }
@@ -192,7 +192,7 @@ static fli_outcome read_until(fli_io *io, fli_stream *s, fli_op *op)
 
 static fli_outcome read_exactly(fli_io *io, fli_stream *s, fli_op *op)
 {
-    while (s->rest.size < op->most) {
+    while (s->read_buffer.size < op->most) {
         fli_outcome outcome = fetch(io, s, (size_t)op->most);
         if (outcome.again || outcome.err != FILCH_OK) return outcome;
     }
@@ -203,10 +203,10 @@ fli_outcome fli_read_try(fli_io *io, fli_stream *s, fli_op *op)
 {
     if (op->how == FLI_READ_EXACTLY) return read_exactly(io, s, op);
     if (op->how == FLI_READ_UNTIL) return read_until(io, s, op);
-    if (s->rest.size == 0 && fli_current_worker(io->rt) != NULL) return read_some(io, s, op);
-    if (s->rest.size == 0) {
+    if (s->read_buffer.size == 0 && fli_current_worker(io->rt) != NULL) return read_some(io, s, op);
+    if (s->read_buffer.size == 0) {
         fli_outcome outcome = fetch(io, s, (size_t)op->most);
         if (outcome.again || outcome.err != FILCH_OK) return outcome;
     }
-    return cut(s, s->rest.size < op->most ? s->rest.size : (size_t)op->most, FILCH_OK);
+    return cut(s, s->read_buffer.size < op->most ? s->read_buffer.size : (size_t)op->most, FILCH_OK);
 }

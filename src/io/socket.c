@@ -28,7 +28,7 @@ static fli_stream *make(fli_io *io, const filch_command *command, int fd, fli_st
     fli_stream *s = NULL;
     *err = FILCH_OK;
     if (fd < 0) {
-        fli_op_tell_why(receiver, fd);
+        fli_op_complete_errno(receiver, fd);
         return NULL;
     }
     *err = fli_stream_make(io, command->from.serial, NULL, fd, kind, &s);
@@ -48,7 +48,7 @@ static filch_err handle_open(fli_io *io, const filch_command *command, const fil
     if (s == NULL) return err;
     s->flags = (uint8_t)request->how;
     s->is_unix = fli_address_is_unix(&address);
-    fli_op_tell(receiver, FILCH_OK, filch_int((int64_t)fli_stream_id(s)));
+    fli_op_complete(receiver, FILCH_OK, filch_int((int64_t)fli_stream_id(s)));
     return FILCH_OK;
 }
 
@@ -64,7 +64,7 @@ static filch_err handle_connect(fli_io *io, const filch_command *command, filch_
     if (s == NULL) return err;
     s->is_unix = fli_address_is_unix(&address);
     if (!pending) {
-        fli_op_tell(receiver, FILCH_OK, filch_int((int64_t)fli_stream_id(s)));
+        fli_op_complete(receiver, FILCH_OK, filch_int((int64_t)fli_stream_id(s)));
         return FILCH_OK;
     }
     request->stream.id = fli_stream_id(s);
@@ -83,7 +83,7 @@ fli_outcome fli_connect_try(fli_io *io, fli_stream *s, fli_op *op)
     return fli_outcome_failed(why);
 }
 
-static void rest(fli_stream *s)
+static void back_off(fli_stream *s)
 {
     s->backoff_ns = s->backoff_ns == 0 ? BACKOFF_FIRST_NS : s->backoff_ns * 2;
     if (s->backoff_ns > BACKOFF_LAST_NS) s->backoff_ns = BACKOFF_LAST_NS;
@@ -105,7 +105,7 @@ fli_outcome fli_accept_try(fli_io *io, fli_stream *s, fli_op *op)
     if (fd == -ECONNABORTED) return fli_outcome_later(); /* as many as peers like may have gone: one a turn */
     filch_err err = fd >= 0 ? fli_stream_make(io, serial, s, fd, FLI_STREAM_SOCKET, &fresh) : FILCH_OK;
     if (fresh == NULL && fd != -EAGAIN) {
-        rest(s);
+        back_off(s);
         return fd < 0 ? fli_outcome_failed(fd) : fli_outcome_err(err);
     }
     s->resume_ns = s->backoff_ns = 0;
@@ -127,8 +127,8 @@ fli_outcome fli_receive_from_try(fli_io *io, fli_stream *s, fli_op *op)
     size_t      size = (size_t)n < room ? (size_t)n : room;
     fli_outcome outcome = { .ready = true, .err = (size_t)n > room ? FILCH_ETOOBIG : FILCH_OK };
     fli_budget_use(io, size);
-    /* The room must hold the largest datagram, so most use little of it. Those are copied into a block of their own size,
-     * or a process that keeps one would keep the room; larger ones keep at most twice their size. */
+    /* The room must hold the largest datagram, so most use little of it. Those are copied into a block of their own
+     * size, or a process that keeps one would keep the room; larger ones keep at most twice their size. */
     if (size <= DATAGRAM_COPY) {
         outcome.data = filch_bytes(at, size);
     } else {
@@ -152,15 +152,15 @@ typedef struct lookup {
 static void lookup_end(lookup *l, filch_err err, filch_data data)
 {
     if (l->timer != 0) fli_timers_abandon(l->io->timers, l->timer);
-    (void)fli_op_tell(l->receiver, err, data);
+    (void)fli_op_complete(l->receiver, err, data);
     fli_free(&l->io->rt->mem, l, l->size);
 }
 
 static void lookup_run(fli_job *job)
 {
-    lookup   *l = FLI_OUTER(lookup, job, job);
-    char      text[TEXT_MAX];
-    size_t    size;
+    lookup *l = FLI_OUTER(lookup, job, job);
+    char    text[TEXT_MAX];
+    size_t  size;
     if (!fli_yield_is_pending(l->io->rt, l->receiver.key)) {
         lookup_end(l, FILCH_ECANCELLED, filch_none());
         return;
@@ -182,7 +182,8 @@ static filch_err handle_resolve(fli_io *io, const filch_command *command, const 
     lookup *l = fli_alloc(&io->rt->mem, size);
     if (l == NULL) return FILCH_ENOMEM;
     char *texts = (char *)(l + 1);
-    *l = (lookup){ .job = { .run = lookup_run, .cancel = lookup_cancel }, .io = io, .receiver = receiver, .size = size };
+    *l =
+        (lookup){ .job = { .run = lookup_run, .cancel = lookup_cancel }, .io = io, .receiver = receiver, .size = size };
     if (request->text != NULL) l->host = memcpy(texts, request->text, request->text_size);
     if (service_size > 0) l->service = memcpy(texts + request->text_size, request->service, service_size);
     filch_err err = fli_job_submit(io, &l->job, FLI_LANE_NAME, command, receiver, request->timeout_ns, &l->timer);
@@ -209,24 +210,24 @@ static bool fits(const fli_stream *s, uint32_t command)
 static filch_err handle_wait(fli_io *io, const filch_command *command, const filch_io_request *request,
                              filch_receiver receiver)
 {
-    bool        writes = command->id == FILCH_CMD_WRITE || command->id == FILCH_CMD_SEND_TO, try_first;
-    fli_way     way = writes ? FLI_WRITING : FLI_READING;
-    fli_stream *s = fli_stream_find(io, request->stream.id, command->from.serial);
+    bool          writes = command->id == FILCH_CMD_WRITE || command->id == FILCH_CMD_SEND_TO, try_first;
+    fli_direction direction = writes ? FLI_WRITING : FLI_READING;
+    fli_stream   *s = fli_stream_find(io, request->stream.id, command->from.serial);
     if (s == NULL) return FILCH_ESTREAM;
     bool file = s->kind == FLI_STREAM_FILE;
     if (file && (command->id == FILCH_CMD_READ || command->id == FILCH_CMD_WRITE)) {
         return fli_file_handle(io, command, request, receiver);
     }
     if (!fits(s, command->id)) return FILCH_EINVAL;
-    filch_err err = fli_op_begin(s, command, request, receiver, way, &try_first);
+    filch_err err = fli_op_begin(s, command, request, receiver, direction, &try_first);
     if (err != FILCH_OK) return err;
-    fli_op *op = &s->ops[way];
+    fli_op *op = &s->ops[direction];
     if (writes) {
         op->as.data = command->data;
     } else {
-        fli_op_ask(op, request);
+        fli_op_set_read(op, request);
     }
-    fli_op_run(io, s, way, try_first);
+    fli_op_run(io, s, direction, try_first);
     return FILCH_OK;
 }
 

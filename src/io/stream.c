@@ -5,9 +5,9 @@
  *
  * Closing. (1) whoever takes the stream off its owner's list is the one to close it; (2) the turn says CLOSING, and
  * what was waiting is settled as cancelled; (3) the last one to let go of the turn removes it from the poller, closes
- * the descriptor, and gives the slot back with the next generation (turn.h).
+ * the descriptor, and gives the slot back with the next generation (stream_state.h).
  *
- * On its way from one process to another a stream belongs to a *parcel*, the payload of the message.
+ * On its direction from one process to another a stream belongs to a *transfer*, the payload of the message.
  */
 
 #include <errno.h>
@@ -45,8 +45,8 @@ static void unlink_locked(fli_io *io, fli_stream *s, uint64_t serial)
 {
     fli_ext *ext = fli_proc_find(io->rt, serial)->ext;
     if (s->prev != 0) at(io, s->prev)->next = s->next;
-    /* PAIR ext.streams, release half: with 0 the process may end and free the ext, which is not touched below. A thread of the
-     * work pool may be here for a process that no longer waits for it: its deadline has passed. */
+    /* PAIR ext.streams, release half: with 0 the process may end and free the ext, which is not touched below. A thread
+     * of the work pool may be here for a process that no longer waits for it: its deadline has passed. */
     else fli_store_rel(&ext->streams, s->next);
     if (s->next != 0) at(io, s->next)->prev = s->prev;
     fli_store_rlx(&s->owner, 0);
@@ -76,18 +76,19 @@ static bool disown(fli_io *io, fli_stream *s, uint64_t serial)
 fli_stream *fli_stream_find(fli_io *io, uint64_t id, uint64_t serial)
 {
     fli_stream *s = fli_slab_find(&io->streams, (uint32_t)id);
-    if (s == NULL || !fli_turn_is_open(fli_turn_look(&s->turn), (uint32_t)(id >> 32))) return NULL;
+    if (s == NULL || !fli_stream_state_is_open(fli_stream_state_load(&s->state), (uint32_t)(id >> 32))) return NULL;
     return fli_load_rlx(&s->owner) == serial ? s : NULL;
 }
 
-uint32_t fli_stream_watches(fli_io *io, uint64_t serial, int fd, uint64_t *ids, uint32_t room)
+uint32_t fli_stream_find_polls(fli_io *io, uint64_t serial, int fd, uint64_t *ids, uint32_t room)
 {
     fli_mutex *stripe = stripe_of(io, serial);
     uint32_t   count = 0;
     fli_mutex_lock(stripe);
-    for (uint32_t i = fli_load_rlx(&fli_proc_find(io->rt, serial)->ext->streams); i != 0 && count < room; i = at(io, i)->next) {
+    for (uint32_t i = fli_load_rlx(&fli_proc_find(io->rt, serial)->ext->streams); i != 0 && count < room;
+         i = at(io, i)->next) {
         fli_stream *s = at(io, i);
-        if (s->kind == FLI_STREAM_WATCH && s->foreign == fd) ids[count++] = fli_stream_id(s);
+        if (s->kind == FLI_STREAM_POLL && s->foreign == fd) ids[count++] = fli_stream_id(s);
     }
     fli_mutex_unlock(stripe);
     return count;
@@ -96,16 +97,16 @@ uint32_t fli_stream_watches(fli_io *io, uint64_t serial, int fd, uint64_t *ids, 
 /* ---- opening ---- */
 
 /* Only for what can be waited for; a file cannot, and is not. */
-filch_err fli_stream_watch(fli_io *io, fli_stream *s)
+filch_err fli_stream_add_to_poller(fli_io *io, fli_stream *s)
 {
     filch_err err = fli_io_open(io);
     if (err != FILCH_OK) return err;
-    uint64_t mark = s->kind == FLI_STREAM_WATCH ? FLI_WATCH_MARK : 0;
+    uint64_t mark = s->kind == FLI_STREAM_POLL ? FLI_POLL_MARK : 0;
     int      why = fli_poller_add(&io->poller, s->fd, fli_stream_id(s) | mark);
     if (why == ENOSPC) return FILCH_ESYS; /* no disk: the user's number of descriptors in pollers */
     if (why != 0) return fli_io_error(why);
     s->in_poller = true;
-    (void)fli_add_acqrel(&io->watched, 1); /* PAIR io.watched, release half */
+    (void)fli_add_acqrel(&io->fd_count, 1); /* PAIR io.fd_count, release half */
     return FILCH_OK;
 }
 
@@ -117,7 +118,7 @@ filch_err fli_stream_requeue(fli_io *io, fli_stream *s)
 
 static void free_slot(fli_io *io, fli_stream *s)
 {
-    if (fli_turn_free(&s->turn)) fli_slab_give(&io->streams, NULL, s);
+    if (fli_stream_state_retire(&s->state)) fli_slab_give(&io->streams, NULL, s);
 }
 
 /* Gone: nobody else can be here. */
@@ -125,11 +126,11 @@ static void finish(fli_io *io, fli_stream *s)
 {
     if (s->in_poller) {
         fli_poller_remove(&io->poller, s->fd);
-        (void)fli_sub_acqrel(&io->watched, 1);
+        (void)fli_sub_acqrel(&io->fd_count, 1);
     }
     if (s->kind == FLI_STREAM_PROGRAM) fli_program_end(io, s);
     if (s->fd >= 0) (void)fli_desc_close(s->fd);
-    fli_rest_drop(s);
+    fli_read_buffer_drop(s);
     free_slot(io, s);
 }
 
@@ -144,19 +145,19 @@ filch_err fli_stream_make(fli_io *io, uint64_t serial, fli_stream *beside, int f
     s->flags = 0;
     s->in_poller = s->more = false;
     s->is_unix = beside != NULL && beside->is_unix;
-    fli_store_rlx(&s->pieces, false);
+    fli_store_rlx(&s->short_reads, false);
     s->foreign = -1;
     s->pid = 0;
-    s->rest = (fli_rest){ .block = NULL };
+    s->read_buffer = (fli_read_buffer){ .block = NULL };
     s->resume_ns = s->backoff_ns = 0;
     s->sender.size = 0;
     fli_store_rlx(&s->owner, 0);
     /* Open first: a report for a stream that is not would be lost. Nobody can name it yet. */
-    fli_turn_open(&s->turn);
-    err = kind == FLI_STREAM_FILE || fd < 0 ? FILCH_OK : fli_stream_watch(io, s);
+    fli_stream_state_open(&s->state);
+    err = kind == FLI_STREAM_FILE || fd < 0 ? FILCH_OK : fli_stream_add_to_poller(io, s);
     if (err != FILCH_OK) goto no_watch;
     if (!own(io, s, serial, beside)) {
-        fli_stream_shut(io, s, fli_turn_gen(fli_load_rlx(&s->turn)));
+        fli_stream_shut(io, s, fli_stream_state_gen(fli_load_rlx(&s->state)));
         return FILCH_EDEAD;
     }
     *out = s;
@@ -173,17 +174,18 @@ no_slot:
 void fli_stream_shut(fli_io *io, fli_stream *s, uint32_t gen)
 {
     unsigned ours = 0;
-    bool     closes = fli_turn_close(&s->turn, gen, &ours);
-    FLI_ASSERT(closes); /* one has taken it from its owner, or out of its parcel: we are he */
-    for (int way = FLI_READING; way <= FLI_WRITING; way++) {
-        if ((ours & 1u << way) != 0) fli_op_settle(io, s, (fli_way)way, fli_outcome_err(FILCH_ECANCELLED));
+    bool     closes = fli_stream_state_begin_close(&s->state, gen, &ours);
+    FLI_ASSERT(closes); /* one has taken it from its owner, or out of its transfer: we are he */
+    for (int direction = FLI_READING; direction <= FLI_WRITING; direction++) {
+        if ((ours & 1u << direction) != 0)
+            fli_op_settle(io, s, (fli_direction)direction, fli_outcome_err(FILCH_ECANCELLED));
     }
-    if (fli_turn_closed(&s->turn)) finish(io, s);
+    if (fli_stream_state_end_close(&s->state)) finish(io, s);
 }
 
 bool fli_stream_close(fli_io *io, fli_stream *s, uint64_t serial)
 {
-    uint32_t gen = fli_turn_gen(fli_load_rlx(&s->turn));
+    uint32_t gen = fli_stream_state_gen(fli_load_rlx(&s->state));
     if (!disown(io, s, serial)) return false;
     fli_stream_shut(io, s, gen);
     return true;
@@ -208,61 +210,62 @@ void fli_io_release(fli_io *io, fli_proc *p)
     while (first != 0) {
         fli_stream *s = at(io, first);
         first = s->next;
-        fli_stream_shut(io, s, fli_turn_gen(fli_load_rlx(&s->turn)));
+        fli_stream_shut(io, s, fli_stream_state_gen(fli_load_rlx(&s->state)));
     }
 }
 
 /* ---- from one process to another ---- */
 
-typedef struct fli_parcel {
-    fli_io            *io; /* NULL: the scheduler is gone */
-    fli_mem            mem;
-    uint64_t           id;
-    struct fli_parcel *next, *prev; /* under io->lock */
-    /* Somebody has taken it.  writes: the taker, by swap.  PAIR io.parcel */
+typedef struct fli_stream_transfer {
+    fli_io                     *io; /* NULL: the scheduler is gone */
+    fli_mem                     mem;
+    uint64_t                    id;
+    struct fli_stream_transfer *next, *prev; /* under io->lock */
+    /* Somebody has taken it.  writes: the taker, by swap.  PAIR io.transfer */
     FLI_ATOMIC(bool) taken;
-} fli_parcel;
+} fli_stream_transfer;
 
-static void parcel_free(void *user, void *bytes, size_t size)
+static void transfer_free(void *user, void *bytes, size_t size)
 {
-    fli_parcel *parcel = bytes;
-    fli_io     *io = parcel->io;
-    fli_mem     mem = parcel->mem;
+    fli_stream_transfer *transfer = bytes;
+    fli_io              *io = transfer->io;
+    fli_mem              mem = transfer->mem;
     (void)user;
     if (io != NULL) {
         fli_mutex_lock(&io->lock);
-        if (parcel->prev != NULL) parcel->prev->next = parcel->next;
-        else io->parcels = parcel->next;
-        if (parcel->next != NULL) parcel->next->prev = parcel->prev;
+        if (transfer->prev != NULL) transfer->prev->next = transfer->next;
+        else io->transfers = transfer->next;
+        if (transfer->next != NULL) transfer->next->prev = transfer->prev;
         fli_mutex_unlock(&io->lock);
-        if (!fli_swap_acqrel(&parcel->taken, true)) { /* PAIR io.parcel, both halves: one of us has it */
-            fli_stream_shut(io, at(io, (uint32_t)parcel->id), (uint32_t)(parcel->id >> 32));
+        if (!fli_swap_acqrel(&transfer->taken, true)) { /* PAIR io.transfer, both halves: one of us has it */
+            fli_stream_shut(io, at(io, (uint32_t)transfer->id), (uint32_t)(transfer->id >> 32));
         }
     }
-    fli_free(&mem, parcel, size);
+    fli_free(&mem, transfer, size);
 }
 
-static filch_err parcel_make(fli_io *io, uint64_t id, filch_data *out)
+static filch_err transfer_make(fli_io *io, uint64_t id, filch_data *out)
 {
-    fli_parcel *parcel = fli_alloc(&io->rt->mem, sizeof *parcel);
-    if (parcel == NULL) return FILCH_ENOMEM;
-    *parcel = (fli_parcel){ .io = io, .mem = io->rt->mem, .id = id };
-    fli_atomic_init(&parcel->taken, true); /* not on its way yet: freeing it changes nothing */
+    fli_stream_transfer *transfer = fli_alloc(&io->rt->mem, sizeof *transfer);
+    if (transfer == NULL) return FILCH_ENOMEM;
+    *transfer = (fli_stream_transfer){ .io = io, .mem = io->rt->mem, .id = id };
+    fli_atomic_init(&transfer->taken, true); /* not on its direction yet: freeing it changes nothing */
     fli_mutex_lock(&io->lock);
-    parcel->next = io->parcels;
-    if (parcel->next != NULL) parcel->next->prev = parcel;
-    io->parcels = parcel;
+    transfer->next = io->transfers;
+    if (transfer->next != NULL) transfer->next->prev = transfer;
+    io->transfers = transfer;
     fli_mutex_unlock(&io->lock);
-    filch_data moved = filch_move(parcel, sizeof *parcel, parcel_free);
+    filch_data moved = filch_move(transfer, sizeof *transfer, transfer_free);
     filch_err  err = fli_data_own(&io->rt->mem, 0, &moved, out);
-    if (err != FILCH_OK) parcel_free(NULL, parcel, sizeof *parcel);
+    if (err != FILCH_OK) transfer_free(NULL, transfer, sizeof *transfer);
     return err;
 }
 
-static bool is_quiet(fli_stream *s)
+static bool has_no_op(fli_stream *s)
 {
-    uint64_t word = fli_turn_look(&s->turn);
-    return fli_turn_phase(word, FLI_READING) == FLI_TURN_QUIET && fli_turn_phase(word, FLI_WRITING) == FLI_TURN_QUIET;
+    uint64_t word = fli_stream_state_load(&s->state);
+    return fli_stream_state_phase(word, FLI_READING) == FLI_OP_NONE &&
+           fli_stream_state_phase(word, FLI_WRITING) == FLI_OP_NONE;
 }
 
 filch_err fli_io_give(fli_io *io, fli_local *worker, filch_stream stream, filch_pid to)
@@ -270,18 +273,18 @@ filch_err fli_io_give(fli_io *io, fli_local *worker, filch_stream stream, filch_
     fli_stream *s = fli_stream_find(io, stream.id, worker->serial);
     if (s == NULL) return FILCH_ESTREAM;
     if (to.node != io->rt->node_id) return to.serial == 0 ? FILCH_EDEAD : FILCH_EFOREIGN;
-    if (!is_quiet(s)) return FILCH_EBUSY;
+    if (!has_no_op(s)) return FILCH_EBUSY;
     filch_data data = filch_none();
-    filch_err  err = parcel_make(io, stream.id, &data);
+    filch_err  err = transfer_make(io, stream.id, &data);
     if (err != FILCH_OK) return err;
-    fli_parcel *parcel = (fli_parcel *)filch_raw(&data);
+    fli_stream_transfer *transfer = (fli_stream_transfer *)filch_raw(&data);
     /* Ours alone until it is sent: only we could have operations begin on it. */
     bool ours = disown(io, s, worker->serial);
     FLI_ASSERT(ours);
-    fli_store_rel(&parcel->taken, false); /* PAIR io.parcel, release half */
+    fli_store_rel(&transfer->taken, false); /* PAIR io.transfer, release half */
     err = filch_send((filch_sched *)io->rt, to, data);
     if (err != FILCH_OK) {
-        fli_store_rel(&parcel->taken, true); /* PAIR io.parcel, release half */
+        fli_store_rel(&transfer->taken, true); /* PAIR io.transfer, release half */
         ours = own(io, s, worker->serial, NULL);
         FLI_ASSERT(ours);
     }
@@ -291,13 +294,14 @@ filch_err fli_io_give(fli_io *io, fli_local *worker, filch_stream stream, filch_
 
 filch_err fli_io_take(fli_io *io, fli_local *worker, const filch_data *data, filch_stream *stream)
 {
-    if (data->form != FLI_FORM_BLOCK || fli_block_free_fn(data->as.ref.block) != parcel_free) return filch_invalid("data is not a stream that was given");
-    fli_parcel *parcel = (fli_parcel *)filch_raw(data);
-    if (parcel->io != io) return FILCH_EFOREIGN;
+    if (data->form != FLI_FORM_BLOCK || fli_block_free_fn(data->as.ref.block) != transfer_free)
+        return filch_invalid("data is not a stream that was given");
+    fli_stream_transfer *transfer = (fli_stream_transfer *)filch_raw(data);
+    if (transfer->io != io) return FILCH_EFOREIGN;
     if (fli_ext_get(io->rt, worker->current) == NULL) return FILCH_ENOMEM;
-    if (fli_swap_acqrel(&parcel->taken, true)) return FILCH_ESTREAM; /* PAIR io.parcel, both halves */
-    (void)own(io, at(io, (uint32_t)parcel->id), worker->serial, NULL);
-    stream->id = parcel->id;
+    if (fli_swap_acqrel(&transfer->taken, true)) return FILCH_ESTREAM; /* PAIR io.transfer, both halves */
+    (void)own(io, at(io, (uint32_t)transfer->id), worker->serial, NULL);
+    stream->id = transfer->id;
     return FILCH_OK;
 }
 
@@ -307,7 +311,7 @@ static void make(void *object, uint32_t handle)
 {
     fli_stream *s = object;
     s->self = handle;
-    fli_store_rlx(&s->turn, UINT64_C(1) << FLI_TURN_GEN_SHIFT);
+    fli_store_rlx(&s->state, UINT64_C(1) << FLI_STREAM_GEN_SHIFT);
 }
 
 filch_err fli_io_open(fli_io *io)
@@ -332,9 +336,9 @@ filch_err fli_io_init(fli_io *io, fli_runtime *rt, fli_timers *timers, fli_workp
     io->pool = pool;
     io->local_count = local_count;
     io->poller = (fli_poller){ .epoll = -1, .wakefd = -1 };
-    io->parcels = NULL;
+    io->transfers = NULL;
     fli_atomic_init(&io->open, false);
-    fli_atomic_init(&io->watched, 0);
+    fli_atomic_init(&io->fd_count, 0);
     io->locals = fli_zalloc_aligned(&rt->mem, local_count * sizeof *io->locals, FLI_LINE);
     if (io->locals == NULL) goto no_locals;
     err = fli_slab_init(&io->streams, &rt->mem, FLI_STREAM_SIZE, INT32_MAX, make);
@@ -360,13 +364,13 @@ no_locals:
 void fli_io_fini(fli_io *io)
 {
     /* Parcels that somebody kept: what is in them is closed now, and their last holder finds nobody. */
-    for (fli_parcel *parcel = io->parcels; parcel != NULL; parcel = parcel->next) {
-        if (!fli_swap_acqrel(&parcel->taken, true)) { /* PAIR io.parcel, both halves */
-            fli_stream_shut(io, at(io, (uint32_t)parcel->id), (uint32_t)(parcel->id >> 32));
+    for (fli_stream_transfer *transfer = io->transfers; transfer != NULL; transfer = transfer->next) {
+        if (!fli_swap_acqrel(&transfer->taken, true)) { /* PAIR io.transfer, both halves */
+            fli_stream_shut(io, at(io, (uint32_t)transfer->id), (uint32_t)(transfer->id >> 32));
         }
-        parcel->io = NULL;
+        transfer->io = NULL;
     }
-    FLI_ASSERT(fli_load_rlx(&io->watched) == 0);
+    FLI_ASSERT(fli_load_rlx(&io->fd_count) == 0);
     for (uint32_t i = 0; i < io->local_count; i++) {
         if (io->locals[i].block != NULL) fli_block_drop(io->locals[i].block);
     }

@@ -52,7 +52,7 @@ static filch_err on_io(void *user, const filch_command *command, uint64_t tag, f
     if (fli_simulate_refuses(receiver.sched, "I/O")) return FILCH_ESTATE;
     fli_local *worker = fli_current_worker(&receiver.sched->rt);
     filch_err  err = fli_io_handle(&receiver.sched->io, command, receiver);
-    if (fli_io_asks_for_the_clock(&receiver.sched->io, worker)) fli_worker_of(worker)->clock_countdown = 0;
+    if (fli_io_clock_due(&receiver.sched->io, worker)) fli_worker_of(worker)->clock_countdown = 0;
     return err;
 }
 

@@ -114,7 +114,7 @@ static void play_beside_it(script *server)
 
 /* One turn by the command itself, one by the look at the descriptors that it asks for, one by the look of the next tick,
  * one by an alarm; then the process beside it. */
-#define BOUND (4 * FLI_IO_TURN_BYTES)
+#define BOUND (4 * FLI_IO_BUDGET_BYTES)
 enum { LOTS = 16 << 20 };
 
 TEST(a_read_of_exactly_so_many_bytes_lets_others_run)
@@ -213,7 +213,7 @@ TEST(a_process_that_goes_on_reading_has_the_clock_looked_at)
     endless = false;
     ok(reader.note);
     assert_true(total >= 1000 * (size_t)16384);
-    assert_true(most_since_clock <= FLI_IO_TURN_BYTES + 2 * 65536); /* the read that goes over it, and one that had begun */
+    assert_true(most_since_clock <= FLI_IO_BUDGET_BYTES + 2 * 65536); /* the read that goes over it, and one that had begun */
     actor_ends(&w, &reader, FILCH_OK);
     script_ends(&w, &server);
     world_end(&w);

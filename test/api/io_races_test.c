@@ -306,8 +306,8 @@ TEST(a_slot_without_generations_left_is_not_used_for_streams_again)
     UNTIL(&w, script_stage(&first) == 1);
     uint32_t    slot = (uint32_t)first.stream.id;
     fli_stream *s = fli_slab_at(&io_of()->streams, slot);
-    uint64_t    word = fli_load_rlx(&s->turn) & UINT32_MAX;
-    fli_store_rlx(&s->turn, (uint64_t)FLI_TURN_GEN_LAST << FLI_TURN_GEN_SHIFT | word); /* 2^31 streams later */
+    uint64_t    word = fli_load_rlx(&s->state) & UINT32_MAX;
+    fli_store_rlx(&s->state, (uint64_t)FLI_STREAM_GEN_LAST << FLI_STREAM_GEN_SHIFT | word); /* 2^31 streams later */
     ok(filch_send(w.sched, first.actor.pid, filch_none()));
     script_ends(&w, &first);
     for (int i = 0; i < 3; i++) {

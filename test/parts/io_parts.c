@@ -1,17 +1,17 @@
-/* io_parts.c - whose turn it is with a stream (io/turn.h): a process that reads, workers that hear reports, an alarm,
- * and the one who closes. Nothing that was reported is left waiting, an operation is settled once, and the descriptor
- * is closed once, by nobody else's hands in it.
+/* io_parts.c - whose turn it is with a stream (io/stream_state.h): a process that reads, workers that hear reports, an
+ * alarm, and the one who closes. Nothing that was reported is left waiting, an operation is settled once, and the
+ * descriptor is closed once, by nobody else's hands in it.
  *
  * The socket is a number of bytes. The system adds them before it reports; looking at them is relaxed, so that only the
  * turn can have brought the news. The descriptor and the operation are plain memory: a race on them is a violation. */
-#include "io/turn.h"
+#include "io/stream_state.h"
 #include "parts.h"
 
 enum { GEN = 3, OPERATION = 7 };
 
 static struct {
-    fli_turn turn;
-    FLI_ATOMIC(uint32_t) bytes[2]; /* by way */
+    fli_stream_state state;
+    FLI_ATOMIC(uint32_t) bytes[2]; /* by direction */
     uint32_t fd, operation[2];     /* plain */
     uint32_t got[FLI_WEAK_THREADS + 1], stopped[FLI_WEAK_THREADS + 1], gone[FLI_WEAK_THREADS + 1];
 } * s;
@@ -19,8 +19,8 @@ static struct {
 static void setup(void)
 {
     s = fli_weak_new(sizeof *s);
-    fli_atomic_init(&s->turn, (uint64_t)GEN << FLI_TURN_GEN_SHIFT);
-    fli_turn_open(&s->turn);
+    fli_atomic_init(&s->state, (uint64_t)GEN << FLI_STREAM_GEN_SHIFT);
+    fli_stream_state_open(&s->state);
     s->fd = 5;
 }
 
@@ -31,55 +31,55 @@ static uint32_t sum(const uint32_t *counts)
     return n;
 }
 
-static void leave(fli_way way)
+static void leave(fli_direction direction)
 {
-    if (!fli_turn_leave(&s->turn, way, false)) return;
+    if (!fli_stream_state_end_op(&s->state, direction, false)) return;
     s->fd = 0;
     s->gone[fli_weak_self]++;
 }
 
 /* A try: true if there was something. */
-static bool try_it(fli_way way)
+static bool try_it(fli_direction direction)
 {
     must(s->fd == 5, "the descriptor is open while somebody uses it");
-    return fli_load_rlx(&s->bytes[way]) > 0;
+    return fli_load_rlx(&s->bytes[direction]) > 0;
 }
 
 /* The one whose turn it is answers, counts it in `counts`, and takes the operation away. */
-static void settle(fli_way way, uint32_t *counts)
+static void settle(fli_direction direction, uint32_t *counts)
 {
-    must(s->operation[way] == OPERATION, "the operation is complete for whoever takes it");
-    s->operation[way] = 0;
+    must(s->operation[direction] == OPERATION, "the operation is complete for whoever takes it");
+    s->operation[direction] = 0;
     counts[fli_weak_self]++;
-    leave(way);
+    leave(direction);
 }
 
 /* What fli_op_run does. */
-static void run(fli_way way)
+static void run(fli_direction direction)
 {
     for (;;) {
-        if (try_it(way)) {
-            settle(way, s->got);
+        if (try_it(direction)) {
+            settle(direction, s->got);
             return;
         }
-        fli_arm arm = fli_turn_arm(&s->turn, way);
+        fli_arm arm = fli_stream_state_arm_op(&s->state, direction);
         if (arm == FLI_ARM_DONE) return;
         if (arm == FLI_ARM_AGAIN) continue;
-        settle(way, s->stopped);
+        settle(direction, s->stopped);
         return;
     }
 }
 
-static void begin(fli_way way)
+static void begin(fli_direction direction)
 {
-    fli_begin what = fli_turn_begin(&s->turn, GEN, way);
+    fli_begin what = fli_stream_state_begin_op(&s->state, GEN, direction);
     if (what == FLI_BEGIN_GONE) {
         s->stopped[fli_weak_self]++;
         return;
     }
-    must(what == FLI_BEGIN_TRY, "nothing else is out that way");
-    s->operation[way] = OPERATION;
-    run(way);
+    must(what == FLI_BEGIN_TRY, "nothing else is out that direction");
+    s->operation[direction] = OPERATION;
+    run(direction);
 }
 
 static void read_it(void)
@@ -94,7 +94,7 @@ static void write_it(void)
 
 static void hear(bool in, bool out)
 {
-    unsigned ours = fli_turn_report(&s->turn, GEN, in, out, false);
+    unsigned ours = fli_stream_state_report(&s->state, GEN, in, out, false);
     if ((ours & 1u << FLI_READING) != 0) run(FLI_READING);
     if ((ours & 1u << FLI_WRITING) != 0) run(FLI_WRITING);
 }
@@ -120,18 +120,18 @@ static void false_alarm(void)
 
 static void ring(void)
 {
-    if (!fli_turn_stop(&s->turn, GEN, FLI_READING, FLI_TURN_EXPIRED)) return;
+    if (!fli_stream_state_stop_op(&s->state, GEN, FLI_READING, FLI_OP_EXPIRED)) return;
     settle(FLI_READING, s->stopped);
 }
 
 static void close_it(void)
 {
     unsigned ours;
-    if (!fli_turn_close(&s->turn, GEN, &ours)) return;
-    for (int way = FLI_READING; way <= FLI_WRITING; way++) {
-        if ((ours & 1u << way) != 0) settle((fli_way)way, s->stopped);
+    if (!fli_stream_state_begin_close(&s->state, GEN, &ours)) return;
+    for (int direction = FLI_READING; direction <= FLI_WRITING; direction++) {
+        if ((ours & 1u << direction) != 0) settle((fli_direction)direction, s->stopped);
     }
-    if (!fli_turn_closed(&s->turn)) return;
+    if (!fli_stream_state_end_close(&s->state)) return;
     s->fd = 0;
     s->gone[fli_weak_self]++;
 }

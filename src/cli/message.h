@@ -1,6 +1,6 @@
-/* tell.h - what the program says to people: errors with a hint, in colour where somebody looks. */
-#ifndef FILCH_CLI_TELL_H
-#define FILCH_CLI_TELL_H
+/* message.h - what the program says to people: errors with a hint, in colour where somebody looks. */
+#ifndef FILCH_CLI_MESSAGE_H
+#define FILCH_CLI_MESSAGE_H
 
 #include <filch.h>
 #include <stdbool.h>
@@ -15,8 +15,8 @@ typedef enum cli_ink { CLI_PLAIN, CLI_RED, CLI_GREEN, CLI_FAINT, CLI_BOLD } cli_
  * not set. */
 const char *cli_ink_on(FILE *file, cli_ink ink);
 
-/* Text on standard error. A reader that does not read is waited for only briefly (WAIT_MS), and the rest given up: a full pipe
- * does not keep the program alive. */
+/* Text on standard error. A reader that does not read is waited for only briefly (WAIT_MS), and the rest given up: a
+ * full pipe does not keep the program alive. */
 void cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* "filch: ..." on standard error, as one text. */
 void cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -1,5 +1,5 @@
-/* tell.c - see tell.h. */
-#include "cli/tell.h"
+/* message.c - see message.h. */
+#include "cli/message.h"
 
 #include <errno.h>
 #include <poll.h>

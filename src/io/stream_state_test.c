@@ -1,0 +1,211 @@
+/* stream_state_test.c - the word that says whose turn it is with a stream: every move, and the races between them in
+ * both orders. */
+#include "port/atomic.h"
+
+/* A weak compare-and-swap may fail for no reason, and on other machines does: here it does as often as a test says. */
+#include <stdbool.h>
+#include <stdint.h>
+
+static int spurious;
+
+static bool cas_weak(FLI_ATOMIC(uint64_t) * at, uint64_t *expected, uint64_t wanted)
+{
+    return spurious > 0 && spurious-- > 0 ? false : fli_cas_acqrel(at, expected, wanted);
+}
+
+#undef fli_cas_weak_acqrel
+#define fli_cas_weak_acqrel(at, expected, wanted) cas_weak((at), (expected), (wanted))
+
+#include "io/stream_state.h"
+
+#include "support/check.h"
+
+static fli_stream_state state;
+enum { GEN = 5 };
+
+static void begin(void)
+{
+    fli_store_rlx(&state, (uint64_t)GEN << FLI_STREAM_GEN_SHIFT);
+    fli_stream_state_open(&state);
+}
+
+/* An operation that has been tried once, in vain. */
+static void begin_armed(fli_direction direction)
+{
+    begin();
+    same(fli_stream_state_begin_op(&state, GEN, direction), FLI_BEGIN_TRY);
+    same(fli_stream_state_arm_op(&state, direction), FLI_ARM_DONE);
+}
+
+TEST(a_new_stream_is_worth_a_try_both_ways)
+{
+    begin();
+    same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_TRY);
+    same(fli_stream_state_begin_op(&state, GEN, FLI_WRITING), FLI_BEGIN_TRY);
+    same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_BUSY);
+}
+
+TEST(after_not_now_the_next_one_waits_until_something_is_reported)
+{
+    begin();
+    same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_TRY);
+    assert_false(fli_stream_state_end_op(&state, FLI_READING, false));
+    same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_WAIT);
+    assert_false(fli_stream_state_end_op(&state, FLI_READING, false));
+    same(fli_stream_state_report(&state, GEN, true, false, false), 0);
+    same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_TRY);
+}
+
+TEST(a_report_takes_what_waits_and_only_that)
+{
+    begin_armed(FLI_READING);
+    same(fli_stream_state_report(&state, GEN, false, true, false), 0);
+    same(fli_stream_state_report(&state, GEN, true, true, false), 1u << FLI_READING);
+    same(fli_stream_state_report(&state, GEN, true, true, false), 0); /* somebody has it */
+}
+
+TEST(a_report_between_the_try_and_the_wait_is_not_lost)
+{
+    begin();
+    same(fli_stream_state_begin_op(&state, GEN, FLI_WRITING), FLI_BEGIN_TRY);
+    same(fli_stream_state_report(&state, GEN, false, true, false), 0);
+    same(fli_stream_state_arm_op(&state, FLI_WRITING), FLI_ARM_AGAIN);
+    same(fli_stream_state_arm_op(&state, FLI_WRITING), FLI_ARM_DONE);
+}
+
+TEST(an_end_that_is_reported_once_stays_to_be_read)
+{
+    begin_armed(FLI_READING);
+    same(fli_stream_state_report(&state, GEN, true, false, true), 1u << FLI_READING);
+    assert_false(
+        fli_stream_state_end_op(&state, FLI_READING, false)); /* the last bytes, fewer than there was room for */
+    same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_TRY);
+}
+
+TEST(an_alarm_or_cancel_takes_what_waits_or_leaves_word_for_who_is_busy)
+{
+    begin_armed(FLI_READING);
+    assert_true(fli_stream_state_stop_op(&state, GEN, FLI_READING, FLI_OP_EXPIRED));
+    assert_false(fli_stream_state_stop_op(&state, GEN, FLI_READING, FLI_OP_EXPIRED));
+    same(fli_stream_state_arm_op(&state, FLI_READING), FLI_ARM_EXPIRED);
+    same(fli_stream_state_arm_op(&state, FLI_READING), FLI_ARM_DONE); /* looked at, and not for this one */
+    same(fli_stream_state_report(&state, GEN, true, false, false), 1u << FLI_READING);
+    assert_false(fli_stream_state_stop_op(&state, GEN, FLI_READING, FLI_OP_CANCELLED));
+    same(fli_stream_state_arm_op(&state, FLI_READING), FLI_ARM_CANCELLED);
+    assert_false(fli_stream_state_end_op(&state, FLI_READING, true));
+    assert_false(fli_stream_state_stop_op(&state, GEN, FLI_READING, FLI_OP_CANCELLED)); /* nothing is out */
+    same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_TRY);
+    same(fli_stream_state_arm_op(&state, FLI_READING), FLI_ARM_DONE); /* and nothing is left of it */
+}
+
+TEST(the_last_one_to_let_go_closes)
+{
+    unsigned ours;
+    begin_armed(FLI_READING); /* the closer settles what waits */
+    assert_true(fli_stream_state_begin_close(&state, GEN, &ours));
+    same(ours, 1u << FLI_READING);
+    assert_false(fli_stream_state_begin_close(&state, GEN, &ours)); /* one closes */
+    assert_false(fli_stream_state_end_op(&state, FLI_READING, false));
+    assert_true(fli_stream_state_end_close(&state));
+
+    begin(); /* somebody is inside a system call */
+    same(fli_stream_state_begin_op(&state, GEN, FLI_WRITING), FLI_BEGIN_TRY);
+    assert_true(fli_stream_state_begin_close(&state, GEN, &ours));
+    same(ours, 0);
+    same(fli_stream_state_arm_op(&state, FLI_WRITING), FLI_ARM_CLOSING);
+    assert_false(fli_stream_state_end_close(&state));
+    assert_true(fli_stream_state_end_op(&state, FLI_WRITING, true));
+
+    begin(); /* he leaves first */
+    same(fli_stream_state_begin_op(&state, GEN, FLI_WRITING), FLI_BEGIN_TRY);
+    assert_true(fli_stream_state_begin_close(&state, GEN, &ours));
+    assert_false(fli_stream_state_end_op(&state, FLI_WRITING, true));
+    assert_true(fli_stream_state_end_close(&state));
+}
+
+TEST(a_closing_stream_begins_nothing_and_an_old_generation_reaches_nothing)
+{
+    unsigned ours;
+    begin();
+    assert_true(fli_stream_state_begin_close(&state, GEN, &ours));
+    same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_GONE);
+    same(fli_stream_state_report(&state, GEN, true, true, true), 0);
+    assert_true(fli_stream_state_end_close(&state));
+    assert_true(fli_stream_state_retire(&state));
+    same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_GONE);
+    same(fli_stream_state_begin_op(&state, GEN + 1, FLI_READING), FLI_BEGIN_GONE); /* not open yet */
+    fli_stream_state_open(&state);
+    same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_GONE);
+    same(fli_stream_state_report(&state, GEN, true, true, false), 0);
+    assert_false(fli_stream_state_stop_op(&state, GEN, FLI_READING, FLI_OP_EXPIRED));
+    assert_false(fli_stream_state_begin_close(&state, GEN, &ours));
+    same(fli_stream_state_begin_op(&state, GEN + 1, FLI_READING), FLI_BEGIN_TRY);
+}
+
+TEST(a_slot_without_generations_is_put_aside)
+{
+    fli_store_rlx(&state, (uint64_t)FLI_STREAM_GEN_LAST << FLI_STREAM_GEN_SHIFT);
+    assert_false(fli_stream_state_retire(&state));
+}
+
+TEST(a_swap_that_fails_for_no_reason_is_tried_again_and_changes_no_answer)
+{
+    unsigned ours;
+    begin();
+    spurious = 2;
+    same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_TRY);
+    same(spurious, 0);
+    spurious = 2;
+    same(fli_stream_state_arm_op(&state, FLI_READING), FLI_ARM_DONE);
+    same(spurious, 0);
+    spurious = 2;
+    same(fli_stream_state_report(&state, GEN, true, true, false), 1u << FLI_READING);
+    same(spurious, 0);
+    spurious = 2;
+    assert_false(fli_stream_state_stop_op(&state, GEN, FLI_READING, FLI_OP_EXPIRED));
+    same(spurious, 0);
+    same(fli_stream_state_arm_op(&state, FLI_READING), FLI_ARM_EXPIRED);
+    same(fli_stream_state_arm_op(&state, FLI_READING), FLI_ARM_DONE);
+    spurious = 2;
+    assert_true(fli_stream_state_begin_close(&state, GEN, &ours));
+    same(spurious, 0);
+    same(ours, 1u << FLI_READING);
+    spurious = 2;
+    assert_false(fli_stream_state_end_op(&state, FLI_READING, false)); /* the closer is still there */
+    same(spurious, 0);
+    assert_true(fli_stream_state_end_close(&state));
+}
+
+/* Both ways are busy when it is closed: the second to leave is the last, whichever it is. */
+TEST(of_two_that_are_busy_the_second_to_leave_a_closing_stream_is_the_last)
+{
+    for (int first = FLI_READING; first <= FLI_WRITING; first++) {
+        unsigned ours;
+        begin();
+        same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_TRY);
+        same(fli_stream_state_begin_op(&state, GEN, FLI_WRITING), FLI_BEGIN_TRY);
+        assert_true(fli_stream_state_begin_close(&state, GEN, &ours));
+        same(ours, 0);
+        assert_false(fli_stream_state_end_close(&state));
+        assert_false(fli_stream_state_end_op(&state, (fli_direction)first, false));
+        assert_true(fli_stream_state_end_op(&state, (fli_direction)(FLI_WRITING - first), false));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_swap_that_fails_for_no_reason_is_tried_again_and_changes_no_answer),
+        cmocka_unit_test(of_two_that_are_busy_the_second_to_leave_a_closing_stream_is_the_last),
+        cmocka_unit_test(a_new_stream_is_worth_a_try_both_ways),
+        cmocka_unit_test(after_not_now_the_next_one_waits_until_something_is_reported),
+        cmocka_unit_test(a_report_takes_what_waits_and_only_that),
+        cmocka_unit_test(a_report_between_the_try_and_the_wait_is_not_lost),
+        cmocka_unit_test(an_end_that_is_reported_once_stays_to_be_read),
+        cmocka_unit_test(an_alarm_or_cancel_takes_what_waits_or_leaves_word_for_who_is_busy),
+        cmocka_unit_test(the_last_one_to_let_go_closes),
+        cmocka_unit_test(a_closing_stream_begins_nothing_and_an_old_generation_reaches_nothing),
+        cmocka_unit_test(a_slot_without_generations_is_put_aside),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
