@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* 2^14 ns, 16 us: rounding up to a tick makes a timer 8 us late on average, little beside the 30-85 us that waking a
- * sleeping thread costs. How often to wake is not for the tick to decide: sched/idle.c leaves a gap between two wakes.
+ * sleeping thread costs. How often to wake is not for the tick to decide: sched/sentinel.c leaves a gap between two wakes.
  * See docs/design/timers.md. */
 #define FLI_WHEEL_TICK_BITS 14
 

@@ -3,7 +3,7 @@
  * The order is part of the name, so that grep lists every ordering the runtime relies on:
  *     rlx  relaxed        acq  acquire        rel  release        acqrel  both
  * There is no sequentially consistent operation and no fence here. Where two parties must not miss each other, both do a
- * read-modify-write of the same word (sched/idle.c). One place needs more: the watchdog of Lua and the threads it watches
+ * read-modify-write of the same word (sched/parking.c). One place needs more: the watchdog of Lua and the threads it watches
  * (lua/gate.h), where the frequent side only reads, and the rare one pays for a barrier in all threads (port/barrier.h).
  *
  * The simulator and the explorer bring files of their own with the same names (src/sim), found first by their builds.

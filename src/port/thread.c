@@ -134,7 +134,7 @@ static void *begin(void *arg)
 #if defined(__linux__)
     (void)pthread_setname_np(pthread_self(), s.name);
     /* Linux may add 50 us to every timed sleep, to let several threads share a wake-up. We share them ourselves
-     * (sched/idle.c), and then mean the time we say. */
+     * (sched/parking.c), and then mean the time we say. */
     (void)prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
 #endif
     s.run(s.arg);

@@ -1,4 +1,4 @@
-/* idle.h - running dry: who searches, who sleeps, and who is woken. See idle.c. */
+/* idle.h - the state of idle workers, shared by search.c, parking.c and sentinel.c, and what the rest of the scheduler calls. */
 #ifndef FLI_SCHED_IDLE_H
 #define FLI_SCHED_IDLE_H
 
@@ -15,53 +15,56 @@
 struct fli_worker;
 struct fli_proc;
 
-/* A worker's place among the sleepers. Plain: under the idle lock, but for `handed`, and for `alarmed_at`, `watch_ns`
- * and `backup_ns`, the worker's own. What a call from outside needs is on one line. */
+/* A worker as one of the parked. Plain, under the idle lock; but `handoff` is atomic, and `timeout_at`, `sentinel_ns` and `backup_ns`
+ * are used by the worker alone. What a handoff from a foreign thread needs is on one cache line. */
 typedef struct fli_idle_worker {
-    alignas(FLI_LINE) struct fli_worker *next, *prev; /* among those asleep */
-    fli_parker           parker; /* rung once by whoever takes it from among the sleepers, unless it was the poller */
-    bool               is_parked;
-    bool               has_handoff; /* it was raised to work, with `handed`: it does not search. Until it has seen that */
-    /* The process that it was raised for.  writes: who raises it, under the idle lock, and whoever takes it, by swap.
+    alignas(FLI_LINE) struct fli_worker *next, *prev; /* in the list of parked workers */
+    fli_parker parker;      /* unparked once by the thread that takes the worker off the list, unless the worker is the poller */
+    bool       is_parked;   /* it is in the list */
+    bool       has_handoff; /* it was unparked with a `handoff`, and counts as working. Until it has looked there */
+    /* The process it was unparked for.  writes: the unparking thread, under the idle lock, and the worker that takes it, by swap.
      * PAIR idle.handoff */
     FLI_ATOMIC(struct fli_proc *) handoff;
-    uint64_t           timeout_at; /* the worker's own: its count of steps when the alarm last woke it; 0: it was called */
-    uint64_t           sentinel_ns; /* how long it sleeps while it is the watch; doubles while nothing happens */
-    uint64_t           backup_ns; /* and how long after the watch's alarm, while it stands in for it */
+    uint64_t timeout_at;  /* its count of steps when it last woke by timeout; 0: it was unparked */
+    uint64_t sentinel_ns; /* its next timeout as sentinel; doubles while nothing happens */
+    uint64_t backup_ns;   /* how long after the sentinel's timeout its own is, as backup */
 } fli_idle_worker;
 
 typedef struct fli_idle {
-    /* watched:1 | searching:16 | asleep:16.  writes: any worker or submitter, by add.  PAIR idle.word */
+    /* sentinel armed:1 | searching:16 | parked:16.  writes: any worker or submitter, by add.  PAIR idle.word */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) word;
-    /* How long a search has been worth while of late; the option is the most.  writes: workers that were called from
-     * their sleep.  reads: workers.  Relaxed: a guess. */
+    /* How long a search may be at present, at most option search_ns.  writes: workers that were unparked.  reads: workers;
+     * relaxed: an old value makes one search longer or shorter. */
     FLI_ATOMIC(uint64_t) search_ns;
     alignas(FLI_LINE) fli_mutex lock;
     /* Plain, under lock. */
-    struct fli_worker *parked; /* the one that fell asleep last is the first to be woken: its caches are warm */
-    struct fli_worker *sentinel;    /* the sleeper that wakes by itself for timers and stuck workers */
+    struct fli_worker *parked;   /* the worker that parked last comes first, and is unparked first: its caches are warm */
+    struct fli_worker *sentinel; /* see sentinel.c; NULL: none */
     uint64_t           sentinel_until_ns;
-    /* When the stand-in's alarm rings; FLI_NEVER: there is none.  writes: under lock.  reads: workers, relaxed: a hint
-     * that is a little old makes them wake somebody too many, or leaves it to an alarm that has just rung. */
+    /* When the timeout of the backup is; FLI_NEVER: there is none.  writes: under lock.  reads: workers; relaxed: an old value
+     * makes them unpark one worker too many, or rely on a timeout that has just passed. */
     FLI_ATOMIC(uint64_t) backup_until_ns;
-    /* No alarm for timers rings before.  writes: workers that look at the clock.  reads: who sets an alarm.  relaxed: one
-     * that is read too old wakes somebody a little earlier. */
+    /* No timeout for timers comes before.  writes: workers that read the clock.  reads: workers that park; relaxed: an old value
+     * makes a timeout come a little earlier. */
     FLI_ATOMIC(uint64_t) timers_from_ns;
-    struct fli_worker *backup;   /* and the one that takes over if the watch is called to work */
-    struct fli_worker *poller;   /* the sleeper that waits for descriptors, not for its bell */
-    bool               sentinel_armed; /* the watch's alarm also looks after working workers; `watched` in the word */
-    FLI_ATOMIC(bool) leaving; /* writes: under lock.  reads: also workers that were called; relaxed, the bell orders it */
+    struct fli_worker *backup;         /* see sentinel.c; NULL: none */
+    struct fli_worker *poller;         /* the parked worker that sleeps in the poll call, not in its parker; NULL: none */
+    bool               sentinel_armed; /* the timeout of the sentinel also looks after working workers */
+    /* The worker threads are to return.  writes: under lock.  reads: also unparked workers without it; relaxed: PAIR parker.signal
+     * orders it. */
+    FLI_ATOMIC(bool) leaving;
 } fli_idle;
 
 filch_err fli_idle_init(fli_idle *idle);
 void      fli_idle_fini(fli_idle *idle);
 
-/* Searches, sleeps, searches ... until there is a process to run. NULL: time to leave. Thread: a worker. */
+/* Searches and parks until there is a process to run. Returns it, or NULL if the thread must return. Thread: a worker. */
 struct fli_proc *fli_idle_find(struct fli_worker *w);
 
-/* If everybody sleeps: wakes one, and leaves `p` with it. False: somebody is awake, queue it. Thread: any. */
+/* Direct handoff: if all workers are parked, gives `p` to one and unparks it. Returns false if a worker is awake: queue `p`.
+ * Thread: any. */
 FILCH_MUST_USE bool fli_idle_handoff(filch_sched *sched, struct fli_proc *p);
-/* Something was put in the global queue by a thread that will not run it. Thread: any. */
+/* Unparks a worker if none searches: a process was put in the global queue. Thread: any. */
 void fli_idle_notify_global(filch_sched *sched);
 
 #define FLI_PARKED_ONE (UINT64_C(1))
@@ -78,24 +81,18 @@ static inline uint32_t fli_searching_in(uint64_t word)
     return (uint32_t)(word / FLI_SEARCHING_ONE) & 0xffffu;
 }
 
-/* Something was put in the worker's own deque, or in the LIFO slot beside it. Thread: that worker. */
+/* Unparks a worker if that is worth it: a process was put in the deque or the LIFO slot of `w`. Thread: `w`. */
 void fli_idle_notify_local(struct fli_worker *w);
-/* A look at the word, for the three above. Relaxed: a hint, see idle.c. */
+/* Returns the idle word, as a hint: relaxed. A worker that queues at itself needs no more, see parking.c. */
 static inline uint64_t fli_idle_look(fli_idle *idle)
 {
     return fli_load_rlx(&idle->word);
 }
 
-/* So many timers were due when the worker looked at its clock: if several, the next may wait a little. Thread: it. */
-void fli_idle_note_timers(struct fli_worker *w, uint32_t timers);
-
-/* Until when whoever has nothing else to do may sleep on the timers; FLI_NEVER: there is none. Thread: any. */
-uint64_t fli_idle_timer_ns(filch_sched *sched);
-
-/* Everybody out. Thread: stop, when no process is left. */
+/* Unparks all workers for good: their threads return. Thread: the stopping one, when no process is left. */
 void fli_idle_leave(filch_sched *sched);
 
-/* How many sleep. A hint. */
+/* Returns how many workers are parked, as a hint. */
 uint32_t fli_idle_parked(fli_idle *idle);
 
 #endif

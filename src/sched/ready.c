@@ -4,7 +4,7 @@
  *   - woken by a step: the LIFO slot of the worker, if it is empty; then the process runs next. Otherwise the local deque. Its
  *     data has just been written by this CPU
  *   - woken by the worker between steps (timers, I/O): the local deque
- *   - woken by a foreign thread: the global queue; or, while all workers are parked, direct handoff to one of them (idle.c)
+ *   - woken by a foreign thread: the global queue; or, while all workers are parked, direct handoff to one of them (parking.c)
  *   - continuing by itself (filch_continue): the local deque, below the processes that its step woke; or the global queue, if
  *     it sends to processes that are queued already, or if its step is a fan-out that would starve others
  * Thieves see the deque, the LIFO slot and the global queue: no process waits where only one worker can take it.

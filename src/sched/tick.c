@@ -7,6 +7,7 @@
 #include "port/clock.h"
 #include "port/wakefd.h"
 #include "sched/sched.h"
+#include "sched/sentinel.h"
 #include "sched/simulate.h"
 
 #define STEPS_MAX 65536
@@ -20,7 +21,7 @@ static bool has_work(filch_sched *sched)
  * thread sets rings the bell, and so comes here. */
 static void set_alarm(filch_sched *sched)
 {
-    uint64_t next_ns = fli_idle_timer_ns(sched);
+    uint64_t next_ns = fli_sentinel_timer_ns(sched);
     bool     rang = sched->alarm.at_ns <= sched->caller_worker->clock_ns; /* for timers that have been looked at */
     if (rang || next_ns != sched->alarm.at_ns) fli_alarmfd_set(&sched->alarm, next_ns);
 }
@@ -88,7 +89,7 @@ uint64_t filch_next_timeout(filch_sched *sched)
     if (sched->worker_count > 0) return FILCH_FOREVER;
     if (fli_load_acq(&sched->rt.phase) == FLI_CLOSED) return FILCH_FOREVER; /* PAIR runtime.phase, acquire half */
     if (has_work(sched)) return 0;
-    uint64_t next_ns = fli_idle_timer_ns(sched), now_ns = fli_clock_ns();
+    uint64_t next_ns = fli_sentinel_timer_ns(sched), now_ns = fli_clock_ns();
     if (next_ns == FLI_NEVER) return FILCH_FOREVER;
     return next_ns > now_ns ? next_ns - now_ns : 0;
 }

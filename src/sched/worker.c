@@ -1,5 +1,6 @@
-/* worker.c - a worker's life: find a process, step it; now and then look at the clock; when dry, idle.c. */
+/* worker.c - a worker's life: find a process, step it; now and then look at the clock; when dry, search.c. */
 #include "sched/sched.h"
+#include "sched/sentinel.h"
 
 /* The clock is read every clock_interval steps, which adapts so that readings are about this far apart: close enough for
  * timers, rare enough to cost nothing. But not more rarely than every CLOCK_INTERVAL_MAX steps, be they ever so short: the next ones may
@@ -58,7 +59,7 @@ static void fire_timers(fli_worker *w, uint32_t most)
 {
     uint32_t fired = fli_timers_poll_some(&w->sched->timers, w->clock_ns, most);
     spend_bypass(w, fired, most);
-    if (FLI_UNLIKELY(fired > 0)) fli_idle_note_timers(w, fired);
+    if (FLI_UNLIKELY(fired > 0)) fli_sentinel_note_timers(w, fired);
 }
 
 /* Whom descriptors make ready goes first like those of timers, after them. Where so many timers are due that nobody may,

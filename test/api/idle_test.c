@@ -284,7 +284,7 @@ TEST(one_submission_wakes_one_worker_while_another_is_held_up_too)
 
 enum { SLEEPERS = 5000 };
 #define SPREAD FILCH_MILLISECONDS(200)
-#define GAP_NS UINT64_C(150000) /* TIMER_GAP_NS of sched/idle.c */
+#define GAP_NS UINT64_C(150000) /* TIMER_GAP_NS of sched/sentinel.c */
 
 /* Sleeps once: the n-th a little longer than the one before it, so that one is due every 40 us. */
 static FLI_ATOMIC(uint64_t) born; /* relaxed: a count */

@@ -1,4 +1,4 @@
-/* sched_parts.c - the scheduler's own words: the idle word (real sched/idle.c, find.c, ready.c), the bell of a
+/* sched_parts.c - the scheduler's own words: the idle word (real sched/parking.c, find.c, ready.c), the bell of a
  * scheduler without threads (tick.c), and the door of spawn against stop (spawn.c, stop.c). What they need of other
  * rooms and is not part of the question is below: steps that only count, no timers, no pool of threads. */
 #include "parts.h"

@@ -1,0 +1,169 @@
+/* search.c - what a worker does when it has nothing to run: it searches, then parks (parking.c), then searches again.
+ *
+ * A search is a row of attempts: timers and descriptors, its own queues, the global queue, other workers. First the attempts are
+ * spin_tight with a pause instruction in between, then spin_yield that give up the time slice; then, if the worker is the only
+ * one that searches, more until search_ns has passed, about what parking and unparking would cost.
+ * Where work comes far apart, searches are in vain, and the search time shrinks to nothing. They would keep a CPU busy; and a
+ * system that prefers threads that ran little would then start the worker later (measured without a runtime: 5 us to wake a
+ * thread that runs 2 us each time, 13 us if it runs 20 us).
+ *
+ * INVARIANT  a worker counts as searching in the idle word from start_searching() to stop_searching(), parks excepted.
+ * Design: docs/design/parking.md.
+ */
+#include "port/clock.h"
+#include "sched/idle.h"
+#include "sched/parking.h"
+#include "sched/sched.h"
+#include "sched/sentinel.h"
+
+/* A worker that was parked for this many times the search time shortens the next search. */
+#define LONG_PARK 4
+/* A worker that woke by timeout and ran fewer steps than this parks again without a search. */
+#define BRIEF_STEPS 1024
+
+static void start_searching(fli_idle *idle)
+{
+    (void)fli_add_acqrel(&idle->word, FLI_SEARCHING_ONE); /* PAIR idle.word */
+}
+
+/* Ends a search that has found work. The last searcher unparks another worker if there is more work than it took. A single
+ * process in a deque is left to its worker, if a sentinel looks after that worker. If none does, the unparked worker takes
+ * such a process, or becomes the sentinel: otherwise the process, and timers and descriptors with it, would wait as long as its
+ * worker stays in a step. */
+static void stop_searching(fli_worker *w)
+{
+    filch_sched *sched = w->sched;
+    uint64_t     word = fli_add_acqrel(&sched->idle.word, (uint64_t)0 - FLI_SEARCHING_ONE) - FLI_SEARCHING_ONE;
+    fli_sentinel_worked(w);
+    if (fli_searching_in(word) > 0 || fli_parked_in(word) == 0) return;
+    bool watched = fli_sentinel_watches(w, word), more = fli_find_visible(sched, watched ? 2 : 1);
+    /* After a timeout the work is that of a few timers, in the own deque: seldom worth a second worker. */
+    if (watched && w->idle.timeout_at != 0) more = fli_parking_is_worth_wake(w);
+    if (!watched && fli_sentinel_is_needed(sched)) more = true;
+    if (more || fli_inject_count(&sched->global) > 0 || fli_sentinel_misses_timers(sched)) fli_parking_wake_one(sched);
+}
+
+/* Takes the process that was handed to `from`. Returns NULL if there is none. Thread: any worker. */
+static fli_proc *take_handoff(fli_worker *from)
+{
+    if (fli_load_rlx(&from->idle.handoff) == NULL) return NULL;
+    return fli_swap_acqrel(&from->idle.handoff, NULL); /* PAIR idle.handoff, acquire half */
+}
+
+/* Takes a direct handoff from a worker that was unparked but has not got a CPU yet. Returns NULL if there is none. */
+static fli_proc *steal_handoff(fli_worker *w)
+{
+    fli_proc *p = NULL;
+    for (uint32_t i = 0; p == NULL && i < w->sched->worker_count; i++) {
+        if (w->sched->workers[i] != w) p = take_handoff(w->sched->workers[i]);
+    }
+    return p;
+}
+
+/* One attempt. Returns NULL if there was nothing; *retry: a steal lost a race, so there may be. */
+static fli_proc *search_once(fli_worker *w, bool *retry)
+{
+    fli_worker_clock(w);
+    fli_proc *p = fli_find_near(w);
+    return p != NULL ? p : fli_find_far(w, false, retry);
+}
+
+/* Adapts the search time; `w` was unparked after `parked_for_ns`. If a search of the full time would have found that work, searches
+ * get the full time. If the park was much longer, the search before it was in vain, and the next ones get a quarter. */
+static void adapt_search(fli_worker *w, uint64_t parked_for_ns)
+{
+    if (!w->sched->learns) return;
+    FLI_ATOMIC(uint64_t) *search = &w->sched->idle.search_ns;
+    uint64_t most = w->sched->opt.search_ns, now = fli_load_rlx(search);
+    if (parked_for_ns <= most) fli_store_rlx(search, most);
+    else if (parked_for_ns / LONG_PARK > most) fli_store_rlx(search, now < most ? now / 4 : most / 4);
+}
+
+/* Pauses as the file comment says. Returns false if it is time to park. */
+static bool keep_searching(fli_worker *w, uint32_t attempts, uint64_t began_ns)
+{
+    const filch_options *opt = &w->sched->opt;
+    /* However long the options allow: a stop does not wait for a search. */
+    if (fli_load_rlx(&w->sched->rt.phase) != FLI_OPEN) return false;
+    uint64_t search_ns = fli_load_rlx(&w->sched->idle.search_ns);
+    bool     in_vain = search_ns < opt->search_ns;
+    if (in_vain && w->clock_ns - began_ns >= search_ns) return false;
+    if (in_vain || attempts <= opt->spin_tight) {
+        fli_thread_pause();
+        return true;
+    }
+    if (attempts > (uint64_t)opt->spin_tight + opt->spin_yield) {
+        bool alone = fli_searching_in(fli_load_rlx(&w->sched->idle.word)) == 1;
+        if (!alone || w->clock_ns - began_ns > opt->search_ns) return false;
+        fli_thread_pause();
+        return true;
+    }
+    fli_thread_yield();
+    return true;
+}
+
+/* Returns true if the worker woke by timeout and had little to do: one attempt, then it parks. The next work is that of the next
+ * timeout, so a search until then would keep a CPU busy for nothing. */
+static bool is_brief(const fli_worker *w)
+{
+    return w->idle.timeout_at != 0 && fli_counters_steps(&w->local.counters) - w->idle.timeout_at < BRIEF_STEPS;
+}
+
+/* `w` was unparked for a handoff while all workers were parked. Unparks another one if a sentinel is needed and there is none. */
+static void on_full_idle_wake(fli_worker *w)
+{
+    filch_sched *sched = w->sched;
+    uint64_t     word = fli_idle_look(&sched->idle);
+    if (fli_parked_in(word) > 0 && !fli_sentinel_watches(w, word) && fli_sentinel_is_needed(sched)) fli_parking_wake_one(sched);
+}
+
+/* Takes the direct handoff for which `w` was unparked: no search, and no look at timers, before its step. Returns NULL if another
+ * worker was faster; then `w` searches. */
+static fli_proc *take_handoff_or_search(fli_worker *w, uint64_t parked_ns)
+{
+    w->idle.has_handoff = false;
+    fli_proc *p = take_handoff(w);
+    if (p == NULL) {
+        start_searching(&w->sched->idle);
+        return NULL;
+    }
+    w->clock_ns = fli_now(&w->sched->rt);
+    adapt_search(w, w->clock_ns - parked_ns);
+    w->idle.timeout_at = 0;
+    fli_sentinel_worked(w);
+    on_full_idle_wake(w);
+    return p;
+}
+
+fli_proc *fli_idle_find(fli_worker *w)
+{
+    fli_idle *idle = &w->sched->idle;
+    uint32_t  attempts = 0;
+    bool      brief = is_brief(w);
+    if (FLI_UNLIKELY(w->may_rerun && fli_throttle_steals_are_weak(w))) fli_throttle_pause(w);
+    start_searching(idle);
+    uint64_t began_ns = fli_clock_ns();
+    for (;;) {
+        bool      retry = false;
+        fli_proc *p = search_once(w, &retry);
+        if (p == NULL && (retry || (!brief && keep_searching(w, ++attempts, began_ns)))) continue;
+        if (p == NULL) p = steal_handoff(w);
+        if (p != NULL) {
+            stop_searching(w);
+            return p;
+        }
+        uint64_t parked_ns = w->clock_ns;
+        fli_wake why = fli_parking_park(w);
+        if (w->idle.has_handoff && (p = take_handoff_or_search(w, parked_ns)) != NULL) return p;
+        brief = why == FLI_WAKE_TIMEOUT;
+        w->idle.timeout_at = brief ? fli_counters_steps(&w->local.counters) : 0;
+        fli_sentinel_woke(w, brief);
+        attempts = 0;
+        began_ns = fli_clock_ns();
+        if (why == FLI_WAKE_UNPARKED) adapt_search(w, began_ns - parked_ns);
+        if (why == FLI_WAKE_LEAVE) {
+            (void)fli_add_acqrel(&idle->word, (uint64_t)0 - FLI_SEARCHING_ONE); /* PAIR idle.word */
+            return NULL;
+        }
+    }
+}

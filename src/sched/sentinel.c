@@ -1,0 +1,157 @@
+/* sentinel.c - the parked workers that wake by themselves: the sentinel and its backup.
+ *
+ * While a worker works or a timer runs, one parked worker, the sentinel, has a timeout. It ends
+ *   - when the next timer is due; timers that are dense share a wake-up (fli_sentinel_timer_ns)
+ *   - while any worker works: after 1 ms, then 2, 4, 8. The sentinel then searches, and so takes the processes queued behind a
+ *     long step, and reports that step
+ * While no worker works and no timer runs there is no sentinel: an idle scheduler makes no system call.
+ *
+ * The sentinel itself may be unparked for work. So while a timer runs, a second parked worker, the backup, has a timeout one
+ * millisecond later than the sentinel (then 2, 4, as long as it finds the sentinel parked).
+ *
+ * INVARIANT  under the idle lock: the sentinel and the backup are parked, and they are different workers.
+ * INVARIANT  under the idle lock: the bit FLI_SENTINEL of the idle word is `sentinel_armed`: the timeout of the sentinel also
+ *            looks after working workers.
+ *
+ * One gap is left: a worker that is unparked while all others are parked, arms a timer, and then blocks inside a handler, which
+ * handlers must not do, keeps that timer waiting.
+ * Design: docs/design/parking.md.
+ */
+#include "sched/sentinel.h"
+
+#include "port/clock.h"
+#include "sched/sched.h"
+
+#define SENTINEL_FIRST_NS UINT64_C(1000000)
+#define SENTINEL_LAST_NS UINT64_C(8000000)
+/* How long after the sentinel's timeout the backup's comes; doubled each time the backup finds the sentinel parked. The last is
+ * well below SENTINEL_LAST_NS, on which fli_sentinel_watches() relies. */
+#define BACKUP_FIRST_NS UINT64_C(1000000)
+#define BACKUP_LAST_NS UINT64_C(4000000)
+
+/* After several timers fired at once, the next timeout for timers comes not before this. Parking and unparking cost 11 to 28 us
+ * of CPU time (2-core virtual machine): for dense timers one wake-up each would be more than there is. A timer that fires alone
+ * delays no other. 100,000 timers a second are late by 136 us at the median: docs/design/timers.md. */
+#define TIMER_GAP_NS UINT64_C(150000)
+/* With more than this many at once a longer gap pays: each wake-up that is saved would have served more timers. */
+#define TIMERS_MANY 8
+#define TIMER_GAP_MANY_NS UINT64_C(250000)
+
+/* Makes `w` the sentinel, or none (NULL). `armed`: its timeout also looks after working workers. */
+static void set_sentinel_locked(fli_idle *idle, fli_worker *w, uint64_t until_ns, bool armed)
+{
+    if (armed != idle->sentinel_armed) {
+        (void)fli_add_acqrel(&idle->word, armed ? FLI_SENTINEL : (uint64_t)0 - FLI_SENTINEL); /* PAIR idle.word */
+    }
+    idle->sentinel = w;
+    idle->sentinel_until_ns = until_ns;
+    idle->sentinel_armed = armed;
+}
+
+/* Makes `w` the backup, or none (NULL). */
+static void set_backup_locked(fli_idle *idle, fli_worker *w, uint64_t until_ns)
+{
+    idle->backup = w;
+    fli_store_rlx(&idle->backup_until_ns, until_ns);
+}
+
+void fli_sentinel_leave_locked(fli_idle *idle, fli_worker *w)
+{
+    if (idle->backup == w) set_backup_locked(idle, NULL, FLI_NEVER);
+    if (idle->sentinel == w) set_sentinel_locked(idle, NULL, FLI_NEVER, false);
+}
+
+bool fli_sentinel_join_locked(fli_worker *w)
+{
+    fli_idle *idle = &w->sched->idle;
+    if (idle->sentinel != NULL || fli_parked_in(fli_load_rlx(&idle->word)) + 1 >= w->sched->worker_count) return false;
+    idle->sentinel = w;
+    idle->sentinel_armed = true;
+    return true;
+}
+
+uint64_t fli_sentinel_deadline_locked(fli_worker *w)
+{
+    filch_sched *sched = w->sched;
+    fli_idle    *idle = &sched->idle;
+    uint64_t     timer = fli_sentinel_timer_ns(sched), until = timer;
+    bool         armed = fli_parked_in(fli_load_rlx(&idle->word)) < sched->worker_count;
+    if (armed) {
+        uint64_t look = fli_clock_after(fli_clock_ns(), w->idle.sentinel_ns);
+        if (look < until) until = look;
+    }
+    /* A worker that would wake before the sentinel takes its place. The old sentinel finds out at its own timeout. */
+    if (idle->sentinel == NULL || idle->sentinel == w || until < idle->sentinel_until_ns) {
+        if (idle->backup == w) set_backup_locked(idle, NULL, FLI_NEVER); /* a sentinel is not its own backup */
+        if (until != FLI_NEVER) set_sentinel_locked(idle, w, until, armed);
+        else if (idle->sentinel == w) set_sentinel_locked(idle, NULL, FLI_NEVER, false);
+        return until;
+    }
+    if (timer != FLI_NEVER && (idle->backup == NULL || idle->backup == w)) {
+        uint64_t later = fli_clock_after(idle->sentinel_until_ns, w->idle.backup_ns);
+        set_backup_locked(idle, w, later);
+        return later;
+    }
+    if (idle->backup == w) set_backup_locked(idle, NULL, FLI_NEVER);
+    return FLI_NEVER;
+}
+
+bool fli_sentinel_heeds_timeout_locked(fli_worker *w)
+{
+    const fli_idle *idle = &w->sched->idle;
+    /* Without a sentinel, sentinel_until_ns is FLI_NEVER: `w` parks again, and its next deadline makes it the sentinel. */
+    if (idle->sentinel == w || fli_clock_ns() >= fli_clock_after(idle->sentinel_until_ns, BACKUP_FIRST_NS)) return true;
+    if (w->idle.backup_ns < BACKUP_LAST_NS) w->idle.backup_ns *= 2;
+    return false;
+}
+
+bool fli_sentinel_watches(const fli_worker *w, uint64_t word)
+{
+    if ((word & FLI_SENTINEL) != 0) return true;
+    return fli_load_rlx(&w->sched->idle.backup_until_ns) < w->clock_ns + SENTINEL_LAST_NS;
+}
+
+bool fli_sentinel_is_needed(filch_sched *sched)
+{
+    fli_idle *idle = &sched->idle;
+    if (sched->opt.on_long_step != NULL && sched->opt.long_step_ns != 0) return true;
+    if (!fli_io_has_fds(&sched->io)) return false;
+    fli_mutex_lock(&idle->lock);
+    bool unpolled = idle->poller == NULL;
+    fli_mutex_unlock(&idle->lock);
+    return unpolled;
+}
+
+bool fli_sentinel_misses_timers(filch_sched *sched)
+{
+    fli_idle *idle = &sched->idle;
+    if (fli_timers_next_ns(&sched->timers) == FLI_NEVER) return false;
+    fli_mutex_lock(&idle->lock);
+    bool missing = idle->sentinel == NULL && idle->backup == NULL;
+    fli_mutex_unlock(&idle->lock);
+    return missing;
+}
+
+void fli_sentinel_worked(fli_worker *w)
+{
+    w->idle.sentinel_ns = SENTINEL_FIRST_NS;
+    w->idle.backup_ns = BACKUP_FIRST_NS;
+}
+
+void fli_sentinel_woke(fli_worker *w, bool timeout)
+{
+    if (!timeout) w->idle.sentinel_ns = SENTINEL_FIRST_NS;
+    else if (w->idle.sentinel_ns < SENTINEL_LAST_NS) w->idle.sentinel_ns *= 2;
+}
+
+void fli_sentinel_note_timers(fli_worker *w, uint32_t timers)
+{
+    uint64_t gap_ns = timers > TIMERS_MANY ? TIMER_GAP_MANY_NS : TIMER_GAP_NS;
+    if (timers > 1) fli_store_rlx(&w->sched->idle.timers_from_ns, fli_clock_after(w->clock_ns, gap_ns));
+}
+
+uint64_t fli_sentinel_timer_ns(filch_sched *sched)
+{
+    uint64_t next = fli_timers_next_ns(&sched->timers), from = fli_load_rlx(&sched->idle.timers_from_ns);
+    return next > from ? next : from;
+}
