@@ -1,4 +1,5 @@
-/* send_waiters.h - senders that wait for waiters in a full mailbox (FILCH_OVERFLOW_WAIT), in the order they came. */
+/* send_waiters.h - senders that wait for waiters in a full mailbox (FILCH_OVERFLOW_WAIT), in the order they came.
+ * Design: docs/design/mailbox-fast-paths.md. */
 #ifndef FLI_DISPATCH_SEND_WAITERS_H
 #define FLI_DISPATCH_SEND_WAITERS_H
 

@@ -3,6 +3,7 @@
  * An operation on a process of another host goes through the caller's own scheduler, by the pid: a send by its route
  * function, every other operation by the model. The node's policy is asked for every operation between hosts, and for
  * none inside a host.
+ * Design: docs/design/hosts.md.
  */
 #include <string.h>
 

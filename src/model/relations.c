@@ -10,6 +10,7 @@
  * lock. A process ends by a swap of its state word. If the swap comes first, setting the bit fails, and the thread
  * sends the notice itself. If it comes second, the swap returns the bit, and fli_ended() waits for the lock and finds
  * the relation. Why no notice is sent twice: a relation is removed once.
+ * Design: docs/design/relations.md.
  */
 #include "base/assert.h"
 #include "base/prng.h"

@@ -1,5 +1,5 @@
 /* data.h - payloads inside the runtime. A payload in a message *owns* its bytes: it is a value, up to 24 bytes inline,
- * or a reference to a counted block. */
+ * or a reference to a counted block. Design: docs/design/memory.md. */
 #ifndef FLI_PAYLOAD_DATA_H
 #define FLI_PAYLOAD_DATA_H
 

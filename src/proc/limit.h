@@ -13,6 +13,7 @@
  * that just said "full": either that CAS fails because the owner released room, or the owner sees the bit when it does.
  *
  * Mailboxes without a limit never use this word.
+ * Design: docs/design/mailbox-fast-paths.md.
  */
 #ifndef FLI_PROC_LIMIT_H
 #define FLI_PROC_LIMIT_H

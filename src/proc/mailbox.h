@@ -7,6 +7,7 @@
  * of a stop (FLI_NODE_AFTER_MESSAGES) goes behind the messages that are queued. A cancel without a reason is the CANCEL
  * bit of the state word and needs no node. Collecting fills the array of events of a step: cancels, then completions
  * and notices, then messages.
+ * Design: docs/design/mailbox-fast-paths.md.
  */
 #ifndef FLI_PROC_MAILBOX_H
 #define FLI_PROC_MAILBOX_H

@@ -27,6 +27,7 @@
  *
  * ASK: a stop has a cancel for the process (sched/drain.c). Unlike CANCEL it is not delivered before messages that
  * arrived earlier.
+ * Design: docs/design/process-state.md.
  */
 #ifndef FLI_PROC_STATE_H
 #define FLI_PROC_STATE_H

@@ -1,5 +1,5 @@
 /* yields.h - the outstanding yields of one process. A yield's node is allocated when the step yields, so that the
- * completion needs no memory and cannot fail. */
+ * completion needs no memory and cannot fail. Design: docs/design/yields.md. */
 #ifndef FLI_PROC_YIELDS_H
 #define FLI_PROC_YIELDS_H
 

@@ -12,6 +12,7 @@
  *
  * INVARIANT  a slot without a process is blank: no mail, no yields, no ext, no values, no dropped messages. So spawn does not
  *            clear it. (The last mailbox limit may still be there: it is read only with the flag LIMITED.)
+ * Design: docs/design/mailbox-fast-paths.md.
  */
 #include "sched/finish.h"
 

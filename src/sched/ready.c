@@ -8,6 +8,7 @@
  *   - continuing by itself (filch_continue): the local deque, below the processes that its step woke; or the global queue, if
  *     it sends to processes that are queued already, or if its step is a fan-out that would starve others
  * Thieves see the deque, the LIFO slot and the global queue: no process waits where only one worker can take it.
+ * Design: docs/design/run-queues.md.
  */
 #include "port/wakefd.h"
 #include "sched/sched.h"

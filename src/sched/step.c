@@ -37,6 +37,7 @@
  * tools/mutants.txt: several_* (step_several), rests_first_whatever_came and completion_node_freed_while_it_is_the_head (step_lone),
  * last_message_leaks (fli_finish_fast), short_way_* (choosing a path).
  * A process whose step is left by a C++ exception may be on any path: torn.c.
+ * Design: docs/design/mailbox-fast-paths.md.
  */
 #include "proc/log.h"
 #include "payload/data.h"

@@ -15,6 +15,7 @@
  * The supervisor links to and monitors each child: the monitor reports every exit; the link ends the children when the
  * supervisor is terminated. The supervisor traps links, so it gets an event when its own parent ends, and then stops
  * its children in order.
+ * Design: docs/design/supervision.md.
  */
 #include <filch.h>
 
