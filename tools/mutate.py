@@ -206,7 +206,7 @@ def sites(root, modules):
     """Every site in the files of these modules."""
     found = []
     for module in modules:
-        for path in sorted((root / "src" / module).glob("*.[ch]")):
+        for path in sorted((root / "src" / module).rglob("*.[ch]")):
             if not path.name.endswith("_test.c"):
                 found += Source(str(path.relative_to(root)), path.read_text()).find()
     return found
@@ -217,7 +217,7 @@ def modules(root):
     sizes = {}
     for folder in sorted((root / "src").iterdir()):
         if folder.is_dir() and folder.name != "sim":
-            files = [path for path in folder.iterdir() if path.suffix in (".c", ".h", ".lua") and not path.name.endswith("_test.c")]
+            files = [path for path in folder.rglob("*") if path.suffix in (".c", ".h", ".lua") and not path.name.endswith("_test.c")]
             sizes[folder.name] = sum(len(path.read_text().splitlines()) for path in files)
     return sizes
 

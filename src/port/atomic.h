@@ -4,7 +4,7 @@
  *     rlx  relaxed        acq  acquire        rel  release        acqrel  both
  * There is no sequentially consistent operation and no fence here. Where two parties must not miss each other, both do a
  * read-modify-write of the same word (sched/parking.c). One place needs more: the watchdog of Lua and the threads it watches
- * (lua/gate.h), where the frequent side only reads, and the rare one pays for a barrier in all threads (port/barrier.h).
+ * (lua/memory/safepoint.h), where the frequent side only reads, and the rare one pays for a barrier in all threads (port/barrier.h).
  *
  * The simulator and the explorer bring files of their own with the same names (src/sim), found first by their builds.
  * The macros take the address of an FLI_ATOMIC(T) and work for any T that the machine can handle in one piece.

@@ -1,6 +1,6 @@
 /* interrupt.h - interrupting a thread where it runs: a signal to that thread alone, and a function that is called there.
  *
- * The runtime itself never uses this. A guest that runs other people's code does (src/lua/watch.c), if its user lets it.
+ * The runtime itself never uses this. A guest that runs other people's code does (src/lua/preempt/preempt.c), if its user lets it.
  */
 #ifndef FLI_PORT_INTERRUPT_H
 #define FLI_PORT_INTERRUPT_H

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "fuzz/bytes.h"
-#include "lua/host.h"
-#include "lua/proc.h"
+#include "lua/host/host.h"
+#include "lua/process/proc.h"
 
 enum { CALLS = 24, ARGS = 5, TICKS = 400 };
 

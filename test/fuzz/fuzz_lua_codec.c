@@ -5,13 +5,13 @@
 
 #include "fuzz/bytes.h"
 #include "fuzz/lua_values.h"
-#include "lua/blob.h"
-#include "lua/code.h"
-#include "lua/codec.h"
-#include "lua/functions.h"
-#include "lua/host.h"
-#include "lua/proc.h"
-#include "lua/state.h"
+#include "lua/message/blob.h"
+#include "lua/host/code.h"
+#include "lua/message/codec.h"
+#include "lua/message/functions.h"
+#include "lua/host/host.h"
+#include "lua/process/proc.h"
+#include "lua/host/state.h"
 
 static filch_lua *lua;
 

@@ -6,10 +6,10 @@
 
 #include "fuzz/bytes.h"
 #include "fuzz/lua_values.h"
-#include "lua/host.h"
-#include "lua/libs.h"
-#include "lua/proc.h"
-#include "lua/state.h"
+#include "lua/host/host.h"
+#include "lua/host/libs.h"
+#include "lua/process/proc.h"
+#include "lua/host/state.h"
 
 static filch_lua *lua;
 

@@ -5,9 +5,9 @@
 #include <lauxlib.h>
 #include <lua.h>
 
-#include "lua/nothing.h"
-#include "lua/blob.h"
-#include "lua/codec.h"
+#include "lua/lib/nothing.h"
+#include "lua/message/blob.h"
+#include "lua/message/codec.h"
 
 static inline size_t lua_field_count(lua_State *L, int table)
 {

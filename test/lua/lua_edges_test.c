@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lua/host.h"
+#include "lua/host/host.h"
 #include "lua/world.h"
 
 static world w;

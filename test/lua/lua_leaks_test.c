@@ -4,8 +4,8 @@
 
 #include <malloc.h>
 
-#include "lua/code.h"
-#include "lua/host.h"
+#include "lua/host/code.h"
+#include "lua/host/host.h"
 #include "support/descriptors.h"
 
 enum { ROUNDS = 200, MEASURES = 4 };

@@ -10,7 +10,7 @@
 
 #include <lua.h>
 
-#include "lua/heap.h"
+#include "lua/memory/heap.h"
 #include "lua/world.h"
 #include "support/alloc.h"
 

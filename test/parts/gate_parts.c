@@ -1,10 +1,10 @@
-/* gate_parts.c - the gate by which the watchdog of Lua keeps the owner of a state from freeing what it looks at (lua/gate.h),
+/* gate_parts.c - the gate by which the watchdog of Lua keeps the owner of a state from freeing what it looks at (lua/memory/safepoint.h),
  * with the barrier that the holder pays for, and strict, without it. The thing that is freed is plain memory: whoever looks
  * at it while it goes away is a data race. */
 #include "parts.h"
 
 #define fli_thread_yield fli_weak_yield
-#include "lua/gate.c"
+#include "lua/memory/safepoint.c"
 
 static struct {
     fli_lua_gate gate;
@@ -74,7 +74,7 @@ static void look_twice(void)
     look();
 }
 
-/* The end of a step, as lua/watch.c does it: the thread runs nothing any more, and what it ran may be freed. */
+/* The end of a step, as lua/preempt/preempt.c does it: the thread runs nothing any more, and what it ran may be freed. */
 static void run_no_more(void)
 {
     fli_store_rel(&g->runs, NULL);
@@ -90,7 +90,7 @@ static void look_at_runner(void)
     fli_lua_gate_release(&g->gate);
 }
 
-/* The watchdog falls asleep, as lua/watch.c does it, while a step begins: one of them sees the other. */
+/* The watchdog falls asleep, as lua/preempt/preempt.c does it, while a step begins: one of them sees the other. */
 static void doze(void)
 {
     fli_mutex_lock(&g->lock);

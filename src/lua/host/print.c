@@ -1,0 +1,146 @@
+/* print.c - see print.h.
+ *
+ * A reader that is slower than the program: `print` waits, as an ordinary yield, so that nothing of it is lost and nothing else is
+ * held up. Where no yield can pass (in a comparison of table.sort, in a job of work.run) the line is dropped. `log` never waits: it drops.
+ * What was dropped is counted, told in the log, and answered by filch_lua_flush.
+ */
+#include "lua/host/print.h"
+
+#include <lauxlib.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "lua/stdlib/checks.h"
+#include "lua/host/host.h"
+#include "lua/host/libs.h"
+#include "lua/process/proc.h"
+#include "port/clock.h"
+
+/* How often a process that waits looks whether there is room again. */
+enum { LOOK_NS = 5000000 };
+
+filch_err fli_lua_print_init(struct filch_lua *lua)
+{
+    filch_err err = fli_output_init(&lua->out, STDOUT_FILENO);
+    if (err != FILCH_OK) return err;
+    err = fli_output_init(&lua->err, STDERR_FILENO);
+    if (err != FILCH_OK) fli_output_fini(&lua->out);
+    return err;
+}
+
+void fli_lua_print_fini(struct filch_lua *lua)
+{
+    fli_output_fini(&lua->err);
+    fli_output_fini(&lua->out);
+}
+
+/* ---- log ---------------------------------------------------------------------------------------------------- */
+
+/* Tells how many lines were dropped since the last time this was told. Returns false if that cannot be written either. */
+static bool tell_dropped(struct filch_lua *lua)
+{
+    uint64_t dropped = fli_output_dropped(&lua->err) + fli_output_dropped(&lua->out);
+    uint64_t told = fli_load_rlx(&lua->dropped_told); /* only counts; two threads may tell the same number */
+    char     line[96];
+    if (dropped == told) return true;
+    int size = snprintf(line, sizeof line, "filch: %llu lines were dropped: their reader is too slow, or gone\n",
+                        (unsigned long long)(dropped - told));
+    if (!fli_output_write(&lua->err, line, (size_t)size)) return false;
+    fli_store_rlx(&lua->dropped_told, dropped);
+    return true;
+}
+
+void fli_lua_log_line(struct filch_lua *lua, const char *text, size_t size)
+{
+    if (lua->opt.log != NULL) {
+        lua->opt.log(lua->opt.log_user, text, size);
+        return;
+    }
+    if (!tell_dropped(lua) || !fli_output_write(&lua->err, text, size)) fli_output_drop(&lua->err);
+}
+
+/* ---- print -------------------------------------------------------------------------------------------------- */
+
+/* Leaves the line on top of the stack. */
+static const char *push_line(lua_State *L, size_t *size)
+{
+    int         n = lua_gettop(L);
+    luaL_Buffer line;
+    luaL_buffinit(L, &line);
+    for (int i = 1; i <= n; i++) {
+        if (i > 1) fli_lua_add_char(&line, '\t');
+        luaL_tolstring(L, i, NULL);
+        luaL_addvalue(&line);
+    }
+    fli_lua_add_char(&line, '\n');
+    luaL_pushresult(&line);
+    return lua_tolstring(L, -1, size);
+}
+
+/* The end of a print. A program whose reader has gone (`| head -1`) would print for ever: no signal ends it. */
+static int told(lua_State *L, struct filch_lua *lua)
+{
+    return fli_output_is_closed(&lua->out) ? luaL_error(L, "standard output is closed") : 0;
+}
+
+enum { TO_WRITE, TO_FLUSH };
+
+/* Writes the line on top of the stack (TO_WRITE), then waits until all of it has left (TO_FLUSH): a part of it that stays behind would
+ * have no one else to write it. */
+static int write_on(lua_State *L, int status, lua_KContext phase)
+{
+    fli_lua_proc *p = fli_lua_here(L);
+    size_t        size;
+    const char   *text = lua_tolstring(L, -1, &size);
+    (void)status;
+    if (phase == TO_WRITE && fli_output_write(&p->lua->out, text, size)) phase = TO_FLUSH;
+    if (phase == TO_FLUSH && fli_output_flush(&p->lua->out)) return told(L, p->lua);
+    fli_lua_wait_begin(L, p); /* a cancel is told here */
+    return fli_lua_park(L, fli_lua_until(p, LOOK_NS), phase, write_on);
+}
+
+/* The general case: the reader is slower than this process. */
+static int wait_for_room(lua_State *L, fli_lua_proc *p, bool taken)
+{
+    if (!fli_lua_can_wait(L, p)) {
+        if (!taken) fli_output_drop(&p->lua->out);
+        return 0;
+    }
+    fli_lua_wait_begin(L, p);
+    return fli_lua_park(L, fli_lua_until(p, LOOK_NS), taken ? TO_FLUSH : TO_WRITE, write_on);
+}
+
+int fli_lua_print(lua_State *L)
+{
+    fli_lua_proc     *p = fli_lua_self(L);
+    struct filch_lua *lua = p->lua;
+    size_t            size;
+    const char       *text = push_line(L, &size);
+    if (lua->opt.print != NULL) {
+        lua->opt.print(lua->opt.print_user, text, size);
+        return 0;
+    }
+    bool taken = fli_output_write(&lua->out, text, size);
+    if (taken && fli_output_flush(&lua->out)) return told(L, lua);
+    return wait_for_room(L, p, taken);
+}
+
+/* ---- for the host ------------------------------------------------------------------------------------------- */
+
+filch_err filch_lua_log(filch_lua *lua, const char *text, size_t size)
+{
+    if (lua == NULL || (text == NULL && size > 0)) return FILCH_EINVAL;
+    if (size > 0) fli_lua_log_line(lua, text, size);
+    return FILCH_OK;
+}
+
+filch_err filch_lua_flush(filch_lua *lua, uint64_t timeout_ns, uint64_t *dropped)
+{
+    if (lua == NULL) return FILCH_EINVAL;
+    uint64_t until = fli_clock_after(fli_clock_ns(), timeout_ns);
+    bool     out = fli_output_finish(&lua->out, until);
+    (void)tell_dropped(lua);
+    bool err = fli_output_finish(&lua->err, until);
+    if (dropped != NULL) *dropped = fli_output_dropped(&lua->out) + fli_output_dropped(&lua->err);
+    return out && err ? FILCH_OK : FILCH_EDEADLINE;
+}

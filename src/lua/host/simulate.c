@@ -1,0 +1,181 @@
+/* simulate.c - Lua programs under a seed: filch_lua_sim, and the library `sim` for the program itself.
+ *
+ * What is drawn from the seed besides what filch_sim_sweep draws: the numbers of math.random, and the seed of Lua's hash
+ * tables, so that `pairs` visits string keys in the same order in each run of a seed. The clocks of `os` are virtual.
+ * What stays outside: addresses. Keys that are tables or functions are visited in an order that depends on where these
+ * lie, and tostring shows it.
+ */
+#include <lauxlib.h>
+#include <string.h>
+
+#include "lua/stdlib/checks.h"
+#include "lua/host/host.h"
+#include "lua/host/libs.h"
+#include "lua/process/proc.h"
+
+/* ---- for C -------------------------------------------------------------------------------------------------- */
+
+typedef struct trial {
+    filch_lua                     *lua;
+    filch_lua_code                *code;
+    const filch_lua_spawn_options *options;
+    filch_sched                   *sched;
+    filch_sim_fn                   check; /* the caller's */
+    bool                           ended;
+} trial;
+
+/* The first process decides: its failure is the run's. */
+static void first_ended(void *user, filch_pid pid, filch_err error, const filch_data *result)
+{
+    trial *t = user;
+    char   text[196];
+    size_t size = filch_size(result);
+    (void)pid;
+    t->ended = true;
+    if (error == FILCH_OK) return;
+    if (size >= sizeof text) size = sizeof text - 1;
+    if (size > 0) memcpy(text, filch_raw(result), size);
+    text[size] = '\0';
+    (void)filch_sim_fail(t->sched, size > 0 ? text : filch_err_text(error));
+}
+
+static filch_err begin(filch_sched *sched, void *user)
+{
+    trial                  *t = user;
+    filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
+    filch_lua_spawn_options how = *t->options;
+    t->sched = sched;
+    t->ended = false;
+    spawn.on_exit = first_ended;
+    spawn.on_exit_user = t;
+    how.spawn = &spawn;
+    return filch_lua_spawn(t->lua, sched, t->code, &how, NULL);
+}
+
+static filch_err check(filch_sched *sched, void *user)
+{
+    trial *t = user;
+    if (!t->ended) (void)filch_sim_fail(sched, "the first process waits for something that never comes");
+    return FILCH_OK;
+}
+
+filch_err filch_lua_sim(filch_lua *lua, filch_lua_code *code, const filch_lua_spawn_options *options,
+                        const filch_sim_options *sim, uint64_t count, filch_sim_report *report)
+{
+    filch_lua_spawn_options how = FILCH_LUA_SPAWN_OPTIONS_INIT;
+    filch_sim_options       settings = FILCH_SIM_OPTIONS_INIT;
+    if (lua == NULL || code == NULL || report == NULL) return FILCH_EINVAL;
+    if (options != NULL) {
+        if (options->size < sizeof(size_t) || options->size > sizeof how) return FILCH_EINVAL;
+        memcpy(&how, options, options->size);
+        how.size = sizeof how;
+        if (how.spawn != NULL) return FILCH_EINVAL;
+    }
+    if (sim != NULL) {
+        if (sim->size < sizeof(size_t) || sim->size > sizeof settings) return FILCH_EINVAL;
+        memcpy(&settings, sim, sim->size);
+        settings.size = sizeof settings;
+        if (settings.check != NULL) return FILCH_EINVAL;
+    }
+    trial t = { .lua = lua, .code = code, .options = &how };
+    settings.check = check;
+    if (settings.describe == NULL) settings.describe = filch_lua_describe;
+    return filch_sim_sweep(&settings, settings.seed, count, begin, &t, report);
+}
+
+/* ---- for Lua ------------------------------------------------------------------------------------------------ */
+
+/* sim.active() -> whether this is a simulation. */
+static int sim_active(lua_State *L)
+{
+    lua_pushboolean(L, fli_lua_for(L)->simulated);
+    return 1;
+}
+
+/* sim.fail(text): this must not be; ends the run and names its seed. Nothing elsewhere. */
+static int sim_fail(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_here(L);
+    const char   *text = fli_lua_check_text(L, 1);
+    lua_pushboolean(L, p->simulated && filch_sim_fail(p->sched, text) == FILCH_OK);
+    return 1;
+}
+
+/* sim.note(text): a line in the chart of the run. */
+static int sim_note(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_here(L);
+    const char   *text = fli_lua_check_text(L, 1);
+    lua_pushboolean(L, p->simulated && filch_sim_note(p->sched, text) == FILCH_OK);
+    return 1;
+}
+
+/* os.time and os.date without a time, and os.clock: virtual in a simulation, which begins with the year 2000. */
+#define SIM_EPOCH 946684800
+
+/* Of a table stock Lua reads six numbers, of which each may be a text. With a metatable it reads them from a copy, since an __index may give
+ * something else each time. */
+static int time_of_table(lua_State *L)
+{
+    static const char *const fields[] = { "year", "month", "day", "hour", "min", "sec", "isdst", "yday", "wday" };
+    enum { COUNT = sizeof fields / sizeof fields[0] };
+    lua_settop(L, 1);
+    lua_createtable(L, 0, COUNT);
+    for (int i = 0; i < COUNT; i++) {
+        lua_getfield(L, 1, fields[i]);
+        fli_lua_check_digits(L, 3, 1);
+        lua_setfield(L, 2, fields[i]);
+    }
+    if (!lua_getmetatable(L, 1)) return lua_settop(L, 1), fli_lua_self(L)->lua->names.stock_time(L);
+    lua_settop(L, 2);
+    lua_pushcfunction(L, fli_lua_self(L)->lua->names.stock_time);
+    lua_pushvalue(L, 2);
+    lua_call(L, 1, 1);
+    for (int i = 0; i < COUNT; i++) { /* what it has set right */
+        if (lua_getfield(L, 2, fields[i]) != LUA_TNIL) lua_setfield(L, 1, fields[i]);
+        lua_settop(L, 3);
+    }
+    return 1;
+}
+
+static int os_time(lua_State *L)
+{
+    const fli_lua_proc *p = fli_lua_self(L);
+    if (lua_istable(L, 1)) return time_of_table(L);
+    if (!p->simulated || !lua_isnoneornil(L, 1)) return p->lua->names.stock_time(L);
+    lua_pushinteger(L, SIM_EPOCH + (lua_Integer)(fli_lua_now(p) / 1000000000));
+    return 1;
+}
+
+static int os_date(lua_State *L)
+{
+    const fli_lua_proc *p = fli_lua_self(L);
+    size_t              size;
+    const char         *format = luaL_optlstring(L, 1, "%c", &size);
+    fli_lua_check_arg(L, size <= 4096, 1, "the format is too long"); /* each of its items takes about a microsecond */
+    if (p->simulated && lua_isnoneornil(L, 2)) {
+        lua_pushlstring(L, format, size);
+        lua_insert(L, 1);
+        lua_settop(L, 1);
+        lua_pushinteger(L, SIM_EPOCH + (lua_Integer)(fli_lua_now(p) / 1000000000));
+    }
+    return p->lua->names.stock_date(L);
+}
+
+static int os_clock(lua_State *L)
+{
+    const fli_lua_proc *p = fli_lua_self(L);
+    if (!p->simulated) return p->lua->names.stock_clock(L);
+    lua_pushnumber(L, (lua_Number)fli_lua_now(p) / 1e9);
+    return 1;
+}
+
+const fli_lua_member fli_lua_sim_members[] = {
+    { .library = "sim", .name = "active", .fn = sim_active },
+    { .library = "sim", .name = "fail", .fn = sim_fail },
+    { .library = "sim", .name = "note", .fn = sim_note },
+    { .library = "os", .name = "time", .fn = os_time },
+    { .library = "os", .name = "date", .fn = os_date },
+    { .library = "os", .name = "clock", .fn = os_clock },
+    { .name = NULL },
+};

@@ -1,0 +1,155 @@
+/* sources.c - see sources.h. */
+#include "lua/host/sources.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lua/host/host.h"
+#include "port/regular.h"
+
+static void tell(char *text, size_t size, const char *what)
+{
+    if (text != NULL && size > 0) snprintf(text, size, "%s", what);
+}
+
+/* ---- roots ------------------------------------------------------------------------------------------------------- */
+
+/* The folder of a template: what stands before the last '/' in front of the first '?'. */
+static size_t folder_of(const char *template, size_t size)
+{
+    const char *mark = memchr(template, '?', size);
+    size_t      used = mark != NULL ? (size_t)(mark - template) : size;
+    while (used > 0 && template[used - 1] != '/') used--;
+    return used;
+}
+
+char *fli_lua_source_roots(const char *path, const char *more)
+{
+    /* Each template gives at most as much as it has, or "." */
+    size_t room = strlen(path) * 2 + (more != NULL ? strlen(more) : 0) + 8, used = 0;
+    char  *roots = malloc(room);
+    if (roots == NULL) return NULL;
+    for (const char *at = path; at != NULL; at = strchr(at, ';'), at = at != NULL ? at + 1 : NULL) {
+        size_t size = folder_of(at, strcspn(at, ";"));
+        used += (size_t)snprintf(roots + used, room - used, "%s%.*s", used > 0 ? ";" : "", size > 0 ? (int)size : 1,
+                                 size > 0 ? at : ".");
+    }
+    if (more != NULL) snprintf(roots + used, room - used, ";%s", more);
+    return roots;
+}
+
+/* ---- names ------------------------------------------------------------------------------------------------------- */
+
+static bool ends_with_lua(const char *name)
+{
+    size_t size = strlen(name);
+    return size > 4 && strcmp(name + size - 4, ".lua") == 0;
+}
+
+/* The n-th template of the path with the module's name put in; false: there is no n-th. */
+static bool module_file(const char *templates, unsigned n, const char *name, char *path, size_t room)
+{
+    for (; n > 0; n--) {
+        templates = strchr(templates, ';');
+        if (templates == NULL) return false;
+        templates++;
+    }
+    size_t used = 0;
+    for (; *templates != '\0' && *templates != ';'; templates++) {
+        const char *piece = *templates == '?' ? name : NULL;
+        if (piece == NULL) {
+            if (used + 1 < room) path[used++] = *templates;
+            continue;
+        }
+        for (; *piece != '\0'; piece++) {
+            if (used + 1 < room) path[used++] = *piece == '.' ? '/' : *piece;
+        }
+    }
+    path[used] = '\0';
+    return true;
+}
+
+bool fli_lua_is_module(const char *name, size_t size)
+{
+    if (size == 0 || size > 128 || strstr(name, "..") != NULL || name[0] == '.' || ends_with_lua(name)) return false;
+    for (size_t i = 0; i < size; i++) {
+        char c = name[i];
+        if (!(c == '_' || c == '-' || c == '.' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+              (c >= 'A' && c <= 'Z'))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static filch_err find_module(const struct filch_lua *lua, const char *name, char *path, size_t room, char *text,
+                             size_t text_size)
+{
+    char   told[512];
+    size_t used = (size_t)snprintf(told, sizeof told, "module '%.64s' not found:", name);
+    if (!fli_lua_is_module(name, strlen(name))) {
+        tell(text, text_size, "a module's name has letters, digits, '_', '-' and single dots");
+        return FILCH_LUA_EFILE;
+    }
+    for (unsigned n = 0; module_file(lua->path, n, name, path, room); n++) {
+        if (fli_regular_exists(path, lua->roots)) return FILCH_OK;
+        if (used < sizeof told) used += (size_t)snprintf(told + used, sizeof told - used, " no file '%s'", path);
+    }
+    tell(text, text_size, told);
+    return FILCH_LUA_EFILE;
+}
+
+/* The n-th root with the name behind it; behind the last one the name itself, as it is. */
+static bool root_file(const char *roots, unsigned n, const char *name, char *path, size_t room)
+{
+    for (; n > 0 && roots != NULL; n--) {
+        roots = strchr(roots, ';');
+        if (roots != NULL) roots++;
+        else return n == 1 && (size_t)snprintf(path, room, "%s", name) < room;
+    }
+    size_t size = strcspn(roots, ";");
+    if (name[0] == '/' || size + strlen(name) + 2 > room) path[0] = '\0';
+    else snprintf(path, room, "%.*s/%s", (int)size, roots, name);
+    return true;
+}
+
+/* A file outside is told from none at all by nobody. */
+static filch_err find_file(const struct filch_lua *lua, const char *name, char *path, size_t room, char *text,
+                           size_t text_size)
+{
+    char told[256];
+    if (ends_with_lua(name)) {
+        for (unsigned n = 0; root_file(lua->roots, n, name, path, room); n++) {
+            if (fli_regular_exists(path, lua->roots)) return FILCH_OK;
+        }
+    }
+    snprintf(told, sizeof told, "cannot open %.128s: code is a regular file that ends with .lua, in the program's folders", name);
+    tell(text, text_size, told);
+    return FILCH_LUA_EFILE;
+}
+
+filch_err fli_lua_source_find(const struct filch_lua *lua, const char *name, char *path, size_t room, char *text,
+                              size_t text_size)
+{
+    bool is_file = strchr(name, '/') != NULL || ends_with_lua(name);
+    return is_file ? find_file(lua, name, path, room, text, text_size)
+                   : find_module(lua, name, path, room, text, text_size);
+}
+
+filch_err fli_lua_source_read(const struct filch_lua *lua, const char *path, char **all, size_t *size, char *text,
+                              size_t text_size)
+{
+    char        told[256];
+    fli_regular result = fli_regular_read(path, lua->roots, lua->opt.code_max, all, size);
+    if (result == FLI_REGULAR_OK) return FILCH_OK;
+    if (result == FLI_REGULAR_NO_MEMORY) return FILCH_ENOMEM;
+    if (result == FLI_REGULAR_TOO_LARGE) {
+        snprintf(told, sizeof told, "%.128s is larger than the %zu bytes that a file of code may have", path, lua->opt.code_max);
+    } else {
+        snprintf(told, sizeof told, "cannot read %.128s", path);
+    }
+    tell(text, text_size, told);
+    return FILCH_LUA_EFILE;
+}

@@ -1,0 +1,262 @@
+/* work.c - the library `work`: Lua that would keep a worker busy, or call C functions that block, on the work pool.
+ *
+ *     work.run(fn, ...) -> its result | nil, why         work.run{ fn, ...; timeout = "2s", memory = "256MB" }
+ *
+ * It looks like a call; the process waits without holding a worker. The function gets copies, as a spawned process does,
+ * and is no process itself: it cannot send, receive or wait. See work.h for who owns what.
+ */
+#include "lua/lib/work.h"
+
+#include <lauxlib.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lua/stdlib/checks.h"
+#include "lua/host/code.h"
+#include "lua/host/host.h"
+#include "lua/host/libs.h"
+#include "lua/process/proc.h"
+#include "lua/process/spawn.h"
+#include "lua/host/state.h"
+#include "lua/lib/times.h"
+#include "lua/preempt/preempt.h"
+
+typedef struct fli_lua_job {
+    struct fli_lua_job *next, *prev; /* all of the host, under its lock */
+    struct fli_lua_job *sister, **link; /* those that its process waits for */
+    fli_lua_start       start;
+    fli_lua_bytes       bytes; /* what `start` refers to */
+    filch_sched        *sched;
+    filch_pid           self; /* for whom */
+    uint64_t            until_ns;
+    /* The task that waits, and the pool.  writes: both, the last one frees.  PAIR lua.job */
+    FLI_ATOMIC(uint32_t) holders;
+    /* Nobody wants the result.  writes: the process.  reads: the thread that runs it. Only a request to hurry. */
+    FLI_ATOMIC(uint32_t) stop;
+    /* The pool has begun.  writes: its thread.  reads: the process, after the answer, which orders them. */
+    FLI_ATOMIC(uint32_t) begun;
+} fli_lua_job;
+
+/* ---- who owns it ----------------------------------------------------------------------------------------------- */
+
+static void free_job(fli_lua_job *job)
+{
+    struct filch_lua *lua = job->start.lua;
+    fli_mutex_lock(&lua->lock);
+    if (job->prev != NULL) job->prev->next = job->next;
+    else lua->jobs = job->next;
+    if (job->next != NULL) job->next->prev = job->prev;
+    fli_mutex_unlock(&lua->lock);
+    fli_lua_code_drop(job->start.code);
+    fli_lua_bytes_fini(&job->bytes);
+    free(job);
+}
+
+static void drop(fli_lua_job *job, uint32_t count)
+{
+    /* PAIR lua.job, both halves: what each holder did with it comes before it is freed. */
+    if (fli_sub_acqrel(&job->holders, count) == count) free_job(job);
+}
+
+bool fli_lua_job_stops(const fli_lua_job *job)
+{
+    return fli_load_rlx(&job->stop) != 0;
+}
+
+/* The task does not wait any more. `answered`: the pool has said its last word. */
+static void let_go(fli_lua_job *job, bool answered)
+{
+    *job->link = job->sister;
+    if (job->sister != NULL) job->sister->link = job->link;
+    fli_store_rlx(&job->stop, 1);
+    drop(job, answered && fli_load_rlx(&job->begun) == 0 ? 2 : 1);
+}
+
+void fli_lua_jobs_forget(fli_lua_proc *p)
+{
+    while (p->rare != NULL && p->rare->jobs != NULL) let_go(p->rare->jobs, false);
+}
+
+void fli_lua_jobs_fini(struct filch_lua *lua)
+{
+    while (lua->jobs != NULL) free_job(lua->jobs);
+}
+
+static void adopt(fli_lua_proc *p, fli_lua_job *job)
+{
+    struct filch_lua *lua = p->lua;
+    fli_mutex_lock(&lua->lock);
+    job->next = lua->jobs;
+    if (lua->jobs != NULL) lua->jobs->prev = job;
+    lua->jobs = job;
+    fli_mutex_unlock(&lua->lock);
+    fli_lua_job **all = &p->rare->jobs;
+    job->sister = *all;
+    job->link = all;
+    if (*all != NULL) (*all)->link = &job->sister;
+    *all = job;
+}
+
+/* ---- on the pool ------------------------------------------------------------------------------------------------ */
+
+/* What came of it, as the yield's answer. */
+static filch_err conclude(fli_lua_proc *p, int status, int count, filch_data *result)
+{
+    fli_lua_bytes   bytes;
+    fli_lua_refusal why = { "" };
+    filch_data      data = filch_none();
+    filch_err       err = FILCH_OK;
+    fli_lua_bytes_init(&bytes, p->heap.max);
+    if (status == LUA_YIELD) {
+        err = FILCH_LUA_EERROR;
+        data = filch_str("attempt to yield from outside a coroutine");
+    } else if (status != LUA_OK) {
+        err = fli_lua_error_words(p, p->L, status, &bytes);
+        data = filch_bytes(bytes.at, bytes.size);
+    } else if (count > 0 && !fli_lua_pack(p->L, -count, "result", &bytes, &data, &why)) {
+        err = FILCH_LUA_EERROR;
+        data = filch_str(why.text);
+    }
+    filch_err kept = err == FILCH_OK ? fli_lua_bytes_keep(&bytes, &data, result) : filch_keep(&data, result);
+    fli_lua_bytes_fini(&bytes);
+    return err != FILCH_OK ? err : kept;
+}
+
+static filch_err run_state(fli_lua_job *job, filch_data *result)
+{
+    int           status;
+    fli_lua_proc *before, *p = fli_lua_open(&job->start, job->sched, job->self, &status);
+    if (p == NULL) return FILCH_LUA_EMEMORY;
+    int count = 0;
+    if (status == LUA_OK && fli_lua_rarely(p) == NULL) status = LUA_ERRMEM;
+    bool watched = status == LUA_OK;
+    if (watched) {
+        p->rare->job = job;
+        fli_lua_watch_begin(p, &before);
+        fli_store_rlx(&p->running, p->L);
+        status = lua_resume(p->L, NULL, lua_gettop(p->L) - 1, &count);
+        fli_store_rlx(&p->running, NULL);
+    }
+    filch_err err = fli_lua_job_stops(job) ? FILCH_ECANCELLED : conclude(p, status, count, result);
+    if (watched) fli_lua_watch_end(p, before); /* the text of an error is the program's, too */
+    fli_lua_state_free(job->start.lua, p);
+    return err;
+}
+
+static filch_err run(void *arg, filch_data *result)
+{
+    fli_lua_job      *job = arg;
+    struct filch_lua *lua = job->start.lua;
+    fli_add_rlx(&lua->alive, 1);
+    fli_store_rlx(&job->begun, 1);
+    filch_err err = fli_lua_job_stops(job) ? FILCH_ECANCELLED : run_state(job, result);
+    drop(job, 1);
+    /* PAIR lua.alive, release half: when destroy reads zero, nothing of this job is left. */
+    (void)fli_add_rel(&lua->alive, (uint64_t)-1);
+    return err;
+}
+
+/* ---- waiting for it ---------------------------------------------------------------------------------------------- */
+
+static int push_result(lua_State *L, fli_lua_task *task)
+{
+    int results = 1;
+    task->answered = false;
+    if (task->error == FILCH_OK) {
+        fli_lua_unpack(L, &task->answer);
+    } else if (filch_size(&task->answer) > 0) {
+        lua_pushnil(L);
+        lua_pushlstring(L, filch_raw(&task->answer), filch_size(&task->answer));
+        results = 2;
+    } else {
+        results = fli_lua_return_error(L, task->error);
+    }
+    filch_drop(&task->answer);
+    return results;
+}
+
+static int go_on(lua_State *L, int status, lua_KContext ctx)
+{
+    (void)status;
+    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_task *task = p->current;
+    fli_lua_job  *job = (fli_lua_job *)ctx;
+    if (!task->cancelled && !task->answered && !task->late) return fli_lua_park(L, job->until_ns, ctx, go_on);
+    let_go(job, task->answered);
+    task->awaits = 0;
+    if (task->cancelled) filch_drop(&task->answer);
+    fli_lua_check_cancel(L, p);
+    if (task->answered) return push_result(L, task);
+    lua_pushnil(L);
+    lua_pushliteral(L, "timeout");
+    return 2;
+}
+
+/* work.run{ fn, ...; timeout = , memory = } */
+static uint64_t read_table(lua_State *L, fli_lua_proc *p, fli_lua_plan *plan)
+{
+    uint64_t until = FLI_LUA_NEVER;
+    lua_settop(L, 1);
+    lua_pushnil(L);
+    while (lua_next(L, 1) != 0) {
+        const char *name = lua_type(L, -2) == LUA_TSTRING ? fli_lua_whole_text(L, -2) : NULL;
+        if (name != NULL && strcmp(name, "timeout") == 0) until = fli_lua_until(p, fli_lua_check_span(L, -1));
+        else if (name != NULL && strcmp(name, "memory") == 0) (void)fli_lua_plan_option(L, plan, name);
+        else if (name != NULL) luaL_error(L, "work.run has no option '%s'", name);
+        lua_pop(L, 1);
+    }
+    fli_lua_plan_elements(L, plan, 1);
+    return until;
+}
+
+/* A job for the plan, which two hold: this process and the pool. Raises if it cannot be. */
+static fli_lua_job *make_job(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan, uint64_t until)
+{
+    fli_lua_refusal why;
+    fli_lua_job    *job = fli_lua_rarely(p) != NULL ? malloc(sizeof *job) : NULL;
+    if (job == NULL) luaL_error(L, "not enough memory");
+    *job = (fli_lua_job){ .sched = p->sched, .self = p->self, .until_ns = until };
+    fli_atomic_init(&job->holders, 2);
+    fli_atomic_init(&job->stop, 0);
+    fli_atomic_init(&job->begun, 0);
+    fli_lua_bytes_init(&job->bytes, p->heap.max);
+    filch_err err = fli_lua_plan_start(L, p, plan, &job->bytes, &job->start, &why);
+    if (err == FILCH_OK) {
+        adopt(p, job);
+        return job;
+    }
+    fli_lua_code_drop(job->start.code);
+    fli_lua_bytes_fini(&job->bytes);
+    free(job);
+    luaL_error(L, "%s", why.text[0] != '\0' ? why.text : filch_err_text(err));
+    return NULL;
+}
+
+static int work_run(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_plan  plan = { .target = 1, .last = lua_gettop(L), .memory_max = p->heap.max,
+                           .spawn = FILCH_SPAWN_OPTIONS_INIT };
+    uint64_t      until = FLI_LUA_NEVER;
+    if (lua_istable(L, 1)) until = read_table(L, p, &plan);
+    else fli_lua_plan_check(L, 1);
+    luaL_checkstack(L, 8, NULL);
+    fli_lua_wait_begin(L, p);
+    uint64_t     tag = p->next_tag++;
+    fli_lua_job *job = make_job(L, p, &plan, until);
+    filch_err    err = filch_yield_work(p->out, tag, run, job);
+    if (err != FILCH_OK) {
+        let_go(job, true);
+        return fli_lua_return_error(L, err);
+    }
+    p->yields++;
+    p->current->awaits = tag;
+    p->current->asks = false;
+    p->current->answered = false;
+    return go_on(L, LUA_OK, (lua_KContext)job);
+}
+
+const fli_lua_member fli_lua_work_members[] = {
+    { .library = "work", .name = "run", .fn = work_run },
+    { .name = NULL },
+};

@@ -1,0 +1,257 @@
+/* heap.c - see heap.h.
+ *
+ * INVARIANT  a block of at most FLI_LUA_BLOCK_MAX bytes lies in a chunk, and its size names its list; a larger one is
+ *            malloc's, with a fli_lua_big in front. Lua always tells the old size, so blocks carry no header.
+ */
+#include "lua/memory/heap.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "lua/memory/total.h"
+
+enum { GROW_FIRST = 2048 - 16, GROW_MAX = 65536 - 16 };
+
+/* The list of blocks of `size` (1 to FLI_LUA_BLOCK_MAX), and how large those are. */
+static unsigned class_of(size_t size, size_t *room)
+{
+    if (size <= FLI_LUA_FINE_MAX) {
+        unsigned class = (unsigned)((size - 1) / FLI_LUA_GRAIN);
+        *room = (class + 1) * (size_t)FLI_LUA_GRAIN;
+        return class;
+    }
+    unsigned doubling = 63u - (unsigned)__builtin_clzll(size - 1); /* 8, 9, 10, 11 */
+    size_t   quarter = (size_t)1 << (doubling - 2);
+    unsigned part = (unsigned)((size - 1) / quarter) - 4;
+    *room = (part + 5) * quarter;
+    return 32 + (doubling - 8) * 4 + part;
+}
+
+void fli_lua_heap_init(fli_lua_heap *heap, char *at, size_t size, size_t max)
+{
+    size_t skip = (size_t)(-(uintptr_t)at & (FLI_LUA_GRAIN - 1));
+    *heap = (fli_lua_heap){ .at = at + skip, .end = at + size, .max = max, .grow = GROW_FIRST,
+                            .gate = &fli_lua_gate_open };
+}
+
+/* Counts memory from the system for all processes together. Returns false if that is more than they may hold. */
+static bool hold(fli_lua_heap *heap, size_t size)
+{
+    if (heap->total != NULL && !fli_lua_total_take(heap->total, size)) {
+        heap->over_total = true;
+        return false;
+    }
+    heap->held += size;
+    return true;
+}
+
+/* Whether the process itself may hold `size` bytes more. */
+static bool fits(fli_lua_heap *heap, size_t size)
+{
+    if (heap->max - heap->used >= size) return true;
+    heap->over_total = false;
+    return false;
+}
+
+static void let_go(fli_lua_heap *heap, size_t size)
+{
+    heap->held -= size;
+    if (heap->total != NULL) fli_lua_total_give(heap->total, size);
+}
+
+void fli_lua_heap_fini(fli_lua_heap *heap)
+{
+    let_go(heap, heap->held);
+    while (heap->bigs != NULL) {
+        fli_lua_big *big = heap->bigs;
+        heap->bigs = big->next;
+        free(big);
+    }
+    while (heap->chunks != NULL) {
+        fli_lua_chunk *chunk = heap->chunks;
+        heap->chunks = chunk->next;
+        free(chunk);
+    }
+}
+
+static void *cut(fli_lua_heap *heap, size_t room)
+{
+    if ((size_t)(heap->end - heap->at) < room) {
+        size_t size = heap->grow;
+        while (size < room + sizeof(fli_lua_chunk)) size *= 2;
+        if (!hold(heap, size)) return NULL;
+        fli_lua_chunk *chunk = malloc(size);
+        if (chunk == NULL) {
+            let_go(heap, size);
+            return NULL;
+        }
+        *chunk = (fli_lua_chunk){ .next = heap->chunks, .size = size };
+        heap->chunks = chunk;
+        if (heap->grow < GROW_MAX) heap->grow = heap->grow * 2 + 16;
+        /* What is left of the old one is at most a few hundred bytes; make it small blocks rather than lose it. */
+        while ((size_t)(heap->end - heap->at) >= FLI_LUA_GRAIN) {
+            size_t   rest = (size_t)(heap->end - heap->at), piece;
+            unsigned class = class_of(rest < FLI_LUA_FINE_MAX ? rest & ~(size_t)(FLI_LUA_GRAIN - 1) : FLI_LUA_FINE_MAX,
+                                      &piece);
+            *(void **)(void *)heap->at = heap->free[class];
+            heap->free[class] = heap->at;
+            heap->at += piece;
+        }
+        heap->at = (char *)(chunk + 1);
+        heap->end = (char *)chunk + size;
+    }
+    void *block = heap->at;
+    heap->at += room;
+    return block;
+}
+
+static void *take(fli_lua_heap *heap, size_t size)
+{
+    if (size > FLI_LUA_BLOCK_MAX) {
+        if (!fits(heap, size)) return NULL;
+        if (size > SIZE_MAX - sizeof(fli_lua_big) || !hold(heap, size)) return NULL;
+        fli_lua_big *big = malloc(sizeof *big + size);
+        if (big == NULL) {
+            let_go(heap, size);
+            return NULL;
+        }
+        *big = (fli_lua_big){ .next = heap->bigs };
+        if (heap->bigs != NULL) heap->bigs->prev = big;
+        heap->bigs = big;
+        heap->used += size;
+        return big + 1;
+    }
+    size_t   room;
+    unsigned class = class_of(size, &room);
+    if (!fits(heap, room)) return NULL;
+    void *block = heap->free[class];
+    if (block != NULL) memcpy(&heap->free[class], block, sizeof(void *));
+    else if ((block = cut(heap, room)) == NULL) return NULL;
+    heap->used += room;
+    return block;
+}
+
+static void give(fli_lua_heap *heap, void *block, size_t size)
+{
+    if (size > FLI_LUA_BLOCK_MAX) {
+        fli_lua_big *big = (fli_lua_big *)block - 1;
+        if (big->prev != NULL) big->prev->next = big->next;
+        else heap->bigs = big->next;
+        if (big->next != NULL) big->next->prev = big->prev;
+        heap->used -= size;
+        free(big);
+        let_go(heap, size);
+        return;
+    }
+    size_t   room;
+    unsigned class = class_of(size, &room);
+    memcpy(block, &heap->free[class], sizeof(void *));
+    heap->free[class] = block;
+    heap->used -= room;
+}
+
+/* From malloc to malloc: the common growth of a long array or string buffer, which may not need a copy. */
+static void *resize_big(fli_lua_heap *heap, void *old, size_t old_size, size_t size)
+{
+    if (size > old_size && !fits(heap, size - old_size)) return NULL;
+    if (size > SIZE_MAX - sizeof(fli_lua_big)) return NULL;
+    if (size > old_size && !hold(heap, size - old_size)) return NULL;
+    fli_lua_big *big = realloc((fli_lua_big *)old - 1, sizeof *big + size);
+    if (big == NULL) {
+        if (size > old_size) let_go(heap, size - old_size);
+        return NULL;
+    }
+    if (size < old_size) let_go(heap, old_size - size);
+    if (big->prev != NULL) big->prev->next = big;
+    else heap->bigs = big;
+    if (big->next != NULL) big->next->prev = big;
+    heap->used += size - old_size;
+    return big + 1;
+}
+
+/* The block goes on as a smaller one; what was cut off is lost until the process ends. */
+static void *keep_shrunk(fli_lua_heap *heap, void *old, size_t old_size, size_t size)
+{
+    size_t had, wanted;
+    (void)class_of(old_size, &had);
+    (void)class_of(size, &wanted);
+    heap->used -= had - wanted;
+    return old;
+}
+
+static void *resize(fli_lua_heap *heap, void *old, size_t old_size, size_t size)
+{
+    if (old_size > FLI_LUA_BLOCK_MAX && size > FLI_LUA_BLOCK_MAX) return resize_big(heap, old, old_size, size);
+    if (old_size <= FLI_LUA_BLOCK_MAX && size <= FLI_LUA_BLOCK_MAX) {
+        size_t had, wanted;
+        if (class_of(old_size, &had) == class_of(size, &wanted)) return old;
+    }
+    /* Lua counts on it that shrinking succeeds: then the limit does not matter, and a block in a chunk may stay. */
+    bool   shrinks = size < old_size;
+    size_t max = heap->max;
+    if (shrinks) heap->max = SIZE_MAX;
+    void *block = take(heap, size);
+    heap->max = max;
+    if (block == NULL) return shrinks && old_size <= FLI_LUA_BLOCK_MAX ? keep_shrunk(heap, old, old_size, size) : NULL;
+    memcpy(block, old, shrinks ? size : old_size);
+    give(heap, old, old_size);
+    return block;
+}
+
+void *fli_lua_heap_resize(fli_lua_heap *heap, void *old, size_t old_size, size_t size)
+{
+    bool has_old = old != NULL && old_size > 0;
+    if (has_old) fli_lua_gate_pass(heap->gate);
+    if (size == 0) {
+        if (has_old) give(heap, old, old_size);
+        return NULL;
+    }
+    void *block = has_old ? resize(heap, old, old_size, size) : take(heap, size);
+    heap->refused = block == NULL;
+    return block;
+}
+
+bool fli_lua_heap_charge(fli_lua_heap *heap, size_t size)
+{
+    if (heap->max - heap->used < size) return false;
+    heap->used += size;
+    return true;
+}
+
+void fli_lua_heap_discharge(fli_lua_heap *heap, size_t size)
+{
+    heap->used -= size;
+}
+
+/* Most of what Lua asks for: a small block that another has left, and giving one back. */
+static inline bool fast(fli_lua_heap *heap, void *old, size_t old_size, size_t size, void **out)
+{
+    if (old == NULL) {
+        if (size - 1 >= FLI_LUA_FINE_MAX) return false; /* 0 too */
+        size_t class = (size - 1) / FLI_LUA_GRAIN, room = (class + 1) * FLI_LUA_GRAIN;
+        void  *block = heap->free[class];
+        if (block == NULL || heap->max - heap->used < room) return false;
+        memcpy(&heap->free[class], block, sizeof(void *));
+        heap->used += room;
+        heap->refused = false;
+        *out = block;
+        return true;
+    }
+    if (size != 0 || old_size - 1 >= FLI_LUA_FINE_MAX) return false;
+    fli_lua_gate_pass(heap->gate);
+    size_t class = (old_size - 1) / FLI_LUA_GRAIN;
+    memcpy(old, &heap->free[class], sizeof(void *));
+    heap->free[class] = old;
+    heap->used -= (class + 1) * FLI_LUA_GRAIN;
+    *out = NULL;
+    return true;
+}
+
+void *fli_lua_heap_alloc(void *user, void *old, size_t old_size, size_t size)
+{
+    fli_lua_heap *heap = user;
+    void         *block;
+    if (fast(heap, old, old_size, size, &block)) return block;
+    /* Without an old block Lua tells there what kind of object it will be. */
+    return fli_lua_heap_resize(heap, old, old != NULL ? old_size : 0, size);
+}

@@ -1,0 +1,108 @@
+/* heap_test.c - the memory of one Lua process: blocks keep their bytes, sizes are counted, the limit holds. */
+#include "lua/memory/heap.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/prng.h"
+#include "support/check.h"
+#include "support/until.h"
+
+static char first[4096];
+
+TEST(blocks_keep_their_bytes_whatever_happens_around_them)
+{
+    enum { SLOTS = 64 };
+    static struct {
+        unsigned char *at;
+        size_t         size;
+        unsigned char  mark;
+    } slots[SLOTS];
+    fli_lua_heap heap;
+    fli_prng     prng;
+    fli_lua_heap_init(&heap, first, sizeof first, (size_t)1 << 22);
+    fli_prng_init(&prng, 7);
+    memset(slots, 0, sizeof slots);
+    size_t asked = 0;
+    for (uint64_t i = scaled(200000); i > 0; i--) {
+        unsigned n = fli_prng_below(&prng, SLOTS);
+        size_t   size = fli_prng_below(&prng, 4) == 0 ? 0 : 1 + fli_prng_below(&prng, fli_prng_below(&prng, 8) == 0 ? 20000 : 300);
+        for (size_t k = 0; k < slots[n].size; k++) same(slots[n].at[k], slots[n].mark);
+        unsigned char *at = fli_lua_heap_resize(&heap, slots[n].at, slots[n].size, size);
+        if (size > 0 && at == NULL) continue; /* refused: the old one is still there */
+        for (size_t k = 0; at != NULL && k < slots[n].size && k < size; k++) same(at[k], slots[n].mark);
+        same((uintptr_t)at % FLI_LUA_GRAIN, 0);
+        asked += size - slots[n].size;
+        slots[n].at = at;
+        slots[n].size = size;
+        slots[n].mark = (unsigned char)i;
+        if (size > 0) memset(at, slots[n].mark, size);
+        assert_true(heap.used >= asked && heap.used <= heap.max);
+    }
+    for (int n = 0; n < SLOTS; n++) fli_lua_heap_resize(&heap, slots[n].at, slots[n].size, 0);
+    same(heap.used, 0);
+    fli_lua_heap_fini(&heap);
+}
+
+TEST(the_limit_refuses_growth_and_never_shrinking)
+{
+    fli_lua_heap heap;
+    fli_lua_heap_init(&heap, first, sizeof first, 10100);
+    void *a = fli_lua_heap_resize(&heap, NULL, 0, 9000), *b = fli_lua_heap_resize(&heap, NULL, 0, 900);
+    assert_non_null(a);
+    assert_non_null(b);
+    assert_null(fli_lua_heap_resize(&heap, NULL, 0, 2000));
+    assert_true(heap.refused);
+    assert_null(fli_lua_heap_resize(&heap, a, 9000, 12000));
+    a = fli_lua_heap_resize(&heap, a, 9000, 3000); /* from malloc's into a chunk, at the limit */
+    assert_non_null(a);
+    b = fli_lua_heap_resize(&heap, b, 900, 24);
+    assert_non_null(b);
+    assert_true(fli_lua_heap_charge(&heap, 5000));
+    assert_false(fli_lua_heap_charge(&heap, 5000));
+    fli_lua_heap_discharge(&heap, 5000);
+    assert_null(fli_lua_heap_resize(&heap, NULL, 0, SIZE_MAX - 8));
+    fli_lua_heap_resize(&heap, a, 3000, 0);
+    fli_lua_heap_resize(&heap, b, 24, 0);
+    same(heap.used, 0);
+    fli_lua_heap_fini(&heap);
+}
+
+TEST(sizes_beyond_all_memory_are_refused)
+{
+    fli_lua_heap heap;
+    fli_lua_heap_init(&heap, first, sizeof first, SIZE_MAX);
+    assert_null(fli_lua_heap_resize(&heap, NULL, 0, SIZE_MAX - 8));
+    assert_true(heap.refused);
+    void *big = fli_lua_heap_resize(&heap, NULL, 0, 10000);
+    assert_non_null(big);
+    assert_null(fli_lua_heap_resize(&heap, big, 10000, SIZE_MAX - 8));
+    void *small = fli_lua_heap_resize(&heap, big, 0, 16); /* of nothing there is nothing to keep */
+    assert_non_null(small);
+    same(heap.used, 10000 + 16);
+    fli_lua_heap_resize(&heap, big, 10000, 0);
+    fli_lua_heap_resize(&heap, small, 16, 0);
+    same(heap.used, 0);
+    fli_lua_heap_fini(&heap);
+}
+
+TEST(what_is_never_freed_goes_with_the_heap)
+{
+    fli_lua_heap heap;
+    fli_lua_heap_init(&heap, first, sizeof first, SIZE_MAX);
+    for (size_t size = 1; size < 100000; size += 777) memset(fli_lua_heap_resize(&heap, NULL, 0, size), 1, size);
+    fli_lua_heap_fini(&heap); /* the sanitizers and valgrind would tell */
+    assert_null(heap.bigs);
+    assert_null(heap.chunks);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks_keep_their_bytes_whatever_happens_around_them),
+        cmocka_unit_test(the_limit_refuses_growth_and_never_shrinking),
+        cmocka_unit_test(sizes_beyond_all_memory_are_refused),
+        cmocka_unit_test(what_is_never_freed_goes_with_the_heap),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,96 @@
+/* safepoint_test.c - a gate that is held is not passed; of the one that holds and the one that passes at least one sees the other. */
+#include "lua/memory/safepoint.h"
+
+#include "port/thread.h"
+#include "support/check.h"
+#include "support/until.h"
+
+static fli_lua_gate gate;
+static FLI_ATOMIC(uint32_t) go, done, passed, mark;
+static uint32_t rounds;
+
+/* ---- held --------------------------------------------------------------------------------------------------------- */
+
+static void pass_once(void *arg)
+{
+    (void)arg;
+    fli_lua_gate_pass(&gate);
+    fli_store_rel(&passed, 1); /* PAIR safepoint_test.passed, release half */
+}
+
+static void not_passed_while_held(bool strict)
+{
+    fli_thread thread;
+    fli_lua_gate_init(&gate, strict);
+    fli_store_rlx(&passed, 0);
+    fli_lua_gate_pass(&gate); /* open: at once */
+    fli_lua_gate_hold(&gate);
+    ok(fli_thread_start(&thread, "owner", pass_once, NULL));
+    for (int i = 0; i < 1000; i++) {
+        same(fli_load_acq(&passed), 0); /* PAIR safepoint_test.passed, acquire half */
+        fli_thread_yield();
+    }
+    fli_lua_gate_release(&gate);
+    fli_thread_join(&thread);
+    same(fli_load_acq(&passed), 1); /* PAIR safepoint_test.passed, acquire half */
+}
+
+TEST(a_held_gate_is_not_passed)
+{
+    not_passed_while_held(true);
+    if (fli_barrier_ready()) not_passed_while_held(false);
+}
+
+/* ---- both at once -------------------------------------------------------------------------------------------------- */
+
+/* The owner takes down the mark, passes, and destroys the thing. A holder that still finds the mark has the thing. */
+static FLI_ATOMIC(uint32_t) thing;
+
+static void own(void *arg)
+{
+    (void)arg;
+    for (uint32_t i = 1; i <= rounds; i++) {
+        while (fli_load_acq(&go) < i) fli_thread_yield(); /* PAIR safepoint_test.go, acquire half */
+        fli_store_rlx(&mark, 0);
+        fli_lua_gate_pass(&gate);
+        fli_store_rlx(&thing, 0);
+        fli_store_rel(&done, i); /* PAIR safepoint_test.done, release half */
+    }
+}
+
+static void nobody_uses_what_is_gone(bool strict)
+{
+    fli_thread thread;
+    fli_lua_gate_init(&gate, strict);
+    fli_store_rlx(&go, 0);
+    fli_store_rlx(&done, 0);
+    rounds = (uint32_t)scaled(5000);
+    ok(fli_thread_start(&thread, "owner", own, NULL));
+    for (uint32_t i = 1; i <= rounds; i++) {
+        fli_store_rlx(&mark, 1);
+        fli_store_rlx(&thing, i);
+        fli_store_rel(&go, i); /* PAIR safepoint_test.go, release half */
+        fli_lua_gate_hold(&gate);
+        if (fli_load_rlx(&mark) == 1) {
+            for (int k = 0; k < 10; k++) same(fli_load_rlx(&thing), i);
+        }
+        fli_lua_gate_release(&gate);
+        while (fli_load_acq(&done) < i) fli_thread_yield(); /* PAIR safepoint_test.done, acquire half */
+    }
+    fli_thread_join(&thread);
+}
+
+TEST(what_the_holder_has_found_stays_until_it_lets_go)
+{
+    nobody_uses_what_is_gone(true);
+    if (fli_barrier_ready()) nobody_uses_what_is_gone(false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_held_gate_is_not_passed),
+        cmocka_unit_test(what_the_holder_has_found_stays_until_it_lets_go),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

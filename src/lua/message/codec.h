@@ -1,0 +1,115 @@
+/* codec.h - Lua values as bytes, and back: what travels between processes.
+ *
+ * nil, integers, floats, pids and strings are payloads of their own and need no bytes around them. Everything else is
+ * one block: four bytes of mark, then one value.
+ *
+ *   00 nil   01 false   02 true   03 i8   04 i16   05 i32   06 i64   07 f64   (little-endian)
+ *   08 n8 bytes   09 n32 bytes       a string
+ *   0A a8 p8 ...  0B a32 p32 ...     a table: `a` values for the keys 1, 2, ..., then `p` keys, each with its value
+ *   0C node64 serial64               a pid
+ *   0D n8 name                       a library table of the receiver, by its name      } only among what a spawned
+ *   0E n8 name n8 field              a function out of one                             } function takes along
+ *   18 n32 ...                       a function: the n-th block attached is its code; its variables }
+ *   19 n32                           the n-th function written so far                   } the same
+ *   1A n32 i8                        a variable that is the i-th of the n-th function   }
+ *   0F n32                           the n-th block attached (message_refs.h): a blob
+ *   13 bytes                         a blob, to the end; only outermost
+ *   14 n32                           the n-th block attached: a string
+ *   16 node64 serial64 id64          who waits for a reply     } only in what a process hands over to the one that
+ *   17 id64                          a stream                  } goes on in its place
+ *   1B null   1C an empty list        (nothing.h)
+ *   40..7F  the integers 0..63       80..BF  a string of 0..63 bytes       C0..FF  the integers 64..127
+ *
+ * A request is 10 id64 value, its reply 11 id64 value, a failed one 12 id64 value; only outermost. 15 id64 00 is
+ * for the process itself: a file that it uses has changed.
+ *
+ * Reading takes any bytes, and says so when they are not of this form. Writing names what cannot be sent, and where it
+ * is: "message.users[3].callback: a function cannot be sent".
+ * Design: docs/design/lua/messages.md.
+ */
+#ifndef FLI_LUA_CODEC_H
+#define FLI_LUA_CODEC_H
+
+#include <filch.h>
+#include <lua.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lua/message/message_refs.h"
+
+enum { FLI_LUA_DEPTH_MAX = 100, FLI_LUA_MARK_SIZE = 4, FLI_LUA_TAG_BLOB = 0x13 };
+
+extern const uint8_t fli_lua_mark[FLI_LUA_MARK_SIZE];
+/* The message that a file has changed. Lua cannot send it: a string that begins like that is wrapped. */
+extern const uint8_t fli_lua_outdated[FLI_LUA_MARK_SIZE + 10];
+
+/* Bytes being written. Small ones stay in the struct. */
+typedef struct fli_lua_bytes {
+    uint8_t *at;
+    size_t   size, room, max;
+    bool     by_name; /* libraries and their functions may be written by name */
+    bool     hand_over; /* streams and requests may be written */
+    struct fli_lua_functions *functions; /* functions may be written, and these have been; NULL: they may not */
+    bool     parceled;
+    struct fli_lua_total *total; /* what large ones count for; NULL: nothing */
+    fli_lua_refs refs; /* blocks that the bytes refer to */
+    filch_data   parcel; /* bytes and refs together, when `parceled` */
+    uint8_t  first[480];
+} fli_lua_bytes;
+
+/* Why a value could not be written. */
+typedef struct fli_lua_refusal {
+    char text[256];
+} fli_lua_refusal;
+
+void fli_lua_bytes_init(fli_lua_bytes *bytes, size_t max);
+void fli_lua_bytes_fini(fli_lua_bytes *bytes);
+/* False: no memory, or more than max. */
+bool fli_lua_bytes_add(fli_lua_bytes *bytes, const void *from, size_t size);
+/* The bytes as a payload: lent while they are few, moved out of `bytes` when they are many. False: no memory. */
+bool fli_lua_bytes_data(fli_lua_bytes *bytes, filch_data *out);
+/* After the call that was given the payload: whether it took it. */
+void fli_lua_bytes_sent(fli_lua_bytes *bytes, bool taken);
+/* The payload, made from `bytes`, so that it outlives them. Gives *out one reference. */
+filch_err fli_lua_bytes_keep(fli_lua_bytes *bytes, const filch_data *data, filch_data *out);
+
+/* Appends the value at `index`. Raises no Lua error; false also if it takes too long: fli_lua_budget_over. `root` is how messages call it: "message". */
+bool fli_lua_encode(lua_State *L, int index, const char *root, fli_lua_bytes *bytes, fli_lua_refusal *why);
+
+/* Appends the i-th variable of the function at `index`, which is number 0 of bytes->functions. */
+bool fli_lua_encode_variable(lua_State *L, int index, int i, const char *root, fli_lua_bytes *bytes, fli_lua_refusal *why);
+
+/* The value at `index` as a payload, in `bytes` if it needs them. */
+bool fli_lua_pack(lua_State *L, int index, const char *root, fli_lua_bytes *bytes, filch_data *out,
+                  fli_lua_refusal *why);
+
+/* What the next values read by this thread may refer to; NULL: nothing. */
+void fli_lua_attach(const fli_lua_refs *refs);
+/* And which functions: the list at `list` on the stack, whose first is number 0. */
+void fli_lua_attach_functions(int list);
+/* Reads the i-th variable of the function at `index`. */
+bool fli_lua_decode_variable(lua_State *L, int index, int i, const uint8_t **at, const uint8_t *end);
+
+/* Pushes the value at *at and moves *at behind it. False, with nothing pushed, when the bytes are not of this form.
+ * Raises only memory errors, and that of a spent budget. */
+bool fli_lua_decode(lua_State *L, const uint8_t **at, const uint8_t *end);
+
+/* What a payload is, before it is read. */
+typedef enum fli_lua_sort { FLI_LUA_VALUE, FLI_LUA_REQUEST, FLI_LUA_REPLY, FLI_LUA_FAILURE, FLI_LUA_OUTDATED } fli_lua_sort;
+fli_lua_sort fli_lua_sort_of(const filch_data *data, uint64_t *id);
+
+/* Begins a request or a reply: the mark, the sort and the id; the value follows. */
+bool fli_lua_envelope(fli_lua_bytes *bytes, fli_lua_sort sort, uint64_t id);
+
+/* The same as fli_lua_unpack, and what sort of message it is: fli_lua_sort_of. */
+fli_lua_sort fli_lua_unpack_message(lua_State *L, const filch_data *data, uint64_t *id);
+
+/* Pushes what a payload holds: always one value. Bytes with our mark that are not of this form are a string. */
+void fli_lua_unpack(lua_State *L, const filch_data *data);
+
+/* A pid as a Lua value. Those of this scheduler are light userdata: equal when they are the same process. */
+void fli_lua_push_pid(lua_State *L, filch_pid pid);
+bool fli_lua_to_pid(lua_State *L, int index, filch_pid *pid);
+
+#endif

@@ -1,0 +1,185 @@
+/* ending.c - how a Lua process ends: its result, or an error in words.
+ *
+ * The traceback is written without asking Lua for memory, so that a process that has none left can still say where.
+ */
+#include <lauxlib.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lua/preempt/budget.h"
+#include "lua/host/code.h"
+#include "lua/host/host.h"
+#include "lua/process/proc.h"
+
+enum { LEVELS_FIRST = 10, LEVELS_LAST = 11, TEXT_MAX = 65536 };
+
+static void add_text(fli_lua_bytes *text, const char *more)
+{
+    (void)fli_lua_bytes_add(text, more, strlen(more));
+}
+
+static void add_level(fli_lua_bytes *text, lua_State *L, lua_Debug *ar)
+{
+    char line[256];
+    lua_getinfo(L, "Slnt", ar);
+    int used = ar->currentline > 0 ? snprintf(line, sizeof line, "\n\t%s:%d: in ", ar->short_src, ar->currentline)
+                                   : snprintf(line, sizeof line, "\n\t%s: in ", ar->short_src);
+    size_t at = (size_t)used, room = sizeof line - at;
+    if (ar->name != NULL) snprintf(line + at, room, "%s '%.100s'", ar->namewhat[0] != '\0' ? ar->namewhat : "function", ar->name);
+    else if (*ar->what == 'm') snprintf(line + at, room, "main chunk");
+    else if (*ar->what == 'C') snprintf(line + at, room, "?");
+    else snprintf(line + at, room, "function <%s:%d>", ar->short_src, ar->linedefined);
+    add_text(text, line);
+    if (ar->istailcall) add_text(text, "\n\t(...tail calls...)");
+}
+
+static int count_levels(lua_State *L)
+{
+    lua_Debug ar;
+    int       low = 1, high = 1;
+    while (lua_getstack(L, high, &ar)) {
+        low = high;
+        high *= 2;
+    }
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (lua_getstack(L, middle, &ar)) low = middle + 1;
+        else high = middle;
+    }
+    return high - 1;
+}
+
+static void add_traceback(fli_lua_bytes *text, lua_State *L)
+{
+    lua_Debug ar;
+    int       last = count_levels(L), skip_from = last > LEVELS_FIRST + LEVELS_LAST ? LEVELS_FIRST : -1;
+    char      line[64];
+    add_text(text, "\nstack traceback:");
+    for (int level = 0; lua_getstack(L, level, &ar); level++) {
+        if (level == skip_from) {
+            snprintf(line, sizeof line, "\n\t... (skipping %d levels)", last - LEVELS_LAST - level + 1);
+            add_text(text, line);
+            level = last - LEVELS_LAST;
+            continue;
+        }
+        add_level(text, L, &ar);
+    }
+}
+
+/* tostring, and what a table says about itself. In a protected call; the error is at 1. */
+static int say(lua_State *L)
+{
+    if (luaL_getmetafield(L, 1, "__tostring") == LUA_TNIL && lua_istable(L, 1)) {
+        lua_pushliteral(L, "message");
+        if (lua_rawget(L, 1) == LUA_TSTRING) return 1;
+        lua_pushfstring(L, "(error object is a %s value)", luaL_typename(L, 1));
+        return 1;
+    }
+    luaL_tolstring(L, 1, NULL);
+    return 1;
+}
+
+/* The words for the error on top of L's stack; L can be used again. */
+static void add_error(fli_lua_bytes *text, lua_State *L)
+{
+    size_t      size;
+    const char *words = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, &size) : NULL;
+    if (words == NULL && lua_checkstack(L, 3)) {
+        lua_pushcfunction(L, say);
+        lua_insert(L, -2);
+        if (lua_pcall(L, 1, 1, 0) == LUA_OK) words = lua_tolstring(L, -1, &size);
+    }
+    if (words == NULL) add_text(text, "(an error that cannot be told)");
+    else (void)fli_lua_bytes_add(text, words, size < TEXT_MAX / 2 ? size : TEXT_MAX / 2);
+}
+
+static filch_err fail(fli_lua_proc *p, filch_err error, const void *text, size_t size)
+{
+    const filch_lua_options *opt = &p->lua->opt;
+    if (opt->on_failure != NULL && error != FILCH_ECANCELLED) {
+        opt->on_failure(opt->on_failure_user, p->self, p->code->kind->name, error, text, size);
+    }
+    return filch_fail(p->out, error, filch_bytes(text, size));
+}
+
+/* An end that nobody catches: by process.exit, or because another goes on in its place. */
+static filch_err end_exit(fli_lua_proc *p)
+{
+    return p->next != NULL ? fli_lua_upgrade_end(p) : filch_done(p->out, p->rare->result);
+}
+
+/* Closes what is left and says what the error says, both under the budget: the watchdog finds L. When the budget is spent
+ * nothing of Lua runs: the hook that raised the error may have left L without hooks. */
+static void close_and_say(fli_lua_proc *p, lua_State *L, fli_lua_bytes *words)
+{
+    p->no_yield++;
+    fli_store_rlx(&p->running, L);
+    if (!p->runaway) (void)fli_lua_close_thread(p, L); /* the error stays on top */
+    if (!fli_lua_is_final(p)) add_error(words, L);
+    fli_store_rlx(&p->running, NULL);
+    p->no_yield--;
+}
+
+static void add_limit(fli_lua_bytes *words, const char *format, unsigned long long limit)
+{
+    char text[160];
+    snprintf(text, sizeof text, format, limit);
+    add_text(words, text);
+}
+
+filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua_bytes *words)
+{
+    fli_lua_bytes trace, said;
+    fli_lua_bytes_init(&trace, TEXT_MAX);
+    fli_lua_bytes_init(&said, TEXT_MAX);
+    if (status == LUA_ERRMEM) p->out_of_memory = true;
+    if (!p->exiting) add_traceback(&trace, L);
+    bool      was_cancelled = lua_type(L, -1) == LUA_TSTRING && strcmp(lua_tostring(L, -1), "cancelled") == 0;
+    filch_err error = was_cancelled ? FILCH_ECANCELLED : FILCH_LUA_EERROR;
+    close_and_say(p, L, &said);
+    if (p->out_of_memory) {
+        add_limit(words, p->heap.over_total ? "not enough memory: all processes together may hold %llu bytes"
+                                            : "not enough memory: the process may hold %llu bytes",
+                  p->heap.over_total ? p->lua->total.max : p->heap.max);
+        error = FILCH_LUA_EMEMORY;
+    } else if (p->runaway) {
+        add_text(words, p->spent);
+        if (!p->simulated) add_limit(words, ": more than %llu us", p->lua->opt.runaway_ns / 1000);
+        error = FILCH_LUA_EBUDGET;
+    } else {
+        (void)fli_lua_bytes_add(words, said.at, said.size);
+    }
+    (void)fli_lua_bytes_add(words, trace.at, trace.size);
+    fli_lua_bytes_fini(&said);
+    fli_lua_bytes_fini(&trace);
+    return error;
+}
+
+filch_err fli_lua_end_failed(fli_lua_proc *p, fli_lua_task *task, int status)
+{
+    fli_lua_bytes words;
+    fli_lua_bytes_init(&words, TEXT_MAX);
+    filch_err error = fli_lua_error_words(p, task->L, status, &words);
+    /* Who said process.exit and then loops in a __close has not ended as it said; who goes on as another has. */
+    bool      ended = p->exiting && (!p->runaway || p->next != NULL);
+    filch_err err = ended ? end_exit(p) : fail(p, error, words.at, words.size);
+    fli_lua_bytes_fini(&words);
+    return err;
+}
+
+filch_err fli_lua_end_done(fli_lua_proc *p, int count)
+{
+    fli_lua_bytes   bytes;
+    fli_lua_refusal why;
+    filch_data      result = filch_none();
+    fli_lua_bytes_init(&bytes, p->heap.max);
+    filch_err err;
+    if (count > 0 && !fli_lua_pack(p->L, -count, "result", &bytes, &result, &why)) {
+        err = fail(p, p->runaway ? FILCH_LUA_EBUDGET : FILCH_LUA_EERROR, why.text, strlen(why.text));
+    } else {
+        err = filch_done(p->out, result);
+        fli_lua_bytes_sent(&bytes, err == FILCH_OK);
+    }
+    fli_lua_bytes_fini(&bytes);
+    return err;
+}

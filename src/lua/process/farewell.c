@@ -1,0 +1,43 @@
+/* farewell.c - the cancel of a stop comes behind the messages, also behind those that the process keeps.
+ *
+ * The scheduler delivers the messages before the cancel. A Lua process keeps what it has been given and not received yet, so
+ * when the cancel comes up to a batch of messages may still be kept. The cancel is told when so many have been received, or
+ * when the main task waits for a message and none of them fits, or after PATIENCE_NS.
+ */
+#include "lua/process/proc.h"
+
+#define PATIENCE_NS FILCH_SECONDS(1)
+
+static uint32_t count_kept(const fli_lua_proc *p)
+{
+    uint32_t count = 0;
+    for (const fli_lua_saved *saved = p->saved; saved != NULL; saved = saved->next) count += saved->type == FILCH_EVENT_MESSAGE;
+    return count;
+}
+
+bool fli_lua_farewell_begin(fli_lua_proc *p)
+{
+    /* Parked for a message: it has looked at those that are kept, and wants none of them. */
+    if (!filch_sched_stopping(p->sched) || p->main.inbox || p->main.cancelled) return false;
+    uint32_t count = count_kept(p);
+    if (count == 0 || fli_lua_rarely(p) == NULL) return false;
+    if (filch_yield_sleep(p->out, FLI_LUA_FAREWELL_TAG, PATIENCE_NS) != FILCH_OK) return false;
+    p->yields++;
+    p->rare->farewell = count;
+    return true;
+}
+
+void fli_lua_farewell_end(fli_lua_proc *p)
+{
+    if (p->rare == NULL || p->rare->farewell == 0) return;
+    p->rare->farewell = 0;
+    p->main.cancelled = true;
+    fli_lua_wake(p, &p->main);
+}
+
+void fli_lua_farewell_read(fli_lua_proc *p)
+{
+    if (p->rare == NULL || p->rare->farewell == 0) return;
+    if (p->rare->farewell > 1) p->rare->farewell--;
+    else fli_lua_farewell_end(p);
+}

@@ -1,0 +1,348 @@
+/* proc.c - a Lua process as the scheduler sees it: init, step, close. See proc.h.
+ *
+ * A step, in this order:
+ *   1. answers and notices wake the tasks that wait for them; messages stay where they are until a task asks
+ *   2. ready tasks are resumed, one after the other, until none is ready or one has been interrupted
+ *   3. messages that nobody took are kept: the events are only lent
+ *   4. if a deadline is nearer than the sleeps that are outstanding, another is yielded
+ *   5. the status: continue if a task is ready, idle if one waits for a message, wait if all wait for answers
+ */
+#include "lua/process/proc.h"
+
+#include <lauxlib.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/prng.h"
+#include "lua/message/blob.h"
+#include "lua/host/code.h"
+#include "lua/host/host.h"
+#include "lua/host/state.h"
+#include "lua/preempt/preempt.h"
+#include "lua/lib/work.h"
+
+/* ---- beginning ---------------------------------------------------------------------------------------------- */
+
+static int return_all(lua_State *L, int status, lua_KContext ctx)
+{
+    (void)status;
+    (void)ctx;
+    return lua_gettop(L);
+}
+
+/* The chunk has returned: on with the function of that name in its table. */
+static int call_method(lua_State *L, int status, lua_KContext nargs)
+{
+    (void)status;
+    const char *name = lua_tostring(L, lua_upvalueindex(1));
+    bool        optional = lua_toboolean(L, lua_upvalueindex(2));
+    if (!lua_istable(L, -1)) {
+        return optional ? 1 : luaL_error(L, "the chunk returned no table with a function '%s'", name);
+    }
+    if (lua_getfield(L, -1, name) != LUA_TFUNCTION) {
+        if (optional) return lua_pop(L, 1), 1;
+        return luaL_error(L, "the chunk has no function '%s'", name);
+    }
+    lua_replace(L, 1);
+    lua_settop(L, 1 + (int)nargs);
+    lua_callk(L, (int)nargs, LUA_MULTRET, 0, return_all);
+    return lua_gettop(L);
+}
+
+/* The body of a process with a method. Upvalues: its name, and whether it may be missing. The arguments: the chunk, then
+ * what both the chunk and the method get. */
+static int run_method(lua_State *L)
+{
+    int nargs = lua_gettop(L) - 1;
+    luaL_checkstack(L, nargs + 4, "too many arguments");
+    for (int i = 1; i <= nargs + 1; i++) lua_pushvalue(L, i);
+    lua_callk(L, nargs, 1, nargs, call_method);
+    return call_method(L, LUA_OK, nargs);
+}
+
+/* Sets the upvalues of the function on top, and pushes the arguments above it. */
+bool fli_lua_push_start(lua_State *L, const fli_lua_start *start)
+{
+    const uint8_t *at = start->bytes, *end = start->size > 0 ? at + start->size : at;
+    int            function = lua_gettop(L), list = 0;
+    fli_lua_attach(start->refs);
+    if (start->functions) {
+        luaL_checkstack(L, 4, NULL);
+        lua_newtable(L);
+        lua_pushvalue(L, function);
+        lua_rawseti(L, -2, 1);
+        lua_insert(L, function);
+        list = function++;
+        fli_lua_attach_functions(list);
+    }
+    for (int i = 1; start->bytes != NULL && i <= start->code->upvalues; i++) {
+        if (i != start->code->env && !fli_lua_decode_variable(L, function, i, &at, end)) return false;
+    }
+    luaL_checkstack(L, (int)start->arg_count + 4, "too many arguments");
+    for (size_t i = 0; i < start->arg_count; i++) {
+        if (start->bytes == NULL) fli_lua_unpack(L, &start->args[i]);
+        else if (!fli_lua_decode(L, &at, end)) return false;
+    }
+    fli_lua_attach(NULL);
+    if (list != 0) lua_remove(L, list);
+    return true;
+}
+
+/* The arguments of the main task, and before them its function if that is not the code's. The code's function is at 1,
+ * `start` at 2. */
+static int begin(lua_State *L)
+{
+    const fli_lua_start *start = lua_touserdata(L, 2);
+    lua_settop(L, 1);
+    if (start->method != NULL) {
+        lua_pushstring(L, start->method);
+        lua_pushboolean(L, start->method_optional);
+        lua_pushcclosure(L, run_method, 2);
+        lua_insert(L, 1);
+    }
+    if (!fli_lua_push_start(L, start)) return luaL_error(L, "the arguments cannot be read");
+    return lua_gettop(L);
+}
+
+/* The stack of a new state holds the function; afterwards, what the main task begins with. */
+static int push_beginning(lua_State *L, const fli_lua_start *start)
+{
+    bool by_name = start->old != NULL && start->method != NULL;
+    if (start->method == NULL && start->size == 0 && start->arg_count == 0) return LUA_OK;
+    lua_pushcfunction(L, by_name ? fli_lua_upgrade_begin : begin);
+    lua_insert(L, 1);
+    lua_pushlightuserdata(L, (void *)(uintptr_t)start);
+    return lua_pcall(L, 2, LUA_MULTRET, 0);
+}
+
+/* The one that takes a failed one's place must not draw the same numbers. */
+static uint64_t seed_of(const fli_lua_start *start, filch_pid self)
+{
+    return start->again ? fli_prng_mix(start->seed ^ self.serial) : start->seed;
+}
+
+static void set_fields(fli_lua_proc *p, const fli_lua_start *start, filch_sched *sched, filch_pid self)
+{
+    p->lua = start->lua;
+    p->code = start->code;
+    p->sched = sched;
+    p->self = self;
+    p->ready_end = &p->ready;
+    p->saved_end = &p->saved;
+    for (int i = 0; i < FLI_LUA_SLEEPS; i++) p->sleeps[i] = FLI_LUA_NEVER;
+    p->next_tag = FLI_LUA_FIRST_TAG;
+    p->seed = seed_of(start, self);
+    p->simulated = filch_sim_active(p->sched);
+    p->file = start->origin.file;
+}
+
+/* What goes on in the place of another is read, and its file run, inside the other's step. */
+static int begin_inside(fli_lua_proc *p, const fli_lua_start *start)
+{
+    fli_lua_watch_count(p);
+    p->handing_over = true;
+    fli_lua_watch_lend(p, start->old);
+    int status = push_beginning(p->L, start);
+    fli_lua_watch_return(p, start->old);
+    p->handing_over = false;
+    return status;
+}
+
+fli_lua_proc *fli_lua_open(const fli_lua_start *start, filch_sched *sched, filch_pid self, int *status)
+{
+    uint32_t seed = (uint32_t)(filch_sim_active(sched) ? seed_of(start, self) : start->lua->seed);
+    fli_lua_proc *p = fli_lua_state_for(start->lua, start->code, start->memory_max, seed, status);
+    if (p == NULL) return NULL;
+    set_fields(p, start, sched, self);
+    if (*status == LUA_OK && !fli_lua_file_used(p, &start->origin)) *status = LUA_ERRMEM;
+    if (*status == LUA_OK) *status = start->old != NULL ? begin_inside(p, start) : push_beginning(p->L, start);
+    if (*status == LUA_OK) fli_lua_watch_count(p);
+    return p;
+}
+
+/* Why a beginning failed; the error is on top of p's stack, unless memory has run out. */
+static void tell(const fli_lua_start *start, fli_lua_proc *p, int status)
+{
+    /* Not Lua's words alone: whoever raises an error of just those is taken to have no memory, and cannot catch it. */
+    if (status == LUA_ERRMEM) {
+        bool   total = p == NULL || p->heap.over_total;
+        size_t most = total ? (size_t)start->lua->total.max : start->memory_max;
+        snprintf(start->text, start->text_size, "not enough memory to begin: %s may hold %zu bytes",
+                 total && most < SIZE_MAX ? "all processes together" : "the process", total && most < SIZE_MAX ? most : start->memory_max);
+        return;
+    }
+    const char *text = lua_tostring(p->L, -1);
+    snprintf(start->text, start->text_size, "%s", text != NULL ? text : "an error that cannot be told");
+}
+
+/* A beginning that failed leaves nothing behind. */
+static filch_err refuse(fli_lua_proc *p, const fli_lua_start *start, int status)
+{
+    if (start->text != NULL) tell(start, p, status);
+    if (p != NULL) fli_lua_state_free(start->lua, p);
+    return status == LUA_ERRMEM ? FILCH_LUA_EMEMORY : FILCH_LUA_EERROR;
+}
+
+filch_err fli_lua_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    fli_lua_start *given = filch_as_ptr(args);
+    if (method != NULL) return FILCH_EMETHOD;
+    if (given == NULL) return FILCH_EINVAL;
+    fli_lua_start start = *given;
+    if (start.again && start.origin.file != NULL) {
+        start.code = fli_lua_file_newest(start.lua, start.origin.file, &start.origin);
+    } else {
+        fli_lua_code_hold(start.code);
+    }
+    int           status;
+    fli_lua_proc *p = fli_lua_open(&start, filch_ctx_sched(ctx), filch_ctx_self(ctx), &status);
+    if (p == NULL || status != LUA_OK) {
+        fli_lua_code_drop(start.code);
+        return refuse(p, &start, p != NULL ? status : LUA_ERRMEM);
+    }
+    p->main.L = p->L;
+    p->main.nargs = lua_gettop(p->L) - 1;
+    fli_lua_wake(p, &p->main);
+    fli_add_rlx(&p->lua->alive, 1);
+    if (start.old != NULL) given->made = p;
+    *(fli_lua_proc **)self = p;
+    return FILCH_OK;
+}
+
+void fli_lua_close(void *self)
+{
+    fli_lua_proc     *p = *(fli_lua_proc **)self;
+    struct filch_lua *lua = p->lua;
+    fli_lua_file_subscribe(p, false);
+    for (fli_lua_saved *saved = p->saved; saved != NULL; saved = saved->next) filch_drop(&saved->data);
+    for (fli_lua_task *task = p->tasks; task != NULL; task = task->next) filch_drop(&task->answer);
+    filch_drop(&p->main.answer);
+    if (p->rare != NULL) filch_drop(&p->rare->result);
+    fli_lua_jobs_forget(p);
+    fli_lua_code_drop(p->code);
+    fli_lua_code_forget(p);
+    fli_lua_state_free(lua, p);
+    /* PAIR lua.alive, release half: when destroy reads zero, nothing of this process is left. */
+    (void)fli_add_rel(&lua->alive, (uint64_t)-1);
+}
+
+/* ---- stepping ----------------------------------------------------------------------------------------------- */
+
+/* An event that is not a message. *notice: one more among the messages. */
+static filch_err take_event(fli_lua_proc *p, const filch_event *event, bool *notice)
+{
+    switch (event->type) {
+    case FILCH_EVENT_CANCEL:
+        if (fli_lua_farewell_begin(p)) return FILCH_OK;
+        p->main.cancelled = true;
+        fli_lua_wake(p, &p->main);
+        return FILCH_OK;
+    case FILCH_EVENT_YIELD:
+        p->yields--;
+        if (event->tag == FLI_LUA_FAREWELL_TAG) return fli_lua_farewell_end(p), FILCH_OK;
+        if (event->tag != FLI_LUA_ALARM_TAG) {
+            if (event->error == FILCH_OK && fli_lua_asks(p, event->tag)) return FILCH_OK; /* its request has found room */
+            (void)fli_lua_answer(p, event->tag, &event->data, event->error, false);
+            return FILCH_OK;
+        }
+        fli_lua_alarms_ring(p);
+        return event->error; /* a sleep that there was no memory for: nobody else would wake us */
+    case FILCH_EVENT_EXIT:
+        /* Of one that watched for a call's sake nobody else wants to know. */
+        if (event->tag != 0) return (void)fli_lua_exited(p, event->tag, event), FILCH_OK;
+        break;
+    default: break;
+    }
+    *notice = true;
+    return fli_lua_inbox_notice(p, event);
+}
+
+static filch_err take_events(fli_lua_proc *p)
+{
+    bool      messages = false;
+    filch_err err = FILCH_OK;
+    for (size_t i = 0; i < p->event_count && err == FILCH_OK; i++) {
+        if (p->events[i].type == FILCH_EVENT_MESSAGE) messages = true;
+        else err = take_event(p, &p->events[i], &messages);
+    }
+    if (!messages || err != FILCH_OK) return err;
+    if (p->main.inbox) fli_lua_wake(p, &p->main);
+    for (fli_lua_task *task = p->tasks; task != NULL; task = task->next) {
+        if (task->inbox) fli_lua_wake(p, task);
+    }
+    return p->reply_tasks > 0 ? fli_lua_inbox_answers(p) : FILCH_OK;
+}
+
+static fli_lua_task *next_ready(fli_lua_proc *p)
+{
+    fli_lua_task *task = p->ready;
+    if (task == NULL) return NULL;
+    p->ready = task->next_ready;
+    if (p->ready == NULL) p->ready_end = &p->ready;
+    return task;
+}
+
+/* Resumes one task. *over: the process has ended, as the result says. */
+static filch_err resume(fli_lua_proc *p, fli_lua_task *task, bool *over)
+{
+    int results = 0, nargs = task->nargs;
+    task->state = FLI_LUA_RUNNING;
+    task->nargs = 0;
+    p->current = task;
+    fli_store_rlx(&p->running, task->L);
+    int status = lua_resume(task->L, NULL, nargs, &results);
+    fli_store_rlx(&p->running, NULL);
+    if (status == LUA_YIELD) {
+        if (p->why == FLI_LUA_BY_PAUSE) {
+            task->state = FLI_LUA_PARKED;
+            fli_lua_wake(p, task);
+        }
+        return FILCH_OK;
+    }
+    if (status == LUA_OK && task != &p->main) {
+        fli_lua_task_end(p, task);
+        return FILCH_OK;
+    }
+    *over = true;
+    return status == LUA_OK ? fli_lua_end_done(p, results) : fli_lua_end_failed(p, task, status);
+}
+
+/* Outside of its tasks: there is no place in the program to name. */
+static filch_err end_without_memory(fli_lua_proc *p)
+{
+    return filch_fail(p->out, FILCH_LUA_EMEMORY, filch_str("not enough memory to keep messages, or to wait"));
+}
+
+static filch_err rest(fli_lua_proc *p)
+{
+    filch_err err = fli_lua_inbox_end(p);
+    if (err == FILCH_OK) err = fli_lua_alarms_set(p);
+    if (err != FILCH_OK) return end_without_memory(p);
+    if (p->ready != NULL) return filch_continue(p->out);
+    bool messages_matter = p->inbox_tasks > 0 || p->reply_tasks > 0;
+    return p->yields > 0 && !messages_matter ? filch_wait(p->out) : filch_idle(p->out);
+}
+
+filch_err fli_lua_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    fli_lua_proc *p = *(fli_lua_proc **)self;
+    bool          over = false, paused = false;
+    p->out = out;
+    p->events = events;
+    p->event_count = count;
+    p->event_at = 0;
+    fli_lua_proc *before;
+    fli_lua_watch_begin(p, &before);
+    filch_err err = take_events(p);
+    for (fli_lua_task *task; err == FILCH_OK && !over && !paused && (task = next_ready(p)) != NULL;) {
+        err = resume(p, task, &over);
+        /* A task whose function is C runs no instruction of Lua: no hook tells that the slice is over. */
+        paused = p->why == FLI_LUA_BY_PAUSE || fli_lua_is_late(p->runner);
+    }
+    fli_lua_watch_end(p, before);
+    if (paused) (void)fli_lua_now(p); /* so that the worker knows how late it is */
+    if (p->rare != NULL) fli_lua_long_forget(p);
+    if (!over) err = err == FILCH_OK ? rest(p) : end_without_memory(p);
+    p->out = NULL;
+    return err;
+}

@@ -1,0 +1,199 @@
+/* relations.c - the part of the library `process` that is about others: monitors, links, names, groups, ending them. */
+#include <lauxlib.h>
+#include <stdlib.h>
+
+#include "lua/stdlib/checks.h"
+#include "lua/host/libs.h"
+#include "lua/process/proc.h"
+#include "lua/lib/times.h"
+
+static int process_alive(lua_State *L)
+{
+    filch_info info = { .size = sizeof info };
+    lua_pushboolean(L, filch_inspect(fli_lua_here(L)->sched, fli_lua_check_pid(L, 1), &info) == FILCH_OK);
+    return 1;
+}
+
+/* process.cancel(pid [, deadline]): asks it to end; after the deadline it is ended. */
+static int process_cancel(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_here(L);
+    filch_pid     pid = fli_lua_check_pid(L, 1);
+    if (lua_isnoneornil(L, 2)) return fli_lua_return(L, filch_cancel(p->sched, pid));
+    uint64_t span = fli_lua_check_span(L, 2);
+    return fli_lua_return(L, filch_cancel_with(p->sched, pid, FILCH_ECANCELLED, span));
+}
+
+static int process_terminate(lua_State *L)
+{
+    return fli_lua_return(L, filch_terminate(fli_lua_here(L)->sched, fli_lua_check_pid(L, 1)));
+}
+
+/* ---- monitors and links --------------------------------------------------------------------------------------- */
+
+/* process.monitor(pid) -> a number for unmonitor. Its end comes as a message { event = "exit", pid = pid, ... }. */
+static int process_monitor(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_here(L);
+    uint64_t      ref = 0;
+    filch_err     err = filch_monitor(p->sched, p->self, fli_lua_check_pid(L, 1), 0, &ref);
+    if (err != FILCH_OK) return fli_lua_return_error(L, err);
+    lua_pushinteger(L, (lua_Integer)ref);
+    return 1;
+}
+
+/* true, or nil and why; `stale`: the words for what is not there to be ended. */
+static int return_ended(lua_State *L, filch_err err, const char *stale)
+{
+    if (err != FILCH_ESTALE) return fli_lua_return(L, err);
+    lua_pushnil(L);
+    lua_pushstring(L, stale);
+    return 2;
+}
+
+static int process_unmonitor(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_here(L);
+    filch_err     err = filch_unmonitor(p->sched, p->self, (uint64_t)luaL_checkinteger(L, 1));
+    return return_ended(L, err, "there is no such monitor, or its process has ended");
+}
+
+static int process_link(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_here(L);
+    return fli_lua_return(L, filch_link(p->sched, p->self, fli_lua_check_pid(L, 1)));
+}
+
+static int process_unlink(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_here(L);
+    return return_ended(L, filch_unlink(p->sched, p->self, fli_lua_check_pid(L, 1)), "there is no such link");
+}
+
+/* process.trap(on): a linked process that fails is a message { event = "link_down", ... } instead of our end. */
+static int process_trap(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_here(L);
+    return fli_lua_return(L, filch_trap_links(p->out, lua_isnone(L, 1) || lua_toboolean(L, 1)));
+}
+
+/* ---- names and groups ------------------------------------------------------------------------------------------- */
+
+/* The pid at `index`, or this process. */
+static filch_pid pid_or_self(lua_State *L, int index, const fli_lua_proc *p)
+{
+    return lua_isnoneornil(L, index) ? p->self : fli_lua_check_pid(L, index);
+}
+
+static int process_register(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_here(L);
+    const char   *name = fli_lua_check_text(L, 1);
+    return fli_lua_return(L, filch_register(p->sched, name, pid_or_self(L, 2, p)));
+}
+
+static int process_unregister(lua_State *L)
+{
+    return fli_lua_return(L, filch_unregister(fli_lua_here(L)->sched, fli_lua_check_text(L, 1)));
+}
+
+static int process_lookup(lua_State *L)
+{
+    filch_pid pid;
+    filch_err err = filch_whereis(fli_lua_here(L)->sched, fli_lua_check_text(L, 1), &pid);
+    if (err != FILCH_OK) return fli_lua_return_error(L, err);
+    fli_lua_push_pid(L, pid);
+    return 1;
+}
+
+static int process_join(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_here(L);
+    return fli_lua_return(L, filch_join(p->sched, fli_lua_check_text(L, 1), pid_or_self(L, 2, p)));
+}
+
+static int process_leave(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_here(L);
+    filch_err     err = filch_leave(p->sched, fli_lua_check_text(L, 1), pid_or_self(L, 2, p));
+    return return_ended(L, err, "the process is not in this group");
+}
+
+static int process_watch(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_here(L);
+    return fli_lua_return(L, filch_watch(p->sched, fli_lua_check_text(L, 1), p->self, 0));
+}
+
+static int process_unwatch(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_here(L);
+    return return_ended(L, filch_unwatch(p->sched, fli_lua_check_text(L, 1), p->self), "it does not watch this group");
+}
+
+/* process.members(group) -> a list of pids, in the order they joined. */
+static int process_members(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_here(L);
+    const char   *group = fli_lua_check_text(L, 1);
+    size_t        room = 0, count = 0;
+    filch_err     err = filch_members(p->sched, group, NULL, 0, &count);
+    filch_pid    *pids = NULL;
+    /* Others may join between two looks. */
+    while (err == FILCH_OK && count > room) {
+        room = count + count / 4 + 4;
+        pids = lua_newuserdatauv(L, room * sizeof *pids, 0);
+        err = filch_members(p->sched, group, pids, room, &count);
+    }
+    if (err != FILCH_OK) return fli_lua_return_error(L, err);
+    lua_createtable(L, (int)count, 0);
+    for (size_t i = 0; i < count; i++) {
+        fli_lua_push_pid(L, pids[i]);
+        lua_rawseti(L, -2, (lua_Integer)i + 1);
+    }
+    return 1;
+}
+
+/* process.broadcast(group, message) -> how many took it. */
+static int process_broadcast(lua_State *L)
+{
+    fli_lua_proc   *p = fli_lua_here(L);
+    const char     *group = fli_lua_check_text(L, 1);
+    fli_lua_bytes   bytes;
+    fli_lua_refusal why;
+    filch_data      data;
+    uint64_t        sent = 0;
+    lua_settop(L, 2);
+    fli_lua_bytes_init(&bytes, p->heap.max);
+    if (!fli_lua_pack(L, 2, "message", &bytes, &data, &why)) {
+        fli_lua_bytes_fini(&bytes);
+        return luaL_error(L, "%s", why.text);
+    }
+    filch_err err = filch_broadcast(p->sched, group, data, &sent);
+    fli_lua_bytes_sent(&bytes, err == FILCH_OK);
+    fli_lua_bytes_fini(&bytes);
+    if (err != FILCH_OK) return fli_lua_return_error(L, err);
+    lua_pushinteger(L, (lua_Integer)sent);
+    return 1;
+}
+
+const fli_lua_member fli_lua_relation_members[] = {
+    { .library = "process", .name = "alive", .fn = process_alive },
+    { .library = "process", .name = "cancel", .fn = process_cancel },
+    { .library = "process", .name = "terminate", .fn = process_terminate },
+    { .library = "process", .name = "monitor", .fn = process_monitor },
+    { .library = "process", .name = "unmonitor", .fn = process_unmonitor },
+    { .library = "process", .name = "link", .fn = process_link },
+    { .library = "process", .name = "unlink", .fn = process_unlink },
+    { .library = "process", .name = "trap", .fn = process_trap },
+    { .library = "process", .name = "register", .fn = process_register },
+    { .library = "process", .name = "unregister", .fn = process_unregister },
+    { .library = "process", .name = "lookup", .fn = process_lookup },
+    { .library = "process", .name = "join", .fn = process_join },
+    { .library = "process", .name = "leave", .fn = process_leave },
+    { .library = "process", .name = "watch", .fn = process_watch },
+    { .library = "process", .name = "unwatch", .fn = process_unwatch },
+    { .library = "process", .name = "members", .fn = process_members },
+    { .library = "process", .name = "broadcast", .fn = process_broadcast },
+    { .name = NULL },
+};

@@ -1,0 +1,185 @@
+/* upgrade.c - the part of the library `process` that goes on with other code: process.upgrade and process.upgradable.
+ *
+ * The new code gets a state of its own. It is made, its file is run and its function `upgrade` is called while the old
+ * one still stands: whatever goes wrong there is told to the old one, which goes on. Then there is nothing left that
+ * could fail but memory for the messages, and the rest is filch_upgrade: pid, mailbox, links, monitors and names stay.
+ *
+ * What a process keeps by itself is handed over at the end of the step: messages that nobody has taken, a cancel that
+ * was not told, and how many answers are still to come. Tasks of the old one are gone, and so are the questions they
+ * asked.
+ * Design: docs/design/lua/upgrade.md.
+ */
+#include <lauxlib.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lua/preempt/budget.h"
+#include "lua/host/code.h"
+#include "lua/host/host.h"
+#include "lua/host/libs.h"
+#include "lua/host/print.h"
+#include "lua/process/spawn.h"
+
+/* ---- the new one ------------------------------------------------------------------------------------------------ */
+
+static void push_main(lua_State *L, const fli_lua_start *start)
+{
+    const char *path = start->origin.file != NULL ? start->origin.file->path : start->code->kind->name;
+    if (!lua_istable(L, -1) || lua_getfield(L, -1, start->method) != LUA_TFUNCTION) {
+        luaL_error(L, "%s returns no table with a function '%s' to go on with", path, start->method);
+    }
+}
+
+int fli_lua_upgrade_begin(lua_State *L)
+{
+    const fli_lua_start *start = lua_touserdata(L, 2);
+    lua_settop(L, 1);
+    if (!fli_lua_push_start(L, start)) return luaL_error(L, "the state cannot be read");
+    int count = lua_gettop(L) - 1;
+    luaL_checkstack(L, count + 8, "too many values");
+    for (int i = 1; i <= count + 1; i++) lua_pushvalue(L, i);
+    lua_call(L, count, 1); /* the file */
+    push_main(L, start);
+    lua_replace(L, 1); /* now: main, the values, the table */
+    if (lua_getfield(L, -1, "upgrade") != LUA_TFUNCTION) {
+        lua_settop(L, 1 + count);
+        return lua_gettop(L);
+    }
+    lua_insert(L, 2);
+    lua_settop(L, 2 + count); /* main, upgrade, the values */
+    lua_call(L, count, LUA_MULTRET);
+    return lua_gettop(L);
+}
+
+/* ---- the old one --------------------------------------------------------------------------------------------------
+ */
+
+static void unmonitor(const fli_lua_proc *p, const fli_lua_task *task)
+{
+    if (task->ref != 0) (void)!filch_unmonitor(p->sched, p->self, task->ref);
+}
+
+filch_err fli_lua_upgrade_end(fli_lua_proc *p)
+{
+    fli_lua_proc *next = p->next;
+    filch_err     err = fli_lua_inbox_end(p);
+    if (err == FILCH_OK) err = fli_lua_inbox_move(p, next);
+    if (err != FILCH_OK) return filch_fail(p->out, FILCH_LUA_EMEMORY, filch_str("not enough memory to keep messages"));
+    next->outdated = p->outdated;
+    next->main.cancelled = p->main.cancelled;
+    next->yields = p->yields;
+    next->next_tag = p->next_tag;
+    memcpy(next->sleeps, p->sleeps, sizeof next->sleeps);
+    unmonitor(p, &p->main);
+    for (const fli_lua_task *task = p->tasks; task != NULL; task = task->next) unmonitor(p, task);
+    return FILCH_OK;
+}
+
+/* Goes over to what is at plan->target (nil: the newest code of its own file), with the values behind it. Raises an
+ * error that nobody catches when that has worked, and returns when not. */
+static filch_err go_over(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan, fli_lua_refusal *why)
+{
+    fli_lua_bytes bytes;
+    fli_lua_start start;
+    fli_lua_bytes_init(&bytes, p->heap.max);
+    bytes.hand_over = true;
+    filch_err err = fli_lua_plan_start(L, p, plan, &bytes, &start, why);
+    if (err == FILCH_OK) {
+        start.old = p;
+        start.text = why->text;
+        start.text_size = sizeof why->text;
+        err = filch_upgrade(p->out, &start.code->kind->type, NULL, filch_ptr(&start));
+        if (err != FILCH_OK && why->text[0] == '\0') snprintf(why->text, sizeof why->text, "%s", filch_err_text(err));
+    }
+    fli_lua_code_drop(start.code);
+    fli_lua_bytes_fini(&bytes);
+    if (err != FILCH_OK) return err;
+    p->next = start.made;
+    p->exiting = true;
+    lua_pushliteral(L, "upgrade");
+    return (filch_err)lua_error(L);
+}
+
+/* process.upgrade([what [, state...]]): the process goes on as `what`. Returns only if that cannot be: nil, why. */
+static int process_upgrade(lua_State *L)
+{
+    fli_lua_proc   *p = fli_lua_here(L);
+    fli_lua_refusal why = { "" };
+    if (lua_isnone(L, 1)) lua_pushnil(L);
+    fli_lua_plan plan = { .target = 1, .last = lua_gettop(L), .memory_max = p->heap.max };
+    if (!lua_isnil(L, 1)) fli_lua_plan_check(L, 1);
+    else if (p->file == NULL) luaL_argerror(L, 1, "this process runs no module or file: say what it should go on as");
+    luaL_checkstack(L, 8, NULL);
+    filch_err err = go_over(L, p, &plan, &why);
+    if (err == FILCH_EINVAL) return luaL_error(L, "%s", why.text); /* a value that cannot be handed over */
+    lua_pushnil(L);
+    lua_pushstring(L, why.text);
+    return 2;
+}
+
+/* ---- when a file has changed
+ * ------------------------------------------------------------------------------------------ */
+
+/* Its address is the registry's key for the function that gives the state. */
+static const char hand_over_key;
+
+/* process.upgradable(hand_over): when a file that this process uses is taken anew (filch run --watch), hand_over()
+ * gives what the function `main` of the new code is called with. process.upgradable(nil): no longer. */
+static int process_upgradable(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_here(L);
+    bool          on = !lua_isnoneornil(L, 1);
+    if (on) luaL_checktype(L, 1, LUA_TFUNCTION);
+    if (on && p->file == NULL) {
+        luaL_error(L, "only a process that was started by the name of a module or file can be given its newer code");
+    }
+    lua_settop(L, 1);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &hand_over_key);
+    fli_lua_file_subscribe(p, on);
+    if (on && fli_lua_file_outdated(p, false) != NULL) p->outdated = true;
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+/* One line, by the first of those that cannot go on with this version. */
+static void tell_failure(const fli_lua_proc *p, fli_lua_file *file, const char *why)
+{
+    char     line[640];
+    uint64_t version = fli_load_rlx(&file->version);
+    if (fli_load_rlx(&file->told) == version) return;
+    fli_store_rlx(&file->told, version);
+    int size = snprintf(line, sizeof line, "%.200s has changed, and its processes go on with the old code: %.300s\n",
+                        file->path, why);
+    fli_lua_log_line(p->lua, line, (size_t)size);
+}
+
+void fli_lua_upgrade_look(lua_State *L, fli_lua_proc *p)
+{
+    if (p->current != &p->main) return; /* the main task will come here too */
+    p->outdated = false;
+    fli_lua_file *file = p->subscribed ? fli_lua_file_outdated(p, true) : NULL;
+    if (file == NULL) return;
+    int             top = lua_gettop(L);
+    fli_lua_refusal why = { "" };
+    luaL_checkstack(L, 12, NULL);
+    lua_pushnil(L);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &hand_over_key);
+    int status = lua_pcall(L, 0, LUA_MULTRET, 0);
+    if (fli_lua_ends_with(p, status)) (void)fli_lua_raise_final(L, p);
+    if (status == LUA_OK) {
+        fli_lua_plan plan = { .target = top + 1, .last = lua_gettop(L), .memory_max = p->heap.max };
+        luaL_checkstack(L, 8, NULL);
+        (void)go_over(L, p, &plan, &why);
+    } else {
+        snprintf(why.text, sizeof why.text, "%s",
+                 lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "an error that is no text");
+    }
+    tell_failure(p, file, why.text);
+    lua_settop(L, top);
+}
+
+const fli_lua_member fli_lua_upgrade_members[] = {
+    { .library = "process", .name = "upgrade", .fn = process_upgrade },
+    { .library = "process", .name = "upgradable", .fn = process_upgradable },
+    { .name = NULL },
+};

@@ -1,0 +1,239 @@
+/* base.c - the global functions that stock Lua's cannot serve: those that load code, catch errors or could break
+ * out of the limits.
+ *
+ * A process that has run out of its memory or its budget ends: pcall and friends pass that error on instead of catching it.
+ */
+#include <lauxlib.h>
+#include <string.h>
+
+#include "lua/preempt/budget.h"
+#include "lua/stdlib/checks.h"
+#include "lua/host/code.h"
+#include "lua/host/compile.h"
+#include "lua/host/host.h"
+#include "lua/host/libs.h"
+#include "lua/lib/nothing.h"
+#include "lua/host/print.h"
+#include "lua/process/proc.h"
+#include "lua/host/sources.h"
+#include "lua/preempt/preempt.h"
+
+/* ---- errors ------------------------------------------------------------------------------------------------- */
+
+static int finish_pcall(lua_State *L, int status, lua_KContext extra)
+{
+    fli_lua_proc *p = fli_lua_self(L);
+    if (status == LUA_OK || status == LUA_YIELD) return lua_gettop(L) - (int)extra;
+    if (fli_lua_ends_with(p, status)) return fli_lua_raise_final(L, p);
+    lua_pushboolean(L, 0);
+    lua_pushvalue(L, -2);
+    return 2;
+}
+
+static int base_pcall(lua_State *L)
+{
+    luaL_checkany(L, 1);
+    lua_pushboolean(L, 1);
+    lua_insert(L, 1);
+    fli_lua_watch_settle(fli_lua_self(L));
+    return finish_pcall(L, lua_pcallk(L, lua_gettop(L) - 2, LUA_MULTRET, 0, 0, finish_pcall), 0);
+}
+
+/* The message handler that stands before the user's, its upvalue: nothing of Lua runs for an error that is final. */
+static int handle(lua_State *L)
+{
+    if (fli_lua_is_final(fli_lua_self(L))) return 1;
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, 1, 1);
+    return 1;
+}
+
+int fli_lua_xpcall(lua_State *L)
+{
+    int n = lua_gettop(L);
+    luaL_checktype(L, 2, LUA_TFUNCTION);
+    lua_pushboolean(L, 1);
+    lua_pushvalue(L, 1);
+    lua_rotate(L, 3, 2);
+    lua_pushvalue(L, 2);
+    lua_pushcclosure(L, handle, 1);
+    lua_replace(L, 2);
+    fli_lua_watch_settle(fli_lua_self(L));
+    return finish_pcall(L, lua_pcallk(L, n - 2, LUA_MULTRET, 2, 2, finish_pcall), 2);
+}
+
+/* ---- metatables --------------------------------------------------------------------------------------------- */
+
+static int base_setmetatable(lua_State *L)
+{
+    int type = lua_type(L, 2);
+    luaL_checktype(L, 1, LUA_TTABLE);
+    fli_lua_expect(L, type == LUA_TNIL || type == LUA_TTABLE, 2, "nil or table");
+    /* A list that was decoded is an ordinary table to its program. */
+    if (!fli_lua_is_list(L, 1) && luaL_getmetafield(L, 1, "__metatable") != LUA_TNIL) {
+        return luaL_error(L, "cannot change a protected metatable");
+    }
+    if (type == LUA_TTABLE) {
+        /* A finalizer runs when the collector likes, where nothing can stop it. */
+        lua_pushliteral(L, "__gc");
+        if (lua_rawget(L, 2) != LUA_TNIL) return luaL_error(L, "a metatable cannot have __gc here: use <close>");
+    }
+    lua_pushglobaltable(L);
+    if (lua_rawequal(L, 1, -1)) fli_lua_libs_fill(L);
+    lua_settop(L, 2);
+    lua_setmetatable(L, 1);
+    return 1;
+}
+
+/* ---- code --------------------------------------------------------------------------------------------------- */
+
+/* Puts together what a reader function gives, on top of the stack. */
+static void read_pieces(lua_State *L)
+{
+    luaL_Buffer all;
+    luaL_buffinit(L, &all);
+    for (;;) {
+        (void)fli_lua_budget_due(L); /* a reader may be a C function: no instruction of Lua, no hook */
+        lua_pushvalue(L, 1);
+        lua_call(L, 0, 1);
+        size_t size = 0;
+        if (lua_isnil(L, -1)) break;
+        if (lua_type(L, -1) != LUA_TSTRING) luaL_error(L, "reader function must return a string");
+        lua_tolstring(L, -1, &size);
+        if (size == 0) break;
+        luaL_addvalue(&all);
+    }
+    lua_pop(L, 1);
+    luaL_pushresult(&all);
+}
+
+/* Compiles the text on top, and pushes the function; or why not, and returns false. A process gets as much time for it as for
+ * anything that cannot be interrupted. */
+static bool compile_top(lua_State *L, const char *name)
+{
+    const fli_lua_proc *p = fli_lua_self(L);
+    size_t              size;
+    const char         *text = lua_tolstring(L, -1, &size);
+    if (size > p->lua->opt.code_max) {
+        lua_pushfstring(L, "the text is larger than the %d bytes that can be loaded", (int)p->lua->opt.code_max);
+        return false;
+    }
+    bool limited = !p->simulated && fli_lua_job_of(p) == NULL;
+    return fli_lua_compile(L, text, size, name, limited ? p->lua->opt.runaway_ns : 0) == LUA_OK;
+}
+
+/* As stock Lua's, but for text only: bytecode from outside can do anything. */
+static int base_load(lua_State *L)
+{
+    const char *mode = fli_lua_opt_text(L, 3, "t");
+    bool        has_env = !lua_isnone(L, 4);
+    const char *given = lua_tostring(L, 1); /* a number too */
+    const char *name = luaL_optstring(L, 2, given != NULL ? given : "=(load)");
+    if (strchr(mode, 't') == NULL) {
+        lua_pushnil(L);
+        lua_pushliteral(L, "only text can be loaded");
+        return 2;
+    }
+    if (given != NULL) {
+        lua_pushvalue(L, 1);
+    } else {
+        luaL_checktype(L, 1, LUA_TFUNCTION);
+        read_pieces(L);
+    }
+    if (!compile_top(L, name)) {
+        lua_pushnil(L);
+        lua_insert(L, -2);
+        return 2;
+    }
+    if (has_env) {
+        lua_pushvalue(L, 4);
+        if (lua_setupvalue(L, -2, 1) == NULL) lua_pop(L, 1);
+    }
+    return 1;
+}
+
+static const char modules_key;
+
+static int finish_require(lua_State *L, int status, lua_KContext ctx)
+{
+    (void)status;
+    (void)ctx;
+    /* 1 name, 2 the modules, 3 what it returned */
+    if (lua_isnil(L, 3)) {
+        lua_pushboolean(L, 1);
+        lua_replace(L, 3);
+    }
+    lua_pushvalue(L, 1);
+    lua_pushvalue(L, 3);
+    lua_rawset(L, 2);
+    return 1;
+}
+
+static int base_require(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_self(L);
+    size_t        size;
+    const char   *name = luaL_checklstring(L, 1, &size);
+    lua_settop(L, 1);
+    if (!fli_lua_is_module(name, size)) luaL_error(L, "a module's name has letters, digits, '_', '-' and single dots");
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &modules_key) != LUA_TTABLE) {
+        lua_settop(L, 1);
+        lua_createtable(L, 0, 2);
+        lua_pushvalue(L, -1);
+        lua_rawsetp(L, LUA_REGISTRYINDEX, &modules_key);
+    }
+    lua_pushvalue(L, 1);
+    if (lua_rawget(L, 2) != LUA_TNIL) return 1;
+    lua_pop(L, 1);
+    if (fli_lua_push_named(L, name, NULL)) return 1;
+    fli_lua_code *code = NULL;
+    char          text[512] = "";
+    fli_lua_origin origin;
+    filch_err      err = fli_lua_file_named(p->lua, name, &code, &origin, text, sizeof text);
+    if (err != FILCH_OK) return luaL_error(L, "%s", text[0] != '\0' ? text : filch_err_text(err));
+    bool noted = fli_lua_file_used(p, &origin);
+    int  status = fli_lua_code_push(L, code);
+    fli_lua_code_drop(code);
+    if (status != LUA_OK) return lua_error(L);
+    if (!noted) return luaL_error(L, "not enough memory");
+    lua_pushvalue(L, 1);
+    lua_callk(L, 1, 1, 0, finish_require);
+    return finish_require(L, LUA_OK, 0);
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------- */
+
+/* Two cycles, in steps: the first may have begun before what is garbage now was. `left`: how many. */
+static int go_on_collect(lua_State *L, int status, lua_KContext left)
+{
+    (void)status;
+    while (left > 0) {
+        if (lua_gc(L, LUA_GCSTEP, 0)) left--;
+        if (fli_lua_budget_due(L)) fli_lua_pause(L, left, go_on_collect);
+    }
+    lua_pushinteger(L, 0);
+    return 1;
+}
+
+/* How much there is, and a collection by hand; the collector's settings are the host's. */
+static int base_collectgarbage(lua_State *L)
+{
+    static const char *const names[] = { "collect", "count", "step", NULL };
+    switch (luaL_checkoption(L, 1, "collect", names)) {
+    case 1: lua_pushnumber(L, (lua_Number)fli_lua_self(L)->heap.used / 1024); return 1;
+    case 2: lua_pushboolean(L, lua_gc(L, LUA_GCSTEP, 0)); return 1;
+    default: return go_on_collect(L, LUA_OK, 2);
+    }
+}
+
+const fli_lua_member fli_lua_base_members[] = {
+    { .name = "print", .fn = fli_lua_print },
+    { .name = "pcall", .fn = base_pcall },
+    { .name = "xpcall", .fn = fli_lua_xpcall },
+    { .name = "setmetatable", .fn = base_setmetatable },
+    { .name = "load", .fn = base_load },
+    { .name = "require", .fn = base_require },
+    { .name = "collectgarbage", .fn = base_collectgarbage },
+    { .name = NULL },
+};

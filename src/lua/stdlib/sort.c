@@ -1,0 +1,151 @@
+/* sort.c - table.sort, which can be left and entered again: a long one lets other processes run, and so does a comparison that takes
+ * long or waits. Stock Lua's keeps its state on the C stack.
+ *
+ * Merges runs of 1, 2, 4, ... elements from one list into another and back. The table itself is read at the beginning and written at the
+ * end: an error in a comparison leaves it as it was. The order of elements that compare equal stays.
+ */
+#include <lauxlib.h>
+#include <limits.h>
+
+#include "lua/preempt/budget.h"
+#include "lua/stdlib/checks.h"
+#include "lua/host/libs.h"
+
+/* The stack: TABLE, LESS (or nil), STATE, the list that is read, the list that is written; while two are compared, those two. */
+enum { TABLE = 1, LESS, STATE, FROM, INTO, LEFT, RIGHT };
+enum { ROUNDS = 256, BYTES = 256 }; /* between two looks at the budget: some microseconds; bytes of a string that count as a round */
+
+typedef enum phase { READ, MERGE, WRITE } phase;
+
+typedef struct sort {
+    lua_Integer count, width;
+    lua_Integer low, middle, high; /* the two runs: (low, middle] and (middle, high] */
+    lua_Integer left, right, out;  /* behind what was taken of them, and written */
+    phase       phase;
+    unsigned    rounds;
+} sort;
+
+static int go_on(lua_State *L, int status, lua_KContext ctx);
+static int go_on_compared(lua_State *L, int status, lua_KContext ctx);
+
+static lua_Integer least(lua_Integer a, lua_Integer b)
+{
+    return a < b ? a : b;
+}
+
+static void set_runs(sort *s, lua_Integer low)
+{
+    s->low = s->left = s->out = low;
+    s->middle = s->right = least(low + s->width, s->count);
+    s->high = least(low + 2 * s->width, s->count);
+}
+
+/* The pair of runs is merged: on with the next pair, with longer runs, or with the end. */
+static void next_runs(lua_State *L, sort *s)
+{
+    if (s->high < s->count) {
+        set_runs(s, s->high);
+        return;
+    }
+    lua_pushvalue(L, FROM);
+    lua_copy(L, INTO, FROM);
+    lua_replace(L, INTO);
+    s->width *= 2;
+    set_runs(s, 0);
+    if (s->width >= s->count) s->phase = WRITE, s->out = 0;
+}
+
+/* Writes the next element of the left or right run. */
+static void put(lua_State *L, sort *s, bool right)
+{
+    lua_rawgeti(L, FROM, right ? ++s->right : ++s->left);
+    lua_rawseti(L, INTO, ++s->out);
+}
+
+/* Whether the right one is less than the left one. With a function: its answer, now or later. */
+static bool is_right_less(lua_State *L, sort *s)
+{
+    lua_rawgeti(L, FROM, s->left + 1);
+    lua_rawgeti(L, FROM, s->right + 1);
+    if (lua_isnil(L, LESS)) {
+        if (lua_type(L, LEFT) != LUA_TSTRING) return lua_compare(L, RIGHT, LEFT, LUA_OPLT);
+        if (lua_topointer(L, LEFT) == lua_topointer(L, RIGHT)) return false; /* equal strings that are long are compared byte by byte */
+        s->rounds += (unsigned)(lua_rawlen(L, LEFT) / BYTES);
+        return lua_compare(L, RIGHT, LEFT, LUA_OPLT);
+    }
+    lua_pushvalue(L, LESS);
+    lua_pushvalue(L, RIGHT);
+    lua_pushvalue(L, LEFT);
+    lua_callk(L, 2, 1, 0, go_on_compared);
+    return lua_toboolean(L, -1);
+}
+
+static void merge_one(lua_State *L, sort *s)
+{
+    if (s->out == s->high) {
+        next_runs(L, s);
+        return;
+    }
+    bool right = s->left == s->middle || (s->right < s->high && is_right_less(L, s));
+    lua_settop(L, INTO);
+    put(L, s, right);
+}
+
+static int run(lua_State *L)
+{
+    sort *s = lua_touserdata(L, STATE);
+    for (;;) {
+        if (++s->rounds >= ROUNDS) {
+            s->rounds = 0;
+            if (fli_lua_budget_due(L)) fli_lua_pause(L, 0, go_on);
+        }
+        switch (s->phase) {
+        case READ:
+            lua_geti(L, TABLE, ++s->out);
+            lua_rawseti(L, FROM, s->out);
+            if (s->out == s->count) s->phase = MERGE, set_runs(s, 0);
+            break;
+        case MERGE: merge_one(L, s); break;
+        case WRITE:
+            lua_rawgeti(L, FROM, ++s->out);
+            lua_seti(L, TABLE, s->out);
+            if (s->out == s->count) return 0;
+            break;
+        }
+    }
+}
+
+static int go_on(lua_State *L, int status, lua_KContext ctx)
+{
+    (void)status, (void)ctx;
+    return run(L);
+}
+
+static int go_on_compared(lua_State *L, int status, lua_KContext ctx)
+{
+    (void)status, (void)ctx;
+    bool right = lua_toboolean(L, -1);
+    lua_settop(L, INTO);
+    put(L, lua_touserdata(L, STATE), right);
+    return run(L);
+}
+
+static int table_sort(lua_State *L)
+{
+    fli_lua_check_table(L, 1);
+    lua_Integer count = luaL_len(L, 1);
+    if (count < 2) return 0;
+    fli_lua_check_arg(L, count < INT_MAX, 1, "array too big");
+    if (!lua_isnoneornil(L, LESS)) luaL_checktype(L, LESS, LUA_TFUNCTION);
+    lua_settop(L, LESS);
+    int room = (int)least(count, (lua_Integer)lua_rawlen(L, 1)); /* a length may lie */
+    *(sort *)lua_newuserdatauv(L, sizeof(sort), 0) = (sort){ .count = count, .width = 1 };
+    lua_createtable(L, room, 0);
+    lua_createtable(L, room, 0);
+    return run(L);
+}
+
+const fli_lua_member fli_lua_sort_members[] = {
+    { .library = "table", .name = "sort", .fn = table_sort },
+    { .name = NULL },
+};

@@ -1,0 +1,190 @@
+/* strings.c - string.upper, lower, reverse, format, pack, packsize and unpack, and table.concat: as stock Lua's, but a long text lets
+ * other processes run in between, and what cannot is limited.
+ */
+#include <ctype.h>
+#include <lauxlib.h>
+#include <string.h>
+
+#include "lua/preempt/budget.h"
+#include "lua/stdlib/checks.h"
+#include "lua/host/host.h"
+#include "lua/host/libs.h"
+#include "lua/stdlib/text.h"
+
+enum {
+    CHUNK = 16384,       /* bytes between two looks at the budget */
+    FORMAT_MAX = 65536,  /* bytes of a format */
+    VALUES_MAX = 1000,   /* values in one string.format: one may take some microseconds */
+    QUOTED_MAX = 1 << 17 /* bytes of a text for %q, of which each may take a tenth of a microsecond */
+};
+
+/* ---- byte by byte ------------------------------------------------------------------------------------------------- */
+
+static char lower(char c)
+{
+    return (char)tolower((unsigned char)c);
+}
+
+static char upper(char c)
+{
+    return (char)toupper((unsigned char)c);
+}
+
+/* The stack: the string, the text that is made. Returns where to go on: the size at the end, or before a pause. */
+static size_t map_chunks(lua_State *L, size_t at, char (*map)(char c), bool *pause)
+{
+    size_t        size;
+    const char   *from = lua_tolstring(L, 1, &size);
+    fli_lua_text *text = lua_touserdata(L, 2);
+    for (*pause = false; at < size && !*pause;) {
+        size_t end = size - at < CHUNK ? size : at + CHUNK;
+        for (; at < end; at++) text->at[at] = map != NULL ? map(from[at]) : from[size - 1 - at];
+        *pause = at < size && fli_lua_budget_due(L);
+    }
+    text->size = at;
+    return at;
+}
+
+#define MAPPED(name, map)                                                          \
+    static int go_on_##name(lua_State *L, int status, lua_KContext at)             \
+    {                                                                              \
+        bool   pause = true;                                                       \
+        size_t done = map_chunks(L, (size_t)at, map, &pause);                      \
+        (void)status;                                                              \
+        if (pause) fli_lua_pause(L, (lua_KContext)done, go_on_##name);             \
+        fli_lua_text_result(L, 2);                                                 \
+        return 1;                                                                  \
+    }                                                                              \
+    static int string_##name(lua_State *L)                                         \
+    {                                                                              \
+        size_t size;                                                               \
+        luaL_checklstring(L, 1, &size);                                            \
+        lua_settop(L, 1);                                                          \
+        fli_lua_text_push(L, size);                                                \
+        return go_on_##name(L, LUA_OK, 0);                                         \
+    }
+MAPPED(lower, lower)
+MAPPED(upper, upper)
+MAPPED(reverse, NULL)
+
+/* ---- concat ------------------------------------------------------------------------------------------------------- */
+
+/* The stack: table, separator, first, last, text. */
+static int go_on_concat(lua_State *L, int status, lua_KContext at)
+{
+    lua_Integer first = lua_tointeger(L, 3), last = lua_tointeger(L, 4);
+    size_t      between, size;
+    const char *separator = lua_tolstring(L, 2, &between);
+    (void)status;
+    for (lua_Integer i = (lua_Integer)at; i <= last; i++) {
+        if (i != first) fli_lua_text_add(L, 5, separator, between);
+        lua_geti(L, 1, i);
+        if (!lua_isstring(L, -1)) {
+            return luaL_error(L, "invalid value (at index %I) in table for 'concat'", (LUAI_UACINT)i);
+        }
+        const char *piece = lua_tolstring(L, -1, &size);
+        fli_lua_text_add(L, 5, piece, size);
+        lua_settop(L, 5);
+        if (i == last) break; /* the largest integer has no next one */
+        if ((i & 63) == 0 && fli_lua_budget_due(L)) fli_lua_pause(L, (lua_KContext)(i + 1), go_on_concat);
+    }
+    fli_lua_text_result(L, 5);
+    return 1;
+}
+
+static int table_concat(lua_State *L)
+{
+    fli_lua_check_table(L, 1);
+    size_t between;
+    luaL_optlstring(L, 2, "", &between);
+    lua_Integer first = luaL_optinteger(L, 3, 1), last = lua_isnoneornil(L, 4) ? luaL_len(L, 1) : luaL_checkinteger(L, 4);
+    lua_settop(L, 2);
+    if (lua_isnil(L, 2)) lua_pushliteral(L, ""), lua_replace(L, 2);
+    lua_tostring(L, 2); /* a number becomes its digits */
+    lua_pushinteger(L, first);
+    lua_pushinteger(L, last);
+    fli_lua_text_push(L, 64);
+    return go_on_concat(L, LUA_OK, (lua_KContext)first);
+}
+
+/* ---- limited ------------------------------------------------------------------------------------------------------ */
+
+static const fli_lua_names *stock_of(lua_State *L)
+{
+    return &fli_lua_self(L)->lua->names;
+}
+
+static void check_format(lua_State *L)
+{
+    size_t size;
+    luaL_checklstring(L, 1, &size);
+    fli_lua_check_arg(L, size <= FORMAT_MAX, 1, "the format is too long");
+}
+
+/* Each value that is to be a number is a short text, if it is one. */
+static void check_values(lua_State *L)
+{
+    size_t      size;
+    const char *format = lua_tolstring(L, 1, &size), *end = format + size;
+    for (int arg = 2; (format = memchr(format, '%', (size_t)(end - format))) != NULL; format++) {
+        do format++;
+        while (format < end && (isdigit((unsigned char)*format) || (*format != '\0' && strchr("-+ #.", *format) != NULL)));
+        if (format >= end) return; /* stock Lua says what is wrong */
+        if (*format == '%') continue;
+        if (*format != 's' && *format != 'q' && *format != 'p') fli_lua_check_digits(L, arg, arg);
+        arg++;
+    }
+}
+
+static int string_format(lua_State *L)
+{
+    int    count = lua_gettop(L);
+    size_t size;
+    check_format(L);
+    fli_lua_check_arg(L, count <= VALUES_MAX, VALUES_MAX, "too many values for one format");
+    check_values(L);
+    bool quotes = strstr(lua_tostring(L, 1), "%q") != NULL;
+    for (int i = 2; quotes && i <= count; i++) {
+        if (lua_type(L, i) == LUA_TSTRING) {
+            (void)lua_tolstring(L, i, &size);
+            fli_lua_check_arg(L, size <= QUOTED_MAX, i, "the text is too long to be quoted");
+        }
+    }
+    return stock_of(L)->stock_format(L);
+}
+
+static int string_pack(lua_State *L)
+{
+    check_format(L);
+    /* Which of the values are to be numbers is a matter of the format; together they cannot be longer than what is made of them. */
+    size_t bytes = 0, most = fli_lua_self(L)->heap.max / 2;
+    for (int i = 2, count = lua_gettop(L); i <= count; i++) {
+        if (lua_type(L, i) == LUA_TSTRING) bytes += lua_rawlen(L, i);
+        fli_lua_check_arg(L, bytes <= most, i, "the values are too large");
+    }
+    return stock_of(L)->stock_pack(L);
+}
+
+static int string_packsize(lua_State *L)
+{
+    check_format(L);
+    return stock_of(L)->stock_packsize(L);
+}
+
+static int string_unpack(lua_State *L)
+{
+    check_format(L);
+    return stock_of(L)->stock_unpack(L);
+}
+
+const fli_lua_member fli_lua_string_members[] = {
+    { .library = "string", .name = "lower", .fn = string_lower },
+    { .library = "string", .name = "upper", .fn = string_upper },
+    { .library = "string", .name = "reverse", .fn = string_reverse },
+    { .library = "string", .name = "format", .fn = string_format },
+    { .library = "string", .name = "pack", .fn = string_pack },
+    { .library = "string", .name = "packsize", .fn = string_packsize },
+    { .library = "string", .name = "unpack", .fn = string_unpack },
+    { .library = "table", .name = "concat", .fn = table_concat },
+    { .name = NULL },
+};

@@ -1,0 +1,168 @@
+/* tables.c - table.insert, remove and move, string.rep: stock Lua's run for as long as a length says, inside C, and a
+ * metamethod may say 2^60. Those that move elements let other processes run in between. */
+#include <lauxlib.h>
+#include <string.h>
+
+#include "lua/preempt/budget.h"
+#include "lua/stdlib/checks.h"
+#include "lua/host/libs.h"
+#include "lua/process/proc.h"
+
+/* More elements than a table of the largest memory can hold: only a lying length comes here. */
+#define MOVES_MAX (UINT64_C(1) << 27)
+
+enum { ROUNDS = 256 }; /* between two looks at the budget: some microseconds */
+
+/* From `from` up to `end`, without it. A length may be any number, so the distance may be more than an integer holds. */
+static void check_moves(lua_State *L, lua_Integer from, lua_Integer end)
+{
+    if (end > from && (lua_Unsigned)end - (lua_Unsigned)from > MOVES_MAX) luaL_error(L, "too many elements to move");
+}
+
+/* After the element `i` was moved: lets others run if that is due, and then `k` goes on behind it. */
+static inline void moved(lua_State *L, lua_Integer i, lua_KFunction k)
+{
+    if (i % ROUNDS == 0 && fli_lua_budget_due(L)) fli_lua_pause(L, (lua_KContext)i, k);
+}
+
+void fli_lua_check_table(lua_State *L, int index)
+{
+    if (lua_type(L, index) == LUA_TTABLE) return;
+    if (luaL_getmetafield(L, index, "__index") == LUA_TNIL) luaL_checktype(L, index, LUA_TTABLE);
+    lua_pop(L, 1);
+}
+
+/* table.insert(t, at, value): `i` is the place to be filled next, from the end down. */
+static int go_on_insert(lua_State *L, int status, lua_KContext i)
+{
+    lua_Integer at = lua_tointeger(L, 2);
+    (void)status;
+    while (i > at) {
+        lua_geti(L, 1, i - 1);
+        lua_seti(L, 1, i--);
+        moved(L, i, go_on_insert);
+    }
+    lua_seti(L, 1, at);
+    return 0;
+}
+
+static int table_insert(lua_State *L)
+{
+    fli_lua_check_table(L, 1);
+    lua_Integer end = (lua_Integer)((lua_Unsigned)luaL_len(L, 1) + 1), at;
+    switch (lua_gettop(L)) {
+    case 2: lua_seti(L, 1, end); return 0;
+    case 3:
+        at = luaL_checkinteger(L, 2);
+        fli_lua_check_arg(L, (lua_Unsigned)at - 1u < (lua_Unsigned)end, 2, "position out of bounds");
+        check_moves(L, at, end);
+        return go_on_insert(L, LUA_OK, (lua_KContext)end);
+    default: return luaL_error(L, "wrong number of arguments to 'insert'");
+    }
+}
+
+/* The stack: table, place, size, what was there. `at` is the place to be filled next. */
+static int go_on_remove(lua_State *L, int status, lua_KContext at)
+{
+    lua_Integer size = lua_tointeger(L, 3);
+    (void)status;
+    while (at < size) {
+        lua_geti(L, 1, at + 1);
+        lua_seti(L, 1, at++);
+        moved(L, at, go_on_remove);
+    }
+    lua_pushnil(L);
+    lua_seti(L, 1, at);
+    return 1;
+}
+
+static int table_remove(lua_State *L)
+{
+    fli_lua_check_table(L, 1);
+    lua_Integer size = luaL_len(L, 1), at = luaL_optinteger(L, 2, size);
+    if (at != size) fli_lua_check_arg(L, (lua_Unsigned)at - 1u <= (lua_Unsigned)size, 2, "position out of bounds");
+    lua_settop(L, 2);
+    lua_pushinteger(L, size);
+    lua_geti(L, 1, at);
+    check_moves(L, at, size);
+    return go_on_remove(L, LUA_OK, (lua_KContext)at);
+}
+
+/* The arguments are at 1 to 5, with the target at 5. `i` elements have been moved, from the beginning. */
+static int go_on_move_up(lua_State *L, int status, lua_KContext i)
+{
+    lua_Integer from = lua_tointeger(L, 2), count = lua_tointeger(L, 3) - from + 1, to = lua_tointeger(L, 4);
+    (void)status;
+    while (i < count) {
+        lua_geti(L, 1, from + i);
+        lua_seti(L, 5, to + i);
+        moved(L, ++i, go_on_move_up);
+    }
+    return 1;
+}
+
+/* The same from the end; `i` are left. */
+static int go_on_move_down(lua_State *L, int status, lua_KContext i)
+{
+    lua_Integer from = lua_tointeger(L, 2), to = lua_tointeger(L, 4);
+    (void)status;
+    while (i > 0) {
+        i--;
+        lua_geti(L, 1, from + i);
+        lua_seti(L, 5, to + i);
+        moved(L, i, go_on_move_down);
+    }
+    return 1;
+}
+
+static int table_move(lua_State *L)
+{
+    lua_Integer from = luaL_checkinteger(L, 2), end = luaL_checkinteger(L, 3), to = luaL_checkinteger(L, 4);
+    bool        same = lua_isnoneornil(L, 5);
+    fli_lua_check_table(L, 1);
+    lua_settop(L, 5);
+    if (same) lua_pushvalue(L, 1), lua_replace(L, 5);
+    fli_lua_check_table(L, 5);
+    if (end < from) return 1;
+    fli_lua_check_arg(L, from > 0 || end < LUA_MAXINTEGER + from, 3, "too many elements to move");
+    lua_Integer count = end - from + 1;
+    fli_lua_check_arg(L, to <= LUA_MAXINTEGER - count + 1, 4, "destination wrap around");
+    check_moves(L, from, end);
+    bool up = to > end || to <= from || (!same && !lua_compare(L, 1, 5, LUA_OPEQ));
+    return up ? go_on_move_up(L, LUA_OK, 0) : go_on_move_down(L, LUA_OK, (lua_KContext)count);
+}
+
+/* Filled by doubling; what it may become is a matter of the process's memory. */
+static int string_rep(lua_State *L)
+{
+    size_t      size, between;
+    const char *text = luaL_checklstring(L, 1, &size);
+    lua_Integer count = luaL_checkinteger(L, 2);
+    const char *separator = luaL_optlstring(L, 3, "", &between);
+    if (count <= 0 || size + between == 0) {
+        lua_pushliteral(L, "");
+        return 1;
+    }
+    /* No sum of two strings that are there comes near the end of size_t. */
+    if (size + between > (SIZE_MAX / 4) / (size_t)count) return luaL_error(L, "resulting string too large");
+    size_t      unit = size + between, total = unit * (size_t)count - between, done = unit < total ? unit : total;
+    luaL_Buffer buffer;
+    char       *at = luaL_buffinitsize(L, &buffer, total);
+    memcpy(at, text, size);
+    if (done > size) memcpy(at + size, separator, done - size);
+    while (done < total) {
+        size_t more = done < total - done ? done : total - done;
+        memcpy(at + done, at, more);
+        done += more;
+    }
+    luaL_pushresultsize(&buffer, total);
+    return 1;
+}
+
+const fli_lua_member fli_lua_table_members[] = {
+    { .library = "table", .name = "insert", .fn = table_insert },
+    { .library = "table", .name = "remove", .fn = table_remove },
+    { .library = "table", .name = "move", .fn = table_move },
+    { .library = "string", .name = "rep", .fn = string_rep },
+    { .name = NULL },
+};

@@ -1,0 +1,215 @@
+/* coroutines.c - coroutine.resume, wrap, yield and status, for a state whose tasks wait and are preempted.
+ *
+ * When a task waits inside a coroutine, the yield has to pass through whoever resumed that coroutine, out to the step,
+ * and later the other way in again. Here resume and wrap tell such a yield from the program's own (fli_lua_proc.why)
+ * and pass it on.
+ */
+#include <lauxlib.h>
+#include <string.h>
+
+#include "lua/preempt/budget.h"
+#include "lua/stdlib/checks.h"
+#include "lua/host/libs.h"
+#include "lua/process/proc.h"
+
+#define TOO_DEEP "C stack overflow: too many coroutines that close each other"
+
+/* Resumes `co` with `nargs` values on its stack. The results are on its stack; their number, or -1 and an error. A
+ * yield that is not the program's is passed outward: then this does not return, and `k` is called later. */
+static int resume(lua_State *L, lua_State *co, int nargs, lua_KContext ctx, lua_KFunction k)
+{
+    fli_lua_proc *p = fli_lua_self(L);
+    bool          passes = lua_isyieldable(L);
+    int           results = 0;
+    if (!passes) p->no_yield++;
+    p->why = FLI_LUA_BY_USER;
+    fli_store_rlx(&p->running, co);
+    int status = lua_resume(co, L, nargs, &results);
+    fli_store_rlx(&p->running, L);
+    if (!passes) p->no_yield--;
+    if (status == LUA_YIELD && p->why != FLI_LUA_BY_USER) {
+        fli_lua_set_away(co, true);
+        return lua_yieldk(L, 0, ctx, k);
+    }
+    if (status == LUA_OK || status == LUA_YIELD) return results;
+    if (fli_lua_ends_with(p, status)) {
+        lua_xmove(co, L, 1);
+        (void)fli_lua_raise_final(L, p);
+    }
+    return -1;
+}
+
+static bool can_resume(lua_State *L, lua_State *co, int nargs, const char **why)
+{
+    lua_Debug frame;
+    *why = NULL;
+    if (fli_lua_is_away(co) || co == L) *why = "cannot resume non-suspended coroutine";
+    else if (lua_status(co) == LUA_OK && lua_getstack(co, 0, &frame)) *why = "cannot resume non-suspended coroutine";
+    else if (lua_status(co) == LUA_OK && lua_gettop(co) == 0) *why = "cannot resume dead coroutine";
+    else if (lua_status(co) != LUA_OK && lua_status(co) != LUA_YIELD) *why = "cannot resume dead coroutine";
+    else if (!lua_checkstack(co, nargs)) *why = "too many arguments to resume";
+    return *why == NULL;
+}
+
+/* Room on L's stack for `results` of co's and one value more. False: they are taken off, and *why says so. */
+static bool has_room(lua_State *L, lua_State *co, int results, const char **why)
+{
+    if (lua_checkstack(L, results + 1)) return true;
+    lua_pop(co, results);
+    *why = "too many results to resume";
+    return false;
+}
+
+/* ---- resume ------------------------------------------------------------------------------------------------- */
+
+static int go_on_resume(lua_State *L, int status, lua_KContext ctx);
+
+static int refuse(lua_State *L, const char *why)
+{
+    lua_pushboolean(L, 0);
+    lua_pushstring(L, why);
+    return 2;
+}
+
+static int run_resume(lua_State *L, lua_State *co, int nargs)
+{
+    const char *why;
+    int         results = resume(L, co, nargs, 0, go_on_resume);
+    bool        fine = results >= 0;
+    if (!fine) results = 1; /* the error */
+    if (!has_room(L, co, results, &why)) return refuse(L, why);
+    lua_pushboolean(L, fine);
+    lua_xmove(co, L, results);
+    return 1 + results;
+}
+
+static int go_on_resume(lua_State *L, int status, lua_KContext ctx)
+{
+    (void)status;
+    (void)ctx;
+    lua_State *co = lua_tothread(L, 1);
+    fli_lua_set_away(co, false);
+    return run_resume(L, co, 0);
+}
+
+static lua_State *check_thread(lua_State *L)
+{
+    lua_State *co = lua_tothread(L, 1);
+    fli_lua_expect(L, co != NULL, 1, "coroutine");
+    return co;
+}
+
+static int coroutine_resume(lua_State *L)
+{
+    lua_State  *co = check_thread(L);
+    const char *why;
+    int         nargs = lua_gettop(L) - 1;
+    if (!can_resume(L, co, nargs, &why)) return refuse(L, why);
+    lua_xmove(L, co, nargs);
+    return run_resume(L, co, nargs);
+}
+
+/* ---- wrap --------------------------------------------------------------------------------------------------- */
+
+static int go_on_wrap(lua_State *L, int status, lua_KContext ctx);
+
+static int run_wrap(lua_State *L, lua_State *co, int nargs)
+{
+    const char *why;
+    int         results = resume(L, co, nargs, 0, go_on_wrap);
+    if (results >= 0) {
+        if (!has_room(L, co, results, &why)) return luaL_error(L, "%s", why);
+        lua_xmove(co, L, results);
+        return results;
+    }
+    fli_lua_proc *p = fli_lua_self(L);
+    if (fli_lua_close_too_deep(p)) return luaL_error(L, TOO_DEEP);
+    (void)fli_lua_close_thread(p, co); /* leaves the error, or that of closing */
+    lua_xmove(co, L, 1);
+    if (fli_lua_is_final(p)) return fli_lua_raise_final(L, p);
+    if (lua_type(L, -1) == LUA_TSTRING) {
+        luaL_where(L, 1);
+        lua_insert(L, -2);
+        lua_concat(L, 2);
+    }
+    return lua_error(L);
+}
+
+static int go_on_wrap(lua_State *L, int status, lua_KContext ctx)
+{
+    (void)status;
+    (void)ctx;
+    lua_State *co = lua_tothread(L, lua_upvalueindex(1));
+    fli_lua_set_away(co, false);
+    return run_wrap(L, co, 0);
+}
+
+static int call_wrapped(lua_State *L)
+{
+    lua_State  *co = lua_tothread(L, lua_upvalueindex(1));
+    const char *why;
+    int         nargs = lua_gettop(L);
+    if (!can_resume(L, co, nargs, &why)) return luaL_error(L, "%s", why);
+    lua_xmove(L, co, nargs);
+    return run_wrap(L, co, nargs);
+}
+
+static int coroutine_wrap(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    lua_State *co = lua_newthread(L);
+    lua_pushvalue(L, 1);
+    lua_xmove(L, co, 1);
+    lua_pushcclosure(L, call_wrapped, 1);
+    return 1;
+}
+
+/* ---- the rest ----------------------------------------------------------------------------------------------- */
+
+static int coroutine_yield(lua_State *L)
+{
+    fli_lua_proc *p = fli_lua_self(L);
+    if (p->current != NULL && L == p->current->L) return luaL_error(L, "attempt to yield from outside a coroutine");
+    if (L == p->closing) return luaL_error(L, "attempt to yield in a coroutine that is being closed");
+    p->why = FLI_LUA_BY_USER;
+    return lua_yield(L, lua_gettop(L));
+}
+
+static int coroutine_status(lua_State *L)
+{
+    lua_State  *co = check_thread(L);
+    lua_Debug   frame;
+    const char *text = "dead";
+    if (co == L) text = "running";
+    else if (fli_lua_is_away(co)) text = "normal";
+    else if (lua_status(co) == LUA_YIELD) text = "suspended";
+    else if (lua_status(co) == LUA_OK && lua_getstack(co, 0, &frame)) text = "normal";
+    else if (lua_status(co) == LUA_OK && lua_gettop(co) > 0) text = "suspended";
+    lua_pushstring(L, text);
+    return 1;
+}
+
+/* As stock Lua's; one inside which a task waits is not suspended, whatever Lua thinks. */
+static int coroutine_close(lua_State *L)
+{
+    lua_State *co = check_thread(L);
+    lua_Debug  frame;
+    bool       active = co == L || fli_lua_is_away(co) || (lua_status(co) == LUA_OK && lua_getstack(co, 0, &frame));
+    if (active) return luaL_error(L, "cannot close a %s coroutine", co == L ? "running" : "normal");
+    fli_lua_proc *p = fli_lua_self(L);
+    if (fli_lua_close_too_deep(p)) return luaL_error(L, TOO_DEEP);
+    bool          fine = fli_lua_close_thread(p, co) == LUA_OK;
+    lua_pushboolean(L, fine);
+    if (fine) return 1;
+    lua_xmove(co, L, 1);
+    return fli_lua_is_final(p) ? fli_lua_raise_final(L, p) : 2;
+}
+
+const fli_lua_member fli_lua_coroutine_members[] = {
+    { .library = "coroutine", .name = "resume", .fn = coroutine_resume },
+    { .library = "coroutine", .name = "wrap", .fn = coroutine_wrap },
+    { .library = "coroutine", .name = "yield", .fn = coroutine_yield },
+    { .library = "coroutine", .name = "close", .fn = coroutine_close },
+    { .library = "coroutine", .name = "status", .fn = coroutine_status },
+    { .name = NULL },
+};

@@ -1,0 +1,55 @@
+/* waits.h - what a task waits for inside its process: queues of waiting tasks, at channels and at other tasks.
+ *
+ * A *wait* belongs to one call that waits (channel.select, ch:send, task:await and so on). It has an entry for each thing that can
+ * end it, and each entry is in the queue of that thing. The wait is a userdata on the stack of the call, so it lives as long
+ * as the call does.
+ *
+ * Why preemption cannot come between: the watchdog's hook runs between two instructions of a Lua function, and all that looks
+ * at or changes a queue is C without a call back into Lua. A call looks, enters the queues and parks in one go. See
+ * docs/design/lua/tasks.md.
+ *
+ * INVARIANT  an entry is in a queue only while its call waits: the call leaves all queues before it returns or raises.
+ * INVARIANT  a wait that has been served (`served`) is in no queue: it is served at most once.
+ */
+#ifndef FLI_LUA_WAITS_H
+#define FLI_LUA_WAITS_H
+
+#include "lua/process/proc.h"
+
+typedef struct fli_lua_entry {
+    struct fli_lua_entry *next, *prev;
+    fli_lua_queue        *queue; /* NULL: in none */
+    struct fli_lua_wait  *wait;
+    bool                  sends; /* at a channel: it offers a value */
+} fli_lua_entry;
+
+typedef enum fli_lua_outcome { FLI_LUA_PASSED, FLI_LUA_CLOSED } fli_lua_outcome;
+
+typedef struct fli_lua_wait {
+    fli_lua_task  *task;
+    fli_lua_entry *served;  /* the entry that has ended it; NULL: none yet */
+    uint8_t        outcome; /* fli_lua_outcome, with `served` */
+    uint8_t        style;   /* the caller's own */
+    uint32_t       inbox;   /* the case that is the inbox, from 1; 0 none */
+    uint32_t       count;
+    fli_lua_entry  entries[];
+} fli_lua_wait;
+
+/* Cases of channel.select, functions of task.all and task.any: each wake-up walks over all of them. */
+enum { FLI_LUA_CASES_MAX = 10000 };
+
+/* Pushes a wait of the running task with `count` entries, all in no queue. */
+fli_lua_wait *fli_lua_wait_push(lua_State *L, const fli_lua_proc *p, size_t count);
+
+/* Enters a queue at its end. */
+void fli_lua_wait_enter(fli_lua_wait *wait, size_t entry, fli_lua_queue *queue);
+/* Leaves all queues. */
+void fli_lua_wait_leave(fli_lua_wait *wait);
+
+/* Takes one entry out of its queue; the wait's others stay where they are. */
+void fli_lua_entry_leave(fli_lua_entry *entry);
+
+/* Ends the wait of `entry`: takes it out of all queues and makes its task ready. */
+void fli_lua_wait_serve(fli_lua_proc *p, fli_lua_entry *entry, fli_lua_outcome outcome);
+
+#endif
