@@ -1,17 +1,18 @@
 /* timers.c - see timers.h.
  *
  * An entry is one armed timer, from a slab; its id is generation:31 | sleep:1 | handle:31. A sleep's is one cache line,
- * from a slab of its own; all others are twice as long: a *teller* also knows whom to tell what. All fields belong to
- * the lock of the entry's shard, except that `generation` and `shard` may be read without it to find that lock. Whoever
- * holds the lock and finds the generation he came for has the right lock: the shard changes only with the generation.
+ * from a slab of its own; all others are twice as long: a *msg_timer* also has the receiver and the content of a
+ * message. All fields are protected by the lock of the entry's shard, except that `generation` and `shard` may be read
+ * without it to find that lock. A thread that holds the lock and finds the expected generation has the right lock: the
+ * shard changes only with the generation.
  *
  *   FREE    in the slab.
  *   ARMED   in the shard's wheel.                 -> FIRING by a worker that polls, FREE by cancel or abandon.
  *   FIRING  with that worker, outside the lock.   -> FREE or (a ticker) ARMED, by that worker.
  *   VOID    cancelled while FIRING.               -> FREE, by that worker.
  *
- * A ticker counts its ticks in `unread` and sends a message only for the first one; the message reads the count when
- * it is delivered. So a process that does not keep up gets one message, not thousands.
+ * A ticker counts its ticks in `unread` and sends a message only for the first one; the message reads the count when it
+ * is delivered. So a slow process gets one message instead of thousands.
  */
 #include "clock/timers.h"
 
@@ -27,7 +28,8 @@ enum { FREE, ARMED, FIRING, VOID };
 
 /* Instead of a command: an alarm inside the runtime. */
 #define ALARM 0
-/* The same: completes the yield `key` with FILCH_EDEADLINE. FILCH_CMD_SEND has no timer. */
+/* Command number for an entry that completes the yield `key` with FILCH_EDEADLINE. FILCH_CMD_SEND has no timer of its
+ * own. */
 #define DEADLINE FILCH_CMD_SEND
 
 /* Entries fired in one go, between two visits to the lock. */
@@ -45,7 +47,7 @@ typedef struct entry {
     uint8_t  command;           /* FILCH_CMD_SLEEP, _TIMER, _TICKER, _TERMINATE, _CANCEL; ALARM, DEADLINE */
     uint8_t  phase;
     uint32_t self; /* plain: set when made */
-    uint32_t slot; /* of a sleep: whose it is, */
+    uint32_t slot; /* of a sleep: slot of its process, */
     uint64_t key;  /* and, also of a DEADLINE, which yield it answers */
 } entry;
 
@@ -54,7 +56,7 @@ typedef struct msg_timer {
     entry           e;
     uint64_t        period_ns; /* of a ticker */
     bool            owes;      /* of a ticker: ticks are counted, but no message is under way */
-    uint64_t        serial;    /* whom to tell */
+    uint64_t        serial;    /* serial of the receiver */
     uint64_t        tag;       /* of an alarm: the cookie */
     fli_event_node *node;      /* of a timer or ticker: the first message it will send, taken when it is armed */
     /* generation:32 | ticks not read yet:32.  writes: the firing worker, the reading owner.  relaxed: a number. */
@@ -181,7 +183,7 @@ static bool stop(fli_timers *timers, uint64_t id, uint64_t serial)
     fli_timer_shard *shard;
     entry           *e = find_and_lock(timers, id, &shard);
     if (e == NULL) return false;
-    /* Ids can be guessed: nobody may stop the sleep or the timer of another. */
+    /* Ids can be guessed: a process may stop only its own timers, and no sleep. */
     bool own = (e->command == FILCH_CMD_TIMER || e->command == FILCH_CMD_TICKER) && msg_timer_of(e)->serial == serial;
     if (serial != 0 && !own) {
         fli_mutex_unlock(&shard->lock);
@@ -255,7 +257,7 @@ static void arm_locked(fli_timer_shard *shard, entry *e, uint64_t due_ns)
     else fli_store_rlx(&shard->count, shard->wheel.count);
 }
 
-/* A teller of nothing. */
+/* Takes an entry that is not armed yet. Returns NULL if out of memory. */
 static msg_timer *take_msg_timer(fli_timers *timers, uint32_t shard_index, uint8_t command)
 {
     fli_timer_shard *shard = &timers->shards[shard_index];
@@ -298,8 +300,7 @@ static filch_err handle_sleep(fli_timers *timers, fli_local *worker, filch_recei
         e->command = FILCH_CMD_SLEEP;
         e->key = receiver.key;
         e->slot = fli_serial_slot(worker->serial);
-        /* The yield remembers the timer, so that it dies with its process. Nobody can complete it before the lock is
-         * free. */
+        /* Stores the timer in the yield, so that it ends with its process. The yield cannot complete before the unlock. */
         fli_event_node *node = fli_node_at(timers->rt, (uint32_t)receiver.key);
         node->data[0] = id_of(e);
         arm_locked(shard, e, due_ns);
@@ -346,7 +347,7 @@ filch_err fli_timers_handle(fli_timers *timers, const filch_command *command, fi
     return err;
 }
 
-/* Arms what was taken. Gives its id, which was its own before anybody could stop it. */
+/* Arms an entry. Returns its id, read before another thread could stop it. */
 static uint64_t armed(fli_timers *timers, msg_timer *t, uint64_t due_ns)
 {
     uint64_t id = id_of(&t->e);
@@ -392,7 +393,7 @@ static void raise_flag(fli_timers *timers, fli_local *worker, uint64_t serial, u
         rt->hooks.ready(rt, worker, p);
 }
 
-/* Sends its message. False: nobody is there to read it, or (a ticker) there was no memory for it. */
+/* Sends the timer's message. Returns false if the process has ended, or (for a ticker) if out of memory. */
 static bool send_message(fli_timers *timers, fli_local *worker, msg_timer *t, uint8_t what, uint64_t data)
 {
     fli_event_node *node = t->node != NULL ? t->node : fli_node_take(timers->rt, worker);
@@ -517,7 +518,7 @@ uint32_t fli_timers_poll_some(fli_timers *timers, uint64_t now_ns, uint32_t most
     fli_local *worker = fli_current_worker(timers->rt);
     uint32_t   n = timers->shard_count, fired = 0, first = 0, room;
     fire_batch r;
-    /* Beginning at the same one each time would leave no room for the others if there is always something due in it. */
+    /* Starts at another wheel each time: otherwise the first wheel could use up `most` whenever it has due timers. */
     if (FLI_UNLIKELY(most != UINT32_MAX)) first = fli_add_rlx(&timers->looks, 1) % n;
     do {
         r.count = 0;

@@ -24,7 +24,8 @@ typedef struct fli_timers {
     fli_runtime     *rt;
     fli_timer_shard *shards;
     uint32_t         shard_count;
-    /* Looks at a few have been so many: each begins at another wheel.  writes and reads: workers; relaxed: a number. */
+    /* Number of fli_timers_poll_some() calls: each starts at another wheel.  writes and reads: workers; relaxed, it is
+     * only a number. */
     FLI_ATOMIC(uint32_t) looks;
     fli_slab sleeps, msg_timers; /* timers.c's entries: those of sleeps, and all others */
 } fli_timers;
@@ -38,15 +39,15 @@ filch_err fli_timers_handle(fli_timers *timers, const filch_command *command, fi
 
 /* Fires what is due at `now_ns`; returns how many. Thread: a worker. */
 uint32_t fli_timers_poll(fli_timers *timers, uint64_t now_ns);
-/* The same, but at most so many: the others stay due. Those of every wheel get their turn. */
+/* Fires at most `most` due timers; the others stay due. Every wheel gets its turn. */
 uint32_t fli_timers_poll_some(fli_timers *timers, uint64_t now_ns, uint32_t most);
 /* When the next timer may be due; FLI_NEVER if there is none. */
 uint64_t fli_timers_next_ns(const fli_timers *timers);
 uint64_t fli_timers_count(const fli_timers *timers);
 
-/* Raises FLI_KILL or FLI_CANCEL of the process of `serial` in `delay_ns`. Gives the timer's id; 0: no memory. Stop it
- * with fli_timers_abandon when the process ends. Thread: any; one outside has to wake somebody who looks at the clock.
- */
+/* Sets FLI_KILL or FLI_CANCEL of the process `serial` in `delay_ns`. Returns the timer's id; 0: out of memory. Stop it
+ * with fli_timers_abandon() when the process ends. Thread: any; a foreign thread must then wake a worker that checks
+ * the clock. */
 FILCH_MUST_USE uint64_t fli_timers_raise(fli_timers *timers, uint64_t serial, uint64_t delay_ns, uint64_t flag);
 
 /* Sets an alarm: hooks.alarm(cookie) at `due_ns`. Gives an id for fli_timers_abandon, which may come too late; 0: no
@@ -58,7 +59,7 @@ FILCH_MUST_USE uint64_t fli_timers_alarm(fli_timers *timers, uint64_t due_ns, ui
  * the yield, before any other thread knows the receiver. */
 FILCH_MUST_USE uint64_t fli_timers_deadline(fli_timers *timers, filch_receiver receiver, uint64_t due_ns);
 
-/* Stops a timer whose process has ended. Any id is fine. */
+/* Stops a timer after the end of its process. Any id is accepted. */
 void fli_timers_abandon(fli_timers *timers, uint64_t id);
 /* Takes the ticks that a ticker's message stands for; 1 if the ticker is gone. */
 uint64_t fli_timers_ticks(fli_timers *timers, uint64_t id);

@@ -1,6 +1,6 @@
 /* wheel.c - a hierarchical timer wheel.
  *
- * Time is counted in ticks of 2^14 ns. Read a tick as a number whose two lowest digits are base 256 and all others
+ * Time is counted in ticks of 2^14 ns. Read a tick as a number with two lowest digits in base 256 and all others in
  * base 64. Level L has one slot for each value of digit L; a timer sits at the level of the highest digit in which its
  * tick differs from now_tick:
  *
@@ -29,8 +29,8 @@
  * it: between now_tick and that start, no digit that decides a timer's level or slot changes.
  *
  * A cascade moves a whole slot in one call: with 200,000 timers in one far slot, a single expire takes milliseconds.
- * What it costs is waiting for memory that nobody has touched since the timers were armed, so each timer remembers one
- * that is FETCH_AHEAD places further on in its list, and the walk asks for that one early. See docs/design/timers.md.
+ * The cost is cache misses on timers that were not touched since they were armed, so each timer has a pointer to the
+ * timer FETCH_AHEAD places further on in its list, and the walk prefetches that one. See docs/design/timers.md.
  * Rejected: a heap, a wheel that never cascades, a sorted list per slot; see docs/design/timers.md.
  */
 #include "clock/wheel.h"
@@ -46,7 +46,7 @@
  * against 560 without. See docs/design/timers.md. */
 #define FETCH_AHEAD 8
 
-/* The end of time: UINT64_MAX rounded up. The only tick whose start is not a time that a uint64_t can hold. */
+/* The last tick: UINT64_MAX rounded up. The only tick with a start that does not fit into a uint64_t. */
 #define LAST_TICK (1ull << (64 - FLI_WHEEL_TICK_BITS))
 
 /* Where the digit of a level begins: 0, 8, 16, and then every 6 bits. */
@@ -66,13 +66,13 @@ static inline unsigned mask_of(unsigned level)
     return level < FLI_WHEEL_WIDE ? LOW_MASK : TOP_MASK;
 }
 
-/* The level whose digit this bit of a tick belongs to: shift_of the other way round. */
+/* Returns the level of the digit that this bit of a tick belongs to: the inverse of shift_of(). */
 static inline unsigned level_of_bit(unsigned bit)
 {
     return bit < 8 * FLI_WHEEL_WIDE ? bit / 8 : (bit - 4) / 6;
 }
 
-/* The level whose slots this word of `used` tells about: four words for each that is wide. */
+/* Returns the level of the slots that this word of `used` describes: wide levels have four words. */
 static inline unsigned level_of_word(unsigned word)
 {
     return word < 4 * FLI_WHEEL_WIDE ? word / 4 : word - 6;
@@ -176,7 +176,7 @@ bool fli_wheel_remove(fli_wheel *wheel, fli_timer *timer)
     next->prev = prev;
     prev->next = next;
     fli_timer *head = &wheel->slots[timer->place];
-    /* Alone between twice the same neighbour: that is the head, and the slot is empty now. */
+    /* If both neighbours are the same entry, it is the head, and the slot is empty now. */
     if (next == prev) {
         mark_empty(wheel, timer->place);
     } else if (head->ahead == timer) {
@@ -268,8 +268,8 @@ uint64_t fli_wheel_next_ns(const fli_wheel *wheel)
 {
     due_slot first;
     if (!first_due_slot(wheel, &first)) return FLI_NEVER;
-    /* Nobody has to wake just to turn the wheel: the slot is emptied when the first of its timers is due. Only if all
-     * of them are from beyond the reach, those of the next slot may be due before they are. */
+    /* No wake-up is needed just for a cascade: the slot is emptied when the first of its timers is due. Only if all of
+     * them are beyond the reach, timers of the next slot may be due before them. */
     uint64_t tick = tick_up(wheel->slots[first.place].due_ns);
     if (tick < first.tick || (tick - first.tick) >> shift_of(first.level) != 0) tick = first.tick;
     return tick < LAST_TICK ? tick << FLI_WHEEL_TICK_BITS : FLI_NEVER;

@@ -24,7 +24,8 @@
 typedef struct fli_timer {
     struct fli_timer *next, *prev; /* in a slot's circular list; both NULL when not armed */
     uint64_t          due_ns;
-    /* One that was a few places further on when it came: fetched early by whoever walks the list, never followed. */
+    /* A timer that was a few places further on when this one was added: prefetched by a walk of the list, never
+     * followed. */
     struct fli_timer *ahead;
     uint16_t          place; /* which slot of all */
 } fli_timer;
@@ -33,8 +34,8 @@ typedef struct fli_wheel {
     uint64_t now_tick;              /* everything due before it has been handed out */
     uint64_t words;                 /* one bit for each of `used` that is not 0 */
     uint64_t used[FLI_WHEEL_WORDS]; /* one bit per slot that holds timers */
-    /* List heads. `due_ns` is the earliest there is, or was; `ahead` the timer whose own `ahead` is still open, `place`
-     * how far that one is from the end. */
+    /* List heads. `due_ns` is the earliest due time, or was; `ahead` the timer that has no `ahead` of its own yet,
+     * `place` the distance of that timer from the end. */
     fli_timer slots[FLI_WHEEL_PLACES];
     size_t    count; /* armed timers */
 } fli_wheel;
@@ -56,8 +57,8 @@ bool fli_wheel_remove(fli_wheel *wheel, fli_timer *timer);
  * UINT64_MAX, the end of time, gives every timer there is. */
 fli_timer *fli_wheel_expire(fli_wheel *wheel, uint64_t now_ns);
 
-/* Asks for the memory of the timers that expire will hand out at `now_ns`, as far as that can be told without waiting
- * for memory. Changes nothing. */
+/* Prefetches the timers that expire will return at `now_ns`, as far as they can be found without a cache miss. Changes
+ * nothing. */
 void fli_wheel_fetch(const fli_wheel *wheel, uint64_t now_ns);
 
 /* When to call expire again: the moment the earliest timer can be handed out. Earlier only if timers were removed (at

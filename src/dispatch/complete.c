@@ -33,12 +33,14 @@ static filch_err hand_over(fli_runtime *rt, fli_local *worker, fli_event_node *n
     return fli_mail_post(rt, worker, p, fli_serial_gen(node->owner), node);
 }
 
-/* The handler answers before it returns: the process is ours, and so is the node unless somebody else has the receiver.
- * The worker finds the answer when the handler has returned, and counts it. */
+/* Fast path of a synchronous completion: the handler completes the yield of the current process before it returns.
+ * Precondition: `key` is worker->inline_key. The worker owns the process, and the node too unless another thread has
+ * the receiver, so the node is claimed by a CAS. The worker finds and counts the result when the handler has returned.
+ */
 static inline bool complete_here(fli_local *worker, uint64_t kind, uint64_t first, uint64_t second, filch_err error)
 {
     fli_event_node *node = worker->inline_node;
-    uint32_t        stamp = fli_load_rlx(&node->stamp); /* nobody gives it another generation while it is asked for */
+    uint32_t        stamp = fli_load_rlx(&node->stamp); /* the generation cannot change while the handler runs */
     bool            out = (stamp & FLI_STAMP_MASK) == FLI_STAMP_PENDING;
     if (FLI_UNLIKELY(!out || !fli_yield_claim_stamp(node, stamp))) return false;
     worker->inline_result->error = error;
@@ -47,7 +49,7 @@ static inline bool complete_here(fli_local *worker, uint64_t kind, uint64_t firs
     return true;
 }
 
-/* For a receiver whose tag was right: filch_complete has seen to that. */
+/* Completes a yield; filch_complete() has checked the tag of the receiver. */
 filch_err filch_complete_any(filch_receiver receiver, filch_data data, filch_err error)
 {
     if (receiver.sched == NULL || receiver.key == 0) return filch_invalid("receiver is none that a handler was given");
@@ -91,7 +93,7 @@ static __attribute__((noinline)) filch_err complete_later(filch_sched *sched, ui
     return filch_complete_any(receiver, filch_value((filch_kind)kind, first, second), error);
 }
 
-/* The same for a value. */
+/* Completes a yield with a value; filch_complete() has checked the tag of the receiver. */
 filch_err filch_complete_value(filch_sched *sched, uint64_t key, uint64_t kind, uint64_t first, uint64_t second,
                                filch_err error)
 {

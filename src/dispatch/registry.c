@@ -1,7 +1,7 @@
 /* registry.c - see registry.h.
  *
- * INVARIANT  once `frozen`, nothing but `refs` changes: readers need no lock. Whoever starts a scheduler with the
- *            registry freezes it first and starts its threads after, so they see it complete.
+ * INVARIANT  once `frozen`, nothing but `refs` changes: readers need no lock. A scheduler freezes its registry before it
+ *            starts its threads, so they see it complete.
  */
 #include "dispatch/registry.h"
 
@@ -111,7 +111,7 @@ void fli_registry_use(filch_registry *registry)
 
 void filch_registry_destroy(filch_registry *registry)
 {
-    /* PAIR registry.refs, both halves: every holder's last look comes before the one who frees. */
+    /* PAIR registry.refs, both halves: the last read of every holder comes before the free. */
     if (registry == NULL || fli_sub_acqrel(&registry->refs, 1) != 1) return;
     fli_mem mem = registry->mem;
     fli_free(&mem, registry->rows, registry->row_room * sizeof *registry->rows);

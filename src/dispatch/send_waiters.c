@@ -1,10 +1,11 @@
 /* send_waiters.c - see send_waiters.h, and proc/limit.h for the WAITING bit.
  *
- * INVARIANT  while a mailbox's WAITING bit is up, or being raised or lowered, the door's lock is held or somebody
- *            waits behind it: a sender raises it under the lock and queues under the same lock; the bit is lowered
- *            under the lock when the last one has left.
- * So nobody can wait unseen: whoever makes waiters sees the bit after the sender raised it (same word), takes the lock,
- * and finds him queued. A process that ends closes its word first; a sender that comes later finds it dead.
+ * INVARIANT  while a mailbox's WAITING bit is set, or being set or cleared, the shard's lock is held or a sender is in the
+ *            shard's queue: a sender sets the bit under the lock and queues under the same lock; the bit is cleared
+ *            under the lock when the last sender has left.
+ * So no sender waits unnoticed: the thread that releases room sees the bit if the sender has set it before (same word),
+ * takes the lock, and finds the sender queued. A process that ends closes its load first; a sender that comes later
+ * finds it dead.
  */
 #include "dispatch/send_waiters.h"
 
@@ -54,8 +55,9 @@ static filch_err queue(fli_send_waiters *waiters, fli_proc *p, fli_waiter *waite
     fli_mutex_lock(&waiters->shards[shard].lock);
     uint32_t  gen = fli_serial_gen(waiter->target);
     fli_admit admit = fli_limit_wait(p, gen, units);
-    /* The limit's word knows 12 bits of the generation, the state all of them: nobody waits for a stranger, who would
-     * never call him. A bit raised in vain is lowered by the next one who makes waiters. */
+    /* The load holds 12 bits of the generation, the state word all of them: checked again, so that no sender waits for
+     * the slot's next process, which would never complete it. A bit that was set in vain is cleared by the next release
+     * of room. */
     if (!fli_word_lives(fli_state_look(&p->state), gen)) admit = FLI_ADMIT_DEAD;
     if (admit == FLI_ADMIT_FULL) {
         waiter->next = NULL;
@@ -124,7 +126,8 @@ no_waiter:
     return err;
 }
 
-/* Tells those that were let in or turned away. Outside the lock: completing may wake and queue. */
+/* Completes the yields of the senders that were retried or refused. Outside the lock, because a completion may wake and
+ * queue a process. */
 static void complete_all(fli_runtime *rt, fli_local *worker, fli_waiter *waiter)
 {
     while (waiter != NULL) {
@@ -136,15 +139,16 @@ static void complete_all(fli_runtime *rt, fli_local *worker, fli_waiter *waiter)
             fli_node_give(rt, worker, waiter->node);
             fli_send_refused(rt, worker, waiter->outcome);
         }
-        /* If the sender has ended meanwhile, nobody needs to know. */
+        /* An error means that the sender has ended meanwhile: nothing to do. */
         (void)!filch_complete(waiter->receiver, waiter->receiver.tag, filch_none(), waiter->outcome);
         fli_free(&rt->mem, waiter, sizeof *waiter);
         waiter = next;
     }
 }
 
-/* Takes out of the door's queue those for `serial` that `decide` has an outcome for. Stops at the first that it has
- * none for: nobody overtakes. Returns them in order; *more says whether one is left. */
+/* Removes from the shard's queue the waiters for `serial` that `decide` gives an outcome. Stops at the first without an
+ * outcome, so that no sender overtakes another. Returns the removed waiters in order; *more says whether one for
+ * `serial` is left. */
 static fli_waiter *pick(fli_send_waiters *waiters, uint64_t serial, bool (*decide)(void *ctx, fli_waiter *waiter),
                         void *ctx, bool *more)
 {

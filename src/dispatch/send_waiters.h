@@ -14,7 +14,7 @@ typedef struct fli_waiter fli_waiter;
 typedef struct fli_send_waiters {
     struct {
         alignas(FLI_LINE) fli_mutex lock;
-        fli_waiter *first, *last; /* plain: under lock. All targets behind this door, in order of arrival */
+        fli_waiter *first, *last; /* plain: under lock. Waiters for every receiver of this shard, in order of arrival */
     } shards[FLI_SEND_WAITERS_SHARDS];
 } fli_send_waiters;
 
@@ -26,10 +26,10 @@ void fli_send_waiters_fini(fli_send_waiters *waiters);
 filch_err fli_send_waiters_send(fli_send_waiters *waiters, fli_runtime *rt, const filch_command *command,
                                 filch_receiver receiver);
 
-/* Lets in as many as fit into the mailbox of whoever lives in `p` now. Thread: any. */
+/* Retries the waiting senders of the process in slot `p`, as many as fit into its mailbox. Thread: any. */
 void fli_send_waiters_retry(fli_send_waiters *waiters, fli_runtime *rt, fli_proc *p);
 
-/* Turns everybody away who waits for the process of that serial: FILCH_EDEAD. */
+/* Completes every sender that waits for the process `serial` with FILCH_EDEAD. */
 void fli_send_waiters_refuse(fli_send_waiters *waiters, fli_runtime *rt, uint64_t serial);
 
 #endif

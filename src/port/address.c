@@ -2,7 +2,7 @@
  *
  * What a peer has chosen is as long as the system allows, not as long as the system's struct: the address of a unix
  * socket bound to a path of 108 bytes is one byte longer than struct sockaddr_un, because Linux counts the NUL behind
- * the path. So nothing here copies by the length that the system told without comparing it with the room there is.
+ * the path. So nothing here copies by the length that the system returned without comparing it with the room there is.
  */
 #include <arpa/inet.h>
 #include <net/if.h>

@@ -50,7 +50,7 @@ static bool can_be_waited_for(int fd)
 {
     struct epoll_event event = { .events = EPOLLIN };
     int                epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (epoll < 0) return true; /* whoever wants to wait for it will hear why not */
+    if (epoll < 0) return true; /* the later wait reports the error */
     bool can = epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0 || errno != EPERM;
     (void)close(epoll);
     return can;
@@ -73,8 +73,8 @@ int fli_desc_copy(int fd)
     return copy >= 0 ? copy : -errno;
 }
 
-/* The flag belongs to the open file, so it is everybody's, and it is never taken back: other streams may have the same
- * file, and a read that blocks would hold a worker. */
+/* O_NONBLOCK belongs to the open file, which other programs may share, and is never cleared: other streams may have the
+ * same file, and a read that blocks would occupy a worker. */
 int fli_desc_copy_flagged(int fd)
 {
     int copy = fli_desc_copy(fd), flags = copy >= 0 ? fcntl(copy, F_GETFL) : -1;
@@ -85,8 +85,9 @@ int fli_desc_copy_flagged(int fd)
     return -why;
 }
 
-/* Does opening its path lead to the same thing? Of devices only terminals are known to: /dev/ptmx, with which a master of
- * a terminal is opened, and others of its kind make a new one each time; /dev/tty is that of the program that opens. */
+/* Returns true if opening the descriptor's path gives the same thing. Of devices only terminals are known to do so:
+ * /dev/ptmx, with which the master of a terminal is opened, and similar devices make a new one each time; /dev/tty is
+ * the terminal of the program that opens it. */
 static bool is_one_thing(int fd)
 {
     struct stat  what;
@@ -96,8 +97,8 @@ static bool is_one_thing(int fd)
     return isatty(fd) && major(what.st_rdev) != TTYAUX_MAJOR && ioctl(fd, TIOCGPTN, &number) != 0;
 }
 
-/* A file that is opened again has flags of its own; a duplicate shares them. Some cannot be (ENXIO: a pipe whose other
- * end has gone). */
+/* Opens the descriptor's file again: the new descriptor has its own flags, where a duplicate would share them. Some
+ * files cannot be opened again (ENXIO: a pipe with a closed other end). */
 static int open_again(int fd, int flags)
 {
     char path[32];

@@ -9,7 +9,8 @@
 
 #include <stdbool.h>
 
-/* Can it be had here? (Linux 4.14, unless a sandbox forbids it.) Ask before the first barrier. */
+/* Returns true if the barrier is available (Linux 4.14, unless a sandbox forbids it). Call it before the first barrier.
+ */
 bool fli_barrier_ready(void);
 /* Only where it is ready. */
 void fli_barrier_everywhere(void);

@@ -19,7 +19,8 @@ int fli_desc_open(const char *path, uint32_t flags);
 
 /* ---- descriptors that are open already ---- */
 
-/* What it is ready for now, as FILCH_POLL_*, of `events` and of what is always told; 0: nothing. Does not wait. */
+/* Returns what the descriptor is ready for now, as FILCH_POLL_*: of `events`, and of the conditions that are always
+ * reported; 0: nothing. Does not wait. */
 int fli_desc_poll(int fd, uint32_t events);
 
 typedef enum fli_desc_kind {
@@ -32,7 +33,7 @@ typedef enum fli_desc_kind {
 
 /* Its kind, or a negative error number. */
 int fli_desc_kind_of(int fd);
-/* A descriptor of our own for the same file, closed on exec. */
+/* Duplicates the descriptor, with close-on-exec. */
 int fli_desc_copy(int fd);
 /* One that does not block: a pipe or a terminal is opened a second time; of others, and where that is refused, a copy,
  * with which the flag is set for everybody. */

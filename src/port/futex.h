@@ -1,7 +1,8 @@
-/* futex.h - sleeping on a word: what the bell of thread.h is made of on Linux.
+/* futex.h - sleeping on a word: the base of the parker of thread.h on Linux.
  *
- * The system compares the word and falls asleep in one step. A wake that comes before has found nobody, but the word has
- * been changed by then; one that comes after finds the sleeper. Neither call orders memory: the word's own operations do.
+ * The system compares the word and goes to sleep in one step. A wake that comes earlier finds no sleeper, but the word
+ * has been changed by then; a wake that comes later finds the sleeper. Neither call orders memory: the operations on
+ * the word do.
  */
 #ifndef FLI_PORT_FUTEX_H
 #define FLI_PORT_FUTEX_H

@@ -16,7 +16,7 @@ static struct {
     struct sigaction before;
 } installed = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* The one that was there before hears of it too: it may be meant. */
+/* Calls the previous handler too: the signal may be meant for it. */
 static void on_signal(int number, siginfo_t *info, void *context)
 {
     int error = errno;

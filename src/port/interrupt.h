@@ -9,8 +9,9 @@
 
 #include <filch.h>
 
-/* `signal` 0: the usual one, SIGURG, which programs ignore unless they ask for urgent data. Calls `handler` from now on,
- * once for the whole program; the same again is counted. FILCH_EBUSY: another signal or handler is in place. */
+/* Calls `handler` on the signal from now on, for the whole program. `signal` 0: SIGURG, which programs ignore unless
+ * they ask for urgent data. Installing the same handler again is counted. FILCH_EBUSY: another signal or handler is in
+ * place. */
 filch_err fli_interrupt_install(int signal, void (*handler)(void));
 /* As often as installed; the last one restores what was there before. */
 void fli_interrupt_remove(void);

@@ -142,7 +142,7 @@ int fli_net_connected(int fd)
     socklen_t size = sizeof why;
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &size) != 0) return -errno;
     if (why != 0) return -why;
-    /* Writable is not yet connected for every kind of socket: ask who is there. */
+    /* A writable socket is not connected for every kind of socket: asks for the peer. */
     struct sockaddr_storage peer;
     size = sizeof peer;
     return getpeername(fd, (struct sockaddr *)&peer, &size) == 0 ? 0 : errno == ENOTCONN ? -EAGAIN : -errno;
@@ -159,7 +159,7 @@ int fli_net_address(int fd, bool peer, fli_address *address)
     socklen_t               size = sizeof at;
     memset(&at, 0, sizeof at);
     int failed = peer ? getpeername(fd, (struct sockaddr *)&at, &size) : getsockname(fd, (struct sockaddr *)&at, &size);
-    if (failed != 0 && errno == ENOTCONN) return 0; /* a listener, say: nobody is there */
+    if (failed != 0 && errno == ENOTCONN) return 0; /* not connected: a listener, for example */
     if (failed != 0) return -errno;
     fli_address_put(address, &at, size);
     return 0;

@@ -15,7 +15,7 @@
 
 enum { PLAIN, SOCKET, ASKED };
 
-/* What a pipe takes at once where poll() says that it is writable, and a terminal whose queue is nearly empty. */
+/* Bytes that a pipe accepts at once when poll() reports it writable, and a terminal with a nearly empty queue. */
 enum { CHUNK_PIPE = 4096, CHUNK_TERMINAL = 256, PAUSE_MS = 10 };
 
 filch_err fli_output_init(fli_output *out, int fd)

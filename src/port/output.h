@@ -1,8 +1,9 @@
 /* output.h - lines of text to a descriptor that other programs share (standard output, standard error), without ever
  * waiting for its reader.
  *
- * The flag O_NONBLOCK belongs to the open file, which the programs that inherited it share: it stays as it is. A regular file takes
- * everything at once. A socket is asked with MSG_DONTWAIT. Of a pipe or a terminal poll() tells whether it takes a piece of CHUNK bytes.
+ * The flag O_NONBLOCK belongs to the open file, which the programs that inherited it share: it stays as it is. A
+ * regular file takes everything at once. A socket is written with MSG_DONTWAIT. For a pipe or a terminal, poll() says
+ * whether it accepts CHUNK bytes.
  *
  * INVARIANT  bytes leave in the order of the calls, and a line that was taken leaves whole: what the descriptor does not take now
  *            is kept (`rest`) and goes first the next time. No line is taken while there is a rest.

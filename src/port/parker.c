@@ -1,5 +1,5 @@
-/* parker.c - the bell of thread.h, twice: out of a word that the system lets threads sleep on (port/futex.h), and, for systems
- * without that, out of a lock and a condition. Both are explored under weak memory (test/parts/parker_parts.c). */
+/* parker.c - the parker of thread.h, twice: with a futex (port/futex.h) and, for other systems, with a lock and a
+ * condition variable. Both are explored under weak memory (test/parts/parker_parts.c). */
 #include "port/thread.h"
 
 #if defined(FLI_PARKER_OF_LOCK)
@@ -44,8 +44,8 @@ bool fli_park(fli_parker *parker, uint64_t until_ns)
 
 #include "port/futex.h"
 
-/* A condition variable would do the same with two words and a lock more, and its waiter takes the lock again as one that has
- * been waited for: a system call on the way to the work. */
+/* A condition variable would need two words and a lock more, and its waiter reacquires the lock after the wake: a
+ * system call before the work starts. */
 
 filch_err fli_parker_init(fli_parker *parker)
 {
@@ -60,7 +60,8 @@ void fli_parker_fini(fli_parker *parker)
 
 void fli_unpark(fli_parker *parker)
 {
-    /* PAIR parker.signal, release half. Rung before and not heard: the thread that rang wakes the listener, or it is awake. */
+    /* PAIR parker.signal, release half. If it was signalled already, the earlier caller wakes the parked thread, or the
+     * thread is awake. */
     if (fli_swap_acqrel(&parker->signalled, 1) == 0) fli_futex_wake(&parker->signalled);
 }
 

@@ -12,7 +12,7 @@
 #include "port/wakefd.h"
 
 #define REPORTS_MAX 128
-/* Eleven days. Whoever waits for something later looks at the clock again then. */
+/* Eleven days. A longer wait returns then and reads the clock again. */
 #define SPAN_NS_MAX UINT64_C(1000000000000000)
 
 filch_err fli_poller_open(fli_poller *poller)
@@ -22,7 +22,7 @@ filch_err fli_poller_open(fli_poller *poller)
     if (epoll < 0) goto no_epoll;
     err = fli_wakefd_open(&wakefd);
     if (err != FILCH_OK) goto no_wakefd;
-    /* Level triggered: it goes on ringing until somebody has collected it. */
+    /* Level triggered: reported until it is cleared. */
     struct epoll_event event = { .events = EPOLLIN, .data = { .u64 = FLI_POLLER_BELL } };
     err = FILCH_ESYS;
     if (epoll_ctl(epoll, EPOLL_CTL_ADD, wakefd, &event) != 0) goto no_place;
@@ -100,7 +100,7 @@ uint32_t fli_poller_wait(fli_poller *poller, uint64_t until_ns, fli_poll_report 
     for (int i = 0; i < n; i++) {
         uint32_t what = events[i].events;
         if (events[i].data.u64 == FLI_POLLER_BELL) {
-            /* Rung for one who waits: whoever only looks must not take it from him. */
+            /* The wake-up is meant for a thread that waits; a call that does not wait must not consume it. */
             if (until_ns != 0) fli_wakefd_clear(poller->wakefd);
             continue;
         }

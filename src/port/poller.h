@@ -1,8 +1,9 @@
-/* poller.h - which descriptors can be read or written again: one epoll, and a bell to interrupt whoever waits in it.
+/* poller.h - reports which descriptors have become readable or writable: one epoll, and a wake descriptor that
+ * interrupts a waiting thread.
  *
  * Descriptors are added once, for both directions, and report *edges*: a report says that something has changed since
- * the last one, so whoever gets it tries until the system says "not now". A report carries the number that was given
- * with the descriptor, never the descriptor itself: numbers can tell that they are old, descriptors are used again.
+ * the last one, so its receiver tries until the system call would block. A report carries the number that was given
+ * with the descriptor, never the descriptor itself: a number can be recognised as stale, a descriptor is reused.
  */
 #ifndef FLI_PORT_POLLER_H
 #define FLI_PORT_POLLER_H
@@ -17,12 +18,12 @@
 typedef struct fli_poller {
     int epoll; /* -1: closed */
     int wakefd;
-    /* The system has said that it knows no waits in nanoseconds: not asked again.  writes and reads: who waits. One at a
-     * time does, and an old answer would only ask once more, so relaxed. */
+    /* The system does not support waits in nanoseconds: not tried again.  writes and reads: the waiting thread; there
+     * is one at a time, and a stale value only causes one more try, so relaxed. */
     FLI_ATOMIC(bool) coarse;
 } fli_poller;
 
-/* The bell's own number: nobody else may use it. */
+/* Number of the wake descriptor; not to be used for others. */
 #define FLI_POLLER_BELL 0
 
 typedef struct fli_poll_report {
@@ -41,18 +42,18 @@ FILCH_MUST_USE int fli_poller_add(fli_poller *poller, int fd, uint64_t number);
 /* Reports a descriptor that was added once more if it is ready, as if that were news, behind all other news. 0, or the
  * system's error number. Thread: any. */
 FILCH_MUST_USE int fli_poller_again(fli_poller *poller, int fd, uint64_t number);
-/* Before it is closed, in case somebody else has a copy of it. */
+/* Removes `fd`. Call it before closing `fd`, because another process may hold a duplicate. */
 void fli_poller_remove(fli_poller *poller, int fd);
 
 /* Collects up to `max` reports. Waits for the first until the clock reads `until_ns`: 0 does not wait, UINT64_MAX waits
- * for ever. May come back early and empty, and does so when the bell rings; only then does it stop ringing.
- * Thread: any, also several, but one at a time waits. */
+ * for ever. May return early without reports, and does so after fli_poller_ring(), which is thereby consumed. Thread:
+ * any, also several; one at a time may wait. */
 FILCH_MUST_USE uint32_t fli_poller_wait(fli_poller *poller, uint64_t until_ns, fli_poll_report *reports, uint32_t max);
 
-/* Interrupts one who waits, or the next one who would. Many rings may be one. Thread: any. */
+/* Interrupts the waiting thread, or the next one that waits. Several calls may count as one. Thread: any. */
 void fli_poller_ring(fli_poller *poller);
 
-/* A descriptor that is readable when there is something to collect, for somebody else's poll loop. */
+/* Returns a descriptor that is readable when there is something to collect, for a poll loop of the host program. */
 int fli_poller_fd(const fli_poller *poller);
 
 #endif

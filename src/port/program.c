@@ -1,6 +1,7 @@
 /* program.c - posix_spawn, pidfd and waitid. See program.h.
  *
- * A program that has ended stays a zombie until it is buried, so its pid is nobody else's while anybody may name it.
+ * A program that has ended stays a zombie until it is reaped here, so its pid is not reused while it may still be
+ * named.
  */
 #include "port/program.h"
 
@@ -256,7 +257,7 @@ int fli_program_kill(int64_t pid, int fd, int number)
 bool fli_program_bury(int64_t pid, bool group, bool wait)
 {
     siginfo_t info;
-    /* Until it is reaped nobody else has its number, and no other group has it. ECHILD: the host has reaped it. */
+    /* Until it is reaped, no other process and no other group has its number. ECHILD: the host program has reaped it. */
     if (await(pid, WNOWAIT | WNOHANG, &info) != 0) return true;
     bool ended = info.si_pid != 0;
     if (group) (void)kill((pid_t)-pid, SIGKILL);

@@ -26,8 +26,9 @@ typedef struct fli_program {
 /* Starts argv[0], found in PATH. Blocks until it runs. 0, or why not. */
 int fli_program_start(const fli_program_plan *plan, fli_program *out);
 
-/* Has it ended? 1: yes, *status is its exit status, or -n for signal n; 0: no. It stays to be asked again. Where the host
- * ignores SIGCHLD, or waits for children of others, `fd` is asked; -ECHILD if that does not know it either. */
+/* Returns 1 if the program has ended: *status is its exit status, or -n for signal n; 0 if it is running. May be called
+ * again. If the host program ignores SIGCHLD or waits for all children, the status comes from `fd`; -ECHILD if that has
+ * none either. */
 int fli_program_status(int64_t pid, int fd, int32_t *status);
 
 /* Sends it a signal: through `fd`, which never reaches another program, or by number where that is -1. */

@@ -218,7 +218,7 @@ fli_thread_mood fli_thread_look(fli_thread *thread, uint64_t *cpu_ns)
 #endif
 
 #if defined(__linux__) && defined(SYS_sched_setattr) && defined(PR_GET_SECCOMP)
-/* The system's sched_attr, as it was first published. Headers disagree on who defines it. */
+/* The system's sched_attr in its first published form. Headers disagree on which of them defines it. */
 typedef struct attributes {
     uint32_t size, policy;
     uint64_t flags;
@@ -240,7 +240,7 @@ void fli_thread_prompt(void)
     attributes a = { .size = sizeof a };
     if (prctl(PR_GET_SECCOMP, 0UL, 0UL, 0UL, 0UL) != 0) return;
     if (syscall(SYS_sched_getattr, 0, &a, sizeof a, 0, 0, 0) != 0 || a.policy != SCHED_OTHER) return;
-    if (a.runtime_ns != 0 && a.runtime_ns <= TURN_NS) return; /* whoever started us has said so already */
+    if (a.runtime_ns != 0 && a.runtime_ns <= TURN_NS) return; /* the parent thread has set it already */
     a.size = sizeof a;
     a.runtime_ns = TURN_NS;
     /* For those with a better place than others it would undo that too, in what they start. */

@@ -22,8 +22,8 @@ typedef struct fli_cond {
     pthread_cond_t posix;
 } fli_cond;
 
-/* A bell for one listener. Ringing it ends the wait he is in, or his next one; rings before that count as one. What was
- * done before a ring is seen after the wait that hears it. */
+/* A parker: one thread parks, others unpark it. fli_unpark() ends the current wait, or the next one; several calls
+ * before that count as one. What was done before an unpark is seen after the wait that it ends. */
 #if defined(__linux__)
 typedef struct fli_parker {
     FLI_ATOMIC(uint32_t) signalled; /* 1: and not heard yet.  writes: any.  PAIR parker.signal */

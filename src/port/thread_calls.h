@@ -1,5 +1,5 @@
-/* thread_calls.h - what can be done with a lock, a condition, a bell and a thread. Included by thread.h, behind its types;
- * the simulator and the explorer have types of their own (src/sim/seam, src/sim/weakseam) and the same calls. */
+/* thread_calls.h - the operations on locks, conditions, parkers and threads. Included by thread.h, after its types; the
+ * simulator and the explorer have types of their own (src/sim/seam, src/sim/weakseam) and the same operations. */
 #ifndef FLI_PORT_THREAD_CALLS_H
 #define FLI_PORT_THREAD_CALLS_H
 
@@ -21,8 +21,8 @@ filch_err fli_parker_init(fli_parker *parker);
 void      fli_parker_fini(fli_parker *parker);
 /* Thread: any. */
 void fli_unpark(fli_parker *parker);
-/* Until it rings or the monotonic clock reads `until_ns` (UINT64_MAX: for ever). False when the time is up. Thread: the
- * listener. */
+/* Waits for fli_unpark(), or until the monotonic clock reads `until_ns` (UINT64_MAX: for ever). Returns false when the
+ * time is up. Thread: the one that the parker belongs to. */
 bool fli_park(fli_parker *parker, uint64_t until_ns);
 
 /* Starts a thread that takes no signals, so that the host program's handlers never run on it. `name` up to 15 bytes.
@@ -30,7 +30,7 @@ bool fli_park(fli_parker *parker, uint64_t until_ns);
 filch_err fli_thread_start(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg);
 void      fli_thread_join(fli_thread *thread);
 
-/* What a thread does now, as far as the system tells. */
+/* What a thread does now, as reported by the system. */
 typedef enum fli_thread_mood {
     FLI_THREAD_UNKNOWN,
     FLI_THREAD_RUNS, /* or would, if the system gave it a processor */
@@ -39,9 +39,9 @@ typedef enum fli_thread_mood {
 /* Looks at a thread that has been started and not joined. *cpu_ns is the CPU time it has used; 0: unknown. */
 fli_thread_mood fli_thread_look(fli_thread *thread, uint64_t *cpu_ns);
 
-/* The calling thread wants to start as soon as somebody calls it, and takes shorter turns for that where it has to share
- * a processor: its share stays what it was. Threads and programs that it starts do not inherit the wish. A wish: where the
- * system does not know it, or may not be asked, nothing changes. */
+/* Asks the system to run the calling thread soon after it is woken, with shorter time slices where it shares a
+ * processor; its share does not change. Not inherited by threads and programs that it starts. A hint: has no effect if
+ * the system does not support or allow it. */
 void fli_thread_prompt(void);
 
 void fli_thread_yield(void);

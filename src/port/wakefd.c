@@ -32,7 +32,7 @@ void fli_wakefd_ring(int fd)
     ssize_t  n;
     do n = write(fd, &one, sizeof one);
     while (n < 0 && errno == EINTR);
-    /* EAGAIN: the counter is at its end after 2^64 rings without a clear. It is readable, which is all we want. */
+    /* EAGAIN: the counter is full after 2^64 calls without a clear. It is readable, which is all that is needed. */
     FLI_ASSERT(n == (ssize_t)sizeof one || errno == EAGAIN);
 }
 

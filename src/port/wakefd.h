@@ -8,7 +8,7 @@
 /* Gives a descriptor, or FILCH_ESYS. */
 filch_err fli_wakefd_open(int *out);
 void      fli_wakefd_close(int fd);
-/* Thread: any. Many rings before one clear are one ring. */
+/* Makes the descriptor readable. Several calls before one clear count as one. Thread: any. */
 void fli_wakefd_ring(int fd);
 void fli_wakefd_clear(int fd);
 
