@@ -1,28 +1,29 @@
-/* filch.h - lightweight processes inside your own program. The whole public face, and the manual of record.
+/* filch.h - lightweight processes inside your own program. The whole public API, and its reference manual.
  *
  * A *process* is a small state machine with an identity (a pid) and a mailbox. You describe it by a filch_type: a step
- * function, the size of its state, and optionally how to begin and how to end. A *scheduler* steps the processes that
- * are ready on a handful of threads, or on yours (filch_tick). Processes talk by messages (filch_send) and ask for
- * slow things by yielding commands (filch_yield), which command handlers complete (filch_complete).
+ * function, the size of its state, and optionally functions that prepare and release it. A *scheduler* runs the steps
+ * of ready processes on a few threads, the *workers*, or on your thread (filch_tick). Processes exchange messages
+ * (filch_send). For anything slow they *yield* a command (filch_yield), which a command handler completes
+ * (filch_complete); the *completion* arrives as an event.
  *
  *     filch_sched_create -> filch_spawn -> filch_send ... -> filch_sched_stop
  *
  * How to read the functions. Each one carries the same four lines:
- *     Thread   who may call it
+ *     Thread   on which threads it may be called
  *     Blocks   whether it can make the caller wait
- *     Owns     who frees what. *Takes*: the callee will free it. *Lends*: valid until the call returns. *Gives*: yours.
+ *     Owns     which side frees what. *Takes*: the callee frees it. *Lends*: valid until the call returns. *Gives*: yours.
  *     Errors   what can go wrong. On an error nothing has changed and nothing has leaked, unless it says otherwise.
- * Every function that takes a pointer answers FILCH_EINVAL to NULL unless it says that NULL means something. After FILCH_EINVAL
+ * Every function returns FILCH_EINVAL for a NULL pointer unless it says what NULL means. After FILCH_EINVAL
  * filch_err_detail says which argument was wrong, and why.
  *
- * Memory. Plain memory may be handed over together with an event or a process, without locks:
- *     what a sender, completer or spawner wrote before its call is seen by the step that gets the message, the answer or
- *     the first turn; what a spawner wrote is seen by `init` too, which runs inside its call
- *     what a step wrote is seen by the next step of that process, by `close` and by `on_exit`, on whichever thread
+ * Memory order. Memory may be passed along with an event or a new process, without locks:
+ *     what a sender, completer or spawner wrote before its call is seen by the step that gets the message or the
+ *     completion, or by the first step; what a spawner wrote is seen by `init` too, which runs inside its call
+ *     what a step wrote is seen by the next step of that process, by `close` and by `on_exit`, on any thread
  *     what was written before a cancel is seen by the step that gets it, also where several threads cancel at once and
  *     one FILCH_EVENT_CANCEL stands for all of them
  *     what a process wrote before its end is seen by the step that gets the FILCH_EVENT_EXIT or FILCH_EVENT_LINK_DOWN of
- *     it, and by the thread whose filch_sched_stop returned FILCH_OK
+ *     it, and by the thread that called filch_sched_stop, when it returns FILCH_OK
  * Nothing else is ordered: two steps of two processes that exchange no event run at the same time.
  *
  * The library prints nothing, installs no signal handler, never exits and has no global state: as many schedulers as
@@ -68,10 +69,10 @@ extern "C" {
 #define FILCH_MUST_USE
 #endif
 
-/* Functions that only build or read a value: their bodies are at the end of this file, so that no call is made for them.
- * The library exports each of them all the same, for code without optimization and for other languages. Define
- * FILCH_NO_INLINE before including this file to get declarations alone: generators of bindings (bindgen, cffi) skip functions
- * with bodies. */
+/* Functions that only build or read a value: their bodies are at the end of this file, so that no call is made for
+ * them. The library also exports each of them, for code without optimization and for other languages. Define
+ * FILCH_NO_INLINE before including this file to get declarations alone: generators of bindings (bindgen, cffi) skip
+ * functions with bodies. */
 #if defined(FILCH_NO_INLINE)
 #define FILCH_INLINE FILCH_API
 #elif defined(__cplusplus)
@@ -116,7 +117,7 @@ typedef int filch_err;
     X(FILCH_EKILLED, 14, "ended by force")                                              \
     X(FILCH_EDEADLINE, 15, "the deadline has passed")                                   \
     X(FILCH_EBUSY, 16, "still in use")                                                  \
-    X(FILCH_ESTATE, 17, "not possible here: wrong thread, or wrong moment")             \
+    X(FILCH_ESTATE, 17, "not possible on this thread, or not at this moment")           \
     X(FILCH_ELIMIT, 18, "a configured limit has been reached")                          \
     X(FILCH_ENOSTATUS, 19, "the step returned without saying what comes next")          \
     X(FILCH_ENOYIELD, 20, "the step chose to wait, but no yield is outstanding")        \
@@ -129,7 +130,7 @@ typedef int filch_err;
     X(FILCH_ESTREAM, 60, "no such stream: closed, given away, or not yours")            \
     X(FILCH_EEND, 61, "the stream has ended")                                           \
     X(FILCH_ERESET, 62, "the other side of the connection is gone")                     \
-    X(FILCH_EREFUSED, 63, "nobody accepts connections there")                           \
+    X(FILCH_EREFUSED, 63, "the address refuses connections: nothing listens there")     \
     X(FILCH_EINUSE, 64, "the address is in use, or not of this machine")                \
     X(FILCH_ENOHOST, 65, "the host is unknown, or cannot be reached")                   \
     X(FILCH_EFILES, 66, "out of file descriptors")                                      \
@@ -164,9 +165,9 @@ FILCH_API const char *filch_err_text(filch_err err);
  */
 FILCH_API const char *filch_err_name(filch_err err);
 
-/* What was wrong with an argument: after a call of this thread that returned FILCH_EINVAL, a text that names the argument and says
- * why ("options.batch_max is over 1024"). For people: the texts may change. An event whose error is FILCH_EINVAL sets no text. "" if
- * no call of this thread has returned FILCH_EINVAL yet.
+/* What was wrong with an argument: after a call of this thread that returned FILCH_EINVAL, a text that names the
+ * argument and says why ("options.batch_max is over 1024"). For people: the texts may change. An event with the error
+ * FILCH_EINVAL sets no text. "" if no call of this thread has returned FILCH_EINVAL yet.
  *
  * Thread:  any; each has its own.                               Blocks:  never.
  * Owns:    lends a constant text that is never freed.
@@ -199,14 +200,14 @@ typedef struct filch_ctx filch_ctx;           /* where a process runs: its pid, 
 typedef struct filch_values filch_values;     /* named values that children inherit */
 typedef struct filch_node filch_node;         /* several schedulers that know each other */
 
-/* Who a process is. Never reused: a pid that has died stays dead. {0, 0} is nobody. */
+/* Identity of a process. Never reused: the pid of an ended process stays invalid. {0, 0} is the pid of no process. */
 typedef struct filch_pid {
     uint64_t node;   /* which scheduler; option `node`, random by default */
     uint64_t serial; /* which process in it */
 } filch_pid;
 
-/* Where a yield's answer goes. Copy it freely; it names one yield of one process and outlives both safely, but not
- * the scheduler: see filch_sched_stop. The fields are Filch's own. */
+/* Names one yield of one process, for its completion. Copy it freely; it may safely be used after the end of both, but
+ * not after the end of the scheduler: see filch_sched_stop. The fields are private. */
 typedef struct filch_receiver {
     filch_sched *sched;
     uint64_t     key;
@@ -215,7 +216,7 @@ typedef struct filch_receiver {
 
 /* ---- payloads ----------------------------------------------------------------------------------------------- */
 
-/* What travels in a message, a command, a completion or a result. Make one with the functions below and pass it by
+/* The payload of a message, a command, a completion or a result. Make one with the functions below and pass it by
  * value; read it with the accessors. The fields are Filch's own.
  *
  *   made with                         what Filch does with it when you send it
@@ -225,10 +226,9 @@ typedef struct filch_receiver {
  *   filch_share                       as filch_move, but reference counted: send it to many, keep it, no copy
  *   event->data passed on             shares the block; no copy
  *
- * A filch_data made by str/bytes/move *lends* its memory until it is sent; one made by filch_share or filch_keep
- * holds a reference, which filch_drop gives back. Passing a payload to send, yield, complete or done never
- * takes that reference away: each of them takes one of its own. Only filch_move hands the memory over, and only when
- * the call returns FILCH_OK. */
+ * A filch_data made by str/bytes/move *lends* its memory until it is sent; one made by filch_share or filch_keep holds
+ * a reference, which filch_drop releases. Send, yield, complete and done never take that reference: each takes its own.
+ * Only the memory of a filch_move is taken, and only if the call returns FILCH_OK. */
 typedef struct filch_data {
     uint8_t kind;  /* what it is: FILCH_KIND_* */
     uint8_t form;  /* where the bytes are */
@@ -272,8 +272,8 @@ typedef enum filch_kind {
 #define FILCH_PTR_INIT(p) { .kind = FILCH_KIND_PTR, .as = { .ptr = (p) } }
 #endif
 
-/* Frees memory handed over by filch_move or filch_share. May run on any worker. `user` is what you gave filch_share,
- * NULL for filch_move. */
+/* Frees memory that was passed to filch_move or filch_share. May run on any worker. `user` is what you gave
+ * filch_share, NULL for filch_move. */
 typedef void (*filch_free_fn)(void *user, void *bytes, size_t size);
 
 /* Payloads that carry a value. A pointer (filch_ptr) is passed as it is: what it points to stays yours, also when the
@@ -315,8 +315,8 @@ FILCH_API filch_data filch_move(void *bytes, size_t size, filch_free_fn free_fn)
 FILCH_API FILCH_MUST_USE filch_err filch_share(void *bytes, size_t size, filch_free_fn free_fn, void *user,
                                                filch_data *out);
 
-/* The `user` that was given to filch_share together with `free_fn`: so whoever gets a payload can tell his own kind from
- * bytes that look like it.
+/* Returns the `user` that was passed to filch_share together with `free_fn`. A receiver recognises its own kind of
+ * payload by it, and is not deceived by bytes that look alike.
  *
  * Thread:  any that may read `data`.                            Blocks:  never.
  * Owns:    lends; what is returned lives as long as `data`.
@@ -340,8 +340,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_keep(const filch_data *data, filch_data
  */
 FILCH_API void filch_drop(filch_data *data);
 
-/* Reading a payload. Asking for the wrong kind is safe: 0, 0.0, nobody, NULL, "", size 0.
- * filch_text is NUL-terminated for texts made by filch_str (also inside events); filch_raw also reads texts.
+/* Reading a payload. Reading the wrong kind is safe and returns 0, 0.0, the pid {0, 0}, NULL, "" or size 0. filch_text
+ * is NUL-terminated for texts made by filch_str (also inside events); filch_raw also reads texts.
  *
  * Thread:  any that may read `data`.                            Blocks:  never.
  * Owns:    lends; what is returned lives as long as `data`.
@@ -359,30 +359,33 @@ FILCH_API size_t      filch_size(const filch_data *data);
 /* ---- processes ---------------------------------------------------------------------------------------------- */
 
 typedef enum filch_event_type {
-    FILCH_EVENT_MESSAGE = 1, /* somebody sent `data`; a timer that fires is a message with the timer's `tag` */
+    FILCH_EVENT_MESSAGE = 1, /* a message with `data`; a timer that fires is a message with the timer's `tag` */
     FILCH_EVENT_YIELD = 2,   /* the yield tagged `tag` is complete: `data`, or why not in `error` */
-    FILCH_EVENT_CANCEL = 3,  /* please end: tidy up and return filch_done. Delivered before everything else. `error` is
-                                why; filch_cancel_with also tells who (`from`) and how long (`data`: ns, 0 no limit) */
+    FILCH_EVENT_CANCEL = 3,  /* a request to end: clean up and return filch_done. Delivered before every other event. `error` is
+                                the reason; of filch_cancel_with, `from` is the process that cancelled and `data` the
+                                time left (ns, 0: no limit) */
     FILCH_EVENT_DROPPED = 4, /* the mailbox policy dropped messages; `data` is how many since the last such event */
-    /* Notices. They come before messages and, like answers, also to a process that waits. */
+    /* Notices. They are delivered before messages and, like completions, also to a process that waits. */
     FILCH_EVENT_EXIT = 5,      /* the monitored `from` has ended: `data` is its result, or `error` why it failed */
-    FILCH_EVENT_LINK_DOWN = 6, /* the linked `from` has failed, with `error`; only to those that trap links */
+    FILCH_EVENT_LINK_DOWN = 6, /* the linked `from` has failed, with `error`; only to a process that traps links */
     FILCH_EVENT_JOINED = 7,    /* `from` has joined a group; `data` is the group's name */
-    FILCH_EVENT_LEFT = 8       /* and left it, or ended */
+    FILCH_EVENT_LEFT = 8       /* `from` has left the group, or ended */
 } filch_event_type;
 
-/* One thing that happened. Lent for the duration of the step. */
+/* An event. Lent until the step returns. */
 typedef struct filch_event {
     int32_t    type;  /* filch_event_type */
     filch_err  error; /* FILCH_OK, or why the yield, or the process of a notice, failed */
-    uint64_t   tag;   /* which yield this answers; of a notice, the tag of filch_monitor or filch_watch */
-    filch_pid  from;  /* who sent it, or whom a notice is about; nobody for threads outside, timers and handlers */
+    uint64_t   tag;   /* of a completion: the tag of the yield; of a notice: the tag of filch_monitor or filch_watch */
+    filch_pid  from;  /* the sender, or the process that a notice is about; {0, 0} for threads of the host,
+                         timers and handlers */
     filch_data data;
 } filch_event;
 
 /* Prepares an instance in `self` (type->size zeroed bytes). `method` names the entry point, NULL the default one;
- * answer FILCH_EMETHOD to a name you do not know. Runs in the caller of filch_spawn: its error is the spawn's. Nobody can
- * reach the process yet, not even init: for relations and messages its own pid is one of the dead until init returns. */
+ * return FILCH_EMETHOD for an unknown name. Runs in the caller of filch_spawn, which returns its error. The process
+ * cannot be reached yet, not even by init: until init returns, messages and relations treat its pid as that of an ended
+ * process. */
 typedef filch_err (*filch_init_fn)(void *self, const filch_ctx *ctx, const char *method, const filch_data *args);
 
 /* Advances the instance by the events that arrived. Ends by choosing a status with one of filch_continue, _wait,
@@ -390,7 +393,8 @@ typedef filch_err (*filch_init_fn)(void *self, const filch_ctx *ctx, const char 
  * The first step of a process may come with no events. Never runs on two threads at once; must not block. */
 typedef filch_err (*filch_step_fn)(void *self, const filch_event *events, size_t count, filch_out *out);
 
-/* Releases what the instance holds. Called exactly once for each instance whose init succeeded, never during its step. */
+/* Releases what the instance holds. Called exactly once for each instance after a successful init, never during its
+ * step. */
 typedef void (*filch_close_fn)(void *self);
 
 /* A kind of process. Must outlive every scheduler that uses it: usually a static const. Zeroed fields are defaults. */
@@ -408,17 +412,18 @@ typedef struct filch_type {
 typedef enum filch_overflow {
     FILCH_OVERFLOW_FAIL,        /* the sender gets FILCH_EFULL */
     FILCH_OVERFLOW_WAIT,        /* filch_send gets FILCH_EFULL; filch_yield_send completes when there is room */
-    FILCH_OVERFLOW_DROP_NEWEST, /* this message goes: the sender gets FILCH_EDROPPED, the receiver EVENT_DROPPED */
+    FILCH_OVERFLOW_DROP_NEWEST, /* the new message is dropped: the sender gets FILCH_EDROPPED, the receiver EVENT_DROPPED */
     FILCH_OVERFLOW_DROP_OLDEST, /* the oldest goes: the sender gets FILCH_OK, the receiver EVENT_DROPPED. While the
                                    receiver is busy up to twice the limit may wait; beyond that as DROP_NEWEST */
     FILCH_OVERFLOW_STOP         /* the receiver ends with FILCH_EOVERFLOW, the sender gets FILCH_EFULL */
 } filch_overflow;
 
-/* Told once when the process has ended: `error` is FILCH_OK with the `result` of filch_done, or why it failed, with the
- * detail of filch_fail if it gave one. Runs on the worker that ended it, after close. By then the names of the process are
- * free, the processes that monitor it have been told, and it does not count as alive: the hook may send, and may spawn
- * another process under the same name, also at the limit of processes. Must not block. filch_sched_stop waits for it, and for
- * what it spawns: a hook that replaces each process must not do so once filch_sched_stopping(sched) is 1. */
+/* Called once when the process has ended: `error` is FILCH_OK with the `result` of filch_done, or why it failed, with
+ * the detail of filch_fail if it gave one. Runs on the worker that ended it, after close. By then the names of the
+ * process are free, the processes that monitor it have been notified, and it does not count as alive: the hook may
+ * send, and may spawn another process under the same name, also at the limit of processes. Must not block.
+ * filch_sched_stop waits for it, and for what it spawns: a hook that replaces each process must not do so once
+ * filch_sched_stopping(sched) is 1. */
 typedef void (*filch_exit_fn)(void *user, filch_pid pid, filch_err error, const filch_data *result);
 
 typedef struct filch_spawn_options {
@@ -429,11 +434,11 @@ typedef struct filch_spawn_options {
     uint32_t       mailbox_max;  /* messages; 0: no limit, at most 2^23 - 1 */
     uint32_t       overflow;     /* filch_overflow; used when a limit is set */
     size_t         mailbox_bytes; /* payload bytes, each payload rounded up to 16; 0: no limit, less than 2^28 */
-    filch_exit_fn  on_exit;      /* NULL: nobody waits for the result */
+    filch_exit_fn  on_exit;      /* NULL: none */
     void          *on_exit_user;
-    uint32_t       blackbox;     /* keep the events of so many last steps; 0: as option `blackbox` of the scheduler */
+    uint32_t       blackbox;     /* number of last steps that are recorded; 0: as option `blackbox` of the scheduler */
     uint32_t       spare;        /* 0 */
-    const char    *name;         /* registered for it (filch_register) before anybody can reach it, lent; NULL: none */
+    const char    *name;         /* registered for the process (filch_register) before it can be reached; lent; NULL: none */
     const filch_data *messages;  /* what it finds in its mailbox, lent as `args` are; they take no room in it */
     size_t         message_count; /* at most 2^26 */
     uint64_t       tag;          /* of the EXIT event that FILCH_SPAWN_MONITOR brings */
@@ -452,9 +457,9 @@ enum {
     FILCH_SPAWN_ALL = 15
 };
 
-/* Starts a process of `type`. Its init runs now, in this thread; its first step follows on a worker.
- * Called from inside a step, the child starts on the same worker. `pid` may be NULL if you do not need it.
- * Names and relations are there before its first step, and before anybody else can reach it.
+/* Starts a process of `type`. Its init runs now, in this thread; its first step follows on a worker. Called from inside
+ * a step, the child starts on the same worker. `pid` may be NULL if you do not need it. Names and relations exist
+ * before its first step, and before any other process can reach it.
  *
  * Thread:  any, also inside steps and handlers.                 Blocks:  never, unless init does.
  * Owns:    lends `options`; *pid is a value.
@@ -464,7 +469,7 @@ enum {
  *          FILCH_ECLOSED  the scheduler is stopping (inside steps and handlers: its deadline has passed)
  *          FILCH_EEXISTS  the name is taken                     FILCH_ETOOBIG  a first message
  *          FILCH_ESTATE   relations, but not inside a step
- *          and whatever init answers.
+ *          and every error that init returns.
  */
 FILCH_API FILCH_MUST_USE filch_err filch_spawn(filch_sched *sched, const filch_type *type,
                                                const filch_spawn_options *options, filch_pid *pid);
@@ -484,10 +489,10 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn(filch_sched *sched, const filch_t
  */
 FILCH_INLINE FILCH_MUST_USE filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data);
 
-/* Asks `pid` to end: a FILCH_EVENT_CANCEL, delivered before all other events and never refused by a full mailbox.
- * Asking again before it was delivered brings no second event, but what was written before is seen by the step that gets
- * the first (see "Memory" above). While the scheduler stops, a process is asked once in this way: a cancel of the stop that
- * still waits behind messages is brought forward, one that was delivered is not repeated.
+/* Cancels `pid`: it gets a FILCH_EVENT_CANCEL, before all other events, even if its mailbox is full. A second cancel
+ * before the first was delivered adds no event, but what was written before the call is seen by the step that gets the
+ * first (see "Memory order" above). During a stop a process gets one cancel in this way: a cancel of the stop that is
+ * still behind messages is moved to the front, one that was delivered is not repeated.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
@@ -495,7 +500,7 @@ FILCH_INLINE FILCH_MUST_USE filch_err filch_send(filch_sched *sched, filch_pid t
  */
 FILCH_API FILCH_MUST_USE filch_err filch_cancel(filch_sched *sched, filch_pid pid);
 
-/* Ends `pid` by force, with FILCH_EKILLED: after the step it may be in, it is not stepped again, and is closed.
+/* Terminates `pid` with FILCH_EKILLED: after the current step, if any, it is not stepped again, and is closed.
  *
  * Thread:  any, also from inside the process itself.            Blocks:  never; the end may come a little later.
  * Owns:    nothing.
@@ -508,7 +513,7 @@ typedef enum filch_state {
     FILCH_STATE_RUNNING,   /* a worker is inside its step */
     FILCH_STATE_BLOCKED,   /* waits for a yield */
     FILCH_STATE_IDLE,      /* waits for any event */
-    FILCH_STATE_COMPLETE   /* over; soon gone */
+    FILCH_STATE_COMPLETE   /* ended; about to be freed */
 } filch_state;
 
 typedef struct filch_info {
@@ -520,7 +525,7 @@ typedef struct filch_info {
     int32_t     overflow; /* filch_overflow: what happens to a message at the limit */
 } filch_info;
 
-/* Looks at one process from outside.
+/* Reports the state of one process.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    fills *info.
@@ -531,11 +536,12 @@ FILCH_API FILCH_MUST_USE filch_err filch_inspect(filch_sched *sched, filch_pid p
 /* ---- inside a step ------------------------------------------------------------------------------------------ */
 
 /* The statuses. The last one called in a step counts; return its value.
- *   continue  ready again at once; others get their turn all the same (docs/ARCHITECTURE.md, fairness)
- *   wait      until one of its yields completes (or a cancel or notice comes): the next step gets answers, cancels and
- *             notices only. Messages queue up meanwhile, and are delivered after a step that chose another status
+ *   continue  ready again at once; other processes still get their turn (docs/ARCHITECTURE.md, fairness)
+ *   wait      until one of its yields completes (or a cancel or notice comes): the next step gets completions,
+ *             cancels and notices only. Messages queue up meanwhile, and are delivered after a step that chose another
+ *             status
  *   idle      until anything arrives
- *   done      over; `result` goes to on_exit and whoever watches
+ *   done      ends the process; `result` goes to on_exit and to the processes that monitor it
  * What the step yielded is dispatched after each of these, also after done.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
@@ -549,20 +555,20 @@ FILCH_API filch_err filch_wait(filch_out *out);
 FILCH_API filch_err filch_idle(filch_out *out);
 FILCH_INLINE filch_err filch_done(filch_out *out, filch_data result);
 
-/* Over, with `error` (yours, or one of Filch's): what a step returns that fails and can say why. on_exit gets `detail` as
- * the result. Without memory for it, or where it is too large, the error goes alone.
+/* Ends the process with `error` (yours, or one of Filch's): for a step that fails with an explanation. on_exit gets
+ * `detail` as the result, or no result if `detail` is too large or there is no memory for it.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
- * Owns:    copies or shares `detail`. Not for a filch_move: nobody could tell whether it was taken.
+ * Owns:    copies or shares `detail`. Not for a filch_move: the caller could not know whether it was taken.
  * Errors:  `error` itself, to be returned from the step; FILCH_EINVAL  out is NULL, or error is FILCH_OK.
  */
 FILCH_API filch_err filch_fail(filch_out *out, filch_err error, filch_data detail);
 
-/* Goes on as another type: pid, mailbox, outstanding yields and all relations stay. The new instance's init runs now; when it fails
- * the error comes back here, and the step may choose another status. The old instance is closed after the step, and the new
- * one is stepped at once, as after filch_continue. It is the last status of a step: continue, wait and idle are refused
- * after it (FILCH_ESTATE). filch_done, filch_fail and an error end the process, and close the new instance with it. Asked
- * twice in one step, the instance of the first time is closed at once.
+/* Replaces the process's type and instance: pid, mailbox, outstanding yields and all relations stay. The new instance's
+ * init runs now; if it fails, this call returns the error, and the step may choose another status. The old instance is
+ * closed after the step, and the new one is stepped at once, as after filch_continue. It is the last status of a step:
+ * continue, wait and idle are refused after it (FILCH_ESTATE). filch_done, filch_fail and an error end the process, and
+ * close the new instance with it. A second call in one step closes the instance of the first call at once.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never, unless init does.
  * Owns:    lends `method` and `args`.
@@ -570,8 +576,9 @@ FILCH_API filch_err filch_fail(filch_out *out, filch_err error, filch_data detai
  */
 FILCH_API filch_err filch_upgrade(filch_out *out, const filch_type *type, const char *method, filch_data args);
 
-/* Asks for something slow: the handler registered for `command` gets `data` after the step, and the answer arrives as
- * a FILCH_EVENT_YIELD with this `tag`. Any number may be outstanding; tags are yours and need not differ.
+/* Yields a command, for anything slow: the handler registered for `command` gets `data` after the step, and the
+ * completion arrives as a FILCH_EVENT_YIELD with this `tag`. Any number of yields may be outstanding; the runtime does
+ * not interpret tags, and they need not differ.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies or shares `data`; takes a filch_move when it returns FILCH_OK.
@@ -580,7 +587,7 @@ FILCH_API filch_err filch_upgrade(filch_out *out, const filch_type *type, const 
  */
 FILCH_INLINE FILCH_MUST_USE filch_err filch_yield(filch_out *out, uint32_t command, uint64_t tag, filch_data data);
 
-/* The context of the process being stepped; and its scheduler, to send and to spawn by.
+/* Returns the context of the process being stepped; and its scheduler, for filch_send and filch_spawn.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    lends it until the step returns.
@@ -589,8 +596,8 @@ FILCH_INLINE FILCH_MUST_USE filch_err filch_yield(filch_out *out, uint32_t comma
 FILCH_API const filch_ctx *filch_out_ctx(const filch_out *out);
 FILCH_INLINE filch_sched  *filch_out_sched(const filch_out *out);
 
-/* True when the step has sent a lot (option `send_budget`): return filch_continue soon and let the receivers run. Only
- * advice, but good advice: a message that is read while it is warm costs a tenth.
+/* Returns true when the step has sent more than `send_budget` messages: return filch_continue soon and let the
+ * receivers run. A hint: a message that is read while it is still in the cache costs about a tenth.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    nothing.
@@ -600,11 +607,11 @@ FILCH_API int filch_should_yield(const filch_out *out);
 
 /* ---- context ------------------------------------------------------------------------------------------------ */
 
-/* Where a process runs: its own pid, its scheduler, and the value inherited under `key` (an empty payload if none).
+/* Read a context: the process's pid, its scheduler, and the value inherited under `key` (an empty payload if none).
  *
  * Thread:  where the ctx was given to you.                      Blocks:  never.
  * Owns:    lends; the value lives as long as the process.
- * Errors:  nobody, NULL, an empty payload when ctx (or key) is NULL.
+ * Errors:  {0, 0}, NULL, an empty payload when ctx (or key) is NULL.
  */
 FILCH_API filch_pid         filch_ctx_self(const filch_ctx *ctx);
 FILCH_INLINE filch_sched   *filch_ctx_sched(const filch_ctx *ctx);
@@ -620,9 +627,9 @@ FILCH_API const filch_data *filch_ctx_value(const filch_ctx *ctx, const char *ke
 FILCH_API FILCH_MUST_USE filch_err filch_values_create(filch_values *parent, const char *key, filch_data data,
                                                        filch_values **out);
 
-/* Adds a deadline in front of `parent` (NULL: none): a time of filch_now. Whoever is spawned with this chain is asked
- * to end (FILCH_EVENT_CANCEL) when it comes, or at once if it has passed. Of several, the earliest counts.
- * filch_ctx_deadline is for steps and handlers that want to be done by then: FILCH_FOREVER if there is none.
+/* Adds a deadline in front of `parent` (NULL: none): a time of filch_now. A process that is spawned with this chain is
+ * cancelled (FILCH_EVENT_CANCEL) at the deadline, or at once if it has passed. Of several deadlines the earliest
+ * counts. filch_ctx_deadline returns it to steps and handlers; FILCH_FOREVER: none.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    holds `parent`; gives *out one reference.
@@ -631,10 +638,10 @@ FILCH_API FILCH_MUST_USE filch_err filch_values_create(filch_values *parent, con
 FILCH_API FILCH_MUST_USE filch_err filch_values_deadline(filch_values *parent, uint64_t at_ns, filch_values **out);
 FILCH_API uint64_t                 filch_ctx_deadline(const filch_ctx *ctx);
 
-/* Adds a scope in front of `parent` (NULL: none): something that can be cancelled as a whole. filch_values_cancel asks
- * every process that was spawned with this chain, or a longer one, to end (FILCH_EVENT_CANCEL), on whatever scheduler;
- * who is spawned with it later is asked at once. filch_ctx_cancelled is the `reason`, for steps and handlers that look
- * from time to time: FILCH_OK while nothing is cancelled. Cancelling twice changes nothing.
+/* Adds a scope in front of `parent` (NULL: none): a set of processes that can be cancelled as a whole.
+ * filch_values_cancel cancels (FILCH_EVENT_CANCEL) every process that was spawned with this chain, or a longer one, on
+ * any scheduler; a process that is spawned with it later is cancelled at once. filch_ctx_cancelled returns the
+ * `reason`, for steps and handlers that poll it; FILCH_OK while nothing is cancelled. Cancelling twice changes nothing.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    holds `parent`; gives *out one reference. Cancelling lends `scope`.
@@ -645,7 +652,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_values_scope(filch_values *parent, filc
 FILCH_API FILCH_MUST_USE filch_err filch_values_cancel(filch_values *scope, filch_err reason);
 FILCH_API filch_err                filch_ctx_cancelled(const filch_ctx *ctx);
 
-/* Gives back a reference to a chain. NULL is fine.
+/* Releases a reference to a chain. NULL is allowed.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    takes the reference.
@@ -711,12 +718,14 @@ enum {
     FILCH_CMD_USER = 256 /* yours from here up */
 };
 
-/* Sleep: completes after `delay_ns`.
- * Timer: completes at once with an id (filch_as_int), and sends one message with this `tag` after `delay_ns`.
- * Ticker: the same every `period_ns` (> 0); ticks that were not read yet are merged, `data` is how many came due.
- * Timer cancel: completes with 1 if its own timer or ticker `id` was stopped before it fired (again), else 0.
- * A sleep is never early. Where many are due close together, a runtime that sleeps wakes for them every 250 us or so.
- * Timers die with their process.
+/* Yields of the clock:
+ *   sleep         completes after `delay_ns`, never early
+ *   timer         completes at once with an id (filch_as_int), and sends one message with this `tag` after `delay_ns`
+ *   ticker        completes at once with an id, and sends a message with this `tag` every `period_ns` (> 0); unread ticks
+ *                 are merged, `data` is their number
+ *   timer cancel  completes with 1 if its own timer or ticker `id` was stopped before it fired (again), else 0
+ * Timers end with their process. A runtime with no other work wakes about every 250 us for timers that are due close
+ * together.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    nothing.
@@ -728,16 +737,17 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_ticker(filch_out *out, uint64_t t
 FILCH_API FILCH_MUST_USE filch_err filch_yield_timer_cancel(filch_out *out, uint64_t tag, int64_t id);
 
 /* A function that may block, for the work pool. Its error and *result complete the yield. `result` is empty at first;
- * lend it, move it or share it as you would for filch_complete; a reference you leave in it is handed over. */
+ * lend it, move it or share it as you would for filch_complete; a reference that you leave in it is taken. */
 typedef filch_err (*filch_work_fn)(void *arg, filch_data *result);
 
 /* Runs `fn(arg)` on the work pool (options `work_threads`, `work_queue`): completes with its result, or with
  * FILCH_EFULL when the pool's queue is full. The pool works until the last process has ended, also while the scheduler
  * stops.
  *
- * A process that ends before the answer gets none. `fn` is still called, except when the queue was full or the scheduler
- * has stopped before `fn` began: then memory that `fn` would have freed is lost. Either wait for the answers also after a
- * FILCH_EVENT_CANCEL, or keep every `arg` in a list of your own and free what is left after filch_sched_stop.
+ * A process that ends before the completion does not get it. `fn` is still called, except when the queue was full or
+ * the scheduler has stopped before `fn` began: then memory that `fn` would have freed is lost. Either wait for the
+ * completions also after a FILCH_EVENT_CANCEL, or keep every `arg` in a list of your own and free what is left after
+ * filch_sched_stop.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    lends `arg` until the yield completes. If the process may end before that, keep `arg` elsewhere.
@@ -756,8 +766,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_work(filch_out *out, uint64_t tag
 FILCH_API FILCH_MUST_USE filch_err filch_yield_work_within(filch_out *out, uint64_t tag, filch_work_fn fn, void *arg,
                                                            uint64_t timeout_ns);
 
-/* Sends like filch_send, but as a yield: completes when the message is in the mailbox. Where the receiver's policy is
- * FILCH_OVERFLOW_WAIT, that is when there is room; senders are let in in the order they came.
+/* Sends like filch_send, but as a yield: completes when the message is in the mailbox. If the receiver's policy is
+ * FILCH_OVERFLOW_WAIT, that is when its mailbox has room; waiting senders are served in order of arrival.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies or shares `data`; takes a filch_move when it returns FILCH_OK.
@@ -768,15 +778,15 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_send(filch_out *out, uint64_t tag
 /* A yield, as its handler sees it. Lent until the handler returns; filch_keep what you need longer. */
 typedef struct filch_command {
     uint32_t         id;
-    filch_pid        from;   /* who yielded it */
+    filch_pid        from;   /* the process that yielded it */
     filch_pid        target; /* the pid it is about, where it has one */
     filch_data       data;
     const filch_ctx *ctx; /* of the process that yielded */
 } filch_command;
 
 /* Starts the work and returns at once; must not block. `user` is what was registered. Call filch_complete(receiver,
- * tag, ...) once when the result is there: from any thread, later or right here. Returning an error completes the
- * yield with that error. */
+ * tag, ...) once when the result is there: from any thread, later (asynchronously) or before the handler returns
+ * (synchronously). Returning an error completes the yield with that error. */
 typedef filch_err (*filch_handler_fn)(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver);
 
 /* A set of command handlers, holding the built-in ones to begin with. Pass it in filch_options.registry; the first
@@ -797,7 +807,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_registry_create(filch_registry **out);
 FILCH_API FILCH_MUST_USE filch_err filch_registry_add(filch_registry *registry, uint32_t id, filch_handler_fn handler,
                                                       void *user);
 
-/* Takes the handler of `id` out again, also a built-in one: yields of it are then answered with FILCH_ECOMMAND.
+/* Removes the handler of `id`, also a built-in one: yields of it then complete with FILCH_ECOMMAND.
  *
  * Thread:  one at a time.                                       Blocks:  never.
  * Owns:    nothing.
@@ -805,7 +815,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_registry_add(filch_registry *registry, 
  */
 FILCH_API FILCH_MUST_USE filch_err filch_registry_remove(filch_registry *registry, uint32_t id);
 
-/* Gives back the registry. It goes away when the last scheduler using it does. NULL is fine.
+/* Releases the registry. It is freed with the last scheduler that uses it. NULL is allowed.
  *
  * Thread:  any, once.                                           Blocks:  never.
  * Owns:    takes it.
@@ -813,7 +823,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_registry_remove(filch_registry *registr
  */
 FILCH_API void filch_registry_destroy(filch_registry *registry);
 
-/* Answers a yield: the process gets a FILCH_EVENT_YIELD with `tag`, `data` and `error`.
+/* Completes a yield: the process gets a FILCH_EVENT_YIELD with `tag`, `data` and `error`.
  *
  * The first completion counts. A second one, and one for a process that has ended, do nothing and say so.
  *
@@ -829,20 +839,20 @@ FILCH_INLINE FILCH_MUST_USE filch_err filch_complete(filch_receiver receiver, ui
 
 /* ---- relations ---------------------------------------------------------------------------------------------- */
 
-/* Processes watch each other, hang together, and have names. Each of these is a call, for any thread, and most are also
- * a yield, whose answer has what the call would return: `error`, and in `data` what it gives. Relations survive
- * filch_upgrade and are gone when a process ends. Notices (FILCH_EVENT_EXIT, _LINK_DOWN) need no memory when they are
- * sent: they were provided for when the relation was made.
+/* Processes monitor each other, are linked, and have names. Each operation is a call, for any thread, and most are also
+ * a yield; the completion has what the call would return: its error, and in `data` its result. Relations survive
+ * filch_upgrade and are removed when a process ends. Notices (FILCH_EVENT_EXIT, _LINK_DOWN) need no memory when they
+ * are sent: it was reserved when the relation was made.
  *
  * A black box does not record filch_members; it does record filch_yield_members. */
 
-/* Has the process `watcher` told when `target` ends: a FILCH_EVENT_EXIT with this `tag`. If it has ended already the
- * event comes at once, with FILCH_EDEAD. A process may monitor another several times and gets as many events. *ref, if
- * not NULL, is for filch_unmonitor.
+/* Makes `watcher` monitor `target`: when `target` ends, `watcher` gets a FILCH_EVENT_EXIT with this `tag`. If it has
+ * ended already, the event comes at once, with FILCH_EDEAD. A process may monitor another several times and gets as
+ * many events. *ref, if not NULL, is for filch_unmonitor.
  *
  * Thread:  any; inside a step `watcher` is usually filch_ctx_self.      Blocks:  never.
  * Owns:    nothing.
- * Errors:  FILCH_EINVAL  NULL, nobody, or itself   FILCH_ENOMEM   FILCH_EFOREIGN   FILCH_EDENIED
+ * Errors:  FILCH_EINVAL  NULL, the pid {0, 0}, or itself   FILCH_ENOMEM   FILCH_EFOREIGN   FILCH_EDENIED
  *          FILCH_EDEAD   the watcher has ended, or the host that `target` was of is gone: then no event comes
  */
 FILCH_API FILCH_MUST_USE filch_err filch_monitor(filch_sched *sched, filch_pid watcher, filch_pid target, uint64_t tag,
@@ -857,15 +867,15 @@ FILCH_API FILCH_MUST_USE filch_err filch_monitor(filch_sched *sched, filch_pid w
  */
 FILCH_API FILCH_MUST_USE filch_err filch_unmonitor(filch_sched *sched, filch_pid watcher, uint64_t ref);
 
-/* Ties two processes together. When one fails (ends with an error), the other ends too, with FILCH_ELINK and the error
- * as its result (filch_as_int); and so on along the links, the first error being passed on. A process that traps links
- * gets a FILCH_EVENT_LINK_DOWN instead. When one ends well, the link is gone and nothing happens. Two processes
- * have one link at most: linking again is FILCH_OK and changes nothing. A link with the dead is a link with one that
- * failed with FILCH_EDEAD.
+/* Links two processes. When one fails (ends with an error), the other ends too, with FILCH_ELINK and the error as its
+ * result (filch_as_int); its own links fail in turn, with the first error. A process that traps links gets a
+ * FILCH_EVENT_LINK_DOWN instead. When one ends without an error, the link is removed and nothing else happens. Two
+ * processes have one link at most: linking again is FILCH_OK and changes nothing. A link with an ended process acts as
+ * if it had failed with FILCH_EDEAD.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
- * Errors:  FILCH_EINVAL  nobody, or itself   FILCH_EDEAD  both have ended, or the host of one is gone   FILCH_ENOMEM
+ * Errors:  FILCH_EINVAL  the pid {0, 0}, or itself   FILCH_EDEAD  both have ended, or the host of one is gone   FILCH_ENOMEM
  *          FILCH_EFOREIGN   FILCH_EDENIED
  */
 FILCH_API FILCH_MUST_USE filch_err filch_link(filch_sched *sched, filch_pid a, filch_pid b);
@@ -878,7 +888,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_link(filch_sched *sched, filch_pid a, f
  */
 FILCH_API FILCH_MUST_USE filch_err filch_unlink(filch_sched *sched, filch_pid a, filch_pid b);
 
-/* From now on this process is told of links that are down (`on` not 0), or ends with them.
+/* With `on` not 0, this process gets a FILCH_EVENT_LINK_DOWN when a linked process fails; with 0 it ends with it.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    nothing.
@@ -905,21 +915,22 @@ FILCH_API FILCH_MUST_USE filch_err filch_cancel_with(filch_sched *sched, filch_p
  */
 FILCH_API FILCH_MUST_USE filch_err filch_register(filch_sched *sched, const char *name, filch_pid pid);
 
-/* Takes a name away; looks up who has it; sends to whoever has it.
+/* Removes a name; returns the process that has it; sends to the process that has it.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    lends `name`; filch_send_name as filch_send.
- * Errors:  FILCH_EINVAL   FILCH_EDEAD  nobody has this name; filch_send_name also as filch_send.
+ * Errors:  FILCH_EINVAL   FILCH_EDEAD  no process has this name; filch_send_name also as filch_send.
  */
 FILCH_API FILCH_MUST_USE filch_err filch_unregister(filch_sched *sched, const char *name);
 FILCH_API FILCH_MUST_USE filch_err filch_whereis(filch_sched *sched, const char *name, filch_pid *pid);
 FILCH_API FILCH_MUST_USE filch_err filch_send_name(filch_sched *sched, const char *name, filch_data data);
 
-/* The same as yields, for the process that yields: it is the watcher, or one side of the link. Answered with
- * spawn     the pid: filch_as_pid
- * exec      the result of the new process, or its error, when it has ended; it goes on if whoever waits for it ends
- * monitor   the number for unmonitor: filch_as_int. The EXIT event has the same tag
- * the rest  nothing
+/* The operations above as yields, for the process that yields: it is the watcher, or one side of the link. They
+ * complete with:
+ *   spawn     the pid: filch_as_pid
+ *   exec      the result of the new process, or its error, when it has ended; it goes on if the process that yielded ends
+ *   monitor   the number for unmonitor: filch_as_int. The EXIT event has the tag of the yield
+ *   others    nothing
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    spawn and exec copy what `options` lends; `type` must stay.
@@ -943,21 +954,21 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_send_name(filch_out *out, uint64_
 
 /* ---- groups ------------------------------------------------------------------------------------------------- */
 
-/* Processes of one scheduler under a common name (1 to 255 bytes). A group is there while it has members or watchers;
- * one that nobody knows is empty.
+/* Processes of one scheduler under a common name (1 to 255 bytes). A group exists while it has members or watchers; a
+ * group that does not exist counts as empty.
  *
- * Joins, or leaves, once: a process that joined several times is a member as often until it has left as often.
+ * Joins, or leaves, once: a process that joins several times is a member that many times, and leaves one at a time.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    copies `group`.
- * Errors:  FILCH_EINVAL   FILCH_EDEAD   FILCH_EFOREIGN  a process of elsewhere   FILCH_ENOMEM
+ * Errors:  FILCH_EINVAL   FILCH_EDEAD   FILCH_EFOREIGN  a process of another scheduler   FILCH_ENOMEM
  *          FILCH_ESTALE   leave: it is not a member
  */
 FILCH_API FILCH_MUST_USE filch_err filch_join(filch_sched *sched, const char *group, filch_pid pid);
 FILCH_API FILCH_MUST_USE filch_err filch_leave(filch_sched *sched, const char *group, filch_pid pid);
 
-/* Has `watcher` told of each join and leave from now on: FILCH_EVENT_JOINED and _LEFT with this `tag`, in the order
- * they happen. Until unwatched as often as it was watched.
+/* From now on `watcher` gets FILCH_EVENT_JOINED and _LEFT with this `tag` for each join and leave, in the order they
+ * happen; until filch_unwatch was called as often as filch_watch.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    copies `group`.
@@ -985,8 +996,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_members(filch_sched *sched, const char 
 FILCH_API FILCH_MUST_USE filch_err filch_broadcast(filch_sched *sched, const char *group, filch_data data,
                                                    uint64_t *sent);
 
-/* The same as yields, for the process that yields. Members is answered with the pids as bytes (an array of filch_pid),
- * broadcast with how many took it: filch_as_int.
+/* The operations above as yields, for the process that yields. Members completes with the pids as bytes (an array of
+ * filch_pid), broadcast with the number of members that accepted the message: filch_as_int.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    broadcast as filch_yield.
@@ -1013,19 +1024,19 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_broadcast(filch_out *out, uint64_
  *     filch_supervise(sched, &tree, NULL, &pid);
  *
  * Stopping a child is filch_cancel_with, with FILCH_ECANCELLED and its `stop_ns`; then force. One is stopped at a time.
- * When the scheduler stops, it asks the supervisor, not the children; a child gets the messages in its mailbox before the
- * cancel, and a child that ends is not started again.
- * When a supervisor is ended by force, its children go with it: they are linked. */
+ * When the scheduler stops, it cancels the supervisor, not the children; a child gets the messages in its mailbox
+ * before the cancel, and a child that ends is not started again. When a supervisor is terminated, its children end with
+ * it, because they are linked with it. */
 typedef enum filch_strategy {
-    FILCH_ONE_FOR_ONE, /* whoever ends is started again */
+    FILCH_ONE_FOR_ONE, /* the child that ended is started again */
     FILCH_ONE_FOR_ALL, /* all are stopped, and started again */
-    FILCH_REST_FOR_ONE /* it and those after it are */
+    FILCH_REST_FOR_ONE /* the child that ended and the children after it are stopped and started again */
 } filch_strategy;
 
 typedef enum filch_restart {
     FILCH_PERMANENT, /* is started again whenever it ends */
-    FILCH_TRANSIENT, /* when it fails; having ended well it is done, also when others are started again */
-    FILCH_TEMPORARY  /* never, and is forgotten */
+    FILCH_TRANSIENT, /* started again when it fails; after an end without an error never again, also when others are */
+    FILCH_TEMPORARY  /* never started again; removed from the list of children */
 } filch_restart;
 
 #define FILCH_CHILD_ID_MAX 63
@@ -1050,13 +1061,13 @@ typedef struct filch_child {
 typedef struct filch_supervisor {
     uint32_t strategy;  /* filch_strategy */
     uint32_t intensity; /* restarts within `period_ns`; one more, and the supervisor stops all and ends with
-                           FILCH_ELIMIT and words, for its own supervisor to deal with. A restart that fails (init, no
+                           FILCH_ELIMIT and a text, which its own supervisor handles. A restart that fails (init, no
                            memory) is the next one's reason, and counts. 0: 3; FILCH_NO_RESTARTS: none; at most 10000 */
     uint64_t period_ns; /* 0: 5 s */
     /* How long to wait before a restart: at first `backoff_ns`, then each time `backoff_percent` of that, up to
      * `backoff_max_ns`; a child that ran for `stable_ns` begins anew. Each is moved by up to half of `jitter` to either
-     * side, the same in the same run of a simulation. Without memory for a wait there is none: a program that runs out of
-     * memory now and then wants an intensity of more than a few. */
+     * side; a run of a simulation repeats it. If there is no memory for the wait, the restart comes at once: a program
+     * that sometimes runs out of memory should allow an intensity of more than a few. */
     uint64_t backoff_ns;      /* 0: not at all */
     uint64_t backoff_max_ns;  /* 0: 30 s */
     uint64_t stable_ns;       /* 0: 5 s */
@@ -1070,8 +1081,9 @@ typedef struct filch_supervisor {
 /* The process type. Its `args` are filch_ptr to a filch_supervisor. */
 FILCH_API extern const filch_type filch_supervisor_type;
 
-/* Starts a supervisor, whose first step starts its children. If one cannot be started, those before it are stopped, and
- * the supervisor ends with that error. `options` may give it a name, on_exit and so on; its args are `spec`.
+/* Starts a supervisor; its first step starts its children. If a child cannot be started, the children before it are
+ * stopped, and the supervisor ends with that error. `options` may give it a name, on_exit and so on; its args are
+ * `spec`.
  *
  * Thread:  any, also inside steps.                              Blocks:  never.
  * Owns:    lends `spec` until the supervisor has ended; otherwise as filch_spawn.
@@ -1083,16 +1095,16 @@ FILCH_API FILCH_MUST_USE filch_err filch_supervise(filch_sched *sched, const fil
 /* One child of a supervisor: see filch_child_list. */
 typedef struct filch_child_info {
     char      id[FILCH_CHILD_ID_MAX + 1];
-    filch_pid pid;      /* nobody while it is down */
+    filch_pid pid;      /* {0, 0} while it is not running */
     uint32_t  running;
     uint32_t  restarts; /* since it was last stable */
 } filch_child_info;
 
-/* Children that come later, and go. Each of these is a message to the supervisor; asked from inside a step, it answers
- * with a message. One that ends first does not answer: monitor it.
+/* Starting and stopping children at run time. Each of these functions sends a message to the supervisor; to a call from
+ * inside a step it replies with a message: A supervisor that ends first does not reply: monitor it.
  *   start  the pid (filch_as_pid), or an error (filch_as_int). The child comes last in the order. If a child with this id is
  *          being stopped, the new one is started when the old one has ended. Answers about one id keep the order of requests
- *   stop   FILCH_OK once it has ended and is forgotten, FILCH_EDEAD if there is none of this id (filch_as_int)
+ *   stop   FILCH_OK once it has ended and is removed, FILCH_EDEAD if there is none of this id (filch_as_int)
  *   list   all children in order: bytes, an array of filch_child_info; or an error (filch_as_int)
  *   await  FILCH_OK once all children are up that should be, those of supervisors below too (filch_as_int)
  *
@@ -1110,12 +1122,12 @@ FILCH_API FILCH_MUST_USE filch_err filch_child_await(filch_sched *sched, filch_p
 /* The answer to filch_child_start_tagged and filch_child_stop_tagged. */
 typedef struct filch_child_answer {
     uint64_t  tag;
-    filch_pid pid;   /* of the child that was started; nobody otherwise */
+    filch_pid pid;   /* of the child that was started; otherwise {0, 0} */
     filch_err error; /* FILCH_OK, or why not */
 } filch_child_answer;
 
-/* As filch_child_start and filch_child_stop, but the answer tells by `tag` which order it is for. Orders about different
- * children may be answered in another order than they were given.
+/* As filch_child_start and filch_child_stop, but the reply carries `tag`, so that it can be matched to its request.
+ * Replies about different children may come in another order than the requests.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    as filch_child_start.
@@ -1144,7 +1156,8 @@ typedef struct filch_package {
     filch_data data;
 } filch_package;
 
-/* Takes a package, or says why not. filch_deliver is one; option `route` is another, asked for pids of other nodes. */
+/* Delivers a package, or returns an error. filch_deliver is such a function; option `route` names another, which is
+ * called for pids of other nodes. */
 typedef filch_err (*filch_route_fn)(void *user, const filch_package *package);
 
 /* Delivers a package to a process of this scheduler, keeping its `from`. As a filch_route_fn its user is the
@@ -1165,18 +1178,18 @@ FILCH_API FILCH_MUST_USE filch_err filch_deliver(void *sched, const filch_packag
  * and its `alloc_user` must live that long. */
 typedef void *(*filch_alloc_fn)(void *user, void *old, size_t old_size, size_t size);
 
-/* Told when a step has taken longer than option `long_step_ns`: by the worker after the step, or by another one while
- * it still runs (`finished` 0). Must not block. */
+/* Called when a step has taken longer than option `long_step_ns`: by its worker after the step, or by another worker
+ * while it still runs (`finished` 0). Must not block. */
 typedef void (*filch_long_step_fn)(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished);
 
-/* Told when a process with a black box has ended with an error other than FILCH_ECANCELLED and FILCH_EKILLED: `bytes`
- * are for filch_blackbox_replay. They are lent: write them to a file, say. NULL and 0 when there was no memory.
+/* Called when a process with a black box has ended with an error other than FILCH_ECANCELLED and FILCH_EKILLED: `bytes`
+ * are for filch_blackbox_replay. They are lent: write them to a file, for example. NULL and 0 when there was no memory.
  * Runs on the worker that ended it, after close and before on_exit. */
 typedef void (*filch_blackbox_fn)(void *user, filch_pid pid, filch_err error, const void *bytes, size_t size);
 
 /* A process that has failed. All of it is lent until the hook returns. */
 typedef struct filch_failure {
-    size_t            size;   /* sizeof(filch_failure) of the library: a later version may tell more */
+    size_t            size;   /* sizeof(filch_failure) of the library: a later version may add fields */
     filch_pid         pid;
     const char       *type;   /* the name of its type */
     const char       *name;   /* registered for it, the last one of several; NULL: none */
@@ -1184,9 +1197,10 @@ typedef struct filch_failure {
     const filch_data *detail; /* of filch_fail; empty if it gave none */
 } filch_failure;
 
-/* Told of every process that ends with an error: also FILCH_ECANCELLED (forced at the end of a stop), FILCH_EKILLED, FILCH_ELINK and
- * those that a supervisor starts again. Not of a spawn that fails: its caller is told. Runs on the worker that ended the process,
- * after close and before on_exit; several at once on several workers. Must not block; may send and spawn. */
+/* Called for every process that ends with an error: also FILCH_ECANCELLED (forced at the end of a stop), FILCH_EKILLED
+ * and FILCH_ELINK, and for children that a supervisor starts again. Not for a spawn that fails: its caller gets the
+ * error. Runs on the worker that ended the process, after close and before on_exit; several at once on several workers.
+ * Must not block; may send and spawn. */
 typedef void (*filch_failure_fn)(void *user, const filch_failure *failure);
 
 typedef enum filch_log_level {
@@ -1200,16 +1214,16 @@ typedef enum filch_log_level {
 
 /* One line for the log. All of it is lent until the hook returns. */
 typedef struct filch_log_line {
-    size_t      size;  /* sizeof(filch_log_line) of the library: a later version may tell more */
+    size_t      size;  /* sizeof(filch_log_line) of the library: a later version may add fields */
     int32_t     level; /* filch_log_level */
     filch_err   error; /* FILCH_OK if it is not about one */
-    filch_pid   pid;   /* the process that it is about; nobody if none */
+    filch_pid   pid;   /* the process that the line is about; {0, 0}: none */
     const char *type;  /* the name of its type; NULL if none */
     const char *text;  /* one sentence, without a newline; what a process logged is its own */
 } filch_log_line;
 
-/* Told what the runtime has to say in words, and what processes log (filch_log). Runs on any thread that is inside the runtime, several
- * at once. Must not block, and must not call this scheduler: put the line where another thread finds it. */
+/* Called with each log line of the runtime and of processes (filch_log). Runs on any thread that is inside the runtime,
+ * several at once. Must not block, and must not call this scheduler: pass the line to another thread. */
 typedef void (*filch_log_fn)(void *user, const filch_log_line *line);
 
 #define FILCH_NO_WORKERS (-1)
@@ -1228,26 +1242,26 @@ typedef struct filch_options {
     size_t             payload_max;   /* bytes in one payload; 0: no limit */
     uint32_t           batch_max;     /* events per step; 0: 64, at most 1024 */
     uint32_t           send_budget;   /* sends per step before filch_should_yield says so; 0: 64 */
-    uint32_t           fair_every;    /* every so many steps the oldest goes first; 0: 8, up to 64 while steps are short */
+    uint32_t           fair_every;    /* every n-th step is a fairness pick: the oldest ready process; 0: 8, up to 64 for short steps */
     uint32_t           global_batch;  /* moved from the global queue at once; 0: 16, at most 256 */
     uint32_t           spin_tight;    /* attempts with a pause; 0: 3 */
     uint32_t           spin_yield;    /* then attempts that give up the time slice; 0: 12 */
     uint32_t           spare;         /* 0 */
-    uint64_t           search_ns;     /* then one worker goes on searching so long before it sleeps; 0: 50 us, and
-                                     fewer attempts of all kinds while calls come far apart */
-    uint64_t           long_step_ns;  /* steps that take longer are counted and reported; 0: not watched */
+    uint64_t           search_ns;     /* then one worker searches this long before it parks; 0: 50 us, and
+                                     fewer attempts of all kinds while wake-ups are far apart */
+    uint64_t           long_step_ns;  /* steps that take longer are counted and reported; 0: steps are not timed */
     filch_long_step_fn on_long_step;
     void              *on_long_step_user;
     uint32_t           work_threads;  /* for filch_yield_work, started when first needed; 0: 4, at most 1024 */
     uint32_t           work_queue;    /* functions that may wait for one; 0: 1024 */
-    filch_route_fn     route;         /* asked to take messages for pids of other nodes; NULL: FILCH_EFOREIGN */
+    filch_route_fn     route;         /* called with messages for pids of other nodes; NULL: FILCH_EFOREIGN */
     void              *route_user;
     filch_blackbox_fn  on_blackbox;   /* NULL: no black boxes at all */
     void              *on_blackbox_user;
-    uint32_t           blackbox;      /* of each process keep the events of so many last steps; 0: none, at most FILCH_BLACKBOX_MAX */
+    uint32_t           blackbox;      /* number of last steps that are recorded of each process; 0: none, at most FILCH_BLACKBOX_MAX */
     uint32_t           spare_too;     /* 0 */
     size_t             memory_max;    /* bytes it may hold, of what `alloc` gives; 0: no limit. Beyond: FILCH_ENOMEM */
-    filch_failure_fn   on_failure;    /* NULL: failures are counted (filch_stats.failed) and told to on_exit and relations */
+    filch_failure_fn   on_failure;    /* NULL: failures are only counted (filch_stats.failed) and reported to on_exit and relations */
     void              *on_failure_user;
     filch_log_fn       on_log;        /* NULL: nothing is logged */
     void              *on_log_user;
@@ -1270,16 +1284,16 @@ typedef struct filch_memory {
     void          *user;
 } filch_memory;
 
-/* The memory of a scheduler, for process types that need more than their state: it comes from option `alloc` and counts for
- * `memory_max`. What was taken from it may come back by the same filch_memory when the scheduler is gone.
+/* The memory of a scheduler, for process types that need more than their state: it comes from option `alloc` and counts
+ * for `memory_max`. Memory from it may be returned to the same filch_memory after the end of the scheduler.
  *
  * Thread:  any; what is taken from it in a simulation, where it runs you.   Blocks:  never.
- * Owns:    gives what it allocates: return it, in `close`, say.
+ * Owns:    gives what it allocates: return it, for example in `close`.
  * Errors:  none. NULL: malloc and free.
  */
 FILCH_API filch_memory filch_sched_memory(const filch_sched *sched);
 
-/* A process that did not end by itself. */
+/* A process that had to be forced to end, or has not ended. */
 typedef struct filch_straggler {
     filch_pid   pid;
     const char *name;    /* of its type */
@@ -1301,7 +1315,7 @@ typedef struct filch_loss {
 
 /* A function of the work pool that has not returned. */
 typedef struct filch_running_job {
-    filch_pid   pid;     /* the process that asked for it, alive or not; nobody: Filch's own work */
+    filch_pid   pid;     /* the process that yielded it, alive or not; {0, 0}: work of Filch itself */
     const char *name;    /* of its type; "?" if that is no longer known */
     uint64_t    tag;     /* of the yield */
     uint32_t    command; /* FILCH_CMD_WORK, FILCH_CMD_OPEN and so on */
@@ -1309,14 +1323,14 @@ typedef struct filch_running_job {
     uint64_t    spares[2];
 } filch_running_job;
 
-/* What filch_sched_stop found. Free with filch_report_free. A second stop after FILCH_EBUSY tells what is new since the
- * first. `size` may be that of an older, shorter struct; afterwards it says how much was filled in. */
+/* What filch_sched_stop found. Free with filch_report_free. A second stop after FILCH_EBUSY reports what is new since
+ * the first. `size` may be that of an older, shorter struct; afterwards it says how much was filled in. */
 typedef struct filch_report {
     size_t           size;   /* in: sizeof(filch_report) */
     uint64_t         ended;  /* ended after stop was called and before its deadline */
     uint64_t         forced; /* closed by force at the deadline */
     uint64_t         stuck;  /* steps, calls, closes and work functions that have not returned */
-    filch_straggler *stragglers; /* the forced processes, and those whose step has not returned */
+    filch_straggler *stragglers; /* the processes that were forced, or are inside a step that has not returned */
     size_t           count;
     size_t           omitted;       /* stragglers, losses and jobs for which there was no memory */
     void            *reserved[4];   /* Filch's own */
@@ -1329,7 +1343,7 @@ typedef struct filch_report {
     uint64_t         jobs;       /* of `stuck`: work functions */
     filch_running_job *running;  /* those jobs, the one that began first in front */
     size_t           running_count;
-    uint64_t         starved;    /* of `stuck`: steps whose thread was ready and that the system did not run for 10 s. The
+    uint64_t         starved;    /* of `stuck`: steps on a thread that was ready but not run by the system for 10 s. The
                                     other steps have used 100 ms of CPU time since the deadline, or slept that long */
 } filch_report;
 #define FILCH_REPORT_INIT FILCH_SIZED_INIT(filch_report)
@@ -1351,15 +1365,15 @@ typedef struct filch_report {
  *      FILCH_FOREVER: never.
  *   4. When no process is left, jobs of the pool that have not begun are dropped, those that run are waited for (until the
  *      deadline, or briefly), and the threads end.
- * A step or work function that never returns cannot be interrupted: it is named, nothing it may touch is freed, and stop may
- * be called again. A step whose thread the system does not run is waited for, 10 s at most: see filch_report.starved.
- * With workers = FILCH_NO_WORKERS the caller's thread runs the processes meanwhile.
+ * A step or work function that never returns cannot be interrupted: it is named, nothing it may touch is freed, and
+ * stop may be called again. A step on a thread that the system does not run is waited for, 10 s at most: see
+ * filch_report.starved. With workers = FILCH_NO_WORKERS the caller's thread runs the processes meanwhile.
  *
  * Thread:  any but a worker of this scheduler; one at a time.   Blocks:  until the deadline, and briefly after.
  * Owns:    takes `sched` unless it returns FILCH_EBUSY, FILCH_ESTATE, FILCH_EINVAL or FILCH_EFORKED; gives what *report holds.
  * Errors:  FILCH_OK         all ended before the deadline
  *          FILCH_EDEADLINE  some had to be forced; everything is freed all the same
- *          FILCH_EBUSY      a step, work function or call of another thread (the init of a filch_spawn, say) has not
+ *          FILCH_EBUSY      a step, work function or call of another thread (for example the init of a filch_spawn) has not
  *                           returned, or another stop is under way: still alive
  *          FILCH_ESTATE     called from inside a step of this scheduler
  *          FILCH_EFORKED    called in a child of the program that made it: see filch_sched_create
@@ -1392,8 +1406,8 @@ typedef struct filch_stop_options {
  */
 FILCH_API filch_err filch_sched_stop_with(filch_sched *sched, const filch_stop_options *options, filch_report *report);
 
-/* As filch_sched_stop, but the handle itself stays valid and answers FILCH_ECLOSED, for programs whose other threads
- * may still hold it or a receiver. A later filch_sched_stop frees it.
+/* As filch_sched_stop, but the handle itself stays valid and answers FILCH_ECLOSED, for programs in which other threads
+ * may still use it or a receiver. A later filch_sched_stop frees it.
  *
  * Thread:  as filch_sched_stop.                                 Blocks:  as filch_sched_stop.
  * Owns:    lends `sched`; gives what *report holds.
@@ -1420,22 +1434,22 @@ FILCH_API void filch_report_free(filch_report *report);
 /* ---- hosts -------------------------------------------------------------------------------------------------- */
 
 /* Several schedulers in one program may form a *node* and are then its *hosts*. Each has its own workers, limits
- * (max_processes, memory_max) and commands (registry). A pid tells which host a process is of (filch_pid.node); sends,
- * terminate, cancel, monitors, links and names reach the processes of other hosts by it, if the node's policy says so.
- * Without a policy nothing passes from one host to another. Inside a host everything is allowed, and nobody is asked.
- * What is not allowed is answered with FILCH_EDENIED, by every call that is about a process of another host.
+ * (max_processes, memory_max) and commands (registry). filch_pid.node is the host of a process; sends, terminate,
+ * cancel, monitors, links and names reach the processes of other hosts by it, if the node's policy allows it. Without a
+ * policy nothing passes from one host to another. Inside a host everything is allowed, without asking the policy. A
+ * call that the policy does not allow returns FILCH_EDENIED.
  *
- * The handle of a host is a right of its own: what is asked of it is asked as from outside.
+ * The policy does not apply to a call with the other host's own handle: it counts as a call of a thread of the host program.
  *
- * What somebody wants to do to a process of another host: */
+ * An operation on a process of another host: */
 typedef struct filch_access {
     uint32_t     command;   /* FILCH_CMD_SEND, _TERMINATE, _CANCEL, _MONITOR, _LINK, _UNLINK, _REGISTER, _SPAWN ... */
-    filch_pid    who;       /* the process that does it, or for whose command a handler does; nobody: a thread from outside */
+    filch_pid    who;       /* the process that does it, or that yielded the handler's command; {0, 0}: a thread of the host */
     filch_sched *from, *to; /* the host that is asked, and the one it is about */
-    filch_pid    target;    /* nobody for a spawn */
+    filch_pid    target;    /* {0, 0} for a spawn */
 } filch_access;
 
-/* May this be? Not 0: yes. Must not block, nor call the schedulers. */
+/* Returns 0 to deny the operation, any other value to allow it. Must not block, nor call the schedulers. */
 typedef int (*filch_policy_fn)(void *user, const filch_access *access);
 
 typedef struct filch_node_options {
@@ -1471,7 +1485,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_node_add(filch_node *node, const filch_
  */
 FILCH_API void filch_node_destroy(filch_node *node);
 
-/* As filch_spawn, on the host whose pids have this `node`. Relations are with the process that spawns, wherever it is.
+/* As filch_spawn, on the host with this `node` in its pids. Relations are with the process that spawns, on any host.
  *
  * Thread:  any, also inside steps.                              Blocks:  never, unless init does.
  * Owns:    as filch_spawn.
@@ -1500,17 +1514,17 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_on(filch_sched *sched, uint64_t n
  *
  * See docs/design/host-threads.md and examples/hostcall.c. */
 
-/* Sends `data` to the process `to` and waits for its reply. The receiver gets an ordinary message, whose `from` is the pid of
- * the process that stands for this thread: it replies by filch_send(sched, event->from, ...), at once or later. The first
- * message to that pid is the reply, whichever process sends it, so a receiver may hand `from` on. A mailbox whose policy
- * is FILCH_OVERFLOW_WAIT is waited for.
+/* Sends `data` to the process `to` and waits for its reply. The receiver gets an ordinary message; its `from` is the
+ * pid of a process that acts for this thread. The receiver replies by filch_send(sched, event->from, ...), at once or
+ * later. The first message to that pid is the reply, whichever process sends it, so a receiver may pass `from` on. If
+ * the mailbox is full and its policy is FILCH_OVERFLOW_WAIT, the call waits for room.
  *
  * Thread:  any but a worker.                                    Blocks:  until the reply, the deadline or stop.
  * Owns:    copies or shares `data`; not for a filch_move. Gives *reply, if not NULL: return it with filch_drop.
  * Errors:  FILCH_EDEADLINE  no reply in time (0: nothing may have been sent)   FILCH_ECLOSED  stopping, or stopped meanwhile
  *          FILCH_EDEAD      no such process, or it has ended without a reply   FILCH_ESTATE   not on this thread: see above
  *          FILCH_EINVAL     also: a filch_move   FILCH_ENOMEM   FILCH_ELIMIT  option `max_processes` is reached
- *          FILCH_ECANCELLED, FILCH_EKILLED  the process that stands for this thread was cancelled or ended by force
+ *          FILCH_ECANCELLED, FILCH_EKILLED  the process that acts for this thread was cancelled or terminated
  *          and as filch_send
  */
 FILCH_API FILCH_MUST_USE filch_err filch_call(filch_sched *sched, filch_pid to, filch_data data, uint64_t deadline_ns,
@@ -1519,9 +1533,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_call(filch_sched *sched, filch_pid to, 
 /* Sends a request in a way of its own: see filch_call_with. */
 typedef filch_err (*filch_ask_fn)(filch_sched *sched, filch_pid to, void *arg);
 
-/* As filch_call, but `ask(sched, to, arg)` sends the request: a message to `to`, or to another process that will reply, by any function
- * of this header that may be called inside a step. An error of it is the call's. For protocols whose messages are made by
- * functions: filch_child_start_wait is one.
+/* As filch_call, but `ask(sched, to, arg)` sends the request: a message to `to`, or to another process that will reply,
+ * by any function of this header that may be called inside a step. The call returns its error. For protocols with
+ * functions that make their messages, as filch_child_start_wait.
  *
  * Thread:  any but a worker; `ask` runs on a worker, in a step. Blocks:  as filch_call.
  * Owns:    lends `arg` until it returns: `ask` is called once, before that, or not at all. Gives *reply as filch_call.
@@ -1530,13 +1544,14 @@ typedef filch_err (*filch_ask_fn)(filch_sched *sched, filch_pid to, void *arg);
 FILCH_API FILCH_MUST_USE filch_err filch_call_with(filch_sched *sched, filch_pid to, filch_ask_fn ask, void *arg,
                                                    uint64_t deadline_ns, filch_data *reply);
 
-/* filch_child_start, _stop, _list and _await for a thread: the supervisor's answer is the result. *pid is the child's, *list an array of
- * filch_child_info (filch_raw, filch_size). Either may be NULL. After FILCH_EDEADLINE the order may still be obeyed.
+/* filch_child_start, _stop, _list and _await for a thread: they return the supervisor's reply. *pid is the child's,
+ * *list an array of filch_child_info (filch_raw, filch_size). Either may be NULL. After FILCH_EDEADLINE the request may
+ * still be carried out.
  *
  * Thread:  any but a worker.                                    Blocks:  until the answer, the deadline or stop.
  * Owns:    as filch_child_start, but `release` is called exactly once, whatever start returns, unless `sched` or `child` is NULL:
  *          on this thread if no order was sent. Gives *list: return it with filch_drop.
- * Errors:  what the supervisor answers, as filch_child_start tells; and as filch_call
+ * Errors:  the supervisor's reply, see filch_child_start; and as filch_call
  */
 FILCH_API FILCH_MUST_USE filch_err filch_child_start_wait(filch_sched *sched, filch_pid supervisor, const filch_child *child,
                                                           uint64_t deadline_ns, filch_pid *pid);
@@ -1618,19 +1633,20 @@ FILCH_API uint64_t filch_next_timeout(filch_sched *sched);
 
 /* ---- I/O ---------------------------------------------------------------------------------------------------- */
 
-/* Sockets, files, programs and signals, as yields. The worker that runs the process makes the call right away; only if
- * the system says "not now" does the yield wait, for the descriptor, on no thread at all. Whichever worker hears that
- * it is ready makes the call there and steps the process next. Opening and using files, looking up names and starting
- * programs may block, so they run on threads of the work pool. Each of these kinds has its own limit and queue, so calls
- * that never return (a FIFO without a writer, a dead name server) hold up no other kind. Of each kind 4 calls run at once;
- * a call that has run for 50 ms no longer counts among the 4, up to 64 in all. Other calls wait in a queue without a limit.
+/* Sockets, files, programs and signals, as yields. The worker that runs the process makes the system call at once; only
+ * if that would block, the yield waits for the descriptor, without a thread. The worker that finds the descriptor ready
+ * makes the system call and steps the process next. Opening and using files, looking up names and starting programs may
+ * block, so they run on threads of the work pool. Each of these kinds has its own limit and queue, so calls that never
+ * return (a FIFO without a writer, a dead name server) hold up no other kind. Of each kind 4 calls run at once; a call
+ * that has run for 50 ms no longer counts among the 4, up to 64 in all. Other calls wait in a queue without a limit.
  *
  * A *stream* names something open. It belongs to the process that opened it and is closed when that process ends; give
- * it to another with filch_stream_give. An id that is closed, given away, or somebody else's is FILCH_ESTREAM, however
- * often its slot is used again. One read and one write may be outstanding per stream; another is FILCH_EBUSY.
+ * it to another with filch_stream_give. An id that is closed, given away, or belongs to another process is
+ * FILCH_ESTREAM, even after its slot was reused. One read and one write may be outstanding per stream; another is
+ * FILCH_EBUSY.
  *
  * A failure is the error of the event. Where the system said why, data is its error number (filch_as_int, errno).
- *   FILCH_EEND       the other side has ended what it writes. data: the bytes before the end, of a read for more
+ *   FILCH_EEND       the other side writes no more. data: the bytes before the end, if a read asked for more
  *   FILCH_ERESET     the other side is gone; what was written may be lost
  *   FILCH_EDEADLINE  timeout_ns has passed, and it would still have to wait: what has come by then is taken, however
  *                    late the runtime looks. A read keeps what came for the next one. A write may have written a part:
@@ -1638,18 +1654,18 @@ FILCH_API uint64_t filch_next_timeout(filch_sched *sched);
  *                    and where it stands afterwards is not known; what it opened is closed
  *   FILCH_ECANCELLED by filch_yield_io_cancel, or by closing the stream. A stop alone cancels no operation
  *   FILCH_ESTREAM  FILCH_EBUSY  FILCH_EREFUSED  FILCH_EINUSE  FILCH_ENOHOST  FILCH_EFILES  FILCH_ENOFILE  FILCH_EACCESS
- *   FILCH_EINVAL     not an address, or nothing for a stream of this kind: reading from a listener, say
+ *   FILCH_EINVAL     not an address, or not possible for this kind of stream: reading from a listener, for example
  *   FILCH_ENOSPACE   the device or a quota is full: a part may have been written       FILCH_EIO  the device failed
  *   FILCH_ESYS       something else
  * Timeouts: FILCH_FOREVER waits, 0 takes what is there and does not wait at all.
  *
- * A peer cannot keep a worker: an operation moves at most 256 KiB in one go, also if the system had more, and goes on
- * behind all other descriptors that have news and the processes that are ready; timers are looked at in between.
+ * A peer cannot occupy a worker: an operation moves at most 256 KiB at a time, even if the system had more, and
+ * continues after all other ready descriptors and ready processes; timers are checked in between.
  *
- * Peers that vanish raise no signal (no SIGPIPE). In simulation (filch_sim_run) real I/O is refused: FILCH_ESTATE, and
- * the run ends with FILCH_SIM_REFUSED; register handlers of your own for these ids (filch_registry_remove, _add), and
- * read what they are asked with filch_io_read. A library built without I/O (FILCH_IO=OFF) answers FILCH_ECOMMAND.
- * filch_stream_* are calls, not yields: a black box does not record them, and in a replay they answer FILCH_ESTREAM or
+ * A peer that closes raises no signal (no SIGPIPE). In simulation (filch_sim_run) real I/O is refused: FILCH_ESTATE,
+ * and the run ends with FILCH_SIM_REFUSED; register handlers of your own for these ids (filch_registry_remove, _add),
+ * and read their commands with filch_io_read. A library built without I/O (FILCH_IO=OFF) returns FILCH_ECOMMAND.
+ * filch_stream_* are calls, not yields: a black box does not record them, and in a replay they return FILCH_ESTREAM or
  * FILCH_EINVAL. */
 typedef struct filch_stream {
     uint64_t id; /* 0: none */
@@ -1658,7 +1674,7 @@ typedef struct filch_stream {
 /* A stream as a payload, and back: {0} if it is none.
  *
  * Thread:  any.                                                 Blocks:  never.
- * Owns:    nothing: sending the number gives nobody the stream, see filch_stream_give.
+ * Owns:    nothing: sending the number does not pass the stream on, see filch_stream_give.
  * Errors:  none.
  */
 FILCH_INLINE filch_data   filch_of_stream(filch_stream stream);
@@ -1700,9 +1716,10 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_accept(filch_out *out, uint64_t t
 FILCH_API FILCH_MUST_USE filch_err filch_yield_datagram(filch_out *out, uint64_t tag, const char *address,
                                                         const filch_socket_options *options);
 
-/* One datagram, whole: to `address`; completes with its size. From anybody: completes with its bytes, at most `most` of
- * them (0: 65536). The error is FILCH_ETOOBIG if it had more: data is what fitted, the rest of it is lost. Its sender is
- * filch_stream_address of FILCH_ADDRESS_SENDER until the next. What is kept keeps at most twice its size.
+/* Send to: sends `data` as one datagram to `address`; completes with its size.
+ * Receive from: receives one datagram from any address; completes with its bytes, at most `most` of them (0: 65536). With
+ * the error FILCH_ETOOBIG the datagram was longer: data is what fitted, the rest is lost. filch_stream_address with
+ * FILCH_ADDRESS_SENDER returns its sender until the next datagram. A kept payload uses at most twice its size.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `address` and the bytes of `data`, once.
@@ -1715,8 +1732,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_receive_from(filch_out *out, uint
                                                             size_t most, uint64_t timeout_ns);
 
 /* Looks up `host` ("example.org", NULL: this machine) and `service` ("80", "http"): completes with a text of addresses
- * for filch_yield_connect, one a line, best first; or FILCH_ENOHOST, also for a service that nobody knows or a port over
- * 65535. On a thread, as the system's resolver blocks. Within: FILCH_EDEADLINE after `timeout_ns`.
+ * for filch_yield_connect, one a line, best first; or FILCH_ENOHOST, also for an unknown service or a port over 65535.
+ * On a thread, as the system's resolver blocks. Within: FILCH_EDEADLINE after `timeout_ns`.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies both texts.
@@ -1755,13 +1772,14 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_read_until(filch_out *out, uint64
 FILCH_API FILCH_MUST_USE filch_err filch_yield_write(filch_out *out, uint64_t tag, filch_stream stream, filch_data data,
                                                      uint64_t timeout_ns);
 
-/* Shutdown: the other side reads the end; reading goes on. Close: gone, once; what is outstanding there is cancelled.
- * Closing a file goes to the work pool, and its error is one of writing: some systems tell only then that they had no
- * room (FILCH_ENOSPACE, FILCH_EIO). It is gone all the same. A file that is closed while a command is outstanding there,
- * or by the end of its process, is closed without a word: sync it first (filch_yield_sync).
- * Io cancel: the commands outstanding there complete with FILCH_ECANCELLED; completes with how many. A call on a file that
- * runs already is not interrupted: until it returns the file is FILCH_EBUSY. What a step yields is done in order: one step
- * can cancel, write and close.
+/* Shutdown: ends the writing side, so that the other side reads FILCH_EEND; reading continues.
+ * Close: closes the stream; its outstanding commands are cancelled. A file is closed on the work pool, and the error of
+ * the close may be that of an earlier write: some systems report only then that they had no room (FILCH_ENOSPACE,
+ * FILCH_EIO). The stream is closed in any case. If a file is closed while one of its commands is outstanding, or by the
+ * end of its process, the error is not reported: sync it first (filch_yield_sync).
+ * Io cancel: the outstanding commands of the stream complete with FILCH_ECANCELLED; completes with their number. A call
+ * on a file that has begun is not interrupted: until it returns, the file is FILCH_EBUSY.
+ * The yields of a step are carried out in order: one step can cancel, write and close.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    close takes the stream.
@@ -1771,9 +1789,10 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_shutdown(filch_out *out, uint64_t
 FILCH_API FILCH_MUST_USE filch_err filch_yield_close(filch_out *out, uint64_t tag, filch_stream stream);
 FILCH_API FILCH_MUST_USE filch_err filch_yield_io_cancel(filch_out *out, uint64_t tag, filch_stream stream);
 
-/* Sends the stream itself to another process of this scheduler: a message from you whose data it passes to
- * filch_stream_take. A message that is never taken closes the stream when it is freed. Take: the stream is yours now.
- * Both act at once, before what this step yields: a read yielded earlier in this step finds the stream given away.
+/* Sends the stream itself to another process of this scheduler: a message from this process, with data for
+ * filch_stream_take. A message that is never taken closes the stream when it is freed. Take: the stream belongs to this
+ * process from now on. Both act at once, before what this step yields: a read yielded earlier in this step finds the
+ * stream given away.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    give takes the stream when it returns FILCH_OK; take gives it to you, once.
@@ -1789,16 +1808,16 @@ FILCH_API FILCH_MUST_USE filch_err filch_stream_take(filch_out *out, const filch
 enum {
     FILCH_POLL_IN = 1,     /* reading would not wait: there are bytes, a connection, or the end */
     FILCH_POLL_OUT = 2,    /* writing would not wait */
-    FILCH_POLL_ERROR = 4,  /* only in the answer: an error is pending, reading or writing tells it */
+    FILCH_POLL_ERROR = 4,  /* only in the result: an error is pending; a read or write returns it */
     FILCH_POLL_HANGUP = 8  /* only in the answer: the other side is gone */
 };
 
 /* Poll: waits until the descriptor `fd`, which the host or a library owns, is ready for one of `events` (FILCH_POLL_IN,
  * FILCH_POLL_OUT or both). Completes with what it is ready for (filch_as_int), FILCH_POLL_ERROR and _HANGUP among it,
- * asked for or not. As poll(2): it tells a state, so a second poll without a read in between completes at
- * once; regular files are always ready. Nothing is read, and the descriptor's flags are not changed.
+ * asked for or not. As poll(2): it reports a state, so a second poll without a read in between completes at once;
+ * regular files are always ready. Nothing is read, and the descriptor's flags are not changed.
  *   FILCH_EDESC       `fd` is not open
- *   FILCH_EDEADLINE   timeout_ns has passed and it is not ready. 0: told at once
+ *   FILCH_EDEADLINE   timeout_ns has passed and it is not ready. 0: does not wait
  *   FILCH_ECANCELLED  by filch_yield_poll_cancel
  *   FILCH_EFILES      no descriptor is left: a poll that waits needs one
  * Any number of polls may wait for one descriptor, of one process or several, for equal or different events: each completes.
@@ -1806,11 +1825,11 @@ enum {
  * closed meanwhile, or its number used again, the poll goes on with the old file, which the duplicate keeps open: cancel
  * the poll, then close.
  *
- * Poll cancel: the polls of this process that wait for `fd` complete with FILCH_ECANCELLED; completes with how many.
- * One that another worker is completing at the moment completes with its answer instead, and is counted.
+ * Poll cancel: the polls of this process that wait for `fd` complete with FILCH_ECANCELLED; completes with how many. A
+ * poll that another worker is completing at the moment completes with its result instead, and is counted.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
- * Owns:    nothing: `fd` stays with its owner, who closes it.
+ * Owns:    nothing: `fd` stays with its owner, which closes it.
  * Errors:  FILCH_EINVAL  a negative fd, no events or unknown ones   FILCH_ENOMEM   FILCH_ESTATE  outside of that step
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_poll(filch_out *out, uint64_t tag, int fd, uint32_t events,
@@ -1821,17 +1840,18 @@ enum {
     FILCH_ADOPT_KEEP = 1 /* `fd` stays open and its owner's: the stream has a descriptor of its own */
 };
 
-/* Makes a stream of a descriptor that is open already: a connected socket, a listener, a datagram socket, either end of a
- * pipe, a terminal, a file, standard input. Completes with the stream, for the commands of its kind: sockets and listeners
- * as those of filch_yield_connect and _listen, files as those of filch_yield_open (also devices that cannot be waited
- * for), everything else is read and written.
- * The stream takes `fd`: when the event says FILCH_OK the number is no longer yours, and it is closed with the stream.
- * With an error it is still yours. With FILCH_ADOPT_KEEP it stays yours in any case, as standard input should; what is
- * read from one is not read from the other.
+/* Makes a stream of a descriptor that is open already: a connected socket, a listener, a datagram socket, either end of
+ * a pipe, a terminal, a file, standard input. Completes with the stream, for the commands of its kind: sockets and
+ * listeners as those of filch_yield_connect and _listen, files as those of filch_yield_open (also devices that cannot
+ * be polled); every other descriptor can be read and written.
+ * The stream takes `fd`: after the event FILCH_OK the number is no longer yours, and it is closed with the stream. With
+ * an error it is still yours. With FILCH_ADOPT_KEEP it stays yours in any case, as standard input should; bytes that are
+ * read from one are not read from the other.
  * Blocking: the O_NONBLOCK flag of a socket is not changed. A pipe or a terminal is opened a second time, non-blocking,
- * because all programs that share it (a shell, say) share the flag. Where a second opening is not possible (no /proc), and
- * for listeners, other devices and the master of a terminal, O_NONBLOCK is set, for all that share it. It stays set when the
- * stream is closed: other streams may have the same file. With FILCH_ADOPT_KEEP, clear it yourself after the last of them.
+ * because all programs that share it (for example a shell) share the flag. If it cannot be opened again (no /proc), and
+ * for listeners, other devices and the master of a terminal, O_NONBLOCK is set, for all programs that share it. It stays
+ * set when the stream is closed: other streams may have the same file. With FILCH_ADOPT_KEEP, clear it yourself after
+ * the last of them.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    takes `fd` when it completes with FILCH_OK, without FILCH_ADOPT_KEEP.
@@ -1847,7 +1867,7 @@ typedef enum filch_address_of {
 } filch_address_of;
 
 /* Writes an address of the stream, as text with its NUL, into text[0 .. room). "" if it has none. The text can be
- * connected to as it is; only an abstract unix name with a NUL inside cannot be told: each such NUL is shown as "@".
+ * connected to as it is; only an abstract unix name with a NUL inside cannot be written: each such NUL is shown as "@".
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    fills `text`.
@@ -1886,8 +1906,8 @@ enum {
 };
 
 /* Sync: completes when the system has written what the file holds to the device (fsync). Also for a directory that was
- * opened with FILCH_OPEN_READ: then the names in it are there after a power failure. FILCH_EIO and FILCH_ENOSPACE tell of
- * bytes that an earlier write seemed to have written, and are told once. A pipe or socket is FILCH_EINVAL.
+ * opened with FILCH_OPEN_READ: then the names in it are there after a power failure. FILCH_EIO and FILCH_ENOSPACE are
+ * about bytes that an earlier write seemed to have written, and are reported once. A pipe or socket is FILCH_EINVAL.
  * Truncate: the file has `size` bytes from now on, zeros behind the old end. Position and appending are as before.
  *
  * A file that is replaced and never half there, also if the program is killed at any point: write a file beside it, sync
@@ -1920,7 +1940,7 @@ typedef struct filch_file_info {
     uint32_t mode; /* permissions, the lowest 12 bits of the system's */
     uint64_t byte_count;
     int64_t  modified_ns; /* since 1970 */
-    uint64_t device, inode; /* together they tell whether two paths are one file */
+    uint64_t device, inode; /* equal for two paths of the same file */
 } filch_file_info;
 #define FILCH_FILE_INFO_INIT FILCH_SIZED_INIT(filch_file_info)
 
@@ -1964,7 +1984,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_as_entry(const filch_data *data, size_t
 enum {
     FILCH_RUN_INPUT = 1,  /* a pipe to what it reads; otherwise it reads nothing */
     FILCH_RUN_OUTPUT = 2, /* a pipe from what it writes; otherwise that goes where yours goes */
-    FILCH_RUN_ERRORS = 4, /* a pipe from its complaints; the same */
+    FILCH_RUN_ERRORS = 4, /* a pipe from its standard error */
     FILCH_RUN_MERGE = 8,  /* complaints go where its output goes */
     FILCH_RUN_SAME_GROUP = 16 /* stays in your process group: signals of the terminal reach it, and programs that it
                                  started outlive it */
@@ -1989,17 +2009,19 @@ typedef struct filch_program {
     int64_t      pid; /* the system's */
 } filch_program;
 
-/* Run: starts argv[0] (looked up in your PATH) with your environment and working directory, no signal blocked or ignored
- * that was not ignored before, and no descriptors but 0, 1 and 2; completes with a filch_program, read by
- * filch_as_program. On a thread. Where the system has no process left (RLIMIT_NPROC, pids.max) it completes with FILCH_EFULL and
- * EAGAIN: try again later. Run with: sets the environment, the directory or a time limit for starting it.
- * Exit: completes when it has ended, with its exit status, or with -n if signal n ended it; any number of times. Where your
- * program ignores SIGCHLD, or waits for all children, the system has forgotten the status: Linux 6.15 and later still tell
- * it, if the program did not end before it was known to run; otherwise FILCH_ESYS with ECHILD.
- * Kill: sends it the signal `number`. When the owner ends, or `self` is closed, the program is killed (SIGKILL) if it still
- * runs, and so is what is left of the process group that it leads: the programs that it has started. Where your program ignores
- * SIGCHLD, or waits for all children, and the program has ended, the group's number may be another's by then: what is left of
- * the group is not killed.
+/* Run: starts argv[0] (looked up in your PATH) with your environment and working directory, no signal blocked or
+ * ignored that was not ignored before, and no descriptors but 0, 1 and 2; completes with a filch_program, read by
+ * filch_as_program. It runs on a thread of the work pool. If the system has no process left (RLIMIT_NPROC, pids.max) it
+ * completes with FILCH_EFULL and EAGAIN: try again later.
+ * Run with: also sets the environment, the directory or a time limit for the start.
+ * Exit: completes when the program has ended, with its exit status, or with -n if signal n ended it; any number of
+ * times. If your program ignores SIGCHLD, or waits for all children, the system has forgotten the status: Linux 6.15 and
+ * later still report it, unless the program ended before it was known to run; otherwise FILCH_ESYS with ECHILD.
+ * Kill: sends it the signal `number`.
+ * When the owner ends, or `self` is closed, the program is killed (SIGKILL) if it still runs, and so are the other
+ * members of the process group that it leads: the programs that it has started. If your program ignores SIGCHLD, or waits
+ * for all children, and the program has ended, the number of the group may have been reused: then the other members are
+ * not killed.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `argv`, which ends with NULL, and what `options` (NULL: all defaults) point to.
@@ -2090,7 +2112,7 @@ typedef struct filch_stats {
     uint64_t long_steps;
     uint64_t timers; /* armed now */
     uint64_t queue_wait[FILCH_WAIT_BUCKETS]; /* sampled: how long ready processes waited; bucket i: < 2^(i+1) ns */
-    uint64_t abandoned; /* yields that were out when their process ended: nobody waits for them */
+    uint64_t abandoned; /* yields that were outstanding when their process ended */
     uint64_t memory;    /* bytes held now, of what option `alloc` gave; kept payloads among them. Exact while nothing is
                            allocated or freed */
 } filch_stats;
@@ -2104,8 +2126,8 @@ typedef struct filch_stats {
  */
 FILCH_API FILCH_MUST_USE filch_err filch_sched_stats(filch_sched *sched, filch_stats *stats);
 
-/* Hands a line to the hook `on_log` of the scheduler: for process types that have something to tell the host. Inside a step the line
- * carries the pid and type of the process. Without a hook nothing happens.
+/* Passes a line to the hook `on_log` of the scheduler: for messages of process types to the host program. Inside a step
+ * the line carries the pid and type of the process. Without a hook nothing happens.
  *
  * Thread:  any.                                                 Blocks:  as long as the hook does.
  * Owns:    lends `text`.
@@ -2121,9 +2143,9 @@ FILCH_API filch_err filch_log(filch_sched *sched, filch_log_level level, filch_e
  */
 FILCH_API uint64_t filch_now(filch_sched *sched);
 
-/* Told when an assertion of the library has failed: a broken invariant, in Filch or by memory that was overwritten. `text` is the
- * condition. Runs on the thread that found it; several threads may find one at once. Write it down and return: the program is
- * stopped by a trap right after, whatever the handler does. */
+/* Called when an assertion of the library has failed: a broken invariant, in Filch or by memory that was overwritten.
+ * `text` is the condition. Runs on the thread that found it; several threads may find one at once. Log it and return:
+ * the program is stopped by a trap right after, whatever the handler does. */
 typedef void (*filch_assert_fn)(const char *file, int line, const char *text);
 
 /* Installs the handler for failed assertions (NULL: none) and returns the one before. One for the whole program: where an
@@ -2138,8 +2160,8 @@ FILCH_API filch_assert_fn filch_assert_handler(filch_assert_fn fn);
 
 /* ---- simulation --------------------------------------------------------------------------------------------- */
 
-/* Runs *your* processes under a seed: who is stepped next, who steals, when time passes and what goes wrong is drawn
- * from it, on one thread, with virtual time and no sleeping. The same seed gives the same run. See docs/SIMULATION.md.
+/* Runs *your* processes in a simulation: a seed decides which process is stepped next, which worker steals, when time
+ * passes and what goes wrong, on one thread, in virtual time. A seed always gives the same run. See docs/SIMULATION.md.
  *
  * A step may also be interrupted where it calls filch_send, filch_spawn or filch_complete: other workers take turns
  * there, as they would on another CPU. What a step does between two such calls is not divided further. */
@@ -2153,9 +2175,9 @@ typedef void (*filch_sim_later_fn)(filch_sched *sched, void *arg);
 typedef enum filch_sim_verdict {
     FILCH_SIM_OK,      /* nothing to complain about */
     FILCH_SIM_FAILED,  /* filch_sim_fail, or the scenario or check returned an error */
-    FILCH_SIM_BLOCKED, /* a process waits for a yield that nobody can complete any more */
+    FILCH_SIM_BLOCKED, /* a process waits for a yield that cannot complete any more */
     FILCH_SIM_ENDLESS, /* more than `steps_max` steps */
-    FILCH_SIM_REFUSED  /* a call that would not be the same twice; `text` names it */
+    FILCH_SIM_REFUSED  /* a call with a result that a seed cannot repeat; `text` names it */
 } filch_sim_verdict;
 
 /* Describes a payload of bytes for the chart of a simulated run: writes up to `text_size` printable characters to `text`.
@@ -2205,7 +2227,7 @@ typedef struct filch_sim_report {
     uint64_t forced;  /* processes that did not end when cancelled */
     uint64_t interrupted; /* steps, in the middle; and how often each fault happened: */
     uint64_t no_memory, late_answers, double_answers, handler_errors, stalls, clock_jumps;
-    char    *chart;   /* who sent what to whom, as text: one line per event, one column per process. NULL: no memory */
+    char    *chart;   /* the messages and other events, as text: one line per event, one column per process. NULL: no memory */
     void    *reserved[4]; /* Filch's own */
 } filch_sim_report;
 #define FILCH_SIM_REPORT_INIT FILCH_SIZED_INIT(filch_sim_report)
@@ -2295,11 +2317,11 @@ FILCH_API uint64_t filch_sim_now(filch_sched *sched);
 
 /* ---- black box ---------------------------------------------------------------------------------------------- */
 
-/* A process may keep what it was given in its last steps, and what it did: option `blackbox`, of the scheduler for all
- * or of filch_spawn for one. When it fails, on_blackbox gets the recording, and filch_blackbox_replay feeds it to one
- * instance alone, on your thread, where a debugger can look. See docs/BLACKBOX.md.
+/* The last steps of a process can be recorded, with their events and calls: option `blackbox`, of the scheduler for all
+ * processes or of filch_spawn for one. When it fails, on_blackbox gets the recording, and filch_blackbox_replay feeds
+ * it to one instance alone, on your thread, where a debugger can look. See docs/BLACKBOX.md.
  *
- * Kept are at most so many steps, and at most 1 MiB; of a payload the first 4096 bytes, of `args` 65536. */
+ * A recording has at most `blackbox` steps and 1 MiB; of a payload it has the first 4096 bytes, of `args` 65536. */
 #define FILCH_BLACKBOX_STEPS 256         /* enough for most: 50 KB for steps that get a small message and send one */
 #define FILCH_BLACKBOX_MAX 1048576       /* more is FILCH_EINVAL */
 #define FILCH_BLACKBOX_OFF UINT32_MAX    /* for filch_spawn_options: not this one */
@@ -2315,29 +2337,29 @@ typedef struct filch_blackbox_report {
      * FILCH_OK and a text; pointers among the inherited values read as NULL */
     filch_blackbox_pointer_fn pointer;
     void     *pointer_user;
-    filch_pid pid;      /* who it was; also what the instance hears when it asks */
+    filch_pid pid;      /* pid of the recorded process; filch_ctx_self returns it in the replay */
     filch_err recorded; /* how it ended then */
     filch_err error;    /* how the replay ended: FILCH_OK if no step failed */
     uint64_t  steps;    /* in the recording */
     uint64_t  fed;      /* of them, replayed */
     uint64_t  missing;  /* earlier ones that were not kept: see `partial` */
-    uint64_t  differs;  /* the first step (from 1) that did something else than recorded, told in `text`; 0: none */
+    uint64_t  differs;  /* the first step (from 1) that differs from the recording, described in `text`; 0: none */
     uint64_t  cut;      /* payloads that were longer than what was kept of them */
     uint64_t  pointers; /* met in the recording */
     uint32_t  again;    /* 1: it failed again, with the same error */
-    uint32_t  partial;  /* 1: the instance begins anew where the recorded one had already lived through `missing` steps.
-                           Right for a type whose steps do not depend on earlier ones; otherwise expect differences */
+    uint32_t  partial;  /* 1: the recording lacks the first `missing` steps, and the instance starts from its initial state.
+                           Correct for a type with steps that do not depend on earlier ones; otherwise expect differences */
     uint32_t  lost;     /* 1: partial because memory ran out */
     char      text[260]; /* the first difference, or why there was no replay; "" if there is nothing to say */
 } filch_blackbox_report;
 #define FILCH_BLACKBOX_REPORT_INIT FILCH_SIZED_INIT(filch_blackbox_report)
 
 /* Makes one instance of `type`, with the recorded method, args and values, and calls its step with the recorded events,
- * one step after the other. What it sends, spawns, cancels and yields is compared with the recording and answered from
- * there, but not done. FILCH_OK says that there was a replay; how it went is in *report.
+ * one step after the other. What it sends, spawns, cancels and yields is compared with the recording and gets the
+ * recorded results, but is not carried out. FILCH_OK: the replay ran; its outcome is in *report.
  *
- * A step that looks at anything but its state, its events and its context (the clock, a global, filch_inspect) may
- * differ. What init sends is answered with FILCH_OK, and what it spawns with a pid that is nobody's.
+ * A step that reads anything but its state, its events and its context (the clock, a global, filch_inspect) may differ.
+ * A send in init returns FILCH_OK, and a spawn in init the pid of no process.
  *
  * Thread:  any.                                                 Blocks:  until the last step has returned.
  * Owns:    lends `bytes`; fills *report.
