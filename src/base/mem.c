@@ -35,7 +35,7 @@ filch_err fli_mem_probe(const fli_mem *mem)
         if (at == NULL) return FILCH_ENOMEM;
         bool sound = (uintptr_t)at % alignof(max_align_t) == 0;
         fli_free(mem, at, sizes[i]);
-        if (!sound) return filch_invalid("alloc returned memory that is not aligned for any type");
+        if (!sound) return filch_invalid("options.alloc returned memory that is not aligned for every type");
     }
     return FILCH_OK;
 }

@@ -37,7 +37,7 @@ static filch_err relate_pair(fli_model *m, fli_runtime *rt, fli_request *request
 {
     fli_endpoint   who, target;
     filch_pid a = request->who, b = request->target;
-    if (a.node == b.node && a.serial == b.serial) return filch_invalid("both pids are the same process");
+    if (a.node == b.node && a.serial == b.serial) return filch_invalid("pid is given twice: a process cannot be related to itself");
     filch_err err = fli_endpoint_pin(m, rt, a, &who);
     if (err != FILCH_OK) return err;
     err = fli_endpoint_pin(m, rt, b, &target);
@@ -169,7 +169,7 @@ filch_err filch_trap_links(filch_out *out, int on)
 filch_err filch_cancel_with(filch_sched *sched, filch_pid pid, filch_err reason, uint64_t deadline_ns)
 {
     fli_request request = { .op = FILCH_CMD_CANCEL, .target = pid, .reason = reason, .tag = deadline_ns };
-    if (reason == FILCH_OK) return filch_invalid("reason is FILCH_OK");
+    if (reason == FILCH_OK) return filch_invalid("reason is FILCH_OK: give an error");
     return relate_checked(sched, &request, "filch_cancel_with");
 }
 
@@ -252,7 +252,7 @@ filch_err filch_members(filch_sched *sched, const char *group, filch_pid *pids, 
     if (sched == NULL) return filch_invalid("sched is NULL");
     if (count == NULL) return filch_invalid("count is NULL");
     if (!fli_name_is_sound(group)) return filch_invalid("group is NULL or not 1 to 255 bytes");
-    if (pids == NULL && room > 0) return filch_invalid("pids is NULL, and room is not 0");
+    if (pids == NULL && room > 0) return filch_invalid("pids is NULL although room is not 0");
     fli_model *m = look(sched);
     *count = m != NULL ? fli_group_members(m, &sched->rt, group, pids, room) : 0;
     return FILCH_OK;
@@ -276,7 +276,7 @@ filch_err filch_yield_cancel(filch_out *out, uint64_t tag, filch_pid pid, filch_
 {
     cancel_request cancel = { .reason = reason, .deadline_ns = deadline_ns };
     filch_data   data = filch_bytes(&cancel, sizeof cancel);
-    return reason != FILCH_OK ? fli_out_yield(out, FILCH_CMD_CANCEL, tag, pid, &data) : filch_invalid("reason is FILCH_OK");
+    return reason != FILCH_OK ? fli_out_yield(out, FILCH_CMD_CANCEL, tag, pid, &data) : filch_invalid("reason is FILCH_OK: give an error");
 }
 
 filch_err filch_yield_monitor(filch_out *out, uint64_t tag, filch_pid pid)

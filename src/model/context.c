@@ -123,7 +123,7 @@ filch_err filch_values_cancel(filch_values *scope, filch_err reason)
 {
     if (scope == NULL) return filch_invalid("scope is NULL");
     if (fli_scope_first(scope) != scope) return filch_invalid("scope was not made by filch_values_scope");
-    if (reason == FILCH_OK) return filch_invalid("reason is FILCH_OK");
+    if (reason == FILCH_OK) return filch_invalid("reason is FILCH_OK: give an error");
     (void)fli_scope_cancel(scope, reason, ask);
     return FILCH_OK;
 }

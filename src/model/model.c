@@ -168,7 +168,7 @@ static void on_fini(fli_runtime *rt)
 
 filch_err fli_endpoint_pin(fli_model *m, fli_runtime *rt, filch_pid pid, fli_endpoint *out)
 {
-    if (pid.serial == 0) return filch_invalid("a pid is nobody");
+    if (pid.serial == 0) return filch_invalid("pid is {0, 0}, the pid of no process");
     if (FLI_LIKELY(pid.node == rt->node_id)) {
         *out = (fli_endpoint){ .rt = rt, .host = rt->host, .serial = pid.serial };
         return FILCH_OK;

@@ -29,7 +29,7 @@ static void named_message_free(void *user, void *bytes, size_t size)
 static filch_err yield_named_message(filch_out *out, uint32_t command, uint64_t tag, const char *name, filch_data data)
 {
     if (out == NULL) return filch_invalid("out is NULL");
-    if (!fli_name_is_sound(name)) return filch_invalid("the name is NULL or not 1 to 255 bytes");
+    if (!fli_name_is_sound(name)) return filch_invalid("name or group is NULL or not 1 to 255 bytes");
     const fli_runtime *rt = &out->ctx.sched->rt;
     size_t             size = sizeof(named_message) + strlen(name) + 1;
     named_message            *l = fli_alloc(&rt->mem, size);

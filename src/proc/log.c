@@ -27,7 +27,7 @@ filch_err filch_log(filch_sched *sched, filch_log_level level, filch_err error, 
 {
     if (sched == NULL) return filch_invalid("sched is NULL");
     if (text == NULL) return filch_invalid("text is NULL");
-    if (level < FILCH_LOG_DEBUG || level > FILCH_LOG_ERROR) return filch_invalid("level is no filch_log_level");
+    if (level < FILCH_LOG_DEBUG || level > FILCH_LOG_ERROR) return filch_invalid("level is not a filch_log_level");
     fli_runtime *rt = (fli_runtime *)sched;
     fli_local   *worker = fli_current_worker(rt);
     filch_pid    pid = { 0, 0 };

@@ -38,7 +38,7 @@ static filch_err check_options(const filch_options *opt)
     if (opt->global_batch > FLI_GLOBAL_BATCH_MAX) return filch_invalid("options.global_batch is over 256");
     if (opt->work_threads > WORKERS_MAX) return filch_invalid("options.work_threads is over 1024");
     if (opt->blackbox > FILCH_BLACKBOX_MAX) return filch_invalid("options.blackbox is over FILCH_BLACKBOX_MAX");
-    if (opt->spare != 0 || opt->spare_too != 0) return filch_invalid("options.spare is not 0");
+    if (opt->spare != 0 || opt->spare_too != 0) return filch_invalid("options.spare is not 0: begin with the FILCH_*_INIT macro");
     return FILCH_OK;
 }
 

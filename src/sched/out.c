@@ -138,7 +138,7 @@ extern inline filch_err filch_done(filch_out *out, filch_data result);
 filch_err filch_fail(filch_out *out, filch_err error, filch_data detail)
 {
     if (out == NULL) return filch_invalid("out is NULL");
-    if (error == FILCH_OK) return filch_invalid("error is FILCH_OK");
+    if (error == FILCH_OK) return filch_invalid("error is FILCH_OK: use filch_done");
     /* The detail is a courtesy: without memory for it the error alone has to do. */
     if (filch_done(out, detail) == FILCH_OK) out->status = FLI_STATUS_FAIL;
     else (void)!think_better(out);

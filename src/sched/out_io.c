@@ -99,7 +99,7 @@ static bool has_bytes(const filch_data *data)
 
 static filch_err bad_address(void)
 {
-    return filch_invalid("address is NULL, empty or too long");
+    return filch_invalid("address is NULL, empty or over 128 bytes");
 }
 
 static filch_err read_options(const filch_socket_options *given, filch_socket_options *out)
@@ -376,7 +376,7 @@ static filch_err read_run_options(const filch_run_options *given, filch_run_opti
     if ((out->flags & ~known) != 0 || (out->flags & both) == both) {
         return filch_invalid("flags has bits besides FILCH_RUN_*, or both ERRORS and MERGE");
     }
-    return out->spare == 0 ? FILCH_OK : filch_invalid("options.spare is not 0");
+    return out->spare == 0 ? FILCH_OK : filch_invalid("options.spare is not 0: begin with the FILCH_*_INIT macro");
 }
 
 /* The bytes of a list that ends with NULL, each text with its NUL. */
@@ -424,7 +424,7 @@ filch_err filch_yield_exit(filch_out *out, uint64_t tag, filch_stream program, u
 
 filch_err filch_yield_kill(filch_out *out, uint64_t tag, filch_stream program, int number)
 {
-    if (number < 1 || number > SIGNAL_NUMBER_MAX) return filch_invalid("number is no signal");
+    if (number < 1 || number > SIGNAL_NUMBER_MAX) return filch_invalid("number is not a signal from 1 to 64");
     text_request what = { .number = number };
     return yield_text_request(out, FILCH_CMD_KILL, tag, program, FILCH_FOREVER, what, NULL, NULL, NULL);
 }
@@ -434,7 +434,7 @@ filch_err filch_yield_signals(filch_out *out, uint64_t tag, const int *numbers, 
     if (numbers == NULL) return filch_invalid("numbers is NULL");
     if (count == 0 || count > SIGNALS_MAX) return filch_invalid("count is not 1 to 64");
     for (size_t i = 0; i < count; i++) {
-        if (numbers[i] < 1 || numbers[i] > SIGNAL_NUMBER_MAX) return filch_invalid("one of numbers is no signal");
+        if (numbers[i] < 1 || numbers[i] > SIGNAL_NUMBER_MAX) return filch_invalid("numbers has an element that is not a signal from 1 to 64");
     }
     text_request what = { .byte_count = count * sizeof *numbers };
     return yield_text_request(out, FILCH_CMD_SIGNALS, tag, (filch_stream){ 0 }, FILCH_FOREVER, what, NULL, NULL, numbers);
@@ -468,7 +468,7 @@ filch_err filch_stream_address(filch_out *out, filch_stream stream, filch_addres
 {
     if (text == NULL) return filch_invalid("text is NULL");
     if (room == 0) return filch_invalid("room is 0");
-    if ((unsigned)which > FILCH_ADDRESS_SENDER) return filch_invalid("which is no filch_address_of");
+    if ((unsigned)which > FILCH_ADDRESS_SENDER) return filch_invalid("which is not a filch_address_of");
     filch_err err = may_ask(out);
     if (err != FILCH_OK) return err;
     return fli_io_address(&out->ctx.sched->io, fli_current_worker(&out->ctx.sched->rt), stream, which, text, room);
@@ -488,7 +488,7 @@ filch_err filch_as_program(const filch_data *data, filch_program *program)
 filch_err filch_as_file_info(const filch_data *data, filch_file_info *info)
 {
     if (info == NULL) return filch_invalid("info is NULL");
-    if (info->size < sizeof info->size) return filch_invalid("info.size is not set");
+    if (info->size < sizeof info->size) return filch_invalid("info.size is not set: set it to sizeof(filch_file_info)");
     size_t room = info->size < sizeof *info ? info->size : sizeof *info, size = info->size;
     memset(info, 0, room);
     info->size = size;
@@ -579,7 +579,7 @@ filch_err filch_io_read(const filch_command *command, filch_io_request *request)
 {
     if (command == NULL) return filch_invalid("command is NULL");
     if (request == NULL) return filch_invalid("request is NULL");
-    if (request->size < sizeof *request) return filch_invalid("request.size is not set");
+    if (request->size < sizeof *request) return filch_invalid("request.size is not set: set it to sizeof(filch_io_request)");
     *request = (filch_io_request){ .size = request->size,
                                    .stream = { command->target.node },
                                    .timeout_ns = command->target.serial };

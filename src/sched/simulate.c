@@ -191,10 +191,19 @@ static filch_err read_options(const filch_sim_options *given, filch_sim_options 
     fill(&opt->stop_ns, FILCH_SECONDS(5));
     fill(&opt->late_ns, FILCH_MILLISECONDS(10));
     fill(&opt->jump_ns, FILCH_SECONDS(1));
-    uint32_t rates[] = { opt->no_memory,     opt->late_answer, opt->double_answer,
-                         opt->handler_error, opt->stall,       opt->clock_jump };
+    const struct {
+        uint32_t    rate;
+        const char *text;
+    } rates[] = {
+        { opt->no_memory, "options.no_memory is over 1000" },
+        { opt->late_answer, "options.late_answer is over 1000" },
+        { opt->double_answer, "options.double_answer is over 1000" },
+        { opt->handler_error, "options.handler_error is over 1000" },
+        { opt->stall, "options.stall is over 1000" },
+        { opt->clock_jump, "options.clock_jump is over 1000" },
+    };
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
-        if (rates[i] > 1000) return filch_invalid("a rate of options is over 1000");
+        if (rates[i].rate > 1000) return filch_invalid(rates[i].text);
     }
     if (opt->workers > FLI_SIMULATED_WORKERS_MAX) return filch_invalid("options.workers is over 64");
     if (opt->chart_events > 1000000) return filch_invalid("options.chart_events is over a million");

@@ -29,9 +29,9 @@ static inline filch_err make(filch_sched *sched, const filch_type *type, const f
     bool value = fli_data_is_value(args);
     if (type->init == NULL) {
         if (method != NULL) return FILCH_EMETHOD;
-        if (args->kind != FILCH_KIND_NONE) return filch_invalid("args for a type without init");
+        if (args->kind != FILCH_KIND_NONE) return filch_invalid("args is given, but type.init is NULL");
     }
-    if (!value && !fli_data_is_sound(args)) return filch_invalid("args is not a payload: NULL bytes with a size, say");
+    if (!value && !fli_data_is_sound(args)) return filch_invalid("args is not a valid payload: NULL bytes with a size, for example");
     void *self = small;
     if (FLI_LIKELY(small != NULL && type->size <= FLI_STATE_INLINE)) {
         memset(small, 0, FLI_STATE_INLINE);
@@ -67,15 +67,15 @@ void fli_instance_free(filch_sched *sched, const filch_type *type, void *small, 
 
 static filch_err check_options(const filch_spawn_options *opt)
 {
-    if (opt->overflow > FILCH_OVERFLOW_STOP) return filch_invalid("options.overflow is no filch_overflow");
-    if (opt->mailbox_max > FLI_MAILBOX_MAX) return filch_invalid("options.mailbox_max is too large");
-    if (opt->mailbox_bytes / 16 >= FLI_MAILBOX_UNITS_MAX) return filch_invalid("options.mailbox_bytes is too large");
+    if (opt->overflow > FILCH_OVERFLOW_STOP) return filch_invalid("options.overflow is not a filch_overflow");
+    if (opt->mailbox_max > FLI_MAILBOX_MAX) return filch_invalid("options.mailbox_max is over 8388607");
+    if (opt->mailbox_bytes / 16 >= FLI_MAILBOX_UNITS_MAX) return filch_invalid("options.mailbox_bytes is 256 MiB or more");
     bool box = opt->blackbox <= FILCH_BLACKBOX_MAX || opt->blackbox == FILCH_BLACKBOX_OFF;
     if (!box) return filch_invalid("options.blackbox is over FILCH_BLACKBOX_MAX");
-    if (opt->spare != 0 || opt->spare_too != 0) return filch_invalid("options.spare is not 0");
+    if (opt->spare != 0 || opt->spare_too != 0) return filch_invalid("options.spare is not 0: begin with the FILCH_*_INIT macro");
     bool known = (opt->relations & ~(uint32_t)FILCH_SPAWN_ALL) == 0;
     if (!known) return filch_invalid("options.relations has bits besides FILCH_SPAWN_ALL");
-    if (opt->messages == NULL && opt->message_count != 0) return filch_invalid("options.messages is NULL, message_count is not 0");
+    if (opt->messages == NULL && opt->message_count != 0) return filch_invalid("options.messages is NULL although message_count is not 0");
     if (opt->message_count > MESSAGES_MAX) return filch_invalid("options.message_count is over 2^26");
     if (opt->name != NULL && opt->name[0] == '\0') return filch_invalid("options.name is empty");
     /* A supervisor that does not hear of the end could not go on to the next. */

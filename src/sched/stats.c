@@ -134,7 +134,7 @@ filch_err filch_inspect(filch_sched *sched, filch_pid pid, filch_info *out)
 {
     if (sched == NULL) return filch_invalid("sched is NULL");
     if (out == NULL) return filch_invalid("info is NULL");
-    if (out->size < sizeof out->size) return filch_invalid("info.size is not set");
+    if (out->size < sizeof out->size) return filch_invalid("info.size is not set: set it to sizeof(filch_info)");
     fli_proc *p;
     filch_err err = fli_pid_find(&sched->rt, pid, &p);
     if (err != FILCH_OK) return err;

@@ -303,7 +303,7 @@ static filch_err read_options(const filch_stop_options *given, filch_stop_option
     filch_err err = FLI_VERSIONED_READ(out, given, "options", FILCH_STOP_OPTIONS_INIT);
     if (err != FILCH_OK) return err;
     if ((out->flags & ~(uint32_t)FILCH_STOP_ALL) != 0) return filch_invalid("options.flags has bits besides FILCH_STOP_ALL");
-    return out->spare == 0 ? FILCH_OK : filch_invalid("options.spare is not 0");
+    return out->spare == 0 ? FILCH_OK : filch_invalid("options.spare is not 0: begin with the FILCH_*_INIT macro");
 }
 
 filch_err filch_sched_stop_with(filch_sched *sched, const filch_stop_options *options, filch_report *report)

@@ -169,7 +169,7 @@ static filch_err send_start(filch_sched *sched, filch_pid pid, const filch_child
     if (!child_is_sound(child, &opt)) return FILCH_EINVAL;
     const void *bytes = filch_raw(&opt.args);
     size_t      follow = filch_size(&opt.args);
-    if (bytes == NULL && follow > 0) return filch_invalid("args is not a payload: NULL bytes with a size, say");
+    if (bytes == NULL && follow > 0) return filch_invalid("args is not a valid payload: NULL bytes with a size, for example");
     if (follow > SIZE_MAX / 2) return FILCH_ETOOBIG;
     control *o = control_make(sched, CONTROL_START, follow + 1);
     if (o == NULL) return FILCH_ENOMEM;
@@ -741,7 +741,7 @@ static filch_err supervisor_init(void *self, const filch_ctx *ctx, const char *m
     supervisor             *s = self;
     const filch_supervisor *spec = filch_as_ptr(args);
     if (method != NULL) return FILCH_EMETHOD;
-    if (spec == NULL) return filch_invalid("args is no filch_ptr to a filch_supervisor");
+    if (spec == NULL) return filch_invalid("args is not a filch_ptr to a filch_supervisor");
     if (!spec_is_sound(spec)) return FILCH_EINVAL;
     s->spec = spec;
     s->sched = filch_ctx_sched(ctx);

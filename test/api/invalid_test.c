@@ -99,9 +99,9 @@ static void bad_yields(filch_out *out)
     BAD_TEXTS(filch_yield_unwatch(out, 1, bad), "name");
     BAD_TEXTS(filch_yield_members(out, 1, bad), "name");
     refused(filch_yield_send_name(NULL, 1, "name", filch_none()), "out");
-    BAD_TEXTS(filch_yield_send_name(out, 1, bad, filch_none()), "the name");
+    BAD_TEXTS(filch_yield_send_name(out, 1, bad, filch_none()), "name or group");
     refused(filch_yield_broadcast(NULL, 1, "name", filch_none()), "out");
-    BAD_TEXTS(filch_yield_broadcast(out, 1, bad, filch_none()), "the name");
+    BAD_TEXTS(filch_yield_broadcast(out, 1, bad, filch_none()), "name or group");
 }
 
 static void bad_io(filch_out *out)
@@ -162,7 +162,7 @@ static void bad_io(filch_out *out)
     refused(filch_yield_kill(NULL, 1, stream, 9), "out");
     refused(filch_yield_signals(out, 1, NULL, 1), "numbers");
     refused(filch_yield_signals(out, 1, signals, 0), "count");
-    refused(filch_yield_signals(out, 1, no_signal, 1), "one of numbers");
+    refused(filch_yield_signals(out, 1, no_signal, 1), "numbers");
     refused(filch_stream_give(NULL, stream, nobody), "out");
     refused(filch_stream_take(out, NULL, &taken), "data");
     refused(filch_stream_take(out, &data, NULL), "stream");
@@ -370,14 +370,14 @@ TEST(messages_and_relations)
     refused(filch_inspect(w.sched, pid, NULL), "info");
     refused(filch_inspect(w.sched, pid, &info), "info.size");
     refused(filch_monitor(NULL, pid, pid, 1, NULL), "sched");
-    refused(filch_monitor(w.sched, pid, pid, 1, NULL), "both pids");
-    refused(filch_monitor(w.sched, pid, nobody, 1, NULL), "a pid is nobody");
+    refused(filch_monitor(w.sched, pid, pid, 1, NULL), "pid is given twice");
+    refused(filch_monitor(w.sched, pid, nobody, 1, NULL), "pid is {0, 0}");
     refused(filch_unmonitor(NULL, pid, 1), "sched");
-    refused(filch_unmonitor(w.sched, nobody, 1), "a pid");
+    refused(filch_unmonitor(w.sched, nobody, 1), "pid");
     refused(filch_link(NULL, pid, pid), "sched");
-    refused(filch_link(w.sched, pid, pid), "both pids");
+    refused(filch_link(w.sched, pid, pid), "pid is given twice");
     refused(filch_unlink(NULL, pid, pid), "sched");
-    refused(filch_unlink(w.sched, nobody, pid), "a pid");
+    refused(filch_unlink(w.sched, nobody, pid), "pid");
     refused(filch_register(NULL, "name", pid), "sched");
     BAD_TEXTS(filch_register(w.sched, bad, pid), "name");
     refused(filch_unregister(NULL, "name"), "sched");
@@ -531,7 +531,7 @@ TEST(simulations_and_recordings)
     SIM_OPTION(chart_events, 1000001, "options.chart_events");
     SIM_OPTION(blocked_ok, 2, "options.blocked_ok");
     SIM_OPTION(whole_steps, 2, "options.whole_steps");
-    SIM_OPTION(stall, 1001, "a rate");
+    SIM_OPTION(stall, 1001, "options.stall");
     SIM_OPTION(sched, &no_size, "options.sched.size");
     refused(filch_sim_fail(NULL, "x"), "sched");
     refused(filch_sim_note(NULL, "x"), "sched");
