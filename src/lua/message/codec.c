@@ -599,11 +599,19 @@ static inline bool read_key(lua_State *L, const uint8_t **at, const uint8_t *end
     return read_value(L, at, end, depth) && is_key(L, -1);
 }
 
+/* Makes room for four values. Raises where the stack cannot grow, as lua_createtable() does without memory: to return false would
+ * say that the bytes are no value, and the receiver would get them as a string. */
+static void need_stack(lua_State *L)
+{
+    if (!lua_checkstack(L, 4)) luaL_error(L, "not enough memory to read a message");
+}
+
 static bool read_table(lua_State *L, const uint8_t **at, const uint8_t *end, size_t values, size_t pairs, unsigned depth)
 {
     size_t left = (size_t)(end - *at);
     /* Every value takes a byte at least: so counts that lie are found before memory is asked for. */
-    if (depth >= FLI_LUA_DEPTH_MAX || values > left || pairs > (left - values) / 2 || !lua_checkstack(L, 4)) return false;
+    if (depth >= FLI_LUA_DEPTH_MAX || values > left || pairs > (left - values) / 2) return false;
+    need_stack(L);
     if (values > INT32_MAX || pairs > INT32_MAX) return false;
     lua_createtable(L, (int)values, (int)pairs);
     for (size_t i = 1; i <= values; i++) {
@@ -704,7 +712,8 @@ static bool read_variable(lua_State *L, int function, int i, const uint8_t **at,
 {
     uint32_t number;
     uint8_t  index;
-    if (*at == end || !lua_checkstack(L, 4)) return false;
+    if (*at == end) return false;
+    need_stack(L);
     if (**at != VARIABLE_AGAIN) return read_value(L, at, end, depth) && lua_setupvalue(L, function, i) != NULL;
     ++*at;
     if (!take(at, end, &number, sizeof number) || !take(at, end, &index, 1) || !push_function(L, number)) return false;
@@ -718,7 +727,8 @@ static bool read_function(lua_State *L, const uint8_t **at, const uint8_t *end, 
 {
     const fli_lua_refs *refs = reading.refs;
     uint32_t            number;
-    if (depth >= FLI_LUA_DEPTH_MAX || !lua_checkstack(L, 4) || reading.functions == 0) return false;
+    if (depth >= FLI_LUA_DEPTH_MAX || reading.functions == 0) return false;
+    need_stack(L);
     if (!take(at, end, &number, sizeof number) || refs == NULL || number >= refs->count) return false;
     const fli_lua_code *code = fli_lua_code_unwrap(&refs->at[number]);
     if (code == NULL) return false;
@@ -808,7 +818,8 @@ static bool read_value(lua_State *L, const uint8_t **at, const uint8_t *end, uns
 bool fli_lua_decode(lua_State *L, const uint8_t **at, const uint8_t *end)
 {
     int top = lua_gettop(L);
-    if (lua_checkstack(L, 4) && read_value(L, at, end, 0)) return true;
+    need_stack(L);
+    if (read_value(L, at, end, 0)) return true;
     lua_settop(L, top);
     return false;
 }
