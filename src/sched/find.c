@@ -1,45 +1,47 @@
-/* find.c - where the next process comes from.
+/* find.c - where a worker takes the next process from.
  *
- *   1. the own LIFO slot and deque, newest first: it is warm, and what it talks to is near
- *   2. the global queue: one, and up to `global_batch` more for the own deque
- *   3. another worker, in random order: half of its deque in one CAS
+ *   1. its LIFO slot and its deque, newest first: the caches are warm
+ *   2. the global queue: one process, and up to `global_batch` more for its deque
+ *   3. another worker, in random order: half of that worker's deque in one CAS
  *
- * Fairness. That order alone starves: a process that always continues is always the newest. So every `fair_every`-th
- * turn takes an *oldest* one instead, in turn from the own deque and from the global queue. A deque's oldest end only
- * loses, so a process with n older ones in its deque is stepped within 2 * fair_every * (n + 1) turns of that worker;
- * one with n before it in the global queue leaves that within the same number, and joins a deque with at most
- * `global_batch` others moved along. In all, a ready process is stepped within
+ * Fairness. That order alone would starve processes: one that always continues is always the newest. So every `fair_every`-th turn is
+ * a fairness pick: it takes an oldest process instead, alternately from the local deque and from the global queue. The oldest
+ * end of a deque only loses processes. So a process with n older ones in its deque is stepped within 2 * fair_every * (n + 1)
+ * turns of that worker; a process with n before it in the global queue leaves that queue within the same number of turns, and
+ * joins a deque together with at most `global_batch` others. In all, a ready process is stepped within
  *
  *     FLI_FAIR_BOUND(R) = 2 * fair_most * (R + 1 + global_batch)
  *
- * turns of its worker, R being the processes that are ready. The test `every_ready_process_is_stepped_within_the_bound`
- * holds it to that; with a fixed fair_every of 8 it found the first part exact: the last of 1,000 in a deque waited
- * 15,999 turns of 2 * 8 * 1,000.
+ * turns of its worker, R being the number of ready processes. The test `every_ready_process_is_stepped_within_the_bound` checks it;
+ * with a fixed fair_every of 8 it found the first part to be exact: the last of 1,000 in a deque waited 15,999 turns of
+ * 2 * 8 * 1,000.
  *
- * Whoever goes on by himself calls the oldest before its time, and timers that are due, and those whom descriptors report,
- * may go before it after all (worker.c). `fair_countdown` counts the turns until the oldest goes first, `fair_credit` those by
- * which it was called early.
- * A process in the LIFO slot is the next that its worker looks for: then it is stepped, or, if an oldest one goes first, joins
- * the deque before that is taken. Before it only the one that is being stepped may have more turns (step.c's go_on, a
- * rally), none of them beyond the oldest's: fewer than fair_every, for which the bound has room.
+ * Picks brought forward. A process that returns CONTINUE makes the next pick due at once; timers and descriptors that are due may then
+ * still run before the pick (worker.c). `fair_countdown` is the number of turns until the pick, `fair_credit` the number by which
+ * it was brought forward.
  *
- * INVARIANT  fair_countdown + fair_credit <= fair_every, as it was when an oldest one went first. A turn takes one from fair_countdown; a
- * call moves all but one to fair_credit; timers that fire move back as many as there are of them, at most what is there.
- * So the oldest goes first at least every fair_every-th turn, with timers and without, and what they make ready joins the
- * newest end: the bound stands. Beside processes that loop for ever, k timers that are due at once wait for the turn that
- * runs and for k / (fair_every - 1) of the oldest's, rounded up; with a fair_every of 1, in line with everybody.
+ * INVARIANT  fair_countdown + fair_credit <= fair_every, as it was at the last pick. A turn takes one from fair_countdown. A CONTINUE
+ * moves all but one of fair_countdown to fair_credit. Timers that fire move back as many as there are of them, at most all.
+ * So a pick comes at least every fair_every-th turn, with timers and without, and the processes woken by timers join the newest
+ * end: the bound holds. Beside processes that continue for ever, k timers that are due at once wait for the running turn and for
+ * k / (fair_every - 1) picks, rounded up; with a fair_every of 1 they wait as other processes do.
  *
- * How often is often enough? Each oldest one that goes first opens something new before what is under way has ended: a
- * tree of processes is then built in its breadth (a million leaves: 126 ms and 36 MB at every 8th turn, 83 ms and 7 MB
- * at every 64th). What the waiting feel is time. So where the host has not said how often, it is every 8th turn or every
- * FLI_FAIR_NS, whichever is later, and at least every FLI_FAIR_MOST-th.
+ * The LIFO slot. Its process is the next one that the worker takes, or, at a pick, joins the deque before the pick. Only the process
+ * being stepped may have more turns before it (w->rerun, inline completions): fewer than fair_every, for which the bound has
+ * room.
  *
- * Being stolen starts the count again: a thief had nothing left, but among the up to FLI_DEQUE_STEAL_MAX that come
- * along, those that were younger are now the older ones. Only workers that keep running dry can do that to a process
- * more than once; as long as they are all busy nobody steals, and that is when fairness counts.
+ * How often to pick. Each pick starts something new before the work under way has ended: a tree of processes is then built
+ * breadth-first (a million leaves: 126 ms and 36 MB with a pick every 8th turn, 83 ms and 7 MB every 64th). What waiting processes
+ * notice is time. So unless the option sets it, picks come every 8th turn or every FLI_FAIR_NS, whichever is later, and at least
+ * every FLI_FAIR_MOST-th turn.
  *
- * A thief takes from the deque; from the LIFO slot only if that is empty. It leaves a single queued process alone if its worker
- * is making progress: that one is about to run it, warm. It takes it when the worker has not finished a step for AGED_NS.
+ * Stealing restarts the count. The thief had nothing queued; but among the up to FLI_DEQUE_STEAL_MAX processes stolen together, the
+ * younger ones run first. It can happen to a process more than once only while workers keep running out of work; while all are
+ * busy, none steals, and then fairness matters.
+ *
+ * A thief takes from the deque, and from the LIFO slot only if the deque is empty. It leaves a single queued process alone while its
+ * worker makes progress: that worker is about to run it with warm caches. It takes the process if the worker has finished no step
+ * for AGED_NS.
  * Design: docs/design/run-queues.md.
  */
 #include "port/clock.h"
@@ -48,7 +50,7 @@
 
 #define AGED_NS UINT64_C(20000)
 
-/* Takes from the global queue: the oldest for now, more for the own deque, so that the next oldest pops first. */
+/* The others are pushed in reverse order, so that the next oldest is popped first. */
 fli_proc *fli_find_global(fli_worker *w, uint32_t more)
 {
     filch_sched *sched = w->sched;
@@ -56,13 +58,13 @@ fli_proc *fli_find_global(fli_worker *w, uint32_t more)
     if (fli_inject_count(&sched->global) == 0) return NULL;
     size_t n = fli_inject_take(&sched->global, batch, 1 + more);
     for (size_t i = n; i-- > 1;) {
-        /* No memory to grow the deque: back it goes, to the end of the line. */
+        /* No memory to grow the deque: back to the end of the global queue. */
         if (!fli_deque_push(&w->deque, batch[i])) fli_inject_put(&sched->global, batch[i]);
     }
     return n > 0 ? batch[0] : NULL;
 }
 
-/* The next one joins the others first: where the oldest is called turn after turn, its turn would not come. */
+/* The process in the LIFO slot joins the deque first: while picks come turn after turn, it would not get a turn. */
 fli_proc *fli_find_oldest(fli_worker *w)
 {
     fli_proc *next = fli_lifo_slot_take(&w->lifo_slot);
@@ -73,7 +75,7 @@ fli_proc *fli_find_oldest(fli_worker *w)
     w->fair_credit = 0;
     w->saw_continue = false;
     fli_proc *p = fair_local_next ? fli_deque_take_oldest(&w->deque) : fli_find_global(w, 0);
-    /* The next oldest is cold, and there are turns enough to fetch it: docs/design/mailbox-fast-paths.md. */
+    /* Prefetches the process of the next pick, which is cold: docs/log/2026-11-births-and-ends.md. */
     const fli_proc *cold = fli_deque_guess_oldest(&w->deque);
     if (cold != NULL) {
         FLI_FETCH(&cold->state);
@@ -83,7 +85,7 @@ fli_proc *fli_find_oldest(fli_worker *w)
     return fair_local_next ? fli_find_global(w, 0) : fli_deque_take_oldest(&w->deque);
 }
 
-/* Has the victim finished no step for a while? Remembers what it saw. */
+/* Returns true if the victim has finished no step for AGED_NS. Remembers its progress. */
 static bool is_stuck(fli_worker *w, uint32_t index, const fli_worker *victim)
 {
     fli_victim_progress *seen = &w->victim_progress[index];
@@ -95,6 +97,7 @@ static bool is_stuck(fli_worker *w, uint32_t index, const fli_worker *victim)
     return w->clock_ns - seen->since_ns >= AGED_NS;
 }
 
+/* Steals from one worker. Returns NULL if there is nothing to take, or (*retry set) if another thread was faster. */
 static fli_proc *steal(fli_worker *w, uint32_t index, bool any, bool *retry)
 {
     fli_worker *victim = w->sched->workers[index];
@@ -116,7 +119,7 @@ static fli_proc *steal(fli_worker *w, uint32_t index, bool any, bool *retry)
     return first;
 }
 
-/* Reports a step that is still running and should not be. Once per step, whoever notices first. */
+/* Reports a step that is running for longer than long_step_ns. Once per step, by the first worker that notices. */
 static void report_overdue(fli_worker *w, fli_worker *victim)
 {
     const filch_options *opt = &w->sched->opt;

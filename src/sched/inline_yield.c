@@ -1,19 +1,22 @@
-/* inline_yield.c - a process asks, the handler answers before it returns, the process asks again.
+/* inline_yield.c - the inline completion loop: a process yields, the handler completes the yield before it returns, the process
+ * runs again with the result. No mailbox, no list, no queue.
  *
- * What most yields are. One round is a step, a look at what it left, and the call of the handler:
+ * One iteration:
+ *   1. call the step function with the completion; a spare node is ready for its next yield
+ *   2. if the step made one yield, of a value, and waits: set the node PENDING and call the handler
+ *   3. if the handler has completed the yield and no other event has arrived: filch_complete has put the completion in
+ *      worker->inline_result, where the next iteration reads it
+ * Otherwise the loop ends, and step.c goes on (leave_step after 1, leave_handler after 3).
  *
- *   1. step it with the answer; there is a spare node for its next yield
- *   2. has it yielded once, a value, and does it wait? The yield is out: call the handler
- *   3. has he answered, and has nothing else come? Then the answer is the next event; filch_complete has put it there
- * The node is the same one all the time. It stays in the process's list of yields, and keeps what does not change (whose
- * it is, where in the list); a generation goes by with each round, so whoever kept a receiver claims nothing. From 2 on
- * it is PENDING like any other, and a thread that got hold of the receiver may be the first to claim it.
+ * All iterations use the same node. It stays in the process's list of yields and keeps the fields that do not change (its process,
+ * its place in the list). Its generation is incremented each time, so a receiver that was kept from an earlier yield claims
+ * nothing. From 2 on the node is PENDING like that of any yield, and a thread that has the receiver may be the first to claim it.
  *
- * INVARIANT  before step.c goes on with the process, the node is out, or among its answers, or given back.
+ * INVARIANT  when the loop ends, the node is PENDING, or in the list of completions, or freed.
  *
- * A rally takes turns like any others: it ends when the oldest is due, or the clock, or when a tick has had its steps.
- * That is soon, and early enough to find that everything stops.
- * Not done here: steps that are watched, taped or simulated.
+ * Each iteration is a turn: the loop ends when a fairness pick or a clock reading is due, or when a tick has used up its steps.
+ * So it ends soon, also after a stop has begun.
+ * Not done here: steps that are timed, recorded or simulated.
  * Design: docs/design/yields.md.
  */
 #include "payload/data.h"
@@ -26,12 +29,13 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* How many rounds may follow the first. */
+/* Returns how many iterations may follow the first one. */
 static uint32_t steps_allowed(const fli_worker *w)
 {
     return least(least(w->fair_countdown - 1, w->clock_countdown), w->steps_left);
 }
 
+/* Fills the fields of the command, the node and the worker that stay the same in all iterations. */
 static void begin_loop(fli_worker *w, fli_proc *p, fli_event_node *node)
 {
     fli_local *worker = &w->local;
@@ -45,22 +49,22 @@ static void begin_loop(fli_worker *w, fli_proc *p, fli_event_node *node)
     call->command.target = (filch_pid){ 0, 0 };
     call->command.ctx = &out->ctx;
     worker->inline_node = node;
-    p->yield_count = 1; /* where it was, first in the list */
+    p->yield_count = 1; /* the node is still the first in the list */
 }
 
-/* The end of a rally of so many rounds besides the first. */
+/* Ends a loop of 1 + `more` iterations. */
 static void end_loop(fli_worker *w, uint32_t more)
 {
     w->fair_countdown -= more;
-    w->clock_countdown -= least(w->clock_countdown, more); /* a step may have said that the clock is due */
+    w->clock_countdown -= least(w->clock_countdown, more); /* a step may have set it to 0: fli_worker_noticed() */
     if (!w->may_rerun) w->steps_left -= more;
     w->out.spare = NULL;
     w->local.inline_key = 0;
     w->local.inline_node = NULL;
-    fli_count(&w->local.counters.steps, 1); /* the last one; the others were rounds */
+    fli_count(&w->local.counters.steps, 1); /* the last step; the others are counted as inline_steps */
 }
 
-/* The yield is out. */
+/* Sets the node PENDING: from here on a receiver can claim it. */
 static inline void open_yield(fli_event_node *node, uint32_t pending, uint32_t command)
 {
     node->command = (int32_t)command;
@@ -68,8 +72,8 @@ static inline void open_yield(fli_event_node *node, uint32_t pending, uint32_t c
     fli_store_rel(&node->stamp, pending); /* PAIR node.claim, release half */
 }
 
-/* Compilers copy a receiver in vectors of 16 bytes. Written in words of 8, the first of them would make the processor
- * wait until both words are in the cache: a fifth of a round. */
+/* Returns the receiver of the yield. Compilers copy it with loads of 16 bytes. After stores of 8 bytes the first such load would
+ * wait until both stores are in the cache, a fifth of an iteration; so the first two fields are stored as one vector. */
 static inline filch_receiver receiver_of(fli_worker *w, const fli_event_node *node, uint64_t key)
 {
 #if UINTPTR_MAX == UINT64_MAX
@@ -84,14 +88,15 @@ static inline filch_receiver receiver_of(fli_worker *w, const fli_event_node *no
 #endif
 }
 
-/* As in dispatch: a handler that completed and then returned an error said two things, and the first one counts. */
+/* Completes the yield with the error that its handler returned. Has no effect if the handler has completed it before, as in
+ * dispatch() of step.c. */
 static __attribute__((noinline)) void complete_with_error(fli_worker *w, fli_event_node *node, uint32_t pending, filch_err err)
 {
     filch_receiver receiver = receiver_of(w, node, fli_yield_key_of(node, pending));
     (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
 }
 
-/* The step did something else. */
+/* Ends the loop after a step that did anything but yield one value and wait. */
 static __attribute__((noinline)) void leave_step(fli_worker *w, fli_proc *p, fli_event_node *node, uint32_t pending,
                                                  uint32_t more, filch_err err)
 {
@@ -106,7 +111,7 @@ static __attribute__((noinline)) void leave_step(fli_worker *w, fli_proc *p, fli
     fli_step_conclude(w, p, err);
 }
 
-/* The answer is for later, or there is none. */
+/* Ends the loop after the handler: the yield is not completed yet, another event has arrived, or this was the last iteration. */
 static __attribute__((noinline)) void leave_handler(fli_worker *w, fli_proc *p, uint32_t more)
 {
     fli_local *worker = &w->local;
@@ -124,7 +129,7 @@ void fli_inline_yield_loop(fli_worker *w, fli_proc *p, uint64_t word, fli_event_
     fli_pending_command     *call = &out->pending[0];
     filch_step_fn step = fli_proc_type(p)->step;
     uint32_t      left = steps_allowed(w), allowed = left;
-    uint32_t      pending = fli_load_rlx(&node->stamp) + FLI_STAMP_PENDING; /* it is FREE */
+    uint32_t      pending = fli_load_rlx(&node->stamp) + FLI_STAMP_PENDING; /* its stamp is FREE */
     begin_loop(w, p, node);
     for (;;) {
         out->status = FLI_STATUS_NONE;

@@ -1,16 +1,16 @@
-/* stop.c - everything ends: the stopping thread's part. docs/design/shutdown.md has the phases and the reasons. In this order:
+/* stop.c - ends a scheduler: what the stopping thread does. docs/design/shutdown.md has the phases and the reasons. In this order:
  *
- *   1. phase CLOSING: no messages and spawns from outside, no connections are accepted
- *   2. drain: ASK for every process that lives. The worker that steps it decides what that means (drain.c): a cancel behind
- *      its messages, or nothing, if a supervisor asks it. Again from time to time, for those that came meanwhile or have
- *      lost their supervisor
- *   3. wait until no process is left, or the deadline. Timers, files, sockets and the pool work as ever
- *   4. force: a kill for every process that is left; workers end them instead of stepping them, and note them for the report.
- *      The stopping thread helps, as the guest worker: it may be the only one that is not stuck in a step
- *   5. those that are still there are inside a step (or, spawned from outside, an init) that does not return (stuck.c): they
- *      are named, nothing is freed, FILCH_EBUSY
- *   6. otherwise the work pool and the workers leave; phase CLOSED
- *   7. stop frees everything; close leaves that to a later stop
+ *   1. phase CLOSING: messages and spawns of foreign threads are refused, no connections are accepted
+ *   2. drain: set ASK for every process. The worker that steps the process decides what it gets (drain.c): a cancel behind its
+ *      messages; or nothing, if it has a supervisor, which ends it. Repeated from time to time, for processes that were being
+ *      spawned or have lost their supervisor
+ *   3. wait until no process is left, or until the deadline. Timers, files, sockets and the pool work as before
+ *   4. force: set KILL for every process that is left. Workers end such a process instead of stepping it, and note it for the
+ *      report. The stopping thread does the same with caller_worker: all workers may be stuck in steps
+ *   5. if processes are still left, they are inside a step (or a foreign spawn inside an init) that does not return (stuck.c):
+ *      name them in the report, free nothing, return FILCH_EBUSY
+ *   6. otherwise end the threads of the pool and the workers; phase CLOSED
+ *   7. filch_sched_stop frees everything; filch_sched_close leaves that to a later stop
  */
 #include <string.h>
 
@@ -33,26 +33,26 @@ void fli_stop_nudge(filch_sched *sched)
     fli_mutex_unlock(&sched->stop.lock);
 }
 
-/* Stop sees that we have gone when it comes to this lock, or at a look outside of it; then it still has to come to it, for
- * the report, before it frees anything. */
+/* The stopping thread sees the count either under this lock, or without it; in the second case it takes the lock for the report
+ * before it frees anything. So this thread is done with the scheduler when it releases the lock. */
 void fli_stop_left(filch_sched *sched)
 {
     fli_mutex_lock(&sched->stop.lock);
-    (void)fli_sub_acqrel(&sched->stop.foreign_spawns, 1); /* PAIR spawn.closed, release half: we have been counted */
+    (void)fli_sub_acqrel(&sched->stop.foreign_spawns, 1); /* PAIR spawn.closed, release half: the spawned process is counted */
     fli_cond_broadcast(&sched->stop.changed);
     fli_mutex_unlock(&sched->stop.lock);
 }
 
-/* How many threads from outside are in filch_spawn. */
+/* Returns how many foreign threads are inside filch_spawn. */
 static uint32_t count_foreign_spawns(filch_sched *sched)
 {
-    /* PAIR spawn.closed, acquire half: whoever has left the door is counted among the living. */
+    /* PAIR spawn.closed, acquire half: the processes of threads that have left filch_spawn are counted. */
     return fli_load_acq(&sched->stop.foreign_spawns) & ~FLI_SPAWN_CLOSED;
 }
 
 /* ---- the steps ---- */
 
-/* Raises `flag` for every process that lives. */
+/* Sets `flag` for every living process, and queues those that it wakes. */
 static void raise_all(filch_sched *sched, uint64_t flag)
 {
     fli_runtime *rt = &sched->rt;
@@ -64,27 +64,28 @@ static void raise_all(filch_sched *sched, uint64_t flag)
     }
 }
 
-/* Nobody lives, and nobody is being spawned from outside. */
+/* Returns true if no process lives and no foreign thread is inside filch_spawn. */
 static bool is_empty(filch_sched *sched)
 {
     return count_foreign_spawns(sched) == 0 && fli_stats_alive(sched) == 0;
 }
 
-/* Runs what is ready on this thread, as the guest, but not beyond `until_ns`: there may be no end to it. With `any`,
- * also what other workers have queued. */
+/* State of run_pending(), for its cleanup function. */
 typedef struct pending_run {
     fli_worker *w;
     void       *before;
     bool        whole;
 } pending_run;
 
-/* Runs also when an exception of C++ passes through: see tick.c. */
+/* Runs also when a C++ exception of a step leaves run_pending(): see tick.c. */
 static void run_pending_end(pending_run *h)
 {
     if (FLI_UNLIKELY(!h->whole)) fli_torn_note(h->w);
     fli_current_set(h->before);
 }
 
+/* Runs ready processes on this thread, with caller_worker, until there is none or until `until_ns`. `any`: also processes queued at
+ * other workers. */
 static void run_pending(filch_sched *sched, bool any, uint64_t until_ns)
 {
     fli_worker *w = sched->caller_worker;
@@ -103,8 +104,8 @@ static void run_pending(filch_sched *sched, bool any, uint64_t until_ns)
     h.whole = true;
 }
 
-/* Waits for a nudge, at most until `until_ns`. Whoever nudges takes the lock after what he has to tell happened: we
- * see it here, or are asleep when he comes. */
+/* Waits for fli_stop_nudge(), at most until `until_ns`. A thread that nudges takes the lock after its change: the change is seen here,
+ * or this thread waits already and is woken. */
 static void wait_for_nudge(filch_sched *sched, uint64_t until_ns)
 {
     fli_mutex_lock(&sched->stop.lock);
@@ -113,15 +114,15 @@ static void wait_for_nudge(filch_sched *sched, uint64_t until_ns)
     fli_mutex_unlock(&sched->stop.lock);
 }
 
-/* Without workers this thread does the work. Returns when it should look again, at most `until_ns`. */
+/* Without workers: runs ready processes on this thread. Returns when to look again, at most `until_ns`. */
 static uint64_t run_here(filch_sched *sched, uint64_t until_ns)
 {
-    /* PAIR tick.signal, both halves: whoever queues after this sees CLOSING and nudges. */
+    /* PAIR tick.signal, both halves: a thread that queues after this sees CLOSING and nudges. */
     if (fli_swap_acqrel(&sched->signalled, false)) fli_wakefd_clear(sched->wake_fd);
     run_pending(sched, false, until_ns);
     uint64_t timer_ns = fli_timers_next_ns(&sched->timers);
     if (timer_ns < until_ns) until_ns = timer_ns;
-    /* Descriptors do not nudge: look at them now and then. */
+    /* Descriptors do not nudge: poll them every LOOK_NS. */
     uint64_t look_ns = fli_io_has_fds(&sched->io) ? fli_clock_ns() + LOOK_NS : until_ns;
     return look_ns < until_ns ? look_ns : until_ns;
 }
@@ -132,8 +133,8 @@ void fli_stop_round(filch_sched *sched, bool hurry)
     raise_all(sched, FLI_ASK);
 }
 
-/* The drain: until no process is left or the deadline. A round of ASK finds a process that was being spawned during the one
- * before it, and one whose supervisor has ended; those that have been told take no notice. */
+/* The drain: waits until no process is left or until the deadline. Repeats ASK, for processes that were being spawned during the last
+ * time or have lost their supervisor since; the others ignore it. */
 static void drain(filch_sched *sched, uint64_t until_ns, uint64_t patience_ns)
 {
     uint64_t pause_ns = ROUND_FIRST_NS, now_ns = fli_clock_ns(), hurry_ns = fli_clock_after(now_ns, patience_ns);
@@ -152,16 +153,16 @@ static void drain(filch_sched *sched, uint64_t until_ns, uint64_t patience_ns)
     }
 }
 
-/* Kills what is left, and helps to bury it. Returns true if no process is left; otherwise *starved is how many of the steps
- * that run the system gave no processor to. Patience begins anew with each process that has ended: from now on nothing is
- * spawned, so there is an end to it. */
+/* Kills the processes that are left, and helps to end them. Returns true if none is left; otherwise *starved is the number of running
+ * steps whose threads the system does not run. The time allowed starts anew with each process that ends: nothing is spawned any
+ * more, so there is an end. */
 static bool force(filch_sched *sched, uint64_t *starved)
 {
     uint64_t began_ns = fli_clock_ns(), last = fli_report_ended(sched);
     fli_store_rlx(&sched->stop.force, true);
     while (!is_empty(sched)) {
         raise_all(sched, FLI_KILL);
-        run_pending(sched, true, FLI_NEVER); /* what it finds is ended, not stepped */
+        run_pending(sched, true, FLI_NEVER); /* the processes it finds are ended, not stepped */
         if (is_empty(sched)) break;
         uint64_t ended = fli_report_ended(sched);
         if (ended != last) last = ended, began_ns = fli_clock_ns();
@@ -171,35 +172,37 @@ static bool force(filch_sched *sched, uint64_t *starved)
     return true;
 }
 
-/* How many have not returned after a force. Without a step or a spawn among them: those that live, in a close for example.
- * 0: the last one has just ended. */
+/* Returns how many steps and foreign spawns have not returned after a force; if there are none of both, how many processes live
+ * (one may be inside close). 0: the last one has just ended. */
 static uint64_t count_stuck(filch_sched *sched)
 {
     uint64_t stuck = fli_report_stuck(sched) + count_foreign_spawns(sched);
     return stuck > 0 ? stuck : fli_stats_alive(sched);
 }
 
+/* Ends the worker threads. */
 static void join_workers(filch_sched *sched)
 {
     fli_idle_leave(sched);
     for (uint32_t i = 0; i < sched->worker_count; i++) fli_thread_join(&sched->workers[i]->thread);
 }
 
-/* Closes the scheduler to the outside, and asks for the first time. */
+/* Phase CLOSING, and the first ASK. */
 void fli_stop_begin(filch_sched *sched)
 {
     fli_store_rel(&sched->rt.phase, FLI_CLOSING); /* PAIR runtime.phase, release half */
-    /* A worker that goes to sleep after this knows, and nudges us; what one did before that, we see. */
+    /* Taking the lock orders this with workers that park: one that parks later sees the phase and nudges; what one did before it
+     * parked is seen here. */
     fli_mutex_lock(&sched->idle.lock);
     fli_mutex_unlock(&sched->idle.lock);
     fli_throttle_end_all(sched);
-    /* PAIR spawn.closed, both halves: whoever comes to the door after this finds it closed; the others we wait for. */
+    /* PAIR spawn.closed, both halves: a foreign spawn that begins after this is refused; the stop waits for the others. */
     uint32_t before = fli_load_rlx(&sched->stop.foreign_spawns);
     while (!fli_cas_weak_acqrel(&sched->stop.foreign_spawns, &before, before | FLI_SPAWN_CLOSED)) {}
     raise_all(sched, FLI_ASK);
 }
 
-/* The processes have ended. Returns false if a job of the pool has not returned. */
+/* Ends the threads of the pool; no process is left. Returns false if a job has not returned. */
 static bool end_pool(filch_sched *sched, uint64_t until_ns)
 {
     uint64_t grace_ns = fli_clock_after(fli_clock_ns(), GRACE_NS);
@@ -214,7 +217,7 @@ static uint64_t patience_of(const filch_stop_options *opt)
     return half_ns < PATIENCE_NS ? half_ns : PATIENCE_NS;
 }
 
-/* From the first question to the last thread. FILCH_EBUSY: what has not returned is in *found. */
+/* Runs all phases. Returns FILCH_EBUSY if something has not returned; *found has the counts. */
 static filch_err end_all(filch_sched *sched, const filch_stop_options *opt, filch_report *found)
 {
     uint64_t until_ns = fli_clock_after(fli_clock_ns(), opt->deadline_ns);
@@ -250,7 +253,7 @@ uint64_t fli_stop_over(filch_sched *sched)
     return forced;
 }
 
-/* Both run also when an exception of C++ passes through: a later stop goes on. */
+/* The two cleanup functions run also when a C++ exception passes through: a later stop can go on. */
 static void tick_over(filch_sched **sched)
 {
     fli_store_rel(&(*sched)->ticking, false); /* PAIR tick.owner, release half */
@@ -261,12 +264,12 @@ static void stop_over(filch_sched **sched)
     if (*sched != NULL) fli_store_rel(&(*sched)->stop.busy, false); /* PAIR stop.owner, release half */
 }
 
-/* One stop at a time, that is us. */
+/* A stop by the only thread that may stop now. */
 static filch_err stop_now(filch_sched *sched, const filch_stop_options *opt, filch_report *found)
 {
     uint32_t phase = fli_load_acq(&sched->rt.phase); /* PAIR runtime.phase, acquire half */
     if (phase == FLI_CLOSED) return FILCH_OK;
-    /* Without workers we are about to be the one who ticks. */
+    /* Without workers this thread runs the processes, as a tick does. */
     if (sched->worker_count == 0 && fli_swap_acqrel(&sched->ticking, true)) return FILCH_EBUSY;
     __attribute__((cleanup(tick_over))) filch_sched *ticks = sched;
     if (phase == FLI_OPEN) {
@@ -284,14 +287,14 @@ static filch_err stop(filch_sched *sched, const filch_stop_options *opt, filch_r
     if (fli_program_self() != sched->program) return FILCH_EFORKED; /* before any lock: a thread of the parent may hold it */
     if (fli_simulate_refuses(sched, call)) return FILCH_ESTATE;
     if (fli_current_worker(&sched->rt) != NULL) return FILCH_ESTATE;
-    /* PAIR stop.owner, acquire half: one at a time, and the next one sees what the last one did. */
+    /* PAIR stop.owner, acquire half: one stop at a time, which sees what the last one did. */
     if (fli_swap_acqrel(&sched->stop.busy, true)) return FILCH_EBUSY;
     __attribute__((cleanup(stop_over))) filch_sched *busy = sched;
     filch_report found = { .size = 0 };
     filch_err    err = stop_now(sched, opt, &found);
     fli_report_give(sched, &found, report);
     stop_over(&busy);
-    busy = NULL; /* it may be freed */
+    busy = NULL; /* the scheduler may be freed below: no cleanup */
     bool over = err == FILCH_OK || err == FILCH_EDEADLINE;
     if (over && (opt->flags & FILCH_STOP_KEEP) == 0) fli_sched_free(sched);
     return err;

@@ -1,45 +1,42 @@
-/* throttle.c - when workers talk more than they work, one of them takes a nap.
+/* throttle.c - pauses a worker while messages between workers cost more than a second worker brings.
  *
- * A message to a process on the same worker costs some 25 ns; to one on another worker 100 to 200, because its lines
- * have to come over. Where steps are that short, a second worker can make everything slower: 100 producers and one
- * consumer ran at 25 ns a message on one worker and at 75 on two. So each worker counts the messages that came to it
- * from other workers, and the processes that were there before. Each is a debt of twice what it costs, about, and time
- * pays it off. Who is deep in debt spends more than half of the time on what comes from others: it hands its queue to
- * them and naps, and processes that talk to each other meet on one worker. A cost, not a row of readings: what has backlogged
- * up while a process was out of its turn comes all at once, and then nothing for many readings.
+ * A message to a process on the same worker costs about 25 ns; to one on another worker 100 to 200 ns, because its cache lines
+ * move. Where steps are that short, a second worker can make everything slower: 100 producers and one consumer took 25 ns a
+ * message on one worker, and 75 ns on two. A worker should pause for one of three reasons:
  *
- * Who only sends is not in cost, and yet it may do harm: a mailbox on another worker that it fills faster than that worker
- * empties it. What has backlogged up there comes over line by line, one message in the time that it takes to send eight, so
- * each look into the mailbox finds more and takes longer than the last; and if the system has taken that worker's processor
- * away, nothing stops the sender. So a worker that does nothing but send to processes that are ready already, while all
- * together receive less than they send, naps, too. Those it sends to are elsewhere: here they would have had their turns.
+ *   remote events   Each message from another worker, and each process that ran last on another worker, adds twice its cost to
+ *                   remote_cost_ns; time that passes is subtracted. A worker with a high value spends more than half of its
+ *                   time on them. It pauses, and the processes that talk to each other meet on one worker. (A leaky bucket and
+ *                   not a count per clock reading: events that have piled up come all at once, then none for many readings.)
+ *   backlog         A worker that only sends has no remote events, but may fill a mailbox on another worker faster than that
+ *                   one empties it. The cache lines of the backlog move one by one, a message in the time of eight sends, so
+ *                   each step of the receiver finds more and takes longer. Condition: all recent steps of the worker sent only
+ *                   to receivers that were runnable already, and all workers together receive less than they send. (The
+ *                   receivers are elsewhere: on this worker they would have had their turns.)
+ *   weak steals     A thief that steals single short steps which lead to nothing more (a process that spawns many that end at
+ *                   once: 77 ns each on one worker, 160 ns on two). If steals are dead, with no step beyond the stolen
+ *                   processes, fewer of them are enough: a tree of processes that grows always leads to more
+ *                   (docs/log/2026-11-what-a-second-worker-costs.md).
  *
- * The same for a thief that gets little out of it: what it steals are single short steps that lead to nothing more (a
- * process that spawns many that end at once: 77 ns each on one worker, 160 on two). Where they lead to nothing at all, the
- * thief has run what it stole and not one step more, fewer of them tell, and sooner: a tree that grows always leads
- * to more (docs/design/worker-throttling.md).
+ * Each pause is an experiment. What all workers do per time is measured before it, with no worker paused, and during it. "Done" is
+ * the events that steps received, not the messages sent: a mailbox that only grows is no gain. If less is lost than a quarter
+ * of a worker's share, the pause helped, and the next one, of any worker, is longer: 1, 4, 16, 64 ms. If not, the next one is
+ * short again, and there is none for 4 ms, doubled each time this repeats, up to 64 ms (back-off). After a pause with 1.5 times as
+ * much done, the next decision needs a quarter of the time; after two such pauses the next is 16 times as long.
+ * docs/log/2026-11-judging-naps.md and docs/log/2026-11-piles.md have the figures.
  *
- * It is an experiment each time. What all workers do per nanosecond is measured before the nap, with everybody awake, and
- * during it. Done is what was received: the events that steps were given. What was sent is not: with two workers a
- * mailbox grows as long as one only sends and the other only receives, and that is no gain but a cost, too. If less is
- * lost than a quarter of what a worker should be worth, the nap was good, and the next one, whosever it is, is longer: 1,
- * 4, 16, 64 ms. If not, the next is a short one again, and there is none for 4 ms, or for twice as long each time this
- * happens again, up to 64. After a nap during which half as much again was done, less need be seen: if with everybody
- * awake it is as little as before, that is known after a quarter of the time; and after two such naps the next is 16 times
- * as long. docs/design/worker-throttling.md has the figures.
- *
- * Nobody needs to know. A napping worker counts neither as asleep nor as searching: to all others it looks like one that
- * is busy and has an empty queue, so nothing depends on it and no wake-up can be lost to it. There is always one that
- * does not nap. The napper looks up after 1 ms, 2 more, and then every 4: it is back at once when a worker has not
- * finished a step since the last look, or when everything is to stop. If all others go to sleep meanwhile, these looks, 17
- * at most, are what is left of the work; after them nothing stirs.
+ * No other thread depends on a paused worker. It counts neither as parked nor as searching: to others it is a busy worker with an
+ * empty queue, so no wake-up can be lost to it. At least one worker is not paused. The paused worker looks up after 1 ms, 2 ms
+ * more, then every 4 ms; it ends the pause if another worker has finished no step since the last look, or if a stop has begun.
+ * If all others park meanwhile, these looks, at most 17, are the only activity of the scheduler.
+ * Design: docs/design/worker-throttling.md.
  */
 #include "sched/throttle.h"
 
 #include "port/clock.h"
 #include "sched/sched.h"
 
-#define REMOTE_NS UINT64_C(200) /* what one message from another worker costs, about */
+#define REMOTE_NS UINT64_C(200) /* about what one message from another worker costs */
 #define LOOK_FIRST_NS UINT64_C(1000000)
 #define LOOK_LAST_NS UINT64_C(4000000)
 #define PAUSE_FIRST_NS UINT64_C(1000000)
@@ -48,22 +45,27 @@
 #define BACKOFF_FIRST_NS UINT64_C(4000000)
 #define BACKOFF_LAST_NS UINT64_C(64000000)
 
-/* What was done before a nap is counted from not longer ago than this, and at most so often: it means to look at all
- * workers. */
+/* The mark before a pause is not older than this, and set at most this often: setting it reads the counters of all workers. */
 #define MARK_NS UINT64_C(1000000)
-/* A debt does not grow beyond this: whoever is done talking is out of it before long. */
+/* Upper limit of remote_cost_ns: a worker without further remote events is back at 0 after this time. */
 #define REMOTE_COST_MAX_NS UINT64_C(1000000)
 
-/* A nap during which half as much again was done leaves little doubt, and two of them none. One is not enough: the first
- * comes when everything begins, and that is slow for other reasons. */
+/* 1.5 times as much. Two pauses in a row are proof, one is not: the first comes when a program begins, which is slow for other
+ * reasons. */
 #define MUCH_FASTER(less, more) (3 * (less) <= 2 * (more))
 #define PAUSE_FACTOR_PROVEN 16
 
 #define SHORT_STEP_NS UINT64_C(500)
 
-/* How deep a debt is too deep, how long everybody must have been awake before a nap (the second: if the last one was clear),
- * how many messages are a pile (2048 are drained in some 0.3 ms), and steals in a row (the second: if the last nap was
- * good). How many barren ones, and how long awake then. The small build naps at every chance. */
+/* REMOTE_COST_HIGH_NS   remote_cost_ns from which a worker should pause
+ * AWAKE_NS              time without a paused worker that is needed as comparison
+ * AWAKE_PROVEN_NS       the same, if the last pause was 1.5 times as fast
+ * AWAKE_DEAD_NS         the same, for dead steals
+ * BACKLOG_MIN           sends to runnable receivers, and messages sent but not received, that are a backlog; 2048 are received
+ *                       in about 0.3 ms
+ * WEAK_STEALS           weak steals in a row; WEAK_STEALS_KNOWN: if the last pause helped
+ * DEAD_STEALS           dead steals in a row
+ * The small build pauses at every chance. */
 #ifdef FLI_SMALL
 #define REMOTE_COST_HIGH_NS UINT64_C(0)
 #define AWAKE_NS UINT64_C(0)
@@ -107,7 +109,7 @@ void fli_throttle_fini(fli_throttle *throttle)
     fli_mutex_fini(&throttle->lock);
 }
 
-/* What all workers have done so far: events that steps were given, and steps without any. */
+/* Returns what all workers have done so far: the events that steps received, and the steps without any. */
 static uint64_t done_by_all(filch_sched *sched)
 {
     uint64_t done = 0;
@@ -132,7 +134,7 @@ static void measure(fli_worker *w, fli_throttle_mark *mark)
     mark->sent = sent_by_all(w->sched);
 }
 
-/* Per millisecond, since the mark. */
+/* Returns what all workers did per millisecond since the mark. */
 static uint64_t rate_since(fli_worker *w, const fli_throttle_mark *mark)
 {
     uint64_t passed = w->clock_ns - mark->ns;
@@ -144,7 +146,7 @@ static fli_throttle_mark mark_of_last_end(fli_throttle *throttle, uint64_t ns)
     return (fli_throttle_mark){ .ns = ns, .done = fli_load_rlx(&throttle->ended_done), .sent = fli_load_rlx(&throttle->ended_sent) };
 }
 
-/* The mark is at the end of the last nap at the earliest; and if we are free to set it, not long ago. */
+/* Moves the mark to the end of the last pause, if it is older; and, with `may_reset`, to now, if it is older than MARK_NS. */
 static void renew_mark(fli_worker *w, bool may_reset)
 {
     fli_throttle      *throttle = &w->sched->throttle;
@@ -154,8 +156,8 @@ static void renew_mark(fli_worker *w, bool may_reset)
     if (may_reset && w->clock_ns > mark->ns + MARK_NS) measure(w, mark);
 }
 
-/* Is there something to compare a nap with? The last one may have made it plain: if now, everybody awake, clearly less
- * is done than during it, it need not be watched for long. */
+/* Returns true if the time since the mark is long enough to compare a pause with. After a pause that was 1.5 times as fast a short
+ * time is enough, if the rate is again that much lower. */
 static bool has_comparison(fli_worker *w)
 {
     uint64_t since_ns = w->throttle.before.ns, proven = fli_load_rlx(&w->sched->throttle.proven_rate);
@@ -168,8 +170,7 @@ static bool is_backing_off(fli_worker *w)
     return w->clock_ns < fli_load_rlx(&w->sched->throttle.backoff_until_ns);
 }
 
-/* Has the worker done nothing of late but send to processes that were ready already, and pile up what nobody receives? They
- * are elsewhere, or they would have had their turns here. */
+/* Returns true if the last steps of the worker only sent to runnable receivers, and more messages are sent than received. */
 static bool is_building_backlog(fli_worker *w)
 {
     fli_worker_throttle *t = &w->throttle;
@@ -222,17 +223,17 @@ bool fli_throttle_steals_are_weak(fli_worker *w)
     return enough && !is_backing_off(w);
 }
 
-/* A place among the nappers, if somebody stays up. */
+/* Counts this worker as paused. Returns false if it would be the last one that is not. */
 static bool throttle_enter(filch_sched *sched)
 {
-    /* PAIR throttle.paused, both halves: two that try at once see each other. */
+    /* PAIR throttle.paused, both halves: two workers that try at once see each other. */
     if (fli_add_acqrel(&sched->throttle.paused, 1) + 1 < sched->worker_count) return true;
     (void)fli_sub_acqrel(&sched->throttle.paused, 1);
     return false;
 }
 
-/* Everything that is queued here, to the others. The newest, whom we would have run next, is who was just sent to: he
- * goes first, the others must not send on without him. */
+/* Moves all queued processes to the global queue. The newest one, which this worker would have run next, goes to its front: it
+ * was just sent to, and its senders must not send on without it. */
 static void spill_to_global(fli_worker *w)
 {
     fli_proc *newest = fli_lifo_slot_take(&w->lifo_slot), *p;
@@ -242,7 +243,7 @@ static void spill_to_global(fli_worker *w)
     fli_idle_notify_global(w->sched);
 }
 
-/* Has a worker finished no step since the last look? Remembers what it saw. */
+/* Returns true if a worker is in the same step as at the last call. Remembers the progress of all workers. */
 static bool is_any_worker_stuck(fli_worker *w)
 {
     bool stuck = false;
@@ -255,7 +256,7 @@ static bool is_any_worker_stuck(fli_worker *w)
     return stuck;
 }
 
-/* Waits until then, or until everything is to stop, or somebody is stuck. True: it was the time. */
+/* Waits until `until_ns`. Returns false if the wait ended early: a stop has begun, or a worker is stuck in a step. */
 static bool wait_until(fli_worker *w, uint64_t until_ns)
 {
     filch_sched *sched = w->sched;
@@ -274,7 +275,7 @@ static bool wait_until(fli_worker *w, uint64_t until_ns)
     return true;
 }
 
-/* None for a while, and for longer the next time. */
+/* Disables pauses for backoff_ns, then doubles it (exponential back-off). */
 static void back_off(fli_worker *w)
 {
     fli_throttle *throttle = &w->sched->throttle;
@@ -288,6 +289,7 @@ bool fli_throttle_helped(uint32_t workers, uint64_t before, uint64_t during)
     return during >= before - before / (4 * workers);
 }
 
+/* Sets the length of the next pause, or the back-off, by what was done per millisecond before and during this one. */
 static void learn(fli_worker *w, uint64_t pause_ns, uint64_t before, uint64_t during)
 {
     fli_throttle *throttle = &w->sched->throttle;
@@ -303,7 +305,7 @@ static void learn(fli_worker *w, uint64_t pause_ns, uint64_t before, uint64_t du
     }
 }
 
-/* For whoever measures next: everybody who was awake before it is again. */
+/* Ends a pause. The next measurement starts here: all workers that were not paused before are so again. */
 static void throttle_exit(fli_worker *w)
 {
     fli_throttle *throttle = &w->sched->throttle;
@@ -326,8 +328,8 @@ void fli_throttle_pause(fli_worker *w)
     fli_throttle_mark began;
     spill_to_global(w);
     measure(w, &began);
-    /* One that was broken off says nothing about the next, but there is somebody now to look after; unless all we would do
-     * for him is to send him more. */
+    /* A pause that ended early says nothing about the next one. But a worker is stuck, and its processes need this one: back off,
+     * unless all that this worker would do is to send it more. */
     if (wait_until(w, w->clock_ns + pause_ns)) learn(w, pause_ns, before, rate_since(w, &began));
     else if (!backlogged) back_off(w);
     throttle_exit(w);

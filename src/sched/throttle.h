@@ -1,4 +1,4 @@
-/* throttle.h - a worker that hears more from others than it works takes a nap. See throttle.c. */
+/* throttle.h - pauses a worker while messages from other workers cost more than its work is worth. See throttle.c. */
 #ifndef FLI_SCHED_THROTTLE_H
 #define FLI_SCHED_THROTTLE_H
 
@@ -12,67 +12,69 @@
 
 struct fli_worker;
 
-/* What had been done by all workers at some time. */
+/* What all workers together had done at a point in time. */
 typedef struct fli_throttle_mark {
     uint64_t ns, done, sent;
 } fli_throttle_mark;
 
-/* A worker's part. Plain but for one: its own. */
+/* A worker's part. Plain, used by the worker alone, except `batched`. */
 typedef struct fli_worker_throttle {
-    uint64_t      remote_cost_ns;  /* for what it has heard from others */
-    uint64_t      decayed_at_ns;  /* when it last paid */
-    uint32_t      last_steal;     /* processes that it stole last; 0: looked after */
-    uint32_t      weak_steals;     /* steals in a row that were not worth it */
-    uint32_t      dead_steals;   /* of those, the last ones in a row that led to nothing at all */
-    uint64_t      last_steal_at;  /* its count of steps then */
-    uint64_t      backlog_sends;  /* messages that it sent to those who were ready already; it did nothing else since the first */
-    uint32_t      backlog_steps; /* that sent so, since somebody last asked; */
-    uint64_t      backlog_checked_at; /* and its count of steps then */
-    fli_throttle_mark before;   /* not long ago, with everybody awake since */
-    /* Events beyond the first of a step.  writes: the worker.  reads: any; relaxed, for a rate. */
+    uint64_t remote_cost_ns;     /* cost of remote events; a leaky bucket: time that passes is subtracted */
+    uint64_t decayed_at_ns;      /* when time was last subtracted */
+    uint32_t last_steal;         /* processes taken by the last steal; 0: that steal has been judged */
+    uint32_t weak_steals;        /* steals in a row that led to few steps */
+    uint32_t dead_steals;        /* of those, the last ones in a row that led to no step but those of the stolen processes */
+    uint64_t last_steal_at;      /* its count of steps at the last steal */
+    uint64_t backlog_sends;      /* messages sent to receivers that were already runnable, since the last step that did anything else */
+    uint32_t backlog_steps;      /* steps that sent only such messages, since the last check */
+    uint64_t backlog_checked_at; /* its count of steps at the last check */
+    fli_throttle_mark before;    /* a recent mark; no worker has been paused since */
+    /* Events beyond the first one of each step.  writes: the worker.  reads: any; relaxed, for a rate. */
     FLI_ATOMIC(uint64_t) batched;
 } fli_worker_throttle;
 
 /* A scheduler's part. */
 typedef struct fli_throttle {
-    FLI_ATOMIC(uint32_t) paused; /* workers.  writes: they, by add.  PAIR throttle.paused */
-    /* How long the next nap is, before when there is none, and by how long a bad one puts off the next.  writes: who has
-     * napped.  reads: workers; relaxed: an old one makes a nap a little too long, or one too many. */
+    FLI_ATOMIC(uint32_t) paused; /* count of paused workers.  writes: they, by add.  PAIR throttle.paused */
+    /* Length of the next pause; before when there is none; by how long the next pause that does not help delays the one after it.
+     * writes: workers after a pause.  reads: workers; relaxed: an old value makes a pause too long, or one too many. */
     FLI_ATOMIC(uint64_t) pause_ns, backoff_until_ns, backoff_ns;
-    /* When the last nap was over, and what all had done by then.  writes: who has napped.  reads: workers.
-     * PAIR throttle.ended  Two naps that end at once may leave the time of one with the count of the other: one bad guess. */
+    /* When the last pause ended, and what all workers had done by then.  writes: workers after a pause.  reads: workers.
+     * PAIR throttle.ended  Two pauses that end at once may leave the time of one with the counts of the other: one wrong guess. */
     FLI_ATOMIC(uint64_t) ended_ns, ended_done, ended_sent;
-    /* What was done per millisecond during the last nap, if that was clearly more than before it; else 0.  writes: who has
-     * napped.  reads: workers; relaxed, a guess like the others. */
+    /* What was done per millisecond during the last pause, if that was 1.5 times as much as before it; else 0.  writes: workers
+     * after a pause.  reads: workers; relaxed: a guess. */
     FLI_ATOMIC(uint64_t) proven_rate;
-    fli_mutex lock;               /* holds nothing; for `rouse` */
-    fli_cond  resume;              /* everything is to stop */
+    fli_mutex lock;   /* guards no data: for `resume` */
+    fli_cond  resume; /* a stop has begun: all pauses end */
 } fli_throttle;
 
 filch_err fli_throttle_init(fli_throttle *throttle);
 void      fli_throttle_fini(fli_throttle *throttle);
 
-/* Should the worker nap? Asked at readings of the clock. */
+/* Returns true if the worker should pause. Called at each clock reading. */
 bool fli_throttle_is_due(struct fli_worker *w);
 
-/* Notes a step that sent so many messages, and to nobody who had to be queued for it. */
+/* Notes a step that sent `sends` messages, all to receivers that were already runnable. */
 static inline void fli_throttle_note_backlog(fli_worker_throttle *t, uint32_t sends)
 {
     t->backlog_sends += sends;
     t->backlog_steps++;
 }
 
-/* Notes a steal; and, when the worker has run dry: should it nap because of how little that brought? */
+/* Notes a steal of `count` processes. */
 void fli_throttle_note_steal(struct fli_worker *w, uint32_t count);
+/* Judges the last steal; called when the worker has nothing to run. Returns true if the worker should pause because its steals led
+ * to too few steps. */
 bool fli_throttle_steals_are_weak(struct fli_worker *w);
 
-/* What is done per millisecond, before a nap and during it: was that nap good? */
+/* Returns true if a pause helped, by what was done per millisecond before it and during it. */
 bool fli_throttle_helped(uint32_t workers, uint64_t before, uint64_t during);
 
-/* Hands over what is queued and waits. Thread: the worker, with no process in hand. */
+/* Moves what is queued to the global queue, and pauses. Thread: the worker, between steps. */
 void fli_throttle_pause(struct fli_worker *w);
 
-/* Ends all naps. Thread: stop, after it has closed the door. */
+/* Ends all pauses. Thread: the stopping one, after the phase is CLOSING. */
 void fli_throttle_end_all(filch_sched *sched);
 
 #endif

@@ -1,8 +1,8 @@
 /* tick.c - a scheduler without threads, run by its host's own loop.
  *
- * The bell. Whoever queues something from outside sets `rung` and, if it was not set, makes the descriptor readable.
- * A tick clears the descriptor first and `rung` second: a ring in between is either swallowed together with what it
- * announced, which this tick then runs, or comes after and makes the descriptor readable again. (PAIR tick.signal)
+ * The signal. A foreign thread that queues work sets `signalled` and, if it was not set, makes the descriptor wake_fd readable.
+ * A tick clears the descriptor first and `signalled` second. A signal in between is either cleared together with the work that it
+ * announced, which this tick then runs, or comes after both and makes the descriptor readable again. (PAIR tick.signal)
  */
 #include "port/clock.h"
 #include "port/wakefd.h"
@@ -17,23 +17,23 @@ static bool has_work(filch_sched *sched)
     return fli_worker_queued(sched->caller_worker) > 0 || fli_inject_count(&sched->global) > 0;
 }
 
-/* The descriptor becomes readable when the next timer is due. One call to the system, where that has changed. A timer that another
- * thread sets rings the bell, and so comes here. */
+/* Sets the time from which the host's descriptor is readable for timers: one system call, only if the time has changed. A timer that
+ * another thread arms signals the host, so a tick follows and comes here. */
 static void set_alarm(filch_sched *sched)
 {
     uint64_t next_ns = fli_sentinel_timer_ns(sched);
-    bool     rang = sched->alarm.at_ns <= sched->caller_worker->clock_ns; /* for timers that have been looked at */
+    bool     rang = sched->alarm.at_ns <= sched->caller_worker->clock_ns; /* it has served timers that this tick has fired */
     if (rang || next_ns != sched->alarm.at_ns) fli_alarmfd_set(&sched->alarm, next_ns);
 }
 
-/* A turn of the guest worker on a host's thread. */
+/* A tick that runs, for its cleanup function. */
 typedef struct turn {
     filch_sched *sched;
     void        *before; /* the host may itself be a worker of another scheduler */
     bool         whole;
 } turn;
 
-/* Runs when filch_tick is left, also by an exception of C++ that a step has thrown: then the process is torn (torn.c). */
+/* Runs when filch_tick returns, and also when a C++ exception of a step leaves it: then the process is torn (torn.c). */
 static void turn_end(turn *t)
 {
     if (FLI_UNLIKELY(!t->whole)) fli_torn_note(t->sched->caller_worker);
@@ -41,6 +41,7 @@ static void turn_end(turn *t)
     fli_store_rel(&t->sched->ticking, false); /* PAIR tick.owner, release half */
 }
 
+/* Runs up to `steps` steps; 0: up to STEPS_MAX. Returns how many. */
 static uint32_t run(filch_sched *sched, uint32_t steps)
 {
     fli_worker *w = sched->caller_worker;
@@ -64,7 +65,7 @@ filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran)
     if (fli_simulate_refuses(sched, "filch_tick")) return FILCH_ESTATE;
     if (sched->worker_count > 0 || fli_current_worker(&sched->rt) != NULL) return FILCH_ESTATE;
     if (fli_load_acq(&sched->rt.phase) == FLI_CLOSED) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire half */
-    /* PAIR tick.owner, acquire half: what the last thread that ticked left is ours. */
+    /* PAIR tick.owner, acquire half: this thread sees what the last tick did. */
     if (fli_swap_acqrel(&sched->ticking, true)) return FILCH_EBUSY;
     __attribute__((cleanup(turn_end))) turn t = { .sched = sched, .before = fli_current_get() };
     fli_current_set(&sched->caller_worker->local);
@@ -77,7 +78,7 @@ filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran)
 int filch_wake_fd(filch_sched *sched)
 {
     if (sched == NULL || fli_simulate_refuses(sched, "filch_wake_fd")) return -1;
-    /* A timer that was set before anything polled has no alarm yet: the next tick sets it. */
+    /* A timer that was armed before the first call is not in the alarm yet: the next tick sets it. */
     bool first = sched->worker_count == 0 && !fli_swap_acqrel(&sched->alarm_asked, true);
     if (first && fli_timers_count(&sched->timers) > 0) fli_ready_nudge(sched);
     return sched->alarm.poll;

@@ -1,8 +1,9 @@
-/* torn.c - a step that was left by an exception of C++, under filch_tick or under a stop without workers. The process is torn:
- * it still belongs to the guest worker, somewhere in the middle of a step. It is ended before the guest does anything else.
+/* torn.c - ends a process whose step was left by a C++ exception, under filch_tick or under a stop without workers. Such a process
+ * is torn: it still belongs to caller_worker, somewhere in the middle of a step. It is ended before caller_worker does anything
+ * else.
  *
- * Which fast path the step was on is not known. All of them leave the process in a state that fli_finish can end: messages of
- * step_single and step_several are still behind the state word, an answer that came by post too, the node of an inline
+ * Which fast path the step was on is not known. All of them leave the process in a state that fli_finish() can end: the messages of
+ * step_single() and step_several() are still behind the state word, and so is an asynchronous completion; the node of an inline
  * completion loop is in `spare`, and the yields of the step are in the list of the process.
  * Design: docs/design/shutdown.md.
  */
@@ -13,7 +14,7 @@
 #include "sched/record.h"
 #include "sched/sched.h"
 
-/* No process is being stepped, and none is ending. */
+/* Resets the worker: it steps no process, and ends none. */
 static void rest(fli_worker *w)
 {
     fli_local *worker = &w->local;
@@ -34,7 +35,7 @@ void fli_torn_note(fli_worker *w)
     fli_store_rlx(&w->status.serial, 0);
 }
 
-/* What the step had yielded, and what it had been given by the general path. */
+/* Frees the yields of the torn step, and the events that it got on the general path. */
 static void forget_step(fli_worker *w, fli_proc *p)
 {
     fli_local *worker = &w->local;
@@ -49,13 +50,13 @@ static void forget_step(fli_worker *w, fli_proc *p)
     worker->inline_key = 0;
     worker->inline_node = NULL;
     fli_out_forget(out);
-    if (worker->dispatching) out->pending_count = 0; /* some have been handed to their handlers: fli_finish abandons all */
+    if (worker->dispatching) out->pending_count = 0; /* some are with their handlers: fli_finish() abandons all */
     else fli_out_drop_pending(out, worker);
     if (w->given > 0) fli_mail_release(&w->sched->rt, worker, p, w->events, w->nodes, w->given);
     worker->dispatching = false;
 }
 
-/* What fli_finish has left in the slot of a process that is DONE: its watchers, its values, what few have. */
+/* Clears what an interrupted fli_finish() has left in the slot of a process that is DONE: exit notices, values, extension. */
 static void blank(fli_worker *w, fli_proc *p)
 {
     fli_runtime  *rt = &w->sched->rt;
@@ -83,7 +84,8 @@ void fli_torn_mend(fli_worker *w)
     worker->serial = fli_proc_serial(p);
     fli_callback_begin(worker);
     if (ended) {
-        /* It was thrown by what runs at the end of a process: the rest of that is left out. But its slot is blank. */
+        /* close or a hook has thrown while the process ended. The steps of fli_finish() that follow are left out, but the slot is
+         * made blank. */
         blank(w, p);
         fli_callback_end(worker);
         fli_finish_slot(w, p, fli_state_free(&p->state));

@@ -1,23 +1,27 @@
-/* worker.c - a worker's life: find a process, step it; now and then look at the clock; when dry, search.c. */
+/* worker.c - the main loop of a worker: find a process, step it; at intervals read the clock, fire timers, poll descriptors. When
+ * there is nothing to run: search.c.
+ * Design: docs/design/run-queues.md, docs/design/timers.md, docs/design/io.md.
+ */
 #include "sched/sched.h"
 #include "sched/sentinel.h"
 
-/* The clock is read every clock_interval steps, which adapts so that readings are about this far apart: close enough for
- * timers, rare enough to cost nothing. But not more rarely than every CLOCK_INTERVAL_MAX steps, be they ever so short: the next ones may
- * be long. A reading, with what is looked at then, takes as long as four messages: at every 64th step 0.8 ns of each message's 13,
- * at every 128th half of that. */
+/* The clock is read every clock_interval steps. The interval adapts so that readings are 20 to 50 us apart: often enough for
+ * timers, seldom enough to cost little. It stays at or below CLOCK_INTERVAL_MAX steps however short they are, because the next
+ * steps may be long. A reading, with what is done then, takes as long as four messages: at every 64th step 0.8 ns of the 13 ns of
+ * a message, at every 128th half of that (docs/design/run-queues.md). */
 #define CLOCK_NEAR_NS UINT64_C(20000)
 #define CLOCK_FAR_NS UINT64_C(50000)
 #define CLOCK_INTERVAL_MAX 128
+/* A reading of the clock by a step that is this much later than the last one of the worker makes the next one due. */
 #define LONG_AGO_NS UINT64_C(1000000)
-/* Every so many readings, one process's wait in the queue is measured, which takes two more. */
+/* Clock readings between two samples of a queue wait. A sample takes two more readings. */
 #define SAMPLE_EVERY 8
 
-/* Descriptors are looked at in rounds: docs/design/io.md. What one look brings lies on top of the deque, the first to be
- * heard uppermost. The next look comes when the deque is down to where it was, so that all of them have run. Where it
- * does not come down, because steps make ever more processes ready, it comes after ROUND_NS and ROUND_STEPS for each
- * report: a request takes a few steps, however long they are. A look that brought nothing is not repeated at each
- * reading of the clock. */
+/* Poll intervals. The processes that a poll makes ready lie on top of the local deque, the first one reported uppermost. The next
+ * poll comes when the deque is as short as before it, so that all of them have run. If the deque does not get that short, because
+ * steps make ever more processes ready, the next poll comes after POLL_INTERVAL_NS and POLL_STEPS_PER_REPORT steps for each
+ * report: handling a request takes a few steps, however long they are. A poll without reports is repeated after POLL_EMPTY_NS,
+ * not at each clock reading. docs/design/io.md has the figures. */
 #define POLL_INTERVAL_NS UINT64_C(5000000)
 #define POLL_STEPS_PER_REPORT 16
 #define POLL_EMPTY_NS UINT64_C(100000)
@@ -35,10 +39,12 @@ static bool is_poll_due(fli_worker *w)
     return w->clock_ns >= w->poll_until_ns && fli_counters_steps(&w->local.counters) >= w->poll_steps;
 }
 
-/* Timers and descriptors beside processes that loop for ever. Those that timers make ready are late already, and the
- * newest: they run next, unless the oldest does. Then they must not be ready yet: one that loops goes on as the newest, on
- * top of them, and the next oldest follows him, until all loops have had their turns. So no more timers fire than may go first. The others
- * stay due, and the clock is read again behind the turn of the oldest. How many may is argued in find.c. */
+/* Returns how many processes woken by timers or descriptors may run ahead of the next fairness pick.
+ *
+ * Beside processes that return CONTINUE for ever: a process woken by a timer is the newest in the deque and runs next, unless a
+ * fairness pick is due. In that case it must not be ready yet: the picked process would continue as the newest, on top of it, and
+ * the next picks would follow, until all such processes have had their turns. So no more timers fire than this budget. The
+ * others stay due, and the clock is read again after the pick. Why the budget keeps the fairness bound: find.c. */
 static uint32_t bypass_budget(fli_worker *w)
 {
     if (FLI_LIKELY(!w->saw_continue && w->fair_countdown > 1) || w->fair_every == 1) return UINT32_MAX;
@@ -46,7 +52,8 @@ static uint32_t bypass_budget(fli_worker *w)
     return alone ? UINT32_MAX : w->fair_credit;
 }
 
-/* So many do, of `most` who may. */
+/* Charges `count` timers or I/O reports, of at most `most`, to the budget by which they may run ahead of the fairness pick. If the
+ * budget is used up, the clock is read again right after the pick. */
 static void spend_bypass(fli_worker *w, uint32_t count, uint32_t most)
 {
     uint32_t before_the_oldest = count < w->fair_credit ? count : w->fair_credit;
@@ -55,6 +62,7 @@ static void spend_bypass(fli_worker *w, uint32_t count, uint32_t most)
     if (FLI_UNLIKELY(count == most && w->clock_countdown > w->fair_countdown)) w->clock_countdown = w->fair_countdown;
 }
 
+/* Fires up to `most` due timers. */
 static void fire_timers(fli_worker *w, uint32_t most)
 {
     uint32_t fired = fli_timers_poll_some(&w->sched->timers, w->clock_ns, most);
@@ -62,8 +70,8 @@ static void fire_timers(fli_worker *w, uint32_t most)
     if (FLI_UNLIKELY(fired > 0)) fli_sentinel_note_timers(w, fired);
 }
 
-/* Whom descriptors make ready goes first like those of timers, after them. Where so many timers are due that nobody may,
- * descriptors are looked at all the same: then those wait for the loops, but they are heard. */
+/* Polls descriptors, after the timers and out of the same budget. If timers have used it up, descriptors are polled all the same:
+ * their processes then wait for the fairness picks. */
 static void poll_descriptors(fli_worker *w)
 {
     fli_io_batch batch;
@@ -77,13 +85,13 @@ static void poll_descriptors(fli_worker *w)
 void fli_worker_clock(fli_worker *w)
 {
     w->clock_ns = fli_now(&w->sched->rt);
-    w->local.sends = 0; /* whom a timer wakes is not one of many that the last step has sent to */
+    w->local.sends = 0; /* processes that timers wake are not part of a fan-out of the last step */
     uint32_t most = bypass_budget(w);
     fire_timers(w, most);
     if (FLI_UNLIKELY(fli_io_has_fds(&w->sched->io)) && most > 0 && is_poll_due(w)) poll_descriptors(w);
 }
 
-/* How often the oldest goes first: find.c. */
+/* Sets the turns between two fairness picks by the average time of a step: find.c. */
 static void adapt_fairness(fli_worker *w)
 {
     uint64_t fair = FLI_FAIR_NS / w->step_ns;
@@ -96,6 +104,8 @@ void fli_worker_noticed(fli_worker *w, uint64_t now_ns)
     if (now_ns > w->clock_ns + LONG_AGO_NS) w->clock_countdown = 0;
 }
 
+/* Reads the clock when it is due, and does what depends on it: timers, poll, intervals, samples, throttling. If only a fairness pick
+ * may run now, the reading is put off until after the pick. */
 static void read_clock(fli_worker *w)
 {
     if (FLI_UNLIKELY(bypass_budget(w) == 0)) {
