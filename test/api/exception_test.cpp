@@ -240,12 +240,17 @@ static filch_err watcher_step(void *, const filch_event *events, size_t count, f
     how.relations = FILCH_SPAWN_MONITOR;
     how.on_exit = exit_throws; // is not called: nor for the next process in this slot
     how.name = "closer";
+    how.blackbox = 4;
     static char value[] = "a value that is long enough for a block";
     if (filch_values_create(nullptr, "key", filch_move(value, sizeof value, free_value), &how.values) != FILCH_OK) std::abort();
     filch_err err = filch_spawn(filch_out_sched(out), &closer, &how, nullptr);
     filch_values_drop(how.values);
     if (err != FILCH_OK) std::abort();
     return filch_idle(out);
+}
+
+static void ignore_recording(void *, filch_pid, filch_err, const void *, size_t)
+{
 }
 
 static void watched_close_throws()
@@ -260,6 +265,7 @@ static void watched_close_throws()
     closer.size = 1000; // not in the control block
     closer.step = ends_at_once;
     closer.close = close_throws;
+    options.on_blackbox = ignore_recording;
     options.workers = FILCH_NO_WORKERS;
     options.alloc = count_blocks;
     CHECK(filch_sched_create(&sched, &options) == FILCH_OK);

@@ -300,6 +300,9 @@ TEST(what_is_no_list_and_no_info_is_refused)
     same(filch_as_entry(&good, &far, &name, NULL), FILCH_EINVAL);
     same(filch_as_entry(&good, NULL, &name, NULL), FILCH_EINVAL);
     same(filch_as_entry(&good, &at, NULL, NULL), FILCH_EINVAL);
+    ok(filch_as_entry(&good, &at, &name, NULL));
+    assert_string_equal(name, "a");
+    same(at, 3);
     same(filch_as_file_info(&good, NULL), FILCH_EINVAL);
     same(filch_as_file_info(&good, &none), FILCH_EINVAL);
 }

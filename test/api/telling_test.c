@@ -248,6 +248,7 @@ TEST(what_a_process_logs_carries_its_pid_and_type)
     assert_string_equal(told.text[0], "a process says");
     same(told.level[1], FILCH_LOG_DEBUG);
     assert_true(is_nobody(told.line_pid[1]));
+    same(told.line_pid[1].node, 0);
     assert_string_equal(told.line_type[1], "(none)");
     same(filch_log(NULL, FILCH_LOG_INFO, FILCH_OK, "x"), FILCH_EINVAL);
     same(filch_log(w.sched, FILCH_LOG_INFO, FILCH_OK, NULL), FILCH_EINVAL);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lua/total.h"
 #include "support/check.h"
 
 static _Alignas(16) char first[4096];
@@ -81,6 +82,19 @@ TEST(a_block_that_another_has_left_is_taken_up_to_the_limit_too)
 }
 
 /* While a block moves both are there, except where malloc may make the old one longer. */
+TEST(what_a_heap_holds_counts_until_it_is_finished)
+{
+    fli_lua_total total = { .max = 1 << 20 };
+    fli_lua_heap  heap;
+    begin(&heap, 1 << 20);
+    heap.total = &total;
+    assert_non_null(fli_lua_heap_resize(&heap, NULL, 0, 100));
+    assert_non_null(fli_lua_heap_resize(&heap, NULL, 0, 5000));
+    assert_true(fli_load_rlx(&total.held) >= 5000);
+    fli_lua_heap_fini(&heap);
+    same(fli_load_rlx(&total.held), 0);
+}
+
 TEST(a_block_grows_up_to_the_limit)
 {
     for (size_t i = 0; i < SIZES; i++) {
@@ -183,6 +197,7 @@ int main(void)
         cmocka_unit_test(a_block_occupies_what_its_size_says),
         cmocka_unit_test(the_last_block_may_fill_the_heap_and_not_a_byte_more),
         cmocka_unit_test(a_block_that_another_has_left_is_taken_up_to_the_limit_too),
+        cmocka_unit_test(what_a_heap_holds_counts_until_it_is_finished),
         cmocka_unit_test(a_block_grows_up_to_the_limit),
         cmocka_unit_test(a_block_shrinks_whatever_the_limit_is),
         cmocka_unit_test(blocks_are_aligned_wherever_the_first_chunk_begins),
