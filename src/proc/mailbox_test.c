@@ -164,6 +164,29 @@ TEST(senders_are_named_and_strangers_keep_their_node)
     bench_end(&b);
 }
 
+TEST(messages_of_other_workers_are_counted_and_no_others)
+{
+    bench b;
+    bench_begin(&b);
+    fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    uint32_t  home = b.worker.number, senders[] = { 3, 3, 5, 0, 5, 5, 3, 3 }; /* 0: no worker */
+    for (size_t i = 0; i < sizeof senders / sizeof senders[0]; i++) {
+        b.worker.number = senders[i];
+        send_int(&b, p, (int64_t)i);
+    }
+    b.worker.number = 3;
+    answer(&b, p, 1);
+    b.worker.remote_events = 0;
+    bench_drain(&b, p);
+    same(b.worker.remote_events, 3);
+    b.worker.number = home;
+    batch got;
+    collect(&b, p, false, BENCH_EVENTS, &got);
+    release(&b, p, &got);
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
 /* Were it given back, it could come around as the next message: then the head would look as if nothing had come. */
 TEST(the_node_the_head_names_is_never_given_back)
 {
@@ -645,6 +668,7 @@ int main(void)
         cmocka_unit_test(cancel_comes_before_answers_and_answers_before_messages),
         cmocka_unit_test(a_waiting_process_gets_answers_only_and_its_messages_later),
         cmocka_unit_test(senders_are_named_and_strangers_keep_their_node),
+        cmocka_unit_test(messages_of_other_workers_are_counted_and_no_others),
         cmocka_unit_test(the_node_the_head_names_is_never_given_back),
         cmocka_unit_test(a_head_that_is_still_to_be_read_is_given_back_once),
         cmocka_unit_test(what_came_while_it_settled_is_drained_and_kept),
