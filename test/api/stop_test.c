@@ -972,6 +972,49 @@ TEST(a_thousand_lives_leave_nothing_behind)
     until(thread_count() == threads);
 }
 
+/* ---- a completion from another thread in a stop without workers ---- */
+
+/* While it is set, a wait ends when it is signalled and at no time. */
+static FLI_ATOMIC(bool) waits_for_signals;
+static FLI_ATOMIC(uint32_t) waits;
+bool __real_fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns);
+bool __wrap_fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns);
+bool __wrap_fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns)
+{
+    if (!fli_load_acq(&waits_for_signals)) return __real_fli_cond_wait_until(cond, mutex, until_ns);
+    fli_add_rel(&waits, 1);
+    return __real_fli_cond_wait_until(cond, mutex, fli_clock_after(fli_clock_ns(), FILCH_SECONDS(30)));
+}
+
+static bool stop_waits(void *unused)
+{
+    (void)unused;
+    return fli_load_acq(&waits) > 0;
+}
+
+static void complete_when_stop_waits(void *arg)
+{
+    filch_err *err = arg;
+    *err = until_or_late(stop_waits, NULL) ? filch_complete(seen.receiver, 77, filch_none(), FILCH_OK) : FILCH_EUSER;
+}
+
+TEST(a_stop_without_workers_runs_what_another_thread_wakes_at_once)
+{
+    filch_sched *sched = begin(FILCH_NO_WORKERS);
+    filch_err    err = FILCH_EUSER;
+    fli_thread   thread;
+    (void)start(sched, &blocked);
+    ok(filch_tick(sched, 0, NULL));
+    fli_store_rel(&waits_for_signals, true);
+    ok(fli_thread_start(&thread, "completes", complete_when_stop_waits, &err));
+    filch_err stopped = filch_sched_stop(sched, FILCH_SECONDS(25), NULL); /* without a signal: by force, after the wait */
+    fli_thread_join(&thread);
+    fli_store_rel(&waits_for_signals, false);
+    ok(err);
+    ok(stopped);
+    end();
+}
+
 /* ---- a close that takes its time ---- */
 
 static FLI_ATOMIC(bool) in_close;
@@ -1107,6 +1150,7 @@ int main(void)
         cmocka_unit_test(a_spawn_that_is_about_to_return_keeps_the_scheduler_alive),
         cmocka_unit_test(process_that_arrives_after_the_deadline_is_ended_without_a_step),
         cmocka_unit_test(close_in_a_storm_of_calls_loses_and_leaks_nothing),
+        cmocka_unit_test(a_stop_without_workers_runs_what_another_thread_wakes_at_once),
         cmocka_unit_test(a_thousand_lives_leave_nothing_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
