@@ -197,6 +197,31 @@ TEST(the_earliest_timer_says_when_to_look_again)
     end(&b);
 }
 
+static uint64_t next_while_firing_ns;
+
+static void look_at_the_next(bench *b)
+{
+    (void)b;
+    next_while_firing_ns = fli_timers_next_ns(&timers);
+}
+
+/* Else other workers would take the lock to find nothing, and would not park. */
+TEST(a_timer_that_is_firing_is_not_the_next_one_to_look_for)
+{
+    bench b;
+    begin(&b);
+    fli_proc *p = spawn(&b);
+    (void)arm(&b, p, FILCH_CMD_TIMER, HOUR_NS, 1);
+    assert_true(bench_settle(&b, p, FLI_IDLE));
+    while_firing = look_at_the_next;
+    next_while_firing_ns = 0;
+    same(fli_timers_poll(&timers, fli_clock_ns() + HOUR_NS + TICK_NS), 1);
+    same(next_while_firing_ns, FLI_NEVER);
+    expect_message(&b, p, 1, 1);
+    finish(&b, p);
+    end(&b);
+}
+
 TEST(a_timer_wakes_the_idle)
 {
     bench b;
@@ -785,6 +810,7 @@ int main(void)
         cmocka_unit_test(a_sleep_is_never_early_and_at_most_a_tick_late),
         cmocka_unit_test(a_timer_answers_with_its_id_and_sends_one_message),
         cmocka_unit_test(the_earliest_timer_says_when_to_look_again),
+        cmocka_unit_test(a_timer_that_is_firing_is_not_the_next_one_to_look_for),
         cmocka_unit_test(a_timer_wakes_the_idle),
         cmocka_unit_test(a_ticker_keeps_its_phase_and_merges_what_was_missed),
         cmocka_unit_test(more_ticks_than_a_count_holds_are_as_many_as_it_does),
