@@ -23,6 +23,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/versioned.h"
 #include "supervise/answer.h"
 #include "supervise/children.h"
@@ -542,7 +543,8 @@ static void drop_left(supervisor *s)
 {
     for (fli_child *c = s->children.last[FLI_CHILDREN_LEAVING], *before; c != NULL; c = before) {
         before = c->prev[FLI_CHILDREN_LEAVING];
-        if (c->state != FLI_CHILD_DOWN) continue; /* started again by answer_waiters() and told to leave again */
+        /* A child that answer_waiters() starts and removes again has a higher id: this loop does not come to it. */
+        FLI_ASSERT(c->state == FLI_CHILD_DOWN);
         fli_waiter *waiters = c->waiters;
         c->waiters = NULL;
         fli_children_drop(&s->children, c);
