@@ -196,29 +196,36 @@ TEST(a_pool_needs_a_thread)
     same(fli_workpool_init(&pool, &mem, UINT32_MAX, 16), FILCH_ENOMEM); /* with those of the other lanes */
 }
 
-TEST(as_many_jobs_run_at_once_as_it_may_have_threads_and_never_more)
+/* As many threads as may stay are started once: none leaves between two rounds. */
+static void run_rounds(unsigned limit)
 {
-    enum { LIMIT = 3, JOBS = 60 };
+    enum { JOBS = 60 };
     fli_workpool pool;
-    pool_init(&pool, LIMIT, JOBS);
-    /* Round 1 finds no thread, the later ones find them asleep, or on their way there. Each needs LIMIT jobs inside at
+    pool_init(&pool, limit, JOBS);
+    /* Round 1 finds no thread, the later ones find them asleep, or on their way there. Each needs limit jobs inside at
      * once before any of them can end: it hangs if a job waits behind another although a thread is free for it. */
     for (unsigned round = 0; round < 200; round++) {
         gate g;
         task tasks[JOBS];
-        gate_init(&g, LIMIT, true);
+        gate_init(&g, limit, true);
         for (unsigned i = 0; i < JOBS; i++) {
             tasks[i] = task_for(&g);
             ok(fli_workpool_submit(&pool, &tasks[i].job));
         }
         gate_wait_ran(&g, JOBS);
         wait_not_busy(&pool); /* the last job's gate is in use until it returns */
-        assert_int_equal(g.inside_max, LIMIT);
+        assert_int_equal(g.inside_max, limit);
         for (unsigned i = 0; i < JOBS; i++) assert_int_equal(tasks[i].ran, 1);
         gate_fini(&g);
     }
-    assert_int_equal(fli_load_rlx(&start_count), LIMIT);
+    assert_int_equal(fli_load_rlx(&start_count), limit);
     pool_end(&pool);
+}
+
+TEST(as_many_jobs_run_at_once_as_it_may_have_threads_and_never_more)
+{
+    run_rounds(3);
+    run_rounds(FLI_LANE_WIDE + 2);
 }
 
 TEST(two_jobs_that_need_each_other_both_get_a_thread)
