@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lua/total.h"
+#include "lua/memory/total.h"
 #include "support/check.h"
 
 static _Alignas(16) char first[4096];
