@@ -325,7 +325,7 @@ TEST(an_alarm_may_be_set_by_a_thread_that_is_no_worker)
     end(&b);
 }
 
-TEST(a_timer_whose_process_has_just_ended_tells_nobody)
+TEST(a_timer_of_a_process_that_has_just_ended_sends_nothing)
 {
     bench b;
     begin(&b);
@@ -758,7 +758,7 @@ static int64_t answer_of(bench *b, fli_proc *p, uint64_t *heard)
 
 /* Pollers fire while the owner arms and cancels, and others end: each timer is stopped or heard of, never both and
  * never neither. */
-TEST(each_timer_fires_or_is_stopped_whoever_polls)
+TEST(each_timer_fires_or_is_stopped_whichever_worker_polls)
 {
     static bench  b;
     static poller pollers[POLLERS];
@@ -816,7 +816,7 @@ int main(void)
         cmocka_unit_test(more_ticks_than_a_count_holds_are_as_many_as_it_does),
         cmocka_unit_test(a_message_of_a_ticker_that_is_gone_is_one_tick),
         cmocka_unit_test(an_alarm_may_be_set_by_a_thread_that_is_no_worker),
-        cmocka_unit_test(a_timer_whose_process_has_just_ended_tells_nobody),
+        cmocka_unit_test(a_timer_of_a_process_that_has_just_ended_sends_nothing),
         cmocka_unit_test(what_is_cancelled_never_fires),
         cmocka_unit_test(nonsense_ids_stop_nothing),
         cmocka_unit_test(a_ticker_cancelled_while_it_fires_is_gone),
@@ -834,7 +834,7 @@ int main(void)
         cmocka_unit_test(a_timer_for_ever_is_armed_and_can_be_stopped),
         cmocka_unit_test(the_ids_of_sleeps_and_of_timers_do_not_reach_each_other),
         cmocka_unit_test(a_sleep_that_is_abandoned_gives_back_no_message_of_a_timer_before_it),
-        cmocka_unit_test(each_timer_fires_or_is_stopped_whoever_polls),
+        cmocka_unit_test(each_timer_fires_or_is_stopped_whichever_worker_polls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,7 +64,7 @@ static void begin(void)
     ok(filch_tick(sched, 0, NULL));
 }
 
-TEST(a_completion_whose_process_ends_before_it_arrives_leaves_an_abandoned_yield)
+TEST(a_completion_that_arrives_after_the_end_leaves_an_abandoned_yield)
 {
     begin();
     armed = true;
@@ -98,7 +98,7 @@ TEST(a_completion_that_arrives_is_counted_and_a_second_one_is_late)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_completion_whose_process_ends_before_it_arrives_leaves_an_abandoned_yield),
+        cmocka_unit_test(a_completion_that_arrives_after_the_end_leaves_an_abandoned_yield),
         cmocka_unit_test(a_completion_that_arrives_is_counted_and_a_second_one_is_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -168,7 +168,7 @@ TEST(a_small_message_does_not_overtake_a_large_one)
     end(&b);
 }
 
-TEST(those_who_wait_are_told_when_the_receiver_ends)
+TEST(waiting_senders_are_completed_when_the_receiver_ends)
 {
     bench b;
     begin(&b);
@@ -200,7 +200,7 @@ TEST(those_who_wait_are_told_when_the_receiver_ends)
 }
 
 /* The slot's next owner gets neither the messages nor the blame. */
-TEST(a_reused_slot_inherits_nobody_who_waited)
+TEST(a_reused_slot_inherits_no_waiting_sender)
 {
     bench b;
     begin(&b);
@@ -237,7 +237,7 @@ static void *alloc_and_pass(void *user, void *old, size_t old_size, size_t size)
     return test_alloc_fn(user, old, old_size, size);
 }
 
-TEST(nobody_waits_for_a_stranger_who_looks_like_the_dead)
+TEST(no_sender_waits_for_the_next_process_of_a_slot)
 {
     bench b;
     begin(&b);
@@ -384,7 +384,7 @@ static void send_on(void *arg)
     fli_current_set(NULL);
 }
 
-TEST(nobody_waits_unseen_while_receivers_come_and_go)
+TEST(no_sender_waits_unnoticed_while_receivers_come_and_go)
 {
     static crowd  c;
     static sender senders[SENDERS];
@@ -430,14 +430,14 @@ int main(void)
         cmocka_unit_test(senders_are_let_in_in_the_order_they_came),
         cmocka_unit_test(several_are_let_in_when_there_is_room_for_several),
         cmocka_unit_test(a_small_message_does_not_overtake_a_large_one),
-        cmocka_unit_test(those_who_wait_are_told_when_the_receiver_ends),
-        cmocka_unit_test(a_reused_slot_inherits_nobody_who_waited),
-        cmocka_unit_test(nobody_waits_for_a_stranger_who_looks_like_the_dead),
+        cmocka_unit_test(waiting_senders_are_completed_when_the_receiver_ends),
+        cmocka_unit_test(a_reused_slot_inherits_no_waiting_sender),
+        cmocka_unit_test(no_sender_waits_for_the_next_process_of_a_slot),
         cmocka_unit_test(a_sender_that_ended_still_has_its_message_delivered),
         cmocka_unit_test(a_process_may_wait_for_room_in_its_own_mailbox),
         cmocka_unit_test(other_policies_do_not_wait),
         cmocka_unit_test(no_memory_to_wait_is_an_error_and_leaks_nothing),
-        cmocka_unit_test(nobody_waits_unseen_while_receivers_come_and_go),
+        cmocka_unit_test(no_sender_waits_unnoticed_while_receivers_come_and_go),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

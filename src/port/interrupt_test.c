@@ -81,7 +81,7 @@ TEST(a_thread_that_allows_it_is_interrupted_and_keeps_its_errno)
 }
 
 /* What was there before is there again, and has been called as it wanted. */
-TEST(whoever_was_there_before_hears_of_it_too)
+TEST(a_handler_installed_before_is_called_too)
 {
     put_in_place(0, on_plain, NULL);
     begin();
@@ -208,7 +208,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_thread_that_allows_it_is_interrupted_and_keeps_its_errno),
-        cmocka_unit_test(whoever_was_there_before_hears_of_it_too),
+        cmocka_unit_test(a_handler_installed_before_is_called_too),
         cmocka_unit_test(one_that_ignores_the_signal_is_not_called_however_it_says_so),
         cmocka_unit_test(only_the_signal_that_is_meant_is_let_through),
         cmocka_unit_test(the_same_again_is_counted_and_another_is_refused),

@@ -173,7 +173,7 @@ TEST(settings_are_what_was_asked_for_on_both_ends)
     same(open_descriptors(), before);
 }
 
-TEST(a_port_is_shared_by_those_who_say_so)
+TEST(a_port_is_shared_by_sockets_that_ask_for_it)
 {
     fli_address at = loopback();
     int         first = fli_net_listen(&at, UINT32_MAX, FILCH_SOCKET_SHARED_PORT); /* and as long a queue as there is */
@@ -320,7 +320,7 @@ int main(void)
         cmocka_unit_test(a_name_becomes_its_addresses_one_a_line),
         cmocka_unit_test(of_what_the_system_answers_only_addresses_are_told),
         cmocka_unit_test(settings_are_what_was_asked_for_on_both_ends),
-        cmocka_unit_test(a_port_is_shared_by_those_who_say_so),
+        cmocka_unit_test(a_port_is_shared_by_sockets_that_ask_for_it),
         cmocka_unit_test(a_system_that_refuses_is_told_and_nothing_is_left),
         cmocka_unit_test(a_connect_that_is_interrupted_goes_on_by_itself),
         cmocka_unit_test(a_socket_says_whether_it_is_connected),

@@ -101,7 +101,7 @@ static void check_full_then_read(size_t width)
     assert_memory_equal(text, "after\n", 6);
 }
 
-TEST(a_full_pipe_takes_no_line_and_holds_nobody)
+TEST(a_full_pipe_takes_no_line_and_blocks_no_caller)
 {
     begin_pipe();
     check_full_then_read(100);
@@ -237,7 +237,7 @@ TEST(a_rest_that_was_never_read_is_freed)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_full_pipe_takes_no_line_and_holds_nobody),
+        cmocka_unit_test(a_full_pipe_takes_no_line_and_blocks_no_caller),
         cmocka_unit_test(a_line_larger_than_a_pipe_leaves_whole_and_in_its_place),
         cmocka_unit_test(a_line_waits_for_the_rest_before_it_though_the_reader_reads_in_between),
         cmocka_unit_test(a_full_socket_takes_no_line_and_keeps_its_flags),

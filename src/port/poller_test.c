@@ -59,7 +59,7 @@ TEST(each_change_is_reported_once_with_its_number)
     end();
 }
 
-TEST(the_bell_rings_until_one_who_waits_has_heard_it)
+TEST(a_wake_up_stays_until_a_waiting_thread_has_taken_it)
 {
     begin();
     (void)!fli_poller_wait(&poller, 0, reports, 8);
@@ -204,7 +204,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_change_is_reported_once_with_its_number),
-        cmocka_unit_test(the_bell_rings_until_one_who_waits_has_heard_it),
+        cmocka_unit_test(a_wake_up_stays_until_a_waiting_thread_has_taken_it),
         cmocka_unit_test(waiting_ends_when_the_time_is_up_and_not_before),
         cmocka_unit_test(what_cannot_be_waited_for_is_refused),
         cmocka_unit_test(a_poller_that_cannot_hear_its_bell_is_not_opened),

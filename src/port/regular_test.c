@@ -94,7 +94,7 @@ TEST(whatever_else_is_there_is_refused_at_once)
     assert_false(fli_regular_exists(at(inside, "out.lua"), roots));
 }
 
-TEST(a_folder_whose_name_begins_alike_is_another)
+TEST(a_folder_with_a_longer_name_is_another)
 {
     char       *bytes = NULL, part[96];
     size_t      size;
@@ -116,7 +116,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, clean_up)
         T(files_inside_are_read_also_by_links_that_stay_inside),
         T(whatever_else_is_there_is_refused_at_once),
-        T(a_folder_whose_name_begins_alike_is_another),
+        T(a_folder_with_a_longer_name_is_another),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,7 +109,7 @@ static void try_once(void *arg)
     if (s->got_lock) fli_mutex_unlock(&s->lock);
 }
 
-TEST(try_lock_fails_only_while_somebody_holds_it)
+TEST(try_lock_fails_only_while_the_lock_is_held)
 {
     shared     s;
     fli_thread thread;
@@ -510,7 +510,7 @@ int main(void)
         cmocka_unit_test(a_ring_is_heard_by_the_next_wait_and_several_are_one),
         cmocka_unit_test(two_threads_ring_each_other_and_no_ring_is_lost),
         cmocka_unit_test(a_mutex_lets_one_in_at_a_time),
-        cmocka_unit_test(try_lock_fails_only_while_somebody_holds_it),
+        cmocka_unit_test(try_lock_fails_only_while_the_lock_is_held),
         cmocka_unit_test(a_condition_passes_the_turn_to_and_fro),
         cmocka_unit_test(a_timed_wait_ends_at_its_time_and_not_before),
         cmocka_unit_test(a_time_in_the_past_does_not_wait),

@@ -71,7 +71,7 @@ TEST(a_stale_sender_is_told_so_and_changes_nothing)
     same(fli_limit_take_dropped(p), 0);
 }
 
-TEST(nobody_overtakes_those_who_wait)
+TEST(waiting_senders_are_not_overtaken)
 {
     fli_proc proc, *p = open_proc(&proc, GEN, 2, 0, FILCH_OVERFLOW_WAIT);
     same(fli_limit_wait(p, GEN, 1), FLI_ADMIT); /* there is room: no reason to wait */
@@ -142,7 +142,7 @@ TEST(the_largest_mailbox_stays_inside_its_word)
     assert_false(fli_limit_fits(p, (size_t)FLI_MAILBOX_UNITS_MAX * 16));
 }
 
-TEST(closing_says_how_it_ended_and_lets_nobody_in)
+TEST(closing_returns_the_last_load_and_refuses_later_senders)
 {
     fli_proc proc, *p = open_proc(&proc, GEN, 1, 0, FILCH_OVERFLOW_STOP);
     same(fli_limit_reserve(p, GEN, 3, false), FLI_ADMIT);
@@ -209,7 +209,7 @@ static void come_and_go(void *arg)
     }
 }
 
-TEST(no_more_come_in_than_the_limit_whoever_comes_at_once)
+TEST(concurrent_senders_never_exceed_the_limit)
 {
     static crowd c;
     fli_thread   threads[THREADS];
@@ -232,14 +232,14 @@ int main(void)
         cmocka_unit_test(a_mailbox_takes_as_many_messages_as_its_limit),
         cmocka_unit_test(a_mailbox_takes_as_many_bytes_as_its_limit),
         cmocka_unit_test(a_stale_sender_is_told_so_and_changes_nothing),
-        cmocka_unit_test(nobody_overtakes_those_who_wait),
+        cmocka_unit_test(waiting_senders_are_not_overtaken),
         cmocka_unit_test(drop_oldest_lets_in_up_to_twice_the_limit),
         cmocka_unit_test(too_many_bytes_are_in_excess_until_they_fit),
         cmocka_unit_test(the_largest_mailbox_stays_inside_its_word),
-        cmocka_unit_test(closing_says_how_it_ended_and_lets_nobody_in),
+        cmocka_unit_test(closing_returns_the_last_load_and_refuses_later_senders),
         cmocka_unit_test(the_generation_may_wrap),
         cmocka_unit_test(drops_are_taken_once_and_never_run_over),
-        cmocka_unit_test(no_more_come_in_than_the_limit_whoever_comes_at_once),
+        cmocka_unit_test(concurrent_senders_never_exceed_the_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

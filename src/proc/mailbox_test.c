@@ -351,7 +351,7 @@ TEST(drop_oldest_keeps_the_newest_and_spares_what_does_not_count)
 }
 
 /* Twice over its limit it takes no more, so that a process that does not run cannot be filled without end. */
-TEST(drop_oldest_refuses_when_nobody_comes_to_trim)
+TEST(drop_oldest_refuses_at_twice_the_limit_without_a_trim)
 {
     bench b;
     bench_begin(&b);
@@ -455,7 +455,7 @@ TEST(drops_are_told_once_nothing_else_is_there)
     bench_end(&b);
 }
 
-TEST(whoever_waits_for_room_is_called_when_there_is_some)
+TEST(waiting_senders_are_retried_when_there_is_room)
 {
     bench b;
     bench_begin(&b);
@@ -675,12 +675,12 @@ int main(void)
         cmocka_unit_test(reading_makes_room),
         cmocka_unit_test(bytes_count_and_come_back_as_they_went_in),
         cmocka_unit_test(drop_oldest_keeps_the_newest_and_spares_what_does_not_count),
-        cmocka_unit_test(drop_oldest_refuses_when_nobody_comes_to_trim),
+        cmocka_unit_test(drop_oldest_refuses_at_twice_the_limit_without_a_trim),
         cmocka_unit_test(a_blocked_drop_oldest_mailbox_is_roused_to_trim),
         cmocka_unit_test(a_trimmed_head_is_held_too),
         cmocka_unit_test(news_of_drops_leaves_room_for_an_event),
         cmocka_unit_test(drops_are_told_once_nothing_else_is_there),
-        cmocka_unit_test(whoever_waits_for_room_is_called_when_there_is_some),
+        cmocka_unit_test(waiting_senders_are_retried_when_there_is_room),
         cmocka_unit_test(the_end_frees_what_was_never_read),
         cmocka_unit_test(a_message_to_the_dead_is_the_senders_again),
         cmocka_unit_test(no_message_is_lost_between_senders_and_a_settling_owner),

@@ -61,7 +61,7 @@ TEST(an_answer_wakes_the_idle_and_the_blocked)
     }
 }
 
-TEST(a_cancel_or_kill_wakes_whoever_sleeps_and_counts_once)
+TEST(a_cancel_or_kill_wakes_a_sleeping_process_and_counts_once)
 {
     const uint64_t flags[] = { FLI_CANCEL, FLI_KILL, FLI_ASK };
     for (int f = 0; f < 2; f++) {
@@ -91,7 +91,7 @@ TEST(rousing_wakes_without_an_event)
 }
 
 /* Nobody with another generation, and nobody at all once it is over, changes anything. */
-TEST(a_stale_pid_reaches_nobody)
+TEST(a_stale_pid_reaches_no_process)
 {
     for (unsigned s = FLI_FREE; s <= FLI_DONE; s++) {
         for (uint32_t gen = GEN - 1; gen <= GEN + 1; gen++) {
@@ -110,7 +110,7 @@ TEST(a_stale_pid_reaches_nobody)
 }
 
 /* A pid's generation has more bits than the word: none of the upper ones may be taken for nothing. */
-TEST(a_generation_that_does_not_fit_reaches_nobody)
+TEST(a_generation_that_does_not_fit_reaches_no_process)
 {
     fli_state state = at(FLI_IDLE, 0, 0);
     for (unsigned bit = 26; bit < 32; bit++) same(fli_state_wake(&state, GEN | 1u << bit), FLI_DELIVERY_DEAD);
@@ -262,7 +262,7 @@ TEST(the_last_generation_of_a_slot_is_never_used_again)
     same(fli_state_wake(&state, FLI_GEN_LAST), FLI_DELIVERY_DEAD);
 }
 
-TEST(who_leaves_nothing_vanishes_and_his_slot_is_of_the_next_generation)
+TEST(the_fast_exit_frees_the_slot_with_the_next_generation)
 {
     uint32_t  next;
     fli_state state = at(FLI_ACTIVE, 0, 0);
@@ -272,7 +272,7 @@ TEST(who_leaves_nothing_vanishes_and_his_slot_is_of_the_next_generation)
     same(fli_state_push(&state, GEN + 1, 8, &next, true), FLI_DELIVERY_DEAD);
 }
 
-TEST(who_has_read_its_mail_may_vanish_unless_there_is_more)
+TEST(the_fast_exit_needs_an_empty_mailbox)
 {
     fli_state state = at(FLI_ACTIVE, 0, 8);
     assert_false(fli_state_exit(&state, at(FLI_ACTIVE, 0, 7)));
@@ -286,7 +286,7 @@ TEST(who_has_read_its_mail_may_vanish_unless_there_is_more)
     same(fli_state_peek(&state), fli_word_make(GEN + 1, FLI_FREE, 0));
 }
 
-TEST(nobody_vanishes_who_has_a_flag_or_no_generation_left)
+TEST(the_fast_exit_refuses_flags_and_the_last_generation)
 {
     const uint64_t words[] = { at(FLI_ACTIVE, FLI_LIMITED, 0), at(FLI_ACTIVE, FLI_CANCEL, 0), at(FLI_ACTIVE, FLI_KILL, 0),
                                at(FLI_ACTIVE, FLI_HAS_RELATIONS, 8), at(FLI_IDLE, 0, 0), at(FLI_DONE, 0, 0),
@@ -416,10 +416,10 @@ int main(void)
         cmocka_unit_test(a_new_process_is_active_with_an_empty_mailbox),
         cmocka_unit_test(a_message_wakes_the_idle_and_only_queues_for_others),
         cmocka_unit_test(an_answer_wakes_the_idle_and_the_blocked),
-        cmocka_unit_test(a_cancel_or_kill_wakes_whoever_sleeps_and_counts_once),
+        cmocka_unit_test(a_cancel_or_kill_wakes_a_sleeping_process_and_counts_once),
         cmocka_unit_test(rousing_wakes_without_an_event),
-        cmocka_unit_test(a_stale_pid_reaches_nobody),
-        cmocka_unit_test(a_generation_that_does_not_fit_reaches_nobody),
+        cmocka_unit_test(a_stale_pid_reaches_no_process),
+        cmocka_unit_test(a_generation_that_does_not_fit_reaches_no_process),
         cmocka_unit_test(whatever_comes_to_one_that_was_called_makes_it_active),
         cmocka_unit_test(one_that_was_called_stays_it_when_it_is_watched_or_roused),
         cmocka_unit_test(one_that_was_called_settles_either_way_unless_something_came),
@@ -428,9 +428,9 @@ int main(void)
         cmocka_unit_test(settling_is_refused_when_something_came),
         cmocka_unit_test(finishing_hands_over_the_last_nodes_and_closes_the_door),
         cmocka_unit_test(the_last_generation_of_a_slot_is_never_used_again),
-        cmocka_unit_test(who_leaves_nothing_vanishes_and_his_slot_is_of_the_next_generation),
-        cmocka_unit_test(who_has_read_its_mail_may_vanish_unless_there_is_more),
-        cmocka_unit_test(nobody_vanishes_who_has_a_flag_or_no_generation_left),
+        cmocka_unit_test(the_fast_exit_frees_the_slot_with_the_next_generation),
+        cmocka_unit_test(the_fast_exit_needs_an_empty_mailbox),
+        cmocka_unit_test(the_fast_exit_refuses_flags_and_the_last_generation),
         cmocka_unit_test(each_sleep_has_one_waker_and_no_node_is_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

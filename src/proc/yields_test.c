@@ -184,7 +184,7 @@ TEST(a_yield_that_is_being_answered_is_not_named_in_the_report)
 }
 
 /* Claimed before the end, handed over after it: the completion finds nobody and frees the node itself. */
-TEST(an_answer_that_comes_after_the_end_is_freed_by_whoever_brings_it)
+TEST(a_completion_after_the_end_is_freed_by_its_sender)
 {
     bench b;
     bench_begin(&b);
@@ -366,7 +366,7 @@ int main(void)
         cmocka_unit_test(no_memory_for_a_yield_changes_nothing),
         cmocka_unit_test(the_end_voids_what_is_out_and_tells_the_handler_that_asked),
         cmocka_unit_test(a_yield_that_is_being_answered_is_not_named_in_the_report),
-        cmocka_unit_test(an_answer_that_comes_after_the_end_is_freed_by_whoever_brings_it),
+        cmocka_unit_test(a_completion_after_the_end_is_freed_by_its_sender),
         cmocka_unit_test(an_answer_from_inside_the_handler_needs_no_knock),
         cmocka_unit_test(an_answer_that_cannot_be_copied_leaves_the_yield_out),
         cmocka_unit_test(answers_that_race_with_the_end_are_delivered_or_refused_and_leak_nothing),

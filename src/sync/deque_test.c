@@ -391,7 +391,7 @@ TEST(steal_half_takes_only_what_fits_when_the_thief_cannot_grow)
     }
 }
 
-TEST(indices_wrap_around_without_anybody_noticing)
+TEST(indices_wrap_around_unnoticed)
 {
     for (uint32_t before = 0; before <= 2 * FLI_DEQUE_SLOTS; before++) {
         fli_deque d, into;
@@ -572,7 +572,7 @@ int main(void)
         cmocka_unit_test(steal_half_from_an_empty_deque_is_empty_and_writes_nothing),
         cmocka_unit_test(stolen_items_go_above_what_the_thief_had),
         cmocka_unit_test(steal_half_takes_only_what_fits_when_the_thief_cannot_grow),
-        cmocka_unit_test(indices_wrap_around_without_anybody_noticing),
+        cmocka_unit_test(indices_wrap_around_unnoticed),
         cmocka_unit_test(the_tag_wraps_without_touching_the_top),
         cmocka_unit_test(a_pop_or_steal_between_look_and_claim_makes_the_thief_try_again),
         cmocka_unit_test(a_growth_between_look_and_claim_does_not_disturb_the_thief),

@@ -112,7 +112,7 @@ TEST(what_is_put_first_is_taken_first)
     end(&queue);
 }
 
-TEST(count_is_exact_when_nobody_is_at_work)
+TEST(count_is_exact_without_concurrent_calls)
 {
     fli_inject queue;
     thing      things[6];
@@ -203,7 +203,7 @@ TEST(without_any_memory_everything_is_queued_in_order)
 }
 
 /* Full to the last place of a ring that may not grow, once in every way it can lie: the newest makes room for the first. */
-TEST(what_is_put_first_into_a_full_ring_without_memory_moves_nobody_else)
+TEST(a_put_first_into_a_full_ring_without_memory_moves_no_other)
 {
     fli_inject   queue;
     static thing things[2000];
@@ -315,10 +315,10 @@ int main(void)
         cmocka_unit_test(first_in_is_first_out),
         cmocka_unit_test(a_batch_is_the_oldest_in_order_and_no_more_than_asked_for),
         cmocka_unit_test(what_is_put_first_is_taken_first),
-        cmocka_unit_test(count_is_exact_when_nobody_is_at_work),
+        cmocka_unit_test(count_is_exact_without_concurrent_calls),
         cmocka_unit_test(order_and_count_are_those_of_a_list_with_memory_and_without),
         cmocka_unit_test(without_any_memory_everything_is_queued_in_order),
-        cmocka_unit_test(what_is_put_first_into_a_full_ring_without_memory_moves_nobody_else),
+        cmocka_unit_test(a_put_first_into_a_full_ring_without_memory_moves_no_other),
         cmocka_unit_test(a_long_queue_gives_its_memory_back_when_it_is_empty),
         cmocka_unit_test(many_threads_lose_nothing_and_keep_each_putters_order),
     };

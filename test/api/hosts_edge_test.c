@@ -1,4 +1,4 @@
-/* hosts_odd_test.c - hosts at the edges: spawning elsewhere from every place, groups that end at a host, routes that
+/* hosts_edge_test.c - hosts at the edges: spawning elsewhere from every place, groups that end at a host, routes that
  * lead outside, a full node, options of other versions. */
 #include "api/city.h"
 

@@ -1,4 +1,4 @@
-/* supervisor_odd_test.c - supervisors at the edges: restarts that fail, no memory, nonsense, strangers, ends that cross
+/* supervisor_edge_test.c - supervisors at the edges: restarts that fail, no memory, nonsense, strangers, ends that cross
  * other ends, waits longer than numbers hold. */
 #include "api/diary.h"
 #include "support/alloc.h"

@@ -1,4 +1,4 @@
-/* model_odd_test.c - relations at the edges: two who come first at once, members who come while they are counted, names
+/* model_edge_test.c - relations at the edges: two who come first at once, members who come while they are counted, names
  * that are none, spawns as yields with and without everything, leaving what one is not in. */
 #include "api/world.h"
 #include "proc/proc.h"
