@@ -1,14 +1,14 @@
-/* check.c - the invariants, as they must hold at every point of a run:
+/* check.c - checks the invariants that hold at every point of a run:
  *
- *   - a process is in at most one run queue or handed to one worker, in at most one place of it, and then it is ACTIVE
- *     (so one that is IDLE or BLOCKED is in none)
- *   - the nodes behind a mailbox head, down to what has been seen, end; none is in two mailboxes
- *   - a process with relations is HAS_RELATIONS, each is listed with it, and the lists are whole
- *   - a sleeping worker's deque is empty and it has no process in hand; the counts in the idle word are those of the list
+ *   - a process is in at most one run queue or direct handoff, at most once, and then it is ACTIVE
+ *     (so an IDLE or BLOCKED process is in none)
+ *   - the list of nodes from a mailbox head to `head_taken` ends; no node is in two mailboxes
+ *   - a process with relations is HAS_RELATIONS, each relation is in its list, and the lists are consistent
+ *   - the deque of a parked worker is empty and it has no handoff; the counts in the idle word match the parked list
  *
- * And when every thread waits, so that only an alarm can go on: the global queue is empty if a worker sleeps. The watch
- * would find what is in it, a millisecond late; a wake-up that was lost must not hide behind that. (A deque may hold
- * something: that is left to its worker, which waits inside a step, and to the watch.)
+ * And when every thread waits, so that the next thing to happen is a timeout: the global queue is empty if a worker is
+ * parked. A sentinel would find the work a millisecond late, and so hide a lost wake-up. (A deque may hold work: its
+ * worker waits inside a step, and the sentinel or that worker takes it.)
  */
 #include "sim/check.h"
 
@@ -26,10 +26,10 @@
         if (!(condition)) fli_sim_fail(why); \
     } while (0)
 
-/* What this walk has come by. A mark is the number of the walk that made it, so that nothing has to be wiped in between:
- * with little to look at, that would be most of the work. */
+/* What this walk has visited. A mark is the number of the walk that set it, so that the marks need not be cleared
+ * between walks; clearing would be most of the work of a small walk. */
 typedef struct marks {
-    uint32_t *by; /* by slot or node: the last walk that saw it */
+    uint32_t *by; /* by slot or node: the number of the last walk that visited it */
     uint32_t  room, count;
 } marks;
 
@@ -37,8 +37,8 @@ static marks    queued; /* processes in run queues */
 static marks    posted; /* nodes in mailboxes */
 static uint32_t walk;
 
-/* The run queues and the sleepers are looked at every time. The mailboxes are so, too, as long as there are few slots;
- * otherwise so often that there are about this many for each time. */
+/* The run queues and the parked workers are checked in every walk. The mailboxes too while there are few slots;
+ * otherwise only in every n-th walk, so that about this many slots are checked per walk. */
 #define SLOTS_PER_WALK 64
 static uint32_t since_procs;
 
@@ -53,7 +53,7 @@ static void marks_for(marks *m, uint32_t count)
     m->room = room;
 }
 
-/* False: it has been here before. */
+/* Returns false if the entry was already marked in this walk. */
 static bool mark(marks *m, uint32_t at)
 {
     bool first = m->by[at] != walk;
@@ -73,8 +73,8 @@ static void walk_deque(fli_deque *deque)
     uint32_t top = fli_deque_top(PEEK(&deque->word)), bottom = PEEK(&deque->bottom);
     if (top == bottom) return;
     fli_ring *ring = PEEK(&deque->ring);
-    /* Bottom may be below top for a moment: by one in a pop that lost its item, by any number in a push under what
-     * thieves have taken. */
+    /* Bottom may be below top for a moment: by one in a pop that lost its item, by any number in a push below items
+     * that thieves have taken. */
     int32_t slots = (int32_t)ring->mask + 1, count = (int32_t)(bottom - top);
     MUST(count <= slots, "a deque holds more than it has room for");
     for (uint32_t i = top; (int32_t)(bottom - i) > 0; i++) mark_queued(PEEK(&ring->slots[i & ring->mask]));
@@ -87,7 +87,7 @@ static void walk_global(const fli_inject *queue)
     for (fli_proc *p = queue->oldest; p != NULL; p = p->link) mark_queued(p);
 }
 
-/* fli_slab_at without a choice point. */
+/* fli_slab_at() that is not a point of the simulation. */
 static void *object_at(const fli_slab *slab, uint32_t handle)
 {
     const fli_slab_map *map = PEEK(&slab->map);
@@ -103,12 +103,13 @@ static void walk_mailbox(filch_sched *sched, const fli_proc *p)
     }
 }
 
-/* A process that was called and waits in a queue has that one message. */
+/* A process that is ACTIVE_ONE and queued has exactly that one message. */
 static void walk_called(filch_sched *sched, const fli_proc *p)
 {
     uint32_t        head = fli_word_head(PEEK(&p->state));
     const fli_event_node *node = object_at(&sched->rt.nodes, head);
-    /* Drained by the general path, as all are in a stop, and queued again: the fast path does not take it, it is not free. */
+    /* The general path drained it (as a stop does for all) and queued it again: the fast path refuses it, because it
+     * has pending events. */
     if (head != 0 && p->head_taken == head) return;
     MUST(head != 0 && node->next == 0 && node->what == 0, "a process was called by more than a message");
     MUST(!fli_proc_has_no_pending(p) || p->report_state == FILCH_STATE_IDLE, "a process was called, and had not rested as idle");
@@ -122,12 +123,12 @@ static void walk_procs(filch_sched *sched)
         unsigned        state = fli_word_state(PEEK(&p->state));
         bool called = (PEEK(&p->state) & FLI_STATE_MASK) >> FLI_STATE_SHIFT == FLI_ACTIVE_ONE;
         if (called && queued.by[slot] == walk) walk_called(sched, p);
-        /* While its worker reads it, `seen` may be on its way; then only the end of the chain is known. */
+        /* While a worker reads the mailbox, `head_taken` may change; then only the end of the list can be checked. */
         if (state == FLI_IDLE || state == FLI_BLOCKED) walk_mailbox(sched, p);
     }
 }
 
-/* Spawn by the short way wipes nothing. */
+/* Checks the fields that the fast path of spawn relies on and does not clear. */
 static void check_blank(const fli_proc *p)
 {
     MUST(fli_word_state(PEEK(&p->state)) == FLI_FREE, "a spare slot is in use");
@@ -151,7 +152,7 @@ static fli_relation *bond_at(fli_model *m, uint32_t place)
     return object_at(&m->relations, place / 2);
 }
 
-/* The relations of the process in `slot`, whose lock nobody holds. */
+/* Checks the relations of the process in `slot`, whose lock is not held by any thread. */
 static void walk_bonds(filch_sched *sched, fli_model *m, uint32_t slot, uint32_t first)
 {
     uint64_t word = PEEK(&((fli_proc *)object_at(&sched->rt.procs, slot))->state);
@@ -214,7 +215,7 @@ void fli_check_everything(filch_sched *sched, bool all)
 {
     marks_for(&queued, PEEK(&sched->rt.procs.fresh));
     marks_for(&posted, PEEK(&sched->rt.nodes.fresh));
-    if (++walk == 0) { /* after 2^32 walks: the marks of the first would count again */
+    if (++walk == 0) { /* after 2^32 walks: marks of the first walks would count again */
         memset(queued.by, 0, queued.room * sizeof *queued.by);
         memset(posted.by, 0, posted.room * sizeof *posted.by);
         walk = 1;

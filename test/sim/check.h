@@ -1,4 +1,4 @@
-/* check.h - looks at everything a scheduler holds and says whether it can be true. */
+/* check.h - checks the invariants of everything that a scheduler holds. */
 #ifndef FILCH_TEST_SIM_CHECK_H
 #define FILCH_TEST_SIM_CHECK_H
 
@@ -6,15 +6,16 @@
 
 #include <filch.h>
 
-/* Before a run: what is looked at when depends on this run alone. */
+/* Called before a run, so that the choice of what is checked when depends on this run alone. */
 void fli_check_begin(void);
 
-/* Walks all queues and sleepers, and the processes with their mailboxes if it is their turn, or `all`. Calls
- * fli_sim_fail when an invariant does not hold. Holds at every point of a run, also in the middle of other threads'
- * work; touches nothing and is no point itself. */
+/* Checks all queues and parked workers; and the processes with their mailboxes every few calls, or always with `all`.
+ * Calls fli_sim_fail() if an invariant does not hold. May be called at every point of a run, also while other threads
+ * are inside a call; changes nothing and is not a point itself. */
 void fli_check_everything(filch_sched *sched, bool all);
 
-/* The same, when every thread waits and the next thing to happen is an alarm: nobody sleeps on work. */
+/* fli_check_everything(), for the moment when every thread waits and the next thing to happen is a timeout: checks also
+ * that no worker is parked while work is queued. */
 void fli_check_rest(filch_sched *sched);
 
 #endif

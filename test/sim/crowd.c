@@ -1,8 +1,9 @@
-/* crowd.c - few processes alive, many that come and go, and a limit that is never reached. See workload.h.
+/* crowd.c - few live processes, many that start and end, and a process limit that is never reached. See workload.h.
  *
- * Each keeper has one child at a time, and spawns the next when it hears of the end of the last, which may still be
- * counted then: three for each keeper at most. With that as the limit no spawn may be refused, and no look at the
- * statistics may find more. */
+ * Each keeper has one child at a time, and spawns the next one when it receives the exit event of the last, which may
+ * still be counted then: at most three processes per keeper. With that as the limit no spawn may fail, and the
+ * statistics never show more.
+ */
 #include <string.h>
 
 #include "port/thread.h"
@@ -72,7 +73,7 @@ static filch_err keeper_step(void *self, const filch_event *events, size_t count
 static const filch_type keeper = { .name = "keeper", .size = 8, .init = open_instance, .step = keeper_step,
                                    .close = close_instance };
 
-/* The next one of a line is spawned by the on_exit of the last, also while everything stops. */
+/* Spawns the next process of a line from the on_exit of the last one, also during a stop. */
 static void next_of_line(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;

@@ -1,8 +1,9 @@
-/* hosts.c - several hosts of one node: their processes link, unlink, watch, name and spawn across hosts while all hosts
- * but the first stop. See workload.h.
+/* hosts.c - several hosts of one node: their processes link, unlink, monitor, name and spawn across hosts while all
+ * hosts but the first stop. See workload.h.
  *
- * A watcher on the first host monitors processes of the other hosts: each monitor that was accepted brings exactly one EXIT,
- * however the process ended. When all have come, the first host stops too. */
+ * A process on the first host monitors processes of the other hosts: each accepted monitor delivers exactly one EXIT,
+ * however the process ended. When all have arrived, the first host stops too.
+ */
 #include <string.h>
 
 #include "port/thread.h"
@@ -25,7 +26,7 @@ static struct {
     uint32_t     watched, told, limit;
     uint8_t      heard[MONITORS_MAX];
     bool         over;
-    fli_sim_queue waiting; /* the first thread, for the last EXIT */
+    fli_sim_queue waiting; /* the first thread waits here for the last EXIT */
 } city;
 
 typedef struct actor {
@@ -45,7 +46,7 @@ static bool is_expected(filch_err err)
            err == FILCH_EEXISTS || err == FILCH_ECLOSED;
 }
 
-/* Spawns on a host through another. Some names are taken: then a birth with all its relations is undone. */
+/* Spawns on a host through another. Some names are already taken: then the spawn with all its relations is undone. */
 static void spawn_on(filch_sched *sched, uint32_t host, uint32_t relations)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
@@ -64,11 +65,11 @@ static void watch(filch_sched *sched, filch_pid target)
     filch_err err = filch_monitor(sched, city.watcher, target, id, NULL);
     MUST(is_expected(err), "a monitor answered something else");
     if (err == FILCH_OK) return;
-    city.heard[id] = 1; /* none to come */
+    city.heard[id] = 1; /* the monitor failed: no EXIT will arrive */
     city.told++;
 }
 
-/* Does one thing to processes of any host, through `sched`. */
+/* Does one random thing to processes of any host, through `sched`. */
 static void act(filch_sched *sched, filch_pid me)
 {
     filch_pid a = me.serial != 0 && fli_sim_choose(2) == 0 ? me : draw(), b = draw();
@@ -146,7 +147,7 @@ static filch_err watcher_step(void *self, const filch_event *events, size_t coun
 static const filch_type watcher_type = { .name = "watcher", .size = 8, .init = actor_init, .step = watcher_step,
                                          .close = actor_close };
 
-/* A thread of the program, which uses the first host and means processes of hosts that may be gone. */
+/* A foreign thread that uses the first host and names processes of hosts that may have stopped. */
 static void meddle(void *arg)
 {
     (void)arg;

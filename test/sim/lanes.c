@@ -1,5 +1,5 @@
-/* lanes.c - the work pool alone: threads that submit jobs of every lane, some jobs that take their time, and some that
- * return only at the very end. All others must be run before that; a lost wake-up is a deadlock, which the engine sees. */
+/* lanes.c - the work pool alone: threads that submit jobs of every lane, some slow jobs, and some that return only at
+ * the end. All other jobs must be run before that; a lost wake-up is a deadlock, which the engine detects. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -36,7 +36,7 @@ static struct {
     bool         released;
 } s;
 
-/* How many of a lane may be inside at once. */
+/* Returns the number of jobs of a lane that may run at once. */
 static uint32_t limit_of(uint32_t lane)
 {
     return lane == FLI_LANE_WORK ? WORK_THREADS : FLI_LANE_MOST;
@@ -63,7 +63,7 @@ static void cancel_errand(fli_job *job)
     fli_sim_fail("a job was cancelled although all have begun");
 }
 
-/* The program's own lane has no places for stuck ones. */
+/* The program's own lane has no threads to spare for stuck jobs. */
 static habit draw_habit(uint32_t lane)
 {
     if (lane != FLI_LANE_WORK && s.stuck[lane] < STUCK_EACH && fli_sim_choose(3) == 0) {
@@ -105,7 +105,8 @@ static void begin(uint32_t size)
     MUST(fli_workpool_init(&s.pool, &mem, WORK_THREADS, 3) == FILCH_OK, "no pool");
 }
 
-/* Waits until each lane has run what it was given, although the stuck jobs have not returned; then lets them go. */
+/* Waits until each lane has run its other jobs although the stuck ones have not returned; then releases the stuck
+ * jobs. */
 static void settle(void)
 {
     fli_mutex_lock(&s.lock);

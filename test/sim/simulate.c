@@ -1,7 +1,7 @@
 /* simulate.c - runs workloads under many seeds: `simulate --seeds N` sweeps, `simulate --seed S --workload W` replays.
  *
- * Each schedule draws everything from its seed: workload, strategy, how often threads are switched, which faults there
- * are. What was drawn is printed with a violation, and one command that runs it again exactly.
+ * Each schedule draws everything from its seed: workload, strategy, mean distance of switches, faults. A violation is
+ * printed with these choices and with the command that repeats it exactly.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -19,14 +19,14 @@
 typedef struct plan {
     uint64_t        first, seeds;
     bool            one; /* replay a single seed */
-    uint32_t        workers; /* 0: from the seed */
+    uint32_t        workers; /* 0: drawn from the seed */
     uint32_t        size;
-    int             strategy; /* -1: from the seed */
+    int             strategy; /* -1: drawn from the seed */
     const workload *only;
     bool            faults;
     const char     *trace;
     const char     *program;
-    bool            quiet; /* a try of the shrinker: say nothing */
+    bool            quiet; /* a try of the shrinker: print nothing */
 } plan;
 
 typedef struct job {
@@ -40,24 +40,24 @@ static void run_job(void *arg)
     j->what->run(j->workers, j->size);
 }
 
-/* For the handler of fatal signals: which schedule was it? */
+/* For the handler of fatal signals: the command that repeats the schedule. */
 static char replay[512];
-static int  tell = -1; /* in a try of the shrinker: where to say how far it came */
+static int  tell = -1; /* in a try of the shrinker: the pipe to which the number of points is written */
 
-/* What to run again to look for a shorter one. */
+/* The schedule that the shrinker starts from. */
 static struct {
     char seed[24], workers[16], size[16];
 } failed_as;
 
 static volatile uint64_t schedules; /* begun so far */
 
-static const workload *last_run; /* what the last schedule ran, and with how many workers */
+static const workload *last_run; /* workload of the last schedule, and its number of workers */
 static uint32_t        last_workers;
 static uint64_t        ran_with[64 + 1]; /* schedules by number of workers */
 static const char     *program_name;
 static bool            replaying, with_faults;
 
-/* It happens in the middle of a schedule, whose process is of no more use. */
+/* Called in the middle of a schedule; the state of this process is unusable then. */
 static void end_with(const char *why, int number)
 {
     char line[640];
@@ -68,7 +68,7 @@ static void end_with(const char *why, int number)
     }
     int n = snprintf(line, sizeof line, "violation: signal %d (%s)\n  %s\n", number, why, replay);
     (void)!write(STDERR_FILENO, line, (size_t)n);
-    /* A fresh one looks for a shorter schedule. It must hear of its own signals. */
+    /* A new process looks for a shorter schedule. It must receive its own signals. */
     (void)setitimer(ITIMER_VIRTUAL, &(struct itimerval){ 0 }, NULL);
     sigset_t none;
     sigemptyset(&none);
@@ -85,8 +85,8 @@ static void on_fatal(int number)
 
 #define POINTLESS_SECONDS 2 /* of processor time: a schedule of many thousand points takes less */
 
-/* The engine sees who goes round for ever from point to point. Who does so without any, in a list that has become a ring,
- * is seen here. */
+/* The engine ends an endless loop that passes points. A loop without points, for example in a list that has become a
+ * ring, ends here. */
 static void on_time(int number)
 {
     static uint64_t before = UINT64_MAX, schedule;
@@ -101,7 +101,7 @@ static void trace_line(void *user, uint64_t point, uint32_t thread, const char *
     fprintf(user, "%llu %u %s\n", (unsigned long long)point, thread, what);
 }
 
-/* Many workers take long to start and to stop, so they come up less often. */
+/* Runs with many workers take long to start and to stop, so they are drawn less often. */
 static uint32_t draw_workers(fli_prng *prng)
 {
     static const uint32_t numbers[16] = { 2, 2, 2, 2, 2, 4, 4, 4, 4, 4, 4, 16, 16, 16, 16, 64 };
@@ -129,7 +129,8 @@ static bool run_one(const plan *p, uint64_t seed, fli_sim_result *result)
     config.check = workload_check;
     config.rest = workload_rest;
     config.check_every = fli_prng_below(&prng, 16) == 0 ? 1 : 64;
-    uint32_t some = draw_workers(&prng); /* the last draw: the others are the same when the number is given */
+    uint32_t some = draw_workers(&prng); /* drawn last, so that the other draws do not depend on whether the number
+                                          * is given */
     j.workers = last_workers = p->workers != 0 ? p->workers : some;
     ran_with[j.workers]++;
     FILE *trace = NULL;
@@ -168,13 +169,14 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* What the rate is counted by: what others do on the machine is not our doing. */
+/* The rate is per processor time, so that other load on the machine does not change it. */
 static double processor_seconds(void)
 {
     return (double)clock() / CLOCKS_PER_SEC;
 }
 
-/* How many points a schedule takes until its violation; 0 if it has none. In a child: it may not survive. */
+/* Returns the number of points until the schedule's violation, 0 if it has none. Runs in a child process, because it
+ * may crash. */
 static uint64_t points_of(const plan *p, uint64_t seed)
 {
     int   ends[2];
@@ -183,7 +185,7 @@ static uint64_t points_of(const plan *p, uint64_t seed)
     if (child == 0) {
         fli_sim_result result;
         tell = ends[1];
-        alarm(2); /* one that goes round without a point is no shorter schedule */
+        alarm(2); /* an endless loop without points is not a shorter schedule */
         bool     fine = run_one(p, seed, &result);
         uint64_t points = fine ? 0 : result.points;
         (void)!write(ends[1], &points, sizeof points);
@@ -235,7 +237,7 @@ static int usage(const char *why, const char *what)
     return 2;
 }
 
-/* A whole number, or false. */
+/* Reads a whole number. Returns false if `text` is not one. */
 static bool number(const char *text, uint64_t *out)
 {
     char *end;

@@ -1,7 +1,8 @@
-/* workload.c - see workload.h. Each one is a closed program: when it ends, it knows how many messages there must have
- * been, that every instance was closed once, and that every byte came back.
+/* workload.c - see workload.h. Each workload is a closed program: at its end it checks the number of messages, that
+ * every instance was closed once, and that all memory was freed.
  *
- * All of it runs on virtual threads of one real one, so counters here are plain. */
+ * All threads are virtual threads of one real thread, so counters are plain here.
+ */
 #include "sim/workload.h"
 
 #include <stdlib.h>
@@ -45,20 +46,20 @@ void *workload_alloc(void *user, void *old, size_t old_size, size_t size)
     return at;
 }
 
-/* ---- what all of them share ---- */
+/* ---- shared by all workloads ---- */
 
 typedef struct world {
     filch_sched *sched;
     int64_t      opened, closed; /* instances */
-    int64_t      sent, got;      /* messages that were accepted, and read */
+    int64_t      sent, got;      /* messages accepted, and messages read */
     int64_t      asked, answered; /* yields */
-    int64_t      wanted;          /* messages or answers after which it is over */
+    int64_t      wanted;          /* number of messages or answers after which the workload ends */
     uint32_t     size;
-    bool         ending; /* what it holds is being freed */
+    bool         ending; /* the scheduler is being destroyed */
 } world;
 
 static world         now;
-static fli_sim_queue waiting; /* the first thread, until it is over */
+static fli_sim_queue waiting; /* the first thread waits here for the end */
 static bool          over;
 
 #define MUST(condition, why) \
@@ -73,7 +74,7 @@ filch_options workload_options(uint32_t workers)
     opt.alloc = workload_alloc;
     opt.node = 1;
     opt.seed = 1 + fli_sim_choose(1000);
-    /* A searching worker is a loop of points; a short ladder shows the same interleavings sooner. */
+    /* A searching worker loops over points; a short spin shows the same interleavings in fewer points. */
     opt.spin_tight = 1;
     opt.spin_yield = 1;
     opt.search_ns = 1;
@@ -111,7 +112,7 @@ void workload_rest(void)
     if (now.sched != NULL && !now.ending) fli_check_rest(now.sched);
 }
 
-/* Everything must be over and back. */
+/* Closes the scheduler and checks that all processes have ended and all memory was freed. */
 static void end(uint64_t deadline_ns, filch_err wanted)
 {
     fli_check_everything(now.sched, true);
@@ -151,8 +152,8 @@ static filch_pid spawn(const filch_type *type, const void *args, size_t size)
     return pid;
 }
 
-/* The first thread waits here until the workload says that it is over. If it never does, everybody waits in the end,
- * and the engine calls that a lost wake-up. */
+/* Wakes the first thread, which waits until the workload ends. If it never ends, all threads wait, and the engine
+ * reports a lost wake-up. */
 static void say_over(void)
 {
     over = true;
@@ -169,7 +170,7 @@ static bool wants_to_end(const filch_event *events, size_t count)
     return count > 0 && events[0].type == FILCH_EVENT_CANCEL;
 }
 
-/* ---- ring: a token goes round; every hop is one message ---- */
+/* ---- ring: a token goes round a ring; each hop is one message ---- */
 
 struct hop {
     filch_pid next;
@@ -217,14 +218,14 @@ static void run_ring(uint32_t workers, uint32_t size)
     end(FILCH_FOREVER, FILCH_OK);
 }
 
-/* ---- storm: many senders, inside and outside, to few readers; each sender's order is kept ---- */
+/* ---- storm: many senders, processes and threads, to few readers; the order of each sender is kept ---- */
 
 enum { STORM_SENDERS = 12, STORM_OUTSIDE = 2, STORM_READERS = 3 };
 
 static struct {
     filch_pid readers[STORM_READERS];
     uint32_t  each;
-    bool      may_die; /* the readers may end before they have read everything */
+    bool      may_die; /* readers may end before they have read all messages */
 } storm;
 
 struct reader {
@@ -251,7 +252,7 @@ struct sender {
     int64_t id, sent;
 };
 
-/* Message number k goes to reader k % READERS, which sees every READERS-th of them. */
+/* Message k goes to reader k % READERS, so each reader sees every READERS-th message. */
 static void storm_send(int64_t id, int64_t k)
 {
     int64_t value = (id << 32) | (k / STORM_READERS);
@@ -298,12 +299,13 @@ static void run_storm(uint32_t workers, uint32_t size)
     end(FILCH_FOREVER, FILCH_OK);
 }
 
-/* ---- yields: answered inside the handler, by another thread, twice, late; waited for, or idled upon ---- */
+/* ---- yields: completed by the handler, by another thread, twice, late; the process waits, or goes idle meanwhile
+ * ---- */
 
 enum { YIELD_COMMAND = 300, YIELD_PROCS = 10, YIELD_POST = 32 };
 
 static struct {
-    filch_receiver post[YIELD_POST]; /* to be answered by the postman */
+    filch_receiver post[YIELD_POST]; /* to be completed by the postman thread */
     uint32_t       first, count;
     bool           closed;
     fli_mutex      lock;
@@ -427,7 +429,7 @@ static filch_err sleeper_step(void *self, const filch_event *events, size_t coun
             s->timer = filch_as_int(&events[i].data);
             s->timer_out = true;
         } else if (events[i].type == FILCH_EVENT_YIELD && events[i].tag == 3) {
-            /* Stopped before it fired, or it has fired and its message is here or on its way. */
+            /* Either it was stopped before it fired, or it has fired and its message is here or on its way. */
             if (filch_as_int(&events[i].data) == 1) {
                 MUST(s->timer_out, "a timer was stopped after it had fired");
                 s->timer_out = false;
@@ -487,17 +489,17 @@ static void run_clock(uint32_t workers, uint32_t size)
     end(FILCH_FOREVER, FILCH_OK);
 }
 
-/* ---- churn: short lives, stale pids, kills, upgrades; nothing reaches the wrong process ---- */
+/* ---- churn: short-lived processes, stale pids, kills, upgrades; no message reaches the wrong process ---- */
 
 enum { CHURN_PIDS = 8 };
 
 static struct {
-    filch_pid pids[CHURN_PIDS]; /* some long dead */
+    filch_pid pids[CHURN_PIDS]; /* some of processes that ended long ago */
     int64_t   left;
 } churn;
 
 struct mayfly {
-    uint64_t serial; /* who I am */
+    uint64_t serial; /* serial of this process */
     int64_t  days;
 };
 
@@ -571,10 +573,10 @@ static void run_churn(uint32_t workers, uint32_t size)
     end(FILCH_FOREVER, FILCH_OK);
 }
 
-/* ---- limits: small mailboxes of every policy; nothing is lost without a word ---- */
+/* ---- limits: small mailboxes of every policy; no message is lost without a report ---- */
 
-/* Beside one box of each policy there is a mortal one, which those who wait for room may outlive: it ends every now and
- * then, and another takes its place. */
+/* Beside one box per policy there is a mortal box, which ends now and then and is replaced. Senders that wait for room
+ * in it may live longer than it does. */
 enum { POLICIES = 5, MORTAL = POLICIES, ALL_BOXES };
 
 static struct {
@@ -616,7 +618,7 @@ static void spawn_limited(int64_t policy)
     opt.mailbox_max = 1 + fli_sim_choose(4);
     opt.overflow = policy == MORTAL ? FILCH_OVERFLOW_WAIT : (uint32_t)policy;
     filch_err err = filch_spawn(now.sched, &box, &opt, &limited.box[policy]);
-    /* The last pusher may have ended meanwhile, and with it all this. */
+    /* The last pusher may have ended meanwhile, and the workload with it. */
     MUST(err == FILCH_OK || (err == FILCH_ECLOSED && policy == MORTAL), "no box");
 }
 
@@ -636,7 +638,7 @@ static void count_send(int64_t policy, filch_err err)
         limited.accepted[policy]++;
     } else if (err == FILCH_EDROPPED) {
         MUST(drops, "dropped without a policy that says so");
-        limited.accepted[policy]++; /* and told to the reader as dropped */
+        limited.accepted[policy]++; /* accepted, and later reported to the reader as dropped */
     } else {
         MUST(err == FILCH_EFULL || (err == FILCH_EDEAD && can_end(policy)), "a send answered something else");
     }
@@ -685,8 +687,8 @@ static void run_limits(uint32_t workers, uint32_t size)
         (void)spawn(&pusher, &p, sizeof p);
     }
     wait_until_over();
-    /* Stop empties the boxes: a cancel comes first, but a box that was told to end may have messages left. So ask for
-     * silence before: every box is idle and empty when its count says so. */
+    /* A stop cancels the boxes before they have read all messages. So the workload waits first: every box is idle and
+     * empty when its counts match. */
     for (int i = 0; i < POLICIES; i++) {
         filch_info info = { .size = sizeof info };
         while (filch_inspect(now.sched, limited.box[i], &info) == FILCH_OK &&
@@ -695,7 +697,7 @@ static void run_limits(uint32_t workers, uint32_t size)
         }
     }
     for (int i = 0; i < 4; i++) {
-        /* A drop that was counted but not told yet waits for the next step: it shows in the counters. */
+        /* A drop that is counted but not yet reported waits for the next step: it shows in the counters. */
         filch_info info = { .size = sizeof info };
         MUST(filch_inspect(now.sched, limited.box[i], &info) == FILCH_OK, "a box is gone");
         MUST(limited.accepted[i] == limited.read[i] + (int64_t)info.dropped, "a message went without a word");
@@ -703,7 +705,7 @@ static void run_limits(uint32_t workers, uint32_t size)
     end(FILCH_FOREVER, FILCH_OK);
 }
 
-/* ---- stop: closing in the middle of everything ---- */
+/* ---- stop: a close while everything is under way ---- */
 
 static struct {
     bool     closed;
@@ -764,10 +766,10 @@ static void run_stop(uint32_t workers, uint32_t size)
     filch_err err;
     uint64_t  forced = 0;
     do {
-        /* A clock that jumps past the grace makes it give up: it may be asked again. */
+        /* If the clock jumps past the grace period the close gives up; it is called again. */
         err = filch_sched_close(now.sched, fli_sim_choose(3) * 100000, &report);
         MUST(err == FILCH_EDEADLINE || err == FILCH_EBUSY, "stubborn processes were not forced");
-        /* A thread that is in the middle of a spawn counts as stuck, and has no process yet that could be named. */
+        /* A thread inside a spawn counts as stuck, and has no process yet that the report could name. */
         uint64_t named = report.count + report.omitted, stuck = err == FILCH_EBUSY ? report.stuck : 0;
         MUST(named >= report.forced && named <= report.forced + stuck, "a straggler is not named");
         forced += report.forced;
@@ -780,19 +782,19 @@ static void run_stop(uint32_t workers, uint32_t size)
     end(0, FILCH_OK);
 }
 
-/* ---- drain: a stop while messages are queued: each of them is read or counted, each process asked once ---- */
+/* ---- drain: a stop while messages are queued: each is read or counted, each process is cancelled once ---- */
 
 enum { DRAIN_READERS = 4 };
 
 static struct {
-    filch_pid readers[DRAIN_READERS]; /* the last is supervised by the first */
+    filch_pid readers[DRAIN_READERS]; /* the last reader is supervised by the first */
     uint32_t  early[DRAIN_READERS];   /* sent by the stopping thread, before it stops */
     uint64_t  unread;
 } drained;
 
 struct drain_reader {
     int64_t  number;
-    uint32_t early; /* read of those */
+    uint32_t early; /* of `early`, those read */
     bool     asked, waits, child_gone, begun;
 };
 
@@ -897,7 +899,7 @@ static void run_drain(uint32_t workers, uint32_t size)
     end(0, FILCH_OK);
 }
 
-/* ---- tick: no workers; the first thread is the host's loop, others send ---- */
+/* ---- tick: no workers; the first thread calls filch_tick, other threads send ---- */
 
 static void run_tick(uint32_t workers, uint32_t size)
 {
@@ -971,7 +973,7 @@ static void run_work(uint32_t workers, uint32_t size)
     end(FILCH_FOREVER, FILCH_OK);
 }
 
-/* ---- poor: memory runs out again and again; every call says so and nothing breaks ---- */
+/* ---- poor: memory runs out again and again; every call reports it and nothing breaks ---- */
 
 enum { POOR_COMMAND = 301 };
 
@@ -999,7 +1001,7 @@ static filch_err poor_step(void *self, const filch_event *events, size_t count, 
 static const filch_type pauper = { .name = "pauper", .size = 40, .init = open_instance, .step = poor_step,
                                    .close = close_instance };
 
-/* Any relation, with or without memory for it. */
+/* Makes a random relation; memory for it may run out. */
 static void poor_relation(filch_pid me, filch_pid other)
 {
     filch_err err = FILCH_OK;
@@ -1066,7 +1068,7 @@ static void run_poor(uint32_t workers, uint32_t size)
     uint32_t fail_per_mille = fli_sim_choose(100);
     workload_alloc_reset(fail_per_mille);
     for (int i = 0; i < 20 && sched == NULL; i++) {
-        /* With many workers to make, hardly any attempt gets through: the last one is let. */
+        /* With many workers to create, most attempts fail: the last attempt has memory. */
         heap.fail_per_mille = i < 19 ? fail_per_mille : 0;
         filch_err err = filch_sched_create(&sched, &opt);
         MUST(err == FILCH_OK || err == FILCH_ENOMEM, "create answered something else");
@@ -1094,9 +1096,9 @@ static void run_poor(uint32_t workers, uint32_t size)
 
 /* ---- relations: monitor, link, unlink, names, groups, exits of all kinds, in all orders ---- */
 
-/* A villager lives a few steps and does something to the others in each. The registrar monitors every one of them, from
- * its birth or later, and has a new one born for each that ends; when it has heard of the last end, it is over. A
- * notice that gets lost keeps somebody waiting for ever, one that comes twice is recognised by its tag. */
+/* A villager lives for a few steps and does something to others in each. The registrar monitors every villager, from
+ * birth or later, and spawns a new one for each that ends; the workload ends when it has received the last exit. A lost
+ * notice makes the registrar wait for ever; a notice delivered twice is recognised by its tag. */
 enum { VILLAGE = 10, VILLAGE_NAMES = 3, MONITORS_MAX = 4096, OWN_MONITORS = 4 };
 
 typedef enum monitor_state { MONITOR_OPEN = 1, MONITOR_FIRED, MONITOR_ENDED } monitor_state;
@@ -1104,7 +1106,7 @@ typedef enum monitor_state { MONITOR_OPEN = 1, MONITOR_FIRED, MONITOR_ENDED } mo
 static struct {
     filch_pid registrar, pids[VILLAGE];
     int64_t   born, ended, limit;
-    int64_t   joined, left; /* as the registrar hears of it */
+    int64_t   joined, left; /* group changes received by the registrar */
     struct {
         filch_pid target;
         uint8_t   state;
@@ -1117,7 +1119,8 @@ struct villager {
     struct {
         uint64_t id, ref;
     } own[OWN_MONITORS];
-    filch_pid spouse; /* linked with it from birth, and nobody else knows it: it waits for a word of its end */
+    filch_pid spouse; /* linked with this villager at birth, unknown to all others: it waits for the exit of the
+                       * villager */
     bool      traps;
 };
 
@@ -1133,7 +1136,7 @@ static bool is_gone(filch_err err)
     return err == FILCH_OK || err == FILCH_EDEAD || err == FILCH_EINVAL || err == FILCH_ESTALE;
 }
 
-/* Has one more villager born, and the registrar told of its end, by either way. */
+/* Spawns one more villager, monitored by the registrar: from birth, or by filch_monitor() just after it. */
 static void give_birth(void)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
@@ -1194,7 +1197,7 @@ static void monitor_somebody(struct villager *v, filch_pid me, filch_pid target)
         village.monitors[id - 1].target = target;
         village.monitors[id - 1].state = MONITOR_OPEN;
         filch_err err = filch_monitor(now.sched, me, target, id, &v->own[i].ref);
-        MUST(err == FILCH_OK || err == FILCH_EINVAL, "a monitor answered something else"); /* itself, or nobody */
+        MUST(err == FILCH_OK || err == FILCH_EINVAL, "a monitor answered something else"); /* itself, or no pid */
         if (err == FILCH_OK) v->own[i].id = id;
         return;
     }
@@ -1226,7 +1229,7 @@ static void hear_of_exit(struct villager *v, const filch_event *event)
     }
 }
 
-/* A spouse fails, or says goodbye and ends well. */
+/* A spouse fails, or sends a last message and ends without an error. */
 static filch_err spouse_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_pid *other = self;
@@ -1234,7 +1237,7 @@ static filch_err spouse_step(void *self, const filch_event *events, size_t count
     switch (fli_sim_choose(4)) {
     case 0: return FILCH_EUSER + 3;
     case 1:
-        (void)!filch_send(now.sched, *other, filch_int(7)); /* it may have ended before us */
+        (void)!filch_send(now.sched, *other, filch_int(7)); /* it may have ended before this process */
         return filch_done(out, filch_none());
     case 2:
         MUST(filch_terminate(now.sched, filch_ctx_self(filch_out_ctx(out))) == FILCH_OK, "no terminate");
@@ -1324,7 +1327,7 @@ static const filch_type villager = { .name = "villager", .size = sizeof(struct v
 static const filch_type burgher = { .name = "burgher", .size = sizeof(struct villager) + 8, .init = open_instance,
                                     .step = villager_step, .close = close_instance };
 
-/* A thread that is no process meddles. */
+/* A foreign thread that does random things to the villagers. */
 static void meddler(void *arg)
 {
     (void)arg;
@@ -1358,7 +1361,7 @@ static void run_relations(uint32_t workers, uint32_t size)
     end(FILCH_FOREVER, FILCH_OK);
 }
 
-/* ---- calls: threads of the host call, wait for ends and start processes; closing in the middle of it ---- */
+/* ---- calls: foreign threads call, wait for exits and start processes while the scheduler closes ---- */
 
 enum { CALLS_THREADS = 3, CALLS_SILENT = 7 };
 
@@ -1368,7 +1371,8 @@ static struct {
     bool      closes;
 } calls;
 
-/* Replies with the next number, to multiples of CALLS_SILENT not at all. A number below 0 ends it, after the reply. */
+/* Replies with the next number; multiples of CALLS_SILENT get no reply. A number below 0 ends the process after the
+ * reply. */
 static filch_err replier_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -1398,14 +1402,14 @@ static filch_err brief_step(void *self, const filch_event *events, size_t count,
 
 static const filch_type brief = { .name = "brief", .init = open_instance, .step = brief_step, .close = close_instance };
 
-/* May a wait with this deadline end so? */
+/* Checks that `err` is one of the results that a wait with this deadline may have. */
 static void must_end_well(filch_err err, bool deadline)
 {
     MUST(err == FILCH_OK || (err == FILCH_EDEADLINE && deadline) || (err == FILCH_ECLOSED && calls.closes),
          "a wait ended as it must not");
 }
 
-/* One process is asked, replies and ends: the reply counts. */
+/* Calls a process that replies and then ends: the caller gets the reply. */
 static void call_one_that_ends(void)
 {
     filch_pid  pid;

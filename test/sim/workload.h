@@ -1,4 +1,5 @@
-/* workload.h - what the whole-runtime simulation runs: small programs on the public API that know what must come out. */
+/* workload.h - the workloads of the whole-runtime simulation: small programs on the public API that check their own
+ * results. */
 #ifndef FILCH_TEST_SIM_WORKLOAD_H
 #define FILCH_TEST_SIM_WORKLOAD_H
 
@@ -9,8 +10,8 @@
 typedef struct workload {
     const char *name;
     const char *about;
-    /* Runs inside the simulation, as its first thread: creates schedulers, works, stops them, and calls fli_sim_fail
-     * when something is not as promised. `size` scales it: roughly messages. */
+    /* Runs as the first thread of the simulation: creates schedulers, works, stops them, and calls fli_sim_fail() if a
+     * promise is broken. `size` scales the work: roughly the number of messages. */
     void (*run)(uint32_t workers, uint32_t size);
 } workload;
 
@@ -20,20 +21,20 @@ extern const unsigned workload_count;
 /* In lanes.c. */
 void run_lanes(uint32_t workers, uint32_t size);
 
-/* Before each run: nothing is left of the one before. */
+/* Called before each run: forgets the state of the run before. */
 void workload_reset(void);
 
-/* Looks at everything the running workload's scheduler holds (sim/check.h). No point of the simulation. */
+/* Checks everything that the scheduler of the running workload holds (sim/check.h). Not a point of the simulation. */
 void workload_check(void);
-/* The same, when everybody waits. */
+/* workload_check() for the moment when all threads wait. */
 void workload_rest(void);
 
-/* The allocator of the running workload: counts, and fails when the seed says so. */
+/* The allocator of the running workload: counts, and fails as drawn from the seed. */
 void    *workload_alloc(void *user, void *old, size_t old_size, size_t size);
 void     workload_alloc_reset(uint32_t fail_per_mille);
 uint64_t workload_alloc_live(void);
 
-/* The options of a scheduler with so many workers: its allocator, and small numbers drawn from the seed. */
+/* Returns the options of a scheduler with `workers` workers: workload_alloc, and small numbers drawn from the seed. */
 filch_options workload_options(uint32_t workers);
 
 /* ---- hosts.c ---- */

@@ -1,5 +1,5 @@
-/* alloc.c - see alloc.h. Every block carries a header that says how large it is and whose, and a fence behind it that must
- * be as it was when the block comes back. */
+/* alloc.c - see alloc.h. Each block has a header with its size and its test_alloc, and a fence after its end that must
+ * be unchanged when the block is freed. */
 #include "support/alloc.h"
 
 #include <stdlib.h>

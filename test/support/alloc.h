@@ -1,6 +1,6 @@
-/* alloc.h - an allocator for filch_options.alloc that keeps books: what is out, whether sizes and owners are right when
- * memory comes back, and that fails on demand. Fresh and freed memory is filled with rubbish, and resizing always
- * moves, so that whoever relies on luck is found. Safe from any thread. */
+/* alloc.h - an allocator for filch_options.alloc that counts what is allocated, checks size and owner of each block
+ * that is freed, and fails on demand. New and freed memory is filled with a pattern, and a resize always moves the
+ * block, so that uses of uninitialised or freed memory show. Safe from any thread. */
 #ifndef FILCH_TEST_ALLOC_H
 #define FILCH_TEST_ALLOC_H
 
@@ -10,21 +10,22 @@
 #include <stdint.h>
 
 typedef struct test_alloc {
-    atomic_size_t        bytes, blocks; /* out right now */
-    atomic_uint_fast64_t asked;         /* times memory was asked for: new blocks and other sizes */
-    atomic_uint_fast64_t fail_at;       /* the asking that is refused; 0 none */
-    atomic_bool          fail_after;    /* and all that follow */
+    atomic_size_t        bytes, blocks; /* allocated at present */
+    atomic_uint_fast64_t asked;         /* number of requests: new blocks and resizes */
+    atomic_uint_fast64_t fail_at;       /* the number of the request that fails; 0: none */
+    atomic_bool          fail_after;    /* all requests after `fail_at` fail too */
     atomic_uint_fast64_t refused;
-    atomic_uint_fast64_t wrong; /* blocks that came back with another size than they have, to a stranger, or written beyond their end */
+    atomic_uint_fast64_t wrong; /* blocks freed with a wrong size or by another test_alloc, or written past their end */
 } test_alloc;
 
-/* The filch_alloc_fn; `user` is a test_alloc that began as all zeros. */
+/* The filch_alloc_fn. `user` is a test_alloc that was initialised to zeros. */
 void *test_alloc_fn(void *user, void *old, size_t old_size, size_t size);
 
-/* From now on: refuse the n-th asking (1: the next), or that and all that follow. 0: refuse nothing any more. */
+/* Makes the n-th request from now fail (1: the next one), with `and_after` also all later ones. n = 0: no request
+ * fails. */
 void test_alloc_fail(test_alloc *alloc, uint64_t nth, bool and_after);
 
-/* Everything came back, as it went out. Fails the running test otherwise. */
+/* Fails the running test unless all blocks were freed and none was counted as wrong. */
 void test_alloc_balanced(test_alloc *alloc);
 
 #endif

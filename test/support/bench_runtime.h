@@ -1,5 +1,5 @@
-/* bench_runtime.h - a runtime without a scheduler, for tests of the lower rooms: memory, slabs, counters, and hooks
- * that only write down what was asked of them. The test plays the worker that owns the processes. */
+/* bench_runtime.h - a runtime without a scheduler, for tests of the lower modules: memory, slabs, counters, and hooks
+ * that only record their calls. The test plays the worker that owns the processes. */
 #ifndef FILCH_TEST_BENCH_RUNTIME_H
 #define FILCH_TEST_BENCH_RUNTIME_H
 
@@ -16,10 +16,10 @@
 #define BENCH_EVENTS 64
 
 typedef struct bench {
-    fli_runtime rt; /* first: the hooks find the bench by it */
+    fli_runtime rt; /* first member: the hooks cast it to the bench */
     test_alloc  alloc;
     fli_local   worker;
-    /* What the hooks were told. */
+    /* Written by the hooks. */
     FLI_ATOMIC(uint64_t) woken;
     FLI_ATOMIC(uint64_t) abandoned;
     uint64_t  cookie, room, no_room, ticks;
@@ -85,13 +85,13 @@ static inline void bench_begin(bench *b)
     fli_current_set(&b->worker);
 }
 
-/* How many nodes are in use: not in the depot, and not in our magazine. */
+/* Returns the number of nodes in use: those neither in the depot nor in the bench's magazine. */
 static inline uint32_t bench_nodes_out(bench *b)
 {
     return fli_load_rlx(&b->rt.nodes.fresh) - 1 - b->rt.nodes.spare_count - b->worker.nodes.count;
 }
 
-/* Every node is back, and every byte. */
+/* Checks that all nodes and all memory were returned. */
 static inline void bench_end(bench *b)
 {
     same(bench_nodes_out(b), 0);
@@ -101,7 +101,7 @@ static inline void bench_end(bench *b)
     test_alloc_balanced(&b->alloc);
 }
 
-/* A process, ACTIVE and ours, as after filch_spawn. `max` 0 and `units` 0: no limit. */
+/* Creates a process as filch_spawn() does: ACTIVE and owned by the caller. `max` 0 and `units` 0: no limit. */
 static inline fli_proc *bench_spawn(bench *b, uint32_t max, uint32_t units, filch_overflow overflow)
 {
     fli_proc *p = fli_slab_take(&b->rt.procs, &b->worker.procs);
@@ -128,13 +128,14 @@ static inline filch_pid bench_pid(fli_proc *p)
     return (filch_pid){ BENCH_NODE, fli_proc_serial(p) };
 }
 
-/* Moves what is new to the private lists. */
+/* Moves the new events to the private lists of `p`. */
 static inline void bench_drain(bench *b, fli_proc *p)
 {
     fli_mail_drain(&b->rt, &b->worker, p, fli_word_head(fli_state_look(&p->state)));
 }
 
-/* As a worker does it: settles, and gives the held node back. False: somebody knocked, it is still ours. */
+/* Settles `p` as a worker does, and frees the held node. Returns false if an event arrived: the caller still owns
+ * `p`. */
 static inline bool bench_settle(bench *b, fli_proc *p, unsigned rest)
 {
     uint32_t seen = p->head_taken, held = fli_mail_held_head(p);
@@ -150,7 +151,7 @@ static inline bool bench_settle(bench *b, fli_proc *p, unsigned rest)
     return false;
 }
 
-/* Ends it: yields, mailbox, limit, slot. Returns how many messages were never read. */
+/* Ends `p`: yields, mailbox, limit, slot. Returns the number of unread messages. */
 static inline uint32_t bench_finish(bench *b, fli_proc *p)
 {
     uint32_t gen = bench_gen(p);

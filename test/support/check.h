@@ -1,4 +1,4 @@
-/* check.h - what every test needs: cmocka, and TEST(name), whose name is the promise it keeps. */
+/* check.h - included by every test: cmocka, and TEST(name). The name of a test says what it promises. */
 #ifndef FILCH_TEST_CHECK_H
 #define FILCH_TEST_CHECK_H
 

@@ -1,5 +1,5 @@
-/* counted.h - the counters of a coverage build, for a program that ends without exit(): by a signal, or by _exit() after a fork. They
- * would be lost. In the other builds it does nothing. */
+/* counted.h - writes the counters of a coverage build in a program that ends without exit(): by a signal, or by _exit()
+ * after a fork. Without it they would be lost. Does nothing in other builds. */
 #ifndef FILCH_TEST_COUNTED_H
 #define FILCH_TEST_COUNTED_H
 
@@ -9,7 +9,7 @@
 void __gcov_dump(void);
 void __gcov_reset(void);
 
-/* Writes the counters. What is executed later is written by the next call or by exit(). */
+/* Writes the counters. Code that runs later is counted by the next call or by exit(). */
 static inline void counted_dump(void)
 {
     __gcov_dump();

@@ -1,11 +1,11 @@
-/* descriptors.h - how many descriptors and threads this program has: what a test compares before and after. */
+/* descriptors.h - counts the descriptors and threads of this program, for a comparison before and after a test. */
 #ifndef FILCH_TEST_DESCRIPTORS_H
 #define FILCH_TEST_DESCRIPTORS_H
 
 #include <dirent.h>
 #include <stddef.h>
 
-/* Entries but . and .., or -1. */
+/* Returns the number of entries of the folder without . and .., or -1 if it cannot be read. */
 static inline int entry_count(const char *path)
 {
     int  n = -2;
@@ -18,7 +18,7 @@ static inline int entry_count(const char *path)
 
 static inline int open_descriptors(void)
 {
-    return entry_count("/proc/self/fd") - 1; /* without the one that reads this */
+    return entry_count("/proc/self/fd") - 1; /* without the descriptor that reads the folder */
 }
 
 static inline int thread_count(void)

@@ -1,4 +1,4 @@
-/* gate.h - a place in the middle of a call where a thread stays until the test lets it go on. */
+/* gate.h - a place inside a call where a thread waits until the test lets it continue. */
 #ifndef FILCH_TEST_GATE_H
 #define FILCH_TEST_GATE_H
 
@@ -15,7 +15,7 @@ static inline bool gate_is_open(void *at)
     return !fli_load_acq(&((gate *)at)->is_shut);
 }
 
-/* Goes through, or waits. */
+/* Waits here if the gate is closed. */
 static inline void gate_pass(gate *g)
 {
     if (gate_is_open(g)) return;
@@ -34,7 +34,7 @@ static inline void gate_open(gate *g)
     fli_store_rel(&g->is_shut, false);
 }
 
-/* Is anybody there? */
+/* Returns true if a thread waits at the gate. */
 static inline bool gate_is_waiting(gate *g)
 {
     return fli_load_acq(&g->waiting) > 0;

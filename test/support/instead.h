@@ -1,6 +1,6 @@
-/* instead.h - calls of the system that a test can have fail. INSTEAD(type, NAME, parameters, arguments) defines what
- * the linker puts in place of NAME in that one test program (filch_instead in test/CMakeLists.txt): it goes through to
- * the real one, until the test says refuse(NAME, ...). Safe from any thread. */
+/* instead.h - system calls that a test can make fail. INSTEAD(type, NAME, parameters, arguments) defines the function
+ * that the linker puts in place of NAME in this test program (filch_instead in test/CMakeLists.txt). It calls the real
+ * function, until the test says refuse(NAME, ...). Safe from any thread. */
 #ifndef FILCH_TEST_INSTEAD_H
 #define FILCH_TEST_INSTEAD_H
 
@@ -9,13 +9,13 @@
 #include <stdbool.h>
 
 typedef struct fault {
-    atomic_int passes; /* so many calls go through first */
-    atomic_int times;  /* then so many fail */
+    atomic_int passes; /* number of calls that succeed first */
+    atomic_int times;  /* number of calls that fail then */
     atomic_int error;
-    atomic_int struck; /* how many have failed */
+    atomic_int struck; /* number of calls that have failed */
 } fault;
 
-/* Takes one from *count, if there is one. */
+/* Decrements *count if it is positive. Returns true if it was. */
 static inline bool fault_take(atomic_int *count)
 {
     int n = atomic_load(count);
@@ -25,7 +25,7 @@ static inline bool fault_take(atomic_int *count)
     return false;
 }
 
-/* Does this call fail? Then errno says why. */
+/* Returns true if this call fails; then errno is set. */
 static inline bool fault_strikes(fault *f)
 {
     if (atomic_load(&f->times) == 0 || fault_take(&f->passes) || !fault_take(&f->times)) return false;
@@ -43,11 +43,11 @@ static inline void fault_set(fault *f, int passes, int times, int error)
     atomic_store(&f->times, times);
 }
 
-/* After `passes` more calls, `times` of them fail with `why`. */
+/* Lets `passes` more calls through, then makes `count` calls fail with `why`. */
 #define refuse_after(name, passes, count, why) fault_set(&fault_of_##name, (passes), (count), (why))
 #define refuse(name, count, why) refuse_after(name, 0, count, why)
 #define refuse_no_more(name) fault_set(&fault_of_##name, 0, 0, 0)
-/* How many have failed since the last of the three above. */
+/* Returns the number of calls that failed since the last refuse macro for `name`. */
 #define refused(name) atomic_load(&fault_of_##name.struck)
 
 #define INSTEAD_BEGIN(type, name, parameters) \
@@ -56,14 +56,14 @@ static inline void fault_set(fault *f, int passes, int times, int error)
     type __wrap_##name parameters;            \
     type __wrap_##name parameters
 
-/* Of those that answer -1 and set errno. */
+/* For functions that return -1 and set errno. */
 #define INSTEAD(type, name, parameters, arguments)                                   \
     INSTEAD_BEGIN(type, name, parameters)                                            \
     {                                                                                \
         return fault_strikes(&fault_of_##name) ? (type)-1 : __real_##name arguments; \
     }
 
-/* Of those that answer with the error itself. */
+/* For functions that return the error code. */
 #define INSTEAD_CODE(name, parameters, arguments)                                 \
     INSTEAD_BEGIN(int, name, parameters)                                          \
     {                                                                             \

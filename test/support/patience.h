@@ -1,5 +1,6 @@
-/* patience.h - how long to wait for what does not come. Only time in which we look counts: a machine that is busy, or that
- * stops us for a while, does not use it up. So it can be short, and whoever waits in vain says so soon. */
+/* patience.h - how long to wait for something that does not happen. Each check counts for at most PATIENCE_LOOK_NS, so
+ * time in which the machine did not run the test is not used up. So the limit can be short, and a wait in vain fails
+ * soon. */
 #ifndef FILCH_TEST_PATIENCE_H
 #define FILCH_TEST_PATIENCE_H
 
@@ -8,7 +9,7 @@
 
 #include "port/clock.h"
 
-/* The most that one look can cost, however long we were kept from it. */
+/* The most that one check counts for, however long the thread was suspended before it. */
 #define PATIENCE_LOOK_NS UINT64_C(1000000)
 
 typedef struct patience {
@@ -20,7 +21,7 @@ static inline patience patience_begin(uint64_t ns)
     return (patience){ .left_ns = ns, .looked_ns = fli_clock_ns() };
 }
 
-/* One look in vain. True: it was the last. */
+/* Counts one check without success. Returns true if the limit is reached. */
 static inline bool patience_is_over(patience *p)
 {
     uint64_t now_ns = fli_clock_ns(), passed = now_ns - p->looked_ns;

@@ -1,4 +1,5 @@
-/* silence.h - waiting until a scheduler is silent: everybody sleeps, and nobody has set an alarm to look after others. */
+/* silence.h - waits until a scheduler is silent: all workers are parked, and no parked worker has a timeout to check
+ * the others (sentinel). */
 #ifndef FILCH_TEST_SILENCE_H
 #define FILCH_TEST_SILENCE_H
 
@@ -9,10 +10,10 @@
 #include "support/patience.h"
 
 #define SILENCE_PATIENCE_NS UINT64_C(20000000000)
-/* Those alarms are at most 8 ms away. */
+/* The timeout of a sentinel is at most 8 ms. */
 #define SILENCE_QUIET_NS UINT64_C(30000000)
 
-/* False: there is none. Alarms for timers that are further away do not count. */
+/* Returns false if the scheduler does not become silent. Timeouts for timers that are further away do not count. */
 static inline bool silence_comes(filch_sched *sched)
 {
     patience    left = patience_begin(SILENCE_PATIENCE_NS), quiet = patience_begin(SILENCE_QUIET_NS);

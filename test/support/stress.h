@@ -1,5 +1,5 @@
-/* stress.h - what the stress programs share: how they read their arguments, refuse, name a state, and notice that
- * nothing moves any more. */
+/* stress.h - shared by the stress programs: reads arguments, reports errors, names states, and detects that no progress
+ * is made. */
 #ifndef FILCH_TEST_STRESS_H
 #define FILCH_TEST_STRESS_H
 
@@ -15,22 +15,23 @@
 #include "port/clock.h"
 #include "port/thread.h"
 
-/* Without any progress for so long, something is lost. */
+/* Without progress for this long the test fails: an event was lost. */
 #define STRESS_LIMIT FILCH_SECONDS(60)
 
-/* False: not a number from `min` to `max`. */
+/* Reads a number from `min` to `max`. Returns false if `text` is not one. */
 static inline bool stress_parse(const char *text, uint64_t min, uint64_t max, uint64_t *out)
 {
     char *rest;
     errno = 0;
     unsigned long long value = strtoull(text, &rest, 10);
-    /* strtoull takes signs and blanks, too. */
+    /* strtoull would accept signs and blanks. */
     if (errno != 0 || *text < '0' || *text > '9' || *rest != '\0' || value < min || value > max) return false;
     *out = value;
     return true;
 }
 
-/* The machine or the runtime refuses what it should not: the program cannot say anything about Filch. Exit code 2. */
+/* Ends the program with exit code 2 if `err` is not FILCH_OK: a call failed that the test needs, so it proves nothing
+ * about Filch. */
 static inline void stress_must(const char *what, filch_err err)
 {
     if (err == FILCH_OK) return;
@@ -38,22 +39,22 @@ static inline void stress_must(const char *what, filch_err err)
     _exit(2);
 }
 
-/* filch_info.state in a word; `gone` is what an inspection that found nobody leaves. */
+/* Returns the name of a filch_info.state; `gone` if the inspection found no process. */
 static inline const char *stress_state_name(int32_t state)
 {
     static const char *const names[] = { "gone", "ready", "running", "blocked", "idle", "complete" };
     return state >= 0 && state <= FILCH_STATE_COMPLETE ? names[state] : "?";
 }
 
-/* ---- the watch ---- */
+/* ---- progress ---- */
 
-/* The main thread waits here until the players are through, and looks every second whether they get on. */
+/* The main thread waits here until all players have ended, and checks once per second that they make progress. */
 typedef struct stress_watch {
     fli_mutex lock;
     fli_cond  ended;
-    uint32_t  left;     /* players; under lock */
-    uint64_t  seen;     /* plain, as the next: the main thread's. The progress it saw last */
-    uint64_t  until_ns; /* when that is too long ago; 0: it has not looked yet */
+    uint32_t  left;     /* players still running; under lock */
+    uint64_t  seen;     /* `progress` at the last check. Plain, like `until_ns`: only the main thread uses them */
+    uint64_t  until_ns; /* time at which no progress is a failure; 0: no check yet */
 } stress_watch;
 
 typedef enum stress_news { STRESS_OVER, STRESS_MOVES, STRESS_STANDS_STILL } stress_news;
@@ -71,7 +72,7 @@ static inline void stress_watch_fini(stress_watch *watch)
     fli_mutex_fini(&watch->lock);
 }
 
-/* A player is through. Thread: any. */
+/* Called when a player ends. Thread: any. */
 static inline void stress_watch_leave(stress_watch *watch)
 {
     fli_mutex_lock(&watch->lock);
@@ -79,7 +80,7 @@ static inline void stress_watch_leave(stress_watch *watch)
     fli_mutex_unlock(&watch->lock);
 }
 
-/* Waits a second, or until all are through. `progress` is any number that changes when they get on. */
+/* Waits one second, or until all players have ended. `progress` is any number that changes while they make progress. */
 static inline stress_news stress_watch_wait(stress_watch *watch, uint64_t progress)
 {
     uint64_t    now_ns = fli_clock_ns();

@@ -1,4 +1,4 @@
-/* until.h - waiting for a condition, and how long loops should be. */
+/* until.h - waits for a condition, and scales the length of loops. */
 #ifndef FILCH_TEST_UNTIL_H
 #define FILCH_TEST_UNTIL_H
 
@@ -12,10 +12,10 @@
 #include "support/check.h"
 #include "support/patience.h"
 
-/* Generous: it only matters when the condition never comes, and sanitizers and valgrind are slow. */
+/* Long, because it matters only if the condition never holds, and sanitizers and valgrind are slow. */
 #define UNTIL_NS UINT64_C(20000000000)
 
-/* Between two looks: gives up the time slice, and after a while a fifth of a millisecond. */
+/* Pause between two checks: gives up the time slice; after many checks sleeps 0.2 ms. */
 static inline void until_pause(unsigned looks)
 {
     struct timespec brief = { .tv_nsec = 200000 };
@@ -23,7 +23,7 @@ static inline void until_pause(unsigned looks)
     else (void)ppoll(NULL, 0, &brief, NULL);
 }
 
-/* True as soon as look(ctx) is; false when the time is up. For threads other than the test's own. */
+/* Returns true as soon as look(ctx) does, false when the time is up. For threads other than the test's own. */
 static inline bool until_or_late(bool (*look)(void *ctx), void *ctx)
 {
     patience left = patience_begin(UNTIL_NS);
@@ -44,7 +44,7 @@ static inline bool until_or_late(bool (*look)(void *ctx), void *ctx)
         }                                                                                  \
     } while (0)
 
-/* `count`, by the percentage in FILCH_TEST_SCALE; at least 1. */
+/* Returns `count` scaled by the percentage in FILCH_TEST_SCALE, at least 1. */
 static inline uint64_t scaled(uint64_t count)
 {
     const char *percent = getenv("FILCH_TEST_SCALE");
@@ -52,8 +52,8 @@ static inline uint64_t scaled(uint64_t count)
     return n > 0 ? n : 1;
 }
 
-/* Valgrind runs us. It forks where the system shares memory, so a program that cannot be started seems to start and ends
- * in failure; and it needs some descriptors itself. */
+/* Returns true if the test runs under valgrind. There vfork() and posix_spawn() copy memory instead of sharing it, so a
+ * program that cannot be started seems to start and then fails; and valgrind uses some descriptors itself. */
 static inline bool is_under_valgrind(void)
 {
     return getenv("FILCH_TEST_VALGRIND") != NULL;
