@@ -64,13 +64,13 @@ void bench_setup(void)
     (void)!fli_slab_init(&b->rt.nodes, &b->rt.mem, sizeof(fli_event_node), 1000, make_node);
     (void)!fli_slab_init(&b->rt.procs, &b->rt.mem, sizeof(fli_proc), 1000, make_proc);
     (void)!fli_send_waiters_init(&b->room);
-    /* Each thread has spare nodes, so that the depot's lock does not come in between. */
+    /* Each thread has spare nodes, so that it does not take the depot's lock. */
     for (uint32_t i = 0; i <= FLI_WEAK_THREADS; i++) {
         fli_local *worker = &b->worker[i];
         worker->rt = &b->rt;
         worker->index = i;
         worker->number = i + 1;
-        worker->serial = i + 1; /* the short way of a send is for steps: somebody is being stepped there */
+        worker->serial = i + 1; /* the fast path of a send requires that the worker is inside a step */
         worker->fast_rt = &b->rt;
         worker->ready = on_ready_here;
         fli_slab_give(&b->rt.nodes, &worker->nodes, fli_slab_take(&b->rt.nodes, &worker->nodes));
@@ -187,7 +187,8 @@ bool bench_exit(fli_proc *p, uint64_t word)
     return false;
 }
 
-/* Reads as sched/step.c does when it was called for one message. True: it sleeps, or has ended. */
+/* Reads as the fast path of sched/step.c does for a process that is ACTIVE_ONE. Returns true if the process has settled
+ * or ended. */
 static bool drive_called(fli_proc *p, uint64_t word)
 {
     fli_local  *worker = bench_here();
@@ -218,7 +219,8 @@ static bool drive_called(fli_proc *p, uint64_t word)
     return false;
 }
 
-/* Reads as sched/step.c does when there are messages and nothing else. True: it sleeps. *more: it has read some. */
+/* Reads as sched/step.c does when there are only value messages. Returns true if the process has settled. Sets *more if
+ * it has read some. */
 static bool drive_briefly(fli_proc *p, uint64_t word, bool *more)
 {
     enum { ROOM = 4, MOST = 2 };

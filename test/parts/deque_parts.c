@@ -1,7 +1,7 @@
-/* deque_parts.c - the real deque (sync/deque.h, deque.c), and the LIFO slot beside it (sync/lifo_slot.h), by an owner and up to three
- * thieves. Every item goes out
- * exactly once, and with what its maker wrote into it: an item is a plain number, so a claim that nothing orders after
- * the push is a data race. Four slots, so that the ring grows and slots are used again. */
+/* deque_parts.c - the real deque (sync/deque.h, deque.c) and the LIFO slot beside it (sync/lifo_slot.h), used by an
+ * owner and up to three thieves. Every item is taken exactly once, together with what was written into it before the
+ * push: an item is a plain number, so a take that is not ordered after the push is a data race. The ring has four
+ * slots, so that it grows and slots are reused. */
 #include "parts.h"
 #include "sync/deque.h"
 #include "sync/lifo_slot.h"
@@ -13,7 +13,7 @@ typedef struct item {
 } item;
 
 typedef struct table {
-    fli_deque deque, loot[3]; /* loot: what thieves that take half put it into */
+    fli_deque deque, loot[3]; /* loot: the deques of thieves that take half */
     fli_lifo_slot  slot;
     item      items[ITEMS];
     uint32_t  made; /* the owner's */
@@ -39,7 +39,7 @@ static void push(void)
     must(fli_deque_push(&t->deque, it), "there is room");
 }
 
-/* The taker owns the item: plain reads and writes of it must be in order. */
+/* The taker owns the item: its plain accesses must be ordered after the push. */
 static void take(void *at)
 {
     item *it = at;
@@ -80,7 +80,7 @@ static void steal_two(void)
     steal_one();
 }
 
-/* Takes half, then empties what came into its own deque. */
+/* Takes half into `into`, then empties `into`. */
 static void half_into(fli_deque *into)
 {
     void    *first = NULL;
@@ -96,7 +96,7 @@ static void steal_half(void)
     half_into(&t->loot[fli_weak_self % 3]);
 }
 
-/* Takes half into loot[0], from where a third one steals. */
+/* Takes half into loot[0], from which a third thread steals. */
 static void fence(void)
 {
     void    *first = NULL;
@@ -112,7 +112,7 @@ static void rob(void)
     (void)one_from(&t->loot[0]);
 }
 
-/* Whatever is left is taken now; then everything is out, once. */
+/* Takes the remaining items; then checks that each was taken once. */
 static void check(void)
 {
     void *at;
@@ -145,7 +145,7 @@ static void own_last(void)
     pop();
 }
 
-/* Four items are there; the owner pops into the range that thieves are about to claim, and pushes again. */
+/* The deque holds four items; the owner pops into the range that thieves are about to claim, and pushes again. */
 static void setup_four(void)
 {
     setup();
@@ -168,7 +168,7 @@ static void own_pop_three(void)
     push();
 }
 
-/* The fifth push grows the ring while thieves are in it. */
+/* The fifth push grows the ring while thieves read it. */
 static void own_grow(void)
 {
     push();
@@ -184,7 +184,7 @@ static void own_oldest(void)
     oldest();
 }
 
-/* Three are pushed, and one more under the last two: those come out first. */
+/* Pushes three items, and one more below the last two: those two come out first. */
 static void own_under(void)
 {
     push();
@@ -198,7 +198,7 @@ static void own_under(void)
     pop();
 }
 
-/* The LIFO slot of an item that a thief took is used again. */
+/* Uses the LIFO slot again after a thief took its item. */
 static void own_reuse(void)
 {
     push();
@@ -217,7 +217,7 @@ static void setup_two(void)
 
 static void ask(void)
 {
-    /* Two are there and stay: nobody takes them here. */
+    /* Two items are never taken in this program. */
     must(fli_deque_count(&t->deque) >= 2, "an untouched item is always counted");
 }
 
@@ -229,7 +229,7 @@ static void own_push_count(void)
     pop();
 }
 
-/* Takes the oldest only when it has seen that there is another one: the deque is never empty. */
+/* The thread takes the oldest item only after it has seen a second one, so the deque is never empty. */
 static void setup_one(void)
 {
     setup();
@@ -251,7 +251,7 @@ static void ask_never_empty(void)
     must(fli_deque_count(&t->deque) >= 1, "a deque that is never empty is not found empty");
 }
 
-/* As a worker does: into the LIFO slot, or if that is full into the deque. */
+/* Puts an item as a worker does: into the LIFO slot, or if that is full into the deque. */
 static void put(void)
 {
     item *it = &t->items[t->made++];
@@ -281,7 +281,7 @@ static void own_slot(void)
     next();
 }
 
-/* An oldest one goes first: what is in the LIFO slot joins the deque. */
+/* Fairness pick: the item of the LIFO slot moves to the deque, then the oldest item is taken. */
 static void own_slot_oldest(void)
 {
     put();
@@ -292,7 +292,7 @@ static void own_slot_oldest(void)
     put();
 }
 
-/* As a thief does: the deque first. */
+/* Steals as a thief does: from the deque first, then from the LIFO slot. */
 static void steal_any(void)
 {
     if (one_from(&t->deque) == FLI_STEAL_EMPTY) take_slot();

@@ -1,16 +1,17 @@
-/* explore.c - the driver: runs the programs, all executions of each, and prints what came out.
+/* explore.c - the driver: runs all executions of the chosen programs and prints the results.
  *
  *     explore [--part NAME] [--long] [--total N] [--bound N] [--spurious N] [--limit N] [--plain] [--walks N]
  *             [--seed S] [--replay CHOICES] [--mutants] [--list]
  *
- * --part takes a name, or the beginning of several. Without --long, large programs run with a bound on preemptions, or
- * not at all; with it the bound is one more, and weak compare-and-swaps fail once for no reason. --bound -1: no bound.
- * --total N goes on until there have been N executions (--long alone: 100 million): first the programs as above, then
- * each without the reduction as far as PLAIN_MAX, then random walks of those that did not come to their end. A table of
- * all that comes last. --walks N: only random walks, N of each.
- * --mutants weakens every order in src/ by one step at a time and says which program sees it (--part: only files and
- * lines that contain the text).
- * Exit 1: a violation; its execution is printed, and how to see it again.
+ * --part takes the name of a program, or a prefix of several. Without --long, large programs run with a bound on
+ * preemptions, or not at all; with it the bound is one higher, and each weak compare-and-swap may fail spuriously once.
+ * --bound -1: no bound.
+ * --total N runs until there have been N executions (--long alone: 100 million): first the programs as above, then each
+ * without the reduction up to PLAIN_MAX executions, then random walks of the programs that were not finished. A table
+ * of all runs comes last. --walks N: only random walks, N of each program.
+ * --mutants weakens every memory order in src/ by one step, one at a time, and prints which program detects it (--part:
+ * only files and lines that contain the text).
+ * Exit 1: a violation; its execution is printed, with the command that repeats it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,17 +31,18 @@ static const fli_weak_program *const rooms[] = { parts_litmus, parts_deque, part
 static bool more; /* --long */
 
 #define LONG_TOTAL UINT64_C(100000000)
-#define ALL_MAX UINT64_C(20000000)    /* of one program in the first pass of a total */
-#define BOUNDED_MAX UINT64_C(2000000) /* the same with a bound on preemptions: walks see more of those */
-#define PLAIN_MAX UINT64_C(1000000)   /* in the second */
+#define ALL_MAX UINT64_C(20000000)    /* executions of one program in the first pass of --total */
+#define BOUNDED_MAX UINT64_C(2000000) /* executions in the first pass of a program with a bound on preemptions; walks
+                                       * cover more of those */
+#define PLAIN_MAX UINT64_C(1000000)   /* executions of one program in the second pass */
 #define WALKS_MAX UINT64_C(40000000)
 #define PROBE_WALKS 20000
 #define AGAIN_MAX 8
 
 #define PROGRAMS_MAX 128
-#define PASSES 3 /* of a total: a program has at most one row in each */
+#define PASSES 3 /* passes of --total: a program has at most one row for each */
 
-/* Of this process: what others do on the machine does not count. */
+/* Processor time of this process, so that other load does not count. */
 static double seconds(void)
 {
     return (double)clock() / CLOCKS_PER_SEC;
@@ -51,7 +53,7 @@ static struct {
     double   time;
 } sum;
 
-/* For the table. */
+/* One row of the table. */
 static struct row {
     const fli_weak_program *program;
     char                    mode[48];
@@ -59,9 +61,9 @@ static struct row {
     double                  took;
 } rows[PASSES * PROGRAMS_MAX + AGAIN_MAX];
 static uint32_t row_count;
-static uint64_t total; /* --total; 0: one pass, a line for each program at once */
+static uint64_t total; /* --total; 0: one pass, with a line for each program as it ends */
 
-/* A whole name means that program, anything else all that begin so. */
+/* Returns true if `part` is the program's name, or no program has that name and it is a prefix of this one. */
 static bool is_asked(const fli_weak_program *program, const char *part)
 {
     for (size_t r = 0; r < sizeof rooms / sizeof rooms[0]; r++) {
@@ -77,7 +79,7 @@ static bool must_fail(const fli_weak_program *program)
     return strcmp(program->promise, "a violation") == 0;
 }
 
-/* A litmus test says how many outcomes there are. */
+/* Returns the error text, or NULL. A litmus test must have exactly the expected number of outcomes. */
 static const char *wrong(const fli_weak_program *program, const fli_weak_config *config, const fli_weak_result *result)
 {
     if (strncmp(program->name, "litmus_", 7) != 0 || must_fail(program) || config->bound >= 0 || !result->complete)
@@ -85,7 +87,7 @@ static const char *wrong(const fli_weak_program *program, const fli_weak_config 
     return result->outcomes == strtoull(program->promise, NULL, 10) ? NULL : "not the outcomes that it should have";
 }
 
-/* How many preemptions an execution of it may have; -1: any number. */
+/* Returns the bound on preemptions of an execution; -1: none. */
 static int32_t bound_of(const fli_weak_program *program, bool one_more)
 {
     if (program->bound == 0) return -1;
@@ -101,7 +103,7 @@ static const char *bounded(const fli_weak_config *config, const fli_weak_result 
     return text;
 }
 
-/* How far we are, on a terminal twice a second, otherwise every half minute. */
+/* Prints the progress: on a terminal twice per second, otherwise every 30 seconds. */
 static void tell(const fli_weak_program *program, uint64_t executions)
 {
     static time_t told;
@@ -128,7 +130,7 @@ static double rate(const fli_weak_result *result, double took)
     return (double)(result->executions + result->cut) / (took > 1e-9 ? took : 1e-9);
 }
 
-/* False: it did not come to its end. */
+/* Returns false if the program was not finished. */
 static bool run(const fli_weak_program *program, const fli_weak_config *given)
 {
     fli_weak_config for_it = *given, *config = &for_it;
@@ -159,10 +161,10 @@ static bool run(const fli_weak_program *program, const fli_weak_config *given)
     sum.violations++;
     printf("%s: VIOLATION: %s\n", program->name, why);
     if (result.choices[0] != 0) printf("replay: explore --part %s --replay %s\n", program->name, result.choices);
-    return true; /* there is no more to find in it for now */
+    return true; /* as finished as this configuration allows */
 }
 
-/* The programs that are asked for, at most `max`. */
+/* Collects the programs that were asked for, at most `max`. Returns their number. */
 static uint32_t asked(const fli_weak_program **programs, uint32_t max, const char *part, bool rare)
 {
     uint32_t count = 0;
@@ -185,7 +187,7 @@ static void print_table(void)
         const struct row *row = &rows[i];
         printf("%-26s %-30s %11lu %11lu %9lu %9.2f ", row->program->name, row->mode, (unsigned long)row->result.executions,
                (unsigned long)row->result.distinct, (unsigned long)row->result.outcomes, row->took);
-        /* The clock is too coarse for the small ones. */
+        /* The clock is too coarse for programs this short. */
         if (row->took < 0.05) {
             printf("%11s\n", "-");
             continue;
@@ -197,15 +199,15 @@ static void print_table(void)
     printf("\nthe slowest: %.0f per second of processor time\n", slowest);
 }
 
-/* Executions to go. */
+/* Returns the number of executions left of `total`. */
 static uint64_t missing(void)
 {
     uint64_t done = sum.executions - sum.repeated;
     return done < total ? total - done : 0;
 }
 
-/* Those that soon repeat themselves come first: what they leave of their share goes to the ones after them. A few walks
- * of each tell; they are the first of its share, and do not count twice. */
+/* Sorts the programs so that those whose walks soon repeat come first: what they leave of their share goes to the
+ * programs after them. A few walks of each are the estimate; they are part of its share and are not counted twice. */
 static void sort_by_room(const fli_weak_program **programs, uint32_t count, const fli_weak_config *given)
 {
     uint64_t        room[PROGRAMS_MAX];
@@ -225,7 +227,7 @@ static void sort_by_room(const fli_weak_program **programs, uint32_t count, cons
     }
 }
 
-/* All that is asked for, until there have been `total` executions that differ. */
+/* Runs all programs that were asked for until there have been `total` different executions. */
 static void run_total(const fli_weak_program *const *programs, uint32_t count, const fli_weak_config *given)
 {
     const fli_weak_program *open[PROGRAMS_MAX];
@@ -248,7 +250,8 @@ static void run_total(const fli_weak_program *const *programs, uint32_t count, c
         walks.walks = share < WALKS_MAX ? share : WALKS_MAX;
         (void)run(open[i], &walks);
     }
-    /* The last one, which has the most room, makes up for what was repeated: from other seeds, and a little more. */
+    /* The last program, which repeats least, makes up for repeated walks: with other seeds, and a few more than
+     * missing. */
     for (int again = 0; again < AGAIN_MAX && open_count > 0 && missing() > 0 && sum.violations == 0; again++) {
         walks.seed++;
         walks.walks = missing() + missing() / 4 + 1000;
@@ -259,7 +262,7 @@ static void run_total(const fli_weak_program *const *programs, uint32_t count, c
     print_table();
 }
 
-/* ---- mutants: every order that is not relaxed, one weaker at a time ---- */
+/* ---- mutants: every order that is not relaxed, weakened one at a time ---- */
 
 #define SITES_MAX 512
 
@@ -271,14 +274,14 @@ static const char *order_name(int order)
     return names[order];
 }
 
-/* The text after the last folder but one. */
+/* Returns the text after the last folder but one of `where`. */
 static const char *short_where(const char *where)
 {
     const char *src = strstr(where, "/src/");
     return src != NULL ? src + 5 : where;
 }
 
-/* Which program sees it? NULL: none. */
+/* Returns the name of the program that detects the weakened order, or NULL. */
 static const char *caught_by(const fli_weak_program *const *programs, uint32_t count, uint32_t site)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -310,7 +313,7 @@ static int mutants(const char *part)
     }
     for (uint32_t i = 0; fli_weak_site_at(i) != NULL; i++) {
         const fli_weak_site site = *fli_weak_site_at(i);
-        /* Orders of the programs themselves are not in question. */
+        /* Orders in the test programs themselves are not weakened. */
         if (strstr(site.where, "/src/") == NULL || strstr(site.where, part) == NULL) continue;
         for (int order = site.order - 1; order >= 0; order--) {
             if ((order & ~site.order) != 0 || (site.order == FLI_WEAK_ACQREL && order == FLI_WEAK_RLX)) continue;

@@ -1,6 +1,6 @@
-/* gate_parts.c - the gate by which the watchdog of Lua keeps the owner of a state from freeing what it looks at (lua/memory/safepoint.h),
- * with the barrier that the holder pays for, and strict, without it. The thing that is freed is plain memory: whoever looks
- * at it while it goes away is a data race. */
+/* gate_parts.c - the safepoint by which the watchdog of Lua keeps the owner of a Lua state from freeing it while the
+ * watchdog reads it (lua/safepoint.h): in the variant with a process-wide barrier, paid by the watchdog, and in the
+ * strict variant without it. The freed object is plain memory: a read while it is freed is a data race. */
 #include "parts.h"
 
 #define fli_thread_yield fli_weak_yield
@@ -39,7 +39,7 @@ static void setup_strict(void)
     setup_gate(true);
 }
 
-/* Takes the thing out of the list, and then it is gone. */
+/* Removes the object from the list, passes the safepoint, then frees the object. */
 static void free_thing(int i)
 {
     fli_store_rlx(&g->listed[i], 0);
@@ -58,7 +58,7 @@ static void free_two(void)
     free_thing(1);
 }
 
-/* Whoever is still listed is looked at. */
+/* Reads every object that is still listed. */
 static void look(void)
 {
     fli_lua_gate_hold(&g->gate);
@@ -74,7 +74,7 @@ static void look_twice(void)
     look();
 }
 
-/* The end of a step, as lua/preempt/preempt.c does it: the thread runs nothing any more, and what it ran may be freed. */
+/* The end of a step, as in lua/watch.c: the thread no longer runs the object, which may then be freed. */
 static void run_no_more(void)
 {
     fli_store_rel(&g->runs, NULL);
@@ -90,7 +90,7 @@ static void look_at_runner(void)
     fli_lua_gate_release(&g->gate);
 }
 
-/* The watchdog falls asleep, as lua/preempt/preempt.c does it, while a step begins: one of them sees the other. */
+/* The watchdog goes to sleep, as in lua/watch.c, while a step begins: one of the two sees the other. */
 static void doze(void)
 {
     fli_mutex_lock(&g->lock);

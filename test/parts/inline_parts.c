@@ -1,6 +1,6 @@
-/* inline_parts.c - the inline completion loop (real sched/inline_yield.c, dispatch/complete.c): a process that asks twice and whose
- * handler completes before it returns, while other threads use receivers that they got from the handler, also of the round before,
- * or cancel the process. Each round has one answer, and it is an answer to that round. */
+/* inline_parts.c - the inline completion loop (real sched/inline_yield.c, dispatch/complete.c): a process yields twice
+ * and its handler completes before it returns, while other threads use receivers that they got from the handler, also
+ * of the first yield, or cancel the process. Each yield has one completion, which belongs to that yield. */
 #include "bench.h"
 #include "sched/sched.h"
 
@@ -13,17 +13,17 @@ static struct scene {
     filch_event         events[1];
     fli_proc           *p;
     fli_event_node     *node;
-    bool                leaves_it; /* set up: the handler completes nothing itself */
-    /* Of the last round. Relaxed on both sides: a host that hands receivers on carelessly. */
+    bool                leaves_it; /* set up: the handler does not complete the yield itself */
+    /* Key of the last yield. Relaxed on both sides: the program passes receivers on without ordering. */
     FLI_ATOMIC(uint64_t) key;
-    /* Plain: the process's own. */
+    /* Plain: used by the process alone. */
     uint32_t asked, answered, handled;
     uint64_t last_key;
-    /* By thread: completions that were taken. */
+    /* By thread: completions that were accepted. */
     uint32_t ok[FLI_WEAK_THREADS + 1];
 } * s;
 
-/* ---- what is left out of step.c: what comes after the loop is done as in the other programs ---- */
+/* ---- replacements for step.c: what follows the loop is done as in the other programs ---- */
 
 static void leave_loop(fli_worker *w, fli_proc *p)
 {
@@ -60,7 +60,7 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
         return FILCH_OK;
     }
     s->asked++;
-    /* As filch_yield does it with a spare node. */
+    /* As filch_yield() does with a spare node. */
     out->pending[0].node = out->spare;
     out->pending[0].command.id = COMMAND;
     out->spare->tag = TAG;
@@ -97,9 +97,9 @@ static void setup(void)
     s->p = bench_spawn(0, FILCH_OVERFLOW_FAIL);
     fli_store_rlx(&s->p->type, &type);
     s->node = fli_yield_open(&b->rt, &b->worker[1], s->p, COMMAND, TAG);
-    fli_yield_retire(s->node); /* its first yield is over */
+    fli_yield_retire(s->node); /* its first yield is completed */
     fli_worker *w = &s->w;
-    w->sched = (filch_sched *)&b->rt; /* its first member: the loop needs no other */
+    w->sched = (filch_sched *)&b->rt; /* `rt` is the first member of filch_sched: the loop uses no other */
     w->local.rt = &b->rt;
     w->local.fast_rt = &b->rt;
     w->local.current = s->p;
@@ -128,7 +128,7 @@ static void loop(void)
     fli_inline_yield_loop(&s->w, s->p, fli_state_look(&s->p->state), s->node);
 }
 
-/* ---- others ---- */
+/* ---- other threads ---- */
 
 static void complete_last(void)
 {

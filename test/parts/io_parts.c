@@ -1,9 +1,11 @@
-/* io_parts.c - whose turn it is with a stream (io/stream_state.h): a process that reads, workers that hear reports, an
- * alarm, and the one who closes. Nothing that was reported is left waiting, an operation is settled once, and the
- * descriptor is closed once, by nobody else's hands in it.
+/* io_parts.c - the state word of a stream (io/stream_state.h): a process that reads, workers that receive readiness
+ * reports, a timeout, and a thread that closes. No reported byte is left unread, an operation is completed once, and
+ * the descriptor is closed once, while no thread uses it.
  *
- * The socket is a number of bytes. The system adds them before it reports; looking at them is relaxed, so that only the
- * turn can have brought the news. The descriptor and the operation are plain memory: a race on them is a violation. */
+ * The socket is a number of bytes. The system adds bytes before it reports; the bytes are read relaxed, so that only
+ * the state word orders report and read. The descriptor and the operation are plain memory: a race on them is a
+ * violation.
+ */
 #include "io/stream_state.h"
 #include "parts.h"
 
@@ -38,14 +40,14 @@ static void leave(fli_direction direction)
     s->gone[fli_weak_self]++;
 }
 
-/* A try: true if there was something. */
+/* Tries the operation. Returns true if bytes are there. */
 static bool try_it(fli_direction direction)
 {
     must(s->fd == 5, "the descriptor is open while somebody uses it");
     return fli_load_rlx(&s->bytes[direction]) > 0;
 }
 
-/* The one whose turn it is answers, counts it in `counts`, and takes the operation away. */
+/* Completes the operation, counts it in `counts`, and releases the stream. Called by the thread that has claimed it. */
 static void settle(fli_direction direction, uint32_t *counts)
 {
     must(s->operation[direction] == OPERATION, "the operation is complete for whoever takes it");
@@ -54,7 +56,7 @@ static void settle(fli_direction direction, uint32_t *counts)
     leave(direction);
 }
 
-/* What fli_op_run does. */
+/* The loop of fli_op_run(). */
 static void run(fli_direction direction)
 {
     for (;;) {
@@ -112,7 +114,7 @@ static void arrive_both(void)
     hear(true, true);
 }
 
-/* A report that says more than there is. */
+/* A readiness report although there are no bytes. */
 static void false_alarm(void)
 {
     hear(true, true);

@@ -1,11 +1,12 @@
-/* limit_parts.c - a mailbox with room for one, and senders that wait for room: the WAITING bit and the waiting room
- * against the owner that reads, and against the end. Nobody waits for ever, nobody is admitted twice. */
+/* limit_parts.c - a mailbox with room for one message, and senders that wait for room: the WAITING bit and the list of
+ * waiting senders against the reading owner and against the end of the process. No sender waits for ever, and none is
+ * admitted twice. */
 #include "bench.h"
 
 static struct {
-    fli_proc      *p; /* the full one */
+    fli_proc      *p; /* the process with the full mailbox */
     filch_pid      pid;
-    fli_proc      *senders[2]; /* they wait by a yield */
+    fli_proc      *senders[2]; /* blocked on a yield until there is room */
     filch_receiver receivers[2];
 } * s;
 
@@ -50,7 +51,7 @@ static void end(void)
     bench_finish(s->p);
 }
 
-/* What FILCH_CMD_SEND does for a process in its step; then the process waits for the answer. */
+/* Does what FILCH_CMD_SEND does for a process in its step; then the process waits for the completion. */
 static void send_and_wait(int which, uint32_t n)
 {
     fli_local    *worker = bench_here();
@@ -81,7 +82,7 @@ static void try_send(void)
     bench_send(s->pid, 1);
 }
 
-/* Every sender that took part was answered once; what was accepted was read. */
+/* Checks that every sender got one completion and that all accepted messages were read. */
 static void check_senders(int count, bool ended)
 {
     uint32_t ok = 0;

@@ -1,5 +1,5 @@
-/* litmus.c - the explorer itself: small programs whose outcomes under C11 are known. Each counts its outcomes, and
- * fails on one that is not allowed; explore.c knows how many there must be. */
+/* litmus.c - tests of the explorer itself: small programs whose outcomes under C11 are known. Each counts its outcomes
+ * and fails on a forbidden one; explore.c has the expected numbers. */
 #include "parts.h"
 #include "port/atomic.h"
 #include "port/thread.h"
@@ -26,7 +26,7 @@ static void tell(void)
     for (int i = 0; i < 4; i++) fli_weak_outcome(w->r[i] + 10);
 }
 
-/* Store buffering: each may miss the other's store. All four outcomes. */
+/* Store buffering: each thread may miss the other's store. All four outcomes are allowed. */
 static void sb_1(void)
 {
     fli_store_rel(&w->a, 1);
@@ -38,7 +38,7 @@ static void sb_2(void)
     w->r[1] = fli_load_acq(&w->a);
 }
 
-/* The same by read-modify-writes of one word: one of them sees the other. */
+/* Store buffering with read-modify-writes of one word: one of the threads sees the other. */
 static void one_1(void)
 {
     fli_store_rlx(&w->a, 1);
@@ -57,7 +57,7 @@ static void one_check(void)
     tell();
 }
 
-/* The same with a barrier for all in one of them: it serves both. */
+/* Store buffering with a process-wide barrier in one thread: it orders both threads. */
 static void barrier_1(void)
 {
     fli_store_rlx(&w->a, 1);
@@ -70,7 +70,7 @@ static void barrier_2(void)
     w->r[1] = fli_load_rlx(&w->a);
 }
 
-/* But it hands over no plain memory. */
+/* The process-wide barrier does not order plain memory. */
 static void barrier_3(void)
 {
     w->plain = 7;
@@ -94,7 +94,7 @@ static void mp_2(void)
     if (w->r[0] == 1) must(w->plain == 7, "what was released is seen");
 }
 
-/* Through a relaxed read-modify-write of a third thread: the release sequence goes on. */
+/* Message passing through a relaxed read-modify-write of a third thread: it continues the release sequence. */
 static void mp_3(void)
 {
     (void)fli_add_rlx(&w->a, 1);
@@ -131,7 +131,7 @@ static void iriw_4(void)
     w->r[3] = fli_load_acq(&w->a);
 }
 
-/* One location: reads never go back, whoever reads. */
+/* One location: no reader sees the values in a different order. */
 static void co_1(void)
 {
     fli_store_rlx(&w->a, 1);
@@ -149,7 +149,7 @@ static void co_3(void)
     if (w->r[2] == 1) must(w->r[1] >= w->r[0], "a read that happened before has seen no more");
 }
 
-/* A condition: a waiter under the lock is never missed. */
+/* Condition variable: a waiter that checked under the lock is always signalled. */
 static void cond_1(void)
 {
     fli_mutex_lock(&w->lock);
@@ -164,7 +164,7 @@ static void cond_2(void)
     fli_cond_signal(&w->cond);
 }
 
-/* Three counters, one lock: 3! orders, nothing else. */
+/* Three counters, one lock: 3! orders and no other outcome. */
 static void count_up(void)
 {
     fli_mutex_lock(&w->lock);
@@ -172,7 +172,7 @@ static void count_up(void)
     fli_mutex_unlock(&w->lock);
 }
 
-/* A lock that is tried: before the other, after it, or while it is held. */
+/* try_lock: before the other thread's section, after it, or during it. */
 static void try_up(void)
 {
     if (!fli_mutex_try_lock(&w->lock)) {
@@ -183,7 +183,7 @@ static void try_up(void)
     fli_mutex_unlock(&w->lock);
 }
 
-/* What must not go unseen. */
+/* Violations that the explorer must report. */
 static void bad_mp_1(void)
 {
     w->plain = 7;
@@ -197,7 +197,7 @@ static void bad_sb_check(void)
 {
     must(w->r[0] == 1 || w->r[1] == 1, "one of the two sees the other");
 }
-/* A blind store ends the release sequence, also one of the same thread. */
+/* A plain store ends the release sequence, also a store of the same thread. */
 static void bad_seq_1(void)
 {
     w->plain = 7;
@@ -208,7 +208,7 @@ static void bad_seq_2(void)
 {
     if (fli_load_acq(&w->a) == 2) w->r[0] = w->plain;
 }
-/* Looks before the lock, waits inside. */
+/* Checks before it takes the lock, waits inside: a lost wake-up. */
 static void bad_cond_1(void)
 {
     if (fli_load_acq(&w->a) != 0) return;

@@ -1,9 +1,9 @@
-/* parker_parts.c - the bell on which a worker sleeps: the one that ships, over a futex, and the one out of a lock (port/parker.c).
- * What is written before a ring is plain memory, read after the wait that hears it. */
+/* parker_parts.c - the parker of a worker: the futex version that ships, and the version with a mutex and a condition
+ * (port/parker.c). Plain memory written before an unpark is read after the park that returns because of it. */
 #include "parts.h"
 #include "port/thread.h"
 
-/* The other one, under another name. */
+/* The version with a mutex, compiled under another name. */
 typedef struct lock_parker {
     fli_mutex lock;
     fli_cond  cond;
@@ -31,7 +31,7 @@ static struct {
     fli_parker  parker;
     lock_parker lock;
     bool      of_lock;
-    uint32_t  left[2]; /* by the two who ring: what they wrote before */
+    uint32_t  left[2]; /* by unparking thread: plain memory written before the unpark */
     FLI_ATOMIC(uint32_t) told[2];
     uint32_t heard;
 } * t;
@@ -72,7 +72,7 @@ static void ring_second(void)
     ring();
 }
 
-/* Rings that come before the wait count as one. */
+/* Unparks that come before the park count as one. */
 static void tell_first(void)
 {
     fli_store_rlx(&t->told[0], 1);
@@ -91,13 +91,13 @@ static void hear(void)
     must(t->left[0] == 7, "what was done before the ring is seen");
 }
 
-/* Until both have been heard of: a ring for one may stand for both, but none is lost. */
+/* Parks until both unparks were seen: one return may stand for both, but none is lost. */
 static void hear_both(void)
 {
     while (fli_load_rlx(&t->told[0]) + fli_load_rlx(&t->told[1]) < 2) must(wait(UINT64_MAX), "a ring ends the wait");
 }
 
-/* With an end that comes when nobody can go on. */
+/* Parks with a timeout, which expires only when no thread can run. */
 static void hear_in_time(void)
 {
     t->heard = wait(2000000000);

@@ -1,8 +1,10 @@
-/* pool_parts.c - the wake-ups of the work pool (real work/pool.c): jobs that are submitted while threads begin to wait, one job after the
- * other on a thread that was just woken, and the close. No job is left behind, and none is run twice.
+/* pool_parts.c - the wake-ups of the work pool (real work/pool.c): jobs submitted while threads begin to wait, several
+ * jobs in a row on a thread that was just woken, and the close. Every job is run exactly once.
  *
- * The explorer starts no thread inside a program: a thread of the program stands for each that the pool may start, and waits until it
- * does. The pool is compiled here once more, under names of its own: sched_parts.c has a pool that does nothing. */
+ * The explorer cannot start a thread inside a program, so the program has one thread for each that the pool may start;
+ * it waits until the pool starts it. The pool is compiled here a second time under other names: sched_parts.c has a
+ * pool that does nothing.
+ */
 #include "port/thread.h"
 
 static filch_err part_thread_start(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg);
@@ -32,7 +34,7 @@ static struct scene {
         uint32_t ran, cancelled;
     } jobs[JOBS];
     uint32_t submitted;
-    /* Under lock: what the pool has started, and whether it will start more. */
+    /* Under lock: number of threads the pool has started, and whether it may start more. */
     fli_mutex lock;
     fli_cond  changed;
     struct {
@@ -130,7 +132,7 @@ static void end_pool(void)
     fli_cond_broadcast(&s->changed);
 }
 
-/* Waits until so many jobs have run: a lost wake-up is a deadlock. */
+/* Waits until `count` jobs have run, then closes the pool. A lost wake-up is a deadlock. */
 static void wait_and_end(uint32_t count)
 {
     fli_mutex_lock(&s->lock);

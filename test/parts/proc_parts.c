@@ -6,9 +6,9 @@ static struct {
     fli_proc   *p;
     filch_pid   pid;
     filch_type *type;
-} * s; /* made in setup, and only read after */
+} * s; /* written in setup, read-only afterwards */
 
-/* What the threads of a program pass on. */
+/* Shared by the threads of a program. */
 static struct pass {
     FLI_ATOMIC(uint64_t) serial;
     FLI_ATOMIC(uint32_t) note;
@@ -124,21 +124,21 @@ static void cancel(void)
     raise_flag(FLI_CANCEL);
 }
 
-/* Leaves a note first. The step that gets the cancel reads it. */
+/* Writes a note, then cancels. The step that receives the cancel reads the note. */
 static void note_and_cancel(void)
 {
     b->note = 7;
     raise_flag(FLI_CANCEL);
 }
 
-/* The same where others cancel too: the note may be read while it is written. */
+/* Writes a note and cancels in a program where other threads cancel too: the note may be read while it is written. */
 static void leave_note_and_cancel(void)
 {
     fli_store_rlx(&pass->note, 7);
     raise_flag(FLI_CANCEL);
 }
 
-/* As src/model/context.c does it. */
+/* As in src/model/context.c. */
 static void ask_tenant(const fli_tenant *tenant)
 {
     must(tenant == &pass->tenant, "the scope knows its tenant");
@@ -173,7 +173,7 @@ static void tell(const bench_life *life)
     fli_weak_outcome(life->received + 16 * life->cancels + 64 * bench_sum(b->woke));
 }
 
-/* Nothing was lost, and it sleeps. */
+/* Checks that no message was lost and the process is idle. */
 static void check_asleep(void)
 {
     const bench_life *life = bench_life_of(s->p);
@@ -187,7 +187,7 @@ static void check_asleep(void)
     tell(life);
 }
 
-/* For every sleep but the last there is one who woke it. */
+/* Checks that each settle except the last was followed by exactly one wake-up. */
 static void check_wakes(void)
 {
     check_asleep();
@@ -201,7 +201,8 @@ static void check_cancel(void)
     must(got >= 1 && got <= raised, "a cancel is delivered; two may come as one");
 }
 
-/* Cancels may come as one; but whoever left a note before its own is heard, at the latest by the last of them. */
+/* Several cancels may arrive as one; but a note written before a cancel is read, at the latest by the step of the last
+ * cancel. */
 static void check_heard(void)
 {
     check_cancel();
@@ -222,21 +223,21 @@ static void check_killed(void)
     tell(life);
 }
 
-/* It ended with the message that woke it; unless there were several, and then it sleeps. */
+/* Checks that the process ended with the single message that woke it, or is idle because several had arrived. */
 static void check_last(void)
 {
     if (bench_life_of(s->p)->ended) check_killed();
     else check_wakes();
 }
 
-/* ---- stale pids: the slot goes to another process ---- */
+/* ---- stale pids: the slot is reused by another process ---- */
 
-/* The first has ended: starts another in the same slot; tells its pid. */
+/* The first process has ended: starts another in its slot and publishes the new pid. */
 static void follow(uint32_t slot)
 {
     fli_proc *next = bench_spawn(0, FILCH_OVERFLOW_FAIL);
     must(next->slot == slot, "the slot is used again");
-    bench_life_of(next)->last[2] = 15; /* whatever thread 2 sends is not for this one */
+    bench_life_of(next)->last[2] = 15; /* thread 2 sends only to the first process */
     fli_store_rel(&pass->serial, fli_proc_serial(next));
     bench_drive(next);
 }
@@ -248,7 +249,8 @@ static void replace(void)
     follow(s->p->slot);
 }
 
-/* The first ends in its first step, with nothing in its mailbox yet, or the long way. */
+/* The first process ends in its first step: on the fast path if its mailbox is still empty, otherwise on the slow
+ * path. */
 static void replace_briefly(void)
 {
     uint64_t word = fli_state_look(&s->p->state);
@@ -282,7 +284,7 @@ static void check_replaced(void)
     tell(life);
 }
 
-/* The slot changes hands through the depot: another thread starts the next process. */
+/* The slot moves through the depot: another thread starts the next process in it. */
 static void end_to_depot(void)
 {
     fli_local *worker = bench_here();
@@ -301,14 +303,14 @@ static void spawn_from_depot(void)
     bench_drive(next);
 }
 
-/* A process begins while stop goes through the slots: whoever finds it alive can tell its name. */
+/* A process is spawned while stop walks the slots: a slot that stop finds alive has a readable name. */
 static void setup_free(void)
 {
     setup();
     s->type = fli_weak_new(sizeof *s->type);
     bench_life_of(s->p)->inside++;
     bench_finish(s->p);
-    b->worker[1].procs = b->worker[0].procs; /* the slot is with the thread that will open it */
+    b->worker[1].procs = b->worker[0].procs; /* the slot is in the magazine of the thread that will spawn */
     b->worker[0].procs.count = 0;
 }
 
@@ -340,7 +342,7 @@ static void check_moved(void)
     fli_weak_outcome(fli_word_state(word) * 16 + b->accepted[2]);
 }
 
-/* ---- HAS_RELATIONS: the end of a process and those who watch it, as src/model does it ---- */
+/* ---- HAS_RELATIONS: the end of a process against the threads that monitor it, as in src/model ---- */
 
 static struct watch {
     fli_mutex lock;                /* of the slot */

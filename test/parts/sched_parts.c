@@ -1,6 +1,6 @@
-/* sched_parts.c - the scheduler's own words: the idle word (real sched/parking.c, find.c, ready.c), the bell of a
- * scheduler without threads (tick.c), and the door of spawn against stop (spawn.c, stop.c). What they need of other
- * rooms and is not part of the question is below: steps that only count, no timers, no pool of threads. */
+/* sched_parts.c - the scheduler's atomic words: the idle word (real sched/idle.c, find.c, ready.c), the parker of a
+ * scheduler without workers (tick.c), and the word by which stop excludes spawns (spawn.c, stop.c). What these files
+ * need of other modules is replaced below: steps that only count, no timers, no thread pool. */
 #include "parts.h"
 #include "port/wakefd.h"
 #include "sched/sched.h"
@@ -11,22 +11,23 @@ typedef struct world {
     fli_worker  workers[3];
     fli_worker *list[3];
     fli_proc    procs[3];
-    int         payload[3]; /* plain: written before a process is queued, read by who runs it */
+    int         payload[3]; /* plain: written before a process is queued, read by the worker that runs it */
     fli_mutex   lock;
     fli_cond    changed;
     uint32_t    done;              /* under lock */
-    uint32_t    expected;          /* plain: 0, or who runs so many-th sends everybody home, and nobody waits for it */
-    FLI_ATOMIC(uint32_t) finished; /* then these are counted, not `done` */
+    uint32_t    expected;          /* plain: after this many steps the workers are told to end; 0: a thread waits in
+                                    * wait_for() instead */
+    FLI_ATOMIC(uint32_t) finished; /* with `expected`: counts the steps instead of `done` */
     FLI_ATOMIC(uint32_t) readable; /* the descriptor */
     uint32_t  ticks[FLI_WEAK_THREADS + 1], ran[FLI_WEAK_THREADS + 1];
     filch_err said[FLI_WEAK_THREADS + 1];
-    bool      ends; /* a step ends its process: for stop */
+    bool      ends; /* for stop: a step ends its process */
     fli_proc *last; /* the only process */
 } world;
 
 static world *w;
 
-/* ---- what is left out ---- */
+/* ---- replacements ---- */
 
 uint64_t fli_timers_next_ns(const fli_timers *timers)
 {
@@ -88,7 +89,7 @@ void fli_record_drop(fli_runtime *rt, fli_proc *p)
     (void)rt, (void)p;
 }
 
-/* A descriptor orders nothing: relaxed. */
+/* A descriptor orders no memory: relaxed. */
 void fli_wakefd_ring(int fd)
 {
     (void)fd;
@@ -100,7 +101,7 @@ void fli_wakefd_clear(int fd)
     (void)fli_swap_rlx(&w->readable, 0);
 }
 
-/* No timer is set in these parts. */
+/* No timer is set in these programs. */
 void fli_alarmfd_set(fli_alarmfd *alarm, uint64_t at_ns)
 {
     (void)alarm, (void)at_ns;
@@ -121,7 +122,7 @@ void fli_worker_clock(fli_worker *worker)
     worker->clock_ns = fli_clock_ns();
 }
 
-/* As in finish.c, for a process that has nothing. */
+/* As finish.c, for a process without relations, mail and yields. */
 static void finish(fli_worker *worker, fli_proc *p)
 {
     (void)fli_state_finish(&p->state);
@@ -252,7 +253,7 @@ static void submit(int i)
     fli_ready(&w->sched.rt, fli_current_worker(&w->sched.rt), &w->procs[i]);
 }
 
-/* Sends everybody home when so many have been run. */
+/* Waits until `count` processes have run, then tells the workers to end. */
 static void wait_for(uint32_t count)
 {
     fli_mutex_lock(&w->lock);
@@ -279,7 +280,7 @@ static void submit_other(void)
     submit(1);
 }
 
-/* A worker in a step that makes two ready, then runs dry itself. */
+/* A worker inside a step makes two processes ready, then has no work itself. */
 static void push_and_work(void)
 {
     fli_current_set(&w->list[fli_weak_self - 1]->local);
@@ -304,7 +305,7 @@ static void check_idle(void)
     fli_weak_outcome(w->ran[1] * 16 + w->ran[2]);
 }
 
-/* ---- the bell ---- */
+/* ---- the parker of a scheduler without workers ---- */
 
 static void tick(void)
 {
@@ -343,7 +344,7 @@ static void check_bell(void)
     fli_weak_outcome(left);
 }
 
-/* ---- the door ---- */
+/* ---- spawn against stop ---- */
 
 static filch_err no_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -401,7 +402,7 @@ static void count_living(void)
     if (alive == 0) must(w->payload[0] == 7 && w->list[0]->local.procs.count > 0, "of one that ended nothing is left");
 }
 
-/* One process has ended, and its on_exit spawns another, which lives on: counted as sched/finish.c and spawn.c do it. */
+/* One process has ended, and its on_exit spawns another that stays alive: counted as in sched/finish.c and spawn.c. */
 static void leave_and_spawn(void)
 {
     fli_counters *counters = &w->list[0]->local.counters;

@@ -1,12 +1,12 @@
-/* sync_parts.c - the slab that grows while others look things up in it, the global queue, and the registry's holders.
- */
+/* sync_parts.c - the slab that grows while other threads look up handles, the global queue, and the reference count of
+ * the registry. */
 #include "dispatch/registry.h"
 #include "parts.h"
 #include "sync/inject.h"
 #include "sync/slab.h"
 
 typedef struct thing {
-    uint32_t handle; /* plain: written when made */
+    uint32_t handle; /* plain: written at creation */
     uint32_t value;
     uint8_t  rest[56];
 } thing;
@@ -22,7 +22,7 @@ typedef struct table {
     fli_magazine magazines[FLI_WEAK_THREADS + 1];
     fli_inject   queue;
     letter       letters[4];
-    FLI_ATOMIC(uint32_t) handle; /* passes a handle on */
+    FLI_ATOMIC(uint32_t) handle; /* passes a handle to another thread */
     FLI_ATOMIC(uint32_t) told;
     uint32_t        taken[FLI_WEAK_THREADS + 1], sum[FLI_WEAK_THREADS + 1], found;
     filch_registry *registry;
@@ -81,7 +81,7 @@ static void take_four(void)
     for (int i = 0; i < 4; i++) (void)take(NULL);
 }
 
-/* A handle that was passed on needs no look at `fresh`. */
+/* Looking up a handle that was passed on requires no read of `fresh`. */
 static void pass_on(void)
 {
     uint32_t handle = 0;
@@ -97,7 +97,7 @@ static void use_passed(void)
     must(it->handle == handle && it->value == 1, "a handle that was passed on leads to its object");
 }
 
-/* A handle from long ago, while a larger map takes the place of the one it was made with. */
+/* Looks up an old handle while the map in which it was created is replaced by a larger one. */
 static void setup_map(void)
 {
     setup();
@@ -115,7 +115,7 @@ static void use_known(void)
     must(fli_slab_at(&t->slab, 5) == t->known, "an object stays where it is");
 }
 
-/* Taking and giving by magazines: a handle has one user. */
+/* Takes and gives by magazines: a handle has one user at a time. */
 static void trade(void)
 {
     fli_magazine *mine = &t->magazines[fli_weak_self];
@@ -171,13 +171,13 @@ static void take_some(void)
     }
 }
 
-/* Told of two, and nobody takes: they are counted. */
+/* A thread that learned of two puts sees a count of at least two; no thread takes any. */
 static void ask(void)
 {
     if (fli_load_acq(&t->told) == 1) must(fli_inject_count(&t->queue) >= 2, "a put that one knows of is counted");
 }
 
-/* Whoever sees the count sees what came before the put. */
+/* A thread that sees the count sees what was written before the put. */
 static void ask_first(void)
 {
     if (fli_inject_count(&t->queue) >= 1) t->sum[fli_weak_self] = fli_load_rlx(&t->handle);
@@ -228,7 +228,7 @@ static void hold(void)
     filch_registry_destroy(t->registry);
 }
 
-/* A program adds its last handler and freezes; another thread that finds the registry frozen finds that handler. */
+/* A thread adds the last handler and freezes the registry; another thread that finds it frozen finds that handler. */
 static void setup_freeze(void)
 {
     setup();
@@ -242,7 +242,7 @@ static void add_and_freeze(void)
     fli_registry_use(t->registry);
 }
 
-/* An id that is there already: adding it again changes nothing, and says whether the registry is frozen. */
+/* Adds an id that exists: changes nothing, and returns whether the registry is frozen. */
 static void ask_frozen(void)
 {
     if (filch_registry_add(t->registry, 5, handler, NULL) != FILCH_EFROZEN) return;

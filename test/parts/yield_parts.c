@@ -1,14 +1,15 @@
-/* yield_parts.c - the stamp of a yield's node: two completers against each other and against the end of the process.
- * One wins; the node is filled by him alone and given back once. */
+/* yield_parts.c - the stamp of a yield's node: two completing threads against each other and against the end of the
+ * process. One of them wins; it alone fills the node, and the node is freed once. */
 #include "bench.h"
 
 static struct {
     fli_proc      *p;
-    filch_receiver receiver; /* handed to the completers by the program itself */
+    filch_receiver receiver; /* passed to the completing threads by the program itself */
 } * s;
 
 static struct pass {
-    /* The key of a yield opened by a thread. Relaxed on both sides: a host that hands receivers on carelessly. */
+    /* The key of a yield opened by a thread. Relaxed on both sides: the program passes receivers on without
+     * ordering. */
     FLI_ATOMIC(uint64_t) key;
     uint32_t ok[FLI_WEAK_THREADS + 1], late[FLI_WEAK_THREADS + 1];
     uint32_t named;
@@ -30,7 +31,7 @@ static void setup_open(void)
     s->p->flags |= FLI_PROC_WAITING;
 }
 
-/* It is asleep: blocked on the yield. */
+/* The process is BLOCKED on the yield. */
 static void setup_blocked(void)
 {
     setup_open();
@@ -76,7 +77,7 @@ static void check_answered(void)
     fli_weak_outcome((uint64_t)life->answer * 16 + bench_sum(b->woke));
 }
 
-/* Ends with the yield out, then uses its nodes for something else: all of them, with plain writes. */
+/* Ends the process while the yield is outstanding, then reuses all its nodes with plain writes. */
 static void end_and_reuse(void)
 {
     fli_local *worker = bench_here();
@@ -93,7 +94,7 @@ static void end_and_reuse(void)
     for (int i = 0; i < 2; i++) fli_node_give(&b->rt, worker, fli_node_at(&b->rt, taken[i]));
 }
 
-/* Ends, and opens a yield of another process with the same node: the old receiver must not complete it. */
+/* Ends the process and opens a yield of another process with its node: the old receiver must not complete that one. */
 static void end_and_open(void)
 {
     fli_local *worker = bench_here();
@@ -110,7 +111,7 @@ static void end_and_open(void)
     bench_finish(next);
 }
 
-/* Stop names what it waits for, then ends it. */
+/* Reads the command that the process waits for, as stop does, then ends the process. */
 static void name_and_end(void)
 {
     uint32_t command = 0;
@@ -122,7 +123,7 @@ static void name_and_end(void)
     end_and_reuse();
 }
 
-/* Only looks at it, and goes on: whoever completes may win, or hear that it is late. */
+/* Reads the command that the process waits for: a completion at that time may win or be stale. */
 static void name_only(void)
 {
     uint32_t command = 0;
@@ -146,7 +147,7 @@ static void check_ended(void)
     fli_weak_outcome(bench_sum(pass->ok) * 16 + pass->named);
 }
 
-/* Opens the yield itself; the receiver travels by a relaxed word. */
+/* Opens the yield itself; the receiver is passed on in a relaxed word. */
 static void open_and_drive(void)
 {
     fli_local *worker = bench_here();
@@ -164,12 +165,12 @@ static void complete_key(void)
 
 static void check_open(void)
 {
-    /* Whoever is careless may hear that he is late; that is all that may happen to him. */
+    /* A receiver passed on without ordering may be stale for its user; nothing else may go wrong. */
     must(bench_sum(pass->ok) <= 1, "at most one completion wins");
     if (bench_sum(pass->ok) == 1) check_answered();
 }
 
-/* Yields one after the other: a node is reused for the next, and the completer of the first comes too late. */
+/* Yields one after the other: the node is reused for the second, and the completion of the first comes too late. */
 static void answer_and_again(void)
 {
     bench_drive(s->p);
