@@ -1,12 +1,13 @@
-/* cancel_stress.c - two threads cancel the same processes at the same time, and one of them leaves a note before.
+/* cancel_stress.c - two threads cancel the same processes at the same time; one of them writes a note before.
  *
  *     cancel_stress CANCELS
  *
  * Each round has a number. The first thread writes it to the note of every process and cancels the process; the second
- * one only cancels. The two cancels may reach a process as one event or as two. When both threads are through, each
- * process gets a message, which comes after them: by then a step that got a cancel must have read the note of this round.
+ * thread only cancels. The two cancels may reach a process as one event or as two. When both threads have finished,
+ * each process gets a message, which arrives after the cancels: by then a step that received a cancel must have read
+ * the note of this round.
  *
- * Exit: 0 all well; 1 a note was missed; 2 wrong usage, or the runtime refused.
+ * Exit: 0 no error found; 1 a note was missed; 2 wrong usage, or the runtime failed.
  */
 #include <inttypes.h>
 #include <stdalign.h>
@@ -24,9 +25,9 @@ static struct {
     filch_sched *sched;
     filch_pid    pids[PROCS];
     struct {
-        alignas(FLI_LINE) FLI_ATOMIC(uint64_t) note; /* relaxed: the cancel has to bring it */
+        alignas(FLI_LINE) FLI_ATOMIC(uint64_t) note; /* relaxed: the cancel must order it */
     } left[PROCS];
-    uint64_t heard[PROCS]; /* plain: the process's own, until it has acknowledged the round */
+    uint64_t heard[PROCS]; /* plain: used by the process alone until it has acknowledged the round */
     FLI_ATOMIC(uint64_t) round, through, acknowledged;
     uint64_t rounds;
 } world;

@@ -1,20 +1,21 @@
-/* completion_stress.c - completions racing the end of the step that asked: each yield is answered exactly once.
+/* completion_stress.c - completions that race with the end of the step that yielded: each yield is completed exactly
+ * once.
  *
  *     completion_stress YIELDS
  *
- * Processes yield a few commands at a time and then wait, or go idle, until all are answered. The handler decides by
- * chance who answers: itself, on the spot; one of two answering threads, which spin on the receivers they are handed;
- * or both threads at once, for the same receiver. So answers arrive before, while and after the worker lets go of the
- * process. Of two answers one must be accepted and the other told FILCH_ESTALE; each process ticks off its tags and
- * must see every one once.
+ * Processes yield a few commands at a time and then wait, or go idle, until all are completed. The handler chooses at
+ * random how a yield is completed: by itself, synchronously; by one of two answering threads, which spin on the
+ * receivers that they get; or by both threads at once, with one receiver. So completions arrive before, while and after
+ * the worker settles the process. Of two completions one must be accepted and the other one get FILCH_ESTALE; each
+ * process checks that every tag arrives once.
  *
- * A receiver travels in a slot: the handler fills it and raises a bit for each thread that shall answer. When no slot
- * is free the handler answers itself, so nobody ever waits for one. Two that shall answer at once wait for each other,
- * briefly: how often they met is in the report. There are many processes, so that a thread which has its turn on a
- * crowded machine finds much to do. An answer that is lost shows as standing still: after STRESS_LIMIT without one the
- * program tells what it sees and ends.
+ * A receiver is passed in a slot: the handler fills the slot and sets a bit for each thread that shall answer. When no
+ * slot is free the handler completes the yield itself, so no thread waits for a slot. Two threads that shall answer at
+ * once wait for each other for a short time: the report says how often they met. There are many processes, so that a
+ * thread that gets a CPU on a loaded machine finds enough work. A lost completion shows as missing progress: after
+ * STRESS_LIMIT without a completion the program prints its state and ends.
  *
- * Exit: 0 all well; 1 an answer was lost, doubled or made up; 2 wrong usage, or the runtime refused.
+ * Exit: 0 no error found; 1 a completion was lost, duplicated or invented; 2 wrong usage, or the runtime failed.
  */
 #include <inttypes.h>
 #include <sched.h>
@@ -38,20 +39,20 @@ enum { ASKERS = 64, SLOTS = 16, AT_ONCE = 8, THREADS = 2, COMMAND = FILCH_CMD_US
 
 /* A receiver on its way to the answering threads. */
 typedef struct slot {
-    /* Answers given: accepted ones count 1, stale ones 256.  writes: the threads.  PAIR slot.given */
+    /* Completions made: an accepted one adds 1, a stale one 256.  writes: the answering threads.  PAIR slot.given */
     alignas(FLI_LINE) FLI_ATOMIC(uint32_t) given;
-    /* Threads about to answer: those here count 1, those that do not wait for the other 16.  writes: the threads, by
-     * add; reset with `given`.  Relaxed: only to be there together */
+    /* Threads about to answer: a thread that waits for the other adds 1, one that does not wait adds 16.  writes: the
+     * threads, by add; reset with `given`.  Relaxed: it only brings the threads together */
     FLI_ATOMIC(uint32_t) worker;
-    uint32_t       expected; /* plain, as the rest: by PAIR slot.asked */
+    uint32_t       expected; /* plain, like the fields below: ordered by PAIR slot.asked */
     filch_receiver receiver;
     int64_t        value;
 } slot;
 
 /* The slots of one asker. */
 typedef struct box {
-    /* A bit for each slot that thread 0 shall answer, and above them those of thread 1.  writes: the handler adds, the
-     * threads take theirs by and.  PAIR slot.asked */
+    /* A bit for each slot that thread 0 shall answer, and above them the bits of thread 1.  writes: the handler sets
+     * bits, each thread clears its own.  PAIR slot.asked */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) asked;
     slot slots[SLOTS];
 } box;
@@ -59,31 +60,31 @@ typedef struct box {
 typedef struct asker {
     struct game *game;
     uint32_t     who;
-    fli_prng     prng;         /* of its steps */
-    fli_prng     handler_prng; /* of the handler, which runs on the same worker but not inside the step */
-    uint32_t     missing;      /* a bit for each tag that is not answered yet */
+    fli_prng     prng;         /* used by its steps */
+    fli_prng     handler_prng; /* used by the handler, which runs on the same worker but outside the step */
+    uint32_t     missing;      /* a bit for each tag that is not completed yet */
     uint64_t     asked, answered;
 } asker;
 
 typedef struct game {
-    uint64_t     yields; /* of each asker */
+    uint64_t     yields; /* per asker */
     filch_sched *sched;
     filch_pid    pids[ASKERS];
     box          boxes[ASKERS];
     stress_watch watch;
     FLI_ATOMIC(bool) over;
-    /* Relaxed: for the watch and the report.  writes: each asker its own. */
+    /* Relaxed: for the progress check and the report.  writes: each asker its own. */
     struct {
         alignas(FLI_LINE) FLI_ATOMIC(uint64_t) n;
     } answered[ASKERS];
-    /* How answers came.  writes: by add, relaxed. */
+    /* How yields were completed.  writes: by add, relaxed. */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) on_the_spot;
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) by_thread;
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) doubled;
     FLI_ATOMIC(uint64_t) met; /* of those */
 } game;
 
-/* ---- telling ---- */
+/* ---- reports ---- */
 
 static uint64_t progress(game *g)
 {
@@ -110,7 +111,7 @@ static void complain(game *g, const char *what)
     _exit(1);
 }
 
-/* ---- those who ask ---- */
+/* ---- askers ---- */
 
 static filch_err asker_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
@@ -119,7 +120,7 @@ static filch_err asker_init(void *self, const filch_ctx *ctx, const char *method
     return FILCH_OK;
 }
 
-/* What the command carries and the answer must bring back. */
+/* Returns the number that the command carries and the completion must return. */
 static int64_t value_of(const asker *a, uint64_t number)
 {
     return (int64_t)(number * ASKERS + a->who);
@@ -164,7 +165,7 @@ static const filch_type asker_type = {
     .name = "asker", .size = sizeof(asker *), .init = asker_init, .step = asker_step
 };
 
-/* ---- those who answer ---- */
+/* ---- answering threads ---- */
 
 static asker askers[ASKERS];
 
@@ -173,14 +174,14 @@ static void dawdle(fli_prng *prng)
     for (uint32_t n = fli_prng_below(prng, UINT32_C(1) << fli_prng_below(prng, 6)); n > 0; n--) fli_thread_pause();
 }
 
-/* The first free slot of this asker, filled; SLOTS if there is none. */
+/* Fills the first free slot of this asker. Returns its index, or SLOTS if none is free. */
 static uint32_t fill(box *of, filch_receiver receiver, int64_t value, uint32_t expected)
 {
-    uint64_t asked = fli_load_acq(&of->asked); /* PAIR slot.asked, acquire half: the threads have read it, ... */
+    uint64_t asked = fli_load_acq(&of->asked); /* PAIR slot.asked, acquire half: the threads have read the slot, ... */
     for (uint32_t i = 0; i < SLOTS; i++) {
         slot *s = &of->slots[i];
         if (((asked | asked >> SLOTS) >> i & 1) != 0) continue;
-        if (fli_load_acq(&s->given) != 0) continue; /* PAIR slot.given, acquire half: ... and for the last time */
+        if (fli_load_acq(&s->given) != 0) continue; /* PAIR slot.given, acquire half: ... and will not read it again */
         s->receiver = receiver;
         s->value = value;
         s->expected = expected;
@@ -195,21 +196,21 @@ static filch_err handle(void *user, const filch_command *command, uint64_t tag, 
     int64_t  value = filch_as_int(&command->data);
     asker   *a = &askers[value % ASKERS];
     box     *of = &g->boxes[a->who];
-    uint32_t who = fli_prng_below(&a->handler_prng, 1 << THREADS); /* nobody: on the spot */
+    uint32_t who = fli_prng_below(&a->handler_prng, 1 << THREADS); /* no thread: synchronous completion */
     uint32_t at = who != 0 ? fill(of, receiver, value, who == 3 ? 2 : 1) : SLOTS;
     if (at == SLOTS) {
-        if (who != 0) fli_thread_yield(); /* the threads are behind: lend them our CPU */
+        if (who != 0) fli_thread_yield(); /* the threads are behind: give up the CPU for them */
         (void)fli_add_rlx(&g->on_the_spot, 1);
         return filch_complete(receiver, tag, filch_int(value), FILCH_OK);
     }
     uint64_t bits = ((uint64_t)(who & 1) | (uint64_t)(who >> 1) << SLOTS) << at;
-    (void)fli_add_rel(&of->asked, bits); /* PAIR slot.asked, release half; both are clear, so it sets them */
+    (void)fli_add_rel(&of->asked, bits); /* PAIR slot.asked, release half; both bits are clear, so adding sets them */
     dawdle(&a->handler_prng);
     return FILCH_OK;
 }
 
-/* Two that shall answer at once wait for each other, but not for long: the other one may not be running. True: it is
- * here now. `patient`: wait at all. */
+/* Waits, if `patient`, for the other thread that shall answer; only for a short time, because it may not be running.
+ * Returns true if it is here now. */
 static bool meet(slot *s, bool patient)
 {
     uint32_t before = fli_add_rlx(&s->worker, patient ? 1 : 17);
@@ -221,16 +222,16 @@ static bool meet(slot *s, bool patient)
     return fli_add_rlx(&s->worker, 16) != 1;
 }
 
-/* Answers, and checks the sum when it was the last of those asked. */
+/* Completes the yield; the last thread checks the sum. */
 static void answer(game *g, slot *s, bool *patient)
 {
     uint32_t expected = s->expected;
-    /* Once in vain is enough for this round. */
+    /* After one wait in vain this thread does not wait again in this round. */
     if (expected == 2) *patient = meet(s, *patient);
     bool      met = expected == 2 && *patient;
     filch_err err = filch_complete(s->receiver, s->receiver.tag, filch_int(s->value), FILCH_OK);
     if (err != FILCH_OK && err != FILCH_ESTALE) complain(g, filch_err_text(err));
-    /* PAIR slot.given, both halves: whoever comes last has the other's answer, too. */
+    /* PAIR slot.given, both halves: the last thread sees the result of the other, too. */
     uint32_t mine = err == FILCH_OK ? 1 : 256, given = fli_add_acqrel(&s->given, mine) + mine;
     if (given % 256 + given / 256 < expected) return;
     if (given % 256 != 1) complain(g, given % 256 == 0 ? "no answer was accepted" : "two answers were accepted");
@@ -256,14 +257,14 @@ static bool answer_some(game *g, uint32_t who, fli_prng *prng)
             if (fli_prng_below(prng, 8) == 0) dawdle(prng);
             any = true;
             answer(g, &of->slots[at], &patient);
-            /* PAIR slot.asked, release half: not ours any more. */
+            /* PAIR slot.asked, release half: the slot may be filled again. */
             (void)fli_and_acqrel(&of->asked, ~(UINT64_C(1) << (who * SLOTS + at)));
         }
     }
     return any;
 }
 
-/* Each thread has a CPU of its own, if there are two: on one they would take turns, and never meet. */
+/* Binds each thread to a CPU of its own, if there are two: on one CPU they would alternate and never meet. */
 static void part(uint32_t who)
 {
     cpu_set_t allowed, mine;
@@ -272,7 +273,7 @@ static void part(uint32_t who)
     for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
         if (CPU_ISSET(cpu, &allowed) && who-- == 0) CPU_SET(cpu, &mine);
     }
-    (void)sched_setaffinity(0, sizeof mine, &mine); /* refused: as the system likes */
+    (void)sched_setaffinity(0, sizeof mine, &mine); /* if this fails the system places the threads */
 }
 
 static void answerer_run(void *arg)

@@ -1,16 +1,18 @@
-/* curl_stress.c - a library that owns its descriptors, driven by processes: libcurl's multi interface over filch_yield_poll.
+/* curl_stress.c - a library that owns its descriptors, driven by processes: libcurl's multi interface over
+ * filch_yield_poll.
  *
  *     curl_stress TRANSFERS
  *
- * Some processes each run many transfers at once: libcurl says which sockets it waits for and when it wants to be called
- * (socket function, timer function), the process polls and sleeps for it. Every second transfer is cancelled after a few
- * steps, in any state, and never answered in full, some of them not at all; some others are reset in the middle by the server, a
- * thread of this program for each connection. The shares of TRANSFERS go to 0 (this thread ticks), 1 and 2 workers.
+ * Each process runs many transfers at once: libcurl reports which sockets it waits for and when it wants to be called
+ * (socket function, timer function), and the process polls and sleeps for it. Every second transfer is cancelled after
+ * a few steps, in any state, and gets an incomplete answer or none; some others are reset in the middle by the server,
+ * which has a thread for each connection. TRANSFERS is divided among schedulers with 0 workers (this thread ticks), 1
+ * and 2 workers.
  *
- * What is checked: each transfer ends in the one way that its number allows, with every byte; at the end the program has as many
- * descriptors as before, and the scheduler has given back every byte.
+ * Checked: each transfer ends in the way that its number determines, with every byte; at the end the program has as
+ * many descriptors as before, and the scheduler has freed all memory.
  *
- * Exit: 0 all well; 1 something was lost, mixed up or left open; 2 wrong usage, or the runtime refused.
+ * Exit: 0 no error found; 1 something was lost, mixed up or left open; 2 wrong usage, or the runtime failed.
  */
 #include <arpa/inet.h>
 #include <curl/curl.h>
@@ -50,7 +52,7 @@ static void wrong(const char *what, uint64_t a, uint64_t b)
     fli_add_rlx(&g.wrong, 1);
 }
 
-/* What becomes of transfer `n`. */
+/* These functions decide how transfer `n` ends. */
 static bool is_cancelled(uint64_t n)
 {
     return n % 2 == 1;
@@ -109,7 +111,7 @@ static void *serve(void *arg)
     if (strstr(request, "\r\n\r\n") != NULL && !is_never_answered(n)) answer(fd, n);
     struct linger now = { .l_onoff = 1, .l_linger = 0 };
     if (is_reset(n)) (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
-    else while (recv(fd, request, sizeof request, 0) > 0) {} /* until the client has gone */
+    else while (recv(fd, request, sizeof request, 0) > 0) {} /* until the client has closed */
     (void)close(fd);
     fli_add_rel(&g.connections, -1);
     return NULL;
@@ -152,12 +154,12 @@ typedef struct transfer {
     CURL    *easy; /* NULL: none */
     uint64_t n, steps;
     size_t   bytes;
-    bool     mixed; /* a byte of another one */
+    bool     mixed; /* it received a byte of another transfer */
 } transfer;
 
 typedef struct watched {
-    uint32_t events; /* what libcurl waits for; 0 nothing */
-    uint32_t turn;   /* of the poll that is out, or was: later answers are old */
+    uint32_t events; /* what libcurl waits for; 0: nothing */
+    uint32_t turn;   /* number of the newest poll: completions of older ones are ignored */
     bool     out, listed;
 } watched;
 
@@ -168,7 +170,7 @@ typedef struct driver {
     int      *changed; /* descriptors whose `events` are new */
     uint32_t  changed_count;
     uint64_t  timer_turn;
-    long      timer_ms; /* wanted; -1: none */
+    long      timer_ms; /* requested by libcurl; -1: none */
     bool      timer_is_new;
     bool      through;
 } driver;
@@ -274,7 +276,7 @@ static uint64_t tag_of(int kind, uint64_t number)
     return number << 2 | (uint64_t)kind;
 }
 
-/* What libcurl has asked for becomes yields. */
+/* Turns the requests of libcurl into yields. */
 static filch_err ask(driver *d, filch_out *out)
 {
     filch_err err = FILCH_OK;
@@ -294,7 +296,7 @@ static filch_err ask(driver *d, filch_out *out)
         uint64_t delay_ns = FILCH_MILLISECONDS((uint64_t)d->timer_ms);
         err |= filch_yield_sleep(out, tag_of(TAG_TIMER, ++d->timer_turn), delay_ns);
     }
-    if (d->timer_is_new && d->timer_ms < 0) d->timer_turn++; /* the one that is out is not wanted any more */
+    if (d->timer_is_new && d->timer_ms < 0) d->timer_turn++; /* the outstanding sleep is no longer wanted */
     d->timer_is_new = false;
     return err;
 }
@@ -303,7 +305,7 @@ static void hear_poll(driver *d, const filch_event *event)
 {
     int      fd = (int)(event->tag >> 2 & 0xffff), running, ready = (int)filch_as_int(&event->data);
     watched *s = &d->sockets[fd];
-    if (s->turn != (uint32_t)(event->tag >> 18)) return; /* cancelled, or answered while it was being cancelled */
+    if (s->turn != (uint32_t)(event->tag >> 18)) return; /* cancelled, or completed while it was being cancelled */
     s->out = false;
     if (event->error != FILCH_OK) {
         wrong("a poll fails", (uint64_t)event->error, (uint64_t)fd);
@@ -311,7 +313,7 @@ static void hear_poll(driver *d, const filch_event *event)
     }
     int mask = ((ready & FILCH_POLL_IN) != 0 ? CURL_CSELECT_IN : 0) | ((ready & FILCH_POLL_OUT) != 0 ? CURL_CSELECT_OUT : 0) |
                ((ready & (FILCH_POLL_ERROR | FILCH_POLL_HANGUP)) != 0 ? CURL_CSELECT_ERR : 0);
-    list_socket(d, fd); /* polled again, if libcurl still wants it */
+    list_socket(d, fd); /* polled again if libcurl still wants it */
     curl_multi_socket_action(d->multi, fd, mask, &running);
 }
 
@@ -332,7 +334,7 @@ static filch_err driver_step(void *self, const filch_event *events, size_t count
                 curl_multi_socket_action(d->multi, CURL_SOCKET_TIMEOUT, 0, &running);
             }
             break;
-        case TAG_TICK: /* so that those are cancelled too that nothing happens to */
+        case TAG_TICK: /* so that transfers without events are cancelled too */
             if (filch_yield_sleep(out, tag_of(TAG_TICK, 0), FILCH_MILLISECONDS(1)) != FILCH_OK) return FILCH_EUSER;
             break;
         default: break;
@@ -385,9 +387,9 @@ static void driver_exit(void *user, filch_pid pid, filch_err error, const filch_
     fli_add_rel(&g.drivers, -1);
 }
 
-/* ---- the games ---- */
+/* ---- runs ---- */
 
-/* Waits for the last driver, and sees to it that something moves. */
+/* Waits for the last driver; with `ticks` calls filch_tick(). */
 static void wait_for_all(bool ticks)
 {
     uint64_t seen = 0, until_ns = fli_clock_ns() + STRESS_LIMIT;
@@ -426,7 +428,7 @@ static bool play(uint64_t transfers, int32_t workers)
     filch_err err = filch_sched_stop(g.sched, FILCH_SECONDS(60), NULL);
     if (err != FILCH_OK) wrong("stop", (uint64_t)err, 0);
     if (fli_load_rlx(&g.ended) != transfers) wrong("transfers are missing", fli_load_rlx(&g.ended), transfers);
-    /* The server's side goes when the client's side has: so none of those is left open. */
+    /* The server closes a connection after the client has: so none is left open. */
     (void)shutdown(listener, SHUT_RDWR);
     (void)pthread_join(server, NULL);
     for (uint64_t late_ns = fli_clock_ns() + STRESS_LIMIT; fli_load_acq(&g.connections) > 0;) {

@@ -4,19 +4,19 @@
  *
  * One owner pushes the numbers 1..ITEMS in bursts of random length and pops in bursts between them, now and then the
  * oldest. Thieves take halves of the owner's deque, or of each other's, into their own deques and pop those. Most
- * bursts are short: deques of a few items are where owner and thieves meet. Every 1024 bursts, if all thieves have
- * moved on since the last time, the owner changes to a fresh deque, small again and with indices about to wrap: so
- * growing and wrapping happen under the thieves' hands, and often.
+ * bursts are short: owner and thieves meet in deques of a few items. Every 1024 bursts, if all thieves have moved on
+ * since the last time, the owner changes to a new deque, small again and with indices about to wrap: so growing and
+ * wrapping happen often, while thieves use the deque.
  *
- * Whoever gets a number clears its bit in a map that begins full. A bit that is clear already was delivered twice; a
- * bit that is left at the end was lost. Beside it each number has a plain byte that the owner writes before the push
- * and the receiver reads: if the deque did not carry what happened before a push to the receiver, TSan would report
- * it, and a weakly ordered machine might read an old byte. So the checks themselves use relaxed operations, and the
- * last thief never goes to the owner: they must not lend the deque an order that it lacks. Memory: 9 bits an item.
+ * The thread that gets a number clears its bit in a map that begins full. A bit that is already clear was delivered
+ * twice; a bit that is left at the end was lost. Each number also has a plain byte that the owner writes before the
+ * push and the taker reads: if the deque did not order the push before the take, TSan would report it, and a weakly
+ * ordered machine might read an old byte. So the checks themselves use relaxed operations, and the last thief never
+ * steals from the owner: the checks must not add an order that the deque lacks. Memory: 9 bits per item.
  *
- * The first mistake ends the program: a deque that made one is not fit to be used further.
- * Exit: 0 all well; 1 an item was doubled, lost, made up or overlooked; 2 wrong usage or no memory. A trap is an
- * assertion of the deque itself.
+ * The first error ends the program, because the deque is in an unknown state then.
+ * Exit: 0 no error found; 1 an item was duplicated, lost, invented or overlooked; 2 wrong usage or no memory. A trap is
+ * an assertion of the deque itself.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -34,22 +34,23 @@ enum { THIEVES_MAX = 64 };
 #define SECOND_NS UINT64_C(1000000000)
 
 typedef struct player {
-    alignas(FLI_LINE) fli_deque deque; /* a thief's; the owner has game.deques */
+    alignas(FLI_LINE) fli_deque deque; /* of a thief; the owner uses game.deques */
     /* The round in whose deque this thief steals.  writes: the thief.  reads: the owner.  PAIR game.left */
     FLI_ATOMIC(uint32_t) round;
     struct game *game;
     uint32_t     who; /* 0: the owner */
     fli_prng     prng;
-    uint64_t     delivered; /* plain: the player's own, read after it is joined; so are the others below */
+    uint64_t     delivered; /* plain, like the fields below: used by the player alone, read after it is joined */
     uint64_t     steals, stolen, retries;
 } player;
 
 typedef struct game {
     uint64_t items;
     uint32_t thieves;
-    FLI_ATOMIC(uint64_t) * missing;            /* one bit an item: still to come */
-    unsigned char *notes;                      /* plain: written before the push, read by who gets the item */
-    uint64_t       begun_ns, said_ns, growths; /* plain: the owner's */
+    FLI_ATOMIC(uint64_t) * missing;            /* one bit per item: not yet delivered */
+    unsigned char *notes;                      /* plain: written before the push, read by the thread that gets the
+                                                * item */
+    uint64_t       begun_ns, said_ns, growths; /* plain: used by the owner alone */
     bool           terminal;
     /* How often the owner has changed its deque; it uses deques[round % 2].  writes: the owner.  PAIR game.round */
     alignas(FLI_LINE) FLI_ATOMIC(uint32_t) round;
@@ -84,12 +85,12 @@ static void deliver(player *p, void *got)
     if (item == 0 || item > g->items) complain(p, item, "was never pushed");
     if (g->notes[item] != note_of(item)) complain(p, item, "came before what was written ahead of its push");
     uint64_t bit = UINT64_C(1) << (item % 64);
-    /* Taking away a bit that is there clears it and no other. */
+    /* Subtracting a bit that is set clears it and changes no other. */
     if ((fli_add_rlx(&g->missing[item / 64], (uint64_t)0 - bit) & bit) == 0) complain(p, item, "was delivered twice");
     p->delivered++;
 }
 
-/* Mostly a few, sometimes many. */
+/* Returns a burst length: usually small, sometimes large. */
 static uint32_t burst(player *p)
 {
     uint32_t bits = fli_prng_below(&p->prng, 64) == 0 ? 11 : fli_prng_below(&p->prng, 6);
@@ -126,12 +127,12 @@ static void close_deque(game *g, fli_deque *deque)
     fli_deque_fini(deque);
 }
 
-/* The owner goes on with a fresh deque, in the place of the one before the current. If a thief may still look at that
- * one: another time. */
+/* The owner switches to a new deque, in place of the one before the current. Does nothing if a thief may still use that
+ * one. */
 static void next_round(player *p)
 {
     game    *g = p->game;
-    uint32_t round = fli_load_rlx(&g->round); /* relaxed: our own store */
+    uint32_t round = fli_load_rlx(&g->round); /* relaxed: this thread's own store */
     for (uint32_t i = 1; i <= g->thieves; i++) {
         if (fli_load_acq(&g->players[i].round) != round) return; /* PAIR game.left, acquire half */
     }
@@ -160,7 +161,7 @@ static void owner(player *p)
     game    *g = p->game;
     uint64_t pushed = 0;
     for (uint32_t turn = 1; pushed < g->items; turn++) {
-        fli_deque *deque = &g->deques[fli_load_rlx(&g->round) % 2]; /* relaxed: our own store */
+        fli_deque *deque = &g->deques[fli_load_rlx(&g->round) % 2]; /* relaxed: this thread's own store */
         for (uint32_t n = burst(p); n > 0 && pushed < g->items; n--) {
             pushed++;
             g->notes[pushed] = note_of(pushed);
@@ -173,10 +174,12 @@ static void owner(player *p)
         }
     }
     drain(p, &g->deques[fli_load_rlx(&g->round) % 2]);
-    fli_store_rel(&g->over, 1); /* PAIR game.over, release half: what is not delivered now is in a thief's hands */
+    fli_store_rel(&g->over, 1); /* PAIR game.over, release half: items not delivered by now are in the deques of
+                                 * thieves */
 }
 
-/* Half the time the owner's, which is where the items come from; but the last of several thieves robs only thieves. */
+/* Returns the deque to steal from: in half the cases the owner's, where the items come from; but the last of several
+ * thieves steals only from thieves. */
 static fli_deque *victim(player *p, uint32_t round)
 {
     game    *g = p->game;
@@ -193,10 +196,11 @@ static void thief(void *arg)
     game    *g = p->game;
     uint32_t misses = 0;
     for (;;) {
-        /* Before the look: once it is over, nothing comes to us that we do not take ourselves. */
+        /* Read before the search: once it is over, this thief gets only items that it steals itself. */
         bool     over = fli_load_acq(&g->over) != 0; /* PAIR game.over, acquire half */
         uint32_t round = fli_load_acq(&g->round);    /* PAIR game.round, acquire half */
-        fli_store_rel(&p->round, round);             /* PAIR game.left, release half: of earlier deques we are out */
+        fli_store_rel(&p->round, round);             /* PAIR game.left, release half: this thief no longer uses
+                                                      * earlier deques */
         void    *first;
         uint32_t count;
         switch (fli_deque_steal_half_into(victim(p, round), &p->deque, &first, &count)) {
@@ -204,7 +208,7 @@ static void thief(void *arg)
             p->steals++;
             p->stolen += count;
             deliver(p, first);
-            /* Sometimes the loot lies about for a while, for other thieves to find. */
+            /* Sometimes the stolen items stay in the deque for a while, for other thieves to find. */
             if (fli_prng_below(&p->prng, 16) == 0) fli_thread_yield();
             drain(p, &p->deque);
             misses = 0;
@@ -219,7 +223,7 @@ static void thief(void *arg)
     }
 }
 
-/* Every bit is clear and the counts add up. */
+/* Checks that every bit is clear and the counts add up. */
 static bool check(game *g, uint64_t delivered)
 {
     uint64_t lost = 0, example = 0;

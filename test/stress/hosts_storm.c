@@ -1,13 +1,14 @@
-/* hosts_storm.c - hosts whose processes link, unlink, watch and end each other while the hosts stop.
+/* hosts_storm.c - hosts whose processes link, unlink, monitor and end each other while the hosts stop.
  *
  *     hosts_storm ROUNDS
  *
- * Each round makes a node with HOSTS hosts. Their processes relate to processes of all hosts that they find on a board,
- * spawn linked processes on other hosts, and end, some of them with an error. Threads of the program do the same through
- * the first host. Meanwhile all hosts but the first stop, each by a thread of its own; then the first one stops. A round
- * is fine if every host stops, and if the model of the node has no relation left (it asserts that when it is freed).
+ * Each round makes a node with HOSTS hosts. Their processes make relations with processes of all hosts, whose pids they
+ * find on a board, spawn linked processes on other hosts, and end, some of them with an error. Foreign threads do all
+ * this through the first host. Meanwhile all hosts but the first stop, each by a thread of its own; then the first one
+ * stops. A round passes if every host stops and the model of the node has no relation left (it asserts that when it is
+ * freed).
  *
- * Exit: 0 all well; 1 a host did not stop; 2 wrong usage, or the runtime refused.
+ * Exit: 0 no error found; 1 a host did not stop; 2 wrong usage, or the runtime failed.
  */
 #include <inttypes.h>
 #include <stdbool.h>
@@ -57,14 +58,14 @@ static void spawn_on(filch_sched *sched, uint32_t host, uint32_t relations, fli_
     uint64_t            args[2] = { fli_prng_next(prng), host };
     opt.args = filch_bytes(args, sizeof args);
     opt.relations = relations;
-    /* Some names are taken: then a birth with all its relations is undone. */
+    /* The name may be taken: then the spawn with all its relations is undone. */
     opt.name = fli_prng_below(prng, 4) == 0 ? "taken" : NULL;
     filch_err err = filch_spawn_on(sched, 100 + host, &actor_type, &opt, &pid);
     count(&storm.spawned, err);
     if (err == FILCH_OK) fli_store_rlx(&storm.board[host][fli_prng_below(prng, BOARD)], pid.serial);
 }
 
-/* Does one thing to processes of any host, through `sched`. `me` is a process, or of nobody. */
+/* Does one random thing to processes of any host, through `sched`. `me` is a process, or an invalid pid. */
 static void act(filch_sched *sched, filch_pid me, fli_prng *prng)
 {
     filch_pid a = me.serial != 0 && fli_prng_below(prng, 2) == 0 ? me : draw(prng), b = draw(prng);
@@ -165,7 +166,7 @@ static bool play_round(uint64_t number)
     for (uintptr_t i = 0; i < MEDDLERS; i++) {
         stress_must("thread", fli_thread_start(&meddlers[i], "meddle", meddle, (void *)(number * MEDDLERS + i + 1)));
     }
-    /* A round is as long as it takes to have something to disturb. */
+    /* The stop begins when there is something to disturb: after 100 actions. */
     while (fli_load_rlx(&storm.acted) < 100) fli_thread_yield();
     for (uintptr_t i = 1; i < HOSTS; i++) {
         stress_must("thread", fli_thread_start(&stoppers[i], "stop", stop, (void *)i));

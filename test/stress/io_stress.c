@@ -1,18 +1,18 @@
-/* io_stress.c - connections that come and go in every way at once: nothing is lost, mixed up or left open.
+/* io_stress.c - connections that open and close in every way at once: nothing is lost, mixed up or left open.
  *
  *     io_stress LIVES
  *
- * A crowd of clients connects over a unix socket; each writes rounds of random size whose bytes follow from a number,
- * and a server process, which was *given* the connection, sends them back. Clients check every byte. Reads are some,
- * exactly, or with a timeout so short that it often rings in the middle; some reads are cancelled while they wait. Some
- * clients end in the middle of a round, some are killed from outside at any moment, and so are servers. The shares of
- * LIVES go to 1, 2 and 4 workers, patient and hasty (they sleep at every opportunity: each report has to wake the one
- * in the poller).
+ * Many clients connect over a unix socket; each writes rounds of random size whose bytes follow from a number, and a
+ * server process, which was *given* the connection, sends them back. Clients check every byte. Reads take what is
+ * there, or an exact number of bytes, or have a timeout so short that it often expires in the middle; some reads are
+ * cancelled while they wait. Some clients end in the middle of a round, and clients and servers are killed by another
+ * thread at any moment. LIVES is divided among schedulers with 1, 2 and 4 workers, with the usual spin time and without
+ * any (then workers park at every opportunity, and each report has to unpark the one in the poller).
  *
- * A report that is lost shows as standing still: STRESS_LIMIT without progress. At the end every process is gone and
- * the program has as many descriptors as before.
+ * A lost report shows as missing progress for STRESS_LIMIT. At the end all processes have ended and the program has as
+ * many descriptors as before.
  *
- * Exit: 0 all well; 1 something was lost, mixed up or left open; 2 wrong usage, or the runtime refused.
+ * Exit: 0 no error found; 1 something was lost, mixed up or left open; 2 wrong usage, or the runtime failed.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -48,7 +48,7 @@ static void wrong(const char *what, uint64_t a, uint64_t b)
     fli_add_rlx(&g.wrong, 1);
 }
 
-/* ---- servers: what comes goes back ---- */
+/* ---- servers: send back what they receive ---- */
 
 typedef struct server {
     filch_stream stream;
@@ -66,7 +66,7 @@ static filch_err server_step(void *self, const filch_event *events, size_t count
         } else if (events[i].error != FILCH_OK) {
             return filch_done(out, filch_none());
         } else if (events[i].tag == 1) {
-            /* The next read only when this has gone out: otherwise two writes could be out at once. */
+            /* The next read begins when this write is completed: otherwise two writes could be outstanding at once. */
             err = filch_yield_write(out, 2, s->stream, events[i].data, FILCH_FOREVER);
         } else {
             err = filch_yield_read(out, 1, s->stream, 0, FILCH_FOREVER);
@@ -91,7 +91,7 @@ static filch_err listener_step(void *self, const filch_event *events, size_t cou
         if (events[i].error != FILCH_OK) return events[i].error;
         if (events[i].tag == 1) {
             *listener = filch_as_stream(&events[i].data);
-            fli_add_rel(&g.begun, 1); /* open: the crowd may come */
+            fli_add_rel(&g.begun, 1); /* the server listens: clients may connect */
         } else {
             filch_pid pid;
             err = filch_spawn(g.sched, &server_type, NULL, &pid);
@@ -111,9 +111,9 @@ static const filch_type listener_type = { .name = "listener", .size = sizeof(fil
 typedef struct client {
     fli_prng     prng;
     filch_stream stream;
-    uint64_t     sent, got; /* bytes, in all; what byte n is follows from n */
-    uint64_t     aim;       /* read until there are so many */
-    uint64_t     exactly;   /* of the read that is out; 0: some */
+    uint64_t     sent, got; /* total bytes; the value of byte n follows from n */
+    uint64_t     aim;       /* read until `got` reaches this */
+    uint64_t     exactly;   /* size of the outstanding read; 0: any */
     uint32_t     rounds;
     bool         reading, writing;
 } client;
@@ -178,7 +178,7 @@ static filch_err client_event(client *c, const filch_event *event, filch_out *ou
         return client_read(c, out);
     }
     if (event->error != FILCH_OK) {
-        /* The server was killed, or has not taken the connection any more. */
+        /* The server was killed, or never took the connection. */
         *done = true;
         if (event->error == FILCH_EEND || event->error == FILCH_ERESET || event->error == FILCH_EFULL) return FILCH_OK;
         if (event->error == FILCH_ECANCELLED && event->tag == 2) return FILCH_OK;
@@ -210,13 +210,13 @@ static filch_err client_step(void *self, const filch_event *events, size_t count
         filch_err err = client_event(c, &events[i], out, &done);
         if (err != FILCH_OK) return err;
     }
-    if (fli_prng_below(&c->prng, 20) == 0) done = true; /* in the middle of whatever it is */
+    if (fli_prng_below(&c->prng, 20) == 0) done = true; /* the client ends at a random moment */
     return done ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
 static const filch_type client_type = { .name = "client", .size = sizeof(client), .step = client_step };
 
-/* One life is over; the next begins. */
+/* One client has ended; spawns the next. */
 static void client_exit(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     (void)user, (void)pid, (void)result;
@@ -237,7 +237,7 @@ static void client_exit(void *user, filch_pid pid, filch_err error, const filch_
     }
 }
 
-/* ---- the games ---- */
+/* ---- runs ---- */
 
 static bool play(uint64_t lives, int32_t workers, bool hasty)
 {

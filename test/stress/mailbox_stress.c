@@ -1,18 +1,19 @@
-/* mailbox_stress.c - many senders, one mailbox: every message arrives exactly once, each sender's in the order sent.
+/* mailbox_stress.c - many senders, one mailbox: every message arrives exactly once, the messages of each sender in the
+ * order sent.
  *
  *     mailbox_stress MESSAGES SENDERS
  *
- * SENDERS foreign threads and as many processes send to one receiver. Each numbers its messages; the receiver expects
- * from each sender exactly the next number, so a message that is lost, doubled or overtaken is noticed at once. Most
- * messages are a plain value, some are bytes inside the event, some bytes in a block of their own.
+ * SENDERS foreign threads and as many processes send to one receiver. Each sender numbers its messages; the receiver
+ * expects exactly the next number from each, so a message that is lost, duplicated or overtaken is noticed at once.
+ * Most messages are values, some are bytes inside the event, some bytes in a block of their own.
  *
- * Two rounds. *Open*, nine tenths of the messages: the mailbox has no limit. So that it does not eat all memory, nobody
- * is further ahead of the receiver than WINDOW messages; processes go idle then and are woken by a message back.
- * *Limited*, the rest: room for LIMITED messages; threads try again when it is full, processes wait for room
- * (filch_yield_send), several messages at a time.
+ * Two rounds. *Open*, nine tenths of the messages: the mailbox has no limit. To bound its memory, no sender is further
+ * ahead of the receiver than WINDOW messages; then processes go idle and are woken by a message back. *Limited*, the
+ * rest: room for LIMITED messages; threads retry when it is full, processes wait for room (filch_yield_send), several
+ * messages at a time.
  *
- * After STRESS_LIMIT without a message the program tells what it sees and ends.
- * Exit: 0 all well; 1 a message was lost, doubled, overtaken or damaged; 2 wrong usage, or the runtime refused.
+ * After STRESS_LIMIT without a message the program prints its state and ends.
+ * Exit: 0 no error found; 1 a message was lost, duplicated, overtaken or damaged; 2 wrong usage, or the runtime failed.
  */
 #include <inttypes.h>
 #include <stdalign.h>
@@ -37,19 +38,20 @@ enum { SENDERS_MAX = 64, WINDOW = 2048, LIMITED = 64, AT_ONCE = 16 };
 #define NOBODY UINT64_MAX
 
 typedef struct sender {
-    /* How many of its messages have been read, rounded down.  writes: the receiver, reads: a thread's own; relaxed. */
+    /* Number of its messages that have been read, rounded down.  writes: the receiver.  reads: the sending thread;
+     * relaxed. */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) read;
     struct game *game;
     uint64_t     who;
-    uint64_t     sent;  /* plain: its own */
-    uint64_t     acked; /* the same: a process's */
-    filch_pid    pid;   /* of a process; plain: set before it is told to begin */
-    uint64_t     next;  /* plain: the receiver's. The number it expects */
+    uint64_t     sent;  /* plain: used by the sender alone */
+    uint64_t     acked; /* plain: used by a sending process alone */
+    filch_pid    pid;   /* of a process; plain: set before the process is told to begin */
+    uint64_t     next;  /* plain: used by the receiver alone. The number it expects next */
 } sender;
 
 typedef struct game {
     bool         limited;
-    uint32_t     threads; /* senders [0, threads); the processes follow */
+    uint32_t     threads; /* senders [0, threads) are threads, the others processes */
     uint32_t     senders;
     uint64_t     each, total; /* messages */
     filch_sched *sched;
@@ -57,11 +59,11 @@ typedef struct game {
     uint64_t     begun_ns;
     bool         terminal;
     stress_watch watch;
-    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) seen; /* writes: the receiver.  reads: the watch; relaxed */
+    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) seen; /* writes: the receiver.  reads: the main thread; relaxed */
     sender all[2 * SENDERS_MAX];
 } game;
 
-/* ---- telling ---- */
+/* ---- reports ---- */
 
 static void complain(game *g, uint64_t who, uint64_t number, const char *what)
 {
@@ -84,15 +86,15 @@ static void complain(game *g, uint64_t who, uint64_t number, const char *what)
 
 /* ---- messages ---- */
 
-/* Bytes that say whether they are whole. */
+/* Bytes that show whether they are undamaged. */
 typedef struct note {
     uint64_t value, inverse;
-    uint64_t more[3]; /* of a large one: value + 1, + 2, + 3 */
+    uint64_t more[3]; /* of a large message: value + 1, + 2, + 3 */
 } note;
 
 enum { NOTE_SMALL = offsetof(note, more) };
 
-/* The next message of `s`. Bytes are made in *room. */
+/* Returns the next message of `s`. Bytes are written to *room. */
 static filch_data make(const sender *s, note *room)
 {
     uint64_t value = s->who << NUMBER_BITS | s->sent;
@@ -101,7 +103,7 @@ static filch_data make(const sender *s, note *room)
     return filch_bytes(room, s->sent % 16 == 0 ? sizeof *room : NOTE_SMALL);
 }
 
-/* What the message says; complains about damage. */
+/* Returns the number in the message; reports damage. */
 static uint64_t value_of(game *g, const filch_data *data)
 {
     if (filch_kind_of(data) == FILCH_KIND_INT) return (uint64_t)filch_as_int(data);
@@ -131,7 +133,7 @@ static void check_from(game *g, const sender *s, const filch_event *event)
     if (!right) complain(g, s->who, s->next, "a message under a wrong name");
 }
 
-/* Tells the sender how far we are: a thread looks, a process is told. */
+/* Reports to the sender how much was read: by a counter to a thread, by a message to a process. */
 static void acknowledge(game *g, sender *s)
 {
     fli_store_rlx(&s->read, s->next);
@@ -211,11 +213,11 @@ static filch_err send_limited(sender *s, filch_out *out)
     return filch_wait(out);
 }
 
-/* `acked` is how many the receiver has read, or how many have found room. */
+/* `acked` is the number of messages that the receiver has read (open), or that have found room (limited). */
 static filch_err sender_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     sender *s = *(sender **)self;
-    if (count == 0 && s->sent == 0) return filch_idle(out); /* until told to begin */
+    if (count == 0 && s->sent == 0) return filch_idle(out); /* waits for the message to begin */
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
         if (events[i].type == FILCH_EVENT_MESSAGE) s->acked = (uint64_t)filch_as_int(&events[i].data);

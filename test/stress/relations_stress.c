@@ -2,14 +2,14 @@
  *
  *     relations_stress LIVES
  *
- * Citizens of two hosts live a few steps. In each they do something to others they happen to know, of either host:
- * monitor, link, unlink, name, join, terminate, cancel. A census on each host is told of the end of every citizen of
- * both hosts, by monitors made at birth or later: when both have heard of all LIVES, each exactly once, the first part
- * is over. The second part is a storm: 10,000 processes in a ring of links with chords; one fails, and all must end.
- * In the third part hosts come and go, while threads of the others send to, watch and name their processes: each
- * monitor that was accepted brings one EXIT.
+ * Citizens of two hosts live for a few steps. In each step they do something to other processes of either host:
+ * monitor, link, unlink, name, join, terminate, cancel. A census process on each host receives the exit of every
+ * citizen of both hosts, by monitors made at birth or later: when both have received all LIVES exits, each exactly
+ * once, the first part ends. The second part is a storm: 10,000 processes in a ring of links with chords; one fails,
+ * and all must end. In the third part hosts are created and stopped, while threads of the others send to, monitor and
+ * name their processes: each accepted monitor delivers one EXIT.
  *
- * Exit: 0 all well; 1 a notice was lost or doubled; 2 wrong usage, or the runtime refused.
+ * Exit: 0 no error found; 1 a notice was lost or duplicated; 2 wrong usage, or the runtime failed.
  */
 #include <inttypes.h>
 #include <stdbool.h>
@@ -31,7 +31,7 @@ static struct {
     filch_pid    census[HOSTS];
     FLI_ATOMIC(uint64_t) known[KNOWN]; /* serials; the host is the index modulo HOSTS */
     FLI_ATOMIC(uint64_t) born, heard[HOSTS], doubled, ended;
-    uint8_t *told[HOSTS]; /* by number of birth. Each is its census's own */
+    uint8_t *told[HOSTS]; /* by number of birth. Each array is used by one census alone */
     uint64_t lives;
 } town;
 
@@ -48,7 +48,7 @@ static filch_pid somebody(fli_prng *prng)
     return (filch_pid){ 100 + i % HOSTS, fli_load_rlx(&town.known[i]) };
 }
 
-/* A citizen more, on `host`; both hosts hear of its end. */
+/* Spawns one more citizen on `host`; both hosts monitor it. */
 static void give_birth(int host, uint64_t seed)
 {
     uint64_t number = fli_add_rlx(&town.born, 1);
@@ -123,7 +123,7 @@ static const filch_type citizen_type = {
     .name = "citizen", .size = sizeof(citizen), .init = citizen_init, .step = citizen_step
 };
 
-/* Hears of every end, and has the next one born. */
+/* Receives every exit, and spawns the next citizen. */
 static filch_err census_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     int64_t  *steps = self;
@@ -152,7 +152,7 @@ static int allow(void *user, const filch_access *access)
     return 1;
 }
 
-/* Waits until `count` reaches `wanted`; false when it stands still. */
+/* Waits until `count` reaches `wanted`. Returns false if it stops changing. */
 static bool reaches(FLI_ATOMIC(uint64_t) * count, uint64_t wanted)
 {
     uint64_t seen = 0, since_ns = fli_clock_ns();
@@ -206,12 +206,12 @@ static bool storm(void)
     return all;
 }
 
-/* ---- hosts that come and go ---- */
+/* ---- hosts that are created and stopped ---- */
 
 enum { VISITS = 12, GUESTS = 64, MEDDLERS = 2 };
 
 static struct {
-    FLI_ATOMIC(uint64_t) serials[GUESTS], node; /* of the host that is there now */
+    FLI_ATOMIC(uint64_t) serials[GUESTS], node; /* of the present host */
     FLI_ATOMIC(uint64_t) watched, told;
     FLI_ATOMIC(bool) over;
     filch_pid watcher;
@@ -231,13 +231,13 @@ static filch_err watcher_step(void *self, const filch_event *events, size_t coun
 
 static const filch_type watcher_type = { .name = "watcher", .step = watcher_step };
 
-/* A thread of the program that uses the first host, and means processes of one that may be gone. */
+/* A foreign thread that uses the first host and names processes of a host that may have stopped. */
 static void meddle(void *arg)
 {
     fli_prng prng;
     fli_prng_init(&prng, (uint64_t)(uintptr_t)arg);
     while (!fli_load_rlx(&visit.over)) {
-        /* Not faster than the watcher reads. */
+        /* At most 1000 notices ahead of the watcher. */
         if (fli_load_rlx(&visit.watched) - fli_load_rlx(&visit.told) > 1000) {
             fli_thread_yield();
             continue;

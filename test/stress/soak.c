@@ -1,16 +1,16 @@
-/* soak.c - everything at once, for as long as you like.
+/* soak.c - runs everything at once, for as long as asked.
  *
  *     soak SECONDS [WORKERS]
  *
- * One scheduler lives all the time. In it: *ledgers*, which check each sender's order; *boxes* with small mailboxes of
- * every policy; *talkers*, which send, sleep, ask for work and for answers from other threads; and a *crowd* of short
- * lives that write to each other, go on as another type, and are cancelled and killed by threads from outside. Beside
- * it small schedulers of all kinds are created, filled, and stopped in the middle of what they do.
+ * One scheduler runs all the time. In it: *ledgers*, which check the order of each sender; *boxes* with small mailboxes
+ * of every policy; *talkers*, which send, sleep, and yield for work and for completions from other threads; and a
+ * *crowd* of short-lived processes that send to each other, become another type, and are cancelled and killed by
+ * foreign threads. Beside it small schedulers of all kinds are created, filled, and stopped while they work.
  *
- * All along nothing may be lost: messages accepted = read + never read by the dead + thrown away by policy; instances
- * opened = closed; yields answered once; memory and resident size do not grow after a while.
- * After STRESS_LIMIT without a message the program tells what it sees and ends.
- * Exit: 0 all well; 1 a violation; 2 wrong usage, or the machine refused.
+ * Nothing may be lost: messages accepted = read + unread by ended processes + dropped by policy; instances opened =
+ * closed; each yield is completed once; memory and resident size stop growing.
+ * After STRESS_LIMIT without a message the program prints its state and ends.
+ * Exit: 0 no error found; 1 a violation; 2 wrong usage, or the machine failed.
  */
 #include <inttypes.h>
 #include <stdbool.h>
@@ -43,7 +43,7 @@ enum { ANSWER = FILCH_CMD_USER, DESK = 512, WINDOW = 4096, BOX_MAX = 8 };
 
 #define NODE 1
 
-/* Counts of the one world. Relaxed: numbers only, compared when everybody has left. */
+/* Counts of the large scheduler. Relaxed: only numbers, compared when all processes have ended. */
 #define COUNTS(X)                                                                                                \
     X(opened) X(closed) X(born) X(exits) X(sent) X(read) X(dead) X(full) X(again) X(dropped) X(told) X(asked) X(answered) \
     X(completed) X(late)
@@ -56,11 +56,11 @@ typedef struct counts {
 
 static counts            now;
 static filch_sched      *town;
-static FLI_ATOMIC(bool)  over;      /* no replacements, no messages from outside */
-static FLI_ATOMIC(bool)  post_over; /* no more answers */
+static FLI_ATOMIC(bool)  over;      /* no replacements, no messages from foreign threads */
+static FLI_ATOMIC(bool)  post_over; /* no more completions */
 static filch_pid         ledgers[LEDGERS];
-static FLI_ATOMIC(uint64_t) boxes[BOXES], crowd[CROWD];   /* serials; those who die are replaced */
-static FLI_ATOMIC(uint64_t) ahead[LEDGERS];               /* messages sent to a ledger and not read */
+static FLI_ATOMIC(uint64_t) boxes[BOXES], crowd[CROWD];   /* serials; processes that end are replaced */
+static FLI_ATOMIC(uint64_t) ahead[LEDGERS];               /* messages sent to a ledger and not yet read */
 static FLI_ATOMIC(uint64_t) side_messages, side_rounds;
 static FLI_ATOMIC(size_t)   town_bytes, side_bytes;
 
@@ -71,7 +71,7 @@ static struct {
     uint32_t       first, count;
 } desk;
 
-/* ---- telling ---- */
+/* ---- reports ---- */
 
 #define ADD(name, n) fli_add_rlx(&now.name, (uint64_t)(n))
 #define GET(name) fli_load_rlx(&now.name)
@@ -138,7 +138,7 @@ static void note_sent(filch_err err)
     }
 }
 
-/* Which box has refused the last message of this thread; 0: none. */
+/* Serial of the box that refused the last message of this thread; 0: none. */
 static __thread uint64_t refused_by;
 
 static void post(filch_pid to, filch_data data)
@@ -148,7 +148,7 @@ static void post(filch_pid to, filch_data data)
     refused_by = err == FILCH_EFULL ? to.serial : 0;
 }
 
-/* A refusal is taken back if the same step goes on with a yield to the same box: filch_stats.refused. */
+/* A refusal is not counted if the same step yields to the same box: filch_stats.refused. */
 static filch_err yield_to_box(filch_out *out, uint64_t tag, filch_pid to, filch_data data)
 {
     if (to.serial == refused_by) ADD(again, 1);
@@ -161,7 +161,7 @@ static filch_pid pid_at(FLI_ATOMIC(uint64_t) *slot)
     return (filch_pid){ NODE, fli_load_rlx(slot) };
 }
 
-/* The next number of `sender` for a ledger. False: the ledger is far behind. */
+/* Takes the next number of `sender` for a ledger. Returns false if the ledger is far behind. */
 static bool enter_ledger(uint64_t sender, uint32_t which, uint64_t *number)
 {
     if (fli_load_rlx(&ahead[which]) >= WINDOW) return false;
@@ -182,7 +182,7 @@ static filch_data any_payload(fli_prng *prng)
     }
 }
 
-/* ---- the desk: questions that other threads answer ---- */
+/* ---- the desk: yields that other threads complete ---- */
 
 static filch_err on_answer(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
@@ -232,7 +232,7 @@ static void postman(void *arg)
     fli_mutex_unlock(&desk.lock);
 }
 
-/* ---- lives ---- */
+/* ---- processes ---- */
 
 static void close_one(void *self)
 {
@@ -253,7 +253,7 @@ static bool is_cancelled(const filch_event *events, size_t count)
     return count > 0 && events[0].type == FILCH_EVENT_CANCEL;
 }
 
-/* Reads what is there. Gives how many yields were answered. */
+/* Reads the events. Returns the number of completed yields. */
 static uint32_t read_mail(const filch_event *events, size_t count)
 {
     uint32_t answers = 0;
@@ -288,7 +288,7 @@ static filch_err ledger_step(void *self, const filch_event *events, size_t count
 static const filch_type ledger_type = { .name = "ledger", .size = sizeof(ledger), .init = open_one,
                                         .step = ledger_step, .close = close_one };
 
-/* Reads, and now and then sleeps on a full mailbox. */
+/* Reads, and now and then sleeps with a full mailbox. */
 static filch_err box_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     uint64_t *steps = self;
@@ -307,7 +307,7 @@ typedef struct talker {
     uint64_t id;
     fli_prng prng;
     uint64_t numbers[LEDGERS];
-    uint64_t asked, due_ns; /* of the sleep that is out */
+    uint64_t asked, due_ns; /* of the outstanding sleep */
     uint32_t outstanding;
     bool     ending;
 } talker;
@@ -374,7 +374,7 @@ static filch_err talker_step(void *self, const filch_event *events, size_t count
         default: slow |= !enter_ledger(t->id, which, &t->numbers[which]); break;
         }
     }
-    /* One sleep at a time: due_ns is of that one. */
+    /* One sleep at a time: `due_ns` belongs to it. */
     if (t->outstanding == 0 && (slow || fli_prng_below(&t->prng, 16) == 0)) {
         ask(t, out, TAG_SLEEP);
         sleeps = true;
@@ -391,7 +391,7 @@ static const filch_type talker_type = { .name = "talker", .size = sizeof(talker)
 typedef struct face {
     uint64_t slot;
     fli_prng prng;
-    char     more[64]; /* too large for the control block */
+    char     more[64]; /* makes the state too large for the control block */
 } face;
 
 static void replace(void *user, filch_pid pid, filch_err error, const filch_data *result);
@@ -423,7 +423,7 @@ static filch_err face_step(void *self, const filch_event *events, size_t count, 
     case 1: return FILCH_EUSER + 2;
     case 2: return filch_upgrade(out, fli_prng_below(&f->prng, 2) == 0 ? &face_type : &other_type, NULL,
                                  filch_int((int64_t)f->slot));
-    case 3: return filch_wait(out); /* for nothing: an error */
+    case 3: return filch_wait(out); /* waits without an outstanding yield: an error */
     case 4:
     case 5:
         stress_must("yield", filch_yield(out, ANSWER, 7, filch_int(fli_prng_below(&f->prng, 8))));
@@ -467,7 +467,7 @@ static void replace(void *user, filch_pid pid, filch_err error, const filch_data
 {
     (void)pid, (void)error, (void)result;
     ADD(exits, 1);
-    if (!fli_load_rlx(&over)) spawn_face((uintptr_t)user); /* a stop waits for successors */
+    if (!fli_load_rlx(&over)) spawn_face((uintptr_t)user); /* a stop would wait for the replacement */
 }
 
 static void replace_box(void *user, filch_pid pid, filch_err error, const filch_data *result)
@@ -479,7 +479,7 @@ static void replace_box(void *user, filch_pid pid, filch_err error, const filch_
     if (!fli_load_rlx(&over)) spawn_box((uintptr_t)user);
 }
 
-/* ---- threads from outside ---- */
+/* ---- foreign threads ---- */
 
 static void outsider(void *arg)
 {
@@ -493,7 +493,7 @@ static void outsider(void *arg)
         case 1: (void)!filch_terminate(town, pid_at(&crowd[one])); break;
         case 2: post(pid_at(&boxes[fli_prng_below(&prng, BOXES)]), any_payload(&prng)); break;
         case 3: fli_thread_yield(); break;
-        /* Faces that were idle for long need somebody to speak to them. */
+        /* Processes of the crowd that were idle for long get a message. */
         case 4:
         case 5: post(pid_at(&crowd[one]), any_payload(&prng)); break;
         default: if (!enter_ledger(id, which, &numbers[which])) fli_thread_yield(); break;
@@ -530,7 +530,7 @@ static filch_err guest_step(void *self, const filch_event *events, size_t count,
     guest *g = self;
     if (g->prng.state == 0) fli_prng_init(&g->prng, g->seed);
     fli_add_rlx(&side_messages, count);
-    /* One in eight does not listen: stop has to use force. */
+    /* One in eight ignores the cancel: stop has to kill it. */
     if (is_cancelled(events, count) && g->seed % 8 != 0) return filch_done(out, filch_none());
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_YIELD && events[i].tag == 2) g->timer = filch_as_int(&events[i].data);
@@ -541,7 +541,8 @@ static filch_err guest_step(void *self, const filch_event *events, size_t count,
     case 1: stress_must("yield", filch_yield_ticker(out, 2, span_ns + 50000)); break;
     case 2: stress_must("yield", filch_yield_timer_cancel(out, 3, g->timer)); break;
     case 3: stress_must("yield", filch_yield_work(out, 4, do_work, NULL)); break;
-    case 4: stress_must("yield", filch_yield_sleep(out, 5, span_ns * 1000)); break; /* longer than we live */
+    case 4: stress_must("yield", filch_yield_sleep(out, 5, span_ns * 1000)); break; /* longer than this scheduler
+                                                                                     * exists */
     case 5: return filch_continue(out);
     case 6: return fli_prng_below(&g->prng, 4) == 0 ? filch_done(out, filch_none()) : filch_idle(out);
     default: return filch_idle(out);
@@ -588,7 +589,7 @@ static void side_round(fli_prng *prng)
     fli_add_rlx(&side_rounds, 1);
 }
 
-/* ---- the whole ---- */
+/* ---- the main scheduler ---- */
 
 static void town_create(int32_t workers)
 {
@@ -612,7 +613,7 @@ static void town_create(int32_t workers)
     for (uint64_t i = 0; i < TALKERS; i++) stress_must("spawn", spawn(&talker_type, i, UINT32_MAX, NULL, NULL, &pid));
 }
 
-/* Everybody has left; the handle still answers. */
+/* All processes have ended; the statistics are still readable. */
 static void check_books(void)
 {
     filch_stats stats = FILCH_STATS_INIT;
@@ -631,10 +632,10 @@ static void check_books(void)
 }
 
 typedef struct memory {
-    size_t warm_bytes, warm_resident; /* the most seen while warming up */
+    size_t warm_bytes, warm_resident; /* the maximum while warming up */
 } memory;
 
-/* Peaks come and go; what grows passes any bound. */
+/* Peaks are allowed; steady growth exceeds any bound. */
 static void watch_memory(memory *m, bool warm)
 {
     size_t bytes = fli_load_rlx(&town_bytes), pages = resident();

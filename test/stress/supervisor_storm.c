@@ -1,10 +1,11 @@
-/* supervisor_storm.c - five minutes of virtual time in which faults rain on a supervised tree; then it must stand as it
- * was described, or have given up as it was told to. Takes the number of seeds, and optionally the first one.
+/* supervisor_storm.c - five minutes of virtual time in which faults hit a supervised tree; then the tree must be
+ * complete, or have given up as configured. Takes the number of seeds, and optionally the first one.
  *
- * The tree: a root, and under it one supervisor of each strategy with three workers each. The weather kills workers and
- * supervisors, makes workers fail, and makes them deaf, so that they only end by force. Half of the trees may restart
- * as often as they like; the other half gives up soon. Some of them meet refused memory, stalls and a jumping clock
- * too. */
+ * The tree: a root, and under it one supervisor of each strategy with three workers each. The faults kill workers and
+ * supervisors, make workers fail, and make them ignore cancels, so that they must be killed. Half of the trees may
+ * restart without limit; the other half gives up soon. Some trees also meet failing allocations, stalls and a jumping
+ * clock.
+ */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@ static struct {
     int       instances;
     uint64_t  starts, faults;
     bool      patient; /* this tree does not give up */
-    bool      poor;    /* memory is refused now and then */
+    bool      poor;    /* allocations fail now and then */
     filch_pid root;
     int       goings;
     filch_err gone;
@@ -120,7 +121,7 @@ static void plant(tree *t, bool patient)
                                   .child_count = BRANCHES };
 }
 
-/* ---- the weather ---- */
+/* ---- faults ---- */
 
 static void strike(filch_sched *sched)
 {
@@ -161,13 +162,13 @@ static filch_err begin(filch_sched *sched, void *user)
     return err == FILCH_OK ? filch_sim_later(sched, FILCH_SECONDS(1), blow, NULL) : err;
 }
 
-/* The storm is over, and nothing is left to do. */
+/* Called when the faults have ended and no work is left. */
 static filch_err check(filch_sched *sched, void *user)
 {
     filch_pid pid;
     (void)user;
     if (run.goings > 0) {
-        /* A root that cannot even begin says so. */
+        /* A root that cannot start because memory is missing reports it. */
         bool poor = run.poor && run.gone == FILCH_ENOMEM;
         if (run.patient && !poor) return filch_sim_fail(sched, "a tree gave up that may restart as often as it likes");
         if (run.goings > 1 || (run.gone != FILCH_ELIMIT && !poor))

@@ -1,21 +1,21 @@
-/* wakeup_stress.c - no wake-up is lost: messages to a process that is going idle at that very moment.
+/* wakeup_stress.c - no wake-up is lost: messages to a process that is going idle at that moment.
  *
  *     wakeup_stress SENDS
  *
- * A receiver handles one message, says so in a counter, and goes idle. A sender waits for that counter and sends the
- * next message at once, so that it meets the receiver, and the receiver's worker, somewhere on their way to rest. Both
- * dawdle for a random moment now and then: over many rounds the message falls before, into and after every point of
- * that way. A wake-up that is lost shows as standing still: after STRESS_LIMIT without a message handled the program
- * tells what it sees and ends.
+ * A receiver handles one message, increments a counter, and goes idle. A sender waits for that counter and sends the
+ * next message at once, so that it meets the receiver while it settles, and the receiver's worker while it parks. Both
+ * pause for a random time now and then: over many rounds the message arrives before, at and after every point of
+ * settling and parking. A lost wake-up shows as missing progress: after STRESS_LIMIT without a handled message the
+ * program prints its state and ends.
  *
- * The sends are shared out among all combinations of
- *     the sender      a foreign thread, or a process that runs on another worker if there is one
- *     the workers     1, 2, 4
- *     besides         nothing; or now and then a cancel, which must arrive as well, and a timer, which must fire
- *     the workers'    patience: as usual; or none, so that they sleep at every opportunity. That is slow (a sleep and a
- *                     wake each time), so it gets a tenth of the sends
+ * The sends are divided among all combinations of
+ *     sender    a foreign thread, or a process that runs on another worker if there is one
+ *     workers   1, 2, 4
+ *     extras    none; or now and then a cancel, which must arrive as well, and a timer, which must fire
+ *     spinning  as usual; or none, so that workers park at every opportunity. That is slow (a park and an unpark
+ *               each time), so it gets a tenth of the sends
  *
- * Exit: 0 all well; 1 something was lost, doubled or made up; 2 wrong usage, or the runtime refused.
+ * Exit: 0 no error found; 1 something was lost, duplicated or invented; 2 wrong usage, or the runtime failed.
  */
 #include <inttypes.h>
 #include <stdalign.h>
@@ -33,15 +33,15 @@
 #include "support/stress.h"
 
 #define PATIENCE FILCH_MICROSECONDS(100)
-#define ONE_IN 64 /* how often there is a cancel, and how often a timer */
+#define ONE_IN 64 /* one send in so many has a cancel, one a timer */
 
 enum { TIMER_TAG = 7 };
 
 typedef struct variant {
     int32_t workers;
-    bool    process; /* the sender is one */
-    bool    busy;    /* cancels and timers */
-    bool    hasty;   /* workers sleep at once */
+    bool    process; /* the sender is a process */
+    bool    busy;    /* with cancels and timers */
+    bool    hasty;   /* workers park without spinning */
 } variant;
 
 typedef struct game {
@@ -51,18 +51,18 @@ typedef struct game {
     filch_pid    receiver;
     uint32_t     seed;
     stress_watch watch;
-    /* Relaxed, all of them: the checks must not lend the runtime an order that it lacks. One writer each. */
-    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) sent; /* by the sender, as the next one */
+    /* All relaxed: the checks must not add an order that the runtime lacks. One writer each. */
+    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) sent; /* by the sender, like the next field */
     FLI_ATOMIC(uint64_t) cancels;
-    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) handled; /* by the receiver, as the next four */
+    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) handled; /* by the receiver, like the next four fields */
     FLI_ATOMIC(uint64_t) cancelled;
     FLI_ATOMIC(uint64_t) armed;
     FLI_ATOMIC(uint64_t) fired;
 } game;
 
-static uint64_t sleeps_seen; /* plain: the main thread's */
+static uint64_t sleeps_seen; /* plain: used by the main thread alone */
 
-/* ---- telling ---- */
+/* ---- reports ---- */
 
 static void describe(FILE *to, const game *g)
 {
@@ -96,7 +96,7 @@ static void complain(game *g, const char *what)
 typedef struct player {
     game    *game;
     fli_prng prng;
-    bool     tired; /* a sender's: nobody came for the receiver */
+    bool     tired; /* of a sender: no worker has taken the receiver */
 } player;
 
 static filch_err player_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -108,8 +108,8 @@ static filch_err player_init(void *self, const filch_ctx *ctx, const char *metho
     return FILCH_OK;
 }
 
-/* Mostly for no longer than it takes to settle a process; one time in `rarely` for up to about as long as it takes a
- * worker to fall asleep. Short ones are likelier, so that every length of time has its share. */
+/* Pauses, usually no longer than it takes to settle a process; one time in `rarely` for up to about as long as it takes
+ * a worker to park. Short pauses are likelier, so that every length occurs. */
 static void dawdle(fli_prng *prng, uint32_t rarely)
 {
     uint32_t bits = fli_prng_below(prng, rarely) == 0 ? 5 + fli_prng_below(prng, 6) : fli_prng_below(prng, 5);
@@ -165,12 +165,12 @@ static const filch_type receiver_type = {
 
 /* ---- the senders ---- */
 
-/* Sends the next one if the last has been handled. */
+/* Sends the next message if the last one has been handled. */
 static bool try_send(game *g, fli_prng *prng)
 {
     uint64_t sent = fli_load_rlx(&g->sent);
     if (fli_load_rlx(&g->handled) != sent || fli_load_rlx(&g->cancelled) != fli_load_rlx(&g->cancels)) return false;
-    /* On a crowded machine the worker needs our CPU to get to its sleep. */
+    /* On a loaded machine the worker needs this CPU to reach its park. */
     for (uint32_t n = g->v.hasty ? fli_prng_below(prng, 4) : 0; n > 0; n--) fli_thread_yield();
     dawdle(prng, g->v.hasty ? 2 : 256);
     bool cancel = g->v.busy && fli_prng_below(prng, ONE_IN) == 0, cancel_first = fli_prng_below(prng, 2) == 0;
@@ -199,8 +199,9 @@ static void thread_sender(void *arg)
     }
 }
 
-/* Stays in its step for long enough that another worker comes for the receiver, and then meets it there as long as its
- * messages arrive before the receiver has come to rest. When nobody comes it steps aside until the receiver has run. */
+/* Stays in its step until another worker has taken the receiver, and then races with it as long as its messages arrive
+ * before the receiver has settled. If no worker takes the receiver, the sender ends its step until the receiver has
+ * run. */
 static filch_err sender_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events, (void)count;
@@ -228,7 +229,7 @@ static const filch_type sender_type = {
 
 /* ---- one variant ---- */
 
-/* Until the receiver has it all. */
+/* Waits until the receiver has all messages. */
 static void watch(game *g)
 {
     stress_news news;
@@ -289,7 +290,7 @@ int main(int argc, char **argv)
     for (uint32_t i = 0; i < VARIANTS; i++) {
         variant v = { .workers = 1 << (i / 8), .process = i % 2 != 0, .busy = i / 2 % 2 != 0, .hasty = i / 4 % 2 != 0 };
         uint64_t share = sends / (VARIANTS / 2) * (v.hasty ? 1 : 9) / 10;
-        /* What the division left over goes to the last. */
+        /* The remainder of the division goes to the last variant. */
         if (i == VARIANTS - 1 || share == 0) share = i == VARIANTS - 1 && sends > played ? sends - played : 1;
         play(&v, share, i);
         played += share;
