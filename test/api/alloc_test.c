@@ -1,13 +1,14 @@
-/* alloc_test.c - an allocator of the host that does not keep its promise is noticed when something is created. */
+/* alloc_test.c - an allocator of the host that returns misaligned blocks is detected when a scheduler or registry is
+ * created. */
 #include <stdalign.h>
 #include <stddef.h>
 
 #include "api/world.h"
 
 static int64_t live;
-static size_t  shift_from; /* blocks of at least this size are off by 8 */
+static size_t  shift_from; /* blocks of at least this size are misaligned by 8 */
 
-/* Blocks have 16 bytes in front, or 8. */
+/* Blocks have 16 bytes in front, or 8 to misalign them. */
 static void *crooked(void *user, void *old, size_t old_size, size_t size)
 {
     (void)user;

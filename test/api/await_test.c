@@ -1,8 +1,8 @@
-/* await_test.c - filch_await.h: steps that return in the middle and go on there. */
+/* await_test.c - filch_await.h: step functions that return in the middle and continue there. */
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* The header's memory, which tests can take away. */
+/* The allocator of the header; tests can make it fail. */
 static bool no_memory;
 static void *test_realloc(void *old, size_t size)
 {
@@ -16,7 +16,7 @@ static void *test_realloc(void *old, size_t size)
 
 enum { CMD_DOUBLE = FILCH_CMD_USER, CMD_LATER };
 
-/* An actor's state: it lives in the test, so it can be looked at. */
+/* The state of an actor. It is part of the test, so that the test can read it. */
 typedef struct script {
     filch_await    at;
     int64_t        got[16];
@@ -24,7 +24,7 @@ typedef struct script {
     filch_err      errors[4];
     char           text[128];
     filch_pid      to;
-    filch_receiver later[4]; /* asked with CMD_LATER, by the number asked with */
+    filch_receiver later[4]; /* receivers of CMD_LATER, by the number that the command carried */
 } script;
 
 static void note(script *s, int64_t number)
@@ -32,7 +32,7 @@ static void note(script *s, int64_t number)
     if (s->count < 16) s->got[s->count++] = number;
 }
 
-/* The arguments of a play, as FILCH_BEGIN wants them. */
+/* The arguments of a play, as FILCH_BEGIN expects them. */
 #define BEGIN(me)                 \
     script      *s = (me)->user;  \
     filch_await *at = &s->at;     \
@@ -44,7 +44,7 @@ static filch_err on_double(void *user, const filch_command *command, uint64_t ta
     return filch_complete(receiver, tag, filch_int(2 * filch_as_int(&command->data)), FILCH_OK);
 }
 
-/* Is answered by the test, with answer(). */
+/* Handler whose yields the test completes, with answer(). */
 static filch_err on_later(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     (void)tag;
@@ -57,7 +57,7 @@ static void answer(script *s, int which)
     ok(filch_complete(s->later[which], s->later[which].tag, filch_int(which), FILCH_OK));
 }
 
-/* A world on the test's own thread, with the two commands. */
+/* Creates a scheduler on the test's own thread, with the two commands. */
 static void begin(world *w, script *s)
 {
     filch_options options = FILCH_OPTIONS_INIT;
@@ -70,7 +70,7 @@ static void begin(world *w, script *s)
 
 static void end(world *w, script *s)
 {
-    filch_await_drop(&s->at); /* a type's close would have done it */
+    filch_await_drop(&s->at); /* the `close` of a type would do this */
     world_end(w);
 }
 
@@ -102,18 +102,18 @@ TEST(an_await_goes_on_with_the_answer_of_its_yield)
     actor_start(&w, &a, play_doubles);
     actor_ends(&w, &a, FILCH_OK);
     SAW(&s, 20, 22, 24);
-    same(a.steps, 4);            /* one to begin with, one for each answer */
-    assert_null(s.at.held);      /* nothing was put aside, no memory was taken */
+    same(a.steps, 4);            /* one step to begin with, one for each completion */
+    assert_null(s.at.held);      /* no event was held, no memory was allocated */
     end(&w, &s);
 }
 
 static filch_err play_errors(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     BEGIN(me);
-    FILCH_AWAIT(at, filch_yield_ticker(out, at->tag, 0)); /* cannot be made */
+    FILCH_AWAIT(at, filch_yield_ticker(out, at->tag, 0)); /* fails: the period is 0 */
     s->errors[0] = at->error;
     note(s, at->event == NULL && at->data == NULL && filch_as_int(at->data) == 0);
-    FILCH_AWAIT(at, filch_yield(out, FILCH_CMD_USER + 99, at->tag, filch_none())); /* nobody handles it */
+    FILCH_AWAIT(at, filch_yield(out, FILCH_CMD_USER + 99, at->tag, filch_none())); /* this command has no handler */
     s->errors[1] = at->error;
     FILCH_AWAIT(at, filch_yield(out, CMD_DOUBLE, at->tag, filch_int(4)));
     s->errors[2] = at->error;
@@ -172,7 +172,7 @@ TEST(answers_to_several_yields_are_found_in_any_order)
             for (int k = 0; k < 3; k++) {
                 if (orders[i][k] != 1) others[n++] = orders[i][k];
             }
-            SAW(&s, 1, others[0], others[1]); /* those held come in the order of their arrival */
+            SAW(&s, 1, others[0], others[1]); /* held events come in the order of their arrival */
             end(&w, &s);
         }
     }
@@ -220,7 +220,7 @@ TEST(messages_of_one_batch_wait_in_order_while_a_yield_is_awaited)
     (void)world_tick(&w);
     for (int i = 1; i <= 6; i++) ok(filch_send(w.sched, a.pid, filch_int(i)));
     actor_ends(&w, &a, FILCH_OK);
-    same(a.count_max, 6); /* they did come together */
+    same(a.count_max, 6); /* they arrived in one batch */
     SAW(&s, 1, 2, 2, 4, 3, 6, 4, 8, 5, 10, 6, 12);
     end(&w, &s);
 }
@@ -231,7 +231,7 @@ static filch_err play_pass_on(actor *me, const filch_event *events, size_t count
     FILCH_AWAIT(at, filch_yield(out, CMD_LATER, at->tag, filch_int(0)));
     FILCH_AWAIT_MESSAGE(at);
     FILCH_AWAIT_MESSAGE(at);
-    /* What is lent by the last await can go into the call of the next. */
+    /* Data lent by the last await can be passed to the call of the next. */
     FILCH_AWAIT(at, filch_yield_send(out, at->tag, s->to, *at->data));
     s->errors[0] = at->error;
     FILCH_END(at);
@@ -285,7 +285,7 @@ TEST(a_process_that_ends_with_events_held_leaves_no_memory_behind)
     assert_true(s.at.held_count > 0);
     ok(filch_cancel(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_ECANCELLED);
-    end(&w, &s); /* counts every byte */
+    end(&w, &s); /* checks that all memory was freed */
 }
 
 TEST(without_memory_to_hold_an_event_the_process_ends_and_says_so)
@@ -341,7 +341,7 @@ TEST(the_next_event_of_any_kind_can_be_awaited)
     end(&w, &s);
 }
 
-/* ---- being asked to end ---- */
+/* ---- cancellation ---- */
 
 static filch_err play_for_ever(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
@@ -408,7 +408,7 @@ TEST(finally_runs_once_when_the_body_arrives_there_by_itself)
     actor_start(&w, &a, play_tidy);
     ok(filch_send(w.sched, a.pid, filch_int(9)));
     (void)world_tick(&w);
-    ok(filch_cancel(w.sched, a.pid)); /* comes too late to change anything */
+    ok(filch_cancel(w.sched, a.pid)); /* too late to change anything */
     (void)world_tick(&w);
     answer(&s, 0);
     actor_ends(&w, &a, FILCH_OK);

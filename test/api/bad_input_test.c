@@ -1,4 +1,5 @@
-/* bad_input_test.c - every public function, given what it cannot use: it says so, nothing changes, nothing leaks. */
+/* bad_input_test.c - every public function with arguments it cannot use: it reports an error, changes nothing, leaks
+ * nothing. */
 #include <stdio.h>
 
 #include "api/world.h"
@@ -13,7 +14,7 @@ static void begin_calm(void)
     before = world_stats(&w);
 }
 
-/* The counters are what they were. */
+/* Checks that the counters are unchanged. */
 static void nothing_changed(void)
 {
     filch_stats now = world_stats(&w);
@@ -106,7 +107,7 @@ TEST(null_is_refused_by_every_function_that_needs_an_object)
     REFUSED(filch_registry_create(NULL), FILCH_EINVAL);
     REFUSED(filch_registry_add(NULL, FILCH_CMD_USER, never_called, NULL), FILCH_EINVAL);
 
-    /* NULL means something, or nothing, to these. */
+    /* These functions accept NULL. */
     filch_drop(NULL);
     filch_values_drop(NULL);
     filch_registry_destroy(NULL);
@@ -153,7 +154,7 @@ TEST(pids_of_nobody_of_the_dead_and_of_strangers_are_told_apart)
         REFUSED(filch_terminate(w.sched, dead[i]), FILCH_EDEAD);
         REFUSED(filch_inspect(w.sched, dead[i], &info), FILCH_EDEAD);
         same(filch_send(w.sched, dead[i], filch_int(1)), FILCH_EDEAD);
-        before.undelivered++; /* counted, and nothing else */
+        before.undelivered++; /* only this counter changes */
         nothing_changed();
     }
     before = world_stats(&w);
@@ -164,7 +165,7 @@ TEST(pids_of_nobody_of_the_dead_and_of_strangers_are_told_apart)
     filch_package package = { .to = b.pid };
     REFUSED(filch_deliver(w.sched, &package), FILCH_EFOREIGN);
 
-    /* The same pid once more, after its end. */
+    /* Uses the pid again after the end of its process. */
     ok(filch_cancel(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_OK);
     before = world_stats(&w);
@@ -190,15 +191,15 @@ TEST(options_of_an_older_or_newer_header_are_understood)
     newer_options newer = { .known = FILCH_OPTIONS_INIT };
     newer.known.size = sizeof newer;
     newer.known.workers = FILCH_NO_WORKERS;
-    ok(filch_sched_create(&sched, &newer.known)); /* what we do not know is at its default */
+    ok(filch_sched_create(&sched, &newer.known)); /* the fields unknown to this version have their defaults */
     same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
 
     sched = NULL;
-    newer.later[1] = 1; /* it asks for what we cannot do */
+    newer.later[1] = 1; /* the newer struct asks for something this version cannot do */
     same(filch_sched_create(&sched, &newer.known), FILCH_EINVAL);
     assert_null(sched);
 
-    /* An older struct ends after `workers`; what follows is not read, however wild. */
+    /* An older struct ends after `workers`; the bytes after it are not read, whatever they are. */
     filch_options older = FILCH_OPTIONS_INIT;
     memset(&older, 0xff, sizeof older);
     older.size = offsetof(filch_options, max_processes);
@@ -323,7 +324,7 @@ TEST(stats_and_info_of_an_older_or_newer_header_are_filled_as_far_as_they_go)
     stats.known.size = sizeof stats;
     ok(filch_sched_stats(w.sched, &stats.known));
     same(stats.known.alive, 1);
-    same(stats.known.size, sizeof(filch_stats)); /* so far it is filled */
+    same(stats.known.size, sizeof(filch_stats)); /* filled up to here */
     for (size_t i = 0; i < sizeof stats.later; i++) same(stats.later[i], 0xee);
 
     memset(&stats.known, 0xee, sizeof stats.known);
@@ -362,7 +363,7 @@ TEST(a_report_that_is_too_small_stops_nothing)
     filch_report report = FILCH_REPORT_INIT;
     report.size = 0;
     REFUSED(filch_sched_stop(w.sched, 0, &report), FILCH_EINVAL);
-    report.size = offsetof(filch_report, terminated) - 1; /* less than its first version */
+    report.size = offsetof(filch_report, terminated) - 1; /* smaller than the first version of the struct */
     REFUSED(filch_sched_close(w.sched, 0, &report), FILCH_EINVAL);
     ok(filch_send(w.sched, a.pid, filch_int(1))); /* still open */
 
@@ -402,7 +403,7 @@ TEST(a_registry_takes_each_id_once_and_nothing_once_in_use)
     same(filch_registry_add(registry, FILCH_CMD_USER + 500, never_called, NULL), FILCH_EEXISTS);
     same(filch_registry_add(registry, UINT32_MAX, never_called, NULL), FILCH_EEXISTS);
 
-    /* Two schedulers share it; neither lets it change; the last one to go frees it. */
+    /* Two schedulers share the registry; neither lets it change; the last one to stop frees it. */
     filch_options opt = FILCH_OPTIONS_INIT;
     opt.registry = registry;
     world other;
@@ -417,7 +418,7 @@ TEST(a_registry_takes_each_id_once_and_nothing_once_in_use)
 
 /* ---- malformed payloads ---- */
 
-/* One of each sort that no function makes. */
+/* One payload of each malformed kind; no public function creates them. */
 static const struct {
     uint8_t kind, form, small;
 } malformed[] = { { 255, 0, 0 },
@@ -540,18 +541,18 @@ TEST(a_payload_over_payload_max_is_refused_everywhere)
     REFUSED(filch_send(w.sched, a.pid, shared), FILCH_ETOOBIG);
     filch_drop(&shared);
     REFUSED(filch_complete(waiting_for, 1, filch_bytes(big, sizeof big), FILCH_OK), FILCH_ETOOBIG);
-    /* Arguments are lent to init and travel nowhere. */
+    /* Arguments are lent to init and are not sent anywhere. */
     static const filch_type takes_anything = { .name = "any", .init = init_takes_anything, .step = step_never };
     filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
     spawn.args = filch_bytes(big, sizeof big);
     ok(filch_spawn(w.sched, &takes_anything, &spawn, NULL));
 
-    ok(filch_complete(waiting_for, 1, filch_bytes(big, PAYLOAD_MAX), FILCH_OK)); /* it was not completed before */
+    ok(filch_complete(waiting_for, 1, filch_bytes(big, PAYLOAD_MAX), FILCH_OK)); /* the yield was still outstanding */
     ok(filch_send(w.sched, a.pid, filch_bytes(big, PAYLOAD_MAX)));
     (void)world_tick(&w);
     same(a.seen_count, 2);
     ok(filch_cancel(w.sched, a.pid));
-    actor_ends(&w, &a, FILCH_ETOOBIG); /* its step returned what filch_done answered */
+    actor_ends(&w, &a, FILCH_ETOOBIG); /* the step returned the error of filch_done() */
     world_end(&w);
 }
 
@@ -605,7 +606,7 @@ TEST(a_scheduler_with_workers_is_not_ticked)
     world_end(&w);
 }
 
-/* A step that lets another thread try, and waits for it. */
+/* A step that lets another thread call a function, and waits for it. */
 static FLI_ATOMIC(int) turn;
 
 static filch_err play_long(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -638,7 +639,7 @@ TEST(a_second_thread_that_ticks_or_stops_is_told_busy)
     actor               b = { .play = play_idle };
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.args = filch_ptr(&b);
-    ok(filch_spawn(w.sched, &actor_type, &opt, &pid)); /* that stop has not closed anything */
+    ok(filch_spawn(w.sched, &actor_type, &opt, &pid)); /* the refused stop has not closed anything */
     fli_store_rel(&turn, 2);
     fli_thread_join(&thread);
     same(ticked, FILCH_OK);
@@ -656,7 +657,7 @@ TEST(a_closed_scheduler_answers_closed)
     world_begin_with(&w, FILCH_NO_WORKERS, opt);
     filch_registry_destroy(registry);
     actor a = { .stage = 0 };
-    actor_start(&w, &a, play_too_big); /* leaves a yield open */
+    actor_start(&w, &a, play_too_big); /* leaves a yield outstanding */
     (void)world_tick(&w);
     ok(filch_terminate(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_EKILLED);
@@ -674,7 +675,7 @@ TEST(a_closed_scheduler_answers_closed)
     REFUSED(filch_cancel(w.sched, a.pid), FILCH_EDEAD);
     REFUSED(filch_terminate(w.sched, a.pid), FILCH_EDEAD);
     assert_true(filch_next_timeout(w.sched) == FILCH_FOREVER);
-    ok(filch_sched_close(w.sched, 0, NULL)); /* twice is fine */
+    ok(filch_sched_close(w.sched, 0, NULL)); /* a second close is allowed */
     world_end(&w);
 }
 

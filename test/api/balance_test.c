@@ -1,15 +1,15 @@
-/* balance_test.c - what is counted adds up, and what is lent comes back once: every figure of filch_stats beside a count of the
- * test's own over a random life of many processes, and references that spawns by yield hold and give back. */
+/* balance_test.c - counters add up, and references are returned once: every figure of filch_stats is compared with a
+ * count of the test's own over a random run of many processes; and references held by spawns by yield are returned. */
 #include "api/world.h"
 
 enum { CMD_AT_ONCE = FILCH_CMD_USER, CMD_LATER, CMD_NEVER, CMD_TWICE, CMD_FAILS, CMD_UNKNOWN, CROWD = 200 };
 
 static world w;
 
-/* ---- a random life, and a count of it ---- */
+/* ---- a random run and its counts ---- */
 
 static struct {
-    uint64_t       draws; /* the state of a small generator */
+    uint64_t       draws; /* the state of a small random generator */
     uint64_t       spawned, ended, failed, sent, undelivered, yields, late, steps;
     filch_receiver later[4096], never[4096];
     size_t         later_count, never_count;
@@ -56,7 +56,7 @@ static filch_err fails(void *user, const filch_command *command, uint64_t tag, f
     return FILCH_EUSER + 1;
 }
 
-/* Yields up to three commands of any kind and goes on, waits, idles, ends or fails. */
+/* Yields up to three commands of any kind and continues, waits, idles, ends or fails. */
 static filch_err live_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -65,7 +65,7 @@ static filch_err live_step(void *self, const filch_event *events, size_t count, 
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
     }
     uint32_t how = draw(8), many = draw(4);
-    if (how == 0) return FILCH_EUSER + 2; /* nothing was yielded */
+    if (how == 0) return FILCH_EUSER + 2; /* no yield is outstanding */
     for (uint32_t i = 0; i < many; i++) {
         uint32_t command = CMD_AT_ONCE + draw(6);
         ok(command == CMD_UNKNOWN && draw(2) ? filch_yield_sleep(out, i, draw(2) ? 1 : FILCH_SECONDS(3600))
@@ -102,7 +102,8 @@ static void begin(int32_t workers)
     filch_registry_destroy(registry);
 }
 
-/* The figures, while nothing runs. Each yield is answered, given up by its owner's end, or still out. */
+/* Checks the figures while nothing runs. Each yield is completed, given up by the end of its process, or
+ * outstanding. */
 static void adds_up(void)
 {
     filch_stats stats = world_stats(&w);
@@ -135,7 +136,7 @@ static void live_on(filch_pid *pids)
     }
     if (mine.later_count > 0 && draw(2) == 0) {
         filch_receiver receiver = mine.later[--mine.later_count];
-        (void)!filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK); /* of the dead too */
+        (void)!filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK); /* also yields of ended processes */
     }
 }
 
@@ -192,7 +193,7 @@ typedef struct errand {
     filch_values *values;
     bool          exec, twice, fails;
     int           answers;
-    int64_t       seen; /* by the child */
+    int64_t       seen; /* counted by the child */
     actor         child;
 } errand;
 
@@ -247,7 +248,7 @@ TEST(a_spawn_by_yield_gives_its_values_back_once)
         UNTIL(&w, world_stats(&w).alive == 0);
         same(job.answers, job.twice ? 2 : 1);
         same(job.seen, job.fails ? 0 : job.answers);
-        same(freed, 0); /* it is still ours */
+        same(freed, 0); /* the caller still owns it */
         filch_values_drop(job.values);
         same(freed, 1);
         world_end(&w);
@@ -264,7 +265,7 @@ TEST(a_spawn_by_yield_that_never_happens_gives_its_values_back_too)
     ok(filch_values_create(NULL, "treasure", filch_move(treasure, 100, count_free), &job.values));
     filch_pid pid;
     ok(filch_spawn(w.sched, &parent, NULL, &pid));
-    ok(filch_terminate(w.sched, pid)); /* before its first step */
+    ok(filch_terminate(w.sched, pid)); /* before the first step of the child */
     UNTIL(&w, world_stats(&w).alive == 0);
     filch_values_drop(job.values);
     same(freed, 1);

@@ -1,5 +1,5 @@
-/* binding_test.c - the library as a binding of another language sees it: loaded at run time, by name, without the header.
- * What the header inlines is there too, and does the same. */
+/* binding_test.c - the library as a binding of another language uses it: loaded at run time, by name, without the
+ * header. Functions that the header inlines are exported too, and give identical results. */
 #include <dlfcn.h>
 #include <math.h>
 #include <string.h>
@@ -17,12 +17,12 @@ static void find(const char *name, void *function)
     memcpy(function, &at, sizeof at);
 }
 
-/* Declares `loaded`, the library's own function of that name. */
+/* Declares `loaded`, the exported function of that name. */
 #define LOAD(name)                 \
     __typeof__(&name) loaded;      \
     find(#name, &loaded)
 
-/* Both must make the same payload, to the last byte: the one made there is read here. */
+/* Both versions must make identical payloads; the payload made by the library is read by the inline functions. */
 #define MAKES_THE_SAME(name, ...)                                              \
     do {                                                                       \
         LOAD(name);                                                            \
@@ -44,7 +44,7 @@ TEST(a_loaded_library_makes_the_values_that_the_header_makes)
     MAKES_THE_SAME(filch_of_stream, (filch_stream){ UINT64_MAX - 1 });
 }
 
-/* What a reader gives is compared as bytes: numbers, pointers, and structs of words alike. */
+/* Results are compared as bytes: numbers, pointers and structs of words. */
 #define READS_THE_SAME(name, data)                                             \
     do {                                                                       \
         LOAD(name);                                                            \
@@ -67,7 +67,7 @@ TEST(a_loaded_library_reads_payloads_as_the_header_does)
     }
 }
 
-/* One that was made there is sound here. */
+/* A payload made by the loaded library passes the checks of the inline functions. */
 TEST(a_value_made_by_a_loaded_library_is_what_it_says)
 {
     LOAD(filch_int);
@@ -103,7 +103,7 @@ static filch_err hear(void *self, const filch_event *events, size_t count, filch
     return loaded(out);
 }
 
-/* What passes a payload on is inlined too, and comes to one of two calls. */
+/* Functions that send a payload are inlined too, and end in one of two calls. */
 TEST(a_loaded_library_sends_values_and_texts_and_ends_with_them)
 {
     static const filch_type hearer = { .name = "hearer", .step = hear };
@@ -140,7 +140,7 @@ TEST(a_loaded_library_sends_values_and_texts_and_ends_with_them)
     ok(stop(sched, FILCH_SECONDS(10), NULL));
 }
 
-/* The calls that they come to take nothing for a scheduler, or for what a step was given, either. */
+/* Those calls also refuse NULL as the scheduler or as `out`. */
 TEST(the_calls_behind_what_is_inline_refuse_what_is_not_there)
 {
     __typeof__(&filch_send_any)       send_any;

@@ -1,4 +1,4 @@
-/* blackbox_test.c - a process that failed is recorded, and fails again when it is played alone. */
+/* blackbox_test.c - a process that failed is recorded, and fails again when the recording is replayed alone. */
 #include "world.h"
 
 #include <stdio.h>
@@ -8,13 +8,13 @@
 #define BROKEN (FILCH_EUSER + 7)
 #define LARGE 5000
 
-/* ---- where recordings end up ---- */
+/* ---- the store of recordings ---- */
 
 typedef struct shelf {
     FLI_ATOMIC(uint32_t) count;
     filch_pid pid;
     filch_err error;
-    uint8_t  *bytes; /* of the last one */
+    uint8_t  *bytes; /* of the last recording */
     size_t    size;
 } shelf;
 
@@ -39,13 +39,13 @@ static filch_options options_for(shelf *s)
     return opt;
 }
 
-/* ---- a clerk: does what it is told, remembers a little, and breaks when told so ---- */
+/* ---- a clerk: a process that obeys messages, keeps a little state, and fails on request ---- */
 
 typedef struct clerk {
-    uint64_t  sum; /* of all it has heard: a wrong event long ago shows in what it sends */
+    uint64_t  sum; /* sum over all events: a wrong event long ago changes what it sends */
     filch_pid friend, child;
     int64_t   speed;
-    filch_err last; /* what the last call answered */
+    filch_err last; /* result of the last call */
 } clerk;
 
 static filch_err child_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -73,7 +73,7 @@ static void free_block(void *user, void *bytes, size_t size)
 }
 
 static const filch_type retired_type;
-static int              many = 5000; /* more than are written down */
+static int              many = 5000; /* more than a recording holds */
 
 static filch_err clerk_does(clerk *me, const char *what, filch_out *out)
 {
@@ -130,7 +130,7 @@ static filch_err clerk_step(void *self, const filch_event *events, size_t count,
 
 static const filch_type clerk_type = { .name = "clerk", .size = sizeof(clerk), .init = clerk_init, .step = clerk_step };
 
-/* What a clerk becomes. */
+/* The type that a clerk changes to. */
 static filch_err retired_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     if (method != NULL || filch_kind_of(args) > FILCH_KIND_INT) return FILCH_EINVAL;
@@ -152,7 +152,7 @@ static const filch_type retired_type = { .name = "retired", .size = sizeof(int64
 
 /* ---- helpers ---- */
 
-/* Tells the clerk one thing after the other; each is a step of its own. */
+/* Sends the orders to the clerk one after the other; each is a step of its own. */
 static void tell(world *w, filch_pid pid, const char *const *what)
 {
     for (; *what != NULL; what++) {
@@ -170,7 +170,7 @@ static filch_blackbox_report replay(const shelf *s, const filch_type *type, filc
     return report;
 }
 
-/* It fails again in the same way, with nothing else to say. */
+/* Replays: it must fail in the same way, without other differences. */
 static filch_blackbox_report fails_again(const shelf *s, const filch_type *type, filch_err error)
 {
     filch_blackbox_report report = replay(s, type, FILCH_OK);
@@ -224,7 +224,7 @@ TEST(a_process_that_failed_fails_again_when_played_alone)
     same(o.shelf.error, BROKEN);
     assert_true(same_pid(o.shelf.pid, o.clerk));
     filch_blackbox_report report = fails_again(&o.shelf, &clerk_type, BROKEN);
-    same(report.steps, 13); /* the first without events, and one for the end of the doze */
+    same(report.steps, 13); /* the first without events, and one for the end of the sleep */
     same(report.partial, 0);
     same(report.cut, 0);
     same(report.pointers, 0);
@@ -237,7 +237,7 @@ TEST(a_replay_answers_as_the_world_did)
     office_open(&o);
     ok(filch_terminate(o.w.sched, o.friend));
     (void)world_tick(&o.w);
-    /* The friend is dead and the child will be: each answer goes into the sum, and from there into what is sent. */
+    /* The friend has ended and the child will end: each result goes into the sum, and so into what is sent. */
     TELL(&o.w, o.clerk, "send", "spawn", "kill", "tell", "send", "break");
     (void)fails_again(&o.shelf, &clerk_type, BROKEN);
     office_close(&o);
@@ -248,7 +248,7 @@ TEST(who_was_found_by_name_is_found_in_the_replay)
     office    o;
     filch_pid archive;
     office_open(&o);
-    TELL(&o.w, o.clerk, "find", "send"); /* nobody yet: the friend stays who it was */
+    TELL(&o.w, o.clerk, "find", "send"); /* no such name yet: the friend is unchanged */
     ok(filch_spawn(o.w.sched, &child_type, NULL, &archive));
     ok(filch_register(o.w.sched, "archive", archive));
     TELL(&o.w, o.clerk, "find", "send", "break");
@@ -261,7 +261,7 @@ static filch_err elsewhere_step(void *self, const filch_event *events, size_t co
     clerk *me = self;
     if (count == 0 || strcmp(filch_text(&events[0].data), "find") != 0) return clerk_step(self, events, count, out);
     me->last = filch_whereis(filch_out_sched(out), "cellar", &me->child);
-    me->last = filch_whereis(filch_out_sched(out), "attic", &me->child); /* no answer to that was recorded */
+    me->last = filch_whereis(filch_out_sched(out), "attic", &me->child); /* no result of that call was recorded */
     return me->last == FILCH_EDEAD && me->child.serial == 0 ? filch_idle(out) : FILCH_EUSER;
 }
 
@@ -285,7 +285,7 @@ TEST(who_looks_for_another_name_than_then_differs)
     assert_non_null(strstr(report.text, "recorded whereis archive, now whereis cellar"));
     same(report.again, 1);
     other = clerk_type;
-    other.init = looking_init; /* what it asks was not recorded: there is nobody */
+    other.init = looking_init; /* its result was not recorded: EDEAD */
     same(replay(&o.shelf, &other, FILCH_OK).differs, 0);
     office_close(&o);
 }
@@ -324,7 +324,7 @@ static filch_err patient_step(void *self, const filch_event *events, size_t coun
 {
     (void)self;
     if (has_cancel(events, count)) return BROKEN;
-    if (count > 0) return filch_wait(out); /* for what an earlier step asked for */
+    if (count > 0) return filch_wait(out); /* completion of a yield of an earlier step */
     if (filch_yield_sleep(out, 1, FILCH_SECONDS(3600)) != FILCH_OK) return FILCH_EUSER;
     return filch_idle(out);
 }
@@ -357,7 +357,7 @@ static const filch_type brittle = { .name = "brittle", .step = brittle_step };
 
 enum { CHILDREN = 10 };
 
-/* Has children one after the other: the later ones get what is left of the earlier ones. */
+/* Spawns children one after the other: later ones get the remains of earlier ones. */
 static filch_err play_bears(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count) || me->stage == CHILDREN) return filch_done(out, filch_none());
@@ -418,7 +418,7 @@ TEST(method_args_and_inherited_values_come_back)
     office        o = { .clerk = { 0, 0 } };
     filch_values *first = NULL, *values = NULL;
     ok(filch_values_create(NULL, "speed", filch_int(1), &first));
-    ok(filch_values_create(first, "speed", filch_int(40), &values)); /* the newer one counts */
+    ok(filch_values_create(first, "speed", filch_int(40), &values)); /* the newer value counts */
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     how.values = values;
     how.method = "careful";
@@ -453,7 +453,7 @@ TEST(a_recording_that_begins_after_an_upgrade_is_one_of_the_new_type)
     office_close(&o);
 }
 
-/* A clerk who sums up in another way. */
+/* A clerk that computes the sum differently. */
 static filch_err clumsy_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     ((clerk *)self)->sum++;
@@ -526,7 +526,7 @@ TEST(a_ring_that_was_too_short_says_so)
     same(report.steps, 3);
     same(report.fed, 3);
     same(report.again, 1);
-    same(report.differs, 2); /* the sum is another: its beginning is missing */
+    same(report.differs, 2); /* the sum differs: its beginning is missing */
     office_close(&o);
 }
 
@@ -541,7 +541,7 @@ TEST(only_failures_are_recorded)
     same(fli_load_acq(&o.shelf.count), 0);
     office_close(&o);
 
-    /* Forced by stop. */
+    /* Killed by stop. */
     shelf s = { .size = 0 };
     world w;
     actor deaf = { .play = NULL };
@@ -583,7 +583,7 @@ TEST(nothing_is_recorded_unless_asked_for)
     same(fli_load_acq(&o.shelf.count), 0);
     office_close(&o);
 
-    /* Not by default. */
+    /* Without recording, the default. */
     o = (office){ .clerk = { 0, 0 } };
     opt = options_for(&o.shelf);
     opt.blackbox = 0;
@@ -592,7 +592,7 @@ TEST(nothing_is_recorded_unless_asked_for)
     same(fli_load_acq(&o.shelf.count), 0);
     office_close(&o);
 
-    /* Not this one. */
+    /* With recording, but not of this type. */
     o = (office){ .clerk = { 0, 0 } };
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     how.blackbox = FILCH_BLACKBOX_OFF;
@@ -642,7 +642,7 @@ TEST(what_is_kept_has_a_bound)
     int64_t before = fli_load_rlx(&o.w.bytes), most = 0;
     for (uint32_t i = 0; i < 2000; i++) {
         ok(filch_send(o.w.sched, o.clerk, filch_bytes(large, LARGE)));
-        if (i % 100 != 0) (void)world_tick(&o.w); /* mostly one by one, sometimes many at once */
+        if (i % 100 != 0) (void)world_tick(&o.w); /* usually one by one, sometimes many at once */
         int64_t now = fli_load_rlx(&o.w.bytes);
         if (now > most) most = now;
     }
@@ -715,7 +715,7 @@ TEST(a_replay_ends_where_a_pointer_is_needed)
 
     report = (filch_blackbox_report){ .size = sizeof report, .pointer = give_number, .pointer_user = &bad };
     ok(filch_blackbox_replay(s.bytes, s.size, &type, &report));
-    same(report.fed, 2); /* our bad number is met a step earlier */
+    same(report.fed, 2); /* the wrong number is met one step earlier */
     same(report.error, BROKEN);
     same(report.differs, 2);
     same(report.pointers, 1);
@@ -824,7 +824,7 @@ TEST(init_is_part_of_a_replay)
     same(report.fed, 0);
     same(report.again, 0);
     assert_non_null(strstr(report.text, "init failed"));
-    other.init = busy_init; /* what it does is not recorded, and harms nobody */
+    other.init = busy_init; /* what it does is not recorded, and has no effect on others */
     report = replay(&o.shelf, &other, FILCH_OK);
     same(report.again, 1);
     same(report.differs, 0);
@@ -851,7 +851,7 @@ TEST(a_step_does_not_fail_because_its_recording_has_no_memory)
     same(report.again, 1);
     office_close(&o);
 
-    /* Not even for the last one: it is told without bytes. */
+    /* No memory even for the last one: it is reported without bytes. */
     office_open(&o);
     TELL(&o.w, o.clerk, "one");
     fli_store_rlx(&o.w.deny, true);
@@ -864,7 +864,7 @@ TEST(a_step_does_not_fail_because_its_recording_has_no_memory)
     office_close(&o);
 }
 
-/* One asking after the other is refused. The clerk says what it says without a black box, or is not spawned. */
+/* Makes one allocation after the other fail. The clerk behaves as without a recording, or is not spawned. */
 TEST(any_refused_allocation_costs_at_most_the_recording)
 {
     bool refused = true;
@@ -879,7 +879,7 @@ TEST(any_refused_allocation_costs_at_most_the_recording)
         opt.alloc = test_alloc_fn;
         opt.alloc_user = &alloc;
         ok(filch_sched_create(&sched, &opt));
-        /* So that messages and processes need no memory any more. */
+        /* So that messages and processes need no more memory. */
         ok(filch_spawn(sched, &child_type, NULL, &pid));
         for (int i = 0; i < 20; i++) ok(filch_send(sched, pid, filch_none()));
         ok(filch_tick(sched, 0, &ran));
@@ -911,7 +911,7 @@ TEST(any_refused_allocation_costs_at_most_the_recording)
 
 /* ---- each kind of difference ---- */
 
-static int odd; /* what the odd one does another way; 0 while it is recorded */
+static int odd; /* what the step does differently in the replay; 0 while it is recorded */
 
 enum {
     ODD_TAG = 1, ODD_COMMAND, ODD_AWAY_SLEEP, ODD_KIND, ODD_SIZE, ODD_TO, ODD_NODE, ODD_SPAWN_TYPE, ODD_SPAWN_ARGS,
@@ -969,7 +969,7 @@ static filch_err odd_step(void *self, const filch_event *events, size_t count, f
     }
     if (strcmp(what, "work") == 0)
         return filch_yield_work(out, 3, no_work, NULL) == FILCH_OK ? filch_wait(out) : FILCH_EUSER;
-    /* Refused by both; there is nothing to recognise it by. */
+    /* Refused while recording and in the replay; it cannot be told apart. */
     if (strcmp(what, "unsound") == 0)
         (void)!filch_send(filch_ctx_sched(ctx), filch_ctx_self(ctx), filch_bytes(NULL, 3));
     if (strcmp(what, "send") == 0) (void)!odd_sends(filch_ctx_sched(ctx), filch_ctx_self(ctx));
@@ -1047,7 +1047,7 @@ TEST(one_that_answers_a_cancel_with_cancelled_has_not_failed)
     (void)world_tick(&w);
     same(filch_cancel(w.sched, pid), FILCH_EDEAD);
     same(fli_load_acq(&s.count), 0);
-    /* Args that make no sense are refused with a recording as without. */
+    /* Malformed args are refused with and without a recording. */
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     how.args = filch_bytes(NULL, 3);
     same(filch_spawn(w.sched, &nephew_type, &how, NULL), FILCH_EINVAL);
@@ -1073,8 +1073,8 @@ TEST(of_very_many_long_payloads_in_one_step_little_is_kept)
     office_close(&o);
 }
 
-/* Refused while it changes its type: the change happens or fails, and if it is not in the recording, that is one of the
- * new type. */
+/* An allocation fails during the change of type: the change happens or fails; if it is missing from the recording, a
+ * recording of the new type begins. */
 TEST(a_change_of_type_that_is_lost_begins_a_recording_of_the_new_type)
 {
     bool refused = true, begun_anew = false;
@@ -1125,7 +1125,7 @@ typedef struct archive {
     FLI_ATOMIC(uint32_t) good, bad;
 } archive;
 
-/* Replays right where the process has ended, on its worker. */
+/* Replays on the worker, directly when the process has ended. */
 static void replay_at_once(void *user, filch_pid pid, filch_err error, const void *bytes, size_t size)
 {
     archive              *a = user;

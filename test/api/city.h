@@ -1,4 +1,4 @@
-/* city.h - three hosts behind one node, and a policy that the test steers, for the tests of hosts. */
+/* city.h - three hosts of one node, and a policy that the test controls, for the tests of hosts. */
 #ifndef FILCH_TEST_CITY_H
 #define FILCH_TEST_CITY_H
 
@@ -11,8 +11,8 @@ enum { HOSTS = 3 };
 typedef struct city {
     filch_node *node;
     world       hosts[HOSTS];
-    uint64_t    allowed; /* bits by command; of 200 and up all or none */
-    uint64_t    closed;  /* nothing may be done to this host; 0: to none */
+    uint64_t    allowed; /* one bit per command; 200 and above: all or none */
+    uint64_t    closed;  /* the policy refuses everything for this host; 0: for none */
     FLI_ATOMIC(uint32_t) asked;
     filch_access last;
 } city;
@@ -21,7 +21,7 @@ static inline int decide(void *user, const filch_access *access)
 {
     city *c = user;
     fli_add_rlx(&c->asked, 1);
-    if (c->hosts[0].ticks) c->last = *access; /* one thread: a plain struct will do */
+    if (c->hosts[0].ticks) c->last = *access; /* one thread: no lock is needed */
     if (c->closed != 0 && access->to == c->hosts[c->closed - 100].sched) return 0;
     return access->command < 64 ? (c->allowed >> access->command & 1) != 0 : c->allowed != 0;
 }
@@ -55,7 +55,7 @@ static inline void city_tick(city *c)
     }
 }
 
-/* Payloads of one host may be held by processes of another: memory is counted when all have stopped. */
+/* Payloads of one host may be held by processes of another: memory is checked when all have stopped. */
 static inline void city_end(city *c)
 {
     filch_node_destroy(c->node);

@@ -1,4 +1,4 @@
-/* context_test.c - where a process runs: its pid, its scheduler, and the values it inherits. */
+/* context_test.c - the context of a process: its pid, its scheduler, and the values it inherits. */
 #include "api/world.h"
 
 static world w;
@@ -8,7 +8,7 @@ static world w;
 typedef struct view {
     filch_pid    self;
     filch_sched *sched;
-    int64_t      a, b; /* under "a" and "b" */
+    int64_t      a, b; /* values of "a" and "b" */
     filch_kind   missing, null;
     char         text[64];
 } view;
@@ -26,11 +26,11 @@ static view look(const filch_ctx *ctx)
     return v;
 }
 
-/* What one process saw in each place. Its children, if it has any, are written further on. */
+/* What one process saw in each place. Its children have diaries of their own. */
 typedef struct diary {
     view          init, step, handler;
-    struct diary *child;    /* spawned in its first step; NULL none */
-    filch_values *override; /* for the child; NULL: it inherits */
+    struct diary *child;    /* spawned in its first step; NULL: none */
+    filch_values *override; /* values for the child; NULL: it inherits */
     bool          upgrades;
     filch_pid     pid;
 } diary;
@@ -97,7 +97,7 @@ static void start(diary *d, filch_values *values)
     ok(filch_spawn(w.sched, &diary_type, &opt, &d->pid));
 }
 
-/* Init, step and handler all saw this. */
+/* Checks that init, step and handler all saw these values. */
 static void saw(const diary *d, int64_t a, int64_t b, const char *text)
 {
     const view *views[] = { &d->init, &d->step, &d->handler };
@@ -128,9 +128,9 @@ TEST(values_are_seen_by_init_step_and_handlers_and_by_children)
     diary stranger = { .child = NULL }, short_chain = { .child = NULL };
     begin(FILCH_NO_WORKERS);
     start(&parent, text);
-    start(&stranger, NULL); /* from outside there is nothing to inherit */
+    start(&stranger, NULL); /* a spawn from a foreign thread inherits nothing */
     start(&short_chain, a);
-    filch_values_drop(text); /* processes hold the chain themselves */
+    filch_values_drop(text); /* the processes hold references of their own */
     filch_values_drop(b);
     filch_values_drop(a);
     finish(5);
@@ -147,13 +147,13 @@ TEST(the_nearest_value_wins_and_options_override_what_is_inherited)
 {
     filch_values *outer, *inner, *other;
     ok(filch_values_create(NULL, "a", filch_int(1), &outer));
-    ok(filch_values_create(outer, "a", filch_int(10), &inner)); /* hides the one behind it */
+    ok(filch_values_create(outer, "a", filch_int(10), &inner)); /* hides the value behind it */
     ok(filch_values_create(NULL, "b", filch_int(20), &other));
     diary child = { .child = NULL }, parent = { .child = &child, .override = other };
     diary before = { .child = NULL };
     begin(FILCH_NO_WORKERS);
     start(&parent, inner);
-    start(&before, outer); /* the shorter chain is what it was */
+    start(&before, outer); /* the shorter chain is unchanged */
     finish(3);
     saw(&parent, 10, 0, "");
     saw(&child, 0, 20, ""); /* its own chain, not the parent's */
@@ -178,7 +178,7 @@ TEST(an_upgraded_process_keeps_its_values)
     world_end(&w);
 }
 
-/* ---- who owns them ---- */
+/* ---- references ---- */
 
 static FLI_ATOMIC(uint32_t) freed;
 
@@ -199,25 +199,25 @@ TEST(a_chain_is_freed_with_its_last_holder)
     ok(filch_values_create(NULL, key, filch_move(malloc(7), 7, count_free), &first));
     key[0] = 'x'; /* the key was copied */
     ok(filch_values_create(first, "moved", filch_move(malloc(8), 8, count_free), &second));
-    ok(filch_values_create(first, "shared", shared, &third)); /* two chains with one tail */
+    ok(filch_values_create(first, "shared", shared, &third)); /* two chains with a common tail */
     filch_drop(&shared);
     filch_values_drop(first);
     same(fli_load_acq(&freed), 0);
     filch_values_drop(second);
-    same(fli_load_acq(&freed), 1); /* only what nobody else holds */
+    same(fli_load_acq(&freed), 1); /* only values without another holder */
     diary d = { .child = NULL };
     begin(FILCH_NO_WORKERS);
     start(&d, third);
     filch_values_drop(third);
     same(fli_load_acq(&freed), 1);
     finish(1);
-    same(fli_load_acq(&freed), 3); /* the process was the last */
+    same(fli_load_acq(&freed), 3); /* the process held the last reference */
     world_end(&w);
 
     filch_values *none = NULL;
     filch_data    moved = filch_move(malloc(5), 5, count_free);
     same(filch_values_create(NULL, NULL, moved, &none), FILCH_EINVAL);
-    same(fli_load_acq(&freed), 3); /* refused: still ours */
+    same(fli_load_acq(&freed), 3); /* refused: the caller still owns it */
     free((void *)filch_raw(&moved));
 }
 
@@ -241,7 +241,7 @@ static filch_err heir_step(void *self, const filch_event *events, size_t count, 
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.args = filch_int(depth - 1);
     for (int i = 0; depth > 0 && i < 2; i++) {
-        /* One child inherits; the other gets a chain of its own. */
+        /* One child inherits; the other one gets a chain of its own. */
         if (i == 1) {
             filch_err err = filch_values_create(NULL, "deep", filch_int(99), &opt.values);
             if (err != FILCH_OK) return err;

@@ -1,5 +1,4 @@
-/* diary.h - for the tests of supervisors: children that write down when they are started and closed, and that end when
- * they are told to. */
+/* diary.h - for the tests of supervisors: children that record their starts and closes, and that end on request. */
 #ifndef FILCH_TEST_DIARY_H
 #define FILCH_TEST_DIARY_H
 
@@ -9,18 +8,18 @@
 
 #define FAILURE (FILCH_EUSER + 3)
 
-/* ---- a diary of starts and ends, by child ---- */
+/* ---- a record of starts and ends, by child ---- */
 
 enum { DIARY_MAX = 4096, KIDS = 16 };
 
 static struct {
     char         entries[DIARY_MAX][4]; /* "+a": a was started, "-a": it was closed */
     size_t       count;
-    filch_pid    pids[KIDS]; /* the last of each */
+    filch_pid    pids[KIDS]; /* the last pid of each */
     uint64_t     times_ns[DIARY_MAX];
     int          alive;
-    int          refuse[KIDS]; /* inits that fail */
-    filch_err    gone;         /* how the supervisor ended */
+    int          refuse[KIDS]; /* number of inits that fail */
+    filch_err    gone;         /* the error with which the supervisor ended */
     char         last_words[200];
     int          goings;
     filch_sched *sched;
@@ -33,7 +32,7 @@ static inline void diary_note(char sign, char who, filch_sched *sched)
     snprintf(diary.entries[diary.count++], 4, "%c%c", sign, who);
 }
 
-/* All entries from the nth on, with blanks between. */
+/* Returns all entries from the n-th on, separated by blanks. */
 static inline const char *diary_from(size_t n)
 {
     static char text[DIARY_MAX * 4];
@@ -48,7 +47,7 @@ static inline const char *diary_from(size_t n)
 struct child {
     filch_sched *sched;
     char         who;
-    bool         stubborn; /* does not end when asked */
+    bool         stubborn; /* ignores a cancel */
 };
 
 static inline filch_err child_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -69,7 +68,7 @@ static inline filch_err child_init(void *self, const filch_ctx *ctx, const char 
     return FILCH_OK;
 }
 
-/* A message ends it: 0 well, otherwise with that error. */
+/* A message ends the child: 0 without an error, other numbers with that error. */
 static inline filch_err child_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     const struct child *c = self;

@@ -1,5 +1,5 @@
-/* drain_test.c - what a stop finishes before it ends: messages in mailboxes, the order of supervised processes; and what it
- * counts when it cannot. Files and sockets are in io_drain_test.c. */
+/* drain_test.c - what a stop finishes before it ends: messages in mailboxes, the order of supervised processes; and
+ * what it counts when it cannot. Files and sockets are in io_drain_test.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ enum { HOLD = FILCH_CMD_USER, MESSAGES = 1000 };
 
 static struct {
     FLI_ATOMIC(uint64_t) read, before_cancel, cancels, steps, spawned;
-    FLI_ATOMIC(uint32_t) order; /* the next place in the order of ends */
+    FLI_ATOMIC(uint32_t) order; /* the next position in the order of ends */
     FLI_ATOMIC(bool) held, inside, release, late;
     FLI_ATOMIC(int) code;
     filch_receiver receiver;
@@ -69,7 +69,7 @@ static void turn(filch_sched *sched, int32_t workers)
     if (workers < 0) ok(filch_tick(sched, 0, NULL));
 }
 
-/* A stop with options whose rest is the default. */
+/* A stop with options whose other fields are the defaults. */
 static filch_err stop_with(filch_sched *sched, uint64_t deadline_ns, uint32_t flags, filch_report *report)
 {
     filch_stop_options options = FILCH_STOP_OPTIONS_INIT;
@@ -80,7 +80,7 @@ static filch_err stop_with(filch_sched *sched, uint64_t deadline_ns, uint32_t fl
 
 /* ---- messages before the cancel ---- */
 
-/* Follows the header: ends when it is asked to, whatever else there is. */
+/* Follows the header: ends on a cancel, whatever other events there are. */
 static filch_err reader_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     bool asked = false;
@@ -119,7 +119,7 @@ TEST(a_thousand_queued_messages_are_read_before_the_cancel)
     }
 }
 
-/* Says when it is inside, and reads nothing more before it is released: what is sent meanwhile is queued. */
+/* Reports that its step has begun, and reads nothing before it is released: messages sent meanwhile stay queued. */
 static filch_err held_reader_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     if (fli_load_rlx(&seen.steps) == 0) {
@@ -160,7 +160,7 @@ static void stop_in_background(void *arg)
     s->err = filch_sched_stop_with(s->sched, &options, &s->report);
 }
 
-/* Begins a stop that keeps the handle, and returns once the scheduler is closed to the outside. */
+/* Begins a stop that keeps the handle, and returns when the scheduler is closed to foreign threads. */
 static void stop_begin(stopping *s)
 {
     s->flags |= FILCH_STOP_KEEP;
@@ -211,7 +211,7 @@ TEST(filch_cancel_overtakes_messages_also_during_a_stop)
     stop_over(&s);
 }
 
-/* Asks for the cancel that is queued behind its messages to come first. */
+/* Requests that its cancel is delivered before the messages queued in front of it. */
 static filch_err impatient_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     if (fli_load_rlx(&seen.read) == 1) ok(filch_cancel(filch_out_sched(out), filch_ctx_self(filch_out_ctx(out))));
@@ -235,13 +235,13 @@ TEST(a_cancel_brings_forward_the_one_that_waits_behind_messages)
     stop_over(&s);
 }
 
-/* Two that talk to each other for ever: neither mailbox is ever known to be empty. */
+/* Two processes that send to each other for ever: neither mailbox is ever known to be empty. */
 static filch_err talker_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
-        /* Three for one: the queue only grows. */
+        /* Three messages for each one read: the queue only grows. */
         for (int k = 0; k < 3 && fli_load_rlx(&seen.read) < 3000; k++) {
             filch_err err = filch_send(filch_out_sched(out), filch_ctx_self(filch_out_ctx(out)), filch_int(k));
             if (err != FILCH_OK) return err;
@@ -269,7 +269,7 @@ TEST(messages_that_come_after_the_question_do_not_put_it_off)
 
 /* ---- a process that waits ---- */
 
-/* Waits for HOLD, then reads; ends when asked. */
+/* Waits for HOLD, then reads; ends on a cancel. */
 static filch_err waiter_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     uint64_t *began = self;
@@ -409,7 +409,7 @@ TEST(a_caller_with_the_first_version_of_the_report_gets_that)
 
 static uint32_t ends_of[8];
 
-/* args: its number. Ends when asked, one step later: a sibling that was asked with it would be faster. */
+/* args: its number. Ends one step after the cancel, so that a sibling cancelled at the same time would end first. */
 typedef struct child {
     int64_t number, stage;
 } child;
@@ -437,7 +437,7 @@ static filch_err child_step(void *self, const filch_event *events, size_t count,
             filch_err err = filch_yield_sleep(out, 1, FILCH_MILLISECONDS(2));
             if (err != FILCH_OK) return err;
         }
-        /* What it was sent before it was asked, it has read by then. */
+        /* By then it has read all messages sent before the cancel. */
         if (me->stage == 0 && filch_as_int(&events[i].data) == -1) return FILCH_EUSER;
     }
     return filch_idle(out);
@@ -495,7 +495,7 @@ TEST(a_child_that_fails_during_a_stop_is_not_started_again_and_leaves_its_siblin
     filch_sched *sched = begin(2);
     memset(ends_of, 0, sizeof ends_of);
     ok(filch_supervise(sched, &tree, NULL, NULL));
-    until(fli_load_acq(&seen.inside)); /* the last child is inside a step: it keeps its siblings from being asked */
+    until(fli_load_acq(&seen.inside)); /* the last child is inside a step: its siblings are not cancelled yet */
     stopping s = { .sched = sched, .deadline_ns = FILCH_SECONDS(60) };
     filch_pid first;
     ok(filch_whereis(sched, "c1", &first));
@@ -511,7 +511,7 @@ TEST(a_child_that_fails_during_a_stop_is_not_started_again_and_leaves_its_siblin
     stop_over(&s);
 }
 
-/* A supervisor of the user's own, that ends without asking anybody: its child is not linked with it. */
+/* A supervisor written by the user that ends without cancelling its child, which is not linked with it. */
 static filch_err careless_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     uint64_t *begun = self;
@@ -545,7 +545,8 @@ TEST(a_child_whose_supervisor_has_gone_is_asked_by_the_stop)
         until(fli_load_acq(&seen.inside));
         filch_stop_options options = FILCH_STOP_OPTIONS_INIT;
         options.deadline_ns = FILCH_SECONDS(30);
-        options.patience_ns = FILCH_FOREVER; /* a later round asks, not the end of patience */
+        options.patience_ns = FILCH_FOREVER; /* the child is cancelled by a later pass of the stop, not because
+                                              * `patience_ns` is over */
         ok(filch_sched_stop_with(sched, &options, NULL));
         same(fli_load_rlx(&seen.cancels), 1);
         same(fli_load_rlx(&seen.code), FILCH_ECLOSED);

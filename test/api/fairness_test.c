@@ -1,14 +1,14 @@
-/* fairness_test.c - nobody starves: the bound of sched/find.c, held against the real thing.
+/* fairness_test.c - no process starves: tests the bound of sched/find.c on real schedulers.
  *
- * Every worker gets a hog: a process that always continues. The hogs meet inside their first step, so there is one on
- * each worker; from then on no worker runs dry, so nobody steals and a process stays with its worker. Then OTHERS
- * processes become ready in each queue there is: spawned by a hog inside its step (the deque of its worker), and by a
- * foreign thread (the global queue). All that while the hogs stay in their step, so that no clock moves: the clock is
- * the worker's own count of steps. Each process notes all clocks when it becomes ready, and reads the one of its worker
+ * Every worker gets a hog: a process that always continues. The hogs wait for each other in their first step, so there
+ * is one on each worker; from then on no worker runs out of work, so none steals and a process stays with its worker.
+ * Then OTHERS processes become ready in each queue: spawned by a hog inside its step (the deque of its worker), and by
+ * a foreign thread (the global queue). Meanwhile the hogs stay in their step, so that no clock advances: the clock is
+ * the worker's count of steps. Each process records all clocks when it becomes ready, and reads the clock of its worker
  * when it is stepped.
  *
- * If somebody is never stepped at all, the hogs are called off when every worker has made more steps than all may have
- * to wait, and the test fails.
+ * If a process is never stepped, the hogs end when every worker has made more steps than the bound for all processes,
+ * and the test fails.
  */
 #include "port/clock.h"
 #include "sched/sched.h"
@@ -18,20 +18,21 @@ enum { OTHERS = 1000, WORKERS_MOST = 4, ROUNDS = 40 };
 
 #define LIMIT FILCH_SECONDS(30)
 
-/* Where a process of the crowd is queued, and what it saw. Plain: written by who spawns it, then by its steps only;
- * the runtime orders these, and the test reads after the end of all. */
+/* The queue of a process of the crowd, and what it measured. Plain: written by the process that spawns it, then only by
+ * its own steps; the runtime orders these, and the test reads after all have ended. */
 typedef struct seat {
     uint64_t ready_at[WORKERS_MOST]; /* the clocks when it became ready */
-    uint64_t waited;                 /* the most steps it ever waited */
+    uint64_t waited;                 /* the longest wait, in steps */
     uint32_t steps;
 } seat;
 
 typedef struct arena {
     filch_sched *sched;
     uint32_t     workers;
-    uint32_t     rounds;                          /* steps that each of the crowd makes, continuing between them */
+    uint32_t     rounds;                          /* steps that each process of the crowd makes, continuing between
+                                                   * them */
     seat         seats[WORKERS_MOST + 1][OTHERS]; /* by queue: the workers' deques, then the global queue */
-    /* Relaxed, all: nothing but the count hangs on them. */
+    /* All relaxed: only counts. */
     FLI_ATOMIC(uint32_t) hogs, settled, crowd_ended;
     FLI_ATOMIC(bool) begin, go, over;
 } arena;
@@ -126,7 +127,7 @@ static void wait_for(FLI_ATOMIC(uint32_t) * count, uint32_t wanted)
     while (fli_load_rlx(count) < wanted && fli_clock_ns() < until) fli_thread_yield();
 }
 
-/* Until all of them have ended, or somebody has missed the bound. */
+/* Waits until all have ended, or a process has exceeded the bound. */
 static void wait_for_the_crowd(uint64_t bound)
 {
     uint64_t until = fli_clock_after(fli_clock_ns(), LIMIT), enough = 0;
@@ -165,8 +166,8 @@ static void play(uint32_t workers, uint32_t rounds, uint32_t fair_every)
     the->rounds = rounds;
     ok(filch_sched_create(&the->sched, &opt));
 
-    /* Who never joins another queue waits only for those in its own. Who continues joins the deque of its worker,
-     * where everybody may be by then. */
+    /* A process that never changes its queue waits only for processes of that queue. A process that continues moves to
+     * the deque of its worker, where all may be by then. */
     uint64_t ready = rounds == 1 ? OTHERS + 1 : (uint64_t)(workers + 1) * OTHERS + workers;
     uint64_t bound = FLI_FAIR_BOUND(the->sched, ready);
     for (uint32_t i = 0; i < workers; i++) ok(filch_spawn(the->sched, &hog_type, NULL, NULL));

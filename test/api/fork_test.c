@@ -1,4 +1,5 @@
-/* fork_test.c - a program that forks while schedulers run: what filch_sched_create says of the child. */
+/* fork_test.c - a program that forks while schedulers run: what the comment of filch_sched_create() promises about the
+ * child. */
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,7 +35,7 @@ static filch_sched *begin(int32_t workers)
     return sched;
 }
 
-/* The child's part: the number of what went wrong; 0: nothing. */
+/* Runs in the child. Returns the number of the failed check, 0 if none. */
 typedef int (*child_fn)(filch_sched *parents);
 
 static int stops_the_parents(filch_sched *parents)
@@ -55,7 +56,7 @@ static int has_its_own(filch_sched *parents)
         options.workers = workers == 0 ? FILCH_NO_WORKERS : workers;
         if (filch_sched_create(&own, &options) != FILCH_OK) return 10;
         if (filch_spawn(own, &busy, NULL, NULL) != FILCH_OK) return 11;
-        if (filch_sched_stop(parents, 0, NULL) != FILCH_EFORKED) return 12; /* beside its own */
+        if (filch_sched_stop(parents, 0, NULL) != FILCH_EFORKED) return 12; /* besides the child's own scheduler */
         if (filch_sched_stop(own, FILCH_SECONDS(60), NULL) != FILCH_OK) return 13;
         if (filch_sched_stop(parents, 0, NULL) != FILCH_EFORKED) return 14;
     }
@@ -80,12 +81,13 @@ TEST(in_a_child_the_parents_scheduler_is_not_stopped_and_its_own_works)
         filch_sched *sched = begin(workers == 0 ? FILCH_NO_WORKERS : workers);
         uint64_t     before = fli_load_rlx(&steps);
         if (workers > 0) until(fli_load_rlx(&steps) > before + 100);
-        for (uint64_t i = 0; i < scaled(20); i++) in_a_child(sched, parts[i % 2]); /* locks are held at some of them */
-        ok(filch_sched_stop(sched, FILCH_SECONDS(60), NULL)); /* the parent's is as it was */
+        for (uint64_t i = 0; i < scaled(20); i++) in_a_child(sched, parts[i % 2]); /* at some of these forks locks
+                                                                                    * are held */
+        ok(filch_sched_stop(sched, FILCH_SECONDS(60), NULL)); /* the parent's scheduler is unchanged */
     }
 }
 
-/* A step that forks: the child leaves from there. */
+/* A step that forks: the child leaves from inside it. */
 static filch_err forks_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events, (void)count;

@@ -1,4 +1,4 @@
-/* found_test.c - what the fuzzers found (test/fuzz), each as the user would have seen it. */
+/* found_test.c - bugs that the fuzzers found (test/fuzz), each as a user would have seen it. */
 #include <stdlib.h>
 
 #include <filch.h>
@@ -83,7 +83,7 @@ static struct {
     int      cancels, steps;
 } heir;
 
-/* Does not end when it is asked to, but when it is asked twice, or told. */
+/* Ignores the first cancel; ends on the second one, or on a message. */
 static filch_err inherit(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -96,7 +96,7 @@ static filch_err inherit(void *self, const filch_event *events, size_t count, fi
     return filch_idle(out);
 }
 
-/* Memory that takes its time once, until a moment has come. */
+/* An allocator of which one call waits until a time has come. */
 static struct {
     uint64_t nth, asked, until_ns;
 } slow;
@@ -114,7 +114,7 @@ static void *slow_alloc(void *user, void *old, size_t old_size, size_t size)
     return realloc(old, size);
 }
 
-/* One life with these values, which it lets go. */
+/* Spawns and ends one process with these values, and drops them. */
 static void live_with(filch_values *values)
 {
     static const filch_type type = { .name = "heir", .step = inherit };
@@ -153,7 +153,7 @@ TEST(a_value_that_is_called_like_the_deadline_does_no_harm)
 {
     filch_values *values;
     ok(filch_values_create(NULL, "filch.deadline", filch_str("soon"), &values));
-    live_with(values); /* its end was a crash */
+    live_with(values); /* its end crashed here */
     same(heir.deadline_ns, FILCH_FOREVER);
 }
 
@@ -166,8 +166,8 @@ TEST(whoever_is_born_after_its_deadline_is_asked_once)
     same(heir.cancels, 1);
 }
 
-/* Each place where its birth asks for memory is where the deadline passes: before it has a timer, when it has one but is
- * not open yet, and after. */
+/* The deadline passes at each allocation of the spawn: before the process has a timer, when it has one but is not open
+ * yet, and after. */
 TEST(whoever_is_being_born_when_its_deadline_comes_is_asked_once)
 {
     slow.asked = UINT64_MAX;

@@ -1,9 +1,9 @@
-/* groups_test.c - groups: who is in them, who gets what is sent to them, who is told; and what an upgrade keeps. */
+/* groups_test.c - groups: members, broadcasts, notices; and what an upgrade keeps. */
 #include "api/world.h"
 
 #define FAILURE (FILCH_EUSER + 9)
 
-/* Ends with the error it is sent, or well for 0. */
+/* Ends with the error in the message; 0: without one. */
 static filch_err play_told(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;
@@ -44,7 +44,7 @@ TEST(members_are_there_as_often_as_they_joined_and_in_that_order)
     same(count, 3);
     ok(filch_leave(w.sched, "g", a.pid));
     ok(filch_members(w.sched, "g", pids, 4, &count));
-    same(count, 2); /* the last one goes first */
+    same(count, 2); /* the last one leaves first */
     assert_true(same_pid(pids[0], a.pid) && same_pid(pids[1], b.pid));
     ok(filch_leave(w.sched, "g", a.pid));
     same(filch_leave(w.sched, "g", a.pid), FILCH_ESTALE);
@@ -78,7 +78,7 @@ TEST(a_broadcast_reaches_every_member_and_is_copied_once)
     assert_true(fli_load_rlx(&w.bytes) - before < 2 * SIZE);
     world_tick(&w);
     for (int i = 0; i < MEMBERS; i++) same(a[i].seen_count, 1);
-    /* Moved memory changes hands, also when nobody is there. */
+    /* Moved memory is taken over although the group is empty. */
     ok(filch_broadcast(w.sched, "nobody", filch_move(bytes, SIZE, NULL), &sent));
     same(sent, 0);
     world_end(&w);
@@ -116,7 +116,7 @@ TEST(watchers_hear_of_joins_and_leaves_in_order)
     ok(filch_join(w.sched, g, late.pid));
     world_tick(&w);
     same(watcher.seen_count, 4);
-    same(late.seen_count, 4); /* it hears of itself */
+    same(late.seen_count, 4); /* it receives its own notice */
     world_end(&w);
 }
 
@@ -151,7 +151,7 @@ TEST(groups_can_be_yielded)
     actor_start(&w, &me, play_group_yields);
     world_tick(&w);
     ok(me.note);
-    same(me.seen_count, 8 + 2 + 1); /* answers, JOINED and LEFT, the broadcast */
+    same(me.seen_count, 8 + 2 + 1); /* completions, JOINED and LEFT, the broadcast */
     same(count_of(&w, "g"), 0);
     world_end(&w);
 }
@@ -252,7 +252,7 @@ TEST(an_upgrade_that_fails_ends_the_process_with_that_error_and_its_watchers_see
     actor_ends(&w, &me, FAILURE); /* closed once */
     world_tick(&w);
     same(second.inits, 1);
-    same(second.closes, 0); /* an init that failed has nothing to close */
+    same(second.closes, 0); /* close is not called after a failed init */
     same(watcher.seen[0].type, FILCH_EVENT_EXIT);
     same(watcher.seen[0].error, FAILURE);
     world_end(&w);

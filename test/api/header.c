@@ -1,9 +1,9 @@
-/* header.c - what a user's file looks like to the compiler: only our headers, as C99, C11 and C++17, with every warning on.
- * Compiled for its syntax by the tests header_c99, header_c11, header_cxx17; linked and run by install_test. */
+/* header.c - a user's file as the compiler sees it: only the public headers, as C99, C11 and C++17, with every warning
+ * on. Syntax-checked by the tests header_c99, header_c11, header_cxx17; linked and run by install_test. */
 #include <filch.h>
 #include <filch_await.h>
 
-/* Every struct that can grow says its size, in C++ too. */
+/* Every struct that can grow states its size, in C++ too. */
 static const filch_options         options = FILCH_OPTIONS_INIT;
 static const filch_spawn_options   spawn_options = FILCH_SPAWN_OPTIONS_INIT;
 static const filch_report          report = FILCH_REPORT_INIT;
@@ -24,7 +24,7 @@ static int sizes_are_told(void)
            filch_as_int(&forty_two) == 42 && filch_kind_of(&nowhere) == FILCH_KIND_PTR;
 }
 
-/* A step that awaits. C++ wants locals declared above FILCH_BEGIN. */
+/* A step that awaits. C++ requires locals to be declared above FILCH_BEGIN. */
 typedef struct waiter {
     filch_await at;
     int64_t     sum;
@@ -52,7 +52,7 @@ static filch_err waiter_step(void *self, const filch_event *events, size_t count
 static const filch_step_fn  step = waiter_step;
 static const filch_close_fn close_fn = filch_await_close;
 
-/* Each function whose body is in the header: inlined, or called when nothing is. */
+/* Uses each function whose body is in the header: inlined, or called when inlining is off. */
 static int values_come_back(void)
 {
     filch_pid    pid = { 7, 8 };

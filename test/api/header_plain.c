@@ -1,5 +1,6 @@
-/* header_plain.c - the header without bodies (FILCH_NO_INLINE), as a generator of bindings reads it: what is inline otherwise is
- * declared, and comes from the library. Built and run by the test header_no_inline; header_no_inline_c99 and _cxx17 read it. */
+/* header_plain.c - the header without bodies (FILCH_NO_INLINE), as a generator of bindings reads it: inline functions
+ * are only declared, and come from the library. Built and run by the test header_no_inline; header_no_inline_c99 and
+ * _cxx17 check its syntax. */
 #define FILCH_NO_INLINE
 #include <filch.h>
 

@@ -1,5 +1,5 @@
-/* host_call_test.c - a thread that is not a worker calls processes and waits: replies, ends, room in a mailbox; deadlines,
- * stop in the middle, wrong threads, and no memory. */
+/* host_call_test.c - a thread that is not a worker calls processes and waits: replies, exits, room in a mailbox;
+ * deadlines, a stop in the middle, wrong threads, and no memory. */
 #include <string.h>
 
 #include "api/world.h"
@@ -8,7 +8,7 @@
 
 /* ---- processes ---- */
 
-/* Replies to each number with the next one; to a text with the text; keeps silent for 0. */
+/* Replies to each number with the next one, to a text with the text; does not reply to 0. */
 static filch_err play_echo(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     for (size_t i = 0; i < count; i++) {
@@ -21,7 +21,7 @@ static filch_err play_echo(actor *me, const filch_event *events, size_t count, f
     return filch_idle(out);
 }
 
-/* Ends at the first message: with a reply to 1, without one to 2, with an error to 3, with that of the dead to 4. */
+/* Ends at the first message: with a reply to 1, without one to 2, with an error to 3, with FILCH_EDEAD to 4. */
 static filch_err play_once(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -32,7 +32,7 @@ static filch_err play_once(actor *me, const filch_event *events, size_t count, f
     return what == 3 ? filch_fail(out, FILCH_EUSER + 3, filch_str("why it failed")) : filch_done(out, filch_str("the result"));
 }
 
-/* Passes `from` on to the process in `user`. */
+/* Forwards `from` to the process in `user`. */
 static filch_err play_passes(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -127,7 +127,8 @@ TEST(bytes_of_any_size_go_there_and_back)
     ok(filch_call(w.sched, a.pid, filch_str(large), FILCH_FOREVER, &reply));
     assert_string_equal(filch_text(&reply), large);
     filch_drop(&reply);
-    ok(filch_call(w.sched, a.pid, filch_str(large), FILCH_FOREVER, NULL)); /* a reply that is not wanted is freed */
+    ok(filch_call(w.sched, a.pid, filch_str(large), FILCH_FOREVER, NULL)); /* a reply that the caller does not want
+                                                                            * is freed */
     world_end(&w);
 }
 
@@ -144,7 +145,7 @@ TEST(a_receiver_may_hand_the_request_on)
     world_end(&w);
 }
 
-/* The notice of an end overtakes messages. */
+/* The exit notice overtakes messages. */
 TEST(a_reply_counts_although_the_process_ends_in_the_same_step)
 {
     filch_options opt = FILCH_OPTIONS_INIT;
@@ -196,7 +197,7 @@ TEST(a_pid_of_another_scheduler_needs_a_route)
     opt.route = filch_deliver;
     opt.route_user = other.sched;
     world_begin_with(&w, 1, opt);
-    /* The other one has no way back: the reply cannot come. */
+    /* The other process has no `from`: the reply cannot come. */
     waiting x;
     begin_waiting(&x, &w, a.pid, call_one);
     actor_ends(&other, &a, FILCH_OK);
@@ -221,12 +222,12 @@ TEST(a_call_without_a_reply_ends_at_its_deadline)
     same(filch_call(w.sched, a.pid, filch_int(0), FILCH_MILLISECONDS(2), NULL), FILCH_EDEADLINE);
     same(filch_sched_wait(w.sched, a.pid, 0, NULL, NULL), FILCH_EDEADLINE);
     same(filch_sched_wait(w.sched, a.pid, FILCH_MILLISECONDS(2), NULL, NULL), FILCH_EDEADLINE);
-    UNTIL(&w, world_stats(&w).alive == 1); /* those that stood for the thread have gone by themselves */
+    UNTIL(&w, world_stats(&w).alive == 1); /* the processes that waited for the thread have ended by themselves */
     ok(filch_call(w.sched, a.pid, filch_int(1), UINT64_MAX - 1, NULL));
     world_end(&w);
 }
 
-/* Stays in its step while the gate is shut. */
+/* Stays in its step while the gate is closed. */
 static filch_err play_at_gate(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -252,7 +253,7 @@ TEST(a_deadline_holds_while_every_worker_is_inside_a_step)
     world_end(&w);
 }
 
-/* Gets the request, and replies when the thread has left. */
+/* Gets the request, and replies after the thread has given up. */
 static filch_err play_late(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -278,7 +279,7 @@ TEST(a_reply_that_comes_too_late_is_refused_and_leaks_nothing)
     same(a.note, FILCH_EDEAD);
 }
 
-/* ---- ends ---- */
+/* ---- exits ---- */
 
 TEST(a_thread_waits_for_the_end_of_a_process_and_gets_its_result)
 {
@@ -292,7 +293,7 @@ TEST(a_thread_waits_for_the_end_of_a_process_and_gets_its_result)
     begin_waiting(&for_b, &w, b.pid, wait_for_end);
     UNTIL(&w, world_stats(&w).steps >= 4 && world_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
     UNTIL(&w, world_stats(&w).alive == 4);
-    /* Both monitors are there once the processes that wait are idle: nothing else is stepped. */
+    /* Both monitors exist once the waiting processes are idle: no other process is stepped. */
     UNTIL(&w, world_stats(&w).asleep == 2);
     ok(filch_send(w.sched, a.pid, filch_int(2)));
     ok(filch_send(w.sched, b.pid, filch_int(3)));
@@ -320,7 +321,7 @@ TEST(a_process_that_fails_with_dead_is_not_one_that_had_ended_before)
     waiting x;
     begin_waiting(&x, &w, a.pid, wait_for_end);
     UNTIL(&w, world_stats(&w).alive == 2 && world_stats(&w).steps >= 2);
-    UNTIL(&w, world_stats(&w).asleep == 2); /* the monitor is there */
+    UNTIL(&w, world_stats(&w).asleep == 2); /* the monitor exists */
     ok(filch_send(w.sched, a.pid, filch_int(4)));
     fli_thread_join(&x.thread);
     ok(x.err);
@@ -362,7 +363,7 @@ TEST(a_process_is_started_and_waited_for_in_one_call)
     filch_drop(&result);
     opt.args = filch_ptr(&c);
     same(filch_spawn_wait(w.sched, &actor_type, &opt, 0, &pid, NULL, NULL), FILCH_EDEADLINE);
-    assert_true(same_pid(pid, c.pid)); /* it goes on */
+    assert_true(same_pid(pid, c.pid)); /* it continues */
     same(filch_spawn_wait(w.sched, &actor_type, NULL, 0, NULL, NULL, NULL), FILCH_EINVAL);
     same(filch_spawn_wait(w.sched, NULL, NULL, 0, NULL, NULL, NULL), FILCH_EINVAL);
     world_end(&w);
@@ -396,7 +397,7 @@ TEST(a_thread_waits_for_room_in_a_mailbox)
     actor_start_with(&w, &full, play_at_gate, opt);
     until(gate_is_waiting(&g));
     ok(filch_send_wait(w.sched, full.pid, filch_int(1), FILCH_FOREVER));
-    same(filch_send_wait(w.sched, full.pid, filch_int(2), FILCH_FOREVER), FILCH_EFULL); /* not its policy */
+    same(filch_send_wait(w.sched, full.pid, filch_int(2), FILCH_FOREVER), FILCH_EFULL); /* the policy of this mailbox is not to wait */
     gate_open(&g);
     world_end(&w);
 }
@@ -431,7 +432,7 @@ TEST(stop_ends_every_wait_with_closed)
         (void)filch_sched_close(w.sched, FILCH_MILLISECONDS(i % 3), NULL);
         for (size_t n = 0; n < 4; n++) {
             fli_thread_join(&all[n].thread);
-            /* What wait_for_end waits for ends just then: either may come first. */
+            /* The process that wait_for_end waits for ends at that time: either result is right. */
             bool ended = n == 1 && all[n].err == FILCH_OK;
             if (all[n].err != FILCH_ECLOSED && !ended) fail_msg("wait %zu ended with %s", n, filch_err_name(all[n].err));
             filch_drop(&all[n].reply);
@@ -444,7 +445,7 @@ TEST(stop_ends_every_wait_with_closed)
     }
 }
 
-/* The receiver is older than the processes that wait: its end is heard of before the cancel. */
+/* The receiver is older than the processes that wait: its exit arrives before the cancel. */
 TEST(stop_is_not_told_as_the_death_of_the_receiver)
 {
     for (uint32_t i = 0; i < world_scale(20, 3); i++) {
@@ -464,7 +465,7 @@ TEST(stop_is_not_told_as_the_death_of_the_receiver)
     }
 }
 
-/* ---- orders to a supervisor ---- */
+/* ---- requests to a supervisor ---- */
 
 static filch_err kid_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -511,7 +512,7 @@ TEST(orders_to_a_supervisor_are_answered_to_a_thread)
     same(filch_child_await_wait(w.sched, pid, FILCH_FOREVER), FILCH_EDEAD);
     same(filch_child_list_wait(w.sched, (filch_pid){ 0, 0 }, FILCH_FOREVER, NULL), FILCH_EDEAD);
     world_end(&w);
-    same(fli_load_rlx(&released), 2); /* of the child that was refused, too */
+    same(fli_load_rlx(&released), 2); /* also of the child that was refused */
 }
 
 /* Fails to start with the error in its args. */
@@ -525,7 +526,8 @@ static filch_err refuse(void *self, const filch_ctx *ctx, const char *method, co
 
 static const filch_type refusing = { .name = "refusing", .init = refuse, .step = kid_step };
 
-/* The codes are those of the thread's own failures and of a supervisor's answer: `release` must not depend on them. */
+/* The codes occur as failures of the calling thread and as answers of a supervisor: `release` must not depend on
+ * them. */
 TEST(a_child_that_a_thread_starts_is_released_once_whatever_the_error)
 {
     static const filch_supervisor tree = { 0 };
@@ -557,7 +559,7 @@ TEST(a_child_that_a_thread_starts_is_released_once_whatever_the_error)
     same(fli_load_rlx(&released), calls);
 }
 
-/* What `ask` finds in its argument, which is gone when the call has returned. */
+/* What `ask` finds in its argument, which is invalid when the call has returned. */
 typedef struct lent {
     FLI_ATOMIC(uint32_t) asked;
     bool gone;
@@ -697,7 +699,7 @@ TEST(a_simulation_names_the_wait_that_it_refuses)
 
 /* ---- bad input ---- */
 
-/* Ends, as `stage` says, the process that stands for the thread. */
+/* Ends the process that waits for the thread, in the way that `stage` says. */
 static filch_err play_ends_caller(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -721,7 +723,8 @@ TEST(whoever_ends_the_process_that_waits_ends_the_wait)
     world_end(&w);
 }
 
-/* The pid of the process that waits for a thread, in a slot near that of `other`: filch_sched_wait tells it to no process. */
+/* Returns the pid of the process that waits for a thread, searched in slots near that of `other`: filch_sched_wait does
+ * not publish it. */
 static filch_pid find_caller(filch_sched *sched, filch_pid other)
 {
     filch_info info = { .size = sizeof info };
@@ -745,7 +748,8 @@ TEST(a_message_to_a_guessed_pid_does_not_end_a_wait_for_an_end)
     until(gate_is_waiting(&g));
     begin_waiting(&x, &w, first.pid, wait_for_end);
     until(find_caller(w.sched, first.pid).serial != 0);
-    ok(filch_send(w.sched, find_caller(w.sched, first.pid), filch_int(5))); /* before its first step, which begins the wait */
+    ok(filch_send(w.sched, find_caller(w.sched, first.pid), filch_int(5))); /* before its first step, which begins
+                                                                             * the wait */
     gate_open(&g);
     ok(filch_send(w.sched, first.pid, filch_int(2)));
     fli_thread_join(&x.thread);
@@ -775,7 +779,7 @@ TEST(a_call_with_bad_arguments_changes_nothing)
     same(filch_call(w.sched, a.pid, filch_str("123456789"), FILCH_FOREVER, NULL), FILCH_ETOOBIG);
     same(filch_send_wait(w.sched, a.pid, filch_str("123456789"), FILCH_FOREVER), FILCH_ETOOBIG);
     same(filch_call(w.sched, a.pid, filch_int(1), FILCH_FOREVER, NULL), FILCH_ELIMIT);
-    free(bytes); /* still the caller's */
+    free(bytes); /* the caller still owns it */
     world_end(&w);
 }
 

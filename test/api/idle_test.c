@@ -1,7 +1,7 @@
-/* idle_test.c - a runtime with nothing to do does nothing, and wakes no more than it needs.
+/* idle_test.c - a runtime without work uses no CPU, and wakes no more workers than it needs.
  *
- * Silence is measured from outside: the kernel counts how often each thread gave up or lost its CPU, and a thread that
- * sleeps through does neither. Threads that the sanitizers start are told from workers by name.
+ * Silence is measured from outside: the kernel counts how often each thread gave up or lost its CPU, and the counts of
+ * a sleeping thread do not change. Threads of the sanitizers are recognised by name.
  */
 #include "port/atomic.h"
 #include "port/clock.h"
@@ -29,7 +29,7 @@ static uint64_t scaled(uint64_t count)
     return count * (percent != NULL ? strtoull(percent, NULL, 10) : 100) / 100;
 }
 
-/* What is measured here is that nothing happens while time passes, so time must pass: the only waits by the clock. */
+/* The tests measure that nothing happens while time passes, so time must pass: the only waits by the clock. */
 static void let_time_pass(uint64_t ns)
 {
     struct timespec span = { .tv_sec = (time_t)(ns / FILCH_SECONDS(1)), .tv_nsec = (long)(ns % FILCH_SECONDS(1)) };
@@ -40,7 +40,7 @@ static void let_time_pass(uint64_t ns)
 typedef struct census {
     uint64_t switches; /* so far */
     uint32_t workers;
-    uint32_t asleep; /* of them, in the kernel: not just waiting for a CPU */
+    uint32_t asleep; /* of them, asleep in the kernel: not waiting for a CPU */
 } census;
 
 static void add_thread(census *sum, const char *task)
@@ -84,7 +84,8 @@ static filch_stats stats_of(filch_sched *sched)
     return stats;
 }
 
-/* Until all are asleep and the last alarm has rung: it is at most 8 ms away, so nothing may happen for twice that. */
+/* Waits until all workers are parked and no sentinel timeout is left: it is at most 8 ms away, so nothing may happen
+ * for twice that time. */
 static void settle(filch_sched *sched)
 {
     uint64_t until = fli_clock_after(fli_clock_ns(), LIMIT);
@@ -98,8 +99,8 @@ static void settle(filch_sched *sched)
     }
 }
 
-/* How often somebody has stopped this program and let it go on: then the kernel has switched every thread. Workers block all
- * signals: the handler runs on the test's thread, before anything else there. */
+/* Number of times this program was stopped and continued: then the kernel has switched every thread. Workers block all
+ * signals, so the handler runs on the test's thread, before anything else there. */
 static volatile sig_atomic_t stops;
 
 static void on_continue(int number)
@@ -108,7 +109,7 @@ static void on_continue(int number)
     stops = stops + 1;
 }
 
-/* All sleep, and go on doing so: no thread runs for so long, not even for a moment. Measured again if we were stopped
+/* Checks that all workers are parked and no thread runs for `ns`. Measures again if the program was stopped
  * meanwhile. */
 static void check_silence(filch_sched *sched, uint64_t ns)
 {
@@ -137,7 +138,7 @@ static void check_silence(filch_sched *sched, uint64_t ns)
     same(still.asleep, WORKERS);
 }
 
-/* ---- something to do first ---- */
+/* ---- work before the silence ---- */
 
 /* Counts its messages; a negative one makes it sleep first, so that there was a timer. */
 static FLI_ATOMIC(uint64_t) served; /* relaxed: a count */
@@ -193,7 +194,7 @@ TEST(an_idle_runtime_makes_no_context_switches)
     ok(filch_sched_stop(sched, LIMIT, NULL));
 }
 
-/* Listens for somebody, and sleeps for an hour. */
+/* Accepts on a listener, and sleeps for an hour. */
 static filch_err lodger_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     enum { LISTENS, ACCEPTS, SLEEPS };
@@ -201,7 +202,7 @@ static filch_err lodger_step(void *self, const filch_event *events, size_t count
     filch_err err = FILCH_OK;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
-        if (events[i].tag != LISTENS) return FILCH_EUSER; /* nobody comes, and the hour is not over */
+        if (events[i].tag != LISTENS) return FILCH_EUSER; /* no client connects, and the hour is not over */
         if (events[i].error == FILCH_ECOMMAND) continue; /* built without I/O */
         err = filch_yield_accept(out, ACCEPTS, filch_as_stream(&events[i].data), FILCH_SECONDS(3600));
     }
@@ -233,14 +234,14 @@ TEST(one_submission_wakes_one_worker)
         settle(sched);
         filch_stats after = stats_of(sched);
         same(after.wakes - before.wakes, 1);
-        /* The one that was woken went back to sleep; nobody else did. */
+        /* The worker that was unparked has parked again; no other has. */
         same(after.sleeps - before.sleeps, 1);
     }
     ok(filch_sched_stop(sched, LIMIT, NULL));
 }
 
 /* Its step does not return until it is released. */
-static FLI_ATOMIC(bool) held, released; /* relaxed: sooner or later */
+static FLI_ATOMIC(bool) held, released; /* relaxed: seen eventually */
 
 static filch_err late_clerk_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -270,7 +271,7 @@ TEST(one_submission_wakes_one_worker_while_another_is_held_up_too)
         filch_stats before = stats_of(sched);
         ok(filch_send(sched, pid, filch_int(1)));
         wait_served(round);
-        /* None, if somebody has just woken by himself to look after the one that is held up. */
+        /* None, if a worker has just woken by its timeout to check the one that is held. */
         uint64_t wakes = stats_of(sched).wakes - before.wakes;
         assert_true(wakes <= 1);
         woken += wakes;
@@ -286,7 +287,7 @@ enum { SLEEPERS = 5000 };
 #define SPREAD FILCH_MILLISECONDS(200)
 #define GAP_NS UINT64_C(150000) /* TIMER_GAP_NS of sched/sentinel.c */
 
-/* Sleeps once: the n-th a little longer than the one before it, so that one is due every 40 us. */
+/* Sleeps once: each process a little longer than the one before it, so that one is due every 40 us. */
 static FLI_ATOMIC(uint64_t) born; /* relaxed: a count */
 
 static filch_err sleeper_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -311,10 +312,12 @@ TEST(dense_timers_share_their_wake_ups)
     while (fli_load_rlx(&born) < SLEEPERS) fli_thread_yield();
     uint64_t    began_ns = fli_clock_ns();
     filch_stats before = stats_of(sched);
-    let_time_pass(FILCH_MILLISECONDS(50) + SPREAD); /* looking meanwhile would keep the workers from their sleep */
+    let_time_pass(FILCH_MILLISECONDS(50) + SPREAD); /* reading the counts meanwhile would keep the workers from
+                                                     * parking */
     wait_served(SLEEPERS);
     uint64_t took_ns = fli_clock_ns() - began_ns;
-    /* One sleep for each gap, and as much again for the stand-in and for a worker that is called: far from SLEEPERS. */
+    /* One park for each gap, and as many again for the backup and for a worker that is unparked: far fewer than
+     * SLEEPERS. */
     uint64_t sleeps = stats_of(sched).sleeps - before.sleeps;
     assert_in_range(sleeps, 0, took_ns / GAP_NS * 3 / 2);
     ok(filch_sched_stop(sched, LIMIT, NULL));
@@ -346,10 +349,10 @@ TEST(default_worker_count_follows_the_affinity_mask)
     same(usual, fli_cpu_count());
 }
 
-/* ---- one who works alone ---- */
+/* ---- a single busy worker ---- */
 
 static filch_sched *court;
-static FLI_ATOMIC(bool) over; /* relaxed: sooner or later */
+static FLI_ATOMIC(bool) over; /* relaxed: seen eventually */
 
 /* Sends the ball back until it is over. */
 static filch_err player_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -375,8 +378,8 @@ TEST(who_sleeps_beside_one_worker_with_one_process_at_a_time_is_left_asleep)
     fli_store_rlx(&over, false);
     for (int i = 0; i < 2; i++) ok(filch_spawn(court, &player_type, NULL, &players[i]));
     ok(filch_send(court, players[0], filch_of_pid(players[1])));
-    /* The other one sleeps until its alarm rings, looks, and sleeps again. Nobody calls it, but for now and then, when the
-     * machine lets a worker wait. */
+    /* The other worker parks until its timeout, checks, and parks again. It is unparked only now and then, when the
+     * machine suspends a worker. */
     uint64_t    until = fli_clock_after(fli_clock_ns(), LIMIT), sleeps = 40 + scaled(90);
     filch_stats stats = stats_of(court);
     while (stats.sleeps < sleeps) {
@@ -385,7 +388,7 @@ TEST(who_sleeps_beside_one_worker_with_one_process_at_a_time_is_left_asleep)
         stats = stats_of(court);
     }
     printf("%llu sleeps, %llu wakes\n", (unsigned long long)stats.sleeps, (unsigned long long)stats.wakes);
-    assert_true(stats.wakes <= 3 + stats.sleeps / 4); /* it was called for nearly every sleep */
+    assert_true(stats.wakes <= 3 + stats.sleeps / 4); /* otherwise it was unparked for nearly every park */
     fli_store_rlx(&over, true);
     ok(filch_sched_stop(court, LIMIT, NULL));
 }

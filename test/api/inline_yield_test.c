@@ -1,21 +1,21 @@
-/* inline_yield_test.c - a process that asks and is answered at once, again and again: each answer comes once and in turn, and
- * whatever else happens in the middle of it comes out as it would anywhere. */
+/* inline_yield_test.c - a process whose yields are completed synchronously, again and again: each completion arrives
+ * once and in order, and anything else that happens meanwhile has its usual result. */
 #include "api/world.h"
 
 enum {
-    ECHO = FILCH_CMD_USER, /* answers with what it was given */
-    OTHER,                 /* the same, with another `user` */
-    NUMBER,                /* answers with ten times the tag */
+    ECHO = FILCH_CMD_USER, /* completes with the data of the command */
+    OTHER,                 /* like ECHO, with another `user` */
+    NUMBER,                /* completes with ten times the tag */
     TEXT,
     REFUSE,
-    BOTH,  /* answers, and returns an error */
-    TWICE, /* answers twice, and tries all that it was asked before */
+    BOTH,  /* completes, and returns an error */
+    TWICE, /* completes twice, and tries the receivers of all earlier yields */
     KEEP,
-    TELL, /* these three do something to the process, and answer */
+    TELL, /* these three do something to the process, and complete */
     CANCEL,
     KILL,
-    YIELD, /* yields by the out of the process */
-    BEATEN, /* answers when another thread has */
+    YIELD, /* yields with the `out` of the process */
+    BEATEN, /* completes after another thread has */
     LAST = BEATEN,
     UNKNOWN
 };
@@ -39,8 +39,8 @@ static filch_err number(filch_receiver receiver, uint64_t tag)
     return filch_complete(receiver, tag, filch_int((int64_t)tag * 10), FILCH_OK);
 }
 
-/* An answer that came too late. If it was taken, a node is in two places, and what follows may go round for ever: on the
- * test's own thread that is the end. */
+/* Checks that a late completion was refused. If it was accepted, a node is in two lists and the run may loop for ever:
+ * so on the test's own thread this ends the program. */
 static void is_late(filch_err err)
 {
     if (err != FILCH_ESTALE) table.said = FILCH_EUSER;
@@ -106,7 +106,7 @@ static void begin(int32_t workers)
     filch_registry_destroy(opt.registry);
 }
 
-/* `a` begins to play in a world of its own; `with` becomes its `user`. */
+/* Starts `a` in a scheduler of its own; `with` becomes its `user`. */
 static bool plays(actor *a, int32_t workers, play_fn play, uintptr_t with)
 {
     *a = (actor){ .user = (void *)with };
@@ -117,7 +117,8 @@ static bool plays(actor *a, int32_t workers, play_fn play, uintptr_t with)
 
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2 };
 
-/* The body runs in every kind of world, once `a` plays there. Without workers comes first: there it fails soonest. */
+/* Runs the body in every kind of scheduler, once `a` plays there. The one without workers comes first: there it fails
+ * soonest. */
 #define EVERYWHERE(a, play, with)                                                                             \
     for (size_t at = 0; at < COUNT_OF(worker_counts) && plays(a, worker_counts[at], play, with); at++, world_end(&w))
 
@@ -134,7 +135,8 @@ static filch_err play_rally(actor *me, const filch_event *events, size_t count, 
     return filch_wait(out);
 }
 
-/* It gets as far as to rest like that. Without workers everything happens in a tick of so many steps; nobody is waited for. */
+/* Waits until the process is in this state. Without workers everything happens in one tick of enough steps, without a
+ * wait. */
 static void comes_to(actor *a, int32_t state)
 {
     if (w.ticks) ok(filch_tick(w.sched, 10 * ROUNDS, NULL));
@@ -143,7 +145,7 @@ static void comes_to(actor *a, int32_t state)
     ok(a->note);
 }
 
-/* Answer number `n` of what it saw is that of round `round`. */
+/* Checks that completion `n` belongs to round `round`. */
 static void is_answer(const actor *a, size_t n, uint64_t round)
 {
     same(a->seen[n].type, FILCH_EVENT_YIELD);
@@ -154,7 +156,7 @@ static void is_answer(const actor *a, size_t n, uint64_t round)
     assert_true(is_nobody(a->seen[n].from));
 }
 
-/* It has had all answers but for the odd one as they should be, and rests. */
+/* Checks that all completions but that of round ODD are right, and that the process is idle. */
 static void has_all(actor *a)
 {
     comes_to(a, FILCH_STATE_IDLE);
@@ -261,14 +263,14 @@ TEST(an_answer_from_outside_is_waited_for)
     }
 }
 
-/* Begins with the round ODD. */
+/* Begins with round ODD. */
 static filch_err play_odd_first(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage == 0) me->stage = ODD;
     return play_rally(me, events, count, out);
 }
 
-/* The first of all, and one in the middle. */
+/* In the first round, and in one in the middle. */
 TEST(of_two_who_answer_the_first_one_counts)
 {
     for (uint32_t first = 0; first <= ODD; first += ODD) {
@@ -333,7 +335,7 @@ TEST(a_handler_does_not_yield_for_the_process)
     }
 }
 
-/* ---- what the step does in the middle ---- */
+/* ---- what the step does in round ODD ---- */
 
 static const double     a_number = 2.5;
 static const filch_data kinds[] = {
@@ -353,7 +355,7 @@ static bool is_kind(const filch_data *data, size_t n)
     }
 }
 
-/* Sends values of each kind to and fro, by two commands in turn. */
+/* Sends values of each kind back and forth, by two commands in turn. */
 static filch_err play_kinds(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     size_t round = (size_t)me->stage++;
@@ -374,7 +376,7 @@ TEST(questions_and_answers_may_be_of_any_kind)
     }
 }
 
-/* In round ODD several yields, the ones with LONG texts among them as in `pattern`: v a value, t a text. */
+/* In round ODD makes several yields, some of them with LONG texts as in `pattern`: v a value, t a text. */
 static filch_err play_several(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     const char *pattern = me->user;
@@ -413,7 +415,7 @@ TEST(a_step_may_ask_several_things_in_the_middle)
 
 enum { IDLES = 1, CONTINUES, SAYS_NOTHING, FAILS, ENDS, WAITS_FOR_NOTHING, ENDS_WITHOUT };
 
-/* After ODD rounds it yields once more, unless it is to do without, and says what `user` is. */
+/* After ODD rounds it yields once more, unless told not to, and returns the result in `user`. */
 static filch_err play_leaves(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     uintptr_t how = (uintptr_t)me->user;
@@ -444,7 +446,7 @@ TEST(a_step_may_leave_the_middle_in_any_way_and_nothing_stays_behind)
         actor a;
         EVERYWHERE (&a, play_leaves, ways[i].how) {
             int64_t bytes = 0;
-            /* A node that stays behind is missed when the world ends; other memory that does would only be more and more. */
+            /* A lost node is detected when the scheduler ends; other lost memory shows only as growth. */
             for (uint32_t n = 0, most = world_scale(8000, 4000); n < most; n++) {
                 actor_ends(&w, &a, ways[i].err);
                 ok(a.note);
@@ -454,8 +456,8 @@ TEST(a_step_may_leave_the_middle_in_any_way_and_nothing_stays_behind)
                 actor_start(&w, &a, play_leaves);
             }
             actor_ends(&w, &a, ways[i].err);
-            /* Room for the yields of a worker's first step: 704. While the magazines of two workers fill up, processes and nodes
-             * may each come to a second segment as well: 64 KB and 32. */
+            /* Room for the yields of a worker's first step: 704 bytes. While the magazines of two workers fill up,
+             * processes and nodes may each need a second segment as well: 64 KB and 32 KB. */
             int64_t more = worker_counts[at] == 2 ? 112 * 1024 : 0;
             assert_true(fli_load_rlx(&w.bytes) - bytes < 16384 + more);
         }
@@ -482,7 +484,7 @@ static filch_err blocking(void *arg, filch_data *result)
     return FILCH_OK;
 }
 
-/* In round ODD, a function on another thread. */
+/* In round ODD, a function on a thread of the pool. */
 static filch_err play_works(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     static const int64_t odd = ODD * 10;
@@ -498,15 +500,15 @@ TEST(blocking_work_is_done_in_the_middle)
 {
     actor a;
     EVERYWHERE (&a, play_works, 0) {
-        UNTIL(&w, world_stats(&w).completions == ROUNDS); /* another thread counts after it has answered */
+        UNTIL(&w, world_stats(&w).completions == ROUNDS); /* the other thread counts after it has completed */
         has_all(&a);
         is_answer(&a, ODD, ODD);
         counts(ROUNDS, 0);
     }
 }
 
-/* In round ODD there is no memory: it sends to the pid that `user` points to until no node is left, asks for something
- * that needs one, and then as always. */
+/* In round ODD there is no memory: it sends to the pid that `user` points to until no node is left, makes a yield that
+ * needs one, and then continues as in other rounds. */
 static filch_err play_poor(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -535,7 +537,7 @@ TEST(a_yield_without_memory_leaves_room_for_one_that_needs_none)
     world_end(&w);
 }
 
-/* ---- beside others ---- */
+/* ---- with other processes ---- */
 
 static FLI_ATOMIC(int64_t) endless; /* rounds so far */
 
@@ -547,7 +549,7 @@ static filch_err play_endless(actor *me, const filch_event *events, size_t count
     return filch_wait(out);
 }
 
-/* Notes how far the other was when it was stepped. */
+/* Records how far the other process was when it was stepped. */
 static filch_err play_looks(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     me->stage = fli_load_rlx(&endless);
@@ -566,7 +568,7 @@ TEST(others_are_stepped_within_the_bound)
         ok(filch_send(w.sched, b.pid, filch_none()));
         ok(filch_tick(w.sched, 1000, NULL));
         same(b.seen_count, i + 1);
-        /* The first of the global queue is due within 2 * fair_every turns: src/sched/find.c */
+        /* The first process of the global queue is due within 2 * fair_every turns: src/sched/find.c */
         assert_true(b.stage - began <= 2 * 8);
     }
     world_end(&w);

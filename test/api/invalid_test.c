@@ -1,11 +1,11 @@
-/* invalid_test.c - every public function with every bad argument: FILCH_EINVAL, and a text that names the argument. The test
- * invalid_covers says when a function of filch.h is not in this file. */
+/* invalid_test.c - every public function with every bad argument: FILCH_EINVAL, and a text that names the argument. The
+ * test invalid_covers fails if a function of filch.h is not in this file. */
 #include <stdio.h>
 #include <string.h>
 
 #include "api/world.h"
 
-static char wrong[400]; /* the first call that did not answer as it should; plays run on a worker and cannot assert */
+static char wrong[400]; /* the first call with an unexpected result; plays run on a worker and cannot assert */
 
 static void expect(const char *call, filch_err err, const char *word)
 {
@@ -220,7 +220,7 @@ TEST(a_step_is_told_which_argument_was_wrong)
     none_wrong();
 }
 
-/* ---- from outside ---- */
+/* ---- from a foreign thread ---- */
 
 static filch_err handler(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
@@ -266,7 +266,7 @@ TEST(payloads_contexts_and_registries)
     none_wrong();
 }
 
-/* One option of a scheduler. */
+/* Sets one option of a scheduler. */
 #define OPTION(field, value, word)                       \
     do {                                                 \
         filch_options opt = FILCH_OPTIONS_INIT;          \

@@ -1,4 +1,4 @@
-/* sched_parts.c - the scheduler's atomic words: the idle word (real sched/idle.c, find.c, ready.c), the parker of a
+/* sched_parts.c - the scheduler's atomic words: the idle word (real sched/parking.c, find.c, ready.c), the parker of a
  * scheduler without workers (tick.c), and the word by which stop excludes spawns (spawn.c, stop.c). What these files
  * need of other modules is replaced below: steps that only count, no timers, no thread pool. */
 #include "parts.h"

@@ -52,7 +52,7 @@ static inline uint64_t scaled(uint64_t count)
     return n > 0 ? n : 1;
 }
 
-/* Returns true if the test runs under valgrind. There vfork() and posix_spawn() copy memory instead of sharing it, so a
+/* Returns true if the test runs under valgrind. There a child of posix_spawn has a copy of the memory instead of sharing it, so a
  * program that cannot be started seems to start and then fails; and valgrind uses some descriptors itself. */
 static inline bool is_under_valgrind(void)
 {
