@@ -397,7 +397,7 @@ TEST(a_thread_waits_for_room_in_a_mailbox)
     actor_start_with(&w, &full, play_at_gate, opt);
     until(gate_is_waiting(&g));
     ok(filch_send_wait(w.sched, full.pid, filch_int(1), FILCH_FOREVER));
-    same(filch_send_wait(w.sched, full.pid, filch_int(2), FILCH_FOREVER), FILCH_EFULL); /* the policy of this mailbox is not to wait */
+    same(filch_send_wait(w.sched, full.pid, filch_int(2), FILCH_FOREVER), FILCH_EFULL); /* no waiting */
     gate_open(&g);
     world_end(&w);
 }

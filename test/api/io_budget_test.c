@@ -1,6 +1,6 @@
-/* io_budget_test.c - a peer that is as fast as we are does not keep a worker: between two steps of a process beside it a
- * bounded number of bytes goes by, whatever the operation. And a deadline does not beat what came before it. Bytes, steps
- * and looks at the clock are counted; no time is measured. */
+/* io_budget_test.c - a peer that is as fast as the process does not occupy a worker: between two steps of a second
+ * process a bounded number of bytes is transferred, whatever the operation. And an event that came before a deadline
+ * wins over it. Bytes, steps and reads of the clock are counted; no time is measured. */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -11,12 +11,13 @@
 
 static world w;
 
-/* ---- a peer that never says "not now" ---- */
+/* ---- a peer that is always ready ---- */
 
 static bool   endless;
-static size_t between, most, total; /* bytes since the process beside it was stepped, at most, and in all */
+static size_t between, most, total; /* bytes since the last step of the second process: now, the maximum, and the
+                                     * total */
 static size_t since_clock, most_since_clock;
-static int    aborted;              /* so many connections are gone before they are accepted */
+static int    aborted;              /* number of connections that are closed before they are accepted */
 
 static ssize_t move(size_t size)
 {
@@ -65,7 +66,7 @@ uint64_t __wrap_fli_clock_ns(void)
     return __real_fli_clock_ns();
 }
 
-/* ---- beside it ---- */
+/* ---- the second process ---- */
 
 static filch_err play_beside(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
@@ -74,7 +75,7 @@ static filch_err play_beside(actor *me, const filch_event *events, size_t count,
     return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_continue(out);
 }
 
-/* A connection to `server`, a script that serves, with a byte in it: its descriptor is ready for ever. */
+/* Connects to `server`, a script that serves, and sends a byte: its descriptor stays ready. */
 static int connect_to(script *server)
 {
     script_start(&w, server);
@@ -89,7 +90,7 @@ static void count_from_here(void)
     between = most = total = since_clock = most_since_clock = 0;
 }
 
-/* Plays the script beside the process that is always ready. It begins with SERVE and DO_PAUSE. */
+/* Plays the script beside the process that is always ready. The script begins with SERVE and DO_PAUSE. */
 static void play_beside_it(script *server)
 {
     actor beside = { 0 };
@@ -112,8 +113,8 @@ static void play_beside_it(script *server)
     close(fd);
 }
 
-/* One turn by the command itself, one by the look at the descriptors that it asks for, one by the look of the next tick,
- * one by an alarm; then the process beside it. */
+/* One budget by the command itself, one by the poll that it requests, one by the poll of the next tick, one by a
+ * timeout; then the second process runs. */
 #define BOUND (4 * FLI_IO_BUDGET_BYTES)
 enum { LOTS = 16 << 20 };
 
@@ -184,7 +185,7 @@ TEST(connections_that_are_gone_before_they_are_accepted_let_others_run)
     close(fd);
 }
 
-/* ---- a process that reads what is there, over and over: its steps are few, and each is long ---- */
+/* ---- a process that reads what is there, again and again: few steps, each of them long ---- */
 
 static filch_stream in_hand;
 
@@ -213,14 +214,15 @@ TEST(a_process_that_goes_on_reading_has_the_clock_looked_at)
     endless = false;
     ok(reader.note);
     assert_true(total >= 1000 * (size_t)16384);
-    assert_true(most_since_clock <= FLI_IO_BUDGET_BYTES + 2 * 65536); /* the read that goes over it, and one that had begun */
+    assert_true(most_since_clock <= FLI_IO_BUDGET_BYTES + 2 * 65536); /* the read that exceeds it, and one that had
+                                                                       * begun */
     actor_ends(&w, &reader, FILCH_OK);
     script_ends(&w, &server);
     world_end(&w);
     close(fd);
 }
 
-/* ---- what came in time wins ---- */
+/* ---- an event before a deadline wins ---- */
 
 static void sleep_past(uint64_t span_ns)
 {
@@ -228,7 +230,7 @@ static void sleep_past(uint64_t span_ns)
     while (__real_fli_clock_ns() <= until_ns) fli_thread_yield();
 }
 
-/* Nobody looks while the bytes come and the deadline passes: both are there when the runtime goes on. */
+/* The runtime does not run while the bytes arrive and the deadline passes: it finds both when it continues. */
 #define LATE_NS FILCH_MILLISECONDS(2)
 
 TEST(bytes_that_came_before_the_deadline_are_told_though_the_alarm_is_due)
@@ -246,7 +248,7 @@ TEST(bytes_that_came_before_the_deadline_are_told_though_the_alarm_is_due)
     UNTIL(&w, script_stage(&server) == 6);
     ok(server.result[5].error);
     assert_string_equal(server.result[5].bytes, "in time");
-    /* More than one turn of an alarm takes. */
+    /* More than the budget of one timeout. */
     char *lots = calloc(1, 100000);
     ok(filch_send(w.sched, server.actor.pid, filch_none()));
     ok(filch_tick(w.sched, 1, NULL));

@@ -1,5 +1,5 @@
-/* io_cases_test.c - what a server meets in its second hour: descriptors of connects that timed out while their process lives on,
- * a port whose old connections have not timed out, datagrams from one sender after the other. */
+/* io_cases_test.c - what a server meets after a while: descriptors of connects that timed out while their process lives
+ * on, a port whose old connections linger, datagrams from changing senders. */
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 static world         w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 
-/* A listener whose queue is full: the system drops what comes, as a host that does not answer. */
+/* A listener whose queue is full: the system drops new connections, like a host that does not answer. */
 typedef struct deaf {
     int  listener, full[8];
     char address[32];
@@ -47,7 +47,7 @@ TEST(connects_that_time_out_leave_no_descriptor_while_their_process_lives_on)
                                DO_CONNECT_WITHIN(d.address, FILCH_MILLISECONDS(2)), DO_PAUSE);
         script_start(&w, &client);
         UNTIL(&w, script_stage(&client) == 1);
-        int before = open_descriptors(); /* the poller is made by now */
+        int before = open_descriptors(); /* the poller exists by now */
         ok(filch_send(w.sched, client.actor.pid, filch_none()));
         UNTIL(&w, script_stage(&client) == 5);
         for (int i = 2; i < 5; i++) same(client.result[i].error, FILCH_EDEADLINE);

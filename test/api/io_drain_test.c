@@ -1,5 +1,5 @@
-/* io_drain_test.c - files and sockets while a scheduler stops: state is saved, begun writes are finished or counted, and no
- * connection is accepted any more. */
+/* io_drain_test.c - files and sockets while a scheduler stops: state is saved, writes under way are finished or
+ * counted, and no connection is accepted any more. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,7 @@ static void turn(filch_sched *sched, int32_t workers)
     if (workers < 0) ok(filch_tick(sched, 0, NULL));
 }
 
-/* ---- saving, and what is cut ---- */
+/* ---- saving state, and writes that are cut ---- */
 
 #define SNAPSHOT_SIZE 300000
 
@@ -58,7 +58,7 @@ typedef struct saver {
     filch_stream file;
 } saver;
 
-/* When asked to end: opens a file, writes all of its state there, closes it. */
+/* On a cancel: opens a file, writes all of its state there, closes it. */
 static filch_err saver_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     saver *me = self;
@@ -109,7 +109,7 @@ TEST(a_snapshot_is_written_to_a_file_during_a_stop)
 
 #define REPLY_SIZE 8000000
 
-/* Accepts one connection, sends a large reply, ends when it is written; being asked to end changes nothing. */
+/* Accepts one connection, sends a large reply, ends when it is written; ignores a cancel. */
 typedef struct replier {
     filch_stream listener, peer;
     bool         asked;
@@ -174,7 +174,8 @@ typedef struct client {
     fli_thread   thread;
 } client;
 
-/* Begins to read when the scheduler is closed to the outside; dials again first: that one is not accepted. */
+/* Begins to read when the scheduler is closed to foreign threads. Before that it connects again: that connection is not
+ * accepted. */
 static void read_late(void *arg)
 {
     client *c = arg;

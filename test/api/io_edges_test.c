@@ -1,6 +1,6 @@
-/* io_edges_test.c - the edges of I/O that no wrong program and no refusing system is needed for: limits and cuts of reads,
- * reads with a timeout that come in pieces, many streams at once, what has no address or no position, parcels that are
- * kept, lost, or opened by the wrong process, and answers that are too large. */
+/* io_edges_test.c - edge cases of I/O that need neither a wrong program nor a failing system: limits of reads, reads
+ * with a timeout that arrive in pieces, many streams at once, streams without an address or position, stream transfers
+ * that are kept, lost, or taken by the wrong process, and results that are too large. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -20,7 +20,7 @@ static void peer_send(int fd, const char *text)
     same(send(fd, text, strlen(text), 0), (ssize_t)strlen(text));
 }
 
-/* A server whose connection is there. */
+/* Starts a server. Returns the client's end of a connection to it. */
 static int serve(script *server)
 {
     script_start(&w, server);
@@ -56,7 +56,8 @@ TEST(a_line_that_is_too_long_is_told_also_if_its_end_has_come)
         ok(filch_send(w.sched, server.actor.pid, filch_none()));
         script_ends(&w, &server);
         same(server.result[4].error, FILCH_ETOOBIG);
-        assert_string_equal(server.result[5].bytes, "12345678\n"); /* nothing is lost, and the limit includes the end */
+        assert_string_equal(server.result[5].bytes, "12345678\n"); /* nothing is lost, and the limit includes the
+                                                                    * newline */
         assert_string_equal(server.result[6].bytes, "abc\n");
         close(fd);
     })
@@ -72,11 +73,11 @@ TEST(a_read_with_a_timeout_may_come_in_pieces)
         for (int i = 0; i < 3; i++) {
             peer_send(fd, "ab");
             for (int turns = 0; turns < 20; turns++) world_turn(&w);
-            if (i < 2) same(script_stage(&server), 5); /* not enough yet */
+            if (i < 2) same(script_stage(&server), 5); /* not enough bytes yet */
         }
         script_ends(&w, &server);
         assert_string_equal(server.result[5].bytes, "ababab");
-        same(server.result[7].error, FILCH_EDEADLINE); /* at once: there is nothing */
+        same(server.result[7].error, FILCH_EDEADLINE); /* at once: there are no bytes */
         close(fd);
     })
 }
@@ -107,7 +108,7 @@ TEST(a_hundred_streams_with_news_at_once_are_all_heard)
 static const char *const cat[] = { "cat", NULL };
 static char              megabyte[1 << 20];
 
-/* Writes to a program and reads what it says, both at once. */
+/* Writes to a program and reads its output, both at once. */
 static filch_err play_through_cat(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return FILCH_ECANCELLED;
@@ -142,7 +143,7 @@ TEST(a_megabyte_goes_through_pipes_that_hold_much_less)
     })
 }
 
-/* ---- what a stream is not ---- */
+/* ---- operations that a stream does not have ---- */
 
 static filch_err ask_short(script *s, filch_out *out)
 {
@@ -160,10 +161,10 @@ static filch_err ask_sender(script *s, filch_out *out)
 {
     char      text[128] = "x";
     filch_err err = filch_stream_address(out, s->stream, FILCH_ADDRESS_SENDER, text, sizeof text);
-    return err == FILCH_OK && text[0] != '\0' ? FILCH_EUSER : err; /* nobody has sent anything */
+    return err == FILCH_OK && text[0] != '\0' ? FILCH_EUSER : err; /* no datagram has arrived */
 }
 
-/* While a receive is out its sender may change any moment. */
+/* While a receive is outstanding its sender may change at any time. */
 static filch_err receive_and_ask(script *s, filch_out *out)
 {
     filch_err err = filch_yield_receive_from(out, TAG_EXTRA, s->stream, 0, FILCH_FOREVER);
@@ -194,7 +195,7 @@ static filch_err play_asks_while_it_receives(actor *me, const filch_event *event
         s->stream = filch_as_stream(&events[0].data);
         s->result[0].error = receive_and_ask(s, out);
         return filch_continue(out);
-    case 2: /* the receive is out */
+    case 2: /* the receive is outstanding */
         s->result[1].error = ask_sender(s, out);
         me->note |= filch_yield_io_cancel(out, 2, s->stream);
         return filch_wait(out);
@@ -202,7 +203,7 @@ static filch_err play_asks_while_it_receives(actor *me, const filch_event *event
         for (size_t i = 0; i < count; i++) {
             if (events[i].tag == TAG_EXTRA) note(&s->result[2], &events[i]);
         }
-        if (me->seen_count < 3) return filch_wait(out); /* the answers of both */
+        if (me->seen_count < 3) return filch_wait(out); /* the completions of both */
         s->result[3].error = ask_sender(s, out);
         return filch_done(out, filch_none());
     }
@@ -216,7 +217,7 @@ TEST(who_sent_a_datagram_is_not_told_while_the_next_may_come)
         actor_start(&w, &s.actor, play_asks_while_it_receives);
         actor_ends(&w, &s.actor, FILCH_OK);
         ok(s.actor.note);
-        ok(s.result[0].error); /* yielded, but not begun before the step is over */
+        ok(s.result[0].error); /* yielded, but not started before the step ends */
         same(s.result[1].error, FILCH_EBUSY);
         same(s.result[2].error, FILCH_ECANCELLED);
         ok(s.result[3].error);
@@ -329,7 +330,7 @@ TEST(what_was_read_ahead_from_a_fifo_is_neither_lost_nor_in_the_way_of_a_write)
     ok(unlink(path));
 }
 
-/* Nobody writes to the fifo: the first read stays out. */
+/* The fifo has no writer: the first read stays outstanding. */
 TEST(a_file_that_is_being_read_is_busy_and_can_be_cancelled)
 {
     char path[64];
@@ -349,7 +350,7 @@ TEST(a_file_that_is_being_read_is_busy_and_can_be_cancelled)
         UNTIL(&w, fli_load_acq(&s.extra_seen) == 2);
         ok(s.extra[2].error);
         same(s.extra[2].number, 1);
-        script_ends(&w, &s); /* although the thread is still inside */
+        script_ends(&w, &s); /* although the thread is still inside the call */
         assert_string_equal(s.result[1].bytes, "one");
         same(s.result[2].error, FILCH_ECANCELLED);
         assert_true(fputs("two", file) >= 0);
@@ -358,9 +359,9 @@ TEST(a_file_that_is_being_read_is_busy_and_can_be_cancelled)
     ok(unlink(path));
 }
 
-/* ---- parcels ---- */
+/* ---- streams on their way to another process ---- */
 
-/* Keeps the parcel that comes, and ends when it is cancelled. */
+/* Keeps the message with the stream, and ends when it is cancelled. */
 typedef struct keeper {
     actor      actor;
     filch_data parcel;
@@ -392,7 +393,7 @@ static void keeper_ends(world *in, keeper *k)
     actor_ends(in, &k->actor, FILCH_OK);
 }
 
-/* Takes the parcel at `user`, whatever it is. */
+/* Takes the stream in the message at `user`, whatever it is. */
 static filch_err play_takes(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_stream stream;
@@ -424,7 +425,7 @@ TEST(a_parcel_that_outlives_its_scheduler_holds_nothing_any_more)
             script_ends(&w, &server);
             keeper_ends(&w, &keepers[i]);
         }
-        ok(take(&w, &keepers[1].parcel)); /* the other is still in its parcel */
+        ok(take(&w, &keepers[1].parcel)); /* the other stream is still in its message */
         ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));
         for (int i = 0; i < 2; i++) {
             same(recv(fds[i], &got, 1, 0), 0); /* closed */
@@ -476,7 +477,7 @@ static filch_err give(script *s, filch_out *out)
     return filch_stream_give(out, s->stream, s->lines[0].pid);
 }
 
-/* With a receive out that nobody answers, or a write to a program that does not read. */
+/* With a receive outstanding that is never completed, or a write to a program that does not read. */
 static const char *const sleeps[] = { "sleep", "1000", NULL };
 static char              lots[1 << 20];
 
@@ -504,7 +505,7 @@ static filch_err play_gives_while_it_is_busy(actor *me, const filch_event *event
         me->note |= filch_yield_io_cancel(out, 3, s->stream);
         return filch_wait(out);
     default:
-        if (me->seen_count < 3) return filch_wait(out); /* the answers of both */
+        if (me->seen_count < 3) return filch_wait(out); /* the completions of both */
         s->result[1].error = give(s, out);
         return filch_done(out, filch_none());
     }
@@ -529,7 +530,7 @@ TEST(a_stream_with_a_read_or_a_write_out_is_busy_and_can_be_given_afterwards)
     })
 }
 
-/* Waits: what is sent to it stays in its mailbox. */
+/* Waits: messages to it stay in its mailbox. */
 static filch_err play_waits(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -561,10 +562,10 @@ TEST(what_a_full_mailbox_refuses_stays_with_the_giver)
     })
 }
 
-/* ---- what was to be written when the end came ---- */
+/* ---- writes that are outstanding at the end ---- */
 
 static struct {
-    filch_out *out; /* kept by a program that should not have */
+    filch_out *out; /* kept by a program although that is not allowed */
     uint32_t   freed;
     filch_err  yielded;
 } unwritten;
@@ -577,7 +578,7 @@ static void free_and_yield(void *user, void *bytes, size_t size)
     unwritten.yielded = filch_yield_sleep(unwritten.out, 9, 0);
 }
 
-/* Listens, connects to itself, and writes more than goes through while nobody reads. */
+/* Listens, connects to itself, and writes more than the socket buffers hold without a reader. */
 static filch_err play_writes_lots(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     const size_t size = (size_t)8 << 20;

@@ -1,5 +1,5 @@
-/* io_files_test.c - files that last: sync, truncate, stat, rename, remove, directories; devices that are full, closing that
- * fails, paths of any bytes. And a file that is replaced is never half there, wherever the program is killed. */
+/* io_files_test.c - durable files: sync, truncate, stat, rename, remove, directories; full devices, a close that fails,
+ * paths of any bytes. And a file that is replaced is never half written, wherever the program is killed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -16,7 +16,7 @@
 static world w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 
-/* Only the descriptor that the test names. */
+/* Only for the descriptor that the test names. */
 static FLI_ATOMIC(bool) close_fails;
 int __real_close(int fd);
 int __wrap_close(int fd);
@@ -32,7 +32,7 @@ int __wrap_close(int fd)
 INSTEAD(int, fsync, (int fd), (fd))
 INSTEAD(int, fdatasync, (int fd), (fd))
 
-/* A folder of the test's own; what is in it is its path and `name`. */
+/* A folder for the test; the path of a file in it is the folder and `name`. */
 static char folder[64], paths[8][128];
 
 static const char *in_folder(int i, const char *name)
@@ -120,7 +120,7 @@ TEST(a_failure_that_comes_late_is_told_by_sync_and_by_close)
         same(s.result[3].error, FILCH_ENOSPACE);
         same(s.result[4].error, FILCH_ENOSPACE);
         same(s.result[4].number, ENOSPC);
-        same(s.result[5].error, FILCH_ESTREAM); /* gone all the same */
+        same(s.result[5].error, FILCH_ESTREAM); /* closed although it failed */
     })
     same(open_descriptors(), before);
 }
@@ -137,11 +137,11 @@ TEST(a_rename_that_is_to_last_syncs_both_directories)
         script_start(&w, &s);
         script_ends(&w, &s);
         same(s.result[3].error, FILCH_EIO); /* the first of two was synced; */
-        ok(s.result[4].error);              /* it is renamed all the same */
+        ok(s.result[4].error);              /* it was renamed although the sync failed */
         same(s.result[5].error, FILCH_EIO);
         ok(s.result[6].error);
         ok(s.result[7].error);
-        same(refused(fsync), 2); /* one where both are in one directory, none where it was not asked for */
+        same(refused(fsync), 2); /* one if both are in one directory, none if not requested */
         refuse_no_more(fsync);
     })
 }
@@ -217,7 +217,7 @@ TEST(names_are_changed_and_removed)
     })
 }
 
-/* What is in the folder, one name after the other, each after the digit of its kind. */
+/* Writes the names in the folder to `text`, each after the digit of its kind. */
 static void read_list(const filch_data *data, char *text, size_t room)
 {
     const char     *name;
@@ -307,11 +307,11 @@ TEST(what_is_no_list_and_no_info_is_refused)
     same(filch_as_file_info(&good, &none), FILCH_EINVAL);
 }
 
-/* ---- killed at any point ---- */
+/* ---- killed at any moment ---- */
 
 #define LONG_BYTES 40000
 
-/* Replaces the file over and over, each time with other bytes all alike, until it is killed. */
+/* Replaces the file again and again, each time with other bytes that are all alike, until it is killed. */
 static filch_err play_replaces(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     static filch_stream stream;
@@ -350,7 +350,7 @@ static void check_whole(const char *path)
     close(fd);
 }
 
-static uint32_t kills = 12; /* the first argument: more */
+static uint32_t kills = 12; /* can be raised by the first argument */
 
 TEST(a_file_that_is_replaced_is_whole_wherever_the_program_is_killed)
 {
@@ -370,7 +370,7 @@ TEST(a_file_that_is_replaced_is_whole_wherever_the_program_is_killed)
             replace_until_killed();
             _exit(1);
         }
-        struct timespec span = { .tv_nsec = (long)(fli_prng_next(&prng) % 8000000) }; /* any point will do */
+        struct timespec span = { .tv_nsec = (long)(fli_prng_next(&prng) % 8000000) }; /* a random moment */
         (void)nanosleep(&span, NULL);
         ok(kill(child, SIGKILL));
         int status;

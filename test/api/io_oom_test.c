@@ -1,6 +1,6 @@
-/* io_oom_test.c - memory runs out at every place where I/O asks for it, one after the other. Whoever asked is told so
- * or never notices; nothing leaks, no descriptor stays open, nobody waits for ever; and with memory again everything
- * works. */
+/* io_oom_test.c - memory runs out at every allocation of I/O, one after the other. The caller gets an error or does not
+ * notice; nothing leaks, no descriptor stays open, no process waits for ever; and with memory again everything works.
+ */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,8 +12,8 @@
 static const char *const echoes[] = { "sh", "-c", "cat", NULL };
 static const int         numbers[] = { 10 };
 
-/* Runs everything once; gives how often memory was asked for. `nth`: that asking is refused, and all that follow if so
- * said. */
+/* Runs everything once. Returns the number of allocations. The `nth` allocation fails, with `and_after` also all later
+ * ones. */
 static uint64_t run_all(uint64_t nth, bool and_after, bool *refused)
 {
     static test_alloc alloc;
@@ -78,7 +78,7 @@ static uint64_t run_all(uint64_t nth, bool and_after, bool *refused)
     UNTIL(&w, script_is_over(&server));
     filch_drop(&server.last);
 
-    /* And now there is memory again. */
+    /* Allocations succeed from here on. */
     script again = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_OPEN(path, FILCH_OPEN_READ), DO_READ(4));
     script_start(&w, &again);
     UNTIL(&w, script_is_over(&again));
@@ -95,14 +95,14 @@ static void sweep(bool and_after)
 {
     bool     refused;
     uint64_t count = run_all(0, false, &refused), every = 25 / world_scale(100, 1);
-    assert_true(count > 20); /* the test reaches what it is about */
+    assert_true(count > 20); /* the test reaches the code it is about */
     for (uint64_t nth = 1; nth <= count; nth += every > 0 ? every : 1) (void)run_all(nth, and_after, &refused);
 }
 
-/* ---- nothing is there yet ---- */
+/* ---- the first I/O of a scheduler ---- */
 
-/* Runs `first` in a scheduler that has not done any I/O before; the n-th asking for memory is refused. True: there was one.
- * What it cannot do it says. */
+/* Runs `first` in a scheduler that has not done any I/O; the n-th allocation fails. Returns true if there was an n-th.
+ * Operations that fail must report it. */
 static bool run_first(script first, int nth)
 {
     static test_alloc alloc;
@@ -122,13 +122,13 @@ static bool run_first(script first, int nth)
     script_start(&w, &first);
     test_alloc_fail(&alloc, (uint64_t)nth, false);
     UNTIL(&w, script_is_over(&first));
-    (void)world_tick(&w); /* what was given has come, or never will */
+    (void)world_tick(&w); /* the stream has arrived, or never will */
     bool was_refused = atomic_load(&alloc.refused) > 0;
     test_alloc_fail(&alloc, 0, false);
     for (int i = 0; first.lines[i].what != END; i++) {
         filch_err err = first.result[i].error;
         bool      fine = err == FILCH_OK || err == FILCH_EDEADLINE;
-        if (was_refused) fine = fine || err == FILCH_ENOMEM || err == FILCH_ESTREAM; /* of one that there is not */
+        if (was_refused) fine = fine || err == FILCH_ENOMEM || err == FILCH_ESTREAM; /* of a stream that does not exist */
         if (!fine) fail_msg("line %d: %s", i, filch_err_text(err));
     }
     (void)!filch_cancel(w.sched, taker.actor.pid);
@@ -149,17 +149,17 @@ TEST(whatever_io_comes_first_may_find_no_memory)
         SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_GIVE((filch_pid){ 0, 0 })),
         SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ)),
         SCRIPT(DO_RUN(echoes, FILCH_RUN_INPUT | FILCH_RUN_OUTPUT), DO_USE_INPUT, DO_CLOSE),
-        SCRIPT(DO_RESOLVE("fe80::1234:5678:9abc:def0", "65535")), /* an answer that does not fit into an event */
+        SCRIPT(DO_RESOLVE("fe80::1234:5678:9abc:def0", "65535")), /* a result that does not fit into an event */
         SCRIPT(DO_SIGNALS(numbers, 1)),
     };
     for (size_t i = 0; i < COUNT_OF(firsts); i++) {
         int nth = 1;
         while (run_first(firsts[i], nth)) nth++;
-        assert_true(nth > 3); /* the sweep reached what it is about */
+        assert_true(nth > 3); /* the sweep reached the code it is about */
     }
 }
 
-/* Nobody waits for its end, so it has no memory beside its control block before the first stream. */
+/* No process monitors it, so it has no memory besides its control block before its first stream. */
 static filch_err play_plain(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_stream stream;
@@ -173,7 +173,7 @@ static filch_err play_plain(actor *me, const filch_event *events, size_t count, 
     return filch_done(out, filch_none());
 }
 
-/* True: memory was refused, and that was the answer. */
+/* Returns true if an allocation failed and the process reported it. */
 static bool run_plain(filch_data *parcel, world *w, test_alloc *alloc, int nth)
 {
     actor               me = { .play = play_plain, .user = parcel };
@@ -218,7 +218,7 @@ TEST(a_process_without_memory_for_its_first_stream_says_so)
     script_ends(&w, &giver);
     actor_ends(&w, &keeper, FILCH_OK);
     nth = 1;
-    while (run_plain(&parcel, &w, &alloc, nth)) nth++; /* a parcel that could not be taken can be taken later */
+    while (run_plain(&parcel, &w, &alloc, nth)) nth++; /* a stream that could not be taken can be taken later */
     assert_true(nth > 1);
     filch_drop(&parcel);
     ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));

@@ -1,5 +1,5 @@
-/* io_other_test.c - datagrams, names, files, programs and signals; commands in a simulation; and what all of them do with
- * nonsense. */
+/* io_other_test.c - datagrams, names, files, programs and signals; I/O commands in a simulation; and their errors for
+ * invalid arguments. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -38,7 +38,7 @@ TEST(datagrams_arrive_whole_and_tell_who_sent_them)
         assert_string_equal(server.result[2].bytes, "a datagram that is longer than an event");
         ok(server.result[2].error);
         assert_string_equal(server.result[3].bytes, "trun");
-        same(server.result[3].error, FILCH_ETOOBIG); /* the rest of it is lost, and that is told */
+        same(server.result[3].error, FILCH_ETOOBIG); /* the rest of the datagram is lost, and the error reports it */
         same(server.result[5].error, FILCH_EDEADLINE);
         assert_string_equal(server.sender, client.local);
     })
@@ -46,7 +46,7 @@ TEST(datagrams_arrive_whole_and_tell_who_sent_them)
 
 enum { KEPT = 50 };
 
-/* Receives KEPT datagrams and keeps them all; `user` is where. */
+/* Receives KEPT datagrams and keeps them all, at `user`. */
 static filch_err play_keeps(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_data *kept = me->user;
@@ -85,7 +85,7 @@ TEST(a_process_that_keeps_datagrams_keeps_little_more_than_their_bytes)
         UNTIL(&w, keeper.stage == i + 3);
     }
     int64_t after = fli_load_rlx(&w.bytes);
-    assert_true(after - before < 65536 + KEPT * 1024); /* the room they were received into is one */
+    assert_true(after - before < 65536 + KEPT * 1024); /* they were received into one common buffer */
     actor_ends(&w, &keeper, FILCH_OK);
     ok(keeper.note);
     for (int i = 0; i < KEPT; i++) {
@@ -162,7 +162,7 @@ TEST(files_are_written_read_and_sought)
         same(s.result[2].number, 49);
         same(s.result[3].number, 5);
         assert_string_equal(s.result[4].bytes, "one\n");
-        same(s.result[5].number, 9); /* where the reader is, whatever was read ahead */
+        same(s.result[5].number, 9); /* the position of the reader, whatever was read ahead */
         assert_string_equal(s.result[6].bytes, "line two, which is longer than an event\n");
         same(s.result[7].error, FILCH_EEND);
         same(s.result[8].error, FILCH_EEND);
@@ -214,7 +214,7 @@ TEST(a_process_that_ends_while_its_file_is_read_closes_it_once)
 
 /* ---- programs ---- */
 
-/* Older systems have no descriptors for programs. The linker puts this in front of the system's (test/CMakeLists.txt). */
+/* Older systems have no pidfd. The linker puts this function in place of the system's (test/CMakeLists.txt). */
 static FLI_ATOMIC(bool) old_system;
 long __real_syscall(long number, ...);
 long __wrap_syscall(long number, ...);
@@ -232,7 +232,7 @@ long __wrap_syscall(long number, ...)
     return __real_syscall(number, with[0], with[1], with[2], with[3], with[4], with[5]);
 }
 
-/* With every number of workers, on new systems and old ones. */
+/* With every number of workers, on new and old systems. */
 #define EACH_SYSTEM(...)                 \
     for (int old = 0; old <= 1; old++) { \
         fli_store_rlx(&old_system, old); \
@@ -247,8 +247,8 @@ static const char *const cat[] = { "cat", NULL }, *const no_such[] = { "no-such-
                          *const prints[] = { "sh", "-c", "head -c 10485760 /dev/zero", NULL },
                          *const masks[] = { "sh", "-c", "grep SigBlk /proc/self/status; ls /proc/self/fd | wc -l", NULL };
 
-/* The next alarm rings before the operation that has set it waits: as if its worker had been stopped in between, and another
- * looked at the clock. */
+/* The next timeout fires before the operation that set it waits: as if its worker had been suspended in between, and
+ * another worker had read the clock. */
 static FLI_ATOMIC(bool) alarm_is_quick;
 uint64_t __real_fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie);
 uint64_t __wrap_fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie);
@@ -263,7 +263,7 @@ uint64_t __wrap_fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t c
 
 TEST(the_end_of_a_program_is_told_though_an_alarm_rang_before_it_was_waited_for)
 {
-    fli_store_rlx(&old_system, true); /* which is asked now and then whether it has ended */
+    fli_store_rlx(&old_system, true); /* without a pidfd the runtime polls for the end of the program */
     world_begin(&w, FILCH_NO_WORKERS);
     script s = SCRIPT(DO_RUN(sleeps, 0), DO_EXIT);
     fli_store_rlx(&alarm_is_quick, true);
@@ -291,8 +291,8 @@ TEST(a_program_reads_writes_complains_and_ends)
         assert_string_equal(s.result[4].bytes, "err\n");
         same(s.result[5].error, FILCH_EEND);
         same(s.result[7].number, 7);
-        same(s.result[8].number, 7); /* any number of times */
-        if (!is_under_valgrind()) same(s.result[9].error, FILCH_ENOFILE); /* there it starts, and fails then */
+        same(s.result[8].number, 7); /* may be repeated */
+        if (!is_under_valgrind()) same(s.result[9].error, FILCH_ENOFILE); /* under valgrind it starts, and fails then */
         assert_string_equal(s.result[15].bytes, "through a pipe\n");
         same(s.result[16].error, FILCH_EEND);
         same(s.result[18].error, FILCH_OK);
@@ -308,7 +308,7 @@ TEST(a_program_begins_with_no_signal_blocked_and_nothing_open_but_its_three)
     script_start(&w, &s);
     script_ends(&w, &s);
     assert_string_equal(s.result[2].bytes, "SigBlk:\t0000000000000000\n");
-    same(atoi(s.result[3].bytes), 4); /* and the one that ls looks with */
+    same(atoi(s.result[3].bytes), 4); /* and the descriptor that ls uses */
     assert_string_equal(s.result[6].bytes, "out\nerr\n");
     world_end(&w);
 }
@@ -336,7 +336,7 @@ TEST(a_program_does_not_outlive_the_process_that_started_it)
         ok(kill((pid_t)pid, 0));
         ok(filch_cancel(w.sched, s.actor.pid));
         script_ends(&w, &s);
-        UNTIL(&w, kill((pid_t)pid, 0) != 0); /* dead, and buried */
+        UNTIL(&w, kill((pid_t)pid, 0) != 0); /* ended, and waited for */
         same(errno, ESRCH);
     });
 }
@@ -392,7 +392,7 @@ TEST(signals_that_the_program_blocks_arrive_as_events)
     ok(pthread_sigmask(SIG_SETMASK, &before, NULL));
 }
 
-/* ---- nonsense ---- */
+/* ---- invalid arguments ---- */
 
 static filch_err play_nonsense(actor *me, const filch_event *events, size_t count, filch_out *out)
 {

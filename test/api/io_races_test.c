@@ -1,6 +1,6 @@
-/* io_races_test.c - races between those who may move an operation on, made certain: what the other one does happens in the
- * middle of the system call of the first, by a hook or behind a gate. The other may be an alarm, a cancel, the end of the
- * process, or a second worker that opens the poller. */
+/* io_races_test.c - races between threads that may complete an operation, forced: the second thread acts in the middle
+ * of the system call of the first, by a hook or behind a gate. It may be a timeout, a cancel, the end of the process,
+ * or a second worker that opens the poller. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -46,7 +46,7 @@ INSTEAD_BEGIN(int, epoll_create1, (int flags))
     return fault_strikes(&fault_of_epoll_create1) ? -1 : __real_epoll_create1(flags);
 }
 
-/* How many have come to one lock. */
+/* Number of threads that have come to one lock. */
 static FLI_ATOMIC(fli_mutex *) watched_lock;
 static FLI_ATOMIC(uint32_t) came;
 void __real_fli_mutex_lock(fli_mutex *mutex);
@@ -57,12 +57,12 @@ void __wrap_fli_mutex_lock(fli_mutex *mutex)
     __real_fli_mutex_lock(mutex);
 }
 
-/* ---- alarms. One thread: the alarm rings inside the call ---- */
+/* ---- timeouts. One thread: the timeout fires inside the call ---- */
 
 static script  *reader;
 static uint32_t alarms;
 
-/* Rings as the wheel would, for the reading of the reader's stream. */
+/* Fires the timeout of the reader's stream, as the timer wheel does. */
 static void ring(void)
 {
     in_recv = NULL;
@@ -77,7 +77,7 @@ static filch_err ring_here(script *s, filch_out *out)
     return FILCH_OK;
 }
 
-/* The same between two calls, on the thread of a worker, as the wheel would. */
+/* Fires it between two calls, on the thread of a worker, as the timer wheel does. */
 static void ring_between(void)
 {
     script bell = SCRIPT(DO_CALL(ring_here));
@@ -85,7 +85,7 @@ static void ring_between(void)
     script_ends(&w, &bell);
 }
 
-/* A connection whose next receive has `hook` in its middle. */
+/* Creates a connection whose next receive calls `hook` in its middle. */
 static int begin_reading(script *server, void (*hook)(void))
 {
     reader = server;
@@ -108,7 +108,7 @@ static void end_reading(script *server, int fd)
     world_end(&w);
 }
 
-/* Its time is up while it is trying: the alarm leaves a note, and whoever tries finds it. */
+/* The timeout fires while a worker tries the operation: it sets a flag that this worker finds. */
 static void ring_late(void)
 {
     uint64_t end_ns = fli_clock_ns() + FILCH_MILLISECONDS(2);
@@ -133,7 +133,7 @@ TEST(an_alarm_of_an_operation_before_does_not_end_the_one_that_is_trying)
     int    fd = begin_reading(&server, ring);
     for (int i = 0; i < 5; i++) (void)world_tick(&w);
     same(alarms, 1);
-    same(script_stage(&server), 5); /* it goes on waiting */
+    same(script_stage(&server), 5); /* it continues to wait */
     same(send(fd, "in time", 7, 0), 7);
     end_reading(&server, fd);
     assert_string_equal(server.result[5].bytes, "in time");
@@ -149,7 +149,7 @@ TEST(an_alarm_of_an_operation_before_does_not_end_the_one_that_waits)
         ring_between();
         (void)world_tick(&w);
         same(script_stage(&server), 5);
-        same(filch_next_timeout(w.sched) == FILCH_FOREVER, !timed); /* and has its own alarm, or none */
+        same(filch_next_timeout(w.sched) == FILCH_FOREVER, !timed); /* and has its own timeout, or none */
         same(send(fd, "in time", 7, 0), 7);
         end_reading(&server, fd);
         assert_string_equal(server.result[5].bytes, "in time");
@@ -162,23 +162,23 @@ TEST(an_alarm_for_what_is_over_or_closed_is_nothing)
     int    fd = begin_reading(&server, NULL);
     same(send(fd, "x", 1, 0), 1);
     UNTIL(&w, script_stage(&server) == 6);
-    ring_between(); /* nothing is out */
+    ring_between(); /* no operation is outstanding */
     ok(filch_send(w.sched, server.actor.pid, filch_none()));
     UNTIL(&w, script_stage(&server) == 8);
     fli_io_alarm(io_of(), server.stream.id); /* it is closed */
     fli_poll_report  old = { .number = server.stream.id, .in = true, .out = true };
     fli_io_batch     batch = { .count = 1, .reports = { old } };
-    fli_io_deliver(io_of(), &batch); /* and a report that comes too late is nothing either */
+    fli_io_deliver(io_of(), &batch); /* and a readiness report that comes too late has no effect either */
     (void)world_tick(&w);
     same(script_stage(&server), 8);
     ok(filch_send(w.sched, server.actor.pid, filch_none()));
     end_reading(&server, fd);
 }
 
-/* ---- a second worker, while the first is behind a gate ---- */
+/* ---- a second worker, while the first waits at a gate ---- */
 
-/* A worker that hears of something while it searches counts as one who will find the rest, too, and nobody else is woken.
- * Behind a gate it does not. So somebody is always ready, and has the other worker awake. */
+/* A worker that receives a report while it searches is expected to find the rest of the work, too, so no other worker
+ * is unparked. But at a gate it does not search. So this process is always ready, and keeps the other worker awake. */
 static filch_err play_goes_on(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;
@@ -201,7 +201,7 @@ static void end_awake(void)
     world_end(&w);
 }
 
-/* Reads; when a message comes, cancels what is out. */
+/* Reads; on a message cancels the outstanding read. */
 static filch_err play_cancels(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     script *s = me->user;
@@ -240,7 +240,8 @@ TEST(a_cancel_in_the_middle_of_a_receive_ends_it_as_soon_as_it_would_wait)
     same(send(fd, "some", 4, 0), 4);
     UNTIL(&w, gate_is_waiting(&receiving)); /* a worker is in the call */
     ok(filch_send(w.sched, s.actor.pid, filch_none()));
-    UNTIL(&w, fli_load_acq(&s.extra_seen) == 1); /* the other has told that there was one to cancel */
+    UNTIL(&w, fli_load_acq(&s.extra_seen) == 1); /* the other worker has reported that there was an operation to
+                                                  * cancel */
     same(s.result[1].number, 1);
     gate_open(&receiving);
     actor_ends(&w, &s.actor, FILCH_OK);
@@ -281,11 +282,11 @@ TEST(two_workers_that_need_the_poller_at_once_make_one)
     script_start(&w, &one);
     UNTIL(&w, gate_is_waiting(&making));
     script_start(&w, &two);
-    UNTIL(&w, fli_load_acq(&came) == 2); /* the second has found it closed, and waits for the lock */
+    UNTIL(&w, fli_load_acq(&came) == 2); /* the second worker has found no poller, and waits for the lock */
     gate_open(&making);
     fli_store_rel(&watched_lock, NULL);
     UNTIL(&w, script_stage(&one) == 1 && script_stage(&two) == 1);
-    same(open_descriptors(), before + 4); /* two listeners, the poller and its bell */
+    same(open_descriptors(), before + 4); /* two listeners, the poller and its wake descriptor */
     ok(filch_send(w.sched, one.actor.pid, filch_none()));
     ok(filch_send(w.sched, two.actor.pid, filch_none()));
     script_ends(&w, &one);

@@ -1,6 +1,6 @@
-/* io_refused_test.c - I/O over a system that refuses, or that takes its time: no descriptors, no threads, no place in the
- * poller; a process that ends while a thread of the pool is in the middle of its opening; programs that somebody else has
- * buried; what comes too late because everything stops. The linker puts the functions below in place of the system's. */
+/* io_refused_test.c - I/O over a system that fails or is slow: no descriptors, no threads, no room in the poller; a
+ * process that ends while a thread of the pool opens something for it; child programs that other code has waited for;
+ * results that come too late because of a stop. The linker puts the functions below in place of the system's. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -34,19 +34,19 @@ INSTEAD(off_t, lseek, (int fd, off_t offset, int whence), (fd, offset, whence))
 INSTEAD_CODE(pthread_create, (pthread_t * thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg),
              (thread, attr, run, arg))
 
-/* Only what adds can be refused. */
+/* Only EPOLL_CTL_ADD can fail. */
 INSTEAD_BEGIN(int, epoll_ctl, (int epoll, int what, int fd, struct epoll_event *event))
 {
     return what == EPOLL_CTL_ADD && fault_strikes(&fault_of_epoll_ctl) ? -1 : __real_epoll_ctl(epoll, what, fd, event);
 }
 
-/* The bell of the poller is read too, by 8 bytes: that goes through. */
+/* The wake descriptor of the poller is read too, by 8 bytes: that always succeeds. */
 INSTEAD_BEGIN(ssize_t, read, (int fd, void *bytes, size_t room))
 {
     return room > 8 && fault_strikes(&fault_of_read) ? -1 : __real_read(fd, bytes, room);
 }
 
-/* Calls that do not return before the test lets them. */
+/* Calls that return only when the test opens the gate. */
 static gate opening, spawning;
 
 INSTEAD_BEGIN(int, open, (const char *path, int flags, ...))
@@ -66,7 +66,7 @@ INSTEAD_BEGIN(int, posix_spawnp, (pid_t * pid, const char *file, const posix_spa
     return fault_strikes(&fault_of_posix_spawnp) ? errno : __real_posix_spawnp(pid, file, actions, attr, argv, env);
 }
 
-/* "Not yet": for so many looks that do not wait, a program has not ended. */
+/* Number of checks without waiting that report a program as not yet ended. */
 static FLI_ATOMIC(int) still_dying;
 int __real_waitid(idtype_t type, id_t id, siginfo_t *info, int how);
 int __wrap_waitid(idtype_t type, id_t id, siginfo_t *info, int how);
@@ -78,7 +78,7 @@ int __wrap_waitid(idtype_t type, id_t id, siginfo_t *info, int how)
     return 0;
 }
 
-/* What the clock reads, if the test wants it to stand still; 0: the time. */
+/* The time that the clock shows while the test stops it; 0: the real time. */
 static FLI_ATOMIC(uint64_t) still_ns;
 uint64_t __real_fli_clock_ns(void);
 uint64_t __wrap_fli_clock_ns(void);
@@ -105,12 +105,12 @@ TEST(without_descriptors_accepting_is_told_and_rests_ever_longer_but_no_more_tha
     fli_store_rlx(&still_ns, __real_fli_clock_ns());
     (void)world_tick(&w);
     uint64_t rest_ns = FILCH_MILLISECONDS(10);
-    int      wrong = refused(accept4) != 1; /* told at once, the first time */
+    int      wrong = refused(accept4) != 1; /* reported at once, the first time */
     for (int i = 1; i < TIMES; i++) {
         (void)fli_add_rlx(&still_ns, rest_ns - 1);
         (void)world_tick(&w);
-        wrong += refused(accept4) != i; /* it rests, for so long */
-        (void)fli_add_rlx(&still_ns, 1000001); /* a timer is never early, and late by less than a millisecond */
+        wrong += refused(accept4) != i; /* it pauses for this long */
+        (void)fli_add_rlx(&still_ns, 1000001); /* a timer is never early, and less than a millisecond late */
         (void)world_tick(&w);
         wrong += refused(accept4) != i + 1;
         rest_ns = rest_ns * 2 > FILCH_SECONDS(1) ? FILCH_SECONDS(1) : rest_ns * 2;
@@ -120,7 +120,7 @@ TEST(without_descriptors_accepting_is_told_and_rests_ever_longer_but_no_more_tha
     fli_store_rlx(&still_ns, __real_fli_clock_ns() + FILCH_SECONDS(60));
     (void)world_tick(&w);
     fli_store_rlx(&still_ns, 0);
-    script_ends(&w, &server); /* and then it is accepted after all */
+    script_ends(&w, &server); /* and then the connection is accepted */
     for (int i = 0; i < TIMES; i++) {
         same(server.result[2 + i].error, FILCH_EFILES);
         same(server.result[2 + i].number, EMFILE);
@@ -156,7 +156,7 @@ TEST(a_listener_that_rests_is_still_timed_out_in_time)
     world_end(&w);
 }
 
-static FLI_ATOMIC(uint32_t) accepting; /* how often the actor below has asked */
+static FLI_ATOMIC(uint32_t) accepting; /* number of accepts that the actor below has yielded */
 
 /* Listens, accepts for ever, and takes a while to end when it is cancelled. */
 static filch_err play_accepts_on(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -192,7 +192,8 @@ TEST(a_listener_that_rests_when_everything_stops_keeps_no_worker_busy)
         UNTIL(&w, fli_load_acq(&accepting) == 2); /* and rests */
         uint64_t before = fli_load_rlx(&clock_reads);
         ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));
-        assert_true(fli_load_rlx(&clock_reads) - before < 1000); /* a worker that spins: tens of thousands */
+        assert_true(fli_load_rlx(&clock_reads) - before < 1000); /* a spinning worker would read it tens of thousands
+                                                                  * of times */
         ok(server.actor.note);
         close(fd);
         world_begin(&w, FILCH_NO_WORKERS);
@@ -278,7 +279,7 @@ TEST(signals_without_descriptors_are_refused)
     })
 }
 
-/* What filch_yield_signals would not let through, made by hand: no numbers, and more than there are. */
+/* Commands that filch_yield_signals() would refuse, made by hand: no numbers, and too many. */
 static filch_err play_odd_signals(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     struct {
@@ -378,7 +379,7 @@ TEST(an_opening_that_nobody_waits_for_any_more_leaves_nothing_whatever_comes_of_
     same(open_descriptors(), before);
 }
 
-/* How many children this program has that are not buried. */
+/* Returns true if the program has children that were not waited for. */
 static bool has_children(void)
 {
     siginfo_t info = { .si_pid = 0 };
@@ -431,10 +432,10 @@ TEST(a_program_whose_process_has_ended_before_its_turn_came_is_not_started)
         script first = SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ)), s = SCRIPT(DO_RUN(sleeps, ALL));
         gate_shut(&opening);
         script_start(&w, &first);
-        UNTIL(&w, gate_is_waiting(&opening)); /* the one thread has something to do */
-        refuse(pthread_create, 1000000, EAGAIN); /* and there will be no other */
+        UNTIL(&w, gate_is_waiting(&opening)); /* the only thread of the pool is busy */
+        refuse(pthread_create, 1000000, EAGAIN); /* and no other can be started */
         script_start(&w, &s);
-        UNTIL(&w, world_inspect(&w, s.actor.pid).state == FILCH_STATE_IDLE); /* it is in the queue */
+        UNTIL(&w, world_inspect(&w, s.actor.pid).state == FILCH_STATE_IDLE); /* the job is queued */
         ok(filch_terminate(w.sched, s.actor.pid));
         script_ends(&w, &s);
         refuse(posix_spawnp, 1, EUSERS);
@@ -456,11 +457,12 @@ TEST(pipes_that_the_poller_has_no_place_for_end_the_program)
 {
     int before = open_descriptors();
     EACH_WORLD({
-        script first = SCRIPT(DO_DATAGRAM("127.0.0.1:0")); /* so that the poller is there */
+        script first = SCRIPT(DO_DATAGRAM("127.0.0.1:0")); /* so that the poller exists */
         script_start(&w, &first);
         script_ends(&w, &first);
         int nth = 0;
-        for (bool struck = true; struck; nth++) { /* the program itself, if the system has that, and its three pipes */
+        for (bool struck = true; struck; nth++) { /* the program itself, if the system has pidfds, and its three
+                                                   * pipes */
             script s = SCRIPT(DO_RUN(sleeps, ALL), DO_PAUSE);
             int    without = open_descriptors();
             refuse_after(epoll_ctl, nth, 1, ENOSPC);
@@ -483,7 +485,7 @@ TEST(pipes_that_the_poller_has_no_place_for_end_the_program)
 
 static filch_err kill_unborn(script *s, filch_out *out)
 {
-    /* The next one in the same slot: anybody can guess that. */
+    /* The next stream id of this slot, which is easy to guess. */
     return filch_yield_kill(out, TAG_EXTRA, (filch_stream){ s->stream.id + (UINT64_C(1) << 32) }, SIGTERM);
 }
 
@@ -541,7 +543,7 @@ TEST(a_program_that_the_host_has_buried_is_not_waited_for)
     })
 }
 
-/* A program that takes its time to die is waited for: by the pool, or here if there is no memory for that. */
+/* A program that takes long to end is waited for: by the pool, or here if there is no memory for a job. */
 TEST(a_program_that_dies_slowly_is_buried_all_the_same)
 {
     EACH_WORLD({
@@ -561,9 +563,10 @@ TEST(a_program_that_dies_slowly_is_buried_all_the_same)
     })
 }
 
-/* ---- everything stops ---- */
+/* ---- a stop ---- */
 
-/* What is out waits behind the gate; when cancelled, it wants more of each kind before it goes, and opens the gate. */
+/* The outstanding calls wait at the gate; on the cancel the process yields more of each kind before it ends, and opens
+ * the gate. */
 static filch_err play_wants_more(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->steps == 1 || has_cancel(events, count)) {
@@ -592,7 +595,7 @@ TEST(what_waits_for_the_pool_and_what_comes_late_is_done_before_the_end)
         gate_shut(&opening);
         script_start(&w, &first);
         UNTIL(&w, gate_is_waiting(&opening));
-        refuse(pthread_create, 1000000, EAGAIN); /* the one thread is behind the gate */
+        refuse(pthread_create, 1000000, EAGAIN); /* the only thread is at the gate */
         actor_start(&w, &me, play_wants_more);
         UNTIL(&w, world_inspect(&w, me.pid).state == FILCH_STATE_IDLE);
         ok(filch_terminate(w.sched, first.actor.pid));

@@ -1,5 +1,5 @@
-/* io_rounds_test.c - in which order connections are served when there is more to do than time: as they were heard; those
- * who ask again come after those who have asked before; and whoever else is ready neither starves them nor is starved. */
+/* io_rounds_test.c - the order in which connections are served under overload: as they were reported; a connection that
+ * asks again comes after those that asked before; and other ready processes neither starve them nor are starved. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <string.h>
@@ -12,7 +12,7 @@ enum { MANY = 40, REQUESTS = 3 };
 
 static world w;
 
-/* One connection: our end is a process, the other is ours too. */
+/* One connection: one end belongs to a process, the other to the test. */
 typedef struct talker {
     actor        actor;
     filch_stream stream;
@@ -28,14 +28,14 @@ static void ask(talker *t)
     (void)!send(t->fd, "?", 1, MSG_NOSIGNAL);
 }
 
-/* Steps that are long enough for whoever asks again to be heard after them. */
+/* Makes a step long enough for its own connection to be reported again after it. */
 static void work(void)
 {
     uint64_t end_ns = fli_clock_ns() + 100000;
     while (fli_clock_ns() < end_ns) {}
 }
 
-/* Answers, works, and has its client ask again at once. */
+/* Answers, works, and makes its client ask again at once. */
 static filch_err play_talk(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     talker *t = me->user;
@@ -54,7 +54,7 @@ static filch_err play_talk(actor *me, const filch_event *events, size_t count, f
     return filch_idle(out);
 }
 
-/* One connection, whose process plays `play` and is given our end of it. */
+/* Creates one connection; its process plays `play` and gets the process's end of it. */
 static void connect_one(int index, play_fn play)
 {
     talker *t = &talkers[index];
@@ -68,12 +68,12 @@ static void connect_one(int index, play_fn play)
     script_ends(&w, &server);
 }
 
-/* MANY connections, each with a process that reads. */
+/* Creates MANY connections, each with a process that reads. */
 static void connect_all(void)
 {
     order_count = 0;
     for (int i = 0; i < MANY; i++) connect_one(i, play_talk);
-    for (int i = 0; i < 3; i++) (void)world_tick(&w); /* what is new about them has been heard */
+    for (int i = 0; i < 3; i++) (void)world_tick(&w); /* their first reports have been collected */
 }
 
 static void close_all(void)
@@ -85,8 +85,8 @@ static void close_all(void)
     }
 }
 
-/* Waits, so many turns at a time: before each tick the clock is read. Where others never rest a tick must have a limit, and a round
- * takes 5 ms. */
+/* Waits, `steps` turns at a time: the clock is read before each tick. With processes that are always ready a tick must
+ * have a limit; a poll interval takes 5 ms. */
 #define TURNS_UNTIL(steps, condition)                                  \
     for (patience left = patience_begin(FILCH_SECONDS(2)); !(condition);) { \
         if (w.ticks) ok(filch_tick(w.sched, (steps), NULL));           \
@@ -100,7 +100,8 @@ TEST(connections_are_served_as_they_were_heard_and_those_who_ask_again_wait_for_
     connect_all();
     for (int i = 0; i < MANY; i++) ask(&talkers[i]);
     TURNS_UNTIL(1, order_count == MANY * REQUESTS);
-    /* Every eighth turn goes to an oldest process, so a few are served out of turn, but none a round early or late. */
+    /* Every eighth turn goes to the oldest process, so a few are served out of order, but none a round early or
+     * late. */
     for (int round = 0; round < REQUESTS; round++) {
         int seen[MANY] = { 0 }, out_of_turn = 0;
         for (int i = 0; i < MANY; i++) {
@@ -114,7 +115,7 @@ TEST(connections_are_served_as_they_were_heard_and_those_who_ask_again_wait_for_
     world_end(&w);
 }
 
-/* ---- others who are always ready ---- */
+/* ---- other processes that are always ready ---- */
 
 static filch_err burner_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -134,7 +135,7 @@ static filch_err play_spawns_and_waits(actor *me, const filch_event *events, siz
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_MESSAGE) me->note = filch_stream_take(out, &events[i].data, &t->stream);
         else if (t->served++ == 0) {
-            /* In the middle of a round there are ever so many more: the deque does not come down to where it was. */
+            /* In the middle of a poll interval there are many more: the deque does not shrink to its earlier length. */
             for (int k = 0; k < 100; k++) me->note |= filch_spawn(sched, &burner, NULL, NULL);
         }
         if (t->served == 2) return filch_done(out, filch_none());
@@ -159,7 +160,7 @@ TEST(a_crowd_that_is_always_ready_does_not_keep_descriptors_from_being_looked_at
         same(t->actor.exit_error, FILCH_OK);
         close(t->fd);
         world_end(&w);
-        assert_true(burners > 100); /* and they have had their turns */
+        assert_true(burners > 100); /* and they have run */
     }
 }
 

@@ -1,5 +1,5 @@
-/* io_script.h - a process that follows a script of I/O, for the tests of it: one thing after the other, and what came of
- * each. A script lives in the test; its process ends after the last line, or when it is cancelled. */
+/* io_script.h - a process that runs a script of I/O operations, for tests: one after the other, with their results. A
+ * script is part of the test; its process ends after the last line, or when it is cancelled. */
 #ifndef FILCH_TEST_IO_SCRIPT_H
 #define FILCH_TEST_IO_SCRIPT_H
 
@@ -12,7 +12,7 @@
 #include "api/world.h"
 #include "support/descriptors.h"
 
-/* Runs the body with each of the program's `worker_counts`, in its world `w`. */
+/* Runs the body with each of the program's `worker_counts`, in the world `w`. */
 #define EACH_WORLD(...)                                             \
     for (size_t each = 0; each < COUNT_OF(worker_counts); each++) { \
         world_begin(&w, worker_counts[each]);                       \
@@ -86,18 +86,18 @@ typedef struct line {
 #define DO_RMDIR(path) { .what = RMDIR, .text = (path) }
 #define DO_LIST(path) { .what = LIST, .text = (path) }
 #define DO_PAUSE { .what = PAUSE } /* until a message comes */
-#define DO_CALL(function) { .what = CALL, .call = (function) } /* what it answers is the result */
+#define DO_CALL(function) { .what = CALL, .call = (function) } /* its return value is the result */
 #define DO_USE_INPUT { .what = USE_INPUT }
 #define DO_USE_OUTPUT { .what = USE_OUTPUT }
 #define DO_USE_ERRORS { .what = USE_ERRORS }
 #define DO_USE_PROGRAM { .what = USE_PROGRAM }
 
-/* What came of a line. */
+/* The result of a line. */
 typedef struct result {
     filch_err error;
     int64_t   number;
     size_t    size;
-    char      bytes[128]; /* the first of them, with a NUL */
+    char      bytes[128]; /* the first bytes, with a NUL */
 } result;
 
 typedef struct script {
@@ -106,7 +106,7 @@ typedef struct script {
     result        result[LINES_MAX];
     result        extra[LINES_MAX]; /* of the second yield of a line */
     FLI_ATOMIC(uint32_t) extra_seen;
-    FLI_ATOMIC(uint32_t) stage; /* the line that is waited for */
+    FLI_ATOMIC(uint32_t) stage; /* the line that it waits for */
     FLI_ATOMIC(bool) is_ready;  /* `local` is known */
     filch_stream  stream, listener;
     filch_program program;
@@ -131,7 +131,7 @@ static inline void note(result *r, const filch_event *event)
 
 enum { TAG_EXTRA = 1000 };
 
-/* Begins a line. *over: it needs no waiting. */
+/* Begins a line. Sets *over if it needs no waiting. */
 static inline filch_err begin_line(script *s, const line *l, uint32_t at, filch_out *out, bool *over)
 {
     filch_socket_options opt = FILCH_SOCKET_OPTIONS_INIT;
@@ -198,7 +198,7 @@ static inline filch_err begin_line(script *s, const line *l, uint32_t at, filch_
     return FILCH_OK;
 }
 
-/* What a line that is over leaves for the next ones. */
+/* Stores what the next lines need of a finished line. */
 static inline void end_line(script *s, uint32_t at, const filch_event *event, filch_out *out)
 {
     verb what = s->lines[at].what;
@@ -277,7 +277,7 @@ static inline bool script_is_over(script *s)
     return is_over(&s->actor);
 }
 
-/* Waits for its end, by itself or cancelled. */
+/* Waits until the process has ended, by itself or cancelled. */
 static inline void script_ends(world *w, script *s)
 {
     UNTIL(w, is_over(&s->actor));
@@ -285,9 +285,9 @@ static inline void script_ends(world *w, script *s)
     filch_drop(&s->last);
 }
 
-/* ---- a peer that is not Filch ---- */
+/* ---- a peer without Filch ---- */
 
-/* Listens, tells its address, accepts once, and then does what the rest of its script says with that connection. */
+/* Listens, publishes its address, accepts once; the rest of the script uses that connection. */
 #define SERVE DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT
 
 static inline uint16_t port_of(const script *s)

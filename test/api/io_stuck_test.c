@@ -1,5 +1,5 @@
-/* io_stuck_test.c - calls on threads that do not return: other kinds of calls go on, a deadline or a cancel completes the
- * yield, and what the call brings in the end is released. */
+/* io_stuck_test.c - blocking calls that do not return: other kinds of calls continue, a deadline or a cancel completes
+ * the yield, and the late result of the call is released. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 /* ---- a gate that blocking calls wait at ---- */
 
 static FLI_ATOMIC(bool) closed;
-static FLI_ATOMIC(uint32_t) waiting; /* calls that are at the gate */
+static FLI_ATOMIC(uint32_t) waiting; /* calls that wait at the gate */
 
 static void wait_at_gate(void)
 {
@@ -50,7 +50,7 @@ int __wrap_fli_program_start(const fli_program_plan *plan, fli_program *out)
     return __real_fli_program_start(plan, out);
 }
 
-/* ---- one yield, and what it is completed with ---- */
+/* ---- one yield and its completion ---- */
 
 typedef struct asker {
     actor      actor;
@@ -60,7 +60,7 @@ typedef struct asker {
     filch_stream stream;
     result      result;
     FLI_ATOMIC(bool) answered, reading;
-    FLI_ATOMIC(int64_t) cancelled; /* operations, told by an io_cancel */
+    FLI_ATOMIC(int64_t) cancelled; /* number of operations that filch_yield_io_cancel reported */
 } asker;
 
 static filch_err play_ask(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -129,7 +129,7 @@ static void make_fifo(void)
     ok(mkfifo(fifo, 0600));
 }
 
-/* Lets everybody in who opens it, then and later. */
+/* Opens the writing end, so that all opens of the reading end return, also later ones. */
 static int open_fifo(void)
 {
     int fd = open(fifo, O_RDWR | O_CLOEXEC | O_NONBLOCK);
@@ -224,7 +224,7 @@ TEST(a_deadline_that_does_not_pass_changes_nothing)
         same(a.result.error, FILCH_OK);
         same(b.result.error, FILCH_OK);
         assert_string_equal(b.result.bytes, "127.0.0.1:80");
-        same(world_stats(&w).timers, 0); /* it is not kept until it would have passed */
+        same(world_stats(&w).timers, 0); /* the timer is removed before its time */
         finish(&a);
         finish(&b);
     })
@@ -267,12 +267,13 @@ TEST(a_program_whose_start_hangs_is_killed_if_it_starts_after_the_deadline)
         same(a.result.error, FILCH_EDEADLINE);
         gate(false);
         UNTIL(&w, fli_load_acq(&waiting) == 0);
-        UNTIL(&w, !has_children() && open_descriptors() <= before); /* though the process lives: it could not name the pipes */
+        UNTIL(&w, !has_children() && open_descriptors() <= before); /* although the process lives: it has no id for
+                                                                     * the pipes */
         finish(&a);
     })
 }
 
-/* ---- what a program is given ---- */
+/* ---- what a child program inherits ---- */
 
 static filch_err ask_shell(filch_out *out, const asker *a)
 {
@@ -394,7 +395,7 @@ static void start_reading(asker *a)
     actor_start(&w, &a->actor, play_read);
 }
 
-/* What was sent is read once the call that hangs has returned. */
+/* Reads the bytes that were sent, once the hanging call has returned. */
 static void read_again(asker *a, filch_err first)
 {
     int fd = open_fifo();
@@ -407,7 +408,8 @@ static void read_again(asker *a, filch_err first)
         fli_store_rel(&a->answered, false);
         ok(filch_send(w.sched, a->actor.pid, filch_int(2)));
         while (!is_answered(a)) {
-            (void)!write(fd, "x", 1); /* the call returns with it, too late; one of them is read by the next call */
+            (void)!write(fd, "x", 1); /* the call returns with it, too late; one of the bytes is read by the next
+                                       * call */
             world_turn(&w);
         }
     } while (a->result.error == FILCH_EBUSY);

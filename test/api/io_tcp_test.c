@@ -1,5 +1,5 @@
-/* io_tcp_test.c - connections over loopback: listening, accepting, connecting, reading and writing; peers that go away,
- * readers that are slow, ports that are taken. Each process is a script: what to yield next, and what came of it. */
+/* io_tcp_test.c - connections over loopback: listening, accepting, connecting, reading and writing; peers that
+ * disconnect, slow readers, ports in use. Each process runs a script (io_script.h). */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -17,7 +17,7 @@
 static world w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2 };
 
-/* ---- a peer that is not Filch ---- */
+/* ---- a peer without Filch ---- */
 
 static int peer_listen(uint16_t *port, int backlog)
 {
@@ -32,7 +32,7 @@ static int peer_listen(uint16_t *port, int backlog)
     return fd;
 }
 
-/* Closes so that the other side hears "reset". */
+/* Closes so that the other side gets a reset. */
 static void peer_reset(int fd)
 {
     struct linger now = { .l_onoff = 1, .l_linger = 0 };
@@ -40,7 +40,7 @@ static void peer_reset(int fd)
     ok(close(fd));
 }
 
-/* Reads until the end, running the world meanwhile. */
+/* Reads until the end of the stream, running the scheduler meanwhile. */
 static size_t peer_drain(int fd, size_t at_least)
 {
     char   bytes[65536];
@@ -73,7 +73,7 @@ TEST(what_is_written_is_read_and_the_end_is_told)
         script_ends(&w, &server);
         assert_string_equal(client.result[2].bytes, "hello, loopback: longer than an event");
         same(client.result[1].number, 37);
-        same(server.result[5].error, FILCH_EEND); /* the client's half is closed, the other is open */
+        same(server.result[5].error, FILCH_EEND); /* the client has closed its half, the other half is open */
         same(client.result[4].error, FILCH_EEND);
     })
 }
@@ -110,7 +110,7 @@ TEST(a_peer_that_resets_is_an_error_and_not_a_signal)
         same(server.result[4].error, FILCH_ERESET);
         same(server.result[4].number, ECONNRESET);
         same(server.result[6].error, FILCH_ERESET);
-        same(server.result[6].number, EPIPE); /* and the program still runs */
+        same(server.result[6].number, EPIPE); /* and the program was not killed by SIGPIPE */
     })
 }
 
@@ -196,7 +196,7 @@ TEST(a_listener_that_ended_leaves_its_port_to_the_next)
     })
 }
 
-/* ---- time ---- */
+/* ---- timeouts ---- */
 
 TEST(each_kind_of_wait_ends_when_its_time_is_up)
 {
@@ -241,7 +241,7 @@ TEST(a_connect_that_nobody_answers_times_out_and_leaves_nothing_behind)
 {
     uint16_t port;
     int      listener = peer_listen(&port, 0), full[8], count = 0;
-    /* A queue that is full: the system drops what comes, as a host that does not answer. */
+    /* A full queue: the system drops new connections, like a host that does not answer. */
     for (; count < 8; count++) {
         struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port),
                                   .sin_addr = { htonl(INADDR_LOOPBACK) } };
@@ -290,7 +290,7 @@ TEST(until_and_exactly_cut_a_stream_into_what_was_asked_for)
         assert_string_equal(server.result[7].bytes, "fghijklmnopqrstuvwxyz012345678");
         same(server.result[8].error, FILCH_ETOOBIG);
         assert_string_equal(server.result[9].bytes, "9too long");
-        same(server.result[10].error, FILCH_EEND); /* with what came before the end */
+        same(server.result[10].error, FILCH_EEND); /* with the bytes that came before the end */
         assert_string_equal(server.result[10].bytes, "rest");
     })
 }
@@ -304,12 +304,12 @@ TEST(bytes_that_come_while_earlier_ones_are_still_being_cut_up_are_not_forgotten
         int fd = peer_connect(&server);
         same(send(fd, "0123456789abcdefghijXYZ", 23, 0), 23);
         UNTIL(&w, script_stage(&server) == 4);
-        same(send(fd, "later", 5, 0), 5); /* reported now, while nobody reads */
+        same(send(fd, "later", 5, 0), 5); /* reported now, while no read is outstanding */
         for (int i = 0; i < 20; i++) world_turn(&w);
         UNTIL(&w, w.ticks || world_stats(&w).asleep > 0);
         ok(filch_send(w.sched, server.actor.pid, filch_none()));
         for (int i = 0; i < 20; i++) world_turn(&w);
-        if (w.ticks) assert_true(script_is_over(&server)); /* all of it was there */
+        if (w.ticks) assert_true(script_is_over(&server)); /* all bytes were there */
         script_ends(&w, &server);
         assert_string_equal(server.result[5].bytes, "abcdefghij");
         assert_string_equal(server.result[6].bytes, "XYZ");
@@ -347,7 +347,7 @@ TEST(a_block_may_be_kept_and_is_not_written_over)
     })
 }
 
-/* ---- whose it is ---- */
+/* ---- ownership ---- */
 
 TEST(ids_that_are_closed_foreign_or_made_up_name_nothing)
 {
@@ -447,7 +447,7 @@ TEST(what_cannot_be_given_stays)
     })
 }
 
-/* ---- ends in the middle ---- */
+/* ---- processes that end in the middle ---- */
 
 TEST(what_waits_is_cancelled_by_cancel_and_by_close)
 {
@@ -519,11 +519,11 @@ TEST(stop_ends_what_waits_for_the_world)
     }
 }
 
-/* ---- out of descriptors, in a child that can afford it ---- */
+/* ---- no descriptors left, in a child process ---- */
 
 static filch_stream last_client;
 
-/* Connects with itself and waits for bytes; when asked to end, sends some first. */
+/* Connects to itself and waits for bytes; on a cancel sends some first. */
 static filch_err play_last_bytes(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     enum { LISTENING = 1, ACCEPTED, CONNECTED, SENT, BYTES };
@@ -557,7 +557,7 @@ TEST(stop_without_workers_still_hears_of_streams)
     world_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_last_bytes);
     UNTIL(&w, a.stage == 2);
-    world_end(&w); /* nobody is forced: the bytes came */
+    world_end(&w); /* no process is killed: the bytes have arrived */
     ok(a.note);
     same(a.exit_error, FILCH_OK);
 }
@@ -583,13 +583,13 @@ TEST(out_of_descriptors_is_told_and_does_not_spin)
                                   .sin_addr = { htonl(INADDR_LOOPBACK) } };
         uint64_t began = fli_clock_ns();
         if (connect(second, (struct sockaddr *)&at, sizeof at) != 0) _exit(11);
-        UNTIL(&w, script_stage(&server) == 8); /* told twice, with a rest between */
+        UNTIL(&w, script_stage(&server) == 8); /* reported twice, with a pause between */
         if (server.result[4].error != FILCH_EFILES || server.result[6].error != FILCH_EFILES) _exit(12);
         if (server.result[4].number != EMFILE) _exit(13);
         if (fli_clock_ns() - began < FILCH_MILLISECONDS(10)) _exit(14);
         if (world_stats(&w).steps > 100) _exit(15);
         while (count > 0) close(hoard[--count]);
-        UNTIL(&w, script_is_over(&server)); /* and then it is accepted after all */
+        UNTIL(&w, script_is_over(&server)); /* and then the connection is accepted */
         if (server.result[8].error != FILCH_OK) _exit(16);
         _exit(0);
     }
@@ -645,7 +645,7 @@ TEST(the_hosts_descriptor_is_readable_when_a_stream_has_news)
     int fd = peer_connect(&server);
     assert_true(is_readable(wake));
     (void)world_tick(&w);
-    (void)world_tick(&w); /* a new stream is writable, which is news too */
+    (void)world_tick(&w); /* a new stream is writable, which is reported too */
     assert_false(is_readable(wake));
     same(send(fd, "hello", 5, 0), 5);
     assert_true(is_readable(wake));
@@ -653,8 +653,8 @@ TEST(the_hosts_descriptor_is_readable_when_a_stream_has_news)
     same(script_stage(&server), 5);
     assert_string_equal(server.result[3].bytes, "hello");
     assert_false(is_readable(wake));
-    uint64_t ns = filch_next_timeout(w.sched); /* the timeout of the read that waits */
-    assert_true(ns > 0 && ns <= FILCH_SECONDS(30) + FILCH_MICROSECONDS(200)); /* and a tick of the clock */
+    uint64_t ns = filch_next_timeout(w.sched); /* the timeout of the outstanding read */
+    assert_true(ns > 0 && ns <= FILCH_SECONDS(30) + FILCH_MICROSECONDS(200)); /* and a tick of the wheel */
     close(fd);
     assert_true(is_readable(wake));
     script_ends(&w, &server);
@@ -662,7 +662,7 @@ TEST(the_hosts_descriptor_is_readable_when_a_stream_has_news)
     world_end(&w);
 }
 
-/* ---- an idle world ---- */
+/* ---- an idle scheduler ---- */
 
 TEST(waiting_for_a_connection_uses_no_processor)
 {
@@ -670,7 +670,7 @@ TEST(waiting_for_a_connection_uses_no_processor)
     script server = SCRIPT(SERVE, DO_READ(0));
     script_start(&w, &server);
     UNTIL(&w, is_ready(&server));
-    /* Alarms that were set while there was still work ring once more; after that there must be a silence. */
+    /* Sentinel timeouts set while there was work expire once more; then the scheduler must be silent. */
     bool silent = false;
     for (int i = 0; i < 100 && !silent; i++) {
         filch_stats   before = world_stats(&w);
@@ -684,7 +684,7 @@ TEST(waiting_for_a_connection_uses_no_processor)
         silent = after.asleep == 2 && after.sleeps == before.sleeps && now.ru_nvcsw - then.ru_nvcsw <= 1;
     }
     assert_true(silent);
-    int fd = peer_connect(&server); /* and it is awake at once */
+    int fd = peer_connect(&server); /* and it wakes at once */
     same(send(fd, "hi", 2, 0), 2);
     script_ends(&w, &server);
     close(fd);
@@ -722,6 +722,6 @@ int main(void)
         cmocka_unit_test(stop_without_workers_still_hears_of_streams),
         cmocka_unit_test(out_of_descriptors_is_told_and_does_not_spin),
     };
-    /* The last one lowers the limit of descriptors, of which valgrind needs some itself: there it is left out. */
+    /* The last test lowers the limit of descriptors, of which valgrind needs some itself: there it is left out. */
     return _cmocka_run_group_tests("io_tcp", tests, COUNT_OF(tests) - (is_under_valgrind() ? 1 : 0), NULL, NULL);
 }

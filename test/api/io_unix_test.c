@@ -1,4 +1,4 @@
-/* io_unix_test.c - unix sockets whose peers pass descriptors: a read ends behind each, and nothing here wants one. */
+/* io_unix_test.c - unix sockets whose peers pass descriptors: a read ends after each of them, and all are closed. */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 static world w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2 };
 
-/* How a process comes by its stream. */
+/* How a process gets its stream. */
 enum way { ACCEPTED, ACCEPTED_OF_ADOPTED, CONNECTED, ADOPTED, WAYS };
 
 static bool waits(script *s, uint32_t stage)
@@ -19,7 +19,7 @@ static bool waits(script *s, uint32_t stage)
     return script_stage(s) == stage && world_inspect(&w, s->actor.pid).state == FILCH_STATE_IDLE;
 }
 
-/* A socket bound to, or connected with, "unix:@NAME". */
+/* Returns a socket bound to, or connected with, "unix:@NAME". */
 static int open_unix(const char *text, int (*attach)(int, const struct sockaddr *, socklen_t))
 {
     struct sockaddr_un at = { .sun_family = AF_UNIX };
@@ -30,7 +30,7 @@ static int open_unix(const char *text, int (*attach)(int, const struct sockaddr 
     return fd;
 }
 
-/* Sends `words` and with them the writing end of a pipe, of which there is no other. Returns the reading end. */
+/* Sends `words` and with them the only writing end of a pipe. Returns the reading end. */
 static int send_with_pipe(int fd, const char *words)
 {
     union {
@@ -53,7 +53,7 @@ static void send_plain(int fd, const char *words)
     same(send(fd, words, strlen(words), MSG_NOSIGNAL), strlen(words));
 }
 
-/* Fails if the writing end still exists: then it has leaked. */
+/* Fails if the writing end still exists: then the descriptor has leaked. */
 static void is_gone(int reading)
 {
     struct pollfd look = { .fd = reading, .events = POLLIN };
@@ -102,7 +102,7 @@ TEST(what_follows_a_passed_descriptor_is_read_and_the_descriptor_is_closed)
             send_plain(peer, "th");
             int third = send_with_pipe(peer, "ree");
             send_plain(peer, "45");
-            /* Time for all reports to be collected: the reads have none of them left. */
+            /* Lets all readiness reports be collected first: the reads get none. */
             UNTIL(&w, waits(&s, 2));
             for (int i = 0; i < 20; i++) world_turn(&w);
             ok(filch_send(w.sched, s.actor.pid, filch_none()));

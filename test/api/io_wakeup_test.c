@@ -1,7 +1,7 @@
-/* io_wakeup_test.c - what descriptors report gets a worker, even when the one who would have heard of it is in a step.
+/* io_wakeup_test.c - a readiness report gets a worker, even when the worker that waited in the poller is in a step.
  *
- * Out of silence: everybody sleeps, and nobody has set an alarm. Then one worker is called, and stays in a step until somebody
- * else has been heard, or until the test gives up.
+ * Each test begins silent: all workers are parked, none with a timeout. Then one worker is unparked, and stays in a
+ * step until another process has received its report, or until the test gives up.
  */
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 
 static world w;
 
-/* Who is in a long step, and whether it may end. Relaxed: flags. */
+/* Whether a process is in a long step, and whether that may end. Relaxed: flags. */
 static FLI_ATOMIC(bool) is_in_step, may_leave;
 
 static bool may_go(void *unused)
@@ -28,7 +28,7 @@ static filch_err stay(script *s, filch_out *out)
     return until_or_late(may_go, NULL) ? FILCH_OK : FILCH_EDEADLINE;
 }
 
-/* A process that reads from the connection whose other end is the result. */
+/* Starts a process that reads from a connection. Returns the other end. */
 static int begin_reading(script *reader)
 {
     script_start(&w, reader);
@@ -38,7 +38,7 @@ static int begin_reading(script *reader)
     return fd;
 }
 
-/* `call` has somebody stay in a step; then the reader is written to. */
+/* `call` makes a process stay in a step; then the reader's connection is written to. */
 static void is_heard_beside(script *reader, int fd, script *stays, void (*call)(script *stays))
 {
     fli_store_rlx(&is_in_step, false);
@@ -87,8 +87,8 @@ static filch_err play_sleeps(actor *me, const filch_event *events, size_t count,
     return filch_wait(out);
 }
 
-/* One waits for descriptors, and another has set an alarm for a timer that is far away: who is called then is the one who
- * waits for descriptors, if there is no third. */
+/* One worker waits in the poller, and another one has a timeout for a timer that is far away: without a third worker,
+ * the one in the poller is unparked. */
 TEST(a_connection_is_heard_while_the_worker_that_was_called_from_outside_is_in_a_long_step)
 {
     for (int32_t workers = 2; workers <= 4; workers++) {

@@ -1,4 +1,4 @@
-/* limits_test.c - mailboxes with a limit: five policies, seen by the sender, by the receiver, and from outside. */
+/* limits_test.c - mailboxes with a limit: five policies, seen by the sender, by the receiver, and by filch_inspect. */
 #include "api/world.h"
 
 static world w;
@@ -18,13 +18,13 @@ static void actor_stop(actor *a)
     actor_ends(&w, a, FILCH_OK);
 }
 
-/* Sends the numbers [from, from + n), expecting one answer for all. */
+/* Sends the numbers [from, from + n); each send must return `expected`. */
 static void send_numbers(actor *to, int from, int n, filch_err expected)
 {
     for (int i = 0; i < n; i++) same(filch_send(w.sched, to->pid, filch_int(from + i)), expected);
 }
 
-/* ---- each policy, from both sides ---- */
+/* ---- each policy, seen from both sides ---- */
 
 TEST(fail_and_wait_answer_full_to_a_plain_send)
 {
@@ -43,7 +43,7 @@ TEST(fail_and_wait_answer_full_to_a_plain_send)
         same(stats.dropped, 0);
         (void)world_tick(&w);
         same(world_inspect(&w, a.pid).messages, 0);
-        same(a.seen_count, 10);             /* nothing dropped, nothing to tell */
+        same(a.seen_count, 10);             /* nothing dropped, no DROPPED event */
         send_numbers(&a, 20, 10, FILCH_OK); /* there is room again */
         actor_stop(&a);
         world_end(&w);
@@ -70,13 +70,13 @@ TEST(drop_newest_tells_the_sender_at_once_and_the_receiver_how_many)
     same(stats.sent, 3);
     same(stats.dropped, 4);
     same(stats.refused, 0);
-    same(world_inspect(&w, a.pid).dropped, 4); /* still, after it was told */
+    same(world_inspect(&w, a.pid).dropped, 4); /* unchanged after the DROPPED event */
 
     send_numbers(&a, 10, 3, FILCH_OK);
     send_numbers(&a, 13, 1, FILCH_EDROPPED);
     (void)world_tick(&w);
     same(a.seen[4].type, FILCH_EVENT_DROPPED);
-    same(a.seen[4].number, 1); /* since the last such event */
+    same(a.seen[4].number, 1); /* since the last DROPPED event */
     same(world_inspect(&w, a.pid).dropped, 5);
     actor_stop(&a);
     world_end(&w);
@@ -105,7 +105,7 @@ TEST(drop_oldest_turns_the_newest_away_at_twice_the_limit)
     actor a = { .stage = 0 };
     world_begin(&w, FILCH_NO_WORKERS);
     actor_start_with(&w, &a, play_idle, limited(FILCH_OVERFLOW_DROP_OLDEST, 5, 0));
-    send_numbers(&a, 0, 10, FILCH_OK); /* nobody has come to trim it yet */
+    send_numbers(&a, 0, 10, FILCH_OK); /* it has not been trimmed yet */
     same(world_inspect(&w, a.pid).messages, 10);
     send_numbers(&a, 10, 3, FILCH_EDROPPED);
     (void)world_tick(&w);
@@ -138,7 +138,7 @@ TEST(a_drop_during_its_step_is_told_before_it_rests)
     UNTIL(&w, world_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
     send_numbers(&a, 0, 1, FILCH_OK);
     while (fli_load_acq(&inside) != 1) fli_thread_yield();
-    send_numbers(&a, 1, 2, FILCH_EDROPPED); /* the one it reads still takes up the room */
+    send_numbers(&a, 1, 2, FILCH_EDROPPED); /* the message that it reads still uses the room */
     fli_store_rel(&inside, 2);
     UNTIL(&w, world_stats(&w).steps == 3); /* no further message is needed */
     actor_stop(&a);
@@ -177,7 +177,7 @@ TEST(a_limit_in_bytes_counts_payloads_and_gives_the_room_back)
         for (int i = 0; i < 100; i++) ok(filch_send(w.sched, a.pid, filch_bytes(bytes, 16)));
         same(filch_send(w.sched, a.pid, filch_bytes(bytes, 16)), FILCH_EFULL);
         same(filch_send(w.sched, a.pid, filch_bytes(bytes, 1)), FILCH_EFULL);
-        ok(filch_send(w.sched, a.pid, filch_int(1))); /* plain values weigh nothing */
+        ok(filch_send(w.sched, a.pid, filch_int(1))); /* values use no bytes */
         same(world_inspect(&w, a.pid).messages, 101);
         (void)world_tick(&w);
         same(world_inspect(&w, a.pid).messages, 0);
@@ -227,7 +227,7 @@ TEST(a_payload_that_can_never_fit_is_too_big_under_every_policy)
         actor_start_with(&w, &a, play_idle, limited(policy, 0, 1024));
         same(filch_send(w.sched, a.pid, filch_bytes(bytes, sizeof bytes)), FILCH_ETOOBIG);
         actor_start(&w, &b, play_send_big);
-        actor_ends(&w, &b, FILCH_ETOOBIG); /* told in the event */
+        actor_ends(&w, &b, FILCH_ETOOBIG); /* reported in the event */
         same(world_inspect(&w, a.pid).messages, 0);
         same(world_inspect(&w, a.pid).dropped, 0);
         ok(filch_send(w.sched, a.pid, filch_bytes(bytes, 1024))); /* just fits */
@@ -263,7 +263,7 @@ TEST(a_yielded_send_to_nobody_is_an_error_event)
     world_end(&w);
 }
 
-/* ---- what passes a full mailbox ---- */
+/* ---- what a full mailbox accepts ---- */
 
 static filch_receiver answer_to;
 
@@ -359,7 +359,7 @@ TEST(cancels_and_completions_pass_a_full_mailbox)
     }
 }
 
-/* A timer is armed, then the process waits while its mailbox is full. */
+/* Starts a timer, then waits while its mailbox is full. */
 static filch_err play_timer_then_wait(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage == 0) {
@@ -383,7 +383,7 @@ TEST(a_timers_message_passes_a_full_mailbox_and_is_never_dropped)
         actor_start_with(&w, &a, play_timer_then_wait, limited(policies[k], 2, 0));
         (void)world_tick(&w);
         send_numbers(&a, 0, 2, FILCH_OK);
-        UNTIL(&w, world_stats(&w).timers == 0); /* it fired into the full mailbox */
+        UNTIL(&w, world_stats(&w).timers == 0); /* it fired although the mailbox was full */
         if (policies[k] == FILCH_OVERFLOW_DROP_OLDEST) {
             for (int i = 0; i < 20; i++) {
                 send_numbers(&a, 10 + i, 1, FILCH_OK);
@@ -431,8 +431,8 @@ TEST(drop_oldest_trims_while_the_receiver_is_blocked)
 
 /* ---- senders that wait for room ---- */
 
-/* Sends `user`'s actor its own number by filch_yield_send until it has sent `stage` of them; ends with the last
- * answer's error. */
+/* Sends its own number to the actor in `user` by filch_yield_send until it has sent `stage` of them; ends with the
+ * error of the last completion. */
 typedef struct pusher {
     actor  *to;
     int64_t number, times, sent;
@@ -471,7 +471,7 @@ TEST(senders_wait_for_room_and_are_let_in_in_the_order_they_came)
     }
     same(world_inspect(&w, a.pid).messages, 3);
     send_numbers(&a, 0, 1, FILCH_EFULL); /* nobody overtakes */
-    same(world_stats(&w).refused, 1);    /* those that wait were not refused */
+    same(world_stats(&w).refused, 1);    /* senders that wait were not refused */
     ok(filch_complete(answer_to, 1, filch_none(), FILCH_OK));
     (void)world_tick(&w);
     for (int i = 0; i < SENDERS; i++) actor_ends(&w, &senders[i], FILCH_OK);
@@ -497,7 +497,7 @@ static filch_err play_send_bytes(actor *me, const filch_event *events, size_t co
     return err == FILCH_OK ? filch_wait(out) : err;
 }
 
-/* Notes the sizes of what it gets; waits for an answer first. */
+/* Records the sizes of its messages; waits for a completion first. */
 static filch_err play_sizes(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     size_t *sizes = me->user;
@@ -513,7 +513,7 @@ TEST(a_small_message_does_not_overtake_a_large_one_that_waits)
     size_t        sizes[8] = { 0 };
     actor         a = { .user = sizes }, large = { .user = &a, .stage = 64 }, small = { .user = &a, .stage = 16 };
     filch_options opt = FILCH_OPTIONS_INIT;
-    opt.batch_max = 1; /* room comes back a little at a time */
+    opt.batch_max = 1; /* room becomes free a little at a time */
     begin_with_handler_and(FILCH_NO_WORKERS, opt);
     actor_start_with(&w, &a, play_sizes, limited(FILCH_OVERFLOW_WAIT, 0, 64));
     (void)world_tick(&w);
@@ -551,7 +551,7 @@ TEST(senders_that_wait_are_told_when_the_receiver_dies)
     ok(filch_terminate(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_EKILLED);
     for (int i = 0; i < SENDERS; i++) actor_ends(&w, &senders[i], FILCH_EDEAD);
-    same(world_stats(&w).undelivered, SENDERS + 1); /* the waiting, and the one that was in */
+    same(world_stats(&w).undelivered, SENDERS + 1); /* the waiting messages, and the one in the mailbox */
     world_end(&w);
 }
 
@@ -574,7 +574,7 @@ TEST(a_sender_that_dies_while_it_waits_does_no_harm)
     ok(filch_complete(answer_to, 1, filch_none(), FILCH_OK));
     actor_ends(&w, &c, FILCH_OK);
     (void)world_tick(&w);
-    /* The message of the dead was sent while it lived: it may arrive, in its turn. */
+    /* The message of the ended sender was sent while it lived: it may arrive, in its order. */
     same(a.seen[1].number, 7);
     same(a.seen[a.seen_count - 1].number, 2000000);
     same(world_inspect(&w, a.pid).messages, 0);
@@ -591,7 +591,7 @@ TEST(stop_ends_senders_and_receivers_that_wait_for_each_other)
     actor_start_with(&w, &a, play_wait, limited(FILCH_OVERFLOW_WAIT, 1, 0));
     actor_start(&w, &b, play_push);
     UNTIL(&w, world_inspect(&w, b.pid).state == FILCH_STATE_BLOCKED && world_stats(&w).yields >= 3);
-    world_end_as(&w, 0, FILCH_EDEADLINE); /* neither listens to a cancel */
+    world_end_as(&w, 0, FILCH_EDEADLINE); /* both ignore a cancel */
     same(a.exit_error, FILCH_ECANCELLED);
     assert_true(b.exit_error == FILCH_EDEAD || b.exit_error == FILCH_ECANCELLED);
     same(a.closes, 1);
@@ -600,7 +600,7 @@ TEST(stop_ends_senders_and_receivers_that_wait_for_each_other)
 
 /* ---- many at once ---- */
 
-/* Counts what it gets from each sender, and that each keeps its order. */
+/* Counts its messages by sender, and checks that each sender's order is kept. */
 enum { CROWD = 8 };
 
 typedef struct tally {
@@ -655,7 +655,7 @@ TEST(a_crowd_waits_for_room_on_all_workers_and_nobody_is_lost)
     world_end(&w);
 }
 
-/* Sends by filch_send, and counts the answers. */
+/* Sends by filch_send, and counts the results. */
 typedef struct shouter {
     actor  *to;
     int64_t number, times, sent, accepted, full, dropped, other;
@@ -703,7 +703,7 @@ TEST(every_message_to_a_full_mailbox_is_accounted_for)
             sum.dropped += shouters[i].dropped;
             sum.other += shouters[i].other;
         }
-        /* One more, so that it hears of drops after its last message. */
+        /* One more message, so that it gets the drops after its last message reported. */
         UNTIL(&w, world_inspect(&w, a.pid).messages == 0);
         ok(filch_send(w.sched, a.pid, filch_int(999999)));
         UNTIL(&w, world_inspect(&w, a.pid).messages == 0);
@@ -716,7 +716,7 @@ TEST(every_message_to_a_full_mailbox_is_accounted_for)
         same(stats.sent, sum.accepted + 1);
         same(stats.refused, sum.full);
         same(stats.dropped, dropped);
-        same(t.dropped, dropped); /* what it was told is what was dropped */
+        same(t.dropped, dropped); /* the DROPPED events add up to the drops */
         same(t.out_of_order, 0);
         if (policies[k] == FILCH_OVERFLOW_DROP_OLDEST) same(t.received, sum.accepted - (dropped - sum.dropped));
         else same(t.received, sum.accepted);

@@ -1,4 +1,5 @@
-/* memory_test.c - filch_stats.memory is what the allocator of the host has given out, to the byte; and filch_now is the clock. */
+/* memory_test.c - filch_stats.memory is what the host's allocator has given out, to the byte; and filch_now is the
+ * clock. */
 #include "api/world.h"
 
 static void same_bytes(world *w)

@@ -1,5 +1,5 @@
-/* model_bad_input_test.c - relations with null, the dead, strangers, names that are none, wrong moments: each is
- * answered with a code, and nothing changes. */
+/* model_bad_input_test.c - relations with NULL, ended processes, pids of other schedulers, invalid names, at wrong
+ * times: each call returns an error, and nothing changes. */
 #include <stdio.h>
 
 #include "api/world.h"
@@ -53,7 +53,7 @@ TEST(null_schedulers_and_names_are_refused)
         same(filch_broadcast(w.sched, none[i], filch_none(), NULL), FILCH_EINVAL);
         same(filch_members(w.sched, none[i], NULL, 0, &count), FILCH_EINVAL);
     }
-    /* Nothing of this was ever used: whoever looks finds nothing. */
+    /* No relation was ever made: every lookup finds nothing. */
     same(filch_whereis(w.sched, "a", &pid), FILCH_EDEAD);
     ok(filch_members(w.sched, "g", NULL, 0, &count));
     same(count, 0);
@@ -127,7 +127,7 @@ static filch_err play_keeps(actor *me, const filch_event *events, size_t count, 
     static char         large[1000];
     kept_out = out;
     if (me->stage++ == 0) {
-        /* Inside: what is wrong is said at once. */
+        /* Inside a step: errors that the call returns. */
         me->note |= filch_yield_spawn(out, 1, NULL, NULL) != FILCH_EINVAL;
         me->note |= filch_yield_exec(NULL, 1, &actor_type, NULL) != FILCH_EINVAL;
         opt.relations = 64;
@@ -146,14 +146,14 @@ static filch_err play_keeps(actor *me, const filch_event *events, size_t count, 
         me->note |= filch_yield_register(out, 1, NULL) != FILCH_EINVAL;
         me->note |= filch_yield_cancel(out, 1, me->pid, FILCH_OK, 0) != FILCH_EINVAL;
         me->note |= filch_trap_links(NULL, 1) != FILCH_EINVAL;
-        /* And what only the answer can say. */
+        /* And errors that only the completion can report. */
         me->note |= filch_yield_send_name(out, 20, "nobody", filch_none());
         me->note |= filch_yield_unregister(out, 21, "nobody");
         me->note |= filch_yield_unmonitor(out, 22, 99);
         me->note |= filch_yield_monitor(out, 23, me->pid);
         me->note |= filch_yield_terminate(out, 24, (filch_pid){ me->pid.node, UINT64_MAX });
         me->note |= filch_yield_unwatch(out, 25, "g");
-        me->note |= filch_yield_exec(out, 26, &actor_type, NULL); /* its init wants an actor */
+        me->note |= filch_yield_exec(out, 26, &actor_type, NULL); /* its init needs an actor */
         return filch_idle(out);
     }
     return play_idle(me, events, count, out);
@@ -203,7 +203,7 @@ TEST(a_closed_scheduler_says_so_and_knows_nobody)
     world_end(&w);
 }
 
-/* Options of an older header end before the fields that came later. */
+/* Options of an older header end before the fields that were added later. */
 TEST(spawn_options_without_relations_are_understood)
 {
     world               w;

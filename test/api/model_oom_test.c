@@ -1,4 +1,4 @@
-/* model_oom_test.c - relations without memory: notices come all the same; every call says that there is none, and
+/* model_oom_test.c - relations without memory: notices arrive nevertheless; every call reports that there is none, and
  * leaves nothing behind. */
 #include <stdio.h>
 
@@ -65,7 +65,7 @@ static bool fine(filch_err err)
     return err == FILCH_OK;
 }
 
-/* Yields everything that can be yielded, then ends when asked. */
+/* Makes every kind of yield, then ends on a cancel. */
 static filch_err play_yields(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
@@ -94,7 +94,7 @@ static filch_err play_yields(actor *me, const filch_event *events, size_t count,
     return filch_idle(out);
 }
 
-/* Everything once, with the nth allocation refused. True: there was no nth. */
+/* Does everything once, with the nth allocation failing. Returns true if there was no nth. */
 static bool run_with(uint64_t nth)
 {
     test_alloc    memory = { 0 };
@@ -131,7 +131,7 @@ static bool run_with(uint64_t nth)
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     how.args = filch_ptr(&sweep.yields);
     (void)fine(filch_spawn(sched, &actor_type, &how, NULL));
-    /* In two scopes, with a deadline: these come from malloc, what a process needs to be in them does not. */
+    /* In two scopes, with a deadline: these are allocated by malloc; the relations of a process with them are not. */
     filch_values *scope, *inner, *deadline;
     actor         third = { .play = play_told };
     ok(filch_values_scope(NULL, &scope));
@@ -154,7 +154,7 @@ static bool run_with(uint64_t nth)
     return over;
 }
 
-/* ---- each relation as the first ---- */
+/* ---- each kind of relation as the first ---- */
 
 static const char long_name[] = "a name that does not fit into an event, and so needs memory of its own";
 
@@ -187,7 +187,7 @@ static filch_err first_relation(filch_sched *sched, int which, filch_pid a, filc
 
 enum { RELATIONS = 9 };
 
-/* True: it was made, with nothing refused. */
+/* Returns true if the relation was made and no allocation failed. */
 static bool first_with(int which, uint64_t nth)
 {
     test_alloc    memory = { 0 };
@@ -227,13 +227,13 @@ TEST(the_first_relation_of_each_kind_is_made_whole_or_not_at_all)
     }
 }
 
-/* News for many watchers are provided for when a member joins, and those of many members when one watches: both say so
- * when there is no memory, and nobody hears of what did not happen. */
+/* The notices for many watchers are allocated when a member joins, and those of many members when a process watches:
+ * both report missing memory, and no notice is sent for what did not happen. */
 static void *few_blocks(void *user, void *old, size_t old_size, size_t size)
 {
     const world *w = user;
     bool         deny = fli_load_rlx(&w->deny);
-    if (deny && size >= 4096) return NULL; /* what events come in */
+    if (deny && size >= 4096) return NULL; /* the blocks that event nodes are in */
     fli_store_rlx(&((world *)user)->deny, false);
     void *at = world_alloc(user, old, old_size, size);
     fli_store_rlx(&((world *)user)->deny, deny);
@@ -285,7 +285,7 @@ TEST(any_single_refusal_is_an_answer_and_leaves_nothing_behind)
 
 /* ---- many ---- */
 
-/* Bytes that `count` monitors of one hub, and as many links with it, hold. */
+/* Returns the bytes that `count` monitors of one hub, and as many links with it, use. */
 static int64_t bytes_of(uint32_t count)
 {
     world      w;

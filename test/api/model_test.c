@@ -1,9 +1,9 @@
-/* model_test.c - processes among others: monitors, links, names, spawning with relations, cancel with a deadline. */
+/* model_test.c - processes with relations: monitors, links, names, spawning with relations, cancel with a deadline. */
 #include <stdio.h>
 
 #include "api/world.h"
 
-/* A play: does whatever it is told by messages. An int n < 0 ends it with the error -n, n >= 0 with the result n. */
+/* A play that obeys messages. An int n < 0 ends it with the error -n, n >= 0 with the result n. */
 static filch_err play_told(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;
@@ -83,7 +83,7 @@ TEST(a_monitor_of_the_dead_answers_at_once)
     world_tick(&w);
     same(watcher.seen_count, 1);
     see(&watcher, 0, FILCH_EVENT_EXIT, target.pid, FILCH_EDEAD, 5);
-    /* A pid that never was is as dead. */
+    /* A pid that never existed counts as ended. */
     filch_pid nonsense = { watcher.pid.node, UINT64_C(0x0000000100ffffff) };
     ok(filch_monitor(w.sched, watcher.pid, nonsense, 6, NULL));
     world_tick(&w);
@@ -103,7 +103,7 @@ TEST(after_unmonitor_no_event_comes)
     ok(filch_monitor(w.sched, watcher.pid, target.pid, 1, &first));
     ok(filch_monitor(w.sched, watcher.pid, target.pid, 2, &second));
     assert_true(first != second);
-    same(filch_unmonitor(w.sched, target.pid, first), FILCH_ESTALE); /* not its own */
+    same(filch_unmonitor(w.sched, target.pid, first), FILCH_ESTALE); /* not its own monitor */
     ok(filch_unmonitor(w.sched, watcher.pid, first));
     same(filch_unmonitor(w.sched, watcher.pid, first), FILCH_ESTALE);
     same(filch_unmonitor(w.sched, watcher.pid, 0), FILCH_ESTALE);
@@ -130,7 +130,7 @@ TEST(a_watcher_that_ends_first_leaves_nothing_behind)
     world_end(&w);
 }
 
-/* Waits for a yield that nobody answers, and ends when it hears of an exit. */
+/* Waits for a yield that is never completed, and ends when it receives an exit. */
 static filch_err play_waits(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ == 0) {
@@ -407,9 +407,9 @@ TEST(both_relations_at_once_and_a_name_that_is_taken)
     ok(filch_register(w.sched, "taken", holder.pid));
     give_birth(&w, &parent, play_parent, FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK, "taken");
     same(birth.err, FILCH_EEXISTS);
-    same(birth.child.inits, 0); /* not even begun */
+    same(birth.child.inits, 0); /* not even initialised */
     same(world_stats(&w).alive, 2);
-    /* Outside of a step there is nobody to relate to. */
+    /* Outside of a step there is no process for the relation. */
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.args = filch_ptr(&birth.child);
     opt.relations = FILCH_SPAWN_LINK;
@@ -429,7 +429,7 @@ TEST(first_messages_come_first_and_in_order)
     world_begin(&w, FILCH_NO_WORKERS);
     opt.messages = first;
     opt.message_count = 3;
-    opt.mailbox_max = 1; /* they do not count */
+    opt.mailbox_max = 1; /* these do not count against the limit */
     opt.name = "first";
     actor_start_with(&w, &a, play_idle, opt);
     ok(filch_send_name(w.sched, "first", filch_int(4)));
@@ -451,11 +451,11 @@ TEST(first_messages_come_first_and_in_order)
 static struct {
     actor     child;
     filch_pid target;
-    int64_t   order; /* what the child is told */
+    int64_t   order; /* the message for the child */
     filch_err err;
 } errand;
 
-/* Yields exec for a child that is told `order`, waits, and ends with what came back. */
+/* Yields exec for a child that gets `order`, waits, and ends with the result. */
 static filch_err play_exec(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ == 0) {
@@ -491,7 +491,7 @@ TEST(exec_is_answered_with_the_result_or_the_error)
     world_end(&w);
 }
 
-/* Each stage yields one thing to `target`; the answers are remembered by the actor. */
+/* Each stage makes one yield with `target`; the actor records the completions. */
 static filch_err play_yields(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
@@ -553,7 +553,7 @@ TEST(every_relation_can_be_yielded)
         texts += me.seen[i].type == FILCH_EVENT_MESSAGE && me.seen[i].kind == FILCH_KIND_TEXT;
         if (me.seen[i].type == FILCH_EVENT_EXIT) exit = &me.seen[i];
     }
-    same(exits, 1); /* of the spawn's monitor; the other was ended, and so was the link */
+    same(exits, 1); /* of the spawn's monitor; the other monitor was removed, and so was the link */
     same(exit->tag, 500);
     same(exit->error, FILCH_EKILLED);
     same(texts, 1);
@@ -601,7 +601,7 @@ TEST(a_cancel_tells_who_why_and_how_long_and_comes_first)
     actor_ends(&w, &a, FILCH_OK);
     see(&a, 0, FILCH_EVENT_CANCEL, (filch_pid){ 0, 0 }, FAILURE, 0);
     same(a.seen[0].number, FILCH_SECONDS(100));
-    same(world_stats(&w).timers, 0); /* the deadline went with the process */
+    same(world_stats(&w).timers, 0); /* the deadline was removed with the process */
     same(filch_cancel_with(w.sched, a.pid, FAILURE, 0), FILCH_EDEAD);
     same(filch_cancel_with(w.sched, a.pid, FILCH_OK, 0), FILCH_EINVAL);
     world_end(&w);
@@ -647,7 +647,7 @@ static struct {
     void     *bytes;
     size_t    size;
     filch_pid other;
-    uint64_t  refs[2]; /* as given then, and in the replay */
+    uint64_t  refs[2]; /* as recorded, and in the replay */
     int       run;
 } taped;
 
@@ -661,7 +661,7 @@ static void keep_box(void *user, filch_pid pid, filch_err error, const void *byt
     memcpy(taped.bytes, bytes, size);
 }
 
-/* Relates to another in every way, and fails when that one ends. */
+/* Makes every relation with another process, and fails when that process ends. */
 static filch_err taped_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     int64_t     *steps = self;
@@ -687,7 +687,7 @@ static filch_err taped_step(void *self, const filch_event *events, size_t count,
 
 static const filch_type taped_type = { .name = "taped", .size = sizeof(int64_t), .step = taped_step };
 
-/* Ends with an error when it is asked to end. */
+/* Ends with an error on a cancel. */
 static filch_err play_sulks(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;
@@ -715,7 +715,7 @@ TEST(a_process_with_relations_fails_again_when_played_alone)
     assert_string_equal(report.text, "");
     same(report.again, 1);
     same(report.error, FAILURE);
-    assert_true(taped.refs[0] != 0 && taped.refs[0] == taped.refs[1]); /* answered as it was then */
+    assert_true(taped.refs[0] != 0 && taped.refs[0] == taped.refs[1]); /* replayed with the recorded result */
     free(taped.bytes);
     world_end(&w);
 }

@@ -1,8 +1,9 @@
-/* no_resources_test.c - the system refuses: locks, conditions, threads, descriptors, memory of malloc, entropy.
- * Each refusal is an answer and leaves nothing behind, whichever of the many comes first.
+/* no_resources_test.c - system calls fail: locks, conditions, threads, descriptors, malloc, entropy. Each failure is
+ * reported by an error code and leaves nothing behind, whichever call fails first.
  *
- * The linker puts the functions below in place of the system's (--wrap in test/CMakeLists.txt). They keep count of what
- * is held, and refuse the n-th asking for one kind of thing. */
+ * The linker puts the functions below in place of the system's (--wrap in test/CMakeLists.txt). They count what is
+ * held, and fail the n-th request for one kind of resource.
+ */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -24,7 +25,7 @@
 #include "support/check.h"
 #include "support/until.h"
 
-/* ---- a system that refuses ---- */
+/* ---- a system that fails ---- */
 
 typedef enum thing {
     LOCK, CONDITION, ATTRIBUTE, THREAD, DESCRIPTOR, MEMORY, MASK, ENTROPY, CPUS, CALL, CONDITION_CLOCK, THINGS
@@ -32,8 +33,8 @@ typedef enum thing {
 
 static struct {
     atomic_int  held[THINGS];
-    atomic_int  what;    /* what is refused */
-    atomic_long left;    /* askings until then; 0 never */
+    atomic_int  what;    /* the kind of resource that fails */
+    atomic_long left;    /* requests until the failure; 0: none fails */
     atomic_int  refused; /* times */
 } sys;
 
@@ -57,7 +58,7 @@ static void gives_back(thing t)
     atomic_fetch_sub(&sys.held[t], 1);
 }
 
-/* The n-th asking for `t` is refused. */
+/* Makes the n-th request for `t` fail. */
 static void refuse(thing t, long nth)
 {
     atomic_store(&sys.refused, 0);
@@ -65,14 +66,14 @@ static void refuse(thing t, long nth)
     atomic_store(&sys.left, nth);
 }
 
-/* No more; whether there was one. */
+/* Ends the failures. Returns true if there was one. */
 static bool was_refused(void)
 {
     atomic_store(&sys.left, 0);
     return atomic_load(&sys.refused) > 0;
 }
 
-/* Declares the real function and begins the one in its place. */
+/* Declares the real function and begins its replacement. */
 #define INSTEAD(type, name, ...) \
     type __real_##name(__VA_ARGS__); \
     type __wrap_##name(__VA_ARGS__); \
@@ -111,7 +112,7 @@ INSTEAD(int, pthread_condattr_destroy, pthread_condattr_t *attr)
     return __real_pthread_condattr_destroy(attr);
 }
 
-/* Nothing is held that was not before. */
+/* Fails without a change of what is held. */
 INSTEAD(int, pthread_condattr_setclock, pthread_condattr_t *attr, clockid_t clock)
 {
     return refuses(CONDITION_CLOCK) ? EINVAL : __real_pthread_condattr_setclock(attr, clock);
@@ -160,7 +161,7 @@ INSTEAD(void *, malloc, size_t size)
     return gets(MEMORY) ? __real_malloc(size) : NULL;
 }
 
-/* A compiler may make one of malloc and memset. */
+/* A compiler may combine malloc and memset into calloc. */
 INSTEAD(void *, calloc, size_t count, size_t size)
 {
     return gets(MEMORY) ? __real_calloc(count, size) : NULL;
@@ -217,7 +218,7 @@ INSTEAD(ssize_t, read, int fd, void *bytes, size_t size)
     return -1;
 }
 
-/* ---- what is held ---- */
+/* ---- checks of what is held ---- */
 
 typedef struct books {
     int held[THINGS];
@@ -238,7 +239,7 @@ static void same_books(books before)
 
 /* ---- creating ---- */
 
-/* True: a refusal came, and it was the answer. */
+/* Returns true if a request failed and the call reported it. */
 static bool create_without(int32_t workers, thing t, long nth)
 {
     filch_options opt = FILCH_OPTIONS_INIT;
@@ -307,7 +308,7 @@ TEST(threads_start_even_if_signals_cannot_be_blocked)
     same_books(before);
 }
 
-/* ---- registries and values live on malloc ---- */
+/* ---- registries and values are allocated by malloc ---- */
 
 static filch_err handle(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
@@ -327,7 +328,7 @@ TEST(a_registry_without_memory_says_so_and_keeps_what_it_has)
         for (uint32_t i = 0; i < MANY && err == FILCH_OK; i++) {
             err = filch_registry_add(registry, FIRST + i, handle, NULL);
             if (err != FILCH_ENOMEM) continue;
-            /* Those before are there, this one is not, and now it can be added. */
+            /* The earlier handlers are there, this one is not, and now it can be added. */
             if (i > 0) same(filch_registry_add(registry, FIRST + i - 1, handle, NULL), FILCH_EEXISTS);
             err = filch_registry_add(registry, FIRST + i, handle, NULL);
         }
@@ -394,7 +395,7 @@ static filch_err relate_everything(filch_sched *sched, filch_pid a, filch_pid b)
     return err;
 }
 
-/* True: a refusal came, and it was the answer. */
+/* Returns true if a request failed and the call reported it. */
 static bool relate_without(thing t, long nth)
 {
     filch_options opt = FILCH_OPTIONS_INIT;
@@ -406,7 +407,8 @@ static bool relate_without(thing t, long nth)
     ok(filch_sched_create(&sched, &opt));
     ok(filch_spawn(sched, &resting, NULL, &a));
     ok(filch_spawn(sched, &resting, NULL, &b));
-    /* The global queue's ring has grown, in the small build as far as it may: it could do without, and nobody would be told. */
+    /* The ring of the global queue has grown (in the small build to its maximum): later it could fail to grow without
+     * an error code. */
     for (int i = 0; i < 8; i++) ok(filch_spawn(sched, &resting, NULL, NULL));
     refuse(t, nth);
     filch_err err = relate_everything(sched, a, b);
@@ -414,7 +416,7 @@ static bool relate_without(thing t, long nth)
     refuse(t, 0);
     if (refused) assert_true(err == FILCH_ESYS || err == FILCH_ENOMEM);
     else ok(err);
-    ok(filch_monitor(sched, a, b, 1, NULL)); /* now it can be */
+    ok(filch_monitor(sched, a, b, 1, NULL)); /* now it succeeds */
     do ok(filch_tick(sched, 0, &ran));
     while (ran > 0);
     ok(filch_sched_stop(sched, FILCH_SECONDS(60), NULL));
@@ -457,14 +459,14 @@ static filch_err busy_init(void *self, const filch_ctx *ctx, const char *method,
     return method == NULL && whole ? FILCH_OK : FILCH_EINVAL;
 }
 
-/* Does one of everything; what was answered decides nothing. */
+/* Does one of everything; the results are ignored. */
 static filch_err busy_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     const filch_ctx *ctx = filch_out_ctx(out);
     filch_sched     *sched = filch_ctx_sched(ctx);
     (void)self;
     if (count > 0 && strcmp(filch_text(&events[count - 1].data), "break") == 0) return BROKEN;
-    if (count < 10) return filch_idle(out); /* echoes of our own */
+    if (count < 10) return filch_idle(out); /* its own echoes */
     (void)!filch_send(sched, filch_ctx_self(ctx), filch_bytes(page, sizeof page));
     (void)!filch_yield_send(out, 1, filch_ctx_self(ctx), filch_bytes(page, sizeof page));
     (void)!filch_spawn(sched, &brief_type, NULL, NULL);
@@ -504,7 +506,7 @@ static void record(uint32_t many)
     assert_non_null(box.bytes);
 }
 
-/* True: a refusal came. The replay then says that it could not, or names what went another way. */
+/* Returns true if a request failed. The replay then reports it, or names a difference. */
 static bool replay_without(thing t, long nth)
 {
     filch_blackbox_report report = FILCH_BLACKBOX_REPORT_INIT;
@@ -528,7 +530,7 @@ static bool replay_without(thing t, long nth)
 
 TEST(a_replay_without_memory_or_locks_is_an_answer_and_leaves_nothing)
 {
-    record(70); /* more events and values than there is room for at first */
+    record(70); /* more events and values than the initial capacity */
     for (thing t = LOCK; t <= MEMORY; t++) {
         long nth = 1, stride = t == MEMORY && scaled(100) < 10 ? 7 : 1;
         while (replay_without(t, nth)) nth += stride;

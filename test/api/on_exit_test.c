@@ -1,4 +1,4 @@
-/* on_exit_test.c - what on_exit finds: the name, the place under the limit and the slot of the process are free. */
+/* on_exit_test.c - the state that on_exit finds: the name, the process count and the slot of the process are free. */
 #include <filch.h>
 
 #include "api/world.h"
@@ -25,7 +25,7 @@ static const filch_type short_lived = { .name = "short", .step = short_step };
 
 static void spawn_next(line *l);
 
-/* The next one of the line takes the place of the one that has ended. */
+/* Spawns the next process of a line when the last one has ended. */
 static void next_of_line(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     line     *l = user;
@@ -77,7 +77,7 @@ TEST(on_exit_may_spawn_the_next_one_at_the_limit_of_processes)
     run_line("the one", 1);
 }
 
-/* ---- a name that is not found can be taken ---- */
+/* ---- a name that is not found can be registered ---- */
 
 static struct {
     filch_sched *sched;
@@ -85,7 +85,7 @@ static struct {
     filch_err    found, registered;
 } heir;
 
-/* The process has ended, but its end has not been told yet. */
+/* The process has ended, but its exit has not been reported yet. */
 static void leave_name(void *self)
 {
     filch_pid pid;
@@ -142,7 +142,7 @@ static void slow_exit(void *user, filch_pid pid, filch_err error, const filch_da
 static void open_gate(void *arg)
 {
     late *l = arg;
-    /* Stop has begun when it refuses what comes from outside. */
+    /* A stop has begun when it refuses calls of foreign threads. */
     filch_err err;
     do {
         fli_thread_yield();

@@ -1,5 +1,5 @@
-/* oom_test.c - memory runs out at every place where it is asked for, one after the other. Each call says so, nothing
- * leaks, nobody waits for ever, and when there is memory again everything works. */
+/* oom_test.c - memory runs out at every allocation, one after the other. Each call reports it, nothing leaks, no
+ * process waits for ever, and when there is memory again everything works. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,20 +13,20 @@
 enum { ECHO = FILCH_CMD_USER, LATER, LARGE = 100, CHILDREN = 300, DEAF = 20, LATER_MAX = 64 };
 
 static struct {
-    atomic_uint_fast64_t wrong; /* answers that are neither fine nor out of memory */
+    atomic_uint_fast64_t wrong; /* results that are neither FILCH_OK nor FILCH_ENOMEM */
     atomic_int           wrong_code;
-    atomic_uint_fast64_t no_memory; /* answers that are */
+    atomic_uint_fast64_t no_memory; /* results that are FILCH_ENOMEM */
     atomic_uint_fast64_t opened, closed, lives, exits, heard;
     atomic_uint_fast64_t moved, freed;
     filch_pid            sink;
-    uint64_t             deaf; /* of them there are */
+    uint64_t             deaf; /* number of processes that ignore a cancel */
     filch_data           shared;
     filch_receiver       later[LATER_MAX];
     atomic_uint          later_count;
     test_alloc           alloc;
 } seen;
 
-/* ---- answers ---- */
+/* ---- results ---- */
 
 static bool fine(filch_err err)
 {
@@ -47,7 +47,7 @@ static void free_moved(void *user, void *bytes, size_t size)
     free(bytes);
 }
 
-/* Bytes to hand over. They come from malloc itself, which has always some. */
+/* Returns bytes to move. They come from malloc itself, which does not fail here. */
 static filch_data to_move(void)
 {
     void *bytes = calloc(1, LARGE);
@@ -56,7 +56,7 @@ static filch_data to_move(void)
     return filch_move(bytes, LARGE, free_moved);
 }
 
-/* If the call took them they are its own; otherwise still ours. */
+/* Frees the moved bytes if the call has not taken them. Returns true if it has. */
 static bool took(filch_err err, filch_data moved)
 {
     if (err != FILCH_OK) free_moved(NULL, moved.as.move.at, LARGE);
@@ -88,7 +88,7 @@ static filch_err end_with(filch_out *out, filch_data result)
     return fine(filch_done(out, result)) ? FILCH_OK : filch_done(out, filch_none());
 }
 
-/* What a life goes on as. */
+/* The type that a life upgrades to. */
 static filch_err afterlife_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events, (void)count;
@@ -111,7 +111,7 @@ static const filch_type child = { .name = "child", .step = child_step };
 static filch_err work(void *arg, filch_data *result)
 {
     (void)arg;
-    *result = to_move(); /* given away, whatever becomes of it */
+    *result = to_move(); /* given away, whatever the result */
     return FILCH_OK;
 }
 
@@ -147,7 +147,7 @@ static filch_err life_begins(life *l, filch_out *out)
         if (i % 2 == 1) {
             l->yields += fine(filch_yield(out, LATER, i, filch_bytes(large, i < 4 ? LARGE : 4)));
         } else {
-            /* Moved where lists have to grow, too. */
+            /* Moves bytes also where lists have to grow. */
             filch_data moved = to_move();
             l->yields += took(filch_yield(out, ECHO, i, moved), moved);
         }
@@ -161,7 +161,7 @@ static filch_err life_begins(life *l, filch_out *out)
     }
     for (int i = 0; i < 4; i++) (void)fine(send_one_kind(sched, filch_ctx_self(ctx), i));
     for (int i = 0; i < CHILDREN; i++) (void)fine(filch_spawn(sched, &child, NULL, NULL));
-    return filch_continue(out); /* perhaps nothing of it worked, and nothing will come */
+    return filch_continue(out); /* perhaps none of the calls succeeded, and no event will come */
 }
 
 static void life_hears(life *l, const filch_event *e, filch_out *out)
@@ -169,7 +169,7 @@ static void life_hears(life *l, const filch_event *e, filch_out *out)
     if (e->type == FILCH_EVENT_MESSAGE) {
         if (e->tag == TAG_TIMER) l->timers--;
         if (e->tag != TAG_TICKER || l->ticker_over) return;
-        /* Give up after a while: a ticker ends with its process anyway. */
+        /* Gives up after a while: a ticker ends with its process anyway. */
         bool asked = fine(filch_yield_timer_cancel(out, TAG_TICKER_END, l->ticker));
         l->yields += asked;
         l->ticker_over = asked || ++l->tries > 10;
@@ -234,12 +234,13 @@ static filch_err later(void *user, const filch_command *command, uint64_t tag, f
     (void)user, (void)command, (void)tag;
     unsigned at = atomic_load(&seen.later_count);
     if (at == LATER_MAX) return FILCH_EFULL;
-    seen.later[at] = receiver; /* one process at a time yields these */
+    seen.later[at] = receiver; /* only one process at a time yields these */
     atomic_store(&seen.later_count, at + 1);
     return FILCH_OK;
 }
 
-/* From the test's thread: with much, or if there is no memory for that, with little. */
+/* Completes yields from the test's thread: with a large payload, or if there is no memory for that, with a small
+ * one. */
 static void complete_some(unsigned *done)
 {
     for (unsigned n = atomic_load(&seen.later_count); *done < n; ++*done) {
@@ -278,7 +279,7 @@ static void spawn_everybody(filch_sched *sched, filch_values *values, int first,
     filch_pid pid;
     if (!fine(filch_spawn(sched, &living, &options, &pid))) return;
     atomic_fetch_add(&seen.lives, 1);
-    /* With workers it may be over before it has its mail, if it got no memory for what it asked. */
+    /* With workers it may end before it has its messages, if its yields got no memory. */
     for (int i = 0; i < 4; i++) {
         filch_err err = send_one_kind(sched, pid, (first + i) % 4);
         if (err != FILCH_EDEAD || workers == FILCH_NO_WORKERS) (void)fine(err);
@@ -287,13 +288,13 @@ static void spawn_everybody(filch_sched *sched, filch_values *values, int first,
 
 typedef struct plan {
     int32_t  workers;
-    uint64_t nth;       /* which asking for memory is refused */
-    bool     and_after; /* and all that follow */
-    bool     recovers;  /* there is memory again before stop */
-    int      first;     /* the kind of message that is sent first, and meets the empty store of events */
+    uint64_t nth;       /* the number of the allocation that fails */
+    bool     and_after; /* and all later ones */
+    bool     recovers;  /* there is memory again before the stop */
+    int      first;     /* the kind of the first message, for which there is no spare event node */
 } plan;
 
-/* There is memory: a process starts, gets its mail, and answers a cancel. */
+/* With memory again: a process starts, gets its messages, and obeys a cancel. */
 static void works_again(filch_sched *sched, int32_t workers)
 {
     filch_pid pid;
@@ -308,16 +309,16 @@ static void works_again(filch_sched *sched, int32_t workers)
 static void stop_with_report(filch_sched *sched)
 {
     filch_report report = FILCH_REPORT_INIT;
-    /* A moment, so that those who end by themselves do. */
+    /* A short grace period, so that processes that end by themselves do. */
     filch_err err = filch_sched_stop(sched, seen.deaf > 0 ? FILCH_MILLISECONDS(2) : FILCH_SECONDS(30), &report);
     uint64_t  forced = report.forced, named = report.count + report.omitted;
     filch_report_free(&report);
-    while (err == FILCH_EBUSY) err = filch_sched_stop(sched, FILCH_SECONDS(1), NULL); /* a busy machine */
+    while (err == FILCH_EBUSY) err = filch_sched_stop(sched, FILCH_SECONDS(1), NULL); /* a loaded machine */
     same(err, seen.deaf > 0 ? FILCH_EDEADLINE : FILCH_OK);
     same(forced, named);
 }
 
-/* Runs everything until only those who wait for stop are left. */
+/* Runs until only processes that wait for the stop are left. */
 static void until_quiet(filch_sched *sched, int32_t workers)
 {
     uint64_t    staying = seen.deaf + (seen.sink.serial != 0);
@@ -341,7 +342,7 @@ static void everything_once(filch_sched *sched, const plan *p, filch_values *val
     stop_with_report(sched);
 }
 
-/* One run. True: the asking that should be refused came. */
+/* One run. Returns true if the allocation that should fail was made. */
 static bool run(const plan *p)
 {
     memset(&seen, 0, sizeof seen);
@@ -377,12 +378,12 @@ static bool run(const plan *p)
     return refused;
 }
 
-/* Fails asking 1, 2, 3, ... until a run asks less often. */
+/* Fails allocation 1, 2, 3, ... until a run makes fewer. */
 static void sweep(plan p)
 {
     uint64_t share = scaled(100), stride = share >= 100 ? 1 : share >= 10 ? 2 : 13;
     for (p.nth = 1; run(&p); p.nth += stride) {}
-    assert_true(p.nth > 20); /* it did ask */
+    assert_true(p.nth > 20); /* it did allocate */
 }
 
 TEST(without_failures_nothing_is_refused)
@@ -417,16 +418,15 @@ TEST(workers_survive_it_too)
     sweep((plan){ .workers = 2, .and_after = true, .recovers = true });
 }
 
-/* ---- the last events ---- */
+/* ---- the last event nodes ---- */
 
-/* Takes all the room for events there is, but for a few, by yields that nobody answers; then asks for everything that
- * needs such room. */
+/* Uses all event nodes but a few, by yields that are never completed; then makes every call that needs nodes. */
 static struct {
-    bool            no_blocks; /* small blocks there are, but not those that events come in */
-    uint64_t        hold_max;  /* so many are taken; UINT64_MAX: all */
+    bool            no_blocks; /* small blocks can be allocated, but not the blocks of event nodes */
+    uint64_t        hold_max;  /* number of nodes to use; UINT64_MAX: all */
     bool            asks;
     bool            asked, armed, all_held;
-    int             begun;     /* of the sleep and the timer before all that: answered */
+    int             begun;     /* of the sleep and the timer before that: completed */
     uint64_t        open, ticks;
     filch_receiver *held;
     uint64_t        held_count, held_room;
@@ -464,7 +464,7 @@ static void ask_for_everything(filch_out *out)
 static filch_err greedy_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
-    if (count == 0 && !last.no_blocks) { /* a sleep and a timer, so that there is a block of each of those too */
+    if (count == 0 && !last.no_blocks) { /* a sleep and a timer, so that there is a block for each of these too */
         ok(filch_yield_sleep(out, 0, 1));
         ok(filch_yield_timer(out, 0, 1));
         return filch_wait(out);
@@ -475,7 +475,7 @@ static filch_err greedy_step(void *self, const filch_event *events, size_t count
         if (events[i].type != FILCH_EVENT_YIELD) continue;
         if (events[i].tag == 0) {
             if (!last.all_held && ++last.begun == 2) last.no_blocks = true;
-            continue; /* the first two, or one of those that were held */
+            continue; /* the first two, or one of the held yields */
         }
         last.open--;
         if (fine(events[i].error) && events[i].tag == TAG_TICKER) last.armed = true;
@@ -492,7 +492,7 @@ static filch_err greedy_step(void *self, const filch_event *events, size_t count
 
 static const filch_type greedy = { .name = "greedy", .step = greedy_step };
 
-/* Gives how many could be held. */
+/* Returns the number of yields that could be held. */
 static uint64_t with_few_events(uint64_t hold_max, bool asks)
 {
     memset(&seen, 0, sizeof seen);
@@ -538,7 +538,7 @@ TEST(the_last_events_are_shared_out_and_each_yield_is_answered)
         if (spare == 0) assert_true(atomic_load(&seen.no_memory) > 0);
         answers += atomic_load(&seen.no_memory) > 0;
     }
-    assert_true(answers < 17); /* with 16 left all went well */
+    assert_true(answers < 17); /* with 16 nodes left all calls succeeded */
 }
 
 int main(void)

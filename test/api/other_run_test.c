@@ -1,5 +1,5 @@
-/* other_run_test.c - a recording made by another run of this program, where everything lies elsewhere in memory, is played
- * here: addresses must not count as what a step did. The other run is this program with the word "record". */
+/* other_run_test.c - a recording made by another run of this program, with other addresses, is replayed here: addresses
+ * must not count as differences. The other run is this program with the argument "record". */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -19,7 +19,7 @@ static filch_err nothing(void *arg, filch_data *result)
     return FILCH_OK;
 }
 
-/* Yields everything whose command has pointers in it, and some that have none; then breaks. */
+/* Makes every yield whose command contains pointers, and some others; then fails. */
 static filch_err clerk_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     static const filch_type child = { .name = "child", .step = child_step };

@@ -1,12 +1,12 @@
-/* out_late_test.c - a status that somebody chooses for a process when its step is over has no effect: a handler, close, who is told
- * that it took long, or the function that frees a payload. Each of them may have kept what the step was given. */
+/* out_late_test.c - a status that is chosen for a process after its step has no effect: by a handler, by close, by
+ * on_long_step, or by the function that frees a payload. Each of them may have kept `out`. */
 #include "api/world.h"
 
 enum { FAILURE = FILCH_EUSER + 8, ASK = FILCH_CMD_USER };
 
 static const char long_text[] = "a text that does not fit into an event, so that somebody has to free it";
 
-/* What is said too late, and what was answered. */
+/* The status that is chosen too late, and the result of the call. */
 static struct {
     filch_out *out;
     void (*say)(void);
@@ -78,7 +78,7 @@ static void begin(world *w)
     begin_with(w, (filch_options)FILCH_OPTIONS_INIT);
 }
 
-/* Asks so often, and idles or waits. */
+/* Yields `stage` times, and idles or waits. */
 static filch_err play_asks(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -95,7 +95,7 @@ TEST(what_a_handler_says_of_the_process_that_asked_has_no_effect)
         world w;
         begin(&w);
         late.say = all[i / 2];
-        /* The second and the third time it waits in the middle of a rally. */
+        /* The second and third yield wait inside the inline completion loop. */
         actor a = { .stage = 3, .user = i % 2 != 0 ? &w : NULL };
         actor_start(&w, &a, play_asks);
         world_tick(&w);
@@ -147,11 +147,11 @@ TEST(a_result_is_what_the_step_said_though_close_says_another)
         same(late.said, 1);
         assert_string_equal(filch_text(&a.result), long_text);
         actor_ends(&w, &a, FILCH_OK);
-        world_end(&w); /* and nothing is left of it */
+        world_end(&w); /* and all its memory is freed */
     }
 }
 
-/* An instance that was to take over, and does not. */
+/* Close of an instance that should have taken over, and does not. */
 static void heir_close(void *self)
 {
     (void)self;
@@ -175,7 +175,8 @@ static filch_err play_ends_instead(actor *me, const filch_event *events, size_t 
     return filch_done(out, filch_none());
 }
 
-/* What `play` chose and thought better of is let go of once, whatever is said then; and the process goes on, or has ended. */
+/* Checks that a result that `play` replaced by another status is freed once, whatever is called then; and that the
+ * process continues, or has ended. */
 static void is_let_go_once(play_fn play, bool goes_on)
 {
     static void (*const all[])(void) = { say_idle, say_done, say_done_at_length };
@@ -200,7 +201,7 @@ TEST(an_heir_that_is_thought_better_of_is_closed_once_whatever_its_close_says)
     is_let_go_once(play_ends_instead, false);
 }
 
-/* ---- whoever is told that a step took long ---- */
+/* ---- on_long_step ---- */
 
 static void on_long_step(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished)
 {
@@ -211,7 +212,7 @@ static void on_long_step(void *user, filch_pid pid, const char *name, uint64_t t
 static filch_err play_lends(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     late.out = out;
-    /* So that it does take some time, whatever the clock. */
+    /* So that the step takes some time, whatever the resolution of the clock. */
     for (uint64_t now_ns = fli_clock_ns(); fli_clock_ns() == now_ns;) fli_thread_yield();
     return play_idle(me, events, count, out);
 }
@@ -261,7 +262,8 @@ static filch_err play_thinks_better(actor *me, const filch_event *events, size_t
     return filch_idle(out);
 }
 
-/* Here the step still runs, and the function may well speak; but what it frees is gone, and the step has the last word. */
+/* Here the step still runs, and the function may choose a status; but the freed result is gone, and the last call of
+ * the step decides. */
 TEST(a_result_that_is_thought_better_of_is_freed_once_whatever_its_free_function_says)
 {
     is_let_go_once(play_thinks_better, true);
@@ -276,7 +278,7 @@ static filch_err play_fails(actor *me, const filch_event *events, size_t count, 
     return FAILURE;
 }
 
-/* Takes nothing up and says nothing but what a step may. */
+/* Chooses only statuses that a step may choose. */
 static filch_err play_bystander(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     return play_idle(me, events, count, out);
@@ -305,7 +307,7 @@ TEST(what_a_failed_step_leaves_is_freed_and_nothing_more_comes_of_it)
     }
 }
 
-/* Waits for an answer that does not come. */
+/* Waits for a completion that does not come. */
 static filch_err play_waits(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -330,7 +332,7 @@ TEST(what_is_dropped_from_a_full_mailbox_is_freed_and_nothing_more_comes_of_it)
         late.say = all[i];
         ok(filch_send(w.sched, a.pid, filch_move(bytes, sizeof bytes, free_says)));
         ok(filch_send(w.sched, a.pid, filch_none()));
-        world_tick(&w); /* it goes on waiting, but the older message is gone */
+        world_tick(&w); /* it continues to wait, but the older message was freed */
         same(late.freed, 1);
         same(a.steps, 1);
         if (late.say != say_done) same(late.answer, FILCH_ESTATE);

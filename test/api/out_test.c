@@ -1,4 +1,4 @@
-/* out_test.c - what a step was given is of use in that step alone: not to handlers, exit functions and callbacks, to a
+/* out_test.c - the `out` of a step is valid in that step alone: not in handlers, exit functions and callbacks, nor in a
  * step on another worker or of another scheduler; and what a step takes back leaves nothing behind. */
 #include <stdio.h>
 
@@ -15,7 +15,7 @@ static filch_err still_step(void *self, const filch_event *events, size_t count,
 /* No init, no close. */
 static const filch_type still = { .name = "still", .size = 200, .step = still_step };
 
-/* Every call that wants its own step. True: each says so. */
+/* Makes every call that needs the step of `out`. Returns true if each is refused. */
 static bool is_of_no_use(filch_out *out)
 {
     return filch_yield(out, 1000, 1, filch_none()) == FILCH_ESTATE &&
@@ -33,7 +33,7 @@ static filch_err play_thinks_better(actor *me, const filch_event *events, size_t
     me->note = filch_upgrade(out, &still, NULL, filch_none());
     me->note |= filch_upgrade(out, &still, NULL, filch_none());
     me->note |= filch_done(out, filch_str("a result that does not fit into an event"));
-    return filch_idle(out); /* the last one counts */
+    return filch_idle(out); /* the last call decides */
 }
 
 TEST(an_upgrade_that_is_thought_better_of_leaves_nothing_behind)
@@ -77,7 +77,7 @@ TEST(a_failure_whose_words_are_too_long_is_told_without_them)
     world_end(&w);
 }
 
-/* ---- of no use to others ---- */
+/* ---- invalid elsewhere ---- */
 
 static struct {
     filch_out *out;
@@ -93,7 +93,7 @@ static filch_err play_uses(actor *me, const filch_event *events, size_t count, f
     return filch_idle(out);
 }
 
-/* ---- when the step is over ---- */
+/* ---- after the step ---- */
 
 static struct {
     filch_out *out;
@@ -126,7 +126,7 @@ static void after_exit(void *user, filch_pid pid, filch_err error, const filch_d
     after_ask();
 }
 
-/* Ends when it is told anything. */
+/* Ends at the first message. */
 static filch_err after_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events;
@@ -173,7 +173,7 @@ TEST(a_yield_in_close_or_on_exit_is_refused_and_does_not_come_to_somebody_else)
     world_tick(&w);
     ok(filch_terminate(w.sched, killed)); /* by force, */
     world_tick(&w);
-    ok(filch_spawn(w.sched, &changes, NULL, NULL)); /* or goes on as another */
+    ok(filch_spawn(w.sched, &changes, NULL, NULL)); /* or upgrades */
     world_tick(&w);
     same(after.asked, 5);
     same(after.useless, 5);
@@ -185,7 +185,7 @@ TEST(a_yield_in_close_or_on_exit_is_refused_and_does_not_come_to_somebody_else)
     world_end(&w);
 }
 
-/* ---- and the old instance of an upgrade has its say ---- */
+/* ---- the close of the old instance in an upgrade ---- */
 
 static void says_close(void *self)
 {
@@ -218,7 +218,7 @@ static filch_err play_ticks_another(actor *me, const filch_event *events, size_t
     if (me->stage++ > 0) return play_idle(me, events, count, out);
     lent.out = out;
     me->note = filch_tick(lent.inner->sched, 0, NULL);
-    /* Back in its own step, it can. */
+    /* Back in its own step, it is valid. */
     me->note |= filch_yield_sleep(out, 7, 0);
     return filch_idle(out);
 }
@@ -260,7 +260,7 @@ TEST(the_out_of_a_step_is_of_no_use_on_another_worker)
     world_begin(&w, 2);
     actor_start(&w, &lends, play_lends);
     UNTIL(&w, fli_load_acq(&lent.there));
-    assert_true(is_of_no_use(lent.out)); /* a thread from outside */
+    assert_true(is_of_no_use(lent.out)); /* a foreign thread */
     actor_start(&w, &uses, play_uses);
     UNTIL(&w, fli_load_acq(&lent.tried));
     assert_true(fli_load_rlx(&lent.useless));
@@ -300,20 +300,20 @@ TEST(the_out_of_a_step_is_of_no_use_to_the_handler_of_its_yield)
     world_end(&w);
 }
 
-/* ---- told by another worker, which is in no step ---- */
+/* ---- in a callback on another worker, which is in no step ---- */
 
 static struct {
     filch_sched *sched;
     filch_err    broadcast, spawn, related, sent;
 } watcher;
 
-/* While the step runs: on a worker, but in nobody's name. */
+/* While the step runs: on a worker, but not for any process. */
 static void on_long_step(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     (void)user, (void)pid, (void)name, (void)took_ns;
     if (finished || fli_load_rlx(&lent.named)) return;
-    /* A step is reported once, and on a slow machine that is before it has lent its out. */
+    /* A step is reported once, and on a slow machine that is before it has published its `out`. */
     while (!fli_load_acq(&lent.there)) fli_thread_yield();
     fli_store_rlx(&lent.useless, is_of_no_use(lent.out));
     watcher.broadcast = filch_broadcast(watcher.sched, "ears", filch_int(1), NULL);
@@ -344,7 +344,7 @@ TEST(who_is_told_of_a_long_step_while_it_runs_speaks_for_nobody)
     actor_start(&w, &lends, play_lends);
     UNTIL(&w, fli_load_acq(&lent.named));
     ok(watcher.broadcast | watcher.sent | watcher.spawn);
-    same(watcher.related, FILCH_ESTATE); /* only a process can watch */
+    same(watcher.related, FILCH_ESTATE); /* only a process can monitor */
     assert_true(fli_load_rlx(&lent.useless));
     world_end(&w);
     same(ear.seen_count, 3);

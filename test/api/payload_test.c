@@ -1,9 +1,9 @@
-/* payload_test.c - what travels: every kind arrives as it was sent, is copied as seldom as promised, and freed once. */
+/* payload_test.c - payloads: every kind arrives as it was sent, is copied as seldom as promised, and freed once. */
 #include "api/world.h"
 
 static world w;
 
-/* ---- memory that knows how often it was freed ---- */
+/* ---- memory that counts how often it was freed ---- */
 
 typedef struct slip {
     FLI_ATOMIC(uint32_t) freed;
@@ -39,14 +39,14 @@ static filch_data moved(void)
     return filch_move(bytes, 40, free_moved);
 }
 
-/* ---- a receiver that keeps what it gets ---- */
+/* ---- a receiver that keeps its messages ---- */
 
 #define SHELF 16
 
 typedef struct shelf {
     filch_data  kept[SHELF];
     uint32_t    count;
-    const void *raw[SHELF]; /* where the bytes were inside the event */
+    const void *raw[SHELF]; /* address of the bytes inside the event */
     bool        inline_bytes[SHELF], terminated[SHELF];
 } shelf;
 
@@ -123,7 +123,7 @@ TEST(texts_keep_their_nul_on_both_sides_of_the_inline_limit)
         memset(text, 'a' + (int)i, sizes[i]);
         text[sizes[i]] = '\0';
         ok(filch_send(w.sched, a.pid, filch_str(text)));
-        memset(text, '!', sizeof text); /* it was copied when it was sent */
+        memset(text, '!', sizeof text); /* it was copied by the send */
         (void)world_tick(&w);
         memset(copy, 'a' + (int)i, sizes[i]);
         copy[sizes[i]] = '\0';
@@ -149,7 +149,7 @@ TEST(up_to_24_bytes_sit_in_the_event_and_more_in_one_block)
     actor_start(&w, &a, play_keep);
     (void)world_tick(&w);
     for (int i = 0; i < SHELF; i++)
-        ok(filch_send(w.sched, a.pid, filch_int(1))); /* so that there are events to spare */
+        ok(filch_send(w.sched, a.pid, filch_int(1))); /* so that there are spare event nodes */
     (void)world_tick(&w);
     shelf_clear(&s);
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
@@ -243,7 +243,7 @@ TEST(moved_memory_that_was_refused_is_still_yours)
     same(fli_load_rlx(&moved_freed), 0);
     assert_memory_equal(filch_raw(&data), "mmmm", 4);
     (void)world_tick(&w);
-    ok(filch_send(w.sched, b.pid, data)); /* the same one, once there is room */
+    ok(filch_send(w.sched, b.pid, data)); /* this succeeds when there is room */
     actor_stop(&b);
     same(fli_load_rlx(&moved_freed), 1);
     world_end(&w);
@@ -256,19 +256,19 @@ TEST(moved_memory_nobody_reads_is_freed_once)
     world_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_idle);
     ok(filch_send(w.sched, a.pid, moved()));
-    ok(filch_terminate(w.sched, a.pid)); /* ends with its mailbox unread */
+    ok(filch_terminate(w.sched, a.pid)); /* ends with unread messages */
     actor_ends(&w, &a, FILCH_EKILLED);
     same(fli_load_rlx(&moved_freed), 1);
     same(world_stats(&w).undelivered, 1);
 
-    actor_start(&w, &b, play_fail); /* fails in the step that got it */
+    actor_start(&w, &b, play_fail); /* fails in the step that received it */
     ok(filch_send(w.sched, b.pid, moved()));
     actor_ends(&w, &b, FILCH_EUSER);
     same(fli_load_rlx(&moved_freed), 2);
 
-    actor_start(&w, &c, play_greedy); /* one sent, one as its result */
+    actor_start(&w, &c, play_greedy); /* one in a message, one as its result */
     ok(filch_send(w.sched, c.pid, moved()));
-    ok(filch_sched_close(w.sched, FILCH_SECONDS(60), NULL)); /* ends with messages unread */
+    ok(filch_sched_close(w.sched, FILCH_SECONDS(60), NULL)); /* ends with unread messages */
     same(c.exit_error, FILCH_OK);
     same(filch_size(&c.result), 40);
     same(fli_load_rlx(&moved_freed), 3);
@@ -317,12 +317,12 @@ TEST(a_shared_block_reaches_many_without_a_copy_and_is_freed_with_the_last)
     (void)world_tick(&w);
     filch_drop(&data);
     same(filch_kind_of(&data), FILCH_KIND_NONE);
-    filch_drop(&data); /* an empty one is fine */
+    filch_drop(&data); /* an empty one is allowed */
     for (size_t i = 0; i < COUNT_OF(a); i++) {
         same(s[i].count, 2);
         assert_ptr_equal(s[i].raw[0], bytes);
         assert_ptr_equal(filch_raw(&s[i].kept[1]), bytes);
-        assert_ptr_equal(filch_shared_user(&s[i].kept[1], free_shared), &paper); /* known wherever it goes */
+        assert_ptr_equal(filch_shared_user(&s[i].kept[1], free_shared), &paper); /* found in every holder's payload */
         actor_stop(&a[i]);
         same(fli_load_rlx(&paper.freed), 0);
         if (i + 1 < COUNT_OF(a)) shelf_clear(&s[i]);
@@ -351,7 +351,7 @@ TEST(a_shared_block_that_is_refused_stays_as_it_was)
     world_end(&w);
 }
 
-/* Passes on what it gets to the actor in `user`, or keeps where it was. */
+/* Forwards its messages to the actor in `user`, or keeps their address. */
 static filch_err play_forward(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     actor       *next = me->user;
@@ -384,7 +384,7 @@ TEST(an_event_that_is_passed_on_is_copied_once_in_all)
     fli_store_rlx(&moved_freed, 0);
     filch_data data = moved();
     intptr_t   bytes = (intptr_t)filch_raw(&data);
-    ok(filch_send(w.sched, a[0].pid, data)); /* moved bytes are not copied even once */
+    ok(filch_send(w.sched, a[0].pid, data)); /* moved bytes are never copied */
     (void)world_tick(&w);
     for (size_t i = 0; i < COUNT_OF(a); i++) assert_true(a[i].stage == bytes);
     same(fli_load_rlx(&moved_freed), 1);
@@ -434,7 +434,7 @@ TEST(keeping_copies_what_was_lent_and_takes_what_was_moved)
 static FLI_ATOMIC(uint32_t) handled;
 static filch_data echo_kept;
 
-/* Answers with what it got, and keeps it. */
+/* Completes with the payload of the command, and keeps it. */
 static filch_err handle_echo(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     *(const void **)user = filch_raw(&command->data);
@@ -476,7 +476,7 @@ TEST(one_block_goes_through_yield_completion_and_result_without_a_copy)
     same(fli_load_rlx(&moved_freed), 0);
     assert_ptr_equal(filch_raw(&echo_kept), in_handler);
     filch_drop(&echo_kept);
-    /* The scheduler gives its own references back by the time it has stopped. */
+    /* The scheduler has dropped its own references when it has stopped. */
     world_end(&w);
     same(fli_load_rlx(&moved_freed), 1);
 }

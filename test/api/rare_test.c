@@ -1,5 +1,5 @@
-/* rare_test.c - input and moments that are allowed but seldom: a report without memory, options of a later version, answers that no
- * process asked for, payloads whose receiver has gone. */
+/* rare_test.c - input and states that are allowed but rare: a report without memory, options of a later version,
+ * completions without a process, payloads whose receiver has ended. */
 #include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@ static world w;
 
 /* ---- a report without memory ---- */
 
-/* Waits for an answer that never comes, and reads nothing. */
+/* Waits for a completion that never comes, and reads nothing. */
 static filch_err play_deaf(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events, (void)count;
@@ -66,7 +66,7 @@ static filch_err play_options(actor *me, const filch_event *events, size_t count
     told.none = filch_yield_run_with(out, 2, argv, NULL);
     more.later = 1;
     told.unknown = filch_yield_run_with(out, 3, argv, &more.now);
-    /* More than any system takes. */
+    /* More than any system accepts. */
     size_t            size = (16u << 20) + 2;
     char             *large = malloc(size);
     const char       *list[] = { large, NULL };
@@ -117,7 +117,7 @@ TEST(descriptors_that_cannot_be_copied_are_neither_waited_for_nor_adopted)
     world_begin(&w, FILCH_NO_WORKERS);
     ok(pipe(ends));
     actor_start(&w, &me, play_poll);
-    UNTIL(&w, me.seen_count >= 1); /* there is a poller now */
+    UNTIL(&w, me.seen_count >= 1); /* the poller exists now */
     same(me.seen[0].error, FILCH_OK);
     ok(filch_send(w.sched, me.pid, filch_int(1)));
     ok(getrlimit(RLIMIT_NOFILE, &limit));
@@ -204,7 +204,7 @@ TEST(a_result_for_a_process_that_has_ended_is_freed)
     actor_start(&w, &me, play_work);
     UNTIL(&w, fli_load_acq(&begun) == 2);
     UNTIL(&w, me.seen_count >= 1);
-    same(me.seen[0].error, FILCH_EINVAL); /* a move of nothing */
+    same(me.seen[0].error, FILCH_EINVAL); /* a move of no bytes */
     ok(filch_cancel(w.sched, me.pid));
     actor_ends(&w, &me, FILCH_OK);
     fli_store_rel(&may_return, true);
@@ -212,7 +212,7 @@ TEST(a_result_for_a_process_that_has_ended_is_freed)
     same(fli_load_acq(&freed), 1);
 }
 
-/* ---- lines of the log that belong to no process ---- */
+/* ---- log lines without a process ---- */
 
 typedef struct lines {
     filch_pid pids[8];
@@ -275,17 +275,17 @@ TEST(the_earliest_of_several_deadlines_counts_wherever_it_is)
     world_begin(&w, FILCH_NO_WORKERS);
     uint64_t now_ns = filch_now(w.sched);
     ok(filch_values_deadline(NULL, now_ns + FILCH_SECONDS(3600), &outer));
-    ok(filch_values_deadline(outer, now_ns, &inner)); /* earlier than the one around it */
+    ok(filch_values_deadline(outer, now_ns, &inner)); /* earlier than the enclosing deadline */
     opt.values = inner;
     actor_start_with(&w, &me, play_idle, opt);
-    actor_ends(&w, &me, FILCH_OK); /* asked to end at once */
+    actor_ends(&w, &me, FILCH_OK); /* cancelled at once */
     same(me.seen[0].type, FILCH_EVENT_CANCEL);
     filch_values_drop(inner);
     filch_values_drop(outer);
     world_end(&w);
 }
 
-/* ---- supervisors asked by threads ---- */
+/* ---- threads that call supervisors ---- */
 
 static filch_err idle_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -293,7 +293,7 @@ static filch_err idle_step(void *self, const filch_event *events, size_t count, 
     return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-/* Fails with bytes that are no text, or with none. */
+/* Fails with bytes that are not a text, or without any. */
 static filch_err failing_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events, (void)count;
@@ -330,7 +330,7 @@ TEST(a_thread_may_start_a_child_without_asking_for_its_pid)
     filch_pid          pid;
     world_begin(&w, 1);
     start_supervisor(&spec, &watch, &pid);
-    ok(filch_child_await(w.sched, pid)); /* no thread can be answered */
+    ok(filch_child_await(w.sched, pid)); /* no thread waits for the answer */
     ok(filch_child_start_wait(w.sched, pid, &child, FILCH_SECONDS(3600), NULL));
     same(filch_child_start_wait(w.sched, pid, &child, FILCH_SECONDS(3600), NULL), FILCH_EEXISTS);
     ok(filch_child_stop_wait(w.sched, pid, "late", FILCH_SECONDS(3600)));
@@ -343,7 +343,7 @@ TEST(a_thread_may_start_a_child_without_asking_for_its_pid)
     world_end(&w);
 }
 
-/* Ends only by force. */
+/* Ends only when it is killed. */
 static filch_err stubborn_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events, (void)count;
@@ -371,7 +371,7 @@ TEST(a_child_that_waits_for_its_forerunner_is_released_when_the_supervisor_is_ki
     (void)world_tick(&w);
     ok(filch_child_stop(w.sched, pid, "same"));
     (void)world_tick(&w);
-    ok(filch_child_start(w.sched, pid, &child)); /* when the first has ended, which it will not */
+    ok(filch_child_start(w.sched, pid, &child)); /* starts when the first has ended, which it does not */
     ok(filch_child_start(w.sched, pid, &child));
     (void)world_tick(&w);
     same(fli_load_acq(&released), 0);

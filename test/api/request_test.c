@@ -1,18 +1,19 @@
-/* request_test.c - I/O yields without any I/O: handlers of the test's own stand in for it, and find in each request what
- * was asked for; requests that are damaged, or that nobody made with these functions, are refused. */
+/* request_test.c - I/O yields without any I/O: handlers of the test replace the real ones and check each request;
+ * requests that are damaged or made by hand are refused. */
 #include <string.h>
 
 #include "api/world.h"
 
 enum { ASKED_MAX = 24, BYTES_MAX = 512 };
 
-/* What the handlers were asked, in order: a copy of the command's bytes, and what filch_io_read made of it. */
+/* What the handlers got, in order: a copy of the command's bytes, and the result of filch_io_read(). */
 static struct {
     size_t           count;
     uint32_t         id[ASKED_MAX];
     filch_pid        target[ASKED_MAX];
     filch_err        err[ASKED_MAX];
-    filch_io_request request[ASKED_MAX]; /* its texts are gone when the handler has returned: see the next two */
+    filch_io_request request[ASKED_MAX]; /* its texts are invalid when the handler has returned: see the next two
+                                          * fields */
     char             text[ASKED_MAX][64], service[ASKED_MAX][64], bytes[ASKED_MAX][64];
     uint8_t          raw[ASKED_MAX][BYTES_MAX];
     size_t           raw_size[ASKED_MAX];
@@ -62,7 +63,7 @@ static void begin(world *w, size_t payload_max)
     filch_registry_destroy(opt.registry);
 }
 
-/* Runs `play` once, which leaves what went wrong in its note, and as many yields as it was asked to make. */
+/* Runs `play` once, with `yields` yields; it reports errors in its note. */
 static void perform(world *w, actor *me, play_fn play, size_t yields)
 {
     actor_start(w, me, play);
@@ -201,7 +202,7 @@ TEST(a_read_asks_for_no_more_than_a_payload_may_hold)
     world_end(&w);
 }
 
-/* Memory that is handed over for one datagram: its bytes are copied into the request, so it is freed at once. */
+/* Memory that is moved for one datagram: its bytes are copied into the request, so it is freed at once. */
 static int freed;
 
 static void count_free(void *user, void *bytes, size_t size)
@@ -283,7 +284,7 @@ static filch_err play_too_long(actor *me, const filch_event *events, size_t coun
     if (filch_yield_send_to(out, 0, tenth, address, filch_str("x"), 0) != FILCH_EINVAL) me->note = FILCH_EUSER + 1;
     if (filch_yield_signals(out, 0, numbers, 65) != FILCH_EINVAL) me->note = FILCH_EUSER + 2;
     if (filch_yield_open(out, 0, "path", FILCH_OPEN_READ | 1u << 20) != FILCH_EINVAL) me->note = FILCH_EUSER + 3;
-    /* As long as they may be. */
+    /* The longest that are allowed. */
     longer[255] = '\0';
     me->note |= filch_yield_resolve(out, 0, "host", longer);
     address[128] = '\0';
@@ -301,7 +302,7 @@ TEST(texts_that_are_too_long_are_refused_and_the_longest_are_not)
     world_end(&w);
 }
 
-/* ---- damaged ---- */
+/* ---- damaged requests ---- */
 
 static filch_err play_samples(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
@@ -312,7 +313,7 @@ static filch_err play_samples(actor *me, const filch_event *events, size_t count
     return filch_idle(out);
 }
 
-/* Whether the bytes of the nth sample are a request for `id`. */
+/* Returns the result of reading the bytes of the nth sample as a request for `id`. */
 static filch_err reads(size_t nth, uint32_t id, size_t size)
 {
     filch_command    command = { .id = id, .data = filch_bytes(asked.raw[nth], size) };
@@ -320,7 +321,7 @@ static filch_err reads(size_t nth, uint32_t id, size_t size)
     return filch_io_read(&command, &request);
 }
 
-/* The same with one byte changed: true, if that is refused. */
+/* Returns true if the sample with one byte changed is refused. */
 static bool refuses(size_t nth, uint32_t id, size_t at, uint8_t value)
 {
     uint8_t was = asked.raw[nth][at];
@@ -339,20 +340,20 @@ TEST(a_damaged_request_is_refused)
     perform(&w, &a, play_samples, 3);
     same(asked.raw_size[0], 24);
     assert_true(refuses(0, FILCH_CMD_READ, 8, 0));  /* its mark */
-    assert_true(refuses(0, FILCH_CMD_READ, 9, 3));  /* how to read */
-    assert_true(refuses(0, FILCH_CMD_READ, 10, 9)); /* a delimiter longer than there is room for */
-    assert_false(refuses(0, FILCH_CMD_READ, 0, 7)); /* another limit is no damage */
+    assert_true(refuses(0, FILCH_CMD_READ, 9, 3));  /* kind of read */
+    assert_true(refuses(0, FILCH_CMD_READ, 10, 9)); /* a delimiter longer than its field */
+    assert_false(refuses(0, FILCH_CMD_READ, 0, 7)); /* another limit is valid */
     same(reads(0, FILCH_CMD_READ, 23), FILCH_EINVAL);
     size_t size = asked.raw_size[1];
     same(size, 40 + 5 + 8);
     assert_true(refuses(1, FILCH_CMD_RESOLVE, 0, 0));          /* its mark */
-    assert_true(refuses(1, FILCH_CMD_RESOLVE, 12, 200));       /* a host longer than all there is */
-    assert_true(refuses(1, FILCH_CMD_RESOLVE, 32, 1));         /* bytes that are not there */
-    assert_true(refuses(1, FILCH_CMD_RESOLVE, 40 + 4, 'x'));   /* a host without its end */
-    assert_true(refuses(1, FILCH_CMD_RESOLVE, size - 1, 'x')); /* a service without its end */
+    assert_true(refuses(1, FILCH_CMD_RESOLVE, 12, 200));       /* a host longer than the request */
+    assert_true(refuses(1, FILCH_CMD_RESOLVE, 32, 1));         /* bytes beyond the end */
+    assert_true(refuses(1, FILCH_CMD_RESOLVE, 40 + 4, 'x'));   /* a host without its NUL */
+    assert_true(refuses(1, FILCH_CMD_RESOLVE, size - 1, 'x')); /* a service without its NUL */
     same(reads(1, FILCH_CMD_RESOLVE, 39), FILCH_EINVAL);
     same(reads(1, FILCH_CMD_RESOLVE, size - 1), FILCH_EINVAL);
-    ok(reads(1, FILCH_CMD_CONNECT, size)); /* it has a text, as an address has */
+    ok(reads(1, FILCH_CMD_CONNECT, size)); /* it has a text, like an address */
     ok(reads(2, FILCH_CMD_SEEK, asked.raw_size[2]));
     same(reads(2, FILCH_CMD_OPEN, asked.raw_size[2]), FILCH_EINVAL); /* no path */
     world_end(&w);

@@ -1,4 +1,4 @@
-/* runtimes_test.c - several schedulers in one program: strangers to each other unless somebody introduces them. */
+/* runtimes_test.c - several schedulers in one program: independent unless the program connects them. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ static filch_sched *make(int32_t workers, test_alloc *alloc, filch_registry *reg
     return sched;
 }
 
-/* Answers each message to where it came from, with what it said. */
+/* Sends each message back to its sender. */
 static filch_err echo_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     bool cancelled = false;
@@ -80,7 +80,7 @@ TEST(pids_of_one_scheduler_are_foreign_to_the_others)
 
 /* ---- routes ---- */
 
-/* Sends `rounds` messages to its partner elsewhere, one after the other, and checks what comes back. */
+/* Sends `rounds` messages to its partner in the other scheduler, one after the other, and checks the answers. */
 typedef struct caller {
     int64_t next;
     uint8_t filler[64];
@@ -116,7 +116,7 @@ static filch_err caller_step(void *self, const filch_event *events, size_t count
 
 static const filch_type calling = { .name = "caller", .size = sizeof(caller), .step = caller_step };
 
-/* Two schedulers, each the other's route: the second one is only known after the first exists. */
+/* Two schedulers, each the route of the other: the second is only known after the first exists. */
 static filch_err to_other(void *user, const filch_package *package)
 {
     return filch_deliver(*(filch_sched **)user, package);
@@ -138,7 +138,7 @@ static void call_across(int32_t workers_a, int32_t workers_b)
     }
     same(atomic_load(&seen.answers), seen.rounds);
     same(atomic_load(&seen.wrong), 0);
-    /* From outside, through the route: no sender to answer. */
+    /* From a foreign thread, through the route: there is no sender to answer. */
     ok(filch_send(a, seen.partner, filch_int(1)));
     same(filch_send(a, (filch_pid){ seen.partner.node, seen.partner.serial + 77 }, filch_int(1)), FILCH_EDEAD);
     same(filch_send(a, (filch_pid){ seen.partner.node + 1, seen.partner.serial }, filch_int(1)), FILCH_EFOREIGN);
@@ -171,7 +171,7 @@ TEST(route_to_a_scheduler_that_is_closing_is_told_closed)
     same(atomic_load(&seen.echoed), 1);
 }
 
-/* As caller, with filch_yield_send: the route's answer completes the yield. */
+/* Like caller, with filch_yield_send: the result of the route completes the yield. */
 static filch_err yielder_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -205,7 +205,7 @@ TEST(yielded_sends_are_routed_too)
     same(filch_sched_close(b, FILCH_SECONDS(30), NULL), FILCH_OK);
     ok(filch_spawn(a, &yielder, NULL, NULL));
     ok(filch_tick(a, 0, NULL));
-    same(atomic_load(&seen.code), FILCH_ECLOSED); /* b's answer, as the yield's error */
+    same(atomic_load(&seen.code), FILCH_ECLOSED); /* the error of `b`, as the error of the yield */
     same(filch_sched_stop(a, FILCH_SECONDS(30), NULL), FILCH_OK);
     same(filch_sched_stop(b, 0, NULL), FILCH_OK);
 }
@@ -220,7 +220,7 @@ static filch_err where(void *user, const filch_command *command, uint64_t tag, f
     return filch_complete(receiver, tag, filch_of_pid(command->from), FILCH_OK);
 }
 
-/* Asks for its own pid, sleeps a moment, and ends. */
+/* Yields for its own pid, sleeps a moment, and ends. */
 static filch_err asker_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -269,9 +269,9 @@ TEST(schedulers_share_a_registry_and_the_last_one_frees_it)
     }
 }
 
-/* ---- one inside the other ---- */
+/* ---- one scheduler inside the other ---- */
 
-/* A host that is itself a process: each of its steps ticks the other scheduler, and talks to both. */
+/* A process that ticks the other scheduler in each of its steps, and sends to both. */
 static filch_err host_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     uint64_t    *laps = self;
@@ -279,7 +279,8 @@ static filch_err host_step(void *self, const filch_event *events, size_t count, 
     uint32_t     ran = 0;
     (void)events, (void)count;
     if (filch_tick(seen.other, 0, &ran) != FILCH_OK) atomic_fetch_add(&seen.wrong, 1);
-    /* Back here we are who we were: our own sends carry our pid, our tick is refused, our yields work. */
+    /* After the tick this is a step of the outer scheduler again: its sends carry its pid, its tick is refused, its
+     * yields work. */
     if (filch_tick(mine, 0, NULL) != FILCH_ESTATE) atomic_fetch_add(&seen.wrong, 1);
     if (filch_send(mine, filch_ctx_self(filch_out_ctx(out)), filch_int(1)) != FILCH_OK)
         atomic_fetch_add(&seen.wrong, 1);
@@ -292,7 +293,7 @@ static filch_err host_step(void *self, const filch_event *events, size_t count, 
     return err == FILCH_OK ? filch_idle(out) : err;
 }
 
-/* Lives in the inner scheduler and knows the outer one only as a stranger would. */
+/* Runs in the inner scheduler and uses the outer one as a foreign thread would. */
 static filch_err inner_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_err err = echo_step(self, events, count, out);
@@ -342,7 +343,7 @@ TEST(each_scheduler_uses_its_own_allocator_and_only_that)
     same(atomic_load(&seen.alloc[0].asked), before);
     same(atomic_load(&seen.alloc[0].bytes), bytes);
 
-    /* One that has no memory left does not trouble the other. */
+    /* A scheduler without memory does not affect the other. */
     test_alloc_fail(&seen.alloc[0], 1, true);
     ok(filch_send(sched[1], pid, filch_bytes(text, sizeof text)));
     same(filch_spawn(sched[0], &echo, NULL, NULL), FILCH_ENOMEM);

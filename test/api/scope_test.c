@@ -3,7 +3,7 @@
 
 #define REASON (FILCH_EUSER + 4)
 
-/* Spawns a child like itself `stage` times deep, then idles until it is asked to end. */
+/* Spawns a child like itself `stage` times deep, then idles until it is cancelled. */
 static struct {
     FLI_ATOMIC(uint32_t) alive, asked;
     FLI_ATOMIC(int) reason;
@@ -72,7 +72,7 @@ TEST(cancelling_a_scope_reaches_everybody_who_inherited_it_and_nobody_else)
     world_begin(&other, FILCH_NO_WORKERS);
     ok(filch_values_scope(NULL, &outer));
     ok(filch_values_scope(outer, &inner));
-    found(w.sched, outer, 3);     /* four in the outer one */
+    found(w.sched, outer, 3);     /* four in the outer scope */
     found(w.sched, inner, 4);     /* five in both */
     found(other.sched, inner, 0); /* one elsewhere */
     found(w.sched, NULL, 1);      /* two in none */
@@ -86,7 +86,7 @@ TEST(cancelling_a_scope_reaches_everybody_who_inherited_it_and_nobody_else)
     same(fli_load_rlx(&family.asked), 6);
     same(fli_load_rlx(&family.reason), REASON);
     ok(filch_values_cancel(inner, REASON + 1)); /* changes nothing */
-    found(w.sched, inner, 2);                   /* too late: asked before it has children */
+    found(w.sched, inner, 2);                   /* too late: cancelled before it has children */
     world_tick(&w);
     same(alive(), 6);
     same(fli_load_rlx(&family.reason), REASON);
@@ -100,7 +100,7 @@ TEST(cancelling_a_scope_reaches_everybody_who_inherited_it_and_nobody_else)
     same(alive(), 0);
 }
 
-/* The library's clock, which a test without workers can set forward: how slow the machine is does not matter then. */
+/* The clock of the library, which a test without workers can advance: so the speed of the machine does not matter. */
 static FLI_ATOMIC(uint64_t) forward_ns;
 uint64_t __real_fli_clock_ns(void);
 uint64_t __wrap_fli_clock_ns(void);
@@ -117,7 +117,7 @@ TEST(a_deadline_is_seen_by_all_and_asks_them_to_end)
     world_begin(&w, FILCH_NO_WORKERS);
     uint64_t now_ns = filch_now(w.sched), at_ns = now_ns + FILCH_SECONDS(5000);
     ok(filch_values_deadline(NULL, at_ns, &early));
-    ok(filch_values_deadline(early, now_ns + FILCH_SECONDS(9000), &late)); /* the earlier one counts */
+    ok(filch_values_deadline(early, now_ns + FILCH_SECONDS(9000), &late)); /* the earlier deadline counts */
     found(w.sched, late, 2);
     world_tick(&w);
     same(fli_load_rlx(&family.deadline_ns), at_ns);
@@ -126,15 +126,15 @@ TEST(a_deadline_is_seen_by_all_and_asks_them_to_end)
     UNTIL(&w, alive() == 0);
     assert_true(filch_now(w.sched) >= at_ns);
     same(fli_load_rlx(&family.asked), 3);
-    same(fli_load_rlx(&family.reason), FILCH_OK); /* late, not cancelled */
-    found(w.sched, late, 2);                      /* later still: at once */
+    same(fli_load_rlx(&family.reason), FILCH_OK); /* the deadline has passed, it was not cancelled */
+    found(w.sched, late, 2);                      /* after the deadline: cancelled at once */
     world_tick(&w);
     same(alive(), 0);
     same(world_stats(&w).timers, 0);
     filch_values_drop(late);
     filch_values_drop(early);
     world_end(&w);
-    fli_store_rlx(&forward_ns, 0); /* threads that sleep go by the real one */
+    fli_store_rlx(&forward_ns, 0); /* sleeping threads use the real clock */
 }
 
 TEST(whoever_ends_before_its_deadline_leaves_no_timer_behind)
@@ -152,7 +152,7 @@ TEST(whoever_ends_before_its_deadline_leaves_no_timer_behind)
     same(alive(), 0);
 }
 
-/* What a handler sees of it. */
+/* What a handler sees of the context. */
 static filch_err on_look(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     (void)user;
@@ -196,7 +196,7 @@ TEST(handlers_see_deadline_and_cancellation)
     world_end(&w);
 }
 
-/* A thread cancels while others have children. */
+/* A thread cancels the scope while others spawn into it. */
 TEST(nobody_slips_into_a_scope_that_is_being_cancelled)
 {
     uint32_t rounds = world_scale(300, 10);

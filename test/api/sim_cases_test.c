@@ -1,4 +1,5 @@
-/* sim_cases_test.c - answers that a simulation holds back, for processes that have ended when they come: what they carry is freed. */
+/* sim_cases_test.c - completions that a simulation delays until after the end of their process: their payload is
+ * freed. */
 #include <filch.h>
 #include <string.h>
 
@@ -18,7 +19,7 @@ static filch_err answer(void *user, const filch_command *command, uint64_t tag, 
     return filch_complete(receiver, tag, filch_bytes(payload, sizeof payload), FILCH_OK);
 }
 
-/* Asks, and ends without waiting for the answer. */
+/* Yields, and ends without waiting for the completion. */
 static filch_err ask_and_end(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     int *steps = self;

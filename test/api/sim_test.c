@@ -1,5 +1,5 @@
-/* sim_test.c - filch_sim_*: the same seed is the same run; bugs are found, faults happen, and what cannot be simulated
- * is refused. The same program also runs threads: there is no build switch. */
+/* sim_test.c - filch_sim_*: the same seed gives the same run; bugs are found, faults happen, and what cannot be
+ * simulated is refused. This program also runs real threads: there is no build switch. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +11,9 @@
 #include "support/check.h"
 #include "support/until.h"
 
-#define COMMAND_SLOW FILCH_CMD_USER        /* completes later, from outside */
+#define COMMAND_SLOW FILCH_CMD_USER        /* completed later, by another thread */
 #define COMMAND_NOW (FILCH_CMD_USER + 1)   /* completes in its handler */
-#define COMMAND_NEVER (FILCH_CMD_USER + 2) /* keeps its receiver */
+#define COMMAND_NEVER (FILCH_CMD_USER + 2) /* keeps its receiver, never completes */
 
 /* ---- players: processes that run a function of the test ---- */
 
@@ -22,7 +22,7 @@ typedef filch_err (*play_fn)(struct player *me, const filch_event *events, size_
 
 typedef struct player {
     play_fn play;
-    void   *stage; /* what all players of a test share */
+    void   *stage; /* shared by all players of a test */
     int64_t role;
     int64_t state;
 } player;
@@ -79,7 +79,7 @@ static filch_sim_report sweep(const filch_sim_options *options, uint64_t count, 
     return report;
 }
 
-/* Runs, expects a verdict, and a text with `words` in it. */
+/* Runs, and expects a verdict and a text that contains `words`. */
 static void expect(const filch_sim_options *options, filch_sim_fn scenario, void *user, filch_sim_verdict verdict,
                    const char *words)
 {
@@ -90,7 +90,7 @@ static void expect(const filch_sim_options *options, filch_sim_fn scenario, void
     filch_sim_report_free(&report);
 }
 
-/* ---- a market: a bit of everything ---- */
+/* ---- a market: a mixed workload ---- */
 
 #define TRADERS 6
 #define ROUNDS 20
@@ -98,7 +98,7 @@ static void expect(const filch_sim_options *options, filch_sim_fn scenario, void
 typedef struct market {
     filch_registry *registry;
     filch_pid       traders[TRADERS], hall;
-    int64_t         next[TRADERS]; /* of each trader's messages, as the hall expects them */
+    int64_t         next[TRADERS]; /* of each trader's messages: the number the hall expects next */
     int64_t         received, sent;
     int64_t         answers, errors, failed_sends;
     int64_t         first_failure; /* a filch_err */
@@ -171,7 +171,7 @@ static filch_err hall_play(player *me, const filch_event *events, size_t count, 
     return filch_idle(out);
 }
 
-/* In each round: a long message to the hall, and a yield of some kind. */
+/* In each round: a long message to the hall, and a yield of a random kind. */
 static filch_err trader_play(player *me, const filch_event *events, size_t count, filch_out *out)
 {
     market *m = me->stage;
@@ -239,7 +239,7 @@ static void all_faults(filch_sim_options *options)
     options->stall = options->clock_jump = 5;
 }
 
-/* ---- the same run ---- */
+/* ---- equal runs ---- */
 
 TEST(the_same_seed_is_the_same_run)
 {
@@ -384,7 +384,7 @@ TEST(the_same_processes_run_on_threads)
         snprintf(text, sizeof text, "trader 1 of the north side, number %d", i);
         ok(filch_send(sched, m.hall, filch_str(text)));
     }
-    /* What belongs to simulations says so, and does nothing. */
+    /* Functions for simulations are refused in a real scheduler, and do nothing. */
     same(filch_sim_fail(sched, "no"), FILCH_ESTATE);
     same(filch_sim_note(sched, "no"), FILCH_ESTATE);
     same(filch_sim_later(sched, 0, answer_slowly, NULL), FILCH_ESTATE);
@@ -399,7 +399,7 @@ TEST(the_same_processes_run_on_threads)
     filch_registry_destroy(m.registry);
 }
 
-/* ---- chaos: everything a process can do, as the seed has it ---- */
+/* ---- chaos: everything a process can do, chosen by the seed ---- */
 
 #define CHAOS_PIDS 32
 
@@ -475,7 +475,7 @@ static filch_err chaos_play(player *me, const filch_event *events, size_t count,
     case 0: return filch_done(out, filch_str("a result that is too long to fit into a node"));
     case 1: return FILCH_EUSER;
     case 2: return filch_upgrade(out, &chaos_type, NULL, filch_bytes(me, sizeof *me)) == FILCH_OK ? 0 : FILCH_EUSER;
-    case 3: return FILCH_OK; /* whatever was chosen last: nothing */
+    case 3: return FILCH_OK; /* no status chosen */
     default: break;
     }
     uint32_t status = filch_sim_draw(sched, 10);
@@ -532,7 +532,7 @@ TEST(chaos_is_survived_and_is_the_same_twice)
 
 /* ---- bugs are found ---- */
 
-/* Two clients add to a counter by reading it and writing it back. */
+/* Two clients increment a counter by reading it and writing it back. */
 typedef struct counter {
     filch_pid server, clients[2];
     int64_t   value;
@@ -562,7 +562,7 @@ static filch_err client_play(player *me, const filch_event *events, size_t count
     filch_err  err;
     if (is_cancel(events, count)) return filch_done(out, filch_none());
     if (me->state++ == 0) {
-        /* Long after the other. */
+        /* Long after the other one. */
         err = filch_yield_sleep(out, 0, FILCH_MILLISECONDS(1 + 5 * me->role));
         return err == FILCH_OK ? filch_wait(out) : err;
     }
@@ -615,7 +615,8 @@ TEST(a_lost_update_is_found_replayed_and_gone_when_fixed)
     filch_sim_report_free(&cured);
 }
 
-/* One tells two others; the first of them tells the second, who wrongly believes to have heard it already. */
+/* One process sends to two others; the first forwards to the second, which wrongly assumes that it has received the
+ * message already. */
 typedef struct gossip {
     filch_pid middle, last;
     int       heard;
@@ -721,7 +722,7 @@ TEST(a_run_without_end_is_ended)
     same(report.verdict, FILCH_SIM_ENDLESS);
     same(report.steps, 1000);
     filch_sim_report_free(&report);
-    /* By time, it is no violation; a process that does not end when asked is ended by force. */
+    /* A time limit is not a violation; a process that ignores the cancel is killed. */
     options.steps_max = 0;
     options.time_max_ns = options.stop_ns = FILCH_MILLISECONDS(1);
     report = run(&options, start_busy, NULL);
@@ -850,7 +851,7 @@ TEST(time_is_virtual_and_nobody_waits_for_it)
         filch_sim_report_free(&report);
     }
     assert_true(fli_clock_ns() - began_ns < FILCH_SECONDS(100));
-    /* A ticker goes on until the run's time is up. */
+    /* The ticker runs until the time limit. */
     options.time_max_ns = FILCH_SECONDS(2005);
     filch_sim_report report = run(&options, start_ticker, &log);
     same(report.verdict, FILCH_SIM_OK);
@@ -1003,7 +1004,7 @@ static filch_err answer_at_once(void *user, const filch_command *command, uint64
     return filch_complete(receiver, tag, filch_none(), FILCH_OK);
 }
 
-/* Asks much at once, and ends when everything has been answered. */
+/* Makes many yields at once, and ends when all are completed. */
 static filch_err asker_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -1023,7 +1024,7 @@ static filch_err start_asker(filch_sched *sched, void *user)
     return filch_spawn(sched, &asker, NULL, NULL);
 }
 
-/* Late answers are held in a list that grows: where there is no memory for that, they are not late. */
+/* Late completions are held in a list that grows: without memory for that, they are not late. */
 TEST(an_answer_for_which_there_is_no_memory_to_be_late_comes_at_once)
 {
     test_alloc        alloc = { 0 };
@@ -1041,7 +1042,7 @@ TEST(an_answer_for_which_there_is_no_memory_to_be_late_comes_at_once)
         test_alloc_fail(&alloc, nth, nth % 2 == 0);
         filch_err err = filch_sim_run(&options, start_asker, NULL, &report);
         test_alloc_fail(&alloc, 0, false);
-        /* Otherwise it was refused its own memory, or the scheduler's. */
+        /* Otherwise an allocation of the process or of the scheduler failed. */
         if (err == FILCH_OK && report.verdict == FILCH_SIM_OK && many_answered > 0) {
             same(many_answered, MANY_ANSWERS);
             if (report.late_answers < least) least = report.late_answers;
@@ -1055,7 +1056,7 @@ TEST(an_answer_for_which_there_is_no_memory_to_be_late_comes_at_once)
     filch_registry_destroy(sched.registry);
 }
 
-/* ---- from outside ---- */
+/* ---- foreign threads ---- */
 
 typedef struct visitors {
     filch_pid host;
@@ -1099,7 +1100,7 @@ TEST(things_from_outside_happen_once_and_in_time)
     same(v.messages, 5);
     assert_true(report.time_ns >= FILCH_SECONDS(5) && report.time_ns < FILCH_SECONDS(6));
     filch_sim_report_free(&report);
-    /* The run is over before: the third is called all the same, and finds everything closed. */
+    /* The run is over before: the third function is called nevertheless, and finds everything closed. */
     options.time_max_ns = FILCH_MILLISECONDS(2500);
     options.stop_ns = 1;
     report = run(&options, start_visits, &v);
@@ -1218,7 +1219,7 @@ TEST(calls_from_other_threads_are_refused_by_name)
     }
 }
 
-/* ---- the edges ---- */
+/* ---- edge cases ---- */
 
 static filch_err do_nothing(filch_sched *sched, void *user)
 {
@@ -1268,18 +1269,18 @@ TEST(bad_input_is_refused)
         unsigned char     later[8];
     } newer = { .known = FILCH_SIM_OPTIONS_INIT };
     newer.known.size = sizeof newer;
-    newer.later[7] = 1; /* something that this library does not know */
+    newer.later[7] = 1; /* an option that this library does not know */
     same(filch_sim_run(&newer.known, do_nothing, NULL, &report), FILCH_EINVAL);
     newer.later[7] = 0;
     ok(filch_sim_run(&newer.known, do_nothing, NULL, &report));
     filch_sim_report_free(&report);
-    sched = (filch_options){ .size = sizeof sched, .fair_every = 3, .global_batch = 2 }; /* then they are not drawn */
+    sched = (filch_options){ .size = sizeof sched, .fair_every = 3, .global_batch = 2 }; /* then they are not drawn from the seed */
     options.sched = &sched;
     ok(filch_sim_run(&options, do_nothing, NULL, &report));
     filch_sim_report_free(&report);
     options.sched = NULL;
 
-    /* Zero workers are the default; 64 are fine; a shorter struct is an older one. */
+    /* Zero workers mean the default; 64 are allowed; a shorter struct is an older one. */
     ok(filch_sim_run(&options, do_nothing, NULL, &report));
     filch_sim_report_free(&report);
     options.workers = 64;
@@ -1313,7 +1314,7 @@ static filch_err odd_calls(filch_sched *sched, void *user)
     for (int i = 0; i < 100; i++) assert_true(filch_sim_draw(sched, 7) < 7);
     filch_package package = { .to = { 12345, 1 } };
     same(filch_deliver(sched, &package), FILCH_EFOREIGN);
-    /* A run in a run, and threads beside it. */
+    /* A run inside a run, and threads beside it. */
     expect(NULL, do_nothing, NULL, FILCH_SIM_OK, "");
     filch_sched *threads;
     ok(filch_sched_create(&threads, NULL));

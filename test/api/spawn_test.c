@@ -6,7 +6,7 @@ static world w;
 /* ---- init ---- */
 
 typedef struct probe {
-    void        *thread; /* a name for the thread that ran init */
+    void        *thread; /* identifies the thread that ran init */
     const char  *method;
     filch_data   args;
     filch_pid    self;
@@ -15,7 +15,7 @@ typedef struct probe {
     size_t       size;
     uint32_t     inits, steps, closes;
     filch_err    answer;
-    void        *at[3]; /* where init, step and close found the instance */
+    void        *at[3]; /* address of the instance in init, step and close */
 } probe;
 
 static probe       p;
@@ -68,7 +68,7 @@ TEST(init_finds_zeroed_aligned_memory_that_stays_where_it_is)
             filch_pid pid = { 0, 0 };
             p = (probe){ .size = sizes[i] };
             ok(filch_spawn(w.sched, &type, NULL, &pid));
-            same(p.inits, 1); /* now, in this thread */
+            same(p.inits, 1); /* now, on this thread */
             assert_ptr_equal(p.thread, thread_name());
             same(p.steps, 0);
             assert_true(p.zeroed && p.aligned);
@@ -99,7 +99,7 @@ TEST(init_gets_method_and_args_as_they_were_given)
         opt.method = method;
         opt.args = all[i];
         p = (probe){ .size = 0 };
-        ok(filch_spawn(w.sched, &type, &opt, NULL)); /* nobody needs the pid */
+        ok(filch_spawn(w.sched, &type, &opt, NULL)); /* the pid is not needed */
         assert_ptr_equal(p.method, method);
         assert_memory_equal(&p.args, &all[i], sizeof all[i]);
     }
@@ -153,7 +153,7 @@ TEST(an_init_that_fails_leaves_nothing_behind)
     filch_values       *values;
     ok(filch_values_create(NULL, "key", filch_int(1), &values));
     world_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &a, play_idle); /* so that the first blocks are there */
+    actor_start(&w, &a, play_idle); /* so that the first blocks are allocated */
     (void)world_tick(&w);
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         filch_type          type = { .size = sizes[i], .init = probe_init, .step = probe_step, .close = probe_close };
@@ -183,7 +183,7 @@ TEST(an_init_that_fails_leaves_nothing_behind)
     world_end(&w);
 }
 
-/* Spawns one that has no init: plainly, by a method, and with arguments. */
+/* Spawns a type without init: without options, with a method, and with arguments. */
 static filch_err play_asks_for_too_much(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     static const filch_type type = { .name = "plain", .step = probe_step };
@@ -221,7 +221,7 @@ TEST(a_type_without_init_has_no_methods_and_no_arguments)
     opt.method = NULL;
     opt.args = filch_int(0);
     same(filch_spawn(w.sched, &type, &opt, &pid), FILCH_EINVAL);
-    opt.method = "main"; /* a type that knows no such name says so itself */
+    opt.method = "main"; /* a type that does not know the method reports it itself */
     opt.args = filch_ptr(&w);
     same(filch_spawn(w.sched, &actor_type, &opt, &pid), FILCH_EMETHOD);
     same(world_stats(&w).spawned, 0);
@@ -296,7 +296,7 @@ TEST(threads_that_spawn_at_once_stay_within_max_processes)
         world_begin_with(&w, 2, opt);
         for (size_t i = 0; i < COUNT_OF(threads); i++) ok(fli_thread_start(&threads[i], "spawn", spawn_many, &each));
         for (size_t i = 0; i < COUNT_OF(threads); i++) fli_thread_join(&threads[i]);
-        /* Those that ask at the same moment may all be let in: at most one too many for each thread but one. */
+        /* Concurrent spawns may all succeed: at most one too many for each thread but one. */
         uint32_t n = fli_load_rlx(&began);
         assert_true(n >= 50 && n < 50 + COUNT_OF(threads));
         same(fli_load_rlx(&refused_by_limit), COUNT_OF(threads) * each - n);
@@ -319,7 +319,7 @@ TEST(a_pid_that_has_died_stays_dead)
         if (i > 0) assert_false(same_pid(pids[i], pids[i - 1]));
     }
     actor a = { .stage = 0 };
-    actor_start(&w, &a, play_idle); /* lives in memory the others had */
+    actor_start(&w, &a, play_idle); /* uses memory of the earlier processes */
     (void)world_tick(&w);
     for (uint32_t i = 0; i < n; i++) {
         assert_false(same_pid(pids[i], a.pid));
@@ -334,7 +334,7 @@ TEST(a_pid_that_has_died_stays_dead)
 
 /* ---- inside steps, handlers and on_exit ---- */
 
-/* Spawns two of its kind until the tree is deep enough. */
+/* Spawns two processes of its type until the tree is deep enough. */
 typedef struct twig {
     int64_t depth;
 } twig;
@@ -379,7 +379,7 @@ TEST(a_tree_of_processes_grows_on_all_workers)
     world_end(&w);
 }
 
-/* A process that is started again by its own on_exit. */
+/* A process that is spawned again by its own on_exit. */
 typedef struct phoenix {
     filch_sched *sched;
     actor       *watcher;
@@ -410,14 +410,14 @@ static void rise(void *user, filch_pid pid, filch_err error, const filch_data *r
     uint32_t lives = fli_load_rlx(&bird.lives) + 1;
     if (bird.closes != lives) bird.early++; /* after close */
     if (error != FILCH_OK || filch_as_int(result) != 6 || same_pid(pid, bird.last)) bird.wrong++;
-    if (filch_send(bird.sched, pid, filch_none()) != FILCH_EDEAD) bird.wrong++; /* it is over */
+    if (filch_send(bird.sched, pid, filch_none()) != FILCH_EDEAD) bird.wrong++; /* it has ended */
     if (filch_send(bird.sched, bird.watcher->pid, filch_int(lives)) != FILCH_OK) bird.wrong++;
     bird.last = pid;
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.on_exit = rise;
     bool again = lives < bird.times;
     fli_store_rel(&bird.lives, lives);
-    /* The last thing we do: the next one may end on another worker before this returns. */
+    /* The last action: the next process may end on another worker before this returns. */
     if (again && filch_spawn(bird.sched, &phoenix_type, &opt, NULL) != FILCH_OK) fli_store_rel(&bird.failed, 1);
 }
 

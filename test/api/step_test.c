@@ -1,4 +1,4 @@
-/* step_test.c - a step and what comes after it: statuses, errors, upgrades, ends, the order of events. */
+/* step_test.c - a step and its consequences: statuses, errors, upgrades, ends, the order of events. */
 #include "api/world.h"
 
 static world w;
@@ -30,7 +30,7 @@ TEST(continue_goes_on_idle_rests_wait_waits_and_done_ends)
     actor_start(&w, &a, play_statuses);
     same(world_inspect(&w, a.pid).state, FILCH_STATE_READY);
     (void)world_tick(&w);
-    same(a.steps, 3); /* twice without any event, until it idles */
+    same(a.steps, 3); /* twice without events, until it idles */
     same(a.seen_count, 0);
     same(world_inspect(&w, a.pid).state, FILCH_STATE_IDLE);
     ok(filch_send(w.sched, a.pid, filch_int(1)));
@@ -60,14 +60,15 @@ static filch_err play_many_minds(actor *me, const filch_event *events, size_t co
     (void)events, (void)count;
     static char big[100];
     if (me->stage++ == 0) {
-        (void)filch_done(out, filch_bytes(big, sizeof big)); /* taken back, and its copy with it */
+        (void)filch_done(out, filch_bytes(big, sizeof big)); /* replaced by the next status; its copy is freed */
         (void)filch_wait(out);
         (void)filch_done(out, filch_bytes(big, sizeof big));
         (void)filch_done(out, filch_bytes(big, sizeof big));
         return filch_continue(out);
     }
     (void)filch_continue(out);
-    (void)filch_upgrade(out, &actor_type, NULL, filch_ptr(me)); /* closed again: never stepped */
+    (void)filch_upgrade(out, &actor_type, NULL, filch_ptr(me)); /* replaced: the new instance is closed and never
+                                                                 * stepped */
     return filch_done(out, filch_int(2));
 }
 
@@ -128,7 +129,7 @@ TEST(a_step_that_fails_ends_with_its_error)
         actor_ends(&w, &a[i], cases[i].error);
         same(world_stats(&w).failed, i + 1);
     }
-    same(world_stats(&w).yields, 0); /* what a failing step yielded goes nowhere */
+    same(world_stats(&w).yields, 0); /* the yields of a failing step are not dispatched */
     world_end(&w);
 }
 
@@ -235,7 +236,7 @@ TEST(a_cancel_overtakes_all_messages_however_many)
     uint32_t n = world_scale(100000, 1000);
     for (uint32_t i = 0; i < n; i++) ok(filch_send(w.sched, a.pid, filch_int(i)));
     ok(filch_cancel(w.sched, a.pid));
-    ok(filch_cancel(w.sched, a.pid)); /* asking twice is asking once */
+    ok(filch_cancel(w.sched, a.pid)); /* two cancels count as one */
     actor_ends(&w, &a, FILCH_OK);
     same(a.steps, 2);
     same(a.seen[0].type, FILCH_EVENT_CANCEL);
@@ -269,7 +270,7 @@ TEST(a_process_may_go_on_after_a_cancel_and_be_asked_again)
     world_end(&w);
 }
 
-/* ---- waiting and idling with yields out ---- */
+/* ---- waiting and idling with outstanding yields ---- */
 
 static filch_receiver receivers[8];
 static uint32_t       receiver_count;
@@ -320,7 +321,7 @@ TEST(messages_queue_while_it_waits_and_come_in_order_afterwards)
     }
     same(a.steps, 1);
     same(world_inspect(&w, a.pid).state, FILCH_STATE_BLOCKED);
-    ok(filch_cancel(w.sched, a.pid)); /* a cancel comes through */
+    ok(filch_cancel(w.sched, a.pid)); /* a cancel is delivered */
     (void)world_tick(&w);
     same(a.steps, 2);
     same(a.seen_count, 1);
@@ -333,7 +334,7 @@ TEST(messages_queue_while_it_waits_and_come_in_order_afterwards)
     same(a.seen[1].tag, 42);
     same(a.seen[1].number, 7);
     for (int i = 0; i < 30; i++) same(a.seen[2 + i].number, i);
-    assert_true(a.seen[2].step > a.seen[1].step); /* the step that waited got the answer alone */
+    assert_true(a.seen[2].step > a.seen[1].step); /* the step that waited got only the completion */
     actor_stop(&a);
     world_end(&w);
 }
@@ -371,15 +372,16 @@ TEST(an_idle_process_with_yields_out_is_woken_by_either)
         same(a.seen[i].tag, tags[i]);
     }
     actor_stop(&a);
-    same(filch_complete(receivers[1], 2, filch_none(), FILCH_OK), FILCH_ESTALE); /* it ended with this one out */
+    same(filch_complete(receivers[1], 2, filch_none(), FILCH_OK), FILCH_ESTALE); /* it ended with this one
+                                                                                  * outstanding */
     world_end(&w);
 }
 
 /* ---- upgrade ---- */
 
-/* What the second type remembers; small, so that it could sit in the control block. */
+/* The state of the second type; small enough for the control block. */
 typedef struct second {
-    struct second *me; /* where init saw it */
+    struct second *me; /* its address in init */
     actor         *a;
 } second;
 
@@ -431,7 +433,7 @@ static filch_err play_upgrade(actor *me, const filch_event *events, size_t count
         return filch_idle(out);
     }
     if (count == 0) return filch_idle(out);
-    /* Everything that can be wrong with an upgrade first. What was chosen before it stays. */
+    /* First every invalid upgrade. The status chosen before it stays. */
     static const filch_type no_step = { .name = "no step" }, no_init = { .name = "no init", .step = second_step };
     (void)filch_idle(out);
     if (filch_upgrade(out, NULL, NULL, filch_none()) != FILCH_EINVAL) me->note = 1;
@@ -442,7 +444,7 @@ static filch_err play_upgrade(actor *me, const filch_event *events, size_t count
     if (filch_upgrade(out, &second_type, "unheard of", filch_ptr(me->user)) != FILCH_EMETHOD) me->note = 6;
     if (me->stage++ == 1) return FILCH_OK; /* idle, as chosen */
     filch_err err = filch_upgrade(out, &second_type, NULL, filch_ptr(me->user));
-    if (me->closes != 0) me->note = 7; /* the old one is closed after the step, not in it */
+    if (me->closes != 0) me->note = 7; /* the old instance is closed after the step, not in it */
     return err;
 }
 
@@ -455,7 +457,7 @@ TEST(an_upgrade_keeps_pid_mailbox_and_yields_and_closes_the_old_instance)
     actor_start(&w, &a, play_upgrade);
     b.pid = a.pid;
     (void)world_tick(&w);
-    ok(filch_send(w.sched, a.pid, filch_int(1))); /* only failing upgrades: it idles on */
+    ok(filch_send(w.sched, a.pid, filch_int(1))); /* only failing upgrades: it stays idle */
     (void)world_tick(&w);
     same(a.note, 0);
     same(a.stage, 2);
@@ -477,7 +479,7 @@ TEST(an_upgrade_keeps_pid_mailbox_and_yields_and_closes_the_old_instance)
     ok(filch_cancel(w.sched, a.pid));
     UNTIL(&w, is_over(&a));
     same(a.exit_error, FILCH_OK);
-    same(filch_as_int(&a.result), 1000); /* who waits for the pid hears the new type's result */
+    same(filch_as_int(&a.result), 1000); /* a process that awaits the pid gets the new type's result */
     same(b.note, 0);
     same(b.inits, 1);
     same(b.closes, 1);
@@ -486,7 +488,7 @@ TEST(an_upgrade_keeps_pid_mailbox_and_yields_and_closes_the_old_instance)
     world_end(&w);
 }
 
-/* ---- ends by force ---- */
+/* ---- kills ---- */
 
 static filch_err play_kill_self(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
@@ -508,7 +510,7 @@ TEST(terminate_ends_a_process_in_any_state_without_another_step)
     ok(filch_terminate(w.sched, ready.pid));
     ok(filch_terminate(w.sched, idle.pid));
     ok(filch_terminate(w.sched, blocked.pid));
-    ok(filch_terminate(w.sched, blocked.pid)); /* twice does no harm */
+    ok(filch_terminate(w.sched, blocked.pid)); /* a second call has no effect */
     same(idle.closes, 0);
     actor_ends(&w, &ready, FILCH_EKILLED);
     actor_ends(&w, &idle, FILCH_EKILLED);
@@ -526,7 +528,7 @@ TEST(terminate_ends_a_process_in_any_state_without_another_step)
     world_end(&w);
 }
 
-/* ---- advice ---- */
+/* ---- budget hints ---- */
 
 static filch_err play_sends_a_lot(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
@@ -558,7 +560,7 @@ TEST(should_yield_speaks_up_when_the_send_budget_is_spent)
     world_end(&w);
 }
 
-/* ---- looking from outside ---- */
+/* ---- inspecting from a foreign thread ---- */
 
 static FLI_ATOMIC(int) inside;
 
@@ -580,7 +582,7 @@ TEST(a_process_inside_its_step_is_seen_running_and_gets_what_comes_meanwhile)
     while (fli_load_acq(&inside) != 1) fli_thread_yield();
     same(world_inspect(&w, a.pid).state, FILCH_STATE_RUNNING);
     assert_string_equal(world_inspect(&w, a.pid).name, "actor");
-    ok(filch_send(w.sched, a.pid, filch_int(1))); /* while it runs: not lost when it lets go */
+    ok(filch_send(w.sched, a.pid, filch_int(1))); /* while it runs: not lost when it settles */
     fli_store_rel(&inside, 2);
     UNTIL(&w, world_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
     same(world_stats(&w).steps, 2);
@@ -590,7 +592,7 @@ TEST(a_process_inside_its_step_is_seen_running_and_gets_what_comes_meanwhile)
     world_end(&w);
 }
 
-/* ---- looking from outside, while the worker is busy with somebody else's end ---- */
+/* ---- inspecting while the worker ends another process ---- */
 
 static filch_pid doomed;
 
@@ -609,7 +611,7 @@ static filch_err doomed_step(void *self, const filch_event *events, size_t count
 
 static const filch_type doomed_type = { .name = "doomed", .step = doomed_step, .close = held_close };
 
-/* Goes on for a while, so that its worker does not look up from its work after the last of these steps. */
+/* Continues for a while, so that its worker stays busy after the last of these steps. */
 static filch_err play_kills(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ < 1000) return filch_continue(out);

@@ -1,5 +1,5 @@
-/* stop_test.c - everything ends: what filch_sched_stop and filch_sched_close promise, with processes of every temper
- * and threads that keep calling. */
+/* stop_test.c - everything ends: the promises of filch_sched_stop and filch_sched_close, with processes of every
+ * behaviour and threads that keep calling. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,10 +15,10 @@
 
 enum { HOLD = FILCH_CMD_USER }; /* a command whose handler keeps the receiver and does nothing */
 
-/* What the processes of a test did. Emptied by begin(). */
+/* What the processes of a test did. Reset by begin(). */
 static struct {
     atomic_uint_fast64_t opened, closed, steps, cancels, cancels_again, exits, exit_error;
-    atomic_uint_fast64_t moved, freed; /* memory handed over by filch_move, and freed by it */
+    atomic_uint_fast64_t moved, freed; /* memory passed by filch_move, and freed by it */
     atomic_bool          inside, release;
     atomic_int           code[8];
     atomic_bool          holding, held;
@@ -27,7 +27,7 @@ static struct {
     test_alloc           alloc;
 } seen;
 
-/* Larger than what fits into a control block, so that every instance is an allocation. */
+/* Too large for a control block, so that every instance is allocated. */
 typedef struct instance {
     uint64_t state, filler[7];
 } instance;
@@ -43,7 +43,7 @@ static filch_err open_instance(void *self, const filch_ctx *ctx, const char *met
 static void close_instance(void *self)
 {
     instance *me = self;
-    if (me->state == 1) atomic_fetch_add(&seen.closed, 1); /* twice would be noticed: the state is gone */
+    if (me->state == 1) atomic_fetch_add(&seen.closed, 1); /* a second close would show: the state has changed */
     me->state = 0;
 }
 
@@ -62,7 +62,7 @@ static bool cancelled(instance *self, const filch_event *events, size_t count)
     return cancel;
 }
 
-/* ---- tempers ---- */
+/* ---- behaviours ---- */
 
 static filch_err polite_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -103,7 +103,7 @@ static const filch_type busy = {
     .name = "busy", .size = sizeof(instance), .init = open_instance, .step = busy_step, .close = close_instance
 };
 
-/* Ends each time, and starts the next one first. */
+/* Spawns the next process, then ends. */
 static filch_err        breeder_step(void *self, const filch_event *events, size_t count, filch_out *out);
 static const filch_type breeder = {
     .name = "breeder", .size = sizeof(instance), .init = open_instance, .step = breeder_step, .close = close_instance
@@ -115,7 +115,7 @@ static filch_err breeder_step(void *self, const filch_event *events, size_t coun
     return err == FILCH_OK || err == FILCH_ECLOSED ? filch_done(out, filch_none()) : err;
 }
 
-/* Its first step does not return before the test says so; then it uses all that it has. */
+/* Its first step does not return before the test releases it; then it makes every call. */
 static filch_err stuck_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     instance *me = self;
@@ -132,7 +132,7 @@ static const filch_type stuck = {
     .name = "stuck", .size = sizeof(instance), .init = open_instance, .step = stuck_step, .close = close_instance
 };
 
-/* ---- the frame of a test ---- */
+/* ---- begin and end of a test ---- */
 
 static filch_err hold(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
@@ -198,11 +198,11 @@ static void end(void)
     test_alloc_balanced(&seen.alloc);
 }
 
-/* ---- those that end by themselves ---- */
+/* ---- processes that end by themselves ---- */
 
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2, 5 };
 #define EACH_WORKER_COUNT(w) for (size_t w = 0; w < sizeof worker_counts / sizeof *worker_counts; w++)
-/* None and 2: for tests that wait out the patience of stop, 2 s each time. */
+/* None and 2: for tests that wait for the whole patience of a stop, 2 s each time. */
 #define SOME_WORKER_COUNTS(w) for (size_t w = 0; w < sizeof worker_counts / sizeof *worker_counts; w += 2)
 
 TEST(stopping_an_empty_scheduler_gives_everything_back)
@@ -242,14 +242,14 @@ TEST(processes_that_keep_spawning_do_not_outlive_stop)
         for (int i = 0; i < 4; i++) ok(filch_spawn(sched, &breeder, NULL, NULL));
         if (worker_counts[w] > 0) until(atomic_load(&seen.steps) > 100);
         else ok(filch_tick(sched, 100, NULL));
-        /* They may spawn until the deadline; then a spawn is refused, or its process forced. */
+        /* They may spawn until the deadline; then a spawn is refused, or its process killed. */
         filch_err err = filch_sched_stop(sched, FILCH_MILLISECONDS(20), NULL);
         assert_true(err == FILCH_OK || err == FILCH_EDEADLINE);
         end();
     }
 }
 
-/* ---- those that do not ---- */
+/* ---- processes that do not ---- */
 
 TEST(report_names_each_straggler_and_what_it_waited_for)
 {
@@ -312,7 +312,7 @@ TEST(stop_delivers_its_cancel_once)
         filch_sched *sched = begin(worker_counts[w]);
         for (int i = 0; i < 2000; i++) (void)start(sched, &deaf);
         for (int i = 0; i < 10; i++) (void)start(sched, &blocked);
-        /* Stepped all the time, and the last to be told: it hears of stop in another way before. */
+        /* Stepped all the time, and cancelled last: it notices the stop in another way before. */
         for (int i = 0; i < 3; i++) (void)start(sched, &busy);
         if (worker_counts[w] > 0) until(atomic_load(&seen.steps) > 4000);
         same(filch_sched_stop(sched, FILCH_MILLISECONDS(50), NULL), FILCH_EDEADLINE);
@@ -407,7 +407,7 @@ TEST(step_that_never_returns_is_named_and_left_alone_until_a_later_stop)
     filch_report_free(&report);
     same(atomic_load(&seen.closed), 2);
 
-    /* Asked again while nothing has changed: the same answer, and nobody is counted twice. */
+    /* A second call while nothing has changed: equal results, and no process is counted twice. */
     report = (filch_report)FILCH_REPORT_INIT;
     same(filch_sched_stop(sched, 0, &report), FILCH_EBUSY);
     assert_true(report.ended == 0 && report.forced == 0 && report.stuck == 1 && report.count == 1);
@@ -449,7 +449,7 @@ static filch_err work_stuck(void *arg, filch_data *result)
     return FILCH_OK;
 }
 
-/* Yields work; keeps waiting for it after a cancel, and ends with its error. */
+/* Yields work; continues to wait for it after a cancel, and ends with its error. */
 static filch_err worker_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     instance *me = self;
@@ -517,7 +517,7 @@ TEST(work_that_has_not_begun_at_the_deadline_is_dropped)
     }
 }
 
-/* ---- who may stop, and when ---- */
+/* ---- callers and times of a stop ---- */
 
 static filch_err stops_handler(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
@@ -615,7 +615,7 @@ static filch_err refuse_init(void *self, const filch_ctx *ctx, const char *metho
     return FILCH_EUSER;
 }
 
-/* A way to ask whether the scheduler is open without changing anything. */
+/* Returns true if the scheduler is open, without changing anything. */
 static bool is_open(filch_sched *sched)
 {
     static const filch_type refuses = { .init = refuse_init, .step = polite_step };
@@ -678,7 +678,7 @@ TEST(calls_while_closing_and_after_answer_what_they_should)
         ok(filch_sched_stats(sched, &stats));
         assert_true(stats.alive == 0 && stats.spawned == 1 && stats.ended == 1);
         filch_report report = FILCH_REPORT_INIT;
-        same(filch_sched_close(sched, 0, &report), FILCH_OK); /* once more, and nothing happens */
+        same(filch_sched_close(sched, 0, &report), FILCH_OK); /* a second close has no effect */
         assert_true(report.ended == 0 && report.forced == 0 && report.count == 0);
         filch_report_free(&report);
         same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
@@ -686,7 +686,7 @@ TEST(calls_while_closing_and_after_answer_what_they_should)
     }
 }
 
-/* On cancel: tries what a process may still do, and then asks for blocking work. */
+/* On a cancel: tries what a process may still do, and then yields blocking work. */
 static filch_err last_words_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_sched *sched = filch_out_sched(out);
@@ -718,10 +718,11 @@ TEST(processes_may_still_send_spawn_and_block_while_closing)
         closing c;
         close_begin(&c, sched, FILCH_SECONDS(60));
         until(atomic_load(&seen.code[3]) != -1);
-        ok(filch_complete(seen.receiver, 77, filch_none(), FILCH_OK)); /* the peer may go */
+        ok(filch_complete(seen.receiver, 77, filch_none(), FILCH_OK)); /* the peer may end */
         same(close_end(&c), FILCH_OK);
         for (int i = 0; i < 4; i++) same(atomic_load(&seen.code[i]), FILCH_OK);
-        assert_true(atomic_load(&seen.cancels) >= 2); /* of last words and of what it has spawned; the peer may be faster */
+        assert_true(atomic_load(&seen.cancels) >= 2); /* of the process and of those it has spawned; the peer may end
+                                                       * before */
         same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
         end();
     }
@@ -787,7 +788,7 @@ TEST(spawn_whose_init_does_not_return_keeps_the_scheduler_alive)
     }
 }
 
-/* Takes its time, and then refuses. From there on its thread waits at a gate before it takes the lock of stop. */
+/* Init that waits, and then fails. After it the thread waits at a gate before it takes the lock of stop. */
 static gate door;
 static _Thread_local const fli_mutex *door_lock;
 void __real_fli_mutex_lock(fli_mutex *mutex);
@@ -815,7 +816,7 @@ static void spawn_in_vain(void *sched)
     atomic_store(&seen.code[0], filch_spawn(sched, &slow_to_refuse, NULL, NULL));
 }
 
-/* Its init has returned, the call has not: it may still touch the scheduler. */
+/* Its init has returned, the spawn has not: it may still use the scheduler. */
 TEST(a_spawn_that_is_about_to_return_keeps_the_scheduler_alive)
 {
     SOME_WORKER_COUNTS(w)
@@ -891,7 +892,7 @@ static void tally(stormer *s, filch_err err)
     else s->other++;
 }
 
-/* Spawns and sends until it has been told often enough that everything is closed. */
+/* Spawns and sends until enough calls have returned FILCH_ECLOSED. */
 static void storm(void *arg)
 {
     stormer  *s = arg;
@@ -901,7 +902,7 @@ static void storm(void *arg)
         options.on_exit = on_exit_count;
         filch_err err = filch_spawn(s->sched, &polite, &options, &pid);
         tally(s, err);
-        if (err == FILCH_OK) atomic_fetch_add(&seen.moved, 1); /* counts spawns that on_exit must answer */
+        if (err == FILCH_OK) atomic_fetch_add(&seen.moved, 1); /* counts spawns for which on_exit must be called */
         void *bytes = malloc(40);
         err = bytes != NULL ? filch_send(s->sched, pid, filch_move(bytes, 40, free_moved)) : FILCH_OK;
         tally(s, err);
@@ -909,7 +910,7 @@ static void storm(void *arg)
         tally(s, filch_send(s->sched, pid, filch_bytes(&(uint64_t[8]){ i }, 64)));
         if (i % 4 == 0) (void)!filch_cancel(s->sched, pid);
         if (i % 16 == 0) (void)!filch_terminate(s->sched, pid);
-        s->other += i > UINT32_MAX; /* never ends otherwise */
+        s->other += i > UINT32_MAX; /* fails if it never ends */
     }
     atomic_fetch_add(&seen.exit_error, s->other);
 }
@@ -929,7 +930,7 @@ static void storm_once(int32_t workers, uint64_t deadline_ns)
         until(atomic_load(&seen.opened) > 50);
     }
     filch_err err = filch_sched_close(sched, deadline_ns, NULL);
-    while (err == FILCH_EBUSY) err = filch_sched_close(sched, deadline_ns, NULL); /* a spawner was kept off its CPU */
+    while (err == FILCH_EBUSY) err = filch_sched_close(sched, deadline_ns, NULL); /* a spawning thread was suspended */
     assert_true(err == FILCH_OK || err == FILCH_EDEADLINE);
     uint64_t steps = atomic_load(&seen.steps);
     for (int i = 0; i < 3; i++) {
@@ -972,9 +973,10 @@ TEST(a_thousand_lives_leave_nothing_behind)
     until(thread_count() == threads);
 }
 
-/* ---- a completion from another thread in a stop without workers ---- */
+/* ---- a slow close ---- */
 
-/* While it is set, a wait ends when it is signalled and at no time. */
+/* Longer than the time allowed for a step that does not return, but short compared with the delays of a loaded
+ * machine. */
 static FLI_ATOMIC(bool) waits_for_signals;
 static FLI_ATOMIC(uint32_t) waits;
 bool __real_fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns);
@@ -1007,7 +1009,7 @@ TEST(a_stop_without_workers_runs_what_another_thread_wakes_at_once)
     ok(filch_tick(sched, 0, NULL));
     fli_store_rel(&waits_for_signals, true);
     ok(fli_thread_start(&thread, "completes", complete_when_stop_waits, &err));
-    filch_err stopped = filch_sched_stop(sched, FILCH_SECONDS(25), NULL); /* without a signal: by force, after the wait */
+    filch_err stopped = filch_sched_stop(sched, FILCH_SECONDS(25), NULL); /* ---- a kill that takes long ---- */
     fli_thread_join(&thread);
     fli_store_rel(&waits_for_signals, false);
     ok(err);
@@ -1025,7 +1027,7 @@ static filch_err leaves_when_told(void *self, const filch_event *events, size_t 
     return count > 0 ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-/* Longer than steps are given that do not return, and far shorter than a machine that is busy. */
+/* Holds its worker until the stopping thread has closed the others, and a little longer. */
 static void slow_close(void *self)
 {
     uint64_t until_ns = fli_clock_ns() + FILCH_MILLISECONDS(300);

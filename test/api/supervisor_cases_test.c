@@ -1,8 +1,8 @@
-/* supervisor_cases_test.c - which children come back after others were stopped for them, how long a child and a subtree have to
- * end, that jitter spreads restarts, and each default at its edge. In virtual time. */
+/* supervisor_cases_test.c - which children are restarted after they were stopped because of others, how long a child
+ * and a subtree have to end, that jitter spreads restarts, and the boundary of each default. In virtual time. */
 #include "api/diary.h"
 
-/* ---- who comes back ---- */
+/* ---- which children are restarted ---- */
 
 static const filch_child mixed[] = {
     { .id = "a", .type = &child_type, .options = ARGS(0) },
@@ -19,7 +19,7 @@ static void returns_with(uint32_t strategy)
     world_tick(&w);
     tell(&w, 0, FAILURE);
     assert_string_equal(diary_from(3), "-a -c -b +a +b +c");
-    tell(&w, 1, 0); /* ends well by itself: then it is done */
+    tell(&w, 1, 0); /* ends by itself without an error: not restarted */
     assert_string_equal(diary_from(9), "-b");
     tell(&w, 0, FAILURE);
     assert_string_equal(diary_from(10), "-a -c +a +c");
@@ -60,7 +60,7 @@ static void run_cancelled(const filch_supervisor *spec)
     filch_sim_report_free(&report);
 }
 
-/* When the nth entry was, counted from the cancel. */
+/* Returns the time of the nth entry, counted from the cancel. */
 static uint64_t at_ns(size_t nth)
 {
     return diary.times_ns[nth] - FILCH_SECONDS(10);
@@ -86,7 +86,7 @@ TEST(a_nested_supervisor_has_the_time_that_its_children_take)
                                              { .id = "low", .supervisor = &low } };
     static const filch_supervisor spec = { .children = kids, .child_count = 2 };
     run_cancelled(&spec);
-    assert_string_equal(diary_from(0), "+c +a +b -b -a -c"); /* all of it in order: nothing was cut short */
+    assert_string_equal(diary_from(0), "+c +a +b -b -a -c"); /* all in order: nothing was cut short */
     WITHIN(at_ns(3), FILCH_SECONDS(60));
     WITHIN(at_ns(4), FILCH_SECONDS(60));
 }
@@ -122,7 +122,7 @@ static filch_err together_scenario(filch_sched *sched, void *user)
     return filch_sim_later(sched, FILCH_SECONDS(1), fail_all, NULL);
 }
 
-/* How long each waited when all failed at once. */
+/* Measures how long each child waited when all failed at once. */
 static void waits_of(uint16_t jitter, uint64_t waits[MANY])
 {
     for (int i = 0; i < MANY; i++) {
@@ -181,11 +181,11 @@ TEST(a_small_jitter_is_a_small_one)
     }
 }
 
-/* ---- the defaults, at their edges ---- */
+/* ---- the defaults, at their boundaries ---- */
 
 typedef struct failing {
     filch_supervisor spec;
-    uint32_t         at_ms[8]; /* when `a` is told to fail; 0: no more */
+    uint32_t         at_ms[8]; /* when `a` is made to fail; 0: end of the list */
 } failing;
 
 static void fail_a(filch_sched *sched, void *arg)
@@ -217,7 +217,7 @@ static void run_failing(failing *how)
 
 TEST(three_restarts_in_five_seconds_are_allowed_and_a_fourth_is_not)
 {
-    failing few = { .at_ms = { 1000, 2000, 3000, 6100 } }; /* the first is forgotten by then */
+    failing few = { .at_ms = { 1000, 2000, 3000, 6100 } }; /* the first failure is outside the period by then */
     run_failing(&few);
     assert_string_equal(diary_from(0), "+a -a +a -a +a -a +a -a +a -a");
     assert_true(diary.gone != FILCH_ELIMIT);
@@ -256,7 +256,7 @@ TEST(options_of_no_size_and_args_of_all_memory_are_refused_by_their_own_error)
     world_tick(&w);
     opt = (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT;
     const filch_child late = { .id = "late", .type = &child_type, .options = &opt };
-    fli_store_rlx(&w.deny, true); /* nobody has so much */
+    fli_store_rlx(&w.deny, true); /* too large for any machine */
     opt.args = filch_bytes("x", SIZE_MAX / 2);
     same(filch_child_start(w.sched, pid, &late), FILCH_ENOMEM);
     opt.args = filch_bytes("x", SIZE_MAX / 2 + 1);

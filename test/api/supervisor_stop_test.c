@@ -1,5 +1,5 @@
-/* supervisor_stop_test.c - a child that ends by itself while the scheduler stops, before it is its supervisor's turn: it is not started
- * again, and the strategy does not apply to its siblings. They are stopped when their supervisor is. */
+/* supervisor_stop_test.c - a child ends by itself while the scheduler stops, before its supervisor is cancelled: it is
+ * not restarted, and the strategy is not applied to its siblings. They are stopped when their supervisor is. */
 #include <string.h>
 
 #include <filch.h>
@@ -14,8 +14,8 @@ enum { FIRST, SECOND, THIRD, LAST, CHILDREN, STEPS = 300 };
 /* Written by steps of processes that stop one after the other; read when the scheduler has stopped. */
 static struct {
     FLI_ATOMIC(uint32_t) started[CHILDREN];
-    FLI_ATOMIC(uint32_t) order, asked[CHILDREN]; /* the place in the order of cancels; 0: none */
-    FLI_ATOMIC(uint32_t) last_ended;             /* the place of the end of LAST in that order */
+    FLI_ATOMIC(uint32_t) order, asked[CHILDREN]; /* position in the order of cancels; 0: none */
+    FLI_ATOMIC(uint32_t) last_ended;             /* position of the end of LAST in that order */
     FLI_ATOMIC(uint64_t) victim;
     int64_t              fails; /* the child that ends by itself */
     test_alloc           alloc;
@@ -46,8 +46,8 @@ static filch_err child_step(void *self, const filch_event *events, size_t count,
     return filch_idle(out);
 }
 
-/* The child that is stopped first. When it is asked it has the victim fail, and goes on for many steps, in which everything that
- * is ready has its turn. */
+/* The child that is stopped first. On the cancel it makes the victim fail, and continues for many steps, in which every
+ * ready process runs. */
 static filch_err last_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     child *me = self;
@@ -94,7 +94,7 @@ static void fails_during_stop(uint32_t strategy, int32_t workers, int64_t fails)
     until(fli_load_rlx(&seen.started[LAST]) == 1);
     ok(filch_sched_stop(sched, FILCH_SECONDS(60), &report));
     same(report.ended, 6);
-    uint32_t place = 1; /* LAST ends first; then the siblings of the one that failed, from the last to the first */
+    uint32_t place = 1; /* LAST ends first; then the siblings of the failed child, from the last to the first */
     same(fli_load_rlx(&seen.last_ended), place++);
     for (int64_t n = THIRD; n >= FIRST; n--) {
         same(fli_load_rlx(&seen.started[n]), 1);

@@ -1,5 +1,5 @@
-/* supervisor_tag_test.c - answers of a supervisor: told apart by a tag, in order for one id; and bytes that look like orders or
- * answers are neither. */
+/* supervisor_tag_test.c - answers of a supervisor: identified by a tag, in order for one id; and bytes that look like
+ * requests or answers are neither. */
 #include "api/diary.h"
 
 static const filch_spawn_options a_options = { .size = sizeof(filch_spawn_options), .args = FILCH_INT_INIT(0) };
@@ -15,7 +15,7 @@ static struct {
     bool               tagged;
 } boss;
 
-/* Orders, in one step: start, stop, start, stop, start, and a stop of nobody. */
+/* Sends requests in one step: start, stop, start, stop, start, and a stop of an unknown child. */
 static filch_err give_orders(filch_sched *sched)
 {
     filch_pid to = boss.supervisor;
@@ -110,7 +110,7 @@ TEST(stop_and_start_of_one_id_are_answered_in_order_without_a_tag)
     world_end(&w);
 }
 
-/* Whoever has seen an order can copy its bytes. */
+/* A process that has seen a request can copy its bytes. */
 static unsigned char copied[512];
 static size_t        copied_size;
 
@@ -141,7 +141,7 @@ TEST(bytes_that_look_like_an_order_are_an_ordinary_message)
     ok(filch_send(w.sched, supervisor, filch_bytes(copied, copied_size)));
     for (int i = 0; i < 5; i++) world_tick(&w);
     same(diary.alive, 3);
-    ok(filch_child_stop(w.sched, supervisor, "a")); /* the real one */
+    ok(filch_child_stop(w.sched, supervisor, "a")); /* the real request */
     for (int i = 0; i < 5; i++) world_tick(&w);
     same(diary.alive, 2);
     world_end(&w);

@@ -1,5 +1,5 @@
-/* supervisor_test.c - supervisors: who is started again, in which order, how often, and when they give up. Mostly in
- * virtual time (filch_sim_run); the last part lets faults rain on a tree for five minutes of it. */
+/* supervisor_test.c - supervisors: which children are restarted, in which order, how often, and when the supervisor
+ * gives up. Mostly in virtual time (filch_sim_run); the last part exposes a tree to faults for five minutes of it. */
 #include "api/diary.h"
 
 static void fails_with(uint32_t strategy, const char *expected)
@@ -73,7 +73,7 @@ TEST(a_temporary_child_that_is_stopped_for_others_does_not_come_back)
     world_tick(&w);
     tell(&w, 0, FAILURE);
     assert_string_equal(diary_from(3), "-a -c -b +a +c");
-    tell(&w, 2, FAILURE); /* and is forgotten */
+    tell(&w, 2, FAILURE); /* and is removed from the list */
     assert_string_equal(diary_from(8), "-c -a +a +c");
     (void)supervise(w.sched, &rest);
     world_tick(&w);
@@ -94,7 +94,7 @@ TEST(a_transient_child_that_ended_well_before_its_turn_is_done)
     world_begin(&w, FILCH_NO_WORKERS);
     (void)supervise(w.sched, &spec);
     world_tick(&w);
-    tell(&w, 2, FAILURE); /* now b is being stopped, and takes its time; a would be the next */
+    tell(&w, 2, FAILURE); /* now b is being stopped, and takes a while; a would be the next */
     tell(&w, 0, 0);
     tell(&w, 1, 0);
     assert_string_equal(diary_from(3), "-c -a -b +c +b");
@@ -194,7 +194,7 @@ static filch_err slow_scenario(filch_sched *sched, void *user)
     return FILCH_OK;
 }
 
-/* How long after the nth end the next start was. */
+/* Returns the time between the nth end and the next start. */
 static uint64_t waited_ns(size_t nth)
 {
     return diary.times_ns[2 + 2 * nth] - diary.times_ns[1 + 2 * nth];
@@ -296,12 +296,12 @@ TEST(a_subtree_that_gives_up_is_started_again_by_its_supervisor)
     world_begin(&w, FILCH_NO_WORKERS);
     filch_pid pid = supervise(w.sched, &outer);
     world_tick(&w);
-    assert_string_equal(diary_from(0), "+a +b +c +d"); /* each when those before it are up, subtrees too */
+    assert_string_equal(diary_from(0), "+a +b +c +d"); /* each starts when those before it are up, subtrees too */
     size_t before = diary.count;
     tell(&w, 2, FAILURE);
     assert_string_equal(diary_from(before), "-c +c");
     before = diary.count;
-    tell(&w, 2, FAILURE); /* once too often: the subtree, and what comes after it */
+    tell(&w, 2, FAILURE); /* one failure too many: the subtree restarts, and what comes after it */
     assert_string_equal(diary_from(before), "-c -b -d +b +c +d");
     before = diary.count;
     ok(filch_cancel(w.sched, pid));
@@ -325,7 +325,7 @@ TEST(a_supervisor_that_is_killed_takes_its_tree_along)
     world_end(&w);
 }
 
-/* ---- children that come later ---- */
+/* ---- children that are added later ---- */
 
 static struct {
     filch_pid   supervisor;
@@ -353,7 +353,7 @@ static filch_err play_clerk(actor *me, const filch_event *events, size_t count, 
     }
     switch (me->stage++) {
     case 0: me->note |= filch_child_start(sched, clerk.supervisor, &clerk.child); break;
-    case 1: me->note |= filch_child_start(sched, clerk.supervisor, &clerk.child); break; /* the id is taken */
+    case 1: me->note |= filch_child_start(sched, clerk.supervisor, &clerk.child); break; /* the id is in use */
     case 2: me->note |= filch_child_list(sched, clerk.supervisor); break;
     case 3: me->note |= filch_child_stop(sched, clerk.supervisor, "late"); break;
     case 4: me->note |= filch_child_stop(sched, clerk.supervisor, "late"); break;
@@ -385,12 +385,12 @@ TEST(children_come_and_go_by_message)
     same(clerk.answers[1], FILCH_OK);
     same(clerk.answers[2], FILCH_EDEAD);
     assert_string_equal(diary_from(0), "+a +b +f -f");
-    /* From outside, and restarted like the others. */
+    /* Added by a foreign thread, and restarted like the others. */
     ok(filch_child_start(w.sched, clerk.supervisor, &clerk.child));
     world_tick(&w);
     tell(&w, 5, FAILURE);
     assert_string_equal(diary_from(4), "+f -f +f");
-    /* What is no order is ignored. */
+    /* A message that is not a request is ignored. */
     ok(filch_send(w.sched, clerk.supervisor, filch_str("hello")));
     world_tick(&w);
     same(diary.goings, 0);
@@ -444,7 +444,7 @@ TEST(a_late_child_is_released_once_when_it_is_forgotten)
     world_tick(&w);
     ok(filch_child_start(w.sched, pid, &late));
     world_tick(&w);
-    tell(&w, 1, FAILURE); /* started again: it is not forgotten */
+    tell(&w, 1, FAILURE); /* restarted: it stays in the list */
     same(releases, 0);
     ok(filch_child_stop(w.sched, pid, "late"));
     world_tick(&w);
@@ -453,15 +453,15 @@ TEST(a_late_child_is_released_once_when_it_is_forgotten)
     ok(filch_child_start(w.sched, pid, &late));
     world_tick(&w);
     same(releases, 2);
-    ok(filch_child_start(w.sched, pid, &late)); /* goes with its supervisor */
+    ok(filch_child_start(w.sched, pid, &late)); /* ends with its supervisor */
     world_tick(&w);
-    ok(filch_child_start(w.sched, pid, &late)); /* the id is taken */
+    ok(filch_child_start(w.sched, pid, &late)); /* the id is in use */
     world_tick(&w);
     same(releases, 3);
     ok(filch_terminate(w.sched, pid));
     world_tick(&w);
     same(releases, 4);
-    same(filch_child_start(w.sched, pid, &late), FILCH_EDEAD); /* still the caller's */
+    same(filch_child_start(w.sched, pid, &late), FILCH_EDEAD); /* the caller still owns it */
     same(releases, 4);
     world_end(&w);
 }
@@ -481,15 +481,15 @@ TEST(who_awaits_a_tree_hears_when_all_of_it_is_up)
     memset(&clerk, 0, sizeof clerk);
     world_begin(&w, FILCH_NO_WORKERS);
     clerk.supervisor = supervise(w.sched, &outer);
-    diary.refuse[3] = 1; /* the last one of the outer tree */
+    diary.refuse[3] = 1; /* the last child of the outer tree */
     world_tick(&w);
     same(diary.goings, 1);
     clerk.supervisor = supervise(w.sched, &outer);
-    actor_start(&w, &me, play_await); /* before anything is up */
+    actor_start(&w, &me, play_await); /* before any child is up */
     world_tick(&w);
     assert_string_equal(diary_from(0), "+a +b +c +d");
     same(clerk.count, 1);
-    actor_start(&w, &other, play_await); /* and when everything is, at once */
+    actor_start(&w, &other, play_await); /* and at once when all are up */
     world_tick(&w);
     same(clerk.count, 2);
     same(clerk.answers[0] | clerk.answers[1] | me.note | other.note, FILCH_OK);
@@ -529,7 +529,7 @@ TEST(a_subtree_may_have_a_type_that_wraps_the_supervisors)
     world_begin(&w, FILCH_NO_WORKERS);
     filch_pid pid = supervise(w.sched, &spec);
     world_tick(&w);
-    assert_string_equal(diary_from(0), "+a +b +c +d"); /* as with ours: d comes when b and c are up */
+    assert_string_equal(diary_from(0), "+a +b +c +d"); /* as with the type of Filch: d starts when b and c are up */
     same(wrapped, 1);
     ok(filch_cancel(w.sched, pid));
     world_tick(&w);
@@ -538,7 +538,7 @@ TEST(a_subtree_may_have_a_type_that_wraps_the_supervisors)
     world_end(&w);
 }
 
-/* ---- what users met ---- */
+/* ---- bugs that users met ---- */
 
 static filch_err play_stops(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
@@ -571,7 +571,7 @@ TEST(everybody_who_asked_for_a_stop_hears_of_it)
     world_end(&w);
 }
 
-/* The mailbox of the upper supervisor holds one message, and has it when the lower one says that it is up. */
+/* The mailbox of the upper supervisor holds one message, and is full when the lower one reports that it is up. */
 static void crowd(uint32_t overflow)
 {
     static const filch_supervisor lower = { .children = &three[1], .child_count = 1 };
@@ -587,7 +587,7 @@ static void crowd(uint32_t overflow)
     opt.overflow = overflow;
     ok(filch_supervise(w.sched, &upper, &opt, &pid));
     ok(filch_tick(w.sched, 1, NULL));
-    /* Where the oldest is dropped, the lower one has said it, and what comes then pushes its word out. */
+    /* With DROP_OLDEST the lower one has reported, and the next message drops its report. */
     if (overflow == FILCH_OVERFLOW_DROP_OLDEST) ok(filch_tick(w.sched, 1, NULL));
     ok(filch_send(w.sched, pid, filch_int(1)));
     world_tick(&w);
@@ -655,7 +655,7 @@ TEST(options_of_a_child_without_their_size_are_refused)
     world_begin(&w, FILCH_NO_WORKERS);
     same(filch_supervise(w.sched, &spec, NULL, NULL), FILCH_EINVAL);
     same(filch_child_start(w.sched, (filch_pid){ 0, 0 }, &kid), FILCH_EINVAL);
-    /* Those of a newer header are understood while they ask for nothing new. */
+    /* Options of a newer header are accepted while the new fields are zero. */
     newer.known.size = sizeof newer;
     pid = supervise(w.sched, &spec);
     world_tick(&w);

@@ -1,5 +1,5 @@
-/* telling_test.c - the hooks by which a host hears of failures (on_failure) and of what the runtime and its processes have to say
- * (on_log), instead of polling for it. */
+/* telling_test.c - the hooks by which a host receives failures (on_failure) and log lines of the runtime and its
+ * processes (on_log), instead of polling for them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 enum { TOLD_MAX = 32 };
 
-/* What the hooks were told, in order. One thread runs everything unless a test says otherwise. */
+/* What the hooks received, in order. One thread runs everything unless a test says otherwise. */
 static struct {
     size_t     failures, lines;
     filch_pid  pid[TOLD_MAX];
@@ -61,7 +61,8 @@ static void begin_plain(world *w)
 
 /* ---- failures ---- */
 
-/* Ends at the first message: 1 well, 2 with a detail, 3 with a bare error, 4 without a status, 5 by waiting for nothing. */
+/* Ends at the first message: 1 without an error, 2 with a detail, 3 with an error only, 4 without a status, 5 by
+ * waiting without a yield. */
 static filch_err play_ends(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;
@@ -138,7 +139,7 @@ TEST(the_name_of_a_process_that_failed_is_told)
     actor_start(&w, &c, play_ends);
     ok(filch_register(w.sched, "first", b.pid));
     ok(filch_register(w.sched, "second", b.pid));
-    ok(filch_monitor(w.sched, c.pid, a.pid, 0, NULL)); /* related, and without a name */
+    ok(filch_monitor(w.sched, c.pid, a.pid, 0, NULL)); /* with a relation, and without a name */
     world_tick(&w);
     ok(filch_send(w.sched, a.pid, filch_int(3)));
     ok(filch_send(w.sched, b.pid, filch_int(3)));
@@ -223,7 +224,7 @@ TEST(failures_on_several_workers_are_all_told)
     world_end(&w);
 }
 
-/* ---- lines ---- */
+/* ---- log lines ---- */
 
 static filch_err play_logs(actor *me, const filch_event *events, size_t count, filch_out *out)
 {

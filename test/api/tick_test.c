@@ -1,4 +1,4 @@
-/* tick_test.c - a scheduler without threads, run by its host's own loop. */
+/* tick_test.c - a scheduler without threads, run by the loop of its host. */
 #include <poll.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -58,7 +58,7 @@ static bool is_readable(filch_sched *sched)
     return poll(&fd, 1, 0) == 1 && (fd.revents & POLLIN) != 0;
 }
 
-/* Sleeps in poll as a host would: until the descriptor is readable or the next timer. */
+/* Sleeps in poll as a host would: until the descriptor is readable or the next timer is due. */
 static void host_waits(filch_sched *sched)
 {
     uint64_t        ns = filch_next_timeout(sched);
@@ -93,9 +93,9 @@ static filch_err busy_step(void *self, const filch_event *events, size_t count, 
 
 static const filch_type busy = { .name = "busy", .step = busy_step };
 
-/* ---- a day in the life of a host ---- */
+/* ---- a typical host ---- */
 
-/* Spawns a child, writes to it, sleeps, and is rung by a timer and three times by a ticker. */
+/* Spawns a child, sends to it, sleeps, and gets one message of a timer and three of a ticker. */
 typedef struct day {
     uint64_t  began_ns, slept, fired, ticks;
     filch_pid child;
@@ -159,7 +159,7 @@ TEST(host_loop_runs_everything_without_a_thread)
     same(stats.workers, 0);
     same(stats.timers, 0);
     assert_true(filch_next_timeout(sched) == FILCH_FOREVER);
-    /* The loop slept in between: it did not turn without something to do. */
+    /* The loop slept in between: it did not spin. */
     assert_true(laps < 2000);
     same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
     same(thread_count(), threads);
@@ -185,7 +185,8 @@ TEST(descriptor_becomes_readable_when_another_thread_sends)
         assert_true(filch_next_timeout(sched) == FILCH_FOREVER);
         fli_thread thread;
         ok(fli_thread_start(&thread, "sender", send_one, sched));
-        host_waits(sched); /* at most a minute; not at all if it is queued already, and about to be rung */
+        host_waits(sched); /* at most a minute; not at all if a process is queued already, and the descriptor about
+                            * to be written */
         fli_thread_join(&thread);
         assert_true(is_readable(sched));
         same(seen.code[0], FILCH_OK);
@@ -214,7 +215,7 @@ TEST(no_ring_is_lost_while_others_send_and_the_host_sleeps)
     ok(filch_spawn(sched, &counting, NULL, &seen.pid));
     ok(fli_thread_start(&thread, "sender", send_many, sched));
     while (atomic_load(&seen.messages) < count) {
-        host_waits(sched); /* a lost ring would sleep here for a minute */
+        host_waits(sched); /* a lost wake-up would sleep here for a minute */
         ok(filch_tick(sched, 3, NULL));
     }
     fli_thread_join(&thread);
@@ -245,9 +246,9 @@ TEST(tick_keeps_to_its_limit_and_stays_readable_while_work_is_left)
     ok(filch_tick(sched, 7, &ran));
     same(ran, 7);
     assert_true(is_readable(sched));
-    ok(filch_tick(sched, 0, &ran)); /* "until there is nothing to do" has an end, too */
+    ok(filch_tick(sched, 0, &ran)); /* a tick without a limit ends, too */
     same(ran, 65536);
-    ok(filch_tick(sched, UINT32_MAX, &ran)); /* so has more than anybody could mean */
+    ok(filch_tick(sched, UINT32_MAX, &ran)); /* and one with the largest limit */
     same(ran, 65536);
     assert_true(is_readable(sched));
     same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
@@ -261,11 +262,11 @@ TEST(next_timeout_is_the_time_to_the_next_timer)
     ok(filch_tick(sched, 1, NULL));
     while (filch_next_timeout(sched) == 0) ok(filch_tick(sched, 0, NULL));
     uint64_t ns = filch_next_timeout(sched);
-    assert_true(ns <= FILCH_MILLISECONDS(2) + FILCH_MICROSECONDS(200)); /* the ticker, and a wheel's tick */
+    assert_true(ns <= FILCH_MILLISECONDS(2) + FILCH_MICROSECONDS(200)); /* the ticker, and a tick of the wheel */
     same(filch_sched_stop(sched, 0, NULL), FILCH_EDEADLINE);
 }
 
-/* Sleeps for so many ns, and ends. */
+/* Sleeps for the given ns, and ends. */
 static filch_err nap_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)ctx, (void)method;
@@ -297,7 +298,7 @@ TEST(after_several_timers_at_once_the_host_may_sleep_a_little)
     enum { ROUNDS = 10000, GAP_NS = 150000 };
     filch_sched *sched = begin(FILCH_NO_WORKERS);
     bool         held = false;
-    /* A slow machine may find them due one by one, or all three: then the round says nothing. */
+    /* A slow machine may find them due one by one, or all three: then the round shows nothing. */
     for (unsigned i = 0; i < ROUNDS && !held; i++) {
         seen.slept = 0;
         spawn_nap(sched, 0);
@@ -319,7 +320,7 @@ TEST(after_several_timers_at_once_the_host_may_sleep_a_little)
     same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
 }
 
-/* ---- who may tick ---- */
+/* ---- threads that may tick ---- */
 
 static filch_err lingering_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -349,7 +350,7 @@ TEST(second_thread_that_ticks_is_told_busy)
     atomic_store(&seen.release, true);
     fli_thread_join(&thread);
     same(seen.code[0], FILCH_OK);
-    ok(filch_tick(sched, 0, NULL)); /* the turn can pass from thread to thread */
+    ok(filch_tick(sched, 0, NULL)); /* different threads may tick one after the other */
     same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
 }
 
@@ -387,9 +388,9 @@ TEST(scheduler_with_workers_is_not_ticked)
     assert_true(filch_next_timeout(NULL) == FILCH_FOREVER);
 }
 
-/* ---- stop, on the caller's thread ---- */
+/* ---- stop, on the calling thread ---- */
 
-/* Waits for an answer; a cancel does not impress it. */
+/* Waits for a completion; ignores a cancel. */
 static filch_err waiting_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     uint64_t *steps = self;
@@ -410,7 +411,7 @@ static bool was_cancelled(void *ctx)
     return atomic_load(&seen.cancels) > 0;
 }
 
-/* Answers a little after the cancel: at another moment each round, to meet stop on its way to sleep. */
+/* Completes shortly after the cancel: with another delay in each round, to meet the stop while it goes to sleep. */
 static void complete_after_cancel(void *arg)
 {
     uint64_t round = *(uint64_t *)arg;
@@ -421,7 +422,7 @@ static void complete_after_cancel(void *arg)
     seen.code[0] = in_time ? filch_complete(seen.receiver, 1, filch_none(), FILCH_OK) : FILCH_EDEADLINE;
 }
 
-/* When cancelled, tidies up for a moment first. */
+/* On a cancel, works for a moment first. */
 static filch_err tidy_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -453,13 +454,13 @@ TEST(stop_runs_processes_to_their_end_and_hears_answers_from_other_threads)
         filch_sched *sched = begin(FILCH_NO_WORKERS);
         fli_thread   thread;
         ok(filch_spawn(sched, &waiting, NULL, NULL));
-        ok(filch_spawn(sched, &counting, NULL, NULL)); /* not yet stepped when stop comes */
+        ok(filch_spawn(sched, &counting, NULL, NULL)); /* not yet stepped when the stop begins */
         ok(filch_tick(sched, 2, NULL));
         assert_true(atomic_load(&seen.held));
         ok(fli_thread_start(&thread, "answer", complete_after_cancel, &i));
         until(atomic_load(&seen.inside));
         filch_report report = FILCH_REPORT_INIT;
-        /* Close, because the other thread may still be on its way out of filch_complete. */
+        /* Close, because the other thread may still be inside filch_complete(). */
         same(filch_sched_close(sched, FILCH_SECONDS(60), &report), FILCH_OK);
         same(report.ended, 2);
         filch_report_free(&report);
@@ -467,7 +468,7 @@ TEST(stop_runs_processes_to_their_end_and_hears_answers_from_other_threads)
         same(seen.code[0], FILCH_OK);
         same(seen.elsewhere, 0);
         same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
-        /* An answer that stop sleeps through would cost a minute. */
+        /* A completion that the sleeping stop misses would cost a minute. */
         assert_true(fli_clock_ns() - began_ns < FILCH_SECONDS(55));
     }
 }

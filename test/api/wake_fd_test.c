@@ -1,5 +1,5 @@
-/* wake_fd_test.c - the descriptor of a scheduler without workers tells of timers too: a host that polls it, and nothing else, misses
- * none. Polls have a timeout only so that a failure is not a hang. */
+/* wake_fd_test.c - the descriptor of a scheduler without workers reports timers too: a host that polls only this
+ * descriptor misses none. Polls have a timeout only so that a failure does not hang. */
 #include <poll.h>
 
 #include "api/world.h"
@@ -12,7 +12,7 @@ static bool readable_within(world *w, int ms)
     return n == 1;
 }
 
-/* Polls and ticks, and does nothing else, until the condition holds. */
+/* Polls and ticks until the condition holds. */
 #define HOST_UNTIL(w, condition)                                              \
     while (!(condition)) {                                                    \
         if (!readable_within((w), 60000)) fail_msg("never: %s", #condition);  \
@@ -37,7 +37,7 @@ TEST(a_host_that_only_polls_the_descriptor_runs_every_timer)
     actor_start(&w, &b, play_sleeps);
     HOST_UNTIL(&w, is_over(&a) && is_over(&b));
     ok(filch_tick(w.sched, 0, NULL));
-    assert_false(readable_within(&w, 0)); /* no timer is left, and no alarm */
+    assert_false(readable_within(&w, 0)); /* no timer is left, and the timer descriptor is not armed */
     actor_ends(&w, &a, FILCH_OK);
     actor_ends(&w, &b, FILCH_OK);
     world_end(&w);
@@ -76,7 +76,7 @@ TEST(a_deadline_that_another_thread_sets_is_told)
     world_end(&w);
 }
 
-/* An alarm for a timer that has been taken back must not stay readable. */
+/* The descriptor must not stay readable for a timer that was cancelled. */
 static filch_err play_takes_back(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());

@@ -1,7 +1,7 @@
-/* wakeup_test.c - what is ready gets a worker, even when those that know of it are busy.
+/* wakeup_test.c - a ready process gets a worker, even when the workers that know of it are busy.
  *
- * Steps here spin until other processes have run, so each of them needs a worker of its own at the same time. If
- * nobody comes, the test loses its PATIENCE, lets everybody go, and fails.
+ * Steps here spin until other processes have run, so each process needs a worker of its own at the same time. If none
+ * comes within PATIENCE, the test releases all steps and fails.
  */
 #include "port/atomic.h"
 #include "port/clock.h"
@@ -25,7 +25,7 @@ static uint64_t scaled(uint64_t count)
     return some > 0 ? some : 1;
 }
 
-/* All relaxed: only counts and flags, nothing else hangs on them. */
+/* All relaxed: only counts and flags; they order nothing. */
 static FLI_ATOMIC(uint32_t) expected, asked, arrived, left;
 static FLI_ATOMIC(bool) give_up, named_early;
 static FLI_ATOMIC(uint32_t) named_late;
@@ -89,7 +89,7 @@ static filch_err guest_step(void *self, const filch_event *events, size_t count,
 
 static const filch_type guest = { .name = "guest", .step = guest_step };
 
-/* Invites the others, then waits for them like any of them. */
+/* Wakes the others, then waits for them inside its step as they do. */
 static filch_err host_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_sched *sched = filch_out_sched(out);
@@ -112,13 +112,13 @@ TEST(rest_of_the_queue_is_taken_from_a_worker_in_a_long_step)
     ok(filch_sched_stop(sched, LIMIT, NULL));
 }
 
-/* The first thief takes a part and is itself caught in a step: somebody must come for the rest. */
+/* The first thief takes a part of the queue and is itself held in a step: another worker must come for the rest. */
 TEST(as_many_processes_as_workers_can_meet_inside_their_steps)
 {
     for (int32_t workers = 3; workers <= 6; workers++) {
         filch_sched *sched = start(workers, NULL);
         for (uint64_t i = 0; i < scaled(20); i++) {
-            /* Sometimes everybody is fast asleep, sometimes still on the way there. */
+            /* Sometimes all workers are parked, sometimes still about to park. */
             if (i % 2 == 0) assert_true(wait_until_asleep(sched));
             reset((uint32_t)workers);
             ok(filch_spawn(sched, &host, NULL, NULL));
@@ -128,7 +128,7 @@ TEST(as_many_processes_as_workers_can_meet_inside_their_steps)
     }
 }
 
-/* The same, but they come from outside, by the global queue, of which a worker takes several at once. */
+/* The processes come from a foreign thread, by the global queue, from which a worker takes several at once. */
 TEST(processes_spawned_by_a_foreign_thread_can_meet_inside_their_steps)
 {
     for (int32_t workers = 2; workers <= 5; workers++) {
@@ -143,7 +143,7 @@ TEST(processes_spawned_by_a_foreign_thread_can_meet_inside_their_steps)
     }
 }
 
-/* Sleeps first, each one a little longer than the one before it; then a guest like any other. */
+/* Sleeps first, each process a little longer than the one before it; then it waits like the others. */
 static filch_err late_guest_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     if (count > 0) return guest_step(self, events, count, out);
@@ -154,7 +154,7 @@ static filch_err late_guest_step(void *self, const filch_event *events, size_t c
 
 static const filch_type late_guest = { .name = "late guest", .step = late_guest_step };
 
-/* Whoever wakes for the first timer is caught in a step; somebody must wake for the second, and so on. */
+/* The worker that wakes for the first timer is held in a step; another must wake for the second, and so on. */
 TEST(timers_are_served_while_those_who_woke_for_others_are_in_long_steps)
 {
     for (int32_t workers = 2; workers <= 4; workers++) {
@@ -169,7 +169,7 @@ TEST(timers_are_served_while_those_who_woke_for_others_are_in_long_steps)
     }
 }
 
-/* ---- long steps are named ---- */
+/* ---- long steps are reported ---- */
 
 static void on_long_step(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished)
 {
@@ -179,7 +179,7 @@ static void on_long_step(void *user, filch_pid pid, const char *name, uint64_t t
     else fli_store_rlx(&named_early, true);
 }
 
-/* Stays in its step until it has been named for it. */
+/* Stays in its step until the step has been reported. */
 static filch_err sloth_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events;
@@ -211,7 +211,7 @@ TEST(a_long_step_is_named_while_it_runs_and_counted_when_it_ends)
     same(filch_sched_stop(sched, 0, NULL), FILCH_EDEADLINE);
 }
 
-/* Nothing is queued and nobody has set an alarm: somebody has to look after the one who is called all the same. */
+/* Nothing is queued and no worker has a timeout: another worker must be unparked to check the running one. */
 TEST(a_long_step_out_of_silence_is_named_while_it_runs)
 {
     filch_pid     pid = { 0, 0 };
@@ -230,7 +230,7 @@ TEST(a_long_step_out_of_silence_is_named_while_it_runs)
     }
 }
 
-/* Wakes every half millisecond, so that its worker looks around in between. */
+/* Wakes every half millisecond, so that its worker checks the others in between. */
 static filch_err fidget_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -250,7 +250,7 @@ static void count_long_step(void *user, filch_pid pid, const char *name, uint64_
     if (strcmp(name, "hermit") == 0 && finished == 0) (void)fli_add_rlx(&named_running, 1);
 }
 
-/* Stays in its step until the other has been stepped often enough, long after it was overdue. */
+/* Stays in its step until the other process has been stepped often enough, long after the step is overdue. */
 static filch_err hermit_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events;
@@ -271,7 +271,7 @@ TEST(a_long_step_is_named_once_while_it_runs_however_often_others_look)
         filch_pid     pid;
         filch_options opt = FILCH_OPTIONS_INIT;
         opt.long_step_ns = LONG_STEP;
-        opt.on_long_step = i == 0 ? count_long_step : NULL; /* without anybody to tell, it is only counted */
+        opt.on_long_step = i == 0 ? count_long_step : NULL; /* without a callback, it is only counted */
         reset(0);
         fli_store_rlx(&named_running, 0);
         filch_sched *sched = start(2, &opt);

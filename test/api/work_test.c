@@ -1,5 +1,5 @@
-/* work_test.c - functions that block, on the work pool: their results, their limits, and what becomes of them when the
- * process that asked is gone. */
+/* work_test.c - blocking functions on the work pool: their results, their limits, and what happens when the process
+ * that yielded has ended. */
 #include "api/world.h"
 
 static world w;
@@ -70,7 +70,7 @@ typedef struct task {
     void         *arg;
 } task;
 
-/* Runs one job; ends with its answer. */
+/* Runs one job; ends with its completion. */
 static filch_err play_work(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     const task *t = me->user;
@@ -78,7 +78,7 @@ static filch_err play_work(actor *me, const filch_event *events, size_t count, f
         if (events[i].type != FILCH_EVENT_YIELD) continue;
         return events[i].error != FILCH_OK ? events[i].error : filch_done(out, events[i].data);
     }
-    if (me->stage++ > 0) return filch_wait(out); /* a cancel: it waits on */
+    if (me->stage++ > 0) return filch_wait(out); /* a cancel: it continues to wait */
     filch_err err = filch_yield_work(out, 6, t->fn, t->arg);
     return err == FILCH_OK ? filch_wait(out) : err;
 }
@@ -150,7 +150,7 @@ TEST(a_result_that_cannot_travel_becomes_an_error)
         actor_ends(&w, &a, errors[i]);
     }
     world_end(&w);
-    same(fli_load_acq(&freed), 1); /* the pool took what was moved, and nobody else could */
+    same(fli_load_acq(&freed), 1); /* the pool took what was moved, and nothing else can use it */
 }
 
 static filch_err play_bad_work(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -271,7 +271,7 @@ TEST(a_result_for_the_dead_is_freed_once)
     same(fli_load_acq(&freed), 2);
 }
 
-/* Opens the gate when it is asked to end: the job before its own returns only then. */
+/* Opens the gate when it is cancelled: the job before its own returns only then. */
 static filch_err play_opens(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_err err = play_work(me, events, count, out);

@@ -1,9 +1,9 @@
-/* world.h - a scheduler to be tested, and actors: processes that play a function of the test and remember what they
+/* world.h - a scheduler under test, and actors: processes that run a function of the test (a play) and record what they
  * saw. Included by each program of this folder.
  *
- * The world counts every byte the scheduler asks for, and checks that each comes back with the size it was given out
- * with: world_end fails if one is missing. Actors live in the test, so they can be read after their process has ended.
- * A play runs on whatever thread steps it: it notes what it finds, and the test asserts.
+ * The world counts every byte that the scheduler allocates, and checks that each block is freed with its size:
+ * world_end fails if one is missing. Actors are part of the test, so they can be read after their process has ended. A
+ * play runs on the thread that steps it: it records what it finds, and the test asserts.
  */
 #ifndef FILCH_TEST_WORLD_H
 #define FILCH_TEST_WORLD_H
@@ -25,8 +25,8 @@ typedef struct world {
     filch_sched *sched;
     bool         ticks; /* no workers: the test's thread runs everything */
     FLI_ATOMIC(int64_t) bytes, blocks;
-    FLI_ATOMIC(bool) miscounted; /* a block came back with the wrong size, or written beyond its end */
-    FLI_ATOMIC(bool) deny;       /* no more memory */
+    FLI_ATOMIC(bool) miscounted; /* a block was freed with a wrong size, or written past its end */
+    FLI_ATOMIC(bool) deny;       /* allocations fail */
 } world;
 
 /* In front of each block, as large as the strictest alignment. */
@@ -35,7 +35,7 @@ typedef union world_block {
     max_align_t align;
 } world_block;
 
-/* Behind each block: nobody may have written there. */
+/* After each block: it must stay unchanged. */
 static const char world_fence[] = "outside of block";
 
 static inline bool world_is_fenced(const world_block *block)
@@ -64,7 +64,7 @@ static inline void *world_alloc(void *user, void *old, size_t old_size, size_t s
     return block + 1;
 }
 
-/* Begins with options of the test's own; `workers` FILCH_NO_WORKERS lets the test's thread run everything. */
+/* Begins with the given options; with `workers` FILCH_NO_WORKERS the test's thread runs everything. */
 static inline void world_begin_with(world *w, int32_t workers, filch_options opt)
 {
     *w = (world){ .ticks = workers == FILCH_NO_WORKERS };
@@ -79,7 +79,7 @@ static inline void world_begin(world *w, int32_t workers)
     world_begin_with(w, workers, (filch_options)FILCH_OPTIONS_INIT);
 }
 
-/* Stops, expecting `expected`, and nothing left. */
+/* Stops, expects the result `expected`, and checks that all memory was freed. */
 static inline void world_end_as(world *w, uint64_t deadline_ns, filch_err expected)
 {
     same(filch_sched_stop(w->sched, deadline_ns, NULL), expected);
@@ -93,7 +93,7 @@ static inline void world_end(world *w)
     world_end_as(w, FILCH_SECONDS(60), FILCH_OK);
 }
 
-/* Runs until there is nothing to do right now. Only without workers. */
+/* Runs until there is no work at present. Only without workers. */
 static inline uint32_t world_tick(world *w)
 {
     uint32_t ran = 0, sum = 0;
@@ -118,11 +118,11 @@ static inline filch_stats world_stats(world *w)
 }
 
 #define FOR_EVER_NS FILCH_SECONDS(120)
-#define STANDSTILL_NS FILCH_SECONDS(3) /* no test has to wait that long for a single step */
+#define STANDSTILL_NS FILCH_SECONDS(3) /* no test needs to wait that long for a single step */
 
 typedef struct world_wait {
     patience all, still;
-    uint64_t steps; /* when we last looked at them */
+    uint64_t steps; /* at the last check */
 } world_wait;
 
 static inline world_wait world_wait_begin(void)
@@ -130,7 +130,7 @@ static inline world_wait world_wait_begin(void)
     return (world_wait){ .all = patience_begin(FOR_EVER_NS), .still = patience_begin(STANDSTILL_NS), .steps = UINT64_MAX };
 }
 
-/* What we wait for will not come: it has been for ever, or nobody was stepped between two looks at the steps. */
+/* Returns true if the condition will not come: the time is up, or no process was stepped between two checks. */
 static inline bool world_wait_is_vain(world *w, world_wait *wait)
 {
     if (patience_is_over(&wait->still)) {
@@ -142,7 +142,7 @@ static inline bool world_wait_is_vain(world *w, world_wait *wait)
     return patience_is_over(&wait->all);
 }
 
-/* Waits for a condition, running the world meanwhile if need be. */
+/* Waits for a condition, and runs the scheduler meanwhile if it has no workers. */
 #define UNTIL(w, condition)                                                              \
     do {                                                                                 \
         world_wait until_wait = world_wait_begin();                                      \
@@ -169,7 +169,7 @@ static inline bool is_nobody(filch_pid pid)
     return pid.node == 0 && pid.serial == 0;
 }
 
-/* How much of a loop to run: `full` at FILCH_TEST_SCALE 100, at least `least`. */
+/* Returns the length of a loop: `full` at FILCH_TEST_SCALE 100, at least `least`. */
 static inline uint32_t world_scale(uint32_t full, uint32_t least)
 {
     const char *percent = getenv("FILCH_TEST_SCALE");
@@ -179,7 +179,7 @@ static inline uint32_t world_scale(uint32_t full, uint32_t least)
 
 /* ---- actors ---- */
 
-/* What an actor remembers of an event. */
+/* What an actor records of an event. */
 typedef struct sighting {
     int32_t    type;
     filch_err  error;
@@ -197,18 +197,18 @@ typedef filch_err (*play_fn)(actor *me, const filch_event *events, size_t count,
 
 struct actor {
     play_fn    play;
-    void      *user; /* the play's own, as `stage` and `note` */
+    void      *user; /* used by the play, like `stage` and `note` */
     int64_t    stage;
     filch_err  note;
     filch_pid  pid;
     uint32_t   steps;
     size_t     count_max; /* events in one step */
     sighting   seen[SIGHTINGS_MAX];
-    size_t     seen_count; /* in all, also those beyond the array */
+    size_t     seen_count; /* in total, also those that did not fit into the array */
     uint32_t   inits, closes;
     filch_err  exit_error;
     filch_data result;          /* kept */
-    FLI_ATOMIC(uint32_t) exits; /* written last: what comes before may be read once it is 1 */
+    FLI_ATOMIC(uint32_t) exits; /* written last: when it is 1 the fields before may be read */
 };
 
 static inline filch_err actor_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -278,7 +278,8 @@ static inline bool is_over(actor *me)
     return fli_load_acq(&me->exits) > 0;
 }
 
-/* Waits for the end of `me`, which comes with `error`; all is closed once. Gives back its result if it was kept. */
+/* Waits for the end of `me` and checks that it ends with `error` and was closed once. Drops its result if it was
+ * kept. */
 static inline void actor_ends(world *w, actor *me, filch_err error)
 {
     UNTIL(w, is_over(me));
@@ -294,7 +295,7 @@ static inline bool has_cancel(const filch_event *events, size_t count)
     return count > 0 && events[0].type == FILCH_EVENT_CANCEL;
 }
 
-/* A play: idles, and ends when asked to. */
+/* A play: idles, and ends on a cancel. */
 static inline filch_err play_idle(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;

@@ -1,4 +1,4 @@
-/* yield_test.c - commands and their handlers: what they are told, who may answer, when, how often. */
+/* yield_test.c - commands and their handlers: what a handler receives, which threads may complete, when, how often. */
 #include "api/world.h"
 
 enum { CMD_KEEP = FILCH_CMD_USER, CMD_AT_ONCE, CMD_FAILS, CMD_BOTH, CMD_LOOK, CMD_SMALL = 255, CMD_LARGE = INT32_MAX };
@@ -33,7 +33,7 @@ static filch_err handle_fails(void *user, const filch_command *command, uint64_t
     return FILCH_EUSER + 4;
 }
 
-/* Answers, and then returns an error as well. */
+/* Completes, and then returns an error as well. */
 static filch_err handle_both(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     (void)user, (void)command;
@@ -87,7 +87,7 @@ static void begin(int32_t workers)
 
 /* ---- plays ---- */
 
-/* Yields the command `stage` once, with the payload `user`, and ends with the error of its answer, or its data. */
+/* Yields the command `stage` once, with the payload `user`, and ends with the error or the data of its completion. */
 static filch_err play_ask(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     for (size_t i = 0; i < count; i++) {
@@ -129,7 +129,7 @@ TEST(errors_of_handlers_and_unknown_commands_are_events)
         actor a = { .stage = cases[i].command };
         actor_start(&w, &a, play_ask);
         UNTIL(&w, is_over(&a));
-        same(a.seen_count, 1); /* one answer, also from a handler that gave two */
+        same(a.seen_count, 1); /* one completion, also from a handler that made two */
         actor_ends(&w, &a, cases[i].error);
     }
     same(world_stats(&w).completions, COUNT_OF(cases));
@@ -188,7 +188,7 @@ TEST(a_handler_is_told_who_asks_for_what)
     world_end(&w);
 }
 
-/* ---- answering from outside ---- */
+/* ---- completing from a foreign thread ---- */
 
 TEST(the_first_answer_counts)
 {
@@ -198,7 +198,7 @@ TEST(the_first_answer_counts)
     (void)world_tick(&w);
     same(fli_load_acq(&kept_count), 1);
     filch_receiver to = kept[0];
-    same(filch_complete(to, 7, filch_int(0), FILCH_OK), FILCH_EINVAL); /* not its tag */
+    same(filch_complete(to, 7, filch_int(0), FILCH_OK), FILCH_EINVAL); /* not the tag of the yield */
     same(filch_complete(to, to.tag, filch_bytes(NULL, 1), FILCH_OK), FILCH_EINVAL);
     same(world_stats(&w).completions, 0);
     ok(filch_complete(to, to.tag, filch_int(1), FILCH_OK));
@@ -208,7 +208,8 @@ TEST(the_first_answer_counts)
     same(a.seen_count, 1);
     actor_ends(&w, &a, FILCH_OK);
     filch_data moved = filch_move(malloc(50), 50, NULL);
-    same(filch_complete(to, to.tag, moved, FILCH_OK), FILCH_ESTALE); /* after its end; the memory is still ours */
+    same(filch_complete(to, to.tag, moved, FILCH_OK), FILCH_ESTALE); /* after its end; the caller still owns the
+                                                                      * memory */
     free((void *)filch_raw(&moved));
     filch_stats stats = world_stats(&w);
     same(stats.completions, 1);
@@ -232,7 +233,7 @@ TEST(receivers_that_never_were_are_refused)
     }
     same(world_stats(&w).completions, 0);
     ok(filch_complete(kept[0], kept[0].tag, filch_int(1), FILCH_EUSER + 1));
-    actor_ends(&w, &a, FILCH_EUSER + 1); /* an error of ours is carried as it is */
+    actor_ends(&w, &a, FILCH_EUSER + 1); /* an error of the program is passed on unchanged */
     world_end(&w);
 }
 
@@ -245,7 +246,7 @@ TEST(an_answer_for_the_dead_does_nothing)
     ok(filch_terminate(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_EKILLED);
     same(filch_complete(kept[0], kept[0].tag, filch_int(1), FILCH_OK), FILCH_ESTALE);
-    /* Its event may be in use again; the old receiver does not reach the new owner. */
+    /* Its node may be in use again; the old receiver does not reach the new yield. */
     actor b = { .stage = CMD_KEEP };
     actor_start(&w, &b, play_ask);
     (void)world_tick(&w);
@@ -257,7 +258,7 @@ TEST(an_answer_for_the_dead_does_nothing)
     world_end(&w);
 }
 
-/* Yields and says done in the same step. */
+/* Yields and ends in one step. */
 static filch_err play_last_words(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events, (void)count;
@@ -342,7 +343,7 @@ TEST(thousands_of_yields_of_one_step_are_answered_in_any_order)
 
 static FLI_ATOMIC(uint32_t) next_answer, wins;
 
-/* Two threads answer every yield; one of them wins each. */
+/* Two threads complete every yield; one of them wins each. */
 static void answer_all(void *arg)
 {
     const crowd *c = arg;
@@ -411,7 +412,7 @@ TEST(tags_need_not_differ)
     same(a.note, FILCH_OK);
     for (int i = 0; i < 5; i++) {
         same(a.seen[i].tag, 1);
-        same(a.seen[i].number, 4 - i); /* in the order they were answered */
+        same(a.seen[i].number, 4 - i); /* in the order of their completion */
     }
     world_end(&w);
 }
