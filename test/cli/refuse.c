@@ -1,10 +1,12 @@
-/* refuse.c - stands between a program and libc (LD_PRELOAD): of one function the n-th call fails.
+/* refuse.c - makes calls into libc fail (LD_PRELOAD): the n-th call of one function.
  *
- *     FILCH_REFUSE="memory 12 told"     malloc and its like; when it has happened the file `told` is there
+ *     FILCH_REFUSE="memory 12 told"     malloc and its like; creates the file `told` when the call has failed
  *
- * What fails how: memory (all but realloc) and grow (realloc of a page or more) NULL, thread EAGAIN, pipe EMFILE, open (fopen) EACCES, flush
- * (fclose) ENOSPC, and write, read and poll EINTR. late does not fail: a write of one byte, the news that the first process
- * has ended, waits until the main thread polls for no time or without a limit, so that it is not there yet. */
+ * Kinds and their failures: memory (all but realloc) and grow (realloc of a page or more) NULL, thread EAGAIN, pipe
+ * EMFILE, open (fopen) EACCES, flush (fclose) ENOSPC, and write, read and poll EINTR. late does not fail: the write of
+ * one byte that reports the end of the first process waits until the main thread polls without waiting or without a
+ * limit, so that the byte is not there yet.
+ */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The allocator under its own names: to look it up would need memory. */
+/* The allocator under its internal names: a lookup would need memory. */
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t count, size_t size);
 void *__libc_realloc(void *old, size_t size);
@@ -28,7 +30,7 @@ void *__libc_memalign(size_t alignment, size_t size);
 static struct {
     char       *told;
     char        what[16];
-    atomic_long left; /* calls until it fails; 0: it has, or never will */
+    atomic_long left; /* calls until the failure; 0: it has happened, or never will */
 } plan;
 
 __attribute__((constructor)) static void read_plan(void)
@@ -49,7 +51,7 @@ static bool refuses(const char *what)
     return true;
 }
 
-/* Behind main nothing is refused any more: counters of a coverage build are written then, by code that is none of ours. */
+/* After main no call fails: the counters of a coverage build are written then. */
 static void give_up(void)
 {
     atomic_store(&plan.left, 0);
@@ -63,7 +65,8 @@ static int main_then_give_up(int argc, char **argv, char **environment)
     return program_main(argc, argv, environment);
 }
 
-/* Starts the program in our main. A constructor would be too early: what it registers with atexit is called last. */
+/* Starts the program in the main of this file. A constructor would be too early: its atexit functions are called
+ * last. */
 int __libc_start_main(int (*fn)(int, char **, char **), int argc, char **argv, void (*init)(void), void (*fini)(void),
                       void (*rtld_fini)(void), void *stack_end);
 int __libc_start_main(int (*fn)(int, char **, char **), int argc, char **argv, void (*init)(void), void (*fini)(void),
@@ -107,7 +110,7 @@ void *aligned_alloc(size_t alignment, size_t size)
     return refuses("memory") ? nothing() : __libc_memalign(alignment, size);
 }
 
-/* Calls the next one of that name. */
+/* Calls the next function of that name. */
 #define REAL(type, name, ...) ((type)(uintptr_t)dlsym(RTLD_NEXT, name))(__VA_ARGS__)
 
 int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
@@ -137,7 +140,7 @@ int fclose(FILE *file)
     return refuses("flush") ? failed(ENOSPC) : result;
 }
 
-static atomic_bool looked, waited; /* a poll of no time has returned; one without a limit has begun */
+static atomic_bool looked, waited; /* a poll without waiting has returned; one without a limit has begun */
 
 ssize_t write(int descriptor, const void *bytes, size_t size)
 {

@@ -1,5 +1,5 @@
-/* bytes.h - an input, read byte by byte, and what a fuzzer says when it finds something. When the bytes are used up
- * there are only zeros. */
+/* bytes.h - an input, read byte by byte, and how a fuzzer reports a finding. After the last byte only zeros are
+ * read. */
 #ifndef FILCH_FUZZ_BYTES_H
 #define FILCH_FUZZ_BYTES_H
 
@@ -15,7 +15,7 @@ typedef struct fuzz_bytes {
     size_t         left;
 } fuzz_bytes;
 
-/* What libFuzzer calls, and replay_main.c where there is none. */
+/* Called by libFuzzer, or by replay_main.c without it. */
 int LLVMFuzzerTestOneInput(const uint8_t *at, size_t size);
 
 static inline uint8_t fuzz_byte(fuzz_bytes *in)
@@ -25,13 +25,13 @@ static inline uint8_t fuzz_byte(fuzz_bytes *in)
     return *in->at++;
 }
 
-/* 0 .. bound-1. */
+/* Returns a number from 0 to bound-1. */
 static inline uint32_t fuzz_below(fuzz_bytes *in, uint32_t bound)
 {
     return bound > 0 ? fuzz_byte(in) % bound : 0;
 }
 
-/* As many bytes as are there, then zeros. */
+/* Copies the bytes that are left, then zeros. */
 static inline void fuzz_fill(fuzz_bytes *in, void *to, size_t size)
 {
     size_t n = size < in->left ? size : in->left;

@@ -1,10 +1,10 @@
-/* fuzz_address.c - addresses of sockets: any text, and anything that the system may have filled in for a peer. A text
- * that is read as an address is written as one that is read as the same address; what the system gives is written
- * within the room that the header promises, whatever its length says. */
+/* fuzz_address.c - addresses of sockets: any text, and anything that the system may have filled in for a peer. The text
+ * written for an address that was read from a text is read as an equal address; an address of the system is written
+ * within the room that the header promises, whatever its length field says. */
 #include "fuzz/bytes.h"
 #include "port/net.h"
 
-/* The text of `address` fits, ends, and is as long as told, with any room. */
+/* Checks that the text of `address` fits, has its NUL, and is as long as reported, for any room. */
 static void write_out(const fli_address *address, char text[FLI_ADDRESS_TEXT_MAX], size_t less)
 {
     char   shorter[FLI_ADDRESS_TEXT_MAX];

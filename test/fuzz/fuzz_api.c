@@ -1,8 +1,8 @@
-/* fuzz_api.c - bytes become calls of the public API, and a model says what each must answer (model.h).
+/* fuzz_api.c - turns bytes into calls of the public API; a model predicts the result of each call (model.h).
  *
- * One scheduler without workers, one thread, a clock that only the input moves: an input is always the same run. The
- * host reads its next operation from the input, and so does every step, handler, close and on_exit when it is called:
- * the processes' scripts lie between the host's operations, in the order in which they happen to run.
+ * One scheduler without workers, one thread, a clock that only the input advances: an input always gives the same run.
+ * The host reads its next operation from the input, and so does every step, handler, close and on_exit when it is
+ * called: so the actions of the processes lie between those of the host, in the order in which they run.
  */
 #include <filch.h>
 
@@ -12,11 +12,11 @@
 #include "fuzz/still_clock.h"
 
 enum { OWN = FILCH_CMD_USER, KEPT = 4, CHAINS = 3, NODE = 7, FIRST = 3 };
-enum { ACTIONS_MAX = 8 }; /* of one step */
+enum { ACTIONS_MAX = 8 }; /* actions of one step */
 
 static fuzz_bytes in;
 
-/* Payloads that outlive what they came from. */
+/* Payloads that are kept longer than the event they came from. */
 static struct {
     content    says;
     filch_data data;
@@ -29,23 +29,23 @@ static struct {
 
 static filch_values *scopes[SCOPES]; /* now.scope_count of them */
 
-static filch_node  *node; /* of which the scheduler is a host, beside an empty one; or NULL */
+static filch_node  *node; /* the node of which the scheduler is a host, beside an empty one; or NULL */
 static filch_sched *neighbour;
 
-/* What the next init is given and has to do. */
+/* What the next init gets and has to do. */
 static struct {
     const parcel *args;
     const char   *method;
     bool          fails;
-    bool          spawns; /* the model does not know it yet */
+    bool          spawns; /* the model does not know the process yet */
     bool          unborn; /* closed again: there was no memory for its relations */
-    bool          refused; /* it must be: a first message is too big */
-    uint32_t      number; /* of the instance it has made; 0 none */
+    bool          refused; /* it must be refused: a first message is too big */
+    uint32_t      number; /* number of the instance that it has made; 0: none */
     filch_pid     pid;
     int64_t       value;
 } birth;
 
-/* A spawn that was asked for by a yield: its args are a number that names it. */
+/* A spawn requested by a yield: its args are a number that identifies it. */
 typedef struct order {
     int64_t     number;
     int         question; /* NOBODY: none */
@@ -57,11 +57,11 @@ typedef struct order {
 
 enum { ORDERS = 8 };
 static order    orders[ORDERS];
-static uint32_t order_count; /* in all; the last ones are kept */
+static uint32_t order_count; /* total number; only the last ones are kept */
 
 static uint64_t  seed; /* makes payloads differ */
 static uint64_t  long_steps;
-static filch_out *stale; /* what a step was once given */
+static filch_out *stale; /* the `out` of an earlier step */
 
 static filch_err step(void *self, const filch_event *events, size_t count, filch_out *out);
 
@@ -70,12 +70,12 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
 typedef struct instance {
     uint64_t serial;
     uint32_t number, magic;
-    uint8_t  more[]; /* by the type: each is the number */
+    uint8_t  more[]; /* size given by the type: each byte is the number of the instance */
 } instance;
 
 enum { MAGIC = 0x11f3, SMALL = sizeof(instance), MIDDLE = 24, LARGE = 300 };
 
-/* By memcmp: a loop in here would be counted round by round, and take a tenth of the time. */
+/* By memcmp: the counters of the fuzzer would make a loop in this program take a tenth of the time. */
 static bool is_all(const void *at, size_t size, uint8_t value)
 {
     const uint8_t *bytes = at;
@@ -94,7 +94,7 @@ static order *find_order(const filch_data *args)
 
 static void born(life *l, const heritage *inherits, filch_pid pid, uint64_t since_ns);
 
-/* The birth that a yield has ordered. */
+/* Init of a process that a yield has requested. */
 static filch_err open_ordered(order *o, instance *self, size_t size, const filch_ctx *ctx, const char *method)
 {
     question *q = &now.questions[o->question];
@@ -191,9 +191,9 @@ static const filch_type types[] = {
 };
 static const filch_type *const bare = &types[3];
 
-/* ---- what anybody can do ---- */
+/* ---- actions of host and steps ---- */
 
-/* Something to send: new, kept, or the event's own. */
+/* Chooses a payload to send: new, kept, or that of the event. */
 static void choose_parcel(parcel *p)
 {
     uint32_t choice = fuzz_below(&in, 8);
@@ -239,7 +239,7 @@ static void send_by_name(void)
     parcel_sent(&p, err == FILCH_OK);
 }
 
-/* A message by name, or a call that relates processes. `out` is NULL outside of steps. */
+/* Sends by name, or calls a function about relations. `out` is NULL outside of steps. */
 static void relate(filch_out *out)
 {
     uint32_t choice = fuzz_below(&in, 16);
@@ -269,7 +269,7 @@ static void deliver_something(void)
     if (now.as == NOBODY) from = (filch_pid){ 0, 0 };
     choose_parcel(&p);
     filch_package package = { .to = pid, .from = from, .data = p.data };
-    /* A package for nobody is not for this node. */
+    /* A package with an invalid pid is not for this node. */
     if (pid.node != NODE) otherwise = FILCH_EFOREIGN;
     uint64_t  refused = now.alloc.refused;
     filch_err err = filch_deliver(now.sched, &package);
@@ -316,8 +316,8 @@ static void on_exit_of(void *user, filch_pid pid, filch_err error, const filch_d
     now.buried = NOBODY;
 }
 
-/* Method and args for an init; `bare` types take none. Gives what a spawn of `type` must answer, if nothing else is
- * wrong. */
+/* Chooses method and args for an init; `bare` types take none. Returns the result that a spawn of `type` must have, if
+ * nothing else is wrong. */
 static filch_err choose_birth(parcel *args, const filch_type *type)
 {
     uint8_t choice = fuzz_byte(&in);
@@ -346,7 +346,7 @@ static void choose_limits(life *l, filch_spawn_options *opt)
     l->bytes = opt->mailbox_bytes = choice / 64 == 3 ? bytes[fuzz_below(&in, 6)] : 0;
 }
 
-/* A name and relations. Gives the name's number, or NOBODY. */
+/* Chooses a name and relations. Returns the number of the name, or NOBODY. */
 static int choose_ties(filch_spawn_options *opt)
 {
     uint8_t choice = fuzz_byte(&in);
@@ -359,7 +359,7 @@ static int choose_ties(filch_spawn_options *opt)
     return name;
 }
 
-/* There is a reason to refuse it, and this is one. */
+/* Returns true if `err` is one of the reasons for which the spawn may be refused. */
 static bool is_reason(filch_err err, filch_err wanted, int name, bool full)
 {
     if (err == FILCH_EEXISTS) return name != NOBODY && ties.owner[name] != NOBODY;
@@ -367,7 +367,7 @@ static bool is_reason(filch_err err, filch_err wanted, int name, bool full)
     return err == wanted && err != FILCH_OK;
 }
 
-/* Messages that it finds. Gives how many; *too_big: one is. */
+/* Chooses the first messages of a process. Returns their number; sets *too_big if one is too big. */
 static uint32_t choose_first(parcel *messages, filch_data *data, content *says, bool *too_big)
 {
     uint32_t count = 1 + fuzz_below(&in, FIRST);
@@ -382,7 +382,7 @@ static uint32_t choose_first(parcel *messages, filch_data *data, content *says, 
     return count;
 }
 
-/* A life begins, not before `since_ns`: the model hears of it. */
+/* Tells the model that a process was spawned, not before `since_ns`. */
 static void born(life *l, const heritage *inherits, filch_pid pid, uint64_t since_ns)
 {
     l->pid = pid;
@@ -430,17 +430,18 @@ static void spawn_something(void)
     filch_pid pid = { 1, 1 };
     birth.spawns = true;
     birth.refused = too_big;
-    /* On its own host by number is the same. */
+    /* A spawn on its own host, by number, has the same result. */
     filch_err err = seed % 4 == 3 ? filch_spawn_on(now.sched, NODE, type, &opt, &pid)
                                   : filch_spawn(now.sched, type, &opt, &pid);
     birth.spawns = false;
-    parcel_sent(&args, false); /* args are lent: moved bytes stay ours */
+    parcel_sent(&args, false); /* args are lent: moved bytes still belong to the caller */
     for (size_t i = 0; i < opt.message_count; i++) parcel_sent(&messages[i], false); /* so are these */
     if ((opt.relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK)) != 0 && (now.current == NOBODY || now.dispatching)) {
         MUST(err == FILCH_ESTATE, "relations with nobody");
         return;
     }
-    if (now.closing && (now.current == NOBODY || err == FILCH_ECLOSED)) { /* a step may spawn until the rest is forced */
+    if (now.closing && (now.current == NOBODY || err == FILCH_ECLOSED)) { /* a step may spawn until the stop kills
+                                                                           * the rest */
         MUST(err == FILCH_ECLOSED, "a process was born from outside while closing");
         return;
     }
@@ -464,7 +465,7 @@ static void spawn_something(void)
     for (size_t i = 0; i < opt.message_count; i++) model_found(now.life_count - 1, now.current, &first_says[i]);
 }
 
-/* The same as a yield: it happens after the step. Not while memory is short. */
+/* Spawns by a yield: it happens after the step. Not while memory is short. */
 static void order_birth(filch_out *out)
 {
     const filch_type   *type = &types[fuzz_below(&in, 3)];
@@ -506,7 +507,7 @@ static void order_birth(filch_out *out)
     q->reason = o->method != NULL && strcmp(o->method, "known") != 0 ? FILCH_EMETHOD : FILCH_OK;
 }
 
-/* Answers a question whose handler is over; again, and with a wrong tag, too. */
+/* Completes a yield whose handler has returned; also a second time, and with a wrong tag. */
 static void complete_something(void)
 {
     if (now.question_count == 0) return;
@@ -552,7 +553,7 @@ static void keep_something(void)
     MUST(parcel_is(&fresh_says, &kept[slot].data), "what was kept is another");
 }
 
-/* A value, a scope or a deadline in front of a chain. */
+/* Creates a value, a scope or a deadline in front of a chain. */
 static void link_something(void)
 {
     uint32_t      slot = fuzz_below(&in, CHAINS), parent = fuzz_below(&in, CHAINS + 1), what = fuzz_below(&in, 8);
@@ -607,7 +608,7 @@ static filch_err complete_now(question *q)
     return err;
 }
 
-/* Returns an error: the runtime answers with it, unless there is an answer already. */
+/* Returns an error: the runtime completes with it, unless the yield is completed already. */
 static filch_err fail_with(question *q, filch_err error)
 {
     content nothing = { .kind = FILCH_KIND_NONE };
@@ -650,7 +651,7 @@ static filch_err on_own(void *user, const filch_command *command, uint64_t tag, 
 
 /* ---- steps ---- */
 
-/* Notes a question, if the yield was accepted. */
+/* Records a yield, if it was accepted. */
 static question *asked(errand what, uint64_t tag, filch_err err, uint64_t refused)
 {
     if (err == FILCH_ENOMEM && model_poor(refused)) return NULL;
@@ -664,10 +665,10 @@ static void ask_parcel(filch_out *out, errand what)
     filch_pid pid = { 0, 0 };
     filch_err otherwise = FILCH_OK, err;
     int       to = what == ASK_SEND ? choose_pid(&in, &pid, &otherwise) : NOBODY;
-    /* It leaves after the step: by then a pid that was only guessed may have been born. */
+    /* It is sent after the step: by then a process with a guessed pid may have been spawned. */
     if (to == NOBODY && pid.node == NODE) pid.serial = UINT64_MAX;
     uint64_t  tag = model_next_tag(what), refused = now.alloc.refused;
-    /* What is asked to be sent arrives some time: the model has to recognise it. */
+    /* The message arrives at some time: the model has to recognise it. */
     if (what == ASK_SEND) parcel_pack(&p, &in, ++seed);
     else choose_parcel(&p);
     if (what == ASK_SEND && !parcel_is_unique(&p)) {
@@ -720,7 +721,7 @@ static void ask_cancel(filch_out *out)
     if (q != NULL) q->id = id;
 }
 
-/* Goes on as another type, unless the step thinks better of it. */
+/* Upgrades to another type, unless the step then chooses another status. */
 static bool upgrade(life *l, filch_out *out)
 {
     const filch_type *type = &types[fuzz_below(&in, l->hears ? 4 : 3)];
@@ -785,7 +786,7 @@ static void act(filch_out *out)
     }
 }
 
-/* An instance that an upgrade has made is not given up for a step more. */
+/* A step keeps the instance of a successful upgrade instead of choosing another status after it. */
 static rest choose_plain(filch_err err, rest before, rest wanted)
 {
     MUST(err == (before == REST_UPGRADE ? FILCH_ESTATE : FILCH_OK), "a status with another answer");
@@ -809,16 +810,16 @@ static rest choose_done(life *l, filch_out *out, rest status)
     return REST_DONE;
 }
 
-/* One status; the last one counts. */
+/* Chooses a status; the last one counts. */
 static rest choose_status(life *l, filch_out *out, bool cancelled, rest before)
 {
     uint8_t choice = fuzz_byte(&in);
-    /* Whoever is asked to end mostly does. */
+    /* A process that is cancelled usually ends. */
     if (cancelled && choice < 192) return choose_done(l, out, before);
     switch (choice % 8) {
     case 1: return choose_plain(filch_wait(out), before, REST_WAIT);
     case 2: if (in.left > 0) return choose_plain(filch_continue(out), before, REST_CONTINUE);
-        return choose_plain(filch_idle(out), before, REST_IDLE); /* a run that goes on for ever has no end */
+        return choose_plain(filch_idle(out), before, REST_IDLE); /* without this a run might never end */
     case 3: return choose_done(l, out, before);
     case 4: return upgrade(l, out) ? REST_UPGRADE : before;
     default: return choose_plain(filch_idle(out), before, REST_IDLE);
@@ -857,8 +858,8 @@ static void tick(uint32_t steps, uint32_t *ran)
     MUST(now.closed || steps == 0 || *ran <= steps, "more steps than asked for");
 }
 
-/* Until nothing is ready; then everything that can have happened must have. A ticker that is faster than its process
- * never lets it come to that. */
+/* Runs until no process is ready; then the model checks that everything due has happened. With a ticker that is faster
+ * than its process this never comes. */
 static void settle(void)
 {
     uint64_t since_ns = 0;
@@ -884,7 +885,7 @@ static void look_around(void)
     MUST(filch_spawn_on(now.sched, NODE + 2, bare, NULL, NULL) == FILCH_EFOREIGN, "born nowhere");
 }
 
-/* Memory runs out, once or from now on; or there is enough again. */
+/* Makes allocations fail, once or from now on; or ends that. */
 static void starve(void)
 {
     uint8_t choice = fuzz_byte(&in);
@@ -901,7 +902,7 @@ static void close_all(void)
     MUST(err == (report.forced > 0 ? FILCH_EDEADLINE : FILCH_OK), "a close with another answer");
     MUST(report.ended + report.forced == now.spawned - ended && report.stuck == 0, "the report is miscounted");
     MUST(report.forced >= now.forced && report.forced <= now.forced_most, "force is miscounted");
-    /* Losses for which there was no memory are `omitted` too. */
+    /* Losses for which there was no memory count as `omitted` too. */
     MUST(report.count <= report.forced && report.count + report.omitted >= report.forced, "stragglers are missing");
     for (size_t i = 0; i < report.count; i++) {
         int index = model_find(report.stragglers[i].pid);
@@ -981,7 +982,7 @@ static void choose_options(filch_registry *registry)
     if (choice / 64 == 2) starve();
 }
 
-/* A scheduler of its own, or a host with an empty neighbour, of which nothing passes: there is no policy. */
+/* Creates a scheduler of its own, or a host with an empty neighbour, to which nothing passes: there is no policy. */
 static filch_err create(void)
 {
     filch_node_options how = FILCH_NODE_OPTIONS_INIT;

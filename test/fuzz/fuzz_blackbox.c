@@ -1,13 +1,13 @@
-/* fuzz_blackbox.c - recordings that come from anywhere, and recordings of real processes.
+/* fuzz_blackbox.c - recordings of any origin, and recordings of real processes.
  *
  * The first byte says what the others are:
- *   a recording, as it is
- *   what is inside a recording: the size and the checksum around it are made to fit, so that the reader believes it
+ *   a recording, unchanged
+ *   the inside of a recording: size and checksum around it are corrected, so that the reader accepts it
  *   the life of a process. When it fails its recording must replay without a difference; changed in one byte or cut
- *   short it must be refused; changed and made to fit again it may say anything, but nothing may break.
+ *   short it must be refused; changed and corrected again it may give any result, but must not crash.
  *
- * A process is a clerk: it does what the messages tell it, mixes every answer it gets into a sum, and sends the sum:
- * what goes wrong once shows later. It looks at nothing but its state, its events and its context.
+ * A process is a clerk: it obeys its messages, adds every result it gets to a sum, and sends the sum, so that an error
+ * shows later. It uses nothing but its state, its events and its context.
  */
 #include <filch.h>
 
@@ -23,7 +23,7 @@ enum { OWN = FILCH_CMD_USER, BOX_MAX = 2 << 20, ACTS_MAX = 16, MESSAGE_MAX = 32,
 static test_alloc alloc;
 static uint64_t   moved, freed; /* blocks */
 
-/* The recording that came last. */
+/* The last recording. */
 static struct {
     uint8_t   bytes[BOX_MAX];
     size_t    size;
@@ -129,7 +129,7 @@ static filch_err spawn(filch_sched *sched, clerk *me, uint8_t how)
     return filch_spawn(sched, &clerk_types[how / 2 % 2], &options, how % 8 == 7 ? NULL : &me->child);
 }
 
-/* One thing to do. True: it was an ending, and `err` is what the step returns. */
+/* Does one action. Returns true if it ends the step; then `err` is what the step returns. */
 static bool act(clerk *me, fuzz_bytes *todo, filch_out *out, filch_err *err)
 {
     const filch_ctx *ctx = filch_out_ctx(out);
@@ -191,7 +191,7 @@ static filch_err on_own(void *user, const filch_command *command, uint64_t tag, 
 
 /* ---- recordings ---- */
 
-/* Makes the size and the checksum fit. Written after the description of the format, not after the library. */
+/* Corrects size and checksum. Written from the description of the format, not from the library. */
 static void seal(uint8_t *bytes, size_t size)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -208,7 +208,7 @@ static void *on_pointer(void *user, uint64_t step, void *was)
     return was;
 }
 
-/* Replays the first `size` bytes, which lie in a block of their own: a byte too many is seen. */
+/* Replays the first `size` bytes from a block of exactly that size, so that a read past the end is seen. */
 static filch_err replay(const void *bytes, size_t size, int which, bool pointers, filch_blackbox_report *report)
 {
     void *block = malloc(size > 0 ? size : 1);
@@ -233,7 +233,8 @@ static void replay_anything(const void *bytes, size_t size, bool pointers)
     if (replay(bytes, size, 0, pointers, &report) == FILCH_EINVAL) (void)replay(bytes, size, 1, pointers, &report);
 }
 
-/* What it was, if nobody has touched it. `poor`: memory ran out, and what a step noticed of that is not recorded. */
+/* Replays an unchanged recording: no difference may be found. `poor`: memory ran out, and what a step noticed of that
+ * is not recorded. */
 static void replay_faithfully(bool poor, bool pointers)
 {
     filch_blackbox_report report;
@@ -250,7 +251,7 @@ static void replay_faithfully(bool poor, bool pointers)
     MUST(report.fed == report.steps && report.again == 1, "it did not fail again");
 }
 
-/* A recording from somebody who changed it. */
+/* Replays a recording that was changed. */
 static void replay_damaged(fuzz_bytes *in, bool pointers)
 {
     filch_blackbox_report report;

@@ -1,5 +1,6 @@
-/* fuzz_lua_calls.c - any arguments for any function that a Lua process finds. Each call returns or raises an error; the
- * process ends with its result, an error, or its limits, and everything comes back. Some arguments loop where C calls them. */
+/* fuzz_lua_calls.c - calls every function of the environment of a Lua process with any arguments. Each call returns or
+ * raises an error; the process ends with its result, an error, or at its limits, and all memory is freed. Some
+ * arguments loop when C code calls them. */
 #include <lauxlib.h>
 #include <lua.h>
 #include <unistd.h>
@@ -13,7 +14,8 @@ enum { CALLS = 24, ARGS = 5, TICKS = 400 };
 static fuzz_bytes in;
 static uint64_t   ended;
 
-/* Pushes a value that tries to keep its worker: a function that loops, an object whose metamethods do, a long text. */
+/* Pushes a value that tries to occupy its worker: a function that loops, an object whose metamethods do, a long
+ * text. */
 static void push_hostile(lua_State *L)
 {
     static const char *const events[] = { "__tostring", "__index", "__newindex", "__len", "__lt", "__close", "__call", "__pairs" };
@@ -32,7 +34,7 @@ static void push_hostile(lua_State *L)
     }
 }
 
-/* Pushes some value. */
+/* Pushes any value. */
 static void push_any(lua_State *L, unsigned depth)
 {
     static const char *const texts[] = { "", "x", "10ms", "main", "counter", "%d%s", "(.-)%1", "\xF1\x1C\x4C\x01", "name", "4MB" };
@@ -113,7 +115,7 @@ static void on_exit_of(void *user, filch_pid pid, filch_err error, const filch_d
     ended++;
 }
 
-/* A thread of the pool may be kept from its processor for as long as stop waits for it: then it is asked again. */
+/* A thread of the pool may be suspended for as long as the stop waits for it: then the stop is repeated. */
 static bool is_stopped(filch_sched *sched)
 {
     filch_err err = FILCH_EBUSY;
@@ -121,7 +123,7 @@ static bool is_stopped(filch_sched *sched)
     return err == FILCH_OK || err == FILCH_EDEADLINE;
 }
 
-/* Each call in its own coroutine too: waiting has to pass through. */
+/* Each call is also made in a coroutine of its own: a wait has to pass through it. */
 static const char chunk[] = "local kept = {}\n"
                             "while true do\n"
                             "  local call = table.pack(pick())\n"
@@ -131,7 +133,7 @@ static const char chunk[] = "local kept = {}\n"
 
 int LLVMFuzzerTestOneInput(const uint8_t *at, size_t size)
 {
-    /* No call may keep its worker: a run of a few milliseconds that takes minutes is a finding. */
+    /* No call may occupy its worker: a run of a few milliseconds that takes minutes is a finding. */
     (void)alarm(300);
     static filch_lua      *lua;
     static filch_lua_code *code;

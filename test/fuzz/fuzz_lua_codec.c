@@ -1,5 +1,6 @@
-/* fuzz_lua_codec.c - any bytes as a message for a Lua process. Reading them is safe, whatever they are; what can be
- * read is written again as bytes that read as the same value. Blocks are attached, so that numbers of them mean something. */
+/* fuzz_lua_codec.c - any bytes as a message for a Lua process. Reading them is safe, whatever they are; a value that
+ * was read is written as bytes that read as an equal value. Blocks are attached, so that references to them can be
+ * valid. */
 #include <lauxlib.h>
 #include <lua.h>
 
@@ -15,7 +16,7 @@
 
 static filch_lua *lua;
 
-/* A state with its names, as a process has it. */
+/* Creates a Lua state with its names, as a process has it. */
 static fli_lua_proc *open_state(void)
 {
     if (lua == NULL) MUST(filch_lua_create(&lua, NULL) == FILCH_OK, "no host");
@@ -55,7 +56,7 @@ static fli_lua_refs attached(void)
     return refs;
 }
 
-/* The same bytes with the blocks, as a payload. */
+/* Reads the bytes with the blocks, as a payload. */
 static void unpack_parcel(lua_State *L, const fuzz_bytes *in)
 {
     fli_lua_refs refs = attached();
@@ -64,12 +65,12 @@ static void unpack_parcel(lua_State *L, const fuzz_bytes *in)
     memcpy(bytes, in->at, in->left);
     MUST(fli_lua_parcel_make(bytes, in->left, &refs, &parcel), "no parcel");
     MUST(fli_lua_parcel_weight(&parcel) >= in->left, "lighter than its bytes");
-    *(filch_data *)lua_touserdata(L, lua_upvalueindex(1)) = parcel; /* dropped whatever happens */
+    *(filch_data *)lua_touserdata(L, lua_upvalueindex(1)) = parcel; /* dropped in any case */
     fli_lua_unpack(L, &parcel);
     lua_pop(L, 1);
 }
 
-/* The same bytes where functions may be among them: what can be read can be called and collected. */
+/* Reads the bytes where functions are allowed: a function that was read can be called and collected. */
 static void read_functions(lua_State *L, const fuzz_bytes *in)
 {
     const uint8_t *at = in->at;
@@ -84,7 +85,7 @@ static void read_functions(lua_State *L, const fuzz_bytes *in)
     lua_gc(L, LUA_GCCOLLECT);
 }
 
-/* Reads and writes what is at 1, as bytes; leaves the bytes of the first writing. */
+/* Reads and writes the bytes at index 1; leaves the bytes that were written first. */
 static int there_and_back(lua_State *L)
 {
     const fuzz_bytes *in = lua_touserdata(L, 1);
@@ -114,8 +115,8 @@ static int there_and_back(lua_State *L)
         MUST(fli_lua_decode(L, &at, first.at + first.size), "what was written cannot be read");
         MUST(at == first.at + first.size, "not all of what was written was read");
         MUST(fli_lua_encode(L, 4, "value", &second, &why), "what was read cannot be written");
-        /* Not the same bytes: hash tables may list their fields in another order, and 1, 2, ... among them then need
-         * their keys or not. */
+        /* The bytes may differ: hash tables may list their fields in another order, and 1, 2, ... among them are then
+         * written with or without their keys. */
         MUST(lua_is_same(L, 3, 4), "another value the second time");
     }
     fli_lua_bytes_fini(&first);

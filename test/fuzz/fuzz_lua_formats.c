@@ -1,5 +1,5 @@
-/* fuzz_lua_formats.c - any bytes as MessagePack or JSON (the first byte says which). Reading is safe and says what is
- * wrong, and where; what can be read can be written, and reads again: from MessagePack as the same value. */
+/* fuzz_lua_formats.c - any bytes as MessagePack or JSON (the first byte says which). Reading is safe and reports errors
+ * with their position; a value that was read can be written and read again: from MessagePack as an equal value. */
 #include <lauxlib.h>
 #include <lua.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static void push_function(lua_State *L, const char *library, const char *name)
     MUST(fli_lua_push_named(L, library, name), "no such function");
 }
 
-/* The argument: the input. Nothing in here may raise but for memory. */
+/* Gets the input as its argument. Only missing memory may raise an error here. */
 static int there_and_back(lua_State *L)
 {
     fuzz_bytes *in = lua_touserdata(L, 1);

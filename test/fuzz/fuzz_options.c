@@ -1,8 +1,9 @@
 /* fuzz_options.c - every struct that is passed in, with arbitrary fields and arbitrary sizes: options, spawn options,
- * stats, info, report. Impossible ones are refused; the others work; nothing is read or written beyond the size told.
+ * stats, info, report. Invalid ones are refused; the others work; nothing is read or written beyond the size that the
+ * struct states.
  *
- * A struct lies at the end of a block of exactly its size, so that the address sanitizer sees a byte too many. Pointers
- * to functions and objects are ours or NULL; numbers of threads are kept small, and so is what is allocated at once.
+ * A struct lies at the end of a block of exactly its size, so that the address sanitizer sees an access past it.
+ * Pointers to functions and objects are valid or NULL; numbers of threads and allocations are kept small.
  */
 #include <stdatomic.h>
 #include <stddef.h>
@@ -15,7 +16,7 @@
 enum { MORE = 64, WORKERS_MOST = 3, NAMES = 3, FIRST = 3, FIRST_SIZE = 40 };
 
 static test_alloc           alloc;
-static atomic_uint_fast64_t exits; /* workers call on_exit, several at once */
+static atomic_uint_fast64_t exits; /* called by several workers at once */
 
 static void on_long_step(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished)
 {
@@ -60,7 +61,8 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
 
 static const filch_type type = { .name = "any", .step = step };
 
-/* A copy of the first `size` bytes of `from`, zeros or rubbish after its `known` bytes, in a block of its own. */
+/* Returns a copy of the first `size` bytes of `from`, with zeros or other bytes after its `known` bytes, in a block of
+ * its own. */
 static void *cut(const void *from, size_t known, size_t size, uint8_t rubbish)
 {
     uint8_t *at = malloc(size > 0 ? size : 1);
@@ -73,8 +75,8 @@ static void *cut(const void *from, size_t known, size_t size, uint8_t rubbish)
     return at;
 }
 
-/* Mostly the right size, sometimes none, a shorter one, or a longer one. A shorter struct of those that are read ends
- * between two fields, as an older one would: half a pointer cannot be told from a whole one. */
+/* Usually the right size, sometimes none, a shorter one, or a longer one. A shorter struct ends between two fields,
+ * like an older one: half a pointer cannot be distinguished from a whole one. */
 static size_t choose_size(fuzz_bytes *in, size_t right, size_t step)
 {
     uint8_t choice = fuzz_byte(in);
@@ -85,7 +87,7 @@ static size_t choose_size(fuzz_bytes *in, size_t right, size_t step)
 
 /* ---- options ---- */
 
-/* Small, or impossible. */
+/* Small, or invalid. */
 static uint32_t choose_blackbox(fuzz_bytes *in, uint32_t any)
 {
     return fuzz_below(in, 8) == 0 ? any | FILCH_BLACKBOX_MAX << 1 : any % 16;
@@ -93,7 +95,7 @@ static uint32_t choose_blackbox(fuzz_bytes *in, uint32_t any)
 
 static void tame(filch_options *opt, fuzz_bytes *in)
 {
-    /* Impossible numbers stay: they must be refused. Possible ones are made small. */
+    /* Invalid numbers stay: they must be refused. Valid ones are made small. */
     if (opt->workers >= 0 && opt->workers <= 1024) opt->workers = 1 + opt->workers % WORKERS_MOST;
     if (fuzz_below(in, 8) != 0) opt->workers = FILCH_NO_WORKERS;
     if (opt->work_queue > 64) opt->work_queue %= 64;
@@ -115,13 +117,13 @@ static void tame(filch_options *opt, fuzz_bytes *in)
     opt->search_ns %= FILCH_MILLISECONDS(1);
     opt->spin_tight %= 100;
     opt->spin_yield %= 100;
-    /* Mostly no limit; else from none at all to more than enough. */
+    /* Usually no limit; otherwise from none at all to more than enough. */
     opt->memory_max = opt->memory_max % 4 == 3 ? opt->memory_max % ((size_t)1 << 20) : 0;
 }
 
 static bool is_possible(const filch_options *opt, size_t size, uint8_t rubbish)
 {
-    filch_options read = FILCH_OPTIONS_INIT; /* what a shorter struct says */
+    filch_options read = FILCH_OPTIONS_INIT; /* the fields that a shorter struct contains */
     if (size < sizeof opt->size) return false;
     memcpy(&read, opt, size < sizeof read ? size : sizeof read);
     if (size > sizeof *opt && rubbish != 0) return false;
@@ -131,11 +133,11 @@ static bool is_possible(const filch_options *opt, size_t size, uint8_t rubbish)
     return read.max_processes <= UINT32_MAX / 2 && read.work_threads <= 1024;
 }
 
-/* What has been spawned, and what the scheduler was told to allow. */
+/* What has been spawned, and the limits of the scheduler. */
 static struct {
     uint64_t alive, listened, most;
     size_t   payload_max, memory_max;
-    bool     alone; /* nobody allocates while we look */
+    bool     alone; /* no other thread allocates meanwhile */
     bool     taken[NAMES];
 } books;
 
@@ -147,7 +149,7 @@ static bool is_poor(filch_err err)
     return err == FILCH_ENOMEM && books.memory_max != 0;
 }
 
-/* A scheduler, or NULL. */
+/* Returns a scheduler, or NULL. */
 static filch_sched *create(fuzz_bytes *in)
 {
     filch_options opt;
@@ -155,7 +157,7 @@ static filch_sched *create(fuzz_bytes *in)
     fuzz_fill(in, &opt, sizeof opt);
     tame(&opt, in);
     size_t size = choose_size(in, sizeof opt, 8);
-    /* Without `alloc` the books would not balance; without `workers` there would be one per CPU. */
+    /* Without `alloc` the memory could not be checked; without `workers` there would be one per CPU. */
     if (size >= sizeof opt.size && size < offsetof(filch_options, registry)) size = offsetof(filch_options, registry);
     uint8_t rubbish = fuzz_below(in, 4) == 0 ? fuzz_byte(in) : 0;
     opt.size = size;
@@ -178,7 +180,8 @@ static filch_sched *create(fuzz_bytes *in)
 static const char *const names[NAMES] = { "a", "another", "" };
 static filch_data        first[FIRST]; /* messages */
 
-/* A name, messages and relations; the rest of them is what the input says. Gives the index of the name, or -1. */
+/* Chooses a name, messages and relations; the other fields come from the input. Returns the index of the name, or
+ * -1. */
 static int choose_more(fuzz_bytes *in, filch_spawn_options *opt)
 {
     static const char bytes[FIRST_SIZE];
@@ -195,7 +198,7 @@ static int choose_more(fuzz_bytes *in, filch_spawn_options *opt)
     return name < NAMES ? name : -1;
 }
 
-/* Not even the struct makes sense. */
+/* Returns true if the struct itself is invalid. */
 static bool is_wrong(const filch_spawn_options *read, size_t size, uint8_t rubbish)
 {
     if (size < sizeof read->size || (size > sizeof *read && rubbish != 0)) return true;
@@ -205,7 +208,7 @@ static bool is_wrong(const filch_spawn_options *read, size_t size, uint8_t rubbi
     return (read->messages == NULL && read->message_count > 0) || (read->name != NULL && read->name[0] == '\0');
 }
 
-/* There is at least one reason to refuse it, and this is one. */
+/* Returns true if `err` is one of the reasons to refuse it. */
 static bool is_reason(const filch_spawn_options *read, int name, filch_err err)
 {
     switch (err) {
@@ -253,7 +256,7 @@ static void spawn(fuzz_bytes *in, filch_sched *sched)
     free(given);
     bool wrong = is_wrong(&read, size, rubbish);
     if (wrong) MUST(err == FILCH_EINVAL, "impossible spawn options were taken");
-    /* How large a limit may be is the library's to say; small ones must work. */
+    /* The library decides how large a limit may be; small ones must work. */
     bool large = read.mailbox_max >= 1u << 22 || read.mailbox_bytes >= 1u << 27;
     if (read.method != NULL || read.args.kind != FILCH_KIND_NONE || read.args.form != 0) {
         MUST(err != FILCH_OK, "a type without init took a method or args");
@@ -271,7 +274,7 @@ static void spawn(fuzz_bytes *in, filch_sched *sched)
     MUST(sent == FILCH_OK || is_poor(sent), "the first message was refused");
 }
 
-/* ---- what is filled in ---- */
+/* ---- structs that are filled in ---- */
 
 static void look(fuzz_bytes *in, filch_sched *sched)
 {
@@ -291,7 +294,7 @@ static void look(fuzz_bytes *in, filch_sched *sched)
     free(asked);
 }
 
-/* `rubbish` is what the report holds before, `size` how large it is said to be. */
+/* `rubbish` is the content of the report before, `size` the size that it states. */
 static void stop(filch_sched *sched, uint64_t alive, uint8_t rubbish, size_t size)
 {
     filch_report report;

@@ -1,8 +1,8 @@
-/* fuzz_payload.c - payloads of arbitrary fields. What can be checked is refused (FILCH_EINVAL) and never followed; what
- * is sound comes through unchanged. Reading is always safe.
+/* fuzz_payload.c - payloads with arbitrary fields. What can be checked is refused (FILCH_EINVAL) and never
+ * dereferenced; valid payloads arrive unchanged. Reading is always safe.
  *
- * Left out, because nothing can check it: a pointer to a block that is none, and lent or moved bytes at an address
- * that is not theirs. So blocks are always real ones here, and addresses lead to bytes of at least the size told.
+ * Left out, because it cannot be checked: a pointer to a block that is not one, and lent or moved bytes at a wrong
+ * address. So blocks are always real here, and addresses lead to at least as many bytes as stated.
  */
 #include <filch.h>
 
@@ -26,7 +26,7 @@ static void on_free(void *user, void *at, size_t size)
 
 /* ---- making ---- */
 
-/* Any fields at all, and then whatever is needed to keep it honest. */
+/* Makes a payload with any fields, then corrects those that the library cannot check. */
 static filch_data any(fuzz_bytes *in, const filch_data *real)
 {
     filch_data data;
@@ -39,7 +39,7 @@ static filch_data any(fuzz_bytes *in, const filch_data *real)
         data.as.ref.at = fuzz_below(in, 4) == 0 ? NULL : bytes;
         break;
     case FLI_FORM_MOVE:
-        if (data.kind == FILCH_KIND_TEXT) data.kind = FILCH_KIND_BYTES; /* nobody can make one of these */
+        if (data.kind == FILCH_KIND_TEXT) data.kind = FILCH_KIND_BYTES; /* no public function makes one of these */
         data.as.move.size %= BYTES;
         data.as.move.free_fn = on_free;
         data.as.move.at = fuzz_below(in, 4) == 0 ? NULL : malloc(BYTES);
@@ -53,7 +53,7 @@ static filch_data any(fuzz_bytes *in, const filch_data *real)
     return data;
 }
 
-/* What must be refused. Kept apart from the library's own opinion on purpose. */
+/* Returns true if it must be refused. Written independently of the library. */
 static bool is_wrong(const filch_data *data)
 {
     bool is_bytes = data->kind == FILCH_KIND_TEXT || data->kind == FILCH_KIND_BYTES;
@@ -97,7 +97,7 @@ static void read_all(const filch_data *data)
     const uint8_t *at = filch_raw(data);
     size_t         size = filch_size(data);
     MUST(size <= sizeof copy, "more bytes than there ever were");
-    if (at != NULL && size > 0) memcpy(copy, at, size); /* the address sanitizer looks at each */
+    if (at != NULL && size > 0) memcpy(copy, at, size); /* the address sanitizer checks each byte */
 }
 
 static void check_same(const filch_data *a, const filch_data *b)
@@ -108,9 +108,9 @@ static void check_same(const filch_data *a, const filch_data *b)
     MUST(filch_size(a) == 0 || memcmp(filch_raw(a), filch_raw(b), filch_size(a)) == 0, "other bytes");
 }
 
-/* ---- a process that takes what comes ---- */
+/* ---- a process that reads its messages ---- */
 
-static filch_data expected; /* what the message in its mailbox says; lent */
+static filch_data expected; /* content of the message in its mailbox; lent */
 static bool       expects;
 
 static filch_err take(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -131,7 +131,7 @@ static filch_err take(void *self, const filch_event *events, size_t count, filch
 
 static const filch_type taker = { .name = "taker", .step = take };
 
-/* Sends it. True: it was taken. */
+/* Sends it. Returns true if it was accepted. */
 static bool send(filch_sched *sched, filch_pid pid, const filch_data *data, size_t payload_max)
 {
     bool      wrong = is_wrong(data), big = payload_max != 0 && filch_size(data) > payload_max;
@@ -152,7 +152,7 @@ static bool send(filch_sched *sched, filch_pid pid, const filch_data *data, size
     return true;
 }
 
-/* Keeps it. True: it was taken. */
+/* Keeps it. Returns true if it was accepted. */
 static bool keep(const filch_data *data, filch_data *out)
 {
     filch_data before = *out;

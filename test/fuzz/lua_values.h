@@ -1,4 +1,4 @@
-/* lua_values.h - whether two Lua values are the same, all the way down: for fuzzers that write and read them. */
+/* lua_values.h - compares two Lua values deeply, for fuzzers that write and read them. */
 #ifndef FILCH_FUZZ_LUA_VALUES_H
 #define FILCH_FUZZ_LUA_VALUES_H
 
@@ -18,8 +18,8 @@ static inline size_t lua_field_count(lua_State *L, int table)
 
 static inline bool lua_is_same(lua_State *L, int a, int b);
 
-/* The same keys with the same values. A key that is a table, or a pid of elsewhere, is another object after reading and
- * cannot be looked up: those are only counted. */
+/* Returns true if both have the same keys with equal values. A key that is a table, or a pid of another node, is
+ * another object after reading and cannot be looked up: those are only counted. */
 static inline bool lua_is_same_table(lua_State *L, int a, int b)
 {
     if (lua_rawequal(L, a, b)) return true;

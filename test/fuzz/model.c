@@ -4,7 +4,7 @@
 #include "fuzz/relations.h"
 #include "fuzz/still_clock.h"
 
-/* A timer is late by the wheel's tick and a few looks at the clock, not by this. */
+/* A timer is late by the tick of the wheel and a few reads of the clock, which is less than this. */
 #define LATE_NS FILCH_MILLISECONDS(1)
 
 world now;
@@ -48,7 +48,7 @@ bool model_has_letters(int count)
     return now.letter_count + count < LETTERS;
 }
 
-/* ---- letters ---- */
+/* ---- messages ---- */
 
 static uint32_t units(size_t bytes)
 {
@@ -81,7 +81,7 @@ static void letter_remove(life *to, int index)
     now.letter_free = index;
 }
 
-/* How full a mailbox is: at least, and at most. */
+/* Number of messages in a mailbox: lower and upper bound. */
 typedef struct load {
     uint32_t count, count_most, units, units_most;
     bool     maybes;
@@ -96,7 +96,7 @@ static load load_of(const life *l)
         sum.count_most++;
         sum.units_most += n;
         sum.maybes |= now.letters[i].maybe;
-        /* What drop oldest has thrown away already, we learn later. */
+        /* The model learns later what DROP_OLDEST has dropped. */
         if (now.letters[i].maybe || l->overflow == FILCH_OVERFLOW_DROP_OLDEST) continue;
         sum.count++;
         sum.units += n;
@@ -104,13 +104,13 @@ static load load_of(const life *l)
     return sum;
 }
 
-/* Is one more beyond the limit? */
+/* Returns true if one more exceeds the limit. */
 static bool is_over(const life *l, uint32_t count, uint32_t sum, size_t size)
 {
     return (l->max != 0 && count + 1 > l->max) || (l->bytes != 0 && sum + units(size) > units(l->bytes));
 }
 
-/* Could the policy of `l` give this answer to a message, and may it? */
+/* Checks that the policy of `l` allows this result for a message. */
 static void check_admission(life *l, const content *says, filch_err err)
 {
     load sum = load_of(l);
@@ -172,7 +172,7 @@ void model_found(int to, int from, const content *says)
     (void)letter_add(&now.lives[to], (letter){ .from = from, .says = *says, .first = true, .question = -1 });
 }
 
-/* Does `l` take it, after `before` others of this kind? -1: nobody can know. */
+/* Returns whether `l` accepts it, after `before` others like it; -1 if the model cannot know. */
 static int admits(const life *l, const content *says, uint32_t before)
 {
     load     sum = load_of(l);
@@ -191,7 +191,7 @@ int model_admits(const int *members, int count, const content *says)
         uint32_t before = 0;
         for (int k = 0; k < i; k++) before += members[k] == members[i];
         int one = admits(&now.lives[members[i]], says, before);
-        /* Once refused, always refused: what it has taken before stays. */
+        /* A mailbox that refuses one refuses all later ones; what it accepted before stays. */
         if (one < 0 || (before > 0 && (now.lives[members[i]].max != 0 || now.lives[members[i]].bytes != 0))) return -1;
         taken += one;
     }
@@ -218,21 +218,21 @@ bool model_limited(void)
     for (int i = 0; i < now.life_count; i++) {
         if (now.lives[i].alive && (now.lives[i].max != 0 || now.lives[i].bytes != 0)) return true;
     }
-    /* Or one that will be born before what is yielded now comes to its turn? */
+    /* Also a process that is spawned before the present yield is dispatched. */
     for (int i = 0; i < now.question_count; i++) {
         if (now.questions[i].what == ASK_BIRTH && !now.questions[i].dispatched) return true;
     }
     return false;
 }
 
-/* Drop oldest has thrown away what came before `index` on the same way. */
+/* DROP_OLDEST has dropped the messages before `index` of the same sender and kind of send. */
 static void skip_dropped(life *l, int index)
 {
     const letter came = now.letters[index];
     for (int i = l->first, next; i != index; i = next) {
         const letter *at = &now.letters[i];
         next = at->next;
-        /* A maybe was refused, or is gone too: its sender will be told which. */
+        /* A `maybe` was refused, or is dropped too: its sender will get the result. */
         if (at->from != came.from || at->asked != came.asked || at->maybe) continue;
         MUST(!at->first, "a first message was dropped");
         l->dropped++;
@@ -240,8 +240,8 @@ static void skip_dropped(life *l, int index)
     }
 }
 
-/* Each sender's letters come in the order sent. What a sender sends and what it asks to be sent are two ways: the
- * second leaves after the step. */
+/* The messages of each sender come in the order sent. Its sends and its sends by yield are ordered separately: the
+ * latter are sent after the step. */
 static void read_letter(life *l, const filch_event *event)
 {
     int  from = event->from.serial == 0 ? NOBODY : model_find(event->from);
@@ -270,7 +270,7 @@ static void read_letter(life *l, const filch_event *event)
     MUST(false, "a message that nobody sent, or that was overtaken");
 }
 
-/* ---- questions ---- */
+/* ---- yields ---- */
 
 uint64_t model_next_tag(errand what)
 {
@@ -306,7 +306,7 @@ void model_ties_done(int until)
         if ((q->what != ASK_TIE && q->what != ASK_BIRTH) || q->stage != STAGE_OPEN) continue;
         q->error = relations_yielded(q);
         q->dispatched = true;
-        /* Exec is answered with the end. */
+        /* Exec is completed by the end of its process. */
         if (q->tie != FILCH_CMD_EXEC || q->error != FILCH_OK) q->stage = STAGE_ANSWERED;
     }
     if (until == now.question_count) now.by_name = false;
@@ -334,7 +334,7 @@ void model_completed(question *q, const content *says, filch_err error, filch_er
     q->error = error;
 }
 
-/* The timer or ticker of `l` with this id, or NULL. */
+/* Returns the timer or ticker of `l` with this id, or NULL. */
 static question *timer_of(const life *l, int64_t id)
 {
     for (int i = 0; i < now.question_count; i++) {
@@ -491,7 +491,7 @@ void model_cancel_scope(int scope, filch_err reason)
     }
 }
 
-/* Somebody asked, or everything is closed, or its deadline has come: each of these once. */
+/* A cancel by a call, by a stop, or by its deadline: each of these once. */
 static void read_plain_cancel(life *l)
 {
     bool due = l->inherits.due_ns <= still_clock_ns && !l->due_told;
@@ -539,7 +539,7 @@ void model_step_begin(life *l, const filch_event *events, size_t count)
                 relations_read(l, &events[i]);
                 break;
             }
-            /* That of a stop comes after all that was there. */
+            /* The cancel of a stop comes after all earlier events. */
             MUST(!plain_cancel && (i == 0 || now.closing), "a second cancel");
             plain_cancel = true;
             read_plain_cancel(l);
@@ -564,7 +564,7 @@ void model_step_begin(life *l, const filch_event *events, size_t count)
     MUST(l->rest != REST_WAIT || answers, "a waiting process was stepped without an answer");
 }
 
-/* What was asked in this step will never be dispatched. */
+/* The yields of this step will never be dispatched. */
 static void forget_fresh(life *l)
 {
     for (int i = now.question_fresh; i < now.question_count; i++) {
@@ -777,7 +777,7 @@ void model_over(void)
     for (int i = 0; i < now.question_count; i++) {
         timers += now.questions[i].what == ASK_TIMER || now.questions[i].what == ASK_TICKER;
     }
-    /* Accepted is read, or never read, or thrown away. A timer's message that was not read is undelivered too. */
+    /* An accepted message is read, undelivered, or dropped. An unread message of a timer is undelivered too. */
     MUST(stats.sent == now.sent && stats.refused == now.refused, "messages are miscounted");
     uint64_t gone = now.read + (stats.undelivered - now.to_dead - now.first_unread) + (stats.dropped - now.dropped);
     MUST(gone >= now.sent && gone <= now.sent + timers, "messages have vanished, or multiplied");

@@ -1,8 +1,8 @@
-/* model.h - what must be true of processes, messages and yields, told by the program that makes the calls and checked
- * against each answer. It knows the header, not the runtime: lists and numbers, no cleverness.
+/* model.h - a model of processes, messages and yields: the program that makes the calls reports them to the model,
+ * which checks each result. It follows the header, not the runtime: lists and numbers, without optimisation.
  *
  * A *life* is one process; a *letter* one message on its way; a *question* one yield. Where the header leaves a choice,
- * the model allows both: a letter whose sender has not been told yet is a MAYBE.
+ * the model allows both: a letter whose sender has not got its result yet is a MAYBE.
  *
  * A finding ends the program (MUST).
  */
@@ -19,7 +19,7 @@ enum { LIVES = 96, LETTERS = 512, QUESTIONS = 512, NOBODY = -1, SCOPES = 16, DEP
 /* The tags of timers and tickers: their messages carry them. */
 #define TAG_TIMER (UINT64_C(1) << 40)
 
-/* What a step chose; a new process has chosen nothing yet. */
+/* The status that a step chose; a new process has chosen none yet. */
 typedef enum rest { REST_NEW, REST_CONTINUE, REST_WAIT, REST_IDLE, REST_DONE, REST_UPGRADE, REST_NONE } rest;
 
 /* What a process inherits: a value, the scopes it is in (the innermost first), and the earliest deadline. */
@@ -34,11 +34,11 @@ typedef struct life {
     filch_pid   pid;
     bool        alive;
     bool        bare;   /* its type has neither init nor close */
-    bool        hears;  /* on_exit was asked for */
+    bool        hears;  /* it has an on_exit */
     bool        stepping;
-    bool        cancel; /* asked for, not yet delivered */
+    bool        cancel; /* requested, not yet delivered */
     bool        doomed; /* terminated, or overflowed */
-    bool        asked_to; /* messages were sent to it by filch_yield_send: it may overflow before we hear of it */
+    bool        asked_to; /* messages were sent to it by filch_yield_send: it may overflow before the model knows */
     bool        upgrading; /* its step ended with upgrade: the old instance is about to be closed */
     bool        next_bare;
     rest        rest;
@@ -46,36 +46,37 @@ typedef struct life {
     const char *next_name;
     const char *name;
     heritage    inherits;
-    bool        due_told, due_maybe; /* its deadline has brought its cancel; or may have, together with another */
+    bool        due_told, due_maybe; /* its deadline has caused its cancel; or may have, together with another cause */
     uint32_t    max, overflow;
     size_t      bytes;
     int         first, last; /* letters */
-    uint32_t    in_hand, in_hand_units; /* letters given to the step that runs */
+    uint32_t    in_hand, in_hand_units; /* letters given to the present step */
     uint32_t    outstanding; /* questions */
-    uint64_t    dropped, told; /* letters the policy dropped, as far as we know; as far as it was told */
+    uint64_t    dropped, told; /* letters that the policy dropped, as far as known; and as far as reported to the
+                                * process */
     uint64_t    exits;
-    bool        ends; /* its last step has chosen the end */
+    bool        ends; /* its last step has chosen to end */
     filch_err   end_error;
     content     end_result;
     /* relations.h */
     bool        traps;     /* links */
-    int         notices, notices_last; /* what it will be told */
+    int         notices, notices_last; /* notices that it will get */
     uint32_t    orders;    /* of them, cancels with a reason */
-    uint32_t    kills;     /* deadlines that came with them */
-    uint64_t    kill_ns;   /* the first of these */
-    bool        by_link, by_deadline, by_closing; /* what may have ended it, where it did not itself */
-    filch_err   link_root; /* the error that came along the links; 0 not known */
-    bool        told_end;  /* somebody was told of such an end, in these words: */
+    uint32_t    kills;     /* deadlines of these cancels */
+    uint64_t    kill_ns;   /* the earliest of these deadlines */
+    bool        by_link, by_deadline, by_closing; /* possible causes of its end, other than its own status */
+    filch_err   link_root; /* the error that came along the links; 0: not known */
+    bool        told_end;  /* an exit notice with these fields was delivered: */
     filch_err   told_error, told_root;
 } life;
 
 typedef struct letter {
     int     next; /* of its receiver; -1 none */
     int     from; /* a life, or NOBODY */
-    bool    any_from; /* sent on behalf of a process that has ended: the header does not say from whom */
+    bool    any_from; /* sent for a process that has ended: the header does not specify `from` */
     bool    asked; /* by filch_yield_send */
-    bool    maybe; /* the sender has not been told */
-    bool    first; /* it was there when its receiver was born, and takes no room */
+    bool    maybe; /* the sender has not got the result yet */
+    bool    first; /* one of the first messages of its receiver, which count against no limit */
     content says;
     int     question;
 } letter;
@@ -91,26 +92,28 @@ typedef struct question {
     errand         what;
     stage          stage;
     bool           dispatched; /* its handler was called */
-    bool           fresh;      /* asked in the step that runs */
+    bool           fresh;      /* yielded in the present step */
     uint64_t       tag;
     filch_receiver receiver;
-    filch_err      error; /* of the answer, where we gave it */
+    filch_err      error; /* of the completion, if the model made it */
     content        says;
     uint64_t       asked_ns, span_ns; /* of a sleep, timer or ticker */
     uint64_t       ticks;             /* of a timer or ticker: how often it has fired */
-    int64_t        id;                /* of a timer or ticker: 0 not known. Of a cancel: what it asked to stop */
+    int64_t        id;                /* of a timer or ticker: its id, 0 not known. Of a cancel: the id to cancel */
     bool           armed;             /* of a sleep, timer or ticker: still to fire */
-    bool           stopped;           /* of a ticker: one more message may be under way */
-    int            letter, to;        /* of a send; letter -1: gone. to NOBODY: not to a process we know */
+    bool           stopped;           /* of a ticker: one more message may be on its way */
+    int            letter, to;        /* of a send; letter -1: gone. to NOBODY: not a process of the model */
     filch_err      otherwise;         /* then the error it must get */
-    uint32_t       tie;               /* of a tie or birth: FILCH_CMD_*, the pid it is about, or the number of a name */
+    uint32_t       tie;               /* of a relation or spawn: FILCH_CMD_*, the pid it is about, or the number of a
+                                       * name */
     filch_pid      about;             /* or group; NOBODY: none */
     int            name;
-    uint64_t       number;            /* of unmonitor: the ref. Of cancel: the deadline. Of members, broadcast: the answer */
-    filch_err      reason;            /* of cancel. Of a birth: what its init will say */
-    int            child;             /* of a birth, once it has been; NOBODY */
+    uint64_t       number;            /* of unmonitor: the ref. Of cancel: the deadline. Of members, broadcast: the
+                                       * result */
+    filch_err      reason;            /* of cancel: the reason. Of a spawn: the result of its init */
+    int            child;             /* of a spawn: the process, or NOBODY */
     bool           tried;             /* its init was called */
-    uint32_t       how;               /* of a birth: relations, */
+    uint32_t       how;               /* of a spawn: relations, */
     uint64_t       how_tag;           /* and the tag of its monitor */
 } question;
 
@@ -120,30 +123,31 @@ typedef struct world {
     test_alloc     alloc;
     bool           closing, closed;
     uint64_t       opened, shut; /* instances */
-    uint64_t       forced, forced_most; /* ends that stop must have forced, and may have */
+    uint64_t       forced, forced_most; /* ends that stop must have forced, and upper bound of those */
     uint64_t       spawned, ended, failed, steps, asked, answered, late;
-    uint64_t       sent, read, to_dead, refused, dropped; /* letters, as far as we know, but first ones */
+    uint64_t       sent, read, to_dead, refused, dropped; /* letters as far as known, without first messages */
     uint64_t       first_unread;
-    filch_err      reasons[SCOPES]; /* why they were cancelled; FILCH_OK: they are not */
+    filch_err      reasons[SCOPES]; /* reason of their cancel; FILCH_OK: not cancelled */
     int            scope_count;
-    filch_err      foreign; /* what a call about a process of elsewhere must answer */
-    bool           by_name; /* a yield will send to whoever has a name then, or is in a group: nobody may be limited */
-    uint64_t       sent_maybe; /* asked sends of which we never heard how they ended */
-    bool           vague;      /* there were such: messages cannot be counted exactly */
+    filch_err      foreign; /* the result of a call about a process of another node */
+    bool           by_name; /* a yield will send to the process that has a name then, or to a group: no process may
+                             * have a limit */
+    uint64_t       sent_maybe; /* sends by yield whose result is not known */
+    bool           vague;      /* there were some: messages cannot be counted exactly */
     life           lives[LIVES];
     int            life_count;
     letter         letters[LETTERS];
     int            letter_count, letter_free;
     question       questions[QUESTIONS];
     int            question_count;
-    const filch_event *heard;      /* the last letter of the step that runs, or NULL */
+    const filch_event *heard;      /* the last letter of the present step, or NULL */
     content            heard_says;
-    int            question_fresh; /* the first one asked in the step that runs */
-    int            tie_next;       /* the first question that may be a tie whose handler we have not heard of */
-    /* Who is calling. */
+    int            question_fresh; /* the first question of the present step */
+    int            tie_next;       /* the first question that may be a relation whose handler was not observed */
+    /* The caller of the present operation. */
     int  current;     /* the life that is being stepped, or NOBODY */
     bool dispatching; /* a handler */
-    int  buried;      /* close or on_exit of this one, or NOBODY */
+    int  buried;      /* close or on_exit of this life, or NOBODY */
     bool posing;      /* filch_deliver: messages come from `as` */
     int  as;
 } world;
@@ -152,47 +156,48 @@ extern world now;
 
 void model_begin(void);
 
-/* The life of a pid, or NOBODY. */
+/* Returns the life of a pid, or NOBODY. */
 int model_find(filch_pid pid);
 
-/* Are we called by the runtime, on its own thread? */
+/* Returns true inside a call by the runtime. */
 bool model_inside(void);
 
-/* Was memory refused since `refused_before`? */
+/* Returns true if an allocation failed since `refused_before`. */
 bool model_poor(uint64_t refused_before);
 
-/* Room for one more letter, and one more question? For so many letters? */
+/* Return true if there is room for one more letter and question, or for `count` letters. */
 bool model_has_room(void);
 bool model_has_letters(int count);
 
-/* A filch_send answered `err`. `to` is a life or NOBODY, then `otherwise` is the answer it must have given. */
+/* A filch_send returned `err`. `to` is a life, or NOBODY: then `otherwise` is the result it must have had. */
 void model_sent(int to, filch_err otherwise, const content *says, filch_err err, uint64_t refused_before);
 
-/* A letter that was there from the beginning. */
+/* Adds one of the first messages of a process. */
 void model_found(int to, int from, const content *says);
 
-/* What the members of a group answer to a message, one after the other: how many take it. -1: nobody can know. */
+/* Returns how many members of a group accept a message; -1 if the model cannot know. */
 int model_admits(const int *members, int count, const content *says);
-/* It was sent to them, and so many took it. */
+/* The message was sent to the members, and `count` accepted it. */
 void model_broadcast(const int *members, int count, int from, const content *says);
 
-/* Has anybody a limit? */
+/* Returns true if any process has a mailbox limit. */
 bool model_limited(void);
 
-/* Why the process is cancelled, as filch_ctx_cancelled says. */
+/* Returns the reason of the cancel, as filch_ctx_cancelled() does. */
 filch_err model_cancelled(const heritage *h);
 /* A scope is cancelled. */
 void model_cancel_scope(int scope, filch_err reason);
 
-/* A question is asked with the next tag, and was accepted. */
+/* A yield with the next tag was accepted. */
 uint64_t  model_next_tag(errand what);
 question *model_asked(errand what, uint64_t tag);
 void      model_asked_send(question *q, int to, filch_err otherwise, const content *says);
 
-/* Handlers that say nothing (of ties) have been called, up to this question: yields are dispatched in their order. */
+/* The handlers of relations, which the model cannot observe, have been called up to this question: yields are
+ * dispatched in order. */
 void model_ties_done(int until);
 
-/* filch_complete answered `err`. */
+/* filch_complete returned `err`. */
 void model_completed(question *q, const content *says, filch_err error, filch_err err, uint64_t refused_before);
 
 /* A step begins with these events, and ends. */
@@ -203,13 +208,13 @@ void model_step_end(life *l, filch_err err, rest status);
 void model_closed(uint32_t instance, life *l);
 void model_exit(life *l, filch_err error, const filch_data *result);
 
-/* Nothing is ready any more, as of `since_ns`: whatever could happen has. */
+/* No process is ready, as of `since_ns`: everything due must have happened. */
 void model_calm(uint64_t since_ns);
 
 /* filch_inspect said. */
 void model_inspected(int index, const filch_info *info);
 
-/* Everybody is dead, the scheduler still answers. */
+/* All processes have ended, the scheduler can still be inspected. */
 void model_over(void);
 
 #endif

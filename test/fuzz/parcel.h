@@ -1,4 +1,4 @@
-/* parcel.h - payloads whose content is known: what was packed can be recognised when it comes out somewhere. */
+/* parcel.h - payloads with known content, which can be recognised when they arrive. */
 #ifndef FILCH_FUZZ_PARCEL_H
 #define FILCH_FUZZ_PARCEL_H
 
@@ -6,7 +6,7 @@
 
 #include "fuzz/bytes.h"
 
-/* What a payload says: its kind, its size, and a number that makes its bytes. */
+/* The content of a payload: its kind, its size, and a number that determines its bytes. */
 typedef struct content {
     uint8_t  kind;
     uint32_t size;
@@ -15,31 +15,31 @@ typedef struct content {
 
 enum { PARCEL_MAX = 1024 };
 
-/* A payload ready to go, and what it says. Not to be moved: it may point into itself. */
+/* A payload ready to be sent, and its content. Must not be copied: it may point into itself. */
 typedef struct parcel {
     content    says;
     filch_data data;
-    void      *moved; /* ours until a call takes it */
+    void      *moved; /* owned by the program until a call takes it */
     char       room[PARCEL_MAX + 1];
 } parcel;
 
 typedef struct parcel_books {
-    uint64_t moved, freed;   /* blocks handed over by filch_move, and freed */
+    uint64_t moved, freed;   /* blocks passed by filch_move, and freed */
     uint64_t shared, unshared; /* by filch_share */
 } parcel_books;
 
 extern parcel_books parcels;
 
-/* A payload of the form the input chooses. `seed` makes it unlike others. */
+/* Makes a payload of the form that the input chooses. `seed` makes it different from others. */
 void parcel_pack(parcel *p, fuzz_bytes *in, uint64_t seed);
 
-/* Does it say enough to tell it from all others that were packed? */
+/* Returns true if its content differs from all others that were made. */
 bool parcel_is_unique(const parcel *p);
 
-/* After a call that was given it: took says whether the call returned FILCH_OK. */
+/* Called after a call that got it: `took` says whether the call returned FILCH_OK. */
 void parcel_sent(parcel *p, bool took);
 
-/* A shared payload of the given content. False: no memory. */
+/* Makes a shared payload of the given content. Returns false without memory. */
 bool parcel_share(content says, filch_data *out);
 
 bool parcel_is(const content *says, const filch_data *data);

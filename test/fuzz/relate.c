@@ -1,5 +1,5 @@
-/* relate.c - see relate.h. Each call is chosen, made, and its answer compared with what the model wants; then the model
- * is told (relations.h). */
+/* relate.c - see relate.h. Chooses a call, makes it, compares its result with the model's, and reports it to the model
+ * (relations.h). */
 #include "fuzz/relate.h"
 
 #include "fuzz/relations.h"
@@ -35,7 +35,7 @@ uint64_t choose_span(fuzz_bytes *in)
     return spans[fuzz_below(in, 8)];
 }
 
-/* Somebody, with what is wrong about him. */
+/* A pid, and the error that a call about it must return. */
 typedef struct somebody {
     filch_pid pid;
     int       life;
@@ -43,7 +43,7 @@ typedef struct somebody {
     filch_err fault;
 } somebody;
 
-/* Inside a step mostly the process itself, if `self`. */
+/* Chooses a pid; inside a step with `self` usually that of the process itself. */
 static somebody choose(fuzz_bytes *in, bool self)
 {
     somebody  who;
@@ -59,12 +59,13 @@ static somebody choose(fuzz_bytes *in, bool self)
     return who;
 }
 
-/* What is wrong about two of them. */
+/* Returns the error of a call about both. */
 static filch_err fault_of_two(const somebody *a, const somebody *b)
 {
     if (relations_closed()) return FILCH_ECLOSED;
     if (a->pid.node == b->pid.node && a->pid.serial == b->pid.serial) return FILCH_EINVAL;
-    if (a->fault == FILCH_EDENIED && b->fault == FILCH_EINVAL) return FILCH_EINVAL; /* nobody is asked about nobody */
+    if (a->fault == FILCH_EDENIED && b->fault == FILCH_EINVAL) return FILCH_EINVAL; /* the policy is not asked about
+                                                                                     * an invalid pid */
     return a->fault != FILCH_OK ? a->fault : b->fault;
 }
 
@@ -73,7 +74,7 @@ static filch_err fault_of_one(const somebody *who)
     return relations_closed() ? FILCH_ECLOSED : who->fault;
 }
 
-/* True: it was done, and the model has to hear of it. */
+/* Returns true if the call succeeded, so that the model must record it. */
 static bool was_done(filch_err err, filch_err wanted, uint64_t refused, const char *what)
 {
     if (err == FILCH_ENOMEM && model_poor(refused)) return false;
@@ -92,7 +93,7 @@ static void monitor(fuzz_bytes *in)
     relations_monitored(watcher.life, target.life, target.pid, tag, ref);
 }
 
-/* The right one, an old one, somebody else's, or none. */
+/* With the right number, an old one, that of another process, or none. */
 static void unmonitor(fuzz_bytes *in)
 {
     uint8_t  choice = fuzz_byte(in);
@@ -130,7 +131,7 @@ static void untie(fuzz_bytes *in)
     bond     *link = a.lives && b.lives ? relations_find(BOND_LINK, a.life, b.life) : NULL;
     filch_err wanted = fault_of_two(&a, &b), err = filch_unlink(now.sched, b.pid, a.pid);
     if (wanted != FILCH_OK && wanted != FILCH_ECLOSED) {
-        /* Two things may be wrong, and the order is turned around here. */
+        /* Two arguments may be wrong; the order of the checks is reversed here. */
         MUST(err == FILCH_EINVAL || err == now.foreign || (err == FILCH_ENOMEM && model_poor(refused)), "untied");
         return;
     }
@@ -163,7 +164,7 @@ static void order(fuzz_bytes *in)
 
 /* ---- names and groups ---- */
 
-/* Nobody may have such a name. */
+/* Returns an invalid name. */
 static const char *unsound(fuzz_bytes *in)
 {
     static char long_one[257];
@@ -247,7 +248,7 @@ static void leave(fuzz_bytes *in, bool member)
     MUST(err == (was ? FILCH_OK : FILCH_ESTALE), "left, or not");
 }
 
-/* To every member, in their order. Not where nobody can know who takes it. */
+/* Sends to every member, in order. Not if the model cannot know which members accept it. */
 static void broadcast(fuzz_bytes *in, parcel *p)
 {
     int       group = (int)fuzz_below(in, GROUPS), taken = model_admits(ties.members[group], ties.member_count[group], &p->says);
@@ -301,7 +302,7 @@ static filch_err ask(filch_out *out, const wish *w, uint64_t tag)
     }
 }
 
-/* The number of a monitor of its own that is known, or of nobody's. */
+/* Returns the number of a known monitor of its own, or an unused number. */
 static uint64_t choose_ref(fuzz_bytes *in)
 {
     uint8_t     choice = fuzz_byte(in);
@@ -334,7 +335,7 @@ void yield_tie(fuzz_bytes *in, filch_out *out)
     if (w.what == FILCH_CMD_WATCH && ties.watcher_count[w.name] >= WATCHERS) return;
     uint64_t    tag = model_next_tag(ASK_TIE);
     const char *text = group ? tie_groups[w.name] : tie_names[w.name];
-    /* An order to cancel is 16 bytes. */
+    /* The command of a cancel has 16 bytes. */
     size_t    size = !pids ? strlen(text) : w.what == FILCH_CMD_CANCEL ? 16 : 0;
     filch_err err = ask(out, &w, tag);
     if (now.opt.payload_max != 0 && size > now.opt.payload_max) {

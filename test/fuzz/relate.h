@@ -1,23 +1,23 @@
-/* relate.h - bytes become calls that relate processes: monitors, links, names, groups, cancels with a reason. */
+/* relate.h - turns bytes into calls about relations: monitors, links, names, groups, cancels with a reason. */
 #ifndef FILCH_FUZZ_RELATE_H
 #define FILCH_FUZZ_RELATE_H
 
 #include "fuzz/model.h"
 
-/* A pid from anywhere. Gives its life, or NOBODY and what a message to it must be answered. */
+/* Chooses any pid. Returns its life, or NOBODY with the result of a message to it in *otherwise. */
 int choose_pid(fuzz_bytes *in, filch_pid *pid, filch_err *otherwise);
 
-/* 0, or a span of time up to for ever. */
+/* Returns 0, or a time span up to FILCH_FOREVER. */
 uint64_t choose_span(fuzz_bytes *in);
 
-/* One such call, checked. `out` is that of the step, or NULL outside. */
+/* Makes one call about relations and checks it. `out` is that of the step, or NULL outside. */
 void relate_something(fuzz_bytes *in, filch_out *out);
 
-/* To a group, now; and to a group or a name, as a yield. Both take the parcel as a call does. */
+/* Send to a group at once; and to a group or a name by a yield. Both take the parcel as a call does. */
 void broadcast_something(fuzz_bytes *in, parcel *p);
 void yield_message(fuzz_bytes *in, filch_out *out, parcel *p);
 
-/* The same as a yield. Not while memory is short: whether there was enough would be heard too late. */
+/* Makes a relation by a yield. Not while memory is short: the result would come too late for the model. */
 void yield_tie(fuzz_bytes *in, filch_out *out);
 
 #endif

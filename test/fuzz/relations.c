@@ -6,20 +6,20 @@
 /* As for timers: model.c. */
 #define LATE_NS FILCH_MILLISECONDS(1)
 
-/* What a process will be told. */
+/* A notice that a process will get. */
 typedef struct notice {
     int              next; /* -1 none */
     filch_event_type type;
     filch_pid        about;
-    int              ended; /* the life whose end it tells; NOBODY: it had ended before, or this is other news */
+    int              ended; /* the life whose end it reports; NOBODY: it had ended before, or this is another kind */
     bool             any_from, after_link;
     int              group;
     uint64_t         tag;
-    filch_err        reason; /* of a cancel, and how long */
+    filch_err        reason; /* of a cancel, and its deadline */
     int64_t          deadline_ns;
 } notice;
 
-/* Apart from `ties`: not cleared for each input. */
+/* Not part of `ties`, so that it is not cleared for each input. */
 static notice   notices[NOTICES];
 static uint64_t tags;
 
@@ -67,7 +67,7 @@ static bool is_pid(filch_pid a, filch_pid b)
     return a.serial == b.serial && a.node == b.node;
 }
 
-/* Who is dead is told nothing. */
+/* Adds a notice. Ended processes get none. */
 static void tell(int to, notice what)
 {
     life *l = &now.lives[to];
@@ -99,7 +99,7 @@ bool relations_waits(const life *l)
     return l->notices >= 0;
 }
 
-/* The first link that is down, or NULL. */
+/* Returns the first LINK_DOWN, or NULL. */
 static const notice *first_down(const life *l)
 {
     for (int i = l->notices; i >= 0; i = notices[i].next) {
@@ -113,19 +113,19 @@ bool relations_down(const life *l)
     return !l->traps && first_down(l) != NULL;
 }
 
-/* Is this what `n` says? */
+/* Returns true if the event matches `n`. */
 static bool is_that(const notice *n, const filch_event *event)
 {
     if ((int32_t)n->type != event->type || n->tag != event->tag) return false;
     if (!is_pid(n->about, event->from) && !n->any_from) return false;
-    /* One that watches two groups under the same tag is told of each in its own order. */
+    /* A process that watches two groups under one tag gets the notices of each in order. */
     bool news = n->type == FILCH_EVENT_JOINED || n->type == FILCH_EVENT_LEFT;
     if (news && strcmp(filch_text(&event->data), tie_groups[n->group]) != 0) return false;
     return n->type != FILCH_EVENT_CANCEL ||
            (n->reason == event->error && filch_as_int(&event->data) == n->deadline_ns);
 }
 
-/* May `n` come while `earlier`, which happened before it, has not? */
+/* Returns true if `n` may be delivered before `earlier`, which happened before it. */
 static bool may_overtake(const notice *n, const notice *earlier)
 {
     bool news = n->type == FILCH_EVENT_JOINED || n->type == FILCH_EVENT_LEFT;
@@ -261,7 +261,7 @@ void relations_watched(int group, int who, uint64_t tag)
     ties.watchers[group][ties.watcher_count[group]++] = who;
 }
 
-/* Takes the newest `who` out: the header does not say which one goes. */
+/* Removes the newest entry of `who`: the header does not specify which one. */
 static bool take_out(int *list, uint64_t *tags_too, int *count, int who)
 {
     for (int i = *count - 1; i >= 0; i--) {
@@ -308,7 +308,7 @@ static filch_err yielded_pair(const question *q)
     return b != NULL ? FILCH_OK : FILCH_ESTALE;
 }
 
-/* What `group` answers with, in one number. */
+/* Returns the members of `group` as one number. */
 static uint64_t list_of(int group)
 {
     uint64_t sum = 17;
@@ -331,7 +331,7 @@ bool relations_is_list(const question *q, const filch_data *data)
     return filch_size(data) % sizeof(filch_pid) == 0 && sum == q->number;
 }
 
-/* Orders and questions about one process. */
+/* Commands about one process. */
 static filch_err yielded_one(const question *q)
 {
     int       to = model_find(q->about);
@@ -357,7 +357,7 @@ static filch_err yielded_message(question *q)
     const int *to = q->tie == FILCH_CMD_BROADCAST ? ties.members[q->name] : &ties.owner[q->name];
     int        count = q->tie == FILCH_CMD_BROADCAST ? ties.member_count[q->name] : ties.owner[q->name] != NOBODY;
     if (q->tie == FILCH_CMD_SEND_NAME && count == 0) return FILCH_EDEAD;
-    q->number = (uint64_t)count; /* nobody has a limit */
+    q->number = (uint64_t)count; /* no process has a limit */
     model_broadcast(to, count, q->life, &q->says);
     return FILCH_OK;
 }
@@ -372,7 +372,7 @@ static filch_err yielded_birth(question *q)
     bool full = now.opt.max_processes != 0 && now.spawned - now.ended >= now.opt.max_processes;
     bool taken = q->name != NOBODY && ties.owner[q->name] != NOBODY;
     MUST(now.closing || full || taken, "a birth that was to be");
-    if (taken && full) q->otherwise = FILCH_ELIMIT; /* which of the two, the header does not say */
+    if (taken && full) q->otherwise = FILCH_ELIMIT; /* the header does not specify which of the two */
     if (now.closing && (taken || full)) q->otherwise = taken ? FILCH_EEXISTS : FILCH_ELIMIT;
     return now.closing ? FILCH_ECLOSED : taken ? FILCH_EEXISTS : FILCH_ELIMIT;
 }
@@ -419,7 +419,7 @@ void relations_ref(uint64_t tag, uint64_t ref)
 
 /* ---- ends ---- */
 
-/* The error that began it, where we know it; otherwise 0. */
+/* Returns the error that caused it if known, otherwise 0. */
 static filch_err root_of(const notice *down)
 {
     if (down->ended == NOBODY) return FILCH_EDEAD;

@@ -1,6 +1,5 @@
-/* relations.h - the part of the model that knows who watches whom, who hangs together, who has which name and who is in
- * which group; and so what everybody must be told (a *notice*), once, and why a process may have ended. See model.h.
- */
+/* relations.h - the part of the model for monitors, links, names and groups; it predicts which *notices* each process
+ * must get, once each, and why a process may have ended. See model.h. */
 #ifndef FILCH_FUZZ_RELATIONS_H
 #define FILCH_FUZZ_RELATIONS_H
 
@@ -13,8 +12,8 @@ typedef enum bond_kind { BOND_MONITOR, BOND_LINK } bond_kind;
 typedef struct bond {
     bond_kind kind;
     bool      live;
-    bool      after_link; /* made by one spawn with a link: of both, LINK_DOWN comes before EXIT */
-    int       a, b;       /* lives. A monitor: a watches b */
+    bool      after_link; /* made by one spawn with a link: of the two notices, LINK_DOWN comes before EXIT */
+    int       a, b;       /* lives. A monitor: a monitors b */
     uint64_t  tag, ref;
 } bond;
 
@@ -34,17 +33,17 @@ extern const char *const tie_names[NAMES], *const tie_groups[GROUPS];
 
 void relations_begin(void);
 
-/* Room for one more relation and those that were asked for in this step (fewer than ASKED), and for what everybody's
- * end would bring? */
+/* Returns true if there is room for one more relation, for those yielded in this step (fewer than ASKED), and for all
+ * notices that ends would cause. */
 bool relations_have_room(void);
 
-/* A tag for a monitor, unlike all others. */
+/* Returns a new tag for a monitor. */
 uint64_t relations_next_tag(void);
 
-/* Somebody calls from outside, and everything is closed. */
+/* Returns true for a call from outside while the scheduler is closed. */
 bool relations_closed(void);
 
-/* What a call about this pid must answer if nothing else is wrong with it. */
+/* Returns the result of a call about this pid if nothing else is wrong. */
 filch_err relations_fault(filch_pid pid);
 
 /* These calls were accepted. */
@@ -55,36 +54,36 @@ void relations_spawned(int parent, int child, uint32_t how, uint64_t tag, int na
 void relations_joined(int group, int who);
 void relations_watched(int group, int who, uint64_t tag);
 
-/* A yield of these has been dispatched, and there was memory for it. Gives the answer it must get. */
+/* A yield of these was dispatched, and there was memory for it. Returns the result it must get. */
 filch_err relations_yielded(question *q);
-/* Are these the members that it has found? */
+/* Returns true if `data` lists the members as predicted. */
 bool relations_is_list(const question *q, const filch_data *data);
-/* The number that a yielded monitor was answered with. */
+/* Records the number in the completion of a monitor by yield. */
 void relations_ref(uint64_t tag, uint64_t ref);
 
-/* The live bond of this kind between the two, or NULL. */
+/* Returns the live relation of this kind between the two, or NULL. */
 bond *relations_find(bond_kind kind, int a, int b);
 void  relations_untied(bond *b);
 
-/* False: it is none of these. */
+/* Returns false if it is not a member. */
 bool relations_left(int group, int who);
 bool relations_unwatched(int group, int who);
 
-/* A step is given a notice, or a cancel that somebody gave a reason for. */
+/* A step gets a notice, or a cancel with a reason. */
 void relations_read(life *l, const filch_event *event);
 
-/* Does it wait for notices? For the end, because it is linked with one that has failed? */
+/* Return true if it waits for notices, or for its end because a linked process has failed. */
 bool relations_waits(const life *l);
 bool relations_down(const life *l);
 
-/* A process is about to be buried: what may have been the cause, where its last step was not? */
+/* A process is about to be reaped: records what may have been the cause, if not its own status. */
 void relations_causes(life *l);
-/* It is: everybody is told. */
+/* The process has ended: adds the notices of all processes with relations to it. */
 void relations_ended(life *l);
-/* Somebody was told of its end in these words. */
+/* A notice of its end was delivered with these fields. */
 void relations_end_told(life *l, filch_err error, const filch_data *result);
 
-/* Everything has been said; names and groups are as we know them. */
+/* Checks that all notices were delivered, and names and groups match the model. */
 void relations_calm(uint64_t since_ns, uint64_t *armed_most);
 
 #endif

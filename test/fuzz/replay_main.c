@@ -2,8 +2,8 @@
  *
  *     fuzz_NAME [FOLDER or FILE]... [--random N] [--seed S]
  *
- * Runs every file, then N inputs made by a small random generator, more or fewer by FILCH_TEST_SCALE. When one of them
- * ends the program, it is left in fuzz-failed.input: give that file as the argument to see it again.
+ * Runs every file, then N inputs made by a small random generator, scaled by FILCH_TEST_SCALE. An input that crashes
+ * the program is written to fuzz-failed.input: give that file as the argument to repeat it.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@ static uint8_t  input[INPUT_MAX];
 static size_t   input_size;
 static uint64_t files, made;
 
-/* The sanitizers, where there is one, call it before they end the program. */
+/* The sanitizers, if linked, call it before they end the program. */
 void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
 
 static void leave_input(void)
@@ -47,7 +47,7 @@ static void catch_ends(void)
     size_t           count = sizeof ends / sizeof ends[0];
     if (__sanitizer_set_death_callback != NULL) {
         __sanitizer_set_death_callback(leave_input);
-        count -= 2; /* they explain a bad address themselves */
+        count -= 2; /* the sanitizers report a bad address themselves */
     }
     for (size_t i = 0; i < count; i++) signal(ends[i], on_end);
 }
@@ -70,7 +70,7 @@ static int compare(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* In the order of their names: folders list them as they like. */
+/* In the order of their names, because the order of a folder's entries is arbitrary. */
 static void run_folder(const char *path)
 {
     DIR *folder = opendir(path);
@@ -98,7 +98,7 @@ static void run(const char *path)
     else run_file(path);
 }
 
-/* Half of them of any bytes; half of few different ones, so that an operation meets itself again. */
+/* Half of them with any bytes; half with few different bytes, so that operations repeat. */
 static void run_random(uint64_t seed)
 {
     fli_prng prng;

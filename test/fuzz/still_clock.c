@@ -1,8 +1,9 @@
-/* still_clock.c - a second port/clock.c: a clock that only the program moves. Every look takes STEP_NS, so that loops
- * that wait for it end. With it, what an input does never depends on the machine.
+/* still_clock.c - a replacement of port/clock.c: a clock that only the program advances. Every read advances it by
+ * STEP_NS, so that loops that wait for it end. With it a run does not depend on the machine.
  *
- * It begins at zero, that is: long ago. Whoever waits for a moment of it with the system's own clock (only
- * filch_sched_stop does) does not wait at all. */
+ * It begins at zero, in the distant past of the system's clock. A wait for one of its times by the system's clock (only
+ * filch_sched_stop does that) ends at once.
+ */
 #include "fuzz/still_clock.h"
 
 #include "port/clock.h"

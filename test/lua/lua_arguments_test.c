@@ -1,5 +1,5 @@
-/* lua_arguments_test.c - functions of Lua processes called wrongly, or in ways that are seldom: each says what is wrong, or
- * does what the reference says. */
+/* lua_arguments_test.c - functions of Lua processes called wrongly or in rare ways: each reports what is wrong, or does
+ * what the reference says. */
 #include <lauxlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -268,7 +268,7 @@ static int what_is_pushed(lua_State *L)
     return 0;
 }
 
-/* Code of ours that runs before there is a process: what belongs to one is refused. */
+/* Code of the host that runs before there is a process: functions of a process are refused. */
 static void open_own(lua_State *L, void *user)
 {
     atomic_int *opened = user;
@@ -278,7 +278,7 @@ static void open_own(lua_State *L, void *user)
         fail_msg("%s", lua_tostring(L, -1));
     }
     if (atomic_fetch_add(opened, 1) < 100) return;
-    if (atomic_load(opened) % 2 == 0) lua_newtable(L); /* an error that is no text */
+    if (atomic_load(opened) % 2 == 0) lua_newtable(L); /* an error that is not a text */
     else lua_pushliteral(L, "will not open");
     lua_error(L);
 }
@@ -333,7 +333,7 @@ TEST(structs_of_other_sizes_are_refused)
     same(filch_lua_load(w.lua, "x", 1, NULL, NULL, NULL, 0), FILCH_EINVAL);
     same(filch_lua_load_file(NULL, "x", &code, NULL, 0), FILCH_EINVAL);
     same(filch_lua_load_file(w.lua, "x", NULL, NULL, 0), FILCH_EINVAL);
-    ok(filch_lua_load(w.lua, NULL, 0, NULL, &code, NULL, 0)); /* nothing is a program too */
+    ok(filch_lua_load(w.lua, NULL, 0, NULL, &code, NULL, 0)); /* an empty text is a program too */
     same(filch_lua_spawn(NULL, w.sched, code, NULL, &pid), FILCH_EINVAL);
     for (int i = 0; i < 2; i++) {
         how.size = i == 0 ? 1 : sizeof how + 8;
@@ -354,7 +354,7 @@ TEST(structs_of_other_sizes_are_refused)
     same(filch_lua_sim(w.lua, NULL, NULL, NULL, 1, &report), FILCH_EINVAL);
     same(filch_lua_sim(w.lua, code, NULL, NULL, 1, NULL), FILCH_EINVAL);
     how.spawn = NULL;
-    how.size = sizeof(size_t); /* the oldest there is */
+    how.size = sizeof(size_t); /* the oldest version of the struct */
     sim.size = sizeof(size_t);
     ok(filch_lua_sim(w.lua, code, &how, &sim, 1, &report));
     same(report.verdict, FILCH_SIM_OK);
@@ -387,7 +387,7 @@ TEST(simulations_take_no_check_and_tell_long_errors)
     has_text(report.text, "test:2: long long long");
     filch_sim_report_free(&report);
     filch_lua_code_drop(w.lua, code);
-    /* One that is ended by force leaves no words. */
+    /* A process that is killed leaves no error text. */
     static const char killed[] = "local me = process.self() process.spawn(function() process.terminate(me) end) time.sleep(1)";
     ok(filch_lua_load(w.lua, killed, sizeof killed - 1, "test", &code, NULL, 0));
     ok(filch_lua_sim(w.lua, code, NULL, NULL, 1, &report));
@@ -397,7 +397,7 @@ TEST(simulations_take_no_check_and_tell_long_errors)
     filch_lua_code_drop(w.lua, code);
 }
 
-/* Thousands of pieces of code, most of which nobody uses any more; one is held. */
+/* Thousands of pieces of code, most of them unused; one is held. */
 TEST(code_that_nobody_uses_makes_room)
 {
     filch_lua_code *held = NULL, *code = NULL;
@@ -423,7 +423,7 @@ TEST(code_that_nobody_uses_makes_room)
     world_passes(&w, "return 1");
 }
 
-/* A process that starts many kinds remembers some; upvalues decide what is the same code. */
+/* A process that starts many kinds remembers some; code with equal upvalues counts as the same. */
 TEST(functions_are_known_again)
 {
     world_passes(&w, "local x, out = 1, {}\n"

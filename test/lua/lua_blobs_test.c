@@ -1,4 +1,4 @@
-/* lua_blobs_test.c - bytes that many processes hold are there once: blobs, and long strings where they are sent on. */
+/* lua_blobs_test.c - bytes held by many processes exist once: blobs, and long strings that are sent on. */
 #include <lauxlib.h>
 #include <lua.h>
 
@@ -52,7 +52,7 @@ TEST(a_blob_reads_as_the_text_it_was_made_of)
                      "assert(select(2, pcall(setmetatable, b, {})):find('table expected', 1, true))\n");
 }
 
-/* Every way a value can take to another process. */
+/* Every way by which a value reaches another process. */
 static const char ways[] =
     "local me, text = process.self(), ('x'):rep(100000)\n"
     "local b = blob.new(text)\n"
@@ -131,7 +131,7 @@ TEST(a_process_that_holds_too_many_ends_and_garbage_does_not_count)
     world_passes(&w, "local text = ('x'):rep(1 << 20) for i = 1, 200 do local b = blob.new(text) end");
     world_passes(&w, "local me, b = process.self(), blob.new(('x'):rep(1 << 20))\n"
                      "for i = 1, 200 do process.send(me, { b }) process.receive() end");
-    /* Kept messages are charged with what they refer to. */
+    /* Kept messages are charged with the memory they refer to. */
     world_run(&w, "local me, b = process.self(), blob.new(('x'):rep(1 << 20))\n"
                   "for i = 1, 20 do process.send(me, { b, i }) end\n"
                   "process.receive(function() return false end, '1s')");

@@ -1,6 +1,6 @@
-/* lua_bounds_test.c - values at the edges of every form: 0, 1, 15, 16, 31, 32, 255, 256, 65,535, 65,536, 2^31, 2^32, 2^53, 2^63
- * as messages, as MessagePack and as JSON, compared with codecs written a second time in bounds.lua; and the functions of
- * `table` and `string` that are ours, with each argument from before the first to behind the last. */
+/* lua_bounds_test.c - boundary values of every format: 0, 1, 15, 16, 31, 32, 255, 256, 65,535, 65,536, 2^31, 2^32,
+ * 2^53, 2^63 as messages, as MessagePack and as JSON, compared with independent codecs in bounds.lua; and the functions
+ * of `table` and `string` that Filch replaces, with each argument from before the first to after the last position. */
 #include "lua/world.h"
 
 static world w;

@@ -1,5 +1,6 @@
-/* lua_budget_test.c - a spent budget cannot be caught: whatever calls Lua code back, the worker is free again, and terminate
- * ends the process. One worker, so that a process that kept it would be noticed: the driver runs on the same one. */
+/* lua_budget_test.c - the error of a spent budget cannot be caught: whatever calls Lua code back, the worker becomes
+ * free, and terminate ends the process. One worker, so that a process that occupied it would be noticed: the driver
+ * runs on the same one. */
 #include "lua/world.h"
 
 #define LOOP "while true do end"
@@ -17,8 +18,8 @@ static int open_world(void **state)
     return 0;
 }
 
-/* Runs `chunk` as a process beside the driver, which sleeps some times on the same worker, terminates it and waits for its
- * end. `spent`: it must end by itself, since its budget is spent. */
+/* Runs `chunk` as a process beside the driver, which sleeps a few times on the same worker, terminates it and waits for
+ * its end. `spent`: it must end by itself, since its budget is spent. */
 static void drive(const char *chunk, bool spent)
 {
     static char text[8192];
@@ -77,7 +78,7 @@ TEST(a_loop_where_nothing_can_interrupt_it_ends_its_process)
     for (size_t i = 0; i < sizeof spent / sizeof spent[0]; i++) drive(spent[i], true);
 }
 
-/* Whatever is around it, and again and again. */
+/* Whatever encloses it, and repeatedly. */
 TEST(no_protected_call_catches_a_spent_budget)
 {
     static const char *const around[] = {
@@ -94,7 +95,7 @@ TEST(no_protected_call_catches_a_spent_budget)
     };
     static const char *const inside[] = {
         "local c <close> = setmetatable({}, { __close = LOOP }) tostring(setmetatable({}, { __tostring = LOOP }))",
-        "error(setmetatable({}, { __tostring = LOOP })) ", /* caught as it is: goes round for ever, and is terminated */
+        "error(setmetatable({}, { __tostring = LOOP })) ", /* caught unchanged: loops for ever, and is terminated */
         "table.concat(setmetatable({}, { __len = LOOP }))",
         "xpcall(error, LOOP)",
     };
@@ -107,7 +108,7 @@ TEST(no_protected_call_catches_a_spent_budget)
     }
 }
 
-/* Where Lua can yield, a loop is no error: it goes on in slices, until it is terminated. */
+/* Where Lua can yield, a loop is not an error: it continues in slices until it is terminated. */
 TEST(loops_that_can_be_interrupted_go_on_until_they_are_terminated)
 {
     static const char *const loops[] = {
@@ -130,12 +131,12 @@ TEST(loops_that_can_be_interrupted_go_on_until_they_are_terminated)
         "while true do process.exec(function() end) end",
         "while true do load('return 1')() end",
         "while true do collectgarbage() end",
-        "while true do pcall(load, os.date) end", /* a reader without an instruction of Lua */
+        "while true do pcall(load, os.date) end", /* a reader that executes no Lua instruction */
     };
     for (size_t i = 0; i < sizeof loops / sizeof loops[0]; i++) drive(loops[i], false);
 }
 
-/* Most of its instructions are where Lua cannot yield, but it never stays there. */
+/* Most of its instructions are where Lua cannot yield, but it always returns from there. */
 TEST(a_loop_with_metamethods_is_interrupted_between_them)
 {
     static const char *const loops[] = {
@@ -183,7 +184,7 @@ static const char *const long_calls[] = {
     "for i = 1, 20000 do process.send(process.self(), i) end begin() for i = 1, 20 do assert(process.receive('none', 0) == nil) end",
 };
 
-/* A call of C that takes long lets the process beside it run: it is seen to, before the call has come to its end. */
+/* A long call of C lets the process beside it run before the call has ended. */
 TEST(long_calls_of_c_let_others_run)
 {
     for (size_t i = 0; i < sizeof long_calls / sizeof long_calls[0]; i++) {
@@ -216,7 +217,7 @@ TEST(long_calls_of_c_let_others_run)
     "local empty = {} for i = 1, 60000 do empty[i * 3] = true end for i = 1, 60000 do empty[i * 3] = nil end\n"           \
     "local function many(n, value) local t = {} for i = 1, n do t[i] = value or empty end return t end\n"
 
-/* Each is a walk of C that would take seconds, and cannot be left in between. */
+/* Each is a loop in C that would take seconds, and cannot be interrupted. */
 TEST(a_walk_of_c_that_takes_too_long_ends_its_process)
 {
     static const char *const walks[] = {
@@ -240,14 +241,14 @@ TEST(a_walk_of_c_that_takes_too_long_ends_its_process)
     }
 }
 
-/* What can be left in between goes on. */
+/* Loops that can be interrupted continue. */
 TEST(texts_of_tables_that_take_long_are_left_in_between)
 {
     drive(EMPTIED "msgpack.encode(many(100000))", false);
     drive(EMPTIED "json.encode(many(100000))", false);
 }
 
-/* The keys are different in a table twice as large as that of the receiver, and have the same hash there. */
+/* The keys have one hash value in a table twice as large as that of the receiver. */
 #define SAME_HASH                                                                                                   \
     "local t = {} for i = 1, 70000 do t['k' .. i] = true end for i = 1, 70000 do t['k' .. i] = nil end\n"            \
     "for i = 1, 30000 do t[i * 32767] = true end\n"
@@ -422,7 +423,7 @@ TEST(coroutines_that_close_each_other_in_a_row_are_refused_and_not_a_crash)
     }
 }
 
-/* What is left to be closed when a process fails is closed outside of all of its calls. */
+/* Variables to be closed when a process fails are closed outside of all of its calls. */
 TEST(a_process_that_fails_closes_its_variables_however_deep_it_was)
 {
     char text[4096];

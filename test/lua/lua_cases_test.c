@@ -1,9 +1,11 @@
-/* lua_cases_test.c - sleeps end in order however they were begun and cancelled, each mode of fs.open does what io.open's does. */
+/* lua_cases_test.c - sleeps end in order however they were begun and cancelled; each mode of fs.open does what
+ * io.open's does. */
 #include "lua/simulated.h"
 
 #include <unistd.h>
 
-/* In virtual time: tasks sleep for times in no order, some of them are cancelled meanwhile; the others wake in order, in time. */
+/* In virtual time: tasks sleep for times in random order, some of them are cancelled; the others wake in order and in
+ * time. */
 TEST(tasks_wake_in_the_order_of_their_times_whoever_is_cancelled)
 {
     simulate("local woken, tasks, n = {}, {}, 40\n"
@@ -31,7 +33,7 @@ TEST(tasks_wake_in_the_order_of_their_times_whoever_is_cancelled)
              5);
 }
 
-/* The same without tasks that are cancelled by hand: each receive with a timeout takes its alarm back when its message comes. */
+/* Without cancelled tasks: each receive with a timeout cancels its timer when its message arrives. */
 TEST(timeouts_that_were_not_needed_do_not_keep_later_ones_from_their_order)
 {
     simulate("local me, out = process.self(), {}\n"
@@ -108,7 +110,7 @@ TEST(each_mode_of_open_is_that_of_io_open)
 }
 #endif
 
-/* Nearly each figure has a number that no other has. */
+/* Nearly each counter has a value of its own. */
 TEST(runtime_stats_are_those_of_the_scheduler)
 {
     world       w;
@@ -142,7 +144,7 @@ TEST(runtime_stats_are_those_of_the_scheduler)
     for (size_t i = 0; i < 19; i++) s[i] = strtoull(at, (char **)(uintptr_t)&at, 10);
     static const unsigned long long expected[14] = { 1, 0, 1, 7, 6, 3, 0, 6, 9, 8, 0, 0, 0, 0 };
     for (size_t i = 0; i < 14; i++) {
-        /* A send that is refused may have been tried twice: at once, and where it may wait. */
+        /* A refused send may have been tried twice: at once, and where it may wait. */
         if (s[i] != expected[i] && !(i == 8 && s[i] == 18)) fail_msg("figure %zu is %llu in %s", i, s[i], w.text);
     }
     const uint64_t now[] = { stats.steps, stats.yields, stats.completions, stats.sleeps, stats.wakes };
@@ -217,7 +219,7 @@ TEST(where_instructions_are_counted_a_slice_is_as_long_as_it_should_be)
     }
 }
 
-/* What comes behind the time, the level and the pid, one line each. */
+/* The text after time, level and pid, one line each. */
 static char   logged[4096];
 static size_t logged_size;
 
@@ -339,7 +341,7 @@ TEST(what_is_wrong_names_the_argument_and_the_depth)
     world_close(&w);
 }
 
-/* Each __tostring cannot be interrupted for a fifth of a second of the thread's own time; together they are above the limit. */
+/* Each __tostring runs for 0.2 s of the thread's time without interruption; the sum is above the limit. */
 TEST(several_times_without_an_interruption_are_not_one_long_one)
 {
     world             w;

@@ -1,5 +1,5 @@
-/* lua_edges_test.c - what a script can do at the edges of the libraries: values of the wrong sort, names and lines that are too long,
- * and hosts whose Lua keeps its secrets. */
+/* lua_edges_test.c - edge cases of the libraries: values of the wrong type, names and lines that are too long, and a
+ * Lua that hides its internals. */
 #include <filch_lua.h>
 #include <lauxlib.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 static world w;
 
-/* The log, line after line. One worker writes it, and the test reads it after the process that logged has ended. */
+/* The log, line after line. One worker writes it, and the test reads it after the process has ended. */
 static char   logged[1 << 18];
 static size_t logged_size;
 
@@ -36,7 +36,7 @@ static int open_world(void **state)
     return 0;
 }
 
-/* The pointer of a host arrives as userdata that has no metatable. */
+/* The pointer of a host arrives as userdata without a metatable. */
 TEST(a_pointer_of_the_host_is_no_channel_task_pid_stream_or_request)
 {
     static int thing;
@@ -142,7 +142,7 @@ TEST(a_file_longer_than_a_page_is_loaded_whole)
     ok(w.error);
     assert_string_equal(w.text, "the end");
     filch_lua_code_drop(w.lua, code);
-    /* A text that is given no room, and none at all. */
+    /* A buffer for the text of size 0, and none at all. */
     same(filch_lua_load(w.lua, "=", 1, "x", &code, why, 0), FILCH_LUA_ESYNTAX);
     same(filch_lua_load(w.lua, "=", 1, "x", &code, NULL, 10), FILCH_LUA_ESYNTAX);
     ok(unlink(path));
@@ -165,8 +165,8 @@ TEST(options_that_no_host_can_have_are_refused)
     assert_null(lua);
 }
 
-/* Where the seed and the prototypes lie is found out by comparing states. Another Lua may hide them: then nothing is shared between
- * states, and everything works. */
+/* The addresses of the seed and the prototypes are found by comparing states. Another Lua may hide them: then nothing
+ * is shared between states, and everything works. */
 TEST(a_lua_that_hides_its_insides_runs_the_same_programs)
 {
     w.lua->proto_word = 0;
@@ -226,7 +226,7 @@ TEST(a_host_without_a_limit_of_time_loads_files)
     world_close(&other);
 }
 
-/* The limit of a process is met by its blobs, its long strings and the messages that it keeps, wherever that is. */
+/* The limit of a process is reached by its blobs, its long strings and its kept messages, at any place. */
 TEST(whatever_memory_a_process_may_have_it_gets_through_or_is_told)
 {
     static const char chunk[] =

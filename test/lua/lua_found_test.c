@@ -1,4 +1,4 @@
-/* lua_found_test.c - what users of Lua processes saw go wrong, each once. */
+/* lua_found_test.c - bugs that users of Lua processes met. */
 #include "lua/world.h"
 
 static world w;
@@ -10,7 +10,7 @@ static int open_world(void **state)
     return 0;
 }
 
-/* The process crashed: the place of the search was in a message that the pattern had taken. */
+/* The process crashed: the position of the search was in a message that the pattern had taken. */
 TEST(a_pattern_may_receive_by_itself)
 {
     world_passes(&w, "local me = process.self()\n"
@@ -23,11 +23,11 @@ TEST(a_pattern_may_receive_by_itself)
                      "assert(m == 3)\n"
                      "assert(process.receive(function(m) return process.receive(0) == nil end, 0) == nil)\n" /* takes all of them itself */
                      "assert(select(2, process.receive(0)) == 'timeout')\n"
-                     "for i = 1, 4 do process.send(me, i) end\n" /* a match that has been taken meanwhile is none */
+                     "for i = 1, 4 do process.send(me, i) end\n" /* a match that was taken meanwhile does not count */
                      "assert(process.receive(function(m) local x = process.receive(0) return true end, 0) == nil)\n");
 }
 
-/* Messages that had come while it slept were not there. */
+/* Messages that had arrived during the sleep were not found. */
 TEST(receive_without_waiting_finds_what_came_while_it_slept)
 {
     world_passes(&w, "local me = process.self()\n"
@@ -37,7 +37,7 @@ TEST(receive_without_waiting_finds_what_came_while_it_slept)
                      "local none, why = process.receive(0) assert(none == nil and why == 'timeout')\n");
 }
 
-/* The question had been sent, or the process started, when it turned out that nobody could wait for the answer. */
+/* The request had been sent, or the process started, before the call found that it could not wait here. */
 TEST(where_it_cannot_wait_nothing_is_sent_or_started)
 {
     world_passes(&w, "local server = process.spawn(function() while true do local m, from = process.receive() if m == 'count' then process.reply(from, 0) else error('asked') end end end)\n"
@@ -49,7 +49,7 @@ TEST(where_it_cannot_wait_nothing_is_sent_or_started)
                      "process.terminate(server)\n");
 }
 
-/* A limit that was too small for the other ended the one that had asked, through pcall. */
+/* A limit that was too small for the new process ended the process that started it, through pcall. */
 TEST(one_that_cannot_begin_does_not_end_who_started_it)
 {
     world_passes(&w, "for _, size in ipairs { 1, 100, 3000, 5000 } do\n"
@@ -69,7 +69,8 @@ TEST(a_send_that_waits_is_not_counted_as_refused)
                      "end\n"
                      "local before = runtime.stats()\n"
                      "local pid = full('fail')\n"
-                     "while process.send(pid, 3) do end\n" /* it keeps what it has looked at outside of its mailbox */
+                     "while process.send(pid, 3) do end\n" /* it keeps messages that it has looked at outside of its
+                                                            * mailbox */
                      "local after = runtime.stats()\n"
                      "assert(after.refused == before.refused + 1 and after.undelivered == before.undelivered)\n"
                      "process.terminate(pid) process.receive({ event = 'exit', pid = pid })\n"
@@ -135,7 +136,7 @@ TEST(functions_of_metatables_take_only_tables)
                      "end\n");
 }
 
-/* A worker was captured for ever: finalizers run where nothing interrupts them. */
+/* A worker was occupied for ever: finalizers cannot be interrupted. */
 TEST(no_metatable_of_ours_takes_a_finalizer)
 {
     world_passes(&w, "assert(getmetatable(json.list()) == false and getmetatable(json.decode('[1]')) == false)\n"
@@ -145,7 +146,7 @@ TEST(no_metatable_of_ours_takes_a_finalizer)
                      "for _, x in ipairs { json.null, channel.new(), blob.new('x'), task.spawn(print) } do assert(not getmetatable(x)) end\n");
 }
 
-/* Another task could go on in a task's own coroutine, or close it: what it waited with was freed under it. */
+/* Another task could resume a task's own coroutine, or close it: memory that it waited with was freed. */
 TEST(only_a_task_goes_on_in_its_own_coroutine)
 {
     world_passes(&w, "local main, ch, own = coroutine.running(), channel.new()\n"

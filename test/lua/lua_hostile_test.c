@@ -1,6 +1,6 @@
-/* lua_hostile_test.c - every function of the environment is called with hostile arguments (hostile.lua), again and again, beside a process
- * on the same worker, which goes on and ends it. A function without a row fails the test. Judged by counts: the other one gets its turns,
- * and terminate works; how late is a matter of bench/lua_lateness. */
+/* lua_hostile_test.c - calls every function of the environment with hostile arguments (hostile.lua), again and again,
+ * beside a process on the same worker, which must continue and then ends the caller. A function without a row fails the
+ * test. Judged by counts: the other process gets its turns, and terminate works; bench/lua_lateness measures delays. */
 #include "lua/world.h"
 
 static world w;
@@ -36,7 +36,7 @@ TEST(every_function_of_the_environment_has_a_row)
                      "assert(#missing == 0, 'no row in hostile.lua: ' .. table.concat(missing, ' '))\n");
 }
 
-/* The names of all rows, one a line. */
+/* Returns the names of all rows, one per line. */
 static char *names_of_rows(void)
 {
     world_passes(&w, "local names = {}\n"
@@ -58,7 +58,7 @@ TEST(whatever_is_called_others_run_and_terminate_works)
                  "process.terminate(pid)\n"
                  "process.receive({ event = 'exit', pid = pid })\n",
                  name);
-        world_passes(&w, chunk); /* in time, or it is said which one never ended */
+        world_passes(&w, chunk); /* in time, or the text names the row that never ended */
     }
     assert_true(count > 150);
     free(names);

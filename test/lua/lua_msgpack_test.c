@@ -1,5 +1,5 @@
-/* lua_msgpack_test.c - MessagePack from Lua: the bytes are those of the format, every value comes back, and what is wrong is
- * told with its place. */
+/* lua_msgpack_test.c - MessagePack from Lua: the bytes follow the format, every value is read back, and errors are
+ * reported with their position. */
 #include "lua/world.h"
 
 static world w;

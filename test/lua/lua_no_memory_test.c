@@ -1,9 +1,11 @@
-/* lua_no_memory_test.c - Lua processes where memory runs out, at every single asking: in the host and its states, in a
- * process's own heap, in the scheduler. Each time there is an answer, nobody waits for ever, and nothing is left behind.
+/* lua_no_memory_test.c - Lua processes while memory runs out, at every single allocation: in the host and its states,
+ * in the heap of a process, in the scheduler. Each time the error is reported, no process waits for ever, and nothing
+ * is left behind.
  *
- * The linker puts the functions below in place of libc's and of fli_lua_heap_resize (--wrap in test/CMakeLists.txt). The
- * scheduler has no workers, one thread for jobs, whose results are awaited but for the last few, and an allocator of its own:
- * so each run asks in the same order, almost to its end. */
+ * The linker puts the functions below in place of libc's and of fli_lua_heap_resize (--wrap in test/CMakeLists.txt).
+ * The scheduler has no workers, one thread for jobs, whose results are awaited except for the last few, and an
+ * allocator of its own: so each run allocates in the same order, almost to its end.
+ */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -27,19 +29,19 @@ enum { SLOWER = 1 };
 enum { SLOWER = 1 };
 #endif
 
-/* ---- a system that refuses ---- */
+/* ---- a system that fails ---- */
 
 typedef enum thing { MEMORY, HEAP, LOCK, CONDITION, THREAD, SIGNAL, STACK, REFERENCE, THINGS } thing;
 
 static struct {
-    atomic_long held;    /* blocks of malloc's that are out */
-    atomic_int  what;    /* what is refused */
-    atomic_long left;    /* askings until then; 0 or less: it has been */
-    atomic_long length;  /* how many in a row */
+    atomic_long held;    /* blocks of malloc in use */
+    atomic_int  what;    /* the kind of request that fails */
+    atomic_long left;    /* requests until the failure; 0 or less: it has happened */
+    atomic_long length;  /* number of failures in a row */
     atomic_long refused; /* times */
 } sys = { .what = THINGS };
 
-/* What this thread asks for is not counted. */
+/* Requests of this thread are not counted. */
 static __thread bool exempt;
 
 static bool refuses(thing t)
@@ -51,7 +53,7 @@ static bool refuses(thing t)
     return true;
 }
 
-/* From now on the n-th asking for `t` is refused, and some that follow it. */
+/* Makes the n-th request for `t` fail, and `length` - 1 after it. */
 static void refuse(thing t, long nth, long length)
 {
     atomic_store(&sys.refused, 0);
@@ -60,14 +62,14 @@ static void refuse(thing t, long nth, long length)
     atomic_store(&sys.what, (int)t);
 }
 
-/* No more; whether there was one. */
+/* Ends the failures. Returns true if there was one. */
 static bool was_refused(void)
 {
     atomic_store(&sys.what, THINGS);
     return atomic_load(&sys.refused) > 0;
 }
 
-/* Declares the real function and begins the one in its place. */
+/* Declares the real function and begins its replacement. */
 #define INSTEAD(type, name, ...) \
     type __real_##name(__VA_ARGS__); \
     type __wrap_##name(__VA_ARGS__); \
@@ -113,7 +115,7 @@ INSTEAD(void, free, void *old)
 
 INSTEAD(void *, fli_lua_heap_resize, fli_lua_heap *heap, void *old, size_t old_size, size_t size)
 {
-    /* Lua counts on it that shrinking succeeds. */
+    /* Lua relies on it that shrinking succeeds. */
     if (size <= old_size || !refuses(HEAP)) return __real_fli_lua_heap_resize(heap, old, old_size, size);
     heap->refused = true;
     return NULL;
@@ -161,7 +163,7 @@ INSTEAD(filch_err, filch_keep, const filch_data *data, filch_data *out)
 
 /* ---- the host ---- */
 
-/* True: a refusal came, and it was the answer. */
+/* Returns true if a request failed and the call reported it. */
 static bool create_without(thing t, long nth, bool hidden)
 {
     filch_lua        *lua = NULL;
@@ -188,7 +190,8 @@ TEST(a_host_without_what_it_needs_is_not_created_and_leaves_nothing)
     static const struct {
         thing t;
         long  least;
-        bool  hidden; /* there may be another way: a state that could not be compared is no template */
+        bool  hidden; /* the call may succeed in another way: a state that could not be compared is not used as a
+                       * template */
     } cases[] = { { MEMORY, 20, true }, { LOCK, 8, false }, { CONDITION, 1, false }, { THREAD, 1, false }, { SIGNAL, 1, false } };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         long nth = 1;
@@ -197,7 +200,7 @@ TEST(a_host_without_what_it_needs_is_not_created_and_leaves_nothing)
     }
 }
 
-/* Lua counts on it that shrinking succeeds. A block that was malloc's cannot become one of a chunk without memory. */
+/* Lua relies on it that shrinking succeeds. A block of malloc cannot become one of a chunk without memory. */
 TEST(a_heap_shrinks_without_memory)
 {
     static char  first[4096];
@@ -222,7 +225,7 @@ TEST(a_heap_shrinks_without_memory)
 
 static test_alloc sched_alloc;
 
-/* Ours is no part of what is refused. */
+/* The allocator of the test, which does not fail. */
 static void *outside(void *user, void *old, size_t old_size, size_t size)
 {
     exempt = true;
@@ -232,7 +235,7 @@ static void *outside(void *user, void *old, size_t old_size, size_t size)
 }
 
 static world w;
-static char  running[64]; /* what, for messages */
+static char  running[64]; /* name of the running program, for messages */
 
 static filch_err start(filch_lua_code **code, const char *chunk)
 {
@@ -278,12 +281,12 @@ static bool is_over(void)
     if (atomic_load(&w.over) != 0) return true;
     filch_stats stats = FILCH_STATS_INIT;
     ok(filch_sched_stats(w.sched, &stats));
-    bool awaited = stats.yields != stats.completions + stats.abandoned; /* what is done on other threads */
+    bool awaited = stats.yields != stats.completions + stats.abandoned; /* work on other threads */
     if (ran == 0 && !awaited && filch_next_timeout(w.sched) == FILCH_FOREVER) fail_msg("%s waits for ever", running);
     return false;
 }
 
-/* Runs the chunk to its end. `arm` says what is refused, from when it is loaded. True: something was. */
+/* Runs the chunk to its end. `arm` chooses what fails, from its loading on. Returns true if something failed. */
 static bool run_without(const char *chunk, void (*arm)(long nth, long length), long nth, long length)
 {
     filch_lua_code *code = NULL;
@@ -299,7 +302,7 @@ static bool run_without(const char *chunk, void (*arm)(long nth, long length), l
     if (started) err = w.error;
     bool fine = err == FILCH_OK || err == FILCH_ENOMEM || err == FILCH_LUA_EMEMORY || err == FILCH_ELINK || err == FILCH_LUA_EERROR;
     if (!fine || (!refused && err != FILCH_OK)) fail_msg("%ld: %s: %s", nth, filch_err_name(err), w.text);
-    /* What is left over in others is the program's, not ours. */
+    /* Code that is left belongs to the program. */
     filch_lua_code_drop(w.lua, code);
     ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));
     ok(filch_lua_destroy(w.lua));
@@ -320,12 +323,13 @@ static void arm_heap(long nth, long length)
 
 static void arm_sched(long nth, long length)
 {
-    refuse(THINGS, 0, 0); /* nor has it been, even if the test before this one failed */
+    refuse(THINGS, 0, 0); /* nor has anything failed, even if the test before this one did */
     atomic_store(&sched_alloc.refused, 0);
     test_alloc_fail(&sched_alloc, (uint64_t)nth, length > 1);
 }
 
-/* Each asserts what it gets, so that what was refused is an error, and its children are linked, so that it hears of theirs. */
+/* Each asserts its results, so that a failure is an error, and its children are linked, so that it gets their
+ * errors. */
 static const char *const programs[] = {
     /* messages of all kinds, kept and chosen; requests; errors with tracebacks */
     "local text, two = ... assert(text == 'a text' and two == 2)\n"
@@ -432,7 +436,7 @@ static const char *const programs[] = {
 };
 enum { PROGRAMS = sizeof programs / sizeof programs[0] };
 
-/* Every asking, or where a run takes long every stride-th. Gives how many there were. */
+/* Fails every request, or if a run takes long every stride-th. Returns their number. */
 static long sweep(const char *chunk, void (*arm)(long nth, long length), long length, long stride)
 {
     uint64_t share = scaled(100);
@@ -447,7 +451,7 @@ static void arm_thread(long nth, long length)
     refuse(THREAD, nth, length);
 }
 
-/* Its arguments, functions among them, were half written, and the job was made. */
+/* Its arguments, functions among them, were half written, and the job was created. */
 TEST(a_process_that_runs_out_of_memory_as_it_starts_a_job_or_another_process_leaves_nothing)
 {
     static const char *const chunks[] = {
@@ -479,11 +483,12 @@ TEST(whichever_asking_of_the_host_is_refused_there_is_an_answer)
 {
     for (size_t i = 0; i < PROGRAMS; i++) {
         assert_true(sweep(programs[i], arm_memory, 1, 1) > 5);
-        assert_true(sweep(programs[i], arm_memory, 1000000, 3) > 5); /* it, and all that follow */
+        assert_true(sweep(programs[i], arm_memory, 1000000, 3) > 5); /* it, and all later ones */
     }
 }
 
-/* One refusal alone makes Lua collect and ask again; two in a row are final; and so is a heap that stays full. */
+/* After a single failure Lua collects garbage and tries again; two in a row are final; and so is a heap that stays
+ * full. */
 TEST(whichever_asking_of_a_heap_is_refused_its_process_ends_and_says_so)
 {
     for (size_t i = 0; i < PROGRAMS; i++) {
@@ -512,7 +517,7 @@ static void arm_reference(long nth, long length)
     refuse(REFERENCE, nth, length);
 }
 
-/* None waits for a certain message: one that a full stack has no room for is told as a string of bytes. */
+/* None waits for a certain message: a message for which a full stack has no room is delivered as a string of bytes. */
 static const char *const stack_programs[] = {
     "local me, b, s = process.self(), blob.new(('b'):rep(30000)), ('s'):rep(17000)\n"
     "for i = 1, 2 do assert(process.send(me, { { { b, s, me } }, i })) local m = process.receive() assert(#m[1][1][1] == 30000 and m[2] == i) end\n"

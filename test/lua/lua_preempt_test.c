@@ -1,14 +1,16 @@
-/* lua_preempt_test.c - tasks, channels and receive, interrupted wherever the program's own code runs: nothing is lost, nothing comes
- * out of order, no wait ends early. Either each second instruction is interrupted in a real run, or points that a seed draws.
+/* lua_preempt_test.c - tasks, channels and receive, interrupted wherever the program's own code runs: nothing is lost,
+ * the order is kept, no wait ends early. Interrupted at each second instruction in a real run, or at points drawn from
+ * a seed.
  *
- * FILCH_TASKS_VALUES=N sends so many values through each channel. */
+ * FILCH_TASKS_VALUES=N sends N values through each channel.
+ */
 #include <sched.h>
 
 #include "lua/simulated.h"
 
 static world w;
 
-/* A world in which each second instruction of a Lua function is interrupted. */
+/* Opens a world in which each second instruction of a Lua function is interrupted. */
 static void open_interrupted(int32_t workers)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
@@ -25,7 +27,7 @@ static int open_world(void **state)
     return 0;
 }
 
-/* Hooks walk over all active calls: where there are many of these, none is set. */
+/* Hooks walk over all active calls: with many of these, none is set. */
 static int open_quiet_world(void **state)
 {
     *state = &w;
@@ -47,7 +49,7 @@ TEST(a_channel_loses_no_value_and_keeps_their_order)
              "end\n"
              "assert(runtime.stats().interrupted > 100)\n", values, values);
     (void)world_start(&w, chunk, 0);
-    while (!atomic_load(&w.over)) sched_yield(); /* without an end: N may be large */
+    while (!atomic_load(&w.over)) sched_yield(); /* no time limit: N may be large */
     if (w.error != FILCH_OK) fail_msg("%s: %s", filch_err_name(w.error), w.text);
 }
 
@@ -61,7 +63,7 @@ TEST(a_task_that_ends_while_it_is_about_to_be_awaited_wakes_the_waiter)
     world_passes(&w, chunk);
 }
 
-/* Both come while the call looks, enters the queues and parks: from messages, and from a task that sends. */
+/* Both arrive while the call checks, enters the queues and parks: from messages, and from a task that sends. */
 TEST(select_misses_neither_a_value_nor_a_message)
 {
     simulate("local ch, me = channel.new(), process.self()\n"
@@ -130,7 +132,7 @@ TEST(a_pattern_may_receive_by_itself)
                      "local m = process.receive(function(m) if not inner then inner = process.receive(3, '1s') end return m == 4 end)\n"
                      "assert(inner == 3 and m == 4)\n"
                      "assert(process.receive() == 1 and process.receive() == 2 and process.receive() == 5)\n"
-                     "inner = nil for i = 1, 5 do process.send(me, i) end\n" /* the very message that is looked at */
+                     "inner = nil for i = 1, 5 do process.send(me, i) end\n" /* the message that is being matched */
                      "m = process.receive(function(m) if m == 2 and not inner then inner = process.receive(2, '1s') return true end return m == 5 end)\n"
                      "assert(inner == 2 and m == 5)\n"
                      "assert(process.receive() == 1 and process.receive() == 3 and process.receive() == 4)\n");
@@ -141,8 +143,8 @@ static bool is_over(void *user)
     return atomic_load(&((world *)user)->over) != 0;
 }
 
-/* A program that has no more room on its stack cannot leave a call half done. Takes seconds of a processor where nothing is optimized: so
- * it is waited for longer than usual. */
+/* A program whose stack is full cannot leave a call half done. Takes seconds of CPU time in builds without
+ * optimisation, so the wait is longer than usual. */
 TEST(a_stack_that_overflows_inside_a_call_leaves_the_tasks_as_they_were)
 {
     (void)world_start(&w, "local ch, got = channel.new(), {}\n"
@@ -185,7 +187,7 @@ TEST(what_a_task_waited_for_is_forgotten_however_its_wait_ends)
                      "b:close() local fine, why = t:await() assert(not fine and why:find('closed channel')) local s, r = a:waiting() assert(r == 0)\n");
 }
 
-/* A mistake that shows only if a task is interrupted between two certain instructions, in a program of a hundred. */
+/* A bug that shows only if a task is interrupted between two certain instructions, in a program of a hundred. */
 TEST(a_simulation_finds_a_race_of_three_instructions)
 {
     static const char racy[] = "local n = 0\n"

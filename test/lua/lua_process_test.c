@@ -1,4 +1,4 @@
-/* lua_process_test.c - Lua processes: starting, sending, receiving, asking, waiting, ending. */
+/* lua_process_test.c - Lua processes: starting, sending, receiving, requests, waiting, ending. */
 #include "lua/world.h"
 
 static world w;

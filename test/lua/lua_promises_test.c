@@ -1,5 +1,6 @@
-/* lua_promises_test.c - promises of the Lua libraries that a small mistake would break unseen: what is left running, what is left behind, what
- * grows with the square, and what a pattern or a full mailbox means. By counts and virtual time. */
+/* lua_promises_test.c - promises of the Lua libraries that a small bug would break without notice: what is left
+ * running, what is left behind, quadratic cost, and the meaning of patterns and full mailboxes. By counts and virtual
+ * time. */
 #include <lua.h>
 
 #include "lua/simulated.h"
@@ -25,7 +26,7 @@ TEST(any_leaves_no_task_running)
              "waiter:cancel() assert(not pcall(waiter.await, waiter)) time.sleep('1h') assert(ran == 0 and ends == 7)\n", scaled(20));
 }
 
-/* Workers fall asleep now and then, so ticks are late. Each is at its place all the same, and those in between are on time. */
+/* Workers stall now and then, so ticks are late. Each late tick keeps its place, and those in between are on time. */
 TEST(ticks_do_not_drift)
 {
     simulate("local began, best = time.now(), 1\n"
@@ -55,7 +56,7 @@ TEST(a_selective_receive_looks_at_no_message_twice)
              "for i = 1, n do assert(process.receive() == i) end\n", scaled(20));
 }
 
-/* ---- what a process leaves behind while it lives: bytes of the scheduler ---- */
+/* ---- what a live process leaves behind: bytes of the scheduler ---- */
 
 static atomic_size_t live_bytes;
 
@@ -95,7 +96,7 @@ static int open_counted_world(void **state)
     return 0;
 }
 
-/* A monitor takes more than 64 bytes, as long as both live. */
+/* A monitor takes more than 64 bytes, as long as both processes live. */
 TEST(a_request_leaves_no_monitor_behind)
 {
     world_passes(&w, "local function server() while true do local m, from = process.receive() if m ~= 'quiet' then process.reply(from, m) end end end\n"
@@ -147,7 +148,7 @@ TEST(a_send_to_a_full_mailbox_that_waits_waits)
 
 TEST(a_send_that_waits_hears_of_the_receivers_end)
 {
-    /* The first message may be taken in before the receiver sleeps, so the second or third finds the mailbox full. */
+    /* The first message may be read before the receiver sleeps, so the second or third finds the mailbox full. */
     simulate("local function receiver(overflow) return process.spawn{ function() time.sleep('5s') end; mailbox = 1, overflow = overflow } end\n"
              "local function fill(pid) local r, why for i = 1, 4 do r, why = process.send(pid, i) if not r then return why end end error('never full') end\n"
              "local began = time.now()\n"
@@ -193,7 +194,8 @@ TEST(null_and_empty_lists_survive_a_message)
                      "assert(process.exec(function(list) return json.encode { list, null } end, json.list()) == '[[],null]')\n");
 }
 
-/* Two processes that sleep for half a second and for a second: under some seeds the machine oversleeps, and the later one is first. */
+/* Two processes that sleep for half a second and for a second: under some seeds the machine oversleeps, and the later
+ * one wakes first. */
 TEST(sleeps_that_are_far_apart_end_together_under_some_seeds)
 {
     static const char chunk[] = "local me = process.self()\n"

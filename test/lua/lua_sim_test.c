@@ -1,4 +1,5 @@
-/* lua_sim_test.c - Lua programs in simulation: the same seed is the same run, time is virtual, a failing seed replays. */
+/* lua_sim_test.c - Lua programs in simulation: the same seed gives the same run, time is virtual, a failing seed can be
+ * replayed. */
 #include "lua/world.h"
 
 /* What a run prints. */

@@ -1,5 +1,5 @@
-/* lua_sources_test.c - the code that a program names comes from its own folders: no other file is read, none of another kind,
- * none that is large, and nothing waits for one. */
+/* lua_sources_test.c - the code that a program names comes from its own folders: no other file is read, none of another
+ * kind, none that is large, and no call waits for one. */
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -101,7 +101,7 @@ TEST(code_in_the_programs_folders_is_found_by_its_name)
                      "assert(work.run('fine.lua', 9) == 9)\n");
 }
 
-/* Every way to name code, each with every name that is none. */
+/* Every way to name code, each with every invalid name. */
 TEST(no_other_file_is_read_whoever_names_it)
 {
     static char chunk[4096];

@@ -1,9 +1,10 @@
-/* lua_supervisor_test.c - the library `supervisor`: trees written in Lua, in simulation under many seeds and on threads. What
- * supervisors do is tested in test/api/supervisor_test.c; here, that Lua's description of them is what they get. */
+/* lua_supervisor_test.c - the library `supervisor`: trees written in Lua, in simulation under many seeds and on
+ * threads. Supervisors are tested in test/api/supervisor_test.c; this tests that they get what the Lua description
+ * says. */
 #include "lua/simulated.h"
 
-/* What all chunks begin with: children that say when they begin and end, and do as they are told. Those that begin together may be
- * heard in any order: the diary sorts them. */
+/* The beginning of all chunks: children that report when they begin and end, and obey messages. Reports of children
+ * that begin together may arrive in any order: the diary sorts them. */
 #define CHILDREN                                                                                                  \
     "local me = process.self()\n"                                                                                 \
     "local function child(who)\n"                                                                                 \
@@ -113,7 +114,7 @@ TEST(children_come_later_and_go)
     simulate(chunk, scaled(200));
 }
 
-/* Back-off doubles from a second up to four, with virtual clocks; a child that was stable begins anew. */
+/* The back-off doubles from one second up to four, with virtual clocks; after a stable time it begins again at one. */
 TEST(back_off_and_stable_time_are_as_described)
 {
     static const char chunk[] =
@@ -184,7 +185,7 @@ TEST(too_many_restarts_end_the_supervisor_and_whoever_started_it)
         "end\n"
         "local ended = process.receive({ event = 'exit', pid = starter }, '1m')\n"
         "assert(ended and ended.error, 'it lives on')\n"
-        /* Without the link it is news for those who watch. */
+        /* Without the link the processes that monitor it get an exit. */
         "local top = assert(supervisor.start { link = false, intensity = 0, children = { { id = 'w', child, 'w', name = 'w' } } })\n"
         "process.monitor(top)\n"
         "process.send('w', 'fail')\n"
@@ -286,12 +287,13 @@ TEST(descriptions_that_make_no_sense_name_the_place)
         "assert(why:find('described by a table'), why)\n"
         "_, why = pcall(supervisor.start_child, top, { f, restart = 'never' })\n"
         "assert(why:find(\"^restart is 'never'\"), why)\n"
-        "assert(runtime.stats().spawned == 3)\n" /* this one, the supervisor, and who asked whether it is up */
+        "assert(runtime.stats().spawned == 3)\n" /* this process, the supervisor, and the process that asked whether
+                                                  * it is up */
         "supervisor.stop(top)\n";
     simulate(chunk, 1);
 }
 
-/* Faults rain on a tree for ten virtual minutes: whoever should be there is there in the end, once. */
+/* Faults hit a tree for ten virtual minutes: in the end each child that should run does, once. */
 TEST(a_tree_under_faults_is_whole_in_the_end)
 {
     static const char chunk[] =

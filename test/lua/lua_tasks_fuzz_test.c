@@ -1,13 +1,16 @@
-/* lua_tasks_fuzz_test.c - random programs of tasks, channels, select, deadlines, cancels and messages, interrupted at each instruction or where a
- * seed says, beside a model (tasks_model.h) that is compared after each batch of operations.
+/* lua_tasks_fuzz_test.c - random programs of tasks, channels, select, deadlines, cancels and messages, interrupted at
+ * each instruction or where a seed says, beside a model (tasks_model.h) that is compared after each batch of
+ * operations.
  *
- * FILCH_TASKS_SEED=N runs one seed and tells what it does; FILCH_TASKS_RUNS=N that many seeds. */
+ * FILCH_TASKS_SEED=N runs one seed and prints what it does; FILCH_TASKS_RUNS=N runs N seeds.
+ */
 #include <lauxlib.h>
 
 #include "lua/tasks_model.h"
 #include "lua/world.h"
 
-enum { BATCHES = 30, ADVANCE_MS = 310 }; /* deadlines are whole seconds: none is near a moment at which the model looks */
+enum { BATCHES = 30, ADVANCE_MS = 310 }; /* deadlines are whole seconds: none is near a time at which the model is
+                                          * compared */
 
 static struct {
     model   *model;
@@ -19,7 +22,7 @@ static struct {
 static const char *const kinds[] = { "send", "receive", "iterate", "select", "rest", "await", "close", "cancel", "post" };
 static const int         capacities[MODEL_CHANNELS] = { 0, 1, 4, 0 };
 
-/* The operations of a batch are tasks that begin at once; each leaves what came of it, as text. */
+/* The operations of a batch are tasks that begin at once; each leaves its outcome as a text. */
 static const char program[] =
     "local me, ch, tasks, out = process.self(), {}, {}, {}\n"
     "for i, capacity in ipairs { 0, 1, 4, 0 } do ch[i] = channel.new(capacity) end\n"
@@ -92,7 +95,7 @@ static void tell_op(const model_op *op)
     printf("\n");
 }
 
-/* draw() -> the operations of a batch; nil: enough. */
+/* draw() -> the operations of a batch; nil: no more. */
 static int draw(lua_State *L)
 {
     if (fuzz.batches++ == BATCHES) return 0;
@@ -162,7 +165,7 @@ static void run_seed(filch_lua *lua, filch_lua_code *code, uint64_t seed)
     model_destroy(fuzz.model);
 }
 
-/* `count`: of filch_lua_options. */
+/* `count`: see filch_lua_options. */
 static void run_seeds(uint32_t count, uint64_t from, uint64_t runs)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;

@@ -1,5 +1,5 @@
-/* lua_tasks_test.c - what a Lua process does at once, and with others: tasks, channels, timers, monitors, links, names,
- * groups. */
+/* lua_tasks_test.c - concurrency inside a Lua process, and with others: tasks, channels, timers, monitors, links,
+ * names, groups. */
 #include "lua/world.h"
 
 static world w;

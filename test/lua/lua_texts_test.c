@@ -1,5 +1,5 @@
-/* lua_texts_test.c - a text with a zero byte in it is refused wherever C would cut it: as a name, a path, a host, an argument, a
- * setting. Newlines and bytes that are no UTF-8 are taken as they are. */
+/* lua_texts_test.c - a text with a zero byte is refused wherever C would cut it: as a name, a path, a host, an
+ * argument, a setting. Newlines and invalid UTF-8 are accepted. */
 #include "lua/world.h"
 
 static world w;

@@ -1,5 +1,5 @@
-/* lua_total_test.c - what all processes hold together has a limit: children, messages and blobs are refused beyond it, with a reason,
- * and what ended gives its part back. */
+/* lua_total_test.c - the memory of all processes together has a limit: beyond it children, messages and blobs are
+ * refused, with a reason, and ended processes return their part. */
 #include "lua/world.h"
 
 static world w;
@@ -33,7 +33,7 @@ TEST(children_are_refused_beyond_the_total_and_there_is_room_when_they_have_ende
                          "return #pids\n");
         if (round == 0) first = w.number;
         assert_true(w.number > 100 && w.number <= TOTAL / 8000);
-        assert_true(w.number >= first - first / 4); /* nothing was counted and not given back */
+        assert_true(w.number >= first - first / 4); /* nothing stayed counted that was freed */
     }
 }
 
@@ -64,7 +64,7 @@ TEST(large_messages_and_blobs_count_until_they_are_read)
                      "process.terminate(sink)\n"
                      "while runtime.stats().alive > 1 do time.sleep('1ms') end\n"
                      "assert(process.send(process.self(), t))\n");
-    /* What the ones before have left is freed a moment after they were seen to end: until there is room for some. */
+    /* The memory of ended processes is freed a moment after their exit is seen: repeats until there is room. */
     do {
         world_passes(&w, "local sink, me = process.spawn(function() time.sleep(60) end), process.self()\n"
                          "process.spawn_monitored(function()\n"

@@ -1,5 +1,5 @@
-/* lua_upgrade_test.c - processes that go on with other code: what stays, what goes wrong and changes nothing, and files that are
- * taken anew. */
+/* lua_upgrade_test.c - processes that upgrade to other code: what stays, what fails without a change, and files that
+ * are reloaded. */
 #include <unistd.h>
 
 #include "lua/simulated.h"
@@ -30,7 +30,7 @@ TEST(pid_name_mailbox_links_and_monitors_stay)
     simulate(chunk, scaled(300));
 }
 
-/* A message is in the mailbox, among those kept, or among the events of the step that changes over. */
+/* A message is in the mailbox, among the kept ones, or among the events of the step that upgrades. */
 TEST(no_message_is_lost_and_their_order_stays)
 {
     static const char chunk[] =
@@ -100,7 +100,8 @@ TEST(wrong_arguments_are_errors_and_name_the_place)
     simulate(chunk, 1);
 }
 
-/* A function, from inside coroutines, tasks and pcalls; what waits to be closed is closed; the tasks are gone. */
+/* With a function, from inside coroutines, tasks and pcalls; pending to-be-closed variables are closed; the tasks are
+ * gone. */
 TEST(it_works_wherever_it_is_called)
 {
     static const char chunk[] =
@@ -121,14 +122,14 @@ TEST(it_works_wherever_it_is_called)
     simulate(chunk, scaled(50));
 }
 
-/* Sleeps and requests of the old one are answered to nobody; a cancel that was not told reaches the new one. */
+/* Sleeps and requests of the old code get no answer; a cancel that was not delivered reaches the new code. */
 TEST(what_the_old_one_waited_for_does_not_disturb_the_new_one)
 {
     static const char chunk[] =
         "local me = process.self()\n"
         "local mute = process.spawn(function() while true do local m, from = process.receive() time.sleep(0.02) process.reply(from, m) end end)\n"
         "local pid = process.spawn_monitored('waits', me, mute)\n"
-        "process.receive()\n" /* it is the new one */
+        "process.receive()\n" /* this runs the new code */
         "time.sleep(0.5)\n"
         "process.cancel(pid)\n"
         "local ended = process.receive({ event = 'exit' }, '1m')\n"
@@ -163,7 +164,7 @@ TEST(limits_stay_and_a_mailbox_that_does_not_fit_is_the_end)
     simulate(chunk, scaled(20));
 }
 
-/* One run, with a host of its own: its hash says who did what and when. */
+/* Makes one run, with a host of its own. Returns its hash, which depends on all steps and their times. */
 static uint64_t hash_of_run(const char *chunk, uint64_t seed, char printed[WORLD_TEXT])
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
@@ -215,7 +216,7 @@ TEST(the_same_seed_is_the_same_run_with_supervisors_and_upgrades)
     same(others, scaled(40)); /* and another seed is another run */
 }
 
-/* A connection stays open over it; and a message that looks like a stream is none. */
+/* A connection stays open; and a message that looks like a stream is not one. */
 #ifdef FLI_IO
 TEST(streams_are_handed_over)
 {
@@ -320,7 +321,7 @@ static void reload_now(world *w)
     "  end\n"                                                                                                           \
     "end\n" more "return { main = main }\n"
 
-/* Asks a process by its name until it answers that. */
+/* Sends requests to a process by name until it answers `wanted`. */
 static void answers(world *w, const char *name, const char *wanted)
 {
     char chunk[512];
@@ -363,14 +364,15 @@ TEST(files_that_change_are_taken_by_those_who_want_it)
     same(reload.error, FILCH_OK);
     same(reload.told, 100);
     answers(&w, "c1", "two a 1");
-    /* All of them: who is being upgraded has not said yet what it uses, and could not be told of the next. */
+    /* All of them: a process that is being upgraded has not yet reported which files it uses, and could not be notified
+     * of the next change. */
     world_passes(&w, "for i = 1, 100 do while process.request('c' .. i, 'get') ~= 'two a ' .. i do time.sleep(0.001) end end");
     /* A file that is only required counts too. */
     folder_write(&f, "part.lua", "return 'b'");
     reload_now(&w);
     same(reload.told, 100);
     answers(&w, "c1", "two b 1");
-    /* A syntax error is told once, and changes nothing: not for new ones either. */
+    /* A syntax error is reported once, and changes nothing, not for new processes either. */
     folder_write(&f, "counter.lua", "local function = 3");
     reload_now(&w);
     same(reload.calls, 1);
@@ -381,7 +383,7 @@ TEST(files_that_change_are_taken_by_those_who_want_it)
     world_passes(&w, "process.spawn { 'counter', 5, name = 'late' }");
     answers(&w, "late", "two b 5");
     answers(&w, "c1", "two b 1");
-    /* What fails when it is run is told in one line, and they go on as they were. */
+    /* Code that fails when it runs is reported in one line, and the processes keep their old code. */
     same(atomic_load(&lines), 0);
     folder_write(&f, "counter.lua", COUNTER("three", "error('not today')\n"));
     reload_now(&w);
@@ -390,15 +392,15 @@ TEST(files_that_change_are_taken_by_those_who_want_it)
     until(atomic_load(&lines) > 0);
     answers(&w, "c1", "two b 1");
     answers(&w, "c50", "two b 50");
-    assert_true(atomic_load(&lines) <= 2); /* two workers may come at once */
+    assert_true(atomic_load(&lines) <= 2); /* two workers may report at once */
     folder_write(&f, "counter.lua", COUNTER("four", ""));
     reload_now(&w);
     answers(&w, "c50", "four b 50");
-    /* Empty and gone: somebody is writing it. */
+    /* Empty and missing: the file is being written. */
     folder_write(&f, "part.lua", "");
     reload_now(&w);
     same(reload.calls, 0);
-    /* Who did not ask goes on; who is started anew gets it. */
+    /* A process that did not ask for it keeps its code; a new process gets the new code. */
     folder_write(&f, "plain.lua", "return { main = function() while true do local _, from = process.receive() process.reply(from, 'plain two') end end }");
     reload_now(&w);
     same(reload.told, 0);
@@ -425,7 +427,7 @@ TEST(a_child_that_is_started_again_runs_the_newest_code)
     answers(&w, "c", "one a 3");
     folder_write(&f, "counter.lua", COUNTER("two", ""));
     world_passes(&w, "process.send('c', 4) assert(runtime.reload() == 1 and runtime.reload() == 0)");
-    answers(&w, "c", "two a 7"); /* goes over with its state */
+    answers(&w, "c", "two a 7"); /* upgrades with its state */
     folder_write(&f, "counter.lua", COUNTER("three", ""));
     world_passes(&w, "process.send('c', 'crash') while process.request('c', 'get') ~= 'two a 3' do time.sleep(0.001) end");
     reload_now(&w);
@@ -437,7 +439,7 @@ TEST(a_child_that_is_started_again_runs_the_newest_code)
     folder_remove(&f, names, 2);
 }
 
-/* Runs the chunk until it says nothing is wrong. */
+/* Runs the chunk until it reports no error. */
 static void becomes(world *w, const char *chunk)
 {
     char all[1024];
@@ -445,7 +447,7 @@ static void becomes(world *w, const char *chunk)
     world_passes(w, all);
 }
 
-/* What hand_over does: a letter that is put into the file. */
+/* The body of hand_over is inserted into the file. */
 #define ODD(version, hand_over)                                                                              \
     "local function main(n)\n"                                                                              \
     "  local m, from = process.receive()\n"                                                                 \
@@ -474,12 +476,12 @@ TEST(odd_moments_and_odd_states_of_those_who_are_upgraded)
     options.log = nothing;
     options.log_user = &lines;
     world_open(&w, 2, &options);
-    /* Taken before it has asked for it: then when it asks. */
+    /* Changed before the process asks for upgrades: it is upgraded when it asks. */
     world_passes(&w, "process.spawn { 'odd', 5, name = 'odd' } process.spawn { 'number', name = 'number' } process.spawn('gone')");
     folder_write(&f, "odd.lua", ODD("two", "return n"));
     ok(filch_lua_reload(w.lua, NULL, NULL));
     becomes(&w, "local a = process.request('odd', 'get') assert(a[1] == 'two' and a[2] == 5)");
-    /* Twice while it sleeps: one change is enough. */
+    /* Changed twice during a sleep: one upgrade is enough. */
     world_passes(&w, "process.send('odd', 'sleep')");
     folder_write(&f, "odd.lua", ODD("three", "return n"));
     reload_now(&w);
@@ -487,13 +489,13 @@ TEST(odd_moments_and_odd_states_of_those_who_are_upgraded)
     folder_write(&f, "odd.lua", ODD("four", "return n"));
     reload_now(&w);
     becomes(&w, "local a = process.request('odd', 'get') assert(a[1] == 'four' and a[2] == 5)");
-    /* A task that receives is no place to change over; the main task is. */
+    /* A task that receives does not upgrade; the main task does. */
     world_passes(&w, "process.send('odd', 'task')");
     folder_write(&f, "odd.lua", ODD("five", "error(n == 5 and {} or 'in words')"));
     reload_now(&w);
     world_passes(&w, "process.send('odd', 'for the task')");
     becomes(&w, "local a = process.request('odd', 'get') assert(a[1] == 'five')");
-    /* States that cannot be had, or handed over: it goes on as it is. */
+    /* States that cannot be obtained or handed over: the process keeps its code. */
     folder_write(&f, "odd.lua", ODD("six", "return n"));
     reload_now(&w);
     until(atomic_load(&lines) == 1);
@@ -502,7 +504,7 @@ TEST(odd_moments_and_odd_states_of_those_who_are_upgraded)
     becomes(&w, "assert(process.request('coroutine', 'get')[1] == 'six')");
     folder_write(&f, "odd.lua", ODD("seven", "return coroutine.create(print)"));
     reload_now(&w);
-    same(reload.told, 1); /* the other one has called it off */
+    same(reload.told, 1); /* the other one has cancelled it */
     becomes(&w, "assert(process.request('coroutine', 'get')[1] == 'seven')");
     folder_write(&f, "odd.lua", ODD("eight", "process.exit('bye')"));
     reload_now(&w);
@@ -519,8 +521,8 @@ TEST(odd_moments_and_odd_states_of_those_who_are_upgraded)
     folder_write(&f, "odd.lua", ODD("ten", "return n"));
     reload_now(&w);
     becomes(&w, "assert(not process.lookup('hungry'))");
-    /* What is no table has no main; what is gone is left alone. */
-    until(atomic_load(&lines) == 4); /* `coroutine` could not go over to nine and ten either */
+    /* A value that is not a table has no main; a file that is gone changes nothing. */
+    until(atomic_load(&lines) == 4); /* `coroutine` could not upgrade to nine and ten either */
     folder_write(&f, "number.lua", "return 7");
     reload_now(&w);
     until(atomic_load(&lines) == 5);

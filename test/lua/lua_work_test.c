@@ -1,5 +1,5 @@
-/* lua_work_test.c - Lua on the work pool: work.run gives results and errors, keeps no worker, and stops when nobody wants
- * the result any more. One worker, so that a job that kept it would be noticed. */
+/* lua_work_test.c - Lua on the work pool: work.run gives results and errors, does not occupy a worker, and stops when
+ * the result is not wanted any more. One worker, so that a job that occupied it would be noticed. */
 #include <lauxlib.h>
 #include <lua.h>
 
@@ -8,7 +8,7 @@
 static world      w;
 static atomic_int in_jobs, gate;
 
-/* A function of the embedder that blocks until it is let go. */
+/* A function of the host program that blocks until it is released. */
 static int block(lua_State *L)
 {
     atomic_fetch_add(&in_jobs, 1);
@@ -18,7 +18,7 @@ static int block(lua_State *L)
     return 1;
 }
 
-/* Says that it is there, and does not wait. */
+/* Reports that it was called, and does not wait. */
 static int enter(lua_State *L)
 {
     (void)L;
@@ -113,7 +113,7 @@ TEST(several_jobs_run_at_once)
 
 TEST(a_job_that_nobody_waits_for_is_stopped)
 {
-    /* Four threads: if one of these went on, the last job would not come to its turn. */
+    /* Four threads: if one of these jobs continued, the last one would not run. */
     world_passes(&w, "local forever = {\n"
                      "  function() enter() while true do end end,\n"
                      "  function() enter() while true do pcall(function() while true do end end) end end,\n"

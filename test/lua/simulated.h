@@ -1,10 +1,11 @@
-/* simulated.h - a Lua program under many seeds, which must hold under each: for the tests of Lua processes. */
+/* simulated.h - runs a Lua program under many seeds, under each of which it must pass: for the tests of Lua
+ * processes. */
 #ifndef FILCH_TEST_LUA_SIMULATED_H
 #define FILCH_TEST_LUA_SIMULATED_H
 
 #include "lua/world.h"
 
-/* `stall` as filch_sim_options.stall: with 0 a wait is not longer than it should be. */
+/* `stall` as filch_sim_options.stall: with 0 no wait is longer than requested. */
 static inline void simulate_with(const char *chunk, uint64_t seeds, uint32_t stall)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;

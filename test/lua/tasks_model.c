@@ -1,4 +1,4 @@
-/* tasks_model.c - see tasks_model.h. Written for plainness: everything is copied, searched and tried in all orders. */
+/* tasks_model.c - see tasks_model.h. Written for simplicity: everything is copied, searched and tried in all orders. */
 #include "lua/tasks_model.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@ typedef enum slot_state { FREE, WAITS, SERVED, OVER } slot_state; /* SERVED: it 
 
 typedef struct slot {
     slot_state state;
-    bool       cancelled; /* and not told yet */
+    bool       cancelled; /* and not reported yet */
     int        until_ms;  /* 0: no deadline */
     model_op   op;
     char       outcome[MODEL_TEXT];
@@ -75,8 +75,8 @@ static bool uses_inbox(const model_op *op)
     return false;
 }
 
-/* One task waits for messages at a time: which of several gets one is not promised. Slots are drawn by what all states agree on: whether
- * they are free was seen. */
+/* Only one task waits for messages at a time, because it is not specified which of several gets one. Slots are drawn by
+ * what all states agree on: whether they are free was observed. */
 static model_case draw_case(model *m, int kind, bool inbox)
 {
     model_case c = { draw(m, MODEL_CHANNELS), 0 };
@@ -103,7 +103,8 @@ static bool draw_op(model *m, model_op *op, int slot_number, bool inbox, int bat
     if (op->kind == MODEL_AWAIT || op->kind == MODEL_CANCEL) {
         const slot *target = &s->slots[op->target];
         if (target->state != WAITS || op->target == slot_number) return false;
-        /* Which of two ends is seen first is not promised: such a task is cancelled alone, and awaits no other that awaits. */
+        /* It is not specified which of two ends is seen first: so a task that awaits is cancelled alone, and is not
+         * awaited by a third. */
         if (target->op.kind == MODEL_AWAIT && (op->kind == MODEL_AWAIT || batch_left > 1)) return false;
         if (op->kind == MODEL_CANCEL && target->op.kind == MODEL_AWAIT) return false;
     }
@@ -123,7 +124,7 @@ int model_draw(model *m, model_op batch[MODEL_BATCH])
         model_op op;
         if (m->states[0].slots[i].state != FREE) continue;
         if (!draw_op(m, &op, i, inbox, want)) continue;
-        /* A cancelled task and one that awaits it, at once: either may be first to see the end. */
+        /* A cancelled task and one that awaits it, at once: either may see the end first. */
         if ((op.kind == MODEL_CANCEL && awaits) || (op.kind == MODEL_AWAIT && cancels)) continue;
         cancels = cancels || op.kind == MODEL_CANCEL;
         awaits = awaits || op.kind == MODEL_AWAIT;
@@ -153,7 +154,7 @@ static void leave(state *s, int slot_number)
     }
 }
 
-/* Case `at` of its operation has come to pass: with `value`, or 0 if the channel is closed. */
+/* Case `at` of its operation has happened: with `value`, or 0 if the channel is closed. */
 static void serve(state *s, int slot_number, int at, int value, bool passed)
 {
     slot       *to = &s->slots[slot_number];
@@ -179,7 +180,7 @@ static int take_value(line *l)
     return value;
 }
 
-/* Returns true if the case could go on at once. */
+/* Returns true if the case could proceed at once. */
 static bool try_channel(state *s, int slot_number, int at)
 {
     model_case c = s->slots[slot_number].op.cases[at];
@@ -258,7 +259,7 @@ static void close_line(state *s, int number)
     while (l->sender_count > 0) serve(s, l->senders[0].slot, l->senders[0].at, 0, false);
 }
 
-/* `blind`: messages are still outside when the operation looks; that is not promised either way. */
+/* `blind`: messages have not arrived yet when the operation checks; both is allowed. */
 static void apply(state *s, const model_op *op, bool blind)
 {
     slot *me = &s->slots[op->slot];
@@ -295,7 +296,8 @@ static int inbox_case(const model_op *op)
     return -1;
 }
 
-/* The tasks that have something to see run: ends are told to those that await them, messages are taken, cancels raised. */
+/* Runs the tasks that have something to see: ends are reported to tasks that await them, messages are taken, cancels
+ * raised. */
 static void settle(state *s)
 {
     for (int round = 0; round < MODEL_SLOTS; round++) {
@@ -317,7 +319,7 @@ static void settle(state *s)
     }
 }
 
-/* Time goes by, and nothing else happens. */
+/* Time passes without other events. */
 static void pass(state *s, int ms)
 {
     s->now_ms += ms;
@@ -354,7 +356,7 @@ typedef struct search {
     const model_view *view;
     state            *found;
     int               found_count;
-    state             last; /* one that did not agree */
+    state             last; /* a state that did not agree */
 } search;
 
 static void keep(search *f, const state *s)

@@ -1,8 +1,8 @@
-/* tasks_model.h - what tasks and channels of a Lua process must do, as a model of its own: for lua_tasks_fuzz_test.c.
+/* tasks_model.h - a model of what tasks and channels of a Lua process must do, for lua_tasks_fuzz_test.c.
  *
- * A *batch* of operations begins at one moment, each in a task of its own. The model knows nothing of how they are interrupted:
- * it takes each order of the operations, and tells for each what comes of them. What the program shows must be one of these. As the order may
- * stay unknown, the model holds a set of states.
+ * The operations of a *batch* begin at one time, each in a task of its own. The model does not know how they are
+ * interrupted: it tries each order of the operations, with its outcomes. The outcomes of the program must be among
+ * these. As the order may stay unknown, the model holds a set of states.
  */
 #ifndef FILCH_TEST_LUA_TASKS_MODEL_H
 #define FILCH_TEST_LUA_TASKS_MODEL_H
@@ -40,9 +40,9 @@ typedef struct model model;
 
 model *model_create(uint64_t seed, const int capacity[MODEL_CHANNELS]);
 void   model_destroy(model *m);
-/* Draws a batch of operations that make sense now; how many. */
+/* Draws a batch of operations that are possible now. Returns their number. */
 int model_draw(model *m, model_op batch[MODEL_BATCH]);
-/* The batch began, and `ms` went by. Returns false if the view cannot be: then `why` says what was expected. */
+/* The batch began, and `ms` passed. Returns false if the view is impossible: then `why` says what was expected. */
 bool model_check(model *m, const model_op *batch, int count, int ms, const model_view *view, char *why, int why_size);
 
 #endif

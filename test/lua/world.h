@@ -1,4 +1,4 @@
-/* world.h - a scheduler, a Lua host, and what came of the first process: for the tests of Lua processes. */
+/* world.h - a scheduler, a Lua host, and the result of the first process: for the tests of Lua processes. */
 #ifndef FILCH_TEST_LUA_WORLD_H
 #define FILCH_TEST_LUA_WORLD_H
 
@@ -88,7 +88,7 @@ static inline void world_run(world *w, const char *chunk)
     until(atomic_load(&w->over));
 }
 
-/* The chunk must come to its end; what it was wrong with is the test's failure. */
+/* Runs the chunk, which must end without an error; its error fails the test. */
 static inline void world_passes(world *w, const char *chunk)
 {
     world_run(w, chunk);
@@ -108,7 +108,7 @@ static inline void world_close(world *w)
     ok(filch_lua_destroy(w->lua));
 }
 
-/* The end of a test, or of a group that shares a world: the beginning has left it in *state. */
+/* The end of a test, or of a group that shares a world: *state holds the world. */
 static inline int world_close_shared(void **state)
 {
     world_close(*state);

@@ -1,7 +1,8 @@
-/* faulty.c - a service for faulty_test.py: calls of its acceptor fail on request, and each connection tells how many live.
+/* faulty.c - a service for faulty_test.py: calls of its acceptor fail on request, and each connection reports how many
+ * live.
  *
  *     FAIL_GIVE="2 3"    the 2nd and the 3rd filch_stream_give fail with FILCH_ENOMEM
- *     FAIL_ACCEPT="3"    the 3rd filch_yield_accept fails with FILCH_ENOMEM: the acceptor ends and is started again
+ *     FAIL_ACCEPT="3"    the 3rd filch_yield_accept fails with FILCH_ENOMEM: the acceptor ends and is restarted
  *
  * A connection writes "live N" and reads until the client closes.
  */
