@@ -128,7 +128,7 @@ static bool run_first(script first, int nth)
     for (int i = 0; first.lines[i].what != END; i++) {
         filch_err err = first.result[i].error;
         bool      fine = err == FILCH_OK || err == FILCH_EDEADLINE;
-        if (was_refused) fine = fine || err == FILCH_ENOMEM || err == FILCH_ESTREAM; /* of a stream that does not exist */
+        if (was_refused) fine = fine || err == FILCH_ENOMEM || err == FILCH_ESTREAM; /* of no stream */
         if (!fine) fail_msg("line %d: %s", i, filch_err_text(err));
     }
     (void)!filch_cancel(w.sched, taker.actor.pid);

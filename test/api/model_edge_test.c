@@ -1,16 +1,16 @@
-/* model_edge_test.c - relations at the edges: two who come first at once, members who come while they are counted, names
- * that are none, spawns as yields with and without everything, leaving what one is not in. */
+/* model_edge_test.c - edge cases of relations: two first relations at once, members that join while they are counted,
+ * invalid names, spawns by yield with and without relations, leaving a group without being in it. */
 #include "api/world.h"
 #include "proc/proc.h"
 #include "support/until.h"
 #include "sync/slab.h"
 
-/* ---- while somebody waits for memory ---- */
+/* ---- while a call waits for memory ---- */
 
-/* An allocator that lets something else happen once, on another thread, before it gives. */
+/* An allocator that once runs something on another thread before it returns. */
 static struct {
-    size_t   least; /* of so many bytes or more; 0: of none */
-    uint32_t skip;  /* but not the first ones */
+    size_t   least; /* in an allocation of at least this many bytes; 0: in none */
+    uint32_t skip;  /* but not in the first `skip` of them */
     void (*meanwhile)(world *w);
     bool happened;
 } pause_at;
@@ -115,14 +115,14 @@ TEST(members_are_counted_anew_when_some_come_meanwhile_and_none_are_none)
     actor asks = { 0 }, again = { 0 };
     begin(&w);
     first_actor = late_actor = (actor){ 0 };
-    actor_start(&w, &asks, play_members); /* nobody has ever had a relation */
+    actor_start(&w, &asks, play_members); /* the scheduler has had no relation yet */
     world_tick(&w);
     same(asks.stage, 0);
     actor_start(&w, &first_actor, play_idle);
     actor_start(&w, &late_actor, play_idle);
     ok(filch_join(w.sched, "group", first_actor.pid));
     actor_start(&w, &again, play_members);
-    ok(filch_send(w.sched, first_actor.pid, filch_none())); /* so that there are events to be had */
+    ok(filch_send(w.sched, first_actor.pid, filch_none())); /* so that there are spare event nodes */
     pause_at.least = sizeof(filch_pid);
     pause_at.meanwhile = join_meanwhile;
     world_tick(&w);
@@ -132,7 +132,7 @@ TEST(members_are_counted_anew_when_some_come_meanwhile_and_none_are_none)
     world_end(&w);
 }
 
-/* ---- leaving what one is not in ---- */
+/* ---- leaving a group without being in it ---- */
 
 TEST(whoever_is_not_in_a_group_cannot_leave_it)
 {
@@ -144,18 +144,18 @@ TEST(whoever_is_not_in_a_group_cannot_leave_it)
     ok(filch_join(w.sched, "group", in.pid));
     same(filch_leave(w.sched, "group", out.pid), FILCH_ESTALE); /* has no relations */
     same(filch_leave(w.sched, "group", (filch_pid){ in.pid.node, UINT64_MAX }), FILCH_ESTALE);
-    same(filch_unwatch(w.sched, "group", in.pid), FILCH_ESTALE); /* a member, no watcher */
+    same(filch_unwatch(w.sched, "group", in.pid), FILCH_ESTALE); /* a member, not a watcher */
     ok(filch_register(w.sched, "out", out.pid));
     same(filch_leave(w.sched, "group", out.pid), FILCH_ESTALE); /* has others */
     ok(filch_terminate(w.sched, out.pid));
     world_tick(&w);
     same(filch_leave(w.sched, "group", out.pid), FILCH_ESTALE); /* is dead */
     ok(filch_leave(w.sched, "group", in.pid));
-    same(filch_leave(w.sched, "group", in.pid), FILCH_ESTALE); /* there is none any more */
+    same(filch_leave(w.sched, "group", in.pid), FILCH_ESTALE); /* the group no longer exists */
     world_end(&w);
 }
 
-/* ---- while somebody ends ---- */
+/* ---- while a process ends ---- */
 
 static struct {
     filch_sched *sched;
@@ -163,7 +163,7 @@ static struct {
     size_t       members;
 } last_look;
 
-/* Runs when its process is dead already, and nobody has been told yet. */
+/* Runs when its process has ended, before any notice is sent. */
 static void look_around(void *self)
 {
     filch_pid pid;
@@ -249,14 +249,14 @@ static filch_err play_brood(actor *me, const filch_event *events, size_t count, 
     brood.err |= filch_yield_spawn(out, 0, &actor_type, &opt); /* plain */
     opt.args = filch_ptr(&brood.kids[1]);
     opt.name = "taken";
-    brood.err |= filch_yield_spawn(out, 1, &actor_type, &opt); /* with a name alone */
+    brood.err |= filch_yield_spawn(out, 1, &actor_type, &opt); /* with a name only */
     opt.args = filch_ptr(&brood.kids[2]);
     opt.relations = FILCH_SPAWN_LINK | FILCH_SPAWN_MONITOR;
-    brood.err |= filch_yield_spawn(out, 2, &actor_type, &opt); /* everything, and the name is taken */
+    brood.err |= filch_yield_spawn(out, 2, &actor_type, &opt); /* with everything, and the name is taken */
     opt.args = filch_ptr(&brood.kids[3]);
     opt.relations = 0;
     brood.err |= filch_yield_exec(out, 3, &actor_type, &opt);
-    brood.err |= filch_yield(out, FILCH_CMD_JOIN, 4, filch_str("")); /* by hand, and no name */
+    brood.err |= filch_yield(out, FILCH_CMD_JOIN, 4, filch_str("")); /* made by hand, with an empty name */
     brood.err |= filch_yield(out, FILCH_CMD_REGISTER, 5, filch_int(3));
     return filch_idle(out);
 }
@@ -281,7 +281,7 @@ TEST(spawns_as_yields_say_when_a_name_is_taken_and_leave_nothing_behind)
     world_end(&w);
 }
 
-/* What a yield carries is the scheduler's, to the last byte. */
+/* The payload of a yield belongs to the scheduler, to the last byte. */
 static filch_err play_counts(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     world              *w = me->user;
@@ -343,7 +343,7 @@ TEST(a_simulation_has_no_relations_with_other_threads)
     filch_sim_report_free(&report);
 }
 
-/* ---- a pid that is known before its process is spawned ---- */
+/* ---- a pid known before its process is spawned ---- */
 
 static filch_err end_when_cancelled(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -351,7 +351,7 @@ static filch_err end_when_cancelled(void *self, const filch_event *events, size_
     return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-enum { BEFORE = 1 << FLI_SLAB_FIRST_BITS }; /* the first slot whose memory is not there at first */
+enum { BEFORE = 1 << FLI_SLAB_FIRST_BITS }; /* the first slot of a segment that is not allocated at first */
 
 static const filch_type idle_type = { .name = "idle", .step = end_when_cancelled };
 static filch_pid        newborn;
@@ -368,7 +368,8 @@ static void spawn_meanwhile(world *w)
     meanwhile_err = filch_spawn(w->sched, &idle_type, NULL, &newborn);
 }
 
-/* Spawns until the next process would have the slot BEFORE. Gives the first one, which counts the exits it is told of. */
+/* Spawns until the next process would get slot BEFORE. Returns the first process, which counts the exits it
+ * receives. */
 static filch_pid spawn_until_before(world *w)
 {
     static const filch_type counting = { .name = "counting", .step = count_exits };
@@ -379,7 +380,7 @@ static filch_pid spawn_until_before(world *w)
     return first;
 }
 
-/* The pid of slot BEFORE in a scheduler that has not used the slot yet. */
+/* Returns the pid of slot BEFORE in a scheduler that has not used the slot yet. */
 static filch_pid foretell(void)
 {
     world     w;
@@ -392,8 +393,8 @@ static filch_pid foretell(void)
     return pid;
 }
 
-/* The process is spawned during the n-th allocation of filch_monitor, for every n: before the monitor has looked for the pid,
- * and after it. */
+/* The process is spawned during the n-th allocation of filch_monitor, for every n: before the monitor has looked up the
+ * pid, and after it. */
 TEST(a_process_that_is_spawned_while_its_pid_is_being_monitored)
 {
     filch_pid pid = foretell();

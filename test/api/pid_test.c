@@ -260,7 +260,7 @@ TEST(what_is_done_to_the_dead_is_refused_and_counted)
     char         bytes[100] = "";
     same(filch_send(sched, pid, filch_int(1)), FILCH_EDEAD);
     same(filch_send(sched, pid, filch_bytes(bytes, sizeof bytes)), FILCH_EDEAD);
-    same(filch_send(sched, pid, filch_move(bytes, sizeof bytes, NULL)), FILCH_EDEAD); /* not freed: the caller still owns it */
+    same(filch_send(sched, pid, filch_move(bytes, sizeof bytes, NULL)), FILCH_EDEAD); /* not freed */
     same(filch_deliver(sched, &(filch_package){ .to = pid, .data = filch_none() }), FILCH_EDEAD);
     ok(filch_sched_stats(sched, &stats));
     same(stats.undelivered, 4);
@@ -377,13 +377,13 @@ TEST(second_completion_does_nothing_and_says_so)
     filch_stats    stats = FILCH_STATS_INIT;
     char           bytes[101] = "";
     same(filch_complete((filch_receiver){ 0 }, 0, filch_none(), FILCH_OK), FILCH_EINVAL);
-    same(filch_complete(receiver, 2, filch_none(), FILCH_OK), FILCH_EINVAL);                      /* not the tag of the yield */
+    same(filch_complete(receiver, 2, filch_none(), FILCH_OK), FILCH_EINVAL);                      /* wrong tag */
     same(filch_complete(receiver, 1, filch_bytes(bytes, sizeof bytes), FILCH_OK), FILCH_ETOOBIG); /* not completed */
     same(filch_complete(receiver, 1, filch_int(1), FILCH_OK), FILCH_OK);
     same(filch_complete(receiver, 1, filch_int(9), FILCH_OK), FILCH_ESTALE);
     ok(filch_tick(sched, 0, NULL));
     same(filch_complete(receiver, 1, filch_int(9), FILCH_OK), FILCH_ESTALE); /* the second yield may use its node */
-    same(filch_complete(receiver, 1, filch_move(bytes, 10, NULL), FILCH_OK), FILCH_ESTALE); /* not freed: the caller still owns it */
+    same(filch_complete(receiver, 1, filch_move(bytes, 10, NULL), FILCH_OK), FILCH_ESTALE); /* not freed */
     ok(filch_tick(sched, 0, NULL));
     same(atomic_load(&seen.answers), 1);
     same(filch_complete(seen.receiver, 2, filch_int(2), FILCH_OK), FILCH_OK);

@@ -412,10 +412,10 @@ TEST(a_step_that_sends_to_a_pid_of_nobody_is_told_so)
     letters.to[0] = pid; /* then spare nodes are there for the next */
     letters.to[1] = (filch_pid){ pid.node, pid.serial ^ (UINT64_C(3) << 32) };           /* another generation */
     letters.to[2] = (filch_pid){ pid.node, (uint32_t)pid.serial };                       /* generation 0 */
-    letters.to[3] = (filch_pid){ pid.node, pid.serial + (UINT64_C(1) << 57) };           /* a generation that is too large for the state word */
-    letters.to[4] = (filch_pid){ pid.node, pid.serial + (UINT64_C(1) << 32) };           /* the next process in the slot */
+    letters.to[3] = (filch_pid){ pid.node, pid.serial + (UINT64_C(1) << 57) };           /* generation too large */
+    letters.to[4] = (filch_pid){ pid.node, pid.serial + (UINT64_C(1) << 32) };           /* next use of the slot */
     letters.to[5] = (filch_pid){ pid.node, (pid.serial & ~(uint64_t)UINT32_MAX) };       /* slot 0 */
-    letters.to[6] = (filch_pid){ pid.node, pid.serial | UINT32_MAX };                    /* a slot that was never allocated */
+    letters.to[6] = (filch_pid){ pid.node, pid.serial | UINT32_MAX };                    /* slot never allocated */
     letters.to[7] = pid;
     ok(filch_send(w.sched, writer.pid, filch_none()));
     world_tick(&w);

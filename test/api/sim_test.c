@@ -1274,7 +1274,7 @@ TEST(bad_input_is_refused)
     newer.later[7] = 0;
     ok(filch_sim_run(&newer.known, do_nothing, NULL, &report));
     filch_sim_report_free(&report);
-    sched = (filch_options){ .size = sizeof sched, .fair_every = 3, .global_batch = 2 }; /* then they are not drawn from the seed */
+    sched = (filch_options){ .size = sizeof sched, .fair_every = 3, .global_batch = 2 }; /* so not drawn */
     options.sched = &sched;
     ok(filch_sim_run(&options, do_nothing, NULL, &report));
     filch_sim_report_free(&report);

@@ -1,5 +1,5 @@
-/* supervisor_edge_test.c - supervisors at the edges: restarts that fail, no memory, nonsense, strangers, ends that cross
- * other ends, waits longer than numbers hold. */
+/* supervisor_edge_test.c - edge cases of supervisors: restarts that fail, no memory, invalid messages, unrelated
+ * events, ends that coincide, back-offs longer than 64 bits hold. */
 #include "api/diary.h"
 #include "support/alloc.h"
 
@@ -19,15 +19,15 @@ TEST(one_for_all_a_restart_that_fails_stops_those_who_are_back_before_it_is_trie
     world_tick(&w);
     diary.refuse[1] = 2;
     tell(&w, 2, FAILURE);
-    /* Each time b cannot start, a, which is back already, goes first; and nobody is there twice. */
+    /* Each time b cannot start, a, which runs again already, is stopped first; and no child runs twice. */
     assert_string_equal(diary_from(3), "-c -b -a +a -a +a -a +a +b +c");
     same(diary.alive, 3);
-    /* Rest for one: those before it are not concerned. */
+    /* rest_for_one: children before the failed one are not affected. */
     (void)supervise(w.sched, &rest);
     world_tick(&w);
     diary.refuse[2] = 1;
     tell(&w, 1, FAILURE);
-    assert_string_equal(diary_from(3), "-b -c +b +c"); /* c was tried twice, b not */
+    assert_string_equal(diary_from(3), "-b -c +b +c"); /* c was tried twice, b was not */
     diary.refuse[1] = 1;
     tell(&w, 0, FAILURE);
     assert_string_equal(diary_from(7), "-a -c -b +a +b +c");
@@ -67,7 +67,7 @@ TEST(options_that_turned_bad_are_a_start_that_fails)
     world_end(&w);
 }
 
-/* ---- the end crosses a start ---- */
+/* ---- a stop during a start ---- */
 
 static FLI_ATOMIC(bool) may_close;
 
@@ -104,7 +104,7 @@ TEST(a_scheduler_that_stops_while_children_are_started_is_no_failure)
     world_end(&w);
     same(diary.goings, 1);
     same(diary.gone, FILCH_OK);
-    same(diary.count, 0); /* a was never there */
+    same(diary.count, 0); /* a was never started */
 }
 
 TEST(a_child_that_comes_while_the_supervisor_ends_is_refused)
@@ -119,7 +119,7 @@ TEST(a_child_that_comes_while_the_supervisor_ends_is_refused)
     ok(filch_cancel(w.sched, pid));
     world_tick(&w);
     ok(filch_child_start(w.sched, pid, &late));
-    ok(filch_cancel(w.sched, pid)); /* and again, which changes nothing */
+    ok(filch_cancel(w.sched, pid)); /* a second cancel changes nothing */
     world_tick(&w);
     same(diary.goings, 0);
     tell(&w, 1, FAILURE);
@@ -128,7 +128,7 @@ TEST(a_child_that_comes_while_the_supervisor_ends_is_refused)
     world_end(&w);
 }
 
-/* ---- orders ---- */
+/* ---- requests ---- */
 
 static struct {
     filch_pid   supervisor;
@@ -141,7 +141,7 @@ static struct {
     size_t      size[8], answers;
 } boss;
 
-/* Gives its orders, and notes the answers. */
+/* Sends its requests, and records the answers. */
 static filch_err play_boss(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_sched *sched = filch_out_sched(out);
@@ -178,7 +178,7 @@ TEST(a_list_of_no_children_is_empty_and_a_stop_from_outside_is_answered_to_nobod
     same(boss.answers, 1);
     same(boss.kind[0], FILCH_KIND_BYTES);
     same(boss.size[0], 0);
-    same(diary.goings, 0); /* without children it stays */
+    same(diary.goings, 0); /* it stays without children */
     world_end(&w);
 }
 
@@ -207,7 +207,7 @@ TEST(a_late_child_that_cannot_start_is_told_and_forgotten)
     world_end(&w);
 }
 
-/* What its args were: their kind, and the text or the bytes. */
+/* The args of each child: their kind, and the text or the bytes. */
 static char       heard[3][64];
 static filch_kind heard_kind[3];
 static size_t     heard_size[3], heard_count;
@@ -257,7 +257,7 @@ TEST(the_args_of_a_late_child_are_the_same_at_each_start)
         heard_count = 0;
         memset(lent, 'x', sizeof lent);
         ok(filch_child_start(w.sched, pid, &late));
-        memset(lent, 'y', sizeof lent); /* the caller may do with it what he likes */
+        memset(lent, 'y', sizeof lent); /* the caller may overwrite it after the call */
         opt.args = filch_none();
         world_tick(&w);
         opt.args = filch_none();
@@ -319,9 +319,9 @@ TEST(a_temporary_child_that_is_told_to_leave_leaves_once)
     actor_start(&w, &me, play_boss);
     world_tick(&w);
     same(boss.answers, 2);
-    same(boss.size[0], 2 * sizeof(filch_child_info)); /* asked at once: a is still stopping */
+    same(boss.size[0], 2 * sizeof(filch_child_info)); /* listed at once: a is still stopping */
     same(boss.number[1], FILCH_OK);
-    tell(&w, 1, 0); /* b has ended well and stays in the list, down */
+    tell(&w, 1, 0); /* b has ended without an error and stays in the list, down */
     actor again = { 0 };
     boss.answers = 0;
     boss.stop = "b";
@@ -333,7 +333,7 @@ TEST(a_temporary_child_that_is_told_to_leave_leaves_once)
     world_end(&w);
 }
 
-/* ---- nonsense and strangers ---- */
+/* ---- invalid messages and unrelated events ---- */
 
 TEST(children_and_descriptions_that_make_no_sense_are_refused_one_by_one)
 {
@@ -374,7 +374,7 @@ TEST(children_and_descriptions_that_make_no_sense_are_refused_one_by_one)
     same(filch_child_start(w.sched, pid, &child), FILCH_EINVAL);
     opt.args = filch_bytes(longest, SIZE_MAX);
     same(filch_child_start(w.sched, pid, &child), FILCH_ETOOBIG);
-    /* The type by itself. */
+    /* The supervisor type without a spec. */
     opt.args = filch_int(3);
     same(filch_spawn(w.sched, &filch_supervisor_type, &opt, NULL), FILCH_EINVAL);
     opt.args = filch_ptr((void *)(uintptr_t)&sub);
@@ -399,7 +399,7 @@ TEST(what_is_no_order_and_ends_of_strangers_disturb_nobody)
     for (size_t size = 0; size <= sizeof zeros; size += 8) ok(filch_send(w.sched, pid, filch_bytes(zeros, size)));
     ok(filch_send(w.sched, pid, filch_ptr(&w)));
     ok(filch_send(w.sched, pid, filch_int(1)));
-    /* It watches a stranger, and a group: nothing it has asked for. */
+    /* It monitors an unrelated process and watches a group: events that it has not asked for. */
     actor_start(&w, &stranger, play_idle);
     ok(filch_monitor(w.sched, pid, stranger.pid, 0, NULL));
     ok(filch_watch(w.sched, "group", pid, 0));
@@ -445,7 +445,7 @@ TEST(a_tree_of_three_floors_is_up_when_its_lowest_floor_is)
     world                         w;
     memset(&diary, 0, sizeof diary);
     opt.on_exit = on_gone;
-    opt.mailbox_max = 1; /* words get lost, and are asked for again, of the one that still owes his */
+    opt.mailbox_max = 1; /* `up` reports get lost; the supervisor asks the child that has not reported again */
     opt.overflow = FILCH_OVERFLOW_DROP_OLDEST;
     world_begin(&w, FILCH_NO_WORKERS);
     ok(filch_supervise(w.sched, &top, &opt, &pid));
@@ -481,7 +481,7 @@ TEST(a_subtree_whose_child_waits_for_its_name_is_not_up)
     (void)supervise(w.sched, &top);
     world_tick(&w);
     assert_string_equal(diary_from(0), "+a");
-    tell(&w, 0, 0); /* a is not wanted any more: it is not waited for either */
+    tell(&w, 0, 0); /* a is no longer wanted: it is not waited for either */
     assert_string_equal(diary_from(0), "+a -a");
     ok(filch_unregister(w.sched, "taken"));
     UNTIL(&w, diary.count == 4);
@@ -489,13 +489,14 @@ TEST(a_subtree_whose_child_waits_for_its_name_is_not_up)
     world_end(&w);
 }
 
-/* ---- waits ---- */
+/* ---- back-offs ---- */
 
 typedef struct waiting {
     filch_supervisor spec;
     uint32_t         fails_at_ms[4];
     uint32_t         fails[4]; /* which of the children */
-    uint32_t         before;   /* others that are started first: the supervisor has another pid, and draws differently */
+    uint32_t         before;   /* processes started first: so the supervisor has another pid, and draws other random
+                                * numbers */
 } waiting;
 
 static void fail_one(filch_sched *sched, void *arg)
@@ -536,7 +537,7 @@ TEST(a_back_off_is_never_longer_than_its_most)
 {
     waiting how = { .spec = { .children = three, .child_count = 1, .intensity = 10, .backoff_ns = FILCH_SECONDS(10) },
                     .fails_at_ms = { 1, 20000, 60000 } };
-    how.spec.backoff_max_ns = FILCH_SECONDS(2); /* less than it begins with */
+    how.spec.backoff_max_ns = FILCH_SECONDS(2); /* less than the initial back-off */
     how.spec.stable_ns = FILCH_SECONDS(1000);
     runs(&how, FILCH_SECONDS(200));
     for (size_t i = 0; i < 3; i++) waited(i, FILCH_SECONDS(2));
@@ -549,7 +550,7 @@ TEST(a_back_off_is_never_longer_than_its_most)
 
 TEST(a_back_off_for_ever_with_jitter_does_not_come_round)
 {
-    /* Half of all draws would go beyond what a number holds, by up to 2562 hours: of twelve nobody may be back then. */
+    /* Half of all draws would exceed 64 bits, by up to 2562 hours: of twelve children none may be restarted then. */
     for (uint32_t before = 0; before < 4; before++) {
         waiting how = { .spec = { .children = three, .child_count = 3, .jitter = 1 },
                         .fails_at_ms = { 1, 2, 3 },
@@ -563,7 +564,7 @@ TEST(a_back_off_for_ever_with_jitter_does_not_come_round)
 
 TEST(rest_for_one_the_later_failure_is_the_one_that_is_waited_for)
 {
-    /* c fails at 1 s and would be back at 11 s; a fails at 6 s: all are back at 16 s, and nobody before. */
+    /* c fails at 1 s and would be restarted at 11 s; a fails at 6 s: all are restarted at 16 s, and none before. */
     waiting how = { .spec = { .strategy = FILCH_REST_FOR_ONE, .children = three, .child_count = 3, .intensity = 10 },
                     .fails_at_ms = { 1000, 6000 },
                     .fails = { 2, 0 } };
@@ -590,11 +591,11 @@ typedef struct errand {
     bool      wrong;
 } errand;
 
-/* Has one child started, stopped, and all listed; each of these is answered, if it was sent. */
+/* Has one child started, stopped, and all listed; each of these requests is answered, if it was sent. */
 static filch_err play_errand(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     static const char          words[] = "args that do not fit into an event";
-    static filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT; /* outlives the supervisor, as it must */
+    static filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT; /* must live longer than the supervisor */
     const filch_child          late = { .id = "late", .type = &child_type, .options = &opt };
     errand                    *e = me->user;
     filch_sched               *sched = filch_out_sched(out);
@@ -617,7 +618,7 @@ static filch_err play_errand(actor *me, const filch_event *events, size_t count,
     return filch_idle(out);
 }
 
-/* A tree, an errand, a failure and a stop, with the nth asking for memory refused. True: there was no nth. */
+/* A tree, an errand, a failure and a stop, with the nth allocation failing. Returns true if there was no nth. */
 static bool grows_without(uint64_t nth, bool and_after)
 {
     test_alloc          memory = { 0 };
@@ -638,7 +639,7 @@ static bool grows_without(uint64_t nth, bool and_after)
     bool there = err == FILCH_OK;
     how.args = filch_ptr(&runner);
     if (there && filch_spawn(w.sched, &actor_type, &how, NULL) != FILCH_OK) runner.user = NULL;
-    if (and_after) ok(filch_tick(w.sched, 300, NULL)); /* one that has no memory to say that it is up tries on */
+    if (and_after) ok(filch_tick(w.sched, 300, NULL)); /* a child without memory to report that it is up tries again */
     else world_tick(&w);
     if (diary.pids[1].serial != 0) (void)!filch_send(w.sched, diary.pids[1], filch_int(FAILURE));
     if (!and_after) world_tick(&w);
@@ -646,7 +647,8 @@ static bool grows_without(uint64_t nth, bool and_after)
     test_alloc_fail(&memory, 0, false);
     world_tick(&w);
     bool ended = diary.goings > 0 && world_stats(&w).alive <= 1;
-    if (there && !ended) assert_in_range(diary.alive, 3, e.stopped ? 3 : 4); /* all are up, whatever was refused */
+    if (there && !ended) assert_in_range(diary.alive, 3, e.stopped ? 3 : 4); /* all are up, whichever allocation
+                                                                              * failed */
     if (ended) same(diary.alive, 0);
     assert_true(e.answered <= e.asked);
     if (there && !ended && !and_after) same(e.answered, e.asked); /* otherwise there was no memory for answers either */
@@ -668,7 +670,7 @@ TEST(what_a_supervisor_needs_is_asked_of_its_scheduler_and_not_of_the_system)
     world_tick(&w);
     int64_t before = fli_load_rlx(&w.bytes);
     ok(filch_supervise(w.sched, &spec, NULL, NULL));
-    assert_true(fli_load_rlx(&w.bytes) >= before + 80000); /* when each of 10000 restarts was */
+    assert_true(fli_load_rlx(&w.bytes) >= before + 80000); /* the times of 10000 restarts */
     fli_store_rlx(&w.deny, true);
     same(filch_supervise(w.sched, &spec, NULL, NULL), FILCH_ENOMEM);
     same(filch_child_start(w.sched, pid, &three[0]), FILCH_ENOMEM);
@@ -678,7 +680,7 @@ TEST(what_a_supervisor_needs_is_asked_of_its_scheduler_and_not_of_the_system)
     world_begin_with(&w, FILCH_NO_WORKERS, opt);
     filch_err err = FILCH_OK;
     for (int i = 0; i < 100 && err == FILCH_OK; i++) err = filch_supervise(w.sched, &spec, NULL, NULL);
-    same(err, FILCH_ENOMEM); /* a host's supervisors live within its limit */
+    same(err, FILCH_ENOMEM); /* the supervisors of a host count against its memory limit */
     world_end_as(&w, FILCH_SECONDS(60), FILCH_OK);
 }
 
@@ -710,12 +712,12 @@ TEST(a_type_may_use_the_memory_of_its_scheduler_within_its_limit)
     assert_non_null(at);
     assert_int_equal(at[999], 7);
     same(fli_load_rlx(&w.bytes), before + 5000);
-    assert_null(memory.alloc(memory.user, at, 5000, 4000000)); /* too much: it is as it was */
+    assert_null(memory.alloc(memory.user, at, 5000, 4000000)); /* too large: the block is unchanged */
     assert_int_equal(at[999], 7);
     assert_null(memory.alloc(memory.user, NULL, 0, 4000000));
     assert_null(memory.alloc(memory.user, at, 5000, 0));
     same(fli_load_rlx(&w.bytes), before);
-    /* What is still out when the scheduler goes may come back later. */
+    /* Memory that is in use when the scheduler is freed may be freed later. */
     at = memory.alloc(memory.user, NULL, 0, 100);
     assert_non_null(at);
     ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));

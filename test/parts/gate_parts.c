@@ -1,5 +1,5 @@
 /* gate_parts.c - the safepoint by which the watchdog of Lua keeps the owner of a Lua state from freeing it while the
- * watchdog reads it (lua/safepoint.h): in the variant with a process-wide barrier, paid by the watchdog, and in the
+ * watchdog reads it (lua/memory/safepoint.h): in the variant with a process-wide barrier, paid by the watchdog, and in the
  * strict variant without it. The freed object is plain memory: a read while it is freed is a data race. */
 #include "parts.h"
 
@@ -74,7 +74,7 @@ static void look_twice(void)
     look();
 }
 
-/* The end of a step, as in lua/watch.c: the thread no longer runs the object, which may then be freed. */
+/* The end of a step, as in lua/preempt/preempt.c: the thread no longer runs the object, which may then be freed. */
 static void run_no_more(void)
 {
     fli_store_rel(&g->runs, NULL);
@@ -90,7 +90,7 @@ static void look_at_runner(void)
     fli_lua_gate_release(&g->gate);
 }
 
-/* The watchdog goes to sleep, as in lua/watch.c, while a step begins: one of the two sees the other. */
+/* The watchdog goes to sleep, as in lua/preempt/preempt.c, while a step begins: one of the two sees the other. */
 static void doze(void)
 {
     fli_mutex_lock(&g->lock);
