@@ -12,9 +12,9 @@
 #define FLI_FILE (__builtin_strrchr(__FILE__, '/') != 0 ? __builtin_strrchr(__FILE__, '/') + 1 : __FILE__)
 #endif
 
-#define FLI_ASSERT(condition)                                                                             \
-    do {                                                                                                  \
-        if (__builtin_expect(!(condition), 0)) filch_assert_failed(FLI_FILE, __LINE__, #condition);       \
+#define FLI_ASSERT(condition)                                                                       \
+    do {                                                                                            \
+        if (__builtin_expect(!(condition), 0)) filch_assert_failed(FLI_FILE, __LINE__, #condition); \
     } while (0)
 
 /* What the compiler cannot know and need not test. Nothing happens if it is wrong, and then anything. */

@@ -32,7 +32,8 @@ const char *filch_err_name(filch_err err)
     return find(err)->name;
 }
 
-/* What was wrong with the last call of this thread that returned FILCH_EINVAL: a constant. See docs/design/diagnostics.md. */
+/* What was wrong with the last call of this thread that returned FILCH_EINVAL: a constant. See
+ * docs/design/diagnostics.md. */
 static __thread const char *detail = "";
 
 filch_err filch_invalid(const char *text)

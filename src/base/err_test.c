@@ -8,8 +8,8 @@
 
 TEST(every_code_has_its_name_and_sentence)
 {
-#define CHECK(name, value, text)                    \
-    same(name, value);                              \
+#define CHECK(name, value, text)                      \
+    same(name, value);                                \
     assert_string_equal(filch_err_name(name), #name); \
     assert_string_equal(filch_err_text(name), text);
     FILCH_ERR_MAP(CHECK)
@@ -53,10 +53,8 @@ TEST(version_is_that_of_the_header)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_code_has_its_name_and_sentence),
-        cmocka_unit_test(no_two_codes_share_a_sentence),
-        cmocka_unit_test(codes_we_do_not_know_are_unknown),
-        cmocka_unit_test(codes_of_the_application_are_its_own),
+        cmocka_unit_test(every_code_has_its_name_and_sentence), cmocka_unit_test(no_two_codes_share_a_sentence),
+        cmocka_unit_test(codes_we_do_not_know_are_unknown),     cmocka_unit_test(codes_of_the_application_are_its_own),
         cmocka_unit_test(version_is_that_of_the_header),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

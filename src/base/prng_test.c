@@ -21,7 +21,8 @@ TEST(neighbouring_seeds_part_at_once)
     }
 }
 
-/* Known answers: splitmix64 seeded with 0, xorshift64* with 1. Recordings and seeds of earlier versions depend on them. */
+/* Known answers: splitmix64 seeded with 0, xorshift64* with 1. Recordings and seeds of earlier versions depend on them.
+ */
 TEST(the_numbers_are_those_of_the_algorithms)
 {
     fli_prng prng = { .state = 1 };
@@ -55,7 +56,8 @@ TEST(below_stays_below_and_reaches_everything_evenly)
             hits[drawn]++;
         }
         /* Seven standard deviations are below 30 % here. */
-        for (uint32_t i = 0; i < bound; i++) assert_in_range(hits[i], DRAWS / bound * 7 / 10, DRAWS / bound * 13 / 10 + 1);
+        for (uint32_t i = 0; i < bound; i++)
+            assert_in_range(hits[i], DRAWS / bound * 7 / 10, DRAWS / bound * 13 / 10 + 1);
     }
 }
 

@@ -11,7 +11,8 @@ filch_err fli_versioned_read(void *out, size_t known, const void *given, const c
     if (size < sizeof size) return filch_invalid(unset);
     for (size_t i = known; i < size; i++) {
         if (((const unsigned char *)given)[i] != 0) {
-            return filch_invalid("options sets a field that this version of the library does not know: the header is newer than the library");
+            return filch_invalid("options sets a field that this version of the library does not know: the header is "
+                                 "newer than the library");
         }
     }
     memcpy(out, given, size < known ? size : known);

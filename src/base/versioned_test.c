@@ -19,7 +19,10 @@ typedef struct newer {
     uint64_t third;
 } newer;
 
-#define KNOWN_INIT { sizeof(known), 1, 2 }
+#define KNOWN_INIT          \
+    {                       \
+        sizeof(known), 1, 2 \
+    }
 
 TEST(without_a_struct_the_defaults_stay)
 {

@@ -1,5 +1,5 @@
-/* ask_test.c - what a waiting thread has lent to a call is used by the process only while the thread is there. Both sides in every
- * order: the thread leaves first, while the process uses it, or afterwards. */
+/* ask_test.c - what a waiting thread has lent to a call is used by the process only while the thread is there. Both
+ * sides in every order: the thread leaves first, while the process uses it, or afterwards. */
 #include "call/caller.h"
 #include "sched/sched.h"
 #include "support/check.h"
@@ -81,7 +81,7 @@ TEST(an_ask_under_way_keeps_the_thread_that_lent_its_argument)
         h.sched = begin(&h.to, NULL);
         ok(fli_thread_start(&thread, "host", run, &h));
         until(gate_is_waiting(&p.g) || fli_load_acq(&p.gone));
-        bool inside = gate_is_waiting(&p.g);
+        bool     inside = gate_is_waiting(&p.g);
         uint64_t late_ns = fli_clock_ns() + FILCH_MILLISECONDS(5);
         while (inside && fli_clock_ns() < late_ns) fli_thread_yield(); /* past the thread's deadline */
         gate_open(&p.g);

@@ -2,8 +2,8 @@
  * docs/design/host-threads.md. */
 #include "call/call.h"
 
-#include "port/clock.h"
 #include "payload/data.h"
+#include "port/clock.h"
 #include "sched/sched.h"
 #include "sched/simulate.h"
 
@@ -24,10 +24,10 @@ static filch_err own_request(const filch_sched *sched, const filch_data *data, f
 }
 
 filch_err fli_hostcall_create(filch_sched *sched, fli_hostcall_kind kind, uint64_t deadline_ns, const filch_data *data,
-                          fli_hostcall **out)
+                              fli_hostcall **out)
 {
     const fli_mem *mem = &sched->rt.mem;
-    fli_hostcall      *call = fli_zalloc(mem, sizeof *call);
+    fli_hostcall  *call = fli_zalloc(mem, sizeof *call);
     if (call == NULL) return FILCH_ENOMEM;
     call->mem = *mem;
     call->sched = sched;
@@ -40,8 +40,10 @@ filch_err fli_hostcall_create(filch_sched *sched, fli_hostcall_kind kind, uint64
     if (err != FILCH_OK) goto no_parker;
     *out = call;
     return FILCH_OK;
-no_parker: fli_data_free(&call->data);
-no_data: fli_free(mem, call, sizeof *call);
+no_parker:
+    fli_data_free(&call->data);
+no_data:
+    fli_free(mem, call, sizeof *call);
     return err;
 }
 

@@ -28,13 +28,13 @@ typedef enum fli_hostcall_kind {
 enum { FLI_LENT_NONE, FLI_LENT_OUT, FLI_LENT_BACK };
 
 typedef struct fli_hostcall {
-    fli_mem      mem; /* plain down to `done`: set before the process exists */
-    filch_sched *sched; /* for the process only */
-    uint32_t     kind;
-    filch_pid    to;
-    filch_data   data;     /* owned */
-    uint64_t     until_ns; /* FILCH_FOREVER: no deadline */
-    filch_ask_fn  ask;     /* instead of `data`: sends the request; NULL: none */
+    fli_mem       mem;   /* plain down to `done`: set before the process exists */
+    filch_sched  *sched; /* for the process only */
+    uint32_t      kind;
+    filch_pid     to;
+    filch_data    data;     /* owned */
+    uint64_t      until_ns; /* FILCH_FOREVER: no deadline */
+    filch_ask_fn  ask;      /* instead of `data`: sends the request; NULL: none */
     void         *ask_arg;
     filch_exit_fn on_exit; /* of filch_spawn_wait: the hook of the caller */
     void         *on_exit_user;
@@ -45,10 +45,10 @@ typedef struct fli_hostcall {
     FLI_ATOMIC(uint32_t) refs;
     fli_parker done; /* rung once, when the four below are final */
     /* Plain.  writes: the process, before it unparks the thread.  reads: the waiting thread, afterwards. */
-    filch_err  outcome; /* of the wait */
-    const char *detail; /* filch_err_detail() of the worker, if the outcome is FILCH_EINVAL */
-    filch_err  ended;   /* error with which the awaited process has ended */
-    filch_data reply;   /* owned; the reply, or the result of the process */
+    filch_err   outcome; /* of the wait */
+    const char *detail;  /* filch_err_detail() of the worker, if the outcome is FILCH_EINVAL */
+    filch_err   ended;   /* error with which the awaited process has ended */
+    filch_data  reply;   /* owned; the reply, or the result of the process */
 } fli_hostcall;
 
 /* Returns FILCH_OK if this thread may wait for processes of `sched`. FILCH_ESTATE: it is a worker, or the scheduler has
@@ -57,7 +57,7 @@ FILCH_MUST_USE filch_err fli_hostcall_check(filch_sched *sched, const char *name
 
 /* Makes a call with one holder. `data` NULL: none. */
 FILCH_MUST_USE filch_err fli_hostcall_create(filch_sched *sched, fli_hostcall_kind kind, uint64_t deadline_ns,
-                                         const filch_data *data, fli_hostcall **out);
+                                             const filch_data *data, fli_hostcall **out);
 /* Drops a reference; frees the call with the last one. */
 void fli_hostcall_drop(fli_hostcall *call);
 /* Wakes the waiting thread, because the outcome is final, and drops the reference. Thread: the other holder. */

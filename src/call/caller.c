@@ -17,9 +17,9 @@ enum { TAG_SENT = 1, TAG_DEADLINE, TAG_EXIT };
 
 typedef struct caller {
     fli_hostcall *call;
-    uint8_t   begun;
-    uint8_t   leaving; /* the message to itself has been sent */
-    uint8_t   decided; /* call->outcome is set */
+    uint8_t       begun;
+    uint8_t       leaving; /* the message to itself has been sent */
+    uint8_t       decided; /* call->outcome is set */
 } caller;
 
 static filch_err caller_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -43,7 +43,8 @@ static filch_err why(const caller *me, filch_err reason)
  * host. */
 static filch_err over(caller *me, filch_out *out, filch_err outcome)
 {
-    /* The end of a receiver during a stop is reported as the stop, whichever of the two events this process gets first. */
+    /* The end of a receiver during a stop is reported as the stop, whichever of the two events this process gets first.
+     */
     me->call->outcome = outcome == FILCH_EDEAD ? why(me, FILCH_EDEAD) : outcome;
     if (outcome == FILCH_EINVAL) me->call->detail = filch_err_detail();
     me->decided = 1;
@@ -57,15 +58,16 @@ static filch_err ask(fli_hostcall *call, filch_sched *sched)
     /* PAIR call.lent, both halves: the thread has not left, and does not leave until `ask` has returned. */
     if (!fli_cas_acqrel(&call->lent, &lent, FLI_LENT_OUT)) return FILCH_EDEADLINE;
     filch_err err = call->ask(sched, call->to, call->ask_arg);
-    fli_store_rel(&call->lent, FLI_LENT_BACK); /* PAIR call.lent, release half: what `ask` did with the argument is done */
+    fli_store_rel(&call->lent,
+                  FLI_LENT_BACK); /* PAIR call.lent, release half: what `ask` did with the argument is done */
     return err;
 }
 
 static filch_err begin(caller *me, filch_out *out)
 {
-    fli_hostcall    *call = me->call;
-    filch_sched *sched = filch_out_sched(out);
-    uint64_t     now_ns = fli_now((fli_runtime *)sched);
+    fli_hostcall *call = me->call;
+    filch_sched  *sched = filch_out_sched(out);
+    uint64_t      now_ns = fli_now((fli_runtime *)sched);
     me->begun = 1;
     filch_err err = FILCH_OK;
     if (call->until_ns != FILCH_FOREVER) {

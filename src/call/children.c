@@ -40,8 +40,8 @@ static filch_err ask_await(filch_sched *sched, filch_pid supervisor, void *unuse
     return filch_child_await(sched, supervisor);
 }
 
-filch_err filch_child_start_wait(filch_sched *sched, filch_pid supervisor, const filch_child *child, uint64_t deadline_ns,
-                                 filch_pid *pid)
+filch_err filch_child_start_wait(filch_sched *sched, filch_pid supervisor, const filch_child *child,
+                                 uint64_t deadline_ns, filch_pid *pid)
 {
     filch_data reply = filch_none();
     starting   start = { .child = child };

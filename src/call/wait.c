@@ -5,8 +5,8 @@
 #include "sched/sched.h"
 
 /* Sends or waits as `kind` says. Lends `data`. */
-static filch_err run(filch_sched *sched, fli_hostcall_kind kind, filch_pid to, const filch_data *data, uint64_t deadline_ns,
-                     filch_err *ended, filch_data *reply)
+static filch_err run(filch_sched *sched, fli_hostcall_kind kind, filch_pid to, const filch_data *data,
+                     uint64_t deadline_ns, filch_err *ended, filch_data *reply)
 {
     fli_hostcall *call;
     if (to.serial == 0) return FILCH_EDEAD; /* the pid of no process */

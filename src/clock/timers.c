@@ -300,7 +300,8 @@ static filch_err handle_sleep(fli_timers *timers, fli_local *worker, filch_recei
         e->command = FILCH_CMD_SLEEP;
         e->key = receiver.key;
         e->slot = fli_serial_slot(worker->serial);
-        /* Stores the timer in the yield, so that it ends with its process. The yield cannot complete before the unlock. */
+        /* Stores the timer in the yield, so that it ends with its process. The yield cannot complete before the unlock.
+         */
         fli_event_node *node = fli_node_at(timers->rt, (uint32_t)receiver.key);
         node->data[0] = id_of(e);
         arm_locked(shard, e, due_ns);

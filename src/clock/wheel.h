@@ -8,8 +8,8 @@
 #include <stdint.h>
 
 /* 2^14 ns, 16 us: rounding up to a tick makes a timer 8 us late on average, little beside the 30-85 us that waking a
- * sleeping thread costs. How often to wake is not for the tick to decide: sched/sentinel.c leaves a gap between two wakes.
- * See docs/design/timers.md. */
+ * sleeping thread costs. How often to wake is not for the tick to decide: sched/sentinel.c leaves a gap between two
+ * wakes. See docs/design/timers.md. */
 #define FLI_WHEEL_TICK_BITS 14
 
 #define FLI_WHEEL_LEVELS 6 /* reach 2^40 ticks, 208 days; timers beyond that work too, they are moved a little more */
@@ -17,8 +17,8 @@
  * way, and each move is a wait for cold memory. The others have 64. See docs/design/timers.md. */
 #define FLI_WHEEL_WIDE 2
 #define FLI_WHEEL_WORDS (4 * FLI_WHEEL_WIDE + FLI_WHEEL_LEVELS - FLI_WHEEL_WIDE)
-#define FLI_WHEEL_PLACES (64 * FLI_WHEEL_WORDS) /* the slots of all levels, the lowest first; one bit each in a word \
-                                                 */
+/* The slots of all levels, the lowest first; one bit each in a word. */
+#define FLI_WHEEL_PLACES (64 * FLI_WHEEL_WORDS)
 
 /* Part of whatever is timed. Zeroed means not armed. Must not move while armed. */
 typedef struct fli_timer {

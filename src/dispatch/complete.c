@@ -52,7 +52,8 @@ static inline bool complete_here(fli_local *worker, uint64_t kind, uint64_t firs
 /* Completes a yield; filch_complete() has checked the tag of the receiver. */
 filch_err filch_complete_any(filch_receiver receiver, filch_data data, filch_err error)
 {
-    if (receiver.sched == NULL || receiver.key == 0) return filch_invalid("receiver is not one that a handler was given");
+    if (receiver.sched == NULL || receiver.key == 0)
+        return filch_invalid("receiver is not one that a handler was given");
     fli_runtime *rt = (fli_runtime *)receiver.sched;
     fli_local   *worker = fli_current_worker(rt);
     if (rt->sim != NULL && !rt->sim->point(rt, worker, "filch_complete")) return FILCH_ESTATE;

@@ -1,7 +1,7 @@
 /* registry.c - see registry.h.
  *
- * INVARIANT  once `frozen`, nothing but `refs` changes: readers need no lock. A scheduler freezes its registry before it
- *            starts its threads, so they see it complete.
+ * INVARIANT  once `frozen`, nothing but `refs` changes: readers need no lock. A scheduler freezes its registry before
+ *            it starts its threads, so they see it complete.
  */
 #include "dispatch/registry.h"
 

@@ -1,8 +1,9 @@
 /* send_waiters.c - see send_waiters.h, and proc/limit.h for the WAITING bit.
  *
- * INVARIANT  while a mailbox's WAITING bit is set, or being set or cleared, the shard's lock is held or a sender is in the
- *            shard's queue: a sender sets the bit under the lock and queues under the same lock; the bit is cleared
+ * INVARIANT  while a mailbox's WAITING bit is set, or being set or cleared, the shard's lock is held or a sender is in
+ *            the shard's queue: a sender sets the bit under the lock and queues under the same lock; the bit is cleared
  *            under the lock when the last sender has left.
+ *
  * So no sender waits unnoticed: the thread that releases room sees the bit if the sender has set it before (same word),
  * takes the lock, and finds the sender queued. A process that ends closes its load first; a sender that comes later
  * finds it dead.

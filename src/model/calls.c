@@ -35,9 +35,10 @@ static filch_err relate_two(fli_model *m, fli_runtime *rt, fli_request *request,
 
 static filch_err relate_pair(fli_model *m, fli_runtime *rt, fli_request *request)
 {
-    fli_endpoint   who, target;
-    filch_pid a = request->who, b = request->target;
-    if (a.node == b.node && a.serial == b.serial) return filch_invalid("pid is given twice: a process cannot be related to itself");
+    fli_endpoint who, target;
+    filch_pid    a = request->who, b = request->target;
+    if (a.node == b.node && a.serial == b.serial)
+        return filch_invalid("pid is given twice: a process cannot be related to itself");
     filch_err err = fli_endpoint_pin(m, rt, a, &who);
     if (err != FILCH_OK) return err;
     err = fli_endpoint_pin(m, rt, b, &target);
@@ -87,10 +88,10 @@ static filch_err send_name(fli_model *m, fli_runtime *rt, const fli_request *req
 
 filch_err fli_relate(fli_runtime *rt, fli_request *request)
 {
-    fli_model *m;
-    fli_endpoint    endpoint;
-    filch_pid  pid = request->target;
-    filch_err  err = fli_model_get(rt, &m);
+    fli_model   *m;
+    fli_endpoint endpoint;
+    filch_pid    pid = request->target;
+    filch_err    err = fli_model_get(rt, &m);
     if (err != FILCH_OK) return err;
     switch (request->op) {
     case FILCH_CMD_MONITOR:
@@ -120,7 +121,8 @@ static filch_err relate_checked(filch_sched *sched, fli_request *request, const 
     fli_local   *worker = fli_current_worker(rt);
     if (FLI_UNLIKELY(worker != NULL && worker->rec_hooks != NULL)) return worker->rec_hooks->relate(worker, request);
     if (FLI_UNLIKELY(rt->sim != NULL) && !rt->sim->point(rt, worker, call)) return FILCH_ESTATE;
-    if (worker == NULL && fli_load_acq(&rt->phase) == FLI_CLOSED) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire */
+    if (worker == NULL && fli_load_acq(&rt->phase) == FLI_CLOSED)
+        return FILCH_ECLOSED; /* PAIR runtime.phase, acquire */
     return fli_relate(rt, request);
 }
 
@@ -275,8 +277,9 @@ filch_err filch_yield_terminate(filch_out *out, uint64_t tag, filch_pid pid)
 filch_err filch_yield_cancel(filch_out *out, uint64_t tag, filch_pid pid, filch_err reason, uint64_t deadline_ns)
 {
     cancel_request cancel = { .reason = reason, .deadline_ns = deadline_ns };
-    filch_data   data = filch_bytes(&cancel, sizeof cancel);
-    return reason != FILCH_OK ? fli_out_yield(out, FILCH_CMD_CANCEL, tag, pid, &data) : filch_invalid("reason is FILCH_OK: give an error");
+    filch_data     data = filch_bytes(&cancel, sizeof cancel);
+    return reason != FILCH_OK ? fli_out_yield(out, FILCH_CMD_CANCEL, tag, pid, &data)
+                              : filch_invalid("reason is FILCH_OK: give an error");
 }
 
 filch_err filch_yield_monitor(filch_out *out, uint64_t tag, filch_pid pid)
@@ -386,7 +389,8 @@ static bool read_command(const filch_command *command, uint64_t tag, fli_request
 filch_err fli_handle(fli_runtime *rt, const filch_command *command, filch_receiver receiver)
 {
     fli_request request;
-    if (command->id == FILCH_CMD_SPAWN || command->id == FILCH_CMD_EXEC) return fli_spawn_request_handle(rt, command, receiver);
+    if (command->id == FILCH_CMD_SPAWN || command->id == FILCH_CMD_EXEC)
+        return fli_spawn_request_handle(rt, command, receiver);
     if (command->id == FILCH_CMD_BROADCAST || command->id == FILCH_CMD_SEND_NAME) {
         return fli_named_message_handle(rt, command, receiver);
     }

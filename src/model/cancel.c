@@ -6,9 +6,9 @@
 /* Starts the timer of the deadline. */
 static filch_err set_deadline(fli_model *m, const fli_endpoint *endpoint, uint64_t deadline_ns)
 {
-    fli_timers *timers = &((filch_sched *)endpoint->rt)->timers;
-    fli_relation   *relation;
-    filch_err   err = fli_relation_make(m, FLI_RELATION_DEADLINE, endpoint, NULL, &relation);
+    fli_timers   *timers = &((filch_sched *)endpoint->rt)->timers;
+    fli_relation *relation;
+    filch_err     err = fli_relation_make(m, FLI_RELATION_DEADLINE, endpoint, NULL, &relation);
     if (err != FILCH_OK) return err;
     uint64_t id = fli_timers_raise(timers, endpoint->serial, deadline_ns, FLI_KILL);
     if (id == 0) {
@@ -37,11 +37,12 @@ static bool is_polite(const fli_runtime *rt, const fli_endpoint *me, const fli_e
     return fli_supervised(endpoint->rt, endpoint->serial, me->serial);
 }
 
-filch_err fli_cancel_with(fli_model *m, fli_runtime *rt, const fli_endpoint *endpoint, filch_err reason, uint64_t deadline_ns)
+filch_err fli_cancel_with(fli_model *m, fli_runtime *rt, const fli_endpoint *endpoint, filch_err reason,
+                          uint64_t deadline_ns)
 {
-    fli_local *worker = fli_current_worker(rt);
-    fli_endpoint    me = { .rt = rt, .host = rt->host, .serial = worker != NULL ? worker->serial : 0 };
-    fli_proc  *p = fli_proc_find(endpoint->rt, endpoint->serial);
+    fli_local   *worker = fli_current_worker(rt);
+    fli_endpoint me = { .rt = rt, .host = rt->host, .serial = worker != NULL ? worker->serial : 0 };
+    fli_proc    *p = fli_proc_find(endpoint->rt, endpoint->serial);
     if (p == NULL || !fli_word_lives(fli_state_peek(&p->state), fli_serial_gen(endpoint->serial))) return FILCH_EDEAD;
     fli_event_node *node = fli_node_take(endpoint->rt, fli_current_worker(endpoint->rt));
     if (node == NULL) return FILCH_ENOMEM;

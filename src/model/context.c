@@ -24,8 +24,8 @@ void fli_context_free(fli_model *m, fli_relation *relation)
 
 static filch_err enter_scope(fli_model *m, const fli_endpoint *endpoint, filch_values *scope, fli_relation **out)
 {
-    fli_relation   *relation;
-    fli_tenant *tenant = fli_zalloc(&m->mem, sizeof *tenant);
+    fli_relation *relation;
+    fli_tenant   *tenant = fli_zalloc(&m->mem, sizeof *tenant);
     if (tenant == NULL) return FILCH_ENOMEM;
     filch_err err = fli_relation_make(m, FLI_RELATION_SCOPE, endpoint, NULL, &relation);
     if (err != FILCH_OK) {
@@ -45,7 +45,7 @@ static filch_err enter_scope(fli_model *m, const fli_endpoint *endpoint, filch_v
 static filch_err arm_deadline(fli_model *m, const fli_endpoint *endpoint, uint64_t left_ns, fli_relation **out)
 {
     fli_relation *relation;
-    filch_err err = fli_relation_make(m, FLI_RELATION_DEADLINE, endpoint, NULL, &relation);
+    filch_err     err = fli_relation_make(m, FLI_RELATION_DEADLINE, endpoint, NULL, &relation);
     if (err != FILCH_OK) return err;
     relation->timer = fli_timers_raise(&((filch_sched *)endpoint->rt)->timers, endpoint->serial, left_ns, FLI_CANCEL);
     if (relation->timer == 0) {
@@ -70,11 +70,12 @@ void fli_context_undo(fli_model *m, fli_runtime *rt, fli_relation *relations)
     }
 }
 
-filch_err fli_context_make(fli_model *m, const fli_endpoint *endpoint, filch_values *values, fli_relation **out, uint64_t *timer)
+filch_err fli_context_make(fli_model *m, const fli_endpoint *endpoint, filch_values *values, fli_relation **out,
+                           uint64_t *timer)
 {
-    uint64_t  at_ns = fli_values_deadline(values), now_ns = fli_now(endpoint->rt);
+    uint64_t      at_ns = fli_values_deadline(values), now_ns = fli_now(endpoint->rt);
     fli_relation *relations = NULL, *relation;
-    filch_err err = FILCH_OK;
+    filch_err     err = FILCH_OK;
     *timer = 0;
     /* A deadline that has passed needs no timer: see fli_context_begin(). */
     if (at_ns != FILCH_FOREVER && at_ns > now_ns) {
@@ -137,7 +138,8 @@ filch_err filch_ctx_cancelled(const filch_ctx *ctx)
 {
     filch_err reason = FILCH_OK;
     if (ctx == NULL) return FILCH_OK;
-    for (filch_values *s = fli_scope_first(fli_ctx_values(ctx)); s != NULL && reason == FILCH_OK; s = fli_scope_next(s)) {
+    for (filch_values *s = fli_scope_first(fli_ctx_values(ctx)); s != NULL && reason == FILCH_OK;
+         s = fli_scope_next(s)) {
         reason = fli_scope_cancelled(s, false);
     }
     return reason;

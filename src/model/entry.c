@@ -1,5 +1,5 @@
-/* entry.c - the public functions that create a scheduler. They are here and not in sched because a scheduler calls src/model by a
- * table of operations, and sched may not name anything of the modules above it. */
+/* entry.c - the public functions that create a scheduler. They are here and not in sched because a scheduler calls
+ * src/model by a table of operations, and sched may not name anything of the modules above it. */
 #include <stddef.h>
 
 #include "model/model.h"

@@ -17,15 +17,15 @@
 
 typedef struct membership {
     struct membership *next, *prev; /* a ring with the head of the list */
-    struct group *group;
-    uint64_t      serial, tag;
+    struct group      *group;
+    uint64_t           serial, tag;
 } membership;
 
 typedef struct group {
     fli_entry    entry;
     fli_runtime *rt;
     filch_data   name;              /* owned: the payload of the events */
-    membership        members, watchers; /* heads */
+    membership   members, watchers; /* heads */
     uint64_t     member_count, watcher_count, reserve_count;
     uint32_t     reserve; /* first of the reserved nodes, linked by `next` */
 } group;
@@ -142,8 +142,8 @@ static filch_err add_watcher(fli_model *m, group *g, membership *p)
     return FILCH_OK;
 }
 
-static filch_err add_membership(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint, fli_relation_kind kind,
-                     uint64_t tag)
+static filch_err add_membership(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint,
+                                fli_relation_kind kind, uint64_t tag)
 {
     if (endpoint->rt != rt) return FILCH_EFOREIGN;
     membership *p = fli_zalloc(&m->mem, sizeof *p);
@@ -151,7 +151,7 @@ static filch_err add_membership(fli_model *m, fli_runtime *rt, const char *name,
     p->serial = endpoint->serial;
     p->tag = tag;
     fli_relation *relation;
-    filch_err err = fli_relation_make(m, kind, endpoint, NULL, &relation);
+    filch_err     err = fli_relation_make(m, kind, endpoint, NULL, &relation);
     if (err != FILCH_OK) {
         fli_free(&m->mem, p, sizeof *p);
         return err;
@@ -189,7 +189,7 @@ static filch_err add_membership(fli_model *m, fli_runtime *rt, const char *name,
 static void drop_locked(fli_model *m, fli_table *table, fli_relation *relation)
 {
     membership *p = relation->membership;
-    group *g = p->group;
+    group      *g = p->group;
     delist(p);
     if (relation->kind == FLI_RELATION_MEMBER) {
         g->member_count--;
@@ -210,11 +210,12 @@ void fli_group_forget(fli_model *m, fli_relation *relation)
     fli_mutex_unlock(&table->lock);
 }
 
-static filch_err drop_membership(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint, fli_relation_kind kind)
+static filch_err drop_membership(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint,
+                                 fli_relation_kind kind)
 {
     if (endpoint->rt != rt) return FILCH_EFOREIGN;
-    fli_table *table = table_of(m, rt);
-    fli_relation  *relation = NULL;
+    fli_table    *table = table_of(m, rt);
+    fli_relation *relation = NULL;
     fli_stripe_lock(m, endpoint);
     fli_mutex_lock(&table->lock);
     group *g = fli_table_find(table, name);

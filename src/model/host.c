@@ -44,7 +44,7 @@ static filch_err route(void *user, const filch_package *package)
 {
     fli_runtime *rt = user;
     fli_model   *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
-    fli_endpoint      endpoint;
+    fli_endpoint endpoint;
     filch_err    err = fli_endpoint_pin(m, rt, package->to, &endpoint);
     if (err == FILCH_EFOREIGN) {
         const fli_host *host = fli_host_at(m, rt->host);
@@ -99,7 +99,7 @@ filch_err filch_spawn_on(filch_sched *sched, uint64_t node, const filch_type *ty
     if (node == rt->node_id) return filch_spawn(sched, type, options, pid);
     filch_spawn_options opt;
     fli_model          *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
-    fli_endpoint             endpoint;
+    fli_endpoint        endpoint;
     filch_err           err = fli_spawn_options_read(options, &opt);
     if (err != FILCH_OK) return err;
     if (m == NULL) return FILCH_EFOREIGN;

@@ -200,8 +200,10 @@ filch_err fli_access_check(fli_model *m, fli_runtime *rt, uint32_t op, const fli
 {
     if (FLI_LIKELY(endpoint->rt == rt)) return FILCH_OK;
     if (m->policy == NULL) return FILCH_EDENIED;
-    filch_access access = { .command = op, .from = (filch_sched *)rt, .to = (filch_sched *)endpoint->rt, .target = target };
-    fli_local   *worker = fli_current_worker(rt);
+    filch_access access = {
+        .command = op, .from = (filch_sched *)rt, .to = (filch_sched *)endpoint->rt, .target = target
+    };
+    fli_local *worker = fli_current_worker(rt);
     if (worker != NULL && worker->serial != 0) access.who = (filch_pid){ rt->node_id, worker->serial };
     return m->policy(m->policy_user, &access) ? FILCH_OK : FILCH_EDENIED;
 }
@@ -221,8 +223,8 @@ static filch_err on_birth(fli_runtime *rt, fli_proc *p, uint64_t serial, const f
 
 static bool on_name_of(fli_runtime *rt, uint64_t serial, char *name)
 {
-    fli_model *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
-    fli_endpoint    endpoint = { .rt = rt, .host = rt->host, .serial = serial };
+    fli_model   *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
+    fli_endpoint endpoint = { .rt = rt, .host = rt->host, .serial = serial };
     return m != NULL && fli_name_of(m, &endpoint, name);
 }
 

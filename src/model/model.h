@@ -69,12 +69,12 @@ typedef struct fli_relation {
     uint16_t kind;
     uint16_t supervises; /* of a monitor: endpoint 0 is a supervisor that stops endpoint 1 when the scheduler stops */
     union {
-        uint64_t monitor_tag;      /* MONITOR: tag of the EXIT event */
-        void    *name_entry;       /* NAME: its entry in the table of names */
-        uint64_t exec_tag;         /* EXEC: see exec_key */
-        uint64_t timer;            /* DEADLINE: the timer that cancels or terminates the process */
-        void    *membership;       /* MEMBER, WATCHER: its entry in the group */
-        struct fli_tenant *tenant; /* SCOPE: its entry in the scope */
+        uint64_t           monitor_tag; /* MONITOR: tag of the EXIT event */
+        void              *name_entry;  /* NAME: its entry in the table of names */
+        uint64_t           exec_tag;    /* EXEC: see exec_key */
+        uint64_t           timer;       /* DEADLINE: the timer that cancels or terminates the process */
+        void              *membership;  /* MEMBER, WATCHER: its entry in the group */
+        struct fli_tenant *tenant;      /* SCOPE: its entry in the scope */
     };
 } fli_relation;
 
@@ -104,7 +104,7 @@ typedef struct fli_model {
     fli_mutex       grow;   /* protects the allocation of `heads` and of hosts */
     filch_policy_fn policy; /* plain: set before the second host is added; NULL: every operation between hosts is
                                denied */
-    void           *policy_user;
+    void *policy_user;
     /* By number; added with each host and kept until the end.  PAIR host.open */
     FLI_ATOMIC(fli_host *) hosts[FLI_HOSTS_MAX];
     struct {
@@ -141,12 +141,13 @@ FILCH_MUST_USE filch_err fli_endpoint_pin(fli_model *m, fli_runtime *rt, filch_p
 void                     fli_endpoint_unpin(fli_model *m, const fli_runtime *rt, const fli_endpoint *endpoint);
 /* Asks the node's policy whether `op` on `target`, a process of the host of `endpoint`, is allowed from `rt`. Always
  * FILCH_OK inside one host; FILCH_EDENIED if refused. */
-FILCH_MUST_USE filch_err fli_access_check(fli_model *m, fli_runtime *rt, uint32_t op, const fli_endpoint *endpoint, filch_pid target);
+FILCH_MUST_USE filch_err fli_access_check(fli_model *m, fli_runtime *rt, uint32_t op, const fli_endpoint *endpoint,
+                                          filch_pid target);
 
 /* ---- relations.c ---- */
 
-FILCH_MUST_USE filch_err fli_relation_make(fli_model *m, fli_relation_kind kind, const fli_endpoint *a, const fli_endpoint *b,
-                                       fli_relation **out);
+FILCH_MUST_USE filch_err fli_relation_make(fli_model *m, fli_relation_kind kind, const fli_endpoint *a,
+                                           const fli_endpoint *b, fli_relation **out);
 /* Returns the relation of a place; NULL for 0. */
 static inline fli_relation *fli_relation_at(fli_model *m, uint32_t place)
 {
@@ -173,7 +174,8 @@ fli_relation *fli_relation_find(fli_model *m, const fli_endpoint *endpoint, fli_
 /* Changes the generation: the relation is no longer found by its number. Under the locks of its endpoints. */
 void fli_relation_retire(fli_relation *relation);
 
-filch_err fli_monitor(fli_model *m, const fli_endpoint *watcher, const fli_endpoint *target, uint64_t tag, uint64_t *ref);
+filch_err fli_monitor(fli_model *m, const fli_endpoint *watcher, const fli_endpoint *target, uint64_t tag,
+                      uint64_t *ref);
 filch_err fli_unmonitor(fli_model *m, const fli_endpoint *watcher, uint64_t ref);
 /* Returns true if a process of the same host supervises `serial`: the process `by`, or with 0 any process. */
 bool      fli_supervised(fli_runtime *rt, uint64_t serial, uint64_t by);
@@ -192,8 +194,8 @@ static inline uint64_t fli_relation_ref(fli_relation *relation)
 
 /* Fills a notice. `about` NULL: about no process. `data` owns its bytes; the notice takes a reference instead of a
  * copy. */
-void fli_notice_fill(fli_event_node *node, filch_event_type type, const fli_runtime *to, const fli_endpoint *about, uint64_t tag,
-                     filch_err error, const filch_data *data);
+void fli_notice_fill(fli_event_node *node, filch_event_type type, const fli_runtime *to, const fli_endpoint *about,
+                     uint64_t tag, filch_err error, const filch_data *data);
 /* Pushes the notice to the process; frees it if the process has ended. */
 void fli_notice_post(fli_runtime *to, uint64_t serial, fli_event_node *node);
 
@@ -210,7 +212,8 @@ FILCH_MUST_USE bool fli_name_of(fli_model *m, const fli_endpoint *endpoint, char
 void fli_name_remove_ended(fli_model *m, fli_runtime *rt, const char *name);
 /* The two steps of a registration: fli_name_make() allocates the entry and the relation, fli_name_list() adds both to
  * their lists, under the stripe's lock. fli_name_unmake() frees what was not listed. */
-filch_err fli_name_make(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint, fli_relation **out);
+filch_err fli_name_make(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint,
+                        fli_relation **out);
 filch_err fli_name_list(fli_model *m, fli_relation *relation);
 void      fli_name_unmake(fli_model *m, fli_relation *relation);
 /* Removes the name from its table after the end of its process. Under the stripe's lock; the relation is no longer
@@ -245,13 +248,15 @@ filch_err fli_group_broadcast(fli_model *m, fli_runtime *rt, const char *name, f
 void fli_group_forget(fli_model *m, fli_relation *relation);
 /* ---- cancel.c ---- */
 
-filch_err fli_cancel_with(fli_model *m, fli_runtime *rt, const fli_endpoint *endpoint, filch_err reason, uint64_t deadline_ns);
+filch_err fli_cancel_with(fli_model *m, fli_runtime *rt, const fli_endpoint *endpoint, filch_err reason,
+                          uint64_t deadline_ns);
 
 /* ---- context.c ---- */
 
 /* Makes the relations of a new process with the deadline and the scopes of `values`, linked by next[0], and enters the
  * scopes. *timer is the timer that will cancel the process at its deadline; 0: none. */
-filch_err fli_context_make(fli_model *m, const fli_endpoint *endpoint, filch_values *values, fli_relation **out, uint64_t *timer);
+filch_err fli_context_make(fli_model *m, const fli_endpoint *endpoint, filch_values *values, fli_relation **out,
+                           uint64_t *timer);
 /* Undoes fli_context_make(). */
 void fli_context_undo(fli_model *m, fli_runtime *rt, fli_relation *relations);
 /* Called when the process has been opened: cancels it if its deadline has passed or a scope was cancelled meanwhile,

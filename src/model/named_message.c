@@ -19,7 +19,7 @@ typedef struct named_message {
 static void named_message_free(void *user, void *bytes, size_t size)
 {
     named_message *l = bytes;
-    fli_mem mem = l->mem;
+    fli_mem        mem = l->mem;
     (void)user;
     (void)size;
     fli_data_free(&l->data);
@@ -32,7 +32,7 @@ static filch_err yield_named_message(filch_out *out, uint32_t command, uint64_t 
     if (!fli_name_is_sound(name)) return filch_invalid("name or group is NULL or not 1 to 255 bytes");
     const fli_runtime *rt = &out->ctx.sched->rt;
     size_t             size = sizeof(named_message) + strlen(name) + 1;
-    named_message            *l = fli_alloc(&rt->mem, size);
+    named_message     *l = fli_alloc(&rt->mem, size);
     if (l == NULL) return FILCH_ENOMEM;
     l->magic = &magic;
     l->mem = rt->mem;

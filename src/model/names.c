@@ -33,13 +33,14 @@ static fli_table *table_of_relation(fli_model *m, fli_relation *relation)
     return table_of(m, (uint32_t)fli_load_rlx(&relation->name_host), named_of(relation)->entry.hash);
 }
 
-filch_err fli_name_make(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint, fli_relation **out)
+filch_err fli_name_make(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint,
+                        fli_relation **out)
 {
     if (!fli_name_is_sound(name)) return filch_invalid("options.name is not 1 to 255 bytes");
     named *n = fli_entry_make(&m->mem, sizeof *n, name);
     if (n == NULL) return FILCH_ENOMEM;
     fli_relation *relation;
-    filch_err err = fli_relation_make(m, FLI_RELATION_NAME, endpoint, NULL, &relation);
+    filch_err     err = fli_relation_make(m, FLI_RELATION_NAME, endpoint, NULL, &relation);
     if (err != FILCH_OK) {
         fli_entry_free(&m->mem, n);
         return err;
@@ -144,7 +145,7 @@ void fli_name_remove_ended(fli_model *m, fli_runtime *rt, const char *name)
 filch_err fli_name_add(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint)
 {
     fli_relation *relation;
-    filch_err err = fli_name_make(m, rt, name, endpoint, &relation);
+    filch_err     err = fli_name_make(m, rt, name, endpoint, &relation);
     if (err != FILCH_OK) return err;
     fli_name_remove_ended(m, rt, name);
     fli_stripe_lock(m, endpoint);
@@ -156,10 +157,10 @@ filch_err fli_name_add(fli_model *m, fli_runtime *rt, const char *name, const fl
 
 filch_err fli_name_remove(fli_model *m, fli_runtime *rt, const char *name)
 {
-    filch_pid pid;
-    uint64_t  ref;
-    fli_endpoint   endpoint;
-    filch_err err = look_up(m, rt->host, name, &pid, &ref);
+    filch_pid    pid;
+    uint64_t     ref;
+    fli_endpoint endpoint;
+    filch_err    err = look_up(m, rt->host, name, &pid, &ref);
     if (err == FILCH_OK) err = fli_endpoint_pin(m, rt, pid, &endpoint);
     if (err != FILCH_OK) return err;
     err = take_away(m, &endpoint, ref) ? FILCH_OK : FILCH_EDEAD;
@@ -183,11 +184,12 @@ void fli_names_fini(fli_model *m, fli_runtime *rt)
 {
     fli_host *host = fli_host_at(m, rt->host);
     for (int i = 0; i < FLI_NAME_SHARDS; i++) {
-        filch_pid pid;
-        uint64_t  ref;
-        fli_endpoint   endpoint;
+        filch_pid    pid;
+        uint64_t     ref;
+        fli_endpoint endpoint;
         while (first_of(&host->names[i], &pid, &ref)) {
-            if (fli_endpoint_pin(m, rt, pid, &endpoint) != FILCH_OK) continue; /* its host is ending and removes the name itself */
+            if (fli_endpoint_pin(m, rt, pid, &endpoint) != FILCH_OK)
+                continue; /* its host is ending and removes the name itself */
             (void)take_away(m, &endpoint, ref);
             fli_endpoint_unpin(m, rt, &endpoint);
         }

@@ -5,8 +5,8 @@
 #include "payload/data.h"
 #include "proc/mailbox.h"
 
-void fli_notice_fill(fli_event_node *node, filch_event_type type, const fli_runtime *to, const fli_endpoint *about, uint64_t tag,
-                     filch_err error, const filch_data *data)
+void fli_notice_fill(fli_event_node *node, filch_event_type type, const fli_runtime *to, const fli_endpoint *about,
+                     uint64_t tag, filch_err error, const filch_data *data)
 {
     filch_data shared = filch_none();
     if (data != NULL) {

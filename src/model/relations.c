@@ -91,7 +91,8 @@ static filch_err make_heads(fli_model *m, const fli_endpoint *endpoint)
 {
     fli_host *host = fli_host_at(m, endpoint->host);
     unsigned  segment = fli_slab_segment(fli_serial_slot(endpoint->serial));
-    if (fli_proc_find(endpoint->rt, endpoint->serial) == NULL) return FILCH_OK; /* the slot was never used: no relation will be listed */
+    if (fli_proc_find(endpoint->rt, endpoint->serial) == NULL)
+        return FILCH_OK; /* the slot was never used: no relation will be listed */
     if (fli_load_acq(&host->heads[segment]) != NULL) return FILCH_OK; /* PAIR host.heads, acquire half */
     filch_err err = FILCH_OK;
     fli_mutex_lock(&m->grow);
@@ -123,7 +124,7 @@ void fli_relation_list(fli_model *m, fli_relation *relation, unsigned which)
         return;
     }
     fli_relation *oldest = relation_at(m, first);
-    uint32_t  last = oldest->prev[first & 1];
+    uint32_t      last = oldest->prev[first & 1];
     relation->next[which] = first;
     relation->prev[which] = last;
     relation_at(m, last)->next[last & 1] = place;
@@ -190,7 +191,8 @@ static void free_double(fli_model *m, fli_relation *relation, const fli_endpoint
     fli_relation_free(m, relation);
 }
 
-filch_err fli_relation_make(fli_model *m, fli_relation_kind kind, const fli_endpoint *a, const fli_endpoint *b, fli_relation **out)
+filch_err fli_relation_make(fli_model *m, fli_relation_kind kind, const fli_endpoint *a, const fli_endpoint *b,
+                            fli_relation **out)
 {
     filch_err err = make_heads(m, a);
     if (err == FILCH_OK && b != NULL) err = make_heads(m, b);
@@ -245,7 +247,8 @@ static void unlist_both(fli_model *m, fli_relation *relation)
 bool fli_relation_has_list(fli_model *m, const fli_endpoint *endpoint)
 {
     fli_proc *p = fli_proc_find(endpoint->rt, endpoint->serial);
-    return p != NULL && fli_word_lives(fli_state_peek(&p->state), fli_serial_gen(endpoint->serial)) && has_head(m, endpoint);
+    return p != NULL && fli_word_lives(fli_state_peek(&p->state), fli_serial_gen(endpoint->serial)) &&
+           has_head(m, endpoint);
 }
 
 fli_relation *fli_relation_find(fli_model *m, const fli_endpoint *endpoint, fli_relation_kind kind, uint64_t subject)
@@ -263,10 +266,11 @@ fli_relation *fli_relation_find(fli_model *m, const fli_endpoint *endpoint, fli_
 
 /* ---- monitors ---- */
 
-filch_err fli_monitor(fli_model *m, const fli_endpoint *watcher, const fli_endpoint *target, uint64_t tag, uint64_t *ref)
+filch_err fli_monitor(fli_model *m, const fli_endpoint *watcher, const fli_endpoint *target, uint64_t tag,
+                      uint64_t *ref)
 {
     fli_relation *relation;
-    filch_err err = fli_relation_make(m, FLI_RELATION_MONITOR, watcher, target, &relation);
+    filch_err     err = fli_relation_make(m, FLI_RELATION_MONITOR, watcher, target, &relation);
     if (err != FILCH_OK) return err;
     relation->monitor_tag = tag;
     fli_stripes_lock(m, watcher, target);
@@ -303,7 +307,8 @@ filch_err fli_unmonitor(fli_model *m, const fli_endpoint *watcher, uint64_t ref)
     if (relation == NULL) return FILCH_ESTALE;
     /* The other endpoint may be read while the relation is being reused: then the wrong lock is taken, but the
      * generation does not match either. */
-    unsigned mine = stripe_of_endpoint(watcher), other = stripe_of(host_of(relation, 1), fli_load_rlx(&relation->serial[1]));
+    unsigned mine = stripe_of_endpoint(watcher),
+             other = stripe_of(host_of(relation, 1), fli_load_rlx(&relation->serial[1]));
     lock_two(m, mine, other);
     bool found = is_monitor_of(relation, watcher, ref) && relation->kind == FLI_RELATION_MONITOR &&
                  stripe_of(host_of(relation, 1), fli_load_rlx(&relation->serial[1])) == other;
@@ -323,9 +328,9 @@ static bool is_supervision(fli_relation *relation, unsigned which, uint32_t host
 
 bool fli_supervised(fli_runtime *rt, uint64_t serial, uint64_t by)
 {
-    fli_model *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
-    fli_endpoint    me = { .rt = rt, .host = rt->host, .serial = serial };
-    bool       found = false;
+    fli_model   *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
+    fli_endpoint me = { .rt = rt, .host = rt->host, .serial = serial };
+    bool         found = false;
     if (m == NULL) return false;
     fli_stripe_lock(m, &me);
     if (fli_relation_has_list(m, &me)) {
@@ -347,15 +352,15 @@ bool fli_supervised(fli_runtime *rt, uint64_t serial, uint64_t by)
 static fli_relation *find_link(fli_model *m, const fli_endpoint *a, const fli_endpoint *b)
 {
     const fli_endpoint *ends[2] = { a, b };
-    uint32_t       first[2], at[2];
+    uint32_t            first[2], at[2];
     for (int i = 0; i < 2; i++) {
         first[i] = at[i] = *head_of(m, ends[i]->host, ends[i]->serial);
         if (first[i] == 0) return NULL;
     }
     for (;;) {
         for (int i = 0; i < 2; i++) {
-            fli_relation      *relation = relation_at(m, at[i]);
-            unsigned       far = !(at[i] & 1);
+            fli_relation       *relation = relation_at(m, at[i]);
+            unsigned            far = !(at[i] & 1);
             const fli_endpoint *other = ends[!i];
             if (relation->kind == FLI_RELATION_LINK && is_end(relation, far, other)) return relation;
             at[i] = relation->next[at[i] & 1];
@@ -365,8 +370,8 @@ static fli_relation *find_link(fli_model *m, const fli_endpoint *a, const fli_en
 }
 
 /* Notifies `to` that a linked process has failed. */
-static void tell_down(fli_relation *relation, unsigned which, const fli_endpoint *to, const fli_endpoint *about, filch_err error,
-                      const filch_data *data)
+static void tell_down(fli_relation *relation, unsigned which, const fli_endpoint *to, const fli_endpoint *about,
+                      filch_err error, const filch_data *data)
 {
     fli_event_node *node = take_node(relation, relation->node[which] != 0 ? which : 0, to->rt);
     fli_notice_fill(node, FILCH_EVENT_LINK_DOWN, to->rt, about, 0, error, data);
@@ -376,7 +381,7 @@ static void tell_down(fli_relation *relation, unsigned which, const fli_endpoint
 filch_err fli_link(fli_model *m, const fli_endpoint *a, const fli_endpoint *b)
 {
     fli_relation *relation;
-    filch_err err = fli_relation_make(m, FLI_RELATION_LINK, a, b, &relation);
+    filch_err     err = fli_relation_make(m, FLI_RELATION_LINK, a, b, &relation);
     if (err != FILCH_OK) return err;
     fli_stripes_lock(m, a, b);
     bool a_lives = fli_endpoint_set_related(m, a), b_lives = fli_endpoint_set_related(m, b), both = a_lives && b_lives;
@@ -414,7 +419,8 @@ static fli_relation *lock_first(fli_model *m, const fli_endpoint *me, unsigned m
         if (first == 0) return NULL;
         fli_relation *relation = relation_at(m, first);
         *which = first & 1;
-        if (is_double(relation)) *other = stripe_of(host_of(relation, !*which), fli_load_rlx(&relation->serial[!*which]));
+        if (is_double(relation))
+            *other = stripe_of(host_of(relation, !*which), fli_load_rlx(&relation->serial[!*which]));
         if (*other == mine || fli_mutex_try_lock(&m->stripes[*other].lock)) return relation;
         fli_mutex_unlock(&m->stripes[mine].lock);
         lock_two(m, mine, *other);
@@ -427,8 +433,8 @@ static fli_relation *lock_first(fli_model *m, const fli_endpoint *me, unsigned m
 
 /* Notifies the other endpoint if the kind of relation asks for it. Thread: the one that removed the relation; it has
  * pinned the other host. */
-static void conclude(fli_relation *relation, unsigned which, const fli_endpoint *me, const fli_endpoint *other, filch_err error,
-                     const filch_data *result)
+static void conclude(fli_relation *relation, unsigned which, const fli_endpoint *me, const fli_endpoint *other,
+                     filch_err error, const filch_data *result)
 {
     if (relation->kind == FLI_RELATION_LINK && error != FILCH_OK) tell_down(relation, !which, other, me, error, result);
     if (relation->kind == FLI_RELATION_MONITOR && which == 1) {
@@ -440,7 +446,9 @@ static void conclude(fli_relation *relation, unsigned which, const fli_endpoint 
 
 static void answer_exec(fli_relation *relation, fli_runtime *rt, filch_err error, const filch_data *result)
 {
-    filch_receiver receiver = { .sched = (filch_sched *)rt, .key = fli_load_rlx(&relation->exec_key), .tag = relation->exec_tag };
+    filch_receiver receiver = { .sched = (filch_sched *)rt,
+                                .key = fli_load_rlx(&relation->exec_key),
+                                .tag = relation->exec_tag };
     /* An error means that the yield is no longer outstanding: nothing to do. */
     (void)!filch_complete(receiver, receiver.tag, *result, error);
 }
@@ -454,14 +462,15 @@ static void release_singles(fli_model *m, const fli_endpoint *me, unsigned mine)
     uint32_t at = *head_of(m, me->host, me->serial), last = at != 0 ? relation_at(m, at)->prev[at & 1] : 0;
     for (bool more = at != 0; more;) {
         fli_relation *relation = relation_at(m, at);
-        uint32_t  place = at;
+        uint32_t      place = at;
         more = at != last;
         at = relation->next[at & 1];
         if (is_double(relation) || relation->kind == FLI_RELATION_EXEC) continue;
         fli_relation_unlist(m, relation, 0);
         fli_relation_retire(relation);
         if (relation->kind == FLI_RELATION_NAME) fli_name_forget(m, relation);
-        else if (relation->kind == FLI_RELATION_MEMBER || relation->kind == FLI_RELATION_WATCHER) fli_group_forget(m, relation);
+        else if (relation->kind == FLI_RELATION_MEMBER || relation->kind == FLI_RELATION_WATCHER)
+            fli_group_forget(m, relation);
         relation->next[0] = released;
         released = place;
     }
@@ -469,7 +478,8 @@ static void release_singles(fli_model *m, const fli_endpoint *me, unsigned mine)
     while (released != 0) {
         fli_relation *relation = relation_at(m, released);
         released = relation->next[0];
-        if (relation->kind == FLI_RELATION_DEADLINE) fli_timers_abandon(&((filch_sched *)me->rt)->timers, relation->timer);
+        if (relation->kind == FLI_RELATION_DEADLINE)
+            fli_timers_abandon(&((filch_sched *)me->rt)->timers, relation->timer);
         if (relation->kind == FLI_RELATION_SCOPE) fli_context_free(m, relation);
         else fli_relation_free(m, relation);
     }
@@ -479,8 +489,8 @@ static void release_singles(fli_model *m, const fli_endpoint *me, unsigned mine)
  * Under both locks. */
 static fli_endpoint enter_far(fli_model *m, const fli_endpoint *me, fli_relation *relation, unsigned which)
 {
-    fli_endpoint   far = { .host = host_of(relation, which), .serial = fli_load_rlx(&relation->serial[which]) };
-    fli_host *host = fli_host_at(m, far.host);
+    fli_endpoint far = { .host = host_of(relation, which), .serial = fli_load_rlx(&relation->serial[which]) };
+    fli_host    *host = fli_host_at(m, far.host);
     far.rt = fli_load_acq(&host->rt); /* PAIR host.open, acquire half */
     FLI_ASSERT(far.rt != NULL);
     if (far.rt != me->rt) (void)fli_add_acqrel(&host->pins, 1); /* PAIR host.pins, both halves */
@@ -489,12 +499,12 @@ static fli_endpoint enter_far(fli_model *m, const fli_endpoint *me, fli_relation
 
 void fli_ended(fli_runtime *rt, uint64_t serial, filch_err error, const filch_data *result)
 {
-    fli_model *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
-    fli_endpoint    me = { .rt = rt, .host = rt->host, .serial = serial };
-    unsigned   mine = stripe_of_endpoint(&me), which, other;
+    fli_model   *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
+    fli_endpoint me = { .rt = rt, .host = rt->host, .serial = serial };
+    unsigned     mine = stripe_of_endpoint(&me), which, other;
     release_singles(m, &me, mine);
     for (;;) {
-        fli_endpoint   far = me;
+        fli_endpoint  far = me;
         fli_relation *relation = lock_first(m, &me, mine, &which, &other);
         if (relation == NULL) break;
         if (is_double(relation)) {
@@ -518,7 +528,7 @@ void fli_ended(fli_runtime *rt, uint64_t serial, filch_err error, const filch_da
 typedef struct cradle {
     fli_relation *monitor, *link, *name, *exec;
     fli_relation *context; /* first of several, linked by next[0] */
-    uint64_t  timer;   /* timer of its deadline; 0: the deadline has passed, or there is none */
+    uint64_t      timer;   /* timer of its deadline; 0: the deadline has passed, or there is none */
 } cradle;
 
 static void cradle_free(fli_model *m, const fli_endpoint *child, const fli_endpoint *parent, cradle *c)
@@ -550,16 +560,17 @@ static filch_err cradle_make(fli_model *m, fli_runtime *rt, const fli_birth *bir
         c->exec->exec_tag = birth->exec->tag;
         fli_store_rlx(&c->exec->exec_key, birth->exec->key);
     }
-    if (err == FILCH_OK && birth->values != NULL) err = fli_context_make(m, child, birth->values, &c->context, &c->timer);
+    if (err == FILCH_OK && birth->values != NULL)
+        err = fli_context_make(m, child, birth->values, &c->context, &c->timer);
     return err;
 }
 
 filch_err fli_birth_make(fli_model *m, fli_runtime *rt, fli_proc *p, uint64_t serial, const fli_birth *birth,
                          bool limited)
 {
-    fli_endpoint   child = { .rt = rt, .host = rt->host, .serial = serial }, parent = child;
-    cradle    c = { 0 };
-    filch_err err = birth->relations != 0 ? fli_endpoint_pin(m, rt, birth->parent, &parent) : FILCH_OK;
+    fli_endpoint child = { .rt = rt, .host = rt->host, .serial = serial }, parent = child;
+    cradle       c = { 0 };
+    filch_err    err = birth->relations != 0 ? fli_endpoint_pin(m, rt, birth->parent, &parent) : FILCH_OK;
     FLI_ASSERT(err == FILCH_OK); /* the parent is being stepped, so its host exists */
     err = cradle_make(m, rt, birth, &child, &parent, &c);
     if (err != FILCH_OK) {

@@ -21,7 +21,7 @@ typedef struct spawn_request {
 static void spawn_request_free(void *user, void *bytes, size_t size)
 {
     spawn_request *request = bytes;
-    fli_mem mem = request->mem;
+    fli_mem        mem = request->mem;
     (void)user;
     (void)size;
     filch_data *messages = (filch_data *)(uintptr_t)request->opt.messages;
@@ -46,7 +46,8 @@ static const char *put_text(char **at, const char *text)
 }
 
 /* Makes a request from the options. Payloads are copied or shared; a moved payload stays the caller's. */
-static filch_err make_request(const fli_runtime *rt, const filch_type *type, const filch_spawn_options *opt, spawn_request **out)
+static filch_err make_request(const fli_runtime *rt, const filch_type *type, const filch_spawn_options *opt,
+                              spawn_request **out)
 {
     size_t size =
         sizeof(spawn_request) + opt->message_count * sizeof(filch_data) + text_size(opt->method) + text_size(opt->name);
@@ -79,7 +80,7 @@ static filch_err make_request(const fli_runtime *rt, const filch_type *type, con
 }
 
 static filch_err yield_spawn_request(filch_out *out, uint32_t command, uint64_t tag, const filch_type *type,
-                              const filch_spawn_options *options)
+                                     const filch_spawn_options *options)
 {
     if (out == NULL) return filch_invalid("out is NULL");
     if (type == NULL) return filch_invalid("type is NULL");

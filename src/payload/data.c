@@ -175,7 +175,8 @@ bool fli_data_is_sound(const filch_data *data)
 
 filch_err fli_data_own(const fli_mem *mem, size_t max, const filch_data *in, filch_data *out)
 {
-    if (!fli_data_is_sound(in)) return filch_invalid("data is not a valid payload: NULL bytes with a size, for example");
+    if (!fli_data_is_sound(in))
+        return filch_invalid("data is not a valid payload: NULL bytes with a size, for example");
     if (max != 0 && fli_data_bytes(in) > max) return FILCH_ETOOBIG;
     switch (in->form) {
     case FLI_FORM_LENT: return copy(mem, in->kind, in->as.ref.at, in->as.ref.size, out);

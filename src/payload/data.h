@@ -77,8 +77,8 @@ static inline bool fli_data_is_value(const filch_data *data)
  * the load waits until the store buffer has drained. */
 typedef volatile uint64_t fli_word;
 
-/* Writes a value at the start of a payload: the kind in the first word, the other bytes of which become 0, and two words of
- * data. The last word of a payload is not written: values are at most 16 bytes. */
+/* Writes a value at the start of a payload: the kind in the first word, the other bytes of which become 0, and two
+ * words of data. The last word of a payload is not written: values are at most 16 bytes. */
 static inline void fli_value_put(void *payload, uint64_t kind, uint64_t first, uint64_t second)
 {
     static_assert(offsetof(filch_data, kind) == 0 && offsetof(filch_data, as) == 8, "what it is comes first");

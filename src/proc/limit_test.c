@@ -151,7 +151,8 @@ TEST(closing_returns_the_last_load_and_refuses_later_senders)
     uint64_t last = fli_limit_close(p, GEN);
     same(last & (FLI_LOAD_OVERFLOWED | FLI_LOAD_WAITING), FLI_LOAD_OVERFLOWED | FLI_LOAD_WAITING);
     same(fli_limit_reserve(p, GEN, 0, false), FLI_ADMIT_DEAD);
-    assert_false(fli_limit_release(p, GEN, 1, 3)); /* a sender that found it dead gives back what is not there any more */
+    assert_false(
+        fli_limit_release(p, GEN, 1, 3)); /* a sender that found it dead gives back what is not there any more */
     fli_limit_open(p, GEN + 1);
     expect_load(p, 0, 0);
     same(fli_limit_reserve(p, GEN + 1, 0, false), FLI_ADMIT);

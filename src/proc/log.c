@@ -7,7 +7,9 @@
 static void call_hook(const fli_runtime *rt, filch_log_level level, filch_pid pid, const char *type, filch_err error,
                       const char *text)
 {
-    filch_log_line line = { .size = sizeof line, .level = (int32_t)level, .error = error, .pid = pid, .type = type, .text = text };
+    filch_log_line line = {
+        .size = sizeof line, .level = (int32_t)level, .error = error, .pid = pid, .type = type, .text = text
+    };
     rt->on_log(rt->on_log_user, &line);
 }
 

@@ -1,9 +1,11 @@
 /* mailbox.c - see mailbox.h.
  *
- * INVARIANT  the node named by the head of the state word is never given back to the slab. Otherwise it could be reused and
- *            pushed to this process again, and the worker would take the new node for the one it has already taken. The
- *            last node delivered stays HEAD_HELD until the head has moved on, or settling has cleared it.
+ * INVARIANT  the node named by the head of the state word is never given back to the slab. Otherwise it could be
+ *            reused and pushed to this process again, and the worker would take the new node for the one it has already
+ *            taken. The last node delivered stays HEAD_HELD until the head has moved on, or settling has cleared it.
  * INVARIANT  a private list is a ring: the list's handle is the newest node, and the `next` of that is the oldest.
+ *
+ * Design: docs/design/mailbox-fast-paths.md.
  */
 #include "proc/mailbox.h"
 
@@ -26,7 +28,7 @@ void fli_mail_append(fli_runtime *rt, uint32_t *ring, fli_event_node *node)
 
 void fli_mail_list_inline_result(fli_local *worker)
 {
-    fli_event_node          *node = worker->inline_node;
+    fli_event_node    *node = worker->inline_node;
     const filch_event *answer = worker->inline_result;
     node->error = answer->error;
     fli_node_put_data(node, &answer->data);
@@ -105,7 +107,7 @@ static void join(fli_runtime *rt, uint32_t *ring, uint32_t later)
 {
     if (*ring != 0 && later != 0) {
         fli_event_node *newest = fli_node_at(rt, *ring), *newest_later = fli_node_at(rt, later);
-        uint32_t  oldest = newest->next;
+        uint32_t        oldest = newest->next;
         newest->next = newest_later->next;
         newest_later->next = oldest;
     }
@@ -117,7 +119,8 @@ static void join(fli_runtime *rt, uint32_t *ring, uint32_t later)
 static void bring_forward(fli_runtime *rt, fli_proc *p)
 {
     const fli_event_node *oldest = fli_node_at(rt, fli_node_at(rt, p->messages)->next);
-    if (FLI_UNLIKELY((oldest->what & FLI_NODE_AFTER_MESSAGES) != 0)) prepend(rt, &p->completions, take_oldest(rt, &p->messages));
+    if (FLI_UNLIKELY((oldest->what & FLI_NODE_AFTER_MESSAGES) != 0))
+        prepend(rt, &p->completions, take_oldest(rt, &p->messages));
 }
 
 /* Drops the oldest messages of a drop-oldest mailbox until it is within its limit. Messages that are not counted (of a
@@ -155,7 +158,8 @@ static void trim(fli_runtime *rt, fli_local *worker, fli_proc *p)
 /* Counts `node` as a remote event if it is a message that another worker sent. */
 static void hear(fli_local *worker, const fli_event_node *node)
 {
-    if ((node->what & (FLI_NODE_COMPLETION | FLI_NODE_SYSTEM)) == 0 && node->sender_worker != 0) worker->remote_events++;
+    if ((node->what & (FLI_NODE_COMPLETION | FLI_NODE_SYSTEM)) == 0 && node->sender_worker != 0)
+        worker->remote_events++;
 }
 
 void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t head)
@@ -172,7 +176,7 @@ void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t he
     fli_slab_block block = { 0, 0 };
     while (at != stop) {
         fli_event_node *node = fli_slab_next(&rt->nodes, &block, at, sizeof *node);
-        uint32_t  older = node->next;
+        uint32_t        older = node->next;
         node->next = turned;
         kinds |= node->what;
         if (FLI_UNLIKELY(node->sender_worker != home)) hear(worker, node);
@@ -248,9 +252,9 @@ static __attribute__((noinline)) uint32_t collect_cancels(fli_runtime *rt, fli_p
 static uint32_t collect_messages(fli_runtime *rt, fli_proc *p, filch_event *events, fli_event_node **nodes, uint32_t n,
                                  uint32_t max)
 {
-    fli_event_node      *newest = fli_node_at(rt, p->messages), *node = NULL;
-    uint32_t       handle = newest->next;
-    fli_slab_block block = { 0, 0 };
+    fli_event_node *newest = fli_node_at(rt, p->messages), *node = NULL;
+    uint32_t        handle = newest->next;
+    fli_slab_block  block = { 0, 0 };
     for (; n < max && node != newest; n++) {
         fli_event_node *next = fli_slab_next(&rt->nodes, &block, handle, sizeof *node);
         if (FLI_UNLIKELY((next->what & FLI_NODE_AFTER_MESSAGES) != 0)) break;
@@ -288,8 +292,8 @@ uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event
         fli_count(&p->drops_reported, dropped);
         nodes[n] = NULL;
         fill_system(&events[n++], FILCH_EVENT_DROPPED, FILCH_OK, filch_int(dropped));
-        fli_log(rt, FILCH_LOG_WARNING, (filch_pid){ rt->node_id, fli_proc_serial(p) }, fli_type_name(fli_proc_type(p)), FILCH_EDROPPED,
-                "its mailbox was full: %u messages were dropped", dropped);
+        fli_log(rt, FILCH_LOG_WARNING, (filch_pid){ rt->node_id, fli_proc_serial(p) }, fli_type_name(fli_proc_type(p)),
+                FILCH_EDROPPED, "its mailbox was full: %u messages were dropped", dropped);
     }
     while (n < max && p->completions != 0) {
         fli_event_node *node = take_oldest(rt, &p->completions);
@@ -304,8 +308,8 @@ uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event
     return p->messages != 0 && messages ? collect_messages(rt, p, events, nodes, n, max) : n;
 }
 
-void fli_mail_release(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_event *events, fli_event_node *const *nodes,
-                      uint32_t count)
+void fli_mail_release(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_event *events,
+                      fli_event_node *const *nodes, uint32_t count)
 {
     uint32_t left = 0, units = 0;
     if (FLI_LIKELY((fli_state_peek(&p->state) & FLI_LIMITED) == 0)) {
@@ -334,7 +338,7 @@ void fli_mail_release(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_eve
 
 bool fli_mail_advance_cancel(fli_runtime *rt, fli_proc *p)
 {
-    uint32_t  kept = 0;
+    uint32_t        kept = 0;
     fli_event_node *cancel = NULL;
     while (p->messages != 0) {
         fli_event_node *node = take_oldest(rt, &p->messages);

@@ -81,7 +81,8 @@ static inline void fli_event_fill_message(fli_runtime *rt, const fli_event_node 
  * messages, at most `room`, and the process has no listed event and no flag besides HEAD_HELD. Skips the drain and the
  * private list. Stores the nodes at the end of nodes[0 .. room), oldest first. Returns how many, or 0 if the
  * precondition does not hold; then use fli_mail_drain() and fli_mail_collect(). */
-static inline uint32_t fli_mail_take_values(fli_runtime *rt, const fli_proc *p, uint64_t word, fli_event_node **nodes, uint32_t room)
+static inline uint32_t fli_mail_take_values(fli_runtime *rt, const fli_proc *p, uint64_t word, fli_event_node **nodes,
+                                            uint32_t room)
 {
     uint32_t       at = fli_word_head(word), seen = p->head_taken, n = room;
     fli_slab_block block = { 0, 0 };
@@ -108,13 +109,14 @@ static inline void fli_event_fill_completion(const fli_event_node *node, filch_e
  * process waits, has one yield, its list of completions holds that completion alone, and nothing is new in the mailbox.
  * Fills `event` and returns the node, which the caller frees after the step; or NULL if the precondition does not hold.
  * General path: fli_mail_collect(). */
-static inline __attribute__((always_inline)) fli_event_node *fli_mail_take_sync_completion(fli_runtime *rt, fli_proc *p, uint64_t word,
-                                                                       filch_event *event)
+static inline __attribute__((always_inline)) fli_event_node *
+fli_mail_take_sync_completion(fli_runtime *rt, fli_proc *p, uint64_t word, filch_event *event)
 {
     if (p->completions == 0 || p->yield_count != 1 || (p->flags & ~FLI_PROC_HEAD_HELD) != FLI_PROC_WAITING) return NULL;
     fli_event_node *node = fli_node_at(rt, p->completions);
     if (node->next != node->self || node->what != FLI_NODE_COMPLETION) return NULL; /* several events, or a notice */
-    if (fli_word_head(word) != p->head_taken || node->self == p->head_taken) return NULL;   /* a new event, or the completion was pushed */
+    if (fli_word_head(word) != p->head_taken || node->self == p->head_taken)
+        return NULL; /* a new event, or the completion was pushed */
     p->completions = 0;
     fli_yield_close(rt, p, node);
     fli_event_fill_completion(node, event);
@@ -125,9 +127,11 @@ static inline __attribute__((always_inline)) fli_event_node *fli_mail_take_sync_
  * when a sleep ends. Precondition: the process waits, has one yield and no listed event, and the head of `word` is that
  * completion. Fills `event` and returns the node, or NULL if the precondition does not hold. The caller frees the node
  * after the CAS that replaces the head of `word`. General path: fli_mail_drain() and fli_mail_collect(). */
-static inline fli_event_node *fli_mail_take_async_completion(fli_runtime *rt, fli_proc *p, uint64_t word, filch_event *event)
+static inline fli_event_node *fli_mail_take_async_completion(fli_runtime *rt, fli_proc *p, uint64_t word,
+                                                             filch_event *event)
 {
-    if (p->flags != FLI_PROC_WAITING || p->yield_count != 1 || (p->head_taken | p->completions | p->messages) != 0) return NULL;
+    if (p->flags != FLI_PROC_WAITING || p->yield_count != 1 || (p->head_taken | p->completions | p->messages) != 0)
+        return NULL;
     if (fli_word_head(word) == 0) return NULL;
     fli_event_node *node = fli_node_at(rt, fli_word_head(word));
     if (node->next != 0 || node->what != FLI_NODE_COMPLETION) return NULL; /* several nodes, or a message or notice */
@@ -139,8 +143,8 @@ static inline fli_event_node *fli_mail_take_async_completion(fli_runtime *rt, fl
 
 /* After the step: frees the payloads and nodes of the events, and subtracts the messages from the load of a limited
  * mailbox. */
-void fli_mail_release(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_event *events, fli_event_node *const *nodes,
-                      uint32_t count);
+void fli_mail_release(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_event *events,
+                      fli_event_node *const *nodes, uint32_t count);
 
 /* Returns true if the process must run again before it settles as `rest`: it has listed completions, or `rest` is
  * FLI_IDLE and it has listed messages or unreported drops. */

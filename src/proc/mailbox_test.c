@@ -27,9 +27,9 @@ static void answer(bench *b, fli_proc *p, uint64_t tag)
 }
 
 typedef struct batch {
-    filch_event events[BENCH_EVENTS];
-    fli_event_node    *nodes[BENCH_EVENTS];
-    uint32_t    count;
+    filch_event     events[BENCH_EVENTS];
+    fli_event_node *nodes[BENCH_EVENTS];
+    uint32_t        count;
 } batch;
 
 static void collect(bench *b, fli_proc *p, bool cancel, uint32_t max, batch *got)
@@ -225,8 +225,8 @@ TEST(a_head_that_is_still_to_be_read_is_given_back_once)
     bench_begin(&b);
     fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     p->flags |= FLI_PROC_WAITING;
-    fli_event_node      *yield = fli_yield_open(&b.rt, &b.worker, p, 300, 9);
-    filch_receiver receiver = fli_yield_receiver(&b.rt, yield);
+    fli_event_node *yield = fli_yield_open(&b.rt, &b.worker, p, 300, 9);
+    filch_receiver  receiver = fli_yield_receiver(&b.rt, yield);
     send_int(&b, p, 1);
     bench_drain(&b, p);
     same(fli_mail_held_head(p), 0);
@@ -315,8 +315,8 @@ TEST(bytes_count_and_come_back_as_they_went_in)
 /* A message as a timer sends it: it takes up no room. */
 static void send_uncounted(bench *b, fli_proc *p, int64_t value)
 {
-    filch_data data = filch_int(value);
-    fli_event_node  *node = fli_message_make(&b->rt, &b->worker, nobody, &data);
+    filch_data      data = filch_int(value);
+    fli_event_node *node = fli_message_make(&b->rt, &b->worker, nobody, &data);
     assert_non_null(node);
     ok(fli_mail_post(&b->rt, &b->worker, p, bench_gen(p), node));
 }

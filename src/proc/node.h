@@ -22,21 +22,21 @@
 
 #include <filch.h>
 
-#include "port/atomic.h"
 #include "payload/data.h"
+#include "port/atomic.h"
 
 /* node->what: which list of the process the node goes to, and how to read it. 0 is a value message: a payload of form
  * FLI_FORM_VALUE sent by a process of this runtime to a mailbox without a limit. Most messages are. A value message has
  * no `tag`. */
 enum {
-    FLI_NODE_COMPLETION = 1,  /* the completion of a yield */
-    FLI_NODE_FOREIGN = 2, /* a message from another node; `tag` is the sender's node id */
-    FLI_NODE_TICK = 4,    /* a message of a ticker; the number of ticks is read at delivery */
-    FLI_NODE_COUNTED = 8, /* counted in the load of a mailbox with a limit (limit.h) */
-    FLI_NODE_SYSTEM = 16, /* a notice of src/model: see `notice` */
-    FLI_NODE_GENERAL = 32,    /* any other message */
-    FLI_NODE_AFTER_MESSAGES = 64  /* with SYSTEM: a cancel that is delivered after the messages already queued
-                                     (sched/drain.c) */
+    FLI_NODE_COMPLETION = 1,     /* the completion of a yield */
+    FLI_NODE_FOREIGN = 2,        /* a message from another node; `tag` is the sender's node id */
+    FLI_NODE_TICK = 4,           /* a message of a ticker; the number of ticks is read at delivery */
+    FLI_NODE_COUNTED = 8,        /* counted in the load of a mailbox with a limit (limit.h) */
+    FLI_NODE_SYSTEM = 16,        /* a notice of src/model: see `notice` */
+    FLI_NODE_GENERAL = 32,       /* any other message */
+    FLI_NODE_AFTER_MESSAGES = 64 /* with SYSTEM: a cancel that is delivered after the messages already queued
+                                    (sched/drain.c) */
 };
 
 enum { FLI_STAMP_FREE, FLI_STAMP_PENDING, FLI_STAMP_CLAIMED, FLI_STAMP_MASK = 3, FLI_STAMP_GENERATION = 4 };
@@ -58,10 +58,11 @@ typedef struct fli_event_node {
         uint64_t owner;  /* of a yield: the serial of the process that yielded */
         uint64_t about;  /* of a notice: the serial of the process that the notice is about; 0: none */
     };
-    uint64_t tag; /* of a message with FLI_NODE_FOREIGN: the sender's node id; of a yield and a notice: the event's tag */
+    uint64_t
+        tag; /* of a message with FLI_NODE_FOREIGN: the sender's node id; of a yield and a notice: the event's tag */
     /* From here on laid out as a filch_data that owns its bytes; `what` and `error` fill a gap of filch_data. */
-    uint8_t  kind, form, small;
-    uint8_t  what;
+    uint8_t kind, form, small;
+    uint8_t what;
     union {
         int32_t error;   /* of a completion or a notice: the event's error */
         int32_t command; /* of an outstanding yield: the command id */
@@ -80,8 +81,9 @@ static inline void fli_node_put_data(fli_event_node *node, const filch_data *dat
     memcpy(node->data, &data->as, sizeof node->data);
 }
 
-static_assert(offsetof(fli_event_node, kind) == 32 && offsetof(fli_event_node, data) == 40 && offsetof(filch_data, as) == 8 &&
-              sizeof(filch_data) == 32, "a payload is four words: the kind and what stands beside it, and three of data");
+static_assert(offsetof(fli_event_node, kind) == 32 && offsetof(fli_event_node, data) == 40 &&
+                  offsetof(filch_data, as) == 8 && sizeof(filch_data) == 32,
+              "a payload is four words: the kind and what stands beside it, and three of data");
 
 /* Writes a value payload and makes the node a value message. */
 static inline void fli_node_put_value(fli_event_node *node, uint64_t kind, uint64_t first, uint64_t second)

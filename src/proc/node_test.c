@@ -1,5 +1,5 @@
-/* node_test.c - a value arrives as what it was, whatever the order of bytes. Where that order is not known, kind and form
- * are read and written by name; here it is not, so this is what a big-endian machine runs. */
+/* node_test.c - a value arrives as what it was, whatever the order of bytes. Where that order is not known, kind and
+ * form are read and written by name; here it is not, so this is what a big-endian machine runs. */
 #include <string.h>
 
 #undef __BYTE_ORDER__
@@ -15,8 +15,8 @@ extern inline filch_err filch_send(filch_sched *sched, filch_pid to, filch_data 
 TEST(where_the_order_of_bytes_is_unknown_a_plain_node_keeps_the_kind)
 {
     for (uint8_t kind = FILCH_KIND_NONE; kind <= FILCH_KIND_PTR; kind++) {
-        fli_event_node   node;
-        filch_data by_word, by_name;
+        fli_event_node node;
+        filch_data     by_word, by_name;
         memset(&node, 0xff, sizeof node);
         memset(&by_word, 0xff, sizeof by_word);
         fli_node_put_value(&node, kind, 7, UINT64_MAX);
@@ -35,8 +35,8 @@ TEST(where_the_order_of_bytes_is_unknown_a_plain_node_keeps_the_kind)
 /* What comes of it at the other end. */
 static void arrives(bench *b, fli_proc *p, filch_data sent)
 {
-    filch_event event;
-    fli_event_node   *node;
+    filch_event     event;
+    fli_event_node *node;
     ok(filch_send((filch_sched *)&b->rt, bench_pid(p), sent));
     bench_drain(b, p);
     same(fli_mail_collect(&b->rt, p, false, &event, &node, 1), 1);

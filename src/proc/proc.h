@@ -29,14 +29,14 @@
 enum {
     FLI_PROC_HEAD_HELD = 1,    /* the node `head_taken` has been delivered and must be freed when the mailbox head
                                   moves on */
-    FLI_PROC_WAITING = 2, /* the last step returned wait: deliver completions only, leave messages queued */
-    FLI_PROC_MUST_STEP = 4,  /* run a step even without events: the process is new, or its last step returned
-                                continue */
+    FLI_PROC_WAITING = 2,      /* the last step returned wait: deliver completions only, leave messages queued */
+    FLI_PROC_MUST_STEP = 4,    /* run a step even without events: the process is new, or its last step returned
+                                  continue */
     FLI_PROC_STOP_SENT = 8,    /* the cancel of a stop has been delivered or queued */
-    FLI_PROC_YIELDS_HEAP = 16,   /* yields.many, an allocated list, is in use */
-    FLI_PROC_RECORDED = 32,  /* ext->recorder records its steps */
-    FLI_PROC_TRAPS = 64,  /* gets a LINK_DOWN event when a linked process fails, and does not end with it */
-    FLI_PROC_LINK_FAILED = 128   /* a linked process has failed, and this one does not trap links: it ends */
+    FLI_PROC_YIELDS_HEAP = 16, /* yields.many, an allocated list, is in use */
+    FLI_PROC_RECORDED = 32,    /* ext->recorder records its steps */
+    FLI_PROC_TRAPS = 64,       /* gets a LINK_DOWN event when a linked process fails, and does not end with it */
+    FLI_PROC_LINK_FAILED = 128 /* a linked process has failed, and this one does not trap links: it ends */
 };
 
 /* Fields that few processes need: allocated on first use, freed at exit. */
@@ -54,15 +54,15 @@ typedef struct fli_ext {
 typedef struct fli_proc {
     fli_state state;
     /* Pending work, from here to `last_worker`: read for every message as two 64-bit words (fli_proc_is_idle_word). */
-    uint32_t head_taken;              /* newest node already taken from the mailbox; 0: none */
+    uint32_t head_taken;            /* newest node already taken from the mailbox; 0: none */
     uint32_t completions, messages; /* newest node of each private list, a ring; 0: empty. See mailbox.h */
     uint8_t  flags;
     FLI_ATOMIC(uint8_t) overflow; /* filch_overflow */
     uint8_t  report_state; /* filch_state before the process was last woken: shown in the report of a forced stop */
-    uint8_t  last_worker; /* mark of the worker that stepped it last, or FLI_MARK_SAMPLED: see fli_worker_mark */
-    uint32_t slot; /* its own handle; set when the slot is made */
-    uint32_t yield_count; /* outstanding */
-    void    *self; /* the user's state */
+    uint8_t  last_worker;  /* mark of the worker that stepped it last, or FLI_MARK_SAMPLED: see fli_worker_mark */
+    uint32_t slot;         /* its own handle; set when the slot is made */
+    uint32_t yield_count;  /* outstanding */
+    void    *self;         /* the user's state */
     /* writes: the owner, at spawn and upgrade.  reads: any, for reports. Relaxed: types are never freed while a
      * scheduler uses them. */
     FLI_ATOMIC(const filch_type *) type;
@@ -77,10 +77,11 @@ typedef struct fli_proc {
     FLI_ATOMIC(uint32_t) mailbox_units; /* payload in units of 16 bytes; 0 none */
     /* generation:32 | messages dropped and not yet reported to the process:32. */
     FLI_ATOMIC(uint64_t) drops_pending;
-    fli_ext *ext;
+    fli_ext         *ext;
     struct fli_proc *link; /* link of the global queue */
-    FLI_ATOMIC(uint64_t) drops_reported; /* messages dropped and reported to the process so far. writes: the owner.
-                                            reads: any, for reports */
+    FLI_ATOMIC(uint64_t)
+    drops_reported; /* messages dropped and reported to the process so far. writes: the owner.
+                       reads: any, for reports */
     union {
         uint32_t  few[FLI_YIELDS_FEW];
         uint32_t *many; /* [0] is the capacity, the handles follow */
@@ -88,7 +89,8 @@ typedef struct fli_proc {
     filch_values *values;
 } fli_proc;
 
-static_assert(offsetof(fli_proc, inline_state) + FLI_STATE_INLINE == 64 && sizeof(fli_proc) == 128, "a process is two cache lines");
+static_assert(offsetof(fli_proc, inline_state) + FLI_STATE_INLINE == 64 && sizeof(fli_proc) == 128,
+              "a process is two cache lines");
 
 /* Value of `last_worker` while the process's wait in the run queue is being measured. */
 #define FLI_MARK_SAMPLED 255
@@ -121,7 +123,8 @@ static inline uint64_t fli_proc_idle_word(uint32_t index)
 static inline bool fli_proc_is_idle_word(const fli_proc *p, uint64_t idle_word)
 {
     static_assert(offsetof(fli_proc, completions) == offsetof(fli_proc, head_taken) + 4 &&
-                  offsetof(fli_proc, last_worker) == offsetof(fli_proc, messages) + 7, "looked at together");
+                      offsetof(fli_proc, last_worker) == offsetof(fli_proc, messages) + 7,
+                  "looked at together");
     uint64_t first, second;
     memcpy(&first, &p->head_taken, sizeof first);
     memcpy(&second, &p->messages, sizeof second);

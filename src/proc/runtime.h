@@ -26,30 +26,30 @@ typedef struct fli_local fli_local;
 
 /* A request to src/model, made by a public call or by a yield. Unused fields are zero. */
 typedef struct fli_request {
-    uint32_t          op;     /* FILCH_CMD_* */
-    filch_err         reason; /* of a cancel */
-    filch_pid         who;    /* the process that monitors, unmonitors, links, unlinks or broadcasts */
-    filch_pid         target;
-    uint64_t          tag;    /* of a monitor or group watch: the event's tag; of an unmonitor: the monitor's number;
-                                 of a cancel: its deadline in ns */
-    const char       *name;   /* of a process or a group */
+    uint32_t  op;     /* FILCH_CMD_* */
+    filch_err reason; /* of a cancel */
+    filch_pid who;    /* the process that monitors, unmonitors, links, unlinks or broadcasts */
+    filch_pid target;
+    uint64_t  tag;          /* of a monitor or group watch: the event's tag; of an unmonitor: the monitor's number;
+                               of a cancel: its deadline in ns */
+    const char       *name; /* of a process or a group */
     const filch_data *data;
-    uint64_t          given;  /* out: of a monitor: its number; of a broadcast: the number of members that accepted
-                                 it */
+    uint64_t          given; /* out: of a monitor: its number; of a broadcast: the number of members that accepted
+                                it */
 } fli_request;
 
 /* Relations and context that a process has from its first step on, besides its spawn options. */
 typedef struct fli_birth {
-    uint32_t        relations; /* FILCH_SPAWN_* with `parent` */
-    uint64_t        tag;
-    filch_pid       parent;
-    const char     *name;
-    const filch_receiver *exec; /* the yield that is completed with the result of the process; NULL: none */
-    filch_values   *values; /* values that have a deadline or scopes; NULL: none */
+    uint32_t              relations; /* FILCH_SPAWN_* with `parent` */
+    uint64_t              tag;
+    filch_pid             parent;
+    const char           *name;
+    const filch_receiver *exec;   /* the yield that is completed with the result of the process; NULL: none */
+    filch_values         *values; /* values that have a deadline or scopes; NULL: none */
 } fli_birth;
 
-/* Operations of src/model that lower modules call. src/model passes its table when it creates a scheduler (fli_sched_make);
- * lower modules neither include its headers nor name its functions. */
+/* Operations of src/model that lower modules call. src/model passes its table when it creates a scheduler
+ * (fli_sched_make); lower modules neither include its headers nor name its functions. */
 typedef struct fli_model_ops {
     /* A process with HAS_RELATIONS has ended with this result. Its slot is not free yet. */
     void (*ended)(fli_runtime *rt, uint64_t serial, filch_err error, const filch_data *result);
@@ -93,31 +93,32 @@ typedef struct fli_rec_hooks {
  * calling thread. */
 struct fli_local {
     fli_runtime *rt;
-    fli_proc    *current;    /* the process being stepped, dispatched or closed, or the last one; NULL when no step
-                                loop runs */
-    uint64_t     serial;     /* serial of `current`: the `from` of its messages */
-    fli_runtime *fast_rt;      /* `rt` while fast paths are allowed: inside a step that is neither recorded nor
-                                  simulated, outside handlers and `close`; otherwise FLI_NO_FAST_RT */
+    fli_proc    *current; /* the process being stepped, dispatched or closed, or the last one; NULL when no step
+                             loop runs */
+    uint64_t     serial;  /* serial of `current`: the `from` of its messages */
+    fli_runtime *fast_rt; /* `rt` while fast paths are allowed: inside a step that is neither recorded nor
+                             simulated, outside handlers and `close`; otherwise FLI_NO_FAST_RT */
     /* Queues a process that the current step has just woken. Always returns FILCH_OK, so that a sender can tail-call
      * it. Plain: sched/ready.c swaps it between several functions. */
-    filch_err  (*ready)(fli_local *worker, fli_proc *p);
-    bool         dispatching; /* a handler runs: a completion for `current` goes to its list without a push */
-    bool         closing;    /* a callback outside a step runs (`close`, on_exit, a payload's free function): yields
-                                are refused */
-    uint8_t      worker_mark;       /* what this worker stores in fli_proc.last_worker: see fli_worker_mark */
-    uint32_t     remote_events;      /* messages and processes received from other workers since throttle.c last read
-                                        it */
-    uint32_t     sends, pushed; /* in the current step: messages sent, and processes pushed to the worker's own deque */
-    uint32_t     index;      /* of the worker: index of arrays with one element per worker */
-    uint32_t     number;     /* index plus one: stored in sender_worker of its messages */
+    filch_err (*ready)(fli_local *worker, fli_proc *p);
+    bool dispatching;       /* a handler runs: a completion for `current` goes to its list without a push */
+    bool closing;           /* a callback outside a step runs (`close`, on_exit, a payload's free function): yields
+                               are refused */
+    uint8_t  worker_mark;   /* what this worker stores in fli_proc.last_worker: see fli_worker_mark */
+    uint32_t remote_events; /* messages and processes received from other workers since throttle.c last read
+                               it */
+    uint32_t sends, pushed; /* in the current step: messages sent, and processes pushed to the worker's own deque */
+    uint32_t index;         /* of the worker: index of arrays with one element per worker */
+    uint32_t number;        /* index plus one: stored in sender_worker of its messages */
     /* The yield whose handler is running, if it may complete inline: its key, or 0 once it has completed */
-    uint64_t     inline_key;
-    fli_event_node    *inline_node; /* its node; NULL: none, or the result is in the list of completions */
-    filch_event *inline_result;     /* the result until then. Plain: set once */
-    fli_rec_hooks    *rec_hooks;       /* of the current step, if it is recorded or replayed; otherwise NULL */
-    fli_magazine nodes, procs;
+    uint64_t        inline_key;
+    fli_event_node *inline_node;   /* its node; NULL: none, or the result is in the list of completions */
+    filch_event    *inline_result; /* the result until then. Plain: set once */
+    fli_rec_hooks  *rec_hooks;     /* of the current step, if it is recorded or replayed; otherwise NULL */
+    fli_magazine    nodes, procs;
     alignas(FLI_LINE) fli_counters counters;
-    /* The last send of a step that a full mailbox refused: to which process, and which send of which step it was. See fli_send_goes_on. */
+    /* The last send of a step that a full mailbox refused: to which process, and which send of which step it was. See
+     * fli_send_goes_on. */
     uint64_t refused_serial, refused_step;
     uint32_t refused_send;
 };
@@ -159,21 +160,21 @@ typedef struct fli_simulator {
 } fli_simulator;
 
 struct fli_runtime {
-    fli_mem         mem; /* plain: set at create; so are the fields down to `host` */
-    fli_simulator  *sim; /* NULL: real threads and the real clock */
-    uint64_t        node_id;
-    size_t          payload_max;
-    fli_hooks       hooks;
-    filch_route_fn  route;
-    void           *route_user;
-    filch_log_fn    on_log; /* NULL: none */
-    void           *on_log_user;
+    fli_mem              mem; /* plain: set at create; so are the fields down to `host` */
+    fli_simulator       *sim; /* NULL: real threads and the real clock */
+    uint64_t             node_id;
+    size_t               payload_max;
+    fli_hooks            hooks;
+    filch_route_fn       route;
+    void                *route_user;
+    filch_log_fn         on_log; /* NULL: none */
+    void                *on_log_user;
     const fli_model_ops *model_ops; /* NULL in tests of lower modules */
     uint32_t             host;      /* number of this runtime among the hosts of its model */
     /* Set by src/model on first use.  writes: once.  PAIR runtime.model */
     FLI_ATOMIC(struct fli_model *) model;
     FLI_ATOMIC(uint32_t) phase;
-    fli_slab     nodes, procs;
+    fli_slab nodes, procs;
     /* A spare node for the next message of a foreign thread.  writes: a worker before it parks, and the sender that
      * takes it, by swap.  PAIR runtime.spare_node */
     alignas(FLI_LINE) FLI_ATOMIC(fli_event_node *) spare_node;
@@ -194,9 +195,9 @@ static inline uint64_t fli_now(const fli_runtime *rt)
 }
 
 /* Adds to a counter: with a plain add on a worker, with a read-modify-write on a foreign thread. */
-#define FLI_TALLY(runtime, worker, name, n)                               \
+#define FLI_TALLY(runtime, worker, name, n)                             \
     do {                                                                \
-        if ((worker) != NULL) fli_count(&(worker)->counters.name, (n));     \
+        if ((worker) != NULL) fli_count(&(worker)->counters.name, (n)); \
         else fli_add_rlx(&(runtime)->foreign.name, (n));                \
     } while (0)
 

@@ -54,7 +54,8 @@ static filch_err refuse(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_
     }
 }
 
-static filch_err put_limited(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, fli_event_node *node, bool queued)
+static filch_err put_limited(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, fli_event_node *node,
+                             bool queued)
 {
     filch_data data = { .kind = FILCH_KIND_NONE };
     fli_node_get_data(node, &data);
@@ -78,7 +79,8 @@ static filch_err put_limited(fli_runtime *rt, fli_local *worker, fli_proc *p, ui
     return FILCH_OK;
 }
 
-static inline filch_err put(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, fli_event_node *node, bool queued)
+static inline filch_err put(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, fli_event_node *node,
+                            bool queued)
 {
     filch_err err = (fli_state_peek(&p->state) & FLI_LIMITED) != 0 ? put_limited(rt, worker, p, gen, node, queued)
                                                                    : fli_mail_post(rt, worker, p, gen, node);
@@ -86,7 +88,8 @@ static inline filch_err put(fli_runtime *rt, fli_local *worker, fli_proc *p, uin
     return err;
 }
 
-filch_err fli_message_put(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, fli_event_node *node, bool queued)
+filch_err fli_message_put(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, fli_event_node *node,
+                          bool queued)
 {
     return put(rt, worker, p, gen, node, queued);
 }
@@ -165,8 +168,8 @@ filch_err fli_send(fli_runtime *rt, fli_local *worker, filch_pid to, filch_pid f
 
 /* fli_send() in a simulation, where one thread runs everything. Without a current process the caller is outside the
  * simulated processes. */
-static filch_err send_simulated(fli_runtime *rt, fli_local *worker, filch_pid to, filch_pid from, const filch_data *data,
-                                const char *call)
+static filch_err send_simulated(fli_runtime *rt, fli_local *worker, filch_pid to, filch_pid from,
+                                const filch_data *data, const char *call)
 {
     if (!rt->sim->point(rt, worker, call)) return FILCH_ESTATE;
     if (worker->current == NULL && fli_load_rlx(&rt->phase) != FLI_OPEN) return FILCH_ECLOSED;
@@ -195,7 +198,8 @@ filch_err filch_send_any(filch_sched *sched, filch_pid to, filch_data data)
 
 /* Slow exit of the fast paths: the state word changed between the read and the CAS. Pushes `node` on the general path.
  */
-static __attribute__((noinline)) filch_err send_contended(fli_local *worker, fli_proc *p, uint64_t word, fli_event_node *node)
+static __attribute__((noinline)) filch_err send_contended(fli_local *worker, fli_proc *p, uint64_t word,
+                                                          fli_event_node *node)
 {
     fli_runtime *rt = worker->rt;
     filch_err    err = put(rt, worker, p, fli_word_gen(word), node, false);
@@ -241,7 +245,7 @@ static bool restock(fli_local *worker)
 }
 
 static __attribute__((noinline)) filch_err send_slow(filch_sched *sched, filch_pid to, uint64_t kind, uint64_t first,
-                                                       uint64_t second)
+                                                     uint64_t second)
 {
     fli_local *worker = fli_current_get();
     bool       inside = worker != NULL && worker->fast_rt == (fli_runtime *)sched;
@@ -291,7 +295,8 @@ filch_err filch_deliver(void *sched, const filch_package *package)
         return send_simulated(rt, worker, package->to, package->from, &package->data, "filch_deliver");
     }
     if (worker == NULL && fli_load_acq(&rt->phase) != FLI_OPEN) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire */
-    /* A scheduler does not route a message that was routed to it: two schedulers could pass it back and forth for ever. */
+    /* A scheduler does not route a message that was routed to it: two schedulers could pass it back and forth for ever.
+     */
     if (package->to.node != rt->node_id) return FILCH_EFOREIGN;
     return fli_send(rt, worker, package->to, package->from, &package->data);
 }
@@ -301,13 +306,16 @@ static filch_err set_process_flag(filch_sched *sched, filch_pid pid, uint64_t fl
     if (sched == NULL) return filch_invalid("sched is NULL");
     fli_runtime *rt = (fli_runtime *)sched;
     fli_local   *worker = fli_current_worker(rt);
-    if (FLI_UNLIKELY(worker != NULL && worker->rec_hooks != NULL)) return worker->rec_hooks->set_flag(worker, pid, flag);
+    if (FLI_UNLIKELY(worker != NULL && worker->rec_hooks != NULL))
+        return worker->rec_hooks->set_flag(worker, pid, flag);
     if (rt->sim != NULL && !rt->sim->point(rt, worker, call)) return FILCH_ESTATE;
-    fli_proc    *p;
-    filch_err    err = fli_pid_find(rt, pid, &p);
+    fli_proc *p;
+    filch_err err = fli_pid_find(rt, pid, &p);
     if (err == FILCH_EFOREIGN && fli_load_rlx(&rt->model) != NULL) {
-        fli_request request = { .op = flag == FLI_KILL ? FILCH_CMD_TERMINATE : FILCH_CMD_CANCEL, .target = pid,
-                                .reason = FILCH_ECANCELLED, .tag = FILCH_FOREVER };
+        fli_request request = { .op = flag == FLI_KILL ? FILCH_CMD_TERMINATE : FILCH_CMD_CANCEL,
+                                .target = pid,
+                                .reason = FILCH_ECANCELLED,
+                                .tag = FILCH_FOREVER };
         return rt->model_ops->relate(rt, &request);
     }
     if (err != FILCH_OK) return err;

@@ -7,20 +7,22 @@
 #include "proc/runtime.h"
 
 /* Makes the node of a message from an owned payload. Returns NULL if out of memory. */
-FILCH_MUST_USE fli_event_node *fli_message_make(fli_runtime *rt, fli_local *worker, filch_pid from, const filch_data *owned);
+FILCH_MUST_USE fli_event_node *fli_message_make(fli_runtime *rt, fli_local *worker, filch_pid from,
+                                                const filch_data *owned);
 
 /* Pushes a message to the mailbox of `p`, if it has room. Takes `node` if it returns FILCH_OK. `queued`: the sender has
  * waited for room and is next. FILCH_EFULL: the mailbox is full and its policy is fail, wait or stop; no counter was
  * changed. */
-FILCH_MUST_USE filch_err fli_message_put(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, fli_event_node *node,
-                                         bool queued);
+FILCH_MUST_USE filch_err fli_message_put(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen,
+                                         fli_event_node *node, bool queued);
 
 /* filch_send() with an explicit sender. Takes or shares `data` as filch_send() does. */
 FILCH_MUST_USE filch_err fli_send(fli_runtime *rt, fli_local *worker, filch_pid to, filch_pid from,
                                   const filch_data *data);
 
-/* Called when a step yields the message that its last send could not deliver because the mailbox of `to` was full: takes the send out of the
- * counter `refused`, because the result of the yield is counted instead. Does nothing if `to` was not the receiver of its last send. */
+/* Called when a step yields the message that its last send could not deliver because the mailbox of `to` was full:
+ * takes the send out of the counter `refused`, because the result of the yield is counted instead. Does nothing if `to`
+ * was not the receiver of its last send. */
 void fli_send_goes_on(fli_local *worker, filch_pid to);
 
 /* Counts a refused send in the counter of its error. */

@@ -10,7 +10,7 @@
  *   ACTIVE_ONE  ACTIVE, and the mailbox holds exactly one value message, which woke the process from IDLE. The next
  *               event, and every flag except HAS_RELATIONS, turns it into ACTIVE.  -> ACTIVE, or as ACTIVE.
  *   IDLE        in no queue, no owner.                                           -> ACTIVE, by any event.
- *   BLOCKED     in no queue, no owner, a yield is outstanding.                   -> ACTIVE, by a completion, cancel or kill.
+ *   BLOCKED     in no queue, no owner, a yield is outstanding.                   -> ACTIVE, by a completion or flag.
  *   DONE        in no queue, final. Owner: the worker that ended the process.    -> FREE, by that worker.
  *
  * filch_inspect() reports ACTIVE as Running if a worker shows the process in its fli_worker_status, otherwise as Ready.
@@ -47,7 +47,8 @@ enum { FLI_FREE, FLI_ACTIVE, FLI_IDLE, FLI_BLOCKED, FLI_DONE, FLI_ACTIVE_ONE };
 
 #define FLI_STATE_SHIFT 32
 #define FLI_STATE_MASK (UINT64_C(7) << FLI_STATE_SHIFT)
-#define FLI_ONE_BIT ((uint64_t)(FLI_ACTIVE_ONE ^ FLI_ACTIVE) << FLI_STATE_SHIFT) /* the bit that is set in ACTIVE_ONE alone among the odd states */
+/* The bit that is set in ACTIVE_ONE alone among the odd states. */
+#define FLI_ONE_BIT ((uint64_t)(FLI_ACTIVE_ONE ^ FLI_ACTIVE) << FLI_STATE_SHIFT)
 #define FLI_LIMITED (UINT64_C(1) << 35)
 #define FLI_CANCEL (UINT64_C(1) << 36)
 #define FLI_KILL (UINT64_C(1) << 37)
@@ -129,8 +130,8 @@ typedef enum fli_delivery {
 
 /* Pushes node `handle` as the new mailbox head and stores the old head in `next`, the node's link. `wakes_blocked`: the
  * event also wakes a BLOCKED process (a completion or a notice; a message does not). */
-FILCH_MUST_USE static inline fli_delivery fli_state_push(fli_state *state, uint32_t gen, uint32_t handle, uint32_t *next,
-                                                      bool wakes_blocked)
+FILCH_MUST_USE static inline fli_delivery fli_state_push(fli_state *state, uint32_t gen, uint32_t handle,
+                                                         uint32_t *next, bool wakes_blocked)
 {
     uint64_t word = fli_load_rlx(state);
     for (;;) {
@@ -238,7 +239,7 @@ static inline void fli_state_take_ask(fli_state *state)
 }
 
 typedef enum fli_settle {
-    FLI_SETTLED,      /* settled; the next event wakes the process. The worker must not touch it any more */
+    FLI_SETTLED,        /* settled; the next event wakes the process. The worker must not touch it any more */
     FLI_SETTLE_NOTIFIED /* an event or a flag arrived meanwhile; the worker still owns the process and must look
                            again */
 } fli_settle;
@@ -258,7 +259,8 @@ FILCH_MUST_USE static inline fli_settle fli_state_settle_from(fli_state *state, 
 FILCH_MUST_USE static inline fli_settle fli_state_settle_one(fli_state *state, uint64_t word)
 {
     uint64_t wanted = ((word >> FLI_STATE_SHIFT) + FLI_IDLE - FLI_ACTIVE_ONE) << FLI_STATE_SHIFT;
-    return fli_cas_acqrel(state, &word, wanted) ? FLI_SETTLED : FLI_SETTLE_NOTIFIED; /* PAIR state.settle, release half */
+    /* PAIR state.settle, release half: as in fli_state_settle_from(). */
+    return fli_cas_acqrel(state, &word, wanted) ? FLI_SETTLED : FLI_SETTLE_NOTIFIED;
 }
 
 /* ACTIVE -> `rest`, if `seen` is still the newest node and no flag is set. See fli_state_settle_from(). */
@@ -284,7 +286,8 @@ static inline uint64_t fli_state_finish(fli_state *state)
  * the worker that owns the process, which has read everything behind `word`. */
 FILCH_MUST_USE static inline bool fli_state_exit(fli_state *state, uint64_t word)
 {
-    uint32_t flags = (uint32_t)((word & ~FLI_ONE_BIT) >> FLI_STATE_SHIFT) & ((1u << (FLI_GEN_SHIFT - FLI_STATE_SHIFT)) - 1);
+    uint32_t flags =
+        (uint32_t)((word & ~FLI_ONE_BIT) >> FLI_STATE_SHIFT) & ((1u << (FLI_GEN_SHIFT - FLI_STATE_SHIFT)) - 1);
     uint64_t wanted = ((word >> FLI_GEN_SHIFT) + 1) << FLI_GEN_SHIFT;
     if (FLI_UNLIKELY(flags != FLI_ACTIVE || wanted == 0)) return false;
     /* PAIR state.push, both halves: later pushes find no process; after an earlier push or relation the CAS fails. */

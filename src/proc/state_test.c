@@ -12,13 +12,13 @@ static uint64_t at(unsigned state, uint64_t flags, uint32_t head)
     return fli_word_make(GEN, state, flags) | head;
 }
 
-#define expect_word(state, want_state, want_flags, want_head)             \
-    do {                                                                  \
-        uint64_t word_ = fli_state_peek(&(state));                        \
-        same(fli_word_state(word_), (want_state));                        \
-        same(word_ & (FLI_LIMITED | FLI_CANCEL | FLI_KILL | FLI_HAS_RELATIONS | FLI_ASK), (want_flags)); \
-        same(fli_word_head(word_), (want_head));                          \
-        same(fli_word_gen(word_), GEN);                                   \
+#define expect_word(state, want_state, want_flags, want_head)                                           \
+    do {                                                                                                \
+        uint64_t word_ = fli_state_peek(&(state));                                                      \
+        same(fli_word_state(word_), (want_state));                                                      \
+        same(word_ &(FLI_LIMITED | FLI_CANCEL | FLI_KILL | FLI_HAS_RELATIONS | FLI_ASK), (want_flags)); \
+        same(fli_word_head(word_), (want_head));                                                        \
+        same(fli_word_gen(word_), GEN);                                                                 \
     } while (0)
 
 static const unsigned lively[] = { FLI_ACTIVE, FLI_IDLE, FLI_BLOCKED };
@@ -56,7 +56,8 @@ TEST(an_answer_wakes_the_idle_and_the_blocked)
     uint32_t next;
     for (int i = 0; i < 3; i++) {
         fli_state state = at(lively[i], 0, 0);
-        same(fli_state_push(&state, GEN, 8, &next, true), lively[i] == FLI_ACTIVE ? FLI_DELIVERY_NOTED : FLI_DELIVERY_WOKE);
+        same(fli_state_push(&state, GEN, 8, &next, true),
+             lively[i] == FLI_ACTIVE ? FLI_DELIVERY_NOTED : FLI_DELIVERY_WOKE);
         expect_word(state, FLI_ACTIVE, 0, 8);
     }
 }
@@ -67,7 +68,8 @@ TEST(a_cancel_or_kill_wakes_a_sleeping_process_and_counts_once)
     for (int f = 0; f < 2; f++) {
         for (int i = 0; i < 3; i++) {
             fli_state state = at(lively[i], 0, 4);
-            same(fli_state_set_flag(&state, GEN, flags[f]), lively[i] == FLI_ACTIVE ? FLI_DELIVERY_NOTED : FLI_DELIVERY_WOKE);
+            same(fli_state_set_flag(&state, GEN, flags[f]),
+                 lively[i] == FLI_ACTIVE ? FLI_DELIVERY_NOTED : FLI_DELIVERY_WOKE);
             expect_word(state, FLI_ACTIVE, flags[f], 4);
             same(fli_state_set_flag(&state, GEN, flags[f]), FLI_DELIVERY_NOTED);
             expect_word(state, FLI_ACTIVE, flags[f], 4);
@@ -288,9 +290,14 @@ TEST(the_fast_exit_needs_an_empty_mailbox)
 
 TEST(the_fast_exit_refuses_flags_and_the_last_generation)
 {
-    const uint64_t words[] = { at(FLI_ACTIVE, FLI_LIMITED, 0), at(FLI_ACTIVE, FLI_CANCEL, 0), at(FLI_ACTIVE, FLI_KILL, 0),
-                               at(FLI_ACTIVE, FLI_HAS_RELATIONS, 8), at(FLI_IDLE, 0, 0), at(FLI_DONE, 0, 0),
-                               fli_word_make(FLI_GEN_LAST, FLI_ACTIVE, 0), fli_word_make(FLI_GEN_LAST, FLI_ACTIVE, 0) | 8 };
+    const uint64_t words[] = { at(FLI_ACTIVE, FLI_LIMITED, 0),
+                               at(FLI_ACTIVE, FLI_CANCEL, 0),
+                               at(FLI_ACTIVE, FLI_KILL, 0),
+                               at(FLI_ACTIVE, FLI_HAS_RELATIONS, 8),
+                               at(FLI_IDLE, 0, 0),
+                               at(FLI_DONE, 0, 0),
+                               fli_word_make(FLI_GEN_LAST, FLI_ACTIVE, 0),
+                               fli_word_make(FLI_GEN_LAST, FLI_ACTIVE, 0) | 8 };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         /* When it looked, and since. */
         fli_state state = words[i];

@@ -88,9 +88,12 @@ filch_err filch_values_scope(filch_values *parent, filch_values **out)
     values->special = true;
     *out = values;
     return FILCH_OK;
-no_values: fli_mutex_fini(&made->lock);
-no_lock:   fli_free(&mem, made, sizeof *made);
-no_scope:  return err;
+no_values:
+    fli_mutex_fini(&made->lock);
+no_lock:
+    fli_free(&mem, made, sizeof *made);
+no_scope:
+    return err;
 }
 
 filch_values *fli_values_hold(filch_values *values)

@@ -38,7 +38,7 @@ void fli_yield_abandon(fli_runtime *rt, fli_local *worker, fli_proc *p)
     uint32_t *list = fli_yield_list(p);
     for (uint32_t i = 0; i < p->yield_count; i++) {
         fli_event_node *node = fli_node_at(rt, list[i]);
-        uint32_t  stamp = fli_load_rlx(&node->stamp);
+        uint32_t        stamp = fli_load_rlx(&node->stamp);
         /* If a completion has claimed the node, the node arrives through the mailbox, or the completion finds the
          * process dead and frees it. */
         if ((stamp & FLI_STAMP_MASK) != FLI_STAMP_PENDING || !fli_yield_claim_stamp(node, stamp)) continue;
@@ -60,7 +60,7 @@ bool fli_yield_first(fli_runtime *rt, fli_proc *p, uint32_t *command, uint64_t *
     uint32_t *list = fli_yield_list(p);
     for (uint32_t i = 0; i < p->yield_count; i++) {
         fli_event_node *node = fli_node_at(rt, list[i]);
-        uint32_t  stamp = fli_load_rlx(&node->stamp);
+        uint32_t        stamp = fli_load_rlx(&node->stamp);
         /* A completion may be filling the node: claims it to read it, then restores the stamp. No other thread notices,
          * because this worker owns the process, which is about to end. */
         if ((stamp & FLI_STAMP_MASK) != FLI_STAMP_PENDING || !fli_yield_claim_stamp(node, stamp)) continue;

@@ -25,8 +25,8 @@ static inline void fli_yield_retire(fli_event_node *node)
     fli_store_rlx(&node->stamp, ((stamp & ~(uint32_t)FLI_STAMP_MASK) + FLI_STAMP_GENERATION) | FLI_STAMP_FREE);
 }
 
-/* Turns a node that the caller owns into a PENDING yield of `p`, which has the serial `serial`. Requires room in the list.
- * Thread: the owner of the process. */
+/* Turns a node that the caller owns into a PENDING yield of `p`, which has the serial `serial`. Requires room in the
+ * list. Thread: the owner of the process. */
 static inline void fli_yield_add(fli_proc *p, fli_event_node *node, uint64_t serial, uint32_t command, uint64_t tag)
 {
     node->owner = serial;
@@ -43,8 +43,8 @@ static inline void fli_yield_add(fli_proc *p, fli_event_node *node, uint64_t ser
 
 /* Adds a yield of `command` with `tag`. Returns its node, PENDING, or NULL if out of memory. Thread: the owner of the
  * process. */
-FILCH_MUST_USE static inline fli_event_node *fli_yield_open(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t command,
-                                                      uint64_t tag)
+FILCH_MUST_USE static inline fli_event_node *fli_yield_open(fli_runtime *rt, fli_local *worker, fli_proc *p,
+                                                            uint32_t command, uint64_t tag)
 {
     if (FLI_UNLIKELY(p->yield_count >= FLI_YIELDS_FEW) && !fli_yield_room(rt, p)) return NULL;
     fli_event_node *node = fli_node_take(rt, worker);
@@ -101,7 +101,8 @@ FILCH_MUST_USE static inline bool fli_yield_claim_stamp(fli_event_node *node, ui
  * library never made, returns a value that no stamp has. */
 static inline uint32_t fli_yield_pending(uint64_t key)
 {
-    return FLI_LIKELY(key >> 62 == 0) ? (uint32_t)(key >> 32) * FLI_STAMP_GENERATION + FLI_STAMP_PENDING : FLI_STAMP_MASK;
+    return FLI_LIKELY(key >> 62 == 0) ? (uint32_t)(key >> 32) * FLI_STAMP_GENERATION + FLI_STAMP_PENDING
+                                      : FLI_STAMP_MASK;
 }
 
 /* Claims the yield of `key`. Returns true if the caller now owns the node, to fill and post it. Thread: any. */

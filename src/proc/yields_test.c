@@ -17,8 +17,8 @@ static fli_event_node *open_yield(bench *b, fli_proc *p, uint64_t tag)
 /* Reads all answers, as a step would. Returns how many. */
 static uint32_t read_answers(bench *b, fli_proc *p)
 {
-    filch_event events[BENCH_EVENTS];
-    fli_event_node    *nodes[BENCH_EVENTS];
+    filch_event     events[BENCH_EVENTS];
+    fli_event_node *nodes[BENCH_EVENTS];
     bench_drain(b, p);
     uint32_t count = fli_mail_collect(&b->rt, p, false, events, nodes, BENCH_EVENTS);
     fli_mail_release(&b->rt, &b->worker, p, events, nodes, count);
@@ -148,7 +148,7 @@ TEST(the_end_voids_what_is_out_and_tells_the_handler_that_asked)
 {
     bench b;
     bench_begin(&b);
-    fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    fli_proc       *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     fli_event_node *with = open_yield(&b, p, 1);
     with->data[0] = 4711;
     filch_receiver receiver = fli_yield_receiver(&b.rt, with), other = fli_yield_receiver(&b.rt, open_yield(&b, p, 2));
@@ -188,10 +188,10 @@ TEST(a_completion_after_the_end_is_freed_by_its_sender)
 {
     bench b;
     bench_begin(&b);
-    fli_proc      *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
-    filch_receiver receiver = fli_yield_receiver(&b.rt, open_yield(&b, p, 1));
-    fli_event_node      *node;
-    uint32_t       gen = bench_gen(p);
+    fli_proc       *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    filch_receiver  receiver = fli_yield_receiver(&b.rt, open_yield(&b, p, 1));
+    fli_event_node *node;
+    uint32_t        gen = bench_gen(p);
     assert_true(fli_yield_claim(&b.rt, receiver.key, &node));
     fli_event_node *again;
     assert_false(fli_yield_claim(&b.rt, receiver.key, &again));

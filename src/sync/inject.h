@@ -16,12 +16,12 @@
 typedef struct fli_inject {
     alignas(FLI_LINE) fli_mutex lock;
     /* Plain, under lock. */
-    void **ring;            /* the oldest items: `length` of them, from place `first` on */
-    size_t room;            /* places of the ring: a power of two, or 0 */
-    size_t first, length;
-    void  *oldest, *newest; /* the chain of items behind the ring. `newest` is valid only while `oldest` is not NULL */
-    size_t  link;           /* plain: set at init. Offset of the link in an item */
-    fli_mem mem;            /* plain: set at init */
+    void  **ring; /* the oldest items: `length` of them, from place `first` on */
+    size_t  room; /* places of the ring: a power of two, or 0 */
+    size_t  first, length;
+    void   *oldest, *newest; /* the chain of items behind the ring. `newest` is valid only while `oldest` is not NULL */
+    size_t  link;            /* plain: set at init. Offset of the link in an item */
+    fli_mem mem;             /* plain: set at init */
     /* Number of items.  writes: under lock.  reads: any, as a hint before taking the lock.  PAIR inject.count  On its
      * own cache line: workers that only read it do not disturb the holder of the lock. */
     alignas(FLI_LINE) FLI_ATOMIC(size_t) count;

@@ -202,7 +202,8 @@ TEST(without_any_memory_everything_is_queued_in_order)
     end(&queue);
 }
 
-/* Full to the last place of a ring that may not grow, once in every way it can lie: the newest makes room for the first. */
+/* Full to the last place of a ring that may not grow, once in every way it can lie: the newest makes room for the
+ * first. */
 TEST(a_put_first_into_a_full_ring_without_memory_moves_no_other)
 {
     fli_inject   queue;

@@ -1,5 +1,5 @@
-/* lifo_slot_test.c - room for one item: who puts, who takes, and that nobody gets it twice. Interleavings are explored in
- * test/parts. */
+/* lifo_slot_test.c - room for one item: who puts, who takes, and that nobody gets it twice. Interleavings are explored
+ * in test/parts. */
 #include "sync/lifo_slot.h"
 
 #include "port/thread.h"
@@ -8,7 +8,7 @@
 TEST(what_is_put_comes_out_once)
 {
     fli_lifo_slot slot;
-    int      item;
+    int           item;
     fli_lifo_slot_init(&slot);
     assert_false(fli_lifo_slot_is_full(&slot));
     assert_null(fli_lifo_slot_take(&slot));
@@ -21,7 +21,7 @@ TEST(what_is_put_comes_out_once)
 TEST(a_full_lifo_slot_takes_no_second_item_and_keeps_the_first)
 {
     fli_lifo_slot slot;
-    int      first, second;
+    int           first, second;
     fli_lifo_slot_init(&slot);
     assert_true(fli_lifo_slot_put(&slot, &first));
     assert_false(fli_lifo_slot_put(&slot, &second));
@@ -37,8 +37,8 @@ typedef struct item {
 } item;
 
 static struct {
-    fli_lifo_slot         slot;
-    item             items[ITEMS];
+    fli_lifo_slot slot;
+    item          items[ITEMS];
     FLI_ATOMIC(bool) over;
 } table;
 

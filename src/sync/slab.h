@@ -62,16 +62,16 @@ typedef struct fli_slab {
     FLI_ATOMIC(fli_slab_map *) map; /* writes: under lock.  reads: any.  PAIR slab.map */
     /* Handles below this value have been made.  writes: under lock.  reads: any.  PAIR slab.fresh */
     FLI_ATOMIC(uint32_t) fresh;
-    size_t  size;                              /* plain: set at init. Bytes per object */
+    size_t size;                                 /* plain: set at init. Bytes per object */
     void (*make)(void *object, uint32_t handle); /* plain: set at init */
-    fli_mem mem;                               /* plain: set at init */
+    fli_mem mem;                                 /* plain: set at init */
     alignas(FLI_LINE) fli_mutex lock;
     /* Plain, under lock from here on; the first two are on the lock's cache line, for threads without a magazine. */
-    void    **spare;       /* free objects; has room for `reach` of them, so giving cannot fail */
-    uint32_t  spare_count;
-    uint32_t  max;         /* number of handles that may be made, those of retired objects included */
-    uint32_t  reach;       /* number of handles that the segments have room for */
-    void     *segments[FLI_SLAB_SEGMENTS]; /* their memory */
+    void   **spare; /* free objects; has room for `reach` of them, so giving cannot fail */
+    uint32_t spare_count;
+    uint32_t max;                         /* number of handles that may be made, those of retired objects included */
+    uint32_t reach;                       /* number of handles that the segments have room for */
+    void    *segments[FLI_SLAB_SEGMENTS]; /* their memory */
 } fli_slab;
 
 /* `make` initialises a new object once, before its handle is known to any thread; NULL leaves it zeroed. `max` is the
