@@ -145,13 +145,12 @@ fli_lua_task *fli_lua_task_start(lua_State *L, fli_lua_proc *p, int function)
 
 void fli_lua_task_end(fli_lua_proc *p, fli_lua_task *task)
 {
-    lua_State *L = task->L; /* it has run to its end, and can be used */
+    lua_State *L = task->L; /* it has run to its end, its stack is empty, and it can be used */
     if (task->prev != NULL) task->prev->next = task->next;
     else p->tasks = task->next;
     if (task->next != NULL) task->next->prev = task->prev;
     filch_drop(&task->answer);
     fli_lua_set_away(L, false);
-    lua_settop(L, 0);
     (void)push_table(L, &anchors_key); /* there since the first task */
     lua_pushnil(L);
     lua_rawsetp(L, -2, task);
