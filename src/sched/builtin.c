@@ -1,5 +1,4 @@
-/* builtin.c - the commands every scheduler knows. Their handlers find their scheduler through the receiver, so one
- * registry serves any number of schedulers. */
+/* builtin.c - the built-in commands. Their handlers find the scheduler through the receiver, so one registry serves all schedulers. */
 #include "clock/timers.h"
 #include "dispatch/registry.h"
 #include "port/clock.h"
@@ -44,7 +43,7 @@ static filch_err on_model(void *user, const filch_command *command, uint64_t tag
     return rt->model_ops->handle(rt, command, receiver);
 }
 
-/* Real descriptors have no place in a run that must be the same each time. */
+/* Refused in a simulation: real descriptors do not behave the same in each run. */
 static filch_err on_io(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     (void)user;

@@ -48,7 +48,7 @@ static uint64_t own_bytes(uint32_t stripe_count)
 
 static void let_go(cap *c, uint64_t count)
 {
-    /* PAIR cap.shared, both halves: whoever frees this comes after all others. */
+    /* PAIR cap.shared, both halves: the thread that frees the counter comes after all others. */
     if (fli_sub_acqrel(&c->shared, count) != count) return;
     fli_mem mem = c->mem;
     fli_free_aligned(&mem, c, size_of(c->stripe_count), FLI_LINE);
@@ -79,7 +79,7 @@ static void *capped(void *user, void *old, size_t old_size, size_t size)
         return NULL;
     }
     uint64_t more = size > old_size ? size - old_size : 0;
-    /* Taken first, so that two who ask at once cannot both have the last bytes. */
+    /* Counted first, so that two allocations at once cannot both have the last bytes. */
     if (more > 0 && fli_add_acqrel(&c->shared, more) - HELD + more > c->max) {
         let_go(c, more);
         return NULL;

@@ -10,7 +10,7 @@
 /* Puts a counter before `mem`, and a limit of `max` bytes (0: none) for all blocks and the counter itself. Give it back with
  * fli_cap_drop. FILCH_ENOMEM: also when the counter alone is over the limit. */
 filch_err fli_cap_create(fli_mem *mem, size_t max, uint32_t worker_count);
-/* The workers of `rt` exist, `worker_count` of them with the guest: from now on each counts for itself. */
+/* The workers of `rt` exist, `worker_count` of them with caller_worker: from now on each counts for itself. */
 void fli_cap_begin(const fli_mem *mem, fli_runtime *rt);
 /* No worker of `rt` counts for itself any more. To be called before the memory of `rt` is freed. Thread: no worker is left. */
 void fli_cap_end(const fli_mem *mem);

@@ -2,8 +2,8 @@
  *
  *   1. options: read, checked, defaults filled in
  *   2. memory for processes and events, queues, timers, work pool
- *   3. worker structures, the guest included
- *   4. threads; if one cannot be started, those that were are sent home
+ *   3. worker structures, with caller_worker
+ *   4. threads; if one cannot be started, the others are ended
  */
 #include <string.h>
 
@@ -28,7 +28,7 @@ static void fill_u64(uint64_t *field, uint64_t value)
     if (*field == 0) *field = value;
 }
 
-/* The limits are told in filch.h. */
+/* The limits are documented in filch.h. */
 static filch_err check_options(const filch_options *opt)
 {
     if (opt->workers < FILCH_NO_WORKERS) return filch_invalid("options.workers is below FILCH_NO_WORKERS");
@@ -120,7 +120,7 @@ static filch_err runtime_init(filch_sched *sched, const fli_mem *mem)
     fli_atomic_init(&rt->phase, FLI_OPEN);
     filch_err err = fli_slab_init(&rt->nodes, mem, sizeof(fli_event_node), UINT32_MAX - 1, make_node);
     if (err != FILCH_OK) return err;
-    /* Spare slots in the workers' magazines come on top of those that may be alive. */
+    /* Spare slots in the magazines of the workers are added to those of living processes. */
     uint32_t slots = opt->max_processes + sched->worker_total * FLI_MAGAZINE;
     err = fli_slab_init(&rt->procs, mem, sizeof(fli_proc), slots, make_proc);
     if (err != FILCH_OK) fli_slab_fini(&rt->nodes);
@@ -238,7 +238,8 @@ static void wake_fd_close(filch_sched *sched)
     if (sched->wake_fd >= 0 && sched->poll_fd == sched->wake_fd) fli_wakefd_close(sched->wake_fd);
 }
 
-/* How the host of a scheduler without workers is called. With I/O the poller has a bell, and can itself be polled. */
+/* Opens the descriptor by which the host of a scheduler without workers is woken. With I/O the poller has one, and can be polled
+ * itself. */
 static filch_err wake_fd_open(filch_sched *sched)
 {
     filch_err err = fli_io_open(&sched->io);
@@ -297,7 +298,7 @@ no_global:   runtime_fini(&sched->rt);
 no_runtime:  return err;
 }
 
-/* Every event that was ever made has been read, or freed with its process. */
+/* Asserts that every event node has been freed. */
 static void check_nodes(filch_sched *sched)
 {
     fli_slab *nodes = &sched->rt.nodes;
@@ -307,7 +308,7 @@ static void check_nodes(filch_sched *sched)
     FLI_ASSERT(nodes->spare_count + 1 == fli_load_rlx(&nodes->fresh));
 }
 
-/* Thread: nobody else knows the scheduler any more; its threads are gone. */
+/* Thread: any; no other thread uses the scheduler, and its threads have ended. */
 void fli_sched_free(filch_sched *sched)
 {
     fli_mem mem = sched->rt.mem;

@@ -1,4 +1,4 @@
-/* drain.c - what the stop tells a process, and when: the worker's part. The stopping thread's part is stop.c; the design is
+/* drain.c - when a stop cancels a process: the part of the worker that steps it. The part of the stopping thread is stop.c; the design is
  * docs/design/shutdown.md.
  *
  * INVARIANT  the stop gives a process one cancel. It comes behind the messages that were in the mailbox when the process was
@@ -30,22 +30,22 @@ static bool is_supervised(fli_worker *w, uint64_t word)
     return (word & FLI_HAS_RELATIONS) != 0 && rt->model_ops->supervised(rt, w->local.serial, 0);
 }
 
-/* Patience is over for a process that waits: its messages are not read while it does. */
+/* Returns true if patience_ns is over and the process waits: it reads no messages, so a cancel behind them would not arrive. */
 static bool is_late(fli_worker *w, const fli_proc *p)
 {
     return (p->flags & FLI_PROC_WAITING) != 0 && fli_load_rlx(&w->sched->stop.hurry);
 }
 
-/* The process has not been asked yet. Returns true if the step begins with a cancel.
+/* Asks a process that has not been asked yet. Returns true if the step begins with a cancel.
  *
- * The word that this step began with may be older than the stop: messages that were sent before the stop, and came after
- * that look, are drained first. The phase is read by acquire in between: whatever was sent before it was set is seen. */
+ * The word that this step began with may be older than the stop. Messages that were sent before the stop, and arrived after that
+ * word was read, are drained first: the phase is read by acquire in between, so all that was sent before it was set is seen. */
 static bool ask(fli_worker *w, fli_proc *p)
 {
     fli_runtime *rt = &w->sched->rt;
     (void)fli_load_acq(&rt->phase); /* PAIR runtime.phase, acquire half */
     fli_mail_drain(rt, &w->local, p, fli_word_head(fli_state_look(&p->state)));
-    if ((p->flags & FLI_PROC_STOP_SENT) != 0) return false; /* just now, by a supervisor that has ended since */
+    if ((p->flags & FLI_PROC_STOP_SENT) != 0) return false; /* among these messages was the cancel of a supervisor that has ended since */
     p->flags |= FLI_PROC_STOP_SENT;
     if (p->messages == 0 || is_late(w, p) || !fli_stop_is_polite(w->sched)) return true;
     return !queue_cancel(w, p);

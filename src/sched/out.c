@@ -1,4 +1,4 @@
-/* out.c - the calls a step may make on its filch_out. See out.h. */
+/* out.c - the functions that a step may call on its filch_out. See out.h. */
 #include "sched/out.h"
 
 #include <stddef.h>
@@ -17,7 +17,8 @@ void fli_out_init(filch_out *out, const fli_local *worker)
     *out = (filch_out){ .ctx = ctx, .send_budget = sched->opt.send_budget };
 }
 
-/* Forgotten first, then freed: what is called for that may have kept `out`, and choose once more. That is forgotten, too. */
+/* The status is reset before its data is freed: freeing may call functions of the program that have kept `out` and choose another
+ * status. That one is reset in the next iteration. */
 void fli_out_forget(filch_out *out)
 {
     while (out->status != FLI_STATUS_NONE) {
@@ -50,7 +51,8 @@ bool fli_out_is_stepping(const filch_out *out)
     return out == &((const fli_worker *)worker)->out;
 }
 
-/* There was a status that owns something. After the step it is the worker's: an instance that is about to take over, say. */
+/* Resets a status that owns data. Refused outside of the step: then the data belongs to the worker, for example an instance that is
+ * about to take over. */
 static __attribute__((noinline)) filch_err think_better(filch_out *out)
 {
     if (!fli_out_is_stepping(out)) return FILCH_ESTATE;
@@ -58,11 +60,11 @@ static __attribute__((noinline)) filch_err think_better(filch_out *out)
     return FILCH_OK;
 }
 
-/* Slow path of the functions that choose a status. Apart from them: with its calls in it each would save registers. */
+/* Slow path of the functions that choose a status. A function of its own: its calls would make each of them save registers. */
 static __attribute__((noinline, cold)) filch_err choose_again(filch_out *out, fli_status status)
 {
     if (out == NULL) return filch_invalid("out is NULL");
-    /* An instance has been made, and is not given up silently: only the end of the process does that. */
+    /* filch_upgrade has made an instance. Only the end of the process may drop it. */
     if (out->status == FLI_STATUS_UPGRADE && status < FLI_STATUS_DONE) return FILCH_ESTATE;
     filch_err err = think_better(out);
     if (err == FILCH_OK) out->status = status;
@@ -123,7 +125,7 @@ filch_err filch_done_value(filch_out *out, uint64_t kind, uint64_t first, uint64
 filch_err filch_done_any(filch_out *out, filch_data result)
 {
     if (out == NULL) return filch_invalid("out is NULL");
-    if (!fli_out_is_stepping(out)) return FILCH_ESTATE; /* nobody would free it */
+    if (!fli_out_is_stepping(out)) return FILCH_ESTATE; /* the result would never be freed */
     fli_runtime *rt = &out->ctx.sched->rt;
     filch_data   owned;
     filch_err    err = fli_data_own(&rt->mem, rt->payload_max, &result, &owned);
@@ -139,7 +141,7 @@ filch_err filch_fail(filch_out *out, filch_err error, filch_data detail)
 {
     if (out == NULL) return filch_invalid("out is NULL");
     if (error == FILCH_OK) return filch_invalid("error is FILCH_OK: use filch_done");
-    /* The detail is a courtesy: without memory for it the error alone has to do. */
+    /* Without memory for the detail the process fails with the error alone. */
     if (filch_done(out, detail) == FILCH_OK) out->status = FLI_STATUS_FAIL;
     else (void)!think_better(out);
     return error;
@@ -188,7 +190,7 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
         fli_data_undo(data, &call->command.data);
         return FILCH_ENOMEM;
     }
-    call->node = node; /* not before: it may be the first, and what is there a rally's */
+    call->node = node; /* set last: the first entry may be that of an inline completion loop, which a failed yield must not change */
     call->command.id = command;
     call->command.from = fli_ctx_self(&out->ctx);
     call->command.target = target;
@@ -197,7 +199,7 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
     return FILCH_OK;
 }
 
-/* A value, inside a step with room for one more. Everything else: fli_out_yield. */
+/* Yield of a value inside a step, with room for one more command. Otherwise: fli_out_yield(). */
 static __attribute__((noinline)) filch_err yield_value(filch_out *out, uint32_t command, uint64_t tag, filch_data data)
 {
     fli_local *worker = fli_current_get();
@@ -213,11 +215,15 @@ static __attribute__((noinline)) filch_err yield_value(filch_out *out, uint32_t 
     return FILCH_OK;
 }
 
-/* Most yields: the first of a step, a value, in a rally, which has said all that is the same each time. */
+/* Fast path of filch_yield: a value.
+ *   Precondition  the first yield of a step in an inline completion loop (out->spare is set).
+ *   Skips         taking a node, and the fields of the command that the loop has set.
+ *   Repeats       the yield is in the list of the process: begin_loop() of inline_yield.c has put it there.
+ *   General path  fli_out_yield(). */
 filch_err filch_yield_value(filch_out *out, uint32_t command, uint64_t tag, uint64_t kind, uint64_t first, uint64_t second)
 {
     fli_local *worker = fli_current_get();
-    /* Somebody else's `out` is not looked into: a program may have kept the pointer. */
+    /* Compares the address before `out` is read: a program may have kept the pointer of another step. */
     bool inside = (uintptr_t)out == (uintptr_t)worker + offsetof(fli_worker, out);
     if (FLI_UNLIKELY(!inside || out->spare == NULL || out->pending_count != 0)) {
         return yield_value(out, command, tag, filch_value((filch_kind)kind, first, second));
@@ -239,7 +245,7 @@ extern inline filch_err filch_yield(filch_out *out, uint32_t command, uint64_t t
 
 static filch_err yield_time(filch_out *out, uint32_t command, uint64_t tag, uint64_t span_ns)
 {
-    /* Beyond 292 years is for ever. */
+    /* Spans beyond 292 years are for ever. */
     return filch_yield(out, command, tag, filch_int(span_ns > INT64_MAX ? INT64_MAX : (int64_t)span_ns));
 }
 
@@ -295,7 +301,7 @@ extern inline filch_sched *filch_out_sched(const filch_out *out);
 
 int filch_should_yield(const filch_out *out)
 {
-    /* Is it what the worker here gives to its steps? By number: there may be no worker, and no `out`. */
+    /* Returns 0 unless `out` is that of the worker on this thread. Compares addresses only: there may be no worker, and no `out`. */
     const fli_worker *worker = fli_current_get();
     if ((uintptr_t)worker + offsetof(fli_worker, out) != (uintptr_t)out) return 0;
     return worker->local.sends >= out->send_budget;

@@ -10,8 +10,8 @@
 
 struct filch_ctx {
     filch_sched     *sched; /* first: filch.h knows */
-    const fli_local *worker;  /* of a step: the worker, which knows whom it steps. NULL: as follows */
-    filch_pid        self;  /* of a step only its node */
+    const fli_local *worker;  /* in a step: the worker, whose `serial` is the process. NULL: the two fields below are used */
+    filch_pid        self;  /* in a step only its node is used */
     filch_values    *values;
 };
 
@@ -20,7 +20,7 @@ static inline filch_pid fli_ctx_self(const filch_ctx *ctx)
     return ctx->worker == NULL ? ctx->self : (filch_pid){ ctx->self.node, ctx->worker->serial };
 }
 
-/* NULL: none; or the step is over. */
+/* Returns the values of the process, or NULL: it has none, or the step is over. */
 static inline filch_values *fli_ctx_values(const filch_ctx *ctx)
 {
     if (ctx->worker == NULL) return ctx->values;
@@ -47,7 +47,7 @@ struct filch_out {
     fli_status        status;
     uint32_t          send_budget; /* the option */
     uint32_t          pending_room;
-    fli_event_node         *spare;  /* in a rally (inline_yield.c): the node for the first yield of a step; else NULL */
+    fli_event_node         *spare;  /* in an inline completion loop: the node for the first yield of the step; else NULL */
     fli_pending_command         *pending;  /* allocated; grows, never shrinks */
     uint32_t          pending_count; /* apart from `status`: read as one they would have to wait for both stores */
     filch_data        result; /* owned, with DONE and FAIL */
@@ -66,13 +66,14 @@ static inline void fli_out_begin(filch_out *out)
     out->status = FLI_STATUS_NONE;
 }
 
-/* Has the step said idle, and asked for nothing? */
+/* Returns true if the step has chosen idle and made no yield. */
 static inline bool fli_out_is_idle(const filch_out *out)
 {
     return out->status == FLI_STATUS_IDLE && out->pending_count == 0;
 }
 
-/* What a step that returned `err` comes to: it must have said what comes next, and may wait only for a yield. */
+/* Returns the error with which the step ends its process, or FILCH_OK: a step must choose a status, and may wait only if a yield is
+ * outstanding. */
 static inline filch_err fli_out_verdict(const filch_out *out, uint32_t yield_count, filch_err err)
 {
     if (FLI_UNLIKELY(err != FILCH_OK)) return err;
@@ -81,13 +82,13 @@ static inline filch_err fli_out_verdict(const filch_out *out, uint32_t yield_cou
     return out->status == FLI_STATUS_WAIT && yield_count == 0 ? FILCH_ENOYIELD : FILCH_OK;
 }
 
-/* Are we inside the step that `out` was given to? A program may have kept the pointer. */
+/* Returns true if the calling thread is inside the step that `out` belongs to. A program may have kept the pointer. */
 bool fli_out_is_stepping(const filch_out *out);
 
 /* filch_yield, about a pid. */
 filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pid target, const filch_data *data);
 
-/* Takes back whatever status was chosen, as if none had been. */
+/* Resets the status, and frees what it owns. */
 void fli_out_forget(filch_out *out);
 
 /* Throws away what the step yielded: no handler has heard of it, so it never was out. Thread: the worker `worker`. */

@@ -1,6 +1,6 @@
-/* report.c - what a stop tells its caller: processes that were forced, messages that were not read, writes that were cut,
- * steps and jobs that have not returned. Workers note it as it happens, under the stop's lock; each report tells what the one
- * before it did not. */
+/* report.c - what a stop reports to its caller: processes ended by force, messages not read, writes that ended early, steps and jobs that
+ * have not returned. Workers note it when it happens, under the lock of the stop. Each report contains what the one before it
+ * did not. */
 #include <string.h>
 
 #include "proc/log.h"
@@ -8,14 +8,14 @@
 #include "sched/sched.h"
 
 #define LEAST offsetof(filch_report, terminated) /* the first version of the struct */
-#define SEARCH 64                                /* losses of one process come close together */
+#define SEARCH 64                                /* entries searched, from the newest: losses of one process are noted close together */
 
 static bool is_stopping(filch_sched *sched)
 {
     return fli_load_rlx(&sched->rt.phase) != FLI_OPEN;
 }
 
-/* The name of the type of a process that lives, or whose slot has not been used again. */
+/* Returns the type name of a process that lives, or whose slot has not been used again. */
 static const char *name_of(fli_runtime *rt, uint64_t serial)
 {
     fli_proc *p = fli_proc_find(rt, serial);
@@ -50,7 +50,7 @@ static void note_locked(filch_sched *sched, const filch_straggler *straggler)
     }
 }
 
-/* The entry of a process, made if need be; NULL: no memory. */
+/* Returns the entry of a process, made if needed; NULL: no memory. */
 static filch_loss *loss_locked(filch_sched *sched, uint64_t serial)
 {
     fli_losses *l = &sched->stop.losses;
@@ -137,14 +137,14 @@ uint64_t fli_report_ended(filch_sched *sched)
     return ended;
 }
 
-/* ---- handing it over ---- */
+/* ---- filling the report ---- */
 
 bool fli_report_is_sound(const filch_report *report)
 {
     return report == NULL || report->size >= LEAST;
 }
 
-/* Lists the jobs that run. */
+/* Adds the running jobs of the pool to the report. */
 static void list_jobs(filch_sched *sched, filch_report *full)
 {
     fli_runtime   *rt = &sched->rt;
@@ -164,7 +164,8 @@ static void list_jobs(filch_sched *sched, filch_report *full)
     full->omitted += most - full->running_count;
 }
 
-/* One that was forced is noted before it counts as ended: until then the difference is too small. */
+/* Returns how many processes have ended without force. A forced one is noted before it is counted as ended; until then the difference
+ * is one too small. */
 static uint64_t polite_locked(filch_sched *sched)
 {
     fli_stop *stop = &sched->stop;

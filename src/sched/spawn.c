@@ -1,4 +1,4 @@
-/* spawn.c - a process begins. Everything that can fail comes first; then it exists. Design: docs/design/mailbox-fast-paths.md. */
+/* spawn.c - makes a process. Everything that can fail comes before the process can be reached by its pid. Design: docs/design/mailbox-fast-paths.md. */
 #include <assert.h>
 #include <stddef.h>
 #include <string.h>
@@ -14,10 +14,10 @@
 #include "sched/sched.h"
 #include "sched/simulate.h"
 
-/* First messages of a process: far more than anybody means, and their payloads fit into 32 bits of bytes. */
+/* Limit of options.message_count: the sizes of that many messages fit into 32 bits. */
 #define MESSAGES_MAX (1u << 26)
 
-/* What an instance takes when it is not inside the control block. */
+/* Returns the bytes of an instance outside of the control block. */
 static size_t heap_size(const filch_type *type)
 {
     return type->size > 0 ? type->size : 1;
@@ -41,11 +41,11 @@ static inline filch_err make(filch_sched *sched, const filch_type *type, const f
     }
     filch_err err = FILCH_OK;
     if (type->init == NULL) {
-        /* zeroed memory will do */
+        /* an instance without init is zeroed memory */
     } else if (FLI_LIKELY(value)) {
         err = type->init(self, ctx, method, args);
     } else {
-        /* Lent, whatever it is: an init that keeps moved bytes gets a copy, and the caller's stay his. */
+        /* Lent to init, also if it was to be moved: an init that keeps the bytes gets a copy, and the caller keeps its own. */
         filch_data lent = fli_data_lend(args);
         err = type->init(self, ctx, method, &lent);
     }
@@ -78,7 +78,7 @@ static filch_err check_options(const filch_spawn_options *opt)
     if (opt->messages == NULL && opt->message_count != 0) return filch_invalid("options.messages is NULL although message_count is not 0");
     if (opt->message_count > MESSAGES_MAX) return filch_invalid("options.message_count is over 2^26");
     if (opt->name != NULL && opt->name[0] == '\0') return filch_invalid("options.name is empty");
-    /* A supervisor that does not hear of the end could not go on to the next. */
+    /* A supervisor that gets no exit event of a child could not stop the next one. */
     bool deaf = (opt->relations & (FILCH_SPAWN_SUPERVISED | FILCH_SPAWN_MONITOR)) == FILCH_SPAWN_SUPERVISED;
     if (deaf) return filch_invalid("options.relations has FILCH_SPAWN_SUPERVISED without FILCH_SPAWN_MONITOR");
     return FILCH_OK;
@@ -90,7 +90,7 @@ filch_err fli_spawn_options_read(const filch_spawn_options *given, filch_spawn_o
     return err == FILCH_OK ? check_options(out) : err;
 }
 
-/* The fields of a process that nobody knows yet. */
+/* Fills the fields of a process that no other thread can reach yet. */
 static inline void set_up(fli_proc *p, const fli_local *worker, const filch_type *type, void *self, const filch_spawn_options *opt,
                    uint32_t gen)
 {
@@ -121,11 +121,11 @@ static filch_err set_ext(fli_runtime *rt, fli_proc *p, const filch_spawn_options
     return FILCH_OK;
 }
 
-/* A slot for a new process; NULL and the reason in *err. */
+/* Takes a slot for a new process. Returns NULL if there is none, with the reason in *err. */
 static fli_proc *take_slot(filch_sched *sched, fli_local *worker, filch_err *err)
 {
     fli_slab *procs = &sched->rt.procs;
-    /* Only when so many have been made can so many be alive. */
+    /* The limit can be reached only if that many slots have been made. */
     if (fli_load_rlx(&procs->fresh) > sched->opt.max_processes && fli_stats_is_full(sched)) {
         *err = FILCH_ELIMIT;
         return NULL;
@@ -134,41 +134,41 @@ static fli_proc *take_slot(filch_sched *sched, fli_local *worker, filch_err *err
     return fli_slab_take(procs, worker != NULL ? &worker->procs : NULL);
 }
 
-/* The door for threads from outside: close must not overlook a process that is on its way in. Inside a step there is
- * no need: the process that spawns is alive until it has counted its child. Who has left touches nothing any more: stop
- * may have freed it. */
+/* Ends a spawn that enter() has begun. The count of foreign spawns is for a stop, which must not overlook a process that is being
+ * spawned. A spawn inside a step is not counted: the spawning process lives until its child is counted. After leave() a foreign
+ * thread must not touch the scheduler: the stop may have freed it. */
 static void leave(filch_sched *sched, fli_local *worker)
 {
     if (worker != NULL) return;
     uint32_t there = fli_load_rlx(&sched->stop.foreign_spawns);
     while ((there & FLI_SPAWN_CLOSED) == 0) {
-        /* PAIR spawn.closed, release half: we have been counted. A stop that begins after this does not wait for us. */
+        /* PAIR spawn.closed, release half: the process is counted. A stop that begins after this does not wait for this thread. */
         if (fli_cas_weak_acqrel(&sched->stop.foreign_spawns, &there, there - 1)) return;
     }
     fli_stop_left(sched);
 }
 
-/* In a stop, a process may start others until the deadline, but none that it would have to supervise. */
+/* Returns true if this spawn is allowed during a stop: a process may spawn others until the deadline, but not as their supervisor. */
 static bool may_spawn_late(filch_sched *sched, const fli_local *worker, uint32_t phase, uint32_t relations)
 {
     bool inside = worker != NULL && worker->current != NULL;
     return inside && phase == FLI_CLOSING && (relations & FILCH_SPAWN_SUPERVISED) == 0 && !fli_load_rlx(&sched->stop.force);
 }
 
-/* Returns false if the scheduler is closed to this spawn. */
+/* Begins a spawn. Returns false if the scheduler is closed to it. */
 static bool enter(filch_sched *sched, fli_local *worker, uint32_t relations)
 {
     uint32_t phase = fli_load_acq(&sched->rt.phase); /* PAIR runtime.phase, acquire half */
     if (phase != FLI_OPEN) return may_spawn_late(sched, worker, phase, relations);
     if (worker != NULL) return true;
-    /* PAIR spawn.closed, both halves: close sees us here, or we see that it has begun. */
+    /* PAIR spawn.closed, both halves: the stop sees this spawn, or this thread sees that the stop has begun. */
     (void)fli_add_acqrel(&sched->stop.foreign_spawns, 1);
     if (fli_load_acq(&sched->rt.phase) == FLI_OPEN) return true; /* PAIR runtime.phase, acquire half */
     leave(sched, worker);
     return false;
 }
 
-/* The messages that it finds in its mailbox. They take no room there. Thread: the spawner; the process is his own. */
+/* Puts the first messages into the mailbox. They count for no limit. Thread: the spawner; no other thread can reach the process. */
 static filch_err put_first(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_pid from, const filch_spawn_options *opt)
 {
     for (size_t i = 0; i < opt->message_count; i++) {
@@ -192,7 +192,7 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
     fli_local   *worker = fli_current_worker(rt);
     filch_err    err;
     if (!enter(sched, worker, opt->relations)) return FILCH_ECLOSED;
-    /* Asked again when it is born; but mostly this spares an init that would be in vain. */
+    /* Checked again when the name is taken; but mostly this saves the call of an init that would be in vain. */
     err = FILCH_EEXISTS;
     if (birth != NULL && birth->name != NULL && rt->model_ops->is_named(rt, birth->name)) goto no_slot;
 
@@ -247,7 +247,7 @@ no_self:
     p->values = NULL;
     fli_record_drop(rt, p);
     fli_ext_free(rt, p);
-    /* Its init knew the pid and may have told others: nobody else gets it. */
+    /* init knew the pid and may have passed it on: no other process may get it. */
     if (!fli_state_free(&p->state)) goto retired;
 no_ext:
     fli_slab_give(&rt->procs, worker != NULL ? &worker->procs : NULL, p);
@@ -259,7 +259,7 @@ retired:
     goto no_slot;
 }
 
-/* Two options of 32 bits at once. */
+/* Returns two adjacent options of 32 bits as one word. */
 static inline uint64_t pair_at(const uint32_t *first)
 {
     uint64_t both;
@@ -267,7 +267,7 @@ static inline uint64_t pair_at(const uint32_t *first)
     return both;
 }
 
-/* Nothing but an entry point and its arguments: every other option is zero. */
+/* Returns true if all options but method and arguments are zero. */
 static inline bool is_simple(const filch_spawn_options *opt)
 {
     static_assert(offsetof(filch_spawn_options, overflow) == offsetof(filch_spawn_options, mailbox_max) + 4 &&
@@ -280,18 +280,18 @@ static inline bool is_simple(const filch_spawn_options *opt)
     return any == 0;
 }
 
-/* By a step that has no values to pass on, and there is a slot at hand. */
+/* Returns true if a step of this scheduler spawns, without values to inherit, and its magazine has a slot. */
 static inline bool is_at_hand(filch_sched *sched, fli_local *worker)
 {
     if (worker == NULL || worker->fast_rt != &sched->rt || worker->procs.count == 0) return false;
-    /* `plain`: a step asks, so there is somebody who is being stepped. */
+    /* fast_rt is set: a step is running. */
     FLI_ASSUME(worker->current != NULL);
     if (worker->current->values != NULL || sched->opt.on_blackbox != NULL) return false;
     if (fli_load_rlx(&sched->rt.procs.fresh) > sched->opt.max_processes) return false;
     return fli_load_acq(&sched->rt.phase) == FLI_OPEN; /* PAIR runtime.phase, acquire half */
 }
 
-/* An instance that does not fit into the control block, or whose arguments want a second look. */
+/* Makes an instance that does not fit into the control block, or whose arguments are not a value. */
 static __attribute__((noinline)) filch_err make_apart(filch_sched *sched, fli_proc *p, const filch_type *type,
                                                       const filch_ctx *ctx, const filch_spawn_options *opt)
 {
@@ -308,7 +308,7 @@ static inline filch_err make_here(filch_sched *sched, fli_proc *p, const filch_t
     return type->init != NULL ? type->init(p->inline_state, &ctx, opt->method, &opt->args) : FILCH_OK;
 }
 
-/* Its init knew the pid and may have told others: nobody else gets it. */
+/* init knew the pid and may have passed it on: no other process may get it. */
 static __attribute__((noinline)) filch_err give_up(fli_local *worker, fli_proc *p, filch_err err)
 {
     if (fli_state_free(&p->state)) fli_slab_give(&worker->rt->procs, &worker->procs, p);
@@ -316,7 +316,11 @@ static __attribute__((noinline)) filch_err give_up(fli_local *worker, fli_proc *
     return err;
 }
 
-/* fli_spawn for most: what it does if there is nothing special about it. The slot is blank (finish.c). */
+/* Fast path of fli_spawn(). The slot is blank (finish.c).
+ *   Precondition  is_simple() and is_at_hand().
+ *   Skips         options, limits, relations, name, values, first messages, and the fields that a blank slot has already.
+ *   Repeats       everything that can fail comes before the process is opened.
+ *   General path  fli_spawn(). */
 static inline filch_err spawn_simply(filch_sched *sched, fli_local *worker, const filch_type *type,
                                      const filch_spawn_options *opt, filch_pid *pid)
 {
@@ -328,19 +332,19 @@ static inline filch_err spawn_simply(filch_sched *sched, fli_local *worker, cons
     p->report_state = FILCH_STATE_READY;
     p->last_worker = worker->worker_mark;
     fli_count(&worker->counters.spawned, 1);
-    /* Looked at once more: sooner than kept over the call of init. */
+    /* Read again: that is cheaper than to keep it over the call of init. */
     uint32_t gen = fli_word_gen(fli_state_peek(&p->state));
     fli_state_open(&p->state, gen, false);
     if (pid != NULL) *pid = (filch_pid){ worker->rt->node_id, fli_serial(gen, p->slot) };
     return fli_ready_local(worker, p);
 }
 
-/* What is special about it, or about who spawns it. */
+/* The general path of filch_spawn. */
 static __attribute__((noinline)) filch_err spawn_any(filch_sched *sched, const filch_type *type,
                                                      const filch_spawn_options *opt, filch_pid *pid)
 {
     filch_spawn_options copy;
-    /* Those of this version are read where they are. */
+    /* Options of this version are used in place. */
     filch_err err = opt->size == sizeof *opt ? check_options(opt) : fli_spawn_options_read(opt, &copy);
     if (err != FILCH_OK) return err;
     if (opt->size != sizeof *opt) opt = &copy;
@@ -350,7 +354,7 @@ static __attribute__((noinline)) filch_err spawn_any(filch_sched *sched, const f
     if (FLI_UNLIKELY(rt->sim != NULL) && !rt->sim->point(rt, worker, "filch_spawn")) return FILCH_ESTATE;
     uint32_t relations = opt->relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK | FILCH_SPAWN_SUPERVISED);
     if (FLI_LIKELY(relations == 0 && opt->name == NULL)) return fli_spawn(sched, type, opt, NULL, pid);
-    /* Only a process can watch, and a handler speaks for nobody. */
+    /* Only a process can be a parent, and a handler does not act for the process whose command it handles. */
     bool inside = worker != NULL && worker->serial != 0 && !worker->dispatching;
     if (relations != 0 && !inside) return FILCH_ESTATE;
     fli_birth birth = { .relations = relations, .tag = opt->tag, .name = opt->name };

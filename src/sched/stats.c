@@ -1,4 +1,4 @@
-/* stats.c - adding up what the workers counted, and looking at one process. */
+/* stats.c - sums the counters of the workers, and reports the state of one process. */
 #include <string.h>
 
 #include "proc/limit.h"
@@ -23,7 +23,7 @@ static uint64_t sum_spawned(filch_sched *sched)
     return spawned;
 }
 
-/* Processes that have been counted as ended and whose on_exit still runs: it may spawn. */
+/* Returns the number of processes that are counted as ended and whose on_exit still runs, and may spawn. */
 static uint64_t sum_leaving(filch_sched *sched)
 {
     uint64_t leaving = 0;
@@ -33,18 +33,18 @@ static uint64_t sum_leaving(filch_sched *sched)
     return leaving;
 }
 
-/* Those that have ended are read first: a process is counted in `spawned` before it can end, so the difference is never
- * negative, and zero only when none is left. Those that are leaving come before the spawned: one that has left has been
- * counted with whom it spawned. Not more than that: processes that are spawned and end in between are counted as alive. */
+/* `ended` is read first: a process is counted in `spawned` before it can end, so the difference is never negative, and 0 only if none is
+ * left. `leaving` is read before `spawned`: when an on_exit has returned, the processes that it spawned are counted. Processes
+ * that are spawned and end between the readings are counted as alive. */
 uint64_t fli_stats_alive(filch_sched *sched)
 {
     uint64_t ended = sum_ended(sched), leaving = sum_leaving(sched);
     return sum_spawned(sched) - ended + leaving;
 }
 
-/* How many were alive, at least and at most, at moments during the call: `least` after `spawned` was read, before the
- * second look at `ended`; `most` before it was read, after the first. If none has ended in between they are the same, and
- * that is how many there were at one moment. */
+/* Bounds of the number of living processes at two moments during the call: `least` after `spawned` was read and before `ended` was read
+ * again; `most` before `spawned` was read and after the first reading of `ended`. If no process ended in between, they are equal,
+ * and exact for one moment. */
 typedef struct between {
     uint64_t least, most;
 } between;
@@ -55,7 +55,7 @@ static between look(filch_sched *sched)
     return (between){ .least = spawned > second ? spawned - second : 0, .most = spawned - first };
 }
 
-#define LOOKS_MAX 64 /* one takes two loads per worker; where processes end in each of them, more do not help */
+#define LOOKS_MAX 64 /* each takes two loads per worker; if processes end during all of them, more attempts do not help */
 
 bool fli_stats_is_full(filch_sched *sched)
 {
@@ -68,7 +68,7 @@ bool fli_stats_is_full(filch_sched *sched)
     return false;
 }
 
-/* The best of several looks. */
+/* Returns the number of living processes: the best of several readings. */
 static uint64_t count_alive(filch_sched *sched)
 {
     between best = look(sched);
@@ -111,7 +111,7 @@ filch_err filch_sched_stats(filch_sched *sched, filch_stats *out)
     return FILCH_OK;
 }
 
-/* Does a worker step the process of this serial? */
+/* Returns true if a worker is stepping the process of this serial. */
 static bool is_running(filch_sched *sched, uint64_t serial)
 {
     for (uint32_t i = 0; i < sched->worker_total; i++) {
@@ -147,8 +147,8 @@ filch_err filch_inspect(filch_sched *sched, filch_pid pid, filch_info *out)
         .overflow = fli_load_rlx(&p->overflow),
     };
     uint64_t word = fli_state_look(&p->state);
-    /* Looked at again: if it is another process by now, so may be the above. All relaxed, so a weak machine may still mix
-     * two owners of the slot; it is a report, nothing acts on it. */
+    /* Read again: if the slot has another process now, the fields above may be that one's. All loads are relaxed, so on a machine
+     * with weak ordering the report may still mix two owners of the slot. Nothing acts on it. */
     if (!fli_word_lives(word, fli_serial_gen(pid.serial))) return FILCH_EDEAD;
     info.state = state_seen(word, is_running(sched, pid.serial));
     memcpy(out, &info, info.size);
