@@ -1,7 +1,8 @@
-/* await.c - straight-line steps (filch_await.h): a step that returns in the middle and goes on there.
+/* await.c - straight-line steps (filch_await.h): a step that returns in the middle and continues there.
  *
  * The brewer makes tea: it waits for an order, for water (a function on the work pool) and for time to pass, several
- * things at once where it can, and tidies up when it is asked to end. The same in states is in timers.c and work.c.
+ * things at once where possible, and tidies up when it is cancelled. The same as state machines is in timers.c and
+ * work.c.
  */
 #include <filch.h>
 #include <filch_await.h>
@@ -10,7 +11,7 @@
 
 #define CUPS 3
 
-/* ---- what takes long: on the work pool ---- */
+/* ---- blocking work, on the work pool ---- */
 
 static filch_err boil(void *arg, filch_data *result)
 {
@@ -42,21 +43,21 @@ static filch_err brewer_step(void *self, const filch_event *events, size_t count
         FILCH_AWAIT_MESSAGE(at);
         b->guest = at->event->from;
 
-        /* Two things at once, each with a tag of its own; then both answers, whichever comes first. */
+        /* Two yields at once, each with a tag of its own; then both completions, in any order. */
         if (filch_yield_work(out, WATER, boil, NULL) != FILCH_OK) return FILCH_ENOMEM;
         if (filch_yield_sleep(out, LEAVES, FILCH_MILLISECONDS(1)) != FILCH_OK) return FILCH_ENOMEM;
         FILCH_AWAIT_TAG(at, WATER);
         b->degrees = at->error == FILCH_OK ? filch_as_int(at->data) : 0;
         FILCH_AWAIT_TAG(at, LEAVES);
 
-        /* One thing, and its answer: the tag is there already. */
+        /* One yield and its completion: `at->tag` is the tag to use. */
         FILCH_AWAIT(at, filch_yield_sleep(out, at->tag, FILCH_MILLISECONDS(3)));
         b->cups++;
         printf("cup %d, brewed at %d degrees\n", b->cups, (int)b->degrees);
         if (filch_send(sched, b->guest, filch_int(b->cups)) != FILCH_OK) break;
     }
     FILCH_FINALLY(at);
-    swept = at->reason == FILCH_ECANCELLED; /* asked to end, in the middle of its loop */
+    swept = at->reason == FILCH_ECANCELLED; /* cancelled in the middle of its loop */
     FILCH_END(at);
 }
 
@@ -64,7 +65,7 @@ static const filch_type brewer = {
     .name = "brewer", .size = sizeof(struct brewer), .step = brewer_step, .close = filch_await_close
 };
 
-/* ---- the guest: orders all at once, and drinks one after the other ---- */
+/* ---- the guest: sends all orders at once, and drinks one cup after the other ---- */
 
 struct guest {
     filch_await at;
@@ -85,7 +86,7 @@ static filch_err guest_step(void *self, const filch_event *events, size_t count,
     }
     while (g->cups < CUPS) {
         FILCH_AWAIT_MESSAGE(at);
-        if (filch_as_int(at->data) != ++g->cups) return FILCH_EUSER; /* in the order they were asked for */
+        if (filch_as_int(at->data) != ++g->cups) return FILCH_EUSER; /* in the order of the requests */
     }
     return filch_done(out, filch_int(g->cups));
     FILCH_END(at);

@@ -1,9 +1,9 @@
-/* blackbox.c - a process fails in the field; its recording is saved, and it fails again at the desk.
+/* blackbox.c - a process fails in production; its recording is saved, and fails again when it is replayed.
  *
- * The till adds up what it is told and tells the ledger. It has a bug that shows with the seventh message. Its
- * scheduler keeps a black box for each process, and writes the one that failed to a file. Afterwards the program is its
- * own developer: it reads the file and replays the till alone, on the main thread. A breakpoint in till_step would stop
- * there, with the very same events. Last, it shows what a repaired till does with the recording.
+ * The till adds up the numbers it receives and sends the sum to the ledger. It has a bug that shows with the seventh
+ * message. Its scheduler records each process, and writes the recording of the failed one to a file. Then the program
+ * plays the developer: it reads the file and replays the till alone, on the main thread. A breakpoint in till_step
+ * would stop there, with exactly the recorded events. Last, it shows what a repaired till does with the recording.
  */
 #include <filch.h>
 #include <semaphore.h>
@@ -26,7 +26,7 @@ static filch_err ledger_step(void *self, const filch_event *events, size_t count
 
 static const filch_type ledger = { .name = "ledger", .step = ledger_step };
 
-/* ---- the till: `init` is given the ledger's pid ---- */
+/* ---- the till: `init` gets the ledger's pid ---- */
 
 struct till {
     filch_pid ledger;
@@ -49,7 +49,7 @@ static filch_err till_step(void *self, const filch_event *events, size_t count, 
     for (i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_int(t->sum));
         t->sum += filch_as_int(&events[i].data);
-        if (t->sum < 0) return NOT_IN_THE_RED; /* nobody thought of refunds */
+        if (t->sum < 0) return NOT_IN_THE_RED; /* the bug: refunds were forgotten */
         if (filch_send(filch_out_sched(out), t->ledger, filch_int(t->sum))) return FILCH_EUSER;
     }
     return filch_idle(out);
@@ -57,7 +57,7 @@ static filch_err till_step(void *self, const filch_event *events, size_t count, 
 
 static const filch_type till = { .name = "till", .size = sizeof(struct till), .init = till_init, .step = till_step };
 
-/* The same, repaired: a refund takes no more than there is. Its name and state are the same, so the recording fits. */
+/* The repaired step: a refund takes no more than there is. Name and state are unchanged, so the recording fits. */
 static filch_err repaired_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct till *t = self;
@@ -74,7 +74,7 @@ static filch_err repaired_step(void *self, const filch_event *events, size_t cou
 static const filch_type repaired = { .name = "till", .size = sizeof(struct till), .init = till_init,
                                      .step = repaired_step };
 
-/* ---- in the field ---- */
+/* ---- in production ---- */
 
 struct field {
     FILE *file;
@@ -99,7 +99,7 @@ static filch_err run(struct field *f)
     filch_sched         *sched;
     filch_pid            ledger_pid, till_pid;
     size_t               i;
-    options.batch_max = 1; /* a message a step, so that the report counts messages */
+    options.batch_max = 1; /* one message per step, so that the report counts messages */
     options.blackbox = FILCH_BLACKBOX_STEPS;
     options.on_blackbox = save;
     options.on_blackbox_user = f;
@@ -115,7 +115,7 @@ static filch_err run(struct field *f)
     return filch_sched_stop(sched, FILCH_SECONDS(5), NULL);
 }
 
-/* ---- at the desk ---- */
+/* ---- the replay ---- */
 
 static filch_blackbox_report replay(FILE *file, const filch_type *type)
 {

@@ -1,9 +1,9 @@
-/* commands.c - a command of your own: a process asks for something, a thread of yours answers.
+/* commands.c - a command of your own: a process yields it, a thread of yours completes it.
  *
  * The built-in commands (sleep, timer, work, send) are handlers in a registry. An application adds its own, from
- * FILCH_CMD_USER up. A handler starts the work and returns at once; whoever has the result, on whatever thread, hands
- * it in with filch_complete. That is how a database client or a device joins in. Here the service is one thread with
- * a queue that turns text into capitals.
+ * FILCH_CMD_USER up. A handler starts the work and returns at once; the thread that has the result, any thread, passes
+ * it to filch_complete. That is how a database client or a device is connected. Here the service is one thread with a
+ * queue that turns text into capitals.
  */
 #include <ctype.h>
 #include <filch.h>
@@ -19,7 +19,7 @@ enum { CMD_SHOUT = FILCH_CMD_USER };
 
 struct request {
     struct request *next;
-    filch_receiver  receiver; /* whom to answer */
+    filch_receiver  receiver; /* by which the yield is completed */
     uint64_t        tag;
     filch_data      text;
 };
@@ -60,7 +60,7 @@ static void answer(struct request *r)
         loud[n++] = (char)toupper((unsigned char)*c);
     }
     loud[n] = '\0';
-    /* Nobody to answer any more (FILCH_ESTALE, FILCH_EDEAD) is not our problem: nothing happens then. */
+    /* FILCH_ESTALE and FILCH_EDEAD (the process has ended) need no handling: nothing happens then. */
     filch_err err = filch_complete(r->receiver, r->tag, filch_str(loud), FILCH_OK);
     if (err != FILCH_OK) fprintf(stderr, "commands: %s\n", filch_err_text(err));
     filch_drop(&r->text);
@@ -153,7 +153,7 @@ int main(void)
     if (filch_spawn(sched, &shouter, &how, NULL)) return 1;
     while (sem_wait(&over) != 0) {}
 
-    /* The service goes first: a receiver must not be used after its scheduler is gone. */
+    /* The service stops first: a receiver must not be used after its scheduler was freed. */
     service_stop(&service);
     return filch_sched_stop(sched, FILCH_SECONDS(5), NULL) != FILCH_OK || right != WORDS;
 }

@@ -1,7 +1,8 @@
-/* hostcall.c - threads of the host and processes: a call with a deadline, the result of a process, and a mailbox that is full.
+/* hostcall.c - threads of the host and processes: a call with a deadline, the result of a process, and a full mailbox.
  *
- * The process is an account. It knows nothing of threads: it answers whoever sent a message, by the pid in `from`. Two threads of
- * the host deposit at once, main asks for the sum, waits for a process that audits, and sees what happens when no reply comes.
+ * The process is an account. It knows nothing of threads: it replies to the sender of a message, by the pid in `from`.
+ * Two threads of the host deposit at once, main asks for the sum, waits for a process that audits, and shows what
+ * happens when no reply comes.
  */
 #include <filch.h>
 #include <pthread.h>
@@ -14,7 +15,8 @@ struct account {
     int64_t sum;
 };
 
-/* A number is a deposit and is answered with the new sum. A text is answered with itself, unless it is "silence". */
+/* A number is a deposit; the reply is the new sum. The reply to a text is that text, except for "silence", which gets
+ * none. */
 static filch_err account_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct account *a = self;

@@ -1,7 +1,7 @@
-/* pingpong.c - two processes talk, and main waits for the result.
+/* pingpong.c - two processes exchange messages, and main waits for the result.
  *
- * New here: a process with an argument (init), one that answers whoever wrote to it (event.from), one that ends when
- * it is asked to (FILCH_EVENT_CANCEL), and a thread that waits for a process to end (on_exit and a semaphore).
+ * New here: a process with an argument (init), one that replies to the sender (event.from), one that ends when it is
+ * cancelled (FILCH_EVENT_CANCEL), and a thread that waits for a process to end (on_exit and a semaphore).
  */
 #include <filch.h>
 #include <semaphore.h>
@@ -9,7 +9,7 @@
 
 #define ROUNDS 5
 
-/* ---- ping: sends a number, waits for it to come back, and so on; its result is how often it came back ---- */
+/* ---- ping: sends a number, waits until it returns, and so on; its result is the number of returns ---- */
 
 struct ping {
     filch_pid pong;
@@ -35,7 +35,7 @@ static filch_err ping_step(void *self, const filch_event *events, size_t count, 
     }
     if (ping->returned >= ROUNDS) return filch_done(out, filch_int(ping->returned));
 
-    /* The first step comes without events: that is the moment to begin. */
+    /* The first step has no events: it begins the exchange. */
     int round = ping->returned + 1;
     printf("ping %d\n", round);
     filch_err err = filch_send(filch_out_sched(out), ping->pong, filch_int(round));
@@ -44,7 +44,7 @@ static filch_err ping_step(void *self, const filch_event *events, size_t count, 
 
 static const filch_type ping = { .name = "ping", .size = sizeof(struct ping), .init = ping_init, .step = ping_step };
 
-/* ---- pong: sends everything back, until it is asked to end ---- */
+/* ---- pong: sends everything back, until it is cancelled ---- */
 
 static filch_err pong_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -98,9 +98,9 @@ int main(void)
         fprintf(stderr, "pingpong: %s\n", filch_err_text(err));
         return 1;
     }
-    while (sem_wait(&outcome.over) != 0) {} /* again if a signal came */
+    while (sem_wait(&outcome.over) != 0) {} /* repeated after a signal */
 
-    /* Ping is gone. Pong still sits there idle; stop asks it to end, and it does. */
+    /* Ping has ended. Pong is still idle; stop cancels it, and it ends. */
     err = filch_sched_stop(sched, FILCH_SECONDS(5), NULL);
     printf("%d rounds\n", (int)outcome.result);
     return err != FILCH_OK || outcome.error != FILCH_OK || outcome.result != ROUNDS;

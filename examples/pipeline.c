@@ -1,10 +1,11 @@
-/* pipeline.c - a pipeline with back pressure: the producer cannot run away from a slow consumer.
+/* pipeline.c - a pipeline with back pressure: the producer cannot get far ahead of a slow consumer.
  *
  *     producer  ->  squarer  ->  consumer          each mailbox holds at most 4 messages
  *
  * The consumer takes a millisecond for each item. The others could make thousands in that time, but their sends are
- * yields (filch_yield_send) that complete only when there is room in the next mailbox (FILCH_OVERFLOW_WAIT). So nobody
- * blocks a thread, nothing is dropped, and memory stays small. At the end an empty message says that there is no more.
+ * yields (filch_yield_send) that complete only when there is room in the next mailbox (FILCH_OVERFLOW_WAIT). So no
+ * thread is blocked, nothing is dropped, and memory stays small. At the end an empty message marks the end of the
+ * stream.
  */
 #include <filch.h>
 #include <semaphore.h>
@@ -13,12 +14,13 @@
 
 #define ITEMS 40
 #define ROOM 4
-/* The consumer's mailbox and what it is working on; the same for the squarer; one item on its way. */
+/* The consumer's mailbox and the items it works on; the same for the squarer; one item on its way. */
 #define LEAD_MAX (2 * ROOM + 2 * ROOM + 1)
 
-static atomic_int made; /* only for the report: how many items the producer has handed on */
+static atomic_int made; /* only for the report: number of items the producer has sent */
 
-/* How many of `events` are answers to our yields; *err is FILCH_OK, or why one of them failed, or that we shall end. */
+/* Returns how many of `events` are completions; *err is FILCH_OK, or why one of them failed, or that the process is
+ * cancelled. */
 static int count_answers(const filch_event *events, size_t count, filch_err *err)
 {
     int answers = 0;
@@ -31,7 +33,7 @@ static int count_answers(const filch_event *events, size_t count, filch_err *err
     return answers;
 }
 
-/* All three begin with the pid of the next one. */
+/* The state of all three begins with the pid of the next one. */
 static filch_err stage_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)ctx;
@@ -59,7 +61,7 @@ static filch_err producer_step(void *self, const filch_event *events, size_t cou
     return err != FILCH_OK ? err : filch_wait(out); /* until that yield completes */
 }
 
-/* ---- squarer: passes on what came, and reads no more until all of it has found room ---- */
+/* ---- squarer: passes its messages on, and reads no more until all of them have found room ---- */
 
 struct squarer {
     filch_pid next;
@@ -109,7 +111,7 @@ static filch_err consumer_step(void *self, const filch_event *events, size_t cou
         int lead = atomic_load(&made) - before;
         if (lead > c->lead_max) c->lead_max = lead;
         printf("consumer: item %2d to %2d; the producer is %2d ahead\n", before + 1, c->used, lead);
-        err = filch_yield_sleep(out, 0, FILCH_MILLISECONDS(c->used - before)); /* this is what takes so long */
+        err = filch_yield_sleep(out, 0, FILCH_MILLISECONDS(c->used - before)); /* this is the slow part */
         return err != FILCH_OK ? err : filch_wait(out);
     }
     if (!c->last) return filch_idle(out);

@@ -1,6 +1,6 @@
-/* pollloop.c - Filch as a guest in a program that has its own poll loop. It starts no thread.
+/* pollloop.c - Filch inside a program that has its own poll loop. It starts no thread.
  *
- * The loop waits for three things at once: its own pipe, Filch's wake descriptor (a message came from elsewhere), and
+ * The loop waits for three things at once: its own pipe, Filch's wake descriptor (a message from another thread), and
  * the next timer (filch_next_timeout). Then it reads its pipe and calls filch_tick, which runs what is ready.
  *
  *     clock process  --writes-->  pipe  --the loop reads it, and sends-->  reader process
@@ -15,7 +15,7 @@
 
 #define TICKS 3
 #define VISITS 1
-#define POLLS_MAX 100 /* a loop that sleeps properly needs about ten */
+#define POLLS_MAX 100 /* a loop that sleeps between events needs about ten */
 
 /* ---- clock: writes a letter into the host's pipe, sleeps, and so on ---- */
 
@@ -45,7 +45,7 @@ static const filch_type clock_type = {
     .name = "clock", .size = sizeof(struct clock), .init = clock_init, .step = clock_step
 };
 
-/* ---- reader: prints what it gets ---- */
+/* ---- reader: prints its messages ---- */
 
 struct reader {
     int got;
@@ -86,7 +86,7 @@ static void *visit(void *user)
     return filch_send(host->sched, host->reader, filch_str("a visitor from another thread")) ? host : NULL;
 }
 
-/* Nanoseconds for poll, which takes milliseconds; rounded up, or it would wake too early and spin. */
+/* Converts nanoseconds to milliseconds for poll; rounded up, or it would wake too early and spin. */
 static int poll_timeout(uint64_t ns)
 {
     if (ns == FILCH_FOREVER) return -1;
@@ -108,14 +108,14 @@ static filch_err start(struct host *host)
     return err;
 }
 
-/* One turn of the host's loop. */
+/* One iteration of the host's loop. */
 static filch_err turn(struct host *host)
 {
     struct pollfd fds[2] = {
         { .fd = host->pipe[0], .events = POLLIN },
         { .fd = filch_wake_fd(host->sched), .events = POLLIN }, /* only poll it; filch_tick reads it */
     };
-    if (poll(fds, 2, poll_timeout(filch_next_timeout(host->sched))) < 0) return FILCH_OK; /* a signal: once more */
+    if (poll(fds, 2, poll_timeout(filch_next_timeout(host->sched))) < 0) return FILCH_OK; /* a signal: try again */
     if (fds[0].revents & POLLIN) {
         char      letter[2] = "";
         filch_err err = read(host->pipe[0], letter, 1) == 1 ? FILCH_OK : FILCH_ESYS;

@@ -1,12 +1,13 @@
 /* pool.c - a pool of workers under supervision, and jobs that make them fail.
  *
- *     root       one after the other: when the desk fails, the crew starts again too
- *       desk     hands out jobs, one to each worker that is free; collects results
- *       crew     a supervisor: starts a worker again when it fails
+ *     root       one after the other: when the desk fails, the crew is restarted too
+ *       desk     hands out jobs, one to each free worker; collects results
+ *       crew     a supervisor: restarts a worker that fails
  *         worker, worker, worker
  *
- * Job 7 fails the first time and works the second. Job 13 always fails: the desk gives it up after three attempts. A job
- * is handed to a worker by a message and watched by a monitor, so the desk hears of every end: an answer, or an EXIT.
+ * Job 7 fails the first time and works the second. Job 13 always fails: the desk gives it up after three attempts. A
+ * job is sent to a worker by a message, and the worker is monitored, so the desk receives the outcome of each: a
+ * result, or an EXIT.
  */
 #include <filch.h>
 #include <filch_await.h>
@@ -19,14 +20,14 @@
 #define POISON 13
 #define JOB_FAILED (FILCH_EUSER + 1)
 
-/* What everybody can see in the end. Written by the desk, read by main after it. */
+/* The result for main. Written by the desk, read by main after the stop. */
 static struct {
     sem_t   over;
     int     done, given_up, failures;
     int64_t sum;
 } book;
 
-/* ---- worker: says that it is free, gets a job, answers, and so on ---- */
+/* ---- worker: reports that it is free, gets a job, sends the result, and so on ---- */
 
 struct worker {
     filch_await at;
@@ -42,7 +43,7 @@ static filch_err worker_step(void *self, const filch_event *events, size_t count
     filch_err      err = FILCH_OK;
     FILCH_BEGIN(at, events, count, out);
     err = filch_whereis(sched, "desk", &w->desk);
-    if (err == FILCH_OK) err = filch_send(sched, w->desk, filch_none()); /* here I am */
+    if (err == FILCH_OK) err = filch_send(sched, w->desk, filch_none()); /* reports that it is free */
     while (err == FILCH_OK) {
         FILCH_AWAIT_MESSAGE(at);
         w->number = filch_as_int(at->data) / ATTEMPTS;
@@ -64,7 +65,7 @@ static const filch_type worker = {
 struct desk {
     int       queue[JOBS * ATTEMPTS]; /* number * ATTEMPTS + attempt, from `first` on */
     int       first, last;
-    filch_pid idle[JOBS]; /* workers without a job; more than there are */
+    filch_pid idle[JOBS]; /* workers without a job; larger than needed */
     int       idle_count;
     uint64_t  ref[JOBS]; /* the monitor of the worker that has the job */
 };
@@ -79,7 +80,7 @@ static filch_err desk_init(void *self, const filch_ctx *ctx, const char *method,
     return FILCH_OK;
 }
 
-/* Jobs to those that are free. The tag of the monitor is the job: the EXIT says what was lost. */
+/* Sends jobs to free workers. The tag of the monitor is the job, so the EXIT names the lost job. */
 static filch_err hand_out(struct desk *d, filch_out *out)
 {
     const filch_ctx *ctx = filch_out_ctx(out);
@@ -105,7 +106,7 @@ static void lost(struct desk *d, uint64_t job)
 {
     book.failures++;
     if (job % ATTEMPTS + 1 < ATTEMPTS) {
-        d->queue[d->last++] = (int)job + 1; /* one attempt more */
+        d->queue[d->last++] = (int)job + 1; /* one more attempt */
     } else {
         printf("job %d: given up after %d attempts\n", (int)job / ATTEMPTS, ATTEMPTS);
         book.given_up++;

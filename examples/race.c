@@ -1,9 +1,9 @@
-/* race.c - a bug that hides from ordinary tests, found, replayed and shown by the simulator, and its cure.
+/* race.c - a bug that ordinary tests do not show, found, replayed and shown by the simulator, and its fix.
  *
  * Two cashiers pay money into one account. Each reads the balance, adds to it and writes the sum back: two messages,
- * and between them the other may do the same. They work at different moments, ten milliseconds apart, so on a quiet
- * machine all is well. Under filch_sim_sweep the machine is not quiet: workers stall, the clock jumps, steps are
- * interrupted; all of it drawn from a seed, so that what goes wrong once goes wrong again.
+ * and between them the other may do the same. They work at different times, ten milliseconds apart, so on a quiet
+ * machine the bug does not show. Under filch_sim_sweep workers stall, the clock jumps, steps are interrupted; all of it
+ * drawn from a seed, so that a failing run can be repeated.
  */
 #include <filch.h>
 #include <semaphore.h>
@@ -15,14 +15,14 @@
 #define AMOUNT 10
 
 struct bank {
-    int       careful; /* the cure: let the account do the sum */
-    int       balance; /* the account's, for everybody to look at when it is over */
+    int       careful; /* the fix: the account adds */
+    int       balance; /* of the account, checked at the end */
     filch_pid account;
     sem_t     closed;
 };
 
-/* ---- the account: "read" is answered with the balance, "write N" sets it, "add N" adds to it. "bye" from everybody
- * closes it ---- */
+/* ---- the account: replies to "read" with the balance, "write N" sets it, "add N" adds to it. It ends after a "bye"
+ * from each cashier ---- */
 
 struct account {
     struct bank *bank;
@@ -93,7 +93,7 @@ static filch_err sleep_for(filch_out *out, uint64_t span_ns)
     return err == FILCH_OK ? filch_wait(out) : err;
 }
 
-/* Hands in `text`, which completes a payment. */
+/* Sends `text`, which completes a payment. */
 static filch_err pay(struct cashier *me, filch_out *out, const char *text)
 {
     filch_err err = say(me, out, text);
@@ -113,7 +113,7 @@ static filch_err cashier_step(void *self, const filch_event *events, size_t coun
         snprintf(text, sizeof text, "add %d", AMOUNT);
         if (me->bank->careful) return pay(me, out, text);
         return say(me, out, "read") ? FILCH_EFULL : filch_idle(out);
-    case FILCH_EVENT_MESSAGE: /* the balance, as it was */
+    case FILCH_EVENT_MESSAGE: /* the balance when it was read */
         snprintf(text, sizeof text, "write %d", (int)filch_as_int(&events[0].data) + AMOUNT);
         return pay(me, out, text);
     default: return filch_done(out, filch_none());
@@ -124,7 +124,7 @@ static const filch_type cashier = {
     .name = "cashier", .size = sizeof(struct cashier), .init = cashier_init, .step = cashier_step
 };
 
-/* ---- opening the bank: the same for threads and for the simulator ---- */
+/* ---- opening the bank: used by threads and by the simulator ---- */
 
 static void on_exit_of_account(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
@@ -187,14 +187,14 @@ int main(void)
     if (filch_sim_sweep(&options, 1, 10000, open_bank, &bank, &found)) return 1;
     printf("after %d runs, seed %d: %s\n", (int)found.runs, (int)found.seed, found.text);
 
-    /* Replay it: the same seed is the same run. Only the end of it, to fit on a page. */
+    /* Replay it: the same seed gives the same run. Prints only the end of it. */
     options.seed = found.seed;
     options.chart_events = 24;
     if (filch_sim_run(&options, open_bank, &bank, &again)) return 1;
     printf("\n%s\n", again.chart);
     int replayed = found.verdict == FILCH_SIM_FAILED && again.hash == found.hash;
 
-    /* And the cure. */
+    /* The fixed version. */
     bank.careful = 1;
     if (filch_sim_sweep(&options, 1, 1000, open_bank, &bank, &cured)) return 1;
     printf("cured: %d runs, %s\n", (int)cured.runs, cured.verdict == FILCH_SIM_OK ? "all well" : cured.text);

@@ -1,6 +1,6 @@
-/* supervise.c - a process that fails is started again, and what it needs to know is inherited.
+/* supervise.c - a failed process is restarted, and inherits its settings.
  *
- * on_exit hears how a process ended, and may spawn: that is all a simple supervisor needs. The job's settings are
+ * on_exit receives how a process ended, and may spawn: that is enough for a simple supervisor. The job's settings are
  * named values (filch_values): every process spawned with them, and every child of such a process, can read them.
  */
 #include <filch.h>
@@ -11,7 +11,7 @@
 #define RESTARTS_MAX 5
 #define OUT_OF_LUCK (FILCH_EUSER + 1)
 
-/* ---- the job: it has bad luck as often as "attempt" is below the number of failures we want to see ---- */
+/* ---- the job: fails while "attempt" is below the wanted number of failures ---- */
 
 static filch_err job_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -27,11 +27,11 @@ static filch_err job_step(void *self, const filch_event *events, size_t count, f
 
 static const filch_type job = { .name = "job", .step = job_step };
 
-/* ---- the supervisor: not a process, only a struct, touched by one job after the other ---- */
+/* ---- the supervisor: not a process, only a struct, used by one job after the other ---- */
 
 struct supervisor {
     filch_sched  *sched;
-    filch_values *common; /* what all attempts share */
+    filch_values *common; /* shared by all attempts */
     int           restarts;
     int64_t       result;
     filch_err     error;
@@ -47,7 +47,7 @@ static void on_exit_of_job(void *user, filch_pid pid, filch_err error, const fil
     if (error == OUT_OF_LUCK && s->restarts < RESTARTS_MAX) {
         s->restarts++;
         error = start_job(s);
-        if (error == FILCH_OK) return; /* the new one will end too */
+        if (error == FILCH_OK) return; /* on_exit is called for the new process too */
     }
     s->error = error;
     s->result = filch_as_int(result);

@@ -1,7 +1,7 @@
-/* timers.c - three ways to use time: a sleep, a timeout that is cancelled, a ticker whose ticks are merged.
+/* timers.c - three ways to use time: a sleep, a timeout that is cancelled, a ticker with merged ticks.
  *
- * A yield is answered by a FILCH_EVENT_YIELD. A sleep is answered when it is over. A timer and a ticker are answered at
- * once, with an id for cancelling; when they fire they send a FILCH_EVENT_MESSAGE with the same tag.
+ * A yield is completed by a FILCH_EVENT_YIELD. A sleep is completed when it is over. A timer and a ticker are completed
+ * at once, with an id for cancelling; when they fire they send a FILCH_EVENT_MESSAGE with the same tag.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <filch.h>
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <time.h>
 
-/* Which yield an answer belongs to: our tags. */
+/* Tags: they tell to which yield a completion belongs. */
 enum { NAP = 1, TIMEOUT, TIMEOUT_CANCELLED, TICK, BUSY, TICKER_CANCELLED };
 
 #define NAP_MS 10
@@ -28,7 +28,7 @@ struct watch {
     int64_t timeout, ticker; /* their ids */
 };
 
-/* One event, one move. Every case says what it asks for next. */
+/* Handles one event. Every case makes the next yield. */
 static filch_err on_yield(struct watch *w, const filch_event *event, filch_out *out)
 {
     filch_err err = event->error;
@@ -37,11 +37,11 @@ static filch_err on_yield(struct watch *w, const filch_event *event, filch_out *
     case NAP: {
         double slept_ms = now_ms() - w->began_ms;
         printf("sleep:   asked for %d ms, slept %.1f ms\n", NAP_MS, slept_ms);
-        if (slept_ms < NAP_MS) return FILCH_EUSER; /* never early: that is a promise */
+        if (slept_ms < NAP_MS) return FILCH_EUSER; /* a sleep is never early: that is a promise */
         err = filch_yield_timer(out, TIMEOUT, FILCH_SECONDS(3600));
         break;
     }
-    case TIMEOUT: /* it is armed. Here something good happens within the hour, so it is not needed any more */
+    case TIMEOUT: /* the timer is set. Here its purpose is met within the hour, so it is not needed any more */
         w->timeout = filch_as_int(&event->data);
         err = filch_yield_timer_cancel(out, TIMEOUT_CANCELLED, w->timeout);
         break;
@@ -50,7 +50,8 @@ static filch_err on_yield(struct watch *w, const filch_event *event, filch_out *
         if (filch_as_int(&event->data) != 1) return FILCH_EUSER;
         err = filch_yield_ticker(out, TICK, FILCH_MILLISECONDS(TICK_MS));
         break;
-    case TICK: /* the ticker runs. While we wait for BUSY, messages stay in the mailbox, and ticks are merged */
+    case TICK: /* the ticker runs. While the process waits for BUSY, messages stay in the mailbox, and ticks are
+                * merged */
         w->ticker = filch_as_int(&event->data);
         err = filch_yield_sleep(out, BUSY, FILCH_MILLISECONDS(BUSY_MS));
         break;

@@ -17,15 +17,15 @@
 
 static int asked_to_end(const filch_event *events, size_t count)
 {
-    return count > 0 && events[0].type == FILCH_EVENT_CANCEL; /* it comes before everything else */
+    return count > 0 && events[0].type == FILCH_EVENT_CANCEL; /* a cancel comes before all other events */
 }
 
-/* Processes whose state begins with a pid take it as their argument. */
+/* Init of processes with a pid at the beginning of their state: it is the argument. */
 static filch_err init_with_pid(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)ctx;
     if (method != NULL) return FILCH_EMETHOD;
-    *(filch_pid *)self = filch_as_pid(args); /* nobody, if there is none */
+    *(filch_pid *)self = filch_as_pid(args); /* an invalid pid if there is none */
     return FILCH_OK;
 }
 
@@ -90,7 +90,7 @@ static filch_err member_step(void *self, const filch_event *events, size_t count
     struct member *m = self;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
-        if (filch_kind_of(&events[i].data) == FILCH_KIND_PID) { /* the first one learns who comes after it */
+        if (filch_kind_of(&events[i].data) == FILCH_KIND_PID) { /* the first process gets the pid of the next one */
             m->next = filch_as_pid(&events[i].data);
             continue;
         }
@@ -139,7 +139,7 @@ struct producer {
     filch_pid to;
 };
 
-/* The answer to one send is the moment for the next. */
+/* Sends the next item when the last send is completed. */
 static filch_err producer_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct producer *p = self;
@@ -158,7 +158,7 @@ struct consumer {
     int used, lead_max, in_order;
 };
 
-/* Works 100 us for each item. Its result is how far the producer ever was ahead, or -1. */
+/* Works 100 us for each item. Its result is the largest lead of the producer, or -1. */
 static filch_err consumer_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct consumer *c = self;
@@ -179,7 +179,7 @@ static filch_err consumer_step(void *self, const filch_event *events, size_t cou
 
 static const filch_type consumer = { .name = "consumer", .size = sizeof(struct consumer), .step = consumer_step };
 
-/* How far the producer was ahead at most, with mailboxes of `room` messages; -1 if something went wrong. */
+/* Returns the largest lead of the producer, with mailboxes of `room` messages; -1 if a call failed. */
 static int64_t run_pipeline(filch_sched *sched, uint32_t room)
 {
     gate      eaten, sent;
@@ -207,7 +207,7 @@ static void tour_back_pressure(filch_sched *sched)
     int64_t unlimited = run_pipeline(sched, 0);
     int64_t limited = unlimited < 0 ? -1 : run_pipeline(sched, ROOM);
     check(unlimited >= 0 && limited >= 0, "every item arrived once, in order");
-    /* In the mailbox, in the consumer's hands, and one on its way. */
+    /* In the mailbox, in the events of the consumer's step, and one on its way. */
     check(limited <= 2 * ROOM + 1, "the producer was held back");
 }
 
@@ -301,7 +301,7 @@ static filch_err boss_begin(filch_out *out)
     return err != FILCH_OK ? err : filch_idle(out);
 }
 
-/* Its result is how many ticks it read while the jobs were running. */
+/* Its result is the number of ticks it read while the jobs were running. */
 static filch_err boss_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct boss *b = self;
@@ -340,7 +340,7 @@ static filch_err polite_step(void *self, const filch_event *events, size_t count
     return asked_to_end(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-/* Waits for an hour whatever it is told. */
+/* Waits for an hour and ignores cancels. */
 static filch_err stubborn_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     char *begun = self;
@@ -383,7 +383,7 @@ static void tour_stop(filch_sched *sched)
 
 /* ---- a million --------------------------------------------------------------------------------------------------- */
 
-/* Answers the first message, and ends. */
+/* Replies to the first message, and ends. */
 static filch_err citizen_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -402,7 +402,7 @@ struct census {
     uint64_t   spawn_ns, talk_ns, began_ns;
 };
 
-/* Makes the citizens; when told to, asks each of them, and counts the answers. */
+/* Spawns the citizens; when told to, sends to each of them, and counts the replies. */
 struct mayor {
     struct census *census;
     uint64_t       made, asked, answers, sum;
@@ -413,7 +413,7 @@ static filch_err mayor_spawns(struct mayor *m, filch_out *out)
 {
     struct census *c = m->census;
     if (m->made == 0) c->began_ns = now_ns();
-    /* A thousand at a time, so that they get their first step while they are warm. */
+    /* A thousand at a time, so that they get their first step while their memory is in the cache. */
     for (int i = 0; i < 1000 && m->made < c->all; i++, m->made++) {
         filch_err err = filch_spawn(filch_out_sched(out), &citizen, NULL, &c->pids[m->made]);
         if (err != FILCH_OK) return err;
@@ -458,7 +458,7 @@ static const filch_type mayor = {
     .name = "mayor", .size = sizeof(struct mayor), .init = init_with_pointer, .step = mayor_step
 };
 
-/* Bytes of memory this program really uses. */
+/* Returns the resident memory of this program in bytes. */
 static uint64_t resident_bytes(void)
 {
     unsigned long long total = 0, resident = 0;
@@ -489,7 +489,8 @@ static int watch_census(filch_sched *sched, struct census *c, int talking)
     return check_ok(c->gate.error, "the mayor");
 }
 
-/* Every worker sleeps, and a moment later has done nothing since: so every process has had its step and rests. */
+/* Waits until all workers are parked and no step was made for a moment: so every process has had its step and is
+ * idle. */
 static int wait_until_quiet(filch_sched *sched)
 {
     uint64_t        began_ns = now_ns(), steps = 0;
@@ -529,7 +530,7 @@ static void tour_million(filch_sched *sched, uint64_t all)
     snprintf(title, sizeof title, "%s processes", all == 1000000 ? "A million" : grouped(all, text));
     heading(title, "Each is spawned, rests idle, gets one message, answers it, and ends.");
     if (!check(c.pids != NULL, "memory for the pids")) return;
-    memset(c.pids, 1, all * sizeof(filch_pid)); /* so that it counts before, not between */
+    memset(c.pids, 1, all * sizeof(filch_pid)); /* so that its pages are counted before */
 
     uint64_t before = resident_bytes();
     int      going = check_ok(spawn_gated(sched, &mayor, filch_ptr(&c), &c.gate, &pid), "spawn") &&
@@ -551,7 +552,7 @@ static void tour_million(filch_sched *sched, uint64_t all)
 
 /* ---- the tour ---------------------------------------------------------------------------------------------------- */
 
-/* Those that leave the scheduler as they found it share one. */
+/* Sections that leave the scheduler unchanged share one. */
 static void (*const sections[])(filch_sched *) = { tour_hello, tour_ring, tour_back_pressure, tour_timers, tour_work };
 
 static void tour(uint64_t processes)
@@ -570,7 +571,7 @@ static void tour(uint64_t processes)
     if (check_ok(filch_sched_create(&sched, NULL), "create")) tour_million(sched, processes);
 }
 
-/* The test suite asks for less where everything is slow: FILCH_TEST_SCALE, in percent. */
+/* The test suite asks for fewer where everything is slow: FILCH_TEST_SCALE, in percent. */
 static uint64_t processes_wanted(int argc, char **argv)
 {
     const char *scale = getenv("FILCH_TEST_SCALE");

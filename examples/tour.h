@@ -1,4 +1,4 @@
-/* tour.h - how the tour talks and waits: headings, a progress line, checks, a gate that main waits at. */
+/* tour.h - how the tour prints and waits: headings, a progress line, checks, a gate that main waits at. */
 #ifndef TOUR_H
 #define TOUR_H
 
@@ -26,9 +26,9 @@ static double seconds_since(uint64_t began_ns)
     return (double)(now_ns() - began_ns) / 1e9;
 }
 
-/* ---- talking ---- */
+/* ---- printing ---- */
 
-static int failures; /* checks that did not hold; only main's thread counts */
+static int failures; /* failed checks; only main's thread counts */
 
 static void heading(const char *title, const char *what)
 {
@@ -47,7 +47,7 @@ __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
     va_end(args);
 }
 
-/* Says what should be true, and counts it when it is not. */
+/* Prints what should be true, and counts a failure if it is not. */
 static int check(int holds, const char *what)
 {
     if (!holds) {
@@ -115,7 +115,7 @@ static void catch_interrupt(void)
     sigaction(SIGTERM, &action, NULL);
 }
 
-/* Where main waits for a process: it opens when that process ends, or when somebody posts it. */
+/* Main waits here for a process: it opens when that process ends, or when a process posts it. */
 typedef struct gate {
     sem_t     open;
     filch_err error;  /* how the process ended */
@@ -143,7 +143,7 @@ static filch_spawn_options gate_options(gate *g, filch_data args)
     return options;
 }
 
-/* Waits at most a tenth of a second. True: it opened. */
+/* Waits at most a tenth of a second. Returns true if the gate opened. */
 static int gate_try(gate *g)
 {
     struct timespec until;
@@ -156,7 +156,7 @@ static int gate_try(gate *g)
     return sem_timedwait(&g->open, &until) == 0;
 }
 
-/* Whether there is a reason not to go on waiting for something that began then. */
+/* Returns true if there is a reason to stop waiting for something that began then. */
 static int must_give_up(uint64_t began_ns, const char *what)
 {
     if (interrupted) {
@@ -167,7 +167,8 @@ static int must_give_up(uint64_t began_ns, const char *what)
     return !check(now_ns() - began_ns < FILCH_SECONDS(60), what) ? (say("gave up after a minute"), 1) : 0;
 }
 
-/* Waits until the gate opens. False: interrupted, a minute has passed, or the process failed; it has been said why. */
+/* Waits until the gate opens. Returns false if interrupted, after a minute, or if the process failed; the reason is
+ * printed. */
 static int gate_wait(gate *g, const char *what)
 {
     uint64_t began_ns = now_ns();

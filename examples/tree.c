@@ -1,10 +1,10 @@
-/* tree.c - a small tree that heals itself: a store that others need, and two workers that use it. The store is
- * made to fail; rest-for-one restarts it and everybody after it, in order. */
+/* tree.c - a small tree that repairs itself: a store, and two workers that use it. The store is made to fail;
+ * rest-for-one restarts it and the workers after it, in order. */
 #include <filch.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Whoever starts says so. All of them run on this thread (filch_tick), so a plain counter will do. */
+/* Each process prints a line when it starts. All run on this thread (filch_tick), so a plain counter is enough. */
 static int starts;
 
 static filch_err part_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -22,7 +22,7 @@ static filch_err part_step(void *self, const filch_event *events, size_t count, 
     (void)self;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
-        if (events[i].type == FILCH_EVENT_MESSAGE) return FILCH_EUSER; /* what it cannot cope with */
+        if (events[i].type == FILCH_EVENT_MESSAGE) return FILCH_EUSER; /* a message that makes it fail */
     }
     return filch_idle(out);
 }

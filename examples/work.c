@@ -1,8 +1,8 @@
-/* work.c - functions that block run on the work pool, and their results come back as events.
+/* work.c - blocking functions run on the work pool, and their results come back as events.
  *
- * A step must never block: it holds one of a few threads. What has to (a database, a file, a library that knows no
- * better) goes to filch_yield_work. Here the process asks five questions at once; each takes 20 ms to answer, the pool
- * has four threads, and the process needs none of them while it waits.
+ * A step must never block: it holds one of a few threads. Blocking calls (a database, a file, a library) go to
+ * filch_yield_work. Here the process makes five requests at once; each takes 20 ms, the pool has four threads, and the
+ * process needs none of them while it waits.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <filch.h>
@@ -12,7 +12,7 @@
 #include <time.h>
 
 #define QUESTIONS 5
-#define NOT_FOUND (FILCH_EUSER + 404) /* codes from FILCH_EUSER up are ours */
+#define NOT_FOUND (FILCH_EUSER + 404) /* codes from FILCH_EUSER up belong to the program */
 
 static const char *const countries[QUESTIONS] = { "Norway", "Kenya", "Atlantis", "Japan", "Peru" };
 static const char *const capitals[QUESTIONS] = { "Oslo", "Nairobi", NULL, "Tokyo", "Lima" };
@@ -39,7 +39,7 @@ struct asker {
 static filch_err ask(filch_out *out)
 {
     for (int i = 0; i < QUESTIONS; i++) {
-        /* The tag says which question an answer belongs to: answers come in any order. */
+        /* The tag tells to which request a completion belongs: they come in any order. */
         filch_err err = filch_yield_work(out, (uint64_t)i, look_up, (void *)countries[i]);
         if (err != FILCH_OK) return err;
     }

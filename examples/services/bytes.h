@@ -1,4 +1,4 @@
-/* bytes.h - a row of bytes that grows. All zero is an empty one and holds no memory. */
+/* bytes.h - a byte buffer that grows. All zero is an empty one and holds no memory. */
 #ifndef SERVICE_BYTES_H
 #define SERVICE_BYTES_H
 
@@ -11,12 +11,13 @@
 typedef struct bytes {
     char  *at;
     size_t size, room;
-    size_t whole;  /* of a reply: up to here it is complete replies. See bytes_mark */
+    size_t whole;  /* of a reply: end of the last complete reply. See bytes_mark */
     bool   failed; /* memory ran out: something is missing at the end */
-    bool   lent;   /* `at` is somebody else's memory: good until it is full */
+    bool   lent;   /* `at` belongs to another owner: usable until it is full */
 } bytes;
 
-/* Room for `size` more at the end, or NULL. Takes nothing yet: add to b->size what was used. */
+/* Makes room for `size` more bytes at the end. Returns the place, or NULL. Takes nothing yet: add to b->size what was
+ * used. */
 static inline char *bytes_room(bytes *b, size_t size)
 {
     if (b->room - b->size < size) {
@@ -54,19 +55,19 @@ static inline void bytes_free(bytes *b)
     *b = (bytes){ .at = NULL };
 }
 
-/* What was added so far is complete: it can be sent although what follows fails. */
+/* Marks everything so far as complete: it can be sent even if what follows fails. */
 static inline void bytes_mark(bytes *b)
 {
     if (!b->failed) b->whole = b->size;
 }
 
-/* Drops what is not complete at the end. */
+/* Drops the incomplete part at the end. */
 static inline void bytes_cut(bytes *b)
 {
     b->size = b->whole;
 }
 
-/* The first `size` are done with. An empty row gives its memory back. */
+/* Removes the first `size` bytes. An empty buffer frees its memory. */
 static inline void bytes_eat(bytes *b, size_t size)
 {
     if (size == b->size) {

@@ -1,14 +1,14 @@
-/* chat.c - a room where people type lines at each other: nc 127.0.0.1 PORT.
+/* chat.c - a chat room for lines of text: nc 127.0.0.1 PORT.
  *
- *     room      one process, named "room": who is here under which name. Lets people in, says who came and who left.
- *     guest     one process per connection: asks for a name, tells everybody what is typed, shows what others say.
+ *     room      one process, named "room": the list of guests and names. Admits guests, announces arrivals and ends.
+ *     guest     one process per connection: asks for a name, sends what is typed to all, shows what others say.
  *
- * Lines go to all members of a group (filch_broadcast): one copy, however many read it. A guest whose reader is slow waits
- * in its write; what is said meanwhile stays in its mailbox, of which the oldest lines go when it is full. The others notice
- * nothing, and the slow one is told how much it has missed.
+ * Lines go to all members of a group (filch_broadcast): one copy, however many read it. A guest with a slow client
+ * waits in its write; lines meanwhile stay in its mailbox, whose oldest lines are dropped when it is full. The others
+ * are not affected, and the slow client gets a line with the number of missed lines.
  *
- * The room and its guests are linked. A guest that fails (/crash) is seen to the door like any other: the room traps
- * links. A room that fails takes its guests with it, because nobody would know their names; the supervisor opens it again.
+ * The room and its guests are linked. A guest that fails (/crash) leaves like any other: the room traps links. A room
+ * that fails ends its guests, because their names are lost with it; the supervisor restarts it.
  */
 #include <ctype.h>
 #include <filch_await.h>
@@ -21,7 +21,7 @@
 #define GUESTS_MAX 10000
 #define ROOM "room"       /* the process */
 #define PEOPLE "people"   /* the group */
-#define WRITE_NS FILCH_SECONDS(30) /* who reads nothing for so long has gone */
+#define WRITE_NS FILCH_SECONDS(30) /* a client that reads nothing for this long is disconnected */
 
 /* ---- room ---- */
 
@@ -60,7 +60,7 @@ static seat *take_seat(struct room *r)
     return &r->seats[r->count];
 }
 
-/* Without memory for it nobody is told. The room goes on: the list of who is here matters more than the notice. */
+/* Without memory there is no announcement. The room continues: its list matters more. */
 static void announce(filch_sched *sched, const char *name, const char *what)
 {
     char line[NAME_MAX_BYTES + 32];
@@ -68,7 +68,7 @@ static void announce(filch_sched *sched, const char *name, const char *what)
     (void)!filch_broadcast(sched, PEOPLE, filch_bytes(line, (size_t)n), NULL);
 }
 
-/* Whether `pid` may come in under `name`; FILCH_EEXISTS: somebody else has it. It has a seat then. */
+/* Gives `pid` a place under `name`. Returns FILCH_EEXISTS if another guest has that name. */
 static filch_err seat_for(struct room *r, filch_out *out, filch_pid pid, const char *name)
 {
     const filch_ctx *ctx = filch_out_ctx(out);
@@ -77,7 +77,8 @@ static filch_err seat_for(struct room *r, filch_out *out, filch_pid pid, const c
     if (r->count == GUESTS_MAX) return FILCH_ELIMIT;
     seat *s = take_seat(r);
     if (s == NULL) return FILCH_ENOMEM;
-    filch_err err = filch_monitor(sched, filch_ctx_self(ctx), pid, 0, NULL); /* if it has gone, the EXIT comes at once */
+    filch_err err = filch_monitor(sched, filch_ctx_self(ctx), pid, 0, NULL); /* if it has ended, the EXIT comes at
+                                                                              * once */
     if (err == FILCH_OK) err = filch_link(sched, filch_ctx_self(ctx), pid);
     if (err != FILCH_OK) return err;
     s->pid = pid;
@@ -90,11 +91,13 @@ static void admit(struct room *r, filch_out *out, filch_pid pid, const char *nam
 {
     filch_sched *sched = filch_out_sched(out);
     filch_err    seated = seat_for(r, out, pid, name);
-    /* The answer comes before what others say, and joining after the notice: nobody is told of his own coming. */
+    /* The answer comes before lines of others, and joining after the announcement: a guest does not get its own
+     * arrival. */
     filch_err err = filch_send(sched, pid, filch_int(seated));
     if (err == FILCH_OK && seated == FILCH_OK) announce(sched, name, "has joined");
     if (err == FILCH_OK && seated == FILCH_OK) err = filch_join(sched, PEOPLE, pid);
-    /* A guest that cannot be told, or hears nothing, is sent away: it would wait for ever. FILCH_EDEAD: its EXIT is on the way. */
+    /* A guest that cannot get its answer or any lines is ended: it would wait for ever. FILCH_EDEAD: its EXIT is on the
+     * way. */
     if (err != FILCH_OK && err != FILCH_EDEAD) (void)!filch_terminate(sched, pid);
 }
 
@@ -108,7 +111,7 @@ static void see_off(struct room *r, filch_sched *sched, filch_pid pid)
     }
 }
 
-/* A plain step: it only answers events, one after the other. */
+/* A plain step: it only handles events, one after the other. */
 static filch_err room_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct room *r = self;
@@ -133,7 +136,7 @@ struct guest {
     char         name[NAME_MAX_BYTES + 1];
 };
 
-/* Copies a line without its end. */
+/* Copies a line without its newline. */
 static void cut_line(const filch_data *data, char *to, size_t room_for)
 {
     const char *from = filch_raw(data);
@@ -153,7 +156,8 @@ static bool is_name(const char *name)
     return size > 0;
 }
 
-/* What was typed. FILCH_EEND: goodbye. Lines are shown as they are, but for what could move the cursor. */
+/* Handles a typed line. Returns FILCH_EEND to leave. Lines are shown unchanged, except for characters that could move
+ * the cursor. */
 static filch_err typed(struct guest *g, filch_sched *sched, const filch_data *data)
 {
     char line[LINE_MAX_BYTES + 1], shown[LINE_MAX_BYTES + NAME_MAX_BYTES + 8];

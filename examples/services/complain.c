@@ -18,7 +18,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned long   lost; /* under the lock */
 
-/* A reader that has gone is no reason to end: its SIGPIPE goes to the thread that writes, and is taken away. */
+/* A reader that has gone must not end the program: its SIGPIPE goes to the writing thread, and is removed. */
 static ssize_t write_quietly(const char *line, size_t size)
 {
     sigset_t        broken, before, pending;

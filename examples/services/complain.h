@@ -1,4 +1,4 @@
-/* complain.h - lines on stderr that never wait: a reader that does not read must not stop the service. */
+/* complain.h - lines on stderr that never block: a reader that does not read must not stop the service. */
 #ifndef SERVICE_COMPLAIN_H
 #define SERVICE_COMPLAIN_H
 

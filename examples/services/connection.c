@@ -1,17 +1,17 @@
 /* connection.c - reads, answers, writes; one process per connection.
  *
- * What was read is answered from where it was received; only the beginning of a request that is not complete is copied,
- * and what follows is added to it. All that one read brought is answered with one write. While that waits nothing is
- * read, so a client that does not read its answers is the only one to wait for them.
+ * Requests are answered from the buffer that they were received in; only the beginning of an incomplete request is
+ * copied, and later bytes are added to it. All requests of one read are answered with one write. While that write waits
+ * nothing is read, so a client that does not read its answers delays only itself.
  *
- * A request has to arrive within service_may.request_ns of its first byte, and all that have begun to arrive share
- * service_may.pending_bytes. A long reply is written in pieces, each within service_may.write_ns: a client that reads slowly is
- * served, one that does not read is disconnected.
+ * A request has to arrive within service_may.request_ns of its first byte, and all incomplete requests share
+ * service_may.pending_bytes. A long reply is written in pieces, each within service_may.write_ns: a client that reads
+ * slowly is served, one that does not read is disconnected.
  *
- * When the program ends, a connection that is writing writes what it has answered; all others end at once.
+ * When the program ends, a connection that is writing finishes its replies; all others end at once.
  *
- * A connection that is idle holds no buffer: replies are put together in memory of the worker's thread, because a step
- * never stops in the middle of one. A reply that outgrows it moves to the heap and is handed over to the write.
+ * An idle connection holds no buffer: replies are built in memory of the worker's thread, because a step never stops in
+ * the middle of one. A reply that outgrows it moves to the heap and is handed over to the write.
  */
 #include "connection.h"
 
@@ -25,7 +25,7 @@
 #define COPY_MAX 16384
 /* A longer reply is written in pieces of this size. */
 #define PIECE_BYTES ((size_t)1 << 20)
-/* What a client may still send after it was told to go, before the socket is closed on it. */
+/* What a client may still send after its last reply, before the socket is closed. */
 #define LINGER_READS 64
 
 struct connection {
@@ -74,7 +74,7 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Counts what is kept of a request that is not complete. FILCH_ELIMIT: there is too much of that altogether. */
+/* Counts the bytes kept of an incomplete request. Returns FILCH_ELIMIT if all connections together have too many. */
 static filch_err count_pending(struct connection *c, bool answered)
 {
     uint64_t before = atomic_fetch_add_explicit(&pending, c->in.size - c->counted, memory_order_relaxed);
@@ -86,7 +86,7 @@ static filch_err count_pending(struct connection *c, bool answered)
     return more && sum > service_may.pending_bytes ? FILCH_ELIMIT : FILCH_OK;
 }
 
-/* How long the next read may take. */
+/* Returns the time limit of the next read. */
 static uint64_t read_within(const struct connection *c)
 {
     uint64_t patience = c->what->patience_ns != 0 ? c->what->patience_ns : FILCH_FOREVER;
@@ -95,8 +95,8 @@ static uint64_t read_within(const struct connection *c)
     return left < patience ? left : patience;
 }
 
-/* Answers what is there: `data`, or what was kept and `data` behind it. Keeps what is left. What was answered before
- * something failed is in `reply` all the same: c->failed says what to do after it is written. */
+/* Answers the complete requests in `data`, or in the kept bytes followed by `data`. Keeps the rest. After a failure the
+ * earlier answers are still in `reply`: c->failed says what to do after they are written. */
 static void answer(struct connection *c, const filch_data *data)
 {
     size_t used = 0;
@@ -141,7 +141,7 @@ static filch_err write_piece(struct connection *c, filch_out *out)
     return filch_yield_write(out, c->at.tag, c->stream, filch_bytes(at, size), service_may.write_ns);
 }
 
-/* Asked to end: what is being written is written first. */
+/* Returns true if the connection continues after a cancel: replies are written first. */
 static bool goes_on(struct connection *c, const filch_event *events, size_t count)
 {
     if (count == 0 || events[0].type != FILCH_EVENT_CANCEL) return false;
@@ -161,7 +161,7 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
     if (err != FILCH_OK) return err;
     do {
         FILCH_AWAIT(at, filch_yield_read(out, at->tag, c->stream, 0, read_within(c)));
-        if (at->error != FILCH_OK) return filch_done(out, filch_none()); /* it has gone, or has nothing to say */
+        if (at->error != FILCH_OK) return filch_done(out, filch_none()); /* the client has gone, or sends nothing */
         do {
             answer(c, at->data);
             c->writing = reply.size > 0;
@@ -174,12 +174,12 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
                 bytes_free(&c->long_reply);
                 c->written = 0;
             }
-            at->data = NULL; /* the second time round only what was kept */
+            at->data = NULL; /* in the second iteration only the kept bytes */
         } while (c->next == SERVICE_AGAIN);
         c->writing = c->stopping || c->next == SERVICE_CLOSE; /* then what follows is not cut off either */
     } while (c->next == SERVICE_READ && !c->stopping);
     if (c->failed != FILCH_OK) return filch_fail(out, c->failed, filch_none());
-    /* Closing with bytes unread would make the system throw away what we wrote: wait until the client has gone. */
+    /* Closing with unread bytes would make the system discard the reply: wait until the client has closed. */
     FILCH_AWAIT(at, filch_yield_shutdown(out, at->tag, c->stream));
     while (at->error == FILCH_OK && c->reads++ < (c->stopping ? 2 : LINGER_READS)) {
         FILCH_AWAIT(at, filch_yield_read(out, at->tag, c->stream, 0, FILCH_SECONDS(1)));

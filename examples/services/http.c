@@ -1,11 +1,11 @@
-/* http.c - HTTP/1.1 that says hello: keep-alive, pipelining, HEAD, and a clear no to what it does not understand.
+/* http.c - HTTP/1.1 that says hello: keep-alive, pipelining, HEAD, and an error reply to everything else.
  *
  *     build/examples/http --port 8080 &
  *     curl -i http://127.0.0.1:8080/
  *
- * GET and HEAD of / are answered; /crash makes the connection's process fail, to show that nobody else minds. The bodies of
- * requests are skipped. All requests in what was read are answered with one write (service.h, connection.c).
- * A request head may have 8 KiB and arrive in any pieces.
+ * GET and HEAD of / are answered; /crash makes the connection's process fail, to show that no other connection is
+ * affected. The bodies of requests are skipped. All requests of one read are answered with one write (service.h,
+ * connection.c). A request head may have 8 KiB and arrive in any pieces.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "service.h"
 
 #define HEAD_MAX ((size_t)8192)
-/* A longer body that nobody wants is not waited for: the connection is closed. */
+/* A longer body is not skipped: the connection is closed. */
 #define BODY_MAX ((uint64_t)1 << 20)
 #define HELLO "Hello, world!\n"
 
@@ -51,7 +51,7 @@ static const char *reason_of(int status)
     }
 }
 
-/* The time as headers want it; made once a second and thread. */
+/* Returns the time in the format of headers; computed once per second and thread. */
 static const char *date(void)
 {
     static _Thread_local time_t of;
@@ -85,7 +85,7 @@ static void reply_with(bytes *out, int status, int minor, bool keep, bool body)
     if (status != 200) bytes_add(out, "\n", 1);
 }
 
-/* The answer that nearly everybody gets, without the printing. */
+/* The usual answer, without formatting. */
 static void reply_hello(bytes *out)
 {
     static const char before[] = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 14\r\n";
@@ -96,7 +96,8 @@ static void reply_hello(bytes *out)
 
 /* ---- requests ---- */
 
-/* The next line of in[*at .. size), without its end. 1: there it is; 0: it has not all come; -1: it does not end in \r\n. */
+/* Finds the next line of in[*at .. size), without its end. Returns 1 if it is complete, 0 if not yet, -1 if it does not
+ * end in \r\n. */
 static int next_line(const char *in, size_t size, size_t *at, text *line)
 {
     const char *end = memchr(in + *at, '\n', size - *at);
@@ -122,7 +123,7 @@ static bool is(text t, const char *word)
     return t.size == strlen(word) && strncasecmp(t.at, word, t.size) == 0;
 }
 
-/* METHOD SP TARGET SP HTTP/1.x: the status to refuse it with, or 0. */
+/* METHOD SP TARGET SP HTTP/1.x. Returns the status to refuse it with, or 0. */
 static int read_request_line(text line, request *r)
 {
     const char *end = line.at + line.size;
@@ -153,7 +154,7 @@ static int read_length(text value, request *r)
         if (!isdigit((unsigned char)value.at[i])) return 400;
         n = n * 10 + (uint64_t)(value.at[i] - '0');
     }
-    if (r->has_length && n != r->length) return 400; /* two that differ: somebody is being fooled */
+    if (r->has_length && n != r->length) return 400; /* two different lengths: request smuggling */
     r->has_length = true;
     r->length = n;
     return 0;
@@ -182,14 +183,14 @@ static int read_header(text line, request *r)
     if (colon == NULL) return 400;
     text name = { line.at, (size_t)(colon - line.at) };
     text value = { colon + 1, line.size - name.size - 1 };
-    if (!is_token(name)) return 400; /* also a line that goes on the one before it: long out of use, and a danger */
+    if (!is_token(name)) return 400; /* also a folded header line: obsolete and dangerous */
     while (value.size > 0 && (*value.at == ' ' || *value.at == '\t')) value.at++, value.size--;
     while (value.size > 0 && (value.at[value.size - 1] == ' ' || value.at[value.size - 1] == '\t')) value.size--;
     for (size_t i = 0; i < value.size; i++) {
         unsigned char c = (unsigned char)value.at[i];
         if ((c < ' ' && c != '\t') || c == 0x7f) return 400;
     }
-    switch (name.size) { /* most headers are none of ours */
+    switch (name.size) { /* most headers are ignored */
     case 4: r->hosts += is(name, "host"); break;
     case 10:
         if (is(name, "connection")) read_connection(value, r);
@@ -205,7 +206,8 @@ static int read_header(text line, request *r)
     return 0;
 }
 
-/* The head that in[0 .. size) begins with. Its size; 0: it is not complete. A bad one is in r->status. */
+/* Reads the head at the beginning of in[0 .. size). Returns its size, 0 if it is incomplete. The error of a bad one is
+ * in r->status. */
 static size_t read_head(const char *in, size_t size, request *r)
 {
     size_t at = 0, seen = size < HEAD_MAX ? size : HEAD_MAX;

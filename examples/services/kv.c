@@ -1,13 +1,14 @@
-/* kv.c - a key-value service that speaks the Redis protocol: redis-cli and redis-benchmark can talk to it.
+/* kv.c - a key-value service that speaks the Redis protocol: redis-cli and redis-benchmark can use it.
  *
  *     build/examples/kv --port 6380 &
  *     redis-cli -p 6380 set greeting hello
  *
- * PING ECHO GET SET DEL EXISTS INCR DECR INCRBY DECRBY DBSIZE FLUSHALL SELECT 0 QUIT HELLO, and as much of COMMAND and CONFIG as
- * clients ask for when they begin. DEBUG PANIC makes the connection's process fail, to show that nobody else minds.
- * Nothing expires and nothing is written to disk: it is an example, and the whole service is resp.c, table.c and this.
+ * PING ECHO GET SET DEL EXISTS INCR DECR INCRBY DECRBY DBSIZE FLUSHALL SELECT 0 QUIT HELLO, and as much of COMMAND and
+ * CONFIG as clients ask for when they begin. DEBUG PANIC makes the connection's process fail, to show that no other
+ * connection is affected. Nothing expires and nothing is written to disk: it is an example, and the whole service is
+ * resp.c, table.c and this.
  *
- * All requests in what was read are answered with one write (service.h, connection.c); the table is table.c.
+ * All requests of one read are answered with one write (service.h, connection.c); the table is table.c.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -163,7 +164,7 @@ static service_next do_hello(const resp_request *r, bytes *out)
     }
     resp_array(out, 14);
     pair(out, "server", "filch-kv");
-    pair(out, "version", "7.0.0"); /* of the Redis whose answers these are */
+    pair(out, "version", "7.0.0"); /* the version of Redis with these answers */
     pair(out, "proto", NULL);
     resp_number(out, 2);
     pair(out, "id", NULL);
@@ -204,7 +205,7 @@ static service_next do_quit(const resp_request *r, bytes *out)
     return SERVICE_CLOSE;
 }
 
-/* redis-cli asks for the commands to complete names; it is content with none. */
+/* redis-cli asks for the commands to complete names; an empty list is accepted. */
 static service_next do_command(const resp_request *r, bytes *out)
 {
     (void)r;
@@ -284,7 +285,7 @@ static service_next answer(uint64_t *memory, const char *in, size_t size, size_t
         if (took < 0) {
             resp_error(reply, error);
             bytes_mark(reply);
-            return SERVICE_CLOSE; /* nobody knows where the next request begins */
+            return SERVICE_CLOSE; /* the beginning of the next request is unknown */
         }
         *used += (size_t)took;
         service_next next = request.count > 0 ? run(&request, reply) : SERVICE_READ;

@@ -1,15 +1,16 @@
-/* resp.c - cutting requests, writing replies.
+/* resp.c - parses requests, writes replies.
  *
- * A request is "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n": how many arguments, and before each its size. Or it is a line of words, as
- * typed by hand. Sizes are checked before they are believed; a request that is not complete is read again from its
- * beginning when more has come, which costs no more than its few headers.
+ * A request is "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n": the number of arguments, and before each its size. Or it is a line of
+ * words, as typed by hand. Sizes are checked before they are used; an incomplete request is parsed again from its
+ * beginning when more bytes have come, which costs no more than its few headers.
  */
 #include "resp.h"
 
 #define CUT (-1)     /* not complete */
 #define WRONG (-2)   /* not a number, or not in the range */
 
-/* The number in a header line at in[*at], behind its letter, and *at behind the line. CUT, or WRONG. */
+/* Returns the number in the header line at in[*at], and moves *at behind the line. Returns CUT if the line is
+ * incomplete, or WRONG. */
 static int64_t header(const char *in, size_t size, size_t *at, int64_t most)
 {
     int64_t n = 0;

@@ -1,4 +1,4 @@
-/* resp.h - the Redis protocol (RESP 2): requests are cut out of bytes, replies are written behind each other. */
+/* resp.h - the Redis protocol (RESP 2): parses requests, appends replies. */
 #ifndef KV_RESP_H
 #define KV_RESP_H
 
@@ -14,8 +14,8 @@ typedef struct resp_request {
     slice args[RESP_ARGS_MAX];
 } resp_request;
 
-/* Reads the request that in[0 .. size) begins with; args point into it. Returns its size; 0: it is not complete; -1: it is
- * none, and *error is a sentence for the client. */
+/* Parses the request at the beginning of in[0 .. size); args point into it. Returns its size, 0 if it is incomplete, -1
+ * if it is invalid: then *error is a text for the client. */
 int64_t resp_read(const char *in, size_t size, resp_request *request, const char **error);
 
 void resp_simple(bytes *out, const char *text);             /* +OK */
@@ -24,7 +24,7 @@ void resp_number(bytes *out, int64_t number);               /* :1 */
 void resp_bulk_head(bytes *out, size_t size);               /* $5, before five bytes and resp_end */
 void resp_end(bytes *out);
 void resp_bulk(bytes *out, slice text);                     /* $5 and the rest */
-void resp_nothing(bytes *out);                              /* $-1: there is none */
+void resp_nothing(bytes *out);                              /* $-1: no value */
 void resp_array(bytes *out, int64_t count);                 /* *2, before two others */
 
 #endif

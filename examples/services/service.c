@@ -14,15 +14,15 @@
 
 #define CHILDREN_MAX 8
 
-/* There is one service in a program. Written before the scheduler starts, or under the rule that stands beside it. */
+/* There is one service in a program. Written before the scheduler starts, or by the rule beside each field. */
 static struct {
     const service *what;
-    char           address[64]; /* the acceptor alone: once it listens, with the port it got */
+    char           address[64]; /* used by the acceptor alone: once it listens, with its port */
     bool           listening;   /* the same */
-    /* Connections that live: they outlive an acceptor that fails. Relaxed: a number. writes: the acceptor before it starts
+    /* Live connections: they outlive an acceptor that fails. Relaxed: a number. writes: the acceptor before it starts
      * one, and on_exit of each. */
     _Atomic uint64_t connections;
-    _Atomic bool     ending; /* set before `over` is posted: what processes end of from then on is the stop */
+    _Atomic bool     ending; /* set before `over` is posted: processes that end later end because of the stop */
     sem_t            over;
     int              code; /* written before `over` is posted the first time that matters, read after */
 } here;
@@ -48,14 +48,14 @@ struct acceptor {
     filch_stream listener;
 };
 
-/* Runs for every connection, also when the acceptor that started it has failed and is another one now. */
+/* Runs for every connection, also after the acceptor that started it has failed and was replaced. */
 static void on_exit_of_connection(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     (void)user;
     (void)pid;
     (void)result;
     atomic_fetch_sub_explicit(&here.connections, 1, memory_order_relaxed);
-    /* Killed are those that got no stream: that has been told. */
+    /* Connections without a stream were killed: that was reported already. */
     if (error == FILCH_OK || error == FILCH_ECANCELLED || error == FILCH_EKILLED) return;
     if (!atomic_load_explicit(&here.ending, memory_order_relaxed)) complain("a connection failed", error);
 }
@@ -77,12 +77,12 @@ static filch_err welcome(filch_out *out, filch_stream stream)
         return err;
     }
     err = filch_stream_give(out, stream, pid);
-    /* Without its stream it would wait for ever. It may have ended: then there is nothing to do. */
+    /* Without its stream it would wait for ever. If it has ended, this does nothing. */
     if (err != FILCH_OK) (void)!filch_terminate(sched, pid);
     return err;
 }
 
-/* A connection that cannot be served is closed; the others go on. */
+/* A connection that cannot be served is closed; the others continue. */
 static filch_err accepted(filch_out *out, const filch_event *event)
 {
     filch_err err = event->error;
@@ -92,14 +92,14 @@ static filch_err accepted(filch_out *out, const filch_event *event)
         err = welcome(out, stream);
         if (err != FILCH_OK && filch_yield_close(out, 0, stream) != FILCH_OK) return err;
     }
-    /* Where everything ends, its process may have ended before it got the connection, or is not begun any more. How a process
-     * ends is told by its on_exit. */
+    /* During the stop its process may have ended before it got the connection, or cannot be started. Its on_exit
+     * reports how it ended. */
     bool over = err == FILCH_EDEAD || err == FILCH_ECLOSED;
     if (err != FILCH_OK && !over) complain("a connection could not be taken", err);
     return FILCH_OK;
 }
 
-/* The address with the port that was chosen: a restarted acceptor must come back to the same. */
+/* The address with its port: a restarted acceptor must use the same port. */
 static filch_err announce(filch_out *out, filch_stream listener)
 {
     filch_err err = filch_stream_address(out, listener, FILCH_ADDRESS_LOCAL, here.address, sizeof here.address);
@@ -142,7 +142,7 @@ static const filch_type acceptor = {
     .name = "acceptor", .size = sizeof(struct acceptor), .step = acceptor_step, .close = filch_await_close
 };
 
-/* ---- watch ---- */
+/* ---- the process that waits for signals ---- */
 
 struct watch {
     filch_await  at;
@@ -187,7 +187,7 @@ static bool number(const char *text, unsigned long most, unsigned long *out)
     return text != NULL && text[0] >= '0' && text[0] <= '9' && *end == '\0' && *out <= most;
 }
 
-/* What can be said on the command line. */
+/* The options of the command line. */
 typedef struct settings {
     unsigned long port, workers, connections, request, write, stop, pending;
 } settings;
@@ -231,7 +231,7 @@ static bool options_read(int argc, char **argv, settings *s)
     return true;
 }
 
-/* A connection is a descriptor: as many as the system lets us have. */
+/* Each connection is a descriptor: raises the limit to the maximum. */
 static void raise_limit(void)
 {
     struct rlimit files;
@@ -247,7 +247,7 @@ static filch_err start(filch_sched *sched, filch_supervisor *tree, filch_child *
     for (size_t i = 0; i < count; i++) children[i] = here.what->children[i];
     children[count] = (filch_child){ .id = "acceptor", .type = &acceptor, .restart = FILCH_TRANSIENT };
     *tree = (filch_supervisor){ .children = children, .child_count = count + 1,
-                                /* Memory that runs out now and then is no reason to give up. */
+                                /* Memory that runs out now and then is not a reason to give up. */
                                 .intensity = 100, .period_ns = FILCH_SECONDS(1), .backoff_ns = FILCH_MILLISECONDS(20),
                                 .backoff_max_ns = FILCH_MILLISECONDS(500) };
     how.on_exit = on_exit_of_supervisor;
@@ -266,7 +266,7 @@ int service_run(const service *what, int argc, char **argv)
     here.what = what;
     if (what->request_ns != 0) given.request = (unsigned long)(what->request_ns / FILCH_SECONDS(1));
     if (what->child_count > CHILDREN_MAX || !options_read(argc, argv, &given)) return 2;
-    /* Blocked before any thread is started, so that they come as events and in no other way. */
+    /* Blocked before any thread is started, so that they arrive only as events. */
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
@@ -283,7 +283,7 @@ int service_run(const service *what, int argc, char **argv)
     err = start(sched, &tree, children);
     if (err != FILCH_OK) complain("no service", err);
     while (err == FILCH_OK && sem_wait(&here.over) != 0) {}
-    /* A second signal ends the program at once, as if nothing had been said about signals. */
+    /* A second signal ends the program at once, by the system's default. */
     pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
     filch_err stopped = filch_sched_stop(sched, service_may.stop_ns, NULL);
     if (stopped != FILCH_OK) complain("stopping", stopped);

@@ -1,13 +1,13 @@
 /* table.c - a hash table in 256 stripes, each with its own lock.
  *
- * Where should the data live? A process that owns a part of it costs a message there and one back for each command; the
- * command itself takes less time than either. So commands run where they were read, in the connection's step, under the
- * lock of a stripe: two workers rarely meet in one of 256, and each holds it for the time of a look-up and a copy. That
- * is short enough for a step. (What must be done in one go over several keys would need the owner, or locks in order.)
+ * Where should the data live? A process that owns a part of it costs one message there and one back for each command;
+ * the command itself takes less time than either. So commands run where they were read, in the connection's step, under
+ * the lock of a stripe: two workers rarely meet in one of 256, and each holds it for the time of a look-up and a copy.
+ * That is short enough for a step. (An atomic operation on several keys would need an owner, or locks in order.)
  *
  * INVARIANT  entries of a stripe stand in `slots` at, or after, their hash's place, with no empty slot between.
  *
- * The hash has a random key, so that nobody outside can choose keys that all fall into one place. A stripe that is three
+ * The hash has a random key, so that clients cannot choose keys that all fall into one place. A stripe that is three
  * quarters full doubles; that is one long pause for its 1/256 of the keys.
  */
 #include "table.h"
@@ -35,7 +35,7 @@ typedef struct stripe {
 static stripe   stripes[STRIPES];
 static uint64_t secret[2];
 
-/* ---- the hash: each eight bytes are multiplied into 128, whose halves are folded ---- */
+/* ---- the hash: each eight bytes are multiplied to 128 bits, and the halves are folded ---- */
 
 static uint64_t fold(uint64_t a, uint64_t b)
 {
@@ -72,7 +72,7 @@ static void unlock_stripe(stripe *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* The slot of `key`, or the empty one where it would go. */
+/* Returns the slot of `key`, or the empty one where it would go. */
 static size_t find_locked(const stripe *s, slice key, uint64_t hash)
 {
     size_t i = hash & s->mask;
@@ -100,7 +100,7 @@ static bool grow_locked(stripe *s)
     return true;
 }
 
-/* An entry for this key with room for the value. */
+/* Creates an entry for this key with room for the value. */
 static entry *entry_make(slice key, uint64_t hash, size_t room)
 {
     entry *e = malloc(sizeof *e + key.size + room);
@@ -128,7 +128,7 @@ static bool set_locked(stripe *s, slice key, uint64_t hash, slice value)
     return true;
 }
 
-/* Empties slot `i`, and moves up those behind it that would no longer be found. */
+/* Empties slot `i`, and moves up the entries behind it that would no longer be found. */
 static void delete_locked(stripe *s, size_t i)
 {
     free(s->slots[i]);
@@ -208,7 +208,7 @@ bool table_has(slice key)
     return there;
 }
 
-/* The whole value as a number, as it would be written: no spaces, no "+1", no "007". */
+/* Reads the whole value as a number in its canonical form: no spaces, no "+1", no "007". */
 static bool number_of(const entry *e, int64_t *number)
 {
     char text[NUMBER_MAX], again[NUMBER_MAX];

@@ -1,4 +1,4 @@
-/* table.h - keys and values, both any bytes, for any thread. Nothing here waits for longer than another command takes. */
+/* table.h - keys and values, both any bytes, for any thread. No call waits for longer than another command takes. */
 #ifndef KV_TABLE_H
 #define KV_TABLE_H
 
@@ -13,20 +13,21 @@ typedef struct slice {
     size_t      size;
 } slice;
 
-/* Once, before anything else; false: no memory. Gives everything back, when nobody uses it any more. */
+/* Called once, before anything else. Returns false without memory. table_close frees everything, when it is no longer
+ * used. */
 bool table_open(void);
 void table_close(void);
 
-/* Adds the value to `out` behind a header that `head` writes for its size. False: there is none. */
+/* Appends the value to `out` after a header that `head` writes for its size. Returns false if there is none. */
 bool table_get(slice key, bytes *out, void (*head)(bytes *out, size_t size));
-/* False: no memory; the old value stays. */
+/* Returns false without memory; the old value stays. */
 bool table_set(slice key, slice value);
-/* Whether it was there. */
+/* Returns true if the key existed. */
 bool table_delete(slice key);
 bool table_has(slice key);
 
 typedef enum table_sum { TABLE_SUM, TABLE_NO_NUMBER, TABLE_TOO_LARGE, TABLE_NO_MEMORY } table_sum;
-/* Adds `by` to the number that the value is (none: 0), in one go. */
+/* Adds `by` to the number in the value (no value: 0), atomically. */
 table_sum table_add(slice key, int64_t by, int64_t *result);
 
 uint64_t table_count(void);
