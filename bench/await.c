@@ -1,7 +1,9 @@
-/* await.c - the loop of yield.c, written from top to bottom (filch_await.h): what that costs. An operation is one yield.
+/* await.c - the loop of yield.c, written from top to bottom (filch_await.h): what that costs. An operation is one
+ * yield.
  *
- * With STATES (environment) set the same program runs the same loop as a state machine written by hand, so that
- * both can be measured in alternation, from one binary. */
+ * With STATES (environment) set the program runs this loop as a state machine written by hand, so that both can be
+ * measured in alternation, from one binary.
+ */
 #include "bench.h"
 
 #include <filch_await.h>

@@ -42,7 +42,7 @@ uint64_t bench_rss_bytes(void)
     return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* The most it occupied so far. (getrusage would also count what the program that started us occupied.) */
+/* Returns the peak resident size so far. (getrusage would also count that of the program that started this one.) */
 static double peak_mb(void)
 {
     char   line[128];
@@ -134,7 +134,7 @@ static filch_stats stats_of(bench *b)
     return stats;
 }
 
-/* Ticks once; when there is nothing to do, until the next timer or for a moment. */
+/* Ticks once; without work waits until the next timer or for a moment. */
 static void tick(bench *b)
 {
     uint32_t ran = 0;
@@ -163,7 +163,7 @@ void bench_wait(bench *b)
     while (sem_wait(&b->over) != 0) {}
 }
 
-/* Looks twice in a millisecond: more often would be work on a machine with as many workers as CPUs. */
+/* Checks twice per millisecond: more often would cost CPU time on a machine with as many workers as CPUs. */
 void bench_wait_ended(bench *b, uint64_t count)
 {
     while (stats_of(b).ended < count) {
@@ -174,7 +174,7 @@ void bench_wait_ended(bench *b, uint64_t count)
 
 void bench_over(bench *b)
 {
-    if (b->workers == 0) b->is_over = true; /* the ticking thread itself */
+    if (b->workers == 0) b->is_over = true; /* called on the ticking thread itself */
     sem_post(&b->over);
 }
 

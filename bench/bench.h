@@ -1,18 +1,18 @@
-/* bench.h - what every benchmark here shares: arguments, a scheduler, a stopwatch, one line of JSON.
+/* bench.h - shared by the benchmarks: arguments, a scheduler, the measurement, one line of JSON.
  *
  *     static bench b;
- *     bench_open(&b, "pingpong", 1000000, argc, argv);   arguments; `size` is how much to do unless --size says
- * otherwise bench_start(&b, NULL);                             the scheduler
- *     ... spawn what is needed; bench_quiet(&b) if it has to come to rest first ...
- *     bench_begin(&b);                                   the stopwatch runs
+ *     bench_open(&b, "pingpong", 1000000, argc, argv);   arguments; the number is the default of --size
+ *     bench_start(&b, NULL);                             the scheduler
+ *     ... spawn what is needed; bench_quiet(&b) to wait until all of it is idle ...
+ *     bench_begin(&b);                                   starts the measurement
  *     ... bench_wait(&b) until a process calls bench_over(&b) ...
- *     bench_end(&b, operations);                         the stopwatch stops
- *     return bench_close(&b, was_it_right);              prints the line, or complains; main's result
+ *     bench_end(&b, operations);                         ends the measurement
+ *     return bench_close(&b, was_it_right);              prints the line, or an error; the result of main
  *
- * With --workers 0 there is no worker: this thread ticks, so that nothing depends on the machine's mood. That is what
- * the counts of the gate use. A program linked against the counting library also prints read-modify-writes and moved
+ * With --workers 0 there is no worker: this thread ticks, so that the counts do not depend on the machine. The
+ * gate uses these counts. A program linked against the counting library also prints read-modify-writes and moved
  * cache lines per operation; in the others they are null.
- * A mistake ends the program with a sentence and exit 1, a bad argument with exit 2.
+ * An error ends the program with a text and exit 1, a bad argument with exit 2.
  */
 #ifndef BENCH_H
 #define BENCH_H
@@ -31,12 +31,12 @@ typedef struct bench {
     filch_sched *sched;
     double       value; /* set by bench_end to ns per operation; bench_value changes it */
     const char  *unit;
-    /* the rest is bench.c's */
+    /* the rest is used by bench.c alone */
     sem_t    over;
     bool     is_over;
     uint64_t began_ns, took_ns, began_cpu_ns, cpu_ns, operations;
     uint64_t rmws, lines;
-    bool     counted; /* these two mean something */
+    bool     counted; /* these two are valid */
     char     extra[512];
 } bench;
 
@@ -44,35 +44,36 @@ void bench_open(bench *b, const char *name, uint64_t size, int argc, char **argv
 /* `options` may be NULL. workers, node and seed are set here. */
 void bench_start(bench *b, const filch_options *options);
 
-/* Spawns, or ends the program. */
+/* Spawns; ends the program on an error. */
 filch_pid bench_spawn(bench *b, const filch_type *type, filch_data args);
-/* Sends from outside, or ends the program. */
+/* Sends from this thread; ends the program on an error. */
 void bench_send(bench *b, filch_pid to, filch_data data);
 
-/* Until nothing is ready any more and all workers sleep. */
+/* Waits until no process is ready and all workers are parked. */
 void bench_quiet(bench *b);
 void bench_begin(bench *b);
-/* Until bench_over was called. */
+/* Waits until bench_over was called. */
 void bench_wait(bench *b);
-/* Until so many processes have ended. */
+/* Waits until `count` processes have ended. */
 void bench_wait_ended(bench *b, uint64_t count);
 /* Thread: any. */
 void bench_over(bench *b);
 void bench_end(bench *b, uint64_t operations);
 
 void bench_value(bench *b, double value, const char *unit);
-/* One more number for the line. */
+/* Adds a number to the printed line. */
 void bench_extra(bench *b, const char *name, double value);
-/* p50, p99 and max of `count` samples in ns, printed in us under `prefix`; gives the median in us. Sorts them. */
+/* Adds p50, p99 and max of `count` samples in ns, printed in us under `prefix`. Returns the median in us. Sorts the
+ * samples. */
 double bench_percentiles(bench *b, const char *prefix, uint64_t *samples_ns, size_t count);
 /* Stops the scheduler and prints the line, if `right`. */
 int bench_close(bench *b, bool right);
-/* Prints the line with what is there now, for programs that measure several things. */
+/* Prints the line with the present values, for programs that measure several things. */
 void bench_print(bench *b);
 
 uint64_t bench_now_ns(void);
 void     bench_sleep_ns(uint64_t ns);
-/* What the program occupies now. */
+/* Returns the resident size of the program. */
 uint64_t bench_rss_bytes(void);
 void    *bench_alloc(size_t count, size_t size);
 /* Ends the program unless `err` is FILCH_OK. */

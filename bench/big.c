@@ -1,5 +1,5 @@
-/* big.c - 500 processes, everybody talks to everybody: 5,000 times each pings a random other one and serves pings while
- * it waits for the pong. An operation is one message. */
+/* big.c - 500 processes, each sends to all: 5,000 times each pings a random other one and serves pings while it waits
+ * for the pong. An operation is one message. */
 #include "bench.h"
 
 #define PROCESSES 500

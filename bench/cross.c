@@ -1,10 +1,11 @@
 /* cross.c - one message between two workers, both awake: the value is the median time from the send to the step.
  *
- * A process that is woken runs on the worker of whoever woke it, so two processes that talk come together on one
- * worker; here that must not happen. Both always continue, so each is always ready and neither is ever woken. When they
- * meet on one worker all the same, one of them stays in its step until the other worker has come and taken the other
- * process. Only messages from one thread to another are measured; `crossed` is their share. Reading the clock is part
- * of the time. Means nothing on a machine where two CPUs are not free. */
+ * A woken process runs on the worker that woke it, so two processes that send to each other come together on one
+ * worker; here that must not happen. Both always continue, so each is always ready and neither is ever woken. If they
+ * meet on one worker nevertheless, one of them stays in its step until the other worker has stolen the other process.
+ * Only messages from one thread to another are measured; `crossed` is their share. Reading the clock is part of the
+ * time. Without meaning on a machine where two CPUs are not free.
+ */
 #include "bench.h"
 
 /* Then the machine is too busy, or there is only one worker. */
@@ -36,7 +37,7 @@ static filch_err pass_on(filch_sched *sched, filch_pid to)
     return filch_send(sched, to, filch_int((int64_t)bench_now_ns()));
 }
 
-/* Long enough for a worker that sleeps and watches to wake up and look. */
+/* Long enough for a sentinel to wake up and steal. */
 static void stay_in_step(void)
 {
     uint64_t until = bench_now_ns() + 3000000;

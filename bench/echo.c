@@ -1,10 +1,11 @@
 /* echo.c - loopback: clients send 64 bytes, servers send them back. An operation is one round trip.
  *
- * --size N round trips in all; CONNECTIONS (environment, 1) connections share them, PIPELINE (1) of them are in flight
- * on each. Client and server are processes of the same scheduler: a round trip is two writes, two reads, and both ends'
- * waits. With IDLE (environment) set to a number there are so many connections that do nothing, from another program,
- * and the line says what each takes in this program's memory: its process, its stream, and the read that waits there.
- * What the system keeps for a socket is not in it. */
+ * --size N round trips in total; CONNECTIONS (environment, 1) connections share them, PIPELINE (1) of them are in
+ * flight on each. Client and server are processes of one scheduler: a round trip is two writes, two reads, and the
+ * waits of both ends. With IDLE (environment) set to a number there are as many idle connections, from another program,
+ * and the line says what each takes in this program's memory: its process, its stream, and its outstanding read. What
+ * the system keeps for a socket is not included.
+ */
 #include "bench.h"
 
 #include <arpa/inet.h>
@@ -47,9 +48,9 @@ static filch_err server_step(void *self, const filch_event *events, size_t count
             err = filch_stream_take(out, &events[i].data, &s->stream);
             if (err == FILCH_OK) err = filch_yield_read(out, 1, s->stream, 0, FILCH_FOREVER);
         } else if (events[i].error != FILCH_OK) {
-            return filch_done(out, filch_none()); /* the client is done */
+            return filch_done(out, filch_none()); /* the client has closed */
         } else if (events[i].tag == 1) {
-            /* What was read is written from where it was received. */
+            /* The bytes are written from the buffer that they were received in. */
             err = filch_yield_write(out, 2, s->stream, events[i].data, FILCH_FOREVER);
             if (err == FILCH_OK) err = filch_yield_read(out, 1, s->stream, 0, FILCH_FOREVER);
         }
@@ -159,7 +160,7 @@ static uint64_t number(const char *name, uint64_t otherwise)
     return value > 0 ? value : otherwise;
 }
 
-/* Another program that connects so many times and then does nothing. */
+/* Starts another program that makes that many connections and then does nothing. */
 static pid_t crowd(void)
 {
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };

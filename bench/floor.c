@@ -1,4 +1,4 @@
-/* floor.c - what this machine can do: the same shapes as the benchmarks with as little runtime as they can have.
+/* floor.c - what this machine can do: the shapes of the benchmarks with as little runtime as possible.
  *
  *     floor NAME [--size N] [--run K]        NAME: as the benchmarks, and timerop
  *
@@ -35,8 +35,8 @@ struct message {
 
 struct process {
     step_fn            step;
-    _Atomic(message *) newest; /* the lowest bit: empty, and nobody has queued us */
-    message           *oldest; /* the one read last: its `next` is the next to read */
+    _Atomic(message *) newest; /* the lowest bit: empty, and the process is in no queue */
+    message           *oldest; /* the message read last: its `next` is the next to read */
     uint32_t           generation;
     uint32_t           peer;
     int64_t            number, left, first;
@@ -98,7 +98,7 @@ static inline void send(world *w, int rmws, uint32_t to, uint32_t from, int64_t 
     w->sent_in_step++;
 }
 
-/* Reads one message. True when there was none: then it is idle. */
+/* Reads one message. Returns true if there was none: then the process is idle. */
 static inline bool run_one(world *w, int rmws, process *p)
 {
     message *m = atomic_load_explicit(&p->oldest->next, memory_order_acquire);
@@ -265,7 +265,7 @@ static uint64_t big2(uint64_t size)
     return talk_all2(size);
 }
 
-/* ---- processes that come and go ---- */
+/* ---- short-lived processes ---- */
 
 static process *process_take(world *w)
 {
@@ -289,7 +289,7 @@ static void mayfly(world *w, process *p, const message *m)
     process_give(w, p);
 }
 
-/* Slots are reused: BUDGET are made, then they run. */
+/* Slots are reused: BUDGET processes are made, then they run. */
 static uint64_t spawn(uint64_t size)
 {
     world *w = world_create(BUDGET, mayfly);
@@ -393,7 +393,7 @@ static void *grow_half(void *arg)
         uint32_t generation = p->generation;
         if (!p->is_born) {
             p->is_born = true;
-            grow(w, p, NULL); /* from now on whoever sends to it queues it */
+            grow(w, p, NULL); /* from now on a sender queues it */
         } else {
             while (p->generation == generation && !run_one(w, 0, p)) {}
         }
@@ -462,7 +462,7 @@ static uint64_t wake(uint64_t size)
 
 /* ---- timers: due times in order, a thread that sleeps until the next one ---- */
 
-/* It does not wake for each of them: after a wake it sleeps at least this long. */
+/* After a wake it sleeps at least this long, instead of waking for each timer. */
 #define NAP_NS 150000
 
 static int by_due(const void *a, const void *b)

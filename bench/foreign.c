@@ -1,6 +1,6 @@
-/* foreign.c - a message from a thread outside, the two taking turns: the thread sends one, then this one ticks. Always
- * without workers. There is nothing to be timed here; what counts is how many read-modify-writes and cache lines a
- * message between two threads costs, and that is the same in every run. An operation is one message. */
+/* foreign.c - messages from a foreign thread, in alternation: that thread sends one, then this one ticks. Always
+ * without workers. Not for timing; it counts how many read-modify-writes and cache lines a message between two threads
+ * costs, which is equal in every run. An operation is one message. */
 #include "bench.h"
 
 #include <pthread.h>

@@ -1,13 +1,14 @@
 /* idle.c - a million processes that have run once and wait for a message: how much memory each takes.
  *
- * The value is what the kernel says the program grew by. `asked_bytes` is what the scheduler asked its allocator for:
- * it does not depend on pages, so the gate uses it. A process here has no state of its own. */
+ * The value is the growth of the program as reported by the kernel. `asked_bytes` is what the scheduler allocated: it
+ * does not depend on pages, so the gate uses it. A process here has no state of its own.
+ */
 #include "bench.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* So many in one step, then they get their turn. */
+/* Number spawned in one step, then they get their turn. */
 #define PER_STEP 256
 
 static bench            b;

@@ -1,6 +1,6 @@
-/* mixed.c - a bit of everything at once: 200 clients, each 500 times: ask a server and wait for the answer, spawn a
- * helper that has a number worked out by the work pool and reports it, and every tenth time sleep up to 2 ms. An
- * operation is one such round. */
+/* mixed.c - a mixed load: 200 clients, each 500 times: send a request to a server and wait for the reply, spawn a
+ * helper that computes a number on the work pool and reports it, and every tenth time sleep up to 2 ms. An operation is
+ * one round. */
 #include "bench.h"
 
 #define CLIENTS 200
@@ -69,7 +69,7 @@ static const filch_type helper = {
 
 struct client {
     uint64_t random, round;
-    int      missing; /* answers of this round */
+    int      missing; /* replies of this round that are missing */
 };
 
 static filch_err client_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -99,7 +99,7 @@ static filch_err next_round(struct client *client, filch_out *out)
 static filch_err client_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct client *client = self;
-    if (count == 0) return filch_idle(out); /* until told to begin */
+    if (count == 0) return filch_idle(out); /* waits for the message to begin */
     for (size_t i = 0; i < count; i++) {
         int64_t number = filch_as_int(&events[i].data);
         if (events[i].type == FILCH_EVENT_CANCEL || events[i].error != FILCH_OK) return FILCH_ECANCELLED;

@@ -18,7 +18,7 @@ static filch_err member_init(void *self, const filch_ctx *ctx, const char *metho
     return FILCH_OK;
 }
 
-/* The token is the number of hops left. A pid instead closes the circle: it is who comes next. */
+/* The token is the number of hops left. A pid closes the circle: it is the next process. */
 static filch_err member_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct member *member = self;

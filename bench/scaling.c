@@ -1,11 +1,11 @@
 /* scaling.c - 10,000 to 10,000,000 idle processes, or as many as --size says: bytes each, time to create each, time to
- * send each one message. One line for each number; all three should stay as they are, but for cache misses.
- * The value is the nanoseconds per message. */
+ * send each one message. One line for each number; all three should be constant, except for cache misses. The value is
+ * the nanoseconds per message. */
 #include "bench.h"
 
 #include <stdlib.h>
 
-/* So many in one step: also what filch_should_yield advises for sends. */
+/* Number spawned in one step: also what filch_should_yield advises for sends. */
 #define PER_STEP 256
 
 static bench      b;
@@ -59,8 +59,8 @@ static filch_stats stats_now(void)
     return stats;
 }
 
-/* Spawns `type` and waits until it has ended and every process of the crowd has made a step: one in 100 of the time
- * that takes at least is how long it looks away. */
+/* Spawns `type` and waits until it has ended and every process of the crowd has made a step. Checks at intervals of
+ * 1/100 of the time that this takes at least. */
 static void let(const filch_type *type)
 {
     filch_stats before = stats_now(), now = before;
@@ -78,7 +78,7 @@ static void measure(uint64_t count)
 {
     b.size = count;
     crowd = bench_alloc(count, sizeof *crowd);
-    for (uint64_t i = 0; i < count; i++) crowd[i].serial = 1; /* its pages are not the processes' */
+    for (uint64_t i = 0; i < count; i++) crowd[i].serial = 1; /* so that its pages are not counted for the processes */
     bench_start(&b, NULL);
     bench_quiet(&b);
     uint64_t rss = bench_rss_bytes();

@@ -5,7 +5,7 @@
 static bench   b;
 static int64_t total;
 
-/* What a newborn is told. Lent: init runs inside the parent's filch_spawn. */
+/* The args of a new process. Lent: init runs inside the parent's filch_spawn. */
 struct birth {
     filch_pid parent;
     int64_t   first; /* of the numbers below it */

@@ -1,7 +1,7 @@
-/* spawn.c - one process makes a million others; each runs one step and is over. An operation is one such life. */
+/* spawn.c - one process spawns a million others; each runs one step and ends. An operation is one process. */
 #include "bench.h"
 
-/* So many in one step, then others get their turn. */
+/* Number spawned in one step, then others get their turn. */
 #define PER_STEP 256
 
 static bench b;

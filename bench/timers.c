@@ -1,11 +1,11 @@
-/* timers.c - 100,000 processes, each sleeps once for a random time up to a second. The value is the CPU time of all of
- * it; p50, p99 and max tell how late the steps came. */
+/* timers.c - 100,000 processes, each sleeps once for a random time up to a second. The value is the CPU time of the
+ * whole run; p50, p99 and max are the delays of the steps. */
 #include "bench.h"
 
 #include <stdatomic.h>
 
 static bench     b;
-static uint64_t *late_ns; /* in the order they come: a place for each process would be a cache miss for each */
+static uint64_t *late_ns; /* in the order of the ends: an index per process would be a cache miss for each */
 static _Atomic uint64_t woken;
 
 struct sleeper {
@@ -51,7 +51,7 @@ int main(int argc, char **argv)
     bench_quiet(&b);
     bench_begin(&b);
     for (uint64_t i = 0; i < b.size; i++) bench_spawn(&b, &sleeper, filch_int((int64_t)i));
-    /* The last one cannot end before. Looking for it meanwhile would be half a thousand wake-ups of CPU time. */
+    /* The last sleep cannot end before. Checking for it meanwhile would cost the CPU time of 500 wake-ups. */
     if (b.workers > 0) bench_sleep_ns(FILCH_SECONDS(1) - 1);
     bench_wait_ended(&b, b.size);
     bench_end(&b, b.size);

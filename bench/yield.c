@@ -18,7 +18,7 @@ struct asker {
     uint64_t answered;
 };
 
-/* Begins when told to. */
+/* Waits for a message before it begins. */
 static filch_err asker_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct asker *asker = self;

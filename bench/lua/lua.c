@@ -159,8 +159,8 @@ static double cpu_ms(void)
 }
 
 /* What the watchdog costs a process that only computes, in processor time of the whole program, watchdog included. A percent
- * is lost in the noise of a shared machine, so it is interrupted OFTEN times as often as by default and compared with a run that
- * nobody watches, the best of ten each, in turn; what it costs by default is that part of the difference. */
+ * is lost in the noise of a shared machine, so it is interrupted OFTEN times as often as by default and compared with a run without
+ * the watchdog, the best of ten each, in turn; what it costs by default is that part of the difference. */
 static void measure_overhead(void)
 {
     enum { OFTEN = 50 };

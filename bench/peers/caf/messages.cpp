@@ -68,7 +68,7 @@ static behavior counter(event_based_actor *, Over *over, uint64_t count)
     } };
 }
 
-// So many sends, then a message to itself: otherwise one actor would fill the memory before anybody reads.
+// This many sends, then a message to itself: otherwise one actor would fill the memory before any other reads.
 static const uint64_t per_step = 200;
 
 void counting(actor_system &system, Watch &watch, uint64_t size)

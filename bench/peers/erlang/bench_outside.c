@@ -35,7 +35,7 @@ static void *send_all(void *argument)
     for (ErlNifUInt64 i = 0; i < job.count; i++) {
         sleep_ns(job.span_ns);
         ERL_NIF_TERM now = enif_make_int64(env, now_ns());
-        if (!enif_send(NULL, &job.to, env, now)) abort(); /* nobody there: there is nothing to measure */
+        if (!enif_send(NULL, &job.to, env, now)) abort(); /* no such process: nothing to measure */
         enif_clear_env(env);
         while (atomic_load(&seen_count) == i) sleep_ns(50000);
     }
