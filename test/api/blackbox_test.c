@@ -574,7 +574,7 @@ TEST(one_that_overflowed_is_recorded_too)
 
 TEST(nothing_is_recorded_unless_asked_for)
 {
-    /* Nobody listens. */
+    /* Without on_blackbox. */
     office        o = { .clerk = { 0, 0 } };
     filch_options opt = options_for(&o.shelf);
     opt.on_blackbox = NULL;

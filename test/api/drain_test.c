@@ -69,7 +69,7 @@ static void turn(filch_sched *sched, int32_t workers)
     if (workers < 0) ok(filch_tick(sched, 0, NULL));
 }
 
-/* A stop with options whose other fields are the defaults. */
+/* A stop with these options and defaults for the others. */
 static filch_err stop_with(filch_sched *sched, uint64_t deadline_ns, uint32_t flags, filch_report *report)
 {
     filch_stop_options options = FILCH_STOP_OPTIONS_INIT;

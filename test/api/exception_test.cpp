@@ -53,7 +53,7 @@ static filch_err thrower_step(void *self, const filch_event *events, size_t coun
     bool asks = me->how == ANSWER || me->how == SLEEP;
     if (me->how == FIRST_STEP || (me->steps++ > 0 && count > 0)) {
         if (me->how == AFTER_YIELD) {
-            // A yield and a result that will never be.
+            // A yield and a result that have no effect.
             if (filch_yield(out, FILCH_CMD_USER, 1, filch_str("a text that does not fit into the command itself")) != FILCH_OK) std::abort();
             (void)filch_done(out, filch_str("a result that is long enough for a block"));
         }
@@ -114,7 +114,7 @@ static void send_what_makes_it_throw(filch_sched *sched, filch_pid pid, int how)
     if (how == A_TEXT) CHECK(filch_send(sched, pid, filch_str("a text that is long enough to be a block")) == FILCH_OK);
 }
 
-// Then `on` decides whether it goes on ticking before it is stopped.
+// `on`: ticks again after the exception, before the stop.
 static void once(int how, bool on)
 {
     filch_options options = FILCH_OPTIONS_INIT;
@@ -149,7 +149,7 @@ static void once(int how, bool on)
     blocks = 0;
 }
 
-// One that throws when it is asked to end: out of filch_sched_stop. The next stop goes on.
+// A process that throws on its cancel: out of filch_sched_stop. The next stop continues.
 static filch_err last_words(void *, const filch_event *events, size_t count, filch_out *out)
 {
     if (count > 0 && events[0].type == FILCH_EVENT_CANCEL) throw std::runtime_error("last words");
@@ -178,7 +178,7 @@ static void stop_throws_once()
     CHECK(blocks == 0);
 }
 
-// One whose on_exit throws: it has ended, its name is free, and the next tick steps others.
+// A process with an on_exit that throws: it has ended, its name is free, and the next tick steps others.
 static void exit_throws(void *, filch_pid, filch_err, const filch_data *)
 {
     throw std::runtime_error("out of an on_exit");
@@ -215,7 +215,7 @@ static void on_exit_throws_once()
     blocks = 0;
 }
 
-// One that is watched and whose close throws: its watcher is told, and nothing of it stays in its slot.
+// A monitored process with a close that throws: its exit is reported, and nothing of it stays in its slot.
 static filch_type closer;
 static int        exits, values_freed;
 
@@ -281,7 +281,7 @@ static void watched_close_throws()
     blocks = 0;
 }
 
-// A hook that throws, told of a process that failed with a detail: neither the detail nor the state is lost.
+// A hook that throws when it gets a failure with a detail: neither the detail nor the state leaks.
 static void failure_throws(void *, const filch_failure *)
 {
     throw std::runtime_error("out of on_failure");

@@ -1,4 +1,4 @@
-/* inline_yield_test.c - a process whose yields are completed synchronously, again and again: each completion arrives
+/* inline_yield_test.c - a process with yields that are completed synchronously, again and again: each completion arrives
  * once and in order, and anything else that happens meanwhile has its usual result. */
 #include "api/world.h"
 

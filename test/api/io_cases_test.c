@@ -1,5 +1,5 @@
 /* io_cases_test.c - what a server meets after a while: descriptors of connects that timed out while their process lives
- * on, a port whose old connections linger, datagrams from changing senders. */
+ * on, a port with old connections that linger, datagrams from changing senders. */
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 static world         w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 
-/* A listener whose queue is full: the system drops new connections, like a host that does not answer. */
+/* A listener with a full queue: the system drops new connections, like a host that does not answer. */
 typedef struct deaf {
     int  listener, full[8];
     char address[32];

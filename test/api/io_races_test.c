@@ -85,7 +85,7 @@ static void ring_between(void)
     script_ends(&w, &bell);
 }
 
-/* Creates a connection whose next receive calls `hook` in its middle. */
+/* Creates a connection; its next receive calls `hook` in its middle. */
 static int begin_reading(script *server, void (*hook)(void))
 {
     reader = server;

@@ -445,7 +445,7 @@ TEST(a_program_whose_process_has_ended_before_its_turn_came_is_not_started)
         script_start(&w, &after);
         script_ends(&w, &after);
         refuse_no_more(pthread_create);
-        same(refused(posix_spawnp), 0); /* nobody tried */
+        same(refused(posix_spawnp), 0); /* it was not called */
         refuse_no_more(posix_spawnp);
         world_end(&w);
     }

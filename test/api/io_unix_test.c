@@ -1,4 +1,4 @@
-/* io_unix_test.c - unix sockets whose peers pass descriptors: a read ends after each of them, and all are closed. */
+/* io_unix_test.c - unix sockets with peers that pass descriptors: a read ends after each of them, and all are closed. */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -62,7 +62,7 @@ static void is_gone(int reading)
     ok(close(reading));
 }
 
-/* Starts the script, whose first two lines open the stream. Returns the other end of it. */
+/* Starts the script; its first two lines open the stream. Returns the other end of it. */
 static int start(script *s, enum way way, const char *name)
 {
     int listener = -1, pair[2] = { -1, -1 }, peer = -1;

@@ -470,7 +470,7 @@ TEST(senders_wait_for_room_and_are_let_in_in_the_order_they_came)
         if (i >= 3) same(world_inspect(&w, senders[i].pid).state, FILCH_STATE_BLOCKED);
     }
     same(world_inspect(&w, a.pid).messages, 3);
-    send_numbers(&a, 0, 1, FILCH_EFULL); /* nobody overtakes */
+    send_numbers(&a, 0, 1, FILCH_EFULL); /* a waiting sender is not overtaken */
     same(world_stats(&w).refused, 1);    /* senders that wait were not refused */
     ok(filch_complete(answer_to, 1, filch_none(), FILCH_OK));
     (void)world_tick(&w);

@@ -297,7 +297,7 @@ TEST(pids_that_never_were_are_dead_or_foreign)
     ok(filch_spawn(sched, &idle, NULL, &pid));
     const uint64_t one_slot = 1, one_gen = UINT64_C(1) << 32;
     const uint64_t serials[] = {
-        0,                                  /* nobody */
+        0,                                  /* the invalid pid */
         slot_of(pid),                       /* its slot, without a generation */
         pid.serial & ~UINT64_C(0xffffffff), /* its generation, without a slot */
         pid.serial + one_gen,               /* its next generation */

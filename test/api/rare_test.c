@@ -1,5 +1,5 @@
 /* rare_test.c - input and states that are allowed but rare: a report without memory, options of a later version,
- * completions without a process, payloads whose receiver has ended. */
+ * completions without a process, payloads for a receiver that has ended. */
 #include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -153,7 +153,7 @@ TEST(bytes_that_are_no_list_of_a_directory_are_refused)
     }
 }
 
-/* ---- a job whose result comes too late ---- */
+/* ---- a job with a result that comes too late ---- */
 
 static FLI_ATOMIC(bool) may_return;
 static FLI_ATOMIC(uint32_t) begun, freed;

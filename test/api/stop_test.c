@@ -13,7 +13,7 @@
 #include "support/gate.h"
 #include "support/until.h"
 
-enum { HOLD = FILCH_CMD_USER }; /* a command whose handler keeps the receiver and does nothing */
+enum { HOLD = FILCH_CMD_USER }; /* its handler keeps the receiver and does nothing */
 
 /* What the processes of a test did. Reset by begin(). */
 static struct {

@@ -507,7 +507,7 @@ static void order_birth(filch_out *out)
     q->reason = o->method != NULL && strcmp(o->method, "known") != 0 ? FILCH_EMETHOD : FILCH_OK;
 }
 
-/* Completes a yield whose handler has returned; also a second time, and with a wrong tag. */
+/* Completes a yield after its handler has returned; also a second time, and with a wrong tag. */
 static void complete_something(void)
 {
     if (now.question_count == 0) return;
@@ -710,7 +710,7 @@ static void ask_cancel(filch_out *out)
     uint8_t  choice = fuzz_byte(&in);
     uint64_t tag = model_next_tag(ASK_CANCEL), refused = now.alloc.refused;
     if (choice % 8 == 7) id = (int64_t)fuzz_u64(&in);
-    /* The newest timer whose id is known, or one before it. */
+    /* The newest timer with a known id, or one before it. */
     for (int i = now.question_count - 1, skip = choice % 8 % 4; choice % 8 != 7 && i >= 0; i--) {
         const question *q = &now.questions[i];
         if ((q->what != ASK_TIMER && q->what != ASK_TICKER) || q->id == 0 || skip-- > 0) continue;

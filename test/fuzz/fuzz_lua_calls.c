@@ -14,7 +14,7 @@ enum { CALLS = 24, ARGS = 5, TICKS = 400 };
 static fuzz_bytes in;
 static uint64_t   ended;
 
-/* Pushes a value that tries to occupy its worker: a function that loops, an object whose metamethods do, a long
+/* Pushes a value that tries to occupy its worker: a function that loops, an object with metamethods that do, a long
  * text. */
 static void push_hostile(lua_State *L)
 {

@@ -2,7 +2,7 @@
  * which checks each result. It follows the header, not the runtime: lists and numbers, without optimisation.
  *
  * A *life* is one process; a *letter* one message on its way; a *question* one yield. Where the header leaves a choice,
- * the model allows both: a letter whose sender has not got its result yet is a MAYBE.
+ * the model allows both: a letter without a result for its sender yet is a MAYBE.
  *
  * A finding ends the program (MUST).
  */
@@ -72,7 +72,7 @@ typedef struct life {
 
 typedef struct letter {
     int     next; /* of its receiver; -1 none */
-    int     from; /* a life, or NOBODY */
+    int     from; /* a life, or none */
     bool    any_from; /* sent for a process that has ended: the header does not specify `from` */
     bool    asked; /* by filch_yield_send */
     bool    maybe; /* the sender has not got the result yet */
@@ -106,12 +106,12 @@ typedef struct question {
     filch_err      otherwise;         /* then the error it must get */
     uint32_t       tie;               /* of a relation or spawn: FILCH_CMD_*, the pid it is about, or the number of a
                                        * name */
-    filch_pid      about;             /* or group; NOBODY: none */
+    filch_pid      about;             /* or group, or none */
     int            name;
     uint64_t       number;            /* of unmonitor: the ref. Of cancel: the deadline. Of members, broadcast: the
                                        * result */
     filch_err      reason;            /* of cancel: the reason. Of a spawn: the result of its init */
-    int            child;             /* of a spawn: the process, or NOBODY */
+    int            child;             /* of a spawn: the process, or none */
     bool           tried;             /* its init was called */
     uint32_t       how;               /* of a spawn: relations, */
     uint64_t       how_tag;           /* and the tag of its monitor */
@@ -132,7 +132,7 @@ typedef struct world {
     filch_err      foreign; /* the result of a call about a process of another node */
     bool           by_name; /* a yield will send to the process that has a name then, or to a group: no process may
                              * have a limit */
-    uint64_t       sent_maybe; /* sends by yield whose result is not known */
+    uint64_t       sent_maybe; /* sends by yield with an unknown result */
     bool           vague;      /* there were some: messages cannot be counted exactly */
     life           lives[LIVES];
     int            life_count;
@@ -143,11 +143,11 @@ typedef struct world {
     const filch_event *heard;      /* the last letter of the present step, or NULL */
     content            heard_says;
     int            question_fresh; /* the first question of the present step */
-    int            tie_next;       /* the first question that may be a relation whose handler was not observed */
+    int            tie_next;       /* the first question that may be a relation with a handler that was not observed */
     /* The caller of the present operation. */
-    int  current;     /* the life that is being stepped, or NOBODY */
+    int  current;     /* the life that is being stepped, or none */
     bool dispatching; /* a handler */
-    int  buried;      /* close or on_exit of this life, or NOBODY */
+    int  buried;      /* close or on_exit of this life, or none */
     bool posing;      /* filch_deliver: messages come from `as` */
     int  as;
 } world;

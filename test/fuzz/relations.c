@@ -11,7 +11,7 @@ typedef struct notice {
     int              next; /* -1 none */
     filch_event_type type;
     filch_pid        about;
-    int              ended; /* the life whose end it reports; NOBODY: it had ended before, or this is another kind */
+    int              ended; /* the ended life that it reports; NOBODY: it had ended before, or this is another kind */
     bool             any_from, after_link;
     int              group;
     uint64_t         tag;

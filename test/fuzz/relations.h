@@ -20,7 +20,7 @@ typedef struct bond {
 typedef struct relations {
     bond bonds[BONDS];
     int  bond_count, bonds_live;
-    int  owner[NAMES]; /* of a name, or NOBODY */
+    int  owner[NAMES]; /* of a name, or none */
     int  members[GROUPS][MEMBERS + ASKED], member_count[GROUPS];
     int  watchers[GROUPS][WATCHERS + ASKED], watcher_count[GROUPS];
     uint64_t watch_tags[GROUPS][WATCHERS + ASKED];

@@ -440,7 +440,7 @@ TEST(functions_are_known_again)
 TEST(tasks_that_are_woken_for_nothing_go_on_waiting)
 {
     world_passes(&w, "local me = process.self()\n"
-                     /* b ends while a, who has given up on it, sleeps; and when c has long been over */
+                     /* b ends while a, which has given up on it, sleeps; and long after the end of c */
                      "local b = task.spawn(function() time.sleep('8ms') end)\n"
                      "local a = task.spawn(function() b:await('1ms') local began = time.now() time.sleep('15ms') return time.now() - began end)\n"
                      "local c = task.spawn(function() b:await('1ms') end) c:await() b:await() assert(a:await() >= 0.015)\n"

@@ -382,7 +382,7 @@ static int open_patient_world(void **state)
     return 0;
 }
 
-/* Coroutines in a row, each with a variable whose __close `ends` the next one, %d levels of pcall in between. */
+/* Coroutines in a row, each with a variable with a __close that `ends` the next one, %d levels of pcall in between. */
 #define CHAIN                                                                                              \
     "local levels, deepest, refused = %d, 0, nil\n"                                                         \
     "local function nested(n, f) if n == 0 then return f() end local fine, why = pcall(nested, n - 1, f)\n" \

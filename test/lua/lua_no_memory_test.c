@@ -3,7 +3,7 @@
  * is left behind.
  *
  * The linker puts the functions below in place of libc's and of fli_lua_heap_resize (--wrap in test/CMakeLists.txt).
- * The scheduler has no workers, one thread for jobs, whose results are awaited except for the last few, and an
+ * The scheduler has no workers, one thread for jobs (all but the last few results are awaited), and an
  * allocator of its own: so each run allocates in the same order, almost to its end.
  */
 #include <errno.h>
@@ -404,7 +404,7 @@ static const char *const programs[] = {
     "assert(supervisor.start_child(top, { worker, long, id = 'late' }))\n"
     "assert(#supervisor.children(top) == 3)\n"
     "assert(supervisor.stop_child(top, 'late') and supervisor.stop(top))\n",
-    /* jobs on the pool: results and errors, long ones too; some that nobody waits for, begun or not */
+    /* jobs on the pool: results and errors, long ones too; some that are not awaited, begun or not */
     "local long, b = ('l'):rep(20000), blob.new(('b'):rep(30000))\n"
     "local function twice(x) return x * 2 end\n"
     "for i = 1, 3 do\n"

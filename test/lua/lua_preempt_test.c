@@ -143,7 +143,7 @@ static bool is_over(void *user)
     return atomic_load(&((world *)user)->over) != 0;
 }
 
-/* A program whose stack is full cannot leave a call half done. Takes seconds of CPU time in builds without
+/* A program with a full stack cannot leave a call half done. Takes seconds of CPU time in builds without
  * optimisation, so the wait is longer than usual. */
 TEST(a_stack_that_overflows_inside_a_call_leaves_the_tasks_as_they_were)
 {

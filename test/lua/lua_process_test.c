@@ -74,7 +74,7 @@ TEST(functions_that_a_spawned_one_uses_go_along)
             "local function even(n) if n == 0 then return true end return odd(n - 1) end\n"
             "function odd(n) if n == 0 then return false end return even(n - 1) end\n"
             "assert(process.exec(function() return { even(10), odd(10), even(7) } end)[1] == true)\n"
-            /* Variables that they share are shared there too, and not with those who stay. */
+            /* Functions sent together share their variables there too, and not with the functions of the sender. */
             "local count = 1\n"
             "local function inc() count = count + 1 return count end\n"
             "local function get() return count end\n"

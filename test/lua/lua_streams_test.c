@@ -90,7 +90,7 @@ TEST(a_stream_is_given_to_another_process)
             "assert(caller:write('one\\n') and caller:read_until('\\n') == 'you said one\\n')\n"
             "caller:close()\n"
             "assert(process.receive({ event = 'exit', pid = server }).result == 'served')\n"
-            /* Among other messages, which are looked at in another order. */
+            /* Among other messages, which are received in another order. */
             "caller = assert(net.connect(listener:address())) client = assert(listener:accept())\n"
             "assert(client:give(me)) process.send(me, 'x') process.send(me, ('y'):rep(40))\n"
             "assert(process.receive(function(m) return m == 'x' end) == 'x')\n"
@@ -98,7 +98,7 @@ TEST(a_stream_is_given_to_another_process)
             "assert(process.receive(function(m) return m == ('y'):rep(40) end))\n"
             "local mine = process.receive() assert(mine:write('still there\\n'))\n"
             "assert(caller:read_until('\\n') == 'still there\\n')\n"
-            /* What nobody takes is closed. */
+            /* A stream that is not taken is closed. */
             "local deaf = process.spawn(function() time.sleep('1h') end)\n"
             "assert(mine:give(deaf)) process.terminate(deaf)\n"
             "assert(select(2, caller:read()) == 'end')\n"

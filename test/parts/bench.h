@@ -1,5 +1,5 @@
 /* bench.h - processes without a scheduler, for the programs about mailboxes, yields and limits: the real files of
- * src/proc and src/dispatch under a runtime whose `ready` hook runs the process at once, on the thread that woke it. So
+ * src/proc and src/dispatch under a runtime with a `ready` hook that runs the process at once, on the thread that woke it. So
  * only the state word orders settling and waking: no run queue adds to the ordering. */
 #ifndef FILCH_TEST_PARTS_BENCH_H
 #define FILCH_TEST_PARTS_BENCH_H

@@ -206,7 +206,7 @@ static uint64_t missing(void)
     return done < total ? total - done : 0;
 }
 
-/* Sorts the programs so that those whose walks soon repeat come first: what they leave of their share goes to the
+/* Sorts the programs so that those with walks that soon repeat come first: what they leave of their share goes to the
  * programs after them. A few walks of each are the estimate; they are part of its share and are not counted twice. */
 static void sort_by_room(const fli_weak_program **programs, uint32_t count, const fli_weak_config *given)
 {

@@ -1,4 +1,4 @@
-/* litmus.c - tests of the explorer itself: small programs whose outcomes under C11 are known. Each counts its outcomes
+/* litmus.c - tests of the explorer itself: small programs with known outcomes under C11. Each counts its outcomes
  * and fails on a forbidden one; explore.c has the expected numbers. */
 #include "parts.h"
 #include "port/atomic.h"

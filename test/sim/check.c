@@ -152,7 +152,7 @@ static fli_relation *bond_at(fli_model *m, uint32_t place)
     return object_at(&m->relations, place / 2);
 }
 
-/* Checks the relations of the process in `slot`, whose lock is not held by any thread. */
+/* Checks the relations of the process in `slot`; no thread holds its lock. */
 static void walk_bonds(filch_sched *sched, fli_model *m, uint32_t slot, uint32_t first)
 {
     uint64_t word = PEEK(&((fli_proc *)object_at(&sched->rt.procs, slot))->state);

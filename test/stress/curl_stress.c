@@ -167,7 +167,7 @@ typedef struct driver {
     CURLM    *multi;
     transfer  transfers[PARALLEL];
     watched  *sockets;
-    int      *changed; /* descriptors whose `events` are new */
+    int      *changed; /* descriptors with new `events` */
     uint32_t  changed_count;
     uint64_t  timer_turn;
     long      timer_ms; /* requested by libcurl; -1: none */

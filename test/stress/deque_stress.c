@@ -35,7 +35,7 @@ enum { THIEVES_MAX = 64 };
 
 typedef struct player {
     alignas(FLI_LINE) fli_deque deque; /* of a thief; the owner uses game.deques */
-    /* The round in whose deque this thief steals.  writes: the thief.  reads: the owner.  PAIR game.left */
+    /* The round of the deque that this thief steals from.  writes: the thief.  reads: the owner.  PAIR game.left */
     FLI_ATOMIC(uint32_t) round;
     struct game *game;
     uint32_t     who; /* 0: the owner */

@@ -1,9 +1,9 @@
-/* hosts_storm.c - hosts whose processes link, unlink, monitor and end each other while the hosts stop.
+/* hosts_storm.c - processes of several hosts link, unlink, monitor and end each other while the hosts stop.
  *
  *     hosts_storm ROUNDS
  *
- * Each round makes a node with HOSTS hosts. Their processes make relations with processes of all hosts, whose pids they
- * find on a board, spawn linked processes on other hosts, and end, some of them with an error. Foreign threads do all
+ * Each round makes a node with HOSTS hosts. Their processes make relations with processes of all hosts (the pids are
+ * on a board), spawn linked processes on other hosts, and end, some of them with an error. Foreign threads do all
  * this through the first host. Meanwhile all hosts but the first stop, each by a thread of its own; then the first one
  * stops. A round passes if every host stops and the model of the node has no relation left (it asserts that when it is
  * freed).

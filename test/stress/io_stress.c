@@ -2,7 +2,7 @@
  *
  *     io_stress LIVES
  *
- * Many clients connect over a unix socket; each writes rounds of random size whose bytes follow from a number, and a
+ * Many clients connect over a unix socket; each writes rounds of random size with bytes that follow from a number, and a
  * server process, which was *given* the connection, sends them back. Clients check every byte. Reads take what is
  * there, or an exact number of bytes, or have a timeout so short that it often expires in the middle; some reads are
  * cancelled while they wait. Some clients end in the middle of a round, and clients and servers are killed by another
