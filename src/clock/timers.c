@@ -1,18 +1,18 @@
 /* timers.c - see timers.h.
  *
- * An entry is one armed timer, from a slab; its id is generation:31 | sleep:1 | handle:31. A sleep's is one cache line,
- * from a slab of its own; all others are twice as long: a *msg_timer* also has the receiver and the content of a
- * message. All fields are protected by the lock of the entry's shard, except that `generation` and `shard` may be read
- * without it to find that lock. A thread that holds the lock and finds the expected generation has the right lock: the
- * shard changes only with the generation.
+ * An entry is one armed timer, from a slab; its id is generation:31 | sleep:1 | handle:31. The entry of a sleep is one
+ * cache line, from a slab of its own. All others are msg_timers of two cache lines, which also contain the receiver and
+ * the message. All fields are protected by the lock of the entry's shard; only `generation` and `shard` may be read
+ * without it, to find that lock. A thread that holds the lock and finds the generation of its id has the right lock:
+ * the shard changes only together with the generation.
  *
  *   FREE    in the slab.
- *   ARMED   in the shard's wheel.                 -> FIRING by a worker that polls, FREE by cancel or abandon.
- *   FIRING  with that worker, outside the lock.   -> FREE or (a ticker) ARMED, by that worker.
+ *   ARMED   in the wheel of the shard.            -> FIRING by a worker that polls, FREE by cancel or abandon.
+ *   FIRING  held by that worker, without the lock. -> FREE or (a ticker) ARMED, by that worker.
  *   VOID    cancelled while FIRING.               -> FREE, by that worker.
  *
- * A ticker counts its ticks in `unread` and sends a message only for the first one; the message reads the count when it
- * is delivered. So a slow process gets one message instead of thousands.
+ * A ticker counts its ticks in `unread` and sends a message only for the first of them; the count is read when the
+ * message is delivered. So a process that is slower than its ticker gets one message with a count, not thousands.
  */
 #include "clock/timers.h"
 
@@ -26,45 +26,45 @@
 
 enum { FREE, ARMED, FIRING, VOID };
 
-/* Instead of a command: an alarm inside the runtime. */
+/* In entry.command: an alarm of the runtime (fli_timers_alarm). */
 #define ALARM 0
-/* Command number for an entry that completes the yield `key` with FILCH_EDEADLINE. FILCH_CMD_SEND has no timer of its
- * own. */
+/* In entry.command: completes the yield `key` with FILCH_EDEADLINE. FILCH_CMD_SEND is free for this: it has no
+ * timer. */
 #define DEADLINE FILCH_CMD_SEND
 
-/* Entries fired in one go, between two visits to the lock. */
+/* Entries that are fired between two acquisitions of a lock. */
 #define BATCH 64
 
-/* In an id, and in `self`: a sleep, the handle is one of the slab of sleeps. Ids of users are checked: a sleep has
- * none. */
+/* In an id, and in `self`: the entry is a sleep, and the handle is one of the slab of sleeps. Users never get the id
+ * of a sleep; stop() refuses a guessed one. */
 #define SLEEP_BIT (UINT32_C(1) << 31)
 
 typedef struct entry {
     fli_timer wheel;
-    /* Counts reuses.  writes: under the shard's lock. reads: any, relaxed; believed only under the lock. */
+    /* Counts reuses.  writes: under the lock of the shard.  reads: any, relaxed; valid only under the lock. */
     FLI_ATOMIC(uint32_t) generation;
-    FLI_ATOMIC(uint16_t) shard; /* as generation */
+    FLI_ATOMIC(uint16_t) shard; /* written and read as generation */
     uint8_t  command;           /* FILCH_CMD_SLEEP, _TIMER, _TICKER, _TERMINATE, _CANCEL; ALARM, DEADLINE */
     uint8_t  phase;
-    uint32_t self; /* plain: set when made */
-    uint32_t slot; /* of a sleep: slot of its process, */
-    uint64_t key;  /* and, also of a DEADLINE, which yield it answers */
+    uint32_t self; /* plain: the handle, set when the slot was made */
+    uint32_t slot; /* of a sleep: the slot of its process */
+    uint64_t key;  /* of a sleep or a DEADLINE: the yield that it completes */
 } entry;
 
-/* All but a sleep. */
+/* Any entry but a sleep. */
 typedef struct msg_timer {
     entry           e;
-    uint64_t        period_ns; /* of a ticker */
-    bool            owes;      /* of a ticker: ticks are counted, but no message is under way */
-    uint64_t        serial;    /* serial of the receiver */
-    uint64_t        tag;       /* of an alarm: the cookie */
-    fli_event_node *node;      /* of a timer or ticker: the first message it will send, taken when it is armed */
-    /* generation:32 | ticks not read yet:32.  writes: the firing worker, the reading owner.  relaxed: a number. */
+    uint64_t        period_ns;   /* of a ticker */
+    bool            message_due; /* of a ticker: there are unread ticks, but their message could not be sent */
+    uint64_t        serial;      /* of the receiver */
+    uint64_t        tag;         /* of the message; of an alarm: the cookie */
+    fli_event_node *node;        /* of a timer or ticker: the node of its first message, taken when it is armed */
+    /* generation:32 | unread ticks:32.  writes: the firing worker, the reading owner.  relaxed: a counter. */
     FLI_ATOMIC(uint64_t) unread;
 } msg_timer;
 
-/* 100,000 sleeps of two lines each were 1,600 pages more: each is a fault when it is first touched, and another to look
- * up in the page table when the sleep is over. See docs/design/timers.md. */
+/* 100,000 sleeps of two cache lines each would take 1,600 pages more: each costs a page fault when it is first
+ * touched, and a TLB miss when the sleep ends. See docs/design/timers.md. */
 static_assert(sizeof(entry) == 64 && sizeof(msg_timer) <= 128, "a sleep is one cache line, all others are two");
 #define MSG_TIMER_SIZE ((sizeof(msg_timer) + 63) / 64 * 64)
 
@@ -145,7 +145,7 @@ static void hint_locked(fli_timer_shard *shard)
     fli_store_rlx(&shard->count, shard->wheel.count);
 }
 
-/* Back to the slab, with a new generation: 31 bits, never 0. */
+/* Returns the entry to the slab with the next generation: 31 bits, never 0. */
 static void free_locked(fli_timers *timers, fli_timer_shard *shard, entry *e)
 {
     uint32_t generation = fli_load_rlx(&e->generation);
@@ -155,7 +155,7 @@ static void free_locked(fli_timers *timers, fli_timer_shard *shard, entry *e)
     else fli_slab_give(&timers->msg_timers, &shard->spare_msg_timers, msg_timer_of(e));
 }
 
-/* The entry that an id names, or named, or would. NULL: no such thing. */
+/* Returns the entry of the handle in `id`, of any generation, or NULL if no such entry exists. */
 static entry *entry_of(fli_timers *timers, uint64_t id)
 {
     uint32_t handle = (uint32_t)id & ~SLEEP_BIT;
@@ -164,7 +164,7 @@ static entry *entry_of(fli_timers *timers, uint64_t id)
     return t != NULL ? &t->e : NULL;
 }
 
-/* Finds the entry of `id` and locks its shard; NULL if it is over. */
+/* Finds the entry of `id` and locks its shard. Returns NULL, with no lock held, if the timer is over. */
 static entry *find_and_lock(fli_timers *timers, uint64_t id, fli_timer_shard **out)
 {
     entry *e = entry_of(timers, id);
@@ -177,13 +177,14 @@ static entry *find_and_lock(fli_timers *timers, uint64_t id, fli_timer_shard **o
     return NULL;
 }
 
-/* Stops it. True: before it fired (again). `serial`: only if it is a timer or ticker of that process; 0: whatever. */
+/* Stops the timer `id`. `serial`: only if it is a timer or ticker of that process; 0: any timer. Returns true if it
+ * will not fire (again). */
 static bool stop(fli_timers *timers, uint64_t id, uint64_t serial)
 {
     fli_timer_shard *shard;
     entry           *e = find_and_lock(timers, id, &shard);
     if (e == NULL) return false;
-    /* Ids can be guessed: a process may stop only its own timers, and no sleep. */
+    /* Ids can be guessed: a process may stop only its own timers and tickers, and no sleep. */
     bool own = (e->command == FILCH_CMD_TIMER || e->command == FILCH_CMD_TICKER) && msg_timer_of(e)->serial == serial;
     if (serial != 0 && !own) {
         fli_mutex_unlock(&shard->lock);
@@ -220,14 +221,15 @@ uint64_t fli_timers_ticks(fli_timers *timers, uint64_t id)
     return (uint32_t)unread;
 }
 
-/* Remembers the timer with its process, so that it dies with it. Room for one more is made first. */
+/* Adds the timer to the list of its process, so that the end of the process stops it. Returns false if there is no
+ * memory. */
 static bool remember(fli_timers *timers, fli_proc *p, uint64_t id)
 {
     fli_runtime *rt = timers->rt;
     fli_ext     *ext = fli_ext_get(rt, p);
     if (ext == NULL) return false;
     if (ext->timer_count == ext->timer_cap) {
-        /* Forget those that are over before asking for more room. */
+        /* Removes the timers that are over before the list grows. */
         uint32_t kept = 0;
         for (uint32_t i = 0; i < ext->timer_count; i++) {
             fli_timer_shard *shard;
@@ -252,12 +254,12 @@ static void arm_locked(fli_timer_shard *shard, entry *e, uint64_t due_ns)
 {
     e->phase = ARMED;
     fli_wheel_add(&shard->wheel, &e->wheel, due_ns);
-    /* One that is due after the first changes nothing about when to look again: most of them. */
+    /* Most timers are due after the first one, and do not change the hint. */
     if (due_ns < fli_load_rlx(&shard->next_ns)) hint_locked(shard);
     else fli_store_rlx(&shard->count, shard->wheel.count);
 }
 
-/* Takes an entry that is not armed yet. Returns NULL if out of memory. */
+/* Returns a msg_timer without a receiver, or NULL if there is no memory. */
 static msg_timer *take_msg_timer(fli_timers *timers, uint32_t shard_index, uint8_t command)
 {
     fli_timer_shard *shard = &timers->shards[shard_index];
@@ -269,7 +271,7 @@ static msg_timer *take_msg_timer(fli_timers *timers, uint32_t shard_index, uint8
     t->e.command = command;
     t->period_ns = t->serial = t->tag = 0;
     t->node = NULL;
-    t->owes = false;
+    t->message_due = false;
     return t;
 }
 
@@ -289,7 +291,7 @@ static void give(fli_timers *timers, entry *e)
     fli_mutex_unlock(&shard->lock);
 }
 
-/* Taken, filled and armed in one visit to the lock: what sleeps is what is timed most. */
+/* Takes, fills and arms the entry under one hold of the lock: sleeps are the most frequent timers. */
 static filch_err handle_sleep(fli_timers *timers, fli_local *worker, filch_receiver receiver, uint64_t due_ns)
 {
     fli_timer_shard *shard = &timers->shards[worker->index];
@@ -300,8 +302,8 @@ static filch_err handle_sleep(fli_timers *timers, fli_local *worker, filch_recei
         e->command = FILCH_CMD_SLEEP;
         e->key = receiver.key;
         e->slot = fli_serial_slot(worker->serial);
-        /* Stores the timer in the yield, so that it ends with its process. The yield cannot complete before the unlock.
-         */
+        /* The yield keeps the id of the timer, so that the end of the process stops it. The yield cannot be
+         * completed before the lock is released. */
         fli_event_node *node = fli_node_at(timers->rt, (uint32_t)receiver.key);
         node->data[0] = id_of(e);
         arm_locked(shard, e, due_ns);
@@ -324,7 +326,7 @@ static filch_err handle_timer(fli_timers *timers, fli_local *worker, msg_timer *
     t->tag = receiver.tag;
     fli_store_rlx(&t->unread, (uint64_t)fli_load_rlx(&t->e.generation) << 32);
     arm(timers, &t->e, due_ns);
-    /* Cannot fail: we are inside the handler, so the yield is out and the process is ours. */
+    /* Cannot fail: this is inside the handler, so the yield is pending and the worker holds the process. */
     return filch_complete(receiver, receiver.tag, filch_int((int64_t)id), FILCH_OK);
 }
 
@@ -348,7 +350,7 @@ filch_err fli_timers_handle(fli_timers *timers, const filch_command *command, fi
     return err;
 }
 
-/* Arms an entry. Returns its id, read before another thread could stop it. */
+/* Arms the timer. Returns its id, read before it is armed: afterwards it may fire and be reused. */
 static uint64_t armed(fli_timers *timers, msg_timer *t, uint64_t due_ns)
 {
     uint64_t id = id_of(&t->e);
@@ -370,8 +372,8 @@ uint64_t fli_timers_deadline(fli_timers *timers, filch_receiver receiver, uint64
     msg_timer *t = take_msg_timer(timers, fli_current_worker(timers->rt)->index, DEADLINE);
     if (t == NULL) return 0;
     t->e.key = receiver.key;
-    /* The yield remembers the timer, so that it dies with its process: before arming, since the timer may complete it.
-     */
+    /* The yield keeps the id of the timer, so that the end of the process stops it. Written before arming, because
+     * the timer may complete the yield. */
     fli_node_at(timers->rt, (uint32_t)receiver.key)->data[0] = id_of(&t->e);
     return armed(timers, t, due_ns);
 }
@@ -394,7 +396,7 @@ static void raise_flag(fli_timers *timers, fli_local *worker, uint64_t serial, u
         rt->hooks.ready(rt, worker, p);
 }
 
-/* Sends the timer's message. Returns false if the process has ended, or (for a ticker) if out of memory. */
+/* Sends the message of the timer. Returns false if the receiver has ended, or (a ticker) if there is no memory. */
 static bool send_message(fli_timers *timers, fli_local *worker, msg_timer *t, uint8_t what, uint64_t data)
 {
     fli_event_node *node = t->node != NULL ? t->node : fli_node_take(timers->rt, worker);
@@ -412,7 +414,7 @@ static bool send_message(fli_timers *timers, fli_local *worker, msg_timer *t, ui
     return false;
 }
 
-/* Counts `ticks`, and sends the message if none is under way. */
+/* Adds `ticks` to the unread ticks, and sends the message if none is in the mailbox. */
 static void tick(fli_timers *timers, fli_local *worker, msg_timer *t, uint64_t ticks)
 {
     uint64_t id = id_of(&t->e), unread = fli_load_rlx(&t->unread), sum;
@@ -420,30 +422,30 @@ static void tick(fli_timers *timers, fli_local *worker, msg_timer *t, uint64_t t
         sum = (uint32_t)unread + ticks;
         if (sum > UINT32_MAX) sum = UINT32_MAX;
     } while (!fli_cas_weak_rlx(&t->unread, &unread, (unread & ~(uint64_t)UINT32_MAX) | sum));
-    /* Without memory for the message the ticks stay counted, and the next one tries again. */
-    if ((uint32_t)unread == 0 || t->owes) t->owes = !send_message(timers, worker, t, FLI_NODE_TICK, id);
+    /* Without memory for the message the ticks stay counted, and the next tick sends it. */
+    if ((uint32_t)unread == 0 || t->message_due) t->message_due = !send_message(timers, worker, t, FLI_NODE_TICK, id);
 }
 
-/* The sleep is over, or the deadline of another yield has passed. */
-static void answer(fli_timers *timers, const entry *e, filch_err err)
+/* Completes the yield of a sleep, or of an operation after its deadline. */
+static void complete_yield(fli_timers *timers, const entry *e, filch_err err)
 {
-    /* The tag is in the yield; here it is only compared with itself. An error means that the process has ended; so be
-     * it. */
+    /* The tag is in the yield; filch_complete() compares receiver.tag with itself. An error means that the process
+     * has ended: ignored. */
     filch_receiver receiver = { .sched = (filch_sched *)timers->rt, .key = e->key };
     (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
 }
 
-/* Outside the lock. Returns when a ticker is due again, or FLI_NEVER. */
+/* Fires the timer, without the lock. Returns when a ticker is due again, or FLI_NEVER. */
 static uint64_t fire(fli_timers *timers, fli_local *worker, entry *e, uint64_t now_ns)
 {
     if (FLI_LIKELY(is_sleep(e))) {
-        answer(timers, e, FILCH_OK);
+        complete_yield(timers, e, FILCH_OK);
         return FLI_NEVER;
     }
     msg_timer *t = msg_timer_of(e);
     switch (e->command) {
     case ALARM: timers->rt->hooks.alarm(timers->rt, t->tag); return FLI_NEVER;
-    case DEADLINE: answer(timers, e, FILCH_EDEADLINE); return FLI_NEVER;
+    case DEADLINE: complete_yield(timers, e, FILCH_EDEADLINE); return FLI_NEVER;
     case FILCH_CMD_TIMER: (void)send_message(timers, worker, t, 0, 1); return FLI_NEVER;
     case FILCH_CMD_TERMINATE: raise_flag(timers, worker, t->serial, FLI_KILL); return FLI_NEVER;
     case FILCH_CMD_CANCEL: raise_flag(timers, worker, t->serial, FLI_CANCEL); return FLI_NEVER;
@@ -455,7 +457,7 @@ static uint64_t fire(fli_timers *timers, fli_local *worker, entry *e, uint64_t n
     }
 }
 
-/* After firing: back to the slab, or on to the next tick. */
+/* After firing: frees the entry, or arms a ticker for its next tick. */
 static void after_locked(fli_timers *timers, fli_timer_shard *shard, entry *e, uint64_t again_ns)
 {
     if (e->phase == VOID || again_ns == FLI_NEVER) {
@@ -466,8 +468,9 @@ static void after_locked(fli_timers *timers, fli_timer_shard *shard, entry *e, u
     fli_wheel_add(&shard->wheel, &e->wheel, again_ns);
 }
 
-/* Asks for the memory that firing will touch, all of the batch at once: what has slept has left the caches, and waiting
- * for it line by line is most of what a timer costs. Wrong or stale guesses only cost the guess. */
+/* Prefetches the memory that firing will touch, for the whole batch at once: a process that slept has left the
+ * caches, and cache misses one after the other are most of the cost of a timer. A wrong or stale address only wastes
+ * a prefetch. */
 static void fetch(fli_timers *timers, entry *const *batch, uint32_t n)
 {
     fli_runtime *rt = timers->rt;
@@ -480,14 +483,14 @@ static void fetch(fli_timers *timers, entry *const *batch, uint32_t n)
     }
 }
 
-/* Those on their way from the wheels to their processes. */
+/* Timers that have left their wheels and are about to fire. */
 typedef struct fire_batch {
     entry   *batch[BATCH];
     uint64_t again_ns[BATCH];
     uint32_t count;
 } fire_batch;
 
-/* Takes what is due from one wheel, as far as there is room. */
+/* Moves due timers from one wheel to the batch, up to `room` in all. */
 static void collect(fli_timer_shard *shard, uint64_t now_ns, uint32_t room, fire_batch *r)
 {
     fli_mutex_lock(&shard->lock);
@@ -500,13 +503,13 @@ static void collect(fli_timer_shard *shard, uint64_t now_ns, uint32_t room, fire
     fli_mutex_unlock(&shard->lock);
 }
 
-/* Those of one wheel, from `i` on, that have fired; returns where the next one's begin. */
+/* Settles the fired timers of one wheel, from index `i` on. Returns the index of the first timer of the next wheel. */
 static uint32_t settle_fired(fli_timers *timers, const fire_batch *r, uint32_t i)
 {
     uint32_t         index = fli_load_rlx(&r->batch[i]->shard);
     fli_timer_shard *shard = &timers->shards[index];
     fli_mutex_lock(&shard->lock);
-    /* Ours until they are settled: which wheel they belong to does not change before. */
+    /* FIRING entries belong to this worker: their shard does not change before they are settled. */
     do after_locked(timers, shard, r->batch[i], r->again_ns[i]);
     while (++i < r->count && fli_load_rlx(&r->batch[i]->shard) == index);
     hint_locked(shard);
@@ -519,7 +522,7 @@ uint32_t fli_timers_poll_some(fli_timers *timers, uint64_t now_ns, uint32_t most
     fli_local *worker = fli_current_worker(timers->rt);
     uint32_t   n = timers->shard_count, fired = 0, first = 0, room;
     fire_batch r;
-    /* Starts at another wheel each time: otherwise the first wheel could use up `most` whenever it has due timers. */
+    /* Starts at another wheel each time: if the first wheel always had due timers, the others would be starved. */
     if (FLI_UNLIKELY(most != UINT32_MAX)) first = fli_add_rlx(&timers->looks, 1) % n;
     do {
         r.count = 0;

@@ -1,36 +1,36 @@
 /* wheel.c - a hierarchical timer wheel.
  *
- * Time is counted in ticks of 2^14 ns. Read a tick as a number with two lowest digits in base 256 and all others in
- * base 64. Level L has one slot for each value of digit L; a timer sits at the level of the highest digit in which its
- * tick differs from now_tick:
+ * Time is counted in ticks of 2^14 ns. A tick is read as a number: its two lowest digits have base 256, all others base
+ * 64. Level L has one slot for each value of digit L. A timer is at the level of the highest digit in which its tick
+ * differs from now_tick:
  *
- *     level 0   this very block of 256 ticks        a slot is one tick, 16 us
- *     level 1   another block of these 65,536       a slot is 256 ticks, 4.2 ms
- *     level 2   and so on                           a slot is 2^16 ticks, 1.07 s
+ *     level 0   the current block of 256 ticks      a slot is one tick, 16 us
+ *     level 1   the current block of 65,536 ticks   a slot is 256 ticks, 4.2 ms
+ *     level 2   the current block of 2^22 ticks     a slot is 2^16 ticks, 1.07 s
  *     ...
- *     level 5   anything further                    a slot is 2^34 ticks, 3.3 days
+ *     level 5   all later ticks                     a slot is 2^34 ticks, 3.3 days
  *
- * So a lower level is always due before a higher one, and the first set bit of the lowest word in use is where the
- * next timer is: finding it takes two looks, whatever the time between. When a slot above level 0 comes due,
- * its timers move to lower levels (a cascade), each timer at most once per level.
+ * So timers of a lower level are always due before those of a higher one, and the first set bit of the lowest non-zero
+ * word leads to the next timer: two bit scans, whatever the time between. When a slot above level 0 comes due, its
+ * timers move to lower levels (a cascade), each timer at most once per level.
  *
- * The top level alone is a ring: its slots are the next 63 values of tick >> 34, so nothing special happens where the
- * higher digits change. A timer further away than that waits in the farthest of them and is placed anew from there.
+ * Only the top level is a ring: its slots are the next 63 values of tick >> 34, so a change of higher digits needs no
+ * special case. A timer beyond that reach waits in the farthest slot and is placed again from there.
  *
- * INVARIANT  a timer's tick is its due time rounded up, or the now_tick of its add if that was later.
- * INVARIANT  no armed timer's tick is before now_tick, and now_tick is never after the latest time given to expire.
- * INVARIANT  an armed timer is in the slot that its tick and now_tick give; beyond the reach, in one due earlier.
- * INVARIANT  a bit in `used` is set exactly when that slot's list is not empty; one in `words`, when that word is not
+ * INVARIANT  the tick of a timer is its due time rounded up, or now_tick at its fli_wheel_add() if that was later.
+ * INVARIANT  no armed timer has a tick before now_tick, and now_tick is never after the latest time given to expire.
+ * INVARIANT  an armed timer is in the slot given by its tick and now_tick; beyond the reach, in a slot due earlier.
+ * INVARIANT  a bit in `used` is set exactly if the list of its slot is not empty; a bit in `words`, if its word is not
  * 0. INVARIANT  above level 0, the slot of now_tick itself is empty. INVARIANT  `due_ns` of a head is not after the
- * earliest due time in its list. (Removing that one leaves it as it is.) INVARIANT  `ahead` of a head names a timer of
- * its list, if there is one. (`ahead` of a timer may name anything.)
+ * earliest due time in its list. (Removing that timer does not change it.) INVARIANT  `ahead` of a head is a timer of
+ * its list, if there is one. (`ahead` of a timer may be any address.)
  *
- * The third one survives now_tick moving ahead because it never moves past the start of a slot in use without emptying
- * it: between now_tick and that start, no digit that decides a timer's level or slot changes.
+ * The third one holds while now_tick advances, because now_tick never passes the start of a used slot without emptying
+ * that slot: between now_tick and that start, no digit that decides the level or slot of a timer changes.
  *
- * A cascade moves a whole slot in one call: with 200,000 timers in one far slot, a single expire takes milliseconds.
- * The cost is cache misses on timers that were not touched since they were armed, so each timer has a pointer to the
- * timer FETCH_AHEAD places further on in its list, and the walk prefetches that one. See docs/design/timers.md.
+ * A cascade moves a whole slot in one call: with 200,000 timers in one slot, a single fli_wheel_expire() takes
+ * milliseconds. Most of this is cache misses on timers that were not touched since they were armed. So each timer keeps
+ * the address of a timer FETCH_AHEAD places further on in its list, and the walk prefetches that one.
  * Rejected: a heap, a wheel that never cascades, a sorted list per slot; see docs/design/timers.md.
  */
 #include "clock/wheel.h"
@@ -40,22 +40,22 @@
 
 #define TOP (FLI_WHEEL_LEVELS - 1u)
 #define TOP_MASK 63u
-#define LOW_MASK 255u /* of the lowest digit */
+#define LOW_MASK 255u /* mask of the lowest digit */
 
-/* How far ahead a walk along a list asks for memory. 4, 8 and 16 measured alike: 160 to 190 ns for a cold timer,
- * against 560 without. See docs/design/timers.md. */
+/* Distance of the prefetch during a walk along a list. 4, 8 and 16 gave equal times: 160 to 190 ns for a cold timer,
+ * 560 ns without (docs/design/timers.md). */
 #define FETCH_AHEAD 8
 
-/* The last tick: UINT64_MAX rounded up. The only tick with a start that does not fit into a uint64_t. */
+/* The end of time: UINT64_MAX rounded up. The only tick with a start that does not fit into a uint64_t. */
 #define LAST_TICK (1ull << (64 - FLI_WHEEL_TICK_BITS))
 
-/* Where the digit of a level begins: 0, 8, 16, and then every 6 bits. */
+/* Returns the lowest bit of the digit of a level: 0, 8, 16, then every 6 bits. */
 static inline unsigned shift_of(unsigned level)
 {
     return level < FLI_WHEEL_WIDE ? 8 * level : 6 * level + 4;
 }
 
-/* The first slot of a level, and of how many. */
+/* Returns the index of the first slot of a level. */
 static inline unsigned base_of(unsigned level)
 {
     return level < FLI_WHEEL_WIDE ? 256 * level : 64 * level + 384;
@@ -66,13 +66,13 @@ static inline unsigned mask_of(unsigned level)
     return level < FLI_WHEEL_WIDE ? LOW_MASK : TOP_MASK;
 }
 
-/* Returns the level of the digit that this bit of a tick belongs to: the inverse of shift_of(). */
+/* Returns the level of the digit that contains bit `bit` of a tick: the inverse of shift_of(). */
 static inline unsigned level_of_bit(unsigned bit)
 {
     return bit < 8 * FLI_WHEEL_WIDE ? bit / 8 : (bit - 4) / 6;
 }
 
-/* Returns the level of the slots that this word of `used` describes: wide levels have four words. */
+/* Returns the level of the slots in word `word` of `used`: a wide level has four words. */
 static inline unsigned level_of_word(unsigned word)
 {
     return word < 4 * FLI_WHEEL_WIDE ? word / 4 : word - 6;
@@ -81,14 +81,15 @@ static inline unsigned level_of_word(unsigned word)
 _Static_assert(FLI_WHEEL_WIDE == 2 && FLI_WHEEL_PLACES <= UINT16_MAX && FLI_WHEEL_WORDS < 64,
                "as the numbers above have it");
 
-/* The first tick that is not before `ns`. Shifts first: adding first would overflow near the end of time. */
+/* Returns the first tick that is not before `ns`. Shifts before it adds: adding first would overflow near the end of
+ * time. */
 static uint64_t tick_up(uint64_t ns)
 {
     uint64_t rest = ns & ((1ull << FLI_WHEEL_TICK_BITS) - 1);
     return (ns >> FLI_WHEEL_TICK_BITS) + (rest != 0);
 }
 
-/* The last tick that has begun at `ns`. At the end of time all of them have. */
+/* Returns the last tick that has begun at `ns`. At the end of time all ticks have begun. */
 static uint64_t tick_down(uint64_t ns)
 {
     return ns == FLI_NEVER ? LAST_TICK : ns >> FLI_WHEEL_TICK_BITS;
@@ -106,8 +107,8 @@ void fli_wheel_init(fli_wheel *wheel, uint64_t now_ns)
     }
 }
 
-/* Adds to the end of a slot's list, remembers the earliest due time, and lets the one that is now FETCH_AHEAD before it
- * know. */
+/* Appends `timer` to the list of a slot, updates the earliest due time of the head, and sets `ahead` of the timer
+ * that is FETCH_AHEAD places before it. */
 static void append(fli_timer *head, fli_timer *timer)
 {
     fli_timer *open = head->ahead;
@@ -142,10 +143,11 @@ static void mark_empty(fli_wheel *wheel, unsigned place)
     if (*used == 0) wheel->words &= ~(1ull << place / 64);
 }
 
-/* Puts the timer at the end of the slot where `tick`, which is not before now_tick, belongs. */
+/* Appends the timer to the slot of `tick`, which is not before now_tick. */
 static void place(fli_wheel *wheel, fli_timer *timer, uint64_t tick)
 {
-    /* The highest bit that differs names the digit. Setting the lowest digit's bits makes "none differs" level 0. */
+    /* The highest differing bit gives the digit. The bits of the lowest digit are set, so that equal ticks give
+     * level 0. */
     unsigned highest = 63u - (unsigned)__builtin_clzll((tick ^ wheel->now_tick) | LOW_MASK);
     unsigned level = level_of_bit(highest), slot;
     if (FLI_LIKELY(level < TOP)) {
@@ -176,7 +178,7 @@ bool fli_wheel_remove(fli_wheel *wheel, fli_timer *timer)
     next->prev = prev;
     prev->next = next;
     fli_timer *head = &wheel->slots[timer->place];
-    /* If both neighbours are the same entry, it is the head, and the slot is empty now. */
+    /* next and prev are equal only if both are the head: the slot is empty now. */
     if (next == prev) {
         mark_empty(wheel, timer->place);
     } else if (head->ahead == timer) {
@@ -187,13 +189,13 @@ bool fli_wheel_remove(fli_wheel *wheel, fli_timer *timer)
     return true;
 }
 
-/* The slot that comes due first. */
+/* The slot that is due first. */
 typedef struct due_slot {
     unsigned level, place;
-    uint64_t tick; /* its first one */
+    uint64_t tick; /* first tick of the slot */
 } due_slot;
 
-/* False when the wheel is empty. */
+/* Finds the slot that is due first. Returns false if the wheel is empty. */
 static bool first_due_slot(const fli_wheel *wheel, due_slot *first)
 {
     if (wheel->words == 0) return false;
@@ -201,11 +203,11 @@ static bool first_due_slot(const fli_wheel *wheel, due_slot *first)
     uint64_t column = wheel->now_tick >> shift, used = wheel->used[word];
     unsigned place;
     if (FLI_LIKELY(level < TOP)) {
-        /* None is behind that of now_tick: the lowest bit is the nearest slot. */
+        /* No used slot is before the slot of now_tick: the lowest bit is the nearest slot. */
         place = word * 64 + (unsigned)__builtin_ctzll(used);
         column = (column & ~(uint64_t)mask_of(level)) + (place - base_of(level));
     } else {
-        /* The ring. Turned so that the slot of now_tick is bit 0, it is so again. */
+        /* The ring, rotated so that the slot of now_tick is bit 0: then the lowest bit is the nearest slot. */
         unsigned now_slot = (unsigned)column & TOP_MASK;
         column += (unsigned)__builtin_ctzll(used >> now_slot | used << ((64 - now_slot) & TOP_MASK));
         place = base_of(TOP) + ((unsigned)column & TOP_MASK);
@@ -214,14 +216,14 @@ static bool first_due_slot(const fli_wheel *wheel, due_slot *first)
     return true;
 }
 
-/* Moves the timers of a slot that has come due to lower levels (from beyond the reach: to where they belong by now),
- * in their order. */
+/* Moves the timers of a slot that has come due to lower levels, in their order; those from beyond the reach to the
+ * slot of their tick. */
 static void cascade(fli_wheel *wheel, const due_slot *due)
 {
     fli_timer *head = &wheel->slots[due->place];
     fli_timer *timer = head->next;
-    /* Emptied before the first one is placed. None is placed back here: this is the slot of now_tick now, and that one
-     * stays empty above level 0. */
+    /* The list is emptied before the first timer is placed. No timer is placed back into this slot: it is the slot
+     * of now_tick now, which stays empty above level 0. */
     head->next = head->prev = head;
     mark_empty(wheel, due->place);
     while (timer != head) {
@@ -268,8 +270,9 @@ uint64_t fli_wheel_next_ns(const fli_wheel *wheel)
 {
     due_slot first;
     if (!first_due_slot(wheel, &first)) return FLI_NEVER;
-    /* No wake-up is needed just for a cascade: the slot is emptied when the first of its timers is due. Only if all of
-     * them are beyond the reach, timers of the next slot may be due before them. */
+    /* A worker need not wake only to cascade: the slot is emptied when the first of its timers is due. But if all
+     * its timers are from beyond the reach, timers of the next slot may be due earlier, so the start of the slot is
+     * returned. */
     uint64_t tick = tick_up(wheel->slots[first.place].due_ns);
     if (tick < first.tick || (tick - first.tick) >> shift_of(first.level) != 0) tick = first.tick;
     return tick < LAST_TICK ? tick << FLI_WHEEL_TICK_BITS : FLI_NEVER;

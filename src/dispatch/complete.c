@@ -1,11 +1,11 @@
-/* complete.c - filch_complete: the answer to a yield, from any thread.
+/* complete.c - filch_complete: completes a yield, from any thread.
  *
- * The life of a yield: (1) filch_yield takes a node and lists it with the process, PENDING; (2) after the step the
- * worker calls the command's handler with a receiver that names the node and its generation; (3) the first completion
- * claims the node by CAS, fills it, and posts it to its process like a message; (4) the next step gets it as an event,
- * and the node goes back to the slab with a new generation. A second completion finds the stamp changed at (3); one
- * for a process that has ended finds it changed by the end, or finds the process dead when it posts.
- * Design: docs/design/yields.md.
+ * The life of a yield: (1) filch_yield takes a node and adds it to the yields of the process, PENDING; (2) after the
+ * step the worker calls the handler of the command with a receiver that contains the handle of the node and its
+ * generation; (3) the first completion claims the node by CAS, fills it, and posts it to the process like a message;
+ * (4) the next step gets it as an event, and the node returns to the slab with a new generation. A second completion
+ * finds the stamp changed at (3). A completion for a process that has ended finds the stamp changed by the end, or the
+ * process dead when it posts. Design: docs/design/yields.md.
  */
 #include <filch.h>
 
@@ -20,12 +20,12 @@ static filch_err late(fli_runtime *rt, fli_local *worker, filch_err err)
     return err;
 }
 
-/* Hands over a claimed and filled node. */
-static filch_err hand_over(fli_runtime *rt, fli_local *worker, fli_event_node *node)
+/* Delivers a claimed and filled node to its process. */
+static filch_err post_completion(fli_runtime *rt, fli_local *worker, fli_event_node *node)
 {
-    /* Inside its own handler the process is ours: no need to knock. */
+    /* Called inside the handler of this process: the worker holds the process, so no wake-up is needed. */
     if (worker != NULL && worker->dispatching && worker->serial == node->owner) {
-        if (fli_mail_has_inline_result(worker)) fli_mail_list_inline_result(worker); /* it came first */
+        if (fli_mail_has_inline_result(worker)) fli_mail_list_inline_result(worker); /* completed before this one */
         fli_mail_append(rt, &worker->current->completions, node);
         return FILCH_OK;
     }
@@ -33,14 +33,13 @@ static filch_err hand_over(fli_runtime *rt, fli_local *worker, fli_event_node *n
     return fli_mail_post(rt, worker, p, fli_serial_gen(node->owner), node);
 }
 
-/* Fast path of a synchronous completion: the handler completes the yield of the current process before it returns.
- * Precondition: `key` is worker->inline_key. The worker owns the process, and the node too unless another thread has
- * the receiver, so the node is claimed by a CAS. The worker finds and counts the result when the handler has returned.
- */
-static inline bool complete_here(fli_local *worker, uint64_t kind, uint64_t first, uint64_t second, filch_err error)
+/* Completes the yield that is being dispatched, from inside its handler (synchronous completion). The worker holds the
+ * process, and also the node unless another thread has a copy of the receiver. The worker reads the result when the
+ * handler has returned, and counts it. Returns false if the yield is completed already. */
+static inline bool complete_inline(fli_local *worker, uint64_t kind, uint64_t first, uint64_t second, filch_err error)
 {
     fli_event_node *node = worker->inline_node;
-    uint32_t        stamp = fli_load_rlx(&node->stamp); /* the generation cannot change while the handler runs */
+    uint32_t        stamp = fli_load_rlx(&node->stamp); /* its generation does not change while its handler runs */
     bool            out = (stamp & FLI_STAMP_MASK) == FLI_STAMP_PENDING;
     if (FLI_UNLIKELY(!out || !fli_yield_claim_stamp(node, stamp))) return false;
     worker->inline_result->error = error;
@@ -49,7 +48,7 @@ static inline bool complete_here(fli_local *worker, uint64_t kind, uint64_t firs
     return true;
 }
 
-/* Completes a yield; filch_complete() has checked the tag of the receiver. */
+/* The slow path of filch_complete, which has checked the tag of the receiver. */
 filch_err filch_complete_any(filch_receiver receiver, filch_data data, filch_err error)
 {
     if (receiver.sched == NULL || receiver.key == 0)
@@ -76,11 +75,11 @@ filch_err filch_complete_any(filch_receiver receiver, filch_data data, filch_err
     uint32_t command = (uint32_t)node->command;
     node->error = error;
     bool held = FLI_UNLIKELY(rt->sim != NULL) && rt->sim->answered(rt, node, command);
-    if (!held) err = hand_over(rt, worker, node);
+    if (!held) err = post_completion(rt, worker, node);
     if (err != FILCH_OK) {
         fli_yield_drop(rt, worker, node);
         fli_data_undo(&data, &owned);
-        FLI_TALLY(rt, worker, abandoned, 1); /* ours before its process ended, which therefore has not counted it */
+        FLI_TALLY(rt, worker, abandoned, 1); /* claimed before the end of its process, which has not counted it */
         return late(rt, worker, err);
     }
     FLI_TALLY(rt, worker, completions, 1);
@@ -94,13 +93,13 @@ static __attribute__((noinline)) filch_err complete_later(filch_sched *sched, ui
     return filch_complete_any(receiver, filch_value((filch_kind)kind, first, second), error);
 }
 
-/* Completes a yield with a value; filch_complete() has checked the tag of the receiver. */
+/* The fast path of filch_complete for payloads in value form. */
 filch_err filch_complete_value(filch_sched *sched, uint64_t key, uint64_t kind, uint64_t first, uint64_t second,
                                filch_err error)
 {
     fli_local *worker = fli_current_get();
     if (FLI_LIKELY(worker != NULL && worker->inline_key == key && (filch_sched *)worker->rt == sched && key != 0 &&
-                   complete_here(worker, kind, first, second, error))) {
+                   complete_inline(worker, kind, first, second, error))) {
         return FILCH_OK;
     }
     return complete_later(sched, key, kind, first, second, error);

@@ -1,7 +1,7 @@
 /* registry.c - see registry.h.
  *
- * INVARIANT  once `frozen`, nothing but `refs` changes: readers need no lock. A scheduler freezes its registry before
- *            it starts its threads, so they see it complete.
+ * INVARIANT  once `frozen` is set only `refs` changes, so readers need no lock. A scheduler freezes its registry before
+ * it starts its threads, so the threads see all handlers.
  */
 #include "dispatch/registry.h"
 
@@ -20,7 +20,7 @@ typedef struct row {
 } row;
 
 struct filch_registry {
-    /* Holders: the program, and schedulers.  PAIR registry.refs */
+    /* References: one of the program, one of each scheduler.  PAIR registry.refs */
     FLI_ATOMIC(uint32_t) refs;
     /* Set by the first scheduler.  PAIR registry.freeze */
     FLI_ATOMIC(bool) frozen;
@@ -42,7 +42,7 @@ filch_err fli_registry_create(filch_registry **out)
     return FILCH_OK;
 }
 
-/* The row of `id`, or the empty one where it would go. */
+/* Returns the row of `id`, or the empty row where `id` is to be inserted. */
 static row *place(row *rows, uint32_t room, uint32_t id)
 {
     uint32_t i = (uint32_t)fli_prng_mix(id) & (room - 1);
@@ -79,7 +79,7 @@ filch_err filch_registry_add(filch_registry *registry, uint32_t id, filch_handle
     }
     if (registry->row_count * 2 >= registry->row_room && !grow(registry)) return FILCH_ENOMEM;
     row *at = place(registry->rows, registry->row_room, id);
-    if (at->id == 0) registry->row_count++; /* one that was taken out has kept its row */
+    if (at->id == 0) registry->row_count++; /* a removed handler has kept its row */
     *at = (row){ .id = id, .handler = entry };
     return FILCH_OK;
 }
@@ -111,7 +111,7 @@ void fli_registry_use(filch_registry *registry)
 
 void filch_registry_destroy(filch_registry *registry)
 {
-    /* PAIR registry.refs, both halves: the last read of every holder comes before the free. */
+    /* PAIR registry.refs, both halves: the last reads of all other holders happen before the registry is freed. */
     if (registry == NULL || fli_sub_acqrel(&registry->refs, 1) != 1) return;
     fli_mem mem = registry->mem;
     fli_free(&mem, registry->rows, registry->row_room * sizeof *registry->rows);

@@ -1,12 +1,10 @@
 /* send_waiters.c - see send_waiters.h, and proc/limit.h for the WAITING bit.
  *
- * INVARIANT  while a mailbox's WAITING bit is set, or being set or cleared, the shard's lock is held or a sender is in
- *            the shard's queue: a sender sets the bit under the lock and queues under the same lock; the bit is cleared
- *            under the lock when the last sender has left.
- *
- * So no sender waits unnoticed: the thread that releases room sees the bit if the sender has set it before (same word),
- * takes the lock, and finds the sender queued. A process that ends closes its load first; a sender that comes later
- * finds it dead.
+ * INVARIANT  while the WAITING bit of a mailbox is set, the lock of its shard is held or a sender is queued for it: a
+ *            sender sets the bit and queues itself under one hold of the lock, and the bit is cleared under the lock
+ * when the last waiter has left. So each waiter is found: a receiver that makes space sees the bit, because space and
+ * bit are in one word, takes the lock, and finds the queued sender. A process that ends closes its word first; a later
+ * sender finds it dead.
  */
 #include "dispatch/send_waiters.h"
 
@@ -18,7 +16,7 @@
 
 struct fli_waiter {
     fli_waiter     *next;
-    uint64_t        target; /* serial */
+    uint64_t        target; /* serial of the receiver */
     fli_event_node *node;   /* the message */
     filch_receiver  receiver;
     filch_err       outcome;
@@ -49,16 +47,17 @@ static unsigned shard_of(uint64_t serial)
     return fli_serial_slot(serial) % FLI_SEND_WAITERS_SHARDS;
 }
 
-/* Queues `waiter` if the mailbox is still full. FILCH_OK: it waits. FILCH_EFULL: it is not full any more, try again. */
+/* Queues `waiter` if the mailbox is still full. Returns FILCH_OK if it is queued, FILCH_EFULL if the mailbox has
+ * space now (send again), FILCH_EDEAD if the receiver has ended. */
 static filch_err queue(fli_send_waiters *waiters, fli_proc *p, fli_waiter *waiter, uint32_t units)
 {
     unsigned shard = shard_of(waiter->target);
     fli_mutex_lock(&waiters->shards[shard].lock);
     uint32_t  gen = fli_serial_gen(waiter->target);
     fli_admit admit = fli_limit_wait(p, gen, units);
-    /* The load holds 12 bits of the generation, the state word all of them: checked again, so that no sender waits for
-     * the slot's next process, which would never complete it. A bit that was set in vain is cleared by the next release
-     * of room. */
+    /* The word of the limit has 12 bits of the generation, the state word all of them. The full check prevents that
+     * a sender waits for a later process in the same slot, which would never wake it. A WAITING bit that was set in
+     * vain is cleared by the next retry. */
     if (!fli_word_lives(fli_state_look(&p->state), gen)) admit = FLI_ADMIT_DEAD;
     if (admit == FLI_ADMIT_FULL) {
         waiter->next = NULL;
@@ -71,7 +70,7 @@ static filch_err queue(fli_send_waiters *waiters, fli_proc *p, fli_waiter *waite
     return admit == FLI_ADMIT_FULL ? FILCH_OK : FILCH_EFULL;
 }
 
-/* Sends or waits. FILCH_OK with *waits false: the message is in the mailbox. */
+/* Sends the message or queues the sender. Returns FILCH_OK with *waits false if the message is in the mailbox. */
 static filch_err put_or_wait(fli_send_waiters *waiters, fli_runtime *rt, fli_local *worker, fli_proc *p,
                              fli_waiter *waiter, bool *waits)
 {
@@ -94,7 +93,7 @@ filch_err fli_send_waiters_send(fli_send_waiters *waiters, fli_runtime *rt, cons
     fli_local *worker = fli_current_worker(rt);
     fli_proc  *p;
     filch_err  err = fli_pid_find(rt, command->target, &p);
-    /* A pid of elsewhere goes by the route, at once. */
+    /* A pid of another node is sent by the route at once. */
     if (err == FILCH_EFOREIGN) err = fli_send(rt, worker, command->target, command->from, &command->data);
     else if (err == FILCH_OK) goto local;
     else fli_send_refused(rt, worker, err);
@@ -127,8 +126,7 @@ no_waiter:
     return err;
 }
 
-/* Completes the yields of the senders that were retried or refused. Outside the lock, because a completion may wake and
- * queue a process. */
+/* Completes the yields of the picked senders. Outside the lock: completing may wake and queue processes. */
 static void complete_all(fli_runtime *rt, fli_local *worker, fli_waiter *waiter)
 {
     while (waiter != NULL) {
@@ -140,16 +138,16 @@ static void complete_all(fli_runtime *rt, fli_local *worker, fli_waiter *waiter)
             fli_node_give(rt, worker, waiter->node);
             fli_send_refused(rt, worker, waiter->outcome);
         }
-        /* An error means that the sender has ended meanwhile: nothing to do. */
+        /* An error means that the sender has ended meanwhile: ignored. */
         (void)!filch_complete(waiter->receiver, waiter->receiver.tag, filch_none(), waiter->outcome);
         fli_free(&rt->mem, waiter, sizeof *waiter);
         waiter = next;
     }
 }
 
-/* Removes from the shard's queue the waiters for `serial` that `decide` gives an outcome. Stops at the first without an
- * outcome, so that no sender overtakes another. Returns the removed waiters in order; *more says whether one for
- * `serial` is left. */
+/* Removes from the queue of the shard the waiters for `serial` for which `decide` returns true. Stops at the first
+ * for which it returns false, so that no message overtakes another. Returns the removed waiters in order; *more: a
+ * waiter for `serial` is left. */
 static fli_waiter *pick(fli_send_waiters *waiters, uint64_t serial, bool (*decide)(void *ctx, fli_waiter *waiter),
                         void *ctx, bool *more)
 {

@@ -1,5 +1,4 @@
-/* send_waiters.h - senders that wait for waiters in a full mailbox (FILCH_OVERFLOW_WAIT), in the order they came.
- * Design: docs/design/mailbox-fast-paths.md. */
+/* send_waiters.h - senders that wait for space in a full mailbox (FILCH_OVERFLOW_WAIT), in order of arrival. */
 #ifndef FLI_DISPATCH_SEND_WAITERS_H
 #define FLI_DISPATCH_SEND_WAITERS_H
 
@@ -14,7 +13,8 @@ typedef struct fli_waiter fli_waiter;
 typedef struct fli_send_waiters {
     struct {
         alignas(FLI_LINE) fli_mutex lock;
-        fli_waiter *first, *last; /* plain: under lock. Waiters for every receiver of this shard, in order of arrival */
+        fli_waiter *first,
+            *last; /* plain: under lock. The waiters of all receivers of this shard, in order of arrival */
     } shards[FLI_SEND_WAITERS_SHARDS];
 } fli_send_waiters;
 
@@ -22,14 +22,15 @@ filch_err fli_send_waiters_init(fli_send_waiters *waiters);
 /* Thread: no process is left. */
 void fli_send_waiters_fini(fli_send_waiters *waiters);
 
-/* The handler of FILCH_CMD_SEND for this waiters's runtime: sends now, or waits here. */
+/* The handler of FILCH_CMD_SEND: sends the message, or queues it until the mailbox has space. */
 filch_err fli_send_waiters_send(fli_send_waiters *waiters, fli_runtime *rt, const filch_command *command,
                                 filch_receiver receiver);
 
-/* Retries the waiting senders of the process in slot `p`, as many as fit into its mailbox. Thread: any. */
+/* Sends the queued messages that fit into the mailbox of the process that uses slot `p` now, and completes their
+ * senders. Thread: any. */
 void fli_send_waiters_retry(fli_send_waiters *waiters, fli_runtime *rt, fli_proc *p);
 
-/* Completes every sender that waits for the process `serial` with FILCH_EDEAD. */
+/* Completes all senders that wait for the process with `serial` with FILCH_EDEAD. */
 void fli_send_waiters_refuse(fli_send_waiters *waiters, fli_runtime *rt, uint64_t serial);
 
 #endif

@@ -1,23 +1,23 @@
-/* foreign.c - descriptors that others have opened: waiting until one is ready (poll), and making a stream of one
+/* foreign.c - descriptors that the runtime did not open: waiting until one is ready (poll), and making a stream of one
  * (adopt).
  *
- * A poll that has to wait is an operation on a stream of its own, a *watch*: so alarms, cancel and the end of the
- * process are those of every operation (op.c). The watch holds a duplicate of the descriptor. The system knows a
- * descriptor in a poller by number and file: with the owner's number, two polls would be refused as one (EEXIST), and
- * removing a watch whose number has been closed and used again would remove a stranger. The duplicate is nobody else's
- * number.
+ * A poll that has to wait is an operation on a stream of its own, a FLI_STREAM_POLL, so alarms, cancel and the end of
+ * the process work as for every operation (op.c). The stream has a duplicate of the descriptor, because a poller
+ * identifies a descriptor by number and file: with the original number, a second poll would be refused (EEXIST), and
+ * after the process closed the number and the system reused it, removing the stream would remove another stream from
+ * the poller.
  *
- * A watch asks poll(2) what the descriptor is ready for; the poller's reports, which are edges, only say when to ask.
+ * A poll asks poll(2) what the descriptor is ready for; the reports of the poller, which are edge-triggered, only say
+ * when to ask.
  *
- * Adopting works on a descriptor of our own too, and closes the given one last: after an error it is still the
- * caller's.
+ * Adopting uses a duplicate too, and closes the given descriptor last: after an error the caller still has it.
  */
 #include <errno.h>
 
 #include "base/assert.h"
 #include "io/stream.h"
-#include "port/desc.h"
 #include "payload/data.h"
+#include "port/desc.h"
 
 /* ---- poll ---- */
 
@@ -49,14 +49,15 @@ static filch_err handle_poll(fli_io *io, const filch_command *command, filch_io_
     s->foreign = fd;
     request.stream.id = fli_stream_id(s);
     err = fli_op_begin(s, command, &request, receiver, FLI_READING, &try_first);
-    FLI_ASSERT(err == FILCH_OK); /* nobody else knows it */
+    FLI_ASSERT(err == FILCH_OK); /* the stream is new: no other operation can be outstanding */
     s->ops[FLI_READING].how = (uint8_t)request.how;
     fli_op_run(io, s, FLI_READING, true);
     return FILCH_OK;
 }
 
-/* Some at a time: settling one takes it off the list. Those that another worker is busy with stay there until it is
- * done, so the last round is the one that found no full list, or none to settle. */
+/* Cancels up to ROOM polls at a time: completing a poll takes its stream off the list. Polls that are BUSY on
+ * another worker stay in the list until that worker is done, so the loop ends when the list was not full or nothing
+ * could be completed. */
 static filch_err handle_poll_cancel(fli_io *io, const filch_command *command, const filch_io_request *request,
                                     filch_receiver receiver)
 {
@@ -105,11 +106,11 @@ static filch_err handle_adopt(fli_io *io, const filch_command *command, const fi
     }
     filch_err err = fli_stream_make(io, command->from.serial, NULL, own, kinds[kind], &s);
     if (err != FILCH_OK) return err;
-    /* For what a listener accepts; `own` is open as long as the stream is, which only this process can close. */
+    /* Inherited by accepted connections. `own` stays open while the stream is, and only this process could close it. */
     if (kind == FLI_DESC_LISTENER && fli_net_address(own, false, &address) == 0)
         s->is_unix = fli_address_is_unix(&address);
     fli_store_rlx(&s->short_reads,
-                  kind != FLI_DESC_FILE); /* a terminal, packets, a pipe with a name: nothing is known of it */
+                  kind != FLI_DESC_FILE); /* a terminal, a packet socket or a FIFO: reads may end at boundaries */
     if ((request->how & FILCH_ADOPT_KEEP) == 0) (void)fli_desc_close(fd);
     fli_op_complete(receiver, FILCH_OK, filch_int((int64_t)fli_stream_id(s)));
     return FILCH_OK;

@@ -1,8 +1,8 @@
-/* io.h - sockets, files, programs and signals for processes: what the scheduler knows of this room.
+/* io.h - sockets, files, programs and signals for processes: the interface of this module to the scheduler.
  *
- * The scheduler hands it commands (fli_io_handle), asks it now and then what descriptors have become ready
- * (fli_io_collect), lets one sleeping worker wait in it (the same, with a time), and tells it when a process with
- * streams ends. Built without I/O (FLI_IO 0, also in the simulator) everything here is empty.
+ * The scheduler passes commands to it (fli_io_handle), collects reports of ready descriptors and delivers them
+ * (fli_io_collect, fli_io_deliver), parks one idle worker in fli_io_collect with a timeout, and reports the end of a
+ * process that has streams (fli_io_release). Without I/O (FLI_IO 0, also in the simulator) all functions are empty.
  */
 #ifndef FLI_IO_IO_H
 #define FLI_IO_IO_H
@@ -16,7 +16,7 @@
 #include "proc/runtime.h"
 #include "work/pool.h"
 
-/* How much a read wants: filch_io_request.how. */
+/* filch_io_request.how of a read: as many bytes as there are, an exact number, or up to a delimiter. */
 enum { FLI_READ_SOME, FLI_READ_EXACTLY, FLI_READ_UNTIL };
 
 #ifndef FLI_IO
@@ -30,10 +30,10 @@ enum { FLI_READ_SOME, FLI_READ_EXACTLY, FLI_READ_UNTIL };
 
 #define FLI_IO_STRIPES 16
 
-/* Bytes that one turn may move: a command, or one look at the descriptors. A peer that sends or receives as fast as we
- * do would otherwise keep a worker for as long as it likes. What is left then is requeued behind all descriptors that
- * have news (fli_poller_again). Each operation that a look finds ready may move FLI_IO_OP_MIN_BYTES, whatever the ones
- * before it have used. docs/design/io.md. */
+/* Bytes that one command, or one fli_io_deliver, may move. Without this budget a peer that sends or receives as fast
+ * as the worker would occupy the worker for ever. An operation that has used up the budget is requeued behind all
+ * descriptors that have reports (fli_poller_again). Each operation of a fli_io_deliver may move FLI_IO_OP_MIN_BYTES
+ * even if earlier operations have used up the budget. docs/design/io.md. */
 #ifdef FLI_SMALL
 #define FLI_IO_BUDGET_BYTES ((size_t)8192)
 #define FLI_IO_OP_MIN_BYTES ((size_t)2048)
@@ -42,16 +42,17 @@ enum { FLI_READ_SOME, FLI_READ_EXACTLY, FLI_READ_UNTIL };
 #define FLI_IO_OP_MIN_BYTES ((size_t)65536)
 #endif
 
-/* What a worker receives into: bytes are received behind those that others still hold. Plain: the worker's own. */
+/* The buffer that a worker receives into: new bytes go behind those that processes still hold. Plain: used by that
+ * worker alone. */
 typedef struct fli_io_local {
     alignas(FLI_LINE) void *block; /* NULL: none yet */
     uint8_t *bytes;
     size_t   used;
-    size_t   left;  /* of the budget of this turn */
-    size_t   moved; /* bytes since the clock was last asked for: fli_io_clock_due */
+    size_t   left;  /* bytes left of the budget: fli_budget_begin */
+    size_t   moved; /* bytes moved since fli_io_clock_due last returned true */
 } fli_io_local;
 
-/* What descriptors have reported and nobody has acted on yet. */
+/* Reports that were collected from the poller and not yet delivered. */
 #define FLI_IO_BATCH 64
 typedef struct fli_io_batch {
     uint32_t        count;
@@ -68,24 +69,25 @@ typedef struct fli_io {
     uint32_t      local_count;
     fli_slab      streams;
     fli_poller    poller; /* written once, before `open` */
-    /* The poller is there.  writes: under lock, once.  PAIR io.open */
+    /* The poller is open.  writes: under lock, once.  PAIR io.open */
     FLI_ATOMIC(bool) open;
-    /* Streams in the poller.  writes: any, by add.  reads: workers, as a hint: whoever opens the first one wakes a
-     * worker or is one, which looks again before it sleeps.  PAIR io.fd_count */
+    /* Streams in the poller.  writes: any, by add.  reads: workers, as a hint: a thread other than a worker that
+     * adds the first one unparks a worker, and each worker reads this again before it parks.  PAIR io.fd_count */
     FLI_ATOMIC(uint32_t) fd_count;
-    fli_mutex                   lock;      /* opening the poller; `transfers` */
-    struct fli_stream_transfer *transfers; /* under lock: streams on their direction from one process to another */
-    fli_mutex                   stripes[FLI_IO_STRIPES]; /* the lists of streams of the processes, by pid */
+    fli_mutex                   lock;      /* protects opening the poller, and `transfers` */
+    struct fli_stream_transfer *transfers; /* under lock: streams that were sent in a message and not taken yet */
+    fli_mutex stripes[FLI_IO_STRIPES];     /* each protects the stream lists of some processes, chosen by pid */
 } fli_io;
 
 filch_err fli_io_init(fli_io *io, fli_runtime *rt, fli_timers *timers, fli_workpool *pool, uint32_t local_count);
-/* Thread: no worker is left. Closes what is still open. */
+/* Closes all streams that are still open. Thread: no worker is left. */
 void fli_io_fini(fli_io *io);
 
-/* Has the poller made now, not when it is first needed: for its descriptor. FILCH_ESYS. */
+/* Opens the poller now instead of at its first use, for a caller that needs its descriptor. Errors: FILCH_ESYS. */
 filch_err fli_io_open(fli_io *io);
 
-/* The descriptor that is readable when fli_io_collect has something to collect, and the bell in it: port/wakefd.h. */
+/* The descriptor that is readable when fli_io_collect() has reports, and the eventfd in it that wakes a waiting
+ * worker (port/wakefd.h). */
 static inline int fli_io_fd(const fli_io *io)
 {
     return fli_poller_fd(&io->poller);
@@ -95,10 +97,10 @@ static inline int fli_io_wake_fd(const fli_io *io)
     return io->poller.wakefd;
 }
 
-/* The handler of every I/O command. */
+/* The handler of all I/O commands. */
 filch_err fli_io_handle(fli_io *io, const filch_command *command, filch_receiver receiver);
-/* Returns true once for each FLI_IO_BUDGET_BYTES that the commands of this worker have moved: the caller looks at its
- * timers before the next step, as a process that goes on reading takes few steps and much time. Thread: a worker. */
+/* Returns true once for each FLI_IO_BUDGET_BYTES that the commands of this worker have moved. The caller then checks
+ * its timers before the next step: a process that reads in a loop takes few steps and much time. Thread: a worker. */
 static inline bool fli_io_clock_due(fli_io *io, const fli_local *worker)
 {
     fli_io_local *local = &io->locals[worker->index];
@@ -107,32 +109,32 @@ static inline bool fli_io_clock_due(fli_io *io, const fli_local *worker)
     return true;
 }
 
-/* The process, which has an ext, ends: its streams are closed. Thread: its owner. */
+/* Closes the streams of `p`, which ends and has an ext. Thread: the worker that runs `p`. */
 void fli_io_release(fli_io *io, fli_proc *p);
 
-/* A timer that an operation has set rings. */
+/* Called when a timer set by an operation is due. */
 void fli_io_alarm(fli_io *io, uint64_t cookie);
 
-/* Is there any descriptor to wait for? */
+/* Returns true if the poller has descriptors. */
 static inline bool fli_io_has_fds(const fli_io *io)
 {
-    return fli_load_acq(&io->fd_count) > 0; /* PAIR io.fd_count, acquire half: then there is a poller */
+    return fli_load_acq(&io->fd_count) > 0; /* PAIR io.fd_count, acquire half: the poller is open if this is not 0 */
 }
 
-/* Collects what is ready, `most` reports or as many as a batch holds: waits for it until `until_ns` (0: does not wait)
- * or until the bell. */
+/* Collects at most `most` reports, and at most FLI_IO_BATCH. Blocks until there is one, `until_ns` (0: does not
+ * block), or fli_io_ring(). */
 void fli_io_collect(fli_io *io, uint64_t until_ns, fli_io_batch *batch, uint32_t most);
-/* Completes what waited for it. Thread: a worker; the processes become ready there, and run in the order of the
- * reports. */
+/* Attempts the operations that waited for these reports. Thread: a worker; the processes become ready on it and run
+ * in the order of the reports. */
 void fli_io_deliver(fli_io *io, const fli_io_batch *batch);
 
-/* Interrupts the one who sleeps in fli_io_collect. */
+/* Wakes the worker that blocks in fli_io_collect(). */
 static inline void fli_io_ring(fli_io *io)
 {
     fli_poller_ring(&io->poller);
 }
 
-/* filch_stream_give and so on, for the process being stepped. */
+/* filch_stream_give, filch_stream_take and filch_stream_address, for the process that `worker` runs. */
 filch_err fli_io_give(fli_io *io, fli_local *worker, filch_stream stream, filch_pid to);
 filch_err fli_io_take(fli_io *io, fli_local *worker, const filch_data *data, filch_stream *stream);
 filch_err fli_io_address(fli_io *io, fli_local *worker, filch_stream stream, filch_address_of which, char *text,

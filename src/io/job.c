@@ -1,17 +1,17 @@
 /* job.c - operations that may block, on threads of the work pool: files, names, programs.
  *
- * A call on a thread cannot be interrupted. A deadline or a cancel completes the yield and leaves the thread where it
- * is:
- *   - The stream's reading direction stays BUSY, held by the job, until the call returns; the next operation is
- * FILCH_EBUSY.
- *   - When it returns, settling finds the yield over and releases what came: bytes are dropped, an opened stream is
- * closed. A deadline is a timer of the yield (fli_timers_deadline), not of the stream: it touches nothing that the
- * thread uses.
+ * A call on a thread cannot be interrupted. A deadline or a cancel completes the yield while the thread stays in the
+ * call:
+ *   - The reading direction of the stream stays BUSY, held by the job, until the call returns. Until then the next
+ *     operation gets FILCH_EBUSY.
+ *   - When the call returns, fli_op_settle() finds the yield completed and frees the result: bytes are dropped, an
+ * opened stream is closed. A deadline is a timer of the yield (fli_timers_deadline), not of the stream: it uses no
+ * field that the thread uses.
  */
 #include "io/stream.h"
 #include "port/clock.h"
 
-/* Sets the deadline before the job is submitted: from then on the yield may be over at any moment. */
+/* Sets the deadline. Called before the job is submitted; from then on the yield may be completed at any time. */
 static filch_err set_deadline(fli_io *io, filch_receiver receiver, uint64_t timeout_ns, uint64_t *timer)
 {
     *timer = 0;
@@ -24,7 +24,7 @@ filch_err fli_job_submit(fli_io *io, fli_job *job, fli_lane lane, const filch_co
                          uint64_t timeout_ns, uint64_t *timer)
 {
     filch_err err = set_deadline(io, receiver, timeout_ns, timer);
-    uint64_t  set = *timer; /* once it is submitted the job may be gone */
+    uint64_t  set = *timer; /* `timer` may be in the job, which may be freed once it is submitted */
     job->lane = lane;
     job->owner = (fli_job_owner){ command->from.serial, receiver.tag, command->id };
     if (err == FILCH_OK) err = fli_workpool_submit(io->pool, job);
@@ -45,7 +45,6 @@ void fli_op_submit(fli_io *io, fli_stream *s, fli_lane lane, uint64_t timeout_ns
 
 bool fli_op_cancel_job(fli_stream *s)
 {
-    /* The receiver was written by this process's worker when the operation began, and no thread of the pool writes it.
-     */
+    /* The worker of this process wrote the receiver when the operation started, and no thread of the pool writes it. */
     return fli_op_complete(s->ops[FLI_READING].receiver, FILCH_ECANCELLED, filch_none());
 }

@@ -1,30 +1,34 @@
-/* op.c - the life of an operation: begun by the process's own worker, tried at once, and if the system says "not now"
- * left ARMED for whoever hears better news.
+/* op.c - the life of an operation: started by the worker that runs the process, attempted at once, and if the system
+ * call would block left ARMED until a report of the poller.
  *
- *   1. begin: the stream is the process's, and nothing else is out that direction: the worker holds the direction, BUSY
- *   2. try: the system call. It is skipped when nothing has been reported since the last one said "not now"
- *   3. not now: an alarm if there is a timeout, then arm. From here on it is anybody's who takes it
- *   4. a report, the alarm, a cancel or a close takes it: back to 2, or to 5. After the alarm of its end it does not
- * wait again: bytes that came in time win, though the report of them is still unread A turn that has moved its budget
- * of bytes (FLI_IO_BUDGET_BYTES) is "not now" too: the poller is asked to report the descriptor once more, behind all
- * others that have news
- *   5. settle: let go of the stream, then complete the yield. In this order: the process may begin the next operation
- *      the moment it hears, on another worker. And the stream may be gone once it is let go: nothing of it is touched
+ *   1. begin: the process owns the stream and no operation of this direction is outstanding: the worker holds the
+ *      direction, BUSY
+ *   2. try: the system call. Skipped if nothing has been reported since the last call returned EAGAIN
+ *   3. would block: sets an alarm if there is a timeout, then arms. From here on any thread may take the operation. An
+ *      operation that has used up its budget (FLI_IO_BUDGET_BYTES) waits too: the poller is told to report the
+ *      descriptor again, after all pending reports
+ *   4. a report, the alarm, a cancel or a close takes it: back to 2, or to 5. After the alarm of its timeout it is
+ *      attempted once more but does not wait again: bytes that came in time are delivered even if their report has not
+ *      been read yet
+ *   5. settle: releases the direction, then completes the yield. In this order, because the completed process may start
+ *      the next operation at once on another worker. The stream may be freed when the direction is released, so it is
+ *      not touched after that
  *
- * An alarm may ring for an operation that is over, and find the next one: it looks at the time and lets that one be.
+ * An alarm may be due after its operation has ended, and find the next operation: it compares the time with that
+ * operation's deadline and does not end it.
  * Design: docs/design/io.md.
  */
 #include <errno.h>
 #include <string.h>
 
 #include "io/stream.h"
-#include "port/clock.h"
 #include "payload/data.h"
+#include "port/clock.h"
 
-/* How often a program without a descriptor is asked whether it has ended, while somebody waits for that. */
+/* Interval at which a program without a descriptor is checked for its end while an operation waits for it. */
 #define LOOK_NS FILCH_MILLISECONDS(10)
 
-/* In the alarm's cookie, above the stream's id. */
+/* In the cookie of an alarm, above the stream id: the alarm is for the writing direction. */
 #define WRITING_COOKIE (UINT64_C(1) << 63)
 
 filch_err fli_io_error(int number)
@@ -71,14 +75,14 @@ fli_outcome fli_outcome_failed(int64_t negative)
 {
     int number = (int)-negative;
     if (number == EAGAIN) return fli_outcome_again();
-    /* Whoever tries again hears it again. */
+    /* READY: the next attempt gets the error again. */
     return (fli_outcome){ .err = fli_io_error(number), .data = filch_int(number), .ready = true };
 }
 
 bool fli_op_complete(filch_receiver receiver, filch_err err, filch_data data)
 {
     filch_err told = filch_complete(receiver, receiver.tag, data, err);
-    /* An answer that cannot travel must not keep the process waiting: it gets the reason instead. */
+    /* A payload that cannot be delivered must not leave the process waiting: the yield is completed with the reason. */
     if (told == FILCH_ENOMEM || told == FILCH_ETOOBIG) {
         (void)!filch_complete(receiver, receiver.tag, filch_none(), told);
     }
@@ -91,13 +95,13 @@ void fli_op_complete_errno(filch_receiver receiver, int why)
     else (void)fli_op_complete(receiver, fli_io_error(-why), filch_int(-why));
 }
 
-/* An opening that did not come about, or not in time: the process never had the stream. */
+/* Closes a stream after its opening failed or timed out: the process never received its id. */
 static void forget(fli_io *io, fli_stream *s)
 {
-    (void)fli_stream_close(io, s, fli_load_rlx(&s->owner)); /* false: its owner has ended, and closed it */
+    (void)fli_stream_close(io, s, fli_load_rlx(&s->owner)); /* false: its owner has ended, and that closed it */
 }
 
-/* Its stream is gone if it fails. */
+/* Returns true if the operation opens its stream, which is closed if the operation fails. */
 static bool opens(const fli_op *op)
 {
     return op->command == FILCH_CMD_CONNECT || op->command == FILCH_CMD_OPEN || op->command == FILCH_CMD_RUN;
@@ -116,11 +120,11 @@ filch_io_request fli_op_request(const fli_op *op)
     filch_command    command = { .id = op->command, .data = op->as.data };
     filch_io_request request = { .size = sizeof request };
     filch_err        err = filch_io_read(&command, &request);
-    FLI_ASSERT(err == FILCH_OK); /* it has been read before */
+    FLI_ASSERT(err == FILCH_OK); /* it was read successfully when the command was handled */
     return request;
 }
 
-/* A write that was taken from its process, or from the pool's queue, before it was finished. */
+/* Counts the bytes of a write that was cancelled before it was finished. */
 static void note_cut(fli_io *io, const fli_op *op)
 {
     if (op->command != FILCH_CMD_WRITE && op->command != FILCH_CMD_SEND_TO) return;
@@ -128,7 +132,8 @@ static void note_cut(fli_io *io, const fli_op *op)
     io->rt->hooks.cut(io->rt, op->serial, size - op->done);
 }
 
-/* What the process was to have, and did not hear of. By name: the stream may be gone. */
+/* Closes a stream that was opened for a process that did not receive its id. Found by id: the stream may be freed
+ * already. */
 static void forget_named(fli_io *io, uint64_t id, uint64_t serial)
 {
     fli_stream *s = fli_stream_find(io, id, serial);
@@ -147,7 +152,7 @@ bool fli_op_settle(fli_io *io, fli_stream *s, fli_direction direction, fli_outco
     if (op->owns) written = op->as.data;
     op->owns = false;
     if (outcome.err != FILCH_OK && opens(op)) forget(io, s);
-    if (op->command == FILCH_CMD_POLL) forget(io, s); /* a watch is for one poll */
+    if (op->command == FILCH_CMD_POLL) forget(io, s); /* a FLI_STREAM_POLL serves one poll command */
     bool last = fli_stream_state_end_op(&s->state, direction, outcome.ready);
     if (last) fli_stream_gone(io, s);
     if (timer != 0) fli_timers_abandon(io->timers, timer);
@@ -172,16 +177,17 @@ static fli_outcome attempt(fli_io *io, fli_stream *s, fli_op *op)
     }
 }
 
-/* Before it waits: an alarm for its end, or for when it may try again. FILCH_EDEADLINE: it is over already. `later`: it
- * has been told nothing yet, its turn is over. So an operation that must not wait goes on as soon as it may: by an
- * alarm, because the poller is silent if there is no more. */
+/* Sets an alarm for the timeout of the operation, or for an earlier time at which it is to be attempted again.
+ * `later`: the attempt ended because its budget was used up, so even an operation that must not wait is attempted
+ * again, by an alarm that is due now, because the poller does not report a descriptor without news. Returns
+ * FILCH_EDEADLINE if the operation must not wait. */
 static filch_err set_alarm(fli_io *io, fli_stream *s, fli_direction direction, bool later)
 {
     fli_op  *op = &s->ops[direction];
     uint64_t when_ns = op->due_ns;
     if (op->at_once && !later) return FILCH_EDEADLINE;
     if (op->at_once) when_ns = fli_clock_ns();
-    /* A program that the system has no descriptor for: nobody reports its end, so it is asked now and then. */
+    /* A program without a descriptor: the poller cannot report its end, so it is checked every LOOK_NS. */
     if (op->command == FILCH_CMD_EXIT && s->fd < 0) {
         uint64_t look_ns = fli_clock_ns() + LOOK_NS;
         if (look_ns < when_ns) when_ns = look_ns;
@@ -193,15 +199,15 @@ static filch_err set_alarm(fli_io *io, fli_stream *s, fli_direction direction, b
     return op->timer != 0 ? FILCH_OK : FILCH_ENOMEM;
 }
 
-/* The alarm has rung, or will not ring for this operation. */
+/* Forgets the alarm: it was due, or the operation does not need it any more. */
 static void drop_alarm(fli_io *io, fli_op *op)
 {
     if (op->timer != 0) fli_timers_abandon(io->timers, op->timer);
     op->timer = 0;
 }
 
-/* A report has been taken note of, and its READY cleared. A read that is answered by what is left from before does not
- * ask the system: then the report is still news for the next one. */
+/* Keeps a report after READY has been cleared. A read that is satisfied from the read buffer makes no system call:
+ * then the report is still valid for the next read. */
 static void note_report(fli_stream *s, fli_direction direction)
 {
     if (direction == FLI_READING) s->more = true;
@@ -210,7 +216,7 @@ static void note_report(fli_stream *s, fli_direction direction)
 void fli_op_run(fli_io *io, fli_stream *s, fli_direction direction, bool try_first)
 {
     fli_op *op = &s->ops[direction];
-    bool    later = false; /* its turn is over, though the system may have more */
+    bool    later = false; /* the budget is used up; the system may have more */
     for (bool tries = try_first;; tries = !later) {
         if (tries) {
             fli_outcome outcome = attempt(io, s, op);
@@ -221,7 +227,7 @@ void fli_op_run(fli_io *io, fli_stream *s, fli_direction direction, bool try_fir
             later = outcome.later;
         }
         filch_err err = set_alarm(io, s, direction, later);
-        /* Before it is armed: afterwards the descriptor may be somebody else's. */
+        /* Before it is armed: afterwards another thread may close the descriptor and its number may be reused. */
         if (err == FILCH_OK && later) err = fli_stream_requeue(io, s);
         fli_arm arm = err == FILCH_OK ? fli_stream_state_arm_op(&s->state, direction) : FLI_ARM_CANCELLED;
         if (err == FILCH_OK && arm == FLI_ARM_DONE) return;
@@ -230,8 +236,8 @@ void fli_op_run(fli_io *io, fli_stream *s, fli_direction direction, bool try_fir
             continue;
         }
         if (arm == FLI_ARM_EXPIRED) {
-            /* It was to try again, or it was of an operation before this one: whichever, this one wants an alarm. Or it
-             * was the end, as in fli_io_alarm. */
+            /* The alarm was for the next attempt, or for the timeout (then `at_once` as in fli_io_alarm), or of an
+             * earlier operation. In each case this operation needs a new alarm. */
             if (fli_clock_ns() >= op->due_ns) op->at_once = true;
             drop_alarm(io, op);
             continue;
@@ -247,8 +253,8 @@ filch_err fli_op_begin(fli_stream *s, const filch_command *command, const filch_
 {
     fli_begin begin = fli_stream_state_begin_op(&s->state, (uint32_t)(request->stream.id >> 32), direction);
     if (begin == FLI_BEGIN_BUSY) return FILCH_EBUSY;
-    /* Only its owner closes it, and that is whom we work for; but he may have guessed the id of one that he is still
-     * connecting, and that may fail right now. */
+    /* Only the owner closes a stream, and the caller runs the owner. But the process may have guessed the id of a
+     * stream that it is still connecting, and the connect may fail now. */
     if (begin == FLI_BEGIN_GONE) return FILCH_ESTREAM;
     fli_op *op = &s->ops[direction];
     *op = (fli_op){ .receiver = receiver, .serial = command->from.serial, .command = command->id, .due_ns = FLI_NEVER };
@@ -257,8 +263,8 @@ filch_err fli_op_begin(fli_stream *s, const filch_command *command, const filch_
         op->due_ns = fli_clock_after(fli_clock_ns(), request->timeout_ns);
     }
     if (begin == FLI_BEGIN_TRY) note_report(s, direction);
-    /* Writing is ready unless the system has said otherwise; only then is a report worth waiting for. The rest belongs
-     * to whoever reads. */
+    /* A write is always attempted. A read is attempted if the poller has reported the descriptor, if it must not
+     * wait, or if the read buffer has bytes. */
     *try_first = direction == FLI_WRITING || begin == FLI_BEGIN_TRY || op->at_once || s->read_buffer.size > 0;
     return FILCH_OK;
 }
@@ -271,9 +277,9 @@ void fli_io_alarm(fli_io *io, uint64_t cookie)
     if (!fli_stream_state_stop_op(&s->state, (uint32_t)(id >> 32), direction, FLI_OP_EXPIRED)) return;
     fli_op *op = &s->ops[direction];
     fli_budget_begin(io, FLI_IO_OP_MIN_BYTES);
-    /* Its end: what is there by now has come in time, though nobody has looked, so it is tried once more. Or time to
-     * try again; or this alarm was for an operation before, and trying does no harm. Its own alarm, if it has one, may
-     * be this very one. */
+    /* At the timeout the operation is attempted once more: bytes that are there by now came in time. An alarm for
+     * the next attempt, or of an earlier operation, attempts too, which does no harm. op->timer may be the alarm
+     * that is running. */
     if (fli_clock_ns() >= op->due_ns) op->at_once = true;
     drop_alarm(io, op);
     fli_op_run(io, s, direction, true);
@@ -284,8 +290,8 @@ static void report(fli_io *io, const fli_poll_report *what)
     fli_budget_next_op(io);
     bool     poll = (what->number & FLI_POLL_MARK) != 0;
     uint64_t number = what->number & ~FLI_POLL_MARK;
-    /* The slot is there, whoever has it now: the number tells. */
-    FLI_ASSERT(fli_slab_is_made(&io->streams, (uint32_t)number)); /* and with that we see it complete */
+    /* The slot exists, perhaps with a later stream in it: the generation in `number` tells. */
+    FLI_ASSERT(fli_slab_is_made(&io->streams, (uint32_t)number)); /* the acquire in it makes the slot visible */
     fli_stream *s = fli_slab_at(&io->streams, (uint32_t)number);
     bool        in = what->in || (poll && what->out), out = what->out && !poll;
     if (what->urgent) fli_store_rlx(&s->short_reads, true);
@@ -305,7 +311,7 @@ void fli_io_collect(fli_io *io, uint64_t until_ns, fli_io_batch *batch, uint32_t
 void fli_io_deliver(fli_io *io, const fli_io_batch *batch)
 {
     fli_budget_begin(io, FLI_IO_BUDGET_BYTES);
-    /* The last one first: each goes on top of the worker's deque, so what was heard first runs first. */
+    /* In reverse: each process is pushed on top of the deque, so the process of the first report runs first. */
     for (uint32_t i = batch->count; i-- > 0;) report(io, &batch->reports[i]);
 }
 
@@ -338,7 +344,7 @@ static filch_err handle_stream(fli_io *io, const filch_command *command, const f
     case FILCH_CMD_IO_CANCEL: return handle_cancel(io, s, (uint32_t)(request->stream.id >> 32), receiver);
     case FILCH_CMD_CLOSE:
         if (s->kind == FLI_STREAM_FILE && fli_file_close(io, s, command, request, receiver)) return FILCH_OK;
-        (void)fli_stream_close(io, s, command->from.serial); /* false: one that failed to open, whose id he guessed */
+        (void)fli_stream_close(io, s, command->from.serial); /* false: it failed to open; the process guessed its id */
         fli_op_complete(receiver, FILCH_OK, filch_none());
         return FILCH_OK;
     default: /* FILCH_CMD_SHUTDOWN */
@@ -369,7 +375,7 @@ filch_err fli_io_address(fli_io *io, fli_local *worker, filch_stream stream, fil
     fli_address address = { .size = 0 };
     if (s == NULL) return FILCH_ESTREAM;
     if (which == FILCH_ADDRESS_SENDER) {
-        /* The owner's between two operations; while one is out it may change. */
+        /* `sender` belongs to the owner between two operations; an outstanding read may change it. */
         if (fli_stream_state_phase(fli_stream_state_load(&s->state), FLI_READING) != FLI_OP_NONE) return FILCH_EBUSY;
         address = s->sender;
     } else {

@@ -1,10 +1,10 @@
-/* paths.c - files by path: what they are, what they are called, and what is in a directory. Each command is a job for
- * the work pool with the paths behind it; nobody but the yield knows of it, so a process that ends leaves it alone. */
+/* paths.c - commands on paths: stat, rename, remove, directories. Each command is a job for the work pool, with its
+ * paths behind it in one allocation. Only the yield refers to the job, so the end of the process does not affect it. */
 #include <string.h>
 
 #include "io/stream.h"
-#include "port/path.h"
 #include "payload/data.h"
+#include "port/path.h"
 
 #define LIST_MAX ((size_t)16 << 20)
 
@@ -14,7 +14,7 @@ typedef struct path_job {
     filch_receiver receiver;
     uint32_t       command, flags;
     char          *path, *to; /* NULL: not given */
-    size_t         size;      /* of this, with the texts behind it */
+    size_t         size;      /* of the allocation, with the texts behind the struct */
 } path_job;
 
 static void end(path_job *p, filch_err err, filch_data data)

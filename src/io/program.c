@@ -1,20 +1,20 @@
 /* program.c - other programs, and signals.
  *
- * Starting one blocks until it runs, so it is a job for the work pool. The program's stream is made before, without a
- * descriptor, and held BUSY by the job; the pipes become streams of the same process if that still lives then. A
- * program is killed and buried when its stream is closed. */
+ * Starting a program blocks until it runs, so it is a job for the work pool. The stream of the program is made before,
+ * without a descriptor, and is held BUSY by the job. The pipes become streams of the same process if it is still alive
+ * then. When the stream of a program is closed, the program is killed and reaped. */
 #include <errno.h>
 #include <string.h>
 
 #include "io/stream.h"
+#include "payload/data.h"
 #include "port/desc.h"
 #include "port/program.h"
-#include "payload/data.h"
 #include "proc/yields.h"
 
 /* ---- starting ---- */
 
-/* Texts that were joined with one NUL each, as a list that ends with NULL; NULL: no memory. */
+/* Splits texts that end with one NUL each into a list that ends with NULL. Returns NULL if there is no memory. */
 static char **split(fli_io *io, const char *joined, size_t length, size_t *size)
 {
     size_t count = 0, i = 0;
@@ -32,7 +32,7 @@ static char **split(fli_io *io, const char *joined, size_t length, size_t *size)
 static int start(fli_io *io, const fli_op *op, fli_program *program)
 {
     filch_io_request request = fli_op_request(op);
-    bool             given = request.backlog != 0; /* an environment, maybe an empty one */
+    bool             given = request.backlog != 0; /* an environment was given, perhaps an empty one */
     size_t           argv_size, environment_size = 0;
     char           **argv = split(io, request.text, request.text_size, &argv_size);
     char           **environment = given ? split(io, request.bytes, request.byte_count, &environment_size) : NULL;
@@ -46,7 +46,7 @@ static int start(fli_io *io, const fli_op *op, fli_program *program)
     return why;
 }
 
-/* A pipe of ours becomes a stream beside the program's. */
+/* Makes a stream of the runtime's end of a pipe, if the process still owns the stream `s` of the program. */
 static filch_err add_pipe(fli_io *io, fli_stream *s, uint64_t serial, int fd, filch_stream *out)
 {
     fli_stream *pipe = NULL;
@@ -74,14 +74,16 @@ static fli_outcome begin(fli_io *io, fli_stream *s, filch_program *told)
     fli_op     *op = &s->ops[FLI_READING];
     if (serial == 0 || !fli_yield_is_pending(io->rt, op->receiver.key)) return fli_outcome_err(FILCH_ECANCELLED);
     int why = start(io, op, &program);
-    if (why == -EAGAIN) return refused(EAGAIN); /* no process left: nothing reports that there is one again */
+    if (why == -EAGAIN)
+        return refused(EAGAIN); /* EAGAIN of fork is an error here: the limit of processes is reached, and no report
+                                   says when it is not */
     if (why != 0) return fli_outcome_failed(why);
     s->pid = program.pid;
     s->flags = program.group;
     s->fd = program.fd;
     *told = (filch_program){ .self = { fli_stream_id(s) }, .pid = program.pid };
     filch_err err = s->fd >= 0 ? fli_stream_add_to_poller(io, s) : FILCH_OK;
-    /* Each takes its descriptor, whatever happens. */
+    /* Each call takes its descriptor, also on an error. */
     filch_err in = add_pipe(io, s, serial, program.input, &told->input);
     filch_err out = add_pipe(io, s, serial, program.output, &told->output);
     filch_err errors = add_pipe(io, s, serial, program.errors, &told->errors);
@@ -102,7 +104,8 @@ static void run(fli_job *job)
     fli_outcome   outcome = begin(io, s, &told);
     bool          began = outcome.err == FILCH_OK;
     if (fli_op_settle(io, s, FLI_READING, outcome) || !began) return;
-    /* The process did not hear of it: closing the program's stream has killed it, and these nobody can name. */
+    /* The yield was over before. Closing the stream of the program has killed it; the process does not have the ids
+     * of the pipes, so they are closed here. */
     forget(io, serial, told.input);
     forget(io, serial, told.output);
     forget(io, serial, told.errors);
@@ -124,7 +127,7 @@ static filch_err handle_run(fli_io *io, const filch_command *command, filch_io_r
     uint64_t timeout_ns = request.timeout_ns;
     request.timeout_ns = FILCH_FOREVER;
     err = fli_op_begin(s, command, &request, receiver, FLI_READING, &unused);
-    FLI_ASSERT(err == FILCH_OK); /* nobody else knows it */
+    FLI_ASSERT(err == FILCH_OK); /* the stream is new: no other operation can be outstanding */
     fli_op *op = &s->ops[FLI_READING];
     op->as.data = command->data;
     fli_op_hold(io, op);
@@ -132,7 +135,7 @@ static filch_err handle_run(fli_io *io, const filch_command *command, filch_io_r
     return FILCH_OK;
 }
 
-/* ---- its end ---- */
+/* ---- the end of a program ---- */
 
 fli_outcome fli_exit_try(fli_io *io, fli_stream *s, fli_op *op)
 {
@@ -163,7 +166,8 @@ void fli_program_end(fli_io *io, fli_stream *s)
 {
     bool group = s->flags != 0;
     if (s->pid == 0 || fli_program_bury(s->pid, group, false)) return;
-    /* Killed, but not dead yet: a thread of the pool waits for that. Without one we do: it will not be long. */
+    /* The program is killed but has not ended yet: a thread of the pool waits for its end. If there is none, this
+     * thread waits; it will not be long. */
     reap_job *b = fli_alloc(&io->rt->mem, sizeof *b);
     if (b != NULL)
         *b = (reap_job){

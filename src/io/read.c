@@ -1,25 +1,27 @@
-/* read.c - bytes come in: some of them, exactly so many, or up to a delimiter.
+/* read.c - reading: as many bytes as there are, an exact number, or up to a delimiter.
  *
- * Where they are put. Each worker has a block of 64 KiB into which it receives, one read behind the other; the process
- * gets the part that was filled, and a reference. When nobody holds any part the block is used from its beginning
- * again, so a server whose steps do not keep what they read goes on in the same warm memory, without an allocation.
+ * Where bytes are put. Each worker has a block of 64 KiB into which it receives, one read behind the other; the process
+ * gets the filled part with a reference to the block. When no reference to a part is left the block is used from its
+ * start again, so a server that does not keep what it reads reuses the same warm memory without an allocation.
  *
- * What is received beyond what was asked for stays with the stream, in the same block. When more has to follow it, the
- * bytes so far move to a block of the stream's own: the one copy a byte may see. From there on it is received in place.
+ * Bytes received beyond what was asked for stay in the read buffer of the stream, which refers to the same block. When
+ * more bytes must follow them, they are copied to a block that the stream alone uses: the one copy that a byte may see.
+ * From then on the stream receives into that block.
  */
 #include <errno.h>
 #include <string.h>
 
 #include "io/stream.h"
-#include "port/desc.h"
 #include "payload/data.h"
+#include "port/desc.h"
 
 #define BLOCK_BYTES ((size_t)65536)
-/* A read gets at least this much room; less at the end of a block is left unused. */
+/* A read gets at least this much room; a shorter end of a block stays unused. */
 #define LEAST_BYTES ((size_t)16384)
-/* As much as fits into an event without a block. */
+/* Bytes that fit into an event without a block. */
 #define INLINE_BYTES sizeof((filch_data *)NULL)->as.bytes
-/* A read of exactly so many, or less, gets its memory at once; more grows as it comes. */
+/* A read of an exact size up to TRUST_BYTES allocates all its memory at once; for larger sizes the memory grows as
+ * bytes come, so that a length sent by a peer does not allocate memory by itself. */
 #define TRUST_BYTES ((size_t)262144)
 
 uint8_t *fli_io_room(fli_io *io, size_t least, size_t *room, void **block)
@@ -40,10 +42,10 @@ uint8_t *fli_io_room(fli_io *io, size_t least, size_t *room, void **block)
 
 void fli_io_filled(fli_io *io, size_t size)
 {
-    /* Parts begin at words. */
+    /* Each part starts at a multiple of 8 bytes. */
     fli_io_local *local = &io->locals[fli_current_worker(io->rt)->index];
     local->used += (size + 7) & ~(size_t)7;
-    FLI_ASSERT(local->used <= BLOCK_BYTES); /* which is a number of words */
+    FLI_ASSERT(local->used <= BLOCK_BYTES); /* BLOCK_BYTES is a multiple of 8 */
 }
 
 void fli_read_buffer_drop(fli_stream *s)
@@ -59,8 +61,9 @@ static int64_t receive(fli_io *io, fli_stream *s, void *bytes, size_t room)
     if (s->kind != FLI_STREAM_SOCKET) n = fli_desc_read(s->fd, bytes, room);
     else if (!s->is_unix) n = fli_net_receive(s->fd, bytes, room);
     else n = fli_net_receive_unix(s->fd, bytes, room, &cut);
-    /* Fewer than there was room for: the system has no more for now, and would report it. Not so where a read ends at a
-     * border: of a line, of a packet, at an urgent byte, behind a descriptor. */
+    /* Fewer bytes than there was room for: the system has no more now, and the poller will report more. This does
+     * not hold where a read ends at a boundary: of a terminal line, of a packet, at an urgent byte, behind a passed
+     * descriptor. */
     s->more = n == 0 || n == (int64_t)room || cut || (n > 0 && fli_load_rlx(&s->short_reads));
     if (n > 0) fli_budget_use(io, (size_t)n);
     return n;
@@ -71,7 +74,7 @@ static fli_outcome ended(void)
     return (fli_outcome){ .err = FILCH_EEND, .ready = true };
 }
 
-/* ---- some: the short direction, nothing left from before ---- */
+/* ---- as many as there are: the fast path, with an empty read buffer ---- */
 
 static fli_outcome read_some(fli_io *io, fli_stream *s, fli_op *op)
 {
@@ -86,17 +89,17 @@ static fli_outcome read_some(fli_io *io, fli_stream *s, fli_op *op)
     size_t      size = (size_t)n;
     fli_outcome outcome = { .ready = s->more };
     if (size <= INLINE_BYTES) {
-        outcome.data = filch_bytes(at, size); /* copied into the event; the room is used again */
+        outcome.data = filch_bytes(at, size); /* copied into the event; the room in the block is used again */
     } else {
-        outcome.data = fli_block_cut(block, at, size); /* this worker holds it until its next read */
+        outcome.data = fli_block_cut(block, at, size); /* the worker keeps a reference until its next read */
         fli_io_filled(io, size);
     }
     return outcome;
 }
 
-/* ---- what is left from before ---- */
+/* ---- the read buffer ---- */
 
-/* The first `size` bytes of the rest, as a payload of its own. */
+/* Takes the first `size` bytes out of the read buffer as a payload. */
 static fli_outcome cut(fli_stream *s, size_t size, filch_err err)
 {
     fli_read_buffer *buffer = &s->read_buffer;
@@ -112,7 +115,8 @@ static fli_outcome cut(fli_stream *s, size_t size, filch_err err)
     return outcome;
 }
 
-/* Sees to it that more can be received behind the rest: the block is the stream's own and has room. */
+/* Makes room for more bytes behind those in the read buffer, in a block that the stream alone uses. Returns false if
+ * there is no memory. */
 static bool make_room(fli_io *io, fli_stream *s, size_t want)
 {
     fli_read_buffer *buffer = &s->read_buffer;
@@ -121,7 +125,7 @@ static bool make_room(fli_io *io, fli_stream *s, size_t want)
     if (cap < LEAST_BYTES) cap = LEAST_BYTES;
     if (cap > want && want > TRUST_BYTES) cap = want;
     uint8_t *bytes;
-    /* A block that is the stream's alone grows, which the system does for large ones without a copy. */
+    /* A block with no other reference is resized in place; the system does this for large blocks without a copy. */
     bool  grows = buffer->room > 0 && fli_block_is_ours(buffer->block);
     void *block = grows ? fli_block_grow(buffer->block, buffer->at, cap, &bytes) : NULL;
     if (block == NULL) {
@@ -134,7 +138,8 @@ static bool make_room(fli_io *io, fli_stream *s, size_t want)
     return true;
 }
 
-/* Receives more behind the rest. FILCH_OK with `again` false: there is more now. `want`: bytes in all. */
+/* Receives more bytes into the read buffer. `want`: bytes that the buffer shall hold in all. Returns FILCH_OK with
+ * `again` false if it received some. */
 static fli_outcome fetch(fli_io *io, fli_stream *s, size_t want)
 {
     fli_read_buffer *buffer = &s->read_buffer;
@@ -143,7 +148,7 @@ static fli_outcome fetch(fli_io *io, fli_stream *s, size_t want)
     uint8_t         *at;
     size_t           budget = fli_budget_left(io);
     if (budget == 0) return fli_outcome_later();
-    /* Threads of the work pool have no block that they share among streams. */
+    /* Threads of the work pool have no block shared among streams. */
     bool own = buffer->size > 0 || want > LEAST_BYTES || fli_current_worker(io->rt) == NULL;
     if (own) {
         if (!make_room(io, s, want)) return fli_outcome_err(FILCH_ENOMEM);
@@ -154,7 +159,7 @@ static fli_outcome fetch(fli_io *io, fli_stream *s, size_t want)
         if (at == NULL) return fli_outcome_err(FILCH_ENOMEM);
     }
     int64_t n = receive(io, s, at, room < budget ? room : budget);
-    if (n <= 0 && buffer->size == 0) fli_read_buffer_drop(s); /* nobody waits with an empty block */
+    if (n <= 0 && buffer->size == 0) fli_read_buffer_drop(s); /* an empty block is not kept while the operation waits */
     if (n < 0) return fli_outcome_failed(n);
     if (n == 0) return cut(s, buffer->size, FILCH_EEND);
     if (!own) {
@@ -167,7 +172,8 @@ static fli_outcome fetch(fli_io *io, fli_stream *s, size_t want)
     return (fli_outcome){ .err = FILCH_OK };
 }
 
-/* Where the delimiter ends in the rest; 0: it is not there. Remembers how far it has looked. */
+/* Returns the end of the delimiter in the read buffer, or 0 if it is not there. Keeps in op->done how far it has
+ * searched. */
 static size_t find(const fli_read_buffer *buffer, fli_op *op)
 {
     size_t size = op->delimiter_size, from = op->done >= size ? (size_t)op->done - size + 1 : 0;
@@ -183,7 +189,8 @@ static fli_outcome read_until(fli_io *io, fli_stream *s, fli_op *op)
         size_t end = find(&s->read_buffer, op);
         if (end > 0 && end <= op->most) return cut(s, end, FILCH_OK);
         if (end > 0 || s->read_buffer.size >= op->most) return (fli_outcome){ .err = FILCH_ETOOBIG, .ready = true };
-        /* Room for twice what there is, so that lines that come in small pieces are copied a few times, not often. */
+        /* Room for twice the bytes in the buffer, so that a line that comes in small pieces is copied a logarithmic
+         * number of times. */
         size_t      want = s->read_buffer.size * 2 < LEAST_BYTES ? LEAST_BYTES : s->read_buffer.size * 2;
         fli_outcome outcome = fetch(io, s, want);
         if (outcome.again || outcome.err != FILCH_OK) return outcome;

@@ -1,16 +1,17 @@
-/* socket.c - the socket commands, and reading and writing on what they opened.
+/* socket.c - the socket commands, and reading and writing on sockets.
  *
- * Out of descriptors: accepting fails, and would fail again at once, while the connections wait in the system's queue
- * and no new report comes. So the process is told, and the listener rests: an accept that comes too early waits for an
- * alarm at `resume_ns` and tries then. Each failure doubles the rest, a success ends it.
+ * Out of descriptors: accept fails, and would fail again at once, while the connections stay in the queue of the system
+ * and the poller has nothing new to report. So the process gets the error and the listener backs off: an accept that
+ * comes too early waits for an alarm at `resume_ns` and is attempted then. Each failure doubles the back-off, a success
+ * ends it.
  */
 #include <errno.h>
 #include <string.h>
 
 #include "io/stream.h"
+#include "payload/data.h"
 #include "port/clock.h"
 #include "port/desc.h"
-#include "payload/data.h"
 #include "proc/ext.h"
 #include "proc/yields.h"
 
@@ -21,7 +22,8 @@
 
 /* ---- opening ---- */
 
-/* Says why the system refused, if it did; otherwise makes the stream. */
+/* Makes a stream over `fd`. If `fd` is a negative error number, completes the yield with it and returns NULL with
+ * *err FILCH_OK. */
 static fli_stream *make(fli_io *io, const filch_command *command, int fd, fli_stream_kind kind, filch_receiver receiver,
                         filch_err *err)
 {
@@ -69,7 +71,7 @@ static filch_err handle_connect(fli_io *io, const filch_command *command, filch_
     }
     request->stream.id = fli_stream_id(s);
     err = fli_op_begin(s, command, request, receiver, FLI_WRITING, &try_first);
-    FLI_ASSERT(err == FILCH_OK); /* nobody else knows it */
+    FLI_ASSERT(err == FILCH_OK); /* the stream is new: no other operation can be outstanding */
     fli_op_run(io, s, FLI_WRITING, try_first);
     return FILCH_OK;
 }
@@ -93,16 +95,17 @@ static void back_off(fli_stream *s)
 fli_outcome fli_accept_try(fli_io *io, fli_stream *s, fli_op *op)
 {
     (void)op;
-    /* In a stop, connections stay in the system's queue, and the accept stays outstanding. */
+    /* During a stop, connections stay in the queue of the system, and the accept stays outstanding. */
     if (fli_load_rlx(&io->rt->phase) != FLI_OPEN) {
-        s->resume_ns = s->backoff_ns = 0; /* or an alarm that is due would ring again and again */
+        s->resume_ns = s->backoff_ns = 0; /* otherwise an alarm that is due would be set again and again */
         return fli_outcome_again();
     }
     if (s->resume_ns != 0 && fli_clock_ns() < s->resume_ns) return fli_outcome_again();
     int         fd = fli_net_accept(s->fd, s->flags);
     uint64_t    serial = fli_load_rlx(&s->owner);
     fli_stream *fresh = NULL;
-    if (fd == -ECONNABORTED) return fli_outcome_later(); /* as many as peers like may have gone: one a turn */
+    if (fd == -ECONNABORTED)
+        return fli_outcome_later(); /* peers may have aborted any number of connections: one per attempt */
     filch_err err = fd >= 0 ? fli_stream_make(io, serial, s, fd, FLI_STREAM_SOCKET, &fresh) : FILCH_OK;
     if (fresh == NULL && fd != -EAGAIN) {
         back_off(s);
@@ -127,8 +130,9 @@ fli_outcome fli_receive_from_try(fli_io *io, fli_stream *s, fli_op *op)
     size_t      size = (size_t)n < room ? (size_t)n : room;
     fli_outcome outcome = { .ready = true, .err = (size_t)n > room ? FILCH_ETOOBIG : FILCH_OK };
     fli_budget_use(io, size);
-    /* The room must hold the largest datagram, so most use little of it. Those are copied into a block of their own
-     * size, or a process that keeps one would keep the room; larger ones keep at most twice their size. */
+    /* The room must hold the largest datagram, but most are much smaller. These are copied into a block of their own
+     * size; otherwise a process that keeps a small datagram would keep 64 KiB. A larger datagram keeps at most twice
+     * its size. */
     if (size <= DATAGRAM_COPY) {
         outcome.data = filch_bytes(at, size);
     } else {
@@ -145,8 +149,8 @@ typedef struct lookup {
     fli_io        *io;
     filch_receiver receiver;
     char          *host, *service; /* NULL: not given */
-    size_t         size;           /* of this, with the texts behind it */
-    uint64_t       timer;          /* of its deadline; 0: none */
+    size_t         size;           /* of the allocation, with the texts behind the struct */
+    uint64_t       timer;          /* the timer of its deadline; 0: none */
 } lookup;
 
 static void lookup_end(lookup *l, filch_err err, filch_data data)
@@ -191,9 +195,9 @@ static filch_err handle_resolve(fli_io *io, const filch_command *command, const 
     return err;
 }
 
-/* ---- what waits for a descriptor ---- */
+/* ---- commands that wait for a descriptor ---- */
 
-/* Can this be done with that? */
+/* Returns true if streams of this kind support the command. */
 static bool fits(const fli_stream *s, uint32_t command)
 {
     switch (command) {
@@ -235,7 +239,7 @@ filch_err fli_socket_handle(fli_io *io, const filch_command *command, const filc
                             filch_receiver receiver)
 {
     filch_io_request copy = *request;
-    /* Streams are kept in the process's ext. */
+    /* The list of streams is in the ext of the process. */
     if (fli_ext_get(io->rt, fli_current_worker(io->rt)->current) == NULL) return FILCH_ENOMEM;
     switch (command->id) {
     case FILCH_CMD_CONNECT: return handle_connect(io, command, &copy, receiver);

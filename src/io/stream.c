@@ -1,20 +1,21 @@
-/* stream.c - streams: whose they are, how they open, and how they close exactly once.
+/* stream.c - streams: their owners, opening, and closing exactly once.
  *
- * A process's streams are a list that begins in its ext; it is kept under one of FLI_IO_STRIPES locks, chosen by pid,
- * because a worker that accepts a connection for a process adds to the list while the process is somewhere else.
+ * The streams of a process are a list with its head in the ext of the process. The list is protected by one of
+ * FLI_IO_STRIPES locks, chosen by pid, because a worker that accepts a connection for a process adds to its list while
+ * another worker may run the process.
  *
- * Closing. (1) whoever takes the stream off its owner's list is the one to close it; (2) the turn says CLOSING, and
- * what was waiting is settled as cancelled; (3) the last one to let go of the turn removes it from the poller, closes
- * the descriptor, and gives the slot back with the next generation (stream_state.h).
+ * Closing. (1) the thread that removes the stream from its owner's list closes it; (2) it sets CLOSING, and completes
+ * the waiting operations as cancelled; (3) the last holder of the stream removes it from the poller, closes the
+ * descriptor, and returns the slot with the next generation (stream_state.h).
  *
- * On its direction from one process to another a stream belongs to a *transfer*, the payload of the message.
+ * While a stream is sent from one process to another it belongs to a fli_stream_transfer, the payload of the message.
  */
 
 #include <errno.h>
 
 #include "io/stream.h"
-#include "port/desc.h"
 #include "payload/data.h"
+#include "port/desc.h"
 #include "proc/ext.h"
 #include "proc/send.h"
 
@@ -28,9 +29,9 @@ static fli_stream *at(fli_io *io, uint32_t handle)
     return fli_slab_at(&io->streams, handle);
 }
 
-/* ---- whose it is ---- */
+/* ---- ownership ---- */
 
-/* Under the stripe of `serial`, whose process lives and has an ext. */
+/* Adds `s` to the list of the process with `serial`, which is alive and has an ext. Under its stripe. */
 static void link_locked(fli_io *io, fli_stream *s, uint64_t serial)
 {
     fli_ext *ext = fli_proc_find(io->rt, serial)->ext;
@@ -45,14 +46,16 @@ static void unlink_locked(fli_io *io, fli_stream *s, uint64_t serial)
 {
     fli_ext *ext = fli_proc_find(io->rt, serial)->ext;
     if (s->prev != 0) at(io, s->prev)->next = s->next;
-    /* PAIR ext.streams, release half: with 0 the process may end and free the ext, which is not touched below. A thread
-     * of the work pool may be here for a process that no longer waits for it: its deadline has passed. */
+    /* PAIR ext.streams, release half: when the list is empty the process may end and free its ext, so the ext is not
+     * touched below this line. The caller may be a thread of the work pool after the deadline
+     * of its yield has passed. */
     else fli_store_rel(&ext->streams, s->next);
     if (s->next != 0) at(io, s->next)->prev = s->prev;
     fli_store_rlx(&s->owner, 0);
 }
 
-/* Puts `s` on the list of `serial`, if that still owns `beside`. 0 is nobody, and owns nothing. */
+/* Adds `s` to the list of `serial` if that process still owns `beside` (NULL: no condition). Returns false if not,
+ * or if `serial` is 0 (no process). */
 static bool own(fli_io *io, fli_stream *s, uint64_t serial, fli_stream *beside)
 {
     fli_mutex *stripe = stripe_of(io, serial);
@@ -96,14 +99,15 @@ uint32_t fli_stream_find_polls(fli_io *io, uint64_t serial, int fd, uint64_t *id
 
 /* ---- opening ---- */
 
-/* Only for what can be waited for; a file cannot, and is not. */
+/* Not for files: the poller refuses them. */
 filch_err fli_stream_add_to_poller(fli_io *io, fli_stream *s)
 {
     filch_err err = fli_io_open(io);
     if (err != FILCH_OK) return err;
     uint64_t mark = s->kind == FLI_STREAM_POLL ? FLI_POLL_MARK : 0;
     int      why = fli_poller_add(&io->poller, s->fd, fli_stream_id(s) | mark);
-    if (why == ENOSPC) return FILCH_ESYS; /* no disk: the user's number of descriptors in pollers */
+    if (why == ENOSPC)
+        return FILCH_ESYS; /* not a full disk: the limit of descriptors in pollers of this user is reached */
     if (why != 0) return fli_io_error(why);
     s->in_poller = true;
     (void)fli_add_acqrel(&io->fd_count, 1); /* PAIR io.fd_count, release half */
@@ -121,7 +125,7 @@ static void free_slot(fli_io *io, fli_stream *s)
     if (fli_stream_state_retire(&s->state)) fli_slab_give(&io->streams, NULL, s);
 }
 
-/* Gone: nobody else can be here. */
+/* Frees a closed stream that no other thread can reach. */
 static void finish(fli_io *io, fli_stream *s)
 {
     if (s->in_poller) {
@@ -152,7 +156,8 @@ filch_err fli_stream_make(fli_io *io, uint64_t serial, fli_stream *beside, int f
     s->resume_ns = s->backoff_ns = 0;
     s->sender.size = 0;
     fli_store_rlx(&s->owner, 0);
-    /* Open first: a report for a stream that is not would be lost. Nobody can name it yet. */
+    /* Opened before it is added to the poller: a report for a stream that is not open would be lost. No other thread
+     * has its id yet. */
     fli_stream_state_open(&s->state);
     err = kind == FLI_STREAM_FILE || fd < 0 ? FILCH_OK : fli_stream_add_to_poller(io, s);
     if (err != FILCH_OK) goto no_watch;
@@ -175,7 +180,8 @@ void fli_stream_shut(fli_io *io, fli_stream *s, uint32_t gen)
 {
     unsigned ours = 0;
     bool     closes = fli_stream_state_begin_close(&s->state, gen, &ours);
-    FLI_ASSERT(closes); /* one has taken it from its owner, or out of its transfer: we are he */
+    FLI_ASSERT(
+        closes); /* one thread takes a stream from its owner or out of its transfer, and only that thread closes it */
     for (int direction = FLI_READING; direction <= FLI_WRITING; direction++) {
         if ((ours & 1u << direction) != 0)
             fli_op_settle(io, s, (fli_direction)direction, fli_outcome_err(FILCH_ECANCELLED));
@@ -191,7 +197,7 @@ bool fli_stream_close(fli_io *io, fli_stream *s, uint64_t serial)
     return true;
 }
 
-/* The last one lets go of it: op.c. */
+/* Called by the last holder: op.c. */
 void fli_stream_gone(fli_io *io, fli_stream *s)
 {
     finish(io, s);
@@ -206,7 +212,7 @@ void fli_io_release(fli_io *io, fli_proc *p)
     fli_store_rlx(&p->ext->streams, 0);
     for (uint32_t i = first; i != 0; i = at(io, i)->next) fli_store_rlx(&at(io, i)->owner, 0);
     fli_mutex_unlock(stripe);
-    /* Without an owner nobody else changes the links. */
+    /* A stream without an owner is in no list, so its links do not change. */
     while (first != 0) {
         fli_stream *s = at(io, first);
         first = s->next;
@@ -217,11 +223,12 @@ void fli_io_release(fli_io *io, fli_proc *p)
 /* ---- from one process to another ---- */
 
 typedef struct fli_stream_transfer {
-    fli_io                     *io; /* NULL: the scheduler is gone */
+    fli_io                     *io; /* NULL: the scheduler has been destroyed */
     fli_mem                     mem;
     uint64_t                    id;
     struct fli_stream_transfer *next, *prev; /* under io->lock */
-    /* Somebody has taken it.  writes: the taker, by swap.  PAIR io.transfer */
+    /* The stream has left this transfer: taken, or closed.  writes: the thread that takes or closes it, by swap.
+     * PAIR io.transfer */
     FLI_ATOMIC(bool) taken;
 } fli_stream_transfer;
 
@@ -237,7 +244,9 @@ static void transfer_free(void *user, void *bytes, size_t size)
         else io->transfers = transfer->next;
         if (transfer->next != NULL) transfer->next->prev = transfer->prev;
         fli_mutex_unlock(&io->lock);
-        if (!fli_swap_acqrel(&transfer->taken, true)) { /* PAIR io.transfer, both halves: one of us has it */
+        if (!fli_swap_acqrel(
+                &transfer->taken,
+                true)) { /* PAIR io.transfer, both halves: either the receiver has taken it, or it is closed here */
             fli_stream_shut(io, at(io, (uint32_t)transfer->id), (uint32_t)(transfer->id >> 32));
         }
     }
@@ -249,7 +258,7 @@ static filch_err transfer_make(fli_io *io, uint64_t id, filch_data *out)
     fli_stream_transfer *transfer = fli_alloc(&io->rt->mem, sizeof *transfer);
     if (transfer == NULL) return FILCH_ENOMEM;
     *transfer = (fli_stream_transfer){ .io = io, .mem = io->rt->mem, .id = id };
-    fli_atomic_init(&transfer->taken, true); /* not on its direction yet: freeing it changes nothing */
+    fli_atomic_init(&transfer->taken, true); /* not sent yet: freeing the payload does not close the stream */
     fli_mutex_lock(&io->lock);
     transfer->next = io->transfers;
     if (transfer->next != NULL) transfer->next->prev = transfer;
@@ -278,7 +287,7 @@ filch_err fli_io_give(fli_io *io, fli_local *worker, filch_stream stream, filch_
     filch_err  err = transfer_make(io, stream.id, &data);
     if (err != FILCH_OK) return err;
     fli_stream_transfer *transfer = (fli_stream_transfer *)filch_raw(&data);
-    /* Ours alone until it is sent: only we could have operations begin on it. */
+    /* No operation can start on it before it is sent: only this process, which is in a step, could start one. */
     bool ours = disown(io, s, worker->serial);
     FLI_ASSERT(ours);
     fli_store_rel(&transfer->taken, false); /* PAIR io.transfer, release half */
@@ -305,7 +314,7 @@ filch_err fli_io_take(fli_io *io, fli_local *worker, const filch_data *data, fil
     return FILCH_OK;
 }
 
-/* ---- beginning and end of the room ---- */
+/* ---- start and end of the module ---- */
 
 static void make(void *object, uint32_t handle)
 {
@@ -363,7 +372,8 @@ no_locals:
 
 void fli_io_fini(fli_io *io)
 {
-    /* Parcels that somebody kept: what is in them is closed now, and their last holder finds nobody. */
+    /* Payloads that are still held: closes their streams, and detaches them from this fli_io, so that the last
+     * reference only frees memory. */
     for (fli_stream_transfer *transfer = io->transfers; transfer != NULL; transfer = transfer->next) {
         if (!fli_swap_acqrel(&transfer->taken, true)) { /* PAIR io.transfer, both halves */
             fli_stream_shut(io, at(io, (uint32_t)transfer->id), (uint32_t)(transfer->id >> 32));

@@ -1,4 +1,4 @@
-/* stream.h - one open thing and the operations that are out on it, as the files of this room see it. */
+/* stream.h - a stream and its outstanding operations: the internal interface of this module. */
 #ifndef FLI_IO_STREAM_H
 #define FLI_IO_STREAM_H
 
@@ -12,77 +12,82 @@ typedef enum fli_stream_kind {
     FLI_STREAM_DATAGRAM,
     FLI_STREAM_PIPE,
     FLI_STREAM_FILE,    /* not in the poller: its operations run on the work pool */
-    FLI_STREAM_PROGRAM, /* a pidfd */
+    FLI_STREAM_PROGRAM, /* a pidfd; no descriptor on systems without one */
     FLI_STREAM_SIGNALS,
-    FLI_STREAM_POLL /* of a poll: a duplicate of somebody else's descriptor */
+    FLI_STREAM_POLL /* waits for a poll command: a duplicate of a descriptor that the runtime does not own */
 } fli_stream_kind;
 
-/* In the number of a watch in the poller, above the stream's id: news of either kind is for the operation. */
+/* Set in the number of a FLI_STREAM_POLL in the poller, above the stream id: reports of both directions are for the
+ * reading operation. */
 #define FLI_POLL_MARK (UINT64_C(1) << 63)
 
-/* An operation that is out. Plain: belongs to whoever holds its direction of the stream (stream_state.h). */
+/* An outstanding operation. Plain: used by the holder of its direction (stream_state.h). */
 typedef struct fli_op {
     filch_receiver receiver;
-    uint64_t       serial;  /* of the process */
+    uint64_t       serial;  /* of the process that yielded the command */
     uint32_t       command; /* FILCH_CMD_* */
     uint8_t        how;     /* of a read */
     uint8_t        delimiter_size;
-    bool           at_once; /* the timeout is 0, or has passed: it must not wait */
+    bool           at_once; /* the timeout is 0 or has passed: the operation must not wait */
     uint64_t       due_ns;  /* FLI_NEVER: no timeout */
-    uint64_t       timer;   /* 0: none is armed */
+    uint64_t       timer;   /* its alarm; 0: none is set */
     uint64_t       most;    /* of a read */
     uint64_t       done;    /* of a write: bytes written; of a read until: bytes searched */
     union {
         uint8_t    delimiter[8];
-        filch_data data; /* of a write: owned once it waits */
+        filch_data data; /* of a write; owned by the operation (`owns`) from its first wait on */
     } as;
-    bool owns; /* as.data */
+    bool owns; /* as.data must be freed */
 } fli_op;
 
-/* Bytes that were received and not yet read. Plain, as the reading operation. */
+/* Bytes that were received and not yet read. Plain: used by the holder of the reading direction. */
 typedef struct fli_read_buffer {
     void    *block; /* one reference; NULL: no bytes */
     uint8_t *at;
     size_t   size;
-    size_t   room; /* from `at` on, if the block is this stream's own; 0: bytes of others follow */
+    size_t room; /* bytes from `at` to the end of the block, if the stream alone uses the block; 0: the worker shares it
+                    among streams */
 } fli_read_buffer;
 
 typedef struct fli_stream {
     fli_stream_state state;
-    uint32_t         self; /* plain: set when made */
-    int              fd;   /* plain: set before it is opened, changed by nobody until it is gone */
+    uint32_t         self; /* plain: its handle in the slab, set when the slot was made */
+    int              fd;   /* plain: written before the stream opens, then constant until it is freed */
     uint8_t          kind;
-    uint8_t          flags; /* of a listener: for what it accepts; of a program: it leads a process group */
-    bool             in_poller;
-    bool is_unix; /* a unix socket, or a listener of them: descriptors may come with the bytes.  Plain: set when made */
-    int  foreign; /* of a watch: the number that was asked for */
-    bool more;    /* the system may have more than was received.  Plain, as the reading operation */
-    /* A read may end before what the system has does.  writes: who adopts it; a report of urgent bytes, before it
-     * changes the state, which orders it (PAIR io.state). A late report may set it for the next stream of this slot:
-     * that costs a read for nothing. */
+    uint8_t flags; /* of a listener: flags for accepted connections; of a program: 1 if it leads a process group */
+    bool    in_poller;
+    bool is_unix; /* a unix socket or a listener of unix sockets: descriptors may come with the bytes.  Plain: set when
+                     made */
+    int  foreign; /* of a FLI_STREAM_POLL: the descriptor number that the command named */
+    bool more; /* the system may have more bytes than were received.  Plain: used by the holder of the reading direction
+                */
+    /* A read may return fewer bytes than asked for although the system has more.  writes: the adopting command; a
+     * report of urgent bytes, before it changes `state`, which orders it (PAIR io.state). A late report may set it
+     * for the next stream of this slot, which costs that stream one system call. */
     FLI_ATOMIC(bool) short_reads;
-    int64_t pid; /* of a program; 0: it has not begun */
-    /* Whose it is; 0: on its direction, or closing.  writes: under the owner's stripe.  reads: any, relaxed: a
-     * stranger's look that comes too early or too late finds a number that is not his. */
+    int64_t pid; /* of a program; 0: it has not been started */
+    /* The serial of the owner; 0: being transferred, or closing.  writes: under the owner's stripe.  reads: any,
+     * relaxed: a process compares it with its own serial, and only the process itself, or its end, changes it to or
+     * from that value. */
     FLI_ATOMIC(uint64_t) owner;
-    uint32_t        next, prev; /* plain, under the owner's stripe: its streams */
-    fli_op          ops[2];     /* by direction */
+    uint32_t        next, prev; /* plain, under the owner's stripe: the list of the owner's streams */
+    fli_op          ops[2];     /* indexed by fli_direction */
     fli_read_buffer read_buffer;
-    uint64_t        resume_ns; /* of a listener out of descriptors: not before */
+    uint64_t        resume_ns; /* of a listener that ran out of descriptors: no accept before this time */
     uint64_t        backoff_ns;
-    fli_job         job;    /* of a file or a program: what the work pool does for it */
-    fli_io         *io;     /* for that job */
-    fli_address     sender; /* of the last datagram; plain, as the reading operation */
+    fli_job         job;    /* of a file or a program: its job on the work pool */
+    fli_io         *io;     /* for `job` */
+    fli_address     sender; /* of the last datagram. Plain: used by the holder of the reading direction */
 } fli_stream;
 
 #define FLI_STREAM_SIZE ((sizeof(fli_stream) + 63) / 64 * 64)
 
-/* What an attempt came to. */
+/* The result of an attempt. */
 typedef struct fli_outcome {
-    bool       again; /* not now */
-    bool       later; /* with `again`: the system may have more, but the budget of this turn is used up */
-    bool       ready; /* the system may have more: the next operation tries first */
-    bool       owns;  /* `data` holds a reference */
+    bool       again; /* the system call would block: wait for a report */
+    bool       later; /* with `again`: the system may have more, but the budget is used up: requeue */
+    bool       ready; /* the system may have more: the next operation of this direction starts with an attempt */
+    bool       owns;  /* `data` holds a reference that must be freed */
     filch_err  err;
     filch_data data;
 } fli_outcome;
@@ -94,54 +99,59 @@ static inline uint64_t fli_stream_id(fli_stream *s)
     return (uint64_t)fli_stream_state_gen(fli_load_rlx(&s->state)) << 32 | s->self;
 }
 
-/* A stream over `fd` (-1: it gets one later), of the process with `serial`, if that still owns `beside` (NULL: the
- * caller is its owner). Takes `fd` whatever happens. FILCH_ENOMEM, FILCH_ESYS, FILCH_EDEAD. */
+/* Makes a stream over `fd` (-1: it is set later) for the process with `serial`, if that process still owns `beside`
+ * (NULL: the caller runs that process). Takes `fd`, also on an error. Errors: FILCH_ENOMEM, FILCH_ESYS, FILCH_EDEAD. */
 FILCH_MUST_USE filch_err fli_stream_make(fli_io *io, uint64_t serial, fli_stream *beside, int fd, fli_stream_kind kind,
                                          fli_stream **out);
-/* Has the poller report on it. Thread: whoever holds one of its ways. */
+/* Adds the stream to the poller. Thread: the maker of the stream, or a holder of one of its directions. */
 FILCH_MUST_USE filch_err fli_stream_add_to_poller(fli_io *io, fli_stream *s);
-/* Has the poller report on it again, if it is ready, behind those that are ready already. Thread: as above. */
+/* Makes the poller report the descriptor again if it is ready, after all pending reports. Thread: a holder of one of
+ * its directions. */
 FILCH_MUST_USE filch_err fli_stream_requeue(fli_io *io, fli_stream *s);
-/* The stream `id`, if the process with `serial` owns it. */
+/* Returns the stream `id` if it is open and the process with `serial` owns it, otherwise NULL. */
 fli_stream *fli_stream_find(fli_io *io, uint64_t id, uint64_t serial);
-/* Takes it from its owner and closes it. False: it was not his any more. Thread: any. */
+/* Takes the stream from its owner and closes it. Returns false if `serial` does not own it any more. Thread: any. */
 bool fli_stream_close(fli_io *io, fli_stream *s, uint64_t serial);
-/* The ids of up to `room` watches of `fd` that the process with `serial` has. */
+/* Writes the ids of up to `room` FLI_STREAM_POLL streams for descriptor `fd` of the process with `serial`. Returns
+ * how many. */
 uint32_t fli_stream_find_polls(fli_io *io, uint64_t serial, int fd, uint64_t *ids, uint32_t room);
-/* Closes one that has no owner. */
+/* Closes a stream that has no owner. */
 void fli_stream_shut(fli_io *io, fli_stream *s, uint32_t gen);
 
-/* The last one to let go of a closing stream calls this. */
+/* Frees a closing stream. Called by its last holder. */
 void fli_stream_gone(fli_io *io, fli_stream *s);
 
 /* ---- op.c: the life of an operation ---- */
 
-/* Begins an operation on `s`, which request->stream names, for the command: fills in what all have in common.
- * *try_first: the system may have something. FILCH_EBUSY: another one is out that direction. */
+/* Starts an operation on `s`, the stream that request->stream names, and fills in the fields that all commands use.
+ * *try_first: an attempt may succeed; otherwise wait for a report. Errors: FILCH_EBUSY if another operation of this
+ * direction is outstanding, FILCH_ESTREAM. */
 FILCH_MUST_USE filch_err fli_op_begin(fli_stream *s, const filch_command *command, const filch_io_request *request,
                                       filch_receiver receiver, fli_direction direction, bool *try_first);
-/* What an operation that holds its payload was asked for. */
+/* Returns the request of an operation that keeps its payload in as.data. */
 filch_io_request fli_op_request(const fli_op *op);
-/* What a read wants. */
+/* Sets the fields of a read: how much, and the delimiter. */
 void fli_op_set_read(fli_op *op, const filch_io_request *request);
-/* The payload must outlive the command: a share in it. Needs no memory: it is owned already. */
+/* Keeps a reference to the payload beyond the command. Cannot fail: the payload of a yield is owned already, so no
+ * memory is needed. */
 void fli_op_hold(fli_io *io, fli_op *op);
-/* Tries, and waits if the system says so; completes the yield. */
+/* Attempts the operation, completes it, or leaves it ARMED. `try_first` false: arms it without an attempt. */
 void fli_op_run(fli_io *io, fli_stream *s, fli_direction direction, bool try_first);
-/* The operation is over: lets go of the stream, then tells the process. Returns false if the process was not told: it
- * has ended, or the yield's deadline has passed; a stream that was opened is closed then. */
+/* Ends the operation: releases the direction, then completes the yield. Returns false if the yield was over before
+ * (the process has ended, or the deadline has passed); a stream that the operation opened is closed then. */
 bool fli_op_settle(fli_io *io, fli_stream *s, fli_direction direction, fli_outcome outcome);
-/* Completes with what an outcome says, without a stream. Returns false if the yield was over before. */
+/* Completes a yield that has no operation on a stream. Returns false if the yield was over before. */
 bool fli_op_complete(filch_receiver receiver, filch_err err, filch_data data);
-/* The same with what the system said: 0, or a negative error number. */
+/* Completes a yield with the result of a system call: 0, or a negative error number. */
 void fli_op_complete_errno(filch_receiver receiver, int why);
 
-/* The code for a system's error number, and an outcome that carries both. */
+/* Returns the filch_err for an error number of the system, and an outcome with both of them for a negative one. */
 filch_err                 fli_io_error(int number);
 fli_outcome               fli_outcome_failed(int64_t negative);
 static inline fli_outcome fli_outcome_err(filch_err err)
 {
-    return (fli_outcome){ .err = err, .ready = true }; /* what was reported and not looked at is not forgotten */
+    return (fli_outcome){ .err = err,
+                          .ready = true }; /* a report that came before stays valid for the next operation */
 }
 static inline fli_outcome fli_outcome_again(void)
 {
@@ -152,15 +162,15 @@ static inline fli_outcome fli_outcome_later(void)
     return (fli_outcome){ .again = true, .later = true };
 }
 
-/* ---- the budget of a turn: FLI_IO_BUDGET_BYTES ---- */
+/* ---- the budget: FLI_IO_BUDGET_BYTES ---- */
 
-/* A turn begins, with so many bytes. */
+/* Starts a new budget of `bytes`. */
 static inline void fli_budget_begin(fli_io *io, size_t bytes)
 {
     fli_local *worker = fli_current_worker(io->rt);
     if (worker != NULL) io->locals[worker->index].left = bytes;
 }
-/* One more operation of the same turn: it may move a piece at least. */
+/* The next operation of a fli_io_deliver starts: raises the budget to FLI_IO_OP_MIN_BYTES if less is left. */
 static inline void fli_budget_next_op(fli_io *io)
 {
     fli_local *worker = fli_current_worker(io->rt);
@@ -168,8 +178,8 @@ static inline void fli_budget_next_op(fli_io *io)
     fli_io_local *local = &io->locals[worker->index];
     if (local->left < FLI_IO_OP_MIN_BYTES) local->left = FLI_IO_OP_MIN_BYTES;
 }
-/* As many bytes as may be moved by the next call of the system; 0: fli_outcome_later. A thread of the work pool, which
- * no process waits for, has no budget. */
+/* Returns the bytes that the next system call may move; 0: return fli_outcome_later(). Threads of the work pool have
+ * no budget: no other process waits for them. */
 static inline size_t fli_budget_left(fli_io *io)
 {
     fli_local *worker = fli_current_worker(io->rt);
@@ -186,18 +196,18 @@ static inline void fli_budget_use(fli_io *io, size_t bytes)
 
 /* ---- job.c: operations on a thread of the work pool ---- */
 
-/* Has a thread of `lane` go on with the operation that is out on the reading direction; FILCH_EDEADLINE after
- * `timeout_ns` although the thread may still be inside. FILCH_FOREVER: no deadline. */
+/* Runs the outstanding reading operation on a thread of `lane`. The yield is completed with FILCH_EDEADLINE after
+ * `timeout_ns`, although the thread may still be in the call. FILCH_FOREVER: no deadline. */
 void fli_op_submit(fli_io *io, fli_stream *s, fli_lane lane, uint64_t timeout_ns, void (*job_run)(fli_job *job),
                    void (*job_cancel)(fli_job *job));
-/* Has a thread of `lane` call `job_run` for a yield that has no stream. On an error the yield is the caller's. */
+/* Runs `job` on a thread of `lane` for a yield that has no stream. On an error the caller must complete the yield. */
 FILCH_MUST_USE filch_err fli_job_submit(fli_io *io, fli_job *job, fli_lane lane, const filch_command *command,
                                         filch_receiver receiver, uint64_t timeout_ns, uint64_t *timer);
-/* Completes the operation that a thread is at with FILCH_ECANCELLED; the thread goes on. Returns false if it was over.
- * Thread: the owner's worker. */
+/* Completes the yield of the job with FILCH_ECANCELLED; the thread continues its call. Returns false if the yield
+ * was over before. Thread: the worker that runs the owner. */
 bool fli_op_cancel_job(fli_stream *s);
 
-/* ---- attempts: one try each, by the holder of the direction ---- */
+/* ---- attempts: one each, by the holder of the direction ---- */
 
 fli_outcome fli_read_try(fli_io *io, fli_stream *s, fli_op *op);
 void        fli_read_buffer_drop(fli_stream *s);
@@ -210,9 +220,10 @@ fli_outcome fli_exit_try(fli_io *io, fli_stream *s, fli_op *op);
 fli_outcome fli_signals_try(fli_io *io, fli_stream *s, fli_op *op);
 fli_outcome fli_poll_try(fli_io *io, fli_stream *s, fli_op *op);
 
-/* Room to receive into, at least `least` bytes, behind what this worker received before. NULL: no memory. */
+/* Returns room for at least `least` bytes in the buffer of this worker, behind what it received before; *room: how
+ * many. Returns NULL if there is no memory. */
 uint8_t *fli_io_room(fli_io *io, size_t least, size_t *room, void **block);
-/* So many of them were filled. */
+/* Marks `size` bytes of that room as filled. */
 void fli_io_filled(fli_io *io, size_t size);
 
 /* ---- handlers ---- */
@@ -223,15 +234,15 @@ filch_err fli_file_handle(fli_io *io, const filch_command *command, const filch_
                           filch_receiver receiver);
 filch_err fli_program_handle(fli_io *io, const filch_command *command, const filch_io_request *request,
                              filch_receiver receiver);
-/* Closes a file on the work pool, to tell what the system says to it. Returns false if something is outstanding there,
- * or the pool takes no job: nothing has happened. */
+/* Closes a file on the work pool, because the result of close() is reported to the process. Returns false, without
+ * any effect, if an operation is outstanding on the file. */
 bool      fli_file_close(fli_io *io, fli_stream *s, const filch_command *command, const filch_io_request *request,
                          filch_receiver receiver);
 filch_err fli_paths_handle(fli_io *io, const filch_command *command, const filch_io_request *request,
                            filch_receiver receiver);
 filch_err fli_foreign_handle(fli_io *io, const filch_command *command, const filch_io_request *request,
                              filch_receiver receiver);
-/* The program's stream is gone: it is killed and buried if it still runs. */
+/* Called when the stream of a program is freed: kills the program and reaps it if it still runs. */
 void fli_program_end(fli_io *io, fli_stream *s);
 
 #endif

@@ -1,24 +1,26 @@
-/* stream_state.h - whose turn it is with a stream: one word, and every move of it. Nobody else touches the word.
+/* stream_state.h - the state word of a stream: which operations are outstanding, and which thread may use the
+ * descriptor. All transitions are functions of this file; no other file writes the word.
  *
- *   62        32 19    18     17      16   15..8           7..0
- *   generation   ENDED CLOSER CLOSING OPEN writing         reading
+ *   62        32 19    18          17      16   15..8           7..0
+ *   generation   ENDED CLOSE_OWNER CLOSING OPEN writing         reading
  *
- * Each direction is a byte:  phase:2 | READY | EXPIRED | CANCELLED
- *   QUIET  no operation. Only the owner's worker may begin one.                -> BUSY, by that worker.
- *   BUSY   somebody is making system calls for the operation, or settles it.   -> ARMED or QUIET, by him.
- *   ARMED  the operation waits. Whoever moves it to BUSY has it: a worker that heard that the descriptor is ready, the
- *          alarm, a cancel, a close.
- *   READY  something has been reported since the last try. Cleared by the try that follows.
- *   EXPIRED, CANCELLED  came while somebody was BUSY; he sees it when he wants to arm.
+ * The byte of a direction:  phase:2 | READY | EXPIRED | CANCELLED
+ *   NONE   no operation is outstanding. Only the worker that runs the owner starts one.   -> BUSY, by that worker.
+ *   BUSY   one thread, the holder, makes system calls for the operation or completes it.  -> ARMED or NONE, by it.
+ *   ARMED  the operation waits, without a holder. The next holder is the thread that sets BUSY by CAS: a worker that
+ *          delivers a report of the poller, the alarm of a timeout, a cancel, or a close.
+ *   READY  the poller has reported the descriptor since the last attempt. Cleared before the next attempt.
+ *   EXPIRED, CANCELLED  the alarm or a cancel came while the operation was BUSY. The holder sees it when it arms.
  *
- * No report is lost: READY is cleared *before* the system is asked, and arming succeeds only while it is clear, in the
- * same CAS. So a report comes before the question, which then sees what was reported; or after, and then it finds the
- * operation ARMED and takes it, or BUSY and leaves READY, and arming fails.
+ * No report is lost. READY is cleared *before* the system call, and arming succeeds only while READY is clear, in one
+ * CAS. A report that comes before the system call describes what the call sees. A report that comes after it finds the
+ * operation ARMED and makes it BUSY, or finds it BUSY and sets READY, and then arming fails.
  *
- * ENDED says that the other side has ended what it writes. A report tells that once, maybe together with the last
- * bytes: from then on there is always something to read, if only the end.
+ * ENDED: the peer has ended its side of the connection. The poller reports this once, perhaps together with the last
+ * bytes. From then on the reading direction stays READY: a read returns bytes or the end.
  *
- * A descriptor is closed by the last one who lets go after CLOSING: nobody is inside a system call with it.
+ * A descriptor is closed by the last thread that gives up its hold after CLOSING was set, so no thread is inside a
+ * system call with it.
  * Design: docs/design/io.md.
  */
 #ifndef FLI_IO_STREAM_STATE_H
@@ -73,7 +75,7 @@ static inline uint64_t fli_stream_state_with(uint64_t word, fli_direction direct
     return (word & ~fli_stream_state_bits(direction, FLI_OP_PHASE)) | fli_stream_state_bits(direction, phase);
 }
 
-/* Is this the word of an open stream of that generation? */
+/* Returns true if `word` belongs to an open stream of generation `gen` that is not closing. */
 static inline bool fli_stream_state_is_open(uint64_t word, uint32_t gen)
 {
     return fli_stream_state_gen(word) == gen && (word & (FLI_STREAM_OPEN | FLI_STREAM_CLOSING)) == FLI_STREAM_OPEN;
@@ -84,24 +86,25 @@ static inline uint64_t fli_stream_state_load(fli_stream_state *state)
     return fli_load_acq(state); /* PAIR io.state, acquire half */
 }
 
-/* A new stream, both ways READY: the first operation tries. Thread: whoever took the slot. */
+/* Opens a new stream. Both directions are READY, so that the first operation makes a system call. Thread: the one
+ * that took the slot from the slab. */
 static inline void fli_stream_state_open(fli_stream_state *state)
 {
     uint64_t gen = fli_load_rlx(state) >> FLI_STREAM_GEN_SHIFT;
-    /* PAIR io.state, release half: whoever finds it open finds it complete. */
+    /* PAIR io.state, release half: a thread that sees the stream open sees its fields. */
     fli_store_rel(state, gen << FLI_STREAM_GEN_SHIFT | FLI_STREAM_OPEN |
                              fli_stream_state_bits(FLI_READING, FLI_OP_READY) |
                              fli_stream_state_bits(FLI_WRITING, FLI_OP_READY));
 }
 
 typedef enum fli_begin {
-    FLI_BEGIN_GONE, /* closed */
-    FLI_BEGIN_BUSY, /* another operation is out */
-    FLI_BEGIN_TRY,  /* yours; the system may have something */
-    FLI_BEGIN_WAIT  /* yours; nothing has changed since it last said "not now" */
+    FLI_BEGIN_GONE, /* the stream is closed, or closing */
+    FLI_BEGIN_BUSY, /* another operation of this direction is outstanding */
+    FLI_BEGIN_TRY,  /* BUSY, held by the caller: make the system call */
+    FLI_BEGIN_WAIT  /* BUSY, held by the caller: no report since the last call returned EAGAIN, so wait */
 } fli_begin;
 
-/* QUIET -> BUSY. Thread: the owner's worker. */
+/* Starts an operation: NONE -> BUSY. Thread: the worker that runs the owner. */
 FILCH_MUST_USE static inline fli_begin fli_stream_state_begin_op(fli_stream_state *state, uint32_t gen,
                                                                  fli_direction direction)
 {
@@ -111,20 +114,21 @@ FILCH_MUST_USE static inline fli_begin fli_stream_state_begin_op(fli_stream_stat
         if (fli_stream_state_phase(word, direction) != FLI_OP_NONE) return FLI_BEGIN_BUSY;
         bool     ready = (word & fli_stream_state_bits(direction, FLI_OP_READY)) != 0;
         uint64_t wanted = fli_stream_state_with(word & ~fli_stream_state_bits(direction, 0xff), direction, FLI_OP_BUSY);
-        /* PAIR io.state, both halves: what the last operation left is ours. */
+        /* PAIR io.state, both halves: the caller sees what the previous operation wrote. */
         if (fli_cas_weak_acqrel(state, &word, wanted)) return ready ? FLI_BEGIN_TRY : FLI_BEGIN_WAIT;
     }
 }
 
 typedef enum fli_arm {
-    FLI_ARM_DONE,    /* ARMED: hands off */
-    FLI_ARM_AGAIN,   /* a report came meanwhile: still yours, try again */
-    FLI_ARM_EXPIRED, /* still yours: settle it with an error */
+    FLI_ARM_DONE,    /* ARMED: the caller is no longer the holder and must not touch the operation */
+    FLI_ARM_AGAIN,   /* a report came during the attempt: still BUSY, try again */
+    FLI_ARM_EXPIRED, /* still BUSY, as for the two values below: complete the operation with an error */
     FLI_ARM_CANCELLED,
     FLI_ARM_CLOSING
 } fli_arm;
 
-/* BUSY -> ARMED, unless something has come. EXPIRED is cleared by looking at it: it may be of an older alarm. */
+/* BUSY -> ARMED, unless a report, an alarm, a cancel or a close came meanwhile. Clears EXPIRED when it returns it:
+ * the alarm may belong to an earlier operation. */
 FILCH_MUST_USE static inline fli_arm fli_stream_state_arm_op(fli_stream_state *state, fli_direction direction)
 {
     uint64_t word = fli_load_rlx(state);
@@ -140,12 +144,13 @@ FILCH_MUST_USE static inline fli_arm fli_stream_state_arm_op(fli_stream_state *s
             what = FLI_ARM_AGAIN;
             wanted = word & ~fli_stream_state_bits(direction, FLI_OP_READY);
         }
-        /* PAIR io.state, both halves: the operation is complete for whoever takes it. */
+        /* PAIR io.state, both halves: the thread that takes the operation over sees it complete. */
         if (fli_cas_weak_acqrel(state, &word, wanted)) return what;
     }
 }
 
-/* BUSY -> QUIET. `ready`: worth a try next time. True: it is closing, and we were the last: finish it off. */
+/* Ends an operation: BUSY -> NONE. `ready`: the next operation of this direction starts with an attempt. Returns
+ * true if the stream is closing and the caller was its last holder: the caller must call fli_stream_gone(). */
 FILCH_MUST_USE static inline bool fli_stream_state_end_op(fli_stream_state *state, fli_direction direction, bool ready)
 {
     uint64_t word = fli_load_rlx(state);
@@ -161,8 +166,8 @@ FILCH_MUST_USE static inline bool fli_stream_state_end_op(fli_stream_state *stat
     }
 }
 
-/* The descriptor may be ready. Returns the ways (1 << direction) that are now BUSY and ours to try; 0 also if it is
- * old. */
+/* Records a report of the poller. Returns the directions (1 << direction) that were ARMED and are now BUSY, held by
+ * the caller, which must attempt them. Returns 0 if there is none, or if the report is for an earlier generation. */
 FILCH_MUST_USE static inline unsigned fli_stream_state_report(fli_stream_state *state, uint32_t gen, bool in, bool out,
                                                               bool ended)
 {
@@ -184,7 +189,8 @@ FILCH_MUST_USE static inline unsigned fli_stream_state_report(fli_stream_state *
     }
 }
 
-/* Ends a wait: `why` is EXPIRED or CANCELLED. True: the operation was ARMED and is now BUSY and ours. */
+/* Ends a wait. `why` is EXPIRED or CANCELLED. Returns true if the operation was ARMED and is now BUSY, held by the
+ * caller. Returns false if it was BUSY (its holder finds `why`), or if none is outstanding. */
 FILCH_MUST_USE static inline bool fli_stream_state_stop_op(fli_stream_state *state, uint32_t gen,
                                                            fli_direction direction, unsigned why)
 {
@@ -200,8 +206,8 @@ FILCH_MUST_USE static inline bool fli_stream_state_stop_op(fli_stream_state *sta
     }
 }
 
-/* Begins to close, as its one CLOSER. Ways that were ARMED are BUSY and ours to settle: *ours. False: somebody else is
- * closing it, or has. */
+/* Starts to close the stream; the caller becomes the CLOSE_OWNER. Directions that were ARMED become BUSY, held by
+ * the caller, which must complete them: *ours. Returns false if the stream is closing or closed already. */
 FILCH_MUST_USE static inline bool fli_stream_state_begin_close(fli_stream_state *state, uint32_t gen, unsigned *ours)
 {
     uint64_t word = fli_load_rlx(state);
@@ -218,14 +224,16 @@ FILCH_MUST_USE static inline bool fli_stream_state_begin_close(fli_stream_state 
     }
 }
 
-/* The CLOSER lets go. True: nobody else is busy with it, finish it off. */
+/* The CLOSE_OWNER is done. Returns true if no direction is BUSY: the caller must free the stream. Returns false if
+ * the last holder will do so. */
 FILCH_MUST_USE static inline bool fli_stream_state_end_close(fli_stream_state *state)
 {
     uint64_t word = fli_and_acqrel(state, ~FLI_STREAM_CLOSE_OWNER); /* PAIR io.state, both halves */
     return !fli_stream_state_any_busy(word);
 }
 
-/* Gone: nobody else can be here. The next generation; false: there is none, the slot must not be used again. */
+/* Gives the slot of a closed stream its next generation. Returns false if the generations are used up: the slot must
+ * not be used again. Thread: the one that frees the stream; no other thread can reach it. */
 FILCH_MUST_USE static inline bool fli_stream_state_retire(fli_stream_state *state)
 {
     uint32_t gen = fli_stream_state_gen(fli_load_rlx(state));

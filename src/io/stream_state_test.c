@@ -1,8 +1,9 @@
-/* stream_state_test.c - the word that says whose turn it is with a stream: every move, and the races between them in
- * both orders. */
+/* stream_state_test.c - the state word of a stream: every transition, and the races between transitions in both
+ * orders. */
 #include "port/atomic.h"
 
-/* A weak compare-and-swap may fail for no reason, and on other machines does: here it does as often as a test says. */
+/* A weak compare-and-swap may fail spuriously, and on other machines does: here it fails as often as a test asks
+ * for. */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -29,7 +30,7 @@ static void begin(void)
     fli_stream_state_open(&state);
 }
 
-/* An operation that has been tried once, in vain. */
+/* Starts an operation, makes one attempt without success, and arms it. */
 static void begin_armed(fli_direction direction)
 {
     begin();
@@ -37,7 +38,7 @@ static void begin_armed(fli_direction direction)
     same(fli_stream_state_arm_op(&state, direction), FLI_ARM_DONE);
 }
 
-TEST(a_new_stream_is_worth_a_try_both_ways)
+TEST(a_new_stream_is_ready_in_both_directions)
 {
     begin();
     same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_TRY);
@@ -45,7 +46,7 @@ TEST(a_new_stream_is_worth_a_try_both_ways)
     same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_BUSY);
 }
 
-TEST(after_not_now_the_next_one_waits_until_something_is_reported)
+TEST(after_eagain_the_next_operation_waits_for_a_report)
 {
     begin();
     same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_TRY);
@@ -56,12 +57,12 @@ TEST(after_not_now_the_next_one_waits_until_something_is_reported)
     same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_TRY);
 }
 
-TEST(a_report_takes_what_waits_and_only_that)
+TEST(a_report_takes_only_waiting_operations)
 {
     begin_armed(FLI_READING);
     same(fli_stream_state_report(&state, GEN, false, true, false), 0);
     same(fli_stream_state_report(&state, GEN, true, true, false), 1u << FLI_READING);
-    same(fli_stream_state_report(&state, GEN, true, true, false), 0); /* somebody has it */
+    same(fli_stream_state_report(&state, GEN, true, true, false), 0); /* BUSY: it has a holder already */
 }
 
 TEST(a_report_between_the_try_and_the_wait_is_not_lost)
@@ -78,37 +79,39 @@ TEST(an_end_that_is_reported_once_stays_to_be_read)
     begin_armed(FLI_READING);
     same(fli_stream_state_report(&state, GEN, true, false, true), 1u << FLI_READING);
     assert_false(
-        fli_stream_state_end_op(&state, FLI_READING, false)); /* the last bytes, fewer than there was room for */
+        fli_stream_state_end_op(&state, FLI_READING, false)); /* the last bytes: fewer than the read had room for */
     same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_TRY);
 }
 
-TEST(an_alarm_or_cancel_takes_what_waits_or_leaves_word_for_who_is_busy)
+TEST(an_alarm_or_cancel_takes_a_waiting_operation_or_marks_a_busy_one)
 {
     begin_armed(FLI_READING);
     assert_true(fli_stream_state_stop_op(&state, GEN, FLI_READING, FLI_OP_EXPIRED));
     assert_false(fli_stream_state_stop_op(&state, GEN, FLI_READING, FLI_OP_EXPIRED));
     same(fli_stream_state_arm_op(&state, FLI_READING), FLI_ARM_EXPIRED);
-    same(fli_stream_state_arm_op(&state, FLI_READING), FLI_ARM_DONE); /* looked at, and not for this one */
+    same(fli_stream_state_arm_op(&state, FLI_READING), FLI_ARM_DONE); /* EXPIRED was cleared when it was returned */
     same(fli_stream_state_report(&state, GEN, true, false, false), 1u << FLI_READING);
     assert_false(fli_stream_state_stop_op(&state, GEN, FLI_READING, FLI_OP_CANCELLED));
     same(fli_stream_state_arm_op(&state, FLI_READING), FLI_ARM_CANCELLED);
     assert_false(fli_stream_state_end_op(&state, FLI_READING, true));
-    assert_false(fli_stream_state_stop_op(&state, GEN, FLI_READING, FLI_OP_CANCELLED)); /* nothing is out */
+    assert_false(
+        fli_stream_state_stop_op(&state, GEN, FLI_READING, FLI_OP_CANCELLED)); /* no operation is outstanding */
     same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_TRY);
-    same(fli_stream_state_arm_op(&state, FLI_READING), FLI_ARM_DONE); /* and nothing is left of it */
+    same(fli_stream_state_arm_op(&state, FLI_READING),
+         FLI_ARM_DONE); /* CANCELLED was cleared with the end of the operation */
 }
 
-TEST(the_last_one_to_let_go_closes)
+TEST(the_last_holder_closes_the_stream)
 {
     unsigned ours;
-    begin_armed(FLI_READING); /* the closer settles what waits */
+    begin_armed(FLI_READING); /* the thread that closes completes the waiting operation */
     assert_true(fli_stream_state_begin_close(&state, GEN, &ours));
     same(ours, 1u << FLI_READING);
-    assert_false(fli_stream_state_begin_close(&state, GEN, &ours)); /* one closes */
+    assert_false(fli_stream_state_begin_close(&state, GEN, &ours)); /* only the first call closes */
     assert_false(fli_stream_state_end_op(&state, FLI_READING, false));
     assert_true(fli_stream_state_end_close(&state));
 
-    begin(); /* somebody is inside a system call */
+    begin(); /* the writing direction has a holder, which leaves after the close */
     same(fli_stream_state_begin_op(&state, GEN, FLI_WRITING), FLI_BEGIN_TRY);
     assert_true(fli_stream_state_begin_close(&state, GEN, &ours));
     same(ours, 0);
@@ -116,7 +119,7 @@ TEST(the_last_one_to_let_go_closes)
     assert_false(fli_stream_state_end_close(&state));
     assert_true(fli_stream_state_end_op(&state, FLI_WRITING, true));
 
-    begin(); /* he leaves first */
+    begin(); /* the holder leaves before the close is over */
     same(fli_stream_state_begin_op(&state, GEN, FLI_WRITING), FLI_BEGIN_TRY);
     assert_true(fli_stream_state_begin_close(&state, GEN, &ours));
     assert_false(fli_stream_state_end_op(&state, FLI_WRITING, true));
@@ -148,7 +151,7 @@ TEST(a_slot_without_generations_is_put_aside)
     assert_false(fli_stream_state_retire(&state));
 }
 
-TEST(a_swap_that_fails_for_no_reason_is_tried_again_and_changes_no_answer)
+TEST(a_swap_that_fails_spuriously_is_repeated_with_the_same_result)
 {
     unsigned ours;
     begin();
@@ -171,13 +174,14 @@ TEST(a_swap_that_fails_for_no_reason_is_tried_again_and_changes_no_answer)
     same(spurious, 0);
     same(ours, 1u << FLI_READING);
     spurious = 2;
-    assert_false(fli_stream_state_end_op(&state, FLI_READING, false)); /* the closer is still there */
+    assert_false(fli_stream_state_end_op(&state, FLI_READING, false)); /* the close is not over yet */
     same(spurious, 0);
     assert_true(fli_stream_state_end_close(&state));
 }
 
-/* Both ways are busy when it is closed: the second to leave is the last, whichever it is. */
-TEST(of_two_that_are_busy_the_second_to_leave_a_closing_stream_is_the_last)
+/* Both directions are BUSY when the stream is closed: the second holder to leave is the last, whichever direction it
+ * has. */
+TEST(the_second_holder_to_leave_a_closing_stream_is_the_last)
 {
     for (int first = FLI_READING; first <= FLI_WRITING; first++) {
         unsigned ours;
@@ -195,15 +199,15 @@ TEST(of_two_that_are_busy_the_second_to_leave_a_closing_stream_is_the_last)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_swap_that_fails_for_no_reason_is_tried_again_and_changes_no_answer),
-        cmocka_unit_test(of_two_that_are_busy_the_second_to_leave_a_closing_stream_is_the_last),
-        cmocka_unit_test(a_new_stream_is_worth_a_try_both_ways),
-        cmocka_unit_test(after_not_now_the_next_one_waits_until_something_is_reported),
-        cmocka_unit_test(a_report_takes_what_waits_and_only_that),
+        cmocka_unit_test(a_swap_that_fails_spuriously_is_repeated_with_the_same_result),
+        cmocka_unit_test(the_second_holder_to_leave_a_closing_stream_is_the_last),
+        cmocka_unit_test(a_new_stream_is_ready_in_both_directions),
+        cmocka_unit_test(after_eagain_the_next_operation_waits_for_a_report),
+        cmocka_unit_test(a_report_takes_only_waiting_operations),
         cmocka_unit_test(a_report_between_the_try_and_the_wait_is_not_lost),
         cmocka_unit_test(an_end_that_is_reported_once_stays_to_be_read),
-        cmocka_unit_test(an_alarm_or_cancel_takes_what_waits_or_leaves_word_for_who_is_busy),
-        cmocka_unit_test(the_last_one_to_let_go_closes),
+        cmocka_unit_test(an_alarm_or_cancel_takes_a_waiting_operation_or_marks_a_busy_one),
+        cmocka_unit_test(the_last_holder_closes_the_stream),
         cmocka_unit_test(a_closing_stream_begins_nothing_and_an_old_generation_reaches_nothing),
         cmocka_unit_test(a_slot_without_generations_is_put_aside),
     };

@@ -1,14 +1,15 @@
-/* write.c - bytes go out: all of them, in as many pieces as the system takes.
+/* write.c - writing: all bytes of a payload, in as many system calls as needed.
  *
- * The first try writes from where the payload is. Only if the system does not take all of it at once does the operation
- * get a share in it, to go on later; a payload in a yield is owned already, so that needs no memory and cannot fail.
+ * The first attempt writes from the payload of the command. Only if the system does not take all of it does the
+ * operation keep a reference to the payload for later attempts; the payload of a yield is owned already, so the
+ * reference needs no memory and cannot fail.
  */
 #include <errno.h>
 
 #include "base/assert.h"
 #include "io/stream.h"
-#include "port/desc.h"
 #include "payload/data.h"
+#include "port/desc.h"
 
 static int64_t put(fli_stream *s, const void *bytes, size_t size)
 {
@@ -20,7 +21,8 @@ void fli_op_hold(fli_io *io, fli_op *op)
     if (op->owns) return;
     filch_data owned = filch_none();
     filch_err  err = fli_data_own(&io->rt->mem, 0, &op->as.data, &owned);
-    FLI_ASSERT(err == FILCH_OK); /* inline bytes and blocks: nothing is allocated */
+    FLI_ASSERT(err ==
+               FILCH_OK); /* payloads of yields are inline bytes or blocks: a reference to them allocates nothing */
     op->as.data = owned;
     op->owns = true;
 }
@@ -52,7 +54,7 @@ fli_outcome fli_send_to_try(fli_io *io, fli_stream *s, fli_op *op)
     fli_address      to;
     if (!fli_address_read(&to, request.text)) return fli_outcome_err(FILCH_EINVAL);
     int64_t n = fli_net_send_to(s->fd, request.bytes, request.byte_count, &to);
-    /* An earlier datagram that found nobody: this one was not sent, and is next. */
+    /* The error is about an earlier datagram, which no socket received; this one was not sent, so send it now. */
     if (n == -ECONNREFUSED) n = fli_net_send_to(s->fd, request.bytes, request.byte_count, &to);
     if (n < 0) {
         fli_op_hold(io, op);
