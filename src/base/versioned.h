@@ -1,5 +1,5 @@
-/* versioned.h - reads a caller's option struct whose first field, `size_t size`, says how long the caller's version of
- * it is.
+/* versioned.h - reads an option struct of a caller; its first field, `size_t size`, is the size of the caller's
+ * version.
  *
  * A shorter struct comes from a program compiled with an older header: the fields it lacks keep their defaults. A
  * longer one comes from a newer header: it is accepted if every byte that this library does not know is 0.

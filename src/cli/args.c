@@ -27,9 +27,9 @@ static int unknown(const cli_args *args, const char *word)
 {
     const cli_option *options = args->command->options;
     const char       *near = cli_nearest(word, &options->name, count_options(options), sizeof *options);
-    cli_error("%s: no option '%s'", args->command->name, word);
-    if (near != NULL) cli_hint("did you mean %s? `filch help %s` lists them", near, args->command->name);
-    else cli_hint("`filch help %s` lists them", args->command->name);
+    cli_error("%s: there is no option '%s'", args->command->name, word);
+    if (near != NULL) cli_hint("did you mean %s? `filch help %s` lists the options", near, args->command->name);
+    else cli_hint("`filch help %s` lists the options", args->command->name);
     return CLI_BAD;
 }
 
@@ -47,7 +47,7 @@ static int take_option(cli_args *args, const char *word)
         }
         if (option->value != NULL && args->value == NULL) {
             if (args->at == args->argc) {
-                cli_error("%s: %s wants a value: %s %s", args->command->name, option->name, option->name,
+                cli_error("%s: %s needs a value: %s %s", args->command->name, option->name, option->name,
                           option->value);
                 return CLI_BAD;
             }
@@ -72,11 +72,11 @@ int cli_next(cli_args *args)
     return CLI_OPERAND;
 }
 
-/* ---- values --------------------------------------------------------------------------------------------------- */
+/* ---- values ---- */
 
 bool cli_value_wrong(const cli_args *args, const char *wanted)
 {
-    cli_error("%s: %s wants %s, not '%s'", args->command->name, args->option->name, wanted, args->value);
+    cli_error("%s: %s must be %s, not '%s'", args->command->name, args->option->name, wanted, args->value);
     return false;
 }
 

@@ -1,5 +1,5 @@
-/* args.h - the commands, their options and operands. One table each, from which the command line is read and the help
- * is written: they cannot differ. */
+/* args.h - the commands, their options and operands. Each command has one table, from which the command line is
+ * parsed and the help is written, so that the two cannot differ. */
 #ifndef FILCH_CLI_ARGS_H
 #define FILCH_CLI_ARGS_H
 
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One option. `value` is what stands behind it in the help; NULL: it takes none. */
+/* One option. `value` is the name of its value in the help; NULL: the option takes no value. */
 typedef struct cli_option {
     const char *name, *value, *by_default, *text;
     int         id; /* above 0 */
@@ -16,37 +16,37 @@ typedef struct cli_option {
 typedef struct cli_command cli_command;
 struct cli_command {
     const char       *name, *operands, *summary;
-    const char       *text;          /* what it does, in lines of at most 88 columns */
-    const cli_option *options;       /* ended by a NULL name */
-    bool              operands_last; /* behind the first operand nothing is an option of ours */
-    int (*run)(const cli_command *self, int argc, char **argv); /* gives the exit code */
+    const char       *text;                                     /* description, in lines of at most 88 columns */
+    const cli_option *options;                                  /* ended by a NULL name */
+    bool              operands_last;                            /* all words after the first operand are operands */
+    int (*run)(const cli_command *self, int argc, char **argv); /* returns the exit code */
 };
 
 extern const cli_command cli_commands[];
 extern const size_t      cli_command_count;
-/* NULL: there is none of that name. */
+/* Returns NULL if there is no command of that name. */
 const cli_command *cli_find_command(const char *name);
 
 enum { CLI_END = 0, CLI_OPERAND = -1, CLI_BAD = -2 };
 
-/* Where the reading is. */
+/* The state of parsing a command line. */
 typedef struct cli_args {
     const cli_command *command;
     char             **argv;
     int                argc, at;
     bool               only_operands;
-    const cli_option  *option; /* the last one */
-    const char        *value;  /* of it; or the operand */
+    const cli_option  *option; /* the option that cli_next() returned last */
+    const char        *value;  /* the value of `option`, or the operand */
 } cli_args;
 
-/* The next one: an option's id, CLI_OPERAND, CLI_END, or CLI_BAD when it has been told what is wrong. */
+/* Returns the id of the next option, CLI_OPERAND, CLI_END, or CLI_BAD after it has printed an error message. */
 int cli_next(cli_args *args);
 
-/* The value of the last option. False: it is none, and that has been told. */
+/* Parse the value of the last option. Return false, after an error message, if it is not valid. */
 bool cli_value_number(const cli_args *args, uint64_t min, uint64_t max, uint64_t *out);
 bool cli_value_size(const cli_args *args, size_t *out);      /* 4096, 64K, 8M, 1G; MB and so on are fine too */
 bool cli_value_time(const cli_args *args, uint64_t *out_ns); /* 5, 0.5, 200ms, 2s; may be 0 */
-/* Tells that the value is not `wanted`. Returns false. */
+/* Prints the error that the value is not `wanted`. Returns false. */
 bool cli_value_wrong(const cli_args *args, const char *wanted);
 
 #endif

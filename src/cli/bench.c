@@ -1,7 +1,8 @@
-/* bench.c - `filch bench`: what Lua processes cost on this machine, one line of JSON per mark.
+/* bench.c - `filch bench`: the costs of Lua processes on this machine, one line of JSON per mark.
  *
  * The marks are Lua programs (bench.lua), each run in a fresh scheduler, `runs` times. The best run is what the machine
- * can do; the median says how quiet it was. Memory is what the system says this program holds, before and after.
+ * can do; the distance to the median says how busy the machine was. Memory is the resident memory of this program,
+ * before and after.
  */
 #include "cli/bench.h"
 
@@ -55,7 +56,7 @@ static uint64_t resident_bytes(void)
     return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* ---- one run ---------------------------------------------------------------------------------------------------- */
+/* ---- one run ---- */
 
 static void ended(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
@@ -83,7 +84,7 @@ static int start(cli_program *p, const mark *m, uint64_t count, double *took)
     return err == FILCH_OK ? CLI_OK : CLI_FAILED;
 }
 
-/* *value gets what one operation costs, in the mark's unit. CLI_OK or an exit code. */
+/* Runs a mark once. *value: the cost of one operation in the unit of the mark. Returns CLI_OK or an exit code. */
 static int run_once(const settings *set, const mark *m, uint64_t count, double *value)
 {
     cli_program p = { .lua_options = FILCH_LUA_OPTIONS_INIT, .workers = set->workers, .stop_ns = FILCH_SECONDS(5) };
@@ -97,15 +98,14 @@ static int run_once(const settings *set, const mark *m, uint64_t count, double *
     cli_program_close(&p, p.signal != 0);
     if (p.signal != 0) return CLI_BY_SIGNAL + p.signal;
     if (result == CLI_OK && took < 0) {
-        cli_error("bench: %s has not come to its end", m->name);
+        cli_error("bench: %s did not end", m->name);
         result = CLI_FAILED;
     }
     *value = (m->memory ? (double)(after > before ? after - before : 0) : took) / (double)count;
     return result;
 }
 
-/* ---- all runs of a mark -------------------------------------------------------------------------------------------
- */
+/* ---- all runs of a mark ---- */
 
 static int smaller_first(const void *a, const void *b)
 {
@@ -117,7 +117,7 @@ static int run_mark(const settings *set, const mark *m)
 {
     double   values[RUNS_MAX];
     uint64_t count = set->count != 0 ? set->count : m->count, runs = set->runs;
-    /* What the last run has given back to malloc would be used again, and not be seen: memory is measured once. */
+    /* Memory is measured once: a second run would reuse what the first gave back to malloc. */
     if (m->memory) runs = 1;
     for (uint64_t i = 0; i < runs; i++) {
         int result = run_once(set, m, count, &values[i]);
@@ -137,13 +137,13 @@ static const mark *find_mark(const char *name)
         if (strcmp(marks[i].name, name) == 0) return &marks[i];
     }
     const char *near = cli_nearest(name, &marks->name, MARKS, sizeof *marks);
-    cli_error("bench: no mark '%s'", name);
+    cli_error("bench: there is no mark '%s'", name);
     cli_hint("%s%s%sthere are pingpong_int, pingpong_table, ring, spawn and idle_bytes",
              near != NULL ? "did you mean " : "", near != NULL ? near : "", near != NULL ? "? " : "");
     return NULL;
 }
 
-/* Marks that are named are moved to `chosen`. False: it has been told what is wrong. */
+/* Puts the named marks into `chosen`. Returns false after an error message. */
 static bool read_line(settings *set, const cli_command *self, int argc, char **argv, bool *chosen)
 {
     cli_args args = { .command = self, .argv = argv, .argc = argc };
@@ -178,7 +178,7 @@ int cli_bench(const cli_command *self, int argc, char **argv)
     bool     chosen[MARKS] = { false }, any = false;
     if (!read_line(&set, self, argc, argv, chosen)) return CLI_USAGE;
     for (size_t i = 0; i < MARKS; i++) any |= chosen[i];
-    /* Memory first, while the program has none to give back. */
+    /* Memory first, while malloc has no free memory of earlier marks. */
     for (size_t i = MARKS; i-- > 0;) {
         int result = any && !chosen[i] ? CLI_OK : run_mark(&set, &marks[i]);
         if (result != CLI_OK) return result;

@@ -1,4 +1,4 @@
-/* help.c - `filch help [COMMAND]`: written from the same tables that the command line is read by (args.h). With --man
+/* help.c - `filch help [COMMAND]`: written from the tables that the command line is parsed with (args.h). With --man
  * it is the manual page filch(1), which the build installs. */
 #include "cli/help.h"
 
@@ -35,7 +35,7 @@ void cli_help_all(FILE *file)
         fprintf(file, "  %s%-8s%s %s\n", cli_ink_on(file, CLI_BOLD), command->name, cli_ink_on(file, CLI_PLAIN),
                 command->summary);
     }
-    fprintf(file, "\n`filch help COMMAND` tells more about one.\n");
+    fprintf(file, "\n`filch help COMMAND` describes one command.\n");
 }
 
 static void print_command(const cli_command *command)
@@ -53,9 +53,10 @@ static void print_command(const cli_command *command)
     print_exit_codes();
 }
 
-/* ---- filch(1) ---------------------------------------------------------------------------------------------------- */
+/* ---- filch(1) ---- */
 
-/* A dot or quote that begins a line, a backslash and a minus mean something else there. */
+/* Prints `text` for roff. A dot or a quote at the start of a line, a backslash and a minus have another meaning
+ * there and are escaped. */
 static void roff(const char *text)
 {
     for (bool begins = true; *text != '\0'; text++) {
@@ -114,7 +115,7 @@ int cli_help(const cli_command *self, int argc, char **argv)
     for (int what; (what = cli_next(&args)) != CLI_END;) {
         if (what == CLI_BAD) return CLI_USAGE;
         if (what == CLI_OPERAND && command != NULL) {
-            cli_error("help: one command at a time");
+            cli_error("help: takes one command only");
             return CLI_USAGE;
         }
         if (what == CLI_OPERAND) {
@@ -133,7 +134,7 @@ int cli_help(const cli_command *self, int argc, char **argv)
 int cli_no_command(const char *word)
 {
     const char *near = cli_nearest(word, &cli_commands->name, cli_command_count, sizeof *cli_commands);
-    cli_error("no command '%s'", word);
+    cli_error("there is no command '%s'", word);
     if (near != NULL) cli_hint("did you mean `filch %s`? `filch help` lists the commands", near);
     else cli_hint("`filch help` lists the commands; a program is run by `filch run FILE`");
     return CLI_USAGE;

@@ -8,9 +8,9 @@
 
 int cli_help(const cli_command *self, int argc, char **argv);
 
-/* What there is, in short. */
+/* Prints the list of commands. */
 void cli_help_all(FILE *file);
-/* Tells that there is no such command; gives the exit code. */
+/* Prints the error that there is no command `word`. Returns the exit code. */
 int cli_no_command(const char *word);
 
 #endif

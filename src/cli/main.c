@@ -1,4 +1,4 @@
-/* main.c - the program `filch`: the table of commands. It finds the one that was named, and leaves the rest to it. */
+/* main.c - the program `filch`: the table of commands. Calls the command that the first argument names. */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ static int version(const cli_command *self, int argc, char **argv)
 {
     cli_args args = { .command = self, .argv = argv, .argc = argc };
     int      what = cli_next(&args);
-    if (what == CLI_OPERAND) cli_error("version: takes nothing, not '%s'", args.value);
+    if (what == CLI_OPERAND) cli_error("version: takes no argument, and got '%s'", args.value);
     if (what != CLI_END) return CLI_USAGE;
     printf("filch %s\n", filch_version());
     return fflush(stdout) == 0 ? CLI_OK : CLI_REFUSED;
@@ -39,15 +39,15 @@ const cli_command cli_commands[] = {
       "program at once.\n"
       "With --watch, files that processes use are compiled when they change: new processes run\n"
       "the new code, and those that called process.upgradable go over to it. A file that does\n"
-      "not compile is told, and changes nothing. The program then ends with its last process.\n",
+      "not compile is reported, and changes nothing. The program then ends with its last process.\n",
       cli_run_options, true, cli_run },
     { "test", "FILE|FOLDER...", "run tests in the simulator, each under many seeds",
-      "Runs each test many times, simulated on one thread: who runs next, who steals, where a\n"
-      "step is interrupted and how time passes is drawn from a seed, and no time is spent\n"
-      "waiting. A test file returns a table of functions, each one a test; a file that returns\n"
+      "Runs each test many times, simulated on one thread: which process runs next, which worker\n"
+      "steals, where a step is interrupted and how time passes is drawn from a seed, and no time\n"
+      "is spent waiting. A test file returns a table of functions, each one a test; a file that returns\n"
       "no table is a test by itself. A test fails when its process fails, or waits when nothing\n"
-      "can happen any more. Of a failure you see the error, what was printed, who sent what to\n"
-      "whom, and the command that runs it again. In FOLDER: every file named ..._test.lua.\n"
+      "can happen any more. A failure shows the error, the output, the messages between\n"
+      "processes, and the command that runs it again. In FOLDER: every file named ..._test.lua.\n"
       "A worker that stalls (--stall) is not chosen for 10 to 510 turns, as one that the system\n"
       "does not run: others steal what it has queued. Four times as many of the waits for the\n"
       "next timer take longer, so that timers which lie far apart are due together.\n",
@@ -68,8 +68,8 @@ const cli_command cli_commands[] = {
       "Makes the folder NAME with a small program in it that works, and its test. Nothing\n"
       "that exists is touched.\n",
       no_options, false, cli_new },
-    { "help", "[COMMAND]", "this, or more about one command", "Tells about one command, or lists them.\n", help_options,
-      false, cli_help },
+    { "help", "[COMMAND]", "this, or more about one command", "Describes one command, or lists all commands.\n",
+      help_options, false, cli_help },
     { "version", "", "which version this is", "Prints the version.\n", no_options, false, version },
 };
 const size_t cli_command_count = sizeof cli_commands / sizeof cli_commands[0];
@@ -85,7 +85,7 @@ int main(int argc, char **argv)
     if (strcmp(name, "--version") == 0) name = "version";
     const cli_command *command = cli_find_command(name);
     if (command == NULL) return cli_no_command(name);
-    /* `filch run --help` is `filch help run`. */
+    /* `filch run --help` means `filch help run`. */
     if (argc == 3 && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0)) {
         argv[2] = argv[1];
         return cli_help(cli_find_command("help"), 1, argv + 2);

@@ -16,7 +16,8 @@ const char *cli_ink_on(FILE *file, cli_ink ink)
     return codes[ink];
 }
 
-/* How long a full pipe is waited for, and what a descriptor that poll() calls writable takes without blocking. */
+/* WAIT_MS: how long to wait for a full pipe. CHUNK: bytes that a descriptor takes without blocking when poll() says
+ * it is writable. */
 enum { WAIT_MS = 100, CHUNK = 4096 };
 
 static void write_some(const char *text, size_t size)
@@ -36,7 +37,7 @@ void cli_say(const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    write_some(text, strlen(text)); /* a longer one is cut */
+    write_some(text, strlen(text)); /* a longer text was cut by vsnprintf */
 }
 
 void cli_error(const char *format, ...)
@@ -65,7 +66,7 @@ const char *cli_pid_text(filch_pid pid, char *text, size_t size)
     return text;
 }
 
-/* How many letters have to be changed, added, left out, or swapped with their neighbour. */
+/* Returns the edit distance of two words: letters changed, added, left out, or swapped with a neighbour. */
 static size_t distance(const char *a, const char *b)
 {
     enum { LONGEST = 24 };
@@ -91,7 +92,7 @@ static size_t distance(const char *a, const char *b)
 const char *cli_nearest(const char *word, const char *const *texts, size_t count, size_t stride)
 {
     const char *nearest = NULL;
-    size_t      best = 3; /* letters: beyond two it is another word */
+    size_t      best = 3; /* letters: words that differ in more than two are not similar */
     for (size_t i = 0; i < count; i++) {
         const char *text = *(const char *const *)((const char *)texts + i * stride);
         size_t      far = distance(word, text);

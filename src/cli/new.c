@@ -1,4 +1,5 @@
-/* new.c - `filch new NAME`: a folder with a small program that works, and its test. Made as a whole or not at all. */
+/* new.c - `filch new NAME`: makes a folder with a small working program and its test. If one file cannot be written,
+ * all are removed. */
 #include "cli/new.h"
 
 #include <errno.h>
@@ -11,7 +12,7 @@
 
 enum { NAME_MAX_SIZE = 64 };
 
-/* %s is the program's name. */
+/* The templates of the files; %s stands for the name of the program. */
 static const struct {
     const char *file, *text;
 } files[] = {
@@ -74,7 +75,7 @@ static bool is_good_name(const char *name)
     return true;
 }
 
-/* The text with the name in the place of each %s. */
+/* Writes the template with the name in place of each %s. */
 static bool write_text(FILE *out, const char *text, const char *name)
 {
     for (; *text != '\0'; text++) {
@@ -110,7 +111,7 @@ static int make(const char *name)
     if (mkdir(name, 0777) != 0) {
         int why = errno;
         cli_error("new: %s: %s", name, strerror(why));
-        if (why == EEXIST) cli_hint("nothing that exists is touched: take another name");
+        if (why == EEXIST) cli_hint("existing files are never changed: choose another name");
         return CLI_REFUSED;
     }
     for (size_t i = 0; i < FILES; i++) {
@@ -132,15 +133,15 @@ int cli_new(const cli_command *self, int argc, char **argv)
     for (int what; (what = cli_next(&args)) != CLI_END;) {
         if (what == CLI_BAD) return CLI_USAGE;
         if (name != NULL) {
-            cli_error("new: one name, not also '%s'", args.value);
+            cli_error("new: takes one name, and got also '%s'", args.value);
             return CLI_USAGE;
         }
         name = args.value;
     }
     if (name == NULL || !is_good_name(name)) {
-        if (name == NULL) cli_error("new: which name?");
-        else cli_error("new: '%s' is no name for a program", name);
-        cli_hint("letters, digits, '_' and '-', beginning with a letter; it becomes a folder here");
+        if (name == NULL) cli_error("new: the name is missing");
+        else cli_error("new: '%s' cannot be the name of a program", name);
+        cli_hint("a name has letters, digits, '_' and '-' and starts with a letter; it becomes a folder here");
         return CLI_USAGE;
     }
     return make(name);

@@ -1,4 +1,4 @@
-/* output.h - text that is kept until somebody wants to see it: what a simulated run printed. */
+/* output.h - a text buffer for what a simulated run printed, which is shown only if the run fails. */
 #ifndef FILCH_CLI_OUTPUT_H
 #define FILCH_CLI_OUTPUT_H
 
@@ -9,10 +9,10 @@ typedef struct cli_output {
     size_t size, room;
 } cli_output;
 
-/* Adds to it. Where memory runs out, or beyond a megabyte, the rest is left out. */
+/* Appends text. What does not fit, beyond a megabyte or without memory, is dropped. */
 void cli_output_add(cli_output *out, const char *text, size_t size);
 void cli_output_print(cli_output *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Empties it; the room stays. */
+/* Empties the buffer and keeps its memory. */
 void cli_output_clear(cli_output *out);
 void cli_output_free(cli_output *out);
 

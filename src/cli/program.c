@@ -1,9 +1,9 @@
 /* program.c - see program.h.
  *
- * A signal, and the first process's end, each put a byte into a pipe that the main thread waits at. That nothing can
- * happen any more is nobody's event: for that the main thread looks at the counters, ever more seldom while the program
- * runs on (at last five times a second), and the program ends that much later than it could.
- * Design: docs/design/lua/programs.md.
+ * A signal, and the end of the first process, each write a byte into a pipe that the main thread waits for. No event
+ * says that nothing can happen any more: the main thread polls the counters for that, less often the longer the program
+ * runs (at last five times a second), so the program ends up to that much later than it could. Design:
+ * docs/design/lua/programs.md.
  */
 #include "cli/program.h"
 
@@ -18,15 +18,15 @@
 #include "cli/message.h"
 
 enum { FIRST_OVER = 'x', PAUSE_MAX_MS = 200, STRAGGLERS_MAX = 20, PROCESSES_MAX = 1000000 };
-/* How long the end of a program waits for a reader of its last line. */
+/* How long the end of a program waits until its last lines are written. */
 #define FLUSH_NS FILCH_SECONDS(1)
 
-static volatile sig_atomic_t wake_fd = -1; /* where the handler rings */
+static volatile sig_atomic_t wake_fd = -1; /* the signal handler writes to it; -1: none */
 
 void cli_program_wake(int descriptor, char what)
 {
     int kept = errno;
-    /* A pipe that is full has been rung at often enough. */
+    /* A full pipe has enough bytes to wake the main thread. */
     while (write(descriptor, &what, 1) < 0 && errno == EINTR) {}
     errno = kept;
 }
@@ -45,7 +45,7 @@ static void first_ended(void *user, filch_pid pid, filch_err error, const filch_
     cli_program_wake(p->wake_pipe[1], FIRST_OVER);
 }
 
-/* A library that is not there because nobody allowed it is nil, and Lua's words for that name no option. */
+/* A library that the options do not allow is nil, and the error text of Lua names no option: this table does. */
 static void hint_at_rights(uint32_t rights, const char *text, size_t size)
 {
     static const struct {
@@ -55,12 +55,12 @@ static void hint_at_rights(uint32_t rights, const char *text, size_t size)
                     { "nil value (global 'fs')", "--files", FILCH_LUA_MAY_FILES },
                     { "nil value (global 'exec')", "--exec", FILCH_LUA_MAY_EXEC },
                     { "nil value (field 'getenv')", "--env", FILCH_LUA_MAY_ENV } };
-    const char *end = memchr(text, '\n', size); /* the first line is enough; the traceback may speak of others */
+    const char *end = memchr(text, '\n', size); /* only the first line; the traceback may name other libraries */
     char        line[512];
     snprintf(line, sizeof line, "%.*s", (int)(end != NULL ? (size_t)(end - text) : size), text);
     for (size_t i = 0; i < sizeof missing / sizeof missing[0]; i++) {
         if ((rights & missing[i].right) != 0 || strstr(line, missing[i].words) == NULL) continue;
-        cli_hint("it is there with `filch run %s`", missing[i].option);
+        cli_hint("`filch run %s` allows it", missing[i].option);
     }
 }
 
@@ -74,7 +74,7 @@ static void failed(void *user, filch_pid pid, const char *name, filch_err error,
                              cli_ink_on(stderr, CLI_PLAIN), name, cli_pid_text(pid, who, sizeof who), (int)size, text);
     size_t end = (size_t)length < sizeof line - 1 ? (size_t)length : sizeof line - 2;
     line[end] = '\n';
-    (void)filch_lua_log(p->lua, line, end + 1); /* on a worker: never blocks */
+    (void)filch_lua_log(p->lua, line, end + 1); /* called on a worker: does not block */
     hint_at_rights(p->lua_options.rights, text, size);
 }
 
@@ -96,7 +96,7 @@ void cli_program_hear(void)
     (void)sigaction(SIGTERM, &action, NULL);
 }
 
-/* Three quarters of what the machine has: beyond, all of it gets slow. 0: unknown. */
+/* Returns three quarters of the memory of the machine: with more in use the whole machine gets slow. 0: unknown. */
 static size_t most_memory(void)
 {
     long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
@@ -128,7 +128,7 @@ no_lua:
     close(p->wake_pipe[0]), close(p->wake_pipe[1]);
 no_wake_pipe:
     if (limited && err == FILCH_ENOMEM) {
-        cli_error("cannot start: %s, or --max-memory is too little", filch_err_text(err));
+        cli_error("cannot start: %s, or --max-memory is too small", filch_err_text(err));
         return CLI_NOT_STARTED;
     }
     cli_error("cannot start: %s", filch_err_text(err));
@@ -174,18 +174,18 @@ bool cli_program_is_quiet(const filch_stats *stats)
 void cli_program_wait(cli_program *p)
 {
     uint64_t steps = UINT64_MAX;
-    /* An eighth of the time so far: a short program is not kept waiting, a long one not disturbed. */
+    /* The poll interval is an eighth of the time so far: a short program ends soon, a long one is not disturbed. */
     for (int pause_ms = 1, passed_ms = 0; p->signal == 0; passed_ms += pause_ms) {
         filch_stats stats = FILCH_STATS_INIT;
         (void)!filch_sched_stats(p->sched, &stats); /* there is a scheduler */
-        /* Where files are looked at, one can change any time. */
+        /* With --watch a file may change at any time, so the program does not end here. */
         bool quiet = p->look == NULL && cli_program_is_quiet(&stats) && stats.steps == steps;
         bool over = stats.alive == 0 || quiet;
         steps = stats.steps;
         pause_ms = passed_ms / 8 < 1 ? 1 : passed_ms / 8 < PAUSE_MAX_MS ? passed_ms / 8 : PAUSE_MAX_MS;
         cli_program_listen(p, over ? 0 : pause_ms);
-        /* A process does not count as alive while its on_exit runs: the byte of the first one may still be on its way.
-         */
+        /* A process does not count as alive while its on_exit runs: the byte for the end of the first process may
+         * not have been written yet. */
         while (p->first_rings && stats.alive == 0 && !p->first_over && p->signal == 0) cli_program_listen(p, -1);
         if (over) return;
         if (p->look != NULL) p->look(p);
@@ -222,14 +222,14 @@ static void print_report(const cli_program *p, const filch_report *report)
               report->ended == 1 ? "" : "es", report->ended == 1 ? "itself" : "themselves", rest);
 }
 
-/* From now on the next signal ends the program at once, whichever of the two came first. */
+/* From now on the next SIGINT or SIGTERM ends the program at once. */
 static void hear_no_more(void)
 {
     (void)signal(SIGINT, SIG_DFL);
     (void)signal(SIGTERM, SIG_DFL);
 }
 
-/* What was lost, if anything. */
+/* Prints how many messages, writes and jobs were lost, if any. */
 static void print_losses(const filch_report *report)
 {
     if (report->unread > 0) {
@@ -248,14 +248,14 @@ void cli_program_close(cli_program *p, bool report)
     hear_no_more();
     filch_report found = FILCH_REPORT_INIT;
     filch_err    err = filch_sched_stop(p->sched, p->stop_ns, &found);
-    (void)filch_lua_flush(p->lua, FLUSH_NS, NULL); /* says how many lines were dropped, if any */
+    (void)filch_lua_flush(p->lua, FLUSH_NS, NULL); /* also prints how many lines were dropped, if any */
     if (report || found.forced + found.stuck > 0) {
         print_report(p, &found);
         print_stragglers(&found);
         print_losses(&found);
     }
     filch_report_free(&found);
-    /* A step that does not return may still use all of it. */
+    /* Not freed: a step that does not return may still use all of it. */
     if (err != FILCH_EBUSY) {
         (void)filch_lua_destroy(p->lua);
         cli_program_listen(p, 0);

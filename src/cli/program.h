@@ -1,4 +1,4 @@
-/* program.h - a Lua program under way: host, scheduler, its first process, and how it is waited for and stopped. */
+/* program.h - a running Lua program: host, scheduler, first process, and waiting for its end. */
 #ifndef FILCH_CLI_PROGRAM_H
 #define FILCH_CLI_PROGRAM_H
 
@@ -9,20 +9,21 @@ enum { CLI_PATH_MAX = 2048 };
 
 /* A program is a file, or a folder with a main.lua in it. */
 typedef struct cli_source {
-    char file[CLI_PATH_MAX];     /* what is run */
-    char path[CLI_PATH_MAX * 2]; /* where `require` looks: beside it */
+    char file[CLI_PATH_MAX];     /* path of the file that is run */
+    char path[CLI_PATH_MAX * 2]; /* search path of `require`: the folder of the file */
 } cli_source;
 
-/* Finds out what `name` is. CLI_OK, or the exit code for what has been told. */
+/* Finds the file that `name` means. Returns CLI_OK, or the exit code after an error message. */
 int cli_source_find(cli_source *source, const char *name);
-/* Compiles it; the same. `lua` must have been created with its path. */
+/* Compiles the source. Returns CLI_OK, or the exit code after an error message. `lua` must have been created with
+ * source->path. */
 int cli_source_load(const cli_source *source, filch_lua *lua, filch_lua_code **code);
-/* Tells why `file` cannot be used, with its line and a hint: `hint` where there is no better one. */
+/* Prints why `file` cannot be used, with the line and a hint. `hint` is used if there is no better one. */
 void cli_source_error(const char *file, filch_err err, const char *text, const char *hint);
 
 typedef struct cli_program cli_program;
 struct cli_program {
-    filch_lua_options lua_options; /* filled in by whoever runs it, but on_failure */
+    filch_lua_options lua_options; /* filled in by the caller, except on_failure */
     int32_t           workers;     /* 0: one per CPU */
     uint32_t          processes;   /* at once; 0: a million */
     uint64_t          stop_ns;     /* what processes get to end in */
@@ -34,7 +35,7 @@ struct cli_program {
     bool         first_rings;  /* cli_program_start has started it: a byte will come */
     bool         first_over;   /* it has */
     int          signal;       /* that has come; 0 none */
-    char         answer;       /* another small letter that somebody put into the pipe; 0 none */
+    char         answer;       /* another lower-case letter that was read from the pipe; 0: none */
     /* Called a few times a second; the program then goes on while it has processes. NULL: nothing. */
     void (*look)(cli_program *p);
 };
@@ -42,7 +43,7 @@ struct cli_program {
 /* Starts host and scheduler, and listens for SIGINT and SIGTERM. CLI_OK, or an exit code when it has been told what was
  * wrong: then nothing is left behind. One at a time. */
 int cli_program_open(cli_program *p);
-/* Puts a byte into the pipe: its writing end is p->wake_pipe[1]. */
+/* Writes a byte into the pipe; `descriptor` is p->wake_pipe[1]. */
 void cli_program_wake(int descriptor, char what);
 /* Starts the first process. CLI_OK or an exit code. */
 int cli_program_start(cli_program *p, filch_lua_code *code, const filch_data *args, size_t arg_count, filch_pid *pid);
@@ -54,7 +55,8 @@ void cli_program_hear(void);
 void cli_program_listen(cli_program *p, int pause_ms);
 /* Everybody asleep, no timer, no answer outstanding. */
 bool cli_program_is_quiet(const filch_stats *stats);
-/* Stops and frees everything; tells who did not end by itself, and with `report` also what was there. */
+/* Stops and frees everything. Prints the processes that did not end by themselves; with `report` also what was
+ * stopped. */
 void cli_program_close(cli_program *p, bool report);
 
 #endif

@@ -1,8 +1,8 @@
 /* repl.c - `filch repl`: lines are read, run in one process that lives on, and their values shown.
  *
  * The main thread reads. What it reads goes through a process of its own, the terminal, to the one that evaluates
- * (repl.lua), because answers need somebody to go to; the terminal puts each answer into the pipe that the main thread
- * waits at. Ctrl-C cancels what is being evaluated, and ends the program where nothing is.
+ * (repl.lua), because an answer is a message and needs a receiving process; the terminal writes each answer into the
+ * pipe that the main thread waits for. Ctrl-C cancels what is being evaluated, and ends the program where nothing is.
  */
 #include "cli/repl.h"
 
@@ -28,8 +28,7 @@ static const char evaluator[] = {
 #include "cli/repl.inc"
 };
 
-/* ---- the terminal's process -----------------------------------------------------------------------------------------
- */
+/* ---- the terminal's process ---- */
 
 typedef struct terminal {
     filch_pid evaluates;
@@ -44,7 +43,7 @@ static filch_err terminal_init(void *self, const filch_ctx *ctx, const char *met
     return FILCH_OK;
 }
 
-/* Its first letter. */
+/* Sends the first letter of an answer to the main thread. */
 static void answer(const terminal *t, const char *word)
 {
     cli_program_wake(t->answers, word[0]);
@@ -69,20 +68,19 @@ static const filch_type terminal_type = {
     .name = "terminal", .size = sizeof(terminal), .init = terminal_init, .step = terminal_step
 };
 
-/* ---- reading -------------------------------------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 
 typedef struct repl {
     cli_program program;
     filch_pid   terminal, evaluates;
     char       *text; /* \1 and the lines that belong together */
     size_t      size;
-    char       *read; /* of standard input, and how much of it is the line before */
+    char       *read; /* bytes of standard input; `line_size` of them are the previous line */
     size_t      read_size, read_room, line_size;
-    bool        talks, failed; /* talks: with somebody at a terminal */
+    bool        talks, failed; /* talks: standard input is a terminal */
 } repl;
 
-/* Adds a line. False: no memory. */
+/* Appends a line. Returns false if there is no memory. */
 static bool add_line(repl *r, const char *line, size_t size)
 {
     char *more = realloc(r->text, r->size + size + 2);
@@ -94,7 +92,8 @@ static bool add_line(repl *r, const char *line, size_t size)
     return true;
 }
 
-/* Waits for the answer to what has been sent; ctrl-C asks it to end. 'x': the evaluating process is gone. */
+/* Waits for the answer to the lines that were sent; ctrl-C cancels them. Returns the letter of the answer, 'x' if
+ * the evaluating process has ended. */
 static char await(repl *r)
 {
     for (;;) {
@@ -114,10 +113,10 @@ static char await(repl *r)
     }
 }
 
-/* Nothing more can be evaluated. False. */
+/* Prints that no more lines can be evaluated. Returns false. */
 static bool give_up(repl *r, filch_err err)
 {
-    cli_error("cannot go on: %s", filch_err_text(err));
+    cli_error("no more lines can be evaluated: %s", filch_err_text(err));
     r->size = 0;
     r->failed = true;
     return false;
@@ -130,7 +129,8 @@ static bool evaluate(repl *r)
     char how = await(r);
     if (how == 'm') return add_line(r, "\n", 1) || give_up(r, FILCH_ENOMEM);
     if (how == 'f') r->failed = true;
-    if (how == 'x' && r->program.signal == 0) r->program.first_over = true; /* the terminal may hear of it first */
+    if (how == 'x' && r->program.signal == 0)
+        r->program.first_over = true; /* the terminal may get the notice before the main thread */
     r->size = 0;
     return how != 'x';
 }
@@ -142,7 +142,7 @@ static void prompt(const repl *r)
     fflush(stdout);
 }
 
-/* Waits for more of standard input, or a signal. False: it has ended, or a signal has come. */
+/* Waits for more of standard input, or a signal. Returns false if the input has ended or a signal has come. */
 static bool read_more(repl *r)
 {
     struct pollfd waits[2] = { { .fd = STDIN_FILENO, .events = POLLIN },
@@ -151,7 +151,7 @@ static bool read_more(repl *r)
         if (poll(waits, 2, -1) < 0) continue;
         if (waits[1].revents != 0) cli_program_listen(&r->program, 0);
         if (waits[0].revents == 0) continue;
-        if (r->read_size + 1 >= r->read_room) { /* one for the end of the last line */
+        if (r->read_size + 1 >= r->read_room) { /* one byte for the end of the last line */
             char *more = realloc(r->read, r->read_room * 2 + 4096);
             if (more == NULL) return false;
             r->read = more;
@@ -166,7 +166,7 @@ static bool read_more(repl *r)
     return false;
 }
 
-/* The next line without its end, lent until the next call. NULL: there is none, or a signal has come. */
+/* Returns the next line without its end, lent until the next call; NULL at the end of the input or after a signal. */
 static char *next_line(repl *r)
 {
     r->read_size -= r->line_size;
@@ -177,7 +177,7 @@ static char *next_line(repl *r)
         if (r->read_size > 0) end = memchr(r->read, '\n', r->read_size);
     } while (end == NULL && read_more(r));
     if (r->program.signal != 0 || r->read_size == 0) return NULL;
-    if (end == NULL) end = r->read + r->read_size++; /* the last one: read_more has left room */
+    if (end == NULL) end = r->read + r->read_size++; /* the last line, without a newline: read_more has left room */
     r->line_size = (size_t)(end - r->read) + 1;
     *end = '\0';
     if (end > r->read && end[-1] == '\r') end[-1] = '\0';
@@ -195,7 +195,7 @@ static void read_lines(repl *r)
     }
     if (r->program.signal != 0) return;
     if (r->size > 0) {
-        cli_error("the last line is not finished");
+        cli_error("the last line is not complete");
         r->failed = true;
     } else if (r->talks) {
         putchar('\n');
@@ -207,7 +207,7 @@ static bool read_options(repl *r, const cli_command *self, int argc, char **argv
     cli_args args = { .command = self, .argv = argv, .argc = argc };
     uint64_t number;
     for (int what; (what = cli_next(&args)) != CLI_END;) {
-        if (what == CLI_OPERAND) cli_error("repl: takes no '%s'", args.value);
+        if (what == CLI_OPERAND) cli_error("repl: takes no argument, and got '%s'", args.value);
         if (what == WORKERS) {
             if (!cli_value_number(&args, 1, 1024, &number)) return false;
             r->program.workers = (int32_t)number;
@@ -251,11 +251,13 @@ int cli_repl(const cli_command *self, int argc, char **argv)
         if (r.talks)
             printf("filch %s. A line is run by a process that lives on; ctrl-D or exit ends it.\n", filch_version());
         read_lines(&r);
-        if (r.program.first_over && r.program.signal == 0) cli_error("the process that evaluates has ended");
+        if (r.program.first_over && r.program.signal == 0) cli_error("the process that evaluates the lines has ended");
         if (r.program.signal != 0) result = CLI_BY_SIGNAL + r.program.signal;
         else if (r.program.first_over || (r.failed && !r.talks)) result = CLI_FAILED;
     }
-    (void)!filch_terminate(r.program.sched, r.evaluates); /* it takes a cancel for one of the line it evaluates */
+    (void)!filch_terminate(
+        r.program.sched,
+        r.evaluates); /* terminated, not cancelled: the process takes a cancel as one of the line that it evaluates */
     cli_program_close(&r.program, false);
     free(r.text);
     free(r.read);

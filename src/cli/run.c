@@ -1,8 +1,8 @@
-/* run.c - `filch run FILE|FOLDER [ARGUMENT...]`: a Lua program, from its first line until nothing can happen any more.
+/* run.c - `filch run FILE|FOLDER [ARGUMENT...]`: runs a Lua program until nothing can happen any more.
  *
- * The file is the first process, called with the arguments. The program ends when all processes have ended, or when
- * those that are left only wait for each other: no timer, no answer outstanding, nothing to read. It fails if the first
- * process failed, or is one of those that wait for ever; what others die of is told on standard error.
+ * The file is the first process, called with the arguments. The program ends when all processes have ended, or when the
+ * remaining ones only wait for each other: no timer, no outstanding yield, nothing to read. It fails if the first
+ * process failed or is one of those that wait for ever. Failures of other processes are printed on standard error.
  */
 #include "cli/run.h"
 
@@ -56,24 +56,24 @@ const cli_option cli_run_options[] = {
 typedef struct settings {
     cli_program program;
     cli_source  source;
-    const char *name; /* as it was given */
+    const char *name; /* as given on the command line */
     char      **args;
     int         arg_count;
     bool        stats;
 } settings;
 
-/* What a change of a file has come to. */
+/* Prints the result of reloading a changed file. */
 static void print_reload(void *user, const char *path, filch_err error, const char *text, uint64_t told)
 {
     (void)user;
     if (error != FILCH_OK) {
         cli_source_error(path, error, text, "mend the line and save the file again");
-        cli_hint("until then the code from before goes on");
+        cli_hint("until then the old code stays in use");
         return;
     }
-    cli_error("%s has changed, and is taken: %llu process%s told", path, (unsigned long long)told,
+    cli_error("%s has changed and was reloaded: %llu process%s notified", path, (unsigned long long)told,
               told == 1 ? " was" : "es were");
-    if (told == 0) cli_hint("new processes run it; those that call process.upgradable would go over to it");
+    if (told == 0) cli_hint("new processes run it; running ones switch to it if they call process.upgradable");
 }
 
 static void look_at_files(cli_program *p)
@@ -93,7 +93,7 @@ static bool take_level(settings *set, const cli_args *args)
     return cli_value_wrong(args, "debug, info, warn, error or none");
 }
 
-/* 0 would stand for the default. */
+/* 0 would mean the default. */
 static bool take_slice(settings *set, const cli_args *args)
 {
     if (!cli_value_time(args, &set->program.lua_options.slice_ns)) return false;
@@ -108,7 +108,7 @@ static bool take_roots(settings *set, const cli_args *args)
         struct stat st;
         snprintf(folder, sizeof folder, "%.*s", (int)size, at);
         if (size > 0 && (size >= sizeof folder || stat(folder, &st) != 0 || !S_ISDIR(st.st_mode))) {
-            cli_error("run: --roots wants folders, separated by ';', and '%.*s' is none", (int)size, at);
+            cli_error("run: --roots must be folders, separated by ';', and '%.*s' is not a folder", (int)size, at);
             return false;
         }
         at += size;
@@ -117,7 +117,7 @@ static bool take_roots(settings *set, const cli_args *args)
     return true;
 }
 
-/* Whether there is a function of that name only a host says. It is asked with one name at a time, to tell which is
+/* Only a host knows its functions. It is asked with one name at a time, so that the error can say which name is
  * wrong. */
 static bool take_without(settings *set, const cli_args *args)
 {
@@ -131,8 +131,8 @@ static bool take_without(settings *set, const cli_args *args)
         filch_err err = size < sizeof name ? filch_lua_create(&lua, &options) : FILCH_EINVAL;
         if (err == FILCH_OK) (void)filch_lua_destroy(lua);
         if (err == FILCH_EINVAL) {
-            cli_error("run: --without wants functions, separated by blanks, and '%.*s' is none", (int)size, at);
-            cli_hint("they are named in full, as process.terminate, os.getenv or load");
+            cli_error("run: --without must be functions, separated by blanks, and '%.*s' is not one", (int)size, at);
+            cli_hint("use full names, such as process.terminate, os.getenv or load");
             return false;
         }
         at += size;
@@ -166,7 +166,7 @@ static bool take_option(settings *set, const cli_args *args, int which)
     case NET: set->program.lua_options.rights |= FILCH_LUA_MAY_NET; return true;
     case FILES: set->program.lua_options.rights |= FILCH_LUA_MAY_FILES; return true;
     case EXEC: set->program.lua_options.rights |= FILCH_LUA_MAY_EXEC; return true;
-    default: return false; /* CLI_BAD: has been told */
+    default: return false; /* CLI_BAD: cli_next() has printed the error */
     }
 }
 
@@ -182,7 +182,7 @@ static bool read_line(settings *set, const cli_command *self, int argc, char **a
         }
         if (!take_option(set, &args, what)) return false;
     }
-    cli_error("run: which program?");
+    cli_error("run: the program is missing");
     cli_hint("filch run FILE|FOLDER [ARGUMENT...]; `filch new NAME` makes one to start from");
     return false;
 }
@@ -200,18 +200,17 @@ static void print_stats(filch_sched *sched)
         (unsigned long long)s.stolen, (unsigned long long)s.sleeps);
 }
 
-/* The exit code of a program that has come to its end, or to a signal. */
+/* Returns the exit code of a program that has ended or got a signal. */
 static int judge(const settings *set)
 {
     const cli_program *p = &set->program;
     if (p->signal != 0) return CLI_BY_SIGNAL + p->signal;
     if (!p->first_over) {
-        cli_error("%s waits, and nothing can happen any more: no message, no timer, no answer is under way",
-                  set->source.file);
-        cli_hint("everybody else has ended, or waits too; a timeout in process.receive would be an end");
+        cli_error("%s waits for ever: no message, timer or completion is outstanding", set->source.file);
+        cli_hint("all other processes have ended or wait too; a timeout in process.receive would end the wait");
         return CLI_FAILED;
     }
-    if (p->first == FILCH_EKILLED) cli_error("%s was ended by force", set->source.file);
+    if (p->first == FILCH_EKILLED) cli_error("%s was terminated", set->source.file);
     return p->first == FILCH_OK ? CLI_OK : CLI_FAILED;
 }
 

@@ -1,4 +1,4 @@
-/* source.c - finding and compiling a program; what is wrong with it is told with its place, the line and a hint. */
+/* source.c - finds and compiles a program. Errors are printed with their place, the line and a hint. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 static int missing(const char *file, int why)
 {
     cli_error("%s: %s", file, strerror(why));
-    if (why == ENOENT) cli_hint("is the path right? `filch new NAME` makes a program to start from");
+    if (why == ENOENT) cli_hint("check the path; `filch new NAME` makes a program to start from");
     return CLI_NOT_STARTED;
 }
 
@@ -20,7 +20,8 @@ static bool is_folder(const char *name)
     return stat(name, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* Bytecode can do anything to the interpreter: it is not even given to it. Only files can be looked at and put back. */
+/* Bytecode can make the interpreter do anything, so it is not loaded at all. Only regular files are checked: other
+ * files cannot be rewound. */
 static bool is_bytecode(const char *file, const struct stat *st)
 {
     FILE *in = S_ISREG(st->st_mode) ? fopen(file, "rb") : NULL;
@@ -35,19 +36,19 @@ int cli_source_find(cli_source *source, const char *name)
     size_t      size = strlen(name);
     while (size > 1 && name[size - 1] == '/') size--;
     if (size == 0 || size > CLI_PATH_MAX / 2) {
-        cli_error("%s: this is no path", name);
+        cli_error("'%s': the path is empty, or longer than %d bytes", name, CLI_PATH_MAX / 2);
         return CLI_USAGE;
     }
     bool folder = is_folder(name);
     snprintf(source->file, sizeof source->file, folder ? "%.*s/main.lua" : "%.*s", (int)size, name);
     if (stat(source->file, &st) != 0) {
         if (!folder) return missing(source->file, errno);
-        cli_error("%s: there is no main.lua in it", name);
-        cli_hint("a folder is run by its main.lua; name another file if it begins elsewhere");
+        cli_error("%s: the folder has no main.lua", name);
+        cli_hint("add a main.lua, or name the file to run");
         return CLI_NOT_STARTED;
     }
     if (is_bytecode(source->file, &st)) {
-        cli_error("%s: is bytecode, and only source is run", source->file);
+        cli_error("%s: is bytecode, and only source can be run", source->file);
         cli_hint("give the .lua file that it was compiled from");
         return CLI_NOT_STARTED;
     }
@@ -58,7 +59,7 @@ int cli_source_find(cli_source *source, const char *name)
     return CLI_OK;
 }
 
-/* Shows line `number` of the file, if it has one. */
+/* Prints line `number` of the file, if it has one. */
 static void show_line(const char *file, long number)
 {
     char  line[160];
@@ -89,7 +90,7 @@ void cli_source_error(const char *file, filch_err err, const char *text, const c
     if (err == FILCH_LUA_ESYNTAX) cli_error("%s", text);
     else cli_error("%s: %s", file, text[0] != '\0' ? text : filch_err_text(err));
     if (err != FILCH_LUA_ESYNTAX) return;
-    /* "file:12: what"; a long file name is cut in front, so look behind it. */
+    /* The text is "file:12: what". A long file name is cut in front, so the number is searched behind it. */
     const char *colon = strstr(text, ".lua:");
     long        number = colon != NULL ? strtol(colon + 5, NULL, 10) : 0;
     if (number > 0) show_line(file, number);

@@ -1,9 +1,9 @@
-/* test.c - `filch test FILE|FOLDER...`: runs Lua programs in the simulator, each under many seeds.
+/* test.c - `filch test FILE|FOLDER...`: runs Lua programs in the simulator, each with many seeds.
  *
- * A file that returns a table is a set of tests, one per function; any other file is one test by itself. A test is the
- * first process of a run. It fails when that process fails, when it still waits when nothing can happen any more, or
- * when the run does not come to an end. What a run prints is kept, and shown when it fails, or when there is only one
- * (--seed). The names of the tests are asked of the file itself, by a small program that loads it.
+ * A file that returns a table is a set of tests, one per function; any other file is one test. A test is the first
+ * process of a run. It fails if that process fails, if it still waits when nothing can happen any more, or if the run
+ * does not end. The output of a run is kept, and printed if the run fails or if there is only one run (--seed). A small
+ * program loads the file to get the names of its tests.
  */
 #include "cli/test.h"
 
@@ -32,7 +32,7 @@ const cli_option cli_test_options[] = {
     { NULL, NULL, NULL, NULL, 0 },
 };
 
-/* Answers the names of the tests in a file, one per line; nothing if it is a test by itself. */
+/* Returns the names of the tests in a file, one per line; nothing if the file is one test. */
 static const char lister[] =
     "local source, name = ...\n"
     "local tests, names = assert(load(source, '@' .. name))(), {}\n"
@@ -52,23 +52,23 @@ typedef struct settings {
     uint64_t          tests, runs, failed, files;
 } settings;
 
-/* One file, and the run of it that is under way. */
+/* A file and its current run. */
 typedef struct bench {
     settings         *set;
     cli_source        source;
     filch_lua        *lua;
     filch_lua_code   *code;
-    const char       *test; /* a function of it; NULL: the file itself */
+    const char       *test; /* the function that is the test; NULL: the file */
     const filch_data *args;
     size_t            arg_count;
     filch_sched      *sched;
     filch_pid         first;
-    bool              over, waited; /* waited: for ever */
+    bool              over, waited; /* waited: the first process waits for ever */
     filch_err         error;
-    cli_output        printed, result; /* what the first process left: its words, or why it failed */
+    cli_output        printed, result; /* the result of the first process, or why it failed */
 } bench;
 
-/* ---- one run ---------------------------------------------------------------------------------------------------- */
+/* ---- one run ---- */
 
 static void keep_print(void *user, const char *text, size_t size)
 {
@@ -80,7 +80,7 @@ static void keep_failure(void *user, filch_pid pid, const char *name, filch_err 
     bench *b = user;
     char   who[64];
     (void)error;
-    if (pid.serial == b->first.serial) return; /* that is the test's own failure */
+    if (pid.serial == b->first.serial) return; /* the failure of the test itself, which `result` has */
     cli_output_print(&b->printed, "%s %s failed: %.*s\n", name, cli_pid_text(pid, who, sizeof who), (int)size, text);
 }
 
@@ -122,7 +122,7 @@ static filch_err begin(filch_sched *sched, void *user)
     return filch_lua_spawn(b->lua, sched, b->code, &how, &b->first);
 }
 
-/* Called when nothing is left to do. */
+/* Called when no process can run. */
 static filch_err look(filch_sched *sched, void *user)
 {
     bench *b = user;
@@ -131,10 +131,9 @@ static filch_err look(filch_sched *sched, void *user)
     return filch_sim_fail(sched, "the test waits, and nothing can happen any more");
 }
 
-/* ---- one test -----------------------------------------------------------------------------------------------------
- */
+/* ---- one test ---- */
 
-/* As the one word of a shell; it is not empty. */
+/* Prints `text`, which is not empty, quoted as one word of a shell. */
 static void print_word(const char *word)
 {
     if (word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./")] == '\0') {
@@ -209,7 +208,7 @@ static bool run_test(bench *b)
             cli_error("%s: %s", name, filch_err_text(err));
             return false;
         }
-        /* A test that is over may leave others behind that tick for ever. */
+        /* A finished test may leave other processes that tick for ever. */
         bool left_running = report.verdict == FILCH_SIM_ENDLESS && b->over && b->error == FILCH_OK;
         fine = report.verdict == FILCH_SIM_OK || left_running;
     }
@@ -229,16 +228,15 @@ static bool run_test(bench *b)
     return true;
 }
 
-/* ---- one file -------------------------------------------------------------------------------------------------------
- */
+/* ---- one file ---- */
 
-/* Its text, ended by a zero; NULL: errno says why. */
+/* Returns the text of the file with a NUL at its end; NULL: errno says why. */
 static char *read_file(const char *file)
 {
     struct stat st;
     FILE       *in = stat(file, &st) == 0 ? fopen(file, "rb") : NULL;
     char       *text = in != NULL ? calloc(1, (size_t)st.st_size + 1) : NULL;
-    if (text != NULL) (void)!fread(text, 1, (size_t)st.st_size, in); /* it has been compiled: this is a second look */
+    if (text != NULL) (void)!fread(text, 1, (size_t)st.st_size, in); /* it was readable when it was compiled */
     if (in != NULL) fclose(in);
     return text;
 }
@@ -249,8 +247,8 @@ static bool refused(const bench *b, const char *why)
     return false;
 }
 
-/* The names of the tests, in b->result; empty if the file is a test by itself, or fails when it is run. False: the
- * machine refused, which has been told. */
+/* Puts the names of the tests into b->result; empty if the file is one test or fails. Returns false, after an error
+ * message, if the system refused something. */
 static bool list_tests(bench *b)
 {
     filch_sim_report report = FILCH_SIM_REPORT_INIT;
@@ -276,7 +274,7 @@ static bool list_tests(bench *b)
     return err == FILCH_OK || refused(b, filch_err_text(err));
 }
 
-/* Runs the tests whose names `names` holds, one per line; it is taken apart. False: the machine refused. */
+/* Runs the tests in `names`, one per line, and modifies `names`. Returns false if the system refused something. */
 static bool run_each(bench *b, char *names)
 {
     for (char *rest, *name = strtok_r(names, "\n", &rest); name != NULL; name = strtok_r(NULL, "\n", &rest)) {
@@ -333,7 +331,7 @@ static int is_test_file(const struct dirent *entry)
     return size > length && strcmp(entry->d_name + size - length, ending) == 0;
 }
 
-/* Every NAME_test.lua in the folder, by name. */
+/* Runs every NAME_test.lua in the folder, in order of names. */
 static int test_folder(settings *set, const char *folder)
 {
     struct dirent **entries;
@@ -348,7 +346,7 @@ static int test_folder(settings *set, const char *folder)
     }
     free(entries);
     if (count > 0) return result;
-    cli_error("%s: there is no file in it whose name ends with _test.lua", folder);
+    cli_error("%s: the folder has no file named ..._test.lua", folder);
     return CLI_NOT_STARTED;
 }
 
@@ -358,8 +356,7 @@ static int test_operand(settings *set, const char *name)
     return stat(name, &st) == 0 && S_ISDIR(st.st_mode) ? test_folder(set, name) : test_file(set, name);
 }
 
-/* ---- the command line ---------------------------------------------------------------------------------------------
- */
+/* ---- the command line ---- */
 
 static bool take_option(settings *set, const cli_args *args, int which)
 {
@@ -391,7 +388,7 @@ static bool take_option(settings *set, const cli_args *args, int which)
     }
 }
 
-/* Operands are moved to the front of argv. Their number, or -1. */
+/* Moves the operands to the front of argv. Returns their number, or -1 after an error message. */
 static int read_line(settings *set, const cli_command *self, int argc, char **argv)
 {
     cli_args args = { .command = self, .argv = argv, .argc = argc };
@@ -401,8 +398,8 @@ static int read_line(settings *set, const cli_command *self, int argc, char **ar
         else if (!take_option(set, &args, what)) return -1;
     }
     if (operands == 0) {
-        cli_error("test: which file or folder?");
-        cli_hint("filch test FILE|FOLDER...; in a folder it runs every file whose name ends with _test.lua");
+        cli_error("test: the file or folder is missing");
+        cli_hint("filch test FILE|FOLDER...; in a folder it runs every file named ..._test.lua");
         return -1;
     }
     return operands;
@@ -417,14 +414,14 @@ int cli_test(const cli_command *self, int argc, char **argv)
     set.sim.describe = filch_lua_describe;
     set.sim.steps_max = 100000;
     set.sim.stall = 20;
-    set.sim.time_max_ns = FILCH_SECONDS(3600 * 1000); /* virtual: it costs nothing */
-    setvbuf(stdout, NULL, _IOLBF, 0);                 /* each test is seen when it is over */
+    set.sim.time_max_ns = FILCH_SECONDS(3600 * 1000); /* virtual time */
+    setvbuf(stdout, NULL, _IOLBF, 0);                 /* the line of each test is visible when the test ends */
     int result = CLI_OK, operands = read_line(&set, self, argc, argv);
     if (operands < 0) return CLI_USAGE;
     for (int i = 0; i < operands && result == CLI_OK; i++) result = test_operand(&set, argv[i]);
     if (result != CLI_OK) return result;
-    if (set.tests == 0) { /* every file has one, so it was not the one that is wanted */
-        cli_error("test: --only wants the name of a test, and '%s' is none", set.only);
+    if (set.tests == 0) { /* each file has a test, so --only has excluded all */
+        cli_error("test: --only must be the name of a test, and there is no test '%s'", set.only);
         cli_hint("`filch test --list` with the same files lists them");
         return CLI_USAGE;
     }

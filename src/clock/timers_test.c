@@ -171,8 +171,7 @@ TEST(a_timer_answers_with_its_id_and_sends_one_message)
     end(&b);
 }
 
-/* What tells a worker how long it may sleep: the first of them, in whatever order they came, and whichever went away.
- */
+/* fli_timers_next_ns, which bounds how long a worker parks: the earliest timer, in any order of adding and removing. */
 TEST(the_earliest_timer_says_when_to_look_again)
 {
     static const uint64_t hours[] = { 5, 7, 3, 4, 2, 9, 2, 1 };
@@ -236,7 +235,7 @@ TEST(a_timer_wakes_the_idle)
     end(&b);
 }
 
-/* The ticks stay where the first one put them, however late somebody looks. */
+/* The times of ticks are multiples of the period after the first, however late the ticker is polled. */
 TEST(a_ticker_keeps_its_phase_and_merges_what_was_missed)
 {
     bench b;
@@ -256,7 +255,7 @@ TEST(a_ticker_keeps_its_phase_and_merges_what_was_missed)
     same(fli_timers_poll(&timers, start_ns + 7 * HOUR_NS + TICK_NS), 1);
     expect_message(&b, p, 4, 4);
     expect_nothing(&b, p);
-    /* Ticks that nobody reads are one message. */
+    /* Unread ticks are one message. */
     for (uint64_t i = 8; i < 12; i++) same(fli_timers_poll(&timers, start_ns + i * HOUR_NS + TICK_NS), 1);
     expect_message(&b, p, 4, 4);
     expect_nothing(&b, p);
@@ -375,7 +374,7 @@ TEST(nonsense_ids_stop_nothing)
     ok(command(&b, p, FILCH_CMD_SLEEP, (int64_t)HOUR_NS, 2));
     const int64_t ids[] = { 0, 1, -1, INT64_MAX, INT64_MIN, id + 1, id - 1, id + (INT64_C(1) << 32) };
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) same(cancel(&b, p, ids[i]), 0);
-    same(cancel(&b, other, id), 0); /* somebody else's */
+    same(cancel(&b, other, id), 0); /* a timer of another process */
     same(fli_timers_count(&timers), 2);
     same(command(&b, p, FILCH_CMD_TICKER, 0, 7), FILCH_EINVAL);
     filch_event event;
@@ -436,7 +435,7 @@ TEST(a_ticker_cancelled_twice_while_it_fires_is_gone_once)
     while_firing = NULL;
     same(fli_timers_count(&timers), 0);
     expect_message(&b, p, 6, 1);
-    /* Its entry is somebody else's now: the old number stops nothing. */
+    /* Its entry is used by another timer now: the old id stops nothing. */
     int64_t next = arm(&b, p, FILCH_CMD_TIMER, HOUR_NS, 7);
     assert_int_not_equal(next, firing_id);
     same(cancel(&b, p, firing_id), 0);
@@ -572,7 +571,7 @@ TEST(ticks_without_memory_for_their_message_are_told_with_the_next)
     same(fli_timers_poll(&timers, start_ns + 4 * HOUR_NS), 1);
     expect_message(&b, p, 4, 3);
     expect_nothing(&b, p);
-    /* The debt is paid: ticks that nobody reads are one message again. */
+    /* The owed message has been sent: unread ticks are one message again. */
     for (uint64_t i = 5; i <= 6; i++) same(fli_timers_poll(&timers, start_ns + i * HOUR_NS), 1);
     expect_message(&b, p, 4, 2);
     expect_nothing(&b, p);

@@ -17,8 +17,8 @@
  * once, and each move waits for cold memory. The other levels have 64 slots. See docs/design/timers.md. */
 #define FLI_WHEEL_WIDE 2
 #define FLI_WHEEL_WORDS (4 * FLI_WHEEL_WIDE + FLI_WHEEL_LEVELS - FLI_WHEEL_WIDE)
-#define FLI_WHEEL_PLACES \
-    (64 * FLI_WHEEL_WORDS) /* the slots of all levels, the lowest level first; each has one bit in a word */
+/* The slots of all levels, the lowest level first. Each slot has one bit in a word. */
+#define FLI_WHEEL_PLACES (64 * FLI_WHEEL_WORDS)
 
 /* Embedded in each object that has a timer. All zero: not armed. Must not move while armed. */
 typedef struct fli_timer {

@@ -1,5 +1,5 @@
-/* complete_test.c - a completion whose process ends between its claim of the yield and its delivery: made certain by
- * standing in the middle of filch_complete. Every yield is still counted once. */
+/* complete_test.c - a completion of a process that ends between the claim of the yield and its delivery: made certain
+ * by standing in the middle of filch_complete. Every yield is still counted once. */
 #include "proc/runtime.h"
 #include "proc/yields.h"
 #include "support/check.h"

@@ -1,7 +1,7 @@
 /* registry.c - see registry.h.
  *
- * INVARIANT  once `frozen` is set only `refs` changes, so readers need no lock. A scheduler freezes its registry before
- * it starts its threads, so the threads see all handlers.
+ * INVARIANT  once `frozen` is set only `refs` changes, so readers need no lock. A scheduler freezes its registry
+ *            before it starts its threads, so the threads see all handlers.
  */
 #include "dispatch/registry.h"
 

@@ -2,9 +2,9 @@
  *
  * INVARIANT  while the WAITING bit of a mailbox is set, the lock of its shard is held or a sender is queued for it: a
  *            sender sets the bit and queues itself under one hold of the lock, and the bit is cleared under the lock
- * when the last waiter has left. So each waiter is found: a receiver that makes space sees the bit, because space and
- * bit are in one word, takes the lock, and finds the queued sender. A process that ends closes its word first; a later
- * sender finds it dead.
+ *            when the last waiter has left.
+ * So each waiter is found: a receiver that makes space sees the bit, because space and bit are in one word, takes the
+ * lock, and finds the queued sender. A process that ends closes its word first; a later sender finds it dead.
  */
 #include "dispatch/send_waiters.h"
 

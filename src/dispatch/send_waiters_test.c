@@ -1,5 +1,4 @@
-/* send_waiters_test.c - senders wait for room in the order they came, are all let in or told, and nobody waits unseen.
- */
+/* send_waiters_test.c - senders wait for space in order of arrival, each is completed, and none is left waiting. */
 #include "dispatch/send_waiters.h"
 
 #include <stdlib.h>
@@ -32,11 +31,11 @@ static void begin(bench *b)
 
 static void end(bench *b)
 {
-    fli_send_waiters_fini(&room); /* asserts that nobody is left */
+    fli_send_waiters_fini(&room); /* asserts that no waiter is left */
     bench_end(b);
 }
 
-/* As finish does it: those who wait are told. */
+/* As fli_finish does: completes the waiting senders. */
 static void finish(bench *b, fli_proc *p)
 {
     uint64_t serial = fli_proc_serial(p);
@@ -247,7 +246,7 @@ TEST(no_sender_waits_for_the_next_process_of_a_slot)
     passing = &b;
     same(yield_send(&b, from, bench_pid(passing_slot), filch_int(7), 1), FILCH_EDEAD);
     assert_null(passing);
-    /* The stranger has its own message, lets others in again, and nobody was left behind. */
+    /* The later process in the slot has its own message, its waiters are retried, and none is left behind. */
     expect_one(&b, passing_slot, 1);
     same(fli_load_rlx(&passing_slot->load) & FLI_LOAD_WAITING, 0);
     ok(filch_send((filch_sched *)&b.rt, bench_pid(passing_slot), filch_int(2)));
@@ -333,8 +332,8 @@ TEST(no_memory_to_wait_is_an_error_and_leaks_nothing)
 
 enum { SENDERS = 2, LIVES = 40 };
 
-/* Senders yield one send after the other to whoever owns the slot; the owner reads a little and ends, again and again.
- * Everybody must be told. */
+/* Senders yield one send after the other to the process that uses the slot; that process reads a little and ends,
+ * again and again. */
 typedef struct crowd {
     bench b;
     FLI_ATOMIC(uint64_t) target; /* serial */
@@ -414,7 +413,7 @@ TEST(no_sender_waits_unnoticed_while_receivers_come_and_go)
         fli_store_rel(&c.target, fli_proc_serial(p));
     }
     fli_store_rel(&c.over, true);
-    /* The last one ends when nobody can be waiting for it any more. */
+    /* The last process ends when no sender can be waiting for it any more. */
     uint64_t serial = fli_proc_serial(p);
     unread += fli_mail_discard(&c.b.rt, &c.b.worker, p, fli_state_finish(&p->state));
     if ((fli_limit_close(p, fli_serial_gen(serial)) & FLI_LOAD_WAITING) != 0) on_no_room(&c.b.rt, serial);

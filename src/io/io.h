@@ -86,7 +86,7 @@ void fli_io_fini(fli_io *io);
 /* Opens the poller now instead of at its first use, for a caller that needs its descriptor. Errors: FILCH_ESYS. */
 filch_err fli_io_open(fli_io *io);
 
-/* The descriptor that is readable when fli_io_collect() has reports, and the eventfd in it that wakes a waiting
+/* The descriptor that is readable when fli_io_collect() has reports, and the wake descriptor in it that wakes a waiting
  * worker (port/wakefd.h). */
 static inline int fli_io_fd(const fli_io *io)
 {

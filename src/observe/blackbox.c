@@ -6,14 +6,15 @@
 
 #define MAGIC "FILCHBOX"
 #define MAGIC_SIZE 8
-#define SIZE_AT (MAGIC_SIZE + 8) /* where the size of all is */
+#define SIZE_AT (MAGIC_SIZE + 8) /* offset of the total size */
 #define HEAD_MIN (SIZE_AT + 8)
 #define CHECKSUM_SIZE 8
-#define ROOM_FIRST 256 /* a step with a small message or two */
-#define HASHED_MAX 4096 /* bytes of a payload that a digest looks at: a long one must not cost a step much */
+#define ROOM_FIRST 256 /* enough for a step with one or two small messages */
+#define HASHED_MAX \
+    4096 /* bytes of a payload that a digest covers, so that a long payload does not slow the step down */
 #define LIBRARY ((FILCH_VERSION_MAJOR << 16) | (FILCH_VERSION_MINOR << 8) | FILCH_VERSION_PATCH)
 
-/* The lowest byte first. The loop would do everywhere; where numbers already lie so, a copy is one instruction. */
+/* Writes the lowest byte first. The loop works on every machine; on little-endian ones a copy is one instruction. */
 static inline void write_number(uint8_t *at, uint64_t value, size_t size)
 {
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -30,7 +31,7 @@ static uint64_t read_number(const uint8_t *at, size_t size)
     return value;
 }
 
-/* FNV-1a. Each round is a bijection of the hash so far, so two inputs that differ in one byte never meet again. */
+/* FNV-1a. Each round is a bijection of the hash, so two inputs that differ in one byte have different hashes. */
 #define HASH_BEGIN UINT64_C(0xcbf29ce484222325)
 
 static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size)
@@ -45,7 +46,7 @@ static bool has_bytes(uint8_t kind)
     return kind == FILCH_KIND_TEXT || kind == FILCH_KIND_BYTES;
 }
 
-/* A number's hash is that of its eight bytes, the lowest first, whatever the machine. */
+/* Hashes a number as its eight bytes, the lowest first, on every machine. */
 static uint64_t hash_number(uint64_t hash, uint64_t number)
 {
     uint8_t bytes[8];
@@ -150,7 +151,7 @@ static void put_text(fli_box_writer *w, const char *text)
     fli_box_put(w, text, size + 1);
 }
 
-/* kind:u8, then by kind. Bytes: how many there were, how many are kept, those, a NUL. */
+/* kind:u8, then by kind. For bytes: size, kept size, the kept bytes, a NUL. */
 static void put_data(fli_box_writer *w, const filch_data *data, size_t bytes_max)
 {
     uint8_t kind = (uint8_t)filch_kind_of(data);
@@ -237,7 +238,7 @@ void fli_box_put_head(fli_box_writer *w, const fli_box_head *head)
     fli_box_put(w, MAGIC, MAGIC_SIZE);
     put_u32(w, FLI_BOX_FORMAT);
     put_u32(w, LIBRARY);
-    put_u64(w, 0); /* the size: known at the end */
+    put_u64(w, 0); /* the size: written by fli_box_put_end() */
     put_text(w, head->type_name);
     put_u64(w, head->state_size);
     put_pid(w, head->pid);
@@ -259,7 +260,7 @@ void fli_box_put_end(fli_box_writer *w)
 
 /* ---- reading ---- */
 
-/* The next `size` bytes, or NULL if there are not so many. */
+/* Returns the next `size` bytes, or NULL if fewer are left. */
 static const uint8_t *take(fli_box_reader *r, uint64_t size)
 {
     if (r->bad || size > (uint64_t)(r->end - r->at)) {
@@ -305,7 +306,7 @@ static filch_pid take_pid(fli_box_reader *r)
     return pid;
 }
 
-/* `size` bytes that a NUL follows. */
+/* Returns `size` bytes that are followed by a NUL, or NULL. */
 static const char *take_terminated(fli_box_reader *r, uint64_t size)
 {
     const uint8_t *at = take(r, size);
@@ -433,7 +434,7 @@ static void take_head(fli_box_reader *r)
     r->args = take_data(r, &r->args_cut);
 }
 
-/* May `next` follow `last`? */
+/* Returns true if a part of kind `next` may follow one of kind `last`. */
 static bool may_follow(fli_box_kind last, fli_box_kind next)
 {
     switch (next) {
@@ -448,7 +449,7 @@ static bool may_follow(fli_box_kind last, fli_box_kind next)
     }
 }
 
-/* Reads all of it once, and leaves `r` as it was. */
+/* Returns true if everything can be read. Does not change `r`. */
 static bool makes_sense(fli_box_reader *r)
 {
     fli_box_reader walk = *r;

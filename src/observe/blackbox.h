@@ -1,13 +1,13 @@
-/* blackbox.h - a recording of one process as bytes: what its steps were given, and what they did. Written a piece at a
- * time while the process lives (sched/record.c), read when one step after the other is played again (sched/replay.c).
+/* blackbox.h - the byte format of a recording of one process: the input of its steps, and their effects. Written
+ * piecewise while the process lives (sched/record.c), read when the steps are replayed one by one (sched/replay.c).
  *
  *   recording  "FILCHBOX", format:u32, library:u32, size of all:u64, head, birth, step..., END, checksum:u64
- *   head       type name, state size, pid, error at the end, lost, steps missing at the front, steps, settings that
- *              steps notice
+ *   head       type name, state size, pid, error at the end, lost, steps missing at the front, steps, options of the
+ *              scheduler that a step can observe
  *   birth      method, args, inherited values: the newest first
- *   step       STEP with the yields that are out, EVENT..., ACT..., OUTCOME
- * Numbers are little-endian, texts are a u32 length, the bytes and a NUL. The checksum notices every change of a single
- * byte for certain. A reader that has been opened cannot fail any more: opening walks through everything once.
+ *   step       STEP with the number of pending yields, EVENT..., ACT..., OUTCOME
+ * Numbers are little-endian; a text is a u32 length, the bytes and a NUL. The checksum detects every change of a single
+ * byte. Reading cannot fail after fli_box_open() has succeeded: it reads everything once.
  */
 #ifndef FLI_OBSERVE_BLACKBOX_H
 #define FLI_OBSERVE_BLACKBOX_H
@@ -22,21 +22,21 @@
 
 #define FLI_BOX_FORMAT 3
 
-/* ---- what is in it ---- */
+/* ---- contents ---- */
 
 typedef struct fli_box_head {
     const char *type_name;
     uint64_t    state_size;
     filch_pid   pid;
-    filch_err   error;   /* how the process ended */
-    bool        lost;    /* there was no memory: what came before the first step is gone for that reason */
-    uint64_t    missing; /* steps before the first one in here */
-    uint64_t    steps;
-    uint64_t    payload_max; /* options of the scheduler that a step can notice */
-    uint32_t    send_budget;
+    filch_err   error; /* how the process ended */
+    bool lost; /* memory ran out while recording: the steps before the first one in here are missing for that reason */
+    uint64_t missing; /* number of steps that are missing at the front */
+    uint64_t steps;
+    uint64_t payload_max; /* options of the scheduler that a step can observe */
+    uint32_t send_budget;
 } fli_box_head;
 
-/* A payload that only has to be recognised. Of pointers, and of what holds pointers, just the kind and size. */
+/* The digest of a payload that is only compared. For pointers, and for data with pointers, only kind and size. */
 typedef struct fli_box_digest {
     uint8_t  kind;
     uint64_t size, hash;
@@ -53,30 +53,31 @@ typedef enum fli_box_act_kind {
     FLI_ACT_WHEREIS
 } fli_box_act_kind;
 
-/* One thing that a step did to others, or asked, and what it was told. */
+/* A call of the runtime by a step, and its result. */
 typedef struct fli_box_act {
-    uint8_t        kind;    /* fli_box_act_kind */
-    uint32_t       command; /* of a yield, with its tag; of a relation, what was asked */
-    uint64_t       tag;
-    filch_pid      pid; /* whom it was about; of a spawn the child, of whereis who was found: part of the answer */
+    uint8_t   kind;    /* fli_box_act_kind */
+    uint32_t  command; /* of a yield, with its tag; of a relation: which operation */
+    uint64_t  tag;
+    filch_pid pid; /* the process that the call names; of a spawn the child, of whereis the process found: part of the
+                      result */
     fli_box_digest data;
-    const char    *name;   /* of the type that was spawned, or the name or group it was about; otherwise "" */
+    const char    *name; /* of a spawn: the name of the type; otherwise the name or group that the call names, or "" */
     filch_err      answer; /* what the call returned */
-    uint64_t       given;  /* of a relation: the number that came with the answer */
+    uint64_t       given;  /* of a relation: the number that was returned with the result */
 } fli_box_act;
 
 /* How a step ended. */
 typedef struct fli_box_outcome {
     filch_err      error;
     uint8_t        status; /* fli_status, if there was no error */
-    uint64_t       acts;   /* all of them, also those that are not in here */
-    fli_box_digest result; /* of done */
-    const char    *name;   /* of the type it goes on as; otherwise "" */
+    uint64_t       acts;   /* number of calls, with those that were not recorded */
+    fli_box_digest result; /* result of a process that is done */
+    const char    *name;   /* name of the new type after an upgrade; otherwise "" */
 } fli_box_outcome;
 
 /* ---- writing ---- */
 
-/* Bytes that grow. When memory runs out it says `failed`, and what is put after that goes nowhere. */
+/* A growing buffer. When memory runs out `failed` is set, and later writes are dropped. */
 typedef struct fli_box_writer {
     const fli_mem *mem;
     uint8_t       *bytes;
@@ -87,18 +88,18 @@ typedef struct fli_box_writer {
 void fli_box_writer_init(fli_box_writer *w, const fli_mem *mem);
 void fli_box_writer_fini(fli_box_writer *w);
 
-/* Appends `size` bytes as they are; NULL: zeros. */
+/* Appends `size` bytes; NULL: zeros. */
 void fli_box_put(fli_box_writer *w, const void *bytes, size_t size);
-/* The parts of a birth: method (NULL none) and args, then each value, then the end of them. */
+/* The parts of a birth: method (NULL: none) and args, then each value, then the end of the values. */
 void fli_box_put_birth(fli_box_writer *w, const char *method, const filch_data *args, size_t bytes_max);
 void fli_box_put_value(fli_box_writer *w, const char *key, const filch_data *data, size_t bytes_max);
 void fli_box_put_born(fli_box_writer *w);
-/* The parts of a step. Of a payload only the first `bytes_max` bytes are kept. */
+/* The parts of a step. At most `bytes_max` bytes of a payload are kept. */
 void fli_box_put_step(fli_box_writer *w, uint32_t waiting);
 void fli_box_put_event(fli_box_writer *w, const filch_event *event, size_t bytes_max);
 void fli_box_put_act(fli_box_writer *w, const fli_box_act *act);
 void fli_box_put_outcome(fli_box_writer *w, const fli_box_outcome *outcome);
-/* What comes first in a recording, and last. Between them: a birth, and the steps. */
+/* The first and the last part of a recording. Between them are a birth and the steps. */
 void fli_box_put_head(fli_box_writer *w, const fli_box_head *head);
 void fli_box_put_end(fli_box_writer *w);
 
@@ -116,31 +117,32 @@ typedef enum fli_box_kind {
     FLI_BOX_END
 } fli_box_kind;
 
-/* What the next piece is. Texts and bytes are lent by the recording. A pointer's payload is of kind PTR, and holds the
- * address it once had. */
+/* The next part. Texts and bytes are lent by the recording. A payload that was a pointer has kind PTR and the
+ * recorded address. */
 typedef struct fli_box_item {
     fli_box_kind    kind;
     uint32_t        waiting;
     const char     *name;
     filch_event     event;
-    uint64_t        cut; /* bytes that the payload had more */
+    uint64_t        cut; /* bytes of the payload that were not kept */
     fli_box_act     act;
     fli_box_outcome outcome;
 } fli_box_item;
 
 typedef struct fli_box_reader {
     const uint8_t *at, *end;
-    bool           bad; /* the bytes made no sense */
+    bool           bad; /* the bytes are not valid */
     fli_box_head   head;
     const char    *method; /* NULL: the default */
     filch_data     args;
     uint64_t       args_cut;
 } fli_box_reader;
 
-/* Checks `bytes` from the first to the last and makes ready to read them. FILCH_EINVAL, and in `text` why. */
+/* Checks all of `bytes` and prepares to read them. Returns FILCH_EINVAL with the reason in `text` if they are no
+ * valid recording. */
 FILCH_MUST_USE filch_err fli_box_open(fli_box_reader *r, const void *bytes, size_t size, char *text, size_t text_size);
 
-/* The next piece; after the last one FLI_BOX_END for ever. */
+/* Reads the next part. Returns its kind; FLI_BOX_END after the last part, at every call. */
 fli_box_kind fli_box_next(fli_box_reader *r, fli_box_item *item);
 
 #endif

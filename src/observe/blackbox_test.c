@@ -11,8 +11,15 @@
 
 static fli_box_head some_head(void)
 {
-    return (fli_box_head){ .type_name = "clerk", .state_size = 48, .pid = { 7, 9 }, .error = FILCH_EUSER + 3,
-                           .lost = true, .missing = 5, .steps = 2, .payload_max = 4096, .send_budget = 256 };
+    return (fli_box_head){ .type_name = "clerk",
+                           .state_size = 48,
+                           .pid = { 7, 9 },
+                           .error = FILCH_EUSER + 3,
+                           .lost = true,
+                           .missing = 5,
+                           .steps = 2,
+                           .payload_max = 4096,
+                           .send_budget = 256 };
 }
 
 /* A recording with a piece of every kind. Give it back with fli_box_writer_fini. */
@@ -161,7 +168,7 @@ TEST(every_flipped_bit_is_noticed)
     fli_box_writer_fini(&w);
 }
 
-/* Somebody who can compute the checksum may write what he likes: it is read to its end, or refused. */
+/* An attacker can compute the checksum and write any bytes: they are read to the end, or refused. */
 TEST(a_forged_recording_is_never_read_beyond_its_end)
 {
     fli_mem        mem;

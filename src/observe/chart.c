@@ -1,8 +1,8 @@
-/* chart.c - see chart.h. Events are kept as small records in a ring and become text only when somebody wants to see
- * them (chart_draw.c), so a sweep over many seeds pays for one record per event and no formatting.
+/* chart.c - see chart.h. Events are kept as small records in a ring and formatted only when they are drawn
+ * (chart_draw.c), so a run over many seeds pays for one record per event.
  *
- * The hash covers all events, not only those that are still in the ring. It leaves out addresses and the bytes of
- * binary payloads, which may hold some: those differ from run to run.
+ * The hash covers all events, also those that have left the ring. It omits addresses, and the bytes of binary payloads,
+ * which may contain addresses: these differ from run to run.
  */
 #include "observe/chart.h"
 
@@ -43,8 +43,9 @@ void fli_chart_who(const fli_chart *chart, uint32_t number, char *out, size_t si
     const char *name = number < chart->name_room && chart->names[number] != NULL ? chart->names[number] : "?";
     if (number == FLI_CHART_OUTSIDE) snprintf(out, size, "outside");
     else if (number == FLI_CHART_UNKNOWN) snprintf(out, size, "somebody gone");
-    /* Of a long one both ends: those of Lua processes end with their line ("basket_test.lua:15"). */
-    else if (strlen(name) > FLI_CHART_NAME_MAX) snprintf(out, size, "%.7s..%s#%u", name, name + strlen(name) - 7, number);
+    /* Both ends of a long name are kept: names of Lua processes end with their line ("basket_test.lua:15"). */
+    else if (strlen(name) > FLI_CHART_NAME_MAX)
+        snprintf(out, size, "%.7s..%s#%u", name, name + strlen(name) - 7, number);
     else snprintf(out, size, "%s#%u", name, number);
 }
 

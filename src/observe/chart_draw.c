@@ -1,5 +1,5 @@
-/* chart_draw.c - the events of a simulated run as text: one line each, with an arrow or a mark in the columns of those
- * it concerns, and the same in words. See chart.h. */
+/* chart_draw.c - draws the events of a simulated run as text: one line each, with an arrow or a mark in the columns
+ * of its processes, and a sentence. See chart.h. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #define COLUMNS_MAX 10
 #define COLUMN_MIN 9
 
-/* A text that grows. */
+/* A growing text buffer. */
 typedef struct sheet {
     fli_mem mem;
     char   *text;
@@ -37,10 +37,10 @@ __attribute__((format(printf, 2, 3))) static void put(sheet *page, const char *f
     page->size += n;
 }
 
-/* The processes that have a column: those that the last lines speak of, by number. */
+/* The processes that have a column: those named in the last lines, by number. */
 typedef struct columns {
     uint32_t number[COLUMNS_MAX];
-    bool     there[COLUMNS_MAX]; /* has been spawned and has not ended, as far as the drawing has come */
+    bool     there[COLUMNS_MAX]; /* alive at the current line of the drawing */
     uint32_t count, width;
 } columns;
 
@@ -96,7 +96,7 @@ static void choose_columns(const fli_chart *chart, columns *cols)
         if (strlen(who) + 2 > cols->width) cols->width = (uint32_t)strlen(who) + 2;
         cols->there[i] = true;
     }
-    /* Whoever is spawned below is not there yet. */
+    /* A process that is spawned in a later line is not alive yet. */
     for (uint64_t i = first_index(chart); i < chart->count; i++) {
         const fli_chart_line *line = line_at(chart, i);
         int                   to = line->kind == FLI_CHART_SPAWN ? column_of(cols, line->to) : -1;
@@ -124,7 +124,7 @@ static char mark_of(const fli_chart_line *line)
     }
 }
 
-/* From the middle of one column to that of another: o------> */
+/* Draws an arrow from the middle of one column to the middle of another: o------> */
 static void arrow(const columns *cols, char *row, int from, int to, char end)
 {
     size_t a = middle(cols, from), b = middle(cols, to);
@@ -159,12 +159,13 @@ static void draw_row(columns *cols, const fli_chart_line *line, char *row)
     if (line->kind == FLI_CHART_EXIT && from >= 0) cols->there[from] = false;
 }
 
-/* The words of chart->describe, or how many there are. */
+/* Writes the text of chart->describe, or the number of bytes. */
 static void put_bytes(sheet *page, const fli_chart *chart, const fli_chart_line *line)
 {
     char   text[FLI_CHART_WORDS];
     size_t shown = line->number < FLI_CHART_SHOWN ? line->number : FLI_CHART_SHOWN, size = 0;
-    if (chart->describe != NULL) size = chart->describe(chart->describe_user, line->text, shown, line->number, text, sizeof text);
+    if (chart->describe != NULL)
+        size = chart->describe(chart->describe_user, line->text, shown, line->number, text, sizeof text);
     if (size > 0) put(page, "%.*s", (int)(size < sizeof text ? size : sizeof text), text);
     else put(page, "%llu bytes", (unsigned long long)line->number);
 }
@@ -214,7 +215,8 @@ static void put_outcome(sheet *page, const fli_chart *chart, const fli_chart_lin
     else put_data(page, chart, line);
 }
 
-static void put_notice(sheet *page, const fli_chart *chart, const fli_chart_line *line, const char *from, const char *to)
+static void put_notice(sheet *page, const fli_chart *chart, const fli_chart_line *line, const char *from,
+                       const char *to)
 {
     switch (line->command) {
     case FILCH_EVENT_EXIT: put(page, "%s hears that %s has ended: ", to, from); break;
@@ -225,7 +227,7 @@ static void put_notice(sheet *page, const fli_chart *chart, const fli_chart_line
     put_outcome(page, chart, line);
 }
 
-/* The same in words. */
+/* Writes the event as a sentence. */
 static void put_sentence(const fli_chart *chart, sheet *page, const fli_chart_line *line)
 {
     char               from[FLI_CHART_WHO_MAX], to[FLI_CHART_WHO_MAX];

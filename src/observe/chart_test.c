@@ -1,5 +1,5 @@
-/* chart_test.c - a chart says what happened, to the letter; the hash of a run depends on every field of every event; nothing is
- * written beyond what was kept. */
+/* chart_test.c - a chart says what happened, to the letter; the hash of a run depends on every field of every event;
+ * nothing is written beyond what was kept. */
 #include "observe/chart.h"
 
 #include <stdio.h>
@@ -49,7 +49,8 @@ static void is_drawn(const fli_chart *chart, const char *expected)
     const char *got = drawn(chart);
     while (*got != '\0' || *expected != '\0') {
         size_t n = strcspn(got, "\n"), m = strcspn(expected, "\n");
-        if (n != m || memcmp(got, expected, n) != 0) fail_msg("\"%.*s\" is not \"%.*s\"", (int)n, got, (int)m, expected);
+        if (n != m || memcmp(got, expected, n) != 0)
+            fail_msg("\"%.*s\" is not \"%.*s\"", (int)n, got, (int)m, expected);
         got += n + (got[n] != '\0');
         expected += m + (expected[m] != '\0');
     }
@@ -60,8 +61,9 @@ static void is_drawn(const fli_chart *chart, const char *expected)
 TEST(each_kind_of_event_is_drawn_and_said)
 {
     fli_chart  chart;
-    filch_data number = filch_int(-7), half = filch_num(0.5), text = filch_str("hello\n"), pid = filch_of_pid((filch_pid){ 1, 2 }),
-               bytes = filch_bytes("abc", 3), pointer = filch_ptr(&chart), nothing = filch_none();
+    filch_data number = filch_int(-7), half = filch_num(0.5), text = filch_str("hello\n"),
+               pid = filch_of_pid((filch_pid){ 1, 2 }), bytes = filch_bytes("abc", 3), pointer = filch_ptr(&chart),
+               nothing = filch_none();
     begin(&chart, 64);
     fli_chart_name(&chart, 1, "bank");
     fli_chart_name(&chart, 2, "teller");
@@ -82,8 +84,9 @@ TEST(each_kind_of_event_is_drawn_and_said)
     ADD(.kind = FLI_CHART_NOTICE, .from = 2, .to = 1, .command = FILCH_EVENT_LINK_DOWN, .error = FILCH_ELINK);
     ADD(.kind = FLI_CHART_NOTICE, .from = 2, .to = 1, .command = FILCH_EVENT_JOINED, .data = &text);
     ADD(.kind = FLI_CHART_NOTICE, .from = 2, .to = 1, .command = FILCH_EVENT_LEFT, .data = &text);
-    static const uint32_t commands[] = { FILCH_CMD_SEND, FILCH_CMD_SLEEP, FILCH_CMD_TIMER, FILCH_CMD_TICKER, FILCH_CMD_TIMER_CANCEL,
-                                         FILCH_CMD_WORK, FILCH_CMD_SPAWN, FILCH_CMD_EXEC, 300 };
+    static const uint32_t commands[] = { FILCH_CMD_SEND,   FILCH_CMD_SLEEP,        FILCH_CMD_TIMER,
+                                         FILCH_CMD_TICKER, FILCH_CMD_TIMER_CANCEL, FILCH_CMD_WORK,
+                                         FILCH_CMD_SPAWN,  FILCH_CMD_EXEC,         300 };
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         ADD(.kind = FLI_CHART_YIELD, .from = 1, .command = commands[i], .tag = 10 + i);
     }
@@ -144,15 +147,14 @@ TEST(a_column_is_empty_before_its_process_is_spawned_and_after_it_has_ended)
     ADD(.kind = FLI_CHART_NOTE, .from = 2, .text = "alone");
     ADD(.kind = FLI_CHART_EXIT, .from = 2);
     ADD(.kind = FLI_CHART_FAULT, .text = "none is left");
-    static const char expected[] =
-        "o-> sends or spawns   * is stepped with   ? yields   = is answered   x ends\n"
-        "\n"
-        " microseconds    one#1    two#2  \n"
-        "        0.000      o------->+      one#1 spawns two#2\n"
-        "        0.000      x        |      one#1 ends: ok\n"
-        "        0.000               o      two#2: alone\n"
-        "        0.000               x      two#2 ends: ok\n"
-        "        0.000                      fault: none is left\n";
+    static const char expected[] = "o-> sends or spawns   * is stepped with   ? yields   = is answered   x ends\n"
+                                   "\n"
+                                   " microseconds    one#1    two#2  \n"
+                                   "        0.000      o------->+      one#1 spawns two#2\n"
+                                   "        0.000      x        |      one#1 ends: ok\n"
+                                   "        0.000               o      two#2: alone\n"
+                                   "        0.000               x      two#2 ends: ok\n"
+                                   "        0.000                      fault: none is left\n";
     is_drawn(&chart, expected);
     end(&chart);
 }
@@ -170,10 +172,10 @@ static uint64_t hash_of(fli_chart_event event)
 
 TEST(the_hash_depends_on_every_field_of_an_event)
 {
-    filch_data      one = filch_int(1), two = filch_int(2), num = filch_num(1), text = filch_str("ab"), other = filch_str("ac"),
-               longer = filch_str("abc"), bytes = filch_bytes("ab", 2), more = filch_bytes("abc", 3),
-               pid = filch_of_pid((filch_pid){ 1, 2 }), pid3 = filch_of_pid((filch_pid){ 1, 3 }), none = filch_none(),
-               num2 = filch_num(2);
+    filch_data one = filch_int(1), two = filch_int(2), num = filch_num(1), text = filch_str("ab"),
+               other = filch_str("ac"), longer = filch_str("abc"), bytes = filch_bytes("ab", 2),
+               more = filch_bytes("abc", 3), pid = filch_of_pid((filch_pid){ 1, 2 }),
+               pid3 = filch_of_pid((filch_pid){ 1, 3 }), none = filch_none(), num2 = filch_num(2);
     fli_chart_event all[] = {
         { .kind = FLI_CHART_SPAWN },
         { .kind = FLI_CHART_SEND },
@@ -254,9 +256,9 @@ TEST(of_more_events_than_there_is_room_the_last_are_drawn)
 TEST(a_text_is_cut_when_it_is_longer_than_what_is_kept)
 {
     for (size_t size = FLI_CHART_SHOWN - 3; size <= FLI_CHART_SHOWN + 2; size++) {
-        fli_chart  chart;
-        char       text[FLI_CHART_SHOWN + 8] = "", wanted[FLI_CHART_SHOWN + 32];
-        bool       cut = size > FLI_CHART_SHOWN - 1;
+        fli_chart chart;
+        char      text[FLI_CHART_SHOWN + 8] = "", wanted[FLI_CHART_SHOWN + 32];
+        bool      cut = size > FLI_CHART_SHOWN - 1;
         memset(text, 'x', size);
         filch_data data = filch_str(text);
         begin(&chart, 4);
@@ -291,7 +293,8 @@ TEST(names_have_room_whatever_their_number)
         fli_chart chart;
         char      who[FLI_CHART_WHO_MAX], wanted[FLI_CHART_WHO_MAX];
         begin(&chart, 1);
-        for (uint32_t n = numbers[i] > 2 ? numbers[i] - 2 : 1; n <= numbers[i] + 2; n++) fli_chart_name(&chart, n, "clerk");
+        for (uint32_t n = numbers[i] > 2 ? numbers[i] - 2 : 1; n <= numbers[i] + 2; n++)
+            fli_chart_name(&chart, n, "clerk");
         for (uint32_t n = numbers[i] > 2 ? numbers[i] - 2 : 1; n <= numbers[i] + 2; n++) {
             snprintf(wanted, sizeof wanted, "clerk#%u", n);
             fli_chart_who(&chart, n, who, sizeof who);
@@ -317,7 +320,9 @@ TEST(the_last_ten_to_be_spoken_of_have_a_column)
     const char *page = drawn(&chart), *head = strstr(page, "microseconds");
     char        line[512];
     snprintf(line, sizeof line, "%.*s", (int)strcspn(head, "\n"), head);
-    assert_string_equal(line, "microseconds     p#3      p#4      p#5      p#6      p#7      p#8      p#9      p#10     p#11     p#12  ");
+    assert_string_equal(
+        line,
+        "microseconds     p#3      p#4      p#5      p#6      p#7      p#8      p#9      p#10     p#11     p#12  ");
     assert_non_null(strstr(page, "p#1: here\n"));
     end(&chart);
 }
@@ -328,7 +333,8 @@ TEST(a_page_without_memory_is_none)
     fli_chart chart;
     size_t    size;
     begin(&chart, 512);
-    for (int i = 0; i < 512; i++) ADD(.kind = FLI_CHART_NOTE, .text = "a long note that fills pages, one after the other");
+    for (int i = 0; i < 512; i++)
+        ADD(.kind = FLI_CHART_NOTE, .text = "a long note that fills pages, one after the other");
     for (uint64_t nth = 1; nth <= 4; nth++) {
         test_alloc_fail(&alloc, nth, false);
         assert_null(fli_chart_draw(&chart, &size));

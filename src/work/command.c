@@ -19,7 +19,7 @@ typedef struct task {
     uint64_t       timer; /* of its deadline; 0: none */
 } task;
 
-/* Tells a packed call from any other pointer somebody may yield. */
+/* Marks a packed call, to distinguish it from any other pointer that a process may yield. */
 #define PACKED 0xc5
 
 filch_data fli_work_pack(filch_work_fn fn, void *arg)

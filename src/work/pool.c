@@ -2,11 +2,12 @@
  *
  * A lane runs `wide` jobs at once. A job that has run for FLI_STUCK_NS counts as stuck and no longer takes a place, so
  * that calls that do not return (a FIFO that is opened, a dead name server) delay the next job of their lane by
- * FLI_STUCK_NS and other lanes not at all. `most` bounds the running jobs of a lane with the stuck ones; for the lane of
- * the program's functions `most` is `wide`.
+ * FLI_STUCK_NS and other lanes not at all. `most` bounds the running jobs of a lane with the stuck ones; for the lane
+ * of the program's functions `most` is `wide`.
  *
  * A thread is *free* when it is started and not in a job: it waits for work, or is on its way to look for some.
- * free = thread_count - busy_count; no variable holds it, so it cannot be wrong. A job *can begin* when its lane has room.
+ * free = thread_count - busy_count; no variable holds it, so it cannot be wrong. A job *can begin* when its lane has
+ * room.
  *
  * INVARIANT  while the pool is open, there is a free thread for each job that can begin, and one more if some queued
  *            job cannot begin now but could when a running one counts as stuck; or the system refused a thread. submit

@@ -41,14 +41,14 @@ typedef struct fli_job_owner {
     uint32_t command; /* FILCH_CMD_* */
 } fli_job_owner;
 
-/* Part of whatever is to be run. The pool never frees it, and does not touch it once run or cancel has begun. */
+/* Embedded in each object that is run. The pool never frees it, and does not touch it once run or cancel has begun. */
 typedef struct fli_job {
     struct fli_job *next;
     void (*run)(struct fli_job *job);    /* on a pool thread; may block, may submit; the job may be freed inside */
     void (*cancel)(struct fli_job *job); /* instead of run, on the thread that closes the pool; not under its lock */
     fli_job_owner owner;
     uint32_t      lane;   /* fli_lane */
-    uint64_t      ticket; /* the pool's: jobs of all lanes in the order they came */
+    uint64_t      ticket; /* set by the pool: numbers the jobs of all lanes in order of arrival */
 } fli_job;
 
 /* A job that runs now: on the stack of its thread, because the job may be freed while it runs. */
@@ -88,11 +88,11 @@ typedef struct fli_workpool {
     uint64_t         tickets;
     fli_job_lane     lanes[FLI_LANE_COUNT];
     bool             closed;
-    bool             by_hand; /* set right after init: no threads, somebody calls fli_workpool_run */
+    bool by_hand; /* set right after init: there are no threads, the caller runs jobs by fli_workpool_run() */
 } fli_workpool;
 
-/* `thread_max`, `queue_max`: of FLI_LANE_WORK: jobs that run at once, and that may wait while so many do.
- * FILCH_EINVAL without threads, FILCH_ENOMEM, FILCH_ESYS; then there is nothing to undo. */
+/* `thread_max`, `queue_max`: of FLI_LANE_WORK: how many jobs run at once, and how many more may wait. Errors:
+ * FILCH_EINVAL if thread_max is 0, FILCH_ENOMEM, FILCH_ESYS; after an error there is nothing to undo. */
 filch_err fli_workpool_init(fli_workpool *pool, const fli_mem *mem, uint32_t thread_max, uint32_t queue_max);
 
 /* Takes `job` when it returns FILCH_OK: one of run and cancel will be called once.
@@ -100,26 +100,26 @@ filch_err fli_workpool_init(fli_workpool *pool, const fli_mem *mem, uint32_t thr
  * Any thread, also inside run and cancel. */
 filch_err fli_workpool_submit(fli_workpool *pool, fli_job *job);
 
-/* No more jobs; those that have not begun are cancelled, the oldest of each lane first. Idle threads leave. May be
+/* Refuses new jobs and cancels those that have not begun, the oldest of each lane first. Idle threads leave. May be
  * called twice. */
 void fli_workpool_close(fli_workpool *pool);
 
-/* After close: waits until all threads have left, at most until `until_ns`, and joins them. False: some job still runs;
- * call again later. */
+/* After close: waits until all threads have left, at most until `until_ns`, and joins them. Returns false if a job
+ * still runs: call again later. */
 bool fli_workpool_join(fli_workpool *pool, uint64_t until_ns);
 
-/* Of a pool by hand: runs the nth queued job (0: the oldest of the first lane that has one) on this thread. False: there
- * are not so many. */
+/* Of a pool with `by_hand`: runs the nth queued job (0: the oldest of the first lane that has one) on this thread.
+ * Returns false if fewer are queued. */
 bool fli_workpool_run(fli_workpool *pool, uint64_t nth);
 
-/* Copies the owners of up to `room` running jobs, lane by lane, the one that began first in front. Returns how many jobs
- * run. */
+/* Copies the owners of up to `room` running jobs, lane by lane, the one that began first in front. Returns how many
+ * jobs run. */
 uint32_t fli_workpool_running(fli_workpool *pool, fli_job_owner *owners, uint32_t room);
 
-/* Jobs that are running now. */
+/* Returns the number of running jobs. */
 uint32_t fli_workpool_busy(fli_workpool *pool);
 
-/* After a join that returned true, or when there never was a job. */
+/* Frees the pool, after a join that returned true, or if there never was a job. */
 void fli_workpool_fini(fli_workpool *pool);
 
 #endif
