@@ -1,4 +1,4 @@
-/* poller_test.c - edges, the bell, and time. */
+/* poller_test.c - edges, the wake descriptor, and time. */
 #include "port/poller.h"
 
 #include <errno.h>

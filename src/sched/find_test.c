@@ -282,7 +282,7 @@ TEST(nobody_waits_longer_than_the_bound)
 
 /* ---- thieves ---- */
 
-/* A second worker, made by hand, who steals from the guest. */
+/* A second worker without a thread, which steals from caller_worker. */
 typedef struct den {
     filch_sched *sched;
     fli_worker  *thief;
@@ -310,7 +310,7 @@ static void den_begin(den *d)
     sched->worker_total = 2;
 }
 
-/* What the thief has goes back to the guest. */
+/* What the thief has goes back to caller_worker. */
 static void den_end(den *d)
 {
     filch_sched *sched = d->sched;
@@ -327,7 +327,7 @@ static int64_t number_of(fli_proc *p)
     return ((one *)p->self)->number;
 }
 
-/* Puts processes 0 up to n - 1 into the guest's deque, 0 the oldest. */
+/* Puts processes 0 up to n - 1 into the deque of caller_worker, 0 the oldest. */
 static void fill(den *d, int n)
 {
     filch_sched *sched = d->sched;

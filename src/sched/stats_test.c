@@ -374,7 +374,7 @@ TEST(a_wait_that_ended_at_another_worker_is_not_measured_when_the_process_comes_
 TEST(one_whose_wait_is_measured_is_at_home_nowhere)
 {
     fli_proc p = { .report_state = FILCH_STATE_IDLE, .last_worker = FLI_MARK_SAMPLED };
-    for (uint32_t index = 0; index < 1025; index++) { /* as many workers as there may be, and the guest */
+    for (uint32_t index = 0; index < 1025; index++) { /* the largest number of workers, and caller_worker */
         assert_false(fli_proc_is_idle_word(&p, fli_proc_idle_word(index)));
         assert_true(fli_worker_mark(index) != FLI_MARK_SAMPLED);
     }

@@ -126,9 +126,9 @@ const fli_weak_program parts_bell[] = {
       .threads = { hear_twice, ring_first } },
     { .name = "bell_in_time", .promise = "a wait with an end", .setup = setup,
       .threads = { hear_in_time, ring_first }, .check = tell },
-    { .name = "bell_lock_1", .promise = "the bell out of a lock: a ring is heard", .setup = setup_lock,
+    { .name = "bell_lock_1", .promise = "the parker out of a lock: an unpark is noticed", .setup = setup_lock,
       .threads = { hear, ring_first } },
-    { .name = "bell_lock_2", .promise = "the bell out of a lock: of two who ring neither is missed", .setup = setup_lock,
+    { .name = "bell_lock_2", .promise = "the parker out of a lock: neither of two unparks is missed", .setup = setup_lock,
       .threads = { hear_both, tell_first, tell_second } },
     { 0 },
 };
