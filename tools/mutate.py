@@ -5,13 +5,13 @@ Six operators, each a mistake that a programmer makes:
     negated condition  `if (c)` -> `if (!(c))`, `==` -> `!=`, `&&` -> `||` and the other way round
     off by one         `<` -> `<=`, `>` -> `>=` and the other way round, `+ 1` and `- 1` left out
     dropped call       a statement that is one call is left out
-    removed release    the same, where the call gives something back (free, drop, close, unlock, ...)
+    removed release    a dropped call that releases something (free, drop, close, unlock, ...)
     swapped argument   two neighbouring arguments of a call change places
     wrong constant     a number is one more, `true` is `false`, one error code is another
 
-A lexer keeps away from comments, strings, preprocessor lines, assertions, declarations and everything outside of function
+A lexer skips comments, strings, preprocessor lines, assertions, declarations and everything outside of function
 bodies. A site is ranked by a hash of the seed, its file, its function and its text, not by its place: the same seed
-chooses the same bugs as long as these lines stay, whatever else is edited.
+chooses the same bugs as long as these lines are unchanged.
 """
 import hashlib
 import re
@@ -27,7 +27,7 @@ TOKEN = re.compile(r"""
 """, re.X | re.S)
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.)*(?:\\\n(?:[^\n\\]|\\.)*)*", re.M | re.S)
 
-# What a bug in these would change is not what the program does.
+# A bug in these would not change the behaviour of the program.
 NOT_CODE = re.compile(r"FLI_ASS(ERT|UME)\w*|_?[Ss]tatic_assert|fli_prefetch\w*|fli_pause|FLI_UNREACHABLE|sizeof|alignas|_Alignas|__attribute__")
 RELEASES = re.compile(r"(free|release|unref|drop|close|fini|destroy|give|given|unlock|abandon|undo|unpin|leave|clear|lua_pop|"
                       r"lua_settop|unlink|forget|cancel|stop)(_\w+)?$|(^|_)(free|drop|close|unlock)_")
@@ -46,10 +46,10 @@ class Site:
         self.line = source.text.count("\n", 0, start) + 1
         self.before = source.text[first:last]
         self.after = source.text[first:start] + text + source.text[end:last]
-        self.again = 0  # how many sites of this function are the same before this one
+        self.again = 0  # number of equal sites before this one in the function
 
     def key(self):
-        """What it is, wherever in the file it is."""
+        """Returns its identity, independent of its place in the file."""
         squeeze = lambda text: " ".join(text.split())
         return "\n".join([self.file, self.function, self.operator, squeeze(self.before), squeeze(self.after), str(self.again)])
 
@@ -91,7 +91,7 @@ class Source:
         return self.tokens[i][2] + len(self.tokens[i][1])
 
     def between(self, first, last):
-        """The text of the tokens first..last."""
+        """Returns the text of the tokens first..last."""
         return self.text[self.at(first):self.end(last)]
 
     def functions(self):
@@ -156,7 +156,7 @@ class Source:
         self.add(function, "wrong constant", i, i, (hex(value) if whole.group(1)[:2] in ("0x", "0X") else str(value)) + whole.group(2))
 
     def is_declared(self, i):
-        """Whether the name at i follows a type, or another name that does."""
+        """Returns True if the name at i follows a type, or another name that does."""
         if self.word(i - 1) == "," and self.word(i - 2) == "]":
             opened = self.back.get(i - 2, 0)
             return opened > 0 and self.is_declared(opened - 1)
@@ -213,7 +213,7 @@ def sites(root, modules):
 
 
 def modules(root):
-    """Every module and its size in lines, without tests. The simulator's own engine is a check and no part of the library."""
+    """Every module and its size in lines, without tests. The engine of the simulator is a check and not part of the library."""
     sizes = {}
     for folder in sorted((root / "src").iterdir()):
         if folder.is_dir() and folder.name != "sim":

@@ -5,13 +5,13 @@
 
 Reads the comments of all C files and the `code` words of all pages. Reports, as `file:line: what`:
 
-  - a path or file name (`src/sched/step.c`, `sched/step.c`, `step.c`, `docs/design/io.md`) of which there is no file
-  - a name that begins with fli_, filch_, FLI_ or FILCH_, or is written as `name()`, and stands in no code; in pages about
+  - a path or file name (`src/sched/step.c`, `sched/step.c`, `step.c`, `docs/design/io.md`) that does not exist
+  - a name that begins with fli_, filch_, FLI_ or FILCH_, or is written as `name()`, and is in no code; in pages about
     the code also any other `name_with_underscores`
-  - a test (`find_test`, `find_test: name`) that there is not
+  - a test (`find_test`, `find_test: name`) that does not exist
   - a link `page.md#heading` to a heading that the page does not have
 
-docs/log and CHANGELOG.md are left out: they tell of the past. A name may end in * (`filch_yield_*`). tools/tidy calls
+docs/log and CHANGELOG.md are left out: they describe the past. A name may end in * (`filch_yield_*`). tools/tidy calls
 check(); tools/tidy_test plants one fault of each kind.
 """
 import argparse
@@ -23,7 +23,7 @@ from pathlib import Path
 CODE = re.compile(r"(src|include|test|bench|examples)/.*\.[ch]$")
 BUILD = re.compile(r"(.*/)?CMakeLists\.txt$|cmake/|dev$")
 PAGES = re.compile(r"(?!docs/log/|CHANGELOG\.md).*\.md$")
-TABLE = "docs/CONFORMANCE.md"  # tidy looks at the paths and tests of that one itself
+TABLE = "docs/CONFORMANCE.md"  # tidy itself checks the paths and tests of this page
 SKIPPED_FOLDERS = re.compile(r"^(\.git|build.*|__pycache__)$")
 COMMENT_OR_STRING = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 FILE = r"(?:[\w{},*-]+/)*[\w{},*-]+\.(?:c|h|md|txt|py|cmake|svg)"
@@ -34,13 +34,13 @@ PLAIN = re.compile(r"^([a-z]+(?:_[a-z0-9]+)+)$")
 CODE_PAGES = re.compile(r"docs/(design/|ARCHITECTURE)")
 OURS = re.compile(r"^((?:fli|filch|FLI|FILCH)_\w+\*?)(?:\(.*\))?$|^([a-z_]\w+)\(\)$")
 TEST = re.compile(r"^(\w+_(?:test|stress))(?:: (\w+))?$")
-# Files and functions of others that comments speak of.
+# Files and functions of other projects that comments mention.
 FOREIGN = {"sched-eevdf.rst", "ltests.h", "lstate.h", "lobject.h", "ldo.c", "lgc.c", "ldebug.c", "lua.h", "linit.c", "stdatomic.h", "threads.h",
            "pthread.h", "errno.h", "signal.h"}
 
 
 class Names:
-    """What there is: paths, file names, and every identifier that stands in code."""
+    """What exists: paths, file names, and every identifier in code."""
 
     def __init__(self, root):
         self.root = Path(root)
@@ -52,7 +52,7 @@ class Names:
         self.files = {path.rsplit("/", 1)[-1] for path in self.paths}
         self.words = set()
         for path in self.code():
-            # Strings stay: they name variables of the environment.
+            # Strings are kept: they name environment variables.
             self.words.update(re.findall(r"\w+", COMMENT_OR_STRING.sub(keep_string, self.text(path))))
         for path in self.paths:
             if BUILD.match(path) and (self.root / path).is_file():
