@@ -82,7 +82,7 @@ typedef struct filch_await {
     }                                       \
     return filch_await_end(at)
 
-/* Makes a yield, `call`, whose tag is at->tag, and goes on when its answer is there. */
+/* Makes a yield, `call`, with the tag at->tag, and continues when its completion is there. */
 #define FILCH_AWAIT(at, call)                                                                       \
     do {                                                                                            \
         (at)->line = __LINE__;                                                                      \
@@ -152,7 +152,7 @@ static inline void filch_await_begin(filch_await *at, const filch_event *events,
 static inline filch_err filch_await_end(filch_await *at)
 {
     if (at->reason != FILCH_OK) return at->reason;
-    /* A line that nobody stands at: the state was not zeroed, or has been written over. */
+    /* A line at which no await is: the state was not zeroed, or has been overwritten. */
     return at->line == FILCH_AWAIT_LINE_END ? filch_done(at->out, filch_none()) : FILCH_ESTATE;
 }
 
@@ -234,7 +234,7 @@ static inline filch_err filch_await_rest(filch_await *at, filch_err (*status)(fi
     return at->left == 0 ? status(at->out) : FILCH_ENOMEM;
 }
 
-/* Frees what is held. For the close of a type whose state has more to release. */
+/* Frees what is held. For the close of a type with more to release in its state. */
 static inline void filch_await_drop(filch_await *at)
 {
     if (at->held == NULL) return;
@@ -244,7 +244,7 @@ static inline void filch_await_drop(filch_await *at)
     at->held_count = at->held_room = 0;
 }
 
-/* A close for types whose state begins with its filch_await and has nothing else to release. */
+/* A close for types with a state that begins with its filch_await and has nothing else to release. */
 static inline void filch_await_close(void *self)
 {
     filch_await_drop((filch_await *)self);

@@ -172,7 +172,7 @@ TEST(waiting_senders_are_completed_when_the_receiver_ends)
     bench b;
     begin(&b);
     fli_proc *to = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT), *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
-    /* Somebody else behind the same door waits on. */
+    /* A sender in the same shard, for another receiver, waits on. */
     fli_proc *rest[FLI_SEND_WAITERS_SHARDS], *other = NULL;
     for (int i = 0; i < FLI_SEND_WAITERS_SHARDS; i++) {
         rest[i] = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT);

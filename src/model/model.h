@@ -55,7 +55,7 @@ typedef struct fli_relation {
             FLI_ATOMIC(uint64_t) only_serial;
             union {
                 FLI_ATOMIC(uint64_t) subject;   /* any of these, to be compared */
-                FLI_ATOMIC(uint64_t) name_host; /* NAME: the number of the host in whose table the name is */
+                FLI_ATOMIC(uint64_t) name_host; /* NAME: the number of the host that has the name in its table */
                 FLI_ATOMIC(uint64_t) exec_key;  /* EXEC: with exec_tag, names the yield that waits for the result */
                 FLI_ATOMIC(uint64_t) group;     /* MEMBER, WATCHER: address of the group */
                 FLI_ATOMIC(uint64_t) scope;     /* SCOPE: address of the filch_values that is the scope */

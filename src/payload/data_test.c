@@ -1,4 +1,4 @@
-/* data_test.c - payloads: what form they take, who owns the bytes, and what the edges hold. */
+/* data_test.c - payloads: their forms, which side owns the bytes, and their limits. */
 #include "payload/data.h"
 
 #include <stdlib.h>

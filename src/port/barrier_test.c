@@ -25,7 +25,7 @@ static void other(void *arg)
 TEST(of_two_that_write_and_then_read_one_sees_the_other)
 {
     fli_thread thread;
-    if (!fli_barrier_ready()) return; /* not on this system: whoever needs it asks, and does without */
+    if (!fli_barrier_ready()) return; /* not on this system: callers check, and do without */
     rounds = scaled(10000);
     ok(fli_thread_start(&thread, "other", other, NULL));
     for (uint32_t i = 1; i <= rounds; i++) {

@@ -47,7 +47,7 @@ static bool is_blocked(int number)
     return sigismember(&now, number) == 1;
 }
 
-/* The end to write to of a pipe that nobody reads. */
+/* The write end of a pipe without a reader. */
 static int broken_pipe(void)
 {
     int ends[2];

@@ -1,4 +1,4 @@
-/* interrupt_test.c - a signal to one thread: who is called, who is called as well, and what is there afterwards. */
+/* interrupt_test.c - a signal to one thread: which handlers are called, and which handler is in place afterwards. */
 #include "port/interrupt.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ static volatile sig_atomic_t calls, plain_calls, full_calls, full_number;
 static void on_interrupt(void)
 {
     calls++;
-    errno = EPIPE; /* a handler may; whoever was interrupted must not notice */
+    errno = EPIPE; /* a handler may change errno; the interrupted code must not notice */
 }
 
 static void on_interrupt_too(void)
@@ -199,7 +199,7 @@ TEST(only_the_thread_that_is_meant_is_interrupted)
     fli_store_rel(&is_enough, true);
     fli_thread_join(&thread);
     same(calls, 1);
-    fli_interrupt_send(fli_load_rlx(&other_id)); /* it has ended: nobody is interrupted */
+    fli_interrupt_send(fli_load_rlx(&other_id)); /* it has ended: no thread is interrupted */
     same(calls, 1);
     fli_interrupt_remove();
 }

@@ -237,7 +237,7 @@ TEST(a_socket_says_whether_it_is_connected)
     same(fli_net_connected(fd), -EAGAIN); /* not yet */
     same(fli_net_shutdown(fd), -ENOTCONN);
     fli_address none = { .size = 0 };
-    ok(fli_net_address(fd, true, &none)); /* nobody is there: no error, and no address */
+    ok(fli_net_address(fd, true, &none)); /* no peer: no error, and no address */
     same(none.size, 0);
     close(fd);
     same(fli_net_connected(fd), -EBADF);

@@ -332,7 +332,7 @@ TEST(a_ring_is_heard_by_the_next_wait_and_several_are_one)
 {
     fli_parker parker;
     ok(fli_parker_init(&parker));
-    assert_false(fli_park(&parker, 0)); /* long ago, and nobody rang */
+    assert_false(fli_park(&parker, 0)); /* long ago, without an unpark */
     fli_unpark(&parker);
     fli_unpark(&parker);
     assert_true(fli_park(&parker, UINT64_MAX));
@@ -342,7 +342,7 @@ TEST(a_ring_is_heard_by_the_next_wait_and_several_are_one)
     fli_unpark(&parker);
     assert_true(fli_park(&parker, 0)); /* it rang in time, however late we listen */
 #if defined(__linux__)
-    /* A signal, and a ring that somebody else has heard: it goes on waiting until its time is up. */
+    /* A signal, and an unpark that was already consumed: it waits on until its time is up. */
     static const int reasons[] = { EINTR, EAGAIN };
     for (int i = 0; i < 2; i++) {
         until_ns = fli_clock_ns() + 1000000;
@@ -359,7 +359,7 @@ TEST(a_ring_is_heard_by_the_next_wait_and_several_are_one)
 
 typedef struct pair {
     fli_parker parkers[2];
-    uint64_t turns; /* plain: whose turn it is, he writes it */
+    uint64_t turns; /* plain: written by the thread that has the turn */
 } pair;
 
 static void answer_parkers(void *arg)

@@ -1,4 +1,4 @@
-/* limit_test.c - the word that says how full a mailbox is: who comes in, who waits, and what its edges hold. */
+/* limit_test.c - the load of a mailbox: which senders reserve room, which wait, and its limits. */
 #include "proc/limit.h"
 
 #include "port/thread.h"
@@ -79,7 +79,7 @@ TEST(waiting_senders_are_not_overtaken)
     same(fli_limit_reserve(p, GEN, 1, false), FLI_ADMIT);
     same(fli_limit_wait(p, GEN, 1), FLI_ADMIT_FULL);
     same(fli_limit_wait(p, GEN, 1), FLI_ADMIT_FULL);
-    assert_true(fli_limit_release(p, GEN, 1, 1)); /* whoever makes room hears of them */
+    assert_true(fli_limit_release(p, GEN, 1, 1)); /* a release of room reports them */
     same(fli_limit_reserve(p, GEN, 1, false), FLI_ADMIT_FULL);
     same(fli_limit_wait(p, GEN, 1), FLI_ADMIT_FULL);
     same(fli_limit_reserve(p, GEN, 1, true), FLI_ADMIT);
@@ -216,7 +216,7 @@ TEST(concurrent_senders_never_exceed_the_limit)
     fli_thread   threads[THREADS];
     (void)open_proc(&c.proc, GEN, MAX, 0, FILCH_OVERFLOW_FAIL);
     c.rounds = scaled(500000);
-    /* One less than threads, so that somebody is refused now and then. */
+    /* One less than threads, so that some sends are refused. */
     same(fli_limit_reserve(&c.proc, GEN, 0, false), FLI_ADMIT);
     same(fli_limit_reserve(&c.proc, GEN, 0, false), FLI_ADMIT);
     fli_store_rlx(&c.inside, 2);

@@ -260,7 +260,7 @@ TEST(what_came_while_it_settled_is_drained_and_kept)
     expect_messages(&b, p, 1, 1);
     send_int(&b, p, 2); /* between the last look and the settling */
     assert_false(bench_settle(&b, p, FLI_IDLE));
-    same(fli_load_rlx(&b.woken), 0); /* nobody else was told to wake it */
+    same(fli_load_rlx(&b.woken), 0); /* no other caller got WOKE */
     expect_messages(&b, p, 2, 2);
     assert_true(bench_settle(&b, p, FLI_IDLE));
     same(bench_finish(&b, p), 0);
@@ -509,7 +509,7 @@ TEST(a_message_to_the_dead_is_the_senders_again)
     same(fli_send(&b.rt, &b.worker, pid, nobody, &data), FILCH_EDEAD);
     free(bytes);
     same(fli_load_rlx(&b.worker.counters.undelivered), 1);
-    /* The slot's next owner is somebody else. */
+    /* The slot's next process is another one. */
     fli_proc *next = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     assert_ptr_equal(next, p);
     same(fli_send(&b.rt, &b.worker, pid, nobody, &data), FILCH_EDEAD);

@@ -110,7 +110,7 @@ struct fli_local {
     uint32_t sends, pushed; /* in the current step: messages sent, and processes pushed to the worker's own deque */
     uint32_t index;         /* of the worker: index of arrays with one element per worker */
     uint32_t number;        /* index plus one: stored in sender_worker of its messages */
-    /* The yield whose handler is running, if it may complete inline: its key, or 0 once it has completed */
+    /* The yield of the running handler, if it may complete inline: its key, or 0 once it has completed */
     uint64_t        inline_key;
     fli_event_node *inline_node;   /* its node; NULL: none, or the result is in the list of completions */
     filch_event    *inline_result; /* the result until then. Plain: set once */

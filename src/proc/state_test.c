@@ -92,7 +92,7 @@ TEST(rousing_wakes_without_an_event)
     }
 }
 
-/* Nobody with another generation, and nobody at all once it is over, changes anything. */
+/* A call with another generation, and every call after the end, changes nothing. */
 TEST(a_stale_pid_reaches_no_process)
 {
     for (unsigned s = FLI_FREE; s <= FLI_DONE; s++) {
@@ -195,7 +195,7 @@ TEST(one_that_was_called_settles_either_way_unless_something_came)
     expect_word(state, FLI_DONE, 0, 0);
 }
 
-/* Who may be sent to by the short way without waking anybody, and who may not. */
+/* Words that the fast path may push to without a wake-up, and words that it may not. */
 TEST(the_awake_are_told_from_all_others_by_how_they_differ_from_the_idle)
 {
     for (unsigned s = FLI_FREE; s <= FLI_ACTIVE_ONE; s++) {
@@ -312,8 +312,8 @@ TEST(the_fast_exit_refuses_flags_and_the_last_generation)
 
 enum { PUSHERS = 3, NODES = 64 };
 
-/* Pushers push nodes of their own and wait until they come back. Whoever is told WOKE puts the process on the "queue",
- * which must be empty; the owner takes it from there, empties the stack, and settles. */
+/* Pushers push nodes of their own and wait until they come back. A pusher that gets WOKE puts the process on the
+ * "queue", which must be empty; the owner takes it from there, empties the stack, and settles. */
 typedef struct arena {
     fli_state state;
     FLI_ATOMIC(bool) queued;

@@ -1,4 +1,4 @@
-/* values_test.c - inherited values: the newest of a name is found, and a chain lives as long as anybody holds it. */
+/* values_test.c - inherited values: the newest of a name is found, and a chain lives as long as it is referenced. */
 #include "proc/values.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* yields_test.c - a yield is answered once, by whoever comes first; late answers find nothing, and nothing leaks. */
+/* yields_test.c - a yield completes once, by the first completion; later ones find nothing, and nothing leaks. */
 #include "proc/yields.h"
 
 #include <stdlib.h>
@@ -183,7 +183,7 @@ TEST(a_yield_that_is_being_answered_is_not_named_in_the_report)
     bench_end(&b);
 }
 
-/* Claimed before the end, handed over after it: the completion finds nobody and frees the node itself. */
+/* Claimed before the end, handed over after it: the completion finds no process and frees the node itself. */
 TEST(a_completion_after_the_end_is_freed_by_its_sender)
 {
     bench b;

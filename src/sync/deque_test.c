@@ -21,7 +21,7 @@ static void *heap_alloc(void *user, void *old, size_t old_size, size_t size)
     heap *h = user;
     if (size == 0) {
         h->bytes -= old_size;
-        /* Whoever still looks there shall notice. Volatile, or the compiler drops stores just before a free. */
+        /* A thread that still reads there gets garbage. Volatile, or the compiler drops stores just before a free. */
         for (size_t i = 0; i < old_size; i++) ((volatile unsigned char *)old)[i] = 0xee;
         free(old);
         return NULL;

@@ -1,4 +1,4 @@
-/* lifo_slot_test.c - room for one item: who puts, who takes, and that nobody gets it twice. Interleavings are explored
+/* lifo_slot_test.c - one item: put, take, and that it is not taken twice. Interleavings are explored
  * in test/parts. */
 #include "sync/lifo_slot.h"
 
