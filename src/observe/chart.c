@@ -42,7 +42,7 @@ void fli_chart_who(const fli_chart *chart, uint32_t number, char *out, size_t si
 {
     const char *name = number < chart->name_room && chart->names[number] != NULL ? chart->names[number] : "?";
     if (number == FLI_CHART_OUTSIDE) snprintf(out, size, "outside");
-    else if (number == FLI_CHART_UNKNOWN) snprintf(out, size, "somebody gone");
+    else if (number == FLI_CHART_UNKNOWN) snprintf(out, size, "an unknown process");
     /* Both ends of a long name are kept: names of Lua processes end with their line ("basket_test.lua:15"). */
     else if (strlen(name) > FLI_CHART_NAME_MAX)
         snprintf(out, size, "%.7s..%s#%u", name, name + strlen(name) - 7, number);

@@ -105,7 +105,7 @@ TEST(each_kind_of_event_is_drawn_and_said)
         "        1.000       |         o-------->|      bank#1 sends -7 to teller#2\n"
         "        1.001       |         /<--------o      teller#2 sends 0.5 to bank#1: FILCH_EFULL\n"
         "        0.000       |         |         o      teller#2 sends an empty message to teller#2\n"
-        "        0.000       |         |         o      teller#2 sends a pid to somebody gone: error 1005\n"
+        "        0.000       |         |         o      teller#2 sends a pid to an unknown process: error 1005\n"
         "        0.000       |         |         *      teller#2 gets \"hello.\" from bank#1\n"
         "        0.000       |         *         |      bank#1 gets 3 bytes from outside\n"
         "        0.000       |         *         |      bank#1 gets a pointer from its timer 9\n"
