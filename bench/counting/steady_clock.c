@@ -1,6 +1,6 @@
 /* steady_clock.c - a clock for counting (tools/bench_gate loads it before the C library's): each reading is 2 us after the one
- * before. A worker reads the clock more rarely while little time passes, and lets the oldest go first the more often the longer steps
- * take; by this clock it does so as on a fast machine, and alike in every run, under valgrind and beside other programs too. */
+ * before. A worker reads the clock more rarely while little time passes, and makes fairness picks more often the longer steps take;
+ * with this clock it does so as on a fast machine, and equally in every run, under valgrind and beside other programs too. */
 #include <stdatomic.h>
 #include <time.h>
 

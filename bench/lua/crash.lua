@@ -1,5 +1,5 @@
 -- crash.lua - a crowd of supervised processes, of which one in ten crashes at once, and how long the others take to answer
--- before, during and after that. Run by crash.c: gives lines "name value".
+-- before, during and after that. Run by crash.c: returns lines "name value".
 local total, crashes, storms, period_us = ...
 local size = 100 -- children of one supervisor
 local me = process.self()
@@ -12,8 +12,8 @@ local function worker()
   end
 end
 
--- Asks one of `others` every period and notes how long after it was due the answer was there: a probe that is late because the
--- one before it was counts as late. Told "report", it sends what it has.
+-- Sends a request to one of `others` every period and records the time from its due time to the answer: a probe that is
+-- late because of the one before it counts as late. On "report" it sends the records.
 local function probe(others, period_ns)
   local samples, due, count = {}, time.ns(), #others
   while true do
@@ -43,7 +43,7 @@ local start_ms = (time.now() - began) * 1000
 teams = nil
 collectgarbage() -- this process is also one that others wait for: it stays small
 
--- Of each team, every so manieth crashes; the others are asked. In a process of its own, which takes its memory along.
+-- Of each team, every n-th process crashes; the others get requests. In a process of its own, so that its memory is freed.
 local function choose(what)
   return process.exec { function()
     local chosen, n, every = {}, 0, total // crashes
@@ -63,7 +63,7 @@ end
 local prober = process.spawn(probe, assert(choose("calm")), period_us * 1000)
 local reports = {}
 
--- What the prober has noted since the last time: under this name, or forgotten.
+-- Gets the records of the prober since the last time: kept under this name, or dropped.
 local function collect(phase)
   local samples = assert(process.request(prober, "report", "1m"))
   if phase then reports[#reports + 1] = { phase = phase, samples = samples } end
@@ -100,7 +100,7 @@ local alive = process.exec(function()
 end)
 assert(alive == total, "somebody is missing")
 
--- ---- what came of it ----------------------------------------------------------------------------------------------------
+-- ---- the results --------------------------------------------------------------------------------------------------------
 
 local lines = {}
 local function line(name, value) lines[#lines + 1] = ("%s %.3f"):format(name, value) end

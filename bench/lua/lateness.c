@@ -1,5 +1,5 @@
-/* lateness.c - how late a process gets beside hostile Lua: two workers, two processes of one row of test/lua/hostile.lua, a process that
- * wants a step every 10 ms, and beside it a plain thread that wants the same of the system. Then both are terminated, and how long that
+/* lateness.c - the delay of a process beside hostile Lua code: two workers, two processes of one row of test/lua/hostile.lua, a process that
+ * wants a step every 10 ms, and a plain thread that sleeps for the same period, as the reference. Then both are terminated, and how long that
  * takes is measured. One line of JSON for each row.
  *
  *     lua_lateness [--run MS] [--only NAME] [--list]
@@ -126,7 +126,7 @@ static filch_pid start(world *w, const char *chunk, const char *name, filch_exit
     return pid;
 }
 
-/* All names of rows, one a line. */
+/* Returns all names of rows, one per line. */
 static char *names_of_rows(void)
 {
     world w = open_world();
@@ -145,7 +145,7 @@ static double ms(uint64_t ns)
     return (double)ns / 1e6;
 }
 
-/* Measures one row. Returns whether it is within the limits. */
+/* Measures one row. Returns true if it is within the limits. */
 static bool measure(const char *name, unsigned run_ms)
 {
     world           w = open_world();

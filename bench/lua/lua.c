@@ -1,9 +1,9 @@
-/* lua.c - what Lua processes cost: one line each, with what must be reached and what we aim at (us, or bytes).
+/* lua.c - the costs of Lua processes: one line each, with the required value and the target (us, or bytes).
  *
  *     lua [--workers N] [--size N]
  *
- * The times are taken by the programs themselves, on the scheduler's clock. One worker unless told otherwise: what is
- * measured is the path of a message or a start, not how two cores share it.
+ * The times are taken by the programs themselves, on the scheduler's clock. One worker by default: this
+ * measures the path of a message or a start, not how two cores share it.
  */
 #include <filch_lua.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static void ended(void *user, filch_pid pid, filch_err error, const filch_data *
     bench_over(&b);
 }
 
-/* Runs the chunk with the size as its argument; gives the number that it returns. */
+/* Runs the chunk with the size as its argument. Returns its result, a number. */
 static double run(const char *chunk)
 {
     filch_lua_code         *code;
@@ -125,7 +125,7 @@ static const char crowd[] =
 static const char fib[] = "local function f(n) if n < 2 then return n end return f(n - 1) + f(n - 2) end\n"
                           "local t = time.ns() f(32) return time.ns() - t\n";
 
-/* Two that never wait take turns: how long the longest turn was, as they see it on the clock. */
+/* Two processes that never wait alternate: measures the longest turn, by the clock. */
 static const char loops[] =
     "local me = process.self()\n"
     "for i = 1, 2 do process.spawn(function()\n"

@@ -1,7 +1,7 @@
 -- pingpong.lua - two processes and a ball. Shows arguments, answering the sender, and waiting for a result.
 local rounds = tonumber((...)) or 3
 
--- Hits the ball back until it is caught. Its result goes to whoever waits for it.
+-- Hits the ball back until it is caught. A process that waits for it gets its result.
 local function player(name)
   local hits = 0
   while true do
@@ -23,5 +23,5 @@ end
 process.receive()
 process.send(pong, "catch")
 
--- The end of a process that is monitored comes as a message.
+-- The end of a monitored process arrives as a message.
 print(process.receive({ event = "exit", pid = pong }).result)

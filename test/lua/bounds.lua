@@ -1,4 +1,4 @@
--- bounds.lua - values at the edges of every form that a codec has, compared with codecs written a second time, in Lua.
+-- bounds.lua - boundary values of every format of the codecs, compared with independent codecs written in Lua.
 local bounds = {}
 
 local sizes = { 0, 1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 1024, 16384, 65535, 65536 }
@@ -81,7 +81,7 @@ end
 
 -- ---- MessagePack ----
 
--- The shortest bytes of the format, as its specification says.
+-- The shortest encoding, by the specification.
 local function packed(value)
   if value == nil then return "\xc0" end
   if type(value) == "boolean" then return value and "\xc3" or "\xc2" end
@@ -128,7 +128,7 @@ function bounds.msgpack()
   end)
 end
 
--- Forms that are longer than need be, and those that Lua does not write.
+-- Encodings that are longer than necessary, and those that Filch does not write.
 function bounds.msgpack_forms()
   for _, n in ipairs { 0, 1, 127, 128, 255 } do is(msgpack.decode("\xcc" .. string.pack(">I1", n)), n, "uint8 " .. n) end
   for _, n in ipairs { 0, 1, 255, 256, 65535 } do is(msgpack.decode("\xcd" .. string.pack(">I2", n)), n, "uint16 " .. n) end
@@ -164,7 +164,7 @@ function bounds.msgpack_forms()
   end
 end
 
--- Every beginning of the bytes of a value is refused, and none of them is another value.
+-- Every proper prefix of an encoded value is refused.
 function bounds.msgpack_cut()
   for _, value in ipairs { 200, 60000, 70000, 1 << 40, -100, -1000, -70000, -(1 << 40), 1.5, ("x"):rep(20), ("x"):rep(40), ("x"):rep(300), list(3), list(20), map(3), map(20) } do
     local bytes = packed(value)

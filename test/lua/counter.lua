@@ -1,4 +1,4 @@
--- counter.lua - a module that is also a process: adds up, and tells.
+-- counter.lua - a module that is also a process: adds up, and replies with the sum.
 local function main(start)
   local n = start or 0
   while true do

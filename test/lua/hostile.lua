@@ -1,5 +1,5 @@
--- hostile.lua - for each function of the environment a call that tries to keep its worker: a callback that loops, a size, a pattern, a path.
--- Returns rows, by name; lua_hostile_test drives each beside another process, bench/lua_lateness measures how late that one gets.
+-- hostile.lua - for each function of the environment a call that tries to occupy its worker: a callback that loops, a size, a pattern, a path.
+-- Returns rows, by name; lua_hostile_test drives each beside another process, bench/lua_lateness measures the delay of that process.
 local function loop() while true do end end
 local function with(event, f) return setmetatable({}, { [event] = f }) end
 local looping = with("__tostring", loop)
@@ -132,7 +132,7 @@ local rows = {
   ["utf8.offset"] = function() utf8.offset(big(), -1000000) utf8.offset(big(), 3000000) end,
   ["work.run"] = function() work.run(function() while true do end end) end,
   ["xpcall"] = function() xpcall(error, loop) end,
-  -- what is no function: what the language itself does
+  -- operations of the language itself, which are not functions
   ["(concat)"] = function() local s = big() return s .. s end,
   ["(compare)"] = function() return zeros() < zeros() .. "x" end,
   ["(index)"] = function() return ({})[big() .. math.random()] end,
@@ -142,7 +142,7 @@ local rows = {
   ["(recursion)"] = function() local function f() return 1 + f() end f() end,
 }
 
--- They take no callback, size, pattern or path: odd values are given to them.
+-- They take no callback, size, pattern or path: they get unusual values.
 local plain = [[channel.inbox coroutine.isyieldable coroutine.running coroutine.status coroutine.yield getmetatable math.abs math.acos math.asin
   math.atan math.ceil math.cos math.deg math.exp math.floor math.fmod math.log math.modf math.rad math.random math.randomseed math.sin math.sqrt
   math.tan math.tointeger math.type math.ult os.clock os.difftime os.time process.cancel process.leave process.link process.lookup process.monitor

@@ -1,5 +1,5 @@
--- leaks.lua - one round of each feature of the libraries, after which everything is as it was: what a round leaves behind, a
--- thousand rounds show. See lua_leaks_test.c.
+-- leaks.lua - one round of each feature of the libraries, after which nothing may be left: a leak of one round shows
+-- after a thousand. See lua_leaks_test.c.
 local leaks = {}
 local features = {}
 

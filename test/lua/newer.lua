@@ -1,4 +1,4 @@
--- newer.lua - what the processes of lua_upgrade_test go over to: takes a total as the old code has it, in thousands.
+-- newer.lua - the new code of the processes of lua_upgrade_test: takes the total of the old code, in thousands.
 local function main(total, waiting)
   if waiting then assert(process.reply(waiting, "answered by the new one")) end
   while true do

@@ -1,4 +1,4 @@
--- older.lua - adds up, and goes over to whatever it is told to. For lua_upgrade_test.
+-- older.lua - adds up, and upgrades to the code that a message names. For lua_upgrade_test.
 local function main(total)
   while true do
     local message, from = process.receive()

@@ -1,4 +1,4 @@
--- reader.lua - reads numbers in order, and goes over to itself now and then, with some of them kept. For lua_upgrade_test.
+-- reader.lua - reads numbers in order, and upgrades to itself now and then, while some are kept. For lua_upgrade_test.
 local function main(me, from, count)
   for n = from, count do
     local message = process.receive()

@@ -1,4 +1,4 @@
--- told.lua - tells when it begins and ends, and fails when it is told to. For lua_supervisor_test.
+-- told.lua - reports its start and end, and fails on request. For lua_supervisor_test.
 local function main(whom, who)
   process.send(whom, "+" .. who)
   local fine, why = pcall(function()

@@ -1,4 +1,4 @@
--- upgrades.lua - wants to be told of new code. For lua_no_memory_test.
+-- upgrades.lua - asks to be notified of new code. For lua_no_memory_test.
 local function main(state)
   process.upgradable(function() return state end)
   while true do

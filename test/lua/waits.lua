@@ -1,4 +1,4 @@
--- waits.lua - goes over to other code while tasks sleep and wait for answers. For lua_upgrade_test.
+-- waits.lua - upgrades while tasks sleep and wait for answers. For lua_upgrade_test.
 local function after(me, mute)
   process.send(me, "new")
   for i = 1, 5 do
@@ -6,7 +6,7 @@ local function after(me, mute)
     if answer ~= "new " .. i then error("answered " .. tostring(answer)) end
   end
   for _ = 1, 10 do time.sleep(0.01) end
-  -- Nothing has come that was meant for the old one.
+  -- No event for the old code has arrived.
   local message = process.receive()
   error("got " .. tostring(message))
 end

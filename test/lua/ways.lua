@@ -1,4 +1,4 @@
--- ways.lua - goes over to other code from all kinds of places. For lua_upgrade_test.
+-- ways.lua - upgrades from all kinds of places. For lua_upgrade_test.
 local ways = {}
 
 local function as(me, what)

@@ -1,4 +1,4 @@
-"""beside_redis_test KV - random commands to kv and to redis-server: the answers are the same, byte for byte."""
+"""beside_redis_test KV - random commands to kv and to redis-server must get identical replies."""
 import os
 import random
 import select
@@ -29,7 +29,7 @@ KEYS = ["a", "b", "c", "n", "m"]
 
 
 def raw_reply(client):
-    """The bytes of one reply."""
+    """Returns the bytes of one reply."""
     line = client.line()
     if line[:1] == b"$" and line != b"$-1\r\n":
         return line + client.exactly(int(line[1:]) + 2)

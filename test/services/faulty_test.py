@@ -1,4 +1,4 @@
-"""faulty_test FAULTY - an acceptor whose calls fail: no process is left over, and connections are counted right."""
+"""faulty_test FAULTY - an acceptor with failing calls: no process is left over, and the count of connections is right."""
 import os
 import sys
 import time
@@ -28,7 +28,7 @@ class Faulty(unittest.TestCase):
         self.assertNotIn("a connection failed", complaints)
 
     def knock(self):
-        """A connection, and how many live as it was told; None: it was closed."""
+        """Returns a connection, and the number of live ones that it reported; None if it was closed."""
         while True:
             try:
                 client = running.Client(self.service.port)
@@ -42,7 +42,7 @@ class Faulty(unittest.TestCase):
         return client, int(line.split()[1]) if line else None
 
     def knock_until(self, live):
-        """Knocks until that many live: ends are told a little later."""
+        """Connects until that many live: ends are counted a little later."""
         end = time.monotonic() + running.PATIENCE
         while time.monotonic() < end:
             client, found = self.knock()

@@ -1,4 +1,4 @@
-"""http_test PROGRAM - the HTTP service, asked over loopback."""
+"""http_test PROGRAM - requests to the HTTP service over loopback."""
 import http.client
 import os
 import re
@@ -10,7 +10,7 @@ GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 def answer(client, body=True):
-    """(status, headers, body) of the next reply."""
+    """Returns (status, headers, body) of the next reply."""
     head = client.until(b"\r\n\r\n").decode()
     lines = head[:-4].split("\r\n")
     status = re.fullmatch(r"HTTP/1\.1 (\d+) [\w ]+", lines[0])
@@ -25,7 +25,7 @@ class Http(running.ServiceTest, running.Common):
         self.assertEqual(answer(client)[::2], (200, HELLO))
 
     def status(self, data):
-        """What is said to this, and that the connection ends then."""
+        """Returns the reply, and checks that the connection is closed then."""
         c = self.client()
         c.send(data)
         status, headers, _ = answer(c)

@@ -1,4 +1,4 @@
-"""kv_test PROGRAM - the key-value service, asked over loopback as redis-cli and others would."""
+"""kv_test PROGRAM - requests to the key-value service over loopback, as redis-cli and others send them."""
 import os
 import random
 import shutil

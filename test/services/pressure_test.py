@@ -1,4 +1,4 @@
-"""pressure_test KV HTTP CHAT FAILING_ALLOC - the services under clients that hold what they can, and at their end.
+"""pressure_test KV HTTP CHAT FAILING_ALLOC - the services with clients that use up resources, and during their stop.
 
 Limits are set low on the command line, and the tests wait for what must happen, not for a time.
 """
@@ -24,7 +24,7 @@ def descriptors(service):
 
 
 def count_rest(client):
-    """How many bytes come until the other side closes."""
+    """Returns the number of bytes until the other side closes."""
     count, room = len(client.rest), bytearray(1 << 20)
     client.rest = b""
     while True:
@@ -65,7 +65,7 @@ class Pressure(unittest.TestCase):
         self.assertEqual(reply(c), b"OK")
         return c
 
-    # ---- the end ----
+    # ---- stop ----
 
     def test_a_long_reply_that_has_begun_arrives_whole_when_it_is_asked_to_end(self):
         size = 60 * MB if running.PLAIN else 8 * MB
@@ -118,7 +118,7 @@ class Pressure(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("stopping: the deadline has passed", complaints)
 
-    # ---- clients that hold what they can ----
+    # ---- clients that use up resources ----
 
     def test_clients_that_read_nothing_are_let_go(self):
         count = running.scale(200, 20)
@@ -210,7 +210,7 @@ class Pressure(unittest.TestCase):
                 continue
         self.assertEqual(self.stops()[0], 0)
 
-    # ---- what was answered is sent ----
+    # ---- replies are sent before the end ----
 
     def test_what_was_answered_is_sent_although_the_next_request_fails(self):
         self.start(KV)
@@ -224,7 +224,7 @@ class Pressure(unittest.TestCase):
         c.send(GET + GET.replace(b"/ ", b"/crash ", 1) + GET)
         self.assertEqual(c.all().count(b"200 OK"), 1)
 
-    # ---- complaints that nobody reads ----
+    # ---- stderr that is not read ----
 
     def test_a_full_stderr_stops_neither_the_service_nor_its_end(self):
         read_end, write_end = os.pipe()

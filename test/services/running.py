@@ -1,4 +1,4 @@
-"""running - a service as its tests see it: the real program, started on a port of the system's choice, and sockets to it.
+"""running - starts a service for its tests: the real program, on a port chosen by the system, and sockets to it.
 
 Nothing here waits by the clock: reads wait for bytes, ends wait for the process, and both fail after PATIENCE seconds.
 """
@@ -21,7 +21,7 @@ PLAIN = os.environ.get("FILCH_TEST_SCALE", "100") == "100"  # no sanitizer, whic
 
 
 def scale(full, least):
-    """How much of a loop to run."""
+    """Returns the scaled length of a loop."""
     return max(least, full * int(os.environ.get("FILCH_TEST_SCALE", "100")) // 100)
 
 
@@ -33,7 +33,7 @@ def die_with_parent():
 
 
 class Client:
-    """One connection, with what was read and not yet asked for."""
+    """One connection, with a buffer of bytes that were read ahead."""
 
     def __init__(self, port, receive_bytes=0):
         self.socket = socket.socket()
@@ -52,7 +52,7 @@ class Client:
         self.socket.sendall(data)
 
     def more(self):
-        """Some more bytes; b"" at the end, also if the other side was not polite about it."""
+        """Returns some more bytes; b"" at the end, also after a reset."""
         try:
             return self.socket.recv(65536)
         except ConnectionError:
@@ -80,7 +80,7 @@ class Client:
         return self.until(b"\n")
 
     def all(self):
-        """Everything until the other side closes."""
+        """Returns everything until the other side closes."""
         while True:
             got = self.more()
             if not got:
@@ -100,7 +100,7 @@ class Client:
         self.socket.shutdown(socket.SHUT_WR)
 
     def reset(self):
-        """Gone without a goodbye: the other side gets a reset."""
+        """Closes so that the other side gets a reset."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 
@@ -128,12 +128,12 @@ class Service:
                 self.changed.notify_all()
 
     def hears(self, text, count):
-        """Waits until it has complained of that so often."""
+        """Waits until stderr has that many lines with the text."""
         with self.changed:
             return self.changed.wait_for(lambda: self.said.count(text) >= count, PATIENCE)
 
     def stop(self, number=signal.SIGTERM):
-        """Asks it to end; (exit code, what it complained about)."""
+        """Sends SIGTERM. Returns (exit code, stderr)."""
         self.process.send_signal(number)
         return self.end()
 
@@ -146,7 +146,7 @@ class Service:
 
 
 class ServiceTest(unittest.TestCase):
-    """One service for each test, which must end well, and tell of no more failures than the test expects."""
+    """One service for each test; it must exit with 0, and report no more failures than the test expects."""
     program = None
     failures = 0
 
@@ -169,7 +169,7 @@ class ServiceTest(unittest.TestCase):
 
 
 class Common:
-    """What every service promises; mixed into the tests of each."""
+    """Tests for every service; mixed into the tests of each."""
 
     def test_a_port_that_is_taken_is_told_and_is_an_error(self):
         second = Service(self.program, "--port", str(self.service.port))

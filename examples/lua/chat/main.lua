@@ -1,5 +1,5 @@
 -- main.lua - a chat server: filch run --net examples/lua/chat [ADDRESS]. Talk to it with: nc 127.0.0.1 7000
--- One process holds the room. Each guest has two tasks in it: one reads what he types, one writes what he hears.
+-- One process holds the room. Each guest has two tasks in it: one reads lines from the client, one writes lines to it.
 local room = require("room").new()
 local listener = assert(net.listen((...) or "127.0.0.1:7000"))
 print("listening on " .. listener:address())

@@ -1,4 +1,4 @@
--- room.lua - who is in the room, and what they hear. Each guest has a channel of lines; whoever does not read misses some.
+-- room.lua - the guests and the lines they get. Each guest has a channel of lines; a guest that does not read misses some.
 local Room = {}
 Room.__index = Room
 
@@ -6,14 +6,14 @@ local function new()
   return setmetatable({ guests = {}, count = 0 }, Room)
 end
 
--- To all but `except`. A line for which a guest has no room is lost to him alone: nobody waits for a slow one.
+-- To all but `except`. A line for which a guest has no room is lost for that guest alone: the others do not wait.
 function Room:tell(line, except)
   for name, lines in pairs(self.guests) do
     if name ~= except and lines:room() > 0 then lines:send(line) end
   end
 end
 
--- A channel of what the guest is to hear; nil and why if the name will not do.
+-- Returns the channel of lines for the guest; nil and the reason if the name is not accepted.
 function Room:enter(name)
   if not name:match("^%w+$") then return nil, "a name has letters and digits" end
   if self.guests[name] then return nil, name .. " is taken" end

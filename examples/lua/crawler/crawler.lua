@@ -1,14 +1,14 @@
 -- crawler.lua - fan out, but not too far: one process per page, and only so many at once.
 local crawler = {}
 
--- What each of these processes does. It ends with the links it has found, or with an error: both are told to whoever
--- monitors it.
+-- What each of these processes does. It ends with the links it has found, or with an error: the monitoring process
+-- gets both.
 local function visit(page)
   return require("site").fetch(page)
 end
 
--- Crawls from `start` with at most `limit` pages at a time. Answers the pages found, the errors by page, and how many
--- were under way at once at most.
+-- Crawls from `start` with at most `limit` pages at a time. Returns the pages found, the errors by page, and the
+-- largest number of pages at once.
 function crawler.crawl(start, limit)
   local found, failed, peak = {}, {}, 0
   local queue, seen, busy, busy_count = { start }, { [start] = true }, {}, 0

@@ -1,4 +1,4 @@
--- site.lua - a small web to crawl: who links to whom. Fetching takes a while, and one page is broken.
+-- site.lua - a small web to crawl: pages and their links. Fetching takes a while, and one page is broken.
 local links = {
   home = { "news", "shop", "about" },
   news = { "home", "news/1", "news/2", "news/3" },

@@ -1,7 +1,7 @@
 -- protocol.lua - one line asks, one line answers: SET name value, GET name, ADD name number, DEL name, COUNT, QUIT.
 local protocol = {}
 
--- The answer to `line`, from the store process `store`; nil when the client wants to go.
+-- Returns the answer to `line`, from the store process `store`; nil for QUIT.
 function protocol.answer(store, line)
   local verb, name, rest = line:match("^(%u+) ?(%S*) ?(.*)$")
   if verb == "QUIT" then return nil end

@@ -1,4 +1,4 @@
--- counter.lua - counts, and goes on as its second version when it is told to.
+-- counter.lua - counts, and upgrades to its second version on request.
 local function second(count)
   while true do
     local message, from = process.receive()

@@ -1,5 +1,5 @@
 -- main.lua - what Filch does, seen from Lua, in a few seconds: `./dev run`, or filch run examples/lua/show [quick].
--- Many processes; work that is stolen; a crash and its restart; new code; a loop that keeps nobody waiting; the counters.
+-- Many processes; work that is stolen; a crash and its restart; new code; an endless loop that does not delay others; the counters.
 local tell = require "tell"
 local quick = ... == "quick"
 local began = time.now()

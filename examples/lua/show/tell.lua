@@ -1,4 +1,4 @@
--- tell.lua - how the show talks: headings, numbers with commas, and rows.
+-- tell.lua - the output of the show: headings, numbers with commas, and rows.
 local tell = {}
 
 function tell.heading(number, text)

@@ -1,11 +1,11 @@
--- tally_1.lua - counts visits. Told to, it goes on as the next version, with all it knows and without losing a visit.
+-- tally_1.lua - counts visits. On request it upgrades to the next version, with its state and without losing a visit.
 local function main(total)
   while true do
     local message, from = process.receive()
     if message == "total" then process.reply(from, total)
     elseif message == "version" then process.reply(from, 1)
     elseif message == "upgrade" then
-      -- Comes back only if the new code cannot go on: then this one does.
+      -- Returns only if the upgrade failed: then this version continues.
       local _, why = process.upgrade("tally_2", total, from)
       process.reply(from, nil, why)
     elseif message == "crash" then error("told to crash", 0)

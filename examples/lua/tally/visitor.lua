@@ -1,4 +1,4 @@
--- visitor.lua - visits so many times, and tells when it is done.
+-- visitor.lua - visits a number of times, and reports when it is done.
 local function main(boss, name, visits)
   for _ = 1, visits do
     process.send("tally", { visitor = name })

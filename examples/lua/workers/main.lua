@@ -1,4 +1,4 @@
--- main.lua - workers that fail and are started again: filch run examples/lua/workers
+-- main.lua - workers that fail and are restarted: filch run examples/lua/workers
 local pool = require "pool"
 
 local top = assert(pool.start(2, 10))

@@ -1,4 +1,4 @@
--- pool.lua - a pool of workers under a supervisor: one that fails is started again, until it has happened too often.
+-- pool.lua - a pool of workers under a supervisor: a failed worker is restarted, until there are too many failures.
 local pool = {}
 
 function pool.start(count, restarts_max)
@@ -7,7 +7,7 @@ function pool.start(count, restarts_max)
   return supervisor.start { name = "pool", intensity = restarts_max, period = "10s", children = children }
 end
 
--- Any of the workers divides; nil and why when it fails.
+-- Lets any of the workers divide. Returns nil and the reason if it fails.
 function pool.divide(number, by)
   local workers = process.members("workers")
   if #workers == 0 then return nil, "no worker is there" end

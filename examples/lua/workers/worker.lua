@@ -1,4 +1,4 @@
--- worker.lua - divides; its supervisor starts it again when it has failed.
+-- worker.lua - divides; its supervisor restarts it after a failure.
 local function main()
   process.join("workers")
   while true do
