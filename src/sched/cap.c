@@ -26,7 +26,7 @@ typedef struct cap {
     fli_mem  mem;
     uint64_t max; /* 0: none */
     uint32_t stripe_count; /* 0 with a limit */
-    /* The scheduler whose workers have stripes. NULL before they exist, and again before its memory is freed.  writes: create and
+    /* The scheduler of the workers that have stripes. NULL before they exist, and again before its memory is freed.  writes: create and
      * stop. reads: any; relaxed: a worker of `rt` was started after the first write, and has ended before the second. A worker
      * of a later scheduler at this address got it from the allocator, after the second write. */
     FLI_ATOMIC(fli_runtime *) rt;

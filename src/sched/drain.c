@@ -3,7 +3,7 @@
  *
  * INVARIANT  the stop gives a process one cancel. It comes behind the messages that were in the mailbox when the process was
  *            asked, or in front of them after `hurry` or with FILCH_STOP_CANCEL_FIRST.
- * INVARIANT  a process whose supervisor lives in this scheduler is asked by its supervisor, not here.
+ * INVARIANT  a process with a supervisor in this scheduler is asked by its supervisor, not here.
  */
 #include "proc/mailbox.h"
 #include "sched/sched.h"

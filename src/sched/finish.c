@@ -47,7 +47,7 @@ static inline void give_back(fli_worker *w, fli_proc *p)
     fli_finish_slot(w, p, fli_state_free(&p->state));
 }
 
-/* What step 7 needs of a process whose slot has been given back. */
+/* What step 7 needs of a process after its slot has been given back. */
 typedef struct last_words {
     filch_exit_fn on_exit; /* NULL: none */
     void         *user;

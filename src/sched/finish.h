@@ -5,7 +5,7 @@
 #include "payload/data.h"
 #include "sched/sched.h"
 
-/* Gives back the slot of `p`, whose word is FREE, and counts the end. `again`: the slot has generations left; if not, it is
+/* Gives back the slot of `p`, which is FREE by its state word, and counts the end. `again`: the slot has generations left; if not, it is
  * never used again. */
 static inline void fli_finish_slot(fli_worker *w, fli_proc *p, bool again)
 {

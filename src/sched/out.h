@@ -10,7 +10,7 @@
 
 struct filch_ctx {
     filch_sched     *sched; /* first: filch.h knows */
-    const fli_local *worker;  /* in a step: the worker, whose `serial` is the process. NULL: the two fields below are used */
+    const fli_local *worker;  /* in a step: the worker; its `serial` is the process. NULL: the two fields below are used */
     filch_pid        self;  /* in a step only its node is used */
     filch_values    *values;
 };

@@ -15,7 +15,7 @@ static bool is_stopping(filch_sched *sched)
     return fli_load_rlx(&sched->rt.phase) != FLI_OPEN;
 }
 
-/* Returns the type name of a process that lives, or whose slot has not been used again. */
+/* Returns the type name of a process that lives, or ended and its slot has not been used again. */
 static const char *name_of(fli_runtime *rt, uint64_t serial)
 {
     fli_proc *p = fli_proc_find(rt, serial);

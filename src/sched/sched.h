@@ -77,7 +77,7 @@ struct fli_worker {
     fli_proc *rerun;      /* the process just stepped, to be stepped again without a queue; NULL: none */
     uint64_t  idle_word;  /* the bookkeeping of a process that went idle on this worker: fli_proc_idle_word() */
     bool      fast_steps; /* steps are neither timed nor simulated: fast paths are allowed */
-    bool      may_rerun;  /* `rerun` is allowed: a worker with its own thread, whose steps no tick counts */
+    bool      may_rerun;  /* `rerun` is allowed: a worker with its own thread, where no tick counts steps */
     uint32_t  steps_left; /* steps that the running tick may still take; worker threads: UINT32_MAX */
     uint32_t           handler_cache_id; /* the command looked up last */
     const fli_handler *handler_cache;    /* and its handler; NULL: unknown command */
@@ -345,7 +345,7 @@ void fli_stop_killed(filch_sched *sched);
  * left. Thread: any. */
 void fli_stop_unread(filch_sched *sched, uint64_t serial, uint32_t unread);
 void fli_stop_cut(filch_sched *sched, uint64_t serial, uint64_t bytes);
-/* Adds the processes whose steps have not returned to the report. Returns how many there are. */
+/* Adds to the report each process that is in a step that has not returned. Returns how many there are. */
 uint64_t fli_report_stuck(filch_sched *sched);
 /* Moves what has been noted into the caller's report, or frees it if `out` is NULL. */
 void fli_report_give(filch_sched *sched, const filch_report *found, filch_report *out);
@@ -358,7 +358,7 @@ typedef enum fli_verdict { FLI_VERDICT_WAIT, FLI_VERDICT_STUCK, FLI_VERDICT_STAR
 /* Judges a step that has not returned. `mood` and `cpu_ns` are the state and the CPU time of its thread now. */
 fli_verdict fli_stuck_judge(fli_stuck *seen, uint64_t now_ns, fli_thread_mood mood, uint64_t cpu_ns);
 /* Judges the step of each worker. Returns FLI_VERDICT_WAIT if the stop should wait for one of them, else FLI_VERDICT_STUCK.
- * *starved is the number of steps whose threads the system does not run. Thread: the stopping one, after the deadline, which
+ * *starved is the number of steps on threads that the system does not run. Thread: the stopping one, after the deadline, which
  * was at `began_ns`. */
 fli_verdict fli_stuck_look(filch_sched *sched, uint64_t began_ns, uint64_t *starved);
 
@@ -379,7 +379,7 @@ void     fli_stop_force(filch_sched *sched);
 uint64_t fli_stop_over(filch_sched *sched);
 
 /* stats.c */
-/* Returns the number of processes that have not ended, with those whose on_exit has not returned. */
+/* Returns the number of processes that have not ended, with those that are still in on_exit. */
 uint64_t fli_stats_alive(filch_sched *sched);
 /* Returns true if the number of processes was at option `max_processes` at some moment during the call. May return false although
  * it was always there, if processes end and are spawned all the time. */

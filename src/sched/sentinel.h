@@ -20,7 +20,7 @@ uint64_t fli_sentinel_deadline_locked(struct fli_worker *w);
 FILCH_MUST_USE bool fli_sentinel_join_locked(struct fli_worker *w);
 /* `w` is unparked: it is sentinel or backup no longer. */
 void fli_sentinel_leave_locked(fli_idle *idle, struct fli_worker *w);
-/* Returns true if `w`, whose timeout has passed, must wake: as the sentinel, or because the sentinel is late. If not, the backup
+/* Returns true if `w` must wake after its timeout: as the sentinel, or because the sentinel is late. If not, the backup
  * has found all well, and parks for longer the next time. */
 bool fli_sentinel_heeds_timeout_locked(struct fli_worker *w);
 

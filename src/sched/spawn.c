@@ -291,7 +291,7 @@ static inline bool is_at_hand(filch_sched *sched, fli_local *worker)
     return fli_load_acq(&sched->rt.phase) == FLI_OPEN; /* PAIR runtime.phase, acquire half */
 }
 
-/* Makes an instance that does not fit into the control block, or whose arguments are not a value. */
+/* Makes an instance that does not fit into the control block, or has arguments that are not a value. */
 static __attribute__((noinline)) filch_err make_apart(filch_sched *sched, fli_proc *p, const filch_type *type,
                                                       const filch_ctx *ctx, const filch_spawn_options *opt)
 {
@@ -354,7 +354,7 @@ static __attribute__((noinline)) filch_err spawn_any(filch_sched *sched, const f
     if (FLI_UNLIKELY(rt->sim != NULL) && !rt->sim->point(rt, worker, "filch_spawn")) return FILCH_ESTATE;
     uint32_t relations = opt->relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK | FILCH_SPAWN_SUPERVISED);
     if (FLI_LIKELY(relations == 0 && opt->name == NULL)) return fli_spawn(sched, type, opt, NULL, pid);
-    /* Only a process can be a parent, and a handler does not act for the process whose command it handles. */
+    /* Only a process can be a parent, and a handler does not act for the process that yielded the command. */
     bool inside = worker != NULL && worker->serial != 0 && !worker->dispatching;
     if (relations != 0 && !inside) return FILCH_ESTATE;
     fli_birth birth = { .relations = relations, .tag = opt->tag, .name = opt->name };

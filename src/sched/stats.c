@@ -23,7 +23,7 @@ static uint64_t sum_spawned(filch_sched *sched)
     return spawned;
 }
 
-/* Returns the number of processes that are counted as ended and whose on_exit still runs, and may spawn. */
+/* Returns the number of processes that are counted as ended while their on_exit still runs, which may spawn. */
 static uint64_t sum_leaving(filch_sched *sched)
 {
     uint64_t leaving = 0;

@@ -8,7 +8,7 @@
  *   5. by the status: queue the process again, settle it as IDLE or BLOCKED, upgrade it, or end it
  * From 1 to 5 the process is ACTIVE and belongs to this worker.
  *
- * INVARIANT  settle: a worker gives a process up only by a CAS from a word whose mailbox head it has read completely.
+ * INVARIANT  settle: a worker gives a process up only by a CAS from a word after it has read all nodes behind its mailbox head.
  * INVARIANT  head: the node that the head of the word names is freed only after a CAS has replaced that head.
  * INVARIANT  close: a yield leaves the list of its process before the step that gets its completion.
  *
@@ -36,7 +36,7 @@
  * completions, sched/blank_test.c for exits, sched/settle_test.c for settling; the simulator takes all of them. Mutants in
  * tools/mutants.txt: several_* (step_several), rests_first_whatever_came and completion_node_freed_while_it_is_the_head (step_lone),
  * last_message_leaks (fli_finish_fast), short_way_* (choosing a path).
- * A process whose step is left by a C++ exception may be on any path: torn.c.
+ * A process may be left by a C++ exception on any path: torn.c.
  * Design: docs/design/mailbox-fast-paths.md.
  */
 #include "proc/log.h"
@@ -288,7 +288,7 @@ static __attribute__((noinline)) void notice(fli_worker *w, fli_proc *p)
     p->last_worker = w->local.worker_mark;
 }
 
-/* Slow exit of a fast path, whose step got `node` as its only event, or none (NULL): the process did not settle. Concludes on
+/* Slow exit of a fast path. The step got `node` as its only event, or none (NULL): the process did not settle. Concludes on
  * the general path; `node` is still the head of the word, so it is kept (head). */
 static void conclude_holding(fli_worker *w, fli_proc *p, fli_event_node *node, filch_err err)
 {
@@ -314,7 +314,7 @@ static __attribute__((noinline)) bool has_no_pending_elsewhere(fli_worker *w, fl
     return true;
 }
 
-/* Returns true if the process, whose word is ACTIVE_ONE, has no pending event, list or flag besides the one message at the
+/* Returns true if the process, which is ACTIVE_ONE, has no pending event, list or flag besides the one message at the
  * mailbox head, so that step_single() may read that message where it is. */
 static inline bool has_no_pending(fli_worker *w, fli_proc *p)
 {

@@ -154,7 +154,7 @@ static void drain(filch_sched *sched, uint64_t until_ns, uint64_t patience_ns)
 }
 
 /* Kills the processes that are left, and helps to end them. Returns true if none is left; otherwise *starved is the number of running
- * steps whose threads the system does not run. The time allowed starts anew with each process that ends: nothing is spawned any
+ * steps on threads that the system does not run. The time allowed starts anew with each process that ends: nothing is spawned any
  * more, so there is an end. */
 static bool force(filch_sched *sched, uint64_t *starved)
 {

@@ -1,4 +1,4 @@
-/* torn.c - ends a process whose step was left by a C++ exception, under filch_tick or under a stop without workers. Such a process
+/* torn.c - ends a process after a C++ exception has left its step, under filch_tick or under a stop without workers. Such a process
  * is torn: it still belongs to caller_worker, somewhere in the middle of a step. It is ended before caller_worker does anything
  * else.
  *
