@@ -57,16 +57,16 @@ static fli_lua_refs attached(void)
 }
 
 /* Reads the bytes with the blocks, as a payload. */
-static void unpack_parcel(lua_State *L, const fuzz_bytes *in)
+static void unpack_with_refs(lua_State *L, const fuzz_bytes *in)
 {
     fli_lua_refs refs = attached();
-    filch_data   parcel;
+    filch_data   payload;
     uint8_t     *bytes = malloc(in->left + 1);
     memcpy(bytes, in->at, in->left);
-    MUST(fli_lua_parcel_make(bytes, in->left, &refs, &parcel), "no parcel");
-    MUST(fli_lua_parcel_weight(&parcel) >= in->left, "lighter than its bytes");
-    *(filch_data *)lua_touserdata(L, lua_upvalueindex(1)) = parcel; /* dropped in any case */
-    fli_lua_unpack(L, &parcel);
+    MUST(fli_lua_message_join_refs(bytes, in->left, &refs, &payload), "no parcel");
+    MUST(fli_lua_message_weight(&payload) >= in->left, "lighter than its bytes");
+    *(filch_data *)lua_touserdata(L, lua_upvalueindex(1)) = payload; /* dropped in any case */
+    fli_lua_unpack(L, &payload);
     lua_pop(L, 1);
 }
 
@@ -92,10 +92,10 @@ static int there_and_back(lua_State *L)
     filch_data        message = filch_bytes(in->at, in->left);
     uint64_t          id;
     (void)fli_lua_sort_of(&message, &id);
-    unpack_parcel(L, in);
+    unpack_with_refs(L, in);
     fli_lua_unpack(L, &message);
     const uint8_t *at = in->at, *end = at + in->left;
-    fli_lua_attach(fli_lua_parcel_refs(lua_touserdata(L, lua_upvalueindex(1))));
+    fli_lua_attach(fli_lua_message_refs(lua_touserdata(L, lua_upvalueindex(1))));
     read_functions(L, in);
     if (!fli_lua_decode(L, &at, end)) {
         MUST(lua_gettop(L) == 2, "something was left on the stack");
@@ -128,13 +128,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *at, size_t size)
 {
     fuzz_bytes    in = { at, size };
     fli_lua_proc *p = open_state();
-    filch_data    parcel = filch_none();
-    lua_pushlightuserdata(p->L, &parcel);
+    filch_data    payload = filch_none();
+    lua_pushlightuserdata(p->L, &payload);
     lua_pushcclosure(p->L, there_and_back, 1);
     lua_pushlightuserdata(p->L, &in);
     int status = lua_pcall(p->L, 1, 0, 0);
     MUST(status == LUA_OK || status == LUA_ERRMEM, "an error that is not about memory");
     fli_lua_state_free(lua, p);
-    filch_drop(&parcel);
+    filch_drop(&payload);
     return 0;
 }

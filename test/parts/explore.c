@@ -24,7 +24,7 @@
 
 static const fli_weak_program *const rooms[] = { parts_litmus, parts_deque, parts_proc, parts_yield,
                                                  parts_limit,  parts_sync,  parts_sched, parts_io,
-                                                 parts_bell,   parts_gate,  parts_inline, parts_pool };
+                                                 parts_bell,   parts_safepoint,  parts_inline, parts_pool };
 
 #define BY_PROGRAM INT32_MIN
 

@@ -251,7 +251,7 @@ void fli_lua_code_fini(struct filch_lua *lua)
 
 /* ---- compiling ---------------------------------------------------------------------------------------------- */
 
-static void tell(char *text, size_t size, const char *what)
+static void set_error_text(char *text, size_t size, const char *what)
 {
     if (text != NULL && size > 0) snprintf(text, size, "%s", what);
 }
@@ -272,7 +272,7 @@ filch_err fli_lua_code_text(struct filch_lua *lua, const char *chunk, size_t siz
     int       status = fli_lua_compile(L, chunk, size, name, limit_ns);
     filch_err err = status == LUA_OK ? FILCH_OK : status == LUA_ERRMEM ? FILCH_ENOMEM : FILCH_LUA_ESYNTAX;
     if (err == FILCH_OK) err = fli_lua_code_of(lua, L, 1, out);
-    else tell(text, text_size, lua_tostring(L, -1));
+    else set_error_text(text, text_size, lua_tostring(L, -1));
     lua_close(L);
     return err;
 }
@@ -299,7 +299,7 @@ static filch_err read_file(const char *path, char **all, size_t *size, char *tex
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
         snprintf(why, sizeof why, "cannot open %s", path);
-        tell(text, text_size, why);
+        set_error_text(text, text_size, why);
         return FILCH_LUA_EFILE;
     }
     *all = read_all(file, size);
@@ -308,7 +308,7 @@ static filch_err read_file(const char *path, char **all, size_t *size, char *tex
     if (*all == NULL) return FILCH_ENOMEM;
     if (readable) return FILCH_OK;
     free(*all);
-    tell(text, text_size, "cannot read the file");
+    set_error_text(text, text_size, "cannot read the file");
     return FILCH_LUA_EFILE;
 }
 

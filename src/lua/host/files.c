@@ -28,7 +28,7 @@ static fli_lua_file *find_module(struct filch_lua *lua, const char *name)
     return NULL;
 }
 
-static fli_lua_code *take(fli_lua_file *file, fli_lua_origin *origin)
+static fli_lua_code *hold_code(fli_lua_file *file, fli_lua_origin *origin)
 {
     *origin = (fli_lua_origin){ .file = file, .version = fli_load_rlx(&file->version) };
     fli_lua_code_hold(file->code);
@@ -92,7 +92,7 @@ static filch_err load(struct filch_lua *lua, const char *path, fli_lua_code **co
     *origin = (fli_lua_origin){ .file = NULL };
     fli_mutex_lock(&lua->lock);
     fli_lua_file *file = find(lua, path);
-    if (file != NULL) *code = take(file, origin);
+    if (file != NULL) *code = hold_code(file, origin);
     fli_mutex_unlock(&lua->lock);
     if (file != NULL) return FILCH_OK;
     uint64_t  hash;
@@ -103,7 +103,7 @@ static filch_err load(struct filch_lua *lua, const char *path, fli_lua_code **co
     file = find(lua, path);
     if (file != NULL) {
         fli_lua_code_drop(*code);
-        *code = take(file, origin);
+        *code = hold_code(file, origin);
     }
     fli_mutex_unlock(&lua->lock);
     return FILCH_OK;
@@ -115,7 +115,7 @@ filch_err fli_lua_file_named(struct filch_lua *lua, const char *name, fli_lua_co
     char path[1024];
     fli_mutex_lock(&lua->lock);
     fli_lua_file *file = find_module(lua, name);
-    if (file != NULL) *code = take(file, origin);
+    if (file != NULL) *code = hold_code(file, origin);
     fli_mutex_unlock(&lua->lock);
     if (file != NULL) return FILCH_OK;
     filch_err err = fli_lua_source_find(lua, name, path, sizeof path, text, text_size);
@@ -130,7 +130,7 @@ filch_err fli_lua_file_named(struct filch_lua *lua, const char *name, fli_lua_co
 fli_lua_code *fli_lua_file_newest(struct filch_lua *lua, fli_lua_file *file, fli_lua_origin *origin)
 {
     fli_mutex_lock(&lua->lock);
-    fli_lua_code *code = take(file, origin);
+    fli_lua_code *code = hold_code(file, origin);
     fli_mutex_unlock(&lua->lock);
     return code;
 }

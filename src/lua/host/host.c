@@ -20,11 +20,11 @@
 /* ---- chunks ------------------------------------------------------------------------------------------------- */
 
 /* Threads differ in where this lies; that is all it is for. */
-static __thread char here;
+static __thread char thread_mark;
 
 static fli_lua_pool *pool_of(struct filch_lua *lua)
 {
-    return &lua->pools[fli_prng_mix((uint64_t)(uintptr_t)&here >> 8) % FLI_LUA_POOLS];
+    return &lua->pools[fli_prng_mix((uint64_t)(uintptr_t)&thread_mark >> 8) % FLI_LUA_POOLS];
 }
 
 static void *take_new(struct filch_lua *lua, size_t size)
@@ -146,7 +146,7 @@ filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options)
         err = fli_mutex_init(&lua->pools[pools].lock);
         if (err != FILCH_OK) goto no_pools;
     }
-    err = fli_lua_watch_init(lua);
+    err = fli_lua_watchdog_init(lua);
     if (err != FILCH_OK) goto no_pools;
     *out = lua;
     return FILCH_OK;
@@ -165,7 +165,7 @@ filch_err filch_lua_destroy(filch_lua *lua)
 {
     if (lua == NULL) return FILCH_EINVAL;
     if (fli_load_acq(&lua->alive) != 0) return FILCH_EBUSY; /* PAIR lua.alive, acquire half */
-    fli_lua_watch_fini(lua);
+    fli_lua_watchdog_fini(lua);
     fli_lua_jobs_fini(lua);
     free_pools(lua, FLI_LUA_POOLS);
     fli_lua_files_fini(lua);
@@ -250,7 +250,7 @@ filch_sched *filch_lua_sched(lua_State *L)
 void filch_lua_settle(lua_State *L)
 {
     fli_lua_proc *p = L != NULL ? fli_lua_self(L) : NULL;
-    if (p != NULL) fli_lua_watch_settle(p);
+    if (p != NULL) fli_lua_preempt_settle(p);
 }
 
 void filch_lua_push(lua_State *L, const filch_data *data)

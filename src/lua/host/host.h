@@ -54,7 +54,7 @@ struct filch_lua {
     FLI_ATOMIC(uint64_t) dropped_told;
 
     fli_lua_pool  pools[FLI_LUA_POOLS];
-    fli_lua_watch watch;
+    fli_lua_watchdog watchdog;
     fli_lua_total total;
 
     /* How many processes there are.  writes and reads: any thread that starts or ends one. Only counts. */

@@ -78,7 +78,7 @@ static const char *push_line(lua_State *L, size_t *size)
 }
 
 /* The end of a print. A program whose reader has gone (`| head -1`) would print for ever: no signal ends it. */
-static int told(lua_State *L, struct filch_lua *lua)
+static int print_result(lua_State *L, struct filch_lua *lua)
 {
     return fli_output_is_closed(&lua->out) ? luaL_error(L, "standard output is closed") : 0;
 }
@@ -89,12 +89,12 @@ enum { TO_WRITE, TO_FLUSH };
  * have no one else to write it. */
 static int write_on(lua_State *L, int status, lua_KContext phase)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     size_t        size;
     const char   *text = lua_tolstring(L, -1, &size);
     (void)status;
     if (phase == TO_WRITE && fli_output_write(&p->lua->out, text, size)) phase = TO_FLUSH;
-    if (phase == TO_FLUSH && fli_output_flush(&p->lua->out)) return told(L, p->lua);
+    if (phase == TO_FLUSH && fli_output_flush(&p->lua->out)) return print_result(L, p->lua);
     fli_lua_wait_begin(L, p); /* a cancel is told here */
     return fli_lua_park(L, fli_lua_until(p, LOOK_NS), phase, write_on);
 }
@@ -121,7 +121,7 @@ int fli_lua_print(lua_State *L)
         return 0;
     }
     bool taken = fli_output_write(&lua->out, text, size);
-    if (taken && fli_output_flush(&lua->out)) return told(L, lua);
+    if (taken && fli_output_flush(&lua->out)) return print_result(L, lua);
     return wait_for_room(L, p, taken);
 }
 

@@ -39,7 +39,7 @@ static void first_ended(void *user, filch_pid pid, filch_err error, const filch_
     (void)filch_sim_fail(t->sched, size > 0 ? text : filch_err_text(error));
 }
 
-static filch_err begin(filch_sched *sched, void *user)
+static filch_err begin_run(filch_sched *sched, void *user)
 {
     trial                  *t = user;
     filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
@@ -80,7 +80,7 @@ filch_err filch_lua_sim(filch_lua *lua, filch_lua_code *code, const filch_lua_sp
     trial t = { .lua = lua, .code = code, .options = &how };
     settings.check = check;
     if (settings.describe == NULL) settings.describe = filch_lua_describe;
-    return filch_sim_sweep(&settings, settings.seed, count, begin, &t, report);
+    return filch_sim_sweep(&settings, settings.seed, count, begin_run, &t, report);
 }
 
 /* ---- for Lua ------------------------------------------------------------------------------------------------ */
@@ -95,7 +95,7 @@ static int sim_active(lua_State *L)
 /* sim.fail(text): this must not be; ends the run and names its seed. Nothing elsewhere. */
 static int sim_fail(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     const char   *text = fli_lua_check_text(L, 1);
     lua_pushboolean(L, p->simulated && filch_sim_fail(p->sched, text) == FILCH_OK);
     return 1;
@@ -104,7 +104,7 @@ static int sim_fail(lua_State *L)
 /* sim.note(text): a line in the chart of the run. */
 static int sim_note(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     const char   *text = fli_lua_check_text(L, 1);
     lua_pushboolean(L, p->simulated && filch_sim_note(p->sched, text) == FILCH_OK);
     return 1;

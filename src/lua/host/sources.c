@@ -9,7 +9,7 @@
 #include "lua/host/host.h"
 #include "port/regular.h"
 
-static void tell(char *text, size_t size, const char *what)
+static void set_error_text(char *text, size_t size, const char *what)
 {
     if (text != NULL && size > 0) snprintf(text, size, "%s", what);
 }
@@ -90,14 +90,14 @@ static filch_err find_module(const struct filch_lua *lua, const char *name, char
     char   told[512];
     size_t used = (size_t)snprintf(told, sizeof told, "module '%.64s' not found:", name);
     if (!fli_lua_is_module(name, strlen(name))) {
-        tell(text, text_size, "a module's name has letters, digits, '_', '-' and single dots");
+        set_error_text(text, text_size, "a module's name has letters, digits, '_', '-' and single dots");
         return FILCH_LUA_EFILE;
     }
     for (unsigned n = 0; module_file(lua->path, n, name, path, room); n++) {
         if (fli_regular_exists(path, lua->roots)) return FILCH_OK;
         if (used < sizeof told) used += (size_t)snprintf(told + used, sizeof told - used, " no file '%s'", path);
     }
-    tell(text, text_size, told);
+    set_error_text(text, text_size, told);
     return FILCH_LUA_EFILE;
 }
 
@@ -126,7 +126,7 @@ static filch_err find_file(const struct filch_lua *lua, const char *name, char *
         }
     }
     snprintf(told, sizeof told, "cannot open %.128s: code is a regular file that ends with .lua, in the program's folders", name);
-    tell(text, text_size, told);
+    set_error_text(text, text_size, told);
     return FILCH_LUA_EFILE;
 }
 
@@ -150,6 +150,6 @@ filch_err fli_lua_source_read(const struct filch_lua *lua, const char *path, cha
     } else {
         snprintf(told, sizeof told, "cannot read %.128s", path);
     }
-    tell(text, text_size, told);
+    set_error_text(text, text_size, told);
     return FILCH_LUA_EFILE;
 }

@@ -235,7 +235,7 @@ static void skip_space(reader *r)
     while (skip_one(r, " \t\r\n")) continue;
 }
 
-static bool take(reader *r, char c)
+static bool accept_char(reader *r, char c)
 {
     skip_space(r);
     if (r->at == r->end || *r->at != c) return false;
@@ -368,9 +368,9 @@ static bool read_number(lua_State *L, reader *r)
 
 static bool read_key(lua_State *L, reader *r)
 {
-    if (!take(r, '"')) return fail(r, "a key in quotes is expected");
+    if (!accept_char(r, '"')) return fail(r, "a key in quotes is expected");
     if (!read_string(L, r)) return false;
-    if (!take(r, ':')) return fail(r, "':' is expected");
+    if (!accept_char(r, ':')) return fail(r, "':' is expected");
     return true;
 }
 
@@ -382,7 +382,7 @@ static bool open_read(lua_State *L, reader *r, decoder *d, bool array, bool *who
         lua_pushvalue(L, LIST_AT);
         lua_setmetatable(L, -2);
     }
-    *whole = take(r, array ? ']' : '}');
+    *whole = accept_char(r, array ? ']' : '}');
     if (*whole) return true;
     d->count[d->depth++] = array ? 0 : -1;
     return array || read_key(L, r);
@@ -414,8 +414,8 @@ static bool put_value(lua_State *L, reader *r, decoder *d)
         bool         array = *count >= 0;
         if (array) lua_rawseti(L, -2, ++*count);
         else lua_rawset(L, -3);
-        if (take(r, ',')) return array || read_key(L, r);
-        if (!take(r, array ? ']' : '}')) return fail(r, array ? "',' or ']' is expected" : "',' or '}' is expected");
+        if (accept_char(r, ',')) return array || read_key(L, r);
+        if (!accept_char(r, array ? ']' : '}')) return fail(r, array ? "',' or ']' is expected" : "',' or '}' is expected");
         d->depth--;
     }
     return true;

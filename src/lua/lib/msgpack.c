@@ -94,7 +94,7 @@ static void make_room(writer *w, size_t more)
 }
 
 /* One byte, and the low `count` bytes of a number, highest first. */
-static void put(writer *w, unsigned first, uint64_t number, unsigned count)
+static void put_tagged(writer *w, unsigned first, uint64_t number, unsigned count)
 {
     make_room(w, 9);
     w->at[w->size++] = (uint8_t)first;
@@ -112,17 +112,17 @@ static void put_int(writer *w, lua_Integer value)
 {
     uint64_t bits = (uint64_t)value;
     if (value >= 0) {
-        if (value < 0x80) put(w, (unsigned)value, 0, 0);
-        else if (value <= UINT8_MAX) put(w, UINT8, bits, 1);
-        else if (value <= UINT16_MAX) put(w, UINT16, bits, 2);
-        else if (value <= UINT32_MAX) put(w, UINT32, bits, 4);
-        else put(w, UINT64, bits, 8);
+        if (value < 0x80) put_tagged(w, (unsigned)value, 0, 0);
+        else if (value <= UINT8_MAX) put_tagged(w, UINT8, bits, 1);
+        else if (value <= UINT16_MAX) put_tagged(w, UINT16, bits, 2);
+        else if (value <= UINT32_MAX) put_tagged(w, UINT32, bits, 4);
+        else put_tagged(w, UINT64, bits, 8);
     } else {
-        if (value >= -32) put(w, (unsigned)bits & 0xFF, 0, 0);
-        else if (value >= INT8_MIN) put(w, INT8, bits, 1);
-        else if (value >= INT16_MIN) put(w, INT16, bits, 2);
-        else if (value >= INT32_MIN) put(w, INT32, bits, 4);
-        else put(w, INT64, bits, 8);
+        if (value >= -32) put_tagged(w, (unsigned)bits & 0xFF, 0, 0);
+        else if (value >= INT8_MIN) put_tagged(w, INT8, bits, 1);
+        else if (value >= INT16_MIN) put_tagged(w, INT16, bits, 2);
+        else if (value >= INT32_MIN) put_tagged(w, INT32, bits, 4);
+        else put_tagged(w, INT64, bits, 8);
     }
 }
 
@@ -135,7 +135,7 @@ static void put_number(writer *w, int index)
     double   number = lua_tonumber(w->L, index);
     uint64_t bits;
     memcpy(&bits, &number, sizeof bits);
-    put(w, FLOAT64, bits, 8);
+    put_tagged(w, FLOAT64, bits, 8);
 }
 
 /* The way to what is written now: the open tables up to `depth`, innermost last. */
@@ -160,10 +160,10 @@ static void refuse(const writer *w, const char *what)
 static void put_length(writer *w, size_t length, unsigned fix, size_t fix_max, unsigned of8, unsigned of16)
 {
     if (length > UINT32_MAX) refuse(w, "too long for MessagePack");
-    if (length < fix_max) put(w, fix + (unsigned)length, 0, 0);
-    else if (of8 != 0 && length <= UINT8_MAX) put(w, of8, length, 1);
-    else if (length <= UINT16_MAX) put(w, of16, length, 2);
-    else put(w, of16 + 1, length, 4);
+    if (length < fix_max) put_tagged(w, fix + (unsigned)length, 0, 0);
+    else if (of8 != 0 && length <= UINT8_MAX) put_tagged(w, of8, length, 1);
+    else if (length <= UINT16_MAX) put_tagged(w, of16, length, 2);
+    else put_tagged(w, of16 + 1, length, 4);
 }
 
 /* How many fields; *is_array: their keys are 1 to that. */
@@ -209,8 +209,8 @@ static void put_value(writer *w, int index)
     size_t            size;
     char              text[64];
     switch (lua_type(L, index)) {
-    case LUA_TNIL: put(w, NIL, 0, 0); return;
-    case LUA_TBOOLEAN: put(w, lua_toboolean(L, index) ? YES : NO, 0, 0); return;
+    case LUA_TNIL: put_tagged(w, NIL, 0, 0); return;
+    case LUA_TBOOLEAN: put_tagged(w, lua_toboolean(L, index) ? YES : NO, 0, 0); return;
     case LUA_TNUMBER: put_number(w, index); return;
     case LUA_TSTRING:
         bytes = lua_tolstring(L, index, &size);
@@ -220,7 +220,7 @@ static void put_value(writer *w, int index)
     default: break;
     }
     if (fli_lua_is_null(L, index)) {
-        put(w, NIL, 0, 0);
+        put_tagged(w, NIL, 0, 0);
         return;
     }
     blob = fli_lua_to_blob(L, index);

@@ -61,7 +61,7 @@ static void note_reload(void *user, const char *path, filch_err error, const cha
 static int runtime_reload(lua_State *L)
 {
     reloaded r = { .taken = 0 };
-    (void)!filch_lua_reload(fli_lua_here(L)->lua, note_reload, &r);
+    (void)!filch_lua_reload(fli_lua_need_process(L)->lua, note_reload, &r);
     if (r.why[0] != '\0') {
         lua_pushnil(L);
         lua_pushstring(L, r.why);

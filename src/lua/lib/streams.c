@@ -77,15 +77,15 @@ static int push_answer(lua_State *L, fli_lua_task *task, fli_lua_shape shape)
     return results;
 }
 
-static int go_on(lua_State *L, int status, lua_KContext shape)
+static int resume_request(lua_State *L, int status, lua_KContext shape)
 {
     (void)status;
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     fli_lua_task *task = p->current;
     if (task->answered) return push_answer(L, task, (fli_lua_shape)shape); /* what was read is told before a cancel */
     if (task->cancelled) task->awaits = 0;
     fli_lua_check_cancel(L, p);
-    return fli_lua_park(L, FLI_LUA_NEVER, shape, go_on);
+    return fli_lua_park(L, FLI_LUA_NEVER, shape, resume_request);
 }
 
 /* After the yield tagged `tag`: waits for its answer. */
@@ -96,13 +96,13 @@ int fli_lua_io_await(lua_State *L, fli_lua_proc *p, uint64_t tag, filch_err err,
     p->current->awaits = tag;
     p->current->asks = false;
     p->current->answered = false;
-    return go_on(L, LUA_OK, (lua_KContext)shape);
+    return resume_request(L, LUA_OK, (lua_KContext)shape);
 }
 
 /* What every call here begins with. */
 fli_lua_proc *fli_lua_io_begin(lua_State *L, uint64_t *tag)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     fli_lua_wait_begin(L, p);
     *tag = p->next_tag++;
     return p;
@@ -220,7 +220,7 @@ static int stream_close(lua_State *L)
 {
     filch_stream  stream = fli_lua_check_stream(L);
     uint64_t      tag;
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     if (!fli_lua_can_wait(L, p)) { /* closed as the process ends by an error, which is what has to be told */
         if (filch_yield_close(p->out, p->next_tag++, stream) == FILCH_OK) p->yields++;
         return 0;
@@ -244,7 +244,7 @@ static int stream_seek(lua_State *L)
 static int address_of(lua_State *L, filch_address_of which)
 {
     char          text[128];
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     filch_err     err = filch_stream_address(p->out, fli_lua_check_stream(L), which, text, sizeof text);
     if (err != FILCH_OK) return fli_lua_return_error(L, err);
     lua_pushstring(L, text);
@@ -283,7 +283,7 @@ static int stream_kill(lua_State *L)
 static int stream_give(lua_State *L)
 {
     filch_stream  stream = fli_lua_check_stream(L);
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     return fli_lua_return(L, filch_stream_give(p->out, stream, fli_lua_check_pid(L, 2)));
 }
 

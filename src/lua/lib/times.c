@@ -90,14 +90,14 @@ static int time_span(lua_State *L)
 static int go_on_sleep(lua_State *L, int status, lua_KContext until_ns)
 {
     (void)status;
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     fli_lua_check_cancel(L, p);
     return p->current->late ? 0 : fli_lua_park(L, (uint64_t)until_ns, until_ns, go_on_sleep);
 }
 
 static int time_sleep(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     uint64_t      until = fli_lua_until(p, fli_lua_check_span(L, 1));
     fli_lua_wait_begin(L, p);
     return fli_lua_park(L, until, (lua_KContext)until, go_on_sleep);

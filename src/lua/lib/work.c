@@ -132,13 +132,13 @@ static filch_err run_state(fli_lua_job *job, filch_data *result)
     bool watched = status == LUA_OK;
     if (watched) {
         p->rare->job = job;
-        fli_lua_watch_begin(p, &before);
+        fli_lua_preempt_begin(p, &before);
         fli_store_rlx(&p->running, p->L);
         status = lua_resume(p->L, NULL, lua_gettop(p->L) - 1, &count);
         fli_store_rlx(&p->running, NULL);
     }
     filch_err err = fli_lua_job_stops(job) ? FILCH_ECANCELLED : conclude(p, status, count, result);
-    if (watched) fli_lua_watch_end(p, before); /* the text of an error is the program's, too */
+    if (watched) fli_lua_preempt_end(p, before); /* the text of an error is the program's, too */
     fli_lua_state_free(job->start.lua, p);
     return err;
 }
@@ -175,13 +175,13 @@ static int push_result(lua_State *L, fli_lua_task *task)
     return results;
 }
 
-static int go_on(lua_State *L, int status, lua_KContext ctx)
+static int resume_run(lua_State *L, int status, lua_KContext ctx)
 {
     (void)status;
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     fli_lua_task *task = p->current;
     fli_lua_job  *job = (fli_lua_job *)ctx;
-    if (!task->cancelled && !task->answered && !task->late) return fli_lua_park(L, job->until_ns, ctx, go_on);
+    if (!task->cancelled && !task->answered && !task->late) return fli_lua_park(L, job->until_ns, ctx, resume_run);
     let_go(job, task->answered);
     task->awaits = 0;
     if (task->cancelled) filch_drop(&task->answer);
@@ -234,7 +234,7 @@ static fli_lua_job *make_job(lua_State *L, fli_lua_proc *p, const fli_lua_plan *
 
 static int work_run(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     fli_lua_plan  plan = { .target = 1, .last = lua_gettop(L), .memory_max = p->heap.max,
                            .spawn = FILCH_SPAWN_OPTIONS_INIT };
     uint64_t      until = FLI_LUA_NEVER;
@@ -253,7 +253,7 @@ static int work_run(lua_State *L)
     p->current->awaits = tag;
     p->current->asks = false;
     p->current->answered = false;
-    return go_on(L, LUA_OK, (lua_KContext)job);
+    return resume_run(L, LUA_OK, (lua_KContext)job);
 }
 
 const fli_lua_member fli_lua_work_members[] = {

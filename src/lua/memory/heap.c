@@ -31,7 +31,7 @@ void fli_lua_heap_init(fli_lua_heap *heap, char *at, size_t size, size_t max)
 {
     size_t skip = (size_t)(-(uintptr_t)at & (FLI_LUA_GRAIN - 1));
     *heap = (fli_lua_heap){ .at = at + skip, .end = at + size, .max = max, .grow = GROW_FIRST,
-                            .gate = &fli_lua_gate_open };
+                            .safepoint = &fli_lua_safepoint_never_held };
 }
 
 /* Counts memory from the system for all processes together. Returns false if that is more than they may hold. */
@@ -105,7 +105,7 @@ static void *cut(fli_lua_heap *heap, size_t room)
     return block;
 }
 
-static void *take(fli_lua_heap *heap, size_t size)
+static void *take_block(fli_lua_heap *heap, size_t size)
 {
     if (size > FLI_LUA_BLOCK_MAX) {
         if (!fits(heap, size)) return NULL;
@@ -190,7 +190,7 @@ static void *resize(fli_lua_heap *heap, void *old, size_t old_size, size_t size)
     bool   shrinks = size < old_size;
     size_t max = heap->max;
     if (shrinks) heap->max = SIZE_MAX;
-    void *block = take(heap, size);
+    void *block = take_block(heap, size);
     heap->max = max;
     if (block == NULL) return shrinks && old_size <= FLI_LUA_BLOCK_MAX ? keep_shrunk(heap, old, old_size, size) : NULL;
     memcpy(block, old, shrinks ? size : old_size);
@@ -201,12 +201,12 @@ static void *resize(fli_lua_heap *heap, void *old, size_t old_size, size_t size)
 void *fli_lua_heap_resize(fli_lua_heap *heap, void *old, size_t old_size, size_t size)
 {
     bool has_old = old != NULL && old_size > 0;
-    if (has_old) fli_lua_gate_pass(heap->gate);
+    if (has_old) fli_lua_safepoint_pass(heap->safepoint);
     if (size == 0) {
         if (has_old) give(heap, old, old_size);
         return NULL;
     }
-    void *block = has_old ? resize(heap, old, old_size, size) : take(heap, size);
+    void *block = has_old ? resize(heap, old, old_size, size) : take_block(heap, size);
     heap->refused = block == NULL;
     return block;
 }
@@ -238,7 +238,7 @@ static inline bool fast(fli_lua_heap *heap, void *old, size_t old_size, size_t s
         return true;
     }
     if (size != 0 || old_size - 1 >= FLI_LUA_FINE_MAX) return false;
-    fli_lua_gate_pass(heap->gate);
+    fli_lua_safepoint_pass(heap->safepoint);
     size_t class = (old_size - 1) / FLI_LUA_GRAIN;
     memcpy(old, &heap->free[class], sizeof(void *));
     heap->free[class] = old;

@@ -44,7 +44,7 @@ typedef struct fli_lua_heap {
     size_t         held; /* bytes of chunks and large blocks, counted in `total` */
     struct fli_lua_total *total; /* of all processes; NULL: none counts */
     bool           over_total;   /* the last request that was refused was refused because of that one */
-    fli_lua_gate  *gate; /* passed before anything is freed: another thread may be looking at it */
+    fli_lua_safepoint  *safepoint; /* passed before anything is freed: another thread may be looking at it */
 } fli_lua_heap;
 
 /* Sets up an empty heap over `first` (`size` bytes from `at`), which belongs to the caller. */

@@ -23,7 +23,7 @@ static size_t room_of(size_t size)
     return (size + doubling / 4 - 1) / (doubling / 4) * (doubling / 4);
 }
 
-static void begin(fli_lua_heap *heap, size_t max)
+static void init_heap(fli_lua_heap *heap, size_t max)
 {
     fli_lua_heap_init(heap, first, sizeof first, max);
 }
@@ -32,7 +32,7 @@ TEST(a_block_occupies_what_its_size_says)
 {
     for (size_t size = 1; size < 5000; size++) {
         fli_lua_heap heap;
-        begin(&heap, 1 << 20);
+        init_heap(&heap, 1 << 20);
         void *block = fli_lua_heap_resize(&heap, NULL, 0, size);
         same(heap.used, room_of(size));
         fli_lua_heap_resize(&heap, block, size, 0);
@@ -47,7 +47,7 @@ TEST(the_last_block_may_fill_the_heap_and_not_a_byte_more)
         for (int by_lua = 0; by_lua < 2; by_lua++) {
             for (int less = 0; less < 2; less++) {
                 fli_lua_heap heap;
-                begin(&heap, 1000 + room_of(sizes[i]) - (size_t)less);
+                init_heap(&heap, 1000 + room_of(sizes[i]) - (size_t)less);
                 assert_true(fli_lua_heap_charge(&heap, 1000));
                 void *block = by_lua ? fli_lua_heap_alloc(&heap, NULL, 5, sizes[i]) : fli_lua_heap_resize(&heap, NULL, 0, sizes[i]);
                 assert_true((block != NULL) == (less == 0));
@@ -67,7 +67,7 @@ TEST(a_block_that_another_has_left_is_taken_up_to_the_limit_too)
     for (size_t i = 0; i < SIZES && sizes[i] <= 256; i++) {
         for (int less = 0; less < 2; less++) {
             fli_lua_heap heap;
-            begin(&heap, 1 << 20);
+            init_heap(&heap, 1 << 20);
             void *left = fli_lua_heap_alloc(&heap, NULL, 0, sizes[i]);
             (void)fli_lua_heap_alloc(&heap, left, sizes[i], 0);
             heap.max = 500 + room_of(sizes[i]) - (size_t)less;
@@ -86,7 +86,7 @@ TEST(what_a_heap_holds_counts_until_it_is_finished)
 {
     fli_lua_total total = { .max = 1 << 20 };
     fli_lua_heap  heap;
-    begin(&heap, 1 << 20);
+    init_heap(&heap, 1 << 20);
     heap.total = &total;
     assert_non_null(fli_lua_heap_resize(&heap, NULL, 0, 100));
     assert_non_null(fli_lua_heap_resize(&heap, NULL, 0, 5000));
@@ -105,7 +105,7 @@ TEST(a_block_grows_up_to_the_limit)
             size_t needed = in_place ? to : from + to;
             for (int less = 0; less < 2; less++) {
                 fli_lua_heap heap;
-                begin(&heap, needed - (size_t)less);
+                init_heap(&heap, needed - (size_t)less);
                 unsigned char *block = fli_lua_heap_resize(&heap, NULL, 0, sizes[i]);
                 assert_non_null(block);
                 memset(block, 7, sizes[i]);
@@ -124,7 +124,7 @@ TEST(a_block_shrinks_whatever_the_limit_is)
     for (size_t i = 0; i < SIZES; i++) {
         for (size_t k = 0; k < i; k++) {
             fli_lua_heap heap;
-            begin(&heap, 1 << 20);
+            init_heap(&heap, 1 << 20);
             unsigned char *block = fli_lua_heap_resize(&heap, NULL, 0, sizes[i]);
             memset(block, 7, sizes[i]);
             heap.max = heap.used;
@@ -141,7 +141,7 @@ TEST(a_block_shrinks_whatever_the_limit_is)
 TEST(memory_from_elsewhere_counts_to_the_byte)
 {
     fli_lua_heap heap;
-    begin(&heap, 100);
+    init_heap(&heap, 100);
     assert_true(fli_lua_heap_charge(&heap, 60));
     assert_false(fli_lua_heap_charge(&heap, 41));
     assert_true(fli_lua_heap_charge(&heap, 40));
@@ -158,7 +158,7 @@ TEST(what_is_left_of_a_chunk_is_used_for_small_blocks)
 {
     for (size_t left = 0; left <= 600; left += 8) {
         fli_lua_heap heap;
-        begin(&heap, 1 << 20);
+        init_heap(&heap, 1 << 20);
         while ((size_t)(heap.end - heap.at) >= left + 264) assert_non_null(fli_lua_heap_resize(&heap, NULL, 0, 256));
         while ((size_t)(heap.end - heap.at) >= left + 8) assert_non_null(fli_lua_heap_resize(&heap, NULL, 0, 8));
         same((size_t)(heap.end - heap.at), left);

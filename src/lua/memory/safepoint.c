@@ -4,34 +4,34 @@
 #include "port/barrier.h"
 #include "port/thread.h"
 
-fli_lua_gate fli_lua_gate_open;
+fli_lua_safepoint fli_lua_safepoint_never_held;
 
-void fli_lua_gate_init(fli_lua_gate *gate, bool strict)
+void fli_lua_safepoint_init(fli_lua_safepoint *safepoint, bool strict)
 {
-    fli_atomic_init(&gate->held, 0);
-    gate->strict = strict;
+    fli_atomic_init(&safepoint->held, 0);
+    safepoint->strict = strict;
 }
 
-void fli_lua_gate_hold(fli_lua_gate *gate)
+void fli_lua_safepoint_hold(fli_lua_safepoint *safepoint)
 {
-    if (gate->strict) {
-        (void)fli_swap_acqrel(&gate->held, 1); /* PAIR lua.gate: see fli_lua_gate_pass */
+    if (safepoint->strict) {
+        (void)fli_swap_acqrel(&safepoint->held, 1); /* PAIR lua.safepoint: see fli_lua_safepoint_pass */
         return;
     }
-    fli_store_rlx(&gate->held, 1);
+    fli_store_rlx(&safepoint->held, 1);
     fli_barrier_everywhere();
 }
 
-void fli_lua_gate_release(fli_lua_gate *gate)
+void fli_lua_safepoint_release(fli_lua_safepoint *safepoint)
 {
-    /* PAIR lua.gate, release half: what was looked at and written comes before the owner goes on. In a strict gate by a
+    /* PAIR lua.safepoint, release half: what was looked at and written comes before the owner goes on. In a strict gate by a
      * read-modify-write, as all changes of the word are there: a store would hide the owner's additions from the next swap. */
-    if (gate->strict) (void)fli_and_acqrel(&gate->held, 0);
-    else fli_store_rel(&gate->held, 0);
+    if (safepoint->strict) (void)fli_and_acqrel(&safepoint->held, 0);
+    else fli_store_rel(&safepoint->held, 0);
 }
 
-void fli_lua_gate_wait(fli_lua_gate *gate)
+void fli_lua_safepoint_wait(fli_lua_safepoint *safepoint)
 {
     /* Mostly a few instructions; longer if the holder has lost its processor, or the state has a million active calls. */
-    while (fli_load_acq(&gate->held) != 0) fli_thread_yield(); /* PAIR lua.gate, acquire half */
+    while (fli_load_acq(&safepoint->held) != 0) fli_thread_yield(); /* PAIR lua.safepoint, acquire half */
 }

@@ -5,7 +5,7 @@
 #include "support/check.h"
 #include "support/until.h"
 
-static fli_lua_gate gate;
+static fli_lua_safepoint safepoint;
 static FLI_ATOMIC(uint32_t) go, done, passed, mark;
 static uint32_t rounds;
 
@@ -14,23 +14,23 @@ static uint32_t rounds;
 static void pass_once(void *arg)
 {
     (void)arg;
-    fli_lua_gate_pass(&gate);
+    fli_lua_safepoint_pass(&safepoint);
     fli_store_rel(&passed, 1); /* PAIR safepoint_test.passed, release half */
 }
 
 static void not_passed_while_held(bool strict)
 {
     fli_thread thread;
-    fli_lua_gate_init(&gate, strict);
+    fli_lua_safepoint_init(&safepoint, strict);
     fli_store_rlx(&passed, 0);
-    fli_lua_gate_pass(&gate); /* open: at once */
-    fli_lua_gate_hold(&gate);
+    fli_lua_safepoint_pass(&safepoint); /* open: at once */
+    fli_lua_safepoint_hold(&safepoint);
     ok(fli_thread_start(&thread, "owner", pass_once, NULL));
     for (int i = 0; i < 1000; i++) {
         same(fli_load_acq(&passed), 0); /* PAIR safepoint_test.passed, acquire half */
         fli_thread_yield();
     }
-    fli_lua_gate_release(&gate);
+    fli_lua_safepoint_release(&safepoint);
     fli_thread_join(&thread);
     same(fli_load_acq(&passed), 1); /* PAIR safepoint_test.passed, acquire half */
 }
@@ -52,7 +52,7 @@ static void own(void *arg)
     for (uint32_t i = 1; i <= rounds; i++) {
         while (fli_load_acq(&go) < i) fli_thread_yield(); /* PAIR safepoint_test.go, acquire half */
         fli_store_rlx(&mark, 0);
-        fli_lua_gate_pass(&gate);
+        fli_lua_safepoint_pass(&safepoint);
         fli_store_rlx(&thing, 0);
         fli_store_rel(&done, i); /* PAIR safepoint_test.done, release half */
     }
@@ -61,7 +61,7 @@ static void own(void *arg)
 static void nobody_uses_what_is_gone(bool strict)
 {
     fli_thread thread;
-    fli_lua_gate_init(&gate, strict);
+    fli_lua_safepoint_init(&safepoint, strict);
     fli_store_rlx(&go, 0);
     fli_store_rlx(&done, 0);
     rounds = (uint32_t)scaled(5000);
@@ -70,11 +70,11 @@ static void nobody_uses_what_is_gone(bool strict)
         fli_store_rlx(&mark, 1);
         fli_store_rlx(&thing, i);
         fli_store_rel(&go, i); /* PAIR safepoint_test.go, release half */
-        fli_lua_gate_hold(&gate);
+        fli_lua_safepoint_hold(&safepoint);
         if (fli_load_rlx(&mark) == 1) {
             for (int k = 0; k < 10; k++) same(fli_load_rlx(&thing), i);
         }
-        fli_lua_gate_release(&gate);
+        fli_lua_safepoint_release(&safepoint);
         while (fli_load_acq(&done) < i) fli_thread_yield(); /* PAIR safepoint_test.done, acquire half */
     }
     fli_thread_join(&thread);

@@ -73,7 +73,7 @@ void fli_lua_bytes_init(fli_lua_bytes *bytes, size_t max)
     bytes->by_name = false;
     bytes->hand_over = false;
     bytes->functions = NULL;
-    bytes->parceled = false;
+    bytes->joined = false;
     bytes->total = NULL;
     bytes->refs = (fli_lua_refs){ .at = NULL };
 }
@@ -81,7 +81,7 @@ void fli_lua_bytes_init(fli_lua_bytes *bytes, size_t max)
 void fli_lua_bytes_fini(fli_lua_bytes *bytes)
 {
     if (bytes->at != bytes->first) free(bytes->at);
-    if (bytes->parceled) filch_drop(&bytes->parcel);
+    if (bytes->joined) filch_drop(&bytes->payload);
     if (bytes->refs.at != NULL) fli_lua_refs_fini(&bytes->refs);
 }
 
@@ -112,7 +112,7 @@ bool fli_lua_bytes_add(fli_lua_bytes *bytes, const void *from, size_t size)
 }
 
 /* Bytes and references change hands together. */
-static bool make_parcel(fli_lua_bytes *bytes)
+static bool join_refs(fli_lua_bytes *bytes)
 {
     if (bytes->at == bytes->first) {
         uint8_t *at = malloc(bytes->size);
@@ -120,24 +120,24 @@ static bool make_parcel(fli_lua_bytes *bytes)
         memcpy(at, bytes->first, bytes->size);
         bytes->at = at;
     }
-    if (!fli_lua_parcel_make(bytes->at, bytes->size, &bytes->refs, &bytes->parcel)) return false;
+    if (!fli_lua_message_join_refs(bytes->at, bytes->size, &bytes->refs, &bytes->payload)) return false;
     bytes->at = bytes->first;
-    bytes->parceled = true;
+    bytes->joined = true;
     return true;
 }
 
 bool fli_lua_bytes_data(fli_lua_bytes *bytes, filch_data *out)
 {
     if (bytes->refs.count > 0) {
-        if (!make_parcel(bytes)) return false;
-        *out = bytes->parcel;
+        if (!join_refs(bytes)) return false;
+        *out = bytes->payload;
         return true;
     }
     if (bytes->size >= MOVE_SIZE && bytes->total != NULL) {
-        if (!fli_lua_total_share(bytes->total, bytes->at, bytes->size, &bytes->parcel)) return false;
+        if (!fli_lua_total_share(bytes->total, bytes->at, bytes->size, &bytes->payload)) return false;
         bytes->at = bytes->first;
-        bytes->parceled = true;
-        *out = bytes->parcel;
+        bytes->joined = true;
+        *out = bytes->payload;
         return true;
     }
     *out = bytes->size < MOVE_SIZE ? filch_bytes(bytes->at, bytes->size) : filch_move(bytes->at, bytes->size, NULL);
@@ -186,7 +186,7 @@ static bool refuse_time(const writer *w, const frame *at)
     return refuse(w, at, "it takes too long to send it");
 }
 
-static inline void put(fli_lua_bytes *bytes, const void *from, size_t size)
+static inline void put_bytes(fli_lua_bytes *bytes, const void *from, size_t size)
 {
     memcpy(bytes->at + bytes->size, from, size);
     bytes->size += size;
@@ -226,14 +226,14 @@ static inline void put_int(fli_lua_bytes *bytes, int64_t value)
     } else if (value == (int16_t)value) {
         int16_t v = (int16_t)value;
         put_tag(bytes, INT16);
-        put(bytes, &v, sizeof v);
+        put_bytes(bytes, &v, sizeof v);
     } else if (value == (int32_t)value) {
         int32_t v = (int32_t)value;
         put_tag(bytes, INT32);
-        put(bytes, &v, sizeof v);
+        put_bytes(bytes, &v, sizeof v);
     } else {
         put_tag(bytes, INT64);
-        put(bytes, &value, sizeof value);
+        put_bytes(bytes, &value, sizeof value);
     }
 }
 
@@ -243,7 +243,7 @@ static bool write_ref(const writer *w, unsigned tag, const filch_data *block, co
     uint32_t number;
     if (!make_room(w->bytes, 5) || !fli_lua_refs_add(&w->bytes->refs, block, &number)) return refuse_size(w, at);
     put_tag(w->bytes, tag);
-    put(w->bytes, &number, sizeof number);
+    put_bytes(w->bytes, &number, sizeof number);
     return true;
 }
 
@@ -261,9 +261,9 @@ static bool write_long_string(const writer *w, int index, const char *text, size
     } else {
         uint32_t n = (uint32_t)size;
         put_tag(bytes, STR32);
-        put(bytes, &n, sizeof n);
+        put_bytes(bytes, &n, sizeof n);
     }
-    put(bytes, text, size);
+    put_bytes(bytes, text, size);
     return true;
 }
 
@@ -283,8 +283,8 @@ static bool write_pid(const writer *w, filch_pid pid, const frame *at)
 {
     if (!make_room(w->bytes, 17)) return refuse_size(w, at);
     put_tag(w->bytes, PID);
-    put(w->bytes, &pid.node, 8);
-    put(w->bytes, &pid.serial, 8);
+    put_bytes(w->bytes, &pid.node, 8);
+    put_bytes(w->bytes, &pid.serial, 8);
     return true;
 }
 
@@ -297,10 +297,10 @@ static bool write_by_name(const writer *w, int index)
     if (!make_room(w->bytes, size + field_size + 3)) return false;
     put_tag(w->bytes, field != NULL ? MEMBER : LIBRARY);
     put_tag(w->bytes, (unsigned)size);
-    put(w->bytes, library, size);
+    put_bytes(w->bytes, library, size);
     if (field == NULL) return true;
     put_tag(w->bytes, (unsigned)field_size);
-    put(w->bytes, field, field_size);
+    put_bytes(w->bytes, field, field_size);
     return true;
 }
 
@@ -313,14 +313,14 @@ static bool write_own(const writer *w, int index)
     if (!w->bytes->hand_over || !make_room(w->bytes, 25)) return false;
     if (fli_lua_to_stream(w->L, index, &stream)) {
         put_tag(w->bytes, STREAM);
-        put(w->bytes, &stream.id, 8);
+        put_bytes(w->bytes, &stream.id, 8);
         return true;
     }
     if (!fli_lua_to_request(w->L, index, &from, &id)) return false;
     put_tag(w->bytes, WAITER);
-    put(w->bytes, &from.node, 8);
-    put(w->bytes, &from.serial, 8);
-    put(w->bytes, &id, 8);
+    put_bytes(w->bytes, &from.node, 8);
+    put_bytes(w->bytes, &from.serial, 8);
+    put_bytes(w->bytes, &id, 8);
     return true;
 }
 
@@ -359,23 +359,23 @@ static bool write_table(const writer *w, int index, const frame *up, unsigned de
     size_t start = w->bytes->size, values = 0, pairs = 0;
     w->bytes->size += 3;
     lua_pushnil(L);
-    frame here = { .up = up, .table = table, .key = lua_gettop(L) };
+    frame this_frame = { .up = up, .table = table, .key = lua_gettop(L) };
     if (fli_lua_budget_over(L)) return refuse_time(w, up); /* each time: an emptied table takes long to walk over */
     while (lua_next(L, index) != 0) {
-        if ((values + pairs) % LOOKS == LOOKS - 1 && fli_lua_budget_over(L)) return refuse_time(w, &here);
-        int  type = lua_type(L, here.key);
-        bool in_order = pairs == 0 && type == LUA_TNUMBER && lua_isinteger(L, here.key) &&
-                        lua_tointeger(L, here.key) == (lua_Integer)values + 1;
-        bool fine = type == LUA_TSTRING ? write_string(w, here.key, &here)
-                                        : in_order || write_typed(w, here.key, type, &here, depth + 1);
+        if ((values + pairs) % LOOKS == LOOKS - 1 && fli_lua_budget_over(L)) return refuse_time(w, &this_frame);
+        int  type = lua_type(L, this_frame.key);
+        bool in_order = pairs == 0 && type == LUA_TNUMBER && lua_isinteger(L, this_frame.key) &&
+                        lua_tointeger(L, this_frame.key) == (lua_Integer)values + 1;
+        bool fine = type == LUA_TSTRING ? write_string(w, this_frame.key, &this_frame)
+                                        : in_order || write_typed(w, this_frame.key, type, &this_frame, depth + 1);
         if (!fine) return false;
-        type = lua_type(L, here.key + 1);
-        fine = type == LUA_TSTRING ? write_string(w, here.key + 1, &here)
-                                   : write_typed(w, here.key + 1, type, &here, depth + 1);
+        type = lua_type(L, this_frame.key + 1);
+        fine = type == LUA_TSTRING ? write_string(w, this_frame.key + 1, &this_frame)
+                                   : write_typed(w, this_frame.key + 1, type, &this_frame, depth + 1);
         if (!fine) return false;
         if (in_order) values++;
         else pairs++;
-        lua_settop(L, here.key);
+        lua_settop(L, this_frame.key);
     }
     if (values == 0 && pairs == 0 && fli_lua_is_list(L, index)) {
         w->bytes->size = start;
@@ -400,7 +400,7 @@ static bool write_typed(const writer *w, int index, int type, const frame *at, u
         } else {
             double number = lua_tonumber(L, index);
             put_tag(w->bytes, NUM);
-            put(w->bytes, &number, sizeof number);
+            put_bytes(w->bytes, &number, sizeof number);
         }
         return true;
     case LUA_TSTRING: return write_string(w, index, at);
@@ -412,7 +412,7 @@ static bool write_typed(const writer *w, int index, int type, const frame *at, u
 static void put_u32(fli_lua_bytes *bytes, unsigned tag, uint32_t number)
 {
     put_tag(bytes, tag);
-    put(bytes, &number, sizeof number);
+    put_bytes(bytes, &number, sizeof number);
 }
 
 /* The i-th variable of the function at `index`, which has been given `number`. */
@@ -470,9 +470,9 @@ static bool write_function(const writer *w, int index, const frame *up, unsigned
     if (!attach_code(w, index, env, &code, &variables)) return refuse_size(w, up);
     put_u32(w->bytes, FUNCTION, code);
     for (int i = 1; i <= variables; i++) {
-        frame here = { .up = up, .name = lua_getupvalue(w->L, index, i) };
+        frame this_frame = { .up = up, .name = lua_getupvalue(w->L, index, i) };
         lua_pop(w->L, 1);
-        if (i != env && !write_variable(w, index, i, number, &here, depth + 1)) return false;
+        if (i != env && !write_variable(w, index, i, number, &this_frame, depth + 1)) return false;
     }
     return true;
 }
@@ -547,7 +547,7 @@ bool fli_lua_pack(lua_State *L, int index, const char *root, fli_lua_bytes *byte
         return true;
     default: break;
     }
-    put(bytes, fli_lua_mark, FLI_LUA_MARK_SIZE);
+    put_bytes(bytes, fli_lua_mark, FLI_LUA_MARK_SIZE);
     if (!fli_lua_encode(L, index, root, bytes, why)) return false;
     if (fli_lua_bytes_data(bytes, out)) return true;
     snprintf(why->text, sizeof why->text, "%s: there is not enough memory to send it", root);
@@ -565,7 +565,7 @@ bool fli_lua_envelope(fli_lua_bytes *bytes, fli_lua_sort sort, uint64_t id)
 
 /* ---- reading ------------------------------------------------------------------------------------------------- */
 
-static bool take(const uint8_t **at, const uint8_t *end, void *into, size_t size)
+static bool take_bytes(const uint8_t **at, const uint8_t *end, void *into, size_t size)
 {
     if ((size_t)(end - *at) < size) return false;
     memcpy(into, *at, size);
@@ -632,7 +632,7 @@ static bool read_table(lua_State *L, const uint8_t **at, const uint8_t *end, siz
 static bool read_name(const uint8_t **at, const uint8_t *end, char name[256])
 {
     uint8_t size;
-    if (!take(at, end, &size, 1) || !take(at, end, name, size)) return false;
+    if (!take_bytes(at, end, &size, 1) || !take_bytes(at, end, name, size)) return false;
     name[size] = '\0';
     return true;
 }
@@ -665,9 +665,9 @@ void fli_lua_attach_functions(int list)
 
 static bool read_ref(lua_State *L, const uint8_t **at, const uint8_t *end, bool blob)
 {
-    const fli_lua_refs *refs = reading.payload != NULL ? fli_lua_parcel_refs(reading.payload) : reading.refs;
+    const fli_lua_refs *refs = reading.payload != NULL ? fli_lua_message_refs(reading.payload) : reading.refs;
     uint32_t            number;
-    if (!take(at, end, &number, sizeof number) || refs == NULL || number >= refs->count) return false;
+    if (!take_bytes(at, end, &number, sizeof number) || refs == NULL || number >= refs->count) return false;
     const filch_data *block = &refs->at[number];
     if (blob) {
         if (filch_size(block) <= FLI_LUA_MARK_SIZE) return false;
@@ -685,11 +685,11 @@ static bool read_own(lua_State *L, const uint8_t **at, const uint8_t *end, uint8
     filch_pid    from;
     uint64_t     id;
     if (tag == STREAM) {
-        if (!take(at, end, &stream.id, 8)) return false;
+        if (!take_bytes(at, end, &stream.id, 8)) return false;
         fli_lua_push_stream(L, stream);
         return true;
     }
-    if (!take(at, end, &from.node, 8) || !take(at, end, &from.serial, 8) || !take(at, end, &id, 8)) return false;
+    if (!take_bytes(at, end, &from.node, 8) || !take_bytes(at, end, &from.serial, 8) || !take_bytes(at, end, &id, 8)) return false;
     fli_lua_push_request(L, from, id);
     return true;
 }
@@ -705,7 +705,7 @@ static bool push_function(lua_State *L, uint32_t number)
 static bool read_again(lua_State *L, const uint8_t **at, const uint8_t *end)
 {
     uint32_t number;
-    return take(at, end, &number, sizeof number) && push_function(L, number) && lua_isfunction(L, -1);
+    return take_bytes(at, end, &number, sizeof number) && push_function(L, number) && lua_isfunction(L, -1);
 }
 
 static bool read_variable(lua_State *L, int function, int i, const uint8_t **at, const uint8_t *end, unsigned depth)
@@ -716,7 +716,7 @@ static bool read_variable(lua_State *L, int function, int i, const uint8_t **at,
     need_stack(L);
     if (**at != VARIABLE_AGAIN) return read_value(L, at, end, depth) && lua_setupvalue(L, function, i) != NULL;
     ++*at;
-    if (!take(at, end, &number, sizeof number) || !take(at, end, &index, 1) || !push_function(L, number)) return false;
+    if (!take_bytes(at, end, &number, sizeof number) || !take_bytes(at, end, &index, 1) || !push_function(L, number)) return false;
     if (!lua_isfunction(L, -1) || lua_iscfunction(L, -1) || lua_upvalueid(L, -1, index) == NULL) return false;
     lua_upvaluejoin(L, function, i, -1, index);
     lua_pop(L, 1);
@@ -729,7 +729,7 @@ static bool read_function(lua_State *L, const uint8_t **at, const uint8_t *end, 
     uint32_t            number;
     if (depth >= FLI_LUA_DEPTH_MAX || reading.functions == 0) return false;
     need_stack(L);
-    if (!take(at, end, &number, sizeof number) || refs == NULL || number >= refs->count) return false;
+    if (!take_bytes(at, end, &number, sizeof number) || refs == NULL || number >= refs->count) return false;
     const fli_lua_code *code = fli_lua_code_unwrap(&refs->at[number]);
     if (code == NULL) return false;
     if (fli_lua_code_push(L, code) != LUA_OK) lua_error(L);
@@ -764,7 +764,7 @@ static bool read_value(lua_State *L, const uint8_t **at, const uint8_t *end, uns
 #define READ_NUMBER(tag_name, type, push)                \
     case tag_name: {                                     \
         type value;                                      \
-        if (!take(at, end, &value, sizeof value)) break; \
+        if (!take_bytes(at, end, &value, sizeof value)) break; \
         push(L, value);                                  \
         return true;                                     \
     }
@@ -776,23 +776,23 @@ static bool read_value(lua_State *L, const uint8_t **at, const uint8_t *end, uns
 #undef READ_NUMBER
     case STR8: {
         uint8_t size;
-        return take(at, end, &size, 1) && read_string(L, at, end, size);
+        return take_bytes(at, end, &size, 1) && read_string(L, at, end, size);
     }
     case STR32: {
         uint32_t size;
-        return take(at, end, &size, 4) && read_string(L, at, end, size);
+        return take_bytes(at, end, &size, 4) && read_string(L, at, end, size);
     }
     case TABLE8: {
         uint8_t counts[2];
-        return take(at, end, counts, 2) && read_table(L, at, end, counts[0], counts[1], depth);
+        return take_bytes(at, end, counts, 2) && read_table(L, at, end, counts[0], counts[1], depth);
     }
     case TABLE32: {
         uint32_t counts[2];
-        return take(at, end, counts, 8) && read_table(L, at, end, counts[0], counts[1], depth);
+        return take_bytes(at, end, counts, 8) && read_table(L, at, end, counts[0], counts[1], depth);
     }
     case PID: {
         filch_pid pid;
-        if (!take(at, end, &pid.node, 8) || !take(at, end, &pid.serial, 8)) return false;
+        if (!take_bytes(at, end, &pid.node, 8) || !take_bytes(at, end, &pid.serial, 8)) return false;
         fli_lua_push_pid(L, pid);
         return true;
     }

@@ -51,10 +51,10 @@ typedef struct fli_lua_bytes {
     bool     by_name; /* libraries and their functions may be written by name */
     bool     hand_over; /* streams and requests may be written */
     struct fli_lua_functions *functions; /* functions may be written, and these have been; NULL: they may not */
-    bool     parceled;
+    bool     joined;
     struct fli_lua_total *total; /* what large ones count for; NULL: nothing */
     fli_lua_refs refs; /* blocks that the bytes refer to */
-    filch_data   parcel; /* bytes and refs together, when `parceled` */
+    filch_data   payload; /* bytes and refs together, when `joined` */
     uint8_t  first[480];
 } fli_lua_bytes;
 

@@ -17,8 +17,8 @@ typedef struct page {
     bool           cut; /* the bytes, or the room, have come to their end */
 } page;
 
-static void put(page *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void put(page *out, const char *format, ...)
+static void put_text(page *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void put_text(page *out, const char *format, ...)
 {
     char    piece[64];
     va_list list;
@@ -35,7 +35,7 @@ static void put(page *out, const char *format, ...)
 }
 
 /* Takes `size` bytes. Returns false if there are not so many: what is left is of no use then. */
-static bool take(page *out, void *to, size_t size)
+static bool take_bytes(page *out, void *to, size_t size)
 {
     if (out->cut || (size_t)(out->end - out->at) < size) {
         out->cut = true;
@@ -49,15 +49,15 @@ static bool take(page *out, void *to, size_t size)
 static void put_string(page *out, size_t size)
 {
     size_t shown = size < (size_t)(out->end - out->at) ? size : (size_t)(out->end - out->at);
-    put(out, "\"");
+    put_text(out, "\"");
     for (size_t i = 0; i < shown; i++) {
         unsigned char c = out->at[i];
-        if (isprint(c) && c != '"' && c != '\\') put(out, "%c", c);
-        else put(out, "\\%u", c);
+        if (isprint(c) && c != '"' && c != '\\') put_text(out, "%c", c);
+        else put_text(out, "\\%u", c);
     }
     out->at += shown;
     if (shown < size) out->cut = true;
-    put(out, "\"");
+    put_text(out, "\"");
 }
 
 /* An integer of `size` bytes, lowest first, with its sign. */
@@ -65,10 +65,10 @@ static void put_int(page *out, size_t size)
 {
     uint64_t bits = 0;
     uint8_t  bytes[8];
-    if (!take(out, bytes, size)) return;
+    if (!take_bytes(out, bytes, size)) return;
     for (size_t i = size; i > 0; i--) bits = bits << 8 | bytes[i - 1];
     unsigned spare = (unsigned)(64 - 8 * size);
-    put(out, "%lld", (long long)((int64_t)(bits << spare) >> spare));
+    put_text(out, "%lld", (long long)((int64_t)(bits << spare) >> spare));
 }
 
 static void put_value(page *out, int depth);
@@ -80,28 +80,28 @@ static void put_key(page *out)
     bool    name = size > 0 && (size_t)(out->end - out->at) > size;
     for (size_t i = 1; name && i <= size; i++) name = isalnum(out->at[i]) || out->at[i] == '_';
     if (!name) {
-        put(out, "[");
+        put_text(out, "[");
         put_value(out, 0);
-        put(out, "]");
+        put_text(out, "]");
         return;
     }
-    put(out, "%.*s", (int)size, (const char *)out->at + 1);
+    put_text(out, "%.*s", (int)size, (const char *)out->at + 1);
     out->at += 1 + size;
 }
 
 static void put_table(page *out, size_t values, size_t pairs, int depth)
 {
     if (depth == FLI_LUA_DEPTH_MAX) out->cut = true;
-    put(out, "{");
+    put_text(out, "{");
     for (size_t i = 0; i < values + pairs && !out->cut; i++) {
-        put(out, i > 0 ? ", " : "");
+        put_text(out, i > 0 ? ", " : "");
         if (i >= values) {
             put_key(out);
-            put(out, " = ");
+            put_text(out, " = ");
         }
         put_value(out, depth + 1);
     }
-    put(out, "}");
+    put_text(out, "}");
 }
 
 static void put_counted(page *out, uint8_t tag, int depth)
@@ -110,11 +110,11 @@ static void put_counted(page *out, uint8_t tag, int depth)
     uint32_t large[2] = { 0, 0 };
     double   number;
     switch (tag) {
-    case 0x07: if (take(out, &number, 8)) put(out, "%.14g", number); return;
-    case 0x08: if (take(out, small, 1)) put_string(out, small[0]); return;
-    case 0x09: if (take(out, large, 4)) put_string(out, large[0]); return;
-    case 0x0A: if (take(out, small, 2)) put_table(out, small[0], small[1], depth); return;
-    case 0x0B: if (take(out, large, 8)) put_table(out, large[0], large[1], depth); return;
+    case 0x07: if (take_bytes(out, &number, 8)) put_text(out, "%.14g", number); return;
+    case 0x08: if (take_bytes(out, small, 1)) put_string(out, small[0]); return;
+    case 0x09: if (take_bytes(out, large, 4)) put_string(out, large[0]); return;
+    case 0x0A: if (take_bytes(out, small, 2)) put_table(out, small[0], small[1], depth); return;
+    case 0x0B: if (take_bytes(out, large, 8)) put_table(out, large[0], large[1], depth); return;
     default: out->cut = true; return;
     }
 }
@@ -123,18 +123,18 @@ static void put_value(page *out, int depth)
 {
     static const char *const words[] = { "nil", "false", "true" };
     uint8_t                  tag, rest[16];
-    if (!take(out, &tag, 1)) return;
-    if (tag >= 0xC0) put(out, "%u", tag - 0xC0u + 64);
+    if (!take_bytes(out, &tag, 1)) return;
+    if (tag >= 0xC0) put_text(out, "%u", tag - 0xC0u + 64);
     else if (tag >= 0x80) put_string(out, tag - 0x80u);
-    else if (tag >= 0x40) put(out, "%u", tag - 0x40u);
-    else if (tag <= 0x02) put(out, "%s", words[tag]);
+    else if (tag >= 0x40) put_text(out, "%u", tag - 0x40u);
+    else if (tag <= 0x02) put_text(out, "%s", words[tag]);
     else if (tag <= 0x06) put_int(out, (size_t)1 << (tag - 3));
     else if (tag <= 0x0B) put_counted(out, tag, depth);
-    else if (tag == 0x0C) (void)take(out, rest, 16), put(out, "a pid");
-    else if (tag == 0x0F) (void)take(out, rest, 4), put(out, "a blob");
-    else if (tag == 0x14) (void)take(out, rest, 4), put(out, "a long string");
-    else if (tag == 0x1B) put(out, "null");
-    else if (tag == 0x1C) put(out, "{}");
+    else if (tag == 0x0C) (void)take_bytes(out, rest, 16), put_text(out, "a pid");
+    else if (tag == 0x0F) (void)take_bytes(out, rest, 4), put_text(out, "a blob");
+    else if (tag == 0x14) (void)take_bytes(out, rest, 4), put_text(out, "a long string");
+    else if (tag == 0x1B) put_text(out, "null");
+    else if (tag == 0x1C) put_text(out, "{}");
     else out->cut = true;
 }
 
@@ -144,10 +144,10 @@ static void put_message(page *out)
     static const char *const sorts[] = { "a request, ", "a reply, ", "a refusal, " };
     uint8_t                  tag = out->at < out->end ? *out->at : 0, id[9];
     if (tag == FLI_LUA_TAG_BLOB) {
-        put(out, "a blob");
+        put_text(out, "a blob");
         return;
     }
-    if (tag >= 0x10 && tag <= 0x12 && take(out, id, sizeof id)) put(out, "%s", sorts[tag - 0x10]);
+    if (tag >= 0x10 && tag <= 0x12 && take_bytes(out, id, sizeof id)) put_text(out, "%s", sorts[tag - 0x10]);
     put_value(out, 0);
 }
 

@@ -34,7 +34,7 @@ void fli_lua_refs_fini(fli_lua_refs *refs)
 }
 
 /* `user` of the payload: its references. */
-static void free_parcel(void *user, void *bytes, size_t size)
+static void free_with_refs(void *user, void *bytes, size_t size)
 {
     (void)size;
     fli_lua_refs_fini(user);
@@ -42,12 +42,12 @@ static void free_parcel(void *user, void *bytes, size_t size)
     free(bytes);
 }
 
-bool fli_lua_parcel_make(uint8_t *bytes, size_t size, fli_lua_refs *refs, filch_data *out)
+bool fli_lua_message_join_refs(uint8_t *bytes, size_t size, fli_lua_refs *refs, filch_data *out)
 {
     fli_lua_refs *kept = malloc(sizeof *kept);
     if (kept == NULL) return false;
     *kept = *refs;
-    if (filch_share(bytes, size, free_parcel, kept, out) != FILCH_OK) {
+    if (filch_share(bytes, size, free_with_refs, kept, out) != FILCH_OK) {
         free(kept);
         return false;
     }
@@ -55,13 +55,13 @@ bool fli_lua_parcel_make(uint8_t *bytes, size_t size, fli_lua_refs *refs, filch_
     return true;
 }
 
-const fli_lua_refs *fli_lua_parcel_refs(const filch_data *data)
+const fli_lua_refs *fli_lua_message_refs(const filch_data *data)
 {
-    return filch_shared_user(data, free_parcel);
+    return filch_shared_user(data, free_with_refs);
 }
 
-size_t fli_lua_parcel_weight(const filch_data *data)
+size_t fli_lua_message_weight(const filch_data *data)
 {
-    const fli_lua_refs *refs = fli_lua_parcel_refs(data);
+    const fli_lua_refs *refs = fli_lua_message_refs(data);
     return filch_size(data) + (refs != NULL ? refs->bytes : 0);
 }

@@ -4,8 +4,8 @@
  * each with a reference of its own, and are given back with it, whether anybody has read it or not. A payload is known
  * to have them by who frees it (filch_shared_user), never by its bytes: so bytes that somebody made up refer to nothing.
  */
-#ifndef FLI_LUA_PARCEL_H
-#define FLI_LUA_PARCEL_H
+#ifndef FLI_LUA_MESSAGE_REFS_H
+#define FLI_LUA_MESSAGE_REFS_H
 
 #include <filch.h>
 #include <stdbool.h>
@@ -24,12 +24,12 @@ bool fli_lua_refs_add(fli_lua_refs *refs, const filch_data *block, uint32_t *num
 void fli_lua_refs_fini(fli_lua_refs *refs);
 
 /* Bytes (malloc's) and references as one payload, with one reference to it. Takes both when it returns true. */
-bool fli_lua_parcel_make(uint8_t *bytes, size_t size, fli_lua_refs *refs, filch_data *out);
+bool fli_lua_message_join_refs(uint8_t *bytes, size_t size, fli_lua_refs *refs, filch_data *out);
 
 /* What is attached to a payload; NULL: nothing. */
-const fli_lua_refs *fli_lua_parcel_refs(const filch_data *data);
+const fli_lua_refs *fli_lua_message_refs(const filch_data *data);
 
 /* The bytes of a payload with all that it refers to: what it costs to hold. */
-size_t fli_lua_parcel_weight(const filch_data *data);
+size_t fli_lua_message_weight(const filch_data *data);
 
 #endif

@@ -21,7 +21,7 @@ enum { WALK_TIMES = 4 };
 
 int fli_lua_raise_final(lua_State *L, fli_lua_proc *p)
 {
-    if (p->runaway) fli_lua_watch_arm(L); /* what is closed on the way out ends at its first instruction */
+    if (p->runaway) fli_lua_preempt_arm(L); /* what is closed on the way out ends at its first instruction */
     return lua_error(L);
 }
 
@@ -29,7 +29,7 @@ static void note_spent(lua_State *L, fli_lua_proc *p, const char *words)
 {
     if (p->spent == NULL) p->spent = words;
     p->runaway = true; /* before anything that may fail for want of memory */
-    fli_lua_watch_arm(L);
+    fli_lua_preempt_arm(L);
 }
 
 int fli_lua_budget_stop(lua_State *L, fli_lua_proc *p, const char *words)
@@ -62,9 +62,9 @@ void fli_lua_budget_spend(lua_State *L, fli_lua_proc *p)
 bool fli_lua_budget_due(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_self(L);
-    if (p == NULL || p->simulated || !fli_lua_watch_late(p)) return false;
+    if (p == NULL || p->simulated || !fli_lua_preempt_late(p)) return false;
     if (fli_lua_job_of(p) != NULL) {
-        fli_lua_watch_hurry(L, p);
+        fli_lua_preempt_now(L, p);
         return false;
     }
     if (p->current != NULL && fli_lua_can_wait(L, p)) return true;
@@ -76,7 +76,7 @@ bool fli_lua_budget_due(lua_State *L)
 static bool is_walk_late(fli_lua_proc *p)
 {
     if (p->runner == NULL && p->out == NULL) return p->lua->opt.watch != FILCH_LUA_WATCH_NONE;
-    return fli_lua_watch_late(p);
+    return fli_lua_preempt_late(p);
 }
 
 bool fli_lua_budget_over(lua_State *L)
@@ -95,8 +95,8 @@ void fli_lua_budget_walk(lua_State *L)
 
 bool fli_lua_close_too_deep(const fli_lua_proc *p)
 {
-    uintptr_t here = (uintptr_t)__builtin_frame_address(0), base = (uintptr_t)p->stack;
-    return p->stack != NULL && (here < base ? base - here : here - base) > CLOSE_STACK_MAX;
+    uintptr_t frame = (uintptr_t)__builtin_frame_address(0), base = (uintptr_t)p->stack;
+    return p->stack != NULL && (frame < base ? base - frame : frame - base) > CLOSE_STACK_MAX;
 }
 
 int fli_lua_close_thread(fli_lua_proc *p, lua_State *co)

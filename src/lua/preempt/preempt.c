@@ -9,7 +9,7 @@
  *   3. writes a flag, `trap`, into those that are calls of Lua functions. Between the look and the write such a call may have
  *      returned, and its record may serve a call of a C function. There the same bytes belong to lua_pcallk, which keeps
  *      the former error handler in them as long as the call is active, and nobody else. All our calls of it with a continuation
- *      pass the gate first (fli_lua_watch_settle), and a function of the embedder is told to (filch_lua_settle).
+ *      pass the gate first (fli_lua_preempt_settle), and a function of the embedder is told to (filch_lua_settle).
  * An owner that passed before the gate was held has made its record one of a C call before that, and the barrier of holding lets
  * the watchdog see it. Without lua_pcallk the flag is harmless: Lua clears a trap for which there is no hook.
  */
@@ -39,13 +39,13 @@ static __thread struct {
     fli_lua_proc *volatile running;
     fli_lua_runner *runner;
     uint64_t        serial;
-} here FLI_TLS_DIRECT;
+} this_thread FLI_TLS_DIRECT;
 
 /* ---- in the step that is interrupted --------------------------------------------------------------------------------- */
 
 /* A job does not yield: nobody else wants its thread. It goes on, unless its result has become useless; in a simulation
  * it runs where everything does, and must come to an end. */
-void fli_lua_watch_hurry(lua_State *L, fli_lua_proc *p)
+void fli_lua_preempt_now(lua_State *L, fli_lua_proc *p)
 {
     bool too_long = p->simulated && ++p->counted.unyielding >= JOB_MAX;
     if (!too_long && !fli_lua_job_stops(fli_lua_job_of(p))) return;
@@ -60,7 +60,7 @@ static uint64_t counted_ns(fli_lua_proc *p)
     return now - p->counted.began_ns;
 }
 
-bool fli_lua_watch_late(fli_lua_proc *p)
+bool fli_lua_preempt_late(fli_lua_proc *p)
 {
     if (p->runner != NULL) return fli_lua_is_late(p->runner);
     return p->lua->opt.watch == FILCH_LUA_WATCH_COUNT && counted_ns(p) >= p->lua->opt.slice_ns;
@@ -83,10 +83,10 @@ static void hook(lua_State *L, lua_Debug *ar)
     if (p->runner != NULL) lua_sethook(L, NULL, 0, 0);
     else if (p->simulated) lua_sethook(L, hook, LUA_MASKCOUNT, draw_count(p));
     if (fli_lua_job_of(p) != NULL) {
-        fli_lua_watch_hurry(L, p);
+        fli_lua_preempt_now(L, p);
         return;
     }
-    if (!p->simulated && !fli_lua_watch_late(p)) return; /* it was meant for a step that has ended by itself */
+    if (!p->simulated && !fli_lua_preempt_late(p)) return; /* it was meant for a step that has ended by itself */
     if (p->no_yield == 0 && lua_isyieldable(L)) {
         p->why = FLI_LUA_BY_PAUSE;
         fli_add_rlx(&p->lua->interrupted, 1);
@@ -102,7 +102,7 @@ static void hook(lua_State *L, lua_Debug *ar)
     }
 }
 
-void fli_lua_watch_arm(lua_State *L)
+void fli_lua_preempt_arm(lua_State *L)
 {
     lua_sethook(L, hook, LUA_MASKCOUNT, 1);
 }
@@ -119,10 +119,10 @@ static void set_hook(const fli_lua_proc *p)
 /* The signal's handler: on the thread that runs the state, between two of its machine instructions. */
 static void interrupt(void)
 {
-    set_hook(here.running);
+    set_hook(this_thread.running);
 }
 
-void fli_lua_watch_count(fli_lua_proc *p)
+void fli_lua_preempt_count(fli_lua_proc *p)
 {
     int count = p->lua->opt.count != 0 ? (int)p->lua->opt.count : TIMED;
     p->drawn = p->seed;
@@ -130,9 +130,9 @@ void fli_lua_watch_count(fli_lua_proc *p)
     else if (p->lua->opt.watch == FILCH_LUA_WATCH_COUNT) lua_sethook(p->L, hook, LUA_MASKCOUNT, count);
 }
 
-void fli_lua_watch_settle(fli_lua_proc *p)
+void fli_lua_preempt_settle(fli_lua_proc *p)
 {
-    if (p->runner != NULL) fli_lua_gate_pass(&p->runner->gate);
+    if (p->runner != NULL) fli_lua_safepoint_pass(&p->runner->safepoint);
 }
 
 /* ---- the watchdog -------------------------------------------------------------------------------------------- */
@@ -143,16 +143,16 @@ static void interrupt_runner(const struct filch_lua *lua, fli_lua_runner *runner
         fli_interrupt_send(runner->thread);
         return;
     }
-    fli_lua_gate_hold(&runner->gate);
+    fli_lua_safepoint_hold(&runner->safepoint);
     set_hook(fli_load_acq(&runner->proc)); /* PAIR lua.runs, acquire half: what is in it */
-    fli_lua_gate_release(&runner->gate);
+    fli_lua_safepoint_release(&runner->safepoint);
 }
 
 /* Looks at all runners. True: one of them has done something since the last time, or is in a step. */
 static bool look(struct filch_lua *lua)
 {
     bool busy = false;
-    for (fli_lua_runner *runner = lua->watch.runners; runner != NULL; runner = runner->next) {
+    for (fli_lua_runner *runner = lua->watchdog.runners; runner != NULL; runner = runner->next) {
         uint64_t turn = fli_load_rlx(&runner->turn);
         if (turn != runner->seen || turn % 2 == 1) busy = true;
         if (turn == runner->seen && turn % 2 == 1) {
@@ -163,10 +163,10 @@ static bool look(struct filch_lua *lua)
     return busy;
 }
 
-static void pause_ns(fli_lua_watch *watch, uint64_t ns)
+static void pause_ns(fli_lua_watchdog *watchdog, uint64_t ns)
 {
     uint64_t until = fli_clock_after(fli_clock_ns(), ns);
-    while (!watch->stop && fli_cond_wait_until(&watch->wake, &watch->lock, until)) {}
+    while (!watchdog->stop && fli_cond_wait_until(&watchdog->wake, &watchdog->lock, until)) {}
 }
 
 /* No thread was in a step for a while. Says so, and looks once more: a step that has begun without reading that is seen
@@ -174,66 +174,66 @@ static void pause_ns(fli_lua_watch *watch, uint64_t ns)
  * the watchdog. */
 static void fall_asleep(struct filch_lua *lua)
 {
-    fli_lua_watch *watch = &lua->watch;
-    fli_lua_gate_hold(&watch->asleep);
-    while (!watch->stop && fli_load_rlx(&watch->asleep.held) != 0 && !look(lua)) fli_cond_wait(&watch->wake, &watch->lock);
-    fli_lua_gate_release(&watch->asleep);
+    fli_lua_watchdog *watchdog = &lua->watchdog;
+    fli_lua_safepoint_hold(&watchdog->asleep);
+    while (!watchdog->stop && fli_load_rlx(&watchdog->asleep.held) != 0 && !look(lua)) fli_cond_wait(&watchdog->wake, &watchdog->lock);
+    fli_lua_safepoint_release(&watchdog->asleep);
 }
 
 static void run(void *arg)
 {
     struct filch_lua *lua = arg;
-    fli_lua_watch    *watch = &lua->watch;
-    fli_mutex_lock(&watch->lock);
-    while (!watch->stop) {
-        if (look(lua)) pause_ns(watch, lua->opt.slice_ns / 2);
+    fli_lua_watchdog    *watchdog = &lua->watchdog;
+    fli_mutex_lock(&watchdog->lock);
+    while (!watchdog->stop) {
+        if (look(lua)) pause_ns(watchdog, lua->opt.slice_ns / 2);
         else fall_asleep(lua);
     }
-    fli_mutex_unlock(&watch->lock);
+    fli_mutex_unlock(&watchdog->lock);
 }
 
-filch_err fli_lua_watch_init(struct filch_lua *lua)
+filch_err fli_lua_watchdog_init(struct filch_lua *lua)
 {
-    fli_lua_watch *watch = &lua->watch;
-    watch->serial = fli_random_u64();
-    filch_err err = fli_mutex_init(&watch->lock);
+    fli_lua_watchdog *watchdog = &lua->watchdog;
+    watchdog->serial = fli_random_u64();
+    filch_err err = fli_mutex_init(&watchdog->lock);
     if (err != FILCH_OK) goto no_lock;
-    err = fli_cond_init(&watch->wake);
+    err = fli_cond_init(&watchdog->wake);
     if (err != FILCH_OK) goto no_cond;
     if (lua->opt.watch != FILCH_LUA_WATCH_THREAD) return FILCH_OK;
-    watch->strict = !fli_barrier_ready();
-    fli_lua_gate_init(&watch->asleep, watch->strict);
+    watchdog->strict = !fli_barrier_ready();
+    fli_lua_safepoint_init(&watchdog->asleep, watchdog->strict);
     if (lua->opt.signal != 0) err = fli_interrupt_install(lua->opt.signal, interrupt);
     if (err != FILCH_OK) goto no_handler;
-    err = fli_thread_start(&watch->thread, "filch-lua", run, lua);
+    err = fli_thread_start(&watchdog->thread, "filch-lua", run, lua);
     if (err != FILCH_OK) goto no_thread;
-    watch->running = true;
+    watchdog->running = true;
     return FILCH_OK;
 no_thread:
     if (lua->opt.signal != 0) fli_interrupt_remove();
-no_handler: fli_cond_fini(&watch->wake);
-no_cond: fli_mutex_fini(&watch->lock);
+no_handler: fli_cond_fini(&watchdog->wake);
+no_cond: fli_mutex_fini(&watchdog->lock);
 no_lock: return err;
 }
 
-void fli_lua_watch_fini(struct filch_lua *lua)
+void fli_lua_watchdog_fini(struct filch_lua *lua)
 {
-    fli_lua_watch *watch = &lua->watch;
-    if (watch->running) {
-        fli_mutex_lock(&watch->lock);
-        watch->stop = true;
-        fli_cond_broadcast(&watch->wake);
-        fli_mutex_unlock(&watch->lock);
-        fli_thread_join(&watch->thread);
+    fli_lua_watchdog *watchdog = &lua->watchdog;
+    if (watchdog->running) {
+        fli_mutex_lock(&watchdog->lock);
+        watchdog->stop = true;
+        fli_cond_broadcast(&watchdog->wake);
+        fli_mutex_unlock(&watchdog->lock);
+        fli_thread_join(&watchdog->thread);
         if (lua->opt.signal != 0) fli_interrupt_remove();
     }
-    while (watch->runners != NULL) {
-        fli_lua_runner *runner = watch->runners;
-        watch->runners = runner->next;
+    while (watchdog->runners != NULL) {
+        fli_lua_runner *runner = watchdog->runners;
+        watchdog->runners = runner->next;
         free(runner);
     }
-    fli_cond_fini(&watch->wake);
-    fli_mutex_fini(&watch->lock);
+    fli_cond_fini(&watchdog->wake);
+    fli_mutex_fini(&watchdog->lock);
 }
 
 /* ---- around a step ------------------------------------------------------------------------------------------- */
@@ -241,38 +241,38 @@ void fli_lua_watch_fini(struct filch_lua *lua)
 /* This thread's runner of the host: known already, or a new one. NULL without memory: then nobody watches. */
 static fli_lua_runner *find_runner(struct filch_lua *lua)
 {
-    fli_lua_watch  *watch = &lua->watch;
+    fli_lua_watchdog  *watchdog = &lua->watchdog;
     uint64_t        me = fli_interrupt_me();
     fli_lua_runner *runner;
     if (lua->opt.signal != 0) fli_interrupt_allow();
-    fli_mutex_lock(&watch->lock);
-    for (runner = watch->runners; runner != NULL && runner->thread != me; runner = runner->next) {}
+    fli_mutex_lock(&watchdog->lock);
+    for (runner = watchdog->runners; runner != NULL && runner->thread != me; runner = runner->next) {}
     if (runner == NULL && (runner = calloc(1, sizeof *runner)) != NULL) {
         runner->thread = me;
-        fli_lua_gate_init(&runner->gate, watch->strict);
-        runner->next = watch->runners;
-        watch->runners = runner;
+        fli_lua_safepoint_init(&runner->safepoint, watchdog->strict);
+        runner->next = watchdog->runners;
+        watchdog->runners = runner;
     }
-    fli_mutex_unlock(&watch->lock);
-    here.runner = runner;
-    here.serial = watch->serial;
+    fli_mutex_unlock(&watchdog->lock);
+    this_thread.runner = runner;
+    this_thread.serial = watchdog->serial;
     return runner;
 }
 
-static void wake(fli_lua_watch *watch)
+static void wake(fli_lua_watchdog *watchdog)
 {
-    fli_mutex_lock(&watch->lock);
-    fli_lua_gate_release(&watch->asleep);
-    fli_cond_signal(&watch->wake);
-    fli_mutex_unlock(&watch->lock);
+    fli_mutex_lock(&watchdog->lock);
+    fli_lua_safepoint_release(&watchdog->asleep);
+    fli_cond_signal(&watchdog->wake);
+    fli_mutex_unlock(&watchdog->lock);
 }
 
 /* From now on the thread runs `p`. */
 static void run_now(fli_lua_runner *runner, fli_lua_proc *p)
 {
     p->runner = runner;
-    p->heap.gate = &runner->gate;
-    here.running = p;
+    p->heap.safepoint = &runner->safepoint;
+    this_thread.running = p;
     fli_store_rel(&runner->proc, p); /* PAIR lua.runs, release half */
 }
 
@@ -281,50 +281,50 @@ static void run_now(fli_lua_runner *runner, fli_lua_proc *p)
 static void run_no_more(fli_lua_runner *runner, fli_lua_proc *p, fli_lua_proc *next)
 {
     fli_store_rel(&runner->proc, next); /* PAIR lua.runs, release half */
-    fli_lua_gate_pass(&runner->gate);
-    p->heap.gate = &fli_lua_gate_open;
+    fli_lua_safepoint_pass(&runner->safepoint);
+    p->heap.safepoint = &fli_lua_safepoint_never_held;
 }
 
-void fli_lua_watch_begin(fli_lua_proc *p, fli_lua_proc **before)
+void fli_lua_preempt_begin(fli_lua_proc *p, fli_lua_proc **before)
 {
-    fli_lua_watch *watch = &p->lua->watch;
-    *before = here.running;
+    fli_lua_watchdog *watchdog = &p->lua->watchdog;
+    *before = this_thread.running;
     p->stack = *before != NULL ? (*before)->stack : __builtin_frame_address(0);
     p->runner = NULL;
     p->counted.began_ns = 0;
     p->stuck_ns = 0;
-    if (!watch->running || p->simulated) return;
-    fli_lua_runner *runner = here.serial == watch->serial ? here.runner : find_runner(p->lua);
+    if (!watchdog->running || p->simulated) return;
+    fli_lua_runner *runner = this_thread.serial == watchdog->serial ? this_thread.runner : find_runner(p->lua);
     if (runner == NULL) return;
     run_now(runner, p);
     if (fli_load_rlx(&runner->late) != 0) fli_store_rlx(&runner->late, 0);
     fli_count(&runner->turn, 1);
-    if (fli_lua_gate_look(&watch->asleep) != 0) wake(watch);
+    if (fli_lua_safepoint_is_held(&watchdog->asleep) != 0) wake(watchdog);
 }
 
-void fli_lua_watch_end(fli_lua_proc *p, fli_lua_proc *before)
+void fli_lua_preempt_end(fli_lua_proc *p, fli_lua_proc *before)
 {
-    here.running = before;
+    this_thread.running = before;
     if (p->runner == NULL) return;
     fli_count(&p->runner->turn, 1);
     run_no_more(p->runner, p, NULL);
 }
 
-void fli_lua_watch_lend(fli_lua_proc *p, const fli_lua_proc *of)
+void fli_lua_preempt_lend(fli_lua_proc *p, const fli_lua_proc *of)
 {
     fli_store_rlx(&p->running, p->L);
     p->stack = of->stack;
     if (of->runner != NULL) run_now(of->runner, p);
 }
 
-void fli_lua_watch_return(fli_lua_proc *p, fli_lua_proc *of)
+void fli_lua_preempt_return(fli_lua_proc *p, fli_lua_proc *of)
 {
     if (of->runner != NULL) {
-        here.running = of;
+        this_thread.running = of;
         run_no_more(of->runner, p, of);
         /* The watchdog saw the other one only: whoever lends again and again would never be interrupted. */
         lua_State *L = fli_load_rlx(&of->running);
-        if (L != NULL && fli_lua_is_late(of->runner)) fli_lua_watch_arm(L);
+        if (L != NULL && fli_lua_is_late(of->runner)) fli_lua_preempt_arm(L);
     }
     fli_store_rlx(&p->running, NULL);
     p->runner = NULL;

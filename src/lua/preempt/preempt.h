@@ -14,8 +14,8 @@
  * hook serves hosts that want no thread (FILCH_LUA_WATCH_COUNT); then the clock decides.
  * Design: docs/design/lua/preemption.md.
  */
-#ifndef FLI_LUA_WATCH_H
-#define FLI_LUA_WATCH_H
+#ifndef FLI_LUA_PREEMPT_H
+#define FLI_LUA_PREEMPT_H
 
 #include <filch.h>
 #include <lua.h>
@@ -37,7 +37,7 @@ enum { FLI_LUA_LATE = 2 };
 typedef struct fli_lua_runner {
     struct fli_lua_runner *next;
     uint64_t               thread;
-    fli_lua_gate           gate; /* passed by that thread, held by the watchdog */
+    fli_lua_safepoint           safepoint; /* passed by that thread, held by the watchdog */
     /* Odd while a step runs; another number for each.  writes: that thread.  reads: the watchdog. */
     FLI_ATOMIC(uint64_t) turn;
     /* What it runs; NULL: nothing.  writes: that thread.  reads: the watchdog, while it holds the gate.  PAIR lua.runs */
@@ -47,7 +47,7 @@ typedef struct fli_lua_runner {
     uint64_t seen; /* the watchdog's own: the turn when it last looked */
 } fli_lua_runner;
 
-typedef struct fli_lua_watch {
+typedef struct fli_lua_watchdog {
     fli_mutex       lock; /* of all but what is atomic */
     fli_cond        wake;
     fli_thread      thread;
@@ -57,19 +57,19 @@ typedef struct fli_lua_watch {
     uint64_t        serial; /* no two hosts have the same, ever */
     /* Held while the watchdog waits to be woken by a step: either the watchdog sees the turn of a step that has begun, or
      * the step sees that it is held. Held by the watchdog, released by it and by the step that wakes it, under the lock. */
-    alignas(FLI_LINE) fli_lua_gate asleep;
-} fli_lua_watch;
+    alignas(FLI_LINE) fli_lua_safepoint asleep;
+} fli_lua_watchdog;
 
-filch_err fli_lua_watch_init(struct filch_lua *lua);
-void      fli_lua_watch_fini(struct filch_lua *lua);
+filch_err fli_lua_watchdog_init(struct filch_lua *lua);
+void      fli_lua_watchdog_fini(struct filch_lua *lua);
 
 /* Around the Lua part of a step. A step may run inside another one's send, in a simulation: *before keeps its place. */
-void fli_lua_watch_begin(struct fli_lua_proc *p, struct fli_lua_proc **before);
-void fli_lua_watch_end(struct fli_lua_proc *p, struct fli_lua_proc *before);
+void fli_lua_preempt_begin(struct fli_lua_proc *p, struct fli_lua_proc **before);
+void fli_lua_preempt_end(struct fli_lua_proc *p, struct fli_lua_proc *before);
 
 /* Inside the step of `of`, another state runs for a while. */
-void fli_lua_watch_lend(struct fli_lua_proc *p, const struct fli_lua_proc *of);
-void fli_lua_watch_return(struct fli_lua_proc *p, struct fli_lua_proc *of);
+void fli_lua_preempt_lend(struct fli_lua_proc *p, const struct fli_lua_proc *of);
+void fli_lua_preempt_return(struct fli_lua_proc *p, struct fli_lua_proc *of);
 
 /* Whether this step has taken longer than a slice: for calls that can let others run by themselves. */
 static inline bool fli_lua_is_late(const fli_lua_runner *runner)
@@ -78,16 +78,16 @@ static inline bool fli_lua_is_late(const fli_lua_runner *runner)
 }
 
 /* Before lua_pcallk with a continuation, which keeps something where a hook that is being set would write. */
-void fli_lua_watch_settle(struct fli_lua_proc *p);
+void fli_lua_preempt_settle(struct fli_lua_proc *p);
 
 /* Whether the step that p runs has taken its slice. */
-bool fli_lua_watch_late(struct fli_lua_proc *p);
+bool fli_lua_preempt_late(struct fli_lua_proc *p);
 /* Sets the hook in L for the next instruction. */
-void fli_lua_watch_arm(lua_State *L);
+void fli_lua_preempt_arm(lua_State *L);
 /* In a job, which does not yield: raises an error if its result has become useless. */
-void fli_lua_watch_hurry(lua_State *L, struct fli_lua_proc *p);
+void fli_lua_preempt_now(lua_State *L, struct fli_lua_proc *p);
 
 /* Sets the counting hook, if this state needs one. */
-void fli_lua_watch_count(struct fli_lua_proc *p);
+void fli_lua_preempt_count(struct fli_lua_proc *p);
 
 #endif

@@ -47,7 +47,7 @@ void fli_lua_inbox_take(fli_lua_proc *p)
 static filch_err keep(fli_lua_proc *p, const filch_event *event)
 {
     filch_err err = FILCH_ENOMEM;
-    size_t    size = fli_lua_parcel_weight(&event->data);
+    size_t    size = fli_lua_message_weight(&event->data);
     if (!fli_lua_heap_charge(&p->heap, size)) return err;
     fli_lua_saved *saved = fli_lua_heap_resize(&p->heap, NULL, 0, sizeof *saved);
     if (saved != NULL) err = filch_keep(&event->data, &saved->data);
@@ -90,7 +90,7 @@ void fli_lua_inbox_remove(fli_lua_proc *p, fli_lua_place at)
     if (saved->next == NULL) p->saved_end = at;
     p->removals++;
     fli_lua_farewell_read(p);
-    fli_lua_heap_discharge(&p->heap, fli_lua_parcel_weight(&saved->data));
+    fli_lua_heap_discharge(&p->heap, fli_lua_message_weight(&saved->data));
     filch_drop(&saved->data);
     fli_lua_heap_resize(&p->heap, saved, sizeof *saved, 0);
 }
@@ -120,7 +120,7 @@ filch_err fli_lua_inbox_move(fli_lua_proc *from, fli_lua_proc *to)
 {
     while (from->saved != NULL) {
         fli_lua_saved *old = from->saved;
-        size_t         size = fli_lua_parcel_weight(&old->data);
+        size_t         size = fli_lua_message_weight(&old->data);
         fli_lua_saved *saved = NULL;
         if (fli_lua_heap_charge(&to->heap, size)) saved = fli_lua_heap_resize(&to->heap, NULL, 0, sizeof *saved);
         if (saved == NULL) return FILCH_ENOMEM;

@@ -90,7 +90,7 @@ bool fli_lua_push_start(lua_State *L, const fli_lua_start *start)
 
 /* The arguments of the main task, and before them its function if that is not the code's. The code's function is at 1,
  * `start` at 2. */
-static int begin(lua_State *L)
+static int push_main_task(lua_State *L)
 {
     const fli_lua_start *start = lua_touserdata(L, 2);
     lua_settop(L, 1);
@@ -109,7 +109,7 @@ static int push_beginning(lua_State *L, const fli_lua_start *start)
 {
     bool by_name = start->old != NULL && start->method != NULL;
     if (start->method == NULL && start->size == 0 && start->arg_count == 0) return LUA_OK;
-    lua_pushcfunction(L, by_name ? fli_lua_upgrade_begin : begin);
+    lua_pushcfunction(L, by_name ? fli_lua_upgrade_begin : push_main_task);
     lua_insert(L, 1);
     lua_pushlightuserdata(L, (void *)(uintptr_t)start);
     return lua_pcall(L, 2, LUA_MULTRET, 0);
@@ -139,11 +139,11 @@ static void set_fields(fli_lua_proc *p, const fli_lua_start *start, filch_sched 
 /* What goes on in the place of another is read, and its file run, inside the other's step. */
 static int begin_inside(fli_lua_proc *p, const fli_lua_start *start)
 {
-    fli_lua_watch_count(p);
+    fli_lua_preempt_count(p);
     p->handing_over = true;
-    fli_lua_watch_lend(p, start->old);
+    fli_lua_preempt_lend(p, start->old);
     int status = push_beginning(p->L, start);
-    fli_lua_watch_return(p, start->old);
+    fli_lua_preempt_return(p, start->old);
     p->handing_over = false;
     return status;
 }
@@ -156,12 +156,12 @@ fli_lua_proc *fli_lua_open(const fli_lua_start *start, filch_sched *sched, filch
     set_fields(p, start, sched, self);
     if (*status == LUA_OK && !fli_lua_file_used(p, &start->origin)) *status = LUA_ERRMEM;
     if (*status == LUA_OK) *status = start->old != NULL ? begin_inside(p, start) : push_beginning(p->L, start);
-    if (*status == LUA_OK) fli_lua_watch_count(p);
+    if (*status == LUA_OK) fli_lua_preempt_count(p);
     return p;
 }
 
 /* Why a beginning failed; the error is on top of p's stack, unless memory has run out. */
-static void tell(const fli_lua_start *start, fli_lua_proc *p, int status)
+static void write_start_error(const fli_lua_start *start, fli_lua_proc *p, int status)
 {
     /* Not Lua's words alone: whoever raises an error of just those is taken to have no memory, and cannot catch it. */
     if (status == LUA_ERRMEM) {
@@ -178,7 +178,7 @@ static void tell(const fli_lua_start *start, fli_lua_proc *p, int status)
 /* A beginning that failed leaves nothing behind. */
 static filch_err refuse(fli_lua_proc *p, const fli_lua_start *start, int status)
 {
-    if (start->text != NULL) tell(start, p, status);
+    if (start->text != NULL) write_start_error(start, p, status);
     if (p != NULL) fli_lua_state_free(start->lua, p);
     return status == LUA_ERRMEM ? FILCH_LUA_EMEMORY : FILCH_LUA_EERROR;
 }
@@ -332,14 +332,14 @@ filch_err fli_lua_step(void *self, const filch_event *events, size_t count, filc
     p->event_count = count;
     p->event_at = 0;
     fli_lua_proc *before;
-    fli_lua_watch_begin(p, &before);
+    fli_lua_preempt_begin(p, &before);
     filch_err err = take_events(p);
     for (fli_lua_task *task; err == FILCH_OK && !over && !paused && (task = next_ready(p)) != NULL;) {
         err = resume(p, task, &over);
         /* A task whose function is C runs no instruction of Lua: no hook tells that the slice is over. */
         paused = p->why == FLI_LUA_BY_PAUSE || fli_lua_is_late(p->runner);
     }
-    fli_lua_watch_end(p, before);
+    fli_lua_preempt_end(p, before);
     if (paused) (void)fli_lua_now(p); /* so that the worker knows how late it is */
     if (p->rare != NULL) fli_lua_long_forget(p);
     if (!over) err = err == FILCH_OK ? rest(p) : end_without_memory(p);

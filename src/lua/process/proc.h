@@ -177,7 +177,7 @@ static inline void fli_lua_set_away(lua_State *L, bool away)
 /* ---- tasks.c ------------------------------------------------------------------------------------------------- */
 
 /* The process inside its step, or a Lua error: a module's top level may run elsewhere. */
-fli_lua_proc *fli_lua_here(lua_State *L);
+fli_lua_proc *fli_lua_need_process(lua_State *L);
 /* The same, or a job of one: for what needs no more than to know whose it is. */
 fli_lua_proc *fli_lua_for(lua_State *L);
 

@@ -53,7 +53,7 @@ filch_pid fli_lua_check_pid(lua_State *L, int index)
     if (fli_lua_to_pid(L, index, &pid)) return pid;
     if (lua_type(L, index) != LUA_TSTRING) luaL_typeerror(L, index, "pid or name");
     /* A name that nobody has is a pid that nobody has: the call says so. */
-    if (filch_whereis(fli_lua_here(L)->sched, fli_lua_whole_text(L, index), &pid) != FILCH_OK) {
+    if (filch_whereis(fli_lua_need_process(L)->sched, fli_lua_whole_text(L, index), &pid) != FILCH_OK) {
         pid = (filch_pid){ fli_lua_self(L)->self.node, UINT64_MAX };
     }
     return pid;
@@ -101,7 +101,7 @@ void fli_lua_push_request(lua_State *L, filch_pid from, uint64_t id)
 
 static int process_self(lua_State *L)
 {
-    fli_lua_push_pid(L, fli_lua_here(L)->self);
+    fli_lua_push_pid(L, fli_lua_need_process(L)->self);
     return 1;
 }
 
@@ -142,7 +142,7 @@ static int go_on_send(lua_State *L, int status, lua_KContext ctx)
 {
     (void)status;
     (void)ctx;
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     fli_lua_task *task = p->current;
     if (task->answered) {
         task->answered = false;
@@ -185,7 +185,7 @@ static int await_room(lua_State *L, fli_lua_proc *p, uint64_t tag)
 
 static int process_send(lua_State *L)
 {
-    fli_lua_proc   *p = fli_lua_here(L);
+    fli_lua_proc   *p = fli_lua_need_process(L);
     filch_pid       to = fli_lua_check_pid(L, 1);
     fli_lua_bytes   bytes;
     fli_lua_refusal why;
@@ -268,7 +268,7 @@ static int push_answer(lua_State *L, fli_lua_task *task, void (*push)(lua_State 
 static int go_on_request(lua_State *L, int status, lua_KContext until_ns)
 {
     (void)status;
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     fli_lua_task *task = p->current;
     if (task->cancelled) give_up_answer(L, p);
     if (task->answered) {
@@ -297,7 +297,7 @@ static int await_answer(lua_State *L, fli_lua_proc *p, uint64_t tag, uint64_t un
 /* process.request(pid, message [, timeout]) -> answer | nil, why. */
 static int process_request(lua_State *L)
 {
-    fli_lua_proc   *p = fli_lua_here(L);
+    fli_lua_proc   *p = fli_lua_need_process(L);
     filch_pid       to = fli_lua_check_pid(L, 1);
     uint64_t        span = lua_isnoneornil(L, 3) ? DEFAULT_TIMEOUT_NS : fli_lua_check_span(L, 3);
     uint64_t        until = fli_lua_until(p, span), id = p->next_tag++;
@@ -315,7 +315,7 @@ static int process_request(lua_State *L)
 /* process.reply(from, answer) or process.reply(from, nil, why). */
 static int process_reply(lua_State *L)
 {
-    fli_lua_proc   *p = fli_lua_here(L);
+    fli_lua_proc   *p = fli_lua_need_process(L);
     const request  *from = to_request(L, 1);
     if (from == NULL) return luaL_typeerror(L, 1, "request");
     bool refused = !lua_isnoneornil(L, 3);
@@ -333,7 +333,7 @@ typedef void (*push_fn)(lua_State *L, const filch_data *answer);
 static int go_on_await_end(lua_State *L, int status, lua_KContext push)
 {
     (void)status;
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     fli_lua_task *task = p->current;
     if (task->cancelled) give_up_answer(L, p);
     if (!task->answered) return fli_lua_park(L, FLI_LUA_NEVER, push, go_on_await_end);
@@ -356,7 +356,7 @@ int fli_lua_await_end(lua_State *L, fli_lua_proc *p, uint64_t tag, push_fn push)
 /* process.exit([result]): ends this process, wherever it is called, as if its main function had returned. */
 static int process_exit(lua_State *L)
 {
-    fli_lua_proc   *p = fli_lua_here(L);
+    fli_lua_proc   *p = fli_lua_need_process(L);
     fli_lua_bytes   bytes;
     fli_lua_refusal why;
     filch_data      data;

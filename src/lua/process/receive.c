@@ -230,7 +230,7 @@ static int nothing_yet(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, boo
 static int go_on_receive(lua_State *L, int status, lua_KContext until_ns)
 {
     (void)status;
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     bool          all = lua_isnil(L, PATTERN); /* between two messages: the place to change over */
     fli_lua_check_cancel(L, p);
     if (all && p->outdated) fli_lua_upgrade_look(L, p);
@@ -242,7 +242,7 @@ static int go_on_receive(lua_State *L, int status, lua_KContext until_ns)
 static int go_on_test(lua_State *L, int status, lua_KContext until_ns)
 {
     (void)status;
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     bool          fits = lua_toboolean(L, -1);
     lua_settop(L, OPEN);
     p->current->late = false; /* of a wait inside the function; our own deadline is looked at when we park */
@@ -260,7 +260,7 @@ static bool is_timeout_alone(lua_State *L)
  * it is. Without one, a value that is a time is the timeout. */
 static int process_receive(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     uint64_t      until = FLI_LUA_NEVER;
     if (is_timeout_alone(L)) lua_settop(L, 1), lua_pushnil(L), lua_insert(L, 1);
     if (!lua_isnoneornil(L, 2)) {

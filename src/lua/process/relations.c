@@ -10,14 +10,14 @@
 static int process_alive(lua_State *L)
 {
     filch_info info = { .size = sizeof info };
-    lua_pushboolean(L, filch_inspect(fli_lua_here(L)->sched, fli_lua_check_pid(L, 1), &info) == FILCH_OK);
+    lua_pushboolean(L, filch_inspect(fli_lua_need_process(L)->sched, fli_lua_check_pid(L, 1), &info) == FILCH_OK);
     return 1;
 }
 
 /* process.cancel(pid [, deadline]): asks it to end; after the deadline it is ended. */
 static int process_cancel(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     filch_pid     pid = fli_lua_check_pid(L, 1);
     if (lua_isnoneornil(L, 2)) return fli_lua_return(L, filch_cancel(p->sched, pid));
     uint64_t span = fli_lua_check_span(L, 2);
@@ -26,7 +26,7 @@ static int process_cancel(lua_State *L)
 
 static int process_terminate(lua_State *L)
 {
-    return fli_lua_return(L, filch_terminate(fli_lua_here(L)->sched, fli_lua_check_pid(L, 1)));
+    return fli_lua_return(L, filch_terminate(fli_lua_need_process(L)->sched, fli_lua_check_pid(L, 1)));
 }
 
 /* ---- monitors and links --------------------------------------------------------------------------------------- */
@@ -34,7 +34,7 @@ static int process_terminate(lua_State *L)
 /* process.monitor(pid) -> a number for unmonitor. Its end comes as a message { event = "exit", pid = pid, ... }. */
 static int process_monitor(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     uint64_t      ref = 0;
     filch_err     err = filch_monitor(p->sched, p->self, fli_lua_check_pid(L, 1), 0, &ref);
     if (err != FILCH_OK) return fli_lua_return_error(L, err);
@@ -53,27 +53,27 @@ static int return_ended(lua_State *L, filch_err err, const char *stale)
 
 static int process_unmonitor(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     filch_err     err = filch_unmonitor(p->sched, p->self, (uint64_t)luaL_checkinteger(L, 1));
     return return_ended(L, err, "there is no such monitor, or its process has ended");
 }
 
 static int process_link(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     return fli_lua_return(L, filch_link(p->sched, p->self, fli_lua_check_pid(L, 1)));
 }
 
 static int process_unlink(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     return return_ended(L, filch_unlink(p->sched, p->self, fli_lua_check_pid(L, 1)), "there is no such link");
 }
 
 /* process.trap(on): a linked process that fails is a message { event = "link_down", ... } instead of our end. */
 static int process_trap(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     return fli_lua_return(L, filch_trap_links(p->out, lua_isnone(L, 1) || lua_toboolean(L, 1)));
 }
 
@@ -87,20 +87,20 @@ static filch_pid pid_or_self(lua_State *L, int index, const fli_lua_proc *p)
 
 static int process_register(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     const char   *name = fli_lua_check_text(L, 1);
     return fli_lua_return(L, filch_register(p->sched, name, pid_or_self(L, 2, p)));
 }
 
 static int process_unregister(lua_State *L)
 {
-    return fli_lua_return(L, filch_unregister(fli_lua_here(L)->sched, fli_lua_check_text(L, 1)));
+    return fli_lua_return(L, filch_unregister(fli_lua_need_process(L)->sched, fli_lua_check_text(L, 1)));
 }
 
 static int process_lookup(lua_State *L)
 {
     filch_pid pid;
-    filch_err err = filch_whereis(fli_lua_here(L)->sched, fli_lua_check_text(L, 1), &pid);
+    filch_err err = filch_whereis(fli_lua_need_process(L)->sched, fli_lua_check_text(L, 1), &pid);
     if (err != FILCH_OK) return fli_lua_return_error(L, err);
     fli_lua_push_pid(L, pid);
     return 1;
@@ -108,33 +108,33 @@ static int process_lookup(lua_State *L)
 
 static int process_join(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     return fli_lua_return(L, filch_join(p->sched, fli_lua_check_text(L, 1), pid_or_self(L, 2, p)));
 }
 
 static int process_leave(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     filch_err     err = filch_leave(p->sched, fli_lua_check_text(L, 1), pid_or_self(L, 2, p));
     return return_ended(L, err, "the process is not in this group");
 }
 
 static int process_watch(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     return fli_lua_return(L, filch_watch(p->sched, fli_lua_check_text(L, 1), p->self, 0));
 }
 
 static int process_unwatch(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     return return_ended(L, filch_unwatch(p->sched, fli_lua_check_text(L, 1), p->self), "it does not watch this group");
 }
 
 /* process.members(group) -> a list of pids, in the order they joined. */
 static int process_members(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     const char   *group = fli_lua_check_text(L, 1);
     size_t        room = 0, count = 0;
     filch_err     err = filch_members(p->sched, group, NULL, 0, &count);
@@ -157,7 +157,7 @@ static int process_members(lua_State *L)
 /* process.broadcast(group, message) -> how many took it. */
 static int process_broadcast(lua_State *L)
 {
-    fli_lua_proc   *p = fli_lua_here(L);
+    fli_lua_proc   *p = fli_lua_need_process(L);
     const char     *group = fli_lua_check_text(L, 1);
     fli_lua_bytes   bytes;
     fli_lua_refusal why;

@@ -190,7 +190,7 @@ static filch_pid spawn(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan)
 /* The arguments of a spawn, whichever it is. */
 static filch_pid spawn_with(lua_State *L, uint32_t relations, uint64_t tag)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     fli_lua_plan  plan = { .target = 1, .last = lua_gettop(L), .memory_max = p->heap.max,
                            .spawn = FILCH_SPAWN_OPTIONS_INIT };
     if (lua_istable(L, 1)) read_table(L, &plan);
@@ -223,7 +223,7 @@ static int process_spawn_linked(lua_State *L)
 /* process.exec(as spawn) -> its result | nil, why it failed. Waits for its end. */
 static int process_exec(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     uint64_t      tag = p->next_tag++;
     fli_lua_wait_begin(L, p);
     (void)spawn_with(L, FILCH_SPAWN_MONITOR, tag);

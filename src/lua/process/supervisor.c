@@ -185,7 +185,7 @@ static filch_pid check_supervisor(lua_State *L, fli_lua_proc *p)
 /* supervisor.start(description) -> pid, when all children are up | nil, why. */
 static int supervisor_start(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     lua_settop(L, 1);
     fli_lua_wait_begin(L, p);
     fli_lua_tree       *tree = fli_lua_tree_read(L, 1);
@@ -205,7 +205,7 @@ static int supervisor_start(lua_State *L)
 /* supervisor.start_child(supervisor, child) -> pid | nil, why. */
 static int supervisor_start_child(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     lua_settop(L, 2);
     ask a = { .kind = ASK_START, .supervisor = check_supervisor(L, p) };
     fli_lua_wait_begin(L, p);
@@ -216,7 +216,7 @@ static int supervisor_start_child(lua_State *L)
 /* supervisor.stop_child(supervisor, id) -> true, when it has ended | nil, why. It is forgotten. */
 static int supervisor_stop_child(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     ask           a = { .kind = ASK_STOP, .supervisor = check_supervisor(L, p) };
     size_t        size;
     const char   *id = fli_lua_check_text(L, 2);
@@ -230,7 +230,7 @@ static int supervisor_stop_child(lua_State *L)
 /* supervisor.children(supervisor) -> { { id = , pid = , running = , restarts = }, ... } in order | nil, why. */
 static int supervisor_children(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     ask           a = { .kind = ASK_LIST, .supervisor = check_supervisor(L, p) };
     fli_lua_wait_begin(L, p);
     return ask_and_wait(L, p, &a, push_list);
@@ -239,7 +239,7 @@ static int supervisor_children(lua_State *L)
 /* supervisor.stop(supervisor) -> true, when it and its children have ended, the last one first. */
 static int supervisor_stop(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     ask           a = { .kind = ASK_END, .supervisor = check_supervisor(L, p) };
     fli_lua_wait_begin(L, p);
     return ask_and_wait(L, p, &a, push_true);

@@ -31,10 +31,10 @@ typedef struct kept_start {
 } kept_start;
 
 /* One supervisor of the tree. Its description is the `args` of the process, and the way to the tree. */
-typedef struct node {
+typedef struct supervisor_node {
     filch_supervisor spec;
     fli_lua_tree    *tree;
-} node;
+} supervisor_node;
 
 struct fli_lua_tree {
     /* Supervisors alive, children that came later, and who reads it.  writes: any of these.  PAIR lua.tree */
@@ -42,13 +42,13 @@ struct fli_lua_tree {
     struct filch_lua   *lua;
     block              *blocks;
     kept_start         *starts;
-    node               *root; /* of a whole supervisor */
+    supervisor_node               *root; /* of a whole supervisor */
     filch_spawn_options options;
     bool                links;
     filch_child         child; /* or one child */
 };
 
-static void *take(fli_lua_tree *tree, lua_State *L, size_t size)
+static void *alloc_block(fli_lua_tree *tree, lua_State *L, size_t size)
 {
     block *b = calloc(1, sizeof *b + size);
     if (b == NULL) luaL_error(L, "not enough memory");
@@ -60,7 +60,7 @@ static void *take(fli_lua_tree *tree, lua_State *L, size_t size)
 static const char *keep_text(fli_lua_tree *tree, lua_State *L, const char *text)
 {
     size_t size = strlen(text) + 1;
-    return memcpy(take(tree, L, size), text, size);
+    return memcpy(alloc_block(tree, L, size), text, size);
 }
 
 void fli_lua_tree_drop(fli_lua_tree *tree)
@@ -94,7 +94,7 @@ static fli_lua_tree **tree_of(void *self)
 
 static filch_err tree_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
-    const node *n = filch_as_ptr(args);
+    const supervisor_node *n = filch_as_ptr(args);
     if (n == NULL) return FILCH_EINVAL;
     filch_err err = filch_supervisor_type.init(self, ctx, method, args);
     if (err != FILCH_OK) return err;
@@ -168,7 +168,7 @@ static double read_number(lua_State *L, const char *field, double low, double hi
     return number;
 }
 
-static void read_supervisor(lua_State *L, reader *r, int index, node *out);
+static void read_supervisor(lua_State *L, reader *r, int index, supervisor_node *out);
 static void read_child(lua_State *L, reader *r, int index, const char *by_default, filch_child *out);
 
 /* Pushes the next pair of the table at `index`; its key must be a text, or is left out with `list`. */
@@ -182,7 +182,7 @@ static bool next_field(lua_State *L, int index, bool list)
     return false;
 }
 
-static void enter(reader *r, const char *name, lua_Integer place)
+static void enter_field(reader *r, const char *name, lua_Integer place)
 {
     size_t used = strlen(r->path);
     if (place > 0) snprintf(r->path + used, sizeof r->path - used, "%s%s[%lld]", used > 0 ? "." : "", name, place);
@@ -200,12 +200,12 @@ static void read_children(lua_State *L, reader *r, filch_supervisor *out)
         if (!lua_isinteger(L, -2)) luaL_error(L, "children: a list, in the order in which they are started");
         lua_pop(L, 1);
     }
-    filch_child *children = take(r->tree, L, (size_t)count * sizeof *children);
+    filch_child *children = alloc_block(r->tree, L, (size_t)count * sizeof *children);
     size_t       way = strlen(r->path);
     for (lua_Integer i = 1; i <= count; i++) {
         char id[32];
         snprintf(id, sizeof id, "#%lld", i);
-        enter(r, "children", i);
+        enter_field(r, "children", i);
         lua_rawgeti(L, list, i);
         read_child(L, r, lua_gettop(L), id, &children[i - 1]);
         lua_settop(L, list);
@@ -263,7 +263,7 @@ static void read_field(lua_State *L, reader *r, const char *name, filch_supervis
     }
 }
 
-static void read_supervisor(lua_State *L, reader *r, int index, node *out)
+static void read_supervisor(lua_State *L, reader *r, int index, supervisor_node *out)
 {
     if (!lua_istable(L, index))
         luaL_error(L, "a supervisor is described by a table, not a %s", luaL_typename(L, index));
@@ -281,9 +281,9 @@ static void read_supervisor(lua_State *L, reader *r, int index, node *out)
 /* A child that is a supervisor. */
 static void read_subtree(lua_State *L, reader *r, filch_child *out)
 {
-    node  *below = take(r->tree, L, sizeof *below);
+    supervisor_node  *below = alloc_block(r->tree, L, sizeof *below);
     size_t way = strlen(r->path);
-    enter(r, "supervisor", 0);
+    enter_field(r, "supervisor", 0);
     read_supervisor(L, r, lua_gettop(L), below);
     r->path[way] = '\0';
     out->supervisor = &below->spec;
@@ -294,7 +294,7 @@ static void read_subtree(lua_State *L, reader *r, filch_child *out)
 static kept_start *read_start(lua_State *L, reader *r, fli_lua_plan *plan, int index)
 {
     fli_lua_tree   *tree = r->tree;
-    kept_start     *kept = take(tree, L, sizeof *kept);
+    kept_start     *kept = alloc_block(tree, L, sizeof *kept);
     fli_lua_bytes   bytes;
     fli_lua_refusal why;
     fli_lua_plan_elements(L, plan, index);
@@ -362,7 +362,7 @@ static void read_child(lua_State *L, reader *r, int index, const char *by_defaul
         lua_pop(L, 1);
     }
     if (out->id == NULL) out->id = keep_text(r->tree, L, by_default);
-    filch_spawn_options *options = take(r->tree, L, sizeof *options);
+    filch_spawn_options *options = alloc_block(r->tree, L, sizeof *options);
     *options = plan.spawn;
     if (options->name != NULL) options->name = keep_text(r->tree, L, options->name);
     out->options = options;
@@ -406,7 +406,7 @@ static int read_protected(lua_State *L)
         tree->child.release = release;
         return 0;
     }
-    tree->root = take(tree, L, sizeof *tree->root);
+    tree->root = alloc_block(tree, L, sizeof *tree->root);
     read_supervisor(L, r, 1, tree->root);
     tree->options.args = filch_ptr(&tree->root->spec);
     tree->options.relations = FILCH_SPAWN_TRAP;
@@ -415,7 +415,7 @@ static int read_protected(lua_State *L)
 
 static fli_lua_tree *read_tree(lua_State *L, int index, bool one_child)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     reader        r = { .p = p, .one_child = one_child, .path = "" };
     luaL_checkstack(L, 8, NULL);
     lua_pushcfunction(L, read_protected);

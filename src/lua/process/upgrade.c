@@ -103,7 +103,7 @@ static filch_err go_over(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan
 /* process.upgrade([what [, state...]]): the process goes on as `what`. Returns only if that cannot be: nil, why. */
 static int process_upgrade(lua_State *L)
 {
-    fli_lua_proc   *p = fli_lua_here(L);
+    fli_lua_proc   *p = fli_lua_need_process(L);
     fli_lua_refusal why = { "" };
     if (lua_isnone(L, 1)) lua_pushnil(L);
     fli_lua_plan plan = { .target = 1, .last = lua_gettop(L), .memory_max = p->heap.max };
@@ -127,7 +127,7 @@ static const char hand_over_key;
  * gives what the function `main` of the new code is called with. process.upgradable(nil): no longer. */
 static int process_upgradable(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     bool          on = !lua_isnoneornil(L, 1);
     if (on) luaL_checktype(L, 1, LUA_TFUNCTION);
     if (on && p->file == NULL) {

@@ -35,7 +35,7 @@ static int base_pcall(lua_State *L)
     luaL_checkany(L, 1);
     lua_pushboolean(L, 1);
     lua_insert(L, 1);
-    fli_lua_watch_settle(fli_lua_self(L));
+    fli_lua_preempt_settle(fli_lua_self(L));
     return finish_pcall(L, lua_pcallk(L, lua_gettop(L) - 2, LUA_MULTRET, 0, 0, finish_pcall), 0);
 }
 
@@ -59,7 +59,7 @@ int fli_lua_xpcall(lua_State *L)
     lua_pushvalue(L, 2);
     lua_pushcclosure(L, handle, 1);
     lua_replace(L, 2);
-    fli_lua_watch_settle(fli_lua_self(L));
+    fli_lua_preempt_settle(fli_lua_self(L));
     return finish_pcall(L, lua_pcallk(L, n - 2, LUA_MULTRET, 2, 2, finish_pcall), 2);
 }
 

@@ -25,7 +25,7 @@ typedef struct sort {
     unsigned    rounds;
 } sort;
 
-static int go_on(lua_State *L, int status, lua_KContext ctx);
+static int resume_sort(lua_State *L, int status, lua_KContext ctx);
 static int go_on_compared(lua_State *L, int status, lua_KContext ctx);
 
 static lua_Integer least(lua_Integer a, lua_Integer b)
@@ -56,7 +56,7 @@ static void next_runs(lua_State *L, sort *s)
 }
 
 /* Writes the next element of the left or right run. */
-static void put(lua_State *L, sort *s, bool right)
+static void put_element(lua_State *L, sort *s, bool right)
 {
     lua_rawgeti(L, FROM, right ? ++s->right : ++s->left);
     lua_rawseti(L, INTO, ++s->out);
@@ -88,7 +88,7 @@ static void merge_one(lua_State *L, sort *s)
     }
     bool right = s->left == s->middle || (s->right < s->high && is_right_less(L, s));
     lua_settop(L, INTO);
-    put(L, s, right);
+    put_element(L, s, right);
 }
 
 static int run(lua_State *L)
@@ -97,7 +97,7 @@ static int run(lua_State *L)
     for (;;) {
         if (++s->rounds >= ROUNDS) {
             s->rounds = 0;
-            if (fli_lua_budget_due(L)) fli_lua_pause(L, 0, go_on);
+            if (fli_lua_budget_due(L)) fli_lua_pause(L, 0, resume_sort);
         }
         switch (s->phase) {
         case READ:
@@ -115,7 +115,7 @@ static int run(lua_State *L)
     }
 }
 
-static int go_on(lua_State *L, int status, lua_KContext ctx)
+static int resume_sort(lua_State *L, int status, lua_KContext ctx)
 {
     (void)status, (void)ctx;
     return run(L);
@@ -126,7 +126,7 @@ static int go_on_compared(lua_State *L, int status, lua_KContext ctx)
     (void)status, (void)ctx;
     bool right = lua_toboolean(L, -1);
     lua_settop(L, INTO);
-    put(L, lua_touserdata(L, STATE), right);
+    put_element(L, lua_touserdata(L, STATE), right);
     return run(L);
 }
 

@@ -222,10 +222,10 @@ static int push_served(lua_State *L, fli_lua_wait *wait)
 }
 
 /* A value comes before a cancel, which the next wait will tell, and before a deadline; so does a message. */
-static int go_on(lua_State *L, int status, lua_KContext until_ns)
+static int resume_wait(lua_State *L, int status, lua_KContext until_ns)
 {
     (void)status;
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     fli_lua_wait *wait = lua_touserdata(L, WAIT);
     bool          cancelled = p->current->cancelled;
     if (wait->served != NULL) return push_served(L, wait);
@@ -243,7 +243,7 @@ static int go_on(lua_State *L, int status, lua_KContext until_ns)
         return 2;
     }
     if (wait->inbox != 0) fli_lua_want_inbox(p);
-    return fli_lua_park(L, (uint64_t)until_ns, until_ns, go_on);
+    return fli_lua_park(L, (uint64_t)until_ns, until_ns, resume_wait);
 }
 
 /* Waits at one channel, which is at CASES; the value to send is at `value`. */
@@ -257,7 +257,7 @@ static int wait_for_one(lua_State *L, fli_lua_proc *p, fli_lua_queue *queue, uin
     fli_lua_wait_enter(wait, 0, queue);
     lua_replace(L, WAIT);
     lua_settop(L, WAIT);
-    return go_on(L, LUA_OK, (lua_KContext)until_ns);
+    return resume_wait(L, LUA_OK, (lua_KContext)until_ns);
 }
 
 /* ---- methods -------------------------------------------------------------------------------------------------- */
@@ -266,7 +266,7 @@ static int wait_for_one(lua_State *L, fli_lua_proc *p, fli_lua_queue *queue, uin
 static int channel_send(lua_State *L)
 {
     channel      *ch = check_channel(L, 1);
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     uint64_t      until = fli_lua_deadline(L, p, 3);
     lua_settop(L, 2);
     if (!try_send(L, p, ch, 1, 2)) return wait_for_one(L, p, &ch->senders, until, AS_SEND, 2);
@@ -278,7 +278,7 @@ static int channel_send(lua_State *L)
 static int channel_receive(lua_State *L)
 {
     channel      *ch = check_channel(L, 1);
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     uint64_t      until = fli_lua_deadline(L, p, 2);
     lua_settop(L, 2);
     return try_receive(L, p, ch, 1) ? 2 : wait_for_one(L, p, &ch->receivers, until, AS_RECEIVE, 0);
@@ -288,7 +288,7 @@ static int channel_receive(lua_State *L)
 static int channel_next(lua_State *L)
 {
     channel      *ch = check_channel(L, 1);
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     lua_settop(L, 2);
     if (!try_receive(L, p, ch, 1)) return wait_for_one(L, p, &ch->receivers, FLI_LUA_NEVER, AS_ITERATOR, 0);
     lua_pop(L, 1);
@@ -459,13 +459,13 @@ static int wait_for_cases(lua_State *L, fli_lua_proc *p, lua_Integer count, lua_
     fli_lua_wait *wait = fli_lua_wait_push(L, p, (size_t)count);
     wait->style = AS_SELECT;
     for (lua_Integer i = 1; i <= count; i++) enter_case(L, wait, i);
-    return go_on(L, LUA_OK, until_ns);
+    return resume_wait(L, LUA_OK, until_ns);
 }
 
 /* While a process waits for something else its messages stay outside: where the inbox is a case they are let in, and all is tried anew. */
 static int select_now(lua_State *L, int status, lua_KContext until_ns)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     lua_Integer   count = (lua_Integer)lua_rawlen(L, CASES);
     bool          inbox = false;
     int           results = try_cases(L, p, count, &inbox);
@@ -478,7 +478,7 @@ static int select_now(lua_State *L, int status, lua_KContext until_ns)
  * the first that can go on. */
 static int channel_select(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     if (!lua_istable(L, 1)) return luaL_error(L, "channel.select wants a list of cases");
     uint64_t until = fli_lua_deadline(L, p, 2);
     lua_settop(L, 1);

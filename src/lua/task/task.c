@@ -187,7 +187,7 @@ static fli_lua_task *check_task(lua_State *L)
 static int task_spawn(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TFUNCTION);
-    (void)fli_lua_task_start(L, fli_lua_here(L), 1);
+    (void)fli_lua_task_start(L, fli_lua_need_process(L), 1);
     return 1;
 }
 
@@ -219,7 +219,7 @@ static int push_timeout(lua_State *L)
 static int go_on_await(lua_State *L, int status, lua_KContext until_ns)
 {
     (void)status;
-    fli_lua_proc       *p = fli_lua_here(L);
+    fli_lua_proc       *p = fli_lua_need_process(L);
     const fli_lua_task *task = lua_touserdata(L, SUBJECT);
     if (task->ended) return task->failed ? raise_error(L, SUBJECT) : push_results(L, SUBJECT, task);
     if (!p->current->cancelled && !p->current->late) return fli_lua_park(L, (uint64_t)until_ns, until_ns, go_on_await);
@@ -232,7 +232,7 @@ static int go_on_await(lua_State *L, int status, lua_KContext until_ns)
 static int task_await(lua_State *L)
 {
     fli_lua_task *task = check_task(L);
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     uint64_t      until = fli_lua_deadline(L, p, 2);
     lua_settop(L, 1);
     task->awaited = true;
@@ -331,7 +331,7 @@ static int push_firsts(lua_State *L, uint32_t count)
 static int go_on_all(lua_State *L, int status, lua_KContext until_ns)
 {
     (void)status;
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     uint32_t      count = ((fli_lua_wait *)lua_touserdata(L, WAIT))->count, open = 0;
     for (uint32_t i = 1; i <= count; i++) {
         const fli_lua_task *task = push_nth(L, i);
@@ -346,7 +346,7 @@ static int go_on_all(lua_State *L, int status, lua_KContext until_ns)
  * error is raised. */
 static int task_all(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     uint64_t      until = fli_lua_deadline(L, p, 2);
     lua_settop(L, 1);
     spawn_all(L, p, "all");
@@ -356,7 +356,7 @@ static int task_all(lua_State *L)
 static int go_on_any(lua_State *L, int status, lua_KContext until_ns)
 {
     (void)status;
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     uint32_t      count = ((fli_lua_wait *)lua_touserdata(L, WAIT))->count, open = 0;
     for (uint32_t i = 1; i <= count; i++) {
         const fli_lua_task *task = push_nth(L, i);
@@ -382,7 +382,7 @@ static int go_on_any(lua_State *L, int status, lua_KContext until_ns)
  * fail, the last one's error is raised. */
 static int task_any(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     uint64_t      until = fli_lua_deadline(L, p, 2);
     lua_settop(L, 1);
     spawn_all(L, p, "any");

@@ -10,7 +10,7 @@
 #include "lua/host/host.h"
 #include "lua/process/proc.h"
 
-fli_lua_proc *fli_lua_here(lua_State *L)
+fli_lua_proc *fli_lua_need_process(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_self(L);
     if (p == NULL || p->out == NULL) luaL_error(L, "only inside a running process");
@@ -20,7 +20,7 @@ fli_lua_proc *fli_lua_here(lua_State *L)
 fli_lua_proc *fli_lua_for(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_self(L);
-    return p != NULL && fli_lua_job_of(p) != NULL ? p : fli_lua_here(L);
+    return p != NULL && fli_lua_job_of(p) != NULL ? p : fli_lua_need_process(L);
 }
 
 fli_lua_rare *fli_lua_rarely(fli_lua_proc *p)

@@ -23,7 +23,7 @@ static uint64_t next_tick(uint64_t due, uint64_t period, uint64_t now)
 static int go_on_timer(lua_State *L, int status, lua_KContext due_ns)
 {
     (void)status;
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     uint64_t      period = (uint64_t)lua_tointeger(L, PERIOD), due = (uint64_t)due_ns;
     fli_lua_check_cancel(L, p);
     if (p->current->late) {
@@ -43,7 +43,7 @@ static int run_timer(lua_State *L)
 {
     uint64_t due = (uint64_t)lua_tointeger(L, 3);
     lua_settop(L, PERIOD);
-    fli_lua_wait_begin(L, fli_lua_here(L));
+    fli_lua_wait_begin(L, fli_lua_need_process(L));
     return go_on_timer(L, LUA_OK, (lua_KContext)due);
 }
 
@@ -63,14 +63,14 @@ static int start_timer(lua_State *L, fli_lua_proc *p, uint64_t span, uint64_t pe
 /* time.after(span): a channel that gets the time once. */
 static int time_after(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     return start_timer(L, p, fli_lua_check_span(L, 1), 0);
 }
 
 /* time.every(period): a channel that gets the time again and again; ticks that were not read are not added up. */
 static int time_every(lua_State *L)
 {
-    fli_lua_proc *p = fli_lua_here(L);
+    fli_lua_proc *p = fli_lua_need_process(L);
     uint64_t      period = fli_lua_check_span(L, 1);
     if (period == 0) return luaL_error(L, "time.every wants a period above zero");
     return start_timer(L, p, period, period);

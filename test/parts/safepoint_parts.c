@@ -1,4 +1,4 @@
-/* gate_parts.c - the safepoint by which the watchdog of Lua keeps the owner of a Lua state from freeing it while the
+/* safepoint_parts.c - the safepoint by which the watchdog of Lua keeps the owner of a Lua state from freeing it while the
  * watchdog reads it (lua/memory/safepoint.h): in the variant with a process-wide barrier, paid by the watchdog, and in the
  * strict variant without it. The freed object is plain memory: a read while it is freed is a data race. */
 #include "parts.h"
@@ -7,7 +7,7 @@
 #include "lua/memory/safepoint.c"
 
 static struct {
-    fli_lua_gate gate;
+    fli_lua_safepoint safepoint;
     FLI_ATOMIC(uint32_t) listed[2];
     FLI_ATOMIC(uint32_t *) runs; /* as fli_lua_runner.proc */
     uint32_t things[2];
@@ -16,10 +16,10 @@ static struct {
     fli_cond  wake;
 } * g;
 
-static void setup_gate(bool strict)
+static void setup_safepoint(bool strict)
 {
     g = fli_weak_new(sizeof *g);
-    fli_lua_gate_init(&g->gate, strict);
+    fli_lua_safepoint_init(&g->safepoint, strict);
     for (int i = 0; i < 2; i++) {
         fli_atomic_init(&g->listed[i], 1);
         g->things[i] = 7;
@@ -31,19 +31,19 @@ static void setup_gate(bool strict)
 
 static void setup(void)
 {
-    setup_gate(false);
+    setup_safepoint(false);
 }
 
 static void setup_strict(void)
 {
-    setup_gate(true);
+    setup_safepoint(true);
 }
 
 /* Removes the object from the list, passes the safepoint, then frees the object. */
 static void free_thing(int i)
 {
     fli_store_rlx(&g->listed[i], 0);
-    fli_lua_gate_pass(&g->gate);
+    fli_lua_safepoint_pass(&g->safepoint);
     g->things[i] = 0;
 }
 
@@ -61,11 +61,11 @@ static void free_two(void)
 /* Reads every object that is still listed. */
 static void look(void)
 {
-    fli_lua_gate_hold(&g->gate);
+    fli_lua_safepoint_hold(&g->safepoint);
     for (int i = 0; i < 2; i++) {
         if (fli_load_rlx(&g->listed[i]) == 1) must(g->things[i] == 7, "what is looked at is there");
     }
-    fli_lua_gate_release(&g->gate);
+    fli_lua_safepoint_release(&g->safepoint);
 }
 
 static void look_twice(void)
@@ -78,70 +78,70 @@ static void look_twice(void)
 static void run_no_more(void)
 {
     fli_store_rel(&g->runs, NULL);
-    fli_lua_gate_pass(&g->gate);
+    fli_lua_safepoint_pass(&g->safepoint);
     g->things[0] = 0;
 }
 
 static void look_at_runner(void)
 {
-    fli_lua_gate_hold(&g->gate);
+    fli_lua_safepoint_hold(&g->safepoint);
     const uint32_t *runs = fli_load_acq(&g->runs);
     if (runs != NULL) must(*runs == 7, "what a thread runs is there while it is looked at");
-    fli_lua_gate_release(&g->gate);
+    fli_lua_safepoint_release(&g->safepoint);
 }
 
 /* The watchdog goes to sleep, as in lua/preempt/preempt.c, while a step begins: one of the two sees the other. */
 static void doze(void)
 {
     fli_mutex_lock(&g->lock);
-    fli_lua_gate_hold(&g->gate);
-    while (fli_load_rlx(&g->gate.held) != 0 && fli_load_rlx(&g->turn) == 0) fli_cond_wait(&g->wake, &g->lock);
-    fli_lua_gate_release(&g->gate);
+    fli_lua_safepoint_hold(&g->safepoint);
+    while (fli_load_rlx(&g->safepoint.held) != 0 && fli_load_rlx(&g->turn) == 0) fli_cond_wait(&g->wake, &g->lock);
+    fli_lua_safepoint_release(&g->safepoint);
     fli_mutex_unlock(&g->lock);
 }
 
 static void begin_step(void)
 {
     fli_store_rlx(&g->turn, 1);
-    if (fli_lua_gate_look(&g->gate) == 0) return;
+    if (fli_lua_safepoint_is_held(&g->safepoint) == 0) return;
     fli_mutex_lock(&g->lock);
-    fli_lua_gate_release(&g->gate);
+    fli_lua_safepoint_release(&g->safepoint);
     fli_cond_signal(&g->wake);
     fli_mutex_unlock(&g->lock);
 }
 
 static void check_open(void)
 {
-    must(fli_load_rlx(&g->gate.held) == 0, "in the end the gate is open");
+    must(fli_load_rlx(&g->safepoint.held) == 0, "in the end the safepoint is open");
 }
 
-const fli_weak_program parts_gate[] = {
-    { .name = "gate_free",
-      .promise = "nothing is freed while the holder of the gate looks at it",
+const fli_weak_program parts_safepoint[] = {
+    { .name = "safepoint_free",
+      .promise = "nothing is freed while the holder of the safepoint looks at it",
       .setup = setup,
       .threads = { free_one, look },
       .check = check_open },
-    { .name = "gate_free_twice",
+    { .name = "safepoint_free_twice",
       .promise = "the same with two things, looked at twice",
       .setup = setup,
       .threads = { free_two, look_twice },
       .check = check_open },
-    { .name = "gate_free_strict",
+    { .name = "safepoint_free_strict",
       .promise = "the same without a barrier for all",
       .setup = setup_strict,
       .threads = { free_two, look_twice },
       .check = check_open },
-    { .name = "gate_run_no_more",
+    { .name = "safepoint_run_no_more",
       .promise = "a process is not freed while the watchdog looks at it",
       .setup = setup,
       .threads = { run_no_more, look_at_runner },
       .check = check_open },
-    { .name = "gate_doze",
+    { .name = "safepoint_doze",
       .promise = "a step that begins while the watchdog falls asleep is seen, or wakes it",
       .setup = setup,
       .threads = { doze, begin_step },
       .check = check_open },
-    { .name = "gate_doze_2",
+    { .name = "safepoint_doze_2",
       .promise = "the same with steps of two threads, and without a barrier for all",
       .setup = setup_strict,
       .threads = { doze, begin_step, begin_step },
