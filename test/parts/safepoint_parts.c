@@ -1,6 +1,6 @@
-/* safepoint_parts.c - the safepoint by which the watchdog of Lua keeps the owner of a Lua state from freeing it while the
- * watchdog reads it (lua/memory/safepoint.h): in the variant with a process-wide barrier, paid by the watchdog, and in the
- * strict variant without it. The freed object is plain memory: a read while it is freed is a data race. */
+/* safepoint_parts.c - the safepoint by which the watchdog of Lua keeps the owner of a Lua state from freeing it while
+ * the watchdog reads it (lua/memory/safepoint.h): in the variant with a process-wide barrier, paid by the watchdog, and
+ * in the strict variant without it. The freed object is plain memory: a read while it is freed is a data race. */
 #include "parts.h"
 
 #define fli_thread_yield fli_weak_yield

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lua/message/codec.h"
 #include "lua/host/compile.h"
 #include "lua/host/host.h"
-#include "lua/process/proc.h"
 #include "lua/host/state.h"
+#include "lua/message/codec.h"
+#include "lua/process/proc.h"
 
 enum { CODES_MAX = 4096, KINDS_MAX = 4096 };
 
@@ -39,8 +39,9 @@ static fli_lua_kind *add_kind(struct filch_lua *lua, const char *name, size_t mo
     fli_lua_kind *kind = lua->kind_count < most ? malloc(sizeof *kind) : NULL;
     if (kind == NULL) return NULL;
     snprintf(kind->name, sizeof kind->name, "%s", name);
-    kind->type = (filch_type){ .name = kind->name, .size = sizeof(void *), .init = fli_lua_init, .step = fli_lua_step,
-                               .close = fli_lua_close };
+    kind->type = (filch_type){
+        .name = kind->name, .size = sizeof(void *), .init = fli_lua_init, .step = fli_lua_step, .close = fli_lua_close
+    };
     kind->next = lua->kinds;
     lua->kinds = kind;
     lua->kind_count++;
@@ -115,8 +116,9 @@ static fli_lua_code *add(struct filch_lua *lua, lua_State *L, uint64_t hash, con
     }
     lua_pushvalue(L, -1);
     lua_getinfo(L, ">u", &ar);
-    *code = (fli_lua_code){ .next = *bucket_of(lua, hash), .hash = hash, .kind = kind, .env = env,
-                            .upvalues = ar.nups, .size = bytes->size };
+    *code = (fli_lua_code){
+        .next = *bucket_of(lua, hash), .hash = hash, .kind = kind, .env = env, .upvalues = ar.nups, .size = bytes->size
+    };
     fli_atomic_init(&code->refs, 1);
     fli_atomic_init(&code->starts, 0);
     fli_atomic_init(&code->template, NULL);
@@ -151,7 +153,7 @@ filch_err fli_lua_code_of(struct filch_lua *lua, lua_State *L, int env, fli_lua_
     return err;
 }
 
-/* ---- what a process has started before ------------------------------------------------------------------------------- */
+/* ---- what a process has started before ------------------------------------------------------------------------- */
 
 enum { KNOWN = 8 };
 

@@ -41,13 +41,13 @@ filch_err fli_lua_code_known(struct fli_lua_proc *p, lua_State *L, int env, fli_
 /* Gives back what that memory holds. */
 void fli_lua_code_forget(struct fli_lua_proc *p);
 
-/* Compiles text, or what a file of the host's choice holds now; `limit_ns` as fli_lua_compile's. Gives *out one reference; `text` gets why not. For what a
- * program names see files.h. */
+/* Compiles text, or what a file of the host's choice holds now; `limit_ns` as fli_lua_compile's. Gives *out one
+ * reference; `text` gets why not. For what a program names see files.h. */
 filch_err fli_lua_code_text(struct filch_lua *lua, const char *chunk, size_t size, const char *name, uint64_t limit_ns,
                             fli_lua_code **out, char *text, size_t text_size);
 filch_err fli_lua_code_file(struct filch_lua *lua, const char *path, fli_lua_code **out, char *text, size_t text_size);
 
-uint64_t  fli_lua_hash_of(const void *bytes, size_t size);
+uint64_t fli_lua_hash_of(const void *bytes, size_t size);
 
 /* Pushes the function; its upvalue for the globals is set. A status as lua_load's, then with a message instead. */
 int fli_lua_code_push(lua_State *L, const fli_lua_code *code);

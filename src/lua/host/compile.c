@@ -1,5 +1,6 @@
-/* compile.c - see compile.h. The parser asks for its text piece by piece, and each time it asks the clock is looked at. What it does
- * between two pieces grows with the square of one thing only, the jumps that wait for a label: those are counted before. */
+/* compile.c - see compile.h. The parser asks for its text piece by piece, and each time it asks the clock is looked at.
+ * What it does between two pieces grows with the square of one thing only, the jumps that wait for a label: those are
+ * counted before. */
 #include "lua/host/compile.h"
 
 #include <lauxlib.h>

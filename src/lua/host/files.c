@@ -7,8 +7,8 @@
 
 #include "lua/host/code.h"
 #include "lua/host/host.h"
-#include "lua/process/proc.h"
 #include "lua/host/sources.h"
+#include "lua/process/proc.h"
 
 enum { FILES_MAX = 4096 };
 
@@ -35,8 +35,8 @@ static fli_lua_code *hold_code(fli_lua_file *file, fli_lua_origin *origin)
     return file->code;
 }
 
-/* How long a file may take to compile. It is one of the program's own, read once: it gets FILE_SHARE times what a text of a script gets,
- * so that a large module loads on a slow processor too. */
+/* How long a file may take to compile. It is one of the program's own, read once: it gets FILE_SHARE times what a text
+ * of a script gets, so that a large module loads on a slow processor too. */
 enum { FILE_SHARE = 8 };
 static uint64_t limit_of_a_file(const struct filch_lua *lua)
 {

@@ -52,8 +52,8 @@ typedef struct fli_lua_origin {
     uint64_t      version;
 } fli_lua_origin;
 
-/* The code that a program calls `name` (sources.h): known already, or read now. Gives *code one reference; `text` gets why
- * not. Beyond a few thousand files one is read each time, and *origin is empty. */
+/* The code that a program calls `name` (sources.h): known already, or read now. Gives *code one reference; `text` gets
+ * why not. Beyond a few thousand files one is read each time, and *origin is empty. */
 filch_err fli_lua_file_named(struct filch_lua *lua, const char *name, struct filch_lua_code **code,
                              fli_lua_origin *origin, char *text, size_t text_size);
 

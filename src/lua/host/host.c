@@ -8,13 +8,13 @@
 
 #include "base/prng.h"
 #include "lua/host/code.h"
-#include "lua/memory/heap.h"
 #include "lua/host/print.h"
-#include "lua/process/proc.h"
 #include "lua/host/sources.h"
 #include "lua/host/state.h"
-#include "lua/process/tree.h"
 #include "lua/lib/work.h"
+#include "lua/memory/heap.h"
+#include "lua/process/proc.h"
+#include "lua/process/tree.h"
 #include "port/random.h"
 
 /* ---- chunks ------------------------------------------------------------------------------------------------- */
@@ -105,7 +105,8 @@ static filch_err complete(filch_lua_options *opt, const filch_lua_options *given
     if (opt->log_level > FILCH_LUA_LOG_NONE) return FILCH_EINVAL;
     if (opt->count > INT32_MAX) return FILCH_EINVAL;
     if (!fli_lua_names_known(opt->without)) return FILCH_EINVAL;
-    if ((opt->rights & ~(uint32_t)RIGHTS) != 0) return FILCH_EINVAL; /* of a newer header: better none than a wrong one */
+    if ((opt->rights & ~(uint32_t)RIGHTS) != 0)
+        return FILCH_EINVAL; /* of a newer header: better none than a wrong one */
     bool known = opt->signal >= 0 && opt->signal <= 64 && opt->watch <= FILCH_LUA_WATCH_NONE;
     return known && (opt->signal == 0 || opt->watch == FILCH_LUA_WATCH_THREAD) ? FILCH_OK : FILCH_EINVAL;
 }
@@ -153,12 +154,18 @@ filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options)
 no_pools:
     free_pools(lua, pools);
     fli_mutex_fini(&lua->reloading);
-no_reloading: fli_mutex_fini(&lua->lock);
-no_lock: fli_lua_print_fini(lua);
-no_names: free(lua->roots);
-no_roots: free(lua->path);
-no_path: free(lua);
-no_lua: return err;
+no_reloading:
+    fli_mutex_fini(&lua->lock);
+no_lock:
+    fli_lua_print_fini(lua);
+no_names:
+    free(lua->roots);
+no_roots:
+    free(lua->path);
+no_path:
+    free(lua);
+no_lua:
+    return err;
 }
 
 filch_err filch_lua_destroy(filch_lua *lua)
@@ -219,7 +226,10 @@ filch_err filch_lua_spawn(filch_lua *lua, filch_sched *sched, filch_lua_code *co
         spawn.size = sizeof spawn;
         if (spawn.method != NULL || filch_kind_of(&spawn.args) != FILCH_KIND_NONE) return FILCH_EINVAL;
     }
-    fli_lua_start start = { .lua = lua, .code = code, .method = opt.method, .args = opt.args,
+    fli_lua_start start = { .lua = lua,
+                            .code = code,
+                            .method = opt.method,
+                            .args = opt.args,
                             .arg_count = opt.arg_count,
                             .memory_max = opt.memory_max != 0 ? opt.memory_max : lua->opt.memory_max,
                             .seed = fli_lua_seed(lua, sched) };

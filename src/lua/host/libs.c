@@ -13,16 +13,19 @@
 /* Of stock Lua: what can neither reach outside, nor break the state, nor run for long inside C. The others are ours
  * (base.c, strings.c, tables.c) or left out: io, os but the clock, debug, package, string.dump, collectgarbage. */
 static const char *const stock[] = {
-    "_G.assert", "_G.error", "_G.getmetatable", "_G.ipairs", "_G.next", "_G.rawequal", "_G.rawget", "_G.rawlen",
-    "_G.rawset", "_G.select", "_G.tonumber", "_G.tostring", "_G.type", "_G._VERSION",
-    "coroutine.create", "coroutine.isyieldable", "coroutine.running",
-    "string.byte", "string.len", "string.sub",
-    "table.pack", "table.unpack",
-    "math.abs", "math.acos", "math.asin", "math.atan", "math.ceil", "math.cos", "math.deg", "math.exp", "math.floor",
-    "math.fmod", "math.huge", "math.log", "math.maxinteger", "math.mininteger", "math.modf",
-    "math.pi", "math.rad", "math.sin", "math.sqrt", "math.tan", "math.tointeger", "math.type", "math.ult",
-    "utf8.charpattern", "utf8.codepoint", "utf8.codes", "utf8.len", "utf8.offset",
-    "os.difftime", "debug.traceback",
+    "_G.assert",         "_G.error",         "_G.getmetatable",  "_G.ipairs",
+    "_G.next",           "_G.rawequal",      "_G.rawget",        "_G.rawlen",
+    "_G.rawset",         "_G.select",        "_G.tonumber",      "_G.tostring",
+    "_G.type",           "_G._VERSION",      "coroutine.create", "coroutine.isyieldable",
+    "coroutine.running", "string.byte",      "string.len",       "string.sub",
+    "table.pack",        "table.unpack",     "math.abs",         "math.acos",
+    "math.asin",         "math.atan",        "math.ceil",        "math.cos",
+    "math.deg",          "math.exp",         "math.floor",       "math.fmod",
+    "math.huge",         "math.log",         "math.maxinteger",  "math.mininteger",
+    "math.modf",         "math.pi",          "math.rad",         "math.sin",
+    "math.sqrt",         "math.tan",         "math.tointeger",   "math.type",
+    "math.ult",          "utf8.charpattern", "utf8.codepoint",   "utf8.codes",
+    "utf8.len",          "utf8.offset",      "os.difftime",      "debug.traceback",
 };
 
 static const char *find_library(const fli_lua_names *names, const char *library)
@@ -123,11 +126,11 @@ static int harvest(lua_State *L)
     const struct {
         const char    *library, *name;
         lua_CFunction *into;
-    } wrapped[] = { { "os", "time", &names->stock_time },           { "os", "date", &names->stock_date },
-                    { "os", "clock", &names->stock_clock },         { "string", "format", &names->stock_format },
-                    { "string", "pack", &names->stock_pack },       { "string", "packsize", &names->stock_packsize },
-                    { "string", "unpack", &names->stock_unpack },   { "math", "max", &names->stock_math_max },
-                    { "math", "min", &names->stock_math_min },      { "string", "char", &names->stock_string_char },
+    } wrapped[] = { { "os", "time", &names->stock_time },         { "os", "date", &names->stock_date },
+                    { "os", "clock", &names->stock_clock },       { "string", "format", &names->stock_format },
+                    { "string", "pack", &names->stock_pack },     { "string", "packsize", &names->stock_packsize },
+                    { "string", "unpack", &names->stock_unpack }, { "math", "max", &names->stock_math_max },
+                    { "math", "min", &names->stock_math_min },    { "string", "char", &names->stock_string_char },
                     { "utf8", "char", &names->stock_utf8_char } };
     for (size_t i = 0; i < sizeof wrapped / sizeof wrapped[0]; i++) {
         lua_getglobal(L, wrapped[i].library);
@@ -182,7 +185,8 @@ bool fli_lua_names_known(const char *without)
         size_t size = strcspn(at, " ");
         bool   known = size == 0;
         for (size_t i = 0; !known && i < sizeof tables / sizeof tables[0]; i++) {
-            for (const fli_lua_member *m = tables[i].members; !known && m->name != NULL; m++) known = is_name_of(m, at, size);
+            for (const fli_lua_member *m = tables[i].members; !known && m->name != NULL; m++)
+                known = is_name_of(m, at, size);
         }
         for (size_t i = 0; !known && i < sizeof stock / sizeof stock[0]; i++) {
             const char *name = strncmp(stock[i], "_G.", 3) == 0 ? stock[i] + 3 : stock[i];
@@ -456,9 +460,9 @@ static int arithmetic(lua_State *L, int op, const char *event)
     return 1;
 }
 
-#define ARITHMETIC(name, op)                \
-    static int string_##name(lua_State *L)  \
-    {                                       \
+#define ARITHMETIC(name, op)                  \
+    static int string_##name(lua_State *L)    \
+    {                                         \
         return arithmetic(L, op, "__" #name); \
     }
 ARITHMETIC(add, LUA_OPADD)

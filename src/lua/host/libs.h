@@ -30,7 +30,7 @@ typedef struct fli_lua_names {
     size_t         count;
     const char    *libraries[FLI_LUA_LIBRARIES_MAX]; /* members refer to these very strings */
     size_t         library_count;
-    const char    *without; /* those that are left out, separated by spaces; NULL: none */
+    const char    *without;                /* those that are left out, separated by spaces; NULL: none */
     uint16_t       places[FLI_LUA_PLACES]; /* by hash: number of the member, from 1 */
     lua_CFunction  stock_time, stock_date, stock_clock, stock_format, stock_pack, stock_packsize, stock_unpack;
     lua_CFunction  stock_math_max, stock_math_min, stock_string_char, stock_utf8_char;

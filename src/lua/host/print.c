@@ -1,8 +1,8 @@
 /* print.c - see print.h.
  *
- * A reader that is slower than the program: `print` waits, as an ordinary yield, so that nothing of it is lost and nothing else is
- * held up. Where no yield can pass (in a comparison of table.sort, in a job of work.run) the line is dropped. `log` never waits: it drops.
- * What was dropped is counted, told in the log, and answered by filch_lua_flush.
+ * A reader that is slower than the program: `print` waits, as an ordinary yield, so that nothing of it is lost and
+ * nothing else is held up. Where no yield can pass (in a comparison of table.sort, in a job of work.run) the line is
+ * dropped. `log` never waits: it drops. What was dropped is counted, told in the log, and answered by filch_lua_flush.
  */
 #include "lua/host/print.h"
 
@@ -10,10 +10,10 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "lua/stdlib/checks.h"
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
 #include "lua/process/proc.h"
+#include "lua/stdlib/checks.h"
 #include "port/clock.h"
 
 /* How often a process that waits looks whether there is room again. */
@@ -36,7 +36,8 @@ void fli_lua_print_fini(struct filch_lua *lua)
 
 /* ---- log ---------------------------------------------------------------------------------------------------- */
 
-/* Tells how many lines were dropped since the last time this was told. Returns false if that cannot be written either. */
+/* Tells how many lines were dropped since the last time this was told. Returns false if that cannot be written either.
+ */
 static bool tell_dropped(struct filch_lua *lua)
 {
     uint64_t dropped = fli_output_dropped(&lua->err) + fli_output_dropped(&lua->out);
@@ -85,8 +86,8 @@ static int print_result(lua_State *L, struct filch_lua *lua)
 
 enum { TO_WRITE, TO_FLUSH };
 
-/* Writes the line on top of the stack (TO_WRITE), then waits until all of it has left (TO_FLUSH): a part of it that stays behind would
- * have no one else to write it. */
+/* Writes the line on top of the stack (TO_WRITE), then waits until all of it has left (TO_FLUSH): a part of it that
+ * stays behind would have no one else to write it. */
 static int write_on(lua_State *L, int status, lua_KContext phase)
 {
     fli_lua_proc *p = fli_lua_need_process(L);

@@ -1,5 +1,5 @@
-/* print.h - where the lines of `print` and `log` go: to the host's functions, or to standard output and standard error without ever
- * blocking a worker (port/output.h). */
+/* print.h - where the lines of `print` and `log` go: to the host's functions, or to standard output and standard error
+ * without ever blocking a worker (port/output.h). */
 #ifndef FLI_LUA_PRINT_H
 #define FLI_LUA_PRINT_H
 
@@ -13,8 +13,8 @@ void      fli_lua_print_fini(struct filch_lua *lua);
 
 /* The global function print. */
 int fli_lua_print(lua_State *L);
-/* Writes one line, which ends with a newline, where `log` goes. A line that standard error does not take is dropped, and the
- * next line that it takes is preceded by the count. */
+/* Writes one line, which ends with a newline, where `log` goes. A line that standard error does not take is dropped,
+ * and the next line that it takes is preceded by the count. */
 void fli_lua_log_line(struct filch_lua *lua, const char *text, size_t size);
 
 #endif

@@ -1,17 +1,17 @@
 /* simulate.c - Lua programs under a seed: filch_lua_sim, and the library `sim` for the program itself.
  *
- * What is drawn from the seed besides what filch_sim_sweep draws: the numbers of math.random, and the seed of Lua's hash
- * tables, so that `pairs` visits string keys in the same order in each run of a seed. The clocks of `os` are virtual.
- * What stays outside: addresses. Keys that are tables or functions are visited in an order that depends on where these
- * lie, and tostring shows it.
+ * What is drawn from the seed besides what filch_sim_sweep draws: the numbers of math.random, and the seed of Lua's
+ * hash tables, so that `pairs` visits string keys in the same order in each run of a seed. The clocks of `os` are
+ * virtual. What stays outside: addresses. Keys that are tables or functions are visited in an order that depends on
+ * where these lie, and tostring shows it.
  */
 #include <lauxlib.h>
 #include <string.h>
 
-#include "lua/stdlib/checks.h"
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
 #include "lua/process/proc.h"
+#include "lua/stdlib/checks.h"
 
 /* ---- for C -------------------------------------------------------------------------------------------------- */
 
@@ -113,8 +113,8 @@ static int sim_note(lua_State *L)
 /* os.time and os.date without a time, and os.clock: virtual in a simulation, which begins with the year 2000. */
 #define SIM_EPOCH 946684800
 
-/* Of a table stock Lua reads six numbers, of which each may be a text. With a metatable it reads them from a copy, since an __index may give
- * something else each time. */
+/* Of a table stock Lua reads six numbers, of which each may be a text. With a metatable it reads them from a copy,
+ * since an __index may give something else each time. */
 static int time_of_table(lua_State *L)
 {
     static const char *const fields[] = { "year", "month", "day", "hour", "min", "sec", "isdst", "yday", "wday" };

@@ -125,7 +125,8 @@ static filch_err find_file(const struct filch_lua *lua, const char *name, char *
             if (fli_regular_exists(path, lua->roots)) return FILCH_OK;
         }
     }
-    snprintf(told, sizeof told, "cannot open %.128s: code is a regular file that ends with .lua, in the program's folders", name);
+    snprintf(told, sizeof told,
+             "cannot open %.128s: code is a regular file that ends with .lua, in the program's folders", name);
     set_error_text(text, text_size, told);
     return FILCH_LUA_EFILE;
 }
@@ -146,7 +147,8 @@ filch_err fli_lua_source_read(const struct filch_lua *lua, const char *path, cha
     if (result == FLI_REGULAR_OK) return FILCH_OK;
     if (result == FLI_REGULAR_NO_MEMORY) return FILCH_ENOMEM;
     if (result == FLI_REGULAR_TOO_LARGE) {
-        snprintf(told, sizeof told, "%.128s is larger than the %zu bytes that a file of code may have", path, lua->opt.code_max);
+        snprintf(told, sizeof told, "%.128s is larger than the %zu bytes that a file of code may have", path,
+                 lua->opt.code_max);
     } else {
         snprintf(told, sizeof told, "cannot read %.128s", path);
     }

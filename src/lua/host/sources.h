@@ -1,8 +1,9 @@
 /* sources.h - where the code that a program names comes from: its own folders, and nowhere else.
  *
- * The folders (roots) are those of the templates of option `path`, and those of option `roots`. A name with a '/' or that ends
- * with ".lua" is a file, relative to a root; any other is a module, found along the path as `require` does. Either must be a
- * regular file whose real path lies inside a root, end with ".lua", and be small: it is read and compiled on a worker.
+ * The folders (roots) are those of the templates of option `path`, and those of option `roots`. A name with a '/' or
+ * that ends with ".lua" is a file, relative to a root; any other is a module, found along the path as `require` does.
+ * Either must be a regular file whose real path lies inside a root, end with ".lua", and be small: it is read and
+ * compiled on a worker.
  */
 #ifndef FLI_LUA_SOURCES_H
 #define FLI_LUA_SOURCES_H

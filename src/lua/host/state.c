@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lua/message/blob.h"
 #include "lua/host/code.h"
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
+#include "lua/message/blob.h"
 #include "lua/process/proc.h"
 
 /* ---- the seed ----------------------------------------------------------------------------------------------- */
@@ -97,9 +97,10 @@ enum { CLOSURE_WORDS = 5 }; /* of one without upvalues */
 /* Closures of one prototype agree in that word, and those of another differ. */
 static int compare_closures(lua_State *L)
 {
-    static const char chunk[] = "local function make() return function() end end return make(), make(), function() return 1 end";
-    const uint64_t   *closures[3];
-    lua_Integer       found = 0;
+    static const char chunk[] =
+        "local function make() return function() end end return make(), make(), function() return 1 end";
+    const uint64_t *closures[3];
+    lua_Integer     found = 0;
     if (luaL_loadstring(L, chunk) != LUA_OK) return 0;
     lua_call(L, 0, 3);
     for (int i = 0; i < 3; i++) closures[i] = lua_topointer(L, i - 3);
@@ -266,16 +267,17 @@ static bool find_pointers(const uint64_t *a, const uint64_t *b, size_t words, ui
     return true;
 }
 
-/* Builds the state at several places and compares. `places` lie in one block, at distances that no hash takes for equal. */
+/* Builds the state at several places and compares. `places` lie in one block, at distances that no hash takes for
+ * equal. */
 static fli_lua_template *compare(struct filch_lua *lua, const fli_lua_code *code, char *block, size_t size)
 {
     char  *places[PLACES] = { block, block + size + 1040, block + 2 * size + 3 * 1040 + 48 };
     size_t used = build_image(lua, code, places[0], size);
     if (used == 0) return NULL;
-    size_t            words = used / 8;
+    size_t words = used / 8;
     fli_lua_template *template = malloc(sizeof *template + used);
-    uint32_t         *pointers = malloc(words * sizeof *pointers), *again = malloc(words * sizeof *again), count = 0;
-    bool              fine = template != NULL && pointers != NULL && again != NULL;
+    uint32_t *pointers = malloc(words * sizeof *pointers), *again = malloc(words * sizeof *again), count = 0;
+    bool      fine = template != NULL && pointers != NULL && again != NULL;
     for (int i = 1; fine && i < PLACES; i++) {
         uint32_t n = 0;
         fine = build_image(lua, code, places[i], size) == used &&
@@ -340,7 +342,8 @@ static const fli_lua_template *template_of(struct filch_lua *lua, fli_lua_code *
     return template;
 }
 
-fli_lua_proc *fli_lua_state_for(struct filch_lua *lua, fli_lua_code *code, size_t memory_max, uint32_t seed, int *status)
+fli_lua_proc *fli_lua_state_for(struct filch_lua *lua, fli_lua_code *code, size_t memory_max, uint32_t seed,
+                                int *status)
 {
     const fli_lua_template *template = seed == (uint32_t)lua->seed ? template_of(lua, code) : NULL;
     *status = LUA_ERRMEM;

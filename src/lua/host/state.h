@@ -26,7 +26,8 @@ struct fli_lua_proc;
 /* Where the seed is in the first block, in bytes; 0: unknown. */
 size_t fli_lua_seed_offset(void);
 
-/* Which word of a closure is its prototype, found out by comparing closures of the same and of different ones; 0: unknown. */
+/* Which word of a closure is its prototype, found out by comparing closures of the same and of different ones; 0:
+ * unknown. */
 size_t fli_lua_proto_word(void);
 
 /* A process with an empty state in a new chunk: only the heap and L are set. NULL: no memory. */
@@ -41,6 +42,6 @@ struct fli_lua_proc *fli_lua_state_for(struct filch_lua *lua, struct filch_lua_c
 void fli_lua_state_free(struct filch_lua *lua, struct fli_lua_proc *p);
 
 typedef struct fli_lua_template fli_lua_template;
-void fli_lua_template_free(fli_lua_template *template);
+void                            fli_lua_template_free(fli_lua_template *template);
 
 #endif

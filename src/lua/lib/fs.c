@@ -4,9 +4,9 @@
  */
 #include <lauxlib.h>
 
-#include "lua/stdlib/checks.h"
 #include "lua/host/libs.h"
 #include "lua/lib/streams.h"
+#include "lua/stdlib/checks.h"
 
 /* A directory whose names are longer than this is refused: they become a table without a pause. */
 #define NAMES_MAX ((size_t)1 << 20)

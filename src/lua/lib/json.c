@@ -4,8 +4,9 @@
  *     json.decode(text) -> value | nil, why  why names the place: "byte 17: ..."
  *     json.decode(text, null)                what null becomes instead of json.null; nil: it is left out
  *
- * A table with the keys 1, 2, ..., n and no others is an array, and so is a list (nothing.h); any other one, also the empty one, an
- * object, whose keys are strings or whole numbers. What was read from an array is a list. json.null is null.
+ * A table with the keys 1, 2, ..., n and no others is an array, and so is a list (nothing.h); any other one, also the
+ * empty one, an object, whose keys are strings or whole numbers. What was read from an array is a list. json.null is
+ * null.
  */
 #include <lauxlib.h>
 #include <math.h>
@@ -13,18 +14,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lua/preempt/budget.h"
-#include "lua/stdlib/checks.h"
-#include "lua/message/codec.h"
 #include "lua/host/libs.h"
 #include "lua/lib/nothing.h"
+#include "lua/message/codec.h"
+#include "lua/preempt/budget.h"
 #include "lua/process/proc.h"
+#include "lua/stdlib/checks.h"
 #include "lua/stdlib/text.h"
 
 /* ---- encode -------------------------------------------------------------------------------------------------- */
 
-/* The stack while a value is written: the value, the state, the text, and for each open table the table and the key that was last. So a
- * long one can be left and entered again. */
+/* The stack while a value is written: the value, the state, the text, and for each open table the table and the key
+ * that was last. So a long one can be left and entered again. */
 enum { STATE = 2, TEXT = 3, ROUNDS = 64 };
 
 typedef struct open_table {
@@ -205,8 +206,8 @@ typedef struct reader {
     const char *why;
 } reader;
 
-/* On the stack of json.decode: what null becomes, the metatable of lists, and the state; then the open tables, each object with the key
- * whose value is read. So a long text can be left and entered again. */
+/* On the stack of json.decode: what null becomes, the metatable of lists, and the state; then the open tables, each
+ * object with the key whose value is read. So a long text can be left and entered again. */
 enum { NULL_AT = 2, LIST_AT = 3, DECODER_AT = 4 };
 
 typedef struct decoder {
@@ -406,7 +407,8 @@ static bool read_value(lua_State *L, reader *r, decoder *d, bool *whole)
     }
 }
 
-/* Puts the value on top where it belongs, and closes what ends behind it. Afterwards a value is next, or nothing is open. */
+/* Puts the value on top where it belongs, and closes what ends behind it. Afterwards a value is next, or nothing is
+ * open. */
 static bool put_value(lua_State *L, reader *r, decoder *d)
 {
     while (d->depth > 0) {
@@ -415,7 +417,8 @@ static bool put_value(lua_State *L, reader *r, decoder *d)
         if (array) lua_rawseti(L, -2, ++*count);
         else lua_rawset(L, -3);
         if (accept_char(r, ',')) return array || read_key(L, r);
-        if (!accept_char(r, array ? ']' : '}')) return fail(r, array ? "',' or ']' is expected" : "',' or '}' is expected");
+        if (!accept_char(r, array ? ']' : '}'))
+            return fail(r, array ? "',' or ']' is expected" : "',' or '}' is expected");
         d->depth--;
     }
     return true;

@@ -1,4 +1,5 @@
-/* json_test.c - json.encode and json.decode: every value there and back, every text that is not JSON refused at its byte. */
+/* json_test.c - json.encode and json.decode: every value there and back, every text that is not JSON refused at its
+ * byte. */
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
@@ -112,10 +113,13 @@ TEST(what_is_not_json_is_refused_at_its_byte)
         { "\"\\udc00\"", "byte 8: half a character" },
         { "\"\\udfff\"", "byte 8: half a character" },
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) is_refused(cases[i][0], strlen(cases[i][0]), cases[i][1]);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        is_refused(cases[i][0], strlen(cases[i][0]), cases[i][1]);
     is_refused("1\0", 2, "byte 2: something follows the value");
     is_refused("\"\\\0\"", 4, "byte 4: an escape that JSON does not have");
-    is_refused("\"\\u00\000" "41\"", 9, "byte 7: \\u wants four digits");
+    is_refused("\"\\u00\000"
+               "41\"",
+               9, "byte 7: \\u wants four digits");
     char deep[400];
     memset(deep, '[', sizeof deep);
     is_refused(deep, sizeof deep, "byte 102: nested too deep");
@@ -125,13 +129,15 @@ TEST(every_value_is_written_as_json_and_read_back)
 {
     passes("local function is(a, b) if a ~= b then error(tostring(a) .. ' is not ' .. tostring(b), 2) end end\n"
            "is(json.encode(true), 'true') is(json.encode(false), 'false') is(json.encode(nil), 'null')\n"
-           "is(json.decode('true'), true) is(json.decode(' false '), false) is(json.decode('null', nil), nil) is(json.decode('null', 7), 7)\n"
+           "is(json.decode('true'), true) is(json.decode(' false '), false) is(json.decode('null', nil), nil) "
+           "is(json.decode('null', 7), 7)\n"
            "is(select('#', json.decode('null', nil)), 1)\n"
            "is(json.encode('a\\0\\1\\31\\127b'), '\"a\\\\u0000\\\\u0001\\\\u001f\\\\u007fb\"')\n"
            "is(json.encode('\\b\\f\\n\\r\\t\"\\\\/'), '\"\\\\b\\\\f\\\\n\\\\r\\\\t\\\\\"\\\\\\\\/\"')\n"
            "is(json.decode('\"\\\\b\\\\f\\\\n\\\\r\\\\t\\\\\"\\\\\\\\\\\\/\"'), '\\b\\f\\n\\r\\t\"\\\\/')\n"
            /* one, two, three and four bytes of UTF-8, at both ends */
-           "is(json.decode('\"\\\\u0041\\\\u007F\\\\u0080\\\\u07ff\\\\u0800\\\\uD7FF\\\\ue000\\\\uffff\"'), utf8.char(0x41, 0x7F, 0x80, 0x7FF, 0x800, 0xD7FF, 0xE000, 0xFFFF))\n"
+           "is(json.decode('\"\\\\u0041\\\\u007F\\\\u0080\\\\u07ff\\\\u0800\\\\uD7FF\\\\ue000\\\\uffff\"'), "
+           "utf8.char(0x41, 0x7F, 0x80, 0x7FF, 0x800, 0xD7FF, 0xE000, 0xFFFF))\n"
            "is(json.decode('\"\\\\ud800\\\\udc00\\\\uDBFF\\\\uDFFF\"'), utf8.char(0x10000, 0x10FFFF))\n"
            /* arrays and what only looks like one */
            "is(json.encode({ 1, 2, 3 }), '[1,2,3]') is(json.encode({ { 1 } }), '[[1]]') is(json.encode({}), '{}')\n"
@@ -141,38 +147,48 @@ TEST(every_value_is_written_as_json_and_read_back)
            "is(json.encode({ 'a', [9] = 'z' }), '{\"1\":\"a\",\"9\":\"z\"}')\n"
            "is(json.encode({ [-3] = {} }), '{\"-3\":{}}')\n"
            "is(#json.decode(' [ ] '), 0) is(#json.decode('[1, 2 ,3]'), 3) is(next(json.decode('{ }')), nil)\n"
-           "local o = json.decode('{\"a\":{\"b\":[{}, [], \"\"]}, \"a b\":2}') is(#o.a.b, 3) is(o.a.b[3], '') is(o['a b'], 2)\n"
+           "local o = json.decode('{\"a\":{\"b\":[{}, [], \"\"]}, \"a b\":2}') is(#o.a.b, 3) is(o.a.b[3], '') is(o['a "
+           "b'], 2)\n"
            /* more than a buffer holds */
            "for _, size in ipairs { 1020, 1023, 1024, 1025, 5000, 100000 } do\n"
            "  local s = ('x'):rep(size) is(json.decode(json.encode(s)), s)\n"
-           "  local t = {} for i = 1, size do t[i] = 1 end is(#json.encode(t), 2 * size + 1) is(#json.decode(json.encode(t)), size)\n"
+           "  local t = {} for i = 1, size do t[i] = 1 end is(#json.encode(t), 2 * size + 1) "
+           "is(#json.decode(json.encode(t)), size)\n"
            "end\n");
 }
 
 TEST(numbers_keep_their_value_and_their_type)
 {
-    passes("local function is(a, b) if a ~= b or math.type(a) ~= math.type(b) then error(tostring(a) .. ' is not ' .. tostring(b), 2) end end\n"
-           "is(json.decode('-0'), 0) is(json.decode('0'), 0) is(json.decode('10'), 10) is(json.decode('1e3'), 1e3) is(json.decode('-1.5E-1'), -0.15)\n"
+    passes("local function is(a, b) if a ~= b or math.type(a) ~= math.type(b) then error(tostring(a) .. ' is not ' .. "
+           "tostring(b), 2) end end\n"
+           "is(json.decode('-0'), 0) is(json.decode('0'), 0) is(json.decode('10'), 10) is(json.decode('1e3'), 1e3) "
+           "is(json.decode('-1.5E-1'), -0.15)\n"
            "is(json.decode('1E+2'), 100.0) is(json.decode('0.25'), 0.25)\n"
            "is(json.decode('9223372036854775807'), math.maxinteger) is(json.decode('9223372036854775808'), 2.0 ^ 63)\n"
            "is(json.decode(json.encode(math.mininteger)), math.mininteger)\n"
-           "is(json.encode(2.0), '2.0') is(json.encode(1e300), '1e+300') is(json.encode(0.1), '0.1') is(json.encode(1/3), '0.33333333333333331')\n"
+           "is(json.encode(2.0), '2.0') is(json.encode(1e300), '1e+300') is(json.encode(0.1), '0.1') "
+           "is(json.encode(1/3), '0.33333333333333331')\n"
            "is(json.decode('1.' .. ('0'):rep(500) .. '1'), 1.0) is(json.decode('[' .. ('9'):rep(70) .. ',2]')[2], 2)\n"
            "is(json.decode(('0'):rep(1) .. '.' .. ('5'):rep(62)), tonumber('0.' .. ('5'):rep(62)))\n"
-           "for i = 1, 2000 do local x = string.unpack('d', string.pack('I4I4', (i * 2654435761) % 2^32 // 1 | 0, (i * 40503) % 0x7fe00000))\n"
+           "for i = 1, 2000 do local x = string.unpack('d', string.pack('I4I4', (i * 2654435761) % 2^32 // 1 | 0, (i * "
+           "40503) % 0x7fe00000))\n"
            "  if x == x and x ~= 1/0 then is(json.decode(json.encode(x)), x) end end\n"
-           "for _, bad in ipairs { 1/0, -1/0, 0/0 } do local fine, why = pcall(json.encode, bad) assert(not fine and why:find('not finite'), why) end\n");
+           "for _, bad in ipairs { 1/0, -1/0, 0/0 } do local fine, why = pcall(json.encode, bad) assert(not fine and "
+           "why:find('not finite'), why) end\n");
 }
 
 TEST(what_has_no_json_is_named)
 {
     passes("local function why(value) local fine, text = pcall(json.encode, value) assert(not fine) return text end\n"
            "local function has(text, part) if not text:find(part, 1, true) then error(text, 2) end end\n"
-           "has(why(print), 'a function has no JSON') has(why(coroutine.create(print)), 'a thread has no JSON') has(why({ io.stdout }), 'a userdata has no JSON')\n"
-           "has(why({ [1.5] = 1 }), 'a key must be a string or a whole number') has(why({ [true] = 1 }), 'a key must be')\n"
+           "has(why(print), 'a function has no JSON') has(why(coroutine.create(print)), 'a thread has no JSON') "
+           "has(why({ io.stdout }), 'a userdata has no JSON')\n"
+           "has(why({ [1.5] = 1 }), 'a key must be a string or a whole number') has(why({ [true] = 1 }), 'a key must "
+           "be')\n"
            "local loop = {} loop[1] = loop has(why(loop), 'contains itself')\n"
            "assert(not pcall(json.encode)) assert(not pcall(json.decode)) assert(not pcall(json.decode, {}))\n"
-           "local deep = 1 for i = 1, 100 do deep = { deep } end assert(json.encode(deep) == ('['):rep(100) .. 1 .. (']'):rep(100))\n"
+           "local deep = 1 for i = 1, 100 do deep = { deep } end assert(json.encode(deep) == ('['):rep(100) .. 1 .. "
+           "(']'):rep(100))\n"
            "has(why({ deep }), 'nested too deep')\n"
            "assert(json.decode(json.encode(deep)))\n");
 }
@@ -180,8 +196,11 @@ TEST(what_has_no_json_is_named)
 /* Bytes that nearly are JSON: whatever comes is a value that can be written again, or a refusal with a place. */
 TEST(no_text_does_any_harm)
 {
-    static const char *const pieces[] = { "[", "]", "{", "}", ",", ":", "\"", "\"a\"", "1", "-", "0", ".", "e", "+", "true", "null", "\\", "\\u00e4",
-                                          "\\ud800", "\\udc00", " ", "\n", "x", "\"k\":", "1.5e3", "[1,2]", "{\"a\":1}" };
+    static const char *const pieces[] = {
+        "[",       "]",       "{", "}",  ",", ":",      "\"",    "\"a\"", "1",
+        "-",       "0",       ".", "e",  "+", "true",   "null",  "\\",    "\\u00e4",
+        "\\ud800", "\\udc00", " ", "\n", "x", "\"k\":", "1.5e3", "[1,2]", "{\"a\":1}"
+    };
     fli_prng prng;
     unsigned taken = 0;
     fli_prng_init(&prng, 11);

@@ -2,9 +2,10 @@
  *
  *     log.info("paid", { order = 17 })   ->   2026-11-16T12:00:00.000345Z info <4.1> shop.lua: paid order=17
  *
- * A line is one line whatever was logged: control characters are escaped, so that no logged text can pass for another line. Values
- * with spaces or quotes are quoted. Fields are in the order of their names; tables inside are written to a depth of DEPTH_MAX, FIELDS_MAX
- * of each. A line is cut at LINE_MAX bytes. In a simulation the time is the virtual one, in seconds.
+ * A line is one line whatever was logged: control characters are escaped, so that no logged text can pass for another
+ * line. Values with spaces or quotes are quoted. Fields are in the order of their names; tables inside are written to a
+ * depth of DEPTH_MAX, FIELDS_MAX of each. A line is cut at LINE_MAX bytes. In a simulation the time is the virtual one,
+ * in seconds.
  */
 #include <lauxlib.h>
 #include <stdio.h>
@@ -12,11 +13,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "lua/preempt/budget.h"
 #include "lua/host/code.h"
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
 #include "lua/host/print.h"
+#include "lua/preempt/budget.h"
 #include "lua/process/proc.h"
 #include "port/clock.h"
 
@@ -24,7 +25,8 @@ enum { DEPTH_MAX = 4, FIELDS_MAX = 100, LINE_FIRST = 512, LINE_MAX_BYTES = 64 <<
 
 /* ---- the line ----------------------------------------------------------------------------------------------- */
 
-/* Text under way; its bytes are a userdata at the place `slot` of the stack, so that an error on the way leaks nothing. */
+/* Text under way; its bytes are a userdata at the place `slot` of the stack, so that an error on the way leaks nothing.
+ */
 typedef struct line {
     lua_State *L;
     int        slot;
@@ -107,7 +109,8 @@ static int compare(const void *a, const void *b)
     return order != 0 ? order : (x->size > y->size) - (x->size < y->size);
 }
 
-/* Leaves each key and its text on the stack. Returns how many fields there are, FIELDS_MAX at the most; *more: there are others. */
+/* Leaves each key and its text on the stack. Returns how many fields there are, FIELDS_MAX at the most; *more: there
+ * are others. */
 static size_t list_fields(lua_State *L, int table, field *fields, bool *more)
 {
     size_t count = 0;
@@ -154,7 +157,8 @@ static void add_fields(line *l, int table, const char *between, int depth)
     lua_settop(L, top);
 }
 
-/* The value on top of the stack, which is removed. A table without a __tostring of its own is written with its fields. */
+/* The value on top of the stack, which is removed. A table without a __tostring of its own is written with its fields.
+ */
 static void add_value(line *l, int depth)
 {
     lua_State *L = l->L;
@@ -182,7 +186,8 @@ static void add_time(line *l, const fli_lua_proc *p)
     char text[64];
     if (p->simulated) {
         uint64_t now = fli_lua_now(p);
-        snprintf(text, sizeof text, "%llu.%06llu ", (unsigned long long)(now / 1000000000), (unsigned long long)(now / 1000 % 1000000));
+        snprintf(text, sizeof text, "%llu.%06llu ", (unsigned long long)(now / 1000000000),
+                 (unsigned long long)(now / 1000 % 1000000));
     } else {
         uint64_t  now = fli_clock_wall_ns();
         time_t    seconds = (time_t)(now / 1000000000);

@@ -1,25 +1,26 @@
 /* msgpack.c - the library `msgpack`: MessagePack bytes for Lua values, and back.
  *
- *     msgpack.encode(value) -> bytes                 raises an error when something in it has no MessagePack: which, and where
- *     msgpack.decode(bytes) -> value | nil, why      why names the place: "byte 17, at .users[2]: ..."
+ *     msgpack.encode(value) -> bytes                 raises an error when something in it has no MessagePack: which,
+ * and where msgpack.decode(bytes) -> value | nil, why      why names the place: "byte 17, at .users[2]: ..."
  *     msgpack.decode(bytes, from) -> value, next     one value of several; `next` is where the following one begins
  *     msgpack.decode(bytes, from, null)              what nil becomes instead of msgpack.null; nil: it is left out
  *
- * A table with the keys 1, 2, ..., n and no others is an array, and so is a list (nothing.h); any other one, also the empty one, a map. Strings are str,
- * blobs are bin; both are read as strings. Integers beyond 63 bits are read as floats. Extension types are not read.
+ * A table with the keys 1, 2, ..., n and no others is an array, and so is a list (nothing.h); any other one, also the
+ * empty one, a map. Strings are str, blobs are bin; both are read as strings. Integers beyond 63 bits are read as
+ * floats. Extension types are not read.
  */
 #include <lauxlib.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "lua/message/blob.h"
-#include "lua/preempt/budget.h"
-#include "lua/stdlib/checks.h"
-#include "lua/message/codec.h"
 #include "lua/host/libs.h"
 #include "lua/lib/nothing.h"
+#include "lua/message/blob.h"
+#include "lua/message/codec.h"
 #include "lua/message/path.h"
+#include "lua/preempt/budget.h"
 #include "lua/process/proc.h"
+#include "lua/stdlib/checks.h"
 
 /* The first byte of each form; below and between them are small integers, lengths of short strings and containers. */
 enum {
@@ -60,10 +61,11 @@ enum {
 
 /* ---- encode -------------------------------------------------------------------------------------------------- */
 
-/* The stack while a value is written: the value, the state, the bytes, and for each open table the table and the key that was last. So a
- * long one can be left and entered again, and errors may be raised at any time. */
+/* The stack while a value is written: the value, the state, the bytes, and for each open table the table and the key
+ * that was last. So a long one can be left and entered again, and errors may be raised at any time. */
 enum { WRITER = 2, BUFFER = 3, FIRST_TABLE = 4, ROOM_FIRST = 256 };
-/* Values between two looks at the budget; an open table counts for TABLE_ROUNDS, since one that was emptied takes long to walk over. */
+/* Values between two looks at the budget; an open table counts for TABLE_ROUNDS, since one that was emptied takes long
+ * to walk over. */
 enum { ROUNDS = 64, TABLE_ROUNDS = 8 };
 
 typedef struct open_table {
@@ -143,7 +145,8 @@ static const fli_lua_frame *way_of(const writer *w, fli_lua_frame *frames)
 {
     for (int i = 0; i < w->depth; i++) {
         int key = w->open[i].is_array ? 0 : FIRST_TABLE + 2 * i + 1;
-        frames[i] = (fli_lua_frame){ .up = i > 0 ? &frames[i - 1] : NULL, .key = key, .number = (lua_Integer)w->open[i].at };
+        frames[i] =
+            (fli_lua_frame){ .up = i > 0 ? &frames[i - 1] : NULL, .key = key, .number = (lua_Integer)w->open[i].at };
     }
     return w->depth > 0 ? &frames[w->depth - 1] : NULL;
 }
@@ -156,7 +159,8 @@ static void refuse(const writer *w, const char *what)
     luaL_error(w->L, "msgpack.encode: %s: %s", path, what);
 }
 
-/* A length of up to 32 bits: `fix` with it in its low bits while it is below `fix_max`, else behind one of three forms. */
+/* A length of up to 32 bits: `fix` with it in its low bits while it is below `fix_max`, else behind one of three forms.
+ */
 static void put_length(writer *w, size_t length, unsigned fix, size_t fix_max, unsigned of8, unsigned of16)
 {
     if (length > UINT32_MAX) refuse(w, "too long for MessagePack");
@@ -313,8 +317,8 @@ typedef struct open_read {
     bool     is_map, keyed;
 } open_read;
 
-/* On the stack of msgpack.decode: what nil becomes, the metatable of lists, and the state; then the open tables. So long bytes can be left
- * and entered again. */
+/* On the stack of msgpack.decode: what nil becomes, the metatable of lists, and the state; then the open tables. So
+ * long bytes can be left and entered again. */
 enum { NULL_AT = 2, LIST_AT = 3, READER = 4, FIRST_READ = 5 };
 
 typedef struct reader {
@@ -374,11 +378,13 @@ static bool is_key(lua_State *L, int index)
     return type == LUA_TSTRING || type == LUA_TBOOLEAN;
 }
 
-/* Pushes a table; its elements come next. Each takes a byte at least: a count that lies is found before memory is asked for. */
+/* Pushes a table; its elements come next. Each takes a byte at least: a count that lies is found before memory is asked
+ * for. */
 static bool read_table(lua_State *L, reader *r, uint64_t count, bool is_map)
 {
     if (r->depth == FLI_LUA_DEPTH_MAX || !lua_checkstack(L, 8)) return fail(L, r, "nested too deep");
-    if (count > (uint64_t)(r->end - r->at) / (is_map ? 2 : 1) || count > INT32_MAX) return fail(L, r, "the bytes end inside a value");
+    if (count > (uint64_t)(r->end - r->at) / (is_map ? 2 : 1) || count > INT32_MAX)
+        return fail(L, r, "the bytes end inside a value");
     lua_createtable(L, is_map ? 0 : (int)count, is_map ? (int)count : 0);
     if (!is_map) {
         lua_pushvalue(L, LIST_AT);
@@ -433,7 +439,9 @@ static bool read_long(lua_State *L, reader *r, unsigned tag)
     default: break;
     }
     r->at--;
-    return fail(L, r, tag == NEVER_USED ? "a byte that MessagePack does not use" : "an extension type, which Lua has nothing for");
+    return fail(L, r,
+                tag == NEVER_USED ? "a byte that MessagePack does not use"
+                                  : "an extension type, which Lua has nothing for");
 }
 
 /* Pushes one value, or a table whose elements come next; or leaves anything on the stack, and says why. */
@@ -545,7 +553,8 @@ static int msgpack_decode(lua_State *L)
     r->rounds = 0;
     r->one_of_several = one_of_several;
     find_bytes(L, r, 0);
-    fli_lua_check_arg(L, from >= 1 && (size_t)from <= (size_t)(r->end - r->begin) + 1, 2, "a place in the bytes, from 1");
+    fli_lua_check_arg(L, from >= 1 && (size_t)from <= (size_t)(r->end - r->begin) + 1, 2,
+                      "a place in the bytes, from 1");
     r->at += from - 1;
     return run_decode(L, r);
 }

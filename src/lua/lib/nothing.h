@@ -1,7 +1,8 @@
 /* nothing.h - values of JSON and MessagePack that Lua has none for: null, and a list that may be empty.
  *
- * null is one userdata of the state, json.null: it is true in a condition, as everything but nil and false is. A list is a table with a
- * metatable of ours, so that it is written as [] when it is empty; otherwise it is a table like any other.
+ * null is one userdata of the state, json.null: it is true in a condition, as everything but nil and false is. A list
+ * is a table with a metatable of ours, so that it is written as [] when it is empty; otherwise it is a table like any
+ * other.
  */
 #ifndef FLI_LUA_NOTHING_H
 #define FLI_LUA_NOTHING_H

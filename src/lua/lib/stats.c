@@ -1,4 +1,5 @@
-/* stats.c - the library `runtime`: the counters of the scheduler that this process runs on, and its files read again. */
+/* stats.c - the library `runtime`: the counters of the scheduler that this process runs on, and its files read again.
+ */
 #include <lauxlib.h>
 #include <stdio.h>
 

@@ -1,6 +1,7 @@
 /* streams.c - the libraries `net`, `fs` and `exec`, where the host allows them: sockets, files and programs as streams.
  *
- *     local stream, why = net.connect("127.0.0.1:80")     stream:write("hello\n")     local line = stream:read_until("\n")
+ *     local stream, why = net.connect("127.0.0.1:80")     stream:write("hello\n")     local line =
+ * stream:read_until("\n")
  *
  * A call that has to wait parks its task; nothing else in the process or on its worker waits. Failures of the world are
  * nil and words; the end of what is read is nil and "end", with what came before it. Streams close with their process.
@@ -9,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lua/message/blob.h"
-#include "lua/stdlib/checks.h"
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
-#include "lua/process/proc.h"
 #include "lua/lib/streams.h"
 #include "lua/lib/times.h"
+#include "lua/message/blob.h"
+#include "lua/process/proc.h"
+#include "lua/stdlib/checks.h"
 
 static const char stream_key; /* its address: the registry's key of their metatable */
 
@@ -140,7 +141,8 @@ bool fli_lua_take_stream(fli_lua_proc *p, const filch_data *data, filch_stream *
     return filch_stream_take(p->out, data, stream) == FILCH_OK;
 }
 
-/* ---- methods of a stream ------------------------------------------------------------------------------------------ */
+/* ---- methods of a stream ------------------------------------------------------------------------------------------
+ */
 
 static size_t size_at(lua_State *L, int index, lua_Integer otherwise)
 {
@@ -159,9 +161,9 @@ static int return_nothing(lua_State *L)
 /* stream:read([most] [, timeout]) -> what is there */
 static int stream_read(lua_State *L)
 {
-    filch_stream  stream = fli_lua_check_stream(L);
-    size_t        most = size_at(L, 2, 0);
-    uint64_t      timeout = timeout_at(L, 3), tag;
+    filch_stream stream = fli_lua_check_stream(L);
+    size_t       most = size_at(L, 2, 0);
+    uint64_t     timeout = timeout_at(L, 3), tag;
     if (most == 0 && !lua_isnoneornil(L, 2)) return return_nothing(L);
     fli_lua_proc *p = fli_lua_io_begin(L, &tag);
     return fli_lua_io_await(L, p, tag, filch_yield_read(p->out, tag, stream, most, timeout), FLI_LUA_AS_VALUE);
@@ -169,9 +171,9 @@ static int stream_read(lua_State *L)
 
 static int stream_read_exactly(lua_State *L)
 {
-    filch_stream  stream = fli_lua_check_stream(L);
-    size_t        size = size_at(L, 2, 0);
-    uint64_t      timeout = timeout_at(L, 3), tag;
+    filch_stream stream = fli_lua_check_stream(L);
+    size_t       size = size_at(L, 2, 0);
+    uint64_t     timeout = timeout_at(L, 3), tag;
     if (size == 0 && !lua_isnoneornil(L, 2)) return return_nothing(L);
     fli_lua_proc *p = fli_lua_io_begin(L, &tag);
     return fli_lua_io_await(L, p, tag, filch_yield_read_exactly(p->out, tag, stream, size, timeout), FLI_LUA_AS_VALUE);
@@ -185,7 +187,8 @@ static int stream_read_until(lua_State *L)
     const char   *delimiter = luaL_checklstring(L, 2, &size);
     uint64_t      timeout = timeout_at(L, 4), tag;
     fli_lua_proc *p = fli_lua_io_begin(L, &tag);
-    return fli_lua_io_await(L, p, tag, filch_yield_read_until(p->out, tag, stream, delimiter, size, limit, timeout), FLI_LUA_AS_VALUE);
+    return fli_lua_io_await(L, p, tag, filch_yield_read_until(p->out, tag, stream, delimiter, size, limit, timeout),
+                            FLI_LUA_AS_VALUE);
 }
 
 /* stream:write(text or blob [, timeout]) -> its size */
@@ -196,8 +199,9 @@ static int stream_write(lua_State *L)
     const filch_data *blob = fli_lua_to_blob(L, 2);
     const char       *text = blob != NULL ? fli_lua_blob_bytes(blob, &size) : luaL_checklstring(L, 2, &size);
     uint64_t          timeout = timeout_at(L, 3), tag;
-    fli_lua_proc *p = fli_lua_io_begin(L, &tag);
-    return fli_lua_io_await(L, p, tag, filch_yield_write(p->out, tag, stream, filch_bytes(text, size), timeout), FLI_LUA_AS_VALUE);
+    fli_lua_proc     *p = fli_lua_io_begin(L, &tag);
+    return fli_lua_io_await(L, p, tag, filch_yield_write(p->out, tag, stream, filch_bytes(text, size), timeout),
+                            FLI_LUA_AS_VALUE);
 }
 
 static int stream_accept(lua_State *L)
@@ -288,11 +292,21 @@ static int stream_give(lua_State *L)
 }
 
 static const luaL_Reg stream_methods[] = {
-    { "read", stream_read },         { "read_exactly", stream_read_exactly }, { "read_until", stream_read_until },
-    { "write", stream_write },       { "accept", stream_accept },             { "shutdown", stream_shutdown },
-    { "close", stream_close },       { "seek", stream_seek },                 { "address", stream_address },
-    { "peer", stream_peer },         { "wait", stream_wait },                 { "kill", stream_kill },
-    { "give", stream_give },         { "sync", fli_lua_stream_sync },         { "truncate", fli_lua_stream_truncate },
+    { "read", stream_read },
+    { "read_exactly", stream_read_exactly },
+    { "read_until", stream_read_until },
+    { "write", stream_write },
+    { "accept", stream_accept },
+    { "shutdown", stream_shutdown },
+    { "close", stream_close },
+    { "seek", stream_seek },
+    { "address", stream_address },
+    { "peer", stream_peer },
+    { "wait", stream_wait },
+    { "kill", stream_kill },
+    { "give", stream_give },
+    { "sync", fli_lua_stream_sync },
+    { "truncate", fli_lua_stream_truncate },
     { NULL, NULL },
 };
 
@@ -364,7 +378,8 @@ static void read_environment(lua_State *L, const char **list)
     lua_pushnil(L);
     while (lua_next(L, -3) != 0) {
         const char *value = check_text(L, -1, "env"), *name = check_text(L, -2, "env");
-        if (name[0] == '\0' || strchr(name, '=') != NULL || count == ARGS) luaL_error(L, "env: at most 256 names without =");
+        if (name[0] == '\0' || strchr(name, '=') != NULL || count == ARGS)
+            luaL_error(L, "env: at most 256 names without =");
         list[count++] = lua_pushfstring(L, "%s=%s", name, value);
         lua_rawseti(L, -4, count);
         lua_pop(L, 1);
@@ -372,7 +387,8 @@ static void read_environment(lua_State *L, const char **list)
     list[count] = NULL;
 }
 
-/* Without the right to read the environment a process gives its programs PATH alone: it could have them print the rest. */
+/* Without the right to read the environment a process gives its programs PATH alone: it could have them print the rest.
+ */
 static void bare_environment(const char **list)
 {
     extern char **environ;
@@ -429,5 +445,7 @@ const fli_lua_member fli_lua_net_members[] = {
     { .library = "net", .name = "resolve", .fn = net_resolve },
     { .name = NULL },
 };
-const fli_lua_member fli_lua_exec_members[] = { { .library = "exec", .name = "run", .fn = exec_run }, { .name = NULL } };
-const fli_lua_member fli_lua_env_members[] = { { .library = "os", .name = "getenv", .fn = os_getenv }, { .name = NULL } };
+const fli_lua_member fli_lua_exec_members[] = { { .library = "exec", .name = "run", .fn = exec_run },
+                                                { .name = NULL } };
+const fli_lua_member fli_lua_env_members[] = { { .library = "os", .name = "getenv", .fn = os_getenv },
+                                               { .name = NULL } };

@@ -2,8 +2,8 @@
  *
  *     work.run(fn, ...) -> its result | nil, why         work.run{ fn, ...; timeout = "2s", memory = "256MB" }
  *
- * It looks like a call; the process waits without holding a worker. The function gets copies, as a spawned process does,
- * and is no process itself: it cannot send, receive or wait. See work.h for who owns what.
+ * It looks like a call; the process waits without holding a worker. The function gets copies, as a spawned process
+ * does, and is no process itself: it cannot send, receive or wait. See work.h for who owns what.
  */
 #include "lua/lib/work.h"
 
@@ -11,18 +11,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lua/stdlib/checks.h"
 #include "lua/host/code.h"
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
-#include "lua/process/proc.h"
-#include "lua/process/spawn.h"
 #include "lua/host/state.h"
 #include "lua/lib/times.h"
 #include "lua/preempt/preempt.h"
+#include "lua/process/proc.h"
+#include "lua/process/spawn.h"
+#include "lua/stdlib/checks.h"
 
 typedef struct fli_lua_job {
-    struct fli_lua_job *next, *prev; /* all of the host, under its lock */
+    struct fli_lua_job *next, *prev;    /* all of the host, under its lock */
     struct fli_lua_job *sister, **link; /* those that its process waits for */
     fli_lua_start       start;
     fli_lua_bytes       bytes; /* what `start` refers to */
@@ -235,9 +235,10 @@ static fli_lua_job *make_job(lua_State *L, fli_lua_proc *p, const fli_lua_plan *
 static int work_run(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
-    fli_lua_plan  plan = { .target = 1, .last = lua_gettop(L), .memory_max = p->heap.max,
-                           .spawn = FILCH_SPAWN_OPTIONS_INIT };
-    uint64_t      until = FLI_LUA_NEVER;
+    fli_lua_plan  plan = {
+         .target = 1, .last = lua_gettop(L), .memory_max = p->heap.max, .spawn = FILCH_SPAWN_OPTIONS_INIT
+    };
+    uint64_t until = FLI_LUA_NEVER;
     if (lua_istable(L, 1)) until = read_table(L, p, &plan);
     else fli_lua_plan_check(L, 1);
     luaL_checkstack(L, 8, NULL);

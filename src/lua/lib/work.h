@@ -2,8 +2,8 @@
  *
  * A job belongs to the task that waits for it and to the pool, whoever lets go last frees it. If the task stops waiting
  * (time, cancel, the end of its process) the job is told to stop, and the watchdog interrupts it. A job that the pool
- * never began (its queue was full, the scheduler stopped) and that nobody waits for any more is freed with the host, which
- * lists all of them.
+ * never began (its queue was full, the scheduler stopped) and that nobody waits for any more is freed with the host,
+ * which lists all of them.
  */
 #ifndef FLI_LUA_WORK_H
 #define FLI_LUA_WORK_H

@@ -30,8 +30,9 @@ static unsigned class_of(size_t size, size_t *room)
 void fli_lua_heap_init(fli_lua_heap *heap, char *at, size_t size, size_t max)
 {
     size_t skip = (size_t)(-(uintptr_t)at & (FLI_LUA_GRAIN - 1));
-    *heap = (fli_lua_heap){ .at = at + skip, .end = at + size, .max = max, .grow = GROW_FIRST,
-                            .safepoint = &fli_lua_safepoint_never_held };
+    *heap = (fli_lua_heap){
+        .at = at + skip, .end = at + size, .max = max, .grow = GROW_FIRST, .safepoint = &fli_lua_safepoint_never_held
+    };
 }
 
 /* Counts memory from the system for all processes together. Returns false if that is more than they may hold. */
@@ -90,9 +91,9 @@ static void *cut(fli_lua_heap *heap, size_t room)
         if (heap->grow < GROW_MAX) heap->grow = heap->grow * 2 + 16;
         /* What is left of the old one is at most a few hundred bytes; make it small blocks rather than lose it. */
         while ((size_t)(heap->end - heap->at) >= FLI_LUA_GRAIN) {
-            size_t   rest = (size_t)(heap->end - heap->at), piece;
-            unsigned class = class_of(rest < FLI_LUA_FINE_MAX ? rest & ~(size_t)(FLI_LUA_GRAIN - 1) : FLI_LUA_FINE_MAX,
-                                      &piece);
+            size_t rest = (size_t)(heap->end - heap->at), piece;
+            unsigned class =
+                class_of(rest < FLI_LUA_FINE_MAX ? rest & ~(size_t)(FLI_LUA_GRAIN - 1) : FLI_LUA_FINE_MAX, &piece);
             *(void **)(void *)heap->at = heap->free[class];
             heap->free[class] = heap->at;
             heap->at += piece;
@@ -121,7 +122,7 @@ static void *take_block(fli_lua_heap *heap, size_t size)
         heap->used += size;
         return big + 1;
     }
-    size_t   room;
+    size_t room;
     unsigned class = class_of(size, &room);
     if (!fits(heap, room)) return NULL;
     void *block = heap->free[class];
@@ -143,7 +144,7 @@ static void give(fli_lua_heap *heap, void *block, size_t size)
         let_go(heap, size);
         return;
     }
-    size_t   room;
+    size_t room;
     unsigned class = class_of(size, &room);
     memcpy(block, &heap->free[class], sizeof(void *));
     heap->free[class] = block;
@@ -229,7 +230,7 @@ static inline bool fast(fli_lua_heap *heap, void *old, size_t old_size, size_t s
     if (old == NULL) {
         if (size - 1 >= FLI_LUA_FINE_MAX) return false; /* 0 too */
         size_t class = (size - 1) / FLI_LUA_GRAIN, room = (class + 1) * FLI_LUA_GRAIN;
-        void  *block = heap->free[class];
+        void *block = heap->free[class];
         if (block == NULL || heap->max - heap->used < room) return false;
         memcpy(&heap->free[class], block, sizeof(void *));
         heap->used += room;

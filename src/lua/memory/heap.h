@@ -33,18 +33,18 @@ typedef struct fli_lua_big {
 } fli_lua_big;
 
 typedef struct fli_lua_heap {
-    char          *at, *end; /* what is left of the newest chunk */
-    size_t         used;     /* bytes Lua holds, rounded up to what they occupy */
-    size_t         max;      /* refuses to hold more */
-    bool           refused;  /* the last request was refused: Lua collects, asks again, and then gives up */
-    void          *free[FLI_LUA_CLASSES];
-    fli_lua_chunk *chunks; /* all but the first */
-    fli_lua_big   *bigs;
-    size_t         grow; /* bytes of the next chunk */
-    size_t         held; /* bytes of chunks and large blocks, counted in `total` */
-    struct fli_lua_total *total; /* of all processes; NULL: none counts */
-    bool           over_total;   /* the last request that was refused was refused because of that one */
-    fli_lua_safepoint  *safepoint; /* passed before anything is freed: another thread may be looking at it */
+    char                 *at, *end; /* what is left of the newest chunk */
+    size_t                used;     /* bytes Lua holds, rounded up to what they occupy */
+    size_t                max;      /* refuses to hold more */
+    bool                  refused;  /* the last request was refused: Lua collects, asks again, and then gives up */
+    void                 *free[FLI_LUA_CLASSES];
+    fli_lua_chunk        *chunks; /* all but the first */
+    fli_lua_big          *bigs;
+    size_t                grow;       /* bytes of the next chunk */
+    size_t                held;       /* bytes of chunks and large blocks, counted in `total` */
+    struct fli_lua_total *total;      /* of all processes; NULL: none counts */
+    bool                  over_total; /* the last request that was refused was refused because of that one */
+    fli_lua_safepoint    *safepoint;  /* passed before anything is freed: another thread may be looking at it */
 } fli_lua_heap;
 
 /* Sets up an empty heap over `first` (`size` bytes from `at`), which belongs to the caller. */

@@ -9,11 +9,13 @@
 
 static _Alignas(16) char first[4096];
 
-static const size_t sizes[] = { 1, 7, 8, 9, 16, 17, 248, 249, 255, 256, 257, 319, 320, 321, 511, 512, 513, 1024, 1025, 2048, 2049, 3584, 3585,
-                                4095, 4096, 4097, 5000, 8192, 65536, 100000 };
+static const size_t sizes[] = { 1,    7,    8,    9,    16,   17,   248,  249,  255,   256,
+                                257,  319,  320,  321,  511,  512,  513,  1024, 1025,  2048,
+                                2049, 3584, 3585, 4095, 4096, 4097, 5000, 8192, 65536, 100000 };
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
-/* What a block of `size` occupies: multiples of 8 up to 256, then quarters of a doubling up to 4096, then what was asked for. */
+/* What a block of `size` occupies: multiples of 8 up to 256, then quarters of a doubling up to 4096, then what was
+ * asked for. */
 static size_t room_of(size_t size)
 {
     if (size <= 256) return (size + 7) / 8 * 8;
@@ -49,7 +51,8 @@ TEST(the_last_block_may_fill_the_heap_and_not_a_byte_more)
                 fli_lua_heap heap;
                 init_heap(&heap, 1000 + room_of(sizes[i]) - (size_t)less);
                 assert_true(fli_lua_heap_charge(&heap, 1000));
-                void *block = by_lua ? fli_lua_heap_alloc(&heap, NULL, 5, sizes[i]) : fli_lua_heap_resize(&heap, NULL, 0, sizes[i]);
+                void *block = by_lua ? fli_lua_heap_alloc(&heap, NULL, 5, sizes[i])
+                                     : fli_lua_heap_resize(&heap, NULL, 0, sizes[i]);
                 assert_true((block != NULL) == (less == 0));
                 same(heap.refused, less != 0);
                 if (block != NULL) memset(block, 1, sizes[i]);
@@ -165,7 +168,7 @@ TEST(what_is_left_of_a_chunk_is_used_for_small_blocks)
         char *rest = heap.at;
         assert_non_null(fli_lua_heap_resize(&heap, NULL, 0, 2000)); /* needs another chunk */
         size_t found = 0;
-        for (unsigned class = 0; class < FLI_LUA_CLASSES; class++) {
+        for (unsigned class = 0; class < FLI_LUA_CLASSES; class ++) {
             for (char *block = heap.free[class]; block != NULL; memcpy(&block, (void *)block, sizeof block)) {
                 assert_true(block >= rest && block + (class + 1) * 8 <= rest + left);
                 found += (class + 1) * 8;

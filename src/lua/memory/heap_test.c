@@ -26,7 +26,8 @@ TEST(blocks_keep_their_bytes_whatever_happens_around_them)
     size_t asked = 0;
     for (uint64_t i = scaled(200000); i > 0; i--) {
         unsigned n = fli_prng_below(&prng, SLOTS);
-        size_t   size = fli_prng_below(&prng, 4) == 0 ? 0 : 1 + fli_prng_below(&prng, fli_prng_below(&prng, 8) == 0 ? 20000 : 300);
+        size_t   size =
+            fli_prng_below(&prng, 4) == 0 ? 0 : 1 + fli_prng_below(&prng, fli_prng_below(&prng, 8) == 0 ? 20000 : 300);
         for (size_t k = 0; k < slots[n].size; k++) same(slots[n].at[k], slots[n].mark);
         unsigned char *at = fli_lua_heap_resize(&heap, slots[n].at, slots[n].size, size);
         if (size > 0 && at == NULL) continue; /* refused: the old one is still there */

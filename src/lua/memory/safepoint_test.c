@@ -1,4 +1,5 @@
-/* safepoint_test.c - a gate that is held is not passed; of the one that holds and the one that passes at least one sees the other. */
+/* safepoint_test.c - a gate that is held is not passed; of the one that holds and the one that passes at least one sees
+ * the other. */
 #include "lua/memory/safepoint.h"
 
 #include "port/thread.h"
@@ -9,7 +10,8 @@ static fli_lua_safepoint safepoint;
 static FLI_ATOMIC(uint32_t) go, done, passed, mark;
 static uint32_t rounds;
 
-/* ---- held --------------------------------------------------------------------------------------------------------- */
+/* ---- held ---------------------------------------------------------------------------------------------------------
+ */
 
 static void pass_once(void *arg)
 {
@@ -41,7 +43,8 @@ TEST(a_held_gate_is_not_passed)
     if (fli_barrier_ready()) not_passed_while_held(false);
 }
 
-/* ---- both at once -------------------------------------------------------------------------------------------------- */
+/* ---- both at once --------------------------------------------------------------------------------------------------
+ */
 
 /* The owner takes down the mark, passes, and destroys the thing. A holder that still finds the mark has the thing. */
 static FLI_ATOMIC(uint32_t) thing;

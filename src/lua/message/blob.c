@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lua/message/codec.h"
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
+#include "lua/message/codec.h"
 #include "lua/process/proc.h"
 
 /* The block is a whole message: what marks it as a blob comes before the bytes. */
@@ -123,8 +123,8 @@ void fli_lua_push_blob(lua_State *L, const filch_data *data)
 /* blob.new(text) -> blob */
 static int blob_new(lua_State *L)
 {
-    size_t      size;
-    const char *text = luaL_checklstring(L, 1, &size);
+    size_t        size;
+    const char   *text = luaL_checklstring(L, 1, &size);
     fli_lua_blob *blob = push_empty(L, size + HEAD);
     uint8_t      *bytes = malloc(size + HEAD);
     if (bytes == NULL || !fli_lua_total_share(&fli_lua_self(L)->lua->total, bytes, size + HEAD, &blob->data)) {
@@ -188,8 +188,9 @@ static int blob_equal(lua_State *L)
 }
 
 static const luaL_Reg blob_methods[] = { { "len", blob_len }, { "sub", blob_sub }, { NULL, NULL } };
-static const luaL_Reg blob_events[] = { { "__len", blob_len },  { "__tostring", blob_text }, { "__eq", blob_equal },
-                                        { "__gc", blob_gc },    { NULL, NULL } };
+static const luaL_Reg blob_events[] = {
+    { "__len", blob_len }, { "__tostring", blob_text }, { "__eq", blob_equal }, { "__gc", blob_gc }, { NULL, NULL }
+};
 
 static void push_meta(lua_State *L)
 {

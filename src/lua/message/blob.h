@@ -3,8 +3,8 @@
  * A blob is a userdata with a reference to a counted block. Sending one, alone or inside a table, sends the reference.
  * Every process that holds one is charged for all of its bytes: what it keeps alive, not what is its own.
  *
- * Long strings travel in the same way where that costs nothing more: a string that is sent several times in one step, or
- * received and sent on in one, is put into a block once. The process remembers a few of them until the step is over.
+ * Long strings travel in the same way where that costs nothing more: a string that is sent several times in one step,
+ * or received and sent on in one, is put into a block once. The process remembers a few of them until the step is over.
  */
 #ifndef FLI_LUA_BLOB_H
 #define FLI_LUA_BLOB_H

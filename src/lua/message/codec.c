@@ -7,14 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lua/message/blob.h"
-#include "lua/preempt/budget.h"
 #include "lua/host/code.h"
-#include "lua/message/functions.h"
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
 #include "lua/lib/nothing.h"
+#include "lua/message/blob.h"
+#include "lua/message/functions.h"
 #include "lua/message/path.h"
+#include "lua/preempt/budget.h"
 #include "lua/process/proc.h"
 #include "port/thread.h"
 
@@ -58,8 +58,8 @@ enum {
 /* From here on memory changes hands instead of being copied. */
 enum { MOVE_SIZE = 16384 };
 
-/* Values between two looks at the budget: some microseconds. Of pairs fewer, since keys may have been chosen to have the same hash: then
- * one takes as long as all others together. */
+/* Values between two looks at the budget: some microseconds. Of pairs fewer, since keys may have been chosen to have
+ * the same hash: then one takes as long as all others together. */
 enum { LOOKS = 128, PAIR_LOOKS = 4 };
 
 /* ---- bytes -------------------------------------------------------------------------------------------------- */
@@ -345,8 +345,8 @@ static bool write_counts(const writer *w, size_t start, size_t values, size_t pa
     return true;
 }
 
-/* Room for 9 bytes was made. In one pass: the keys 1, 2, ... come first and in order when they are in the array part. As
- * soon as another one comes, the rest are pairs. */
+/* Room for 9 bytes was made. In one pass: the keys 1, 2, ... come first and in order when they are in the array part.
+ * As soon as another one comes, the rest are pairs. */
 static bool write_table(const writer *w, int index, const frame *up, unsigned depth)
 {
     lua_State  *L = w->L;
@@ -477,7 +477,8 @@ static bool write_function(const writer *w, int index, const frame *up, unsigned
     return true;
 }
 
-bool fli_lua_encode_variable(lua_State *L, int index, int i, const char *root, fli_lua_bytes *bytes, fli_lua_refusal *why)
+bool fli_lua_encode_variable(lua_State *L, int index, int i, const char *root, fli_lua_bytes *bytes,
+                             fli_lua_refusal *why)
 {
     writer w = { .L = L, .bytes = bytes, .root = root, .why = why };
     int    top = lua_gettop(L);
@@ -494,7 +495,8 @@ static bool write_other(const writer *w, int index, int type, const frame *at, u
     if (fli_lua_to_pid(w->L, index, &pid)) return write_pid(w, pid, at);
     if (type == LUA_TUSERDATA && (blob = fli_lua_to_blob(w->L, index)) != NULL) return write_ref(w, BLOB_REF, blob, at);
     if (type == LUA_TFUNCTION && write_by_name(w, index)) return true;
-    if (type == LUA_TFUNCTION && w->bytes->functions != NULL && !lua_iscfunction(w->L, index)) return write_function(w, index, at, depth);
+    if (type == LUA_TFUNCTION && w->bytes->functions != NULL && !lua_iscfunction(w->L, index))
+        return write_function(w, index, at, depth);
     if (type == LUA_TUSERDATA && write_own(w, index)) return true;
     if (fli_lua_is_null(w->L, index)) return put_tag(w->bytes, NOTHING), true;
     snprintf(text, sizeof text, "a %s cannot be sent", type == LUA_TTHREAD ? "coroutine" : lua_typename(w->L, type));
@@ -586,7 +588,8 @@ static bool read_value(lua_State *L, const uint8_t **at, const uint8_t *end, uns
 static bool is_key(lua_State *L, int index)
 {
     if (lua_isnil(L, index)) return false;
-    return lua_type(L, index) != LUA_TNUMBER || lua_isinteger(L, index) || lua_tonumber(L, index) == lua_tonumber(L, index);
+    return lua_type(L, index) != LUA_TNUMBER || lua_isinteger(L, index) ||
+           lua_tonumber(L, index) == lua_tonumber(L, index);
 }
 
 /* A key, mostly a short string, which needs no second look. */
@@ -599,14 +602,15 @@ static inline bool read_key(lua_State *L, const uint8_t **at, const uint8_t *end
     return read_value(L, at, end, depth) && is_key(L, -1);
 }
 
-/* Makes room for four values. Raises where the stack cannot grow, as lua_createtable() does without memory: to return false would
- * say that the bytes are no value, and the receiver would get them as a string. */
+/* Makes room for four values. Raises where the stack cannot grow, as lua_createtable() does without memory: to return
+ * false would say that the bytes are no value, and the receiver would get them as a string. */
 static void need_stack(lua_State *L)
 {
     if (!lua_checkstack(L, 4)) luaL_error(L, "not enough memory to read a message");
 }
 
-static bool read_table(lua_State *L, const uint8_t **at, const uint8_t *end, size_t values, size_t pairs, unsigned depth)
+static bool read_table(lua_State *L, const uint8_t **at, const uint8_t *end, size_t values, size_t pairs,
+                       unsigned depth)
 {
     size_t left = (size_t)(end - *at);
     /* Every value takes a byte at least: so counts that lie are found before memory is asked for. */
@@ -621,7 +625,8 @@ static bool read_table(lua_State *L, const uint8_t **at, const uint8_t *end, siz
     }
     for (size_t i = 0; i < pairs; i++) {
         /* In a spawn each look reads the clock. */
-        if (i % PAIR_LOOKS == PAIR_LOOKS - 1 && (i % LOOKS == LOOKS - 1 || fli_lua_self(L)->runner != NULL)) fli_lua_budget_walk(L);
+        if (i % PAIR_LOOKS == PAIR_LOOKS - 1 && (i % LOOKS == LOOKS - 1 || fli_lua_self(L)->runner != NULL))
+            fli_lua_budget_walk(L);
         if (!read_key(L, at, end, depth + 1)) return false;
         if (!read_value(L, at, end, depth + 1)) return false;
         lua_rawset(L, -3);
@@ -689,7 +694,8 @@ static bool read_own(lua_State *L, const uint8_t **at, const uint8_t *end, uint8
         fli_lua_push_stream(L, stream);
         return true;
     }
-    if (!take_bytes(at, end, &from.node, 8) || !take_bytes(at, end, &from.serial, 8) || !take_bytes(at, end, &id, 8)) return false;
+    if (!take_bytes(at, end, &from.node, 8) || !take_bytes(at, end, &from.serial, 8) || !take_bytes(at, end, &id, 8))
+        return false;
     fli_lua_push_request(L, from, id);
     return true;
 }
@@ -716,7 +722,8 @@ static bool read_variable(lua_State *L, int function, int i, const uint8_t **at,
     need_stack(L);
     if (**at != VARIABLE_AGAIN) return read_value(L, at, end, depth) && lua_setupvalue(L, function, i) != NULL;
     ++*at;
-    if (!take_bytes(at, end, &number, sizeof number) || !take_bytes(at, end, &index, 1) || !push_function(L, number)) return false;
+    if (!take_bytes(at, end, &number, sizeof number) || !take_bytes(at, end, &index, 1) || !push_function(L, number))
+        return false;
     if (!lua_isfunction(L, -1) || lua_iscfunction(L, -1) || lua_upvalueid(L, -1, index) == NULL) return false;
     lua_upvaluejoin(L, function, i, -1, index);
     lua_pop(L, 1);
@@ -761,18 +768,18 @@ static bool read_value(lua_State *L, const uint8_t **at, const uint8_t *end, uns
     case NIL: lua_pushnil(L); return true;
     case NO: lua_pushboolean(L, 0); return true;
     case YES: lua_pushboolean(L, 1); return true;
-#define READ_NUMBER(tag_name, type, push)                \
-    case tag_name: {                                     \
-        type value;                                      \
+#define READ_NUMBER(tag_name, type, push)                      \
+    case tag_name: {                                           \
+        type value;                                            \
         if (!take_bytes(at, end, &value, sizeof value)) break; \
-        push(L, value);                                  \
-        return true;                                     \
+        push(L, value);                                        \
+        return true;                                           \
     }
-    READ_NUMBER(INT8, int8_t, lua_pushinteger)
-    READ_NUMBER(INT16, int16_t, lua_pushinteger)
-    READ_NUMBER(INT32, int32_t, lua_pushinteger)
-    READ_NUMBER(INT64, int64_t, lua_pushinteger)
-    READ_NUMBER(NUM, double, lua_pushnumber)
+        READ_NUMBER(INT8, int8_t, lua_pushinteger)
+        READ_NUMBER(INT16, int16_t, lua_pushinteger)
+        READ_NUMBER(INT32, int32_t, lua_pushinteger)
+        READ_NUMBER(INT64, int64_t, lua_pushinteger)
+        READ_NUMBER(NUM, double, lua_pushnumber)
 #undef READ_NUMBER
     case STR8: {
         uint8_t size;

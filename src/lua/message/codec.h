@@ -46,16 +46,16 @@ extern const uint8_t fli_lua_outdated[FLI_LUA_MARK_SIZE + 10];
 
 /* Bytes being written. Small ones stay in the struct. */
 typedef struct fli_lua_bytes {
-    uint8_t *at;
-    size_t   size, room, max;
-    bool     by_name; /* libraries and their functions may be written by name */
-    bool     hand_over; /* streams and requests may be written */
+    uint8_t                  *at;
+    size_t                    size, room, max;
+    bool                      by_name;   /* libraries and their functions may be written by name */
+    bool                      hand_over; /* streams and requests may be written */
     struct fli_lua_functions *functions; /* functions may be written, and these have been; NULL: they may not */
-    bool     joined;
-    struct fli_lua_total *total; /* what large ones count for; NULL: nothing */
-    fli_lua_refs refs; /* blocks that the bytes refer to */
-    filch_data   payload; /* bytes and refs together, when `joined` */
-    uint8_t  first[480];
+    bool                      joined;
+    struct fli_lua_total     *total;   /* what large ones count for; NULL: nothing */
+    fli_lua_refs              refs;    /* blocks that the bytes refer to */
+    filch_data                payload; /* bytes and refs together, when `joined` */
+    uint8_t                   first[480];
 } fli_lua_bytes;
 
 /* Why a value could not be written. */
@@ -74,11 +74,13 @@ void fli_lua_bytes_sent(fli_lua_bytes *bytes, bool taken);
 /* The payload, made from `bytes`, so that it outlives them. Gives *out one reference. */
 filch_err fli_lua_bytes_keep(fli_lua_bytes *bytes, const filch_data *data, filch_data *out);
 
-/* Appends the value at `index`. Raises no Lua error; false also if it takes too long: fli_lua_budget_over. `root` is how messages call it: "message". */
+/* Appends the value at `index`. Raises no Lua error; false also if it takes too long: fli_lua_budget_over. `root` is
+ * how messages call it: "message". */
 bool fli_lua_encode(lua_State *L, int index, const char *root, fli_lua_bytes *bytes, fli_lua_refusal *why);
 
 /* Appends the i-th variable of the function at `index`, which is number 0 of bytes->functions. */
-bool fli_lua_encode_variable(lua_State *L, int index, int i, const char *root, fli_lua_bytes *bytes, fli_lua_refusal *why);
+bool fli_lua_encode_variable(lua_State *L, int index, int i, const char *root, fli_lua_bytes *bytes,
+                             fli_lua_refusal *why);
 
 /* The value at `index` as a payload, in `bytes` if it needs them. */
 bool fli_lua_pack(lua_State *L, int index, const char *root, fli_lua_bytes *bytes, filch_data *out,
@@ -96,7 +98,13 @@ bool fli_lua_decode_variable(lua_State *L, int index, int i, const uint8_t **at,
 bool fli_lua_decode(lua_State *L, const uint8_t **at, const uint8_t *end);
 
 /* What a payload is, before it is read. */
-typedef enum fli_lua_sort { FLI_LUA_VALUE, FLI_LUA_REQUEST, FLI_LUA_REPLY, FLI_LUA_FAILURE, FLI_LUA_OUTDATED } fli_lua_sort;
+typedef enum fli_lua_sort {
+    FLI_LUA_VALUE,
+    FLI_LUA_REQUEST,
+    FLI_LUA_REPLY,
+    FLI_LUA_FAILURE,
+    FLI_LUA_OUTDATED
+} fli_lua_sort;
 fli_lua_sort fli_lua_sort_of(const filch_data *data, uint64_t *id);
 
 /* Begins a request or a reply: the mark, the sort and the id; the value follows. */

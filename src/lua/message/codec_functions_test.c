@@ -1,14 +1,14 @@
-/* codec_functions_test.c - functions as bytes: cut off anywhere they are no value, whatever byte is changed nothing else is touched,
- * and each reference that leads nowhere is noticed. */
+/* codec_functions_test.c - functions as bytes: cut off anywhere they are no value, whatever byte is changed nothing
+ * else is touched, and each reference that leads nowhere is noticed. */
 #include <lauxlib.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "lua/host/host.h"
+#include "lua/host/state.h"
 #include "lua/message/codec.h"
 #include "lua/message/functions.h"
-#include "lua/host/host.h"
 #include "lua/process/proc.h"
-#include "lua/host/state.h"
 #include "support/check.h"
 
 static filch_lua    *lua;
@@ -67,7 +67,8 @@ static void drop_value(void)
     fli_lua_bytes_fini(&out.bytes);
 }
 
-/* Pushes the list of functions, with one that was not among the bytes, and then the value. Returns whether there is one. */
+/* Pushes the list of functions, with one that was not among the bytes, and then the value. Returns whether there is
+ * one. */
 static bool read_value(const uint8_t *bytes, size_t size, const fli_lua_refs *refs)
 {
     const uint8_t *at = bytes;
@@ -96,7 +97,10 @@ TEST(functions_come_back_with_the_variables_that_they_share)
     write_value(CHUNK);
     assert_true(read_value(out.bytes.at, out.bytes.size, &out.bytes.refs));
     lua_setglobal(L, "t");
-    assert_int_equal(luaL_dostring(L, "assert(t[1](5) == 120 and t[2]() == 5 and t[2]() == 10 and t[3]() == 10 and t[4].again == t[1])"), LUA_OK);
+    assert_int_equal(
+        luaL_dostring(
+            L, "assert(t[1](5) == 120 and t[2]() == 5 and t[2]() == 10 and t[3]() == 10 and t[4].again == t[1])"),
+        LUA_OK);
     drop_value();
 }
 
@@ -219,7 +223,8 @@ TEST(functions_nested_too_deep_are_refused_both_ways)
     fli_lua_refusal why;
     lua_settop(L, 0);
     assert_int_equal(luaL_dostring(L, "local f = function() return 0 end\n"
-                                      "for i = 1, 150 do local g = f f = function() return g() + 1 end end return f"), LUA_OK);
+                                      "for i = 1, 150 do local g = f f = function() return g() + 1 end end return f"),
+                     LUA_OK);
     fli_lua_bytes_init(&out.bytes, SIZE_MAX / 4);
     fli_lua_functions_init(&out.functions, NULL);
     out.bytes.functions = &out.functions;
@@ -233,12 +238,14 @@ TEST(whatever_room_there_is_what_does_not_fit_is_refused)
 {
     fli_lua_refusal why;
     lua_settop(L, 0);
-    assert_int_equal(luaL_dostring(L, "local n, shared = 5, 0\n"
-                                      "local function bump() shared = shared + n return shared end\n"
-                                      "local function look() return shared, bump end\n"
-                                      "local many = {} for i = 1, 300 do many[i] = i end\n"
-                                      "return { bump, look, ('s'):rep(60), ('m'):rep(100), 1 << 40, 2.5, bump, many, ('l'):rep(300) }"),
-                     LUA_OK);
+    assert_int_equal(
+        luaL_dostring(L,
+                      "local n, shared = 5, 0\n"
+                      "local function bump() shared = shared + n return shared end\n"
+                      "local function look() return shared, bump end\n"
+                      "local many = {} for i = 1, 300 do many[i] = i end\n"
+                      "return { bump, look, ('s'):rep(60), ('m'):rep(100), 1 << 40, 2.5, bump, many, ('l'):rep(300) }"),
+        LUA_OK);
     for (size_t room = 0; room <= sizeof out.bytes.first; room++) {
         fli_lua_bytes_init(&out.bytes, 0);
         fli_lua_functions_init(&out.functions, NULL);

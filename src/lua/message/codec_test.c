@@ -1,5 +1,5 @@
-/* codec_test.c - Lua values as bytes: every byte of every kind of value that is cut off or changed is noticed, what is too
- * large or too deep is refused by name, and memory that is not there is an answer. */
+/* codec_test.c - Lua values as bytes: every byte of every kind of value that is cut off or changed is noticed, what is
+ * too large or too deep is refused by name, and memory that is not there is an answer. */
 #include "lua/message/codec.h"
 
 #include <lauxlib.h>
@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "lua/host/host.h"
-#include "lua/process/proc.h"
 #include "lua/host/state.h"
+#include "lua/process/proc.h"
 #include "support/check.h"
 
 static filch_lua    *lua;
@@ -57,10 +57,26 @@ static bool reads(const void *bytes, size_t size)
 }
 
 static const char *const values[] = {
-    "return nil", "return false", "return true", "return 1", "return 100", "return -5", "return -300", "return 70000", "return 1 << 40", "return 1.5",
-    "return 'short'", "return ('m'):rep(100)", "return ('l'):rep(1000)", "return {}", "return { 1, 2, { a = 'b' } }", "return { [true] = 1.5, [2.5] = 2 }",
-    "local t = {} for i = 1, 300 do t[i] = i end return t", "local t = {} for i = 1, 300 do t['k' .. i] = i end return t",
-    "return string", "return string.upper",
+    "return nil",
+    "return false",
+    "return true",
+    "return 1",
+    "return 100",
+    "return -5",
+    "return -300",
+    "return 70000",
+    "return 1 << 40",
+    "return 1.5",
+    "return 'short'",
+    "return ('m'):rep(100)",
+    "return ('l'):rep(1000)",
+    "return {}",
+    "return { 1, 2, { a = 'b' } }",
+    "return { [true] = 1.5, [2.5] = 2 }",
+    "local t = {} for i = 1, 300 do t[i] = i end return t",
+    "local t = {} for i = 1, 300 do t['k' .. i] = i end return t",
+    "return string",
+    "return string.upper",
 };
 
 TEST(a_value_that_is_cut_off_anywhere_is_no_value)
@@ -101,27 +117,27 @@ TEST(bytes_that_are_not_of_this_form_are_refused)
         const char *bytes;
         size_t      size;
     } bad[] = {
-        { "\x3E", 1 },                                             /* no such tag */
-        { "\x0F\0\0\0\0", 5 },                                     /* a block, and none is attached */
-        { "\x14\0\0\0\0", 5 },                                     /* the same as a string */
-        { "\x18\0\0\0\0", 5 },                                     /* a function, where none may be */
-        { "\x19\0\0\0\0", 5 },                                     /* and one again */
-        { "\x1A\0\0\0\0\0", 6 },                                   /* a variable of it */
-        { "\x0F\0", 2 },                                           /* cut off */
-        { "\x13\x41", 2 },                                         /* a blob is outermost, or attached */
-        { "\x10\0\0\0\0\0\0\0\0\x41", 10 },                        /* a request inside */
-        { "\x3F", 1 },                                             /* none either */
-        { "\x0A\x05\0\x41", 4 },                                   /* five values, one is there */
-        { "\x0A\0\x02\x41\x41", 5 },                               /* two pairs, one is there */
-        { "\x0A\0\x01\0\x41", 5 },                                 /* nil is no key */
-        { "\x0A\0\x01\x07\0\0\0\0\0\0\xF8\x7F\x41", 13 },          /* nor is a number that is none */
-        { "\x0A\0\x01\x0F\x41", 5 },                               /* a key that cannot be read */
-        { "\x0A\0\x01\x41\x0F", 5 },                               /* a value of a pair */
-        { "\x0A\x01\0\x0F", 4 },                                   /* a value of the list */
-        { "\x0B\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x41", 10 },        /* four thousand million values */
-        { "\x0B\0\0\0\0\xFF\xFF\xFF\xFF\x41", 10 },                /* and as many pairs */
-        { "\x0D\x04none", 6 },                                     /* no such library */
-        { "\x0E\x06string\x04none", 13 },                          /* no such function */
+        { "\x3E", 1 },                                      /* no such tag */
+        { "\x0F\0\0\0\0", 5 },                              /* a block, and none is attached */
+        { "\x14\0\0\0\0", 5 },                              /* the same as a string */
+        { "\x18\0\0\0\0", 5 },                              /* a function, where none may be */
+        { "\x19\0\0\0\0", 5 },                              /* and one again */
+        { "\x1A\0\0\0\0\0", 6 },                            /* a variable of it */
+        { "\x0F\0", 2 },                                    /* cut off */
+        { "\x13\x41", 2 },                                  /* a blob is outermost, or attached */
+        { "\x10\0\0\0\0\0\0\0\0\x41", 10 },                 /* a request inside */
+        { "\x3F", 1 },                                      /* none either */
+        { "\x0A\x05\0\x41", 4 },                            /* five values, one is there */
+        { "\x0A\0\x02\x41\x41", 5 },                        /* two pairs, one is there */
+        { "\x0A\0\x01\0\x41", 5 },                          /* nil is no key */
+        { "\x0A\0\x01\x07\0\0\0\0\0\0\xF8\x7F\x41", 13 },   /* nor is a number that is none */
+        { "\x0A\0\x01\x0F\x41", 5 },                        /* a key that cannot be read */
+        { "\x0A\0\x01\x41\x0F", 5 },                        /* a value of a pair */
+        { "\x0A\x01\0\x0F", 4 },                            /* a value of the list */
+        { "\x0B\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x41", 10 }, /* four thousand million values */
+        { "\x0B\0\0\0\0\xFF\xFF\xFF\xFF\x41", 10 },         /* and as many pairs */
+        { "\x0D\x04none", 6 },                              /* no such library */
+        { "\x0E\x06string\x04none", 13 },                   /* no such function */
         { "\x0E\x04none\x05upper", 12 },
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -256,7 +272,8 @@ TEST(pids_of_other_schedulers_are_told_from_ours)
     p->self.node = 7;
 }
 
-/* Writes what is at 1 with ever more room: each size that is too small is told, and the first that is enough is enough. */
+/* Writes what is at 1 with ever more room: each size that is too small is told, and the first that is enough is enough.
+ */
 static void is_refused_below(size_t from, const char *part)
 {
     fli_lua_bytes   bytes;
@@ -270,7 +287,8 @@ static void is_refused_below(size_t from, const char *part)
         fli_lua_bytes_fini(&bytes);
         same(lua_gettop(L), 1);
         if (fine) break;
-        if (strstr(why.text, part) == NULL || strstr(why.text, "not enough memory to send it") == NULL) fail_msg("%s", why.text);
+        if (strstr(why.text, part) == NULL || strstr(why.text, "not enough memory to send it") == NULL)
+            fail_msg("%s", why.text);
     }
     assert_true(max > from);
 }
@@ -343,7 +361,8 @@ static int read_on_a_full_stack(lua_State *state)
     return 0;
 }
 
-/* Reads where only `left` more values fit. Returns true if an error for want of memory is raised, which is not "no value". */
+/* Reads where only `left` more values fit. Returns true if an error for want of memory is raised, which is not "no
+ * value". */
 static bool reading_raises(const uint8_t *bytes, size_t size, int left)
 {
     full_read read = { .bytes = bytes, .size = size, .left = left };
@@ -442,8 +461,9 @@ TEST(simple_values_need_no_bytes_around_them)
         const char *value;
         filch_kind  kind;
     } cases[] = {
-        { "return nil", FILCH_KIND_NONE },   { "return 5", FILCH_KIND_INT },      { "return 5.5", FILCH_KIND_NUM },
-        { "return 'text'", FILCH_KIND_BYTES }, { "return true", FILCH_KIND_BYTES }, { "return '\\xF1\\x1C\\x4C\\x01A'", FILCH_KIND_BYTES },
+        { "return nil", FILCH_KIND_NONE },   { "return 5", FILCH_KIND_INT },
+        { "return 5.5", FILCH_KIND_NUM },    { "return 'text'", FILCH_KIND_BYTES },
+        { "return true", FILCH_KIND_BYTES }, { "return '\\xF1\\x1C\\x4C\\x01A'", FILCH_KIND_BYTES },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         fli_lua_bytes   bytes;

@@ -1,6 +1,7 @@
 /* describe.c - messages of Lua processes in words, for the charts of simulated runs: filch_lua_describe.
  *
- * Reads the beginning of what codec.h describes, without a state: a chart keeps no more of a message. What is cut off is "...".
+ * Reads the beginning of what codec.h describes, without a state: a chart keeps no more of a message. What is cut off
+ * is "...".
  */
 #include <ctype.h>
 #include <filch_lua.h>
@@ -110,11 +111,21 @@ static void put_counted(page *out, uint8_t tag, int depth)
     uint32_t large[2] = { 0, 0 };
     double   number;
     switch (tag) {
-    case 0x07: if (take_bytes(out, &number, 8)) put_text(out, "%.14g", number); return;
-    case 0x08: if (take_bytes(out, small, 1)) put_string(out, small[0]); return;
-    case 0x09: if (take_bytes(out, large, 4)) put_string(out, large[0]); return;
-    case 0x0A: if (take_bytes(out, small, 2)) put_table(out, small[0], small[1], depth); return;
-    case 0x0B: if (take_bytes(out, large, 8)) put_table(out, large[0], large[1], depth); return;
+    case 0x07:
+        if (take_bytes(out, &number, 8)) put_text(out, "%.14g", number);
+        return;
+    case 0x08:
+        if (take_bytes(out, small, 1)) put_string(out, small[0]);
+        return;
+    case 0x09:
+        if (take_bytes(out, large, 4)) put_string(out, large[0]);
+        return;
+    case 0x0A:
+        if (take_bytes(out, small, 2)) put_table(out, small[0], small[1], depth);
+        return;
+    case 0x0B:
+        if (take_bytes(out, large, 8)) put_table(out, large[0], large[1], depth);
+        return;
     default: out->cut = true; return;
     }
 }

@@ -8,7 +8,8 @@
 #include "lua/message/codec.h"
 #include "support/check.h"
 
-/* The words for the mark and `bytes`, of which a chart has kept all. Behind the last byte is a page that cannot be read. */
+/* The words for the mark and `bytes`, of which a chart has kept all. Behind the last byte is a page that cannot be
+ * read. */
 static const char *words_of(const void *bytes, size_t size)
 {
     static char text[512];
@@ -41,10 +42,12 @@ TEST(every_kind_of_value_has_its_words)
     reads("\x06\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x7F", "9223372036854775807");
     reads("\x07\x00\x00\x00\x00\x00\x00\xE0\x3F", "0.5");
     reads("\x08\x03"
-          "abc", "\"abc\"");
+          "abc",
+          "\"abc\"");
     reads("\x09\x02\x00\x00\x00xy", "\"xy\"");
     reads("\x0C"
-          "0123456789abcdef", "a pid");
+          "0123456789abcdef",
+          "a pid");
     reads("\x0F\x01\x00\x00\x00", "a blob");
     reads("\x14\x01\x00\x00\x00", "a long string");
     reads("\x1B", "null");
@@ -67,9 +70,11 @@ TEST(tables_are_shown_with_their_keys)
     reads("\x0A\x02\x00\x41\x42", "{1, 2}");
     reads("\x0B\x01\x00\x00\x00\x01\x00\x00\x00\x41\x83key\x42", "{1, key = 2}");
     reads("\x0A\x00\x01\x83"
-          "a_9\x41", "{a_9 = 1}");
+          "a_9\x41",
+          "{a_9 = 1}");
     reads("\x0A\x00\x01\x83"
-          "a-9\x41", "{[\"a-9\"] = 1}");
+          "a-9\x41",
+          "{[\"a-9\"] = 1}");
     reads("\x0A\x00\x01\x80\x41", "{[\"\"] = 1}");
     reads("\x0A\x00\x01\xC0\x41", "{[64] = 1}");
     reads("\x0A\x00\x00", "{}");
@@ -78,11 +83,14 @@ TEST(tables_are_shown_with_their_keys)
 TEST(requests_and_their_answers_are_told_apart)
 {
     reads("\x10"
-          "12345678\x41", "a request, 1");
+          "12345678\x41",
+          "a request, 1");
     reads("\x11"
-          "12345678\x41", "a reply, 1");
+          "12345678\x41",
+          "a reply, 1");
     reads("\x12"
-          "12345678\x82no", "a refusal, \"no\"");
+          "12345678\x82no",
+          "a refusal, \"no\"");
 }
 
 TEST(what_ends_early_is_marked_as_cut)
@@ -92,24 +100,28 @@ TEST(what_ends_early_is_marked_as_cut)
     reads("\x07\x01", "...");
     reads("\x08", "...");
     reads("\x08\x09"
-          "abc", "\"abc...");
+          "abc",
+          "\"abc...");
     reads("\x09\x01\x00", "...");
     reads("\x0A\x01", "...");
     reads("\x0A\x01\x00", "{...");
     reads("\x0A\x02\x00\x41", "{1, ...");
     reads("\x0A\x00\x01", "{[...");
     reads("\x0A\x00\x01\x83"
-          "ab", "{[\"ab...");
+          "ab",
+          "{[\"ab...");
     reads("\x0B\x01\x00\x00\x00", "...");
     reads("\x10"
-          "1234", "...");
+          "1234",
+          "...");
 }
 
 TEST(tags_that_are_not_for_messages_are_cut)
 {
     reads("\x0D\x01x", "...");
     reads("\x15"
-          "12345678", "...");
+          "12345678",
+          "...");
     reads("\x3F", "...");
 }
 

@@ -1,8 +1,10 @@
-/* functions.h - Lua functions that go along when one is started: as upvalues, arguments, or fields of tables among these.
+/* functions.h - Lua functions that go along when one is started: as upvalues, arguments, or fields of tables among
+ * these.
  *
- * A function is written as its code, which is attached (message_refs.h), and its variables. Each function is written once, however many
- * refer to it, so one that calls itself is no trouble. A variable that several of them share is written once too,
- * and shared again where it is read: among themselves they go on as before; with those who stay they share nothing.
+ * A function is written as its code, which is attached (message_refs.h), and its variables. Each function is written
+ * once, however many refer to it, so one that calls itself is no trouble. A variable that several of them share is
+ * written once too, and shared again where it is read: among themselves they go on as before; with those who stay they
+ * share nothing.
  */
 #ifndef FLI_LUA_FUNCTIONS_H
 #define FLI_LUA_FUNCTIONS_H

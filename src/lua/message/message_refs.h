@@ -2,7 +2,8 @@
  *
  * The bytes of such a message name blobs and long strings by number; the blocks themselves are attached to the payload,
  * each with a reference of its own, and are given back with it, whether anybody has read it or not. A payload is known
- * to have them by who frees it (filch_shared_user), never by its bytes: so bytes that somebody made up refer to nothing.
+ * to have them by who frees it (filch_shared_user), never by its bytes: so bytes that somebody made up refer to
+ * nothing.
  */
 #ifndef FLI_LUA_MESSAGE_REFS_H
 #define FLI_LUA_MESSAGE_REFS_H

@@ -5,8 +5,8 @@
 #include <lua.h>
 #include <stddef.h>
 
-/* One table on the way to a value. Its key is on the Lua stack, at `key`; without one (0) it is the place `number`, or, of a
- * function's variable, `name`. */
+/* One table on the way to a value. Its key is on the Lua stack, at `key`; without one (0) it is the place `number`, or,
+ * of a function's variable, `name`. */
 typedef struct fli_lua_frame {
     const struct fli_lua_frame *up;
     const void                 *table;

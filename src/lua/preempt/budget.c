@@ -6,11 +6,13 @@
 #include "lua/host/host.h"
 #include "port/clock.h"
 
-/* In a simulation: how often a step may be found where it cannot yield, and after how many instructions it is looked for on average. */
+/* In a simulation: how often a step may be found where it cannot yield, and after how many instructions it is looked
+ * for on average. */
 enum { UNYIELDING_MAX = 10000, COUNT = 2048 };
 
-/* Bytes of the C stack between the beginning of a step and the innermost coroutine that is closed. Above it Lua may nest 200 C calls, with
- * up to 5 KiB each (log.info inside __tostring). A worker's stack has 2 MiB at the least (port/thread.c). */
+/* Bytes of the C stack between the beginning of a step and the innermost coroutine that is closed. Above it Lua may
+ * nest 200 C calls, with up to 5 KiB each (log.info inside __tostring). A worker's stack has 2 MiB at the least
+ * (port/thread.c). */
 enum { CLOSE_STACK_MAX = 128 << 10 };
 
 /* Honest walks are as long as memory allows, on slow processors too. */
@@ -72,7 +74,8 @@ bool fli_lua_budget_due(lua_State *L)
     return false;
 }
 
-/* Whether `p` has been at it for longer than a slice. Before its first step nothing watches it: what a spawn takes along is read there. */
+/* Whether `p` has been at it for longer than a slice. Before its first step nothing watches it: what a spawn takes
+ * along is read there. */
 static bool is_walk_late(fli_lua_proc *p)
 {
     if (p->runner == NULL && p->out == NULL) return p->lua->opt.watch != FILCH_LUA_WATCH_NONE;

@@ -1,17 +1,18 @@
 /* preempt.c - see preempt.h.
  *
  * Why the watchdog may call lua_sethook while the owner runs the state. It does three things (Lua 5.4, ldebug.c):
- *   1. writes the hook, two counts and the mask: each one word that is read whole. At worst the hook is called once more or once
- *      less; the next look repairs it.
- *   2. walks from the newest active call to the oldest. These records are allocated and freed by our allocator only; whoever frees
- *      passes the gate (heap.c). So no record goes away during the walk, nor does a coroutine, or the state: the end of
- *      a step passes the gate too.
- *   3. writes a flag, `trap`, into those that are calls of Lua functions. Between the look and the write such a call may have
- *      returned, and its record may serve a call of a C function. There the same bytes belong to lua_pcallk, which keeps
- *      the former error handler in them as long as the call is active, and nobody else. All our calls of it with a continuation
- *      pass the gate first (fli_lua_preempt_settle), and a function of the embedder is told to (filch_lua_settle).
- * An owner that passed before the gate was held has made its record one of a C call before that, and the barrier of holding lets
- * the watchdog see it. Without lua_pcallk the flag is harmless: Lua clears a trap for which there is no hook.
+ *   1. writes the hook, two counts and the mask: each one word that is read whole. At worst the hook is called once
+ * more or once less; the next look repairs it.
+ *   2. walks from the newest active call to the oldest. These records are allocated and freed by our allocator only;
+ * whoever frees passes the gate (heap.c). So no record goes away during the walk, nor does a coroutine, or the state:
+ * the end of a step passes the gate too.
+ *   3. writes a flag, `trap`, into those that are calls of Lua functions. Between the look and the write such a call
+ * may have returned, and its record may serve a call of a C function. There the same bytes belong to lua_pcallk, which
+ * keeps the former error handler in them as long as the call is active, and nobody else. All our calls of it with a
+ * continuation pass the gate first (fli_lua_preempt_settle), and a function of the embedder is told to
+ * (filch_lua_settle). An owner that passed before the gate was held has made its record one of a C call before that,
+ * and the barrier of holding lets the watchdog see it. Without lua_pcallk the flag is harmless: Lua clears a trap for
+ * which there is no hook.
  */
 #include "lua/preempt/preempt.h"
 
@@ -19,19 +20,19 @@
 #include <stdlib.h>
 
 #include "base/prng.h"
-#include "lua/preempt/budget.h"
 #include "lua/host/host.h"
-#include "lua/process/proc.h"
 #include "lua/lib/work.h"
+#include "lua/preempt/budget.h"
+#include "lua/process/proc.h"
 #include "port/barrier.h"
 #include "port/clock.h"
 #include "port/interrupt.h"
 #include "port/random.h"
 #include "port/thread.h"
 
-/* In a simulation: up to 2^LONGEST instructions until a step is interrupted (2,048 on average), and how often a job may be looked at.
- * Otherwise instructions between two looks at the clock: about a tenth of a millisecond. AGAIN_COUNT: instructions after which a step that could
- * not yield is looked at again: some microseconds. */
+/* In a simulation: up to 2^LONGEST instructions until a step is interrupted (2,048 on average), and how often a job may
+ * be looked at. Otherwise instructions between two looks at the clock: about a tenth of a millisecond. AGAIN_COUNT:
+ * instructions after which a step that could not yield is looked at again: some microseconds. */
 enum { LONGEST = 15, JOB_MAX = 50000, TIMED = 10000, AGAIN = 16, AGAIN_COUNT = 500 };
 
 /* What this thread runs, for the handler; and its runner, as long as the host is the same. */
@@ -41,7 +42,7 @@ static __thread struct {
     uint64_t        serial;
 } this_thread FLI_TLS_DIRECT;
 
-/* ---- in the step that is interrupted --------------------------------------------------------------------------------- */
+/* ---- in the step that is interrupted --------------------------------------------------------------------------- */
 
 /* A job does not yield: nobody else wants its thread. It goes on, unless its result has become useless; in a simulation
  * it runs where everything does, and must come to an end. */
@@ -66,8 +67,9 @@ bool fli_lua_preempt_late(fli_lua_proc *p)
     return p->lua->opt.watch == FILCH_LUA_WATCH_COUNT && counted_ns(p) >= p->lua->opt.slice_ns;
 }
 
-/* In a simulation: instructions until the next interruption. Each power of two is as likely to be the longest it may be: so every
- * point of a program is interrupted under some seed, several that lie close together too, and long computations come to their end. */
+/* In a simulation: instructions until the next interruption. Each power of two is as likely to be the longest it may
+ * be: so every point of a program is interrupted under some seed, several that lie close together too, and long
+ * computations come to their end. */
 static int draw_count(fli_lua_proc *p)
 {
     if (p->lua->opt.count != 0) return (int)p->lua->opt.count;
@@ -94,8 +96,8 @@ static void hook(lua_State *L, lua_Debug *ar)
         return;
     }
     fli_lua_budget_spend(L, p);
-    /* Soon again, and not at the same place of a loop each time: as soon as a yield can pass, it yields. The next look of the watchdog may
-     * find it where it cannot once more, and so on until its budget is spent. */
+    /* Soon again, and not at the same place of a loop each time: as soon as a yield can pass, it yields. The next look
+     * of the watchdog may find it where it cannot once more, and so on until its budget is spent. */
     if (p->runner != NULL) {
         p->drawn = fli_prng_mix(p->drawn + 1);
         lua_sethook(L, hook, LUA_MASKCOUNT, AGAIN_COUNT + (int)(p->drawn % AGAIN_COUNT));
@@ -107,8 +109,8 @@ void fli_lua_preempt_arm(lua_State *L)
     lua_sethook(L, hook, LUA_MASKCOUNT, 1);
 }
 
-/* Setting it walks over all active calls, of which there may be a million, so not each time; now and then, in case one that
- * was just being removed has left half of it. */
+/* Setting it walks over all active calls, of which there may be a million, so not each time; now and then, in case one
+ * that was just being removed has left half of it. */
 static void set_hook(const fli_lua_proc *p)
 {
     lua_State *L = p != NULL ? fli_load_rlx(&p->running) : NULL;
@@ -170,20 +172,21 @@ static void pause_ns(fli_lua_watchdog *watchdog, uint64_t ns)
 }
 
 /* No thread was in a step for a while. Says so, and looks once more: a step that has begun without reading that is seen
- * here, because holding the gate is a barrier for both sides (safepoint.h). Every step that begins later reads it, and wakes
- * the watchdog. */
+ * here, because holding the gate is a barrier for both sides (safepoint.h). Every step that begins later reads it, and
+ * wakes the watchdog. */
 static void fall_asleep(struct filch_lua *lua)
 {
     fli_lua_watchdog *watchdog = &lua->watchdog;
     fli_lua_safepoint_hold(&watchdog->asleep);
-    while (!watchdog->stop && fli_load_rlx(&watchdog->asleep.held) != 0 && !look(lua)) fli_cond_wait(&watchdog->wake, &watchdog->lock);
+    while (!watchdog->stop && fli_load_rlx(&watchdog->asleep.held) != 0 && !look(lua))
+        fli_cond_wait(&watchdog->wake, &watchdog->lock);
     fli_lua_safepoint_release(&watchdog->asleep);
 }
 
 static void run(void *arg)
 {
     struct filch_lua *lua = arg;
-    fli_lua_watchdog    *watchdog = &lua->watchdog;
+    fli_lua_watchdog *watchdog = &lua->watchdog;
     fli_mutex_lock(&watchdog->lock);
     while (!watchdog->stop) {
         if (look(lua)) pause_ns(watchdog, lua->opt.slice_ns / 2);
@@ -211,9 +214,12 @@ filch_err fli_lua_watchdog_init(struct filch_lua *lua)
     return FILCH_OK;
 no_thread:
     if (lua->opt.signal != 0) fli_interrupt_remove();
-no_handler: fli_cond_fini(&watchdog->wake);
-no_cond: fli_mutex_fini(&watchdog->lock);
-no_lock: return err;
+no_handler:
+    fli_cond_fini(&watchdog->wake);
+no_cond:
+    fli_mutex_fini(&watchdog->lock);
+no_lock:
+    return err;
 }
 
 void fli_lua_watchdog_fini(struct filch_lua *lua)
@@ -241,9 +247,9 @@ void fli_lua_watchdog_fini(struct filch_lua *lua)
 /* This thread's runner of the host: known already, or a new one. NULL without memory: then nobody watches. */
 static fli_lua_runner *find_runner(struct filch_lua *lua)
 {
-    fli_lua_watchdog  *watchdog = &lua->watchdog;
-    uint64_t        me = fli_interrupt_me();
-    fli_lua_runner *runner;
+    fli_lua_watchdog *watchdog = &lua->watchdog;
+    uint64_t          me = fli_interrupt_me();
+    fli_lua_runner   *runner;
     if (lua->opt.signal != 0) fli_interrupt_allow();
     fli_mutex_lock(&watchdog->lock);
     for (runner = watchdog->runners; runner != NULL && runner->thread != me; runner = runner->next) {}
@@ -276,8 +282,8 @@ static void run_now(fli_lua_runner *runner, fli_lua_proc *p)
     fli_store_rel(&runner->proc, p); /* PAIR lua.runs, release half */
 }
 
-/* It runs `next` instead, or nothing: `p` may be freed. Whoever has read p holds the gate, and is waited for; whoever comes
- * later does not read it. */
+/* It runs `next` instead, or nothing: `p` may be freed. Whoever has read p holds the gate, and is waited for; whoever
+ * comes later does not read it. */
 static void run_no_more(fli_lua_runner *runner, fli_lua_proc *p, fli_lua_proc *next)
 {
     fli_store_rel(&runner->proc, next); /* PAIR lua.runs, release half */

@@ -1,18 +1,18 @@
 /* preempt.h - no Lua process keeps a worker for itself: a step that runs too long is interrupted and goes on later.
  *
  * A hook that counts instructions would do, and would make all code twice as slow. So there is none while a process
- * behaves. A thread of the host, the watchdog, looks twice a slice whether a worker is still in the same step. When a step
- * has taken a slice, the watchdog sets a hook in the state that runs there; the hook removes itself and yields.
+ * behaves. A thread of the host, the watchdog, looks twice a slice whether a worker is still in the same step. When a
+ * step has taken a slice, the watchdog sets a hook in the state that runs there; the hook removes itself and yields.
  *
  * Setting it is lua_sethook, called on a state that another thread runs. Lua means it to be called in the middle of
- * anything, by a signal handler of the same thread; what is different here, and why it is safe, is in preempt.c. With option
- * `signal` it is such a handler that calls it, on the thread itself.
+ * anything, by a signal handler of the same thread; what is different here, and why it is safe, is in preempt.c. With
+ * option `signal` it is such a handler that calls it, on the thread itself.
  *
  * Where Lua cannot yield the step goes on for a while, and then the process ends: budget.h.
  *
- * In a simulation there is no watchdog: there every state has a counting hook, so that a run is the same each time. The same
- * hook serves hosts that want no thread (FILCH_LUA_WATCH_COUNT); then the clock decides.
- * Design: docs/design/lua/preemption.md.
+ * In a simulation there is no watchdog: there every state has a counting hook, so that a run is the same each time. The
+ * same hook serves hosts that want no thread (FILCH_LUA_WATCH_COUNT); then the clock decides. Design:
+ * docs/design/lua/preemption.md.
  */
 #ifndef FLI_LUA_PREEMPT_H
 #define FLI_LUA_PREEMPT_H
@@ -37,12 +37,14 @@ enum { FLI_LUA_LATE = 2 };
 typedef struct fli_lua_runner {
     struct fli_lua_runner *next;
     uint64_t               thread;
-    fli_lua_safepoint           safepoint; /* passed by that thread, held by the watchdog */
+    fli_lua_safepoint      safepoint; /* passed by that thread, held by the watchdog */
     /* Odd while a step runs; another number for each.  writes: that thread.  reads: the watchdog. */
     FLI_ATOMIC(uint64_t) turn;
-    /* What it runs; NULL: nothing.  writes: that thread.  reads: the watchdog, while it holds the gate.  PAIR lua.runs */
+    /* What it runs; NULL: nothing.  writes: that thread.  reads: the watchdog, while it holds the gate.  PAIR lua.runs
+     */
     FLI_ATOMIC(struct fli_lua_proc *) proc;
-    /* How many looks have found this step again.  writes: the watchdog, and that thread, which begins at 0.  reads: both. */
+    /* How many looks have found this step again.  writes: the watchdog, and that thread, which begins at 0.  reads:
+     * both. */
     FLI_ATOMIC(uint32_t) late;
     uint64_t seen; /* the watchdog's own: the turn when it last looked */
 } fli_lua_runner;
@@ -55,8 +57,9 @@ typedef struct fli_lua_watchdog {
     bool            strict; /* the kind of gates */
     fli_lua_runner *runners;
     uint64_t        serial; /* no two hosts have the same, ever */
-    /* Held while the watchdog waits to be woken by a step: either the watchdog sees the turn of a step that has begun, or
-     * the step sees that it is held. Held by the watchdog, released by it and by the step that wakes it, under the lock. */
+    /* Held while the watchdog waits to be woken by a step: either the watchdog sees the turn of a step that has begun,
+     * or the step sees that it is held. Held by the watchdog, released by it and by the step that wakes it, under the
+     * lock. */
     alignas(FLI_LINE) fli_lua_safepoint asleep;
 } fli_lua_watchdog;
 

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lua/preempt/budget.h"
 #include "lua/host/code.h"
 #include "lua/host/host.h"
+#include "lua/preempt/budget.h"
 #include "lua/process/proc.h"
 
 enum { LEVELS_FIRST = 10, LEVELS_LAST = 11, TEXT_MAX = 65536 };
@@ -22,10 +22,11 @@ static void add_level(fli_lua_bytes *text, lua_State *L, lua_Debug *ar)
 {
     char line[256];
     lua_getinfo(L, "Slnt", ar);
-    int used = ar->currentline > 0 ? snprintf(line, sizeof line, "\n\t%s:%d: in ", ar->short_src, ar->currentline)
-                                   : snprintf(line, sizeof line, "\n\t%s: in ", ar->short_src);
+    int    used = ar->currentline > 0 ? snprintf(line, sizeof line, "\n\t%s:%d: in ", ar->short_src, ar->currentline)
+                                      : snprintf(line, sizeof line, "\n\t%s: in ", ar->short_src);
     size_t at = (size_t)used, room = sizeof line - at;
-    if (ar->name != NULL) snprintf(line + at, room, "%s '%.100s'", ar->namewhat[0] != '\0' ? ar->namewhat : "function", ar->name);
+    if (ar->name != NULL)
+        snprintf(line + at, room, "%s '%.100s'", ar->namewhat[0] != '\0' ? ar->namewhat : "function", ar->name);
     else if (*ar->what == 'm') snprintf(line + at, room, "main chunk");
     else if (*ar->what == 'C') snprintf(line + at, room, "?");
     else snprintf(line + at, room, "function <%s:%d>", ar->short_src, ar->linedefined);
@@ -108,8 +109,8 @@ static filch_err end_exit(fli_lua_proc *p)
     return p->next != NULL ? fli_lua_upgrade_end(p) : filch_done(p->out, p->rare->result);
 }
 
-/* Closes what is left and says what the error says, both under the budget: the watchdog finds L. When the budget is spent
- * nothing of Lua runs: the hook that raised the error may have left L without hooks. */
+/* Closes what is left and says what the error says, both under the budget: the watchdog finds L. When the budget is
+ * spent nothing of Lua runs: the hook that raised the error may have left L without hooks. */
 static void close_and_say(fli_lua_proc *p, lua_State *L, fli_lua_bytes *words)
 {
     p->no_yield++;
@@ -138,8 +139,9 @@ filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua
     filch_err error = was_cancelled ? FILCH_ECANCELLED : FILCH_LUA_EERROR;
     close_and_say(p, L, &said);
     if (p->out_of_memory) {
-        add_limit(words, p->heap.over_total ? "not enough memory: all processes together may hold %llu bytes"
-                                            : "not enough memory: the process may hold %llu bytes",
+        add_limit(words,
+                  p->heap.over_total ? "not enough memory: all processes together may hold %llu bytes"
+                                     : "not enough memory: the process may hold %llu bytes",
                   p->heap.over_total ? p->lua->total.max : p->heap.max);
         error = FILCH_LUA_EMEMORY;
     } else if (p->runaway) {

@@ -1,8 +1,8 @@
 /* farewell.c - the cancel of a stop comes behind the messages, also behind those that the process keeps.
  *
- * The scheduler delivers the messages before the cancel. A Lua process keeps what it has been given and not received yet, so
- * when the cancel comes up to a batch of messages may still be kept. The cancel is told when so many have been received, or
- * when the main task waits for a message and none of them fits, or after PATIENCE_NS.
+ * The scheduler delivers the messages before the cancel. A Lua process keeps what it has been given and not received
+ * yet, so when the cancel comes up to a batch of messages may still be kept. The cancel is told when so many have been
+ * received, or when the main task waits for a message and none of them fits, or after PATIENCE_NS.
  */
 #include "lua/process/proc.h"
 
@@ -11,7 +11,8 @@
 static uint32_t count_kept(const fli_lua_proc *p)
 {
     uint32_t count = 0;
-    for (const fli_lua_saved *saved = p->saved; saved != NULL; saved = saved->next) count += saved->type == FILCH_EVENT_MESSAGE;
+    for (const fli_lua_saved *saved = p->saved; saved != NULL; saved = saved->next)
+        count += saved->type == FILCH_EVENT_MESSAGE;
     return count;
 }
 

@@ -100,8 +100,8 @@ filch_err fli_lua_inbox_answers(fli_lua_proc *p)
     bool any = false;
     for (size_t i = p->event_at; i < p->event_count && !any; i++) {
         uint64_t     id;
-        fli_lua_sort sort = p->events[i].type == FILCH_EVENT_MESSAGE ? fli_lua_sort_of(&p->events[i].data, &id)
-                                                                     : FLI_LUA_VALUE;
+        fli_lua_sort sort =
+            p->events[i].type == FILCH_EVENT_MESSAGE ? fli_lua_sort_of(&p->events[i].data, &id) : FLI_LUA_VALUE;
         any = sort == FLI_LUA_REPLY || sort == FLI_LUA_FAILURE;
     }
     filch_err err = FILCH_OK;

@@ -14,12 +14,12 @@
 #include <string.h>
 
 #include "base/prng.h"
-#include "lua/message/blob.h"
 #include "lua/host/code.h"
 #include "lua/host/host.h"
 #include "lua/host/state.h"
-#include "lua/preempt/preempt.h"
 #include "lua/lib/work.h"
+#include "lua/message/blob.h"
+#include "lua/preempt/preempt.h"
 
 /* ---- beginning ---------------------------------------------------------------------------------------------- */
 
@@ -49,8 +49,8 @@ static int call_method(lua_State *L, int status, lua_KContext nargs)
     return lua_gettop(L);
 }
 
-/* The body of a process with a method. Upvalues: its name, and whether it may be missing. The arguments: the chunk, then
- * what both the chunk and the method get. */
+/* The body of a process with a method. Upvalues: its name, and whether it may be missing. The arguments: the chunk,
+ * then what both the chunk and the method get. */
 static int run_method(lua_State *L)
 {
     int nargs = lua_gettop(L) - 1;
@@ -150,7 +150,7 @@ static int begin_inside(fli_lua_proc *p, const fli_lua_start *start)
 
 fli_lua_proc *fli_lua_open(const fli_lua_start *start, filch_sched *sched, filch_pid self, int *status)
 {
-    uint32_t seed = (uint32_t)(filch_sim_active(sched) ? seed_of(start, self) : start->lua->seed);
+    uint32_t      seed = (uint32_t)(filch_sim_active(sched) ? seed_of(start, self) : start->lua->seed);
     fli_lua_proc *p = fli_lua_state_for(start->lua, start->code, start->memory_max, seed, status);
     if (p == NULL) return NULL;
     set_fields(p, start, sched, self);
@@ -168,7 +168,8 @@ static void write_start_error(const fli_lua_start *start, fli_lua_proc *p, int s
         bool   total = p == NULL || p->heap.over_total;
         size_t most = total ? (size_t)start->lua->total.max : start->memory_max;
         snprintf(start->text, start->text_size, "not enough memory to begin: %s may hold %zu bytes",
-                 total && most < SIZE_MAX ? "all processes together" : "the process", total && most < SIZE_MAX ? most : start->memory_max);
+                 total && most < SIZE_MAX ? "all processes together" : "the process",
+                 total && most < SIZE_MAX ? most : start->memory_max);
         return;
     }
     const char *text = lua_tostring(p->L, -1);
@@ -241,7 +242,8 @@ static filch_err take_event(fli_lua_proc *p, const filch_event *event, bool *not
         p->yields--;
         if (event->tag == FLI_LUA_FAREWELL_TAG) return fli_lua_farewell_end(p), FILCH_OK;
         if (event->tag != FLI_LUA_ALARM_TAG) {
-            if (event->error == FILCH_OK && fli_lua_asks(p, event->tag)) return FILCH_OK; /* its request has found room */
+            if (event->error == FILCH_OK && fli_lua_asks(p, event->tag))
+                return FILCH_OK; /* its request has found room */
             (void)fli_lua_answer(p, event->tag, &event->data, event->error, false);
             return FILCH_OK;
         }

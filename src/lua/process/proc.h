@@ -4,8 +4,8 @@
  * with task.spawn, each a coroutine. A call that has to wait parks its task (fli_lua_park) and yields; the step goes on
  * with another task that is ready, and returns when there is none.
  *
- * A task that is woken looks again whether it has what it waited for: waking is a hint, never a promise. Whether it has is
- * found out by C code that parks in the same go, so no wake-up can come between: docs/design/lua/tasks.md.
+ * A task that is woken looks again whether it has what it waited for: waking is a hint, never a promise. Whether it has
+ * is found out by C code that parks in the same go, so no wake-up can come between: docs/design/lua/tasks.md.
  *
  *   proc.c   init, step, close          tasks.c    parking, waking, deadlines
  *   inbox.c  messages, taken or kept    waits.c    queues of waiting tasks
@@ -19,9 +19,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "lua/message/codec.h"
 #include "lua/host/files.h"
 #include "lua/memory/heap.h"
+#include "lua/message/codec.h"
 #include "port/atomic.h"
 
 struct filch_lua;
@@ -40,22 +40,23 @@ typedef struct fli_lua_queue {
     struct fli_lua_entry *first, *last;
 } fli_lua_queue;
 
-/* INVARIANT  a task has an alarm, and `inbox` set, only while it is PARKED: waking it takes both away, however its wait ends. */
+/* INVARIANT  a task has an alarm, and `inbox` set, only while it is PARKED: waking it takes both away, however its wait
+ * ends. */
 typedef struct fli_lua_task {
     lua_State           *L;
     struct fli_lua_task *next, *prev; /* all of the process but the main one */
     struct fli_lua_task *next_ready;
-    uint8_t              state;    /* fli_lua_task_state */
-    bool                 inbox;    /* parked for a message */
-    bool                 late;     /* its deadline has passed */
-    bool                 answered; /* `answer` is there, and what was wrong in `error` */
-    bool                 refused;  /* the answer is the words of a refusal */
-    bool                 asks;     /* what it waits for is a reply, not the other one's end */
-    bool                 cancelled; /* asked to end, and not told yet */
-    bool                 cancel_asked; /* has been asked to end, ever */
+    uint8_t              state;         /* fli_lua_task_state */
+    bool                 inbox;         /* parked for a message */
+    bool                 late;          /* its deadline has passed */
+    bool                 answered;      /* `answer` is there, and what was wrong in `error` */
+    bool                 refused;       /* the answer is the words of a refusal */
+    bool                 asks;          /* what it waits for is a reply, not the other one's end */
+    bool                 cancelled;     /* asked to end, and not told yet */
+    bool                 cancel_asked;  /* has been asked to end, ever */
     bool                 ended, failed; /* its results are there; they are an error */
-    bool                 awaited;  /* another task waits for its end, or has: its error is told there */
-    int                  nargs;    /* values on its stack to begin with */
+    bool                 awaited;       /* another task waits for its end, or has: its error is told there */
+    int                  nargs;         /* values on its stack to begin with */
     int                  result_count;
     filch_err            error;
     uint32_t             alarm;    /* place among the alarms, from 1; 0 none */
@@ -87,7 +88,7 @@ typedef struct fli_lua_rare {
     struct fli_lua_blob *blobs;  /* all that it holds */
     struct fli_lua_long *longs;  /* strings of this step that were put into blocks */
     uint64_t             random[4];
-    uint32_t             farewell; /* kept messages to be received before the cancel of a stop is told; 0: it is not held back */
+    uint32_t farewell; /* kept messages to be received before the cancel of a stop is told; 0: it is not held back */
 } fli_lua_rare;
 
 typedef struct fli_lua_proc {
@@ -97,7 +98,7 @@ typedef struct fli_lua_proc {
     struct fli_lua_file   *file; /* what it was started from, by name; NULL: a function, or from C */
     filch_sched           *sched;
     filch_pid              self;
-    lua_State             *L; /* the main task's */
+    lua_State             *L;     /* the main task's */
     size_t                 chunk; /* bytes of the first chunk, of which this is the beginning */
 
     /* During a step. */
@@ -107,18 +108,18 @@ typedef struct fli_lua_proc {
     fli_lua_task      *current;
     /* The innermost coroutine of it.  writes: the worker.  reads: the watchdog, or a signal handler of this thread. */
     FLI_ATOMIC(lua_State *) running;
-    struct fli_lua_runner *runner;  /* of this thread; NULL: nobody watches */
+    struct fli_lua_runner *runner; /* of this thread; NULL: nobody watches */
     union {
         uint64_t unyielding; /* hooks that could not yield, in a simulation */
         uint64_t began_ns;   /* when the hook was first called, where instructions are counted otherwise; 0: not yet */
     } counted;
-    uint64_t           drawn;    /* of the points where it is interrupted, in a simulation */
-    uint8_t            why;      /* fli_lua_why */
-    unsigned           no_yield; /* resumed coroutines through which no yield can pass */
-    const char        *spent;    /* words for why its budget is spent; NULL: it is not */
-    const void        *stack;    /* the C stack where this step began; NULL: none yet */
-    lua_State         *closing;  /* the coroutine whose variables are being closed; NULL: none */
-    uint64_t           stuck_ns; /* processor time when this step was first late where it cannot yield; 0: it was not */
+    uint64_t    drawn;    /* of the points where it is interrupted, in a simulation */
+    uint8_t     why;      /* fli_lua_why */
+    unsigned    no_yield; /* resumed coroutines through which no yield can pass */
+    const char *spent;    /* words for why its budget is spent; NULL: it is not */
+    const void *stack;    /* the C stack where this step began; NULL: none yet */
+    lua_State  *closing;  /* the coroutine whose variables are being closed; NULL: none */
+    uint64_t    stuck_ns; /* processor time when this step was first late where it cannot yield; 0: it was not */
 
     bool out_of_memory, exiting; /* errors that nobody may catch */
     bool handing_over;           /* what is read comes from the one before it: streams and requests too */
@@ -128,24 +129,24 @@ typedef struct fli_lua_proc {
     bool random_ready, simulated;
     bool wants_long; /* rare->longs would have been of use */
 
-    fli_lua_task   main;
-    fli_lua_task  *tasks;
-    fli_lua_task  *ready, **ready_end;
-    fli_lua_saved *saved, **saved_end;
-    uint64_t       removals; /* of kept messages */
-    fli_lua_task **alarms; /* a heap by alarm_ns */
-    uint32_t       alarm_count, alarm_room;
-    uint64_t       sleeps[FLI_LUA_SLEEPS]; /* for when sleeps are outstanding, ascending; FLI_LUA_NEVER: none */
-    uint64_t       next_tag;
-    uint32_t       inbox_tasks;  /* parked for a message */
-    uint32_t       reply_tasks;  /* parked for a reply, which comes as a message */
-    uint32_t       yields;       /* outstanding */
-    struct fli_lua_known *known; /* functions that it has started */
-    fli_lua_rare  *rare;         /* NULL: none of it */
-    uint64_t       seed;
-    struct fli_lua_used  *used; /* files it has code from; under the host's lock */
+    fli_lua_task          main;
+    fli_lua_task         *tasks;
+    fli_lua_task         *ready, **ready_end;
+    fli_lua_saved        *saved, **saved_end;
+    uint64_t              removals; /* of kept messages */
+    fli_lua_task        **alarms;   /* a heap by alarm_ns */
+    uint32_t              alarm_count, alarm_room;
+    uint64_t              sleeps[FLI_LUA_SLEEPS]; /* for when sleeps are outstanding, ascending; FLI_LUA_NEVER: none */
+    uint64_t              next_tag;
+    uint32_t              inbox_tasks; /* parked for a message */
+    uint32_t              reply_tasks; /* parked for a reply, which comes as a message */
+    uint32_t              yields;      /* outstanding */
+    struct fli_lua_known *known;       /* functions that it has started */
+    fli_lua_rare         *rare;        /* NULL: none of it */
+    uint64_t              seed;
+    struct fli_lua_used  *used;                               /* files it has code from; under the host's lock */
     struct fli_lua_proc  *next_subscriber, **subscriber_link; /* under the host's lock */
-    struct fli_lua_proc  *next; /* who goes on in its place: with `exiting` */
+    struct fli_lua_proc  *next;                               /* who goes on in its place: with `exiting` */
 } fli_lua_proc;
 
 /* p->rare, made if there was none. NULL: no memory. */
@@ -163,8 +164,8 @@ static inline fli_lua_proc *fli_lua_self(lua_State *L)
     return (fli_lua_proc *)(*(uintptr_t *)lua_getextraspace(L) & ~(uintptr_t)1);
 }
 
-/* A coroutine inside which a task waits, or a task's own until it ends. It may look suspended to Lua, but only the task goes
- * on in it, and nobody closes it. The main task's has no bit: new coroutines would begin with a copy of it. */
+/* A coroutine inside which a task waits, or a task's own until it ends. It may look suspended to Lua, but only the task
+ * goes on in it, and nobody closes it. The main task's has no bit: new coroutines would begin with a copy of it. */
 static inline bool fli_lua_is_away(lua_State *L)
 {
     return (*(uintptr_t *)lua_getextraspace(L) & 1) != 0 || L == fli_lua_self(L)->L;
@@ -206,7 +207,8 @@ bool fli_lua_can_wait(lua_State *L, const fli_lua_proc *p);
 void fli_lua_look_begin(lua_State *L, fli_lua_proc *p);
 /* ---- farewell.c ---- */
 
-/* Holds back the cancel of a stop while there are kept messages that came before it. Returns false if it is due at once. */
+/* Holds back the cancel of a stop while there are kept messages that came before it. Returns false if it is due at
+ * once. */
 bool fli_lua_farewell_begin(fli_lua_proc *p);
 /* A kept message has been received. */
 void fli_lua_farewell_read(fli_lua_proc *p);
@@ -294,13 +296,13 @@ typedef struct fli_lua_start {
     struct fli_lua_proc   *made;   /* out, with `old` */
     uint64_t               seed;
     bool                   again; /* kept, and started again and again: each time with another seed */
-    const filch_data      *args; /* from C */
+    const filch_data      *args;  /* from C */
     size_t                 arg_count;
     const uint8_t         *bytes; /* from Lua: the upvalues but that for the globals, then arg_count values */
     size_t                 size;
-    const fli_lua_refs    *refs; /* what the bytes refer to */
+    const fli_lua_refs    *refs;      /* what the bytes refer to */
     bool                   functions; /* there are functions among them */
-    char                  *text; /* where a failed start tells why; may be NULL */
+    char                  *text;      /* where a failed start tells why; may be NULL */
     size_t                 text_size;
 } fli_lua_start;
 

@@ -1,5 +1,5 @@
-/* process.c - the library `process`: sending, asking, ending. Receiving is in receive.c, starting others in spawn.c, watching
- * them in relations.c.
+/* process.c - the library `process`: sending, asking, ending. Receiving is in receive.c, starting others in spawn.c,
+ * watching them in relations.c.
  *
  * Calls that can fail for reasons of the outside world answer nil and a text; a wrong argument is a Lua error.
  */
@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lua/message/blob.h"
-#include "lua/stdlib/checks.h"
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
-#include "lua/process/proc.h"
 #include "lua/lib/times.h"
+#include "lua/message/blob.h"
 #include "lua/preempt/preempt.h"
+#include "lua/process/proc.h"
+#include "lua/stdlib/checks.h"
 
 #define DEFAULT_TIMEOUT_NS FILCH_SECONDS(5)
 
@@ -161,8 +161,8 @@ static bool is_waited_for(fli_lua_proc *p, filch_pid to)
     return filch_inspect(p->sched, to, &info) == FILCH_OK && info.overflow == FILCH_OVERFLOW_WAIT;
 }
 
-/* Sends at once if there is room. If the mailbox is full, and the task can wait, the send becomes a yield with `tag`, which is answered
- * when there is room, if its policy is to wait: *waits. */
+/* Sends at once if there is room. If the mailbox is full, and the task can wait, the send becomes a yield with `tag`,
+ * which is answered when there is room, if its policy is to wait: *waits. */
 static filch_err send_or_wait(lua_State *L, fli_lua_proc *p, filch_pid to, filch_data data, uint64_t tag, bool *waits)
 {
     filch_err err = filch_send(p->sched, to, data);
@@ -297,11 +297,11 @@ static int await_answer(lua_State *L, fli_lua_proc *p, uint64_t tag, uint64_t un
 /* process.request(pid, message [, timeout]) -> answer | nil, why. */
 static int process_request(lua_State *L)
 {
-    fli_lua_proc   *p = fli_lua_need_process(L);
-    filch_pid       to = fli_lua_check_pid(L, 1);
-    uint64_t        span = lua_isnoneornil(L, 3) ? DEFAULT_TIMEOUT_NS : fli_lua_check_span(L, 3);
-    uint64_t        until = fli_lua_until(p, span), id = p->next_tag++;
-    envelope        e = { .sort = FLI_LUA_REQUEST, .id = id, .tag = id };
+    fli_lua_proc *p = fli_lua_need_process(L);
+    filch_pid     to = fli_lua_check_pid(L, 1);
+    uint64_t      span = lua_isnoneornil(L, 3) ? DEFAULT_TIMEOUT_NS : fli_lua_check_span(L, 3);
+    uint64_t      until = fli_lua_until(p, span), id = p->next_tag++;
+    envelope      e = { .sort = FLI_LUA_REQUEST, .id = id, .tag = id };
     lua_settop(L, 2);
     fli_lua_wait_begin(L, p);
     filch_err err = send_envelope(L, p, to, 2, &e);
@@ -315,8 +315,8 @@ static int process_request(lua_State *L)
 /* process.reply(from, answer) or process.reply(from, nil, why). */
 static int process_reply(lua_State *L)
 {
-    fli_lua_proc   *p = fli_lua_need_process(L);
-    const request  *from = to_request(L, 1);
+    fli_lua_proc  *p = fli_lua_need_process(L);
+    const request *from = to_request(L, 1);
     if (from == NULL) return luaL_typeerror(L, 1, "request");
     bool refused = !lua_isnoneornil(L, 3);
     lua_settop(L, 3);

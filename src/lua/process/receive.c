@@ -1,25 +1,28 @@
 /* receive.c - process.receive: the oldest message, or the oldest that a pattern matches.
  *
- * A pattern is compared in two parts. First all of it that is no function, in C; then its functions are called, one after the other, as any
- * code of the program: they can be interrupted, wait, receive by themselves, and fail. While one runs, messages may come and go,
- * so where the search is stays valid only as long as none was removed (fli_lua_proc.removals); otherwise it begins again.
+ * A pattern is compared in two parts. First all of it that is no function, in C; then its functions are called, one
+ * after the other, as any code of the program: they can be interrupted, wait, receive by themselves, and fail. While
+ * one runs, messages may come and go, so where the search is stays valid only as long as none was removed
+ * (fli_lua_proc.removals); otherwise it begins again.
  *
  * The search keeps its place on the stack of the call. It looks at no message twice, unless some were removed since.
  */
 #include <lauxlib.h>
 #include <string.h>
 
-#include "lua/preempt/budget.h"
-#include "lua/stdlib/checks.h"
 #include "lua/host/libs.h"
-#include "lua/process/proc.h"
 #include "lua/lib/times.h"
+#include "lua/preempt/budget.h"
+#include "lua/process/proc.h"
+#include "lua/stdlib/checks.h"
 
-/* The stack of a call. PATTERN nil: any message. PLACE and REMOVALS: the kept messages before that place do not match, if none was
- * removed since. TESTS: functions of the pattern and what they are to look at, in turn; OPEN: how many of both are left. */
+/* The stack of a call. PATTERN nil: any message. PLACE and REMOVALS: the kept messages before that place do not match,
+ * if none was removed since. TESTS: functions of the pattern and what they are to look at, in turn; OPEN: how many of
+ * both are left. */
 enum { PATTERN = 1, PLACE, REMOVALS, MESSAGE, FROM, TESTS, OPEN };
 
-/* Deadlines that are no times: look once, and if there is nothing let the messages outside come in; then look once more. */
+/* Deadlines that are no times: look once, and if there is nothing let the messages outside come in; then look once
+ * more. */
 enum { LOOK_TWICE = 0, LOOK_AGAIN = 1 };
 
 /* ---- messages --------------------------------------------------------------------------------------------------- */
@@ -135,8 +138,8 @@ static void set_place(lua_State *L, const fli_lua_proc *p, fli_lua_place place)
 
 static int go_on_receive(lua_State *L, int status, lua_KContext until_ns);
 
-/* Finds the next message that agrees with the pattern as far as C can tell. Returns true with MESSAGE to OPEN on the stack, and PLACE its
- * place; false if there is none: then PLACE is the end. */
+/* Finds the next message that agrees with the pattern as far as C can tell. Returns true with MESSAGE to OPEN on the
+ * stack, and PLACE its place; false if there is none: then PLACE is the end. */
 static bool find_next(lua_State *L, fli_lua_proc *p, lua_KContext until_ns)
 {
     filch_err     err;
@@ -196,7 +199,8 @@ static bool decide(lua_State *L, fli_lua_proc *p, bool fits)
     return true;
 }
 
-/* Searches on. `looked_at`: there is a message, and `fits` says what its functions said so far. Returns true if one was taken. */
+/* Searches on. `looked_at`: there is a message, and `fits` says what its functions said so far. Returns true if one was
+ * taken. */
 static bool search(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, bool looked_at, bool fits)
 {
     while (looked_at || find_next(L, p, until_ns)) {
@@ -249,15 +253,16 @@ static int go_on_test(lua_State *L, int status, lua_KContext until_ns)
     return search(L, p, until_ns, true, fits) ? 2 : nothing_yet(L, p, until_ns, false);
 }
 
-/* Whether the first argument is the timeout: a number, or a text that reads as a span of time, and no timeout behind it. */
+/* Whether the first argument is the timeout: a number, or a text that reads as a span of time, and no timeout behind
+ * it. */
 static bool is_timeout_alone(lua_State *L)
 {
     uint64_t span;
     return lua_isnoneornil(L, 2) && (lua_type(L, 1) == LUA_TNUMBER || fli_lua_to_span(L, 1, &span));
 }
 
-/* process.receive([pattern] [, timeout]) -> message, from | nil, "timeout". With a timeout, what stands before it is the pattern, whatever
- * it is. Without one, a value that is a time is the timeout. */
+/* process.receive([pattern] [, timeout]) -> message, from | nil, "timeout". With a timeout, what stands before it is
+ * the pattern, whatever it is. Without one, a value that is a time is the timeout. */
 static int process_receive(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);

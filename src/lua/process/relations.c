@@ -2,10 +2,10 @@
 #include <lauxlib.h>
 #include <stdlib.h>
 
-#include "lua/stdlib/checks.h"
 #include "lua/host/libs.h"
-#include "lua/process/proc.h"
 #include "lua/lib/times.h"
+#include "lua/process/proc.h"
+#include "lua/stdlib/checks.h"
 
 static int process_alive(lua_State *L)
 {

@@ -1,4 +1,5 @@
-/* spawn.c - the part of the library `process` that starts others; and how what is to be started is read. See spawn.h. */
+/* spawn.c - the part of the library `process` that starts others; and how what is to be started is read. See spawn.h.
+ */
 #include "lua/process/spawn.h"
 
 #include <lauxlib.h>
@@ -7,11 +8,11 @@
 #include <string.h>
 
 #include "base/prng.h"
-#include "lua/stdlib/checks.h"
 #include "lua/host/code.h"
-#include "lua/message/functions.h"
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
+#include "lua/message/functions.h"
+#include "lua/stdlib/checks.h"
 
 /* "4MB" as bytes. */
 static size_t check_size(lua_State *L, int index, const char *field)
@@ -45,7 +46,9 @@ bool fli_lua_plan_option(lua_State *L, fli_lua_plan *plan, const char *name)
     if (strcmp(name, "memory") == 0) {
         size_t most = fli_lua_self(L)->heap.max;
         plan->memory_max = check_size(L, -1, name);
-        if (plan->memory_max > most) luaL_error(L, "memory: a process gives others at most what it may hold itself, %I bytes", (LUAI_UACINT)most);
+        if (plan->memory_max > most)
+            luaL_error(L, "memory: a process gives others at most what it may hold itself, %I bytes",
+                       (LUAI_UACINT)most);
     } else if (strcmp(name, "mailbox") == 0) {
         if (!lua_isinteger(L, -1) || lua_tointeger(L, -1) <= 0 || lua_tointeger(L, -1) > UINT32_MAX) {
             luaL_error(L, "mailbox: a number of messages");
@@ -136,8 +139,8 @@ static filch_err plan_name(lua_State *L, fli_lua_proc *p, int index, fli_lua_sta
 filch_err fli_lua_plan_start(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan, fli_lua_bytes *bytes,
                              fli_lua_start *start, fli_lua_refusal *why)
 {
-    *start = (fli_lua_start){ .lua = p->lua, .memory_max = plan->memory_max,
-                              .seed = fli_prng_mix(p->seed + p->next_tag++) };
+    *start =
+        (fli_lua_start){ .lua = p->lua, .memory_max = plan->memory_max, .seed = fli_prng_mix(p->seed + p->next_tag++) };
     fli_lua_functions functions;
     fli_lua_functions_init(&functions, lua_topointer(L, plan->target));
     why->text[0] = '\0';
@@ -191,8 +194,9 @@ static filch_pid spawn(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan)
 static filch_pid spawn_with(lua_State *L, uint32_t relations, uint64_t tag)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
-    fli_lua_plan  plan = { .target = 1, .last = lua_gettop(L), .memory_max = p->heap.max,
-                           .spawn = FILCH_SPAWN_OPTIONS_INIT };
+    fli_lua_plan  plan = {
+         .target = 1, .last = lua_gettop(L), .memory_max = p->heap.max, .spawn = FILCH_SPAWN_OPTIONS_INIT
+    };
     if (lua_istable(L, 1)) read_table(L, &plan);
     else fli_lua_plan_check(L, 1);
     plan.spawn.relations |= relations;

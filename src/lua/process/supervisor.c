@@ -11,11 +11,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lua/stdlib/checks.h"
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
 #include "lua/process/proc.h"
 #include "lua/process/tree.h"
+#include "lua/stdlib/checks.h"
 
 /* ---- the one who asks ------------------------------------------------------------------------------------------- */
 

@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lua/preempt/budget.h"
-#include "lua/stdlib/checks.h"
 #include "lua/host/code.h"
 #include "lua/host/host.h"
-#include "lua/process/spawn.h"
 #include "lua/lib/times.h"
+#include "lua/preempt/budget.h"
+#include "lua/process/spawn.h"
+#include "lua/stdlib/checks.h"
 
 enum { DEPTH_MAX = 32, PATH_MAX_SIZE = 200, CHILDREN_MAX = 1000000 };
 
@@ -42,7 +42,7 @@ struct fli_lua_tree {
     struct filch_lua   *lua;
     block              *blocks;
     kept_start         *starts;
-    supervisor_node               *root; /* of a whole supervisor */
+    supervisor_node    *root; /* of a whole supervisor */
     filch_spawn_options options;
     bool                links;
     filch_child         child; /* or one child */
@@ -281,8 +281,8 @@ static void read_supervisor(lua_State *L, reader *r, int index, supervisor_node 
 /* A child that is a supervisor. */
 static void read_subtree(lua_State *L, reader *r, filch_child *out)
 {
-    supervisor_node  *below = alloc_block(r->tree, L, sizeof *below);
-    size_t way = strlen(r->path);
+    supervisor_node *below = alloc_block(r->tree, L, sizeof *below);
+    size_t           way = strlen(r->path);
     enter_field(r, "supervisor", 0);
     read_supervisor(L, r, lua_gettop(L), below);
     r->path[way] = '\0';

@@ -13,11 +13,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lua/preempt/budget.h"
 #include "lua/host/code.h"
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
 #include "lua/host/print.h"
+#include "lua/preempt/budget.h"
 #include "lua/process/spawn.h"
 
 /* ---- the new one ------------------------------------------------------------------------------------------------ */
@@ -117,8 +117,7 @@ static int process_upgrade(lua_State *L)
     return 2;
 }
 
-/* ---- when a file has changed
- * ------------------------------------------------------------------------------------------ */
+/* ---- when a file has changed ----------------------------------------------------------------------------------- */
 
 /* Its address is the registry's key for the function that gives the state. */
 static const char hand_over_key;

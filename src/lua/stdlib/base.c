@@ -1,22 +1,23 @@
 /* base.c - the global functions that stock Lua's cannot serve: those that load code, catch errors or could break
  * out of the limits.
  *
- * A process that has run out of its memory or its budget ends: pcall and friends pass that error on instead of catching it.
+ * A process that has run out of its memory or its budget ends: pcall and friends pass that error on instead of catching
+ * it.
  */
 #include <lauxlib.h>
 #include <string.h>
 
-#include "lua/preempt/budget.h"
-#include "lua/stdlib/checks.h"
 #include "lua/host/code.h"
 #include "lua/host/compile.h"
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
-#include "lua/lib/nothing.h"
 #include "lua/host/print.h"
-#include "lua/process/proc.h"
 #include "lua/host/sources.h"
+#include "lua/lib/nothing.h"
+#include "lua/preempt/budget.h"
 #include "lua/preempt/preempt.h"
+#include "lua/process/proc.h"
+#include "lua/stdlib/checks.h"
 
 /* ---- errors ------------------------------------------------------------------------------------------------- */
 
@@ -108,8 +109,8 @@ static void read_pieces(lua_State *L)
     luaL_pushresult(&all);
 }
 
-/* Compiles the text on top, and pushes the function; or why not, and returns false. A process gets as much time for it as for
- * anything that cannot be interrupted. */
+/* Compiles the text on top, and pushes the function; or why not, and returns false. A process gets as much time for it
+ * as for anything that cannot be interrupted. */
 static bool compile_top(lua_State *L, const char *name)
 {
     const fli_lua_proc *p = fli_lua_self(L);
@@ -187,8 +188,8 @@ static int base_require(lua_State *L)
     if (lua_rawget(L, 2) != LUA_TNIL) return 1;
     lua_pop(L, 1);
     if (fli_lua_push_named(L, name, NULL)) return 1;
-    fli_lua_code *code = NULL;
-    char          text[512] = "";
+    fli_lua_code  *code = NULL;
+    char           text[512] = "";
     fli_lua_origin origin;
     filch_err      err = fli_lua_file_named(p->lua, name, &code, &origin, text, sizeof text);
     if (err != FILCH_OK) return luaL_error(L, "%s", text[0] != '\0' ? text : filch_err_text(err));

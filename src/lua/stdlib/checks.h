@@ -1,5 +1,5 @@
-/* checks.h - texts for C; and luaL_argcheck, luaL_argexpected and luaL_addchar as functions. The macros ask for the value of a call that never
- * comes back, or that is never NULL: two branches in each place that no run can take. */
+/* checks.h - texts for C; and luaL_argcheck, luaL_argexpected and luaL_addchar as functions. The macros ask for the
+ * value of a call that never comes back, or that is never NULL: two branches in each place that no run can take. */
 #ifndef FLI_LUA_CHECKS_H
 #define FLI_LUA_CHECKS_H
 
@@ -23,7 +23,8 @@ static inline void fli_lua_expect(lua_State *L, bool fine, int arg, const char *
 enum { FLI_LUA_DIGITS_MAX = 1000 };
 static inline void fli_lua_check_digits(lua_State *L, int index, int arg)
 {
-    if (lua_type(L, index) == LUA_TSTRING && lua_rawlen(L, index) > FLI_LUA_DIGITS_MAX) luaL_argerror(L, arg, "the text is too long for a number");
+    if (lua_type(L, index) == LUA_TSTRING && lua_rawlen(L, index) > FLI_LUA_DIGITS_MAX)
+        luaL_argerror(L, arg, "the text is too long for a number");
 }
 
 /* The text at `index`, a string, for C, which ends it at the first zero byte: raises if there is one before its end. */

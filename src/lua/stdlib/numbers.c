@@ -1,26 +1,28 @@
-/* numbers.c - math.max, math.min, string.char and utf8.char: stock Lua's, which take any number of values, but a text among them is short.
+/* numbers.c - math.max, math.min, string.char and utf8.char: stock Lua's, which take any number of values, but a text
+ * among them is short.
  *
- * Stock Lua takes a text for a number where it wants one, and converts it in time proportional to its length: a hundred thousand times a
- * text of megabytes, in one call that nothing interrupts. A number that a program writes has fewer digits than FLI_LUA_DIGITS_MAX.
+ * Stock Lua takes a text for a number where it wants one, and converts it in time proportional to its length: a hundred
+ * thousand times a text of megabytes, in one call that nothing interrupts. A number that a program writes has fewer
+ * digits than FLI_LUA_DIGITS_MAX.
  */
 #include <lauxlib.h>
 
-#include "lua/stdlib/checks.h"
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
 #include "lua/process/proc.h"
+#include "lua/stdlib/checks.h"
 
 static const fli_lua_names *stock_of(lua_State *L)
 {
     return &fli_lua_self(L)->lua->names;
 }
 
-#define SHORT_NUMBERS(library, name)                                                   \
-    static int library##_##name(lua_State *L)                                          \
-    {                                                                                  \
-        int count = lua_gettop(L);                                                     \
-        for (int i = 1; i <= count; i++) fli_lua_check_digits(L, i, i);                \
-        return stock_of(L)->stock_##library##_##name(L);                               \
+#define SHORT_NUMBERS(library, name)                                    \
+    static int library##_##name(lua_State *L)                           \
+    {                                                                   \
+        int count = lua_gettop(L);                                      \
+        for (int i = 1; i <= count; i++) fli_lua_check_digits(L, i, i); \
+        return stock_of(L)->stock_##library##_##name(L);                \
     }
 SHORT_NUMBERS(math, max)
 SHORT_NUMBERS(math, min)

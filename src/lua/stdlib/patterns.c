@@ -1,16 +1,18 @@
-/* patterns.c - string.find, match, gmatch and gsub. They mean what stock Lua's mean; but a pattern that tries everything
- * (('a'):rep(3000):find(('.-'):rep(30) .. 'b')) fails after STEPS_MAX tries at one place of the text instead of keeping a worker
- * for years: nothing can interrupt it there. Between two places, and in the function that gsub calls, other processes may run.
+/* patterns.c - string.find, match, gmatch and gsub. They mean what stock Lua's mean; but a pattern that tries
+ * everything
+ * (('a'):rep(3000):find(('.-'):rep(30) .. 'b')) fails after STEPS_MAX tries at one place of the text instead of keeping
+ * a worker for years: nothing can interrupt it there. Between two places, and in the function that gsub calls, other
+ * processes may run.
  */
 #include <ctype.h>
 #include <lauxlib.h>
 #include <string.h>
 
+#include "lua/host/libs.h"
 #include "lua/preempt/budget.h"
+#include "lua/process/proc.h"
 #include "lua/stdlib/checks.h"
 #include "lua/stdlib/text.h"
-#include "lua/host/libs.h"
-#include "lua/process/proc.h"
 
 enum { CAPTURES_MAX = 32, DEPTH_MAX = 200, STEPS_MAX = 2000000, LOOKS = 64 };
 enum { OPEN = -1, POSITION = -2 }; /* instead of a capture's size */
@@ -586,7 +588,7 @@ static int string_gsub(lua_State *L)
     int         type = lua_type(L, 3);
     lua_Integer max = luaL_optinteger(L, 4, (lua_Integer)size + 1);
     fli_lua_expect(L, type == LUA_TNUMBER || type == LUA_TSTRING || type == LUA_TFUNCTION || type == LUA_TTABLE, 3,
-                     "string/function/table");
+                   "string/function/table");
     if (type == LUA_TNUMBER) lua_tostring(L, 3);
     lua_settop(L, 3);
     replacing *r = lua_newuserdatauv(L, sizeof *r, 0);

@@ -29,10 +29,12 @@ static size_t any_text(fli_prng *prng, char *text)
 
 static void any_pattern(fli_prng *prng, char *pattern)
 {
-    static const char *const pieces[] = { "a", "b", ".", "%a", "%s", "%d", "%W", "[ab]", "[^a]", "[a-c]", "[]]", "[^]x]", "[%a_]", "(", ")",
-                                          "()", "*", "+", "-", "?", "^", "$", "%b()", "%f[%a]", "%f[^a]", "%1", "%2", "%%", "%.", "=", "[",
-                                          "%", "x", "[a-]", "[%", "%c", "%g", "%l", "%p", "%u", "%x", "%U", "(a)", "(.-)", "(%w)", "%0",
-                                          "%f", "%b", "%b(", "[^", "[%u%-]", "(()" };
+    static const char *const pieces[] = { "a",     "b",   ".",     "%a",    "%s",   "%d",     "%W",     "[ab]", "[^a]",
+                                          "[a-c]", "[]]", "[^]x]", "[%a_]", "(",    ")",      "()",     "*",    "+",
+                                          "-",     "?",   "^",     "$",     "%b()", "%f[%a]", "%f[^a]", "%1",   "%2",
+                                          "%%",    "%.",  "=",     "[",     "%",    "x",      "[a-]",   "[%",   "%c",
+                                          "%g",    "%l",  "%p",    "%u",    "%x",   "%U",     "(a)",    "(.-)", "(%w)",
+                                          "%0",    "%f",  "%b",    "%b(",   "[^",   "[%u%-]", "(()" };
     pattern[0] = '\0';
     for (uint32_t n = fli_prng_below(prng, 7); n > 0; n--) {
         strcat(pattern, pieces[fli_prng_below(prng, sizeof pieces / sizeof pieces[0])]);
@@ -44,22 +46,25 @@ static const char script[] =
     "local stock = string[name]\n"
     "local function run(f)\n"
     "  if name == 'gmatch' then\n"
-    "    return pcall(function() local all = {} for a, b in f(text, pattern, init) do all[#all + 1] = tostring(a) .. ':' .. tostring(b) if #all > 40 then break end end return table.concat(all, ',') end)\n"
+    "    return pcall(function() local all = {} for a, b in f(text, pattern, init) do all[#all + 1] = tostring(a) .. "
+    "':' .. tostring(b) if #all > 40 then break end end return table.concat(all, ',') end)\n"
     "  elseif name == 'gsub' then return pcall(f, text, pattern, extra, init)\n"
     "  elseif name == 'find' then return pcall(f, text, pattern, init, extra == true)\n"
     "  else return pcall(f, text, pattern, init) end\n"
     "end\n"
-    "local function words(...) local t = table.pack(...) for i = 1, t.n do t[i] = tostring(t[i]) end return table.concat(t, '|') end\n"
+    "local function words(...) local t = table.pack(...) for i = 1, t.n do t[i] = tostring(t[i]) end return "
+    "table.concat(t, '|') end\n"
     "local a, b = words(run(stock)), words(run(ours))\n"
     "if a:find('^false') and b:find('^false') then return nil end\n"
-    "if a ~= b then return name .. ' [' .. text .. '] [' .. pattern .. '] ' .. tostring(extra) .. ' ' .. tostring(init) .. ': ' .. a .. ' / ' .. b end\n";
+    "if a ~= b then return name .. ' [' .. text .. '] [' .. pattern .. '] ' .. tostring(extra) .. ' ' .. "
+    "tostring(init) .. ': ' .. a .. ' / ' .. b end\n";
 
 TEST(ours_say_what_stock_luas_say)
 {
     static const char *const names[] = { "find", "match", "gmatch", "gsub" };
     lua_State               *L = luaL_newstate();
     *(void **)lua_getextraspace(L) = NULL; /* no process */
-    fli_prng                 prng;
+    fli_prng prng;
     luaL_openlibs(L);
     ok(luaL_loadstring(L, script));
     fli_prng_init(&prng, 42);
@@ -103,20 +108,30 @@ TEST(ours_say_what_stock_luas_say_at_the_edges)
     static const char chunk[] =
         "local find, match, gmatch, gsub = ...\n"
         "local cases = {\n"
-        "  { 'find', 'a\\0b', '\\0' }, { 'find', 'a\\0b', '\\0b', 1, true }, { 'find', 'abc', 'b', 10 }, { 'find', '', '' }, { 'find', 'abc', '', 4 },\n"
-        "  { 'find', 'abab', '(ab)%1' }, { 'find', 'abac', '(ab)%1' }, { 'find', 'ab', '()%1' }, { 'match', 'xyxy!', '((x)y)%1' },\n"
-        "  { 'match', ('x'):rep(33), ('(x)'):rep(32) }, { 'match', ('x'):rep(33), ('(x)'):rep(33) }, { 'match', 'abc', '%' }, { 'match', 'abc', 'a)' },\n"
-        "  { 'match', 'abc', '(a' }, { 'match', 'THE (quick) fox', '%((%a+)%)' }, { 'match', 'x', '%f' }, { 'match', 'x', '%fx' }, { 'match', 'x', '%b' }, { 'match', 'x', '%bx' },\n"
-        "  { 'gsub', 'abc', '%w', '%%%0' }, { 'gsub', 'abc', 'b', '%' }, { 'gsub', 'abc', 'b', '%q' }, { 'gsub', 'abc', 'b', '%1' }, { 'gsub', 'abc', 'b', '%2' },\n"
-        "  { 'gsub', 'abc', 'b', 7 }, { 'gsub', 'abc', 'b', 7.5 }, { 'gsub', 'abc', 'b', {} }, { 'gsub', 'abc', 'b', { b = {} } }, { 'gsub', 'abc', 'b', { b = 1 } }, { 'gsub', 'abc', 'b', { b = false } },\n"
-        "  { 'gsub', 'abc', 'b', function() return {} end }, { 'gsub', 'abc', '(b)()', function(x, at) return x .. at end }, { 'gsub', 'abc', 'b', true }, { 'gsub', 'abc', 'b' },\n"
-        "  { 'gsub', 'abc', '', '-' }, { 'gsub', 'abc', '.', 'x', 2 }, { 'gsub', 'abc', '^.', 'x' }, { 'gsub', 'abc', '.', 'x', -1 }, { 'gsub', ('x'):rep(3000), 'y', 'z' },\n"
-        "  { 'gsub', ('x'):rep(600), 'x', 'ab' }, { 'gsub', ('x'):rep(600), 'x', '%%' }, { 'gsub', {}, 'x', 'y' }, { 'find', 'x' }, { 'match', 'x', 'x', {} }, { 'gsub', 'hello world', '%w+', '%0 %0', 1 },\n"
+        "  { 'find', 'a\\0b', '\\0' }, { 'find', 'a\\0b', '\\0b', 1, true }, { 'find', 'abc', 'b', 10 }, { 'find', '', "
+        "'' }, { 'find', 'abc', '', 4 },\n"
+        "  { 'find', 'abab', '(ab)%1' }, { 'find', 'abac', '(ab)%1' }, { 'find', 'ab', '()%1' }, { 'match', 'xyxy!', "
+        "'((x)y)%1' },\n"
+        "  { 'match', ('x'):rep(33), ('(x)'):rep(32) }, { 'match', ('x'):rep(33), ('(x)'):rep(33) }, { 'match', 'abc', "
+        "'%' }, { 'match', 'abc', 'a)' },\n"
+        "  { 'match', 'abc', '(a' }, { 'match', 'THE (quick) fox', '%((%a+)%)' }, { 'match', 'x', '%f' }, { 'match', "
+        "'x', '%fx' }, { 'match', 'x', '%b' }, { 'match', 'x', '%bx' },\n"
+        "  { 'gsub', 'abc', '%w', '%%%0' }, { 'gsub', 'abc', 'b', '%' }, { 'gsub', 'abc', 'b', '%q' }, { 'gsub', "
+        "'abc', 'b', '%1' }, { 'gsub', 'abc', 'b', '%2' },\n"
+        "  { 'gsub', 'abc', 'b', 7 }, { 'gsub', 'abc', 'b', 7.5 }, { 'gsub', 'abc', 'b', {} }, { 'gsub', 'abc', 'b', { "
+        "b = {} } }, { 'gsub', 'abc', 'b', { b = 1 } }, { 'gsub', 'abc', 'b', { b = false } },\n"
+        "  { 'gsub', 'abc', 'b', function() return {} end }, { 'gsub', 'abc', '(b)()', function(x, at) return x .. at "
+        "end }, { 'gsub', 'abc', 'b', true }, { 'gsub', 'abc', 'b' },\n"
+        "  { 'gsub', 'abc', '', '-' }, { 'gsub', 'abc', '.', 'x', 2 }, { 'gsub', 'abc', '^.', 'x' }, { 'gsub', 'abc', "
+        "'.', 'x', -1 }, { 'gsub', ('x'):rep(3000), 'y', 'z' },\n"
+        "  { 'gsub', ('x'):rep(600), 'x', 'ab' }, { 'gsub', ('x'):rep(600), 'x', '%%' }, { 'gsub', {}, 'x', 'y' }, { "
+        "'find', 'x' }, { 'match', 'x', 'x', {} }, { 'gsub', 'hello world', '%w+', '%0 %0', 1 },\n"
         "}\n"
         "local function run(f, c)\n"
         "  local t = table.pack(pcall(f, table.unpack(c, 2)))\n"
         "  if not t[1] then return 'refused' end\n"
-        "  for i = 1, t.n do t[i] = math.type(t[i]) == 'float' and 'f' .. t[i] or tostring(t[i]) end return table.concat(t, '|')\n"
+        "  for i = 1, t.n do t[i] = math.type(t[i]) == 'float' and 'f' .. t[i] or tostring(t[i]) end return "
+        "table.concat(t, '|')\n"
         "end\n"
         "local ours, taken = { find = find, match = match, gmatch = gmatch, gsub = gsub }, 0\n"
         "for i, c in ipairs(cases) do\n"
@@ -125,7 +140,8 @@ TEST(ours_say_what_stock_luas_say_at_the_edges)
         "  if a ~= 'refused' then taken = taken + 1 end\n"
         "end\n"
         "assert(taken == 27, taken)\n"
-        "local fine, why = pcall(find, ('a'):rep(300), ('a?'):rep(300)) assert(not fine and why:find('too complex'), why)\n"
+        "local fine, why = pcall(find, ('a'):rep(300), ('a?'):rep(300)) assert(not fine and why:find('too complex'), "
+        "why)\n"
         "for a, b in gmatch('k=v', '(%w)=(%w)') do assert(a == 'k' and b == 'v') end\n"
         "assert(not pcall(gmatch, 'x')) assert(not pcall(gmatch, 'x', 'x', {}))\n";
     lua_State *L = luaL_newstate();

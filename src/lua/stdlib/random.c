@@ -1,12 +1,12 @@
-/* random.c - math.random and math.randomseed, from numbers of the process itself: stock Lua's are seeded by the time and
- * by an address, which would make no two runs of a simulation alike. xoshiro256**, as there. */
+/* random.c - math.random and math.randomseed, from numbers of the process itself: stock Lua's are seeded by the time
+ * and by an address, which would make no two runs of a simulation alike. xoshiro256**, as there. */
 #include <lauxlib.h>
 #include <string.h>
 
 #include "base/prng.h"
-#include "lua/stdlib/checks.h"
 #include "lua/host/libs.h"
 #include "lua/process/proc.h"
+#include "lua/stdlib/checks.h"
 
 static void seed(fli_lua_proc *p, uint64_t a, uint64_t b)
 {

@@ -1,19 +1,23 @@
-/* sort.c - table.sort, which can be left and entered again: a long one lets other processes run, and so does a comparison that takes
- * long or waits. Stock Lua's keeps its state on the C stack.
+/* sort.c - table.sort, which can be left and entered again: a long one lets other processes run, and so does a
+ * comparison that takes long or waits. Stock Lua's keeps its state on the C stack.
  *
- * Merges runs of 1, 2, 4, ... elements from one list into another and back. The table itself is read at the beginning and written at the
- * end: an error in a comparison leaves it as it was. The order of elements that compare equal stays.
+ * Merges runs of 1, 2, 4, ... elements from one list into another and back. The table itself is read at the beginning
+ * and written at the end: an error in a comparison leaves it as it was. The order of elements that compare equal stays.
  */
 #include <lauxlib.h>
 #include <limits.h>
 
+#include "lua/host/libs.h"
 #include "lua/preempt/budget.h"
 #include "lua/stdlib/checks.h"
-#include "lua/host/libs.h"
 
-/* The stack: TABLE, LESS (or nil), STATE, the list that is read, the list that is written; while two are compared, those two. */
+/* The stack: TABLE, LESS (or nil), STATE, the list that is read, the list that is written; while two are compared,
+ * those two. */
 enum { TABLE = 1, LESS, STATE, FROM, INTO, LEFT, RIGHT };
-enum { ROUNDS = 256, BYTES = 256 }; /* between two looks at the budget: some microseconds; bytes of a string that count as a round */
+enum {
+    ROUNDS = 256,
+    BYTES = 256
+}; /* between two looks at the budget: some microseconds; bytes of a string that count as a round */
 
 typedef enum phase { READ, MERGE, WRITE } phase;
 
@@ -69,7 +73,8 @@ static bool is_right_less(lua_State *L, sort *s)
     lua_rawgeti(L, FROM, s->right + 1);
     if (lua_isnil(L, LESS)) {
         if (lua_type(L, LEFT) != LUA_TSTRING) return lua_compare(L, RIGHT, LEFT, LUA_OPLT);
-        if (lua_topointer(L, LEFT) == lua_topointer(L, RIGHT)) return false; /* equal strings that are long are compared byte by byte */
+        if (lua_topointer(L, LEFT) == lua_topointer(L, RIGHT))
+            return false; /* equal strings that are long are compared byte by byte */
         s->rounds += (unsigned)(lua_rawlen(L, LEFT) / BYTES);
         return lua_compare(L, RIGHT, LEFT, LUA_OPLT);
     }

@@ -1,14 +1,14 @@
-/* strings.c - string.upper, lower, reverse, format, pack, packsize and unpack, and table.concat: as stock Lua's, but a long text lets
- * other processes run in between, and what cannot is limited.
+/* strings.c - string.upper, lower, reverse, format, pack, packsize and unpack, and table.concat: as stock Lua's, but a
+ * long text lets other processes run in between, and what cannot is limited.
  */
 #include <ctype.h>
 #include <lauxlib.h>
 #include <string.h>
 
-#include "lua/preempt/budget.h"
-#include "lua/stdlib/checks.h"
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
+#include "lua/preempt/budget.h"
+#include "lua/stdlib/checks.h"
 #include "lua/stdlib/text.h"
 
 enum {
@@ -18,7 +18,8 @@ enum {
     QUOTED_MAX = 1 << 17 /* bytes of a text for %q, of which each may take a tenth of a microsecond */
 };
 
-/* ---- byte by byte ------------------------------------------------------------------------------------------------- */
+/* ---- byte by byte -------------------------------------------------------------------------------------------------
+ */
 
 static char lower(char c)
 {
@@ -45,29 +46,30 @@ static size_t map_chunks(lua_State *L, size_t at, char (*map)(char c), bool *pau
     return at;
 }
 
-#define MAPPED(name, map)                                                          \
-    static int go_on_##name(lua_State *L, int status, lua_KContext at)             \
-    {                                                                              \
-        bool   pause = true;                                                       \
-        size_t done = map_chunks(L, (size_t)at, map, &pause);                      \
-        (void)status;                                                              \
-        if (pause) fli_lua_pause(L, (lua_KContext)done, go_on_##name);             \
-        fli_lua_text_result(L, 2);                                                 \
-        return 1;                                                                  \
-    }                                                                              \
-    static int string_##name(lua_State *L)                                         \
-    {                                                                              \
-        size_t size;                                                               \
-        luaL_checklstring(L, 1, &size);                                            \
-        lua_settop(L, 1);                                                          \
-        fli_lua_text_push(L, size);                                                \
-        return go_on_##name(L, LUA_OK, 0);                                         \
+#define MAPPED(name, map)                                              \
+    static int go_on_##name(lua_State *L, int status, lua_KContext at) \
+    {                                                                  \
+        bool   pause = true;                                           \
+        size_t done = map_chunks(L, (size_t)at, map, &pause);          \
+        (void)status;                                                  \
+        if (pause) fli_lua_pause(L, (lua_KContext)done, go_on_##name); \
+        fli_lua_text_result(L, 2);                                     \
+        return 1;                                                      \
+    }                                                                  \
+    static int string_##name(lua_State *L)                             \
+    {                                                                  \
+        size_t size;                                                   \
+        luaL_checklstring(L, 1, &size);                                \
+        lua_settop(L, 1);                                              \
+        fli_lua_text_push(L, size);                                    \
+        return go_on_##name(L, LUA_OK, 0);                             \
     }
 MAPPED(lower, lower)
 MAPPED(upper, upper)
 MAPPED(reverse, NULL)
 
-/* ---- concat ------------------------------------------------------------------------------------------------------- */
+/* ---- concat -------------------------------------------------------------------------------------------------------
+ */
 
 /* The stack: table, separator, first, last, text. */
 static int go_on_concat(lua_State *L, int status, lua_KContext at)
@@ -97,7 +99,8 @@ static int table_concat(lua_State *L)
     fli_lua_check_table(L, 1);
     size_t between;
     luaL_optlstring(L, 2, "", &between);
-    lua_Integer first = luaL_optinteger(L, 3, 1), last = lua_isnoneornil(L, 4) ? luaL_len(L, 1) : luaL_checkinteger(L, 4);
+    lua_Integer first = luaL_optinteger(L, 3, 1),
+                last = lua_isnoneornil(L, 4) ? luaL_len(L, 1) : luaL_checkinteger(L, 4);
     lua_settop(L, 2);
     if (lua_isnil(L, 2)) lua_pushliteral(L, ""), lua_replace(L, 2);
     lua_tostring(L, 2); /* a number becomes its digits */
@@ -107,7 +110,8 @@ static int table_concat(lua_State *L)
     return go_on_concat(L, LUA_OK, (lua_KContext)first);
 }
 
-/* ---- limited ------------------------------------------------------------------------------------------------------ */
+/* ---- limited ------------------------------------------------------------------------------------------------------
+ */
 
 static const fli_lua_names *stock_of(lua_State *L)
 {
@@ -128,7 +132,8 @@ static void check_values(lua_State *L)
     const char *format = lua_tolstring(L, 1, &size), *end = format + size;
     for (int arg = 2; (format = memchr(format, '%', (size_t)(end - format))) != NULL; format++) {
         do format++;
-        while (format < end && (isdigit((unsigned char)*format) || (*format != '\0' && strchr("-+ #.", *format) != NULL)));
+        while (format < end &&
+               (isdigit((unsigned char)*format) || (*format != '\0' && strchr("-+ #.", *format) != NULL)));
         if (format >= end) return; /* stock Lua says what is wrong */
         if (*format == '%') continue;
         if (*format != 's' && *format != 'q' && *format != 'p') fli_lua_check_digits(L, arg, arg);
@@ -156,7 +161,8 @@ static int string_format(lua_State *L)
 static int string_pack(lua_State *L)
 {
     check_format(L);
-    /* Which of the values are to be numbers is a matter of the format; together they cannot be longer than what is made of them. */
+    /* Which of the values are to be numbers is a matter of the format; together they cannot be longer than what is made
+     * of them. */
     size_t bytes = 0, most = fli_lua_self(L)->heap.max / 2;
     for (int i = 2, count = lua_gettop(L); i <= count; i++) {
         if (lua_type(L, i) == LUA_TSTRING) bytes += lua_rawlen(L, i);

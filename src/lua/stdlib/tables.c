@@ -3,17 +3,18 @@
 #include <lauxlib.h>
 #include <string.h>
 
-#include "lua/preempt/budget.h"
-#include "lua/stdlib/checks.h"
 #include "lua/host/libs.h"
+#include "lua/preempt/budget.h"
 #include "lua/process/proc.h"
+#include "lua/stdlib/checks.h"
 
 /* More elements than a table of the largest memory can hold: only a lying length comes here. */
 #define MOVES_MAX (UINT64_C(1) << 27)
 
 enum { ROUNDS = 256 }; /* between two looks at the budget: some microseconds */
 
-/* From `from` up to `end`, without it. A length may be any number, so the distance may be more than an integer holds. */
+/* From `from` up to `end`, without it. A length may be any number, so the distance may be more than an integer holds.
+ */
 static void check_moves(lua_State *L, lua_Integer from, lua_Integer end)
 {
     if (end > from && (lua_Unsigned)end - (lua_Unsigned)from > MOVES_MAX) luaL_error(L, "too many elements to move");

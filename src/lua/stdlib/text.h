@@ -1,4 +1,5 @@
-/* text.h - a text that a C function writes piece by piece and keeps in the Lua state: unlike luaL_Buffer it survives a pause. */
+/* text.h - a text that a C function writes piece by piece and keeps in the Lua state: unlike luaL_Buffer it survives a
+ * pause. */
 #ifndef FLI_LUA_TEXT_H
 #define FLI_LUA_TEXT_H
 

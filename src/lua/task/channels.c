@@ -1,22 +1,22 @@
 /* channels.c - the library `channel`: values between the tasks of one process, and channel.select.
  *
- * A channel is a userdata. Its first user value is a table with the buffer, a ring at 1 to `capacity`; the second is the task of the
- * timer, for a channel that time.after or time.every made. A value that a waiting sender offers, or that a served receiver gets, lies in
- * one table of the process, by the address of the entry (waits.h).
+ * A channel is a userdata. Its first user value is a table with the buffer, a ring at 1 to `capacity`; the second is
+ * the task of the timer, for a channel that time.after or time.every made. A value that a waiting sender offers, or
+ * that a served receiver gets, lies in one table of the process, by the address of the entry (waits.h).
  *
- * INVARIANT  a receiver waits only while the buffer is empty and no other task waits to send; a sender only while it is full.
- * INVARIANT  no task waits at a closed channel.
+ * INVARIANT  a receiver waits only while the buffer is empty and no other task waits to send; a sender only while it is
+ * full. INVARIANT  no task waits at a closed channel.
  *
- * No operation calls a function of the program, nor a metamethod: so nothing comes between its beginning and its end. Besides errors in
- * the arguments it can raise only that memory has run out, which ends the process.
+ * No operation calls a function of the program, nor a metamethod: so nothing comes between its beginning and its end.
+ * Besides errors in the arguments it can raise only that memory has run out, which ends the process.
  */
 #include "lua/task/channels.h"
 
 #include <lauxlib.h>
 
-#include "lua/stdlib/checks.h"
 #include "lua/host/libs.h"
 #include "lua/lib/times.h"
+#include "lua/stdlib/checks.h"
 #include "lua/task/waits.h"
 
 typedef struct channel {
@@ -81,9 +81,12 @@ static void name_metatable(lua_State *L, const char *name)
 
 static void set_channel_metatable(lua_State *L)
 {
-    static const luaL_Reg methods[] = { { "send", channel_send },   { "receive", channel_receive },
-                                        { "close", channel_close }, { "sending", channel_sending },
-                                        { "room", channel_room },   { "waiting", channel_waiting },
+    static const luaL_Reg methods[] = { { "send", channel_send },
+                                        { "receive", channel_receive },
+                                        { "close", channel_close },
+                                        { "sending", channel_sending },
+                                        { "room", channel_room },
+                                        { "waiting", channel_waiting },
                                         { NULL, NULL } };
     static const luaL_Reg events[] = { { "__call", channel_next }, { "__len", channel_len }, { NULL, NULL } };
     if (push_table(L, &channel_key)) {
@@ -169,8 +172,9 @@ static bool try_send(lua_State *L, fli_lua_proc *p, channel *ch, int channel_at,
     return true;
 }
 
-/* Returns true with the value and `true` pushed, or with nil and `false` if the channel is closed and empty. Returns false with nothing
- * pushed if there is no value yet. A place in the buffer that becomes free goes to the sender that has waited longest. */
+/* Returns true with the value and `true` pushed, or with nil and `false` if the channel is closed and empty. Returns
+ * false with nothing pushed if there is no value yet. A place in the buffer that becomes free goes to the sender that
+ * has waited longest. */
 static bool try_receive(lua_State *L, fli_lua_proc *p, channel *ch, int channel_at)
 {
     fli_lua_entry *sender = ch->senders.first;
@@ -354,7 +358,8 @@ static int channel_new(lua_State *L)
     lua_Integer capacity = 0;
     int         whole = 1;
     if (!lua_isnoneornil(L, 1)) capacity = lua_tointegerx(L, 1, &whole);
-    if (!whole || lua_type(L, 1) == LUA_TSTRING || capacity < 0) luaL_error(L, "a channel's capacity is a whole number");
+    if (!whole || lua_type(L, 1) == LUA_TSTRING || capacity < 0)
+        luaL_error(L, "a channel's capacity is a whole number");
     push_channel(L, capacity);
     return 1;
 }
@@ -439,8 +444,8 @@ static void enter_case(lua_State *L, fli_lua_wait *wait, lua_Integer i)
     lua_settop(L, top);
 }
 
-/* Tries the cases from the first to the last. Returns how many results it has pushed; 0: all have to wait. *inbox: the inbox is among
- * those that were tried. */
+/* Tries the cases from the first to the last. Returns how many results it has pushed; 0: all have to wait. *inbox: the
+ * inbox is among those that were tried. */
 static int try_cases(lua_State *L, fli_lua_proc *p, lua_Integer count, bool *inbox)
 {
     int results = 0;
@@ -462,7 +467,8 @@ static int wait_for_cases(lua_State *L, fli_lua_proc *p, lua_Integer count, lua_
     return resume_wait(L, LUA_OK, until_ns);
 }
 
-/* While a process waits for something else its messages stay outside: where the inbox is a case they are let in, and all is tried anew. */
+/* While a process waits for something else its messages stay outside: where the inbox is a case they are let in, and
+ * all is tried anew. */
 static int select_now(lua_State *L, int status, lua_KContext until_ns)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -474,8 +480,8 @@ static int select_now(lua_State *L, int status, lua_KContext until_ns)
     return wait_for_cases(L, p, count, until_ns);
 }
 
-/* channel.select(cases [, timeout]) -> number of the case, value, ok | nil, "timeout". Tries the cases in order; then waits for
- * the first that can go on. */
+/* channel.select(cases [, timeout]) -> number of the case, value, ok | nil, "timeout". Tries the cases in order; then
+ * waits for the first that can go on. */
 static int channel_select(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);

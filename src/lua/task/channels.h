@@ -11,7 +11,8 @@ void fli_lua_channel_push(lua_State *L);
 bool fli_lua_is_channel(lua_State *L, int index);
 /* Returns true if the channel at `index` has been closed. */
 bool fli_lua_channel_is_closed(lua_State *L, int index);
-/* Gives the value at `value` to a receiver or the buffer of the channel at `index`, if it is open and has room. Never waits. */
+/* Gives the value at `value` to a receiver or the buffer of the channel at `index`, if it is open and has room. Never
+ * waits. */
 void fli_lua_channel_offer(lua_State *L, int index, int value);
 /* Closes the channel at `index`. */
 void fli_lua_channel_close(lua_State *L, int index);

@@ -7,10 +7,10 @@
 #include <lauxlib.h>
 #include <string.h>
 
-#include "lua/preempt/budget.h"
-#include "lua/stdlib/checks.h"
 #include "lua/host/libs.h"
+#include "lua/preempt/budget.h"
 #include "lua/process/proc.h"
+#include "lua/stdlib/checks.h"
 
 #define TOO_DEEP "C stack overflow: too many coroutines that close each other"
 
@@ -198,7 +198,7 @@ static int coroutine_close(lua_State *L)
     if (active) return luaL_error(L, "cannot close a %s coroutine", co == L ? "running" : "normal");
     fli_lua_proc *p = fli_lua_self(L);
     if (fli_lua_close_too_deep(p)) return luaL_error(L, TOO_DEEP);
-    bool          fine = fli_lua_close_thread(p, co) == LUA_OK;
+    bool fine = fli_lua_close_thread(p, co) == LUA_OK;
     lua_pushboolean(L, fine);
     if (fine) return 1;
     lua_xmove(co, L, 1);

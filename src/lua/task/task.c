@@ -1,22 +1,22 @@
 /* task.c - the library `task`: functions of one process that take turns where they wait.
  *
- * A task is a userdata with an fli_lua_task in it (proc.h); its user values are the coroutine while it runs, its results afterwards,
- * and the traceback of its error. The registry holds it while it runs.
+ * A task is a userdata with an fli_lua_task in it (proc.h); its user values are the coroutine while it runs, its
+ * results afterwards, and the traceback of its error. The registry holds it while it runs.
  *
- * The program's function runs in the coroutine under xpcall, where it can be interrupted like any other code. What happens around
- * it (starting, ending, waiting for an end) is C: see waits.h.
+ * The program's function runs in the coroutine under xpcall, where it can be interrupted like any other code. What
+ * happens around it (starting, ending, waiting for an end) is C: see waits.h.
  */
 #include "lua/task/task.h"
 
 #include <lauxlib.h>
 
-#include "lua/stdlib/checks.h"
 #include "lua/host/libs.h"
 #include "lua/lib/times.h"
+#include "lua/stdlib/checks.h"
 #include "lua/task/waits.h"
 
 enum { COROUTINE = 1, RESULTS = 2, TRACE = 3, TASK_USERS = 3 }; /* user values */
-enum { SUBJECT = 1, WAIT = 2 };                                 /* on the stack of a call that waits: a task, or a list of them */
+enum { SUBJECT = 1, WAIT = 2 }; /* on the stack of a call that waits: a task, or a list of them */
 
 static const char anchors_key, task_key; /* their addresses: keys of the registry */
 
@@ -104,7 +104,9 @@ static int task_status(lua_State *L);
 
 static void set_metatable(lua_State *L)
 {
-    static const luaL_Reg methods[] = { { "await", task_await }, { "cancel", task_cancel }, { "status", task_status }, { NULL, NULL } };
+    static const luaL_Reg methods[] = {
+        { "await", task_await }, { "cancel", task_cancel }, { "status", task_status }, { NULL, NULL }
+    };
     if (push_table(L, &task_key)) {
         lua_pushliteral(L, "task");
         lua_setfield(L, -2, "__name");
@@ -287,7 +289,8 @@ static int wait_on(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, lua_KFu
     return push_timeout(L);
 }
 
-/* The list of functions and tasks at 1 becomes one of tasks; their wait is pushed. Nothing is started if one of them is neither. */
+/* The list of functions and tasks at 1 becomes one of tasks; their wait is pushed. Nothing is started if one of them is
+ * neither. */
 static void spawn_all(lua_State *L, fli_lua_proc *p, const char *name)
 {
     lua_Integer count = lua_istable(L, 1) ? (lua_Integer)lua_rawlen(L, 1) : 0;
@@ -342,8 +345,8 @@ static int go_on_all(lua_State *L, int status, lua_KContext until_ns)
     return open == 0 ? push_firsts(L, count) : wait_on(L, p, until_ns, go_on_all);
 }
 
-/* task.all(functions [, timeout]) -> the first result of each, in order | nil, "timeout". When one fails the others are cancelled, and its
- * error is raised. */
+/* task.all(functions [, timeout]) -> the first result of each, in order | nil, "timeout". When one fails the others are
+ * cancelled, and its error is raised. */
 static int task_all(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -378,8 +381,8 @@ static int go_on_any(lua_State *L, int status, lua_KContext until_ns)
     return raise_error(L, lua_gettop(L));
 }
 
-/* task.any(functions [, timeout]) -> which one was first to return, and its results | nil, "timeout". The others are cancelled. If all
- * fail, the last one's error is raised. */
+/* task.any(functions [, timeout]) -> which one was first to return, and its results | nil, "timeout". The others are
+ * cancelled. If all fail, the last one's error is raised. */
 static int task_any(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);

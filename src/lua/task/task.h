@@ -4,7 +4,8 @@
 
 #include "lua/process/proc.h"
 
-/* Starts the function at `function`, which the values above it are the arguments of: they are popped, and the task is pushed. */
+/* Starts the function at `function`, which the values above it are the arguments of: they are popped, and the task is
+ * pushed. */
 fli_lua_task *fli_lua_task_start(lua_State *L, fli_lua_proc *p, int function);
 /* The task at `index`; NULL: it is none. */
 fli_lua_task *fli_lua_to_task(lua_State *L, int index);

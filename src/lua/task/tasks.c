@@ -6,9 +6,9 @@
 #include <lauxlib.h>
 #include <string.h>
 
-#include "lua/stdlib/checks.h"
 #include "lua/host/host.h"
 #include "lua/process/proc.h"
+#include "lua/stdlib/checks.h"
 
 fli_lua_proc *fli_lua_need_process(lua_State *L)
 {
@@ -78,8 +78,8 @@ static bool alarm_add(fli_lua_proc *p, fli_lua_task *task, uint64_t at_ns)
 {
     if (p->alarm_count == p->alarm_room) {
         uint32_t room = p->alarm_room == 0 ? 4 : p->alarm_room * 2;
-        void    *more = fli_lua_heap_resize(&p->heap, p->alarms, p->alarm_room * sizeof p->alarms[0],
-                                            room * sizeof p->alarms[0]);
+        void    *more =
+            fli_lua_heap_resize(&p->heap, p->alarms, p->alarm_room * sizeof p->alarms[0], room * sizeof p->alarms[0]);
         if (more == NULL) return false;
         p->alarms = more;
         p->alarm_room = room;
@@ -165,8 +165,9 @@ bool fli_lua_can_wait(lua_State *L, const fli_lua_proc *p)
 
 static int refuse_to_wait(lua_State *L)
 {
-    return luaL_error(L, "cannot wait here: a function in between, such as table.sort or string.gsub, cannot be left and "
-                         "entered again");
+    return luaL_error(L,
+                      "cannot wait here: a function in between, such as table.sort or string.gsub, cannot be left and "
+                      "entered again");
 }
 
 void fli_lua_look_begin(lua_State *L, fli_lua_proc *p)

@@ -1,18 +1,20 @@
 /* timers.c - time.after, time.every and time.cancel: channels that get the time.
  *
- * A timer is a task whose function is C: it sleeps, and offers the time to its channel. A task that is cancelled ends where it sleeps.
+ * A timer is a task whose function is C: it sleeps, and offers the time to its channel. A task that is cancelled ends
+ * where it sleeps.
  */
 #include <lauxlib.h>
 
-#include "lua/task/channels.h"
-#include "lua/stdlib/checks.h"
 #include "lua/host/libs.h"
-#include "lua/task/task.h"
 #include "lua/lib/times.h"
+#include "lua/stdlib/checks.h"
+#include "lua/task/channels.h"
+#include "lua/task/task.h"
 
 enum { CHANNEL = 1, PERIOD = 2 }; /* the arguments of a timer's function; a period of 0: once */
 
-/* When the tick after that of `due` is, if it is `now`: those that were missed are left out, and the others keep their times. */
+/* When the tick after that of `due` is, if it is `now`: those that were missed are left out, and the others keep their
+ * times. */
 static uint64_t next_tick(uint64_t due, uint64_t period, uint64_t now)
 {
     due += period;

@@ -1,12 +1,12 @@
 /* waits.h - what a task waits for inside its process: queues of waiting tasks, at channels and at other tasks.
  *
- * A *wait* belongs to one call that waits (channel.select, ch:send, task:await and so on). It has an entry for each thing that can
- * end it, and each entry is in the queue of that thing. The wait is a userdata on the stack of the call, so it lives as long
- * as the call does.
+ * A *wait* belongs to one call that waits (channel.select, ch:send, task:await and so on). It has an entry for each
+ * thing that can end it, and each entry is in the queue of that thing. The wait is a userdata on the stack of the call,
+ * so it lives as long as the call does.
  *
- * Why preemption cannot come between: the watchdog's hook runs between two instructions of a Lua function, and all that looks
- * at or changes a queue is C without a call back into Lua. A call looks, enters the queues and parks in one go. See
- * docs/design/lua/tasks.md.
+ * Why preemption cannot come between: the watchdog's hook runs between two instructions of a Lua function, and all that
+ * looks at or changes a queue is C without a call back into Lua. A call looks, enters the queues and parks in one go.
+ * See docs/design/lua/tasks.md.
  *
  * INVARIANT  an entry is in a queue only while its call waits: the call leaves all queues before it returns or raises.
  * INVARIANT  a wait that has been served (`served`) is in no queue: it is served at most once.
